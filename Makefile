@@ -1,0 +1,58 @@
+# What people type. Every target sets up what it needs; `make help` lists them.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+GO_NEEDS := 1.26
+FUZZTIME ?= 30s
+SEEDS    ?= 10000
+
+# Linters are pinned in a module of their own and built by `go tool` on first use.
+TOOL := go tool -modfile=tools/go.mod
+
+# The pure packages have no goroutines (shape_test.go sees to it), so the race
+# detector has nothing to find in them.
+NO_RACE := giveway/giveway$$|/sched$$|/policy$$|/internal/stats$$
+
+.PHONY: build test fmt demo fuzz bench seeds clean help go-is-there
+
+build: go-is-there ## bin/giveway, static
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/giveway ./cmd/giveway
+
+test: go-is-there ## format, vet, lint, tests, tests under the race detector
+	@bad=$$($(TOOL) gofumpt -l .); \
+	  [[ -z $$bad ]] || { printf 'not formatted (make fmt puts it right):\n%s\n' "$$bad" >&2; exit 1; }
+	go vet ./...
+	$(TOOL) staticcheck ./...
+	go test -timeout 5m ./...
+	pkgs=$$(go list ./... | grep -Ev '$(NO_RACE)'); CGO_ENABLED=1 go test -race -short -timeout 5m $$pkgs
+	@echo 'make test: all passed'
+
+fmt: go-is-there ## put the formatting right
+	$(TOOL) gofumpt -w .
+
+demo: build ## one node in simulation, with and without giveway: out/demo.html, out/demo.json
+	@mkdir -p out
+	bin/giveway sim scenarios/demo.yaml --compare native,giveway --report out/demo.html --trace out/demo.json
+
+fuzz: go-is-there ## each fuzz test of the core for FUZZTIME (30s)
+	@names=$$(go test -list '^Fuzz' ./sched | grep '^Fuzz') || { echo 'no fuzz tests in ./sched' >&2; exit 1; }; \
+	  for name in $$names; do go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./sched; done
+
+bench: go-is-there ## benchmarks of the core and the simulator
+	go test -run '^$$' -bench . -benchmem ./sched ./internal/sim
+
+seeds: go-is-there ## SEEDS (10000) runs of the simulator with faults
+	go test -run TestSeeds -timeout 60m ./internal/sim -args -seeds $(SEEDS)
+
+clean: ## remove what was built
+	rm -rf bin out
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+go-is-there:
+	@have=$$(go env GOVERSION 2>&1) || true; \
+	  printf '%s\n' $(GO_NEEDS) "$$(sed -E 's/^(devel )?go//' <<<"$$have")" | sort -C -V && [[ $$have == *go1.* ]] || \
+	  { echo "giveway needs Go $(GO_NEEDS) or newer (https://go.dev/dl); here: $$have" >&2; exit 1; }

@@ -1,0 +1,3 @@
+module github.com/giveway/giveway
+
+go 1.26
