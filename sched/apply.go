@@ -1,0 +1,242 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+)
+
+// apply folds one event into the state and marks the domain it touched.
+// Events about things that are gone are stale, not wrong, and are dropped.
+func (s *Scheduler) apply(ev *Event) {
+	switch ev.Kind {
+	case DeviceOpened, DeviceClosed, PolicyChosen, ParameterSet, PlanOffered, LetGo:
+		s.applyToDevices(ev)
+		return
+	case QueueOpened:
+		if s.where[ev.Queue] == nil && ev.Queue != 0 {
+			s.openQueue(ev)
+			return
+		}
+	}
+	d, q := s.find(ev.Queue)
+	if q == nil {
+		return
+	}
+	d.touch(q, s.now)
+	switch ev.Kind {
+	case QueueOpened:
+		q.Can = ev.Can
+	case QueueClosed:
+		s.closeQueue(d, ev)
+		return
+	case Progressed:
+		s.progress(q, &ev.Seen)
+	case Dozed:
+		q.Dormant = true
+	case Woke:
+		was := q.Ready()
+		q.Dormant = false
+		if !was && q.Ready() {
+			s.becameReady(q)
+		}
+	case Ran:
+		if !q.Measured {
+			// What was guessed so far stays, so that Served never goes
+			// back and grows from now on by what the hardware says.
+			q.Measured, q.guessed = true, max(q.Served-ev.Ran, 0)
+		}
+		q.Served = max(q.Served, q.guessed+ev.Ran)
+	case Hinted:
+		was := begging(q)
+		q.Attr = ev.Attr
+		if !was {
+			q.floor = lowWater{s.now, q.Served}
+		}
+	case ActionDone:
+		if ev.Failure == Gone && q.act.id != 0 && q.act.id == ev.Action {
+			d.domain.note(s.now, ev)
+			s.closeQueue(d, &Event{Kind: QueueClosed, Queue: ev.Queue})
+			return
+		}
+		s.settleAction(q, ev)
+	}
+	d.touched(q)
+	d.domain.note(s.now, ev)
+}
+
+// note tells the policy of an event and has it asked again.
+func (d *domain) note(now Time, ev *Event) {
+	d.dirty = true
+	if d.observer != nil {
+		d.observer.Observe(now, ev)
+	}
+}
+
+func (s *Scheduler) applyToDevices(ev *Event) {
+	switch ev.Kind {
+	case DeviceOpened:
+		d := s.device(ev.Device)
+		d.Device = ev.About
+		d.ID = ev.Device
+		for i := range d.queues {
+			q := &d.queues[i]
+			a := &q.act // with another MinTurn other slices are short
+			a.short = d.tooShort(q.Slice) || a.unsureSlice || a.id != 0 && d.tooShort(a.doing.Slice)
+		}
+		s.regroup()
+	case DeviceClosed:
+		s.closeDevice(ev)
+	case PolicyChosen:
+		s.choose(ev)
+	case LetGo:
+		s.lettingGo = true
+	case ParameterSet, PlanOffered:
+	}
+	for _, d := range s.domains {
+		if ev.Device != "" && ev.Kind != LetGo && !slices.ContainsFunc(d.devices, func(dev *device) bool { return dev.ID == ev.Device }) {
+			continue
+		}
+		if t, ok := d.policy.(Tunable); ok && ev.Kind == ParameterSet {
+			_ = t.Set(ev.Name, ev.Value) // checked by whoever took the order; a bad one changes nothing
+		}
+		d.note(s.now, ev)
+	}
+}
+
+// progress takes in counters, which come from other people's memory: they
+// never go back, and nothing is completed that was not launched.
+func (s *Scheduler) progress(q *Queue, seen *Counters) {
+	was := q.Seen.Known && q.Ready()
+	c := &q.Seen
+	c.Known = true
+	c.Submitted = max(c.Submitted, seen.Submitted)
+	c.Launched = min(max(c.Launched, seen.Launched), c.Submitted)
+	c.Completed = min(max(c.Completed, seen.Completed), c.Launched)
+	if q.Ready() && (!was || c.Completed >= q.mark) {
+		// Either it had nothing to do, or all that it had when we last
+		// looked is done: what it has now came later.
+		fresh := !was
+		q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, c.Submitted
+		if fresh {
+			s.becameReady(q)
+		}
+	}
+}
+
+func (s *Scheduler) becameReady(q *Queue) {
+	q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, q.Seen.Submitted
+	q.floor = lowWater{s.now, q.Served}
+}
+
+func (s *Scheduler) openQueue(ev *Event) {
+	d := s.device(ev.Device)
+	i, _ := d.index(ev.Queue)
+	d.queues = slices.Insert(d.queues, i, Queue{
+		ID: ev.Queue, Process: ev.Process, Device: ev.Device, Can: ev.Can, Attr: ev.Attr, held: Never,
+	})
+	s.where[ev.Queue] = d
+	q := &d.queues[i]
+	d.tick(s.now)
+	s.becameReady(q)
+	d.touched(q)
+	d.domain.note(s.now, ev)
+}
+
+func (s *Scheduler) closeQueue(d *device, ev *Event) {
+	i, _ := d.index(ev.Queue)
+	if d.queues[i].act.busy {
+		d.busy--
+	}
+	d.queues = slices.Delete(d.queues, i, i+1)
+	delete(s.where, ev.Queue)
+	d.domain.note(s.now, ev)
+}
+
+// device returns the named device, opening it if nobody has announced it.
+func (s *Scheduler) device(id DeviceID) *device {
+	i, ok := slices.BinarySearchFunc(s.devices, id, func(d *device, id DeviceID) int { return cmp.Compare(d.ID, id) })
+	if ok {
+		return s.devices[i]
+	}
+	d := &device{Device: Device{ID: id}, clocked: s.now, wake: Never}
+	s.devices = slices.Insert(s.devices, i, d)
+	s.regroup()
+	return d
+}
+
+func (s *Scheduler) closeDevice(ev *Event) {
+	i := slices.IndexFunc(s.devices, func(d *device) bool { return d.ID == ev.Device })
+	if i < 0 {
+		return
+	}
+	d := s.devices[i]
+	for j := range d.queues {
+		gone := Event{Kind: QueueClosed, Queue: d.queues[j].ID, Device: d.ID}
+		delete(s.where, gone.Queue)
+		d.domain.note(s.now, &gone)
+	}
+	d.domain.note(s.now, ev) // it may have other devices
+	s.devices = slices.Delete(s.devices, i, i+1)
+	s.regroup()
+}
+
+// choose puts a policy in charge of one device, or of all. The attributes of
+// queues are the scheduler's, so no hint is lost by it.
+func (s *Scheduler) choose(ev *Event) {
+	if ev.Choice.Make == nil {
+		return
+	}
+	if ev.Device == "" {
+		s.choice = ev.Choice
+	}
+	for _, d := range s.devices {
+		switch ev.Device {
+		case "":
+			d.domain = nil
+		case d.ID:
+			d.domain = newDomain(ev.Choice, true)
+		default:
+			continue
+		}
+		for i := range d.queues {
+			d.queues[i].held = Never // not by this one
+		}
+	}
+	s.regroup()
+}
+
+func newDomain(c Choice, own bool) *domain {
+	d := &domain{choice: c, own: own, policy: c.Make(), wake: Never, guard: newGuard()}
+	d.observer, _ = d.policy.(Observer)
+	return d
+}
+
+// regroup deals the devices out to domains again, keeping the policies in
+// charge where they are.
+func (s *Scheduler) regroup() {
+	var spanning *domain
+	for _, d := range s.devices {
+		if d.domain != nil && !d.domain.own && d.domain.choice.Spans {
+			spanning = d.domain
+		}
+	}
+	s.domains = s.domains[:0]
+	for _, d := range s.devices {
+		if d.domain == nil && s.choice.Spans && spanning == nil {
+			spanning = newDomain(s.choice, false)
+		}
+		if d.domain == nil && s.choice.Spans {
+			d.domain = spanning
+		}
+		if d.domain == nil {
+			d.domain = newDomain(s.choice, false)
+		}
+		if !slices.Contains(s.domains, d.domain) {
+			d.domain.devices, d.domain.view.Devices = d.domain.devices[:0], d.domain.view.Devices[:0]
+			d.domain.dirty = true
+			s.domains = append(s.domains, d.domain)
+		}
+		d.domain.devices = append(d.domain.devices, d)
+		d.domain.view.Devices = append(d.domain.view.Devices, d.Device)
+	}
+}
