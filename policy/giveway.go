@@ -1,0 +1,297 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// giveway is the default policy. Online queues are never stopped. Batch queues
+// take turns, one at a time on a device, by weight, and give way to online work:
+//
+//   - On a device with time slices the batch queue whose turn it is holds the
+//     least slice, so the hardware itself leaves it the moment online work is
+//     ready. Nothing is called for a request. One at a time because a round of
+//     N batch queues costs an online request N switches, and because two ready
+//     queues at the least slice livelock.
+//   - Elsewhere batch queues are stopped while online work is ready or about to
+//     be, and kept to a small window of commands in flight otherwise.
+//
+// Standard queues are left as the vendor has them. An idle queue runs when no
+// other is ready, but for the moment it takes to leave an online one the device.
+// Starvation is the scheduler's affair: its floor.
+type giveway struct {
+	knobs
+	planner
+	foresight
+	turn   time.Duration
+	slice  time.Duration
+	window int
+	linger time.Duration
+
+	accounts ledger[tally]
+	clocks   [2]vclock     // of batch and idle queues
+	current  sched.QueueID // whose turn it is
+	since    sched.Time    // when its turn began
+	serving  bool          // online work was ready when last looked at
+	until    sched.Time    // online work may be back before this
+}
+
+// tally is what giveway knows of a queue.
+type tally struct {
+	vtime
+	served time.Duration // Queue.Served when last looked at
+	atTurn time.Duration // Queue.Served when the turn under way began
+	known  bool
+	class  sched.Class
+	idler  bool // let a turn pass unused: out of the rotation until it is served again
+}
+
+func newGiveway() sched.Policy {
+	p := &giveway{
+		turn: 50 * time.Millisecond, slice: sched.Least, window: 4, linger: 200 * time.Microsecond,
+	}
+	p.knobs = append(knobs{
+		durationKnob("turn", &p.turn, time.Millisecond, 10*time.Second, "how long a batch queue runs before the next"),
+		sliceKnob("slice", &p.slice, "time slice of the running batch queue while there is online work on the device"),
+		intKnob("window", &p.window, 1, 1<<16, "commands in flight of a batch queue, where they can be bounded and there are no slices"),
+		durationKnob("linger", &p.linger, 0, time.Second, "how long after online work to keep batch work off, where there are no slices"),
+	}, p.foresight.knobs()...)
+	return p
+}
+
+// outlook is what there is to know of a device before anything is granted.
+type outlook struct {
+	online bool        // there is an online queue
+	busy   bool        // online work is ready, was a moment ago, or is due
+	others bool        // a standard or batch queue is ready
+	rivals int         // queues that take turns
+	class  sched.Class // of those
+	wake   sched.Time  // when the turn is over
+	clear  sched.Time  // when busy changes by itself
+}
+
+// Plan implements sched.Policy.
+func (p *giveway) Plan(v *sched.View) sched.Plan {
+	dev := &v.Devices[0]
+	t := p.accounts.update(v.Queues)
+	p.charge(v, t)
+	o := p.survey(v, t)
+	p.rotate(v, t, &o)
+	p.begin()
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		switch q.Attr.Class {
+		case sched.Batch, sched.Idle:
+			p.grantRest(dev, q, &t[i], &o)
+		default:
+			p.grant(q)
+		}
+	}
+	return p.plan(o.wake)
+}
+
+// grantRest grants the device to a batch or idle queue if it may have it.
+func (p *giveway) grantRest(dev *sched.Device, q *sched.Queue, t *tally, o *outlook) {
+	g := sched.Grant{Queue: q.ID}
+	idle := q.Attr.Class == sched.Idle
+	switch {
+	case !yieldsBySlice(dev, q):
+		if o.online {
+			g.Window = uint32(p.window)
+		}
+		if !working(q, t) {
+			break // left alone: online requests must not cost it two calls each
+		}
+		o.wake = earlier(o.wake, o.clear)
+		if o.busy || q.ID != p.current || idle && o.others {
+			return
+		}
+	case q.ID == p.current && !(working(q, t) && idle && o.others):
+		if o.online || idle {
+			g.Slice = p.slice
+		}
+	case !working(q, t): // costs nothing, and goes on at once when it has work
+	case q.Level() == sched.LevelNone: // cannot be made to wait its turn: the best is a short one
+		if o.online || idle {
+			g.Slice = max(dev.MinTurn, p.slice)
+		}
+	default:
+		return
+	}
+	p.grants = append(p.grants, g)
+}
+
+// yieldsBySlice reports whether the hardware takes the device from q by itself.
+func yieldsBySlice(dev *sched.Device, q *sched.Queue) bool {
+	return dev.Sliced() && q.Can&sched.CanSlice != 0
+}
+
+// working reports whether q would use a turn.
+func working(q *sched.Queue, t *tally) bool { return contends(q) && !t.idler }
+
+// charge brings the accounts up to date.
+func (p *giveway) charge(v *sched.View, ts []tally) {
+	mine := -1
+	for i := range v.Queues {
+		ts[i].update(&v.Queues[i])
+		if v.Queues[i].ID == p.current {
+			mine = i
+		}
+	}
+	if mine < 0 || !ts[mine].active || v.Now < p.since.Add(p.turn) {
+		return
+	}
+	switch t := &ts[mine]; {
+	case p.unused(v, ts, mine):
+		t.idler = true
+	case t.served == t.atTurn:
+		// Others waited for it. One that cannot run now must not be next for ever.
+		t.charge(p.turn, v.Queues[mine].Weight()*unit)
+	}
+}
+
+// survey looks at what there is.
+func (p *giveway) survey(v *sched.View, ts []tally) outlook {
+	var o outlook
+	ahead := p.ahead(v.Devices)
+	serving := false
+	for i := range v.Queues {
+		q, t := &v.Queues[i], &ts[i]
+		switch q.Attr.Class {
+		case sched.Online:
+			o.online = true
+			if contends(q) {
+				serving = true
+			} else if due, change := p.due(q, v.Now, ahead); due || change > 0 {
+				o.busy = o.busy || due
+				o.clear = earlier(o.clear, change)
+			}
+		default:
+			o.others = o.others || contends(q)
+		case sched.Batch, sched.Idle:
+			p.clocks[q.Attr.Class-sched.Batch].see(&t.vtime)
+			if !working(q, t) {
+				break
+			}
+			o.others = o.others || q.Attr.Class == sched.Batch
+			if o.rivals == 0 || q.Attr.Class < o.class {
+				o.rivals, o.class = 0, q.Attr.Class
+			}
+			if q.Attr.Class == o.class {
+				o.rivals++
+			}
+		}
+	}
+	p.settle(v, ts)
+	p.lingerOn(v.Now, serving, &o)
+	return o
+}
+
+// update charges q for what it has used since it was last looked at.
+func (t *tally) update(q *sched.Queue) {
+	if q.Attr.Class != t.class || !t.known {
+		*t = tally{served: q.Served, atTurn: q.Served, class: q.Attr.Class, known: true}
+	}
+	if used := q.Served - t.served; used > 0 {
+		t.idler = false
+		t.charge(used, q.Weight()*unit)
+	}
+	t.served = q.Served
+}
+
+// settle moves the clocks on and lets those who come to work join at them.
+// Batch and idle queues have one each: an idle queue that has starved for hours
+// must not set the mark for a new batch queue.
+func (p *giveway) settle(v *sched.View, ts []tally) {
+	for i := range p.clocks {
+		p.clocks[i].tick()
+	}
+	for i := range v.Queues {
+		if c := v.Queues[i].Attr.Class; c == sched.Batch || c == sched.Idle {
+			p.clocks[c-sched.Batch].join(&ts[i].vtime, working(&v.Queues[i], &ts[i]), 0)
+		}
+	}
+}
+
+// lingerOn keeps the device clear for a while after online work, in case there
+// is more.
+func (p *giveway) lingerOn(now sched.Time, serving bool, o *outlook) {
+	if p.serving && !serving {
+		p.until = now.Add(p.linger)
+	}
+	p.serving = serving
+	switch {
+	case serving:
+		o.busy, o.clear = true, 0
+	case now < p.until:
+		o.busy = true
+		o.clear = earlier(o.clear, p.until)
+	}
+}
+
+// rotate decides whose turn it is among the queues of the best class that have
+// work: the current one until its turn is over, then the least served by weight.
+func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook) {
+	over := v.Now >= p.since.Add(p.turn)
+	best, mine, there := -1, -1, false
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if q.ID == p.current {
+			there = !ts[i].idler
+		}
+		if q.Attr.Class != o.class || q.Attr.Class < sched.Batch || !working(q, &ts[i]) {
+			continue
+		}
+		if q.ID == p.current {
+			mine = i
+		}
+		if best < 0 || ts[i].at < ts[best].at {
+			best = i
+		}
+	}
+	if best < 0 {
+		// Nobody else wants the turn, so one who pauses keeps it, and with it
+		// its slice: a call less for every pause.
+		if !there {
+			p.current = 0
+		}
+		return
+	}
+	if mine < 0 || over {
+		mine = best
+		p.current, p.since = v.Queues[best].ID, v.Now
+		for i := range ts {
+			ts[i].atTurn = ts[i].served
+		}
+	}
+	if q := &v.Queues[mine]; o.rivals > 1 || q.Measured && !q.Seen.Known {
+		o.wake = earlier(o.wake, p.since.Add(p.turn))
+	}
+}
+
+// unused reports whether queue i has let the turn that is over pass although
+// the device had time for it. Only where the hardware tells the time does
+// anyone know.
+func (p *giveway) unused(v *sched.View, ts []tally, i int) bool {
+	if q := &v.Queues[i]; !q.Measured || q.Seen.Known || q.State != sched.Running {
+		return false
+	}
+	var used time.Duration
+	for j := range v.Queues {
+		if !v.Queues[j].Measured {
+			return false
+		}
+		used += ts[j].served - ts[j].atTurn
+	}
+	mine := ts[i].served - ts[i].atTurn
+	return mine < p.turn/100 && used < p.turn/2
+}
+
+// earlier is the sooner of two wake-ups, of which zero is none.
+func earlier(a, b sched.Time) sched.Time {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
