@@ -1,0 +1,97 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// Journal is what has been changed and not yet put back. An entry is written
+// before the change is made and struck after it is undone, so that whoever
+// reads it after a crash undoes at least what was done. To undo what was never
+// done is harmless.
+type Journal struct{ entries []entry }
+
+type entry struct {
+	queue   sched.QueueID
+	level   sched.Level // stopped at; zero if not
+	sliced  bool
+	bounded bool
+}
+
+// Begin notes that an action is about to be carried out.
+func (j *Journal) Begin(a sched.Action) {
+	e := j.entry(a.Queue)
+	switch a.Verb {
+	case sched.Stop:
+		e.level = a.Level
+	case sched.SetSlice:
+		e.sliced = true
+	case sched.SetWindow:
+		e.bounded = true
+	}
+}
+
+// End notes how the action came out.
+func (j *Journal) End(a sched.Action, outcome sched.Failure) {
+	if outcome == sched.Gone {
+		j.Forget(a.Queue)
+		return
+	}
+	if outcome != sched.Done {
+		return
+	}
+	e := j.entry(a.Queue)
+	switch a.Verb {
+	case sched.Start:
+		e.level = sched.LevelNone
+	case sched.SetSlice:
+		e.sliced = a.Slice != 0
+	case sched.SetWindow:
+		e.bounded = a.Window != 0
+	}
+	if *e == (entry{queue: a.Queue}) {
+		j.Forget(a.Queue)
+	}
+}
+
+// Forget strikes the entry of a queue that is no more.
+func (j *Journal) Forget(q sched.QueueID) {
+	if i, ok := j.index(q); ok {
+		j.entries = slices.Delete(j.entries, i, i+1)
+	}
+}
+
+// Empty reports whether there is nothing to undo.
+func (j *Journal) Empty() bool { return len(j.entries) == 0 }
+
+// Undo returns the actions that put everything back: every slice and window
+// before any start, because two running queues at the least slice livelock.
+func (j *Journal) Undo() []sched.Action {
+	var first, then []sched.Action
+	for _, e := range j.entries {
+		if e.sliced {
+			first = append(first, sched.Action{Queue: e.queue, Verb: sched.SetSlice})
+		}
+		if e.bounded {
+			first = append(first, sched.Action{Queue: e.queue, Verb: sched.SetWindow})
+		}
+		if e.level != sched.LevelNone {
+			then = append(then, sched.Action{Queue: e.queue, Verb: sched.Start, Level: e.level})
+		}
+	}
+	return append(first, then...)
+}
+
+func (j *Journal) index(q sched.QueueID) (int, bool) {
+	return slices.BinarySearchFunc(j.entries, q, func(e entry, q sched.QueueID) int { return cmp.Compare(e.queue, q) })
+}
+
+func (j *Journal) entry(q sched.QueueID) *entry {
+	i, ok := j.index(q)
+	if !ok {
+		j.entries = slices.Insert(j.entries, i, entry{queue: q})
+	}
+	return &j.entries[i]
+}
