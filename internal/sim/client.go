@@ -1,0 +1,324 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/giveway/giveway/internal/stats"
+	"github.com/giveway/giveway/sched"
+)
+
+// ClientConfig is a program with one queue that does requests one after another.
+//
+//	arrival ─ prepare ─ before ─ launch ─ gap ─ launch ... last done ─ after ─ answer
+//
+// Its latency is from arrival to answer. Requests that arrive while another is
+// being served wait; none is dropped.
+type ClientConfig struct {
+	Name   string
+	Device int // index in Config.Devices
+	Attr   sched.Attr
+	Shim   bool // runs with the shim: counted, can be held and bounded
+
+	Arrival Arrival
+	Kernels []Kernels // of one request, in order
+	Before  Dist      // host time from arrival to the first launch
+	After   Dist      // host time from the last kernel's end to the answer
+	Prepare time.Duration
+	// Hint tells the daemon of a launch to come: as soon as its data is being
+	// prepared, or Announce before it where the arrival is known ahead.
+	Hint     bool
+	Announce time.Duration
+	// Park launches so many kernels, Lead before the request's own, that spin
+	// until these are there: they bring the context onto the device.
+	Park int
+	Lead time.Duration
+
+	Slice time.Duration // set by hand before it starts; zero: left alone
+	Start time.Duration // when the process starts
+	Kill  time.Duration // when it is killed; zero: never
+}
+
+// Kernels is a run of kernels that are alike.
+type Kernels struct {
+	Count int
+	Time  Dist
+	Gap   Dist // host time from one launch to the next
+}
+
+// Arrival says when requests come.
+type Arrival struct {
+	Kind   ArrivalKind
+	Every  time.Duration   // Periodic: the period; Poisson: the mean; Closed: from an answer to the next request
+	Offset time.Duration   // of the first
+	Trace  []time.Duration // for Trace: from the start, in order
+	Depth  int             // Closed: requests under way at a time; zero means 1
+}
+
+// ArrivalKind is a shape of Arrival.
+type ArrivalKind uint8
+
+const (
+	Closed ArrivalKind = iota
+	Periodic
+	Poisson
+	Trace
+)
+
+// client is a running program.
+type client struct {
+	w   *World
+	cfg *ClientConfig
+	q   *queue
+	rng *rand.Rand
+
+	backlog  []sched.Time // arrivals not yet begun
+	waiting  []request    // launched, not finished
+	arrival  sched.Time   // of the request that the host is launching
+	busy     bool         // the host is launching
+	section  int          // of cfg.Kernels
+	count    int          // launched of that section
+	started  bool
+	traced   int // arrivals of the trace so far
+	answered sched.Time
+
+	next, host, answer, park, announce timer
+
+	latencies []time.Duration
+	requests  int
+}
+
+// request is one whose last kernel has been launched.
+type request struct {
+	arrival sched.Time
+	last    uint64 // Completed at which it is done
+}
+
+func newClient(w *World, i int) *client {
+	c := &client{w: w, cfg: &w.cfg.Clients[i]}
+	c.rng = w.rand(fmt.Sprintf("client %s", c.cfg.Name))
+	c.next.do = c.arrive
+	c.host.do = c.launch
+	c.answer.do = c.reply
+	c.park.do = c.parkKernels
+	c.announce.do = func() { c.hint(c.next.at.Add(c.cfg.Prepare)) }
+	id := sched.QueueID(i + 1)
+	d := w.devices[c.cfg.Device]
+	w.after(c.cfg.Start, func() {
+		c.q = d.open(id, c, c.cfg.Shim)
+		c.q.found = c.cfg.Slice
+		w.queues[id] = c.q
+		w.daemon.opened(c.q)
+		c.start()
+	})
+	if c.cfg.Kill > 0 {
+		w.after(c.cfg.Kill, c.kill)
+	}
+	return c
+}
+
+func (c *client) depth() int { return max(c.cfg.Arrival.Depth, 1) }
+
+// flatOut reports whether the program asks for more as soon as it can.
+func (c *client) flatOut() bool {
+	return c.cfg.Arrival.Kind == Closed && c.cfg.Arrival.Every == 0
+}
+
+func (c *client) start() {
+	c.started = true
+	a := &c.cfg.Arrival
+	switch a.Kind {
+	case Closed:
+		c.expect(c.w.now.Add(a.Offset))
+		for range c.depth() - 1 {
+			c.backlog = append(c.backlog, c.w.now.Add(a.Offset))
+		}
+	case Trace:
+		c.expectTraced()
+	case Poisson:
+		c.expect(c.w.now.Add(a.Offset + time.Duration(c.rng.ExpFloat64()*float64(a.Every))))
+	default:
+		c.expect(c.w.now.Add(a.Offset))
+	}
+}
+
+// expect sets the next arrival, and what is done ahead of it.
+func (c *client) expect(at sched.Time) {
+	if c.w.stopping || c.q.dead {
+		return
+	}
+	t := &c.w.timeline
+	t.set(&c.next, at)
+	if c.cfg.Announce > 0 {
+		t.set(&c.announce, max(at.Add(-c.cfg.Announce), c.w.now))
+	}
+	if c.cfg.Park > 0 && c.cfg.Prepare < c.cfg.Lead {
+		t.set(&c.park, max(at.Add(c.cfg.Prepare-c.cfg.Lead), c.w.now))
+	}
+}
+
+func (c *client) expectTraced() {
+	if tr := c.cfg.Arrival.Trace; c.traced < len(tr) {
+		c.traced++
+		c.expect(sched.Time(c.cfg.Start + tr[c.traced-1]))
+	}
+}
+
+func (c *client) arrive() {
+	c.backlog = append(c.backlog, c.w.now)
+	switch a := &c.cfg.Arrival; a.Kind {
+	case Periodic:
+		c.expect(c.w.now.Add(a.Every))
+	case Poisson:
+		c.expect(c.w.now.Add(time.Duration(c.rng.ExpFloat64() * float64(a.Every))))
+	case Trace:
+		c.expectTraced()
+	}
+	c.begin()
+}
+
+// begin takes up the next request if the host is free for it.
+func (c *client) begin() {
+	if c.busy || len(c.backlog) == 0 || len(c.waiting) >= c.depth() || c.answer.slot != 0 {
+		return
+	}
+	c.arrival = c.backlog[0]
+	c.backlog = c.backlog[:copy(c.backlog, c.backlog[1:])]
+	c.busy, c.section, c.count = true, 0, 0
+	if p := c.cfg.Prepare; p > 0 {
+		if c.cfg.Hint {
+			c.hint(c.w.now.Add(p))
+		}
+		if c.cfg.Park > 0 && p >= c.cfg.Lead {
+			c.w.timeline.set(&c.park, c.w.now.Add(p-c.cfg.Lead))
+		}
+	}
+	if d := c.cfg.Prepare + c.cfg.Before.draw(c.rng); d > 0 {
+		c.w.timeline.set(&c.host, c.w.now.Add(d))
+		return
+	}
+	c.launch()
+}
+
+func (c *client) hint(at sched.Time) {
+	attr := c.cfg.Attr
+	attr.Expect = at
+	if c.w.daemon.post(sched.Event{Kind: sched.Hinted, Queue: c.q.id, Attr: attr}) {
+		c.w.daemon.news()
+	}
+}
+
+func (c *client) parkKernels() {
+	for range c.cfg.Park {
+		c.q.submit(0, true)
+	}
+}
+
+// launch submits kernels until the host must take a while.
+func (c *client) launch() {
+	for c.section < len(c.cfg.Kernels) {
+		k := &c.cfg.Kernels[c.section]
+		if c.count == k.Count {
+			c.section, c.count = c.section+1, 0
+			continue
+		}
+		c.count++
+		c.q.submit(max(k.Time.draw(c.rng), 1), false)
+		if c.cfg.Park > 0 && c.section == 0 && c.count == 1 {
+			c.q.release()
+		}
+		last := c.section == len(c.cfg.Kernels)-1 && c.count == k.Count
+		if gap := k.Gap.draw(c.rng); gap > 0 && !last {
+			c.w.timeline.set(&c.host, c.w.now.Add(gap))
+			return
+		}
+	}
+	c.busy = false
+	c.waiting = append(c.waiting, request{c.arrival, c.q.submitted})
+	c.finished(c.q.completed) // a short last kernel may be done already
+	c.begin()
+}
+
+// finished is told how many commands are done.
+func (c *client) finished(completed uint64) {
+	for len(c.waiting) > 0 && c.waiting[0].last <= completed && c.answer.slot == 0 {
+		c.answered = c.waiting[0].arrival
+		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
+		if after := c.cfg.After.draw(c.rng); after > 0 && c.depth() == 1 {
+			c.w.timeline.set(&c.answer, c.w.now.Add(after))
+			return
+		}
+		c.reply()
+	}
+}
+
+// reply is the answer to the oldest request.
+func (c *client) reply() {
+	now := c.w.now
+	if now <= c.w.end && now >= sched.Time(c.cfg.warm(c.w)) {
+		c.requests++
+		if c.answered >= sched.Time(c.cfg.warm(c.w)) {
+			c.latencies = append(c.latencies, now.Sub(c.answered))
+		}
+	}
+	if a := &c.cfg.Arrival; a.Kind == Closed && !c.w.stopping {
+		if a.Every > 0 {
+			c.expect(now.Add(a.Every))
+		} else {
+			c.backlog = append(c.backlog, now)
+		}
+	}
+	c.begin()
+}
+
+func (cfg *ClientConfig) warm(w *World) time.Duration { return max(cfg.Start, w.cfg.Warmup) }
+
+func (c *client) kill() {
+	if c.q == nil || c.q.dead {
+		return
+	}
+	for _, t := range []*timer{&c.next, &c.host, &c.answer, &c.park, &c.announce} {
+		c.w.timeline.cancel(t)
+	}
+	c.backlog, c.waiting, c.busy = nil, nil, false
+	c.q.die()
+	c.w.daemon.closed(c.q)
+}
+
+// idle reports whether the program has nothing left to do.
+func (c *client) idle() bool {
+	return c.q != nil && (c.q.dead || !c.busy && len(c.backlog) == 0 && len(c.waiting) == 0 &&
+		c.next.slot == 0 && c.answer.slot == 0 && c.q.completed == c.q.submitted)
+}
+
+func (c *client) result() ClientResult {
+	r := ClientResult{
+		Name: c.cfg.Name, Class: c.cfg.Attr.Class, Device: c.w.devices[c.cfg.Device].id,
+		Requests: c.requests, OpenLoop: !c.flatOut(),
+	}
+	if c.q != nil {
+		r.Queue, r.DeviceTime = c.q.id, c.q.ran
+	}
+	if counted := c.w.end.Sub(sched.Time(c.cfg.warm(c.w))); counted > 0 {
+		r.Rate = float64(c.requests) / counted.Seconds()
+	}
+	r.Latencies = c.latencies
+	if r.OpenLoop {
+		pending := append([]sched.Time(nil), c.backlog...)
+		for _, q := range c.waiting {
+			pending = append(pending, q.arrival)
+		}
+		if c.busy {
+			pending = append(pending, c.arrival)
+		}
+		for _, at := range pending {
+			if at >= sched.Time(c.cfg.warm(c.w)) && at < c.w.end {
+				r.Unfinished++
+				r.Latencies = append(r.Latencies, c.w.end.Sub(at))
+			}
+		}
+	}
+	r.Latency = stats.Summarize(r.Latencies)
+	return r
+}

@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/sched"
+)
+
+// engine is how a device shares its time.
+type engine interface {
+	arrived(*queue)     // a command was launched
+	changed(*queue)     // it was interrupted, restored, sliced, released or killed
+	deactivated(*queue) // level 2
+	reactivated(*queue)
+	settle() // bring queues' device time up to now
+}
+
+// device is one accelerator and its driver. It implements hal.Device.
+type device struct {
+	world    *World
+	id       sched.DeviceID
+	model    Model
+	engine   engine
+	queues   []*queue
+	launches uint64                   // so far, to give commands their order
+	done     map[sched.QueueID]uint64 // order of the last command completed
+	free     sched.Time               // when the driver has finished with the calls it has
+}
+
+func newDevice(w *World, id sched.DeviceID, m Model) *device {
+	d := &device{world: w, id: id, model: m, done: make(map[sched.QueueID]uint64)}
+	if m.Runlist != nil {
+		d.engine = newRunlist(d)
+	} else {
+		d.engine = newSlots(d)
+	}
+	return d
+}
+
+// open makes a queue.
+func (d *device) open(id sched.QueueID, owner *client, gated bool) *queue {
+	q := &queue{device: d, id: id, owner: owner, gated: gated || d.model.Gated}
+	q.self = q.claim()
+	d.queues = append(d.queues, q)
+	return q
+}
+
+// Info implements hal.Device.
+func (d *device) Info() hal.Info {
+	about := sched.Device{ID: d.id}
+	if r := d.model.Runlist; r != nil {
+		about.Slice, about.MinTurn = r.Slice, r.MinTurn
+	}
+	stop := d.model.Calls.Stop
+	if stop == (Dist{}) {
+		stop = d.model.Calls.Gate
+	}
+	about.StopTime = d.world.cfg.Hop.Mean + stop.Mean
+	if s := d.model.Slots; s != nil && s.Interrupt {
+		about.StopTime += s.Context.Save()
+	}
+	return hal.Info{Device: about, Backend: "sim", Model: d.model.Name}
+}
+
+// Attach implements hal.Device.
+func (d *device) Attach(s hal.Spec) (hal.Queue, error) {
+	for _, q := range d.queues {
+		if q.id == s.Queue && !q.dead {
+			return q.self, nil
+		}
+	}
+	return nil, fmt.Errorf("attach queue %d: %w", s.Queue, hal.ErrGone)
+}
+
+// Close implements hal.Device.
+func (d *device) Close() error {
+	for _, q := range d.queues {
+		if err := q.self.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Switch implements hal.Batcher for models that do it in one change.
+func (d *device) Switch(off, on []hal.Queue) []error {
+	var errs []error
+	s, _ := d.engine.(*slots)
+	if s != nil {
+		s.batching = true
+	}
+	for _, q := range off {
+		errs = append(errs, hal.Stop(q, sched.LevelInterrupt))
+	}
+	for _, q := range on {
+		errs = append(errs, hal.Start(q, sched.LevelInterrupt))
+	}
+	if s != nil {
+		s.endBatch()
+	}
+	return errs
+}
+
+// look reads the hardware's own record of who was on the device.
+func (d *device) look(buf []sched.Event) []sched.Event {
+	if !d.model.Eyes {
+		return buf
+	}
+	d.engine.settle()
+	for _, q := range d.queues {
+		if q.resident != q.told && !q.dead {
+			q.told = q.resident
+			buf = append(buf, sched.Event{Kind: sched.Ran, Queue: q.id, Ran: q.resident})
+		}
+	}
+	return buf
+}
+
+func (d *device) lastOrder(q *queue) uint64 { return d.done[q.id] }
+
+// checkShort looks for the state that must never exist: two groups that may run
+// with slices in which neither makes progress.
+func (d *device) checkShort() {
+	r := d.model.Runlist
+	if r == nil {
+		return
+	}
+	short := 0
+	for _, q := range d.queues {
+		if d.sliceOf(q) < r.MinTurn && !q.off && !q.dead {
+			short++
+		}
+	}
+	if short > 1 && !d.world.cfg.AllowLivelock {
+		d.world.violation("device %s: %d running groups have slices too short to make progress in", d.id, short)
+	}
+}
+
+// sliceOf is the turn that q gets. The hardware counts in microseconds.
+func (d *device) sliceOf(q *queue) time.Duration {
+	if q.slice > 0 {
+		return max(q.slice, time.Microsecond)
+	}
+	if q.found > 0 {
+		return q.found
+	}
+	return d.model.Runlist.Slice
+}

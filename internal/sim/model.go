@@ -1,0 +1,187 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Model is a kind of device: how it shares its time, how it can be stopped, and
+// what that costs. One set of parameters serves every run on it.
+type Model struct {
+	Name string
+	Doc  string
+
+	// A device shares its time in one of two ways.
+	Runlist *RunlistModel // groups in a round, one at a time, by slices
+	Slots   *SlotsModel   // queues in hardware slots, side by side
+
+	Calls  Calls  // what it costs to control
+	Eyes   bool   // the hardware keeps a record of whose context was on it, which every turn of the daemon reads
+	Gated  bool   // every program runs with the shim: its queue can be held and bounded, and counted
+	Window uint32 // bound on commands in flight under the shim, unless the policy says otherwise
+}
+
+// Calls are the costs of control calls, from the call until it returns. The
+// effect comes Effect of the way through.
+type Calls struct {
+	Stop, Start, SetSlice Dist
+	Gate                  Dist // hold, release, bound: the shim's, no driver involved
+	Effect                float64
+}
+
+// RunlistModel is the way of an NVIDIA GPU: a round of all groups that are
+// ready, each for its slice, with a context switch in between.
+type RunlistModel struct {
+	Slice time.Duration // of a group by default
+	// Switch is from leaving one group to the next one's running.
+	Switch Dist
+	// Refill is how long a group that was cut off inside a kernel makes no
+	// progress when it is back, and cannot be made to leave. A turn shorter
+	// than that is for nothing: two groups with such slices livelock.
+	Refill time.Duration
+	// Notice is from a launch on an idle group to the host's acting on it while
+	// another group runs.
+	Notice time.Duration
+	// CallOff is how far into a switch away from a group that ran dry a launch
+	// on it still calls the switch off. It is why a program that launches
+	// kernels one by one keeps the GPU for as long as its request lasts.
+	CallOff time.Duration
+	// MinTurn is what the scheduler is told: the shortest slice that is safe
+	// for two groups.
+	MinTurn time.Duration
+}
+
+// SlotsModel is the way of queues that the hardware takes commands from side by
+// side: AMD's, most NPUs', and with one slot any simple accelerator.
+type SlotsModel struct {
+	Slots int // queues served at a time
+	// Quantum is how long one set of queues is served when there are more than
+	// slots; zero: a slot takes whichever command was launched first, and
+	// keeps it to its end.
+	Quantum time.Duration
+
+	Interrupt  bool // level 3: a queue can be taken off inside a command
+	Everyone   bool // any change takes every queue off and puts back the rest
+	Batch      bool // many changes make one
+	Context    Context
+	Deactivate DeactivateKind // level 2
+	Guard      time.Duration  // what a guarded command that must not begin costs
+	Flush      time.Duration  // what dropping and submitting again costs
+}
+
+// DeactivateKind is how level 2 is done.
+type DeactivateKind uint8
+
+const (
+	NoDeactivate       DeactivateKind = iota
+	GuardianDeactivate                // every command checks a flag and ends at once if it is set
+	HardwareDeactivate                // the queue is switched off
+	FlushDeactivate                   // what has not begun is dropped, and submitted again later
+)
+
+const (
+	us = time.Microsecond
+	ms = time.Millisecond
+)
+
+// models lists every device model. Those of NVIDIA are calibrated on
+// measurements (calibration_test.go); those of AMD and the levels are built from
+// what the drivers do and what was published, and have not met hardware.
+var models = []Model{
+	{
+		Name: "nvidia-h200", Doc: "NVIDIA H200, stock driver 580: measured",
+		Runlist: &RunlistModel{
+			Slice: 2048 * us, Switch: Around(165*us, 0.02), Refill: 31 * us, Notice: 8 * us, CallOff: 100 * us,
+			MinTurn: 200 * us,
+		},
+		Calls: Calls{
+			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
+			Gate: Between(20*us, 60*us), Effect: 0.75,
+		},
+		Eyes: true, Window: 1024,
+	},
+	{
+		Name: "nvidia-a100", Doc: "NVIDIA A100: the H200's model with the switch that GPreempt published",
+		Runlist: &RunlistModel{
+			Slice: 2048 * us, Switch: Around(150*us, 0.05), Refill: 31 * us, Notice: 8 * us, CallOff: 100 * us,
+			MinTurn: 200 * us,
+		},
+		Calls: Calls{
+			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
+			Gate: Between(20*us, 60*us), Effect: 0.75,
+		},
+		Eyes: true, Window: 1024,
+	},
+	{
+		Name: "amd-hws", Doc: "AMD MI300X, hardware scheduler: a change unmaps every queue and maps back the rest; not measured",
+		Slots: &SlotsModel{
+			Slots: 24, Quantum: 10 * ms, Interrupt: true, Everyone: true, Batch: true,
+			// 610 KB for each of 304 compute units, one way at peak; the fixed part is the round trip to the firmware.
+			Context: Context{Bytes: 304 * 610e3, Bandwidth: 5.3e12, Fixed: 100 * us},
+		},
+		Calls: Calls{Stop: Between(150*us, 300*us), Start: Between(100*us, 200*us), Gate: Between(20*us, 60*us), Effect: 0.5},
+		Gated: true, Window: 1024,
+	},
+	{
+		Name: "amd-mes", Doc: "AMD gfx11 and later, MES: each queue apart, the others go on; not measured",
+		Slots: &SlotsModel{
+			Slots: 8, Quantum: 10 * ms, Interrupt: true,
+			Context: Context{Bytes: 96 * 610e3, Bandwidth: 0.96e12, Fixed: 50 * us},
+		},
+		Calls: Calls{Stop: Between(100*us, 200*us), Start: Between(80*us, 150*us), Gate: Between(20*us, 60*us), Effect: 0.5},
+		Gated: true, Window: 1024,
+	},
+	{
+		Name: "level1-npu", Doc: "an accelerator that cannot be interrupted: only launches can be held back",
+		Slots: &SlotsModel{Slots: 1},
+		Calls: Calls{Gate: Between(20*us, 60*us), Effect: 0.5},
+		Gated: true, Window: 16,
+	},
+	{
+		Name: "level2-guardian", Doc: "a GPU whose kernels check a flag before they begin",
+		Slots: &SlotsModel{Slots: 1, Deactivate: GuardianDeactivate, Guard: 3 * us},
+		Calls: Calls{Stop: Between(10*us, 25*us), Start: Between(10*us, 25*us), Gate: Between(20*us, 60*us), Effect: 0.5},
+		Gated: true, Window: 16,
+	},
+	{
+		Name: "level2-hardware", Doc: "an accelerator whose queues can be switched off between commands",
+		Slots: &SlotsModel{Slots: 1, Deactivate: HardwareDeactivate},
+		Calls: Calls{Stop: Between(20*us, 80*us), Start: Between(20*us, 80*us), Gate: Between(20*us, 60*us), Effect: 0.5},
+		Gated: true, Window: 16,
+	},
+	{
+		Name: "level2-flush", Doc: "an accelerator whose queued commands can be dropped and submitted again",
+		Slots: &SlotsModel{Slots: 1, Deactivate: FlushDeactivate, Flush: 40 * us},
+		Calls: Calls{Stop: Between(30*us, 60*us), Start: Between(30*us, 60*us), Gate: Between(20*us, 60*us), Effect: 0.5},
+		Gated: true, Window: 16,
+	},
+}
+
+// ModelNames lists the device models.
+func ModelNames() []string {
+	names := make([]string, 0, len(models))
+	for i := range models {
+		names = append(names, models[i].Name)
+	}
+	return names
+}
+
+// NewModel returns a copy of the named model, whose parameters may be changed.
+func NewModel(name string) (Model, error) {
+	i := slices.IndexFunc(models, func(m Model) bool { return m.Name == name })
+	if i < 0 {
+		return Model{}, fmt.Errorf("there is no device model %q; there are: %s", name, strings.Join(ModelNames(), ", "))
+	}
+	m := models[i]
+	if m.Runlist != nil {
+		r := *m.Runlist
+		m.Runlist = &r
+	}
+	if m.Slots != nil {
+		s := *m.Slots
+		m.Slots = &s
+	}
+	return m, nil
+}

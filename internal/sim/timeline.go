@@ -1,0 +1,113 @@
+package sim
+
+import "github.com/giveway/giveway/sched"
+
+// timer is an appointment on the timeline. It is made once, with what to do,
+// and set again and again, so that the simulation allocates nothing for time.
+type timer struct {
+	at   sched.Time
+	n    uint64 // breaks ties: first set, first served
+	slot int    // in the heap plus one; zero if not set
+	do   func()
+}
+
+// timeline is a heap of timers, four children to a node, which is kinder to the
+// cache than two.
+type timeline struct {
+	heap  []*timer
+	n     uint64
+	fired uint64
+}
+
+// set makes t due at a time, whether or not it was due before.
+func (l *timeline) set(t *timer, at sched.Time) {
+	l.n++
+	up := t.slot == 0 || at < t.at
+	t.at, t.n = at, l.n
+	if t.slot == 0 {
+		l.heap = append(l.heap, t)
+		t.slot = len(l.heap)
+	}
+	if up {
+		l.up(t.slot - 1)
+	} else {
+		l.down(t.slot - 1)
+	}
+}
+
+// cancel makes t not due.
+func (l *timeline) cancel(t *timer) {
+	i := t.slot - 1
+	if i < 0 {
+		return
+	}
+	t.slot = 0
+	last := len(l.heap) - 1
+	moved := l.heap[last]
+	l.heap[last] = nil
+	l.heap = l.heap[:last]
+	if i == last {
+		return
+	}
+	l.heap[i] = moved
+	moved.slot = i + 1
+	l.up(i)
+	l.down(moved.slot - 1)
+}
+
+// next returns when the first timer is due.
+func (l *timeline) next() sched.Time {
+	if len(l.heap) == 0 {
+		return sched.Never
+	}
+	return l.heap[0].at
+}
+
+// fire does what is due first.
+func (l *timeline) fire() {
+	t := l.heap[0]
+	l.cancel(t)
+	l.fired++
+	t.do()
+}
+
+func before(a, b *timer) bool { return a.at < b.at || a.at == b.at && a.n < b.n }
+
+func (l *timeline) up(i int) {
+	t := l.heap[i]
+	for i > 0 {
+		parent := (i - 1) / 4
+		if !before(t, l.heap[parent]) {
+			break
+		}
+		l.heap[i] = l.heap[parent]
+		l.heap[i].slot = i + 1
+		i = parent
+	}
+	l.heap[i] = t
+	t.slot = i + 1
+}
+
+func (l *timeline) down(i int) {
+	t := l.heap[i]
+	for {
+		first := 4*i + 1
+		if first >= len(l.heap) {
+			break
+		}
+		least := first
+		for c := first + 1; c < min(first+4, len(l.heap)); c++ {
+			if before(l.heap[c], l.heap[least]) {
+				least = c
+			}
+		}
+		if !before(l.heap[least], t) {
+			break
+		}
+		l.heap[i] = l.heap[least]
+		l.heap[i].slot = i + 1
+		i = least
+	}
+	l.heap[i] = t
+	t.slot = i + 1
+}

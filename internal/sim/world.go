@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/giveway/giveway/internal/stats"
+	"github.com/giveway/giveway/sched"
+)
+
+// Config says what kind of world to make.
+type Config struct {
+	Seed    uint64
+	Devices []DeviceConfig
+	Clients []ClientConfig
+	// Choice is the policy. Without one there is no daemon: native sharing.
+	Choice sched.Choice
+	Sched  sched.Config
+	Hop    Dist // from news to the daemon's turn; zero means 20-60 us
+
+	Warmup time.Duration // before anything is counted
+	Length time.Duration // of what is counted
+	// Drain is how long after that everything submitted may take to finish.
+	// Zero: nobody waits for it. Otherwise the world also ends in order, and it
+	// is checked that everything is done and everything undone.
+	Drain time.Duration
+
+	Faults        Faults
+	Segments      int  // how many pieces of the timeline to keep
+	AllowLivelock bool // do not count two short slices as a violation
+	Recorder      Recorder
+}
+
+// DeviceConfig is one device of the world.
+type DeviceConfig struct {
+	ID    sched.DeviceID
+	Model Model
+}
+
+// Recorder is told of every turn of the daemon.
+type Recorder interface {
+	Record(sched.Time, []sched.Event, []sched.Action)
+}
+
+// World is a simulated node.
+type World struct {
+	cfg        Config
+	now        sched.Time
+	timeline   timeline
+	devices    []*device
+	clients    []*client
+	queues     map[sched.QueueID]*queue
+	daemon     *daemon
+	deviceRand *rand.Rand
+	stopping   bool // nobody asks for more
+	segments   []Segment
+	violations []string
+	end        sched.Time // of what is counted
+}
+
+// Segment is a piece of a device's time.
+type Segment struct {
+	Device sched.DeviceID
+	Queue  sched.QueueID // zero: the device was switching
+	From   sched.Time
+	To     sched.Time
+}
+
+// New returns a world at time zero. It panics if cfg names no device for a client.
+func New(cfg Config) *World {
+	if cfg.Hop == (Dist{}) {
+		cfg.Hop = Between(20*us, 60*us)
+	}
+	w := &World{cfg: cfg, queues: make(map[sched.QueueID]*queue)}
+	w.deviceRand = w.rand("device")
+	w.end = sched.Time(cfg.Warmup + cfg.Length)
+	w.daemon = newDaemon(w)
+	for _, d := range cfg.Devices {
+		w.devices = append(w.devices, newDevice(w, d.ID, d.Model))
+	}
+	for i := range cfg.Clients {
+		w.clients = append(w.clients, newClient(w, i))
+	}
+	return w
+}
+
+// rand returns a source of chance for one purpose, so that what one part of the
+// world draws does not change what another sees.
+func (w *World) rand(purpose string) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(purpose) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(w.cfg.Seed, h))
+}
+
+// after has f called once, d from now.
+func (w *World) after(d time.Duration, f func()) { w.timeline.set(&timer{do: f}, w.now.Add(d)) }
+
+// runUntil lives until t, or until enough says so.
+func (w *World) runUntil(t sched.Time, enough func() bool) {
+	for {
+		if enough != nil && enough() {
+			return
+		}
+		next := w.timeline.next()
+		if next > t {
+			w.now = max(w.now, t)
+			return
+		}
+		if next < w.now {
+			panic("sim: a timer was set in the past")
+		}
+		w.now = next
+		w.timeline.fire()
+	}
+}
+
+// Run lives the whole of the world's life and tells of it.
+func (w *World) Run() Result {
+	if w.cfg.Choice.Make != nil {
+		w.daemon.start()
+		w.cfg.Faults.arm(w)
+	}
+	w.runUntil(w.end, nil)
+	for _, d := range w.devices {
+		d.engine.settle()
+	}
+	r := w.result()
+	if w.cfg.Drain > 0 {
+		w.windUp()
+	}
+	r.Events = w.timeline.fired + w.daemon.events
+	r.Violations = w.violations
+	return r
+}
+
+// windUp lets everything finish, has the daemon let go, and checks both.
+func (w *World) windUp() {
+	w.stopping = true
+	w.cfg.Faults.disarm()
+	w.runUntil(w.now.Add(w.cfg.Drain), w.finished)
+	for _, q := range w.alive() {
+		if q.completed != q.submitted {
+			w.violation("queue %d completed %d of %d commands", q.id, q.completed, q.submitted)
+		}
+	}
+	w.daemon.letGo()
+	w.runUntil(w.now.Add(time.Minute), w.daemon.gone)
+	for _, q := range w.alive() {
+		if q.off || q.held || q.flushed || q.inactive != 0 || q.slice != 0 || q.window != 0 {
+			w.violation("queue %d is not as it was found: off %v held %v inactive %v slice %v window %d",
+				q.id, q.off, q.held, q.inactive != 0, q.slice, q.window)
+		}
+	}
+	if !w.daemon.journal.Empty() {
+		w.violation("the journal is not empty: %v", w.daemon.journal.Undo())
+	}
+}
+
+func (w *World) finished() bool {
+	if w.daemon.down {
+		return false
+	}
+	for _, c := range w.clients {
+		if !c.idle() {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *World) alive() []*queue {
+	var all []*queue
+	for _, d := range w.devices {
+		for _, q := range d.queues {
+			if !q.dead {
+				all = append(all, q)
+			}
+		}
+	}
+	return all
+}
+
+func (w *World) violation(format string, args ...any) {
+	if len(w.violations) < 16 {
+		w.violations = append(w.violations, fmt.Sprintf("at %v: ", time.Duration(w.now))+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *World) segment(d *device, q *queue, from, to sched.Time) {
+	if len(w.segments) >= w.cfg.Segments || from >= to {
+		return
+	}
+	s := Segment{Device: d.id, From: from, To: to}
+	if q != nil {
+		s.Queue = q.id
+	}
+	w.segments = append(w.segments, s)
+}
+
+// Result is what came of a run.
+type Result struct {
+	Clients    []ClientResult
+	Segments   []Segment
+	Events     uint64 // simulated: timers fired and events the daemon took in
+	Calls      uint64 // control calls made
+	Turns      uint64 // of the daemon
+	Crashes    int
+	Simulated  time.Duration
+	Violations []string
+}
+
+// ClientResult is how one program fared while it was counted.
+type ClientResult struct {
+	Name       string
+	Queue      sched.QueueID
+	Device     sched.DeviceID
+	Class      sched.Class
+	Latencies  []time.Duration // sorted; of requests that did not finish, how long they had waited
+	Latency    stats.Summary
+	Unfinished int
+	Requests   int           // finished
+	Rate       float64       // finished a second
+	DeviceTime time.Duration // had of the device, over the whole run
+	OpenLoop   bool          // its latency means something: it does not merely run flat out
+}
+
+func (w *World) result() Result {
+	r := Result{
+		Segments: w.segments, Calls: w.daemon.calls, Turns: w.daemon.turns, Crashes: w.daemon.crashes,
+		Simulated: w.now.Sub(0),
+	}
+	for _, c := range w.clients {
+		r.Clients = append(r.Clients, c.result())
+	}
+	return r
+}
