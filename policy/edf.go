@@ -90,7 +90,13 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 }
 
 func (a urgency) compare(b urgency) int {
-	return cmp.Or(cmp.Compare(a.hope, b.hope), cmp.Compare(a.due, b.due), cmp.Compare(a.queue, b.queue))
+	switch {
+	case a.hope != b.hope:
+		return cmp.Compare(a.hope, b.hope)
+	case a.due != b.due:
+		return cmp.Compare(a.due, b.due)
+	}
+	return cmp.Compare(a.queue, b.queue)
 }
 
 func (p *edf) urgencyOf(q *sched.Queue, now sched.Time) urgency {

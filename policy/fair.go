@@ -67,7 +67,9 @@ func (f *fair) Plan(v *sched.View) sched.Plan {
 	if mine >= 0 {
 		length := f.turn(f.parties[mine].weight, total)
 		if v.Now >= f.since.Add(length) {
-			f.parties[mine].payUnused(length)
+			if p := &f.parties[mine]; p.used == 0 {
+				p.prepay(length, p.weight)
+			}
 			mine = -1
 		}
 	}
@@ -95,15 +97,6 @@ func (f *fair) pass(now sched.Time) int {
 		f.holder, f.since = f.parties[best].id, now
 	}
 	return best
-}
-
-// payUnused charges a turn that was let pass as if it had been used. Others
-// were kept waiting for it, and a party that cannot run now (its start fails,
-// its kernel waits for somebody else's) must not be next for ever.
-func (p *party) payUnused(length time.Duration) {
-	if p.used == 0 {
-		p.charge(length, p.weight)
-	}
 }
 
 // update brings the parties and their virtual times up to date.

@@ -14,8 +14,9 @@ import (
 //     ready. Nothing is called for a request. One at a time because a round of
 //     N batch queues costs an online request N switches, and because two ready
 //     queues at the least slice livelock.
-//   - Elsewhere batch queues are stopped while online work is ready or about to
-//     be, and kept to a small window of commands in flight otherwise.
+//   - Elsewhere, and where the slice of a queue cannot be set, batch queues are
+//     stopped while online work is ready or about to be, and kept to a small
+//     window of commands in flight otherwise.
 //
 // Standard queues are left as the vendor has them. An idle queue runs when no
 // other is ready, but for the moment it takes to leave an online one the device.
@@ -45,6 +46,7 @@ type tally struct {
 	known  bool
 	class  sched.Class
 	idler  bool // let a turn pass unused: out of the rotation until it is served again
+	works  bool // is one of those that take turns, and would use it
 }
 
 func newGiveway() sched.Policy {
@@ -75,9 +77,9 @@ type outlook struct {
 func (p *giveway) Plan(v *sched.View) sched.Plan {
 	dev := &v.Devices[0]
 	t := p.accounts.update(v.Queues)
-	p.charge(v, t)
+	mine := p.charge(v, t)
 	o := p.survey(v, t)
-	p.rotate(v, t, &o)
+	p.rotate(v, t, &o, mine)
 	p.begin()
 	for i := range v.Queues {
 		q := &v.Queues[i]
@@ -100,18 +102,18 @@ func (p *giveway) grantRest(dev *sched.Device, q *sched.Queue, t *tally, o *outl
 		if o.online {
 			g.Window = uint32(p.window)
 		}
-		if !working(q, t) {
+		if !t.works {
 			break // left alone: online requests must not cost it two calls each
 		}
 		o.wake = earlier(o.wake, o.clear)
 		if o.busy || q.ID != p.current || idle && o.others {
 			return
 		}
-	case q.ID == p.current && !(working(q, t) && idle && o.others):
+	case q.ID == p.current && !(t.works && idle && o.others):
 		if o.online || idle {
 			g.Slice = p.slice
 		}
-	case !working(q, t): // costs nothing, and goes on at once when it has work
+	case !t.works: // costs nothing, and goes on at once when it has work
 	case q.Level() == sched.LevelNone: // cannot be made to wait its turn: the best is a short one
 		if o.online || idle {
 			g.Slice = max(dev.MinTurn, p.slice)
@@ -127,12 +129,10 @@ func yieldsBySlice(dev *sched.Device, q *sched.Queue) bool {
 	return dev.Sliced() && q.Can&sched.CanSlice != 0
 }
 
-// working reports whether q would use a turn.
-func working(q *sched.Queue, t *tally) bool { return contends(q) && !t.idler }
-
-// charge brings the accounts up to date.
-func (p *giveway) charge(v *sched.View, ts []tally) {
-	mine := -1
+// charge brings the accounts up to date. It returns the place of the queue whose
+// turn it is, or -1.
+func (p *giveway) charge(v *sched.View, ts []tally) (mine int) {
+	mine = -1
 	for i := range v.Queues {
 		ts[i].update(&v.Queues[i])
 		if v.Queues[i].ID == p.current {
@@ -140,15 +140,15 @@ func (p *giveway) charge(v *sched.View, ts []tally) {
 		}
 	}
 	if mine < 0 || !ts[mine].active || v.Now < p.since.Add(p.turn) {
-		return
+		return mine
 	}
 	switch t := &ts[mine]; {
-	case p.unused(v, ts, mine):
-		t.idler = true
+	case p.unused(&v.Queues[mine], t):
+		t.idler, t.works = true, false
 	case t.served == t.atTurn:
-		// Others waited for it. One that cannot run now must not be next for ever.
-		t.charge(p.turn, v.Queues[mine].Weight()*unit)
+		t.prepay(p.turn, v.Queues[mine].Weight()*unit)
 	}
+	return mine
 }
 
 // survey looks at what there is.
@@ -167,11 +167,9 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 				o.busy = o.busy || due
 				o.clear = earlier(o.clear, change)
 			}
-		default:
-			o.others = o.others || contends(q)
 		case sched.Batch, sched.Idle:
 			p.clocks[q.Attr.Class-sched.Batch].see(&t.vtime)
-			if !working(q, t) {
+			if !t.works {
 				break
 			}
 			o.others = o.others || q.Attr.Class == sched.Batch
@@ -181,9 +179,11 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 			if q.Attr.Class == o.class {
 				o.rivals++
 			}
+		default:
+			o.others = o.others || contends(q)
 		}
 	}
-	p.settle(v, ts)
+	p.settle(ts)
 	p.lingerOn(v.Now, serving, &o)
 	return o
 }
@@ -198,18 +198,19 @@ func (t *tally) update(q *sched.Queue) {
 		t.charge(used, q.Weight()*unit)
 	}
 	t.served = q.Served
+	t.works = !t.idler && (t.class == sched.Batch || t.class == sched.Idle) && contends(q)
 }
 
 // settle moves the clocks on and lets those who come to work join at them.
 // Batch and idle queues have one each: an idle queue that has starved for hours
 // must not set the mark for a new batch queue.
-func (p *giveway) settle(v *sched.View, ts []tally) {
+func (p *giveway) settle(ts []tally) {
 	for i := range p.clocks {
 		p.clocks[i].tick()
 	}
-	for i := range v.Queues {
-		if c := v.Queues[i].Attr.Class; c == sched.Batch || c == sched.Idle {
-			p.clocks[c-sched.Batch].join(&ts[i].vtime, working(&v.Queues[i], &ts[i]), 0)
+	for i := range ts {
+		if t := &ts[i]; t.class == sched.Batch || t.class == sched.Idle {
+			p.clocks[t.class-sched.Batch].join(&t.vtime, t.works, 0)
 		}
 	}
 }
@@ -232,33 +233,22 @@ func (p *giveway) lingerOn(now sched.Time, serving bool, o *outlook) {
 
 // rotate decides whose turn it is among the queues of the best class that have
 // work: the current one until its turn is over, then the least served by weight.
-func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook) {
-	over := v.Now >= p.since.Add(p.turn)
-	best, mine, there := -1, -1, false
-	for i := range v.Queues {
-		q := &v.Queues[i]
-		if q.ID == p.current {
-			there = !ts[i].idler
-		}
-		if q.Attr.Class != o.class || q.Attr.Class < sched.Batch || !working(q, &ts[i]) {
-			continue
-		}
-		if q.ID == p.current {
-			mine = i
-		}
-		if best < 0 || ts[i].at < ts[best].at {
+func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook, mine int) {
+	best := -1
+	for i := range ts {
+		if t := &ts[i]; t.works && t.class == o.class && (best < 0 || t.at < ts[best].at) {
 			best = i
 		}
 	}
-	if best < 0 {
+	switch {
+	case best < 0 && mine >= 0 && !ts[mine].idler:
 		// Nobody else wants the turn, so one who pauses keeps it, and with it
 		// its slice: a call less for every pause.
-		if !there {
-			p.current = 0
-		}
 		return
-	}
-	if mine < 0 || over {
+	case best < 0:
+		p.current = 0
+		return
+	case mine < 0 || !ts[mine].works || ts[mine].class != o.class || v.Now >= p.since.Add(p.turn):
 		mine = best
 		p.current, p.since = v.Queues[best].ID, v.Now
 		for i := range ts {
@@ -270,22 +260,13 @@ func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook) {
 	}
 }
 
-// unused reports whether queue i has let the turn that is over pass although
-// the device had time for it. Only where the hardware tells the time does
-// anyone know.
-func (p *giveway) unused(v *sched.View, ts []tally, i int) bool {
-	if q := &v.Queues[i]; !q.Measured || q.Seen.Known || q.State != sched.Running {
-		return false
-	}
-	var used time.Duration
-	for j := range v.Queues {
-		if !v.Queues[j].Measured {
-			return false
-		}
-		used += ts[j].served - ts[j].atTurn
-	}
-	mine := ts[i].served - ts[i].atTurn
-	return mine < p.turn/100 && used < p.turn/2
+// unused reports whether q has let the turn that is over pass. Only where the
+// hardware tells the time does anyone know. What it tells is whose context was on
+// the device, at work or not, so only one that never was there is idle; one with
+// work is, if only for a moment, however busy the others are.
+func (p *giveway) unused(q *sched.Queue, t *tally) bool {
+	seen := q.Measured && !q.Seen.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.since) >= p.turn/2
+	return seen && t.served == t.atTurn
 }
 
 // earlier is the sooner of two wake-ups, of which zero is none.

@@ -28,6 +28,8 @@ type lab struct {
 	actions []sched.Action // every one since the beginning
 	steps   int
 	tell    time.Duration // how often devices tell what queues have used; zero is never
+	delay   time.Duration // how long an action takes
+	pending []order       // actions under way
 	made    []sched.Policy
 }
 
@@ -44,7 +46,12 @@ type job struct {
 	running  bool
 	slice    time.Duration
 	said     sched.Counters
-	told     time.Duration
+	loaded   sched.Time // when load was last called
+}
+
+type order struct {
+	sched.Action
+	done sched.Time
 }
 
 type command struct {
@@ -57,7 +64,13 @@ var (
 	slicedGPU = sched.Device{ID: "sliced", Slice: 2 * ms, MinTurn: ms, StopTime: 500 * time.Microsecond}
 )
 
+// newLab has neither a floor nor a stall limit, so that the policy is seen as it is.
 func newLab(t testing.TB, name string, params map[string]string, devices ...sched.Device) *lab {
+	t.Helper()
+	return newLabWith(t, sched.Config{Floor: -1, StallLimit: time.Hour}, name, params, devices...)
+}
+
+func newLabWith(t testing.TB, cfg sched.Config, name string, params map[string]string, devices ...sched.Device) *lab {
 	t.Helper()
 	choice, err := Choose(name, params)
 	if err != nil {
@@ -70,7 +83,7 @@ func newLab(t testing.TB, name string, params map[string]string, devices ...sche
 		l.made = append(l.made, p)
 		return p
 	}
-	l.sched = sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, choice)
+	l.sched = sched.New(cfg, choice)
 	if len(devices) == 0 {
 		devices = []sched.Device{plainGPU}
 	}
@@ -99,7 +112,7 @@ func (l *lab) open(q sched.Queue, load func(*job, sched.Time)) *job {
 	if q.Can == 0 {
 		q.Can = canAll
 	}
-	j := &job{Queue: q, load: load, running: true}
+	j := &job{Queue: q, load: load, running: true, loaded: -1}
 	l.jobs = append(l.jobs, j)
 	l.events = append(l.events, sched.Event{
 		Kind: sched.QueueOpened, Queue: q.ID, Process: q.Process, Device: q.Device, Can: q.Can, Attr: q.Attr,
@@ -134,6 +147,7 @@ func (l *lab) say(j *job) {
 func (l *lab) run(d time.Duration, each ...func()) {
 	for end := l.now.Add(d); l.now < end; {
 		l.arrive()
+		l.settle()
 		l.step()
 		l.now = l.now.Add(tick)
 		for id := range l.devices {
@@ -153,13 +167,15 @@ func (l *lab) arrive() {
 		if j.closed || j.load == nil {
 			continue
 		}
-		j.load(j, l.now)
+		if j.loaded != l.now {
+			j.loaded = l.now
+			j.load(j, l.now)
+		}
 		done := uint64(len(j.finished))
 		if j.said.Completed != done || j.said.Submitted != done+uint64(len(j.todo)) {
 			l.say(j)
 		}
-		if l.tell > 0 && j.served != j.told && l.now%sched.Time(l.tell) == 0 {
-			j.told = j.served
+		if l.tell > 0 && l.now%sched.Time(l.tell) == 0 {
 			l.events = append(l.events, sched.Event{Kind: sched.Ran, Queue: j.ID, Ran: j.served})
 		}
 	}
@@ -179,10 +195,20 @@ func (l *lab) step() {
 		}
 		l.events = l.events[:0]
 		for _, a := range actions {
-			l.obey(a)
-			l.events = append(l.events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			l.pending = append(l.pending, order{a, l.now.Add(l.delay)})
 		}
 		l.actions = append(l.actions, actions...)
+		l.settle()
+	}
+}
+
+// settle carries out the actions whose time has come.
+func (l *lab) settle() {
+	for len(l.pending) > 0 && l.pending[0].done <= l.now {
+		a := l.pending[0].Action
+		l.pending = l.pending[1:]
+		l.obey(a)
+		l.events = append(l.events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
 	}
 }
 
@@ -275,8 +301,11 @@ func asleep(from, to time.Duration) func(*job, sched.Time) {
 }
 
 func periodic(period, work time.Duration) func(*job, sched.Time) {
-	next := sched.Time(0)
+	next := sched.Time(-1)
 	return func(j *job, now sched.Time) {
+		if next < 0 {
+			next = now
+		}
 		for ; now >= next; next = next.Add(period) {
 			j.submit(next, work)
 		}
@@ -287,6 +316,8 @@ func periodic(period, work time.Duration) func(*job, sched.Time) {
 func idle(*job, sched.Time) {}
 
 // near reports whether got is within tolerance of want.
-func near(got, want, tolerance time.Duration) bool { return got >= want-tolerance && got <= want+tolerance }
+func near(got, want, tolerance time.Duration) bool {
+	return got >= want-tolerance && got <= want+tolerance
+}
 
 func weight(w uint32) sched.Queue { return sched.Queue{Attr: sched.Attr{Weight: w}} }

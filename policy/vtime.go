@@ -11,13 +11,31 @@ const unit = 1024
 
 // vtime is how far one rival has come in virtual time.
 type vtime struct {
-	at     time.Duration
-	rest   int64 // what charge could not divide
-	active bool  // had work when last looked at
+	at      time.Duration
+	rest    int64         // what advance could not divide
+	prepaid time.Duration // service it has been charged for and not had
+	active  bool          // had work when last looked at
 }
 
+// charge is for service had.
 func (t *vtime) charge(used time.Duration, weight int64) {
-	t.rest += int64(used) * unit
+	paid := min(used, t.prepaid)
+	t.prepaid -= paid
+	t.advance(used-paid, weight)
+}
+
+// prepay charges a turn of which no use was seen. Others waited for it, and one
+// that cannot run now (its start fails, its kernel waits for somebody else's)
+// must not be next for ever. Should it be only the news that is late, it is not
+// charged twice.
+func (t *vtime) prepay(turn time.Duration, weight int64) {
+	const latestNews = 100 * time.Millisecond
+	t.prepaid = min(t.prepaid+turn, latestNews)
+	t.advance(turn, weight)
+}
+
+func (t *vtime) advance(d time.Duration, weight int64) {
+	t.rest += int64(d) * unit
 	t.at += time.Duration(t.rest / weight)
 	t.rest %= weight
 }

@@ -1,0 +1,232 @@
+package policy
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+func class(c sched.Class) sched.Queue { return sched.Queue{Attr: sched.Attr{Class: c}} }
+
+func batch(w uint32) sched.Queue { return sched.Queue{Attr: sched.Attr{Class: sched.Batch, Weight: w}} }
+
+func TestGivewayPlansOfRandomViewsKeepTheRules(t *testing.T) {
+	for seed := range uint64(5000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		dev := []sched.Device{plainGPU, slicedGPU}[r.IntN(2)]
+		v := randomView(r, dev)
+		p := fresh(t, "giveway")
+		for range 3 {
+			plan := p.Plan(v)
+			grants := map[sched.QueueID]sched.Grant{}
+			short := 0
+			for _, g := range plan.Grants {
+				grants[g.Queue] = g
+				if g.Slice > 0 && g.Slice < dev.MinTurn {
+					short++
+				}
+			}
+			if short > 1 {
+				t.Fatalf("seed %d: %d slices below MinTurn: %+v", seed, short, plan.Grants)
+			}
+			for _, q := range v.Queues {
+				g, ok := grants[q.ID]
+				if c := q.Attr.Class; (c == sched.Online || c == sched.Standard) && (!ok || g != sched.Grant{Queue: q.ID}) {
+					t.Fatalf("seed %d: %v queue %d has %+v, %v", seed, c, q.ID, g, ok)
+				}
+			}
+			v.Now = v.Now.Add(time.Duration(r.IntN(60)) * ms)
+		}
+	}
+}
+
+func TestGivewayBatchTakesTurnsAtTheLeastSliceWhileThereIsAnOnlineQueue(t *testing.T) {
+	l := newLab(t, "giveway", nil, slicedGPU)
+	a, b := l.open(batch(1), saturating), l.open(batch(1), saturating)
+	l.run(10 * ms)
+	if a.slice != 0 || b.slice != 0 {
+		t.Errorf("slices %v and %v with no online queue", a.slice, b.slice)
+	}
+	online := l.open(class(sched.Online), periodic(10*ms, ms))
+	l.run(tick)
+	l.run(time.Second, func() {
+		holder := a
+		if b.running {
+			holder = b
+		}
+		if a.running == b.running || holder.slice != sched.Least || !online.running || online.slice != 0 {
+			t.Fatalf("at %v: a %v %v, b %v %v, online %v %v", time.Duration(l.now), a.running, a.slice, b.running, b.slice, online.running, online.slice)
+		}
+	})
+	for _, c := range online.finished {
+		if took := c.done.Sub(c.arrived); took > ms+tick {
+			t.Errorf("an online request took %v", took)
+		}
+	}
+	// 20 turns, each a stop, a slice and a start at most: nothing for the 100 requests.
+	if n := len(l.actions); n > 90 {
+		t.Errorf("%d actions", n)
+	}
+}
+
+func TestGivewayBatchSharesByWeight(t *testing.T) {
+	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
+		for _, w := range []uint32{3, 8} {
+			l := newLab(t, "giveway", nil, dev)
+			l.tell = 10 * ms
+			heavy, light := l.open(batch(w), saturating), l.open(batch(1), saturating)
+			l.open(class(sched.Online), periodic(20*ms, 4*ms))
+			l.run(20 * time.Second)
+			if ratio := float64(heavy.served) / float64(light.served); ratio < 0.9*float64(w) || ratio > 1.1*float64(w) {
+				t.Errorf("%s: weight %d to 1 is %.2f", dev.ID, w, ratio)
+			}
+		}
+	}
+}
+
+func TestGivewayNewcomersAndSleepersStartLevel(t *testing.T) {
+	for _, c := range []sched.Class{sched.Batch, sched.Idle} {
+		l := newLab(t, "giveway", nil)
+		if c == sched.Batch {
+			// An idle queue that never runs must not set the mark for newcomers.
+			l.open(class(sched.Idle), saturating)
+		}
+		old := l.open(class(c), saturating)
+		sleeper := l.open(class(c), asleep(time.Second, 6*time.Second))
+		l.run(6 * time.Second)
+		young := l.open(class(c), saturating)
+		o, s := old.served, sleeper.served
+		l.run(3 * time.Second)
+		o, s = old.served-o, sleeper.served-s
+		if !near(o, time.Second, 60*ms) || !near(s, time.Second, 60*ms) || !near(young.served, time.Second, 60*ms) {
+			t.Errorf("%v, of 3 s: incumbent %v, sleeper %v, newcomer %v", c, o, s, young.served)
+		}
+	}
+}
+
+func TestGivewayWithoutSlicesBatchStopsWhileOnlineWorks(t *testing.T) {
+	l := newLab(t, "giveway", nil)
+	worker, bystander := l.open(batch(1), saturating), l.open(batch(1), idle)
+	online := l.open(class(sched.Online), func(j *job, now sched.Time) {
+		if now == sched.Time(10*ms) {
+			j.submit(now, 5*ms)
+		}
+	})
+	at := func(at time.Duration, want bool) {
+		t.Helper()
+		l.run(at - time.Duration(l.now))
+		if worker.running != want || !online.running || !bystander.running {
+			t.Errorf("at %v running: batch %v, online %v, bystander %v", at, worker.running, online.running, bystander.running)
+		}
+	}
+	at(9900*time.Microsecond, true)
+	at(10*ms, false)
+	at(15*ms, false)
+	at(15100*time.Microsecond, false) // it lingers, counted from the end of the request
+	at(15300*time.Microsecond, true)
+}
+
+func TestGivewayClearsAnUnslicedDeviceForAnExpectedArrivalAndGivesUp(t *testing.T) {
+	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
+		l := newLab(t, "giveway", nil, dev)
+		low, online := l.open(batch(1), saturating), l.open(class(sched.Online), idle)
+		l.hint(online, func(a *sched.Attr) { a.Expect = sched.Time(10 * ms) })
+		for _, want := range []struct {
+			at   time.Duration
+			runs bool
+		}{{9400, true}, {9600, false}, {11900, false}, {12100, true}} {
+			l.run(want.at*time.Microsecond - time.Duration(l.now))
+			if low.running != (want.runs || dev.Sliced()) {
+				t.Errorf("%s: at %d us batch runs: %v", dev.ID, want.at, low.running)
+			}
+		}
+	}
+}
+
+func TestGivewayQueueThatCannotBeSlicedIsStoppedInstead(t *testing.T) {
+	l := newLab(t, "giveway", nil, slicedGPU)
+	stubborn := l.open(sched.Queue{Can: canStop, Attr: sched.Attr{Class: sched.Batch}}, saturating)
+	l.open(class(sched.Online), saturating)
+	l.run(ms)
+	if stubborn.running {
+		t.Error("it runs beside online work with the device's own slice")
+	}
+}
+
+func TestGivewayIdleRunsOnlyWhenNothingElseIsReady(t *testing.T) {
+	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
+		for _, c := range []sched.Class{sched.Standard, sched.Online, sched.Batch} {
+			l := newLab(t, "giveway", nil, dev)
+			last := l.open(class(sched.Idle), saturating)
+			l.open(class(c), func(j *job, now sched.Time) {
+				if now == sched.Time(10*ms) {
+					j.submit(now, 10*ms)
+				}
+			})
+			l.run(10 * ms)
+			before := last.served
+			if before < 9*ms {
+				t.Errorf("%s, %v has nothing to do: idle got %v of 10 ms", dev.ID, c, before)
+			}
+			l.run(9 * ms)
+			// Beside online work it keeps the least slice: that it costs no call is worth more.
+			least := dev.Sliced() && c == sched.Online
+			if last.served > before+tick || last.running && !least || least && last.slice != sched.Least {
+				t.Errorf("%s: beside %v work idle got %v, runs: %v with %v", dev.ID, c, last.served-before, last.running, last.slice)
+			}
+			l.run(11 * ms)
+			if last.served < before+9*ms {
+				t.Errorf("%s: after %v work idle got %v of 10 ms", dev.ID, c, last.served-before)
+			}
+		}
+	}
+}
+
+// Where nobody counts commands, a batch job that lets a whole turn pass is taken
+// to have nothing to do.
+func TestGivewayBlindBatchJobThatIdlesLeavesTheRotationAndComesBack(t *testing.T) {
+	l := newLab(t, "giveway", nil, slicedGPU)
+	l.tell = ms
+	work := false
+	blind := func(j *job, now sched.Time) {
+		if work {
+			saturating(j, now)
+		}
+	}
+	open := func(q sched.Queue, load func(*job, sched.Time)) *job {
+		j := l.open(q, nil)
+		j.load, j.blind = load, true
+		l.events = append(l.events, sched.Event{Kind: sched.Ran, Queue: j.ID})
+		return j
+	}
+	sleepy, busy := open(batch(1), blind), open(batch(1), saturating)
+	open(class(sched.Online), idle)
+	l.run(200 * ms)
+	before := busy.served
+	l.run(time.Second)
+	if got := busy.served - before; got < 990*ms || !sleepy.running || sleepy.slice != 0 {
+		t.Errorf("beside a job that sleeps the other got %v of 1 s; the sleeper runs: %v with slice %v", got, sleepy.running, sleepy.slice)
+	}
+	work = true
+	l.run(200 * ms)
+	a, b := sleepy.served, busy.served
+	l.run(2 * time.Second)
+	if a, b = sleepy.served-a, busy.served-b; !near(a, b, 100*ms) {
+		t.Errorf("after it woke they got %v and %v of 2 s", a, b)
+	}
+}
+
+func TestGivewayABatchJobThatPausesCostsNoCalls(t *testing.T) {
+	l := newLab(t, "giveway", nil, slicedGPU)
+	l.open(batch(1), periodic(10*ms, 5*ms))
+	l.open(class(sched.Online), periodic(7*ms, ms))
+	l.run(time.Second)
+	if n := len(l.actions); n > 1 {
+		t.Errorf("%d actions: %v ...", n, l.actions[:min(n, 6)])
+	}
+	if l.wake != sched.Never {
+		t.Errorf("will be woken at %v though nobody waits", time.Duration(l.wake))
+	}
+}

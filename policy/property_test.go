@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// watched is a policy whose every plan is looked at.
+type watched struct {
+	sched.Policy
+	check func(*sched.View, sched.Plan)
+	buf   []sched.Grant
+}
+
+func (w *watched) Plan(v *sched.View) sched.Plan {
+	first := w.Policy.Plan(v)
+	w.buf = append(w.buf[:0], first.Grants...)
+	again := w.Policy.Plan(v)
+	if !slices.Equal(w.buf, again.Grants) || first.Wake != again.Wake {
+		panic("it changed its mind just because it was asked again")
+	}
+	w.check(v, again)
+	return again
+}
+
+func (w *watched) Set(name, value string) error { return Set(w.Policy, name, value) }
+
+// life drives the scheduler through random events by seed and returns all that
+// it ordered.
+func life(t *testing.T, name string, seed uint64, check func(*sched.View, sched.Plan)) []sched.Action {
+	choice, err := Choose(name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if check != nil {
+		build := choice.Make
+		choice.Make = func() sched.Policy { return &watched{Policy: build(), check: check} }
+	}
+	r := rand.New(rand.NewPCG(seed, 4))
+	s := sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, choice)
+	devices := []sched.Device{plainGPU, slicedGPU}
+	events := []sched.Event{
+		{Kind: sched.DeviceOpened, Device: "plain", About: plainGPU},
+		{Kind: sched.DeviceOpened, Device: "sliced", About: slicedGPU},
+	}
+	var all []sched.Action
+	var late []sched.Event // outcomes of actions that take a while
+	opened, now := uint64(0), sched.Time(0)
+	seen := map[sched.QueueID]sched.Counters{}
+	for range 300 {
+		actions, wake := s.Step(now, events)
+		all = append(all, actions...)
+		for _, d := range devices {
+			if m, _, bad := s.Overruled(d.ID); bad {
+				t.Fatalf("%s, seed %d: overruled on %s: %v", name, seed, d.ID, m)
+			}
+		}
+		for _, a := range actions {
+			late = append(late, sched.Event{
+				Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: sched.Failure(max(0, r.IntN(12)-10)),
+			})
+		}
+		events = events[:0]
+		for range r.IntN(len(late) + 1) {
+			events = append(events, late[0])
+			late = late[1:]
+		}
+		now = min(max(wake, now+1), now.Add(time.Duration(r.IntN(20))*ms+1))
+		for range r.IntN(4) {
+			id := sched.QueueID(1 + r.Uint64N(opened+1))
+			ev := sched.Event{Queue: id, Attr: randomAttr(r)}
+			switch k := r.IntN(12); {
+			case k < 2 && opened < 20 || opened == 0:
+				opened++
+				ev.Kind, ev.Queue, ev.Process = sched.QueueOpened, sched.QueueID(opened), sched.ProcessID(r.IntN(5))
+				ev.Device = devices[r.IntN(2)].ID
+				ev.Can = []sched.Ability{canAll, canAll, canStop, sched.CanSlice}[r.IntN(4)]
+			case k == 2:
+				ev.Kind = sched.QueueClosed
+			case k == 3:
+				ev.Kind = sched.Hinted
+			case k == 4:
+				ev.Kind = []sched.Kind{sched.Dozed, sched.Woke}[r.IntN(2)]
+			default:
+				c := seen[id]
+				c.Submitted += r.Uint64N(3)
+				c.Launched = c.Submitted
+				c.Completed += min(r.Uint64N(3), c.Submitted-c.Completed)
+				seen[id] = c
+				ev.Kind, ev.Seen = sched.Progressed, c
+			}
+			events = append(events, ev)
+		}
+	}
+	return all
+}
+
+func randomAttr(r *rand.Rand) sched.Attr {
+	return sched.Attr{
+		Priority: int32(r.IntN(5) - 2), Weight: uint32(r.IntN(5)), Share: uint8(r.IntN(4) * 20), Nice: int8(r.IntN(40) - 20),
+		RealTime: uint8(max(0, r.IntN(120)-90)), Class: sched.Class(r.IntN(4)), Focus: r.IntN(5) == 0, Paused: r.IntN(10) == 0,
+		Deadline: time.Duration(r.IntN(4)) * 20 * ms, Work: time.Duration(r.IntN(3)) * 5 * ms, Laxity: time.Duration(max(0, r.IntN(30)-15)) * ms,
+	}
+}
+
+func TestEveryPolicyInARandomLife(t *testing.T) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				first := life(t, name, seed, func(v *sched.View, p sched.Plan) { checkPlan(t, name, seed, v, p) })
+				if t.Failed() {
+					return
+				}
+				if again := life(t, name, seed, nil); !slices.Equal(first, again) {
+					t.Fatalf("seed %d: two runs differ", seed)
+				}
+			}
+		})
+	}
+}
+
+// checkPlan holds a plan to what every plan must be.
+func checkPlan(t *testing.T, name string, seed uint64, v *sched.View, p sched.Plan) {
+	fail := func(why string) {
+		t.Helper()
+		t.Errorf("seed %d at %v: %s\nqueues:\n%s%+v", seed, time.Duration(v.Now), why, show(v), p)
+	}
+	if p.Wake != 0 && p.Wake <= v.Now {
+		fail("wakes in the past")
+	}
+	if !slices.IsSortedFunc(p.Grants, func(a, b sched.Grant) int { return int(a.Queue) - int(b.Queue) }) {
+		fail("grants are out of order")
+	}
+	for _, dev := range v.Devices {
+		waiting, served := 0, 0
+		for i := range v.Queues {
+			q := &v.Queues[i]
+			if q.Device != dev.ID {
+				continue
+			}
+			got := slices.ContainsFunc(p.Grants, func(g sched.Grant) bool { return g.Queue == q.ID })
+			switch {
+			case contends(q) && got:
+				served++
+			case contends(q):
+				waiting++
+			case !q.Ready() && !got:
+				fail("stops a queue with nothing to do")
+			}
+		}
+		lingers := name == "giveway" && p.Wake != 0 // for online work that may be back
+		if waiting > 0 && served == 0 && len(v.Devices) == 1 && !lingers {
+			fail("leaves the device unused")
+		}
+		if waiting+served < 2 && p.Wake != 0 && len(v.Devices) == 1 && !lingers {
+			fail("wakes though nobody waits")
+		}
+	}
+}
+
+func TestNoPolicyIsOverruledUnderTheDefaults(t *testing.T) {
+	for _, name := range Names() {
+		l := newLabWith(t, sched.Config{}, name, nil, plainGPU, slicedGPU)
+		for _, dev := range []sched.DeviceID{"plain", "sliced"} {
+			for i, c := range []sched.Class{sched.Standard, sched.Online, sched.Batch, sched.Idle, sched.Batch} {
+				load := []func(*job, sched.Time){periodic(5*ms, ms), saturating, asleep(time.Second, 2*time.Second)}[i%3]
+				l.open(sched.Queue{Device: dev, Attr: sched.Attr{Class: c, Priority: int32(i), Deadline: ms}}, load)
+			}
+			l.open(sched.Queue{Device: dev, Attr: sched.Attr{Class: sched.Online, Priority: 9, Expect: sched.Time(time.Second)}}, idle)
+		}
+		l.run(4*time.Second, func() {
+			for id := range l.devices {
+				if m, _, bad := l.sched.Overruled(id); bad {
+					t.Fatalf("%s on %s at %v: %v", name, id, time.Duration(l.now), m)
+				}
+			}
+		})
+	}
+}
+
+func TestNoPolicyAllocatesOnceItKnowsItsQueues(t *testing.T) {
+	for _, name := range Names() {
+		for _, dev := range []sched.Device{plainGPU, slicedGPU} {
+			r := rand.New(rand.NewPCG(7, 7))
+			v := &sched.View{Devices: []sched.Device{dev}}
+			for i := range 32 {
+				v.Queues = append(v.Queues, sched.Queue{
+					ID: sched.QueueID(i + 1), Process: sched.ProcessID(r.IntN(8)), Device: dev.ID, Can: canAll, Attr: randomAttr(r),
+					Seen: sched.Counters{Known: true, Submitted: 1},
+				})
+			}
+			p := fresh(t, name)
+			p.Plan(v)
+			if n := testing.AllocsPerRun(500, func() {
+				v.Now = v.Now.Add(3 * ms)
+				for i := range v.Queues {
+					q := &v.Queues[i]
+					q.Seen.Completed = r.Uint64N(2)
+					q.Served += time.Duration(r.IntN(2)) * ms
+				}
+				p.Plan(v)
+			}); n != 0 {
+				t.Errorf("%s on %s: %v allocations a plan", name, dev.ID, n)
+			}
+		}
+	}
+}
+
+func BenchmarkPlan(b *testing.B) {
+	for _, name := range Names() {
+		b.Run(name, func(b *testing.B) {
+			v := &sched.View{Devices: []sched.Device{plainGPU}}
+			for i := range 32 {
+				v.Queues = append(v.Queues, sched.Queue{
+					ID: sched.QueueID(i + 1), Process: sched.ProcessID(i / 4), Device: "plain", Can: canAll,
+					Attr: sched.Attr{Class: sched.Batch, Deadline: time.Duration(i%5) * ms},
+				})
+			}
+			p := fresh(b, name)
+			for b.Loop() {
+				v.Now = v.Now.Add(ms)
+				p.Plan(v)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// Question is what an external policy is asked: what it may know of its devices
+// at one instant. One is a line of JSON; docs/POLICIES.md explains the fields.
+type Question struct {
+	Number  uint64           `json:"question"`
+	Now     sched.Time       `json:"now_ns"`
+	Devices []QuestionDevice `json:"devices"`
+	Queues  []QuestionQueue  `json:"queues"`
+}
+
+// QuestionDevice is a device as a Question tells of it.
+type QuestionDevice struct {
+	ID       sched.DeviceID `json:"id"`
+	Slice    time.Duration  `json:"slice_ns"`
+	MinTurn  time.Duration  `json:"min_turn_ns"`
+	StopTime time.Duration  `json:"stop_time_ns"`
+}
+
+// QuestionQueue is a queue as a Question tells of it.
+type QuestionQueue struct {
+	ID         sched.QueueID   `json:"id"`
+	Process    sched.ProcessID `json:"process"`
+	Device     sched.DeviceID  `json:"device"`
+	Class      string          `json:"class"`
+	State      string          `json:"state"`
+	Can        string          `json:"can"`
+	Ready      bool            `json:"ready"`
+	ReadySince sched.Time      `json:"ready_since_ns"`
+	Served     time.Duration   `json:"served_ns"`
+	Priority   int32           `json:"priority"`
+	Weight     int64           `json:"weight"`
+	Share      uint8           `json:"share_percent"`
+	Nice       int8            `json:"nice"`
+	RealTime   uint8           `json:"real_time"`
+	Deadline   time.Duration   `json:"deadline_ns"`
+	Laxity     time.Duration   `json:"laxity_ns"`
+	Work       time.Duration   `json:"work_ns"`
+	Expect     sched.Time      `json:"expect_ns"`
+	Focus      bool            `json:"focus"`
+	Paused     bool            `json:"paused"`
+}
+
+func (q *Question) fill(number uint64, v *sched.View) {
+	*q = Question{Number: number, Now: v.Now, Devices: q.Devices[:0], Queues: q.Queues[:0]}
+	for _, d := range v.Devices {
+		q.Devices = append(q.Devices, QuestionDevice{d.ID, d.Slice, d.MinTurn, d.StopTime})
+	}
+	for i := range v.Queues {
+		s := &v.Queues[i]
+		a := &s.Attr
+		q.Queues = append(q.Queues, QuestionQueue{
+			ID: s.ID, Process: s.Process, Device: s.Device, Class: a.Class.String(), State: s.State.String(),
+			Can: s.Can.String(), Ready: s.Ready(), ReadySince: s.ReadySince, Served: s.Served,
+			Priority: a.Priority, Weight: s.Weight(), Share: a.Share, Nice: a.Nice, RealTime: a.RealTime,
+			Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
+		})
+	}
+}
+
+// Answer is what an external policy says to a Question.
+type Answer struct {
+	Number uint64        `json:"answer"`
+	Grants []AnswerGrant `json:"grants"`
+	Wake   sched.Time    `json:"wake_ns"`
+}
+
+// AnswerGrant lets one queue run. A queue without one is stopped.
+type AnswerGrant struct {
+	Queue  sched.QueueID `json:"queue"`
+	Slice  time.Duration `json:"slice_ns"`
+	Window uint32        `json:"window"`
+}
+
+// Limits on an answer, which comes from somebody else's program.
+const (
+	MaxAnswerBytes = 4 << 20
+	maxSlice       = 10 * time.Second
+)
+
+// ParseAnswer reads an answer and returns its number and its plan. It refuses
+// what it does not understand rather than guess.
+func ParseAnswer(line []byte) (uint64, *sched.Plan, error) {
+	if len(line) > MaxAnswerBytes {
+		return 0, nil, fmt.Errorf("answer of %d bytes is longer than %d", len(line), MaxAnswerBytes)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(line)))
+	dec.DisallowUnknownFields()
+	var a Answer
+	if err := dec.Decode(&a); err != nil {
+		return 0, nil, fmt.Errorf("answer: %w", err)
+	}
+	if rest := line[dec.InputOffset():]; strings.TrimSpace(string(rest)) != "" {
+		return 0, nil, errors.New("answer: there is more on the line than one answer")
+	}
+	if a.Number == 0 {
+		return 0, nil, errors.New(`answer: "answer" must be the number of the question`)
+	}
+	if a.Wake < 0 {
+		return 0, nil, fmt.Errorf("answer %d: wake_ns %d lies before the beginning", a.Number, a.Wake)
+	}
+	p := &sched.Plan{Wake: a.Wake}
+	for _, g := range a.Grants {
+		if g.Slice < 0 || g.Slice > maxSlice {
+			return 0, nil, fmt.Errorf("answer %d: slice_ns %d of queue %d is not from 0 to %d", a.Number, g.Slice, g.Queue, maxSlice)
+		}
+		p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: g.Slice, Window: g.Window})
+	}
+	return a.Number, p, nil
+}
+
+func find(ids []sched.QueueID, id sched.QueueID) (int, bool) { return slices.BinarySearch(ids, id) }
+
+func has(queues []sched.Queue, id sched.QueueID) bool {
+	_, ok := slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
+	return ok
+}
