@@ -14,7 +14,12 @@ import (
 type Journal struct{ entries []entry }
 
 type entry struct {
-	queue   sched.QueueID
+	queue sched.QueueID
+	changes
+	before changes // the action under way, if there is one
+}
+
+type changes struct {
 	level   sched.Level // stopped at; zero if not
 	sliced  bool
 	bounded bool
@@ -23,6 +28,7 @@ type entry struct {
 // Begin notes that an action is about to be carried out.
 func (j *Journal) Begin(a sched.Action) {
 	e := j.entry(a.Queue)
+	e.before = e.changes
 	switch a.Verb {
 	case sched.Stop:
 		e.level = a.Level
@@ -35,23 +41,21 @@ func (j *Journal) Begin(a sched.Action) {
 
 // End notes how the action came out.
 func (j *Journal) End(a sched.Action, outcome sched.Failure) {
-	if outcome == sched.Gone {
-		j.Forget(a.Queue)
-		return
-	}
-	if outcome != sched.Done {
-		return
-	}
 	e := j.entry(a.Queue)
-	switch a.Verb {
-	case sched.Start:
+	switch {
+	case outcome == sched.Gone:
+		e.changes = changes{}
+	case outcome == sched.Unsupported || outcome == sched.Refused && a.Verb == sched.Stop:
+		e.changes = e.before // it did nothing
+	case outcome == sched.Refused: // nobody knows
+	case a.Verb == sched.Start:
 		e.level = sched.LevelNone
-	case sched.SetSlice:
+	case a.Verb == sched.SetSlice:
 		e.sliced = a.Slice != 0
-	case sched.SetWindow:
+	case a.Verb == sched.SetWindow:
 		e.bounded = a.Window != 0
 	}
-	if *e == (entry{queue: a.Queue}) {
+	if e.changes == (changes{}) {
 		j.Forget(a.Queue)
 	}
 }

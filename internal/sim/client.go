@@ -83,7 +83,7 @@ type client struct {
 	traced   int // arrivals of the trace so far
 	answered sched.Time
 
-	next, host, answer, park, announce timer
+	next, host, answer, park, unpark, announce timer
 
 	latencies []time.Duration
 	requests  int
@@ -102,6 +102,7 @@ func newClient(w *World, i int) *client {
 	c.host.do = c.launch
 	c.answer.do = c.reply
 	c.park.do = c.parkKernels
+	c.unpark.do = func() { c.q.release() }
 	c.announce.do = func() { c.hint(c.next.at.Add(c.cfg.Prepare)) }
 	id := sched.QueueID(i + 1)
 	d := w.devices[c.cfg.Device]
@@ -209,10 +210,19 @@ func (c *client) hint(at sched.Time) {
 	}
 }
 
+// parkTimeout is when a parked kernel gives up by itself.
+const parkTimeout = 10 * ms
+
+// parkKernels does so only while nothing of the program is under way: behind a
+// parked kernel that would wait for its release for ever.
 func (c *client) parkKernels() {
+	if c.q.dead || c.q.completed != c.q.submitted || len(c.backlog) > 0 {
+		return
+	}
 	for range c.cfg.Park {
 		c.q.submit(0, true)
 	}
+	c.w.timeline.set(&c.unpark, c.w.now.Add(parkTimeout))
 }
 
 // launch submits kernels until the host must take a while.
@@ -226,6 +236,7 @@ func (c *client) launch() {
 		c.count++
 		c.q.submit(max(k.Time.draw(c.rng), 1), false)
 		if c.cfg.Park > 0 && c.section == 0 && c.count == 1 {
+			c.w.timeline.cancel(&c.unpark)
 			c.q.release()
 		}
 		last := c.section == len(c.cfg.Kernels)-1 && c.count == k.Count
@@ -278,7 +289,7 @@ func (c *client) kill() {
 	if c.q == nil || c.q.dead {
 		return
 	}
-	for _, t := range []*timer{&c.next, &c.host, &c.answer, &c.park, &c.announce} {
+	for _, t := range []*timer{&c.next, &c.host, &c.answer, &c.park, &c.unpark, &c.announce} {
 		c.w.timeline.cancel(t)
 	}
 	c.backlog, c.waiting, c.busy = nil, nil, false

@@ -51,7 +51,7 @@ func (d *daemon) start() {
 		d.post(sched.Event{Kind: sched.DeviceOpened, Device: dev.id, About: dev.Info().Device})
 		for _, q := range dev.queues {
 			if !q.dead {
-				q.changed, q.told = false, 0
+				q.changed = false
 				d.opened(q)
 			}
 		}

@@ -26,6 +26,7 @@ type device struct {
 	queues   []*queue
 	launches uint64                   // so far, to give commands their order
 	done     map[sched.QueueID]uint64 // order of the last command completed
+	looked   sched.Time               // when the record was last fetched
 	free     sched.Time               // when the driver has finished with the calls it has
 }
 
@@ -105,13 +106,14 @@ func (d *device) Switch(off, on []hal.Queue) []error {
 
 // look reads the hardware's own record of who was on the device.
 func (d *device) look(buf []sched.Event) []sched.Event {
-	if !d.model.Eyes {
+	now := d.world.now
+	if d.model.Eyes == 0 || now < d.looked.Add(d.model.Eyes) {
 		return buf
 	}
+	d.looked = now
 	d.engine.settle()
 	for _, q := range d.queues {
-		if q.resident != q.told && !q.dead {
-			q.told = q.resident
+		if !q.dead {
 			buf = append(buf, sched.Event{Kind: sched.Ran, Queue: q.id, Ran: q.resident})
 		}
 	}

@@ -149,9 +149,8 @@ func (d *daemon) undo(todo []sched.Action) {
 // back checks that the guardian left nothing changed, and starts a new daemon.
 func (d *daemon) back() {
 	for _, q := range d.w.alive() {
-		if q.off || q.held || q.flushed || q.inactive != 0 || q.slice != 0 || q.window != 0 {
-			d.w.violation("queue %d is not as it was found after the guardian: off %v held %v slice %v window %d",
-				q.id, q.off, q.held, q.slice, q.window)
+		if !q.asFound() {
+			d.w.violation("after the guardian, queue %d is not as it was found: %s", q.id, q.changes())
 		}
 	}
 	d.w.after(d.delayOf(200*ms), func() {

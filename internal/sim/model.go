@@ -17,8 +17,10 @@ type Model struct {
 	Runlist *RunlistModel // groups in a round, one at a time, by slices
 	Slots   *SlotsModel   // queues in hardware slots, side by side
 
-	Calls  Calls  // what it costs to control
-	Eyes   bool   // the hardware keeps a record of whose context was on it, which every turn of the daemon reads
+	Calls Calls // what it costs to control
+	// Eyes is how often the daemon may fetch the hardware's own record of whose
+	// context was on it; zero: there is no such record.
+	Eyes   time.Duration
 	Gated  bool   // every program runs with the shim: its queue can be held and bounded, and counted
 	Window uint32 // bound on commands in flight under the shim, unless the policy says otherwise
 }
@@ -100,7 +102,7 @@ var models = []Model{
 			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
 			Gate: Between(20*us, 60*us), Effect: 0.75,
 		},
-		Eyes: true, Window: 1024,
+		Eyes: 10 * ms, Window: 1024,
 	},
 	{
 		Name: "nvidia-a100", Doc: "NVIDIA A100: the H200's model with the switch that GPreempt published",
@@ -112,7 +114,7 @@ var models = []Model{
 			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
 			Gate: Between(20*us, 60*us), Effect: 0.75,
 		},
-		Eyes: true, Window: 1024,
+		Eyes: 10 * ms, Window: 1024,
 	},
 	{
 		Name: "amd-hws", Doc: "AMD MI300X, hardware scheduler: a change unmaps every queue and maps back the rest; not measured",

@@ -47,8 +47,7 @@ type queue struct {
 	// resident is how long its context was on the device, at work or not: the
 	// most that the hardware's record can tell.
 	resident time.Duration
-	told     time.Duration // of that, reported as Ran
-	changed  bool          // counters have changed since they were reported
+	changed  bool // counters have changed since they were reported
 	self     hal.Queue
 	notice   timer
 }
@@ -158,6 +157,15 @@ func (q *queue) release() {
 func (q *queue) die() {
 	q.dead = true
 	q.device.engine.changed(q)
+}
+
+// asFound reports whether nothing about q is changed.
+func (q *queue) asFound() bool {
+	return !q.off && !q.held && !q.flushed && q.inactive == 0 && q.slice == 0 && q.window == 0
+}
+
+func (q *queue) changes() string {
+	return fmt.Sprintf("off %v, held %v, inactive %v, slice %v, window %d", q.off, q.held, q.inactive != 0, q.slice, q.window)
 }
 
 // What can be done to a queue, as the type that Attach returns claims.

@@ -17,11 +17,12 @@ import (
 type slots struct {
 	d        *device
 	m        *SlotsModel
-	known    []*queue // every queue that ever launched, in that order
-	in       []*queue // in slots, each running its head
-	offset   int      // in known, from which slots are filled
-	stalled  sched.Time
-	mark     sched.Time // progress is accounted up to here
+	known    []*queue     // every queue that ever launched, in that order
+	in       []*queue     // in slots, each running its head
+	offset   int          // in known, from which slots are filled
+	stalled  sched.Time   // the whole device is taken up until then
+	saving   []sched.Time // slots taken up by queues that are being taken off, and until when
+	mark     sched.Time   // progress is accounted up to here
 	batching bool
 	dirty    bool // a change waits for the end of the batch
 
@@ -80,7 +81,8 @@ func (s *slots) refill() {
 		}
 	}
 	s.in = slices.DeleteFunc(s.in, func(q *queue) bool { return !s.eligible(q) })
-	for len(s.in) < s.m.Slots {
+	s.saving = slices.DeleteFunc(s.saving, func(t sched.Time) bool { return t <= s.now() })
+	for len(s.in)+len(s.saving) < s.m.Slots {
 		q := s.pick()
 		if q == nil {
 			break
@@ -122,6 +124,9 @@ func (s *slots) arm() {
 		t.cancel(&s.cmdEnd)
 		t.set(&s.unstall, s.stalled)
 		return
+	}
+	if len(s.saving) > 0 {
+		t.set(&s.unstall, slices.Min(s.saving))
 	}
 	least := time.Duration(-1)
 	for _, q := range s.in {
@@ -214,6 +219,8 @@ func (s *slots) changed(q *queue) {
 		return
 	case s.m.Everyone:
 		s.remap()
+	case q.off && slices.Contains(s.in, q):
+		s.saving = append(s.saving, s.now().Add(s.m.Context.Save()))
 	case !q.off && !q.dead && q.launched > q.completed && q.head().begun != 0:
 		// Alone of its kind to be put back, it pays for that itself.
 		q.head().left += s.m.Context.Restore()

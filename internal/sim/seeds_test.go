@@ -1,0 +1,139 @@
+package sim_test
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/policy"
+	"github.com/giveway/giveway/sched"
+)
+
+var (
+	seeds = flag.Int("seeds", 300, "how many worlds with faults to try")
+	seed  = flag.Uint64("seed", 0, "try this one only")
+)
+
+// TestSeeds lives many small worlds, each of its own kind, in which everything
+// goes wrong that can: calls fail, come late or leave doubt, wake-ups are lost,
+// programs are killed, the daemon crashes and comes back. Whatever happens,
+// every command of a living program runs exactly once and in order, none makes
+// progress while it is stopped, two running groups never have slices too short,
+// everything finishes, and at the end everything is as it was found.
+func TestSeeds(t *testing.T) {
+	n := *seeds
+	if testing.Short() {
+		n = min(n, 40)
+	}
+	first, last := uint64(1), uint64(n)
+	if *seed > 0 {
+		first, last = *seed, *seed
+	}
+	var next, events, crashes atomic.Uint64
+	next.Store(first)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for s := next.Add(1) - 1; s <= last && !t.Failed(); s = next.Add(1) - 1 {
+				cfg := chaos(t, s)
+				r := sim.New(cfg).Run()
+				events.Add(r.Events)
+				crashes.Add(uint64(r.Crashes))
+				for _, v := range r.Violations {
+					t.Errorf("%s\n(policy %s on %s: go test ./internal/sim -run TestSeeds -args -seed %d)",
+						v, cfg.Choice.Name, cfg.Devices[0].Model.Name, s)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d seeds, %d events, %d crashes of the daemon", last-first+1, events.Load(), crashes.Load())
+}
+
+// chaos makes the world of a seed.
+func chaos(t testing.TB, seed uint64) sim.Config {
+	r := rand.New(rand.NewPCG(seed, 99))
+	names, models := policy.Names(), sim.ModelNames()
+	cfg := sim.Config{
+		Seed: seed, Choice: choose(t, names[int(seed)%len(names)], nil),
+		Length: 2 * time.Second, Drain: time.Hour,
+		Faults: sim.Faults{
+			Fail: pick(r, 0, 0.02, 0.3), Doubt: pick(r, 0, 0.1), Never: pick(r, 0, 0.2),
+			Late: pick(r, 0, 0.05), LateBy: 50 * ms, Lost: pick(r, 0, 0.1, 0.5),
+			Crash: pick(r, 0, 300*ms, time.Second), Kill: pick(r, 0, 500*ms),
+		},
+	}
+	for i := range 1 + r.IntN(2) {
+		cfg.Devices = append(cfg.Devices, sim.DeviceConfig{
+			ID: sched.DeviceID(fmt.Sprint("gpu", i)), Model: model(t, models[r.IntN(len(models))]),
+		})
+	}
+	for i := range 1 + r.IntN(8) {
+		cfg.Clients = append(cfg.Clients, someone(r, i, len(cfg.Devices)))
+	}
+	return cfg
+}
+
+func someone(r *rand.Rand, i, devices int) sim.ClientConfig {
+	c := sim.ClientConfig{
+		Name: fmt.Sprint("c", i), Device: r.IntN(devices), Shim: r.IntN(2) == 0,
+		Attr: sched.Attr{
+			Class: sched.Class(r.IntN(4)), Priority: int32(r.IntN(3)), Weight: uint32(r.IntN(4)), Share: uint8(r.IntN(50)),
+			Deadline: pick(r, 0, 5*ms, 20*ms), Laxity: pick(r, 0, 2*ms), Nice: int8(r.IntN(40) - 20), Focus: r.IntN(4) == 0,
+		},
+		Arrival: sim.Arrival{Kind: sim.ArrivalKind(r.IntN(3)), Every: pick(r, ms, 5*ms, 20*ms)},
+		Kernels: []sim.Kernels{{
+			Count: 1 + r.IntN(4), Time: sim.Dist{Kind: sim.LogNormal, Mean: pick(r, 20*us, 200*us, 2*ms), Jitter: 1},
+			Gap: sim.Always(pick(r, 0, 30*us, 300*us)),
+		}},
+		Before: sim.Always(5 * us), After: sim.Always(pick(r, 0, 5*us)),
+		Prepare: pick(r, 0, 200*us), Hint: r.IntN(2) == 0, Announce: pick(r, 0, 500*us),
+		Park: r.IntN(3), Lead: pick(r, 50*us, 200*us, 400*us), Start: pick(r, 0, 0, 300*ms),
+	}
+	if c.Arrival.Kind == sim.Closed && r.IntN(2) == 0 {
+		c.Arrival.Every, c.Arrival.Depth, c.Park = 0, 1+r.IntN(32), 0
+	}
+	return c
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// hashing records a run as a hash of every turn.
+type hashing struct{ w io.Writer }
+
+func (h hashing) Record(now sched.Time, evs []sched.Event, acts []sched.Action) {
+	fmt.Fprintln(h.w, now, acts)
+	for i := range evs {
+		fmt.Fprintln(h.w, evs[i].Kind, evs[i].Queue, evs[i].Seen, evs[i].Ran, evs[i].Action, evs[i].Failure)
+	}
+}
+
+// TestSameSeedSameTrace: a world has no other source of chance than its seed.
+func TestSameSeedSameTrace(t *testing.T) {
+	trace := func(s uint64) uint64 {
+		sum := fnv.New64a()
+		cfg := chaos(t, s)
+		cfg.Recorder = hashing{sum}
+		sim.New(cfg).Run()
+		return sum.Sum64()
+	}
+	different := map[uint64]bool{}
+	for s := range uint64(30) {
+		a, b := trace(s), trace(s)
+		if a != b {
+			t.Errorf("seed %d gave %x, then %x", s, a, b)
+		}
+		different[a] = true
+	}
+	if len(different) < 25 {
+		t.Errorf("30 seeds gave only %d traces", len(different))
+	}
+}
