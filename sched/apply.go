@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // apply folds one event into the state and marks the domain it touched.
@@ -40,12 +41,8 @@ func (s *Scheduler) apply(ev *Event) {
 			s.becameReady(q)
 		}
 	case Ran:
-		if !q.Measured {
-			// What was guessed so far stays, so that Served never goes
-			// back and grows from now on by what the hardware says.
-			q.Measured, q.guessed = true, max(q.Served-ev.Ran, 0)
-		}
-		q.Served = max(q.Served, q.guessed+ev.Ran)
+		q.MeasuredAt = s.now
+		s.measure(q, ev.Ran)
 	case Hinted:
 		was := begging(q)
 		q.Attr = ev.Attr
@@ -90,14 +87,17 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 		s.choose(ev)
 	case LetGo:
 		s.lettingGo = true
-	case ParameterSet, PlanOffered:
+	case ParameterSet:
+		if ev.Device == "" {
+			s.settings = append(s.settings, setting{ev.Name, ev.Value})
+		}
 	}
 	for _, d := range s.domains {
 		if ev.Device != "" && ev.Kind != LetGo && !slices.ContainsFunc(d.devices, func(dev *device) bool { return dev.ID == ev.Device }) {
 			continue
 		}
-		if t, ok := d.policy.(Tunable); ok && ev.Kind == ParameterSet {
-			_ = t.Set(ev.Name, ev.Value) // checked by whoever took the order; a bad one changes nothing
+		if ev.Kind == ParameterSet {
+			d.set(ev.Name, ev.Value)
 		}
 		d.note(s.now, ev)
 	}
@@ -123,6 +123,27 @@ func (s *Scheduler) progress(q *Queue, seen *Counters) {
 	}
 }
 
+// measure takes in how long the hardware says that q was on it. What was guessed
+// before stays, so that Served never goes back. A queue stays loaded when it is
+// stopped and nobody else wants the device: no more counts than it could have run.
+func (s *Scheduler) measure(q *Queue, ran time.Duration) {
+	const slack = 10 * time.Millisecond // readings are not taken on the dot
+	a := &q.act
+	if a.since != Never {
+		a.could += s.now.Sub(a.since)
+		a.since = s.now
+	}
+	if !q.Measured {
+		q.Measured, q.Served = true, max(q.Served, ran)
+	} else if ran > q.ran {
+		more := min(ran-q.ran, a.could)
+		q.Served += more
+		a.could -= more
+	}
+	q.ran = max(q.ran, ran)
+	a.could = min(a.could, slack)
+}
+
 func (s *Scheduler) becameReady(q *Queue) {
 	q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, q.Seen.Submitted
 	q.floor = lowWater{s.now, q.Served}
@@ -132,7 +153,7 @@ func (s *Scheduler) openQueue(ev *Event) {
 	d := s.device(ev.Device)
 	i, _ := d.index(ev.Queue)
 	d.queues = slices.Insert(d.queues, i, Queue{
-		ID: ev.Queue, Process: ev.Process, Device: ev.Device, Can: ev.Can, Attr: ev.Attr, held: Never,
+		ID: ev.Queue, Process: ev.Process, Device: ev.Device, Can: ev.Can, Attr: ev.Attr, held: Never, act: acting{since: Never},
 	})
 	s.where[ev.Queue] = d
 	q := &d.queues[i]
@@ -187,7 +208,7 @@ func (s *Scheduler) choose(ev *Event) {
 		return
 	}
 	if ev.Device == "" {
-		s.choice = ev.Choice
+		s.choice, s.settings = ev.Choice, nil
 	}
 	for _, d := range s.devices {
 		switch ev.Device {
@@ -211,6 +232,24 @@ func newDomain(c Choice, own bool) *domain {
 	return d
 }
 
+// common returns a domain for devices without a policy of their own, with the
+// parameters that were set for all.
+func (s *Scheduler) common() *domain {
+	d := newDomain(s.choice, false)
+	for _, set := range s.settings {
+		d.set(set.name, set.value)
+	}
+	return d
+}
+
+// set changes a parameter. Whoever took the order has checked it; a bad one
+// changes nothing.
+func (d *domain) set(name, value string) {
+	if t, ok := d.policy.(Tunable); ok {
+		_ = t.Set(name, value)
+	}
+}
+
 // regroup deals the devices out to domains again, keeping the policies in
 // charge where they are.
 func (s *Scheduler) regroup() {
@@ -223,13 +262,13 @@ func (s *Scheduler) regroup() {
 	s.domains = s.domains[:0]
 	for _, d := range s.devices {
 		if d.domain == nil && s.choice.Spans && spanning == nil {
-			spanning = newDomain(s.choice, false)
+			spanning = s.common()
 		}
 		if d.domain == nil && s.choice.Spans {
 			d.domain = spanning
 		}
 		if d.domain == nil {
-			d.domain = newDomain(s.choice, false)
+			d.domain = s.common()
 		}
 		if !slices.Contains(s.domains, d.domain) {
 			d.domain.devices, d.domain.view.Devices = d.domain.devices[:0], d.domain.view.Devices[:0]

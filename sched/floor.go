@@ -69,7 +69,11 @@ func (s *Scheduler) charityOver(d *device) bool {
 	i, ok := d.index(c.queue)
 	if ok {
 		q := &d.queues[i]
-		if begging(q) && q.Served < c.target && took < charityStretch*s.cfg.FloorTurn {
+		limit := charityStretch * s.cfg.FloorTurn
+		if !q.Ready() {
+			limit = s.cfg.FloorTurn // it may only be between two requests
+		}
+		if !modest(q) && q.Served < c.target && took < limit {
 			return false
 		}
 		q.floor = lowWater{c.began, q.Served} // so that turns begin a window apart
@@ -106,4 +110,7 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 
 // begging reports whether the floor is for q. When that becomes so, its
 // lowWater is where it stands then: what it had before is not held against it.
-func begging(q *Queue) bool { return q.Ready() && !q.Attr.Paused && q.Attr.Class != Idle }
+func begging(q *Queue) bool { return q.Ready() && !modest(q) }
+
+// modest reports whether q has asked to be starved.
+func modest(q *Queue) bool { return q.Attr.Paused || q.Attr.Class == Idle }

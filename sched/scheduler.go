@@ -13,8 +13,9 @@ type Config struct {
 	// again. Zero means 2 s.
 	StallLimit time.Duration
 	// Floor is the part of a device that every ready queue gets whatever the
-	// policy says. Zero means 0.02; negative means none, and then to hold a
-	// ready queue past the StallLimit is a mistake of the policy.
+	// policy says; all together get no more than a quarter. Zero means 0.02;
+	// negative means none, and then to hold a ready queue past the StallLimit
+	// is a mistake of the policy.
 	Floor float64
 	// FloorTurn is how long the floor lets a starving queue run. Zero means 50 ms.
 	FloorTurn time.Duration
@@ -27,7 +28,7 @@ func (c Config) withDefaults() Config {
 	if c.Floor == 0 {
 		c.Floor = 0.02
 	}
-	c.Floor = min(max(c.Floor, 0), 0.5)
+	c.Floor = min(max(c.Floor, 0), charityMost)
 	if c.FloorTurn <= 0 {
 		c.FloorTurn = 50 * time.Millisecond
 	}
@@ -38,6 +39,7 @@ func (c Config) withDefaults() Config {
 type Scheduler struct {
 	cfg       Config
 	choice    Choice // for devices without one of their own
+	settings  []setting
 	now       Time
 	devices   []*device // in order of ID
 	domains   []*domain // in order of their first device
@@ -47,6 +49,9 @@ type Scheduler struct {
 	epoch     uint64 // of plans, so that a grant of an earlier one is not taken for this one's
 	lettingGo bool
 }
+
+// setting is a parameter of the choice that was set for all devices.
+type setting struct{ name, value string }
 
 // device is an open device and the queues on it.
 type device struct {
@@ -62,7 +67,7 @@ type device struct {
 
 	floor charity
 	crowd int  // queues that the floor is for
-	short int  // running queues that have, or may have, a slice below MinTurn
+	short int  // queues that may be on it and have, or may have, a slice below MinTurn
 	wake  Time // for the scheduler's own affairs: retries and the floor
 
 	shortGrants int // of the plan being marked
@@ -147,7 +152,7 @@ func (s *Scheduler) look(d *domain) {
 			if begging(q) {
 				dev.crowd++
 			}
-			if q.act.short && q.State != Stopped {
+			if q.act.short && !q.off() {
 				dev.short++
 			}
 		}
@@ -167,10 +172,13 @@ func (s *Scheduler) look(d *domain) {
 
 // tick advances the service clock.
 func (d *device) tick(now Time) {
-	if d.busy > 0 {
-		d.clock += now.Sub(d.clocked) / time.Duration(d.busy)
+	if d.busy == 0 {
+		d.clocked = now
+		return
 	}
-	d.clocked = now
+	each := now.Sub(d.clocked) / time.Duration(d.busy)
+	d.clock += each
+	d.clocked = d.clocked.Add(each * time.Duration(d.busy)) // what is left counts next time
 }
 
 // settle credits q with what it has been served since it was last looked at.
@@ -183,8 +191,8 @@ func (d *device) settle(q *Queue) {
 	}
 }
 
-// touch must be called before anything that may put q on the device or take it
-// off, and touched after it.
+// touch brings q up to date. It must be called before anything that may put q
+// on the device or take it off, and touched after it.
 func (d *device) touch(q *Queue, now Time) {
 	d.tick(now)
 	d.settle(q)
@@ -192,6 +200,13 @@ func (d *device) touch(q *Queue, now Time) {
 
 func (d *device) touched(q *Queue) {
 	on := q.onDevice()
+	switch can := on || q.State != Stopped; {
+	case can && q.act.since == Never:
+		q.act.since = d.clocked
+	case !can && q.act.since != Never:
+		q.act.could += d.clocked.Sub(q.act.since)
+		q.act.since = Never
+	}
 	if on == q.act.busy {
 		return
 	}
@@ -206,7 +221,8 @@ func (d *device) touched(q *Queue) {
 
 // Queue returns the scheduler's record of one queue.
 func (s *Scheduler) Queue(id QueueID) (Queue, bool) {
-	if _, q := s.find(id); q != nil {
+	if d, q := s.find(id); q != nil {
+		d.touch(q, s.now)
 		return *q, true
 	}
 	return Queue{}, false
@@ -215,6 +231,9 @@ func (s *Scheduler) Queue(id QueueID) (Queue, bool) {
 // Queues appends a copy of every queue to buf, by device and ID.
 func (s *Scheduler) Queues(buf []Queue) []Queue {
 	for _, d := range s.devices {
+		for i := range d.queues {
+			d.touch(&d.queues[i], s.now)
+		}
 		buf = append(buf, d.queues...)
 	}
 	return buf

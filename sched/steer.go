@@ -31,6 +31,9 @@ type acting struct {
 
 	busy  bool          // counted in device.busy
 	clock time.Duration // device.clock when last settled
+
+	since Time          // since when it can run; Never if it cannot
+	could time.Duration // how long it could before that, and since it was last measured
 }
 
 func (a *acting) untouched(q *Queue) bool {
@@ -105,7 +108,7 @@ func (s *Scheduler) steer(d *device, free bool) {
 		}
 		switch {
 		case q.act.id != 0: // until its outcome is in
-		case !run && q.State == Stopped:
+		case !run && q.State == Stopped && (q.off() || !q.act.short):
 		default:
 			s.steerQueue(d, q, run, want)
 		}
@@ -118,27 +121,30 @@ var asTheVendorHasIt Grant
 func (s *Scheduler) steerQueue(d *device, q *Queue, run bool, want *Grant) {
 	a := &q.act
 	if !run {
-		if level := s.bestLevel(d, q); level != LevelNone {
-			s.issue(d, q, Action{Verb: Stop, Level: level})
-			return
+		if q.State != Stopped {
+			if level := s.bestLevel(d, q); level != LevelNone {
+				s.issue(d, q, Action{Verb: Stop, Level: level})
+				return
+			}
 		}
-		// It cannot be stopped. Then it must at least not bar the way for
-		// a queue that is to have a short slice.
+		// It cannot be stopped, or may still be at work on what it has begun.
+		// Then it must at least not bar the way for a queue that is to have a
+		// short slice.
 		want = &asTheVendorHasIt
 	}
 	if set := q.setting(want); set.Verb != 0 {
 		switch {
 		case a.retrySet > s.now:
 			d.wake = min(d.wake, a.retrySet)
-		case d.tooShort(set.Slice) && q.State != Stopped && d.othersShort(q):
-			// Not until the other's outcome is in.
+		case d.tooShort(set.Slice) && !q.off() && d.othersShort(q):
+			return // until the other's outcome is in
 		default:
 			s.issue(d, q, set)
 			return
 		}
 	}
 	switch {
-	case q.State != Stopped:
+	case q.State != Stopped || !run:
 	case a.retryStart > s.now:
 		d.wake = min(d.wake, a.retryStart)
 	case a.short && d.othersShort(q):
@@ -166,11 +172,11 @@ func (q *Queue) setting(want *Grant) Action {
 	return Action{}
 }
 
-// othersShort reports whether a running queue other than q has, or may have, a
-// slice below MinTurn.
+// othersShort reports whether a queue other than q that may be on the device
+// has, or may have, a slice below MinTurn.
 func (d *device) othersShort(q *Queue) bool {
 	n := d.short
-	if q.act.short && q.State != Stopped {
+	if q.act.short && !q.off() {
 		n--
 	}
 	return n > 0
@@ -193,7 +199,7 @@ func (s *Scheduler) bestLevel(d *device, q *Queue) Level {
 func (s *Scheduler) issue(d *device, q *Queue, act Action) {
 	s.lastID++
 	act.ID, act.Queue = s.lastID, q.ID
-	wasShort := q.act.short && q.State != Stopped
+	wasShort := q.act.short && !q.off()
 	d.touch(q, s.now)
 	q.act.id, q.act.doing = act.ID, act
 	switch act.Verb {
@@ -206,7 +212,7 @@ func (s *Scheduler) issue(d *device, q *Queue, act Action) {
 		q.act.short = q.act.short || d.tooShort(act.Slice)
 	}
 	d.touched(q)
-	if !wasShort && q.act.short && q.State != Stopped {
+	if !wasShort && q.act.short && !q.off() {
 		d.short++
 	}
 	s.actions = append(s.actions, act)

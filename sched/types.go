@@ -126,6 +126,7 @@ type Queue struct {
 
 	ReadySince    Time          // since when its oldest work has waited, as near as the counters tell
 	Served        time.Duration // time on the device
+	MeasuredAt    Time          // when the hardware last said so
 	ServedAtReady time.Duration // Served when ReadySince was set
 	Slice         time.Duration // as last set; zero is the device's own
 	Window        uint32        // bound on commands in flight as last set; zero is the device's own
@@ -134,11 +135,11 @@ type Queue struct {
 	Dormant       bool // somebody who can tell says that it has nothing to do
 	Measured      bool // Served is what the hardware says, not what the core guesses
 
-	act     acting        // what is being done to it: steer.go
-	floor   lowWater      // what it has had of late: floor.go
-	held    Time          // since when the policy has withheld the device from its work; Never if it has not
-	mark    uint64        // Submitted when ReadySince was set
-	guessed time.Duration // part of Served from before it was measured
+	act   acting        // what is being done to it: steer.go
+	floor lowWater      // what it has had of late: floor.go
+	held  Time          // since when the policy has withheld the device from its work; Never if it has not
+	mark  uint64        // Submitted when ReadySince was set
+	ran   time.Duration // the last reading of the hardware
 }
 
 // Ready reports whether q has work to do. A queue that nobody can look into is
@@ -164,6 +165,10 @@ func (q *Queue) onDevice() bool {
 	}
 	return q.act.level == LevelHold && q.Seen.Launched > q.Seen.Completed
 }
+
+// off reports whether nothing of q can be on the device. What has begun when a
+// queue is held or deactivated goes on, and only its own program says for how long.
+func (q *Queue) off() bool { return q.State == Stopped && q.act.level == LevelInterrupt }
 
 // Device is what a policy may want to know of an accelerator. It does not
 // change while the device is open.

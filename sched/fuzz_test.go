@@ -1,0 +1,573 @@
+package sched_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/policy"
+	"github.com/giveway/giveway/sched"
+)
+
+// FuzzStep turns bytes into a life of events, many of them wrong, under policies
+// that are often wrong, and checks after every Step what the package promises.
+func FuzzStep(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(tapeOf(seed))
+	}
+	f.Fuzz(live)
+}
+
+// TestRandomLives does the same with some thousands of seeds.
+func TestRandomLives(t *testing.T) {
+	first, n := rand.Uint64()>>16, 3000
+	if testing.Short() {
+		n = 300
+	}
+	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
+		t.Run(fmt.Sprint("seed-", seed), func(t *testing.T) { live(t, tapeOf(seed)) })
+	}
+}
+
+func tapeOf(seed uint64) []byte {
+	r := rand.New(rand.NewPCG(seed, 0))
+	b := make([]byte, 100+r.IntN(1500))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// live lives one life twice: the same events give the same actions.
+func live(t *testing.T, bytes []byte) {
+	first := newLife(t, bytes)
+	first.run()
+	if second := newLife(t, bytes); !t.Failed() {
+		second.run()
+		same := func(a, b entry) bool { return a.wake == b.wake && slices.Equal(a.actions, b.actions) }
+		if !slices.EqualFunc(first.log, second.log, same) {
+			t.Errorf("the same events gave other actions:\n%s\nand:\n%s", first.log, second.log)
+		}
+	}
+}
+
+// diary is what a life was like, for when it went wrong.
+type diary []entry
+
+type entry struct {
+	at, wake sched.Time
+	events   []sched.Event
+	actions  []sched.Action
+}
+
+func (d diary) String() string {
+	var b strings.Builder
+	for _, e := range d {
+		for _, ev := range e.events {
+			fmt.Fprintf(&b, "  %v queue=%d device=%s", ev.Kind, ev.Queue, ev.Device)
+			switch ev.Kind {
+			case sched.QueueOpened, sched.Hinted:
+				fmt.Fprintf(&b, " can=%v %+v", ev.Can, ev.Attr)
+			case sched.Progressed:
+				fmt.Fprintf(&b, " %+v", ev.Seen)
+			case sched.ActionDone:
+				fmt.Fprintf(&b, " #%d %v", ev.Action, ev.Failure)
+			case sched.DeviceOpened:
+				fmt.Fprintf(&b, " %+v", ev.About)
+			case sched.PolicyChosen:
+				fmt.Fprintf(&b, " %s spans=%v", ev.Choice.Name, ev.Choice.Spans)
+			}
+			fmt.Fprintln(&b)
+		}
+		fmt.Fprintf(&b, "%v: %v wake %v\n", time.Duration(e.at), e.actions, time.Duration(e.wake))
+	}
+	return b.String()
+}
+
+// life is a scheduler and an independent model of what it is in charge of.
+type life struct {
+	t       *testing.T
+	tape    []byte
+	s       *sched.Scheduler
+	now     sched.Time // never goes back, whatever Step is told
+	devices map[sched.DeviceID]*twinDevice
+	queues  map[sched.QueueID]*twin
+	plans   map[sched.DeviceID]*recorder // who planned last
+	events  []sched.Event
+	letGo   bool
+	calm    bool // policies repeat themselves
+	noFloor bool
+	buf     []sched.Queue
+	log     diary
+}
+
+type twinDevice struct {
+	minTurn time.Duration
+	excused bool // MinTurn was changed under running queues
+}
+
+// twin is what a queue may be like, knowing only actions and outcomes.
+type twin struct {
+	device  sched.DeviceID
+	can     sched.Ability
+	paused  bool
+	stopped sched.Level     // at which it is stopped
+	slices  []time.Duration // one of these it has
+	windows []uint32
+	doing   sched.Action // under way; ID 0 if none is
+}
+
+// recorder is a policy that remembers its last plan. Without one of its own it
+// plans whatever the tape says.
+type recorder struct {
+	*life
+	name  string
+	inner sched.Policy
+	plan  sched.Plan
+}
+
+var fuzzDevices = []sched.DeviceID{"a", "b", "c"}
+
+func newLife(t *testing.T, bytes []byte) *life {
+	x := &life{
+		t: t, tape: bytes, devices: map[sched.DeviceID]*twinDevice{}, queues: map[sched.QueueID]*twin{},
+		plans: map[sched.DeviceID]*recorder{},
+	}
+	x.noFloor = x.byte()%2 == 0
+	cfg := sched.Config{StallLimit: time.Duration(1+x.byte()) * 10 * time.Millisecond}
+	if x.noFloor {
+		cfg.Floor = -1
+	}
+	x.s = sched.New(cfg, x.choice())
+	return x
+}
+
+func (x *life) byte() (b byte) {
+	if len(x.tape) > 0 {
+		b, x.tape = x.tape[0], x.tape[1:]
+	}
+	return b
+}
+
+func (x *life) number(below int) int { return int(x.byte()) % below }
+
+func (x *life) fail(format string, a ...any) {
+	x.t.Helper()
+	x.t.Fatalf("at %v: %s\n%s", time.Duration(x.now), fmt.Sprintf(format, a...), x.log)
+}
+
+func (x *life) choice() sched.Choice {
+	name := []string{"script", "script", "script", "giveway", "native"}[x.number(5)]
+	return sched.Choice{Name: name, Spans: name == "script" && x.number(3) == 0, Make: func() sched.Policy {
+		r := &recorder{life: x, name: name}
+		if c, err := policy.Choose(name, nil); err == nil {
+			r.inner = c.Make()
+		}
+		return r
+	}}
+}
+
+// Plan implements sched.Policy.
+func (r *recorder) Plan(v *sched.View) sched.Plan {
+	if !slices.IsSortedFunc(v.Queues, func(a, b sched.Queue) int { return int(a.ID) - int(b.ID) }) {
+		r.fail("the view is not in order")
+	}
+	for i := range v.Devices {
+		r.plans[v.Devices[i].ID] = r
+	}
+	switch {
+	case r.inner != nil:
+		r.plan = r.inner.Plan(v)
+	case r.calm:
+		r.plan.Wake = 0
+		r.plan.Grants = slices.DeleteFunc(r.plan.Grants, func(g sched.Grant) bool {
+			return !slices.ContainsFunc(v.Queues, func(q sched.Queue) bool { return q.ID == g.Queue })
+		})
+	case r.byte()%2 == 0:
+		r.plan = r.anyPlan(v)
+	}
+	return r.plan
+}
+
+func (x *life) anyPlan(v *sched.View) (p sched.Plan) {
+	p.Void = x.number(32) == 31
+	p.Wake = []sched.Time{0, -5, 1, v.Now, v.Now + 1000, v.Now.Add(time.Second), sched.Never}[x.number(7)]
+	short := false
+	for i := range v.Queues {
+		g := sched.Grant{Queue: v.Queues[i].ID}
+		how := x.byte()
+		g.Slice = []time.Duration{0, 0, 300_000, math.MaxInt64, -1, 199_999, sched.Least, sched.Least}[how>>1%8]
+		if g.Slice == sched.Least && short && how>>6 != 3 {
+			g.Slice = 0 // two are a mistake: make it seldom, or there is nothing else
+		}
+		short = short || g.Slice == sched.Least
+		g.Window = uint32(how >> 4 % 4)
+		if how%2 == 0 {
+			p.Grants = append(p.Grants, g)
+		}
+		if how%16 == 2 {
+			p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: sched.Least})
+		}
+	}
+	switch x.number(64) {
+	case 1:
+		p.Grants = append(p.Grants, sched.Grant{Queue: 99})
+	case 2:
+		slices.Reverse(p.Grants)
+	}
+	return p
+}
+
+// run lives until the tape is out; then all failures cease, and the plan must
+// come true; then the scheduler lets go, and all must be as it was.
+func (x *life) run() {
+	for len(x.tape) > 0 {
+		for range x.number(4) {
+			x.anything()
+		}
+		told := x.now.Add([]time.Duration{
+			0, 1, 20_000, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, time.Second, -time.Second,
+		}[x.number(8)])
+		x.step(told)
+	}
+	x.calm = true
+	x.settle()
+	x.checkPlanCameTrue()
+	before := x.s.Queues(nil)
+	x.settle()
+	x.checkFloor(before)
+	x.tell(sched.Event{Kind: sched.LetGo, Device: fuzzDevices[len(x.queues)%3]})
+	x.settle()
+	if !x.s.Settled() {
+		x.fail("not settled")
+	}
+	for id, q := range x.queues {
+		if q.stopped != 0 || !slices.Equal(q.slices, []time.Duration{0}) || !slices.Equal(q.windows, []uint32{0}) {
+			x.fail("queue %d is not restored: %+v", id, *q)
+		}
+	}
+}
+
+// settle lets all that is asked for succeed, until well past the longest back-off.
+func (x *life) settle() {
+	end := x.now.Add(10 * time.Second)
+	for at := x.now; at < end || len(x.events) > 0; at = at.Add(time.Millisecond) {
+		_, wake := x.step(at)
+		for _, id := range x.ids() {
+			if q := x.queues[id]; q.doing.ID != 0 {
+				x.tell(sched.Event{Kind: sched.ActionDone, Queue: id, Action: q.doing.ID})
+			}
+		}
+		if at > end.Add(time.Second) {
+			x.fail("does not come to rest")
+		}
+		if len(x.events) == 0 {
+			at = max(at, min(wake, at.Add(time.Second))-sched.Time(time.Millisecond))
+		}
+	}
+}
+
+func (x *life) ids() []sched.QueueID {
+	var ids []sched.QueueID
+	for id := range x.queues {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// underway reports whether any action is, on one device or on all.
+func (x *life) underway(on sched.DeviceID) bool {
+	for _, q := range x.queues {
+		if q.doing.ID != 0 && (on == "" || q.device == on) {
+			return true
+		}
+	}
+	return false
+}
+
+// anything tells the scheduler of one thing, true or not.
+func (x *life) anything() {
+	id := sched.QueueID(x.number(12)) // zero is no queue
+	dev := fuzzDevices[x.number(3)]
+	ev := sched.Event{Queue: id, Device: dev}
+	switch x.number(24) {
+	case 0, 1, 2:
+		ev.Kind, ev.Can, ev.Attr = sched.QueueOpened, sched.Ability(x.number(32)), x.attr()
+	case 3:
+		ev.Kind = sched.QueueClosed
+	case 4, 5:
+		ev.Kind = sched.Progressed
+		ev.Seen = sched.Counters{Submitted: uint64(x.byte()), Launched: uint64(x.byte()), Completed: uint64(x.byte())}
+	case 6:
+		ev.Kind = sched.Dozed
+	case 7:
+		ev.Kind = sched.Woke
+	case 8:
+		ev.Kind, ev.Ran = sched.Ran, time.Duration(x.byte())*10*time.Millisecond
+	case 9:
+		ev.Kind, ev.Attr = sched.Hinted, x.attr()
+	case 10: // an outcome nobody waits for, or perhaps somebody does
+		ev.Kind, ev.Action, ev.Failure = sched.ActionDone, sched.ActionID(x.byte()), sched.Failure(x.number(5))
+	case 11:
+		switch x.number(8) {
+		case 0:
+			ev.Kind = sched.DeviceClosed
+		case 1:
+			ev.Kind, ev.Name, ev.Value = sched.ParameterSet, "turn", "1ms"
+		case 2:
+			ev.Kind, ev.Choice = sched.PolicyChosen, x.choice()
+			if x.number(2) == 0 {
+				ev.Device = ""
+			}
+		case 3:
+			ev.Kind = sched.Kind(200)
+		default:
+			ev.Kind, ev.About.MinTurn = sched.DeviceOpened, []time.Duration{0, 200_000, 200_000, 200_000}[x.number(4)]
+			ev.About.Slice = 10 * ev.About.MinTurn
+		}
+	case 12:
+		ev.Kind = sched.PlanOffered
+	default: // most are outcomes of what is under way
+		ids := slices.DeleteFunc(x.ids(), func(id sched.QueueID) bool { return x.queues[id].doing.ID == 0 })
+		if len(ids) == 0 {
+			return
+		}
+		ev.Kind, ev.Queue = sched.ActionDone, ids[x.number(len(ids))]
+		ev.Action = x.queues[ev.Queue].doing.ID
+		if how := x.number(16); how < 5 {
+			ev.Failure = []sched.Failure{sched.Refused, sched.Refused, sched.Refused, sched.Unsupported, sched.Gone}[how]
+		}
+	}
+	x.tell(ev)
+}
+
+func (x *life) attr() (a sched.Attr) {
+	b := x.byte()
+	a.Class, a.Paused = sched.Class(b%5), b>>3%8 == 7
+	if b>>6 == 3 {
+		a.Expect, a.Weight, a.Share = []sched.Time{-1, 1, x.now + 5000, sched.Never}[x.number(4)], math.MaxUint32, 255
+		a.Deadline, a.Laxity, a.Work, a.Nice = math.MinInt64, math.MaxInt64, -1, -128
+	}
+	return a
+}
+
+// tell notes an event for the next Step, and what it means for the twins.
+func (x *life) tell(ev sched.Event) {
+	x.events = append(x.events, ev)
+	q := x.queues[ev.Queue]
+	switch ev.Kind {
+	case sched.DeviceOpened:
+		d := x.device(ev.Device)
+		d.excused = d.excused || d.minTurn != ev.About.MinTurn
+		d.minTurn = ev.About.MinTurn
+	case sched.DeviceClosed:
+		delete(x.devices, ev.Device)
+		for id, q := range x.queues {
+			if q.device == ev.Device {
+				delete(x.queues, id)
+			}
+		}
+	case sched.QueueOpened:
+		if q == nil && ev.Queue != 0 {
+			x.device(ev.Device)
+			q = &twin{device: ev.Device, slices: []time.Duration{0}, windows: []uint32{0}, paused: ev.Attr.Paused}
+			x.queues[ev.Queue] = q
+		}
+		if q != nil {
+			q.can = ev.Can
+		}
+	case sched.QueueClosed:
+		delete(x.queues, ev.Queue)
+	case sched.Hinted:
+		if q != nil {
+			q.paused = ev.Attr.Paused
+		}
+	case sched.ActionDone:
+		if q != nil && q.doing.ID != 0 && q.doing.ID == ev.Action {
+			if ev.Failure == sched.Gone {
+				delete(x.queues, ev.Queue)
+			}
+			q.outcome(ev.Failure)
+		}
+	case sched.LetGo:
+		x.letGo = true
+	}
+}
+
+func (x *life) device(id sched.DeviceID) *twinDevice {
+	if x.devices[id] == nil {
+		x.devices[id] = &twinDevice{}
+	}
+	return x.devices[id]
+}
+
+func (q *twin) outcome(f sched.Failure) {
+	act := q.doing
+	q.doing = sched.Action{}
+	switch act.Verb {
+	case sched.Stop:
+		if f == sched.Done {
+			q.stopped = act.Level
+		} else if f == sched.Unsupported {
+			q.can &^= 1 << (act.Level - 1)
+		}
+	case sched.Start:
+		if f == sched.Done {
+			q.stopped = 0
+		}
+	case sched.SetSlice:
+		q.slices, q.can = after(q.slices, act.Slice, f, q.can, sched.CanSlice)
+	case sched.SetWindow:
+		q.windows, q.can = after(q.windows, act.Window, f, q.can, sched.CanBound)
+	}
+}
+
+// after is what a setting may be after an outcome: the new one if it was done,
+// an old one if it never will be, and who knows which if it was refused.
+func after[T comparable](old []T, new T, f sched.Failure, can, needs sched.Ability) ([]T, sched.Ability) {
+	switch f {
+	case sched.Done:
+		return []T{new}, can
+	case sched.Unsupported:
+		return old, can &^ needs
+	}
+	if !slices.Contains(old, new) {
+		old = append(old, new)
+	}
+	return old, can
+}
+
+// step takes the events to the scheduler and checks what comes back.
+func (x *life) step(at sched.Time) ([]sched.Action, sched.Time) {
+	x.now = max(x.now, at)
+	actions, wake := x.s.Step(at, x.events)
+	x.log = append(x.log, entry{at, wake, x.events, slices.Clone(actions)})
+	x.events = nil
+	if wake <= x.now {
+		x.fail("wake %v is not later", wake)
+	}
+	for _, act := range actions {
+		x.checkAction(act)
+		q := x.queues[act.Queue]
+		q.doing = act
+		if run := x.shouldRun(act.Queue, q); x.noFloor && (run && act.Verb == sched.Stop || !run && act.Verb == sched.Start) {
+			x.fail("%v is not what the plan says", act)
+		}
+	}
+	x.checkShort()
+	x.checkNobodyForgotten(wake)
+	x.buf = x.s.Queues(x.buf[:0])
+	for _, q := range x.buf {
+		if m := x.queues[q.ID]; m == nil || m.can != q.Can || (m.doing.ID == 0 && (m.stopped != 0) != (q.State == sched.Stopped)) {
+			x.fail("queue %d is %+v, by the model %+v", q.ID, q, m)
+		}
+	}
+	return actions, wake
+}
+
+func (x *life) checkAction(act sched.Action) {
+	q := x.queues[act.Queue]
+	fits := false
+	switch {
+	case q == nil || q.doing.ID != 0:
+	case act.Verb == sched.Stop:
+		fits = q.stopped == 0 && act.Level != 0 && q.can&(1<<(act.Level-1)) != 0
+	case act.Verb == sched.Start:
+		fits = q.stopped == act.Level && act.Level != 0
+	case act.Verb == sched.SetSlice:
+		fits = (q.can&sched.CanSlice != 0 || act.Slice == 0) && !slices.Equal(q.slices, []time.Duration{act.Slice})
+	case act.Verb == sched.SetWindow:
+		fits = (q.can&sched.CanBound != 0 || act.Window == 0) && !slices.Equal(q.windows, []uint32{act.Window})
+	}
+	if !fits {
+		x.fail("%v does not fit %+v", act, q)
+	}
+}
+
+// checkShort: no two queues that may be running may have slices below MinTurn,
+// at whatever moment between issue and outcome an action takes effect.
+func (x *life) checkShort() {
+	for id, d := range x.devices {
+		n := 0
+		for _, q := range x.queues {
+			short := func(s time.Duration) bool { return s > 0 && s < d.minTurn }
+			mayBeShort := slices.ContainsFunc(q.slices, short) || q.doing.Verb == sched.SetSlice && short(q.doing.Slice)
+			mayRun := q.stopped != sched.LevelInterrupt || q.doing.Verb == sched.Start // what has begun goes on
+			if q.device == id && mayBeShort && mayRun {
+				n++
+			}
+		}
+		if n <= 1 {
+			d.excused = false
+		} else if !d.excused {
+			x.fail("%d queues of %s may run with short slices", n, id)
+		}
+	}
+}
+
+// checkNobodyForgotten: a stopped queue that should run is being started, or
+// waits for an outcome on its device, or for a retry.
+func (x *life) checkNobodyForgotten(wake sched.Time) {
+	for id, q := range x.queues {
+		if q.stopped == 0 || q.doing.ID != 0 || !x.shouldRun(id, q) {
+			continue
+		}
+		if !x.underway(q.device) && wake > x.now.Add(time.Second) {
+			x.fail("queue %d should run and nothing is done for it", id)
+		}
+	}
+}
+
+// shouldRun reports whether q is granted, or free.
+func (x *life) shouldRun(id sched.QueueID, q *twin) bool {
+	if x.letGo {
+		return true
+	}
+	mistake, _, overruled := x.s.Overruled(q.device)
+	r := x.plans[q.device]
+	if r.inner != nil && overruled && mistake <= sched.NoPlan {
+		x.fail("%s %v", r.name, mistake)
+	}
+	granted := slices.ContainsFunc(r.plan.Grants, func(g sched.Grant) bool { return g.Queue == id })
+	return !q.paused && (overruled || granted)
+}
+
+// checkFloor: in ten seconds every ready queue had some of its device, whatever
+// the policy says.
+func (x *life) checkFloor(before []sched.Queue) {
+	for _, q := range before {
+		after, _ := x.s.Queue(q.ID)
+		asked := !q.Ready() || q.Attr.Paused || q.Attr.Class == sched.Idle
+		if !asked && !q.Measured && !x.noFloor && after.Served == q.Served {
+			x.fail("queue %d starved", q.ID)
+		}
+	}
+}
+
+// checkPlanCameTrue holds once nothing has failed for long.
+func (x *life) checkPlanCameTrue() {
+	for id, q := range x.queues {
+		_, _, overruled := x.s.Overruled(q.device)
+		run, g := x.shouldRun(id, q), sched.Grant{}
+		if i := slices.IndexFunc(x.plans[q.device].plan.Grants, func(g sched.Grant) bool { return g.Queue == id }); run && !overruled {
+			g = x.plans[q.device].plan.Grants[i]
+		}
+		if q.can&sched.CanSlice == 0 {
+			g.Slice = 0
+		}
+		stoppable := q.can&(sched.CanHold|sched.CanDeactivate|sched.CanInterrupt) != 0
+		switch {
+		case run && q.stopped != 0:
+			x.fail("queue %d should run", id)
+		case run && x.noFloor && !slices.Equal(q.slices, []time.Duration{max(g.Slice, 0)}):
+			x.fail("queue %d should have the slice %v and has %v", id, g.Slice, q.slices)
+		case !run && stoppable && q.stopped == 0 && (x.noFloor || q.paused):
+			x.fail("queue %d should not run", id)
+		}
+	}
+}
