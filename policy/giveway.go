@@ -67,6 +67,7 @@ type outlook struct {
 	online bool        // there is an online queue
 	busy   bool        // online work is ready, was a moment ago, or is due
 	others bool        // a standard or batch queue is ready
+	mine   int         // place of the queue whose turn it is, or -1
 	rivals int         // queues that take turns
 	class  sched.Class // of those
 	wake   sched.Time  // when the turn is over
@@ -77,9 +78,8 @@ type outlook struct {
 func (p *giveway) Plan(v *sched.View) sched.Plan {
 	dev := &v.Devices[0]
 	t := p.accounts.update(v.Queues)
-	mine := p.charge(v, t)
 	o := p.survey(v, t)
-	p.rotate(v, t, &o, mine)
+	p.rotate(v, t, &o)
 	p.begin()
 	for i := range v.Queues {
 		q := &v.Queues[i]
@@ -129,35 +129,21 @@ func yieldsBySlice(dev *sched.Device, q *sched.Queue) bool {
 	return dev.Sliced() && q.Can&sched.CanSlice != 0
 }
 
-// charge brings the accounts up to date. It returns the place of the queue whose
-// turn it is, or -1.
-func (p *giveway) charge(v *sched.View, ts []tally) (mine int) {
-	mine = -1
-	for i := range v.Queues {
-		ts[i].update(&v.Queues[i])
-		if v.Queues[i].ID == p.current {
-			mine = i
-		}
-	}
-	if mine < 0 || !ts[mine].active || v.Now < p.since.Add(p.turn) {
-		return mine
-	}
-	switch t := &ts[mine]; {
-	case p.unused(&v.Queues[mine], t):
-		t.idler, t.works = true, false
-	case t.served == t.atTurn:
-		t.prepay(p.turn, v.Queues[mine].Weight()*unit)
-	}
-	return mine
-}
-
-// survey looks at what there is.
+// survey brings the accounts up to date and looks at what there is.
 func (p *giveway) survey(v *sched.View, ts []tally) outlook {
-	var o outlook
+	o := outlook{mine: -1}
+	over := v.Now >= p.since.Add(p.turn)
 	ahead := p.ahead(v.Devices)
 	serving := false
 	for i := range v.Queues {
 		q, t := &v.Queues[i], &ts[i]
+		t.update(q)
+		if q.ID == p.current {
+			o.mine = i
+			if over && t.active {
+				p.endTurn(q, t)
+			}
+		}
 		switch q.Attr.Class {
 		case sched.Online:
 			o.online = true
@@ -183,9 +169,18 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 			o.others = o.others || contends(q)
 		}
 	}
-	p.settle(ts)
 	p.lingerOn(v.Now, serving, &o)
 	return o
+}
+
+// endTurn settles with the queue whose turn is over.
+func (p *giveway) endTurn(q *sched.Queue, t *tally) {
+	switch {
+	case p.unused(q, t):
+		t.idler, t.works = true, false
+	case t.served == t.atTurn:
+		t.prepay(p.turn, q.Weight()*unit)
+	}
 }
 
 // update charges q for what it has used since it was last looked at.
@@ -199,20 +194,6 @@ func (t *tally) update(q *sched.Queue) {
 	}
 	t.served = q.Served
 	t.works = !t.idler && (t.class == sched.Batch || t.class == sched.Idle) && contends(q)
-}
-
-// settle moves the clocks on and lets those who come to work join at them.
-// Batch and idle queues have one each: an idle queue that has starved for hours
-// must not set the mark for a new batch queue.
-func (p *giveway) settle(ts []tally) {
-	for i := range p.clocks {
-		p.clocks[i].tick()
-	}
-	for i := range ts {
-		if t := &ts[i]; t.class == sched.Batch || t.class == sched.Idle {
-			p.clocks[t.class-sched.Batch].join(&t.vtime, t.works, 0)
-		}
-	}
 }
 
 // lingerOn keeps the device clear for a while after online work, in case there
@@ -233,10 +214,22 @@ func (p *giveway) lingerOn(now sched.Time, serving bool, o *outlook) {
 
 // rotate decides whose turn it is among the queues of the best class that have
 // work: the current one until its turn is over, then the least served by weight.
-func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook, mine int) {
-	best := -1
+//
+// Those who come to work join at the clock. Batch and idle queues have one each:
+// an idle queue that has starved for hours must not set the mark for a new batch
+// queue.
+func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook) {
+	for i := range p.clocks {
+		p.clocks[i].tick()
+	}
+	best, mine := -1, o.mine
 	for i := range ts {
-		if t := &ts[i]; t.works && t.class == o.class && (best < 0 || t.at < ts[best].at) {
+		t := &ts[i]
+		if t.class != sched.Batch && t.class != sched.Idle {
+			continue
+		}
+		p.clocks[t.class-sched.Batch].join(&t.vtime, t.works, 0)
+		if t.works && t.class == o.class && (best < 0 || t.at < ts[best].at) {
 			best = i
 		}
 	}

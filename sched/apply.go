@@ -31,7 +31,10 @@ func (s *Scheduler) apply(ev *Event) {
 		s.closeQueue(d, ev)
 		return
 	case Progressed:
-		s.progress(q, &ev.Seen)
+		if !s.progress(q, &ev.Seen) {
+			d.touched(q)
+			return // nothing that a policy goes by
+		}
 	case Dozed:
 		q.Dormant = true
 	case Woke:
@@ -104,23 +107,28 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 }
 
 // progress takes in counters, which come from other people's memory: they
-// never go back, and nothing is completed that was not launched.
-func (s *Scheduler) progress(q *Queue, seen *Counters) {
-	was := q.Seen.Known && q.Ready()
+// never go back, and nothing is completed that was not launched. It reports
+// whether q has become ready or idle, or has come to work that is newer.
+func (s *Scheduler) progress(q *Queue, seen *Counters) bool {
+	known := q.Seen.Known
+	was := known && q.Ready()
 	c := &q.Seen
 	c.Known = true
 	c.Submitted = max(c.Submitted, seen.Submitted)
 	c.Launched = min(max(c.Launched, seen.Launched), c.Submitted)
 	c.Completed = min(max(c.Completed, seen.Completed), c.Launched)
-	if q.Ready() && (!was || c.Completed >= q.mark) {
-		// Either it had nothing to do, or all that it had when we last
-		// looked is done: what it has now came later.
-		fresh := !was
+	switch {
+	case !q.Ready():
+		return was || !known
+	case !was:
+		s.becameReady(q)
+	case c.Completed >= q.mark:
+		// All that it had when last looked at is done: what it has now came later.
 		q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, c.Submitted
-		if fresh {
-			s.becameReady(q)
-		}
+	default:
+		return false
 	}
+	return true
 }
 
 // measure takes in how long the hardware says that q was on it. What was guessed

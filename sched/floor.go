@@ -21,7 +21,7 @@ type charity struct {
 	rest   Time          // no turn before this, so that the floor never takes most of the device
 
 	// No queue can be found starving before due, so nobody looks, unless the
-	// crowd has changed and with it the part of each.
+	// crowd has shrunk a good deal since and with it the time until each is.
 	due   Time
 	crowd int
 }
@@ -45,7 +45,7 @@ func (s *Scheduler) giveFloor(d *device) QueueID {
 	if c.queue != 0 && s.charityOver(d) {
 		c.queue = 0
 	}
-	if c.queue == 0 && (s.now >= c.due || d.crowd != c.crowd) {
+	if c.queue == 0 && (s.now >= c.due || 4*d.crowd < 3*c.crowd || c.due == Never && d.crowd > 0) {
 		if worst := s.starving(d); worst != nil && s.now < c.rest {
 			c.due = c.rest
 		} else if worst != nil {

@@ -39,9 +39,14 @@ func (j *Journal) Begin(a sched.Action) {
 	}
 }
 
-// End notes how the action came out.
+// End notes how the action came out. For a queue that was forgotten meanwhile
+// there is nothing to note.
 func (j *Journal) End(a sched.Action, outcome sched.Failure) {
-	e := j.entry(a.Queue)
+	i, ok := j.index(a.Queue)
+	if !ok {
+		return
+	}
+	e := &j.entries[i]
 	switch {
 	case outcome == sched.Gone:
 		e.changes = changes{}

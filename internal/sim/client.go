@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -71,7 +70,9 @@ type client struct {
 	w   *World
 	cfg *ClientConfig
 	q   *queue
-	rng *rand.Rand
+	// Arrivals have chance of their own, so that the same requests come at the
+	// same times whatever the policy makes of them.
+	rng, arrivals *rand.Rand
 
 	backlog  []sched.Time // arrivals not yet begun
 	waiting  []request    // launched, not finished
@@ -97,7 +98,8 @@ type request struct {
 
 func newClient(w *World, i int) *client {
 	c := &client{w: w, cfg: &w.cfg.Clients[i]}
-	c.rng = w.rand(fmt.Sprintf("client %s", c.cfg.Name))
+	c.rng = w.rand("client " + c.cfg.Name)
+	c.arrivals = w.rand("arrivals " + c.cfg.Name)
 	c.next.do = c.arrive
 	c.host.do = c.launch
 	c.answer.do = c.reply
@@ -138,7 +140,7 @@ func (c *client) start() {
 	case Trace:
 		c.expectTraced()
 	case Poisson:
-		c.expect(c.w.now.Add(a.Offset + time.Duration(c.rng.ExpFloat64()*float64(a.Every))))
+		c.expect(c.w.now.Add(a.Offset + time.Duration(c.arrivals.ExpFloat64()*float64(a.Every))))
 	default:
 		c.expect(c.w.now.Add(a.Offset))
 	}
@@ -172,7 +174,7 @@ func (c *client) arrive() {
 	case Periodic:
 		c.expect(c.w.now.Add(a.Every))
 	case Poisson:
-		c.expect(c.w.now.Add(time.Duration(c.rng.ExpFloat64() * float64(a.Every))))
+		c.expect(c.w.now.Add(time.Duration(c.arrivals.ExpFloat64() * float64(a.Every))))
 	case Trace:
 		c.expectTraced()
 	}

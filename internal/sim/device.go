@@ -15,6 +15,7 @@ type engine interface {
 	deactivated(*queue) // level 2
 	reactivated(*queue)
 	settle() // bring queues' device time up to now
+	close()  // record what is under way as if it ended now
 }
 
 // device is one accelerator and its driver. It implements hal.Device.

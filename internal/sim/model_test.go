@@ -246,3 +246,40 @@ func TestDists(t *testing.T) {
 		near(t, fmt.Sprint("rate with ", d), got.Rate, 1000, 0.03)
 	}
 }
+
+// TestPoliciesSeeTheSameArrivals: what a policy does changes when requests are
+// answered, never when they come.
+func TestPoliciesSeeTheSameArrivals(t *testing.T) {
+	count := func(choice sched.Choice) int {
+		lc := open(10*ms, sim.Kernels{Count: 3, Time: sim.Around(200*us, 0.5)})
+		r := one(t, model(t, "nvidia-h200"), choice, lc, flatOut(0, 300*us, 16), flatOut(1, 300*us, 16)).Clients[0]
+		return r.Latency.Count
+	}
+	native, giveway := count(sched.Choice{}), count(choose(t, "giveway", nil))
+	if native != giveway {
+		t.Errorf("%d requests came under native sharing, %d under giveway", native, giveway)
+	}
+}
+
+// TestSegmentsCoverTheDevice: the recorded pieces of a busy device's time leave
+// no gap and do not overlap.
+func TestSegmentsCoverTheDevice(t *testing.T) {
+	for _, name := range []string{"nvidia-h200", "level1-npu"} {
+		r := sim.New(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Choice: choose(t, "rr", nil),
+			Clients: []sim.ClientConfig{flatOut(0, 300*us, 16), flatOut(1, 500*us, 16)}, Length: time.Second, Segments: 1 << 20,
+		}).Run()
+		var end sched.Time
+		gaps := time.Duration(0)
+		for _, s := range r.Segments {
+			if s.From < end {
+				t.Fatalf("%s: a piece from %d begins before %d", name, s.From, end)
+			}
+			gaps += s.From.Sub(end)
+			end = s.To
+		}
+		if gaps += sched.Time(time.Second).Sub(end); gaps > 100*ms { // rotation leaves it idle now and then
+			t.Errorf("%s: %v of a busy second are in no piece", name, gaps)
+		}
+	}
+}

@@ -286,5 +286,15 @@ func (r *runlist) update(q *queue) {
 	}
 }
 
+func (r *runlist) close() {
+	r.settle()
+	switch r.phase {
+	case running:
+		r.d.world.segment(r.d, r.cur, r.turn, r.now())
+	case switching:
+		r.d.world.segment(r.d, nil, r.turn, r.now())
+	}
+}
+
 func (r *runlist) deactivated(*queue) {}
 func (r *runlist) reactivated(*queue) {}

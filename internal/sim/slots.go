@@ -247,6 +247,13 @@ func (s *slots) endBatch() {
 	s.refill()
 }
 
+func (s *slots) close() {
+	s.settle()
+	for _, q := range s.in {
+		s.evict(q)
+	}
+}
+
 // deactivated keeps what has not begun from beginning.
 func (s *slots) deactivated(q *queue) {
 	s.settle()

@@ -125,7 +125,7 @@ func (w *World) Run() Result {
 	}
 	w.runUntil(w.end, nil)
 	for _, d := range w.devices {
-		d.engine.settle()
+		d.engine.close()
 	}
 	r := w.result()
 	if w.cfg.Drain > 0 {

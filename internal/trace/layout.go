@@ -1,0 +1,154 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/sched"
+)
+
+// process is one device in one run.
+type process struct {
+	name     string
+	threads  []thread // with slices, in the order they are shown
+	actions  []Action // by time
+	crowd    bool     // queues run side by side
+	segments []sim.Segment
+	names    map[sched.QueueID]string
+}
+
+// thread is a row of slices that do not overlap, by time.
+type thread struct {
+	name   string
+	slices []sim.Segment
+}
+
+const (
+	holderName    = "who holds the device"
+	schedulerName = "scheduler"
+	switchName    = "switch"
+)
+
+// layOut sorts a run into processes, in the order in which clients, and then
+// segments, name their devices.
+func layOut(r *Run) []process {
+	devices := devicesOf(r)
+	at := make(map[sched.DeviceID]int, len(devices))
+	all := make([]process, len(devices))
+	for i, id := range devices {
+		at[id] = i
+		all[i] = process{name: r.Policy + ": " + string(id), names: make(map[sched.QueueID]string)}
+	}
+	home := make(map[sched.QueueID]int) // index in all
+	for _, c := range r.Clients {
+		if c.Queue != 0 {
+			home[c.Queue] = at[c.Device]
+			all[at[c.Device]].names[c.Queue] = c.Name
+		}
+	}
+	for _, s := range r.Segments {
+		p := &all[at[s.Device]]
+		p.segments = append(p.segments, s)
+	}
+	for _, a := range r.Actions {
+		p := &all[home[a.Action.Queue]] // of a queue nobody knows: the first
+		p.actions = append(p.actions, a)
+	}
+	for i := range all {
+		all[i].arrange(r.Clients, devices[i])
+	}
+	return all
+}
+
+// devicesOf lists the devices of a run; there is one at least if there is
+// anything to show.
+func devicesOf(r *Run) []sched.DeviceID {
+	var ids []sched.DeviceID
+	add := func(id sched.DeviceID) {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, c := range r.Clients {
+		add(c.Device)
+	}
+	for _, s := range r.Segments {
+		add(s.Device)
+	}
+	if len(ids) == 0 && len(r.Actions) > 0 {
+		add("no device")
+	}
+	return ids
+}
+
+// arrange puts a process's segments onto threads.
+func (p *process) arrange(clients []sim.ClientResult, device sched.DeviceID) {
+	slices.SortStableFunc(p.actions, func(a, b Action) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(p.segments, func(a, b sim.Segment) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+	p.crowd = overlap(p.segments)
+	byQueue := make(map[sched.QueueID][]sim.Segment)
+	for _, s := range p.segments {
+		byQueue[s.Queue] = append(byQueue[s.Queue], s)
+	}
+	if p.crowd {
+		p.add("switches of the device", byQueue[0])
+	} else {
+		p.add(holderName, p.segments)
+	}
+	for _, c := range clients {
+		if c.Device == device && c.Queue != 0 {
+			p.add(fmt.Sprintf("%s (%v)", c.Name, c.Class), byQueue[c.Queue])
+			delete(byQueue, c.Queue)
+		}
+	}
+	delete(byQueue, 0)
+	for _, s := range p.segments { // queues that no client owns up to
+		if of := byQueue[s.Queue]; of != nil {
+			p.names[s.Queue] = fmt.Sprint("queue ", s.Queue)
+			p.add(p.names[s.Queue], of)
+			delete(byQueue, s.Queue)
+		}
+	}
+}
+
+func overlap(sorted []sim.Segment) bool {
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i].From < sorted[i-1].To {
+			return true
+		}
+	}
+	return false
+}
+
+// add makes a thread of segments in order of From. A segment that overlaps one
+// before it goes to a further thread of the same name: no slice is lost.
+func (p *process) add(name string, segments []sim.Segment) {
+	first := len(p.threads)
+	p.threads = append(p.threads, thread{name: name})
+	for _, s := range segments {
+		i := first
+		for i < len(p.threads) && !p.threads[i].free(s.From) {
+			i++
+		}
+		if i == len(p.threads) {
+			p.threads = append(p.threads, thread{name: fmt.Sprintf("%s [%d]", name, i-first+1)})
+		}
+		p.threads[i].slices = append(p.threads[i].slices, s)
+	}
+}
+
+func (t *thread) free(at sched.Time) bool {
+	return len(t.slices) == 0 || t.slices[len(t.slices)-1].To <= at
+}
+
+// nameOf is what a segment is called.
+func (p *process) nameOf(s sim.Segment) string {
+	if s.Queue == 0 {
+		return switchName
+	}
+	return p.names[s.Queue]
+}

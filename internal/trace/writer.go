@@ -1,0 +1,224 @@
+package trace
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// writer writes events one a line, numbers processes and threads, and keeps the
+// first error.
+type writer struct {
+	w     *bufio.Writer
+	err   error
+	last  int // number given out; one count for both, as a thread numbered like its process is taken for its main one
+	wrote bool
+}
+
+// event is one of the trace. Fields that a kind of event has no use for are left
+// empty.
+type event struct {
+	Phase    string      `json:"ph"`
+	Name     string      `json:"name"`
+	Category string      `json:"cat,omitempty"`
+	Process  int         `json:"pid"`
+	Thread   int         `json:"tid,omitempty"`
+	At       json.Number `json:"ts,omitempty"`
+	Length   json.Number `json:"dur,omitempty"`
+	Scope    string      `json:"s,omitempty"`
+	Args     any         `json:"args,omitempty"`
+}
+
+// Phases of events.
+const (
+	complete = "X"
+	instant  = "i"
+	counter  = "C"
+	metadata = "M"
+)
+
+type (
+	nameArgs struct {
+		Name string `json:"name"`
+	}
+	sortArgs struct {
+		Index int `json:"sort_index"`
+	}
+	sliceArgs struct {
+		Queue sched.QueueID `json:"queue"`
+	}
+	actionArgs struct {
+		ID       sched.ActionID `json:"action"`
+		Queue    sched.QueueID  `json:"queue"`
+		Level    *sched.Level   `json:"level,omitempty"`
+		Slice    string         `json:"slice,omitempty"`
+		Window   *uint32        `json:"window,omitempty"`
+		Readable string         `json:"text"`
+	}
+)
+
+func (w *writer) text(s string) {
+	if w.err == nil {
+		_, w.err = w.w.WriteString(s)
+	}
+}
+
+func (w *writer) bytes(b []byte) {
+	if w.err == nil {
+		_, w.err = w.w.Write(b)
+	}
+}
+
+func (w *writer) flush() error {
+	if w.err != nil {
+		return w.err
+	}
+	return w.w.Flush()
+}
+
+func (w *writer) event(e event) {
+	if w.err != nil {
+		return
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		w.err = err
+		return
+	}
+	if w.wrote {
+		w.text(",")
+	}
+	w.wrote = true
+	w.text("\n")
+	w.bytes(line)
+}
+
+// openProcess and openThread give out the next number, under a name. What is
+// opened first is shown first.
+func (w *writer) openProcess(name string) int {
+	w.last++
+	w.describe("process", name, w.last, 0)
+	return w.last
+}
+
+func (w *writer) openThread(name string, pid int) int {
+	w.last++
+	w.describe("thread", name, pid, w.last)
+	return w.last
+}
+
+func (w *writer) describe(what, name string, pid, tid int) {
+	w.event(event{Phase: metadata, Name: what + "_name", Process: pid, Thread: tid, Args: nameArgs{name}})
+	w.event(event{Phase: metadata, Name: what + "_sort_index", Process: pid, Thread: tid, Args: sortArgs{w.last}})
+}
+
+func (w *writer) process(p *process) {
+	pid := w.openProcess(p.name)
+	for i := range p.threads {
+		if i == 1 {
+			w.actions(p, pid) // below who holds the device, above the clients
+		}
+		w.thread(p, &p.threads[i], pid)
+	}
+	if len(p.threads) <= 1 {
+		w.actions(p, pid)
+	}
+	if p.crowd {
+		w.crowd(p, pid)
+	}
+}
+
+func (w *writer) thread(p *process, t *thread, pid int) {
+	tid := w.openThread(t.name, pid)
+	for _, s := range t.slices {
+		category := "run"
+		if s.Queue == 0 {
+			category = "switch"
+		}
+		w.event(event{
+			Phase: complete, Name: p.nameOf(s), Category: category, Process: pid, Thread: tid,
+			At: micros(s.From), Length: micros(s.To - s.From), Args: sliceArgs{s.Queue},
+		})
+	}
+}
+
+func (w *writer) actions(p *process, pid int) {
+	if len(p.actions) == 0 {
+		return
+	}
+	tid := w.openThread(schedulerName, pid)
+	for i, a := range p.actions {
+		w.event(event{
+			Phase: instant, Name: p.title(a.Action), Category: "action", Process: pid, Thread: tid,
+			At: micros(a.At), Scope: "t", Args: argsOf(a.Action),
+		})
+		if i+1 == len(p.actions) || p.actions[i+1].At != a.At {
+			w.count("control calls", "ordered", pid, a.At, i+1)
+		}
+	}
+}
+
+// title is what an action is called in the trace: the verb and whose queue.
+func (p *process) title(a sched.Action) string {
+	name := p.names[a.Queue]
+	if name == "" {
+		name = fmt.Sprint("queue ", a.Queue)
+	}
+	return a.Verb.String() + " " + name
+}
+
+func argsOf(a sched.Action) actionArgs {
+	args := actionArgs{ID: a.ID, Queue: a.Queue, Readable: a.String()}
+	switch a.Verb {
+	case sched.Stop, sched.Start:
+		args.Level = &a.Level
+	case sched.SetSlice:
+		switch a.Slice {
+		case 0:
+			args.Slice = "default"
+		case sched.Least:
+			args.Slice = "least"
+		default:
+			args.Slice = a.Slice.String()
+		}
+	case sched.SetWindow:
+		args.Window = &a.Window
+	}
+	return args
+}
+
+// crowd counts the queues that are served at a time.
+func (w *writer) crowd(p *process, pid int) {
+	type change struct {
+		at sched.Time
+		by int
+	}
+	var changes []change
+	for _, s := range p.segments {
+		if s.Queue != 0 && s.From < s.To {
+			changes = append(changes, change{s.From, 1}, change{s.To, -1})
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	count := 0
+	for i, c := range changes {
+		count += c.by
+		if i+1 == len(changes) || changes[i+1].at != c.at {
+			w.count("queues", "served", pid, c.at, count)
+		}
+	}
+}
+
+// count sets a counter, which Perfetto shows under both names in a row.
+func (w *writer) count(name, series string, pid int, at sched.Time, count int) {
+	w.event(event{Phase: counter, Name: name, Process: pid, At: micros(at), Args: map[string]int{series: count}})
+}
+
+// micros is a time in the unit of the trace, to the nanosecond.
+func micros(t sched.Time) json.Number {
+	return json.Number(fmt.Sprintf("%d.%03d", t/1000, t%1000))
+}
