@@ -13,7 +13,9 @@ import (
 //     least slice, so the hardware itself leaves it the moment online work is
 //     ready. Nothing is called for a request. One at a time because a round of
 //     N batch queues costs an online request N switches, and because two ready
-//     queues at the least slice livelock.
+//     queues at the least slice livelock. Online queues have a slice longer than
+//     their requests, or each time it is up they are left for nothing: two
+//     switches and a moment in which the batch queue makes no progress.
 //   - Elsewhere, and where the slice of a queue cannot be set, batch queues are
 //     stopped while online work is ready or about to be, and kept to a small
 //     window of commands in flight otherwise.
@@ -27,6 +29,7 @@ type giveway struct {
 	foresight
 	turn   time.Duration
 	slice  time.Duration
+	online time.Duration
 	window int
 	linger time.Duration
 
@@ -51,11 +54,12 @@ type tally struct {
 
 func newGiveway() sched.Policy {
 	p := &giveway{
-		turn: 50 * time.Millisecond, slice: sched.Least, window: 4, linger: 200 * time.Microsecond,
+		turn: 50 * time.Millisecond, slice: sched.Least, online: 20 * time.Millisecond, window: 4, linger: 200 * time.Microsecond,
 	}
 	p.knobs = append(knobs{
 		durationKnob("turn", &p.turn, time.Millisecond, 10*time.Second, "how long a batch queue runs before the next"),
 		sliceKnob("slice", &p.slice, "time slice of the running batch queue while there is online work on the device"),
+		sliceKnob("online", &p.online, "time slice of online queues while there is batch or idle work on the device: a request that takes longer is switched away from"),
 		intKnob("window", &p.window, 1, 1<<16, "commands in flight of a batch queue, where they can be bounded and there are no slices"),
 		durationKnob("linger", &p.linger, 0, time.Second, "how long after online work to keep batch work off, where there are no slices"),
 	}, p.foresight.knobs()...)
@@ -65,6 +69,7 @@ func newGiveway() sched.Policy {
 // outlook is what there is to know of a device before anything is granted.
 type outlook struct {
 	online bool        // there is an online queue
+	rest   bool        // there is a batch or idle queue
 	busy   bool        // online work is ready, was a moment ago, or is due
 	others bool        // a standard or batch queue is ready
 	mine   int         // place of the queue whose turn it is, or -1
@@ -86,6 +91,12 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 		switch q.Attr.Class {
 		case sched.Batch, sched.Idle:
 			p.grantRest(dev, q, &t[i], &o)
+		case sched.Online:
+			g := sched.Grant{Queue: q.ID}
+			if o.rest && yieldsBySlice(dev, q) {
+				g.Slice = p.online
+			}
+			p.grants = append(p.grants, g)
 		default:
 			p.grant(q)
 		}
@@ -154,6 +165,7 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 				o.clear = earlier(o.clear, change)
 			}
 		case sched.Batch, sched.Idle:
+			o.rest = true
 			p.clocks[q.Attr.Class-sched.Batch].see(&t.vtime)
 			if !t.works {
 				break

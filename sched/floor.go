@@ -27,8 +27,9 @@ type charity struct {
 }
 
 const (
-	charityStretch = 8 // a turn beside saturating rivals may take so many times its length
-	charityRest    = 1 // and is followed by so many times the time it took without one
+	charityStretch = 8   // a turn beside saturating rivals may take so many times its length
+	charityYield   = 0.9 // of a turn that is work done: the rest goes in starting and stopping
+	charityRest    = 1   // and is followed by so many times the time it took without one
 
 	// charityMost is the part of a device that the floor gives away at most. With
 	// a rest as long as each turn, and half of each turn a rival's, it is all
@@ -87,7 +88,7 @@ func (s *Scheduler) charityOver(d *device) bool {
 func (s *Scheduler) starving(d *device) (worst *Queue) {
 	// Where many are ready even a fair share is small.
 	part := min(s.cfg.Floor, charityMost/float64(max(d.crowd, 1)))
-	window := time.Duration(float64(s.cfg.FloorTurn) / part)
+	window := time.Duration(charityYield * float64(s.cfg.FloorTurn) / part)
 	c := &d.floor
 	c.crowd, c.due = d.crowd, Never
 	for i := range d.queues {

@@ -58,8 +58,8 @@ func TestFloorGivesTheShareItSays(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := play(t, sched.Config{Floor: test.floor}, 1+test.starving, length, nil)
 			for _, q := range s.Queues(nil)[1:] {
-				if got := q.Served.Seconds() / length.Seconds(); got < 0.9*test.want || got > 1.1*test.want {
-					t.Errorf("queue %d got %.4f of the device, not %.4f", q.ID, got, test.want)
+				if got := q.Served.Seconds() / length.Seconds(); got < test.want || got > 1.2*test.want {
+					t.Errorf("queue %d got %.4f of the device, not %.4f or a little more", q.ID, got, test.want)
 				}
 			}
 			if q, _ := s.Queue(1); q.Served < length*7/10 {

@@ -100,8 +100,13 @@ func (s *Scheduler) steer(d *device, free bool) {
 	for i := range d.queues {
 		q := &d.queues[i]
 		want, run := &q.act.want, q.act.epoch == s.epoch
-		if free || q.ID == poor {
+		switch {
+		case free || q.ID == poor:
 			want, run = &asTheVendorHasIt, true
+		case poor != 0 && want.Slice > d.Slice:
+			// Beside rivals with long slices a turn would be next to nothing.
+			usual := Grant{Queue: want.Queue, Window: want.Window}
+			want = &usual
 		}
 		if q.Attr.Paused && !s.lettingGo {
 			run = false

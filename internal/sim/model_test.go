@@ -283,3 +283,24 @@ func TestSegmentsCoverTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// TestSaturatingWorkLeavesTheFloor: beside online, or untouched standard, work
+// that never pauses a batch job still gets its 2 %.
+func TestSaturatingWorkLeavesTheFloor(t *testing.T) {
+	for _, name := range []string{"nvidia-h200", "amd-hws", "amd-mes", "level1-npu", "level2-hardware"} {
+		for _, class := range []sched.Class{sched.Online, sched.Standard} {
+			hog := flatOut(0, 300*us, 16)
+			hog.Name, hog.Attr.Class = "hog", class
+			online := open(time.Second, sim.Kernels{Count: 1, Time: sim.Always(50 * us)}) // so that batch gives way
+			r := sim.New(sim.Config{
+				Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Choice: choose(t, "giveway", nil),
+				Clients: []sim.ClientConfig{hog, online, flatOut(1, 300*us, 16)}, Length: 60 * time.Second,
+			}).Run()
+			got := r.Clients[2].DeviceTime.Seconds() / 60
+			t.Logf("%-16s batch has %.1f %% beside a saturating %v job", name, 100*got, class)
+			if got < 0.02 {
+				t.Errorf("%s: batch has %.3f of the device beside a saturating %v job", name, got, class)
+			}
+		}
+	}
+}

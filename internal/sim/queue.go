@@ -115,7 +115,7 @@ func (q *queue) complete() {
 	q.device.done[q.id] = c.order
 	q.first++
 	q.completed++
-	q.tell(q.completed == q.submitted)
+	q.tell(q.completed == q.submitted || q.held && q.completed == q.launched)
 }
 
 // finished is called when the device is in order again after complete.
@@ -127,7 +127,7 @@ func (q *queue) finished() {
 }
 
 // tell notes that the counters have changed. The shim wakes the daemon only
-// when the queue goes from ready to idle or back.
+// when the queue goes from ready to idle or back, or has drained while held.
 func (q *queue) tell(wake bool) {
 	if !q.gated {
 		return

@@ -1,0 +1,10 @@
+// Command giveway schedules accelerators.
+package main
+
+import (
+	"os"
+
+	"github.com/giveway/giveway/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,0 +1,75 @@
+// Package cli is the command line: one file a subcommand. It turns words into
+// calls and outcomes into tables; whatever is worth knowing is known elsewhere.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1 // it was tried, and did not work
+	exitUsage   = 2 // it was not understood
+)
+
+// usageError is a mistake on the command line that only the command itself can
+// see.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	// Arguments and flags are all checked by the time a command begins: an error
+	// from before is one of usage.
+	understood := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "giveway: %v\n", err)
+	if !understood || errors.As(err, new(usageError)) {
+		fmt.Fprintf(stderr, "See %q.\n", cmd.CommandPath()+" --help")
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "giveway",
+		Short: "Priority, preemption and fair shares for accelerators",
+		Long: `Giveway gives accelerators what nice and the kernel's scheduler give CPUs: online
+work has the device as if it were alone, batch work takes what is left.`,
+		Args:          noSuchCommand,
+		SilenceErrors: true, // Main tells them, once
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddCommand(newSim(), newPolicy(), newVersion())
+	return root
+}
+
+// noSuchCommand refuses words that are not the name of a command, and says what
+// was perhaps meant.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("there is no command %q", args[0])
+}

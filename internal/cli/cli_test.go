@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/giveway/giveway/policy"
+)
+
+const small = `
+name: small
+doc: a small one
+warmup: 20ms
+length: 100ms
+devices: [{model: nvidia-h200}]
+clients:
+  - {name: serve, class: online, arrival: {poisson: 200/s}, kernels: {count: 10, time: 50us}}
+  - {name: fill, class: batch, arrival: {closed: 0, depth: 4}, kernels: {time: {normal: 200us, jitter: 10%}}}
+`
+
+// livelock breaks a rule: two programs come with slices too short to do anything
+// in, and a daemon that touches one of them sees it.
+const livelock = `
+name: livelock
+warmup: 0
+length: 500ms
+devices: [{model: nvidia-h200}]
+clients:
+  - {name: serve, class: online, kernels: {time: 1ms}, arrival: {periodic: 10ms}}
+  - {name: fill, count: 3, slice: 1us, class: batch, arrival: {closed: 0, depth: 4}, kernels: {time: 200us}}
+`
+
+// call runs the command line, and returns what it printed and its exit code.
+func call(args ...string) (stdout, stderr string, code int) {
+	var out, errs bytes.Buffer
+	code = Main(args, &out, &errs)
+	return out.String(), errs.String(), code
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSim(t *testing.T) {
+	path := file(t, small)
+	for _, c := range []struct {
+		args []string
+		runs []string
+	}{
+		{nil, []string{"native", "giveway"}},
+		{[]string{"--policy", "rr"}, []string{"rr"}},
+		{[]string{"--policy", "giveway:turn=20ms,slice=200us"}, []string{"giveway:slice=200us,turn=20ms"}},
+		{[]string{"--compare", "native,giveway:turn=20ms,slice=200us,wfq"}, []string{"native", "giveway:slice=200us,turn=20ms", "wfq"}},
+		{[]string{"--compare", "all"}, policy.Names()},
+	} {
+		out, errs, code := call(append([]string{"sim", path, "--json"}, c.args...)...)
+		if code != exitOK || errs != "" {
+			t.Errorf("%q: exit %d, %s", c.args, code, errs)
+			continue
+		}
+		var v simJSON
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			t.Fatal(err)
+		}
+		var runs []string
+		for _, r := range v.Runs {
+			runs = append(runs, r.Policy)
+			if len(r.Clients) != 2 || r.Clients[0].Latency == nil || r.Clients[1].Rate <= 0 && r.Policy == "giveway" {
+				t.Errorf("%s: %+v", r.Policy, r.Clients)
+			}
+		}
+		if strings.Join(runs, " ") != strings.Join(c.runs, " ") {
+			t.Errorf("%q: ran %q, want %q", c.args, runs, c.runs)
+		}
+		text, errs, code := call(append([]string{"sim", path}, c.args...)...)
+		if code != exitOK || errs != "" || !strings.Contains(text, "\nWith ") {
+			t.Errorf("%q: exit %d, %s%s", c.args, code, text, errs)
+		}
+	}
+}
+
+func TestSimSeed(t *testing.T) {
+	path := file(t, small)
+	first, _, _ := call("sim", path)
+	if again, _, _ := call("sim", path, "--seed", "1"); again != first {
+		t.Errorf("the same seed gave\n%s\nand\n%s", first, again)
+	}
+	if other, _, _ := call("sim", path, "--seed", "2"); other == first || !strings.Contains(other, "seed 2") {
+		t.Errorf("another seed gave\n%s", other)
+	}
+}
+
+func TestSimFiles(t *testing.T) {
+	path := file(t, small)
+	report, trace := filepath.Join(t.TempDir(), "out.html"), filepath.Join(t.TempDir(), "out.json")
+	out, errs, code := call("sim", path, "--report", report, "--trace", trace)
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	if !strings.Contains(out, "The report is in "+report) || !strings.Contains(out, "The trace is in "+trace) {
+		t.Errorf("it does not say where they are:\n%s", out)
+	}
+	page, err := os.ReadFile(report)
+	if err != nil || !bytes.Contains(page, []byte("<html")) {
+		t.Errorf("report: %v, %d bytes", err, len(page))
+	}
+	data, err := os.ReadFile(trace)
+	if err != nil || !json.Valid(data) {
+		t.Errorf("trace: %v, %d bytes", err, len(data))
+	}
+	_, errs, code = call("sim", path, "--report", filepath.Join(t.TempDir(), "none", "out.html"))
+	if code != exitFailure || !strings.HasPrefix(errs, "giveway: write the report: ") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+func TestSimTellsOfBrokenRules(t *testing.T) {
+	out, errs, code := call("sim", file(t, livelock))
+	if code != exitFailure || !strings.Contains(errs, "rules were broken, with seed 1:\n  giveway: at ") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if !strings.Contains(out, "work done") {
+		t.Errorf("no table:\n%s", out)
+	}
+}
+
+// TestErrors: every mistake is told once, on stderr, with nothing on stdout.
+func TestErrors(t *testing.T) {
+	good, bad := file(t, small), file(t, "name: x\nlenght: 5s\n")
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"simm", exitUsage, `giveway: there is no command "simm"; did you mean sim?` + "\nSee \"giveway --help\".\n"},
+		{"fly", exitUsage, `giveway: there is no command "fly"` + "\nSee \"giveway --help\".\n"},
+		{"policy lits", exitUsage, `giveway: there is no command "lits"; did you mean list?` + "\nSee \"giveway policy --help\".\n"},
+		{"policy list all", exitUsage, `giveway: unknown command "all" for "giveway policy list"`},
+		{"sim", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; there are 0\nSee \"giveway sim --help\".\n"},
+		{"sim a b", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; there are 2\n"},
+		{"sim x --polcy rr", exitUsage, "giveway: unknown flag: --polcy\nSee \"giveway sim --help\".\n"},
+		{"sim x --seed no", exitUsage, "giveway: invalid argument \"no\" for \"--seed\""},
+		{"sim GOOD --policy rr --compare rr", exitUsage, "giveway: --policy or --compare, not both\nSee \"giveway sim --help\".\n"},
+		{"sim GOOD --policy givewya", exitUsage, "giveway: there is no policy \"givewya\"; did you mean giveway? There are: "},
+		{"sim GOOD --compare rr,rr", exitUsage, "giveway: policy rr is there twice\nSee \"giveway sim --help\".\n"},
+		{"sim GOOD --policy rr:quantum=5", exitUsage, "giveway: policy rr: parameter quantum: \"5\" is not a duration from 100"},
+		{"sim none.yaml", exitFailure, "giveway: read none.yaml: no such file or directory\n"},
+		{"sim BAD", exitFailure, "giveway: 3 mistakes:\n  BAD:1: devices is missing; for example "},
+	} {
+		files := strings.NewReplacer("GOOD", good, "BAD", bad)
+		out, errs, code := call(strings.Fields(files.Replace(c.args))...)
+		if code != c.code || out != "" || !strings.HasPrefix(errs, files.Replace(c.want)) {
+			t.Errorf("%s: exit %d\n%s%swant %d\n%s", c.args, code, out, errs, c.code, c.want)
+		}
+	}
+}
+
+func TestOtherCommands(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                  "Available Commands:",
+		"--help":                            "Available Commands:",
+		"sim --help":                        "giveway sim scenarios/demo.yaml --compare native,rr,giveway",
+		"policy":                            "Available Commands:",
+		"policy list":                       "giveway        online work first",
+		"version":                           "giveway ",
+		"completion bash":                   "bash completion",
+		"__complete sim --policy g":         "giveway\tonline work first",
+		"__complete sim x":                  "yaml\nyml\n:8",
+		"__complete sim --compare native,g": "native,giveway\n",
+	} {
+		out, _, code := call(strings.Fields(args)...)
+		if code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("%s: exit %d, no %q in\n%s", args, code, want, out)
+		}
+	}
+	var infos []policy.Info
+	out, _, _ := call("policy", "list", "--json")
+	if err := json.Unmarshal([]byte(out), &infos); err != nil || len(infos) != len(policy.Names()) {
+		t.Errorf("policy list --json: %v, %d policies", err, len(infos))
+	}
+	var v versionInfo
+	out, _, _ = call("version", "--json")
+	if err := json.Unmarshal([]byte(out), &v); err != nil || v.Version == "" {
+		t.Errorf("version --json: %v, %+v", err, v)
+	}
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/giveway/giveway/internal/scenario"
+)
+
+// printOutcome prints what came of a scenario for a person who sees it for the
+// first time: how long those waited who wait, how much those did who work, and
+// what that comes to in a sentence.
+func printOutcome(w io.Writer, o *scenario.Outcome) error {
+	all := jobs(o)
+	if _, err := fmt.Fprintln(w, heading(o)); err != nil {
+		return err
+	}
+	var t table
+	t.add()
+	head := []string{"latency", "", "", "p50", "p90", "p99", "max", "p99/alone"}
+	if showsMean(o) {
+		head = append(head, "mean")
+	}
+	t.add(head...)
+	for i := range all {
+		if all[i].waits() {
+			latencyRows(&t, &all[i], o)
+		}
+	}
+	if len(t.rows) == 2 {
+		t.rows = nil // nobody waits
+	}
+	workTable(&t, all, o)
+	if err := t.write(w, 3); err != nil {
+		return err
+	}
+	printPublished(w, o)
+	if s := summary(o); s != "" {
+		fmt.Fprintf(w, "\n%s\n", s)
+	}
+	return nil
+}
+
+// showsMean reports whether to show the mean, which alone says little: only
+// beside figures of others, who often published nothing else.
+func showsMean(o *scenario.Outcome) bool { return len(o.Published) > 0 }
+
+// workTable adds those that work to t, if there are any.
+func workTable(t *table, all []job, o *scenario.Outcome) {
+	before := len(t.rows)
+	t.add()
+	t.add("work done", "", "", "rate", "of alone")
+	for i := range all {
+		if !all[i].waits() {
+			workRows(t, &all[i], o)
+		}
+	}
+	for _, c := range crews(all) {
+		crewRows(t, &c, o)
+	}
+	if len(t.rows) == before+2 {
+		t.rows = t.rows[:before]
+	}
+}
+
+// heading says what was run.
+func heading(o *scenario.Outcome) string {
+	var devices []string
+	for _, d := range o.Devices {
+		devices = append(devices, fmt.Sprintf("%s (%s)", d.ID, d.Model.Name))
+	}
+	title := o.Name
+	if o.Doc != "" {
+		title += ": " + strings.Join(strings.Fields(o.Doc), " ")
+	}
+	return fmt.Sprintf("%s\n%s simulated on %s, seed %d", title, wholeTime(o.Length), strings.Join(devices, ", "), o.Seed)
+}
+
+// label is the job's place in the first columns, told once.
+type label struct{ class, name string }
+
+func labelOf(j *job, o *scenario.Outcome) *label {
+	l := &label{j.class.String(), j.name}
+	if len(o.Devices) > 1 {
+		l.name += " on " + string(j.device)
+	}
+	return l
+}
+
+// take returns the label the first time, and blanks from then on.
+func (l *label) take() (string, string) {
+	class, name := l.class, l.name
+	l.class, l.name = "", ""
+	return class, name
+}
+
+func latencyRows(t *table, j *job, o *scenario.Outcome) {
+	l := labelOf(j, o)
+	row := func(run string, f *fare, tail string) {
+		class, name := l.take()
+		cells := []string{class, name, run, "-", "-", "-", "-", tail}
+		if s := f.latency; s.Count > 0 {
+			copy(cells[3:], []string{humanTime(s.P50), humanTime(s.P90), humanTime(s.P99), humanTime(s.Max)})
+		}
+		if showsMean(o) {
+			cells = append(cells, humanTime(f.latency.Mean))
+		}
+		if r := t.add(cells...); f.unfinished > 1 {
+			r.note = fmt.Sprintf("%d unanswered", f.unfinished)
+		}
+	}
+	row("alone", &j.alone, "")
+	for i := range j.runs {
+		tail := ""
+		if x := j.tail(i); x > 0 {
+			tail = humanTimes(x)
+		}
+		row(o.Runs[i].Policy, &j.runs[i], tail)
+	}
+}
+
+func workRows(t *table, j *job, o *scenario.Outcome) {
+	class, name := labelOf(j, o).take()
+	first := t.add(class, name, "alone", humanRate(j.alone.rate), "")
+	if j.count > 1 {
+		first.note = "one of them"
+	}
+	for i, f := range j.runs {
+		part := j.kept(i)
+		if !j.flatOut {
+			part /= float64(j.count)
+		}
+		r := t.add("", "", o.Runs[i].Policy, humanRate(f.rate), humanPart(part))
+		if j.count > 1 {
+			r.note = fmt.Sprintf("each %s to %s", humanRate(f.least), humanRate(f.most))
+		}
+	}
+}
+
+// crewRows are the sums of a class, unless the rows of a single job say it all.
+func crewRows(t *table, c *crew, o *scenario.Outcome) {
+	if len(c.jobs) == 1 {
+		return
+	}
+	l := &label{c.class.String(), "together"}
+	for i := range o.Runs {
+		class, name := l.take()
+		t.add(class, name, o.Runs[i].Policy, "", humanPart(c.kept(i)))
+	}
+}
+
+func printPublished(w io.Writer, o *scenario.Outcome) {
+	if len(o.Published) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nfor comparison:")
+	for _, p := range o.Published {
+		line := p.Value
+		if p.What != "" {
+			line = p.What + ": " + p.Value
+		}
+		fmt.Fprintf(w, "  %s (%s)\n", line, p.Source)
+	}
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/giveway/giveway/internal/scenario"
+	"github.com/giveway/giveway/policy"
+	"github.com/spf13/cobra"
+)
+
+// simFlags are what the user asked of `sim`.
+type simFlags struct {
+	policy  string
+	compare string
+	seed    uint64
+	hasSeed bool
+	json    bool
+	report  string
+	trace   string
+}
+
+func newSim() *cobra.Command {
+	var f simFlags
+	cmd := &cobra.Command{
+		Use:   "sim FILE",
+		Short: "Run a scenario in the simulator",
+		Long: `Run a scenario in the simulator: every program alone, then all of them together
+under each policy. Without --policy or --compare these are native (no daemon) and
+the scenario's own.
+
+A policy may have parameters: --policy giveway:turn=20ms,slice=200us`,
+		Example: `  giveway sim scenarios/demo.yaml
+  giveway sim scenarios/demo.yaml --compare native,rr,giveway,giveway:turn=20ms
+  giveway sim scenarios/demo.yaml --report out.html --trace out.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("sim takes one scenario file, such as scenarios/demo.yaml; there are %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.hasSeed = cmd.Flags().Changed("seed")
+			return runSim(cmd.OutOrStdout(), args[0], &f)
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.policy, "policy", "", "run under this policy only")
+	flags.StringVar(&f.compare, "compare", "", "run under each of these policies, separated by commas, or under all")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of chance (default: the scenario's)")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+	flags.StringVar(&f.report, "report", "", "write a report to this HTML file")
+	flags.StringVar(&f.trace, "trace", "", "write a timeline for ui.perfetto.dev to this JSON file")
+	// These fail only for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("policy", completePolicy)
+	_ = cmd.RegisterFlagCompletionFunc("compare", completePolicies)
+	_ = cmd.MarkFlagFilename("report", "html")
+	_ = cmd.MarkFlagFilename("trace", "json")
+	return cmd
+}
+
+func completePolicy(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, p := range policy.List() {
+		names = append(names, cobra.CompletionWithDesc(p.Name, p.Doc))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completePolicies completes the last of a list.
+func completePolicies(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndex(typed, ",")+1]
+	var lists []string
+	for _, name := range policy.Names() {
+		if !slices.Contains(scenario.SplitPolicies(before), name) {
+			lists = append(lists, before+name)
+		}
+	}
+	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// policies returns what to run under.
+func (f *simFlags) policies(s *scenario.Scenario) ([]string, error) {
+	var names []string
+	switch {
+	case f.policy != "" && f.compare != "":
+		return nil, usageError{errors.New("--policy or --compare, not both")}
+	case f.policy != "":
+		names = []string{f.policy}
+	case f.compare == "all":
+		names = policy.Names()
+	case f.compare != "":
+		names = scenario.SplitPolicies(f.compare)
+	case s.Policy == scenario.Native:
+		names = []string{scenario.Native}
+	default:
+		names = []string{scenario.Native, s.Policy}
+	}
+	for i, name := range names {
+		if err := scenario.CheckPolicy(name); err != nil {
+			return nil, usageError{err}
+		}
+		if slices.Contains(names[:i], name) {
+			return nil, usageError{fmt.Errorf("policy %s is there twice", name)}
+		}
+	}
+	return names, nil
+}
+
+// keptPieces is how much of a timeline is kept: some tens of megabytes of trace.
+const keptPieces = 200_000
+
+func runSim(w io.Writer, path string, f *simFlags) error {
+	s, err := scenario.Load(path)
+	if err != nil {
+		return err
+	}
+	policies, err := f.policies(s)
+	if err != nil {
+		return err
+	}
+	if f.hasSeed {
+		s.Config.Seed = f.seed
+	}
+	var keep scenario.Options
+	if f.report != "" || f.trace != "" {
+		keep.Segments, keep.Actions = keptPieces, keptPieces
+	}
+	o, err := s.Run(policies, keep)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = writeJSON(w, toJSON(&o))
+	} else {
+		err = printOutcome(w, &o)
+	}
+	return errors.Join(err, f.writeFiles(w, &o), brokenRules(&o))
+}
+
+// writeFiles writes the report and the trace, and says so unless the output is
+// for a program.
+func (f *simFlags) writeFiles(w io.Writer, o *scenario.Outcome) error {
+	for _, out := range []struct {
+		path, what string
+		write      func(io.Writer) error
+	}{
+		{f.report, "report", func(w io.Writer) error { return writeReport(w, o) }},
+		{f.trace, "trace", func(w io.Writer) error { return writeTrace(w, o) }},
+	} {
+		if out.path == "" {
+			continue
+		}
+		if err := writeFile(out.path, out.write); err != nil {
+			return fmt.Errorf("write the %s: %w", out.what, err)
+		}
+		if !f.json {
+			fmt.Fprintf(w, "The %s is in %s.\n", out.what, out.path)
+		}
+	}
+	return nil
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	b := bufio.NewWriter(file)
+	return errors.Join(write(b), b.Flush(), file.Close())
+}
+
+// brokenRules is the error of a run that the simulator's checkers object to.
+func brokenRules(o *scenario.Outcome) error {
+	broken := o.Violations()
+	if len(broken) == 0 {
+		return nil
+	}
+	return fmt.Errorf("rules were broken, with seed %d:\n  %s", o.Seed, strings.Join(broken, "\n  "))
+}

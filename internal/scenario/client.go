@@ -1,0 +1,238 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/sched"
+	"go.yaml.in/yaml/v3"
+)
+
+// classNames are in the order of sched.Class.
+var classNames = []string{
+	sched.Standard.String(), sched.Online.String(), sched.Batch.String(), sched.Idle.String(),
+}
+
+func (r *reader) clients(f *form, s *Scenario) {
+	f.need("clients", "[{name: train, class: batch, kernels: {time: 212us}}]")
+	names := map[string]bool{}
+	flight := 0
+	f.list("clients", mostClients, func(n *yaml.Node, path string) {
+		cf := r.form(n, path)
+		c := sim.ClientConfig{Name: "?"}
+		count := 1
+		cf.ident("name", &c.Name)
+		cf.need("name", "train")
+		cf.count("count", &count, 1, mostClients)
+		r.client(cf, &s.Config, &c)
+		cf.done("a client")
+		all := &s.Config.Clients
+		if len(*all)+count > mostClients {
+			cf.wrong("count", "%d clients in all; at most %d are allowed", len(*all)+count, mostClients)
+			return
+		}
+		if flight += count * max(c.Arrival.Depth, 1) * kernelsOf(&c); flight > mostFlight {
+			cf.wrong("kernels", "with this client's, up to %d kernels wait at a time; at most %d are allowed", flight, mostFlight)
+		}
+		s.Groups = append(s.Groups, Group{Name: c.Name, First: len(*all), Count: count})
+		for i := range count {
+			one := c
+			if count > 1 {
+				one.Name = fmt.Sprintf("%s-%d", c.Name, i+1)
+			}
+			if names[one.Name] && one.Name != "?" {
+				cf.wrong("name", "there is another client %q", one.Name)
+				break
+			}
+			names[one.Name] = true
+			*all = append(*all, one)
+		}
+	})
+	if n := f.values["clients"]; n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		f.wrong("clients", "no client")
+	}
+}
+
+func kernelsOf(c *sim.ClientConfig) int {
+	n := 0
+	for _, k := range c.Kernels {
+		n += k.Count
+	}
+	return n
+}
+
+// client reads all but the name and the count.
+func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
+	c.Device = r.deviceOf(f, world)
+	r.attr(f, &c.Attr)
+	f.boolean("shim", &c.Shim)
+	r.arrival(f, world, &c.Arrival)
+	r.kernels(f, c)
+	f.dist("before", &c.Before, 0, hour)
+	f.dist("after", &c.After, 0, hour)
+	f.duration("prepare", &c.Prepare, 0, hour)
+	f.boolean("hint", &c.Hint)
+	f.duration("announce", &c.Announce, 0, hour)
+	f.count("park", &c.Park, 0, 16)
+	f.duration("lead", &c.Lead, 0, hour)
+	f.duration("slice", &c.Slice, time.Microsecond, time.Minute)
+	f.duration("start", &c.Start, 0, longest)
+	f.duration("kill", &c.Kill, 0, longest)
+	switch {
+	case f.has("kill") && c.Kill <= c.Start:
+		f.wrong("kill", "%s is not after its start at %s", short(c.Kill), short(c.Start))
+	case c.Hint && c.Prepare == 0:
+		f.wrong("hint", "it is given when prepare begins, and there is no prepare; announce tells of arrivals ahead")
+	case f.has("lead") && c.Park == 0:
+		f.wrong("lead", "it says how long before a request kernels are parked, and there is no park")
+	}
+	if f.has("slice") && c.Device >= 0 && len(world.Devices) > 0 && world.Devices[c.Device].Model.Slots != nil {
+		f.wrong("slice", "device %s, of model %s, has no slices", world.Devices[c.Device].ID, world.Devices[c.Device].Model.Name)
+	}
+}
+
+// deviceOf returns the index of the client's device.
+func (r *reader) deviceOf(f *form, world *sim.Config) int {
+	ids := make([]string, len(world.Devices))
+	for i, d := range world.Devices {
+		ids[i] = string(d.ID)
+	}
+	if len(ids) > 1 {
+		f.need("device", ids[0])
+	}
+	i, _ := f.word("device", "device", ids)
+	return i
+}
+
+// attr reads what the program's owner asks for.
+func (r *reader) attr(f *form, a *sched.Attr) {
+	if i, ok := f.word("class", "class", classNames); ok {
+		a.Class = sched.Class(i)
+	}
+	if n, ok := f.integer("priority", math.MinInt32, math.MaxInt32); ok {
+		a.Priority = int32(n)
+	}
+	if n, ok := f.integer("weight", 1, 10_000); ok {
+		a.Weight = uint32(n)
+	}
+	share := 0.0
+	f.ratio("share", &share, 0.01, 1)
+	a.Share = uint8(math.Round(100 * share))
+	f.duration("deadline", &a.Deadline, 0, hour)
+	f.duration("laxity", &a.Laxity, 0, hour)
+	f.duration("work", &a.Work, 0, hour)
+	if n, ok := f.integer("nice", -20, 19); ok {
+		a.Nice = int8(n)
+	}
+	if n, ok := f.integer("real_time", 1, 99); ok {
+		a.RealTime = uint8(n)
+	}
+	f.boolean("focus", &a.Focus)
+}
+
+// arrivalNames are in the order of sim.ArrivalKind.
+var arrivalNames = []string{"closed", "periodic", "poisson", "trace"}
+
+// arrival reads when requests come: flat out unless the file says otherwise.
+func (r *reader) arrival(f *form, world *sim.Config, a *sim.Arrival) {
+	n := f.get("arrival")
+	if n == nil {
+		return
+	}
+	path := f.path + "arrival"
+	if n.Kind == yaml.ScalarNode && n.Value == "closed" {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		f.wrong("arrival", "%s, where one of these is wanted: closed, {closed: 5ms}, {periodic: 20ms}, {poisson: 100/s}, {trace: FILE}", kind(n))
+		return
+	}
+	af := r.form(n, path)
+	given := 0
+	for i, name := range arrivalNames {
+		if !af.has(name) {
+			af.asked = append(af.asked, name)
+			continue
+		}
+		given++
+		a.Kind = sim.ArrivalKind(i)
+		switch a.Kind {
+		case sim.Closed:
+			af.duration(name, &a.Every, 0, hour)
+		case sim.Trace:
+			a.Trace = r.trace(af)
+		default:
+			r.every(af, name, world, &a.Every)
+		}
+	}
+	af.duration("offset", &a.Offset, 0, hour)
+	if a.Kind == sim.Closed {
+		af.count("depth", &a.Depth, 1, 10_000)
+	}
+	before := len(r.errs)
+	af.done("an arrival")
+	for i := range a.Trace {
+		a.Trace[i] += a.Offset // the simulator takes the times of a trace as they are
+	}
+	switch {
+	case given == 1 || len(r.errs) > before:
+	case given == 0:
+		r.wrong(n, path, "which kind? There are: %s", strings.Join(arrivalNames, ", "))
+	default:
+		r.wrong(n, path, "%d kinds, where one is wanted", given)
+	}
+}
+
+// every reads a period or a rate.
+func (r *reader) every(f *form, name string, world *sim.Config, v *time.Duration) {
+	s, ok := f.scalar(name, "a period such as 20ms or a rate such as 50/s")
+	if !ok {
+		return
+	}
+	d, err := parseEvery(s)
+	switch {
+	case err != nil:
+		f.wrong(name, "%q is neither a period such as 20ms nor a rate such as 50/s", clip(s))
+	case d < time.Microsecond || d > hour:
+		f.wrong(name, "%s is not from 1us to 1h between requests", s)
+	case (world.Warmup+world.Length)/d > mostRequests:
+		f.wrong(name, "%s makes more than %d requests in %s", s, mostRequests, short(world.Warmup+world.Length))
+	default:
+		*v = d
+	}
+}
+
+// kernels reads one run of kernels that are alike, or a list of them.
+func (r *reader) kernels(f *form, c *sim.ClientConfig) {
+	f.need("kernels", "{count: 160, time: 7us}")
+	n := f.get("kernels")
+	if n == nil {
+		return
+	}
+	read := func(n *yaml.Node, path string) {
+		k := sim.Kernels{Count: 1}
+		kf := r.form(n, path)
+		kf.count("count", &k.Count, 1, mostKernels)
+		kf.dist("time", &k.Time, 100*time.Nanosecond, hour)
+		kf.need("time", "212us")
+		kf.dist("gap", &k.Gap, 0, hour)
+		kf.done("a run of kernels")
+		c.Kernels = append(c.Kernels, k)
+	}
+	switch {
+	case n.Kind == yaml.MappingNode:
+		read(n, f.path+"kernels")
+	case n.Kind != yaml.SequenceNode:
+		f.wrong("kernels", "%s, where {time: 212us} or a list of such is wanted", kind(n))
+	case len(n.Content) == 0:
+		f.wrong("kernels", "no kernels")
+	default:
+		f.items(n, "kernels", 10_000, read)
+	}
+	if total := kernelsOf(c); total > mostKernels {
+		f.wrong("kernels", "%d kernels a request; at most %d are allowed", total, mostKernels)
+	}
+}

@@ -1,0 +1,66 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/policy"
+)
+
+// TestFiles runs every file in scenarios/ under every policy, for a short while:
+// no rule of the simulator is broken, and the same again gives the same.
+func TestFiles(t *testing.T) {
+	paths, err := filepath.Glob("../../scenarios/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	warmup, length := 500*time.Millisecond, 3*time.Second
+	if testing.Short() {
+		warmup, length = 50*time.Millisecond, 150*time.Millisecond
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Name != name || s.Doc == "" {
+				t.Errorf("its name is %q, its doc %q", s.Name, s.Doc)
+			}
+			s.Config.Warmup, s.Config.Length = warmup, length
+			out := run(t, s, Options{}, policy.Names()...)
+			for _, v := range out.Violations() {
+				t.Errorf("seed %d: %s", out.Seed, v)
+			}
+			again := run(t, s, Options{}, "giveway")
+			if i := 0; policy.Names()[i] != "giveway" || !reflect.DeepEqual(again.Runs[0], out.Runs[i]) {
+				t.Error("the same again gave another outcome")
+			}
+			if !reflect.DeepEqual(again.Alone, out.Alone) {
+				t.Error("the same again gave another outcome alone")
+			}
+		})
+	}
+}
+
+// TestFilesSayWhatTheyShow: the first words of a scenario are a comment.
+func TestFilesSayWhatTheyShow(t *testing.T) {
+	for _, pattern := range []string{"../../scenarios/*.yaml", "../../scenarios/traces/*"} {
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(string(data), "# ") {
+				t.Errorf("%s does not begin with a comment", path)
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package scenario
+
+import (
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// small is a scenario that runs in no time.
+const small = `
+name: small
+warmup: 50ms
+length: 200ms
+policy: {name: giveway, turn: 20ms}
+devices: [{model: nvidia-h200}]
+clients:
+  - name: serve
+    class: online
+    arrival: {poisson: 100/s}
+    park: 2
+    lead: 200us
+    kernels: {count: 10, time: {normal: 50us, jitter: 10%}}
+  - name: fill
+    count: 3
+    class: batch
+    arrival: {closed: 0, depth: 4}
+    kernels: {time: {lognormal: 200us, jitter: 50%}}
+`
+
+func parse(t *testing.T, text string) *Scenario {
+	t.Helper()
+	s, err := Parse("x.yaml", []byte(text), traces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func run(t *testing.T, s *Scenario, o Options, policies ...string) Outcome {
+	t.Helper()
+	out, err := s.Run(policies, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestRun(t *testing.T) {
+	out := run(t, parse(t, small), Options{}, Native, "giveway", "giveway:turn=5ms", "rr")
+	var labels, alone []string
+	for _, r := range out.Runs {
+		labels = append(labels, r.Policy)
+		if len(r.Result.Segments) > 0 || len(r.Actions) > 0 {
+			t.Errorf("%s: a timeline that nobody asked for", r.Policy)
+		}
+		if got, want := r.Result.Turns > 0, r.Policy != Native; got != want {
+			t.Errorf("%s: there is a daemon: %v", r.Policy, got)
+		}
+	}
+	for _, c := range out.Alone {
+		alone = append(alone, c.Name)
+	}
+	same(t, "policies", labels, []string{"native", "giveway:turn=20ms", "giveway:turn=5ms", "rr"})
+	same(t, "alone", alone, []string{"serve", "fill-1", "fill-2", "fill-3"})
+	for i, c := range out.Alone {
+		if with := out.Runs[0].Result.Clients[i]; c.Queue != with.Queue || c.Class != with.Class {
+			t.Errorf("%s is queue %d alone and %d together", c.Name, c.Queue, with.Queue)
+		}
+	}
+	if native, giveway := out.Runs[0].Result.Clients[0].Latency.P99, out.Runs[1].Result.Clients[0].Latency.P99; giveway*2 > native {
+		t.Errorf("P99 with giveway is %v, native %v", giveway, native)
+	}
+}
+
+func TestRunKeepsWhatIsAsked(t *testing.T) {
+	out := run(t, parse(t, small), Options{Segments: 100, Actions: 5}, "giveway")
+	if n := len(out.Runs[0].Result.Segments); n != 100 {
+		t.Errorf("%d segments, want 100", n)
+	}
+	if n := len(out.Runs[0].Actions); n != 5 {
+		t.Errorf("%d actions, want 5", n)
+	}
+}
+
+// TestRunIsTheSame: one seed gives one outcome, however many processors there
+// are; another seed gives another.
+func TestRunIsTheSame(t *testing.T) {
+	outcome := func(seed uint64, procs int) Outcome {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+		s := parse(t, small)
+		s.Config.Seed = seed
+		out := run(t, s, Options{Segments: 1000, Actions: 1000}, Native, "giveway", "mlfq")
+		out.Wall = 0
+		return out
+	}
+	first := outcome(1, 1)
+	if !reflect.DeepEqual(first, outcome(1, 4)) {
+		t.Error("the same seed gave another outcome")
+	}
+	if reflect.DeepEqual(first.Runs, outcome(2, 4).Runs) {
+		t.Error("another seed gave the same outcome")
+	}
+}
+
+// TestAloneIsAlone: a program alone does as well in a scenario with others.
+func TestAloneIsAlone(t *testing.T) {
+	s := parse(t, small)
+	together := run(t, s, Options{}, Native)
+	text, _, _ := strings.Cut(small, "  - name: fill")
+	alone := run(t, parse(t, text), Options{}, Native)
+	same(t, "serve", together.Alone[0], alone.Alone[0])
+	same(t, "serve, natively", alone.Runs[0].Result.Clients[0], alone.Alone[0])
+}
+
+func TestRunRefuses(t *testing.T) {
+	for policy, want := range map[string]string{
+		"givewy":            "did you mean giveway?",
+		"best":              "there is no policy \"best\"; there are: ",
+		"giveway:turn":      "\"turn\" is not a parameter and its value, such as turn=20ms",
+		"giveway:turn=5":    "parameter turn: \"5\" is not a duration from",
+		"giveway:trun=5ms":  "it has no parameter \"trun\"; it has: ",
+		"native:turn=20ms":  "it has no parameter \"turn\"",
+		"giveway:turn=5ms,": "\"\" is not a parameter and its value",
+	} {
+		_, err := parse(t, small).Run([]string{Native, policy}, Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", policy, err, want)
+		}
+		if check := CheckPolicy(policy); check == nil || check.Error() != err.Error() {
+			t.Errorf("%s: CheckPolicy says %v, Run says %v", policy, check, err)
+		}
+	}
+}
+
+func TestSplitPolicies(t *testing.T) {
+	for list, want := range map[string][]string{
+		"native":         {"native"},
+		"native,giveway": {"native", "giveway"},
+		"giveway:turn=20ms,slice=200us,native, rr:quantum=5ms": {"giveway:turn=20ms,slice=200us", "native", "rr:quantum=5ms"},
+		"giveway,turn=20ms": {"giveway", "turn=20ms"},
+	} {
+		if got := SplitPolicies(list); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", list, got, want)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	for text, want := range map[string]time.Duration{"50/s": 20 * ms, "20ms": 20 * ms, "0.5/s": 2 * time.Second, "3/s": 333333333} {
+		if got, err := parseEvery(text); err != nil || got != want {
+			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]float64{"5": 5, "5B": 5, "5kB": 5e3, "5.3TB": 5.3e12, "2 GB": 2e9} {
+		if got, err := parseBytes(text); err != nil || got != want {
+			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]float64{"2%": 0.02, "0.5": 0.5, "100 %": 1} {
+		if got, err := parseRatio(text); err != nil || got != want {
+			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"NaN", "inf", "x%", ""} {
+		if got, err := parseRatio(text); err == nil {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}

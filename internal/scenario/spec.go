@@ -1,0 +1,77 @@
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/giveway/giveway/policy"
+	"github.com/giveway/giveway/sched"
+)
+
+// Native is the policy that is none: no daemon at all.
+const Native = "native"
+
+// spec is a policy with parameters, written giveway:turn=20ms,slice=200us.
+type spec struct {
+	name   string
+	params map[string]string
+}
+
+func parseSpec(s string) (spec, error) {
+	name, rest, hasParams := strings.Cut(s, ":")
+	p := spec{name, map[string]string{}}
+	if !hasParams {
+		return p, nil
+	}
+	for pair := range strings.SplitSeq(rest, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" || value == "" {
+			return p, fmt.Errorf("policy %s: %q is not a parameter and its value, such as turn=20ms", name, pair)
+		}
+		p.params[key] = value
+	}
+	return p, nil
+}
+
+func (p spec) String() string {
+	s, sep := p.name, ":"
+	for _, key := range slices.Sorted(maps.Keys(p.params)) {
+		s += sep + key + "=" + p.params[key]
+		sep = ","
+	}
+	return s
+}
+
+func (p spec) choice() (sched.Choice, error) {
+	c, err := policy.Choose(p.name, p.params)
+	if near := nearest(p.name, policy.Names()); err != nil && near != "" && near != p.name {
+		err = fmt.Errorf("there is no policy %q; %s", p.name, oneOf(p.name, policy.Names()))
+	}
+	return c, err
+}
+
+// CheckPolicy reports what is wrong with a policy as Run takes it.
+func CheckPolicy(s string) error {
+	p, err := parseSpec(s)
+	if err == nil {
+		_, err = p.choice()
+	}
+	return err
+}
+
+// SplitPolicies splits a list of policies at its commas, but for those between
+// the parameters of one policy: native,giveway:turn=20ms,slice=200us is two.
+func SplitPolicies(list string) []string {
+	var all []string
+	for word := range strings.SplitSeq(list, ",") {
+		isParam := strings.Contains(word, "=") && !strings.Contains(word, ":")
+		if last := len(all) - 1; isParam && last >= 0 && strings.Contains(all[last], ":") {
+			all[last] += "," + word
+			continue
+		}
+		all = append(all, strings.TrimSpace(word))
+	}
+	return all
+}

@@ -1,0 +1,68 @@
+package scenario
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// trace reads the file that a field names: one arrival a line, from the start
+// of the program, in order. A bare number is in milliseconds; what follows a #
+// is a comment.
+func (r *reader) trace(f *form) []time.Duration {
+	name, ok := f.scalar("trace", "the name of a file")
+	if !ok {
+		return nil
+	}
+	data, err := r.open(name)
+	if err != nil {
+		f.wrong("trace", "%v", err)
+		return nil
+	}
+	times, err := parseTrace(data)
+	if err != nil {
+		f.wrong("trace", "%s:%v", clip(name), err)
+	}
+	return times
+}
+
+func parseTrace(data []byte) ([]time.Duration, error) {
+	var times []time.Duration
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		d, err := parseMillis(text)
+		switch {
+		case err != nil || d < 0 || d > longest:
+			return nil, fmt.Errorf("%d: %q is not a time from 0 to 24h, such as 12.5 (milliseconds) or 12500us", n, clip(text))
+		case len(times) > 0 && d < times[len(times)-1]:
+			return nil, fmt.Errorf("%d: %s lies before the arrival on the line above, %s", n, text, short(times[len(times)-1]))
+		case len(times) == mostArrivals:
+			return nil, fmt.Errorf("%d: more than %d arrivals", n, mostArrivals)
+		}
+		times = append(times, d)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf(" %w", err)
+	}
+	if len(times) == 0 {
+		return nil, fmt.Errorf(" there are no arrivals")
+	}
+	return times, nil
+}
+
+func parseMillis(s string) (time.Duration, error) {
+	if x, err := strconv.ParseFloat(s, 64); err == nil {
+		if !(x >= 0 && x <= 1e9) {
+			return -1, nil
+		}
+		return time.Duration(x * float64(time.Millisecond)), nil
+	}
+	return time.ParseDuration(s)
+}
