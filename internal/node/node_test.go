@@ -98,7 +98,7 @@ func TestLoopKeepsAppointments(t *testing.T) {
 		if got := m.Done(); len(got) != 0 {
 			t.Fatalf("acted too soon: %v", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if got := m.Done(); len(got) != 1 || got[0].Verb != sched.Stop {
 			t.Fatalf("got %v, want one stop", got)

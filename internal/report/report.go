@@ -146,7 +146,11 @@ func (s *study) alarms() []string {
 // command is what gives the same numbers again: the seed decides everything
 // else.
 func command(o *scenario.Outcome) string {
-	parts := []string{"giveway", "sim", shellWord(title(o))}
+	file := o.File
+	if file == "" {
+		file = title(o)
+	}
+	parts := []string{"giveway", "sim", shellWord(file)}
 	var policies []string
 	for i := range o.Runs {
 		policies = append(policies, o.Runs[i].Policy)

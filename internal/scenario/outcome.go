@@ -11,6 +11,7 @@ import (
 // them together under each policy that was asked for.
 type Outcome struct {
 	Name      string
+	File      string // the scenario's, as it was named; empty if it came from none
 	Doc       string
 	Devices   []sim.DeviceConfig
 	Seed      uint64

@@ -28,7 +28,7 @@ func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
 	began := time.Now()
 	c := &s.Config
 	out := Outcome{
-		Name: s.Name, Doc: s.Doc, Devices: c.Devices, Seed: c.Seed, Warmup: c.Warmup, Length: c.Length,
+		Name: s.Name, File: s.File, Doc: s.Doc, Devices: c.Devices, Seed: c.Seed, Warmup: c.Warmup, Length: c.Length,
 		Groups: s.Groups, Published: s.Published,
 		Alone: make([]sim.ClientResult, len(c.Clients)),
 		Runs:  make([]Run, len(policies)),

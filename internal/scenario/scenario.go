@@ -30,6 +30,7 @@ const (
 // Scenario is a node, its programs, and what goes wrong there.
 type Scenario struct {
 	Name      string
+	File      string // it was loaded from
 	Doc       string
 	Policy    string     // the scheduler's, as Run takes it
 	Config    sim.Config // without a Choice
@@ -43,12 +44,17 @@ func Load(path string) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data, func(name string) ([]byte, error) {
+	s, err := Parse(path, data, func(name string) ([]byte, error) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(path), name)
 		}
 		return readFile(name)
 	})
+	if err != nil {
+		return nil, err
+	}
+	s.File = path
+	return s, nil
 }
 
 // readFile reads a file of bounded size. It refuses what is not a plain file,

@@ -238,7 +238,8 @@ func TestLateRequestsCount(t *testing.T) {
 func TestDists(t *testing.T) {
 	for _, d := range []sim.Dist{
 		sim.Always(ms), sim.Between(0, 2*ms), sim.Around(ms, 0.2),
-		{Kind: sim.LogNormal, Mean: ms, Jitter: 0.5}, {Kind: sim.Exponential, Mean: ms},
+		{Kind: sim.LogNormal, Mean: ms, Jitter: 0.5},
+		{Kind: sim.Exponential, Mean: ms},
 	} {
 		c := open(0, sim.Kernels{Count: 1, Time: d})
 		c.Arrival = sim.Arrival{Kind: sim.Closed}
