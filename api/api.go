@@ -1,0 +1,104 @@
+// Package api is the control interface of the daemon: the types that go over its
+// socket as JSON. The CLI, the dashboard and other programs of ours use them
+// through package client, and know nothing else of the daemon.
+//
+//	GET  /v1/processes            -> []Process
+//	POST /v1/processes/{pid}      Change -> Process
+//	POST /v1/runs                 Run    -> (held open while the program runs)
+//	GET  /v1/policy               -> Policy
+//	POST /v1/policy               Policy -> Policy
+//	GET  /v1/status               -> Status
+//	POST /v1/restore              -> Status
+//
+// A request that is refused is answered with an Error and a status of 400 (it
+// makes no sense), 403 (not yours), 404 (no such process) or 409 (not possible
+// here).
+package api
+
+import "time"
+
+// Process is a program that uses an accelerator.
+type Process struct {
+	PID       int     `json:"pid"`
+	Command   string  `json:"command"` // empty where the caller may not see it
+	User      string  `json:"user"`
+	UID       uint32  `json:"uid"`
+	Container string  `json:"container,omitempty"`
+	Pod       string  `json:"pod,omitempty"`
+	Class     string  `json:"class"`
+	From      string  `json:"class_from"` // default, rule, run, set
+	Weight    uint32  `json:"weight,omitempty"`
+	Priority  int32   `json:"priority,omitempty"`
+	Paused    bool    `json:"paused,omitempty"`
+	Queues    []Queue `json:"queues"`
+}
+
+// Queue is a thing of a process that the hardware schedules.
+type Queue struct {
+	ID       uint64        `json:"id"`
+	Device   string        `json:"device"`              // GPU-...
+	Index    int           `json:"index"`               // of the device, as nvidia-smi counts
+	State    string        `json:"state"`               // running, stopping, stopped, starting
+	Can      []string      `json:"can"`                 // hold, deactivate, interrupt, slice, bound
+	Slice    time.Duration `json:"slice_ns,omitempty"`  // as set by us; 0: as found
+	Found    time.Duration `json:"found_ns,omitempty"`  // the slice it was found with
+	Served   time.Duration `json:"served_ns"`           // time on the device
+	Measured bool          `json:"measured,omitempty"`  // the hardware says so; otherwise it is a guess
+	Shared   string        `json:"shared_by,omitempty"` // mps: one queue for all clients of an MPS server
+}
+
+// Change asks for something else for a process. What is nil stays.
+type Change struct {
+	Class    *string        `json:"class,omitempty"`
+	Weight   *uint32        `json:"weight,omitempty"`
+	Priority *int32         `json:"priority,omitempty"`
+	Deadline *time.Duration `json:"deadline_ns,omitempty"`
+	Paused   *bool          `json:"paused,omitempty"`
+	Tree     bool           `json:"tree,omitempty"` // its children as well, now and to come
+}
+
+// Run announces that the caller is about to become a program, whose whole tree
+// of processes is to have these attributes for as long as the request is open.
+type Run struct {
+	Change
+}
+
+// Policy is the policy in charge, or one to put in charge.
+type Policy struct {
+	Name      string            `json:"name"`
+	Params    map[string]string `json:"params,omitempty"`
+	Device    string            `json:"device,omitempty"` // empty: all
+	Overruled string            `json:"overruled,omitempty"`
+}
+
+// Status is how the daemon and its devices are.
+type Status struct {
+	Version string        `json:"version"`
+	PID     int           `json:"pid"`
+	Uptime  time.Duration `json:"uptime_ns"`
+	Policy  Policy        `json:"policy"`
+	Devices []Device      `json:"devices"`
+	Checks  []Check       `json:"checks"`
+}
+
+// Device is an accelerator that the daemon drives.
+type Device struct {
+	ID      string `json:"id"`
+	Index   int    `json:"index"`
+	Model   string `json:"model"`
+	Backend string `json:"backend"`
+	Eyes    bool   `json:"eyes"` // the hardware's own record of who ran is read
+}
+
+// Check is one thing that works here or does not, with why and what to do.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// Error is the answer to a request that was refused.
+type Error struct {
+	Message string `json:"error"`
+}

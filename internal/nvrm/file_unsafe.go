@@ -1,0 +1,28 @@
+package nvrm
+
+import (
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// address is where b lies. The caller has pinned it.
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
+
+// ioctl makes the call on f. A call that a signal interrupted is made again: Go
+// sends itself signals, and RM's calls may be repeated.
+func ioctl(f *os.File, request uint32, arg []byte) error {
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(unsafe.Pointer(&arg[0])))
+		runtime.KeepAlive(f)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+		default:
+			return errno
+		}
+	}
+}
