@@ -189,3 +189,82 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 		t.Errorf("%s: model %.1f, measured %.1f: off by %+.1f %%", what, got, want, 100*(got/want-1))
 	}
 }
+
+// TestEqualSlices holds the model to a second measurement on an H200: two
+// programs that saturate it, with the same slice each, and what the two do
+// together of what one does alone.
+func TestEqualSlices(t *testing.T) {
+	for _, row := range []struct {
+		slice    time.Duration
+		measured float64
+	}{
+		{2048 * us, 0.893},
+		{1000 * us, 0.811},
+		{500 * us, 0.662},
+		{300 * us, 0.527},
+		{200 * us, 0.408},
+		{100 * us, 0.219},
+		{20 * us, 0.001},
+	} {
+		r := sim.New(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: bes(2, row.slice),
+			Warmup: time.Second, Length: 20 * time.Second, AllowLivelock: true,
+		}).Run()
+		got := (r.Clients[0].Rate + r.Clients[1].Rate) / 4977
+		t.Logf("slices of %6v: measured %.3f, model %.3f", row.slice, row.measured, got)
+		if row.measured > 0.01 {
+			near(t, fmt.Sprint("slices of ", row.slice), 1000*got, 1000*row.measured, 0.10)
+		} else if got > 0.01 {
+			t.Errorf("slices of %v: %.3f is done where next to nothing was measured", row.slice, got)
+		}
+	}
+}
+
+// TestLaunchGaps holds it to a third: requests of 40 kernels of 7 us, launched
+// so far apart, one every 25 ms, beside a saturating program at the least slice.
+// The gaps do that program no good until they are longer than two switches.
+func TestLaunchGaps(t *testing.T) {
+	for _, row := range []struct {
+		gap  time.Duration
+		p50  float64 // measured, us
+		kept float64 // measured, of the rate alone
+	}{
+		{60 * us, 2646, 0.847},
+		{100 * us, 4372, 0.790},
+		{200 * us, 8313, 0.638},
+		{300 * us, 12183, 0.500},
+		{500 * us, 19940, 0.423},
+	} {
+		lc := lone()
+		lc.Arrival = sim.Arrival{Kind: sim.Periodic, Every: 25 * ms}
+		lc.Kernels = []sim.Kernels{{Count: 40, Time: sim.Around(7*us, 0.05), Gap: sim.Always(row.gap + 6*us)}} // a launch takes a while, too
+		r := sim.New(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: with(lc, bes(1, us)...),
+			Warmup: time.Second, Length: 20 * time.Second,
+		}).Run()
+		p50, kept := micro(r.Clients[0].Latency.P50), r.Clients[1].Rate/4977
+		t.Logf("gaps of %v: P50 measured %5.0f, model %5.0f us; BE kept %.3f, %.3f", row.gap, row.p50, p50, row.kept, kept)
+		near(t, fmt.Sprint("P50 with gaps of ", row.gap), p50, row.p50, 0.20)
+		near(t, fmt.Sprint("BE with gaps of ", row.gap), kept, row.kept, 0.10)
+	}
+}
+
+// TestLongRequests holds it to a fourth: a request of one 4.3 ms kernel beside
+// the same. With the vendor's slice it is left twice for nothing.
+func TestLongRequests(t *testing.T) {
+	for _, row := range []struct {
+		slice time.Duration
+		p50   float64 // measured, us
+	}{{2048 * us, 5313}, {20 * ms, 4499}} {
+		lc := lone()
+		lc.Arrival, lc.Slice = sim.Arrival{Kind: sim.Closed, Every: 20 * ms}, row.slice
+		lc.Kernels = []sim.Kernels{{Count: 1, Time: sim.Always(4300 * us)}}
+		r := sim.New(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: with(lc, bes(1, us)...),
+			Warmup: time.Second, Length: 20 * time.Second,
+		}).Run()
+		got := micro(r.Clients[0].Latency.P50)
+		t.Logf("own slice %v: P50 measured %.0f, model %.0f us", row.slice, row.p50, got)
+		near(t, fmt.Sprint("own slice ", row.slice), got, row.p50, 0.10)
+	}
+}

@@ -1,4 +1,4 @@
-package sim
+package sim_test
 
 import (
 	"testing"
@@ -6,51 +6,24 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
-	"github.com/giveway/giveway/sched"
+	"github.com/giveway/giveway/internal/sim"
 )
 
-// harness is a world with one device, no daemon, and programs that do as they
-// are told.
-type harness struct {
-	*World
-	queues []*queue
-}
+// harness is a bench, with queues named as the suite names them.
+type harness struct{ *sim.Bench }
 
-func newHarness(m Model) *harness {
-	return &harness{World: New(Config{Devices: []DeviceConfig{{ID: "d0", Model: m}}, AllowLivelock: true})}
-}
-
-func (h *harness) Device() hal.Device {
-	d := h.devices[0]
-	if d.model.Slots != nil && d.model.Slots.Batch {
-		return d
-	}
-	return struct{ hal.Device }{d} // no Batcher
-}
-
-func (h *harness) Open() hal.Spec {
-	q := h.devices[0].open(sched.QueueID(len(h.queues)+1), nil, false)
-	h.queues = append(h.queues, q)
-	return hal.Spec{Queue: q.id}
-}
-
-func (h *harness) Submit(s hal.Spec, d time.Duration) { h.queues[s.Queue-1].submit(d, false) }
-func (h *harness) Completed(s hal.Spec) uint64        { return h.queues[s.Queue-1].completed }
-func (h *harness) Settle(d time.Duration)             { h.runUntil(h.now.Add(d), nil) }
-func (h *harness) Unit() time.Duration                { return 10 * ms }
+func (h harness) Open() hal.Spec                     { return hal.Spec{Queue: h.Bench.Open()} }
+func (h harness) Submit(s hal.Spec, d time.Duration) { h.Bench.Submit(s.Queue, d) }
+func (h harness) Completed(s hal.Spec) uint64        { return h.Bench.Completed(s.Queue) }
 
 // TestConformance: the simulated devices keep the promises that real ones must.
 func TestConformance(t *testing.T) {
-	for _, name := range ModelNames() {
+	for _, name := range sim.ModelNames() {
 		t.Run(name, func(t *testing.T) {
 			haltest.Run(t, func(t *testing.T) haltest.Harness {
-				m, err := NewModel(name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				h := newHarness(m)
+				h := harness{sim.NewBench(model(t, name))}
 				t.Cleanup(func() {
-					for _, v := range h.violations {
+					for _, v := range h.Violations() {
 						t.Error(v)
 					}
 				})

@@ -40,9 +40,11 @@ type RunlistModel struct {
 	// Switch is from leaving one group to the next one's running.
 	Switch Dist
 	// Refill is how long a group that was cut off inside a kernel makes no
-	// progress when it is back, and cannot be made to leave. A turn shorter
-	// than that is for nothing: two groups with such slices livelock.
+	// progress when it is back. A turn shorter than that is for nothing: two
+	// groups with such slices livelock.
 	Refill time.Duration
+	// Stay is how long it cannot be made to leave again.
+	Stay time.Duration
 	// Notice is from a launch on an idle group to the host's acting on it while
 	// another group runs.
 	Notice time.Duration
@@ -95,7 +97,7 @@ var models = []Model{
 	{
 		Name: "nvidia-h200", Doc: "NVIDIA H200, stock driver 580: measured",
 		Runlist: &RunlistModel{
-			Slice: 2048 * us, Switch: Around(165*us, 0.02), Refill: 31 * us, Notice: 8 * us, CallOff: 100 * us,
+			Slice: 2048 * us, Switch: Around(165*us, 0.02), Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
 			MinTurn: 200 * us,
 		},
 		Calls: Calls{
@@ -107,7 +109,7 @@ var models = []Model{
 	{
 		Name: "nvidia-a100", Doc: "NVIDIA A100: the H200's model with the switch that GPreempt published",
 		Runlist: &RunlistModel{
-			Slice: 2048 * us, Switch: Around(150*us, 0.05), Refill: 31 * us, Notice: 8 * us, CallOff: 100 * us,
+			Slice: 2048 * us, Switch: Around(150*us, 0.05), Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
 			MinTurn: 200 * us,
 		},
 		Calls: Calls{

@@ -33,6 +33,7 @@ type runlist struct {
 
 	turn sched.Time // when the turn, or the switch, under way began
 	from sched.Time // since when the running command makes progress
+	stay sched.Time // until when the group cannot be made to leave
 	over bool       // the host takes no more from cur in this turn
 	dry  bool       // the switch under way can be called off
 	mark sched.Time // device time is accounted up to here
@@ -134,7 +135,7 @@ func (r *runlist) notice(q *queue) {
 func (r *runlist) limitTurn() {
 	slice := r.d.sliceOf(r.cur)
 	rounds := (r.now().Sub(r.turn) + slice - 1) / slice
-	end := max(r.turn.Add(max(rounds, 1)*slice), r.from, r.now())
+	end := max(r.turn.Add(max(rounds, 1)*slice), r.stay, r.now())
 	r.d.world.timeline.set(&r.turnEnd, end)
 }
 
@@ -150,8 +151,9 @@ func (r *runlist) run(q *queue) {
 	now := r.now()
 	r.cur, r.phase, r.turn, r.from, r.over = q, running, now, now, false
 	c := q.head()
+	r.stay = now
 	if c.begun != 0 {
-		r.from = now.Add(r.m.Refill)
+		r.from, r.stay = now.Add(r.m.Refill), now.Add(r.m.Stay)
 	}
 	r.arm(c)
 	if r.rival(q) {
