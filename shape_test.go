@@ -28,19 +28,34 @@ const module = "github.com/giveway/giveway"
 //
 // Tests may import any package of ours: they look at the program from outside.
 var mayImport = map[string][]string{
-	".":                    {},
-	"sched":                {},
-	"policy":               {"sched"},
-	"internal/hal":         {"sched"},
-	"internal/hal/haltest": {"sched", "internal/hal"},
-	"internal/node":        {"sched"},
-	"internal/stats":       {},
-	"internal/sim":         {"sched", "policy", "internal/hal", "internal/node", "internal/stats"},
-	"internal/scenario":    {"sched", "policy", "internal/sim", "internal/stats"},
-	"internal/trace":       {"sched", "internal/sim"},
-	"internal/report":      {"sched", "internal/sim", "internal/scenario", "internal/stats"},
-	"internal/cli":         {anyOfOurs},
-	"cmd/giveway":          {"internal/cli"},
+	".":                      {},
+	"sched":                  {},
+	"policy":                 {"sched"},
+	"api":                    {},
+	"internal/hal":           {"sched"},
+	"internal/hal/haltest":   {"sched", "internal/hal"},
+	"internal/node":          {"sched"},
+	"internal/stats":         {},
+	"internal/sim":           {"sched", "policy", "internal/hal", "internal/node", "internal/stats"},
+	"internal/yamlfile":      {},
+	"internal/scenario":      {"sched", "policy", "internal/sim", "internal/stats", "internal/yamlfile"},
+	"internal/trace":         {"sched", "internal/sim"},
+	"internal/report":        {"sched", "internal/sim", "internal/scenario", "internal/stats"},
+	"internal/cuda":          {},
+	"internal/bench":         {"internal/stats"},
+	"client":                 {"api"},
+	"internal/server":        {"api"},
+	"internal/config":        {"sched", "policy", "internal/yamlfile"},
+	"internal/nvrm":          {},
+	"internal/discover":      {"internal/nvrm"},
+	"internal/nvrm/nvrmtest": {"sched", "internal/nvrm", "internal/sim"},
+	"internal/nvtrace":       {"internal/nvrm"},
+	"internal/hal/nvidia":    {"sched", "internal/hal", "internal/nvrm"},
+	"internal/guardian":      {"sched", "internal/hal", "internal/node"},
+	"internal/daemon":        {anyOfOurs},
+	"internal/cli":           {anyOfOurs},
+	"cmd/giveway":            {"internal/cli"},
+	"cmd/giveway-bench":      {"internal/bench", "internal/cuda"},
 }
 
 const anyOfOurs = "*" // but cmd/
@@ -48,8 +63,17 @@ const anyOfOurs = "*" // but cmd/
 // mayDepend names the other people's modules that each package may import. All
 // have a line in docs/DEPENDENCIES.md.
 var mayDepend = map[string][]string{
-	"internal/cli":      {"github.com/spf13/cobra"},
-	"internal/scenario": {"go.yaml.in/yaml/v3"},
+	"internal/cli":           {"github.com/spf13/cobra"},
+	"internal/cuda":          {"github.com/ebitengine/purego"},
+	"internal/nvrm":          {"golang.org/x/sys", "gvisor.dev/gvisor"},
+	"internal/nvrm/nvrmtest": {"golang.org/x/sys", "gvisor.dev/gvisor"},
+	"internal/nvtrace":       {"golang.org/x/sys", "gvisor.dev/gvisor"},
+	"internal/scenario":      {"go.yaml.in/yaml/v3"},
+	"internal/config":        {"go.yaml.in/yaml/v3"},
+	"internal/yamlfile":      {"go.yaml.in/yaml/v3"},
+	"internal/discover":      {"github.com/cilium/ebpf", "golang.org/x/sys"},
+	"internal/guardian":      {"golang.org/x/sys"},
+	"internal/daemon":        {"golang.org/x/sys"},
 }
 
 // testsMayDepend is the same for the tests of every package.

@@ -15,7 +15,21 @@
 // here).
 package api
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Classes are the classes there are, the most urgent first.
+var Classes = []string{"online", "standard", "batch", "idle"}
+
+// MostWeight and MostDeadline bound what a Change may ask for.
+const (
+	MostWeight   = 10_000
+	MostDeadline = time.Hour
+)
 
 // Process is a program that uses an accelerator.
 type Process struct {
@@ -55,6 +69,31 @@ type Change struct {
 	Deadline *time.Duration `json:"deadline_ns,omitempty"`
 	Paused   *bool          `json:"paused,omitempty"`
 	Tree     bool           `json:"tree,omitempty"` // its children as well, now and to come
+}
+
+// Check says what is wrong with c, if anything, whoever it is for.
+func (c Change) Check() error {
+	switch {
+	case c.Class != nil && !slices.Contains(Classes, *c.Class):
+		return fmt.Errorf("there is no class %q; there are: %s", clip(*c.Class), strings.Join(Classes, ", "))
+	case c.Weight != nil && (*c.Weight < 1 || *c.Weight > MostWeight):
+		return fmt.Errorf("weight %d is not from 1 to %d", *c.Weight, MostWeight)
+	case c.Deadline != nil && (*c.Deadline < 0 || *c.Deadline > MostDeadline):
+		return fmt.Errorf("deadline %v is not from 0, for none, to %v", *c.Deadline, MostDeadline)
+	}
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:37] + "..."
+	}
+	return s
+}
+
+// Empty reports whether c asks for nothing.
+func (c Change) Empty() bool {
+	return c.Class == nil && c.Weight == nil && c.Priority == nil && c.Deadline == nil && c.Paused == nil
 }
 
 // Run announces that the caller is about to become a program, whose whole tree

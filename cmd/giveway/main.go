@@ -7,4 +7,7 @@ import (
 	"github.com/giveway/giveway/internal/cli"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	cli.Wire()
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,9 +35,13 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	// from before is one of usage.
 	understood := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
-	cmd, err := root.ExecuteC()
+	cmd, err := root.ExecuteContextC(context.Background())
 	if err == nil {
 		return exitOK
+	}
+	var program ended
+	if errors.As(err, &program) {
+		return program.exit(stderr)
 	}
 	fmt.Fprintf(stderr, "giveway: %v\n", err)
 	if !understood || errors.As(err, new(usageError)) {
@@ -57,7 +62,10 @@ work has the device as if it were alone, batch work takes what is left.`,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newSim(), newPolicy(), newVersion())
+	root.AddCommand(
+		newDaemon(), newRun(), newSet(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
+		newSim(), newVersion(), newGuardian(),
+	)
 	return root
 }
 

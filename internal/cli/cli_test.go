@@ -169,7 +169,7 @@ func TestOtherCommands(t *testing.T) {
 		"":                                  "Available Commands:",
 		"--help":                            "Available Commands:",
 		"sim --help":                        "giveway sim scenarios/demo.yaml --compare native,rr,giveway",
-		"policy":                            "Available Commands:",
+		"policy --help":                     "Available Commands:",
 		"policy list":                       "giveway        online work first",
 		"version":                           "giveway ",
 		"completion bash":                   "bash completion",

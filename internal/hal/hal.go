@@ -90,6 +90,18 @@ type Batcher interface {
 	Switch(off, on []Queue) []error
 }
 
+// Abandoner is a Queue that can be given up without being asked for anything,
+// because its program has gone.
+type Abandoner interface{ Abandon() error }
+
+// Abandon gives up a queue whose program has gone.
+func Abandon(q Queue) error {
+	if a, ok := q.(Abandoner); ok {
+		return a.Abandon()
+	}
+	return q.Close()
+}
+
 // Abilities returns what q claims by its type.
 func Abilities(q Queue) sched.Ability {
 	var a sched.Ability

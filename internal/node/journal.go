@@ -75,6 +75,24 @@ func (j *Journal) Forget(q sched.QueueID) {
 // Empty reports whether there is nothing to undo.
 func (j *Journal) Empty() bool { return len(j.entries) == 0 }
 
+// Changes returns actions that would have led to what the journal says, for
+// telling somebody else who keeps one.
+func (j *Journal) Changes() []sched.Action {
+	var all []sched.Action
+	for _, e := range j.entries {
+		if e.sliced {
+			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetSlice, Slice: sched.Least})
+		}
+		if e.bounded {
+			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetWindow, Window: 1})
+		}
+		if e.level != sched.LevelNone {
+			all = append(all, sched.Action{Queue: e.queue, Verb: sched.Stop, Level: e.level})
+		}
+	}
+	return all
+}
+
 // Undo returns the actions that put everything back: every slice and window
 // before any start, because two running queues at the least slice livelock.
 func (j *Journal) Undo() []sched.Action {

@@ -86,7 +86,7 @@ func Objects(f Ioctler, client Handle, n int) ([]Object, error) {
 		switch {
 		case err == nil:
 			found = append(found, o)
-		case errors.As(err, &s) && s.Gone() && s != ErrInvalidClient:
+		case errors.As(err, &s) && s.Gone() && s != ErrInvalidClient && s != ErrGPUIsLost: // there is none
 		default:
 			return found, err
 		}

@@ -12,13 +12,14 @@ const (
 	ErrGPUIsLost           Status = 0x0f
 	ErrInsufficientRights  Status = 0x1b
 	ErrInvalidArgument     Status = 0x1f
+	ErrInvalidChannel      Status = 0x21
 	ErrInvalidClass        Status = 0x22
 	ErrInvalidClient       Status = 0x23
 	ErrInvalidCommand      Status = 0x24
 	ErrInvalidObject       Status = 0x31
 	ErrInvalidObjectHandle Status = 0x33
 	ErrInvalidObjectParent Status = 0x36
-	ErrInvalidParamStruct  Status = 0x38
+	ErrInvalidParamStruct  Status = 0x3a
 	ErrInvalidState        Status = 0x40
 	ErrNoMemory            Status = 0x51
 	ErrNotSupported        Status = 0x56
@@ -31,7 +32,7 @@ const (
 var statusNames = map[Status]string{
 	OK: "NV_OK", ErrBusyRetry: "NV_ERR_BUSY_RETRY", ErrGPUIsLost: "NV_ERR_GPU_IS_LOST",
 	ErrInsufficientRights: "NV_ERR_INSUFFICIENT_PERMISSIONS", ErrInvalidArgument: "NV_ERR_INVALID_ARGUMENT",
-	ErrInvalidClass: "NV_ERR_INVALID_CLASS", ErrInvalidClient: "NV_ERR_INVALID_CLIENT",
+	ErrInvalidChannel: "NV_ERR_INVALID_CHANNEL", ErrInvalidClass: "NV_ERR_INVALID_CLASS", ErrInvalidClient: "NV_ERR_INVALID_CLIENT",
 	ErrInvalidCommand: "NV_ERR_INVALID_COMMAND", ErrInvalidObject: "NV_ERR_INVALID_OBJECT",
 	ErrInvalidObjectHandle: "NV_ERR_INVALID_OBJECT_HANDLE", ErrInvalidObjectParent: "NV_ERR_INVALID_OBJECT_PARENT",
 	ErrInvalidParamStruct: "NV_ERR_INVALID_PARAM_STRUCT", ErrInvalidState: "NV_ERR_INVALID_STATE",
@@ -51,7 +52,7 @@ func (s Status) Error() string {
 // the object, has gone.
 func (s Status) Gone() bool {
 	switch s {
-	case ErrInvalidClient, ErrInvalidObjectHandle, ErrObjectNotFound, ErrInvalidObject, ErrGPUIsLost:
+	case ErrInvalidClient, ErrInvalidObjectHandle, ErrObjectNotFound, ErrInvalidObject, ErrInvalidChannel, ErrGPUIsLost:
 		return true
 	}
 	return false

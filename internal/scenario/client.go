@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/sched"
 	"go.yaml.in/yaml/v3"
 )
@@ -17,25 +18,25 @@ var classNames = []string{
 }
 
 func (r *reader) clients(f *form, s *Scenario) {
-	f.need("clients", "[{name: train, class: batch, kernels: {time: 212us}}]")
+	f.Need("clients", "[{name: train, class: batch, kernels: {time: 212us}}]")
 	names := map[string]bool{}
 	flight := 0
-	f.list("clients", mostClients, func(n *yaml.Node, path string) {
-		cf := r.form(n, path)
+	f.List("clients", mostClients, func(n *yaml.Node, path string) {
+		cf := r.Form(n, path)
 		c := sim.ClientConfig{Name: "?"}
 		count := 1
-		cf.ident("name", &c.Name)
-		cf.need("name", "train")
-		cf.count("count", &count, 1, mostClients)
+		cf.Ident("name", &c.Name)
+		cf.Need("name", "train")
+		cf.Count("count", &count, 1, mostClients)
 		r.client(cf, &s.Config, &c)
-		cf.done("a client")
+		cf.Done("a client")
 		all := &s.Config.Clients
 		if len(*all)+count > mostClients {
-			cf.wrong("count", "%d clients in all; at most %d are allowed", len(*all)+count, mostClients)
+			cf.Wrong("count", "%d clients in all; at most %d are allowed", len(*all)+count, mostClients)
 			return
 		}
 		if flight += count * max(c.Arrival.Depth, 1) * kernelsOf(&c); flight > mostFlight {
-			cf.wrong("kernels", "with this client's, up to %d kernels wait at a time; at most %d are allowed", flight, mostFlight)
+			cf.Wrong("kernels", "with this client's, up to %d kernels wait at a time; at most %d are allowed", flight, mostFlight)
 		}
 		s.Groups = append(s.Groups, Group{Name: c.Name, First: len(*all), Count: count})
 		for i := range count {
@@ -44,15 +45,15 @@ func (r *reader) clients(f *form, s *Scenario) {
 				one.Name = fmt.Sprintf("%s-%d", c.Name, i+1)
 			}
 			if names[one.Name] && one.Name != "?" {
-				cf.wrong("name", "there is another client %q", one.Name)
+				cf.Wrong("name", "there is another client %q", one.Name)
 				break
 			}
 			names[one.Name] = true
 			*all = append(*all, one)
 		}
 	})
-	if n := f.values["clients"]; n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		f.wrong("clients", "no client")
+	if n := f.Value("clients"); n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		f.Wrong("clients", "no client")
 	}
 }
 
@@ -68,29 +69,29 @@ func kernelsOf(c *sim.ClientConfig) int {
 func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	c.Device = r.deviceOf(f, world)
 	r.attr(f, &c.Attr)
-	f.boolean("shim", &c.Shim)
+	f.Boolean("shim", &c.Shim)
 	r.arrival(f, world, &c.Arrival)
 	r.kernels(f, c)
-	f.dist("before", &c.Before, 0, hour)
-	f.dist("after", &c.After, 0, hour)
-	f.duration("prepare", &c.Prepare, 0, hour)
-	f.boolean("hint", &c.Hint)
-	f.duration("announce", &c.Announce, 0, hour)
-	f.count("park", &c.Park, 0, 16)
-	f.duration("lead", &c.Lead, 0, hour)
-	f.duration("slice", &c.Slice, time.Microsecond, time.Minute)
-	f.duration("start", &c.Start, 0, longest)
-	f.duration("kill", &c.Kill, 0, longest)
+	r.times(f, "before", &c.Before, 0, hour)
+	r.times(f, "after", &c.After, 0, hour)
+	f.Duration("prepare", &c.Prepare, 0, hour)
+	f.Boolean("hint", &c.Hint)
+	f.Duration("announce", &c.Announce, 0, hour)
+	f.Count("park", &c.Park, 0, 16)
+	f.Duration("lead", &c.Lead, 0, hour)
+	f.Duration("slice", &c.Slice, time.Microsecond, time.Minute)
+	f.Duration("start", &c.Start, 0, longest)
+	f.Duration("kill", &c.Kill, 0, longest)
 	switch {
-	case f.has("kill") && c.Kill <= c.Start:
-		f.wrong("kill", "%s is not after its start at %s", short(c.Kill), short(c.Start))
+	case f.Has("kill") && c.Kill <= c.Start:
+		f.Wrong("kill", "%s is not after its start at %s", yamlfile.Short(c.Kill), yamlfile.Short(c.Start))
 	case c.Hint && c.Prepare == 0:
-		f.wrong("hint", "it is given when prepare begins, and there is no prepare; announce tells of arrivals ahead")
-	case f.has("lead") && c.Park == 0:
-		f.wrong("lead", "it says how long before a request kernels are parked, and there is no park")
+		f.Wrong("hint", "it is given when prepare begins, and there is no prepare; announce tells of arrivals ahead")
+	case f.Has("lead") && c.Park == 0:
+		f.Wrong("lead", "it says how long before a request kernels are parked, and there is no park")
 	}
-	if f.has("slice") && c.Device >= 0 && len(world.Devices) > 0 && world.Devices[c.Device].Model.Slots != nil {
-		f.wrong("slice", "device %s, of model %s, has no slices", world.Devices[c.Device].ID, world.Devices[c.Device].Model.Name)
+	if f.Has("slice") && c.Device >= 0 && len(world.Devices) > 0 && world.Devices[c.Device].Model.Slots != nil {
+		f.Wrong("slice", "device %s, of model %s, has no slices", world.Devices[c.Device].ID, world.Devices[c.Device].Model.Name)
 	}
 }
 
@@ -101,36 +102,36 @@ func (r *reader) deviceOf(f *form, world *sim.Config) int {
 		ids[i] = string(d.ID)
 	}
 	if len(ids) > 1 {
-		f.need("device", ids[0])
+		f.Need("device", ids[0])
 	}
-	i, _ := f.word("device", "device", ids)
+	i, _ := f.Word("device", "device", ids)
 	return i
 }
 
 // attr reads what the program's owner asks for.
 func (r *reader) attr(f *form, a *sched.Attr) {
-	if i, ok := f.word("class", "class", classNames); ok {
+	if i, ok := f.Word("class", "class", classNames); ok {
 		a.Class = sched.Class(i)
 	}
-	if n, ok := f.integer("priority", math.MinInt32, math.MaxInt32); ok {
+	if n, ok := f.Integer("priority", math.MinInt32, math.MaxInt32); ok {
 		a.Priority = int32(n)
 	}
-	if n, ok := f.integer("weight", 1, 10_000); ok {
+	if n, ok := f.Integer("weight", 1, 10_000); ok {
 		a.Weight = uint32(n)
 	}
 	share := 0.0
-	f.ratio("share", &share, 0.01, 1)
+	f.Ratio("share", &share, 0.01, 1)
 	a.Share = uint8(math.Round(100 * share))
-	f.duration("deadline", &a.Deadline, 0, hour)
-	f.duration("laxity", &a.Laxity, 0, hour)
-	f.duration("work", &a.Work, 0, hour)
-	if n, ok := f.integer("nice", -20, 19); ok {
+	f.Duration("deadline", &a.Deadline, 0, hour)
+	f.Duration("laxity", &a.Laxity, 0, hour)
+	f.Duration("work", &a.Work, 0, hour)
+	if n, ok := f.Integer("nice", -20, 19); ok {
 		a.Nice = int8(n)
 	}
-	if n, ok := f.integer("real_time", 1, 99); ok {
+	if n, ok := f.Integer("real_time", 1, 99); ok {
 		a.RealTime = uint8(n)
 	}
-	f.boolean("focus", &a.Focus)
+	f.Boolean("focus", &a.Focus)
 }
 
 // arrivalNames are in the order of sim.ArrivalKind.
@@ -138,68 +139,68 @@ var arrivalNames = []string{"closed", "periodic", "poisson", "trace"}
 
 // arrival reads when requests come: flat out unless the file says otherwise.
 func (r *reader) arrival(f *form, world *sim.Config, a *sim.Arrival) {
-	n := f.get("arrival")
+	n := f.Get("arrival")
 	if n == nil {
 		return
 	}
-	path := f.path + "arrival"
+	path := f.Path("arrival")
 	if n.Kind == yaml.ScalarNode && n.Value == "closed" {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		f.wrong("arrival", "%s, where one of these is wanted: closed, {closed: 5ms}, {periodic: 20ms}, {poisson: 100/s}, {trace: FILE}", kind(n))
+		f.Wrong("arrival", "%s, where one of these is wanted: closed, {closed: 5ms}, {periodic: 20ms}, {poisson: 100/s}, {trace: FILE}", yamlfile.Kind(n))
 		return
 	}
-	af := r.form(n, path)
+	af := r.Form(n, path)
 	given := 0
 	for i, name := range arrivalNames {
-		if !af.has(name) {
-			af.asked = append(af.asked, name)
+		if !af.Has(name) {
+			af.Ask(name)
 			continue
 		}
 		given++
 		a.Kind = sim.ArrivalKind(i)
 		switch a.Kind {
 		case sim.Closed:
-			af.duration(name, &a.Every, 0, hour)
+			af.Duration(name, &a.Every, 0, hour)
 		case sim.Trace:
 			a.Trace = r.trace(af)
 		default:
 			r.every(af, name, world, &a.Every)
 		}
 	}
-	af.duration("offset", &a.Offset, 0, hour)
+	af.Duration("offset", &a.Offset, 0, hour)
 	if a.Kind == sim.Closed {
-		af.count("depth", &a.Depth, 1, 10_000)
+		af.Count("depth", &a.Depth, 1, 10_000)
 	}
-	before := len(r.errs)
-	af.done("an arrival")
+	before := r.Mistakes()
+	af.Done("an arrival")
 	for i := range a.Trace {
 		a.Trace[i] += a.Offset // the simulator takes the times of a trace as they are
 	}
 	switch {
-	case given == 1 || len(r.errs) > before:
+	case given == 1 || r.Mistakes() > before:
 	case given == 0:
-		r.wrong(n, path, "which kind? There are: %s", strings.Join(arrivalNames, ", "))
+		r.Wrong(n, path, "which kind? There are: %s", strings.Join(arrivalNames, ", "))
 	default:
-		r.wrong(n, path, "%d kinds, where one is wanted", given)
+		r.Wrong(n, path, "%d kinds, where one is wanted", given)
 	}
 }
 
 // every reads a period or a rate.
 func (r *reader) every(f *form, name string, world *sim.Config, v *time.Duration) {
-	s, ok := f.scalar(name, "a period such as 20ms or a rate such as 50/s")
+	s, ok := f.Scalar(name, "a period such as 20ms or a rate such as 50/s")
 	if !ok {
 		return
 	}
 	d, err := parseEvery(s)
 	switch {
 	case err != nil:
-		f.wrong(name, "%q is neither a period such as 20ms nor a rate such as 50/s", clip(s))
+		f.Wrong(name, "%q is neither a period such as 20ms nor a rate such as 50/s", yamlfile.Clip(s))
 	case d < time.Microsecond || d > hour:
-		f.wrong(name, "%s is not from 1us to 1h between requests", s)
+		f.Wrong(name, "%s is not from 1us to 1h between requests", s)
 	case (world.Warmup+world.Length)/d > mostRequests:
-		f.wrong(name, "%s makes more than %d requests in %s", s, mostRequests, short(world.Warmup+world.Length))
+		f.Wrong(name, "%s makes more than %d requests in %s", s, mostRequests, yamlfile.Short(world.Warmup+world.Length))
 	default:
 		*v = d
 	}
@@ -207,32 +208,32 @@ func (r *reader) every(f *form, name string, world *sim.Config, v *time.Duration
 
 // kernels reads one run of kernels that are alike, or a list of them.
 func (r *reader) kernels(f *form, c *sim.ClientConfig) {
-	f.need("kernels", "{count: 160, time: 7us}")
-	n := f.get("kernels")
+	f.Need("kernels", "{count: 160, time: 7us}")
+	n := f.Get("kernels")
 	if n == nil {
 		return
 	}
 	read := func(n *yaml.Node, path string) {
 		k := sim.Kernels{Count: 1}
-		kf := r.form(n, path)
-		kf.count("count", &k.Count, 1, mostKernels)
-		kf.dist("time", &k.Time, 100*time.Nanosecond, hour)
-		kf.need("time", "212us")
-		kf.dist("gap", &k.Gap, 0, hour)
-		kf.done("a run of kernels")
+		kf := r.Form(n, path)
+		kf.Count("count", &k.Count, 1, mostKernels)
+		r.times(kf, "time", &k.Time, 100*time.Nanosecond, hour)
+		kf.Need("time", "212us")
+		r.times(kf, "gap", &k.Gap, 0, hour)
+		kf.Done("a run of kernels")
 		c.Kernels = append(c.Kernels, k)
 	}
 	switch {
 	case n.Kind == yaml.MappingNode:
-		read(n, f.path+"kernels")
+		read(n, f.Path("kernels"))
 	case n.Kind != yaml.SequenceNode:
-		f.wrong("kernels", "%s, where {time: 212us} or a list of such is wanted", kind(n))
+		f.Wrong("kernels", "%s, where {time: 212us} or a list of such is wanted", yamlfile.Kind(n))
 	case len(n.Content) == 0:
-		f.wrong("kernels", "no kernels")
+		f.Wrong("kernels", "no kernels")
 	default:
-		f.items(n, "kernels", 10_000, read)
+		f.Items(n, "kernels", 10_000, read)
 	}
 	if total := kernelsOf(c); total > mostKernels {
-		f.wrong("kernels", "%d kernels a request; at most %d are allowed", total, mostKernels)
+		f.Wrong("kernels", "%d kernels a request; at most %d are allowed", total, mostKernels)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
@@ -204,7 +205,7 @@ func TestAliasesAreBounded(t *testing.T) {
 	text := "{name: x, devices: [{model: nvidia-h200}], clients: [{name: k, kernels: &k [" + runs + "]}," + clients + "]}"
 	began := time.Now()
 	_, err := Parse("x.yaml", []byte(text), traces)
-	if !errors.As(err, new(Errors)) {
+	if !errors.As(err, new(yamlfile.Errors)) {
 		t.Fatalf("got %v", err)
 	}
 	if took := time.Since(began); took > 5*time.Second {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/yamlfile"
 )
 
 // small is a scenario that runs in no time.
@@ -160,12 +162,12 @@ func TestValues(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]float64{"2%": 0.02, "0.5": 0.5, "100 %": 1} {
-		if got, err := parseRatio(text); err != nil || got != want {
+		if got, err := yamlfile.ParseRatio(text); err != nil || got != want {
 			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"NaN", "inf", "x%", ""} {
-		if got, err := parseRatio(text); err == nil {
+		if got, err := yamlfile.ParseRatio(text); err == nil {
 			t.Errorf("%q is read as %v", text, got)
 		}
 	}

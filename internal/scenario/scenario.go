@@ -1,16 +1,11 @@
 package scenario
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
 	"go.yaml.in/yaml/v3"
 )
@@ -40,7 +35,7 @@ type Scenario struct {
 
 // Load reads a scenario file, and the trace files that it names.
 func Load(path string) (*Scenario, error) {
-	data, err := readFile(path)
+	data, err := yamlfile.ReadFile(path, mostBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +43,7 @@ func Load(path string) (*Scenario, error) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(path), name)
 		}
-		return readFile(name)
+		return yamlfile.ReadFile(name, mostBytes)
 	})
 	if err != nil {
 		return nil, err
@@ -57,110 +52,81 @@ func Load(path string) (*Scenario, error) {
 	return s, nil
 }
 
-// readFile reads a file of bounded size. It refuses what is not a plain file,
-// so that nobody waits for a pipe or reads a device for ever.
-func readFile(path string) ([]byte, error) {
-	data, err := readPlain(path)
-	var wrapped *os.PathError
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err // which call it was is nobody's concern
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return data, nil
-}
-
-func readPlain(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("not a plain file")
-	case info.Size() > mostBytes:
-		return nil, fmt.Errorf("larger than %d MiB", mostBytes>>20)
-	}
-	return os.ReadFile(path)
-}
-
 // Parse reads a scenario. file is its name in errors; open reads the trace files
-// that it names. The error is of type Errors unless the file is no YAML at all.
+// that it names. The error is of type yamlfile.Errors unless the file is no YAML at all.
 func Parse(file string, data []byte, open func(path string) ([]byte, error)) (*Scenario, error) {
-	if len(data) > mostBytes {
-		return nil, Errors{{file, 0, "", fmt.Sprintf("larger than %d MiB", mostBytes>>20)}}
+	yr, root, err := yamlfile.Read(file, "scenario", data, mostBytes)
+	if err != nil {
+		return nil, err
 	}
-	var doc, rest yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, Errors{{file, 0, "", "the file is empty; docs/SCENARIOS.md shows what belongs in it"}}
-	} else if err != nil {
-		return nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+	if root == nil {
+		return nil, yamlfile.Errors{{File: file, Problem: "the file is empty; docs/SCENARIOS.md shows what belongs in it"}}
 	}
-	if err := dec.Decode(&rest); !errors.Is(err, io.EOF) {
-		return nil, Errors{{file, rest.Line, "", "one scenario a file: there is a second document"}}
-	}
-	r := &reader{file: file, open: open}
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
-		return nil, Errors{{file, 0, "", "the file is empty; docs/SCENARIOS.md shows what belongs in it"}}
-	}
-	s := r.scenario(doc.Content[0])
-	if len(r.errs) > 0 {
-		sortErrors(r.errs)
-		return nil, r.errs
+	r := &reader{Reader: yr, open: open}
+	s := r.scenario(root)
+	if err := r.Err(); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
+
+// reader goes through a file and gathers what is wrong with it.
+type reader struct {
+	*yamlfile.Reader
+	open func(path string) ([]byte, error) // of trace files
+}
+
+type form = yamlfile.Form
 
 func (r *reader) scenario(n *yaml.Node) *Scenario {
 	s := &Scenario{Policy: policy.Names()[0]}
 	c := &s.Config
 	c.Seed, c.Warmup, c.Length = 1, time.Second, 10*time.Second
-	f := r.form(n, "")
-	f.ident("name", &s.Name)
-	f.need("name", "demo")
-	f.text("doc", &s.Doc)
-	if seed, ok := f.integer("seed", 0, 1<<62); ok {
+	f := r.Form(n, "")
+	f.Ident("name", &s.Name)
+	f.Need("name", "demo")
+	f.Text("doc", &s.Doc)
+	if seed, ok := f.Integer("seed", 0, 1<<62); ok {
 		c.Seed = uint64(seed)
 	}
-	f.duration("warmup", &c.Warmup, 0, longest)
-	f.duration("length", &c.Length, time.Millisecond, longest)
-	f.duration("drain", &c.Drain, 0, hour)
+	f.Duration("warmup", &c.Warmup, 0, longest)
+	f.Duration("length", &c.Length, time.Millisecond, longest)
+	f.Duration("drain", &c.Drain, 0, hour)
 	r.policy(f, s)
 	r.daemon(f, c)
-	f.boolean("allow_livelock", &c.AllowLivelock)
+	f.Boolean("allow_livelock", &c.AllowLivelock)
 	r.devices(f, c)
 	r.clients(f, s)
 	r.faults(f, &c.Faults)
-	f.list("published", 100, func(n *yaml.Node, path string) {
+	f.List("published", 100, func(n *yaml.Node, path string) {
 		var p Published
-		pf := r.form(n, path)
-		pf.text("source", &p.Source)
-		pf.text("what", &p.What)
-		pf.text("value", &p.Value)
-		pf.need("source", "the paper, section 5")
-		pf.need("value", "40us")
-		pf.done("a published figure")
+		pf := r.Form(n, path)
+		pf.Text("source", &p.Source)
+		pf.Text("what", &p.What)
+		pf.Text("value", &p.Value)
+		pf.Need("source", "the paper, section 5")
+		pf.Need("value", "40us")
+		pf.Done("a published figure")
 		s.Published = append(s.Published, p)
 	})
-	f.done("a scenario")
+	f.Done("a scenario")
 	return s
 }
 
 // policy reads a policy's name, or its name and parameters side by side.
 func (r *reader) policy(f *form, s *Scenario) {
-	n := f.get("policy")
+	n := f.Get("policy")
 	switch {
 	case n == nil:
 	case n.Kind == yaml.MappingNode:
-		pf := r.form(n, "policy")
-		pf.need("name", s.Policy)
-		if i, ok := pf.word("name", "policy", policy.Names()); ok {
+		pf := r.Form(n, "policy")
+		pf.Need("name", s.Policy)
+		if i, ok := pf.Word("name", "policy", policy.Names()); ok {
 			s.Policy = policy.Names()[i]
 			r.params(pf, s)
 		}
 	default:
-		if i, ok := f.word("policy", "policy", policy.Names()); ok {
+		if i, ok := f.Word("policy", "policy", policy.Names()); ok {
 			s.Policy = policy.Names()[i]
 		}
 	}
@@ -169,16 +135,16 @@ func (r *reader) policy(f *form, s *Scenario) {
 // params tries every parameter for itself, so that each error has its line.
 func (r *reader) params(f *form, s *Scenario) {
 	p := spec{s.Policy, map[string]string{}}
-	for _, key := range f.keys {
+	for _, key := range f.Keys() {
 		if key.Value == "name" {
 			continue
 		}
-		value, ok := f.scalar(key.Value, "a value")
+		value, ok := f.Scalar(key.Value, "a value")
 		if !ok {
 			continue
 		}
 		if _, err := policy.Choose(p.name, map[string]string{key.Value: value}); err != nil {
-			f.wrong(key.Value, "%v", err)
+			f.Wrong(key.Value, "%v", err)
 			continue
 		}
 		p.params[key.Value] = value
@@ -189,41 +155,41 @@ func (r *reader) params(f *form, s *Scenario) {
 // daemon reads what an administrator may set of the scheduler, and how fast the
 // daemon is.
 func (r *reader) daemon(f *form, c *sim.Config) {
-	n := f.get("daemon")
+	n := f.Get("daemon")
 	if n == nil {
 		return
 	}
-	df := r.form(n, "daemon")
-	df.dist("hop", &c.Hop, 0, time.Second)
+	df := r.Form(n, "daemon")
+	r.times(df, "hop", &c.Hop, 0, time.Second)
 	floor := -1.0
-	df.ratio("floor", &floor, 0, 0.5)
+	df.Ratio("floor", &floor, 0, 0.5)
 	switch {
 	case floor == 0: // zero is the default to the scheduler, and none to a person
 		c.Sched.Floor = -1
 	case floor > 0:
 		c.Sched.Floor = floor
 	}
-	df.duration("floor_turn", &c.Sched.FloorTurn, time.Millisecond, time.Minute)
-	df.duration("stall_limit", &c.Sched.StallLimit, time.Millisecond, hour)
-	df.done("the daemon")
+	df.Duration("floor_turn", &c.Sched.FloorTurn, time.Millisecond, time.Minute)
+	df.Duration("stall_limit", &c.Sched.StallLimit, time.Millisecond, hour)
+	df.Done("the daemon")
 }
 
 func (r *reader) faults(f *form, v *sim.Faults) {
-	n := f.get("faults")
+	n := f.Get("faults")
 	if n == nil {
 		return
 	}
-	ff := r.form(n, "faults")
-	ff.ratio("fail", &v.Fail, 0, 0.9)
-	ff.ratio("doubt", &v.Doubt, 0, 0.9)
-	ff.ratio("never", &v.Never, 0, 1)
-	ff.ratio("late", &v.Late, 0, 1)
-	ff.duration("late_by", &v.LateBy, 0, time.Minute)
-	ff.ratio("lost", &v.Lost, 0, 1)
-	ff.duration("crash", &v.Crash, time.Millisecond, longest)
-	ff.duration("kill", &v.Kill, time.Millisecond, longest)
+	ff := r.Form(n, "faults")
+	ff.Ratio("fail", &v.Fail, 0, 0.9)
+	ff.Ratio("doubt", &v.Doubt, 0, 0.9)
+	ff.Ratio("never", &v.Never, 0, 1)
+	ff.Ratio("late", &v.Late, 0, 1)
+	ff.Duration("late_by", &v.LateBy, 0, time.Minute)
+	ff.Ratio("lost", &v.Lost, 0, 1)
+	ff.Duration("crash", &v.Crash, time.Millisecond, longest)
+	ff.Duration("kill", &v.Kill, time.Millisecond, longest)
 	if v.Late > 0 && v.LateBy == 0 {
-		ff.need("late_by", "5ms")
+		ff.Need("late_by", "5ms")
 	}
-	ff.done("faults")
+	ff.Done("faults")
 }

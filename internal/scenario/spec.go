@@ -8,6 +8,8 @@ import (
 
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
+
+	"github.com/giveway/giveway/internal/yamlfile"
 )
 
 // Native is the policy that is none: no daemon at all.
@@ -46,19 +48,26 @@ func (p spec) String() string {
 
 func (p spec) choice() (sched.Choice, error) {
 	c, err := policy.Choose(p.name, p.params)
-	if near := nearest(p.name, policy.Names()); err != nil && near != "" && near != p.name {
-		err = fmt.Errorf("there is no policy %q; %s", p.name, oneOf(p.name, policy.Names()))
+	if near := yamlfile.Nearest(p.name, policy.Names()); err != nil && near != "" && near != p.name {
+		err = fmt.Errorf("there is no policy %q; %s", p.name, yamlfile.OneOf(p.name, policy.Names()))
 	}
 	return c, err
 }
 
 // CheckPolicy reports what is wrong with a policy as Run takes it.
 func CheckPolicy(s string) error {
+	_, _, err := ParsePolicy(s)
+	return err
+}
+
+// ParsePolicy takes a policy as Run takes it apart, having seen that there is
+// such a one.
+func ParsePolicy(s string) (name string, params map[string]string, err error) {
 	p, err := parseSpec(s)
 	if err == nil {
 		_, err = p.choice()
 	}
-	return err
+	return p.name, p.params, err
 }
 
 // SplitPolicies splits a list of policies at its commas, but for those between

@@ -7,24 +7,26 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/giveway/giveway/internal/yamlfile"
 )
 
 // trace reads the file that a field names: one arrival a line, from the start
 // of the program, in order. A bare number is in milliseconds; what follows a #
 // is a comment.
 func (r *reader) trace(f *form) []time.Duration {
-	name, ok := f.scalar("trace", "the name of a file")
+	name, ok := f.Scalar("trace", "the name of a file")
 	if !ok {
 		return nil
 	}
 	data, err := r.open(name)
 	if err != nil {
-		f.wrong("trace", "%v", err)
+		f.Wrong("trace", "%v", err)
 		return nil
 	}
 	times, err := parseTrace(data)
 	if err != nil {
-		f.wrong("trace", "%s:%v", clip(name), err)
+		f.Wrong("trace", "%s:%v", yamlfile.Clip(name), err)
 	}
 	return times
 }
@@ -40,9 +42,9 @@ func parseTrace(data []byte) ([]time.Duration, error) {
 		d, err := parseMillis(text)
 		switch {
 		case err != nil || d < 0 || d > longest:
-			return nil, fmt.Errorf("%d: %q is not a time from 0 to 24h, such as 12.5 (milliseconds) or 12500us", n, clip(text))
+			return nil, fmt.Errorf("%d: %q is not a time from 0 to 24h, such as 12.5 (milliseconds) or 12500us", n, yamlfile.Clip(text))
 		case len(times) > 0 && d < times[len(times)-1]:
-			return nil, fmt.Errorf("%d: %s lies before the arrival on the line above, %s", n, text, short(times[len(times)-1]))
+			return nil, fmt.Errorf("%d: %s lies before the arrival on the line above, %s", n, text, yamlfile.Short(times[len(times)-1]))
 		case len(times) == mostArrivals:
 			return nil, fmt.Errorf("%d: more than %d arrivals", n, mostArrivals)
 		}

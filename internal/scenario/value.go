@@ -9,47 +9,18 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/internal/yamlfile"
 	"go.yaml.in/yaml/v3"
 )
 
 // hour is the longest that anything in a scenario takes.
 const hour = time.Hour
 
-// parseTime reads a duration. A bare number is refused, but for 0: nobody
-// remembers which unit it would be.
-func parseTime(s string) (time.Duration, error) {
-	s = strings.TrimSpace(s)
-	if s == "0" {
-		return 0, nil
-	}
-	return time.ParseDuration(s)
-}
-
-// short is d as people write it: 1h, and not 1h0m0s.
-func short(d time.Duration) string {
-	return strings.NewReplacer("h0m0s", "h", "m0s", "m", "µ", "u").Replace(d.String())
-}
-
-// parseRatio reads 2% or 0.02.
-func parseRatio(s string) (float64, error) {
-	number, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
-	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
-		err = errors.New("not a number")
-	}
-	if isPercent {
-		x /= 100
-	}
-	return x, err
-}
-
-func percent(x float64) string { return strconv.FormatFloat(100*x, 'g', -1, 64) + "%" }
-
 // parseEvery reads a period, or a rate such as 50/s, and returns the period.
 func parseEvery(s string) (time.Duration, error) {
 	number, isRate := strings.CutSuffix(strings.TrimSpace(s), "/s")
 	if !isRate {
-		return parseTime(s)
+		return yamlfile.ParseTime(s)
 	}
 	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if err != nil || !(x >= 1e-4 && x <= 1e9) {
@@ -88,8 +59,8 @@ func (r *reader) dist(f *form, v *sim.Dist, lo, hi time.Duration) {
 	d := sim.Dist{}
 	given := 0
 	for i, name := range distNames {
-		if !f.has(name) {
-			f.asked = append(f.asked, name)
+		if !f.Has(name) {
+			f.Ask(name)
 			continue
 		}
 		given++
@@ -97,23 +68,23 @@ func (r *reader) dist(f *form, v *sim.Dist, lo, hi time.Duration) {
 		if name == "uniform" {
 			r.uniform(f, &d, lo, hi)
 		} else {
-			f.duration(name, &d.Mean, lo, hi)
+			f.Duration(name, &d.Mean, lo, hi)
 		}
 	}
-	if f.has("normal") || f.has("lognormal") || given == 0 {
-		f.ratio("jitter", &d.Jitter, 0, 3)
+	if f.Has("normal") || f.Has("lognormal") || given == 0 {
+		f.Ratio("jitter", &d.Jitter, 0, 3)
 	}
-	before := len(r.errs)
-	f.done("a time")
-	where := strings.TrimSuffix(f.path, ".")
+	before := r.Mistakes()
+	f.Done("a time")
+	where := f.Where()
 	switch {
-	case len(r.errs) > before:
+	case r.Mistakes() > before:
 	case given == 0:
-		r.wrong(f.at, where, "which distribution? There are: %s", strings.Join(distNames, ", "))
+		r.Wrong(f.At(), where, "which distribution? There are: %s", strings.Join(distNames, ", "))
 	case given > 1:
-		r.wrong(f.at, where, "%d distributions, where one is wanted", given)
-	case (d.Kind == sim.Normal || d.Kind == sim.LogNormal) && !f.has("jitter"):
-		r.wrong(f.at, where, "jitter is missing: the standard deviation as a part of the mean, for example jitter: 3%%")
+		r.Wrong(f.At(), where, "%d distributions, where one is wanted", given)
+	case (d.Kind == sim.Normal || d.Kind == sim.LogNormal) && !f.Has("jitter"):
+		r.Wrong(f.At(), where, "jitter is missing: the standard deviation as a part of the mean, for example jitter: 3%%")
 	}
 	*v = d
 }
@@ -121,22 +92,38 @@ func (r *reader) dist(f *form, v *sim.Dist, lo, hi time.Duration) {
 // uniform reads the two ends of a uniform distribution.
 func (r *reader) uniform(f *form, d *sim.Dist, lo, hi time.Duration) {
 	ends := []*time.Duration{&d.Min, &d.Max}
-	n := f.get("uniform")
+	n := f.Get("uniform")
 	if n.Kind != yaml.SequenceNode || len(n.Content) != 2 {
-		f.wrong("uniform", "%s, where the two ends are wanted, such as [20us, 60us]", kind(n))
+		f.Wrong("uniform", "%s, where the two ends are wanted, such as [20us, 60us]", yamlfile.Kind(n))
 		return
 	}
-	before := len(r.errs)
+	before := r.Mistakes()
 	for i, end := range n.Content {
-		end = r.node(end, f.path+"uniform")
+		end = r.Node(end, f.Path("uniform"))
 		if end.Kind != yaml.ScalarNode {
-			f.wrong("uniform", "%s, where a time is wanted, such as 20us", kind(end))
+			f.Wrong("uniform", "%s, where a time is wanted, such as 20us", yamlfile.Kind(end))
 			return
 		}
-		f.checkTime("uniform", end.Value, ends[i], lo, hi)
+		f.CheckTime("uniform", end.Value, ends[i], lo, hi)
 	}
-	if d.Max < d.Min && len(r.errs) == before {
-		f.wrong("uniform", "the second end, %s, lies before the first, %s", short(d.Max), short(d.Min))
+	if d.Max < d.Min && r.Mistakes() == before {
+		f.Wrong("uniform", "the second end, %s, lies before the first, %s", yamlfile.Short(d.Max), yamlfile.Short(d.Min))
 	}
 	d.Mean = (d.Min + d.Max) / 2
+}
+
+// times reads a time, or a distribution of times, up to hi.
+func (r *reader) times(f *form, name string, v *sim.Dist, lo, hi time.Duration) {
+	n := f.Get(name)
+	switch {
+	case n == nil:
+	case n.Kind == yaml.ScalarNode && n.Tag != "!!null":
+		d := sim.Dist{}
+		f.CheckTime(name, n.Value, &d.Mean, lo, hi)
+		*v = d
+	case n.Kind == yaml.MappingNode:
+		r.dist(r.Form(n, f.Path(name)), v, lo, hi)
+	default:
+		f.Wrong(name, "%s, where a time is wanted, such as 20ms or {uniform: [20us, 60us]}", yamlfile.Kind(n))
+	}
 }

@@ -1,4 +1,4 @@
-package scenario
+package yamlfile
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 // mostErrors is how many mistakes are told at a time.
 const mostErrors = 10
 
-// Error is one mistake in a scenario file.
+// Error is one mistake in a file.
 type Error struct {
 	File    string
 	Line    int    // zero: the file as a whole
@@ -51,17 +51,17 @@ func (es Errors) Error() string {
 	return b.String()
 }
 
-// oneOf says what is allowed in place of word, and which of it was perhaps meant.
-func oneOf(word string, allowed []string) string {
-	if near := nearest(word, allowed); near != "" {
+// OneOf says what is allowed in place of word, and which of it was perhaps meant.
+func OneOf(word string, allowed []string) string {
+	if near := Nearest(word, allowed); near != "" {
 		return fmt.Sprintf("did you mean %s? There are: %s", near, strings.Join(allowed, ", "))
 	}
 	return "there are: " + strings.Join(allowed, ", ")
 }
 
-// nearest returns the word of allowed that a slip of the finger or two turns
+// Nearest returns the word of allowed that a slip of the finger or two turns
 // into word, if there is one.
-func nearest(word string, allowed []string) string {
+func Nearest(word string, allowed []string) string {
 	best, most := "", min(2, len(word)/2)
 	for _, a := range allowed {
 		if d := distance(word, a, most); d <= most {

@@ -1,0 +1,88 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+)
+
+func TestSockets(t *testing.T) {
+	for _, c := range []struct {
+		socket, runtime string
+		want            []string
+	}{
+		{"", "", []string{client.SystemSocket}},
+		{"", "relative", []string{client.SystemSocket}},
+		{"", "/run/user/5", []string{client.SystemSocket, "/run/user/5/giveway.sock"}},
+		{"/x", "/run/user/5", []string{"/x"}},
+	} {
+		t.Setenv("GIVEWAY_SOCKET", c.socket)
+		t.Setenv("XDG_RUNTIME_DIR", c.runtime)
+		if got := client.Sockets(); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.sock")
+	t.Setenv("GIVEWAY_SOCKET", path)
+	_, err := client.New("").Status(t.Context())
+	want := "no daemon is running: start one with 'giveway daemon' (looked at " + path + ")"
+	if !errors.Is(err, client.ErrNoDaemon) || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if _, err := client.New(path).Run(t.Context(), api.Change{}); !errors.Is(err, client.ErrNoDaemon) {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// TestOddDaemon: whatever answers, the client comes back with an error.
+func TestOddDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck := make(chan struct{})
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/status":
+			http.Error(w, "<html>", http.StatusTeapot)
+		case "/v1/policy":
+			_, _ = w.Write([]byte("not JSON"))
+		case "/v1/processes":
+			panic(http.ErrAbortHandler)
+		default:
+			<-stuck
+		}
+	})}
+	go func() { _ = srv.Serve(l) }()
+	defer srv.Close()
+	defer close(stuck)
+	c := client.New(path)
+	_, err = c.Status(t.Context())
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusTeapot || err.Error() != "the daemon answered 418 I'm a teapot" {
+		t.Errorf("status: %v", err)
+	}
+	if _, err := c.Policy(t.Context()); err == nil {
+		t.Error("policy: no error")
+	}
+	if _, err := c.Processes(t.Context()); err == nil || err.Error() != "call the daemon: EOF" {
+		t.Errorf("processes: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Run(ctx, api.Change{}); err == nil {
+		t.Error("run: no error")
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/giveway/giveway/internal/bench"
+	"github.com/giveway/giveway/internal/cuda"
+)
+
+// tinyBlocks is the grid of an online kernel: a small part of any GPU.
+const tinyBlocks = 8
+
+// options are what both kinds of work are told.
+type options struct {
+	device int
+	kernel time.Duration
+	blocks int
+	nsPer  float64
+	sync   string
+}
+
+func (o *options) register(set *flag.FlagSet, kernel time.Duration, sync string) {
+	set.IntVar(&o.device, "device", 0, "`number` of the GPU, as CUDA counts")
+	set.DurationVar(&o.kernel, "kernel", kernel, "`length` of a kernel on an idle GPU")
+	set.IntVar(&o.blocks, "blocks", 0, "`number` of blocks of 256 threads; 0: be fills the GPU twice, lc takes 8")
+	set.Float64Var(&o.nsPer, "ns-per-iteration", 0, "calibration from `calibrate`; 0 measures it, which needs an idle GPU")
+	set.StringVar(&o.sync, "sync", sync, "wait for the GPU with `spin` or block")
+}
+
+// gpu is a context with all that the work needs, current on this thread.
+type gpu struct {
+	driver *cuda.Driver
+	ctx    *cuda.Context
+	mod    *cuda.Module
+	stream *cuda.Stream
+}
+
+// openGPU locks the calling goroutine to its thread for good.
+func openGPU(device int, sync string) (*gpu, error) {
+	how, ok := map[string]cuda.Sync{"spin": cuda.Spin, "block": cuda.Block}[sync]
+	if !ok {
+		return nil, usageError{fmt.Errorf("--sync %q: spin or block", sync)}
+	}
+	runtime.LockOSThread()
+	g := &gpu{}
+	var err error
+	if g.driver, err = cuda.Open(); err != nil {
+		return nil, err
+	}
+	if g.ctx, err = g.driver.NewContext(device, how); err != nil {
+		return nil, fmt.Errorf("context on GPU %d: %w", device, err)
+	}
+	if g.mod, err = g.ctx.LoadKernels(); err != nil {
+		return nil, err
+	}
+	g.stream, err = g.ctx.NewStream()
+	return g, err
+}
+
+// ready is the message that says so.
+func (g *gpu) ready() (bench.Message, error) {
+	version, err := g.driver.Version()
+	return bench.Message{
+		Ready: true, PID: os.Getpid(),
+		GPU: g.ctx.Device.Name, UUID: g.ctx.Device.UUID,
+		CUDA: fmt.Sprintf("%d.%d", version/1000, version%1000/10),
+	}, err
+}
+
+// kernel makes the kernel that the options ask for. fill is the grid when they
+// leave it open.
+func (g *gpu) kernel(o *options, fill bool) (*cuda.Kernel, *bench.Shape, error) {
+	var err error
+	blocks := o.blocks
+	switch {
+	case blocks > 0:
+	case fill:
+		if blocks, err = g.mod.FullGrid(); err != nil {
+			return nil, nil, err
+		}
+	default:
+		blocks = tinyBlocks
+	}
+	fit := cuda.Fit{Blocks: blocks, NsPerIteration: o.nsPer}
+	if o.nsPer <= 0 {
+		if fit, err = g.mod.Calibrate(g.stream, blocks); err != nil {
+			return nil, nil, err
+		}
+	}
+	n, err := fit.Iterations(o.kernel)
+	if err != nil {
+		return nil, nil, err
+	}
+	shape := bench.Shape(fit)
+	return g.mod.Spin(blocks, n), &shape, nil
+}
+
+// calibrate measures both grids.
+func calibrate(args []string, _ io.Reader, out io.Writer) error {
+	set := flag.NewFlagSet("calibrate", flag.ContinueOnError)
+	var o options
+	o.register(set, time.Millisecond, "spin")
+	if err := parse(set, args); err != nil {
+		return err
+	}
+	if err := dieWithParent(); err != nil {
+		return err
+	}
+	g, err := openGPU(o.device, o.sync)
+	if err != nil {
+		return err
+	}
+	o.nsPer = 0
+	_, full, err := g.kernel(&o, true)
+	if err != nil {
+		return fmt.Errorf("calibrate a full grid: %w", err)
+	}
+	_, tiny, err := g.kernel(&o, false)
+	if err != nil {
+		return fmt.Errorf("calibrate a tiny grid: %w", err)
+	}
+	m, err := g.ready()
+	if err != nil {
+		return err
+	}
+	m.Calibration = &bench.Calibration{Full: full, Tiny: tiny}
+	return bench.NewWriter(out).Send(m)
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/internal/bench"
+	"github.com/giveway/giveway/internal/cuda"
+)
+
+// online is what an online client is told.
+type online struct {
+	options
+	after, every time.Duration
+	poisson      string
+	seed         uint64
+	seconds      float64
+	kernels      int
+	gap          time.Duration
+	lead         time.Duration
+	parked       int
+	wait         bool
+}
+
+func (o *online) register(set *flag.FlagSet) {
+	o.options.register(set, 28*time.Microsecond, "spin")
+	set.DurationVar(&o.after, "after", 0, "closed loop: `pause` after each answer")
+	set.DurationVar(&o.every, "every", 0, "open loop: fixed `period`; late requests queue")
+	set.StringVar(&o.poisson, "poisson", "", "open loop: random arrivals at a `rate` such as 200/s")
+	set.Uint64Var(&o.seed, "seed", 1, "`number` that the random arrivals follow from")
+	set.Float64Var(&o.seconds, "seconds", 10, "`length` of the run")
+	set.IntVar(&o.kernels, "kernels", 1, "`number` of kernels in a request")
+	set.DurationVar(&o.gap, "gap", 0, "`time` of the host between two launches of a request")
+	set.IntVar(&o.parked, "parked", 0, "`number` of waiting kernels put on the GPU ahead of a request (2 hold it)")
+	set.DurationVar(&o.lead, "lead", 0, "`time` by which they are ahead")
+	set.BoolVar(&o.wait, "wait", false, "run at each \"start\" read, not once at the beginning")
+}
+
+// arrivals are as exactly one flag says.
+func (o *online) arrivals() (bench.Arrivals, error) {
+	said := 0
+	for _, is := range []bool{o.after > 0, o.every > 0, o.poisson != ""} {
+		if is {
+			said++
+		}
+	}
+	switch {
+	case said != 1:
+		return bench.Arrivals{}, fmt.Errorf("say one of --after, --every and --poisson")
+	case o.kernels < 1:
+		return bench.Arrivals{}, fmt.Errorf("--kernels %d: at least 1", o.kernels)
+	case !(o.seconds > 0) || o.seconds > 86400:
+		return bench.Arrivals{}, fmt.Errorf("--seconds %g: more than 0, at most a day", o.seconds)
+	case o.after > 0:
+		return bench.After(o.after), nil
+	case o.every > 0:
+		return bench.Every(o.every), nil
+	}
+	rate, err := strconv.ParseFloat(strings.TrimSuffix(o.poisson, "/s"), 64)
+	if err != nil || !(rate > 0) || math.IsInf(rate, 0) {
+		return bench.Arrivals{}, fmt.Errorf("--poisson %q: a rate such as 200/s", o.poisson)
+	}
+	return bench.Poisson(rate, o.seed), nil
+}
+
+// answer serves requests and tells how long they took.
+func answer(args []string, in io.Reader, out io.Writer) error {
+	set := flag.NewFlagSet("lc", flag.ContinueOnError)
+	var o online
+	o.register(set)
+	if err := parse(set, args); err != nil {
+		return err
+	}
+	if _, err := o.arrivals(); err != nil {
+		return usageError{err}
+	}
+	if err := dieWithParent(); err != nil {
+		return err
+	}
+	words := make(chan string, 16)
+	if o.wait {
+		quitAtEnd(in, words)
+	}
+	g, err := openGPU(o.device, o.sync)
+	if err != nil {
+		return err
+	}
+	kernel, shape, err := g.kernel(&o.options, false)
+	if err != nil {
+		return err
+	}
+	r, err := newRequest(g, kernel, &o)
+	if err != nil {
+		return err
+	}
+	m, err := g.ready()
+	if err != nil {
+		return err
+	}
+	m.Calibration = &bench.Calibration{Tiny: shape}
+	to := bench.NewWriter(out)
+	if err := to.Send(m); err != nil {
+		return err
+	}
+	if !o.wait {
+		return serve(r, &o, to)
+	}
+	for word := range words {
+		if word != "start" {
+			return fmt.Errorf("read %q: start or quit", word)
+		}
+		if err := serve(r, &o, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve is one run. Nothing is collected during it: a pause of ours would be taken
+// for one of the GPU's.
+func serve(r *request, o *online, to *bench.Writer) error {
+	arrivals, err := o.arrivals()
+	if err != nil {
+		return err
+	}
+	job := bench.Job{Do: r.do, Lead: o.lead}
+	if len(r.parked) > 0 {
+		job.Hint = r.hint
+	}
+	length := time.Duration(o.seconds * float64(time.Second))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	served, err := bench.Serve(bench.NewWallClock(), arrivals, job, length, length)
+	if err != nil {
+		return fmt.Errorf("after %d requests: %w", len(served.Latencies), err)
+	}
+	a := &bench.Answered{Unfinished: served.Unfinished, Took: served.Took, SamplesUs: []float64{}}
+	if o.poisson != "" {
+		a.Seed = o.seed
+	}
+	for _, l := range served.Latencies {
+		a.SamplesUs = append(a.SamplesUs, float64(l.Nanoseconds())/1e3)
+	}
+	return to.Send(bench.Message{PID: os.Getpid(), Answered: a})
+}
+
+// request is the GPU's part of one.
+type request struct {
+	g      *gpu
+	kernel *cuda.Kernel
+	count  int
+	gap    time.Duration
+	word   *cuda.Word
+	parked []*cuda.Kernel
+}
+
+// parkedAtMost bounds how long a forgotten kernel holds the GPU.
+const parkedAtMost = 50 * time.Millisecond
+
+// newRequest makes one and runs it a few times, so that nothing happens for the
+// first time while it is measured.
+func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
+	r := &request{g: g, kernel: kernel, count: o.kernels, gap: o.gap}
+	if o.parked > 0 {
+		var err error
+		if r.word, err = g.ctx.NewWord(); err != nil {
+			return nil, err
+		}
+	}
+	for range o.parked {
+		r.parked = append(r.parked, g.mod.Parked(r.word, parkedAtMost))
+	}
+	for range 20 {
+		if err := r.hint(); err != nil {
+			return nil, fmt.Errorf("warm up: %w", err)
+		}
+		if err := r.do(); err != nil {
+			return nil, fmt.Errorf("warm up: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// hint has the GPU come to this process: kernels that wait for a word. One is not
+// enough: while it runs with nothing behind it, the group looks idle.
+func (r *request) hint() error {
+	if len(r.parked) == 0 {
+		return nil
+	}
+	r.word.Set(0)
+	for _, k := range r.parked {
+		if err := k.Launch(r.g.stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do launches all kernels, the host's gap between them, and waits for the last.
+func (r *request) do() error {
+	clock := bench.NewWallClock()
+	for i := range r.count {
+		if i > 0 && r.gap > 0 {
+			clock.Until(clock.Now() + r.gap)
+		}
+		if err := r.kernel.Launch(r.g.stream); err != nil {
+			return err
+		}
+		if i == 0 && r.word != nil {
+			r.word.Set(1)
+		}
+	}
+	return r.g.stream.Synchronize()
+}

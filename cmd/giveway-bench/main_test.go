@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/bench"
+)
+
+// asProgram has the test's own binary be the program.
+const asProgram = "GIVEWAY_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each program takes a second to end
+	os.Exit(m.Run())
+}
+
+// program is a command that runs the program.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+// withFake puts a libcuda.so.1 that only keeps time where the loader finds it.
+func withFake(t *testing.T) {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler to build the fake libcuda with")
+	}
+	dir := t.TempDir()
+	out, err := exec.Command(cc, "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), "../../internal/cuda/testdata/fakecuda.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build the fake: %v\n%s", err, out)
+	}
+	t.Setenv("LD_LIBRARY_PATH", dir)
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range []string{
+		"", "nonsense", "lc", "lc --after 5ms --every 5ms", "lc --poisson often", "lc --poisson 0/s", "lc --every 5ms --kernels 0",
+		"lc --every 5ms --seconds -1", "be --depth 0", "be word", "lc --after 1ms --sync doze", "run --cases nonsense",
+	} {
+		err := program(t, strings.Fields(args)...).Run()
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 2 {
+			t.Errorf("%q: %v, want exit code 2", args, err)
+		}
+	}
+}
+
+func TestNoDriver(t *testing.T) {
+	t.Setenv("LD_LIBRARY_PATH", "")
+	out, err := program(t, "calibrate").Output()
+	if err == nil {
+		t.Skip("there is a driver here")
+	}
+	if want := `{"error":"libcuda.so.1: not found: is an NVIDIA driver installed?"}` + "\n"; string(out) != want {
+		t.Errorf("says %s, want %s", out, want)
+	}
+}
+
+func TestOnline(t *testing.T) {
+	withFake(t)
+	for _, args := range []string{
+		"--after 5ms", "--every 5ms --kernels 3 --gap 100us", "--poisson 200/s --seed 7", "--after 5ms --parked 2 --lead 300us",
+	} {
+		cmd := program(t, append([]string{"lc", "--kernel", "1ms", "--ns-per-iteration", "10", "--seconds", "0.3"}, strings.Fields(args)...)...)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", args, err, out)
+		}
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		var ready, last bench.Message
+		if err := json.Unmarshal([]byte(lines[0]), &ready); err != nil || !ready.Ready || ready.GPU != "Fake GPU" || ready.CUDA != "13.0" {
+			t.Errorf("%s: first line %s, %v", args, lines[0], err)
+		}
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Answered == nil || len(last.Answered.SamplesUs) < 10 {
+			t.Fatalf("%s: last line %.200s, %v", args, lines[len(lines)-1], err)
+		}
+		for _, s := range last.Answered.SamplesUs {
+			if s < 1000 {
+				t.Errorf("%s: a kernel of 1 ms took %g us", args, s)
+			}
+		}
+	}
+}
+
+func TestBatch(t *testing.T) {
+	withFake(t)
+	cmd := program(t, "be", "--kernel", "2ms", "--depth", "8") // calibrates itself
+	cmd.Stderr = os.Stderr
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	var told []bench.Message
+	for len(told) < 5 && lines.Scan() {
+		var m bench.Message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			t.Fatalf("%s: %v", lines.Bytes(), err)
+		}
+		told = append(told, m)
+	}
+	if len(told) < 5 || !told[0].Ready || told[0].PID != cmd.Process.Pid {
+		t.Fatalf("told %+v", told)
+	}
+	first, last := told[1].Progress, told[4].Progress
+	if rate := float64(last.Done-first.Done) / (last.At - first.At).Seconds(); math.Abs(rate-500) > 150 {
+		t.Errorf("%g kernels of 2 ms a second", rate)
+	}
+	_, _ = in.Write([]byte("quit\n"))
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHarness has the real program as the harness's client.
+func TestHarness(t *testing.T) {
+	withFake(t)
+	t.Setenv(asProgram, "1")
+	cases, err := bench.Select([]string{"micro-212us", "hint"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := bench.Config{Client: []string{os.Args[0]}, Length: 300 * time.Millisecond, Settle: 50 * time.Millisecond}
+	r, err := bench.Run(context.Background(), config, cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Cases {
+		for _, p := range c.Phases {
+			if p.Latency.Count < 10 || p.BatchRate < 1000 || p.BatchRate > 4800 {
+				t.Errorf("%s, %s: %d requests, %g batch kernels a second", c.Name, p.Name, p.Latency.Count, p.BatchRate)
+			}
+		}
+	}
+}

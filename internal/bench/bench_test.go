@@ -1,0 +1,280 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/stats"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// measureFake runs cases with fake clients.
+func measureFake(t *testing.T, config Config, controller *fakeController, cases ...Case) (*Result, error) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv(fakeFolder, dir)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each client takes a second to end
+	config.Client = []string{os.Args[0]}
+	config.Settle, config.Length = 30*ms, 150*ms
+	if controller != nil {
+		controller.dir = dir
+		config.Controller = controller
+	}
+	return Run(context.Background(), config, cases)
+}
+
+func named(t *testing.T, names ...string) []Case {
+	t.Helper()
+	cases, err := Select(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cases
+}
+
+func TestSharing(t *testing.T) {
+	controller := &fakeController{}
+	var log bytes.Buffer
+	saved := 0
+	config := Config{Log: &log, Save: func(*Result) { saved++ }}
+	r, err := measureFake(t, config, controller, named(t, "micro-40ms", "weights-3-1")...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &log)
+	}
+	if r.Machine.GPU != "Fake GPU" || saved != 2 || len(r.Cases) != 2 {
+		t.Errorf("GPU %q, saved %d times, %d cases", r.Machine.GPU, saved, len(r.Cases))
+	}
+	c := r.Cases[0]
+	for name, p50 := range map[string]time.Duration{alone: 48900, native: 1504900, underGiveway: 214900} {
+		p := c.phase(name)
+		if p == nil || p.Latency.P50 != p50 || p.Latency.Count != 100 {
+			t.Fatalf("%s: %+v", name, p)
+		}
+		if math.Abs(p.BatchRate-1000) > 100 {
+			t.Errorf("%s: batch rate %g", name, p.BatchRate)
+		}
+	}
+	g := c.phase(underGiveway)
+	if math.Abs(g.VsAlone.P50-214.9/48.9) > 1e-6 || math.Abs(g.VsNative.P99-219.8/1509.8) > 1e-6 || math.Abs(*g.Kept-1) > 0.1 {
+		t.Errorf("ratios %+v %+v, kept %v", g.VsAlone, g.VsNative, *g.Kept)
+	}
+	if want := []string{"online 1", "batch 1", "batch 3", "batch 1"}; !slices.Equal(controller.told, want) {
+		t.Errorf("the controller was told %q, want %q", controller.told, want)
+	}
+	var file bytes.Buffer
+	if err := r.WriteJSON(&file); err != nil {
+		t.Fatal(err)
+	}
+	var back Result
+	if err := json.Unmarshal(file.Bytes(), &back); err != nil || len(back.Cases[0].Phases[0].Online[0].SamplesUs) != 100 {
+		t.Errorf("read back: %v", err)
+	}
+}
+
+func TestManyClients(t *testing.T) {
+	r, err := measureFake(t, Config{}, nil, named(t, "poisson")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range r.Cases[0].Phases {
+		names = append(names, p.Name)
+	}
+	if want := []string{alone, onlineOnly, nativeIdle, native}; !slices.Equal(names, want) {
+		t.Errorf("without a controller the phases are %q, want %q", names, want)
+	}
+	p := r.Cases[0].phase(native)
+	if p.Latency.Count != 500 || len(p.Batch) != 5 || math.Abs(p.BatchRate-5000) > 500 {
+		t.Errorf("%d requests, %d batch clients at %g/s", p.Latency.Count, len(p.Batch), p.BatchRate)
+	}
+}
+
+func TestPause(t *testing.T) {
+	controller := &fakeController{}
+	r, err := measureFake(t, Config{}, controller, named(t, "pause")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.Cases[0]
+	if p := c.phase(pausedPhase); p.BatchRate != 0 {
+		t.Errorf("%g/s while paused", p.BatchRate)
+	}
+	if p := c.phase(resumedPhase); math.Abs(*p.Kept-1) > 0.1 {
+		t.Errorf("%g of the rate after", *p.Kept)
+	}
+	if c.Pause.StoppedAfterUs > 40e3 || c.Pause.StoppedAfterUs < -40e3 {
+		t.Errorf("stopped after %g us", c.Pause.StoppedAfterUs)
+	}
+	if r, _ := measureFake(t, Config{}, nil, named(t, "pause")...); r.Cases[0].Skipped == "" {
+		t.Error("paused without a controller")
+	}
+}
+
+// A case that fails says why, and the next one is measured.
+func TestFailures(t *testing.T) {
+	good := named(t, "micro-212us")[0]
+	wants := map[string]string{
+		"at-start": "start batch: batch: it ended before it was ready: cuInit: CUDA_ERROR_NO_DEVICE (100): none",
+		"json":     `it ended before it was ready: not a line of JSON: "Segmentation fault\n"`,
+		"soon":     "batch: it ended while it was measured: core dumped",
+	}
+	var cases []Case
+	for breaks := range wants {
+		bad := good
+		bad.Name, bad.Batch = breaks, []Load{load("batch", "batch", 1, "--breaks "+breaks)}
+		cases = append(cases, bad)
+	}
+	controller := &fakeController{broken: errors.New("no such process")}
+	r, err := measureFake(t, Config{}, controller, append(cases, good)...)
+	for _, c := range r.Cases[:3] {
+		if want := wants[c.Name]; !strings.Contains(c.Error, want) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error is %q, want %q", c.Name, c.Error, want)
+		}
+	}
+	if c := r.Cases[3]; !strings.HasPrefix(c.Error, "set online (") || c.phase(native) == nil {
+		t.Errorf("the next case: error is %q, phases %v", c.Error, c.Phases)
+	}
+}
+
+func TestNoClient(t *testing.T) {
+	_, err := Run(context.Background(), Config{Client: []string{"/nowhere/giveway-bench"}}, Cases())
+	if err == nil || !strings.Contains(err.Error(), "calibrate: /nowhere/giveway-bench") {
+		t.Error(err)
+	}
+}
+
+func TestTorchIsSkippedWithTheReason(t *testing.T) {
+	python := filepath.Join(t.TempDir(), "python3")
+	if err := os.WriteFile(python, []byte("#!/bin/sh\necho Traceback >&2\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r, err := measureFake(t, Config{Python: python}, nil, named(t, "torch")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Cases {
+		if !strings.HasSuffix(c.Skipped, "ModuleNotFoundError: No module named 'torch'") {
+			t.Errorf("skipped: %q", c.Skipped)
+		}
+	}
+}
+
+func TestSelect(t *testing.T) {
+	if c := named(t, "weights", "micro-40ms"); len(c) != 3 || c[0].Name != "micro-40ms" {
+		t.Errorf("selected %v", c)
+	}
+	if _, err := Select([]string{"macro"}); err == nil {
+		t.Error("a case that is not there was selected")
+	}
+	seen := map[string]bool{}
+	for _, c := range Cases() {
+		if seen[c.Name] || c.About == "" || len(c.Batch) == 0 {
+			t.Errorf("case %q", c.Name)
+		}
+		seen[c.Name] = true
+	}
+	if p := named(t, "poisson")[0]; p.Online[4].Args[5] != "5" || p.Online[0].Args[5] != "1" {
+		t.Errorf("seeds of %v", p.Online)
+	}
+}
+
+func TestRateOf(t *testing.T) {
+	start := time.Unix(0, 0)
+	var progress []seen
+	for i := range 10 {
+		progress = append(progress, seen{Progress{At: time.Duration(i) * time.Second, Done: int64(i * i)}, start.Add(time.Duration(i) * time.Second)})
+	}
+	if r, ok := rateOf(progress, start.Add(2*time.Second), start.Add(5500*ms)); !ok || r != 7 { // 4 to 25 in 3 s
+		t.Errorf("rate %g, %v", r, ok)
+	}
+	if _, ok := rateOf(progress, start.Add(2*time.Second), start.Add(2500*ms)); ok {
+		t.Error("a rate of one line")
+	}
+}
+
+// sample is a result as a run would leave it.
+func sample() *Result {
+	phase := func(name string, base float64, rates ...float64) Phase {
+		p := Phase{Name: name}
+		if base > 0 {
+			a := &Answered{}
+			for i := range 200 {
+				a.SamplesUs = append(a.SamplesUs, base+float64(i*i)/1000)
+			}
+			p.Online = []OnlineResult{onlineResult("online", a)}
+		}
+		for i, r := range rates {
+			p.Batch = append(p.Batch, BatchResult{[]string{"heavy", "light"}[i], r})
+		}
+		p.sum()
+		return p
+	}
+	r := &Result{
+		Seconds: 5, Machine: Machine{GPU: "NVIDIA H200", Driver: "NVIDIA UNIX Open Kernel Module 580", Kernel: "6.18"},
+		Cases: []CaseResult{
+			{Name: "micro-40ms", About: "one against one", Phases: []Phase{phase(alone, 44, 24.9), phase(native, 1521, 24.4), phase(underGiveway, 210, 23.9)}},
+			{Name: "weights-3-1", About: "two weights", Phases: []Phase{phase(alone, 0, 4977), phase(native, 0, 2234, 2229), phase(underGiveway, 0, 3578, 1144)}},
+			{Name: "pause", About: "paused", Phases: []Phase{phase(alone, 0, 4977), phase(pausedPhase, 0, 0)}, Pause: &PauseResult{700, 900, 350}, Error: "resume 1: gone"},
+			{Name: "torch-eager", About: "PyTorch", Skipped: "no PyTorch"},
+		},
+	}
+	for i := range r.Cases {
+		r.Cases[i].compare()
+	}
+	return r
+}
+
+func TestTableAndPage(t *testing.T) {
+	for file, write := range map[string]func(*Result, *bytes.Buffer) error{
+		"table.txt": func(r *Result, b *bytes.Buffer) error { return r.WriteTable(b) },
+		"page.html": func(r *Result, b *bytes.Buffer) error { return r.WriteHTML(b) },
+	} {
+		var got bytes.Buffer
+		if err := write(sample(), &got); err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", file)
+		if *rewrite {
+			if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s is not as it was (-rewrite after looking at it):\n%s", golden, &got)
+		}
+	}
+}
+
+func TestRatiosOfNothing(t *testing.T) {
+	if ratios(nil, &stats.Summary{Count: 1}) != nil || ratios(&stats.Summary{}, &stats.Summary{Count: 1}) != nil {
+		t.Error("a ratio of nothing")
+	}
+}
+
+func TestCommand(t *testing.T) {
+	if err := (Command{"/bin/echo"}).Set(1, "batch", 2); err != nil {
+		t.Error(err)
+	}
+	script := filepath.Join(t.TempDir(), "giveway")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho giveway: no daemon >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Command{script}).Pause(1); err == nil || !strings.HasSuffix(err.Error(), "pause: giveway: no daemon") {
+		t.Error(err)
+	}
+}

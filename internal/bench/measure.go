@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/internal/stats"
+)
+
+// Names of phases.
+const (
+	alone        = "alone"       // the first online client, then the first batch one
+	onlineOnly   = "online only" // all online clients, where there are several
+	native       = "native"      // everything, shared as the vendor does it
+	nativeIdle   = "native, online idle"
+	underGiveway = "giveway"
+	givewayIdle  = "giveway, online idle"
+	pausedPhase  = "paused"
+	resumedPhase = "resumed"
+	noController = "giveway was not asked for: no daemon to talk to"
+	grace        = 30 * time.Second
+	startWithin  = 60 * time.Second
+	torchWithin  = 300 * time.Second
+	quitWithin   = 5 * time.Second
+)
+
+// trial is a case that is being measured.
+type trial struct {
+	*harness
+	c             Case
+	online, batch []*client
+	result        CaseResult
+}
+
+// measure runs one case. Its processes live through all phases.
+func (h *harness) measure(ctx context.Context, c Case) CaseResult {
+	t := &trial{harness: h, c: c, result: CaseResult{Name: c.Name, About: c.About}}
+	switch {
+	case c.Torch && h.noTorch != "":
+		t.result.Skipped = h.noTorch
+	case c.Pause && h.Controller == nil:
+		t.result.Skipped = noController
+	}
+	if t.result.Skipped != "" {
+		fmt.Fprintf(h.Log, "%s: skipped: %s\n", c.Name, t.result.Skipped)
+		return t.result
+	}
+	err := t.phases(ctx)
+	for _, cl := range slices.Concat(t.online, t.batch) {
+		cl.stop()
+	}
+	if err != nil {
+		t.result.Error = err.Error()
+		fmt.Fprintf(h.Log, "%s: %v\n", c.Name, err)
+	}
+	t.result.compare()
+	return t.result
+}
+
+func (t *trial) phases(ctx context.Context) error {
+	if err := t.measureAlone(ctx); err != nil {
+		return err
+	}
+	if t.c.Pause {
+		return t.pauseAndResume(ctx)
+	}
+	if err := t.start(ctx, t.c.Batch[len(t.batch):], "be", &t.batch); err != nil {
+		return err
+	}
+	if err := t.together(ctx, native, nativeIdle); err != nil {
+		return err
+	}
+	if t.Controller == nil {
+		return nil
+	}
+	// Online first: batch work that has nobody to give way to is left alone.
+	for i, cl := range slices.Concat(t.online, t.batch) {
+		l := slices.Concat(t.c.Online, t.c.Batch)[i]
+		if err := t.Controller.Set(cl.pid, l.Class, l.Weight); err != nil {
+			return fmt.Errorf("set %s (%d) to %s, weight %d: %w", l.Name, cl.pid, l.Class, l.Weight, err)
+		}
+	}
+	return t.together(ctx, underGiveway, givewayIdle)
+}
+
+// start adds a client for each load, one after the other.
+func (t *trial) start(ctx context.Context, loads []Load, kind string, to *[]*client) error {
+	within := startWithin
+	if t.c.Torch {
+		within = torchWithin
+	}
+	for _, l := range loads {
+		cl, err := startClient(ctx, l.Name, t.argv(t.c, l, kind), within)
+		if err != nil {
+			return fmt.Errorf("start %s: %w", l.Name, err)
+		}
+		*to = append(*to, cl)
+	}
+	return nil
+}
+
+// measureAlone is before any batch client is there, and then with one only.
+func (t *trial) measureAlone(ctx context.Context) error {
+	if err := t.start(ctx, t.c.Online, "lc", &t.online); err != nil {
+		return err
+	}
+	p := Phase{Name: alone}
+	if len(t.online) > 0 {
+		if err := t.run(ctx, &p, t.online[:1], nil); err != nil {
+			return err
+		}
+	}
+	var all *Phase
+	if len(t.online) > 1 {
+		all = &Phase{Name: onlineOnly}
+		if err := t.run(ctx, all, t.online, nil); err != nil {
+			return err
+		}
+	}
+	if err := t.start(ctx, t.c.Batch[:1], "be", &t.batch); err != nil {
+		return err
+	}
+	if err := t.run(ctx, &p, nil, t.batch); err != nil {
+		return err
+	}
+	t.add(p)
+	if all != nil {
+		t.add(*all)
+	}
+	return nil
+}
+
+// together measures all clients, and where many batch clients share, what they do
+// while the online ones are idle.
+func (t *trial) together(ctx context.Context, name, idle string) error {
+	if len(t.online) > 0 && len(t.batch) > 1 {
+		p := Phase{Name: idle}
+		if err := t.run(ctx, &p, nil, t.batch); err != nil {
+			return fmt.Errorf("%s: %w", idle, err)
+		}
+		t.add(p)
+	}
+	p := Phase{Name: name}
+	if err := t.run(ctx, &p, t.online, t.batch); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	t.add(p)
+	return nil
+}
+
+func (t *trial) add(p Phase) {
+	t.result.Phases = append(t.result.Phases, p)
+	fmt.Fprintf(t.Log, "%s: %s\n", t.c.Name, p.line())
+}
+
+// run lets things settle, then measures the clients named for the length of a
+// measurement and adds what they did to the phase.
+func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) error {
+	if err := sleep(ctx, t.Settle); err != nil {
+		return err
+	}
+	from := time.Now()
+	for _, cl := range online {
+		if err := cl.say("start"); err != nil {
+			return err
+		}
+	}
+	if err := sleep(ctx, t.Length); err != nil {
+		return err
+	}
+	to := time.Now() // online clients may still have a queue to work off
+	for _, cl := range online {
+		a, err := cl.answered(ctx, t.Length+grace)
+		if err != nil {
+			return err
+		}
+		p.Online = append(p.Online, onlineResult(cl.name, a))
+	}
+	for _, cl := range batch {
+		r, err := cl.rate(from, to)
+		if err != nil {
+			return err
+		}
+		p.Batch = append(p.Batch, BatchResult{Name: cl.name, Rate: r})
+	}
+	p.sum()
+	return nil
+}
+
+// pauseAndResume looks at what is done while paused, and whether all is well
+// after.
+func (t *trial) pauseAndResume(ctx context.Context) error {
+	cl := t.batch[0]
+	asked := time.Now()
+	if err := t.Controller.Pause(cl.pid); err != nil {
+		return fmt.Errorf("pause %d: %w", cl.pid, err)
+	}
+	t.result.Pause = &PauseResult{PauseCallUs: us(time.Since(asked))}
+	paused := Phase{Name: pausedPhase}
+	if err := t.run(ctx, &paused, nil, t.batch); err != nil {
+		return errors.Join(err, t.Controller.Resume(cl.pid))
+	}
+	t.add(paused)
+	t.result.Pause.StoppedAfterUs = us(cl.lastCompletion().Sub(asked))
+	resume := time.Now()
+	if err := t.Controller.Resume(cl.pid); err != nil {
+		return fmt.Errorf("resume %d: %w", cl.pid, err)
+	}
+	t.result.Pause.ResumeCallUs = us(time.Since(resume))
+	resumed := Phase{Name: resumedPhase}
+	if err := t.run(ctx, &resumed, nil, t.batch); err != nil {
+		return err
+	}
+	t.add(resumed)
+	return nil
+}
+
+func onlineResult(name string, a *Answered) OnlineResult {
+	samples := make([]time.Duration, len(a.SamplesUs))
+	for i, s := range a.SamplesUs {
+		samples[i] = time.Duration(s * 1e3)
+	}
+	return OnlineResult{
+		Name: name, Latency: stats.Summarize(slices.Clone(samples)), SamplesUs: a.SamplesUs,
+		Unfinished: a.Unfinished, Seed: a.Seed, samples: samples,
+	}
+}
+
+func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return cmp.Or(context.Cause(ctx), ctx.Err())
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/spf13/cobra"
+)
+
+// attrFlags are what may be asked for a program, by set and by run.
+type attrFlags struct {
+	class    string
+	weight   uint32
+	priority int32
+	deadline time.Duration
+}
+
+func (f *attrFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.class, "class", "", "class: "+strings.Join(api.Classes, ", "))
+	flags.Uint32Var(&f.weight, "weight", 1, "share among its like, twice as much with twice the weight")
+	flags.Int32Var(&f.priority, "priority", 0, "higher runs first, under policies that go by it")
+	flags.DurationVar(&f.deadline, "deadline", 0, "from ready to done, such as 20ms, under policies that go by it; 0 is none")
+	// It fails only for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("class", completeClass)
+}
+
+// change is what was asked for: the flags that are there.
+func (f *attrFlags) change(cmd *cobra.Command) (api.Change, error) {
+	var c api.Change
+	given := cmd.Flags().Changed
+	if given("class") {
+		c.Class = &f.class
+	}
+	if given("weight") {
+		c.Weight = &f.weight
+	}
+	if given("priority") {
+		c.Priority = &f.priority
+	}
+	if given("deadline") {
+		c.Deadline = &f.deadline
+	}
+	if err := c.Check(); err != nil {
+		return c, usageError{err}
+	}
+	return c, nil
+}
+
+var classDocs = map[string]string{
+	"online":   "latency-critical: batch and idle give way to it",
+	"standard": "left exactly as the vendor has it",
+	"batch":    "gives way to online, shares the rest by weight",
+	"idle":     "runs when nothing else is ready",
+}
+
+func completeClass(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var words []string
+	for _, class := range api.Classes {
+		words = append(words, cobra.CompletionWithDesc(class, classDocs[class]))
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// onePID takes one pid.
+func onePID(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s takes one pid, as 'giveway ps' lists them; there are %d", cmd.Name(), len(args))
+	}
+	if pid, err := strconv.Atoi(args[0]); err != nil || pid <= 0 {
+		return fmt.Errorf("%q is not a pid; 'giveway ps' lists them", args[0])
+	}
+	return nil
+}
+
+// completePID asks the daemon, if there is one.
+func completePID(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+	defer cancel()
+	all, err := client.New("").Processes(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var words []string
+	for _, p := range all {
+		words = append(words, cobra.CompletionWithDesc(strconv.Itoa(p.PID), p.Class+" "+cut(printable(p.Command), 40)))
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// changeProcess asks the daemon for a change and tells how the process then is.
+func changeProcess(cmd *cobra.Command, pid string, c api.Change, asJSON bool) error {
+	id, _ := strconv.Atoi(pid) // onePID has seen it
+	p, err := client.New("").Change(cmd.Context(), id, c)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), p)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), describe(p))
+	return err
+}
+
+// describe is a process in a line.
+func describe(p api.Process) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d", p.PID)
+	if p.Command != "" {
+		b.WriteString(" (" + cut(printable(p.Command), 60) + ")")
+	}
+	b.WriteString(": " + p.Class)
+	if p.Weight > 0 {
+		fmt.Fprintf(&b, ", weight %d", p.Weight)
+	}
+	if p.Priority != 0 {
+		fmt.Fprintf(&b, ", priority %d", p.Priority)
+	}
+	if p.Paused {
+		b.WriteString(", paused")
+	}
+	return b.String()
+}
+
+// printable is s without what a terminal would obey: a command line is the
+// choice of whoever started it.
+func printable(s string) string {
+	return strings.Map(func(c rune) rune {
+		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {
+			return '?'
+		}
+		return c
+	}, s)
+}
+
+// cut shortens s to so many letters; zero is any number.
+func cut(s string, most int) string {
+	if letters := []rune(s); most > 0 && len(letters) > most {
+		return string(letters[:most-3]) + "..."
+	}
+	return s
+}

@@ -1,0 +1,340 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/sched"
+)
+
+// daemonNode is a node with a few programs on it.
+type daemonNode struct {
+	mu      sync.Mutex
+	none    bool
+	changes []string
+	runs    map[int]api.Change
+	begun   int
+}
+
+var programs = []api.Process{
+	{
+		PID: 812, Command: "python serve.py --port 80", User: "alice", UID: 1000, Class: "online", From: "run",
+		Queues: []api.Queue{{
+			ID: 1, Device: "GPU-a", State: "running", Can: []string{"interrupt", "slice"},
+			Found: 2 * time.Millisecond, Served: 93 * time.Second, Measured: true,
+		}},
+	},
+	{
+		PID: 4711, User: "bob", UID: 1001, Class: "batch", From: "set", Weight: 2,
+		Queues: []api.Queue{
+			{ID: 3, Device: "GPU-b", Index: 1, State: "stopped", Can: []string{"interrupt"}, Slice: 200 * time.Microsecond, Served: 4 * time.Second},
+			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour},
+			{ID: 4, Device: "GPU-b", Index: 1, State: "running", Can: []string{"slice"}, Slice: time.Millisecond, Served: 500 * time.Millisecond, Measured: true},
+		},
+	},
+	{
+		PID: 4800, Command: "evil \x1b[2J\n" + strings.Repeat("x", 100), User: "alice", UID: 1000, Class: "idle", From: "rule", Paused: true,
+		Queues: []api.Queue{{ID: 5, Device: "GPU-a", State: "stopped", Shared: "mps"}},
+	},
+	{PID: 5000, Command: "nvidia-smi", User: "root", Class: "standard", From: "default"},
+}
+
+func (n *daemonNode) Processes() []api.Process {
+	if n.none {
+		return nil
+	}
+	return programs
+}
+
+func (n *daemonNode) Change(pid int, c api.Change, from string) (api.Process, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b, _ := json.Marshal(c)
+	n.changes = append(n.changes, fmt.Sprintf("%d %s", pid, b))
+	for _, p := range programs {
+		if p.PID != pid {
+			continue
+		}
+		if c.Class != nil {
+			p.Class, p.From = *c.Class, from
+		}
+		if c.Weight != nil {
+			p.Weight = *c.Weight
+		}
+		if c.Paused != nil {
+			p.Paused = *c.Paused
+		}
+		return p, nil
+	}
+	return api.Process{}, fmt.Errorf("process %d uses no GPU: %w", pid, server.ErrNotFound)
+}
+
+func (n *daemonNode) Policy() api.Policy {
+	return api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms", "slice": "200us"}, Overruled: "it named a queue that is not there"}
+}
+func (n *daemonNode) SetPolicy(p api.Policy) (api.Policy, error) { return p, nil }
+func (n *daemonNode) Restore() error                             { return nil }
+
+func (n *daemonNode) Status() api.Status {
+	return api.Status{
+		Version: "v1", PID: 99, Uptime: 3 * time.Hour, Policy: api.Policy{Name: "giveway"},
+		Devices: []api.Device{{ID: "GPU-a", Model: "H200", Backend: "nvidia", Eyes: true}},
+		Checks: []api.Check{
+			{Name: "driver", OK: true, Detail: "version 580"},
+			{Name: "bpf", Detail: "not permitted", Fix: "run the daemon as root"},
+		},
+	}
+}
+
+func (n *daemonNode) BeginRun(pid int, c api.Change) (func(), error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.runs[pid] = c
+	n.begun++
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.runs, pid)
+	}, nil
+}
+
+// startDaemon serves a node where the command line looks for a daemon.
+func startDaemon(t *testing.T, n *daemonNode) (stop func()) {
+	t.Helper()
+	if n.runs == nil {
+		n.runs = map[int]api.Change{}
+	}
+	socket := os.Getenv("GIVEWAY_SOCKET")
+	if !strings.HasPrefix(socket, os.TempDir()) || !strings.HasSuffix(socket, "daemon.sock") {
+		socket = filepath.Join(t.TempDir(), "daemon.sock")
+		t.Setenv("GIVEWAY_SOCKET", socket)
+	}
+	s := server.New(n, server.Config{Socket: socket})
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestControl holds the commands that talk to a daemon to testdata/control.txt:
+// a line with the command, and what it prints.
+func TestControl(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, whom the daemon shows everything")
+	}
+	startDaemon(t, &daemonNode{})
+	const golden = "testdata/control.txt"
+	data, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := ""
+	for i, text := range strings.Split("\n"+string(data), "\n$ giveway ") {
+		if i == 0 {
+			out = strings.TrimPrefix(text, "\n")
+			continue
+		}
+		line, want, _ := strings.Cut(text, "\n")
+		stdout, stderr, code := call(strings.Fields(line)...)
+		got := stdout + stderr
+		if code != 0 {
+			got += fmt.Sprintf("(exit %d)\n", code)
+		}
+		if strings.TrimSpace(got) != strings.TrimSpace(want) && !rewriting() {
+			t.Errorf("giveway %s: got\n%swant\n%s", line, got, want)
+		}
+		out += fmt.Sprintf("\n$ giveway %s\n%s", line, got)
+	}
+	if rewriting() {
+		if err := os.WriteFile(golden, []byte(out), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func rewriting() bool {
+	f := flag.Lookup("rewrite")
+	return f != nil && f.Value.String() == "true"
+}
+
+func TestControlJSON(t *testing.T) {
+	n := &daemonNode{none: true}
+	startDaemon(t, n)
+	if out, _, _ := call("ps"); out != nobodyRuns {
+		t.Errorf("empty ps: %s", out)
+	}
+	if out, _, _ := call("ps", "--json"); out != "[]\n" {
+		t.Errorf("empty ps --json: %s", out)
+	}
+	for _, c := range []struct {
+		args string
+		v    any
+		code int
+	}{
+		{"policy --json", new(api.Policy), exitOK},
+		{"doctor --json", new(api.Status), exitFailure},
+		{"restore --json", new(api.Status), exitOK},
+	} {
+		out, errs, code := call(strings.Fields(c.args)...)
+		if err := json.Unmarshal([]byte(out), c.v); err != nil || code != c.code {
+			t.Errorf("%s: %v, exit %d: %s%s", c.args, err, code, out, errs)
+		}
+	}
+	if os.Getuid() != 0 {
+		return
+	}
+	for args, want := range map[string]string{
+		"set 812 --class batch --weight 3 --tree --json": `812 {"class":"batch","weight":3,"tree":true}`,
+		"set 812 --priority=-2 --deadline 20ms --json":   `812 {"priority":-2,"deadline_ns":20000000}`,
+		"pause 812 --json":         `812 {"paused":true}`,
+		"resume 812 --tree --json": `812 {"paused":false,"tree":true}`,
+	} {
+		n.changes = nil
+		var p api.Process
+		out, errs, code := call(strings.Fields(args)...)
+		if err := json.Unmarshal([]byte(out), &p); err != nil || code != exitOK || p.PID != 812 {
+			t.Errorf("%s: %v, exit %d: %s%s", args, err, code, out, errs)
+		}
+		if len(n.changes) != 1 || n.changes[0] != want {
+			t.Errorf("%s: the daemon was asked for %q", args, n.changes)
+		}
+	}
+}
+
+func TestControlCompletion(t *testing.T) {
+	startDaemon(t, &daemonNode{})
+	for args, want := range map[string]string{
+		"__complete set \"\"":          "812\tonline python serve.py",
+		"__complete set 812 --class b": "batch\tgives way to online",
+		"__complete policy w":          "wfq\tin proportion",
+		"__complete run --class \"\"":  "online\tlatency-critical",
+	} {
+		fields := strings.Fields(args)
+		for i := range fields {
+			fields[i] = strings.Trim(fields[i], `"`)
+		}
+		out, _, code := call(fields...)
+		if code != exitOK || os.Getuid() == 0 && !strings.Contains(out, want) {
+			t.Errorf("%s: exit %d, no %q in\n%s", args, code, want, out)
+		}
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	t.Setenv("GIVEWAY_SOCKET", "/none.sock")
+	const none = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock)\n"
+	for _, args := range []string{"ps", "set 5 --class batch", "pause 5", "resume 5", "policy", "policy rr", "restore"} {
+		out, errs, code := call(strings.Fields(args)...)
+		if code != exitFailure || out != "" || errs != none {
+			t.Errorf("%s: exit %d\n%s%s", args, code, out, errs)
+		}
+	}
+	defer func() { LocalChecks, LocalRestore = nil, nil }()
+	LocalChecks = func() []api.Check {
+		return []api.Check{{Name: "driver", OK: true, Detail: "version 580"}}
+	}
+	LocalRestore = func(context.Context) (string, error) { return "Put back 2 slices.", nil }
+	out, errs, code := call("doctor")
+	want := `no  daemon  no daemon is running: start one with 'giveway daemon' (looked at /none.sock)
+            to do: giveway daemon, or: systemctl start giveway
+ok  driver  version 580
+`
+	if out != want || errs != "giveway: 1 of 2 checks did not pass\n" || code != exitFailure {
+		t.Errorf("doctor: exit %d\n%s%s", code, out, errs)
+	}
+	if out, _, code := call("restore"); code != exitOK || out != "Put back 2 slices.\n" {
+		t.Errorf("restore: exit %d, %s", code, out)
+	}
+}
+
+func TestControlUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"set":                           "set takes one pid, as 'giveway ps' lists them; there are 0",
+		"set five --class batch":        `"five" is not a pid; 'giveway ps' lists them`,
+		"set 5":                         "set what? For example --class batch",
+		"set 5 --class bach":            `there is no class "bach"; there are: online, standard, batch, idle`,
+		"set 5 --weight 0":              "weight 0 is not from 1 to 10000",
+		"pause -- -5":                   `"-5" is not a pid`,
+		"policy rr wfq":                 "policy takes one policy, such as giveway:turn=20ms; there are 2 words",
+		"policy qqqqqqq":                `there is no policy "qqqqqqq"; there are: `,
+		"policy rr:quantum=5":           "policy rr: parameter quantum: ",
+		"policy --device 0":             "--device says where to put a policy in charge, and none is named",
+		"run":                           "run what? For example: giveway run --class batch -- python train.py",
+		"run -- true":                   "run it as what? For example --class batch",
+		"run --class bach -- true":      `there is no class "bach"`,
+		"run --class batch --wait true": "unknown flag: --wait",
+		"ps me":                         `unknown command "me" for "giveway ps"`,
+	} {
+		out, errs, code := call(strings.Fields(args)...)
+		if code != exitUsage || out != "" || !strings.HasPrefix(errs, "giveway: "+want) || !strings.Contains(errs, "\nSee ") {
+			t.Errorf("%s: exit %d\n%s%swant %s", args, code, out, errs, want)
+		}
+	}
+}
+
+func TestDaemonCommand(t *testing.T) {
+	if _, errs, code := call("daemon"); code != exitFailure || errs != "giveway: this build has no daemon\n" {
+		t.Errorf("without one: exit %d, %s", code, errs)
+	}
+	defer func() { RunDaemon = nil }()
+	var got DaemonOptions
+	RunDaemon = func(_ context.Context, o DaemonOptions) error {
+		got = o
+		o.Log.Info("hello")
+		return errors.New("it ends")
+	}
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
+	_, errs, code := call("daemon", "--user", "--socket", "/x.sock", "--json")
+	if code != exitFailure || !strings.Contains(errs, `"msg":"hello"`) || !strings.HasSuffix(errs, "giveway: it ends\n") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if !got.User || got.Socket != "/x.sock" || got.Config != "" || got.DefaultSocket != "/run/user/7/giveway.sock" {
+		t.Errorf("%+v", got)
+	}
+	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "giveway")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "giveway.yaml"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	call("daemon", "--user")
+	if got.Config != filepath.Join(dir, "giveway.yaml") || got.Socket != "" {
+		t.Errorf("%+v", got)
+	}
+	call("daemon", "--config", "/y.yaml")
+	if got.Config != "/y.yaml" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestClasses: the control interface knows the classes that the scheduler has.
+func TestClasses(t *testing.T) {
+	for _, name := range api.Classes {
+		if c, err := sched.ParseClass(name); err != nil || c.String() != name || classDocs[name] == "" {
+			t.Errorf("%s: %v, %v", name, c, err)
+		}
+	}
+	if last := sched.Class(len(api.Classes)); !strings.HasPrefix(last.String(), "unknown") {
+		t.Errorf("there is a class %v", last)
+	}
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/config"
+	"github.com/spf13/cobra"
+)
+
+// DaemonOptions is what the daemon is told on its command line.
+type DaemonOptions struct {
+	Config string // file; empty: there is none
+	Socket string // from the command line; empty: as the file says, or DefaultSocket
+	User   bool   // look after this user's processes only
+	Log    *slog.Logger
+	// DefaultSocket is where to listen if neither the command line nor the file
+	// says; empty where there is no such place.
+	DefaultSocket string
+}
+
+// RunDaemon runs the daemon until ctx is done. It is set by whoever has one.
+var RunDaemon func(context.Context, DaemonOptions) error
+
+func newDaemon() *cobra.Command {
+	var o DaemonOptions
+	var asJSON, verbose bool
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Run the daemon of this machine, or your own",
+		Long: `Run the daemon: one for the machine as root, or one of your own, as any user, for
+your own processes. SIGHUP makes it read its file again; SIGINT or SIGTERM ends it,
+with everything put back.
+
+Without --config the file is ` + config.Path + `, or giveway/giveway.yaml in your
+own configuration folder with --user, if it is there.`,
+		Example: `  giveway daemon
+  giveway daemon --user --socket /tmp/giveway.sock`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if RunDaemon == nil {
+				return errors.New("this build has no daemon")
+			}
+			level := slog.LevelInfo
+			if verbose {
+				level = slog.LevelDebug
+			}
+			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			if asJSON {
+				o.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			}
+			o.User = o.User || os.Geteuid() != 0
+			o.DefaultSocket = client.SystemSocket
+			if o.User {
+				o.DefaultSocket = client.UserSocket()
+			}
+			if o.Config == "" {
+				o.Config = defaultConfig(o.User)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return RunDaemon(ctx, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Config, "config", "", "file with the configuration; docs/CONFIG.md describes it")
+	flags.StringVar(&o.Socket, "socket", "", "listen here, whatever the file says")
+	flags.BoolVar(&o.User, "user", false, "look after your own processes only (the default but for root)")
+	flags.BoolVar(&asJSON, "json", false, "log in JSON")
+	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // it fails only for flags that do not exist
+	return cmd
+}
+
+// defaultConfig is the file to read if none is named: empty if it is not there.
+func defaultConfig(user bool) string {
+	path := config.Path
+	if user {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return ""
+		}
+		path = filepath.Join(dir, "giveway", "giveway.yaml")
+	}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	return path
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/spf13/cobra"
+)
+
+// LocalChecks looks at the machine where no daemon runs to ask. It is set by
+// whoever knows the devices.
+var LocalChecks func() []api.Check
+
+func newDoctor() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what works here, what does not, and what to do about it",
+		Long: `Say what works here, what does not, and what to do about it. Without a daemon, what
+can be seen without one is looked at. The exit status is 1 if something does not work.
+
+With --json it prints a status as the daemon has it; its pid is 0 without a daemon.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := client.New("").Status(cmd.Context())
+			if errors.Is(err, client.ErrNoDaemon) {
+				st = localStatus(err)
+			} else if err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), st)
+			} else {
+				err = printStatus(cmd.OutOrStdout(), st)
+			}
+			return errors.Join(err, unwell(st.Checks))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// localStatus is what can be said without a daemon.
+func localStatus(why error) api.Status {
+	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{
+		{Name: "daemon", Detail: why.Error(), Fix: "giveway daemon, or: systemctl start giveway"},
+	}}
+	if LocalChecks != nil {
+		st.Checks = append(st.Checks, LocalChecks()...)
+	}
+	return st
+}
+
+func printStatus(w io.Writer, st api.Status) error {
+	var t table
+	if st.PID > 0 {
+		if _, err := fmt.Fprintf(w, "The daemon runs: version %s, pid %d, for %s, policy %s.\n", printable(st.Version), st.PID, longTime(st.Uptime), policySpec(st.Policy)); err != nil {
+			return err
+		}
+	}
+	for _, d := range st.Devices {
+		eyes := "who ran is guessed"
+		if d.Eyes {
+			eyes = "the hardware tells who ran"
+		}
+		t.add("", fmt.Sprintf("GPU %d", d.Index), fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, eyes))
+	}
+	for _, c := range st.Checks {
+		mark := "ok"
+		if !c.OK {
+			mark = "no"
+		}
+		t.add(mark, c.Name, c.Detail)
+		if c.Fix != "" && !c.OK {
+			t.add("", "", "to do: "+c.Fix)
+		}
+	}
+	return t.write(w, 3)
+}
+
+// unwell is the error of checks that did not pass.
+func unwell(checks []api.Check) error {
+	bad := 0
+	for _, c := range checks {
+		if !c.OK {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d checks did not pass", bad, len(checks))
+}

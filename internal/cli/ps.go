@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/sched"
+	"github.com/spf13/cobra"
+)
+
+// commandWidth is how much of a command line is shown.
+const commandWidth = 60
+
+func newPs() *cobra.Command {
+	var asJSON, wide bool
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List the programs on the GPUs",
+		Long: `List the programs on the GPUs, one line for each GPU that a program uses.
+
+  CLASS     and who says so: default, rule, run or set
+  SLICE     its time slice; in brackets where it is as the program was found
+  GPU TIME  time on the GPU; after a ~ where it is a guess
+  CAN       what can be done to it: hold, deactivate, interrupt, slice, bound`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := client.New("").Processes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), all)
+			}
+			width := commandWidth
+			if wide {
+				width = 0
+			}
+			return printProcesses(cmd.OutOrStdout(), all, width)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVarP(&wide, "wide", "w", false, "show command lines in full")
+	return cmd
+}
+
+const nobodyRuns = `No program uses a GPU here.
+Start one with 'giveway run --class batch -- COMMAND', or start it as you always do and
+then 'giveway set PID --class batch'. If there ought to be one, see 'giveway doctor'.
+`
+
+func printProcesses(w io.Writer, all []api.Process, width int) error {
+	if len(all) == 0 {
+		_, err := io.WriteString(w, nobodyRuns)
+		return err
+	}
+	var t table
+	t.add("PID", "USER", "CLASS", "GPU", "STATE", "SLICE", "GPU TIME", "CAN", "COMMAND")
+	for _, p := range all {
+		class := p.Class
+		if p.From != "" {
+			class += " (" + p.From + ")"
+		}
+		command := cut(printable(p.Command), width)
+		if p.Command == "" {
+			command = "-" // not ours to see
+		}
+		for _, u := range usesOf(p) {
+			t.add(strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can, command)
+		}
+	}
+	return t.write(w, 9)
+}
+
+// use is what a process has on one device, in words.
+type use struct{ gpu, state, slice, time, can string }
+
+// usesOf takes the queues of a process on a device together.
+func usesOf(p api.Process) []use {
+	if len(p.Queues) == 0 {
+		return []use{{"-", "-", "-", "-", "-"}}
+	}
+	queues := slices.Clone(p.Queues)
+	slices.SortStableFunc(queues, func(a, b api.Queue) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Device, b.Device))
+	})
+	var uses []use
+	for len(queues) > 0 {
+		n := slices.IndexFunc(queues, func(q api.Queue) bool { return q.Device != queues[0].Device })
+		if n < 0 {
+			n = len(queues)
+		}
+		uses = append(uses, useOf(queues[:n], p.Paused))
+		queues = queues[n:]
+	}
+	return uses
+}
+
+func useOf(queues []api.Queue, paused bool) use {
+	u := use{gpu: strconv.Itoa(queues[0].Index)}
+	var served time.Duration
+	measured := true
+	var states, slicesOf, can []string
+	for _, q := range queues {
+		served += q.Served
+		measured = measured && q.Measured
+		states = include(states, q.State)
+		slicesOf = include(slicesOf, sliceOf(q))
+		for _, a := range q.Can {
+			can = include(can, a)
+		}
+		if q.Shared != "" {
+			can = include(can, "("+q.Shared+")")
+		}
+	}
+	u.state = strings.Join(states, ",")
+	if paused {
+		u.state = "paused"
+	}
+	u.slice = strings.Join(slicesOf, ",")
+	u.time = longTime(served)
+	if !measured {
+		u.time = "~" + u.time
+	}
+	if u.can = strings.Join(can, ","); u.can == "" {
+		u.can = "nothing"
+	}
+	return u
+}
+
+func sliceOf(q api.Queue) string {
+	switch {
+	case q.Slice == sched.Least:
+		return "least"
+	case q.Slice > 0:
+		return humanTime(q.Slice)
+	case q.Found > 0:
+		return "(" + humanTime(q.Found) + ")"
+	}
+	return "-"
+}
+
+func include(words []string, word string) []string {
+	if slices.Contains(words, word) {
+		return words
+	}
+	return append(words, word)
+}
+
+// longTime is d as humanTime has it, and in hours and minutes beyond those.
+func longTime(d time.Duration) string {
+	if d < time.Minute {
+		return humanTime(d)
+	}
+	d = d.Round(time.Second)
+	if d < time.Hour {
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+}

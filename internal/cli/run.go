@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of run where there is no program to have one, as of env and nice.
+const (
+	exitCannotRun = 126
+	exitNotFound  = 127
+)
+
+// ended is how a program that was run came to its end.
+type ended struct {
+	code   int
+	signal syscall.Signal // that killed it; zero: none did
+	err    error          // why there was nothing to run
+}
+
+func (e ended) Error() string {
+	switch {
+	case e.err != nil:
+		return e.err.Error()
+	case e.signal != 0:
+		return fmt.Sprintf("the program was killed by %v", e.signal)
+	}
+	return fmt.Sprintf("the program ended with status %d", e.code)
+}
+
+// exit ends this process as the program ended, or returns the status to end with.
+func (e ended) exit(stderr io.Writer) int {
+	if e.err != nil {
+		fmt.Fprintf(stderr, "giveway: %v\n", e.err)
+	}
+	if e.signal != 0 {
+		dieBy(e.signal)
+		return 128 + int(e.signal)
+	}
+	return e.code
+}
+
+func newRun() *cobra.Command {
+	var f attrFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "run --class CLASS [--weight N] -- COMMAND [ARGUMENT]...",
+		Short: "Run a program, and all it starts, as of a class",
+		Long: `Run a program, and all that it starts, as of a class. Its input, output, signals and
+exit status are its own: putting 'giveway run' before a command changes nothing else.
+
+Without a daemon the program runs all the same, with a warning; it gets its class as
+soon as there is one.`,
+		Example: `  giveway run --class online -- python serve.py
+  giveway run --class batch --weight 2 -- python train.py --epochs 3`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("run what? For example: giveway run --class batch -- python train.py")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.change(cmd)
+			if err != nil {
+				return err
+			}
+			if c.Empty() {
+				return usageError{errors.New("run it as what? For example --class batch")}
+			}
+			c.Tree = true
+			return runAs(cmd.Context(), c, args, cmd.ErrOrStderr(), asJSON)
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print our own words, if any, as JSON; the program's are its own")
+	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
+	return cmd
+}
+
+// runAs runs a program while the daemon has our promise that we are it.
+func runAs(ctx context.Context, c api.Change, args []string, stderr io.Writer, asJSON bool) error {
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		code := exitNotFound
+		if errors.Is(err, fs.ErrPermission) {
+			code = exitCannotRun
+		}
+		return ended{code: code, err: fmt.Errorf("run %s: %w", args[0], errors.Unwrap(err))}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := announce(ctx, c); err != nil {
+		warn(stderr, fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]), asJSON)
+	}
+	return runProgram(path, args)
+}
+
+func warn(stderr io.Writer, text string, asJSON bool) {
+	if asJSON {
+		_ = json.NewEncoder(stderr).Encode(map[string]string{"warning": text}) // nobody to tell
+		return
+	}
+	fmt.Fprintf(stderr, "giveway: %s\n", text)
+}
+
+// How long the daemon may keep a program waiting, and how long until it is
+// looked for again once it is gone.
+const (
+	announceTime = 2 * time.Second
+	announcePace = time.Second
+)
+
+// announce tells the daemon of this process, and again each time that a daemon
+// that had been gone is back, until ctx is done. It returns how the first time
+// went.
+func announce(ctx context.Context, c api.Change) error {
+	daemon := client.New("")
+	held, err := begin(ctx, daemon, c)
+	if errors.As(err, new(*client.Error)) {
+		return err // it will not think better of it
+	}
+	go func() {
+		for {
+			if held != nil {
+				select {
+				case <-held.Done:
+				case <-ctx.Done():
+					held.Close()
+					return
+				}
+			}
+			select {
+			case <-time.After(announcePace):
+			case <-ctx.Done():
+				return
+			}
+			held, _ = begin(ctx, daemon, c) // told once is enough
+		}
+	}()
+	return err
+}
+
+func begin(ctx context.Context, daemon *client.Client, c api.Change) (*client.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, announceTime)
+	defer cancel()
+	return daemon.Run(ctx, c)
+}

@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+)
+
+// TestMain lets the tests start the command line as a process of its own, and
+// keeps them from a daemon that happens to run.
+func TestMain(m *testing.M) {
+	if os.Getenv("GIVEWAY_TEST_MAIN") != "" {
+		os.Unsetenv("GIVEWAY_TEST_MAIN")
+		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Setenv("GIVEWAY_SOCKET", "/none.sock")
+	os.Exit(m.Run())
+}
+
+// giveway is the command line as a process of its own, in a group of its own so
+// that the terminal of the tests is not its concern.
+func giveway(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), "GIVEWAY_TEST_MAIN=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+func shell(script string) *exec.Cmd {
+	return giveway("run", "--class", "batch", "--", "sh", "-c", script)
+}
+
+func statusOf(cmd *exec.Cmd) string {
+	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ws.Signaled() {
+		return ws.Signal().String()
+	}
+	return strconv.Itoa(ws.ExitStatus())
+}
+
+const runWarning = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock); sh runs as it would without giveway\n"
+
+// TestRunStatus: whoever waits for run sees what became of the program.
+func TestRunStatus(t *testing.T) {
+	for script, want := range map[string]string{
+		"true": "0", "exit 1": "1", "exit 42": "42", "exit 255": "255", "exit 130": "130",
+		"kill -TERM $$": "terminated", "kill -KILL $$": "killed", "kill -INT $$": "interrupt", "kill -QUIT $$": "quit",
+		"kill -SEGV $$": "segmentation fault", "kill -ABRT $$": "aborted", "kill -USR1 $$": "user defined signal 1",
+		"kill -PIPE $$": "broken pipe", "kill -HUP $$": "hangup",
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			var stderr bytes.Buffer
+			cmd := shell("ulimit -c 0; " + script)
+			cmd.Stderr = &stderr
+			_ = cmd.Run()
+			if got := statusOf(cmd); got != want || stderr.String() != runWarning {
+				t.Errorf("%s, want %s; %s", got, want, &stderr)
+			}
+		})
+	}
+}
+
+func TestRunNothing(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "plain")
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := errors.Join(os.WriteFile(plain, nil, 0o644), os.WriteFile(broken, []byte("#!/none\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"no-such-program": exitNotFound, "/none/x": exitNotFound, plain: exitCannotRun, broken: exitCannotRun} {
+		_, errs, code := call("run", "--class", "batch", "--", path)
+		if code != want || !strings.Contains(errs, "giveway: run "+path+": ") {
+			t.Errorf("%s: exit %d, want %d: %s", path, code, want, errs)
+		}
+	}
+}
+
+// TestRunFiles: input, output, arguments and environment are the program's.
+func TestRunFiles(t *testing.T) {
+	cmd := giveway("run", "--class=batch", "--json", "sh", "-c", `cat; echo "$0 $1 $X"; echo err >&2`, "--class", "x y")
+	cmd.Env = append(cmd.Env, "X=z")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("in\n"), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if stdout.String() != "in\n--class x y z\n" {
+		t.Errorf("output: %q", &stdout)
+	}
+	if !strings.HasPrefix(stderr.String(), `{"warning":"no daemon`) || !strings.HasSuffix(stderr.String(), "}\nerr\n") {
+		t.Errorf("errors: %q", &stderr)
+	}
+}
+
+// begun starts a script that says "ready" once it is, and waits for that.
+func begun(t *testing.T, script string) (*exec.Cmd, func() string) {
+	t.Helper()
+	cmd := shell(script)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line := func() string {
+		var b []byte
+		for c := make([]byte, 1); ; {
+			if n, err := out.Read(c); n == 0 || err != nil || c[0] == '\n' {
+				return string(b)
+			}
+			b = append(b, c[0])
+		}
+	}
+	if got := line(); got != "ready" {
+		t.Fatalf("it said %q", got)
+	}
+	return cmd, line
+}
+
+func TestRunSignals(t *testing.T) {
+	for name, s := range map[string]syscall.Signal{
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd, line := begun(t, "trap 'echo got; exit 7' "+name+"; echo ready; while :; do sleep 0.01; done")
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+			if got := line(); got != "got" {
+				t.Errorf("it said %q", got)
+			}
+			_ = cmd.Wait()
+			if got := statusOf(cmd); got != "7" {
+				t.Errorf("ended with %s", got)
+			}
+		})
+	}
+	cmd, _ := begun(t, "echo ready; exec sleep 60")
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	_ = cmd.Wait()
+	if got := statusOf(cmd); got != "terminated" {
+		t.Errorf("a program that does not look: ended with %s", got)
+	}
+}
+
+func stateOf(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "gone"
+	}
+	return strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))[0]
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("%s: not after 5 s", what)
+}
+
+// TestRunStops: a program that is stopped from the keyboard stops run as well, so
+// that the shell sees it, and both go on together.
+func TestRunStops(t *testing.T) {
+	cmd, line := begun(t, "echo ready; echo $$; trap 'echo on; exit 3' USR1; while :; do sleep 0.01; done")
+	pid, err := strconv.Atoi(line())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTSTP)
+	eventually(t, "both stopped", func() bool { return stateOf(pid) == "T" && stateOf(cmd.Process.Pid) == "T" })
+	_ = cmd.Process.Signal(syscall.SIGCONT)
+	eventually(t, "both going on", func() bool { return stateOf(pid) != "T" && stateOf(cmd.Process.Pid) != "T" })
+	_ = cmd.Process.Signal(syscall.SIGUSR1)
+	if got := line(); got != "on" {
+		t.Errorf("it said %q", got)
+	}
+	_ = cmd.Wait()
+	if got := statusOf(cmd); got != "3" {
+		t.Errorf("ended with %s", got)
+	}
+}
+
+// TestRunKilled: who kills run kills the program.
+func TestRunKilled(t *testing.T) {
+	cmd, line := begun(t, "echo ready; echo $$; exec sleep 60")
+	pid, err := strconv.Atoi(line())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	eventually(t, "end of the program", func() bool { s := stateOf(pid); return s == "gone" || s == "Z" })
+}
+
+// TestRunAnnounced: the daemon knows of the program while it runs, and so does
+// one that is started later.
+func TestRunAnnounced(t *testing.T) {
+	n := &daemonNode{}
+	stop := startDaemon(t, n)
+	known := func(pid int) (c api.Change, ok bool) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		c, ok = n.runs[pid]
+		return c, ok
+	}
+	var stderr bytes.Buffer
+	cmd := giveway("run", "--class", "online", "--weight", "3", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.01; done")
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	pid := cmd.Process.Pid
+	eventually(t, "announcement", func() bool { _, ok := known(pid); return ok })
+	if c, _ := known(pid); *c.Class != "online" || *c.Weight != 3 || !c.Tree {
+		t.Errorf("announced as %+v", c)
+	}
+	stop()
+	if _, ok := known(pid); ok {
+		t.Error("the run outlives the daemon")
+	}
+	startDaemon(t, n)
+	eventually(t, "second announcement", func() bool { _, ok := known(pid); return ok })
+	time.Sleep(100 * time.Millisecond) // for the shell to set its trap
+	_ = cmd.Process.Signal(syscall.SIGUSR1)
+	_ = cmd.Wait()
+	if got := statusOf(cmd); got != "5" || stderr.String() != "" {
+		t.Errorf("ended with %s: %s", got, &stderr)
+	}
+	eventually(t, "end of the run", func() bool { _, ok := known(pid); return !ok })
+}

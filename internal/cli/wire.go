@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/guardian"
+	"github.com/spf13/cobra"
+)
+
+// Wire gives the command line its daemon. Tests go without: a daemon starts its own
+// program again as its guardian, and that would be the tests.
+func Wire() { RunDaemon = runDaemon }
+
+// runDaemon runs the daemon with this very program as its guardian.
+func runDaemon(ctx context.Context, o DaemonOptions) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return daemon.Serve(ctx, daemon.Options{
+		Version: "devel", File: o.Config, Socket: o.Socket, Default: o.DefaultSocket, User: o.User,
+		Guardian: []string{self, "guardian"}, Log: o.Log,
+	})
+}
+
+// newGuardian is what the daemon starts; nobody else has a use for it.
+func newGuardian() *cobra.Command {
+	return &cobra.Command{
+		Use: "guardian", Hidden: true, Args: cobra.NoArgs,
+		Short: "Undo what a daemon has changed when it dies (started by the daemon)",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			return guardian.Keep(3, daemon.Adopt, log)
+		},
+	}
+}

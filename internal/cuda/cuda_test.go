@@ -1,0 +1,217 @@
+package cuda
+
+import (
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNoLibrary(t *testing.T) {
+	_, err := open("libcuda.so.none")
+	if want := "libcuda.so.none: not found: is an NVIDIA driver installed?"; err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
+	}
+}
+
+func TestNotTheLibrary(t *testing.T) {
+	if _, err := open("libc.so.6"); err == nil || !strings.Contains(err.Error(), "has no cuInit") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// fake builds the library in testdata.
+func fake(t *testing.T) string {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler to build testdata/fakecuda.c with")
+	}
+	lib := filepath.Join(t.TempDir(), library)
+	if out, err := exec.Command(cc, "-shared", "-fPIC", "-O1", "-o", lib, "testdata/fakecuda.c").CombinedOutput(); err != nil {
+		t.Fatalf("build the fake: %v\n%s", err, out)
+	}
+	return lib
+}
+
+func newContext(t *testing.T) *Context {
+	t.Helper()
+	d, err := open(fake(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	c, err := d.NewContext(0, Spin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// try fails the test at an error: every argument's place and width is checked by
+// the fake.
+func try[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestCallsReachTheLibrary(t *testing.T) {
+	c := newContext(t)
+	want := Device{Name: "Fake GPU", UUID: "GPU-00112233-4455-6677-8899-aabbccddeeff", Multiprocessors: 132, Major: 9}
+	if c.Device != want {
+		t.Errorf("device is %+v", c.Device)
+	}
+	m := try[*Module](t)(c.LoadKernels())
+	s := try[*Stream](t)(c.NewStream())
+	if n := try[int](t)(m.FullGrid()); n != 2*132*8 {
+		t.Errorf("full grid has %d blocks", n)
+	}
+	e := try[*Event](t)(c.NewEvent(false))
+	if err := m.Spin(8, 5_000_000).Launch(s); err != nil { // 50 ms
+		t.Fatal(err)
+	}
+	if err := e.Record(s); err != nil {
+		t.Fatal(err)
+	}
+	if idle := try[bool](t)(s.Idle()); idle {
+		t.Error("the stream is idle at once")
+	}
+	if passed := try[bool](t)(e.Passed()); passed {
+		t.Error("the event has passed at once")
+	}
+	if err := errors.Join(e.Synchronize(), s.Synchronize(), c.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	if passed := try[bool](t)(e.Passed()); !passed {
+		t.Error("the event has not passed")
+	}
+	w := try[*Word](t)(c.NewWord())
+	if err := m.Parked(w, time.Millisecond).Launch(s); err != nil {
+		t.Error(err)
+	}
+	w.Set(1)
+}
+
+func TestErrorsNameTheCall(t *testing.T) {
+	c := newContext(t)
+	m := try[*Module](t)(c.LoadKernels())
+	s := try[*Stream](t)(c.NewStream())
+	err := m.Spin(0, 1).Launch(s)
+	if want := "cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1): said the fake"; err == nil || err.Error() != want {
+		t.Errorf("error is %v, want %s", err, want)
+	}
+	if _, err := c.d.NewContext(7, Block); err == nil || !strings.Contains(err.Error(), "there is no GPU 7") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// The fake refuses sm_40, as some later driver may refuse the oldest target here.
+func TestRefusedTarget(t *testing.T) {
+	c := newContext(t)
+	refused := ".version 6.0\n.target sm_40"
+	written, first := kernels, heads[0]
+	t.Cleanup(func() { kernels, heads[0] = written, first })
+	kernels, heads[0] = strings.Replace(kernels, first, refused, 1), refused
+	if _, err := c.load(); err != nil {
+		t.Error(err)
+	}
+	kernels = refused
+	_, err := c.load()
+	want := "as .version 6.0 .target sm_40: cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX (218): said the fake: ptxas: no such target"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestCalibrate(t *testing.T) {
+	c := newContext(t)
+	m := try[*Module](t)(c.LoadKernels())
+	s := try[*Stream](t)(c.NewStream())
+	fit := try[Fit](t)(m.Calibrate(s, 8))
+	if math.Abs(fit.NsPerIteration-10) > 0.5 || math.Abs(fit.OverheadUs-2) > 20 || fit.Blocks != 8 {
+		t.Errorf("fit is %+v", fit)
+	}
+	if n, err := (Fit{NsPerIteration: 10}).Iterations(28 * time.Microsecond); n != 2800 || err != nil {
+		t.Errorf("28 us are %d iterations, %v", n, err)
+	}
+	for _, bad := range []Fit{{}, {NsPerIteration: math.NaN()}, {NsPerIteration: 1e12}, {NsPerIteration: 1e-9}} {
+		if _, err := bad.Iterations(time.Millisecond); err == nil {
+			t.Errorf("%+v gives iterations", bad)
+		}
+	}
+}
+
+func TestFitRefusesWhatDoesNotRise(t *testing.T) {
+	flat := func(uint32) (float64, error) { return 1, nil }
+	if _, err := fitTimes(flat, 800); err == nil {
+		t.Error("a flat line was taken")
+	}
+	if _, err := findLongest(flat); err == nil {
+		t.Error("a kernel that does no work was taken")
+	}
+}
+
+// TestKernelText checks what can be without NVIDIA's assembler: that names agree,
+// every register is declared and every label defined once.
+func TestKernelText(t *testing.T) {
+	if !strings.Contains(kernels, heads[0]+"\n.address_size 64\n") {
+		t.Error("the head is not the one that is replaced")
+	}
+	code := regexp.MustCompile(`//[^\n]*`).ReplaceAllString(kernels, "")
+	for _, r := range code {
+		if r > 126 {
+			t.Fatalf("%q is not ASCII", r)
+		}
+	}
+	entries := strings.Split(code, ".visible .entry ")[1:]
+	if len(entries) != 2 {
+		t.Fatalf("%d kernels", len(entries))
+	}
+	declared := regexp.MustCompile(`\.reg \.(\w+) %([a-z]+)<(\d+)>;`)
+	for _, e := range entries {
+		name, _, _ := strings.Cut(e, "(")
+		bounds := map[string]string{}
+		for _, d := range declared.FindAllStringSubmatch(e, -1) {
+			bounds[d[2]] = d[3]
+		}
+		for _, use := range regexp.MustCompile(`%([a-z]+)(\d)\b`).FindAllStringSubmatch(e, -1) {
+			if bound := bounds[use[1]]; bound == "" || use[2] >= bound {
+				t.Errorf("%s uses %s, declared below %s", name, use[0], bound)
+			}
+		}
+		for _, jump := range regexp.MustCompile(`bra (\w+);`).FindAllStringSubmatch(e, -1) {
+			if strings.Count(e, "\n"+jump[1]+":\n") != 1 {
+				t.Errorf("%s jumps to %s", name, jump[1])
+			}
+		}
+	}
+}
+
+// TestAssemble has NVIDIA's assembler look at the text where it is installed.
+func TestAssemble(t *testing.T) {
+	ptxas, err := exec.LookPath("ptxas")
+	if err != nil {
+		t.Skip("no ptxas")
+	}
+	for i, arch := range []string{"sm_90", "sm_75", "sm_90"} {
+		file := filepath.Join(t.TempDir(), "kernels.ptx")
+		if err := os.WriteFile(file, []byte(strings.Replace(kernels, heads[0], heads[i], 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(ptxas, "-arch", arch, "-o", os.DevNull, file).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", arch, err, out)
+		}
+	}
+}

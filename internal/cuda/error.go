@@ -1,0 +1,24 @@
+package cuda
+
+import "fmt"
+
+// Result codes that are looked at (CUresult in cuda.h).
+const (
+	success  = 0
+	notReady = 600 // CUDA_ERROR_NOT_READY: still running; not a failure
+)
+
+// Error is what a call of the driver library answered instead of success.
+type Error struct {
+	Call string // the C function
+	Code int
+	Name string // CUDA_ERROR_..., where the library knows it
+	Text string
+}
+
+func (e *Error) Error() string {
+	if e.Name == "" {
+		return fmt.Sprintf("%s: error %d", e.Call, e.Code)
+	}
+	return fmt.Sprintf("%s: %s (%d): %s", e.Call, e.Name, e.Code, e.Text)
+}

@@ -1,0 +1,201 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/policy"
+	"github.com/giveway/giveway/sched"
+)
+
+// Processes implements server.Node.
+func (d *Daemon) Processes() []api.Process {
+	records := d.records()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]api.Process, 0, len(d.processes))
+	for _, pid := range slices.Sorted(maps.Keys(d.processes)) {
+		if p := d.processes[pid]; len(p.queues) > 0 {
+			all = append(all, d.describe(p, records))
+		}
+	}
+	return all
+}
+
+// records is what the scheduler has of every queue.
+func (d *Daemon) records() map[sched.QueueID]sched.Queue {
+	records := make(map[sched.QueueID]sched.Queue)
+	d.box.ask(func() {
+		for _, q := range d.sched.Queues(nil) {
+			records[q.ID] = q
+		}
+	})
+	return records
+}
+
+// describe is a process as the API tells of it. d.mu is held.
+func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api.Process {
+	out := api.Process{
+		PID: p.info.PID, Command: p.info.Command, UID: p.info.UID, User: userName(p.info.UID),
+		Container: p.info.Container, Pod: p.info.Pod,
+		Class: p.attr.Class.String(), From: p.from, Weight: p.attr.Weight, Priority: p.attr.Priority, Paused: p.attr.Paused,
+		Queues: []api.Queue{},
+	}
+	for _, q := range p.queues {
+		r := records[q.id]
+		out.Queues = append(out.Queues, api.Queue{
+			ID: uint64(q.id), Device: q.gpu.uuid, Index: q.gpu.index, State: r.State.String(),
+			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, Found: q.found,
+			Served: r.Served, Measured: r.Measured, Shared: q.shared,
+		})
+	}
+	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+func userName(uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
+
+// Change implements server.Node.
+func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error) {
+	d.mu.Lock()
+	p := d.processes[pid]
+	for name, a := range d.coming {
+		if p == nil && name.pid == pid {
+			p = d.process(a.group.Process) // it is about to be opened
+		}
+	}
+	if p == nil {
+		watch := d.watch
+		d.mu.Unlock()
+		if watch != nil {
+			watch.Rescan(pid)
+		}
+		return api.Process{}, fmt.Errorf("process %d holds no compute context on a GPU here: %w", pid, server.ErrNotFound)
+	}
+	if err := change(&p.attr, c); err != nil {
+		d.mu.Unlock()
+		return api.Process{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+	}
+	p.from = from
+	for _, q := range p.queues {
+		d.box.post(sched.Event{Kind: sched.Hinted, Queue: q.id, Attr: p.attr})
+	}
+	d.mu.Unlock()
+	records := d.records()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.describe(p, records), nil
+}
+
+// BeginRun implements server.Node: a process and its tree, now and to come.
+func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
+	var probe sched.Attr
+	if err := change(&probe, c); err != nil {
+		return nil, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+	}
+	d.mu.Lock()
+	d.runs[pid] = c
+	d.mu.Unlock()
+	return func() {
+		d.mu.Lock()
+		delete(d.runs, pid)
+		d.mu.Unlock()
+	}, nil
+}
+
+// Policy implements server.Node.
+func (d *Daemon) Policy() api.Policy {
+	d.mu.Lock()
+	p := d.policy
+	ids := slices.Sorted(maps.Keys(d.gpus))
+	d.mu.Unlock()
+	d.box.ask(func() {
+		for _, id := range ids {
+			if m, _, yes := d.sched.Overruled(sched.DeviceID(id)); yes {
+				p.Overruled = m.String()
+			}
+		}
+	})
+	return p
+}
+
+// SetPolicy implements server.Node.
+func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
+	choice, err := policy.Choose(p.Name, p.Params)
+	if err != nil {
+		return api.Policy{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+	}
+	d.mu.Lock()
+	if p.Device != "" && d.gpus[p.Device] == nil {
+		d.mu.Unlock()
+		return api.Policy{}, fmt.Errorf("there is no device %q here: %w", p.Device, server.ErrNotFound)
+	}
+	if p.Device == "" {
+		d.policy = api.Policy{Name: p.Name, Params: p.Params}
+	}
+	d.mu.Unlock()
+	d.box.post(sched.Event{Kind: sched.PolicyChosen, Device: sched.DeviceID(p.Device), Choice: choice})
+	return d.Policy(), nil
+}
+
+// Restore implements server.Node: everything is as it was found, until a policy
+// is chosen again.
+func (d *Daemon) Restore() error {
+	d.mu.Lock()
+	for _, p := range d.processes {
+		p.attr, p.from = sched.Attr{}, "default"
+		for _, q := range p.queues {
+			d.box.post(sched.Event{Kind: sched.Hinted, Queue: q.id})
+		}
+	}
+	d.mu.Unlock()
+	if _, err := d.SetPolicy(api.Policy{Name: "native"}); err != nil {
+		return err
+	}
+	settled := false
+	for end := time.Now().Add(settleTime); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		d.box.ask(func() { settled = d.sched.Settled() })
+	}
+	if !settled {
+		return fmt.Errorf("not everything could be put back within %v: %w", settleTime, server.ErrConflict)
+	}
+	return nil
+}
+
+// Status implements server.Node.
+func (d *Daemon) Status() api.Status {
+	s := api.Status{Version: d.cfg.Version, PID: d.pid(), Uptime: time.Since(d.start), Policy: d.Policy()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(d.gpus)) {
+		g := d.gpus[id]
+		s.Devices = append(s.Devices, api.Device{ID: id, Index: g.index, Model: g.model, Backend: "nvidia", Eyes: g.trace != nil})
+		if g.why != nil {
+			s.Checks = append(s.Checks, api.Check{
+				Name: "eyes on " + id, Detail: g.why.Error() + ": time on the GPU is estimated",
+				Fix: "run the daemon as root; under MIG or confidential computing the driver has no record",
+			})
+		}
+	}
+	if d.watch != nil {
+		for _, c := range d.watch.Checks() {
+			s.Checks = append(s.Checks, api.Check{Name: c.Name, OK: c.OK, Detail: c.Detail, Fix: c.Fix})
+		}
+	}
+	s.Checks = append(s.Checks, d.ward.check())
+	return s
+}

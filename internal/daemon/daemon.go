@@ -1,0 +1,325 @@
+// Package daemon is the node's daemon: it joins discovery, the backends and the
+// control API to the scheduler's loop.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/nvidia"
+	"github.com/giveway/giveway/internal/node"
+	"github.com/giveway/giveway/policy"
+	"github.com/giveway/giveway/sched"
+)
+
+// Config is what the daemon is started with.
+type Config struct {
+	Version  string
+	Policy   api.Policy
+	Sched    sched.Config
+	Guardian []string // the program that calls guardian.Keep on descriptor 3
+	Discover discover.Config
+	// Rule says what a process is to have that nobody has said anything about.
+	Rule func(discover.Process, sched.Attr) (sched.Attr, bool)
+	Log  *slog.Logger
+}
+
+// Daemon is a running daemon. It implements server.Node.
+type Daemon struct {
+	cfg   Config
+	start time.Time
+	box   *mailbox
+	exec  *executor
+	ward  *ward
+	watch *discover.Watcher
+	sched *sched.Scheduler // the loop's
+
+	mu        sync.Mutex
+	lastID    uint64
+	coming    map[groupName]*arrival
+	processes map[int]*process
+	gpus      map[string]*gpu
+	runs      map[int]api.Change // by the pid at the root of the tree
+	policy    api.Policy
+}
+
+// quiet is how long a group must have been as it is before we take charge of it.
+// While CUDA makes a context it sets the group's slice itself: whoever reads it
+// before that, and writes it back after, leaves the program with half.
+const quiet = 250 * time.Millisecond
+
+// groupName names a group of any process.
+type groupName struct {
+	pid   int
+	start uint64
+	groupKey
+}
+
+// arrival is a group that was found a moment ago.
+type arrival struct {
+	group *discover.Group
+	timer *time.Timer
+}
+
+// settleTime is how long the daemon waits, when it ends, for everything to be
+// undone before it leaves the rest to the guardian.
+const settleTime = 2 * time.Second
+
+// New makes a daemon that does nothing yet.
+func New(cfg Config) (*Daemon, error) {
+	choice, err := policy.Choose(cfg.Policy.Name, cfg.Policy.Params)
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{
+		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice),
+		coming: make(map[groupName]*arrival), processes: make(map[int]*process), gpus: make(map[string]*gpu), runs: make(map[int]api.Change),
+	}
+	d.box = newMailbox(d.look)
+	return d, nil
+}
+
+// Now implements node.Clock.
+func (d *Daemon) Now() sched.Time { return sched.Time(time.Since(d.start)) }
+
+// Record implements node.Recorder: after each turn questions are answered.
+func (d *Daemon) Record(sched.Time, []sched.Event, []sched.Action) { d.box.answer() }
+
+// Run drives the node until ctx is done, and then puts everything back.
+func (d *Daemon) Run(ctx context.Context) error {
+	d.ward = newWard(d.cfg.Guardian, d.cfg.Log)
+	d.exec = newExecutor(d.ward, d.box.post)
+	d.cfg.Discover.Ours = d.ward.is
+	watch, err := discover.Watch(ctx, d.cfg.Discover)
+	if err != nil {
+		return errors.Join(err, d.ward.close(true))
+	}
+	d.mu.Lock()
+	d.watch = watch
+	d.mu.Unlock()
+
+	// The loop outlives ctx: it has everything to undo.
+	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		l := node.Loop{Sched: d.sched, Transport: d.box, Executor: d.exec, Recorder: d}
+		_ = l.Run(looping, d)
+	})
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case ev, ok := <-watch.Events():
+			if !ok {
+				<-ctx.Done()
+				break
+			}
+			d.take(ev)
+		}
+	}
+	undone := d.letGo()
+	stop()
+	ended.Wait()
+	d.box.close()
+	d.closeAll()
+	return d.ward.close(undone)
+}
+
+// letGo puts everything back and reports whether it is.
+func (d *Daemon) letGo() bool {
+	d.box.post(sched.Event{Kind: sched.LetGo})
+	settled := false
+	for end := time.Now().Add(settleTime); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		d.box.ask(func() { settled = d.sched.Settled() })
+	}
+	if !settled {
+		d.cfg.Log.Error("not everything could be put back in time: it is left to the guardian")
+	}
+	return settled
+}
+
+func (d *Daemon) closeAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.turnAway(func(groupName) bool { return true })
+	for _, p := range d.processes {
+		for _, q := range p.queues {
+			d.exec.remove(q.id, true) // all is undone, or the guardian's
+		}
+	}
+	for _, g := range d.gpus {
+		g.close()
+	}
+}
+
+// take takes in what discovery has found.
+func (d *Daemon) take(ev discover.Event) {
+	switch {
+	case ev.Found != nil:
+		d.await(ev.Found)
+	case ev.Gone != nil:
+		d.gone(ev.Gone)
+	}
+}
+
+// await has a group opened when it has been quiet for a while.
+func (d *Daemon) await(g *discover.Group) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := groupName{g.Process.PID, g.Process.Start, groupKey{g.Client, g.Handle}}
+	if old := d.coming[name]; old != nil {
+		old.timer.Stop()
+		_ = old.group.File.Close()
+	}
+	a := &arrival{group: g}
+	d.coming[name] = a
+	a.timer = time.AfterFunc(quiet, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.coming[name] != a {
+			return
+		}
+		delete(d.coming, name)
+		if err := d.open(g); err != nil {
+			d.cfg.Log.Warn("a group cannot be controlled", "pid", g.Process.PID, "error", err)
+			_ = g.File.Close()
+		}
+	})
+}
+
+// turnAway gives up groups of a process that had not been opened yet: one, or
+// all. d.mu is held.
+func (d *Daemon) turnAway(match func(groupName) bool) {
+	for name, a := range d.coming {
+		if match(name) {
+			a.timer.Stop()
+			delete(d.coming, name)
+			_ = a.group.File.Close()
+		}
+	}
+}
+
+// open takes charge of a group. d.mu is held.
+func (d *Daemon) open(g *discover.Group) error {
+	key := groupKey{g.Client, g.Handle}
+	p := d.process(g.Process)
+	if old := p.queues[key]; old != nil {
+		// Its channels have changed: what we have of it is out of date.
+		delete(p.queues, key)
+		d.drop(old, false)
+	}
+	dev := d.gpu(g.GPU)
+	d.lastID++
+	id := sched.QueueID(d.lastID)
+	dev.device.Offer(id, nvidia.Target{
+		File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels,
+	})
+	q, err := dev.device.Attach(hal.Spec{Queue: id})
+	if err != nil {
+		return err
+	}
+	gq := &groupQueue{id: id, gpu: dev}
+	if f, ok := q.(interface{ Found() time.Duration }); ok {
+		gq.found = f.Found()
+	}
+	if g.MPSServer {
+		gq.shared = "mps"
+	}
+	can := hal.Abilities(q)
+	if err := d.ward.adopt(id, adoption{g.Client, g.Handle, g.Subdevice, g.Channels, gq.found}, g.File.Fd()); err != nil {
+		d.cfg.Log.Warn("the guardian cannot have a queue: it is only watched", "pid", p.info.PID, "error", err)
+	}
+	p.queues[key] = gq
+	d.exec.add(id, q)
+	d.box.post(sched.Event{Kind: sched.QueueOpened, Queue: id, Process: p.id, Device: dev.id(), Can: can, Attr: p.attr})
+	return nil
+}
+
+// gone gives up what has gone: a group, or a process with all of its.
+func (d *Daemon) gone(g *discover.Gone) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	whole := g.Client == 0 && g.Group == 0
+	d.turnAway(func(n groupName) bool {
+		return n.pid == g.PID && n.start == g.Start && (whole || n.groupKey == groupKey{g.Client, g.Group})
+	})
+	p := d.processes[g.PID]
+	if p == nil || p.info.Start != g.Start {
+		return
+	}
+	for key, q := range p.queues {
+		if whole || key == (groupKey{g.Client, g.Group}) {
+			delete(p.queues, key)
+			d.drop(q, true)
+		}
+	}
+	if whole || len(p.queues) == 0 && p.from != "set" {
+		delete(d.processes, g.PID)
+	}
+	d.bury()
+}
+
+// bury forgets processes that hold nothing and are no more. Those that live are
+// remembered for what was said of them: they may make another context. d.mu is
+// held.
+func (d *Daemon) bury() {
+	for pid, p := range d.processes {
+		if len(p.queues) == 0 && unix.Kill(pid, 0) == unix.ESRCH {
+			delete(d.processes, pid)
+		}
+	}
+}
+
+// drop gives a queue up. gone says that there is nothing left to undo.
+func (d *Daemon) drop(q *groupQueue, gone bool) {
+	d.exec.remove(q.id, gone)
+	d.ward.forget(q.id)
+	d.box.post(sched.Event{Kind: sched.QueueClosed, Queue: q.id})
+}
+
+// process returns our record of a process, made if there is none. A pid that was
+// somebody else's is somebody new. d.mu is held.
+func (d *Daemon) process(info discover.Process) *process {
+	if p := d.processes[info.PID]; p != nil && p.info.Start == info.Start {
+		return p
+	}
+	d.lastID++
+	p := &process{info: info, id: sched.ProcessID(d.lastID), from: "default", queues: make(map[groupKey]*groupQueue)}
+	if d.cfg.Rule != nil {
+		if attr, ok := d.cfg.Rule(info, p.attr); ok {
+			p.attr, p.from = attr, "rule"
+		}
+	}
+	ancestors(info.PID, func(pid int) bool {
+		c, ok := d.runs[pid]
+		if ok && change(&p.attr, c) == nil {
+			p.from = "run"
+		}
+		return ok
+	})
+	d.processes[info.PID] = p
+	return p
+}
+
+// gpu returns our record of a GPU, made if there is none. d.mu is held.
+func (d *Daemon) gpu(uuid string) *gpu {
+	g := d.gpus[uuid]
+	if g == nil {
+		g = newGPU(uuid, d.cfg.Log)
+		d.gpus[uuid] = g
+		about := g.device.Info().Device
+		d.box.post(sched.Event{Kind: sched.DeviceOpened, Device: about.ID, About: about})
+	}
+	return g
+}
+
+// pid is ours.
+func (d *Daemon) pid() int { return os.Getpid() }

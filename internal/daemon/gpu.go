@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal/nvidia"
+	"github.com/giveway/giveway/internal/nvtrace"
+	"github.com/giveway/giveway/sched"
+)
+
+// gpu is one GPU and, where the driver lets us, its own record of who ran.
+type gpu struct {
+	uuid   string
+	index  int
+	model  string
+	device *nvidia.Device
+
+	// The loop's alone.
+	trace   *nvtrace.Trace // nil: refused
+	why     error          // it was
+	account *nvtrace.Account
+	looked  time.Time
+}
+
+// lookEvery is how often the record is fetched at most: each time takes the
+// driver's locks.
+const lookEvery = 10 * time.Millisecond
+
+func newGPU(uuid string, log *slog.Logger) *gpu {
+	g := &gpu{uuid: uuid, index: -1, model: "NVIDIA GPU"}
+	g.describe("/proc/driver/nvidia/gpus")
+	g.device = nvidia.New(uuid, g.model)
+	g.trace, g.why = nvtrace.Open(nvtrace.Config{Index: g.index, UUID: uuid})
+	if g.why == nil {
+		g.account = nvtrace.NewAccount(g.trace.Started())
+	} else {
+		log.Warn("the hardware's record of who ran cannot be read: time is estimated", "gpu", uuid, "error", g.why)
+	}
+	return g
+}
+
+func (g *gpu) id() sched.DeviceID { return sched.DeviceID(g.uuid) }
+
+// describe reads what the driver tells of its GPUs.
+func (g *gpu) describe(root string) {
+	files, _ := filepath.Glob(filepath.Join(root, "*", "information"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(text, []byte(g.uuid)) {
+			continue
+		}
+		lines := bufio.NewScanner(bytes.NewReader(text))
+		for lines.Scan() {
+			key, value, _ := strings.Cut(lines.Text(), ":")
+			value = strings.TrimSpace(value)
+			switch key {
+			case "Model":
+				g.model = value
+			case "Device Minor":
+				if n, err := strconv.Atoi(value); err == nil {
+					g.index = n
+				}
+			}
+		}
+	}
+}
+
+// usage returns how long each process has been on the GPU so far, if it is time
+// to look and somebody can tell.
+func (g *gpu) usage() ([]nvtrace.Usage, bool) {
+	if g.trace == nil || time.Since(g.looked) < lookEvery {
+		return nil, false
+	}
+	g.looked = time.Now()
+	now, err := g.trace.Clock() // before Read, which then has all until now
+	var switches []nvtrace.Switch
+	if err == nil {
+		switches, err = g.trace.Read()
+	}
+	if err != nil {
+		g.why = err
+		g.close()
+		return nil, false
+	}
+	g.account.Add(switches)
+	return g.account.Usage(now), true
+}
+
+func (g *gpu) close() {
+	if g.trace != nil {
+		_ = g.trace.Close()
+		g.trace = nil
+	}
+}
+
+// look adds what the hardware says of who ran: for every queue on a GPU whose
+// record can be read, changed or not. The record tells processes, so where one
+// has several groups on a GPU the first stands for all.
+func (d *Daemon) look(buf []sched.Event) []sched.Event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, g := range d.gpus {
+		usage, ok := g.usage()
+		if !ok {
+			continue
+		}
+		had := make(map[int]time.Duration)
+		for _, u := range usage {
+			had[int(u.PID)] = u.Resident
+		}
+		for pid, p := range d.processes {
+			for _, q := range p.queues {
+				if q.gpu == g {
+					buf = append(buf, sched.Event{Kind: sched.Ran, Queue: q.id, Ran: had[pid]})
+					break
+				}
+			}
+		}
+	}
+	return buf
+}

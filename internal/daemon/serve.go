@@ -1,0 +1,181 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/nvidia"
+	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/sched"
+)
+
+// Options is what a person says when starting the daemon.
+type Options struct {
+	Version  string
+	File     string // configuration; empty: none
+	Socket   string // empty: as the file says, or Default
+	Default  string
+	User     bool // our own processes only
+	Guardian []string
+	Log      *slog.Logger
+}
+
+// Serve runs a daemon with its control socket until ctx is done.
+func Serve(ctx context.Context, o Options) error {
+	if os.Getenv(guardian.Env) != "" {
+		return errors.New("a guardian does not start a daemon")
+	}
+	cfg := config.Default()
+	if o.File != "" {
+		var err error
+		if cfg, err = config.Load(o.File); err != nil {
+			return err
+		}
+	}
+	rules := &ruleBook{}
+	rules.set(cfg)
+	only := discover.Everyone
+	if o.User {
+		only = os.Geteuid()
+	}
+	d, err := New(Config{
+		Version: o.Version, Policy: api.Policy{Name: cfg.Policy.Name, Params: cfg.Policy.Params}, Sched: cfg.Sched,
+		Guardian: o.Guardian, Discover: discover.Config{Only: only, Log: o.Log}, Rule: rules.apply, Log: o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	socket := firstOf(o.Socket, cfg.Socket, o.Default)
+	if socket == "" {
+		return errors.New("there is no place for the control socket: name one with --socket")
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var serving error
+	var ended sync.WaitGroup
+	s := server.New(d, server.Config{Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Log: o.Log})
+	ended.Go(func() {
+		serving = s.Serve(ctx)
+		stop() // a daemon that nobody can reach is no use
+	})
+	ended.Go(func() { d.reload(ctx, o.File, rules) })
+	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.box.ask(func() {}); return true }) })
+	_ = server.Notify(server.Ready)
+	err = d.Run(ctx)
+	_ = server.Notify(server.Stopping)
+	stop()
+	ended.Wait()
+	return errors.Join(err, serving)
+}
+
+func firstOf(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+// reload reads the file again when it changes, and at SIGHUP. A file that is
+// wrong is refused, and what was before stays.
+func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
+	take := func(c config.Config) {
+		rules.set(c)
+		d.rule()
+		if _, err := d.SetPolicy(api.Policy{Name: c.Policy.Name, Params: c.Policy.Params}); err != nil {
+			d.cfg.Log.Error("the file's policy", "error", err)
+			return
+		}
+		d.cfg.Log.Info("the configuration was read again", "file", file)
+	}
+	refuse := func(err error) { d.cfg.Log.Error("the configuration is refused: the old one stays", "error", err) }
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	if file == "" {
+		<-ctx.Done()
+		return
+	}
+	go config.Watch(ctx, file, take, refuse)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			if c, err := config.Load(file); err != nil {
+				refuse(err)
+			} else {
+				take(c)
+			}
+		}
+	}
+}
+
+// rule applies the rules again to processes of which nobody has said anything.
+func (d *Daemon) rule() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p := range maps.Values(d.processes) {
+		if p.from != "default" && p.from != "rule" {
+			continue
+		}
+		p.attr, p.from = sched.Attr{Paused: p.attr.Paused}, "default"
+		if attr, ok := d.cfg.Rule(p.info, p.attr); ok {
+			p.attr, p.from = attr, "rule"
+		}
+		for _, q := range p.queues {
+			d.box.post(sched.Event{Kind: sched.Hinted, Queue: q.id, Attr: p.attr})
+		}
+	}
+}
+
+// ruleBook holds the rules in force.
+type ruleBook struct {
+	mu  sync.Mutex
+	cfg config.Config
+}
+
+func (b *ruleBook) set(c config.Config) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cfg = c
+}
+
+// apply returns what the first rule that matches makes of a process's attributes.
+func (b *ruleBook) apply(p discover.Process, attr sched.Attr) (sched.Attr, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, ok := b.cfg.Match(config.Program{
+		User: userName(p.UID), UID: p.UID, Command: strings.Fields(p.Command), Container: p.Container, Pod: p.Pod,
+	})
+	if !ok {
+		return attr, false
+	}
+	return r.Apply(attr), true
+}
+
+// Adopt is the guardian's way of taking charge of a queue.
+func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
+	f := nvrm.NewFile(fd)
+	var a adoption
+	if err := json.Unmarshal(found, &a); err != nil {
+		return nil, errors.Join(fmt.Errorf("adoption: %w", err), f.Close())
+	}
+	return nvidia.Adopt(a.target(f), a.Found), nil
+}

@@ -1,0 +1,5 @@
+package guardian
+
+import "syscall"
+
+func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

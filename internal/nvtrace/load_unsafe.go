@@ -1,0 +1,18 @@
+package nvtrace
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// load32 reads a word that the driver writes. What it wrote before that word is
+// seen after.
+func load32(b []byte, at int) uint32 {
+	_ = b[at+3]
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[at])))
+}
+
+func load64(b []byte, at int) uint64 {
+	_ = b[at+7]
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&b[at])))
+}

@@ -1,0 +1,206 @@
+package nvtrace
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// stretch is a part of a schedule that one holds, or nobody.
+type stretch struct {
+	from, to int64
+	pid      uint32 // 0 is nobody
+}
+
+// schedule makes stretches from start on, and the record of them. In half of them
+// somebody is on already at the start.
+func schedule(r *rand.Rand, start int64, n int) ([]stretch, []Switch) {
+	var all []stretch
+	var record []Switch
+	at, seq := start, uint16(r.Uint32())
+	add := func(length int64, pid uint32) {
+		all = append(all, stretch{at, at + length, pid})
+		at += length
+	}
+	mark := func(pid uint32, on bool) {
+		record = append(record, Switch{PID: pid, On: on, At: at, Seq: seq, Context: r.Uint32()})
+		seq++
+	}
+	head := r.IntN(2) == 0
+	for i := range n {
+		pid := uint32(1 + r.IntN(5))
+		switch {
+		case i == 0 && head:
+		case i == 0 || r.IntN(4) == 0:
+			add(int64(MaxSwitch)-1+r.Int64N(1+int64(10*time.Millisecond)), 0)
+			mark(pid, true)
+		default:
+			add(1+r.Int64N(200*us), 0)
+			mark(pid, true)
+		}
+		add(1+r.Int64N(int64(8*time.Millisecond)), pid)
+		mark(pid, false)
+	}
+	return all, record
+}
+
+// count is the dumb twin of Account: it looks at every stretch each time.
+func count(all []stretch, now int64) (by map[uint32]time.Duration, tot Totals, unknown time.Duration) {
+	by = map[uint32]time.Duration{}
+	for i, s := range all {
+		part := time.Duration(min(s.to, now) - s.from)
+		whole, seen := time.Duration(s.to-s.from), s.to <= now
+		switch {
+		case part <= 0:
+		case i == 0 && !seen: // nothing is known until the first record
+			unknown += part
+		case s.pid != 0:
+			by[s.pid] += part
+			tot.Resident += part
+		case i == 0 || part > MaxSwitch:
+			tot.Idle += part
+		case seen && whole <= MaxSwitch:
+			tot.Switching += part
+			tot.Switches++
+		default:
+			unknown += part
+		}
+	}
+	last := all[len(all)-1].to
+	if after := time.Duration(now - last); after > MaxSwitch {
+		tot.Idle += after
+	} else if after > 0 {
+		unknown += after
+	}
+	return by, tot, unknown
+}
+
+func seeds(t *testing.T, n int, run func(*testing.T, *rand.Rand)) {
+	for seed := range uint64(n) {
+		if run(t, rand.New(rand.NewPCG(seed, 7))); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// Of a whole record each process's time is exact at every moment, and all time
+// is somebody's, a switch's or nobody's.
+func TestWholeRecordIsExact(t *testing.T) {
+	seeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+		start := r.Int64N(1 << 60)
+		all, record := schedule(r, start, 1+r.IntN(40))
+		end := all[len(all)-1].to + r.Int64N(int64(3*time.Millisecond))
+		a := NewAccount(start)
+		for now := start; now < end; {
+			now = min(now+1+r.Int64N(int64(20*time.Millisecond)), end)
+			given := 0 // all up to now, and perhaps some more, as a Read after a Clock has
+			for given < len(record) && record[given].At <= now+int64(r.IntN(2))*500*us {
+				given++
+			}
+			a.Add(record[:given])
+			record = record[given:]
+			by, want, unknown := count(all, now)
+			got := a.Totals(now)
+			if got.Window != time.Duration(now-start) || got.Resident+got.Switching+got.Idle+unknown != got.Window || got.Unknown != unknown {
+				t.Errorf("%v after %v: %+v, want unknown %v", now, start, got, unknown)
+			}
+			if got.Resident != want.Resident || got.Switching != want.Switching || got.Idle != want.Idle || got.Switches != want.Switches {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			if got.Lost != 0 || got.Bad != 0 || got.Unpaired != 0 {
+				t.Errorf("trouble in a whole record: %+v", got)
+			}
+			for pid, d := range resident(a, now) {
+				if by[pid] != d {
+					t.Errorf("process %d has %v, want %v", pid, d, by[pid])
+				}
+			}
+		}
+	})
+}
+
+// With records lost nobody is said to have had more than he had.
+func TestLossesOnlyTakeAway(t *testing.T) {
+	seeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+		start := r.Int64N(1 << 60)
+		all, record := schedule(r, start, 2+r.IntN(40))
+		var kept []Switch
+		for i, s := range record {
+			if i == 0 || i == len(record)-1 || r.IntN(5) != 0 {
+				kept = append(kept, s)
+			}
+		}
+		now := all[len(all)-1].to
+		by, want, _ := count(all, now)
+		a := NewAccount(start)
+		a.Add(kept)
+		got := a.Totals(now)
+		if got.Lost != uint64(len(record)-len(kept)) || got.Resident > want.Resident || got.Switching > want.Switching || got.Idle > want.Idle {
+			t.Errorf("%+v of %+v, %d lost", got, want, len(record)-len(kept))
+		}
+		for pid, d := range resident(a, now) {
+			if d > by[pid] {
+				t.Errorf("process %d has %v of %v", pid, d, by[pid])
+			}
+		}
+	})
+}
+
+// Whatever comes, the sums stay within the window and never go back.
+func TestHostileRecords(t *testing.T) {
+	seeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+		start := r.Int64N(1 << 60)
+		all, record := schedule(r, start, 1+r.IntN(40))
+		var bad []Switch
+		for _, s := range record {
+			switch r.IntN(12) {
+			case 0: // lost
+				continue
+			case 1:
+				bad = append(bad, s, s)
+				continue
+			case 2:
+				s.At += r.Int64N(int64(4*time.Second)) - int64(2*time.Second)
+			case 3:
+				s.At = []int64{0, -1, math.MaxInt64, math.MinInt64, maxTime}[r.IntN(5)]
+			case 4:
+				s.Seq = uint16(r.Uint32())
+			case 5:
+				s.PID = r.Uint32()
+			case 6:
+				s.On = !s.On
+			}
+			bad = append(bad, s)
+			if i := r.IntN(len(bad)); r.IntN(8) == 0 {
+				bad[i], bad[len(bad)-1] = bad[len(bad)-1], bad[i]
+			}
+		}
+		a := NewAccount(start)
+		var before Totals
+		had := map[uint32]Usage{}
+		for now := start; now < all[len(all)-1].to; {
+			now += r.Int64N(int64(20 * time.Millisecond))
+			n := r.IntN(len(bad) + 1)
+			a.Add(bad[:n])
+			bad = bad[n:]
+			got := a.Totals(now)
+			if got.Window != time.Duration(now-start) || got.Unknown < 0 || got.Resident < before.Resident ||
+				got.Switching < before.Switching || got.Idle < before.Idle || got.Switches < before.Switches {
+				t.Errorf("%+v after %+v", got, before)
+			}
+			before = got
+			var sum time.Duration
+			for _, u := range a.Usage(now) {
+				if old := had[u.PID]; u.Resident < old.Resident || u.SwitchIns < old.SwitchIns {
+					t.Errorf("%+v after %+v", u, old)
+				}
+				had[u.PID] = u
+				sum += u.Resident
+			}
+			if sum != got.Resident {
+				t.Errorf("the processes have %v of %v", sum, got.Resident)
+			}
+		}
+	})
+}

@@ -1,0 +1,450 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/server"
+)
+
+// stranger is a user who is neither root nor the one who runs the tests.
+const stranger = 65534
+
+// fakeNode is a node with one process of root's, one of a stranger's and one of
+// the user who runs the tests.
+type fakeNode struct {
+	mu      sync.Mutex
+	changes []string
+	runs    map[int]string
+	policy  api.Policy
+	fail    error
+}
+
+func newFake() *fakeNode {
+	return &fakeNode{runs: map[int]string{}, policy: api.Policy{Name: "giveway"}}
+}
+
+func (n *fakeNode) Processes() []api.Process {
+	return []api.Process{
+		{PID: 1, Command: "init --secret", User: "root", Class: "standard", From: "default", Pod: "web"},
+		{PID: 4711, Command: "python train.py", User: "nobody", UID: stranger, Class: "batch", From: "set"},
+		{PID: 4712, Command: "python mine.py", User: "me", UID: uint32(os.Getuid()), Class: "batch", From: "set"},
+	}
+}
+
+func (n *fakeNode) Change(pid int, c api.Change, from string) (api.Process, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changes = append(n.changes, fmt.Sprint(pid, " ", from))
+	switch pid {
+	case 404:
+		return api.Process{}, fmt.Errorf("process 404: %w", server.ErrNotFound)
+	case 409:
+		return api.Process{}, fmt.Errorf("process 409 is MPS's: %w", server.ErrConflict)
+	case 500:
+		return api.Process{}, errors.New("the disk is full")
+	case 501:
+		panic("a mistake")
+	}
+	p := api.Process{PID: pid, Command: "python", UID: stranger, From: from}
+	if c.Class != nil {
+		p.Class = *c.Class
+	}
+	return p, nil
+}
+
+func (n *fakeNode) Policy() api.Policy { return n.policy }
+
+func (n *fakeNode) SetPolicy(p api.Policy) (api.Policy, error) {
+	if p.Name != "rr" {
+		return api.Policy{}, fmt.Errorf("there is no policy %q: %w", p.Name, server.ErrBadRequest)
+	}
+	return p, nil
+}
+
+func (n *fakeNode) Status() api.Status { return api.Status{Version: "test", PID: os.Getpid()} }
+func (n *fakeNode) Restore() error     { return n.fail }
+
+func (n *fakeNode) BeginRun(pid int, c api.Change) (func(), error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.runs[pid] = *c.Class
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.runs, pid)
+	}, nil
+}
+
+func (n *fakeNode) run(pid int) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.runs[pid]
+}
+
+// start serves a node on a socket of its own until the test ends.
+func start(t *testing.T, n server.Node) (socket string, stop func()) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "run", "giveway.sock")
+	return socket, serve(t, server.New(n, server.Config{Socket: socket}))
+}
+
+func serve(t *testing.T, s *server.Server) (stop func()) {
+	t.Helper()
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestCalls(t *testing.T) {
+	socket, _ := start(t, newFake())
+	c, ctx := client.New(socket), t.Context()
+	all, err := c.Processes(ctx)
+	if err != nil || len(all) != 3 || all[0].Command != "init --secret" && os.Getuid() == 0 || all[2].Command != "python mine.py" || all[0].Queues == nil {
+		t.Errorf("processes: %+v, %v", all, err)
+	}
+	p, err := c.Change(ctx, 4712, api.Change{Class: ptr("idle"), Tree: true})
+	if err != nil || p.Class != "idle" || p.From != "set" {
+		t.Errorf("change: %+v, %v", p, err)
+	}
+	pol, err := c.Policy(ctx)
+	if err != nil || pol.Name != "giveway" {
+		t.Errorf("policy: %+v, %v", pol, err)
+	}
+	pol, err = c.SetPolicy(ctx, api.Policy{Name: "rr", Params: map[string]string{"quantum": "5ms"}, Device: "0"})
+	if err != nil || pol.Params["quantum"] != "5ms" || pol.Device != "0" {
+		t.Errorf("set policy: %+v, %v", pol, err)
+	}
+	st, err := c.Status(ctx)
+	if err != nil || st.Version != "test" || st.Devices == nil || st.Checks == nil {
+		t.Errorf("status: %+v, %v", st, err)
+	}
+	if st, err = c.Restore(ctx); err != nil || st.Version != "test" {
+		t.Errorf("restore: %+v, %v", st, err)
+	}
+	info, err := os.Stat(socket)
+	if err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	if info, err = os.Stat(filepath.Dir(socket)); err != nil || info.Mode().Perm()&0o022 != 0 {
+		t.Errorf("folder of the socket: %v, %v", info, err)
+	}
+}
+
+// TestErrors: what a node says comes through as text, with a status.
+func TestErrors(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, who alone may change a process that is not there")
+	}
+	n := newFake()
+	n.fail = errors.New("the journal is gone")
+	socket, _ := start(t, n)
+	c := client.New(socket)
+	for pid, want := range map[int]string{
+		404: "404 process 404: not found",
+		409: "409 process 409 is MPS's: not possible",
+		500: "500 the disk is full",
+		501: "500 the daemon made a mistake, which is in its log",
+	} {
+		_, err := c.Change(t.Context(), pid, api.Change{Paused: ptr(true)})
+		var e *client.Error
+		if !errors.As(err, &e) || fmt.Sprint(e.Status, " ", e.Message) != want {
+			t.Errorf("%d: %v, want %s", pid, err, want)
+		}
+	}
+	if _, err := c.Restore(t.Context()); err == nil || err.Error() != "the journal is gone" {
+		t.Errorf("restore: %v", err)
+	}
+}
+
+// TestStranger makes calls as another user, in a process of its own.
+func TestStranger(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to become another user")
+	}
+	n := newFake()
+	socket, _ := start(t, n)
+	makeReachable(t, filepath.Dir(socket))
+	sleeper := exec.Command("/proc/self/exe") // a process of the stranger's that the node does not know
+	sleeper.Env = []string{"GIVEWAY_TEST_SLEEP=1"}
+	sleeper.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer sleeper.Wait()
+	defer sleeper.Process.Kill()
+
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{"GIVEWAY_TEST_CALL=" + socket, fmt.Sprint("GIVEWAY_TEST_PID=", sleeper.Process.Pid), fmt.Sprint("GIVEWAY_TEST_ROOT=", os.Getpid())}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const want = `processes: 1 "" "", 4711 "python train.py" "", 4712 "" ""
+change root's: process 1 belongs to another user: not permitted; only its owner and root may change it
+change mine: <nil>
+change mine, unknown to the node: <nil>
+change root's, unknown to the node: process N belongs to another user: not permitted; only its owner and root may change it
+change nobody's: there is no process 1073741824: not found
+policy: <nil>
+set policy: change the policy: not permitted; it concerns every user, so only root and the daemon's owner may
+restore: restore all devices: not permitted; it concerns every user, so only root and the daemon's owner may
+status: <nil>
+run: <nil>
+`
+	got := strings.ReplaceAll(string(out), fmt.Sprintf("process %d ", os.Getpid()), "process N ")
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if len(n.changes) != 2 {
+		t.Errorf("the node was asked for %q", n.changes)
+	}
+}
+
+// makeReachable lets every user go through the folders of a test.
+func makeReachable(t *testing.T, dir string) {
+	t.Helper()
+	for ; len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// strangersCalls is what the other process does.
+func strangersCalls(socket string) {
+	c, ctx := client.New(socket), context.Background()
+	var words []string
+	all, err := c.Processes(ctx)
+	for _, p := range all {
+		words = append(words, fmt.Sprintf("%d %q %q", p.PID, p.Command, p.Pod))
+	}
+	if err != nil {
+		words = append(words, err.Error())
+	}
+	fmt.Println("processes:", strings.Join(words, ", "))
+	change := func(what string, pid int) {
+		_, err := c.Change(ctx, pid, api.Change{Class: ptr("idle")})
+		fmt.Printf("change %s: %v\n", what, err)
+	}
+	var pid, root int
+	fmt.Sscan(os.Getenv("GIVEWAY_TEST_PID"), &pid)
+	fmt.Sscan(os.Getenv("GIVEWAY_TEST_ROOT"), &root)
+	change("root's", 1)
+	change("mine", 4711)
+	change("mine, unknown to the node", pid)
+	change("root's, unknown to the node", root)
+	change("nobody's", 1<<30)
+	_, err = c.Policy(ctx)
+	fmt.Println("policy:", err)
+	_, err = c.SetPolicy(ctx, api.Policy{Name: "rr"})
+	fmt.Println("set policy:", err)
+	_, err = c.Restore(ctx)
+	fmt.Println("restore:", err)
+	_, err = c.Status(ctx)
+	fmt.Println("status:", err)
+	run, err := c.Run(ctx, api.Change{Class: ptr("batch")})
+	fmt.Println("run:", err)
+	if err == nil {
+		run.Close()
+	}
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv("GIVEWAY_TEST_SLEEP") != "" {
+		time.Sleep(time.Minute)
+		return
+	}
+	if socket := os.Getenv("GIVEWAY_TEST_CALL"); socket != "" {
+		strangersCalls(socket)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// eventually waits until ok is true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s: not after 5 s", what)
+}
+
+func TestRun(t *testing.T) {
+	n := newFake()
+	socket, stop := start(t, n)
+	c, me := client.New(socket), os.Getpid()
+	run, err := c.Run(t.Context(), api.Change{Class: ptr("batch")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.run(me) != "batch" {
+		t.Error("the run has not begun")
+	}
+	if _, err := c.Status(t.Context()); err != nil { // the held request is in nobody's way
+		t.Error(err)
+	}
+	run.Close()
+	run.Close()
+	eventually(t, "end of the run", func() bool { return n.run(me) == "" })
+
+	if run, err = c.Run(t.Context(), api.Change{Class: ptr("idle")}); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	<-run.Done
+	if n.run(me) != "" {
+		t.Error("the server is gone and the run is not")
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the server is gone and its socket is not: %v", err)
+	}
+}
+
+// TestRunOfTheDead: a run ends with the process that asked for it, however it
+// ends.
+func TestRunOfTheDead(t *testing.T) {
+	n := newFake()
+	socket, _ := start(t, n)
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := `{"class":"online"}`
+	fmt.Fprintf(conn, "POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	eventually(t, "begin of the run", func() bool { return n.run(os.Getpid()) == "online" })
+	conn.Close()
+	eventually(t, "end of the run", func() bool { return n.run(os.Getpid()) == "" })
+}
+
+func TestSocketInUse(t *testing.T) {
+	n := newFake()
+	socket, stop := start(t, n)
+	again := server.New(n, server.Config{Socket: socket})
+	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "a daemon is running there already") {
+		t.Errorf("second daemon: %v", err)
+	}
+	// The same without the lock, as by a daemon in another container.
+	os.Remove(socket + ".lock")
+	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "a daemon is running there already") {
+		t.Errorf("second daemon without the lock: %v", err)
+	}
+	if _, err := client.New(socket).Status(t.Context()); err != nil {
+		t.Errorf("the first one was harmed: %v", err)
+	}
+	stop()
+
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close() // a socket is left that nobody answers on
+	serve(t, again)
+	if _, err := client.New(socket).Status(t.Context()); err != nil {
+		t.Errorf("after a stale socket: %v", err)
+	}
+
+	plain := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(plain, []byte("data"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.New(n, server.Config{Socket: plain}).Listen(); err == nil {
+		t.Error("a plain file was replaced")
+	}
+	if data, err := os.ReadFile(plain); err != nil || string(data) != "data" {
+		t.Errorf("a plain file was harmed: %q, %v", data, err)
+	}
+}
+
+func TestTCP(t *testing.T) {
+	const secret = "0123456789abcdef"
+	dir := t.TempDir()
+	tokenFile := filepath.Join(dir, "token")
+	write := func(text string, mode os.FileMode) {
+		os.Remove(tokenFile)
+		if err := os.WriteFile(tokenFile, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := server.Config{TCP: "127.0.0.1:0", TokenFile: tokenFile}
+	for _, c := range []struct {
+		text string
+		mode os.FileMode
+		want string
+	}{
+		{secret, 0o644, "chmod 600"},
+		{"short\n", 0o600, "shorter than 16"},
+		{strings.Repeat("x", 5000), 0o600, "plain file of up to 4096 bytes"},
+	} {
+		write(c.text, c.mode)
+		if err := server.New(newFake(), cfg).Listen(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("token %.10q: %v, want %s", c.text, err, c.want)
+		}
+	}
+	if err := server.New(newFake(), server.Config{TCP: "127.0.0.1:0"}).Listen(); err == nil {
+		t.Error("TCP without a token")
+	}
+	write(secret+"\n", 0o600)
+	s := server.New(newFake(), cfg)
+	serve(t, s)
+	for _, c := range []struct {
+		header, path string
+		status       int
+	}{
+		{"", "/v1/status", 401},
+		{"Bearer", "/v1/status", 401},
+		{"Bearer 0123456789abcdee", "/v1/status", 401},
+		{"Basic " + secret, "/v1/status", 401},
+		{"Bearer " + secret, "/v1/status", 200},
+		{"bearer " + secret, "/v1/processes", 200},
+		{"Bearer " + secret, "/v1/runs", 405},
+	} {
+		req, _ := http.NewRequest(http.MethodGet, "http://"+s.Addrs()[0].String()+c.path, nil)
+		req.Header.Set("Authorization", c.header)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.status {
+			t.Errorf("%q %s: %d, want %d", c.header, c.path, resp.StatusCode, c.status)
+		}
+	}
+	req, _ := http.NewRequest(http.MethodPost, "http://"+s.Addrs()[0].String()+"/v1/runs", strings.NewReader(`{"class":"batch"}`))
+	req.Header.Set("Authorization", "Bearer "+secret)
+	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != 409 {
+		t.Errorf("run over TCP: %v, %v", resp, err)
+	}
+}

@@ -1,0 +1,39 @@
+package yamlfile
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ParseTime reads a duration. A bare number is refused, but for 0: nobody
+// remembers which unit it would be.
+func ParseTime(s string) (time.Duration, error) {
+	s = strings.TrimSpace(s)
+	if s == "0" {
+		return 0, nil
+	}
+	return time.ParseDuration(s)
+}
+
+// Short is d as people write it: 1h, and not 1h0m0s.
+func Short(d time.Duration) string {
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m", "µ", "u").Replace(d.String())
+}
+
+// ParseRatio reads 2% or 0.02.
+func ParseRatio(s string) (float64, error) {
+	number, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
+		err = errors.New("not a number")
+	}
+	if isPercent {
+		x /= 100
+	}
+	return x, err
+}
+
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'g', -1, 64) + "%" }
