@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -89,6 +90,9 @@ type Driver struct {
 func Open() (*Driver, error) { return open(library) }
 
 func open(path string) (*Driver, error) {
+	// What went wrong is told to the thread that it went wrong on.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		// It may also be something that the library needs that is not there.
