@@ -15,10 +15,10 @@ TOOL := go tool -modfile=tools/go.mod
 # detector has nothing to find in them.
 NO_RACE := giveway/giveway$$|/sched$$|/policy$$|/internal/stats$$
 
-.PHONY: build test fmt demo fuzz bench seeds clean help go-is-there
+.PHONY: build test fmt demo fuzz bench seeds gpu-bundle clean help go-is-there
 
-build: go-is-there ## bin/giveway, static
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/giveway ./cmd/giveway
+build: go-is-there ## bin/giveway, static, and bin/giveway-bench, which loads libcuda
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./cmd/giveway ./cmd/giveway-bench
 
 test: go-is-there ## format, vet, lint, tests, tests under the race detector
 	@bad=$$($(TOOL) gofumpt -l .); \
@@ -46,11 +46,16 @@ bench: go-is-there ## benchmarks of the core and the simulator
 seeds: go-is-there ## SEEDS (10000) runs of the simulator with faults
 	go test -run TestSeeds -timeout 60m ./internal/sim -args -seeds $(SEEDS)
 
+gpu-bundle: build ## out/gpu-bundle: all that needs a GPU, for a machine with a driver and no Go
+	@mkdir -p out/gpu-bundle
+	cp bin/giveway bin/giveway-bench packaging/gpu-tests.sh out/gpu-bundle/
+	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvrm ./internal/nvtrace
+
 clean: ## remove what was built
 	rm -rf bin out
 
 help: ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 go-is-there:
 	@have=$$(go env GOVERSION 2>&1) || true; \

@@ -64,7 +64,7 @@ work has the device as if it were alone, batch work takes what is left.`,
 	}
 	root.AddCommand(
 		newDaemon(), newRun(), newSet(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
-		newSim(), newVersion(), newGuardian(),
+		newSim(), newBench(), newVersion(), newGuardian(),
 	)
 	return root
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // LocalRestore undoes what a daemon that is no more has left changed, and says
-// what it did. It is set by whoever knows the journal.
+// what it did. It is set by whoever knows the devices.
 var LocalRestore func(context.Context) (string, error)
 
 func newRestore() *cobra.Command {
@@ -19,8 +19,9 @@ func newRestore() *cobra.Command {
 		Use:   "restore",
 		Short: "Put everything back as the vendor has it",
 		Long: `Put everything back as the vendor has it: nothing stopped, every time slice as it was
-found. A daemon that runs does so; without one, what a dead one left changed is undone
-from its journal.`,
+found. A daemon that runs does so, and then leaves everything alone until a policy is
+chosen again. Without one, every program that can be reached is let run, with the time
+slice that CUDA gives it: for when a daemon and its guardian were both killed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := client.New("").Restore(cmd.Context())

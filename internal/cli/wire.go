@@ -12,7 +12,9 @@ import (
 
 // Wire gives the command line its daemon. Tests go without: a daemon starts its own
 // program again as its guardian, and that would be the tests.
-func Wire() { RunDaemon = runDaemon }
+func Wire() {
+	RunDaemon, LocalChecks, LocalRestore = runDaemon, daemon.LocalChecks, daemon.RestoreAll
+}
 
 // runDaemon runs the daemon with this very program as its guardian.
 func runDaemon(ctx context.Context, o DaemonOptions) error {

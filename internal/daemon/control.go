@@ -79,12 +79,12 @@ func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error)
 		}
 	}
 	if p == nil {
-		watch := d.watch
+		watch, hint := d.watch, d.mpsHint()
 		d.mu.Unlock()
 		if watch != nil {
 			watch.Rescan(pid)
 		}
-		return api.Process{}, fmt.Errorf("process %d holds no compute context on a GPU here: %w", pid, server.ErrNotFound)
+		return api.Process{}, fmt.Errorf("process %d holds no compute context on a GPU here%s: %w", pid, hint, server.ErrNotFound)
 	}
 	if err := change(&p.attr, c); err != nil {
 		d.mu.Unlock()
@@ -101,6 +101,19 @@ func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error)
 	return d.describe(p, records), nil
 }
 
+// mpsHint is what to say of a process that has no group of its own: under MPS the
+// server's is everybody's. d.mu is held.
+func (d *Daemon) mpsHint() string {
+	for pid, p := range d.processes {
+		for _, q := range p.queues {
+			if q.shared == "mps" {
+				return fmt.Sprintf(" (if it is a client of MPS, its work runs in the group of the MPS server, process %d, which is one queue for all clients: set that)", pid)
+			}
+		}
+	}
+	return ""
+}
+
 // BeginRun implements server.Node: a process and its tree, now and to come.
 func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
 	var probe sched.Attr
@@ -108,12 +121,16 @@ func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
 		return nil, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
 	}
 	d.mu.Lock()
-	d.runs[pid] = c
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	run := &c
+	d.runs[pid] = append(d.runs[pid], run) // the last counts
 	return func() {
 		d.mu.Lock()
-		delete(d.runs, pid)
-		d.mu.Unlock()
+		defer d.mu.Unlock()
+		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *api.Change) bool { return r == run })
+		if len(d.runs[pid]) == 0 {
+			delete(d.runs, pid)
+		}
 	}, nil
 }
 

@@ -42,13 +42,14 @@ type Daemon struct {
 	ward  *ward
 	watch *discover.Watcher
 	sched *sched.Scheduler // the loop's
+	ready chan struct{}    // closed when Run is under way
 
 	mu        sync.Mutex
 	lastID    uint64
 	coming    map[groupName]*arrival
 	processes map[int]*process
 	gpus      map[string]*gpu
-	runs      map[int]api.Change // by the pid at the root of the tree
+	runs      map[int][]*api.Change // by the pid at the root of the tree
 	policy    api.Policy
 }
 
@@ -81,8 +82,8 @@ func New(cfg Config) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice),
-		coming: make(map[groupName]*arrival), processes: make(map[int]*process), gpus: make(map[string]*gpu), runs: make(map[int]api.Change),
+		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice), ready: make(chan struct{}),
+		coming: make(map[groupName]*arrival), processes: make(map[int]*process), gpus: make(map[string]*gpu), runs: make(map[int][]*api.Change),
 	}
 	d.box = newMailbox(d.look)
 	return d, nil
@@ -106,6 +107,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.mu.Lock()
 	d.watch = watch
 	d.mu.Unlock()
+	close(d.ready)
 
 	// The loop outlives ctx: it has everything to undo.
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -299,11 +301,11 @@ func (d *Daemon) process(info discover.Process) *process {
 		}
 	}
 	ancestors(info.PID, func(pid int) bool {
-		c, ok := d.runs[pid]
-		if ok && change(&p.attr, c) == nil {
+		runs := d.runs[pid]
+		if len(runs) > 0 && change(&p.attr, *runs[len(runs)-1]) == nil {
 			p.from = "run"
 		}
-		return ok
+		return len(runs) > 0
 	})
 	d.processes[info.PID] = p
 	return p

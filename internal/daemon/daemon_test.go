@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -235,5 +236,43 @@ func TestHangingCall(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRestoreWithoutADaemon: what was left changed and nobody remembers is put
+// back as CUDA makes it.
+func TestRestoreWithoutADaemon(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	m := nvrmtest.Mounted(t, rm)
+	p := m.Start(t)
+	d := newTestDaemon(m.Path)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	eventually(t, "the program is found", func() bool { return len(d.Processes()) == 1 })
+	var file *nvrm.File // a copy that outlives the daemon
+	watch, err := discover.Watch(ctx, d.cfg.Discover)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := (<-watch.Events()).Found
+	file = g.File
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(
+		nvrm.Group{File: file, Client: g.Client, Handle: g.Handle}.SetTimeslice(time.Microsecond),
+		nvrm.DisableChannels(file, g.Client, g.Subdevice, g.Channels, true, false),
+		file.Close(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if got := look(t, rm, m.Path, p.Pid); !got.disabled || got.slice == found.slice {
+		t.Fatalf("it was not changed: %+v", got)
+	}
+	said, err := restoreAll(t.Context(), discover.Config{Control: m.Path, Only: discover.Everyone, NoBPF: true})
+	if got := look(t, rm, m.Path, p.Pid); err != nil || got != found {
+		t.Errorf("%q, %v: the program has %+v", said, err, got)
 	}
 }

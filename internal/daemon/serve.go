@@ -69,13 +69,20 @@ func Serve(ctx context.Context, o Options) error {
 	var serving error
 	var ended sync.WaitGroup
 	s := server.New(d, server.Config{Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Log: o.Log})
+	if err := s.Listen(); err != nil {
+		return err
+	}
 	ended.Go(func() {
+		select {
+		case <-d.ready:
+			_ = server.Notify(server.Ready)
+		case <-ctx.Done():
+		}
 		serving = s.Serve(ctx)
 		stop() // a daemon that nobody can reach is no use
 	})
 	ended.Go(func() { d.reload(ctx, o.File, rules) })
 	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.box.ask(func() {}); return true }) })
-	_ = server.Notify(server.Ready)
 	err = d.Run(ctx)
 	_ = server.Notify(server.Stopping)
 	stop()

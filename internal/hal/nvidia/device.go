@@ -19,7 +19,7 @@ import (
 
 // What was measured on an H200 and is not known to differ elsewhere.
 const (
-	defaultSlice = 2048 * time.Microsecond // of a compute group
+	DefaultSlice = 2048 * time.Microsecond // of a compute group, as CUDA sets it
 	leastSlice   = time.Microsecond        // 0 and 1 act alike
 	// minTurn is well above what two groups need to make progress in turn: a
 	// group that is put back spends its first 31 us on that.
@@ -55,7 +55,7 @@ func New(uuid, model string) *Device {
 	return &Device{
 		info: hal.Info{
 			Device: sched.Device{
-				ID: sched.DeviceID(uuid), Slice: defaultSlice, MinTurn: minTurn, StopTime: stopTime,
+				ID: sched.DeviceID(uuid), Slice: DefaultSlice, MinTurn: minTurn, StopTime: stopTime,
 			},
 			Backend: "nvidia", Model: model,
 		},

@@ -69,7 +69,7 @@ func (g *group) recognise() error {
 	}
 	if g.found < minTurn {
 		// Left so by somebody who did not clean up: nobody's default.
-		g.found = defaultSlice
+		g.found = DefaultSlice
 	}
 	return err
 }

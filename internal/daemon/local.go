@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/nvidia"
+	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/sched"
+)
+
+// What can be done where no daemon runs.
+
+// lookAround is how long discovery is given to find what is there.
+const lookAround = 700 * time.Millisecond
+
+func everywhere() discover.Config {
+	c := discover.Config{Only: discover.Everyone, NoBPF: true}
+	if os.Geteuid() != 0 {
+		c.Only = os.Geteuid()
+	}
+	return c
+}
+
+// RestoreAll puts every compute group that can be reached back as CUDA makes
+// them, and says what it did: for when a daemon and its guardian were both
+// killed, and nobody knows any more what was found.
+func RestoreAll(ctx context.Context) (string, error) { return restoreAll(ctx, everywhere()) }
+
+func restoreAll(ctx context.Context, where discover.Config) (string, error) {
+	ctx, stop := context.WithTimeout(ctx, lookAround)
+	defer stop()
+	w, err := discover.Watch(ctx, where)
+	if err != nil {
+		return "", err
+	}
+	groups, changed := 0, 0
+	var errs []error
+	for ev := range w.Events() {
+		if ev.Found == nil {
+			continue
+		}
+		groups++
+		did, err := restoreGroup(ev.Found)
+		if did {
+			changed++
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("process %d: %w", ev.Found.Process.PID, err))
+		}
+	}
+	return fmt.Sprintf("%d compute groups looked at; all are let run, and %d had a slice that is nobody's default", groups, changed), errors.Join(errs...)
+}
+
+// restoreGroup lets one group run, with a slice that is CUDA's unless it has one
+// that somebody may have wanted.
+func restoreGroup(g *discover.Group) (changed bool, err error) {
+	t := nvidia.Target{File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels}
+	q := nvidia.Adopt(t, nvidia.DefaultSlice)
+	defer func() { _ = hal.Abandon(q) }()
+	slice, err := nvrm.Group{File: g.File, Client: g.Client, Handle: g.Handle}.Timeslice()
+	if err == nil && slice != nvidia.DefaultSlice {
+		changed = true
+		err = hal.Do(q, sched.Action{Verb: sched.SetSlice})
+	}
+	return changed, errors.Join(err, hal.Start(q, sched.LevelInterrupt))
+}
+
+// LocalChecks says what a daemon would find here.
+func LocalChecks() []api.Check {
+	ctx, stop := context.WithTimeout(context.Background(), lookAround)
+	defer stop()
+	c := everywhere()
+	c.NoBPF = false
+	w, err := discover.Watch(ctx, c)
+	if err != nil {
+		return []api.Check{{Name: "discovery", Detail: err.Error()}}
+	}
+	for ev := range w.Events() {
+		if ev.Found != nil {
+			_ = ev.Found.File.Close()
+		}
+	}
+	var checks []api.Check
+	for _, c := range w.Checks() {
+		checks = append(checks, api.Check{Name: c.Name, OK: c.OK, Detail: c.Detail, Fix: c.Fix})
+	}
+	return checks
+}
