@@ -96,6 +96,13 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 		if !begging(q) {
 			continue
 		}
+		if s.favoured(d, q) {
+			// It has all that the floor could give. If that is little, it
+			// wants little: nobody may be able to tell that it is idle.
+			q.floor = lowWater{s.now, q.Served}
+			c.due = min(c.due, s.now.Add(window))
+			continue
+		}
 		elapsed := s.now.Sub(q.floor.at)
 		if elapsed >= window && float64(q.Served-q.floor.served) >= part*float64(elapsed) {
 			q.floor, elapsed = lowWater{s.now, q.Served}, 0
@@ -107,6 +114,16 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 		}
 	}
 	return worst
+}
+
+// favoured reports whether the plan grants q the device with a turn no shorter
+// than the device's own.
+func (s *Scheduler) favoured(d *device, q *Queue) bool {
+	if q.act.epoch != s.epoch {
+		return false
+	}
+	slice := q.act.want.Slice
+	return slice == 0 || slice >= d.Slice || q.Can&CanSlice == 0
 }
 
 // begging reports whether the floor is for q. When that becomes so, its
