@@ -200,12 +200,15 @@ func (t *tally) update(q *sched.Queue) {
 	if q.Attr.Class != t.class || !t.known {
 		*t = tally{served: q.Served, atTurn: q.Served, class: q.Attr.Class, known: true}
 	}
+	if t.class != sched.Batch && t.class != sched.Idle {
+		return // it takes no turns
+	}
 	if used := q.Served - t.served; used > 0 {
 		t.idler = false
 		t.charge(used, q.Weight()*unit)
 	}
 	t.served = q.Served
-	t.works = !t.idler && (t.class == sched.Batch || t.class == sched.Idle) && contends(q)
+	t.works = !t.idler && contends(q)
 }
 
 // lingerOn keeps the device clear for a while after online work, in case there

@@ -35,7 +35,10 @@ func newGuard() guard { return guard{since: Never, stalled: Never, behaving: Nev
 // judge takes note of what the plan of this epoch does to the queues and
 // reports whether the policy is overruled.
 func (s *Scheduler) judge(d *domain, mistake Mistake) bool {
-	ready, granted, held := s.survey(d)
+	ready, granted, held := d.ready(), d.granted, Never
+	if s.cfg.Floor == 0 {
+		held = s.longestHeld(d)
+	}
 	g := &d.guard
 	switch {
 	case !ready || granted:
@@ -69,31 +72,35 @@ func (s *Scheduler) judge(d *domain, mistake Mistake) bool {
 	return g.since != Never
 }
 
-// survey reports whether any queue of d is ready, whether any that is ready is
-// granted, and since when the longest held one has been held. With a floor
-// nothing counts as held: the floor sees to it that it runs.
-func (s *Scheduler) survey(d *domain) (ready, granted bool, held Time) {
-	held = Never
+// ready reports whether any queue of d has work that it may do.
+func (d *domain) ready() bool {
+	for _, dev := range d.devices {
+		if dev.ready > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// longestHeld returns since when the longest held queue of d has been held. With
+// a floor nothing counts as held: the floor sees to it that it runs.
+func (s *Scheduler) longestHeld(d *domain) Time {
+	held := Never
 	for _, dev := range d.devices {
 		for i := range dev.queues {
 			q := &dev.queues[i]
 			switch {
-			case !q.Ready() || q.Attr.Paused:
+			case !q.mayRun() || q.act.epoch == s.epoch:
 				q.held = Never
-				continue
-			case q.act.epoch == s.epoch:
-				q.held = Never
-				granted = true
 			case q.held == Never:
 				q.held = s.now
 			}
-			ready = true
-			if s.cfg.Floor == 0 && q.Attr.Class != Idle {
+			if q.Attr.Class != Idle {
 				held = min(held, q.held)
 			}
 		}
 	}
-	return ready, granted, held
+	return held
 }
 
 // Overruled tells whether the policy in charge of a device is overruled, for

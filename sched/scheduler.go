@@ -66,7 +66,8 @@ type device struct {
 	busy    int
 
 	floor charity
-	crowd int  // queues that the floor is for
+	ready int  // queues with work that they may do
+	crowd int  // of those, the ones that the floor is for
 	short int  // queues that may be on it and have, or may have, a slice below MinTurn
 	wake  Time // for the scheduler's own affairs: retries and the floor
 
@@ -83,6 +84,7 @@ type domain struct {
 	view     View
 	merged   []Queue // backs view.Queues when there are several devices
 	dirty    bool
+	granted  bool // the plan being marked grants a queue with work
 	wake     Time // when the policy wants to be asked again
 	guard    guard
 }
@@ -145,12 +147,15 @@ func (s *Scheduler) decide(d *domain) {
 func (s *Scheduler) look(d *domain) {
 	for _, dev := range d.devices {
 		dev.tick(s.now)
-		dev.crowd, dev.short = 0, 0
+		dev.ready, dev.crowd, dev.short = 0, 0, 0
 		for i := range dev.queues {
 			q := &dev.queues[i]
 			dev.settle(q)
-			if begging(q) {
-				dev.crowd++
+			if q.mayRun() {
+				dev.ready++
+				if q.Attr.Class != Idle {
+					dev.crowd++
+				}
 			}
 			if q.act.short && !q.off() {
 				dev.short++

@@ -42,6 +42,7 @@ func (a *acting) untouched(q *Queue) bool {
 
 // mark notes each grant of the plan on its queue.
 func (s *Scheduler) mark(d *domain, p *Plan) Mistake {
+	d.granted = false
 	if p.Void {
 		return NoPlan
 	}
@@ -49,31 +50,30 @@ func (s *Scheduler) mark(d *domain, p *Plan) Mistake {
 		dev.shortGrants = 0
 	}
 	mistake := NoMistake
-	dev, next := d.devices[0], 0 // grants mostly come in order of ID: try the next before searching
+	dev, next := d.devices[0], 0
 	for i := range p.Grants {
 		g := &p.Grants[i]
-		var q *Queue
-		if next < len(dev.queues) && dev.queues[next].ID == g.Queue {
-			q = &dev.queues[next]
-		} else {
-			var here bool
-			if next, here = dev.index(g.Queue); !here {
-				on := s.where[g.Queue]
-				if on == nil || on.domain != d {
-					mistake = NoSuchQueue
-					continue
-				}
-				dev = on
-				next, _ = dev.index(g.Queue)
-			}
-			q = &dev.queues[next]
+		// Grants mostly come in order of ID: walk on before searching.
+		for next < len(dev.queues) && dev.queues[next].ID < g.Queue {
+			next++
 		}
+		if next == len(dev.queues) || dev.queues[next].ID != g.Queue {
+			on := s.where[g.Queue]
+			if on == nil || on.domain != d {
+				mistake = NoSuchQueue
+				continue
+			}
+			dev = on
+			next, _ = dev.index(g.Queue)
+		}
+		q := &dev.queues[next]
 		next++
 		if q.act.epoch == s.epoch {
 			continue // named twice: the first counts
 		}
 		q.act.want, q.act.epoch = *g, s.epoch
 		q.act.want.Slice = max(g.Slice, 0)
+		d.granted = d.granted || q.mayRun()
 		if dev.tooShort(g.Slice) && q.Can&CanSlice != 0 && !q.Attr.Paused {
 			dev.shortGrants++
 		}

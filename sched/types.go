@@ -151,6 +151,9 @@ func (q *Queue) Ready() bool {
 	return !q.Dormant
 }
 
+// mayRun reports whether q has work to do and its owner lets it.
+func (q *Queue) mayRun() bool { return q.Ready() && !q.Attr.Paused }
+
 // Weight returns the weight of q, at least 1.
 func (q *Queue) Weight() int64 { return max(int64(q.Attr.Weight), 1) }
 
