@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"os/user"
 	"slices"
 	"strconv"
@@ -195,7 +196,7 @@ func (d *Daemon) Restore() error {
 
 // Status implements server.Node.
 func (d *Daemon) Status() api.Status {
-	s := api.Status{Version: d.cfg.Version, PID: d.pid(), Uptime: time.Since(d.start), Policy: d.Policy()}
+	s := api.Status{Version: d.cfg.Version, PID: os.Getpid(), Uptime: time.Since(d.start), Policy: d.Policy()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(d.gpus)) {

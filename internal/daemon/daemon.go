@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -322,6 +321,3 @@ func (d *Daemon) gpu(uuid string) *gpu {
 	}
 	return g
 }
-
-// pid is ours.
-func (d *Daemon) pid() int { return os.Getpid() }

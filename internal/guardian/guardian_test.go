@@ -101,7 +101,8 @@ func reckless(dir, seed string) {
 }
 
 // TestNothingStaysChangedWhenTheDaemonIsKilled kills a daemon in the middle of
-// its work, again and again: within a second everything is as it was.
+// its work, again and again: soon everything is as it was. (Within a second, on a
+// machine that is not busy with other tests.)
 func TestNothingStaysChangedWhenTheDaemonIsKilled(t *testing.T) {
 	rounds := 25
 	if testing.Short() {
@@ -122,8 +123,8 @@ func TestNothingStaysChangedWhenTheDaemonIsKilled(t *testing.T) {
 		time.Sleep(time.Duration(seed*seed%37) * time.Millisecond / 4)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		if bad := changedFor(dir, time.Second); bad != "" {
-			t.Errorf("seed %d: a second after the daemon was killed %s", seed, bad)
+		if bad := changedFor(dir, 5*time.Second); bad != "" {
+			t.Errorf("seed %d: long after the daemon was killed %s", seed, bad)
 		}
 	}
 }

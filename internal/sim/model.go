@@ -94,30 +94,8 @@ const (
 // measurements (calibration_test.go); those of AMD and the levels are built from
 // what the drivers do and what was published, and have not met hardware.
 var models = []Model{
-	{
-		Name: "nvidia-h200", Doc: "NVIDIA H200, stock driver 580: measured",
-		Runlist: &RunlistModel{
-			Slice: 2048 * us, Switch: Around(165*us, 0.02), Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
-			MinTurn: 200 * us,
-		},
-		Calls: Calls{
-			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
-			Gate: Between(20*us, 60*us), Effect: 0.75,
-		},
-		Eyes: 10 * ms, Window: 1024,
-	},
-	{
-		Name: "nvidia-a100", Doc: "NVIDIA A100: the H200's model with the switch that GPreempt published",
-		Runlist: &RunlistModel{
-			Slice: 2048 * us, Switch: Around(150*us, 0.05), Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
-			MinTurn: 200 * us,
-		},
-		Calls: Calls{
-			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
-			Gate: Between(20*us, 60*us), Effect: 0.75,
-		},
-		Eyes: 10 * ms, Window: 1024,
-	},
+	nvidia("nvidia-h200", "NVIDIA H200, stock driver 580: measured", Around(165*us, 0.02)),
+	nvidia("nvidia-a100", "NVIDIA A100: the H200's model with the switch that GPreempt published", Around(150*us, 0.05)),
 	{
 		Name: "amd-hws", Doc: "AMD MI300X, hardware scheduler: a change unmaps every queue and maps back the rest; not measured",
 		Slots: &SlotsModel{
@@ -161,6 +139,22 @@ var models = []Model{
 		Calls: Calls{Stop: Between(30*us, 60*us), Start: Between(30*us, 60*us), Gate: Between(20*us, 60*us), Effect: 0.5},
 		Gated: true, Window: 16,
 	},
+}
+
+// nvidia is the H200's model, with a switch of its own.
+func nvidia(name, doc string, change Dist) Model {
+	return Model{
+		Name: name, Doc: doc,
+		Runlist: &RunlistModel{
+			Slice: 2048 * us, Switch: change, Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
+			MinTurn: 200 * us,
+		},
+		Calls: Calls{
+			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
+			Gate: Between(20*us, 60*us), Effect: 0.75,
+		},
+		Eyes: 10 * ms, Window: 1024,
+	}
 }
 
 // ModelNames lists the device models.
