@@ -213,6 +213,12 @@ func (d *Daemon) Status() api.Status {
 		for _, c := range d.watch.Checks() {
 			s.Checks = append(s.Checks, api.Check{Name: c.Name, OK: c.OK, Detail: c.Detail, Fix: c.Fix})
 		}
+		if n := d.watch.Guesses(); n > 0 {
+			s.Checks = append(s.Checks, api.Check{
+				Name: "kernel log", OK: true,
+				Detail: fmt.Sprintf("%d wrong guesses at handles of programs that were there before us, each a line in it", n),
+			})
+		}
 	}
 	s.Checks = append(s.Checks, d.ward.check())
 	return s

@@ -29,7 +29,9 @@ type Config struct {
 	Discover discover.Config
 	// Rule says what a process is to have that nobody has said anything about.
 	Rule func(discover.Process, sched.Attr) (sched.Attr, bool)
-	Log  *slog.Logger
+	// Own says which policy a device is to have of its own. Nobody's if nil.
+	Own func(uuid string, index int) (api.Policy, bool)
+	Log *slog.Logger
 }
 
 // Daemon is a running daemon. It implements server.Node.
@@ -318,6 +320,24 @@ func (d *Daemon) gpu(uuid string) *gpu {
 		d.gpus[uuid] = g
 		about := g.device.Info().Device
 		d.box.post(sched.Event{Kind: sched.DeviceOpened, Device: about.ID, About: about})
+		d.own(g)
 	}
 	return g
+}
+
+// own gives a GPU the policy that is its own, if it has one. d.mu is held.
+func (d *Daemon) own(g *gpu) {
+	if d.cfg.Own == nil {
+		return
+	}
+	p, yes := d.cfg.Own(g.uuid, g.index)
+	if !yes {
+		return
+	}
+	choice, err := policy.Choose(p.Name, p.Params)
+	if err != nil {
+		d.cfg.Log.Error("the device's own policy", "device", g.uuid, "error", err)
+		return
+	}
+	d.box.post(sched.Event{Kind: sched.PolicyChosen, Device: g.id(), Choice: choice})
 }

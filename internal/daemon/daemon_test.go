@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/nvrm"
@@ -273,5 +274,47 @@ func TestRestoreWithoutADaemon(t *testing.T) {
 	said, err := restoreAll(t.Context(), discover.Config{Control: m.Path, Only: discover.Everyone, NoBPF: true})
 	if got := look(t, rm, m.Path, p.Pid); err != nil || got != found {
 		t.Errorf("%q, %v: the program has %+v", said, err, got)
+	}
+}
+
+// TestFile: the configuration file gives classes by rule and a device a policy of
+// its own; when it changes that counts, and when it is wrong the old one stays.
+func TestFile(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	m := nvrmtest.Mounted(t, rm)
+	p := m.Start(t)
+	var rules ruleBook
+	set := func(text string) error {
+		c, err := config.Parse("giveway.yaml", []byte(text))
+		if err == nil {
+			rules.set(c)
+		}
+		return err
+	}
+	if err := set("policy: giveway\ndevices: [{device: 0, policy: native}]\nrules: [{match: {}, class: batch, weight: 3}]\n"); err != nil {
+		t.Fatal(err)
+	}
+	d := newTestDaemon(m.Path)
+	d.cfg.Rule, d.cfg.Own = rules.apply, rules.own
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	eventually(t, "the program has its class by rule", func() bool {
+		ps := d.Processes()
+		return len(ps) == 1 && ps[0].PID == p.Pid && ps[0].Class == "batch" && ps[0].From == "rule" && ps[0].Weight == 3
+	})
+	if err := set("rules: [{match: {}, class: urgent}]"); err == nil {
+		t.Error("a class that there is not was taken")
+	}
+	if err := set("rules: [{match: {}, class: online}]"); err != nil {
+		t.Fatal(err)
+	}
+	d.rule()
+	if got := d.Processes()[0]; got.Class != "online" {
+		t.Errorf("after the file has changed its class is %s", got.Class)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

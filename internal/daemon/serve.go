@@ -55,7 +55,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	d, err := New(Config{
 		Version: o.Version, Policy: api.Policy{Name: cfg.Policy.Name, Params: cfg.Policy.Params}, Sched: cfg.Sched,
-		Guardian: o.Guardian, Discover: discover.Config{Only: only, Log: o.Log}, Rule: rules.apply, Log: o.Log,
+		Guardian: o.Guardian, Discover: discover.Config{Only: only, Log: o.Log}, Rule: rules.apply, Own: rules.own, Log: o.Log,
 	})
 	if err != nil {
 		return err
@@ -109,6 +109,11 @@ func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 			d.cfg.Log.Error("the file's policy", "error", err)
 			return
 		}
+		d.mu.Lock()
+		for _, g := range d.gpus {
+			d.own(g)
+		}
+		d.mu.Unlock()
 		d.cfg.Log.Info("the configuration was read again", "file", file)
 	}
 	refuse := func(err error) { d.cfg.Log.Error("the configuration is refused: the old one stays", "error", err) }
@@ -175,6 +180,14 @@ func (b *ruleBook) apply(p discover.Process, attr sched.Attr) (sched.Attr, bool)
 		return attr, false
 	}
 	return r.Apply(attr), true
+}
+
+// own returns the policy that a device is to have of its own.
+func (b *ruleBook) own(uuid string, index int) (api.Policy, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, yes := b.cfg.PolicyFor(uuid, index)
+	return api.Policy{Name: p.Name, Params: p.Params}, yes
 }
 
 // Adopt is the guardian's way of taking charge of a queue.
