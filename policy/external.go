@@ -53,7 +53,7 @@ func (p *External) Observe(_ sched.Time, ev *sched.Event) {
 	}
 	switch {
 	case ev.Plan == nil:
-		p.dead = true
+		p.dead, p.open, p.stale = true, false, true // whoever is there next is asked
 	case !p.open || ev.Number != p.asked: // late, or made up: no answer
 	default:
 		p.dead, p.open = false, false
@@ -68,11 +68,14 @@ func (p *External) Plan(v *sched.View) sched.Plan {
 	if p.wake > 0 && v.Now >= p.wake {
 		p.stale, p.wake = true, 0
 	}
-	if !p.open && (p.stale || p.asked == 0) {
+	// Whoever talked nonsense, or took the place of one that died, is asked again
+	// after a while.
+	soon := p.dead && v.Now < p.askedAt.Add(p.patience)
+	if !p.open && !soon && (p.stale || p.asked == 0) {
 		p.ask(v)
 	}
-	if p.dead || p.open && v.Now >= p.askedAt.Add(p.patience) {
-		return sched.Plan{Void: true}
+	if p.dead || p.open && v.Now >= p.askedAt.Add(p.patience) { // until an answer comes
+		return sched.Plan{Void: true, Wake: max(p.askedAt.Add(p.patience), v.Now.Add(p.patience))}
 	}
 	p.begin()
 	i := 0 // in named

@@ -126,6 +126,25 @@ func TestExternalPolicyThatMisbehavesIsOverruled(t *testing.T) {
 	}
 }
 
+// TestExternalPolicyRecovers: nonsense once, and then sense from the same process.
+func TestExternalPolicyRecovers(t *testing.T) {
+	o := newOutside(t, echo)
+	o.open(1, 0)
+	o.open(2, 5)
+	o.answer = func(*policy.Question) (string, bool) { return "eh?", true }
+	o.open(3, 7)
+	if !o.overruled() || !o.running[1] {
+		t.Fatalf("running %v, overruled %v", o.running, o.overruled())
+	}
+	o.answer = echo
+	for range 1200 {
+		o.step(sched.Event{Kind: sched.Ran, Queue: 1, Ran: time.Duration(o.now)})
+	}
+	if o.overruled() || o.running[1] || o.running[2] || !o.running[3] {
+		t.Errorf("running %v, overruled %v", o.running, o.overruled())
+	}
+}
+
 // reconnect puts a fresh external policy in charge, as a new connection does.
 func reconnect(o *outside) *policy.External {
 	ext := policy.NewExternal()

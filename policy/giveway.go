@@ -37,9 +37,13 @@ type giveway struct {
 	clocks   [2]vclock     // of batch and idle queues
 	current  sched.QueueID // whose turn it is
 	since    sched.Time    // when its turn began
+	rest     sched.Time    // idle queues found the device busy, and are stopped until then
 	serving  bool          // online work was ready when last looked at
 	until    sched.Time    // online work may be back before this
 }
+
+// idleRest is how many turns idle queues stay away from a device that was busy.
+const idleRest = 20
 
 // tally is what giveway knows of a queue.
 type tally struct {
@@ -90,11 +94,11 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 		q := &v.Queues[i]
 		switch q.Attr.Class {
 		case sched.Batch, sched.Idle:
-			p.grantRest(dev, q, &t[i], &o)
+			p.grantRest(v.Now, dev, q, &t[i], &o)
 		case sched.Online:
 			g := sched.Grant{Queue: q.ID}
-			if o.rest && yieldsBySlice(dev, q) {
-				g.Slice = p.online
+			if o.rest && p.online > 0 && yieldsBySlice(dev, q) {
+				g.Slice = max(p.online, dev.MinTurn)
 			}
 			p.grants = append(p.grants, g)
 		default:
@@ -105,7 +109,7 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 }
 
 // grantRest grants the device to a batch or idle queue if it may have it.
-func (p *giveway) grantRest(dev *sched.Device, q *sched.Queue, t *tally, o *outlook) {
+func (p *giveway) grantRest(now sched.Time, dev *sched.Device, q *sched.Queue, t *tally, o *outlook) {
 	g := sched.Grant{Queue: q.ID}
 	idle := q.Attr.Class == sched.Idle
 	switch {
@@ -120,6 +124,9 @@ func (p *giveway) grantRest(dev *sched.Device, q *sched.Queue, t *tally, o *outl
 		if o.busy || q.ID != p.current || idle && o.others {
 			return
 		}
+	case idle && t.works && p.rest > now:
+		o.wake = earlier(o.wake, p.rest)
+		return
 	case q.ID == p.current && !(t.works && idle && o.others):
 		if o.online || idle {
 			g.Slice = p.slice
@@ -143,6 +150,7 @@ func yieldsBySlice(dev *sched.Device, q *sched.Queue) bool {
 // survey brings the accounts up to date and looks at what there is.
 func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 	o := outlook{mine: -1}
+	dev := &v.Devices[0]
 	over := v.Now >= p.since.Add(p.turn)
 	ahead := p.ahead(v.Devices)
 	serving := false
@@ -152,7 +160,7 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 		if q.ID == p.current {
 			o.mine = i
 			if over && t.active {
-				p.endTurn(q, t)
+				p.endTurn(v.Now, q, t)
 			}
 		}
 		switch q.Attr.Class {
@@ -178,7 +186,9 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 				o.rivals++
 			}
 		default:
-			o.others = o.others || contends(q)
+			// Of one that nobody can look into the slice decides: an idle queue
+			// at the least gets what it leaves.
+			o.others = o.others || contends(q) && (q.Seen.Known || !yieldsBySlice(dev, q))
 		}
 	}
 	p.lingerOn(v.Now, serving, &o)
@@ -186,7 +196,12 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 }
 
 // endTurn settles with the queue whose turn is over.
-func (p *giveway) endTurn(q *sched.Queue, t *tally) {
+func (p *giveway) endTurn(now sched.Time, q *sched.Queue, t *tally) {
+	if t.class == sched.Idle && q.Measured && t.served-t.atTurn < p.turn/10 {
+		// The device has no time to spare, and each look at it costs those who
+		// have it two switches.
+		p.rest = now.Add(idleRest * p.turn)
+	}
 	switch {
 	case p.unused(q, t):
 		t.idler, t.works = true, false

@@ -305,3 +305,22 @@ func TestSaturatingWorkLeavesTheFloor(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleWork: beside a standard program that nobody can look into, idle work has
+// the device when that program leaves it, and costs it next to nothing when not.
+func TestIdleWork(t *testing.T) {
+	m := model(t, "nvidia-h200")
+	spare := flatOut(1, 300*us, 16)
+	spare.Attr.Class = sched.Idle
+	notebook := open(5*time.Second, sim.Kernels{Count: 1, Time: sim.Always(50 * us)})
+	notebook.Attr = sched.Attr{}
+	hog := flatOut(0, 300*us, 16)
+	hog.Name, hog.Attr = "hog", sched.Attr{}
+	alone := one(t, m, sched.Choice{}, spare).Clients[0].Rate
+	beside := one(t, m, choose(t, "giveway", nil), notebook, spare).Clients[1].Rate / alone
+	busy := one(t, m, choose(t, "giveway", nil), hog, spare).Clients[0].Rate / alone
+	t.Logf("idle work does %.2f of alone beside a program that rests; one that does not keeps %.2f", beside, busy)
+	if beside < 0.95 || busy < 0.95 {
+		t.Errorf("idle work does %.2f of alone beside a program that rests; one that does not keeps %.2f", beside, busy)
+	}
+}
