@@ -58,6 +58,7 @@ func newRoot() *cobra.Command {
 		Long: `Giveway gives accelerators what nice and the kernel's scheduler give CPUs: online
 work has the device as if it were alone, batch work takes what is left.`,
 		Args:          noSuchCommand,
+		Version:       version().Version,
 		SilenceErrors: true, // Main tells them, once
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

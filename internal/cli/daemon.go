@@ -38,6 +38,8 @@ func newDaemon() *cobra.Command {
 your own processes. SIGHUP makes it read its file again; SIGINT or SIGTERM ends it,
 with everything put back.
 
+With --socket, set GIVEWAY_SOCKET to the same path for the other commands.
+
 Without --config the file is ` + config.Path + `, or giveway/giveway.yaml in your
 own configuration folder with --user, if it is there.`,
 		Example: `  giveway daemon

@@ -8,6 +8,7 @@ import (
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/stats"
+	"github.com/giveway/giveway/sched"
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -43,6 +44,7 @@ type runJSON struct {
 	Turns      uint64       `json:"daemon_turns"`
 	Crashes    int          `json:"daemon_crashes"`
 	Events     uint64       `json:"events"`
+	Overruled  string       `json:"overruled,omitempty"` // for what the scheduler overruled the policy
 	Violations []string     `json:"violations,omitempty"`
 }
 
@@ -74,10 +76,14 @@ func toJSON(o *scenario.Outcome) simJSON {
 		v.Devices = append(v.Devices, deviceJSON{string(d.ID), d.Model.Name})
 	}
 	for _, r := range o.Runs {
+		overruled := ""
+		if r.Result.Overruled != sched.NoMistake {
+			overruled = r.Result.Overruled.String()
+		}
 		v.Runs = append(v.Runs, runJSON{
 			Policy: r.Policy, Clients: clientsJSON(r.Result.Clients, o.Alone),
 			Calls: r.Result.Calls, Turns: r.Result.Turns, Crashes: r.Result.Crashes, Events: r.Result.Events,
-			Violations: r.Result.Violations,
+			Overruled: overruled, Violations: r.Result.Violations,
 		})
 	}
 	for _, p := range o.Published {

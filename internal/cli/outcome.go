@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/giveway/giveway/internal/scenario"
+	"github.com/giveway/giveway/sched"
 )
 
 // printOutcome prints what came of a scenario for a person who sees it for the
@@ -38,6 +39,11 @@ func printOutcome(w io.Writer, o *scenario.Outcome) error {
 	printPublished(w, o)
 	if s := summary(o); s != "" {
 		fmt.Fprintf(w, "\n%s\n", s)
+	}
+	for _, r := range o.Runs {
+		if m := r.Result.Overruled; m != sched.NoMistake {
+			fmt.Fprintf(w, "%s was overruled, because it %v: for a while the device ran as the vendor has it.\n", r.Policy, m)
+		}
 	}
 	return nil
 }

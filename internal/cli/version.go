@@ -14,6 +14,14 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
+func version() versionInfo {
+	v := versionInfo{"devel", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		v.Version = info.Main.Version
+	}
+	return v
+}
+
 func newVersion() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -21,10 +29,7 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versionInfo{"devel", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-				v.Version = info.Main.Version
-			}
+			v := version()
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), v)
 			}

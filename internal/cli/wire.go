@@ -23,7 +23,7 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 		return err
 	}
 	return daemon.Serve(ctx, daemon.Options{
-		Version: "devel", File: o.Config, Socket: o.Socket, Default: o.DefaultSocket, User: o.User,
+		Version: version().Version, File: o.Config, Socket: o.Socket, Default: o.DefaultSocket, User: o.User,
 		Guardian: []string{self, "guardian"}, Log: o.Log,
 	})
 }

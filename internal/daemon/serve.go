@@ -83,6 +83,7 @@ func Serve(ctx context.Context, o Options) error {
 	})
 	ended.Go(func() { d.reload(ctx, o.File, rules) })
 	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.box.ask(func() {}); return true }) })
+	o.Log.Info("the daemon runs", "socket", socket, "policy", cfg.Policy.Name, "file", o.File)
 	err = d.Run(ctx)
 	_ = server.Notify(server.Stopping)
 	stop()

@@ -29,6 +29,7 @@ type daemon struct {
 	inflight int
 	leaving  bool
 
+	overruled            sched.Mistake // the first that the policy was overruled for
 	events, calls, turns uint64
 	crashes              int
 }
@@ -103,6 +104,11 @@ func (d *daemon) wakeBy(at sched.Time) {
 func (d *daemon) turn() {
 	d.turns++
 	d.wakeBy(max(d.loop.Turn(d.w.now), d.w.now+1))
+	for _, dev := range d.w.devices {
+		if m, _, yes := d.loop.Sched.Overruled(dev.id); yes && d.overruled == sched.NoMistake {
+			d.overruled = m
+		}
+	}
 }
 
 // Drain implements node.Transport. Progress is read off the queues' counters,

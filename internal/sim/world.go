@@ -214,6 +214,7 @@ type Result struct {
 	Turns      uint64 // of the daemon
 	Crashes    int
 	Simulated  time.Duration
+	Overruled  sched.Mistake // the first for which the scheduler overruled the policy, if it did
 	Violations []string
 }
 
@@ -235,7 +236,7 @@ type ClientResult struct {
 func (w *World) result() Result {
 	r := Result{
 		Segments: w.segments, Calls: w.daemon.calls, Turns: w.daemon.turns, Crashes: w.daemon.crashes,
-		Simulated: w.now.Sub(0),
+		Simulated: w.now.Sub(0), Overruled: w.daemon.overruled,
 	}
 	for _, c := range w.clients {
 		r.Clients = append(r.Clients, c.result())
