@@ -7,11 +7,9 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// Controls of a channel group that nvgpu does not name. From ctrl/ctrla06c.h.
-const (
-	cmdGetInfo            = 0xa06c0106 // {u32 tsgID}
-	cmdSetInterleaveLevel = 0xa06c0107 // {u32 tsgInterleaveLevel}
-)
+// cmdGetInfo is a control of a channel group that nvgpu does not name: {u32 tsgID}.
+// From ctrl/ctrla06c.h.
+const cmdGetInfo = 0xa06c0106
 
 // Group is a channel group (TSG): what the hardware's runlist is a list of.
 type Group struct {
