@@ -49,7 +49,7 @@ seeds: go-is-there ## SEEDS (10000) runs of the simulator with faults
 gpu-bundle: build ## out/gpu-bundle: all that needs a GPU, for a machine with a driver and no Go
 	@mkdir -p out/gpu-bundle
 	cp bin/giveway bin/giveway-bench packaging/gpu-tests.sh out/gpu-bundle/
-	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvrm ./internal/nvtrace
+	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvrm ./internal/nvtrace ./internal/hal/nvidia ./internal/e2e
 
 clean: ## remove what was built
 	rm -rf bin out

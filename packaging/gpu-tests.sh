@@ -15,6 +15,8 @@ failed=0
 check() { echo "== $*"; "$@" || { echo "FAILED: $*"; failed=1; }; }
 
 check ./nvrm.test -test.run TestContract -test.v
+GIVEWAY_BENCH=./giveway-bench check ./nvidia.test -test.run OnGPU -test.v
+GIVEWAY_BUNDLE=. check ./e2e.test -test.v
 
 ./giveway daemon --socket "$GIVEWAY_SOCKET" > "$out/daemon.log" 2>&1 &
 daemon=$!

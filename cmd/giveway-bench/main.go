@@ -19,9 +19,10 @@ const usage = `giveway-bench: GPU work to measure giveway with
   giveway-bench calibrate                          how long the kernels take
   giveway-bench be --kernel 40ms --depth 64        saturate the GPU; tell progress
   giveway-bench lc --kernel 28us --after 5ms       answer requests; tell latencies
+  giveway-bench obey                               a kernel for every line of input ("10ms")
   giveway-bench run --cases micro,eight            the benchmark, as a table
 
-Each has --help. be and lc end at "quit" or the end of their input, and with the
+Each has --help. be, lc and obey end at "quit" or the end of their input, and with the
 process that started them. Kernels are of work, not of waiting: a preempted kernel
 takes as much longer as it was away.
 `
@@ -33,6 +34,7 @@ var commands = map[string]command{
 	"calibrate": calibrate,
 	"be":        saturate,
 	"lc":        answer,
+	"obey":      obey,
 	"run":       run,
 }
 

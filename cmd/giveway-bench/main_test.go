@@ -131,6 +131,31 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+func TestObey(t *testing.T) {
+	withFake(t)
+	cmd := program(t, "obey", "--ns-per-iteration", "10")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = in.Write([]byte("1ms\n3ms\n1ms\n"))
+	said := ""
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var m bench.Message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			t.Fatalf("%s: %v", lines.Bytes(), err)
+		}
+		if m.Progress != nil && m.Progress.Done == 3 {
+			_, _ = in.Write([]byte("nonsense\n"))
+		}
+		said = m.Error
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(said, `"nonsense"`) {
+		t.Errorf("%v, says %q", err, said)
+	}
+}
+
 // TestHarness has the real program as the harness's client.
 func TestHarness(t *testing.T) {
 	withFake(t)
