@@ -90,7 +90,8 @@ func (g *gpu) usage() ([]nvtrace.Usage, bool) {
 		return nil, false
 	}
 	g.account.Add(switches)
-	return g.account.Usage(now), true
+	usage := g.account.Usage(now)
+	return usage, len(usage) > 0 // before the first switch nobody knows whose the GPU is
 }
 
 func (g *gpu) close() {

@@ -316,6 +316,15 @@ func (w *Watcher) report(h *holder, fd, copied int, g *found) {
 	if old != nil && (old.id != g.id || old.gpu != g.gpu) {
 		w.lose(h, g.groupName) // another group under the same handle
 	}
+	server := w.proc.isMPSServer(h.process.PID)
+	if !w.sortOutMPS(h, g, server) {
+		h.shares = true
+		return
+	}
+	channels := slices.Clone(g.channels)
+	if server {
+		channels = nil // the work is on its clients' channels, which are not its own to stop
+	}
 	own, err := unix.FcntlInt(uintptr(copied), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		w.log.Warn("a group cannot be reported", "pid", h.process.PID, "error", os.NewSyscallError("dup", err))
@@ -323,10 +332,35 @@ func (w *Watcher) report(h *holder, fd, copied int, g *found) {
 	}
 	h.groups[g.groupName] = g
 	w.owners[g.groupName] = h
+	w.log.Debug("a group", "pid", h.process.PID, "gpu", g.gpu, "id", g.id, "client", g.client, "handle", g.group, "channels", len(g.channels), "mps", server)
 	w.emit(Event{Found: &Group{
 		Process: h.process, GPU: g.gpu, Client: g.client, Handle: g.group, Subdevice: g.subdevice,
-		Channels: slices.Clone(g.channels), File: nvrm.NewFile(own), ID: g.id, MPSServer: w.proc.isMPSServer(h.process.PID),
+		Channels: channels, File: nvrm.NewFile(own), ID: g.id, MPSServer: server,
 	}})
+}
+
+// sortOutMPS reports whether a group is a process's own to report. Under MPS all
+// clients work in the server's group, each under a handle of its own: it is one
+// queue, the server's.
+func (w *Watcher) sortOutMPS(h *holder, g *found, server bool) bool {
+	for _, o := range w.sortedHolders() {
+		if o == h {
+			continue
+		}
+		for _, name := range sortedNames(o.groups) {
+			if same := o.groups[name]; same.id != g.id || same.gpu != g.gpu {
+				continue
+			}
+			switch {
+			case server:
+				o.shares = true
+				w.lose(o, name)
+			case w.proc.isMPSServer(o.process.PID):
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // ownersFirst has those looked at first that may own the group instead: the

@@ -186,19 +186,27 @@ func (b *bed) usage() (u usage) {
 func TestOtherNamespaces(t *testing.T) {
 	b := newBed(t)
 	b.start()
-	cmd := b.command("giveway-bench", strings.Fields(job)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	w := b.workBy(cmd)
-	t.Logf("there it is process %d, here %d", w.pid, cmd.Process.Pid)
-	b.set(cmd.Process.Pid, "--class", "batch")
-	if _, err := b.giveway("pause", strconv.Itoa(cmd.Process.Pid)); err != nil {
+	cmd := b.command("giveway-bench")
+	inside := append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", cmd.Path}, strings.Fields(job)...)
+	unshare := exec.Command("unshare", inside...)
+	unshare.Env = cmd.Env
+	w := b.workBy(unshare)
+	parent := unshare.Process.Pid
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid == 0 {
+		t.Skipf("the process in the namespace cannot be told: %v", err)
+	}
+	t.Logf("there it is process %d, here %d", w.pid, pid)
+	b.set(pid, "--class", "batch")
+	if _, err := b.giveway("pause", strconv.Itoa(pid)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond)
 	if r := w.rate(time.Second); r != 0 {
 		t.Errorf("paused, it does %.0f kernels a second", r)
 	}
-	if _, err := b.giveway("resume", strconv.Itoa(cmd.Process.Pid)); err != nil {
+	if _, err := b.giveway("resume", strconv.Itoa(pid)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(500 * time.Millisecond)
@@ -275,7 +283,7 @@ func TestMPS(t *testing.T) {
 		return float64(from) / time.Since(at).Seconds()
 	}
 	t.Logf("native, four clients of MPS: online %v; batch %.0f/s", online.measure(), sum())
-	b.start()
+	b.start("-v")
 	b.await(online.pid)
 	_, err := b.giveway("set", strconv.Itoa(clients[0].pid), "--class", "batch")
 	if err == nil || !strings.Contains(err.Error(), "MPS") {

@@ -92,9 +92,11 @@ func (d *Device) Attach(s hal.Spec) (hal.Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach group %v: %w", t.Group, err)
 	}
-	interrupts, err := able(g.enable(true))
-	if err != nil {
-		return nil, fmt.Errorf("attach group %v: %w", t.Group, err)
+	interrupts := false
+	if len(t.Channels) > 0 { // else they are somebody else's, and no call would prove a thing
+		if interrupts, err = able(g.enable(true)); err != nil {
+			return nil, fmt.Errorf("attach group %v: %w", t.Group, err)
+		}
 	}
 	switch {
 	case slices && interrupts:

@@ -170,30 +170,30 @@ func TestConformanceOnGPU(t *testing.T) {
 	haltest.Run(t, func(t *testing.T) haltest.Harness { return newOnGPU(t) })
 }
 
-// TestDisableSchedulingOnGPU looks whether bOnlyDisableScheduling is a level 2:
-// nothing further begins, what runs finishes, nothing is lost. It is offered only
-// if it is, so a driver on which the answer changes shows up here.
+// TestDisableSchedulingOnGPU: bOnlyDisableScheduling is no level 2. What runs is
+// taken off the GPU as well, and only a call without that flag puts it back. A
+// driver on which that is no longer so shows up here, and could be offered it.
 func TestDisableSchedulingOnGPU(t *testing.T) {
 	h := newOnGPU(t)
 	spec := h.Open()
 	g := h.group(spec.Queue)
-	only := func(disable bool) {
-		t.Helper()
-		if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, disable, true); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for range 4 {
 		h.Submit(spec, h.Unit())
 	}
 	h.Settle(h.Unit() / 2)
-	only(true)
-	t.Cleanup(func() { only(false) })
+	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, true, true); err != nil {
+		t.Fatal(err)
+	}
 	h.Settle(8 * h.Unit())
 	during := h.Completed(spec)
-	only(false)
+	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, false, false); err != nil {
+		t.Fatal(err)
+	}
 	h.Settle(8 * h.Unit())
-	t.Logf("of four kernels, disabled half-way through the first: %d ended while disabled, %d after", during, h.Completed(spec))
+	t.Logf("of four kernels, disabled half-way through the first: %d ended while disabled, %d in all", during, h.Completed(spec))
+	if during != 0 {
+		t.Errorf("%d kernels ended while disabled: is it a level 2 here?", during)
+	}
 	if h.Completed(spec) != 4 {
 		t.Errorf("%d of 4 kernels done", h.Completed(spec))
 	}
