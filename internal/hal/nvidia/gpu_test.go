@@ -171,8 +171,9 @@ func TestConformanceOnGPU(t *testing.T) {
 }
 
 // TestDisableSchedulingOnGPU: bOnlyDisableScheduling is no level 2. What runs is
-// taken off the GPU as well, and only a call without that flag puts it back. A
-// driver on which that is no longer so shows up here, and could be offered it.
+// taken off the GPU as well, and on an H200 with 580.159.04 enabling the channels
+// again did not bring it back. A driver on which a running kernel is let finish
+// shows up here.
 func TestDisableSchedulingOnGPU(t *testing.T) {
 	h := newOnGPU(t)
 	spec := h.Open()
@@ -185,16 +186,12 @@ func TestDisableSchedulingOnGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Settle(8 * h.Unit())
-	during := h.Completed(spec)
+	if n := h.Completed(spec); n != 0 {
+		t.Errorf("%d of four kernels ended, disabled half-way through the first: is it a level 2 here?", n)
+	}
 	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, false, false); err != nil {
 		t.Fatal(err)
 	}
 	h.Settle(8 * h.Unit())
-	t.Logf("of four kernels, disabled half-way through the first: %d ended while disabled, %d in all", during, h.Completed(spec))
-	if during != 0 {
-		t.Errorf("%d kernels ended while disabled: is it a level 2 here?", during)
-	}
-	if h.Completed(spec) != 4 {
-		t.Errorf("%d of 4 kernels done", h.Completed(spec))
-	}
+	t.Logf("%d of four kernels ended after it was enabled again", h.Completed(spec))
 }

@@ -48,9 +48,6 @@ func (g *group) recognise() error {
 	if o.Class != nvrm.ClassChannelGroup {
 		return fmt.Errorf("%v is of class %04x, not a channel group", t.Group, o.Class)
 	}
-	if len(t.Channels) == 0 {
-		return errors.New("it has no channels")
-	}
 	for _, c := range t.Channels {
 		o, err := nvrm.Lookup(t.File, t.Client, c)
 		if err != nil {

@@ -95,6 +95,24 @@ func TestOnlyWhatIsProvedIsClaimed(t *testing.T) {
 	}
 }
 
+// TestChannelsOfOthers: of a group whose channels are not its process's own, an MPS
+// server's, only the slice is claimed.
+func TestChannelsOfOthers(t *testing.T) {
+	h := newHarness(t)
+	p, err := h.Harness.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.device.Offer(9, nvidia.Target{File: p.File.Copy(), Client: p.Client, Group: p.Compute.Group, Subdevice: p.Subdevice})
+	q, err := h.device.Attach(hal.Spec{Queue: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := hal.Abilities(q); got != sched.CanSlice {
+		t.Errorf("it claims to %v", got)
+	}
+}
+
 // TestWhatIsGoneIsSaidToBe: the scheduler is told that a queue is no more, and not
 // that it should try again.
 func TestWhatIsGoneIsSaidToBe(t *testing.T) {
