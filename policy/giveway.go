@@ -40,6 +40,7 @@ type giveway struct {
 	rest     sched.Time    // idle queues found the device busy, and are stopped until then
 	serving  bool          // online work was ready when last looked at
 	until    sched.Time    // online work may be back before this
+	stays    bool          // batch work runs on beside online work where there are no slices
 }
 
 // idleRest is how many turns idle queues stay away from a device that was busy.
@@ -114,14 +115,14 @@ func (p *giveway) grantRest(now sched.Time, dev *sched.Device, q *sched.Queue, t
 	idle := q.Attr.Class == sched.Idle
 	switch {
 	case !yieldsBySlice(dev, q):
-		if o.online {
+		if o.online && p.window > 0 {
 			g.Window = uint32(p.window)
 		}
 		if !t.works {
 			break // left alone: online requests must not cost it two calls each
 		}
 		o.wake = earlier(o.wake, o.clear)
-		if o.busy || q.ID != p.current || idle && o.others {
+		if o.busy && !p.stays || q.ID != p.current || idle && o.others {
 			return
 		}
 	case idle && t.works && p.rest > now:
@@ -132,8 +133,11 @@ func (p *giveway) grantRest(now sched.Time, dev *sched.Device, q *sched.Queue, t
 			g.Slice = p.slice
 		}
 	case !t.works: // costs nothing, and goes on at once when it has work
+		if o.online && p.slice > 0 { // which is noticed only after a while
+			g.Slice = max(dev.MinTurn, p.slice)
+		}
 	case q.Level() == sched.LevelNone: // cannot be made to wait its turn: the best is a short one
-		if o.online || idle {
+		if (o.online || idle) && p.slice > 0 {
 			g.Slice = max(dev.MinTurn, p.slice)
 		}
 	default:

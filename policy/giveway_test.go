@@ -207,7 +207,7 @@ func TestGivewayBlindBatchJobThatIdlesLeavesTheRotationAndComesBack(t *testing.T
 	l.run(200 * ms)
 	before := busy.served
 	l.run(time.Second)
-	if got := busy.served - before; got < 990*ms || !sleepy.running || sleepy.slice != 0 {
+	if got := busy.served - before; got < 990*ms || !sleepy.running || sleepy.slice != slicedGPU.MinTurn {
 		t.Errorf("beside a job that sleeps the other got %v of 1 s; the sleeper runs: %v with slice %v", got, sleepy.running, sleepy.slice)
 	}
 	work = true

@@ -19,6 +19,7 @@ import (
 var table = []entry{
 	{"giveway", "online work first, batch work takes turns with what is left (the default)", newGiveway},
 	{"native", "whatever the vendor does: nothing is stopped, no slice is changed", newNative},
+	{"slo", "as giveway, but batch work gives way only as far as the requests of online work need to be in time", newSLO},
 	{"fifo", "work in order of arrival, one queue at a time, to the end", newFIFO},
 	{"rr", "turns of equal length, one queue at a time", newRR},
 	{"hpf", "highest priority first, on each device", newHPF},

@@ -27,6 +27,18 @@ func (w *watched) Plan(v *sched.View) sched.Plan {
 	return again
 }
 
+// watch returns p with its plans looked at; one that observes goes on observing.
+func watch(p sched.Policy, check func(*sched.View, sched.Plan)) sched.Policy {
+	w := &watched{Policy: p, check: check}
+	if o, ok := p.(sched.Observer); ok {
+		return &struct {
+			*watched
+			sched.Observer
+		}{w, o}
+	}
+	return w
+}
+
 func (w *watched) Set(name, value string) error { return Set(w.Policy, name, value) }
 
 // life drives the scheduler through random events by seed and returns all that
@@ -38,7 +50,7 @@ func life(t *testing.T, name string, seed uint64, check func(*sched.View, sched.
 	}
 	if check != nil {
 		build := choice.Make
-		choice.Make = func() sched.Policy { return &watched{Policy: build(), check: check} }
+		choice.Make = func() sched.Policy { return watch(build(), check) }
 	}
 	r := rand.New(rand.NewPCG(seed, 4))
 	s := sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, choice)
@@ -85,6 +97,9 @@ func life(t *testing.T, name string, seed uint64, check func(*sched.View, sched.
 				ev.Kind = sched.Hinted
 			case k == 4:
 				ev.Kind = []sched.Kind{sched.Dozed, sched.Woke}[r.IntN(2)]
+			case k == 5:
+				ev.Kind = []sched.Kind{sched.Asked, sched.Answered}[r.IntN(2)]
+				ev.Ran = time.Duration(r.IntN(20)) * ms
 			default:
 				c := seen[id]
 				c.Submitted += r.Uint64N(3)
@@ -103,6 +118,7 @@ func randomAttr(r *rand.Rand) sched.Attr {
 	return sched.Attr{
 		Priority: int32(r.IntN(5) - 2), Weight: uint32(r.IntN(5)), Share: uint8(r.IntN(4) * 20), Nice: int8(r.IntN(40) - 20),
 		RealTime: uint8(max(0, r.IntN(120)-90)), Class: sched.Class(r.IntN(4)), Focus: r.IntN(5) == 0, Paused: r.IntN(10) == 0,
+		SLO:      time.Duration(r.IntN(3)) * 10 * ms,
 		Deadline: time.Duration(r.IntN(4)) * 20 * ms, Work: time.Duration(r.IntN(3)) * 5 * ms, Laxity: time.Duration(max(0, r.IntN(30)-15)) * ms,
 	}
 }
@@ -152,7 +168,7 @@ func checkPlan(t *testing.T, name string, seed uint64, v *sched.View, p sched.Pl
 				fail("stops a queue with nothing to do")
 			}
 		}
-		lingers := name == "giveway" && p.Wake != 0 // for online work that may be back
+		lingers := (name == "giveway" || name == "slo") && p.Wake != 0 // for online work that may be back
 		if waiting > 0 && served == 0 && len(v.Devices) == 1 && !lingers {
 			fail("leaves the device unused")
 		}

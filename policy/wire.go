@@ -45,6 +45,8 @@ type QuestionQueue struct {
 	Share      uint8           `json:"share_percent"`
 	Nice       int8            `json:"nice"`
 	RealTime   uint8           `json:"real_time"`
+	Open       uint32          `json:"open_requests"`
+	SLO        time.Duration   `json:"slo_ns"`
 	Deadline   time.Duration   `json:"deadline_ns"`
 	Laxity     time.Duration   `json:"laxity_ns"`
 	Work       time.Duration   `json:"work_ns"`
@@ -65,7 +67,7 @@ func (q *Question) fill(number uint64, v *sched.View) {
 			ID: s.ID, Process: s.Process, Device: s.Device, Class: a.Class.String(), State: s.State.String(),
 			Can: s.Can.String(), Ready: s.Ready(), ReadySince: s.ReadySince, Served: s.Served,
 			Priority: a.Priority, Weight: s.Weight(), Share: a.Share, Nice: a.Nice, RealTime: a.RealTime,
-			Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
+			Open: s.Open, SLO: a.SLO, Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
 		})
 	}
 }
@@ -124,6 +126,11 @@ func ParseAnswer(line []byte) (uint64, *sched.Plan, error) {
 func find(ids []sched.QueueID, id sched.QueueID) (int, bool) { return slices.BinarySearch(ids, id) }
 
 func has(queues []sched.Queue, id sched.QueueID) bool {
-	_, ok := slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
+	_, ok := index(queues, id)
 	return ok
+}
+
+// index is the place of a queue in a view.
+func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
+	return slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
 }

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -46,6 +47,9 @@ func (s *Scheduler) apply(ev *Event) {
 	case Ran:
 		q.MeasuredAt = s.now
 		s.measure(q, ev.Ran)
+	case Asked, Answered:
+		s.request(d, q, ev)
+		return
 	case Hinted:
 		was := begging(q)
 		q.Attr = ev.Attr
@@ -62,6 +66,23 @@ func (s *Scheduler) apply(ev *Event) {
 	}
 	d.touched(q)
 	d.domain.note(s.now, ev)
+}
+
+// request counts the open requests of q. A policy that does not observe goes by
+// whether there are any; one that does may go by every answer.
+func (s *Scheduler) request(d *device, q *Queue, ev *Event) {
+	was := q.Open
+	switch {
+	case ev.Kind == Asked && q.Open < math.MaxUint32:
+		q.Open++
+	case ev.Kind == Answered && q.Open > 0:
+		q.Open--
+	}
+	if o := d.domain.observer; o != nil {
+		o.Observe(s.now, ev)
+		d.domain.dirty = d.domain.dirty || ev.Kind == Answered
+	}
+	d.domain.dirty = d.domain.dirty || (was == 0) != (q.Open == 0)
 }
 
 // note tells the policy of an event and has it asked again.

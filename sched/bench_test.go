@@ -26,7 +26,7 @@ func busyDevice(tb testing.TB, name string, n int) (*sched.Scheduler, sched.Time
 		q := sched.Event{Kind: sched.QueueOpened, Queue: id, Device: "gpu0", Can: sched.CanInterrupt | sched.CanSlice}
 		q.Attr.Class = sched.Batch
 		if i%4 == 0 {
-			q.Attr.Class = sched.Online
+			q.Attr.Class, q.Attr.SLO = sched.Online, 10*time.Millisecond
 		}
 		events = append(events, q, sched.Event{Kind: sched.Progressed, Queue: id, Seen: sched.Counters{Submitted: 10, Launched: 10}})
 	}
@@ -45,9 +45,15 @@ func busyDevice(tb testing.TB, name string, n int) (*sched.Scheduler, sched.Time
 }
 
 // TestStepDoesNotAllocate covers what happens all the time: progress, service,
-// hints, and turns with the outcomes of their stops, starts and slices.
+// requests, hints, and turns with the outcomes of their stops, starts and slices.
 func TestStepDoesNotAllocate(t *testing.T) {
-	s, now := busyDevice(t, "giveway", 32)
+	for _, name := range []string{"giveway", "slo"} {
+		t.Run(name, func(t *testing.T) { stepDoesNotAllocate(t, name) })
+	}
+}
+
+func stepDoesNotAllocate(t *testing.T, name string) {
+	s, now := busyDevice(t, name, 32)
 	events := make([]sched.Event, 0, 64)
 	acted, n := 0, uint64(20)
 	got := testing.AllocsPerRun(2000, func() {
@@ -57,6 +63,7 @@ func TestStepDoesNotAllocate(t *testing.T) {
 		events = append(events,
 			sched.Event{Kind: sched.Progressed, Queue: id, Seen: sched.Counters{Submitted: n, Launched: n, Completed: n - 1 + n/32%2}},
 			sched.Event{Kind: sched.Ran, Queue: id, Ran: time.Duration(n) * time.Millisecond},
+			sched.Event{Kind: sched.Asked + sched.Kind(n%2), Queue: 1, Ran: time.Duration(n%16) * time.Millisecond},
 			sched.Event{Kind: sched.Hinted, Queue: 2, Attr: sched.Attr{Class: sched.Batch, Weight: uint32(n)}})
 		actions, _ := s.Step(now, events)
 		acted += len(actions)

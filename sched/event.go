@@ -27,6 +27,11 @@ const (
 	// Ran tells the time a queue has really had on the device since it was
 	// opened. Uses Queue, Ran.
 	Ran
+	// Asked tells that a request to a program begins, Answered that one is over.
+	// Uses Queue, and Answered Ran: how long it took. One that came and went
+	// between two looks is told of by Answered alone.
+	Asked
+	Answered
 	// Hinted replaces the attributes of a queue. Uses Queue, Attr.
 	Hinted
 	// ActionDone is the outcome of an action that Step returned. Uses Queue,

@@ -161,7 +161,7 @@ func (x *life) fail(format string, a ...any) {
 }
 
 func (x *life) choice() sched.Choice {
-	name := []string{"script", "script", "script", "giveway", "native"}[x.number(5)]
+	name := []string{"script", "script", "script", "giveway", "native", "slo"}[x.number(6)]
 	return sched.Choice{Name: name, Spans: name == "script" && x.number(3) == 0, Make: func() sched.Policy {
 		r := &recorder{life: x, name: name}
 		if c, err := policy.Choose(name, nil); err == nil {
@@ -191,6 +191,13 @@ func (r *recorder) Plan(v *sched.View) sched.Plan {
 		r.plan = r.anyPlan(v)
 	}
 	return r.plan
+}
+
+// Observe implements sched.Observer.
+func (r *recorder) Observe(now sched.Time, ev *sched.Event) {
+	if o, ok := r.inner.(sched.Observer); ok {
+		o.Observe(now, ev)
+	}
 }
 
 func (x *life) anyPlan(v *sched.View) (p sched.Plan) {
@@ -332,6 +339,8 @@ func (x *life) anything() {
 		}
 	case 12:
 		ev.Kind = sched.PlanOffered
+	case 13:
+		ev.Kind, ev.Ran = []sched.Kind{sched.Asked, sched.Answered}[x.number(2)], time.Duration(int8(x.byte()))*time.Millisecond
 	default: // most are outcomes of what is under way
 		ids := slices.DeleteFunc(x.ids(), func(id sched.QueueID) bool { return x.queues[id].doing.ID == 0 })
 		if len(ids) == 0 {
@@ -352,6 +361,7 @@ func (x *life) attr() (a sched.Attr) {
 	if b>>6 == 3 {
 		a.Expect, a.Weight, a.Share = []sched.Time{-1, 1, x.now + 5000, sched.Never}[x.number(4)], math.MaxUint32, 255
 		a.Deadline, a.Laxity, a.Work, a.Nice = math.MinInt64, math.MaxInt64, -1, -128
+		a.SLO = []time.Duration{0, math.MinInt64, math.MaxInt64, 10 * time.Millisecond}[x.number(4)]
 	}
 	return a
 }

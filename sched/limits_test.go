@@ -190,3 +190,62 @@ type tuned struct{ values map[string]string }
 func (p *tuned) Plan(*sched.View) sched.Plan { return sched.Plan{} }
 
 func (p *tuned) Set(name, value string) error { p.values[name] = value; return nil }
+
+// listener counts how often it is asked and what it hears.
+type listener struct{ asked, heard int }
+
+func (l *listener) Plan(v *sched.View) sched.Plan {
+	l.asked++
+	return sched.Plan{Grants: []sched.Grant{{Queue: 1}}}
+}
+
+type observing struct{ listener }
+
+func (o *observing) Observe(_ sched.Time, ev *sched.Event) {
+	if ev.Kind == sched.Asked || ev.Kind == sched.Answered {
+		o.heard++
+	}
+}
+
+// TestRequestsAskThePolicyWhenTheyMustOnly: that there are requests, or none any
+// more, is news to all policies; an answer among others only to those that listen.
+func TestRequestsAskThePolicyWhenTheyMustOnly(t *testing.T) {
+	const asked, answered = sched.Asked, sched.Answered
+	steps := []struct {
+		kind             sched.Kind
+		open             uint32
+		plain, observing bool // is asked
+	}{
+		{asked, 1, true, true},
+		{asked, 2, false, false},
+		{answered, 1, false, true},
+		{answered, 0, true, true},
+		{answered, 0, false, true}, // it came and went between two looks
+		{asked, 1, true, true},
+	}
+	for _, listens := range []bool{false, true} {
+		l := &listener{}
+		o := &observing{}
+		choice := sched.Choice{Name: "listener", Make: func() sched.Policy { return l }}
+		if listens {
+			choice.Make = func() sched.Policy { return o }
+			l = &o.listener
+		}
+		s := sched.New(sched.Config{}, choice)
+		s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
+		for i, step := range steps {
+			before := l.asked
+			s.Step(sched.Time(i+1), []sched.Event{{Kind: step.kind, Queue: 1, Ran: time.Millisecond}})
+			want := step.plain
+			if listens {
+				want = step.observing
+			}
+			if q, _ := s.Queue(1); q.Open != step.open || (l.asked > before) != want {
+				t.Errorf("listens %v, step %d, %v: %d open, asked %v", listens, i, step.kind, q.Open, l.asked > before)
+			}
+		}
+		if listens && o.heard != len(steps) {
+			t.Errorf("heard %d of %d", o.heard, len(steps))
+		}
+	}
+}

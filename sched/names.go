@@ -14,7 +14,7 @@ var (
 	abilityNames = []string{"hold", "deactivate", "interrupt", "slice", "bound"}
 	kindNames    = []string{
 		"", "device-opened", "device-closed", "queue-opened", "queue-closed", "progressed", "dozed", "woke", "ran",
-		"hinted", "action-done", "policy-chosen", "parameter-set", "plan-offered", "let-go",
+		"asked", "answered", "hinted", "action-done", "policy-chosen", "parameter-set", "plan-offered", "let-go",
 	}
 )
 

@@ -207,7 +207,8 @@ func (x *script) command(name string, a *args) error {
 func (x *script) event(name string, a *args) {
 	kind, known := map[string]sched.Kind{
 		"device": sched.DeviceOpened, "nodevice": sched.DeviceClosed, "open": sched.QueueOpened, "close": sched.QueueClosed,
-		"progress": sched.Progressed, "doze": sched.Dozed, "woke": sched.Woke, "ran": sched.Ran, "hint": sched.Hinted,
+		"progress": sched.Progressed, "doze": sched.Dozed, "woke": sched.Woke, "ran": sched.Ran,
+		"asked": sched.Asked, "answered": sched.Answered, "hint": sched.Hinted,
 		"letgo": sched.LetGo, "set": sched.ParameterSet, "outcome": sched.ActionDone,
 	}[name]
 	if !known {
@@ -237,7 +238,7 @@ func (x *script) event(name string, a *args) {
 		ev.Attr = attr(a)
 	case sched.Progressed:
 		ev.Seen = sched.Counters{Submitted: a.numberOf("submitted"), Launched: a.numberOf("launched"), Completed: a.numberOf("completed")}
-	case sched.Ran:
+	case sched.Ran, sched.Answered:
 		ev.Ran = a.duration(a.word())
 	case sched.ActionDone: // of an action that need not exist
 		ev.Action = a.action()
@@ -252,7 +253,7 @@ func attr(a *args) (at sched.Attr) {
 			a.err = err
 		}
 	}
-	at.Weight, at.Expect = uint32(a.numberOf("weight")), sched.Time(a.durationOf("expect"))
+	at.Weight, at.Expect, at.SLO = uint32(a.numberOf("weight")), sched.Time(a.durationOf("expect")), a.durationOf("slo")
 	_, at.Paused = a.key("paused")
 	return at
 }
@@ -346,6 +347,9 @@ func (x *script) show() {
 		}
 		if q.Window != 0 {
 			x.out.WriteString(fmt.Sprintf(" window=%d", q.Window))
+		}
+		if q.Open != 0 {
+			x.out.WriteString(fmt.Sprintf(" open=%d", q.Open))
 		}
 		x.out.WriteString(fmt.Sprintf(" can=%v served=%v\n", q.Can, q.Served))
 	}

@@ -83,6 +83,7 @@ func (a Ability) Level() Level {
 // hint. The zero value asks for nothing.
 type Attr struct {
 	Deadline time.Duration // from ready to done; zero means none
+	SLO      time.Duration // how long a request may take, nearly always; zero means none
 	Laxity   time.Duration // how long its work can wait and still be in time; zero means unknown
 	Work     time.Duration // device time one request needs; zero means unknown
 	Expect   Time          // when the next request is due; zero means unknown
@@ -130,6 +131,7 @@ type Queue struct {
 	ServedAtReady time.Duration // Served when ReadySince was set
 	Slice         time.Duration // as last set; zero is the device's own
 	Window        uint32        // bound on commands in flight as last set; zero is the device's own
+	Open          uint32        // requests asked and not answered, where there is somebody to tell
 	Can           Ability       // what works; what failed for good is taken out
 	State         State
 	Dormant       bool // somebody who can tell says that it has nothing to do

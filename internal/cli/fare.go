@@ -25,6 +25,8 @@ type job struct {
 // fare is how the programs of a job fared in one run, taken together.
 type fare struct {
 	latency     stats.Summary
+	slo         time.Duration
+	met         float64 // part of the requests within it
 	unfinished  int
 	rate        float64 // of all of them; alone, of one
 	least, most float64 // of any one
@@ -74,11 +76,12 @@ func jobs(o *scenario.Outcome) []job {
 
 // pool takes the results of programs alike together.
 func pool(results []sim.ClientResult) fare {
-	f := fare{latency: results[0].Latency, least: results[0].Rate}
+	f := fare{latency: results[0].Latency, least: results[0].Rate, slo: results[0].SLO}
 	var samples []time.Duration
 	for _, r := range results {
 		f.unfinished += r.Unfinished
 		f.rate += r.Rate
+		f.met += r.Met / float64(len(results))
 		f.least, f.most = min(f.least, r.Rate), max(f.most, r.Rate)
 		if len(results) > 1 && r.OpenLoop {
 			samples = append(samples, r.Latencies...)

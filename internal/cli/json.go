@@ -54,6 +54,8 @@ type clientJSON struct {
 	Device     string         `json:"device"`
 	FlatOut    bool           `json:"flat_out,omitempty"`
 	Latency    *stats.Summary `json:"latency,omitempty"`
+	SLO        time.Duration  `json:"slo_ns,omitempty"`
+	Met        *float64       `json:"slo_met,omitempty"` // part of the requests
 	Unfinished int            `json:"unfinished"`
 	Requests   int            `json:"requests"`
 	Rate       float64        `json:"rate_per_s"`
@@ -101,6 +103,9 @@ func clientsJSON(clients, alone []sim.ClientResult) []clientJSON {
 		}
 		if c.OpenLoop && c.Latency.Count > 0 {
 			j.Latency = &c.Latency
+			if j.SLO = c.SLO; c.SLO > 0 {
+				j.Met = &c.Met
+			}
 		}
 		if alone != nil && alone[i].Rate > 0 {
 			kept := c.Rate / alone[i].Rate

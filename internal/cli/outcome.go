@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/giveway/giveway/internal/scenario"
@@ -112,9 +114,14 @@ func latencyRows(t *table, j *job, o *scenario.Outcome) {
 		if showsMean(o) {
 			cells = append(cells, humanTime(f.latency.Mean))
 		}
-		if r := t.add(cells...); f.unfinished > 1 {
-			r.note = fmt.Sprintf("%d unanswered", f.unfinished)
+		var notes []string
+		if f.slo > 0 && f.latency.Count > 0 {
+			notes = append(notes, fmt.Sprintf("met %s %%", strconv.FormatFloat(math.Floor(f.met*1000)/10, 'f', -1, 64)))
 		}
+		if f.unfinished > 1 {
+			notes = append(notes, fmt.Sprintf("%d unanswered", f.unfinished))
+		}
+		t.add(cells...).note = strings.Join(notes, ", ")
 	}
 	row("alone", &j.alone, "")
 	for i := range j.runs {

@@ -20,6 +20,7 @@ type latencyRow struct {
 	Cells       []timeCell // P50, P90, P99, max, mean
 	Requests    string
 	Unfinished  string
+	Met         string // the part of requests within the SLO, if there is one
 }
 
 type timeCell struct {
@@ -60,6 +61,9 @@ func rowOf(name, colour string, c, base *sim.ClientResult) latencyRow {
 	}
 	if c.Latency.Count == 0 {
 		return row
+	}
+	if c.SLO > 0 {
+		row.Met = percent(c.Met) + " within " + duration(c.SLO)
 	}
 	mine := columns(c)
 	for i := range row.Cells {

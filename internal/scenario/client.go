@@ -123,6 +123,7 @@ func (r *reader) attr(f *form, a *sched.Attr) {
 	f.Ratio("share", &share, 0.01, 1)
 	a.Share = uint8(math.Round(100 * share))
 	f.Duration("deadline", &a.Deadline, 0, hour)
+	f.Duration("slo", &a.SLO, 0, hour)
 	f.Duration("laxity", &a.Laxity, 0, hour)
 	f.Duration("work", &a.Work, 0, hour)
 	if n, ok := f.Integer("nice", -20, 19); ok {
@@ -220,6 +221,7 @@ func (r *reader) kernels(f *form, c *sim.ClientConfig) {
 		r.times(kf, "time", &k.Time, 100*time.Nanosecond, hour)
 		kf.Need("time", "212us")
 		r.times(kf, "gap", &k.Gap, 0, hour)
+		kf.Boolean("wait", &k.Wait)
 		kf.Done("a run of kernels")
 		c.Kernels = append(c.Kernels, k)
 	}

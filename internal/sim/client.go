@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"sort"
 	"time"
 
 	"github.com/giveway/giveway/internal/stats"
@@ -16,9 +17,9 @@ import (
 // being served wait; none is dropped.
 type ClientConfig struct {
 	Name   string
-	Device int // index in Config.Devices
-	Attr   sched.Attr
-	Shim   bool // runs with the shim: counted, can be held and bounded
+	Device int        // index in Config.Devices
+	Attr   sched.Attr // with an SLO, the daemon is told when each request begins and ends
+	Shim   bool       // runs with the shim: counted, can be held and bounded
 
 	Arrival Arrival
 	Kernels []Kernels // of one request, in order
@@ -44,6 +45,7 @@ type Kernels struct {
 	Count int
 	Time  Dist
 	Gap   Dist // host time from one launch to the next
+	Wait  bool // the host waits for each kernel, and the gap counts from its end
 }
 
 // Arrival says when requests come.
@@ -74,12 +76,14 @@ type client struct {
 	// same times whatever the policy makes of them.
 	rng, arrivals *rand.Rand
 
-	backlog  []sched.Time // arrivals not yet begun
-	waiting  []request    // launched, not finished
-	arrival  sched.Time   // of the request that the host is launching
-	busy     bool         // the host is launching
-	section  int          // of cfg.Kernels
-	count    int          // launched of that section
+	backlog  []sched.Time  // arrivals not yet begun
+	waiting  []request     // launched, not finished
+	arrival  sched.Time    // of the request that the host is launching
+	busy     bool          // the host is launching
+	pause    time.Duration // of the host once that is done
+	awaits   uint64        // Completed that the host waits for before it launches more; zero: nothing
+	section  int           // of cfg.Kernels
+	count    int           // launched of that section
 	started  bool
 	traced   int // arrivals of the trace so far
 	answered sched.Time
@@ -135,7 +139,7 @@ func (c *client) start() {
 	case Closed:
 		c.expect(c.w.now.Add(a.Offset))
 		for range c.depth() - 1 {
-			c.backlog = append(c.backlog, c.w.now.Add(a.Offset))
+			c.enqueue(c.w.now.Add(a.Offset))
 		}
 	case Trace:
 		c.expectTraced()
@@ -168,8 +172,21 @@ func (c *client) expectTraced() {
 	}
 }
 
+// enqueue puts a request in line, and tells of it.
+func (c *client) enqueue(at sched.Time) {
+	c.backlog = append(c.backlog, at)
+	c.tell(sched.Event{Kind: sched.Asked, Queue: c.q.id})
+}
+
+// tell tells the daemon of a request, if anybody cares how long it takes.
+func (c *client) tell(ev sched.Event) {
+	if c.cfg.Attr.SLO > 0 && c.w.daemon.post(ev) {
+		c.w.daemon.news()
+	}
+}
+
 func (c *client) arrive() {
-	c.backlog = append(c.backlog, c.w.now)
+	c.enqueue(c.w.now)
 	switch a := &c.cfg.Arrival; a.Kind {
 	case Periodic:
 		c.expect(c.w.now.Add(a.Every))
@@ -242,7 +259,12 @@ func (c *client) launch() {
 			c.q.release()
 		}
 		last := c.section == len(c.cfg.Kernels)-1 && c.count == k.Count
-		if gap := k.Gap.draw(c.rng); gap > 0 && !last {
+		gap := k.Gap.draw(c.rng)
+		if k.Wait && !last && c.q.completed < c.q.submitted {
+			c.awaits, c.pause = c.q.submitted, gap
+			return
+		}
+		if gap > 0 && !last {
 			c.w.timeline.set(&c.host, c.w.now.Add(gap))
 			return
 		}
@@ -255,6 +277,14 @@ func (c *client) launch() {
 
 // finished is told how many commands are done.
 func (c *client) finished(completed uint64) {
+	if c.awaits > 0 && completed >= c.awaits {
+		c.awaits = 0
+		if c.pause > 0 {
+			c.w.timeline.set(&c.host, c.w.now.Add(c.pause))
+		} else {
+			c.launch()
+		}
+	}
 	for len(c.waiting) > 0 && c.waiting[0].last <= completed && c.answer.slot == 0 {
 		c.answered = c.waiting[0].arrival
 		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
@@ -269,6 +299,7 @@ func (c *client) finished(completed uint64) {
 // reply is the answer to the oldest request.
 func (c *client) reply() {
 	now := c.w.now
+	c.tell(sched.Event{Kind: sched.Answered, Queue: c.q.id, Ran: now.Sub(c.answered)})
 	if now <= c.w.end && now >= sched.Time(c.cfg.warm(c.w)) {
 		c.requests++
 		if c.answered >= sched.Time(c.cfg.warm(c.w)) {
@@ -279,7 +310,7 @@ func (c *client) reply() {
 		if a.Every > 0 {
 			c.expect(now.Add(a.Every))
 		} else {
-			c.backlog = append(c.backlog, now)
+			c.enqueue(now)
 		}
 	}
 	c.begin()
@@ -294,7 +325,7 @@ func (c *client) kill() {
 	for _, t := range []*timer{&c.next, &c.host, &c.answer, &c.park, &c.unpark, &c.announce} {
 		c.w.timeline.cancel(t)
 	}
-	c.backlog, c.waiting, c.busy = nil, nil, false
+	c.backlog, c.waiting, c.busy, c.awaits = nil, nil, false, 0
 	c.q.die()
 	c.w.daemon.closed(c.q)
 }
@@ -333,5 +364,9 @@ func (c *client) result() ClientResult {
 		}
 	}
 	r.Latency = stats.Summarize(r.Latencies)
+	if r.SLO = c.cfg.Attr.SLO; r.SLO > 0 && len(r.Latencies) > 0 {
+		in := sort.Search(len(r.Latencies), func(i int) bool { return r.Latencies[i] > r.SLO })
+		r.Met = float64(in) / float64(len(r.Latencies))
+	}
 	return r
 }

@@ -88,11 +88,12 @@ func someone(r *rand.Rand, i, devices int) sim.ClientConfig {
 		Attr: sched.Attr{
 			Class: sched.Class(r.IntN(4)), Priority: int32(r.IntN(3)), Weight: uint32(r.IntN(4)), Share: uint8(r.IntN(50)),
 			Deadline: pick(r, 0, 5*ms, 20*ms), Laxity: pick(r, 0, 2*ms), Nice: int8(r.IntN(40) - 20), Focus: r.IntN(4) == 0,
+			SLO: pick(r, 0, ms, 10*ms),
 		},
 		Arrival: sim.Arrival{Kind: sim.ArrivalKind(r.IntN(3)), Every: pick(r, ms, 5*ms, 20*ms)},
 		Kernels: []sim.Kernels{{
 			Count: 1 + r.IntN(4), Time: sim.Dist{Kind: sim.LogNormal, Mean: pick(r, 20*us, 200*us, 2*ms), Jitter: 1},
-			Gap: sim.Always(pick(r, 0, 30*us, 300*us)),
+			Gap: sim.Always(pick(r, 0, 30*us, 300*us)), Wait: r.IntN(4) == 0,
 		}},
 		Before: sim.Always(5 * us), After: sim.Always(pick(r, 0, 5*us)),
 		Prepare: pick(r, 0, 200*us), Hint: r.IntN(2) == 0, Announce: pick(r, 0, 500*us),

@@ -226,6 +226,8 @@ type ClientResult struct {
 	Class      sched.Class
 	Latencies  []time.Duration // sorted; of requests that did not finish, how long they had waited
 	Latency    stats.Summary
+	SLO        time.Duration // zero: none
+	Met        float64       // part of the latencies within it
 	Unfinished int
 	Requests   int           // finished
 	Rate       float64       // finished a second

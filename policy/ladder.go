@@ -1,0 +1,347 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// ladder is the settings that slo chooses from, in the order in which batch work is
+// believed to give way further, and what has been seen of each.
+//
+// It begins where batch work gives way at once, and climbs: a setting is tried for a
+// few requests; the first that takes too long ends the trial, and the setting is not
+// tried again for a while, each time twice as long. A trial that batch work gained
+// by, and by more than a little, becomes the setting to stay with. One stays with it
+// until too many requests take too long, counted so that a few in a row end it at
+// once and one now and then never does.
+//
+// Of the requests that may take too long, trials spend half at most.
+type ladder struct {
+	rungs  [mostRungs]setting
+	last   int // of them
+	start  int // where all begins: batch work leaves when it is asked to, and is back when it can
+	device sched.Device
+
+	at      int        // in force
+	base    int        // the best that is known: where a trial goes back to
+	changed sched.Time // when the setting in force was chosen
+	since   sched.Time // since when it is in force; Never until it is
+
+	// Of the requests that began since then:
+	requests int
+	missed   int               // too late
+	misses   [leaveAt]int      // the last of those, by their number
+	spare    [32]time.Duration // what the last had left of their SLO
+	took     [32]time.Duration
+	failed   bool // too many were too late
+
+	seen, spent float64 // requests, and those too late, of the last budgetWindow or so
+	measured    bool    // the hardware tells what batch work gets
+}
+
+// setting is one of them and what is known of it. The counts fade.
+type setting struct {
+	slice  time.Duration // of batch work
+	window uint32        // of batch work, where there are no slices
+	hold   bool          // batch work is kept off while a request is under way
+
+	tried, missed float64 // requests, and those too late
+
+	wall, batch, lost time.Duration // time gone by; what batch work made of it; what nobody had
+	requests          float64       // answered meanwhile
+
+	retry sched.Time    // no trial before this
+	pause time.Duration // for how long it was barred the last time
+}
+
+const (
+	mostRungs = 7
+
+	trial     = 16                     // requests,
+	trialTime = 500 * time.Millisecond // and at least so long
+
+	leaveAt  = 3         // requests too late in a row end a setting, or more in a longer row:
+	forgiven = 1.0 / 160 // so much of one is forgiven for each in time
+	burst    = 20        // requests of which, if leaveAt are too late, the load has changed
+
+	worthwhile = 0.02 // part of its work that batch work must gain for a change of setting
+	muchLost   = 0.08 // part of the time that is lost in switching: batch work may be better off for being kept off
+
+	firstPause = 5 * time.Second  // until a setting in which requests were too late is tried again
+	longPause  = 20 * time.Second // and one by which batch work gained nothing
+	lastPause  = 2 * time.Minute
+	fades      = 4 * time.Second        // of measured time: then what was measured counts half
+	unsure     = 100 * time.Millisecond // a setting not seen to be in force by then is taken to be
+
+	budgetWindow = 2000
+	budget       = 0.004 // of the requests, besides one
+
+	wideWindow, narrowWindow = 16, 4 // commands in flight of batch work where there are no slices
+)
+
+// build makes the rungs for a device.
+func (l *ladder) build(dev *sched.Device) {
+	*l = ladder{device: *dev, since: sched.Never}
+	if dev.Sliced() {
+		n := 1
+		for s := dev.Slice / 2; s >= max(dev.MinTurn, 2) && n < mostRungs-2; s /= 2 {
+			l.rungs[n].slice = s
+			n++
+		}
+		l.start, l.last = n, n+1
+		l.rungs[l.start].slice = sched.Least
+		l.rungs[l.last] = setting{slice: sched.Least, hold: true}
+	} else {
+		l.start, l.last = 3, 3
+		l.rungs[1].window = wideWindow
+		l.rungs[2].window = narrowWindow
+		l.rungs[3] = setting{window: narrowWindow, hold: true}
+	}
+	l.at, l.base = l.start, l.start
+}
+
+// forget says that what is known may not hold any more: others use the device.
+func (l *ladder) forget() {
+	for i := range l.rungs {
+		r := &l.rungs[i]
+		*r = setting{slice: r.slice, window: r.window, hold: r.hold}
+	}
+	l.put(l.at, l.changed)
+}
+
+// put puts a setting in force.
+func (l *ladder) put(i int, now sched.Time) {
+	l.at, l.changed, l.since = i, now, sched.Never
+	l.requests, l.missed, l.failed = 0, 0, false
+	l.misses = [leaveAt]int{}
+}
+
+// settle notes when the setting in force has reached the queue whose turn it is.
+func (l *ladder) settle(v *sched.View, current sched.QueueID) {
+	if l.since != sched.Never {
+		return
+	}
+	r := &l.rungs[l.at]
+	i, ok := index(v.Queues, current)
+	if ok && v.Queues[i].Slice == r.slice && v.Queues[i].Window == r.window || v.Now.Sub(l.changed) > unsure {
+		l.since = v.Now
+	}
+}
+
+// request takes in one: when it began, how long it took and might have taken, and
+// the score of the queue that it was for.
+func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *float64) {
+	late := took > allowed
+	l.seen += 1 - l.seen/budgetWindow
+	l.spent -= l.spent / budgetWindow
+	if late {
+		l.spent++
+	}
+	if began < l.since {
+		return
+	}
+	r := &l.rungs[l.at]
+	if r.tried++; r.tried > 256 {
+		r.tried, r.missed = r.tried/2, r.missed/2
+	}
+	n := l.requests % len(l.spare)
+	l.spare[n], l.took[n] = allowed-took, took
+	l.requests++
+	if !late {
+		*score = max(*score-forgiven, 0)
+		return
+	}
+	r.missed++
+	l.missed++
+	copy(l.misses[1:], l.misses[:])
+	l.misses[0] = l.requests
+	*score++
+	l.failed = l.failed || *score >= leaveAt
+}
+
+// decide puts another setting in force if it is time to, and says so.
+func (l *ladder) decide(now sched.Time) bool {
+	r := &l.rungs[l.at]
+	switch {
+	case l.at != l.base && l.missed > 0:
+		l.bar(l.at, now, firstPause)
+		l.put(l.base, now)
+	case l.failed:
+		l.leave(now)
+	case l.requests < trial || now.Sub(l.since) < trialTime || l.measured && r.wall < trialTime:
+		return false
+	default:
+		return l.move(now)
+	}
+	return true
+}
+
+// leave goes from a setting that has stood to one in which batch work gives way
+// further.
+func (l *ladder) leave(now sched.Time) {
+	hold := l.last
+	l.bar(l.base, now, firstPause)
+	switch sudden := l.requests-l.misses[leaveAt-1] < burst; {
+	case l.base < l.start && sudden:
+		l.base = l.start
+	case l.base < l.start:
+		l.base++
+	case l.base == l.start && hold != l.start && l.mayHold() && now >= l.rungs[hold].retry:
+		l.base = hold
+	case l.base == hold && hold != l.start && l.rungs[hold].late() > 0.75*l.rungs[l.start].late():
+		l.base = l.start // it is no better, and batch work gets less
+	}
+	l.put(l.base, now)
+}
+
+// late is the part of requests that were too late.
+func (r *setting) late() float64 { return r.missed / max(r.tried, 1) }
+
+// bar has a setting not tried for a while.
+func (l *ladder) bar(i int, now sched.Time, least time.Duration) {
+	r := &l.rungs[i]
+	r.pause = max(2*r.pause, least)
+	if r.late() > 0.5 {
+		r.pause *= 2 // it is not a near thing
+	}
+	r.pause = min(r.pause, lastPause)
+	r.retry = now.Add(r.pause)
+}
+
+// move settles a trial that has gone well, and begins the next if there is one.
+func (l *ladder) move(now sched.Time) bool {
+	was := l.at
+	if l.at != l.base {
+		if l.gain(l.at, l.base) > worthwhile {
+			if l.at > l.base {
+				l.bar(l.base, now, longPause)
+			}
+			l.base = l.at
+		} else {
+			l.bar(l.at, now, longPause)
+		}
+	}
+	hold := l.last
+	switch b := &l.rungs[l.base]; {
+	case l.at <= l.base && l.at > 0 && l.mayTry(l.at-1, now):
+		l.put(l.at-1, now)
+	case l.at != l.base:
+		l.put(l.base, now)
+	case l.base <= l.start && hold != l.start && float64(b.lost) > muchLost*float64(b.wall) && l.mayHold() && l.mayTry(hold, now):
+		l.put(hold, now)
+	}
+	return l.at != was
+}
+
+// mayTry reports whether a trial of a setting next to the one in force can be
+// afforded now, and has a chance. A request may come just when batch work has begun
+// its slice, so that it takes longer by as much as the slice is longer.
+func (l *ladder) mayTry(i int, now sched.Time) bool {
+	if now < l.rungs[i].retry || l.spent > 1+budget*l.seen {
+		return false
+	}
+	return i > l.at || quantile(l.spare, l.requests, 1, 4) > l.length(i)-l.length(l.at)
+}
+
+// mayHold reports whether requests take long enough for batch work to be taken off
+// while one is under way.
+func (l *ladder) mayHold() bool {
+	return quantile(l.took, l.requests, 1, 2) > 2*l.device.StopTime
+}
+
+// length is for how long batch work may stay when it is asked to leave.
+func (l *ladder) length(i int) time.Duration {
+	switch s := l.rungs[i].slice; s {
+	case 0:
+		return l.device.Slice
+	case sched.Least:
+		return 0
+	default:
+		return s
+	}
+}
+
+// quantile is the value below which num/den of the last n of values are.
+func quantile(values [32]time.Duration, n, num, den int) time.Duration {
+	n = min(n, len(values))
+	if n == 0 {
+		return 0
+	}
+	slices.Sort(values[:n])
+	return values[n*num/den]
+}
+
+// gain is what batch work would gain by i, as a part of what it gets by j. What it
+// loses by each request is compared, and not what it gets, because requests do not
+// come at the same rate all the time. Where nobody measures, milder is better.
+func (l *ladder) gain(i, j int) float64 {
+	a, b := &l.rungs[i], &l.rungs[j]
+	if !l.measured || a.wall < trialTime/2 || b.wall < trialTime/2 || a.requests < trial/2 || b.requests < trial/2 {
+		return float64(j - i)
+	}
+	lossA, lossB := float64(a.wall-a.batch)/a.requests, float64(b.wall-b.batch)/b.requests
+	gets := float64(b.batch) / float64(b.wall)
+	return (lossB - lossA) * b.requests / float64(b.wall) / max(gets, 0.01)
+}
+
+// gauge reads off what batch work gets of the device.
+//
+// What the hardware tells is whose context was on the device, at work or not. Taken
+// for batch work's progress that is too much by what it loses each time it is cut
+// off inside a kernel: it makes no progress for its first moments back. On an H200
+// these are 40 us, and the two switches that go with them 330: an eighth of the time
+// in which nobody's context was there.
+type gauge struct {
+	at       sched.Time    // of the last reading
+	all      time.Duration // what all queues had then
+	batch    time.Duration // and batch and idle ones
+	queues   int
+	answered float64
+	rung     int
+	since    sched.Time // of the rung
+}
+
+const refilled = 8
+
+// read credits the setting in force with what was measured since the last time.
+func (g *gauge) read(v *sched.View, l *ladder, answered int) {
+	now := gauge{queues: len(v.Queues), rung: l.at, since: l.since, answered: g.answered + float64(answered)}
+	l.measured = true
+	rest := false
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		batch := q.Attr.Class == sched.Batch || q.Attr.Class == sched.Idle
+		if q.Measured {
+			now.at = max(now.at, q.MeasuredAt)
+			now.all += q.Served
+		}
+		if batch {
+			now.batch += q.Served
+			rest = true
+		}
+		l.measured = l.measured && (q.Measured || !batch)
+	}
+	l.measured = l.measured && rest
+	if !l.measured || now.at <= g.at && now.queues == g.queues && now.rung == g.rung && now.since == g.since {
+		g.answered = now.answered
+		return
+	}
+	old := *g
+	*g = now
+	g.answered = 0
+	wall := now.at.Sub(old.at)
+	if old.queues != now.queues || old.rung != now.rung || old.since != now.since || old.at < l.since || now.all < old.all || now.batch < old.batch {
+		return // part of it was under another setting
+	}
+	r := &l.rungs[l.at]
+	lost := max(wall-(now.all-old.all), 0)
+	r.wall += wall
+	r.lost += lost
+	r.batch += max(now.batch-old.batch-lost/refilled, 0)
+	r.requests += now.answered
+	if r.wall > fades {
+		r.wall, r.lost, r.batch, r.requests = r.wall/2, r.lost/2, r.batch/2, r.requests/2
+	}
+}

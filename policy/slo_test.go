@@ -1,0 +1,210 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+var h200 = sched.Device{ID: "gpu", Slice: 2048 * time.Microsecond, MinTurn: 200 * time.Microsecond, StopTime: 700 * time.Microsecond}
+
+// service is a device on which requests take what the setting of the batch queue
+// makes them take, without a device: it answers the policy's plans at once.
+type service struct {
+	t       *testing.T
+	s       *sched.Scheduler
+	p       *slo
+	now     sched.Time
+	slice   time.Duration // of the batch queue
+	stopped bool
+	changes int // of the slice
+	served  [2]time.Duration
+	late    int
+	n       int
+}
+
+const sloOfService = 10 * ms
+
+func newService(t *testing.T, dev sched.Device) *service {
+	x := &service{t: t}
+	choice, err := Choose("slo", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := choice.Make
+	choice.Make = func() sched.Policy { p := build(); x.p = p.(*slo); return p }
+	x.s = sched.New(sched.Config{}, choice)
+	x.step(
+		sched.Event{Kind: sched.DeviceOpened, Device: dev.ID, About: dev},
+		sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: dev.ID, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: sloOfService}},
+		sched.Event{Kind: sched.QueueOpened, Queue: 2, Device: dev.ID, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
+	)
+	return x
+}
+
+// step tells of events, and has all that is ordered done at once.
+func (x *service) step(events ...sched.Event) (wake sched.Time) {
+	x.t.Helper()
+	for {
+		var actions []sched.Action
+		actions, wake = x.s.Step(x.now, events)
+		if m, _, bad := x.s.Overruled(h200.ID); bad {
+			x.t.Fatalf("at %v: overruled: %v", time.Duration(x.now), m)
+		}
+		events = events[:0]
+		for _, a := range actions {
+			if a.Queue == 2 {
+				switch a.Verb {
+				case sched.Stop:
+					x.stopped = true
+				case sched.Start:
+					x.stopped = false
+				case sched.SetSlice:
+					x.slice = a.Slice
+					x.changes++
+				}
+			}
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+		}
+		if len(events) == 0 {
+			return wake
+		}
+	}
+}
+
+// request is one every 20 ms, that takes as long as it takes at the setting in
+// force, and batch work as much as it gets meanwhile.
+func (x *service) request(takes func(slice time.Duration, held bool) (took, batch time.Duration)) {
+	begin := x.now
+	x.step(sched.Event{Kind: sched.Asked, Queue: 1})
+	took, batch := takes(x.slice, x.stopped)
+	x.now = begin.Add(took)
+	x.step(sched.Event{Kind: sched.Answered, Queue: 1, Ran: took})
+	x.n++
+	if took > sloOfService {
+		x.late++
+	}
+	x.now = max(x.now, begin.Add(20*ms))
+	x.served[0] += took / 8
+	x.served[1] += batch
+	x.step(
+		sched.Event{Kind: sched.Ran, Queue: 1, Ran: x.served[0]},
+		sched.Event{Kind: sched.Ran, Queue: 2, Ran: x.served[1]},
+	)
+}
+
+// stretch is a program whose requests take longer by as much as the slice is longer,
+// and beside which batch work gets more with longer slices.
+func stretch(base time.Duration) func(time.Duration, bool) (time.Duration, time.Duration) {
+	return func(slice time.Duration, held bool) (time.Duration, time.Duration) {
+		switch slice {
+		case 0:
+			slice = h200.Slice
+		case sched.Least:
+			slice = 0
+		}
+		if held {
+			return base, 8 * ms
+		}
+		return base + slice, 10*ms + 2*slice
+	}
+}
+
+// TestSLOFindsTheLongestSlice: not longer than it may be, and not shorter, and the
+// requests that are late meanwhile are few.
+func TestSLOFindsTheLongestSlice(t *testing.T) {
+	for _, test := range []struct{ base, want time.Duration }{
+		{9800 * time.Microsecond, sched.Least},
+		{9700 * time.Microsecond, h200.Slice / 8},
+		{9300 * time.Microsecond, h200.Slice / 4},
+		{8500 * time.Microsecond, h200.Slice / 2},
+		{5 * ms, 0},
+	} {
+		x := newService(t, h200)
+		for range 3000 {
+			x.request(stretch(test.base))
+		}
+		if x.slice != test.want || x.late*200 > x.n || x.changes > 20 {
+			t.Errorf("%v: slice %v, want %v; %d late, %d changes", test.base, x.slice, test.want, x.late, x.changes)
+		}
+	}
+}
+
+// TestSLOFollowsTheLoad: when requests come to need more, the slice is shortened
+// within a few of them; when they need less again it is found within a minute.
+func TestSLOFollowsTheLoad(t *testing.T) {
+	x := newService(t, h200)
+	run := func(n int, base time.Duration) (late int) {
+		before := x.late
+		for range n {
+			x.request(stretch(base))
+		}
+		return x.late - before
+	}
+	run(500, 5*ms)
+	if x.slice != 0 {
+		t.Fatalf("slice %v though there is room", x.slice)
+	}
+	if late := run(500, 9700*time.Microsecond); late > 8 || x.slice == 0 || x.slice > h200.Slice/8 {
+		t.Errorf("%d late, slice %v though there is no room", late, x.slice)
+	}
+	if late := run(3000, 5*ms); late > 0 || x.slice != 0 {
+		t.Errorf("%d late, slice %v though there is room again", late, x.slice)
+	}
+}
+
+// TestSLOHopelessStaysFast: where no setting helps, batch work gives way as far as
+// it can, and the loop does not thrash.
+func TestSLOHopelessStaysFast(t *testing.T) {
+	x := newService(t, h200)
+	for range 3000 {
+		x.request(stretch(15 * ms))
+	}
+	if x.slice != sched.Least || x.changes > 4 {
+		t.Errorf("slice %v, %d changes", x.slice, x.changes)
+	}
+}
+
+// TestSLOKeepsBatchOffOnlyWhileItMay: a request of which the end is never told does
+// not keep batch work off for ever, whatever the setting.
+func TestSLOKeepsBatchOffOnlyWhileItMay(t *testing.T) {
+	x := newService(t, h200)
+	needsQuiet := func(_ time.Duration, held bool) (time.Duration, time.Duration) {
+		if held {
+			return 8 * ms, 10 * ms
+		}
+		return 14 * ms, 5 * ms
+	}
+	for range 200 {
+		x.request(needsQuiet)
+	}
+	if x.step(sched.Event{Kind: sched.Asked, Queue: 1}); !x.stopped {
+		t.Fatal("batch work is not kept off")
+	}
+	began := x.now
+	for x.stopped && x.now < began.Add(time.Second) {
+		wake := x.step()
+		if x.stopped {
+			x.now = wake
+		}
+	}
+	if got := x.now.Sub(began); x.stopped || got > 4*sloOfService {
+		t.Errorf("kept off for %v", got)
+	}
+}
+
+// TestSLOGivesBackWhenQuiet, and is soon at work again.
+func TestSLOGivesBackWhenQuiet(t *testing.T) {
+	x := newService(t, h200)
+	for range 100 {
+		x.request(stretch(9800 * time.Microsecond))
+	}
+	x.now = x.now.Add(2 * time.Second)
+	if x.step(); x.slice != 0 {
+		t.Errorf("slice %v when all is quiet", x.slice)
+	}
+	if x.step(sched.Event{Kind: sched.Asked, Queue: 1}); x.slice != sched.Least {
+		t.Errorf("slice %v when it is not any more", x.slice)
+	}
+}
