@@ -15,12 +15,12 @@ TOOL := go tool -modfile=tools/go.mod
 # detector has nothing to find in them.
 NO_RACE := giveway/giveway$$|/sched$$|/policy$$|/internal/stats$$
 
-.PHONY: build test fmt demo fuzz bench seeds gpu-bundle clean help go-is-there
+.PHONY: build test fmt demo fuzz bench seeds gpu-bundle clean help go-is-there shim
 
-build: go-is-there ## bin/giveway, static, and bin/giveway-bench, which loads libcuda
+build: go-is-there shim ## bin/giveway, static, and bin/giveway-bench, which loads libcuda
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./cmd/giveway ./cmd/giveway-bench
 
-test: go-is-there ## format, vet, lint, tests, tests under the race detector
+test: go-is-there shim ## format, vet, lint, tests, tests under the race detector
 	@bad=$$($(TOOL) gofumpt -l .); \
 	  [[ -z $$bad ]] || { printf 'not formatted (make fmt puts it right):\n%s\n' "$$bad" >&2; exit 1; }
 	go vet ./...
@@ -28,6 +28,16 @@ test: go-is-there ## format, vet, lint, tests, tests under the race detector
 	go test -timeout 5m ./...
 	pkgs=$$(go list ./... | grep -Ev '$(NO_RACE)'); CGO_ENABLED=1 go test -race -short -timeout 5m $$pkgs
 	@echo 'make test: all passed'
+
+# The preload library, for this machine. It must load beside a C library much older
+# than ours (a test looks at its symbols), and it can never be unloaded.
+SHIM := shim/lib/libgiveway-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m))).so
+shim: $(SHIM) ## shim/lib: the preload library, which build puts into bin/giveway
+
+$(SHIM): $(wildcard shim/*.c shim/*.h) shim/giveway.map
+	@command -v $(CC) >/dev/null || { echo "the preload library needs a C compiler: no $(CC) here (CC=... names another)" >&2; exit 1; }
+	$(CC) -O2 -fPIC -shared -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -Wall -Wextra -Wshadow -Werror \
+	  -Wl,--version-script=shim/giveway.map,-soname,libgiveway.so,-z,defs,-z,nodelete,-z,relro,-z,now -o $@ $(wildcard shim/*.c)
 
 fmt: go-is-there ## put the formatting right
 	$(TOOL) gofumpt -w .
@@ -48,11 +58,12 @@ seeds: go-is-there ## SEEDS (10000) runs of the simulator with faults
 
 gpu-bundle: build ## out/gpu-bundle: all that needs a GPU, for a machine with a driver and no Go
 	@mkdir -p out/gpu-bundle
-	cp bin/giveway bin/giveway-bench packaging/gpu-tests.sh out/gpu-bundle/
+	cp bin/giveway bin/giveway-bench packaging/gpu-tests.sh internal/bench/torch_client.py out/gpu-bundle/
+	mkdir -p out/gpu-bundle/shim/test && cp shim/*.h out/gpu-bundle/shim/ && cp shim/test/*.cu out/gpu-bundle/shim/test/
 	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvrm ./internal/nvtrace ./internal/hal/nvidia ./internal/e2e
 
 clean: ## remove what was built
-	rm -rf bin out
+	rm -rf bin out shim/lib/*.so
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+#include "bound.h"
+
+#include "page.h"
+
+/* A program whose kernels wait for later launches must not wait here for ever. */
+#define STUCK_NS (100 * GW_MS_NS)
+#define WATCH_NS 100000ull /* more than a sleep is late */
+#define MS_NS 1000000ull
+#define NAP_NS 20000ull
+
+/* How far over the bound launches may go after nothing has moved: doubled each
+ * time, so that a kernel that waits for many launches gets them soon. Nothing
+ * once something moves. */
+static uint32_t slack;
+
+static uint64_t bounded_in_flight(void) { return gw_in_flight() - gw_act.loose - gw_act.excused; }
+
+/* Two marks at least within the bound, or the device would run dry at each. */
+static uint32_t batch_for(uint32_t bound) {
+  uint32_t batch = GW_READ(batch);
+  if (batch > bound / 2) batch = bound / 2;
+  return batch ? batch : 1;
+}
+
+bool gw_bound_wants_mark(const struct gw_lane *l) {
+  uint32_t bound = GW_READ(bound);
+  return bound && l->unmarked >= batch_for(bound) && !gw_anything_captures();
+}
+
+struct gw_bound_place gw_bound_reserve(int lane) {
+  struct gw_lane *l = &gw_act.lanes[lane];
+  l->unmarked = 0; /* one thread marks, the others need not */
+  return (struct gw_bound_place){l->runtime, l->ctx, l->stream, (uint32_t)lane, l->life, l->launched};
+}
+
+/* With the lock held: a free slot, or NULL. */
+static struct gw_mark *free_slot(void) {
+  for (int i = 0; i < GW_MARKS && gw_act.marks_set < GW_MARKS; i++) {
+    if (gw_act.marks[i].state == GW_MARK_FREE) return &gw_act.marks[i];
+  }
+  return NULL;
+}
+
+bool gw_bound_mark(const struct gw_bound_place *at) {
+  void *mark = at->runtime->markable(at->ctx, at->stream) ? at->runtime->mark(at->ctx, at->stream) : NULL;
+  if (!mark) return false;
+  gw_lock(&gw_act.lock);
+  /* A stream that was destroyed meanwhile has no lane of that life any more. */
+  struct gw_mark *m = gw_act.lanes[at->lane].life == at->life ? free_slot() : NULL;
+  if (m) {
+    *m = (struct gw_mark){.state = GW_MARK_SET, .runtime = at->runtime, .ctx = at->ctx, .mark = mark,
+                          .lane = at->lane, .life = at->life, .seq = at->seq, .age = ++gw_act.marks_made};
+    gw_act.marks_set++;
+  }
+  gw_unlock(&gw_act.lock);
+  if (!m) at->runtime->drop(mark);
+  return m != NULL;
+}
+
+/* Takes the next mark after `age` on a lane that is not known to be slow. */
+static struct gw_mark *take(uint64_t age, const uint64_t slow[GW_LANES / 64]) {
+  struct gw_mark *best = NULL;
+  for (int i = 0; i < GW_MARKS && gw_act.marks_set; i++) {
+    struct gw_mark *m = &gw_act.marks[i];
+    if (m->state != GW_MARK_SET || m->age <= age || (slow[m->lane / 64] >> m->lane % 64 & 1)) continue;
+    if (!best || m->age < best->age) best = m;
+  }
+  if (best) best->state = GW_MARK_BUSY;
+  return best;
+}
+
+/* Asks for marks, the oldest first, until there is room. Whether any was reached. */
+static bool reap(uint32_t bound) {
+  uint64_t slow[GW_LANES / 64] = {0}, age = 0;
+  bool moved = false, ring = false;
+  gw_lock(&gw_act.lock);
+  while (bounded_in_flight() >= bound) {
+    struct gw_mark *m = take(age, slow);
+    if (!m) break;
+    const struct gw_runtime *rt = m->runtime;
+    void *mark = m->mark;
+    gw_unlock(&gw_act.lock);
+    int r = rt->reached(mark);
+    gw_lock(&gw_act.lock);
+    age = m->age;
+    if (r == 0) {
+      slow[m->lane / 64] |= 1ull << m->lane % 64;
+      m->state = GW_MARK_SET;
+      continue;
+    }
+    struct gw_lane *l = &gw_act.lanes[m->lane];
+    if (l->life == m->life) gw_lane_done(l, m->seq);
+    moved = true;
+    ring |= gw_settle();
+    gw_unlock(&gw_act.lock);
+    rt->drop(mark);
+    gw_lock(&gw_act.lock);
+    m->state = GW_MARK_FREE;
+    gw_act.marks_set--;
+  }
+  gw_unlock(&gw_act.lock);
+  if (ring) gw_page_ring();
+  return moved;
+}
+
+/* With nothing marked: marks the lane of this context that has most unmarked.
+ * Another context's may only be marked by threads that use it. */
+static bool mark_fullest(const gw_pass *p) {
+  int best = -1;
+  struct gw_bound_place at;
+  gw_lock(&gw_act.lock);
+  bool any = gw_act.marks_set != 0;
+  for (int w = 0; w < GW_LANES / 64; w++) {
+    for (uint64_t left = gw_act.used[w]; left && !any; left &= left - 1) {
+      int i = w * 64 + __builtin_ctzll(left);
+      struct gw_lane *l = &gw_act.lanes[i];
+      if (l->runtime != p->runtime || l->ctx != p->ctx || !l->unmarked) continue;
+      if (best < 0 || l->unmarked > gw_act.lanes[best].unmarked) best = i;
+    }
+  }
+  uint32_t unmarked = best >= 0 ? gw_act.lanes[best].unmarked : 0;
+  if (best >= 0) at = gw_bound_reserve(best);
+  gw_unlock(&gw_act.lock);
+  if (any) return true;
+  if (best < 0) return false;
+  if (gw_bound_mark(&at)) return true;
+  gw_lock(&gw_act.lock);
+  if (gw_act.lanes[best].life == at.life) gw_act.lanes[best].unmarked += unmarked;
+  gw_unlock(&gw_act.lock);
+  return false;
+}
+
+/* What is in flight now does not count until its lane moves: a kernel that never
+ * ends would otherwise cost every launch of the other lanes that long. */
+static void excuse_all(void) {
+  for (int i = 0; i < GW_LANES; i++) {
+    struct gw_lane *l = &gw_act.lanes[i];
+    if (!l->runtime) continue;
+    uint64_t stuck = l->launched - l->done;
+    gw_act.excused += stuck - l->excused;
+    l->excused = stuck;
+  }
+}
+
+static void let_go(uint32_t bound) {
+  gw_lock(&gw_act.lock);
+  excuse_all();
+  GW_SHOW(overruns, ++gw_act.overruns);
+  uint32_t more = slack ? slack * 2 : bound;
+  if (more > slack) __atomic_store_n(&slack, more, __ATOMIC_RELAXED);
+  gw_unlock(&gw_act.lock);
+  gw_say("nothing moves at the bound: letting the launch through");
+}
+
+/*
+ * With a bound of one the device stands still from the end of a command until we
+ * notice. So a wait sleeps through what waits have taken of late but for the last
+ * part of it, and watches that closely.
+ */
+static uint64_t usual;
+
+static void learn(uint64_t waited) {
+  uint64_t old = __atomic_load_n(&usual, __ATOMIC_RELAXED);
+  __atomic_store_n(&usual, old - old / 8 + waited / 8, __ATOMIC_RELAXED);
+}
+
+static void doze(uint64_t waited) {
+  uint64_t expected = __atomic_load_n(&usual, __ATOMIC_RELAXED), early = WATCH_NS + expected / 8;
+  if (waited + early < expected) gw_sleep(expected - early - waited < MS_NS ? expected - early - waited : MS_NS);
+  else if (waited > expected + 2 * WATCH_NS) gw_sleep(NAP_NS);
+}
+
+bool gw_bound_wait(gw_pass *p) {
+  uint64_t began = 0, moved = 0, seen = 0;
+  for (;;) {
+    uint32_t bound = GW_READ(bound);
+    if (!bound || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
+    gw_lock(&gw_act.lock);
+    bool room = bounded_in_flight() < (uint64_t)bound + __atomic_load_n(&slack, __ATOMIC_RELAXED);
+    uint64_t completed = gw_act.completed;
+    gw_unlock(&gw_act.lock);
+    if (room) break;
+    if (reap(bound)) {
+      __atomic_store_n(&slack, 0, __ATOMIC_RELAXED);
+      moved = gw_now();
+      continue;
+    }
+    if (!mark_fullest(p)) break; /* nothing that one could wait for */
+    uint64_t now = gw_now();
+    if (!began || completed != seen) moved = now;
+    if (!began) began = now;
+    seen = completed;
+    if (now - moved >= STUCK_NS) {
+      let_go(bound);
+      break;
+    }
+    doze(now - began);
+  }
+  if (began) learn(gw_now() - began);
+  return began != 0;
+}
+
+/* With the lock held: the first mark of the stream that is not free. */
+static struct gw_mark *mark_of(const struct gw_runtime *rt, void *ctx, void *stream) {
+  for (int i = 0; i < GW_MARKS; i++) {
+    struct gw_mark *m = &gw_act.marks[i];
+    if (m->state == GW_MARK_FREE || m->runtime != rt || (ctx != GW_ALL && m->ctx != ctx)) continue;
+    struct gw_lane *l = &gw_act.lanes[m->lane];
+    if (stream == GW_ALL || (l->life == m->life && l->stream == stream)) return m;
+  }
+  return NULL;
+}
+
+void gw_bound_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
+  gw_lock(&gw_act.lock);
+  for (struct gw_mark *m; (m = mark_of(rt, ctx, stream));) {
+    if (m->state == GW_MARK_BUSY) { /* for as long as it takes to ask */
+      gw_unlock(&gw_act.lock);
+      gw_sleep(NAP_NS);
+      gw_lock(&gw_act.lock);
+      continue;
+    }
+    void *mark = m->mark;
+    m->state = GW_MARK_BUSY;
+    gw_unlock(&gw_act.lock);
+    rt->drop(mark);
+    gw_lock(&gw_act.lock);
+    m->state = GW_MARK_FREE;
+    gw_act.marks_set--;
+  }
+  gw_unlock(&gw_act.lock);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every call of the CUDA driver, 11 to 13, that this library stands before. For
+ * each: the symbol, the name that cuGetProcAddress knows it by, the version of
+ * CUDA from which that name means this symbol, and for commands the stream and
+ * the types of the arguments a1, a2, ...; read by cuda.c, several times.
+ *
+ *   ASYNC  puts a command on a stream; there is a second form, _ptsz, for which
+ *          the stream 0 is the thread's own and not the device's
+ *   SYNC   the same on the default stream; second form _ptds. It may return
+ *          before the command is done: copies within the device and memsets do
+ *   HOST   as SYNC, but when it returns all before it on that stream is done
+ *   OLD_   no second form
+ *   OTHER  no command: tells of the end of work, of captures, of streams
+ *
+ * P a pointer or handle, D a device address, D1 one of CUDA 3.1, Z a size,
+ * U an unsigned, I an int, H an unsigned short, B an unsigned char.
+ *
+ * Not here, so that they run as they are:
+ *   cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync: in order with the
+ *     stream, but no work for the device;
+ *   cuStreamWaitValue, cuStreamWriteValue, cuStreamBatchMemOp: what a program on
+ *     the other side waits for. Held back, they would hold others up who have the
+ *     gate open;
+ *   cuStreamWaitEvent, external semaphores, graphics: order, no work.
+ */
+
+/* Launches. */
+OLD_ASYNC(cuLaunch, "cuLaunch", 2000, 0, P)
+OLD_ASYNC(cuLaunchGrid, "cuLaunchGrid", 2000, 0, P, I, I)
+OLD_ASYNC(cuLaunchGridAsync, "cuLaunchGridAsync", 2000, a4, P, I, I, P)
+ASYNC(cuLaunchKernel, "cuLaunchKernel", 4000, a9, P, U, U, U, U, U, U, U, P, P, P)
+ASYNC(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, stream_of_config(a1), P, P, P, P)
+ASYNC(cuLaunchCooperativeKernel, "cuLaunchCooperativeKernel", 9000, a9, P, U, U, U, U, U, U, U, P, P)
+OLD_ASYNC(cuLaunchCooperativeKernelMultiDevice, "cuLaunchCooperativeKernelMultiDevice", 9000,
+          stream_of_first(a1, a2), P, U, U)
+ASYNC(cuLaunchHostFunc, "cuLaunchHostFunc", 10000, a1, P, P, P)
+ASYNC(cuLaunchHostFunc_v2, "cuLaunchHostFunc", 13020, a1, P, P, P, U)
+ASYNC(cuStreamAddCallback, "cuStreamAddCallback", 5000, a1, P, P, P, U)
+ASYNC(cuGraphLaunch, "cuGraphLaunch", 10000, a2, P, P)
+ASYNC(cuGraphUpload, "cuGraphUpload", 11010, a2, P, P)
+
+/* Copies. */
+ASYNC(cuMemcpyAsync, "cuMemcpyAsync", 4000, a4, D, D, Z, P)
+ASYNC(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", 4000, a6, D, P, D, P, Z, P)
+ASYNC(cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync", 3020, a4, D, P, Z, P)
+ASYNC(cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", 3020, a4, P, D, Z, P)
+ASYNC(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020, a4, D, D, Z, P)
+ASYNC(cuMemcpyHtoAAsync_v2, "cuMemcpyHtoAAsync", 3020, a5, P, Z, P, Z, P)
+ASYNC(cuMemcpyAtoHAsync_v2, "cuMemcpyAtoHAsync", 3020, a5, P, P, Z, Z, P)
+ASYNC(cuMemcpy2DAsync_v2, "cuMemcpy2DAsync", 3020, a2, P, P)
+ASYNC(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync", 3020, a2, P, P)
+ASYNC(cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync", 4000, a2, P, P)
+ASYNC(cuMemcpyBatchAsync, "cuMemcpyBatchAsync", 12080, a9, P, P, P, Z, P, P, Z, P, P)
+ASYNC(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync", 13000, a8, P, P, P, Z, P, P, Z, P)
+ASYNC(cuMemcpy3DBatchAsync, "cuMemcpy3DBatchAsync", 12080, a5, Z, P, P, D, P)
+ASYNC(cuMemcpy3DBatchAsync_v2, "cuMemcpy3DBatchAsync", 13000, a4, Z, P, D, P)
+ASYNC(cuMemcpyWithAttributesAsync, "cuMemcpyWithAttributesAsync", 13020, a5, D, D, Z, P, P)
+ASYNC(cuMemcpy3DWithAttributesAsync, "cuMemcpy3DWithAttributesAsync", 13020, a3, P, D, P)
+SYNC(cuMemcpy, "cuMemcpy", 4000, 0, D, D, Z)
+SYNC(cuMemcpyPeer, "cuMemcpyPeer", 4000, 0, D, P, D, P, Z)
+HOST(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020, 0, D, P, Z)
+HOST(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020, 0, P, D, Z)
+SYNC(cuMemcpyDtoD_v2, "cuMemcpyDtoD", 3020, 0, D, D, Z)
+SYNC(cuMemcpyDtoA_v2, "cuMemcpyDtoA", 3020, 0, P, Z, D, Z)
+SYNC(cuMemcpyAtoD_v2, "cuMemcpyAtoD", 3020, 0, D, P, Z, Z)
+HOST(cuMemcpyHtoA_v2, "cuMemcpyHtoA", 3020, 0, P, Z, P, Z)
+HOST(cuMemcpyAtoH_v2, "cuMemcpyAtoH", 3020, 0, P, P, Z, Z)
+SYNC(cuMemcpyAtoA_v2, "cuMemcpyAtoA", 3020, 0, P, Z, P, Z, Z)
+SYNC(cuMemcpy2D_v2, "cuMemcpy2D", 3020, 0, P)
+SYNC(cuMemcpy2DUnaligned_v2, "cuMemcpy2DUnaligned", 3020, 0, P)
+SYNC(cuMemcpy3D_v2, "cuMemcpy3D", 3020, 0, P)
+SYNC(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000, 0, P)
+
+/* Memory that moves by itself. A location by value is a register of 8 bytes. */
+ASYNC(cuMemPrefetchAsync, "cuMemPrefetchAsync", 8000, a4, D, Z, I, P)
+ASYNC(cuMemPrefetchAsync_v2, "cuMemPrefetchAsync", 12020, a5, D, Z, D, U, P)
+ASYNC(cuMemPrefetchBatchAsync, "cuMemPrefetchBatchAsync", 13000, a8, P, P, Z, P, P, Z, D, P)
+ASYNC(cuMemDiscardBatchAsync, "cuMemDiscardBatchAsync", 13000, a5, P, P, Z, D, P)
+ASYNC(cuMemDiscardAndPrefetchBatchAsync, "cuMemDiscardAndPrefetchBatchAsync", 13000, a8, P, P, Z, P, P, Z, D, P)
+
+/* Memsets. */
+ASYNC(cuMemsetD8Async, "cuMemsetD8Async", 3020, a4, D, B, Z, P)
+ASYNC(cuMemsetD16Async, "cuMemsetD16Async", 3020, a4, D, H, Z, P)
+ASYNC(cuMemsetD32Async, "cuMemsetD32Async", 3020, a4, D, U, Z, P)
+ASYNC(cuMemsetD2D8Async, "cuMemsetD2D8Async", 3020, a6, D, Z, B, Z, Z, P)
+ASYNC(cuMemsetD2D16Async, "cuMemsetD2D16Async", 3020, a6, D, Z, H, Z, Z, P)
+ASYNC(cuMemsetD2D32Async, "cuMemsetD2D32Async", 3020, a6, D, Z, U, Z, Z, P)
+SYNC(cuMemsetD8_v2, "cuMemsetD8", 3020, 0, D, B, Z)
+SYNC(cuMemsetD16_v2, "cuMemsetD16", 3020, 0, D, H, Z)
+SYNC(cuMemsetD32_v2, "cuMemsetD32", 3020, 0, D, U, Z)
+SYNC(cuMemsetD2D8_v2, "cuMemsetD2D8", 3020, 0, D, Z, B, Z, Z)
+SYNC(cuMemsetD2D16_v2, "cuMemsetD2D16", 3020, 0, D, Z, H, Z, Z)
+SYNC(cuMemsetD2D32_v2, "cuMemsetD2D32", 3020, 0, D, Z, U, Z, Z)
+
+/* The same as they were before CUDA 3.2, with addresses and sizes of 32 bits.
+ * The driver still has them, and programs that look symbols up by hand find them. */
+OLD_HOST(cuMemcpyHtoD, "cuMemcpyHtoD", 2000, 0, D1, P, U)
+OLD_HOST(cuMemcpyDtoH, "cuMemcpyDtoH", 2000, 0, P, D1, U)
+OLD_SYNC(cuMemcpyDtoD, "cuMemcpyDtoD", 2000, 0, D1, D1, U)
+OLD_SYNC(cuMemcpyDtoA, "cuMemcpyDtoA", 2000, 0, P, U, D1, U)
+OLD_SYNC(cuMemcpyAtoD, "cuMemcpyAtoD", 2000, 0, D1, P, U, U)
+OLD_HOST(cuMemcpyHtoA, "cuMemcpyHtoA", 2000, 0, P, U, P, U)
+OLD_HOST(cuMemcpyAtoH, "cuMemcpyAtoH", 2000, 0, P, P, U, U)
+OLD_SYNC(cuMemcpyAtoA, "cuMemcpyAtoA", 2000, 0, P, U, P, U, U)
+OLD_SYNC(cuMemcpy2D, "cuMemcpy2D", 2000, 0, P)
+OLD_SYNC(cuMemcpy2DUnaligned, "cuMemcpy2DUnaligned", 2000, 0, P)
+OLD_SYNC(cuMemcpy3D, "cuMemcpy3D", 2000, 0, P)
+OLD_ASYNC(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync", 2000, a4, D1, P, U, P)
+OLD_ASYNC(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync", 2000, a4, P, D1, U, P)
+OLD_ASYNC(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync", 3000, a4, D1, D1, U, P)
+OLD_ASYNC(cuMemcpyHtoAAsync, "cuMemcpyHtoAAsync", 2000, a5, P, U, P, U, P)
+OLD_ASYNC(cuMemcpyAtoHAsync, "cuMemcpyAtoHAsync", 2000, a5, P, P, U, U, P)
+OLD_ASYNC(cuMemcpy2DAsync, "cuMemcpy2DAsync", 2000, a2, P, P)
+OLD_ASYNC(cuMemcpy3DAsync, "cuMemcpy3DAsync", 2000, a2, P, P)
+OLD_SYNC(cuMemsetD8, "cuMemsetD8", 2000, 0, D1, B, U)
+OLD_SYNC(cuMemsetD16, "cuMemsetD16", 2000, 0, D1, H, U)
+OLD_SYNC(cuMemsetD32, "cuMemsetD32", 2000, 0, D1, U, U)
+OLD_SYNC(cuMemsetD2D8, "cuMemsetD2D8", 2000, 0, D1, U, B, U, U)
+OLD_SYNC(cuMemsetD2D16, "cuMemsetD2D16", 2000, 0, D1, U, H, U, U)
+OLD_SYNC(cuMemsetD2D32, "cuMemsetD2D32", 2000, 0, D1, U, U, U, U)
+
+/* No commands; in cuda_events.c, but for the look-ups in cuda.c. */
+OTHER(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)
+OTHER(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, 0)
+OTHER(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)
+OTHER(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 1)
+OTHER(cuStreamQuery, "cuStreamQuery", 2000, 0)
+OTHER(cuStreamQuery_ptsz, "cuStreamQuery", 7000, 1)
+OTHER(cuEventRecord, "cuEventRecord", 2000, 0)
+OTHER(cuEventRecord_ptsz, "cuEventRecord", 7000, 1)
+OTHER(cuEventRecordWithFlags, "cuEventRecordWithFlags", 11010, 0)
+OTHER(cuEventRecordWithFlags_ptsz, "cuEventRecordWithFlags", 11010, 1)
+OTHER(cuEventSynchronize, "cuEventSynchronize", 2000, 0)
+OTHER(cuEventQuery, "cuEventQuery", 2000, 0)
+OTHER(cuEventDestroy, "cuEventDestroy", 2000, 0)
+OTHER(cuEventDestroy_v2, "cuEventDestroy", 4000, 0)
+OTHER(cuStreamCreate, "cuStreamCreate", 2000, 0)
+OTHER(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, 0)
+OTHER(cuStreamDestroy, "cuStreamDestroy", 2000, 0)
+OTHER(cuStreamDestroy_v2, "cuStreamDestroy", 4000, 0)
+OTHER(cuCtxDestroy, "cuCtxDestroy", 2000, 0)
+OTHER(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0)
+OTHER(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, 0)
+OTHER(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0)
+OTHER(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0)
+OTHER(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0)
+OTHER(cuStreamBeginCapture, "cuStreamBeginCapture", 10000, 0)
+OTHER(cuStreamBeginCapture_ptsz, "cuStreamBeginCapture", 10000, 1)
+OTHER(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, 0)
+OTHER(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, 1)
+OTHER(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, 0)
+OTHER(cuStreamBeginCaptureToGraph_ptsz, "cuStreamBeginCaptureToGraph", 12030, 1)
+OTHER(cuStreamBeginRecaptureToGraph, "cuStreamBeginRecaptureToGraph", 13030, 0)
+OTHER(cuStreamBeginRecaptureToGraph_ptsz, "cuStreamBeginRecaptureToGraph", 13030, 1)
+OTHER(cuStreamEndCapture, "cuStreamEndCapture", 10000, 0)
+OTHER(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, 1)
+OTHER(cuMemFree_v2, "cuMemFree", 3020, 0)
+OTHER(cuMemFreeHost, "cuMemFreeHost", 2000, 0)
+OTHER(cuMemHostUnregister, "cuMemHostUnregister", 4000, 0)
+OTHER(cuModuleUnload, "cuModuleUnload", 2000, 0)
+OTHER(cuGetProcAddress, "cuGetProcAddress", 11030, 0)
+OTHER(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0)
+
+#undef ASYNC
+#undef SYNC
+#undef HOST
+#undef OLD_ASYNC
+#undef OLD_SYNC
+#undef OLD_HOST
+#undef OTHER

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+/* The CUDA driver: calls that tell when work is over, and what becomes of
+ * streams, events and contexts. None of them is ever held. */
+#include <stddef.h>
+
+#include "cuda.h"
+#include "park.h"
+#include "activity.h"
+#include "sys.h"
+
+#define CALL(symbol, types, args)                                \
+  int(*real) types = REAL(symbol);                               \
+  if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND; \
+  int result = real args
+
+static gw_lock_t lock;
+
+/* Where events were recorded last. Lossy: one that has lost its place tells us
+ * nothing. */
+#define PLACES 512
+static struct place {
+  void *event, *ctx, *stream;
+  uint64_t ticket;
+} places[PLACES];
+
+static struct place *place_of(void *event) {
+  return &places[((uint64_t)(uintptr_t)event * 0x9e3779b97f4a7c15ull) >> 55];
+}
+
+static void remember(void *event, void *ctx, void *stream, uint64_t ticket) {
+  gw_lock(&lock);
+  *place_of(event) = (struct place){event, ctx, stream, ticket};
+  gw_unlock(&lock);
+}
+
+static struct place recall(void *event) {
+  gw_lock(&lock);
+  struct place p = *place_of(event);
+  gw_unlock(&lock);
+  return p.event == event ? p : (struct place){0};
+}
+
+static void forget_event(void *event) {
+  gw_lock(&lock);
+  if (place_of(event)->event == event) *place_of(event) = (struct place){0};
+  gw_unlock(&lock);
+}
+
+/* Streams that the legacy stream waits for, and that wait for it: so made unless
+ * the program says otherwise. As many as we care to know. */
+#define BLOCKING 64
+#define NON_BLOCKING_FLAG 1u /* CU_STREAM_NON_BLOCKING */
+static void *blocking[BLOCKING];
+
+static void replace(void *old, void *new) {
+  gw_lock(&lock);
+  for (int i = 0; i < BLOCKING; i++) {
+    if (blocking[i] != old) continue;
+    __atomic_store_n(&blocking[i], new, __ATOMIC_RELAXED);
+    break;
+  }
+  gw_unlock(&lock);
+}
+
+void cuda_copied(void *ctx, void *stream, uint64_t ticket) {
+  gw_done(&cuda_runtime, ctx, stream, ticket);
+  for (int i = 0; i < BLOCKING && stream == LEGACY; i++) {
+    void *s = __atomic_load_n(&blocking[i], __ATOMIC_RELAXED);
+    if (s) gw_done(&cuda_runtime, ctx, s, ticket);
+  }
+}
+
+void cuda_events_forked(void) {
+  lock = (gw_lock_t){0};
+  __builtin_memset(places, 0, sizeof places);
+  __builtin_memset(blocking, 0, sizeof blocking);
+}
+
+/* The end of work. */
+
+EXPORTED int cuCtxSynchronize(void) {
+  void *ctx = cuda_context();
+  uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);
+  cuda_unpark();
+  CALL(cuCtxSynchronize, (void), ());
+  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket);
+  return result;
+}
+
+EXPORTED int cuCtxSynchronize_v2(void *ctx) {
+  uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);
+  cuda_unpark();
+  CALL(cuCtxSynchronize_v2, (void *), (ctx));
+  if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket);
+  return result;
+}
+
+/* A stream may be waited for in any context, but for the default ones. */
+static void *context_of(void *lane) { return (uintptr_t)lane & 3 ? cuda_context() : GW_ALL; }
+
+#define STREAM_IS_DONE(symbol, if_null)                                            \
+  EXPORTED int symbol(void *stream) {                                              \
+    void *lane = cuda_stream(stream, if_null), *ctx = context_of(lane);            \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, lane);                         \
+    cuda_unpark();                                                                 \
+    CALL(symbol, (void *), (stream));                                              \
+    if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, lane, ticket);         \
+    return result;                                                                 \
+  }
+STREAM_IS_DONE(cuStreamSynchronize, LEGACY)
+STREAM_IS_DONE(cuStreamSynchronize_ptsz, PER_THREAD)
+STREAM_IS_DONE(cuStreamQuery, LEGACY)
+STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD)
+
+#define EVENT_IS_DONE(symbol)                                                                    \
+  EXPORTED int symbol(void *event) {                                                             \
+    struct place p = recall(event);                                                              \
+    cuda_unpark();                                                                               \
+    CALL(symbol, (void *), (event));                                                             \
+    if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, p.ctx, p.stream, p.ticket);               \
+    return result;                                                                               \
+  }
+EVENT_IS_DONE(cuEventSynchronize)
+EVENT_IS_DONE(cuEventQuery)
+
+static void recorded(void *event, void *ctx, void *lane, uint64_t ticket) {
+  /* In a graph, it says nothing of this moment. */
+  bool graph = ticket && gw_anything_captures() && !cuda_runtime.markable(ctx, lane);
+  if (graph) forget_event(event);
+  else remember(event, ctx, lane, ticket);
+}
+
+#define RECORD(symbol, if_null)                                          \
+  EXPORTED int symbol(void *event, void *stream) {                       \
+    void *ctx = cuda_context(), *lane = cuda_stream(stream, if_null);    \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, lane);               \
+    CALL(symbol, (void *, void *), (event, stream));                     \
+    if (result == CUDA_SUCCESS) recorded(event, ctx, lane, ticket);      \
+    return result;                                                       \
+  }
+RECORD(cuEventRecord, LEGACY)
+RECORD(cuEventRecord_ptsz, PER_THREAD)
+
+#define RECORD_WITH_FLAGS(symbol, if_null)                               \
+  EXPORTED int symbol(void *event, void *stream, unsigned flags) {       \
+    void *ctx = cuda_context(), *lane = cuda_stream(stream, if_null);    \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, lane);               \
+    CALL(symbol, (void *, void *, unsigned), (event, stream, flags));    \
+    if (result == CUDA_SUCCESS) recorded(event, ctx, lane, ticket);      \
+    return result;                                                       \
+  }
+RECORD_WITH_FLAGS(cuEventRecordWithFlags, LEGACY)
+RECORD_WITH_FLAGS(cuEventRecordWithFlags_ptsz, PER_THREAD)
+
+/* Captures. */
+
+static int is_capturing(void *stream, void *if_null) {
+  int status = 0;
+  const struct cuda_driver *d = cuda_driver();
+  if (!stream) stream = if_null;
+  if (!d->cuStreamIsCapturing || d->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS) return 0;
+  return status;
+}
+
+#define BEGIN(symbol, types, params, args)                \
+  EXPORTED int symbol params {                            \
+    cuda_unpark();                                        \
+    CALL(symbol, types, args);                            \
+    if (result == CUDA_SUCCESS) gw_capturing(+1);         \
+    return result;                                        \
+  }
+#define BEGIN_BOTH(symbol, types, params, args) \
+  BEGIN(symbol, types, params, args) BEGIN(symbol##_ptsz, types, params, args)
+BEGIN_BOTH(cuStreamBeginCapture, (void *), (void *s), (s))
+BEGIN_BOTH(cuStreamBeginCapture_v2, (void *, int), (void *s, int mode), (s, mode))
+BEGIN_BOTH(cuStreamBeginCaptureToGraph, (void *, void *, void *, void *, size_t, int),
+           (void *s, void *graph, void *after, void *edges, size_t n, int mode),
+           (s, graph, after, edges, n, mode))
+BEGIN_BOTH(cuStreamBeginRecaptureToGraph, (void *, int, void *, void *, void *),
+           (void *s, int mode, void *graph, void *callback, void *data), (s, mode, graph, callback, data))
+
+/* It may end with an error, or not end at all: the stream knows. */
+#define END(symbol, if_null)                                     \
+  EXPORTED int symbol(void *stream, void **graph) {              \
+    int before = is_capturing(stream, if_null);                  \
+    CALL(symbol, (void *, void **), (stream, graph));            \
+    if (before && !is_capturing(stream, if_null)) gw_capturing(-1); \
+    return result;                                               \
+  }
+END(cuStreamEndCapture, LEGACY)
+END(cuStreamEndCapture_ptsz, PER_THREAD)
+
+/* Streams, events and contexts that come and go. */
+
+EXPORTED int cuStreamCreate(void **stream, unsigned flags) {
+  CALL(cuStreamCreate, (void **, unsigned), (stream, flags));
+  if (result == CUDA_SUCCESS && !(flags & NON_BLOCKING_FLAG)) replace(NULL, *stream);
+  return result;
+}
+
+EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+  CALL(cuStreamCreateWithPriority, (void **, unsigned, int), (stream, flags, priority));
+  if (result == CUDA_SUCCESS && !(flags & NON_BLOCKING_FLAG)) replace(NULL, *stream);
+  return result;
+}
+
+#define DESTROY_STREAM(symbol)                                                        \
+  EXPORTED int symbol(void *stream) {                                                 \
+    bool captured = stream && gw_anything_captures() && is_capturing(stream, LEGACY); \
+    if (stream) gw_forget(&cuda_runtime, GW_ALL, stream);                             \
+    if (stream) replace(stream, NULL);                                                \
+    CALL(symbol, (void *), (stream));                                                 \
+    if (result == CUDA_SUCCESS && captured) gw_capturing(-1);                         \
+    return result;                                                                    \
+  }
+DESTROY_STREAM(cuStreamDestroy)
+DESTROY_STREAM(cuStreamDestroy_v2)
+
+#define DESTROY_EVENT(symbol)            \
+  EXPORTED int symbol(void *event) {     \
+    forget_event(event);                 \
+    CALL(symbol, (void *), (event));     \
+    return result;                       \
+  }
+DESTROY_EVENT(cuEventDestroy)
+DESTROY_EVENT(cuEventDestroy_v2)
+
+static void forget_context(void *ctx) {
+  cuda_park_forget(ctx);
+  gw_forget(&cuda_runtime, ctx, GW_ALL);
+  cuda_marks_forget(ctx);
+}
+
+#define DESTROY_CONTEXT(symbol)          \
+  EXPORTED int symbol(void *ctx) {       \
+    forget_context(ctx);                 \
+    CALL(symbol, (void *), (ctx));       \
+    return result;                       \
+  }
+DESTROY_CONTEXT(cuCtxDestroy)
+DESTROY_CONTEXT(cuCtxDestroy_v2)
+
+/* The device's own context goes with its last user, or for all at once. Which it
+ * is, nobody says: we know nothing any more. */
+#define DESTROY_PRIMARY(symbol)          \
+  EXPORTED int symbol(int device) {      \
+    forget_context(GW_ALL);              \
+    CALL(symbol, (int), (device));       \
+    return result;                       \
+  }
+DESTROY_PRIMARY(cuDevicePrimaryCtxRelease)
+DESTROY_PRIMARY(cuDevicePrimaryCtxRelease_v2)
+DESTROY_PRIMARY(cuDevicePrimaryCtxReset)
+DESTROY_PRIMARY(cuDevicePrimaryCtxReset_v2)
+
+/* Calls that wait for all of a context's work though their names do not say so. */
+#define WAITS(symbol, type)              \
+  EXPORTED int symbol(type what) {       \
+    cuda_unpark();                       \
+    CALL(symbol, (type), (what));        \
+    return result;                       \
+  }
+WAITS(cuMemFree_v2, unsigned long long)
+WAITS(cuMemFreeHost, void *)
+WAITS(cuMemHostUnregister, void *)
+WAITS(cuModuleUnload, void *)

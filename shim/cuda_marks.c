@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+/* The CUDA driver as a gw_runtime: streams, and events for marks. */
+#include "cuda.h"
+#include "sys.h"
+
+#define EVENTS 128 /* more than the gate ever holds at once */
+
+/* Events are kept for the next mark in the same context. */
+static struct event {
+  void *event; /* NULL: none yet */
+  void *ctx;
+  bool used;
+} events[EVENTS];
+static gw_lock_t lock;
+
+const struct cuda_driver *cuda_driver(void) {
+  static struct cuda_driver d;
+  static uint32_t known;
+  if (__builtin_expect(__atomic_load_n(&known, __ATOMIC_ACQUIRE), 1)) return &d;
+#define FIND(name) \
+  __atomic_store_n((void **)&d.name, gw_library_symbol(&gw_cuda_library, #name), __ATOMIC_RELAXED)
+  FIND(cuCtxGetCurrent);
+  FIND(cuEventCreate);
+  FIND(cuEventDestroy_v2);
+  FIND(cuEventRecord);
+  FIND(cuEventQuery);
+  FIND(cuStreamIsCapturing);
+  FIND(cuThreadExchangeStreamCaptureMode);
+#undef FIND
+  /* Without a driver there may be one later. */
+  if (d.cuCtxGetCurrent) __atomic_store_n(&known, 1, __ATOMIC_RELEASE);
+  return &d;
+}
+
+void *cuda_context(void) {
+  void *ctx = NULL;
+  const struct cuda_driver *d = cuda_driver();
+  if (!d->cuCtxGetCurrent || d->cuCtxGetCurrent(&ctx) != CUDA_SUCCESS) return NULL;
+  return ctx;
+}
+
+static __thread uint64_t this_thread __attribute__((aligned(8)));
+
+static void *own_stream(void) { return (void *)((uintptr_t)&this_thread | 3); }
+
+void *cuda_stream(void *stream, void *if_null) {
+  if (!stream) stream = if_null;
+  return stream == PER_THREAD ? own_stream() : stream;
+}
+
+/* The driver's handle again. NULL for another thread's own stream. */
+static void *handle(void *stream) {
+  if (((uintptr_t)stream & 3) != 3) return stream;
+  return stream == own_stream() ? PER_THREAD : NULL;
+}
+
+/*
+ * While any thread captures in the strictest mode, no thread may ask about
+ * events, unless it has said that it knows what it does. We do: ours are in no
+ * graph.
+ */
+static int relax(void) {
+  int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+  const struct cuda_driver *d = cuda_driver();
+  int (*exchange)(int *) = d->cuThreadExchangeStreamCaptureMode;
+  return exchange && exchange(&mode) == CUDA_SUCCESS ? mode : -1;
+}
+
+static void unrelax(int mode) {
+  if (mode >= 0) cuda_driver()->cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* An event of the context's, or one without `event`, or NULL. */
+static struct event *reserve(void *ctx) {
+  struct event *empty = NULL, *other = NULL, *e;
+  gw_lock(&lock);
+  for (e = events; e < events + EVENTS; e++) {
+    if (!e->event && !e->used && !empty) empty = e;
+    if (e->event && !e->used && e->ctx == ctx) break;
+    if (e->event && !e->used) other = e;
+  }
+  if (e == events + EVENTS) e = empty ? empty : other;
+  void *unwanted = e && e->event && e->ctx != ctx ? e->event : NULL;
+  if (e) *e = (struct event){.event = unwanted ? NULL : e->event, .ctx = ctx, .used = true};
+  gw_unlock(&lock);
+  if (unwanted && cuda_driver()->cuEventDestroy_v2) cuda_driver()->cuEventDestroy_v2(unwanted);
+  return e;
+}
+
+static void drop(void *mark) {
+  struct event *e = mark;
+  gw_lock(&lock);
+  e->used = false;
+  gw_unlock(&lock);
+}
+
+static void *mark(void *ctx, void *stream) {
+  const struct cuda_driver *d = cuda_driver();
+  void *to = handle(stream);
+  if (!to || !d->cuEventCreate || !d->cuEventRecord || !d->cuEventQuery) return NULL;
+  struct event *e = reserve(ctx);
+  if (!e) return NULL;
+  int mode = relax();
+  bool ok = (e->event || d->cuEventCreate(&e->event, 2 /* CU_EVENT_DISABLE_TIMING */) == CUDA_SUCCESS) &&
+            d->cuEventRecord(e->event, to) == CUDA_SUCCESS;
+  unrelax(mode);
+  if (ok) return e;
+  drop(e);
+  return NULL;
+}
+
+static int reached(void *mark) {
+  struct event *e = mark;
+  int mode = relax();
+  int result = cuda_driver()->cuEventQuery(e->event);
+  unrelax(mode);
+  return result == CUDA_SUCCESS ? 1 : result == CUDA_ERROR_NOT_READY ? 0 : -1;
+}
+
+static int markable(void *ctx, void *stream) {
+  (void)ctx;
+  int status = 0;
+  void *to = handle(stream);
+  const struct cuda_driver *d = cuda_driver();
+  if (!to) return 0;
+  if (!d->cuStreamIsCapturing) return 1;
+  /* The legacy stream beside a capture that it would join gives an error here. */
+  return d->cuStreamIsCapturing(to, &status) == CUDA_SUCCESS && status == 0;
+}
+
+void cuda_marks_forget(void *ctx) {
+  gw_lock(&lock);
+  for (struct event *e = events; e < events + EVENTS; e++) {
+    if (ctx == GW_ALL || e->ctx == ctx) *e = (struct event){.used = e->used};
+  }
+  gw_unlock(&lock);
+}
+
+void cuda_marks_forked(void) {
+  __builtin_memset(events, 0, sizeof events);
+  lock = (gw_lock_t){0};
+}
+
+const struct gw_runtime cuda_runtime = {
+    .name = "cuda",
+    .bit = 1,
+    .mark = mark,
+    .reached = reached,
+    .drop = drop,
+    .markable = markable,
+};

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+/*
+ * HIP, of AMD's ROCm. It has met no AMD hardware yet: only test/fakehip.c.
+ *
+ * The context is the current device, for its default stream's sake: (void *)1 is
+ * device 0. A stream is HIP's, but for two things. The legacy default stream is
+ * NULL by whatever name. The per-thread one is a different stream in every
+ * thread, so it is the address of something that each thread has, made odd, which
+ * no stream of HIP's is. A mark is an event without timing.
+ *
+ * Asking whether an event has happened spoils the capture of the stream it was
+ * recorded in (ihipEventQuery in ROCm's clr), even where it was recorded before
+ * the capture began. So nothing is asked while any capture is under way, and a
+ * capture does not begin while something is being asked.
+ */
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "elf.h"
+#include "gate.h"
+#include "hip_calls.h"
+#include "hook.h"
+#include "sys.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define THREAD __thread __attribute__((tls_model("initial-exec")))
+
+#define LEGACY ((void *)1)
+#define PER_THREAD ((void *)2)
+
+enum { hipSuccess = 0, hipErrorNotReady = 600, hipErrorNotSupported = 801, hipEventDisableTiming = 2 };
+
+extern struct gw_library gw_hip_library;
+
+/*
+ * libamdhip64 counts on in its name. Which one is loaded is asked where there is
+ * a function to find, because a program may have loaded it for itself alone.
+ */
+static void name_library(void) {
+  static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
+  void *(*open)(const char *, int) = (void *(*)(const char *, int))gw_elf_function("dlopen");
+  for (size_t i = 0; open && i < COUNT(names); i++) {
+    if (!open(names[i], RTLD_LAZY | RTLD_NOLOAD)) continue;
+    __atomic_store_n(&gw_hip_library.file, names[i], __ATOMIC_RELAXED);
+    return;
+  }
+}
+
+static void *function(void **place, const char *name) {
+  void *f = __atomic_load_n(place, __ATOMIC_RELAXED);
+  if (f) return f;
+  name_library();
+  __atomic_store_n(place, f = gw_library_symbol(&gw_hip_library, name), __ATOMIC_RELAXED);
+  return f;
+}
+
+static void *real_of(struct gw_hook *hook) {
+  void *real = __atomic_load_n(&hook->real, __ATOMIC_RELAXED);
+  if (__builtin_expect(real != NULL, 1)) return real;
+  name_library();
+  return gw_hook_find(&gw_hip_library, hook);
+}
+
+/* A function of libamdhip64 that is not hooked. */
+#define LIBRARY(name, parameters)                                                                            \
+  typedef int name##_type parameters;                                                                        \
+  static name##_type *name(void) {                                                                           \
+    static void *place;                                                                                      \
+    return (name##_type *)function(&place, #name);                                                           \
+  }
+
+LIBRARY(hipGetDevice, (int *))
+LIBRARY(hipEventCreateWithFlags, (void **, uint32_t))
+LIBRARY(hipEventDestroy, (void *))
+LIBRARY(hipStreamIsCapturing, (void *, int *))
+
+/* Every hook has a number, so that it finds its row in the table. */
+#define OTHERS(HOOK)                                                                                         \
+  HOOK(hipConfigureCall)                                                                                     \
+  HOOK(hipLaunchByPtr)                                                                                       \
+  HOOK(hipEventRecord)                                                                                       \
+  HOOK(hipEventRecord_spt)                                                                                   \
+  HOOK(hipEventQuery)                                                                                        \
+  HOOK(hipEventSynchronize)                                                                                  \
+  HOOK(hipStreamQuery)                                                                                       \
+  HOOK(hipStreamQuery_spt)                                                                                   \
+  HOOK(hipStreamSynchronize)                                                                                 \
+  HOOK(hipStreamSynchronize_spt)                                                                             \
+  HOOK(hipDeviceSynchronize)                                                                                 \
+  HOOK(hipCtxSynchronize)                                                                                    \
+  HOOK(hipStreamBeginCapture)                                                                                \
+  HOOK(hipStreamBeginCapture_spt)                                                                            \
+  HOOK(hipStreamBeginCaptureToGraph)                                                                         \
+  HOOK(hipStreamEndCapture)                                                                                  \
+  HOOK(hipStreamEndCapture_spt)                                                                              \
+  HOOK(hipStreamDestroy)                                                                                     \
+  HOOK(hipDeviceReset)                                                                                       \
+  HOOK(hipGetProcAddress)
+
+#define NUMBER(name, ...) at_##name,
+#define NUMBERS(name, ...) at_##name, at_##name##_spt,
+enum { GW_HIP_CALLS(NUMBER, NUMBERS) OTHERS(NUMBER) };
+
+static struct gw_hook hooks[];
+#define REAL(name) ((name##_type *)real_of(&hooks[at_##name]))
+
+typedef int hipEventRecord_type(void *event, void *stream);
+typedef int hipEventQuery_type(void *event);
+
+static uint64_t devices; /* bits of those seen so far, as far as there are bits */
+
+static void *context(void) {
+  int device = 0;
+  if (!hipGetDevice() || hipGetDevice()(&device) != hipSuccess || device < 0) device = 0;
+  if (device < 64) __atomic_fetch_or(&devices, 1ull << device, __ATOMIC_RELAXED);
+  return (void *)(uintptr_t)(device + 1);
+}
+
+static THREAD long own; /* its address is what counts */
+
+static void *key_of(void *stream) {
+  if (stream == LEGACY) return NULL;
+  return stream == PER_THREAD ? (char *)&own + 1 : stream;
+}
+
+/* NULL and *bad where it is another thread's. */
+static void *handle_of(void *key, bool *bad) {
+  *bad = false;
+  if (!((uintptr_t)key & 1)) return key;
+  if (key == (char *)&own + 1) return PER_THREAD;
+  *bad = true;
+  return NULL;
+}
+
+static void *per_thread(void *stream) { return stream == NULL || stream == LEGACY ? PER_THREAD : stream; }
+
+static gw_lock_t asking; /* held while an event is asked for, and to change captures */
+static int captures;
+
+/* The runtime, as the gate sees it. */
+
+static void *mark(void *ctx, void *key) {
+  bool bad;
+  void *stream = handle_of(key, &bad), *event = NULL;
+  (void)ctx;
+  if (bad || !hipEventCreateWithFlags() || !hipEventDestroy() || !REAL(hipEventRecord)) return NULL;
+  if (hipEventCreateWithFlags()(&event, hipEventDisableTiming) != hipSuccess) return NULL;
+  if (REAL(hipEventRecord)(event, stream) == hipSuccess) return event;
+  hipEventDestroy()(event); /* another device's stream, say */
+  return NULL;
+}
+
+static int reached(void *event) {
+  int r = -1;
+  gw_lock(&asking);
+  if (captures == 0 && REAL(hipEventQuery)) r = REAL(hipEventQuery)(event);
+  gw_unlock(&asking);
+  return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
+}
+
+static void drop(void *event) {
+  if (hipEventDestroy()) hipEventDestroy()(event);
+}
+
+static int markable(void *ctx, void *key) {
+  bool bad;
+  int status = 0;
+  void *stream = handle_of(key, &bad);
+  (void)ctx;
+  if (bad) return 0;
+  if (__atomic_load_n(&captures, __ATOMIC_RELAXED) == 0 || !hipStreamIsCapturing()) return 1;
+  return hipStreamIsCapturing()(stream, &status) == hipSuccess && status == 0;
+}
+
+const struct gw_runtime gw_hip = {"hip", 1u << 1, mark, reached, drop, markable};
+
+/*
+ * What was recorded where, so that a program that waits for an event tells us
+ * how far its stream is. An event that pushes another out of its place costs us
+ * that knowledge and nothing else.
+ */
+static gw_lock_t lock;
+static struct recorded {
+  void *event, *ctx, *key;
+  uint64_t ticket;
+} recorded[256];
+
+static struct recorded *place_of(const void *event) {
+  return &recorded[((uintptr_t)event >> 4) * 0x9E3779B97F4A7C15u >> 56];
+}
+
+static void remember(struct recorded r) {
+  gw_lock(&lock);
+  *place_of(r.event) = r;
+  gw_unlock(&lock);
+}
+
+static void happened(void *event) {
+  gw_lock(&lock);
+  struct recorded r = *place_of(event);
+  gw_unlock(&lock);
+  if (event && r.event == event) gw_done(&gw_hip, r.ctx, r.key, r.ticket);
+}
+
+/* A stream is gone, or with GW_ALL a device is as new. */
+static void forget(void *ctx, void *key) {
+  gw_lock(&lock);
+  for (size_t i = 0; i < COUNT(recorded); i++) {
+    if (key == GW_ALL ? recorded[i].ctx == ctx : recorded[i].key == key) recorded[i].event = NULL;
+  }
+  gw_unlock(&lock);
+  gw_forget(&gw_hip, ctx, key);
+}
+
+/* The calls. A runtime that calls itself by name within one is not asked again. */
+
+static THREAD int within;
+
+struct passage {
+  gw_pass pass;
+  void *ctx, *key;
+  uint64_t ticket;
+};
+
+static bool enter(struct passage *p, void *stream, bool waits) {
+  if (within) return false;
+  p->ctx = context();
+  p->key = key_of(stream);
+  if (!gw_enter(&p->pass, &gw_hip, p->ctx, p->key)) return false;
+  within = 1;
+  p->ticket = waits ? gw_ticket(&gw_hip, p->ctx, p->key) : 0;
+  return true;
+}
+
+static int leave(struct passage *p, bool waits, int r) {
+  within = 0;
+  if (!waits) {
+    gw_leave(&p->pass, r == hipSuccess);
+    return r;
+  }
+  gw_leave_done(&p->pass, r == hipSuccess);
+  if (r == hipSuccess) gw_done(&gw_hip, p->ctx, p->key, p->ticket);
+  return r;
+}
+
+#define CALL(name, stream, waits, parameters, arguments)                                                     \
+  typedef int name##_type parameters;                                                                        \
+  EXPORT int name parameters;                                                                                \
+  int name parameters {                                                                                      \
+    name##_type *real = REAL(name);                                                                          \
+    struct passage passage;                                                                                  \
+    if (!real) return hipErrorNotSupported;                                                                  \
+    if (!enter(&passage, stream, waits)) return real arguments;                                              \
+    return leave(&passage, waits, real arguments);                                                           \
+  }
+#define BOTH(name, stream, waits, parameters, arguments)                                                     \
+  CALL(name, stream, waits, parameters, arguments)                                                           \
+  CALL(name##_spt, per_thread(stream), waits, parameters, arguments)
+GW_HIP_CALLS(CALL, BOTH)
+
+/* The launch in three calls, from before ROCm 3: the stream is in the first. */
+static THREAD void *configured;
+
+typedef int hipConfigureCall_type(struct dim3 g, struct dim3 b, size_t n, void *s);
+EXPORT int hipConfigureCall(struct dim3 g, struct dim3 b, size_t n, void *s);
+int hipConfigureCall(struct dim3 g, struct dim3 b, size_t n, void *s) {
+  configured = s;
+  return REAL(hipConfigureCall) ? REAL(hipConfigureCall)(g, b, n, s) : hipErrorNotSupported;
+}
+CALL(hipLaunchByPtr, configured, 0, (const void *f), (f))
+
+/* Calls that tell how far a stream is: `before` and `after` around the real one. */
+#define AROUND(name, parameters, arguments, before, after)                                                   \
+  typedef int name##_type parameters;                                                                        \
+  EXPORT int name parameters;                                                                                \
+  int name parameters {                                                                                      \
+    name##_type *real = REAL(name);                                                                          \
+    if (!real) return hipErrorNotSupported;                                                                  \
+    before;                                                                                                  \
+    int r = real arguments;                                                                                  \
+    if (r == hipSuccess) after;                                                                              \
+    return r;                                                                                                \
+  }
+#define STREAM_IS_DONE(name, parameters, arguments, stream)                                                  \
+  AROUND(name, parameters, arguments, void *ctx = context(); void *key = key_of(stream);                     \
+         uint64_t ticket = gw_ticket(&gw_hip, ctx, key), gw_done(&gw_hip, ctx, key, ticket))
+#define DEVICE_IS_DONE(name)                                                                                 \
+  AROUND(name, (void), (), void *ctx = context(); uint64_t ticket = gw_ticket(&gw_hip, ctx, GW_ALL),         \
+         gw_done(&gw_hip, ctx, GW_ALL, ticket))
+#define RECORDS(name, stream)                                                                                \
+  AROUND(name, (void *event, void *s), (event, s), void *ctx = context(); void *key = key_of(stream);        \
+         uint64_t ticket = gw_ticket(&gw_hip, ctx, key),                                                     \
+         remember((struct recorded){event, ctx, key, ticket}))
+
+STREAM_IS_DONE(hipStreamSynchronize, (void *s), (s), s)
+STREAM_IS_DONE(hipStreamSynchronize_spt, (void *s), (s), per_thread(s))
+STREAM_IS_DONE(hipStreamQuery, (void *s), (s), s)
+STREAM_IS_DONE(hipStreamQuery_spt, (void *s), (s), per_thread(s))
+DEVICE_IS_DONE(hipDeviceSynchronize)
+DEVICE_IS_DONE(hipCtxSynchronize)
+RECORDS(hipEventRecord, s)
+RECORDS(hipEventRecord_spt, per_thread(s))
+AROUND(hipEventSynchronize, (void *event), (event), , happened(event))
+AROUND(hipEventQuery, (void *event), (event), , happened(event))
+
+/* Captures. */
+
+static void capturing(int change) {
+  gw_lock(&asking);
+  captures += change;
+  if (captures < 0) captures = 0;
+  gw_unlock(&asking);
+  gw_capturing(change);
+}
+
+static bool captured(void *stream) {
+  int status = 0;
+  return hipStreamIsCapturing() && hipStreamIsCapturing()(stream, &status) == hipSuccess && status != 0;
+}
+
+#define BEGINS(name, parameters, arguments)                                                                  \
+  typedef int name##_type parameters;                                                                        \
+  EXPORT int name parameters;                                                                                \
+  int name parameters {                                                                                      \
+    name##_type *real = REAL(name);                                                                          \
+    if (!real) return hipErrorNotSupported;                                                                  \
+    capturing(1);                                                                                            \
+    int r = real arguments;                                                                                  \
+    if (r != hipSuccess) capturing(-1);                                                                      \
+    return r;                                                                                                \
+  }
+BEGINS(hipStreamBeginCapture, (void *s, int mode), (s, mode))
+BEGINS(hipStreamBeginCapture_spt, (void *s, int mode), (s, mode))
+BEGINS(hipStreamBeginCaptureToGraph,
+       (void *s, void *graph, const void *nodes, const void *edges, size_t n, int mode),
+       (s, graph, nodes, edges, n, mode))
+
+/* A capture that was spoilt ends here too, with an error. */
+#define ENDS(name, stream)                                                                                   \
+  typedef int name##_type(void *s, void **graph);                                                            \
+  EXPORT int name(void *s, void **graph);                                                                    \
+  int name(void *s, void **graph) {                                                                          \
+    name##_type *real = REAL(name);                                                                          \
+    if (!real) return hipErrorNotSupported;                                                                  \
+    bool was = captured(stream);                                                                             \
+    int r = real(s, graph);                                                                                  \
+    if (was && !captured(stream)) capturing(-1);                                                             \
+    return r;                                                                                                \
+  }
+ENDS(hipStreamEndCapture, s)
+ENDS(hipStreamEndCapture_spt, per_thread(s))
+
+/* Ends. Before the call: after it the handle may be another stream's. */
+
+typedef int hipStreamDestroy_type(void *s);
+EXPORT int hipStreamDestroy(void *s);
+int hipStreamDestroy(void *s) {
+  hipStreamDestroy_type *real = REAL(hipStreamDestroy);
+  if (!real) return hipErrorNotSupported;
+  if (s == NULL || s == LEGACY || s == PER_THREAD) return real(s); /* an error, and HIP's to tell */
+  if (__atomic_load_n(&captures, __ATOMIC_RELAXED) > 0 && captured(s)) capturing(-1);
+  uint64_t seen = __atomic_load_n(&devices, __ATOMIC_RELAXED);
+  for (uintptr_t i = 0; i < 64; i++) { /* it may not be the current device's */
+    if (seen >> i & 1) forget((void *)(i + 1), s);
+  }
+  return real(s);
+}
+
+typedef int hipDeviceReset_type(void);
+EXPORT int hipDeviceReset(void);
+int hipDeviceReset(void) {
+  hipDeviceReset_type *real = REAL(hipDeviceReset);
+  if (!real) return hipErrorNotSupported;
+  forget(context(), GW_ALL);
+  return real();
+}
+
+/*
+ * HIP's own look-up. What it gives out for a name may be the function of that
+ * name or its _spt; ours is given for the one it is, and theirs if it is neither.
+ */
+typedef int hipGetProcAddress_type(const char *name, void **f, int version, uint64_t flags, int *status);
+EXPORT int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, int *status);
+int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, int *status) {
+  hipGetProcAddress_type *real = REAL(hipGetProcAddress);
+  if (!real) return hipErrorNotSupported;
+  int r = real(name, f, version, flags, status);
+  if (r != hipSuccess || !name || !f || !*f) return r;
+  size_t n = strlen(name);
+  for (size_t i = 0; hooks[i].name; i++) {
+    if (strncmp(hooks[i].name, name, n) != 0) continue;
+    if (hooks[i].name[n] != 0 && strcmp(hooks[i].name + n, "_spt") != 0) continue;
+    if (real_of(&hooks[i]) == *f) return *f = hooks[i].wrapper, r;
+  }
+  return r;
+}
+
+#define ROW(function, ...) {#function, (void *)function, NULL},
+#define ROWS(function, ...) ROW(function) ROW(function##_spt)
+static struct gw_hook hooks[] = {
+    GW_HIP_CALLS(ROW, ROWS) OTHERS(ROW){NULL, NULL, NULL},
+};
+
+static void forked(void) {
+  lock = asking = (gw_lock_t){0};
+  captures = 0;
+  memset(recorded, 0, sizeof recorded);
+  within = 0;
+}
+
+struct gw_library gw_hip_library = {
+    .file = "libamdhip64.so",
+    .stem = "libamdhip64",
+    .prefix = "hip",
+    .hooks = hooks,
+    .count = COUNT(hooks) - 1,
+    .forked = forked,
+};

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+#define _GNU_SOURCE
+#include "park.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "activity.h"
+#include "cuda.h"
+#include "page.h"
+#include "predict.h"
+#include "sys.h"
+
+/*
+ * One thread waits: it says that it has begun, and ends when the word has come
+ * to its generation or after a time by the device's own clock. Written for the
+ * oldest targets, so that any driver compiles it for any device.
+ */
+static const char kernel[] =
+    ".version 6.0\n.target sm_50\n.address_size 64\n"
+    ".visible .entry giveway_park(.param .u64 p_word, .param .u32 p_generation, .param .u64 p_ns) {\n"
+    "  .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %rd<6>;\n"
+    "  ld.param.u64 %rd1, [p_word]; ld.param.u32 %r1, [p_generation]; ld.param.u64 %rd2, [p_ns];\n"
+    "  cvta.to.global.u64 %rd1, %rd1;\n"
+    "  st.volatile.global.u32 [%rd1+64], %r1; membar.sys;\n"
+    "  mov.u64 %rd3, %globaltimer;\n"
+    "WAIT:\n"
+    "  ld.volatile.global.u32 %r2, [%rd1]; sub.s32 %r3, %r2, %r1; setp.ge.s32 %p, %r3, 0; @%p bra DONE;\n"
+    "  mov.u64 %rd4, %globaltimer; sub.s64 %rd5, %rd4, %rd3; setp.lt.s64 %p, %rd5, %rd2; @%p bra WAIT;\n"
+    "DONE:\n  ret;\n}\n";
+
+#define WORDS 4096       /* bytes of memory: the word, and 64 further on who has begun */
+#define BEGUN 16         /* in words of 4 bytes */
+#define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
+#define STARTING ~0u     /* in place of a generation: there is no thread yet, make one */
+#define LOOK_NS (100 * GW_MS_NS)
+#define STALE_NS (5 * GW_SECOND_NS) /* what the program says itself counts before what we predict, for so long */
+
+uint32_t cuda_parked;
+void *cuda_park_context;
+
+static struct {
+  gw_lock_t lock; /* held while kernels are launched */
+  bool quitting;
+  void *ctx; /* whose the rest is */
+  void *stream, *function;
+  /* Memory of ours and not of the driver's: it stays when the context goes. And
+   * shared, so that a fork does not part us from what the device reads. */
+  uint32_t *word;
+  uint64_t device_word;
+  uint32_t generation;
+} park;
+
+/* Held for moments only: the program's own threads come here. */
+static struct {
+  gw_lock_t lock;
+  struct gw_predictor predictor;
+  uint64_t told_ns; /* when the program last told of an arrival */
+  uint64_t parked, hits, parked_ns, saved_ns;
+} learnt;
+
+static uint32_t started, bell;       /* bell: a futex that the thread sleeps on */
+static uint64_t expected;            /* what the program has told; 0: nothing */
+static uint64_t let_go_ns;           /* when the kernels were let go */
+static uint32_t let_go_by_an_arrival;
+
+/* What we need of the driver, and only we. */
+static struct {
+  int (*cuCtxSetCurrent)(void *);
+  int (*cuModuleLoadData)(void **, const void *);
+  int (*cuModuleGetFunction)(void **, void *, const char *);
+  int (*cuStreamCreate)(void **, unsigned);
+  int (*cuMemHostRegister_v2)(void *, size_t, unsigned);
+  int (*cuMemHostGetDevicePointer_v2)(uint64_t *, void *, unsigned);
+  int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+} driver;
+
+static bool find_driver(void) {
+#define FIND(name) if (!(*(void **)&driver.name = gw_library_symbol(&gw_cuda_library, #name))) return false
+  FIND(cuCtxSetCurrent);
+  FIND(cuModuleLoadData);
+  FIND(cuModuleGetFunction);
+  FIND(cuStreamCreate);
+  FIND(cuMemHostRegister_v2);
+  FIND(cuMemHostGetDevicePointer_v2);
+  FIND(cuLaunchKernel);
+#undef FIND
+  return true;
+}
+
+/* Makes what parking needs in a context. With the lock held. */
+static bool prepare(void *ctx) {
+  void *module;
+  if (driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return false;
+  if (park.ctx == ctx) return true;
+  if (!park.word) {
+    void *m = mmap(NULL, WORDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED) return false;
+    park.word = m;
+  }
+  int registered = driver.cuMemHostRegister_v2(park.word, WORDS, 3 /* portable, mapped */);
+  if ((registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) ||
+      driver.cuModuleLoadData(&module, kernel) != CUDA_SUCCESS ||
+      driver.cuModuleGetFunction(&park.function, module, "giveway_park") != CUDA_SUCCESS ||
+      driver.cuStreamCreate(&park.stream, 1 /* CU_STREAM_NON_BLOCKING */) != CUDA_SUCCESS ||
+      driver.cuMemHostGetDevicePointer_v2(&park.device_word, park.word, 0) != CUDA_SUCCESS) {
+    gw_say("the device cannot be taken ahead of arrivals: the driver refuses what that needs");
+    return false;
+  }
+  park.ctx = ctx;
+  return true;
+}
+
+/* Launches the two. Whether they are on their way. */
+static bool take(uint64_t longest_ns) {
+  bool ok = false;
+  gw_lock(&park.lock);
+  void *ctx = __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED);
+  if (!park.quitting && ctx && !gw_anything_captures() && prepare(ctx)) {
+    if (++park.generation == STARTING) park.generation = 1, __atomic_store_n(park.word, 0, __ATOMIC_RELEASE);
+    void *args[] = {&park.device_word, &park.generation, &longest_ns};
+    /* Before the launch: an arrival at this moment lets go of what comes after it. */
+    __atomic_store_n(&let_go_ns, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&cuda_parked, park.generation, __ATOMIC_RELEASE);
+    ok = driver.cuLaunchKernel(park.function, 1, 1, 1, 1, 1, 1, 0, park.stream, args, NULL) == CUDA_SUCCESS &&
+         driver.cuLaunchKernel(park.function, 1, 1, 1, 1, 1, 1, 0, park.stream, args, NULL) == CUDA_SUCCESS;
+  }
+  gw_unlock(&park.lock);
+  if (!ok) cuda_unpark();
+  return ok;
+}
+
+static void start_thread(void);
+
+void cuda_unpark_now(bool arrived) {
+  uint32_t generation = __atomic_exchange_n(&cuda_parked, 0, __ATOMIC_ACQ_REL);
+  if (generation == STARTING) start_thread();
+  if (!generation || generation == STARTING) return;
+  __atomic_store_n(park.word, generation, __ATOMIC_RELEASE);
+  __atomic_store_n(&let_go_by_an_arrival, arrived, __ATOMIC_RELAXED);
+  __atomic_store_n(&let_go_ns, gw_now(), __ATOMIC_RELEASE);
+}
+
+/* Sleeps until then, nearly to the microsecond, or until the bell is rung. Whether
+ * it was not. */
+static bool sleep_until(uint64_t at_ns, uint32_t heard) {
+  while (gw_now() < at_ns) {
+    if (__atomic_load_n(&bell, __ATOMIC_ACQUIRE) != heard) return false;
+    gw_futex_wait(&bell, heard, at_ns, 0);
+  }
+  return true;
+}
+
+/* Holds the device for an arrival, and sees what comes of it. */
+static void hold_for(uint64_t arrival_ns, uint64_t patience_ns) {
+  uint64_t from = gw_now(), until = arrival_ns + patience_ns, took = 0, let_go;
+  if (!take(until - from + GW_MS_NS)) return;
+  while (!(let_go = __atomic_load_n(&let_go_ns, __ATOMIC_ACQUIRE))) {
+    uint64_t now = gw_now();
+    if (!took && __atomic_load_n(&park.word[BEGUN], __ATOMIC_ACQUIRE) == park.generation) took = now - from;
+    if (now >= until) {
+      cuda_unpark_now(false);
+      continue;
+    }
+    /* How soon it had begun is what the next lead is made of: looked at closely. */
+    gw_sleep(took ? 20000 : 2000);
+  }
+  bool came = __atomic_load_n(&let_go_by_an_arrival, __ATOMIC_RELAXED);
+  uint64_t held = let_go > from ? let_go - from : 0;
+  gw_lock(&learnt.lock);
+  if (took) gw_predict_takeover(&learnt.predictor, took);
+  gw_predict_outcome(&learnt.predictor, came, let_go);
+  learnt.parked++;
+  learnt.parked_ns += held;
+  learnt.hits += came;
+  /* What the arrival did not have to wait for: as much of the switch as was over. */
+  if (came) learnt.saved_ns += took && took < held ? took : held;
+  GW_SHOW(parked, learnt.parked);
+  GW_SHOW(hits, learnt.hits);
+  GW_SHOW(parked_ns, learnt.parked_ns);
+  GW_SHOW(saved_ns, learnt.saved_ns);
+  gw_unlock(&learnt.lock);
+}
+
+/* When the next arrival is due, or 0: as the program says, else as it has been. */
+static uint64_t next_arrival(uint64_t now, uint64_t lead) {
+  uint64_t at = __atomic_load_n(&expected, __ATOMIC_RELAXED);
+  if (at > now) return at;
+  gw_lock(&learnt.lock);
+  bool told = learnt.told_ns && now - learnt.told_ns < STALE_NS;
+  at = !told && GW_READ(watch) & GW_PREDICT ? gw_predict_next(&learnt.predictor, lead) : 0;
+  gw_unlock(&learnt.lock);
+  return at > now ? at : 0;
+}
+
+static void *run(void *unused) {
+  prctl(PR_SET_TIMERSLACK, 1000ul);
+  prctl(PR_SET_NAME, "giveway-park");
+  int relaxed = 2; /* what we do is in nobody's graph */
+  if (cuda_driver()->cuThreadExchangeStreamCaptureMode) cuda_driver()->cuThreadExchangeStreamCaptureMode(&relaxed);
+  uint64_t last = 0;
+  for (;;) {
+    uint32_t heard = __atomic_load_n(&bell, __ATOMIC_ACQUIRE);
+    uint64_t now = gw_now();
+    uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(park_us) * 1000ull;
+    if (most > LOOK_NS) most = LOOK_NS;
+    if (patience > LOOK_NS) patience = LOOK_NS;
+    gw_lock(&learnt.lock);
+    uint64_t lead = gw_predict_lead(&learnt.predictor, most);
+    bool rests = gw_predict_resting(&learnt.predictor, now);
+    gw_unlock(&learnt.lock);
+    uint64_t at = most && !rests ? next_arrival(now, lead) : 0;
+    if (!at || at <= last || now + lead > at + patience) {
+      sleep_until(now + LOOK_NS, heard);
+      continue;
+    }
+    if (!sleep_until(at - lead, heard)) continue;
+    last = at;
+    /* One that is at work has its context on the device, or is on its way there. */
+    if (!(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN) hold_for(at, patience);
+  }
+  return unused;
+}
+
+/* Before the driver's own end, which was set up before ours. */
+static void quit(void) {
+  gw_lock(&park.lock);
+  park.quitting = true;
+  gw_unlock(&park.lock);
+  cuda_unpark();
+}
+
+static void start_thread(void) {
+  uint32_t no = 0;
+  if (!__atomic_compare_exchange_n(&started, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
+  int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
+  if (!create || !detach || !find_driver() || atexit(quit) != 0) return;
+  uint64_t all = ~0ull, before;
+  gw_sys(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof all, 0, 0);
+  unsigned long thread;
+  if (create(&thread, NULL, run, NULL) == 0) detach(thread);
+  gw_sys(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof all, 0, 0);
+}
+
+void cuda_park_expect(uint64_t at_ns) {
+  __atomic_store_n(&expected, at_ns, __ATOMIC_RELAXED);
+  gw_lock(&learnt.lock);
+  learnt.told_ns = gw_now();
+  gw_unlock(&learnt.lock);
+  __atomic_add_fetch(&bell, 1, __ATOMIC_RELEASE);
+  if (!__atomic_load_n(&started, __ATOMIC_ACQUIRE)) {
+    if (__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) && GW_READ(lead_us)) start_thread();
+    return;
+  }
+  gw_futex_wake(&bell, 1, 0);
+}
+
+void cuda_park_ready(uint64_t at_ns) {
+  if (!(GW_READ(watch) & GW_PREDICT) || !GW_READ(lead_us)) return;
+  gw_lock(&learnt.lock);
+  gw_predict_arrival(&learnt.predictor, at_ns);
+  gw_unlock(&learnt.lock);
+  if (!__atomic_load_n(&started, __ATOMIC_RELAXED)) __atomic_store_n(&cuda_parked, STARTING, __ATOMIC_RELAXED);
+}
+
+void cuda_park_forget(void *ctx) {
+  cuda_unpark();
+  gw_lock(&park.lock);
+  if (ctx == GW_ALL || park.ctx == ctx) park.ctx = NULL;
+  if (ctx == GW_ALL || __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) == ctx) {
+    __atomic_store_n(&cuda_park_context, NULL, __ATOMIC_RELAXED);
+  }
+  gw_unlock(&park.lock);
+}
+
+void cuda_park_forked(void) {
+  memset(&park, 0, sizeof park);
+  memset(&learnt, 0, sizeof learnt);
+  cuda_parked = started = bell = 0;
+  cuda_park_context = NULL;
+  expected = let_go_ns = 0;
+}

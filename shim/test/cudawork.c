@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CUDA programs that know nothing of a shim before them, for fakecuda.c.
+ *
+ *     cudawork WAY WHAT [NUMBERS]
+ *
+ * WAY is how the driver is found: "linked" (only if built so), "dlsym", or the
+ * version of CUDA to ask cuGetProcAddress for, with a p behind it for the default
+ * streams of threads.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../giveway.h"
+
+typedef unsigned long long ptr;
+typedef unsigned U;
+
+/* symbol, suffix for threads' streams, name for cuGetProcAddress, arguments */
+#define CALLS(F, G)                                                                              \
+  F(cuInit, , cuInit, U)                                                                         \
+  F(cuMemAlloc_v2, , cuMemAlloc, ptr *, size_t)                                                  \
+  F(cuStreamCreate, , cuStreamCreate, void **, U)                                                \
+  F(cuStreamDestroy_v2, , cuStreamDestroy, void *)                                               \
+  F(cuStreamSynchronize, _ptsz, cuStreamSynchronize, void *)                                     \
+  F(cuStreamQuery, _ptsz, cuStreamQuery, void *)                                                 \
+  F(cuCtxSynchronize, , cuCtxSynchronize, void)                                                  \
+  F(cuCtxGetCurrent, , cuCtxGetCurrent, void **)                                                 \
+  F(cuCtxCreate_v2, , cuCtxCreate, void **, U, int)                                              \
+  F(cuCtxSetCurrent, , cuCtxSetCurrent, void *)                                                  \
+  F(cuCtxDestroy_v2, , cuCtxDestroy, void *)                                                     \
+  F(cuLaunchKernel, _ptsz, cuLaunchKernel, void *, U, U, U, U, U, U, U, void *, void **, void **) \
+  F(cuLaunchKernelEx, _ptsz, cuLaunchKernelEx, void *, void *, void **, void **)                 \
+  F(cuLaunchCooperativeKernel, _ptsz, cuLaunchCooperativeKernel, void *, U, U, U, U, U, U, U, void *, void **) \
+  F(cuMemcpyHtoD_v2, _ptds, cuMemcpyHtoD, ptr, const void *, size_t)                             \
+  F(cuMemcpyDtoH_v2, _ptds, cuMemcpyDtoH, void *, ptr, size_t)                                   \
+  F(cuMemcpyDtoD_v2, _ptds, cuMemcpyDtoD, ptr, ptr, size_t)                                      \
+  F(cuMemcpyHtoDAsync_v2, _ptsz, cuMemcpyHtoDAsync, ptr, const void *, size_t, void *)           \
+  F(cuMemcpyDtoHAsync_v2, _ptsz, cuMemcpyDtoHAsync, void *, ptr, size_t, void *)                 \
+  F(cuMemcpyDtoDAsync_v2, _ptsz, cuMemcpyDtoDAsync, ptr, ptr, size_t, void *)                    \
+  F(cuMemcpyAsync, _ptsz, cuMemcpyAsync, ptr, ptr, size_t, void *)                               \
+  F(cuMemcpyPeerAsync, _ptsz, cuMemcpyPeerAsync, ptr, void *, ptr, void *, size_t, void *)       \
+  F(cuMemsetD8_v2, _ptds, cuMemsetD8, ptr, unsigned char, size_t)                                \
+  F(cuMemsetD32Async, _ptsz, cuMemsetD32Async, ptr, U, size_t, void *)                           \
+  F(cuMemAllocAsync, _ptsz, cuMemAllocAsync, ptr *, size_t, void *)                              \
+  F(cuMemFreeAsync, _ptsz, cuMemFreeAsync, ptr, void *)                                          \
+  F(cuEventCreate, , cuEventCreate, void **, U)                                                  \
+  F(cuEventRecord, _ptsz, cuEventRecord, void *, void *)                                         \
+  F(cuEventQuery, , cuEventQuery, void *)                                                        \
+  F(cuEventSynchronize, , cuEventSynchronize, void *)                                            \
+  F(cuEventDestroy_v2, , cuEventDestroy, void *)                                                 \
+  F(cuStreamWaitEvent, _ptsz, cuStreamWaitEvent, void *, void *, U)                              \
+  F(cuStreamBeginCapture_v2, _ptsz, cuStreamBeginCapture, void *, int)                           \
+  F(cuStreamEndCapture, _ptsz, cuStreamEndCapture, void *, void **)                              \
+  F(cuGraphInstantiateWithFlags, , cuGraphInstantiate, void **, void *, unsigned long long)      \
+  F(cuGraphLaunch, _ptsz, cuGraphLaunch, void *, void *)                                         \
+  G(cuLaunchHostFunc, _ptsz, cuLaunchHostFunc)                                                   \
+  G(cuMemcpyBatchAsync, _ptsz, cuMemcpyBatchAsync)
+
+#define FIELD(symbol, suffix, name, ...) int (*name)(__VA_ARGS__);
+#define UNTYPED(symbol, suffix, name) void *name; /* its type goes with the version */
+static struct {
+  CALLS(FIELD, UNTYPED)
+} cu;
+static int (*fakeGraphNodes)(void *);
+static void (*fakeCounts)(uint64_t *, uint64_t *);
+static int version, per_thread;
+
+#define MUST(what)                                                                             \
+  do {                                                                                         \
+    int r_ = (what);                                                                           \
+    if (r_) printf("line %d: %s: %d\n", __LINE__, #what, r_), fflush(stdout), _exit(1);        \
+  } while (0)
+
+#ifdef LINKED
+#define PROTOTYPE(symbol, suffix, name, ...) int symbol(__VA_ARGS__);
+#define PROTOTYPE_2(symbol, suffix, name) int symbol();
+CALLS(PROTOTYPE, PROTOTYPE_2)
+#endif
+
+static void find(const char *way) {
+  void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!lib) printf("%s\n", dlerror()), exit(1);
+  fakeGraphNodes = (int (*)(void *))dlsym(lib, "fakeGraphNodes");
+  fakeCounts = (void (*)(uint64_t *, uint64_t *))dlsym(lib, "fakeCounts");
+#ifdef LINKED
+#define TAKE(symbol, suffix, name, ...) cu.name = (void *)symbol;
+  if (strcmp(way, "linked") == 0) {
+    CALLS(TAKE, TAKE)
+    version = 12080;
+    return;
+  }
+#endif
+  if (strcmp(way, "dlsym") == 0) {
+#define LOOK(symbol, suffix, name, ...) cu.name = dlsym(lib, #symbol);
+    CALLS(LOOK, LOOK)
+    version = 12080;
+    return;
+  }
+  version = atoi(way);
+  per_thread = strchr(way, 'p') != NULL;
+  unsigned long long flags = per_thread ? 2 : 0;
+  if (version < 12000) {
+    int (*get)(const char *, void *, int, unsigned long long) = dlsym(lib, "cuGetProcAddress");
+#define ASK(symbol, suffix, name, ...) get(#name, &cu.name, version, flags);
+    CALLS(ASK, ASK)
+  } else {
+    int (*get)(const char *, void *, int, unsigned long long, int *) = NULL;
+    int (*first)(const char *, void *, int, unsigned long long) = dlsym(lib, "cuGetProcAddress");
+    MUST(first("cuGetProcAddress", &get, 12000, 0)); /* as CUDA's runtime does: it means the second form */
+#define ASK_2(symbol, suffix, name, ...) get(#name, &cu.name, version, flags, NULL);
+    CALLS(ASK_2, ASK_2)
+  }
+}
+
+/* Kernels. */
+static void nap(long ns) {
+  struct timespec t = {0, ns};
+  nanosleep(&t, NULL);
+}
+static void digit(uint64_t *words) {
+  uint64_t *p = (uint64_t *)words[0];
+  uint64_t v = *p;
+  nap(20000);
+  *p = v * 10 + words[1];
+}
+static void append(void *p) {
+  uint64_t words[] = {(uint64_t)p, 9};
+  digit(words);
+}
+static void spin(uint64_t *words) {
+  while (!__atomic_load_n((uint64_t *)words[0], __ATOMIC_ACQUIRE)) nap(100000);
+}
+static int launch(void *kernel, ptr p, uint64_t value, void *stream) {
+  uint64_t n = 2;
+  void *params[] = {&n, &p, &value};
+  return cu.cuLaunchKernel(kernel, 1, 2, 3, 4, 5, 6, 7, stream, params, NULL);
+}
+static int put(ptr p, uint64_t d, void *stream) { return launch(digit, p, d, stream); }
+
+static int host_func(void *stream, void *f, void *data) {
+  if (version >= 13020) return ((int (*)(void *, void *, void *, U))cu.cuLaunchHostFunc)(stream, f, data, 1);
+  return ((int (*)(void *, void *, void *))cu.cuLaunchHostFunc)(stream, f, data);
+}
+static int batch(ptr *to, ptr *from, size_t *n, size_t count, void *stream) {
+  size_t bad = 0;
+  if (!cu.cuMemcpyBatchAsync) return cu.cuMemcpyAsync(*to, *from, *n, stream);
+  if (version >= 13000)
+    return ((int (*)(ptr *, ptr *, size_t *, size_t, void *, void *, size_t, void *))cu.cuMemcpyBatchAsync)(
+        to, from, n, count, NULL, NULL, 77, stream);
+  int r = ((int (*)(ptr *, ptr *, size_t *, size_t, void *, void *, size_t, size_t *, void *))cu.cuMemcpyBatchAsync)(
+      to, from, n, count, NULL, NULL, 77, &bad, stream);
+  return r ? r : bad != 5;
+}
+
+static ptr word(void) {
+  ptr p;
+  MUST(cu.cuMemAlloc(&p, 64));
+  return p;
+}
+static uint64_t read_word(ptr p) {
+  uint64_t v = 0;
+  MUST(cu.cuMemcpyDtoH(&v, p, 8));
+  return v;
+}
+static uint64_t sum;
+static void expect(const char *what, uint64_t got, uint64_t want) {
+  if (got != want) printf("%s: %llu, not %llu\n", what, (ptr)got, (ptr)want), fflush(stdout), _exit(1);
+  sum = sum * 31 + got;
+}
+
+/* What a program may rely on of the order of things. */
+static void default_stream(void) {
+  ptr p = word();
+  void *s;
+  MUST(cu.cuStreamCreate(&s, 0)); /* one that the default stream waits for */
+  for (int i = 1; i <= 3; i++) MUST(put(p, i, s));
+  if (!per_thread) expect("copy after queued work", read_word(p), 123);
+  MUST(cu.cuStreamSynchronize(s));
+  MUST(cu.cuMemsetD8(p, 0, 8));
+  MUST(put(p, 4, NULL));
+  MUST(put(p, 5, NULL));
+  if (per_thread) MUST(cu.cuStreamSynchronize(NULL));
+  MUST(put(p, 6, s));
+  MUST(cu.cuStreamSynchronize(s));
+  expect("memset, default stream, stream", read_word(p), 456);
+  MUST(cu.cuStreamDestroy(s));
+}
+static void non_blocking(void) {
+  ptr p = word(), q = word();
+  void *s, *e;
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuEventCreate(&e, 2));
+  for (int i = 1; i <= 3; i++) MUST(put(p, i, s));
+  MUST(cu.cuEventRecord(e, s));
+  for (int i = 4; i <= 6; i++) MUST(put(q, i, NULL));
+  MUST(cu.cuStreamWaitEvent(NULL, e, 0));
+  MUST(put(p, 7, NULL));
+  MUST(cu.cuMemcpyDtoDAsync(q + 8, p, 8, NULL));
+  expect("event across streams", read_word(q + 8), 1237);
+  expect("beside it", read_word(q), 456);
+  for (int r; (r = cu.cuEventQuery(e));) { MUST(r != 600); nap(1000); }
+  for (int r; (r = cu.cuStreamQuery(s));) { MUST(r != 600); nap(1000); }
+  MUST(cu.cuEventSynchronize(e));
+  MUST(cu.cuEventDestroy(e));
+  MUST(cu.cuStreamDestroy(s));
+}
+static void all_launches(void) {
+  ptr p = word();
+  uint64_t n = 2, d = 1;
+  void *s, *params[] = {&n, &p, &d};
+  struct {
+    U shape[7];
+    void *stream;
+  } config = {{0}, NULL};
+  MUST(cu.cuStreamCreate(&s, 1));
+  config.stream = s;
+  MUST(cu.cuLaunchCooperativeKernel(digit, 1, 2, 3, 4, 5, 6, 7, s, params));
+  d = 2; /* parameters are taken at the launch */
+  if (cu.cuLaunchKernelEx) MUST(cu.cuLaunchKernelEx(&config, digit, params, NULL));
+  else MUST(put(p, 2, s));
+  d = 3;
+  MUST(host_func(s, append, (void *)p));
+  MUST(put(p, 4, s));
+  MUST(cu.cuStreamSynchronize(s));
+  expect("launches of all kinds", read_word(p), 1294);
+  MUST(cu.cuStreamDestroy(s));
+}
+static void copies(void) {
+  ptr p = word(), q = word(), r, from[2] = {q, q + 8}, to[2] = {q + 8, q + 16};
+  size_t sizes[2] = {8, 8};
+  void *s, *ctx;
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuCtxGetCurrent(&ctx));
+  uint64_t pageable = 1, back = 0;
+  MUST(cu.cuMemcpyHtoDAsync(p, &pageable, 8, s));
+  pageable = 1000;
+  MUST(put(p, 2, s));
+  MUST(cu.cuMemcpyAsync(q, p, 8, s));
+  MUST(cu.cuMemsetD32Async(p, 5, 2, s));
+  MUST(cu.cuMemcpyPeerAsync(p + 8, ctx, q, ctx, 8, s));
+  MUST(batch(to, from, sizes, 2, s)); /* the second copies what the first has written */
+  MUST(put(q + 8, 3, s));
+  MUST(cu.cuMemAllocAsync(&r, 64, s));
+  MUST(cu.cuMemcpyDtoDAsync(r, q + 8, 8, s));
+  MUST(put(r, 4, s));
+  MUST(cu.cuMemcpyDtoHAsync(&back, r, 8, s));
+  MUST(cu.cuMemFreeAsync(r, s));
+  MUST(cu.cuStreamSynchronize(s));
+  expect("pageable, async alloc", back, 1234);
+  expect("memset", read_word(p), 5ull << 32 | 5);
+  expect("peer", read_word(p + 8), 12);
+  expect("batch", read_word(q + 8), 123);
+  MUST(cu.cuMemcpyHtoD(p, &back, 8));
+  MUST(cu.cuMemcpyDtoD(q, p, 8));
+  expect("synchronous copies", read_word(q), 1234);
+  MUST(cu.cuStreamDestroy(s));
+}
+static void graph(int mode) {
+  ptr p = word();
+  void *s, *t, *a, *b, *g, *exec;
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(cu.cuEventCreate(&a, 2));
+  MUST(cu.cuEventCreate(&b, 2));
+  MUST(cu.cuStreamBeginCapture(s, mode));
+  MUST(put(p, 1, s));
+  MUST(cu.cuEventRecord(a, s));
+  MUST(cu.cuStreamWaitEvent(t, a, 0));
+  MUST(put(p, 2, t));
+  MUST(cu.cuMemcpyAsync(p + 8, p, 8, t));
+  MUST(cu.cuEventRecord(b, t));
+  MUST(cu.cuStreamWaitEvent(s, b, 0));
+  MUST(put(p, 3, s));
+  MUST(cu.cuStreamEndCapture(s, &g));
+  expect("nodes", fakeGraphNodes(g), 6);
+  MUST(cu.cuGraphInstantiate(&exec, g, 0));
+  MUST(put(p, 7, s));
+  MUST(cu.cuGraphLaunch(exec, s));
+  MUST(cu.cuGraphLaunch(exec, s));
+  MUST(cu.cuStreamSynchronize(s));
+  expect("graph", read_word(p), 7123123);
+  expect("its copy", read_word(p + 8), 712312);
+  MUST(cu.cuStreamDestroy(s));
+  MUST(cu.cuStreamDestroy(t));
+}
+
+static void burst(int n) {
+  ptr p = word();
+  void *s;
+  MUST(cu.cuStreamCreate(&s, 1));
+  for (int i = 0; i < n; i++) MUST(put(p, i % 10, s));
+  MUST(cu.cuStreamSynchronize(s));
+  sum = sum * 31 + read_word(p);
+  MUST(cu.cuStreamDestroy(s));
+}
+
+/* Contexts that come and go, with work of theirs still unknown to be done. */
+static void contexts(int n) {
+  void *ctx;
+  for (int i = 0; i < n; i++) {
+    MUST(cu.cuCtxCreate(&ctx, 0, 0));
+    burst(30);
+    ptr p = word();
+    for (int k = 0; k < 5; k++) MUST(put(p, k, NULL));
+    MUST(cu.cuCtxDestroy(ctx));
+    burst(30);
+  }
+  MUST(cu.cuCtxSynchronize());
+}
+
+/* Launch by launch, so that a test can see how far it is. */
+static void chain(int n, long gap_ns) {
+  ptr p = word();
+  for (int i = 0; i < n; i++) {
+    MUST(put(p, i % 10, NULL));
+    printf("at %d\n", i);
+    fflush(stdout);
+    nap(gap_ns);
+  }
+  sum = read_word(p);
+}
+
+/* Kernels that end when n have been launched; and one beside them that does not
+ * end before the others have. */
+static void waits(int n) {
+  static uint64_t flag, end;
+  ptr p = word();
+  void *s, *t;
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuStreamCreate(&t, 1));
+  for (int i = 0; i < n; i++) MUST(launch(spin, (ptr)&flag, 0, i % 2 ? s : t));
+  __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
+  MUST(cu.cuStreamSynchronize(s));
+  MUST(cu.cuStreamSynchronize(t));
+  MUST(launch(spin, (ptr)&end, 0, t));
+  for (int i = 0; i < 50; i++) MUST(put(p, i % 10, s));
+  MUST(cu.cuStreamSynchronize(s));
+  __atomic_store_n(&end, 1, __ATOMIC_RELEASE);
+  MUST(cu.cuStreamSynchronize(t));
+  sum = read_word(p);
+}
+
+static void *thread(void *arg) {
+  ptr p = word();
+  uint64_t v = 0, want = 0;
+  void *s = NULL;
+  if (arg) MUST(cu.cuStreamCreate(&s, 1));
+  for (int i = 0; i < 100; i++) {
+    MUST(put(p, i % 7, s));
+    want = want * 10 + i % 7;
+    if (i % 20 == 19) MUST(cu.cuStreamSynchronize(s));
+  }
+  MUST(cu.cuMemcpyDtoHAsync(&v, p, 8, s));
+  MUST(cu.cuStreamSynchronize(s));
+  if (v != want) printf("a thread got %llu, not %llu\n", (ptr)v, (ptr)want), _exit(1);
+  return NULL;
+}
+static void threads(int n) {
+  pthread_t t[16];
+  for (int i = 0; i < n; i++) MUST(pthread_create(&t[i], NULL, thread, (void *)(uintptr_t)(i % 2)));
+  for (int i = 0; i < n; i++) MUST(pthread_join(t[i], NULL));
+  MUST(cu.cuCtxSynchronize());
+}
+
+/* One thread's default stream is busy until a line is read; another's is not. */
+static uint64_t until_told;
+static void *busy(void *arg) {
+  (void)arg;
+  MUST(launch(spin, (ptr)&until_told, 0, NULL));
+  return NULL;
+}
+static void own_streams(int n) {
+  pthread_t t;
+  char line[8];
+  ptr p = word();
+  MUST(pthread_create(&t, NULL, busy, NULL));
+  MUST(pthread_join(t, NULL));
+  for (int i = 0; i < n; i++) MUST(put(p, i, NULL));
+  MUST(cu.cuStreamSynchronize(NULL));
+  printf("done %d\n", n);
+  fflush(stdout);
+  if (!fgets(line, sizeof line, stdin)) exit(1);
+  __atomic_store_n(&until_told, 1, __ATOMIC_RELEASE);
+  MUST(cu.cuCtxSynchronize());
+}
+
+/* A stream waited for in another context than its own. */
+static void across(int n) {
+  void *first, *second, *s;
+  char line[8];
+  ptr p = word();
+  MUST(cu.cuCtxGetCurrent(&first));
+  MUST(cu.cuCtxCreate(&second, 0, 0));
+  MUST(cu.cuStreamCreate(&s, 1));
+  for (int i = 0; i < n; i++) MUST(put(p, i, s));
+  MUST(cu.cuCtxSetCurrent(first));
+  MUST(cu.cuStreamSynchronize(s));
+  printf("done %d\n", n);
+  fflush(stdout);
+  if (!fgets(line, sizeof line, stdin)) exit(1);
+}
+
+/* Captures of the strictest kind, beside a thread that launches all the time. */
+static int stop;
+static void *beside(void *arg) {
+  ptr p = word();
+  void *s;
+  (void)arg;
+  MUST(cu.cuStreamCreate(&s, 1));
+  uint64_t n = 0;
+  for (; !__atomic_load_n(&stop, __ATOMIC_RELAXED) || n < 50; n++) MUST(put(p, 1, s));
+  MUST(cu.cuStreamSynchronize(s));
+  return NULL;
+}
+static void capture_beside(int n) {
+  pthread_t t;
+  MUST(pthread_create(&t, NULL, beside, NULL));
+  for (int i = 0; i < n; i++) graph(i % 2); /* global, thread-local */
+  __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+  MUST(pthread_join(t, NULL));
+}
+
+/* Writes all over the page, which is where the memory of that name is mapped. */
+static void scribble(int n) {
+  char line[512];
+  char *page = NULL;
+  burst(1);
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (fgets(line, sizeof line, maps)) {
+    if (strstr(line, "/memfd:") && strstr(line, " rw-s ")) page = (char *)strtoull(line, NULL, 16);
+  }
+  fclose(maps);
+  printf("page %s\n", page ? "found" : "not found");
+  unsigned seed = 1;
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < 4096 && page; k++) page[k] = i == 0 ? 0xff : (char)((seed = seed * 1103515245 + 12345) >> 16);
+    uint32_t *gate = (uint32_t *)(page + 64);
+    if (page && i % 3) gate[0] = 1, gate[1] = (unsigned)i, gate[2] = seed; /* a closed gate, some bound */
+    burst(20);
+    giveway_begin(i);
+  }
+  sum = 0;
+}
+
+static void forks(void) {
+  burst(5);
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    burst(7);
+    fflush(stdout);
+    _exit(sum ? 0 : 3);
+  }
+  int status = -1;
+  burst(5);
+  waitpid(child, &status, 0);
+  expect("the child's end", (uint64_t)status, 0);
+}
+
+static void hints(void) {
+  MUST(giveway_priority(7));
+  MUST(giveway_deadline_ns(5000000));
+  MUST(giveway_begin(1));
+  MUST(giveway_begin(2));
+  burst(3);
+  MUST(giveway_end(1));
+  MUST(giveway_end(2));
+  MUST(giveway_idempotent(1));
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) return 2;
+  const char *what = argv[2];
+  int n = argc > 3 ? atoi(argv[3]) : 1;
+  if (strcmp(what, "nothing") == 0) return printf("ok sum=0\n"), 0;
+  find(argv[1]);
+  MUST(cu.cuInit(0));
+  if (strcmp(what, "order") == 0) {
+    for (int i = 0; i < n; i++) default_stream(), non_blocking(), all_launches(), copies(), graph(0), graph(2);
+  } else if (strcmp(what, "burst") == 0) burst(n);
+  else if (strcmp(what, "chain") == 0) chain(n, argc > 4 ? atol(argv[4]) : 0);
+  else if (strcmp(what, "across") == 0) across(n);
+  else if (strcmp(what, "own") == 0) own_streams(n);
+  else if (strcmp(what, "contexts") == 0) contexts(n);
+  else if (strcmp(what, "waits") == 0) waits(n);
+  else if (strcmp(what, "threads") == 0) threads(n);
+  else if (strcmp(what, "capture") == 0) capture_beside(n);
+  else if (strcmp(what, "scribble") == 0) scribble(n);
+  else if (strcmp(what, "fork") == 0) forks();
+  else if (strcmp(what, "hint") == 0) hints();
+  else if (strcmp(what, "exec") == 0) {
+    burst(3);
+    char *args[] = {argv[0], argv[1], "burst", "9", NULL};
+    execv(argv[0], args);
+  } else if (strcmp(what, "closefds") == 0) {
+    burst(3);
+    for (int fd = 3; fd < 9000; fd++) close(fd);
+    int mine = open("/proc/self/exe", O_RDONLY);
+    for (int i = 0; i < n; i++) burst(3), nap(100000000);
+    expect("descriptor", read(mine, &n, 4) == 4, 1);
+  } else return 2;
+  uint64_t all, most;
+  fakeCounts(&all, &most);
+  printf("ok sum=%llx commands=%llu most=%llu\n", (ptr)sum, (ptr)all, (ptr)most);
+  return 0;
+}

@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A libcuda for tests: no device, but streams that run in order, late, on threads
+ * of their own; a legacy default stream that waits for the blocking ones and they
+ * for it; default streams of threads; events across streams; captures and graphs.
+ * A kernel is a function here: its parameters are a count and as many words.
+ *
+ * It is as touchy as the real one where a shim could go wrong: what the driver
+ * forbids beside a capture spoils the capture, a mark in a captured stream ends
+ * up in the graph, and an event that is no more ends the program.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { OK = 0, INVALID = 1, NOT_FOUND = 500, NOT_READY = 600 };
+enum { UNSUPPORTED = 900, INVALIDATED = 901, UNMATCHED = 903, IMPLICIT = 906, CAPTURED_EVENT = 907 };
+enum { GLOBAL, THREAD_LOCAL, RELAXED };
+enum { STREAMS = 64, OPS = 4096, NODES = 1024 };
+#define ALIVE 0x616c697665ull
+
+typedef unsigned long long ptr;
+typedef struct stream *CUstream;
+typedef struct event *CUevent;
+typedef struct graph *CUgraph;
+
+struct op {
+  void (*run)(struct op *);
+  void *fn, *data;
+  ptr to, from;
+  size_t bytes, width;
+  uint64_t words[8];
+  int counts;
+  uint64_t after[STREAMS]; /* what must be done of the other streams */
+};
+
+struct graph {
+  struct op nodes[NODES];
+  int count, spoilt, mode;
+  pthread_t by;
+};
+
+struct stream {
+  uint64_t alive;
+  int used, blocking;
+  struct op *ops[OPS];
+  uint64_t given, done;
+  uint64_t waits[STREAMS]; /* for events of others, from the next op on */
+  struct graph *graph;     /* being captured */
+  int origin;
+};
+
+struct event {
+  uint64_t alive;
+  void *ctx;
+  struct event *next;
+  CUstream stream;
+  uint64_t at;
+  struct graph *graph;
+};
+
+static struct stream streams[STREAMS]; /* 0: legacy */
+static struct graph *graphs[STREAMS];  /* under way */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static uint64_t commands, in_flight, most;
+static int context;
+static CUevent events; /* all there ever were */
+static __thread void *current = &context;
+static __thread CUstream own;
+static __thread int thread_mode = GLOBAL;
+
+static void die(const char *why) {
+  fprintf(stderr, "fakecuda: %s\n", why);
+  abort();
+}
+
+static void dawdle(unsigned *seed) {
+  struct timespec t = {0, (*seed = *seed * 1103515245 + 12345) >> 16 & 0x3fff};
+  nanosleep(&t, NULL);
+}
+
+static void *work(void *arg) {
+  CUstream s = arg;
+  unsigned seed = (unsigned)(s - streams) + 1;
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    while (s->done == s->given) pthread_cond_wait(&moved, &lock);
+    struct op *op = s->ops[s->done % OPS];
+    for (int i = 0; i < STREAMS; i++) {
+      while (streams[i].done < op->after[i]) pthread_cond_wait(&moved, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    if (op->counts) dawdle(&seed);
+    op->run(op);
+    pthread_mutex_lock(&lock);
+    in_flight -= (uint64_t)op->counts;
+    s->done++;
+    free(op);
+    pthread_cond_broadcast(&moved);
+  }
+  return NULL;
+}
+
+/* All below with the lock held, unless they say otherwise. */
+
+static CUstream open_stream(int at, int blocking) {
+  pthread_t t;
+  for (; at < STREAMS && streams[at].used; at++) {}
+  if (at == STREAMS) die("no more streams");
+  CUstream s = &streams[at];
+  uint64_t n = s->given; /* its thread is still there, if it ever was */
+  int has_thread = s->alive != 0;
+  if (n != s->done) die("a stream is used again before its work is done");
+  *s = (struct stream){.alive = ALIVE, .used = 1, .blocking = blocking, .given = n, .done = n};
+  if (!has_thread) pthread_create(&t, NULL, work, s);
+  return s;
+}
+
+static CUstream stream_for(CUstream s, int own_default) {
+  if (!s) s = (CUstream)(own_default ? 2ul : 1ul);
+  if (s == (CUstream)1) return streams[0].used ? &streams[0] : open_stream(0, 0);
+  if (!streams[0].used) open_stream(0, 0);
+  if (s == (CUstream)2) return own ? own : (own = open_stream(1, 1));
+  if (s->alive != ALIVE || !s->used) die("no such stream");
+  return s;
+}
+
+/* The legacy stream beside the capture of a stream that it waits for. */
+static struct graph *implicit(CUstream s) {
+  for (int i = 1; s == &streams[0] && i < STREAMS; i++) {
+    if (streams[i].used && streams[i].blocking && streams[i].graph) return streams[i].graph;
+  }
+  return NULL;
+}
+
+/* What may not be called while somebody captures. */
+static int unsafe(void) {
+  int bad = 0;
+  for (int i = 0; i < STREAMS; i++) {
+    struct graph *g = graphs[i];
+    if (!g || g->mode == RELAXED || thread_mode == RELAXED) continue;
+    if (g->mode == THREAD_LOCAL && !pthread_equal(g->by, pthread_self())) continue;
+    g->spoilt = bad = 1;
+  }
+  return bad ? UNSUPPORTED : OK;
+}
+
+static void join(CUstream s, struct op *op) {
+  memcpy(op->after, s->waits, sizeof op->after);
+  for (int i = 0; i < STREAMS; i++) {
+    int waits = s == &streams[0] ? streams[i].blocking : s->blocking && i == 0;
+    if (waits && streams[i].used && op->after[i] < streams[i].given) op->after[i] = streams[i].given;
+  }
+  memset(s->waits, 0, sizeof s->waits);
+}
+
+static int put(CUstream s, struct op op) {
+  struct graph *g = implicit(s);
+  if (g) {
+    g->spoilt = 1;
+    return IMPLICIT;
+  }
+  if (s->graph) {
+    if (s->graph->spoilt) return INVALIDATED;
+    if (s->graph->count == NODES) die("too many nodes");
+    s->graph->nodes[s->graph->count++] = op;
+    return OK;
+  }
+  while (s->given - s->done >= OPS) pthread_cond_wait(&moved, &lock);
+  struct op *o = malloc(sizeof op);
+  *o = op;
+  join(s, o);
+  s->ops[s->given++ % OPS] = o;
+  commands += (uint64_t)op.counts;
+  in_flight += (uint64_t)op.counts;
+  if (in_flight > most) most = in_flight;
+  pthread_cond_broadcast(&moved);
+  return OK;
+}
+
+static void wait_for(CUstream s, uint64_t seq) {
+  while (s->done < seq) pthread_cond_wait(&moved, &lock);
+}
+
+/* Without it: one command, or a part of one. wait: until it is done. */
+static int give_part(CUstream stream, int own_default, int wait, struct op op) {
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, own_default);
+  int r = wait ? unsafe() : OK;
+  if (r == OK) r = put(s, op);
+  if (r == OK && wait) wait_for(s, s->given);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+
+static int give(CUstream stream, int own_default, int wait, struct op op) {
+  op.counts = 1;
+  return give_part(stream, own_default, wait, op);
+}
+
+static void run_kernel(struct op *op) { ((void (*)(uint64_t *))op->fn)(op->words); }
+static void run_host(struct op *op) { ((void (*)(void *))op->fn)(op->data); }
+static void run_copy(struct op *op) {
+  memcpy((void *)op->to, op->data ? op->data : (void *)op->from, op->bytes);
+  /* staged data is leaked: a graph may copy it again */
+}
+static void run_set(struct op *op) {
+  for (size_t i = 0; i < op->bytes; i++) memcpy((char *)op->to + i * op->width, op->words, op->width);
+}
+static void run_graph(struct op *op) {
+  struct graph *g = op->data;
+  for (int i = 0; i < g->count; i++) g->nodes[i].run(&g->nodes[i]);
+}
+static void run_nothing(struct op *op) { (void)op; }
+
+static struct op kernel(void *f, void **params) {
+  struct op op = {.run = run_kernel, .fn = f};
+  uint64_t n = params ? *(uint64_t *)params[0] : 0;
+  if (n > 8) die("too many parameters");
+  for (uint64_t i = 0; i < n; i++) op.words[i] = *(uint64_t *)params[i + 1];
+  return op;
+}
+
+/* From memory that the driver knows nothing of: taken at once. */
+static struct op from_host(ptr to, const void *from, size_t n) {
+  struct op op = {.run = run_copy, .to = to, .bytes = n, .data = malloc(n ? n : 1)};
+  memcpy(op.data, from, n);
+  return op;
+}
+static struct op copy(ptr to, ptr from, size_t n) { return (struct op){.run = run_copy, .to = to, .from = from, .bytes = n}; }
+static struct op set(ptr to, uint64_t value, size_t n, size_t width) {
+  return (struct op){.run = run_set, .to = to, .words = {value}, .bytes = n, .width = width};
+}
+
+/* A function, and its form for the default streams of threads. */
+#define TWO(name, suffix, params, body)                        \
+  int name params { enum { O = 0 }; body }                     \
+  int name##suffix params { enum { O = 1 }; body }
+#define GIVE(stream, wait, op) return give(stream, O, wait, op);
+
+struct config {
+  unsigned shape[7];
+  CUstream stream;
+};
+
+/* The one kernel that comes as text: it waits for a word of host memory. */
+static int park_module;
+static uint64_t parks, parks_late;
+static void run_park(struct op *op) {
+  struct timespec from, now;
+  volatile uint32_t *word = (volatile uint32_t *)op->words[0];
+  clock_gettime(CLOCK_MONOTONIC, &from);
+  __atomic_store_n(word + 16, (uint32_t)op->words[1], __ATOMIC_RELEASE);
+  for (;;) {
+    if ((int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - (uint32_t)op->words[1]) >= 0) break;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t ns = (uint64_t)(now.tv_sec - from.tv_sec) * 1000000000ull + (uint64_t)now.tv_nsec - (uint64_t)from.tv_nsec;
+    if (ns > op->words[2]) {
+      __atomic_add_fetch(&parks_late, 1, __ATOMIC_RELAXED);
+      break;
+    }
+    nanosleep(&(struct timespec){0, 10000}, NULL);
+  }
+  __atomic_add_fetch(&parks, 1, __ATOMIC_RELAXED);
+}
+int cuModuleLoadData(void **module, const char *text) {
+  if (!strstr(text, ".entry giveway_park(")) return INVALID;
+  return *module = &park_module, OK;
+}
+int cuModuleGetFunction(void **f, void *module, const char *name) {
+  if (module != &park_module || strcmp(name, "giveway_park") != 0) return NOT_FOUND;
+  return *f = (void *)run_park, OK;
+}
+int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { return p && n == 4096 && flags == 3 ? OK : INVALID; }
+int cuMemHostGetDevicePointer_v2(ptr *to, void *p, unsigned flags) { return flags ? INVALID : (*to = (ptr)p, OK); }
+static int launch_park(CUstream s, void **params) {
+  struct op op = {.run = run_park, .words = {*(uint64_t *)params[0], *(uint32_t *)params[1], *(uint64_t *)params[2]}};
+  return give_part(s, 0, 0, op);
+}
+
+#define LAUNCH \
+  void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned m, CUstream s, void **params
+#define SHAPE_IS_RIGHT \
+  if (a != 1 || b != 2 || c != 3 || d != 4 || e != 5 || g != 6 || m != 7) return INVALID;
+TWO(cuLaunchKernel, _ptsz, (LAUNCH, void **extra), if (f == (void *)run_park) return launch_park(s, params); SHAPE_IS_RIGHT if (extra) return INVALID; GIVE(s, 0, kernel(f, params)))
+TWO(cuLaunchCooperativeKernel, _ptsz, (LAUNCH), SHAPE_IS_RIGHT GIVE(s, 0, kernel(f, params)))
+TWO(cuLaunchKernelEx, _ptsz, (struct config * c, void *f, void **params, void **extra),
+    if (extra) return INVALID; GIVE(c->stream, 0, kernel(f, params)))
+TWO(cuLaunchHostFunc, _ptsz, (CUstream s, void *f, void *data), GIVE(s, 0, ((struct op){.run = run_host, .fn = f, .data = data})))
+TWO(cuLaunchHostFunc_v2, _ptsz, (CUstream s, void *f, void *data, unsigned mode),
+    if (mode != 1) return INVALID; GIVE(s, 0, ((struct op){.run = run_host, .fn = f, .data = data})))
+TWO(cuMemcpyHtoD_v2, _ptds, (ptr to, void *from, size_t n), GIVE(0, 1, from_host(to, from, n)))
+TWO(cuMemcpyDtoH_v2, _ptds, (void *to, ptr from, size_t n), GIVE(0, 1, copy((ptr)to, from, n)))
+TWO(cuMemcpyDtoD_v2, _ptds, (ptr to, ptr from, size_t n), GIVE(0, 0, copy(to, from, n)))
+TWO(cuMemcpyHtoDAsync_v2, _ptsz, (ptr to, void *from, size_t n, CUstream s), GIVE(s, 0, from_host(to, from, n)))
+TWO(cuMemcpyDtoHAsync_v2, _ptsz, (void *to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy((ptr)to, from, n)))
+TWO(cuMemcpyDtoDAsync_v2, _ptsz, (ptr to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy(to, from, n)))
+TWO(cuMemcpyAsync, _ptsz, (ptr to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy(to, from, n)))
+TWO(cuMemcpyPeerAsync, _ptsz, (ptr to, void *tc, ptr from, void *fc, size_t n, CUstream s),
+    if (!tc || !fc) return INVALID; GIVE(s, 0, copy(to, from, n)))
+TWO(cuMemsetD8_v2, _ptds, (ptr to, unsigned char v, size_t n), GIVE(0, 0, set(to, v, n, 1)))
+TWO(cuMemsetD32_v2, _ptds, (ptr to, unsigned v, size_t n), GIVE(0, 0, set(to, v, n, 4)))
+TWO(cuMemsetD8Async, _ptsz, (ptr to, unsigned char v, size_t n, CUstream s), GIVE(s, 0, set(to, v, n, 1)))
+TWO(cuMemsetD32Async, _ptsz, (ptr to, unsigned v, size_t n, CUstream s), GIVE(s, 0, set(to, v, n, 4)))
+TWO(cuGraphLaunch, _ptsz, (CUgraph g, CUstream s), GIVE(s, 0, ((struct op){.run = run_graph, .data = g})))
+
+static int batch(ptr *to, ptr *from, size_t *n, size_t count, CUstream s, int own_default) {
+  for (size_t i = 0; i < count; i++) {
+    struct op op = copy(to[i], from[i], n[i]);
+    op.counts = i + 1 == count; /* one command, over with the last */
+    int r = give_part(s, own_default, 0, op);
+    if (r) return r;
+  }
+  return OK;
+}
+TWO(cuMemcpyBatchAsync, _ptsz, (ptr *to, ptr *from, size_t *n, size_t count, void *a, void *i, size_t m, size_t *bad, CUstream s),
+    (void)a; (void)i; if (m != 77) return INVALID; *bad = 5; return batch(to, from, n, count, s, O);)
+TWO(cuMemcpyBatchAsync_v2, _ptsz, (ptr *to, ptr *from, size_t *n, size_t count, void *a, void *i, size_t m, CUstream s),
+    (void)a; (void)i; if (m != 77) return INVALID; return batch(to, from, n, count, s, O);)
+
+/* In order with the stream, and here at once: the addresses are never used again. */
+TWO(cuMemAllocAsync, _ptsz, (ptr * p, size_t n, CUstream s), (void)s; (void)O; *p = (ptr)calloc(1, n); return OK;)
+TWO(cuMemFreeAsync, _ptsz, (ptr p, CUstream s), (void)s; (void)p; (void)O; return OK;)
+
+int cuInit(unsigned flags) { return (int)flags; }
+int cuMemAlloc_v2(ptr *p, size_t n) { return *p = (ptr)calloc(1, n), OK; }
+int cuCtxGetCurrent(void **ctx) { return *ctx = current, OK; }
+int cuCtxSetCurrent(void *ctx) { return current = ctx, OK; }
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+  int before = thread_mode;
+  thread_mode = *mode;
+  *mode = before;
+  return OK;
+}
+
+int cuStreamCreate(CUstream *s, unsigned flags) {
+  pthread_mutex_lock(&lock);
+  *s = open_stream(1, !(flags & 1));
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int cuStreamDestroy_v2(CUstream s) {
+  pthread_mutex_lock(&lock);
+  wait_for(s, s->given); /* so that nobody gets it too early; the real one does not */
+  s->used = 0;
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+
+static int stream_wait(CUstream stream, int own_default, int query) {
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, own_default);
+  int r = unsafe();
+  if (r == OK && s->graph) s->graph->spoilt = 1, r = UNSUPPORTED;
+  if (r == OK && query && s->done < s->given) r = NOT_READY;
+  if (r == OK && !query) wait_for(s, s->given);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+TWO(cuStreamSynchronize, _ptsz, (CUstream s), return stream_wait(s, O, 0);)
+TWO(cuStreamQuery, _ptsz, (CUstream s), return stream_wait(s, O, 1);)
+int cuCtxSynchronize(void) {
+  pthread_mutex_lock(&lock);
+  int r = unsafe();
+  for (int i = 0; i < STREAMS && r == OK; i++) wait_for(&streams[i], streams[i].given);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+
+/* Events. */
+static void must_live(CUevent e) {
+  if (e->alive != ALIVE) die("an event that is no more");
+}
+int cuEventCreate(CUevent *e, unsigned flags) {
+  (void)flags;
+  *e = calloc(1, sizeof **e);
+  (*e)->alive = ALIVE;
+  (*e)->ctx = current;
+  pthread_mutex_lock(&lock);
+  (*e)->next = events;
+  events = *e;
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int cuEventDestroy_v2(CUevent e) {
+  must_live(e);
+  e->alive = 0; /* never freed: whoever asks again is found out */
+  return OK;
+}
+static int record(CUevent e, CUstream stream, int own_default) {
+  must_live(e);
+  if (e->ctx != current) return INVALID;
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, own_default);
+  int r = put(s, (struct op){.run = run_nothing});
+  if (r == OK) {
+    e->stream = s;
+    e->at = s->given;
+    e->graph = s->graph;
+  }
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int cuCtxCreate_v2(void **ctx, unsigned flags, int device) {
+  (void)flags, (void)device;
+  return *ctx = current = malloc(8), OK;
+}
+int cuCtxDestroy_v2(void *ctx) {
+  pthread_mutex_lock(&lock);
+  for (CUevent e = events; e; e = e->next) {
+    if (e->ctx == ctx) e->alive = 0;
+  }
+  pthread_mutex_unlock(&lock);
+  if (current == ctx) current = &context;
+  return OK;
+}
+TWO(cuEventRecord, _ptsz, (CUevent e, CUstream s), return record(e, s, O);)
+TWO(cuEventRecordWithFlags, _ptsz, (CUevent e, CUstream s, unsigned flags), (void)flags; return record(e, s, O);)
+static int event_wait(CUevent e, int query) {
+  must_live(e);
+  pthread_mutex_lock(&lock);
+  int r = e->graph ? CAPTURED_EVENT : unsafe();
+  if (r == OK && e->stream && query && e->stream->done < e->at) r = NOT_READY;
+  if (r == OK && e->stream && !query) wait_for(e->stream, e->at);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int cuEventQuery(CUevent e) { return event_wait(e, 1); }
+int cuEventSynchronize(CUevent e) { return event_wait(e, 0); }
+TWO(cuStreamWaitEvent, _ptsz, (CUstream stream, CUevent e, unsigned flags), {
+  must_live(e);
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, O);
+  if (e->graph && !s->graph) s->graph = e->graph;
+  else if (e->stream && s->waits[e->stream - streams] < e->at && !s->graph) s->waits[e->stream - streams] = e->at;
+  pthread_mutex_unlock(&lock);
+  return (int)flags;
+})
+
+/* Captures. */
+TWO(cuStreamIsCapturing, _ptsz, (CUstream stream, int *status), {
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, O);
+  *status = !s->graph ? 0 : s->graph->spoilt ? 2 : 1;
+  int r = implicit(s) ? IMPLICIT : OK;
+  pthread_mutex_unlock(&lock);
+  return r;
+})
+TWO(cuStreamBeginCapture_v2, _ptsz, (CUstream stream, int mode), {
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, O);
+  int r = s == &streams[0] || s->graph ? UNSUPPORTED : OK;
+  if (r == OK) {
+    s->graph = calloc(1, sizeof *s->graph);
+    s->graph->mode = mode;
+    s->graph->by = pthread_self();
+    s->origin = 1;
+    graphs[s - streams] = s->graph;
+  }
+  pthread_mutex_unlock(&lock);
+  return r;
+})
+TWO(cuStreamEndCapture, _ptsz, (CUstream stream, CUgraph *graph), {
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, O);
+  struct graph *g = s->graph;
+  int r = !g || !s->origin ? UNMATCHED : g->spoilt ? INVALIDATED : OK;
+  if (g && s->origin) {
+    for (int i = 0; i < STREAMS; i++) {
+      if (streams[i].graph == g) streams[i].graph = NULL;
+    }
+    graphs[s - streams] = NULL;
+    s->origin = 0;
+  }
+  *graph = r == OK ? g : NULL;
+  pthread_mutex_unlock(&lock);
+  return r;
+})
+int cuGraphInstantiateWithFlags(CUgraph *exec, CUgraph graph, unsigned long long flags) {
+  return *exec = graph, (int)flags;
+}
+
+/* For the tests. */
+int fakeGraphNodes(CUgraph g) { return g->count; }
+void fakeParks(uint64_t *ended, uint64_t *late) {
+  *ended = __atomic_load_n(&parks, __ATOMIC_RELAXED);
+  *late = __atomic_load_n(&parks_late, __ATOMIC_RELAXED);
+}
+
+void fakeCounts(uint64_t *all, uint64_t *at_once) {
+  pthread_mutex_lock(&lock);
+  *all = commands;
+  *at_once = most;
+  pthread_mutex_unlock(&lock);
+}
+
+/* Look-ups. */
+struct meaning {
+  const char *name;
+  int since, own;
+  void *f;
+};
+int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags);
+int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status);
+#define ONE(name, symbol, since) {name, since, 0, (void *)symbol}
+#define PAIR(name, symbol, since, suffix) {name, since, 0, (void *)symbol}, {name, since, 1, (void *)symbol##suffix}
+static const struct meaning meanings[] = {
+    PAIR("cuLaunchKernel", cuLaunchKernel, 4000, _ptsz),
+    PAIR("cuLaunchKernelEx", cuLaunchKernelEx, 11060, _ptsz),
+    PAIR("cuLaunchCooperativeKernel", cuLaunchCooperativeKernel, 9000, _ptsz),
+    PAIR("cuLaunchHostFunc", cuLaunchHostFunc, 10000, _ptsz),
+    PAIR("cuLaunchHostFunc", cuLaunchHostFunc_v2, 13020, _ptsz),
+    PAIR("cuMemcpyHtoD", cuMemcpyHtoD_v2, 3020, _ptds),
+    PAIR("cuMemcpyDtoH", cuMemcpyDtoH_v2, 3020, _ptds),
+    PAIR("cuMemcpyDtoD", cuMemcpyDtoD_v2, 3020, _ptds),
+    PAIR("cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2, 3020, _ptsz),
+    PAIR("cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2, 3020, _ptsz),
+    PAIR("cuMemcpyDtoDAsync", cuMemcpyDtoDAsync_v2, 3020, _ptsz),
+    PAIR("cuMemcpyAsync", cuMemcpyAsync, 4000, _ptsz),
+    PAIR("cuMemcpyPeerAsync", cuMemcpyPeerAsync, 4000, _ptsz),
+    PAIR("cuMemcpyBatchAsync", cuMemcpyBatchAsync, 12080, _ptsz),
+    PAIR("cuMemcpyBatchAsync", cuMemcpyBatchAsync_v2, 13000, _ptsz),
+    PAIR("cuMemsetD8", cuMemsetD8_v2, 3020, _ptds),
+    PAIR("cuMemsetD32", cuMemsetD32_v2, 3020, _ptds),
+    PAIR("cuMemsetD8Async", cuMemsetD8Async, 3020, _ptsz),
+    PAIR("cuMemsetD32Async", cuMemsetD32Async, 3020, _ptsz),
+    PAIR("cuGraphLaunch", cuGraphLaunch, 10000, _ptsz),
+    PAIR("cuMemAllocAsync", cuMemAllocAsync, 11020, _ptsz),
+    PAIR("cuMemFreeAsync", cuMemFreeAsync, 11020, _ptsz),
+    PAIR("cuStreamSynchronize", cuStreamSynchronize, 2000, _ptsz),
+    PAIR("cuStreamQuery", cuStreamQuery, 2000, _ptsz),
+    PAIR("cuEventRecord", cuEventRecord, 2000, _ptsz),
+    PAIR("cuEventRecordWithFlags", cuEventRecordWithFlags, 11010, _ptsz),
+    PAIR("cuStreamWaitEvent", cuStreamWaitEvent, 3020, _ptsz),
+    PAIR("cuStreamIsCapturing", cuStreamIsCapturing, 10000, _ptsz),
+    PAIR("cuStreamBeginCapture", cuStreamBeginCapture_v2, 10010, _ptsz),
+    PAIR("cuStreamEndCapture", cuStreamEndCapture, 10000, _ptsz),
+    ONE("cuInit", cuInit, 2000),
+    ONE("cuMemAlloc", cuMemAlloc_v2, 3020),
+    ONE("cuCtxGetCurrent", cuCtxGetCurrent, 4000),
+    ONE("cuCtxSetCurrent", cuCtxSetCurrent, 4000),
+    ONE("cuCtxCreate", cuCtxCreate_v2, 3020),
+    ONE("cuCtxDestroy", cuCtxDestroy_v2, 4000),
+    ONE("cuCtxSynchronize", cuCtxSynchronize, 2000),
+    ONE("cuThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode, 10010),
+    ONE("cuStreamCreate", cuStreamCreate, 2000),
+    ONE("cuStreamDestroy", cuStreamDestroy_v2, 4000),
+    ONE("cuEventCreate", cuEventCreate, 2000),
+    ONE("cuEventDestroy", cuEventDestroy_v2, 4000),
+    ONE("cuEventQuery", cuEventQuery, 2000),
+    ONE("cuEventSynchronize", cuEventSynchronize, 2000),
+    ONE("cuGraphInstantiate", cuGraphInstantiateWithFlags, 11040),
+    ONE("cuGetProcAddress", cuGetProcAddress, 11030),
+    ONE("cuGetProcAddress", cuGetProcAddress_v2, 12000),
+};
+
+int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status) {
+  const struct meaning *best = NULL;
+  int want = (flags & 2) != 0;
+  for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+    const struct meaning *m = &meanings[i];
+    if (strcmp(m->name, name) != 0 || m->since > version || m->own > want) continue;
+    if (!best || m->own > best->own || (m->own == best->own && m->since > best->since)) best = m;
+  }
+  *found = best ? best->f : NULL;
+  if (status) *status = best ? 0 : 1;
+  return best ? OK : NOT_FOUND;
+}
+int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags) {
+  return cuGetProcAddress_v2(name, found, version, flags, NULL);
+}
+
+/* A child has the memory but not the threads. */
+static void child(void) {
+  pthread_mutex_init(&lock, NULL);
+  pthread_cond_init(&moved, NULL);
+  memset(streams, 0, sizeof streams);
+  memset(graphs, 0, sizeof graphs);
+  own = NULL;
+  in_flight = most = commands = 0;
+}
+__attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, child); }

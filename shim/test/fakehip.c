@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A libamdhip64 for tests: no device, but streams that run in order on threads
+ * of their own, a legacy default stream that waits for the others and they for
+ * it, per-thread default streams, events, and graphs by capture. A kernel is a
+ * function here, of one argument of 64 bits.
+ *
+ * It is as touchy as the real one where that matters to us: asking for an event
+ * of a stream that is being captured spoils the capture, as in ROCm's clr, and
+ * so does what HIP forbids in a thread that captures. And it knows how many
+ * commands were in flight at most.
+ */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS = 64, OPS = 4096 };
+enum { OK = 0, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_SPOILT = 901 };
+enum { GLOBAL, THREAD_LOCAL, RELAXED };
+
+typedef struct {
+  uint32_t x, y, z;
+} dim3;
+
+struct op {
+  void (*run)(struct op *);
+  void *fn, *to;
+  const void *from;
+  uint64_t value;
+  size_t bytes;
+  int counts;               /* a command, not a mark */
+  uint64_t behind[STREAMS]; /* what must be done of the other streams */
+};
+
+struct stream {
+  int used, capturing, mode;
+  struct op *ops[OPS];
+  uint64_t given, done;
+  struct op *graph[OPS];
+  int in_graph;
+  pthread_t capturer;
+};
+
+struct event {
+  struct stream *stream;
+  uint64_t at;
+};
+
+struct graph {
+  struct op *ops[OPS];
+  int n;
+};
+
+static struct stream streams[STREAMS]; /* 0 is the legacy default stream */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static uint64_t in_flight, most;
+static __thread struct stream *own;
+static __thread int thread_mode = GLOBAL;
+
+static void *work(void *arg) {
+  struct stream *s = arg;
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    while (s->done == s->given) pthread_cond_wait(&moved, &lock);
+    struct op *op = s->ops[s->done % OPS];
+    for (int i = 0; i < STREAMS; i++) {
+      while (streams[i].done < op->behind[i]) pthread_cond_wait(&moved, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    op->run(op);
+    pthread_mutex_lock(&lock);
+    if (op->counts) in_flight--;
+    free(op);
+    s->done++;
+    pthread_cond_broadcast(&moved);
+  }
+  return NULL;
+}
+
+static struct stream *open_stream(void) {
+  for (int i = 0; i < STREAMS; i++) {
+    pthread_t t;
+    if (streams[i].used) continue;
+    streams[i].used = 1;
+    pthread_create(&t, NULL, work, &streams[i]);
+    pthread_detach(t);
+    return &streams[i];
+  }
+  abort();
+}
+
+/* With the lock held. 1 is the legacy stream by name, 2 the calling thread's. */
+static struct stream *stream_of(void *handle) {
+  if (!streams[0].used) open_stream();
+  if (handle == NULL || handle == (void *)1) return &streams[0];
+  if (handle != (void *)2) return handle;
+  if (!own) own = open_stream();
+  return own;
+}
+
+static int put(void *handle, struct op like) {
+  struct op *op = malloc(sizeof *op);
+  *op = like;
+  pthread_mutex_lock(&lock);
+  struct stream *s = stream_of(handle);
+  if (s->capturing) {
+    s->graph[s->in_graph++] = op;
+    pthread_mutex_unlock(&lock);
+    return OK;
+  }
+  while (s->given - s->done >= OPS) pthread_cond_wait(&moved, &lock);
+  if (s == &streams[0]) {
+    for (int i = 1; i < STREAMS; i++) op->behind[i] = streams[i].given;
+  } else {
+    op->behind[0] = streams[0].given;
+  }
+  s->ops[s->given++ % OPS] = op;
+  if (op->counts && ++in_flight > most) most = in_flight;
+  pthread_cond_broadcast(&moved);
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+
+static int drain(struct stream *s) {
+  for (uint64_t at = s->given; s->done < at;) pthread_cond_wait(&moved, &lock);
+  return OK;
+}
+
+/* What waits is not allowed in a thread that captures, unless it says relaxed. */
+static int spoils(void) {
+  int bad = 0;
+  for (int i = 0; i < STREAMS; i++) {
+    struct stream *s = &streams[i];
+    if (!s->capturing || thread_mode == RELAXED || s->mode == RELAXED) continue;
+    if (s->mode == GLOBAL || pthread_equal(s->capturer, pthread_self())) bad = s->capturing = 2;
+  }
+  return bad;
+}
+
+static void run_kernel(struct op *op) { ((void (*)(uint64_t))op->fn)(op->value); }
+static void run_host(struct op *op) { ((void (*)(void *))op->fn)(op->to); }
+static void run_copy(struct op *op) { memmove(op->to, op->from, op->bytes); }
+static void run_set(struct op *op) { memset(op->to, (int)op->value, op->bytes); }
+static void run_nothing(struct op *op) { (void)op; }
+
+static struct op kernel_op(const void *f, void **args) {
+  uint64_t value = args ? *(uint64_t *)args[0] : 0;
+  return (struct op){.run = run_kernel, .fn = (void *)f, .value = value, .counts = 1};
+}
+
+int hipGetDevice(int *device) { return *device = 0, OK; }
+
+int hipLaunchKernel(const void *f, dim3 g, dim3 b, void **args, size_t shared, void *s) {
+  (void)g, (void)b, (void)shared;
+  return put(s, kernel_op(f, args));
+}
+int hipLaunchKernel_spt(const void *f, dim3 g, dim3 b, void **args, size_t shared, void *s) {
+  return hipLaunchKernel(f, g, b, args, shared, s ? s : (void *)2);
+}
+int hipModuleLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                          unsigned bz, unsigned shared, void *s, void **args, void **extra) {
+  (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
+  return put(s, kernel_op(f, args));
+}
+struct config {
+  dim3 grid, block;
+  size_t shared;
+  void *stream, *attrs;
+  unsigned n;
+};
+int hipLaunchKernelExC(const struct config *c, const void *f, void **args) {
+  return put(c->stream, kernel_op(f, args));
+}
+int hipLaunchHostFunc(void *s, void *fn, void *data) {
+  return put(s, (struct op){.run = run_host, .fn = fn, .to = data, .counts = 1});
+}
+int hipMemcpyAsync(void *to, const void *from, size_t n, int kind, void *s) {
+  (void)kind;
+  return put(s, (struct op){.run = run_copy, .to = to, .from = from, .bytes = n, .counts = 1});
+}
+int hipMemcpy(void *to, const void *from, size_t n, int kind) {
+  pthread_mutex_lock(&lock);
+  int bad = spoils();
+  pthread_mutex_unlock(&lock);
+  if (bad) return CAPTURE_UNSUPPORTED;
+  hipMemcpyAsync(to, from, n, kind, NULL);
+  pthread_mutex_lock(&lock);
+  drain(&streams[0]);
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipMemsetAsync(void *to, int value, size_t n, void *s) {
+  return put(s, (struct op){.run = run_set, .to = to, .value = (uint64_t)value, .bytes = n, .counts = 1});
+}
+
+int hipStreamCreate(void **s) {
+  pthread_mutex_lock(&lock);
+  stream_of(NULL);
+  *s = open_stream();
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipStreamDestroy(void *s) {
+  pthread_mutex_lock(&lock);
+  drain(s); /* the place stays taken: a handle used after its end is found out, not reused */
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipStreamSynchronize(void *s) {
+  pthread_mutex_lock(&lock);
+  int r = spoils() ? CAPTURE_UNSUPPORTED : drain(stream_of(s));
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int hipDeviceSynchronize(void) {
+  pthread_mutex_lock(&lock);
+  int r = spoils() ? CAPTURE_UNSUPPORTED : OK;
+  for (int i = 0; r == OK && i < STREAMS; i++) drain(&streams[i]);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+
+int hipEventCreateWithFlags(void **e, unsigned flags) {
+  (void)flags;
+  *e = calloc(1, sizeof(struct event));
+  return OK;
+}
+int hipEventRecord(void *event, void *handle) {
+  struct event *e = event;
+  int r = put(handle, (struct op){.run = run_nothing});
+  pthread_mutex_lock(&lock);
+  e->stream = stream_of(handle);
+  e->at = e->stream->given;
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int hipEventQuery(void *event) {
+  struct event *e = event;
+  pthread_mutex_lock(&lock);
+  int r = OK;
+  if (e->stream && e->stream->capturing) {
+    e->stream->capturing = 2;
+    r = CAPTURE_SPOILT;
+  } else if (e->stream && e->stream->done < e->at) {
+    r = NOT_READY;
+  }
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int hipEventSynchronize(void *event) {
+  struct event *e = event;
+  pthread_mutex_lock(&lock);
+  while (e->stream && e->stream->done < e->at) pthread_cond_wait(&moved, &lock);
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipEventDestroy(void *event) { return free(event), OK; }
+
+int hipThreadExchangeStreamCaptureMode(int *mode) {
+  int old = thread_mode;
+  thread_mode = *mode;
+  *mode = old;
+  return OK;
+}
+int hipStreamIsCapturing(void *s, int *status) {
+  pthread_mutex_lock(&lock);
+  *status = stream_of(s)->capturing;
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipStreamBeginCapture(void *handle, int mode) {
+  pthread_mutex_lock(&lock);
+  struct stream *s = stream_of(handle);
+  s->capturing = 1, s->mode = mode, s->in_graph = 0, s->capturer = pthread_self();
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipStreamEndCapture(void *handle, void **graph) {
+  pthread_mutex_lock(&lock);
+  struct stream *s = stream_of(handle);
+  struct graph *g = calloc(1, sizeof *g);
+  int r = s->capturing == 1 ? OK : CAPTURE_SPOILT;
+  s->capturing = 0;
+  memcpy(g->ops, s->graph, sizeof g->ops);
+  g->n = s->in_graph;
+  pthread_mutex_unlock(&lock);
+  *graph = r == OK ? g : NULL;
+  return r;
+}
+static void run_graph(struct op *op) {
+  struct graph *g = op->fn;
+  for (int i = 0; i < g->n; i++) g->ops[i]->run(g->ops[i]);
+}
+int hipGraphInstantiate(void **exec, void *graph, void *node, char *log, size_t n) {
+  (void)node, (void)log, (void)n;
+  *exec = graph;
+  return OK;
+}
+int hipGraphLaunch(void *exec, void *s) {
+  return put(s, (struct op){.run = run_graph, .fn = exec, .counts = 1});
+}
+
+int hipGetProcAddress(const char *name, void **fn, int version, uint64_t flags, int *status) {
+  (void)version, (void)flags;
+  *fn = strcmp(name, "hipLaunchKernel") == 0 ? (void *)hipLaunchKernel : NULL;
+  if (status) *status = *fn ? 0 : 1;
+  return *fn ? OK : NOT_FOUND;
+}
+
+/* Not HIP's: the most commands that were given and not done at one time. */
+uint64_t fakehip_most(void) { return most; }
+
+/* Nor this: the nodes of a graph. */
+int fakehip_nodes(void *graph) { return ((struct graph *)graph)->n; }

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads that do everything at once to the gate, on a runtime that has no
+ * device, while somebody else opens and shuts it. Linked with the shim's own
+ * files. At the end all must come out even.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../activity.h"
+
+static int marks; /* given out and not given back */
+static void *mark(void *ctx, void *stream) {
+  (void)ctx, (void)stream;
+  uint64_t *m = malloc(sizeof *m);
+  *m = gw_now() + (uint64_t)(rand() % 50000);
+  __atomic_fetch_add(&marks, 1, __ATOMIC_RELAXED);
+  return m;
+}
+static int reached(void *m) { return gw_now() >= *(uint64_t *)m; }
+static void drop(void *m) {
+  __atomic_fetch_sub(&marks, 1, __ATOMIC_RELAXED);
+  free(m);
+}
+static int markable(void *ctx, void *stream) { return (void)ctx, (uintptr_t)stream % 7 != 3; }
+static const struct gw_runtime runtime = {"none", 8, mark, reached, drop, markable};
+
+static int stop;
+
+static void *run(void *arg) {
+  unsigned seed = (unsigned)(uintptr_t)arg;
+  while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+    void *ctx = (void *)(uintptr_t)(1 + rand_r(&seed) % 3);
+    void *stream = (void *)(uintptr_t)(4096 + 8 * (rand_r(&seed) % 400)); /* more than there are lanes */
+    gw_pass pass;
+    if (gw_enter(&pass, &runtime, ctx, stream)) gw_leave(&pass, rand_r(&seed) % 10 != 0);
+    switch (rand_r(&seed) % 40) {
+      case 0: gw_done(&runtime, ctx, stream, gw_ticket(&runtime, ctx, stream)); break;
+      case 1: gw_done(&runtime, ctx, GW_ALL, gw_ticket(&runtime, ctx, GW_ALL)); break;
+      case 2: gw_forget(&runtime, ctx, stream); break;
+      case 3: rand_r(&seed) % 20 ? (void)0 : gw_forget(&runtime, ctx, GW_ALL); break;
+      case 4: gw_capturing(+1), gw_capturing(-1); break;
+      case 5: gw_hint(GW_HINT_BEGIN + (uint32_t)rand_r(&seed) % 2, rand_r(&seed) % 100); break;
+    }
+  }
+  return NULL;
+}
+
+int main(void) {
+  enum { THREADS = 6 };
+  pthread_t threads[THREADS];
+  for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, run, (void *)(i + 1));
+  getchar(); /* until told */
+  __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  gw_forget(&runtime, GW_ALL, GW_ALL);
+  gw_done(&runtime, NULL, GW_ALL, gw_ticket(&runtime, NULL, GW_ALL)); /* what had no lane */
+  struct gw_activity *a = &gw_act;
+  if (a->launched == 0 || a->launched != a->completed || a->loose || a->excused || a->held || a->passing || a->ready ||
+      a->marks_set || marks) {
+    printf("launched %lu, completed %lu, loose %lu, excused %lu, held %u, passing %u, ready %d, marks %u and %d\n",
+           a->launched, a->completed, a->loose, a->excused, a->held, a->passing, a->ready, a->marks_set, marks);
+    return 1;
+  }
+  printf("ok sum=0\n");
+  return 0;
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device's half of giveway_guard.h on the host, a block at a time: whatever the
+// moment of a stop, each block is done once.
+#include <atomic>
+#include <cstdio>
+#include <vector>
+
+#define GIVEWAY_GUARD_EMULATED
+#define __device__
+#define __shared__ static
+#define __syncthreads()
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+};
+static uint3 threadIdx;
+static unsigned atomicAdd(unsigned *p, unsigned n) {
+  unsigned old = *p;
+  *p += n;
+  return old;
+}
+#include "../giveway_guard.h"
+
+int main() {
+  const dim3 grid = {5, 3, 2};
+  const unsigned total = grid.x * grid.y * grid.z;
+  for (unsigned every = 1; every <= total; every++) {
+    std::vector<int> done(total);
+    giveway_guard g = {};
+    while (g.begun < total) {
+      g.stop = 0;
+      for (unsigned launched = total - g.begun, n = 0; launched > 0; launched--, n++) {
+        uint3 b;
+        if (n == every) g.stop = 1;
+        if (!giveway_block(&g, grid, &b)) continue;
+        if (b.x >= grid.x || b.y >= grid.y || b.z >= grid.z) return puts("a block outside of the grid"), 1;
+        done[b.x + grid.x * (b.y + grid.y * b.z)]++;
+      }
+    }
+    for (int n : done) {
+      if (n != 1) return printf("a block was done %d times\n", n), 1;
+    }
+  }
+  giveway_guard g = {2, 0, 0, 0};
+  if (!giveway_stopped(&g) || !g.left) return puts("a flush is not noticed"), 1;
+  g = {1, 0, 0, 0};
+  if (giveway_stopped(&g) || g.left) return puts("a stop is taken for a flush"), 1;
+  return 0;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A HIP program that knows nothing of Giveway, over fakehip.c.
+ *
+ *     hipwork order N      streams, the legacy default stream, copies and events
+ *     hipwork capture N    graphs captured beside another thread's launches
+ *     hipwork graph N      a graph captured first of all, then launched
+ *     hipwork threads N    per-thread default streams
+ *     hipwork later N      a kernel that waits for one launched after it
+ *     hipwork steps N      kernels one behind the other, and a line for each
+ *
+ * A command that is lost, run twice or out of order changes the results. Built
+ * twice, as openclwork.c is; the one that is not LINKED finds hipLaunchKernel
+ * through hipGetProcAddress.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+  uint32_t x, y, z;
+} dim3;
+
+#define FUNCTIONS(F)                                                                                         \
+  F(int, hipStreamCreate, (void **))                                                                         \
+  F(int, hipStreamDestroy, (void *))                                                                         \
+  F(int, hipStreamSynchronize, (void *))                                                                     \
+  F(int, hipDeviceSynchronize, (void))                                                                       \
+  F(int, hipLaunchKernel, (const void *, dim3, dim3, void **, size_t, void *))                               \
+  F(int, hipLaunchKernel_spt, (const void *, dim3, dim3, void **, size_t, void *))                           \
+  F(int, hipModuleLaunchKernel,                                                                              \
+    (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,          \
+     void **))                                                                                               \
+  F(int, hipMemcpy, (void *, const void *, size_t, int))                                                     \
+  F(int, hipMemcpyAsync, (void *, const void *, size_t, int, void *))                                        \
+  F(int, hipMemsetAsync, (void *, int, size_t, void *))                                                      \
+  F(int, hipEventCreateWithFlags, (void **, unsigned))                                                       \
+  F(int, hipEventRecord, (void *, void *))                                                                   \
+  F(int, hipEventSynchronize, (void *))                                                                      \
+  F(int, hipStreamBeginCapture, (void *, int))                                                               \
+  F(int, hipStreamEndCapture, (void *, void **))                                                             \
+  F(int, hipGraphInstantiate, (void **, void *, void *, char *, size_t))                                     \
+  F(int, hipGraphLaunch, (void *, void *))                                                                   \
+  F(int, hipGetProcAddress, (const char *, void **, int, uint64_t, int *))                                   \
+  F(uint64_t, fakehip_most, (void))                                                                          \
+  F(int, fakehip_nodes, (void *))
+
+#ifdef LINKED
+#define F(result, name, parameters) extern result name parameters;
+FUNCTIONS(F)
+#undef F
+static void find(void) {}
+#else
+#define F(result, name, parameters) static result(*name) parameters;
+FUNCTIONS(F)
+#undef F
+static void find(void) {
+  void *lib = dlopen("libamdhip64.so.6", RTLD_NOW | RTLD_LOCAL);
+  if (!lib) {
+    fprintf(stderr, "%s\n", dlerror());
+    exit(3);
+  }
+#define F(result, name, parameters) *(void **)&name = dlsym(lib, #name);
+  FUNCTIONS(F)
+#undef F
+  if (hipGetProcAddress("hipLaunchKernel", (void **)&hipLaunchKernel, 600, 0, NULL) != 0) exit(3);
+}
+#endif
+
+static void must(int r, const char *what) {
+  if (r == 0) return;
+  printf("%s: %d\n", what, r);
+  exit(1);
+}
+#define MUST(call) must(call, #call)
+
+static const dim3 one = {1, 1, 1};
+
+static void pause_us(long us) {
+  struct timespec t = {0, us * 1000};
+  nanosleep(&t, NULL);
+}
+
+/* x = 3x + k: no two in another order give the same. */
+static uint64_t x, y;
+static void x_step(uint64_t k) {
+  uint64_t was = x;
+  pause_us(50);
+  x = was * 3 + k;
+}
+static void y_step(uint64_t k) {
+  uint64_t was = y;
+  pause_us(50);
+  y = was * 3 + k;
+}
+
+static void launch(void (*kernel)(uint64_t), uint64_t k, void *stream) {
+  void *args[] = {&k};
+  if (k % 2) {
+    MUST(hipLaunchKernel((void *)kernel, one, one, args, 0, stream));
+  } else {
+    MUST(hipModuleLaunchKernel((void *)kernel, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+  }
+}
+
+static int finish(const char *mode, uint64_t got, uint64_t want) {
+  MUST(hipDeviceSynchronize());
+  printf("%s %s got=%llx want=%llx most=%llu\n", got == want ? "ok" : "wrong", mode, (unsigned long long)got,
+         (unsigned long long)want, (unsigned long long)fakehip_most());
+  return got != want;
+}
+
+static int order(uint64_t n) {
+  void *s[2], *event;
+  uint64_t want = 0, seen, copy = 1;
+  MUST(hipStreamCreate(&s[0]));
+  MUST(hipStreamCreate(&s[1]));
+  MUST(hipEventCreateWithFlags(&event, 2));
+  for (uint64_t k = 0; k < n; k++) {
+    launch(x_step, k, s[k % 2]);
+    launch(x_step, k + 1, NULL); /* waits for both, and both for it */
+    want = (want * 3 + k) * 3 + k + 1;
+    if (k % 8 == 3) { /* a copy that waits comes behind all that was queued */
+      MUST(hipMemcpy(&seen, &x, sizeof x, 2));
+      if (seen != want) return finish("order, copy", seen, want);
+    }
+    if (k % 8 == 7) {
+      MUST(hipMemsetAsync(&copy, 0xFF, sizeof copy, s[0]));
+      MUST(hipMemcpyAsync(&copy, &x, sizeof copy, 2, s[0]));
+      MUST(hipEventRecord(event, s[0]));
+      MUST(hipEventSynchronize(event));
+      if (copy != want) return finish("order, event", copy, want);
+    }
+  }
+  MUST(hipStreamSynchronize(s[1]));
+  MUST(hipDeviceSynchronize());
+  MUST(hipStreamDestroy(s[0]));
+  MUST(hipStreamDestroy(s[1]));
+  return finish("order", x, want);
+}
+
+static volatile int stop;
+static uint64_t beside;
+
+static void *launch_beside(void *stream) {
+  while (!stop) launch(y_step, beside++, stream);
+  return NULL;
+}
+
+static int capture(uint64_t n) {
+  void *s, *other, *graph, *exec;
+  pthread_t t;
+  uint64_t want = 0, also = 0;
+  MUST(hipStreamCreate(&s));
+  MUST(hipStreamCreate(&other));
+  pthread_create(&t, NULL, launch_beside, other);
+  for (int round = 0; round < 3; round++) {
+    launch(x_step, 7, s); /* leaves a mark in the stream that is about to be captured */
+    want = want * 3 + 7;
+    MUST(hipStreamBeginCapture(s, 0));
+    for (uint64_t k = 0; k < n; k++) {
+      launch(x_step, k, s);
+      pause_us(500);
+    }
+    MUST(hipStreamEndCapture(s, &graph));
+    printf("captured\n");
+    if (fakehip_nodes(graph) != (int)n) return printf("wrong capture: %d nodes\n", fakehip_nodes(graph)), 1;
+    MUST(hipGraphInstantiate(&exec, graph, NULL, NULL, 0));
+    MUST(hipGraphLaunch(exec, s));
+    for (uint64_t k = 0; k < n; k++) want = want * 3 + k;
+    MUST(hipStreamSynchronize(s));
+  }
+  stop = 1;
+  pthread_join(t, NULL);
+  MUST(hipDeviceSynchronize());
+  for (uint64_t k = 0; k < beside; k++) also = also * 3 + k;
+  if (y != also) return finish("capture, beside", y, also);
+  return finish("capture", x, want);
+}
+
+static int graph(uint64_t n) {
+  void *s, *g, *exec;
+  uint64_t want = 0;
+  MUST(hipStreamCreate(&s));
+  MUST(hipStreamBeginCapture(s, 0));
+  for (uint64_t k = 0; k < n; k++) {
+    launch(x_step, k, s);
+    want = want * 3 + k;
+  }
+  MUST(hipStreamEndCapture(s, &g));
+  printf("captured\n");
+  MUST(hipGraphInstantiate(&exec, g, NULL, NULL, 0));
+  MUST(hipGraphLaunch(exec, s));
+  printf("launched\n");
+  MUST(hipStreamSynchronize(s));
+  return finish("graph", x, want);
+}
+
+static void *launch_of_my_own(void *arg) {
+  uint64_t n = *(uint64_t *)arg;
+  static int second;
+  void (*kernel)(uint64_t) = __atomic_fetch_add(&second, 1, __ATOMIC_RELAXED) ? y_step : x_step;
+  for (uint64_t k = 0; k < n; k++) {
+    void *args[] = {&k};
+    MUST(hipLaunchKernel_spt((void *)kernel, one, one, args, 0, NULL));
+  }
+  MUST(hipStreamSynchronize((void *)2));
+  return NULL;
+}
+
+static int threads(uint64_t n) {
+  pthread_t t[2];
+  uint64_t want = 0, first = 0;
+  /* Before there are two: while one looks for a daemon the others go on without. */
+  MUST(hipMemsetAsync(&first, 1, sizeof first, NULL));
+  for (int i = 0; i < 2; i++) pthread_create(&t[i], NULL, launch_of_my_own, &n);
+  for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+  for (uint64_t k = 0; k < n; k++) want = want * 3 + k;
+  return x == want ? finish("threads", y, want) : finish("threads", x, want);
+}
+
+static volatile uint64_t arrived;
+static void await(uint64_t k) {
+  while (arrived < k) pause_us(100);
+}
+static void arrive(uint64_t k) { arrived = k; }
+
+static int later(uint64_t n) {
+  void *a, *b;
+  MUST(hipStreamCreate(&a));
+  MUST(hipStreamCreate(&b));
+  for (uint64_t k = 1; k <= n; k++) {
+    launch(await, k, a);
+    launch(arrive, k, b);
+  }
+  MUST(hipDeviceSynchronize());
+  return finish("later", arrived, n);
+}
+
+static int steps(uint64_t n) {
+  void *s;
+  uint64_t want = 0;
+  MUST(hipStreamCreate(&s));
+  for (uint64_t k = 0; k < n; k++) {
+    launch(x_step, k, s);
+    want = want * 3 + k;
+    printf("at %llu\n", (unsigned long long)k);
+  }
+  MUST(hipStreamSynchronize(s));
+  return finish("steps", x, want);
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    int (*run)(uint64_t);
+  } modes[] = {{"order", order},     {"capture", capture}, {"graph", graph},
+               {"threads", threads}, {"later", later},     {"steps", steps}};
+  setvbuf(stdout, NULL, _IONBF, 0);
+  find();
+  for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
+    if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
+  }
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|steps N\n"), 2;
+}

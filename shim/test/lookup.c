@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What dlsym gives a program must be what it gives without a shim. Built three
+ * times: as two libraries (FIRST and SECOND), and as the program that uses them.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(FIRST)
+const char *puzzle(void) { return "first"; }
+const char *next_puzzle(void) { return ((const char *(*)(void))dlsym(RTLD_NEXT, "puzzle"))(); }
+#elif defined(SECOND)
+const char *puzzle(void) { return "second"; }
+int cuLaunchKernel(void) { return 77; } /* somebody else's, in a library that is not the driver */
+int cuOnlyHere(void) { return 78; }
+#else
+const char *puzzle(void);
+const char *next_puzzle(void);
+
+static void show(const char *what, void *found, void *in) {
+  Dl_info info = {0};
+  if (found) dladdr(found, &info);
+  const char *file = info.dli_fname ? strrchr(info.dli_fname, '/') : NULL;
+  const char *where = !found ? "none" : found == in ? "its own" : file ? file + 1 : "found";
+  printf("%s: %s%s\n", what, where, dlerror() ? ", error" : "");
+}
+
+int main(int argc, char **argv) {
+  (void)argc;
+  printf("%s, then %s\n", puzzle(), next_puzzle());
+  show("default cuMemcpyHtoD_v2", dlsym(RTLD_DEFAULT, "cuMemcpyHtoD_v2"), NULL);
+  show("default clEnqueueTask", dlsym(RTLD_DEFAULT, "clEnqueueTask"), NULL);
+  show("program cuMemcpyHtoD_v2", dlsym(dlopen(NULL, RTLD_NOW), "cuMemcpyHtoD_v2"), NULL);
+  show("next cuMemcpyHtoD_v2", dlsym(RTLD_NEXT, "cuMemcpyHtoD_v2"), NULL);
+  void *lib = dlopen(argv[1], RTLD_NOW);
+  show("library's cuLaunchKernel", dlsym(lib, "cuLaunchKernel"), NULL);
+  show("library's cuOnlyHere", dlsym(lib, "cuOnlyHere"), NULL);
+  show("version", dlvsym(RTLD_DEFAULT, "memcpy", "GLIBC_2.2.5"), dlsym(RTLD_DEFAULT, "nothing"));
+  show("no version", dlvsym(RTLD_DEFAULT, "memcpy", "GLIBC_9"), NULL);
+  printf("ok sum=0\n");
+  return 0;
+}
+#endif

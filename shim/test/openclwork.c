@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An OpenCL program that knows nothing of Giveway, for the tests to hold up.
+ *
+ *     openclwork chain KERNELS LOOPS [halfway]
+ *     openclwork mixed ROUNDS
+ *     openclwork user COMMANDS
+ *     openclwork extension LAUNCHES
+ *
+ * With halfway it says so when it is, and goes on when it is told to. It checks its
+ * results against its own arithmetic: a command that was lost, run twice or run out
+ * of order changes them. Built twice: with LINKED, against
+ * libOpenCL itself; without, it finds every function through dlopen and dlsym.
+ */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WAITS uint32_t, void *const *, void **
+
+#define FUNCTIONS(F)                                                                                         \
+  F(int32_t, clGetPlatformIDs, (uint32_t, void **, uint32_t *))                                              \
+  F(int32_t, clGetDeviceIDs, (void *, uint64_t, uint32_t, void **, uint32_t *))                              \
+  F(void *, clCreateContext, (const intptr_t *, uint32_t, void *const *, void *, void *, int32_t *))         \
+  F(void *, clCreateCommandQueue, (void *, void *, uint64_t, int32_t *))                                     \
+  F(int32_t, clRetainCommandQueue, (void *))                                                                 \
+  F(int32_t, clReleaseCommandQueue, (void *))                                                                \
+  F(void *, clCreateBuffer, (void *, uint64_t, size_t, void *, int32_t *))                                   \
+  F(void *, clCreateProgramWithSource, (void *, uint32_t, const char **, const size_t *, int32_t *))         \
+  F(int32_t, clBuildProgram, (void *, uint32_t, void *const *, const char *, void *, void *))                \
+  F(void *, clCreateKernel, (void *, const char *, int32_t *))                                               \
+  F(int32_t, clSetKernelArg, (void *, uint32_t, size_t, const void *))                                       \
+  F(int32_t, clEnqueueNDRangeKernel,                                                                         \
+    (void *, void *, uint32_t, const size_t *, const size_t *, const size_t *, WAITS))                       \
+  F(int32_t, clEnqueueReadBuffer, (void *, void *, uint32_t, size_t, size_t, void *, WAITS))                 \
+  F(int32_t, clEnqueueWriteBuffer, (void *, void *, uint32_t, size_t, size_t, const void *, WAITS))          \
+  F(int32_t, clEnqueueCopyBuffer, (void *, void *, void *, size_t, size_t, size_t, WAITS))                   \
+  F(int32_t, clEnqueueFillBuffer, (void *, void *, const void *, size_t, size_t, size_t, WAITS))             \
+  F(void *, clEnqueueMapBuffer, (void *, void *, uint32_t, uint64_t, size_t, size_t, WAITS, int32_t *))      \
+  F(int32_t, clEnqueueUnmapMemObject, (void *, void *, void *, WAITS))                                       \
+  F(void *, clCreateUserEvent, (void *, int32_t *))                                                          \
+  F(int32_t, clSetUserEventStatus, (void *, int32_t))                                                        \
+  F(int32_t, clWaitForEvents, (uint32_t, void *const *))                                                     \
+  F(int32_t, clReleaseEvent, (void *))                                                                       \
+  F(void *, clGetExtensionFunctionAddressForPlatform, (void *, const char *))                                \
+  F(int32_t, clFlush, (void *))                                                                              \
+  F(int32_t, clFinish, (void *))
+
+#ifdef LINKED
+#define F(result, name, parameters) extern result name parameters;
+FUNCTIONS(F)
+#undef F
+static void find(void) {}
+#else
+#define F(result, name, parameters) static result(*name) parameters;
+FUNCTIONS(F)
+#undef F
+static void find(void) {
+  void *lib = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!lib) {
+    fprintf(stderr, "%s\n", dlerror());
+    exit(3);
+  }
+#define F(result, name, parameters) *(void **)&name = dlsym(lib, #name);
+  FUNCTIONS(F)
+#undef F
+}
+#endif
+
+enum { ITEMS = 1024, BYTES = ITEMS * 4 };
+
+static const char *source =
+    "kernel void advance(global uint *data, uint k, uint loops) {\n"
+    "  size_t i = get_global_id(0);\n"
+    "  uint x = data[i];\n"
+    "  for (uint j = 0; j < loops; j++) x = x * 1664525u + 1013904223u;\n"
+    "  data[i] = x ^ k;\n"
+    "}\n";
+
+static void *platform, *context, *device, *kernel;
+static uint32_t want[ITEMS], got[ITEMS];
+
+static void must(int32_t r, const char *what) {
+  if (r == 0) return;
+  fprintf(stderr, "%s: %d\n", what, r);
+  exit(1);
+}
+
+static void begin(void) {
+  void *program;
+  int32_t r;
+  find();
+  must(clGetPlatformIDs(1, &platform, NULL), "clGetPlatformIDs");
+  must(clGetDeviceIDs(platform, 0xFFFFFFFF, 1, &device, NULL), "clGetDeviceIDs");
+  context = clCreateContext(NULL, 1, &device, NULL, NULL, &r), must(r, "clCreateContext");
+  program = clCreateProgramWithSource(context, 1, &source, NULL, &r), must(r, "clCreateProgramWithSource");
+  must(clBuildProgram(program, 1, &device, "", NULL, NULL), "clBuildProgram");
+  kernel = clCreateKernel(program, "advance", &r), must(r, "clCreateKernel");
+  for (uint32_t i = 0; i < ITEMS; i++) want[i] = i * 2654435761u;
+}
+
+static void *queue(uint64_t properties) {
+  int32_t r;
+  void *q = clCreateCommandQueue(context, device, properties, &r);
+  must(r, "clCreateCommandQueue");
+  return q;
+}
+
+static void *buffer(void) {
+  int32_t r;
+  void *b = clCreateBuffer(context, 1, BYTES, NULL, &r);
+  must(r, "clCreateBuffer");
+  return b;
+}
+
+static void arguments(void *data, uint32_t k, uint32_t loops) {
+  must(clSetKernelArg(kernel, 0, sizeof data, &data), "clSetKernelArg");
+  must(clSetKernelArg(kernel, 1, sizeof k, &k), "clSetKernelArg");
+  must(clSetKernelArg(kernel, 2, sizeof loops, &loops), "clSetKernelArg");
+}
+
+/* One kernel, on the device; expect_step does the same here. */
+static void step(void *q, void *data, uint32_t k, uint32_t loops, uint32_t waits, void **wait, void **event) {
+  size_t items = ITEMS;
+  arguments(data, k, loops);
+  must(clEnqueueNDRangeKernel(q, kernel, 1, NULL, &items, NULL, waits, wait, event), "clEnqueueNDRange");
+}
+
+static void expect_step(uint32_t k, uint32_t loops) {
+  for (int i = 0; i < ITEMS; i++) {
+    uint32_t x = want[i];
+    for (uint32_t j = 0; j < loops; j++) x = x * 1664525u + 1013904223u;
+    want[i] = x ^ k;
+  }
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int report(const char *mode, double since) {
+  uint32_t sum = 0;
+  double took = now() - since;
+  for (int i = 0; i < ITEMS; i++) {
+    if (got[i] != want[i]) {
+      printf("wrong %s item=%d got=%08x want=%08x\n", mode, i, got[i], want[i]);
+      return 1;
+    }
+    sum = sum * 31 + got[i];
+  }
+  printf("ok %s sum=%08x ms=%.1f\n", mode, sum, took);
+  return 0;
+}
+
+/* Kernels one behind the other: each needs the one before. */
+static int chain(uint32_t kernels, uint32_t loops, int halfway) {
+  void *q = queue(0), *data = buffer();
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  printf("ready\n");
+  double since = now();
+  for (uint32_t k = 0; k < kernels; k++) {
+    step(q, data, k, loops, 0, NULL, NULL);
+    if (halfway && k == kernels / 2) {
+      printf("halfway\n");
+      getchar();
+    } else if (halfway && k > kernels / 2) {
+      printf("at %u\n", k);
+    }
+  }
+  must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+  since = now() - since; /* what follows is our own arithmetic */
+  for (uint32_t k = 0; k < kernels; k++) expect_step(k, loops);
+  must(clReleaseCommandQueue(q), "clReleaseCommandQueue");
+  return report("chain", now() - since);
+}
+
+/*
+ * Two queues, one of them out of order, and everything between them said with
+ * events: writes, fills, copies, kernels, maps and reads, a queue made and let
+ * go in each round.
+ */
+static int mixed(uint32_t rounds) {
+  void *a = buffer(), *b = buffer(), *free_order = queue(1);
+  double since = now();
+  printf("ready\n");
+  for (uint32_t n = 0; n < rounds; n++) {
+    void *q = queue(0), *wrote, *stepped, *copied, *again, *filled;
+    int32_t r;
+    must(clRetainCommandQueue(q), "clRetainCommandQueue");
+    must(clEnqueueWriteBuffer(q, a, 0, 0, BYTES, want, 0, NULL, &wrote), "clEnqueueWriteBuffer");
+    step(free_order, a, n, 50, 1, &wrote, &stepped);
+    must(clEnqueueCopyBuffer(free_order, a, b, 0, 0, BYTES, 1, &stepped, &copied), "clEnqueueCopyBuffer");
+    must(clEnqueueFillBuffer(q, a, &n, 4, 0, BYTES, 1, &copied, &filled), "clEnqueueFillBuffer");
+    must(clReleaseCommandQueue(q), "clReleaseCommandQueue"); /* one of two: it lives on */
+    step(q, b, n + 1, 50, 0, NULL, &again);
+    must(clFlush(q), "clFlush");
+    must(clFlush(free_order), "clFlush");
+    /* Nothing of what is awaited writes want before its write is done. */
+    must(clWaitForEvents(1, &again), "clWaitForEvents");
+    expect_step(n, 50);
+    expect_step(n + 1, 50);
+    uint32_t *seen = clEnqueueMapBuffer(q, b, 1, 1, 0, BYTES, 0, NULL, NULL, &r);
+    must(r, "clEnqueueMapBuffer");
+    memcpy(got, seen, BYTES);
+    must(clEnqueueUnmapMemObject(q, b, seen, 0, NULL, NULL), "clEnqueueUnmapMemObject");
+    if (memcmp(got, want, BYTES) != 0) return report("mixed", since);
+    must(clEnqueueReadBuffer(free_order, a, 1, 0, 4, got, 1, &filled, NULL), "clEnqueueReadBuffer");
+    if (got[0] != n) return printf("wrong mixed fill: got %u want %u\n", got[0], n), 1;
+    got[0] = want[0];
+    void *events[] = {wrote, stepped, copied, again, filled};
+    for (int i = 0; i < 5; i++) must(clReleaseEvent(events[i]), "clReleaseEvent");
+    must(clReleaseCommandQueue(q), "clReleaseCommandQueue");
+  }
+  must(clFinish(free_order), "clFinish");
+  return report("mixed", since);
+}
+
+/* Commands that cannot begin before this thread, behind all of them, says so. */
+static int user(uint32_t commands) {
+  void *q = queue(0), *data = buffer(), *go;
+  int32_t r;
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  go = clCreateUserEvent(context, &r), must(r, "clCreateUserEvent");
+  printf("ready\n");
+  double since = now();
+  for (uint32_t k = 0; k < commands; k++) {
+    step(q, data, k, 10, k == 0 ? 1 : 0, k == 0 ? &go : NULL, NULL);
+    expect_step(k, 10);
+  }
+  must(clSetUserEventStatus(go, 0), "clSetUserEventStatus");
+  must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+  return report("user", since);
+}
+
+/* A kernel in a command buffer of cl_khr_command_buffer, launched again and again. */
+static int extension(uint32_t launches) {
+  void *q = queue(0), *data = buffer();
+  size_t items = ITEMS;
+  int32_t r;
+#define ASK(name) clGetExtensionFunctionAddressForPlatform(platform, name)
+  void *(*create)(uint32_t, void **, const void *, int32_t *) = ASK("clCreateCommandBufferKHR");
+  int32_t (*finalize)(void *) = ASK("clFinalizeCommandBufferKHR");
+  int32_t (*command)(void *, void *, const void *, void *, uint32_t, const size_t *, const size_t *,
+                     const size_t *, uint32_t, const void *, void *, void *) =
+      ASK("clCommandNDRangeKernelKHR");
+  int32_t (*enqueue)(uint32_t, void **, void *, WAITS) = ASK("clEnqueueCommandBufferKHR");
+#undef ASK
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  if (!create || !finalize || !command || !enqueue) return printf("ready: no cl_khr_command_buffer\n"), 0;
+  void *commands = create(1, &q, NULL, &r);
+  must(r, "clCreateCommandBufferKHR");
+  arguments(data, 1, 20);
+  r = command(commands, NULL, NULL, kernel, 1, NULL, &items, NULL, 0, NULL, NULL, NULL);
+  must(r, "clCommandNDRangeKernelKHR");
+  must(finalize(commands), "clFinalizeCommandBufferKHR");
+  printf("ready\n");
+  getchar();
+  double since = now();
+  for (uint32_t k = 0; k < launches; k++) {
+    must(enqueue(1, &q, commands, 0, NULL, NULL), "clEnqueueCommandBufferKHR");
+    must(clFinish(q), "clFinish"); /* one at a time, unless made for more */
+    expect_step(1, 20);
+  }
+  must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+  return report("extension", since);
+}
+
+int main(int argc, char **argv) {
+  setvbuf(stdout, NULL, _IONBF, 0);
+  uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
+  if (n == 0) return fprintf(stderr, "openclwork chain|mixed|user|extension N ...\n"), 2;
+  begin();
+  if (strcmp(argv[1], "chain") == 0 && argc > 3) {
+    return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
+  }
+  if (strcmp(argv[1], "mixed") == 0) return mixed(n);
+  if (strcmp(argv[1], "user") == 0) return user(n);
+  if (strcmp(argv[1], "extension") == 0) return extension(n);
+  return fprintf(stderr, "openclwork: no %s\n", argv[1]), 2;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A CUDA program that knows when its requests come, for fakecuda.c.
+ *
+ *     parkwork told N     N requests, each announced 10 ms ahead
+ *     parkwork silent N   N requests, one every 20 ms, of which nobody is told
+ *     parkwork wrong N    N announcements of requests that do not come
+ *     parkwork waits      while the device is held, calls that wait for everything
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../giveway.h"
+
+typedef unsigned U;
+static int (*cuInit)(U), (*cuStreamCreate)(void **, U), (*cuStreamSynchronize)(void *), (*cuCtxSynchronize)(void);
+static int (*cuLaunchKernel)(void *, U, U, U, U, U, U, U, void *, void **, void **);
+static int (*cuCtxDestroy)(void *), (*cuCtxGetCurrent)(void **);
+static void (*fakeParks)(uint64_t *, uint64_t *);
+static void *stream;
+static uint64_t done;
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static void until(int64_t at) {
+  struct timespec t = {at / 1000000000ll, at % 1000000000ll};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL)) {}
+}
+
+static void fail(const char *why) {
+  printf("%s\n", why);
+  fflush(stdout);
+  _exit(1);
+}
+
+static void kernel(uint64_t *words) { __atomic_add_fetch((uint64_t *)words[0], 1, __ATOMIC_RELAXED); }
+
+static void request(void) {
+  uint64_t count = 1, address = (uint64_t)&done;
+  void *params[] = {&count, &address};
+  if (cuLaunchKernel((void *)kernel, 1, 2, 3, 4, 5, 6, 7, stream, params, NULL)) fail("launch");
+  if (cuStreamSynchronize(stream)) fail("synchronize");
+}
+
+int main(int argc, char **argv) {
+  const char *what = argv[1];
+  int n = argc > 2 ? atoi(argv[2]) : 1;
+  void *lib = dlopen("libcuda.so.1", RTLD_NOW), *ctx;
+  if (!lib) fail("no driver");
+#define FIND(name, symbol) *(void **)&name = dlsym(lib, symbol)
+  FIND(cuInit, "cuInit");
+  FIND(cuStreamCreate, "cuStreamCreate");
+  FIND(cuStreamSynchronize, "cuStreamSynchronize");
+  FIND(cuCtxSynchronize, "cuCtxSynchronize");
+  FIND(cuLaunchKernel, "cuLaunchKernel");
+  FIND(cuCtxDestroy, "cuCtxDestroy_v2");
+  FIND(cuCtxGetCurrent, "cuCtxGetCurrent");
+  FIND(fakeParks, "fakeParks");
+  cuInit(0);
+  cuStreamCreate(&stream, 1);
+  request();
+  int64_t at = now() + 20000000;
+  for (int i = 0; i < n; i++, at += 20000000) {
+    if (strcmp(what, "silent") != 0) {
+      until(at - 10000000);
+      giveway_expect_ns(at);
+    }
+    until(at);
+    if (strcmp(what, "wrong") != 0 && strcmp(what, "waits") != 0) request();
+  }
+  if (strcmp(what, "waits") == 0) { /* it is held now, and would be for long */
+    int64_t from = now();
+    cuCtxSynchronize();
+    if (now() - from > 50000000) fail("the end of all work was waited for with the device held");
+    giveway_expect_ns(now() + 2000000);
+    until(now() + 3000000);
+    from = now();
+    cuCtxGetCurrent(&ctx);
+    cuCtxDestroy(ctx);
+    if (now() - from > 50000000) fail("a context went with the device held");
+  }
+  uint64_t ended, late;
+  usleep(20000);
+  fakeParks(&ended, &late);
+  printf("ok sum=%llx ended=%llu late=%llu\n", (unsigned long long)done, (unsigned long long)ended, (unsigned long long)late);
+  return 0;
+}
