@@ -4,11 +4,14 @@
 //
 //	GET  /v1/processes            -> []Process
 //	POST /v1/processes/{pid}      Change -> Process
+//	POST /v1/processes/{pid}/hint Hint -> Process
 //	POST /v1/runs                 Run    -> (held open while the program runs)
 //	GET  /v1/policy               -> Policy
 //	POST /v1/policy               Policy -> Policy
 //	GET  /v1/status               -> Status
 //	POST /v1/restore              -> Status
+//	POST /v1/shim                 -> (101, with memory to share: shim/abi.h)
+//	GET  /metrics                 -> (text for Prometheus: docs/METRICS.md)
 //
 // A request that is refused is answered with an Error and a status of 400 (it
 // makes no sense), 403 (not yours), 404 (no such process) or 409 (not possible
@@ -16,6 +19,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,10 +29,11 @@ import (
 // Classes are the classes there are, the most urgent first.
 var Classes = []string{"online", "standard", "batch", "idle"}
 
-// MostWeight and MostDeadline bound what a Change may ask for.
+// These bound what a Change or a Hint may ask for.
 const (
 	MostWeight   = 10_000
-	MostDeadline = time.Hour
+	MostDeadline = time.Hour // and the longest of all other times
+	MostBound    = 1 << 16
 )
 
 // Process is a program that uses an accelerator.
@@ -40,11 +45,39 @@ type Process struct {
 	Container string  `json:"container,omitempty"`
 	Pod       string  `json:"pod,omitempty"`
 	Class     string  `json:"class"`
-	From      string  `json:"class_from"` // default, rule, run, set
+	From      string  `json:"class_from"` // default, rule, run, hint, set
 	Weight    uint32  `json:"weight,omitempty"`
 	Priority  int32   `json:"priority,omitempty"`
 	Paused    bool    `json:"paused,omitempty"`
 	Queues    []Queue `json:"queues"`
+
+	SLO      time.Duration `json:"slo_ns,omitempty"`   // how long a request may take
+	Bound    uint32        `json:"bound,omitempty"`    // commands in flight, where a policy has no other
+	Requests *Requests     `json:"requests,omitempty"` // where it tells
+	Shim     *Shim         `json:"shim,omitempty"`     // where it has one
+}
+
+// Requests is how a program does what it is asked for.
+type Requests struct {
+	Count uint64        `json:"count"` // that are over
+	Open  uint32        `json:"open"`
+	P50   time.Duration `json:"p50_ns"` // of the last ones
+	P99   time.Duration `json:"p99_ns"`
+}
+
+// Shim is what the library in a program tells of it.
+type Shim struct {
+	Runtime   string        `json:"runtime"` // cuda, hip, opencl, queue; empty: not known yet
+	Launched  uint64        `json:"launched"`
+	Completed uint64        `json:"completed"`
+	Holds     uint64        `json:"holds"` // how often a launch had to wait
+	HeldFor   time.Duration `json:"held_ns"`
+	Overruns  uint64        `json:"overruns"` // how often the bound was let go
+	Parked    uint64        `json:"parked"`   // times the device was taken ahead of an arrival
+	Hits      uint64        `json:"hits"`     // of those, times the arrival came
+	ParkedFor time.Duration `json:"parked_ns"`
+	Saved     time.Duration `json:"saved_ns"` // by its own estimate
+	Ignored   uint64        `json:"ignored"`  // hints and requests that made no sense
 }
 
 // Queue is a thing of a process that the hardware schedules.
@@ -67,6 +100,9 @@ type Change struct {
 	Weight   *uint32        `json:"weight,omitempty"`
 	Priority *int32         `json:"priority,omitempty"`
 	Deadline *time.Duration `json:"deadline_ns,omitempty"`
+	SLO      *time.Duration `json:"slo_ns,omitempty"`
+	Bound    *uint32        `json:"bound,omitempty"`   // 0: none
+	Predict  *bool          `json:"predict,omitempty"` // take the device ahead of arrivals that come in step
 	Paused   *bool          `json:"paused,omitempty"`
 	Tree     bool           `json:"tree,omitempty"` // its children as well, now and to come
 }
@@ -80,9 +116,49 @@ func (c Change) Check() error {
 		return fmt.Errorf("weight %d is not from 1 to %d", *c.Weight, MostWeight)
 	case c.Deadline != nil && (*c.Deadline < 0 || *c.Deadline > MostDeadline):
 		return fmt.Errorf("deadline %v is not from 0, for none, to %v", *c.Deadline, MostDeadline)
+	case c.Bound != nil && *c.Bound > MostBound:
+		return fmt.Errorf("bound %d is not from 0, for none, to %d", *c.Bound, MostBound)
+	}
+	return checkTime("slo", c.SLO)
+}
+
+func checkTime(name string, d *time.Duration) error {
+	if d != nil && (*d < 0 || *d > MostDeadline) {
+		return fmt.Errorf("%s %v is not from 0, for none, to %v", name, *d, MostDeadline)
 	}
 	return nil
 }
+
+// Hint is what a program, or somebody on its behalf, says of what it is about to do.
+// What is nil stays.
+type Hint struct {
+	Priority *int32         `json:"priority,omitempty"`
+	Deadline *time.Duration `json:"deadline_ns,omitempty"` // from ready to done; 0: none
+	Laxity   *time.Duration `json:"laxity_ns,omitempty"`   // its work can wait; 0: unknown
+	Work     *time.Duration `json:"work_ns,omitempty"`     // device time a request needs; 0: unknown
+	Expect   *time.Duration `json:"expect_ns,omitempty"`   // from now to the next request
+	Begin    *int64         `json:"begin,omitempty"`       // a request begins, by a number of the program's choice
+	End      *int64         `json:"end,omitempty"`         // that request ends
+}
+
+// Check says what is wrong with h, if anything.
+func (h Hint) Check() error {
+	for _, t := range []struct {
+		name  string
+		value *time.Duration
+	}{{"deadline", h.Deadline}, {"laxity", h.Laxity}, {"work", h.Work}, {"expect", h.Expect}} {
+		if err := checkTime(t.name, t.value); err != nil {
+			return err
+		}
+	}
+	if h.Begin != nil && h.End != nil {
+		return errors.New("a request either begins or ends")
+	}
+	return nil
+}
+
+// Empty reports whether h says nothing.
+func (h Hint) Empty() bool { return h == Hint{} }
 
 func clip(s string) string {
 	if len(s) > 40 {
@@ -93,7 +169,7 @@ func clip(s string) string {
 
 // Empty reports whether c asks for nothing.
 func (c Change) Empty() bool {
-	return c.Class == nil && c.Weight == nil && c.Priority == nil && c.Deadline == nil && c.Paused == nil
+	return c.Class == nil && c.Weight == nil && c.Priority == nil && c.Deadline == nil && c.SLO == nil && c.Bound == nil && c.Predict == nil && c.Paused == nil
 }
 
 // Run announces that the caller is about to become a program, whose whole tree
@@ -118,6 +194,9 @@ type Status struct {
 	Policy  Policy        `json:"policy"`
 	Devices []Device      `json:"devices"`
 	Checks  []Check       `json:"checks"`
+	// KernelLogLines is how many lines in the kernel's log were caused at most, by
+	// wrong guesses at handles of programs that were there before the daemon.
+	KernelLogLines uint64 `json:"kernel_log_lines"`
 }
 
 // Device is an accelerator that the daemon drives.

@@ -126,6 +126,13 @@ func (c *Client) Change(ctx context.Context, pid int, change api.Change) (api.Pr
 	return p, err
 }
 
+// Hint says something of what a process is about to do, and returns it as it then is.
+func (c *Client) Hint(ctx context.Context, pid int, h api.Hint) (api.Process, error) {
+	var p api.Process
+	err := c.call(ctx, http.MethodPost, "/v1/processes/"+strconv.Itoa(pid)+"/hint", h, &p)
+	return p, err
+}
+
 // Policy returns the policy in charge.
 func (c *Client) Policy(ctx context.Context) (api.Policy, error) {
 	var p api.Policy

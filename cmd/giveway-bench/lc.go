@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,7 +26,9 @@ type online struct {
 	kernels      int
 	gap          time.Duration
 	lead         time.Duration
+	announce     time.Duration
 	parked       int
+	each, tell   bool
 	wait         bool
 }
 
@@ -40,6 +43,9 @@ func (o *online) register(set *flag.FlagSet) {
 	set.DurationVar(&o.gap, "gap", 0, "`time` of the host between two launches of a request")
 	set.IntVar(&o.parked, "parked", 0, "`number` of waiting kernels put on the GPU ahead of a request (2 hold it)")
 	set.DurationVar(&o.lead, "lead", 0, "`time` by which they are ahead")
+	set.DurationVar(&o.announce, "announce", 0, "tell giveway of each request, `time` before it comes")
+	set.BoolVar(&o.each, "each", false, "wait for each kernel of a request before the next")
+	set.BoolVar(&o.tell, "tell", false, "tell giveway when a request begins and ends")
 	set.BoolVar(&o.wait, "wait", false, "run at each \"start\" read, not once at the beginning")
 }
 
@@ -54,6 +60,8 @@ func (o *online) arrivals() (bench.Arrivals, error) {
 	switch {
 	case said != 1:
 		return bench.Arrivals{}, fmt.Errorf("say one of --after, --every and --poisson")
+	case o.announce > 0 && o.parked > 0:
+		return bench.Arrivals{}, fmt.Errorf("say one of --announce and --parked")
 	case o.kernels < 1:
 		return bench.Arrivals{}, fmt.Errorf("--kernels %d: at least 1", o.kernels)
 	case !(o.seconds > 0) || o.seconds > 86400:
@@ -131,8 +139,14 @@ func serve(r *request, o *online, to *bench.Writer) error {
 		return err
 	}
 	job := bench.Job{Do: r.do, Lead: o.lead}
-	if len(r.parked) > 0 {
+	switch {
+	case len(r.parked) > 0:
 		job.Hint = r.hint
+	case o.announce > 0:
+		job.Lead = o.announce
+		if job.Hint, err = announcer(o.announce); err != nil {
+			return err
+		}
 	}
 	length := time.Duration(o.seconds * float64(time.Second))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -156,6 +170,8 @@ type request struct {
 	kernel *cuda.Kernel
 	count  int
 	gap    time.Duration
+	each   bool
+	tell   func(kind uint32, value int64) error // nil: nobody
 	word   *cuda.Word
 	parked []*cuda.Kernel
 }
@@ -166,7 +182,13 @@ const parkedAtMost = 50 * time.Millisecond
 // newRequest makes one and runs it a few times, so that nothing happens for the
 // first time while it is measured.
 func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
-	r := &request{g: g, kernel: kernel, count: o.kernels, gap: o.gap}
+	r := &request{g: g, kernel: kernel, count: o.kernels, gap: o.gap, each: o.each}
+	if o.tell {
+		var err error
+		if r.tell, err = teller(); err != nil {
+			return nil, err
+		}
+	}
 	if o.parked > 0 {
 		var err error
 		if r.word, err = g.ctx.NewWord(); err != nil {
@@ -202,10 +224,23 @@ func (r *request) hint() error {
 	return nil
 }
 
-// do launches all kernels, the host's gap between them, and waits for the last.
+// do is one request, of which giveway is told if it is to be.
 func (r *request) do() error {
+	if r.tell == nil {
+		return r.work()
+	}
+	return errors.Join(r.tell(hintBegin, 1), r.work(), r.tell(hintEnd, 1))
+}
+
+// work launches all kernels, the host's gap between them, and waits for the last.
+func (r *request) work() error {
 	clock := bench.NewWallClock()
 	for i := range r.count {
+		if i > 0 && r.each {
+			if err := r.g.stream.Synchronize(); err != nil {
+				return err
+			}
+		}
 		if i > 0 && r.gap > 0 {
 			clock.Until(clock.Now() + r.gap)
 		}
@@ -217,4 +252,34 @@ func (r *request) do() error {
 		}
 	}
 	return r.g.stream.Synchronize()
+}
+
+// Kinds of hints: GW_HINT_... of shim/abi.h.
+const (
+	hintExpect = 7
+	hintBegin  = 9
+	hintEnd    = 10
+)
+
+// teller returns what gives giveway a hint, as the preloaded library takes it.
+func teller() (func(kind uint32, value int64) error, error) {
+	hint, err := cuda.Preloaded("giveway_hint")
+	if err != nil {
+		return nil, err
+	}
+	return func(kind uint32, value int64) error {
+		if hint(uintptr(kind), uintptr(value)) != 0 {
+			return errors.New("there is no daemon to give a hint to")
+		}
+		return nil
+	}, nil
+}
+
+// announcer returns what tells giveway that a request comes that much later.
+func announcer(ahead time.Duration) (func() error, error) {
+	tell, err := teller()
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return tell(hintExpect, int64(monotonic()+ahead)) }, nil
 }

@@ -64,7 +64,7 @@ work has the device as if it were alone, batch work takes what is left.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		newDaemon(), newRun(), newSet(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
+		newDaemon(), newRun(), newSet(), newHint(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
 		newSim(), newBench(), newVersion(), newGuardian(),
 	)
 	return root

@@ -117,9 +117,40 @@ func TestSimFiles(t *testing.T) {
 	if err != nil || !json.Valid(data) {
 		t.Errorf("trace: %v, %d bytes", err, len(data))
 	}
-	_, errs, code = call("sim", path, "--report", filepath.Join(t.TempDir(), "none", "out.html"))
-	if code != exitFailure || !strings.HasPrefix(errs, "giveway: write the report: ") {
-		t.Errorf("exit %d: %s", code, errs)
+}
+
+// TestSimFilesThatCannotBe: this is told before the simulation, which may take
+// long, and what is there already is left alone when something else is wrong.
+func TestSimFilesThatCannotBe(t *testing.T) {
+	path, dir := file(t, small), t.TempDir()
+	for _, what := range []string{"report", "trace"} {
+		for _, where := range []string{dir, filepath.Join(dir, "none", "out"), filepath.Join(path, "out")} {
+			out, errs, code := call("sim", path, "--"+what, where)
+			if code != exitFailure || out != "" || !strings.HasPrefix(errs, "giveway: write the "+what+": ") {
+				t.Errorf("%s in %s: exit %d: %s%s", what, where, code, out, errs)
+			}
+		}
+	}
+	old := filepath.Join(dir, "old.html")
+	if err := os.WriteFile(old, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	call("sim", path, "--report", old, "--trace", dir)
+	call("sim", path, "--report", filepath.Join(dir, "new.html"), "--trace", dir)
+	if text, err := os.ReadFile(old); err != nil || string(text) != "precious" {
+		t.Errorf("the old report is now %q, %v", text, err)
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
+		t.Errorf("files were left behind: %v, %v", all, err)
+	}
+	link := filepath.Join(dir, "link.html") // to a place that is not there yet
+	if err := os.Symlink(filepath.Join(dir, "target.html"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, where := range []string{link, link, os.DevNull} { // the second time it is there
+		if _, errs, code := call("sim", path, "--report", where); code != exitOK {
+			t.Errorf("report to %s: exit %d: %s", where, code, errs)
+		}
 	}
 }
 

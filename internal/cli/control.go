@@ -19,6 +19,9 @@ type attrFlags struct {
 	weight   uint32
 	priority int32
 	deadline time.Duration
+	slo      time.Duration
+	bound    uint32
+	predict  bool
 }
 
 func (f *attrFlags) register(cmd *cobra.Command) {
@@ -27,6 +30,9 @@ func (f *attrFlags) register(cmd *cobra.Command) {
 	flags.Uint32Var(&f.weight, "weight", 1, "share among its like, twice as much with twice the weight")
 	flags.Int32Var(&f.priority, "priority", 0, "higher runs first, under policies that go by it")
 	flags.DurationVar(&f.deadline, "deadline", 0, "from ready to done, such as 20ms, under policies that go by it; 0 is none")
+	flags.DurationVar(&f.slo, "slo", 0, "how long a request may take, nearly always, under policies that go by it; 0 is none")
+	flags.Uint32Var(&f.bound, "bound", 0, "commands in flight at most, where the policy has no bound; 0 is any number (needs the shim)")
+	flags.BoolVar(&f.predict, "predict", false, "take the device a moment before requests that come in step (needs the shim and class online)")
 	// It fails only for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("class", completeClass)
 }
@@ -46,6 +52,15 @@ func (f *attrFlags) change(cmd *cobra.Command) (api.Change, error) {
 	}
 	if given("deadline") {
 		c.Deadline = &f.deadline
+	}
+	if given("slo") {
+		c.SLO = &f.slo
+	}
+	if given("bound") {
+		c.Bound = &f.bound
+	}
+	if given("predict") {
+		c.Predict = &f.predict
 	}
 	if err := c.Check(); err != nil {
 		return c, usageError{err}
@@ -124,6 +139,12 @@ func describe(p api.Process) string {
 	}
 	if p.Priority != 0 {
 		fmt.Fprintf(&b, ", priority %d", p.Priority)
+	}
+	if p.SLO > 0 {
+		b.WriteString(", requests within " + humanTime(p.SLO))
+	}
+	if p.Bound > 0 {
+		fmt.Fprintf(&b, ", bound %d", p.Bound)
 	}
 	if p.Paused {
 		b.WriteString(", paused")

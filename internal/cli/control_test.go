@@ -34,6 +34,7 @@ var programs = []api.Process{
 			ID: 1, Device: "GPU-a", State: "running", Can: []string{"interrupt", "slice"},
 			Found: 2 * time.Millisecond, Served: 93 * time.Second, Measured: true,
 		}},
+		SLO: 10 * time.Millisecond, Bound: 16, Requests: &api.Requests{Count: 300, P50: 2100 * time.Microsecond, P99: 9 * time.Millisecond},
 	},
 	{
 		PID: 4711, User: "bob", UID: 1001, Class: "batch", From: "set", Weight: 2,
@@ -46,6 +47,10 @@ var programs = []api.Process{
 	{
 		PID: 4800, Command: "evil \x1b[2J\n" + strings.Repeat("x", 100), User: "alice", UID: 1000, Class: "idle", From: "rule", Paused: true,
 		Queues: []api.Queue{{ID: 5, Device: "GPU-a", State: "stopped", Shared: "mps"}},
+	},
+	{
+		PID: 4900, Command: "clinfo", User: "alice", UID: 1000, Class: "batch", From: "hint",
+		Queues: []api.Queue{{ID: 6, Device: "opencl", Index: -1, State: "running", Can: []string{"hold", "bound"}}},
 	},
 	{PID: 5000, Command: "nvidia-smi", User: "root", Class: "standard", From: "default"},
 }
@@ -78,6 +83,15 @@ func (n *daemonNode) Change(pid int, c api.Change, from string) (api.Process, er
 		return p, nil
 	}
 	return api.Process{}, fmt.Errorf("process %d uses no GPU: %w", pid, server.ErrNotFound)
+}
+
+func (n *daemonNode) Hint(pid int, h api.Hint) (api.Process, error) {
+	p, err := n.Change(pid, api.Change{}, "")
+	b, _ := json.Marshal(h)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changes[len(n.changes)-1] = fmt.Sprintf("hint %d %s", pid, b)
+	return p, err
 }
 
 func (n *daemonNode) Policy() api.Policy {
@@ -254,7 +268,7 @@ func TestNoDaemon(t *testing.T) {
 	LocalChecks = func() []api.Check {
 		return []api.Check{{Name: "driver", OK: true, Detail: "version 580"}}
 	}
-	LocalRestore = func(context.Context) (string, error) { return "Put back 2 slices.", nil }
+	LocalRestore = func(context.Context) (groups, slices int, err error) { return 3, 2, nil }
 	out, errs, code := call("doctor")
 	want := `no  daemon  no daemon is running: start one with 'giveway daemon' (looked at /none.sock)
             to do: giveway daemon, or: systemctl start giveway
@@ -263,8 +277,22 @@ ok  driver  version 580
 	if out != want || errs != "giveway: 1 of 2 checks did not pass\n" || code != exitFailure {
 		t.Errorf("doctor: exit %d\n%s%s", code, out, errs)
 	}
-	if out, _, code := call("restore"); code != exitOK || out != "Put back 2 slices.\n" {
+	if out, _, code := call("restore"); code != exitOK || !strings.HasPrefix(out, "3 compute groups looked at; all are let run, and 2 had") {
 		t.Errorf("restore: exit %d, %s", code, out)
+	}
+	var told map[string]any
+	out, errs, code = call("restore", "--json")
+	if err := json.Unmarshal([]byte(out), &told); err != nil || code != exitOK || errs != "" {
+		t.Errorf("restore --json: exit %d, %v, %s%s", code, err, out, errs)
+	}
+	if fmt.Sprint(told) != "map[daemon:false groups_let_run:3 slices_put_back:2]" {
+		t.Errorf("restore --json: %v", told)
+	}
+	LocalRestore = func(context.Context) (groups, slices int, err error) { return 3, 2, errors.New("process 7: it hangs") }
+	for _, args := range []string{"restore", "restore --json"} {
+		if out, errs, code := call(strings.Fields(args)...); code != exitFailure || out != "" || errs != "giveway: process 7: it hangs\n" {
+			t.Errorf("%s that does not work: exit %d, %s%s", args, code, out, errs)
+		}
 	}
 }
 

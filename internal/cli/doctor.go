@@ -66,7 +66,11 @@ func printStatus(w io.Writer, st api.Status) error {
 		if d.Eyes {
 			eyes = "the hardware tells who ran"
 		}
-		t.add("", fmt.Sprintf("GPU %d", d.Index), fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, eyes))
+		name := fmt.Sprintf("GPU %d", d.Index)
+		if d.Index < 0 {
+			name = printable(d.ID)
+		}
+		t.add("", name, fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, eyes))
 	}
 	for _, c := range st.Checks {
 		mark := "ok"

@@ -18,11 +18,11 @@ var passed = []os.Signal{
 }
 
 // runProgram runs a program to its end, as if it had been started in our place:
-// in our session and process group, with our files and our environment.
+// in our session and process group, with our files.
 //
 // To become the program with exec would be simpler still, but then nobody could
 // tell a daemon that is started again of it.
-func runProgram(path string, args []string) error {
+func runProgram(path string, args, env []string) error {
 	signals := make(chan os.Signal, 64)
 	for _, s := range passed {
 		if !signal.Ignored(s) { // nohup: what we ignore, the program is to ignore as well
@@ -33,6 +33,7 @@ func runProgram(path string, args []string) error {
 	// kernel takes "us" to be the thread that started it.
 	runtime.LockOSThread()
 	p, err := os.StartProcess(path, args, &os.ProcAttr{
+		Env:   env,
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})

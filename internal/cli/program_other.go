@@ -12,8 +12,8 @@ import (
 
 // runProgram runs a program to its end. There is no daemon on such systems, and
 // so nothing to be careful of.
-func runProgram(path string, args []string) error {
-	cmd := exec.Cmd{Path: path, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+func runProgram(path string, args, env []string) error {
+	cmd := exec.Cmd{Path: path, Args: args, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	err := cmd.Run()
 	var status *exec.ExitError
 	switch {

@@ -25,10 +25,12 @@ func newPs() *cobra.Command {
 		Short: "List the programs on the GPUs",
 		Long: `List the programs on the GPUs, one line for each GPU that a program uses.
 
-  CLASS     and who says so: default, rule, run or set
+  CLASS     and who says so: default, rule, run, hint (itself) or set
+  GPU       its index, or what it is used through where nobody knows more
   SLICE     its time slice; in brackets where it is as the program was found
   GPU TIME  time on the GPU; after a ~ where it is a guess
-  CAN       what can be done to it: hold, deactivate, interrupt, slice, bound`,
+  CAN       what can be done to it: hold, deactivate, interrupt, slice, bound
+  REQUESTS  with --wide, where it tells: how long the last ones took, P50 and P99`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := client.New("").Processes(cmd.Context())
@@ -42,11 +44,11 @@ func newPs() *cobra.Command {
 			if wide {
 				width = 0
 			}
-			return printProcesses(cmd.OutOrStdout(), all, width)
+			return printProcesses(cmd.OutOrStdout(), all, width, wide)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVarP(&wide, "wide", "w", false, "show command lines in full")
+	cmd.Flags().BoolVarP(&wide, "wide", "w", false, "show requests, and command lines in full")
 	return cmd
 }
 
@@ -55,13 +57,24 @@ Start one with 'giveway run --class batch -- COMMAND', or start it as you always
 then 'giveway set PID --class batch'. If there ought to be one, see 'giveway doctor'.
 `
 
-func printProcesses(w io.Writer, all []api.Process, width int) error {
+func printProcesses(w io.Writer, all []api.Process, width int, requests bool) error {
 	if len(all) == 0 {
 		_, err := io.WriteString(w, nobodyRuns)
 		return err
 	}
+	requests = requests && slices.ContainsFunc(all, func(p api.Process) bool { return p.Requests != nil })
 	var t table
+	add := func(p api.Process, cells ...string) {
+		if requests {
+			last := len(cells) - 1
+			cells = slices.Insert(cells, last, requestsOf(p))
+		}
+		t.add(cells...)
+	}
 	t.add("PID", "USER", "CLASS", "GPU", "STATE", "SLICE", "GPU TIME", "CAN", "COMMAND")
+	if requests {
+		t.rows[0].cells = slices.Insert(t.rows[0].cells, 8, "REQUESTS")
+	}
 	for _, p := range all {
 		class := p.Class
 		if p.From != "" {
@@ -72,10 +85,18 @@ func printProcesses(w io.Writer, all []api.Process, width int) error {
 			command = "-" // not ours to see
 		}
 		for _, u := range usesOf(p) {
-			t.add(strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can, command)
+			add(p, strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can, command)
 		}
 	}
-	return t.write(w, 9)
+	return t.write(w, len(t.rows[0].cells))
+}
+
+// requestsOf is how long the requests of a process took of late.
+func requestsOf(p api.Process) string {
+	if p.Requests == nil || p.Requests.Count == 0 {
+		return "-"
+	}
+	return humanTime(p.Requests.P50) + " " + humanTime(p.Requests.P99)
 }
 
 // use is what a process has on one device, in words.
@@ -104,6 +125,9 @@ func usesOf(p api.Process) []use {
 
 func useOf(queues []api.Queue, paused bool) use {
 	u := use{gpu: strconv.Itoa(queues[0].Index)}
+	if queues[0].Index < 0 {
+		u.gpu = printable(queues[0].Device)
+	}
 	var served time.Duration
 	measured := true
 	var states, slicesOf, can []string

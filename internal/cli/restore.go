@@ -10,8 +10,17 @@ import (
 )
 
 // LocalRestore undoes what a daemon that is no more has left changed, and says
-// what it did. It is set by whoever knows the devices.
-var LocalRestore func(context.Context) (string, error)
+// how many compute groups it let run and how many of those had a slice to put
+// back. It is set by whoever knows the devices.
+var LocalRestore func(context.Context) (groups, slices int, err error)
+
+// restoredJSON is what `restore --json` prints where no daemon runs, and so
+// nobody has a status.
+type restoredJSON struct {
+	Daemon bool `json:"daemon"` // false
+	Groups int  `json:"groups_let_run"`
+	Slices int  `json:"slices_put_back"`
+}
 
 func newRestore() *cobra.Command {
 	var asJSON bool
@@ -25,9 +34,8 @@ slice that CUDA gives it: for when a daemon and its guardian were both killed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := client.New("").Restore(cmd.Context())
-			done := "Everything is as the vendor has it."
 			if errors.Is(err, client.ErrNoDaemon) && LocalRestore != nil {
-				done, err = LocalRestore(cmd.Context())
+				return restoreHere(cmd, asJSON)
 			}
 			if err != nil {
 				return err
@@ -35,10 +43,23 @@ slice that CUDA gives it: for when a daemon and its guardian were both killed.`,
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), st)
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), done)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Everything is as the vendor has it.")
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: a status as the daemon has it; its pid is 0 without a daemon")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: the daemon's status, or without a daemon what was put back")
 	return cmd
+}
+
+// restoreHere is the same without a daemon.
+func restoreHere(cmd *cobra.Command, asJSON bool) error {
+	groups, slices, err := LocalRestore(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(cmd.OutOrStdout(), restoredJSON{Groups: groups, Slices: slices})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d compute groups looked at; all are let run, and %d had a slice that is nobody's default\n", groups, slices)
+	return err
 }

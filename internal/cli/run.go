@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/shim"
 	"github.com/spf13/cobra"
 )
 
@@ -53,16 +55,21 @@ func (e ended) exit(stderr io.Writer) int {
 
 func newRun() *cobra.Command {
 	var f attrFlags
-	var asJSON bool
+	var asJSON, noShim bool
 	cmd := &cobra.Command{
 		Use:   "run --class CLASS [--weight N] -- COMMAND [ARGUMENT]...",
 		Short: "Run a program, and all it starts, as of a class",
 		Long: `Run a program, and all that it starts, as of a class. Its input, output, signals and
 exit status are its own: putting 'giveway run' before a command changes nothing else.
 
+It is started with a library of ours (LD_PRELOAD) that tells the daemon when it has work
+for a device, and holds that back where the device itself cannot. --no-shim leaves it out.
+With --slo the class is online unless another is given.
+
 Without a daemon the program runs all the same, with a warning; it gets its class as
 soon as there is one.`,
 		Example: `  giveway run --class online -- python serve.py
+  giveway run --slo 10ms -- python serve.py
   giveway run --class batch --weight 2 -- python train.py --epochs 3`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -78,8 +85,17 @@ soon as there is one.`,
 			if c.Empty() {
 				return usageError{errors.New("run it as what? For example --class batch")}
 			}
+			if online := "online"; c.Class == nil && f.slo > 0 {
+				c.Class = &online
+			}
 			c.Tree = true
-			return runAs(cmd.Context(), c, args, cmd.ErrOrStderr(), asJSON)
+			env := os.Environ()
+			if !noShim {
+				if env, err = preload(env, shim.Library, preloadDirs()); err != nil {
+					warn(cmd.ErrOrStderr(), fmt.Sprintf("%v; %s runs without the shim", err, args[0]), asJSON)
+				}
+			}
+			return runAs(cmd.Context(), c, args, env, cmd.ErrOrStderr(), asJSON)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -87,12 +103,13 @@ soon as there is one.`,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print our own words, if any, as JSON; the program's are its own")
+	cmd.Flags().BoolVar(&noShim, "no-shim", false, "without our library: nothing is put into the program")
 	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
 	return cmd
 }
 
 // runAs runs a program while the daemon has our promise that we are it.
-func runAs(ctx context.Context, c api.Change, args []string, stderr io.Writer, asJSON bool) error {
+func runAs(ctx context.Context, c api.Change, args, env []string, stderr io.Writer, asJSON bool) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		code := exitNotFound
@@ -106,7 +123,7 @@ func runAs(ctx context.Context, c api.Change, args []string, stderr io.Writer, a
 	if err := announce(ctx, c); err != nil {
 		warn(stderr, fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]), asJSON)
 	}
-	return runProgram(path, args)
+	return runProgram(path, args, env)
 }
 
 func warn(stderr io.Writer, text string, asJSON bool) {

@@ -37,7 +37,7 @@ func giveway(args ...string) *exec.Cmd {
 }
 
 func shell(script string) *exec.Cmd {
-	return giveway("run", "--class", "batch", "--", "sh", "-c", script)
+	return giveway("run", "--class", "batch", "--no-shim", "--", "sh", "-c", script)
 }
 
 func statusOf(cmd *exec.Cmd) string {
@@ -78,7 +78,7 @@ func TestRunNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{"no-such-program": exitNotFound, "/none/x": exitNotFound, plain: exitCannotRun, broken: exitCannotRun} {
-		_, errs, code := call("run", "--class", "batch", "--", path)
+		_, errs, code := call("run", "--class", "batch", "--no-shim", "--", path)
 		if code != want || !strings.Contains(errs, "giveway: run "+path+": ") {
 			t.Errorf("%s: exit %d, want %d: %s", path, code, want, errs)
 		}
@@ -87,7 +87,7 @@ func TestRunNothing(t *testing.T) {
 
 // TestRunFiles: input, output, arguments and environment are the program's.
 func TestRunFiles(t *testing.T) {
-	cmd := giveway("run", "--class=batch", "--json", "sh", "-c", `cat; echo "$0 $1 $X"; echo err >&2`, "--class", "x y")
+	cmd := giveway("run", "--class=batch", "--no-shim", "--json", "sh", "-c", `cat; echo "$0 $1 $X"; echo err >&2`, "--class", "x y")
 	cmd.Env = append(cmd.Env, "X=z")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("in\n"), &stdout, &stderr
@@ -222,7 +222,7 @@ func TestRunAnnounced(t *testing.T) {
 		return c, ok
 	}
 	var stderr bytes.Buffer
-	cmd := giveway("run", "--class", "online", "--weight", "3", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.01; done")
+	cmd := giveway("run", "--slo", "10ms", "--weight", "3", "--no-shim", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.01; done")
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestRunAnnounced(t *testing.T) {
 	defer cmd.Process.Kill()
 	pid := cmd.Process.Pid
 	eventually(t, "announcement", func() bool { _, ok := known(pid); return ok })
-	if c, _ := known(pid); *c.Class != "online" || *c.Weight != 3 || !c.Tree {
+	if c, _ := known(pid); *c.Class != "online" || *c.SLO != 10*time.Millisecond || *c.Weight != 3 || !c.Tree {
 		t.Errorf("announced as %+v", c)
 	}
 	stop()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -133,6 +134,15 @@ func runSim(w io.Writer, path string, f *simFlags) error {
 	if f.hasSeed {
 		s.Config.Seed = f.seed
 	}
+	// A simulation may take minutes: it is not run for a file that cannot be had.
+	for _, out := range []struct{ path, what string }{{f.report, "report"}, {f.trace, "trace"}} {
+		if out.path == "" {
+			continue
+		}
+		if err := canWrite(out.path); err != nil {
+			return fmt.Errorf("write the %s: %w", out.what, err)
+		}
+	}
 	var keep scenario.Options
 	if f.report != "" || f.trace != "" {
 		keep.Segments, keep.Actions = keptPieces, keptPieces
@@ -170,6 +180,32 @@ func (f *simFlags) writeFiles(w io.Writer, o *scenario.Outcome) error {
 		}
 	}
 	return nil
+}
+
+// canWrite says why a file cannot be written, and leaves everything as it is. A
+// pipe or a device is believed: to open one is to be noticed.
+func canWrite(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			return nil // a link to what is not there yet
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(file.Close(), os.Remove(path))
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular() && !info.IsDir():
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 func writeFile(path string, write func(io.Writer) error) error {

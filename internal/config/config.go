@@ -39,6 +39,8 @@ type Config struct {
 	Socket    string // empty: the default
 	TCP       string // host:port; empty: none
 	TokenFile string
+	Blind     bool   // the hardware's record of who ran is not kept
+	NoNVIDIA  bool   // NVIDIA's driver is left alone
 	Rules     []Rule // the first that matches counts
 }
 
@@ -96,6 +98,7 @@ func Parse(file string, data []byte) (Config, error) {
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
 	listenTCP(f, &c)
+	c.Blind, c.NoNVIDIA = !on(f, "eyes"), !on(f, "nvidia")
 	rules(r, f, &c)
 	f.Done("the configuration")
 	if err := r.Err(); err != nil {
@@ -176,6 +179,13 @@ func scheduler(f *yamlfile.Form, s *sched.Config) {
 	}
 	f.Duration("floor_turn", &s.FloorTurn, time.Millisecond, time.Minute)
 	f.Duration("stall_limit", &s.StallLimit, 10*time.Millisecond, time.Hour)
+}
+
+// on reads what is so unless the file says false.
+func on(f *yamlfile.Form, name string) bool {
+	yes := true
+	f.Boolean(name, &yes)
+	return yes
 }
 
 // absolute reads the path of a file. The daemon's own folder is nothing to go by.

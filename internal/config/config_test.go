@@ -97,6 +97,12 @@ func TestEverything(t *testing.T) {
 			t.Errorf("device %d: %v, %v", i, p, own)
 		}
 	}
+	if c, err = Parse("x.yaml", []byte("eyes: false\nnvidia: true\n")); err != nil || !c.Blind || c.NoNVIDIA {
+		t.Errorf("no eyes: %+v, %v", c, err)
+	}
+	if _, err = Parse("x.yaml", []byte("nvidia: off\n")); err == nil {
+		t.Error("nvidia: off is taken")
+	}
 	if c, err = Parse("x.yaml", []byte("floor: 0\ntcp: false\n")); err != nil || c.Sched.Floor >= 0 || c.TCP != "" || c.Policy.Name != policy.Names()[0] {
 		t.Errorf("no floor: %+v, %v", c, err)
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -48,7 +49,7 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 		PID: p.info.PID, Command: p.info.Command, UID: p.info.UID, User: userName(p.info.UID),
 		Container: p.info.Container, Pod: p.info.Pod,
 		Class: p.attr.Class.String(), From: p.from, Weight: p.attr.Weight, Priority: p.attr.Priority, Paused: p.attr.Paused,
-		Queues: []api.Queue{},
+		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound, Requests: p.asked.describe(p.guest), Shim: p.guest.describe(p.ignored),
 	}
 	for _, q := range p.queues {
 		r := records[q.id]
@@ -73,33 +74,50 @@ func userName(uid uint32) string {
 // Change implements server.Node.
 func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error) {
 	d.mu.Lock()
-	p := d.processes[pid]
-	for name, a := range d.coming {
-		if p == nil && name.pid == pid {
-			p = d.process(a.group.Process) // it is about to be opened
+	p, err := d.known(pid)
+	switch {
+	case err != nil:
+	case c.Bound != nil && p.guest == nil:
+		err = fmt.Errorf("process %d was not started with the shim, so its commands in flight cannot be bounded: %w", pid, server.ErrConflict)
+	default:
+		if err = p.change(c); err != nil {
+			err = fmt.Errorf("%w: %w", server.ErrBadRequest, err)
 		}
 	}
-	if p == nil {
-		watch, hint := d.watch, d.mpsHint()
+	if err != nil {
 		d.mu.Unlock()
-		if watch != nil {
-			watch.Rescan(pid)
-		}
-		return api.Process{}, fmt.Errorf("process %d holds no compute context on a GPU here%s: %w", pid, hint, server.ErrNotFound)
-	}
-	if err := change(&p.attr, c); err != nil {
-		d.mu.Unlock()
-		return api.Process{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+		return api.Process{}, err
 	}
 	p.from = from
-	for _, q := range p.queues {
-		d.box.post(sched.Event{Kind: sched.Hinted, Queue: q.id, Attr: p.attr})
-	}
+	p.classed = p.classed || c.Class != nil && from == "set"
+	d.box.post(p.hinted(nil)...)
 	d.mu.Unlock()
+	return d.description(p), nil
+}
+
+// known returns our record of a process, or an error that says why there is none.
+// d.mu is held.
+func (d *Daemon) known(pid int) (*process, error) {
+	if p := d.processes[pid]; p != nil {
+		return p, nil
+	}
+	for name, a := range d.coming {
+		if name.pid == pid {
+			return d.process(a.group.Process), nil // it is about to be opened
+		}
+	}
+	if d.watch != nil {
+		d.watch.Rescan(pid)
+	}
+	return nil, fmt.Errorf("process %d holds no compute context on a GPU here%s: %w", pid, d.mpsHint(), server.ErrNotFound)
+}
+
+// description is a process as it is when all that was posted has been taken in.
+func (d *Daemon) description(p *process) api.Process {
 	records := d.records()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.describe(p, records), nil
+	return d.describe(p, records)
 }
 
 // mpsHint is what to say of a process that has no group of its own: under MPS the
@@ -175,10 +193,9 @@ func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
 func (d *Daemon) Restore() error {
 	d.mu.Lock()
 	for _, p := range d.processes {
-		p.attr, p.from = sched.Attr{}, "default"
-		for _, q := range p.queues {
-			d.box.post(sched.Event{Kind: sched.Hinted, Queue: q.id})
-		}
+		p.attr, p.from, p.classed = sched.Attr{}, "default", false
+		p.bound, p.bounded = 0, false
+		d.box.post(p.hinted(nil)...)
 	}
 	d.mu.Unlock()
 	if _, err := d.SetPolicy(api.Policy{Name: "native"}); err != nil {
@@ -194,6 +211,13 @@ func (d *Daemon) Restore() error {
 	return nil
 }
 
+func eyesFix(why error) string {
+	if errors.Is(why, errBlind) {
+		return "take that line out"
+	}
+	return "run the daemon as root; under MIG or confidential computing the driver has no record"
+}
+
 // Status implements server.Node.
 func (d *Daemon) Status() api.Status {
 	s := api.Status{Version: d.cfg.Version, PID: os.Getpid(), Uptime: time.Since(d.start), Policy: d.Policy()}
@@ -201,19 +225,24 @@ func (d *Daemon) Status() api.Status {
 	defer d.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(d.gpus)) {
 		g := d.gpus[id]
-		s.Devices = append(s.Devices, api.Device{ID: id, Index: g.index, Model: g.model, Backend: "nvidia", Eyes: g.trace != nil})
+		s.Devices = append(s.Devices, api.Device{ID: id, Index: g.index, Model: g.model, Backend: g.info().Backend, Eyes: g.trace != nil})
 		if g.why != nil {
 			s.Checks = append(s.Checks, api.Check{
-				Name: "eyes on " + id, Detail: g.why.Error() + ": time on the GPU is estimated",
-				Fix: "run the daemon as root; under MIG or confidential computing the driver has no record",
+				Name: "eyes on " + id, Detail: g.why.Error() + ": time on the GPU is estimated", Fix: eyesFix(g.why),
 			})
 		}
+	}
+	if d.cfg.NoNVIDIA {
+		s.Checks = append(s.Checks, api.Check{
+			Name: "NVIDIA", Detail: "the configuration says nvidia: false: programs are controlled by the shim only", Fix: "take that line out",
+		})
 	}
 	if d.watch != nil {
 		for _, c := range d.watch.Checks() {
 			s.Checks = append(s.Checks, api.Check{Name: c.Name, OK: c.OK, Detail: c.Detail, Fix: c.Fix})
 		}
-		if n := d.watch.Guesses(); n > 0 {
+		s.KernelLogLines = d.watch.Guesses()
+		if n := s.KernelLogLines; n > 0 {
 			s.Checks = append(s.Checks, api.Check{
 				Name: "kernel log", OK: true,
 				Detail: fmt.Sprintf("%d wrong guesses at handles of programs that were there before us, each a line in it", n),

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/nvidia"
 	"github.com/giveway/giveway/internal/node"
+	"github.com/giveway/giveway/internal/shm"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
@@ -27,6 +29,8 @@ type Config struct {
 	Sched    sched.Config
 	Guardian []string // the program that calls guardian.Keep on descriptor 3
 	Discover discover.Config
+	Blind    bool // the hardware's record of who ran is not kept
+	NoNVIDIA bool // NVIDIA's driver is left alone: nothing is discovered
 	// Rule says what a process is to have that nobody has said anything about.
 	Rule func(discover.Process, sched.Attr) (sched.Attr, bool)
 	// Own says which policy a device is to have of its own. Nobody's if nil.
@@ -38,6 +42,8 @@ type Config struct {
 type Daemon struct {
 	cfg   Config
 	start time.Time
+	board *shm.Board
+	ear   *shm.Ear
 	box   *mailbox
 	exec  *executor
 	ward  *ward
@@ -52,6 +58,8 @@ type Daemon struct {
 	gpus      map[string]*gpu
 	runs      map[int][]*api.Change // by the pid at the root of the tree
 	policy    api.Policy
+	guests    []*guest
+	running   bool // between the beginning of Run and its end
 }
 
 // quiet is how long a group must have been as it is before we take charge of it.
@@ -86,7 +94,14 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice), ready: make(chan struct{}),
 		coming: make(map[groupName]*arrival), processes: make(map[int]*process), gpus: make(map[string]*gpu), runs: make(map[int][]*api.Change),
 	}
-	d.box = newMailbox(d.look)
+	if d.board, err = shm.NewBoard(); err != nil {
+		return nil, err
+	}
+	if d.ear, err = shm.NewEar(d.board); err != nil {
+		d.board.Close()
+		return nil, err
+	}
+	d.box = newMailbox(d.ear, d.look)
 	return d, nil
 }
 
@@ -101,12 +116,17 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.ward = newWard(d.cfg.Guardian, d.cfg.Log)
 	d.exec = newExecutor(d.ward, d.box.post)
 	d.cfg.Discover.Ours = d.ward.is
-	watch, err := discover.Watch(ctx, d.cfg.Discover)
-	if err != nil {
-		return errors.Join(err, d.ward.close(true))
+	var watch *discover.Watcher
+	var found <-chan discover.Event
+	if !d.cfg.NoNVIDIA {
+		var err error
+		if watch, err = discover.Watch(ctx, d.cfg.Discover); err != nil {
+			return errors.Join(err, d.ward.close(true))
+		}
+		found = watch.Events()
 	}
 	d.mu.Lock()
-	d.watch = watch
+	d.watch, d.running = watch, true
 	d.mu.Unlock()
 	close(d.ready)
 
@@ -114,13 +134,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	ended.Go(func() {
+		// It sleeps in a system call of its own: a thread that is its alone is
+		// there at once when that returns.
+		runtime.LockOSThread()
 		l := node.Loop{Sched: d.sched, Transport: d.box, Executor: d.exec, Recorder: d}
-		_ = l.Run(looping, d)
+		_ = l.Run(looping, d, d.box)
 	})
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case ev, ok := <-watch.Events():
+		case ev, ok := <-found:
 			if !ok {
 				<-ctx.Done()
 				break
@@ -133,6 +156,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ended.Wait()
 	d.box.close()
 	d.closeAll()
+	d.ear.Close()
+	d.board.Close()
 	return d.ward.close(undone)
 }
 
@@ -152,7 +177,11 @@ func (d *Daemon) letGo() bool {
 func (d *Daemon) closeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.running = false
 	d.turnAway(func(groupName) bool { return true })
+	for len(d.guests) > 0 {
+		d.seeOff(d.guests[0])
+	}
 	for _, p := range d.processes {
 		for _, q := range p.queues {
 			d.exec.remove(q.id, true) // all is undone, or the guardian's
@@ -229,7 +258,7 @@ func (d *Daemon) open(g *discover.Group) error {
 	if err != nil {
 		return err
 	}
-	gq := &groupQueue{id: id, gpu: dev}
+	gq := &groupQueue{id: id, gpu: dev, plain: q}
 	if f, ok := q.(interface{ Found() time.Duration }); ok {
 		gq.found = f.Found()
 	}
@@ -243,6 +272,7 @@ func (d *Daemon) open(g *discover.Group) error {
 	p.queues[key] = gq
 	d.exec.add(id, q)
 	d.box.post(sched.Event{Kind: sched.QueueOpened, Queue: id, Process: p.id, Device: dev.id(), Can: can, Attr: p.attr})
+	d.arrange(p)
 	return nil
 }
 
@@ -264,10 +294,21 @@ func (d *Daemon) gone(g *discover.Gone) {
 			d.drop(q, true)
 		}
 	}
-	if whole || len(p.queues) == 0 && p.from != "set" {
+	if whole {
 		delete(d.processes, g.PID)
+	} else {
+		d.arrange(p)
+		d.forget(p)
 	}
 	d.bury()
+}
+
+// forget forgets a process that holds nothing and of which nobody has said
+// anything. d.mu is held.
+func (d *Daemon) forget(p *process) {
+	if len(p.queues) == 0 && p.guest == nil && p.from != "set" && d.processes[p.info.PID] == p {
+		delete(d.processes, p.info.PID)
+	}
 }
 
 // bury forgets processes that hold nothing and are no more. Those that live are
@@ -303,7 +344,7 @@ func (d *Daemon) process(info discover.Process) *process {
 	}
 	ancestors(info.PID, func(pid int) bool {
 		runs := d.runs[pid]
-		if len(runs) > 0 && change(&p.attr, *runs[len(runs)-1]) == nil {
+		if len(runs) > 0 && p.change(*runs[len(runs)-1]) == nil {
 			p.from = "run"
 		}
 		return len(runs) > 0
@@ -314,14 +355,18 @@ func (d *Daemon) process(info discover.Process) *process {
 
 // gpu returns our record of a GPU, made if there is none. d.mu is held.
 func (d *Daemon) gpu(uuid string) *gpu {
-	g := d.gpus[uuid]
-	if g == nil {
-		g = newGPU(uuid, d.cfg.Log)
-		d.gpus[uuid] = g
-		about := g.device.Info().Device
-		d.box.post(sched.Event{Kind: sched.DeviceOpened, Device: about.ID, About: about})
-		d.own(g)
+	if g := d.gpus[uuid]; g != nil {
+		return g
 	}
+	return d.addGPU(newGPU(uuid, d.cfg.Blind, d.cfg.Log))
+}
+
+// addGPU makes a device known. d.mu is held.
+func (d *Daemon) addGPU(g *gpu) *gpu {
+	d.gpus[g.uuid] = g
+	about := g.info().Device
+	d.box.post(sched.Event{Kind: sched.DeviceOpened, Device: about.ID, About: about})
+	d.own(g)
 	return g
 }
 

@@ -28,6 +28,16 @@ func TestMain(m *testing.M) {
 	case "guardian":
 		_ = guardian.Keep(3, Adopt, slog.New(slog.DiscardHandler))
 		os.Exit(0)
+	case "shim":
+		behave(os.Args[1], os.Args[2])
+		os.Exit(0)
+	case "hints":
+		count, _ := strconv.Atoi(os.Args[2])
+		pause, _ := time.ParseDuration(os.Args[3])
+		giveHints(os.Args[1], count, pause)
+		os.Exit(0)
+	case "host":
+		hostUntilKilled(os.Args[1])
 	case "daemon":
 		d := newTestDaemon(os.Args[1])
 		fmt.Println("ready")
@@ -271,9 +281,9 @@ func TestRestoreWithoutADaemon(t *testing.T) {
 	if got := look(t, rm, m.Path, p.Pid); !got.disabled || got.slice == found.slice {
 		t.Fatalf("it was not changed: %+v", got)
 	}
-	said, err := restoreAll(t.Context(), discover.Config{Control: m.Path, Only: discover.Everyone, NoBPF: true})
-	if got := look(t, rm, m.Path, p.Pid); err != nil || got != found {
-		t.Errorf("%q, %v: the program has %+v", said, err, got)
+	groups, slices, err := restoreAll(t.Context(), discover.Config{Control: m.Path, Only: discover.Everyone, NoBPF: true})
+	if got := look(t, rm, m.Path, p.Pid); err != nil || groups != 1 || slices != 1 || got != found {
+		t.Errorf("%d groups, %d slices, %v: the program has %+v", groups, slices, err, got)
 	}
 }
 

@@ -56,12 +56,21 @@ func (e *executor) remove(id sched.QueueID, gone bool) {
 	close(w.actions)
 	go func() {
 		<-w.done
-		if gone {
-			_ = hal.Abandon(w.queue)
+		if q := e.queueOf(w); gone {
+			_ = hal.Abandon(q)
 		} else {
-			_ = w.queue.Close()
+			_ = q.Close()
 		}
 	}()
+}
+
+// replace puts another in the place of a queue that is under our charge.
+func (e *executor) replace(id sched.QueueID, q hal.Queue) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if w := e.workers[id]; w != nil {
+		w.queue = q
+	}
 }
 
 // Execute implements node.Executor.
@@ -69,12 +78,24 @@ func (e *executor) Execute(actions []sched.Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range actions {
-		if w := e.workers[a.Queue]; w != nil {
-			w.actions <- a
-		} else {
+		w := e.workers[a.Queue]
+		switch {
+		case w == nil:
 			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: sched.Gone})
+		case a.Level == sched.LevelHold || a.Verb == sched.SetWindow:
+			// A gate is only memory: to hand it on would take longer than to do it.
+			// Nobody need be told, for it opens by itself when we are gone.
+			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: hal.Outcome(hal.Do(w.queue, a))})
+		default:
+			w.actions <- a
 		}
 	}
+}
+
+func (e *executor) queueOf(w *worker) hal.Queue {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return w.queue
 }
 
 func (e *executor) work(w *worker) {
@@ -83,7 +104,7 @@ func (e *executor) work(w *worker) {
 		came := sched.Refused
 		// What cannot be put in the journal is not done.
 		if e.keep.Begin(a) == nil {
-			came = hal.Outcome(hal.Do(w.queue, a))
+			came = hal.Outcome(hal.Do(e.queueOf(w), a))
 			_ = e.keep.End(a, came)
 		}
 		e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: came})

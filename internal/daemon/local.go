@@ -29,18 +29,20 @@ func everywhere() discover.Config {
 }
 
 // RestoreAll puts every compute group that can be reached back as CUDA makes
-// them, and says what it did: for when a daemon and its guardian were both
-// killed, and nobody knows any more what was found.
-func RestoreAll(ctx context.Context) (string, error) { return restoreAll(ctx, everywhere()) }
+// them, and says how many it let run and how many of those had another slice: for
+// when a daemon and its guardian were both killed, and nobody knows any more what
+// was found. Where it returns an error some may not be as counted.
+func RestoreAll(ctx context.Context) (groups, slices int, err error) {
+	return restoreAll(ctx, everywhere())
+}
 
-func restoreAll(ctx context.Context, where discover.Config) (string, error) {
+func restoreAll(ctx context.Context, where discover.Config) (groups, slices int, err error) {
 	ctx, stop := context.WithTimeout(ctx, lookAround)
 	defer stop()
 	w, err := discover.Watch(ctx, where)
 	if err != nil {
-		return "", err
+		return 0, 0, err
 	}
-	groups, changed := 0, 0
 	var errs []error
 	for ev := range w.Events() {
 		if ev.Found == nil {
@@ -49,13 +51,13 @@ func restoreAll(ctx context.Context, where discover.Config) (string, error) {
 		groups++
 		did, err := restoreGroup(ev.Found)
 		if did {
-			changed++
+			slices++
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("process %d: %w", ev.Found.Process.PID, err))
 		}
 	}
-	return fmt.Sprintf("%d compute groups looked at; all are let run, and %d had a slice that is nobody's default", groups, changed), errors.Join(errs...)
+	return groups, slices, errors.Join(errs...)
 }
 
 // restoreGroup lets one group run, with a slice that is CUDA's unless it has one

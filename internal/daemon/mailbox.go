@@ -2,15 +2,18 @@ package daemon
 
 import (
 	"sync"
+	"time"
 
+	"github.com/giveway/giveway/internal/shm"
 	"github.com/giveway/giveway/sched"
 )
 
 // mailbox is the loop's transport: events from everywhere, questions that are
-// answered in the loop, and what the eyes see.
+// answered in the loop, and what the eyes and the ear tell. The loop sleeps at the
+// ear, so that a program that has something to say wakes it by itself.
 type mailbox struct {
-	news chan struct{}
-	eyes func([]sched.Event) []sched.Event
+	ear  *shm.Ear
+	look func([]sched.Event) []sched.Event
 
 	mu     sync.Mutex
 	events []sched.Event
@@ -18,8 +21,8 @@ type mailbox struct {
 	closed bool // nobody answers any more
 }
 
-func newMailbox(eyes func([]sched.Event) []sched.Event) *mailbox {
-	return &mailbox{news: make(chan struct{}, 1), eyes: eyes}
+func newMailbox(ear *shm.Ear, look func([]sched.Event) []sched.Event) *mailbox {
+	return &mailbox{ear: ear, look: look}
 }
 
 // post puts events in, in order, and wakes the loop.
@@ -27,7 +30,7 @@ func (m *mailbox) post(evs ...sched.Event) {
 	m.mu.Lock()
 	m.events = append(m.events, evs...)
 	m.mu.Unlock()
-	m.wake()
+	m.Wake()
 }
 
 // ask has f called in the loop, after the events posted before it are taken in
@@ -41,27 +44,26 @@ func (m *mailbox) ask(f func()) {
 	}
 	m.asks = append(m.asks, func() { f(); close(done) })
 	m.mu.Unlock()
-	m.wake()
+	m.Wake()
 	<-done
 }
 
-func (m *mailbox) wake() {
-	select {
-	case m.news <- struct{}{}:
-	default:
-	}
-}
+// Wait implements node.Sleeper.
+func (m *mailbox) Wait(d time.Duration) { m.ear.Wait(d) }
 
-// News implements node.Transport.
-func (m *mailbox) News() <-chan struct{} { return m.news }
+// Wake implements node.Sleeper.
+func (m *mailbox) Wake() { m.ear.Ring() }
 
 // Drain implements node.Transport.
-func (m *mailbox) Drain(buf []sched.Event) []sched.Event {
+func (m *mailbox) Drain(buf []sched.Event) []sched.Event { return m.look(buf) }
+
+// take appends what was posted.
+func (m *mailbox) take(buf []sched.Event) []sched.Event {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	buf = append(buf, m.events...)
 	m.events = m.events[:0]
-	m.mu.Unlock()
-	return m.eyes(buf)
+	return buf
 }
 
 // answer answers the questions, after a turn.

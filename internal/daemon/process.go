@@ -9,6 +9,8 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/shim"
 	"github.com/giveway/giveway/internal/nvrm"
 	"github.com/giveway/giveway/sched"
 )
@@ -18,11 +20,21 @@ type process struct {
 	info   discover.Process
 	id     sched.ProcessID
 	attr   sched.Attr
-	from   string // whence attr: default, rule, run, set
+	from   string // whence attr: default, rule, run, hint, set
 	queues map[groupKey]*groupQueue
+
+	classed bool   // its owner has set its class, so it cannot itself
+	bound   uint32 // on commands in flight, where a policy has no other
+	bounded bool   // somebody has said so
+	predict bool   // arrivals that come in step are to be expected
+	guest   *guest // nil: it has no shim
+	seen    sched.Counters
+	asked   asked
+	ignored uint64 // hints that made no sense
 }
 
-// groupKey names a group of a process.
+// groupKey names a group of a process. The zero one is what a process has behind its
+// shim while no group of it is known.
 type groupKey struct{ client, group nvrm.Handle }
 
 // groupQueue is a group under control.
@@ -31,6 +43,36 @@ type groupQueue struct {
 	gpu    *gpu
 	found  time.Duration
 	shared string
+
+	plain hal.Queue   // the group by itself; nil behind a shim alone
+	gate  *shim.Queue // in front of the group; nil: none so far
+	told  sched.Counters
+}
+
+// change applies what was asked for to a process. It refuses what makes no sense and
+// then changes nothing.
+func (p *process) change(c api.Change) error {
+	if err := change(&p.attr, c); err != nil {
+		return err
+	}
+	if c.Bound != nil {
+		p.bound, p.bounded = *c.Bound, true
+	}
+	set(&p.predict, c.Predict)
+	return nil
+}
+
+// usualBound is for batch and idle programs that nothing but their gate can stop. A
+// gate does not stop what has been launched, and they would launch all they have.
+const usualBound = 16
+
+// standing is the bound for where a policy has none.
+func (p *process) standing() uint32 {
+	alone := p.queues[groupKey{}] != nil
+	if low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle; low && alone && !p.bounded {
+		return usualBound
+	}
+	return p.bound
 }
 
 // change applies what was asked for to attributes. It refuses what makes no
@@ -44,26 +86,23 @@ func change(attr *sched.Attr, c api.Change) error {
 		}
 		next.Class = class
 	}
-	if c.Weight != nil {
-		if *c.Weight < 1 || *c.Weight > 10000 {
-			return fmt.Errorf("weight %d is not from 1 to 10000", *c.Weight)
-		}
-		next.Weight = *c.Weight
+	if err := c.Check(); err != nil {
+		return err
 	}
-	if c.Priority != nil {
-		next.Priority = *c.Priority
-	}
-	if c.Deadline != nil {
-		if *c.Deadline < 0 {
-			return fmt.Errorf("deadline %v is before the request", *c.Deadline)
-		}
-		next.Deadline = *c.Deadline
-	}
-	if c.Paused != nil {
-		next.Paused = *c.Paused
-	}
+	set(&next.Weight, c.Weight)
+	set(&next.Priority, c.Priority)
+	set(&next.Deadline, c.Deadline)
+	set(&next.SLO, c.SLO)
+	set(&next.Paused, c.Paused)
 	*attr = next
 	return nil
+}
+
+// set sets what is asked for, if anything is.
+func set[T any](to, what *T) {
+	if what != nil {
+		*to = *what
+	}
 }
 
 // ancestors calls f with a process and its parents, nearest first, until f says

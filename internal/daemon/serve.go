@@ -56,6 +56,7 @@ func Serve(ctx context.Context, o Options) error {
 	d, err := New(Config{
 		Version: o.Version, Policy: api.Policy{Name: cfg.Policy.Name, Params: cfg.Policy.Params}, Sched: cfg.Sched,
 		Guardian: o.Guardian, Discover: discover.Config{Only: only, Log: o.Log}, Rule: rules.apply, Own: rules.own, Log: o.Log,
+		Blind: cfg.Blind, NoNVIDIA: cfg.NoNVIDIA,
 	})
 	if err != nil {
 		return err
@@ -104,7 +105,10 @@ func firstOf(words ...string) string {
 // wrong is refused, and what was before stays.
 func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 	take := func(c config.Config) {
-		rules.set(c)
+		if old := rules.set(c); old.Sched != c.Sched || old.Socket != c.Socket || old.TCP != c.TCP || old.TokenFile != c.TokenFile ||
+			old.Blind != c.Blind || old.NoNVIDIA != c.NoNVIDIA {
+			d.cfg.Log.Warn("the floor, the stall limit, eyes, nvidia and where to listen are as they were until the daemon is restarted", "file", file)
+		}
 		d.rule()
 		if _, err := d.SetPolicy(api.Policy{Name: c.Policy.Name, Params: c.Policy.Params}); err != nil {
 			d.cfg.Log.Error("the file's policy", "error", err)
@@ -148,13 +152,15 @@ func (d *Daemon) rule() {
 		if p.from != "default" && p.from != "rule" {
 			continue
 		}
-		p.attr, p.from = sched.Attr{Paused: p.attr.Paused}, "default"
+		had := p.attr // what rules say nothing of stays as it was hinted
+		p.attr = sched.Attr{
+			Paused: had.Paused, Deadline: had.Deadline, SLO: had.SLO, Laxity: had.Laxity, Work: had.Work, Expect: had.Expect,
+		}
+		p.from = "default"
 		if attr, ok := d.cfg.Rule(p.info, p.attr); ok {
 			p.attr, p.from = attr, "rule"
 		}
-		for _, q := range p.queues {
-			d.box.post(sched.Event{Kind: sched.Hinted, Queue: q.id, Attr: p.attr})
-		}
+		d.box.post(p.hinted(nil)...)
 	}
 }
 
@@ -164,10 +170,12 @@ type ruleBook struct {
 	cfg config.Config
 }
 
-func (b *ruleBook) set(c config.Config) {
+// set puts a file in force and returns the one that was.
+func (b *ruleBook) set(c config.Config) (old config.Config) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cfg = c
+	old, b.cfg = b.cfg, c
+	return old
 }
 
 // apply returns what the first rule that matches makes of a process's attributes.

@@ -241,6 +241,9 @@ func (b *bed) workBy(cmd *exec.Cmd) *work {
 }
 
 func (w *work) kill() {
+	if w.pid > 1 {
+		_ = syscall.Kill(w.pid, syscall.SIGKILL) // giveway run leaves its program behind when it is killed
+	}
 	_ = w.cmd.Process.Kill()
 	_ = w.cmd.Wait()
 }
@@ -289,9 +292,17 @@ func (w *work) rate(d time.Duration) float64 {
 
 // measure has an online client answer requests and returns its latencies.
 func (w *work) measure() quantiles {
+	return summary(w.raw())
+}
+
+// raw is what it measured, in microseconds.
+func (w *work) raw() []float64 {
 	fmt.Fprintln(w.in, "start")
-	us := <-w.samples
-	slices.Sort(us)
+	return <-w.samples
+}
+
+func summary(us []float64) quantiles {
+	us = slices.Sorted(slices.Values(us))
 	at := func(q float64) float64 { return us[min(int(q*float64(len(us))), len(us)-1)] }
 	return quantiles{len(us), at(0.5), at(0.9), at(0.99), us[len(us)-1]}
 }

@@ -13,9 +13,15 @@ import (
 type Transport interface {
 	// Drain appends the events that have arrived since the last call.
 	Drain([]sched.Event) []sched.Event
-	// News is sent to when Drain has something to give. A send that is lost is
-	// made good by the heartbeat.
-	News() <-chan struct{}
+}
+
+// Sleeper is how a loop on the real clock waits.
+type Sleeper interface {
+	// Wait returns when Drain may have something to give, and after d at the
+	// latest. A wake-up that is lost is made good by the heartbeat.
+	Wait(d time.Duration)
+	// Wake has Wait return, the one under way or the next.
+	Wake()
 }
 
 // Executor carries out actions. Execute returns at once; each outcome arrives
@@ -64,17 +70,12 @@ func (l *Loop) Turn(now sched.Time) (next sched.Time) {
 }
 
 // Run takes turns until ctx is done.
-func (l *Loop) Run(ctx context.Context, clock Clock) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-l.Transport.News():
-		case <-timer.C:
-		}
+func (l *Loop) Run(ctx context.Context, clock Clock, sleeper Sleeper) error {
+	defer context.AfterFunc(ctx, sleeper.Wake)()
+	for ctx.Err() == nil {
 		now := clock.Now()
-		timer.Reset(l.Turn(now).Sub(now))
+		next := l.Turn(now)
+		sleeper.Wait(next.Sub(now))
 	}
+	return ctx.Err()
 }

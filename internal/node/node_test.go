@@ -12,7 +12,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// mailbox is a Transport and an Executor on Go's own clock.
+// mailbox is a Transport, a Sleeper and an Executor on Go's own clock.
 type mailbox struct {
 	news chan struct{}
 
@@ -38,7 +38,14 @@ func (m *mailbox) Drain(b []sched.Event) []sched.Event {
 	return b
 }
 
-func (m *mailbox) News() <-chan struct{} { return m.news }
+func (m *mailbox) Wait(d time.Duration) {
+	select {
+	case <-m.news:
+	case <-time.After(d):
+	}
+}
+
+func (m *mailbox) Wake() { m.news <- struct{}{} }
 
 func (m *mailbox) Execute(as []sched.Action) {
 	m.mu.Lock()
@@ -79,7 +86,7 @@ func run(t *testing.T, test func(*mailbox)) {
 		choice := sched.Choice{Make: func() sched.Policy { return appointment{} }}
 		l := node.Loop{Sched: sched.New(sched.Config{}, choice), Transport: m, Executor: m}
 		ctx, cancel := context.WithCancel(t.Context())
-		go l.Run(ctx, clock{time.Now()})
+		go l.Run(ctx, clock{time.Now()}, m)
 		test(m)
 		cancel()
 		synctest.Wait()

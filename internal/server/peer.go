@@ -19,6 +19,7 @@ type peer struct {
 	uid   uint32
 	pid   int   // in our pid namespace; zero where it is not in there
 	err   error // the kernel did not say
+	conn  net.Conn
 }
 
 // errNoPeer is where the kernel cannot tell who is on the other end.
@@ -111,7 +112,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := peer{local: l.local}
+		p := peer{local: l.local, conn: c}
 		most := mostTCP
 		if l.local {
 			p.uid, p.pid, p.err = peerOf(c)

@@ -28,6 +28,7 @@ func (s *Server) routes() http.Handler {
 	}{
 		{"/v1/processes", s.processes, nil},
 		{"/v1/processes/{pid}", nil, s.change},
+		{"/v1/processes/{pid}/hint", nil, s.hint},
 		{"/v1/policy", s.policy, s.setPolicy},
 		{"/v1/status", s.status, nil},
 		{"/v1/restore", nil, s.restore},
@@ -53,6 +54,8 @@ func (s *Server) routes() http.Handler {
 		})
 	}
 	mux.HandleFunc("/v1/runs", s.run)
+	mux.HandleFunc("/v1/shim", s.shim)
+	mux.HandleFunc("/metrics", s.metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, fmt.Errorf("there is no %s here: %w", clip(r.URL.Path), ErrNotFound))
 	})
@@ -168,6 +171,7 @@ func (c caller) owns(uid uint32) bool { return c.all || c.uid == uid }
 func (c caller) veil(p api.Process) api.Process {
 	if !c.owns(p.UID) {
 		p.Command, p.Container, p.Pod = "", "", ""
+		p.Requests, p.Shim = nil, nil
 	}
 	if p.Queues == nil {
 		p.Queues = []api.Queue{} // a list to every language
@@ -183,10 +187,44 @@ func (s *Server) processes(_ *http.Request, c caller) (any, error) {
 	return all, nil
 }
 
-func (s *Server) change(r *http.Request, c caller) (any, error) {
+// pidOf is the process that a request is about.
+func pidOf(r *http.Request) (int, error) {
 	pid, err := strconv.Atoi(r.PathValue("pid"))
 	if err != nil || pid <= 0 {
-		return nil, fmt.Errorf("%w: %s is not a pid", ErrBadRequest, clip(r.PathValue("pid")))
+		return 0, fmt.Errorf("%w: %s is not a pid", ErrBadRequest, clip(r.PathValue("pid")))
+	}
+	return pid, nil
+}
+
+func (s *Server) hint(r *http.Request, c caller) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var h api.Hint
+	if err := read(r.Body, &h); err != nil {
+		return nil, err
+	}
+	if err := h.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadRequest, err)
+	}
+	if h.Empty() {
+		return nil, fmt.Errorf("%w: it says nothing", ErrBadRequest)
+	}
+	if err := s.mayChange(c, pid); err != nil {
+		return nil, err
+	}
+	p, err := s.node.Hint(pid, h)
+	if err != nil {
+		return nil, err
+	}
+	return c.veil(p), nil
+}
+
+func (s *Server) change(r *http.Request, c caller) (any, error) {
+	pid, err := pidOf(r)
+	if err != nil {
+		return nil, err
 	}
 	var change api.Change
 	if err := readChange(r.Body, &change, &change); err != nil {

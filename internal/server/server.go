@@ -35,6 +35,8 @@ type Node interface {
 	// The caller's right to it has been looked at, by the user that Processes
 	// or, for a process that is not there, /proc has for the pid.
 	Change(pid int, c api.Change, from string) (api.Process, error)
+	// Hint takes in what is said of a process, as h.Check lets it.
+	Hint(pid int, h api.Hint) (api.Process, error)
 	Policy() api.Policy
 	SetPolicy(api.Policy) (api.Policy, error)
 	Status() api.Status
@@ -43,6 +45,21 @@ type Node interface {
 	// BeginRun gives a process, and all that descend from it, the attributes of
 	// c until end is called, which is once.
 	BeginRun(pid int, c api.Change) (end func(), err error)
+}
+
+// Visitor is a program that came with the shim, as the kernel knows it.
+type Visitor struct {
+	PID     int
+	UID     uint32
+	Runtime string // what it says it uses: any text
+}
+
+// Host is a Node that shares memory with programs.
+type Host interface {
+	// Admit makes room for a visitor. The descriptors, of the page, the board and
+	// the bell, are the caller's to send and to close. leave is called once, when
+	// the visitor has gone.
+	Admit(Visitor) (fds [3]int, leave func(), err error)
 }
 
 // What a Node's errors may wrap, to be answered with a status of their own.

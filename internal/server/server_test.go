@@ -66,6 +66,10 @@ func (n *fakeNode) Change(pid int, c api.Change, from string) (api.Process, erro
 	return p, nil
 }
 
+func (n *fakeNode) Hint(pid int, h api.Hint) (api.Process, error) {
+	return n.Change(pid, api.Change{Priority: h.Priority}, "hint")
+}
+
 func (n *fakeNode) Policy() api.Policy { return n.policy }
 
 func (n *fakeNode) SetPolicy(p api.Policy) (api.Policy, error) {

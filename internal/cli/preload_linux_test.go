@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/giveway/giveway/shim"
+)
+
+// TestExtract: the library is put where only we can change it, and is what it was
+// however it is found.
+func TestExtract(t *testing.T) {
+	dir, data := filepath.Join(t.TempDir(), "new"), []byte("a library")
+	path, err := extract(data, []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := func() bool {
+		got, err := os.ReadFile(path)
+		info, err2 := os.Lstat(path)
+		return err == nil && err2 == nil && string(got) == string(data) && info.Mode() == 0o755
+	}
+	before, _ := os.Stat(path)
+	if again, err := extract(data, []string{dir}); err != nil || again != path || !whole() {
+		t.Errorf("the second time: %s, %v", again, err)
+	}
+	if after, _ := os.Stat(path); !os.SameFile(before, after) {
+		t.Error("it was written twice")
+	}
+	for name, spoil := range map[string]func() error{
+		"other text":      func() error { return os.WriteFile(path, []byte("A library"), 0o755) },
+		"for all":         func() error { return os.Chmod(path, 0o777) },
+		"gone":            func() error { return os.Remove(path) },
+		"somewhere else":  func() error { _ = os.Remove(path); return os.Symlink("/etc/passwd", path) },
+		"half of it":      func() error { return os.Truncate(path, 4) },
+		"an older folder": func() error { return os.Chmod(dir, 0o700) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := extract(data, []string{dir}); err != nil || !whole() {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("files are left behind: %v", left)
+	}
+}
+
+// TestExtractElsewhere: a place that is not good is passed over.
+func TestExtractElsewhere(t *testing.T) {
+	base := t.TempDir()
+	open, file, link, good := filepath.Join(base, "open"), filepath.Join(base, "file"), filepath.Join(base, "link"), filepath.Join(base, "good")
+	for _, err := range []error{
+		os.Mkdir(open, 0o700), os.Chmod(open, 0o777), os.WriteFile(file, nil, 0o600), os.Symlink(base, link),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad := []string{open, file, link, filepath.Join(base, "a:b"), filepath.Join(base, "a b"), "/proc/giveway"}
+	path, err := extract([]byte("x"), append(bad, good))
+	if err != nil || filepath.Dir(path) != good {
+		t.Errorf("it is in %s, %v", path, err)
+	}
+	if _, err := extract([]byte("x"), bad); err == nil || !strings.Contains(err.Error(), "only we may change") {
+		t.Errorf("with no place at all: %v", err)
+	}
+}
+
+// TestPreload: the library comes first, once, and what was there stays.
+func TestPreload(t *testing.T) {
+	dir := t.TempDir()
+	library := func() ([]byte, error) { return []byte("x"), nil }
+	first, err := preload([]string{"A=1", "LD_PRELOAD=/a.so /b.so", "B=2"}, library, []string{dir})
+	if err != nil || len(first) != 3 || !strings.HasPrefix(first[2], "LD_PRELOAD="+dir) || !strings.HasSuffix(first[2], ".so:/a.so:/b.so") {
+		t.Fatalf("%v, %v", first, err)
+	}
+	again, err := preload(first, library, []string{dir})
+	if err != nil || !slices.Equal(again, first) {
+		t.Errorf("the second time: %v, %v", again, err)
+	}
+	env := []string{"A=1"}
+	if got, err := preload(env, library, nil); err == nil || !slices.Equal(got, env) {
+		t.Errorf("with no place for it: %v, %v", got, err)
+	}
+}
+
+// TestPreloaded: a program that is run so has the library, and so have its children.
+func TestPreloaded(t *testing.T) {
+	if _, err := shim.Library(); err != nil {
+		t.Skip(err)
+	}
+	env, err := preload(os.Environ(), shim.Library, []string{t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "cat /proc/self/maps; true")
+	cmd.Env = env
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "/libgiveway-") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

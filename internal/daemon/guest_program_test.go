@@ -1,0 +1,223 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shm"
+)
+
+// newHost makes a daemon that finds no GPU.
+func newHost() *Daemon {
+	d, err := New(Config{
+		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
+		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
+		Discover: discover.Config{Control: "/none", Only: discover.Everyone, NoBPF: true},
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// serve runs a daemon and its socket. What it returns ends both, once or more often.
+func serve(t testing.TB, d *Daemon) (socket string, stop func()) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	s := server.New(d, server.Config{Socket: socket})
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ended.Go(func() {
+		if err := d.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	<-d.ready
+	ended.Go(func() { _ = s.Serve(ctx) })
+	stop = func() {
+		cancel()
+		ended.Wait()
+	}
+	t.Cleanup(stop)
+	return socket, stop
+}
+
+// hostUntilKilled is a daemon in a process of its own.
+func hostUntilKilled(socket string) {
+	d := newHost()
+	s := server.New(d, server.Config{Socket: socket})
+	go func() {
+		<-d.ready
+		_ = s.Serve(context.Background())
+	}()
+	_ = d.Run(context.Background())
+}
+
+// hello says hello as shim/abi.h has it. It returns nil if it is refused.
+func hello(socket, abi, runtime string) (net.Conn, *shm.Program, error) {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	fmt.Fprintf(c, "POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\nGiveway-Abi: %s\r\nGiveway-Runtime: %s\r\n\r\n", abi, runtime)
+	text, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(3*4))
+	n, m, _, _, err := c.(*net.UnixConn).ReadMsgUnix(text, oob)
+	if err == nil && !strings.HasPrefix(string(text[:n]), "HTTP/1.1 101") {
+		err = fmt.Errorf("answered %.60q", text[:n])
+	}
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:m])
+	if err != nil || len(messages) != 1 {
+		return nil, nil, fmt.Errorf("%d messages, %v", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 3 {
+		return nil, nil, fmt.Errorf("descriptors %v, %v", fds, err)
+	}
+	p, err := shm.Enter(fds[0], fds[1], fds[2])
+	return c, p, err
+}
+
+// behave is the life of a program with a shim: it does what it reads, a word a line.
+func behave(socket, runtime string) {
+	conn, p, err := hello(socket, "1", runtime)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("hello")
+	ends := []func(){}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		word, kind, value := "", shm.Kind(0), int64(0)
+		_, _ = fmt.Sscan(lines.Text(), &word, &kind, &value)
+		switch word {
+		case "launch":
+			go func() { fmt.Println("launched", p.Pass()) }()
+		case "done":
+			p.Completed(1)
+		case "hint":
+			p.Hint(kind, value)
+		case "begin":
+			ends = append(ends, p.Begin())
+		case "end":
+			ends[0]()
+			ends = ends[1:]
+		case "use":
+			p.InUse(uint32(kind))
+		case "bound":
+			_, bound, batch := p.InFlight()
+			fmt.Println(bound, batch)
+		case "breed": // a child that has all our descriptors
+			f, _ := conn.(*net.UnixConn).File()
+			child := exec.Command("sleep", "10")
+			child.ExtraFiles = []*os.File{f}
+			fmt.Println("bred", child.Start())
+		case "scribble":
+			r := rand.New(rand.NewPCG(uint64(kind), 0))
+			p.Scribble(func() byte { return byte(r.Uint32()) })
+			fmt.Println("scribbled")
+		}
+	}
+}
+
+// program is such a program, seen from outside.
+type program struct {
+	*exec.Cmd
+	in   io.Writer
+	said chan string
+}
+
+func start(t *testing.T, socket, runtime string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.Command(os.Args[0], socket, runtime), said: make(chan string, 100)}
+	p.Env = append(os.Environ(), "DAEMON_TEST=shim")
+	in, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.in = in
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.said <- lines.Text()
+		}
+		close(p.said)
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	p.hears(t, "hello")
+	return p
+}
+
+func (p *program) do(format string, args ...any) { fmt.Fprintf(p.in, format+"\n", args...) }
+
+func (p *program) hears(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-p.said:
+		if got != want {
+			t.Fatalf("it says %q, want %q", got, want)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it does not say %q", want)
+	}
+}
+
+func (p *program) silent(t *testing.T) {
+	t.Helper()
+	select {
+	case got := <-p.said:
+		t.Fatalf("it says %q", got)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// found returns how the daemon describes a process.
+func (p *program) found(d *Daemon) (out api.Process) {
+	for _, q := range d.Processes() {
+		if q.PID == p.Process.Pid {
+			out = q
+		}
+	}
+	return out
+}
+
+func (p *program) set(t *testing.T, d *Daemon, c api.Change) {
+	t.Helper()
+	if _, err := d.Change(p.Process.Pid, c, "set"); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,447 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/sched"
+)
+
+// TestGates: two programs of which nobody knows more than their shims tell. The
+// batch one waits at its gate while the online one has work.
+func TestGates(t *testing.T) {
+	d := newHost()
+	socket, stop := serve(t, d)
+	online, batch := start(t, socket, "opencl"), start(t, socket, "opencl")
+	classes := []string{"online", "batch"}
+	online.set(t, d, api.Change{Class: &classes[0]})
+	batch.set(t, d, api.Change{Class: &classes[1]})
+	q := batch.found(d).Queues
+	if len(q) != 1 || q[0].Device != "opencl" || strings.Join(q[0].Can, " ") != "hold bound" {
+		t.Fatalf("it has %+v", q)
+	}
+	if devices := d.Status().Devices; len(devices) != 1 || devices[0].Backend != "shim" {
+		t.Errorf("devices: %+v", devices)
+	}
+	batch.do("launch")
+	batch.hears(t, "launched false")
+	for range 3 {
+		online.do("launch")
+		online.hears(t, "launched false")
+		eventually(t, "batch is held", func() bool { return batch.found(d).Queues[0].State == "stopped" })
+		batch.do("launch")
+		batch.silent(t)
+		online.do("done")
+		batch.hears(t, "launched true")
+		eventually(t, "batch runs", func() bool { return batch.found(d).Queues[0].State == "running" })
+	}
+	if s := batch.found(d).Shim; s == nil || s.Launched != 4 || s.Holds != 3 || s.Runtime != "opencl" {
+		t.Errorf("it is told to be %+v", s)
+	}
+	// A gate that is kept closed for longer than its lease stays so.
+	yes := true
+	batch.set(t, d, api.Change{Paused: &yes})
+	eventually(t, "it is paused", func() bool { return batch.found(d).Queues[0].State == "stopped" })
+	batch.do("launch")
+	time.Sleep(time.Second)
+	batch.silent(t)
+	begin := time.Now()
+	stop()
+	batch.hears(t, "launched true")
+	t.Logf("it went on %v after the daemon was told to end", time.Since(begin))
+}
+
+// TestHintsOnThePage: a program says what it is. What makes no sense is ignored, and
+// its owner's word counts for more.
+func TestHintsOnThePage(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	p := start(t, socket, "hint")
+	if got := p.found(d); len(got.Queues) != 0 {
+		t.Errorf("a program that uses nothing yet has queues: %+v", got)
+	}
+	p.do("use 6")
+	eventually(t, "it has a queue", func() bool { return len(p.found(d).Queues) == 1 })
+	if got := p.found(d).Queues[0].Device; got != "hip" {
+		t.Errorf("it is on %s", got)
+	}
+	attr := func() (a sched.Attr) {
+		d.box.ask(func() {
+			for _, q := range d.sched.Queues(nil) {
+				a = q.Attr
+			}
+		})
+		return a
+	}
+	soon := shm.Monotonic(time.Now().Add(time.Minute))
+	for _, h := range []struct {
+		kind  shm.Kind
+		value int64
+		so    func(sched.Attr) bool
+	}{
+		{shm.HintClass, 1, func(a sched.Attr) bool { return a.Class == sched.Online }},
+		{shm.HintPriority, -7, func(a sched.Attr) bool { return a.Priority == -7 }},
+		{shm.HintWeight, 12, func(a sched.Attr) bool { return a.Weight == 12 }},
+		{shm.HintDeadline, 1e6, func(a sched.Attr) bool { return a.Deadline == time.Millisecond }},
+		{shm.HintLaxity, 2e6, func(a sched.Attr) bool { return a.Laxity == 2*time.Millisecond }},
+		{shm.HintWork, 3e6, func(a sched.Attr) bool { return a.Work == 3*time.Millisecond }},
+		{shm.HintSLO, 4e6, func(a sched.Attr) bool { return a.SLO == 4*time.Millisecond }},
+		{shm.HintExpect, int64(soon), func(a sched.Attr) bool {
+			left := a.Expect.Sub(d.Now())
+			return left > 30*time.Second && left <= time.Minute
+		}},
+	} {
+		p.do("hint %d %d", h.kind, h.value)
+		eventually(t, fmt.Sprintf("hint %d counts", h.kind), func() bool { return h.so(attr()) })
+	}
+	if got := p.found(d); got.From != "hint" || got.SLO != 4*time.Millisecond {
+		t.Errorf("it is told to be %+v", got)
+	}
+	was := attr()
+	bad := [][2]int64{{1, 4}, {1, -1}, {2, 1 << 40}, {3, 0}, {3, 10001}, {4, -1}, {5, 1 << 62}, {6, -5}, {7, 5}, {7, -1 << 63}, {8, -1}, {99, 0}}
+	for _, h := range bad {
+		p.do("hint %d %d", h[0], h[1])
+	}
+	eventually(t, "nonsense is counted", func() bool { return p.found(d).Shim.Ignored == uint64(len(bad)) })
+	if got := attr(); got != was {
+		t.Errorf("nonsense made %+v of %+v", got, was)
+	}
+	idle := "idle"
+	p.set(t, d, api.Change{Class: &idle})
+	p.do("hint 1 1")
+	p.do("hint 2 5")
+	eventually(t, "the second hint counts", func() bool { return attr().Priority == 5 })
+	if got := attr(); got.Class != sched.Idle {
+		t.Errorf("a program that its owner set to idle made itself %v", got.Class)
+	}
+}
+
+// TestRequests: requests that a program tells of, on its page or through the API.
+func TestRequests(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	p := start(t, socket, "opencl")
+	open := func() (n uint32) {
+		d.box.ask(func() {
+			for _, q := range d.sched.Queues(nil) {
+				n = q.Open
+			}
+		})
+		return n
+	}
+	told := func() api.Requests {
+		if r := p.found(d).Requests; r != nil {
+			return *r
+		}
+		return api.Requests{}
+	}
+	p.do("begin")
+	p.do("begin")
+	eventually(t, "two are open", func() bool { return open() == 2 && told().Open == 2 })
+	p.do("end")
+	eventually(t, "one is over", func() bool { return open() == 1 && told().Count == 1 && told().P99 > 0 })
+	p.do("end")
+	eventually(t, "both are over", func() bool { return open() == 0 && told().Count == 2 })
+
+	c := client.New(socket)
+	one, soon := int64(1), time.Minute
+	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{Begin: &one, Expect: &soon, Work: &soon}); err != nil {
+		t.Fatal(err)
+	}
+	if open() != 1 {
+		t.Errorf("%d requests are open", open())
+	}
+	got, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one})
+	if err != nil || open() != 0 || got.Requests == nil || got.Requests.Count != 3 {
+		t.Errorf("%v, %d open, %+v", err, open(), got.Requests)
+	}
+	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one}); err == nil {
+		t.Error("a request ended twice")
+	}
+	if _, err := c.Hint(t.Context(), os.Getpid(), api.Hint{Work: &soon}); err == nil {
+		t.Error("a process that uses no GPU gave a hint")
+	}
+	// Those of a program that dies are nobody's.
+	p.do("begin")
+	eventually(t, "one is open", func() bool { return open() == 1 })
+	_ = p.Process.Kill()
+	eventually(t, "it is forgotten", func() bool { return len(d.Processes()) == 0 })
+}
+
+// TestBound: a bound that is set counts at once, and so does that there is none.
+// Where nobody says, batch work has the usual one.
+func TestBound(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	p := start(t, socket, "opencl")
+	class := "batch"
+	p.set(t, d, api.Change{Class: &class})
+	p.do("bound")
+	p.hears(t, "16 8")
+	for _, n := range []uint32{32, 1, 0} {
+		p.set(t, d, api.Change{Bound: &n})
+		p.do("bound")
+		batch := max(1, n/2)
+		if n == 0 {
+			batch = 0
+		}
+		p.hears(t, fmt.Sprintf("%d %d", n, batch))
+	}
+	many := uint32(1 << 20)
+	if _, err := d.Change(p.Process.Pid, api.Change{Bound: &many}, "set"); err == nil {
+		t.Error("a bound that makes no sense was taken")
+	}
+}
+
+// TestDying: programs are killed at any point of their lives, and nothing of them
+// stays.
+func TestDying(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	yes := true
+	for _, last := range []string{"paused", "", "launch", "hint 1 1", "begin", "scribble 7", "breed"} {
+		p := start(t, socket, "cuda")
+		if last == "paused" {
+			p.set(t, d, api.Change{Paused: &yes})
+			last = "launch"
+		}
+		p.do("%s", last)
+		if last == "breed" {
+			p.hears(t, "bred <nil>")
+		}
+		_ = p.Process.Kill()
+		eventually(t, "a program that was killed is forgotten", func() bool { return len(d.Processes()) == 0 })
+		_ = p.Wait()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.guests) != 0 || len(d.processes) != 0 {
+		t.Errorf("%d guests and %d processes are left", len(d.guests), len(d.processes))
+	}
+}
+
+// TestScribbling: a program that writes over its page harms nobody but itself.
+func TestScribbling(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	mad, sane := start(t, socket, "opencl"), start(t, socket, "opencl")
+	online := "online"
+	sane.set(t, d, api.Change{Class: &online})
+	for seed := range 50 {
+		mad.do("scribble %d", seed)
+		mad.hears(t, "scribbled")
+		sane.do("launch")
+		sane.hears(t, "launched false")
+		sane.do("done")
+		if got := sane.found(d); len(got.Queues) != 1 || got.Class != "online" {
+			t.Fatalf("seed %d: it is told to be %+v", seed, got)
+		}
+	}
+	eventually(t, "all of the sane one is seen", func() bool { return sane.found(d).Shim.Completed == 50 })
+	_ = mad.Process.Kill()
+	eventually(t, "the mad one is forgotten", func() bool { return len(d.Processes()) == 1 })
+}
+
+// TestKilledHolding: when a daemon is killed while it holds a program, the program
+// goes on when the lease is over.
+func TestKilledHolding(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	host := exec.Command(os.Args[0], socket)
+	host.Env = append(os.Environ(), "DAEMON_TEST=host")
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = host.Process.Kill(); _ = host.Wait() }()
+	c := client.New(socket)
+	eventually(t, "the daemon answers", func() bool { _, err := c.Status(t.Context()); return err == nil })
+	p := start(t, socket, "opencl")
+	yes := true
+	if _, err := c.Change(t.Context(), p.Process.Pid, api.Change{Paused: &yes}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is paused", func() bool {
+		all, err := c.Processes(t.Context())
+		return err == nil && len(all) == 1 && all[0].Queues[0].State == "stopped"
+	})
+	p.do("launch")
+	p.silent(t)
+	_ = host.Process.Kill()
+	begin := time.Now()
+	p.hears(t, "launched true")
+	t.Logf("it went on %v after the daemon was killed", time.Since(begin))
+}
+
+// TestHello: what is not a hello is refused, and what follows one ends the page.
+func TestHello(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	for _, abi := range []string{"", "0", "2", "one", strings.Repeat("1", 1000)} {
+		if _, _, err := hello(socket, abi, "cuda"); err == nil || !strings.Contains(err.Error(), "409") {
+			t.Errorf("version %.10q: %v", abi, err)
+		}
+	}
+	guests := func() int {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.guests)
+	}
+	// A flood of hellos: all are of this process, so the last one is heard.
+	count := func() int {
+		all, _ := os.ReadDir("/proc/self/fd")
+		return len(all)
+	}
+	before := count()
+	var conns []net.Conn
+	var last *shm.Program
+	for range 100 {
+		c, p, err := hello(socket, "1", strings.Repeat("x", 100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != nil {
+			_ = last.Leave()
+		}
+		conns, last = append(conns, c), p
+	}
+	last.InUse(1)
+	eventually(t, "the last one is heard", func() bool { return len(d.Processes()) == 1 })
+	if got := guests(); got != len(conns) {
+		t.Errorf("%d guests of %d connections", got, len(conns))
+	}
+	for _, c := range conns[:50] {
+		fmt.Fprint(c, "more") // who is not silent is shown the door
+	}
+	eventually(t, "who talks goes", func() bool { return guests() == 50 })
+	for _, c := range conns {
+		c.Close()
+	}
+	_ = last.Leave()
+	eventually(t, "all are gone", func() bool { return guests() == 0 && len(d.Processes()) == 0 })
+	eventually(t, "no descriptor is left", func() bool { return count() <= before+2 })
+}
+
+// TestMayEnter: so many pages and no more.
+func TestMayEnter(t *testing.T) {
+	d := newHost()
+	if d.mayEnter(1000) == nil {
+		t.Error("a daemon that does not run took somebody in")
+	}
+	d.running = true
+	for range mostPagesOfUser {
+		if err := d.mayEnter(1000); err != nil {
+			t.Fatal(err)
+		}
+		d.guests = append(d.guests, &guest{uid: 1000})
+	}
+	if d.mayEnter(1000) == nil || d.mayEnter(1001) != nil || d.mayEnter(0) != nil {
+		t.Error("one user's programs are another's")
+	}
+	for len(d.guests) < mostPages {
+		d.guests = append(d.guests, &guest{uid: 0})
+	}
+	if d.mayEnter(1001) == nil || d.mayEnter(0) == nil {
+		t.Error("there is no end of pages")
+	}
+	d.guests, d.cfg.Discover.Only = nil, 1000
+	if d.mayEnter(1000) != nil || d.mayEnter(0) == nil {
+		t.Error("another user's program was taken in")
+	}
+}
+
+// TestGroupBehindAGate: a program that has both a group and a shim is one queue that
+// can do what either can, whichever comes first.
+func TestGroupBehindAGate(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	m := nvrmtest.Mounted(t, rm)
+	d := newTestDaemon(m.Path)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	<-d.ready
+	train := m.Start(t)
+	admit := func() (*shm.Program, func()) {
+		t.Helper()
+		fds, leave, err := d.Admit(server.Visitor{PID: train.Pid, UID: uint32(os.Getuid()), Runtime: "cuda"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := shm.Enter(fds[0], fds[1], fds[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, leave
+	}
+	queue := func() (device, can string) {
+		if all := d.Processes(); len(all) == 1 && len(all[0].Queues) == 1 {
+			q := all[0].Queues[0]
+			slices.Sort(q.Can)
+			return q.Device, strings.Join(q.Can, " ")
+		}
+		return "", ""
+	}
+	p, leave := admit()
+	if device, can := queue(); device != "cuda" || can != "bound hold" {
+		t.Errorf("before its group is found it is on %q and can %q", device, can)
+	}
+	both := func() bool {
+		device, can := queue()
+		return device != "cuda" && can == "bound hold interrupt slice"
+	}
+	eventually(t, "its group is found", both)
+
+	batch, yes, no := "batch", true, false
+	change := func(c api.Change) {
+		t.Helper()
+		if _, err := d.Change(train.Pid, c, "set"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(api.Change{Class: &batch, Paused: &yes})
+	eventually(t, "it is interrupted", func() bool { return look(t, rm, m.Path, train.Pid).disabled })
+	change(api.Change{Paused: &no})
+	eventually(t, "it goes on", func() bool { return !look(t, rm, m.Path, train.Pid).disabled })
+
+	ready := func() (yes bool) {
+		d.box.ask(func() {
+			for _, q := range d.sched.Queues(nil) {
+				yes = q.Ready()
+			}
+		})
+		return yes
+	}
+	p.Pass()
+	p.Completed(1)
+	eventually(t, "it is known to be idle", func() bool { return !ready() })
+	leave()
+	if device, can := queue(); device == "cuda" || can != "interrupt slice" || !ready() {
+		t.Errorf("without its shim it is on %q, can %q, ready %v", device, can, ready())
+	}
+	p2, leave2 := admit()
+	if !both() {
+		t.Error("with a new shim it is not both")
+	}
+	p2.Pass()
+	p2.Completed(1)
+	eventually(t, "it is known to be idle again", func() bool { return !ready() })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	leave2()
+	if got := look(t, rm, m.Path, train.Pid); got != found {
+		t.Errorf("after the daemon has ended the program has %+v", got)
+	}
+}

@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/sched"
+)
+
+// takeHint takes in what a program says of itself on its page. It reports whether
+// that changes anything; what makes no sense changes nothing and is counted. d.mu is
+// held.
+func (d *Daemon) takeHint(p *process, h shm.Hint, now sched.Time) bool {
+	next, was := p.attr, p.attr
+	ok := true
+	switch h.Kind {
+	case shm.HintClass:
+		ok = h.Value >= int64(sched.Standard) && h.Value <= int64(sched.Idle)
+		if !ok || p.classed {
+			break // its owner has had his say
+		}
+		next.Class = sched.Class(h.Value)
+		p.from = "hint"
+	case shm.HintPriority:
+		ok = h.Value >= math.MinInt32 && h.Value <= math.MaxInt32
+		next.Priority = int32(h.Value)
+	case shm.HintWeight:
+		ok = h.Value >= 1 && h.Value <= api.MostWeight
+		next.Weight = uint32(h.Value)
+	case shm.HintDeadline:
+		next.Deadline, ok = span(h.Value)
+	case shm.HintLaxity:
+		next.Laxity, ok = span(h.Value)
+	case shm.HintWork:
+		next.Work, ok = span(h.Value)
+	case shm.HintSLO:
+		next.SLO, ok = span(h.Value)
+	case shm.HintExpect:
+		next.Expect, ok = d.moment(h.Value, now)
+	case shm.HintBegin, shm.HintEnd: // the page has them as requests
+	case shm.HintIdempotent: // the shim's own affair
+	default:
+		ok = false
+	}
+	if !ok {
+		p.ignored++
+		return false
+	}
+	p.attr = next
+	return next != was
+}
+
+// span is a time as a hint has it, if it can be one.
+func span(ns int64) (time.Duration, bool) {
+	return time.Duration(ns), ns >= 0 && ns <= int64(api.MostDeadline)
+}
+
+// moment is a time on the machine's clock as the scheduler has it. One that is long
+// past or far ahead is none.
+func (d *Daemon) moment(mono int64, now sched.Time) (sched.Time, bool) {
+	if mono == 0 {
+		return 0, true
+	}
+	const late = time.Second
+	at := sched.Time(mono - int64(shm.Monotonic(d.start)))
+	return at, at > 0 && at > now.Add(-late) && at <= now.Add(api.MostDeadline)
+}
+
+// mostNumbers is how many requests of a process may be open that were told of through
+// the API.
+const mostNumbers = 1024
+
+// Hint implements server.Node.
+func (d *Daemon) Hint(pid int, h api.Hint) (api.Process, error) {
+	d.mu.Lock()
+	p, err := d.known(pid)
+	if err == nil {
+		err = d.hint(p, h)
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return api.Process{}, err
+	}
+	return d.description(p), nil
+}
+
+// hint takes in what is said of a process. d.mu is held.
+func (d *Daemon) hint(p *process, h api.Hint) error {
+	if err := h.Check(); err != nil {
+		return fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+	}
+	if err := d.request(p, h); err != nil {
+		return err
+	}
+	was := p.attr
+	set(&p.attr.Priority, h.Priority)
+	set(&p.attr.Deadline, h.Deadline)
+	set(&p.attr.Laxity, h.Laxity)
+	set(&p.attr.Work, h.Work)
+	if h.Expect != nil {
+		p.attr.Expect = d.Now().Add(*h.Expect)
+	}
+	if p.attr != was {
+		d.box.post(p.hinted(nil)...)
+	}
+	return nil
+}
+
+// request takes in that a request begins or ends. d.mu is held.
+func (d *Daemon) request(p *process, h api.Hint) error {
+	a, ev := &p.asked, sched.Event{}
+	switch {
+	case h.Begin != nil && len(a.open) >= mostNumbers:
+		return fmt.Errorf("%d requests are open: %w", len(a.open), server.ErrConflict)
+	case h.Begin != nil:
+		if a.open == nil {
+			a.open = make(map[int64]sched.Time)
+		}
+		_, again := a.open[*h.Begin]
+		a.open[*h.Begin] = d.Now()
+		if again {
+			return nil
+		}
+		ev.Kind = sched.Asked
+	case h.End != nil:
+		began, there := a.open[*h.End]
+		if !there {
+			return fmt.Errorf("%w: no request %d has begun", server.ErrBadRequest, *h.End)
+		}
+		delete(a.open, *h.End)
+		ev.Kind, ev.Ran = sched.Answered, d.Now().Sub(began)
+		a.add(ev.Ran)
+	default:
+		return nil
+	}
+	for _, q := range p.queues {
+		ev.Queue = q.id
+		d.box.post(ev)
+	}
+	return nil
+}

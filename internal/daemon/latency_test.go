@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/sched"
+)
+
+// stayOn keeps this thread on a CPU, so that the two ends are on two, as they are in
+// testdata/wake.c.
+func stayOn(cpu int) {
+	var set unix.CPUSet
+	set.Set(cpu)
+	_ = unix.SchedSetaffinity(0, &set) // where it may not, it may be anywhere
+}
+
+// stopwatch is a policy that notes when it is asked what to do about each hint.
+type stopwatch struct {
+	pin  sync.Once
+	mu   sync.Mutex
+	last int32
+	at   map[int32]uint64
+}
+
+func (s *stopwatch) Observe(_ sched.Time, ev *sched.Event) {
+	if ev.Kind == sched.Hinted {
+		s.last = ev.Attr.Priority
+	}
+}
+
+func (s *stopwatch) Plan(v *sched.View) (p sched.Plan) {
+	s.pin.Do(func() { stayOn(1) }) // the loop has a thread of its own
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.at[s.last]; !known {
+		s.at[s.last] = shm.Monotonic(time.Now())
+	}
+	for i := range v.Queues {
+		p.Grants = append(p.Grants, sched.Grant{Queue: v.Queues[i].ID})
+	}
+	return p
+}
+
+// giveHints is the life of a program that hints now and then. It prints when.
+func giveHints(socket string, count int, pause time.Duration) {
+	_, p, err := hello(socket, "1", "opencl")
+	if err != nil {
+		panic(err)
+	}
+	runtime.LockOSThread()
+	stayOn(0)
+	sent := make([]uint64, count)
+	ts := unix.NsecToTimespec(int64(pause))
+	for i := range sent {
+		_ = unix.Nanosleep(&ts, nil) // on this thread: Go's own would wake others
+		sent[i] = shm.Monotonic(time.Now())
+		p.Hint(shm.HintPriority, int64(i+1))
+	}
+	time.Sleep(200 * time.Millisecond)
+	for _, at := range sent {
+		fmt.Println(at)
+	}
+}
+
+// BenchmarkHint measures from the moment that a program, in a process of its own,
+// gives a hint until the policy is asked what to do about it, with the daemon asleep;
+// and beside that what it takes to wake a process that does nothing else.
+func BenchmarkHint(b *testing.B) {
+	const count, pause = 2000, 500 * time.Microsecond
+	bare := filepath.Join(b.TempDir(), "wake")
+	if out, err := exec.Command("cc", "-O2", "-o", bare, "testdata/wake.c").CombinedOutput(); err != nil {
+		b.Skipf("no C compiler to measure a bare wake-up with: %v %s", err, out)
+	}
+	watch := &stopwatch{at: map[int32]uint64{}}
+	d := newHost()
+	d.sched = sched.New(sched.Config{}, sched.Choice{Name: "stopwatch", Make: func() sched.Policy { return watch }})
+	socket, _ := serve(b, d)
+	var hints, wakes []float64
+	for b.Loop() {
+		clear(watch.at)
+		out := linesOf(b, exec.Command(bare, strconv.Itoa(count), strconv.Itoa(int(pause.Microseconds()))))
+		for _, ns := range out {
+			wakes = append(wakes, float64(ns))
+		}
+		giver := exec.Command(os.Args[0], socket, strconv.Itoa(count), pause.String())
+		giver.Env = append(os.Environ(), "DAEMON_TEST=hints")
+		for i, sent := range linesOf(b, giver) {
+			watch.mu.Lock()
+			at, decided := watch.at[int32(i+1)]
+			watch.mu.Unlock()
+			if !decided {
+				continue // two were taken together: the later counts
+			}
+			hints = append(hints, float64(at-sent))
+		}
+	}
+	if len(hints) < count/2 {
+		b.Fatalf("%d decisions for %d hints", len(hints), count)
+	}
+	for _, m := range []struct {
+		name  string
+		times []float64
+	}{{"hint", hints}, {"bare", wakes}} {
+		slices.Sort(m.times)
+		for _, part := range []int{50, 90, 99} {
+			b.ReportMetric(m.times[len(m.times)*part/100]/1e3, fmt.Sprintf("us-%s-p%d", m.name, part))
+		}
+	}
+	b.ReportMetric(hints[len(hints)/2]/wakes[len(wakes)/2], "x-bare-p50")
+	b.ReportMetric(0, "ns/op")
+}
+
+func linesOf(b *testing.B, cmd *exec.Cmd) (ns []uint64) {
+	b.Helper()
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		n, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ns = append(ns, n)
+	}
+	return ns
+}

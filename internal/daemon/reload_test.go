@@ -1,0 +1,201 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
+)
+
+// pages is a log that can be read while it is written.
+type pages struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *pages) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *pages) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+func (p *pages) count(what string) int { return strings.Count(p.String(), what) }
+
+// reloading is a daemon with one program, that reads its file again.
+type reloading struct {
+	*testing.T
+	d    *Daemon
+	file string
+	log  *pages
+}
+
+func startReloading(t *testing.T, text string) *reloading {
+	m := nvrmtest.Mounted(t, nvrmtest.New(nvrmtest.Config{}))
+	m.Start(t)
+	// From here on SIGHUP does not kill us, whoever listens.
+	mine := make(chan os.Signal, 1)
+	signal.Notify(mine, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(mine) })
+
+	r := &reloading{T: t, d: newTestDaemon(m.Path), file: filepath.Join(t.TempDir(), "giveway.yaml"), log: &pages{}}
+	r.d.cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
+	r.write(text)
+	first, err := config.Load(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := &ruleBook{}
+	rules.set(first)
+	r.d.cfg.Rule, r.d.cfg.Own = rules.apply, rules.own
+	ctx, stop := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := r.d.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	ended.Go(func() { r.d.reload(ctx, r.file, rules) })
+	t.Cleanup(func() { stop(); ended.Wait() })
+	r.becomes("batch", "giveway")
+	return r
+}
+
+func (r *reloading) write(text string) {
+	r.Helper()
+	if err := os.WriteFile(r.file, []byte(text), 0o644); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// writeUnseen changes the file so that only a signal has it read again: its size
+// and its time are what a look at it goes by.
+func (r *reloading) writeUnseen(text string) {
+	r.Helper()
+	info, err := os.Stat(r.file)
+	if err != nil {
+		r.Fatal(err)
+	}
+	room := int(info.Size()) - len(text)
+	if room < 1 {
+		r.Fatalf("%d bytes too long", 1-room)
+	}
+	f, err := os.OpenFile(r.file, os.O_WRONLY, 0) // not emptied first: a signal may be on its way
+	if err != nil {
+		r.Fatal(err)
+	}
+	_, err = f.WriteString(text + strings.Repeat(" ", room-1) + "\n")
+	if err := errors.Join(err, f.Close(), os.Chtimes(r.file, time.Time{}, info.ModTime())); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// hangUp sends SIGHUP until the log has one more of what is said: the first may
+// come before anybody listens.
+func (r *reloading) hangUp(until string) {
+	r.Helper()
+	before := r.log.count(until)
+	eventually(r.T, "the log says "+until, func() bool {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			r.Fatal(err)
+		}
+		return r.log.count(until) > before
+	})
+}
+
+func (r *reloading) is(class, policy string) bool {
+	ps := r.d.Processes()
+	return len(ps) == 1 && ps[0].Class == class && ps[0].From == "rule" && r.d.Policy().Name == policy
+}
+
+func (r *reloading) becomes(class, policy string) {
+	r.Helper()
+	eventually(r.T, "the program is "+class+" under "+policy, func() bool { return r.is(class, policy) })
+}
+
+const (
+	readAgain = "the configuration was read again"
+	refused   = "the configuration is refused: the old one stays"
+	restart   = "until the daemon is restarted"
+)
+
+// TestReloadAtSIGHUP: a bad file is refused with its line, and the old one stays; a
+// good one counts.
+func TestReloadAtSIGHUP(t *testing.T) {
+	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch}]\n"+strings.Repeat("#", 200)+"\n")
+	r.writeUnseen("policy: rr\n\nrules: [{match: {}, class: urgent}]\n")
+	r.hangUp(refused)
+	if r.log.count(r.file+":3: ") == 0 || r.log.count("urgent") == 0 {
+		t.Errorf("the log does not say what is wrong in which line:\n%s", r.log)
+	}
+	if !r.is("batch", "giveway") || r.log.count(readAgain) > 0 {
+		t.Errorf("a file that was refused counts: %+v, %+v", r.d.Processes(), r.d.Policy())
+	}
+	if err := os.Rename(r.file, r.file+".away"); err != nil {
+		t.Fatal(err)
+	}
+	r.hangUp("no such file")
+	if !r.is("batch", "giveway") {
+		t.Errorf("a file that is gone counts: %+v, %+v", r.d.Processes(), r.d.Policy())
+	}
+	if err := os.Rename(r.file+".away", r.file); err != nil {
+		t.Fatal(err)
+	}
+	r.writeUnseen("policy: rr\nrules: [{match: {}, class: online}]\n")
+	r.hangUp(readAgain)
+	r.becomes("online", "rr")
+	if n := r.log.count(restart); n > 0 {
+		t.Errorf("a restart is asked for though nothing needs one:\n%s", r.log)
+	}
+	r.writeUnseen("policy: rr\nfloor: 3%\nrules: [{match: {}, class: online}]\n")
+	r.hangUp(restart)
+}
+
+// TestReloadOnChange: the same without a signal, when the file is seen to change.
+func TestReloadOnChange(t *testing.T) {
+	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch}]\n")
+	r.write("policy: giveway\nrulez: [{match: {}, class: online}]\n")
+	eventually(t, "it is refused", func() bool { return r.log.count(refused) > 0 && r.log.count(r.file+":2: ") > 0 })
+	if !r.is("batch", "giveway") {
+		t.Errorf("a file that was refused counts: %+v, %+v", r.d.Processes(), r.d.Policy())
+	}
+	r.write("policy: wfq\nrules: [{match: {}, class: idle}]\n")
+	r.becomes("idle", "wfq")
+}
+
+// TestKernelLogLines: every line that finding programs by guessing leaves in the
+// kernel's log is counted, for people and for machines.
+func TestKernelLogLines(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	m := nvrmtest.Mounted(t, rm)
+	m.Start(t)
+	d := newTestDaemon(m.Path)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	eventually(t, "the program is found", func() bool { return len(d.Processes()) == 1 })
+	logged := rm.Logged()
+	if st := d.Status(); logged == 0 || st.KernelLogLines < uint64(logged) {
+		t.Errorf("%d lines are counted of %d", st.KernelLogLines, logged)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,302 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shimOnly is a daemon that leaves the driver alone: what is left is the shim.
+func (b *bed) shimOnly() {
+	b.Helper()
+	b.configured("nvidia: false\n")
+}
+
+func (b *bed) configured(text string) {
+	b.Helper()
+	file := filepath.Join(filepath.Dir(b.socket), "giveway.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	b.start("--config", file)
+}
+
+// under starts a giveway-bench by giveway run.
+func (b *bed) under(flags, args string) *work {
+	b.Helper()
+	return b.program(flags, filepath.Join(b.bundle, "giveway-bench")+" "+args)
+}
+
+func (b *bed) program(flags, command string) *work {
+	b.Helper()
+	words := append([]string{"run"}, strings.Fields(flags)...)
+	return b.workBy(b.command("giveway", append(append(words, "--"), strings.Fields(command)...)...))
+}
+
+func (b *bed) policy(name string) {
+	b.Helper()
+	if _, err := b.giveway("policy", name); err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+}
+
+// built compiles a test program of shim/test, which the bundle has a copy of.
+func (b *bed) built(name string, flags ...string) string {
+	b.Helper()
+	nvcc, err := exec.LookPath("nvcc")
+	if err != nil {
+		nvcc = "/usr/local/cuda/bin/nvcc"
+	}
+	if _, err := os.Stat(nvcc); err != nil {
+		b.Skip("no nvcc here")
+	}
+	out := filepath.Join(filepath.Dir(b.socket), strings.TrimSuffix(name, ".cu")+strings.Join(flags, ""))
+	args := append([]string{"-O2", "-std=c++17", "-arch=native", "-o", out, filepath.Join(b.bundle, "shim", "test", name)}, flags...)
+	if text, err := exec.Command(nvcc, args...).CombinedOutput(); err != nil {
+		b.Fatalf("nvcc %s: %v\n%s", name, err, text)
+	}
+	return out
+}
+
+// TestShimOrder: what a program may rely on, as it is and behind the gate: open,
+// held every few milliseconds, and bounded.
+func TestShimOrder(t *testing.T) {
+	b := newBed(t)
+	for _, cudart := range []string{"-cudart=static", "-cudart=shared"} {
+		program := b.built("order.cu", cudart)
+		native, err := exec.Command(program, "2").CombinedOutput()
+		if err != nil {
+			t.Fatalf("native: %v\n%s", err, native)
+		}
+		if cudart == "-cudart=static" {
+			t.Logf("native\n%s", native)
+			b.shimOnly()
+		}
+		for _, how := range []string{"", "--bound 1", "--bound 4", "--bound 16", "held"} {
+			flags := []string{"run", "--class", "batch"}
+			if how != "held" {
+				flags = append(flags, strings.Fields(how)...)
+			}
+			cmd := b.command("giveway", append(flags, "--", program, "3")...)
+			var out strings.Builder
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			over := make(chan error, 1)
+			go func() { over <- cmd.Wait() }()
+			holds := 0
+			if how == "held" {
+				holds = b.holdNowAndThen(over)
+			}
+			select {
+			case err = <-over:
+			case <-time.After(60 * time.Second):
+				_ = cmd.Process.Kill()
+				t.Fatalf("%s %s: it hangs\n%s", cudart, how, out.String())
+			}
+			if err != nil || out.String() != string(native) {
+				t.Errorf("%s %s: %v\n%s", cudart, how, err, out.String())
+			}
+			if how == "held" {
+				t.Logf("%s: held %d times", cudart, holds)
+			}
+		}
+	}
+}
+
+// holdNowAndThen pauses and resumes all that the daemon knows until the program is
+// over, and returns how often.
+func (b *bed) holdNowAndThen(over chan error) (n int) {
+	for len(over) == 0 {
+		for _, verb := range []string{"pause", "resume"} {
+			for _, p := range b.ps() {
+				if _, err := b.giveway(verb, strconv.Itoa(p.PID)); err == nil && verb == "pause" {
+					n++
+				}
+			}
+			time.Sleep(15 * time.Millisecond)
+		}
+	}
+	return n
+}
+
+// TestShimCost measures what launches cost with the shim and without.
+func TestShimCost(t *testing.T) {
+	b := newBed(t)
+	program := b.built("launch.cu")
+	b.start()
+	plain := b.workBy(exec.Command(program))
+	shimmed := b.program("--class standard", program)
+	names := []string{"launch+sync p50", "launch+sync p99", "burst, a launch, p50", "burst p90"}
+	rounds := func(w *work, n int) (best []float64) {
+		for range n {
+			for i, v := range w.raw() {
+				if best = append(best, v); len(best) > 4 {
+					best = best[:4]
+					best[i] = min(best[i], v)
+				}
+			}
+		}
+		return best
+	}
+	var a, o, bd []float64
+	for round := range 9 {
+		x, y := rounds(plain, 1), rounds(shimmed, 1)
+		b.set(shimmed.pid, "--bound", "16")
+		z := rounds(shimmed, 1)
+		b.set(shimmed.pid, "--bound", "0")
+		if round == 0 {
+			a, o, bd = x, y, z
+		}
+		for i := range 4 {
+			a[i], o[i], bd[i] = min(a[i], x[i]), min(o[i], y[i]), min(bd[i], z[i])
+		}
+	}
+	for i, name := range names {
+		t.Logf("%-22s native %.3f us, shim %.3f (%.3f x), bound 16 %.3f (%.3f x)", name, a[i], o[i], o[i]/a[i], bd[i], bd[i]/a[i])
+	}
+}
+
+// TestLevelOne: nothing but the shim, for bounds from 1 to 16.
+func TestLevelOne(t *testing.T) {
+	b := newBed(t)
+	b.shimOnly()
+	online := b.under("--class online", "lc --kernel 28us --after 5ms --wait --seconds 4 --ns-per-iteration "+b.nsPerTiny)
+	t.Logf("online alone: %v", online.measure())
+	batch := b.under("--class batch", "be --kernel 200us --depth 64 --ns-per-iteration "+b.nsPer)
+	alone := batch.rate(3 * time.Second)
+	for _, p := range []string{"native", "giveway:window=1", "giveway:window=2", "giveway:window=4", "giveway:window=8", "giveway:window=16"} {
+		b.policy(p)
+		from, at := batch.count(), time.Now()
+		q := online.measure()
+		t.Logf("%-18s %v; batch %.3f of alone (%.0f/s)", p, q, float64(batch.count()-from)/time.Since(at).Seconds()/alone, alone)
+	}
+	b.policy("giveway")
+	if _, err := b.giveway("pause", strconv.Itoa(batch.pid)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if r := batch.rate(500 * time.Millisecond); r != 0 {
+		t.Errorf("held, it does %.0f kernels a second", r)
+	}
+	b.kill()
+	killed := time.Now()
+	for from := batch.count(); batch.count() == from; time.Sleep(time.Millisecond) {
+		if time.Since(killed) > 3*time.Second {
+			t.Fatal("held for 3 s after the daemon was killed")
+		}
+	}
+	t.Logf("the daemon killed while the gate was closed: the program was seen to go on after %v", time.Since(killed))
+}
+
+// TestAhead: arrivals announced 1.5 ms ahead, and arrivals that are only regular.
+func TestAhead(t *testing.T) {
+	b := newBed(t)
+	lc := "lc --kernel 28us --wait --seconds 5 --ns-per-iteration " + b.nsPerTiny
+	own := b.work(lc + " --every 5ms --parked 2 --lead 300us")
+	t.Logf("alone, kernels parked by the client itself: %v", own.measure())
+	own.kill()
+	b.start()
+	batch := b.work(job + " --ns-per-iteration " + b.nsPer)
+	alone := batch.rate(3 * time.Second)
+	b.set(batch.pid, "--class", "batch")
+	for _, how := range [][2]string{
+		{"--class online", " --every 5ms"},
+		{"--class online", " --every 5ms --announce 1500us"},
+		{"--class online --predict", " --every 5ms"},
+		{"--class online --predict", " --poisson 200/s"},
+	} {
+		w := b.under(how[0], lc+how[1])
+		b.await(w.pid)
+		time.Sleep(500 * time.Millisecond)
+		w.measure()
+		from, at := batch.count(), time.Now()
+		q := w.measure()
+		kept := float64(batch.count()-from) / time.Since(at).Seconds() / alone
+		out, _ := b.giveway("ps", "--json")
+		_, shim, _ := strings.Cut(out, `"shim":`)
+		shim, _, _ = strings.Cut(strings.Join(strings.Fields(shim), ""), "}")
+		t.Logf("%s%s: %v; batch %.3f of alone\n      %s", how[0], how[1], q, kept, shim)
+		w.kill()
+	}
+}
+
+// TestSLO: the same flag for two kinds of online work, and a third that no fixed
+// slice helps.
+func TestSLO(t *testing.T) {
+	script := os.Getenv("GIVEWAY_TORCH")
+	if script == "" {
+		t.Skip("GIVEWAY_TORCH is not set")
+	}
+	b := newBed(t)
+	b.start()
+	batch := b.program("--class batch", "python3 -u "+script+" be")
+	for _, c := range []struct {
+		name, slo, command string
+	}{
+		{"graph", "9ms", "python3 -u " + script + " lc --mode graph --every-ms 20 --wait --seconds 10"},
+		{"eager", "9ms", "python3 -u " + script + " lc --mode eager --every-ms 20 --wait --seconds 10"},
+		{"waits", "9ms", filepath.Join(b.bundle, "giveway-bench") + " lc --kernel 28us --kernels 20 --gap 300us --each --tell --every 25ms --wait --seconds 10 --ns-per-iteration " + b.nsPerTiny},
+	} {
+		w := b.program("--slo "+c.slo, c.command)
+		b.await(w.pid)
+		for _, p := range []string{"native", "giveway", "slo"} {
+			b.policy(p)
+			if p == "slo" { // to converge
+				w.measure()
+			}
+			from, at := batch.count(), time.Now()
+			us := w.raw()
+			met := 0
+			slo, _ := time.ParseDuration(c.slo)
+			for _, v := range us {
+				if v <= float64(slo.Microseconds()) {
+					met++
+				}
+			}
+			t.Logf("%s, %s: %.1f %% within %s, %v; training %.2f/s", c.name, p, 100*float64(met)/float64(len(us)), c.slo, summary(us),
+				float64(batch.count()-from)/time.Since(at).Seconds())
+		}
+		w.kill()
+	}
+}
+
+// TestGuard: level 2 in software.
+func TestGuard(t *testing.T) {
+	b := newBed(t)
+	out, err := exec.Command(b.built("guard.cu")).CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTrainingBound: a training step with the shim and a bound, against without.
+func TestTrainingBound(t *testing.T) {
+	script := os.Getenv("GIVEWAY_TORCH")
+	if script == "" {
+		t.Skip("GIVEWAY_TORCH is not set")
+	}
+	b := newBed(t)
+	b.start()
+	plain := b.workBy(exec.Command("python3", "-u", script, "be"))
+	native := plain.rate(6 * time.Second)
+	plain.kill()
+	w := b.program("--class standard", "python3 -u "+script+" be")
+	b.await(w.pid)
+	said := fmt.Sprintf("native %.2f/s; shim", native)
+	for _, bound := range []string{"0", "16", "0", "16"} {
+		b.set(w.pid, "--bound", bound)
+		time.Sleep(500 * time.Millisecond)
+		r := w.rate(6 * time.Second)
+		said += fmt.Sprintf(", bound %s: %.2f/s (%.3f x)", bound, r, r/native)
+	}
+	t.Log(said)
+}

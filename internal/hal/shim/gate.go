@@ -1,0 +1,149 @@
+// Package shim drives the gate in other people's programs: the preload library
+// that waits there before each launch, and the bound on how much it launches. It is
+// level 1 on any device, for programs that came with the library; what is launched
+// finishes.
+//
+// A gate is memory that the program shares, so nothing here takes long or can fail
+// but by the program's end, and a gate that is closed opens by itself when nobody
+// keeps it closed.
+package shim
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/shm"
+)
+
+// lease is how long a gate stays closed when we are not there any more. Keep is to
+// be called a few times in that.
+const lease = 500 * time.Millisecond
+
+// Gate is the gate of one program. All its queues share it: it is closed if any of
+// them is held, and the least bound counts.
+type Gate struct {
+	page *shm.Page
+
+	mu       sync.Mutex
+	queues   []*Queue
+	standing uint32 // the bound where no queue has one
+}
+
+// NewGate returns the gate of a page, which stays the caller's.
+func NewGate(p *shm.Page) *Gate { return &Gate{page: p} }
+
+// Keep keeps the gate closed, if it is.
+func (g *Gate) Keep() { g.page.Extend(lease) }
+
+// SetStanding sets the bound that counts where no queue is given one; zero is none.
+func (g *Gate) SetStanding(bound uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.standing = bound
+	g.setBound()
+}
+
+// Attach returns a queue behind the gate: held and bounded as another one was, whose
+// gate is no more, or neither if that is nil.
+func (g *Gate) Attach(like *Queue) *Queue {
+	q := &Queue{gate: g}
+	if like != nil {
+		like.gate.mu.Lock()
+		q.held, q.bound = like.held, like.bound
+		like.gate.mu.Unlock()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.queues = append(g.queues, q)
+	g.steer()
+	g.setBound()
+	return q
+}
+
+// steer brings the gate to what its queues want. g.mu is held.
+func (g *Gate) steer() bool {
+	if slices.ContainsFunc(g.queues, func(q *Queue) bool { return q.held }) {
+		return g.page.Shut(lease)
+	}
+	g.page.Open()
+	return true
+}
+
+// setBound does so with the bound. g.mu is held.
+func (g *Gate) setBound() bool {
+	bound := uint32(0)
+	for _, q := range g.queues {
+		if q.bound > 0 && (bound == 0 || q.bound < bound) {
+			bound = q.bound
+		}
+	}
+	if bound == 0 {
+		bound = g.standing
+	}
+	batch := uint32(0)
+	if bound > 0 {
+		batch = max(1, bound/2)
+	}
+	return g.page.SetBound(bound, batch) || bound == 0
+}
+
+// Queue is a queue behind a gate. It implements hal.Holder and hal.Bounder.
+type Queue struct {
+	gate  *Gate
+	held  bool
+	bound uint32
+}
+
+// Behind reports whether q is behind that gate.
+func (q *Queue) Behind(g *Gate) bool { return q.gate == g }
+
+// errLeft is for a page that is closed: its program has gone, or has another.
+var errLeft = fmt.Errorf("the program has left its gate: %w", hal.ErrNotSupported)
+
+// Hold implements hal.Holder.
+func (q *Queue) Hold() error {
+	q.gate.mu.Lock()
+	defer q.gate.mu.Unlock()
+	q.held = true
+	if !q.gate.steer() {
+		q.held = false
+		return errLeft
+	}
+	return nil
+}
+
+// Release implements hal.Holder. A gate that is no more holds nobody.
+func (q *Queue) Release() error {
+	q.gate.mu.Lock()
+	defer q.gate.mu.Unlock()
+	q.held = false
+	q.gate.steer()
+	return nil
+}
+
+// SetWindow implements hal.Bounder.
+func (q *Queue) SetWindow(bound uint32) error {
+	q.gate.mu.Lock()
+	defer q.gate.mu.Unlock()
+	before := q.bound
+	q.bound = bound
+	if !q.gate.setBound() {
+		q.bound = before
+		return errLeft
+	}
+	return nil
+}
+
+// Close implements hal.Queue: what this queue wanted does not count any more.
+func (q *Queue) Close() error {
+	q.gate.mu.Lock()
+	defer q.gate.mu.Unlock()
+	q.gate.queues = slices.DeleteFunc(q.gate.queues, func(o *Queue) bool { return o == q })
+	q.held, q.bound = false, 0
+	q.gate.steer()
+	q.gate.setBound()
+	return nil
+}

@@ -1,0 +1,134 @@
+// Package metrics writes how a node is in Prometheus' text format, version 0.0.4.
+// docs/METRICS.md describes each metric.
+//
+// It keeps nothing between scrapes: what it writes is what it is given, and who may
+// see what is for whoever gives it. Command lines are never written: they hold
+// secrets, and no two are alike.
+package metrics
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/giveway/giveway/api"
+)
+
+// ContentType is what Prometheus goes by to tell the format.
+const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// states are those that a queue can be in.
+var states = []string{"running", "stopping", "stopped", "starting"}
+
+// Text is a node's state as metrics. Processes are in order of pid.
+func Text(st api.Status, processes []api.Process) []byte {
+	var p page
+	p.gauge("giveway_build_info", "The daemon's version; always 1.")
+	p.sample(1, "version", st.Version)
+	p.gauge("giveway_uptime_seconds", "How long the daemon has run.")
+	p.sample(st.Uptime.Seconds())
+	p.gauge("giveway_policy_info", "The policy in charge; always 1.")
+	p.sample(1, "policy", st.Policy.Name)
+	p.gauge("giveway_policy_overruled", "Whether the policy made a mistake and the vendor's own scheduling stands in for it.")
+	p.sample(truth(st.Policy.Overruled != ""))
+	p.counter("giveway_kernel_log_lines_total", "Wrong guesses at handles, each of which may have left a line in the kernel's log.")
+	p.sample(float64(st.KernelLogLines))
+	p.devices(st.Devices)
+	p.processes(processes)
+	p.queues(processes)
+	return p.text
+}
+
+func (p *page) devices(all []api.Device) {
+	p.gauge("giveway_device_info", "A device that the daemon drives; always 1.")
+	for _, d := range all {
+		p.sample(1, "device", d.ID, "index", strconv.Itoa(d.Index), "model", d.Model, "backend", d.Backend)
+	}
+	p.gauge("giveway_device_eyes", "Whether the hardware's own record of who ran is read.")
+	for _, d := range all {
+		p.sample(truth(d.Eyes), "device", d.ID)
+	}
+}
+
+func (p *page) processes(all []api.Process) {
+	count := map[string]int{}
+	paused := 0
+	for _, proc := range all {
+		count[proc.Class]++
+		if proc.Paused {
+			paused++
+		}
+	}
+	p.gauge("giveway_processes", "Programs on the devices, by class.")
+	for _, class := range api.Classes {
+		p.sample(float64(count[class]), "class", class)
+	}
+	p.gauge("giveway_processes_paused", "Programs that somebody has paused.")
+	p.sample(float64(paused))
+}
+
+// queues writes of each queue of each process. A process may have many on one
+// device, so the queue's own number is among the labels.
+func (p *page) queues(all []api.Process) {
+	each := func(write func(proc *api.Process, q *api.Queue, names []string)) {
+		for i := range all {
+			for j := range all[i].Queues {
+				proc, q := &all[i], &all[i].Queues[j]
+				write(proc, q, []string{"device", q.Device, "pid", strconv.Itoa(proc.PID), "queue", strconv.FormatUint(q.ID, 10)})
+			}
+		}
+	}
+	p.counter("giveway_queue_served_seconds_total", "Time on the device.")
+	each(func(proc *api.Process, q *api.Queue, names []string) {
+		p.sample(q.Served.Seconds(), append(names, "class", proc.Class, "user", proc.User)...)
+	})
+	p.gauge("giveway_queue_measured", "Whether the hardware says how long it was served; otherwise it is a guess.")
+	each(func(_ *api.Process, q *api.Queue, names []string) { p.sample(truth(q.Measured), names...) })
+	p.gauge("giveway_queue_state", "1 for the state that the queue is in, 0 for the others.")
+	each(func(_ *api.Process, q *api.Queue, names []string) {
+		for _, state := range states {
+			p.sample(truth(q.State == state), append(names, "state", state)...)
+		}
+	})
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// page is a text in the making. All samples of a metric follow its head.
+type page struct {
+	text []byte
+	name string
+}
+
+func (p *page) gauge(name, help string)   { p.head(name, "gauge", help) }
+func (p *page) counter(name, help string) { p.head(name, "counter", help) }
+
+func (p *page) head(name, kind, help string) {
+	p.name = name
+	p.text = fmt.Appendf(p.text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// sample adds a value of the metric last begun. Labels are names and values in turn.
+func (p *page) sample(v float64, labels ...string) {
+	p.text = append(p.text, p.name...)
+	for i := 0; i < len(labels); i += 2 {
+		p.text = append(p.text, "{,"[min(i, 1)])
+		p.text = append(p.text, labels[i]+`="`+escape(labels[i+1])+`"`...)
+	}
+	if len(labels) > 0 {
+		p.text = append(p.text, '}')
+	}
+	p.text = append(p.text, ' ')
+	p.text = strconv.AppendFloat(p.text, v, 'g', -1, 64)
+	p.text = append(p.text, '\n')
+}
+
+// escape makes a label's value of any text, as the format wants it.
+func escape(s string) string { return escapes.Replace(strings.ToValidUTF8(s, "\ufffd")) }
+
+var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

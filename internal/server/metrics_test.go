@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+)
+
+// busy is a node with two users' programs.
+type busy struct{ mute }
+
+func (busy) Processes() []api.Process {
+	queue := func(id uint64) []api.Queue {
+		return []api.Queue{{ID: id, Device: "GPU-a", State: "running", Served: time.Second}}
+	}
+	return []api.Process{
+		{PID: 5, Command: "train --key=hunter2", Container: "c0ffee", Pod: "web-0", User: "alice", UID: 1000, Class: "batch", Queues: queue(1)},
+		{PID: 6, Command: "serve --key=hunter3", User: "bob", UID: 1001, Class: "online", Queues: queue(2)},
+	}
+}
+
+func (busy) Status() api.Status { return api.Status{Version: "test", KernelLogLines: 3} }
+
+// TestMetrics: whoever may ask for processes may scrape, and learns no more. Others'
+// command lines, containers and pods are in nobody's.
+func TestMetrics(t *testing.T) {
+	s := New(busy{}, Config{})
+	s.token, _ = newToken([]byte("0123456789abcdef"), "x")
+	h := s.routes()
+	scrape := func(method, authorization string, p *peer) *httptest.ResponseRecorder {
+		ctx := t.Context()
+		if p != nil {
+			ctx = context.WithValue(ctx, peerKey{}, *p)
+		}
+		r := httptest.NewRequestWithContext(ctx, method, "/metrics", nil)
+		r.Header.Set("Authorization", authorization)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for _, c := range []struct {
+		who, method, authorization string
+		peer                       *peer
+		status                     int
+	}{
+		{"root", "GET", "", &peer{local: true}, 200},
+		{"the daemon's user", "GET", "", &peer{local: true, uid: uint32(os.Geteuid())}, 200},
+		{"alice", "GET", "", &peer{local: true, uid: 1000}, 200},
+		{"a stranger", "GET", "", &peer{local: true, uid: 65534}, 200},
+		{"TCP with the token", "GET", "Bearer 0123456789abcdef", &peer{}, 200},
+		{"TCP with another", "GET", "Bearer 0123456789abcdee", &peer{}, 401},
+		{"TCP without", "GET", "", &peer{}, 401},
+		{"nobody", "GET", "", nil, 403},
+		{"whom the kernel does not name", "GET", "", &peer{local: true, err: errNoPeer}, 403},
+		{"root, with an order", "POST", "", &peer{local: true}, 405},
+	} {
+		w := scrape(c.method, c.authorization, c.peer)
+		text := w.Body.String()
+		if w.Code != c.status {
+			t.Errorf("%s: %d %s", c.who, w.Code, text)
+			continue
+		}
+		for _, secret := range []string{"hunter", "c0ffee", "web-0", "train", "serve --"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s is told %q:\n%s", c.who, secret, text)
+			}
+		}
+		if c.status != http.StatusOK {
+			if strings.Contains(text, "giveway_") || w.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("%s is refused with %s", c.who, text)
+			}
+			continue
+		}
+		if got := w.Header().Get("Content-Type"); got != "text/plain; version=0.0.4; charset=utf-8" {
+			t.Errorf("%s: it is of type %q", c.who, got)
+		}
+		for _, want := range []string{
+			`giveway_build_info{version="test"} 1`, "giveway_kernel_log_lines_total 3", `giveway_processes{class="batch"} 1`,
+			`giveway_queue_served_seconds_total{device="GPU-a",pid="6",queue="2",class="online",user="bob"} 1`,
+		} {
+			if !strings.Contains(text, want+"\n") {
+				t.Errorf("%s: no %s in\n%s", c.who, want, text)
+			}
+		}
+	}
+}
