@@ -14,7 +14,7 @@ import (
 // newBench hands over to giveway-bench: the one program of ours that loads
 // NVIDIA's library, and so is not static.
 func newBench() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "bench [-- FLAGS]",
 		Short: "Measure what the running daemon does for latency and throughput on this GPU",
 		Long: `Measure on this machine's GPU, in one run: each program alone, sharing as the vendor
@@ -40,4 +40,6 @@ PATH. What follows -- is for it; 'giveway bench -- --help' lists that.`,
 			return fmt.Errorf("run %s: %w", path, syscall.Exec(path, argv, os.Environ()))
 		},
 	}
+	cmd.AddCommand(newBenchAMD())
+	return cmd
 }

@@ -68,6 +68,7 @@ func kernelsOf(c *sim.ClientConfig) int {
 // client reads all but the name and the count.
 func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	c.Device = r.deviceOf(f, world)
+	f.Ident("program", &c.Program)
 	r.attr(f, &c.Attr)
 	f.Boolean("shim", &c.Shim)
 	r.arrival(f, world, &c.Arrival)
@@ -82,9 +83,15 @@ func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	f.Duration("slice", &c.Slice, time.Microsecond, time.Minute)
 	f.Duration("start", &c.Start, 0, longest)
 	f.Duration("kill", &c.Kill, 0, longest)
+	r.times(f, "life", &c.Life, time.Millisecond, longest)
+	r.times(f, "rest", &c.Rest, time.Millisecond, longest)
 	switch {
 	case f.Has("kill") && c.Kill <= c.Start:
 		f.Wrong("kill", "%s is not after its start at %s", yamlfile.Short(c.Kill), yamlfile.Short(c.Start))
+	case f.Has("life") != f.Has("rest"):
+		f.Wrong("life", "life says how long its queue is there, rest how long it then is until there is another: both or neither")
+	case f.Has("life") && f.Has("kill"):
+		f.Wrong("kill", "it is for good, and a program with a life has another")
 	case c.Hint && c.Prepare == 0:
 		f.Wrong("hint", "it is given when prepare begins, and there is no prepare; announce tells of arrivals ahead")
 	case f.Has("lead") && c.Park == 0:

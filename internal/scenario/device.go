@@ -67,6 +67,11 @@ func (r *reader) model(f *form, m *sim.Model) {
 		}
 		r.times(cf, "gate", &m.Calls.Gate, 0, time.Minute)
 		cf.Ratio("effect", &m.Calls.Effect, 0, 1)
+		if m.Slots != nil {
+			cf.Duration("each", &m.Calls.Each, 0, time.Minute)
+			r.times(cf, "after", &m.Calls.After, 0, time.Minute)
+			cf.Duration("copy", &m.Calls.Copy, 0, time.Minute)
+		}
 		cf.Done("calls")
 	}
 	f.Done("a device of model " + m.Name)

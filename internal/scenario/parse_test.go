@@ -104,6 +104,7 @@ func TestEveryField(t *testing.T) {
 			Bytes: 185e6, Bandwidth: 5.3e12, Fixed: 20 * us, Selective: 0.3, Async: 0.9, Compress: 0.5, Lazy: 0.25,
 		},
 	}
+	npu.Calls.Stop, npu.Calls.Each, npu.Calls.After, npu.Calls.Copy = sim.Always(6*us), 7*us, sim.Between(8*us, 9*us), 10*us
 	want := sim.Config{
 		Seed: 7, Warmup: 100 * ms, Length: 2 * time.Second, Drain: time.Second, AllowLivelock: true,
 		Hop:     sim.Between(20*us, 60*us),
@@ -133,7 +134,10 @@ func TestEveryField(t *testing.T) {
 				Name: "traced", Device: 1, Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}},
 				Arrival: sim.Arrival{Kind: sim.Trace, Offset: ms, Trace: []time.Duration{ms, 2500 * us, 3 * ms, 3 * ms}},
 			},
-			{Name: "flat-out", Device: 1, Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}}},
+			{
+				Name: "flat-out", Device: 1, Program: "two", Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}},
+				Life: sim.Dist{Kind: sim.Exponential, Mean: time.Minute}, Rest: sim.Always(5 * time.Second),
+			},
 		},
 	}
 	same(t, "seed to drain", headOf(s.Config), headOf(want))

@@ -30,10 +30,23 @@ func (b *Bench) Device() hal.Device {
 	return struct{ hal.Device }{d}
 }
 
-// Open makes a queue.
+// Seed chooses what chance brings from now on.
+func (b *Bench) Seed(seed uint64) {
+	b.w.cfg.Seed = seed
+	b.w.deviceRand = b.w.rand("device")
+}
+
+// Open makes a queue of a program of its own.
 func (b *Bench) Open() sched.QueueID {
+	return b.OpenIn(sched.ProcessID(len(b.w.devices[0].queues) + 1))
+}
+
+// OpenIn makes a queue of a program that may have others.
+func (b *Bench) OpenIn(p sched.ProcessID) sched.QueueID {
 	d := b.w.devices[0]
-	return d.open(sched.QueueID(len(d.queues)+1), nil, false).id
+	q := d.open(sched.QueueID(len(d.queues)+1), p, nil, false)
+	b.w.queues[q.id] = q
+	return q.id
 }
 
 func (b *Bench) queue(id sched.QueueID) *queue {
@@ -66,6 +79,68 @@ func (b *Bench) Restore(id sched.QueueID) error {
 // SetSlice sets a queue's time slice; zero is the one that it was made with.
 func (b *Bench) SetSlice(id sched.QueueID, d time.Duration) error {
 	return hal.Do(b.queue(id).self, sched.Action{Verb: sched.SetSlice, Slice: d})
+}
+
+// Call stops or starts queues inside their commands in as many calls as the
+// model takes for that, one after another and each as long as it takes, and
+// returns when the last has.
+func (b *Bench) Call(verb sched.Verb, ids ...sched.QueueID) error {
+	var actions []sched.Action
+	for _, id := range ids {
+		actions = append(actions, sched.Action{Queue: b.queue(id).id, Verb: verb, Level: sched.LevelInterrupt})
+	}
+	calls := b.w.daemon.split(actions)
+	left := len(calls)
+	var err error
+	for _, call := range calls {
+		b.w.daemon.perform(b.w.devices[0], call, func(outcomes []sched.Failure) {
+			left--
+			for i, o := range outcomes {
+				if o != sched.Done && err == nil {
+					err = fmt.Errorf("%v queue %d: %v", verb, call[i].Queue, o)
+				}
+			}
+		})
+	}
+	b.w.runUntil(b.w.now.Add(time.Hour), func() bool { return left == 0 })
+	return err
+}
+
+// Now is how long the device has been there.
+func (b *Bench) Now() time.Duration { return b.w.now.Sub(0) }
+
+// Last is when the last command of a queue ended, zero if none has.
+func (b *Bench) Last(id sched.QueueID) time.Duration { return b.queue(id).last.Sub(0) }
+
+// Quiet is when the last change of queues in slots was over, or will be.
+func (b *Bench) Quiet() time.Duration {
+	if s, ok := b.w.devices[0].engine.(*slots); ok {
+		return s.quiet.Sub(0)
+	}
+	return 0
+}
+
+// Occupancy is what the slots were used for so far.
+func (b *Bench) Occupancy() Occupancy { return b.w.devices[0].occupancy() }
+
+// Await lets time pass until a queue has completed so many commands, or until it
+// has been waited for long enough.
+func (b *Bench) Await(id sched.QueueID, completed uint64, most time.Duration) bool {
+	q := b.queue(id)
+	b.w.runUntil(b.w.now.Add(most), func() bool { return q.completed >= completed })
+	return q.completed >= completed
+}
+
+// Ran is the device time that a queue has had.
+func (b *Bench) Ran(id sched.QueueID) time.Duration {
+	b.w.devices[0].engine.settle()
+	return b.queue(id).ran
+}
+
+// Held is how long a queue has had a slot.
+func (b *Bench) Held(id sched.QueueID) time.Duration {
+	b.w.devices[0].engine.settle()
+	return b.queue(id).seated
 }
 
 // Settle lets time pass.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"time"
 
@@ -19,7 +20,10 @@ type ClientConfig struct {
 	Name   string
 	Device int        // index in Config.Devices
 	Attr   sched.Attr // with an SLO, the daemon is told when each request begins and ends
-	Shim   bool       // runs with the shim: counted, can be held and bounded
+	// Program is the process that has the queue; clients with the same one share
+	// it. Empty: one of its own.
+	Program string
+	Shim    bool // runs with the shim: counted, can be held and bounded
 
 	Arrival Arrival
 	Kernels []Kernels // of one request, in order
@@ -38,6 +42,9 @@ type ClientConfig struct {
 	Slice time.Duration // set by hand before it starts; zero: left alone
 	Start time.Duration // when the process starts
 	Kill  time.Duration // when it is killed; zero: never
+	// Life is how long its queue is there, and Rest how long it then is until
+	// there is another one. Zero: for good.
+	Life, Rest Dist
 }
 
 // Kernels is a run of kernels that are alike.
@@ -74,7 +81,7 @@ type client struct {
 	q   *queue
 	// Arrivals have chance of their own, so that the same requests come at the
 	// same times whatever the policy makes of them.
-	rng, arrivals *rand.Rand
+	rng, arrivals, lives *rand.Rand
 
 	backlog  []sched.Time  // arrivals not yet begun
 	waiting  []request     // launched, not finished
@@ -92,6 +99,7 @@ type client struct {
 
 	latencies []time.Duration
 	requests  int
+	past      time.Duration // device time that queues before this one have had
 }
 
 // request is one whose last kernel has been launched.
@@ -110,19 +118,51 @@ func newClient(w *World, i int) *client {
 	c.park.do = c.parkKernels
 	c.unpark.do = func() { c.q.release() }
 	c.announce.do = func() { c.hint(c.next.at.Add(c.cfg.Prepare)) }
-	id := sched.QueueID(i + 1)
-	d := w.devices[c.cfg.Device]
-	w.after(c.cfg.Start, func() {
-		c.q = d.open(id, c, c.cfg.Shim)
-		c.q.found = c.cfg.Slice
-		w.queues[id] = c.q
-		w.daemon.opened(c.q)
-		c.start()
-	})
+	c.lives = w.rand("lives " + c.cfg.Name)
+	w.after(c.cfg.Start, func() { c.open(sched.QueueID(i + 1)) })
 	if c.cfg.Kill > 0 {
 		w.after(c.cfg.Kill, c.kill)
 	}
 	return c
+}
+
+// open makes the program's queue and begins its work.
+func (c *client) open(id sched.QueueID) {
+	w, d := c.w, c.w.devices[c.cfg.Device]
+	if c.q != nil {
+		c.past += c.q.ran
+		d.queues = slices.DeleteFunc(d.queues, func(q *queue) bool { return q == c.q })
+	}
+	c.q = d.open(id, w.process(c.cfg, id), c, c.cfg.Shim)
+	c.q.found = c.cfg.Slice
+	w.queues[id] = c.q
+	w.daemon.opened(c.q)
+	c.start()
+	if c.cfg.Life != (Dist{}) {
+		w.after(c.cfg.Life.draw(c.lives), c.retire)
+	}
+}
+
+// retire ends the queue, with all that it has, and sets when there is the next.
+func (c *client) retire() {
+	c.kill()
+	c.w.after(c.cfg.Rest.draw(c.lives), func() {
+		if !c.w.stopping {
+			c.w.lives++
+			c.open(sched.QueueID(len(c.w.clients) + c.w.lives))
+		}
+	})
+}
+
+// process is the one that has the client's queue: a program's is named after its
+// first client, so that it is nobody else's.
+func (w *World) process(cfg *ClientConfig, id sched.QueueID) sched.ProcessID {
+	for i := range w.cfg.Clients {
+		if cfg.Program != "" && w.cfg.Clients[i].Program == cfg.Program {
+			return sched.ProcessID(i + 1)
+		}
+	}
+	return sched.ProcessID(id)
 }
 
 func (c *client) depth() int { return max(c.cfg.Arrival.Depth, 1) }
@@ -342,7 +382,7 @@ func (c *client) result() ClientResult {
 		Requests: c.requests, OpenLoop: !c.flatOut(),
 	}
 	if c.q != nil {
-		r.Queue, r.DeviceTime = c.q.id, c.q.ran
+		r.Queue, r.DeviceTime = c.q.id, c.past+c.q.ran
 	}
 	if counted := c.w.end.Sub(sched.Time(c.cfg.warm(c.w))); counted > 0 {
 		r.Rate = float64(c.requests) / counted.Seconds()

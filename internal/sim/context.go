@@ -32,6 +32,15 @@ func (c Context) copying() float64 {
 	return c.Bytes / c.Bandwidth * factor(c.Selective) * factor(c.Compress) * float64(time.Second)
 }
 
+// among is one queue's part of a context that n queues fill.
+func (c Context) among(n int) Context {
+	c.Bytes /= float64(max(n, 1))
+	return c
+}
+
+// empty is a context with nothing in it to copy.
+func (c Context) empty() Context { return Context{Fixed: c.Fixed} }
+
 // Save is how long the device is taken up by saving.
 func (c Context) Save() time.Duration {
 	return c.Fixed + time.Duration(c.copying()*(1-min(max(c.Async, 0), 1)))

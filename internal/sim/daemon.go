@@ -74,7 +74,7 @@ func (d *daemon) opened(q *queue) {
 		attr = q.owner.cfg.Attr
 	}
 	d.post(sched.Event{
-		Kind: sched.QueueOpened, Queue: q.id, Process: sched.ProcessID(q.id), Device: q.device.id,
+		Kind: sched.QueueOpened, Queue: q.id, Process: q.process, Device: q.device.id,
 		Can: hal.Abilities(q.self), Attr: attr,
 	})
 	q.tell(true)
@@ -136,40 +136,31 @@ func (d *daemon) News() <-chan struct{} { return nil }
 
 // Execute implements node.Executor.
 func (d *daemon) Execute(actions []sched.Action) {
-	for i, a := range actions {
-		q := d.w.queues[a.Queue]
-		if s := q.device.model.Slots; s != nil && s.Batch && batchable(a) {
-			if first(actions, i, d.w) {
-				d.call(q.device, batchOf(actions, q.device, d.w))
-			}
-			continue
-		}
-		d.call(q.device, []sched.Action{a})
+	for _, call := range d.split(actions) {
+		d.call(d.w.queues[call[0].Queue].device, call)
 	}
 }
 
-func batchable(a sched.Action) bool { return a.Level == sched.LevelInterrupt }
-
-// batchOf picks the actions that one call to dev carries out together.
-func batchOf(actions []sched.Action, dev *device, w *World) []sched.Action {
-	var batch []sched.Action
+// split divides actions into calls. Where the driver takes many queues in one, a
+// call has all those of one program that are to be interrupted, or restored.
+func (d *daemon) split(actions []sched.Action) [][]sched.Action {
+	var calls [][]sched.Action
 	for _, a := range actions {
-		if batchable(a) && w.queues[a.Queue].device == dev {
-			batch = append(batch, a)
+		i := slices.IndexFunc(calls, func(call []sched.Action) bool { return d.oneCall(call[0], a) })
+		if i < 0 {
+			calls = append(calls, []sched.Action{a})
+		} else {
+			calls[i] = append(calls[i], a)
 		}
 	}
-	return batch
+	return calls
 }
 
-// first reports whether no earlier action goes into the same batch as action i.
-func first(actions []sched.Action, i int, w *World) bool {
-	dev := w.queues[actions[i].Queue].device
-	for _, a := range actions[:i] {
-		if batchable(a) && w.queues[a.Queue].device == dev {
-			return false
-		}
-	}
-	return true
+func (d *daemon) oneCall(a, b sched.Action) bool {
+	p, q := d.w.queues[a.Queue], d.w.queues[b.Queue]
+	s := p.device.model.Slots
+	return s != nil && s.Batch && a.Level == sched.LevelInterrupt && b.Level == sched.LevelInterrupt &&
+		a.Verb == b.Verb && p.device == q.device && p.process == q.process
 }
 
 // call makes one control call. Calls to a driver wait for one another; the
@@ -196,19 +187,64 @@ func (d *daemon) perform(dev *device, actions []sched.Action, tell func([]sched.
 	for _, a := range actions {
 		d.journal.Begin(a)
 	}
-	cost := dev.model.Calls.cost(actions[0], w)
+	t := dev.took(actions)
 	begin := w.now
 	if !gateOf(actions[0]) {
 		begin = max(begin, dev.free)
-		dev.free = begin.Add(cost)
+		dev.free = begin.Add(t.all)
 	}
 	outcomes := make([]sched.Failure, len(actions))
-	effect := begin.Add(time.Duration(float64(cost) * dev.model.Calls.Effect))
-	w.timeline.set(&timer{do: func() { d.effect(dev, actions, outcomes) }}, effect)
+	if t.step == 0 {
+		w.timeline.set(&timer{do: func() { d.effect(dev, actions, outcomes) }}, begin.Add(t.before))
+	} else {
+		for i := range actions {
+			w.timeline.set(&timer{do: func() { d.effect(dev, actions[i:i+1], outcomes[i:i+1]) }}, begin.Add(t.before+time.Duration(i)*t.step))
+		}
+	}
 	w.timeline.set(&timer{do: func() {
 		d.inflight--
 		tell(outcomes)
-	}}, begin.Add(cost))
+	}}, begin.Add(t.all))
+}
+
+// took is what a call takes: until its effect, or the first of them, from one to
+// the next if they come one by one, and in all.
+type took struct{ before, step, all time.Duration }
+
+func (dev *device) took(actions []sched.Action) took {
+	w, c, s := dev.world, &dev.model.Calls, dev.model.Slots
+	own := c.cost(actions[0], w)
+	t := took{before: time.Duration(float64(own) * c.Effect), all: own}
+	if s == nil || !s.Interrupt || actions[0].Level != sched.LevelInterrupt {
+		return t
+	}
+	n := time.Duration(len(actions))
+	t.before += c.Each
+	if s.Everyone {
+		t.before += (n - 1) * c.Each
+		t.all += n*c.Each + s.Context.Save()
+	} else {
+		t.step = c.Each
+		if e, ok := dev.engine.(*slots); ok && actions[0].Verb == sched.Stop {
+			t.step += s.Context.among(len(e.in)).Save()
+		}
+		t.all += n * t.step
+	}
+	if actions[0].Verb == sched.Stop {
+		t.all += c.After.draw(w.deviceRand) + c.Copy*time.Duration(dev.siblings(actions[0].Queue))
+	}
+	return t
+}
+
+// siblings counts the queues of the program that has this one.
+func (dev *device) siblings(id sched.QueueID) int {
+	process, n := dev.world.queues[id].process, 0
+	for _, q := range dev.queues {
+		if !q.dead && q.process == process {
+			n++
+		}
+	}
+	return n
 }
 
 var errInjected = errors.New("injected fault")

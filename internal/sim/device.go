@@ -10,6 +10,7 @@ import (
 
 // engine is how a device shares its time.
 type engine interface {
+	opened(*queue)      // there is a queue
 	arrived(*queue)     // a command was launched
 	changed(*queue)     // it was interrupted, restored, sliced, released or killed
 	deactivated(*queue) // level 2
@@ -42,10 +43,11 @@ func newDevice(w *World, id sched.DeviceID, m Model) *device {
 }
 
 // open makes a queue.
-func (d *device) open(id sched.QueueID, owner *client, gated bool) *queue {
-	q := &queue{device: d, id: id, owner: owner, gated: gated || d.model.Gated}
+func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, gated bool) *queue {
+	q := &queue{device: d, id: id, process: process, owner: owner, gated: gated || d.model.Gated}
 	q.self = q.claim()
 	d.queues = append(d.queues, q)
+	d.engine.opened(q)
 	return q
 }
 
@@ -61,7 +63,7 @@ func (d *device) Info() hal.Info {
 	}
 	about.StopTime = d.world.cfg.Hop.Mean + stop.Mean
 	if s := d.model.Slots; s != nil && s.Interrupt {
-		about.StopTime += s.Context.Save()
+		about.StopTime += d.model.Calls.Each + s.Context.Save()
 	}
 	return hal.Info{Device: about, Backend: "sim", Model: d.model.Name}
 }

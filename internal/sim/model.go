@@ -26,11 +26,19 @@ type Model struct {
 }
 
 // Calls are the costs of control calls, from the call until it returns. The
-// effect comes Effect of the way through.
+// effect comes Effect of the way through. Where a call saves or restores contexts
+// it also waits until those are off (SlotsModel.Context).
 type Calls struct {
 	Stop, Start, SetSlice Dist
 	Gate                  Dist // hold, release, bound: the shim's, no driver involved
 	Effect                float64
+
+	Each time.Duration // more for each queue in the call
+	// After is what a stop does when the queues are off already, and Copy what
+	// it then does for each queue of the program, stopped or not. The caller
+	// waits for both; the queues do not.
+	After Dist
+	Copy  time.Duration
 }
 
 // RunlistModel is the way of an NVIDIA GPU: a round of all groups that are
@@ -68,7 +76,7 @@ type SlotsModel struct {
 
 	Interrupt  bool // level 3: a queue can be taken off inside a command
 	Everyone   bool // any change takes every queue off and puts back the rest
-	Batch      bool // many changes make one
+	Batch      bool // one call changes many queues of one program
 	Context    Context
 	Deactivate DeactivateKind // level 2
 	Guard      time.Duration  // what a guarded command that must not begin costs
@@ -91,30 +99,13 @@ const (
 )
 
 // models lists every device model. Those of NVIDIA are calibrated on
-// measurements (calibration_test.go); those of AMD and the levels are built from
-// what the drivers do and what was published, and have not met hardware.
+// measurements (calibration_test.go); those of AMD (amd.go) and the levels are
+// built from what the drivers do and what was published, and have not met hardware.
 var models = []Model{
 	nvidia("nvidia-h200", "NVIDIA H200, stock driver 580: measured", Around(165*us, 0.02)),
 	nvidia("nvidia-a100", "NVIDIA A100: the H200's model with the switch that GPreempt published", Around(150*us, 0.05)),
-	{
-		Name: "amd-hws", Doc: "AMD MI300X, hardware scheduler: a change unmaps every queue and maps back the rest; not measured",
-		Slots: &SlotsModel{
-			Slots: 24, Quantum: 10 * ms, Interrupt: true, Everyone: true, Batch: true,
-			// 610 KB for each of 304 compute units, one way at peak; the fixed part is the round trip to the firmware.
-			Context: Context{Bytes: 304 * 610e3, Bandwidth: 5.3e12, Fixed: 100 * us},
-		},
-		Calls: Calls{Stop: Between(150*us, 300*us), Start: Between(100*us, 200*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Window: 1024,
-	},
-	{
-		Name: "amd-mes", Doc: "AMD gfx11 and later, MES: each queue apart, the others go on; not measured",
-		Slots: &SlotsModel{
-			Slots: 8, Quantum: 10 * ms, Interrupt: true,
-			Context: Context{Bytes: 96 * 610e3, Bandwidth: 0.96e12, Fixed: 50 * us},
-		},
-		Calls: Calls{Stop: Between(100*us, 200*us), Start: Between(80*us, 150*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Window: 1024,
-	},
+	amdHWS,
+	amdMES,
 	{
 		Name: "level1-npu", Doc: "an accelerator that cannot be interrupted: only launches can be held back",
 		Slots: &SlotsModel{Slots: 1},

@@ -22,9 +22,10 @@ const parkedEnd = time.Microsecond
 // queue is a program's queue: the shim's half, if there is a shim, and the
 // device's.
 type queue struct {
-	device *device
-	id     sched.QueueID
-	owner  *client // may be nil, in conformance tests
+	device  *device
+	id      sched.QueueID
+	process sched.ProcessID
+	owner   *client // may be nil, in conformance tests
 
 	// Commands submitted and not completed, oldest first. Those before
 	// launched are the device's, the rest wait in the shim.
@@ -41,13 +42,18 @@ type queue struct {
 	slice    time.Duration // zero: as found
 	found    time.Duration // set before anybody looked; zero: the model's
 	dead     bool
+	mapped   bool       // the device has it on its list
+	seat     bool       // it has a slot
+	back     sched.Time // when it is restored
 
 	noticed sched.Time    // when the device's host knows, or knew, that it has work
 	ran     time.Duration // device time it has had
 	// resident is how long its context was on the device, at work or not: the
 	// most that the hardware's record can tell.
 	resident time.Duration
-	changed  bool // counters have changed since they were reported
+	seated   time.Duration // how long it has had a slot
+	last     sched.Time    // when its last command ended
+	changed  bool          // counters have changed since they were reported
 	self     hal.Queue
 	notice   timer
 }
@@ -115,6 +121,7 @@ func (q *queue) complete() {
 	q.device.done[q.id] = c.order
 	q.first++
 	q.completed++
+	q.last = w.now
 	q.tell(q.completed == q.submitted || q.held && q.completed == q.launched)
 }
 

@@ -83,6 +83,9 @@ func (r *runlist) rival(q *queue) bool {
 	return false
 }
 
+// opened does nothing: a group is in the round from its first launch on.
+func (r *runlist) opened(*queue) {}
+
 func (r *runlist) arrived(q *queue) {
 	if !slices.Contains(r.ring, q) {
 		r.ring = append(r.ring, q)

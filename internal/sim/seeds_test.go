@@ -99,6 +99,10 @@ func someone(r *rand.Rand, i, devices int) sim.ClientConfig {
 		Prepare: pick(r, 0, 200*us), Hint: r.IntN(2) == 0, Announce: pick(r, 0, 500*us),
 		Park: r.IntN(3), Lead: pick(r, 50*us, 200*us, 400*us), Start: pick(r, 0, 0, 300*ms),
 	}
+	c.Program = pick(r, "", "p", "q")
+	if r.IntN(4) == 0 {
+		c.Life, c.Rest = sim.Around(400*ms, 0.5), sim.Around(100*ms, 0.5)
+	}
 	if c.Arrival.Kind == sim.Closed && r.IntN(2) == 0 {
 		c.Arrival.Every, c.Arrival.Depth, c.Park = 0, 1+r.IntN(32), 0
 	}

@@ -23,8 +23,11 @@ type slots struct {
 	stalled  sched.Time   // the whole device is taken up until then
 	saving   []sched.Time // slots taken up by queues that are being taken off, and until when
 	mark     sched.Time   // progress is accounted up to here
+	quiet    sched.Time   // when the last change was over, or will be
 	batching bool
 	dirty    bool // a change waits for the end of the batch
+	mapped   int  // queues that the device knows and may run
+	use      Occupancy
 
 	cmdEnd, quantum, unstall timer
 	finished                 []*queue
@@ -42,28 +45,36 @@ func (s *slots) now() sched.Time { return s.d.world.now }
 
 // eligible reports whether the device may run q's head.
 func (s *slots) eligible(q *queue) bool {
-	return q.active() && (q.inactive == 0 || q.head().begun != 0)
+	return q.active() && q.back <= s.now() && (q.inactive == 0 || q.head().begun != 0)
 }
 
 func (s *slots) arrived(q *queue) {
 	if !slices.Contains(s.known, q) {
 		s.known = append(s.known, q)
 	}
-	if !slices.Contains(s.in, q) {
+	if !q.seat {
 		s.refill()
 	}
 }
 
-// settle credits the running commands with their progress so far.
+// settle credits the running commands with their progress so far, and the slots
+// with their use.
 func (s *slots) settle() {
 	now := s.now()
-	since := max(s.mark, min(s.stalled, now))
-	s.mark = now
-	if len(s.in) == 0 || now <= since {
+	gone := now.Sub(s.mark)
+	if gone <= 0 {
 		return
 	}
-	part := now.Sub(since) / time.Duration(len(s.in))
+	since := max(s.mark, min(s.stalled, now))
+	s.mark = now
+	moving := now.Sub(since)
+	s.use.add(len(s.in), min(s.mapped, s.m.Slots), gone, moving)
+	if len(s.in) == 0 {
+		return
+	}
+	part := moving / time.Duration(len(s.in))
 	for _, q := range s.in {
+		q.seated += gone
 		q.ran += part
 		q.resident += part
 		if c := q.head(); !c.parked {
@@ -88,6 +99,7 @@ func (s *slots) refill() {
 			break
 		}
 		s.in = append(s.in, q)
+		q.seat = true
 		if c := q.head(); c.begun == 0 {
 			c.begun = max(s.now(), 1)
 		}
@@ -96,14 +108,18 @@ func (s *slots) refill() {
 	s.arm()
 }
 
-func (s *slots) evict(q *queue) { s.d.world.segment(s.d, q, q.noticed, s.now()) }
+// evict is told of a queue that leaves its slot.
+func (s *slots) evict(q *queue) {
+	q.seat = false
+	s.d.world.segment(s.d, q, q.noticed, s.now())
+}
 
 // pick returns the queue that gets the next free slot.
 func (s *slots) pick() *queue {
 	var best *queue
 	for i := range s.known {
 		q := s.known[(s.offset+i)%len(s.known)]
-		if !s.eligible(q) || slices.Contains(s.in, q) {
+		if q.seat || !s.eligible(q) {
 			continue
 		}
 		if s.m.Quantum > 0 {
@@ -200,7 +216,20 @@ func (s *slots) stall(d time.Duration) {
 	s.settle()
 	began := max(s.now(), s.stalled)
 	s.stalled = began.Add(d)
+	s.quiet = max(s.quiet, s.stalled)
 	s.d.world.segment(s.d, nil, began, s.stalled)
+}
+
+// opened has the device learn of a queue. With a runlist that is an update of it
+// like any other.
+func (s *slots) opened(q *queue) {
+	s.settle()
+	q.mapped = true
+	s.mapped++
+	if s.m.Everyone {
+		s.remap()
+		s.refill()
+	}
 }
 
 func (s *slots) changed(q *queue) {
@@ -211,31 +240,64 @@ func (s *slots) changed(q *queue) {
 			s.offset %= len(s.known)
 		}
 	}
-	moved := slices.Contains(s.in, q) != s.eligible(q)
+	// A queue with nothing to do is taken off and put back like any other.
+	want := !q.off && !q.dead
+	flipped := want != q.mapped
+	q.mapped = want
 	switch {
-	case !s.m.Interrupt || !moved:
-	case s.batching:
+	case !flipped:
+	case want:
+		s.mapped++
+	default:
+		s.mapped--
+	}
+	switch {
+	case !s.m.Interrupt || !flipped:
+	case s.m.Everyone && s.batching:
 		s.dirty = true
 		return
 	case s.m.Everyone:
 		s.remap()
-	case q.off && slices.Contains(s.in, q):
-		s.saving = append(s.saving, s.now().Add(s.m.Context.Save()))
-	case !q.off && !q.dead && q.launched > q.completed && q.head().begun != 0:
-		// Alone of its kind to be put back, it pays for that itself.
-		q.head().left += s.m.Context.Restore()
+	case want:
+		s.putBack(q)
+	case q.seat:
+		off := s.now().Add(s.m.Context.among(len(s.in)).Save())
+		s.saving = append(s.saving, off)
+		s.quiet = max(s.quiet, off)
+		s.use.Updates++
+	default:
+		s.quiet = max(s.quiet, s.now())
+		s.use.Updates++
 	}
 	s.refill()
 }
 
-// remap is one update of the runlist: everyone is taken off, and those that may
-// run are put back.
-func (s *slots) remap() {
-	cost := s.m.Context.Fixed
-	if len(s.in) > 0 {
-		cost = s.m.Context.Save() + s.m.Context.Restore()
+// putBack restores one queue while the others go on.
+func (s *slots) putBack(q *queue) {
+	c := s.m.Context.empty()
+	if q.launched > q.completed && q.head().begun != 0 {
+		c = s.m.Context.among(len(s.in) + 1)
 	}
-	s.stall(cost)
+	q.back = s.now().Add(c.Restore())
+	s.quiet = max(s.quiet, q.back)
+	s.use.Updates++
+	q.notice.do = s.refill
+	s.d.world.timeline.set(&q.notice, q.back)
+}
+
+// remap is one update of the runlist: everyone is taken off, and those that may
+// run are put back. There is something to save if anybody is in a slot, and to
+// restore if anybody has been.
+func (s *slots) remap() {
+	off, on := s.m.Context.empty(), s.m.Context.empty()
+	if len(s.in) > 0 {
+		off = s.m.Context
+	}
+	if slices.ContainsFunc(s.known, func(q *queue) bool { return s.eligible(q) && q.head().begun != 0 }) {
+		on = s.m.Context
+	}
+	s.stall(off.Save() + on.Restore())
+	s.use.Updates++
 }
 
 func (s *slots) endBatch() {
@@ -250,7 +312,7 @@ func (s *slots) endBatch() {
 func (s *slots) close() {
 	s.settle()
 	for _, q := range s.in {
-		s.evict(q)
+		s.d.world.segment(s.d, q, q.noticed, s.now())
 	}
 }
 

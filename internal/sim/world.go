@@ -57,6 +57,7 @@ type World struct {
 	segments   []Segment
 	violations []string
 	end        sched.Time // of what is counted
+	lives      int        // queues that programs had after their first
 }
 
 // Segment is a piece of a device's time.
@@ -208,6 +209,7 @@ func (w *World) segment(d *device, q *queue, from, to sched.Time) {
 // Result is what came of a run.
 type Result struct {
 	Clients    []ClientResult
+	Devices    []DeviceResult
 	Segments   []Segment
 	Events     uint64 // simulated: timers fired and events the daemon took in
 	Calls      uint64 // control calls made
@@ -242,6 +244,9 @@ func (w *World) result() Result {
 	}
 	for _, c := range w.clients {
 		r.Clients = append(r.Clients, c.result())
+	}
+	for _, d := range w.devices {
+		r.Devices = append(r.Devices, DeviceResult{ID: d.id, Occupancy: d.occupancy()})
 	}
 	return r
 }
