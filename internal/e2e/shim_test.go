@@ -204,6 +204,11 @@ func TestAhead(t *testing.T) {
 	t.Logf("alone, kernels parked by the client itself: %v", own.measure())
 	own.kill()
 	b.start()
+	same := b.under("--class online", lc+" --every 5ms --announce 1500us")
+	b.await(same.pid)
+	time.Sleep(500 * time.Millisecond)
+	t.Logf("alone, announced: %v", same.measure())
+	same.kill()
 	batch := b.work(job + " --ns-per-iteration " + b.nsPer)
 	alone := batch.rate(3 * time.Second)
 	b.set(batch.pid, "--class", "batch")
@@ -211,7 +216,6 @@ func TestAhead(t *testing.T) {
 		{"--class online", " --every 5ms"},
 		{"--class online", " --every 5ms --announce 1500us"},
 		{"--class online --predict", " --every 5ms"},
-		{"--class online --predict", " --poisson 200/s"},
 	} {
 		w := b.under(how[0], lc+how[1])
 		b.await(w.pid)

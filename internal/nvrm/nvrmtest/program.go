@@ -19,7 +19,6 @@ const (
 	envRole = "NVRMTEST_ROLE"
 	envPath = "NVRMTEST_PATH"
 
-	roleJanitor = "janitor"
 	roleProgram = "program"
 )
 
@@ -28,8 +27,6 @@ func init() {
 	switch os.Getenv(envRole) {
 	case "":
 		return
-	case roleJanitor:
-		tidy(path)
 	case roleProgram:
 		if err := live(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
