@@ -1,0 +1,34 @@
+package kfdtest
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func credential(uid int) *syscall.Credential {
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
+}
+
+// ioctl makes a call on a descriptor that is not ours to close.
+func ioctl(fd int, request uint32, arg []byte) (int, error) {
+	for {
+		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(unsafe.Pointer(&arg[0])))
+		switch errno {
+		case 0:
+			return int(int32(n)), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// address is where b lies, or 0 if it is empty. The caller has pinned it.
+func address(b []byte) uint64 {
+	if len(b) == 0 {
+		return 0
+	}
+	return uint64(uintptr(unsafe.Pointer(&b[0])))
+}
