@@ -1,0 +1,176 @@
+package hint
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/own"
+	"github.com/giveway/giveway/internal/own/owntest"
+	"github.com/giveway/giveway/internal/shm"
+)
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), owntest.Hang)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestSession: every hint reaches the daemon as what it is.
+func TestSession(t *testing.T) {
+	d := owntest.New(t, nil)
+	s, err := connect(within(t), own.NewPage())
+	if err != nil || !s.Connected() {
+		t.Fatalf("connected %v: %v", s.Connected(), err)
+	}
+	page := d.Page()
+	s.Priority(-3)
+	s.Deadline(4 * time.Millisecond)
+	s.Laxity(5 * time.Millisecond)
+	s.Work(6 * time.Millisecond)
+	s.SLO(7 * time.Millisecond)
+	s.Idempotent(true)
+	s.Idempotent(false)
+	end := s.Begin()
+	before := shm.Monotonic(time.Now())
+	s.Expect(time.Minute)
+	end()
+	ms := int64(time.Millisecond)
+	want := []shm.Hint{
+		{Kind: shm.HintPriority, Value: -3},
+		{Kind: shm.HintDeadline, Value: 4 * ms},
+		{Kind: shm.HintLaxity, Value: 5 * ms},
+		{Kind: shm.HintWork, Value: 6 * ms},
+		{Kind: shm.HintSLO, Value: 7 * ms},
+		{Kind: shm.HintIdempotent, Value: 1},
+		{Kind: shm.HintIdempotent, Value: 0},
+		{Kind: shm.HintBegin, Value: 1},
+		{Kind: shm.HintExpect},
+		{Kind: shm.HintEnd, Value: 1},
+	}
+	for i, h := range owntest.Hints(t, page, len(want)) {
+		if h.Kind == shm.HintExpect {
+			from := before + uint64(59*time.Second) // 1 s for the machine to be slow in
+			if uint64(h.Value) < from || uint64(h.Value) > from+uint64(owntest.Hang) {
+				t.Errorf("expected at %d, a minute after %d", h.Value, before)
+			}
+			h.Value = 0
+		}
+		if h.At = 0; h != want[i] {
+			t.Errorf("hint %d is %+v, want %+v", i, h, want[i])
+		}
+	}
+}
+
+// TestNoDaemon: a session is usable, says so, and finds a daemon that comes later.
+func TestNoDaemon(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	t.Setenv("GIVEWAY_SOCKET", socket)
+	s, err := connect(within(t), own.NewPage())
+	if err == nil || s == nil || s.Connected() {
+		t.Fatalf("a session %v where there is no daemon: %v", s, err)
+	}
+	s.Priority(5)
+	s.Begin()()
+	d := owntest.At(t, socket, nil)
+	owntest.Until(t, "it is found", func() bool { s.Begin()(); return s.Connected() })
+	told := int64(0)
+	d.Page().Hints(func(h shm.Hint) {
+		if h.Kind == shm.HintPriority {
+			told = h.Value
+		}
+	})
+	if told != 5 {
+		t.Errorf("it is told a priority of %d", told)
+	}
+}
+
+// office is a control socket that keeps what it is asked.
+type office struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	text, _ := json.Marshal(body)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.got = append(o.got, r.Method+" "+r.URL.Path+" "+string(text))
+	if r.URL.Path == "/v1/policy" {
+		_ = json.NewEncoder(w).Encode(api.Policy{})
+	} else {
+		_ = json.NewEncoder(w).Encode(api.Process{})
+	}
+}
+
+// TestMail: where the preload library has the page, hints go over the control socket, in
+// order.
+func TestMail(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "libgiveway.so")
+	if err := os.WriteFile(name, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	loaded, err := syscall.Mmap(int(f.Fd()), 0, 4096, syscall.PROT_READ, syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(loaded)
+	socket := filepath.Join(t.TempDir(), "s")
+	t.Setenv("GIVEWAY_SOCKET", socket)
+	listen, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &office{}
+	server := &http.Server{Handler: o}
+	go func() { _ = server.Serve(listen) }()
+	defer server.Close()
+
+	s, err := connect(within(t), own.NewPage())
+	if err != nil || !s.Connected() {
+		t.Fatalf("connected %v: %v", s.Connected(), err)
+	}
+	id := strconv.FormatInt(s.mail.begun.Load()+1, 10)
+	s.Priority(3)
+	s.SLO(time.Second)
+	s.Idempotent(true)
+	end := s.Begin()
+	s.Expect(time.Second)
+	end()
+	end()
+	me := "/v1/processes/" + strconv.Itoa(os.Getpid())
+	want := []string{
+		"GET /v1/policy null",
+		"POST " + me + `/hint {"priority":3}`,
+		"POST " + me + ` {"slo_ns":1000000000}`,
+		"POST " + me + `/hint {"begin":` + id + `}`,
+		"POST " + me + `/hint {"expect_ns":1000000000}`,
+		"POST " + me + `/hint {"end":` + id + `}`,
+	}
+	said := func() []string {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return append([]string(nil), o.got...)
+	}
+	owntest.Until(t, "all letters are there", func() bool { return len(said()) >= len(want) })
+	if got := strings.Join(said(), "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("it was sent\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+}

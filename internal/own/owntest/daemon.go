@@ -1,0 +1,218 @@
+// Package owntest is as much of a daemon as a program's own page needs, for tests: it
+// gives every program that asks a page, and can die.
+package owntest
+
+import (
+	"bufio"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/shm"
+)
+
+// Hang is what nothing takes, however slow the machine.
+const Hang = 30 * time.Second
+
+// Lease is how long a gate stays closed after the daemon's death.
+const Lease = 300 * time.Millisecond
+
+// Daemon is one that does as it is told.
+type Daemon struct {
+	Board *shm.Board
+
+	t       testing.TB
+	socket  string
+	prepare func(*shm.Page)
+	arrived chan *shm.Page
+	answer  func(*net.UnixConn) // nil: as it should be
+
+	mu     sync.Mutex
+	listen net.Listener
+	dead   chan struct{}
+	conns  []net.Conn
+	pages  []*shm.Page
+}
+
+// New starts a daemon at a socket of its own, where this process's programs and its
+// children look for it. Each page is as prepare leaves it.
+func New(t testing.TB, prepare func(*shm.Page)) *Daemon {
+	t.Helper()
+	d := At(t, filepath.Join(t.TempDir(), "s"), prepare)
+	t.Setenv("GIVEWAY_SOCKET", d.socket)
+	return d
+}
+
+// At starts a daemon at a socket, perhaps after another.
+func At(t testing.TB, socket string, prepare func(*shm.Page)) *Daemon {
+	t.Helper()
+	if prepare == nil {
+		prepare = func(*shm.Page) {}
+	}
+	d := &Daemon{t: t, socket: socket, prepare: prepare, arrived: make(chan *shm.Page, 64), dead: make(chan struct{})}
+	var err error
+	if d.Board, err = shm.NewBoard(); err != nil {
+		t.Fatal(err)
+	}
+	if d.listen, err = net.Listen("unix", socket); err != nil {
+		t.Fatal(err)
+	}
+	go d.serve()
+	go d.keepLeases()
+	t.Cleanup(func() {
+		d.Die()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, p := range d.pages {
+			p.Close()
+		}
+		d.Board.Close()
+	})
+	return d
+}
+
+// Answer has the daemon do something else with who asks for a page.
+func (d *Daemon) Answer(f func(*net.UnixConn)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.answer = f
+}
+
+// Socket is where it listens.
+func (d *Daemon) Socket() string { return d.socket }
+
+func (d *Daemon) serve() {
+	for {
+		conn, err := d.listen.Accept()
+		if err != nil {
+			return
+		}
+		d.mu.Lock()
+		d.conns = append(d.conns, conn)
+		answer := d.answer
+		d.mu.Unlock()
+		if answer == nil {
+			answer = d.welcome
+		}
+		go answer(conn.(*net.UnixConn))
+	}
+}
+
+func (d *Daemon) welcome(conn *net.UnixConn) {
+	var head strings.Builder
+	for in := bufio.NewReader(conn); ; {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return // it came to see whether anybody is here
+		}
+		if line == "\r\n" {
+			break
+		}
+		head.WriteString(line)
+	}
+	for _, want := range []string{"POST /v1/shim HTTP/1.1\r\n", "Host: giveway\r\n", "Content-Length: 0\r\n", "Giveway-Abi: 1\r\n"} {
+		if !strings.Contains(head.String(), want) {
+			d.t.Errorf("no %q in the greeting %q", want, head.String())
+		}
+	}
+	page, err := shm.NewPage()
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	d.prepare(page)
+	d.mu.Lock()
+	d.pages = append(d.pages, page)
+	d.mu.Unlock()
+	d.Give(conn, page)
+	d.arrived <- page
+}
+
+// Give sends a page as a daemon does.
+func (d *Daemon) Give(conn *net.UnixConn, page *shm.Page) {
+	fd, bell, err := page.Descriptors()
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	defer syscall.Close(fd)
+	defer syscall.Close(bell)
+	board, err := d.Board.Descriptor()
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	defer syscall.Close(board)
+	text := []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	_, _, _ = conn.WriteMsgUnix(text, syscall.UnixRights(fd, board, bell), nil) // it may have gone
+}
+
+func (d *Daemon) keepLeases() {
+	for {
+		select {
+		case <-d.dead:
+			return
+		case <-time.After(Lease / 6):
+		}
+		d.mu.Lock()
+		for _, p := range d.pages {
+			p.Extend(Lease)
+		}
+		d.mu.Unlock()
+	}
+}
+
+// Die leaves everything as it is, as a kill does. Twice equals once.
+func (d *Daemon) Die() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.dead:
+		return
+	default:
+	}
+	close(d.dead)
+	_ = d.listen.Close()
+	for _, c := range d.conns {
+		_ = c.Close()
+	}
+}
+
+// Page is that of the next program that has come.
+func (d *Daemon) Page() *shm.Page {
+	d.t.Helper()
+	select {
+	case p := <-d.arrived:
+		return p
+	case <-time.After(Hang):
+		d.t.Fatal("no program has asked for a page")
+		return nil
+	}
+}
+
+// Until waits for something to become so.
+func Until(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Hang); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never comes to this: %s", what)
+		}
+	}
+}
+
+// Hints takes n hints from a page.
+func Hints(t testing.TB, p *shm.Page, n int) (all []shm.Hint) {
+	t.Helper()
+	Until(t, "all hints are there", func() bool {
+		p.Hints(func(h shm.Hint) { all = append(all, h) })
+		return len(all) >= n
+	})
+	if len(all) != n {
+		t.Fatalf("%d hints, want %d: %v", len(all), n, all)
+	}
+	return all
+}

@@ -1,0 +1,252 @@
+// Package python_test runs the tests of the Python package, and looks from the daemon's
+// side at what it tells.
+package python_test
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/own/owntest"
+	"github.com/giveway/giveway/internal/shm"
+)
+
+// python is one that is new enough.
+func python(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here")
+	}
+	if err := exec.Command(path, "-c", "import sys; sys.exit(sys.version_info < (3, 8))").Run(); err != nil {
+		t.Skip("python3 is older than 3.8 here")
+	}
+	return path
+}
+
+func TestUnits(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), python(t), "-B", "-m", "unittest", "tests/test_giveway.py")
+	cmd.Env = append(os.Environ(), "PYTHONPATH=.")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// library builds the preload library, for the way that leads through it.
+func library(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("the preload library needs gcc")
+	}
+	sources, err := filepath.Glob("../shim/*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no sources: %v", err)
+	}
+	name := filepath.Join(t.TempDir(), "libgiveway.so")
+	args := append(sources, "-std=gnu11", "-O1", "-w", "-fPIC", "-shared", "-fvisibility=hidden",
+		"-Wl,--version-script=../shim/giveway.map", "-o", name)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return name
+}
+
+// A program is tests/tell.py at work.
+type program struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+func tell(t *testing.T, preload, part string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.CommandContext(t.Context(), python(t), "-B", "tests/tell.py", part), lines: make(chan string, 64)}
+	p.cmd.Env = append(os.Environ(), "PYTHONPATH=.") // and GIVEWAY_SOCKET
+	if preload != "" {
+		p.cmd.Env = append(p.cmd.Env, "LD_PRELOAD="+preload)
+	}
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			p.lines <- in.Text()
+		}
+	}()
+	return p
+}
+
+func (p *program) hear() string {
+	p.t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			p.t.Fatal("it has ended")
+		}
+		return line
+	case <-time.After(owntest.Hang):
+		p.t.Fatal("it says nothing")
+		return ""
+	}
+}
+
+func (p *program) end() {
+	p.t.Helper()
+	_ = p.in.Close()
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// ok runs a part to its end; the program is still there.
+func ok(t *testing.T, preload, part string) *program {
+	t.Helper()
+	p := tell(t, preload, part)
+	if line := p.hear(); line != "ok" {
+		t.Fatalf("it says %q", line)
+	}
+	return p
+}
+
+func TestTelling(t *testing.T) {
+	t.Run("page", func(t *testing.T) { testTelling(t, "") })
+	t.Run("library", func(t *testing.T) { testTelling(t, library(t)) })
+}
+
+func testTelling(t *testing.T, preload string) {
+	t.Run("each", func(t *testing.T) { testEach(t, preload) })
+	t.Run("threads", func(t *testing.T) { testThreads(t, preload) })
+	t.Run("fork", func(t *testing.T) { testFork(t, preload) })
+}
+
+// testEach: every hint reaches the daemon as what it is, with a time on its clock.
+func testEach(t *testing.T, preload string) {
+	d := owntest.New(t, nil)
+	d.Board.Sleep(true)
+	before := shm.Monotonic(time.Now())
+	p := ok(t, preload, "each")
+	page := d.Page()
+	ms := int64(time.Millisecond)
+	want := []shm.Hint{
+		{Kind: shm.HintPriority, Value: -3},
+		{Kind: shm.HintDeadline, Value: 4 * ms},
+		{Kind: shm.HintLaxity, Value: 5 * ms},
+		{Kind: shm.HintWork, Value: 6 * ms},
+		{Kind: shm.HintSLO, Value: 7 * ms},
+		{Kind: shm.HintIdempotent, Value: 1},
+		{Kind: shm.HintIdempotent, Value: 0},
+		{Kind: shm.HintBegin, Value: 1 << 40},
+		{Kind: shm.HintExpect},
+		{Kind: shm.HintEnd, Value: 1 << 40},
+	}
+	for i, h := range owntest.Hints(t, page, len(want)) {
+		if h.At < before || h.At > shm.Monotonic(time.Now()) {
+			t.Errorf("hint %d was given at %d, not after %d", i, h.At, before)
+		}
+		if h.Kind == shm.HintExpect {
+			if from := before + uint64(time.Minute); uint64(h.Value) < from || uint64(h.Value) > from+uint64(owntest.Hang) {
+				t.Errorf("expected at %d, a minute after %d", h.Value, before)
+			}
+			h.Value = 0
+		}
+		if h.At = 0; h != want[i] {
+			t.Errorf("hint %d is %+v, want %+v", i, h, want[i])
+		}
+	}
+	n := 0
+	page.Requests(func(shm.Request) { n++ })
+	if c := page.Counters(); n != 1 || c.Open != 0 || page.Nonsense() != 0 || !page.Rang() {
+		t.Errorf("%d requests in the log, %d open, %d entries of nonsense", n, c.Open, page.Nonsense())
+	}
+	p.end()
+}
+
+// testThreads: nothing is torn where many tell at once.
+func testThreads(t *testing.T, preload string) {
+	d := owntest.New(t, nil)
+	p := ok(t, preload, "threads")
+	page := d.Page()
+	hints, requests := 0, 0
+	page.Hints(func(shm.Hint) { hints++ })
+	page.Requests(func(shm.Request) { requests++ })
+	if c := page.Counters(); hints != 32 || requests != 64 || c.Open != 0 || page.Nonsense() != 0 {
+		t.Errorf("%d hints and %d requests, %d open, %d entries of nonsense", hints, requests, c.Open, page.Nonsense())
+	}
+	p.end()
+}
+
+// testFork: a child has a page of its own, and leaves its parent's alone.
+func testFork(t *testing.T, preload string) {
+	d := owntest.New(t, nil)
+	p := ok(t, preload, "fork")
+	parent, child := d.Page(), d.Page()
+	want := []shm.Hint{
+		{Kind: shm.HintPriority, Value: 1},
+		{Kind: shm.HintBegin, Value: 1 << 40},
+		{Kind: shm.HintEnd, Value: 1 << 40},
+		{Kind: shm.HintPriority, Value: 3},
+	}
+	for i, h := range owntest.Hints(t, parent, len(want)) {
+		if h.At = 0; h != want[i] {
+			t.Errorf("of the parent: hint %d is %+v, want %+v", i, h, want[i])
+		}
+	}
+	last := int64(0)
+	child.Hints(func(h shm.Hint) { last = h.Value })
+	if c := child.Counters(); last != 2 || c.Open != 0 {
+		t.Errorf("of the child: a priority of %d, %d requests open", last, c.Open)
+	}
+	p.end()
+}
+
+// TestDaemonComesAndGoes: a program finds a daemon that comes, is not hurt by its end, and
+// tells the next what stands.
+func TestDaemonComesAndGoes(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	t.Setenv("GIVEWAY_SOCKET", socket)
+	p := tell(t, "", "listen")
+	until := func(want string) {
+		t.Helper()
+		owntest.Until(t, "it says "+want, func() bool {
+			if _, err := io.WriteString(p.in, "go on\n"); err != nil {
+				t.Fatal(err)
+			}
+			return p.hear() == want
+		})
+	}
+	until("nobody")
+	for range 2 {
+		d := owntest.At(t, socket, nil)
+		until("told")
+		page := d.Page()
+		if h := page.Counters(); h.Open != 0 {
+			t.Errorf("the daemon reads %+v", h)
+		}
+		n := 0
+		page.Hints(func(h shm.Hint) {
+			if h.Kind == shm.HintPriority && h.Value == 9 {
+				n++
+			}
+		})
+		if n == 0 {
+			t.Error("it was not told the priority")
+		}
+		d.Die()
+		until("nobody")
+	}
+	p.end()
+}
