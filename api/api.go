@@ -197,6 +197,7 @@ type Status struct {
 	// KernelLogLines is how many lines in the kernel's log were caused at most, by
 	// wrong guesses at handles of programs that were there before the daemon.
 	KernelLogLines uint64 `json:"kernel_log_lines"`
+	Goroutines     int    `json:"goroutines"` // of the daemon
 }
 
 // Device is an accelerator that the daemon drives.

@@ -68,7 +68,7 @@ static void *stream_of_first(const void *list, unsigned devices) {
   EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                                    \
     int (*real)(__VA_ARGS__) = REAL(symbol);                                                    \
     gw_pass pass;                                                                               \
-    void *ctx = cuda_context();                                                                 \
+    void *ctx = cuda_context_for((void *)(stream));                                             \
     if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                                \
     if (!gw_enter(&pass, &cuda_runtime, ctx, cuda_stream((void *)(stream), if_null)))           \
       return real(ARGS(__VA_ARGS__));                                                           \

@@ -49,6 +49,12 @@ const struct cuda_driver *cuda_driver(void);
 /* The context of this thread, or NULL. */
 void *cuda_context(void);
 
+/* The context that a command on the stream is for: this thread's. For a stream that
+ * was made it is remembered, until something is destroyed. */
+void *cuda_context_for(void *stream);
+extern uint32_t cuda_destroyed; /* how often */
+static inline void cuda_something_goes(void) { __atomic_add_fetch(&cuda_destroyed, 1, __ATOMIC_RELEASE); }
+
 /*
  * Streams as the gate knows them. The legacy default stream is one of its own.
  * A thread's own default stream has the same handle in every thread, so it goes

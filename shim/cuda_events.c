@@ -211,6 +211,7 @@ EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int prior
     bool captured = stream && gw_anything_captures() && is_capturing(stream, LEGACY); \
     if (stream) gw_forget(&cuda_runtime, GW_ALL, stream);                             \
     if (stream) replace(stream, NULL);                                                \
+    cuda_something_goes();                                                            \
     CALL(symbol, (void *), (stream));                                                 \
     if (result == CUDA_SUCCESS && captured) gw_capturing(-1);                         \
     return result;                                                                    \
@@ -228,6 +229,7 @@ DESTROY_EVENT(cuEventDestroy)
 DESTROY_EVENT(cuEventDestroy_v2)
 
 static void forget_context(void *ctx) {
+  cuda_something_goes();
   cuda_park_forget(ctx);
   gw_forget(&cuda_runtime, ctx, GW_ALL);
   cuda_marks_forget(ctx);

@@ -41,6 +41,21 @@ void *cuda_context(void) {
   return ctx;
 }
 
+uint32_t cuda_destroyed;
+
+void *cuda_context_for(void *stream) {
+  static __thread struct {
+    void *stream, *ctx;
+    uint32_t destroyed;
+  } last __attribute__((tls_model("initial-exec")));
+  if ((uintptr_t)stream <= (uintptr_t)PER_THREAD) return cuda_context();
+  uint32_t destroyed = __atomic_load_n(&cuda_destroyed, __ATOMIC_ACQUIRE);
+  if (last.stream == stream && last.destroyed == destroyed) return last.ctx;
+  last.stream = stream;
+  last.destroyed = destroyed;
+  return last.ctx = cuda_context();
+}
+
 static __thread uint64_t this_thread __attribute__((aligned(8)));
 
 static void *own_stream(void) { return (void *)((uintptr_t)&this_thread | 3); }

@@ -41,6 +41,12 @@ static inline int giveway_laxity_ns(int64_t ns) { return giveway_tell(5, ns); }
 /* When the next work will come, on CLOCK_MONOTONIC; 0: not known. */
 static inline int giveway_expect_ns(int64_t at) { return giveway_tell(7, at); }
 
+/* How long the device will need for a request; 0: not known. */
+static inline int giveway_work_ns(int64_t ns) { return giveway_tell(6, ns); }
+
+/* How long a request may take, nearly always; 0: no matter. */
+static inline int giveway_slo_ns(int64_t ns) { return giveway_tell(8, ns); }
+
 /* A request begins and ends. The number is the program's own; requests may overlap. */
 static inline int giveway_begin(int64_t id) { return giveway_tell(9, id); }
 static inline int giveway_end(int64_t id) { return giveway_tell(10, id); }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/user"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,7 +221,7 @@ func eyesFix(why error) string {
 
 // Status implements server.Node.
 func (d *Daemon) Status() api.Status {
-	s := api.Status{Version: d.cfg.Version, PID: os.Getpid(), Uptime: time.Since(d.start), Policy: d.Policy()}
+	s := api.Status{Version: d.cfg.Version, PID: os.Getpid(), Uptime: time.Since(d.start), Policy: d.Policy(), Goroutines: runtime.NumGoroutine()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(d.gpus)) {

@@ -184,13 +184,13 @@ func (d *Daemon) arrange(p *process) {
 		if key == (groupKey{}) {
 			continue
 		}
-		if g != nil && (q.gate == nil || !q.gate.Behind(g.gate)) {
+		if g != nil && g.runtime != "" && (q.gate == nil || !q.gate.Behind(g.gate)) {
 			q.gate = g.gate.Attach(q.gate)
 			d.exec.replace(q.id, shim.Combine(q.plain, q.gate))
 		}
 		if q.gate != nil {
 			can := hal.Abilities(q.plain)
-			if g != nil {
+			if g != nil && q.gate.Behind(g.gate) {
 				can |= hal.Abilities(q.gate)
 			}
 			d.box.post(sched.Event{Kind: sched.QueueOpened, Queue: q.id, Can: can})

@@ -36,6 +36,10 @@ func Text(st api.Status, processes []api.Process) []byte {
 	p.devices(st.Devices)
 	p.processes(processes)
 	p.queues(processes)
+	p.shims(processes)
+	p.requests(processes)
+	p.gauge("giveway_goroutines", "Goroutines of the daemon.")
+	p.sample(float64(st.Goroutines))
 	return p.text
 }
 
@@ -90,6 +94,48 @@ func (p *page) queues(all []api.Process) {
 			p.sample(truth(q.State == state), append(names, "state", state)...)
 		}
 	})
+}
+
+// shims writes what the libraries in programs tell of them.
+func (p *page) shims(all []api.Process) {
+	for _, m := range []struct {
+		name, help string
+		value      func(*api.Shim) float64
+	}{
+		{"launched_total", "Commands put on a device.", func(s *api.Shim) float64 { return float64(s.Launched) }},
+		{"completed_total", "Of those, known to be done.", func(s *api.Shim) float64 { return float64(s.Completed) }},
+		{"holds_total", "Launches that had to wait at the gate.", func(s *api.Shim) float64 { return float64(s.Holds) }},
+		{"held_seconds_total", "Time that threads waited there.", func(s *api.Shim) float64 { return s.HeldFor.Seconds() }},
+		{"overruns_total", "Times the bound was let go because nothing moved.", func(s *api.Shim) float64 { return float64(s.Overruns) }},
+		{"parked_total", "Times the device was taken ahead of an arrival.", func(s *api.Shim) float64 { return float64(s.Parked) }},
+		{"parked_hits_total", "Of those, times the arrival came.", func(s *api.Shim) float64 { return float64(s.Hits) }},
+		{"parked_seconds_total", "Time that the device was held so: what others lost at most.", func(s *api.Shim) float64 { return s.ParkedFor.Seconds() }},
+		{"saved_seconds_total", "Time that arrivals did not wait because of it, as the program estimates.", func(s *api.Shim) float64 { return s.Saved.Seconds() }},
+	} {
+		p.counter("giveway_shim_"+m.name, m.help)
+		for _, proc := range all {
+			if proc.Shim != nil {
+				p.sample(m.value(proc.Shim), "pid", strconv.Itoa(proc.PID))
+			}
+		}
+	}
+}
+
+// requests writes how programs that tell of their requests do.
+func (p *page) requests(all []api.Process) {
+	p.counter("giveway_requests_total", "Requests that are over.")
+	for _, proc := range all {
+		if proc.Requests != nil {
+			p.sample(float64(proc.Requests.Count), "pid", strconv.Itoa(proc.PID))
+		}
+	}
+	p.gauge("giveway_request_seconds", "How long the last requests took.")
+	for _, proc := range all {
+		if r := proc.Requests; r != nil {
+			p.sample(r.P50.Seconds(), "pid", strconv.Itoa(proc.PID), "quantile", "0.5")
+			p.sample(r.P99.Seconds(), "pid", strconv.Itoa(proc.PID), "quantile", "0.99")
+		}
+	}
 }
 
 func truth(b bool) float64 {

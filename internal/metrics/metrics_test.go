@@ -16,13 +16,15 @@ var status = api.Status{
 	Version: "1.2", PID: 7, Uptime: 90*time.Second + time.Millisecond,
 	Policy:  api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}, Overruled: "stalled"},
 	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Eyes: true}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
-	Checks:  []api.Check{{Name: "secret check"}}, KernelLogLines: 42,
+	Checks:  []api.Check{{Name: "secret check"}}, KernelLogLines: 42, Goroutines: 9,
 }
 
 var processes = []api.Process{
 	{
 		PID: 812, Command: "python --password=hunter2", User: "alice", UID: 1000, Class: "online", Container: "c0ffee", Pod: "web-0",
-		Queues: []api.Queue{{ID: 1, Device: "GPU-a", State: "running", Served: 93*time.Second + 250*time.Millisecond, Measured: true}},
+		Queues:   []api.Queue{{ID: 1, Device: "GPU-a", State: "running", Served: 93*time.Second + 250*time.Millisecond, Measured: true}},
+		Shim:     &api.Shim{Runtime: "cuda", Launched: 9, Completed: 8, Holds: 2, HeldFor: time.Second, Overruns: 1, Parked: 5, Hits: 4, ParkedFor: time.Millisecond, Saved: time.Microsecond},
+		Requests: &api.Requests{Count: 7, P50: time.Millisecond, P99: 2 * time.Millisecond},
 	},
 	{
 		PID: 4711, User: "bob", UID: 1001, Class: "batch", Paused: true,
@@ -90,6 +92,43 @@ giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="running"} 0
 giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="stopping"} 1
 giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="stopped"} 0
 giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="starting"} 0
+# HELP giveway_shim_launched_total Commands put on a device.
+# TYPE giveway_shim_launched_total counter
+giveway_shim_launched_total{pid="812"} 9
+# HELP giveway_shim_completed_total Of those, known to be done.
+# TYPE giveway_shim_completed_total counter
+giveway_shim_completed_total{pid="812"} 8
+# HELP giveway_shim_holds_total Launches that had to wait at the gate.
+# TYPE giveway_shim_holds_total counter
+giveway_shim_holds_total{pid="812"} 2
+# HELP giveway_shim_held_seconds_total Time that threads waited there.
+# TYPE giveway_shim_held_seconds_total counter
+giveway_shim_held_seconds_total{pid="812"} 1
+# HELP giveway_shim_overruns_total Times the bound was let go because nothing moved.
+# TYPE giveway_shim_overruns_total counter
+giveway_shim_overruns_total{pid="812"} 1
+# HELP giveway_shim_parked_total Times the device was taken ahead of an arrival.
+# TYPE giveway_shim_parked_total counter
+giveway_shim_parked_total{pid="812"} 5
+# HELP giveway_shim_parked_hits_total Of those, times the arrival came.
+# TYPE giveway_shim_parked_hits_total counter
+giveway_shim_parked_hits_total{pid="812"} 4
+# HELP giveway_shim_parked_seconds_total Time that the device was held so: what others lost at most.
+# TYPE giveway_shim_parked_seconds_total counter
+giveway_shim_parked_seconds_total{pid="812"} 0.001
+# HELP giveway_shim_saved_seconds_total Time that arrivals did not wait because of it, as the program estimates.
+# TYPE giveway_shim_saved_seconds_total counter
+giveway_shim_saved_seconds_total{pid="812"} 1e-06
+# HELP giveway_requests_total Requests that are over.
+# TYPE giveway_requests_total counter
+giveway_requests_total{pid="812"} 7
+# HELP giveway_request_seconds How long the last requests took.
+# TYPE giveway_request_seconds gauge
+giveway_request_seconds{pid="812",quantile="0.5"} 0.001
+giveway_request_seconds{pid="812",quantile="0.99"} 0.002
+# HELP giveway_goroutines Goroutines of the daemon.
+# TYPE giveway_goroutines gauge
+giveway_goroutines 9
 `
 
 func TestText(t *testing.T) {

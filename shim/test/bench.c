@@ -3,12 +3,14 @@
  * What the gate costs, in nanoseconds a call: linked with the shim's own files
  * and a runtime that does nothing. Not part of the tests; from this folder:
  *
- *     cc -std=gnu11 -O2 -fvisibility=hidden -o /tmp/bench test/bench.c $(ls *.c | grep -v page.c)
+ *     cc -std=gnu11 -O2 -fvisibility=hidden -o /tmp/bench test/bench.c $(ls *.c | grep -v page.c) -pthread
  *     /tmp/bench
  *
  * The page is ordinary memory, as if there were a daemon.
  */
+#include <pthread.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 
 #include "../page.c"
 
@@ -34,6 +36,41 @@ static const uint64_t times = 20000000;
     printf("%-52s %6.2f ns\n", what, (double)best / (double)(times / 5));                  \
   } while (0)
 
+/* What it costs the caller to wake somebody: by hand, and by a hint. */
+#define WAKES 2000
+static void *sleeper(void *unused) {
+  uint64_t n;
+  while (read(bell, &n, sizeof n) == sizeof n) {}
+  return unused;
+}
+
+static int by_size(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+static void wakes(void) {
+  static uint64_t took[2][WAKES];
+  pthread_t thread;
+  uint64_t one = 1;
+  bell = eventfd(0, 0);
+  if (bell < 0 || pthread_create(&thread, NULL, sleeper, NULL)) return;
+  board.board.asleep = 1;
+  for (int i = 0; i < 2 * WAKES; i++) { /* in turn, so that both have the same neighbours */
+    usleep(200);
+    uint64_t began = gw_now();
+    if (i % 2) gw_hint(GW_HINT_PRIORITY, 1);
+    else if (write(bell, &one, sizeof one) < 0) return;
+    took[i % 2][i / 2] = gw_now() - began;
+  }
+  for (int i = 0; i < 2; i++) {
+    qsort(took[i], WAKES, sizeof took[i][0], by_size);
+    printf("%-52s %6.2f us p50, %6.2f us p90\n", i ? "hint, the daemon asleep" : "a bare write to an eventfd, its reader asleep",
+           (double)took[i][WAKES / 2] / 1e3, (double)took[i][WAKES * 9 / 10] / 1e3);
+  }
+  printf("%-52s %6.2f x\n", "ratio of the two", (double)took[1][WAKES / 2] / (double)took[0][WAKES / 2]);
+}
+
 int main(void) {
   gw_pass p;
   void *stream = &p;
@@ -52,5 +89,6 @@ int main(void) {
   gw_shared.page.bound = 1;
   TIME("bound 1 (enter, leave)", gw_enter(&p, &none, NULL, stream); gw_leave(&p, true));
   TIME("hint, the daemon awake", gw_hint(GW_HINT_PRIORITY, 1));
+  wakes();
   return 0;
 }
