@@ -16,6 +16,7 @@ TOOL := go tool -modfile=tools/go.mod
 NO_RACE := giveway/giveway$$|/sched$$|/policy$$|/internal/stats$$
 
 .PHONY: build test fmt demo fuzz bench seeds gpu-bundle clean help go-is-there shim
+.PHONY: kernel-check kernel-test
 
 build: go-is-there shim ## bin/giveway, static, and bin/giveway-bench, which loads libcuda
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./cmd/giveway ./cmd/giveway-bench
@@ -61,6 +62,13 @@ gpu-bundle: build ## out/gpu-bundle: all that needs a GPU, for a machine with a 
 	cp bin/giveway bin/giveway-bench packaging/gpu-tests.sh internal/bench/torch_client.py out/gpu-bundle/
 	mkdir -p out/gpu-bundle/shim/test && cp shim/*.h out/gpu-bundle/shim/ && cp shim/test/*.cu out/gpu-bundle/shim/test/
 	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvrm ./internal/nvtrace ./internal/hal/nvidia ./internal/e2e
+
+# Minutes each, with Debian's linux-source-6.12 in out/kernel; not part of test.
+kernel-check: ## our patches to amdkfd: apply, checkpatch, W=1, sparse
+	kernel/amdkfd/build.sh check
+
+kernel-test: go-is-there ## stock and patched amdkfd in QEMU: KUnit, conformance, rights
+	kernel/amdkfd/build.sh test
 
 clean: ## remove what was built
 	rm -rf bin out shim/lib/*.so
