@@ -51,9 +51,9 @@ type Group struct {
 	Handle    nvrm.Handle
 	Subdevice nvrm.Handle
 	Channels  []nvrm.Handle // none of an MPS server, whose clients' they are
-	File      *nvrm.File // our copy; the receiver closes it
-	ID        uint32     // of the TSG, on its runlist
-	MPSServer bool       // the process is nvidia-cuda-mps-server
+	File      *nvrm.File    // our copy; the receiver closes it
+	ID        uint32        // of the TSG, on its runlist
+	MPSServer bool          // the process is nvidia-cuda-mps-server
 }
 
 // Event is one of its fields.
