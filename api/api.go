@@ -83,15 +83,16 @@ type Shim struct {
 // Queue is a thing of a process that the hardware schedules.
 type Queue struct {
 	ID       uint64        `json:"id"`
-	Device   string        `json:"device"`              // GPU-...
-	Index    int           `json:"index"`               // of the device, as nvidia-smi counts
-	State    string        `json:"state"`               // running, stopping, stopped, starting
-	Can      []string      `json:"can"`                 // hold, deactivate, interrupt, slice, bound
-	Slice    time.Duration `json:"slice_ns,omitempty"`  // as set by us; 0: as found
-	Found    time.Duration `json:"found_ns,omitempty"`  // the slice it was found with
-	Served   time.Duration `json:"served_ns"`           // time on the device
-	Measured bool          `json:"measured,omitempty"`  // the hardware says so; otherwise it is a guess
-	Shared   string        `json:"shared_by,omitempty"` // mps: one queue for all clients of an MPS server
+	Device   string        `json:"device"`               // GPU-...
+	Index    int           `json:"index"`                // of the device, as nvidia-smi counts
+	State    string        `json:"state"`                // running, stopping, stopped, starting
+	Can      []string      `json:"can"`                  // hold, deactivate, interrupt, slice, bound
+	Slice    time.Duration `json:"slice_ns,omitempty"`   // as set by us; 0: as found
+	Found    time.Duration `json:"found_ns,omitempty"`   // the slice it was found with
+	Served   time.Duration `json:"served_ns"`            // time on the device
+	Measured bool          `json:"measured,omitempty"`   // the hardware says so; otherwise it is a guess
+	Shared   string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
+	Native   int           `json:"kfd_queues,omitempty"` // how many of AMD's queues it stands for
 }
 
 // Change asks for something else for a process. What is nil stays.

@@ -15,16 +15,23 @@ import (
 var LocalChecks func() []api.Check
 
 func newDoctor() *cobra.Command {
-	var asJSON bool
+	var asJSON, hqds bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what works here, what does not, and what to do about it",
 		Long: `Say what works here, what does not, and what to do about it. Without a daemon, what
 can be seen without one is looked at. The exit status is 1 if something does not work.
 
-With --json it prints a status as the daemon has it; its pid is 0 without a daemon.`,
+With --json it prints a status as the daemon has it; its pid is 0 without a daemon.
+
+With --amd-hqds it prints instead what is in the hardware slots (HQDs) of AMD GPUs, as the
+kernel dumps them for root. The driver holds up everything on the GPU while it does: look
+once, when something is wrong, and not again and again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if hqds {
+				return doctorHQDs(cmd.OutOrStdout(), cmd.ErrOrStderr(), hqdFile, asJSON)
+			}
 			st, err := client.New("").Status(cmd.Context())
 			if errors.Is(err, client.ErrNoDaemon) {
 				st = localStatus(err)
@@ -40,6 +47,7 @@ With --json it prints a status as the daemon has it; its pid is 0 without a daem
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&hqds, "amd-hqds", false, "print the hardware slots of AMD GPUs instead, which stalls them for a moment (root)")
 	return cmd
 }
 

@@ -129,10 +129,12 @@ func useOf(queues []api.Queue, paused bool) use {
 		u.gpu = printable(queues[0].Device)
 	}
 	var served time.Duration
+	native := 0
 	measured := true
 	var states, slicesOf, can []string
 	for _, q := range queues {
 		served += q.Served
+		native += q.Native
 		measured = measured && q.Measured
 		states = include(states, q.State)
 		slicesOf = include(slicesOf, sliceOf(q))
@@ -148,6 +150,9 @@ func useOf(queues []api.Queue, paused bool) use {
 		u.state = "paused"
 	}
 	u.slice = strings.Join(slicesOf, ",")
+	if native > 1 {
+		can = include(can, fmt.Sprintf("(%d queues)", native))
+	}
 	u.time = longTime(served)
 	if !measured {
 		u.time = "~" + u.time

@@ -41,6 +41,7 @@ type Config struct {
 	TokenFile string
 	Blind     bool   // the hardware's record of who ran is not kept
 	NoNVIDIA  bool   // NVIDIA's driver is left alone
+	NoAMD     bool   // so is AMD's
 	Rules     []Rule // the first that matches counts
 }
 
@@ -98,7 +99,7 @@ func Parse(file string, data []byte) (Config, error) {
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
 	listenTCP(f, &c)
-	c.Blind, c.NoNVIDIA = !on(f, "eyes"), !on(f, "nvidia")
+	c.Blind, c.NoNVIDIA, c.NoAMD = !on(f, "eyes"), !on(f, "nvidia"), !on(f, "amd")
 	rules(r, f, &c)
 	f.Done("the configuration")
 	if err := r.Err(); err != nil {

@@ -97,7 +97,7 @@ func TestEverything(t *testing.T) {
 			t.Errorf("device %d: %v, %v", i, p, own)
 		}
 	}
-	if c, err = Parse("x.yaml", []byte("eyes: false\nnvidia: true\n")); err != nil || !c.Blind || c.NoNVIDIA {
+	if c, err = Parse("x.yaml", []byte("eyes: false\nnvidia: true\namd: false\n")); err != nil || !c.Blind || c.NoNVIDIA || !c.NoAMD {
 		t.Errorf("no eyes: %+v, %v", c, err)
 	}
 	if _, err = Parse("x.yaml", []byte("nvidia: off\n")); err == nil {

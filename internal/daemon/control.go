@@ -58,6 +58,7 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 			ID: uint64(q.id), Device: q.gpu.uuid, Index: q.gpu.index, State: r.State.String(),
 			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, Found: q.found,
 			Served: r.Served, Measured: r.Measured, Shared: q.shared,
+			Native: len(q.native),
 		})
 	}
 	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })
@@ -92,6 +93,7 @@ func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error)
 	p.from = from
 	p.classed = p.classed || c.Class != nil && from == "set"
 	d.box.post(p.hinted(nil)...)
+	d.attachAsked(p)
 	d.mu.Unlock()
 	return d.description(p), nil
 }
@@ -109,6 +111,9 @@ func (d *Daemon) known(pid int) (*process, error) {
 	}
 	if d.watch != nil {
 		d.watch.Rescan(pid)
+	}
+	if d.lookForQueuesOf(pid); d.processes[pid] != nil {
+		return d.processes[pid], nil
 	}
 	return nil, fmt.Errorf("process %d holds no compute context on a GPU here%s: %w", pid, d.mpsHint(), server.ErrNotFound)
 }
@@ -222,6 +227,7 @@ func eyesFix(why error) string {
 // Status implements server.Node.
 func (d *Daemon) Status() api.Status {
 	s := api.Status{Version: d.cfg.Version, PID: os.Getpid(), Uptime: time.Since(d.start), Policy: d.Policy(), Goroutines: runtime.NumGoroutine()}
+	amds := d.checkAMD()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(d.gpus)) {
@@ -250,6 +256,6 @@ func (d *Daemon) Status() api.Status {
 			})
 		}
 	}
-	s.Checks = append(s.Checks, d.ward.check())
+	s.Checks = append(append(s.Checks, amds...), d.ward.check())
 	return s
 }

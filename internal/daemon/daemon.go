@@ -15,6 +15,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/amd"
 	"github.com/giveway/giveway/internal/hal/nvidia"
 	"github.com/giveway/giveway/internal/node"
 	"github.com/giveway/giveway/internal/shm"
@@ -31,6 +32,8 @@ type Config struct {
 	Discover discover.Config
 	Blind    bool // the hardware's record of who ran is not kept
 	NoNVIDIA bool // NVIDIA's driver is left alone: nothing is discovered
+	NoAMD    bool // so is AMD's
+	AMD      amd.Config
 	// Rule says what a process is to have that nobody has said anything about.
 	Rule func(discover.Process, sched.Attr) (sched.Attr, bool)
 	// Own says which policy a device is to have of its own. Nobody's if nil.
@@ -48,6 +51,8 @@ type Daemon struct {
 	exec  *executor
 	ward  *ward
 	watch *discover.Watcher
+	amd   *amdNode         // nil: there is no AMD GPU, or it cannot be used; fixed once it runs
+	noAMD error            // it cannot be used
 	sched *sched.Scheduler // the loop's
 	ready chan struct{}    // closed when Run is under way
 
@@ -125,6 +130,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		found = watch.Events()
 	}
+	d.openAMD()
 	d.mu.Lock()
 	d.watch, d.running = watch, true
 	d.mu.Unlock()
@@ -140,6 +146,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		l := node.Loop{Sched: d.sched, Transport: d.box, Executor: d.exec, Recorder: d}
 		_ = l.Run(looping, d, d.box)
 	})
+	if d.amd != nil {
+		ended.Go(func() { d.watchAMD(ctx) })
+	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -156,6 +165,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ended.Wait()
 	d.box.close()
 	d.closeAll()
+	if d.amd != nil {
+		d.closeAMD()
+	}
 	d.ear.Close()
 	d.board.Close()
 	return d.ward.close(undone)
@@ -285,7 +297,7 @@ func (d *Daemon) gone(g *discover.Gone) {
 		return n.pid == g.PID && n.start == g.Start && (whole || n.groupKey == groupKey{g.Client, g.Group})
 	})
 	p := d.processes[g.PID]
-	if p == nil || p.info.Start != g.Start {
+	if p == nil || p.info.Start != g.Start || !d.running {
 		return
 	}
 	for key, q := range p.queues {

@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	case "host":
 		hostUntilKilled(os.Args[1])
+	case "amd-daemon":
+		_ = newAMDDaemon(os.Args[1], os.Args[2]).Run(context.Background())
+		os.Exit(0)
 	case "daemon":
 		d := newTestDaemon(os.Args[1])
 		fmt.Println("ready")

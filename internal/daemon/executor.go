@@ -22,12 +22,19 @@ type executor struct {
 
 	mu      sync.Mutex
 	workers map[sched.QueueID]*worker
+	leaving sync.WaitGroup // queues that are being given up
 }
 
 type worker struct {
 	queue   hal.Queue
 	actions chan sched.Action // the scheduler has one under way for a queue at most
 	done    chan struct{}
+
+	// What stops and starts many queues in one call, if anything does, and what it
+	// knows this one as.
+	batcher hal.Batcher
+	plain   hal.Queue
+	busy    sync.WaitGroup // while it is in such a call
 }
 
 func newExecutor(keep keeper, post func(...sched.Event)) *executor {
@@ -43,6 +50,15 @@ func (e *executor) add(id sched.QueueID, q hal.Queue) {
 	go e.work(w)
 }
 
+// addBatched takes charge of a queue that is stopped and started along with others.
+// Whoever does that sees to it that it is undone if we die: nobody else is told.
+func (e *executor) addBatched(id sched.QueueID, q hal.Queue, b hal.Batcher) {
+	e.add(id, q)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.workers[id].batcher, e.workers[id].plain = b, q
+}
+
 // remove gives a queue up when the call under way on it, if there is one, is
 // over. gone says that its program is no more.
 func (e *executor) remove(id sched.QueueID, gone bool) {
@@ -54,14 +70,15 @@ func (e *executor) remove(id sched.QueueID, gone bool) {
 		return
 	}
 	close(w.actions)
-	go func() {
+	e.leaving.Go(func() {
 		<-w.done
+		w.busy.Wait()
 		if q := e.queueOf(w); gone {
 			_ = hal.Abandon(q)
 		} else {
 			_ = q.Close()
 		}
-	}()
+	})
 }
 
 // replace puts another in the place of a queue that is under our charge.
@@ -77,6 +94,7 @@ func (e *executor) replace(id sched.QueueID, q hal.Queue) {
 func (e *executor) Execute(actions []sched.Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	turns := make(map[hal.Batcher]*turn)
 	for _, a := range actions {
 		w := e.workers[a.Queue]
 		switch {
@@ -86,10 +104,51 @@ func (e *executor) Execute(actions []sched.Action) {
 			// A gate is only memory: to hand it on would take longer than to do it.
 			// Nobody need be told, for it opens by itself when we are gone.
 			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: hal.Outcome(hal.Do(w.queue, a))})
+		case w.batcher != nil && a.Level == sched.LevelInterrupt && (a.Verb == sched.Stop || a.Verb == sched.Start):
+			if turns[w.batcher] == nil {
+				turns[w.batcher] = &turn{}
+			}
+			turns[w.batcher].add(w, a)
 		default:
 			w.actions <- a
 		}
 	}
+	for b, t := range turns {
+		go e.takeTurn(b, t)
+	}
+}
+
+// turn is what was decided together for the queues of one device.
+type turn struct{ off, on side }
+
+// side is the queues that are to be stopped, or to be started.
+type side struct {
+	actions []sched.Action
+	workers []*worker
+	queues  []hal.Queue
+}
+
+func (t *turn) add(w *worker, a sched.Action) {
+	s := &t.on
+	if a.Verb == sched.Stop {
+		s = &t.off
+	}
+	w.busy.Add(1)
+	s.actions, s.workers, s.queues = append(s.actions, a), append(s.workers, w), append(s.queues, w.plain)
+}
+
+// takeTurn carries out a turn. A call that hangs holds up those of its turn only: the
+// next has queues of which nothing is under way, and a goroutine of its own.
+func (e *executor) takeTurn(b hal.Batcher, t *turn) {
+	errs := b.Switch(t.off.queues, t.on.queues)
+	var evs []sched.Event
+	for i, a := range append(t.off.actions, t.on.actions...) {
+		evs = append(evs, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: hal.Outcome(errs[i])})
+	}
+	for _, w := range append(t.off.workers, t.on.workers...) {
+		w.busy.Done()
+	}
+	e.post(evs...)
 }
 
 func (e *executor) queueOf(w *worker) hal.Queue {

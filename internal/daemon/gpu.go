@@ -21,11 +21,13 @@ import (
 // gpu is one GPU and, where the driver lets us, its own record of who ran. What
 // programs with a shim use, and nobody knows more of, stands here as well.
 type gpu struct {
-	uuid   string // or the runtime
-	index  int    // -1: not known
-	model  string
-	device *nvidia.Device // nil: behind shims
-	shims  *shim.Device   // nil: an NVIDIA GPU
+	uuid  string // or the runtime
+	index int    // -1: not known
+	model string
+	// One of these.
+	device *nvidia.Device
+	shims  *shim.Device
+	amd    *amdGPU
 
 	// The loop's alone.
 	trace   *nvtrace.Trace // nil: refused
@@ -67,8 +69,11 @@ func newShims(runtime string) *gpu {
 
 // info is what its backend says of it.
 func (g *gpu) info() hal.Info {
-	if g.shims != nil {
+	switch {
+	case g.shims != nil:
 		return g.shims.Info()
+	case g.amd != nil:
+		return g.amd.Info()
 	}
 	return g.device.Info()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/amd"
 	"github.com/giveway/giveway/internal/hal/nvidia"
 	"github.com/giveway/giveway/internal/nvrm"
 	"github.com/giveway/giveway/sched"
@@ -82,7 +83,7 @@ func LocalChecks() []api.Check {
 	c.NoBPF = false
 	w, err := discover.Watch(ctx, c)
 	if err != nil {
-		return []api.Check{{Name: "discovery", Detail: err.Error()}}
+		return append(localAMD(amd.Config{}), api.Check{Name: "discovery", Detail: err.Error()})
 	}
 	for ev := range w.Events() {
 		if ev.Found != nil {
@@ -93,5 +94,5 @@ func LocalChecks() []api.Check {
 	for _, c := range w.Checks() {
 		checks = append(checks, api.Check{Name: c.Name, OK: c.OK, Detail: c.Detail, Fix: c.Fix})
 	}
-	return checks
+	return append(checks, localAMD(amd.Config{})...)
 }

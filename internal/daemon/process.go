@@ -23,11 +23,12 @@ type process struct {
 	from   string // whence attr: default, rule, run, hint, set
 	queues map[groupKey]*groupQueue
 
-	classed bool   // its owner has set its class, so it cannot itself
-	bound   uint32 // on commands in flight, where a policy has no other
-	bounded bool   // somebody has said so
-	predict bool   // arrivals that come in step are to be expected
-	guest   *guest // nil: it has no shim
+	classed bool        // its owner has set its class, so it cannot itself
+	bound   uint32      // on commands in flight, where a policy has no other
+	bounded bool        // somebody has said so
+	predict bool        // arrivals that come in step are to be expected
+	guest   *guest      // nil: it has no shim
+	kfd     *kfdProcess // nil: it has no KFD queues
 	seen    sched.Counters
 	asked   asked
 	ignored uint64 // hints that made no sense
@@ -47,6 +48,11 @@ type groupQueue struct {
 	plain hal.Queue   // the group by itself; nil behind a shim alone
 	gate  *shim.Queue // in front of the group; nil: none so far
 	told  sched.Counters
+
+	// What a process has on an AMD GPU: nil elsewhere.
+	bundle *bundle
+	native []uint32 // the ids of its KFD queues
+	held   []uint32 // those that we took charge of
 }
 
 // change applies what was asked for to a process. It refuses what makes no sense and

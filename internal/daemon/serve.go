@@ -56,7 +56,7 @@ func Serve(ctx context.Context, o Options) error {
 	d, err := New(Config{
 		Version: o.Version, Policy: api.Policy{Name: cfg.Policy.Name, Params: cfg.Policy.Params}, Sched: cfg.Sched,
 		Guardian: o.Guardian, Discover: discover.Config{Only: only, Log: o.Log}, Rule: rules.apply, Own: rules.own, Log: o.Log,
-		Blind: cfg.Blind, NoNVIDIA: cfg.NoNVIDIA,
+		Blind: cfg.Blind, NoNVIDIA: cfg.NoNVIDIA, NoAMD: cfg.NoAMD,
 	})
 	if err != nil {
 		return err
@@ -106,8 +106,8 @@ func firstOf(words ...string) string {
 func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 	take := func(c config.Config) {
 		if old := rules.set(c); old.Sched != c.Sched || old.Socket != c.Socket || old.TCP != c.TCP || old.TokenFile != c.TokenFile ||
-			old.Blind != c.Blind || old.NoNVIDIA != c.NoNVIDIA {
-			d.cfg.Log.Warn("the floor, the stall limit, eyes, nvidia and where to listen are as they were until the daemon is restarted", "file", file)
+			old.Blind != c.Blind || old.NoNVIDIA != c.NoNVIDIA || old.NoAMD != c.NoAMD {
+			d.cfg.Log.Warn("the floor, the stall limit, eyes, nvidia, amd and where to listen are as they were until the daemon is restarted", "file", file)
 		}
 		d.rule()
 		if _, err := d.SetPolicy(api.Policy{Name: c.Policy.Name, Params: c.Policy.Params}); err != nil {

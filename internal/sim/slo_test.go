@@ -64,6 +64,7 @@ func sloWorld(t *testing.T, seed uint64, policy string, clients ...sim.ClientCon
 // two fixed settings, native slices and the least slice, that have them in time.
 // Where neither has, the loop still must.
 func TestSLO(t *testing.T) {
+	long(t)
 	const bar = 0.99
 	tests := []struct {
 		name    string
@@ -149,6 +150,7 @@ func (s *slicing) last(q sched.QueueID, at time.Duration) (slice time.Duration) 
 // TestSLOConverges: in seconds the loop has found its setting, and then it looks for
 // a better one less and less often.
 func TestSLOConverges(t *testing.T) {
+	long(t)
 	for _, test := range []struct {
 		name  string
 		lc    sim.ClientConfig
@@ -176,6 +178,7 @@ func TestSLOConverges(t *testing.T) {
 // TestSLOGivesTheSliceBack: when requests cease, all is as the vendor has it; when
 // they come again, they are in time again.
 func TestSLOGivesTheSliceBack(t *testing.T) {
+	long(t)
 	const quiet, again = 5 * time.Second, 12 * time.Second
 	lc := graph(1700 * us)
 	lc.Arrival = sim.Arrival{Kind: sim.Trace}
@@ -207,6 +210,7 @@ func TestSLOGivesTheSliceBack(t *testing.T) {
 // TestSLOOfSeveral: each of two services is in time though they differ, and so are
 // they when requests come at random or several batch programs take turns.
 func TestSLOOfSeveral(t *testing.T) {
+	long(t)
 	other := graph(4 * ms)
 	other.Name, other.Arrival = "other", sim.Arrival{Kind: sim.Periodic, Every: 70 * ms, Offset: 3 * ms}
 	random := graph(8 * ms)
@@ -229,6 +233,7 @@ func TestSLOOfSeveral(t *testing.T) {
 // TestSLOWithoutWordIsGiveway: a service that does not tell of its requests, or has
 // no SLO, is served as fast as can be.
 func TestSLOWithoutWordIsGiveway(t *testing.T) {
+	long(t)
 	lc := eager(0)
 	run := func(policy string) string {
 		r := sim.New(sloWorld(t, 1, policy, lc, training("be"))).Run()
@@ -236,5 +241,14 @@ func TestSLOWithoutWordIsGiveway(t *testing.T) {
 	}
 	if slo, giveway := run("slo"), run("giveway"); slo != giveway {
 		t.Errorf("slo: %s; giveway: %s", slo, giveway)
+	}
+}
+
+// long skips what is minutes of virtual time, where the run is to be short: it has no
+// goroutines for the race detector to look at.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("minutes of virtual time")
 	}
 }

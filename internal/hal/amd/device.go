@@ -64,6 +64,9 @@ func (d *Device) Info() hal.Info { return d.info }
 // GPU is what KFD calls it.
 func (d *Device) GPU() uint32 { return d.node.GPU }
 
+// Slots is how many compute queues it has room for at a time.
+func (d *Device) Slots() uint32 { return d.node.Slots }
+
 // Offer says which queue it is, so that Attach finds it.
 func (d *Device) Offer(id sched.QueueID, t Target) {
 	d.mu.Lock()
@@ -71,8 +74,8 @@ func (d *Device) Offer(id sched.QueueID, t Target) {
 	d.targets[id] = t
 }
 
-// Attach implements hal.Device. Each way is tried without stopping anything; the
-// queue that is returned can be interrupted if one of them would work.
+// Attach implements hal.Device. Ways are tried, the best first, without stopping
+// anything, until one would work; then the queue that is returned can be interrupted.
 //
 // To prove the debug way takes a debug session of a moment, in which the GPU is
 // told its runlist anew.
@@ -89,6 +92,10 @@ func (d *Device) Attach(s hal.Spec) (hal.Queue, error) {
 	}
 	q := &queue{device: d, target: t}
 	for _, w := range d.driver.ways {
+		if len(q.ways) > 0 { // for when the better one fails: to prove it now would be felt
+			q.ways = append(q.ways, w)
+			continue
+		}
 		err := w.prove(t)
 		if errors.Is(err, hal.ErrGone) {
 			return nil, fmt.Errorf("attach queue %d of process %d: %w", t.Queue, t.PID, err)

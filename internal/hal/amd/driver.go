@@ -129,18 +129,24 @@ func (d *Driver) Queues() ([]kfd.Queue, error) {
 		if pid == os.Getpid() {
 			continue
 		}
-		queues, err := d.sys.Queues(pid)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			wrong = append(wrong, err)
-		}
-		for _, q := range queues {
-			if q.Type.IsCompute() {
-				found = append(found, q)
-			}
-		}
+		queues, err := d.QueuesOf(pid)
+		wrong = append(wrong, err)
+		found = append(found, queues...)
 	}
 	return found, errors.Join(wrong...)
 }
+
+// QueuesOf lists the compute queues of a process: none, if it does not use KFD.
+func (d *Driver) QueuesOf(pid int) ([]kfd.Queue, error) {
+	queues, err := d.sys.Queues(pid)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return slices.DeleteFunc(queues, func(q kfd.Queue) bool { return !q.Type.IsCompute() }), err
+}
+
+// Quiet reports whether to attach a queue disturbs nobody.
+func (d *Driver) Quiet() bool { return d.features.Batch == nil }
 
 // Close gives everything up, undone.
 func (d *Driver) Close() error {

@@ -14,8 +14,8 @@ import (
 type queue struct {
 	device *Device
 	target Target
-	ways   []way // that were proved, best first
-	why    error // the others were not
+	ways   []way // best first: one that was proved, and what there is beside it
+	why    error // better ones do not work
 
 	mu     sync.Mutex
 	by     way // that it is stopped by; nil: it is not
@@ -54,7 +54,7 @@ func (q *queue) wayOf(round int) way {
 	return nil
 }
 
-// Why says why ways that the driver has do not work on this queue; nil: all do.
+// Why says why the best way that the driver has does not work on this queue; nil: it does.
 func (q *queue) Why() error { return q.why }
 
 // Way names the best way to stop it that was proved; "": there is none.
@@ -139,7 +139,7 @@ func (d *Driver) stop(queues []*queue) []error {
 					q.setStopped(g.way)
 					errs[open[q]] = nil
 				} else {
-					errs[open[q]] = errors.Join(errs[open[q]], fmt.Errorf("%s: %w", g.way.name(), came[i]))
+					errs[open[q]] = also(errs[open[q]], fmt.Errorf("%s: %w", g.way.name(), came[i]))
 				}
 				if errors.Is(came[i], hal.ErrGone) {
 					q.setStopped(nil)
@@ -151,6 +151,21 @@ func (d *Driver) stop(queues []*queue) []error {
 		}
 	}
 	return errs
+}
+
+// also joins the errors of two ways. Where one of them may work another time, it is not
+// so that none is supported.
+func also(first, second error) error {
+	if first == nil {
+		return second
+	}
+	switch never, neither := errors.Is(first, hal.ErrNotSupported), errors.Is(second, hal.ErrNotSupported); {
+	case never && !neither:
+		return fmt.Errorf("%v; %w", first, second)
+	case neither && !never:
+		return fmt.Errorf("%w; %v", first, second)
+	}
+	return errors.Join(first, second)
 }
 
 // start puts queues back, each in the way that it was stopped.
