@@ -17,9 +17,9 @@ import (
 
 // table lists every policy there is. The first is the default.
 var table = []entry{
-	{"giveway", "online work first, batch work takes turns with what is left (the default)", newGiveway},
+	{"giveway", "online work first, batch work takes turns with what is left (the default of the simulator)", newGiveway},
 	{"native", "whatever the vendor does: nothing is stopped, no slice is changed", newNative},
-	{"slo", "as giveway, but batch work gives way only as far as the requests of online work need to be in time", newSLO},
+	{"slo", "as giveway, but batch work gives way only as far as the requests of online work need to be in time (the default of the daemon)", newSLO},
 	{"fifo", "work in order of arrival, one queue at a time, to the end", newFIFO},
 	{"rr", "turns of equal length, one queue at a time", newRR},
 	{"hpf", "highest priority first, on each device", newHPF},

@@ -103,7 +103,7 @@ func TestEverything(t *testing.T) {
 	if _, err = Parse("x.yaml", []byte("nvidia: off\n")); err == nil {
 		t.Error("nvidia: off is taken")
 	}
-	if c, err = Parse("x.yaml", []byte("floor: 0\ntcp: false\n")); err != nil || c.Sched.Floor >= 0 || c.TCP != "" || c.Policy.Name != policy.Names()[0] {
+	if c, err = Parse("x.yaml", []byte("floor: 0\ntcp: false\n")); err != nil || c.Sched.Floor >= 0 || c.TCP != "" || c.Policy.Name != Default().Policy.Name {
 		t.Errorf("no floor: %+v, %v", c, err)
 	}
 }

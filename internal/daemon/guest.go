@@ -284,7 +284,11 @@ func (d *Daemon) yieldsBySlice(p *process) bool {
 			return false
 		}
 	}
-	return d.policy.Name == "giveway" || d.policy.Name == "native"
+	switch d.policy.Name {
+	case "giveway", "slo", "native":
+		return true
+	}
+	return false
 }
 
 // How long before an expected arrival a program may take the device at most, of which
