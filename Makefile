@@ -38,7 +38,7 @@ shim: $(SHIM) ## shim/lib: the preload library, which build puts into bin/givewa
 $(SHIM): $(wildcard shim/*.c shim/*.h) shim/giveway.map
 	@command -v $(CC) >/dev/null || { echo "the preload library needs a C compiler: no $(CC) here (CC=... names another)" >&2; exit 1; }
 	$(CC) -O2 -fPIC -shared -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -Wall -Wextra -Wshadow -Werror \
-	  -Wl,--version-script=shim/giveway.map,-soname,libgiveway.so,-z,defs,-z,nodelete,-z,relro,-z,now -o $@ $(wildcard shim/*.c)
+	  -Wl,-Bsymbolic,--version-script=shim/giveway.map,-soname,libgiveway.so,-z,defs,-z,nodelete,-z,relro,-z,now -o $@ $(wildcard shim/*.c)
 
 fmt: go-is-there ## put the formatting right
 	$(TOOL) gofumpt -w .

@@ -36,7 +36,7 @@ enum gw_mark_state { GW_MARK_FREE, GW_MARK_SET, GW_MARK_BUSY };
 struct gw_mark {
   enum gw_mark_state state; /* busy: one thread asks the runtime about it */
   const struct gw_runtime *runtime;
-  void *ctx, *mark;
+  void *ctx, *stream, *mark;
   uint32_t lane, life;
   uint64_t seq; /* of the lane, that it stands behind */
   uint64_t age;

@@ -30,12 +30,6 @@ bool gw_bound_wants_mark(const struct gw_lane *l) {
   return bound && l->unmarked >= batch_for(bound) && !gw_anything_captures();
 }
 
-struct gw_bound_place gw_bound_reserve(int lane) {
-  struct gw_lane *l = &gw_act.lanes[lane];
-  l->unmarked = 0; /* one thread marks, the others need not */
-  return (struct gw_bound_place){l->runtime, l->ctx, l->stream, (uint32_t)lane, l->life, l->launched};
-}
-
 /* With the lock held: a free slot, or NULL. */
 static struct gw_mark *free_slot(void) {
   for (int i = 0; i < GW_MARKS && gw_act.marks_set < GW_MARKS; i++) {
@@ -44,20 +38,29 @@ static struct gw_mark *free_slot(void) {
   return NULL;
 }
 
-bool gw_bound_mark(const struct gw_bound_place *at) {
-  void *mark = at->runtime->markable(at->ctx, at->stream) ? at->runtime->mark(at->ctx, at->stream) : NULL;
-  if (!mark) return false;
-  gw_lock(&gw_act.lock);
-  /* A stream that was destroyed meanwhile has no lane of that life any more. */
-  struct gw_mark *m = gw_act.lanes[at->lane].life == at->life ? free_slot() : NULL;
+/* Busy from here on: who destroys the stream waits until the mark is made. */
+struct gw_bound_place gw_bound_reserve(int lane) {
+  struct gw_lane *l = &gw_act.lanes[lane];
+  struct gw_mark *m = free_slot();
+  l->unmarked = 0; /* one thread marks, the others need not */
   if (m) {
-    *m = (struct gw_mark){.state = GW_MARK_SET, .runtime = at->runtime, .ctx = at->ctx, .mark = mark,
-                          .lane = at->lane, .life = at->life, .seq = at->seq, .age = ++gw_act.marks_made};
+    *m = (struct gw_mark){.state = GW_MARK_BUSY, .runtime = l->runtime, .ctx = l->ctx, .stream = l->stream,
+                          .lane = (uint32_t)lane, .life = l->life, .seq = l->launched, .age = ++gw_act.marks_made};
     gw_act.marks_set++;
   }
+  return (struct gw_bound_place){l->runtime, l->ctx, l->stream, (uint32_t)lane, l->life, l->launched, m};
+}
+
+bool gw_bound_mark(const struct gw_bound_place *at) {
+  struct gw_mark *m = at->slot;
+  if (!m) return false;
+  void *mark = at->runtime->markable(at->ctx, at->stream) ? at->runtime->mark(at->ctx, at->stream) : NULL;
+  gw_lock(&gw_act.lock);
+  m->mark = mark;
+  m->state = mark ? GW_MARK_SET : GW_MARK_FREE;
+  if (!mark) gw_act.marks_set--;
   gw_unlock(&gw_act.lock);
-  if (!m) at->runtime->drop(mark);
-  return m != NULL;
+  return mark != NULL;
 }
 
 /* Takes the next mark after `age` on a lane that is not known to be slow. */
@@ -114,23 +117,24 @@ static bool mark_fullest(const gw_pass *p) {
   gw_lock(&gw_act.lock);
   bool any = gw_act.marks_set != 0;
   for (int w = 0; w < GW_LANES / 64; w++) {
-    for (uint64_t left = gw_act.used[w]; left && !any; left &= left - 1) {
+    for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
       struct gw_lane *l = &gw_act.lanes[i];
       if (l->runtime != p->runtime || l->ctx != p->ctx || !l->unmarked) continue;
+      /* A mark in the legacy stream makes all blocking streams wait for each other. */
+      if ((uintptr_t)l->stream < 16 && l->stream != p->stream) continue;
       if (best < 0 || l->unmarked > gw_act.lanes[best].unmarked) best = i;
     }
   }
   uint32_t unmarked = best >= 0 ? gw_act.lanes[best].unmarked : 0;
   if (best >= 0) at = gw_bound_reserve(best);
   gw_unlock(&gw_act.lock);
-  if (any) return true;
-  if (best < 0) return false;
+  if (best < 0) return any;
   if (gw_bound_mark(&at)) return true;
   gw_lock(&gw_act.lock);
   if (gw_act.lanes[best].life == at.life) gw_act.lanes[best].unmarked += unmarked;
   gw_unlock(&gw_act.lock);
-  return false;
+  return any;
 }
 
 /* What is in flight now does not count until its lane moves: a kernel that never
@@ -208,8 +212,7 @@ static struct gw_mark *mark_of(const struct gw_runtime *rt, void *ctx, void *str
   for (int i = 0; i < GW_MARKS; i++) {
     struct gw_mark *m = &gw_act.marks[i];
     if (m->state == GW_MARK_FREE || m->runtime != rt || (ctx != GW_ALL && m->ctx != ctx)) continue;
-    struct gw_lane *l = &gw_act.lanes[m->lane];
-    if (stream == GW_ALL || (l->life == m->life && l->stream == stream)) return m;
+    if (stream == GW_ALL || m->stream == stream) return m;
   }
   return NULL;
 }

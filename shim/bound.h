@@ -16,6 +16,7 @@ struct gw_bound_place {
   void *ctx, *stream;
   uint32_t lane, life;
   uint64_t seq;
+  struct gw_mark *slot; /* busy until the mark is there; NULL: there was none free */
 };
 
 /* Waits for room. Whether it had to: the gate may have closed meanwhile. */

@@ -252,8 +252,28 @@ DESTROY_CONTEXT(cuCtxDestroy_v2)
     CALL(symbol, (int), (device));       \
     return result;                       \
   }
-DESTROY_PRIMARY(cuDevicePrimaryCtxRelease)
-DESTROY_PRIMARY(cuDevicePrimaryCtxRelease_v2)
+
+static bool primary_is_active(int device) {
+  unsigned flags;
+  int active = 0;
+  int (*state)(int, unsigned *, int *) = gw_library_symbol(&gw_cuda_library, "cuDevicePrimaryCtxGetState");
+  return state && state(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* Mostly there are other users, and it lives on. */
+#define RELEASE_PRIMARY(symbol)                                                      \
+  EXPORTED int symbol(int device) {                                                  \
+    int(*real)(int) = REAL(symbol);                                                  \
+    cuda_something_goes();                                                           \
+    gw_forget(&cuda_runtime, GW_ALL, GW_ALL);                                        \
+    cuda_marks_forget(GW_ALL);                                                       \
+    cuda_park_stop();                                                                \
+    int result = real ? real(device) : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;    \
+    cuda_park_go_on(!primary_is_active(device));                                     \
+    return result;                                                                   \
+  }
+RELEASE_PRIMARY(cuDevicePrimaryCtxRelease)
+RELEASE_PRIMARY(cuDevicePrimaryCtxRelease_v2)
 DESTROY_PRIMARY(cuDevicePrimaryCtxReset)
 DESTROY_PRIMARY(cuDevicePrimaryCtxReset_v2)
 
@@ -268,3 +288,19 @@ WAITS(cuMemFree_v2, unsigned long long)
 WAITS(cuMemFreeHost, void *)
 WAITS(cuMemHostUnregister, void *)
 WAITS(cuModuleUnload, void *)
+WAITS(cuLibraryUnload, void *)
+WAITS(cuArrayDestroy, void *)
+WAITS(cuIpcCloseMemHandle, unsigned long long)
+
+/* Contexts of a part of a device may be current to one thread only. */
+EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {
+  cuda_park_never();
+  CALL(cuCtxFromGreenCtx, (void **, void *), (ctx, green));
+  return result;
+}
+
+EXPORTED int cuGreenCtxDestroy(void *green) {
+  forget_context(GW_ALL);
+  CALL(cuGreenCtxDestroy, (void *), (green));
+  return result;
+}

@@ -114,6 +114,7 @@ static void drop(void *mark) {
 static void *mark(void *ctx, void *stream) {
   const struct cuda_driver *d = cuda_driver();
   void *to = handle(stream);
+  if (cuda_context() != ctx) return NULL; /* the event would be another context's */
   if (!to || !d->cuEventCreate || !d->cuEventRecord || !d->cuEventQuery) return NULL;
   struct event *e = reserve(ctx);
   if (!e) return NULL;
@@ -146,11 +147,15 @@ static int markable(void *ctx, void *stream) {
 }
 
 void cuda_marks_forget(void *ctx) {
-  gw_lock(&lock);
   for (struct event *e = events; e < events + EVENTS; e++) {
-    if (ctx == GW_ALL || e->ctx == ctx) *e = (struct event){.used = e->used};
+    gw_lock(&lock);
+    bool its = ctx == GW_ALL || e->ctx == ctx;
+    void *unwanted = its && !e->used ? e->event : NULL;
+    if (its) *e = (struct event){.used = e->used};
+    gw_unlock(&lock);
+    /* The context may live on: a device's own is released by one of its users. */
+    if (unwanted && cuda_driver()->cuEventDestroy_v2) cuda_driver()->cuEventDestroy_v2(unwanted);
   }
-  gw_unlock(&lock);
 }
 
 void cuda_marks_forked(void) {

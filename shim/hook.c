@@ -61,10 +61,12 @@ void *gw_real_dlsym(void *handle, const char *name) { return real_dlsym()(handle
 void *gw_library_symbol(struct gw_library *lib, const char *name) {
   static void *known_dlopen, *known_dlerror;
   void *found = real_dlsym()(RTLD_NEXT, name);
-  if (found) return found;
+  if (found && lib->pinned) return found;
   /* Loaded by somebody for itself alone: not among those that come after ours. */
   dlopen_fn *open = own_function(&known_dlopen, "dlopen");
   void *handle = open ? open(lib->file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+  if (handle) lib->pinned = true; /* we never close it: what we have found stays */
+  if (found) return found;
   found = handle ? real_dlsym()(handle, name) : NULL;
   /* What we did not find is no error of the program's. */
   dlerror_fn *error = found ? NULL : own_function(&known_dlerror, "dlerror");

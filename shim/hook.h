@@ -15,6 +15,7 @@
 #define GIVEWAY_HOOK_H
 
 #include <stdbool.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@ struct gw_library {
   const char *prefix;    /* what all its functions' names begin with: "cu" */
   struct gw_hook *hooks;
   size_t count;
+  bool pinned; /* it cannot be unloaded any more */
   /* May be NULL, each. */
   void (*forked)(void);           /* in the child of a fork: forget everything */
   void (*ready)(uint64_t at_ns);  /* the program has come to work; called with gw_act.lock held */

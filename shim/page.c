@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -124,7 +125,7 @@ static int answer(int fd, int fds[3]) {
   } control;
   struct iovec part = {text, sizeof text};
   struct msghdr m = {
-      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(3 * sizeof(int))};
   long n = GW_SYS_3(SYS_recvmsg, fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   int count = 0;
   for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL; c; c = CMSG_NXTHDR(&m, c)) {
@@ -171,6 +172,14 @@ static bool right(int page_fd, int board_fd) {
   return ok;
 }
 
+/* Whether a write to it neither waits nor raises SIGPIPE: an eventfd, which is a file
+ * of no type, and which does not block. */
+static bool rings(int fd) {
+  struct stat s;
+  long flags = GW_SYS_2(SYS_fcntl, fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) && GW_SYS_2(SYS_fstat, fd, &s) == 0 && (s.st_mode & S_IFMT) == 0;
+}
+
 /* One attempt, with `changing` held. Sets pause_ns to the time until the next. */
 static void attach(const char *runtime) {
   int fds[3] = {-1, -1, -1};
@@ -181,7 +190,7 @@ static void attach(const char *runtime) {
     return;
   }
   int got = ask(fd, runtime) ? -1 : answer(fd, fds);
-  if (got == 3 && right(fds[0], fds[1]) && map(&board, fds[1], PROT_READ) &&
+  if (got == 3 && right(fds[0], fds[1]) && rings(fds[2]) && map(&board, fds[1], PROT_READ) &&
       map(&gw_shared, fds[0], PROT_READ | PROT_WRITE)) {
     conn = lift(fd);
     bell = lift(fds[2]);
@@ -256,14 +265,18 @@ void gw_page_ring(void) {
   if (!__atomic_load_n(&board.board.asleep, __ATOMIC_SEQ_CST)) return;
   int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
   uint64_t one = 1;
+  /* A program that closes all descriptors may have others under these numbers. */
+  if (cookie && cookie_of(conn) != cookie) return;
   if (fd >= 0) GW_SYS_3(SYS_write, fd, &one, sizeof one);
 }
 
 void gw_page_forked(void) {
   __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
   unmap();
-  if (conn >= 0) GW_SYS_1(SYS_close, conn);
-  if (bell >= 0) GW_SYS_1(SYS_close, bell);
+  if (conn >= 0 && (!cookie || cookie_of(conn) == cookie)) {
+    GW_SYS_1(SYS_close, conn);
+    GW_SYS_1(SYS_close, bell);
+  }
   conn = bell = -1;
   next_look = 0;
   pause_ns = RETRY_NS;

@@ -43,18 +43,23 @@ static const char kernel[] =
 #define LOOK_NS (100 * GW_MS_NS)
 #define STALE_NS (5 * GW_SECOND_NS) /* what the program says itself counts before what we predict, for so long */
 
-uint32_t cuda_parked;
+uint32_t cuda_parked, cuda_hurry;
 void *cuda_park_context;
 
 static struct {
   gw_lock_t lock; /* held while kernels are launched */
-  bool quitting;
-  void *ctx; /* whose the rest is */
-  void *stream, *function;
-  /* Memory of ours and not of the driver's: it stays when the context goes. And
-   * shared, so that a fork does not part us from what the device reads. */
-  uint32_t *word;
-  uint64_t device_word;
+  bool quitting, never;
+  /* What parking needs in a context, made once in each. In a context for which
+   * there is no place left, or which has refused, nobody parks. */
+  struct place {
+    void *ctx, *stream, *function, *module;
+    /* Memory of ours and not of the driver's: it stays when the context goes. Each
+     * context has registered its own, or one would lose it with another. And
+     * shared, so that a fork does not part us from what the device reads. */
+    uint32_t *word;
+    uint64_t device_word;
+  } places[8];
+  uint32_t *word; /* of the place where the last kernels are */
   uint32_t generation;
 } park;
 
@@ -95,27 +100,34 @@ static bool find_driver(void) {
   return true;
 }
 
-/* Makes what parking needs in a context. With the lock held. */
-static bool prepare(void *ctx) {
-  void *module;
-  if (driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return false;
-  if (park.ctx == ctx) return true;
-  if (!park.word) {
+/* The place of a context, which is current then; or NULL. With the lock held. */
+static struct place *prepare(void *ctx) {
+  struct place *p = NULL;
+  for (size_t i = 0; i < sizeof park.places / sizeof *park.places; i++) {
+    if (park.places[i].ctx == ctx) {
+      p = &park.places[i];
+      return p->stream && driver.cuCtxSetCurrent(ctx) == CUDA_SUCCESS ? p : NULL;
+    }
+    if (!park.places[i].ctx && !p) p = &park.places[i];
+  }
+  if (!p || driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return NULL;
+  if (!p->word) {
     void *m = mmap(NULL, WORDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (m == MAP_FAILED) return false;
-    park.word = m;
+    if (m == MAP_FAILED) return NULL;
+    p->word = m;
   }
-  int registered = driver.cuMemHostRegister_v2(park.word, WORDS, 3 /* portable, mapped */);
+  *p = (struct place){.ctx = ctx, .word = p->word}; /* without a stream: it has refused */
+  int registered = driver.cuMemHostRegister_v2(p->word, WORDS, 3 /* portable, mapped */);
   if ((registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) ||
-      driver.cuModuleLoadData(&module, kernel) != CUDA_SUCCESS ||
-      driver.cuModuleGetFunction(&park.function, module, "giveway_park") != CUDA_SUCCESS ||
-      driver.cuStreamCreate(&park.stream, 1 /* CU_STREAM_NON_BLOCKING */) != CUDA_SUCCESS ||
-      driver.cuMemHostGetDevicePointer_v2(&park.device_word, park.word, 0) != CUDA_SUCCESS) {
+      driver.cuModuleLoadData(&p->module, kernel) != CUDA_SUCCESS ||
+      driver.cuModuleGetFunction(&p->function, p->module, "giveway_park") != CUDA_SUCCESS ||
+      driver.cuMemHostGetDevicePointer_v2(&p->device_word, p->word, 0) != CUDA_SUCCESS ||
+      driver.cuStreamCreate(&p->stream, 1 /* CU_STREAM_NON_BLOCKING */) != CUDA_SUCCESS) {
+    p->stream = NULL;
     gw_say("the device cannot be taken ahead of arrivals: the driver refuses what that needs");
-    return false;
+    return NULL;
   }
-  park.ctx = ctx;
-  return true;
+  return p;
 }
 
 /* Launches the two. Whether they are on their way. */
@@ -123,14 +135,17 @@ static bool take(uint64_t longest_ns) {
   bool ok = false;
   gw_lock(&park.lock);
   void *ctx = __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED);
-  if (!park.quitting && ctx && !gw_anything_captures() && prepare(ctx)) {
+  struct place *p = park.quitting || park.never || !ctx || gw_anything_captures() ? NULL : prepare(ctx);
+  if (p) {
+    park.word = p->word;
     if (++park.generation == STARTING) park.generation = 1, __atomic_store_n(park.word, 0, __ATOMIC_RELEASE);
-    void *args[] = {&park.device_word, &park.generation, &longest_ns};
+    void *args[] = {&p->device_word, &park.generation, &longest_ns};
     /* Before the launch: an arrival at this moment lets go of what comes after it. */
     __atomic_store_n(&let_go_ns, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&cuda_hurry, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&cuda_parked, park.generation, __ATOMIC_RELEASE);
-    ok = driver.cuLaunchKernel(park.function, 1, 1, 1, 1, 1, 1, 0, park.stream, args, NULL) == CUDA_SUCCESS &&
-         driver.cuLaunchKernel(park.function, 1, 1, 1, 1, 1, 1, 0, park.stream, args, NULL) == CUDA_SUCCESS;
+    ok = driver.cuLaunchKernel(p->function, 1, 1, 1, 1, 1, 1, 0, p->stream, args, NULL) == CUDA_SUCCESS &&
+         driver.cuLaunchKernel(p->function, 1, 1, 1, 1, 1, 1, 0, p->stream, args, NULL) == CUDA_SUCCESS;
   }
   gw_unlock(&park.lock);
   if (!ok) cuda_unpark();
@@ -161,14 +176,13 @@ static bool sleep_until(uint64_t at_ns, uint32_t heard) {
 /* Holds the device for an arrival, and sees what comes of it. */
 static void hold_for(uint64_t arrival_ns, uint64_t patience_ns) {
   uint64_t from = gw_now(), until = arrival_ns + patience_ns, took = 0, let_go;
+  int hurried = 0; /* how often a launch was seen under way */
   if (!take(until - from + GW_MS_NS)) return;
   while (!(let_go = __atomic_load_n(&let_go_ns, __ATOMIC_ACQUIRE))) {
     uint64_t now = gw_now();
     if (!took && __atomic_load_n(&park.word[BEGUN], __ATOMIC_ACQUIRE) == park.generation) took = now - from;
-    if (now >= until) {
-      cuda_unpark_now(false);
-      continue;
-    }
+    if (__atomic_load_n(&cuda_hurry, __ATOMIC_RELAXED) && hurried++) cuda_unpark_now(true);
+    else if (now >= until) cuda_unpark_now(false);
     /* How soon it had begun is what the next lead is made of: looked at closely. */
     gw_sleep(took ? 20000 : 2000);
   }
@@ -231,9 +245,16 @@ static void *run(void *unused) {
 
 /* Before the driver's own end, which was set up before ours. */
 static void quit(void) {
-  gw_lock(&park.lock);
-  park.quitting = true;
-  gw_unlock(&park.lock);
+  __atomic_store_n(&park.quitting, true, __ATOMIC_SEQ_CST);
+  /* Held while the driver is called: one that does not come back must not keep the
+   * program from its end. */
+  for (int i = 0; i < 100; i++) {
+    if (gw_trylock(&park.lock)) {
+      gw_unlock(&park.lock);
+      break;
+    }
+    gw_sleep(GW_MS_NS);
+  }
   cuda_unpark();
 }
 
@@ -243,11 +264,12 @@ static void start_thread(void) {
   int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
   int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
   if (!create || !detach || !find_driver() || atexit(quit) != 0) return;
-  uint64_t all = ~0ull, before;
-  gw_sys(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof all, 0, 0);
+  sigset_t all, before;
+  sigfillset(&all); /* without the C library's own: setuid waits for every thread to take one */
+  sigprocmask(SIG_SETMASK, &all, &before);
   unsigned long thread;
   if (create(&thread, NULL, run, NULL) == 0) detach(thread);
-  gw_sys(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof all, 0, 0);
+  sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 void cuda_park_expect(uint64_t at_ns) {
@@ -268,16 +290,40 @@ void cuda_park_ready(uint64_t at_ns) {
   gw_lock(&learnt.lock);
   gw_predict_arrival(&learnt.predictor, at_ns);
   gw_unlock(&learnt.lock);
-  if (!__atomic_load_n(&started, __ATOMIC_RELAXED)) __atomic_store_n(&cuda_parked, STARTING, __ATOMIC_RELAXED);
+  uint32_t none = 0;
+  if (!__atomic_load_n(&started, __ATOMIC_RELAXED))
+    __atomic_compare_exchange_n(&cuda_parked, &none, STARTING, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-void cuda_park_forget(void *ctx) {
-  cuda_unpark();
-  gw_lock(&park.lock);
-  if (ctx == GW_ALL || park.ctx == ctx) park.ctx = NULL;
+/* With the lock held. */
+static void forget(void *ctx) {
+  for (size_t i = 0; i < sizeof park.places / sizeof *park.places; i++) {
+    if (ctx == GW_ALL || park.places[i].ctx == ctx) park.places[i].ctx = NULL;
+  }
   if (ctx == GW_ALL || __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) == ctx) {
     __atomic_store_n(&cuda_park_context, NULL, __ATOMIC_RELAXED);
   }
+}
+
+void cuda_park_stop(void) {
+  gw_lock(&park.lock);
+  cuda_unpark(); /* what was launched before we had the lock too */
+}
+
+void cuda_park_go_on(bool gone) {
+  if (gone) forget(GW_ALL);
+  gw_unlock(&park.lock);
+}
+
+void cuda_park_forget(void *ctx) {
+  cuda_park_stop();
+  forget(ctx);
+  gw_unlock(&park.lock);
+}
+
+void cuda_park_never(void) {
+  cuda_park_stop();
+  park.never = true;
   gw_unlock(&park.lock);
 }
 

@@ -51,6 +51,23 @@ void cuda_park_ready(uint64_t at_ns);
 /* A context, or with GW_ALL every one, is about to go. */
 void cuda_park_forget(void *ctx);
 
+/* Around a call after which every context may have gone, or none: nothing is parked
+ * in between. */
+void cuda_park_stop(void);
+void cuda_park_go_on(bool gone);
+
+/* This program uses contexts that only one thread may have: nobody parks. */
+void cuda_park_never(void);
+
+/* A launch is about to be made, which may wait for what is parked: the first of a
+ * kernel, say, if it has yet to be loaded. One that takes long lets go. */
+extern uint32_t cuda_hurry;
+static inline void cuda_launching(void) {
+  if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) {
+    __atomic_store_n(&cuda_hurry, 1, __ATOMIC_RELAXED);
+  }
+}
+
 /* In the child of a fork. */
 void cuda_park_forked(void);
 

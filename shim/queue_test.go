@@ -29,7 +29,7 @@ func queueWork(t *testing.T, sanitizer string) string {
 	flags := []string{"-std=gnu11", "-g", "-fvisibility=hidden"}
 	strict := append(flags, "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror")
 	if sanitizer == "" {
-		compileQueueWork(t, append(strict, append(sources, "-fPIC", "-shared", "-Wl,--version-script=giveway.map,-soname,libgiveway.so,-z,defs", "-o", library)...))
+		compileQueueWork(t, append(strict, append(sources, "-fPIC", "-shared", "-Wl,-Bsymbolic,--version-script=giveway.map,-soname,libgiveway.so,-z,defs", "-o", library)...))
 		compileQueueWork(t, append(strict, "test/queuework.c", library, "-Wl,-rpath,"+dir, "-pthread", "-o", program))
 		return program
 	}

@@ -279,7 +279,7 @@ func TestRuntimes(t *testing.T) {
 	b := bench{t, t.TempDir()}
 	b.compile("shim.o", append(sources, "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-r", "-nostdlib")...)
 	b.compile("libgiveway.so", b.path("shim.o"), "-shared",
-		"-Wl,--version-script=giveway.map,-z,defs,-z,nodelete,-z,relro,-z,now")
+		"-Wl,-Bsymbolic,--version-script=giveway.map,-z,defs,-z,nodelete,-z,relro,-z,now")
 	t.Run("CUDA", func(t *testing.T) { testCUDA(bench{t, b.dir}) })
 	t.Run("HIP", func(t *testing.T) { testHIP(bench{t, b.dir}) })
 	t.Run("OpenCL", func(t *testing.T) { testOpenCL(bench{t, b.dir}) })
