@@ -81,6 +81,8 @@ func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error)
 	case err != nil:
 	case c.Bound != nil && p.guest == nil:
 		err = fmt.Errorf("process %d was not started with the shim, so its commands in flight cannot be bounded: %w", pid, server.ErrConflict)
+	case c.Paused != nil && *c.Paused && !p.stoppable():
+		err = fmt.Errorf("process %d cannot be paused: its queue can be sliced and no more: %w", pid, server.ErrConflict)
 	default:
 		if err = p.change(c); err != nil {
 			err = fmt.Errorf("%w: %w", server.ErrBadRequest, err)

@@ -55,6 +55,17 @@ type groupQueue struct {
 	held   []uint32 // those that we took charge of
 }
 
+// stoppable reports whether there is a way to stop each queue of a process. The group
+// of an MPS server has none.
+func (p *process) stoppable() bool {
+	for _, q := range p.queues {
+		if q.bundle == nil && q.plain != nil && q.gate == nil && hal.Abilities(q.plain).Level() == sched.LevelNone {
+			return false
+		}
+	}
+	return true
+}
+
 // change applies what was asked for to a process. It refuses what makes no sense and
 // then changes nothing.
 func (p *process) change(c api.Change) error {
