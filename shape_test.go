@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/own/owntest":   {"internal/shm"},
 	"hint":                   {"api", "client", "internal/own"},
 	"queue":                  {"internal/own"},
+	"amd":                    {},
 	"python":                 {},
 	"internal/stats":         {},
 	"internal/sim":           {"sched", "policy", "internal/hal", "internal/node", "internal/stats"},

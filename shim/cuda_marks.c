@@ -129,8 +129,10 @@ static void *mark(void *ctx, void *stream) {
 
 static int reached(void *mark) {
   struct event *e = mark;
+  void *event = e->event;
+  if (!event) return -1; /* forgotten meanwhile, with its context */
   int mode = relax();
-  int result = cuda_driver()->cuEventQuery(e->event);
+  int result = cuda_driver()->cuEventQuery(event);
   unrelax(mode);
   return result == CUDA_SUCCESS ? 1 : result == CUDA_ERROR_NOT_READY ? 0 : -1;
 }

@@ -15,7 +15,6 @@
 #define GIVEWAY_HOOK_H
 
 #include <stdbool.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

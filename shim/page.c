@@ -246,7 +246,7 @@ void gw_page_check(uint64_t now) {
       unmap();
       if (ours) {
         GW_SYS_1(SYS_close, conn);
-        GW_SYS_1(SYS_close, bell);
+        if (rings(bell)) GW_SYS_1(SYS_close, bell);
       }
       __atomic_store_n(&bell, -1, __ATOMIC_RELAXED);
       conn = -1;
@@ -265,9 +265,11 @@ void gw_page_ring(void) {
   if (!__atomic_load_n(&board.board.asleep, __ATOMIC_SEQ_CST)) return;
   int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
   uint64_t one = 1;
-  /* A program that closes all descriptors may have others under these numbers. */
-  if (cookie && cookie_of(conn) != cookie) return;
-  if (fd >= 0) GW_SYS_3(SYS_write, fd, &one, sizeof one);
+  /* A program that closes all descriptors may have others under these numbers. One
+   * that takes the bell's and leaves the connection's is not seen: eventfds have no
+   * names, and to ask for more would cost as much as the wake-up. */
+  if (fd < 0 || (cookie && cookie_of(conn) != cookie)) return;
+  GW_SYS_3(SYS_write, fd, &one, sizeof one);
 }
 
 void gw_page_forked(void) {
@@ -275,7 +277,7 @@ void gw_page_forked(void) {
   unmap();
   if (conn >= 0 && (!cookie || cookie_of(conn) == cookie)) {
     GW_SYS_1(SYS_close, conn);
-    GW_SYS_1(SYS_close, bell);
+    if (rings(bell)) GW_SYS_1(SYS_close, bell);
   }
   conn = bell = -1;
   next_look = 0;

@@ -49,38 +49,13 @@ package kfd
 // Without the flag no array and no count is nothing to do: 0, once pid was found
 // and the caller may control it. That is how the patch is probed for.
 //
-// Status of an entry:
-//
-//	0         it is so
-//	-ENOENT   the process has no such queue on that GPU
-//	-EBUSY    the queue is being destroyed
-//	-ENOSPC   FAST_REMAP: the slots left are reserved for higher priorities; it stays unmapped
-//	-EIO      the hardware did not do it; the queue's state is as before
-//
-// The call fails, with nothing changed, in this order:
-//
-//	EOPNOTSUPP  the hardware scheduler is off (sched_policy=2)
-//	EINVAL      a flag that is unknown, or with an array; more than 1024 entries; a count
-//	            without an array or an array without a count; a grace_period to FAST_REMAP
-//	EFAULT      the array cannot be read and written
-//	EINVAL      an entry's pad is not 0
-//	ESRCH       there is no such process
-//	EPERM       the caller has neither CAP_SYS_ADMIN nor, as its effective user, the
-//	            target's real, effective and saved user
-//	ESRCH       the process does not use KFD
-//	EBUSY       another open file has unmapped queues of it
-//
 // Who unmaps owns. The target is claimed by the open file that a queue of it was
 // unmapped through, until the last of its queues is mapped again. The file's
 // release, and the death of the process that opened it, map everything that was
 // unmapped through it, so that nothing stays stopped when its controller dies or
 // lets go. A queue that is unmapped can be destroyed without waiting.
 //
-// SET_HQD_RESERVATION fails with EINVAL for unknown flags, EPERM without
-// CAP_SYS_ADMIN unless it is a QUERY, ENODEV for an unknown GPU, and EINVAL for a
-// priority above 15 or as many slots as there are. The reservation counts for
-// FAST_REMAP only, and ends with the open file that made it; another file that
-// sets one meanwhile gets EBUSY.
+// kernel/amdkfd/ABI.md says who may, and what every wrong input is answered.
 const (
 	ReqBatchUnmap     = 3<<30 | sizeSched<<16 | 'K'<<8 | 0xf0
 	ReqFastRemap      = 3<<30 | sizeSched<<16 | 'K'<<8 | 0xf1

@@ -40,7 +40,8 @@ static const uint64_t times = 20000000;
 #define WAKES 2000
 static void *sleeper(void *unused) {
   uint64_t n;
-  while (read(bell, &n, sizeof n) == sizeof n) {}
+  struct pollfd p = {.fd = bell, .events = POLLIN};
+  while (poll(&p, 1, -1) == 1 && read(bell, &n, sizeof n) == sizeof n) {}
   return unused;
 }
 
@@ -53,7 +54,7 @@ static void wakes(void) {
   static uint64_t took[2][WAKES];
   pthread_t thread;
   uint64_t one = 1;
-  bell = eventfd(0, 0);
+  bell = eventfd(0, EFD_NONBLOCK);
   if (bell < 0 || pthread_create(&thread, NULL, sleeper, NULL)) return;
   board.board.asleep = 1;
   for (int i = 0; i < 2 * WAKES; i++) { /* in turn, so that both have the same neighbours */

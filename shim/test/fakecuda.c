@@ -418,6 +418,12 @@ int cuCtxDestroy_v2(void *ctx) {
   if (current == ctx) current = &context;
   return OK;
 }
+/* The device's own context has another user, always. */
+int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, OK; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  (void)device;
+  return *flags = 0, *active = 1, OK;
+}
 TWO(cuEventRecord, _ptsz, (CUevent e, CUstream s), return record(e, s, O);)
 TWO(cuEventRecordWithFlags, _ptsz, (CUevent e, CUstream s, unsigned flags), (void)flags; return record(e, s, O);)
 static int event_wait(CUevent e, int query) {
@@ -485,6 +491,13 @@ int cuGraphInstantiateWithFlags(CUgraph *exec, CUgraph graph, unsigned long long
 }
 
 /* For the tests. */
+int fakeEvents(void) {
+  int n = 0;
+  pthread_mutex_lock(&lock);
+  for (CUevent e = events; e; e = e->next) n += e->alive == ALIVE;
+  pthread_mutex_unlock(&lock);
+  return n;
+}
 int fakeGraphNodes(CUgraph g) { return g->count; }
 void fakeParks(uint64_t *ended, uint64_t *late) {
   *ended = __atomic_load_n(&parks, __ATOMIC_RELAXED);

@@ -57,13 +57,16 @@ func (k *KFD) known() uint8 {
 }
 
 // ioctl is a call. Like the driver's it looks at the number, and takes what the
-// argument is short of for zeros.
+// argument is short of for zeros; our patch wants all of the request to be right.
 func (f *File) ioctl(c caller, code uint32, arg []byte) (int32, unix.Errno) {
 	k := f.kfd
 	nr, size := uint8(code), int(code>>16&0x3fff)
 	isOurs := nr >= 0xf0 && nr <= 0xf2 && k.cfg.Patched
 	if (nr == 0 || nr >= k.known()) && !isOurs {
 		return 0, unix.ENOTTY
+	}
+	if isOurs && code&^0xff != kfd.ReqBatchUnmap&^0xff { // they differ in the number alone
+		return 0, unix.EINVAL
 	}
 	if c.pid != f.owner.pid {
 		return 0, unix.EBADF

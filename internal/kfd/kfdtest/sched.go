@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ioctls of our patch, as internal/kfd/sched.go defines them.
+// The ioctls of our patch, as kernel/amdkfd/ABI.md defines them. Who may control whom is
+// ptrace's rule there; here it is root, and who has the same user.
 
 const entrySize = 16 // kfd_sched_queue: gpu_id 0, queue_id 4, status 8, pad 12
 
@@ -28,7 +29,7 @@ func (k *KFD) check(f *File, c caller, arg []byte, remap bool) (scheduled, unix.
 		return s, unix.EOPNOTSUPP
 	}
 	s.all = remap && flags == kfd.SchedAll
-	if flags != 0 && !s.all || s.all && n > 0 || n > kfd.MaxQueues || (n == 0) != (s.ptr == 0) || remap && grace != 0 {
+	if flags != 0 && !s.all || s.all && n > 0 || n > kfd.MaxQueues || (n == 0) != (s.ptr == 0) || remap && grace != 0 || grace > 255 && grace != uint32(kfd.DefaultGrace) {
 		return s, unix.EINVAL
 	}
 	s.array = make([]byte, n*entrySize)

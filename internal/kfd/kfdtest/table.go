@@ -207,7 +207,7 @@ var table = []row{
 	{name: "remap on a stock driver", req: remap, arg: rawBatch(self, 0, 0, 0, 0), want: "ENOTTY", need: stock},
 	{name: "reserve on a stock driver", req: hqd, arg: reserve(0, 0, 0, 0), want: "ENOTTY", need: stock},
 	{name: "probe", req: unmap, arg: fixed([24]byte{}), want: "0", need: patch},
-	{name: "probe, half an argument", req: 0xc0084bf0, arg: fixed(uint64(0)), want: "0", need: patch},
+	{name: "probe, half an argument", req: 0xc0084bf0, arg: fixed(uint64(0)), want: "EINVAL", need: patch},
 	{name: "may unmap", req: unmap, arg: rawBatch(target, 0, 0, 0, 0), want: "0", need: patch},
 	{name: "unmap with a flag", req: unmap, arg: rawBatch(target, 0, 0, 0, 1), want: "EINVAL", need: patch},
 	{name: "unmap 1025 queues", req: unmap, arg: batchOf(target, grace, 0, make([]entry, 1025)...), want: "EINVAL", need: patch},

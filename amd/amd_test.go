@@ -1,0 +1,420 @@
+package amd_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/cli"
+	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/guardian"
+	backend "github.com/giveway/giveway/internal/hal/amd"
+	"github.com/giveway/giveway/internal/kfd"
+	"github.com/giveway/giveway/internal/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/server"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("AMD_TEST") == "guardian" {
+		_ = guardian.Keep(3, daemon.Adopt, slog.New(slog.DiscardHandler))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const gpu = 51545 // kfdtest.MI300X
+
+// machine is a driver's double behind a real path, real programs and, if there is to be
+// one, a daemon.
+type machine struct {
+	*testing.T
+	kfd                *kfdtest.KFD
+	path, sys, control string
+}
+
+func newMachine(t *testing.T, patched, withDaemon bool) *machine {
+	t.Helper()
+	m := &machine{T: t, sys: t.TempDir()}
+	m.kfd = kfdtest.New(kfdtest.Config{Patched: patched, Sys: m.sys})
+	m.path = kfdtest.Mounted(t, m.kfd).Path
+	dir, err := os.MkdirTemp("", "gw") // the path of a socket must be short
+	m.check(err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	m.control = filepath.Join(dir, "s")
+	if withDaemon {
+		m.daemon()
+	}
+	return m
+}
+
+func (m *machine) check(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// daemon runs one until the test is over.
+func (m *machine) daemon() {
+	m.Helper()
+	log := slog.New(slog.DiscardHandler)
+	d, err := daemon.New(daemon.Config{
+		Policy: api.Policy{Name: "giveway"}, Guardian: []string{"/usr/bin/env", "AMD_TEST=guardian", os.Args[0]},
+		Discover: discover.Config{Only: discover.Everyone}, NoNVIDIA: true,
+		AMD: backend.Config{Dev: m.path, Sys: kfd.Sysfs(m.sys)}, Log: log,
+	})
+	m.check(err)
+	s := server.New(d, server.Config{Socket: m.control, Log: log})
+	m.check(s.Listen())
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- d.Run(ctx) }()
+	go func() { ended <- s.Serve(ctx) }()
+	m.Cleanup(func() {
+		stop()
+		for range 2 {
+			if err := <-ended; err != nil {
+				m.Error(err)
+			}
+		}
+	})
+}
+
+// program is a program with compute queues.
+type program struct {
+	*kfdtest.Program
+	m   *machine
+	ids []uint32
+}
+
+func (m *machine) program(queues int) *program {
+	m.Helper()
+	p := &program{Program: kfdtest.Start(m, os.Getuid()), m: m}
+	m.check(p.Open(m.path))
+	m.check(kfd.SetRuntime(p, true))
+	for range queues {
+		id, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: gpu, Type: kfd.TypeComputeAQL, Ring: 1 << 30, RingSize: 4096})
+		m.check(err)
+		p.ids = append(p.ids, id)
+	}
+	_, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: gpu, Type: kfd.TypeSDMA, Ring: 1 << 30, RingSize: 4096}) // no business of ours
+	m.check(err)
+	return p
+}
+
+func (p *program) running() int {
+	n := 0
+	for _, id := range p.ids {
+		if p.m.kfd.Active(kfdtest.QueueID{PID: p.PID, Queue: id}) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *machine) eventually(what string, so func() bool) {
+	m.Helper()
+	for range 500 {
+		if so() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	m.Fatalf("not so after 5 s: %s", what)
+}
+
+// build compiles C sources.
+func build(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("a C library needs gcc to be tested")
+	}
+	out := filepath.Join(t.TempDir(), name)
+	args = append([]string{"-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-o", out}, args...)
+	if text, err := exec.Command("gcc", append(args, "-pthread")...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc %q: %v\n%s", args, err, text)
+	}
+	return out
+}
+
+// driver is test/drive.c at work.
+type driver struct {
+	*machine
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (m *machine) drive() *driver {
+	m.Helper()
+	d := &driver{machine: m, cmd: exec.Command(build(m.T, "drive", "test/drive.c", "giveway_amd.c", "-fsanitize=address,undefined"), m.control, m.path, m.sys)}
+	d.cmd.Stderr = os.Stderr
+	var err error
+	d.in, err = d.cmd.StdinPipe()
+	m.check(err)
+	out, err := d.cmd.StdoutPipe()
+	m.check(err)
+	d.out = bufio.NewReader(out)
+	m.check(d.cmd.Start())
+	m.Cleanup(func() {
+		d.in.Close()
+		_ = d.cmd.Wait() // it may have been killed
+	})
+	return d
+}
+
+func (d *driver) ask(format string, args ...any) string {
+	d.Helper()
+	if _, err := fmt.Fprintf(d.in, format+"\n", args...); err != nil {
+		d.Fatal(err)
+	}
+	line, err := d.out.ReadString('\n')
+	if err != nil {
+		d.Fatalf("%s: %v", fmt.Sprintf(format, args...), err)
+	}
+	return strings.TrimSpace(line)
+}
+
+func (d *driver) expect(want, format string, args ...any) {
+	d.Helper()
+	if got := d.ask(format, args...); got != want {
+		d.Errorf("%.60s: %s, want %s", fmt.Sprintf(format, args...), got, want)
+	}
+}
+
+// failed is what a call that fails returns.
+func failed(e syscall.Errno) string { return fmt.Sprint(-int(e)) }
+
+// TestList: the compute queues of all are listed, and how many there are where there is no
+// room.
+func TestList(t *testing.T) {
+	m := newMachine(t, true, false)
+	d := m.drive()
+	d.expect("0", "l 10")
+	p := m.program(2)
+	want := fmt.Sprintf("2 %d/%d/%d %d/%d/%d", p.PID, gpu, p.ids[0], p.PID, gpu, p.ids[1])
+	d.expect(want, "l 10")
+	d.expect("2", "l 0")
+	d.expect(want[:strings.LastIndex(want, " ")], "l 1")
+	dir := filepath.Join(m.sys, "class/kfd/kfd/proc")
+	m.check(os.WriteFile(fmt.Sprintf("%s/%d/queues/%d/gpuid", dir, p.PID, p.ids[0]), []byte("garbage"), 0o600))
+	m.check(os.MkdirAll(filepath.Join(dir, "99999999999999999999/queues/1"), 0o755))
+	d.expect(fmt.Sprintf("1 %d/%d/%d", p.PID, gpu, p.ids[1]), "l 10")
+	p.Kill()
+	m.eventually("the dead is not listed", func() bool { return d.ask("l 10") == "0" })
+}
+
+// TestDriver: queues are unmapped and mapped in one call each; what fails says why and
+// changes nothing; what was unmapped is mapped when the handle is given up, and when its
+// owner is killed.
+func TestDriver(t *testing.T) {
+	m := newMachine(t, true, false)
+	p := m.program(3)
+	d := m.drive()
+	all := strings.Trim(fmt.Sprint(p.ids), "[]")
+	updates := m.kfd.Updates(gpu)
+	d.expect("3 0 0 0", "u %d %d 0 %s", p.PID, gpu, all)
+	if n := m.kfd.Updates(gpu) - updates; p.running() != 0 || n != 1 {
+		t.Errorf("%d run, after %d updates of the runlist", p.running(), n)
+	}
+	d.expect("1 0", "m %d %d 0 %d", p.PID, gpu, p.ids[1])
+	if p.running() != 1 {
+		t.Errorf("%d run", p.running())
+	}
+	d.expect("2", "a %d", p.PID)
+	d.expect("1 0 -2", "u %d %d 0 %d 77", p.PID, gpu, p.ids[0])
+	d.expect("2 5 1 1", "c")
+	d.expect("0", "x")
+	m.eventually("let go, all run", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
+
+	d.expect(failed(syscall.ESRCH)+" "+failed(syscall.ESRCH), "u %d %d 0 1", 1<<22-1, gpu)
+	d.expect(failed(syscall.EINVAL), "u %d %d 0", p.PID, gpu)
+	d.expect(failed(syscall.EINVAL), "u -1 %d 0%s", gpu, strings.Repeat(" 1", 16))
+	d.expect(failed(syscall.EINVAL), "u %d %d 0%s", p.PID, gpu, strings.Repeat(" 1", 1025))
+	d.expect("1024", "u %d %d 0%s", p.PID, gpu, strings.Repeat(fmt.Sprintf(" %d", p.ids[0]), 1024))
+	d.expect(failed(syscall.EBADF)+" 0 0 0 0", "f %d", gpu)
+	if p.running() != 2 {
+		t.Errorf("%d run", p.running())
+	}
+	m.check(d.cmd.Process.Kill())
+	m.eventually("its owner was killed, and all run", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
+}
+
+// TestReservation: slots are reserved, asked for, and free again.
+func TestReservation(t *testing.T) {
+	m := newMachine(t, true, false)
+	p := m.program(2)
+	d := m.drive()
+	d.expect("0 0 0 24 2", "h %d", gpu)
+	d.expect(failed(syscall.ENODEV)+" 0 0 0 0", "h 1")
+	d.expect(failed(syscall.EINVAL), "v %d 24 7", gpu)
+	if os.Geteuid() != 0 {
+		t.Skip("to reserve takes root")
+	}
+	d.expect("0", "v %d 23 8", gpu)
+	d.expect("0 23 8 24 2", "h %d", gpu)
+	d.expect("1 0", "u %d %d 0 %d", p.PID, gpu, p.ids[0])
+	d.expect("0 "+failed(syscall.ENOSPC), "m %d %d 0 %d", p.PID, gpu, p.ids[0])
+	d.expect("1", "a %d", p.PID)
+	d.expect("0", "v %d 0 0", gpu)
+	d.expect("0 0 0 24 2", "h %d", gpu)
+}
+
+// TestStock: without the patch what needs it says so, and without a daemon so does the
+// rest.
+func TestStock(t *testing.T) {
+	m := newMachine(t, false, false)
+	p := m.program(1)
+	d := m.drive()
+	d.expect(failed(syscall.ENOTTY)+" "+failed(syscall.ENOTTY), "u %d %d 0 %d", p.PID, gpu, p.ids[0])
+	d.expect(failed(syscall.ENOTTY), "a %d", p.PID)
+	d.expect(failed(syscall.ENOTTY)+" 0 0 0 0", "h %d", gpu)
+	d.expect(failed(syscall.ENOENT), "s %d", p.PID)
+	d.expect(failed(syscall.EINVAL), "s 0")
+	d.expect(failed(syscall.ENOENT), "d")
+}
+
+// TestByDaemon: a process is suspended and resumed by the daemon, on either driver.
+func TestByDaemon(t *testing.T) {
+	for _, patched := range []bool{false, true} {
+		t.Run(map[bool]string{true: "patched", false: "stock"}[patched], func(t *testing.T) {
+			m := newMachine(t, patched, true)
+			p := m.program(3)
+			d := m.drive()
+			d.expect("0", "s %d", p.PID)
+			m.eventually("it is suspended", func() bool { return p.running() == 0 })
+			if patched {
+				d.expect(failed(syscall.EBUSY)+" "+failed(syscall.EBUSY), "u %d %d 0 %d", p.PID, gpu, p.ids[0])
+			}
+			d.expect("0", "r %d", p.PID)
+			m.eventually("it is resumed", func() bool { return p.running() == 3 })
+			d.expect(failed(syscall.ESRCH), "s %d", 1<<22-1)
+			var long, here int
+			fmt.Sscan(d.ask("p 65536"), &long, &here)
+			if long < 100 || here != long {
+				t.Errorf("%d of %d letters of the processes are there", here, long)
+			}
+			if fmt.Sscan(d.ask("p 10"), &long, &here); long < 100 || here != 9 {
+				t.Errorf("with room for 9 letters there are %d of %d", here, long)
+			}
+			if n := d.ask("d"); strings.HasPrefix(n, "-") || n == "0" {
+				t.Errorf("the status is %s long", n)
+			}
+		})
+	}
+}
+
+// TestBadDaemon: whatever answers in the daemon's place, it is an error and no more.
+func TestBadDaemon(t *testing.T) {
+	m := newMachine(t, true, false)
+	d := m.drive()
+	answers := map[string]syscall.Errno{
+		"": syscall.EPROTO, "\x00\x00": syscall.EPROTO, "HTTP/1.0 200 OK\r\n": syscall.EPROTO, "HTTP/1.0 500 x\r\n\r\n": syscall.EPROTO,
+		"HTTP/1.0 2000 OK\r\n\r\n": syscall.EPROTO, "HTTP/1.0 403 no\r\n\r\n{}": syscall.EPERM, "HTTP/1.0 409 no\r\n\r\n{}": syscall.EBUSY,
+		"HTTP/1.0 400 no\r\n\r\n{}": syscall.EINVAL, "HTTP/1.0 200 OK\r\n\r\n" + strings.Repeat("x", 17<<20): syscall.EPROTO,
+	}
+	l, err := net.Listen("unix", m.control)
+	m.check(err)
+	defer l.Close()
+	for text, want := range answers {
+		go func() {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = io.WriteString(c, text) // who asks may have had enough
+		}()
+		d.expect(failed(want), "s 5")
+	}
+}
+
+// TestExample: it does what it says, by the driver and by the daemon.
+func TestExample(t *testing.T) {
+	for _, patched := range []bool{true, false} {
+		m := newMachine(t, patched, true)
+		p := m.program(3)
+		cmd := exec.Command(build(t, "example", "example.c", "giveway_amd.c"), fmt.Sprint(p.PID))
+		cmd.Env = append(os.Environ(), "EXAMPLE_KFD="+m.path, "EXAMPLE_SYS="+m.sys, "GIVEWAY_SOCKET="+m.control)
+		out, err := cmd.CombinedOutput()
+		want := "3 queues\nunmapped 3\nremapped 3\n"
+		if !patched {
+			want = "3 queues\nsuspended: yes\nresumed: yes\n"
+		}
+		if err != nil || !strings.HasPrefix(string(out), want) {
+			t.Errorf("%v\n%s", err, out)
+		}
+		m.eventually("all run", func() bool { return p.running() == 3 })
+	}
+}
+
+// TestPython: the module does the same.
+func TestPython(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here")
+	}
+	m := newMachine(t, true, true)
+	p, q := m.program(2), m.program(1)
+	cmd := exec.Command(python, "-B", "../python/tests/drive_amd.py", m.control, m.path, m.sys, fmt.Sprint(p.PID), fmt.Sprint(q.PID))
+	cmd.Env = append(os.Environ(), "PYTHONPATH=../python", "GIVEWAY_AMD_LIBRARY="+build(t, "libgiveway-amd.so", "-shared", "-fPIC", "-std=c11", "giveway_amd.c"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	m.eventually("all is as it was", func() bool { return p.running() == 2 && q.running() == 1 })
+}
+
+// TestCommands: what people type shows and does it.
+func TestCommands(t *testing.T) {
+	m := newMachine(t, false, true)
+	p := m.program(3)
+	t.Setenv("GIVEWAY_SOCKET", m.control)
+	call := func(args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := cli.Main(args, &out, &errs); code != 0 && args[0] != "doctor" {
+			t.Fatalf("giveway %q: exit %d, %s", args, code, errs.String())
+		}
+		return out.String()
+	}
+	pid := fmt.Sprint(p.PID)
+	m.eventually("ps lists it", func() bool {
+		out := call("ps")
+		return strings.Contains(out, pid) && strings.Contains(out, "standard (default)") && strings.Contains(out, "(3 queues)")
+	})
+	if out := call("set", pid, "--class", "batch"); !strings.Contains(out, "batch") {
+		t.Error(out)
+	}
+	m.eventually("ps tells that it can be stopped", func() bool { return strings.Contains(call("ps"), "interrupt") })
+	call("pause", pid)
+	m.eventually("it is paused", func() bool { return p.running() == 0 && strings.Contains(call("ps"), "paused") })
+	out := call("doctor")
+	for _, says := range []string{"AMD gfx942", "KFD 1.17", "debugger interface", "0 of 24 slots in use", "calls to stop 3 queues"} {
+		if !strings.Contains(out, says) {
+			t.Errorf("doctor does not say %q:\n%s", says, out)
+		}
+	}
+	call("resume", pid)
+	m.eventually("it is resumed", func() bool { return p.running() == 3 })
+	call("restore")
+	m.eventually("nothing is left", func() bool { return m.kfd.Left() == "" })
+	all, err := client.New("").Processes(t.Context())
+	if err != nil || len(all) != 1 || all[0].Queues[0].Native != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}

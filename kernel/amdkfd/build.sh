@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0 OR MIT
+# What `make kernel-check` and `make kernel-test` do. Everything that is built lies under out/kernel; nothing of the kernel's
+# source is ours, and nothing of it stays anywhere else.
+#
+#   build.sh check    the patches apply without fuzz; checkpatch; all of amdkfd with W=1 and sparse; new symbols are exported
+#   build.sh test     boots stock and patched kernels in QEMU: KUnit, conformance, rights; compares with testdata/
+#   build.sh golden   the same, and writes testdata/ anew
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+out=$root/out/kernel
+series=6.12
+src=$out/linux-source-$series
+tarball=/usr/src/linux-source-$series.tar.xz
+packages="linux-source-$series build-essential flex bison bc libelf-dev libssl-dev sparse qemu-system-x86 cpio kmod xz-utils patch perl"
+jobs=${JOBS:-$(nproc)}
+amdkfd=drivers/gpu/drm/amd/amdkfd
+touched=("$amdkfd" include/uapi/linux/kfd_ioctl.h)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+quietly() { # LOG COMMAND...: its output only if it fails
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "$* failed; all of it is in $log"; }
+}
+
+install_packages() {
+  local missing=()
+  for p in $packages; do
+    dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+  done
+  ((${#missing[@]})) || return 0
+  [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || die "missing: apt-get install --no-install-recommends ${missing[*]}"
+  say "installing ${missing[*]}"
+  mkdir -p "$out"
+  quietly "$out/apt.log" apt-get update
+  DEBIAN_FRONTEND=noninteractive quietly "$out/apt.log" apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+# The source as Debian has it, and a copy of what our patches may touch.
+unpack() {
+  mkdir -p "$out"
+  echo 'module ignored' >"$out/go.mod" # what is below is none of the Go tools' business
+  if [[ ! -e $out/orig/.complete || $tarball -nt $out/orig/.complete ]]; then
+    say "unpacking $tarball"
+    rm -rf "$src" "$out/orig" "$out/build" "$out/check"
+    tar xf "$tarball" -C "$out"
+    for f in "${touched[@]}"; do
+      mkdir -p "$out/orig/$(dirname "$f")"
+      cp -a "$src/$f" "$out/orig/$f"
+    done
+    touch "$out/orig/.complete"
+  fi
+}
+
+# Makes the source stock or patched, touching only the files that differ, so that little is built again.
+source_is() { # stock|patched
+  local want=$out/want
+  rm -rf "$want"
+  cp -a "$out/orig" "$want"
+  if [[ $1 == patched ]]; then
+    for p in "$here"/patches/*.patch; do
+      patch -d "$want" -p1 --fuzz=0 --no-backup-if-mismatch -s <"$p" || die "$p does not apply to $(make -s -C "$src" kernelversion)"
+    done
+  fi
+  local f
+  (cd "$src" && find "${touched[@]}" -type f) | while read -r f; do
+    [[ -e $want/$f ]] || rm "$src/$f"
+  done
+  (cd "$want" && find "${touched[@]}" -type f) | while read -r f; do
+    cmp -s "$want/$f" "$src/$f" || { mkdir -p "$(dirname "$src/$f")"; cp "$want/$f" "$src/$f"; }
+  done
+}
+
+configure() { # DIR
+  mkdir -p "$1"
+  [[ -e $1/.config && $1/.config.from -nt $here/qemu.config ]] || {
+    make -s -C "$src" O="$1" allnoconfig >/dev/null
+    touch "$1/.config.from"
+  }
+  (cd "$src" && scripts/kconfig/merge_config.sh -m -O "$1" "$1/.config" "$here/qemu.config") >"$out/config.log" 2>&1
+  make -s -C "$src" O="$1" olddefconfig >/dev/null
+}
+
+# No name that the new file uses may be one that a module cannot have.
+symbols_are_exported() { # OBJECT
+  local s bad=0
+  for s in $(nm -u "$1" | awk '{print $2}'); do
+    case $s in __fentry__ | __stack_chk_fail | __x86_return_thunk | __x86_indirect_thunk_* | __SCT__* | __SCK__* | kfd_* | sched_policy) continue ;; esac
+    # Some are exported by what defines them under another name, by macros.
+    grep -rqsE "EXPORT_[A-Z_]*\(_*${s#__}(_noprof|_nested)?[,)]" "$src"/{kernel,mm,lib,fs,security,arch/x86} --include='*.[cS]' ||
+      { say "$s is used by $(basename "$1") but not exported to modules"; bad=1; }
+  done
+  return $bad
+}
+
+# The lines that the patches add, as "file:number:".
+added_lines() {
+  local f
+  (cd "$out/want" && find "${touched[@]}" -type f) | while read -r f; do
+    diff --unchanged-line-format= --old-line-format= --new-line-format="$f:%dn:%c'\012'" \
+      "$([[ -e $out/orig/$f ]] && echo "$out/orig/$f" || echo /dev/null)" "$out/want/$f" || true
+  done
+}
+
+check() {
+  local p build=$out/check log=$out/check.log bad=0
+  install_packages
+  unpack
+  source_is patched
+  for p in "$here"/patches/*.patch; do
+    # The maintainers' file is not ours to change; amdkfd says uint32_t; who sends it upstream signs it.
+    (cd "$src" && perl scripts/checkpatch.pl --no-signoff --strict --terse --ignore FILE_PATH_CHANGES,PREFER_KERNEL_TYPES "$p") || bad=1
+  done
+  ((bad == 0)) || die 'checkpatch has complaints'
+
+  configure "$build"
+  say 'compiling amdkfd with W=1 and sparse'
+  quietly "$out/prepare.log" nice -n 15 make -C "$src" O="$build" -j"$jobs" modules_prepare
+  local objects=()
+  for f in "$src/$amdkfd"/*.c; do objects+=("drivers/gpu/drm/amd/amdgpu/../amdkfd/$(basename "$f" .c).o"); done
+  rm -f "$build/$amdkfd"/*.o
+  # Sparse takes a bit-field of amdgv_sriovmsg.h for longer than it is, fails an assertion there, and then looks no further:
+  # so it is told of no assertions. The compiler checks them.
+  nice -n 15 make -C "$src" O="$build" -j"$jobs" W=1 C=1 CF="-D'_Static_assert(...)='" "${objects[@]}" >"$log" 2>&1 || { grep -E 'error' "$log" >&2; die "see $log"; }
+  # The compiler must have none. Sparse has over a hundred about lines of AMD's; it must have none about ours.
+  local complaints ours
+  complaints=$(sed -n "s#^$src/##p" "$log" | sed 's#amdgpu/\.\./##' | grep -E "^($amdkfd|include/uapi/linux/kfd_ioctl).*(warning|error):" || true)
+  ours=$(added_lines | grep -Ff - <(printf '%s\n' "$complaints") || true; grep -E '\[-W|error:' <<<"$complaints" || true)
+  [[ -z $ours ]] || { printf '%s\n' "$ours" >&2; die 'amdkfd does not compile without complaints'; }
+  symbols_are_exported "$build/$amdkfd/kfd_sched.o" || die 'the patched driver would not load as a module'
+  echo "make kernel-check: ${#objects[@]} files of amdkfd $(make -s -C "$src" kernelversion) with W=1: no complaint;" \
+    "sparse: none about $(added_lines | wc -l) lines that are ours ($(grep -c . <<<"$complaints") about others)"
+}
+
+image() { # stock|patched
+  local key
+  key=$(sha256sum <"$here/qemu.config")$(stat -L -c "%s %Y" "$tarball")
+  # The stock one is built once. The other is what the tree is left as.
+  [[ $1 == stock && -e $out/bzImage-stock && $(cat "$out/bzImage-stock.key" 2>/dev/null) == "$key" ]] && return
+  say "building the $1 kernel"
+  source_is "$1"
+  configure "$out/build"
+  quietly "$out/build-$1.log" nice -n 15 make -C "$src" O="$out/build" -j"$jobs" bzImage
+  cp "$out/build/arch/x86/boot/bzImage" "$out/bzImage-$1"
+  echo "$key" >"$out/bzImage-$1.key"
+}
+
+initrd() {
+  local dir=$out/root p
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  for p in init rights; do
+    cc -std=gnu11 -O1 -static -pthread -Wall -Wextra -Wshadow -Werror -o "$dir/$p" "$here/guest/$p.c"
+  done
+  (cd "$root" && CGO_ENABLED=0 go test -c -o "$dir/kfdtest.test" ./internal/kfd/kfdtest)
+  (cd "$dir" && find . | cpio -o -H newc --quiet | gzip -1) >"$out/initrd.gz"
+}
+
+boot() { # stock|patched
+  rm -f "$out/report-$1.txt"
+  say "booting the $1 kernel"
+  # No KVM: it is not everywhere where this has to run, and the whole takes seconds.
+  timeout 600 qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 -kernel "$out/bzImage-$1" -initrd "$out/initrd.gz" \
+    -append 'console=ttyS0 panic=-1 oops=panic loglevel=7' -display none -monitor none -no-reboot \
+    -serial "file:$out/console-$1.log" -serial "file:$out/report-$1.txt" || die "QEMU failed; see $out/console-$1.log"
+  grep -qx '== end' "$out/report-$1.txt" || { tail -n 40 "$out/console-$1.log" >&2; die "the $1 kernel did not come to its end"; }
+}
+
+part() { # REPORT NAME: the lines of a part of a report
+  awk -v want="== $2" '/^== /{on = $0 == want; next} on' "$1"
+}
+
+same() { # GOLDEN; what was seen on stdin, and not by a pipe, which could not say that it failed
+  if [[ $golden ]]; then
+    cat >"$here/testdata/$1"
+  else
+    diff -u --label "testdata/$1" --label seen "$here/testdata/$1" - || { say "the driver does not answer as testdata/$1 says"; failed=1; }
+  fi
+}
+
+judge() { # stock|patched
+  local r=$out/report-$1.txt log=$out/console-$1.log
+  same "$1.txt" < <(part "$r" conformance)
+  [[ $(part "$r" 'conformance status') == 0 ]] || { grep -E -- '--- FAIL|want ' "$log" >&2 || true; say "$1: the conformance table has other answers"; failed=1; }
+  [[ $(part "$r" 'rights status') == 0 ]] || { part "$r" rights | grep -B1 'was promised' >&2 || true; say "$1: rights fail"; failed=1; }
+  part "$r" lockdep | grep -q 'debug_locks: *1' || { say "$1: lockdep has found something"; failed=1; }
+  ! grep -E 'WARNING:|BUG:|INFO: task|possible .* detected|refcount_t' "$log" >&2 || { say "$1: the kernel complains"; failed=1; }
+  if [[ $1 == patched ]]; then
+    same rights.txt < <(part "$r" rights)
+    # How long a case took is up to the machine.
+    same kunit.txt < <(part "$r" kunit | grep -v 'should be marked slow')
+    part "$r" kunit | grep -qE '^ok 1 amdkfd_sched$' && ! part "$r" kunit | grep -q 'not ok' || { say 'KUnit: not all pass'; failed=1; }
+  fi
+  echo "$1: $(part "$r" conformance | wc -l) rows of the conformance table, $(part "$r" rights | wc -l) of rights;" \
+    "KUnit$(part "$r" kunit | sed -n 's/^# Totals:/:/p' | grep . || echo ': none')"
+}
+
+run_tests() {
+  failed=
+  install_packages
+  unpack
+  initrd
+  image stock
+  image patched
+  for v in stock patched; do
+    boot $v
+    judge $v
+  done
+  [[ -z $failed ]] || die 'make kernel-test: FAILED'
+  echo 'make kernel-test: all passed'
+}
+
+golden=
+case ${1-} in
+check) check ;;
+test) run_tests ;;
+golden) golden=1 run_tests ;;
+*) die "usage: $0 check|test|golden" ;;
+esac

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CUDA programs, for fakecuda.c, that do what is allowed and few do. Each has once
+ * been harmed: crashed, hung, written to or left with less than it had.
+ *
+ *     harm context   launches on a stream while another context is current, which then goes
+ *     harm ids       sets its user and group while the device is taken ahead of arrivals
+ *     harm stub      has a cuLaunchKernel of its own, and exports it (built with -DSTUB -rdynamic)
+ *     harm legacy    a kernel in one blocking stream waits for a launch in another
+ *     harm long      launches in many streams beside a kernel that lasts
+ *     harm release   is one of two users of the device's own context, and lets go of it
+ *     harm ahead     the same, and the device is taken ahead of arrivals
+ *     harm files     closes all descriptors and opens files of its own
+ *     harm contexts  has requests in two contexts in turn, each announced
+ *     harm plain     three launches
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../giveway.h"
+
+typedef unsigned U;
+typedef int launch_fn(void *, U, U, U, U, U, U, U, void *, void **, void **);
+static int (*cuInit)(U), (*cuStreamCreate)(void **, U), (*cuStreamSynchronize)(void *);
+static int (*cuCtxCreate)(void **, U, int), (*cuCtxDestroy)(void *);
+static int (*cuCtxGetCurrent)(void **), (*cuCtxSetCurrent)(void *);
+static int (*cuDevicePrimaryCtxRelease)(int), (*fakeEvents)(void);
+static void (*fakeParks)(uint64_t *, uint64_t *);
+static launch_fn *launch_kernel;
+static uint64_t done;
+static int over; /* what the kernel that lasts waits for */
+
+static void fail(const char *why) {
+  printf("%s\n", why);
+  fflush(stdout);
+  _exit(1);
+}
+
+static void load(void) {
+  void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!lib) fail("no driver");
+#define FIND(name, symbol) \
+  if (!(*(void **)&name = dlsym(lib, symbol))) fail(symbol)
+  FIND(cuInit, "cuInit");
+  FIND(cuStreamCreate, "cuStreamCreate");
+  FIND(cuStreamSynchronize, "cuStreamSynchronize");
+  FIND(cuCtxCreate, "cuCtxCreate_v2");
+  FIND(cuCtxDestroy, "cuCtxDestroy_v2");
+  FIND(cuCtxGetCurrent, "cuCtxGetCurrent");
+  FIND(cuCtxSetCurrent, "cuCtxSetCurrent");
+  FIND(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2");
+  FIND(fakeEvents, "fakeEvents");
+  FIND(fakeParks, "fakeParks");
+  FIND(launch_kernel, "cuLaunchKernel");
+  cuInit(0);
+}
+
+#ifdef STUB
+/* As programs have that load the driver when they first need it. */
+int cuLaunchKernel(void *f, U a, U b, U c, U d, U e, U g, U m, void *s, void **params, void **extra) {
+  return launch_kernel(f, a, b, c, d, e, g, m, s, params, extra);
+}
+#else
+#define cuLaunchKernel launch_kernel
+#endif
+
+static void count(uint64_t *words) { __atomic_add_fetch((uint64_t *)words[0], 1, __ATOMIC_RELAXED); }
+static void end(uint64_t *words) { count(words), __atomic_store_n(&over, 1, __ATOMIC_RELEASE); }
+static void last(uint64_t *words) {
+  while (!__atomic_load_n(&over, __ATOMIC_ACQUIRE)) usleep(100);
+  count(words);
+}
+
+static void launch(void *stream, void (*kernel)(uint64_t *), int n) {
+  uint64_t words = 1, address = (uint64_t)&done;
+  void *params[] = {&words, &address};
+  for (int i = 0; i < n; i++) {
+    if (cuLaunchKernel((void *)kernel, 1, 2, 3, 4, 5, 6, 7, stream, params, NULL)) fail("launch");
+  }
+}
+
+static void finish(void *stream) {
+  if (cuStreamSynchronize(stream)) fail("synchronize");
+}
+
+static void *new_stream(int blocking) {
+  void *stream;
+  if (cuStreamCreate(&stream, !blocking)) fail("create a stream");
+  return stream;
+}
+
+/* A launch that was announced. How often the device was taken ahead of one so far. */
+static uint64_t announced(void *stream) {
+  struct timespec t;
+  uint64_t ended, late;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  giveway_expect_ns(t.tv_sec * 1000000000ll + t.tv_nsec + 3000000);
+  usleep(4000);
+  launch(stream, count, 1);
+  finish(stream);
+  fakeParks(&ended, &late);
+  return ended / 2; /* two kernels each time */
+}
+
+static void context(void) {
+  void *first, *second, *stream = new_stream(0);
+  cuCtxGetCurrent(&first);
+  launch(stream, count, 3);
+  cuCtxCreate(&second, 0, 0);
+  launch(stream, count, 5);
+  cuCtxSetCurrent(first);
+  cuCtxDestroy(second);
+  launch(stream, count, 40);
+  finish(stream);
+}
+
+static void ids(void) {
+  void *stream = new_stream(0);
+  launch(stream, count, 1);
+  while (announced(stream) == 0) {}
+  if (setgid(getgid()) || setuid(getuid())) fail("set what it is already");
+}
+
+static void legacy(void) {
+  void *first = new_stream(1), *second = new_stream(1), *other = new_stream(0), *another = new_stream(0);
+  launch(NULL, count, 3);
+  launch(first, last, 1);
+  launch(other, count, 2);
+  launch(another, count, 2);
+  launch(second, end, 1); /* beyond the bound of eight: something must be marked first */
+  finish(first);
+}
+
+static void long_kernel(void) {
+  void *stream = new_stream(0), *others[6];
+  for (int i = 0; i < 6; i++) others[i] = new_stream(0);
+  launch(stream, last, 1);
+  launch(stream, count, 8);
+  for (int i = 0; i < 600; i++) launch(others[i % 6], count, 1);
+  __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+  finish(stream);
+  for (int i = 0; i < 6; i++) finish(others[i]);
+}
+
+/* More often than the driver has streams: one lost each time would end the program. */
+#define OFTEN 80
+
+static int release_primary(int ahead) {
+  void *stream = new_stream(0);
+  launch(stream, count, 1);
+  int most = 0;
+  for (uint64_t times = 0; times < OFTEN;) {
+    launch(stream, count, 40);
+    finish(stream);
+    times = ahead ? announced(stream) : times + 1;
+    if (cuDevicePrimaryCtxRelease(0)) fail("release");
+    if (fakeEvents() > most) most = fakeEvents();
+  }
+  return most;
+}
+
+static void contexts(void) {
+  void *ctx[2], *stream[2];
+  cuCtxGetCurrent(&ctx[0]);
+  stream[0] = new_stream(0);
+  cuCtxCreate(&ctx[1], 0, 0);
+  stream[1] = new_stream(0);
+  launch(stream[1], count, 1);
+  uint64_t parks = 0;
+  for (int i = 0; parks < OFTEN; i++) {
+    cuCtxSetCurrent(ctx[i % 2]);
+    parks = announced(stream[i % 2]);
+  }
+}
+
+#define LIMIT 1024 /* of descriptors */
+
+static void untouched(const char *when, int from) {
+  for (int fd = from; fd < LIMIT; fd++) {
+    struct stat s;
+    const char *what = fstat(fd, &s) ? "closed" : s.st_size ? "written to" : NULL;
+    if (!what) continue;
+    printf("%s: descriptor %d of the program's was %s\n", when, fd, what);
+    fail("not by the program");
+  }
+}
+
+static void files(void) {
+  struct rlimit limit = {LIMIT, LIMIT}; /* so that all numbers can be taken */
+  if (setrlimit(RLIMIT_NOFILE, &limit)) fail("set the limit");
+  void *stream = new_stream(0);
+  launch(stream, count, 1);
+  finish(stream);
+  for (int fd = 3; fd < LIMIT; fd++) close(fd);
+  for (int fd = 3; fd < LIMIT; fd++) {
+    if (memfd_create("its own", 0) != fd) fail("open a file");
+  }
+  launch(stream, count, 1); /* at once: nobody has looked at the descriptors since */
+  finish(stream);
+  untouched("soon", 3);
+  int status;
+  pid_t child = fork();
+  if (child == 0) untouched("in a child", 3), _exit(0);
+  if (waitpid(child, &status, 0) != child || status) fail("the child");
+  for (int fd = 3; fd < 8; fd++) close(fd); /* room to connect again */
+  usleep(1200000);
+  launch(stream, count, 2);
+  finish(stream);
+  untouched("later", 8);
+}
+
+int main(int argc, char **argv) {
+  const char *what = argc > 1 ? argv[1] : "";
+  int most_events = 0;
+  load();
+  if (strcmp(what, "context") == 0) context();
+  else if (strcmp(what, "ids") == 0) ids();
+  else if (strcmp(what, "legacy") == 0) legacy();
+  else if (strcmp(what, "long") == 0) long_kernel();
+  else if (strcmp(what, "release") == 0) most_events = release_primary(0);
+  else if (strcmp(what, "ahead") == 0) most_events = release_primary(1);
+  else if (strcmp(what, "contexts") == 0) contexts();
+  else if (strcmp(what, "files") == 0) files();
+  else if (strcmp(what, "plain") == 0 || strcmp(what, "stub") == 0) {
+    void *stream = new_stream(0);
+    launch(stream, count, 3);
+    finish(stream);
+  } else return 2;
+  printf("ok done=%llu events=%d\n", (unsigned long long)done, most_events);
+  return 0;
+}
