@@ -18,7 +18,8 @@ import (
 // settings: the ladder.
 //
 // An online queue without an SLO, or of which no request has been heard, is to be
-// served as fast as can be, and then there is nothing to choose: giveway it is.
+// served as fast as can be, and then there is nothing to choose: giveway it is, until
+// it has launched nothing for a while.
 // When requests have ceased for a while batch work has the device's own slice, and
 // online work too.
 type slo struct {
@@ -44,6 +45,9 @@ type asker struct {
 	heard  bool       // it tells of its requests
 	opened sched.Time // when the requests it has open were last seen to move
 	open   uint32
+
+	launched uint64     // commands, when last looked at
+	worked   sched.Time // when it was last seen at work
 }
 
 type answer struct {
@@ -136,6 +140,9 @@ func (p *slo) look(v *sched.View, askers []asker) (loose, strict bool) {
 			*w = asker{heard: w.heard}
 			continue
 		}
+		if q.Ready() || q.Seen.Launched != w.launched {
+			w.launched, w.worked = q.Seen.Launched, v.Now
+		}
 		if q.Open > 0 {
 			w.heard = true
 			p.heard = v.Now
@@ -146,7 +153,9 @@ func (p *slo) look(v *sched.View, askers []asker) (loose, strict bool) {
 		if q.Attr.SLO > 0 {
 			loose = true
 		}
-		if q.Attr.SLO <= 0 || !w.heard {
+		// One that launches nothing needs nothing, as long as that can be seen.
+		asleep := q.Seen.Known && v.Now.Sub(w.worked) >= p.quiet
+		if (q.Attr.SLO <= 0 || !w.heard) && !asleep {
 			strict = true
 		}
 	}

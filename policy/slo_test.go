@@ -208,3 +208,36 @@ func TestSLOGivesBackWhenQuiet(t *testing.T) {
 		t.Errorf("slice %v when it is not any more", x.slice)
 	}
 }
+
+// TestSLOSleeperIsNoHindrance: an online program without an SLO is to be served as
+// fast as can be, but not while it launches nothing.
+func TestSLOSleeperIsNoHindrance(t *testing.T) {
+	x := newService(t, h200)
+	x.step(sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: h200.ID, Can: canAll, Attr: sched.Attr{Class: sched.Online}})
+	launched := uint64(0)
+	work := func(n uint64) {
+		launched += n
+		x.step(sched.Event{Kind: sched.Progressed, Queue: 3, Seen: sched.Counters{
+			Submitted: launched, Launched: launched, Completed: launched, Known: true,
+		}})
+	}
+	for range 1000 {
+		work(1) // between two looks: it is never seen to be ready
+		x.request(stretch(5 * ms))
+	}
+	if x.slice != sched.Least {
+		t.Errorf("beside a program that works and has no SLO: slice %v", x.slice)
+	}
+	for range 1000 {
+		work(0)
+		x.request(stretch(5 * ms))
+	}
+	if x.slice != 0 {
+		t.Errorf("beside one that sleeps: slice %v", x.slice)
+	}
+	work(1)
+	x.request(stretch(5 * ms))
+	if x.slice != sched.Least {
+		t.Errorf("when it works again: slice %v", x.slice)
+	}
+}
