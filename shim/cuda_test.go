@@ -295,7 +295,7 @@ func testCUDAPrivate(t *testing.T, dir string) {
 		}
 		k := keep(t, open)
 		start(t, k, b.dir, "work", "14000", "order", "1").ok()
-		if len(k.arrived) != 0 {
+		if k.Waiting() != 0 {
 			t.Error("functions of a version that we do not know were taken for those we do")
 		}
 	}
@@ -341,7 +341,7 @@ func testCUDAExec(t *testing.T, dir string) {
 // alone; after a while it has a page again.
 func testCUDAClosed(t *testing.T, dir string) {
 	k := keep(t, open)
-	k.board.Sleep(true)
+	k.Board.Sleep(true)
 	p := start(t, k, dir, "work", "12080", "closefds", "25")
 	k.page()
 	k.page()
@@ -352,7 +352,7 @@ func testCUDAClosed(t *testing.T, dir string) {
 func testCUDANothing(t *testing.T, dir string) {
 	k := keep(t, open)
 	start(t, k, dir, "work", "12080", "nothing").ok()
-	if len(k.arrived) != 0 {
+	if k.Waiting() != 0 {
 		t.Error("a program that launches nothing has asked for a page")
 	}
 }
@@ -385,7 +385,7 @@ func testCUDAReady(t *testing.T, dir string) {
 		asleep bool
 	}{{0, true}, {shm.WatchReady, false}, {shm.WatchReady, true}} {
 		k := keep(t, func(p *shm.Page) { p.Watch(c.watch) })
-		k.board.Sleep(c.asleep)
+		k.Board.Sleep(c.asleep)
 		p := start(t, k, dir, "work", "12080", "burst", "50")
 		page := k.page()
 		p.ok()

@@ -21,7 +21,7 @@ func testNoDaemon(t *testing.T, dir string) {
 				socket = socket[:i] + "a" + socket[i+1:]
 			}
 		}
-		if got := sum(start(t, &keeper{t: t, socket: socket}, dir, burst...).ok()); got != native {
+		if got := sum(start(t, &keeper{socket: socket}, dir, burst...).ok()); got != native {
 			t.Errorf("sum %s, without the shim %s", got, native)
 		}
 	}
@@ -37,7 +37,7 @@ func testDaemonDies(t *testing.T, dir string) {
 	page.Shut(lease)
 	held(t, page)
 	began := time.Now()
-	k.die()
+	k.Die()
 	p.ok()
 	// Generous: the lease is half a second, and the rest takes no time.
 	if took := time.Since(began); took > 5*time.Second {
@@ -54,11 +54,11 @@ func testDaemonHangs(t *testing.T, dir string) {
 	p := start(t, k, dir, "work", "12080", "chain", "100")
 	page := k.page()
 	p.until("at 10")
-	k.mu.Lock() // nobody extends
-	page.Shut(lease)
-	held(t, page)
-	p.ok()
-	k.mu.Unlock()
+	k.HangWhile(func() {
+		page.Shut(lease)
+		held(t, page)
+		p.ok()
+	})
 }
 
 func testDaemonRestarts(t *testing.T, dir string) {
@@ -66,7 +66,7 @@ func testDaemonRestarts(t *testing.T, dir string) {
 	p := start(t, first, dir, "work", "12080", "chain", "100000", "1000000")
 	before := first.page()
 	p.until("at 10")
-	first.die()
+	first.Die()
 	second := keep(t, func(p *shm.Page) { p.SetBound(1, 1) })
 	if err := os.Rename(second.socket, first.socket); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func testDaemonLies(t *testing.T, dir string) {
 		"nonsense":    {"\x00\xff", []int{pageFd}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &keeper{t: t, socket: liar(t, c.text, c.fds)}
+			k := &keeper{socket: liar(t, c.text, c.fds)}
 			if got := sum(start(t, k, dir, burst...).ok()); got != native {
 				t.Errorf("sum %s, without the shim %s", got, native)
 			}
@@ -156,7 +156,7 @@ func testDaemonLies(t *testing.T, dir string) {
 	}
 	t.Run("truth", func(t *testing.T) { // so that the rest means something
 		page.Open()
-		k := &keeper{t: t, socket: liar(t, yes, []int{pageFd, boardFd, bell})}
+		k := &keeper{socket: liar(t, yes, []int{pageFd, boardFd, bell})}
 		start(t, k, dir, burst...).ok()
 		if page.Counters().Launched == 0 {
 			t.Error("the program has not taken the page")

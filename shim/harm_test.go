@@ -53,7 +53,7 @@ func TestHarm(t *testing.T) {
 	}
 	t.Run("files under our numbers", func(t *testing.T) {
 		k := keep(t, func(p *shm.Page) { p.Watch(shm.WatchReady) })
-		k.board.Sleep(true)
+		k.Board.Sleep(true)
 		start(t, k, b.dir, "harm", "files").ok()
 		k.page()
 		k.page() // it has noticed, and connected again
@@ -145,7 +145,7 @@ func testBadBell(t *testing.T, dir string, bad int) {
 		bell     int
 		launches uint64
 	}{{bad, 0}, {bell, 3}} { // the second so that the first means something
-		k := &keeper{t: t, socket: liar(t, yes, []int{pageFd, boardFd, c.bell})}
+		k := &keeper{socket: liar(t, yes, []int{pageFd, boardFd, c.bell})}
 		start(t, k, dir, "harm", "plain").ok()
 		if n := page.Counters().Launched; n != c.launches {
 			t.Errorf("%d launches counted, want %d", n, c.launches)

@@ -104,6 +104,6 @@ func testHIPDeadDaemon(t *testing.T, dir string) {
 	k := keep(t, func(p *shm.Page) { p.Shut(lease) })
 	p := start(t, k, dir, "hip-linked", "steps", "50")
 	held(t, k.page())
-	k.die()
+	k.Die()
 	p.ok()
 }

@@ -68,7 +68,7 @@ func testLookup(b bench) {
 	b.compile("libfirst.so", "-DFIRST", "-fPIC", "-shared", "test/lookup.c")
 	b.compile("lookup", "test/lookup.c", "-Wl,--no-as-needed", "-lfirst", "-lsecond")
 	args := []string{"lookup", b.path("libsecond.so")}
-	native, shimmed := start(t, nil, b.dir, args...), start(t, &keeper{t: t, socket: "/nowhere"}, b.dir, args...)
+	native, shimmed := start(t, nil, b.dir, args...), start(t, &keeper{socket: "/nowhere"}, b.dir, args...)
 	native.ok()
 	shimmed.ok()
 	for i, want := range native.said {

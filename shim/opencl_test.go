@@ -162,6 +162,6 @@ func testOpenCLDeadDaemon(t *testing.T, dir string) {
 	page.Shut(lease)
 	p.tell("go on")
 	held(t, page)
-	k.die()
+	k.Die()
 	p.ok()
 }

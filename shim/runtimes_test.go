@@ -3,159 +3,35 @@ package shim_test
 import (
 	"bufio"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/own/owntest"
 	"github.com/giveway/giveway/internal/shm"
 )
 
 // hang is what nothing here takes, however slow the machine.
 const hang = 30 * time.Second
 
-// A keeper is as much of a daemon as a gate needs: it gives every program a page
-// that is as prepare leaves it, keeps gates shut while told to, and can die.
+// A keeper is as much of a daemon as a gate needs; or only the place of one.
 type keeper struct {
-	t       testing.TB
-	socket  string
-	listen  net.Listener
-	board   *shm.Board
-	prepare func(*shm.Page)
-	arrived chan *shm.Page
-
-	mu    sync.Mutex
-	conns []net.Conn
-	pages []*shm.Page
-	dead  chan struct{}
+	*owntest.Daemon
+	socket string
 }
 
 func keep(t testing.TB, prepare func(*shm.Page)) *keeper {
 	t.Helper()
-	board, err := shm.NewBoard()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &keeper{
-		t: t, board: board, prepare: prepare, socket: filepath.Join(t.TempDir(), "s"),
-		arrived: make(chan *shm.Page, 16), dead: make(chan struct{}),
-	}
-	if k.listen, err = net.Listen("unix", k.socket); err != nil {
-		t.Fatal(err)
-	}
-	go k.serve()
-	go k.extend()
-	t.Cleanup(func() {
-		k.die()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for _, p := range k.pages {
-			p.Close()
-		}
-		board.Close()
-	})
-	return k
+	socket := filepath.Join(t.TempDir(), "s")
+	return &keeper{owntest.At(t, socket, prepare), socket}
 }
 
-func (k *keeper) serve() {
-	for {
-		conn, err := k.listen.Accept()
-		if err != nil {
-			return
-		}
-		if err := k.welcome(conn.(*net.UnixConn)); err != nil {
-			k.t.Errorf("welcome a program: %v", err)
-			_ = conn.Close()
-		}
-	}
-}
+func (k *keeper) page() *shm.Page { return k.Page() }
 
-func (k *keeper) welcome(conn *net.UnixConn) error {
-	for in := bufio.NewReader(conn); ; {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return err
-		}
-		if line == "\r\n" {
-			break
-		}
-	}
-	page, err := shm.NewPage()
-	if err != nil {
-		return err
-	}
-	k.prepare(page)
-	fd, bell, err := page.Descriptors()
-	if err != nil {
-		return err
-	}
-	defer syscall.Close(fd)
-	defer syscall.Close(bell)
-	board, err := k.board.Descriptor()
-	if err != nil {
-		return err
-	}
-	defer syscall.Close(board)
-	answer := []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n")
-	if _, _, err := conn.WriteMsgUnix(answer, syscall.UnixRights(fd, board, bell), nil); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	k.conns, k.pages = append(k.conns, conn), append(k.pages, page)
-	k.mu.Unlock()
-	k.arrived <- page
-	return nil
-}
-
-const lease = 900 * time.Millisecond
-
-func (k *keeper) extend() {
-	for {
-		select {
-		case <-k.dead:
-			return
-		case <-time.After(lease / 5):
-		}
-		k.mu.Lock()
-		for _, p := range k.pages {
-			p.Extend(lease)
-		}
-		k.mu.Unlock()
-	}
-}
-
-// die leaves everything as it is, as a kill does.
-func (k *keeper) die() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	select {
-	case <-k.dead:
-		return
-	default:
-	}
-	close(k.dead)
-	_ = k.listen.Close()
-	for _, c := range k.conns {
-		_ = c.Close()
-	}
-}
-
-// page is that of the next program that has come.
-func (k *keeper) page() *shm.Page {
-	k.t.Helper()
-	select {
-	case p := <-k.arrived:
-		return p
-	case <-time.After(hang):
-		k.t.Fatal("no program has asked for a page")
-		return nil
-	}
-}
+const lease = owntest.Lease
 
 // A program runs with the shim before it, and its output is read line by line.
 type program struct {

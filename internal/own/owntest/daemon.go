@@ -194,6 +194,16 @@ func (d *Daemon) Page() *shm.Page {
 	}
 }
 
+// Waiting is how many programs have come that Page has not told of.
+func (d *Daemon) Waiting() int { return len(d.arrived) }
+
+// HangWhile has it put no lease off any more, for as long as f takes.
+func (d *Daemon) HangWhile(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
 // Until waits for something to become so.
 func Until(t testing.TB, what string, so func() bool) {
 	t.Helper()
