@@ -16,7 +16,7 @@ check() { echo "== $*"; "$@" || { echo "FAILED: $*"; failed=1; }; }
 
 check ./nvrm.test -test.run TestContract -test.v
 GIVEWAY_BENCH=./giveway-bench check ./nvidia.test -test.run OnGPU -test.v
-GIVEWAY_BUNDLE=. check ./e2e.test -test.v
+GIVEWAY_BUNDLE=$PWD GIVEWAY_TORCH=$PWD/torch_client.py check ./e2e.test -test.v -test.timeout 40m # some 15 minutes
 
 ./giveway daemon --socket "$GIVEWAY_SOCKET" > "$out/daemon.log" 2>&1 &
 daemon=$!
