@@ -3,6 +3,7 @@
 
 #include "activity.h"
 
+#include "bound.h"
 #include "hook.h"
 #include "page.h"
 
@@ -113,8 +114,9 @@ void gw_activity_publish(void) {
   GW_SHOW(overruns, gw_act.overruns);
   GW_SHOW(open, gw_act.open);
   GW_SHOW(runtimes, gw_act.runtimes);
-  GW_SHOW(requests, gw_act.requests);
-  GW_SHOW(hints, gw_act.hints);
+  /* Of these the page has a log, which begins empty. */
+  gw_act.requests = gw_act.hints = 0;
+  gw_hint_again();
   gw_show_flags();
   gw_unlock(&gw_act.lock);
 }

@@ -34,6 +34,10 @@ void gw_bound_forget(const struct gw_runtime *rt, void *ctx, void *stream);
 
 /* In hint.c, in the child of a fork; in say.c, whether asked to or not. */
 void gw_hint_forked(void);
+
+/* Writes what has been said and still holds into a page that is new. With the lock
+ * held. */
+void gw_hint_again(void);
 void gw_say_always(const char *reason);
 
 #pragma GCC visibility pop

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/own/owntest"
 	"github.com/giveway/giveway/internal/shm"
 )
 
@@ -63,7 +64,7 @@ func testDaemonHangs(t *testing.T, dir string) {
 
 func testDaemonRestarts(t *testing.T, dir string) {
 	first := keep(t, open)
-	p := start(t, first, dir, "work", "12080", "chain", "100000", "1000000")
+	p := start(t, first, dir, "work", "12080", "hinted", "100000", "1000000")
 	before := first.page()
 	p.until("at 10")
 	first.Die()
@@ -73,6 +74,10 @@ func testDaemonRestarts(t *testing.T, dir string) {
 	}
 	after := second.page()
 	before.Shut(lease) // nobody looks at this one any more
+	said := owntest.Hints(t, after, 2)
+	if len(said) != 2 || said[0].Kind != shm.HintPriority || said[0].Value != 7 || said[1].Kind != shm.HintSLO || said[1].Value != 9_000_000 {
+		t.Errorf("a daemon that is new was told %+v", said)
+	}
 	for end := time.Now().Add(hang); after.Counters().Launched < before.Counters().Launched+20; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the new page does not move: %+v", after.Counters())

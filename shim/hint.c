@@ -17,7 +17,12 @@ static struct {
   uint64_t begin_ns;
 } opened[OPEN_MOST];
 
-void gw_hint_forked(void) { memset(opened, 0, sizeof opened); }
+static void forget_standing(void);
+
+void gw_hint_forked(void) {
+  memset(opened, 0, sizeof opened);
+  forget_standing();
+}
 
 static int find(int64_t id) {
   for (uint32_t i = 0; i < gw_act.open; i++) {
@@ -42,12 +47,18 @@ static void note(uint32_t kind, int64_t id, uint64_t now) {
   GW_SHOW(open, gw_act.open);
 }
 
-int gw_hint(uint32_t kind, int64_t value) {
-  if (kind < GW_HINT_CLASS || kind > GW_HINT_IDEMPOTENT) return -1;
-  if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !gw_page_attach("hint")) return -1;
-  uint64_t now = gw_now();
-  gw_lock(&gw_act.lock);
-  if (kind == GW_HINT_BEGIN || kind == GW_HINT_END) note(kind, value, now);
+/* What holds until something else is said: told again to a daemon that is new. */
+static struct {
+  bool said;
+  int64_t value;
+} standing[GW_HINT_IDEMPOTENT + 1];
+
+static void forget_standing(void) { memset(standing, 0, sizeof standing); }
+
+static bool stands(uint32_t kind) { return kind != GW_HINT_EXPECT && kind != GW_HINT_BEGIN && kind != GW_HINT_END; }
+
+/* With the lock held. */
+static void put(uint32_t kind, int64_t value, uint64_t now) {
   struct gw_hint *h = &gw_shared.page.ring[gw_act.hints % GW_HINTS];
   /* A reader that sees the old number before and after has read the old hint. */
   __atomic_store_n(&h->seq, 0, __ATOMIC_RELAXED);
@@ -58,6 +69,25 @@ int gw_hint(uint32_t kind, int64_t value) {
   __atomic_store_n(&h->seq, (uint32_t)++gw_act.hints, __ATOMIC_RELEASE);
   __atomic_store_n(&gw_shared.page.hints, gw_act.hints, __ATOMIC_RELEASE);
   gw_bump();
+}
+
+void gw_hint_again(void) {
+  for (uint32_t kind = 0; kind <= GW_HINT_IDEMPOTENT; kind++) {
+    if (standing[kind].said) put(kind, standing[kind].value, gw_now());
+  }
+}
+
+int gw_hint(uint32_t kind, int64_t value) {
+  if (kind < GW_HINT_CLASS || kind > GW_HINT_IDEMPOTENT) return -1;
+  if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !gw_page_attach("hint")) return -1;
+  uint64_t now = gw_now();
+  gw_lock(&gw_act.lock);
+  if (kind == GW_HINT_BEGIN || kind == GW_HINT_END) note(kind, value, now);
+  if (stands(kind)) {
+    standing[kind].said = true;
+    standing[kind].value = value;
+  }
+  put(kind, value, now);
   gw_unlock(&gw_act.lock);
   gw_page_ring();
   gw_page_check(gw_now_coarse());
