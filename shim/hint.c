@@ -17,11 +17,15 @@ static struct {
   uint64_t begin_ns;
 } opened[OPEN_MOST];
 
-static void forget_standing(void);
+/* What holds until something else is said: told again to a daemon that is new. */
+static struct {
+  bool said;
+  int64_t value;
+} standing[GW_HINT_IDEMPOTENT + 1];
 
 void gw_hint_forked(void) {
   memset(opened, 0, sizeof opened);
-  forget_standing();
+  memset(standing, 0, sizeof standing);
 }
 
 static int find(int64_t id) {
@@ -46,14 +50,6 @@ static void note(uint32_t kind, int64_t id, uint64_t now) {
   }
   GW_SHOW(open, gw_act.open);
 }
-
-/* What holds until something else is said: told again to a daemon that is new. */
-static struct {
-  bool said;
-  int64_t value;
-} standing[GW_HINT_IDEMPOTENT + 1];
-
-static void forget_standing(void) { memset(standing, 0, sizeof standing); }
 
 static bool stands(uint32_t kind) { return kind != GW_HINT_EXPECT && kind != GW_HINT_BEGIN && kind != GW_HINT_END; }
 

@@ -135,33 +135,26 @@ func TestShimCost(t *testing.T) {
 	b.start()
 	plain := b.workBy(exec.Command(program))
 	shimmed := b.program("--class standard", program)
-	names := []string{"launch+sync p50", "launch+sync p99", "burst, a launch, p50", "burst p90"}
-	rounds := func(w *work, n int) (best []float64) {
-		for range n {
-			for i, v := range w.raw() {
-				if best = append(best, v); len(best) > 4 {
-					best = best[:4]
-					best[i] = min(best[i], v)
-				}
-			}
+	var best [3][]float64 // native, with the shim, with a bound
+	keep := func(i int, w *work) {
+		us := w.raw()
+		if best[i] == nil {
+			best[i] = us
 		}
-		return best
+		for j, v := range us {
+			best[i][j] = min(best[i][j], v)
+		}
 	}
-	var a, o, bd []float64
-	for round := range 9 {
-		x, y := rounds(plain, 1), rounds(shimmed, 1)
+	for range 9 { // in turn, so that all three have the same neighbours
+		keep(0, plain)
+		keep(1, shimmed)
 		b.set(shimmed.pid, "--bound", "16")
-		z := rounds(shimmed, 1)
+		keep(2, shimmed)
 		b.set(shimmed.pid, "--bound", "0")
-		if round == 0 {
-			a, o, bd = x, y, z
-		}
-		for i := range 4 {
-			a[i], o[i], bd[i] = min(a[i], x[i]), min(o[i], y[i]), min(bd[i], z[i])
-		}
 	}
-	for i, name := range names {
-		t.Logf("%-22s native %.3f us, shim %.3f (%.3f x), bound 16 %.3f (%.3f x)", name, a[i], o[i], o[i]/a[i], bd[i], bd[i]/a[i])
+	for j, name := range []string{"launch+sync p50", "launch+sync p99", "burst, a launch, p50", "burst p90"} {
+		native, open, bound := best[0][j], best[1][j], best[2][j]
+		t.Logf("%-22s native %.3f us, shim %.3f (%.3f x), bound 16 %.3f (%.3f x)", name, native, open, open/native, bound, bound/native)
 	}
 }
 

@@ -131,9 +131,6 @@ func (d *daemon) Drain(buf []sched.Event) []sched.Event {
 	return buf
 }
 
-// News implements node.Transport; nobody waits for it here.
-func (d *daemon) News() <-chan struct{} { return nil }
-
 // Execute implements node.Executor.
 func (d *daemon) Execute(actions []sched.Action) {
 	for _, call := range d.split(actions) {
