@@ -16,7 +16,8 @@
  *     Giveway-Abi: 1\r\nGiveway-Runtime: cuda\r\n\r\n
  *
  * and gets, in one message, "HTTP/1.1 101 ..." with three descriptors: the
- * page (read-write), the board (read-only) and the bell (an eventfd). Any other
+ * page (read-write), the board (read-only) and the bell (an eventfd whose flags
+ * nothing has that was opened as a file: see GW_BELL_FLAGS). Any other
  * answer is a refusal: the program runs as if there were no daemon. The
  * connection stays open and silent for as long as either lives; its end is the
  * end of the page.
@@ -31,6 +32,10 @@
 #define GW_PAGE_SIZE 4096u
 #define GW_BOARD_SIZE 4096u
 
+/* What F_GETFL says of the bell: O_RDWR, O_NONBLOCK and O_APPEND, which means nothing
+ * to an eventfd, and not the O_LARGEFILE that open sets. */
+#define GW_BELL_FLAGS 0x0c02
+
 #define GW_LEASE_MOST_NS 1000000000ull /* a closed gate that claims to be so for longer is nonsense, and open */
 
 #define GW_REQUESTS 64u /* entries in the log of requests */
@@ -44,7 +49,9 @@
  * any case, for whoever looks. Hints always ring. */
 #define GW_WATCH_READY 1u    /* idle to ready, ready to idle */
 #define GW_WATCH_REQUESTS 2u /* a request is over */
-#define GW_PREDICT 4u         /* not to ring for: predict arrivals from those before */
+/* Not to ring for: */
+#define GW_PREDICT 4u /* predict arrivals from those before */
+#define GW_TIME 8u    /* log how long requests take; any other bit has them logged too */
 
 /* Bits of flags. */
 #define GW_READY 1u     /* there is work that is not known to be done */
@@ -94,7 +101,8 @@ struct gw_page {
   uint64_t lease_ns; /* a closed gate is open from then on, unless the daemon has put it off */
   uint32_t lead_us;  /* how long before an expected arrival to take the device; 0: do not */
   uint32_t park_us;  /* the longest to hold it so for an arrival that does not come */
-  uint32_t reserved1[8];
+  uint32_t grain_us; /* a bound of n lets through what takes the device n of these, if that is more; 0: it does not */
+  uint32_t reserved1[7];
 
   /* 128: the program's word to the daemon. */
   uint64_t launched;  /* commands put on the device so far */

@@ -88,9 +88,11 @@ bool gw_settle(void) {
   GW_SHOW(launched, gw_act.launched);
   GW_SHOW(completed, gw_act.completed);
   if (ready != gw_act.ready) {
-    uint64_t now = gw_now();
-    ring = GW_READ(watch) & GW_WATCH_READY;
-    if (!ready && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
+    uint32_t watch = GW_READ(watch);
+    uint64_t now = watch ? gw_now() : gw_now_coarse();
+    ring = watch & GW_WATCH_READY;
+    if (!ready && gw_act.timed && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
+    gw_act.timed = watch != 0;
     if (ready) gw_hook_ready(now);
     if (!gw_act.explicit_requests) GW_SHOW(open, ready);
     gw_act.ready = ready;

@@ -52,6 +52,7 @@ struct gw_activity {
   uint32_t passing; /* of those and of those just let through, not launched yet */
   bool ready;
   uint64_t since_ns; /* it is ready or idle */
+  bool timed;        /* that is exact: somebody wants to know how long requests take */
   uint64_t holds, held_ns, overruns;
   uint32_t runtimes;
 
@@ -62,6 +63,8 @@ struct gw_activity {
 
   uint64_t used[GW_LANES / 64]; /* lanes that are not free */
   struct gw_lane lanes[GW_LANES];
+  uint64_t pace_ns; /* that a command takes of late: see bound.c; 0: not known */
+  uint64_t pace_at, pace_done; /* when it was looked at last, and what was completed then */
   uint32_t marks_set; /* not free */
   uint64_t marks_made;
   struct gw_mark marks[GW_MARKS];

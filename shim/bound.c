@@ -18,15 +18,58 @@ static uint32_t slack;
 
 static uint64_t bounded_in_flight(void) { return gw_in_flight() - gw_act.loose - gw_act.excused; }
 
+/*
+ * What others wait for is the time that is in flight, and commands are only a
+ * measure of it. A program whose commands are short would come to wait here for
+ * nobody's good: so with a grain a bound of n is one of n commands, or of those
+ * that take the device n grains, if that is more; up to a number that is not too
+ * bad if what comes next is long.
+ */
+#define GRAIN_MOST_US 1000
+#define WIDER_MOST 8
+
+static uint64_t grain_ns(void) {
+  uint32_t us = GW_READ(grain_us);
+  return (us < GRAIN_MOST_US ? us : GRAIN_MOST_US) * 1000ull;
+}
+
+/* With the lock held. Time in which the device had nothing to do counts as well:
+ * then it has more to do with the program than with the bound. */
+static void look_at_pace(void) {
+  uint64_t now = gw_now(), done = gw_act.completed - gw_act.pace_done, old = gw_act.pace_ns, most = grain_ns();
+  if (gw_act.pace_at && done) {
+    uint64_t ns = (now - gw_act.pace_at) / done;
+    if (ns > most) ns = most;
+    __atomic_store_n(&gw_act.pace_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
+  }
+  gw_act.pace_at = now;
+  gw_act.pace_done = gw_act.completed;
+}
+
+/* The bound for commands of this pace. */
+static uint32_t widened(uint32_t bound) {
+  uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED), grain = grain_ns();
+  if (!ns || ns >= grain) return bound;
+  uint64_t wide = bound * grain / ns, most = (uint64_t)bound * WIDER_MOST;
+  return (uint32_t)(wide < most ? wide : most);
+}
+
 /* Two marks at least within the bound, or the device would run dry at each. */
 static uint32_t batch_for(uint32_t bound) {
-  uint32_t batch = GW_READ(batch);
-  if (batch > bound / 2) batch = bound / 2;
-  return batch ? batch : 1;
+  uint32_t wide = widened(bound);
+  uint64_t batch = (uint64_t)GW_READ(batch) * wide / bound;
+  if (batch > wide / 2) batch = wide / 2;
+  return batch ? (uint32_t)batch : 1;
+}
+
+/* Nonsense from the page must not overflow what is reckoned with it. */
+static uint32_t bound_now(void) {
+  uint32_t bound = GW_READ(bound);
+  return bound < (1u << 20) ? bound : 1u << 20;
 }
 
 bool gw_bound_wants_mark(const struct gw_lane *l) {
-  uint32_t bound = GW_READ(bound);
+  uint32_t bound = bound_now();
   return bound && l->unmarked >= batch_for(bound) && !gw_anything_captures();
 }
 
@@ -104,6 +147,7 @@ static bool reap(uint32_t bound) {
     m->state = GW_MARK_FREE;
     gw_act.marks_set--;
   }
+  if (moved) look_at_pace();
   gw_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
   return moved;
@@ -180,8 +224,9 @@ static void doze(uint64_t waited) {
 bool gw_bound_wait(gw_pass *p) {
   uint64_t began = 0, moved = 0, seen = 0;
   for (;;) {
-    uint32_t bound = GW_READ(bound);
+    uint32_t bound = bound_now();
     if (!bound || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
+    bound = widened(bound);
     gw_lock(&gw_act.lock);
     bool room = bounded_in_flight() < (uint64_t)bound + __atomic_load_n(&slack, __ATOMIC_RELAXED);
     uint64_t completed = gw_act.completed;

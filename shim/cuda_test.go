@@ -171,6 +171,17 @@ func testCUDABound(t *testing.T, dir string) {
 			}
 		})
 	}
+	// With a grain there are more of short ones, and of long ones as many as before.
+	for _, kernels := range []struct {
+		args        []string
+		least, most uint64
+	}{{[]string{"burst", "300"}, 5, 32}, {[]string{"chain", "20", "1000000"}, 1, 4}} {
+		k := keep(t, func(p *shm.Page) { p.SetBound(4, 2); p.SetGrain(500 * time.Microsecond) })
+		p := start(t, k, dir, append([]string{"work", "12080"}, kernels.args...)...)
+		if most := field(t, p.ok(), "most"); most < kernels.least || most > kernels.most {
+			t.Errorf("%v: %d in flight with a bound of 4 and a grain; want %d to %d", kernels.args, most, kernels.least, kernels.most)
+		}
+	}
 	k := keep(t, open)
 	p := start(t, k, dir, "work", "12080", "chain", "200", "1000000")
 	page := k.page()
@@ -378,28 +389,28 @@ func testCUDAHints(t *testing.T, dir string) {
 }
 
 // The daemon is told of the beginning and the end of work, if it asks, and woken
-// for it if it sleeps; and every stretch of work is a request.
+// for it if it sleeps; and every stretch of work is a request, if it asks at all.
 func testCUDAReady(t *testing.T, dir string) {
 	for _, c := range []struct {
 		watch  uint32
 		asleep bool
-	}{{0, true}, {shm.WatchReady, false}, {shm.WatchReady, true}} {
+	}{{0, true}, {shm.Time, true}, {shm.WatchReady, false}, {shm.WatchReady, true}} {
 		k := keep(t, func(p *shm.Page) { p.Watch(c.watch) })
 		k.Board.Sleep(c.asleep)
 		p := start(t, k, dir, "work", "12080", "burst", "50")
 		page := k.page()
 		p.ok()
-		if rang := page.Rang(); rang != (c.watch != 0) {
+		if rang := page.Rang(); rang != (c.watch == shm.WatchReady) {
 			t.Errorf("%+v: rang %v", c, rang)
 		}
-		if woken := bellRang(t, page); woken != (c.watch != 0 && c.asleep) {
+		if woken := bellRang(t, page); woken != (c.watch == shm.WatchReady && c.asleep) {
 			t.Errorf("%+v: woken %v", c, woken)
 		}
 		var requests []shm.Request
 		page.Requests(func(r shm.Request) { requests = append(requests, r) })
 		// The burst; the copy back is over with its call.
-		if len(requests) != 1 || requests[0].Took < time.Millisecond {
-			t.Errorf("requests %v, want one, of 50 kernels", requests)
+		if one := len(requests) == 1 && requests[0].Took >= time.Millisecond; one != (c.watch != 0) {
+			t.Errorf("%+v: requests %v; one of 50 kernels, if they are wanted", c, requests)
 		}
 		if n := page.Counters(); n.Flags != 0 {
 			t.Errorf("flags %b after the end", n.Flags)

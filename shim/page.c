@@ -173,11 +173,11 @@ static bool right(int page_fd, int board_fd) {
 }
 
 /* Whether a write to it neither waits nor raises SIGPIPE: an eventfd, which is a file
- * of no type, and which does not block. */
+ * of no type, with the daemon's flags, by which we know it again. */
 static bool rings(int fd) {
   struct stat s;
-  long flags = GW_SYS_2(SYS_fcntl, fd, F_GETFL);
-  return flags >= 0 && (flags & O_NONBLOCK) && GW_SYS_2(SYS_fstat, fd, &s) == 0 && (s.st_mode & S_IFMT) == 0;
+  return GW_SYS_2(SYS_fcntl, fd, F_GETFL) == GW_BELL_FLAGS && GW_SYS_2(SYS_fstat, fd, &s) == 0 &&
+         (s.st_mode & S_IFMT) == 0;
 }
 
 /* One attempt, with `changing` held. Sets pause_ns to the time until the next. */
@@ -265,10 +265,8 @@ void gw_page_ring(void) {
   if (!__atomic_load_n(&board.board.asleep, __ATOMIC_SEQ_CST)) return;
   int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
   uint64_t one = 1;
-  /* A program that closes all descriptors may have others under these numbers. One
-   * that takes the bell's and leaves the connection's is not seen: eventfds have no
-   * names, and to ask for more would cost as much as the wake-up. */
-  if (fd < 0 || (cookie && cookie_of(conn) != cookie)) return;
+  /* A program that closes all descriptors may have another under this number. */
+  if (fd < 0 || GW_SYS_2(SYS_fcntl, fd, F_GETFL) != GW_BELL_FLAGS) return;
   GW_SYS_3(SYS_write, fd, &one, sizeof one);
 }
 

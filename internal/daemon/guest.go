@@ -262,6 +262,9 @@ func (d *Daemon) setWatch(g *guest) {
 	if g.process.predict && a.Class == sched.Online {
 		watch |= shm.Predict
 	}
+	if a.Class == sched.Online {
+		watch |= shm.Time
+	}
 	if watch != g.watch {
 		g.watch = watch
 		g.page.Watch(watch)

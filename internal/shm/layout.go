@@ -13,6 +13,7 @@ import "sync/atomic"
 const (
 	abi       = 1          // GW_ABI
 	magic     = 0x59575647 // GW_MAGIC
+	bellFlags = 0x0c02     // GW_BELL_FLAGS
 	pageSize  = 4096       // GW_PAGE_SIZE
 	boardSize = 4096       // GW_BOARD_SIZE
 
@@ -30,6 +31,7 @@ const (
 	WatchReady    = 1 // GW_WATCH_READY
 	WatchRequests = 2 // GW_WATCH_REQUESTS
 	Predict       = 4 // GW_PREDICT: not to be woken for
+	Time          = 8 // GW_TIME: not to be woken for
 )
 
 // Bits of how a program is.
@@ -86,7 +88,8 @@ type page struct {
 	lease     atomic.Uint64    `c:"lease_ns"`
 	lead      atomic.Uint32    `c:"lead_us"`
 	park      atomic.Uint32    `c:"park_us"`
-	reserved1 [8]atomic.Uint32 `c:"reserved1"`
+	grain     atomic.Uint32    `c:"grain_us"`
+	reserved1 [7]atomic.Uint32 `c:"reserved1"`
 
 	// The program's.
 	launched  atomic.Uint64 `c:"launched"`

@@ -43,10 +43,15 @@ func NewPage() (*Page, error) {
 	return p, nil
 }
 
+// newBell makes an eventfd that can be told from all that a program opens: GW_BELL_FLAGS.
 func newBell() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return -1, os.NewSyscallError("eventfd", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, bellFlags); err != nil {
+		_ = unix.Close(fd)
+		return -1, os.NewSyscallError("fcntl", err)
 	}
 	return fd, nil
 }
@@ -143,6 +148,16 @@ func (p *Page) SetBound(bound, batch uint32) bool {
 	p.page.batch.Store(batch)
 	p.page.bound.Store(bound)
 	return true
+}
+
+// SetGrain has a bound of n let more than n commands through if they are short: as many
+// as take the device n times that. Zero has it not.
+func (p *Page) SetGrain(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil {
+		p.page.grain.Store(uint32(d.Microseconds()))
+	}
 }
 
 // Watch says what to ring for.

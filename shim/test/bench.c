@@ -55,9 +55,7 @@ static void wakes(void) {
   pthread_t thread;
   uint64_t one = 1;
   bell = eventfd(0, EFD_NONBLOCK);
-  if (bell < 0 || pthread_create(&thread, NULL, sleeper, NULL)) return;
-  conn = socket(AF_UNIX, SOCK_STREAM, 0);
-  cookie = cookie_of(conn);
+  if (bell < 0 || fcntl(bell, F_SETFL, GW_BELL_FLAGS) || pthread_create(&thread, NULL, sleeper, NULL)) return;
   board.board.asleep = 1;
   for (int i = 0; i < 2 * WAKES; i++) { /* in turn, so that both have the same neighbours */
     usleep(200);

@@ -22,6 +22,11 @@ import (
 // be called a few times in that.
 const lease = 500 * time.Millisecond
 
+// grain is what a command is taken to be worth at the least: with a bound of 16 about a
+// millisecond of short ones may be in flight, which a program that has to launch many
+// needs in order to keep the device busy.
+const grain = 60 * time.Microsecond
+
 // Gate is the gate of one program. All its queues share it: it is closed if any of
 // them is held, and the least bound counts.
 type Gate struct {
@@ -33,7 +38,10 @@ type Gate struct {
 }
 
 // NewGate returns the gate of a page, which stays the caller's.
-func NewGate(p *shm.Page) *Gate { return &Gate{page: p} }
+func NewGate(p *shm.Page) *Gate {
+	p.SetGrain(grain)
+	return &Gate{page: p}
+}
 
 // Keep keeps the gate closed, if it is.
 func (g *Gate) Keep() { g.page.Extend(lease) }
