@@ -95,46 +95,81 @@ bool gw_enter_slowly(gw_pass *p) {
   return ours;
 }
 
-/* Counts a command that is on the device, on a lane if there is one. The lane is
- * returned if it is time for a mark on it. */
-static int count(gw_pass *p, bool over) {
+/* Counts a command, on a lane if there is one. */
+static void count(gw_pass *p, bool over) {
   gw_act.launched++;
+  p->lane = -1;
+  if (p->counted) gw_act.passing--;
+  p->counted = false;
   if (gw_act.runtimes != (gw_act.runtimes | p->runtime->bit)) {
     gw_act.runtimes |= p->runtime->bit;
     GW_SHOW(runtimes, gw_act.runtimes);
   }
   if (over) {
     gw_act.completed++;
-    return -1;
+    return;
   }
-  int at = gw_lane_take(p->runtime, p->ctx, p->stream);
-  if (at < 0) {
+  p->lane = gw_lane_take(p->runtime, p->ctx, p->stream);
+  if (p->lane < 0) {
     gw_act.loose++;
     gw_act.loose_last = gw_act.launched;
-    return -1;
+    return;
   }
-  struct gw_lane *l = &gw_act.lanes[at];
+  struct gw_lane *l = &gw_act.lanes[p->lane];
+  p->life = l->life;
   l->launched++;
   l->last = gw_act.launched;
   l->unmarked++;
-  return gw_bound_wants_mark(l) ? at : -1;
+}
+
+void gw_count_ahead(gw_pass *p) {
+  if (GW_READ(bound) || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || captured(p)) return;
+  gw_lock(&gw_act.lock);
+  count(p, false);
+  p->ring = gw_settle();
+  gw_unlock(&gw_act.lock);
+  p->ahead = true;
+}
+
+/* What was counted ahead is not launched after all: it counts as done, unless
+ * somebody has counted it so already. */
+static void take_back(const gw_pass *p) {
+  gw_lock(&gw_act.lock);
+  struct gw_lane *l = p->lane >= 0 ? &gw_act.lanes[p->lane] : NULL;
+  if (l && l->life == p->life && l->launched > l->done) {
+    l->launched--;
+    if (l->unmarked) l->unmarked--;
+    if (l->excused > l->launched - l->done) l->excused--, gw_act.excused--;
+    gw_act.completed++;
+  } else if (!l && gw_act.loose) {
+    gw_act.loose--;
+    gw_act.completed++;
+  }
+  bool ring = gw_settle();
+  gw_unlock(&gw_act.lock);
+  if (ring) gw_page_ring();
 }
 
 static void leave(gw_pass *p, bool launched, bool over) {
+  if (p->ahead) {
+    if (p->ring) gw_page_ring();
+    if (!launched) take_back(p);
+    gw_page_check(gw_now_coarse());
+    return;
+  }
   if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !launched || captured(p)) {
     withdraw(p);
     return;
   }
   struct gw_bound_place place;
   gw_lock(&gw_act.lock);
-  int lane = count(p, over);
-  if (p->counted) gw_act.passing--;
-  if (lane >= 0) place = gw_bound_reserve(lane);
+  count(p, over);
+  bool mark = p->lane >= 0 && gw_bound_wants_mark(&gw_act.lanes[p->lane]);
+  if (mark) place = gw_bound_reserve(p->lane);
   bool ring = gw_settle();
   gw_unlock(&gw_act.lock);
-  p->counted = false;
   if (ring) gw_page_ring();
-  if (lane >= 0) gw_bound_mark(&place);
+  if (mark) gw_bound_mark(&place);
   gw_page_check(gw_now_coarse());
 }
 

@@ -46,6 +46,10 @@ typedef struct {
   const struct gw_runtime *runtime;
   void *ctx, *stream;
   bool counted; /* among those that are on their way through the gate */
+  bool ahead;   /* counted as launched already: see gw_count_ahead */
+  bool ring;    /* the daemon is to be woken for that */
+  int lane;     /* where it was counted; negative: nowhere */
+  uint32_t life;
 } gw_pass;
 
 /*
@@ -70,13 +74,21 @@ bool gw_enter_slowly(gw_pass *p);
 
 /* Before and after a call that puts one command on a stream. */
 static inline bool gw_enter(gw_pass *p, const struct gw_runtime *rt, void *ctx, void *stream) {
-  *p = (gw_pass){rt, ctx, stream, false};
+  *p = (gw_pass){.runtime = rt, .ctx = ctx, .stream = stream};
   /* gate and bound in one load: open, and no bound. */
   typedef uint64_t __attribute__((may_alias)) both;
   both now = __atomic_load_n((const both *)&gw_shared.page.gate, __ATOMIC_RELAXED);
   return __builtin_expect(now == 0, 1) || gw_enter_slowly(p);
 }
 void gw_leave(gw_pass *p, bool launched);
+
+/*
+ * May be called between the two: counts the command before it is launched, if there
+ * is no bound that would want the exact number. Locked instructions wait until what
+ * was written to the device is on its way: right behind a launch they take four times
+ * as long as before it.
+ */
+void gw_count_ahead(gw_pass *p);
 
 /* In place of gw_leave, where the call has waited for the command's end. */
 void gw_leave_done(gw_pass *p, bool launched);
