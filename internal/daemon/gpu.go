@@ -36,9 +36,14 @@ type gpu struct {
 	looked  time.Time
 }
 
-// lookEvery is how often the record is fetched at most: each time takes the
-// driver's locks.
-const lookEvery = 10 * time.Millisecond
+// lookEvery is how often the record is fetched at most, where there are jobs that take
+// turns and one that lets its turn pass must be found; and lookRarely is where there
+// are not. Each time takes the driver's locks, and a request that comes just then may
+// wait for some 10 us more.
+const (
+	lookEvery  = 10 * time.Millisecond
+	lookRarely = 100 * time.Millisecond
+)
 
 // errBlind is why the record is not read where the administrator does not want it:
 // keeping it makes every switch some 6 us longer (H200).
@@ -106,8 +111,8 @@ func (g *gpu) describe(root string) {
 
 // usage returns how long each process has been on the GPU so far, if it is time
 // to look and somebody can tell.
-func (g *gpu) usage() ([]nvtrace.Usage, bool) {
-	if g.trace == nil || time.Since(g.looked) < lookEvery {
+func (g *gpu) usage(every time.Duration) ([]nvtrace.Usage, bool) {
+	if g.trace == nil || time.Since(g.looked) < every {
 		return nil, false
 	}
 	g.looked = time.Now()
@@ -152,7 +157,7 @@ func (d *Daemon) look(buf []sched.Event) []sched.Event {
 // on a GPU the first stands for all. d.mu is held.
 func (d *Daemon) watchHardware(buf []sched.Event) []sched.Event {
 	for _, g := range d.gpus {
-		usage, ok := g.usage()
+		usage, ok := g.usage(d.lookAt(g))
 		if !ok {
 			continue
 		}
@@ -173,4 +178,20 @@ func (d *Daemon) watchHardware(buf []sched.Event) []sched.Event {
 		}
 	}
 	return buf
+}
+
+// lookAt is how often to look at a GPU. d.mu is held.
+func (d *Daemon) lookAt(g *gpu) time.Duration {
+	turns := 0
+	for _, p := range d.processes {
+		for _, q := range p.queues {
+			if q.gpu == g && (p.attr.Class == sched.Batch || p.attr.Class == sched.Idle) {
+				turns++
+			}
+		}
+	}
+	if turns < 2 {
+		return lookRarely
+	}
+	return lookEvery
 }
