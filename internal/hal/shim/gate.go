@@ -22,10 +22,10 @@ import (
 // be called a few times in that.
 const lease = 500 * time.Millisecond
 
-// grain is what a command is taken to be worth at the least: with a bound of 16 about a
-// millisecond of short ones may be in flight, which a program that has to launch many
+// grain is what a command is taken to be worth at the least: with a bound of 16 some three
+// milliseconds of short ones may be in flight, which a program that has to launch many
 // needs in order to keep the device busy.
-const grain = 60 * time.Microsecond
+const grain = 200 * time.Microsecond
 
 // Gate is the gate of one program. All its queues share it: it is closed if any of
 // them is held, and the least bound counts.
