@@ -29,6 +29,7 @@ type online struct {
 	announce     time.Duration
 	parked       int
 	each, tell   bool
+	awake        bool
 	wait         bool
 }
 
@@ -46,6 +47,7 @@ func (o *online) register(set *flag.FlagSet) {
 	set.DurationVar(&o.announce, "announce", 0, "tell giveway of each request, `time` before it comes")
 	set.BoolVar(&o.each, "each", false, "wait for each kernel of a request before the next")
 	set.BoolVar(&o.tell, "tell", false, "tell giveway when a request begins and ends")
+	set.BoolVar(&o.awake, "awake", false, "spin between requests, so that the CPU is awake when one comes")
 	set.BoolVar(&o.wait, "wait", false, "run at each \"start\" read, not once at the beginning")
 }
 
@@ -150,7 +152,9 @@ func serve(r *request, o *online, to *bench.Writer) error {
 	}
 	length := time.Duration(o.seconds * float64(time.Second))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	served, err := bench.Serve(bench.NewWallClock(), arrivals, job, length, length)
+	clock := bench.NewWallClock()
+	clock.Awake = o.awake
+	served, err := bench.Serve(clock, arrivals, job, length, length)
 	if err != nil {
 		return fmt.Errorf("after %d requests: %w", len(served.Latencies), err)
 	}

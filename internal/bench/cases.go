@@ -43,7 +43,7 @@ func (l Load) times(n int) []Load {
 }
 
 const (
-	request = "--kernel 28us --after 5ms" // closed loop, as the first measurements were
+	request = "--kernel 28us --after 5ms --awake" // closed loop, as the first measurements were
 	longJob = "--kernel 40ms --depth 16"
 	job     = "--kernel 212us --depth 64"
 )

@@ -32,6 +32,7 @@ func fakeClient(dir, what string, args []string) {
 	perNs := set.Float64("ns-per-iteration", 0, "")
 	seconds := set.Float64("seconds", 0, "")
 	set.Bool("wait", false, "")
+	set.Bool("awake", false, "")
 	breaks := set.String("breaks", "", "")
 	_ = set.Parse(args)
 	w := NewWriter(os.Stdout)
