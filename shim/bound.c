@@ -54,12 +54,13 @@ static uint32_t widened(uint32_t bound) {
   return (uint32_t)(wide < most ? wide : most);
 }
 
-/* Two marks at least within the bound, or the device would run dry at each. */
+/* Two marks at least within the bound, or the device would run dry at each; and
+ * four if it is wide, so that it stays fuller. */
 static uint32_t batch_for(uint32_t bound) {
-  uint32_t wide = widened(bound);
-  uint64_t batch = (uint64_t)GW_READ(batch) * wide / bound;
-  if (batch > wide / 2) batch = wide / 2;
-  return batch ? (uint32_t)batch : 1;
+  uint32_t wide = widened(bound), batch = GW_READ(batch);
+  if (batch > bound / 2) batch = bound / 2;
+  if (batch < wide / 4) batch = wide / 4;
+  return batch ? batch : 1;
 }
 
 /* Nonsense from the page must not overflow what is reckoned with it. */
@@ -205,20 +206,21 @@ static void let_go(uint32_t bound) {
 
 /*
  * With a bound of one the device stands still from the end of a command until we
- * notice. So a wait sleeps through what waits have taken of late but for the last
- * part of it, and watches that closely.
+ * notice, and with a larger one, if its commands are short, soon after. So a wait
+ * sleeps through no more than what the shortest of late have taken, less a part,
+ * and watches closely for a good while.
  */
-static uint64_t usual;
+static uint64_t shortest;
 
 static void learn(uint64_t waited) {
-  uint64_t old = __atomic_load_n(&usual, __ATOMIC_RELAXED);
-  __atomic_store_n(&usual, old - old / 8 + waited / 8, __ATOMIC_RELAXED);
+  uint64_t old = __atomic_load_n(&shortest, __ATOMIC_RELAXED);
+  __atomic_store_n(&shortest, waited < old ? waited : old + (waited - old) / 32, __ATOMIC_RELAXED);
 }
 
 static void doze(uint64_t waited) {
-  uint64_t expected = __atomic_load_n(&usual, __ATOMIC_RELAXED), early = WATCH_NS + expected / 8;
+  uint64_t expected = __atomic_load_n(&shortest, __ATOMIC_RELAXED), early = WATCH_NS + expected / 8;
   if (waited + early < expected) gw_sleep(expected - early - waited < MS_NS ? expected - early - waited : MS_NS);
-  else if (waited > expected + 2 * WATCH_NS) gw_sleep(NAP_NS);
+  else if (waited > 2 * expected + 5 * WATCH_NS) gw_sleep(NAP_NS);
 }
 
 bool gw_bound_wait(gw_pass *p) {

@@ -84,6 +84,7 @@ func (p *Page) Close() {
 	p.open()
 	p.page.bound.Store(0)
 	p.page.watch.Store(0)
+	p.page.magic.Store(0)
 	p.page = nil
 	_ = p.memory.close()
 	_ = unix.Close(p.bell)
