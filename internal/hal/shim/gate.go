@@ -35,8 +35,11 @@ type Gate struct {
 // NewGate returns the gate of a page, which stays the caller's.
 func NewGate(p *shm.Page) *Gate { return &Gate{page: p} }
 
-// Keep keeps the gate closed, if it is.
-func (g *Gate) Keep() { g.page.Extend(lease) }
+// Keep keeps the gate closed, if it is, and what is wanted of the program's own queues.
+func (g *Gate) Keep() {
+	g.page.Extend(lease)
+	g.page.KeepQueues(queueLease)
+}
 
 // SetStanding sets the bound that counts where no queue is given one; zero is none.
 func (g *Gate) SetStanding(bound uint32) {
