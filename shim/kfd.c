@@ -73,6 +73,7 @@ static struct {
   gw_lock_t lock;
   struct gw_kfd_wish wish;
   uint32_t error;
+  int owner; /* the process whose queues they are */
   uint32_t gpus[GW_GPUS]; /* that have a place on the page: a GPU keeps it */
   uint32_t count;
   char path[256]; /* of the device, for when the program has closed its own */
@@ -130,10 +131,12 @@ static bool is_kfd(int fd, char path[static sizeof kfd.path]) {
   return slash && strcmp(slash, "/kfd") == 0;
 }
 
+static int this_process(void) { return (int)GW_SYS_1(SYS_getpid, 0); }
+
 /* Copies what may lie nowhere: that is the driver's to say. */
 static bool copy_in(void *to, const void *from, size_t n) {
   struct iovec here = {to, n}, there = {(void *)from, n};
-  long r = gw_sys(SYS_process_vm_readv, GW_SYS_1(SYS_getpid, 0), (long)&here, 1, (long)&there, 1, 0);
+  long r = gw_sys(SYS_process_vm_readv, this_process(), (long)&here, 1, (long)&there, 1, 0);
   if (r == (long)n) return true;
   if (r >= 0 || r == -EFAULT || !from) return false;
   memcpy(to, from, n); /* we may not ask */
@@ -279,8 +282,15 @@ static void tell_and_unlock(void) {
  * All above were called with the lock held.
  */
 
+/* Whether this is a child that was made without fork: none of what is here is its own. */
+static bool inherited(void) {
+  int owner = __atomic_load_n(&kfd.owner, __ATOMIC_RELAXED);
+  return owner && owner != this_process();
+}
+
 static void put_in(const struct queue *q) {
   gw_lock(&kfd.lock);
+  __atomic_store_n(&kfd.owner, this_process(), __ATOMIC_RELAXED);
   if (kfd.count < QUEUES) {
     kfd.queues[kfd.count] = *q;
     if (settle(&kfd.queues[kfd.count])) kfd.count++;
@@ -363,12 +373,12 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
   void *arg = va_arg(more, void *);
   va_end(more);
   uint32_t r = (uint32_t)request;
-  if (__builtin_expect((r & 0xff00) == ('K' << 8) && !__atomic_load_n(&gw_gone, __ATOMIC_RELAXED), 0)) {
-    if (WITHOUT_SIZE(r) == CREATE_QUEUE && SIZE_OF(r) >= CREATE_QUEUE_LEAST) return create_queue(fd, request, arg);
-    if (r == DESTROY_QUEUE && __atomic_load_n(&kfd.count, __ATOMIC_RELAXED)) return destroy_queue(fd, request, arg);
-    if (r == UPDATE_QUEUE && __atomic_load_n(&kfd.count, __ATOMIC_RELAXED)) return update_queue(fd, request, arg);
-  }
-  return real_ioctl()(fd, request, arg);
+  bool creates = WITHOUT_SIZE(r) == CREATE_QUEUE && SIZE_OF(r) >= CREATE_QUEUE_LEAST;
+  bool changes = (r == DESTROY_QUEUE || r == UPDATE_QUEUE) && __atomic_load_n(&kfd.count, __ATOMIC_RELAXED);
+  bool ours = (creates || changes) && !__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) && !inherited();
+  if (__builtin_expect(!ours, 1)) return real_ioctl()(fd, request, arg);
+  if (creates) return create_queue(fd, request, arg);
+  return r == DESTROY_QUEUE ? destroy_queue(fd, request, arg) : update_queue(fd, request, arg);
 }
 
 bool gw_kfd_obey(const struct gw_kfd_wish *wish, uint32_t turn) {
@@ -395,6 +405,7 @@ void gw_kfd_publish(void) {
 void gw_kfd_forked(void) {
   kfd.lock = (gw_lock_t){0};
   kfd.count = kfd.error = 0;
+  kfd.owner = 0;
   memset(&kfd.wish, 0, sizeof kfd.wish);
   memset(kfd.gpus, 0, sizeof kfd.gpus);
   gw_kfd_watch_forked();

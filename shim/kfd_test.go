@@ -122,6 +122,7 @@ func testKFD(b bench) {
 		{"daemon dies", testKFDDaemonDies},
 		{"daemon hangs", testKFDDaemonHangs},
 		{"daemon restarts", testKFDDaemonRestarts},
+		{"another page", testKFDAnotherPage},
 		{"the program ends", testKFDEnds},
 		{"fork", testKFDFork},
 		{"another file", testKFDAnotherFile},
@@ -352,6 +353,30 @@ func testKFDDaemonRestarts(m *kfdMachine) {
 	m.is(a, 100, 7)
 }
 
+// A thread that launches has the page changed under the one that waits there, which
+// then waits on the new one.
+func testKFDAnotherPage(m *kfdMachine) {
+	a := m.begin()
+	m.ask("launch", "done")
+	m.off(firstGPU, true)
+	m.off(firstGPU, false) // from now on it looks by itself in 5 s
+	m.keep.Die()
+	second := keep(m, open)
+	if err := os.Rename(second.socket, m.keep.socket); err != nil {
+		m.Fatal(err)
+	}
+	for end := time.Now().Add(hang); second.Waiting() == 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		m.ask("launch", "done")
+	}
+	m.page = second.page()
+	began := time.Now()
+	m.off(firstGPU, true)
+	if took := time.Since(began); took > time.Second {
+		m.Errorf("it was heard after %v", took)
+	}
+	m.is(a, 0, 7)
+}
+
 // At its end a program's queues run: what it may still wait for comes to an end.
 func testKFDEnds(m *kfdMachine) {
 	a := m.begin()
@@ -376,6 +401,18 @@ func testKFDFork(m *kfdMachine) {
 	if m.keep.Waiting() != 0 {
 		m.Error("the child has asked for a page")
 	}
+	// Nor is one stopped that came into being behind the C library's back.
+	m.prog.tell(fmt.Sprintf("clone %d", firstGPU))
+	child := kfdtest.QueueID{}
+	if _, err := fmt.Sscanf(m.prog.until("cloned"), "cloned %d", &child.PID); err != nil {
+		m.Fatal(err)
+	}
+	if s, _ := m.kfd.State(child); s.Percent != 100 {
+		m.Errorf("the queue of the child is %+v", s)
+	}
+	m.prog.tell("")
+	m.prog.until("forked 0")
+	m.is(a, 0, 7)
 	m.off(firstGPU, false)
 	m.is(a, 100, 7)
 }

@@ -37,7 +37,7 @@ static uint64_t read_wish(struct gw_kfd_wish *w, uint64_t now) {
   if (lease <= now || lease - now > GW_LEASE_MOST_NS) return 0;
   uint32_t any = 0;
   for (uint32_t i = 0; i < GW_GPUS; i++) any |= w->off[i] = GW_READ(off[i]);
-  uint32_t priority = GW_READ(queue_priority);
+  uint32_t priority = GW_READ(queue_priority); /* KFD's go to 15 */
   if (priority <= 16) any |= w->priority = priority;
   return any ? lease : 0;
 }

@@ -146,8 +146,13 @@ func (p *Page) OwnGPUs() (gpus []uint32) {
 		return nil
 	}
 	for i := range p.page.gpus {
-		if g := &p.page.gpus[i]; g.gpu.Load() != 0 && g.queues.Load() != 0 {
-			gpus = append(gpus, g.gpu.Load())
+		g := &p.page.gpus[i]
+		gpu := g.gpu.Load()
+		if gpu == 0 {
+			break // places are taken in order
+		}
+		if g.queues.Load() != 0 {
+			gpus = append(gpus, gpu)
 		}
 	}
 	slices.Sort(gpus)
