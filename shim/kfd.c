@@ -106,6 +106,7 @@ static ioctl_fn *real_ioctl(void) {
 /* Found early, so that no signal handler is the first to look for it. */
 __attribute__((constructor)) static void find_ioctl(void) { real_ioctl(); }
 
+/* What a descriptor is of. */
 static bool file_of(int fd, struct file *f) {
   struct stat s;
   if (GW_SYS_2(SYS_fstat, fd, &s) != 0) return false;
@@ -278,6 +279,16 @@ static void tell_and_unlock(void) {
   if (ring) gw_page_ring();
 }
 
+/* Records a queue, whose number then is no other's: what had it before was destroyed
+ * where we did not see it. */
+static void record(const struct queue *q) {
+  struct queue *before = find(q->fd, q->wanted.queue);
+  if (before) forget(before);
+  if (kfd.count == QUEUES) return;
+  kfd.queues[kfd.count] = *q;
+  if (settle(&kfd.queues[kfd.count])) kfd.count++;
+}
+
 /*
  * All above were called with the lock held.
  */
@@ -291,10 +302,7 @@ static bool inherited(void) {
 static void put_in(const struct queue *q) {
   gw_lock(&kfd.lock);
   __atomic_store_n(&kfd.owner, this_process(), __ATOMIC_RELAXED);
-  if (kfd.count < QUEUES) {
-    kfd.queues[kfd.count] = *q;
-    if (settle(&kfd.queues[kfd.count])) kfd.count++;
-  }
+  record(q);
   tell_and_unlock();
 }
 

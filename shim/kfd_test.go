@@ -194,6 +194,18 @@ func testKFDChange(m *kfdMachine) {
 	m.off(firstGPU, true)
 	m.is(a, 0, 3)
 	m.is(b, 100, 7)
+	// What is destroyed unseen is forgotten: when its number comes again, or is refused.
+	m.ask("vanish 0", "destroyed 0 77")
+	m.create(firstGPU, 0)
+	m.is(a, 0, 7)
+	if o := m.page.OwnQueues(firstGPU); o != (shm.OwnQueues{Queues: 1, Off: 1}) {
+		m.Errorf("%+v", o)
+	}
+	m.ask("vanish 0", "destroyed 0 77")
+	m.off(firstGPU, false)
+	if o := m.page.OwnQueues(firstGPU); o != (shm.OwnQueues{}) {
+		m.Errorf("%+v", o)
+	}
 }
 
 func testKFDUpdates(m *kfdMachine) {

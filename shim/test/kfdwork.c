@@ -7,6 +7,7 @@
  *     create GPU TYPE RING SIZE PERCENT PRIORITY BYTES    created RESULT ERRNO ID
  *     update ID RING SIZE PERCENT PRIORITY                updated RESULT ERRNO
  *     destroy ID                                          destroyed RESULT ERRNO
+ *     vanish ID                                           destroyed RESULT ERRNO: behind the C library's back
  *     reopen | dup | close                                done
  *     other                                               other ...
  *     fork | clone                                        forked ...; clone is fork without the C library
@@ -171,6 +172,10 @@ int main(int count, char **args) {
     else if (sscanf(line, "destroy %lu", &id) == 1) {
       errno = KEPT;
       int r = destroy(id);
+      printf("destroyed %d %d\n", r, errno);
+    } else if (sscanf(line, "vanish %lu", &id) == 1) {
+      errno = KEPT;
+      int r = (int)syscall(SYS_ioctl, fd, DESTROY, &id);
       printf("destroyed %d %d\n", r, errno);
     } else if (!strncmp(line, "other", 5)) do_other();
     else if (!strncmp(line, "fork", 4)) do_fork(0);
