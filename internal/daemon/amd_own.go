@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"slices"
+	"time"
 
 	"github.com/giveway/giveway/internal/hal/amd"
 	"github.com/giveway/giveway/sched"
@@ -20,12 +21,15 @@ func (d *Daemon) shimOf(pid int) amd.Shim {
 }
 
 // hearOwn takes in on which GPUs a guest can stop its own queues. Where that has changed,
-// so has what can be done to them. d.mu is held.
+// so has what can be done to them. To look at that may be felt by others, so a guest that
+// changes its mind all the time is heard once a second. d.mu is held.
 func (d *Daemon) hearOwn(g *guest, p *process, gpus []uint32) {
-	if slices.Equal(gpus, g.own) {
+	gone := p.guest != g
+	unused := slices.ContainsFunc(gpus, func(gpu uint32) bool { q := p.queues[amdKey(gpu)]; return q != nil && q.way == "" })
+	if slices.Equal(gpus, g.own) && !unused || !gone && time.Since(g.heardOwn) < queuesEvery {
 		return
 	}
-	g.own = gpus
+	g.own, g.heardOwn = gpus, time.Now()
 	if p.kfd != nil && d.running {
 		p.kfd.shim = true
 		d.attach(p)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,9 +153,16 @@ func TestAMDOwn(t *testing.T) {
 		t.Errorf("the doctor says that it cannot be stopped: %+v", checks)
 	}
 
-	p.change(d, asIdle)
+	m.check(p.cmd.Process.Signal(unix.SIGSTOP))
 	p.change(d, paused)
-	m.eventually("its queues are off", func() bool { return p.are(0, 0) })
+	m.eventually("it is asked, and does not answer", func() bool { return d.amd.driver.Stats().Stops.Failed > 0 })
+	if !p.are(100, 7) {
+		t.Error("its queues are off")
+	}
+	m.check(p.cmd.Process.Signal(unix.SIGCONT))
+	m.eventually("it is asked again, and they are off", func() bool { return p.are(0, 7) && p.of(d).State == "stopped" })
+	p.change(d, asIdle)
+	m.eventually("so they stay", func() bool { return p.are(0, 0) })
 	stop()
 	m.eventually("the daemon has ended: they are as they were made", func() bool { return p.are(100, 7) })
 }
@@ -268,8 +276,12 @@ func TestAMDFallsBack(t *testing.T) {
 	}
 
 	quit := make(chan struct{})
-	defer close(quit)
-	go obey(p, inside, quit)
+	var obeying sync.WaitGroup
+	obeying.Go(func() { obey(p, inside, quit) })
+	defer func() { // before its page is gone
+		close(quit)
+		obeying.Wait()
+	}()
 	m.eventually("its shim answers, and it is stopped by its own call", func() bool {
 		m.change(d, p, paused)
 		time.Sleep(20 * time.Millisecond) // one that was refused lately is not tried at once
@@ -285,6 +297,34 @@ func TestAMDFallsBack(t *testing.T) {
 	if n := m.kfd.Calls(kfdtest.Request(kfd.ReqUpdateQueue)) - updates; n != 0 {
 		t.Errorf("%d updates", n)
 	}
+}
+
+// TestAMDOwnFlickers: a program that says all the time that it has queues, and that it has
+// none, does not have the driver asked each time.
+func TestAMDOwnFlickers(t *testing.T) {
+	m := newAMDMachine(t, false)
+	m.kfd.Inject(kfdtest.Trap(kfd.OpEnable), kfdtest.Fault{Errno: unix.EPERM})
+	p := m.program(1)
+	d, _ := m.daemon()
+	fds, leave, err := d.Admit(server.Visitor{PID: p.PID, UID: uint32(os.Getuid())})
+	m.check(err)
+	defer leave()
+	inside, err := shm.Enter(fds[0], fds[1], fds[2])
+	m.check(err)
+	defer func() { m.check(inside.Leave()) }()
+	m.change(d, p, asBatch)
+	tried := func() int { return m.kfd.Calls(kfdtest.Trap(kfd.OpEnable)) }
+	m.eventually("it was tried", func() bool { return tried() > 0 })
+	before, began := tried(), time.Now()
+	for i := range uint32(500) {
+		inside.Owns(0, kfdtest.MI300X.GPU, i%2)
+		time.Sleep(time.Millisecond)
+	}
+	if n, most := tried()-before, int(time.Since(began)/queuesEvery)+2; n > most {
+		t.Errorf("tried %d times more, want %d at most", n, most)
+	}
+	inside.Owns(0, kfdtest.MI300X.GPU, 1)
+	m.eventually("in the end it is heard", func() bool { q := amdOf(d, p); return q != nil && q.Way == "own" })
 }
 
 // obey does as a shim is told about the queues of a program.

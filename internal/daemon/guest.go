@@ -31,7 +31,8 @@ type guest struct {
 	open    uint32 // requests, as the scheduler has been told
 
 	own      []uint32 // AMD GPUs on which it can stop its own queues
-	priority int      // that those are to have; ownPriority: their own
+	heardOwn time.Time
+	priority int // that those are to have; ownPriority: their own
 }
 
 // How many pages there may be: of one user, but for root, and in all.

@@ -7,7 +7,6 @@
 //     number of queues of a process, no session, no ptrace.
 //   - debug: a stock driver's debugger interface, which suspends queues. It takes a
 //     debug session, and ptrace: nobody else can debug the process meanwhile.
-//
 //   - own: the process stops its own queues, as any process may (kfd.UpdateQueue),
 //     because our shim in it is told to (shim/kfd.c). One call for each queue.
 //
