@@ -93,6 +93,7 @@ type Queue struct {
 	Measured bool          `json:"measured,omitempty"`   // the hardware says so; otherwise it is a guess
 	Shared   string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
 	Native   int           `json:"kfd_queues,omitempty"` // how many of AMD's queues it stands for
+	Way      string        `json:"way,omitempty"`        // in which those are interrupted: batch, debug, own
 }
 
 // Change asks for something else for a process. What is nil stays.

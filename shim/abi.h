@@ -40,6 +40,7 @@
 
 #define GW_REQUESTS 64u /* entries in the log of requests */
 #define GW_HINTS 32u    /* entries in the ring of hints */
+#define GW_GPUS 64u     /* AMD GPUs on which a program can be asked to stop its own queues */
 
 /* Values of gate. Anything else is GW_OPEN. */
 #define GW_OPEN 0u
@@ -85,6 +86,14 @@ struct gw_hint {
   uint64_t at_ns;
 };
 
+/* What the program has on one AMD GPU, as far as the shim has seen it made. */
+struct gw_gpu {
+  uint32_t gpu;    /* KFD's number for it; 0: nothing so far */
+  uint32_t queues; /* compute queues there */
+  uint32_t off;    /* of those, taken off by the shim */
+  uint32_t failed; /* of those, not as the daemon wants them: the driver would not */
+};
+
 /* One program's page. 64-byte lines, so that the two sides do not fight. */
 struct gw_page {
   /* 0: written by the daemon before anybody else sees the page. */
@@ -128,7 +137,21 @@ struct gw_page {
   /* 256 */
   struct gw_request log[GW_REQUESTS]; /* 1024 bytes */
   struct gw_hint ring[GW_HINTS];      /* 768 bytes */
-  uint8_t reserved3[GW_PAGE_SIZE - 256 - 1024 - 768];
+
+  /* 2048: the daemon's word on the program's own KFD queues, which nobody else may
+   * touch. It counts until queue_lease_ns, by the rules of lease_ns. */
+  uint64_t queue_lease_ns;
+  uint32_t queue_turn;     /* a futex: another value after each change of these words */
+  uint32_t queue_priority; /* 0: as the program made them; else KFD's priority, and one more */
+  uint32_t reserved3[12];
+  uint32_t off[GW_GPUS]; /* GPUs on which its compute queues are to be off; 0: none. 256 bytes */
+
+  /* 2368: the program's answer. */
+  uint32_t queue_obeyed; /* the last queue_turn that was obeyed; written last */
+  uint32_t queue_error;  /* errno of the last update that the driver refused; 0: none was */
+  uint32_t reserved4[14];
+  struct gw_gpu gpus[GW_GPUS]; /* 1024 bytes */
+  uint8_t reserved5[GW_PAGE_SIZE - 2368 - 64 - 1024];
 };
 
 /* What the daemon tells everybody. Programs can only read it. */
@@ -141,6 +164,7 @@ struct gw_board {
 
 #ifndef __cplusplus
 _Static_assert(sizeof(struct gw_hint) == 24, "hint");
+_Static_assert(sizeof(struct gw_gpu) == 16, "gpu");
 _Static_assert(sizeof(struct gw_page) == GW_PAGE_SIZE, "page");
 _Static_assert(sizeof(struct gw_board) == 64, "board");
 #endif

@@ -9,6 +9,7 @@
 #include "activity.h"
 #include "bound.h"
 #include "hook.h"
+#include "kfd.h"
 #include "page.h"
 #include "sys.h"
 
@@ -246,6 +247,7 @@ static void forked(void) {
   gw_page_forked();
   __builtin_memset(&gw_act, 0, sizeof gw_act);
   gw_captures = 0;
+  gw_kfd_forked();
   gw_hint_forked();
   gw_hook_forked();
 }
@@ -263,7 +265,10 @@ __attribute__((constructor)) static void loaded(void) {
   gw_say_always("this C library is not glibc: programs that use it run without giveway");
 }
 
-__attribute__((destructor)) static void leaving(void) { __atomic_store_n(&gw_gone, 1, __ATOMIC_RELAXED); }
+__attribute__((destructor)) static void leaving(void) {
+  __atomic_store_n(&gw_gone, 1, __ATOMIC_SEQ_CST);
+  gw_kfd_leave();
+}
 
 /* For giveway_guard.h: whether the program is held now. */
 __attribute__((visibility("default"))) int giveway_closed(void) {

@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "kfd.h"
 #include "sys.h"
 
 /* glibc 2.17's headers know none of these. */
@@ -36,7 +37,7 @@
 union gw_slot gw_shared __attribute__((aligned(GW_MAP_UNIT))) = {.page = {.gate = GW_NO_PAGE}};
 static union gw_slot board __attribute__((aligned(GW_MAP_UNIT)));
 
-uint32_t gw_attached;
+uint32_t gw_attached, gw_pages;
 
 static gw_lock_t changing;                      /* held by the one thread that connects or lets go */
 static int conn = -1, bell = -1;                /* ours while attached */
@@ -151,6 +152,23 @@ static bool map(void *where, int fd, int prot) {
   return gw_sys(SYS_mmap, (long)where, GW_MAP_UNIT, prot, flags, fd, 0) == (long)where;
 }
 
+static void count_page(void) {
+  __atomic_add_fetch(&gw_pages, 1, __ATOMIC_SEQ_CST);
+  gw_futex_wake(&gw_pages, 1, 0);
+}
+
+/*
+ * Before other memory comes to lie where the page is. Whoever sleeps on a word of the
+ * old memory would sleep on, for nobody can wake it there any more. So it is woken
+ * now; and who was about to sleep sees that the word has changed or, if it had looked
+ * after that, that gw_pages has.
+ */
+static void rouse(void) {
+  count_page();
+  __atomic_add_fetch(&gw_shared.page.queue_turn, 1, __ATOMIC_SEQ_CST);
+  gw_futex_wake(&gw_shared.page.queue_turn, 1, 1);
+}
+
 /* Ordinary memory again. For a moment its gate is open. */
 static void unmap(void) {
   map(&board, -1, PROT_READ | PROT_WRITE);
@@ -191,7 +209,7 @@ static void attach(const char *runtime) {
   }
   int got = ask(fd, runtime) ? -1 : answer(fd, fds);
   if (got == 3 && right(fds[0], fds[1]) && rings(fds[2]) && map(&board, fds[1], PROT_READ) &&
-      map(&gw_shared, fds[0], PROT_READ | PROT_WRITE)) {
+      (rouse(), map(&gw_shared, fds[0], PROT_READ | PROT_WRITE))) {
     conn = lift(fd);
     bell = lift(fds[2]);
     cookie = cookie_of(conn);
@@ -199,7 +217,9 @@ static void attach(const char *runtime) {
     GW_SYS_1(SYS_close, fds[1]);
     pause_ns = RETRY_NS;
     gw_activity_publish();
+    gw_kfd_publish();
     __atomic_store_n(&gw_attached, 1, __ATOMIC_RELEASE);
+    count_page();
     return;
   }
   if (got == 3) unmap();
@@ -223,7 +243,9 @@ bool gw_page_attach(const char *runtime) {
     __atomic_store_n(&next_look, gw_now_coarse() + pause_ns, __ATOMIC_RELAXED);
   }
   gw_unlock(&changing);
-  return gw_page_is_there();
+  if (!gw_page_is_there()) return false;
+  gw_kfd_attached();
+  return true;
 }
 
 /* The daemon has hung up, or the program has closed our descriptor. */
@@ -243,6 +265,7 @@ void gw_page_check(uint64_t now) {
       /* The number may be the program's own by now: close only what is ours. */
       bool ours = !cookie || cookie_of(conn) == cookie;
       __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
+      rouse();
       unmap();
       if (ours) {
         GW_SYS_1(SYS_close, conn);

@@ -11,6 +11,9 @@
 extern uint32_t gw_attached;
 static inline bool gw_page_is_there(void) { return __atomic_load_n(&gw_attached, __ATOMIC_ACQUIRE) != 0; }
 
+/* A futex: another value whenever a page has come, or goes. */
+extern uint32_t gw_pages;
+
 /*
  * Asks for a page if there is none, at most once a second. Whether there is one
  * now. May take 100 ms where a daemon does not answer; such a one is asked less

@@ -159,6 +159,7 @@ func TestRuntimes(t *testing.T) {
 	t.Run("CUDA", func(t *testing.T) { testCUDA(bench{t, b.dir}) })
 	t.Run("HIP", func(t *testing.T) { testHIP(bench{t, b.dir}) })
 	t.Run("OpenCL", func(t *testing.T) { testOpenCL(bench{t, b.dir}) })
+	t.Run("KFD", func(t *testing.T) { testKFD(bench{t, b.dir}) })
 	t.Run("stress", func(t *testing.T) { testGateStress(bench{t, b.dir}) })
 	t.Run("look-up", func(t *testing.T) { testLookup(bench{t, b.dir}) })
 	t.Run("musl", func(t *testing.T) { testMusl(bench{t, b.dir}) })

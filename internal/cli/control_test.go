@@ -366,3 +366,11 @@ func TestClasses(t *testing.T) {
 		t.Errorf("there is a class %v", last)
 	}
 }
+
+// TestPsNamesTheWay: how AMD's queues are stopped stands behind what can be done to them.
+func TestPsNamesTheWay(t *testing.T) {
+	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, Native: 3, Way: "own"}}, false)
+	if want := "hold,interrupt,(own),(3 queues)"; u.can != want {
+		t.Errorf("%q, want %q", u.can, want)
+	}
+}

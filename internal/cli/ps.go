@@ -144,6 +144,9 @@ func useOf(queues []api.Queue, paused bool) use {
 		if q.Shared != "" {
 			can = include(can, "("+q.Shared+")")
 		}
+		if q.Way != "" {
+			can = include(can, "("+printable(q.Way)+")")
+		}
 	}
 	u.state = strings.Join(states, ",")
 	if paused {

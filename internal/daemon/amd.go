@@ -28,6 +28,7 @@ type kfdProcess struct {
 	pidfd     *os.File
 	attaching bool
 	again     bool  // somebody asked for something: try once more what did not work
+	shim      bool  // what its shim can do has changed: look once more at that, too
 	why       error // not all of its queues can be stopped; nil: they can, or nobody has tried
 }
 
@@ -44,7 +45,9 @@ func (d *Daemon) openAMD() {
 	if d.cfg.NoAMD {
 		return
 	}
-	driver, err := amd.Open(d.cfg.AMD)
+	where := d.cfg.AMD
+	where.Shim = d.shimOf
+	driver, err := amd.Open(where)
 	if errors.Is(err, hal.ErrNotSupported) {
 		return // there is no AMD GPU
 	}
@@ -227,32 +230,33 @@ func (d *Daemon) attach(p *process) {
 		return
 	}
 	wanted := d.amd.driver.Quiet() || p.from != "default" || p.attr != (sched.Attr{})
-	again := k.again && wanted
+	again := retry{failed: (k.again || k.shim) && wanted, shim: k.shim && wanted}
 	var tasks []task
 	for _, q := range p.queues {
 		ids := q.native
 		if !wanted {
 			ids = nil
 		}
-		if q.bundle != nil && (again || !slices.Equal(q.held, ids)) {
+		if q.bundle != nil && (again.failed || !slices.Equal(q.held, ids)) {
 			tasks = append(tasks, task{q, ids})
 		}
 	}
 	if len(tasks) == 0 {
 		return
 	}
-	k.attaching, k.again = true, false
+	k.attaching, k.again, k.shim = true, false, false
 	t := amd.Target{PID: p.info.PID, Priority: priorities[p.attr.Class], Alive: func() bool { return !exited(k.pidfd) }}
 	go d.carryOut(p, k, tasks, t, again) // the driver may take its time
 }
 
-func (d *Daemon) carryOut(p *process, k *kfdProcess, tasks []task, t amd.Target, again bool) {
+func (d *Daemon) carryOut(p *process, k *kfdProcess, tasks []task, t amd.Target, again retry) {
 	var why []error
 	for _, task := range tasks {
 		got, err := task.q.bundle.hold(task.ids, t, again)
 		why = append(why, err)
+		way := task.q.bundle.way()
 		d.mu.Lock()
-		task.q.held = task.ids
+		task.q.held, task.q.way = task.ids, way
 		d.attached(p, task.q, got)
 		d.mu.Unlock()
 	}

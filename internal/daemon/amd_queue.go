@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -43,10 +44,20 @@ func newBundle(g *amdGPU, id sched.QueueID) *bundle {
 	return &bundle{gpu: g, id: id, parts: make(map[uint32]hal.Queue)}
 }
 
+// retry says which queues to look at once more: those that could not be stopped, and
+// those that their process's shim stops.
+type retry struct{ failed, shim bool }
+
+func (r retry) wants(q hal.Queue) bool {
+	_, can := q.(hal.Interrupter)
+	by, ok := q.(interface{ ByShim() bool })
+	return r.failed && !can || r.shim && ok && by.ByShim()
+}
+
 // hold takes charge of the queues that the process has now, and gives up those that it
 // has no more. What can be done then the type of the answer says; the error, why not
-// more. again has those that could not be stopped looked at once more.
-func (b *bundle) hold(ids []uint32, t amd.Target, again bool) (hal.Queue, error) {
+// more.
+func (b *bundle) hold(ids []uint32, t amd.Target, again retry) (hal.Queue, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -54,8 +65,7 @@ func (b *bundle) hold(ids []uint32, t amd.Target, again bool) (hal.Queue, error)
 	}
 	var wrong []error
 	for id, q := range b.parts {
-		_, can := q.(hal.Interrupter)
-		if !slices.Contains(ids, id) || again && !can {
+		if !slices.Contains(ids, id) || again.wants(q) {
 			delete(b.parts, id)
 			if err := q.Close(); err != nil {
 				wrong = append(wrong, err)
@@ -94,6 +104,20 @@ func (b *bundle) hold(ids []uint32, t amd.Target, again bool) (hal.Queue, error)
 		}
 	}
 	return stoppable{b}, why
+}
+
+// way names how its queues are stopped, if they can be.
+func (b *bundle) way() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var ways []string
+	for _, q := range b.parts {
+		if w, ok := q.(interface{ Way() string }); ok && w.Way() != "" {
+			ways = append(ways, w.Way())
+		}
+	}
+	slices.Sort(ways)
+	return strings.Join(slices.Compact(ways), ", ")
 }
 
 // Close implements hal.Queue.
@@ -136,12 +160,16 @@ func (g *amdGPU) Switch(off, on []hal.Queue) []error {
 			continue
 		}
 		for _, id := range slices.Sorted(maps.Keys(b.parts)) {
-			whose = append(whose, i)
-			if i < len(off) {
-				offs = append(offs, b.parts[id])
-			} else {
-				ons = append(ons, b.parts[id])
+			q := b.parts[id]
+			switch _, can := q.(hal.Interrupter); {
+			case i < len(off):
+				offs = append(offs, q)
+			case can:
+				ons = append(ons, q)
+			default: // it runs: what could stop it, its shim perhaps, has gone
+				continue
 			}
+			whose = append(whose, i)
 		}
 	}
 	came := g.Device.Switch(offs, ons)

@@ -282,7 +282,7 @@ func TestAMDPartly(t *testing.T) {
 		defer driver.Close()
 		b := newBundle(&amdGPU{driver.Devices()[0]}, 1)
 		ids := []uint32{p.ids[0].Queue, p.ids[1].Queue}
-		q, err := b.hold(ids, amd.Target{PID: p.PID}, false)
+		q, err := b.hold(ids, amd.Target{PID: p.PID}, retry{})
 		m.check(err)
 		m.check(hal.Stop(q, sched.LevelInterrupt))
 		m.check(hal.Start(q, sched.LevelInterrupt))

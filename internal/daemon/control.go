@@ -58,7 +58,7 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 			ID: uint64(q.id), Device: q.gpu.uuid, Index: q.gpu.index, State: r.State.String(),
 			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, Found: q.found,
 			Served: r.Served, Measured: r.Measured, Shared: q.shared,
-			Native: len(q.native),
+			Native: len(q.native), Way: q.way,
 		})
 	}
 	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	case "host":
 		hostUntilKilled(os.Args[1])
 	case "amd-daemon":
-		_ = newAMDDaemon(os.Args[1], os.Args[2]).Run(context.Background())
+		amdUntilKilled(os.Args[1:])
 		os.Exit(0)
 	case "daemon":
 		d := newTestDaemon(os.Args[1])

@@ -29,6 +29,10 @@ type guest struct {
 	ahead   bool   // it may take the device ahead of an arrival
 	base    uint64 // counts of its page begin here: an earlier page had some
 	open    uint32 // requests, as the scheduler has been told
+
+	own      []uint32 // AMD GPUs on which it can stop its own queues
+	heardOwn time.Time
+	priority int // that those are to have; ownPriority: their own
 }
 
 // How many pages there may be: of one user, but for root, and in all.
@@ -52,7 +56,7 @@ func (d *Daemon) Admit(v server.Visitor) (fds [3]int, leave func(), err error) {
 	if err := d.mayEnter(v.UID); err != nil {
 		return fds, nil, err
 	}
-	g := &guest{uid: v.UID}
+	g := &guest{uid: v.UID, priority: ownPriority}
 	if slices.Contains(runtimes, v.Runtime) {
 		g.runtime = v.Runtime
 	}
@@ -148,6 +152,8 @@ func (d *Daemon) part(g *guest) {
 	p := g.process
 	p.guest = nil
 	g.page.Open()
+	g.page.LeaveQueues()
+	d.hearOwn(g, p, nil)
 	if p.seen.Known {
 		p.seen.Submitted++
 	}
@@ -239,6 +245,8 @@ func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event
 		g.bound = bound
 		g.gate.SetStanding(bound)
 	}
+	d.hearOwn(g, p, g.page.OwnGPUs())
+	g.setPriority(p.attr.Class)
 	buf = g.progress(&c, buf)
 	return g.requests(&c, buf)
 }

@@ -53,6 +53,7 @@ type groupQueue struct {
 	bundle *bundle
 	native []uint32 // the ids of its KFD queues
 	held   []uint32 // those that we took charge of
+	way    string   // how those can be stopped
 }
 
 // stoppable reports whether there is a way to stop each queue of a process. The group

@@ -21,6 +21,7 @@ const (
 
 	maxRequests = 64 // GW_REQUESTS
 	maxHints    = 32 // GW_HINTS
+	maxGPUs     = 64 // GW_GPUS
 
 	gateOpen   = 0 // GW_OPEN
 	gateClosed = 1 // GW_CLOSED
@@ -73,6 +74,14 @@ type hint struct {
 	at    atomic.Uint64 `c:"at_ns"`
 }
 
+// gpu is struct gw_gpu.
+type gpu struct {
+	gpu    atomic.Uint32 `c:"gpu"`
+	queues atomic.Uint32 `c:"queues"`
+	off    atomic.Uint32 `c:"off"`
+	failed atomic.Uint32 `c:"failed"`
+}
+
 // page is struct gw_page.
 type page struct {
 	magic     atomic.Uint32     `c:"magic"`
@@ -111,9 +120,22 @@ type page struct {
 	saved     atomic.Uint64    `c:"saved_ns"`
 	reserved2 [2]atomic.Uint64 `c:"reserved2"`
 
-	log       [maxRequests]request `c:"log"`
-	ring      [maxHints]hint       `c:"ring"`
-	reserved3 [2048]byte           `c:"reserved3"`
+	log  [maxRequests]request `c:"log"`
+	ring [maxHints]hint       `c:"ring"`
+
+	// Ours.
+	queueLease    atomic.Uint64          `c:"queue_lease_ns"`
+	queueTurn     atomic.Uint32          `c:"queue_turn"`
+	queuePriority atomic.Uint32          `c:"queue_priority"`
+	reserved3     [12]atomic.Uint32      `c:"reserved3"`
+	off           [maxGPUs]atomic.Uint32 `c:"off"`
+
+	// The program's.
+	queueObeyed atomic.Uint32     `c:"queue_obeyed"`
+	queueError  atomic.Uint32     `c:"queue_error"`
+	reserved4   [14]atomic.Uint32 `c:"reserved4"`
+	gpus        [maxGPUs]gpu      `c:"gpus"`
+	reserved5   [640]byte         `c:"reserved5"`
 }
 
 // board is struct gw_board.

@@ -122,6 +122,7 @@ func TestLayout(t *testing.T) {
 	h := readHeader(t)
 	ours := map[string]reflect.Type{
 		"gw_request": reflect.TypeFor[request](), "gw_hint": reflect.TypeFor[hint](),
+		"gw_gpu":  reflect.TypeFor[gpu](),
 		"gw_page": reflect.TypeFor[page](), "gw_board": reflect.TypeFor[board](),
 	}
 	if len(h.structs) != len(ours) {
@@ -151,7 +152,7 @@ func TestLayout(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	ours := map[string]int64{
 		"GW_ABI": abi, "GW_MAGIC": magic, "GW_PAGE_SIZE": pageSize, "GW_BOARD_SIZE": boardSize, "GW_BELL_FLAGS": bellFlags,
-		"GW_LEASE_MOST_NS": leaseMost, "GW_REQUESTS": maxRequests, "GW_HINTS": maxHints,
+		"GW_LEASE_MOST_NS": leaseMost, "GW_REQUESTS": maxRequests, "GW_HINTS": maxHints, "GW_GPUS": maxGPUs,
 		"GW_OPEN": gateOpen, "GW_CLOSED": gateClosed,
 		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT": Predict, "GW_TIME": Time,
 		"GW_READY": Ready, "GW_HELD": Held, "GW_CAPTURING": Capturing,

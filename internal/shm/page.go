@@ -19,6 +19,7 @@ type Page struct {
 
 	shut     bool   // by us
 	until    uint64 // the lease
+	wish     wish   // of its own queues
 	heard    uint32 // value of the bell when it was last answered
 	hints    uint64 // taken so far
 	requests uint64 // the same
@@ -74,7 +75,7 @@ func (p *Page) Descriptors() (page, bell int, err error) {
 	return page, bell, nil
 }
 
-// Close gives the page up with the gate open and no bound.
+// Close gives the page up with the gate open, no bound, and nothing wanted.
 func (p *Page) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,6 +83,7 @@ func (p *Page) Close() {
 		return
 	}
 	p.open()
+	p.leaveQueues()
 	p.page.bound.Store(0)
 	p.page.watch.Store(0)
 	p.page.magic.Store(0)

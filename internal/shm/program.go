@@ -159,3 +159,41 @@ func (p *Program) Scribble(next func() byte) {
 	}
 	p.ring()
 }
+
+// Owns says how many compute queues it has on an AMD GPU, at a place of its choice.
+func (p *Program) Owns(place int, gpu, queues uint32) {
+	p.page.gpus[place].queues.Store(queues)
+	p.page.gpus[place].gpu.Store(gpu)
+	p.ring()
+}
+
+// Did says how many of those are off, and of how many the driver would not have it.
+func (p *Program) Did(place int, off, failed uint32) {
+	p.page.gpus[place].off.Store(off)
+	p.page.gpus[place].failed.Store(failed)
+}
+
+// Wish is what the daemon wants of the program's own queues now.
+type Wish struct {
+	Off      []uint32
+	Priority uint32 // and one more; 0: none
+	Turn     uint32
+}
+
+// Wished reads it.
+func (p *Program) Wished() (w Wish) {
+	w.Turn = p.page.queueTurn.Load() // before what it is about
+	if until := p.page.queueLease.Load(); until <= now() || until-now() > leaseMost {
+		return w
+	}
+	for i := range p.page.off {
+		if gpu := p.page.off[i].Load(); gpu != 0 {
+			w.Off = append(w.Off, gpu)
+		}
+	}
+	w.Priority = p.page.queuePriority.Load()
+	return w
+}
+
+// Obey says that it is done.
+func (p *Program) Obey(turn uint32) { p.page.queueObeyed.Store(turn) }

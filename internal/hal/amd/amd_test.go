@@ -48,13 +48,18 @@ type harness struct {
 
 func newHarness(t *testing.T, model string, cfg kfdtest.Config) *harness {
 	t.Helper()
+	return newHarnessWith(t, model, cfg, nil)
+}
+
+func newHarnessWith(t *testing.T, model string, cfg kfdtest.Config, shim func(int) amd.Shim) *harness {
+	t.Helper()
 	cfg.Sys = t.TempDir()
 	h, err := kfdtest.NewHarness(model, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.World.Start(us, 0)
-	d, err := amd.Open(amd.Config{Sys: kfd.Sysfs(cfg.Sys), File: h.KFD().Open(us), Tracer: tracer{h.World}})
+	d, err := amd.Open(amd.Config{Sys: kfd.Sysfs(cfg.Sys), File: h.KFD().Open(us), Tracer: tracer{h.World}, Shim: shim})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,9 @@ type batchWay struct{ driver *Driver }
 
 func (b *batchWay) name() string { return "batch" }
 
-func (b *batchWay) prove(t Target) error { return batchError(kfd.MayUnmap(b.driver.file, t.PID)) }
+func (b *batchWay) prove(_ *Device, t Target) error {
+	return batchError(kfd.MayUnmap(b.driver.file, t.PID))
+}
 
 func (b *batchWay) stop(pid int, queues []*queue) []error {
 	return b.do(pid, queues, func(keys []kfd.QueueKey) ([]error, error) {

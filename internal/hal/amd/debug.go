@@ -73,7 +73,7 @@ func (d *debugWay) with(h *held, t *Target, do func(*session) error) error {
 }
 
 // prove opens a session, looks for the queue there, and leaves things as they were.
-func (d *debugWay) prove(t Target) error {
+func (d *debugWay) prove(_ *Device, t Target) error {
 	h := d.of(t.PID)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -96,7 +96,7 @@ func (d *Device) Attach(s hal.Spec) (hal.Queue, error) {
 			q.ways = append(q.ways, w)
 			continue
 		}
-		err := w.prove(t)
+		err := w.prove(d, t)
 		if errors.Is(err, hal.ErrGone) {
 			return nil, fmt.Errorf("attach queue %d of process %d: %w", t.Queue, t.PID, err)
 		}

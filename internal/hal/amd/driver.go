@@ -27,6 +27,8 @@ type Config struct {
 	Sys   kfd.Sysfs     // "": /sys
 	Proc  string        // "": /proc
 	Grace time.Duration // how long waves may go on before they are taken off; at most some 100 us
+	// Shim returns the shim of a process, or nil. nil: no process has one.
+	Shim func(pid int) Shim
 	// File stands for Dev, Tracer for ptrace: for tests. nil: the real ones.
 	File   File
 	Tracer Tracer
@@ -54,7 +56,7 @@ type Driver struct {
 type way interface {
 	name() string
 	// prove reports whether a queue can be stopped, without stopping it.
-	prove(Target) error
+	prove(*Device, Target) error
 	// stop and start are one call on queues of one process, with an error for each.
 	stop(pid int, queues []*queue) []error
 	start(pid int, queues []*queue) []error
@@ -107,6 +109,9 @@ func Open(cfg Config) (*Driver, error) {
 			continue
 		}
 		d.ways = append(d.ways, w.way)
+	}
+	if cfg.Shim != nil {
+		d.ways = append(d.ways, &ownWay{driver: d, shim: cfg.Shim, places: map[place]*standstill{}})
 	}
 	for _, n := range d.nodes {
 		d.devices = append(d.devices, newDevice(d, n))
@@ -237,6 +242,9 @@ func (d *Driver) Doctor() []Check {
 		}
 		checks = append(checks, c)
 	}
+	if slices.ContainsFunc(d.ways, func(w way) bool { return w.name() == ownName }) {
+		checks = append(checks, Check{ownName, true, "programs that were started with the shim stop their own queues, where we cannot"})
+	}
 	checks = append(checks, d.ptraceCheck())
 	for _, dev := range d.devices {
 		u, err := dev.Usage()
@@ -256,7 +264,7 @@ func (d *Driver) ptraceCheck() Check {
 	case err != nil, scope == "0":
 		return Check{"ptrace", true, "processes of the same user may be traced, and by root all"}
 	case scope == "3":
-		return Check{"ptrace", false, "nobody may trace anybody here (ptrace_scope is 3): without the batch ioctls nothing can be stopped"}
+		return Check{"ptrace", false, "nobody may trace anybody here (ptrace_scope is 3): without the batch ioctls only programs with the shim can be stopped"}
 	default:
 		return Check{"ptrace", true, "only who has CAP_SYS_PTRACE may trace others (ptrace_scope)"}
 	}

@@ -124,16 +124,21 @@ func (d *Driver) stop(queues []*queue) []error {
 		open[q] = i
 	}
 	for round := 0; len(open) > 0; round++ {
-		for _, g := range groups(queues, open, func(q *queue) way { return q.wayOf(round) }) {
+		found := groups(queues, open, func(q *queue) way { return q.wayOf(round) })
+		results := call(found, func(g group) []error {
+			began := time.Now()
+			came := g.way.stop(g.pid, g.queues)
+			d.stats.called(&d.stats.Stops, began, came, round > 0)
+			return came
+		})
+		for at, g := range found {
 			if g.way == nil { // there is none left
 				for _, q := range g.queues {
 					delete(open, q)
 				}
 				continue
 			}
-			began := time.Now()
-			came := g.way.stop(g.pid, g.queues)
-			d.stats.called(&d.stats.Stops, began, came, round > 0)
+			came := results[at]
 			for i, q := range g.queues {
 				if came[i] == nil {
 					q.setStopped(g.way)
@@ -180,10 +185,15 @@ func (d *Driver) start(queues []*queue) []error {
 			open[q] = i
 		}
 	}
-	for _, g := range groups(queues, open, (*queue).stoppedBy) {
+	found := groups(queues, open, (*queue).stoppedBy)
+	results := call(found, func(g group) []error {
 		began := time.Now()
 		came := g.way.start(g.pid, g.queues)
 		d.stats.called(&d.stats.Starts, began, came, false)
+		return came
+	})
+	for at, g := range found {
+		came := results[at]
 		for i, q := range g.queues {
 			if came[i] == nil || errors.Is(came[i], hal.ErrGone) {
 				q.setStopped(nil)
@@ -201,6 +211,24 @@ type group struct {
 	way    way
 	pid    int
 	queues []*queue
+}
+
+// call makes the calls of groups, in their order. Those that wait for the processes
+// themselves are made beside each other: a process that does not answer holds up nobody.
+func call(groups []group, do func(group) []error) [][]error {
+	results := make([][]error, len(groups))
+	var waiting sync.WaitGroup
+	for i, g := range groups {
+		switch g.way.(type) {
+		case nil:
+		case *ownWay:
+			waiting.Go(func() { results[i] = do(g) })
+		default:
+			results[i] = do(g)
+		}
+	}
+	waiting.Wait()
+	return results
 }
 
 // groups sorts the queues that are open into groups, in their order.

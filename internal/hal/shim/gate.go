@@ -43,8 +43,11 @@ func NewGate(p *shm.Page) *Gate {
 	return &Gate{page: p}
 }
 
-// Keep keeps the gate closed, if it is.
-func (g *Gate) Keep() { g.page.Extend(lease) }
+// Keep keeps the gate closed, if it is, and what is wanted of the program's own queues.
+func (g *Gate) Keep() {
+	g.page.Extend(lease)
+	g.page.KeepQueues(queueLease)
+}
 
 // SetStanding sets the bound that counts where no queue is given one; zero is none.
 func (g *Gate) SetStanding(bound uint32) {

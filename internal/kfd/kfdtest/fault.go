@@ -93,6 +93,25 @@ func (k *KFD) Active(id QueueID) bool {
 	return false
 }
 
+// State is a queue as its process has it.
+type State struct {
+	Ring              uint64
+	RingSize          uint32
+	Percent, Priority uint32
+}
+
+// State tells how a queue is; false: there is none.
+func (k *KFD) State(id QueueID) (State, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.processes[id.PID]; p != nil {
+		if q := p.queue(id.Queue); q != nil {
+			return State{q.ring, q.ringSize, q.percent, q.priority}, true
+		}
+	}
+	return State{}, false
+}
+
 // Left says what of the processes is not as they made it: queues that are stopped
 // by others, debug sessions, claims. Empty is what it has to be when nobody
 // controls anything.

@@ -179,6 +179,7 @@ func (d *Daemon) keepLeases() {
 		d.mu.Lock()
 		for _, p := range d.pages {
 			p.Extend(Lease)
+			p.KeepQueues(Lease)
 		}
 		d.mu.Unlock()
 	}
