@@ -1,6 +1,7 @@
 package shim_test
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -59,22 +60,38 @@ func testPark(t *testing.T, dir string) {
 		line := p.ok()
 		return page.Counters(), field(t, line, "ended"), field(t, line, "late")
 	}
-	t.Run("told", func(t *testing.T) {
+	// Arrivals are regular, and leads long enough, only on a machine that lets a program
+	// run when it wants to: on one that is busy it may take some attempts.
+	attempts := func(name string, attempt func() error) {
+		t.Run(name, func(t *testing.T) {
+			for n := range 8 {
+				err := attempt()
+				if err == nil {
+					return
+				}
+				t.Logf("attempt %d: %v", n+1, err)
+			}
+			t.Error("it never worked")
+		})
+	}
+	attempts("told", func() error {
 		c, ended, late := run(ahead(50*time.Millisecond, 0), "told", "20")
-		if c.Parked < 10 || c.Hits < c.Parked-2 || c.Saved == 0 || c.ParkedFor == 0 || c.Saved > c.ParkedFor {
-			t.Errorf("counted %+v", c)
-		}
-		if ended != 2*c.Parked && ended != 2*c.Parked-2 || late != 0 {
-			t.Errorf("%d kernels ended, %d by themselves, of %d times two", ended, late, c.Parked)
-		}
 		if c.Launched != 21 {
 			t.Errorf("%d commands of the program's, want 21: are ours among them?", c.Launched)
 		}
-	})
-	t.Run("regular", func(t *testing.T) {
-		if c, _, _ := run(ahead(50*time.Millisecond, shm.Predict), "silent", "30"); c.Parked < 8 || c.Hits < c.Parked/2 {
-			t.Errorf("counted %+v", c)
+		if c.Saved > c.ParkedFor || ended > 2*c.Parked {
+			t.Errorf("counted %+v, of which %d kernels ended", c, ended)
 		}
+		if c.Parked < 10 || c.Hits < c.Parked-2 || c.Saved == 0 || c.ParkedFor == 0 || ended < 2*c.Parked-2 || late != 0 {
+			return fmt.Errorf("counted %+v, %d kernels ended, %d by themselves", c, ended, late)
+		}
+		return nil
+	})
+	attempts("regular", func() error {
+		if c, _, _ := run(ahead(50*time.Millisecond, shm.Predict), "silent", "30"); c.Parked < 8 || c.Hits < c.Parked/2 {
+			return fmt.Errorf("counted %+v", c)
+		}
+		return nil
 	})
 	t.Run("nobody asked", func(t *testing.T) {
 		if c, ended, _ := run(ahead(50*time.Millisecond, 0), "silent", "20"); c.Parked != 0 || ended != 0 {
@@ -84,15 +101,24 @@ func testPark(t *testing.T, dir string) {
 			t.Errorf("without a lead: counted %+v, %d kernels", c, ended)
 		}
 	})
-	t.Run("wrong", func(t *testing.T) {
+	attempts("wrong", func() error {
 		c, _, _ := run(ahead(time.Millisecond, 0), "wrong", "30")
-		if c.Parked < 8 || c.Parked > 16 || c.Hits != 0 {
+		if c.Parked > 16 || c.Hits != 0 {
 			t.Errorf("counted %+v: it should have given up after eight", c)
 		}
+		if c.Parked < 8 {
+			return fmt.Errorf("counted %+v", c)
+		}
+		return nil
 	})
-	t.Run("waits", func(t *testing.T) {
-		if c, _, _ := run(ahead(90*time.Millisecond, 0), "waits", "1"); c.Parked == 0 || c.Hits != 0 {
+	attempts("waits", func() error {
+		c, _, _ := run(ahead(90*time.Millisecond, 0), "waits", "1")
+		if c.Hits != 0 {
 			t.Errorf("counted %+v", c)
 		}
+		if c.Parked == 0 {
+			return fmt.Errorf("counted %+v", c)
+		}
+		return nil
 	})
 }

@@ -247,12 +247,15 @@ struct config {
   CUstream stream;
 };
 
-/* The one kernel that comes as text: it waits for a word of host memory. */
+/* The one kernel that comes as text: it waits for a word of host memory. This device
+ * takes its time to come to it, as real ones do. */
+#define SWITCH_NS 2000000
 static int park_module;
 static uint64_t parks, parks_late;
 static void run_park(struct op *op) {
   struct timespec from, now;
   volatile uint32_t *word = (volatile uint32_t *)op->words[0];
+  nanosleep(&(struct timespec){0, SWITCH_NS}, NULL);
   clock_gettime(CLOCK_MONOTONIC, &from);
   __atomic_store_n(word + 16, (uint32_t)op->words[1], __ATOMIC_RELEASE);
   for (;;) {
