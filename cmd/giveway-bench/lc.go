@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 // online is what an online client is told.
 type online struct {
 	options
+	alone        time.Duration
 	after, every time.Duration
 	poisson      string
 	seed         uint64
@@ -35,6 +37,7 @@ type online struct {
 
 func (o *online) register(set *flag.FlagSet) {
 	o.options.register(set, 28*time.Microsecond, "spin")
+	set.DurationVar(&o.alone, "alone", 0, "shorten the kernel so that a request takes `that` on a GPU that is idle, as it must be now")
 	set.DurationVar(&o.after, "after", 0, "closed loop: `pause` after each answer")
 	set.DurationVar(&o.every, "every", 0, "open loop: fixed `period`; late requests queue")
 	set.StringVar(&o.poisson, "poisson", "", "open loop: random arrivals at a `rate` such as 200/s")
@@ -107,6 +110,9 @@ func answer(args []string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	r, err := newRequest(g, kernel, &o)
+	if err == nil && o.alone > 0 {
+		err = r.shorten(&o, shape)
+	}
 	if err != nil {
 		return err
 	}
@@ -211,6 +217,24 @@ func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
 		}
 	}
 	return r, nil
+}
+
+// shorten makes the kernel so short that a request takes what it is to take alone: what
+// the host adds to a kernel is not the same on every machine.
+func (r *request) shorten(o *online, shape *bench.Shape) error {
+	const pause, length, least = 5 * time.Millisecond, 500 * time.Millisecond, 2 * time.Microsecond
+	clock := bench.NewWallClock()
+	clock.Awake = o.awake
+	alone, err := bench.Serve(clock, bench.After(pause), bench.Job{Do: r.do}, length, length)
+	if err != nil || len(alone.Latencies) == 0 {
+		return errors.Join(err, errors.New("shorten the kernel: nothing was answered"))
+	}
+	slices.Sort(alone.Latencies)
+	shorter := o.options
+	shorter.nsPer = shape.NsPerIteration
+	shorter.kernel = max(least, min(o.kernel, o.kernel-(alone.Latencies[len(alone.Latencies)/2]-o.alone)))
+	r.kernel, _, err = r.g.kernel(&shorter, false)
+	return err
 }
 
 // hint has the GPU come to this process: kernels that wait for a word. One is not

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 func fakeClient(dir, what string, args []string) {
 	set := flag.NewFlagSet(what, flag.ExitOnError)
-	for _, name := range []string{"kernel", "depth", "after", "poisson", "gap", "every", "device", "parked", "lead", "kernels", "seed"} {
+	for _, name := range []string{"kernel", "depth", "after", "alone", "poisson", "gap", "every", "device", "parked", "lead", "kernels", "seed"} {
 		set.String(name, "", "")
 	}
 	perNs := set.Float64("ns-per-iteration", 0, "")

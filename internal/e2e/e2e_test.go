@@ -18,7 +18,7 @@ const job = "be --kernel 212us --depth 64"
 // work and with the daemon stopped in its tracks: the difference is ours.
 func TestWhoseTail(t *testing.T) {
 	b := newBed(t)
-	online := b.work("lc --kernel 28us --after 5ms --awake --wait --seconds 6")
+	online := b.work("lc --kernel 28us --alone 44us --after 5ms --awake --wait --seconds 6")
 	t.Logf("alone:          %v", online.measure())
 	batch := b.work("be --kernel 40ms --depth 16")
 	t.Logf("native:         %v, batch %.1f/s", online.measure(), batch.rate(2*time.Second))
