@@ -25,7 +25,8 @@ type guest struct {
 	uid     uint32
 	runtime string // empty: it has not said yet
 	watch   uint32 // what it is to ring for
-	bound   uint32 // as last set
+	bound   uint32 // as last set, with its grain
+	grain   time.Duration
 	ahead   bool   // it may take the device ahead of an arrival
 	base    uint64 // counts of its page begin here: an earlier page had some
 	open    uint32 // requests, as the scheduler has been told
@@ -241,9 +242,9 @@ func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event
 		buf = p.hinted(buf)
 	}
 	d.setWatch(g)
-	if bound := p.standing(); bound != g.bound {
-		g.bound = bound
-		g.gate.SetStanding(bound)
+	if bound, grain := p.standing(); bound != g.bound || grain != g.grain {
+		g.bound, g.grain = bound, grain
+		g.gate.SetStanding(bound, grain)
 	}
 	d.hearOwn(g, p, g.page.OwnGPUs())
 	g.setPriority(p.attr.Class)

@@ -84,13 +84,15 @@ func (p *process) change(c api.Change) error {
 // gate does not stop what has been launched, and they would launch all they have.
 const usualBound = 16
 
-// standing is the bound for where a policy has none.
-func (p *process) standing() uint32 {
-	alone := p.queues[groupKey{}] != nil
-	if low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle; low && alone && !p.bounded {
-		return usualBound
+// standing is the bound for where a policy has none, and its grain.
+func (p *process) standing() (uint32, time.Duration) {
+	if alone := p.queues[groupKey{}] != nil; !alone {
+		return p.bound, shim.Loose
 	}
-	return p.bound
+	if low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle; low && !p.bounded {
+		return usualBound, shim.Tight
+	}
+	return p.bound, shim.Tight
 }
 
 // change applies what was asked for to attributes. It refuses what makes no

@@ -22,10 +22,14 @@ import (
 // be called a few times in that.
 const lease = 500 * time.Millisecond
 
-// grain is what a command is taken to be worth at the least: with a bound of 16 some three
-// milliseconds of short ones may be in flight, which a program that has to launch many
-// needs in order to keep the device busy.
-const grain = 200 * time.Microsecond
+// What a command is taken to be worth at the least. Tight is for a bound that somebody
+// waits behind. Loose is for a program that can be stopped in another way as well: with a
+// bound of 16 some 8 ms of short commands may be in flight, which a program that pauses
+// between its launches needs in order to keep the device busy.
+const (
+	Tight = 200 * time.Microsecond
+	Loose = 500 * time.Microsecond
+)
 
 // Gate is the gate of one program. All its queues share it: it is closed if any of
 // them is held, and the least bound counts.
@@ -34,14 +38,12 @@ type Gate struct {
 
 	mu       sync.Mutex
 	queues   []*Queue
-	standing uint32 // the bound where no queue has one
+	standing uint32        // the bound where no queue has one
+	grain    time.Duration // of that
 }
 
 // NewGate returns the gate of a page, which stays the caller's.
-func NewGate(p *shm.Page) *Gate {
-	p.SetGrain(grain)
-	return &Gate{page: p}
-}
+func NewGate(p *shm.Page) *Gate { return &Gate{page: p} }
 
 // Keep keeps the gate closed, if it is, and what is wanted of the program's own queues.
 func (g *Gate) Keep() {
@@ -49,11 +51,12 @@ func (g *Gate) Keep() {
 	g.page.KeepQueues(queueLease)
 }
 
-// SetStanding sets the bound that counts where no queue is given one; zero is none.
-func (g *Gate) SetStanding(bound uint32) {
+// SetStanding sets the bound that counts where no queue is given one, and its grain; zero
+// is none.
+func (g *Gate) SetStanding(bound uint32, grain time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.standing = bound
+	g.standing, g.grain = bound, grain
 	g.setBound()
 }
 
@@ -91,9 +94,11 @@ func (g *Gate) setBound() bool {
 			bound = q.bound
 		}
 	}
+	grain := Tight
 	if bound == 0 {
-		bound = g.standing
+		bound, grain = g.standing, g.grain
 	}
+	g.page.SetGrain(grain)
 	batch := uint32(0)
 	if bound > 0 {
 		batch = max(1, bound/2)
