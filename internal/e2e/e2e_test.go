@@ -92,12 +92,48 @@ func TestFloor(t *testing.T) {
 		b.set(batch.pid, "--class", "batch")
 		time.Sleep(3 * time.Second)
 		from, to := hog.count(), time.Now()
-		got := batch.rate(45*time.Second) / alone
+		got := batch.rate(30*time.Second) / alone
 		t.Logf("beside a saturating %s process: batch %.2f %% of what it does alone, the other %.1f %%",
 			class, 100*got, 100*float64(hog.count()-from)/time.Since(to).Seconds()/alone)
 		if got < 0.02 {
 			t.Errorf("less than its floor of 2 %%")
 		}
+	}
+}
+
+// TestIdleJob: a batch job that does nothing costs two that do nothing to speak of; and
+// how long it takes to set a job that runs.
+func TestIdleJob(t *testing.T) {
+	b := newBed(t)
+	b.start()
+	per := " --ns-per-iteration " + b.nsPer
+	two := []*work{b.work(job + per), b.work(job + per)}
+	set := func(w *work) {
+		b.await(w.pid)
+		asked := time.Now()
+		b.set(w.pid, "--class", "batch")
+		t.Logf("set in %v", time.Since(asked).Round(100*time.Microsecond))
+	}
+	set(two[0])
+	set(two[1])
+	both := func() float64 {
+		time.Sleep(2 * time.Second)
+		from, at := two[0].count()+two[1].count(), time.Now()
+		time.Sleep(4 * time.Second)
+		return float64(two[0].count()+two[1].count()-from) / time.Since(at).Seconds()
+	}
+	var with, without []float64
+	for range 2 {
+		without = append(without, both())
+		idle := b.work("obey" + per)
+		set(idle)
+		with = append(with, both())
+		idle.kill()
+	}
+	ratio := (with[0] + with[1]) / (without[0] + without[1])
+	t.Logf("the two together %.0f/s, and %.0f/s with an idle third: %.3f x", without, with, ratio)
+	if ratio < 0.98 {
+		t.Error("the idle one costs more than 2 %")
 	}
 }
 
