@@ -104,8 +104,8 @@ struct gw_page {
 
   /* 64: the daemon's word to the program. */
   uint32_t gate;     /* a futex: GW_OPEN, GW_CLOSED */
-  uint32_t bound;    /* most commands in flight; 0: no bound, nothing is counted out */
-  uint32_t batch;    /* commands between two marks; 0 is 1 */
+  uint32_t bound;    /* most commands in flight, but see grain_us; 0: no bound, nothing is counted out */
+  uint32_t batch;    /* commands between two marks, about; 0 is 1 */
   uint32_t watch;    /* GW_WATCH_... */
   uint64_t lease_ns; /* a closed gate is open from then on, unless the daemon has put it off */
   uint32_t lead_us;  /* how long before an expected arrival to take the device; 0: do not */
@@ -116,7 +116,7 @@ struct gw_page {
   /* 128: the program's word to the daemon. */
   uint64_t launched;  /* commands put on the device so far */
   uint64_t completed; /* of those, known to be done */
-  uint64_t ready_ns;  /* since when it is ready, or idle */
+  uint64_t ready_ns;  /* since when it is ready, or idle: to some 4 ms if nothing is watched */
   uint64_t held_ns;   /* time that threads have spent at the gate, all together */
   uint64_t holds;     /* how often one had to wait there */
   uint64_t overruns;  /* how often the bound was let go because nothing moved, or a gate whose lease ran out */

@@ -91,10 +91,10 @@ bool gw_settle(void) {
     uint32_t watch = GW_READ(watch);
     uint64_t now = watch ? gw_now() : gw_now_coarse();
     ring = watch & GW_WATCH_READY;
-    if (!ready && gw_act.timed && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
+    if (!ready && watch && gw_act.timed && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
     gw_act.timed = watch != 0;
     if (ready) gw_hook_ready(now);
-    if (!gw_act.explicit_requests) GW_SHOW(open, ready);
+    if (!gw_act.explicit_requests) GW_SHOW(open, ready && watch);
     gw_act.ready = ready;
     gw_act.since_ns = now;
     GW_SHOW(ready_ns, now);

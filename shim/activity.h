@@ -48,6 +48,8 @@ struct gw_activity {
   uint64_t loose;               /* in flight where there was no lane to be had: not bounded */
   uint64_t loose_last;
   uint64_t excused; /* of all lanes */
+  const void *thread; /* the first that was seen here */
+  bool threads;       /* it was not the last. Read without the lock */
   uint32_t held;    /* threads at the gate */
   uint32_t passing; /* of those and of those just let through, not launched yet */
   bool ready;
@@ -81,6 +83,14 @@ extern uint32_t gw_gone;
 static inline uint64_t gw_in_flight(void) { return gw_act.launched - gw_act.completed; }
 
 /* All below are called with the lock held. */
+
+/* Notes that this thread is here. */
+static inline void gw_note_thread(void) {
+  static __thread char this_thread __attribute__((tls_model("initial-exec")));
+  if (gw_act.thread == &this_thread) return;
+  if (gw_act.thread) __atomic_store_n(&gw_act.threads, true, __ATOMIC_RELAXED);
+  else gw_act.thread = &this_thread;
+}
 
 /* The lane of a stream, or -1. find only looks; take makes one if there is room. */
 int gw_lane_find(const struct gw_runtime *rt, void *ctx, void *stream);

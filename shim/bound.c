@@ -19,6 +19,28 @@ static uint32_t slack;
 static uint64_t bounded_in_flight(void) { return gw_in_flight() - gw_act.loose - gw_act.excused; }
 
 /*
+ * How long the device takes for a command of late, all streams together. Marks that
+ * are reached together are one sample, and so are all within SAMPLE_NS. Time in which
+ * the device had nothing to do counts as well: then it has more to do with the program
+ * than with the bound. With the lock held.
+ */
+#define SAMPLE_NS 200000ull
+#define LONG_NS 800000ull
+#define PACE_MOST_NS (2 * LONG_NS) /* a pause is soon forgotten */
+
+static void look_at_pace(void) {
+  uint64_t now = gw_now(), done = gw_act.completed - gw_act.pace_done, old = gw_act.pace_ns;
+  if (gw_act.pace_at && now - gw_act.pace_at < SAMPLE_NS) return;
+  if (gw_act.pace_at && done) {
+    uint64_t ns = (now - gw_act.pace_at) / done;
+    if (ns > PACE_MOST_NS) ns = PACE_MOST_NS;
+    __atomic_store_n(&gw_act.pace_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
+  }
+  gw_act.pace_at = now;
+  gw_act.pace_done = gw_act.completed;
+}
+
+/*
  * What others wait for is the time that is in flight, and commands are only a
  * measure of it. A program whose commands are short would come to wait here for
  * nobody's good: so with a grain a bound of n is one of n commands, or of those
@@ -28,36 +50,21 @@ static uint64_t bounded_in_flight(void) { return gw_in_flight() - gw_act.loose -
 #define GRAIN_MOST_US 1000
 #define WIDER_MOST 8
 
-static uint64_t grain_ns(void) {
-  uint32_t us = GW_READ(grain_us);
-  return (us < GRAIN_MOST_US ? us : GRAIN_MOST_US) * 1000ull;
-}
-
-/* With the lock held. Time in which the device had nothing to do counts as well:
- * then it has more to do with the program than with the bound. */
-static void look_at_pace(void) {
-  uint64_t now = gw_now(), done = gw_act.completed - gw_act.pace_done, old = gw_act.pace_ns, most = grain_ns();
-  if (gw_act.pace_at && done) {
-    uint64_t ns = (now - gw_act.pace_at) / done;
-    if (ns > most) ns = most;
-    __atomic_store_n(&gw_act.pace_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
-  }
-  gw_act.pace_at = now;
-  gw_act.pace_done = gw_act.completed;
-}
-
-/* The bound for commands of this pace. */
 static uint32_t widened(uint32_t bound) {
-  uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED), grain = grain_ns();
+  uint32_t us = GW_READ(grain_us);
+  uint64_t grain = (us < GRAIN_MOST_US ? us : GRAIN_MOST_US) * 1000ull;
+  uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
   if (!ns || ns >= grain) return bound;
   uint64_t wide = bound * grain / ns, most = (uint64_t)bound * WIDER_MOST;
   return (uint32_t)(wide < most ? wide : most);
 }
 
-/* Two marks at least within the bound, or the device would run dry at each; and
- * four if it is wide, so that it stays fuller. */
+/* Two marks at least within the bound, or the device would run dry at each; four if
+ * it is wide, so that it stays fuller; and one behind each command that is long, or
+ * nothing would be seen to move for too long. */
 static uint32_t batch_for(uint32_t bound) {
   uint32_t wide = widened(bound), batch = GW_READ(batch);
+  if (__atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED) >= LONG_NS) return 1;
   if (batch > bound / 2) batch = bound / 2;
   if (batch < wide / 4) batch = wide / 4;
   return batch ? batch : 1;
@@ -218,9 +225,10 @@ static void learn(uint64_t waited) {
 }
 
 static void doze(uint64_t waited) {
-  uint64_t expected = __atomic_load_n(&shortest, __ATOMIC_RELAXED), early = WATCH_NS + expected / 8;
+  uint64_t expected = __atomic_load_n(&shortest, __ATOMIC_RELAXED);
+  uint64_t early = WATCH_NS + (expected / 8 < 2 * WATCH_NS ? expected / 8 : 2 * WATCH_NS);
   if (waited + early < expected) gw_sleep(expected - early - waited < MS_NS ? expected - early - waited : MS_NS);
-  else if (waited > 2 * expected + 5 * WATCH_NS) gw_sleep(NAP_NS);
+  else if (waited > expected + 5 * WATCH_NS) gw_sleep(NAP_NS);
 }
 
 bool gw_bound_wait(gw_pass *p) {

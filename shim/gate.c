@@ -98,6 +98,7 @@ bool gw_enter_slowly(gw_pass *p) {
 
 /* Counts a command, on a lane if there is one. */
 static void count(gw_pass *p, bool over) {
+  gw_note_thread();
   gw_act.launched++;
   p->lane = -1;
   if (p->counted) gw_act.passing--;
@@ -118,13 +119,14 @@ static void count(gw_pass *p, bool over) {
   }
   struct gw_lane *l = &gw_act.lanes[p->lane];
   p->life = l->life;
-  l->launched++;
+  p->seq = ++l->launched;
   l->last = gw_act.launched;
   l->unmarked++;
 }
 
 void gw_count_ahead(gw_pass *p) {
-  if (GW_READ(bound) || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || captured(p)) return;
+  if (GW_READ(bound) || __atomic_load_n(&gw_act.threads, __ATOMIC_RELAXED)) return;
+  if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || captured(p)) return;
   gw_lock(&gw_act.lock);
   count(p, false);
   p->ring = gw_settle();
@@ -137,7 +139,7 @@ void gw_count_ahead(gw_pass *p) {
 static void take_back(const gw_pass *p) {
   gw_lock(&gw_act.lock);
   struct gw_lane *l = p->lane >= 0 ? &gw_act.lanes[p->lane] : NULL;
-  if (l && l->life == p->life && l->launched > l->done) {
+  if (l && l->life == p->life && p->seq > l->done) {
     l->launched--;
     if (l->unmarked) l->unmarked--;
     if (l->excused > l->launched - l->done) l->excused--, gw_act.excused--;
@@ -183,6 +185,7 @@ void gw_leave_done(gw_pass *p, bool launched) { leave(p, launched, true); }
 uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
   if (!gw_page_is_there()) return 0;
   gw_lock(&gw_act.lock);
+  gw_note_thread();
   uint64_t t = gw_act.launched | OF_ALL;
   if (stream != GW_ALL) {
     int at = gw_lane_find(rt, ctx, stream);
@@ -266,8 +269,8 @@ __attribute__((constructor)) static void loaded(void) {
 }
 
 __attribute__((destructor)) static void leaving(void) {
-  __atomic_store_n(&gw_gone, 1, __ATOMIC_SEQ_CST);
   gw_kfd_leave();
+  __atomic_store_n(&gw_gone, 1, __ATOMIC_SEQ_CST);
 }
 
 /* For giveway_guard.h: whether the program is held now. */

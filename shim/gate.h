@@ -48,8 +48,9 @@ typedef struct {
   bool counted; /* among those that are on their way through the gate */
   bool ahead;   /* counted as launched already: see gw_count_ahead */
   bool ring;    /* the daemon is to be woken for that */
-  int lane;     /* where it was counted; negative: nowhere */
+  int lane;     /* where it was counted, and as what; negative: nowhere */
   uint32_t life;
+  uint64_t seq;
 } gw_pass;
 
 /*
@@ -83,10 +84,11 @@ static inline bool gw_enter(gw_pass *p, const struct gw_runtime *rt, void *ctx, 
 void gw_leave(gw_pass *p, bool launched);
 
 /*
- * May be called between the two: counts the command before it is launched, if there
- * is no bound that would want the exact number. Locked instructions wait until what
- * was written to the device is on its way: right behind a launch they take four times
- * as long as before it.
+ * May be called between the two: counts the command before it is launched. Locked
+ * instructions wait until what was written to the device is on its way, so right
+ * behind a launch they take several times as long as before it. It does nothing where
+ * it could count wrongly: where there is a bound, or a second thread that might find
+ * the stream empty just before the launch and take the command for done.
  */
 void gw_count_ahead(gw_pass *p);
 

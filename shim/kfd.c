@@ -71,6 +71,7 @@ struct queue {
 
 static struct {
   gw_lock_t lock;
+  bool over; /* the program ends: nothing is wished for any more */
   struct gw_kfd_wish wish;
   uint32_t error;
   int owner; /* the process whose queues they are */
@@ -343,7 +344,7 @@ static int destroy_queue(int fd, unsigned long request, void *arg) {
     tell_and_unlock();
   }
   int r = real_ioctl()(fd, request, arg);
-  if (q && r < 0) {
+  if (q && r < 0 && errno != ETIME) { /* that says it has gone, though the GPU did not let go of it */
     int before = errno;
     put_in(&taken);
     errno = before;
@@ -391,9 +392,8 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
 
 bool gw_kfd_obey(const struct gw_kfd_wish *wish, uint32_t turn) {
   gw_lock(&kfd.lock);
-  bool gone = __atomic_load_n(&gw_gone, __ATOMIC_RELAXED);
-  if (!gone) kfd.wish = *wish;
-  bool all = gone || settle_all();
+  if (!kfd.over) kfd.wish = *wish;
+  bool all = kfd.over || settle_all();
   show();
   __atomic_store_n(&gw_shared.page.queue_obeyed, turn, __ATOMIC_RELEASE);
   gw_unlock(&kfd.lock);
@@ -414,6 +414,7 @@ void gw_kfd_forked(void) {
   kfd.lock = (gw_lock_t){0};
   kfd.count = kfd.error = 0;
   kfd.owner = 0;
+  kfd.over = false;
   memset(&kfd.wish, 0, sizeof kfd.wish);
   memset(kfd.gpus, 0, sizeof kfd.gpus);
   gw_kfd_watch_forked();
@@ -421,12 +422,14 @@ void gw_kfd_forked(void) {
 
 void gw_kfd_leave(void) {
   static const struct gw_kfd_wish nothing;
+  if (inherited()) return;
   /* Held while the driver is called: one that does not come back must not keep the
    * program from its end. */
   for (int i = 0; !gw_trylock(&kfd.lock); i++) {
     if (i == 100) return;
     gw_sleep(GW_MS_NS);
   }
+  kfd.over = true;
   kfd.wish = nothing;
   settle_all();
   gw_unlock(&kfd.lock);

@@ -57,6 +57,8 @@ static void *run(void *unused) {
     struct gw_kfd_wish wish;
     uint64_t now = last = gw_now(), lease = read_wish(&wish, now);
     uint64_t until = lease ? lease : now + LOOK_NS;
+    /* Half of one wish and half of the next is none. */
+    if (__atomic_load_n(&gw_shared.page.queue_turn, __ATOMIC_SEQ_CST) != turn) continue;
     if (!gw_kfd_obey(&wish, turn) && until > now + RETRY_NS) until = now + RETRY_NS;
     if (!gw_page_is_there()) {
       await_page(pages, until);

@@ -42,7 +42,7 @@ type gpu struct {
 // wait for some 10 us more.
 const (
 	lookEvery  = 10 * time.Millisecond
-	lookRarely = 100 * time.Millisecond
+	lookRarely = 25 * time.Millisecond
 )
 
 // errBlind is why the record is not read where the administrator does not want it:
@@ -180,12 +180,14 @@ func (d *Daemon) watchHardware(buf []sched.Event) []sched.Event {
 	return buf
 }
 
-// lookAt is how often to look at a GPU. d.mu is held.
+// lookAt is how often to look at a GPU. Standard processes are left alone by some
+// policies, and take turns under the others. d.mu is held.
 func (d *Daemon) lookAt(g *gpu) time.Duration {
 	turns := 0
 	for _, p := range d.processes {
 		for _, q := range p.queues {
-			if q.gpu == g && (p.attr.Class == sched.Batch || p.attr.Class == sched.Idle) {
+			untouched := p.attr.Class == sched.Online || p.attr.Class == sched.Standard && d.bySlices()
+			if q.gpu == g && !untouched {
 				turns++
 			}
 		}

@@ -296,6 +296,11 @@ func (d *Daemon) yieldsBySlice(p *process) bool {
 			return false
 		}
 	}
+	return d.bySlices()
+}
+
+// bySlices reports whether the policy gives way by slices alone. d.mu is held.
+func (d *Daemon) bySlices() bool {
 	switch d.policy.Name {
 	case "giveway", "slo", "native":
 		return true
@@ -350,6 +355,11 @@ func (g *guest) requests(c *shm.Counters, buf []sched.Event) []sched.Event {
 	for ; g.open < min(c.Open, mostOpen); g.open++ {
 		for _, q := range p.queues {
 			buf = append(buf, sched.Event{Kind: sched.Asked, Queue: q.id})
+		}
+	}
+	for ; g.open > c.Open; g.open-- { // it was over when nobody wanted to know how long it took
+		for _, q := range p.queues {
+			buf = append(buf, sched.Event{Kind: sched.Answered, Queue: q.id})
 		}
 	}
 	return buf
