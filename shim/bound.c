@@ -22,13 +22,13 @@ static uint64_t bounded_in_flight(void) { return gw_in_flight() - gw_act.loose -
  * How long the device takes for a command of late, all streams together. Marks that
  * are reached together are one sample, and so are all within SAMPLE_NS. Time in which
  * the device had nothing to do counts as well: then it has more to do with the program
- * than with the bound. With the lock held.
+ * than with the bound.
  */
 #define SAMPLE_NS 200000ull
 #define LONG_NS 800000ull
 #define PACE_MOST_NS (2 * LONG_NS) /* a pause is soon forgotten */
 
-static void look_at_pace(void) {
+void gw_bound_pace(void) {
   uint64_t now = gw_now(), done = gw_act.completed - gw_act.pace_done, old = gw_act.pace_ns;
   if (gw_act.pace_at && now - gw_act.pace_at < SAMPLE_NS) return;
   if (gw_act.pace_at && done) {
@@ -61,10 +61,12 @@ static uint32_t widened(uint32_t bound) {
 
 /* Two marks at least within the bound, or the device would run dry at each; four if
  * it is wide, so that it stays fuller; and one behind each command that is long, or
- * nothing would be seen to move for too long. */
+ * nothing would be seen to move for too long: which they may all be, at first. */
 static uint32_t batch_for(uint32_t bound) {
   uint32_t wide = widened(bound), batch = GW_READ(batch);
-  if (__atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED) >= LONG_NS) return 1;
+  uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
+  if (ns >= LONG_NS) return 1;
+  if (!ns && batch > 2) batch = 2;
   if (batch > bound / 2) batch = bound / 2;
   if (batch < wide / 4) batch = wide / 4;
   return batch ? batch : 1;
@@ -155,7 +157,7 @@ static bool reap(uint32_t bound) {
     m->state = GW_MARK_FREE;
     gw_act.marks_set--;
   }
-  if (moved) look_at_pace();
+  if (moved) gw_bound_pace();
   gw_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
   return moved;

@@ -26,6 +26,9 @@ bool gw_bound_wait(gw_pass *p);
 bool gw_bound_wants_mark(const struct gw_lane *l);
 struct gw_bound_place gw_bound_reserve(int lane);
 
+/* With the lock held: something is known to be done, which says how fast the device is. */
+void gw_bound_pace(void);
+
 /* Without it: puts the mark there. Whether one was. */
 bool gw_bound_mark(const struct gw_bound_place *at);
 

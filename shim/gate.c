@@ -219,6 +219,7 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
       gw_act.loose = 0;
     }
   }
+  if (GW_READ(bound)) gw_bound_pace();
   bool ring = gw_settle();
   gw_unlock(&gw_act.lock);
   if (ring) gw_page_ring();

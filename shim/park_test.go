@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,34 @@ func TestPredict(t *testing.T) {
 	b.compile("predict", "test/predict.c", "predict.c")
 	if out, err := exec.Command(b.path("predict")).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A bound is worth time: more of short commands are in flight, and of long ones no more
+// than it says, on however many streams.
+func TestPace(t *testing.T) {
+	b := newTools(t)
+	files, err := filepath.Glob("*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return f == "page.c" }) // the test has it
+	b.compile("pace", append([]string{"test/pace.c"}, files...)...)
+	for _, c := range []struct {
+		streams, us, grain int
+		least, most        uint64
+	}{
+		{1, 20, 0, 1, 16}, {1, 20, 200, 32, 128}, {1, 5000, 200, 16, 16}, {1, 20000, 200, 16, 16},
+		{2, 5000, 500, 16, 20}, {8, 40000, 500, 16, 20}, {16, 5000, 200, 16, 24},
+	} {
+		out, err := exec.Command(b.path("pace"), fmt.Sprint(c.streams), fmt.Sprint(c.us), fmt.Sprint(c.grain)).CombinedOutput()
+		var most, overruns uint64
+		if _, scan := fmt.Sscan(string(out), &most, &overruns); err != nil || scan != nil {
+			t.Fatalf("%+v: %v: %s", c, err, out)
+		}
+		if most < c.least || most > c.most || overruns != 0 {
+			t.Errorf("%+v: %d in flight with a bound of 16, which was let go %d times", c, most, overruns)
+		}
 	}
 }
 
