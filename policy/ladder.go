@@ -18,6 +18,9 @@ import (
 // once and one now and then never does.
 //
 // Of the requests that may take too long, trials spend half at most.
+//
+// A host that stands still for a moment makes a few requests late in whatever setting.
+// They take so much longer than others that no slice can be the reason, and do not count.
 type ladder struct {
 	rungs  [mostRungs]setting
 	last   int // of them
@@ -36,6 +39,12 @@ type ladder struct {
 	spare    [32]time.Duration // what the last had left of their SLO
 	took     [32]time.Duration
 	failed   bool // too many were too late
+
+	// In whatever setting:
+	usual  [32]time.Duration // what the last took
+	heard  int
+	stalls float64 // of the last budgetWindow or so, that no setting had a part in
+	row    int     // of those, in a row
 
 	seen, spent float64 // requests, and those too late, of the last budgetWindow or so
 	measured    bool    // the hardware tells what batch work gets
@@ -65,6 +74,10 @@ const (
 	leaveAt  = 3         // requests too late in a row end a setting, or more in a longer row:
 	forgiven = 1.0 / 160 // so much of one is forgiven for each in time
 	burst    = 20        // requests of which, if leaveAt are too late, the load has changed
+
+	stall      = 4     // times the slice longer than usual
+	mostStalls = 6     // in a row, and besides
+	pardon     = 0.006 // of the requests
 
 	worthwhile = 0.02 // part of its work that batch work must gain for a change of setting
 	muchLost   = 0.08 // part of the time that is lost in switching: batch work may be better off for being kept off
@@ -133,7 +146,8 @@ func (l *ladder) settle(v *sched.View, current sched.QueueID) {
 // request takes in one: when it began, how long it took and might have taken, and
 // the score of the queue that it was for.
 func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *float64) {
-	late := took > allowed
+	stalled := l.stalled(took)
+	late := took > allowed && !stalled
 	l.seen += 1 - l.seen/budgetWindow
 	l.spent -= l.spent / budgetWindow
 	if late {
@@ -159,6 +173,22 @@ func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *f
 	l.misses[0] = l.requests
 	*score++
 	l.failed = l.failed || *score >= leaveAt
+}
+
+// stalled reports whether a request took so long that it is not for the setting in
+// force. If many do, or many in a row, there is more to it.
+func (l *ladder) stalled(took time.Duration) bool {
+	usual := quantile(l.usual, l.heard, 1, 2)
+	l.usual[l.heard%len(l.usual)] = took
+	l.heard++
+	l.stalls -= l.stalls / budgetWindow
+	if l.heard <= trial/2 || took-usual < stall*max(l.length(l.at), l.device.StopTime) {
+		l.row = 0
+		return false
+	}
+	l.stalls++
+	l.row++
+	return l.row <= mostStalls && l.stalls <= mostStalls+pardon*float64(min(l.heard, budgetWindow))
 }
 
 // decide puts another setting in force if it is time to, and says so.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -163,6 +164,45 @@ func TestSLOHopelessStaysFast(t *testing.T) {
 	}
 	if x.slice != sched.Least || x.changes > 4 {
 		t.Errorf("slice %v, %d changes", x.slice, x.changes)
+	}
+}
+
+// TestSLOBearsABusyHost: requests that are late whatever is done, some by themselves and
+// some in a row, do not have batch work give way for nothing.
+func TestSLOBearsABusyHost(t *testing.T) {
+	const seeds = 20
+	sum := 0.0
+	for seed := range uint64(seeds) {
+		x, random, stall := newService(t, h200), rand.New(rand.NewPCG(seed, 0)), 0
+		steps := stretch(5 * ms)
+		got, most := time.Duration(0), time.Duration(0)
+		for n := range 4000 {
+			if stall > 0 {
+				stall--
+			} else if random.IntN(300) == 0 {
+				stall = 1 + random.IntN(4)
+			}
+			before := x.served[1]
+			x.request(func(slice time.Duration, held bool) (time.Duration, time.Duration) {
+				took, batch := steps(slice, held)
+				if stall > 0 {
+					took += 12 * ms
+				}
+				return took, batch
+			})
+			if n >= 500 {
+				_, unhindered := steps(0, false)
+				got, most = got+x.served[1]-before, most+unhindered
+			}
+		}
+		kept := float64(got) / float64(most)
+		sum += kept
+		if inTime := x.late*100 <= x.n; inTime && kept < 0.8 { // otherwise there is nothing to bear
+			t.Errorf("seed %d: batch work keeps %.3f of what it may have; %d of %d late", seed, kept, x.late, x.n)
+		}
+	}
+	if sum/seeds < 0.95 {
+		t.Errorf("batch work keeps %.3f of what it may have", sum/seeds)
 	}
 }
 
