@@ -30,7 +30,7 @@
 #define SO_COOKIE 57
 #endif
 
-#define HELLO_NS (100 * GW_MS_NS)
+#define HELLO_NS (250 * GW_MS_NS) /* a busy machine may take its time */
 #define RETRY_NS GW_SECOND_NS
 #define RETRY_MOST_NS (64 * GW_SECOND_NS)
 
@@ -227,7 +227,7 @@ static void attach(const char *runtime) {
     if (fds[i] >= 0 && got == 3) GW_SYS_1(SYS_close, fds[i]);
   }
   GW_SYS_1(SYS_close, fd);
-  /* A daemon that hangs costs 100 ms each time it is asked. */
+  /* A daemon that hangs costs a quarter of a second each time it is asked. */
   if (got == -2 && pause_ns < RETRY_MOST_NS) pause_ns *= 2;
   gw_say(got == -2 ? "the daemon does not answer"
                    : "the daemon has no page for this program, or one that we do not know");

@@ -16,7 +16,7 @@ extern uint32_t gw_pages;
 
 /*
  * Asks for a page if there is none, at most once a second. Whether there is one
- * now. May take 100 ms where a daemon does not answer; such a one is asked less
+ * now. May take 250 ms where a daemon does not answer; such a one is asked less
  * and less often.
  */
 bool gw_page_attach(const char *runtime);
