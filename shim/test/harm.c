@@ -138,7 +138,7 @@ static void legacy(void) {
   launch(other, count, 2);
   launch(another, count, 2);
   launch(second, end, 1); /* beyond the bound of eight: something must be marked first */
-  finish(first);
+  finish(first), finish(other), finish(another);
 }
 
 static void long_kernel(void) {
