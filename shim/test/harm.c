@@ -133,6 +133,7 @@ static void ids(void) {
 
 static void legacy(void) {
   void *first = new_stream(1), *second = new_stream(1), *other = new_stream(0), *another = new_stream(0);
+  for (int i = 0; i < 4; i++) launch(other, count, 40), finish(other), usleep(1000); /* so that it is known that they are short */
   launch(NULL, count, 3);
   launch(first, last, 1);
   launch(other, count, 2);
