@@ -34,8 +34,13 @@ func TestPace(t *testing.T) {
 		streams, us, grain int
 		least, most        uint64
 	}{
-		{1, 20, 0, 1, 16}, {1, 20, 200, 32, 128}, {1, 5000, 200, 16, 16}, {1, 20000, 200, 16, 16},
-		{2, 5000, 500, 16, 20}, {8, 40000, 500, 16, 20}, {16, 5000, 200, 16, 24},
+		{1, 20, 0, 1, 16},
+		{1, 20, 200, 32, 128},
+		{1, 5000, 200, 16, 16},
+		{1, 20000, 200, 16, 16},
+		{2, 5000, 500, 16, 20},
+		{8, 40000, 500, 16, 20},
+		{16, 5000, 200, 16, 24},
 	} {
 		out, err := exec.Command(b.path("pace"), fmt.Sprint(c.streams), fmt.Sprint(c.us), fmt.Sprint(c.grain)).CombinedOutput()
 		var most, overruns uint64
