@@ -94,7 +94,7 @@ func look(t *testing.T, rm *nvrmtest.RM, control string, pid int) truth {
 		}
 		f := nvrm.NewFile(fd)
 		defer f.Close()
-		client, _, err := nvrm.FindClient(f, 256)
+		client, _, err := nvrm.FindClient(f, nvrm.FirstClients(256))
 		if err != nil {
 			continue
 		}

@@ -165,7 +165,7 @@ func (w *Watcher) guessClient(f nvrm.Ioctler) (nvrm.Handle, error) {
 	err := error(nvrm.ErrInvalidClient)
 	for _, skip := range passes {
 		g := &guess{Ioctler: f, skip: skip}
-		client, _, err = nvrm.FindClient(g, maxGuesses)
+		client, _, err = nvrm.FindClient(g, nvrm.FirstClients(maxGuesses))
 		w.guesses.Add(uint64(g.wrong))
 		if !errors.Is(err, nvrm.ErrInvalidClient) {
 			break

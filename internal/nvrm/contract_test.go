@@ -105,6 +105,7 @@ func contract(t *testing.T, open func() nvrm.Ioctler) {
 			t.Errorf("%s: %v, want %v", tt.name, tt.err, tt.want)
 		}
 	}
+	contractOwner(t, f, open(), c)
 	contractDisable(t, f, c)
 	for _, request := range []uint32{0xc02046fe, 0xc010462a, 0xc021462b, 0xc0084629} {
 		if err := f.Ioctl(request, make([]byte, 64)); !errors.Is(err, unix.EINVAL) {
@@ -140,7 +141,7 @@ func client(t *testing.T, f nvrm.Ioctler) nvrm.Handle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c>>12 != 0xc1d00 {
+	if c&^nvrm.ClientMask != 0xc1d00000 {
 		t.Errorf("client %v", c)
 	}
 	return c
@@ -149,6 +150,36 @@ func client(t *testing.T, f nvrm.Ioctler) nvrm.Handle {
 func allocOf(f nvrm.Ioctler, client, parent, handle nvrm.Handle, class uint32) error {
 	_, err := nvrm.Alloc(f, client, parent, handle, class, make([]byte, 4))
 	return err
+}
+
+// contractOwner checks what is said of a client: ours, another file's, one that
+// has gone, and one that there never was. What is asked twice is the same twice.
+func contractOwner(t *testing.T, f, other nvrm.Ioctler, c nvrm.Handle) {
+	next, err := nvrm.NewClient(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nvrm.Free(other, next, 0, next); err != nil {
+		t.Error(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		f      nvrm.Ioctler
+		client nvrm.Handle
+		want   nvrm.Owner
+	}{
+		{"our own", f, c, nvrm.Self},
+		{"another's", other, c, nvrm.Another},
+		{"our own again", f, c, nvrm.Self},
+		{"one that has gone", other, next, nvrm.Nobody},
+		{"one that never was", f, 0xc1dfffff, nvrm.Nobody},
+		{"none", f, 0, nvrm.Nobody},
+		{"an object", f, device, nvrm.Nobody},
+	} {
+		if got, err := nvrm.OwnerOf(tt.f, tt.client); got != tt.want || err != nil {
+			t.Errorf("owner of %s: %v, %v; want %v", tt.name, got, err, tt.want)
+		}
+	}
 }
 
 // contractDisable checks how a list of channels is refused.

@@ -8,6 +8,7 @@ import (
 	"github.com/giveway/giveway/internal/nvrm"
 	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
 // TestErrors: every call looks at what the kernel says and at what RM says.
@@ -29,7 +30,15 @@ func TestErrors(t *testing.T) {
 			return err
 		}},
 		{"FindClient", nvrmtest.Control(nvrmtest.GetHandleInfo), func(f nvrm.Ioctler, c nvrmtest.Context) error {
-			_, _, err := nvrm.FindClient(f, 1)
+			_, _, err := nvrm.FindClient(f, nvrm.FirstClients(1))
+			return err
+		}},
+		{"NewClient", nvrmtest.Alloc(nvgpu.NV01_ROOT_CLIENT), func(f nvrm.Ioctler, _ nvrmtest.Context) error {
+			_, err := nvrm.NewClient(f)
+			return err
+		}},
+		{"OwnerOf", nvrmtest.Share(), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := nvrm.OwnerOf(f, c.Client)
 			return err
 		}},
 		{"Objects", nvrmtest.Control(nvrmtest.GetHandleInfo), func(f nvrm.Ioctler, c nvrmtest.Context) error {

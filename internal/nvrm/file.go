@@ -55,6 +55,7 @@ const (
 	sizeNVOS00 = 16 // RM_FREE
 	sizeNVOS21 = 32 // RM_ALLOC, the older form
 	sizeNVOS54 = 32 // RM_CONTROL
+	sizeNVOS57 = 24 // RM_SHARE
 	sizeNVOS64 = 48 // RM_ALLOC
 )
 

@@ -16,7 +16,7 @@ func TestFindClient(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{FirstClient: 0xc1d00010})
 	_, other := context(t, rm)
 	f, c := context(t, rm)
-	found, wrong, err := nvrm.FindClient(f, 100)
+	found, wrong, err := nvrm.FindClient(f, nvrm.FirstClients(100))
 	if found != c.Client || err != nil || found == other.Client {
 		t.Errorf("found %v, %v; want %v", found, err, c.Client)
 	}
@@ -24,12 +24,12 @@ func TestFindClient(t *testing.T) {
 	if wrong != 17 || rm.Logged() != 16 {
 		t.Errorf("%d wrong guesses, %d lines in the log; want 17 and 16", wrong, rm.Logged())
 	}
-	if _, wrong, err = nvrm.FindClient(f, 17); wrong != 17 || !errors.Is(err, nvrm.ErrInvalidClient) {
+	if _, wrong, err = nvrm.FindClient(f, nvrm.FirstClients(17)); wrong != 17 || !errors.Is(err, nvrm.ErrInvalidClient) {
 		t.Errorf("with too few tries: %d wrong, %v", wrong, err)
 	}
 	calls := rm.Calls(nvrmtest.Control(nvrmtest.GetHandleInfo))
 	rm.Inject(nvrmtest.Control(nvrmtest.GetHandleInfo), nvrmtest.Fault{Errno: unix.EACCES})
-	if _, wrong, err = nvrm.FindClient(f, 17); wrong != 0 || !errors.Is(err, unix.EACCES) {
+	if _, wrong, err = nvrm.FindClient(f, nvrm.FirstClients(17)); wrong != 0 || !errors.Is(err, unix.EACCES) {
 		t.Errorf("not let in: %d wrong, %v", wrong, err)
 	}
 	if n := rm.Calls(nvrmtest.Control(nvrmtest.GetHandleInfo)) - calls; n != 1 {
@@ -112,7 +112,7 @@ func TestCopiedDescriptor(t *testing.T) {
 	}
 
 	f := copyOf(t, p.Pid, p.FD)
-	client, _, err := nvrm.FindClient(f, 100)
+	client, _, err := nvrm.FindClient(f, nvrm.FirstClients(100))
 	if err != nil || client != c.Client {
 		t.Fatalf("client %v, %v; want %v", client, err, c.Client)
 	}

@@ -13,6 +13,7 @@ import (
 // are checked against the driver's headers.
 func TestSizes(t *testing.T) {
 	var disable nvgpu.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS
+	var share nvgpu.NVOS57_PARAMETERS
 	for _, tt := range []struct {
 		name      string
 		got, want uintptr
@@ -22,6 +23,9 @@ func TestSizes(t *testing.T) {
 		{"NVOS33", sizeNVOS33, unsafe.Sizeof(nvgpu.IoctlNVOS33ParametersWithFD{})},
 		{"NVOS34", sizeNVOS34, unsafe.Sizeof(nvgpu.NVOS34_PARAMETERS{})},
 		{"NVOS54", sizeNVOS54, unsafe.Sizeof(nvgpu.NVOS54_PARAMETERS{})},
+		{"NVOS57", sizeNVOS57, unsafe.Sizeof(nvgpu.NVOS57_PARAMETERS{})},
+		{"share.action", shareAction, unsafe.Offsetof(share.SharePolicy) + unsafe.Offsetof(share.SharePolicy.Action)},
+		{"share.status", shareStatus, unsafe.Offsetof(share.Status)},
 		{"NVOS64", sizeNVOS64, unsafe.Sizeof(nvgpu.NVOS64_PARAMETERS{})},
 		{"disable", disableSize, unsafe.Sizeof(disable)},
 		{"disable.numChannels", disableCount, unsafe.Offsetof(disable.NumChannels)},

@@ -54,28 +54,9 @@ func handleInfo(f Ioctler, client, handle Handle, index uint32) (uint64, error) 
 	return le.Uint64(params[8:]), err
 }
 
-// Where CUDA's handles begin: small numbers in sequence, the same in every run.
-const (
-	firstClient = 0xc1d00000
-	firstObject = 0x5c000000
-)
-
-// FindClient returns the handle of the client that was made through f, trying at
-// most tries of them. Each wrong guess may cost a line in the kernel's log, so it
-// stops at the first that is right; the count of wrong ones is returned.
-func FindClient(f Ioctler, tries int) (client Handle, wrong int, err error) {
-	for i := range tries {
-		client = firstClient + Handle(i)
-		_, err := handleInfo(f, client, client, indexClass)
-		if err == nil {
-			return client, i, nil
-		}
-		if !errors.Is(err, ErrInvalidClient) {
-			return 0, i, err
-		}
-	}
-	return 0, tries, fmt.Errorf("no client among the first %d handles: %w", tries, ErrInvalidClient)
-}
+// firstObject is where CUDA's handles begin: small numbers in sequence, the same in
+// every run.
+const firstObject = 0x5c000000
 
 // Objects looks up the first n handles that CUDA gives out in a client.
 func Objects(f Ioctler, client Handle, n int) ([]Object, error) {

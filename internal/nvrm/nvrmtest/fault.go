@@ -23,6 +23,9 @@ func Alloc(class uint32) Call { return Call{nvgpu.NV_ESC_RM_ALLOC, class} }
 // Free names the calls that give an object up.
 func Free() Call { return Call{escape: nvgpu.NV_ESC_RM_FREE} }
 
+// Share names the calls that share an object.
+func Share() Call { return Call{escape: nvgpu.NV_ESC_RM_SHARE} }
+
 // Fault is what befalls calls of a kind: first time passes, then the call may
 // hang, then it may fail. One that fails has changed nothing.
 type Fault struct {

@@ -123,8 +123,7 @@ func (f *openFile) alloc(mem Memory, arg []byte, paramsSize uint32) nvrm.Status 
 func (f *openFile) allocClient(h nvrm.Handle, class uint32) (*client, nvrm.Status) {
 	rm := f.rm
 	if h == 0 {
-		h = rm.nextClient
-		rm.nextClient++
+		h = rm.chooseClient()
 	}
 	if rm.clients[h] != nil {
 		return nil, errInsertDuplicateName
@@ -133,6 +132,31 @@ func (f *openFile) allocClient(h nvrm.Handle, class uint32) (*client, nvrm.Statu
 	c.objects = map[nvrm.Handle]*object{h: {handle: h, class: class}}
 	rm.clients[h] = c
 	return c, nvrm.OK
+}
+
+// chooseClient counts on, round a ring of a million. A handle that is taken is
+// passed over by 1024, the number of RM's buckets, and the count does not follow.
+// As in _serverCreateEntryAndLockForNewClient.
+func (rm *RM) chooseClient() nvrm.Handle {
+	h := rm.nextClient
+	rm.nextClient = h&^nvrm.ClientMask | (h+1)&nvrm.ClientMask
+	for rm.clients[h] != nil {
+		h += 1024
+	}
+	return h
+}
+
+// share is NV_ESC_RM_SHARE of an object that is not, which is refused. The order
+// is that of serverShareResourceAccess. To share one that is, is not done here.
+func (f *openFile) share(arg []byte) nvrm.Status {
+	c, status := f.client(nvrm.Handle(le.Uint32(arg[0:])), nvrm.ErrInvalidObjectHandle)
+	switch {
+	case status != nvrm.OK:
+		return status
+	case c.objects[nvrm.Handle(le.Uint32(arg[4:]))] == nil:
+		return nvrm.ErrObjectNotFound
+	}
+	return nvrm.ErrNotSupported
 }
 
 // newGroup reads NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS: engineType is at 12 of

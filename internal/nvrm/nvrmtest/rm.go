@@ -20,8 +20,9 @@ const (
 
 // Config says what kind of RM to make.
 type Config struct {
-	// FirstClient is the handle that the first client gets. Zero: c1d00028,
-	// since programs come late to a machine that is in use.
+	// FirstClient is the handle that the first client gets, as if all before it
+	// had come and gone. Zero: c1d00028, since programs come late to a machine
+	// that is in use.
 	FirstClient nvrm.Handle
 	UUID        [16]byte            // of the GPU
 	GPU         GPU                 // runs the compute groups; nil: nothing does
@@ -157,6 +158,10 @@ func (f *File) ioctl(mem Memory, request uint32, arg []byte) unix.Errno {
 		// NVOS00_PARAMETERS: hRoot 0, hObjectParent 4, hObjectOld 8, status 12.
 		call, at = Free(), 12
 		do = func() nvrm.Status { return f.open.freeCall(arg) }
+	case nr == nvgpu.NV_ESC_RM_SHARE && size == 24:
+		// NVOS57_PARAMETERS: hClient 0, hObject 4, sharePolicy 8, status 20.
+		call, at = Share(), 20
+		do = func() nvrm.Status { return f.open.share(arg) }
 	default:
 		return unix.EINVAL
 	}
