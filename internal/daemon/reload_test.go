@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/nvrm"
 	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
 )
 
@@ -183,8 +184,16 @@ func TestReloadOnChange(t *testing.T) {
 // kernel's log is counted, for people and for machines.
 func TestKernelLogLines(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
+	rm.Inject(nvrmtest.Share(), nvrmtest.Fault{Status: nvrm.ErrNotSupported}) // or nothing is guessed
 	m := nvrmtest.Mounted(t, rm)
 	m.Start(t)
+	gone := rm.Open() // something to be wrong about
+	for range 10 {
+		if _, err := nvrm.NewClient(gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone.Close()
 	d := newTestDaemon(m.Path)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

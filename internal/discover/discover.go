@@ -131,11 +131,15 @@ type Watcher struct {
 	refused map[int]uint64      // by pid, start times: processes we may not look into
 	pending map[int]*pending    // by pid: calls not yet looked into
 	clients map[nvrm.Handle]int // live clients, and by how many descriptors we know them
-	lowest  nvrm.Handle         // the lowest client ever found
-	traced  uint64              // of a process that started after this tick every call is seen
-	lost    uint64              // calls that the tracer could not tell us of
-	missed  bool                // calls that were too many for us
-	nested  bool                // a scan within a scan, of a process that may own a group
+	census  census
+	untold  bool        // it was said that RM does not tell
+	noise   int         // wrong guesses of those that maxNoise bounds
+	lowest  nvrm.Handle // the lowest client that was guessed
+	highest nvrm.Handle
+	traced  uint64 // of a process that started after this tick every call is seen
+	lost    uint64 // calls that the tracer could not tell us of
+	missed  bool   // calls that were too many for us
+	nested  bool   // a scan within a scan, of a process that may own a group
 	waiters sync.WaitGroup
 }
 
@@ -177,6 +181,7 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 		holders: map[int]*holder{}, owners: map[groupName]*holder{}, seen: map[int]sighting{},
 		refused: map[int]uint64{}, pending: map[int]*pending{}, clients: map[nvrm.Handle]int{},
 	}
+	w.census = census{open: func() (controlFile, error) { return nvrm.Open(c.Control) }, within: sweepTime}
 	if _, err := w.proc.pids(); err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
@@ -191,8 +196,8 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 // Events returns the channel of what is found and what is gone.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
-// Guesses returns how many wrong guesses at client handles there were. Each may
-// have cost a line in the kernel's log.
+// Guesses returns how many wrong guesses at client handles there were, those that
+// RM answers in silence left out. Each may have cost a line in the kernel's log.
 func (w *Watcher) Guesses() uint64 { return w.guesses.Load() }
 
 // Rescan has one process looked at soon. It does not wait.

@@ -33,7 +33,7 @@ type control struct {
 }
 
 const (
-	maxTries      = 2 // a descriptor without a client costs maxGuesses each time
+	maxTries      = 2 // a descriptor without a client may cost maxGuesses each time
 	retryAfter    = 10 * time.Second
 	maxCandidates = 4
 	maxAncestors  = 16
@@ -242,11 +242,13 @@ func (w *Watcher) ask(h *holder, fd int, f nvrm.Ioctler, hints []hint, mayGuess 
 	}
 	c.tries++
 	c.retry = time.Now().Add(retryAfter)
-	client, err = w.guessClient(f)
-	if err != nil {
-		return 0, nil, err
+	own, err := w.clientsOf(f)
+	for _, client = range own {
+		groups, err = tree(f, client, c.known)
+		if err != nil || len(groups) > 0 {
+			break
+		}
 	}
-	groups, err = tree(f, client, c.known)
 	return client, groups, err
 }
 

@@ -1,7 +1,6 @@
 package discover
 
 import (
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -125,57 +124,4 @@ func computeGroups(objects []nvrm.Object) []found {
 		}
 	}
 	return groups
-}
-
-// maxGuesses is how many client handles are tried on one descriptor.
-const maxGuesses = 256
-
-// A guess lets through only those tries at a client handle that are worth a line
-// in the kernel's log, and counts the wrong ones. The others it answers itself.
-type guess struct {
-	nvrm.Ioctler
-	skip  func(nvrm.Handle) bool
-	wrong int
-}
-
-// Ioctl implements nvrm.Ioctler for NVOS54_PARAMETERS: hClient 0, status 28.
-func (g *guess) Ioctl(request uint32, arg []byte) error {
-	le := binary.LittleEndian
-	if len(arg) >= 32 && g.skip(nvrm.Handle(le.Uint32(arg))) {
-		le.PutUint32(arg[28:], uint32(nvrm.ErrInvalidClient))
-		return nil
-	}
-	err := g.Ioctler.Ioctl(request, arg)
-	if err == nil && len(arg) >= 32 && nvrm.Status(le.Uint32(arg[28:])) == nvrm.ErrInvalidClient {
-		g.wrong++
-	}
-	return err
-}
-
-// guessClient finds the client of a descriptor of which nothing is known. It
-// begins at the lowest client ever found, for below are the kernel's own, and
-// leaves the clients of others for last: they may have gone a moment ago.
-func (w *Watcher) guessClient(f nvrm.Ioctler) (nvrm.Handle, error) {
-	passes := []func(nvrm.Handle) bool{
-		func(h nvrm.Handle) bool { return h < w.lowest || w.clients[h] > 0 },
-		func(h nvrm.Handle) bool { return h >= w.lowest },
-		func(h nvrm.Handle) bool { return h < w.lowest || w.clients[h] == 0 },
-	}
-	var client nvrm.Handle
-	err := error(nvrm.ErrInvalidClient)
-	for _, skip := range passes {
-		g := &guess{Ioctler: f, skip: skip}
-		client, _, err = nvrm.FindClient(g, nvrm.FirstClients(maxGuesses))
-		w.guesses.Add(uint64(g.wrong))
-		if !errors.Is(err, nvrm.ErrInvalidClient) {
-			break
-		}
-	}
-	if err != nil {
-		return 0, err
-	}
-	if w.lowest == 0 || client < w.lowest {
-		w.lowest = client
-	}
-	return client, nil
 }

@@ -76,6 +76,7 @@ func (w *Watcher) loop() {
 			w.lookAtPending(time.Now())
 		case now := <-ticker.C:
 			w.tick(now)
+			w.seekOlder()
 		case <-w.wake:
 			w.lookAtAsked()
 		}
