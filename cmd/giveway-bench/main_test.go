@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,7 +121,8 @@ func TestBatch(t *testing.T) {
 		t.Fatalf("told %+v", told)
 	}
 	first, last := told[1].Progress, told[4].Progress
-	if rate := float64(last.Done-first.Done) / (last.At - first.At).Seconds(); math.Abs(rate-500) > 150 {
+	// There cannot be many more than 500; how many fewer is up to the machine.
+	if rate := float64(last.Done-first.Done) / (last.At - first.At).Seconds(); rate > 650 || rate < 25 {
 		t.Errorf("%g kernels of 2 ms a second", rate)
 	}
 	_, _ = in.Write([]byte("quit\n"))
