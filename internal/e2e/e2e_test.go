@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/nvrm"
 )
 
 const job = "be --kernel 212us --depth 64"
@@ -99,6 +101,46 @@ func TestFloor(t *testing.T) {
 			t.Errorf("less than its floor of 2 %%")
 		}
 	}
+}
+
+// TestLateDaemon: a program that was there before the daemon is found on a node where
+// many have come and gone, and the kernel's log is not filled by that.
+func TestLateDaemon(t *testing.T) {
+	b := newBed(t)
+	f, err := nvrm.Open("/dev/nvidiactl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	comeAndGo := func(clients int) {
+		for range clients {
+			h, err := nvrm.NewClient(f)
+			if err == nil {
+				err = nvrm.Free(f, h, 0, h)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	comeAndGo(300)
+	w := b.work(job + " --ns-per-iteration " + b.nsPer)
+	for _, more := range []int{0, 5000} {
+		comeAndGo(more)
+		before, begun := kernelLines(), time.Now()
+		b.start()
+		b.set(w.pid, "--class", "batch")
+		t.Logf("%d clients later: found and set within %v of the daemon's start; %d lines in the kernel's log",
+			more, time.Since(begun).Round(time.Millisecond), kernelLines()-before)
+		b.kill()
+	}
+}
+
+// kernelLines is how many lines of the driver's the kernel's log has; 0 where it may not
+// be read.
+func kernelLines() int {
+	out, _ := exec.Command("dmesg").Output()
+	return strings.Count(string(out), "NVRM")
 }
 
 // TestIdleJob: a batch job that does nothing costs two that do nothing to speak of; and
