@@ -97,7 +97,7 @@ struct gw_gpu {
 /* One program's page. 64-byte lines, so that the two sides do not fight. */
 struct gw_page {
   /* 0: written by the daemon before anybody else sees the page. */
-  uint32_t magic; /* 0 once the connection has gone: the bell's number may be another's */
+  uint32_t magic;
   uint32_t abi;
   uint32_t size;
   uint32_t reserved0[13];

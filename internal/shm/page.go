@@ -86,7 +86,6 @@ func (p *Page) Close() {
 	p.leaveQueues()
 	p.page.bound.Store(0)
 	p.page.watch.Store(0)
-	p.page.magic.Store(0)
 	p.page = nil
 	_ = p.memory.close()
 	_ = unix.Close(p.bell)

@@ -130,24 +130,6 @@ func (d *Daemon) welcome(conn *net.UnixConn) {
 	d.mu.Unlock()
 	d.Give(conn, page)
 	d.arrived <- page
-	d.farewell(conn, page)
-}
-
-// farewell waits for the end of the connection and takes the magic off, as a daemon does
-// when it closes a page. These stay open: tests look at them.
-func (d *Daemon) farewell(conn *net.UnixConn, page *shm.Page) {
-	_, _ = conn.Read(make([]byte, 1))
-	select {
-	case <-d.dead: // that was us
-		return
-	default:
-	}
-	fd, bell, err := page.Descriptors()
-	if err != nil {
-		return // closed already
-	}
-	_, _ = syscall.Pwrite(fd, make([]byte, 4), 0)
-	_, _ = syscall.Close(fd), syscall.Close(bell)
 }
 
 // Give sends a page as a daemon does.
