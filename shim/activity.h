@@ -84,14 +84,6 @@ static inline uint64_t gw_in_flight(void) { return gw_act.launched - gw_act.comp
 
 /* All below are called with the lock held. */
 
-/* Notes that this thread is here. */
-static inline void gw_note_thread(void) {
-  static __thread char this_thread __attribute__((tls_model("initial-exec")));
-  if (gw_act.thread == &this_thread) return;
-  if (gw_act.thread) __atomic_store_n(&gw_act.threads, true, __ATOMIC_RELAXED);
-  else gw_act.thread = &this_thread;
-}
-
 /* The lane of a stream, or -1. find only looks; take makes one if there is room. */
 int gw_lane_find(const struct gw_runtime *rt, void *ctx, void *stream);
 int gw_lane_take(const struct gw_runtime *rt, void *ctx, void *stream);

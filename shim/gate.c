@@ -96,9 +96,17 @@ bool gw_enter_slowly(gw_pass *p) {
   return ours;
 }
 
+/* With the lock held: notes that this thread is here. */
+static void note_thread(void) {
+  static __thread char this_thread __attribute__((tls_model("initial-exec")));
+  if (gw_act.thread == &this_thread) return;
+  if (gw_act.thread) __atomic_store_n(&gw_act.threads, true, __ATOMIC_RELAXED);
+  else gw_act.thread = &this_thread;
+}
+
 /* Counts a command, on a lane if there is one. */
 static void count(gw_pass *p, bool over) {
-  gw_note_thread();
+  note_thread();
   gw_act.launched++;
   p->lane = -1;
   if (p->counted) gw_act.passing--;
@@ -185,7 +193,7 @@ void gw_leave_done(gw_pass *p, bool launched) { leave(p, launched, true); }
 uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
   if (!gw_page_is_there()) return 0;
   gw_lock(&gw_act.lock);
-  gw_note_thread();
+  note_thread();
   uint64_t t = gw_act.launched | OF_ALL;
   if (stream != GW_ALL) {
     int at = gw_lane_find(rt, ctx, stream);

@@ -7,39 +7,10 @@ import (
 	"time"
 )
 
-// couple is a page and the program that has it.
-func couple(t *testing.T) (*Page, *Program) {
-	t.Helper()
-	b, err := NewBoard()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
-	p, err := NewPage()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	page, bell, err := p.Descriptors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	board, err := b.Descriptor()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := Enter(page, board, bell)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = program.Leave() })
-	return p, program
-}
-
 // TestWish: what is wanted of queues is told whole, each time in another turn, and it
 // ends: by being taken back, with the lease, and with the page.
 func TestWish(t *testing.T) {
-	page, program := couple(t)
+	page, _, program := pair(t)
 	wants := func(what string, priority uint32, off ...uint32) {
 		t.Helper()
 		if w := program.Wished(); !slices.Equal(w.Off, off) || w.Priority != priority {
@@ -88,7 +59,7 @@ func TestWish(t *testing.T) {
 
 // TestWishHasRoom: there is room for so many GPUs, and no number is no GPU.
 func TestWishHasRoom(t *testing.T) {
-	page, program := couple(t)
+	page, _, program := pair(t)
 	for i := range uint32(maxGPUs) {
 		if _, ok := page.SetOff(i+1, true, time.Second); !ok {
 			t.Fatalf("no room for GPU %d", i)
@@ -107,7 +78,7 @@ func TestWishHasRoom(t *testing.T) {
 
 // TestOwnQueues: what a program tells is bounded, and scribbles harm nobody.
 func TestOwnQueues(t *testing.T) {
-	page, program := couple(t)
+	page, _, program := pair(t)
 	program.Owns(0, 9, 3)
 	program.Owns(1, 5, 1)
 	if got := page.OwnGPUs(); !slices.Equal(got, []uint32{5, 9}) {
