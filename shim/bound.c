@@ -44,19 +44,18 @@ void gw_bound_pace(void) {
  * What others wait for is the time that is in flight, and commands are only a
  * measure of it. A program whose commands are short would come to wait here for
  * nobody's good: so with a grain a bound of n is one of n commands, or of those
- * that take the device n grains, if that is more; up to a number that is not too
- * bad if what comes next is long.
+ * that take the device n grains, if that is more. None counts for less than SHORT_NS:
+ * what comes next may be long.
  */
 #define GRAIN_MOST_US 1000
-#define WIDER_MOST 8
+#define SHORT_NS 25000ull
 
 static uint32_t widened(uint32_t bound) {
   uint32_t us = GW_READ(grain_us);
   uint64_t grain = (us < GRAIN_MOST_US ? us : GRAIN_MOST_US) * 1000ull;
   uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
-  if (!ns || ns >= grain) return bound;
-  uint64_t wide = bound * grain / ns, most = (uint64_t)bound * WIDER_MOST;
-  return (uint32_t)(wide < most ? wide : most);
+  if (ns && ns < SHORT_NS) ns = SHORT_NS;
+  return ns && ns < grain ? (uint32_t)(bound * grain / ns) : bound;
 }
 
 /* Two marks at least within the bound, or the device would run dry at each; four if

@@ -186,7 +186,7 @@ func testCUDABound(t *testing.T, dir string) {
 	for _, kernels := range []struct {
 		args        []string
 		least, most uint64
-	}{{[]string{"burst", "300"}, 5, 32}, {[]string{"chain", "20", "1000000"}, 1, 4}} {
+	}{{[]string{"burst", "300"}, 5, 80}, {[]string{"chain", "20", "1000000"}, 1, 4}} {
 		k := keep(t, func(p *shm.Page) { p.SetBound(4, 2); p.SetGrain(500 * time.Microsecond) })
 		p := start(t, k, dir, append([]string{"work", "12080"}, kernels.args...)...)
 		page := k.page()

@@ -131,9 +131,17 @@ class guarded {
     error e = success;
     if (!guard_) e = GIVEWAY_RT(Malloc)((void **)&guard_, sizeof *guard_);
     if (e == success && !said_) e = GIVEWAY_RT(HostAlloc)((void **)&said_, 2 * sizeof *said_, 0);
-    if (e == success && !aside_) e = GIVEWAY_RT(StreamCreateWithFlags)(&aside_, GIVEWAY_RT(StreamNonBlocking));
+    if (e == success && !aside_) e = step_aside();
     if (e == success && !ended_) e = GIVEWAY_RT(EventCreateWithFlags)(&ended_, GIVEWAY_RT(EventDisableTiming));
     return e;
+  }
+
+  /* Streams may share a channel, and what is on one then waits for the other: but never
+   * those of different priority. */
+  error step_aside() {
+    int least = 0, most = 0;
+    error e = GIVEWAY_RT(DeviceGetStreamPriorityRange)(&least, &most);
+    return e == success ? GIVEWAY_RT(StreamCreateWithPriority)(&aside_, GIVEWAY_RT(StreamNonBlocking), most) : e;
   }
 
   void want(unsigned what) {

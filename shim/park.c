@@ -40,6 +40,7 @@ static const char kernel[] =
 #define BEGUN 16         /* in words of 4 bytes */
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
 #define STARTING ~0u     /* in place of a generation: there is no thread yet, make one */
+#define EARLY_NS 150000ull
 #define LOOK_NS (100 * GW_MS_NS)
 #define STALE_NS (5 * GW_SECOND_NS) /* what the program says itself counts before what we predict, for so long */
 
@@ -163,12 +164,20 @@ void cuda_unpark_now(bool arrived) {
   __atomic_store_n(&let_go_ns, gw_now(), __ATOMIC_RELEASE);
 }
 
-/* Sleeps until then, nearly to the microsecond, or until the bell is rung. Whether
- * it was not. */
+/* Sleeps until then or until the bell is rung. Whether it was not. */
 static bool sleep_until(uint64_t at_ns, uint32_t heard) {
   while (gw_now() < at_ns) {
     if (__atomic_load_n(&bell, __ATOMIC_ACQUIRE) != heard) return false;
     gw_futex_wait(&bell, heard, at_ns, 0);
+  }
+  return true;
+}
+
+/* The same to the microsecond: a sleep ends late, and nearly always by less than EARLY_NS. */
+static bool wait_until(uint64_t at_ns, uint32_t heard) {
+  if (!sleep_until(at_ns - EARLY_NS, heard)) return false;
+  while (gw_now() < at_ns) {
+    if (__atomic_load_n(&bell, __ATOMIC_ACQUIRE) != heard) return false;
   }
   return true;
 }
@@ -235,7 +244,7 @@ static void *run(void *unused) {
       sleep_until(now + LOOK_NS, heard);
       continue;
     }
-    if (!sleep_until(at - lead, heard)) continue;
+    if (!wait_until(at - lead, heard)) continue;
     last = at;
     /* One that is at work has its context on the device, or is on its way there. */
     if (!(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN) hold_for(at, patience);

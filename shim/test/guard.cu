@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 #include <algorithm>
+#include <atomic>
 
 #include "../giveway_guard.h"
 
@@ -87,29 +88,34 @@ int main() {
   }
   printf("kernel of %u blocks: %.2f ms, guarded %.2f ms (%.3f x)\n", blocks, best[0], best[1], best[1] / best[0]);
 
-  CHECK(cudaMemset(out, 0, blocks * sizeof *out));
-  CHECK(cudaDeviceSynchronize());
-  giveway::guarded k{dim3(blocks)};
-  std::vector<double> took;
-  bool over = false;
-  std::thread stopper([&] {
-    srand(1);
-    while (!over) {
-      std::this_thread::sleep_for(std::chrono::microseconds(rand() % 8000));
-      k.stop();
-      std::this_thread::sleep_for(std::chrono::milliseconds(3));
-      k.resume();
-    }
-  });
-  auto from = wall::now();
-  CHECK(k.run(s, [&](giveway_guard *g, dim3 grid, unsigned left) { guardedKernel<<<left, 256, 0, s>>>(g, grid, out, n, sink); }));
-  over = true;
-  stopper.join();
-  printf("stopped %u times and resumed, all in %.1f ms\n", k.stops(), ms(from));
-  if (k.stops() == 0) return printf("it was never stopped\n"), 1;
-  expectOnes(out, "stopped and resumed");
+  /* On a GPU that others use a stop and its end may both pass while the kernel is off. */
+  unsigned stops = 0;
+  for (int round = 0; round < 10 && stops == 0; round++) {
+    CHECK(cudaMemset(out, 0, blocks * sizeof *out));
+    CHECK(cudaDeviceSynchronize());
+    giveway::guarded k{dim3(blocks)};
+    std::atomic<bool> over{false};
+    std::thread stopper([&] {
+      srand(1);
+      while (!over) {
+        std::this_thread::sleep_for(std::chrono::microseconds(rand() % 8000));
+        k.stop();
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        k.resume();
+      }
+    });
+    auto from = wall::now();
+    CHECK(k.run(s, [&](giveway_guard *g, dim3 grid, unsigned left) { guardedKernel<<<left, 256, 0, s>>>(g, grid, out, n, sink); }));
+    over = true;
+    stopper.join();
+    stops = k.stops();
+    printf("stopped %u times and resumed, all in %.1f ms\n", stops, ms(from));
+    expectOnes(out, "stopped and resumed");
+  }
+  if (stops == 0) return printf("it was never stopped\n"), 1;
 
   /* How long a stop takes: from the call to the end of the kernel. */
+  std::vector<double> took;
   for (int round = 0; round < 20; round++) {
     giveway::guarded j{dim3(blocks)};
     wall::time_point asked, ended;

@@ -24,11 +24,11 @@ const lease = 500 * time.Millisecond
 
 // What a command is taken to be worth at the least. Tight is for a bound that somebody
 // waits behind. Loose is for a program that can be stopped in another way as well: with a
-// bound of 16 some 8 ms of short commands may be in flight, which a program that pauses
-// between its launches needs in order to keep the device busy.
+// bound of 16 some 16 ms of short commands may be in flight, which a program needs whose
+// launches are now faster and now slower than the device.
 const (
 	Tight = 200 * time.Microsecond
-	Loose = 500 * time.Microsecond
+	Loose = time.Millisecond
 )
 
 // Gate is the gate of one program. All its queues share it: it is closed if any of
