@@ -188,7 +188,11 @@ func (l *ladder) stalled(took time.Duration) bool {
 	}
 	l.stalls++
 	l.row++
-	return l.row <= mostStalls && l.stalls <= mostStalls+pardon*float64(min(l.heard, budgetWindow))
+	row := mostStalls
+	if l.at != l.base {
+		row = 1 // two, and it is the trial
+	}
+	return l.row <= row && l.stalls <= mostStalls+pardon*float64(min(l.heard, budgetWindow))
 }
 
 // decide puts another setting in force if it is time to, and says so.

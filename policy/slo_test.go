@@ -206,6 +206,32 @@ func TestSLOBearsABusyHost(t *testing.T) {
 	}
 }
 
+// TestSLOTrialsCostLittle: where only keeping batch work off will do, a trial of anything
+// else is over after a request or two, though these take longer by as much as they do
+// when the host stands still.
+func TestSLOTrialsCostLittle(t *testing.T) {
+	x := newService(t, h200)
+	waits := func(_ time.Duration, held bool) (time.Duration, time.Duration) {
+		if held {
+			return 7 * ms, 12 * ms
+		}
+		return 11 * ms, 10 * ms
+	}
+	for range 40 {
+		x.request(waits)
+	}
+	if x.late > 5 {
+		t.Errorf("%d of the first 40 late", x.late)
+	}
+	x.late = 0
+	for range 4000 {
+		x.request(waits)
+	}
+	if x.late > 10 {
+		t.Errorf("%d of 4000 late", x.late)
+	}
+}
+
 // TestSLOKeepsBatchOffOnlyWhileItMay: a request of which the end is never told does
 // not keep batch work off for ever, whatever the setting.
 func TestSLOKeepsBatchOffOnlyWhileItMay(t *testing.T) {
