@@ -163,9 +163,9 @@ static void take_back(const gw_pass *p) {
 
 static void leave(gw_pass *p, bool launched, bool over) {
   if (p->ahead) {
+    gw_page_check(gw_now_coarse());
     if (p->ring) gw_page_ring();
     if (!launched) take_back(p);
-    gw_page_check(gw_now_coarse());
     return;
   }
   if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !launched || captured(p)) {
@@ -179,9 +179,9 @@ static void leave(gw_pass *p, bool launched, bool over) {
   if (mark) place = gw_bound_reserve(p->lane);
   bool ring = gw_settle();
   gw_unlock(&gw_act.lock);
+  gw_page_check(gw_now_coarse());
   if (ring) gw_page_ring();
   if (mark) gw_bound_mark(&place);
-  gw_page_check(gw_now_coarse());
 }
 
 void gw_leave(gw_pass *p, bool launched) { leave(p, launched, false); }

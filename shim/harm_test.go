@@ -51,12 +51,29 @@ func TestHarm(t *testing.T) {
 			c.check(t, page.Counters(), line)
 		})
 	}
-	t.Run("files under our numbers", func(t *testing.T) {
+	for _, how := range []string{"close", "range", "from", "call", "dup2"} {
+		t.Run("files under our numbers, by "+how, func(t *testing.T) {
+			t.Parallel()
+			k := keep(t, func(p *shm.Page) { p.Watch(shm.WatchReady) })
+			k.Board.Sleep(true)
+			start(t, k, b.dir, "harm", "files", how).ok()
+			k.page()
+			k.page() // it has noticed, and connected again
+		})
+	}
+	t.Run("a child with its memory", func(t *testing.T) {
 		k := keep(t, func(p *shm.Page) { p.Watch(shm.WatchReady) })
 		k.Board.Sleep(true)
-		start(t, k, b.dir, "harm", "files").ok()
-		k.page()
-		k.page() // it has noticed, and connected again
+		p := start(t, k, b.dir, "harm", "vfork")
+		_, bell, err := k.page().Descriptors()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.ok()
+		var rung [8]byte
+		if n, err := syscall.Read(bell, rung[:]); n != 8 || rung[0] != 4 { // ready and idle, twice
+			t.Errorf("the bell rang %v, %v", rung, err)
+		}
 	})
 	for name, bell := range badBells(t) {
 		t.Run("the bell is "+name, func(t *testing.T) { testBadBell(t, b.dir, bell) })

@@ -85,8 +85,8 @@ int gw_hint(uint32_t kind, int64_t value) {
   }
   put(kind, value, now);
   gw_unlock(&gw_act.lock);
-  gw_page_ring();
   gw_page_check(gw_now_coarse());
+  gw_page_ring();
   if (kind == GW_HINT_EXPECT) gw_hook_expect(value > 0 ? (uint64_t)value : 0);
   return 0;
 }

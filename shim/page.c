@@ -41,6 +41,7 @@ uint32_t gw_attached, gw_pages;
 
 static gw_lock_t changing;                      /* held by the one thread that connects or lets go */
 static int conn = -1, bell = -1;                /* ours while attached */
+static long owner;                              /* the process that they are of */
 static uint64_t cookie;                         /* of conn, by which we know it again */
 static uint64_t next_look, pause_ns = RETRY_NS; /* when to connect or to look at conn again */
 
@@ -211,7 +212,8 @@ static void attach(const char *runtime) {
   if (got == 3 && right(fds[0], fds[1]) && rings(fds[2]) && map(&board, fds[1], PROT_READ) &&
       (rouse(), map(&gw_shared, fds[0], PROT_READ | PROT_WRITE))) {
     conn = lift(fd);
-    bell = lift(fds[2]);
+    owner = gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0);
+    __atomic_store_n(&bell, lift(fds[2]), __ATOMIC_RELEASE);
     cookie = cookie_of(conn);
     GW_SYS_1(SYS_close, fds[0]);
     GW_SYS_1(SYS_close, fds[1]);
@@ -248,8 +250,9 @@ bool gw_page_attach(const char *runtime) {
   return true;
 }
 
-/* The daemon has hung up, or the program has closed our descriptor. */
+/* The daemon has hung up, or the program has closed a descriptor of ours. */
 static bool hung_up(void) {
+  if (!rings(__atomic_load_n(&bell, __ATOMIC_RELAXED))) return true;
   if (cookie && cookie_of(conn) != cookie) return true;
   char c;
   long r = gw_sys(SYS_recvfrom, conn, (long)&c, 1, MSG_PEEK | MSG_DONTWAIT, 0, 0);
@@ -288,10 +291,14 @@ void gw_page_ring(void) {
   if (!__atomic_load_n(&board.board.asleep, __ATOMIC_SEQ_CST)) return;
   int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
   uint64_t one = 1;
-  /* A program that closes all descriptors may have another under this number. To ask
-   * makes the ring longer by a quarter; not to ask would one day write to its file. */
-  if (fd < 0 || GW_SYS_2(SYS_fcntl, fd, F_GETFL) != GW_BELL_FLAGS) return;
-  GW_SYS_3(SYS_write, fd, &one, sizeof one);
+  if (fd >= 0) GW_SYS_3(SYS_write, fd, &one, sizeof one);
+}
+
+/* A child that has our memory, as after vfork, has descriptors of its own. */
+void gw_page_closing(unsigned first, unsigned last) {
+  int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
+  if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0) != owner) return;
+  __atomic_compare_exchange_n(&bell, &fd, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 void gw_page_forked(void) {

@@ -28,6 +28,9 @@ void gw_page_check(uint64_t now);
 /* Wakes the daemon, if it sleeps. The caller has bumped page.bell. */
 void gw_page_ring(void);
 
+/* The program is about to close these. */
+void gw_page_closing(unsigned first, unsigned last);
+
 /* In the child of a fork: it has no page, and the parent's is none of its affair. */
 void gw_page_forked(void);
 

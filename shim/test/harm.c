@@ -10,7 +10,9 @@
  *     harm long      launches in many streams beside a kernel that lasts
  *     harm release   is one of two users of the device's own context, and lets go of it
  *     harm ahead     the same, and the device is taken ahead of arrivals
- *     harm files     closes all descriptors and opens files of its own
+ *     harm files HOW closes all descriptors, one by one (close), at once (range, from), by
+ *                    system calls (call) or in passing (dup2), and opens files of its own
+ *     harm vfork     has a child close all descriptors that has its memory
  *     harm contexts  has requests in two contexts in turn, each announced
  *     harm plain     three launches
  */
@@ -23,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -196,17 +199,34 @@ static void untouched(const char *when, int from) {
   }
 }
 
-static void files(void) {
+static void close_all(const char *how) {
+  if (strcmp(how, "range") == 0 && close_range(3, ~0u, 0)) fail("close them all");
+  if (strcmp(how, "from") == 0) closefrom(3);
+  for (int fd = 3; fd < LIMIT; fd++) {
+    if (strcmp(how, "close") == 0) close(fd);
+    if (strcmp(how, "call") == 0) syscall(SYS_close, fd);
+  }
+}
+
+static void take_all(const char *how) {
+  int one = strcmp(how, "dup2") == 0 ? memfd_create("its own", 0) : -1;
+  for (int fd = 3; fd < LIMIT; fd++) {
+    int got = one < 0 ? memfd_create("its own", 0) : dup2(one, fd);
+    if (got != fd) fail("take a number");
+  }
+}
+
+static void files(const char *how) {
   struct rlimit limit = {LIMIT, LIMIT}; /* so that all numbers can be taken */
   if (setrlimit(RLIMIT_NOFILE, &limit)) fail("set the limit");
   void *stream = new_stream(0);
   launch(stream, count, 1);
   finish(stream);
-  for (int fd = 3; fd < LIMIT; fd++) close(fd);
-  for (int fd = 3; fd < LIMIT; fd++) {
-    if (memfd_create("its own", 0) != fd) fail("open a file");
-  }
-  launch(stream, count, 1); /* at once: nobody has looked at the descriptors since */
+  close_all(how);
+  take_all(how);
+  /* Otherwise at once: nobody has looked at the descriptors since. */
+  if (strcmp(how, "call") == 0) usleep(1200000);
+  launch(stream, count, 1);
   finish(stream);
   untouched("soon", 3);
   int status;
@@ -220,6 +240,18 @@ static void files(void) {
   untouched("later", 8);
 }
 
+static void in_a_vfork(void) {
+  void *stream = new_stream(0);
+  launch(stream, count, 1);
+  finish(stream);
+  pid_t child = vfork();
+  if (child == 0) close_range(3, ~0u, 0), _exit(0);
+  int status;
+  if (waitpid(child, &status, 0) != child || status) fail("the child");
+  launch(stream, count, 1);
+  finish(stream);
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   int most_events = 0;
@@ -231,7 +263,8 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "release") == 0) most_events = release_primary(0);
   else if (strcmp(what, "ahead") == 0) most_events = release_primary(1);
   else if (strcmp(what, "contexts") == 0) contexts();
-  else if (strcmp(what, "files") == 0) files();
+  else if (strcmp(what, "files") == 0) files(argc > 2 ? argv[2] : "");
+  else if (strcmp(what, "vfork") == 0) in_a_vfork();
   else if (strcmp(what, "plain") == 0 || strcmp(what, "stub") == 0) {
     void *stream = new_stream(0);
     launch(stream, count, 3);
