@@ -16,21 +16,27 @@
  * once something moves. */
 static uint32_t slack;
 
+/* Nonsense from the page must not overflow what is reckoned with it. */
+static uint32_t bound_now(void) {
+  uint32_t bound = GW_READ(bound);
+  return bound < (1u << 20) ? bound : 1u << 20;
+}
+
 static uint64_t bounded_in_flight(void) { return gw_in_flight() - gw_act.loose - gw_act.excused; }
 
 /*
- * How long the device takes for a command of late, all streams together. Marks that
- * are reached together are one sample, and so are all within SAMPLE_NS. Time in which
- * the device had nothing to do counts as well: then it has more to do with the program
- * than with the bound.
+ * How long the device takes for a command of late, all streams together. Commands of
+ * several streams end together, so a sample is of twice as many as the bound has, or of
+ * SAMPLE_NS. Time in which the device had nothing to do counts as well: then it has more
+ * to do with the program than with the bound.
  */
-#define SAMPLE_NS 200000ull
+#define SAMPLE_NS (50 * GW_MS_NS)
 #define LONG_NS 800000ull
 #define PACE_MOST_NS (2 * LONG_NS) /* a pause is soon forgotten */
 
 void gw_bound_pace(void) {
   uint64_t now = gw_now(), done = gw_act.completed - gw_act.pace_done, old = gw_act.pace_ns;
-  if (gw_act.pace_at && now - gw_act.pace_at < SAMPLE_NS) return;
+  if (gw_act.pace_at && done < 2 * bound_now() && now - gw_act.pace_at < SAMPLE_NS) return;
   if (gw_act.pace_at && done) {
     uint64_t ns = (now - gw_act.pace_at) / done;
     if (ns > PACE_MOST_NS) ns = PACE_MOST_NS;
@@ -69,12 +75,6 @@ static uint32_t batch_for(uint32_t bound) {
   if (batch > bound / 2) batch = bound / 2;
   if (batch < wide / 4) batch = wide / 4;
   return batch ? batch : 1;
-}
-
-/* Nonsense from the page must not overflow what is reckoned with it. */
-static uint32_t bound_now(void) {
-  uint32_t bound = GW_READ(bound);
-  return bound < (1u << 20) ? bound : 1u << 20;
 }
 
 bool gw_bound_wants_mark(const struct gw_lane *l) {
@@ -127,14 +127,14 @@ static struct gw_mark *take(uint64_t age, const uint64_t slow[GW_LANES / 64]) {
   return best;
 }
 
-/* Asks for marks, the oldest first, until there is room. Whether any was reached. */
-static bool reap(uint32_t bound) {
+/* Asks for marks, the oldest first. Whether any was reached. Of all that were, also where
+ * there is room before: what has ended by now must not count for what is yet to come, or
+ * a thread that has stood still takes a slow device for a fast one. */
+static bool reap(void) {
   uint64_t slow[GW_LANES / 64] = {0}, age = 0;
   bool moved = false, ring = false;
   gw_lock(&gw_act.lock);
-  while (bounded_in_flight() >= bound) {
-    struct gw_mark *m = take(age, slow);
-    if (!m) break;
+  for (struct gw_mark *m; (m = take(age, slow));) {
     const struct gw_runtime *rt = m->runtime;
     void *mark = m->mark;
     gw_unlock(&gw_act.lock);
@@ -243,7 +243,7 @@ bool gw_bound_wait(gw_pass *p) {
     uint64_t completed = gw_act.completed;
     gw_unlock(&gw_act.lock);
     if (room) break;
-    if (reap(bound)) {
+    if (reap()) {
       __atomic_store_n(&slack, 0, __ATOMIC_RELAXED);
       moved = gw_now();
       continue;
