@@ -116,7 +116,7 @@ struct gw_page {
   /* 128: the program's word to the daemon. */
   uint64_t launched;  /* commands put on the device so far */
   uint64_t completed; /* of those, known to be done */
-  uint64_t ready_ns;  /* since when it is ready, or idle: to some 4 ms if nothing is watched */
+  uint64_t spare;
   uint64_t held_ns;   /* time that threads have spent at the gate, all together */
   uint64_t holds;     /* how often one had to wait there */
   uint64_t overruns;  /* how often the bound was let go because nothing moved, or a gate whose lease ran out */

@@ -89,15 +89,13 @@ bool gw_settle(void) {
   GW_SHOW(completed, gw_act.completed);
   if (ready != gw_act.ready) {
     uint32_t watch = GW_READ(watch);
-    uint64_t now = watch ? gw_now() : gw_now_coarse();
+    uint64_t now = watch ? gw_now() : 0;
     ring = watch & GW_WATCH_READY;
-    if (!ready && watch && gw_act.timed && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
-    gw_act.timed = watch != 0;
-    if (ready) gw_hook_ready(now);
+    if (!ready && watch && gw_act.since_ns && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
+    if (ready && watch) gw_hook_ready(now);
     if (!gw_act.explicit_requests) GW_SHOW(open, ready && watch);
     gw_act.ready = ready;
     gw_act.since_ns = now;
-    GW_SHOW(ready_ns, now);
     gw_show_flags();
   } else if ((GW_READ(flags) & GW_HELD) != (gw_act.held ? GW_HELD : 0)) {
     gw_show_flags();
@@ -107,10 +105,9 @@ bool gw_settle(void) {
 }
 
 void gw_activity_publish(void) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   GW_SHOW(launched, gw_act.launched);
   GW_SHOW(completed, gw_act.completed);
-  GW_SHOW(ready_ns, gw_act.since_ns);
   GW_SHOW(held_ns, gw_act.held_ns);
   GW_SHOW(holds, gw_act.holds);
   GW_SHOW(overruns, gw_act.overruns);
@@ -120,5 +117,5 @@ void gw_activity_publish(void) {
   gw_act.requests = gw_act.hints = 0;
   gw_hint_again();
   gw_show_flags();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
 }

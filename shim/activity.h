@@ -11,6 +11,7 @@
 #ifndef GIVEWAY_ACTIVITY_H
 #define GIVEWAY_ACTIVITY_H
 
+#include "bias.h"
 #include "gate.h"
 #include "sys.h"
 
@@ -43,28 +44,26 @@ struct gw_mark {
 };
 
 struct gw_activity {
-  gw_lock_t lock;
+  /* What every launch needs, in one line of the cache. */
+  gw_bias_t lock __attribute__((aligned(64)));
   uint64_t launched, completed; /* of all lanes */
-  uint64_t loose;               /* in flight where there was no lane to be had: not bounded */
+  uint32_t passing; /* threads at the gate, and just let through, that have not launched yet */
+  uint32_t held;    /* threads at the gate */
+  uint32_t runtimes;
+  bool ready;
+  bool explicit_requests; /* the program says itself what a request is */
+  uint64_t since_ns;      /* it is ready or idle; 0: nobody wanted to know then */
+
+  uint64_t loose; /* in flight where there was no lane to be had: not bounded */
   uint64_t loose_last;
   uint64_t excused; /* of all lanes */
-  const void *thread; /* the first that was seen here */
-  bool threads;       /* it was not the last. Read without the lock */
-  uint32_t held;    /* threads at the gate */
-  uint32_t passing; /* of those and of those just let through, not launched yet */
-  bool ready;
-  uint64_t since_ns; /* it is ready or idle */
-  bool timed;        /* that is exact: somebody wants to know how long requests take */
   uint64_t holds, held_ns, overruns;
-  uint32_t runtimes;
-
-  bool explicit_requests; /* the program says itself what a request is */
   uint64_t requests, hints;
   uint32_t open;
   uint32_t bell;
 
   uint64_t used[GW_LANES / 64]; /* lanes that are not free */
-  struct gw_lane lanes[GW_LANES];
+  struct gw_lane lanes[GW_LANES] __attribute__((aligned(64)));
   uint64_t pace_ns; /* that a command takes of late: see bound.c; 0: not known */
   uint64_t pace_at, pace_done; /* when it was looked at last, and what was completed then */
   uint32_t marks_set; /* not free */

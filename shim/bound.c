@@ -107,11 +107,11 @@ bool gw_bound_mark(const struct gw_bound_place *at) {
   struct gw_mark *m = at->slot;
   if (!m) return false;
   void *mark = at->runtime->markable(at->ctx, at->stream) ? at->runtime->mark(at->ctx, at->stream) : NULL;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   m->mark = mark;
   m->state = mark ? GW_MARK_SET : GW_MARK_FREE;
   if (!mark) gw_act.marks_set--;
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   return mark != NULL;
 }
 
@@ -133,13 +133,13 @@ static struct gw_mark *take(uint64_t age, const uint64_t slow[GW_LANES / 64]) {
 static bool reap(void) {
   uint64_t slow[GW_LANES / 64] = {0}, age = 0;
   bool moved = false, ring = false;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   for (struct gw_mark *m; (m = take(age, slow));) {
     const struct gw_runtime *rt = m->runtime;
     void *mark = m->mark;
-    gw_unlock(&gw_act.lock);
+    gw_bias_unlock(&gw_act.lock);
     int r = rt->reached(mark);
-    gw_lock(&gw_act.lock);
+    gw_bias_lock(&gw_act.lock);
     age = m->age;
     if (r == 0) {
       slow[m->lane / 64] |= 1ull << m->lane % 64;
@@ -150,14 +150,14 @@ static bool reap(void) {
     if (l->life == m->life) gw_lane_done(l, m->seq);
     moved = true;
     ring |= gw_settle();
-    gw_unlock(&gw_act.lock);
+    gw_bias_unlock(&gw_act.lock);
     rt->drop(mark);
-    gw_lock(&gw_act.lock);
+    gw_bias_lock(&gw_act.lock);
     m->state = GW_MARK_FREE;
     gw_act.marks_set--;
   }
   if (moved) gw_bound_pace();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
   return moved;
 }
@@ -167,7 +167,7 @@ static bool reap(void) {
 static bool mark_fullest(const gw_pass *p) {
   int best = -1;
   struct gw_bound_place at;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   bool any = gw_act.marks_set != 0;
   for (int w = 0; w < GW_LANES / 64; w++) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
@@ -181,12 +181,12 @@ static bool mark_fullest(const gw_pass *p) {
   }
   uint32_t unmarked = best >= 0 ? gw_act.lanes[best].unmarked : 0;
   if (best >= 0) at = gw_bound_reserve(best);
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   if (best < 0) return any;
   if (gw_bound_mark(&at)) return true;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   if (gw_act.lanes[best].life == at.life) gw_act.lanes[best].unmarked += unmarked;
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   return any;
 }
 
@@ -203,12 +203,12 @@ static void excuse_all(void) {
 }
 
 static void let_go(uint32_t bound) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   excuse_all();
   GW_SHOW(overruns, ++gw_act.overruns);
   uint32_t more = slack ? slack * 2 : bound;
   if (more > slack) __atomic_store_n(&slack, more, __ATOMIC_RELAXED);
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   gw_say("nothing moves at the bound: letting the launch through");
 }
 
@@ -238,10 +238,10 @@ bool gw_bound_wait(gw_pass *p) {
     uint32_t bound = bound_now();
     if (!bound || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
     bound = widened(bound);
-    gw_lock(&gw_act.lock);
+    gw_bias_lock(&gw_act.lock);
     bool room = bounded_in_flight() < (uint64_t)bound + __atomic_load_n(&slack, __ATOMIC_RELAXED);
     uint64_t completed = gw_act.completed;
-    gw_unlock(&gw_act.lock);
+    gw_bias_unlock(&gw_act.lock);
     if (room) break;
     if (reap()) {
       __atomic_store_n(&slack, 0, __ATOMIC_RELAXED);
@@ -274,21 +274,21 @@ static struct gw_mark *mark_of(const struct gw_runtime *rt, void *ctx, void *str
 }
 
 void gw_bound_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   for (struct gw_mark *m; (m = mark_of(rt, ctx, stream));) {
     if (m->state == GW_MARK_BUSY) { /* for as long as it takes to ask */
-      gw_unlock(&gw_act.lock);
+      gw_bias_unlock(&gw_act.lock);
       gw_sleep(NAP_NS);
-      gw_lock(&gw_act.lock);
+      gw_bias_lock(&gw_act.lock);
       continue;
     }
     void *mark = m->mark;
     m->state = GW_MARK_BUSY;
-    gw_unlock(&gw_act.lock);
+    gw_bias_unlock(&gw_act.lock);
     rt->drop(mark);
-    gw_lock(&gw_act.lock);
+    gw_bias_lock(&gw_act.lock);
     m->state = GW_MARK_FREE;
     gw_act.marks_set--;
   }
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
 }

@@ -72,7 +72,6 @@ static void *stream_of_first(const void *list, unsigned devices) {
     if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                                \
     if (!gw_enter(&pass, &cuda_runtime, ctx, cuda_stream((void *)(stream), if_null)))           \
       return real(ARGS(__VA_ARGS__));                                                           \
-    gw_count_ahead(&pass);                                                                      \
     cuda_launching();                                                                           \
     int result = real(ARGS(__VA_ARGS__));                                                       \
     cuda_arrived(ctx);                                                                          \

@@ -20,33 +20,33 @@ static bool captured(const gw_pass *p) {
 
 /* This thread is on its way through the gate: that alone makes the program ready. */
 static void start_hold(gw_pass *p) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   gw_act.held++;
   gw_act.holds++;
   GW_SHOW(holds, gw_act.holds);
   if (!p->counted) gw_act.passing++;
   p->counted = true;
   bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
 
 static void end_hold(uint64_t began) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   gw_act.held--;
   gw_act.held_ns += gw_now() - began;
   GW_SHOW(held_ns, gw_act.held_ns);
   gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
 }
 
 /* Each lease that ran out is counted once, however many threads saw it. */
 static void count_lapse(uint64_t lease) {
   static uint64_t last;
   if (__atomic_exchange_n(&last, lease, __ATOMIC_RELAXED) == lease) return;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   GW_SHOW(overruns, ++gw_act.overruns);
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   gw_say("the daemon holds the gate and does not say for how long: going on");
 }
 
@@ -75,10 +75,10 @@ static void hold(gw_pass *p) {
 /* The pass ends without a launch. */
 static void withdraw(gw_pass *p) {
   if (!p->counted) return;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   gw_act.passing--;
   bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   p->counted = false;
   if (ring) gw_page_ring();
 }
@@ -96,17 +96,8 @@ bool gw_enter_slowly(gw_pass *p) {
   return ours;
 }
 
-/* With the lock held: notes that this thread is here. */
-static void note_thread(void) {
-  static __thread char this_thread __attribute__((tls_model("initial-exec")));
-  if (gw_act.thread == &this_thread) return;
-  if (gw_act.thread) __atomic_store_n(&gw_act.threads, true, __ATOMIC_RELAXED);
-  else gw_act.thread = &this_thread;
-}
-
 /* Counts a command, on a lane if there is one. */
 static void count(gw_pass *p, bool over) {
-  note_thread();
   gw_act.launched++;
   p->lane = -1;
   if (p->counted) gw_act.passing--;
@@ -126,59 +117,23 @@ static void count(gw_pass *p, bool over) {
     return;
   }
   struct gw_lane *l = &gw_act.lanes[p->lane];
-  p->life = l->life;
-  p->seq = ++l->launched;
+  l->launched++;
   l->last = gw_act.launched;
   l->unmarked++;
 }
 
-void gw_count_ahead(gw_pass *p) {
-  if (GW_READ(bound) || __atomic_load_n(&gw_act.threads, __ATOMIC_RELAXED)) return;
-  if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || captured(p)) return;
-  gw_lock(&gw_act.lock);
-  count(p, false);
-  p->ring = gw_settle();
-  gw_unlock(&gw_act.lock);
-  p->ahead = true;
-}
-
-/* What was counted ahead is not launched after all: it counts as done, unless
- * somebody has counted it so already. */
-static void take_back(const gw_pass *p) {
-  gw_lock(&gw_act.lock);
-  struct gw_lane *l = p->lane >= 0 ? &gw_act.lanes[p->lane] : NULL;
-  if (l && l->life == p->life && p->seq > l->done) {
-    l->launched--;
-    if (l->unmarked) l->unmarked--;
-    if (l->excused > l->launched - l->done) l->excused--, gw_act.excused--;
-    gw_act.completed++;
-  } else if (!l && gw_act.loose) {
-    gw_act.loose--;
-    gw_act.completed++;
-  }
-  bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
-  if (ring) gw_page_ring();
-}
-
 static void leave(gw_pass *p, bool launched, bool over) {
-  if (p->ahead) {
-    gw_page_check(gw_now_coarse());
-    if (p->ring) gw_page_ring();
-    if (!launched) take_back(p);
-    return;
-  }
   if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !launched || captured(p)) {
     withdraw(p);
     return;
   }
   struct gw_bound_place place;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   count(p, over);
   bool mark = p->lane >= 0 && gw_bound_wants_mark(&gw_act.lanes[p->lane]);
   if (mark) place = gw_bound_reserve(p->lane);
   bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   gw_page_check(gw_now_coarse());
   if (ring) gw_page_ring();
   if (mark) gw_bound_mark(&place);
@@ -192,14 +147,13 @@ void gw_leave_done(gw_pass *p, bool launched) { leave(p, launched, true); }
 
 uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
   if (!gw_page_is_there()) return 0;
-  gw_lock(&gw_act.lock);
-  note_thread();
+  gw_bias_lock(&gw_act.lock);
   uint64_t t = gw_act.launched | OF_ALL;
   if (stream != GW_ALL) {
     int at = gw_lane_find(rt, ctx, stream);
     t = at < 0 ? 0 : gw_act.lanes[at].launched;
   }
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   return t;
 }
 
@@ -211,7 +165,7 @@ static void lane_reached(struct gw_lane *l, uint64_t ticket) {
 
 void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
   if (!ticket || !gw_page_is_there()) return;
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   if (stream != GW_ALL) {
     int at = gw_lane_find(rt, ctx, stream);
     if (at >= 0) lane_reached(&gw_act.lanes[at], ticket);
@@ -229,29 +183,29 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
   }
   if (GW_READ(bound)) gw_bound_pace();
   bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
 
 void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
   gw_bound_forget(rt, ctx, stream);
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   for (int i = 0; i < GW_LANES; i++) {
     struct gw_lane *l = &gw_act.lanes[i];
     bool gone = (ctx == GW_ALL || l->ctx == ctx) && (stream == GW_ALL || l->stream == stream);
     if (l->runtime == rt && gone) gw_lane_free(i);
   }
   bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
 
 void gw_capturing(int change) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   uint32_t n = gw_captures;
   if (change > 0 || n > 0) __atomic_store_n(&gw_captures, n + (uint32_t)change, __ATOMIC_SEQ_CST);
   gw_show_flags();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
 }
 
 /* A child has its own threads, no context, and nothing in flight. */

@@ -46,11 +46,7 @@ typedef struct {
   const struct gw_runtime *runtime;
   void *ctx, *stream;
   bool counted; /* among those that are on their way through the gate */
-  bool ahead;   /* counted as launched already: see gw_count_ahead */
-  bool ring;    /* the daemon is to be woken for that */
-  int lane;     /* where it was counted, and as what; negative: nowhere */
-  uint32_t life;
-  uint64_t seq;
+  int lane;     /* where it was counted; negative: nowhere */
 } gw_pass;
 
 /*
@@ -82,15 +78,6 @@ static inline bool gw_enter(gw_pass *p, const struct gw_runtime *rt, void *ctx, 
   return __builtin_expect(now == 0, 1) || gw_enter_slowly(p);
 }
 void gw_leave(gw_pass *p, bool launched);
-
-/*
- * May be called between the two: counts the command before it is launched. Locked
- * instructions wait until what was written to the device is on its way, so right
- * behind a launch they take several times as long as before it. It does nothing where
- * it could count wrongly: where there is a bound, or a second thread that might find
- * the stream empty just before the launch and take the command for done.
- */
-void gw_count_ahead(gw_pass *p);
 
 /* In place of gw_leave, where the call has waited for the command's end. */
 void gw_leave_done(gw_pass *p, bool launched);

@@ -272,9 +272,9 @@ static bool show(void) {
 static void tell_and_unlock(void) {
   bool ring = show() && gw_page_is_there();
   if (ring) {
-    gw_lock(&gw_act.lock);
+    gw_bias_lock(&gw_act.lock);
     gw_bump();
-    gw_unlock(&gw_act.lock);
+    gw_bias_unlock(&gw_act.lock);
   }
   gw_unlock(&kfd.lock);
   if (ring) gw_page_ring();

@@ -57,6 +57,15 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// A lock that one thread owns until others come.
+func TestBias(t *testing.T) {
+	b := newTools(t)
+	b.compile("bias", "-O2", "test/bias.c", "bias.c", "sys.c")
+	if out, err := exec.Command(b.path("bias"), "300").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // The device's half of the guard for kernels, a block at a time on the host.
 func TestGuardEmulated(t *testing.T) {
 	if _, err := exec.LookPath("g++"); err != nil {

@@ -121,11 +121,11 @@ __attribute__((visibility("hidden"))) const struct gw_runtime gw_queue = {
 /* The program is ready while a command runs, though nothing of it is counted as in
  * flight yet: its own launches are, and the bound must have room for them. */
 static void show_ready(gw_pass *p) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   if (!p->counted) gw_act.passing++;
   p->counted = true;
   bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
 
@@ -133,16 +133,16 @@ static void show_ready(gw_pass *p) {
  * was no lane to be had. */
 static uint64_t count_later(gw_pass *p, giveway_queue *q) {
   gw_leave(p, true);
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   int lane = gw_lane_find(&gw_queue, q, q);
   uint64_t seq = lane >= 0 ? gw_act.lanes[lane].launched : 0;
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   return seq;
 }
 
 /* All of the lane up to seq is done; without a lane, one command is. */
 static void tell_gate(giveway_queue *q, uint64_t seq) {
-  gw_lock(&gw_act.lock);
+  gw_bias_lock(&gw_act.lock);
   int lane = gw_lane_find(&gw_queue, q, q);
   if (seq && lane >= 0) gw_lane_done(&gw_act.lanes[lane], seq);
   if (!seq && gw_act.loose) {
@@ -150,7 +150,7 @@ static void tell_gate(giveway_queue *q, uint64_t seq) {
     gw_act.completed++;
   }
   bool ring = gw_settle();
-  gw_unlock(&gw_act.lock);
+  gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
 

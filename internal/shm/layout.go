@@ -103,7 +103,7 @@ type page struct {
 	// The program's.
 	launched  atomic.Uint64 `c:"launched"`
 	completed atomic.Uint64 `c:"completed"`
-	readyAt   atomic.Uint64 `c:"ready_ns"`
+	spare     atomic.Uint64 `c:"spare"`
 	held      atomic.Uint64 `c:"held_ns"`
 	holds     atomic.Uint64 `c:"holds"`
 	overruns  atomic.Uint64 `c:"overruns"`

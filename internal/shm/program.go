@@ -81,7 +81,6 @@ func (p *Program) Launched(n uint64) {
 	idle := p.page.launched.Load() == p.page.completed.Load()
 	p.page.launched.Add(n)
 	if idle {
-		p.page.readyAt.Store(now())
 		p.page.flags.Or(Ready)
 		p.Ring(WatchReady)
 	}
@@ -93,7 +92,6 @@ func (p *Program) Completed(n uint64) {
 	defer p.mu.Unlock()
 	p.page.completed.Add(n)
 	if p.page.launched.Load() == p.page.completed.Load() {
-		p.page.readyAt.Store(now())
 		p.page.flags.And(^uint32(Ready))
 		p.Ring(WatchReady)
 	}

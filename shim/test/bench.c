@@ -82,7 +82,6 @@ int main(void) {
   gw_attached = 1;
   TIME("gate check alone, open", __asm__ volatile("" ::"r"(gw_enter(&p, &none, NULL, stream)) : "memory"));
   TIME("gate check and count (enter, leave)", gw_enter(&p, &none, NULL, stream); gw_leave(&p, true));
-  TIME("the same, counted ahead", gw_enter(&p, &none, NULL, stream); gw_count_ahead(&p); gw_leave(&p, true));
   TIME("launch and wait (enter, leave, ticket, done)", gw_enter(&p, &none, NULL, stream); gw_leave(&p, true);
        gw_done(&none, NULL, stream, gw_ticket(&none, NULL, stream)));
   gw_shared.page.bound = 16;
