@@ -127,7 +127,7 @@ func (l *ladder) forget() {
 // put puts a setting in force.
 func (l *ladder) put(i int, now sched.Time) {
 	l.at, l.changed, l.since = i, now, sched.Never
-	l.requests, l.missed, l.failed = 0, 0, false
+	l.requests, l.missed, l.failed, l.row = 0, 0, false, 0
 	l.misses = [leaveAt]int{}
 }
 

@@ -5,8 +5,10 @@
 
 #include "page.h"
 
-/* A program whose kernels wait for later launches must not wait here for ever. */
+/* A program whose kernels wait for later launches must not wait here for ever: no longer
+ * than this, or than what is before the next mark may take. */
 #define STUCK_NS (100 * GW_MS_NS)
+#define COMMAND_NS (20 * GW_MS_NS)
 #define WATCH_NS 100000ull /* more than a sleep is late */
 #define MS_NS 1000000ull
 #define NAP_NS 20000ull
@@ -65,15 +67,19 @@ static uint32_t widened(uint32_t bound) {
 }
 
 /* Two marks at least within the bound, or the device would run dry at each; four if
- * it is wide, so that it stays fuller; and one behind each command that is long, or
+ * it is wide, so that it stays fuller, but none that stands for more than BATCH_MOST: they
+ * may be long by the time it is reached. And one behind each command that is long, or
  * nothing would be seen to move for too long: which they may all be, at first. */
+#define BATCH_MOST 16
+
 static uint32_t batch_for(uint32_t bound) {
   uint32_t wide = widened(bound), batch = GW_READ(batch);
   uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
   if (ns >= LONG_NS) return 1;
   if (!ns && batch > 2) batch = 2;
   if (batch > bound / 2) batch = bound / 2;
-  if (batch < wide / 4) batch = wide / 4;
+  wide = wide / 4 < BATCH_MOST ? wide / 4 : BATCH_MOST;
+  if (batch < wide) batch = wide;
   return batch ? batch : 1;
 }
 
@@ -202,6 +208,21 @@ static void excuse_all(void) {
   }
 }
 
+/* What the oldest mark stands for may take so long. */
+static uint64_t patience(void) {
+  static const uint64_t none[GW_LANES / 64];
+  uint64_t commands = 0;
+  gw_bias_lock(&gw_act.lock);
+  struct gw_mark *m = take(0, none);
+  if (m) {
+    struct gw_lane *l = &gw_act.lanes[m->lane];
+    if (l->life == m->life && m->seq > l->done) commands = m->seq - l->done;
+    m->state = GW_MARK_SET;
+  }
+  gw_bias_unlock(&gw_act.lock);
+  return commands * COMMAND_NS > STUCK_NS ? commands * COMMAND_NS : STUCK_NS;
+}
+
 static void let_go(uint32_t bound) {
   gw_bias_lock(&gw_act.lock);
   excuse_all();
@@ -253,7 +274,7 @@ bool gw_bound_wait(gw_pass *p) {
     if (!began || completed != seen) moved = now;
     if (!began) began = now;
     seen = completed;
-    if (now - moved >= STUCK_NS) {
+    if (now - moved >= STUCK_NS && now - moved >= patience()) {
       let_go(bound);
       break;
     }

@@ -103,6 +103,12 @@ void *gw_elf_function(const char *name) {
   return s.after ? s.after : s.before;
 }
 
+void *gw_elf_function_after(const char *name) {
+  struct search s = {.name = name};
+  dl_iterate_phdr(visit, &s);
+  return s.after;
+}
+
 struct where {
   const void *address;
   const char *stem;

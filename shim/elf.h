@@ -15,6 +15,9 @@
  * the order of loading, else the first. NULL if none does. */
 void *gw_elf_function(const char *name);
 
+/* The same, and only after ours: what stands before us may call us. */
+void *gw_elf_function_after(const char *name);
+
 /* Whether an address lies in a library whose file's name begins so. */
 bool gw_elf_within(const void *address, const char *stem);
 

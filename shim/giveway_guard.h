@@ -78,6 +78,8 @@ static __device__ inline bool giveway_stopped(giveway_guard *g) {
 
 /* 1 while giveway holds the program. There is none without the preloaded library. */
 extern "C" int giveway_closed(void) __attribute__((weak));
+/* While set, what this thread puts on the device is not held. */
+extern "C" void giveway_ungated(int on) __attribute__((weak));
 
 namespace giveway {
 
@@ -99,7 +101,7 @@ class guarded {
    * the stream with that many blocks. */
   template <class Launch>
   error run(GIVEWAY_RT(Stream_t) stream, Launch launch) {
-    error e = prepare();
+    error e = prepare(stream);
     if (e != success) return e;
     for (unsigned begun = 0; begun < total_;) {
       wait_to_go_on();
@@ -127,21 +129,36 @@ class guarded {
  private:
   static constexpr error success = GIVEWAY_RT(Success);
 
-  error prepare() {
+  error prepare(GIVEWAY_RT(Stream_t) stream) {
     error e = success;
     if (!guard_) e = GIVEWAY_RT(Malloc)((void **)&guard_, sizeof *guard_);
     if (e == success && !said_) e = GIVEWAY_RT(HostAlloc)((void **)&said_, 2 * sizeof *said_, 0);
-    if (e == success && !aside_) e = step_aside();
+    if (e == success) e = step_aside(stream);
     if (e == success && !ended_) e = GIVEWAY_RT(EventCreateWithFlags)(&ended_, GIVEWAY_RT(EventDisableTiming));
     return e;
   }
 
   /* Streams may share a channel, and what is on one then waits for the other: but never
    * those of different priority. */
-  error step_aside() {
-    int least = 0, most = 0;
+  error step_aside(GIVEWAY_RT(Stream_t) stream) {
+    int least = 0, most = 0, its = 0;
     error e = GIVEWAY_RT(DeviceGetStreamPriorityRange)(&least, &most);
-    return e == success ? GIVEWAY_RT(StreamCreateWithPriority)(&aside_, GIVEWAY_RT(StreamNonBlocking), most) : e;
+    if (e == success) e = GIVEWAY_RT(StreamGetPriority)(stream, &its);
+    int ours = its == most ? least : most;
+    if (e != success || (aside_ && priority_ == ours)) return e;
+    if (aside_) (void)GIVEWAY_RT(StreamDestroy)(aside_);
+    aside_ = nullptr;
+    priority_ = ours;
+    return GIVEWAY_RT(StreamCreateWithPriority)(&aside_, GIVEWAY_RT(StreamNonBlocking), ours);
+  }
+
+  /* Writes the word to stop. It must not wait for what it is to bring about. */
+  error say_stop(unsigned what) {
+    said_[1].stop = what;
+    if (giveway_ungated) giveway_ungated(1);
+    error e = GIVEWAY_RT(MemcpyAsync)(&guard_->stop, &said_[1].stop, sizeof(unsigned), GIVEWAY_RT(MemcpyHostToDevice), aside_);
+    if (giveway_ungated) giveway_ungated(0);
+    return e == success ? GIVEWAY_RT(StreamSynchronize)(aside_) : e;
   }
 
   void want(unsigned what) {
@@ -182,10 +199,7 @@ class guarded {
       if (e != GIVEWAY_RT(ErrorNotReady)) return e;
       unsigned now = wanted();
       if (now > told) {
-        said_[1].stop = told = now;
-        e = GIVEWAY_RT(MemcpyAsync)(&guard_->stop, &said_[1].stop, sizeof(unsigned), GIVEWAY_RT(MemcpyHostToDevice), aside_);
-        if (e == success) e = GIVEWAY_RT(StreamSynchronize)(aside_);
-        if (e != success) return e;
+        if ((e = say_stop(told = now)) != success) return e;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -197,6 +211,7 @@ class guarded {
   giveway_guard *guard_ = nullptr; /* the device's */
   giveway_guard *said_ = nullptr;  /* two of the host's: what was told and asked, and the word to stop */
   GIVEWAY_RT(Stream_t) aside_ = nullptr;
+  int priority_ = 0; /* of aside_ */
   GIVEWAY_RT(Event_t) ended_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;

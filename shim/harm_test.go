@@ -51,7 +51,7 @@ func TestHarm(t *testing.T) {
 			c.check(t, page.Counters(), line)
 		})
 	}
-	for _, how := range []string{"close", "range", "from", "call", "dup2"} {
+	for _, how := range []string{"close", "range", "from", "call", "wait", "dup2"} {
 		t.Run("files under our numbers, by "+how, func(t *testing.T) {
 			t.Parallel()
 			k := keep(t, func(p *shm.Page) { p.Watch(shm.WatchReady) })

@@ -57,6 +57,8 @@ static int lift(int fd) {
   return (int)high;
 }
 
+static long this_process(void) { return gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+
 static uint64_t cookie_of(int fd) {
   uint64_t c = 0;
   socklen_t size = sizeof c;
@@ -212,7 +214,7 @@ static void attach(const char *runtime) {
   if (got == 3 && right(fds[0], fds[1]) && rings(fds[2]) && map(&board, fds[1], PROT_READ) &&
       (rouse(), map(&gw_shared, fds[0], PROT_READ | PROT_WRITE))) {
     conn = lift(fd);
-    owner = gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0);
+    owner = this_process();
     __atomic_store_n(&bell, lift(fds[2]), __ATOMIC_RELEASE);
     cookie = cookie_of(conn);
     GW_SYS_1(SYS_close, fds[0]);
@@ -250,9 +252,10 @@ bool gw_page_attach(const char *runtime) {
   return true;
 }
 
-/* The daemon has hung up, or the program has closed a descriptor of ours. */
+/* The daemon has hung up, or the program has closed a descriptor of ours, or we are a
+ * child that nobody told us of. */
 static bool hung_up(void) {
-  if (!rings(__atomic_load_n(&bell, __ATOMIC_RELAXED))) return true;
+  if (this_process() != owner || !rings(__atomic_load_n(&bell, __ATOMIC_RELAXED))) return true;
   if (cookie && cookie_of(conn) != cookie) return true;
   char c;
   long r = gw_sys(SYS_recvfrom, conn, (long)&c, 1, MSG_PEEK | MSG_DONTWAIT, 0, 0);
@@ -270,11 +273,11 @@ void gw_page_check(uint64_t now) {
       __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
       rouse();
       unmap();
+      int last = __atomic_exchange_n(&bell, -1, __ATOMIC_SEQ_CST);
       if (ours) {
         GW_SYS_1(SYS_close, conn);
-        if (rings(bell)) GW_SYS_1(SYS_close, bell);
+        if (rings(last)) GW_SYS_1(SYS_close, last);
       }
-      __atomic_store_n(&bell, -1, __ATOMIC_RELAXED);
       conn = -1;
       next = now; /* it may have come back already */
       gw_say("the daemon has gone");
@@ -289,16 +292,23 @@ void gw_page_ring(void) {
    * for the last time. Both sequentially consistent: one of us sees the other. */
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   if (!__atomic_load_n(&board.board.asleep, __ATOMIC_SEQ_CST)) return;
+  gw_page_check(gw_now_coarse()); /* the number may be another's */
   int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
   uint64_t one = 1;
   if (fd >= 0) GW_SYS_3(SYS_write, fd, &one, sizeof one);
 }
 
 /* A child that has our memory, as after vfork, has descriptors of its own. */
-void gw_page_closing(unsigned first, unsigned last) {
-  int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
-  if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0) != owner) return;
-  __atomic_compare_exchange_n(&bell, &fd, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+int gw_page_closing(unsigned first, unsigned last) {
+  int fd = __atomic_load_n(&bell, __ATOMIC_ACQUIRE);
+  if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || this_process() != owner) return -1;
+  int ours = fd;
+  return __atomic_compare_exchange_n(&bell, &fd, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED) ? ours : -1;
+}
+
+void gw_page_not_closed(int fd) {
+  int none = -1;
+  __atomic_compare_exchange_n(&bell, &none, fd, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 void gw_page_forked(void) {

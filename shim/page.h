@@ -28,8 +28,10 @@ void gw_page_check(uint64_t now);
 /* Wakes the daemon, if it sleeps. The caller has bumped page.bell. */
 void gw_page_ring(void);
 
-/* The program is about to close these. */
-void gw_page_closing(unsigned first, unsigned last);
+/* The program is about to close these. The one among them that we write to, or -1; it
+ * is not written to any more, unless it has not been closed after all. */
+int gw_page_closing(unsigned first, unsigned last);
+void gw_page_not_closed(int fd);
 
 /* In the child of a fork: it has no page, and the parent's is none of its affair. */
 void gw_page_forked(void);

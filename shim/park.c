@@ -173,10 +173,15 @@ static bool sleep_until(uint64_t at_ns, uint32_t heard) {
   return true;
 }
 
-/* The same to the microsecond: a sleep ends late, and nearly always by less than EARLY_NS. */
+/* One that is at work has its context on the device, or is on its way there. */
+static bool is_off(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN; }
+
+/* The same to the microsecond, if there is a use: a sleep ends late, and nearly always by
+ * less than EARLY_NS. Of a short time no more than a part is spent awake. */
 static bool wait_until(uint64_t at_ns, uint32_t heard) {
-  if (!sleep_until(at_ns - EARLY_NS, heard)) return false;
-  while (gw_now() < at_ns) {
+  uint64_t now = gw_now(), early = at_ns > now ? (at_ns - now) / 8 : 0;
+  if (!sleep_until(at_ns - (early < EARLY_NS ? early : EARLY_NS), heard)) return false;
+  while (gw_now() < at_ns && is_off()) {
     if (__atomic_load_n(&bell, __ATOMIC_ACQUIRE) != heard) return false;
   }
   return true;
@@ -246,8 +251,7 @@ static void *run(void *unused) {
     }
     if (!wait_until(at - lead, heard)) continue;
     last = at;
-    /* One that is at work has its context on the device, or is on its way there. */
-    if (!(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN) hold_for(at, patience);
+    if (is_off()) hold_for(at, patience);
   }
   return unused;
 }

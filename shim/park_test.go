@@ -31,19 +31,23 @@ func TestPace(t *testing.T) {
 	files = slices.DeleteFunc(files, func(f string) bool { return f == "page.c" }) // the test has it
 	b.compile("pace", append([]string{"test/pace.c"}, files...)...)
 	for _, c := range []struct {
-		streams, us, grain int
-		least, most        uint64
+		streams, us, grain, later int
+		least, most               uint64
 	}{
-		{1, 20, 0, 1, 16},
-		{1, 20, 200, 32, 128},
-		{1, 20, 1000, 160, 640},
-		{1, 5000, 200, 16, 16},
-		{1, 20000, 200, 16, 16},
-		{2, 5000, 500, 16, 20},
-		{8, 40000, 500, 16, 20},
-		{16, 5000, 200, 16, 24},
+		{1, 20, 0, 0, 1, 16},
+		{1, 20, 200, 0, 32, 128},
+		{1, 20, 1000, 0, 160, 640},
+		{1, 5000, 200, 0, 16, 16},
+		{1, 20000, 200, 0, 16, 16},
+		{2, 5000, 500, 0, 16, 20},
+		{8, 40000, 500, 0, 16, 20},
+		{16, 5000, 200, 0, 16, 24},
+		{1, 20, 1000, 3000, 160, 640},
+		{1, 20, 200, 8000, 32, 128},
+		{1, 20, 1000, 12000, 160, 640},
 	} {
-		out, err := exec.Command(b.path("pace"), fmt.Sprint(c.streams), fmt.Sprint(c.us), fmt.Sprint(c.grain)).CombinedOutput()
+		args := []string{fmt.Sprint(c.streams), fmt.Sprint(c.us), fmt.Sprint(c.grain), fmt.Sprint(c.later)}
+		out, err := exec.Command(b.path("pace"), args...).CombinedOutput()
 		var most, overruns uint64
 		if _, scan := fmt.Sscan(string(out), &most, &overruns); err != nil || scan != nil {
 			t.Fatalf("%+v: %v: %s", c, err, out)
@@ -66,17 +70,21 @@ func TestBias(t *testing.T) {
 	}
 }
 
-// The device's half of the guard for kernels, a block at a time on the host.
+// The device's half of the guard for kernels, a block at a time on the host; and the
+// host's half, on a runtime of ours.
 func TestGuardEmulated(t *testing.T) {
 	if _, err := exec.LookPath("g++"); err != nil {
 		t.Skip("no g++: the guard is C++")
 	}
-	program := filepath.Join(t.TempDir(), "guard")
-	if out, err := exec.Command("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-o", program, "test/guard_emulated.cpp").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err := exec.Command(program).CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+	for _, half := range []string{"emulated", "host"} {
+		program := filepath.Join(t.TempDir(), half)
+		if out, err := exec.Command("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", "-Itest/fakecudart",
+			"-o", program, "test/guard_"+half+".cpp").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if out, err := exec.Command(program).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", half, err, out)
+		}
 	}
 }
 

@@ -171,7 +171,7 @@ func TestHarness(t *testing.T) {
 	}
 	for _, c := range r.Cases {
 		for _, p := range c.Phases {
-			if p.Latency.Count < 10 || p.BatchRate < 1000 || p.BatchRate > 4800 {
+			if p.Latency.Count < 10 || p.BatchRate < 1000 || p.BatchRate > 6000 { // of at most 4717: counted at moments that a busy machine chooses
 				t.Errorf("%s, %s: %d requests, %g batch kernels a second", c.Name, p.Name, p.Latency.Count, p.BatchRate)
 			}
 		}

@@ -94,6 +94,7 @@ func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error)
 	}
 	p.from = from
 	p.classed = p.classed || c.Class != nil && from == "set"
+	p.setBound()
 	d.box.post(p.hinted(nil)...)
 	d.attachAsked(p)
 	d.mu.Unlock()

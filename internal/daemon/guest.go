@@ -242,14 +242,23 @@ func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event
 		buf = p.hinted(buf)
 	}
 	d.setWatch(g)
-	if bound, grain := p.standing(); bound != g.bound || grain != g.grain {
-		g.bound, g.grain = bound, grain
-		g.gate.SetStanding(bound, grain)
-	}
+	p.setBound()
 	d.hearOwn(g, p, g.page.OwnGPUs())
 	g.setPriority(p.attr.Class)
 	buf = g.progress(&c, buf)
 	return g.requests(&c, buf)
+}
+
+// setBound puts the standing bound in force, if there is a gate to. d.mu is held.
+func (p *process) setBound() {
+	g := p.guest
+	if g == nil {
+		return
+	}
+	if bound, grain := p.standing(); bound != g.bound || grain != g.grain {
+		g.bound, g.grain = bound, grain
+		g.gate.SetStanding(bound, grain)
+	}
 }
 
 // hinted adds that the attributes of a process have changed.

@@ -312,10 +312,28 @@ func TestSLOWaits(t *testing.T) {
 // TestGuard: level 2 in software.
 func TestGuard(t *testing.T) {
 	b := newBed(t)
-	out, err := exec.Command(b.built("guard.cu")).CombinedOutput()
+	program := b.built("guard.cu")
+	out, err := exec.Command(program).CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
 		t.Error(err)
+	}
+	b.shimOnly()
+	w := b.program("--class batch", program+" held")
+	b.await(w.pid)
+	stops := make(chan []float64, 1)
+	go func() { stops <- w.raw() }()
+	pid := strconv.Itoa(w.pid)
+	for _, what := range []string{"pause", "resume", "pause", "resume"} {
+		time.Sleep(300 * time.Millisecond)
+		if out, err := b.giveway(what, pid); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if n := <-stops; n[0] < 1 {
+		t.Errorf("giveway held it twice, and it was stopped %g times", n[0])
+	} else {
+		t.Logf("held twice by giveway: stopped %g times", n[0])
 	}
 }
 

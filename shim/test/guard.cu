@@ -3,6 +3,7 @@
 // block is done once; how long a stop takes, and what the guard costs.
 #include <cstdio>
 #include <cstdlib>
+#include <unistd.h>
 #include <vector>
 #include <algorithm>
 #include <atomic>
@@ -62,13 +63,35 @@ static void expectOnes(const unsigned *device, const char *what) {
   }
 }
 
-int main() {
+// One guarded kernel after another, for two seconds from each line that is read: how often
+// they were stopped, by giveway alone.
+static int held(cudaStream_t s, unsigned *out, float *sink) {
+  char line[64];
+  printf("{\"ready\":true,\"pid\":%d}\n", (int)getpid());
+  fflush(stdout);
+  while (fgets(line, sizeof line, stdin)) {
+    unsigned stops = 0;
+    for (auto from = wall::now(); ms(from) < 2000;) {
+      giveway::guarded k{dim3(blocks)};
+      CHECK(cudaMemset(out, 0, blocks * sizeof *out));
+      CHECK(k.run(s, [&](giveway_guard *g, dim3 grid, unsigned left) { guardedKernel<<<left, 256, 0, s>>>(g, grid, out, 40000, sink); }));
+      stops += k.stops();
+      expectOnes(out, "held");
+    }
+    printf("{\"answered\":{\"samples_us\":[%u]}}\n", stops);
+    fflush(stdout);
+  }
+  return 0;
+}
+
+int main(int argc, char **) {
   unsigned *out;
   float *sink;
   cudaStream_t s;
   CHECK(cudaMalloc(&out, blocks * sizeof *out));
   CHECK(cudaMalloc(&sink, sizeof *sink));
   CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  if (argc > 1) return held(s, out, sink);
   const unsigned n = 40000; // some 200 us a block
   double best[2] = {1e9, 1e9};
   for (int round = 0; round < 4; round++) {

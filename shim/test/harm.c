@@ -11,7 +11,8 @@
  *     harm release   is one of two users of the device's own context, and lets go of it
  *     harm ahead     the same, and the device is taken ahead of arrivals
  *     harm files HOW closes all descriptors, one by one (close), at once (range, from), by
- *                    system calls (call) or in passing (dup2), and opens files of its own
+ *                    system calls (call; wait: while a kernel runs) or in passing (dup2), and
+ *                    opens files of its own
  *     harm vfork     has a child close all descriptors that has its memory
  *     harm contexts  has requests in two contexts in turn, each announced
  *     harm plain     three launches
@@ -19,6 +20,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -204,7 +206,7 @@ static void close_all(const char *how) {
   if (strcmp(how, "from") == 0) closefrom(3);
   for (int fd = 3; fd < LIMIT; fd++) {
     if (strcmp(how, "close") == 0) close(fd);
-    if (strcmp(how, "call") == 0) syscall(SYS_close, fd);
+    if (strcmp(how, "call") == 0 || strcmp(how, "wait") == 0) syscall(SYS_close, fd);
   }
 }
 
@@ -222,11 +224,13 @@ static void files(const char *how) {
   void *stream = new_stream(0);
   launch(stream, count, 1);
   finish(stream);
+  bool wait = strcmp(how, "wait") == 0;
+  if (wait) launch(stream, count, 1);
   close_all(how);
   take_all(how);
   /* Otherwise at once: nobody has looked at the descriptors since. */
-  if (strcmp(how, "call") == 0) usleep(1200000);
-  launch(stream, count, 1);
+  if (wait || strcmp(how, "call") == 0) usleep(1200000);
+  if (!wait) launch(stream, count, 1);
   finish(stream);
   untouched("soon", 3);
   int status;

@@ -3,7 +3,10 @@
  * The bound on a device that is reckoned, not run: streams beside each other, each of
  * which takes the same time for every command. Linked with the shim's own files.
  *
- *     pace STREAMS MICROSECONDS GRAIN   says how many were in flight at most
+ *     pace STREAMS MICROSECONDS GRAIN [LATER]   says how many were in flight at most, and
+ *                                               how often the bound was let go
+ *
+ * LATER: what they take after half a second, and then it runs for three.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +33,10 @@ static uint64_t in_flight(uint64_t took) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 4) return 2;
+  if (argc < 4) return 2;
   int streams = atoi(argv[1]);
-  uint64_t took = strtoull(argv[2], NULL, 10) * 1000, end = gw_now() + GW_SECOND_NS, most = 0;
+  uint64_t took = strtoull(argv[2], NULL, 10) * 1000, later = argc > 4 ? strtoull(argv[4], NULL, 10) * 1000 : 0;
+  uint64_t change = gw_now() + GW_SECOND_NS / 2, end = gw_now() + (later ? 3 : 1) * GW_SECOND_NS, most = 0;
   next_look = ~0ull; /* nobody finds out that there is no daemon */
   gw_attached = 1;
   gw_shared.page = (struct gw_page){.magic = GW_MAGIC, .bound = 16, .batch = 8, .grain_us = (uint32_t)atoi(argv[3])};
@@ -41,6 +45,7 @@ int main(int argc, char **argv) {
     uint64_t *stream = &busy_until[i];
     if (!gw_enter(&p, &runtime, NULL, stream)) return 1;
     uint64_t now = gw_now();
+    if (later && now > change) took = later;
     *stream = (*stream > now ? *stream : now) + took;
     gw_leave(&p, true);
     if (in_flight(took) > most) most = in_flight(took);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's half of giveway_guard.h, on a runtime of ours: a kernel is stopped while
+// giveway holds the program and when it is told to, goes on after, and does each block
+// once; also on a stream that has the priority the word to stop would have.
+#define __CUDACC__
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <vector>
+
+static uint3 threadIdx;
+static unsigned atomicAdd(unsigned *p, unsigned n) { return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
+#include "../giveway_guard.h"
+
+static const unsigned blocks = 400;
+static std::atomic<unsigned> done;
+
+static void kernel(giveway_guard *g, dim3 grid, unsigned launched, std::vector<int> &out) {
+  for (; launched > 0; launched--) {
+    uint3 b;
+    if (!giveway_block(g, grid, &b)) continue;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    out[b.x]++;
+    done++;
+  }
+}
+
+// Whether nothing is done for a while, from soon on.
+static bool stands(void) {
+  for (int i = 0; i < 100; i++) {
+    unsigned before = done;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (done == before) return true;
+  }
+  return false;
+}
+
+static const char *once(int priority, bool by_giveway) {
+  cudaStream_t s;
+  cudaStreamCreateWithPriority(&s, 0, priority);
+  std::vector<int> out(blocks);
+  giveway::guarded k{dim3(blocks)};
+  const char *wrong = nullptr;
+  done = 0;
+  std::thread stopper([&] {
+    while (done < blocks / 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    by_giveway ? (void)(fake::closed = 1) : k.stop();
+    if (!stands() || done == blocks) wrong = "it was not stopped";
+    by_giveway ? (void)(fake::closed = 0) : k.resume();
+  });
+  k.run(s, [&](giveway_guard *g, dim3 grid, unsigned left) { s->put([=, &out] { kernel(g, grid, left, out); }); });
+  stopper.join();
+  cudaStreamDestroy(s);
+  for (int n : out) {
+    if (n != 1) wrong = "a block was not done once";
+  }
+  return k.stops() ? wrong : "it counts no stop";
+}
+
+int main() {
+  for (int priority : {0, -5}) {
+    for (bool by_giveway : {false, true}) {
+      if (const char *wrong = once(priority, by_giveway)) return printf("priority %d, by giveway %d: %s\n", priority, by_giveway, wrong), 1;
+    }
+  }
+  return 0;
+}
+
+// The preloaded library's.
+extern "C" int giveway_closed(void) { return fake::closed; }
+extern "C" void giveway_ungated(int on) { fake::ungated = on; }
