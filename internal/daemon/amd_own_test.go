@@ -104,6 +104,16 @@ func (p *shimmed) change(d *Daemon, c api.Change) {
 	p.m.check(err)
 }
 
+// standsStill reports whether each of its threads has been stopped by a signal.
+func (p *shimmed) standsStill() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	return len(threads) > 0 && !slices.ContainsFunc(threads, func(file string) bool {
+		text, _ := os.ReadFile(file)
+		_, state, _ := strings.Cut(string(text), ") ")
+		return !strings.HasPrefix(state, "T")
+	})
+}
+
 // of is what the API tells of its queue.
 func (p *shimmed) of(d *Daemon) api.Queue {
 	if q := amdOf(d, &amdProgram{Program: &kfdtest.Program{PID: p.cmd.Process.Pid}}); q != nil {
@@ -154,6 +164,7 @@ func TestAMDOwn(t *testing.T) {
 	}
 
 	m.check(p.cmd.Process.Signal(unix.SIGSTOP))
+	m.eventually("it stands still", p.standsStill)
 	p.change(d, paused)
 	m.eventually("it is asked, and does not answer", func() bool { return d.amd.driver.Stats().Stops.Failed > 0 })
 	if !p.are(100, 7) {
