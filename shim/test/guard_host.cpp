@@ -8,8 +8,6 @@
 #include <cstdio>
 #include <vector>
 
-static uint3 threadIdx;
-static unsigned atomicAdd(unsigned *p, unsigned n) { return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
 #include "../giveway_guard.h"
 
 static const unsigned blocks = 400;

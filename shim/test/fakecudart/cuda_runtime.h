@@ -21,8 +21,10 @@ struct uint3 {
 };
 struct dim3 {
   unsigned x, y, z;
-  explicit dim3(unsigned n) : x(n), y(1), z(1) {}
+  dim3(unsigned nx, unsigned ny = 1, unsigned nz = 1) : x(nx), y(ny), z(nz) {}
 };
+static uint3 threadIdx;
+inline unsigned atomicAdd(unsigned *p, unsigned n) { return __atomic_fetch_add(p, n, __ATOMIC_SEQ_CST); }
 
 enum cudaError_t { cudaSuccess, cudaErrorNotReady, cudaErrorInvalidValue };
 enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaStreamNonBlocking, cudaEventDisableTiming };
