@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"runtime"
 	"sync"
 	"time"
@@ -60,6 +61,7 @@ type Daemon struct {
 	lastID    uint64
 	coming    map[groupName]*arrival
 	processes map[int]*process
+	leaving   map[groupKey]leaving
 	gpus      map[string]*gpu
 	runs      map[int][]*api.Change // by the pid at the root of the tree
 	policy    api.Policy
@@ -97,7 +99,7 @@ func New(cfg Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice), ready: make(chan struct{}),
-		coming: make(map[groupName]*arrival), processes: make(map[int]*process), gpus: make(map[string]*gpu), runs: make(map[int][]*api.Change),
+		coming: make(map[groupName]*arrival), processes: make(map[int]*process), leaving: make(map[groupKey]leaving), gpus: make(map[string]*gpu), runs: make(map[int][]*api.Change),
 	}
 	if d.board, err = shm.NewBoard(); err != nil {
 		return nil, err
@@ -196,7 +198,7 @@ func (d *Daemon) closeAll() {
 	}
 	for _, p := range d.processes {
 		for _, q := range p.queues {
-			d.exec.remove(q.id, true) // all is undone, or the guardian's
+			d.exec.remove(q.id, true, func() {}) // all is undone, or the guardian's
 		}
 	}
 	for _, g := range d.gpus {
@@ -258,13 +260,14 @@ func (d *Daemon) open(g *discover.Group) error {
 	if old := p.queues[key]; old != nil {
 		// Its channels have changed: what we have of it is out of date.
 		delete(p.queues, key)
-		d.drop(old, false)
+		d.giveBack(key, old)
 	}
 	dev := d.gpu(g.GPU)
 	d.lastID++
 	id := sched.QueueID(d.lastID)
+	before := d.givenBack(key)
 	dev.device.Offer(id, nvidia.Target{
-		File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels,
+		File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels, Found: before.found,
 	})
 	q, err := dev.device.Attach(hal.Spec{Queue: id})
 	if err != nil {
@@ -282,7 +285,7 @@ func (d *Daemon) open(g *discover.Group) error {
 		d.cfg.Log.Warn("the guardian cannot have a queue: it is only watched", "pid", p.info.PID, "error", err)
 	}
 	p.queues[key] = gq
-	d.exec.add(id, q)
+	d.exec.addAfter(id, q, before.done)
 	d.box.post(sched.Event{Kind: sched.QueueOpened, Queue: id, Process: p.id, Device: dev.id(), Can: can, Attr: p.attr})
 	d.arrange(p)
 	return nil
@@ -303,7 +306,11 @@ func (d *Daemon) gone(g *discover.Gone) {
 	for key, q := range p.queues {
 		if whole || key == (groupKey{g.Client, g.Group}) {
 			delete(p.queues, key)
-			d.drop(q, true)
+			if whole {
+				d.drop(q, true)
+			} else {
+				d.giveBack(key, q) // another process may have it still
+			}
 		}
 	}
 	if whole {
@@ -334,11 +341,41 @@ func (d *Daemon) bury() {
 	}
 }
 
-// drop gives a queue up. gone says that there is nothing left to undo.
-func (d *Daemon) drop(q *groupQueue, gone bool) {
-	d.exec.remove(q.id, gone)
-	d.ward.forget(q.id)
+// drop gives a queue up. gone says that there is nothing left to undo. What it returns
+// is closed when all is undone; until then the guardian has it in its charge too.
+func (d *Daemon) drop(q *groupQueue, gone bool) <-chan struct{} {
+	undone := make(chan struct{})
+	d.exec.remove(q.id, gone, func() {
+		d.ward.forget(q.id)
+		close(undone)
+	})
 	d.box.post(sched.Event{Kind: sched.QueueClosed, Queue: q.id})
+	return undone
+}
+
+// leaving is a group that we have given up and that is being put back as it was found.
+// Whoever opens it meanwhile waits until that is done, and goes by what we had found.
+type leaving struct {
+	found time.Duration
+	done  <-chan struct{}
+}
+
+// giveBack gives up a group that may still be there. d.mu is held.
+func (d *Daemon) giveBack(key groupKey, q *groupQueue) {
+	d.leaving[key] = leaving{q.found, d.drop(q, false)}
+}
+
+// givenBack is what is to be known of a group before it is opened. d.mu is held.
+func (d *Daemon) givenBack(key groupKey) leaving {
+	maps.DeleteFunc(d.leaving, func(_ groupKey, p leaving) bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+	return d.leaving[key]
 }
 
 // process returns our record of a process, made if there is none. A pid that was

@@ -219,6 +219,48 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
+// TestGroupLost: a group that a process has no more, and another may have, is put back;
+// and found again at once, it is not taken to have been as we had made it.
+func TestGroupLost(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	m := nvrmtest.Mounted(t, rm)
+	p := m.Start(t)
+	d := newTestDaemon(m.Path)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	eventually(t, "it is found", func() bool { return len(d.Processes()) == 1 })
+	yes := true
+	if _, err := d.Change(p.Pid, api.Change{Paused: &yes}, "set"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is paused", func() bool { return look(t, rm, m.Path, p.Pid).disabled })
+	hang := make(chan struct{})
+	rm.Inject(nvrmtest.Control(nvrmtest.DisableChannels), nvrmtest.Fault{Hang: hang, Times: 1})
+	d.mu.Lock()
+	info, key := d.processes[p.Pid].info, groupKey{}
+	for key = range d.processes[p.Pid].queues {
+	}
+	d.mu.Unlock()
+	d.gone(&discover.Gone{PID: info.PID, Start: info.Start, Client: key.client, Group: key.group})
+	d.mu.Lock()
+	if before := d.givenBack(key); before.found != found.slice || before.done == nil {
+		t.Errorf("what is known of it while it is put back: %+v", before)
+	}
+	d.mu.Unlock()
+	d.ward.mu.Lock()
+	if len(d.ward.wards) != 1 {
+		t.Error("the guardian has forgotten it before it was put back")
+	}
+	d.ward.mu.Unlock()
+	close(hang)
+	eventually(t, "it is as it was found", func() bool { return look(t, rm, m.Path, p.Pid) == found })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestHangingCall: a driver's call that hangs holds up one queue, and not the
 // daemon.
 func TestHangingCall(t *testing.T) {

@@ -42,12 +42,20 @@ func newExecutor(keep keeper, post func(...sched.Event)) *executor {
 }
 
 // add takes charge of a queue.
-func (e *executor) add(id sched.QueueID, q hal.Queue) {
+func (e *executor) add(id sched.QueueID, q hal.Queue) { e.addAfter(id, q, nil) }
+
+// addAfter takes charge of a queue, and does nothing to it before somebody else is done.
+func (e *executor) addAfter(id sched.QueueID, q hal.Queue, after <-chan struct{}) {
 	w := &worker{queue: q, actions: make(chan sched.Action, 1), done: make(chan struct{})}
 	e.mu.Lock()
 	e.workers[id] = w
 	e.mu.Unlock()
-	go e.work(w)
+	go func() {
+		if after != nil {
+			<-after
+		}
+		e.work(w)
+	}()
 }
 
 // addBatched takes charge of a queue that is stopped and started along with others.
@@ -60,20 +68,27 @@ func (e *executor) addBatched(id sched.QueueID, q hal.Queue, b hal.Batcher) {
 }
 
 // remove gives a queue up when the call under way on it, if there is one, is
-// over. gone says that its program is no more.
-func (e *executor) remove(id sched.QueueID, gone bool) {
+// over. gone says that its program is no more; otherwise it is put back as it was
+// found. Then undone is called, and after that the queue is closed.
+func (e *executor) remove(id sched.QueueID, gone bool, undone func()) {
 	e.mu.Lock()
 	w := e.workers[id]
 	delete(e.workers, id)
 	e.mu.Unlock()
 	if w == nil {
+		undone()
 		return
 	}
 	close(w.actions)
 	e.leaving.Go(func() {
 		<-w.done
 		w.busy.Wait()
-		if q := e.queueOf(w); gone {
+		q := e.queueOf(w)
+		if !gone {
+			_ = hal.Undo(q)
+		}
+		undone()
+		if gone {
 			_ = hal.Abandon(q)
 		} else {
 			_ = q.Close()

@@ -76,7 +76,7 @@ func TestTurnIsOneCall(t *testing.T) {
 			t.Errorf("it hangs, and yet %v came", came)
 		}
 		left := make(chan struct{})
-		e.remove(1, false)
+		e.remove(1, false, func() {})
 		go func() { e.leaving.Wait(); close(left) }()
 		synctest.Wait()
 		select {
@@ -93,8 +93,8 @@ func TestTurnIsOneCall(t *testing.T) {
 		if want := map[sched.QueueID]sched.Failure{1: sched.Done, 2: sched.Refused, 3: sched.Done}; fmt.Sprint(came) != fmt.Sprint(want) {
 			t.Errorf("%v came", came)
 		}
-		e.remove(2, true)
-		e.remove(3, true)
+		e.remove(2, true, func() {})
+		e.remove(3, true, func() {})
 		e.leaving.Wait()
 	})
 }

@@ -40,6 +40,7 @@ type Target struct {
 	Group     nvrm.Handle
 	Subdevice nvrm.Handle
 	Channels  []nvrm.Handle
+	Found     time.Duration // its slice before anybody here changed it; zero: that which it has
 }
 
 // Device is one GPU. It implements hal.Device.

@@ -64,6 +64,9 @@ func (g *group) recognise() error {
 	if err == nil && g.found > 10*time.Second {
 		err = fmt.Errorf("it has a time slice of %v", g.found)
 	}
+	if t.Found > 0 {
+		g.found = t.Found
+	}
 	if g.found < minTurn {
 		// Left so by somebody who did not clean up: nobody's default.
 		g.found = DefaultSlice
@@ -85,12 +88,17 @@ func (g *group) enable(on bool) error {
 	return nil
 }
 
-// Close implements hal.Queue. Of a group that has gone, or that could never be
-// changed, there is nothing to undo.
-func (g *group) Close() error {
-	err := errors.Join(undone(g.rm.SetTimeslice(g.found)), undone(g.enable(true)))
-	return errors.Join(err, g.target.File.Close())
+// Undo puts the group back as it was found. Of one that has gone, or that could never
+// be changed, there is nothing to undo.
+func (g *group) Undo() error {
+	if _, err := nvrm.Lookup(g.target.File, g.target.Client, g.target.Group); errors.Is(classify(err), hal.ErrGone) {
+		return nil
+	}
+	return errors.Join(undone(g.rm.SetTimeslice(g.found)), undone(g.enable(true)))
 }
+
+// Close implements hal.Queue.
+func (g *group) Close() error { return errors.Join(g.Undo(), g.target.File.Close()) }
 
 // Abandon gives up a group whose process has gone. It is not asked to do
 // anything: our copy of the descriptor is what keeps its memory on the GPU.
