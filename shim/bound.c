@@ -10,7 +10,6 @@
 #define STUCK_NS (100 * GW_MS_NS)
 #define COMMAND_NS (20 * GW_MS_NS)
 #define WATCH_NS 100000ull /* more than a sleep is late */
-#define MS_NS 1000000ull
 #define NAP_NS 20000ull
 
 /* How far over the bound launches may go after nothing has moved: doubled each
@@ -249,7 +248,7 @@ static void learn(uint64_t waited) {
 static void doze(uint64_t waited) {
   uint64_t expected = __atomic_load_n(&shortest, __ATOMIC_RELAXED);
   uint64_t early = WATCH_NS + (expected / 8 < 2 * WATCH_NS ? expected / 8 : 2 * WATCH_NS);
-  if (waited + early < expected) gw_sleep(expected - early - waited < MS_NS ? expected - early - waited : MS_NS);
+  if (waited + early < expected) gw_sleep(expected - early - waited < GW_MS_NS ? expected - early - waited : GW_MS_NS);
   else if (waited > expected + 5 * WATCH_NS) gw_sleep(NAP_NS);
 }
 

@@ -97,17 +97,18 @@ static int visit(struct dl_phdr_info *lib, size_t size, void *arg) {
   return s->after != NULL;
 }
 
-void *gw_elf_function(const char *name) {
+static struct search find(const char *name) {
   struct search s = {.name = name};
   dl_iterate_phdr(visit, &s);
+  return s;
+}
+
+void *gw_elf_function(const char *name) {
+  struct search s = find(name);
   return s.after ? s.after : s.before;
 }
 
-void *gw_elf_function_after(const char *name) {
-  struct search s = {.name = name};
-  dl_iterate_phdr(visit, &s);
-  return s.after;
-}
+void *gw_elf_function_after(const char *name) { return find(name).after; }
 
 struct where {
   const void *address;

@@ -74,6 +74,19 @@ type truth struct {
 	disabled bool
 }
 
+// runs lets a daemon run until it is told to stop.
+func runs(t *testing.T, d *Daemon) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // look asks the driver, through a copy of the program's descriptor.
 func look(t *testing.T, rm *nvrmtest.RM, control string, pid int) truth {
 	t.Helper()
@@ -226,9 +239,7 @@ func TestGroupLost(t *testing.T) {
 	m := nvrmtest.Mounted(t, rm)
 	p := m.Start(t)
 	d := newTestDaemon(m.Path)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
+	stop := runs(t, d)
 	eventually(t, "it is found", func() bool { return len(d.Processes()) == 1 })
 	yes := true
 	if _, err := d.Change(p.Pid, api.Change{Paused: &yes}, "set"); err != nil {
@@ -256,9 +267,6 @@ func TestGroupLost(t *testing.T) {
 	close(hang)
 	eventually(t, "it is as it was found", func() bool { return look(t, rm, m.Path, p.Pid) == found })
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // TestHangingCall: a driver's call that hangs holds up one queue, and not the
@@ -268,9 +276,7 @@ func TestHangingCall(t *testing.T) {
 	m := nvrmtest.Mounted(t, rm)
 	first, second := m.Start(t), m.Start(t)
 	d := newTestDaemon(m.Path)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
+	stop := runs(t, d)
 	eventually(t, "both programs are found", func() bool { return len(d.Processes()) == 2 })
 
 	hang := make(chan struct{})
@@ -289,9 +295,6 @@ func TestHangingCall(t *testing.T) {
 		return look(t, rm, m.Path, first.Pid).disabled && look(t, rm, m.Path, second.Pid).disabled
 	})
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // TestRestoreWithoutADaemon: what was left changed and nobody remembers is put
@@ -351,9 +354,7 @@ func TestFile(t *testing.T) {
 	}
 	d := newTestDaemon(m.Path)
 	d.cfg.Rule, d.cfg.Own = rules.apply, rules.own
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
+	stop := runs(t, d)
 	eventually(t, "the program has its class by rule", func() bool {
 		ps := d.Processes()
 		return len(ps) == 1 && ps[0].PID == p.Pid && ps[0].Class == "batch" && ps[0].From == "rule" && ps[0].Weight == 3
@@ -369,7 +370,4 @@ func TestFile(t *testing.T) {
 		t.Errorf("after the file has changed its class is %s", got.Class)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }

@@ -69,30 +69,26 @@ func (e *executor) addBatched(id sched.QueueID, q hal.Queue, b hal.Batcher) {
 
 // remove gives a queue up when the call under way on it, if there is one, is
 // over. gone says that its program is no more; otherwise it is put back as it was
-// found. Then undone is called, and after that the queue is closed.
-func (e *executor) remove(id sched.QueueID, gone bool, undone func()) {
+// found. Then removed is called.
+func (e *executor) remove(id sched.QueueID, gone bool, removed func()) {
 	e.mu.Lock()
 	w := e.workers[id]
 	delete(e.workers, id)
 	e.mu.Unlock()
 	if w == nil {
-		undone()
+		removed()
 		return
 	}
 	close(w.actions)
 	e.leaving.Go(func() {
 		<-w.done
 		w.busy.Wait()
-		q := e.queueOf(w)
-		if !gone {
-			_ = hal.Undo(q)
-		}
-		undone()
-		if gone {
+		if q := e.queueOf(w); gone {
 			_ = hal.Abandon(q)
 		} else {
 			_ = q.Close()
 		}
+		removed()
 	})
 }
 

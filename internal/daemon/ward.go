@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/guardian"
@@ -41,6 +44,8 @@ type ward struct {
 	leaving bool
 }
 
+// entrusted is a queue, with a copy of its descriptor: a guardian may have to be told of
+// it while the queue itself is being closed.
 type entrusted struct {
 	adoption adoption
 	fd       int
@@ -115,17 +120,24 @@ func (w *ward) is(pid int) bool {
 func (w *ward) adopt(id sched.QueueID, a adoption, fd int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wards[id] = entrusted{a, fd}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("copy a descriptor for the guardian: %w", err)
+	}
+	w.wards[id] = entrusted{a, own}
 	if w.guard == nil {
 		return errNoGuardian
 	}
-	return w.guard.Adopt(id, a, fd)
+	return w.guard.Adopt(id, a, own)
 }
 
 // forget is for a queue that is no more, or is as it was found.
 func (w *ward) forget(id sched.QueueID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if e, ok := w.wards[id]; ok {
+		_ = unix.Close(e.fd)
+	}
 	delete(w.wards, id)
 	w.journal.Forget(id)
 	if w.guard != nil {

@@ -102,17 +102,6 @@ func Abandon(q Queue) error {
 	return q.Close()
 }
 
-// Undoer is a Queue that can be put back as it was found without being given up.
-type Undoer interface{ Undo() error }
-
-// Undo puts a queue back as it was found, if it can do so and still be there.
-func Undo(q Queue) error {
-	if u, ok := q.(Undoer); ok {
-		return u.Undo()
-	}
-	return nil
-}
-
 // Abilities returns what q claims by its type.
 func Abilities(q Queue) sched.Ability {
 	var a sched.Ability

@@ -88,17 +88,15 @@ func (g *group) enable(on bool) error {
 	return nil
 }
 
-// Undo puts the group back as it was found. Of one that has gone, or that could never
-// be changed, there is nothing to undo.
-func (g *group) Undo() error {
+// Close implements hal.Queue. Of a group that has gone, or that could never be
+// changed, there is nothing to undo.
+func (g *group) Close() error {
 	if _, err := nvrm.Lookup(g.target.File, g.target.Client, g.target.Group); errors.Is(classify(err), hal.ErrGone) {
-		return nil
+		return g.target.File.Close()
 	}
-	return errors.Join(undone(g.rm.SetTimeslice(g.found)), undone(g.enable(true)))
+	err := errors.Join(undone(g.rm.SetTimeslice(g.found)), undone(g.enable(true)))
+	return errors.Join(err, g.target.File.Close())
 }
-
-// Close implements hal.Queue.
-func (g *group) Close() error { return errors.Join(g.Undo(), g.target.File.Close()) }
 
 // Abandon gives up a group whose process has gone. It is not asked to do
 // anything: our copy of the descriptor is what keeps its memory on the GPU.

@@ -43,5 +43,4 @@ func (b *both) Hold() error              { return b.gate.Hold() }
 func (b *both) Release() error           { return b.gate.Release() }
 func (b *both) SetWindow(n uint32) error { return b.gate.SetWindow(n) }
 func (b *both) Close() error             { return errors.Join(b.gate.Close(), b.Queue.Close()) }
-func (b *both) Undo() error              { return hal.Undo(b.Queue) }
 func (b *both) Abandon() error           { return errors.Join(b.gate.Close(), hal.Abandon(b.Queue)) }
