@@ -76,6 +76,10 @@ void gw_hint_again(void) {
 int gw_hint(uint32_t kind, int64_t value) {
   if (kind < GW_HINT_CLASS || kind > GW_HINT_IDEMPOTENT) return -1;
   if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !gw_page_attach("hint")) return -1;
+  /* A program that has slept has none of this in its caches: all at once, then. */
+  gw_page_fetch();
+  __builtin_prefetch(&gw_shared.page.ring[gw_act.hints % GW_HINTS], 1);
+  __builtin_prefetch(&standing[kind], 1);
   uint64_t now = gw_now();
   gw_bias_lock(&gw_act.lock);
   if (kind == GW_HINT_BEGIN || kind == GW_HINT_END) note(kind, value, now);
@@ -85,7 +89,6 @@ int gw_hint(uint32_t kind, int64_t value) {
   }
   put(kind, value, now);
   gw_bias_unlock(&gw_act.lock);
-  gw_page_check(gw_now_coarse());
   gw_page_ring();
   if (kind == GW_HINT_EXPECT) gw_hook_expect(value > 0 ? (uint64_t)value : 0);
   return 0;

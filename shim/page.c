@@ -287,12 +287,19 @@ void gw_page_check(uint64_t now) {
   gw_unlock(&changing);
 }
 
+void gw_page_fetch(void) {
+  __builtin_prefetch(&board.board.asleep);
+  __builtin_prefetch(&gw_shared.page.bell, 1);
+  __builtin_prefetch(&gw_shared.page.hints, 1);
+  __builtin_prefetch(&bell);
+  __builtin_prefetch(&next_look);
+}
+
 void gw_page_ring(void) {
+  gw_page_check(gw_now_coarse()); /* the bell's number may be another's by now */
   /* The bell was bumped before; the daemon sets asleep before it looks at bells
-   * for the last time. Both sequentially consistent: one of us sees the other. */
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+   * for the last time. All of it sequentially consistent: one of us sees the other. */
   if (!__atomic_load_n(&board.board.asleep, __ATOMIC_SEQ_CST)) return;
-  gw_page_check(gw_now_coarse()); /* the number may be another's */
   int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
   uint64_t one = 1;
   if (fd >= 0) GW_SYS_3(SYS_write, fd, &one, sizeof one);

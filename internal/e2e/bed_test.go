@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/bench"
 )
 
 const bundleEnv = "GIVEWAY_BUNDLE"
@@ -205,6 +207,7 @@ type work struct {
 
 	mu      sync.Mutex
 	done    int64
+	last    time.Duration // when that was done
 	samples chan []float64
 }
 
@@ -258,7 +261,7 @@ func (w *work) listen(out io.Reader, ready chan<- int) {
 		var m struct {
 			Ready    bool
 			PID      int
-			Progress *struct{ Done int64 }
+			Progress *bench.Progress
 			Answered *struct {
 				SamplesUs []float64 `json:"samples_us"`
 			}
@@ -269,7 +272,7 @@ func (w *work) listen(out io.Reader, ready chan<- int) {
 			ready <- m.PID
 		case m.Progress != nil:
 			w.mu.Lock()
-			w.done = m.Progress.Done
+			w.done, w.last = m.Progress.Done, m.Progress.At-m.Progress.Idle
 			w.mu.Unlock()
 		case m.Answered != nil:
 			w.samples <- m.Answered.SamplesUs
@@ -278,16 +281,25 @@ func (w *work) listen(out io.Reader, ready chan<- int) {
 }
 
 func (w *work) count() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.done
+	done, _ := w.progress()
+	return done
 }
 
-// rate is what it completes a second, over a while.
+func (w *work) progress() (done int64, at time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done, w.last
+}
+
+// rate is what it completes a second, over a while, from one completion to another.
 func (w *work) rate(d time.Duration) float64 {
-	from, at := w.count(), time.Now()
+	from, at := w.progress()
 	time.Sleep(d)
-	return float64(w.count()-from) / time.Since(at).Seconds()
+	to, until := w.progress()
+	if to == from {
+		return 0
+	}
+	return float64(to-from) / (until - at).Seconds()
 }
 
 // measure has an online client answer requests and returns its latencies.

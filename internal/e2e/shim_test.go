@@ -128,49 +128,44 @@ func (b *bed) holdNowAndThen(over chan error) (n int) {
 	return n
 }
 
-// TestShimCost measures what launches cost with the shim and without. One process of a
-// program is not like the next, so there are several of each.
+// TestShimCost measures what launches cost by the shim and by the driver, in one process
+// and in several.
 func TestShimCost(t *testing.T) {
 	b := newBed(t)
 	program := b.built("launch.cu")
 	b.start()
-	names := []string{"launch+sync p50", "launch+sync p99", "burst, a launch, p50", "burst p90"}
-	var got [3][4][]float64 // native, with the shim, with a bound; the best of each process
-	for range 6 {
-		plain, shimmed := b.workBy(exec.Command(program)), b.program("--class standard", program)
-		var best [3][]float64
-		keep := func(i int, w *work) {
+	path, err := b.command("giveway", "run", "--class", "standard", "--", "printenv", "LD_PRELOAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bound := range []string{"0", "16"} {
+		var got [8][]float64
+		var ratio [4][]float64
+		for range 7 {
+			cmd := exec.Command(program, strings.TrimSpace(string(path)))
+			cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+b.socket)
+			w := b.workBy(cmd)
+			b.set(w.pid, "--class", "standard", "--bound", bound)
 			us := w.raw()
-			if best[i] == nil {
-				best[i] = us
+			w.kill()
+			for i, v := range us {
+				got[i] = append(got[i], v)
 			}
-			for j, v := range us {
-				best[i][j] = min(best[i][j], v)
-			}
-		}
-		for range 3 { // in turn, so that all three have the same neighbours
-			keep(0, plain)
-			keep(1, shimmed)
-			b.set(shimmed.pid, "--bound", "16")
-			keep(2, shimmed)
-			b.set(shimmed.pid, "--bound", "0")
-		}
-		for i := range best {
-			for j := range names {
-				got[i][j] = append(got[i][j], best[i][j])
+			for i := range ratio {
+				ratio[i] = append(ratio[i], us[4+i]/us[i])
 			}
 		}
-		plain.kill()
-		shimmed.kill()
+		for i, name := range []string{"launch+sync p50", "launch+sync p99", "burst, a launch, p50", "burst p90"} {
+			slices.Sort(ratio[i])
+			t.Logf("bound %2s: %-20s driver %.3f us, shim %.3f us: %.3f x (%.3f to %.3f); medians of 7 processes", bound, name,
+				median(got[i]), median(got[4+i]), ratio[i][3], ratio[i][0], ratio[i][6])
+		}
 	}
-	for j, name := range names {
-		for i := range got {
-			slices.Sort(got[i][j])
-		}
-		native, open, bound := got[0][j], got[1][j], got[2][j]
-		t.Logf("%-20s native %.3f us (%.3f to %.3f), shim %.3f: %.3f x (%.3f to %.3f), bound 16 %.3f: %.3f x; medians of 6 processes each", name,
-			native[2], native[0], native[5], open[2], open[2]/native[2], open[0], open[5], bound[2], bound[2]/native[2])
-	}
+}
+
+func median(of []float64) float64 {
+	of = slices.Sorted(slices.Values(of))
+	return of[len(of)/2]
 }
 
 // TestLevelOne: nothing but the shim, for bounds from 1 to 16.
@@ -244,11 +239,16 @@ func TestAhead(t *testing.T) {
 // torch starts a PyTorch client by giveway run.
 func (b *bed) torch(flags, args string) *work {
 	b.Helper()
+	return b.program(flags, "python3 -u "+b.torchScript()+" "+args)
+}
+
+func (b *bed) torchScript() string {
+	b.Helper()
 	script := os.Getenv("GIVEWAY_TORCH")
 	if script == "" {
 		b.Skip("GIVEWAY_TORCH is not set: it names torch_client.py")
 	}
-	return b.program(flags, "python3 -u "+script+" "+args)
+	return script
 }
 
 // within measures an online client and a batch one side by side.
@@ -337,21 +337,31 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestTrainingBound: a training step with a bound against none, in turn.
+// TestTrainingBound: a training step with a bound, without one, and without the shim. The
+// host's speed changes by more than they do, within seconds: so in turns, and many.
 func TestTrainingBound(t *testing.T) {
 	b := newBed(t)
 	b.start()
+	native := b.workBy(exec.Command("python3", "-u", b.torchScript(), "be"))
+	native.rate(2 * time.Second)
+	alone := native.rate(10 * time.Second)
+	native.kill()
 	w := b.torch("--class standard", "be")
 	b.await(w.pid)
 	w.rate(2 * time.Second)
-	var with, without []float64
-	for range 8 {
-		b.set(w.pid, "--bound", "0")
-		without = append(without, w.rate(2500*time.Millisecond))
-		b.set(w.pid, "--bound", "16")
-		with = append(with, w.rate(2500*time.Millisecond))
+	var with, without, ratio []float64
+	rate := func(bound string) float64 {
+		b.set(w.pid, "--bound", bound)
+		time.Sleep(200 * time.Millisecond) // what it tells is a tenth of a second old
+		return w.rate(time.Second)
 	}
-	t.Logf("no bound %.2f/s, bound 16 %.2f/s (means of 8): %.3f x; %.1f and %.1f", mean(without), mean(with), mean(with)/mean(without), without, with)
+	for i := range 20 {
+		without = append(without, rate("0"))
+		with = append(with, rate("16"))
+		ratio = append(ratio, with[i]/without[i])
+	}
+	t.Logf("no bound %.2f/s, bound 16 %.2f/s: %.3f x the mean, %.3f x the median of 20 turns (%.3f to %.3f); %.2f/s without the shim", mean(without), mean(with),
+		mean(with)/mean(without), median(ratio), slices.Min(ratio), slices.Max(ratio), alone)
 }
 
 func mean(of []float64) (sum float64) {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -12,13 +11,9 @@ import (
 // that looks for the longest slice that will do has to choose from. GIVEWAY_TORCH
 // names the client script.
 func TestTorchSlices(t *testing.T) {
-	script := os.Getenv("GIVEWAY_TORCH")
-	if script == "" {
-		t.Skip("GIVEWAY_TORCH is not set")
-	}
 	b := newBed(t)
 	torch := func(args ...string) *work {
-		cmd := exec.Command("python3", append([]string{"-u", script}, args...)...)
+		cmd := exec.Command("python3", append([]string{"-u", b.torchScript()}, args...)...)
 		cmd.Env = b.command("giveway").Env
 		return b.workBy(cmd)
 	}
