@@ -31,11 +31,6 @@ func TestMain(m *testing.M) {
 	case "shim":
 		behave(os.Args[1], os.Args[2])
 		os.Exit(0)
-	case "hints":
-		count, _ := strconv.Atoi(os.Args[2])
-		pause, _ := time.ParseDuration(os.Args[3])
-		giveHints(os.Args[1], count, pause)
-		os.Exit(0)
 	case "host":
 		hostUntilKilled(os.Args[1])
 	case "amd-daemon":

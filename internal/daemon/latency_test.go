@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/giveway/giveway/internal/shm"
 	"github.com/giveway/giveway/sched"
+	preload "github.com/giveway/giveway/shim"
 )
 
 // stayOn keeps this thread on a CPU, so that the two ends are on two, as they are in
@@ -54,36 +54,36 @@ func (s *stopwatch) Plan(v *sched.View) (p sched.Plan) {
 	return p
 }
 
-// giveHints is the life of a program that hints now and then. It prints when.
-func giveHints(socket string, count int, pause time.Duration) {
-	_, p, err := hello(socket, "1", "opencl")
-	if err != nil {
-		panic(err)
+// built is a program of testdata.
+func built(b *testing.B, name string) string {
+	b.Helper()
+	program := filepath.Join(b.TempDir(), name)
+	if out, err := exec.Command("cc", "-O2", "-o", program, "testdata/"+name+".c", "-ldl").CombinedOutput(); err != nil {
+		b.Skipf("no C compiler to measure with: %v %s", err, out)
 	}
-	runtime.LockOSThread()
-	stayOn(0)
-	sent := make([]uint64, count)
-	ts := unix.NsecToTimespec(int64(pause))
-	for i := range sent {
-		_ = unix.Nanosleep(&ts, nil) // on this thread: Go's own would wake others
-		sent[i] = shm.Monotonic(time.Now())
-		p.Hint(shm.HintPriority, int64(i+1))
-	}
-	time.Sleep(200 * time.Millisecond)
-	for _, at := range sent {
-		fmt.Println(at)
-	}
+	return program
 }
 
-// BenchmarkHint measures from the moment that a program, in a process of its own,
-// gives a hint until the policy is asked what to do about it, with the daemon asleep;
-// and beside that what it takes to wake a process that does nothing else.
-func BenchmarkHint(b *testing.B) {
-	const count, pause = 2000, 500 * time.Microsecond
-	bare := filepath.Join(b.TempDir(), "wake")
-	if out, err := exec.Command("cc", "-O2", "-o", bare, "testdata/wake.c").CombinedOutput(); err != nil {
-		b.Skipf("no C compiler to measure a bare wake-up with: %v %s", err, out)
+// preloaded is the library, in a file.
+func preloaded(b *testing.B) string {
+	b.Helper()
+	library, err := preload.Library()
+	if err != nil {
+		b.Skip(err)
 	}
+	file := filepath.Join(b.TempDir(), "libgiveway.so")
+	if err := os.WriteFile(file, library, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	return file
+}
+
+// BenchmarkHint measures from the moment that a program behind the library gives a hint
+// until the policy is asked what to do about it, with the daemon asleep; and beside that
+// what it takes to wake a process that does nothing else.
+func BenchmarkHint(b *testing.B) {
+	const count, pause = "2000", "500" // us
+	bare, giver, library := built(b, "wake"), built(b, "hints"), preloaded(b)
 	watch := &stopwatch{at: map[int32]uint64{}}
 	d := newHost()
 	d.sched = sched.New(sched.Config{}, sched.Choice{Name: "stopwatch", Make: func() sched.Policy { return watch }})
@@ -91,12 +91,12 @@ func BenchmarkHint(b *testing.B) {
 	var hints, wakes []float64
 	for b.Loop() {
 		clear(watch.at)
-		out := linesOf(b, exec.Command(bare, strconv.Itoa(count), strconv.Itoa(int(pause.Microseconds()))))
+		out := linesOf(b, exec.Command(bare, count, pause))
 		for _, ns := range out {
 			wakes = append(wakes, float64(ns))
 		}
-		giver := exec.Command(os.Args[0], socket, strconv.Itoa(count), pause.String())
-		giver.Env = append(os.Environ(), "DAEMON_TEST=hints")
+		giver := exec.Command(giver, count, pause)
+		giver.Env = append(os.Environ(), "LD_PRELOAD="+library, "GIVEWAY_SOCKET="+socket)
 		for i, sent := range linesOf(b, giver) {
 			watch.mu.Lock()
 			at, decided := watch.at[int32(i+1)]
@@ -107,8 +107,8 @@ func BenchmarkHint(b *testing.B) {
 			hints = append(hints, float64(at-sent))
 		}
 	}
-	if len(hints) < count/2 {
-		b.Fatalf("%d decisions for %d hints", len(hints), count)
+	if len(hints) < len(wakes)/2 {
+		b.Fatalf("%d decisions for %d hints", len(hints), len(wakes))
 	}
 	for _, m := range []struct {
 		name  string

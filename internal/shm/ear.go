@@ -40,6 +40,7 @@ type Ear struct {
 	deaf    int // ringers that are not listened to
 
 	events [64]unix.EpollEvent // Wait's
+	rang   int                 // of those, not counted yet
 }
 
 type ringer struct {
@@ -138,15 +139,16 @@ var one = func() (b [8]byte) { binary.NativeEndian.PutUint64(b[:], 1); return b 
 // Wait returns when somebody has rung, and after d or a beat at the latest. One goroutine may
 // wait, best one that has a thread of its own.
 func (e *Ear) Wait(d time.Duration) {
+	e.hear(e.events[:e.rang]) // not on the way to what they rang for
+	e.rang = 0
 	e.sleep.Store(true)
 	e.board.Sleep(true)
 	if d = e.lastLook(d); d > 0 {
 		if d >= beat {
 			d = forever
 		}
-		n, err := epollWait(e.epoll, e.events[:], d)
-		if err == nil {
-			e.hear(e.events[:n])
+		if n, err := epollWait(e.epoll, e.events[:], d); err == nil {
+			e.rang = n
 		}
 	}
 	e.board.Sleep(false)

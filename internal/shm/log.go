@@ -27,79 +27,80 @@ func pending(taken, count, size uint64) (from uint64) {
 	return taken
 }
 
-// Hints calls f with the hints given since the last call: the newest 32 at most.
+// Hints calls f with the hints given since the last call: the newest 32 at most, and
+// few that come meanwhile. There is seldom more than one, so they are taken one by one.
 func (p *Page) Hints(f func(Hint)) {
-	var all [maxHints]Hint
-	for _, h := range all[:p.takeHints(&all)] {
+	for range maxHints {
+		h, ok := p.nextHint()
+		if !ok {
+			return
+		}
 		f(h)
 	}
 }
 
-func (p *Page) takeHints(all *[maxHints]Hint) (n int) {
+func (p *Page) nextHint() (Hint, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
-		return 0
+		return Hint{}, false
 	}
 	count := p.page.hints.Load()
 	if count == p.hints {
-		return 0
+		return Hint{}, false
 	}
-	i := pending(p.hints, count, maxHints)
-	clock := now()
-	for ; i != count; i++ {
+	for i := pending(p.hints, count, maxHints); i != count; i++ {
 		e := &p.page.ring[i%maxHints]
 		seq := e.seq.Load()
-		h := Hint{Kind(e.kind.Load()), e.value.Load(), min(e.at.Load(), clock)}
+		h := Hint{Kind(e.kind.Load()), e.value.Load(), min(e.at.Load(), now())}
 		// The count is written after the hint, so one that is not what it should be
 		// has been overwritten, or was given to an earlier page.
-		if seq != uint32(i+1) || e.seq.Load() != seq {
-			if seq != 0 {
-				p.nonsense++
-			}
-			continue
+		if seq == uint32(i+1) && e.seq.Load() == seq {
+			p.hints = i + 1
+			return h, true
 		}
-		all[n] = h
-		n++
+		if seq != 0 {
+			p.nonsense++
+		}
 	}
 	p.hints = count
-	return n
+	return Hint{}, false
 }
 
 // Requests calls f with the requests that ended since the last call: the newest 64
-// at most.
+// at most, and few that end meanwhile.
 func (p *Page) Requests(f func(Request)) {
-	var all [maxRequests]Request
-	for _, r := range all[:p.takeRequests(&all)] {
+	for range maxRequests {
+		r, ok := p.nextRequest()
+		if !ok {
+			return
+		}
 		f(r)
 	}
 }
 
-func (p *Page) takeRequests(all *[maxRequests]Request) (n int) {
+func (p *Page) nextRequest() (Request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
-		return 0
+		return Request{}, false
 	}
 	count := p.page.requests.Load()
 	if count == p.requests {
-		return 0
+		return Request{}, false
 	}
-	i := pending(p.requests, count, maxRequests)
-	clock := now()
-	for ; i != count; i++ {
+	for i := pending(p.requests, count, maxRequests); i != count; i++ {
 		e := &p.page.log[i%maxRequests]
-		begin, end := e.begin.Load(), min(e.end.Load(), clock)
+		begin, end := e.begin.Load(), min(e.end.Load(), now())
 		if begin == 0 {
 			continue // it is in the log of an earlier page
 		}
-		if begin > end || end-begin > uint64(longest) {
-			p.nonsense++
-			continue
+		if begin <= end && end-begin <= uint64(longest) {
+			p.requests = i + 1
+			return Request{begin, time.Duration(end - begin)}, true
 		}
-		all[n] = Request{begin, time.Duration(end - begin)}
-		n++
+		p.nonsense++
 	}
 	p.requests = count
-	return n
+	return Request{}, false
 }
