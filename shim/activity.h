@@ -3,7 +3,7 @@
  * What the program has on the device, as far as anybody can tell: a lane for
  * each stream, with numbers for what was launched on it and what is known to be
  * done. The one owner of the numbers that the page shows; the page itself is
- * only ever written.
+ * written, and read only where that spares a lock and no harm can come of it.
  *
  * All fields are under gw_act.lock, which is held for a few dozen
  * instructions: never while the runtime is called, never while anybody waits.

@@ -259,7 +259,8 @@ bool gw_bound_wait(gw_pass *p) {
     if (!bound || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
     bound = widened(bound);
     /* At a glance, which is enough for most: it shows more in flight than counts here. */
-    if (!began && GW_READ(launched) - GW_READ(completed) < bound) break;
+    uint64_t done = __atomic_load_n(&gw_shared.page.completed, __ATOMIC_ACQUIRE); /* before what it is a part of */
+    if (!began && GW_READ(launched) - done < bound) break;
     gw_bias_lock(&gw_act.lock);
     bool room = bounded_in_flight() < (uint64_t)bound + __atomic_load_n(&slack, __ATOMIC_RELAXED);
     uint64_t completed = gw_act.completed;
@@ -281,8 +282,11 @@ bool gw_bound_wait(gw_pass *p) {
     }
     doze(now - began);
   }
-  if (began) learn(gw_now() - began);
-  return began != 0;
+  if (!began) return false;
+  uint64_t now = gw_now();
+  learn(now - began);
+  gw_page_check(now);
+  return true;
 }
 
 /* With the lock held: the first mark of the stream that is not free. */

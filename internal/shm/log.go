@@ -27,80 +27,80 @@ func pending(taken, count, size uint64) (from uint64) {
 	return taken
 }
 
-// Hints calls f with the hints given since the last call: the newest 32 at most, and
-// few that come meanwhile. There is seldom more than one, so they are taken one by one.
+// Hints calls f with the hints given since the last call: the newest 32 at most.
 func (p *Page) Hints(f func(Hint)) {
-	for range maxHints {
-		h, ok := p.nextHint()
-		if !ok {
-			return
+	from, to := p.newHints()
+	for i := from; i != to; i++ {
+		if h, ok := p.hint(i); ok {
+			f(h)
 		}
-		f(h)
 	}
 }
 
-func (p *Page) nextHint() (Hint, bool) {
+func (p *Page) newHints() (from, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
-		return Hint{}, false
+		return 0, 0
 	}
-	count := p.page.hints.Load()
-	if count == p.hints {
-		return Hint{}, false
+	to = p.page.hints.Load()
+	from, p.hints = pending(p.hints, to, maxHints), to
+	return from, to
+}
+
+func (p *Page) hint(i uint64) (h Hint, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page == nil {
+		return h, false
 	}
-	for i := pending(p.hints, count, maxHints); i != count; i++ {
-		e := &p.page.ring[i%maxHints]
-		seq := e.seq.Load()
-		h := Hint{Kind(e.kind.Load()), e.value.Load(), min(e.at.Load(), now())}
-		// The count is written after the hint, so one that is not what it should be
-		// has been overwritten, or was given to an earlier page.
-		if seq == uint32(i+1) && e.seq.Load() == seq {
-			p.hints = i + 1
-			return h, true
-		}
-		if seq != 0 {
-			p.nonsense++
-		}
+	e := &p.page.ring[i%maxHints]
+	seq := e.seq.Load()
+	h = Hint{Kind(e.kind.Load()), e.value.Load(), min(e.at.Load(), now())}
+	// The count is written after the hint, so one that is not what it should be
+	// has been overwritten, or was given to an earlier page.
+	if ok = seq == uint32(i+1) && e.seq.Load() == seq; !ok && seq != 0 {
+		p.nonsense++
 	}
-	p.hints = count
-	return Hint{}, false
+	return h, ok
 }
 
 // Requests calls f with the requests that ended since the last call: the newest 64
-// at most, and few that end meanwhile.
+// at most.
 func (p *Page) Requests(f func(Request)) {
-	for range maxRequests {
-		r, ok := p.nextRequest()
-		if !ok {
-			return
+	from, to := p.newRequests()
+	for i := from; i != to; i++ {
+		if r, ok := p.request(i); ok {
+			f(r)
 		}
-		f(r)
 	}
 }
 
-func (p *Page) nextRequest() (Request, bool) {
+func (p *Page) newRequests() (from, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
-		return Request{}, false
+		return 0, 0
 	}
-	count := p.page.requests.Load()
-	if count == p.requests {
-		return Request{}, false
+	to = p.page.requests.Load()
+	from, p.requests = pending(p.requests, to, maxRequests), to
+	return from, to
+}
+
+func (p *Page) request(i uint64) (r Request, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page == nil {
+		return r, false
 	}
-	for i := pending(p.requests, count, maxRequests); i != count; i++ {
-		e := &p.page.log[i%maxRequests]
-		begin, end := e.begin.Load(), min(e.end.Load(), now())
-		if begin == 0 {
-			continue // it is in the log of an earlier page
-		}
-		if begin <= end && end-begin <= uint64(longest) {
-			p.requests = i + 1
-			return Request{begin, time.Duration(end - begin)}, true
-		}
+	e := &p.page.log[i%maxRequests]
+	begin, end := e.begin.Load(), min(e.end.Load(), now())
+	if begin == 0 {
+		return r, false // it is in the log of an earlier page
+	}
+	if begin > end || end-begin > uint64(longest) {
 		p.nonsense++
+		return r, false
 	}
-	p.requests = count
-	return Request{}, false
+	return Request{begin, time.Duration(end - begin)}, true
 }

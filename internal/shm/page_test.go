@@ -159,6 +159,37 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// TestCountsThatRun: counts that change while they are looked at cost no more than a
+// ring's worth either.
+func TestCountsThatRun(t *testing.T) {
+	p, _, program := pair(t)
+	for i := range program.page.log {
+		program.page.log[i].begin.Store(1)
+		program.page.log[i].end.Store(0)
+	}
+	program.page.log[maxRequests-1].end.Store(2)
+	for i := range program.page.ring {
+		program.page.ring[i].seq.Store(uint32(maxHints + i + 1))
+	}
+	hints, requests := 0, 0
+	program.page.hints.Store(2 * maxHints)
+	program.page.requests.Store(maxRequests)
+	p.Hints(func(Hint) {
+		hints++
+		for i := range program.page.ring {
+			program.page.ring[i].seq.Add(maxHints)
+		}
+		program.page.hints.Add(maxHints)
+	})
+	p.Requests(func(Request) {
+		requests++
+		program.page.requests.Add(maxRequests)
+	})
+	if hints == 0 || requests == 0 || hints > maxHints || requests > maxRequests || p.Nonsense() > maxHints+maxRequests {
+		t.Errorf("%d hints, %d requests, %d entries of nonsense", hints, requests, p.Nonsense())
+	}
+}
+
 // TestHostileCounts: counts that jump cost no more than a ring's worth, and are
 // forgotten.
 func TestHostileCounts(t *testing.T) {
