@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -339,11 +340,11 @@ func TestGuard(t *testing.T) {
 
 // TestTrainingBound: a training step without the shim, with it, and with a bound. The
 // host's speed changes by more than they do, within seconds, and so does that of two
-// processes: so in turns, and several.
+// processes: so in short turns, and many.
 func TestTrainingBound(t *testing.T) {
 	b := newBed(t)
 	b.start()
-	var native, open, bounded []float64
+	var native, open, ratio []float64
 	for range 3 {
 		plain := b.workBy(exec.Command("python3", "-u", b.torchScript(), "be"))
 		plain.rate(2 * time.Second)
@@ -355,16 +356,29 @@ func TestTrainingBound(t *testing.T) {
 		rate := func(bound string) float64 {
 			b.set(w.pid, "--bound", bound)
 			time.Sleep(200 * time.Millisecond) // what it tells is a tenth of a second old
-			return w.rate(time.Second)
+			return w.rate(600 * time.Millisecond)
 		}
-		for range 8 {
-			open = append(open, rate("0"))
-			bounded = append(bounded, rate("16"))
+		for i := range 20 {
+			var without, with float64
+			if i%2 == 0 { // each is first as often as second
+				without, with = rate("0"), rate("16")
+			} else {
+				with, without = rate("16"), rate("0")
+			}
+			open, ratio = append(open, without), append(ratio, with/without)
 		}
 		w.kill()
 	}
-	t.Logf("without the shim %.2f/s, with it %.2f/s, with a bound of 16 %.2f/s: %.3f of without a bound, %.3f of native; means of 3 processes (native %.1f) and of 24 turns in 3", mean(native), mean(open),
-		mean(bounded), mean(bounded)/mean(open), mean(bounded)/mean(native), native)
+	t.Logf("a bound of 16 leaves %.4f +- %.4f of the rate, median %.4f, in 60 pairs of turns; without the shim %.2f/s (%.1f), with it and no bound %.2f/s",
+		mean(ratio), deviation(ratio)/math.Sqrt(float64(len(ratio))), median(ratio), mean(native), native, mean(open))
+}
+
+func deviation(of []float64) float64 {
+	m, sum := mean(of), 0.0
+	for _, v := range of {
+		sum += (v - m) * (v - m)
+	}
+	return math.Sqrt(sum / float64(len(of)-1))
 }
 
 func mean(of []float64) (sum float64) {
