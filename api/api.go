@@ -51,10 +51,11 @@ type Process struct {
 	Paused    bool    `json:"paused,omitempty"`
 	Queues    []Queue `json:"queues"`
 
-	SLO      time.Duration `json:"slo_ns,omitempty"`   // how long a request may take
-	Bound    uint32        `json:"bound,omitempty"`    // commands in flight, where a policy has no other
-	Requests *Requests     `json:"requests,omitempty"` // where it tells
-	Shim     *Shim         `json:"shim,omitempty"`     // where it has one
+	SLO      time.Duration `json:"slo_ns,omitempty"`      // how long a request may take
+	Bound    uint32        `json:"bound,omitempty"`       // commands in flight, where a policy has no other
+	Batch    uint32        `json:"bound_batch,omitempty"` // of those; 0: as many as seem right
+	Requests *Requests     `json:"requests,omitempty"`    // where it tells
+	Shim     *Shim         `json:"shim,omitempty"`        // where it has one
 }
 
 // Requests is how a program does what it is asked for.
@@ -103,8 +104,9 @@ type Change struct {
 	Priority *int32         `json:"priority,omitempty"`
 	Deadline *time.Duration `json:"deadline_ns,omitempty"`
 	SLO      *time.Duration `json:"slo_ns,omitempty"`
-	Bound    *uint32        `json:"bound,omitempty"`   // 0: none
-	Predict  *bool          `json:"predict,omitempty"` // take the device ahead of arrivals that come in step
+	Bound    *uint32        `json:"bound,omitempty"`       // 0: none
+	Batch    *uint32        `json:"bound_batch,omitempty"` // commands after which it is looked how many are done; 0: as many as seem right
+	Predict  *bool          `json:"predict,omitempty"`     // take the device ahead of arrivals that come in step
 	Paused   *bool          `json:"paused,omitempty"`
 	Tree     bool           `json:"tree,omitempty"` // its children as well, now and to come
 }
@@ -120,6 +122,10 @@ func (c Change) Check() error {
 		return fmt.Errorf("deadline %v is not from 0, for none, to %v", *c.Deadline, MostDeadline)
 	case c.Bound != nil && *c.Bound > MostBound:
 		return fmt.Errorf("bound %d is not from 0, for none, to %d", *c.Bound, MostBound)
+	case c.Batch != nil && *c.Batch > MostBound:
+		return fmt.Errorf("batch %d is not from 0, for as many as seem right, to %d", *c.Batch, MostBound)
+	case c.Batch != nil && c.Bound != nil && *c.Bound > 0 && *c.Batch > *c.Bound:
+		return fmt.Errorf("batches of %d are more than the bound of %d", *c.Batch, *c.Bound)
 	}
 	return checkTime("slo", c.SLO)
 }
@@ -139,8 +145,10 @@ type Hint struct {
 	Laxity   *time.Duration `json:"laxity_ns,omitempty"`   // its work can wait; 0: unknown
 	Work     *time.Duration `json:"work_ns,omitempty"`     // device time a request needs; 0: unknown
 	Expect   *time.Duration `json:"expect_ns,omitempty"`   // from now to the next request
-	Begin    *int64         `json:"begin,omitempty"`       // a request begins, by a number of the program's choice
-	End      *int64         `json:"end,omitempty"`         // that request ends
+	// What it launches from now on may be run twice.
+	Idempotent *bool  `json:"idempotent,omitempty"`
+	Begin      *int64 `json:"begin,omitempty"` // a request begins, by a number of the program's choice
+	End        *int64 `json:"end,omitempty"`   // that request ends
 }
 
 // Check says what is wrong with h, if anything.
@@ -171,7 +179,7 @@ func clip(s string) string {
 
 // Empty reports whether c asks for nothing.
 func (c Change) Empty() bool {
-	return c.Class == nil && c.Weight == nil && c.Priority == nil && c.Deadline == nil && c.SLO == nil && c.Bound == nil && c.Predict == nil && c.Paused == nil
+	return c.Class == nil && c.Weight == nil && c.Priority == nil && c.Deadline == nil && c.SLO == nil && c.Bound == nil && c.Batch == nil && c.Predict == nil && c.Paused == nil
 }
 
 // Run announces that the caller is about to become a program, whose whole tree

@@ -74,16 +74,13 @@ func (s *Session) SLO(d time.Duration) {
 }
 
 // Idempotent says whether what is launched from now on may be run twice. At the start
-// it may not. Where the preload library is loaded that is a matter between it and the
-// thread that launches, and nothing happens here.
+// it may not.
 func (s *Session) Idempotent(on bool) {
 	value := int64(0)
 	if on {
 		value = 1
 	}
-	if s.mail == nil {
-		s.page.Hint(own.Idempotent, value)
-	}
+	s.tell(own.Idempotent, value, api.Hint{Idempotent: &on})
 }
 
 // Begin tells that a request begins. The function it returns tells that it is over;

@@ -105,13 +105,16 @@ struct gw_page {
   /* 64: the daemon's word to the program. */
   uint32_t gate;     /* a futex: GW_OPEN, GW_CLOSED */
   uint32_t bound;    /* most commands in flight, but see grain_us; 0: no bound, nothing is counted out */
-  uint32_t batch;    /* commands between two marks, about; 0 is 1 */
+  uint32_t batch;    /* commands between two marks; 0: as many as seem right */
   uint32_t watch;    /* GW_WATCH_... */
   uint64_t lease_ns; /* a closed gate is open from then on, unless the daemon has put it off */
   uint32_t lead_us;  /* how long before an expected arrival to take the device; 0: do not */
   uint32_t park_us;  /* the longest to hold it so for an arrival that does not come */
   uint32_t grain_us; /* a bound of n lets through what takes the device n of these, if that is more; 0: it does not */
-  uint32_t reserved1[7];
+  uint32_t idempotent;  /* 1: what it launches may be run twice, says its owner */
+  uint64_t expect_ns;   /* when its next work will come, says its owner; 0: not known */
+  uint32_t expect_turn; /* a futex: another value whenever that is told, by either side */
+  uint32_t reserved1[3];
 
   /* 128: the program's word to the daemon. */
   uint64_t launched;  /* commands put on the device so far */

@@ -73,10 +73,10 @@ static uint32_t widened(uint32_t bound) {
 
 static uint32_t batch_for(uint32_t bound) {
   uint32_t wide = widened(bound), batch = GW_READ(batch);
+  if (batch) return batch < bound ? batch : bound; /* somebody has said */
   uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
   if (ns >= LONG_NS) return 1;
-  if (!ns && batch > 2) batch = 2;
-  if (batch > bound / 2) batch = bound / 2;
+  batch = !ns && bound > 4 ? 2 : bound / 2;
   wide = wide / 4 < BATCH_MOST ? wide / 4 : BATCH_MOST;
   if (batch < wide) batch = wide;
   return batch ? batch : 1;
@@ -99,8 +99,8 @@ static struct gw_mark *free_slot(void) {
 struct gw_bound_place gw_bound_reserve(int lane) {
   struct gw_lane *l = &gw_act.lanes[lane];
   struct gw_mark *m = free_slot();
-  l->unmarked = 0; /* one thread marks, the others need not */
   if (m) {
+    l->unmarked = 0; /* one thread marks, the others need not */
     *m = (struct gw_mark){.state = GW_MARK_BUSY, .runtime = l->runtime, .ctx = l->ctx, .stream = l->stream,
                           .lane = (uint32_t)lane, .life = l->life, .seq = l->launched, .age = ++gw_act.marks_made};
     gw_act.marks_set++;
@@ -189,6 +189,7 @@ static bool mark_fullest(const gw_pass *p) {
   gw_bias_unlock(&gw_act.lock);
   if (best < 0) return any;
   if (gw_bound_mark(&at)) return true;
+  if (!at.slot) return any;
   gw_bias_lock(&gw_act.lock);
   if (gw_act.lanes[best].life == at.life) gw_act.lanes[best].unmarked += unmarked;
   gw_bias_unlock(&gw_act.lock);

@@ -21,8 +21,9 @@
  *
  * run() returns when the last block is done. It stops the kernel while giveway
  * holds the program, and whenever another thread calls stop(). flush() is for work
- * that may be run twice: it forgets the progress, and a kernel may then leave in the
- * middle of a block, where giveway_stopped() says so.
+ * that may be run twice: a kernel may then leave in the middle of a block, where
+ * giveway_stopped() says so, and all of it is done again. That is also how giveway
+ * stops what was launched where the program had said giveway_idempotent(1).
  */
 #ifndef GIVEWAY_GUARD_H
 #define GIVEWAY_GUARD_H
@@ -78,6 +79,8 @@ static __device__ inline bool giveway_stopped(giveway_guard *g) {
 
 /* 1 while giveway holds the program. There is none without the preloaded library. */
 extern "C" int giveway_closed(void) __attribute__((weak));
+/* 1 where what is launched now may be run twice. */
+extern "C" int giveway_repeatable(void) __attribute__((weak));
 /* While set, what this thread puts on the device is not held. */
 extern "C" void giveway_ungated(int on) __attribute__((weak));
 
@@ -169,7 +172,7 @@ class guarded {
 
   unsigned wanted() {
     std::lock_guard<std::mutex> hold(mutex_);
-    return wanted_ ? wanted_ : giveway_closed && giveway_closed() ? 1u : 0u;
+    return wanted_ ? wanted_ : giveway_closed && giveway_closed() ? held_ : 0u;
   }
 
   void wait_to_go_on() {
@@ -177,6 +180,7 @@ class guarded {
       std::unique_lock<std::mutex> hold(mutex_);
       changed_.wait_for(hold, std::chrono::microseconds(100));
     }
+    held_ = giveway_repeatable && giveway_repeatable() ? 2u : 1u; /* as it is at the launch */
   }
 
   /* The device's copy is written behind what is on the stream. */
@@ -216,6 +220,7 @@ class guarded {
   std::mutex mutex_;
   std::condition_variable changed_;
   unsigned wanted_ = 0;
+  unsigned held_ = 1; /* what a hold of giveway's means to the kernel that runs */
 };
 
 }  // namespace giveway

@@ -94,6 +94,15 @@ int gw_hint(uint32_t kind, int64_t value) {
   return 0;
 }
 
+/* For giveway_guard.h: whether what is launched now may be run twice. The program's own
+ * word counts before its owner's. */
+__attribute__((visibility("default"))) int giveway_repeatable(void) {
+  gw_bias_lock(&gw_act.lock);
+  bool said = standing[GW_HINT_IDEMPOTENT].said, yes = standing[GW_HINT_IDEMPOTENT].value != 0;
+  gw_bias_unlock(&gw_act.lock);
+  return said ? yes : gw_page_is_there() && GW_READ(idempotent) == 1;
+}
+
 __attribute__((visibility("default"))) int giveway_hint(uint32_t kind, int64_t value) {
   return gw_hint(kind, value);
 }

@@ -68,11 +68,11 @@ static struct {
 static struct {
   gw_lock_t lock;
   struct gw_predictor predictor;
-  uint64_t told_ns; /* when the program last told of an arrival */
+  uint64_t told_ns; /* when the program, or its owner, last told of an arrival */
   uint64_t parked, hits, parked_ns, saved_ns;
 } learnt;
 
-static uint32_t started, bell;       /* bell: a futex that the thread sleeps on */
+static uint32_t started;
 static uint64_t expected;            /* what the program has told; 0: nothing */
 static uint64_t let_go_ns;           /* when the kernels were let go */
 static uint32_t let_go_by_an_arrival;
@@ -164,11 +164,16 @@ void cuda_unpark_now(bool arrived) {
   __atomic_store_n(&let_go_ns, gw_now(), __ATOMIC_RELEASE);
 }
 
-/* Sleeps until then or until the bell is rung. Whether it was not. */
+/* What the thread sleeps on lies in the page, where the daemon can wake it too. Of a page
+ * that comes or goes meanwhile it learns when it looks again. */
+static uint32_t turn(void) { return __atomic_load_n(&gw_shared.page.expect_turn, __ATOMIC_ACQUIRE); }
+
+/* Sleeps until then or until something is told. Whether nothing was. */
 static bool sleep_until(uint64_t at_ns, uint32_t heard) {
   while (gw_now() < at_ns) {
-    if (__atomic_load_n(&bell, __ATOMIC_ACQUIRE) != heard) return false;
-    gw_futex_wait(&bell, heard, at_ns, 0);
+    if (turn() != heard) return false;
+    uint64_t look = gw_now() + LOOK_NS;
+    gw_futex_wait(&gw_shared.page.expect_turn, heard, at_ns < look ? at_ns : look, 1);
   }
   return true;
 }
@@ -182,7 +187,7 @@ static bool wait_until(uint64_t at_ns, uint32_t heard) {
   uint64_t now = gw_now(), early = at_ns > now ? (at_ns - now) / 8 : 0;
   if (!sleep_until(at_ns - (early < EARLY_NS ? early : EARLY_NS), heard)) return false;
   while (gw_now() < at_ns && is_off()) {
-    if (__atomic_load_n(&bell, __ATOMIC_ACQUIRE) != heard) return false;
+    if (turn() != heard) return false;
   }
   return true;
 }
@@ -217,11 +222,17 @@ static void hold_for(uint64_t arrival_ns, uint64_t patience_ns) {
   gw_unlock(&learnt.lock);
 }
 
-/* When the next arrival is due, or 0: as the program says, else as it has been. */
+/* When the next arrival is due, or 0: as is said, by the program itself or by its owner,
+ * else as it has been. */
 static uint64_t next_arrival(uint64_t now, uint64_t lead) {
-  uint64_t at = __atomic_load_n(&expected, __ATOMIC_RELAXED);
-  if (at > now) return at;
+  uint64_t at = __atomic_load_n(&expected, __ATOMIC_RELAXED), owners = GW_READ(expect_ns);
+  if (owners > now && (at <= now || owners < at)) at = owners;
   gw_lock(&learnt.lock);
+  if (owners > now) learnt.told_ns = now;
+  if (at > now) {
+    gw_unlock(&learnt.lock);
+    return at;
+  }
   bool told = learnt.told_ns && now - learnt.told_ns < STALE_NS;
   at = !told && GW_READ(watch) & GW_PREDICT ? gw_predict_next(&learnt.predictor, lead) : 0;
   gw_unlock(&learnt.lock);
@@ -235,7 +246,7 @@ static void *run(void *unused) {
   if (cuda_driver()->cuThreadExchangeStreamCaptureMode) cuda_driver()->cuThreadExchangeStreamCaptureMode(&relaxed);
   uint64_t last = 0;
   for (;;) {
-    uint32_t heard = __atomic_load_n(&bell, __ATOMIC_ACQUIRE);
+    uint32_t heard = turn();
     uint64_t now = gw_now();
     uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(park_us) * 1000ull;
     if (most > LOOK_NS) most = LOOK_NS;
@@ -290,19 +301,22 @@ void cuda_park_expect(uint64_t at_ns) {
   gw_lock(&learnt.lock);
   learnt.told_ns = gw_now();
   gw_unlock(&learnt.lock);
-  __atomic_add_fetch(&bell, 1, __ATOMIC_RELEASE);
+  __atomic_add_fetch(&gw_shared.page.expect_turn, 1, __ATOMIC_RELEASE);
   if (!__atomic_load_n(&started, __ATOMIC_ACQUIRE)) {
     if (__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) && GW_READ(lead_us)) start_thread();
     return;
   }
-  gw_futex_wake(&bell, 1, 0);
+  gw_futex_wake(&gw_shared.page.expect_turn, 1, 1);
 }
 
 void cuda_park_ready(uint64_t at_ns) {
-  if (!(GW_READ(watch) & GW_PREDICT) || !GW_READ(lead_us)) return;
-  gw_lock(&learnt.lock);
-  gw_predict_arrival(&learnt.predictor, at_ns);
-  gw_unlock(&learnt.lock);
+  bool predict = GW_READ(watch) & GW_PREDICT;
+  if (!GW_READ(lead_us) || !(predict || GW_READ(expect_ns))) return;
+  if (predict) {
+    gw_lock(&learnt.lock);
+    gw_predict_arrival(&learnt.predictor, at_ns);
+    gw_unlock(&learnt.lock);
+  }
   uint32_t none = 0;
   if (!__atomic_load_n(&started, __ATOMIC_RELAXED))
     __atomic_compare_exchange_n(&cuda_parked, &none, STARTING, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -343,7 +357,7 @@ void cuda_park_never(void) {
 void cuda_park_forked(void) {
   memset(&park, 0, sizeof park);
   memset(&learnt, 0, sizeof learnt);
-  cuda_parked = started = bell = 0;
+  cuda_parked = started = 0;
   cuda_park_context = NULL;
   expected = let_go_ns = 0;
 }

@@ -53,6 +53,24 @@ func testPark(t *testing.T, dir string) {
 		}
 		return nil
 	})
+	attempts("told by its owner", func() error {
+		k := keep(t, ahead(50*time.Millisecond, shm.Time))
+		p := start(t, k, dir, "parkwork", "silent", "30")
+		page := k.page()
+		ended := make(chan string, 1)
+		go func() { ended <- p.ok() }()
+		for {
+			select {
+			case <-ended:
+				if c := page.Counters(); c.Parked < 3 || c.Hits == 0 {
+					return fmt.Errorf("counted %+v", c)
+				}
+				return nil
+			case <-time.After(15 * time.Millisecond):
+				page.Expect(shm.Monotonic(time.Now().Add(8 * time.Millisecond)))
+			}
+		}
+	})
 	attempts("regular", func() error {
 		if c, _, _ := run(ahead(50*time.Millisecond, shm.Predict), "silent", "30"); c.Parked < 3 || c.Hits < c.Parked/2 {
 			return fmt.Errorf("counted %+v", c)

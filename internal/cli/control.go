@@ -21,6 +21,7 @@ type attrFlags struct {
 	deadline time.Duration
 	slo      time.Duration
 	bound    uint32
+	batch    uint32
 	predict  bool
 }
 
@@ -32,6 +33,7 @@ func (f *attrFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.deadline, "deadline", 0, "from ready to done, such as 20ms, under policies that go by it; 0 is none")
 	flags.DurationVar(&f.slo, "slo", 0, "how long a request may take, nearly always, under policies that go by it; 0 is none")
 	flags.Uint32Var(&f.bound, "bound", 0, "commands in flight at most, more if they are short, where the policy has no bound; 0 is any number (needs the shim)")
+	flags.Uint32Var(&f.batch, "bound-batch", 0, "after how many commands it is looked how many are done; 0 is as many as seem right (needs the shim)")
 	flags.BoolVar(&f.predict, "predict", false, "take the device a moment before requests that come in step (needs the shim and class online)")
 	// It fails only for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("class", completeClass)
@@ -58,6 +60,9 @@ func (f *attrFlags) change(cmd *cobra.Command) (api.Change, error) {
 	}
 	if given("bound") {
 		c.Bound = &f.bound
+	}
+	if given("bound-batch") {
+		c.Batch = &f.batch
 	}
 	if given("predict") {
 		c.Predict = &f.predict
@@ -145,6 +150,9 @@ func describe(p api.Process) string {
 	}
 	if p.Bound > 0 {
 		fmt.Fprintf(&b, ", bound %d", p.Bound)
+		if p.Batch > 0 {
+			fmt.Fprintf(&b, " in batches of %d", p.Batch)
+		}
 	}
 	if p.Paused {
 		b.WriteString(", paused")

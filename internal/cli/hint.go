@@ -61,6 +61,7 @@ type hintFlags struct {
 	priority                       int32
 	deadline, laxity, work, expect time.Duration
 	begin, end                     int64
+	idempotent                     bool
 }
 
 func (f *hintFlags) register(cmd *cobra.Command) {
@@ -70,6 +71,7 @@ func (f *hintFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.laxity, "laxity", 0, "how long its work can wait and still be in time; 0 is unknown")
 	flags.DurationVar(&f.work, "work", 0, "device time that a request needs; 0 is unknown")
 	flags.DurationVar(&f.expect, "expect", 0, "from now until the next request")
+	flags.BoolVar(&f.idempotent, "idempotent", false, "what it launches from now on may be run twice; =false: it may not")
 	flags.Int64Var(&f.begin, "begin", 0, "a request begins: a number to end it by")
 	flags.Int64Var(&f.end, "end", 0, "the request of that number ends")
 }
@@ -78,13 +80,14 @@ func (f *hintFlags) register(cmd *cobra.Command) {
 func (f *hintFlags) hint(cmd *cobra.Command) (api.Hint, error) {
 	var h api.Hint
 	for name, say := range map[string]func(){
-		"priority": func() { h.Priority = &f.priority },
-		"deadline": func() { h.Deadline = &f.deadline },
-		"laxity":   func() { h.Laxity = &f.laxity },
-		"work":     func() { h.Work = &f.work },
-		"expect":   func() { h.Expect = &f.expect },
-		"begin":    func() { h.Begin = &f.begin },
-		"end":      func() { h.End = &f.end },
+		"priority":   func() { h.Priority = &f.priority },
+		"deadline":   func() { h.Deadline = &f.deadline },
+		"laxity":     func() { h.Laxity = &f.laxity },
+		"work":       func() { h.Work = &f.work },
+		"expect":     func() { h.Expect = &f.expect },
+		"idempotent": func() { h.Idempotent = &f.idempotent },
+		"begin":      func() { h.Begin = &f.begin },
+		"end":        func() { h.End = &f.end },
 	} {
 		if cmd.Flags().Changed(name) {
 			say()

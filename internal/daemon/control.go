@@ -50,7 +50,7 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 		PID: p.info.PID, Command: p.info.Command, UID: p.info.UID, User: userName(p.info.UID),
 		Container: p.info.Container, Pod: p.info.Pod,
 		Class: p.attr.Class.String(), From: p.from, Weight: p.attr.Weight, Priority: p.attr.Priority, Paused: p.attr.Paused,
-		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound, Requests: p.asked.describe(p.guest), Shim: p.guest.describe(p.ignored),
+		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound, Batch: p.batch, Requests: p.asked.describe(p.guest), Shim: p.guest.describe(p.ignored),
 	}
 	for _, q := range p.queues {
 		r := records[q.id]
@@ -79,7 +79,7 @@ func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error)
 	p, err := d.known(pid)
 	switch {
 	case err != nil:
-	case c.Bound != nil && p.guest == nil:
+	case (c.Bound != nil || c.Batch != nil) && p.guest == nil:
 		err = fmt.Errorf("process %d was not started with the shim, so its commands in flight cannot be bounded: %w", pid, server.ErrConflict)
 	case c.Paused != nil && *c.Paused && !p.stoppable():
 		err = fmt.Errorf("process %d cannot be paused: its queue can be sliced and no more: %w", pid, server.ErrConflict)
@@ -203,7 +203,8 @@ func (d *Daemon) Restore() error {
 	d.mu.Lock()
 	for _, p := range d.processes {
 		p.attr, p.from, p.classed = sched.Attr{}, "default", false
-		p.bound, p.bounded = 0, false
+		p.bound, p.bounded, p.batch = 0, false, 0
+		p.predict, p.idempotent = false, false
 		d.box.post(p.hinted(nil)...)
 	}
 	d.mu.Unlock()

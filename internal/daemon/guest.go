@@ -19,17 +19,17 @@ import (
 
 // guest is a program that came with the shim: the page it shares with us.
 type guest struct {
-	page    *shm.Page
-	gate    *shim.Gate
-	process *process
-	uid     uint32
-	runtime string // empty: it has not said yet
-	watch   uint32 // what it is to ring for
-	bound   uint32 // as last set, with its grain
-	grain   time.Duration
-	ahead   bool   // it may take the device ahead of an arrival
-	base    uint64 // counts of its page begin here: an earlier page had some
-	open    uint32 // requests, as the scheduler has been told
+	page       *shm.Page
+	gate       *shim.Gate
+	process    *process
+	uid        uint32
+	runtime    string     // empty: it has not said yet
+	watch      uint32     // what it is to ring for
+	bound      shim.Bound // as last set
+	idempotent bool       // as last told
+	ahead      bool       // it may take the device ahead of an arrival
+	base       uint64     // counts of its page begin here: an earlier page had some
+	open       uint32     // requests, as the scheduler has been told
 
 	own      []uint32 // AMD GPUs on which it can stop its own queues
 	heardOwn time.Time
@@ -243,6 +243,7 @@ func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event
 	}
 	d.setWatch(g)
 	p.setBound()
+	p.setIdempotent()
 	d.hearOwn(g, p, g.page.OwnGPUs())
 	g.setPriority(p.attr.Class)
 	buf = g.progress(&c, buf)
@@ -255,9 +256,17 @@ func (p *process) setBound() {
 	if g == nil {
 		return
 	}
-	if bound, grain := p.standing(); bound != g.bound || grain != g.grain {
-		g.bound, g.grain = bound, grain
-		g.gate.SetStanding(bound, grain)
+	if b := p.standing(); b != g.bound {
+		g.bound = b
+		g.gate.SetStanding(b)
+	}
+}
+
+// setIdempotent tells the program what its owner says of it. d.mu is held.
+func (p *process) setIdempotent() {
+	if g := p.guest; g != nil && g.idempotent != p.idempotent {
+		g.idempotent = p.idempotent
+		g.page.SetIdempotent(g.idempotent)
 	}
 }
 

@@ -42,7 +42,7 @@ func (d *Daemon) takeHint(p *process, h shm.Hint, now sched.Time) bool {
 	case shm.HintExpect:
 		next.Expect, ok = d.moment(h.Value, now)
 	case shm.HintBegin, shm.HintEnd: // the page has them as requests
-	case shm.HintIdempotent: // the shim's own affair
+	case shm.HintIdempotent: // the program has it already
 	default:
 		ok = false
 	}
@@ -103,7 +103,12 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 	set(&p.attr.Work, h.Work)
 	if h.Expect != nil {
 		p.attr.Expect = d.Now().Add(*h.Expect)
+		if p.guest != nil {
+			p.guest.page.Expect(shm.Monotonic(time.Now().Add(*h.Expect)))
+		}
 	}
+	set(&p.idempotent, h.Idempotent)
+	p.setIdempotent()
 	if p.attr != was {
 		d.box.post(p.hinted(nil)...)
 	}

@@ -23,15 +23,17 @@ type process struct {
 	from   string // whence attr: default, rule, run, hint, set
 	queues map[groupKey]*groupQueue
 
-	classed bool        // its owner has set its class, so it cannot itself
-	bound   uint32      // on commands in flight, where a policy has no other
-	bounded bool        // somebody has said so
-	predict bool        // arrivals that come in step are to be expected
-	guest   *guest      // nil: it has no shim
-	kfd     *kfdProcess // nil: it has no KFD queues
-	seen    sched.Counters
-	asked   asked
-	ignored uint64 // hints that made no sense
+	classed    bool        // its owner has set its class, so it cannot itself
+	bound      uint32      // on commands in flight, where a policy has no other
+	bounded    bool        // somebody has said so
+	batch      uint32      // of it; 0: as many as seem right
+	idempotent bool        // its owner says that what it launches may be run twice
+	predict    bool        // arrivals that come in step are to be expected
+	guest      *guest      // nil: it has no shim
+	kfd        *kfdProcess // nil: it has no KFD queues
+	seen       sched.Counters
+	asked      asked
+	ignored    uint64 // hints that made no sense
 }
 
 // groupKey names a group of a process. The zero one is what a process has behind its
@@ -76,6 +78,7 @@ func (p *process) change(c api.Change) error {
 	if c.Bound != nil {
 		p.bound, p.bounded = *c.Bound, true
 	}
+	set(&p.batch, c.Batch)
 	set(&p.predict, c.Predict)
 	return nil
 }
@@ -84,15 +87,18 @@ func (p *process) change(c api.Change) error {
 // gate does not stop what has been launched, and they would launch all they have.
 const usualBound = 16
 
-// standing is the bound for where a policy has none, and its grain.
-func (p *process) standing() (uint32, time.Duration) {
-	if alone := p.queues[groupKey{}] != nil; !alone {
-		return p.bound, shim.Loose
+// standing is the bound for where a policy has none.
+func (p *process) standing() shim.Bound {
+	b := shim.Bound{Commands: p.bound, Batch: p.batch, Grain: shim.Tight}
+	alone := p.queues[groupKey{}] != nil
+	low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle
+	switch {
+	case !alone:
+		b.Grain = shim.Loose
+	case low && !p.bounded:
+		b.Commands = usualBound
 	}
-	if low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle; low && !p.bounded {
-		return usualBound, shim.Tight
-	}
-	return p.bound, shim.Tight
+	return b
 }
 
 // change applies what was asked for to attributes. It refuses what makes no

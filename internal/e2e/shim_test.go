@@ -320,7 +320,16 @@ func TestGuard(t *testing.T) {
 		t.Error(err)
 	}
 	b.shimOnly()
-	w := b.program("--class batch", program+" held")
+	for _, how := range []string{"held", "twice"} {
+		b.heldKernel(program, how)
+	}
+}
+
+// heldKernel: a hold of giveway's stops a guarded kernel.
+func (b *bed) heldKernel(program, how string) {
+	b.Helper()
+	w := b.program("--class batch", program+" "+how)
+	defer w.kill()
 	b.await(w.pid)
 	stops := make(chan []float64, 1)
 	go func() { stops <- w.raw() }()
@@ -328,13 +337,13 @@ func TestGuard(t *testing.T) {
 	for _, what := range []string{"pause", "resume", "pause", "resume"} {
 		time.Sleep(300 * time.Millisecond)
 		if out, err := b.giveway(what, pid); err != nil {
-			t.Fatalf("%v: %s", err, out)
+			b.Fatalf("%v: %s", err, out)
 		}
 	}
 	if n := <-stops; n[0] < 1 {
-		t.Errorf("giveway held it twice, and it was stopped %g times", n[0])
+		b.Errorf("%s: giveway held it twice, and it was stopped %g times", how, n[0])
 	} else {
-		t.Logf("held twice by giveway: stopped %g times", n[0])
+		b.Logf("%s: held twice by giveway: stopped %g times", how, n[0])
 	}
 }
 

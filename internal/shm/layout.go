@@ -90,15 +90,18 @@ type page struct {
 	reserved0 [13]atomic.Uint32 `c:"reserved0"`
 
 	// Ours.
-	gate      atomic.Uint32    `c:"gate"`
-	bound     atomic.Uint32    `c:"bound"`
-	batch     atomic.Uint32    `c:"batch"`
-	watch     atomic.Uint32    `c:"watch"`
-	lease     atomic.Uint64    `c:"lease_ns"`
-	lead      atomic.Uint32    `c:"lead_us"`
-	park      atomic.Uint32    `c:"park_us"`
-	grain     atomic.Uint32    `c:"grain_us"`
-	reserved1 [7]atomic.Uint32 `c:"reserved1"`
+	gate       atomic.Uint32    `c:"gate"`
+	bound      atomic.Uint32    `c:"bound"`
+	batch      atomic.Uint32    `c:"batch"`
+	watch      atomic.Uint32    `c:"watch"`
+	lease      atomic.Uint64    `c:"lease_ns"`
+	lead       atomic.Uint32    `c:"lead_us"`
+	park       atomic.Uint32    `c:"park_us"`
+	grain      atomic.Uint32    `c:"grain_us"`
+	idempotent atomic.Uint32    `c:"idempotent"`
+	expect     atomic.Uint64    `c:"expect_ns"`
+	expectTurn atomic.Uint32    `c:"expect_turn"`
+	reserved1  [3]atomic.Uint32 `c:"reserved1"`
 
 	// The program's.
 	launched  atomic.Uint64 `c:"launched"`

@@ -140,7 +140,8 @@ func (p *Page) open() {
 }
 
 // SetBound sets how many commands may be in flight, and after how many a mark is
-// put; a bound of zero is none. It reports whether there is a page to set it in.
+// put; a bound of zero is none, a batch of zero as many as seem right there. It reports
+// whether there is a page to set it in.
 func (p *Page) SetBound(bound, batch uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,6 +160,27 @@ func (p *Page) SetGrain(d time.Duration) {
 	defer p.mu.Unlock()
 	if p.page != nil {
 		p.page.grain.Store(uint32(d.Microseconds()))
+	}
+}
+
+// Expect tells the program when its next work will come, by the machine's clock; zero is
+// not known.
+func (p *Page) Expect(at uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil {
+		p.page.expect.Store(at)
+		p.page.expectTurn.Add(1)
+		wakeAll(&p.page.expectTurn)
+	}
+}
+
+// SetIdempotent tells the program whether what it launches may be run twice.
+func (p *Page) SetIdempotent(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil {
+		p.page.idempotent.Store(map[bool]uint32{true: 1}[on])
 	}
 }
 

@@ -4,10 +4,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <unistd.h>
+#include <string>
 #include <vector>
 #include <algorithm>
 #include <atomic>
 
+#include "../giveway.h"
 #include "../giveway_guard.h"
 
 static const unsigned blocks = 40000;
@@ -64,10 +66,11 @@ static void expectOnes(const unsigned *device, const char *what) {
 }
 
 // One guarded kernel after another, for two seconds from each line that is read: how often
-// they were stopped, by giveway alone.
-static int held(cudaStream_t s, unsigned *out, float *sink) {
+// they were stopped, by giveway alone. With work that may be run twice that is said first.
+static int held(cudaStream_t s, unsigned *out, float *sink, bool twice) {
   char line[64];
   CHECK(cudaMemset(out, 0, blocks * sizeof *out)); // so that giveway knows of us
+  if (twice && giveway_idempotent(1)) return printf("the hint was not taken\n"), 1;
   printf("{\"ready\":true,\"pid\":%d}\n", (int)getpid());
   fflush(stdout);
   while (fgets(line, sizeof line, stdin)) {
@@ -75,7 +78,10 @@ static int held(cudaStream_t s, unsigned *out, float *sink) {
     for (auto from = wall::now(); ms(from) < 2000;) {
       giveway::guarded k{dim3(blocks)};
       CHECK(cudaMemset(out, 0, blocks * sizeof *out));
-      CHECK(k.run(s, [&](giveway_guard *g, dim3 grid, unsigned left) { guardedKernel<<<left, 256, 0, s>>>(g, grid, out, 40000, sink); }));
+      CHECK(k.run(s, [&](giveway_guard *g, dim3 grid, unsigned left) { 
+        if (twice) idempotent<<<left, 256, 0, s>>>(g, grid, out, 40000, sink);
+        else guardedKernel<<<left, 256, 0, s>>>(g, grid, out, 40000, sink);
+      }));
       stops += k.stops();
       expectOnes(out, "held");
     }
@@ -85,14 +91,14 @@ static int held(cudaStream_t s, unsigned *out, float *sink) {
   return 0;
 }
 
-int main(int argc, char **) {
+int main(int argc, char **argv) {
   unsigned *out;
   float *sink;
   cudaStream_t s;
   CHECK(cudaMalloc(&out, blocks * sizeof *out));
   CHECK(cudaMalloc(&sink, sizeof *sink));
   CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
-  if (argc > 1) return held(s, out, sink);
+  if (argc > 1) return held(s, out, sink, std::string(argv[1]) == "twice");
   const unsigned n = 40000; // some 200 us a block
   double best[2] = {1e9, 1e9};
   for (int round = 0; round < 4; round++) {

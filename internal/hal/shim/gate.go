@@ -38,8 +38,16 @@ type Gate struct {
 
 	mu       sync.Mutex
 	queues   []*Queue
-	standing uint32        // the bound where no queue has one
-	grain    time.Duration // of that
+	standing Bound // where no queue has one
+}
+
+// Bound is how much of a program may be in flight.
+type Bound struct {
+	Commands uint32 // zero: any number
+	// Batch is after how many of them it is looked how many are done; zero: as often as
+	// seems right. It counts for all bounds of a program.
+	Batch uint32
+	Grain time.Duration // what a command is worth
 }
 
 // NewGate returns the gate of a page, which stays the caller's.
@@ -51,12 +59,11 @@ func (g *Gate) Keep() {
 	g.page.KeepQueues(queueLease)
 }
 
-// SetStanding sets the bound that counts where no queue is given one, and its grain; zero
-// is none.
-func (g *Gate) SetStanding(bound uint32, grain time.Duration) {
+// SetStanding sets the bound that counts where no queue is given one.
+func (g *Gate) SetStanding(b Bound) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.standing, g.grain = bound, grain
+	g.standing = b
 	g.setBound()
 }
 
@@ -96,14 +103,10 @@ func (g *Gate) setBound() bool {
 	}
 	grain := Tight
 	if bound == 0 {
-		bound, grain = g.standing, g.grain
+		bound, grain = g.standing.Commands, g.standing.Grain
 	}
 	g.page.SetGrain(grain)
-	batch := uint32(0)
-	if bound > 0 {
-		batch = max(1, bound/2)
-	}
-	return g.page.SetBound(bound, batch) || bound == 0
+	return g.page.SetBound(bound, g.standing.Batch) || bound == 0
 }
 
 // Queue is a queue behind a gate. It implements hal.Holder and hal.Bounder.

@@ -147,12 +147,12 @@ func TestShared(t *testing.T) {
 		want [2]uint32
 	}{
 		{"none", func() error { return nil }, [2]uint32{}},
-		{"one", func() error { return a.SetWindow(8) }, [2]uint32{8, 4}},
-		{"less", func() error { return b.SetWindow(1) }, [2]uint32{1, 1}},
-		{"standing", func() error { p.gate.SetStanding(3, shim.Loose); return nil }, [2]uint32{1, 1}},
-		{"gone", b.Close, [2]uint32{8, 4}},
-		{"none but the owner's", func() error { return a.SetWindow(0) }, [2]uint32{3, 1}},
-		{"none", func() error { p.gate.SetStanding(0, 0); return nil }, [2]uint32{}},
+		{"one", func() error { return a.SetWindow(8) }, [2]uint32{8, 0}},
+		{"less", func() error { return b.SetWindow(1) }, [2]uint32{1, 0}},
+		{"standing", func() error { p.gate.SetStanding(shim.Bound{Commands: 3, Batch: 2, Grain: shim.Loose}); return nil }, [2]uint32{1, 2}},
+		{"gone", b.Close, [2]uint32{8, 2}},
+		{"none but the owner's", func() error { return a.SetWindow(0) }, [2]uint32{3, 2}},
+		{"none", func() error { p.gate.SetStanding(shim.Bound{}); return nil }, [2]uint32{}},
 	} {
 		if err := step.do(); err != nil || bound() != step.want {
 			t.Errorf("%s: %v, bound and batch %v, want %v", step.name, err, bound(), step.want)

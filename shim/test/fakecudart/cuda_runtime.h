@@ -30,7 +30,7 @@ enum cudaError_t { cudaSuccess, cudaErrorNotReady, cudaErrorInvalidValue };
 enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaStreamNonBlocking, cudaEventDisableTiming };
 
 namespace fake {
-inline std::atomic<int> closed{0};
+inline std::atomic<int> closed{0}, repeatable{0};
 inline thread_local int ungated = 0;
 inline std::mutex channels[8];
 
