@@ -277,20 +277,62 @@ RELEASE_PRIMARY(cuDevicePrimaryCtxRelease_v2)
 DESTROY_PRIMARY(cuDevicePrimaryCtxReset)
 DESTROY_PRIMARY(cuDevicePrimaryCtxReset_v2)
 
-/* Calls that wait for all of a context's work though their names do not say so. */
-#define WAITS(symbol, type)              \
-  EXPORTED int symbol(type what) {       \
-    cuda_unpark();                       \
-    CALL(symbol, (type), (what));        \
-    return result;                       \
+/* A graph that is launched may record it again, and nobody tells us. */
+EXPORTED int cuGraphAddEventRecordNode(void **node, void *graph, const void *after, size_t n, void *event) {
+  forget_event(event);
+  CALL(cuGraphAddEventRecordNode, (void **, void *, const void *, size_t, void *), (node, graph, after, n, event));
+  return result;
+}
+
+EXPORTED int cuGraphEventRecordNodeSetEvent(void *node, void *event) {
+  forget_event(event);
+  CALL(cuGraphEventRecordNodeSetEvent, (void *, void *), (node, event));
+  return result;
+}
+
+EXPORTED int cuGraphExecEventRecordNodeSetEvent(void *graph, void *node, void *event) {
+  forget_event(event);
+  CALL(cuGraphExecEventRecordNodeSetEvent, (void *, void *, void *), (graph, node, event));
+  return result;
+}
+
+/* Calls that wait for all of a context's work, or may, though their names do not say
+ * so: code that is loaded, for one, has to find a moment. */
+#define WAITS(symbol, types, params, args) \
+  EXPORTED int symbol params {             \
+    cuda_unpark();                         \
+    CALL(symbol, types, args);             \
+    return result;                         \
   }
-WAITS(cuMemFree_v2, unsigned long long)
-WAITS(cuMemFreeHost, void *)
-WAITS(cuMemHostUnregister, void *)
-WAITS(cuModuleUnload, void *)
-WAITS(cuLibraryUnload, void *)
-WAITS(cuArrayDestroy, void *)
-WAITS(cuIpcCloseMemHandle, unsigned long long)
+#define WAITS_1(symbol, type) WAITS(symbol, (type), (type a), (a))
+#define WAITS_2(symbol, first, second) WAITS(symbol, (first, second), (first a, second b), (a, b))
+WAITS_1(cuMemFree_v2, unsigned long long)
+WAITS_1(cuMemFreeHost, void *)
+WAITS(cuMemHostRegister_v2, (void *, size_t, unsigned), (void *a, size_t n, unsigned flags), (a, n, flags))
+WAITS_1(cuMemHostUnregister, void *)
+WAITS_2(cuMemPoolTrimTo, void *, size_t)
+WAITS_1(cuMemPoolDestroy, void *)
+WAITS_2(cuModuleLoad, void **, const char *)
+WAITS_2(cuModuleLoadData, void **, const void *)
+WAITS(cuModuleLoadDataEx, (void **, const void *, unsigned, void *, void **),
+      (void **module, const void *code, unsigned n, void *options, void **values), (module, code, n, options, values))
+WAITS_2(cuModuleLoadFatBinary, void **, const void *)
+WAITS(cuModuleGetFunction, (void **, void *, const char *), (void **f, void *module, const char *name), (f, module, name))
+WAITS_1(cuModuleUnload, void *)
+#define LIBRARY_TYPES (void **, const void *, void *, void **, unsigned, void *, void **, unsigned)
+#define LIBRARY_PARAMS \
+  (void **lib, const void *from, void *jit, void **jits, unsigned n, void *option, void **options, unsigned m)
+WAITS(cuLibraryLoadData, LIBRARY_TYPES, LIBRARY_PARAMS, (lib, from, jit, jits, n, option, options, m))
+WAITS(cuLibraryLoadFromFile, LIBRARY_TYPES, LIBRARY_PARAMS, (lib, from, jit, jits, n, option, options, m))
+WAITS_2(cuLibraryGetModule, void **, void *)
+WAITS_2(cuKernelGetFunction, void **, void *)
+WAITS_1(cuFuncLoad, void *)
+WAITS_1(cuLibraryUnload, void *)
+WAITS_1(cuArrayDestroy, void *)
+WAITS_1(cuMipmappedArrayDestroy, void *)
+WAITS_1(cuIpcCloseMemHandle, unsigned long long)
+WAITS_1(cuGraphExecDestroy, void *)
+WAITS_2(cuCtxSetLimit, int, size_t)
 
 /* Contexts of a part of a device may be current to one thread only. */
 EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {

@@ -2,9 +2,11 @@ package shim_test
 
 import (
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -28,25 +30,30 @@ func TestPace(t *testing.T) {
 	files = slices.DeleteFunc(files, func(f string) bool { return f == "page.c" }) // the test has it
 	b.compile("pace", append([]string{"test/pace.c"}, files...)...)
 	for _, c := range []struct {
-		streams, us, grain, later int
-		least, most               uint64
+		streams, us, grain, later, batch int
+		least, most                      uint64
+		apart                            float64 // commands from mark to mark, where that was said
 	}{
-		{1, 20, 0, 0, 1, 16},
-		{1, 20, 200, 0, 32, 128},
-		{1, 20, 1000, 0, 160, 640},
-		{1, 5000, 200, 0, 16, 16},
-		{1, 20000, 200, 0, 16, 16},
-		{2, 5000, 500, 0, 16, 20},
-		{8, 40000, 500, 0, 16, 20},
-		{16, 5000, 200, 0, 16, 24},
-		{1, 20, 1000, 3000, 160, 640},
-		{1, 20, 200, 8000, 32, 128},
-		{1, 20, 1000, 12000, 160, 640},
+		{streams: 1, us: 20, least: 1, most: 16},
+		{streams: 1, us: 20, batch: 4, least: 1, most: 16, apart: 4},
+		{streams: 1, us: 20, batch: 100, least: 1, most: 16, apart: 16},
+		{streams: 1, us: 20, grain: 200, batch: 3, least: 32, most: 128, apart: 3},
+		{streams: 1, us: 20, grain: 200, least: 32, most: 128},
+		{streams: 1, us: 20, grain: 1000, least: 160, most: 640},
+		{streams: 1, us: 5000, grain: 200, least: 16, most: 16},
+		{streams: 1, us: 20000, grain: 200, least: 16, most: 16},
+		{streams: 2, us: 5000, grain: 500, least: 16, most: 20},
+		{streams: 8, us: 40000, grain: 500, least: 16, most: 20},
+		{streams: 16, us: 5000, grain: 200, least: 16, most: 24},
+		{streams: 1, us: 20, grain: 1000, later: 3000, least: 160, most: 640},
+		{streams: 1, us: 20, grain: 200, later: 8000, least: 32, most: 128},
+		{streams: 1, us: 20, grain: 1000, later: 12000, least: 160, most: 640},
 	} {
-		args := []string{fmt.Sprint(c.streams), fmt.Sprint(c.us), fmt.Sprint(c.grain), fmt.Sprint(c.later)}
+		args := strings.Fields(fmt.Sprint(c.streams, c.us, c.grain, c.later, c.batch))
 		out, err := exec.Command(b.path("pace"), args...).CombinedOutput()
 		var most, overruns uint64
-		if _, scan := fmt.Sscan(string(out), &most, &overruns); err != nil || scan != nil {
+		var apart float64
+		if _, scan := fmt.Sscan(string(out), &most, &overruns, &apart); err != nil || scan != nil {
 			t.Fatalf("%+v: %v: %s", c, err, out)
 		}
 		if overruns == 1 { // this machine stood still for 100 ms, it seems
@@ -54,6 +61,9 @@ func TestPace(t *testing.T) {
 		}
 		if most < c.least || most > c.most || overruns != 0 {
 			t.Errorf("%+v: %d in flight with a bound of 16, which was let go %d times", c, most, overruns)
+		}
+		if c.apart > 0 && math.Abs(apart-c.apart) > c.apart/20 {
+			t.Errorf("%+v: %.2f commands from mark to mark", c, apart)
 		}
 	}
 }

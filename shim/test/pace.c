@@ -3,10 +3,11 @@
  * The bound on a device that is reckoned, not run: streams beside each other, each of
  * which takes the same time for every command. Linked with the shim's own files.
  *
- *     pace STREAMS MICROSECONDS GRAIN [LATER]   says how many were in flight at most, and
- *                                               how often the bound was let go
+ *     pace STREAMS MICROSECONDS GRAIN LATER BATCH   says how many were in flight at most,
+ *                                                   how often the bound was let go, and
+ *                                                   how many commands there were to a mark
  *
- * LATER: what they take after half a second, and then it runs for three.
+ * LATER, unless 0: what they take after half a second, and then it runs for three.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,13 +34,13 @@ static uint64_t in_flight(uint64_t took) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 4) return 2;
+  if (argc != 6) return 2;
   int streams = atoi(argv[1]);
-  uint64_t took = strtoull(argv[2], NULL, 10) * 1000, later = argc > 4 ? strtoull(argv[4], NULL, 10) * 1000 : 0;
+  uint64_t took = strtoull(argv[2], NULL, 10) * 1000, later = strtoull(argv[4], NULL, 10) * 1000;
   uint64_t change = gw_now() + GW_SECOND_NS / 2, end = gw_now() + (later ? 3 : 1) * GW_SECOND_NS, most = 0;
   next_look = ~0ull; /* nobody finds out that there is no daemon */
   gw_attached = 1;
-  gw_shared.page = (struct gw_page){.magic = GW_MAGIC, .bound = 16, .batch = 8, .grain_us = (uint32_t)atoi(argv[3])};
+  gw_shared.page = (struct gw_page){.magic = GW_MAGIC, .bound = 16, .grain_us = (uint32_t)atoi(argv[3]), .batch = (uint32_t)atoi(argv[5])};
   for (int i = 0; gw_now() < end; i = (i + 1) % streams) {
     gw_pass p;
     uint64_t *stream = &busy_until[i];
@@ -50,6 +51,7 @@ int main(int argc, char **argv) {
     gw_leave(&p, true);
     if (in_flight(took) > most) most = in_flight(took);
   }
-  printf("%llu %llu\n", (unsigned long long)most, (unsigned long long)gw_act.overruns);
+  printf("%llu %llu %.2f\n", (unsigned long long)most, (unsigned long long)gw_act.overruns,
+         (double)gw_act.launched / (double)gw_act.marks_made);
   return 0;
 }
