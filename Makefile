@@ -18,8 +18,9 @@ NO_RACE := giveway/giveway$$|/sched$$|/policy$$|/internal/stats$$
 .PHONY: build test fmt demo fuzz bench seeds gpu-bundle clean help go-is-there shim
 .PHONY: kernel-check kernel-test
 
-build: go-is-there shim ## bin/giveway, static, and bin/giveway-bench, which loads libcuda
+build: go-is-there shim ## bin/giveway, static; bin/giveway-bench, which loads libcuda; bin/libgiveway.so, for queues
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./cmd/giveway ./cmd/giveway-bench
+	@cp $(SHIM) bin/libgiveway.so
 
 test: go-is-there shim ## format, vet, lint, tests, tests under the race detector
 	@bad=$$($(TOOL) gofumpt -l .); \

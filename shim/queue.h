@@ -5,7 +5,11 @@
  * Nobody needs a queue to be scheduled; it is for work that the preload library
  * does not see, and for who wants to suspend or drop what has not begun.
  *
- * Link with libgiveway.so, which `make` builds into shim/lib, and with -pthread.
+ * Link with libgiveway.so, which `make` puts into bin, and see that it is found when the
+ * program starts, under `giveway run` or not:
+ *
+ *     cc program.c -Lbin -lgiveway -Wl,-rpath,$PWD/bin -pthread
+ *
  * Without a daemon there is no gate, and all else is the same.
  *
  * All functions return 0, or what they say, or -errno. They are safe from any

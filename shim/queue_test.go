@@ -30,7 +30,7 @@ func queueWork(t *testing.T, sanitizer string) string {
 	strict := append(flags, "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror")
 	if sanitizer == "" {
 		compileQueueWork(t, append(strict, append(sources, "-fPIC", "-shared", "-Wl,-Bsymbolic,--version-script=giveway.map,-soname,libgiveway.so,-z,defs", "-o", library)...))
-		compileQueueWork(t, append(strict, "test/queuework.c", library, "-Wl,-rpath,"+dir, "-pthread", "-o", program))
+		compileQueueWork(t, append(strict, "test/queuework.c", "-L"+dir, "-lgiveway", "-Wl,-rpath,"+dir, "-pthread", "-o", program))
 		return program
 	}
 	probe := exec.Command("gcc", "-fsanitize="+sanitizer, "-x", "c", "-", "-o", filepath.Join(dir, "probe"))
