@@ -132,6 +132,10 @@ func behave(socket, runtime string) {
 		case "bound":
 			_, bound, batch := p.InFlight()
 			fmt.Println(bound, batch)
+		case "told":
+			at, repeatable := p.Told()
+			in := time.Duration(at) - time.Duration(shm.Monotonic(time.Now()))
+			fmt.Println(repeatable, in > 50*time.Second && in <= time.Minute)
 		case "breed": // a child that has all our descriptors
 			f, _ := conn.(*net.UnixConn).File()
 			child := exec.Command("sleep", "10")

@@ -190,20 +190,37 @@ func TestBound(t *testing.T) {
 	class := "batch"
 	p.set(t, d, api.Change{Class: &class})
 	p.do("bound")
-	p.hears(t, "16 8")
+	p.hears(t, "16 0")
 	for _, n := range []uint32{32, 1, 0} {
 		p.set(t, d, api.Change{Bound: &n})
 		p.do("bound")
-		batch := max(1, n/2)
-		if n == 0 {
-			batch = 0
-		}
-		p.hears(t, fmt.Sprintf("%d %d", n, batch))
+		p.hears(t, fmt.Sprintf("%d 0", n))
 	}
+	n, batch := uint32(32), uint32(8)
+	p.set(t, d, api.Change{Batch: &batch})
+	p.set(t, d, api.Change{Bound: &n})
+	p.do("bound")
+	p.hears(t, "32 8")
 	many := uint32(1 << 20)
 	if _, err := d.Change(p.Process.Pid, api.Change{Bound: &many}, "set"); err == nil {
 		t.Error("a bound that makes no sense was taken")
 	}
+}
+
+// TestOwnersWord: what an owner says of a program by the API the program is told.
+func TestOwnersWord(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	p := start(t, socket, "cuda")
+	p.do("told")
+	p.hears(t, "0 false")
+	c := client.New(socket)
+	yes, soon := true, time.Minute
+	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{Idempotent: &yes, Expect: &soon}); err != nil {
+		t.Fatal(err)
+	}
+	p.do("told")
+	p.hears(t, "1 true")
 }
 
 // TestDying: programs are killed at any point of their lives, and nothing of them

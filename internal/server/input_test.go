@@ -62,6 +62,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/processes/1/hint", `{"begin":1,"end":1}`, 400, "either begins or ends"},
 		{"POST", "/v1/processes/1", `{"slo_ns":-1}`, 400, "slo -1ns is not from 0"},
 		{"POST", "/v1/processes/1", `{"bound":65537}`, 400, "bound 65537 is not from 0"},
+		{"POST", "/v1/processes/1", `{"bound":16,"bound_batch":32}`, 400, "batches of 32 are more than the bound of 16"},
 		{"POST", "/v1/processes/x", `{"class":"batch"}`, 400, `\"x\" is not a pid`},
 		{"POST", "/v1/processes/0", `{"class":"batch"}`, 400, "is not a pid"},
 		{"POST", "/v1/processes/-1", `{"class":"batch"}`, 400, "is not a pid"},

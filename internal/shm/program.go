@@ -74,6 +74,12 @@ func (p *Program) InFlight() (n uint64, bound, batch uint32) {
 	return p.page.launched.Load() - p.page.completed.Load(), p.page.bound.Load(), p.page.batch.Load()
 }
 
+// Told is when the owner expects the next work of the program, and whether he says that
+// what it launches may be run twice.
+func (p *Program) Told() (at uint64, idempotent uint32) {
+	return p.page.expect.Load(), p.page.idempotent.Load()
+}
+
 // Launched counts commands put on the device.
 func (p *Program) Launched(n uint64) {
 	p.mu.Lock()
