@@ -131,12 +131,17 @@ static struct place *prepare(void *ctx) {
   return p;
 }
 
+/* The place to park in now, or NULL. With the lock held. */
+static struct place *here(void) {
+  void *ctx = __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED);
+  return park.quitting || park.never || !ctx || gw_anything_captures() ? NULL : prepare(ctx);
+}
+
 /* Launches the two. Whether they are on their way. */
 static bool take(uint64_t longest_ns) {
   bool ok = false;
   gw_lock(&park.lock);
-  void *ctx = __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED);
-  struct place *p = park.quitting || park.never || !ctx || gw_anything_captures() ? NULL : prepare(ctx);
+  struct place *p = here();
   if (p) {
     park.word = p->word;
     if (++park.generation == STARTING) park.generation = 1, __atomic_store_n(park.word, 0, __ATOMIC_RELEASE);
@@ -244,6 +249,11 @@ static void *run(void *unused) {
   prctl(PR_SET_NAME, "giveway-park");
   int relaxed = 2; /* what we do is in nobody's graph */
   if (cuda_driver()->cuThreadExchangeStreamCaptureMode) cuda_driver()->cuThreadExchangeStreamCaptureMode(&relaxed);
+  /* The driver compiles our kernel for its device, while others wait for the driver:
+   * better now than before a request. */
+  gw_lock(&park.lock);
+  here();
+  gw_unlock(&park.lock);
   uint64_t last = 0;
   for (;;) {
     uint32_t heard = turn();
