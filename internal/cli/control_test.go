@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ import (
 type daemonNode struct {
 	mu      sync.Mutex
 	none    bool
+	more    []api.Process // beside programs
 	changes []string
 	runs    map[int]api.Change
 	begun   int
@@ -59,7 +61,7 @@ func (n *daemonNode) Processes() []api.Process {
 	if n.none {
 		return nil
 	}
-	return programs
+	return append(slices.Clone(programs), n.more...)
 }
 
 func (n *daemonNode) Change(pid int, c api.Change, from string) (api.Process, error) {
@@ -67,7 +69,7 @@ func (n *daemonNode) Change(pid int, c api.Change, from string) (api.Process, er
 	defer n.mu.Unlock()
 	b, _ := json.Marshal(c)
 	n.changes = append(n.changes, fmt.Sprintf("%d %s", pid, b))
-	for _, p := range programs {
+	for _, p := range append(slices.Clone(programs), n.more...) {
 		if p.PID != pid {
 			continue
 		}

@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/discover"
 	"github.com/spf13/cobra"
 )
 
@@ -20,9 +23,13 @@ func newHint() *cobra.Command {
 		Short: "Say what a program is about to do",
 		Long: `Say what a program is about to do, as it could itself: when its next request is due,
 how long that takes and can wait, that a request begins or ends. Policies that go by
-such things do so; it changes nothing else. A script says it of itself with --self.`,
+such things do so; it changes nothing else.
+
+With --self it is said of the nearest caller that 'giveway ps' lists: the program that runs
+this command, itself or by a script. A shell uses no GPU and is not listed, so a script names
+the program that it speaks for.`,
 		Example: `  giveway hint 4711 --expect 20ms --work 3ms
-  giveway hint --self --begin 1; ask the server; giveway hint --self --end 1`,
+  giveway hint $server --begin 1; ask the server; giveway hint $server --end 1`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if self {
 				return cobra.NoArgs(cmd, args)
@@ -35,11 +42,13 @@ such things do so; it changes nothing else. A script says it of itself with --se
 			if err != nil {
 				return err
 			}
-			pid := os.Getppid() // the script or shell that called
+			daemon, pid := client.New(""), 0
 			if !self {
 				pid, _ = strconv.Atoi(args[0]) // onePID has seen it
+			} else if pid, err = nearestCaller(cmd.Context(), daemon); err != nil {
+				return err
 			}
-			p, err := client.New("").Hint(cmd.Context(), pid, h)
+			p, err := daemon.Hint(cmd.Context(), pid, h)
 			if err != nil {
 				return err
 			}
@@ -51,9 +60,27 @@ such things do so; it changes nothing else. A script says it of itself with --se
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&self, "self", false, "of the program that calls this command")
+	cmd.Flags().BoolVar(&self, "self", false, "of the program that calls this command, directly or by a script")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// nearestCaller is the first of our parents that the daemon lists.
+func nearestCaller(ctx context.Context, daemon *client.Client) (pid int, err error) {
+	all, err := daemon.Processes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	discover.Ancestors(os.Getppid(), func(parent int) bool {
+		if slices.ContainsFunc(all, func(p api.Process) bool { return p.PID == parent }) {
+			pid = parent
+		}
+		return pid != 0
+	})
+	if pid == 0 {
+		return 0, errors.New("'giveway ps' lists none of the programs that led to this command: give the PID of one that it lists")
+	}
+	return pid, nil
 }
 
 // hintFlags are what may be said.

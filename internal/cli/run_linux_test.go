@@ -271,3 +271,25 @@ func TestRunAnnounced(t *testing.T) {
 	}
 	eventually(t, "end of the run", func() bool { _, ok := known(pid); return !ok })
 }
+
+// TestHintSelf: a program speaks for itself, also by way of a script; nobody speaks
+// for what the daemon does not list.
+func TestHintSelf(t *testing.T) {
+	me := os.Getpid()
+	say := func(n *daemonNode) (told, said, status string) {
+		stop := startDaemon(t, n)
+		cmd := exec.Command("sh", "-c", `"$0" hint --self --begin 7; exit $?`, fmt.Sprintf("/proc/%d/exe", me))
+		cmd.Env = append(os.Environ(), "GIVEWAY_TEST_MAIN=1")
+		out, _ := cmd.CombinedOutput()
+		stop()
+		return fmt.Sprint(n.changes), string(out), statusOf(cmd)
+	}
+	told, said, status := say(&daemonNode{none: true})
+	if told != "[]" || status != "1" || !strings.Contains(said, "give the PID of one that it lists") {
+		t.Errorf("a script of nobody's: told %s, status %s: %s", told, status, said)
+	}
+	told, said, status = say(&daemonNode{more: []api.Process{{PID: me, UID: uint32(os.Getuid()), Class: "online"}}})
+	if told != fmt.Sprintf(`[hint %d {"begin":7}]`, me) || status != "0" {
+		t.Errorf("a script of a program's: told %s, status %s: %s", told, status, said)
+	}
+}

@@ -118,7 +118,7 @@ func (d *Daemon) known(pid int) (*process, error) {
 	if d.lookForQueuesOf(pid); d.processes[pid] != nil {
 		return d.processes[pid], nil
 	}
-	return nil, fmt.Errorf("process %d holds no compute context on a GPU here%s: %w", pid, d.mpsHint(), server.ErrNotFound)
+	return nil, fmt.Errorf("process %d is not known here: it uses no GPU, and was not started by 'giveway run' or has launched nothing yet%s: %w", pid, d.mpsHint(), server.ErrNotFound)
 }
 
 // description is a process as it is when all that was posted has been taken in.

@@ -391,7 +391,7 @@ func (d *Daemon) process(info discover.Process) *process {
 			p.attr, p.from = attr, "rule"
 		}
 	}
-	ancestors(info.PID, func(pid int) bool {
+	discover.Ancestors(info.PID, func(pid int) bool {
 		runs := d.runs[pid]
 		if len(runs) > 0 && p.change(*runs[len(runs)-1]) == nil {
 			p.from = "run"

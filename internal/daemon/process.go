@@ -1,10 +1,6 @@
 package daemon
 
 import (
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -129,30 +125,4 @@ func set[T any](to, what *T) {
 	if what != nil {
 		*to = *what
 	}
-}
-
-// ancestors calls f with a process and its parents, nearest first, until f says
-// so. The chain is as it is now: a process whose parent has died has another.
-func ancestors(pid int, f func(pid int) (enough bool)) {
-	for range 64 { // no tree of people's making is deeper
-		if pid <= 1 || f(pid) {
-			return
-		}
-		pid = parentOf(pid)
-	}
-}
-
-func parentOf(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	// pid (comm) state ppid ...: comm may hold anything, parentheses too.
-	_, rest, ok := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 2 {
-		return 0
-	}
-	parent, _ := strconv.Atoi(fields[1])
-	return parent
 }
