@@ -42,6 +42,7 @@ func TestHarm(t *testing.T) {
 		{"events of a context that others use", bound(8, 2), []string{"harm", "release"}, fewEvents},
 		{"parking in a context that others use", both(ahead, bound(8, 2)), []string{"harm", "ahead"}, fewEvents},
 		{"contexts in turn", ahead, []string{"harm", "contexts"}, allPassed},
+		{"a driver that is unloaded", bound(4, 2), []string{"harm", "reload"}, allPassed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := keep(t, c.prepare)

@@ -58,19 +58,32 @@ static dlvsym_fn *real_dlvsym(void) {
 
 void *gw_real_dlsym(void *handle, const char *name) { return real_dlsym()(handle, name); }
 
+/* What we did not find is no error of the program's. */
+static void no_error(void) {
+  static void *known;
+  dlerror_fn *error = own_function(&known, "dlerror");
+  if (error) error();
+}
+
+/* A handle of the library, if it is loaded. We never close it: what we have found stays,
+ * whoever unloads what it has loaded. */
+static void *pin(struct gw_library *lib) {
+  static void *known;
+  dlopen_fn *open = own_function(&known, "dlopen");
+  void *handle = open ? open(lib->file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+  if (handle) lib->pinned = true;
+  else no_error();
+  return handle;
+}
+
 void *gw_library_symbol(struct gw_library *lib, const char *name) {
-  static void *known_dlopen, *known_dlerror;
   void *found = real_dlsym()(RTLD_NEXT, name);
   if (found && lib->pinned) return found;
   /* Loaded by somebody for itself alone: not among those that come after ours. */
-  dlopen_fn *open = own_function(&known_dlopen, "dlopen");
-  void *handle = open ? open(lib->file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-  if (handle) lib->pinned = true; /* we never close it: what we have found stays */
+  void *handle = pin(lib);
   if (found) return found;
   found = handle ? real_dlsym()(handle, name) : NULL;
-  /* What we did not find is no error of the program's. */
-  dlerror_fn *error = found ? NULL : own_function(&known_dlerror, "dlerror");
-  if (error) error();
+  if (!found) no_error();
   return found;
 }
 
@@ -109,6 +122,7 @@ static void *ours_for(struct gw_library *lib, struct gw_hook *hook, void *real) 
   if (!real) return NOT_OURS; /* and asked again, for the error */
   if (real == hook->wrapper) return gw_hook_real(lib, hook) ? real : none(hook->name);
   if (!gw_elf_within(real, lib->stem)) return NOT_OURS;
+  if (!lib->pinned) pin(lib);
   __atomic_store_n(&hook->real, real, __ATOMIC_RELAXED);
   return hook->wrapper;
 }

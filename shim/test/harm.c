@@ -15,6 +15,7 @@
  *                    opens files of its own
  *     harm vfork     has a child close all descriptors that has its memory
  *     harm contexts  has requests in two contexts in turn, each announced
+ *     harm reload    has looked at the driver and unloaded it before it loads it for good, twice
  *     harm plain     three launches
  */
 #define _GNU_SOURCE
@@ -51,7 +52,7 @@ static void fail(const char *why) {
   _exit(1);
 }
 
-static void load(void) {
+static void *load(void) {
   void *lib = dlopen("libcuda.so.1", RTLD_NOW);
   if (!lib) fail("no driver");
 #define FIND(name, symbol) \
@@ -68,6 +69,7 @@ static void load(void) {
   FIND(fakeParks, "fakeParks");
   FIND(launch_kernel, "cuLaunchKernel");
   cuInit(0);
+  return lib;
 }
 
 #ifdef STUB
@@ -256,10 +258,32 @@ static void in_a_vfork(void) {
   finish(stream);
 }
 
+/* Where a library that is gone was, no other comes to lie. */
+static void unload(void *lib) {
+  uintptr_t place = (uintptr_t)fakeEvents & -4096ul;
+  if (dlclose(lib)) fail("unload");
+  mmap((void *)place, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
+/* Each time as a program that is linked with the driver comes by the call. */
+static void reload(void *lib) {
+  for (int i = 0; i < 3; i++) {
+    unload(lib);
+    lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    *(void **)&launch_kernel = dlsym(RTLD_DEFAULT, "cuLaunchKernel");
+    *(void **)&cuStreamCreate = dlsym(lib, "cuStreamCreate");
+    *(void **)&cuStreamSynchronize = dlsym(lib, "cuStreamSynchronize");
+    *(void **)&fakeEvents = dlsym(lib, "fakeEvents");
+    void *stream = new_stream(0);
+    launch(stream, count, 5);
+    finish(stream);
+  }
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   int most_events = 0;
-  load();
+  void *lib = load();
   if (strcmp(what, "context") == 0) context();
   else if (strcmp(what, "ids") == 0) ids();
   else if (strcmp(what, "legacy") == 0) legacy();
@@ -269,6 +293,7 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "contexts") == 0) contexts();
   else if (strcmp(what, "files") == 0) files(argc > 2 ? argv[2] : "");
   else if (strcmp(what, "vfork") == 0) in_a_vfork();
+  else if (strcmp(what, "reload") == 0) reload(lib);
   else if (strcmp(what, "plain") == 0 || strcmp(what, "stub") == 0) {
     void *stream = new_stream(0);
     launch(stream, count, 3);
