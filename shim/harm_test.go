@@ -76,6 +76,8 @@ func TestHarm(t *testing.T) {
 			t.Errorf("the bell rang %v, %v", rung, err)
 		}
 	})
+	t.Run("a full /dev/shm", func(t *testing.T) { testFullMemory(t, b.dir) })
+	t.Run("killed", func(t *testing.T) { testKilled(t, b.dir) })
 	for name, bell := range badBells(t) {
 		t.Run("the bell is "+name, func(t *testing.T) { testBadBell(t, b.dir, bell) })
 	}

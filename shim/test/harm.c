@@ -16,6 +16,7 @@
  *     harm vfork     has a child close all descriptors that has its memory
  *     harm contexts  has requests in two contexts in turn, each announced
  *     harm reload    has looked at the driver and unloaded it before it loads it for good, twice
+ *     harm forever   launches, and says what it does, until it is killed
  *     harm plain     three launches
  */
 #define _GNU_SOURCE
@@ -280,6 +281,17 @@ static void reload(void *lib) {
   }
 }
 
+static void forever(void) {
+  void *streams[] = {new_stream(0), new_stream(1)};
+  for (int i = 0;; i++) {
+    giveway_begin(i);
+    giveway_priority(i % 5);
+    launch(streams[i % 2], count, i % 7);
+    if (i % 3 == 0) finish(streams[i % 2]);
+    if (i % 4) giveway_end(i);
+  }
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   int most_events = 0;
@@ -294,6 +306,7 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "files") == 0) files(argc > 2 ? argv[2] : "");
   else if (strcmp(what, "vfork") == 0) in_a_vfork();
   else if (strcmp(what, "reload") == 0) reload(lib);
+  else if (strcmp(what, "forever") == 0) forever();
   else if (strcmp(what, "plain") == 0 || strcmp(what, "stub") == 0) {
     void *stream = new_stream(0);
     launch(stream, count, 3);
