@@ -70,15 +70,15 @@ func preloadDirs() (dirs []string) {
 // extract puts the library into the first of those places where it can be loaded
 // from and nobody else can change it.
 func extract(data []byte, dirs []string) (string, error) {
-	errs := []error{errors.New("there is no good place")}
+	var whys []string
 	for _, dir := range dirs {
 		path, err := extractTo(data, dir)
 		if err == nil {
 			return path, nil
 		}
-		errs = append(errs, err)
+		whys = append(whys, err.Error())
 	}
-	return "", errors.Join(errs...)
+	return "", fmt.Errorf("no place is good (%s)", strings.Join(whys, "; ")) // one line: a warning
 }
 
 func extractTo(data []byte, dir string) (string, error) {

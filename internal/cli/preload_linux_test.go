@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,5 +104,44 @@ func TestPreloaded(t *testing.T) {
 	cmd.Env = env
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "/libgiveway-") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestRunNoRoom: where there is no room for the library the program runs without it,
+// and one line says so.
+func TestRunNoRoom(t *testing.T) {
+	if _, err := shim.Library(); err != nil {
+		t.Skip(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spaces := "-rm"
+	if os.Getuid() == 0 {
+		spaces = "-m"
+	}
+	const full = `for dir in /run /var/lib; do mount -t tmpfs -o size=4k full $dir || exit; done; exec "$@"`
+	within := func(args ...string) *exec.Cmd { // as root, if only in there
+		cmd := exec.Command("unshare", append([]string{spaces, "sh", "-c", full, "sh"}, args...)...)
+		cmd.Env = append(os.Environ(), "TMPDIR=/run", "GIVEWAY_TEST_MAIN=1")
+		return cmd
+	}
+	if out, err := within("true").CombinedOutput(); err != nil {
+		t.Skipf("mounts of its own: %v: %s", err, out)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := within(self, "run", "--class", "batch", "--", "sh", "-c", "cat /proc/self/maps; ls -A /run/giveway /var/lib/giveway /run/giveway-0")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, &stderr)
+	}
+	line, rest, _ := strings.Cut(stderr.String(), "\n")
+	if !strings.HasPrefix(line, "giveway: put the shim somewhere: ") || !strings.Contains(line, "no space left") ||
+		!strings.HasSuffix(line, "; sh runs without the shim") || rest != runWarning {
+		t.Errorf("it says %q", &stderr)
+	}
+	if strings.Contains(stdout.String(), "libgiveway") {
+		t.Errorf("something of the library is there: %s", &stdout)
 	}
 }
