@@ -203,7 +203,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // TestRunStops: a program that is stopped from the keyboard stops run as well, so
 // that the shell sees it, and both go on together.
 func TestRunStops(t *testing.T) {
-	cmd, line := begun(t, "echo ready; echo $$; trap 'echo on; exit 3' USR1; while :; do sleep 0.01; done")
+	cmd, line := begun(t, "trap 'echo on; exit 3' USR1; echo ready; echo $$; while :; do sleep 0.01; done")
 	pid, err := strconv.Atoi(line())
 	if err != nil {
 		t.Fatal(err)
