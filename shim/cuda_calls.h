@@ -22,6 +22,10 @@
  *   cuStreamWaitValue, cuStreamWriteValue, cuStreamBatchMemOp: what a program on
  *     the other side waits for. Held back, they would hold others up who have the
  *     gate open;
+ *   cuMemMapArrayAsync, cuStreamAttachMemAsync: change what addresses mean and who
+ *     may use them, from a point of the stream on; no work for the device;
+ *   cuStreamBeginCaptureToCig, cuStreamEndCaptureToCig: into a command list of
+ *     Direct3D 12, of which there is none where this library runs;
  *   cuStreamWaitEvent, external semaphores, graphics: order, no work.
  */
 
@@ -55,6 +59,7 @@ ASYNC(cuMemcpyBatchAsync, "cuMemcpyBatchAsync", 12080, a9, P, P, P, Z, P, P, Z, 
 ASYNC(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync", 13000, a8, P, P, P, Z, P, P, Z, P)
 ASYNC(cuMemcpy3DBatchAsync, "cuMemcpy3DBatchAsync", 12080, a5, Z, P, P, D, P)
 ASYNC(cuMemcpy3DBatchAsync_v2, "cuMemcpy3DBatchAsync", 13000, a4, Z, P, D, P)
+ASYNC(cuMemBatchDecompressAsync, "cuMemBatchDecompressAsync", 12060, a5, P, Z, U, P, P)
 ASYNC(cuMemcpyWithAttributesAsync, "cuMemcpyWithAttributesAsync", 13020, a5, D, D, Z, P, P)
 ASYNC(cuMemcpy3DWithAttributesAsync, "cuMemcpy3DWithAttributesAsync", 13020, a3, P, D, P)
 SYNC(cuMemcpy, "cuMemcpy", 4000, 0, D, D, Z)
