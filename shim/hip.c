@@ -84,6 +84,7 @@ LIBRARY(hipStreamIsCapturing, (void *, int *))
   HOOK(hipLaunchByPtr)                                                                                       \
   HOOK(hipEventRecord)                                                                                       \
   HOOK(hipEventRecord_spt)                                                                                   \
+  HOOK(hipEventRecordWithFlags)                                                                              \
   HOOK(hipEventQuery)                                                                                        \
   HOOK(hipEventSynchronize)                                                                                  \
   HOOK(hipStreamQuery)                                                                                       \
@@ -291,8 +292,8 @@ CALL(hipLaunchByPtr, configured, 0, (const void *f), (f))
 #define DEVICE_IS_DONE(name)                                                                                 \
   AROUND(name, (void), (), void *ctx = context(); uint64_t ticket = gw_ticket(&gw_hip, ctx, GW_ALL),         \
          gw_done(&gw_hip, ctx, GW_ALL, ticket))
-#define RECORDS(name, stream)                                                                                \
-  AROUND(name, (void *event, void *s), (event, s), void *ctx = context(); void *key = key_of(stream);        \
+#define RECORDS(name, parameters, arguments, stream)                                                         \
+  AROUND(name, parameters, arguments, void *ctx = context(); void *key = key_of(stream);                     \
          uint64_t ticket = gw_ticket(&gw_hip, ctx, key),                                                     \
          remember((struct recorded){event, ctx, key, ticket}))
 
@@ -302,8 +303,9 @@ STREAM_IS_DONE(hipStreamQuery, (void *s), (s), s)
 STREAM_IS_DONE(hipStreamQuery_spt, (void *s), (s), per_thread(s))
 DEVICE_IS_DONE(hipDeviceSynchronize)
 DEVICE_IS_DONE(hipCtxSynchronize)
-RECORDS(hipEventRecord, s)
-RECORDS(hipEventRecord_spt, per_thread(s))
+RECORDS(hipEventRecord, (void *event, void *s), (event, s), s)
+RECORDS(hipEventRecord_spt, (void *event, void *s), (event, s), per_thread(s))
+RECORDS(hipEventRecordWithFlags, (void *event, void *s, uint32_t flags), (event, s, flags), s)
 AROUND(hipEventSynchronize, (void *event), (event), , happened(event))
 AROUND(hipEventQuery, (void *event), (event), , happened(event))
 

@@ -32,6 +32,10 @@ struct extent { /* hipExtent */
   size_t w, h, d;
 };
 
+struct location { /* hipMemLocation */
+  int type, id;
+};
+
 struct launch_config { /* hipLaunchConfig_t, as far as we need it */
   struct dim3 grid, block;
   size_t shared;
@@ -92,9 +96,25 @@ enum { D2H = 2 }; /* hipMemcpyDeviceToHost */
   CALL(hipModuleLaunchCooperativeKernelMultiDevice, l && n > 0 ? l->stream : NULL, 0,                        \
        (struct function_launch_params *l, uint32_t n, uint32_t flags), (l, n, flags))                        \
   BOTH(hipGraphLaunch, s, 0, (void *x, void *s), (x, s))                                                     \
+  CALL(hipGraphUpload, s, 0, (void *x, void *s), (x, s))                                                     \
   BOTH(hipLaunchHostFunc, s, 0, (void *s, void *f, void *d), (s, f, d))                                      \
   BOTH(hipStreamAddCallback, s, 0, (void *s, void *f, void *d, uint32_t flags), (s, f, d, flags))            \
   CALL(hipMemPrefetchAsync, s, 0, (const void *p, size_t n, int device, void *s), (p, n, device, s))         \
+  CALL(hipMemPrefetchAsync_v2, s, 0,                                                                         \
+       (const void *p, size_t n, struct location to, uint32_t flags, void *s), (p, n, to, flags, s))         \
+  CALL(hipMemPrefetchBatchAsync, s, 0,                                                                       \
+       (void *ps, void *ns, size_t n, void *to, void *at, size_t tos, uint64_t flags, void *s),              \
+       (ps, ns, n, to, at, tos, flags, s))                                                                   \
+  CALL(hipMemDiscardAndPrefetchBatchAsync, s, 0,                                                             \
+       (void *ps, void *ns, size_t n, void *to, void *at, size_t tos, uint64_t flags, void *s),              \
+       (ps, ns, n, to, at, tos, flags, s))                                                                   \
+  CALL(hipDrvMemDiscardAndPrefetchBatchAsync, s, 0,                                                          \
+       (void *ps, void *ns, size_t n, void *to, void *at, size_t tos, uint64_t flags, void *s),              \
+       (ps, ns, n, to, at, tos, flags, s))                                                                   \
+  CALL(hipMemDiscardBatchAsync, s, 0,                                                                        \
+       (void *ps, void *ns, size_t n, uint64_t flags, void *s), (ps, ns, n, flags, s))                       \
+  CALL(hipDrvMemDiscardBatchAsync, s, 0,                                                                     \
+       (void *ps, void *ns, size_t n, uint64_t flags, void *s), (ps, ns, n, flags, s))                       \
   BOTH(hipMemcpy, NULL, k == D2H, (void *d, const void *p, size_t n, int k), (d, p, n, k))                   \
   BOTH(hipMemcpyAsync, s, 0, (void *d, const void *p, size_t n, int k, void *s), (d, p, n, k, s))            \
   CALL(hipMemcpyWithStream, s, k == D2H,                                                                     \
@@ -156,6 +176,8 @@ enum { D2H = 2 }; /* hipMemcpyDeviceToHost */
   BOTH(hipMemcpy3DAsync, s, 0, (const void *c, void *s), (c, s))                                             \
   CALL(hipMemcpy3DPeer, NULL, 0, (void *c), (c))                                                             \
   CALL(hipMemcpy3DPeerAsync, s, 0, (void *c, void *s), (c, s))                                               \
+  CALL(hipMemcpy3DBatchAsync, s, 0,                                                                          \
+       (size_t n, void *ops, void *failed, uint64_t flags, void *s), (n, ops, failed, flags, s))             \
   BOTH(hipMemset, NULL, 0, (void *d, int v, size_t n), (d, v, n))                                            \
   BOTH(hipMemsetAsync, s, 0, (void *d, int v, size_t n, void *s), (d, v, n, s))                              \
   CALL(hipMemsetD8, NULL, 0, (void *d, uint8_t v, size_t n), (d, v, n))                                      \
