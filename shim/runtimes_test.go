@@ -159,6 +159,7 @@ func TestRuntimes(t *testing.T) {
 	t.Run("CUDA", func(t *testing.T) { testCUDA(bench{t, b.dir}) })
 	t.Run("HIP", func(t *testing.T) { testHIP(bench{t, b.dir}) })
 	t.Run("OpenCL", func(t *testing.T) { testOpenCL(bench{t, b.dir}) })
+	t.Run("rows", func(t *testing.T) { testRows(bench{t, b.dir}) })
 	t.Run("KFD", func(t *testing.T) { testKFD(bench{t, b.dir}) })
 	t.Run("stress", func(t *testing.T) { testGateStress(bench{t, b.dir}) })
 	t.Run("look-up", func(t *testing.T) { testLookup(bench{t, b.dir}) })
@@ -169,9 +170,19 @@ func (b bench) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b bench) compile(name string, args ...string) {
 	b.t.Helper()
+	b.compileWith("gcc", "-std=gnu11", name, args)
+}
+
+func (b bench) compileCPP(name string, args ...string) {
+	b.t.Helper()
+	b.compileWith("g++", "-std=c++17", name, args)
+}
+
+func (b bench) compileWith(compiler, language, name string, args []string) {
+	b.t.Helper()
 	flags := append([]string{"-o", b.path(name), "-L" + b.dir}, args...)
-	flags = append(flags, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-ldl", "-pthread")
-	if out, err := exec.Command("gcc", flags...).CombinedOutput(); err != nil {
+	flags = append(flags, language, "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-ldl", "-pthread")
+	if out, err := exec.Command(compiler, flags...).CombinedOutput(); err != nil {
 		b.t.Fatalf("compile %s: %v\n%s", name, err, out)
 	}
 }
