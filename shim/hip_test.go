@@ -28,6 +28,7 @@ func testHIP(b bench) {
 		t.Run(how+", held", func(t *testing.T) { testHIPHeld(t, b.dir, how) })
 	}
 	t.Run("capture is not held", func(t *testing.T) { testHIPCapture(t, b.dir) })
+	t.Run("event recorded again", func(t *testing.T) { testHIPEventAgain(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testHIPDeadDaemon(t, b.dir) })
 }
 
@@ -98,6 +99,19 @@ func testHIPCapture(t *testing.T, dir string) {
 	if c := page.Counters(); c.Launched != 1 {
 		t.Errorf("%d commands launched, of one graph", c.Launched)
 	}
+}
+
+// The end of an event tells of the stream it was recorded in last.
+func testHIPEventAgain(t *testing.T, dir string) {
+	k := keep(t, open)
+	p := start(t, k, dir, "hip-linked", "again", "3")
+	page := k.page()
+	p.until("busy")
+	if c := page.Counters(); c.Launched != 3 || c.Completed != 0 {
+		t.Errorf("%d of %d commands taken for done, of a stream that nobody has waited for", c.Completed, c.Launched)
+	}
+	p.tell("go on")
+	p.ok()
 }
 
 func testHIPDeadDaemon(t *testing.T, dir string) {

@@ -236,6 +236,10 @@ int hipEventRecord(void *event, void *handle) {
   pthread_mutex_unlock(&lock);
   return r;
 }
+int hipEventRecordWithFlags(void *event, void *handle, unsigned flags) {
+  (void)flags;
+  return hipEventRecord(event, handle);
+}
 int hipEventQuery(void *event) {
   struct event *e = event;
   pthread_mutex_lock(&lock);

@@ -7,6 +7,7 @@
  *     hipwork graph N      a graph captured first of all, then launched
  *     hipwork threads N    per-thread default streams
  *     hipwork later N      a kernel that waits for one launched after it
+ *     hipwork again N      an event of a stream that is busy, recorded again in another
  *     hipwork steps N      kernels one behind the other, and a line for each
  *
  * A command that is lost, run twice or out of order changes the results. Built
@@ -40,6 +41,7 @@ typedef struct {
   F(int, hipMemsetAsync, (void *, int, size_t, void *))                                                      \
   F(int, hipEventCreateWithFlags, (void **, unsigned))                                                       \
   F(int, hipEventRecord, (void *, void *))                                                                   \
+  F(int, hipEventRecordWithFlags, (void *, void *, unsigned))                                                \
   F(int, hipEventSynchronize, (void *))                                                                      \
   F(int, hipStreamBeginCapture, (void *, int))                                                               \
   F(int, hipStreamEndCapture, (void *, void **))                                                             \
@@ -241,6 +243,21 @@ static int later(uint64_t n) {
   return finish("later", arrived, n);
 }
 
+static int again(uint64_t n) {
+  void *a, *b, *event;
+  MUST(hipStreamCreate(&a));
+  MUST(hipStreamCreate(&b));
+  MUST(hipEventCreateWithFlags(&event, 2));
+  for (uint64_t k = 1; k <= n; k++) launch(await, k, a);
+  MUST(hipEventRecord(event, a));
+  MUST(hipEventRecordWithFlags(event, b, 0));
+  MUST(hipEventSynchronize(event));
+  printf("busy\n");
+  getchar();
+  arrive(n);
+  return finish("again", arrived, n);
+}
+
 static int steps(uint64_t n) {
   void *s;
   uint64_t want = 0;
@@ -258,12 +275,12 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     int (*run)(uint64_t);
-  } modes[] = {{"order", order},     {"capture", capture}, {"graph", graph},
-               {"threads", threads}, {"later", later},     {"steps", steps}};
+  } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
+               {"later", later}, {"again", again},     {"steps", steps}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|steps N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps N\n"), 2;
 }

@@ -213,18 +213,18 @@ static void *find(const struct row &r, const char *how, void *library) {
   return found;
 }
 
+/* One comes after another: while the first asks for the page, others would pass. */
 static void hold(const std::vector<void *> &functions) {
   std::vector<std::thread> threads;
   point();
   for (int i = 0; i < ROWS; i++) {
-    threads.emplace_back([&, i] { need(rows[i].call(functions[i], {-1, -1}) == 0, rows[i], "another result"); });
-    /* One at a time: while the first asks for the page, others would pass. */
-    for (int ms = 0; driver.rows[i].times == 0 && (!page() || page()->holds <= (uint64_t)i); ms++) {
-      if (ms > 20000) need(false, rows[i], "neither held nor called"), exit(1);
+    const struct row &r = rows[i];
+    threads.emplace_back([&r, f = functions[i]] { need(r.call(f, {-1, -1}) == 0, r, "another result"); });
+    for (int ms = 0; !page() || page()->holds <= (uint64_t)i; ms++) {
+      if (!need(driver.rows[i].times == 0 && ms < 20000, r, "does not wait at a gate that is shut")) _exit(1);
       usleep(1000);
     }
   }
-  for (const struct row &r : rows) need(driver.rows[&r - rows].times == 0, r, "went through a gate that is shut");
   printf("held %d\n", ROWS);
   for (std::thread &t : threads) t.join();
   for (const struct row &r : rows) has_arrived(r, 1);
