@@ -34,12 +34,17 @@ test: go-is-there shim ## format, vet, lint, tests, tests under the race detecto
 # The preload library, for this machine. It must load beside a C library much older
 # than ours (a test looks at its symbols), and it can never be unloaded.
 SHIM := shim/lib/libgiveway-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m))).so
+# A linker may pack relocations by itself, as glibc reads them since 2.36 only; an older
+# one does not know the word for not doing so.
+comma := ,
+UNPACKED = $(if $(findstring nopack-relative-relocs,$(shell $(CC) -Wl,--help 2>&1)),$(comma)-z$(comma)nopack-relative-relocs)
+
 shim: $(SHIM) ## shim/lib: the preload library, which build puts into bin/giveway
 
 $(SHIM): $(wildcard shim/*.c shim/*.h) shim/giveway.map
 	@command -v $(CC) >/dev/null || { echo "the preload library needs a C compiler: no $(CC) here (CC=... names another)" >&2; exit 1; }
 	$(CC) -O2 -fPIC -shared -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -Wall -Wextra -Wshadow -Werror \
-	  -Wl,-Bsymbolic,--version-script=shim/giveway.map,-soname,libgiveway.so,-z,defs,-z,nodelete,-z,relro,-z,now -o $@ $(wildcard shim/*.c)
+	  -Wl,-Bsymbolic,--version-script=shim/giveway.map,-soname,libgiveway.so,-z,defs,-z,nodelete,-z,relro,-z,now$(UNPACKED) -o $@ $(wildcard shim/*.c)
 
 fmt: go-is-there ## put the formatting right
 	$(TOOL) gofumpt -w .
