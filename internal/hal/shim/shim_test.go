@@ -178,7 +178,7 @@ func TestShared(t *testing.T) {
 	heir := p.gate.Attach(a)
 	p.work <- 0
 	h.Settle(h.Unit())
-	if bound() != [2]uint32{6, 3} || p.done.Load() != 0 {
+	if bound() != [2]uint32{6, 0} || p.done.Load() != 0 {
 		t.Errorf("on its new page it has %v and has done %d", bound(), p.done.Load())
 	}
 	_ = heir.Release()
