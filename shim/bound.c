@@ -237,16 +237,30 @@ static void let_go(uint32_t bound) {
  * With a bound of one the device stands still from the end of a command until we
  * notice, and with a larger one, if its commands are short, soon after. So a wait
  * sleeps through no more than what the shortest of late have taken, less a part,
- * and watches closely for a good while.
+ * and watches closely for a good while. But not where the device has a good deal to do
+ * still: there a CPU is wasted, and the device may be nothing else.
  */
+#define PLENTY_NS GW_MS_NS
+#define NAP_MOST_NS 200000ull
+
 static uint64_t shortest;
+
+/* What the device has to do, about, when the next mark is reached. */
+static uint64_t in_store(uint32_t bound) {
+  uint32_t wide = widened(bound), batch = batch_for(bound);
+  return wide > batch ? (wide - batch) * __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED) : 0;
+}
 
 static void learn(uint64_t waited) {
   uint64_t old = __atomic_load_n(&shortest, __ATOMIC_RELAXED);
   __atomic_store_n(&shortest, waited < old ? waited : old + (waited - old) / 32, __ATOMIC_RELAXED);
 }
 
-static void doze(uint64_t waited) {
+static void doze(uint64_t waited, uint64_t store) {
+  if (store >= PLENTY_NS) {
+    gw_sleep(store / 16 < NAP_MOST_NS ? store / 16 : NAP_MOST_NS);
+    return;
+  }
   uint64_t expected = __atomic_load_n(&shortest, __ATOMIC_RELAXED);
   uint64_t early = WATCH_NS + (expected / 8 < 2 * WATCH_NS ? expected / 8 : 2 * WATCH_NS);
   if (waited + early < expected) gw_sleep(expected - early - waited < GW_MS_NS ? expected - early - waited : GW_MS_NS);
@@ -256,9 +270,8 @@ static void doze(uint64_t waited) {
 bool gw_bound_wait(gw_pass *p) {
   uint64_t began = 0, moved = 0, seen = 0;
   for (;;) {
-    uint32_t bound = bound_now();
-    if (!bound || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
-    bound = widened(bound);
+    uint32_t said = bound_now(), bound = widened(said);
+    if (!said || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
     /* At a glance, which is enough for most: it shows more in flight than counts here. */
     uint64_t done = __atomic_load_n(&gw_shared.page.completed, __ATOMIC_ACQUIRE); /* before what it is a part of */
     if (!began && GW_READ(launched) - done < bound) break;
@@ -281,7 +294,7 @@ bool gw_bound_wait(gw_pass *p) {
       let_go(bound);
       break;
     }
-    doze(now - began);
+    doze(now - began, in_store(said));
   }
   if (!began) return false;
   uint64_t now = gw_now();
