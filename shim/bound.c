@@ -73,10 +73,13 @@ static uint32_t widened(uint32_t bound) {
 
 static uint32_t batch_for(uint32_t bound) {
   uint32_t wide = widened(bound), batch = GW_READ(batch);
-  if (batch) return batch < bound ? batch : bound; /* somebody has said */
   uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
   if (ns >= LONG_NS) return 1;
-  batch = !ns && bound > 4 ? 2 : bound / 2;
+  bool said = batch != 0;
+  if (!said) batch = bound / 2;
+  if (batch > bound) batch = bound;
+  if (!ns && batch > 2) batch = 2;
+  if (said) return batch;
   wide = wide / 4 < BATCH_MOST ? wide / 4 : BATCH_MOST;
   if (batch < wide) batch = wide;
   return batch ? batch : 1;
@@ -245,10 +248,21 @@ static void let_go(uint32_t bound) {
 
 static uint64_t shortest;
 
+/* What a command has taken of late while somebody waited here: then the device is never
+ * without work, as it may be in pace_ns. */
+static uint64_t busy_ns;
+
+static void learn_busy(uint64_t waited, uint64_t done) {
+  if (!done) return;
+  uint64_t old = __atomic_load_n(&busy_ns, __ATOMIC_RELAXED), ns = waited / done;
+  if (ns > PACE_MOST_NS) ns = PACE_MOST_NS;
+  __atomic_store_n(&busy_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
+}
+
 /* What the device has to do, about, when the next mark is reached. */
 static uint64_t in_store(uint32_t bound) {
   uint32_t wide = widened(bound), batch = batch_for(bound);
-  return wide > batch ? (wide - batch) * __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED) : 0;
+  return wide > batch ? (wide - batch) * __atomic_load_n(&busy_ns, __ATOMIC_RELAXED) : 0;
 }
 
 static void learn(uint64_t waited) {
@@ -268,7 +282,7 @@ static void doze(uint64_t waited, uint64_t store) {
 }
 
 bool gw_bound_wait(gw_pass *p) {
-  uint64_t began = 0, moved = 0, seen = 0;
+  uint64_t began = 0, moved = 0, seen = 0, first = 0, last = 0;
   for (;;) {
     uint32_t said = bound_now(), bound = widened(said);
     if (!said || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
@@ -279,6 +293,7 @@ bool gw_bound_wait(gw_pass *p) {
     bool room = bounded_in_flight() < (uint64_t)bound + __atomic_load_n(&slack, __ATOMIC_RELAXED);
     uint64_t completed = gw_act.completed;
     gw_bias_unlock(&gw_act.lock);
+    last = completed;
     if (room) break;
     if (reap()) {
       __atomic_store_n(&slack, 0, __ATOMIC_RELAXED);
@@ -288,7 +303,7 @@ bool gw_bound_wait(gw_pass *p) {
     if (!mark_fullest(p)) break; /* nothing that one could wait for */
     uint64_t now = gw_now();
     if (!began || completed != seen) moved = now;
-    if (!began) began = now;
+    if (!began) began = now, first = completed;
     seen = completed;
     if (now - moved >= STUCK_NS && now - moved >= patience()) {
       let_go(bound);
@@ -299,6 +314,7 @@ bool gw_bound_wait(gw_pass *p) {
   if (!began) return false;
   uint64_t now = gw_now();
   learn(now - began);
+  learn_busy(now - began, last - first);
   gw_page_check(now);
   return true;
 }

@@ -23,7 +23,7 @@
  * holds the program, and whenever another thread calls stop(). flush() is for work
  * that may be run twice: a kernel may then leave in the middle of a block, where
  * giveway_stopped() says so, and all of it is done again. That is also how giveway
- * stops what was launched where the program had said giveway_idempotent(1).
+ * stops, the first time, what was run where the program had said giveway_idempotent(1).
  */
 #ifndef GIVEWAY_GUARD_H
 #define GIVEWAY_GUARD_H
@@ -114,8 +114,10 @@ class guarded {
       if ((e = GIVEWAY_RT(EventRecord)(ended_, stream)) != success) return e;
       if ((e = watch()) != success) return e;
       if ((e = ask(stream)) != success) return e;
-      /* Work that was left in the middle is done again from the start. */
+      /* Work that was left in the middle is done again from the start: once, or it might
+       * never come to its end. */
       begun = said_->left ? 0 : said_->begun;
+      if (said_->left) held_ = 1;
       if (begun < total_) stops_++;
     }
     return success;
@@ -137,6 +139,7 @@ class guarded {
     if (!guard_) e = GIVEWAY_RT(Malloc)((void **)&guard_, sizeof *guard_);
     if (e == success && !said_) e = GIVEWAY_RT(HostAlloc)((void **)&said_, 2 * sizeof *said_, 0);
     if (e == success) e = step_aside(stream);
+    held_ = giveway_repeatable && giveway_repeatable() ? 2u : 1u;
     if (e == success && !ended_) e = GIVEWAY_RT(EventCreateWithFlags)(&ended_, GIVEWAY_RT(EventDisableTiming));
     return e;
   }
@@ -180,7 +183,6 @@ class guarded {
       std::unique_lock<std::mutex> hold(mutex_);
       changed_.wait_for(hold, std::chrono::microseconds(100));
     }
-    held_ = giveway_repeatable && giveway_repeatable() ? 2u : 1u; /* as it is at the launch */
   }
 
   /* The device's copy is written behind what is on the stream. */

@@ -53,17 +53,11 @@ static void name_library(void) {
 static void *function(void **place, const char *name) {
   void *f = __atomic_load_n(place, __ATOMIC_RELAXED);
   if (f) return f;
-  name_library();
   __atomic_store_n(place, f = gw_library_symbol(&gw_hip_library, name), __ATOMIC_RELAXED);
   return f;
 }
 
-static void *real_of(struct gw_hook *hook) {
-  void *real = __atomic_load_n(&hook->real, __ATOMIC_RELAXED);
-  if (__builtin_expect(real != NULL, 1)) return real;
-  name_library();
-  return gw_hook_find(&gw_hip_library, hook);
-}
+static void *real_of(struct gw_hook *hook) { return gw_hook_real(&gw_hip_library, hook); }
 
 /* A function of libamdhip64 that is not hooked. */
 #define LIBRARY(name, parameters)                                                                            \
@@ -421,4 +415,5 @@ struct gw_library gw_hip_library = {
     .hooks = hooks,
     .count = COUNT(hooks) - 1,
     .forked = forked,
+    .name = name_library,
 };

@@ -70,6 +70,7 @@ static void no_error(void) {
 static void *pin(struct gw_library *lib) {
   static void *known;
   dlopen_fn *open = own_function(&known, "dlopen");
+  if (lib->name) lib->name();
   void *handle = open ? open(lib->file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
   if (handle) lib->pinned = true;
   else no_error();

@@ -34,6 +34,7 @@ struct gw_library {
   size_t count;
   bool pinned; /* it cannot be unloaded any more */
   /* May be NULL, each. */
+  void (*name)(void);             /* looks what file it is loaded as */
   void (*forked)(void);           /* in the child of a fork: forget everything */
   void (*ready)(uint64_t at_ns);  /* the program has come to work; called with gw_act.lock held */
   void (*expect)(uint64_t at_ns); /* it says when it will; 0: it does not know */

@@ -170,6 +170,8 @@ static void rouse(void) {
   count_page();
   __atomic_add_fetch(&gw_shared.page.queue_turn, 1, __ATOMIC_SEQ_CST);
   gw_futex_wake(&gw_shared.page.queue_turn, 1, 1);
+  __atomic_add_fetch(&gw_shared.page.expect_turn, 1, __ATOMIC_SEQ_CST);
+  gw_futex_wake(&gw_shared.page.expect_turn, 1, 1);
 }
 
 /* Ordinary memory again. For a moment its gate is open. */

@@ -229,12 +229,13 @@ static void hold_for(uint64_t arrival_ns, uint64_t patience_ns) {
 
 /* When the next arrival is due, or 0: as is said, by the program itself or by its owner,
  * else as it has been. */
-static uint64_t next_arrival(uint64_t now, uint64_t lead) {
+static uint64_t next_arrival(uint64_t now, uint64_t lead, uint64_t last) {
   uint64_t at = __atomic_load_n(&expected, __ATOMIC_RELAXED), owners = GW_READ(expect_ns);
-  if (owners > now && (at <= now || owners < at)) at = owners;
+  uint64_t past = now > last ? now : last;
+  if (owners > past && (at <= past || owners < at)) at = owners;
   gw_lock(&learnt.lock);
   if (owners > now) learnt.told_ns = now;
-  if (at > now) {
+  if (at > past) {
     gw_unlock(&learnt.lock);
     return at;
   }
@@ -249,15 +250,21 @@ static void *run(void *unused) {
   prctl(PR_SET_NAME, "giveway-park");
   int relaxed = 2; /* what we do is in nobody's graph */
   if (cuda_driver()->cuThreadExchangeStreamCaptureMode) cuda_driver()->cuThreadExchangeStreamCaptureMode(&relaxed);
-  /* The driver compiles our kernel for its device, while others wait for the driver:
-   * better now than before a request. */
-  gw_lock(&park.lock);
-  here();
-  gw_unlock(&park.lock);
+  bool ready = false;
   uint64_t last = 0;
   for (;;) {
     uint32_t heard = turn();
     uint64_t now = gw_now();
+    /* The driver compiles our kernel for its device, while others wait for the driver:
+     * better some time before than just before a request. Not beside the program's own
+     * kernels, which it might wait for. */
+    if (!ready && is_off()) {
+      gw_lock(&park.lock);
+      here();
+      gw_unlock(&park.lock);
+      ready = true;
+      continue;
+    }
     uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(park_us) * 1000ull;
     if (most > LOOK_NS) most = LOOK_NS;
     if (patience > LOOK_NS) patience = LOOK_NS;
@@ -265,9 +272,9 @@ static void *run(void *unused) {
     uint64_t lead = gw_predict_lead(&learnt.predictor, most);
     bool rests = gw_predict_resting(&learnt.predictor, now);
     gw_unlock(&learnt.lock);
-    uint64_t at = most && !rests ? next_arrival(now, lead) : 0;
-    if (!at || at <= last || now + lead > at + patience) {
-      sleep_until(now + LOOK_NS, heard);
+    uint64_t at = most && !rests ? next_arrival(now, lead, last) : 0;
+    if (!at || at <= last || now + lead > at + patience || at > now + lead + LOOK_NS) {
+      sleep_until(now + LOOK_NS, heard); /* much may change until then */
       continue;
     }
     if (!wait_until(at - lead, heard)) continue;

@@ -29,19 +29,41 @@ func TestPace(t *testing.T) {
 	}
 	files = slices.DeleteFunc(files, func(f string) bool { return f == "page.c" }) // the test has it
 	b.compile("pace", append([]string{"test/pace.c"}, files...)...)
-	for _, c := range []struct {
-		streams, us, grain, later, batch int
-		least, most                      uint64
-		apart                            float64 // commands from mark to mark, where that was said
-	}{
+	type pace struct {
+		streams, us, grain, later, batch, gap int
+		least, most                           uint64
+		apart                                 float64 // commands from mark to mark, where that was said
+		burst                                 uint64  // us at most, for a hundred
+	}
+	once := func(c pace) error {
+		args := strings.Fields(fmt.Sprint(c.streams, c.us, c.grain, c.later, c.batch, c.gap))
+		out, err := exec.Command(b.path("pace"), args...).CombinedOutput()
+		var most, overruns, burst uint64
+		var apart float64
+		if _, scan := fmt.Sscan(string(out), &most, &overruns, &apart, &burst); err != nil || scan != nil {
+			t.Fatalf("%+v: %v: %s", c, err, out)
+		}
+		switch {
+		case most < c.least || most > c.most || overruns != 0:
+			return fmt.Errorf("%d in flight with a bound of 16, which was let go %d times", most, overruns)
+		case c.apart > 0 && math.Abs(apart-c.apart) > c.apart/20:
+			return fmt.Errorf("%.2f commands from mark to mark", apart)
+		case c.burst > 0 && burst > c.burst:
+			return fmt.Errorf("a burst took %d us", burst)
+		}
+		return nil
+	}
+	for _, c := range []pace{
 		{streams: 1, us: 20, least: 1, most: 16},
 		{streams: 1, us: 20, batch: 4, least: 1, most: 16, apart: 4},
-		{streams: 1, us: 20, batch: 100, least: 1, most: 16, apart: 16},
+		{streams: 1, us: 20, batch: 100, least: 1, most: 16},
 		{streams: 1, us: 20, grain: 200, batch: 3, least: 32, most: 128, apart: 3},
 		{streams: 1, us: 20, grain: 200, least: 32, most: 128},
+		{streams: 1, us: 10, grain: 200, gap: 50, least: 1, most: 128, burst: 1500},
 		{streams: 1, us: 20, grain: 1000, least: 160, most: 640},
 		{streams: 1, us: 5000, grain: 200, least: 16, most: 16},
 		{streams: 1, us: 20000, grain: 200, least: 16, most: 16},
+		{streams: 1, us: 25000, grain: 200, batch: 8, least: 16, most: 16},
 		{streams: 2, us: 5000, grain: 500, least: 16, most: 20},
 		{streams: 8, us: 40000, grain: 500, least: 16, most: 20},
 		{streams: 16, us: 5000, grain: 200, least: 16, most: 24},
@@ -49,21 +71,12 @@ func TestPace(t *testing.T) {
 		{streams: 1, us: 20, grain: 200, later: 8000, least: 32, most: 128},
 		{streams: 1, us: 20, grain: 1000, later: 12000, least: 160, most: 640},
 	} {
-		args := strings.Fields(fmt.Sprint(c.streams, c.us, c.grain, c.later, c.batch))
-		out, err := exec.Command(b.path("pace"), args...).CombinedOutput()
-		var most, overruns uint64
-		var apart float64
-		if _, scan := fmt.Sscan(string(out), &most, &overruns, &apart); err != nil || scan != nil {
-			t.Fatalf("%+v: %v: %s", c, err, out)
+		err := once(c)
+		for n := 0; n < 4 && err != nil; n++ { // this machine stood still, it seems
+			err = once(c)
 		}
-		if overruns == 1 { // this machine stood still for 100 ms, it seems
-			continue
-		}
-		if most < c.least || most > c.most || overruns != 0 {
-			t.Errorf("%+v: %d in flight with a bound of 16, which was let go %d times", c, most, overruns)
-		}
-		if c.apart > 0 && math.Abs(apart-c.apart) > c.apart/20 {
-			t.Errorf("%+v: %.2f commands from mark to mark", c, apart)
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

@@ -205,6 +205,9 @@ func (d *Daemon) Restore() error {
 		p.attr, p.from, p.classed = sched.Attr{}, "default", false
 		p.bound, p.bounded, p.batch = 0, false, 0
 		p.predict, p.idempotent = false, false
+		if p.guest != nil {
+			p.guest.page.Expect(0)
+		}
 		d.box.post(p.hinted(nil)...)
 	}
 	d.mu.Unlock()

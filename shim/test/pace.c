@@ -3,11 +3,13 @@
  * The bound on a device that is reckoned, not run: streams beside each other, each of
  * which takes the same time for every command. Linked with the shim's own files.
  *
- *     pace STREAMS MICROSECONDS GRAIN LATER BATCH   says how many were in flight at most,
- *                                                   how often the bound was let go, and
- *                                                   how many commands there were to a mark
+ *     pace STREAMS MICROSECONDS GRAIN LATER BATCH GAP   says how many were in flight at most,
+ *                                                       how often the bound was let go, how many
+ *                                                       commands there were to a mark, and how
+ *                                                       long a burst took, mostly, in us
  *
  * LATER, unless 0: what they take after half a second, and then it runs for three.
+ * GAP, unless 0: milliseconds between bursts of a hundred.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,16 +35,39 @@ static uint64_t in_flight(uint64_t took) {
   return n;
 }
 
+static uint64_t bursts[1000];
+static int by_size(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* All that was launched is done, and the program knows. */
+static uint64_t wait_for_all(void) {
+  uint64_t last = 0, now = gw_now();
+  for (int i = 0; i < STREAMS; i++) last = busy_until[i] > last ? busy_until[i] : last;
+  if (last > now) gw_sleep(last - now);
+  for (int i = 0; i < STREAMS; i++) gw_done(&runtime, NULL, &busy_until[i], gw_ticket(&runtime, NULL, &busy_until[i]));
+  return last;
+}
+
 int main(int argc, char **argv) {
-  if (argc != 6) return 2;
+  if (argc != 7) return 2;
   int streams = atoi(argv[1]);
   uint64_t took = strtoull(argv[2], NULL, 10) * 1000, later = strtoull(argv[4], NULL, 10) * 1000;
   uint64_t change = gw_now() + GW_SECOND_NS / 2, end = gw_now() + (later ? 3 : 1) * GW_SECOND_NS, most = 0;
   next_look = ~0ull; /* nobody finds out that there is no daemon */
   gw_attached = 1;
   gw_shared.page = (struct gw_page){.magic = GW_MAGIC, .bound = 16, .grain_us = (uint32_t)atoi(argv[3]), .batch = (uint32_t)atoi(argv[5])};
+  uint64_t gap = strtoull(argv[6], NULL, 10) * GW_MS_NS, burst = gw_now();
+  int count = 0, n = 0;
   for (int i = 0; gw_now() < end; i = (i + 1) % streams) {
     gw_pass p;
+    if (gap && count++ == 100) {
+      if (n < 1000) bursts[n++] = wait_for_all() - burst;
+      gw_sleep(gap);
+      count = 1;
+      burst = gw_now();
+    }
     uint64_t *stream = &busy_until[i];
     if (!gw_enter(&p, &runtime, NULL, stream)) return 1;
     uint64_t now = gw_now();
@@ -51,7 +76,8 @@ int main(int argc, char **argv) {
     gw_leave(&p, true);
     if (in_flight(took) > most) most = in_flight(took);
   }
-  printf("%llu %llu %.2f\n", (unsigned long long)most, (unsigned long long)gw_act.overruns,
-         (double)gw_act.launched / (double)gw_act.marks_made);
+  qsort(bursts, (size_t)n, sizeof bursts[0], by_size);
+  printf("%llu %llu %.2f %llu\n", (unsigned long long)most, (unsigned long long)gw_act.overruns,
+         (double)gw_act.launched / (double)gw_act.marks_made, (unsigned long long)bursts[n / 2] / 1000);
   return 0;
 }
