@@ -76,10 +76,6 @@ void gw_hint_again(void) {
 int gw_hint(uint32_t kind, int64_t value) {
   if (kind < GW_HINT_CLASS || kind > GW_HINT_IDEMPOTENT) return -1;
   if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !gw_page_attach("hint")) return -1;
-  /* A program that has slept has none of this in its caches: all at once, then. */
-  gw_page_fetch();
-  __builtin_prefetch(&gw_shared.page.ring[gw_act.hints % GW_HINTS], 1);
-  __builtin_prefetch(&standing[kind], 1);
   uint64_t now = gw_now();
   gw_bias_lock(&gw_act.lock);
   if (kind == GW_HINT_BEGIN || kind == GW_HINT_END) note(kind, value, now);

@@ -289,14 +289,6 @@ void gw_page_check(uint64_t now) {
   gw_unlock(&changing);
 }
 
-void gw_page_fetch(void) {
-  __builtin_prefetch(&board.board.asleep);
-  __builtin_prefetch(&gw_shared.page.bell, 1);
-  __builtin_prefetch(&gw_shared.page.hints, 1);
-  __builtin_prefetch(&bell);
-  __builtin_prefetch(&next_look);
-}
-
 void gw_page_ring(void) {
   gw_page_check(gw_now_coarse()); /* the bell's number may be another's by now */
   /* The bell was bumped before; the daemon sets asleep before it looks at bells

@@ -28,9 +28,6 @@ void gw_page_check(uint64_t now);
 /* Wakes the daemon, if it sleeps. The caller has bumped page.bell. Checks as well. */
 void gw_page_ring(void);
 
-/* It is about to be: what that needs may as well be on its way. */
-void gw_page_fetch(void);
-
 /* The program is about to close these. The one among them that we write to, or -1; it
  * is not written to any more, unless it has not been closed after all. */
 int gw_page_closing(unsigned first, unsigned last);

@@ -169,16 +169,15 @@ void cuda_unpark_now(bool arrived) {
   __atomic_store_n(&let_go_ns, gw_now(), __ATOMIC_RELEASE);
 }
 
-/* What the thread sleeps on lies in the page, where the daemon can wake it too. Of a page
- * that comes or goes meanwhile it learns when it looks again. */
+/* What the thread sleeps on lies in the page, where the daemon can wake it too. It never
+ * sleeps for long: the page may be another meanwhile. */
 static uint32_t turn(void) { return __atomic_load_n(&gw_shared.page.expect_turn, __ATOMIC_ACQUIRE); }
 
 /* Sleeps until then or until something is told. Whether nothing was. */
 static bool sleep_until(uint64_t at_ns, uint32_t heard) {
   while (gw_now() < at_ns) {
     if (turn() != heard) return false;
-    uint64_t look = gw_now() + LOOK_NS;
-    gw_futex_wait(&gw_shared.page.expect_turn, heard, at_ns < look ? at_ns : look, 1);
+    gw_futex_wait(&gw_shared.page.expect_turn, heard, at_ns, 1);
   }
   return true;
 }

@@ -205,6 +205,7 @@ func (d *Daemon) Restore() error {
 		p.attr, p.from, p.classed = sched.Attr{}, "default", false
 		p.bound, p.bounded, p.batch = 0, false, 0
 		p.predict, p.idempotent = false, false
+		p.setIdempotent()
 		if p.guest != nil {
 			p.guest.page.Expect(0)
 		}

@@ -19,17 +19,16 @@ import (
 
 // guest is a program that came with the shim: the page it shares with us.
 type guest struct {
-	page       *shm.Page
-	gate       *shim.Gate
-	process    *process
-	uid        uint32
-	runtime    string     // empty: it has not said yet
-	watch      uint32     // what it is to ring for
-	bound      shim.Bound // as last set
-	idempotent bool       // as last told
-	ahead      bool       // it may take the device ahead of an arrival
-	base       uint64     // counts of its page begin here: an earlier page had some
-	open       uint32     // requests, as the scheduler has been told
+	page    *shm.Page
+	gate    *shim.Gate
+	process *process
+	uid     uint32
+	runtime string     // empty: it has not said yet
+	watch   uint32     // what it is to ring for
+	bound   shim.Bound // as last set
+	ahead   bool       // it may take the device ahead of an arrival
+	base    uint64     // counts of its page begin here: an earlier page had some
+	open    uint32     // requests, as the scheduler has been told
 
 	own      []uint32 // AMD GPUs on which it can stop its own queues
 	heardOwn time.Time
@@ -125,6 +124,7 @@ func (d *Daemon) settleIn(g *guest, p *process) {
 	g.gate = shim.NewGate(g.page)
 	g.base = p.seen.Submitted
 	p.guest = g
+	p.setIdempotent()
 	d.guests = append(d.guests, g)
 	d.arrange(p)
 }
@@ -243,7 +243,6 @@ func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event
 	}
 	d.setWatch(g)
 	p.setBound()
-	p.setIdempotent()
 	d.hearOwn(g, p, g.page.OwnGPUs())
 	g.setPriority(p.attr.Class)
 	buf = g.progress(&c, buf)
@@ -264,9 +263,8 @@ func (p *process) setBound() {
 
 // setIdempotent tells the program what its owner says of it. d.mu is held.
 func (p *process) setIdempotent() {
-	if g := p.guest; g != nil && g.idempotent != p.idempotent {
-		g.idempotent = p.idempotent
-		g.page.SetIdempotent(g.idempotent)
+	if p.guest != nil {
+		p.guest.page.SetIdempotent(p.idempotent)
 	}
 }
 

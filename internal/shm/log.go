@@ -27,25 +27,26 @@ func pending(taken, count, size uint64) (from uint64) {
 	return taken
 }
 
-// Hints calls f with the hints given since the last call: the newest 32 at most.
-func (p *Page) Hints(f func(Hint)) {
-	from, to := p.newHints()
-	for i := from; i != to; i++ {
-		if h, ok := p.hint(i); ok {
-			f(h)
-		}
-	}
-}
-
-func (p *Page) newHints() (from, to uint64) {
+// take takes what a ring has that has not been taken yet.
+func (p *Page) take(count func(*page) uint64, taken *uint64, size uint64) (from, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return 0, 0
 	}
-	to = p.page.hints.Load()
-	from, p.hints = pending(p.hints, to, maxHints), to
+	to = count(p.page)
+	from, *taken = pending(*taken, to, size), to
 	return from, to
+}
+
+// Hints calls f with the hints given since the last call: the newest 32 at most.
+func (p *Page) Hints(f func(Hint)) {
+	from, to := p.take(func(g *page) uint64 { return g.hints.Load() }, &p.hints, maxHints)
+	for i := from; i != to; i++ {
+		if h, ok := p.hint(i); ok {
+			f(h)
+		}
+	}
 }
 
 func (p *Page) hint(i uint64) (h Hint, ok bool) {
@@ -68,23 +69,12 @@ func (p *Page) hint(i uint64) (h Hint, ok bool) {
 // Requests calls f with the requests that ended since the last call: the newest 64
 // at most.
 func (p *Page) Requests(f func(Request)) {
-	from, to := p.newRequests()
+	from, to := p.take(func(g *page) uint64 { return g.requests.Load() }, &p.requests, maxRequests)
 	for i := from; i != to; i++ {
 		if r, ok := p.request(i); ok {
 			f(r)
 		}
 	}
-}
-
-func (p *Page) newRequests() (from, to uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.page == nil {
-		return 0, 0
-	}
-	to = p.page.requests.Load()
-	from, p.requests = pending(p.requests, to, maxRequests), to
-	return from, to
 }
 
 func (p *Page) request(i uint64) (r Request, ok bool) {

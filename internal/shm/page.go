@@ -180,7 +180,11 @@ func (p *Page) SetIdempotent(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.page.idempotent.Store(map[bool]uint32{true: 1}[on])
+		value := uint32(0)
+		if on {
+			value = 1
+		}
+		p.page.idempotent.Store(value)
 	}
 }
 
