@@ -40,7 +40,6 @@ static const char kernel[] =
 #define BEGUN 16         /* in words of 4 bytes */
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
 #define STARTING ~0u     /* in place of a generation: there is no thread yet, make one */
-#define EARLY_NS 150000ull
 #define LOOK_NS (100 * GW_MS_NS)
 #define STALE_NS (5 * GW_SECOND_NS) /* what the program says itself counts before what we predict, for so long */
 
@@ -80,6 +79,10 @@ static uint32_t let_go_by_an_arrival;
 /* What we need of the driver, and only we. */
 static struct {
   int (*cuCtxSetCurrent)(void *);
+  int (*cuLinkCreate_v2)(unsigned, void *, void *, void **);
+  int (*cuLinkAddData_v2)(void *, int, void *, size_t, const char *, unsigned, void *, void *);
+  int (*cuLinkComplete)(void *, void **, size_t *);
+  int (*cuLinkDestroy)(void *);
   int (*cuModuleLoadData)(void **, const void *);
   int (*cuModuleGetFunction)(void **, void *, const char *);
   int (*cuStreamCreate)(void **, unsigned);
@@ -91,6 +94,10 @@ static struct {
 static bool find_driver(void) {
 #define FIND(name) if (!(*(void **)&driver.name = gw_library_symbol(&gw_cuda_library, #name))) return false
   FIND(cuCtxSetCurrent);
+  FIND(cuLinkCreate_v2);
+  FIND(cuLinkAddData_v2);
+  FIND(cuLinkComplete);
+  FIND(cuLinkDestroy);
   FIND(cuModuleLoadData);
   FIND(cuModuleGetFunction);
   FIND(cuStreamCreate);
@@ -99,6 +106,19 @@ static bool find_driver(void) {
   FIND(cuLaunchKernel);
 #undef FIND
   return true;
+}
+
+/* Compiled first and then loaded: it is for the second alone that the driver keeps the
+ * program's threads out of the context, and compiling takes 18 ms. */
+static bool load(struct place *p) {
+  void *linker, *code;
+  size_t size;
+  if (driver.cuLinkCreate_v2(0, NULL, NULL, &linker) != CUDA_SUCCESS) return false;
+  bool loaded = driver.cuLinkAddData_v2(linker, 1 /* PTX */, (void *)kernel, sizeof kernel, "giveway_park", 0, NULL, NULL) == CUDA_SUCCESS &&
+                driver.cuLinkComplete(linker, &code, &size) == CUDA_SUCCESS &&
+                driver.cuModuleLoadData(&p->module, code) == CUDA_SUCCESS;
+  driver.cuLinkDestroy(linker);
+  return loaded;
 }
 
 /* The place of a context, which is current then; or NULL. With the lock held. */
@@ -120,8 +140,7 @@ static struct place *prepare(void *ctx) {
   *p = (struct place){.ctx = ctx, .word = p->word}; /* without a stream: it has refused */
   int registered = driver.cuMemHostRegister_v2(p->word, WORDS, 3 /* portable, mapped */);
   if ((registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) ||
-      driver.cuModuleLoadData(&p->module, kernel) != CUDA_SUCCESS ||
-      driver.cuModuleGetFunction(&p->function, p->module, "giveway_park") != CUDA_SUCCESS ||
+      !load(p) || driver.cuModuleGetFunction(&p->function, p->module, "giveway_park") != CUDA_SUCCESS ||
       driver.cuMemHostGetDevicePointer_v2(&p->device_word, p->word, 0) != CUDA_SUCCESS ||
       driver.cuStreamCreate(&p->stream, 1 /* CU_STREAM_NON_BLOCKING */) != CUDA_SUCCESS) {
     p->stream = NULL;
@@ -185,11 +204,19 @@ static bool sleep_until(uint64_t at_ns, uint32_t heard) {
 /* One that is at work has its context on the device, or is on its way there. */
 static bool is_off(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN; }
 
-/* The same to the microsecond, if there is a use: a sleep ends late, and nearly always by
- * less than EARLY_NS. Of a short time no more than a part is spent awake. */
+/* The same to the microsecond, if there is a use. */
 static bool wait_until(uint64_t at_ns, uint32_t heard) {
-  uint64_t now = gw_now(), early = at_ns > now ? (at_ns - now) / 8 : 0;
-  if (!sleep_until(at_ns - (early < EARLY_NS ? early : EARLY_NS), heard)) return false;
+  uint64_t now = gw_now();
+  if (now < at_ns) {
+    gw_lock(&learnt.lock);
+    uint64_t until = at_ns - gw_predict_early(&learnt.predictor, at_ns - now);
+    gw_unlock(&learnt.lock);
+    if (!sleep_until(until, heard)) return false;
+    now = gw_now();
+    gw_lock(&learnt.lock);
+    gw_predict_woke(&learnt.predictor, now - until);
+    gw_unlock(&learnt.lock);
+  }
   while (gw_now() < at_ns && is_off()) {
     if (turn() != heard) return false;
   }
@@ -254,9 +281,8 @@ static void *run(void *unused) {
   for (;;) {
     uint32_t heard = turn();
     uint64_t now = gw_now();
-    /* The driver compiles our kernel for its device, while others wait for the driver:
-     * better some time before than just before a request. Not beside the program's own
-     * kernels, which it might wait for. */
+    /* Our kernel is compiled for its device at once, and not when a request is near. Not
+     * beside the program's own kernels, which loading it might wait for. */
     if (!ready && is_off()) {
       gw_lock(&park.lock);
       here();
@@ -278,7 +304,8 @@ static void *run(void *unused) {
     }
     if (!wait_until(at - lead, heard)) continue;
     last = at;
-    if (is_off()) hold_for(at, patience);
+    /* Who has slept through an arrival is not to wait for it. */
+    if (is_off() && gw_now() < at) hold_for(at, patience);
   }
   return unused;
 }

@@ -22,6 +22,7 @@ struct gw_predictor {
   uint32_t outcomes; /* a bit each, the latest lowest: 1 the arrival came */
   uint32_t tried;    /* how many of those bits count */
   uint64_t rest_ns, rest_until_ns;
+  uint64_t overslept_ns; /* by how much sleeps have ended late */
 };
 
 void gw_predict_arrival(struct gw_predictor *p, uint64_t at_ns);
@@ -40,5 +41,11 @@ uint64_t gw_predict_lead(const struct gw_predictor *p, uint64_t most_ns);
  * not, and there is a rest, twice as long each time. */
 void gw_predict_outcome(struct gw_predictor *p, bool came, uint64_t now_ns);
 bool gw_predict_resting(const struct gw_predictor *p, uint64_t now_ns);
+
+/* A sleep ended so much too late. */
+void gw_predict_woke(struct gw_predictor *p, uint64_t late_ns);
+
+/* How long before the end of a wait to be awake, so as not to sleep through it. */
+uint64_t gw_predict_early(const struct gw_predictor *p, uint64_t wait_ns);
 
 #endif
