@@ -12,10 +12,11 @@ import (
 //
 // It begins where batch work gives way at once, and climbs: a setting is tried for a
 // few requests; the first that takes too long ends the trial, and the setting is not
-// tried again for a while, each time twice as long. A trial that batch work gained
+// tried again for a while, each time twice as long; so does a trial whose slowest
+// requests say that more would. A trial that batch work gained
 // by, and by more than a little, becomes the setting to stay with. One stays with it
 // until too many requests take too long, counted so that a few in a row end it at
-// once and one now and then never does.
+// once and one now and then never does, and double if the others were near it too.
 //
 // Of the requests that may take too long, trials spend half at most.
 //
@@ -36,12 +37,12 @@ type ladder struct {
 	requests int
 	missed   int               // too late
 	misses   [leaveAt]int      // the last of those, by their number
-	spare    [32]time.Duration // what the last had left of their SLO
-	took     [32]time.Duration
+	spare    [recent]time.Duration // what the last had left of their SLO
+	took     [recent]time.Duration
 	failed   bool // too many were too late
 
 	// In whatever setting:
-	usual  [32]time.Duration // what the last took
+	usual  [recent]time.Duration // what the last took
 	heard  int
 	stalls float64 // of the last budgetWindow or so, that no setting had a part in
 	row    int     // of those, in a row
@@ -70,6 +71,7 @@ const (
 
 	trial     = 16                     // requests,
 	trialTime = 500 * time.Millisecond // and at least so long
+	recent    = 64                     // requests that are remembered, and the most of a trial
 
 	leaveAt  = 3         // requests too late in a row end a setting, or more in a longer row:
 	forgiven = 1.0 / 160 // so much of one is forgiven for each in time
@@ -172,6 +174,9 @@ func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *f
 	copy(l.misses[1:], l.misses[:])
 	l.misses[0] = l.requests
 	*score++
+	if l.near() {
+		*score++
+	}
 	l.failed = l.failed || *score >= leaveAt
 }
 
@@ -206,6 +211,12 @@ func (l *ladder) decide(now sched.Time) bool {
 		l.leave(now)
 	case l.requests < trial || now.Sub(l.since) < trialTime || l.measured && r.wall < trialTime:
 		return false
+	case l.at < l.base && l.near():
+		if l.requests < recent {
+			return false
+		}
+		l.bar(l.at, now, firstPause)
+		l.put(l.base, now)
 	default:
 		return l.move(now)
 	}
@@ -279,6 +290,15 @@ func (l *ladder) mayTry(i int, now sched.Time) bool {
 	return i > l.at || quantile(l.spare, l.requests, 1, 4) > l.length(i)-l.length(l.at)
 }
 
+// near reports whether one of a hundred requests would be too late, were those that
+// take longest spread as chance does it, though none may have been yet: what is left
+// to the slowest tenth is less than the ninth decile is longer than the quartile, times
+// what that is of a normal distribution.
+func (l *ladder) near() bool {
+	tenth, quarter := quantile(l.spare, l.requests, 1, 10), quantile(l.spare, l.requests, 1, 4)
+	return float64(tenth) < 1.73*float64(quarter-tenth)
+}
+
 // mayHold reports whether requests take long enough for batch work to be taken off
 // while one is under way.
 func (l *ladder) mayHold() bool {
@@ -298,7 +318,7 @@ func (l *ladder) length(i int) time.Duration {
 }
 
 // quantile is the value below which num/den of the last n of values are.
-func quantile(values [32]time.Duration, n, num, den int) time.Duration {
+func quantile(values [recent]time.Duration, n, num, den int) time.Duration {
 	n = min(n, len(values))
 	if n == 0 {
 		return 0

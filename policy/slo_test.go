@@ -206,6 +206,33 @@ func TestSLOBearsABusyHost(t *testing.T) {
 	}
 }
 
+// TestSLOSeesTheTail: requests that differ by themselves as chance has it. The tail is
+// where those that were in time point, so that it need not be found by too many that
+// were not.
+func TestSLOSeesTheTail(t *testing.T) {
+	const seeds, n = 40, 400
+	steps := stretch(7 * ms)
+	late, native := 0, 0
+	for seed := range uint64(seeds) {
+		x, random := newService(t, h200), rand.New(rand.NewPCG(seed, 7))
+		takes := func(slice time.Duration, held bool) (time.Duration, time.Duration) {
+			took, batch := steps(slice, held)
+			return max(took+time.Duration(random.NormFloat64()*float64(ms)), ms), batch
+		}
+		for range n {
+			if took, _ := takes(0, false); took > sloOfService {
+				native++
+			}
+			x.request(takes)
+		}
+		late += x.late
+	}
+	t.Logf("late %.2f %%, at the device's own slice %.2f %%", 100*float64(late)/seeds/n, 100*float64(native)/seeds/n)
+	if late*100 > seeds*n {
+		t.Errorf("%d of %d late", late, seeds*n)
+	}
+}
+
 // TestSLOTrialsCostLittle: where only keeping batch work off will do, a trial of anything
 // else is over after a request or two, though these take longer by as much as they do
 // when the host stands still.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/sched"
 )
 
 // shimOnly is a daemon that leaves the driver alone: what is left is the shim.
@@ -251,18 +253,49 @@ func (b *bed) torchScript() string {
 	return script
 }
 
-// within measures an online client and a batch one side by side.
-func within(online, batch *work, slo time.Duration) string {
+// within measures an online client and a batch one side by side, and notes which slices
+// the batch one had.
+func (b *bed) within(online, batch *work, slo time.Duration) string {
+	b.Helper()
+	answers := make(chan []float64, 1)
 	from, at := batch.count(), time.Now()
-	us := online.raw()
+	go func() { answers <- online.raw() }()
+	var us []float64
+	var had []string
+	for us == nil {
+		select {
+		case us = <-answers:
+		case <-time.After(200 * time.Millisecond):
+			had = append(had, b.slice(batch.pid))
+		}
+	}
+	rate := float64(batch.count()-from) / time.Since(at).Seconds()
 	met := 0
 	for _, v := range us {
 		if v <= float64(slo.Microseconds()) {
 			met++
 		}
 	}
-	return fmt.Sprintf("%5.1f %% within %v, %v; training %.2f/s", 100*float64(met)/float64(len(us)), slo, summary(us),
-		float64(batch.count()-from)/time.Since(at).Seconds())
+	return fmt.Sprintf("%5.1f %% within %v, %v; training %.2f/s; slices %s", 100*float64(met)/float64(len(us)), slo, summary(us), rate,
+		strings.Join(slices.Compact(had), ", "))
+}
+
+// slice is that of a process, in words.
+func (b *bed) slice(pid int) string {
+	b.Helper()
+	for _, p := range b.ps() {
+		if p.PID == pid && len(p.Queues) > 0 {
+			switch s := p.Queues[0].Slice; s {
+			case 0:
+				return "own"
+			case sched.Least:
+				return "least"
+			default:
+				return s.String()
+			}
+		}
+	}
+	return "unknown"
 }
 
 // TestSLO: the same flag for two kinds of online work, the policy not told which. The
@@ -284,9 +317,9 @@ func TestSLO(t *testing.T) {
 		for _, p := range []string{"native", "giveway", "slo"} {
 			b.policy(p)
 			if p == "slo" {
-				t.Logf("%s, %-8s %s", mode, "(coming)", within(online, batch, slo))
+				t.Logf("%s, %-8s %s", mode, "(coming)", b.within(online, batch, slo))
 			}
-			t.Logf("%s, %-8s %s", mode, p, within(online, batch, slo))
+			t.Logf("%s, %-8s %s", mode, p, b.within(online, batch, slo))
 		}
 		online.kill()
 	}
@@ -303,9 +336,9 @@ func TestSLOWaits(t *testing.T) {
 	for _, p := range []string{"giveway", "slo", "native"} {
 		b.policy(p)
 		if p == "slo" {
-			t.Logf("%-8s %s", "(coming)", within(online, batch, 9*time.Millisecond))
+			t.Logf("%-8s %s", "(coming)", b.within(online, batch, 9*time.Millisecond))
 		}
-		t.Logf("%-8s %s", p, within(online, batch, 9*time.Millisecond))
+		t.Logf("%-8s %s", p, b.within(online, batch, 9*time.Millisecond))
 	}
 }
 
