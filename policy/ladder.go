@@ -35,8 +35,8 @@ type ladder struct {
 
 	// Of the requests that began since then:
 	requests int
-	missed   int               // too late
-	misses   [leaveAt]int      // the last of those, by their number
+	missed   int                   // too late
+	misses   [leaveAt]int          // the last of those, by their number
 	spare    [recent]time.Duration // what the last had left of their SLO
 	took     [recent]time.Duration
 	failed   bool // too many were too late
