@@ -40,15 +40,17 @@ type ladder struct {
 	spare    [recent]time.Duration // what the last had left of their SLO
 	took     [recent]time.Duration
 	failed   bool // too many were too late
+	doubt    bool // none was, and yet they were near it
 
 	// In whatever setting:
-	usual  [recent]time.Duration // what the last took
+	usual  [32]time.Duration // what the last took
 	heard  int
 	stalls float64 // of the last budgetWindow or so, that no setting had a part in
 	row    int     // of those, in a row
 
 	seen, spent float64 // requests, and those too late, of the last budgetWindow or so
 	measured    bool    // the hardware tells what batch work gets
+	anew        bool    // the setting to stay with has changed: scores begin anew
 }
 
 // setting is one of them and what is known of it. The counts fade.
@@ -77,7 +79,7 @@ const (
 	forgiven = 1.0 / 160 // so much of one is forgiven for each in time
 	burst    = 20        // requests of which, if leaveAt are too late, the load has changed
 
-	stall      = 4     // times the slice longer than usual
+	stall      = 4     // times the slice longer than usual, and times what the slowest tenth is
 	mostStalls = 6     // in a row, and besides
 	pardon     = 0.006 // of the requests
 
@@ -98,7 +100,7 @@ const (
 
 // build makes the rungs for a device.
 func (l *ladder) build(dev *sched.Device) {
-	*l = ladder{device: *dev, since: sched.Never}
+	*l = ladder{device: *dev, since: sched.Never, anew: true}
 	if dev.Sliced() {
 		n := 1
 		for s := dev.Slice / 2; s >= max(dev.MinTurn, 2) && n < mostRungs-2; s /= 2 {
@@ -129,7 +131,7 @@ func (l *ladder) forget() {
 // put puts a setting in force.
 func (l *ladder) put(i int, now sched.Time) {
 	l.at, l.changed, l.since = i, now, sched.Never
-	l.requests, l.missed, l.failed, l.row = 0, 0, false, 0
+	l.requests, l.missed, l.failed, l.doubt, l.row = 0, 0, false, false, 0
 	l.misses = [leaveAt]int{}
 }
 
@@ -148,10 +150,19 @@ func (l *ladder) settle(v *sched.View, current sched.QueueID) {
 // request takes in one: when it began, how long it took and might have taken, and
 // the score of the queue that it was for.
 func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *float64) {
-	stalled := l.stalled(took)
-	late := took > allowed && !stalled
+	late := took > allowed
+	pardoned := late && l.stalled(took)
+	if !late {
+		l.row = 0
+	}
+	l.usual[l.heard%len(l.usual)] = took
+	l.heard++
+	l.stalls -= l.stalls / budgetWindow
 	l.seen += 1 - l.seen/budgetWindow
 	l.spent -= l.spent / budgetWindow
+	if pardoned {
+		return
+	}
 	if late {
 		l.spent++
 	}
@@ -162,32 +173,35 @@ func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *f
 	if r.tried++; r.tried > 256 {
 		r.tried, r.missed = r.tried/2, r.missed/2
 	}
-	n := l.requests % len(l.spare)
+	n := l.requests % recent
 	l.spare[n], l.took[n] = allowed-took, took
 	l.requests++
-	if !late {
-		*score = max(*score-forgiven, 0)
-		return
+	if late {
+		r.missed++
+		l.missed++
+		copy(l.misses[1:], l.misses[:])
+		l.misses[0] = l.requests
 	}
-	r.missed++
-	l.missed++
-	copy(l.misses[1:], l.misses[:])
-	l.misses[0] = l.requests
-	*score++
-	if l.near() {
+	if l.at != l.base {
+		return // one that is late ends a trial: there is no score to keep
+	}
+	switch {
+	case !late:
+		*score = max(*score-forgiven, 0)
+	case l.near():
+		*score += 2
+	default:
 		*score++
 	}
 	l.failed = l.failed || *score >= leaveAt
 }
 
-// stalled reports whether a request took so long that it is not for the setting in
-// force. If many do, or many in a row, there is more to it.
+// stalled reports whether a request took so long that its being late is not for the
+// setting in force. If many do, or many in a row, there is more to it.
 func (l *ladder) stalled(took time.Duration) bool {
-	usual := quantile(l.usual, l.heard, 1, 2)
-	l.usual[l.heard%len(l.usual)] = took
-	l.heard++
-	l.stalls -= l.stalls / budgetWindow
-	if l.heard <= trial/2 || took-usual < stall*max(l.length(l.at), l.device.StopTime) {
+	usual := quantile(l.usual[:], l.heard, 1, 2)
+	spread := quantile(l.usual[:], l.heard, 9, 10) - usual
+	if l.heard < trial/2 || took-usual < stall*max(l.length(l.at), l.device.StopTime, spread) {
 		l.row = 0
 		return false
 	}
@@ -200,8 +214,8 @@ func (l *ladder) stalled(took time.Duration) bool {
 	return l.row <= row && l.stalls <= mostStalls+pardon*float64(min(l.heard, budgetWindow))
 }
 
-// decide puts another setting in force if it is time to, and says so.
-func (l *ladder) decide(now sched.Time) bool {
+// decide puts another setting in force if it is time to.
+func (l *ladder) decide(now sched.Time) {
 	r := &l.rungs[l.at]
 	switch {
 	case l.at != l.base && l.missed > 0:
@@ -210,17 +224,18 @@ func (l *ladder) decide(now sched.Time) bool {
 	case l.failed:
 		l.leave(now)
 	case l.requests < trial || now.Sub(l.since) < trialTime || l.measured && r.wall < trialTime:
-		return false
+	case l.at < l.base && l.doubt && l.requests < recent:
 	case l.at < l.base && l.near():
-		if l.requests < recent {
-			return false
+		// Twice and no more: who looks often enough sees what he likes.
+		if !l.doubt && l.requests < recent {
+			l.doubt = true
+			break
 		}
 		l.bar(l.at, now, firstPause)
 		l.put(l.base, now)
 	default:
-		return l.move(now)
+		l.move(now)
 	}
-	return true
 }
 
 // leave goes from a setting that has stood to one in which batch work gives way
@@ -228,7 +243,8 @@ func (l *ladder) decide(now sched.Time) bool {
 func (l *ladder) leave(now sched.Time) {
 	hold := l.last
 	l.bar(l.base, now, firstPause)
-	switch sudden := l.requests-l.misses[leaveAt-1] < burst; {
+	l.anew = true
+	switch sudden := l.requests-l.misses[min(l.missed, leaveAt)-1] < burst; {
 	case l.base < l.start && sudden:
 		l.base = l.start
 	case l.base < l.start:
@@ -256,14 +272,13 @@ func (l *ladder) bar(i int, now sched.Time, least time.Duration) {
 }
 
 // move settles a trial that has gone well, and begins the next if there is one.
-func (l *ladder) move(now sched.Time) bool {
-	was := l.at
+func (l *ladder) move(now sched.Time) {
 	if l.at != l.base {
 		if l.gain(l.at, l.base) > worthwhile {
 			if l.at > l.base {
 				l.bar(l.base, now, longPause)
 			}
-			l.base = l.at
+			l.base, l.anew = l.at, true
 		} else {
 			l.bar(l.at, now, longPause)
 		}
@@ -277,7 +292,6 @@ func (l *ladder) move(now sched.Time) bool {
 	case l.base <= l.start && hold != l.start && float64(b.lost) > muchLost*float64(b.wall) && l.mayHold() && l.mayTry(hold, now):
 		l.put(hold, now)
 	}
-	return l.at != was
 }
 
 // mayTry reports whether a trial of a setting next to the one in force can be
@@ -287,22 +301,29 @@ func (l *ladder) mayTry(i int, now sched.Time) bool {
 	if now < l.rungs[i].retry || l.spent > 1+budget*l.seen {
 		return false
 	}
-	return i > l.at || quantile(l.spare, l.requests, 1, 4) > l.length(i)-l.length(l.at)
+	return i > l.at || quantile(l.spare[:], l.requests, 1, 4) > l.length(i)-l.length(l.at)
 }
 
-// near reports whether one of a hundred requests would be too late, were those that
-// take longest spread as chance does it, though none may have been yet: what is left
-// to the slowest tenth is less than the ninth decile is longer than the quartile, times
-// what that is of a normal distribution.
+// near reports whether one request of a hundred would be too late, though none may have
+// been yet, if those that take longest are spread as chance does it: if the slowest tenth
+// has less to spare than lies between it and the slowest quarter, times what that is of
+// a normal distribution. Two kinds of requests lie apart too, but those of the slower
+// kind close together.
 func (l *ladder) near() bool {
-	tenth, quarter := quantile(l.spare, l.requests, 1, 10), quantile(l.spare, l.requests, 1, 4)
-	return float64(tenth) < 1.73*float64(quarter-tenth)
+	if l.requests < trial {
+		return false
+	}
+	var v [recent]time.Duration
+	n := copy(v[:], l.spare[:min(l.requests, recent)])
+	slices.Sort(v[:n])
+	least, tenth, quarter := v[0], v[n/10], v[n/4]
+	return float64(tenth) < 1.73*float64(min(quarter-tenth, tenth-least))
 }
 
 // mayHold reports whether requests take long enough for batch work to be taken off
 // while one is under way.
 func (l *ladder) mayHold() bool {
-	return quantile(l.took, l.requests, 1, 2) > 2*l.device.StopTime
+	return quantile(l.took[:], l.requests, 1, 2) > 2*l.device.StopTime
 }
 
 // length is for how long batch work may stay when it is asked to leave.
@@ -318,13 +339,14 @@ func (l *ladder) length(i int) time.Duration {
 }
 
 // quantile is the value below which num/den of the last n of values are.
-func quantile(values [recent]time.Duration, n, num, den int) time.Duration {
-	n = min(n, len(values))
+func quantile(values []time.Duration, n, num, den int) time.Duration {
+	var v [recent]time.Duration
+	n = copy(v[:], values[:min(n, len(values))])
 	if n == 0 {
 		return 0
 	}
-	slices.Sort(values[:n])
-	return values[n*num/den]
+	slices.Sort(v[:n])
+	return v[n*num/den]
 }
 
 // gain is what batch work would gain by i, as a part of what it gets by j. What it

@@ -85,7 +85,7 @@ func (p *slo) Observe(now sched.Time, ev *sched.Event) {
 	case ev.Kind == sched.Answered && len(p.answers) < mostAnswers:
 		p.answers = append(p.answers, answer{ev.Queue, ev.Ran, now})
 	case ev.Kind == sched.QueueOpened && ev.Attr.Class == sched.Online:
-		p.ladder.base = p.ladder.start
+		p.ladder.base, p.ladder.anew = p.ladder.start, true
 		p.ladder.put(p.ladder.start, now)
 		p.ladder.forget()
 	case ev.Kind == sched.QueueOpened || ev.Kind == sched.QueueClosed:
@@ -100,6 +100,12 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		p.ladder.build(&dev)
 	}
 	askers := p.askers.update(v.Queues)
+	if p.ladder.anew {
+		p.ladder.anew = false
+		for i := range askers {
+			askers[i].score = 0
+		}
+	}
 	answered := p.listen(v, askers)
 	loose, strict := p.look(v, askers)
 	wake := p.listenFor(v, loose && !strict)
@@ -107,10 +113,8 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	if closed {
 		p.gauge.read(v, &p.ladder, answered)
 		p.ladder.settle(v, p.current)
-		if p.current != 0 && p.ladder.decide(v.Now) {
-			for i := range askers {
-				askers[i].score = 0
-			}
+		if p.current != 0 {
+			p.ladder.decide(v.Now)
 		}
 	}
 	r := &p.ladder.rungs[p.ladder.start]

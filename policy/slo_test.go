@@ -208,28 +208,94 @@ func TestSLOBearsABusyHost(t *testing.T) {
 
 // TestSLOSeesTheTail: requests that differ by themselves as chance has it. The tail is
 // where those that were in time point, so that it need not be found by too many that
-// were not.
+// were not; and it is no stall of the host.
 func TestSLOSeesTheTail(t *testing.T) {
 	const seeds, n = 40, 400
-	steps := stretch(7 * ms)
-	late, native := 0, 0
-	for seed := range uint64(seeds) {
-		x, random := newService(t, h200), rand.New(rand.NewPCG(seed, 7))
-		takes := func(slice time.Duration, held bool) (time.Duration, time.Duration) {
-			took, batch := steps(slice, held)
-			return max(took+time.Duration(random.NormFloat64()*float64(ms)), ms), batch
-		}
-		for range n {
-			if took, _ := takes(0, false); took > sloOfService {
-				native++
+	for _, test := range []struct{ base, spread time.Duration }{{7 * ms, ms}, {6 * ms, 3 * ms / 2}} {
+		steps := stretch(test.base)
+		late, native, got, most := 0, 0, time.Duration(0), time.Duration(0)
+		for seed := range uint64(seeds) {
+			x, random := newService(t, h200), rand.New(rand.NewPCG(seed, 7))
+			takes := func(slice time.Duration, held bool) (time.Duration, time.Duration) {
+				took, batch := steps(slice, held)
+				return max(took+time.Duration(random.NormFloat64()*float64(test.spread)), ms), batch
 			}
-			x.request(takes)
+			for range n {
+				took, batch := takes(0, false)
+				if most += batch; took > sloOfService {
+					native++
+				}
+				x.request(takes)
+			}
+			late += x.late
+			got += x.served[1]
 		}
-		late += x.late
+		t.Logf("%v: late %.2f %%, at the device's own slice %.2f %%; batch work gets %.3f of what it has there",
+			test, 100*float64(late)/seeds/n, 100*float64(native)/seeds/n, float64(got)/float64(most))
+		if late*100 > seeds*n || float64(got) < 0.7*float64(most) {
+			t.Errorf("%v: %d of %d late; batch work gets %.3f", test, late, seeds*n, float64(got)/float64(most))
+		}
 	}
-	t.Logf("late %.2f %%, at the device's own slice %.2f %%", 100*float64(late)/seeds/n, 100*float64(native)/seeds/n)
-	if late*100 > seeds*n {
-		t.Errorf("%d of %d late", late, seeds*n)
+}
+
+// TestSLOKindsOfRequests: requests of two kinds lie apart, and are no tail.
+func TestSLOKindsOfRequests(t *testing.T) {
+	for every := 2; every <= 12; every++ {
+		x, random := newService(t, h200), rand.New(rand.NewPCG(1, uint64(every)))
+		long := 0
+		for range 2000 {
+			base := 2 * ms
+			if random.IntN(every) == 0 {
+				base = 6 * ms
+			}
+			if x.request(stretch(base)); x.slice == 0 {
+				long++
+			}
+		}
+		if long < 1800 || x.late > 0 {
+			t.Errorf("one in %d takes longer: the longest slice for %d of 2000, %d late", every, long, x.late)
+		}
+	}
+}
+
+// TestSLOTwoPrograms: one has little to spare and asks seldom, the other has much.
+func TestSLOTwoPrograms(t *testing.T) {
+	for every := 2; every <= 12; every++ {
+		x := newService(t, h200)
+		x.step(sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: h200.ID, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: 100 * ms}})
+		long := 0
+		for range 1000 {
+			for range every - 1 {
+				x.step(sched.Event{Kind: sched.Asked, Queue: 3})
+				x.now = x.now.Add(12 * ms)
+				x.step(sched.Event{Kind: sched.Answered, Queue: 3, Ran: 12 * ms})
+			}
+			if x.request(stretch(4 * ms)); x.slice == 0 {
+				long++
+			}
+		}
+		if long < 900 || x.late > 0 {
+			t.Errorf("one in %d: the longest slice for %d of 1000, %d late", every, long, x.late)
+		}
+	}
+}
+
+// TestSLOTwoLateAreFew: where the others had much to spare.
+func TestSLOTwoLateAreFew(t *testing.T) {
+	x := newService(t, h200)
+	for range 500 {
+		x.request(stretch(2 * ms))
+	}
+	late := func(time.Duration, bool) (time.Duration, time.Duration) { return 10500 * time.Microsecond, 10 * ms }
+	for range 2 {
+		x.p.ladder.put(x.p.ladder.at, x.now) // as after a trial
+		for range 3 {
+			x.request(stretch(2 * ms))
+		}
+		x.request(late)
+	}
+	if x.late != 2 || x.slice != 0 {
+		t.Errorf("%d late, slice %v", x.late, x.slice)
 	}
 }
 
