@@ -268,6 +268,7 @@ func TestSLOTwoPrograms(t *testing.T) {
 			for range every - 1 {
 				x.step(sched.Event{Kind: sched.Asked, Queue: 3})
 				x.now = x.now.Add(12 * ms)
+				x.served[1] += 10 * ms
 				x.step(sched.Event{Kind: sched.Answered, Queue: 3, Ran: 12 * ms})
 			}
 			if x.request(stretch(4 * ms)); x.slice == 0 {
