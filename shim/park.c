@@ -108,60 +108,81 @@ static bool find_driver(void) {
   return true;
 }
 
+/* One that is at work has its context on the device, or is on its way there. */
+static bool is_off(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN; }
+
+/* The place of a context, or NULL. With the lock held. */
+static struct place *place_of(void *ctx) {
+  for (size_t i = 0; i < sizeof park.places / sizeof *park.places; i++) {
+    if (ctx && park.places[i].ctx == ctx) return &park.places[i];
+  }
+  return NULL;
+}
+
+/* The context to park in now, or NULL. */
+static void *context(void) {
+  if (park.quitting || park.never || gw_anything_captures()) return NULL;
+  return __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED);
+}
+
 /* Compiled first and then loaded: it is for the second alone that the driver keeps the
- * program's threads out of the context, and compiling takes 18 ms. */
+ * program's threads out of the context, and compiling takes 18 ms. Not loaded beside the
+ * program's own kernels, which that might wait for. Whether there was a moment. */
 static bool load(struct place *p) {
   void *linker, *code;
   size_t size;
-  if (driver.cuLinkCreate_v2(0, NULL, NULL, &linker) != CUDA_SUCCESS) return false;
-  bool loaded = driver.cuLinkAddData_v2(linker, 1 /* PTX */, (void *)kernel, sizeof kernel, "giveway_park", 0, NULL, NULL) == CUDA_SUCCESS &&
-                driver.cuLinkComplete(linker, &code, &size) == CUDA_SUCCESS &&
-                driver.cuModuleLoadData(&p->module, code) == CUDA_SUCCESS;
+  if (driver.cuLinkCreate_v2(0, NULL, NULL, &linker) != CUDA_SUCCESS) return true;
+  bool moment = true;
+  if (driver.cuLinkAddData_v2(linker, 1 /* PTX */, (void *)kernel, sizeof kernel, "giveway_park", 0, NULL, NULL) == CUDA_SUCCESS &&
+      driver.cuLinkComplete(linker, &code, &size) == CUDA_SUCCESS && (moment = is_off()) &&
+      driver.cuModuleLoadData(&p->module, code) == CUDA_SUCCESS)
+    driver.cuModuleGetFunction(&p->function, p->module, "giveway_park");
   driver.cuLinkDestroy(linker);
-  return loaded;
+  return moment;
 }
 
-/* The place of a context, which is current then; or NULL. With the lock held. */
-static struct place *prepare(void *ctx) {
+/* Makes a place of a context, if there is room for one. With the lock held. */
+static void make_place(void *ctx) {
   struct place *p = NULL;
-  for (size_t i = 0; i < sizeof park.places / sizeof *park.places; i++) {
-    if (park.places[i].ctx == ctx) {
-      p = &park.places[i];
-      return p->stream && driver.cuCtxSetCurrent(ctx) == CUDA_SUCCESS ? p : NULL;
-    }
-    if (!park.places[i].ctx && !p) p = &park.places[i];
+  for (size_t i = 0; i < sizeof park.places / sizeof *park.places && !p; i++) {
+    if (!park.places[i].ctx) p = &park.places[i];
   }
-  if (!p || driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return NULL;
+  if (!p || driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return;
   if (!p->word) {
     void *m = mmap(NULL, WORDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (m == MAP_FAILED) return NULL;
+    if (m == MAP_FAILED) return;
     p->word = m;
   }
-  *p = (struct place){.ctx = ctx, .word = p->word}; /* without a stream: it has refused */
+  *p = (struct place){.word = p->word};
+  if (!load(p)) return; /* another time, then */
+  p->ctx = ctx;         /* without a stream: it has refused */
   int registered = driver.cuMemHostRegister_v2(p->word, WORDS, 3 /* portable, mapped */);
-  if ((registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) ||
-      !load(p) || driver.cuModuleGetFunction(&p->function, p->module, "giveway_park") != CUDA_SUCCESS ||
+  if (!p->function || (registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) ||
       driver.cuMemHostGetDevicePointer_v2(&p->device_word, p->word, 0) != CUDA_SUCCESS ||
       driver.cuStreamCreate(&p->stream, 1 /* CU_STREAM_NON_BLOCKING */) != CUDA_SUCCESS) {
     p->stream = NULL;
     gw_say("the device cannot be taken ahead of arrivals: the driver refuses what that needs");
-    return NULL;
   }
-  return p;
 }
 
-/* The place to park in now, or NULL. With the lock held. */
-static struct place *here(void) {
-  void *ctx = __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED);
-  return park.quitting || park.never || !ctx || gw_anything_captures() ? NULL : prepare(ctx);
+/* Some time before a request, rather than just before it. */
+static void prepare(void) {
+  gw_lock(&park.lock);
+  void *ctx = context();
+  if (ctx && !place_of(ctx)) make_place(ctx);
+  gw_unlock(&park.lock);
 }
 
-/* Launches the two. Whether they are on their way. */
-static bool take(uint64_t longest_ns) {
+/* Launches the two, to end by themselves a while after a time. Whether they are on their
+ * way: not if it is too late, nor in a context that is not prepared. */
+static bool take(uint64_t arrival_ns, uint64_t until_ns) {
   bool ok = false;
   gw_lock(&park.lock);
-  struct place *p = here();
-  if (p) {
+  void *ctx = context();
+  struct place *p = place_of(ctx);
+  uint64_t now = gw_now();
+  if (p && p->stream && is_off() && now < arrival_ns && driver.cuCtxSetCurrent(ctx) == CUDA_SUCCESS) {
+    uint64_t longest_ns = until_ns - now + GW_MS_NS;
     park.word = p->word;
     if (++park.generation == STARTING) park.generation = 1, __atomic_store_n(park.word, 0, __ATOMIC_RELEASE);
     void *args[] = {&p->device_word, &park.generation, &longest_ns};
@@ -201,9 +222,6 @@ static bool sleep_until(uint64_t at_ns, uint32_t heard) {
   return true;
 }
 
-/* One that is at work has its context on the device, or is on its way there. */
-static bool is_off(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN; }
-
 /* The same to the microsecond, if there is a use. */
 static bool wait_until(uint64_t at_ns, uint32_t heard) {
   uint64_t now = gw_now();
@@ -227,7 +245,7 @@ static bool wait_until(uint64_t at_ns, uint32_t heard) {
 static void hold_for(uint64_t arrival_ns, uint64_t patience_ns) {
   uint64_t from = gw_now(), until = arrival_ns + patience_ns, took = 0, let_go;
   int hurried = 0; /* how often a launch was seen under way */
-  if (!take(until - from + GW_MS_NS)) return;
+  if (!take(arrival_ns, until)) return;
   while (!(let_go = __atomic_load_n(&let_go_ns, __ATOMIC_ACQUIRE))) {
     uint64_t now = gw_now();
     if (!took && __atomic_load_n(&park.word[BEGUN], __ATOMIC_ACQUIRE) == park.generation) took = now - from;
@@ -276,20 +294,11 @@ static void *run(void *unused) {
   prctl(PR_SET_NAME, "giveway-park");
   int relaxed = 2; /* what we do is in nobody's graph */
   if (cuda_driver()->cuThreadExchangeStreamCaptureMode) cuda_driver()->cuThreadExchangeStreamCaptureMode(&relaxed);
-  bool ready = false;
   uint64_t last = 0;
   for (;;) {
     uint32_t heard = turn();
+    if (is_off()) prepare();
     uint64_t now = gw_now();
-    /* Our kernel is compiled for its device at once, and not when a request is near. Not
-     * beside the program's own kernels, which loading it might wait for. */
-    if (!ready && is_off()) {
-      gw_lock(&park.lock);
-      here();
-      gw_unlock(&park.lock);
-      ready = true;
-      continue;
-    }
     uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(park_us) * 1000ull;
     if (most > LOOK_NS) most = LOOK_NS;
     if (patience > LOOK_NS) patience = LOOK_NS;
@@ -304,8 +313,7 @@ static void *run(void *unused) {
     }
     if (!wait_until(at - lead, heard)) continue;
     last = at;
-    /* Who has slept through an arrival is not to wait for it. */
-    if (is_off() && gw_now() < at) hold_for(at, patience);
+    hold_for(at, patience);
   }
   return unused;
 }

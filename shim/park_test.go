@@ -1,7 +1,11 @@
 package shim_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +106,28 @@ func testPark(t *testing.T, dir string) {
 		}
 		if c.Parked == 0 {
 			return fmt.Errorf("counted %+v", c)
+		}
+		return nil
+	})
+	attempts("slept through", func() error {
+		k := keep(t, ahead(90*time.Millisecond, 0))
+		p := start(t, k, dir, "parkwork", "stopped", "3")
+		stat := fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)
+		for text, _ := os.ReadFile(stat); !strings.Contains(string(text), ") T "); text, _ = os.ReadFile(stat) {
+			time.Sleep(time.Millisecond)
+			if len(text) == 0 {
+				t.Fatalf("it was never stopped: %q", p.tail())
+			}
+		}
+		time.Sleep(40 * time.Millisecond) // the arrival is over
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		line := p.ok()
+		before, ended := field(t, line, "before"), field(t, line, "ended")
+		if ended != before {
+			t.Errorf("%d kernels before it was stopped, %d after: it waited for an arrival that was over", before, ended)
+		}
+		if before == 0 {
+			return errors.New("nothing was parked before that")
 		}
 		return nil
 	})

@@ -9,7 +9,7 @@
 #define REST_MOST (64 * SECOND)
 #define MARGIN_NS 30000ull
 #define EARLY_LEAST 50000ull
-#define EARLY_MOST 600000ull
+#define EARLY_MOST 400000ull
 
 static void sort(uint64_t *v, int n) {
   for (int i = 1; i < n; i++) {
@@ -70,14 +70,14 @@ bool gw_predict_resting(const struct gw_predictor *p, uint64_t now_ns) { return 
 
 /* Nearly as much as the worst of the last few hundred. How late sleeps end is the
  * host's affair, and differs a hundredfold: on a quiet one all are in time, and who
- * shares its CPUs with others wakes late every now and then, when they are busy. */
+ * shares its CPUs with others wakes late every now and then, when they are busy. What
+ * no moderate time awake makes up for is no reason to spend it. */
 void gw_predict_woke(struct gw_predictor *p, uint64_t late_ns) {
-  if (late_ns > EARLY_MOST) late_ns = EARLY_MOST;
   p->overslept_ns -= p->overslept_ns / 256;
-  if (late_ns > p->overslept_ns) p->overslept_ns = late_ns;
+  if (late_ns > p->overslept_ns && late_ns <= EARLY_MOST) p->overslept_ns = late_ns;
 }
 
 uint64_t gw_predict_early(const struct gw_predictor *p, uint64_t wait_ns) {
   uint64_t early = p->overslept_ns + EARLY_LEAST;
-  return early < wait_ns / 2 ? early : wait_ns / 2;
+  return early < wait_ns / 3 ? early : wait_ns / 3;
 }

@@ -261,13 +261,17 @@ func (b *bed) within(online, batch *work, slo time.Duration) string {
 	from, at := batch.count(), time.Now()
 	go func() { answers <- online.raw() }()
 	var us []float64
-	var had []string
-	for us == nil {
+	var had []string // as seen now and then: a trial may be over in between
+	for done := false; !done; {
 		select {
 		case us = <-answers:
-		case <-time.After(200 * time.Millisecond):
+			done = true
+		case <-time.After(500 * time.Millisecond):
 			had = append(had, b.slice(batch.pid))
 		}
+	}
+	if len(us) == 0 {
+		b.Fatal("no request was answered")
 	}
 	rate := float64(batch.count()-from) / time.Since(at).Seconds()
 	met := 0

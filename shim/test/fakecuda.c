@@ -271,20 +271,27 @@ static void run_park(struct op *op) {
   __atomic_add_fetch(&parks, 1, __ATOMIC_RELAXED);
 }
 /* A kernel is compiled by a linker and loaded by a module, which takes nothing else: it
- * would compile with the context kept from all others. */
-static char park_linker, park_code;
+ * would compile with the context kept from all others. What a linker has made is gone
+ * with it. */
+static char park_code;
+static enum { NO_LINKER, LINKER, HAS_DATA, COMPLETE } park_linker;
 int cuLinkCreate_v2(unsigned n, void *options, void *values, void **linker) {
-  return n || options || values ? INVALID : (*linker = &park_linker, OK);
+  if (n || options || values || park_linker != NO_LINKER) return INVALID;
+  return park_linker = LINKER, *linker = &park_linker, OK;
 }
 int cuLinkAddData_v2(void *linker, int type, void *data, size_t size, const char *name, unsigned n, void *options, void *values) {
-  if (linker != &park_linker || type != 1 || !name || n || options || values) return INVALID;
-  return memchr(data, 0, size) == (char *)data + size - 1 && strstr(data, ".entry giveway_park(") ? OK : INVALID;
+  if (linker != &park_linker || park_linker != LINKER || type != 1 || !name || n || options || values) return INVALID;
+  if (memchr(data, 0, size) != (char *)data + size - 1 || !strstr(data, ".entry giveway_park(")) return INVALID;
+  return park_linker = HAS_DATA, OK;
 }
 int cuLinkComplete(void *linker, void **code, size_t *size) {
-  return linker == &park_linker ? (*code = &park_code, *size = 1, OK) : INVALID;
+  if (linker != &park_linker || park_linker != HAS_DATA) return INVALID;
+  return park_linker = COMPLETE, *code = &park_code, *size = 1, OK;
 }
-int cuLinkDestroy(void *linker) { return linker == &park_linker ? OK : INVALID; }
-int cuModuleLoadData(void **module, const void *code) { return code == &park_code ? (*module = &park_module, OK) : INVALID; }
+int cuLinkDestroy(void *linker) { return linker == &park_linker && park_linker ? (park_linker = NO_LINKER, OK) : INVALID; }
+int cuModuleLoadData(void **module, const void *code) {
+  return code == &park_code && park_linker == COMPLETE ? (*module = &park_module, OK) : INVALID;
+}
 int cuModuleGetFunction(void **f, void *module, const char *name) {
   if (module != &park_module || strcmp(name, "giveway_park") != 0) return NOT_FOUND;
   return *f = (void *)run_park, OK;

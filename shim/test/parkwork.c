@@ -6,9 +6,11 @@
  *     parkwork silent N   N requests, one every 20 ms, of which nobody is told
  *     parkwork wrong N    N announcements of requests that do not come
  *     parkwork waits      while the device is held, calls that wait for everything
+ *     parkwork stopped N  N requests, and one that is announced just before we are stopped
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,9 +91,17 @@ int main(int argc, char **argv) {
     cuCtxDestroy(ctx);
     if (now() - from > 50000000) fail("a context went with the device held");
   }
-  uint64_t ended, late;
+  uint64_t ended, late, before = 0;
+  if (strcmp(what, "stopped") == 0) {
+    usleep(100000);
+    fakeParks(&before, &late);
+    giveway_expect_ns(now() + 20000000);
+    kill(getpid(), SIGSTOP);
+    usleep(150000);
+  }
   usleep(20000);
   fakeParks(&ended, &late);
-  printf("ok sum=%llx ended=%llu late=%llu\n", (unsigned long long)done, (unsigned long long)ended, (unsigned long long)late);
+  printf("ok sum=%llx ended=%llu late=%llu before=%llu\n", (unsigned long long)done, (unsigned long long)ended, (unsigned long long)late,
+         (unsigned long long)before);
   return 0;
 }

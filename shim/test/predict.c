@@ -55,13 +55,13 @@ int main(void) {
   WANT(gw_predict_resting(&p, at + 999 * MS) && !gw_predict_resting(&p, at + 1001 * MS)); /* forgiven */
 
   WANT(gw_predict_early(&p, 10 * MS) < 100 * US);
-  WANT(gw_predict_early(&p, 20 * US) == 10 * US); /* no more than half of it is spent awake */
+  WANT(gw_predict_early(&p, 30 * US) == 10 * US); /* no more than a third of it is spent awake */
   gw_predict_woke(&p, 300 * US);
   for (int i = 0; i < 100; i++) gw_predict_woke(&p, 10 * US);
   WANT(gw_predict_early(&p, 10 * MS) > 200 * US); /* one in a hundred is not forgotten */
   for (int i = 0; i < 1000; i++) gw_predict_woke(&p, 10 * US);
   WANT(gw_predict_early(&p, 10 * MS) < 100 * US); /* and not for ever remembered */
   gw_predict_woke(&p, 50 * MS);
-  WANT(gw_predict_early(&p, 10 * MS) < MS); /* nobody can make up for that */
+  WANT(gw_predict_early(&p, 10 * MS) < 100 * US); /* nobody can make up for that */
   return 0;
 }
