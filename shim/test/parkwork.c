@@ -96,6 +96,7 @@ int main(int argc, char **argv) {
     usleep(100000);
     fakeParks(&before, &late);
     giveway_expect_ns(now() + 20000000);
+    usleep(5000);
     kill(getpid(), SIGSTOP);
     usleep(150000);
   }
