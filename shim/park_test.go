@@ -124,7 +124,7 @@ func testPark(t *testing.T, dir string) {
 		line := p.ok()
 		before, ended := field(t, line, "before"), field(t, line, "ended")
 		if ended != before {
-			t.Errorf("%d kernels before it was stopped, %d after: it waited for an arrival that was over", before, ended)
+			return fmt.Errorf("%d kernels before it was stopped, %d after: it waited for an arrival that was over", before, ended)
 		}
 		if before == 0 {
 			return errors.New("nothing was parked before that")
