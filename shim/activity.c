@@ -85,7 +85,7 @@ void gw_show_flags(void) {
 bool gw_settle(void) {
   bool ring = false;
   bool ready = gw_in_flight() != 0 || gw_act.passing != 0;
-  GW_SHOW(launched, gw_act.launched);
+  GW_SHOW(launched, gw_act.launched + gw_act.running);
   GW_SHOW(completed, gw_act.completed);
   if (ready != gw_act.ready) {
     uint32_t watch = GW_READ(watch);
@@ -106,7 +106,7 @@ bool gw_settle(void) {
 
 void gw_activity_publish(void) {
   gw_bias_lock(&gw_act.lock);
-  GW_SHOW(launched, gw_act.launched);
+  GW_SHOW(launched, gw_act.launched + gw_act.running);
   GW_SHOW(completed, gw_act.completed);
   GW_SHOW(held_ns, gw_act.held_ns);
   GW_SHOW(holds, gw_act.holds);

@@ -49,6 +49,7 @@ struct gw_activity {
   uint64_t launched, completed; /* of all lanes */
   uint32_t passing; /* threads at the gate, and just let through, that have not launched yet */
   uint32_t held;    /* threads at the gate */
+  uint32_t running; /* commands of queue.c, counted when they have run: to the daemon they are in flight */
   uint32_t runtimes;
   bool ready;
   bool explicit_requests; /* the program says itself what a request is */

@@ -79,9 +79,10 @@ static void withdraw(gw_pass *p) {
   if (!p->counted) return;
   gw_bias_lock(&gw_act.lock);
   gw_act.passing--;
+  if (p->running) gw_act.running--;
   bool ring = gw_settle();
   gw_bias_unlock(&gw_act.lock);
-  p->counted = false;
+  p->counted = p->running = false;
   if (ring) gw_page_ring();
 }
 
@@ -108,7 +109,8 @@ static void count(gw_pass *p, bool over) {
   gw_act.launched++;
   p->lane = -1;
   if (p->counted) gw_act.passing--;
-  p->counted = false;
+  if (p->running) gw_act.running--;
+  p->counted = p->running = false;
   if (gw_act.runtimes != (gw_act.runtimes | p->runtime->bit)) {
     gw_act.runtimes |= p->runtime->bit;
     GW_SHOW(runtimes, gw_act.runtimes);

@@ -46,6 +46,7 @@ typedef struct {
   const struct gw_runtime *runtime;
   void *ctx, *stream;
   bool counted; /* among those that are on their way through the gate */
+  bool running; /* among those of queue.c */
   int lane;     /* where it was counted; negative: nowhere */
 } gw_pass;
 

@@ -123,7 +123,8 @@ __attribute__((visibility("hidden"))) const struct gw_runtime gw_queue = {
 static void show_ready(gw_pass *p) {
   gw_bias_lock(&gw_act.lock);
   if (!p->counted) gw_act.passing++;
-  p->counted = true;
+  gw_act.running++;
+  p->counted = p->running = true;
   bool ring = gw_settle();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();

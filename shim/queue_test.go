@@ -184,12 +184,16 @@ func testQueueGate(t *testing.T, program string) {
 	if c := page.Counters(); c.Launched != 2 || c.Holds != 1 || c.Runtimes != 1<<3 {
 		t.Errorf("the daemon reads %+v", c)
 	}
+	w.tell("stay", 0)
+	owntest.Until(t, "one runs", func() bool { c := page.Counters(); return c.Flags == shm.Ready && c.Launched == 3 && c.Completed == 2 })
+	w.tell("go", 0)
+	owntest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Launched == 3 && c.Completed == 3 })
 	page.Shut(owntest.Lease)
 	w.tell("submit", 0)
 	owntest.Until(t, "it is held", func() bool { return page.Counters().Flags&shm.Held != 0 })
 	w.tell("drop", 0)
 	w.hear("dropped 1")
-	w.tell("wait", 3)
+	w.tell("wait", 4)
 	w.hear("waited 0")
 	w.tell("submit", 0)
 	w.end() // drops it, and ends while the thread is at the gate

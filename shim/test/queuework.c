@@ -324,9 +324,12 @@ static void talk(void) {
   char line[64], word[16];
   giveway_queue *q = new_queue();
   unsigned long n;
+  int go = 0;
   while (fgets(line, sizeof line, stdin) && sscanf(line, "%15s %lu", word, &n) == 2) {
     if (strcmp(word, "submit") == 0) MUST(giveway_queue_submit(q, say, NULL, NULL) == 0);
     if (strcmp(word, "later") == 0) MUST(giveway_queue_submit(q, say, "later", NULL) == 0);
+    if (strcmp(word, "stay") == 0) MUST(giveway_queue_submit(q, until_set, &go, NULL) == 0);
+    if (strcmp(word, "go") == 0) set(&go);
     if (strcmp(word, "done") == 0) printf("done %d\n", giveway_queue_done(q, n));
     if (strcmp(word, "wait") == 0) printf("waited %d\n", giveway_queue_wait(q, n));
     if (strcmp(word, "drop") == 0) printf("dropped %d\n", giveway_queue_drop(q));
