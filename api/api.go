@@ -51,6 +51,13 @@ type Process struct {
 	Paused    bool    `json:"paused,omitempty"`
 	Queues    []Queue `json:"queues"`
 
+	Deadline   time.Duration `json:"deadline_ns,omitempty"` // from ready to done
+	Laxity     time.Duration `json:"laxity_ns,omitempty"`   // its work can wait
+	Work       time.Duration `json:"work_ns,omitempty"`     // device time that a request needs
+	Expect     time.Duration `json:"expect_ns,omitempty"`   // from now to the next request
+	Idempotent bool          `json:"idempotent,omitempty"`  // what it launches may be run twice
+	Predict    bool          `json:"predict,omitempty"`     // the device is taken ahead of arrivals that come in step
+
 	SLO      time.Duration `json:"slo_ns,omitempty"`      // how long a request may take
 	Bound    uint32        `json:"bound,omitempty"`       // commands in flight, where a policy has no other
 	Batch    uint32        `json:"bound_batch,omitempty"` // of those; 0: as many as seem right
@@ -109,6 +116,27 @@ type Change struct {
 	Predict  *bool          `json:"predict,omitempty"`     // take the device ahead of arrivals that come in step
 	Paused   *bool          `json:"paused,omitempty"`
 	Tree     bool           `json:"tree,omitempty"` // its children as well, now and to come
+}
+
+// And is what was asked for by c, and after it by next.
+func (c Change) And(next Change) Change {
+	also(&c.Class, next.Class)
+	also(&c.Weight, next.Weight)
+	also(&c.Priority, next.Priority)
+	also(&c.Deadline, next.Deadline)
+	also(&c.SLO, next.SLO)
+	also(&c.Bound, next.Bound)
+	also(&c.Batch, next.Batch)
+	also(&c.Predict, next.Predict)
+	also(&c.Paused, next.Paused)
+	c.Tree = next.Tree
+	return c
+}
+
+func also[T any](to **T, next *T) {
+	if next != nil {
+		*to = next
+	}
 }
 
 // Check says what is wrong with c, if anything, whoever it is for.

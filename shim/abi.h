@@ -53,6 +53,7 @@
 /* Not to ring for: */
 #define GW_PREDICT 4u /* predict arrivals from those before */
 #define GW_TIME 8u    /* log how long requests take; any other bit has them logged too */
+#define GW_TOLD 16u   /* the owner says what a request is: do not guess */
 
 /* Bits of flags. */
 #define GW_READY 1u     /* there is work that is not known to be done */

@@ -90,10 +90,11 @@ bool gw_settle(void) {
   if (ready != gw_act.ready) {
     uint32_t watch = GW_READ(watch);
     uint64_t now = watch ? gw_now() : 0;
+    bool guess = watch && !(watch & GW_TOLD);
     ring = watch & GW_WATCH_READY;
-    if (!ready && watch && gw_act.since_ns && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
+    if (!ready && guess && gw_act.since_ns && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
     if (ready && watch) gw_hook_ready(now);
-    if (!gw_act.explicit_requests) GW_SHOW(open, ready && watch);
+    if (!gw_act.explicit_requests) GW_SHOW(open, ready && guess);
     gw_act.ready = ready;
     gw_act.since_ns = now;
     gw_show_flags();

@@ -145,8 +145,16 @@ func describe(p api.Process) string {
 	if p.Priority != 0 {
 		fmt.Fprintf(&b, ", priority %d", p.Priority)
 	}
-	if p.SLO > 0 {
-		b.WriteString(", requests within " + humanTime(p.SLO))
+	for _, t := range []struct {
+		what string
+		time time.Duration
+	}{
+		{"requests within ", p.SLO}, {"deadline ", p.Deadline}, {"laxity ", p.Laxity},
+		{"work ", p.Work}, {"next request in ", p.Expect},
+	} {
+		if t.time > 0 {
+			b.WriteString(", " + t.what + humanTime(t.time))
+		}
 	}
 	if p.Bound > 0 {
 		fmt.Fprintf(&b, ", bound %d", p.Bound)
@@ -154,8 +162,13 @@ func describe(p api.Process) string {
 			fmt.Fprintf(&b, " in batches of %d", p.Batch)
 		}
 	}
-	if p.Paused {
-		b.WriteString(", paused")
+	for _, w := range []struct {
+		what string
+		is   bool
+	}{{"predicted", p.Predict}, {"idempotent", p.Idempotent}, {"paused", p.Paused}} {
+		if w.is {
+			b.WriteString(", " + w.what)
+		}
 	}
 	return b.String()
 }

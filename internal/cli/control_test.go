@@ -64,7 +64,7 @@ func (n *daemonNode) Processes() []api.Process {
 	return append(slices.Clone(programs), n.more...)
 }
 
-func (n *daemonNode) Change(pid int, c api.Change, from string) (api.Process, error) {
+func (n *daemonNode) Change(pid int, c api.Change) (api.Process, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b, _ := json.Marshal(c)
@@ -74,7 +74,7 @@ func (n *daemonNode) Change(pid int, c api.Change, from string) (api.Process, er
 			continue
 		}
 		if c.Class != nil {
-			p.Class, p.From = *c.Class, from
+			p.Class, p.From = *c.Class, "set"
 		}
 		if c.Weight != nil {
 			p.Weight = *c.Weight
@@ -88,7 +88,7 @@ func (n *daemonNode) Change(pid int, c api.Change, from string) (api.Process, er
 }
 
 func (n *daemonNode) Hint(pid int, h api.Hint) (api.Process, error) {
-	p, err := n.Change(pid, api.Change{}, "")
+	p, err := n.Change(pid, api.Change{})
 	b, _ := json.Marshal(h)
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -100,7 +100,7 @@ func (p *shimmed) are(percent, priority uint32) bool {
 
 func (p *shimmed) change(d *Daemon, c api.Change) {
 	p.m.Helper()
-	_, err := d.Change(p.cmd.Process.Pid, c, "set")
+	_, err := d.Change(p.cmd.Process.Pid, c)
 	p.m.check(err)
 }
 

@@ -137,7 +137,7 @@ func (m *amdMachine) daemon() (d *Daemon, stop func()) {
 
 func (m *amdMachine) change(d *Daemon, p *amdProgram, c api.Change) {
 	m.Helper()
-	_, err := d.Change(p.PID, c, "set")
+	_, err := d.Change(p.PID, c)
 	m.check(err)
 }
 
@@ -437,7 +437,7 @@ func TestAMDLeftAlone(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- d.Run(ctx) }()
 		<-d.ready
-		if _, err := d.Change(p.PID, paused, "set"); err == nil {
+		if _, err := d.Change(p.PID, paused); err == nil {
 			t.Error("it was changed")
 		}
 		if !slices.ContainsFunc(d.Status().Checks, func(c api.Check) bool { return c.Name == "AMD" }) {

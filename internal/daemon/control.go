@@ -50,6 +50,8 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 		PID: p.info.PID, Command: p.info.Command, UID: p.info.UID, User: userName(p.info.UID),
 		Container: p.info.Container, Pod: p.info.Pod,
 		Class: p.attr.Class.String(), From: p.from, Weight: p.attr.Weight, Priority: p.attr.Priority, Paused: p.attr.Paused,
+		Deadline: p.attr.Deadline, Laxity: p.attr.Laxity, Work: p.attr.Work, Expect: max(p.attr.Expect.Sub(d.Now()), 0),
+		Idempotent: p.idempotent || p.repeats, Predict: p.predict,
 		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound, Batch: p.batch, Requests: p.asked.describe(p.guest), Shim: p.guest.describe(p.ignored),
 	}
 	for _, q := range p.queues {
@@ -74,7 +76,7 @@ func userName(uid uint32) string {
 }
 
 // Change implements server.Node.
-func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error) {
+func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
 	d.mu.Lock()
 	p, err := d.known(pid)
 	switch {
@@ -92,8 +94,10 @@ func (d *Daemon) Change(pid int, c api.Change, from string) (api.Process, error)
 		d.mu.Unlock()
 		return api.Process{}, err
 	}
-	p.from = from
-	p.classed = p.classed || c.Class != nil && from == "set"
+	p.owner = p.owner.And(c)
+	if c.Class != nil {
+		p.from = "set"
+	}
 	p.setBound()
 	d.box.post(p.hinted(nil)...)
 	d.attachAsked(p)
@@ -152,7 +156,7 @@ func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
 	defer d.mu.Unlock()
 	run := &c
 	d.runs[pid] = append(d.runs[pid], run) // the last counts
-	d.joinRun(pid, c)
+	d.joinRun(pid)
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -203,7 +207,7 @@ func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
 func (d *Daemon) Restore() error {
 	d.mu.Lock()
 	for _, p := range d.processes {
-		p.attr, p.from, p.classed = sched.Attr{}, "default", false
+		p.attr, p.from, p.owner = sched.Attr{}, "default", api.Change{}
 		p.bound, p.bounded, p.batch = 0, false, 0
 		p.predict, p.idempotent = false, false
 		p.setIdempotent()

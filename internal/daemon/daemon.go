@@ -325,7 +325,7 @@ func (d *Daemon) gone(g *discover.Gone) {
 // forget forgets a process that holds nothing and of which nobody has said
 // anything. d.mu is held.
 func (d *Daemon) forget(p *process) {
-	if len(p.queues) == 0 && p.guest == nil && p.from != "set" && d.processes[p.info.PID] == p {
+	if len(p.queues) == 0 && p.guest == nil && p.owner == (api.Change{}) && d.processes[p.info.PID] == p {
 		delete(d.processes, p.info.PID)
 	}
 }
@@ -391,9 +391,7 @@ func (d *Daemon) process(info discover.Process) *process {
 			p.attr, p.from = attr, "rule"
 		}
 	}
-	if runs := d.runs[d.runOf(info.PID)]; len(runs) > 0 && p.change(*runs[len(runs)-1]) == nil {
-		p.from = "run"
-	}
+	d.applyRun(p)
 	d.processes[info.PID] = p
 	return p
 }

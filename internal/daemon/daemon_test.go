@@ -148,7 +148,7 @@ func TestDaemon(t *testing.T) {
 	}
 	set := func(pid int, c api.Change) {
 		t.Helper()
-		if _, err := d.Change(pid, c, "set"); err != nil {
+		if _, err := d.Change(pid, c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,10 +164,10 @@ func TestDaemon(t *testing.T) {
 	eventually(t, "it goes on", func() bool { return !look(t, rm, m.Path, train.Pid).disabled })
 
 	bad := "urgent"
-	if _, err := d.Change(train.Pid, api.Change{Class: &bad}, "set"); err == nil {
+	if _, err := d.Change(train.Pid, api.Change{Class: &bad}); err == nil {
 		t.Error("a class that there is not was taken")
 	}
-	if _, err := d.Change(1, api.Change{Class: &batch}, "set"); err == nil {
+	if _, err := d.Change(1, api.Change{Class: &batch}); err == nil {
 		t.Error("a process without a GPU was classed")
 	}
 
@@ -237,7 +237,7 @@ func TestGroupLost(t *testing.T) {
 	stop := runs(t, d)
 	eventually(t, "it is found", func() bool { return len(d.Processes()) == 1 })
 	yes := true
-	if _, err := d.Change(p.Pid, api.Change{Paused: &yes}, "set"); err != nil {
+	if _, err := d.Change(p.Pid, api.Change{Paused: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool { return look(t, rm, m.Path, p.Pid).disabled })
@@ -278,7 +278,7 @@ func TestHangingCall(t *testing.T) {
 	rm.Inject(nvrmtest.Control(nvrmtest.DisableChannels), nvrmtest.Fault{Hang: hang, Times: 1})
 	yes := true
 	for _, p := range []*nvrmtest.Program{first, second} {
-		if _, err := d.Change(p.Pid, api.Change{Paused: &yes}, "set"); err != nil {
+		if _, err := d.Change(p.Pid, api.Change{Paused: &yes}); err != nil {
 			t.Fatal(err)
 		}
 	}

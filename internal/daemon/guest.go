@@ -290,6 +290,9 @@ func (d *Daemon) setWatch(g *guest) {
 	if a.Class == sched.Online {
 		watch |= shm.Time
 	}
+	if g.process.asked.told {
+		watch |= shm.Told
+	}
 	if watch != g.watch {
 		g.watch = watch
 		g.page.Watch(watch)
@@ -386,6 +389,7 @@ type asked struct {
 	count uint64
 	last  [256]time.Duration
 	open  map[int64]sched.Time // by the program's numbers, of those told through the API
+	told  bool                 // through the API, so that nobody need guess
 }
 
 // describe is what the API tells of it; nil: nothing is known.

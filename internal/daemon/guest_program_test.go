@@ -127,6 +127,8 @@ func behave(socket, runtime string) {
 		case "end":
 			ends[0]()
 			ends = ends[1:]
+		case "watch":
+			fmt.Println("told", p.Watched()&shm.Told != 0)
 		case "use":
 			p.InUse(uint32(kind))
 		case "bound":
@@ -221,7 +223,7 @@ func (p *program) found(d *Daemon) (out api.Process) {
 
 func (p *program) set(t *testing.T, d *Daemon, c api.Change) {
 	t.Helper()
-	if _, err := d.Change(p.Process.Pid, c, "set"); err != nil {
+	if _, err := d.Change(p.Process.Pid, c); err != nil {
 		t.Fatal(err)
 	}
 }

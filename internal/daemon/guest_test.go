@@ -164,7 +164,13 @@ func TestRequests(t *testing.T) {
 	if open() != 1 {
 		t.Errorf("%d requests are open", open())
 	}
-	got, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one})
+	p.do("watch")
+	p.hears(t, "told true")
+	yes := true
+	got, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one, Idempotent: &yes, Deadline: &soon, Laxity: &soon})
+	if got.Deadline != soon || got.Laxity != soon || got.Work != soon || got.Expect <= 0 || got.Expect > soon || !got.Idempotent {
+		t.Errorf("not all that was said is shown: %+v", got)
+	}
 	if err != nil || open() != 0 || got.Requests == nil || got.Requests.Count != 3 {
 		t.Errorf("%v, %d open, %+v", err, open(), got.Requests)
 	}
@@ -202,7 +208,7 @@ func TestBound(t *testing.T) {
 	p.do("bound")
 	p.hears(t, "32 8")
 	many := uint32(1 << 20)
-	if _, err := d.Change(p.Process.Pid, api.Change{Bound: &many}, "set"); err == nil {
+	if _, err := d.Change(p.Process.Pid, api.Change{Bound: &many}); err == nil {
 		t.Error("a bound that makes no sense was taken")
 	}
 }
@@ -422,7 +428,7 @@ func TestGroupBehindAGate(t *testing.T) {
 	batch, yes, no := "batch", true, false
 	change := func(c api.Change) {
 		t.Helper()
-		if _, err := d.Change(train.Pid, c, "set"); err != nil {
+		if _, err := d.Change(train.Pid, c); err != nil {
 			t.Fatal(err)
 		}
 	}

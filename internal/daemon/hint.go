@@ -20,7 +20,7 @@ func (d *Daemon) takeHint(p *process, h shm.Hint, now sched.Time) bool {
 	switch h.Kind {
 	case shm.HintClass:
 		ok = h.Value >= int64(sched.Standard) && h.Value <= int64(sched.Idle)
-		if !ok || p.classed {
+		if !ok || p.owner.Class != nil {
 			break // its owner has had his say
 		}
 		next.Class = sched.Class(h.Value)
@@ -42,7 +42,8 @@ func (d *Daemon) takeHint(p *process, h shm.Hint, now sched.Time) bool {
 	case shm.HintExpect:
 		next.Expect, ok = d.moment(h.Value, now)
 	case shm.HintBegin, shm.HintEnd: // the page has them as requests
-	case shm.HintIdempotent: // the program has it already
+	case shm.HintIdempotent: // to be told of: the program goes by it by itself
+		p.repeats = h.Value != 0
 	default:
 		ok = false
 	}
@@ -124,6 +125,10 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 	case h.Begin != nil:
 		if a.open == nil {
 			a.open = make(map[int64]sched.Time)
+		}
+		if !a.told && p.guest != nil {
+			a.told = true
+			d.setWatch(p.guest)
 		}
 		_, again := a.open[*h.Begin]
 		a.open[*h.Begin] = d.Now()

@@ -19,11 +19,12 @@ type process struct {
 	from   string // whence attr: default, rule, run, hint, set
 	queues map[groupKey]*groupQueue
 
-	classed    bool        // its owner has set its class, so it cannot itself
+	owner      api.Change  // what its owner has set, which counts before what anybody else says
 	bound      uint32      // on commands in flight, where a policy has no other
 	bounded    bool        // somebody has said so
 	batch      uint32      // of it; 0: as many as seem right
 	idempotent bool        // its owner says that what it launches may be run twice
+	repeats    bool        // it says so itself
 	predict    bool        // arrivals that come in step are to be expected
 	guest      *guest      // nil: it has no shim
 	kfd        *kfdProcess // nil: it has no KFD queues

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/nvrm"
 	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
@@ -178,6 +179,33 @@ func TestReloadOnChange(t *testing.T) {
 	}
 	r.write("policy: wfq\nrules: [{match: {}, class: idle}]\n")
 	r.becomes("idle", "wfq")
+}
+
+// TestReloadAfterASetting: an owner who has said nothing of the class leaves it to the
+// rules, and what he did say stays.
+func TestReloadAfterASetting(t *testing.T) {
+	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch, weight: 5}]\n")
+	pid, weight := r.d.Processes()[0].PID, uint32(3)
+	for _, yes := range []bool{true, false} {
+		if _, err := r.d.Change(pid, api.Change{Paused: &yes, Weight: &weight}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.becomes("batch", "giveway")
+	r.write("policy: giveway\nrules: [{match: {}, class: idle, weight: 7}]\n")
+	r.becomes("idle", "giveway")
+	if p := r.d.Processes()[0]; p.Weight != weight || p.Paused {
+		t.Errorf("%+v", p)
+	}
+	class := "online"
+	if _, err := r.d.Change(pid, api.Change{Class: &class}); err != nil {
+		t.Fatal(err)
+	}
+	r.write("policy: wfq\nrules: [{match: {}, class: batch}]\n")
+	eventually(t, "the file counts", func() bool { return r.d.Policy().Name == "wfq" })
+	if p := r.d.Processes()[0]; p.Class != "online" || p.From != "set" || p.Weight != weight {
+		t.Errorf("%+v", p)
+	}
 }
 
 // TestKernelLogLines: every line that finding programs by guessing leaves in the

@@ -6,23 +6,30 @@ import (
 )
 
 // joinRun gives the programs of a run that are known already what the run says: the shim
-// may find a daemon that is new before 'giveway run' does. What their owner has set counts
-// for more, and so does the class that they gave themselves. d.mu is held.
-func (d *Daemon) joinRun(root int, c api.Change) {
+// may find a daemon that is new before 'giveway run' does. d.mu is held.
+func (d *Daemon) joinRun(root int) {
 	for _, p := range d.processes {
-		if p.from == "set" || d.runOf(p.info.PID) != root {
-			continue
-		}
-		own, from := c, "run"
-		if p.from == "hint" {
-			own.Class, from = nil, "hint"
-		}
-		if p.change(own) == nil {
-			p.from = from
+		if d.runOf(p.info.PID) == root {
+			d.applyRun(p)
 			p.setBound()
 			d.box.post(p.hinted(nil)...)
 			d.attachAsked(p)
 		}
+	}
+}
+
+// applyRun gives a program what the run that it belongs to says. What its owner has set
+// counts for more, and so does the class that it gave itself. d.mu is held.
+func (d *Daemon) applyRun(p *process) {
+	c := api.Change{}
+	if runs := d.runs[d.runOf(p.info.PID)]; len(runs) > 0 {
+		c = *runs[len(runs)-1]
+	}
+	if p.from == "hint" {
+		c.Class = nil
+	}
+	if p.change(c.And(p.owner)) == nil && c.Class != nil && p.owner.Class == nil {
+		p.from = "run"
 	}
 }
 

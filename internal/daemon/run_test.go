@@ -26,7 +26,7 @@ func TestRunComesSecond(t *testing.T) {
 		p           *program
 		class, from string
 		weight      uint32
-	}{{plain, "batch", "run", 3}, {hinted, "online", "hint", 3}, {owned, "idle", "set", 0}} {
+	}{{plain, "batch", "run", 3}, {hinted, "online", "hint", 3}, {owned, "idle", "set", 3}} {
 		if got := c.p.found(d); got.Class != c.class || got.From != c.from || got.Weight != c.weight {
 			t.Errorf("%s (%s) with weight %d, want %s (%s) with %d", got.Class, got.From, got.Weight, c.class, c.from, c.weight)
 		}

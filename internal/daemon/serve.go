@@ -160,6 +160,7 @@ func (d *Daemon) rule() {
 		if attr, ok := d.cfg.Rule(p.info, p.attr); ok {
 			p.attr, p.from = attr, "rule"
 		}
+		d.applyRun(p)
 		d.box.post(p.hinted(nil)...)
 	}
 }

@@ -15,14 +15,14 @@ import (
 
 type mute struct{}
 
-func (mute) Processes() []api.Process                                  { return nil }
-func (mute) Change(int, api.Change, string) (p api.Process, err error) { return p, nil }
-func (mute) Hint(int, api.Hint) (p api.Process, err error)             { return p, nil }
-func (mute) Policy() (p api.Policy)                                    { return p }
-func (mute) SetPolicy(p api.Policy) (api.Policy, error)                { return p, nil }
-func (mute) Status() (s api.Status)                                    { return s }
-func (mute) Restore() error                                            { return nil }
-func (mute) BeginRun(int, api.Change) (end func(), err error)          { return func() {}, nil }
+func (mute) Processes() []api.Process                          { return nil }
+func (mute) Change(int, api.Change) (p api.Process, err error) { return p, nil }
+func (mute) Hint(int, api.Hint) (p api.Process, err error)     { return p, nil }
+func (mute) Policy() (p api.Policy)                            { return p }
+func (mute) SetPolicy(p api.Policy) (api.Policy, error)        { return p, nil }
+func (mute) Status() (s api.Status)                            { return s }
+func (mute) Restore() error                                    { return nil }
+func (mute) BeginRun(int, api.Change) (end func(), err error)  { return func() {}, nil }
 
 // ask makes a request as the daemon's own user.
 func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {

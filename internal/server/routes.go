@@ -233,7 +233,7 @@ func (s *Server) change(r *http.Request, c caller) (any, error) {
 	if err := s.mayChange(c, pid); err != nil {
 		return nil, err
 	}
-	p, err := s.node.Change(pid, change, "set")
+	p, err := s.node.Change(pid, change)
 	if err != nil {
 		return nil, err
 	}

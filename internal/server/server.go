@@ -34,7 +34,7 @@ type Node interface {
 	// Change asks for something else for a process; from is who says so: "set".
 	// The caller's right to it has been looked at, by the user that Processes
 	// or, for a process that is not there, /proc has for the pid.
-	Change(pid int, c api.Change, from string) (api.Process, error)
+	Change(pid int, c api.Change) (api.Process, error)
 	// Hint takes in what is said of a process, as h.Check lets it.
 	Hint(pid int, h api.Hint) (api.Process, error)
 	Policy() api.Policy

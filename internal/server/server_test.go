@@ -45,7 +45,9 @@ func (n *fakeNode) Processes() []api.Process {
 	}
 }
 
-func (n *fakeNode) Change(pid int, c api.Change, from string) (api.Process, error) {
+func (n *fakeNode) Change(pid int, c api.Change) (api.Process, error) { return n.change(pid, c, "set") }
+
+func (n *fakeNode) change(pid int, c api.Change, from string) (api.Process, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.changes = append(n.changes, fmt.Sprint(pid, " ", from))
@@ -67,7 +69,7 @@ func (n *fakeNode) Change(pid int, c api.Change, from string) (api.Process, erro
 }
 
 func (n *fakeNode) Hint(pid int, h api.Hint) (api.Process, error) {
-	return n.Change(pid, api.Change{Priority: h.Priority}, "hint")
+	return n.change(pid, api.Change{Priority: h.Priority}, "hint")
 }
 
 func (n *fakeNode) Policy() api.Policy { return n.policy }

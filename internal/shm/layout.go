@@ -29,10 +29,11 @@ const (
 
 // Bits of what the daemon wants to be woken for.
 const (
-	WatchReady    = 1 // GW_WATCH_READY
-	WatchRequests = 2 // GW_WATCH_REQUESTS
-	Predict       = 4 // GW_PREDICT: not to be woken for
-	Time          = 8 // GW_TIME: not to be woken for
+	WatchReady    = 1  // GW_WATCH_READY
+	WatchRequests = 2  // GW_WATCH_REQUESTS
+	Predict       = 4  // GW_PREDICT: not to be woken for
+	Time          = 8  // GW_TIME: not to be woken for
+	Told          = 16 // GW_TOLD: not to be woken for
 )
 
 // Bits of how a program is.
