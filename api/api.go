@@ -144,7 +144,7 @@ type Hint struct {
 	Deadline *time.Duration `json:"deadline_ns,omitempty"` // from ready to done; 0: none
 	Laxity   *time.Duration `json:"laxity_ns,omitempty"`   // its work can wait; 0: unknown
 	Work     *time.Duration `json:"work_ns,omitempty"`     // device time a request needs; 0: unknown
-	Expect   *time.Duration `json:"expect_ns,omitempty"`   // from now to the next request
+	Expect   *time.Duration `json:"expect_ns,omitempty"`   // from now to the next request; 0: unknown
 	// What it launches from now on may be run twice.
 	Idempotent *bool  `json:"idempotent,omitempty"`
 	Begin      *int64 `json:"begin,omitempty"` // a request begins, by a number of the program's choice

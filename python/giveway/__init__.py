@@ -66,11 +66,11 @@ def work(seconds):
 
 
 def expect(in_seconds):
-    """The next work will come so long from now; None: not known."""
-    if in_seconds is None:
-        return _tell(_EXPECT, 0)
-    ns = _ns(in_seconds)
-    return _tell(_EXPECT, time.monotonic_ns() + ns if ns >= 0 else -1)
+    """The next work will come so long from now; 0 or None: not known."""
+    ns = 0 if in_seconds is None else _ns(in_seconds)
+    if ns > 0:
+        ns += time.monotonic_ns()
+    return _tell(_EXPECT, max(ns, -1))
 
 
 def slo(seconds):

@@ -55,10 +55,11 @@ class TestCalls(unittest.TestCase):
         before = time.monotonic_ns()
         giveway.expect(in_seconds=1.5)
         giveway.expect(None)
+        giveway.expect(0)
         giveway.expect(-5)
         (_, at), *others = self.recorder.said
         self.assertTrue(before + 1.5e9 <= at <= time.monotonic_ns() + 1.5e9)
-        self.assertEqual(others, [(EXPECT, 0), (EXPECT, -1)])
+        self.assertEqual(others, [(EXPECT, 0), (EXPECT, 0), (EXPECT, -1)])
 
     def test_nonsense_is_the_daemons_to_ignore(self):
         for seconds in (float("nan"), float("inf"), -1, 1e300):
