@@ -123,7 +123,7 @@ func (c Change) Check() error {
 	case c.Bound != nil && *c.Bound > MostBound:
 		return fmt.Errorf("bound %d is not from 0, for none, to %d", *c.Bound, MostBound)
 	case c.Batch != nil && *c.Batch > MostBound:
-		return fmt.Errorf("batch %d is not from 0, for as many as seem right, to %d", *c.Batch, MostBound)
+		return fmt.Errorf("bound-batch %d is not from 0, for as many as seem right, to %d", *c.Batch, MostBound)
 	case c.Batch != nil && c.Bound != nil && *c.Bound > 0 && *c.Batch > *c.Bound:
 		return fmt.Errorf("batches of %d are more than the bound of %d", *c.Batch, *c.Bound)
 	}

@@ -63,6 +63,7 @@ work has the device as if it were alone, batch work takes what is left.`,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newDaemon(), newRun(), newSet(), newHint(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
 		newSim(), newBench(), newVersion(), newGuardian(),

@@ -31,8 +31,11 @@ the program that it speaks for.`,
 		Example: `  giveway hint 4711 --expect 20ms --work 3ms
   giveway hint $server --begin 1; ask the server; giveway hint $server --end 1`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if self && len(args) > 0 {
+				return errors.New("either a PID or --self, not both")
+			}
 			if self {
-				return cobra.NoArgs(cmd, args)
+				return nil
 			}
 			return onePID(cmd, args)
 		},
