@@ -127,6 +127,9 @@ func (c Change) Check() error {
 	case c.Batch != nil && c.Bound != nil && *c.Bound > 0 && *c.Batch > *c.Bound:
 		return fmt.Errorf("batches of %d are more than the bound of %d", *c.Batch, *c.Bound)
 	}
+	if c.Predict != nil && *c.Predict && c.Class != nil && *c.Class != "online" {
+		return fmt.Errorf("predict is for class online only, not for %s: choose that class, or leave predict out", *c.Class)
+	}
 	return checkTime("slo", c.SLO)
 }
 

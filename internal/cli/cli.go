@@ -41,7 +41,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	var program ended
 	if errors.As(err, &program) {
-		return program.exit(stderr)
+		asJSON, _ := cmd.Flags().GetBool("json") // run has it
+		return program.exit(stderr, asJSON)
 	}
 	fmt.Fprintf(stderr, "giveway: %v\n", err)
 	if !understood || errors.As(err, new(usageError)) {

@@ -125,6 +125,7 @@ func changeProcess(cmd *cobra.Command, pid string, c api.Change, asJSON bool) er
 	if err != nil {
 		return err
 	}
+	warnOf(cmd.ErrOrStderr(), c, p, asJSON)
 	if asJSON {
 		return writeJSON(cmd.OutOrStdout(), p)
 	}

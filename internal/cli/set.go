@@ -2,7 +2,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"io"
 
+	"github.com/giveway/giveway/api"
 	"github.com/spf13/cobra"
 )
 
@@ -35,4 +38,15 @@ change all.`,
 	cmd.Flags().BoolVar(&tree, "tree", false, "its children as well, now and to come")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// warnOf says which of what was asked for does nothing to a process as it is. It is not
+// refused: its class may change, and its shim may be on its way to a daemon that is new.
+func warnOf(stderr io.Writer, c api.Change, p api.Process, asJSON bool) {
+	if flag := needsShim(c); flag != "" && p.Shim == nil {
+		say(stderr, "warning", fmt.Sprintf("%d has no shim, and --%s does nothing without; 'giveway run' starts a program with it", p.PID, flag), asJSON)
+	}
+	if c.Predict != nil && *c.Predict && p.Class != "online" {
+		say(stderr, "warning", fmt.Sprintf("%d is %s, and --predict does nothing until it is online", p.PID, p.Class), asJSON)
+	}
 }
