@@ -40,13 +40,16 @@ change all.`,
 	return cmd
 }
 
-// warnOf says which of what was asked for does nothing to a process as it is. It is not
-// refused: its class may change, and its shim may be on its way to a daemon that is new.
+// warnOf says that a prediction which was asked for does nothing to a process as it is. It
+// is not refused: the class may change, and the shim may be on its way to a new daemon.
 func warnOf(stderr io.Writer, c api.Change, p api.Process, asJSON bool) {
-	if flag := needsShim(c); flag != "" && p.Shim == nil {
-		say(stderr, "warning", fmt.Sprintf("%d has no shim, and --%s does nothing without; 'giveway run' starts a program with it", p.PID, flag), asJSON)
+	if c.Predict == nil || !*c.Predict {
+		return
 	}
-	if c.Predict != nil && *c.Predict && p.Class != "online" {
+	if p.Shim == nil {
+		say(stderr, "warning", fmt.Sprintf("%d has no shim, and --predict does nothing without; 'giveway run' starts a program with it", p.PID), asJSON)
+	}
+	if p.Class != "online" {
 		say(stderr, "warning", fmt.Sprintf("%d is %s, and --predict does nothing until it is online", p.PID, p.Class), asJSON)
 	}
 }
