@@ -152,6 +152,7 @@ func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
 	defer d.mu.Unlock()
 	run := &c
 	d.runs[pid] = append(d.runs[pid], run) // the last counts
+	d.joinRun(pid, c)
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -391,13 +391,9 @@ func (d *Daemon) process(info discover.Process) *process {
 			p.attr, p.from = attr, "rule"
 		}
 	}
-	discover.Ancestors(info.PID, func(pid int) bool {
-		runs := d.runs[pid]
-		if len(runs) > 0 && p.change(*runs[len(runs)-1]) == nil {
-			p.from = "run"
-		}
-		return len(runs) > 0
-	})
+	if runs := d.runs[d.runOf(info.PID)]; len(runs) > 0 && p.change(*runs[len(runs)-1]) == nil {
+		p.from = "run"
+	}
 	d.processes[info.PID] = p
 	return p
 }
