@@ -65,8 +65,8 @@ exit status are its own: putting 'giveway run' before a command changes nothing 
 It is started with a library of ours (LD_PRELOAD) that tells the daemon when it has work
 for a device, and holds that back where the device itself cannot. --no-shim leaves it out.
 
-Something must be said of it. Without --class it is online if --slo is given, and else as
-the daemon's rules say, or standard.
+Say at least one thing of it, such as its class. Without --class it is online if --slo is
+given, and else as the daemon's rules say, or standard.
 
 Without a daemon the program runs all the same, with a warning; it gets its class as
 soon as there is one.`,
