@@ -79,7 +79,7 @@ const anyOfOurs = "*" // but cmd/
 // mayDepend names the other people's modules that each package may import. All
 // have a line in docs/DEPENDENCIES.md.
 var mayDepend = map[string][]string{
-	"internal/cli":           {"github.com/spf13/cobra"},
+	"internal/cli":           {"github.com/spf13/cobra", "github.com/spf13/pflag"},
 	"internal/cuda":          {"github.com/ebitengine/purego"},
 	"internal/nvrm":          {"golang.org/x/sys", "gvisor.dev/gvisor"},
 	"internal/fusedev":       {"golang.org/x/sys"},

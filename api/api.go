@@ -151,9 +151,12 @@ func (c Change) Check() error {
 	case c.Bound != nil && *c.Bound > MostBound:
 		return fmt.Errorf("bound %d is not from 0, for none, to %d", *c.Bound, MostBound)
 	case c.Batch != nil && *c.Batch > MostBound:
-		return fmt.Errorf("batch %d is not from 0, for as many as seem right, to %d", *c.Batch, MostBound)
+		return fmt.Errorf("bound-batch %d is not from 0, for as many as seem right, to %d", *c.Batch, MostBound)
 	case c.Batch != nil && c.Bound != nil && *c.Bound > 0 && *c.Batch > *c.Bound:
 		return fmt.Errorf("batches of %d are more than the bound of %d", *c.Batch, *c.Bound)
+	}
+	if c.Predict != nil && *c.Predict && c.Class != nil && *c.Class != "online" {
+		return fmt.Errorf("predict is for class online only, not for %s: choose that class, or leave predict out", *c.Class)
 	}
 	return checkTime("slo", c.SLO)
 }
@@ -172,7 +175,7 @@ type Hint struct {
 	Deadline *time.Duration `json:"deadline_ns,omitempty"` // from ready to done; 0: none
 	Laxity   *time.Duration `json:"laxity_ns,omitempty"`   // its work can wait; 0: unknown
 	Work     *time.Duration `json:"work_ns,omitempty"`     // device time a request needs; 0: unknown
-	Expect   *time.Duration `json:"expect_ns,omitempty"`   // from now to the next request
+	Expect   *time.Duration `json:"expect_ns,omitempty"`   // from now to the next request; 0: unknown
 	// What it launches from now on may be run twice.
 	Idempotent *bool  `json:"idempotent,omitempty"`
 	Begin      *int64 `json:"begin,omitempty"` // a request begins, by a number of the program's choice

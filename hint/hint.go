@@ -61,7 +61,7 @@ func (s *Session) Laxity(d time.Duration) { s.tell(own.Laxity, int64(d), api.Hin
 // Work says how much device time a request needs; 0: not known.
 func (s *Session) Work(d time.Duration) { s.tell(own.Work, int64(d), api.Hint{Work: &d}) }
 
-// Expect says that the next work will come so long from now.
+// Expect says that the next work will come so long from now; 0: not known.
 func (s *Session) Expect(in time.Duration) { s.tell(own.Expect, own.In(in), api.Hint{Expect: &in}) }
 
 // SLO says how long a request may take; 0: no matter.

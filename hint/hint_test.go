@@ -44,6 +44,8 @@ func TestSession(t *testing.T) {
 	end := s.Begin()
 	before := shm.Monotonic(time.Now())
 	s.Expect(time.Minute)
+	s.Expect(0)
+	s.Expect(-time.Millisecond)
 	end()
 	ms := int64(time.Millisecond)
 	want := []shm.Hint{
@@ -55,16 +57,18 @@ func TestSession(t *testing.T) {
 		{Kind: shm.HintIdempotent, Value: 1},
 		{Kind: shm.HintIdempotent, Value: 0},
 		{Kind: shm.HintBegin, Value: 1},
-		{Kind: shm.HintExpect},
+		{Kind: shm.HintExpect, Value: 1}, // a minute from then
+		{Kind: shm.HintExpect, Value: 0},
+		{Kind: shm.HintExpect, Value: -1},
 		{Kind: shm.HintEnd, Value: 1},
 	}
 	for i, h := range owntest.Hints(t, page, len(want)) {
-		if h.Kind == shm.HintExpect {
+		if h.Kind == shm.HintExpect && h.Value > 0 {
 			from := before + uint64(59*time.Second) // 1 s for the machine to be slow in
 			if uint64(h.Value) < from || uint64(h.Value) > from+uint64(owntest.Hang) {
 				t.Errorf("expected at %d, a minute after %d", h.Value, before)
 			}
-			h.Value = 0
+			h.Value = 1
 		}
 		if h.At = 0; h != want[i] {
 			t.Errorf("hint %d is %+v, want %+v", i, h, want[i])
@@ -153,6 +157,7 @@ func TestMail(t *testing.T) {
 	s.Idempotent(true)
 	end := s.Begin()
 	s.Expect(time.Second)
+	s.Expect(0)
 	end()
 	end()
 	me := "/v1/processes/" + strconv.Itoa(os.Getpid())
@@ -163,6 +168,7 @@ func TestMail(t *testing.T) {
 		"POST " + me + `/hint {"idempotent":true}`,
 		"POST " + me + `/hint {"begin":` + id + `}`,
 		"POST " + me + `/hint {"expect_ns":1000000000}`,
+		"POST " + me + `/hint {"expect_ns":0}`,
 		"POST " + me + `/hint {"end":` + id + `}`,
 	}
 	said := func() []string {

@@ -62,8 +62,8 @@ func TestBenchAMDErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"--queues 0":                   "giveway: 0 queues; from 1 to 64 are modelled\n",
 		"--queues 1,65":                "giveway: 65 queues; from 1 to 64 are modelled\n",
-		"--queues x":                   "giveway: invalid argument \"x\" for \"--queues\"",
-		"--queues 9223372036854775808": "giveway: invalid argument",
+		"--queues x":                   "giveway: queues x is not a list of numbers such as 1,2,4\n",
+		"--queues 9223372036854775808": "giveway: queues 9223372036854775808 is not a list of numbers such as 1,2,4\n",
 		"--model amd":                  "giveway: there is no model \"amd\" of an AMD GPU; there are: [amd-hws amd-mes]\n",
 		"--programs 0":                 "giveway: --programs and --rounds must be at least 1\n",
 		"--rounds -4":                  "giveway: -4 rounds; from 1 to 100000 are possible\n",

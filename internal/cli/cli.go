@@ -41,7 +41,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	var program ended
 	if errors.As(err, &program) {
-		return program.exit(stderr)
+		asJSON, _ := cmd.Flags().GetBool("json") // run has it
+		return program.exit(stderr, asJSON)
 	}
 	fmt.Fprintf(stderr, "giveway: %v\n", err)
 	if !understood || errors.As(err, new(usageError)) {
@@ -63,6 +64,7 @@ work has the device as if it were alone, batch work takes what is left.`,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newDaemon(), newRun(), newSet(), newHint(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
 		newSim(), newBench(), newVersion(), newGuardian(),

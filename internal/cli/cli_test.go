@@ -179,7 +179,7 @@ func TestErrors(t *testing.T) {
 		{"sim", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; there are 0\nSee \"giveway sim --help\".\n"},
 		{"sim a b", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; there are 2\n"},
 		{"sim x --polcy rr", exitUsage, "giveway: unknown flag: --polcy\nSee \"giveway sim --help\".\n"},
-		{"sim x --seed no", exitUsage, "giveway: invalid argument \"no\" for \"--seed\""},
+		{"sim x --seed no", exitUsage, "giveway: seed no is not a whole number from 0, of at most 64 bits\nSee \"giveway sim --help\".\n"},
 		{"sim GOOD --policy rr --compare rr", exitUsage, "giveway: --policy or --compare, not both\nSee \"giveway sim --help\".\n"},
 		{"sim GOOD --policy givewya", exitUsage, "giveway: there is no policy \"givewya\"; did you mean giveway? There are: "},
 		{"sim GOOD --compare rr,rr", exitUsage, "giveway: policy rr is there twice\nSee \"giveway sim --help\".\n"},

@@ -28,12 +28,13 @@ type attrFlags struct {
 func (f *attrFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.class, "class", "", "class: "+strings.Join(api.Classes, ", "))
-	flags.Uint32Var(&f.weight, "weight", 1, "share among its like, twice as much with twice the weight")
+	f.weight = 1
+	flags.Var(&number{to: &f.weight, least: 1, most: api.MostWeight}, "weight", "share among its like, twice as much with twice the weight")
 	flags.Int32Var(&f.priority, "priority", 0, "higher runs first, under policies that go by it")
 	flags.DurationVar(&f.deadline, "deadline", 0, "from ready to done, such as 20ms, under policies that go by it; 0 is none")
 	flags.DurationVar(&f.slo, "slo", 0, "how long a request may take, nearly always, under policies that go by it; 0 is none")
-	flags.Uint32Var(&f.bound, "bound", 0, "commands in flight at most, more if they are short, where the policy has no bound; 0 is any number (needs the shim)")
-	flags.Uint32Var(&f.batch, "bound-batch", 0, "after how many commands at most it is looked how many are done; 0 is as many as seem right (needs the shim)")
+	flags.Var(&number{to: &f.bound, most: api.MostBound, zero: "none"}, "bound", "commands in flight at most, more if they are short, where the policy has no bound; 0 is any number (needs the shim)")
+	flags.Var(&number{to: &f.batch, most: api.MostBound, zero: "as many as seem right"}, "bound-batch", "after how many commands at most it is looked how many are done; 0 is as many as seem right (needs the shim)")
 	flags.BoolVar(&f.predict, "predict", false, "take the device a moment before requests that come in step (needs the shim and class online)")
 	// It fails only for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("class", completeClass)
@@ -124,6 +125,7 @@ func changeProcess(cmd *cobra.Command, pid string, c api.Change, asJSON bool) er
 	if err != nil {
 		return err
 	}
+	warnOf(cmd.ErrOrStderr(), c, p, asJSON)
 	if asJSON {
 		return writeJSON(cmd.OutOrStdout(), p)
 	}

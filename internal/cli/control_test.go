@@ -27,6 +27,7 @@ type daemonNode struct {
 	changes []string
 	runs    map[int]api.Change
 	begun   int
+	refuses error // what it says to a run
 }
 
 var programs = []api.Process{
@@ -52,6 +53,7 @@ var programs = []api.Process{
 	},
 	{
 		PID: 4900, Command: "clinfo", User: "alice", UID: 1000, Class: "batch", From: "hint",
+		Shim:   &api.Shim{Runtime: "opencl"},
 		Queues: []api.Queue{{ID: 6, Device: "opencl", Index: -1, State: "running", Can: []string{"hold", "bound"}}},
 	},
 	{PID: 5000, Command: "nvidia-smi", User: "root", Class: "standard", From: "default"},
@@ -114,6 +116,9 @@ func (n *daemonNode) Status() api.Status {
 }
 
 func (n *daemonNode) BeginRun(pid int, c api.Change) (func(), error) {
+	if n.refuses != nil {
+		return nil, n.refuses
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.runs[pid] = c
@@ -300,25 +305,54 @@ ok  driver  version 580
 
 func TestControlUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"set":                           "set takes one pid, as 'giveway ps' lists them; there are 0",
-		"set five --class batch":        `"five" is not a pid; 'giveway ps' lists them`,
-		"set 5":                         "set what? For example --class batch",
-		"set 5 --class bach":            `there is no class "bach"; there are: online, standard, batch, idle`,
-		"set 5 --weight 0":              "weight 0 is not from 1 to 10000",
-		"pause -- -5":                   `"-5" is not a pid`,
-		"policy rr wfq":                 "policy takes one policy, such as giveway:turn=20ms; there are 2 words",
-		"policy qqqqqqq":                `there is no policy "qqqqqqq"; there are: `,
-		"policy rr:quantum=5":           "policy rr: parameter quantum: ",
-		"policy --device 0":             "--device says where to put a policy in charge, and none is named",
-		"run":                           "run what? For example: giveway run --class batch -- python train.py",
-		"run -- true":                   "run it as what? For example --class batch",
-		"run --class bach -- true":      `there is no class "bach"`,
-		"run --class batch --wait true": "unknown flag: --wait",
-		"ps me":                         `unknown command "me" for "giveway ps"`,
+		"set":                                        "set takes one pid, as 'giveway ps' lists them; there are 0",
+		"set five --class batch":                     `"five" is not a pid; 'giveway ps' lists them`,
+		"set 5":                                      "set what? For example --class batch",
+		"set 5 --class bach":                         `there is no class "bach"; there are: online, standard, batch, idle`,
+		"set 5 --weight 0":                           "weight 0 is not from 1 to 10000",
+		"set 5 --bound abc":                          "bound abc is not from 0, for none, to 65536",
+		"set 5 --bound=":                             `bound "" is not from 0, for none, to 65536`,
+		"set 5 --weight 0x":                          "weight 0x is not from 1 to 10000",
+		"set 5 --priority 3000000000":                "priority 3000000000 is not a whole number from -2147483648 to 2147483647",
+		"set 5 --slo 5":                              "slo 5 is not a time such as 20ms",
+		"run --bound -1 -- true":                     "bound -1 is not from 0, for none, to 65536",
+		"run --bound-batch -1 -- true":               "bound-batch -1 is not from 0, for as many as seem right, to 65536",
+		"hint 5 --begin x":                           "begin x is not a whole number",
+		"hint 5 --idempotent=maybe":                  "idempotent maybe is not true or false",
+		"hint --self 3 --expect 1ms":                 "either a PID or --self, not both",
+		"pause -- -5":                                `"-5" is not a pid`,
+		"policy rr wfq":                              "policy takes one policy, such as giveway:turn=20ms; there are 2 words",
+		"policy qqqqqqq":                             `there is no policy "qqqqqqq"; there are: `,
+		"policy rr:quantum=5":                        "policy rr: parameter quantum: ",
+		"policy --device 0":                          "--device says where to put a policy in charge, and none is named",
+		"run":                                        "run what? For example: giveway run --class batch -- python train.py",
+		"run -- true":                                "run it as what? For example --class batch",
+		"run --class bach -- true":                   `there is no class "bach"`,
+		"run --class batch --wait true":              "unknown flag: --wait",
+		"run --class batch --predict -- true":        "predict is for class online only, not for batch: choose that class, or leave predict out",
+		"set 5 --class idle --predict":               "predict is for class online only, not for idle",
+		"run --slo 5ms --class batch --predict true": "predict is for class online only, not for batch",
+		"run --class batch --no-shim --bound 4 true": "--bound needs the shim: leave out --no-shim, or --bound",
+		"run --class batch --no-shim --bound-batch 4 true": "--bound-batch needs the shim: leave out --no-shim, or --bound-batch",
+		"run --class online --no-shim --predict true":      "--predict needs the shim: leave out --no-shim, or --predict",
+		"ps me": `unknown command "me" for "giveway ps"`,
 	} {
 		out, errs, code := call(strings.Fields(args)...)
 		if code != exitUsage || out != "" || !strings.HasPrefix(errs, "giveway: "+want) || !strings.Contains(errs, "\nSee ") {
 			t.Errorf("%s: exit %d\n%s%swant %s", args, code, out, errs, want)
+		}
+	}
+}
+
+// TestRunThatMakesSense: what looks like the mistakes above and is none.
+func TestRunThatMakesSense(t *testing.T) {
+	for _, args := range []string{
+		"--class online --predict", "--slo 5ms --predict", "--predict", "--class batch --predict=false", "--weight 2",
+		"--class batch --no-shim --predict=false",
+	} {
+		words := append(append([]string{"run"}, strings.Fields(args)...), "--", "/none/x")
+		if _, errs, code := call(words...); code != exitNotFound {
+			t.Errorf("%s: exit %d: %s", args, code, errs)
 		}
 	}
 }

@@ -31,8 +31,11 @@ the program that it speaks for.`,
 		Example: `  giveway hint 4711 --expect 20ms --work 3ms
   giveway hint $server --begin 1; ask the server; giveway hint $server --end 1`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			if self && len(args) > 0 {
+				return errors.New("either a PID or --self, not both")
+			}
 			if self {
-				return cobra.NoArgs(cmd, args)
+				return nil
 			}
 			return onePID(cmd, args)
 		},
@@ -97,7 +100,7 @@ func (f *hintFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.deadline, "deadline", 0, "from ready to done, such as 20ms; 0 is none")
 	flags.DurationVar(&f.laxity, "laxity", 0, "how long its work can wait and still be in time; 0 is unknown")
 	flags.DurationVar(&f.work, "work", 0, "device time that a request needs; 0 is unknown")
-	flags.DurationVar(&f.expect, "expect", 0, "from now until the next request")
+	flags.DurationVar(&f.expect, "expect", 0, "from now until the next request; 0 is unknown")
 	flags.BoolVar(&f.idempotent, "idempotent", false, "what it launches from now on may be run twice; =false: it may not")
 	flags.Int64Var(&f.begin, "begin", 0, "a request begins: a number to end it by")
 	flags.Int64Var(&f.end, "end", 0, "the request of that number ends")

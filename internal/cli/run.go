@@ -42,9 +42,9 @@ func (e ended) Error() string {
 }
 
 // exit ends this process as the program ended, or returns the status to end with.
-func (e ended) exit(stderr io.Writer) int {
+func (e ended) exit(stderr io.Writer, asJSON bool) int {
 	if e.err != nil {
-		fmt.Fprintf(stderr, "giveway: %v\n", e.err)
+		say(stderr, "error", e.err.Error(), asJSON)
 	}
 	if e.signal != 0 {
 		dieBy(e.signal)
@@ -57,14 +57,16 @@ func newRun() *cobra.Command {
 	var f attrFlags
 	var asJSON, noShim bool
 	cmd := &cobra.Command{
-		Use:   "run --class CLASS [--weight N] -- COMMAND [ARGUMENT]...",
+		Use:   "run [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Run a program, and all it starts, as of a class",
 		Long: `Run a program, and all that it starts, as of a class. Its input, output, signals and
 exit status are its own: putting 'giveway run' before a command changes nothing else.
 
 It is started with a library of ours (LD_PRELOAD) that tells the daemon when it has work
 for a device, and holds that back where the device itself cannot. --no-shim leaves it out.
-With --slo the class is online unless another is given.
+
+Say at least one thing of it, such as its class. Without --class it is online if --slo is
+given, and else as the daemon's rules say, or standard.
 
 Without a daemon the program runs all the same, with a warning; it gets its class as
 soon as there is one.`,
@@ -88,11 +90,14 @@ soon as there is one.`,
 			if online := "online"; c.Class == nil && f.slo > 0 {
 				c.Class = &online
 			}
+			if flag := needsShim(c); noShim && flag != "" {
+				return usageError{fmt.Errorf("--%s needs the shim: leave out --no-shim, or --%s", flag, flag)}
+			}
 			c.Tree = true
 			env := os.Environ()
 			if !noShim {
 				if env, err = preload(env, shim.Library, preloadDirs()); err != nil {
-					warn(cmd.ErrOrStderr(), fmt.Sprintf("%v; %s runs without the shim", err, args[0]), asJSON)
+					say(cmd.ErrOrStderr(), "warning", fmt.Sprintf("%v; %s runs without the shim", err, args[0]), asJSON)
 				}
 			}
 			return runAs(cmd.Context(), c, args, env, cmd.ErrOrStderr(), asJSON)
@@ -102,7 +107,7 @@ soon as there is one.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print our own words, if any, as JSON; the program's are its own")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print warnings, and why the program cannot be run, as JSON; its output is its own")
 	cmd.Flags().BoolVar(&noShim, "no-shim", false, "without our library: nothing is put into the program")
 	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
 	return cmd
@@ -112,23 +117,39 @@ soon as there is one.`,
 func runAs(ctx context.Context, c api.Change, args, env []string, stderr io.Writer, asJSON bool) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		code := exitNotFound
-		if errors.Is(err, fs.ErrPermission) {
-			code = exitCannotRun
+		code := exitCannotRun
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = exitNotFound
 		}
 		return ended{code: code, err: fmt.Errorf("run %s: %w", args[0], errors.Unwrap(err))}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := announce(ctx, c); err != nil {
-		warn(stderr, fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]), asJSON)
+	if err := announce(ctx, c); refused(err) {
+		say(stderr, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]), asJSON)
+	} else if err != nil {
+		say(stderr, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its class as soon as a daemon answers", err, args[0]), asJSON)
 	}
 	return runProgram(path, args, env)
 }
 
-func warn(stderr io.Writer, text string, asJSON bool) {
+// needsShim names a flag of c that does nothing without the shim, if there is one.
+func needsShim(c api.Change) string {
+	switch {
+	case c.Bound != nil:
+		return "bound"
+	case c.Batch != nil:
+		return "bound-batch"
+	case c.Predict != nil && *c.Predict:
+		return "predict"
+	}
+	return ""
+}
+
+// say says a warning or an error of our own.
+func say(stderr io.Writer, what, text string, asJSON bool) {
 	if asJSON {
-		_ = json.NewEncoder(stderr).Encode(map[string]string{"warning": text}) // nobody to tell
+		_ = json.NewEncoder(stderr).Encode(map[string]string{what: text}) // nobody to tell
 		return
 	}
 	fmt.Fprintf(stderr, "giveway: %s\n", text)
@@ -147,7 +168,7 @@ const (
 func announce(ctx context.Context, c api.Change) error {
 	daemon := client.New("")
 	held, err := begin(ctx, daemon, c)
-	if errors.As(err, new(*client.Error)) {
+	if refused(err) {
 		return err // it will not think better of it
 	}
 	go func() {
@@ -170,6 +191,9 @@ func announce(ctx context.Context, c api.Change) error {
 	}()
 	return err
 }
+
+// refused reports whether a daemon has answered, and said no.
+func refused(err error) bool { return errors.As(err, new(*client.Error)) }
 
 func begin(ctx context.Context, daemon *client.Client, c api.Change) (*client.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -49,7 +50,7 @@ func statusOf(cmd *exec.Cmd) string {
 	return strconv.Itoa(ws.ExitStatus())
 }
 
-const runWarning = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock); sh runs as it would without giveway\n"
+const runWarning = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock); sh runs all the same, and gets its class as soon as a daemon answers\n"
 
 // TestRunStatus: whoever waits for run sees what became of the program.
 func TestRunStatus(t *testing.T) {
@@ -92,12 +93,45 @@ func TestRunNothing(t *testing.T) {
 	if err := errors.Join(os.WriteFile(plain, nil, 0o644), os.WriteFile(broken, []byte("#!/none\n"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]int{"no-such-program": exitNotFound, "/none/x": exitNotFound, plain: exitCannotRun, broken: exitCannotRun} {
+	for path, want := range map[string]int{"no-such-program": exitNotFound, "/none/x": exitNotFound, plain: exitCannotRun, broken: exitCannotRun, t.TempDir(): exitCannotRun} {
 		_, errs, code := call("run", "--class", "batch", "--no-shim", "--", path)
 		if code != want || !strings.Contains(errs, "giveway: run "+path+": ") {
 			t.Errorf("%s: exit %d, want %d: %s", path, code, want, errs)
 		}
+		_, errs, code = call("run", "--class", "batch", "--no-shim", "--json", "--", path)
+		lines := strings.SplitAfter(errs, "\n") // a warning may be the first
+		var said map[string]string
+		if err := json.Unmarshal([]byte(lines[max(0, len(lines)-2)]), &said); err != nil || code != want || !strings.HasPrefix(said["error"], "run "+path+": ") {
+			t.Errorf("%s, in JSON: exit %d, want %d: %v: %s", path, code, want, err, errs)
+		}
 	}
+}
+
+// TestRunRefused: a daemon that says no does not change its mind, and run says so.
+func TestRunRefused(t *testing.T) {
+	startDaemon(t, &daemonNode{refuses: errors.New("not today")})
+	cmd := shell("true")
+	out, _ := cmd.CombinedOutput()
+	if got := string(out); statusOf(cmd) != "0" || !strings.Contains(got, "not today") || !strings.HasSuffix(got, "; sh runs as it would without giveway\n") {
+		t.Errorf("status %s: %s", statusOf(cmd), out)
+	}
+}
+
+// TestRunBeforeDaemon: a daemon that comes later is told of the program.
+func TestRunBeforeDaemon(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "daemon.sock")
+	t.Setenv("GIVEWAY_SOCKET", socket)
+	cmd, _ := begun(t, "echo ready; exec sleep 60")
+	n := &daemonNode{}
+	startDaemon(t, n)
+	eventually(t, "announcement", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		c, ok := n.runs[cmd.Process.Pid]
+		return ok && *c.Class == "batch"
+	})
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 }
 
 // TestRunFiles: input, output, arguments and environment are the program's.

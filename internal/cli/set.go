@@ -2,7 +2,10 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"io"
 
+	"github.com/giveway/giveway/api"
 	"github.com/spf13/cobra"
 )
 
@@ -35,4 +38,18 @@ change all.`,
 	cmd.Flags().BoolVar(&tree, "tree", false, "its children as well, now and to come")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// warnOf says that a prediction which was asked for does nothing to a process as it is. It
+// is not refused: the class may change, and the shim may be on its way to a new daemon.
+func warnOf(stderr io.Writer, c api.Change, p api.Process, asJSON bool) {
+	if c.Predict == nil || !*c.Predict {
+		return
+	}
+	if p.Shim == nil {
+		say(stderr, "warning", fmt.Sprintf("%d has no shim, and --predict does nothing without; 'giveway run' starts a program with it", p.PID), asJSON)
+	}
+	if p.Class != "online" {
+		say(stderr, "warning", fmt.Sprintf("%d is %s, and --predict does nothing until it is online", p.PID, p.Class), asJSON)
+	}
 }

@@ -148,8 +148,7 @@ func (d *Daemon) mpsHint() string {
 
 // BeginRun implements server.Node: a process and its tree, now and to come.
 func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
-	var probe sched.Attr
-	if err := change(&probe, c); err != nil {
+	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
 	}
 	d.mu.Lock()

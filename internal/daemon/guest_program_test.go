@@ -138,6 +138,9 @@ func behave(socket, runtime string) {
 			at, repeatable := p.Told()
 			in := time.Duration(at) - time.Duration(shm.Monotonic(time.Now()))
 			fmt.Println(repeatable, in > 50*time.Second && in <= time.Minute)
+		case "expects":
+			at, _ := p.Told()
+			fmt.Println("expects", at != 0)
 		case "breed": // a child that has all our descriptors
 			f, _ := conn.(*net.UnixConn).File()
 			child := exec.Command("sleep", "10")

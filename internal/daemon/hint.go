@@ -103,9 +103,13 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 	set(&p.attr.Laxity, h.Laxity)
 	set(&p.attr.Work, h.Work)
 	if h.Expect != nil {
-		p.attr.Expect = d.Now().Add(*h.Expect)
+		at, mono := sched.Time(0), uint64(0) // not known
+		if *h.Expect > 0 {
+			at, mono = d.Now().Add(*h.Expect), shm.Monotonic(time.Now().Add(*h.Expect))
+		}
+		p.attr.Expect = at
 		if p.guest != nil {
-			p.guest.page.Expect(shm.Monotonic(time.Now().Add(*h.Expect)))
+			p.guest.page.Expect(mono)
 		}
 	}
 	set(&p.idempotent, h.Idempotent)

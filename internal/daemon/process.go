@@ -69,15 +69,28 @@ func (p *process) stoppable() bool {
 // change applies what was asked for to a process. It refuses what makes no sense and
 // then changes nothing.
 func (p *process) change(c api.Change) error {
-	if err := change(&p.attr, c); err != nil {
+	if err := c.Check(); err != nil {
 		return err
 	}
+	p.apply(c)
+	return nil
+}
+
+// apply applies what makes sense.
+func (p *process) apply(c api.Change) {
+	if c.Class != nil {
+		p.attr.Class, _ = sched.ParseClass(*c.Class)
+	}
+	set(&p.attr.Weight, c.Weight)
+	set(&p.attr.Priority, c.Priority)
+	set(&p.attr.Deadline, c.Deadline)
+	set(&p.attr.SLO, c.SLO)
+	set(&p.attr.Paused, c.Paused)
 	if c.Bound != nil {
 		p.bound, p.bounded = *c.Bound, true
 	}
 	set(&p.batch, c.Batch)
 	set(&p.predict, c.Predict)
-	return nil
 }
 
 // usualBound is for batch and idle programs that nothing but their gate can stop. A
@@ -96,29 +109,6 @@ func (p *process) standing() shim.Bound {
 		b.Commands = usualBound
 	}
 	return b
-}
-
-// change applies what was asked for to attributes. It refuses what makes no
-// sense and then changes nothing.
-func change(attr *sched.Attr, c api.Change) error {
-	next := *attr
-	if c.Class != nil {
-		class, err := sched.ParseClass(*c.Class)
-		if err != nil {
-			return err
-		}
-		next.Class = class
-	}
-	if err := c.Check(); err != nil {
-		return err
-	}
-	set(&next.Weight, c.Weight)
-	set(&next.Priority, c.Priority)
-	set(&next.Deadline, c.Deadline)
-	set(&next.SLO, c.SLO)
-	set(&next.Paused, c.Paused)
-	*attr = next
-	return nil
 }
 
 // set sets what is asked for, if anything is.

@@ -28,7 +28,9 @@ func (d *Daemon) applyRun(p *process) {
 	if p.from == "hint" {
 		c.Class = nil
 	}
-	if p.change(c.And(p.owner)) == nil && c.Class != nil && p.owner.Class == nil {
+	p.apply(c)
+	p.apply(p.owner)
+	if c.Class != nil && p.owner.Class == nil {
 		p.from = "run"
 	}
 }

@@ -240,5 +240,14 @@ var clock = func() (c struct {
 // monotonic is now, as the page has it.
 func monotonic() uint64 { return clock.mono + uint64(time.Since(clock.at)) }
 
-// In is a time from now, as Expect wants it.
-func In(d time.Duration) int64 { return int64(monotonic()) + int64(d) }
+// In is a time from now, as Expect wants it; 0: not known. One below zero is none, which
+// the daemon ignores and counts.
+func In(d time.Duration) int64 {
+	switch {
+	case d == 0:
+		return 0
+	case d < 0:
+		return -1
+	}
+	return int64(monotonic()) + int64(d)
+}

@@ -33,11 +33,13 @@ def _tell(kind, value):
     return _page.teller().hint(kind, max(-_MOST, min(value, _MOST)))
 
 
-def _ns(seconds):
+def _ns(seconds, name="seconds"):
     try:
         return int(seconds * 1e9)
-    except (OverflowError, ValueError):  # endless, or no number
+    except (OverflowError, ValueError):  # endless, or nan
         return -1
+    except TypeError:
+        raise TypeError("%s must be a number, not %r" % (name, seconds)) from None
 
 
 def connected():
@@ -47,7 +49,11 @@ def connected():
 
 def priority(n):
     """How urgent the program's work is: higher runs first."""
-    return _tell(_PRIORITY, int(n))
+    try:
+        n = int(n)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError("n must be a whole number, not %r" % (n,)) from None
+    return _tell(_PRIORITY, n)
 
 
 def deadline(seconds):
@@ -66,11 +72,11 @@ def work(seconds):
 
 
 def expect(in_seconds):
-    """The next work will come so long from now; None: not known."""
-    if in_seconds is None:
-        return _tell(_EXPECT, 0)
-    ns = _ns(in_seconds)
-    return _tell(_EXPECT, time.monotonic_ns() + ns if ns >= 0 else -1)
+    """The next work will come so long from now; 0 or None: not known."""
+    ns = 0 if in_seconds is None else _ns(in_seconds, "in_seconds")
+    if ns > 0:
+        ns += time.monotonic_ns()
+    return _tell(_EXPECT, max(ns, -1))
 
 
 def slo(seconds):

@@ -55,10 +55,11 @@ class TestCalls(unittest.TestCase):
         before = time.monotonic_ns()
         giveway.expect(in_seconds=1.5)
         giveway.expect(None)
+        giveway.expect(0)
         giveway.expect(-5)
         (_, at), *others = self.recorder.said
         self.assertTrue(before + 1.5e9 <= at <= time.monotonic_ns() + 1.5e9)
-        self.assertEqual(others, [(EXPECT, 0), (EXPECT, -1)])
+        self.assertEqual(others, [(EXPECT, 0), (EXPECT, 0), (EXPECT, -1)])
 
     def test_nonsense_is_the_daemons_to_ignore(self):
         for seconds in (float("nan"), float("inf"), -1, 1e300):
@@ -66,7 +67,16 @@ class TestCalls(unittest.TestCase):
         giveway.priority(10**40)
         values = [value for _, value in self.recorder.said]
         self.assertEqual(values, [-1, -1, -10**9, -1, 2**63 - 1])
-        self.assertRaises(TypeError, giveway.deadline, "soon")
+
+    def test_words_are_refused_by_name(self):
+        for call, name in ((giveway.deadline, "seconds"), (giveway.slo, "seconds"), (giveway.expect, "in_seconds")):
+            with self.assertRaisesRegex(TypeError, "^%s must be a number, not 'soon'$" % name):
+                call("soon")
+        with self.assertRaisesRegex(TypeError, "^seconds must be a number, not None$"):
+            giveway.slo(None)
+        with self.assertRaisesRegex(TypeError, "^n must be a whole number, not 'high'$"):
+            giveway.priority("high")
+        self.assertEqual(self.recorder.said, [])
 
     def test_request(self):
         with giveway.request():
