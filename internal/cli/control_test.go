@@ -410,3 +410,19 @@ func TestPsNamesTheWay(t *testing.T) {
 		t.Errorf("%q, want %q", u.can, want)
 	}
 }
+
+// TestDescribe: all that is in force of a program is said.
+func TestDescribe(t *testing.T) {
+	p := api.Process{
+		PID: 7, Command: "serve", Class: "online", Weight: 2, Priority: -3, SLO: 10 * time.Millisecond, Deadline: 20 * time.Millisecond,
+		Laxity: time.Millisecond, Work: 3 * time.Millisecond, Expect: time.Second, Bound: 5, Batch: 3, Predict: true, Idempotent: true, Paused: true,
+	}
+	const want = "7 (serve): online, weight 2, priority -3, requests within 10.0ms, deadline 20.0ms, laxity 1.00ms, work 3.00ms, next request in 1.00s," +
+		" bound 5 in batches of 3, predicted, idempotent, paused"
+	if got := describe(p); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if got, want := describe(api.Process{PID: 7, Class: "batch"}), "7: batch"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
