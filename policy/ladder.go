@@ -18,7 +18,7 @@ import (
 // until too many requests take too long, counted so that a few in a row end it at
 // once and one now and then never does, and double if the others were near it too.
 //
-// Of the requests that may take too long, trials spend half at most.
+// Of the requests that may take too long, trials spend a third.
 //
 // A host that stands still for a moment makes a few requests late in whatever setting.
 // They take so much longer than others that no slice can be the reason, and do not count.
@@ -76,7 +76,7 @@ const (
 	recent    = 64                     // requests that are remembered, and the most of a trial
 
 	leaveAt  = 3         // requests too late in a row end a setting, or more in a longer row:
-	forgiven = 1.0 / 160 // so much of one is forgiven for each in time
+	forgiven = 1.0 / 320 // so much of one is forgiven for each in time
 	burst    = 20        // requests of which, if leaveAt are too late, the load has changed
 
 	stall      = 4     // times the slice longer than usual, and times what the slowest tenth is
@@ -93,7 +93,7 @@ const (
 	unsure     = 100 * time.Millisecond // a setting not seen to be in force by then is taken to be
 
 	budgetWindow = 2000
-	budget       = 0.004 // of the requests, besides one
+	budget       = 0.003 // of the requests, besides one
 
 	wideWindow, narrowWindow = 16, 4 // commands in flight of batch work where there are no slices
 )
@@ -304,10 +304,11 @@ func (l *ladder) mayTry(i int, now sched.Time) bool {
 	return i > l.at || quantile(l.spare[:], l.requests, 1, 4) > l.length(i)-l.length(l.at)
 }
 
-// near reports whether one request of a hundred would be too late, though none may have
-// been yet, if those that take longest are spread as chance does it: if the slowest tenth
-// has less to spare than lies between it and the slowest quarter, times what that is of
-// a normal distribution. Two kinds of requests lie apart too, but those of the slower
+// near reports whether one request of two hundred would be too late, though none may
+// have been yet, if those that take longest are spread as chance does it: if the slowest
+// tenth has less to spare than lies between it and the slowest quarter, times what that
+// is of a normal distribution. Of a hundred one may be late, and half of that is not the
+// setting's doing. Two kinds of requests lie apart too, but those of the slower
 // kind close together.
 func (l *ladder) near() bool {
 	if l.requests < trial {
@@ -317,7 +318,7 @@ func (l *ladder) near() bool {
 	n := copy(v[:], l.spare[:min(l.requests, recent)])
 	slices.Sort(v[:n])
 	least, tenth, quarter := v[0], v[n/10], v[n/4]
-	return float64(tenth) < 1.73*float64(min(quarter-tenth, tenth-least))
+	return float64(tenth) < 2.13*float64(min(quarter-tenth, tenth-least))
 }
 
 // mayHold reports whether requests take long enough for batch work to be taken off

@@ -151,8 +151,11 @@ func describe(p api.Process) string {
 		what string
 		time time.Duration
 	}{
-		{"requests within ", p.SLO}, {"deadline ", p.Deadline}, {"laxity ", p.Laxity},
-		{"work ", p.Work}, {"next request in ", p.Expect},
+		{"requests within ", p.SLO},
+		{"deadline ", p.Deadline},
+		{"laxity ", p.Laxity},
+		{"work ", p.Work},
+		{"next request in ", p.Expect},
 	} {
 		if t.time > 0 {
 			b.WriteString(", " + t.what + humanTime(t.time))
