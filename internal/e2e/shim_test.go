@@ -289,10 +289,12 @@ func (b *bed) slice(pid int) string {
 	b.Helper()
 	for _, p := range b.ps() {
 		if p.PID == pid && len(p.Queues) > 0 {
-			switch s := p.Queues[0].Slice; s {
-			case 0:
+			switch s := p.Queues[0].Slice; {
+			case p.Queues[0].State == sched.Stopped.String():
+				return "kept off"
+			case s == 0:
 				return "own"
-			case sched.Least:
+			case s == sched.Least:
 				return "least"
 			default:
 				return s.String()
