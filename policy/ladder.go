@@ -76,7 +76,7 @@ const (
 	recent    = 64                     // requests that are remembered, and the most of a trial
 
 	leaveAt  = 3         // requests too late in a row end a setting, or more in a longer row:
-	forgiven = 1.0 / 320 // so much of one is forgiven for each in time
+	forgiven = 1.0 / 250 // so much of one is forgiven for each in time
 	burst    = 20        // requests of which, if leaveAt are too late, the load has changed
 
 	stall      = 4     // times the slice longer than usual, and times what the slowest tenth is
@@ -304,11 +304,10 @@ func (l *ladder) mayTry(i int, now sched.Time) bool {
 	return i > l.at || quantile(l.spare[:], l.requests, 1, 4) > l.length(i)-l.length(l.at)
 }
 
-// near reports whether one request of two hundred would be too late, though none may
-// have been yet, if those that take longest are spread as chance does it: if the slowest
-// tenth has less to spare than lies between it and the slowest quarter, times what that
-// is of a normal distribution. Of a hundred one may be late, and half of that is not the
-// setting's doing. Two kinds of requests lie apart too, but those of the slower
+// near reports whether one request of a hundred would be too late, though none may have
+// been yet, if those that take longest are spread as chance does it: if the slowest tenth
+// has less to spare than lies between it and the slowest quarter, times what that is of
+// a normal distribution. Two kinds of requests lie apart too, but those of the slower
 // kind close together.
 func (l *ladder) near() bool {
 	if l.requests < trial {
@@ -318,7 +317,7 @@ func (l *ladder) near() bool {
 	n := copy(v[:], l.spare[:min(l.requests, recent)])
 	slices.Sort(v[:n])
 	least, tenth, quarter := v[0], v[n/10], v[n/4]
-	return float64(tenth) < 2.13*float64(min(quarter-tenth, tenth-least))
+	return float64(tenth) < 1.73*float64(min(quarter-tenth, tenth-least))
 }
 
 // mayHold reports whether requests take long enough for batch work to be taken off
