@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/amd"
@@ -230,7 +229,7 @@ func (d *Daemon) attach(p *process) {
 	if k == nil || k.attaching {
 		return
 	}
-	wanted := d.amd.driver.Quiet() || p.from != "default" || p.owner != (api.Change{}) || p.attr != (sched.Attr{})
+	wanted := d.amd.driver.Quiet() || p.from != "default" || p.owned || p.attr != (sched.Attr{})
 	again := retry{failed: (k.again || k.shim) && wanted, shim: k.shim && wanted}
 	var tasks []task
 	for _, q := range p.queues {

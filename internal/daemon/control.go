@@ -51,7 +51,7 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 		Container: p.info.Container, Pod: p.info.Pod,
 		Class: p.attr.Class.String(), From: p.from, Weight: p.attr.Weight, Priority: p.attr.Priority, Paused: p.attr.Paused,
 		Deadline: p.attr.Deadline, Laxity: p.attr.Laxity, Work: p.attr.Work, Expect: max(p.attr.Expect.Sub(d.Now()), 0),
-		Idempotent: p.idempotent || p.repeats, Predict: p.predict,
+		Idempotent: p.repeatable(), Predict: p.predict,
 		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound, Batch: p.batch, Requests: p.asked.describe(p.guest), Shim: p.guest.describe(p.ignored),
 	}
 	for _, q := range p.queues {
@@ -73,36 +73,6 @@ func userName(uid uint32) string {
 		return u.Username
 	}
 	return id
-}
-
-// Change implements server.Node.
-func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
-	d.mu.Lock()
-	p, err := d.known(pid)
-	switch {
-	case err != nil:
-	case (c.Bound != nil || c.Batch != nil) && p.guest == nil:
-		err = fmt.Errorf("process %d was not started with the shim, so its commands in flight cannot be bounded: %w", pid, server.ErrConflict)
-	case c.Paused != nil && *c.Paused && !p.stoppable():
-		err = fmt.Errorf("process %d cannot be paused: its queue can be sliced and no more: %w", pid, server.ErrConflict)
-	default:
-		if err = p.change(c); err != nil {
-			err = fmt.Errorf("%w: %w", server.ErrBadRequest, err)
-		}
-	}
-	if err != nil {
-		d.mu.Unlock()
-		return api.Process{}, err
-	}
-	p.owner = p.owner.And(c)
-	if c.Class != nil {
-		p.from = "set"
-	}
-	p.setBound()
-	d.box.post(p.hinted(nil)...)
-	d.attachAsked(p)
-	d.mu.Unlock()
-	return d.description(p), nil
 }
 
 // known returns our record of a process, or an error that says why there is none.
@@ -146,26 +116,6 @@ func (d *Daemon) mpsHint() string {
 	return ""
 }
 
-// BeginRun implements server.Node: a process and its tree, now and to come.
-func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
-	if err := c.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	run := &c
-	d.runs[pid] = append(d.runs[pid], run) // the last counts
-	d.joinRun(pid)
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *api.Change) bool { return r == run })
-		if len(d.runs[pid]) == 0 {
-			delete(d.runs, pid)
-		}
-	}, nil
-}
-
 // Policy implements server.Node.
 func (d *Daemon) Policy() api.Policy {
 	d.mu.Lock()
@@ -205,13 +155,17 @@ func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
 // is chosen again.
 func (d *Daemon) Restore() error {
 	d.mu.Lock()
+	clear(d.trees)
 	for _, p := range d.processes {
-		p.attr, p.from, p.owner = sched.Attr{}, "default", api.Change{}
+		p.attr, p.from = sched.Attr{}, "default"
+		p.said, p.classed, p.owned = api.Change{}, false, false
 		p.bound, p.bounded, p.batch = 0, false, 0
 		p.predict, p.idempotent = false, false
+		p.asked.told = false
 		p.setIdempotent()
 		if p.guest != nil {
 			p.guest.page.Expect(0)
+			d.setWatch(p.guest)
 		}
 		d.box.post(p.hinted(nil)...)
 	}

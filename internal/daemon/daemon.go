@@ -63,7 +63,8 @@ type Daemon struct {
 	processes map[int]*process
 	leaving   map[groupKey]leaving
 	gpus      map[string]*gpu
-	runs      map[int][]*api.Change // by the pid at the root of the tree
+	runs      map[int][]*word // by the pid at the root of the tree
+	trees     map[int]*word   // the same
 	policy    api.Policy
 	guests    []*guest
 	running   bool // between the beginning of Run and its end
@@ -99,7 +100,7 @@ func New(cfg Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice), ready: make(chan struct{}),
-		coming: make(map[groupName]*arrival), processes: make(map[int]*process), leaving: make(map[groupKey]leaving), gpus: make(map[string]*gpu), runs: make(map[int][]*api.Change),
+		coming: make(map[groupName]*arrival), processes: make(map[int]*process), leaving: make(map[groupKey]leaving), gpus: make(map[string]*gpu), runs: make(map[int][]*word), trees: make(map[int]*word),
 	}
 	if d.board, err = shm.NewBoard(); err != nil {
 		return nil, err
@@ -325,7 +326,7 @@ func (d *Daemon) gone(g *discover.Gone) {
 // forget forgets a process that holds nothing and of which nobody has said
 // anything. d.mu is held.
 func (d *Daemon) forget(p *process) {
-	if len(p.queues) == 0 && p.guest == nil && p.owner == (api.Change{}) && d.processes[p.info.PID] == p {
+	if len(p.queues) == 0 && p.guest == nil && !p.owned && d.processes[p.info.PID] == p {
 		delete(d.processes, p.info.PID)
 	}
 }
@@ -334,6 +335,7 @@ func (d *Daemon) forget(p *process) {
 // remembered for what was said of them: they may make another context. d.mu is
 // held.
 func (d *Daemon) bury() {
+	d.buryTrees()
 	for pid, p := range d.processes {
 		if len(p.queues) == 0 && unix.Kill(pid, 0) == unix.ESRCH {
 			delete(d.processes, pid)
@@ -385,13 +387,11 @@ func (d *Daemon) process(info discover.Process) *process {
 		return p
 	}
 	d.lastID++
-	p := &process{info: info, id: sched.ProcessID(d.lastID), from: "default", queues: make(map[groupKey]*groupQueue)}
-	if d.cfg.Rule != nil {
-		if attr, ok := d.cfg.Rule(info, p.attr); ok {
-			p.attr, p.from = attr, "rule"
-		}
+	p := &process{info: info, id: sched.ProcessID(d.lastID), queues: make(map[groupKey]*groupQueue)}
+	for _, w := range d.treesOf(&info) {
+		p.say(w.change)
 	}
-	d.applyRun(p)
+	d.settle(p)
 	d.processes[info.PID] = p
 	return p
 }

@@ -124,6 +124,7 @@ func (d *Daemon) settleIn(g *guest, p *process) {
 	g.gate = shim.NewGate(g.page)
 	g.base = p.seen.Submitted
 	p.guest = g
+	p.repeats = nil // it tells again
 	p.setIdempotent()
 	d.guests = append(d.guests, g)
 	d.arrange(p)

@@ -15,35 +15,40 @@ import (
 // that changes anything; what makes no sense changes nothing and is counted. d.mu is
 // held.
 func (d *Daemon) takeHint(p *process, h shm.Hint, now sched.Time) bool {
-	next, was := p.attr, p.attr
-	ok := true
+	was, ok := p.attr, true
+	var said api.Change
 	switch h.Kind {
 	case shm.HintClass:
 		ok = h.Value >= int64(sched.Standard) && h.Value <= int64(sched.Idle)
-		if !ok || p.owner.Class != nil {
-			break // its owner has had his say
+		if class := sched.Class(h.Value).String(); ok && !p.classed { // or its owner has had his say
+			said.Class, p.from = &class, "hint"
 		}
-		next.Class = sched.Class(h.Value)
-		p.from = "hint"
 	case shm.HintPriority:
 		ok = h.Value >= math.MinInt32 && h.Value <= math.MaxInt32
-		next.Priority = int32(h.Value)
+		said.Priority = ptr(int32(h.Value))
 	case shm.HintWeight:
 		ok = h.Value >= 1 && h.Value <= api.MostWeight
-		next.Weight = uint32(h.Value)
+		said.Weight = ptr(uint32(h.Value))
 	case shm.HintDeadline:
-		next.Deadline, ok = span(h.Value)
-	case shm.HintLaxity:
-		next.Laxity, ok = span(h.Value)
-	case shm.HintWork:
-		next.Work, ok = span(h.Value)
+		said.Deadline, ok = ptr(time.Duration(h.Value)), isSpan(h.Value)
 	case shm.HintSLO:
-		next.SLO, ok = span(h.Value)
+		said.SLO, ok = ptr(time.Duration(h.Value)), isSpan(h.Value)
+	case shm.HintLaxity:
+		if ok = isSpan(h.Value); ok {
+			p.attr.Laxity = time.Duration(h.Value)
+		}
+	case shm.HintWork:
+		if ok = isSpan(h.Value); ok {
+			p.attr.Work = time.Duration(h.Value)
+		}
 	case shm.HintExpect:
-		next.Expect, ok = d.moment(h.Value, now)
+		var at sched.Time
+		if at, ok = d.moment(h.Value, now); ok {
+			p.attr.Expect = at
+		}
 	case shm.HintBegin, shm.HintEnd: // the page has them as requests
 	case shm.HintIdempotent: // to be told of: the program goes by it by itself
-		p.repeats = h.Value != 0
+		p.repeats = ptr(h.Value != 0)
 	default:
 		ok = false
 	}
@@ -51,14 +56,15 @@ func (d *Daemon) takeHint(p *process, h shm.Hint, now sched.Time) bool {
 		p.ignored++
 		return false
 	}
-	p.attr = next
-	return next != was
+	p.said = p.said.And(said)
+	p.apply(said)
+	return p.attr != was
 }
 
-// span is a time as a hint has it, if it can be one.
-func span(ns int64) (time.Duration, bool) {
-	return time.Duration(ns), ns >= 0 && ns <= int64(api.MostDeadline)
-}
+func ptr[T any](v T) *T { return &v }
+
+// isSpan reports whether a hint's value can be a time.
+func isSpan(ns int64) bool { return ns >= 0 && ns <= int64(api.MostDeadline) }
 
 // moment is a time on the machine's clock as the scheduler has it. One that is long
 // past or far ahead is none.
@@ -98,8 +104,9 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 		return err
 	}
 	was := p.attr
-	set(&p.attr.Priority, h.Priority)
-	set(&p.attr.Deadline, h.Deadline)
+	said := api.Change{Priority: h.Priority, Deadline: h.Deadline}
+	p.said = p.said.And(said)
+	p.apply(said)
 	set(&p.attr.Laxity, h.Laxity)
 	set(&p.attr.Work, h.Work)
 	if h.Expect != nil {
@@ -130,8 +137,7 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 		if a.open == nil {
 			a.open = make(map[int64]sched.Time)
 		}
-		if !a.told && p.guest != nil {
-			a.told = true
+		if a.told = true; p.guest != nil {
 			d.setWatch(p.guest)
 		}
 		_, again := a.open[*h.Begin]

@@ -19,12 +19,14 @@ type process struct {
 	from   string // whence attr: default, rule, run, hint, set
 	queues map[groupKey]*groupQueue
 
-	owner      api.Change  // what its owner has set, which counts before what anybody else says
+	said       api.Change  // what its owner and itself have said: the last counts, but see classed
+	classed    bool        // its owner has set its class, so it cannot itself
+	owned      bool        // its owner has set something
 	bound      uint32      // on commands in flight, where a policy has no other
 	bounded    bool        // somebody has said so
 	batch      uint32      // of it; 0: as many as seem right
 	idempotent bool        // its owner says that what it launches may be run twice
-	repeats    bool        // it says so itself
+	repeats    *bool       // so it says itself, which counts before
 	predict    bool        // arrivals that come in step are to be expected
 	guest      *guest      // nil: it has no shim
 	kfd        *kfdProcess // nil: it has no KFD queues
@@ -66,14 +68,21 @@ func (p *process) stoppable() bool {
 	return true
 }
 
-// change applies what was asked for to a process. It refuses what makes no sense and
-// then changes nothing.
-func (p *process) change(c api.Change) error {
-	if err := c.Check(); err != nil {
-		return err
+// say is told what the owner of a process wants.
+func (p *process) say(c api.Change) {
+	p.said, p.owned = p.said.And(c), true
+	if c.Class != nil {
+		p.classed, p.from = true, "set"
 	}
 	p.apply(c)
-	return nil
+}
+
+// repeatable reports whether what it launches may be run twice.
+func (p *process) repeatable() bool {
+	if p.repeats != nil {
+		return *p.repeats
+	}
+	return p.idempotent
 }
 
 // apply applies what makes sense.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"os/signal"
 	"strings"
@@ -144,24 +143,13 @@ func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 	}
 }
 
-// rule applies the rules again to processes of which nobody has said anything.
+// rule applies the rules again: what was said otherwise counts before them.
 func (d *Daemon) rule() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for p := range maps.Values(d.processes) {
-		if p.from != "default" && p.from != "rule" {
-			continue
-		}
-		had := p.attr // what rules say nothing of stays as it was hinted
-		p.attr = sched.Attr{
-			Paused: had.Paused, Deadline: had.Deadline, SLO: had.SLO, Laxity: had.Laxity, Work: had.Work, Expect: had.Expect,
-		}
-		p.from = "default"
-		if attr, ok := d.cfg.Rule(p.info, p.attr); ok {
-			p.attr, p.from = attr, "rule"
-		}
-		d.applyRun(p)
-		d.box.post(p.hinted(nil)...)
+	for _, p := range d.processes {
+		d.settle(p)
+		d.settled(p)
 	}
 }
 

@@ -1,0 +1,202 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/sched"
+)
+
+// word is what was said of a process and all that descend from it, by 'giveway run' or by
+// 'giveway set --tree'. It counts for those of the same user, and root's for all.
+type word struct {
+	root   discover.Process
+	change api.Change
+}
+
+func (w *word) countsFor(p *discover.Process) bool { return w.root.UID == 0 || w.root.UID == p.UID }
+
+// settle gives a process what has been said of it: by rules, by the run that it belongs
+// to, and by its owner and itself, of whom the last counts, but for the class, where the
+// owner does. What only hints tell of stays. d.mu is held.
+func (d *Daemon) settle(p *process) {
+	had := p.attr
+	p.attr, p.from = sched.Attr{Laxity: had.Laxity, Work: had.Work, Expect: had.Expect}, "default"
+	p.bound, p.bounded, p.batch, p.predict = 0, false, 0, false
+	if d.cfg.Rule != nil {
+		if attr, ok := d.cfg.Rule(p.info, p.attr); ok {
+			p.attr, p.from = attr, "rule"
+		}
+	}
+	if run := d.runOf(p); run != nil {
+		if p.apply(run.change); run.change.Class != nil {
+			p.from = "run"
+		}
+	}
+	p.apply(p.said)
+	switch {
+	case p.classed:
+		p.from = "set"
+	case p.said.Class != nil:
+		p.from = "hint"
+	}
+}
+
+// settled has all know what has become of a process. d.mu is held.
+func (d *Daemon) settled(p *process) {
+	p.setBound()
+	d.box.post(p.hinted(nil)...)
+	d.attachAsked(p)
+}
+
+// runOf is the nearest run that a process belongs to, or nil. d.mu is held.
+func (d *Daemon) runOf(p *process) (run *word) {
+	if len(d.runs) == 0 {
+		return nil
+	}
+	discover.Ancestors(p.info.PID, func(pid int) bool {
+		if all := d.runs[pid]; len(all) > 0 && all[len(all)-1].countsFor(&p.info) {
+			run = all[len(all)-1]
+		}
+		return run != nil
+	})
+	return run
+}
+
+// BeginRun implements server.Node: a process and its tree, now and to come. The shim may
+// find a daemon that is new before 'giveway run' does, so some may be known already.
+func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+	}
+	if c.Paused != nil {
+		return nil, fmt.Errorf("%w: a run is not paused; pause its programs", server.ErrBadRequest)
+	}
+	info, err := discover.Look(pid)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w: %w", pid, server.ErrNotFound, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	run := &word{info, c}
+	d.runs[pid] = append(d.runs[pid], run) // the last counts
+	for _, p := range d.processes {
+		if d.runOf(p) == run {
+			d.settle(p)
+			d.settled(p)
+		}
+	}
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *word) bool { return r == run })
+		if len(d.runs[pid]) == 0 {
+			delete(d.runs, pid)
+		}
+	}, nil
+}
+
+// Change implements server.Node.
+func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
+	if err := c.Check(); err != nil {
+		return api.Process{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+	}
+	d.mu.Lock()
+	var p *process
+	var err error
+	if c.Tree {
+		var root api.Process
+		if root, err = d.changeTree(pid, c); err == nil && d.processes[pid] == nil {
+			d.mu.Unlock()
+			return root, nil
+		}
+		p = d.processes[pid]
+	} else if p, err = d.known(pid); err == nil {
+		err = d.change(p, c)
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return api.Process{}, err
+	}
+	return d.description(p), nil
+}
+
+// change does as the owner of a process says, if it can be done. d.mu is held.
+func (d *Daemon) change(p *process, c api.Change) error {
+	switch {
+	case (c.Bound != nil || c.Batch != nil) && p.guest == nil:
+		return fmt.Errorf("process %d was not started with the shim, so its commands in flight cannot be bounded: %w", p.info.PID, server.ErrConflict)
+	case c.Paused != nil && *c.Paused && !p.stoppable():
+		return fmt.Errorf("process %d cannot be paused: its queue can be sliced and no more: %w", p.info.PID, server.ErrConflict)
+	}
+	p.say(c)
+	d.settled(p)
+	return nil
+}
+
+// changeTree does so with a process and all that descend from it, those of them that it
+// can be done with, and has it done with those to come. The root itself may be a shell
+// that has nothing to do with a device. d.mu is held.
+func (d *Daemon) changeTree(pid int, c api.Change) (api.Process, error) {
+	root, err := discover.Look(pid)
+	if err != nil {
+		return api.Process{}, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
+	}
+	if p := d.processes[pid]; p != nil {
+		if err := d.change(p, c); err != nil {
+			return api.Process{}, err
+		}
+	}
+	d.bury()
+	w := d.trees[pid]
+	if w == nil || w.root.Start != root.Start {
+		w = &word{root: root}
+		d.trees[pid] = w
+	}
+	w.change = w.change.And(c)
+	for other, p := range d.processes {
+		if other != pid && slices.Contains(d.treesOf(&p.info), w) {
+			_ = d.change(p, c) // what cannot be done with one is no reason not to with others
+		}
+	}
+	class := sched.Standard.String()
+	if c.Class != nil {
+		class = *c.Class
+	}
+	return api.Process{
+		PID: pid, Command: root.Command, UID: root.UID, User: userName(root.UID), Container: root.Container, Pod: root.Pod,
+		Class: class, From: "set", Queues: []api.Queue{},
+	}, nil
+}
+
+// treesOf is what was said of the trees that a process is in, the widest first. d.mu is held.
+func (d *Daemon) treesOf(p *discover.Process) (words []*word) {
+	if len(d.trees) == 0 {
+		return nil
+	}
+	discover.Ancestors(p.PID, func(pid int) bool {
+		w := d.trees[pid]
+		if w == nil || !w.countsFor(p) {
+			return false
+		}
+		if now, err := discover.Look(pid); err == nil && now.Start == w.root.Start {
+			words = append(words, w)
+		}
+		return false
+	})
+	slices.Reverse(words)
+	return words
+}
+
+// buryTrees forgets what was said of trees whose root is no more. d.mu is held.
+func (d *Daemon) buryTrees() {
+	for pid := range d.trees {
+		if syscall.Kill(pid, 0) == syscall.ESRCH {
+			delete(d.trees, pid)
+		}
+	}
+}
