@@ -386,13 +386,19 @@ func (d *Daemon) process(info discover.Process) *process {
 	if p := d.processes[info.PID]; p != nil && p.info.Start == info.Start {
 		return p
 	}
+	p := d.newProcess(info)
+	d.processes[info.PID] = p
+	return p
+}
+
+// newProcess is a process as it is by what has been said so far. d.mu is held.
+func (d *Daemon) newProcess(info discover.Process) *process {
 	d.lastID++
 	p := &process{info: info, id: sched.ProcessID(d.lastID), queues: make(map[groupKey]*groupQueue)}
 	for _, w := range d.treesOf(&info) {
 		p.say(w.change)
 	}
 	d.settle(p)
-	d.processes[info.PID] = p
 	return p
 }
 

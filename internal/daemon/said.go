@@ -109,12 +109,7 @@ func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
 	var p *process
 	var err error
 	if c.Tree {
-		var root api.Process
-		if root, err = d.changeTree(pid, c); err == nil && d.processes[pid] == nil {
-			d.mu.Unlock()
-			return root, nil
-		}
-		p = d.processes[pid]
+		p, err = d.changeTree(pid, c)
 	} else if p, err = d.known(pid); err == nil {
 		err = d.change(p, c)
 	}
@@ -141,36 +136,33 @@ func (d *Daemon) change(p *process, c api.Change) error {
 // changeTree does so with a process and all that descend from it, those of them that it
 // can be done with, and has it done with those to come. The root itself may be a shell
 // that has nothing to do with a device. d.mu is held.
-func (d *Daemon) changeTree(pid int, c api.Change) (api.Process, error) {
-	root, err := discover.Look(pid)
+func (d *Daemon) changeTree(pid int, c api.Change) (*process, error) {
+	info, err := discover.Look(pid)
 	if err != nil {
-		return api.Process{}, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
+		return nil, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
 	}
-	if p := d.processes[pid]; p != nil {
-		if err := d.change(p, c); err != nil {
-			return api.Process{}, err
+	root := d.processes[pid]
+	if root != nil {
+		if err := d.change(root, c); err != nil {
+			return nil, err
 		}
 	}
-	d.bury()
+	d.buryTrees()
 	w := d.trees[pid]
-	if w == nil || w.root.Start != root.Start {
-		w = &word{root: root}
+	if w == nil || w.root.Start != info.Start {
+		w = &word{root: info}
 		d.trees[pid] = w
 	}
 	w.change = w.change.And(c)
-	for other, p := range d.processes {
-		if other != pid && slices.Contains(d.treesOf(&p.info), w) {
+	for _, p := range d.processes {
+		if p != root && slices.Contains(d.treesOf(&p.info), w) {
 			_ = d.change(p, c) // what cannot be done with one is no reason not to with others
 		}
 	}
-	class := sched.Standard.String()
-	if c.Class != nil {
-		class = *c.Class
+	if root == nil {
+		root = d.newProcess(info) // to be told of, and forgotten
 	}
-	return api.Process{
-		PID: pid, Command: root.Command, UID: root.UID, User: userName(root.UID), Container: root.Container, Pod: root.Pod,
-		Class: class, From: "set", Queues: []api.Queue{},
-	}, nil
+	return root, nil
 }
 
 // treesOf is what was said of the trees that a process is in, the widest first. d.mu is held.
