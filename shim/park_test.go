@@ -113,9 +113,13 @@ func testPark(t *testing.T, dir string) {
 		k := keep(t, ahead(90*time.Millisecond, 0))
 		p := start(t, k, dir, "parkwork", "stopped", "3")
 		stat := fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)
-		for text, _ := os.ReadFile(stat); !strings.Contains(string(text), ") T "); text, _ = os.ReadFile(stat) {
-			time.Sleep(time.Millisecond)
-			if len(text) == 0 {
+		for end := time.Now().Add(hang); ; time.Sleep(time.Millisecond) {
+			text, _ := os.ReadFile(stat)
+			if strings.Contains(string(text), ") T ") {
+				break
+			}
+			// One that has ended is a zombie, until somebody waits for it.
+			if len(text) == 0 || strings.Contains(string(text), ") Z ") || time.Now().After(end) {
 				t.Fatalf("it was never stopped: %q", p.tail())
 			}
 		}
