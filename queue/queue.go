@@ -138,6 +138,7 @@ func (q *Queue) work() {
 // do runs a command that was let in. The gate counts one that is done later when it has
 // returned, and must not hear before that that it is done.
 func (q *Queue) do(c *Command) {
+	q.page.Run()
 	c.run(func() { q.done(c) })
 	q.page.Leave(!c.later)
 	q.mu.Lock()

@@ -225,18 +225,21 @@ func TestGate(t *testing.T) {
 	q.Close()
 }
 
-// TestReady: the daemon sees a program as ready while a command runs or is to be done
-// later, and what is done later as in flight.
+// TestReady: the daemon sees a program as ready, and the command as in flight and a
+// queue's, while it runs or is to be done later.
 func TestReady(t *testing.T) {
 	q, _, page := behind(t, nil)
 	begun, release := make(chan struct{}), make(chan struct{})
 	c := submit(t, q, func() { close(begun); <-release })
 	<-begun
-	if c := page.Counters(); c.Flags != shm.Ready || c.Launched != 0 {
+	if c := page.Counters(); c.Flags != shm.Ready || c.Launched != 1 || c.Completed != 0 || c.Runtimes != 1<<3 {
 		t.Errorf("while it runs the daemon reads %+v", c)
 	}
 	close(release)
 	_ = c.Wait(within(t))
+	if c := page.Counters(); c.Flags != 0 || c.Launched != 1 || c.Completed != 1 {
+		t.Errorf("when it has run the daemon reads %+v", c)
+	}
 	c, end := later(t, q)
 	owntest.Until(t, "it is in flight", func() bool { c := page.Counters(); return c.Launched == 2 && c.Completed == 1 && c.Flags == shm.Ready })
 	end()

@@ -52,8 +52,8 @@
 #define GW_WATCH_REQUESTS 2u /* a request is over */
 /* Not to ring for: */
 #define GW_PREDICT 4u /* predict arrivals from those before */
-#define GW_TIME 8u    /* log how long requests take; any other bit has them logged too */
-#define GW_TOLD 16u   /* the owner says what a request is: do not guess */
+#define GW_TIME 8u    /* log how long requests take, as any bit above has them logged */
+#define GW_TOLD 16u   /* the owner says what a request is: log none that is guessed, whatever the other bits */
 
 /* Bits of flags. */
 #define GW_READY 1u     /* there is work that is not known to be done */

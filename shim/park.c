@@ -41,6 +41,7 @@ static const char kernel[] =
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
 #define STARTING ~0u     /* in place of a generation: there is no thread yet, make one */
 #define LOOK_NS (100 * GW_MS_NS)
+#define AGAIN_NS GW_SECOND_NS       /* from an attempt to prepare that had no moment to the next */
 #define STALE_NS (5 * GW_SECOND_NS) /* what the program says itself counts before what we predict, for so long */
 
 uint32_t cuda_parked, cuda_hurry;
@@ -127,35 +128,37 @@ static void *context(void) {
 
 /* Compiled first and then loaded: it is for the second alone that the driver keeps the
  * program's threads out of the context, and compiling takes 18 ms. Not loaded beside the
- * program's own kernels, which that might wait for. Whether there was a moment. */
+ * program's own kernels, which that might wait for, nor at the program's end. Whether
+ * there was a moment. */
 static bool load(struct place *p) {
   void *linker, *code;
   size_t size;
   if (driver.cuLinkCreate_v2(0, NULL, NULL, &linker) != CUDA_SUCCESS) return true;
   bool moment = true;
   if (driver.cuLinkAddData_v2(linker, 1 /* PTX */, (void *)kernel, sizeof kernel, "giveway_park", 0, NULL, NULL) == CUDA_SUCCESS &&
-      driver.cuLinkComplete(linker, &code, &size) == CUDA_SUCCESS && (moment = is_off()) &&
+      driver.cuLinkComplete(linker, &code, &size) == CUDA_SUCCESS && (moment = is_off() && !__atomic_load_n(&park.quitting, __ATOMIC_SEQ_CST)) &&
       driver.cuModuleLoadData(&p->module, code) == CUDA_SUCCESS)
     driver.cuModuleGetFunction(&p->function, p->module, "giveway_park");
   driver.cuLinkDestroy(linker);
   return moment;
 }
 
-/* Makes a place of a context, if there is room for one. With the lock held. */
-static void make_place(void *ctx) {
+/* Makes a place of a context, if there is room for one. With the lock held. Whether there
+ * was a moment for it. */
+static bool make_place(void *ctx) {
   struct place *p = NULL;
   for (size_t i = 0; i < sizeof park.places / sizeof *park.places && !p; i++) {
     if (!park.places[i].ctx) p = &park.places[i];
   }
-  if (!p || driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return;
+  if (!p || driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return true;
   if (!p->word) {
     void *m = mmap(NULL, WORDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (m == MAP_FAILED) return;
+    if (m == MAP_FAILED) return true;
     p->word = m;
   }
   *p = (struct place){.word = p->word};
-  if (!load(p)) return; /* another time, then */
-  p->ctx = ctx;         /* without a stream: it has refused */
+  if (!load(p)) return false;
+  p->ctx = ctx; /* without a stream: it has refused */
   int registered = driver.cuMemHostRegister_v2(p->word, WORDS, 3 /* portable, mapped */);
   if (!p->function || (registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) ||
       driver.cuMemHostGetDevicePointer_v2(&p->device_word, p->word, 0) != CUDA_SUCCESS ||
@@ -163,14 +166,16 @@ static void make_place(void *ctx) {
     p->stream = NULL;
     gw_say("the device cannot be taken ahead of arrivals: the driver refuses what that needs");
   }
+  return true;
 }
 
-/* Some time before a request, rather than just before it. */
-static void prepare(void) {
+/* Some time before a request, rather than just before it. Whether there was a moment. */
+static bool prepare(void) {
   gw_lock(&park.lock);
   void *ctx = context();
-  if (ctx && !place_of(ctx)) make_place(ctx);
+  bool moment = !ctx || place_of(ctx) || make_place(ctx);
   gw_unlock(&park.lock);
+  return moment;
 }
 
 /* Launches the two, to end by themselves a while after a time. Whether they are on their
@@ -294,14 +299,15 @@ static void *run(void *unused) {
   prctl(PR_SET_NAME, "giveway-park");
   int relaxed = 2; /* what we do is in nobody's graph */
   if (cuda_driver()->cuThreadExchangeStreamCaptureMode) cuda_driver()->cuThreadExchangeStreamCaptureMode(&relaxed);
-  uint64_t last = 0;
+  uint64_t last = 0, prepare_at = 0;
   for (;;) {
     uint32_t heard = turn();
-    if (is_off()) prepare();
-    uint64_t now = gw_now();
     uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(park_us) * 1000ull;
     if (most > LOOK_NS) most = LOOK_NS;
     if (patience > LOOK_NS) patience = LOOK_NS;
+    /* A program that is never idle for long is not to pay for that at every turn. */
+    if (most && is_off() && gw_now() >= prepare_at && !prepare()) prepare_at = gw_now() + AGAIN_NS;
+    uint64_t now = gw_now();
     gw_lock(&learnt.lock);
     uint64_t lead = gw_predict_lead(&learnt.predictor, most);
     bool rests = gw_predict_resting(&learnt.predictor, now);

@@ -89,6 +89,28 @@ func testPark(t *testing.T, dir string) {
 			t.Errorf("without a lead: counted %+v, %d kernels", c, ended)
 		}
 	})
+	// It takes the processor some 20 ms, and is in vain if the program is at work then.
+	t.Run("compiles", func(t *testing.T) {
+		compiled := func(args ...string) (compiled, loaded, ms uint64) {
+			t.Helper()
+			line := start(t, keep(t, ahead(50*time.Millisecond, 0)), dir, append([]string{"parkwork"}, args...)...).ok()
+			return field(t, line, "compiled"), field(t, line, "loaded"), field(t, line, "ms")
+		}
+		if n, loaded, ms := compiled("busy", "500"); n == 0 || n > 1+ms/1000 || loaded != 0 {
+			t.Errorf("%d times in %d ms, and loaded %d times, beside a program that is never idle for long", n, ms, loaded)
+		}
+		if _, loaded, _ := compiled("ends"); loaded != 0 {
+			t.Errorf("what was compiled is loaded at the program's end")
+		}
+		k := keep(t, ahead(50*time.Millisecond, 0))
+		p := start(t, k, dir, "parkwork", "unasked")
+		p.until("started")
+		k.page().Ahead(0, 0)
+		fmt.Fprintln(p.in)
+		if line := p.ok(); field(t, line, "compiled") != 0 {
+			t.Errorf("without a lead: %s", line)
+		}
+	})
 	attempts("wrong", func() error {
 		c, _, _ := run(ahead(time.Millisecond, 0), "wrong", "30")
 		if c.Parked > 16 || c.Hits != 0 {
@@ -113,9 +135,13 @@ func testPark(t *testing.T, dir string) {
 		k := keep(t, ahead(90*time.Millisecond, 0))
 		p := start(t, k, dir, "parkwork", "stopped", "3")
 		stat := fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)
-		for text, _ := os.ReadFile(stat); !strings.Contains(string(text), ") T "); text, _ = os.ReadFile(stat) {
-			time.Sleep(time.Millisecond)
-			if len(text) == 0 {
+		for end := time.Now().Add(hang); ; time.Sleep(time.Millisecond) {
+			text, _ := os.ReadFile(stat)
+			if strings.Contains(string(text), ") T ") {
+				break
+			}
+			// One that has ended is a zombie, until somebody waits for it.
+			if len(text) == 0 || strings.Contains(string(text), ") Z ") || time.Now().After(end) {
 				t.Fatalf("it was never stopped: %q", p.tail())
 			}
 		}

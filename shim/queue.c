@@ -119,11 +119,15 @@ __attribute__((visibility("hidden"))) const struct gw_runtime gw_queue = {
 };
 
 /* The program is ready while a command runs, though nothing of it is counted as in
- * flight yet: its own launches are, and the bound must have room for them. */
+ * flight yet: its own launches are, and the bound must have room for them. That there is
+ * a queue is shown here too: the first command may run for long, and a program whose
+ * page came with a hint has told of no runtime so far. */
 static void show_ready(gw_pass *p) {
   gw_bias_lock(&gw_act.lock);
   if (!p->counted) gw_act.passing++;
   gw_act.running++;
+  gw_act.runtimes |= gw_queue.bit;
+  GW_SHOW(runtimes, gw_act.runtimes);
   p->counted = p->running = true;
   bool ring = gw_settle();
   gw_bias_unlock(&gw_act.lock);

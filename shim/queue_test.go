@@ -82,6 +82,7 @@ func TestQueues(t *testing.T) {
 			}
 			t.Run("gate", func(t *testing.T) { testQueueGate(t, program) })
 			t.Run("gate of a daemon that dies", func(t *testing.T) { testQueueDaemonDies(t, program) })
+			t.Run("hint first", func(t *testing.T) { testQueueAfterHint(t, program) })
 			t.Run("bound", func(t *testing.T) { testQueueBound(t, program) })
 		})
 	}
@@ -207,6 +208,26 @@ func testQueueDaemonDies(t *testing.T, program string) {
 	owntest.Until(t, "it is held", func() bool { return page.Counters().Flags&shm.Held != 0 })
 	d.Die()
 	w.hear("runs 1")
+	w.end()
+}
+
+// testQueueAfterHint: where a hint came first the daemon hears of the queue while its
+// first command runs, and not when that is over.
+func testQueueAfterHint(t *testing.T, program string) {
+	d := owntest.New(t, nil)
+	w := talk(t, program, d)
+	w.tell("priority", 5)
+	page := d.Page()
+	owntest.Hints(t, page, 1)
+	if c := page.Counters(); c.Runtimes != 0 {
+		t.Errorf("before any command the daemon reads %+v", c)
+	}
+	w.tell("stay", 0)
+	owntest.Until(t, "one runs", func() bool { c := page.Counters(); return c.Flags == shm.Ready && c.Launched == 1 && c.Completed == 0 })
+	if c := page.Counters(); c.Runtimes != 1<<3 {
+		t.Errorf("while it runs the daemon reads %+v", c)
+	}
+	w.tell("go", 0)
 	w.end()
 }
 

@@ -117,6 +117,44 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
+// TestRunWarns: without a daemon run says what the program will get: what was asked for.
+func TestRunWarns(t *testing.T) {
+	t.Setenv("GIVEWAY_SOCKET", "/none.sock")
+	for _, c := range []struct{ flags, gets string }{
+		{"--class batch", "class"},
+		{"--weight 2 --priority 3", "weight, priority"},
+		{"--slo 10ms --deadline 5ms", "class, deadline, SLO"},
+		{"--bound 3 --bound-batch 2", "bound"},
+		{"--predict=false", "prediction"},
+	} {
+		args := append(append([]string{"run"}, strings.Fields(c.flags)...), "--", "true")
+		out, err := giveway(args...).CombinedOutput()
+		if want := "true runs all the same, and gets its " + c.gets + " as soon as a daemon answers\n"; err != nil || !strings.HasSuffix(string(out), want) {
+			t.Errorf("%s: %v: %s", c.flags, err, out)
+		}
+	}
+}
+
+// TestRunValueOfFlag: what was meant as the value of a flag is not run for the program.
+func TestRunValueOfFlag(t *testing.T) {
+	for _, args := range [][]string{{"--predict", "false", "--", "echo", "hi"}, {"--class", "batch", "--no-shim", "true", "--", "echo", "hi"}} {
+		_, errs, code := call(append([]string{"run"}, args...)...)
+		if code != exitUsage || !strings.Contains(errs, "Write --predict=") {
+			t.Errorf("%q: exit %d: %s", args, code, errs)
+		}
+	}
+	for want, args := range map[string][]string{
+		"1": {"--", "false", "--", "echo", "hi"}, // named where a program is
+		"0": {"env", "--", "true"},               // whose -- it is
+	} {
+		cmd := giveway(append([]string{"run", "--class", "batch", "--no-shim"}, args...)...)
+		out, _ := cmd.CombinedOutput()
+		if got := statusOf(cmd); got != want {
+			t.Errorf("%q: status %s, want %s: %s", args, got, want, out)
+		}
+	}
+}
+
 // TestRunBeforeDaemon: a daemon that comes later is told of the program.
 func TestRunBeforeDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "daemon.sock")

@@ -10,6 +10,7 @@ const stuck = 100 * time.Millisecond
 type activity struct {
 	launched, completed uint64
 	passing, atGate     uint32 // on their way to the device; of those, held
+	running             uint32 // of those passing, commands that run: to the daemon they are in flight
 	ready               bool
 	since               uint64 // it is ready or idle
 	heldFor             uint64
@@ -21,7 +22,8 @@ type activity struct {
 }
 
 // Enter waits until a command may go to the device: while the gate is closed, and
-// while too many are there. The caller then runs it and calls Leave, or Withdraw.
+// while too many are there. The caller then calls Run, runs it and calls Leave; or it
+// calls Withdraw.
 func (p *Page) Enter() {
 	p.mu.Lock()
 	p.passing++
@@ -39,19 +41,24 @@ func (p *Page) Withdraw() {
 	p.settle()
 }
 
-// Leave counts a command that was let in and has been put on the device. Over: it is
-// done already; otherwise Done follows.
+// Run is for a command that was let in and begins to run. The daemon is to see it in
+// flight from here on: many are done when they return. The bound does not count it yet.
+func (p *Page) Run() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running++
+	p.runtimes = runtimeQueue
+	p.settle()
+}
+
+// Leave counts a command that has run and put its work on the device. Over: that is done
+// already; otherwise Done follows.
 func (p *Page) Leave(over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passing--
+	p.running--
 	p.launched++
-	if p.runtimes == 0 {
-		p.runtimes = runtimeQueue
-		if p.at != nil {
-			p.at.page.runtimes.Store(p.runtimes)
-		}
-	}
 	if over {
 		p.done()
 	} else {
@@ -79,7 +86,7 @@ func (p *Page) settle() {
 	changed := ready != p.ready
 	if changed {
 		now := monotonic()
-		if !ready && !p.explicit {
+		if !ready && !p.explicit && !p.told() {
 			ring = p.logRequest(p.since, now)
 		}
 		p.ready, p.since = ready, now
@@ -94,9 +101,12 @@ func (p *Page) settle() {
 	}
 }
 
+// told reports whether the owner says what a request is: nothing is guessed then.
+func (p *Page) told() bool { return p.at != nil && p.at.page.watch.Load()&watchTold != 0 }
+
 func (p *Page) showActivity() {
 	g := p.at.page
-	g.launched.Store(p.launched)
+	g.launched.Store(p.launched + uint64(p.running))
 	g.completed.Store(p.completed)
 	g.readyAt.Store(p.since)
 	g.held.Store(p.heldFor)

@@ -21,6 +21,7 @@ const (
 
 	watchReady    = 1
 	watchRequests = 2
+	watchTold     = 16
 
 	flagReady = 1
 	flagHeld  = 2

@@ -137,6 +137,7 @@ func TestManyThreads(t *testing.T) {
 				over := p.Begin()
 				p.Hint(Priority, 3)
 				p.Enter()
+				p.Run()
 				p.Leave(false)
 				p.Done()
 				over()
@@ -181,6 +182,7 @@ func TestGate(t *testing.T) {
 			case <-time.After(owntest.Hang):
 				t.Fatal("it is held still")
 			}
+			p.Run()
 			p.Leave(true)
 			if name == "opened" {
 				c := theirs.Counters()
@@ -197,16 +199,50 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// TestToldRequests: where the owner says what a request is none is guessed; what the
+// program itself says of its own is logged all the same.
+func TestToldRequests(t *testing.T) {
+	_, p, theirs := pair(t, func(p *shm.Page) { p.Watch(shm.WatchRequests | shm.Told) })
+	logged := func() (n int) {
+		theirs.Requests(func(shm.Request) { n++ })
+		return n
+	}
+	command := func() {
+		p.Enter()
+		p.Run()
+		if c := theirs.Counters(); c.Open != 0 || c.Flags != shm.Ready {
+			t.Errorf("while it runs the daemon reads %+v", c)
+		}
+		p.Leave(true)
+	}
+	command()
+	if n := logged(); n != 0 {
+		t.Errorf("%d requests in the log, and the owner tells of them", n)
+	}
+	theirs.Watch(shm.WatchRequests)
+	command()
+	if n := logged(); n != 1 {
+		t.Errorf("%d requests in the log, want that from ready to idle", n)
+	}
+	theirs.Watch(shm.WatchRequests | shm.Told)
+	p.Begin()()
+	if n := logged(); n != 1 {
+		t.Errorf("%d requests in the log, want the program's own", n)
+	}
+}
+
 // TestBound: as many as the daemon says are on the device, until nothing moves.
 func TestBound(t *testing.T) {
 	_, p, theirs := pair(t, func(p *shm.Page) { p.SetBound(2, 1) })
 	for range 2 {
 		p.Enter()
+		p.Run()
 		p.Leave(false)
 	}
 	third := make(chan struct{})
 	go func() {
 		p.Enter()
+		p.Run()
 		p.Leave(false)
 		close(third)
 	}()
@@ -221,6 +257,7 @@ func TestBound(t *testing.T) {
 	}
 	before := theirs.Counters().Overruns
 	p.Enter() // nothing is ever done: it gets through all the same
+	p.Run()
 	p.Leave(false)
 	if c := theirs.Counters(); c.Overruns != before+1 || c.Launched != 4 || c.Completed != 1 {
 		t.Errorf("the daemon reads %+v", c)
@@ -240,6 +277,7 @@ func TestDaemonComesLater(t *testing.T) {
 	}
 	over := p.Begin()
 	p.Enter()
+	p.Run()
 	p.Leave(false)
 	for round := range 2 {
 		d := owntest.At(t, socket, nil)
@@ -322,6 +360,7 @@ func TestBadDaemons(t *testing.T) {
 			}
 			p.Hint(Priority, 1)
 			p.Enter()
+			p.Run()
 			p.Leave(true)
 			d.Die()
 			owntest.Until(t, "nothing is left open", func() bool { return openFiles(t) < before+1 })

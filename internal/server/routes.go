@@ -167,11 +167,12 @@ func clip(s string) string {
 // owns reports whether the caller may look at, and change, what a user runs.
 func (c caller) owns(uid uint32) bool { return c.all || c.uid == uid }
 
-// veil takes out what the caller may not see.
+// veil leaves what the caller may see. Of others' programs that is who uses which device,
+// how, and as what: what is asked of a program and how it does is its owner's, and so is a
+// field that nobody has thought of here.
 func (c caller) veil(p api.Process) api.Process {
 	if !c.owns(p.UID) {
-		p.Command, p.Container, p.Pod = "", "", ""
-		p.Requests, p.Shim = nil, nil
+		p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Class: p.Class, From: p.From, Paused: p.Paused, Queues: p.Queues}
 	}
 	if p.Queues == nil {
 		p.Queues = []api.Queue{} // a list to every language

@@ -4,8 +4,8 @@
 // It decides who may ask for what, and nothing else: what a request means is for
 // the Node. Whoever is on the other end of the unix socket is known from the
 // kernel (SO_PEERCRED). Root and the daemon's own user may all; every other user
-// may change its own processes, and sees no others' command lines. Over TCP,
-// whoever has the token may all.
+// may change its own processes, and sees of others' who uses which device, how and
+// as what. Over TCP, whoever has the token may all.
 //
 // Requests are hostile input: bodies, headers, connections and waiting times are
 // bounded, and unknown fields refused.
@@ -31,9 +31,9 @@ import (
 type Node interface {
 	// Processes lists the programs on the devices, in order of pid.
 	Processes() []api.Process
-	// Change asks for something else for a process; from is who says so: "set".
-	// The caller's right to it has been looked at, by the user that Processes
-	// or, for a process that is not there, /proc has for the pid.
+	// Change asks for something else for a process. The caller's right to it has
+	// been looked at, by the user that Processes or, for a process that is not
+	// there, /proc has for the pid.
 	Change(pid int, c api.Change) (api.Process, error)
 	// Hint takes in what is said of a process, as h.Check lets it.
 	Hint(pid int, h api.Hint) (api.Process, error)

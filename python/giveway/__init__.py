@@ -50,7 +50,7 @@ def connected():
 def priority(n):
     """How urgent the program's work is: higher runs first."""
     try:
-        n = int(n)
+        n = int(n + 0)  # int alone takes words too
     except (TypeError, ValueError, OverflowError):
         raise TypeError("n must be a whole number, not %r" % (n,)) from None
     return _tell(_PRIORITY, n)

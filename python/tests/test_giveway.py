@@ -74,8 +74,9 @@ class TestCalls(unittest.TestCase):
                 call("soon")
         with self.assertRaisesRegex(TypeError, "^seconds must be a number, not None$"):
             giveway.slo(None)
-        with self.assertRaisesRegex(TypeError, "^n must be a whole number, not 'high'$"):
-            giveway.priority("high")
+        for word in ("high", "5", b"5", None, float("nan")):
+            with self.assertRaisesRegex(TypeError, "^n must be a whole number, not %r$" % (word,)):
+                giveway.priority(word)
         self.assertEqual(self.recorder.said, [])
 
     def test_request(self):

@@ -275,6 +275,8 @@ static void run_park(struct op *op) {
  * with it. */
 static char park_code;
 static enum { NO_LINKER, LINKER, HAS_DATA, COMPLETE } park_linker;
+int fakeCompiled, fakeLoaded; /* how often, to the end */
+void (*fakeCompiling)(void); /* called while it compiles */
 int cuLinkCreate_v2(unsigned n, void *options, void *values, void **linker) {
   if (n || options || values || park_linker != NO_LINKER) return INVALID;
   return park_linker = LINKER, *linker = &park_linker, OK;
@@ -286,10 +288,15 @@ int cuLinkAddData_v2(void *linker, int type, void *data, size_t size, const char
 }
 int cuLinkComplete(void *linker, void **code, size_t *size) {
   if (linker != &park_linker || park_linker != HAS_DATA) return INVALID;
+  if (fakeCompiling) fakeCompiling();
   return park_linker = COMPLETE, *code = &park_code, *size = 1, OK;
 }
-int cuLinkDestroy(void *linker) { return linker == &park_linker && park_linker ? (park_linker = NO_LINKER, OK) : INVALID; }
+int cuLinkDestroy(void *linker) {
+  __atomic_add_fetch(&fakeCompiled, 1, __ATOMIC_RELEASE);
+  return linker == &park_linker && park_linker ? (park_linker = NO_LINKER, OK) : INVALID;
+}
 int cuModuleLoadData(void **module, const void *code) {
+  __atomic_add_fetch(&fakeLoaded, 1, __ATOMIC_RELAXED);
   return code == &park_code && park_linker == COMPLETE ? (*module = &park_module, OK) : INVALID;
 }
 int cuModuleGetFunction(void **f, void *module, const char *name) {

@@ -7,9 +7,13 @@
  *     parkwork wrong N    N announcements of requests that do not come
  *     parkwork waits      while the device is held, calls that wait for everything
  *     parkwork stopped N  N requests, and one that is announced just before we are stopped
+ *     parkwork busy N     for N ms, at work whenever the shim has compiled its kernel
+ *     parkwork ends       ends while the shim compiles its kernel
+ *     parkwork unasked    waits for a line, and is idle after it
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -47,11 +51,90 @@ static void fail(const char *why) {
 
 static void kernel(uint64_t *words) { __atomic_add_fetch((uint64_t *)words[0], 1, __ATOMIC_RELAXED); }
 
-static void request(void) {
+static void launch(void) {
   uint64_t count = 1, address = (uint64_t)&done;
   void *params[] = {&count, &address};
   if (cuLaunchKernel((void *)kernel, 1, 2, 3, 4, 5, 6, 7, stream, params, NULL)) fail("launch");
+}
+
+static void synchronize(void) {
   if (cuStreamSynchronize(stream)) fail("synchronize");
+}
+
+static void request(void) {
+  launch();
+  synchronize();
+}
+
+/* The shim compiles on a thread of its own, which waits here until we have done what it
+ * must find done. */
+static int *fakeCompiled, *fakeLoaded;
+static int compiles; /* now */
+static void compiling(void) {
+  __atomic_store_n(&compiles, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&compiles, __ATOMIC_ACQUIRE)) usleep(100);
+}
+static int it_compiles(void) { return __atomic_load_n(&compiles, __ATOMIC_ACQUIRE); }
+static void go_on_compiling(void) { __atomic_store_n(&compiles, 0, __ATOMIC_RELEASE); }
+
+static int compiled(void) { return __atomic_load_n(fakeCompiled, __ATOMIC_ACQUIRE); }
+static int64_t began;
+static void tell_compiled(void) {
+  int loaded = __atomic_load_n(fakeLoaded, __ATOMIC_RELAXED), ms = (int)((now() - began) / 1000000);
+  printf("ok compiled=%d loaded=%d ms=%d\n", compiled(), loaded, ms);
+  fflush(stdout);
+}
+
+static void busy(int ms) {
+  while (now() < began + ms * 1000000ll) {
+    giveway_expect_ns(now() + 15000000); /* has the shim look */
+    usleep(2000);
+    if (!it_compiles()) continue;
+    int before = compiled();
+    launch();
+    go_on_compiling();
+    while (compiled() == before) usleep(100);
+    synchronize();
+  }
+}
+
+static void *soon(void *unused) {
+  usleep(20000);
+  go_on_compiling();
+  return unused;
+}
+static void ends(void) {
+  pthread_t t;
+  atexit(tell_compiled); /* before the shim's own, which therefore comes first */
+  giveway_expect_ns(now() + 15000000);
+  while (!it_compiles()) usleep(100);
+  if (pthread_create(&t, NULL, soon, NULL)) fail("thread");
+  exit(0);
+}
+
+static void unasked(void) {
+  launch();
+  giveway_expect_ns(now() + 15000000);
+  usleep(20000);
+  printf("started\n");
+  fflush(stdout);
+  getchar();
+  synchronize();
+  for (int i = 0; i < 10; i++) {
+    giveway_expect_ns(now() + 15000000);
+    usleep(20000);
+  }
+}
+
+/* With what the shim compiles, and when. Whether it is one of these. */
+static int about_compiling(const char *what, int n) {
+  began = now();
+  if (strcmp(what, "busy") == 0) busy(n);
+  else if (strcmp(what, "ends") == 0) ends();
+  else if (strcmp(what, "unasked") == 0) unasked();
+  else return 0;
+  tell_compiled();
+  return 1;
 }
 
 int main(int argc, char **argv) {
@@ -68,9 +151,13 @@ int main(int argc, char **argv) {
   FIND(cuCtxDestroy, "cuCtxDestroy_v2");
   FIND(cuCtxGetCurrent, "cuCtxGetCurrent");
   FIND(fakeParks, "fakeParks");
+  FIND(fakeCompiled, "fakeCompiled");
+  FIND(fakeLoaded, "fakeLoaded");
+  if (strcmp(what, "busy") == 0 || strcmp(what, "ends") == 0) *(void (**)(void))dlsym(lib, "fakeCompiling") = compiling;
   cuInit(0);
   cuStreamCreate(&stream, 1);
   request();
+  if (about_compiling(what, n)) return 0;
   int64_t at = now() + 20000000;
   for (int i = 0; i < n; i++, at += 20000000) {
     if (strcmp(what, "silent") != 0) {

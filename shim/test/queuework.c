@@ -320,12 +320,14 @@ static int say(void *arg, uint64_t number) {
   printf("%s %d\n", arg ? (char *)arg : "runs", (int)number);
   return arg ? GIVEWAY_LATER : GIVEWAY_DONE;
 }
+int giveway_hint(uint32_t kind, int64_t value);
 static void talk(void) {
   char line[64], word[16];
   giveway_queue *q = new_queue();
   unsigned long n;
   int go = 0;
   while (fgets(line, sizeof line, stdin) && sscanf(line, "%15s %lu", word, &n) == 2) {
+    if (strcmp(word, "priority") == 0) MUST(giveway_hint(2, (int64_t)n) == 0);
     if (strcmp(word, "submit") == 0) MUST(giveway_queue_submit(q, say, NULL, NULL) == 0);
     if (strcmp(word, "later") == 0) MUST(giveway_queue_submit(q, say, "later", NULL) == 0);
     if (strcmp(word, "stay") == 0) MUST(giveway_queue_submit(q, until_set, &go, NULL) == 0);
