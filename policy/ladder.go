@@ -13,8 +13,8 @@ import (
 // It begins where batch work gives way at once, and climbs: a setting is tried for a
 // few requests; the first that takes too long ends the trial, and the setting is not
 // tried again for a while, each time twice as long; so does a trial whose slowest
-// requests say that more would. A trial that batch work gained
-// by, and by more than a little, becomes the setting to stay with. One stays with it
+// requests say that more would. A trial that batch work gained by, and by more than a
+// little, becomes the setting to stay with. One stays with it
 // until too many requests take too long, counted so that a few in a row end it at
 // once and one now and then never does, and double if the others were near it too.
 //
@@ -185,12 +185,11 @@ func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *f
 	if l.at != l.base {
 		return // one that is late ends a trial: there is no score to keep
 	}
-	switch {
-	case !late:
+	if !late {
 		*score = max(*score-forgiven, 0)
-	case l.near():
-		*score += 2
-	default:
+		return
+	}
+	if *score++; l.near() {
 		*score++
 	}
 	l.failed = l.failed || *score >= leaveAt

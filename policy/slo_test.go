@@ -281,6 +281,23 @@ func TestSLOTwoPrograms(t *testing.T) {
 	}
 }
 
+// TestSLOQuietAfterALateOne: a setting that was about to be left when all fell quiet is
+// not left, when requests come again, for one that is in time.
+func TestSLOQuietAfterALateOne(t *testing.T) {
+	x := newService(t, h200)
+	for range 500 {
+		x.request(stretch(2 * ms))
+	}
+	for i := range x.p.askers.accounts {
+		x.p.askers.accounts[i].score = leaveAt
+	}
+	x.p.ladder.put(x.p.ladder.base, x.now)
+	x.request(stretch(2 * ms))
+	if x.slice != 0 || x.late != 0 {
+		t.Errorf("slice %v, %d late", x.slice, x.late)
+	}
+}
+
 // TestSLOTwoLateAreFew: where the others had much to spare.
 func TestSLOTwoLateAreFew(t *testing.T) {
 	x := newService(t, h200)
