@@ -289,7 +289,7 @@ func TestSLOQuietAfterALateOne(t *testing.T) {
 		x.request(stretch(2 * ms))
 	}
 	for i := range x.p.askers.accounts {
-		x.p.askers.accounts[i].score = leaveAt
+		x.p.askers.accounts[i].score = leaveAt + 1
 	}
 	x.p.ladder.put(x.p.ladder.base, x.now)
 	for range 5 {
