@@ -161,6 +161,12 @@ func (d *Daemon) Restore() error {
 		p.said, p.classed, p.owned = api.Change{}, false, false
 		p.bound, p.bounded, p.batch = 0, false, 0
 		p.predict, p.idempotent = false, false
+		for range p.asked.open {
+			for _, q := range p.queues {
+				d.box.post(sched.Event{Kind: sched.Answered, Queue: q.id})
+			}
+		}
+		clear(p.asked.open)
 		p.asked.told = false
 		p.setIdempotent()
 		if p.guest != nil {

@@ -398,6 +398,7 @@ func (d *Daemon) newProcess(info discover.Process) *process {
 	for _, w := range d.treesOf(&info) {
 		p.say(w.change)
 	}
+	p.run = d.runOf(&info)
 	d.settle(p)
 	return p
 }

@@ -19,6 +19,7 @@ type process struct {
 	from   string // whence attr: default, rule, run, hint, set
 	queues map[groupKey]*groupQueue
 
+	run        *word       // that it belongs to, or did; nil: none
 	said       api.Change  // what its owner and itself have said: the last counts, but see classed
 	classed    bool        // its owner has set its class, so it cannot itself
 	owned      bool        // its owner has set something

@@ -32,8 +32,8 @@ func (d *Daemon) settle(p *process) {
 			p.attr, p.from = attr, "rule"
 		}
 	}
-	if run := d.runOf(p); run != nil {
-		if p.apply(run.change); run.change.Class != nil {
+	if p.run != nil {
+		if p.apply(p.run.change); p.run.change.Class != nil {
 			p.from = "run"
 		}
 	}
@@ -53,13 +53,14 @@ func (d *Daemon) settled(p *process) {
 	d.attachAsked(p)
 }
 
-// runOf is the nearest run that a process belongs to, or nil. d.mu is held.
-func (d *Daemon) runOf(p *process) (run *word) {
+// runOf is the nearest run that a process belongs to, or nil. It may outlive it, or get
+// another parent: who wants to know later has kept it. d.mu is held.
+func (d *Daemon) runOf(info *discover.Process) (run *word) {
 	if len(d.runs) == 0 {
 		return nil
 	}
-	discover.Ancestors(p.info.PID, func(pid int) bool {
-		if all := d.runs[pid]; len(all) > 0 && all[len(all)-1].countsFor(&p.info) {
+	discover.Ancestors(info.PID, func(pid int) bool {
+		if all := d.runs[pid]; len(all) > 0 && all[len(all)-1].countsFor(info) {
 			run = all[len(all)-1]
 		}
 		return run != nil
@@ -85,7 +86,8 @@ func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
 	run := &word{info, c}
 	d.runs[pid] = append(d.runs[pid], run) // the last counts
 	for _, p := range d.processes {
-		if d.runOf(p) == run {
+		if d.runOf(&p.info) == run {
+			p.run = run
 			d.settle(p)
 			d.settled(p)
 		}
@@ -105,11 +107,17 @@ func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
 	if err := c.Check(); err != nil {
 		return api.Process{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
 	}
-	d.mu.Lock()
-	var p *process
+	var info discover.Process
 	var err error
 	if c.Tree {
-		p, err = d.changeTree(pid, c)
+		if info, err = discover.Look(pid); err != nil {
+			return api.Process{}, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
+		}
+	}
+	d.mu.Lock()
+	var p *process
+	if c.Tree {
+		p, err = d.changeTree(info, c)
 	} else if p, err = d.known(pid); err == nil {
 		err = d.change(p, c)
 	}
@@ -136,33 +144,49 @@ func (d *Daemon) change(p *process, c api.Change) error {
 // changeTree does so with a process and all that descend from it, those of them that it
 // can be done with, and has it done with those to come. The root itself may be a shell
 // that has nothing to do with a device. d.mu is held.
-func (d *Daemon) changeTree(pid int, c api.Change) (*process, error) {
-	info, err := discover.Look(pid)
-	if err != nil {
-		return nil, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
-	}
-	root := d.processes[pid]
-	if root != nil {
-		if err := d.change(root, c); err != nil {
-			return nil, err
+func (d *Daemon) changeTree(info discover.Process, c api.Change) (*process, error) {
+	said := word{info, c}
+	var root *process
+	var refused error
+	done := 0
+	for pid, p := range d.processes {
+		if !descends(pid, info.PID) || !said.countsFor(&p.info) || pid == info.PID && p.info.Start != info.Start {
+			continue
+		}
+		if pid == info.PID {
+			root = p
+		}
+		if err := d.change(p, c); err != nil {
+			refused = err
+		} else {
+			done++
 		}
 	}
-	d.buryTrees()
-	w := d.trees[pid]
-	if w == nil || w.root.Start != info.Start {
-		w = &word{root: info}
-		d.trees[pid] = w
+	if done == 0 && refused != nil {
+		return nil, refused
 	}
-	w.change = w.change.And(c)
-	for _, p := range d.processes {
-		if p != root && slices.Contains(d.treesOf(&p.info), w) {
-			_ = d.change(p, c) // what cannot be done with one is no reason not to with others
+	d.buryTrees()
+	if w := d.trees[info.PID]; w == nil || w.root.Start != info.Start {
+		d.trees[info.PID] = &word{root: info}
+	}
+	for pid, w := range d.trees { // what was said of a part of it before counts no more
+		if said.countsFor(&w.root) && descends(pid, info.PID) {
+			w.change = w.change.And(c)
 		}
 	}
 	if root == nil {
 		root = d.newProcess(info) // to be told of, and forgotten
 	}
 	return root, nil
+}
+
+// descends reports whether a process is another, or below it.
+func descends(pid, from int) (yes bool) {
+	discover.Ancestors(pid, func(p int) bool {
+		yes = p == from
+		return yes
+	})
+	return yes
 }
 
 // treesOf is what was said of the trees that a process is in, the widest first. d.mu is held.

@@ -34,6 +34,21 @@ func TestRunComesSecond(t *testing.T) {
 			t.Errorf("%s (%s) with weight %d, want %s (%s) with %d", got.Class, got.From, got.Weight, c.class, c.from, c.weight)
 		}
 	}
+	// One that outlives its run keeps what it was given, whatever happens to the rules.
+	again, err := d.BeginRun(plain.Process.Pid, api.Change{Class: &idle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+	d.rule()
+	if got := plain.found(d); got.Class != idle || got.From != "run" {
+		t.Errorf("after its run it is %s (%s)", got.Class, got.From)
+	}
+	if last, err := d.BeginRun(plain.Process.Pid, api.Change{Class: &batch}); err != nil {
+		t.Fatal(err)
+	} else {
+		defer last()
+	}
 	// Of two runs the nearer counts.
 	if end, err := d.BeginRun(os.Getppid(), api.Change{Class: &idle, Tree: true}); err != nil || plain.found(d).Class != "batch" {
 		t.Errorf("%v: a run around it made it %s", err, plain.found(d).Class)
@@ -71,8 +86,29 @@ func TestTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("resumed", first, "batch", "set", false)
+	// Of what was said of a part and of the whole, the last counts, and what can be done is.
+	small, bound := first.Process.Pid, uint32(4)
+	for _, c := range []struct {
+		pid    int
+		paused *bool
+	}{{os.Getpid(), &yes}, {small, &no}, {os.Getpid(), &yes}, {os.Getpid(), &no}, {small, &yes}, {os.Getpid(), &no}} {
+		if _, err := d.Change(c.pid, api.Change{Paused: c.paused, Tree: true}); err != nil {
+			t.Fatal(err)
+		}
+		d.mu.Lock()
+		for _, w := range d.treesOf(&discover.Process{PID: small}) {
+			if *w.change.Paused != *c.paused && (c.pid != small || w.root.PID == small) {
+				t.Errorf("%+v: of %d it still says %v", c, w.root.PID, *w.change.Paused)
+			}
+		}
+		d.mu.Unlock()
+	}
+	if _, err := d.Change(os.Getpid(), api.Change{Bound: &bound, Tree: true}); err != nil || first.found(d).Bound != bound {
+		t.Errorf("%v: bound %d", err, first.found(d).Bound)
+	}
 	d.mu.Lock()
 	d.trees[os.Getpid()].root.UID = 4711
+	delete(d.trees, small)
 	d.mu.Unlock()
 	is("another user's", start(t, socket, "cuda"), "standard", "default", false)
 	d.mu.Lock()

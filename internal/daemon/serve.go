@@ -148,8 +148,11 @@ func (d *Daemon) rule() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.processes {
-		d.settle(p)
-		d.settled(p)
+		was, from := p.attr, p.from
+		if d.settle(p); p.attr != was || p.from != from {
+			p.setBound()
+			d.box.post(p.hinted(nil)...)
+		}
 	}
 }
 
