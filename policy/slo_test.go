@@ -2,7 +2,6 @@ package policy
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -419,43 +418,5 @@ func TestSLOSleeperIsNoHindrance(t *testing.T) {
 	x.request(stretch(5 * ms))
 	if x.slice != sched.Least {
 		t.Errorf("when it works again: slice %v", x.slice)
-	}
-}
-
-// TestSLOBearsAnything: requests of any length, quiet times, programs that come and go.
-func TestSLOBearsAnything(t *testing.T) {
-	for seed := range uint64(60) {
-		x, random := newService(t, h200), rand.New(rand.NewPCG(seed, 11))
-		others, next := []sched.QueueID{}, sched.QueueID(10)
-		for range 1500 {
-			switch random.IntN(40) {
-			case 0:
-				x.now = x.now.Add(time.Duration(random.IntN(5000)) * ms)
-				x.step()
-			case 1:
-				next++
-				others = append(others, next)
-				attr := sched.Attr{Class: sched.Class(random.IntN(4)), SLO: time.Duration(random.IntN(3)) * 5 * ms}
-				x.step(sched.Event{Kind: sched.QueueOpened, Queue: next, Device: h200.ID, Can: canAll, Attr: attr})
-			case 2:
-				if len(others) > 0 {
-					i := random.IntN(len(others))
-					x.step(sched.Event{Kind: sched.QueueClosed, Queue: others[i]})
-					others = slices.Delete(others, i, i+1)
-				}
-			case 3, 4, 5:
-				if len(others) > 0 {
-					q := others[random.IntN(len(others))]
-					x.step(sched.Event{Kind: sched.Asked, Queue: q})
-					x.step(sched.Event{Kind: sched.Answered, Queue: q, Ran: time.Duration(random.IntN(20)) * ms})
-				}
-			default:
-				spread := time.Duration(random.IntN(4)) * ms
-				x.request(func(slice time.Duration, held bool) (time.Duration, time.Duration) {
-					took, batch := stretch(time.Duration(5+random.IntN(6))*ms)(slice, held)
-					return took + time.Duration(random.Float64()*float64(spread)), batch
-				})
-			}
-		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -75,14 +73,9 @@ asked for here as soon as there is one.`,
 		Example: `  giveway run --class online -- python serve.py
   giveway run --slo 10ms -- python serve.py
   giveway run --class batch --weight 2 -- python train.py --epochs 3`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("run what? For example: giveway run --class batch -- python train.py")
-			}
-			// Flags end at the first word that is none, so that of `--predict false -- COMMAND`
-			// the program would be false. Others, such as env, may well be followed by a --.
-			if _, err := strconv.ParseBool(args[0]); err == nil && cmd.ArgsLenAtDash() < 0 && len(args) > 1 && args[1] == "--" {
-				return fmt.Errorf("is %s for a flag, or the program? Write --predict=%s, or put the program behind the --", args[0], args[0])
 			}
 			return nil
 		},
@@ -135,31 +128,9 @@ func runAs(ctx context.Context, c api.Change, args, env []string, stderr io.Writ
 	if err := announce(ctx, c); refused(err) {
 		say(stderr, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]), asJSON)
 	} else if err != nil {
-		say(stderr, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its %s as soon as a daemon answers", err, args[0], wishes(c)), asJSON)
+		say(stderr, "warning", fmt.Sprintf("%v; %s runs all the same, and gets what is asked for as soon as a daemon answers", err, args[0]), asJSON)
 	}
 	return runProgram(path, args, env)
-}
-
-// wishes names what c asks for.
-func wishes(c api.Change) string {
-	var names []string
-	for _, a := range []struct {
-		name  string
-		given bool
-	}{
-		{"class", c.Class != nil},
-		{"weight", c.Weight != nil},
-		{"priority", c.Priority != nil},
-		{"deadline", c.Deadline != nil},
-		{"SLO", c.SLO != nil},
-		{"bound", c.Bound != nil || c.Batch != nil},
-		{"prediction", c.Predict != nil},
-	} {
-		if a.given {
-			names = append(names, a.name)
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 // needsShim names a flag of c that does nothing without the shim, if there is one.

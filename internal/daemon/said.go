@@ -107,25 +107,25 @@ func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
 	if err := c.Check(); err != nil {
 		return api.Process{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
 	}
-	var info discover.Process
-	var err error
+	do := d.changeOne
 	if c.Tree {
-		if info, err = discover.Look(pid); err != nil {
-			return api.Process{}, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
-		}
+		do = d.changeTree
 	}
-	d.mu.Lock()
-	var p *process
-	if c.Tree {
-		p, err = d.changeTree(info, c)
-	} else if p, err = d.known(pid); err == nil {
-		err = d.change(p, c)
-	}
-	d.mu.Unlock()
+	p, err := do(pid, c)
 	if err != nil {
 		return api.Process{}, err
 	}
 	return d.description(p), nil
+}
+
+func (d *Daemon) changeOne(pid int, c api.Change) (*process, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p, err := d.known(pid)
+	if err != nil {
+		return nil, err
+	}
+	return p, d.change(p, c)
 }
 
 // change does as the owner of a process says, if it can be done. d.mu is held.
@@ -143,8 +143,14 @@ func (d *Daemon) change(p *process, c api.Change) error {
 
 // changeTree does so with a process and all that descend from it, those of them that it
 // can be done with, and has it done with those to come. The root itself may be a shell
-// that has nothing to do with a device. d.mu is held.
-func (d *Daemon) changeTree(info discover.Process, c api.Change) (*process, error) {
+// that has nothing to do with a device.
+func (d *Daemon) changeTree(pid int, c api.Change) (*process, error) {
+	info, err := discover.Look(pid)
+	if err != nil {
+		return nil, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	said := word{info, c}
 	var root *process
 	var refused error
