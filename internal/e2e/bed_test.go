@@ -291,10 +291,14 @@ func (w *work) progress() (done int64, at time.Duration) {
 	return w.done, w.last
 }
 
-// rate is what it completes a second, over a while, from one completion to another.
-func (w *work) rate(d time.Duration) float64 {
+// rate is what it completes a second, over a while.
+func (w *work) rate(d time.Duration) float64 { return w.during(func() { time.Sleep(d) }) }
+
+// during is what it completes a second while something is done, from one completion to
+// another: it tells of them ten times a second only.
+func (w *work) during(something func()) float64 {
 	from, at := w.progress()
-	time.Sleep(d)
+	something()
 	to, until := w.progress()
 	if to == from {
 		return 0

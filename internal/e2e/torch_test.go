@@ -33,9 +33,9 @@ func TestTorchSlices(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		for name, w := range map[string]*work{"graph": graph, "eager": eager} {
-			from, at := batch.count(), time.Now()
-			q := w.measure()
-			t.Logf("%-20s %s: %v, training %.2f/s", p, name, q, float64(batch.count()-from)/time.Since(at).Seconds())
+			var q quantiles
+			trained := batch.during(func() { q = w.measure() })
+			t.Logf("%-20s %s: %v, training %.2f/s", p, name, q, trained)
 		}
 	}
 }
