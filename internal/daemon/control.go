@@ -158,7 +158,7 @@ func (d *Daemon) Restore() error {
 	clear(d.trees)
 	for _, p := range d.processes {
 		p.attr, p.from = sched.Attr{}, "default"
-		p.said, p.classed, p.owned = api.Change{}, false, false
+		p.run, p.said, p.classed, p.owned = nil, api.Change{}, false, false
 		p.bound, p.bounded, p.batch = 0, false, 0
 		p.predict, p.idempotent = false, false
 		for range p.asked.open {

@@ -3,12 +3,12 @@ package daemon
 import (
 	"fmt"
 	"slices"
-	"syscall"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
+	"golang.org/x/sys/unix"
 )
 
 // word is what was said of a process and all that descend from it, by 'giveway run' or by
@@ -217,7 +217,7 @@ func (d *Daemon) treesOf(p *discover.Process) (words []*word) {
 // buryTrees forgets what was said of trees whose root is no more. d.mu is held.
 func (d *Daemon) buryTrees() {
 	for pid := range d.trees {
-		if syscall.Kill(pid, 0) == syscall.ESRCH {
+		if unix.Kill(pid, 0) == unix.ESRCH {
 			delete(d.trees, pid)
 		}
 	}

@@ -55,6 +55,14 @@ func TestRunComesSecond(t *testing.T) {
 	} else {
 		end()
 	}
+	// What was restored stays so when the rules are read again.
+	if err := d.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	d.rule()
+	if got := plain.found(d); got.Class != "standard" || got.From != "default" {
+		t.Errorf("restored it is %s (%s)", got.Class, got.From)
+	}
 }
 
 // TestTree: what is set with --tree reaches the children that are there and those that

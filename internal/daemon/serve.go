@@ -150,8 +150,7 @@ func (d *Daemon) rule() {
 	for _, p := range d.processes {
 		was, from := p.attr, p.from
 		if d.settle(p); p.attr != was || p.from != from {
-			p.setBound()
-			d.box.post(p.hinted(nil)...)
+			d.settled(p)
 		}
 	}
 }
