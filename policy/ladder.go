@@ -312,10 +312,8 @@ func (l *ladder) near() bool {
 	if l.requests < trial {
 		return false
 	}
-	var v [recent]time.Duration
-	n := copy(v[:], l.spare[:min(l.requests, recent)])
-	slices.Sort(v[:n])
-	least, tenth, quarter := v[0], v[n/10], v[n/4]
+	spare := func(num, den int) time.Duration { return quantile(l.spare[:], l.requests, num, den) }
+	least, tenth, quarter := spare(0, 1), spare(1, 10), spare(1, 4)
 	return float64(tenth) < 1.73*float64(min(quarter-tenth, tenth-least))
 }
 
