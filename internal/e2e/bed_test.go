@@ -306,6 +306,17 @@ func (w *work) during(something func()) float64 {
 	return float64(to-from) / (until - at).Seconds()
 }
 
+// together is what several complete a second, over a while.
+func together(all []*work, d time.Duration) float64 {
+	if len(all) == 0 {
+		time.Sleep(d)
+		return 0
+	}
+	var others float64
+	own := all[0].during(func() { others = together(all[1:], d) })
+	return own + others
+}
+
 // measure has an online client answer requests and returns its latencies.
 func (w *work) measure() quantiles {
 	return summary(w.raw())

@@ -93,10 +93,10 @@ func TestFloor(t *testing.T) {
 		b.set(hog.pid, "--class", class)
 		b.set(batch.pid, "--class", "batch")
 		time.Sleep(3 * time.Second)
-		from, to := hog.count(), time.Now()
-		got := batch.rate(30*time.Second) / alone
+		var got float64
+		other := hog.during(func() { got = batch.rate(30*time.Second) / alone }) / alone
 		t.Logf("beside a saturating %s process: batch %.2f %% of what it does alone, the other %.1f %%",
-			class, 100*got, 100*float64(hog.count()-from)/time.Since(to).Seconds()/alone)
+			class, 100*got, 100*other)
 		if got < 0.02 {
 			t.Errorf("less than its floor of 2 %%")
 		}
@@ -160,9 +160,7 @@ func TestIdleJob(t *testing.T) {
 	set(two[1])
 	both := func() float64 {
 		time.Sleep(2 * time.Second)
-		from, at := two[0].count()+two[1].count(), time.Now()
-		time.Sleep(4 * time.Second)
-		return float64(two[0].count()+two[1].count()-from) / time.Since(at).Seconds()
+		return together(two, 4*time.Second)
 	}
 	var with, without []float64
 	for range 2 {
@@ -349,17 +347,7 @@ func TestMPS(t *testing.T) {
 		cmd.Env = append(cmd.Env, mps...)
 		clients = append(clients, b.workBy(cmd))
 	}
-	sum := func() (s float64) {
-		from, at := int64(0), time.Now()
-		for _, c := range clients {
-			from -= c.count()
-		}
-		time.Sleep(2 * time.Second)
-		for _, c := range clients {
-			from += c.count()
-		}
-		return float64(from) / time.Since(at).Seconds()
-	}
+	sum := func() float64 { return together(clients, 2*time.Second) }
 	t.Logf("native, four clients of MPS: online %v; batch %.0f/s", online.measure(), sum())
 	b.start("-v")
 	b.await(online.pid)
