@@ -106,7 +106,7 @@ struct gw_page {
   /* 64: the daemon's word to the program. */
   uint32_t gate;     /* a futex: GW_OPEN, GW_CLOSED */
   uint32_t bound;    /* most commands in flight, but see grain_us; 0: no bound, nothing is counted out */
-  uint32_t batch;    /* commands between two marks; 0: as many as seem right */
+  uint32_t batch;    /* commands from mark to mark, at most; 0: as many as seem right */
   uint32_t watch;    /* GW_WATCH_... */
   uint64_t lease_ns; /* a closed gate is open from then on, unless the daemon has put it off */
   uint32_t lead_us;  /* how long before an expected arrival to take the device; 0: do not */
