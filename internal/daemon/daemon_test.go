@@ -324,8 +324,12 @@ func TestRestoreWithoutADaemon(t *testing.T) {
 	if got := look(t, rm, m.Path, p.Pid); !got.disabled || got.slice == found.slice {
 		t.Fatalf("it was not changed: %+v", got)
 	}
-	groups, slices, err := restoreAll(t.Context(), discover.Config{Control: m.Path, Only: discover.Everyone, NoBPF: true})
-	if got := look(t, rm, m.Path, p.Pid); err != nil || groups != 1 || slices != 1 || got != found {
+	m.Start(t) // another, which is looked at after it
+	where := everywhere()
+	where.Control = m.Path
+	rm.Inject(nvrmtest.Control(nvrmtest.GetGIDInfo), nvrmtest.Fault{Latency: time.Second, Times: 1}) // it is waited for
+	groups, slices, err := restoreAll(t.Context(), where)
+	if got := look(t, rm, m.Path, p.Pid); err != nil || groups != 2 || slices != 1 || got != found {
 		t.Errorf("%d groups, %d slices, %v: the program has %+v", groups, slices, err, got)
 	}
 }

@@ -18,11 +18,15 @@ import (
 
 // What can be done where no daemon runs.
 
-// lookAround is how long discovery is given to find what is there.
-const lookAround = 700 * time.Millisecond
+// How long discovery may take, which is much longer than it mostly does: to find all
+// there is, and to find out how it gets on.
+const (
+	lookEverywhere = 30 * time.Second
+	lookAround     = 700 * time.Millisecond
+)
 
 func everywhere() discover.Config {
-	c := discover.Config{Only: discover.Everyone, NoBPF: true}
+	c := discover.Config{Only: discover.Everyone, NoBPF: true, Once: true}
 	if os.Geteuid() != 0 {
 		c.Only = os.Geteuid()
 	}
@@ -38,7 +42,7 @@ func RestoreAll(ctx context.Context) (groups, slices int, err error) {
 }
 
 func restoreAll(ctx context.Context, where discover.Config) (groups, slices int, err error) {
-	ctx, stop := context.WithTimeout(ctx, lookAround)
+	ctx, stop := context.WithTimeout(ctx, lookEverywhere)
 	defer stop()
 	w, err := discover.Watch(ctx, where)
 	if err != nil {
@@ -57,6 +61,9 @@ func restoreAll(ctx context.Context, where discover.Config) (groups, slices int,
 		if err != nil {
 			errs = append(errs, fmt.Errorf("process %d: %w", ev.Found.Process.PID, err))
 		}
+	}
+	if ctx.Err() != nil {
+		errs = append(errs, fmt.Errorf("there may be more than the %d compute groups that were found: %w; run it again", groups, ctx.Err()))
 	}
 	return groups, slices, errors.Join(errs...)
 }

@@ -85,6 +85,7 @@ type Config struct {
 	Only    int           // the processes of this user, or Everyone
 	Poll    time.Duration // between looks at /proc, 2 s if zero
 	NoBPF   bool
+	Once    bool // look at all there is, however long that takes, and end
 	// Ours says which processes besides this one hold copies of descriptors that
 	// are other people's: they are not looked at. Nobody if nil.
 	Ours func(pid int) bool
@@ -104,7 +105,7 @@ type Check struct {
 	Fix    string // what to do about it, where not OK
 }
 
-// Watcher watches until its context ends.
+// Watcher watches until its context ends, or has looked Once.
 type Watcher struct {
 	config Config
 	proc   procfs
@@ -113,6 +114,7 @@ type Watcher struct {
 	exits  chan *holder
 	calls  chan call
 	done   <-chan struct{}
+	stop   context.CancelFunc
 	wake   chan struct{} // somebody asked for a Rescan
 	tracer *tracer       // nil: /proc is polled
 
@@ -143,7 +145,7 @@ type Watcher struct {
 	waiters sync.WaitGroup
 }
 
-// Watch starts to watch. The channel of Events is closed some time after ctx ends;
+// Watch starts to watch. The channel of Events is closed some time after the end;
 // until then it must be read, for nothing is looked at while an event waits.
 func Watch(ctx context.Context, c Config) (*Watcher, error) {
 	w, err := newWatcher(ctx, c)
@@ -177,7 +179,7 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 	w := &Watcher{
 		config: c, proc: procfs(c.Proc), log: c.Log,
 		events: make(chan Event), exits: make(chan *holder), calls: make(chan call, 256),
-		done: ctx.Done(), traced: math.MaxUint64, wake: make(chan struct{}, 1), asked: map[int]bool{},
+		traced: math.MaxUint64, wake: make(chan struct{}, 1), asked: map[int]bool{},
 		holders: map[int]*holder{}, owners: map[groupName]*holder{}, seen: map[int]sighting{},
 		refused: map[int]uint64{}, pending: map[int]*pending{}, clients: map[nvrm.Handle]int{},
 	}
@@ -190,6 +192,8 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 		return nil, fmt.Errorf("open a pidfd, which needs Linux 5.6: %w", err)
 	}
 	unix.Close(self)
+	ctx, w.stop = context.WithCancel(ctx)
+	w.done = ctx.Done()
 	return w, nil
 }
 

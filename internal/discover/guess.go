@@ -112,10 +112,10 @@ func first(all iter.Seq[nvrm.Handle], n int) iter.Seq[nvrm.Handle] {
 
 // seekOlder asks on where the first question was cut short, while somebody holds
 // the control device of whom no client is known, and looks at those again when
-// there is something new.
-func (w *Watcher) seekOlder() {
+// there is something new. Whether there is more to ask.
+func (w *Watcher) seekOlder() bool {
 	if w.census.left == 0 || w.census.next == 0 {
-		return
+		return false
 	}
 	var wanting []*holder
 	for _, h := range w.sortedHolders() {
@@ -125,19 +125,20 @@ func (w *Watcher) seekOlder() {
 		}
 	}
 	if len(wanting) == 0 {
-		return
+		return false
 	}
 	news, err := w.census.goOn(w.config.Poll / sweepShare)
 	if err != nil {
 		w.log.Debug("clients could not be asked about", "error", err)
 	}
-	if !news {
-		return
-	}
 	for _, h := range wanting {
+		if !news {
+			break
+		}
 		for _, c := range h.files {
 			c.tries, c.retry = 0, time.Time{}
 		}
 		w.scan(h.process.PID, nil, true)
 	}
+	return err == nil
 }

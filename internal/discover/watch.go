@@ -45,6 +45,7 @@ func (w *Watcher) run() {
 		w.waiters.Go(w.readCalls)
 	}
 	w.loop()
+	w.stop()
 	if w.tracer != nil {
 		w.tracer.Close()
 	}
@@ -61,6 +62,11 @@ func (w *Watcher) loop() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	w.look(time.Now(), true)
+	for w.config.Once {
+		if w.stopped() || !w.seekOlder() {
+			return
+		}
+	}
 	for {
 		if first, any := w.firstDue(); any {
 			timer.Reset(time.Until(first))
