@@ -40,7 +40,7 @@ func testDaemonDies(t *testing.T, dir string) {
 	began := time.Now()
 	k.Die()
 	p.ok()
-	// Generous: the lease is half a second, and the rest takes no time.
+	// Generous: the lease is a second, and the rest takes no time.
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("ran on for %v before it ended", took)
 	}

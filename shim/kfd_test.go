@@ -327,8 +327,8 @@ func testKFDDaemonDies(m *kfdMachine) {
 	began := time.Now()
 	m.keep.Die()
 	m.comesTo(a, 100, 7)
-	// Its lease is that of the tests; nothing else takes time.
-	if took := time.Since(began); took > time.Second {
+	// Its lease is that of the tests; nothing else takes time, on a machine that has it.
+	if took := time.Since(began); took > 4*lease {
 		m.Errorf("it was off for %v", took)
 	}
 }
@@ -339,7 +339,7 @@ func testKFDDaemonHangs(m *kfdMachine) {
 		m.off(firstGPU, true)
 		began := time.Now()
 		m.comesTo(a, 100, 7)
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 4*lease {
 			m.Errorf("it was off for %v", took)
 		}
 	})
@@ -383,7 +383,7 @@ func testKFDAnotherPage(m *kfdMachine) {
 	m.page = second.page()
 	began := time.Now()
 	m.off(firstGPU, true)
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 3*time.Second {
 		m.Errorf("it was heard after %v", took)
 	}
 	m.is(a, 0, 7)

@@ -133,14 +133,14 @@ func testOpenCLPair(t *testing.T, dir string) {
 	page.Shut(lease)
 	low.tell("go on")
 	held(t, page)
-	before := page.Counters().Launched
+	before := page.Counters()
 
 	high := start(t, k, dir, "cl-dlsym", "chain", "200", "500")
 	other := k.page()
 	high.ok()
 	low.silent(50 * time.Millisecond)
-	if c := page.Counters(); c.Launched != before || c.Flags&flagHeld == 0 {
-		t.Errorf("the held program went from %d to %d commands", before, c.Launched)
+	if c := page.Counters(); c.Launched != before.Launched || c.Overruns != before.Overruns || c.Flags&flagHeld == 0 {
+		t.Errorf("the held program went from %+v to %+v", before, c)
 	}
 	if c := other.Counters(); c.Holds != 0 || c.Launched != 202 {
 		t.Errorf("the other program was held %d times, and launched %d of 202", c.Holds, c.Launched)
@@ -148,8 +148,8 @@ func testOpenCLPair(t *testing.T, dir string) {
 
 	page.Open()
 	low.ok()
-	if c := page.Counters(); c.Launched != 202 || c.Overruns != 0 {
-		t.Errorf("%d commands of 202; %d times the gate was taken for open", c.Launched, c.Overruns)
+	if c := page.Counters(); c.Launched != 202 {
+		t.Errorf("%d commands of 202", c.Launched)
 	}
 }
 

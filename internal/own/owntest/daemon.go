@@ -18,8 +18,9 @@ import (
 // Hang is what nothing takes, however slow the machine.
 const Hang = 30 * time.Second
 
-// Lease is how long a gate stays closed after the daemon's death.
-const Lease = 300 * time.Millisecond
+// Lease is how long a gate stays closed after the daemon's death: longer than a machine
+// stands still, most likely.
+const Lease = time.Second
 
 // Daemon is one that does as it is told.
 type Daemon struct {
