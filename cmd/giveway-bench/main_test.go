@@ -77,7 +77,7 @@ func TestOnline(t *testing.T) {
 	for _, args := range []string{
 		"--after 5ms", "--every 5ms --kernels 3 --gap 100us", "--poisson 200/s --seed 7", "--after 5ms --parked 2 --lead 300us",
 	} {
-		cmd := program(t, append([]string{"lc", "--kernel", "1ms", "--ns-per-iteration", "10", "--seconds", "0.3"}, strings.Fields(args)...)...)
+		cmd := program(t, append([]string{"lc", "--kernel", "1ms", "--ns-per-iteration", "10", "--seconds", "1"}, strings.Fields(args)...)...)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {

@@ -26,7 +26,7 @@ func measureFake(t *testing.T, config Config, controller *fakeController, cases 
 	t.Setenv(fakeFolder, dir)
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each client takes a second to end
 	config.Client = []string{os.Args[0]}
-	config.Settle, config.Length = 30*ms, 150*ms
+	config.Settle, config.Length = 30*ms, 600*ms // a machine may stand still for half of that
 	if controller != nil {
 		controller.dir = dir
 		config.Controller = controller
@@ -113,7 +113,7 @@ func TestPause(t *testing.T) {
 	if p := c.phase(resumedPhase); math.Abs(*p.Kept-1) > 0.1 {
 		t.Errorf("%g of the rate after", *p.Kept)
 	}
-	if c.Pause.StoppedAfterUs > 40e3 || c.Pause.StoppedAfterUs < -40e3 {
+	if math.Abs(c.Pause.StoppedAfterUs) > 300e3 {
 		t.Errorf("stopped after %g us", c.Pause.StoppedAfterUs)
 	}
 	if r, _ := measureFake(t, Config{}, nil, named(t, "pause")...); r.Cases[0].Skipped == "" {
