@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,25 +17,32 @@ import (
 // go for whoever could wait for it, and not taken for arrivals that do not come.
 func testPark(t *testing.T, dir string) {
 	bench{t, dir}.compile("parkwork", "test/parkwork.c")
+	slow := 1
 	ahead := func(patience time.Duration, watch uint32) func(*shm.Page) {
 		return func(p *shm.Page) {
-			p.Ahead(5*time.Millisecond, patience)
+			p.Ahead(time.Duration(slow)*5*time.Millisecond, patience)
 			p.Watch(watch)
 		}
 	}
-	run := func(prepare func(*shm.Page), args ...string) (c shm.Counters, ended, late uint64) {
+	begin := func(k *keeper, what string, n int) *program {
+		t.Helper()
+		return start(t, k, dir, "parkwork", what, strconv.Itoa(n), strconv.Itoa(slow))
+	}
+	run := func(prepare func(*shm.Page), what string, n int) (c shm.Counters, line string) {
 		t.Helper()
 		k := keep(t, prepare)
-		p := start(t, k, dir, append([]string{"parkwork"}, args...)...)
+		p := begin(k, what, n)
 		page := k.page()
-		line := p.ok()
-		return page.Counters(), field(t, line, "ended"), field(t, line, "late")
+		line = p.ok()
+		return page.Counters(), line
 	}
 	// Arrivals are regular, and leads long enough, only on a machine that lets a program
-	// run when it wants to: on one that is busy it may take some attempts.
+	// run when it wants to: on one that is busy it may take some attempts, and arrivals
+	// that come more slowly.
 	attempts := func(name string, attempt func() error) {
 		t.Run(name, func(t *testing.T) {
-			for n := range 12 {
+			for n := range 10 {
+				slow = 1 << (n / 2)
 				err := attempt()
 				if err == nil {
 					return
@@ -43,9 +51,11 @@ func testPark(t *testing.T, dir string) {
 			}
 			t.Error("it never worked")
 		})
+		slow = 1
 	}
 	attempts("told", func() error {
-		c, ended, late := run(ahead(50*time.Millisecond, 0), "told", "20")
+		c, line := run(ahead(50*time.Millisecond, 0), "told", 20)
+		ended, late := field(t, line, "ended"), field(t, line, "late")
 		if c.Launched != 21 {
 			t.Errorf("%d commands of the program's, want 21: are ours among them?", c.Launched)
 		}
@@ -59,7 +69,7 @@ func testPark(t *testing.T, dir string) {
 	})
 	attempts("told by its owner", func() error {
 		k := keep(t, ahead(50*time.Millisecond, shm.Time))
-		p := start(t, k, dir, "parkwork", "silent", "30")
+		p := begin(k, "silent", 30)
 		page := k.page()
 		ended := make(chan string, 1)
 		go func() { ended <- p.ok() }()
@@ -70,23 +80,23 @@ func testPark(t *testing.T, dir string) {
 					return fmt.Errorf("counted %+v", c)
 				}
 				return nil
-			case <-time.After(15 * time.Millisecond):
-				page.Expect(shm.Monotonic(time.Now().Add(8 * time.Millisecond)))
+			case <-time.After(time.Duration(slow) * 15 * time.Millisecond):
+				page.Expect(shm.Monotonic(time.Now().Add(time.Duration(slow) * 8 * time.Millisecond)))
 			}
 		}
 	})
 	attempts("regular", func() error {
-		if c, _, _ := run(ahead(50*time.Millisecond, shm.Predict), "silent", "30"); c.Parked < 3 || c.Hits < c.Parked/2 {
+		if c, _ := run(ahead(50*time.Millisecond, shm.Predict), "silent", 30); c.Parked < 3 || c.Hits < c.Parked/2 {
 			return fmt.Errorf("counted %+v", c)
 		}
 		return nil
 	})
 	t.Run("nobody asked", func(t *testing.T) {
-		if c, ended, _ := run(ahead(50*time.Millisecond, 0), "silent", "20"); c.Parked != 0 || ended != 0 {
-			t.Errorf("counted %+v, %d kernels", c, ended)
+		if c, line := run(ahead(50*time.Millisecond, 0), "silent", 20); c.Parked != 0 || field(t, line, "ended") != 0 {
+			t.Errorf("counted %+v: %s", c, line)
 		}
-		if c, ended, _ := run(func(*shm.Page) {}, "told", "5"); c.Parked != 0 || ended != 0 {
-			t.Errorf("without a lead: counted %+v, %d kernels", c, ended)
+		if c, line := run(func(*shm.Page) {}, "told", 5); c.Parked != 0 || field(t, line, "ended") != 0 {
+			t.Errorf("without a lead: counted %+v: %s", c, line)
 		}
 	})
 	// It takes the processor some 20 ms, and is in vain if the program is at work then.
@@ -112,7 +122,8 @@ func testPark(t *testing.T, dir string) {
 		}
 	})
 	attempts("wrong", func() error {
-		c, _, _ := run(ahead(time.Millisecond, 0), "wrong", "30")
+		slow = 1 // or it has rested before the end, and tries again
+		c, _ := run(ahead(time.Millisecond, 0), "wrong", 30)
 		if c.Parked > 16 || c.Hits != 0 {
 			t.Errorf("counted %+v: it should have given up after eight", c)
 		}
@@ -122,18 +133,18 @@ func testPark(t *testing.T, dir string) {
 		return nil
 	})
 	attempts("waits", func() error {
-		c, _, _ := run(ahead(90*time.Millisecond, 0), "waits", "1")
+		c, line := run(ahead(90*time.Millisecond, 0), "waits", 1)
 		if c.Hits != 0 {
 			t.Errorf("counted %+v", c)
 		}
-		if c.Parked == 0 {
-			return fmt.Errorf("counted %+v", c)
+		if c.Parked == 0 || field(t, line, "waited") > 50 {
+			return fmt.Errorf("counted %+v: %s", c, line)
 		}
 		return nil
 	})
 	attempts("slept through", func() error {
 		k := keep(t, ahead(90*time.Millisecond, 0))
-		p := start(t, k, dir, "parkwork", "stopped", "3")
+		p := begin(k, "stopped", 3)
 		stat := fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)
 		for end := time.Now().Add(hang); ; time.Sleep(time.Millisecond) {
 			text, _ := os.ReadFile(stat)

@@ -2,14 +2,16 @@
 /*
  * A CUDA program that knows when its requests come, for fakecuda.c.
  *
- *     parkwork told N     N requests, each announced 10 ms ahead
- *     parkwork silent N   N requests, one every 20 ms, of which nobody is told
+ *     parkwork told N     N requests, one every 20 ms, each announced 10 ms ahead
+ *     parkwork silent N   N requests, of which nobody is told
  *     parkwork wrong N    N announcements of requests that do not come
  *     parkwork waits      while the device is held, calls that wait for everything
  *     parkwork stopped N  N requests, and one that is announced just before we are stopped
  *     parkwork busy N     for N ms, at work whenever the shim has compiled its kernel
  *     parkwork ends       ends while the shim compiles its kernel
  *     parkwork unasked    waits for a line, and is idle after it
+ *
+ * One number more, and those 20 and 10 ms are so many times as long.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -140,6 +142,7 @@ static int about_compiling(const char *what, int n) {
 int main(int argc, char **argv) {
   const char *what = argv[1];
   int n = argc > 2 ? atoi(argv[2]) : 1;
+  int64_t period = 20000000ll * (argc > 3 ? atoi(argv[3]) : 1), waited = 0;
   void *lib = dlopen("libcuda.so.1", RTLD_NOW), *ctx;
   if (!lib) fail("no driver");
 #define FIND(name, symbol) *(void **)&name = dlsym(lib, symbol)
@@ -158,10 +161,10 @@ int main(int argc, char **argv) {
   cuStreamCreate(&stream, 1);
   request();
   if (about_compiling(what, n)) return 0;
-  int64_t at = now() + 20000000;
-  for (int i = 0; i < n; i++, at += 20000000) {
+  int64_t at = now() + period;
+  for (int i = 0; i < n; i++, at += period) {
     if (strcmp(what, "silent") != 0) {
-      until(at - 10000000);
+      until(at - period / 2);
       giveway_expect_ns(at);
     }
     until(at);
@@ -170,13 +173,13 @@ int main(int argc, char **argv) {
   if (strcmp(what, "waits") == 0) { /* it is held now, and would be for long */
     int64_t from = now();
     cuCtxSynchronize();
-    if (now() - from > 50000000) fail("the end of all work was waited for with the device held");
+    waited = now() - from;
     giveway_expect_ns(now() + 2000000);
     until(now() + 3000000);
     from = now();
     cuCtxGetCurrent(&ctx);
     cuCtxDestroy(ctx);
-    if (now() - from > 50000000) fail("a context went with the device held");
+    if (now() - from > waited) waited = now() - from;
   }
   uint64_t ended, late, before = 0;
   if (strcmp(what, "stopped") == 0) {
@@ -189,7 +192,7 @@ int main(int argc, char **argv) {
   }
   usleep(20000);
   fakeParks(&ended, &late);
-  printf("ok sum=%llx ended=%llu late=%llu before=%llu\n", (unsigned long long)done, (unsigned long long)ended, (unsigned long long)late,
-         (unsigned long long)before);
+  printf("ok sum=%llx ended=%llu late=%llu before=%llu waited=%llu\n", (unsigned long long)done, (unsigned long long)ended,
+         (unsigned long long)late, (unsigned long long)before, (unsigned long long)waited / 1000000);
   return 0;
 }
