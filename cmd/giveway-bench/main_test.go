@@ -164,14 +164,14 @@ func TestHarness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := bench.Config{Client: []string{os.Args[0]}, Length: 300 * time.Millisecond, Settle: 50 * time.Millisecond}
+	config := bench.Config{Client: []string{os.Args[0]}, Length: time.Second, Settle: 50 * time.Millisecond}
 	r, err := bench.Run(context.Background(), config, cases)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range r.Cases {
 		for _, p := range c.Phases {
-			if p.Latency.Count < 10 || p.BatchRate < 1000 || p.BatchRate > 6000 { // of at most 4717: counted at moments that a busy machine chooses
+			if p.Latency.Count < 10 || p.BatchRate < 100 || p.BatchRate > 6000 { // of at most 4717: counted at moments that a busy machine chooses
 				t.Errorf("%s, %s: %d requests, %g batch kernels a second", c.Name, p.Name, p.Latency.Count, p.BatchRate)
 			}
 		}
