@@ -131,10 +131,10 @@ func (w *Watcher) seekOlder() bool {
 	if err != nil {
 		w.log.Debug("clients could not be asked about", "error", err)
 	}
+	if !news {
+		return err == nil
+	}
 	for _, h := range wanting {
-		if !news {
-			break
-		}
 		for _, c := range h.files {
 			c.tries, c.retry = 0, time.Time{}
 		}

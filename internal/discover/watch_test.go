@@ -109,7 +109,8 @@ func TestLongAfter(t *testing.T) {
 	}
 }
 
-// What the first look does not come to, later ones do.
+// What the first look does not come to, later ones do; and who looks Once does not end
+// before.
 func TestLongBefore(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{UUID: [16]byte{0xab, 0xcd, 15: 1}, FirstClient: 0xc1dfffff - 6000})
 	m := nvrmtest.Mounted(t, rm)
@@ -117,6 +118,19 @@ func TestLongBefore(t *testing.T) {
 	comeAndGo(t, rm, 8000) // round, and so far that it is not looked for at once
 	w := watching(t, Config{Control: m.Path, Only: Everyone, NoBPF: true})
 	checkGroup(t, w.found(), p.Pid, p.Context)
+	once, err := Watch(t.Context(), Config{Control: m.Path, Only: Everyone, NoBPF: true, Once: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for e := range once.Events() {
+		checkGroup(t, *e.Found, p.Pid, p.Context)
+		e.Found.File.Close()
+		found++
+	}
+	if found != 1 {
+		t.Errorf("who looks once found %d groups", found)
+	}
 	if n := rm.Logged(); n != 0 || w.Guesses() != 0 {
 		t.Errorf("%d lines in the kernel's log, %d wrong guesses", n, w.Guesses())
 	}
