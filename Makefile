@@ -67,7 +67,7 @@ gpu-bundle: build ## out/gpu-bundle: all that needs a GPU, for a machine with a 
 	@mkdir -p out/gpu-bundle
 	cp bin/giveway bin/giveway-bench packaging/gpu-tests.sh internal/bench/torch_client.py out/gpu-bundle/
 	mkdir -p out/gpu-bundle/shim/test && cp shim/*.h out/gpu-bundle/shim/ && cp shim/test/*.cu out/gpu-bundle/shim/test/
-	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvrm ./internal/nvtrace ./internal/hal/nvidia ./internal/e2e
+	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvidia/nvrm ./internal/nvidia/nvtrace ./internal/nvidia ./internal/e2e
 
 # Minutes each, with Debian's linux-source-6.12 in out/kernel; not part of test.
 kernel-check: ## our patches to amdkfd: apply, checkpatch, W=1, sparse

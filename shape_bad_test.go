@@ -52,11 +52,11 @@ package cli
 import _ "github.com/giveway/giveway/cmd/giveway"
 `, "internal/cli may not import cmd/giveway"},
 		{"other people's module", `
--- internal/node/a.go --
+-- internal/loop/a.go --
 // Package node is here.
 package node
 import _ "github.com/spf13/cobra"
-`, "internal/node may not depend on github.com/spf13/cobra"},
+`, "internal/loop may not depend on github.com/spf13/cobra"},
 		{"a name that only begins like an allowed one", `
 -- internal/cli/a.go --
 // Package cli is here.

@@ -18,13 +18,14 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	backend "github.com/giveway/giveway/internal/amd"
+	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/cli"
 	"github.com/giveway/giveway/internal/daemon"
-	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/guardian"
-	backend "github.com/giveway/giveway/internal/hal/amd"
-	"github.com/giveway/giveway/internal/kfd"
-	"github.com/giveway/giveway/internal/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -74,7 +75,7 @@ func (m *machine) daemon() {
 	log := slog.New(slog.DiscardHandler)
 	d, err := daemon.New(daemon.Config{
 		Policy: api.Policy{Name: "giveway"}, Guardian: []string{"/usr/bin/env", "AMD_TEST=guardian", os.Args[0]},
-		Discover: discover.Config{Only: discover.Everyone}, NoNVIDIA: true,
+		Discover: discover.Config{Only: proc.Everyone}, NoNVIDIA: true,
 		AMD: backend.Config{Dev: m.path, Sys: kfd.Sysfs(m.sys)}, Log: log,
 	})
 	m.check(err)

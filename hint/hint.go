@@ -13,28 +13,28 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/own"
+	"github.com/giveway/giveway/internal/shim/pageclient"
 )
 
 // Session is this process's way to tell. All sessions of a process are one. It is safe
 // for concurrent use.
 type Session struct {
-	page *own.Page
+	page *pageclient.Page
 	mail *mail // in place of the page, where the preload library has it
 }
 
 // Connect looks for the daemon where commands do: at GIVEWAY_SOCKET, or the machine's,
-// or the user's own. The session is never nil and can be used whatever the error, which
+// or the user's pageclient. The session is never nil and can be used whatever the error, which
 // says why hints go nowhere for now. A daemon that comes later is found at a later hint,
 // within a second or so; hints that stand are told to it then.
 func Connect(ctx context.Context) (*Session, error) {
-	return connect(ctx, own.OfProcess())
+	return connect(ctx, pageclient.OfProcess())
 }
 
-func connect(ctx context.Context, page *own.Page) (*Session, error) {
+func connect(ctx context.Context, page *pageclient.Page) (*Session, error) {
 	s := &Session{page: page}
 	err := page.Connect(ctx)
-	if errors.Is(err, own.ErrLibrary) {
+	if errors.Is(err, pageclient.ErrLibrary) {
 		s.mail = mailOfProcess()
 		err = s.mail.connect(ctx)
 	}
@@ -50,19 +50,23 @@ func (s *Session) Connected() bool {
 }
 
 // Priority says how urgent the program's work is: higher runs first.
-func (s *Session) Priority(n int32) { s.tell(own.Priority, int64(n), api.Hint{Priority: &n}) }
+func (s *Session) Priority(n int32) { s.tell(pageclient.Priority, int64(n), api.Hint{Priority: &n}) }
 
 // Deadline says how long after it becomes ready its work must be done; 0: no matter.
-func (s *Session) Deadline(d time.Duration) { s.tell(own.Deadline, int64(d), api.Hint{Deadline: &d}) }
+func (s *Session) Deadline(d time.Duration) {
+	s.tell(pageclient.Deadline, int64(d), api.Hint{Deadline: &d})
+}
 
 // Laxity says how long its work can wait; 0: not known.
-func (s *Session) Laxity(d time.Duration) { s.tell(own.Laxity, int64(d), api.Hint{Laxity: &d}) }
+func (s *Session) Laxity(d time.Duration) { s.tell(pageclient.Laxity, int64(d), api.Hint{Laxity: &d}) }
 
 // Work says how much device time a request needs; 0: not known.
-func (s *Session) Work(d time.Duration) { s.tell(own.Work, int64(d), api.Hint{Work: &d}) }
+func (s *Session) Work(d time.Duration) { s.tell(pageclient.Work, int64(d), api.Hint{Work: &d}) }
 
 // Expect says that the next work will come so long from now; 0: not known.
-func (s *Session) Expect(in time.Duration) { s.tell(own.Expect, own.In(in), api.Hint{Expect: &in}) }
+func (s *Session) Expect(in time.Duration) {
+	s.tell(pageclient.Expect, pageclient.In(in), api.Hint{Expect: &in})
+}
 
 // SLO says how long a request may take; 0: no matter.
 func (s *Session) SLO(d time.Duration) {
@@ -70,7 +74,7 @@ func (s *Session) SLO(d time.Duration) {
 		s.mail.post(letter{change: &api.Change{SLO: &d}})
 		return
 	}
-	s.page.Hint(own.SLO, int64(d))
+	s.page.Hint(pageclient.SLO, int64(d))
 }
 
 // Idempotent says whether what is launched from now on may be run twice. At the start
@@ -80,7 +84,7 @@ func (s *Session) Idempotent(on bool) {
 	if on {
 		value = 1
 	}
-	s.tell(own.Idempotent, value, api.Hint{Idempotent: &on})
+	s.tell(pageclient.Idempotent, value, api.Hint{Idempotent: &on})
 }
 
 // Begin tells that a request begins. The function it returns tells that it is over;
@@ -94,7 +98,7 @@ func (s *Session) Begin() (end func()) {
 	return s.page.Begin()
 }
 
-func (s *Session) tell(kind own.Kind, value int64, h api.Hint) {
+func (s *Session) tell(kind pageclient.Kind, value int64, h api.Hint) {
 	if s.mail != nil {
 		s.mail.post(letter{hint: &h})
 		return

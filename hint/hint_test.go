@@ -15,21 +15,21 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/own"
-	"github.com/giveway/giveway/internal/own/owntest"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/pageclient"
+	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), owntest.Hang)
+	ctx, cancel := context.WithTimeout(t.Context(), pagetest.Hang)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 // TestSession: every hint reaches the daemon as what it is.
 func TestSession(t *testing.T) {
-	d := owntest.New(t, nil)
-	s, err := connect(within(t), own.NewPage())
+	d := pagetest.New(t, nil)
+	s, err := connect(within(t), pageclient.NewPage())
 	if err != nil || !s.Connected() {
 		t.Fatalf("connected %v: %v", s.Connected(), err)
 	}
@@ -42,30 +42,30 @@ func TestSession(t *testing.T) {
 	s.Idempotent(true)
 	s.Idempotent(false)
 	end := s.Begin()
-	before := shm.Monotonic(time.Now())
+	before := shimpage.Monotonic(time.Now())
 	s.Expect(time.Minute)
 	s.Expect(0)
 	s.Expect(-time.Millisecond)
 	end()
 	ms := int64(time.Millisecond)
-	want := []shm.Hint{
-		{Kind: shm.HintPriority, Value: -3},
-		{Kind: shm.HintDeadline, Value: 4 * ms},
-		{Kind: shm.HintLaxity, Value: 5 * ms},
-		{Kind: shm.HintWork, Value: 6 * ms},
-		{Kind: shm.HintSLO, Value: 7 * ms},
-		{Kind: shm.HintIdempotent, Value: 1},
-		{Kind: shm.HintIdempotent, Value: 0},
-		{Kind: shm.HintBegin, Value: 1},
-		{Kind: shm.HintExpect, Value: 1}, // a minute from then
-		{Kind: shm.HintExpect, Value: 0},
-		{Kind: shm.HintExpect, Value: -1},
-		{Kind: shm.HintEnd, Value: 1},
+	want := []shimpage.Hint{
+		{Kind: shimpage.HintPriority, Value: -3},
+		{Kind: shimpage.HintDeadline, Value: 4 * ms},
+		{Kind: shimpage.HintLaxity, Value: 5 * ms},
+		{Kind: shimpage.HintWork, Value: 6 * ms},
+		{Kind: shimpage.HintSLO, Value: 7 * ms},
+		{Kind: shimpage.HintIdempotent, Value: 1},
+		{Kind: shimpage.HintIdempotent, Value: 0},
+		{Kind: shimpage.HintBegin, Value: 1},
+		{Kind: shimpage.HintExpect, Value: 1}, // a minute from then
+		{Kind: shimpage.HintExpect, Value: 0},
+		{Kind: shimpage.HintExpect, Value: -1},
+		{Kind: shimpage.HintEnd, Value: 1},
 	}
-	for i, h := range owntest.Hints(t, page, len(want)) {
-		if h.Kind == shm.HintExpect && h.Value > 0 {
+	for i, h := range pagetest.Hints(t, page, len(want)) {
+		if h.Kind == shimpage.HintExpect && h.Value > 0 {
 			from := before + uint64(59*time.Second) // 1 s for the machine to be slow in
-			if uint64(h.Value) < from || uint64(h.Value) > from+uint64(owntest.Hang) {
+			if uint64(h.Value) < from || uint64(h.Value) > from+uint64(pagetest.Hang) {
 				t.Errorf("expected at %d, a minute after %d", h.Value, before)
 			}
 			h.Value = 1
@@ -80,17 +80,17 @@ func TestSession(t *testing.T) {
 func TestNoDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	t.Setenv("GIVEWAY_SOCKET", socket)
-	s, err := connect(within(t), own.NewPage())
+	s, err := connect(within(t), pageclient.NewPage())
 	if err == nil || s == nil || s.Connected() {
 		t.Fatalf("a session %v where there is no daemon: %v", s, err)
 	}
 	s.Priority(5)
 	s.Begin()()
-	d := owntest.At(t, socket, nil)
-	owntest.Until(t, "it is found", func() bool { s.Begin()(); return s.Connected() })
+	d := pagetest.At(t, socket, nil)
+	pagetest.Until(t, "it is found", func() bool { s.Begin()(); return s.Connected() })
 	told := int64(0)
-	d.Page().Hints(func(h shm.Hint) {
-		if h.Kind == shm.HintPriority {
+	d.Page().Hints(func(h shimpage.Hint) {
+		if h.Kind == shimpage.HintPriority {
 			told = h.Value
 		}
 	})
@@ -147,7 +147,7 @@ func TestMail(t *testing.T) {
 	go func() { _ = server.Serve(listen) }()
 	defer server.Close()
 
-	s, err := connect(within(t), own.NewPage())
+	s, err := connect(within(t), pageclient.NewPage())
 	if err != nil || !s.Connected() {
 		t.Fatalf("connected %v: %v", s.Connected(), err)
 	}
@@ -176,7 +176,7 @@ func TestMail(t *testing.T) {
 		defer o.mu.Unlock()
 		return append([]string(nil), o.got...)
 	}
-	owntest.Until(t, "all letters are there", func() bool { return len(said()) >= len(want) })
+	pagetest.Until(t, "all letters are there", func() bool { return len(said()) >= len(want) })
 	if got := strings.Join(said(), "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("it was sent\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}

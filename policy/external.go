@@ -75,7 +75,7 @@ func (p *External) Plan(v *sched.View) sched.Plan {
 		p.ask(v)
 	}
 	if p.dead || p.open && v.Now >= p.askedAt.Add(p.patience) { // until an answer comes
-		return sched.Plan{Void: true, Wake: max(p.askedAt.Add(p.patience), v.Now.Add(p.patience))}
+		return sched.Plan{Invalid: true, Wake: max(p.askedAt.Add(p.patience), v.Now.Add(p.patience))}
 	}
 	p.begin()
 	i := 0 // in named

@@ -26,7 +26,7 @@ type outside struct {
 
 func newOutside(t *testing.T, answer func(*policy.Question) (string, bool)) *outside {
 	o := &outside{t: t, ext: policy.NewExternal(), answer: answer, running: map[sched.QueueID]bool{}}
-	o.s = sched.New(sched.Config{StallLimit: time.Second}, sched.Choice{
+	o.s = sched.New(sched.Config{StallLimit: time.Second}, sched.PolicyChoice{
 		Name: "external", Make: func() sched.Policy { return o.ext },
 	})
 	return o
@@ -61,7 +61,7 @@ func (o *outside) open(id sched.QueueID, priority int32) {
 	o.running[id] = true
 	o.step(
 		sched.Event{Kind: sched.QueueOpened, Queue: id, Device: "gpu0", Can: sched.CanInterrupt, Attr: sched.Attr{Priority: priority}},
-		sched.Event{Kind: sched.Progressed, Queue: id, Seen: sched.Counters{Submitted: 1, Launched: 1}},
+		sched.Event{Kind: sched.Progressed, Queue: id, Counters: sched.Counters{Submitted: 1, Launched: 1}},
 	)
 }
 
@@ -108,7 +108,7 @@ func TestExternalPolicyThatMisbehavesIsOverruled(t *testing.T) {
 			o.answer = bad
 			o.open(3, 7)
 			for range 1200 {
-				o.step(sched.Event{Kind: sched.Ran, Queue: 1, Ran: time.Duration(o.now)})
+				o.step(sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Duration(o.now)})
 			}
 			if !o.overruled() || !o.running[1] || !o.running[2] || !o.running[3] {
 				t.Fatalf("running %v, overruled %v", o.running, o.overruled())
@@ -117,7 +117,7 @@ func TestExternalPolicyThatMisbehavesIsOverruled(t *testing.T) {
 			o.step(sched.Event{Kind: sched.PlanOffered, Number: 0, Plan: nil}) // it died, and another has come
 			o.ext = reconnect(o)
 			for range 1200 {
-				o.step(sched.Event{Kind: sched.Ran, Queue: 1, Ran: time.Duration(o.now)})
+				o.step(sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Duration(o.now)})
 			}
 			if o.overruled() || o.running[1] || o.running[2] || !o.running[3] {
 				t.Errorf("behaving again: running %v, overruled %v", o.running, o.overruled())
@@ -138,7 +138,7 @@ func TestExternalPolicyRecovers(t *testing.T) {
 	}
 	o.answer = echo
 	for range 1200 {
-		o.step(sched.Event{Kind: sched.Ran, Queue: 1, Ran: time.Duration(o.now)})
+		o.step(sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Duration(o.now)})
 	}
 	if o.overruled() || o.running[1] || o.running[2] || !o.running[3] {
 		t.Errorf("running %v, overruled %v", o.running, o.overruled())
@@ -148,7 +148,7 @@ func TestExternalPolicyRecovers(t *testing.T) {
 // reconnect puts a fresh external policy in charge, as a new connection does.
 func reconnect(o *outside) *policy.External {
 	ext := policy.NewExternal()
-	o.s.Step(o.now, []sched.Event{{Kind: sched.PolicyChosen, Choice: sched.Choice{
+	o.s.Step(o.now, []sched.Event{{Kind: sched.PolicyChosen, Choice: sched.PolicyChoice{
 		Name: "external", Make: func() sched.Policy { return ext },
 	}}})
 	return ext

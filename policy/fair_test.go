@@ -42,7 +42,7 @@ func TestWFQOnSlicesSetsThemByWeightAndStopsNobody(t *testing.T) {
 
 func TestWFQNeverSetsASliceTooShortToUse(t *testing.T) {
 	dev := slicedGPU
-	dev.MinTurn = 5 * ms
+	dev.MinSharedSlice = 5 * ms
 	l := newLab(t, "wfq", nil, dev)
 	a, b := l.open(weight(1), saturating), l.open(weight(2), saturating)
 	l.run(10 * ms)
@@ -81,7 +81,7 @@ func TestFairTurnsLeftUnusedArePaidFor(t *testing.T) {
 		batch := sched.Queue{Attr: sched.Attr{Class: sched.Batch}}
 		stuck, b := l.open(batch, nil), l.open(batch, saturating)
 		stuck.blind = true
-		l.events = append(l.events, sched.Event{Kind: sched.Ran, Queue: stuck.ID})
+		l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: stuck.ID})
 		l.run(2 * time.Second)
 		if b.served < 900*ms {
 			t.Errorf("%s: beside a queue that never runs, one that does got %v of 2 s", name, b.served)

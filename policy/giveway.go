@@ -59,7 +59,7 @@ type tally struct {
 
 func newGiveway() sched.Policy {
 	p := &giveway{
-		turn: 50 * time.Millisecond, slice: sched.Least, online: 20 * time.Millisecond, window: 4, linger: 200 * time.Microsecond,
+		turn: 50 * time.Millisecond, slice: sched.MinSlice, online: 20 * time.Millisecond, window: 4, linger: 200 * time.Microsecond,
 	}
 	p.knobs = append(knobs{
 		durationKnob("turn", &p.turn, time.Millisecond, 10*time.Second, "how long a batch queue runs before the next"),
@@ -99,7 +99,7 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 		case sched.Online:
 			g := sched.Grant{Queue: q.ID}
 			if o.rest && p.online > 0 && yieldsBySlice(dev, q) {
-				g.Slice = max(p.online, dev.MinTurn)
+				g.Slice = max(p.online, dev.MinSharedSlice)
 			}
 			p.grants = append(p.grants, g)
 		default:
@@ -116,7 +116,7 @@ func (p *giveway) grantRest(now sched.Time, dev *sched.Device, q *sched.Queue, t
 	switch {
 	case !yieldsBySlice(dev, q):
 		if o.online && p.window > 0 {
-			g.Window = uint32(p.window)
+			g.Bound = uint32(p.window)
 		}
 		if !t.works {
 			break // left alone: online requests must not cost it two calls each
@@ -134,11 +134,11 @@ func (p *giveway) grantRest(now sched.Time, dev *sched.Device, q *sched.Queue, t
 		}
 	case !t.works: // costs nothing, and goes on at once when it has work
 		if o.online && p.slice > 0 { // which is noticed only after a while
-			g.Slice = max(dev.MinTurn, p.slice)
+			g.Slice = max(dev.MinSharedSlice, p.slice)
 		}
 	case q.Level() == sched.LevelNone: // cannot be made to wait its turn: the best is a short one
 		if (o.online || idle) && p.slice > 0 {
-			g.Slice = max(dev.MinTurn, p.slice)
+			g.Slice = max(dev.MinSharedSlice, p.slice)
 		}
 	default:
 		return
@@ -192,7 +192,7 @@ func (p *giveway) survey(v *sched.View, ts []tally) outlook {
 		default:
 			// Of one that nobody can look into the slice decides: an idle queue
 			// at the least gets what it leaves.
-			o.others = o.others || contends(q) && (q.Seen.Known || !yieldsBySlice(dev, q))
+			o.others = o.others || contends(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
 		}
 	}
 	p.lingerOn(v.Now, serving, &o)
@@ -282,7 +282,7 @@ func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook) {
 			ts[i].atTurn = ts[i].served
 		}
 	}
-	if q := &v.Queues[mine]; o.rivals > 1 || q.Measured && !q.Seen.Known {
+	if q := &v.Queues[mine]; o.rivals > 1 || q.Measured && !q.Counters.Known {
 		o.wake = earlier(o.wake, p.since.Add(p.turn))
 	}
 }
@@ -292,7 +292,7 @@ func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook) {
 // the device, at work or not, so only one that never was there is idle; one with
 // work is, if only for a moment, however busy the others are.
 func (p *giveway) unused(q *sched.Queue, t *tally) bool {
-	seen := q.Measured && !q.Seen.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.since) >= p.turn/2
+	seen := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.since) >= p.turn/2
 	return seen && t.served == t.atTurn
 }
 

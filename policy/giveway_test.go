@@ -24,7 +24,7 @@ func TestGivewayPlansOfRandomViewsKeepTheRules(t *testing.T) {
 			short := 0
 			for _, g := range plan.Grants {
 				grants[g.Queue] = g
-				if g.Slice > 0 && g.Slice < dev.MinTurn {
+				if g.Slice > 0 && g.Slice < dev.MinSharedSlice {
 					short++
 				}
 			}
@@ -33,7 +33,7 @@ func TestGivewayPlansOfRandomViewsKeepTheRules(t *testing.T) {
 			}
 			for _, q := range v.Queues {
 				g, ok := grants[q.ID]
-				if c := q.Attr.Class; c == sched.Online && (!ok || g.Slice != 0 && g.Slice < dev.Slice || g.Window != 0) ||
+				if c := q.Attr.Class; c == sched.Online && (!ok || g.Slice != 0 && g.Slice < dev.Slice || g.Bound != 0) ||
 					c == sched.Standard && (!ok || g != sched.Grant{Queue: q.ID}) {
 					t.Fatalf("seed %d: %v queue %d has %+v, %v", seed, c, q.ID, g, ok)
 				}
@@ -57,7 +57,7 @@ func TestGivewayBatchTakesTurnsAtTheLeastSliceWhileThereIsAnOnlineQueue(t *testi
 		if b.running {
 			holder = b
 		}
-		if a.running == b.running || holder.slice != sched.Least || !online.running || online.slice < slicedGPU.Slice {
+		if a.running == b.running || holder.slice != sched.MinSlice || !online.running || online.slice < slicedGPU.Slice {
 			t.Fatalf("at %v: a %v %v, b %v %v, online %v %v", time.Duration(l.now), a.running, a.slice, b.running, b.slice, online.running, online.slice)
 		}
 	})
@@ -174,7 +174,7 @@ func TestGivewayIdleRunsOnlyWhenNothingElseIsReady(t *testing.T) {
 			l.run(9 * ms)
 			// Beside online work it keeps the least slice: that it costs no call is worth more.
 			least := dev.Sliced() && c == sched.Online
-			if last.served > before+tick || last.running && !least || least && last.slice != sched.Least {
+			if last.served > before+tick || last.running && !least || least && last.slice != sched.MinSlice {
 				t.Errorf("%s: beside %v work idle got %v, runs: %v with %v", dev.ID, c, last.served-before, last.running, last.slice)
 			}
 			l.run(11 * ms)
@@ -199,7 +199,7 @@ func TestGivewayBlindBatchJobThatIdlesLeavesTheRotationAndComesBack(t *testing.T
 	open := func(q sched.Queue, load func(*job, sched.Time)) *job {
 		j := l.open(q, nil)
 		j.load, j.blind = load, true
-		l.events = append(l.events, sched.Event{Kind: sched.Ran, Queue: j.ID})
+		l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: j.ID})
 		return j
 	}
 	sleepy, busy := open(batch(1), blind), open(batch(1), saturating)
@@ -207,7 +207,7 @@ func TestGivewayBlindBatchJobThatIdlesLeavesTheRotationAndComesBack(t *testing.T
 	l.run(200 * ms)
 	before := busy.served
 	l.run(time.Second)
-	if got := busy.served - before; got < 990*ms || !sleepy.running || sleepy.slice != slicedGPU.MinTurn {
+	if got := busy.served - before; got < 990*ms || !sleepy.running || sleepy.slice != slicedGPU.MinSharedSlice {
 		t.Errorf("beside a job that sleeps the other got %v of 1 s; the sleeper runs: %v with slice %v", got, sleepy.running, sleepy.slice)
 	}
 	work = true

@@ -79,14 +79,14 @@ func quantumKnob(name string, v *time.Duration, doc string) knob {
 // sliceKnob is a time slice: a duration, or one of the words least and default.
 func sliceKnob(name string, v *time.Duration, doc string) knob {
 	const hi = 10 * time.Second
-	k := durationKnob(name, v, sched.Least, hi, doc)
+	k := durationKnob(name, v, sched.MinSlice, hi, doc)
 	k.allowed = fmt.Sprintf("least, default, or a duration up to %v", hi)
 	get, set := k.get, k.set
 	k.get = func() string {
 		switch *v {
 		case 0:
 			return "default"
-		case sched.Least:
+		case sched.MinSlice:
 			return "least"
 		}
 		return get()
@@ -96,7 +96,7 @@ func sliceKnob(name string, v *time.Duration, doc string) knob {
 		case "default":
 			*v = 0
 		case "least":
-			*v = sched.Least
+			*v = sched.MinSlice
 		default:
 			return set(s)
 		}

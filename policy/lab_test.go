@@ -61,7 +61,7 @@ type command struct {
 
 var (
 	plainGPU  = sched.Device{ID: "plain", StopTime: 500 * time.Microsecond}
-	slicedGPU = sched.Device{ID: "sliced", Slice: 2 * ms, MinTurn: ms, StopTime: 500 * time.Microsecond}
+	slicedGPU = sched.Device{ID: "sliced", Slice: 2 * ms, MinSharedSlice: ms, StopTime: 500 * time.Microsecond}
 )
 
 // newLab has neither a floor nor a stall limit, so that the policy is seen as it is.
@@ -130,7 +130,7 @@ func (l *lab) close(j *job) {
 
 func (l *lab) hint(j *job, change func(*sched.Attr)) {
 	change(&j.Attr)
-	l.events = append(l.events, sched.Event{Kind: sched.Hinted, Queue: j.ID, Attr: j.Attr})
+	l.events = append(l.events, sched.Event{Kind: sched.AttrsChanged, Queue: j.ID, Attr: j.Attr})
 }
 
 // say reports how far j has come.
@@ -140,7 +140,7 @@ func (l *lab) say(j *job) {
 	}
 	done := uint64(len(j.finished))
 	j.said = sched.Counters{Submitted: done + uint64(len(j.todo)), Launched: done + uint64(len(j.todo)), Completed: done}
-	l.events = append(l.events, sched.Event{Kind: sched.Progressed, Queue: j.ID, Seen: j.said})
+	l.events = append(l.events, sched.Event{Kind: sched.Progressed, Queue: j.ID, Counters: j.said})
 }
 
 // run lets d go by. Each, if given, is called after every tick.
@@ -176,7 +176,7 @@ func (l *lab) arrive() {
 			l.say(j)
 		}
 		if l.tell > 0 && l.now%sched.Time(l.tell) == 0 {
-			l.events = append(l.events, sched.Event{Kind: sched.Ran, Queue: j.ID, Ran: j.served})
+			l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: j.ID, Duration: j.served})
 		}
 	}
 }

@@ -103,13 +103,13 @@ func (l *ladder) build(dev *sched.Device) {
 	*l = ladder{device: *dev, since: sched.Never, anew: true}
 	if dev.Sliced() {
 		n := 1
-		for s := dev.Slice / 2; s >= max(dev.MinTurn, 2) && n < mostRungs-2; s /= 2 {
+		for s := dev.Slice / 2; s >= max(dev.MinSharedSlice, 2) && n < mostRungs-2; s /= 2 {
 			l.rungs[n].slice = s
 			n++
 		}
 		l.start, l.last = n, n+1
-		l.rungs[l.start].slice = sched.Least
-		l.rungs[l.last] = setting{slice: sched.Least, hold: true}
+		l.rungs[l.start].slice = sched.MinSlice
+		l.rungs[l.last] = setting{slice: sched.MinSlice, hold: true}
 	} else {
 		l.start, l.last = 3, 3
 		l.rungs[1].window = wideWindow
@@ -142,7 +142,7 @@ func (l *ladder) settle(v *sched.View, current sched.QueueID) {
 	}
 	r := &l.rungs[l.at]
 	i, ok := index(v.Queues, current)
-	if ok && v.Queues[i].Slice == r.slice && v.Queues[i].Window == r.window || v.Now.Sub(l.changed) > unsure {
+	if ok && v.Queues[i].Slice == r.slice && v.Queues[i].Bound == r.window || v.Now.Sub(l.changed) > unsure {
 		l.since = v.Now
 	}
 }
@@ -328,7 +328,7 @@ func (l *ladder) length(i int) time.Duration {
 	switch s := l.rungs[i].slice; s {
 	case 0:
 		return l.device.Slice
-	case sched.Least:
+	case sched.MinSlice:
 		return 0
 	default:
 		return s

@@ -79,7 +79,7 @@ func Names() []string {
 
 // Choose returns the named policy, with parameters other than their defaults
 // where params says so. It refuses what is not there, and says what is.
-func Choose(name string, params map[string]string) (sched.Choice, error) {
+func Choose(name string, params map[string]string) (sched.PolicyChoice, error) {
 	for _, e := range table {
 		if e.name != name {
 			continue
@@ -95,15 +95,15 @@ func Choose(name string, params map[string]string) (sched.Choice, error) {
 		}
 		p, err := build()
 		if err != nil {
-			return sched.Choice{}, err
+			return sched.PolicyChoice{}, err
 		}
 		_, spans := p.(spanner)
-		return sched.Choice{Name: name, Spans: spans, Make: func() sched.Policy {
+		return sched.PolicyChoice{Name: name, AllDevices: spans, Make: func() sched.Policy {
 			p, _ := build() // it worked a moment ago, and depends on nothing
 			return p
 		}}, nil
 	}
-	return sched.Choice{}, fmt.Errorf("there is no policy %q; there are: %s", name, strings.Join(Names(), ", "))
+	return sched.PolicyChoice{}, fmt.Errorf("there is no policy %q; there are: %s", name, strings.Join(Names(), ", "))
 }
 
 // Set changes one parameter of a live policy. It leaves all as it was when it

@@ -73,7 +73,7 @@ func life(t *testing.T, name string, seed uint64, check func(*sched.View, sched.
 		}
 		for _, a := range actions {
 			late = append(late, sched.Event{
-				Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: sched.Failure(max(0, r.IntN(12)-10)),
+				Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: sched.Outcome(max(0, r.IntN(12)-10)),
 			})
 		}
 		events = events[:0]
@@ -94,19 +94,19 @@ func life(t *testing.T, name string, seed uint64, check func(*sched.View, sched.
 			case k == 2:
 				ev.Kind = sched.QueueClosed
 			case k == 3:
-				ev.Kind = sched.Hinted
+				ev.Kind = sched.AttrsChanged
 			case k == 4:
 				ev.Kind = []sched.Kind{sched.Dozed, sched.Woke}[r.IntN(2)]
 			case k == 5:
-				ev.Kind = []sched.Kind{sched.Asked, sched.Answered}[r.IntN(2)]
-				ev.Ran = time.Duration(r.IntN(20)) * ms
+				ev.Kind = []sched.Kind{sched.RequestStarted, sched.RequestFinished}[r.IntN(2)]
+				ev.Duration = time.Duration(r.IntN(20)) * ms
 			default:
 				c := seen[id]
 				c.Submitted += r.Uint64N(3)
 				c.Launched = c.Submitted
 				c.Completed += min(r.Uint64N(3), c.Submitted-c.Completed)
 				seen[id] = c
-				ev.Kind, ev.Seen = sched.Progressed, c
+				ev.Kind, ev.Counters = sched.Progressed, c
 			}
 			events = append(events, ev)
 		}
@@ -206,7 +206,7 @@ func TestNoPolicyAllocatesOnceItKnowsItsQueues(t *testing.T) {
 			for i := range 32 {
 				v.Queues = append(v.Queues, sched.Queue{
 					ID: sched.QueueID(i + 1), Process: sched.ProcessID(r.IntN(8)), Device: dev.ID, Can: canAll, Attr: randomAttr(r),
-					Seen: sched.Counters{Known: true, Submitted: 1},
+					Counters: sched.Counters{Known: true, Submitted: 1},
 				})
 			}
 			p := fresh(t, name)
@@ -215,7 +215,7 @@ func TestNoPolicyAllocatesOnceItKnowsItsQueues(t *testing.T) {
 				v.Now = v.Now.Add(3 * ms)
 				for i := range v.Queues {
 					q := &v.Queues[i]
-					q.Seen.Completed = r.Uint64N(2)
+					q.Counters.Completed = r.Uint64N(2)
 					q.Served += time.Duration(r.IntN(2)) * ms
 				}
 				p.Plan(v)

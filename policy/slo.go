@@ -82,8 +82,8 @@ func newSLO() sched.Policy {
 // Observe implements sched.Observer: it takes note of requests.
 func (p *slo) Observe(now sched.Time, ev *sched.Event) {
 	switch {
-	case ev.Kind == sched.Answered && len(p.answers) < mostAnswers:
-		p.answers = append(p.answers, answer{ev.Queue, ev.Ran, now})
+	case ev.Kind == sched.RequestFinished && len(p.answers) < mostAnswers:
+		p.answers = append(p.answers, answer{ev.Queue, ev.Duration, now})
 	case ev.Kind == sched.QueueOpened && ev.Attr.Class == sched.Online:
 		p.ladder.base, p.ladder.anew = p.ladder.start, true
 		p.ladder.put(p.ladder.start, now)
@@ -144,21 +144,21 @@ func (p *slo) look(v *sched.View, askers []asker) (loose, strict bool) {
 			*w = asker{heard: w.heard}
 			continue
 		}
-		if q.Ready() || q.Seen.Launched != w.launched {
-			w.launched, w.worked = q.Seen.Launched, v.Now
+		if q.Ready() || q.Counters.Launched != w.launched {
+			w.launched, w.worked = q.Counters.Launched, v.Now
 		}
-		if q.Open > 0 {
+		if q.OpenRequests > 0 {
 			w.heard = true
 			p.heard = v.Now
 		}
-		if q.Open != w.open {
-			w.open, w.opened = q.Open, v.Now
+		if q.OpenRequests != w.open {
+			w.open, w.opened = q.OpenRequests, v.Now
 		}
 		if q.Attr.SLO > 0 {
 			loose = true
 		}
 		// One that launches nothing needs nothing, as long as that can be seen.
-		asleep := q.Seen.Known && v.Now.Sub(w.worked) >= p.quiet
+		asleep := q.Counters.Known && v.Now.Sub(w.worked) >= p.quiet
 		if (q.Attr.SLO <= 0 || !w.heard) && !asleep {
 			strict = true
 		}
@@ -221,7 +221,7 @@ func (p *slo) keepOff(v *sched.View, askers []asker, plan *sched.Plan) {
 	until := sched.Time(0)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if q.Attr.Class == sched.Online && q.Attr.SLO > 0 && q.Open > 0 && !q.Attr.Paused {
+		if q.Attr.Class == sched.Online && q.Attr.SLO > 0 && q.OpenRequests > 0 && !q.Attr.Paused {
 			until = max(until, askers[i].opened.Add(min(q.Attr.SLO, longestHold/4)*4))
 		}
 	}

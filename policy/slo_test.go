@@ -8,7 +8,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-var h200 = sched.Device{ID: "gpu", Slice: 2048 * time.Microsecond, MinTurn: 200 * time.Microsecond, StopTime: 700 * time.Microsecond}
+var h200 = sched.Device{ID: "gpu", Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, StopTime: 700 * time.Microsecond}
 
 // service is a device on which requests take what the setting of the batch queue
 // makes them take, without a device: it answers the policy's plans at once.
@@ -78,10 +78,10 @@ func (x *service) step(events ...sched.Event) (wake sched.Time) {
 // force, and batch work as much as it gets meanwhile.
 func (x *service) request(takes func(slice time.Duration, held bool) (took, batch time.Duration)) {
 	begin := x.now
-	x.step(sched.Event{Kind: sched.Asked, Queue: 1})
+	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
 	took, batch := takes(x.slice, x.stopped)
 	x.now = begin.Add(took)
-	x.step(sched.Event{Kind: sched.Answered, Queue: 1, Ran: took})
+	x.step(sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: took})
 	x.n++
 	if took > sloOfService {
 		x.late++
@@ -90,8 +90,8 @@ func (x *service) request(takes func(slice time.Duration, held bool) (took, batc
 	x.served[0] += took / 8
 	x.served[1] += batch
 	x.step(
-		sched.Event{Kind: sched.Ran, Queue: 1, Ran: x.served[0]},
-		sched.Event{Kind: sched.Ran, Queue: 2, Ran: x.served[1]},
+		sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: x.served[0]},
+		sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 2, Duration: x.served[1]},
 	)
 }
 
@@ -102,7 +102,7 @@ func stretch(base time.Duration) func(time.Duration, bool) (time.Duration, time.
 		switch slice {
 		case 0:
 			slice = h200.Slice
-		case sched.Least:
+		case sched.MinSlice:
 			slice = 0
 		}
 		if held {
@@ -116,7 +116,7 @@ func stretch(base time.Duration) func(time.Duration, bool) (time.Duration, time.
 // requests that are late meanwhile are few.
 func TestSLOFindsTheLongestSlice(t *testing.T) {
 	for _, test := range []struct{ base, want time.Duration }{
-		{9800 * time.Microsecond, sched.Least},
+		{9800 * time.Microsecond, sched.MinSlice},
 		{9700 * time.Microsecond, h200.Slice / 8},
 		{9300 * time.Microsecond, h200.Slice / 4},
 		{8500 * time.Microsecond, h200.Slice / 2},
@@ -162,7 +162,7 @@ func TestSLOHopelessStaysFast(t *testing.T) {
 	for range 3000 {
 		x.request(stretch(15 * ms))
 	}
-	if x.slice != sched.Least || x.changes > 4 {
+	if x.slice != sched.MinSlice || x.changes > 4 {
 		t.Errorf("slice %v, %d changes", x.slice, x.changes)
 	}
 }
@@ -266,10 +266,10 @@ func TestSLOTwoPrograms(t *testing.T) {
 		long := 0
 		for range 1000 {
 			for range every - 1 {
-				x.step(sched.Event{Kind: sched.Asked, Queue: 3})
+				x.step(sched.Event{Kind: sched.RequestStarted, Queue: 3})
 				x.now = x.now.Add(12 * ms)
 				x.served[1] += 10 * ms
-				x.step(sched.Event{Kind: sched.Answered, Queue: 3, Ran: 12 * ms})
+				x.step(sched.Event{Kind: sched.RequestFinished, Queue: 3, Duration: 12 * ms})
 			}
 			if x.request(stretch(4 * ms)); x.slice == 0 {
 				long++
@@ -358,7 +358,7 @@ func TestSLOKeepsBatchOffOnlyWhileItMay(t *testing.T) {
 	for range 200 {
 		x.request(needsQuiet)
 	}
-	if x.step(sched.Event{Kind: sched.Asked, Queue: 1}); !x.stopped {
+	if x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1}); !x.stopped {
 		t.Fatal("batch work is not kept off")
 	}
 	began := x.now
@@ -383,7 +383,7 @@ func TestSLOGivesBackWhenQuiet(t *testing.T) {
 	if x.step(); x.slice != 0 {
 		t.Errorf("slice %v when all is quiet", x.slice)
 	}
-	if x.step(sched.Event{Kind: sched.Asked, Queue: 1}); x.slice != sched.Least {
+	if x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1}); x.slice != sched.MinSlice {
 		t.Errorf("slice %v when it is not any more", x.slice)
 	}
 }
@@ -396,7 +396,7 @@ func TestSLOSleeperIsNoHindrance(t *testing.T) {
 	launched := uint64(0)
 	work := func(n uint64) {
 		launched += n
-		x.step(sched.Event{Kind: sched.Progressed, Queue: 3, Seen: sched.Counters{
+		x.step(sched.Event{Kind: sched.Progressed, Queue: 3, Counters: sched.Counters{
 			Submitted: launched, Launched: launched, Completed: launched, Known: true,
 		}})
 	}
@@ -404,7 +404,7 @@ func TestSLOSleeperIsNoHindrance(t *testing.T) {
 		work(1) // between two looks: it is never seen to be ready
 		x.request(stretch(5 * ms))
 	}
-	if x.slice != sched.Least {
+	if x.slice != sched.MinSlice {
 		t.Errorf("beside a program that works and has no SLO: slice %v", x.slice)
 	}
 	for range 1000 {
@@ -416,7 +416,7 @@ func TestSLOSleeperIsNoHindrance(t *testing.T) {
 	}
 	work(1)
 	x.request(stretch(5 * ms))
-	if x.slice != sched.Least {
+	if x.slice != sched.MinSlice {
 		t.Errorf("when it works again: slice %v", x.slice)
 	}
 }

@@ -57,7 +57,7 @@ func (p *wfq) Plan(v *sched.View) sched.Plan {
 	}
 	p.update(v) // in case a queue without slices comes
 	p.begin()
-	base := max(p.base, dev.MinTurn)
+	base := max(p.base, dev.MinSharedSlice)
 	longest := max(p.longest, base)
 	for i := range v.Queues {
 		q := &v.Queues[i]

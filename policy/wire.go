@@ -58,7 +58,7 @@ type QuestionQueue struct {
 func (q *Question) fill(number uint64, v *sched.View) {
 	*q = Question{Number: number, Now: v.Now, Devices: q.Devices[:0], Queues: q.Queues[:0]}
 	for _, d := range v.Devices {
-		q.Devices = append(q.Devices, QuestionDevice{d.ID, d.Slice, d.MinTurn, d.StopTime})
+		q.Devices = append(q.Devices, QuestionDevice{d.ID, d.Slice, d.MinSharedSlice, d.StopTime})
 	}
 	for i := range v.Queues {
 		s := &v.Queues[i]
@@ -67,7 +67,7 @@ func (q *Question) fill(number uint64, v *sched.View) {
 			ID: s.ID, Process: s.Process, Device: s.Device, Class: a.Class.String(), State: s.State.String(),
 			Can: s.Can.String(), Ready: s.Ready(), ReadySince: s.ReadySince, Served: s.Served,
 			Priority: a.Priority, Weight: s.Weight(), Share: a.Share, Nice: a.Nice, RealTime: a.RealTime,
-			Open: s.Open, SLO: a.SLO, Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
+			Open: s.OpenRequests, SLO: a.SLO, Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
 		})
 	}
 }
@@ -118,7 +118,7 @@ func ParseAnswer(line []byte) (uint64, *sched.Plan, error) {
 		if g.Slice < 0 || g.Slice > maxSlice {
 			return 0, nil, fmt.Errorf("answer %d: slice_ns %d of queue %d is not from 0 to %d", a.Number, g.Slice, g.Queue, maxSlice)
 		}
-		p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: g.Slice, Window: g.Window})
+		p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: g.Slice, Bound: g.Window})
 	}
 	return a.Number, p, nil
 }

@@ -31,11 +31,11 @@ func TestXSchedEveryListedPolicyCanBeMadeAndPlans(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(1, 5))
 		v := randomView(r, slicedGPU)
-		if plan := choice.Make().Plan(v); plan.Void || len(v.Queues) > 0 && len(plan.Grants) == 0 {
+		if plan := choice.Make().Plan(v); plan.Invalid || len(v.Queues) > 0 && len(plan.Grants) == 0 {
 			t.Errorf("%s has no plan: %+v", info.Name, plan)
 		}
-		if info.Doc == "" || choice.Spans != info.Spans {
-			t.Errorf("%s: doc %q, spans %v but chosen with %v", info.Name, info.Doc, info.Spans, choice.Spans)
+		if info.Doc == "" || choice.AllDevices != info.Spans {
+			t.Errorf("%s: doc %q, spans %v but chosen with %v", info.Name, info.Doc, info.Spans, choice.AllDevices)
 		}
 	}
 	if _, err := Choose("spup", nil); err == nil || !strings.Contains(err.Error(), "giveway, native") {

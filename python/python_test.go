@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/own/owntest"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // python is one that is new enough.
@@ -98,7 +98,7 @@ func (p *program) hear() string {
 			p.t.Fatal("it has ended")
 		}
 		return line
-	case <-time.After(owntest.Hang):
+	case <-time.After(pagetest.Hang):
 		p.t.Fatal("it says nothing")
 		return ""
 	}
@@ -135,30 +135,30 @@ func testTelling(t *testing.T, preload string) {
 
 // testEach: every hint reaches the daemon as what it is, with a time on its clock.
 func testEach(t *testing.T, preload string) {
-	d := owntest.New(t, nil)
+	d := pagetest.New(t, nil)
 	d.Board.Sleep(true)
-	before := shm.Monotonic(time.Now())
+	before := shimpage.Monotonic(time.Now())
 	p := ok(t, preload, "each")
 	page := d.Page()
 	ms := int64(time.Millisecond)
-	want := []shm.Hint{
-		{Kind: shm.HintPriority, Value: -3},
-		{Kind: shm.HintDeadline, Value: 4 * ms},
-		{Kind: shm.HintLaxity, Value: 5 * ms},
-		{Kind: shm.HintWork, Value: 6 * ms},
-		{Kind: shm.HintSLO, Value: 7 * ms},
-		{Kind: shm.HintIdempotent, Value: 1},
-		{Kind: shm.HintIdempotent, Value: 0},
-		{Kind: shm.HintBegin, Value: 1 << 40},
-		{Kind: shm.HintExpect},
-		{Kind: shm.HintEnd, Value: 1 << 40},
+	want := []shimpage.Hint{
+		{Kind: shimpage.HintPriority, Value: -3},
+		{Kind: shimpage.HintDeadline, Value: 4 * ms},
+		{Kind: shimpage.HintLaxity, Value: 5 * ms},
+		{Kind: shimpage.HintWork, Value: 6 * ms},
+		{Kind: shimpage.HintSLO, Value: 7 * ms},
+		{Kind: shimpage.HintIdempotent, Value: 1},
+		{Kind: shimpage.HintIdempotent, Value: 0},
+		{Kind: shimpage.HintBegin, Value: 1 << 40},
+		{Kind: shimpage.HintExpect},
+		{Kind: shimpage.HintEnd, Value: 1 << 40},
 	}
-	for i, h := range owntest.Hints(t, page, len(want)) {
-		if h.At < before || h.At > shm.Monotonic(time.Now()) {
+	for i, h := range pagetest.Hints(t, page, len(want)) {
+		if h.At < before || h.At > shimpage.Monotonic(time.Now()) {
 			t.Errorf("hint %d was given at %d, not after %d", i, h.At, before)
 		}
-		if h.Kind == shm.HintExpect {
-			if from := before + uint64(time.Minute); uint64(h.Value) < from || uint64(h.Value) > from+uint64(owntest.Hang) {
+		if h.Kind == shimpage.HintExpect {
+			if from := before + uint64(time.Minute); uint64(h.Value) < from || uint64(h.Value) > from+uint64(pagetest.Hang) {
 				t.Errorf("expected at %d, a minute after %d", h.Value, before)
 			}
 			h.Value = 0
@@ -168,7 +168,7 @@ func testEach(t *testing.T, preload string) {
 		}
 	}
 	n := 0
-	page.Requests(func(shm.Request) { n++ })
+	page.Requests(func(shimpage.Request) { n++ })
 	if c := page.Counters(); n != 1 || c.Open != 0 || page.Nonsense() != 0 || !page.Rang() {
 		t.Errorf("%d requests in the log, %d open, %d entries of nonsense", n, c.Open, page.Nonsense())
 	}
@@ -177,12 +177,12 @@ func testEach(t *testing.T, preload string) {
 
 // testThreads: nothing is torn where many tell at once.
 func testThreads(t *testing.T, preload string) {
-	d := owntest.New(t, nil)
+	d := pagetest.New(t, nil)
 	p := ok(t, preload, "threads")
 	page := d.Page()
 	hints, requests := 0, 0
-	page.Hints(func(shm.Hint) { hints++ })
-	page.Requests(func(shm.Request) { requests++ })
+	page.Hints(func(shimpage.Hint) { hints++ })
+	page.Requests(func(shimpage.Request) { requests++ })
 	if c := page.Counters(); hints != 32 || requests != 64 || c.Open != 0 || page.Nonsense() != 0 {
 		t.Errorf("%d hints and %d requests, %d open, %d entries of nonsense", hints, requests, c.Open, page.Nonsense())
 	}
@@ -191,22 +191,22 @@ func testThreads(t *testing.T, preload string) {
 
 // testFork: a child has a page of its own, and leaves its parent's alone.
 func testFork(t *testing.T, preload string) {
-	d := owntest.New(t, nil)
+	d := pagetest.New(t, nil)
 	p := ok(t, preload, "fork")
 	parent, child := d.Page(), d.Page()
-	want := []shm.Hint{
-		{Kind: shm.HintPriority, Value: 1},
-		{Kind: shm.HintBegin, Value: 1 << 40},
-		{Kind: shm.HintEnd, Value: 1 << 40},
-		{Kind: shm.HintPriority, Value: 3},
+	want := []shimpage.Hint{
+		{Kind: shimpage.HintPriority, Value: 1},
+		{Kind: shimpage.HintBegin, Value: 1 << 40},
+		{Kind: shimpage.HintEnd, Value: 1 << 40},
+		{Kind: shimpage.HintPriority, Value: 3},
 	}
-	for i, h := range owntest.Hints(t, parent, len(want)) {
+	for i, h := range pagetest.Hints(t, parent, len(want)) {
 		if h.At = 0; h != want[i] {
 			t.Errorf("of the parent: hint %d is %+v, want %+v", i, h, want[i])
 		}
 	}
 	last := int64(0)
-	child.Hints(func(h shm.Hint) { last = h.Value })
+	child.Hints(func(h shimpage.Hint) { last = h.Value })
 	if c := child.Counters(); last != 2 || c.Open != 0 {
 		t.Errorf("of the child: a priority of %d, %d requests open", last, c.Open)
 	}
@@ -221,7 +221,7 @@ func TestDaemonComesAndGoes(t *testing.T) {
 	p := tell(t, "", "listen")
 	until := func(want string) {
 		t.Helper()
-		owntest.Until(t, "it says "+want, func() bool {
+		pagetest.Until(t, "it says "+want, func() bool {
 			if _, err := io.WriteString(p.in, "go on\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -230,15 +230,15 @@ func TestDaemonComesAndGoes(t *testing.T) {
 	}
 	until("nobody")
 	for range 2 {
-		d := owntest.At(t, socket, nil)
+		d := pagetest.At(t, socket, nil)
 		until("told")
 		page := d.Page()
 		if h := page.Counters(); h.Open != 0 {
 			t.Errorf("the daemon reads %+v", h)
 		}
 		n := 0
-		page.Hints(func(h shm.Hint) {
-			if h.Kind == shm.HintPriority && h.Value == 9 {
+		page.Hints(func(h shimpage.Hint) {
+			if h.Kind == shimpage.HintPriority && h.Value == 9 {
 				n++
 			}
 		})

@@ -12,7 +12,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/giveway/giveway/internal/own"
+	"github.com/giveway/giveway/internal/shim/pageclient"
 )
 
 // ErrClosed is what a queue answers after Close, ErrDropped what a command does that
@@ -41,7 +41,7 @@ type Counts struct {
 // Queue is one. It is safe for concurrent use, and all of it may be called from a command
 // but for waiting for that command or a later one, and Close: those would wait for ever.
 type Queue struct {
-	page *own.Page
+	page *pageclient.Page
 
 	mu        sync.Mutex
 	waiting   []*Command
@@ -67,9 +67,9 @@ type Command struct {
 }
 
 // New returns a queue with nothing in it.
-func New() *Queue { return newQueue(own.OfProcess()) }
+func New() *Queue { return newQueue(pageclient.OfProcess()) }
 
-func newQueue(page *own.Page) *Queue { return &Queue{page: page, open: map[*Command]struct{}{}} }
+func newQueue(page *pageclient.Page) *Queue { return &Queue{page: page, open: map[*Command]struct{}{}} }
 
 // Submit adds a command, which is done when run has returned.
 func (q *Queue) Submit(run func()) (*Command, error) {

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/own"
-	"github.com/giveway/giveway/internal/own/owntest"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/pageclient"
+	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), owntest.Hang)
+	ctx, cancel := context.WithTimeout(t.Context(), pagetest.Hang)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -24,14 +24,14 @@ func within(t testing.TB) context.Context {
 // alone is a queue without a daemon.
 func alone(t testing.TB) *Queue {
 	t.Setenv("GIVEWAY_SOCKET", filepath.Join(t.TempDir(), "none"))
-	return newQueue(own.NewPage())
+	return newQueue(pageclient.NewPage())
 }
 
 // behind is a queue behind a daemon's gate.
-func behind(t testing.TB, prepare func(*shm.Page)) (*Queue, *owntest.Daemon, *shm.Page) {
+func behind(t testing.TB, prepare func(*shimpage.Page)) (*Queue, *pagetest.Daemon, *shimpage.Page) {
 	t.Helper()
-	d := owntest.New(t, prepare)
-	page := own.NewPage()
+	d := pagetest.New(t, prepare)
+	page := pageclient.NewPage()
 	if err := page.Connect(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestLater(t *testing.T) {
 	q.SetBound(1)
 	_, endThree := later(t, q)
 	four, endFour := later(t, q)
-	owntest.Until(t, "one begins", func() bool { return q.Counts().Launched == 4 })
+	pagetest.Until(t, "one begins", func() bool { return q.Counts().Launched == 4 })
 	time.Sleep(20 * time.Millisecond)
 	Counts{5, 4, 3, 0}.want(t, q)
 	endThree()
@@ -169,7 +169,7 @@ func TestLater(t *testing.T) {
 func TestClose(t *testing.T) {
 	q := alone(t)
 	c, end := later(t, q)
-	owntest.Until(t, "it begins", func() bool { return q.Counts().Launched == 1 })
+	pagetest.Until(t, "it begins", func() bool { return q.Counts().Launched == 1 })
 	q.Suspend()
 	dropped := submit(t, q, func() { t.Error("it runs") })
 	closed := make(chan struct{})
@@ -192,14 +192,14 @@ func TestClose(t *testing.T) {
 // TestGate: the process's gate holds commands; what is held can be dropped, and its queue
 // closed.
 func TestGate(t *testing.T) {
-	q, d, page := behind(t, func(p *shm.Page) { p.Shut(owntest.Lease) })
+	q, d, page := behind(t, func(p *shimpage.Page) { p.Shut(pagetest.Lease) })
 	var ran atomic.Int32
 	first := submit(t, q, func() { ran.Add(1) })
 	held := func() {
-		owntest.Until(t, "it is held", func() bool { return page.Counters().Flags == shm.Held|shm.Ready })
+		pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags == shimpage.Held|shimpage.Ready })
 	}
 	held()
-	time.Sleep(2 * owntest.Lease)
+	time.Sleep(2 * pagetest.Lease)
 	if ran.Load() != 0 {
 		t.Fatal("it ran behind a gate that is shut")
 	}
@@ -210,7 +210,7 @@ func TestGate(t *testing.T) {
 	if c := page.Counters(); c.Launched != 1 || c.Completed != 1 || c.Holds != 1 || c.Runtimes != 1<<3 {
 		t.Errorf("the daemon reads %+v", c)
 	}
-	page.Shut(owntest.Lease)
+	page.Shut(pagetest.Lease)
 	submit(t, q, func() { ran.Add(1) })
 	held()
 	if n := q.Drop(); n != 1 {
@@ -232,7 +232,7 @@ func TestReady(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	c := submit(t, q, func() { close(begun); <-release })
 	<-begun
-	if c := page.Counters(); c.Flags != shm.Ready || c.Launched != 1 || c.Completed != 0 || c.Runtimes != 1<<3 {
+	if c := page.Counters(); c.Flags != shimpage.Ready || c.Launched != 1 || c.Completed != 0 || c.Runtimes != 1<<3 {
 		t.Errorf("while it runs the daemon reads %+v", c)
 	}
 	close(release)
@@ -241,7 +241,10 @@ func TestReady(t *testing.T) {
 		t.Errorf("when it has run the daemon reads %+v", c)
 	}
 	c, end := later(t, q)
-	owntest.Until(t, "it is in flight", func() bool { c := page.Counters(); return c.Launched == 2 && c.Completed == 1 && c.Flags == shm.Ready })
+	pagetest.Until(t, "it is in flight", func() bool {
+		c := page.Counters()
+		return c.Launched == 2 && c.Completed == 1 && c.Flags == shimpage.Ready
+	})
 	end()
 	_ = c.Wait(within(t))
 	if c := page.Counters(); c.Flags != 0 || c.Completed != 2 {
@@ -252,7 +255,7 @@ func TestReady(t *testing.T) {
 // TestManyThreads: whatever many do at once, each command that was not dropped runs once,
 // alone and in order, and nobody waits for ever.
 func TestManyThreads(t *testing.T) {
-	q, _, page := behind(t, func(p *shm.Page) { p.SetBound(3, 1) })
+	q, _, page := behind(t, func(p *shimpage.Page) { p.SetBound(3, 1) })
 	const threads, turns = 6, 300
 	var all sync.WaitGroup
 	var ran, busy atomic.Int64
@@ -300,7 +303,7 @@ func TestManyThreads(t *testing.T) {
 	if got.Submitted != threads*turns || got.Launched != uint64(ran.Load()) || got.Completed != got.Launched || got.Submitted != got.Launched+got.Dropped {
 		t.Errorf("%d ran; counts are %+v", ran.Load(), got)
 	}
-	owntest.Until(t, "the daemon sees it idle", func() bool {
+	pagetest.Until(t, "the daemon sees it idle", func() bool {
 		c := page.Counters()
 		return c.Flags == 0 && c.Launched == got.Launched && c.Completed == got.Launched
 	})

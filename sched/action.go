@@ -12,19 +12,19 @@ const (
 	Stop Verb = iota + 1
 	Start
 	SetSlice
-	SetWindow
+	SetBound
 )
 
 // Action is an order for the device side. Its outcome comes back as an
 // ActionDone event, however long that takes, exactly once, unless the queue is
 // closed first. A queue has at most one action under way.
 type Action struct {
-	ID     ActionID
-	Queue  QueueID
-	Verb   Verb
-	Level  Level         // how hard to stop it, or how hard it was stopped
-	Window uint32        // for SetWindow; zero is the device's own
-	Slice  time.Duration // for SetSlice; zero is the device's own
+	ID    ActionID
+	Queue QueueID
+	Verb  Verb
+	Level Level         // how hard to stop it, or how hard it was stopped
+	Bound uint32        // for SetBound; zero is the device's own
+	Slice time.Duration // for SetSlice; zero is the device's own
 }
 
 func (a Action) String() string {
@@ -34,14 +34,14 @@ func (a Action) String() string {
 	case SetSlice:
 		return fmt.Sprintf("#%d %v %d to %s", a.ID, a.Verb, a.Queue, sliceName(a.Slice))
 	}
-	return fmt.Sprintf("#%d %v %d to %d", a.ID, a.Verb, a.Queue, a.Window)
+	return fmt.Sprintf("#%d %v %d to %d", a.ID, a.Verb, a.Queue, a.Bound)
 }
 
 func sliceName(d time.Duration) string {
 	switch d {
 	case 0:
 		return "default"
-	case Least:
+	case MinSlice:
 		return "least"
 	}
 	return d.String()

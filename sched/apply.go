@@ -11,7 +11,7 @@ import (
 // Events about things that are gone are stale, not wrong, and are dropped.
 func (s *Scheduler) apply(ev *Event) {
 	switch ev.Kind {
-	case DeviceOpened, DeviceClosed, PolicyChosen, ParameterSet, PlanOffered, LetGo:
+	case DeviceOpened, DeviceClosed, PolicyChosen, ParameterSet, PlanOffered, ShutdownStarted:
 		s.applyToDevices(ev)
 		return
 	case QueueOpened:
@@ -32,32 +32,32 @@ func (s *Scheduler) apply(ev *Event) {
 		s.closeQueue(d, ev)
 		return
 	case Progressed:
-		if !s.progress(q, &ev.Seen) {
+		if !s.progress(q, &ev.Counters) {
 			d.touched(q)
 			return // nothing that a policy goes by
 		}
 	case Dozed:
-		q.Dormant = true
+		q.Idle = true
 	case Woke:
 		was := q.Ready()
-		q.Dormant = false
+		q.Idle = false
 		if !was && q.Ready() {
 			s.becameReady(q)
 		}
-	case Ran:
+	case DeviceTimeMeasured:
 		q.MeasuredAt = s.now
-		s.measure(q, ev.Ran)
-	case Asked, Answered:
+		s.measure(q, ev.Duration)
+	case RequestStarted, RequestFinished:
 		s.request(d, q, ev)
 		return
-	case Hinted:
+	case AttrsChanged:
 		was := begging(q)
 		q.Attr = ev.Attr
 		if !was {
 			q.floor = lowWater{s.now, q.Served}
 		}
 	case ActionDone:
-		if ev.Failure == Gone && q.act.id != 0 && q.act.id == ev.Action {
+		if ev.Outcome == Gone && q.act.id != 0 && q.act.id == ev.Action {
 			d.domain.note(s.now, ev)
 			s.closeQueue(d, &Event{Kind: QueueClosed, Queue: ev.Queue})
 			return
@@ -71,18 +71,18 @@ func (s *Scheduler) apply(ev *Event) {
 // request counts the open requests of q. A policy that does not observe goes by
 // whether there are any; one that does may go by every answer.
 func (s *Scheduler) request(d *device, q *Queue, ev *Event) {
-	was := q.Open
+	was := q.OpenRequests
 	switch {
-	case ev.Kind == Asked && q.Open < math.MaxUint32:
-		q.Open++
-	case ev.Kind == Answered && q.Open > 0:
-		q.Open--
+	case ev.Kind == RequestStarted && q.OpenRequests < math.MaxUint32:
+		q.OpenRequests++
+	case ev.Kind == RequestFinished && q.OpenRequests > 0:
+		q.OpenRequests--
 	}
 	if o := d.domain.observer; o != nil {
 		o.Observe(s.now, ev)
-		d.domain.dirty = d.domain.dirty || ev.Kind == Answered
+		d.domain.dirty = d.domain.dirty || ev.Kind == RequestFinished
 	}
-	d.domain.dirty = d.domain.dirty || (was == 0) != (q.Open == 0)
+	d.domain.dirty = d.domain.dirty || (was == 0) != (q.OpenRequests == 0)
 }
 
 // note tells the policy of an event and has it asked again.
@@ -109,7 +109,7 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 		s.closeDevice(ev)
 	case PolicyChosen:
 		s.choose(ev)
-	case LetGo:
+	case ShutdownStarted:
 		s.lettingGo = true
 	case ParameterSet:
 		if ev.Device == "" {
@@ -117,7 +117,7 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 		}
 	}
 	for _, d := range s.domains {
-		if ev.Device != "" && ev.Kind != LetGo && !slices.ContainsFunc(d.devices, func(dev *device) bool { return dev.ID == ev.Device }) {
+		if ev.Device != "" && ev.Kind != ShutdownStarted && !slices.ContainsFunc(d.devices, func(dev *device) bool { return dev.ID == ev.Device }) {
 			continue
 		}
 		if ev.Kind == ParameterSet {
@@ -131,9 +131,9 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 // never go back, and nothing is completed that was not launched. It reports
 // whether q has become ready or idle, or has come to work that is newer.
 func (s *Scheduler) progress(q *Queue, seen *Counters) bool {
-	known := q.Seen.Known
+	known := q.Counters.Known
 	was := known && q.Ready()
-	c := &q.Seen
+	c := &q.Counters
 	c.Known = true
 	c.Submitted = max(c.Submitted, seen.Submitted)
 	c.Launched = min(max(c.Launched, seen.Launched), c.Submitted)
@@ -174,7 +174,7 @@ func (s *Scheduler) measure(q *Queue, ran time.Duration) {
 }
 
 func (s *Scheduler) becameReady(q *Queue) {
-	q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, q.Seen.Submitted
+	q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, q.Counters.Submitted
 	q.floor = lowWater{s.now, q.Served}
 }
 
@@ -255,7 +255,7 @@ func (s *Scheduler) choose(ev *Event) {
 	s.regroup()
 }
 
-func newDomain(c Choice, own bool) *domain {
+func newDomain(c PolicyChoice, own bool) *domain {
 	d := &domain{choice: c, own: own, policy: c.Make(), wake: Never, guard: newGuard()}
 	d.observer, _ = d.policy.(Observer)
 	return d
@@ -284,16 +284,16 @@ func (d *domain) set(name, value string) {
 func (s *Scheduler) regroup() {
 	var spanning *domain
 	for _, d := range s.devices {
-		if d.domain != nil && !d.domain.own && d.domain.choice.Spans {
+		if d.domain != nil && !d.domain.own && d.domain.choice.AllDevices {
 			spanning = d.domain
 		}
 	}
 	s.domains = s.domains[:0]
 	for _, d := range s.devices {
-		if d.domain == nil && s.choice.Spans && spanning == nil {
+		if d.domain == nil && s.choice.AllDevices && spanning == nil {
 			spanning = s.common()
 		}
-		if d.domain == nil && s.choice.Spans {
+		if d.domain == nil && s.choice.AllDevices {
 			d.domain = spanning
 		}
 		if d.domain == nil {

@@ -19,7 +19,7 @@ func busyDevice(tb testing.TB, name string, n int) (*sched.Scheduler, sched.Time
 	}
 	s := sched.New(sched.Config{}, choice)
 	events := []sched.Event{{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{
-		Slice: 2048 * time.Microsecond, MinTurn: 200 * time.Microsecond, StopTime: 700 * time.Microsecond,
+		Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, StopTime: 700 * time.Microsecond,
 	}}}
 	for i := range n {
 		id := sched.QueueID(i + 1)
@@ -28,7 +28,7 @@ func busyDevice(tb testing.TB, name string, n int) (*sched.Scheduler, sched.Time
 		if i%4 == 0 {
 			q.Attr.Class, q.Attr.SLO = sched.Online, 10*time.Millisecond
 		}
-		events = append(events, q, sched.Event{Kind: sched.Progressed, Queue: id, Seen: sched.Counters{Submitted: 10, Launched: 10}})
+		events = append(events, q, sched.Event{Kind: sched.Progressed, Queue: id, Counters: sched.Counters{Submitted: 10, Launched: 10}})
 	}
 	now := sched.Time(0)
 	for {
@@ -61,10 +61,10 @@ func stepDoesNotAllocate(t *testing.T, name string) {
 		now = now.Add(time.Millisecond)
 		id := sched.QueueID(1 + n%32)
 		events = append(events,
-			sched.Event{Kind: sched.Progressed, Queue: id, Seen: sched.Counters{Submitted: n, Launched: n, Completed: n - 1 + n/32%2}},
-			sched.Event{Kind: sched.Ran, Queue: id, Ran: time.Duration(n) * time.Millisecond},
-			sched.Event{Kind: sched.Asked + sched.Kind(n%2), Queue: 1, Ran: time.Duration(n%16) * time.Millisecond},
-			sched.Event{Kind: sched.Hinted, Queue: 2, Attr: sched.Attr{Class: sched.Batch, Weight: uint32(n)}})
+			sched.Event{Kind: sched.Progressed, Queue: id, Counters: sched.Counters{Submitted: n, Launched: n, Completed: n - 1 + n/32%2}},
+			sched.Event{Kind: sched.DeviceTimeMeasured, Queue: id, Duration: time.Duration(n) * time.Millisecond},
+			sched.Event{Kind: sched.RequestStarted + sched.Kind(n%2), Queue: 1, Duration: time.Duration(n%16) * time.Millisecond},
+			sched.Event{Kind: sched.AttrsChanged, Queue: 2, Attr: sched.Attr{Class: sched.Batch, Weight: uint32(n)}})
 		actions, _ := s.Step(now, events)
 		acted += len(actions)
 		events = events[:0]
@@ -88,7 +88,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(name+"/progress", func(b *testing.B) { // nobody is stopped or started for it
 			s, now := busyDevice(b, size.policy, size.queues)
 			ev := []sched.Event{{Kind: sched.Progressed, Queue: 1}}
-			seen := &ev[0].Seen
+			seen := &ev[0].Counters
 			seen.Submitted = 20
 			b.ReportAllocs()
 			for b.Loop() {
@@ -102,7 +102,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(name+"/flip", func(b *testing.B) { // an online queue comes and goes
 			s, now := busyDevice(b, size.policy, size.queues)
 			ev := []sched.Event{{Kind: sched.Progressed, Queue: 1}}
-			seen := &ev[0].Seen
+			seen := &ev[0].Counters
 			seen.Submitted, seen.Launched, seen.Completed = 20, 20, 20
 			b.ReportAllocs()
 			for b.Loop() {

@@ -26,14 +26,14 @@ const (
 	Woke
 	// Ran tells the time a queue has really had on the device since it was
 	// opened. Uses Queue, Ran.
-	Ran
+	DeviceTimeMeasured
 	// Asked tells that a request to a program begins, Answered that one is over.
 	// Uses Queue, and Answered Ran: how long it took. One that came and went
 	// between two looks is told of by Answered alone.
-	Asked
-	Answered
+	RequestStarted
+	RequestFinished
 	// Hinted replaces the attributes of a queue. Uses Queue, Attr.
-	Hinted
+	AttrsChanged
 	// ActionDone is the outcome of an action that Step returned. Uses Queue,
 	// Action, Failure.
 	ActionDone
@@ -48,35 +48,35 @@ const (
 	PlanOffered
 	// LetGo begins the end: every queue is started and every slice and window
 	// put back, and no policy is asked again.
-	LetGo
+	ShutdownStarted
 )
 
 // Event is something that has happened. It is one struct, and not an interface
 // with many, so that a batch of events costs no allocation.
 type Event struct {
-	Kind    Kind
-	Can     Ability
-	Failure Failure
-	Queue   QueueID
-	Process ProcessID
-	Device  DeviceID
-	Action  ActionID
-	Ran     time.Duration
-	Seen    Counters
-	Attr    Attr
-	About   Device
-	Choice  Choice
-	Name    string
-	Value   string
-	Number  uint64
-	Plan    *Plan
+	Kind     Kind
+	Can      Ability
+	Outcome  Outcome
+	Queue    QueueID
+	Process  ProcessID
+	Device   DeviceID
+	Action   ActionID
+	Duration time.Duration
+	Counters Counters
+	Attr     Attr
+	About    Device
+	Choice   PolicyChoice
+	Name     string
+	Value    string
+	Number   uint64
+	Plan     *Plan
 }
 
 // Failure is how an action came out.
-type Failure uint8
+type Outcome uint8
 
 const (
-	Done        Failure = iota // it did what was asked
+	Done        Outcome = iota // it did what was asked
 	Refused                    // it did not, and may another time
 	Unsupported                // it did not, and never will
 	Gone                       // the queue is no more: as good as QueueClosed

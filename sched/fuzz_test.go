@@ -70,16 +70,16 @@ func (d diary) String() string {
 		for _, ev := range e.events {
 			fmt.Fprintf(&b, "  %v queue=%d device=%s", ev.Kind, ev.Queue, ev.Device)
 			switch ev.Kind {
-			case sched.QueueOpened, sched.Hinted:
+			case sched.QueueOpened, sched.AttrsChanged:
 				fmt.Fprintf(&b, " can=%v %+v", ev.Can, ev.Attr)
 			case sched.Progressed:
-				fmt.Fprintf(&b, " %+v", ev.Seen)
+				fmt.Fprintf(&b, " %+v", ev.Counters)
 			case sched.ActionDone:
-				fmt.Fprintf(&b, " #%d %v", ev.Action, ev.Failure)
+				fmt.Fprintf(&b, " #%d %v", ev.Action, ev.Outcome)
 			case sched.DeviceOpened:
 				fmt.Fprintf(&b, " %+v", ev.About)
 			case sched.PolicyChosen:
-				fmt.Fprintf(&b, " %s spans=%v", ev.Choice.Name, ev.Choice.Spans)
+				fmt.Fprintf(&b, " %s spans=%v", ev.Choice.Name, ev.Choice.AllDevices)
 			}
 			fmt.Fprintln(&b)
 		}
@@ -160,9 +160,9 @@ func (x *life) fail(format string, a ...any) {
 	x.t.Fatalf("at %v: %s\n%s", time.Duration(x.now), fmt.Sprintf(format, a...), x.log)
 }
 
-func (x *life) choice() sched.Choice {
+func (x *life) choice() sched.PolicyChoice {
 	name := []string{"script", "script", "script", "giveway", "native", "slo"}[x.number(6)]
-	return sched.Choice{Name: name, Spans: name == "script" && x.number(3) == 0, Make: func() sched.Policy {
+	return sched.PolicyChoice{Name: name, AllDevices: name == "script" && x.number(3) == 0, Make: func() sched.Policy {
 		r := &recorder{life: x, name: name}
 		if c, err := policy.Choose(name, nil); err == nil {
 			r.inner = c.Make()
@@ -201,23 +201,23 @@ func (r *recorder) Observe(now sched.Time, ev *sched.Event) {
 }
 
 func (x *life) anyPlan(v *sched.View) (p sched.Plan) {
-	p.Void = x.number(32) == 31
+	p.Invalid = x.number(32) == 31
 	p.Wake = []sched.Time{0, -5, 1, v.Now, v.Now + 1000, v.Now.Add(time.Second), sched.Never}[x.number(7)]
 	short := false
 	for i := range v.Queues {
 		g := sched.Grant{Queue: v.Queues[i].ID}
 		how := x.byte()
-		g.Slice = []time.Duration{0, 0, 300_000, math.MaxInt64, -1, 199_999, sched.Least, sched.Least}[how>>1%8]
-		if g.Slice == sched.Least && short && how>>6 != 3 {
+		g.Slice = []time.Duration{0, 0, 300_000, math.MaxInt64, -1, 199_999, sched.MinSlice, sched.MinSlice}[how>>1%8]
+		if g.Slice == sched.MinSlice && short && how>>6 != 3 {
 			g.Slice = 0 // two are a mistake: make it seldom, or there is nothing else
 		}
-		short = short || g.Slice == sched.Least
-		g.Window = uint32(how >> 4 % 4)
+		short = short || g.Slice == sched.MinSlice
+		g.Bound = uint32(how >> 4 % 4)
 		if how%2 == 0 {
 			p.Grants = append(p.Grants, g)
 		}
 		if how%16 == 2 {
-			p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: sched.Least})
+			p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: sched.MinSlice})
 		}
 	}
 	switch x.number(64) {
@@ -247,7 +247,7 @@ func (x *life) run() {
 	before := x.s.Queues(nil)
 	x.settle()
 	x.checkFloor(before)
-	x.tell(sched.Event{Kind: sched.LetGo, Device: fuzzDevices[len(x.queues)%3]})
+	x.tell(sched.Event{Kind: sched.ShutdownStarted, Device: fuzzDevices[len(x.queues)%3]})
 	x.settle()
 	if !x.s.Settled() {
 		x.fail("not settled")
@@ -309,17 +309,17 @@ func (x *life) anything() {
 		ev.Kind = sched.QueueClosed
 	case 4, 5:
 		ev.Kind = sched.Progressed
-		ev.Seen = sched.Counters{Submitted: uint64(x.byte()), Launched: uint64(x.byte()), Completed: uint64(x.byte())}
+		ev.Counters = sched.Counters{Submitted: uint64(x.byte()), Launched: uint64(x.byte()), Completed: uint64(x.byte())}
 	case 6:
 		ev.Kind = sched.Dozed
 	case 7:
 		ev.Kind = sched.Woke
 	case 8:
-		ev.Kind, ev.Ran = sched.Ran, time.Duration(x.byte())*10*time.Millisecond
+		ev.Kind, ev.Duration = sched.DeviceTimeMeasured, time.Duration(x.byte())*10*time.Millisecond
 	case 9:
-		ev.Kind, ev.Attr = sched.Hinted, x.attr()
+		ev.Kind, ev.Attr = sched.AttrsChanged, x.attr()
 	case 10: // an outcome nobody waits for, or perhaps somebody does
-		ev.Kind, ev.Action, ev.Failure = sched.ActionDone, sched.ActionID(x.byte()), sched.Failure(x.number(5))
+		ev.Kind, ev.Action, ev.Outcome = sched.ActionDone, sched.ActionID(x.byte()), sched.Outcome(x.number(5))
 	case 11:
 		switch x.number(8) {
 		case 0:
@@ -334,13 +334,13 @@ func (x *life) anything() {
 		case 3:
 			ev.Kind = sched.Kind(200)
 		default:
-			ev.Kind, ev.About.MinTurn = sched.DeviceOpened, []time.Duration{0, 200_000, 200_000, 200_000}[x.number(4)]
-			ev.About.Slice = 10 * ev.About.MinTurn
+			ev.Kind, ev.About.MinSharedSlice = sched.DeviceOpened, []time.Duration{0, 200_000, 200_000, 200_000}[x.number(4)]
+			ev.About.Slice = 10 * ev.About.MinSharedSlice
 		}
 	case 12:
 		ev.Kind = sched.PlanOffered
 	case 13:
-		ev.Kind, ev.Ran = []sched.Kind{sched.Asked, sched.Answered}[x.number(2)], time.Duration(int8(x.byte()))*time.Millisecond
+		ev.Kind, ev.Duration = []sched.Kind{sched.RequestStarted, sched.RequestFinished}[x.number(2)], time.Duration(int8(x.byte()))*time.Millisecond
 	default: // most are outcomes of what is under way
 		ids := slices.DeleteFunc(x.ids(), func(id sched.QueueID) bool { return x.queues[id].doing.ID == 0 })
 		if len(ids) == 0 {
@@ -349,7 +349,7 @@ func (x *life) anything() {
 		ev.Kind, ev.Queue = sched.ActionDone, ids[x.number(len(ids))]
 		ev.Action = x.queues[ev.Queue].doing.ID
 		if how := x.number(16); how < 5 {
-			ev.Failure = []sched.Failure{sched.Refused, sched.Refused, sched.Refused, sched.Unsupported, sched.Gone}[how]
+			ev.Outcome = []sched.Outcome{sched.Refused, sched.Refused, sched.Refused, sched.Unsupported, sched.Gone}[how]
 		}
 	}
 	x.tell(ev)
@@ -373,8 +373,8 @@ func (x *life) tell(ev sched.Event) {
 	switch ev.Kind {
 	case sched.DeviceOpened:
 		d := x.device(ev.Device)
-		d.excused = d.excused || d.minTurn != ev.About.MinTurn
-		d.minTurn = ev.About.MinTurn
+		d.excused = d.excused || d.minTurn != ev.About.MinSharedSlice
+		d.minTurn = ev.About.MinSharedSlice
 	case sched.DeviceClosed:
 		delete(x.devices, ev.Device)
 		for id, q := range x.queues {
@@ -393,18 +393,18 @@ func (x *life) tell(ev sched.Event) {
 		}
 	case sched.QueueClosed:
 		delete(x.queues, ev.Queue)
-	case sched.Hinted:
+	case sched.AttrsChanged:
 		if q != nil {
 			q.paused = ev.Attr.Paused
 		}
 	case sched.ActionDone:
 		if q != nil && q.doing.ID != 0 && q.doing.ID == ev.Action {
-			if ev.Failure == sched.Gone {
+			if ev.Outcome == sched.Gone {
 				delete(x.queues, ev.Queue)
 			}
-			q.outcome(ev.Failure)
+			q.outcome(ev.Outcome)
 		}
-	case sched.LetGo:
+	case sched.ShutdownStarted:
 		x.letGo = true
 	}
 }
@@ -416,7 +416,7 @@ func (x *life) device(id sched.DeviceID) *twinDevice {
 	return x.devices[id]
 }
 
-func (q *twin) outcome(f sched.Failure) {
+func (q *twin) outcome(f sched.Outcome) {
 	act := q.doing
 	q.doing = sched.Action{}
 	switch act.Verb {
@@ -432,14 +432,14 @@ func (q *twin) outcome(f sched.Failure) {
 		}
 	case sched.SetSlice:
 		q.slices, q.can = after(q.slices, act.Slice, f, q.can, sched.CanSlice)
-	case sched.SetWindow:
-		q.windows, q.can = after(q.windows, act.Window, f, q.can, sched.CanBound)
+	case sched.SetBound:
+		q.windows, q.can = after(q.windows, act.Bound, f, q.can, sched.CanBound)
 	}
 }
 
 // after is what a setting may be after an outcome: the new one if it was done,
 // an old one if it never will be, and who knows which if it was refused.
-func after[T comparable](old []T, new T, f sched.Failure, can, needs sched.Ability) ([]T, sched.Ability) {
+func after[T comparable](old []T, new T, f sched.Outcome, can, needs sched.Ability) ([]T, sched.Ability) {
 	switch f {
 	case sched.Done:
 		return []T{new}, can
@@ -491,8 +491,8 @@ func (x *life) checkAction(act sched.Action) {
 		fits = q.stopped == act.Level && act.Level != 0
 	case act.Verb == sched.SetSlice:
 		fits = (q.can&sched.CanSlice != 0 || act.Slice == 0) && !slices.Equal(q.slices, []time.Duration{act.Slice})
-	case act.Verb == sched.SetWindow:
-		fits = (q.can&sched.CanBound != 0 || act.Window == 0) && !slices.Equal(q.windows, []uint32{act.Window})
+	case act.Verb == sched.SetBound:
+		fits = (q.can&sched.CanBound != 0 || act.Bound == 0) && !slices.Equal(q.windows, []uint32{act.Bound})
 	}
 	if !fits {
 		x.fail("%v does not fit %+v", act, q)

@@ -18,7 +18,7 @@ func (p only) Plan(*sched.View) sched.Plan {
 // millisecond for as long as told. Queue 1 is the policy's favourite.
 func play(t *testing.T, cfg sched.Config, n int, length time.Duration, change func(*sched.Event)) *sched.Scheduler {
 	t.Helper()
-	s := sched.New(cfg, sched.Choice{Make: func() sched.Policy { return only(1) }})
+	s := sched.New(cfg, sched.PolicyChoice{Make: func() sched.Policy { return only(1) }})
 	var events []sched.Event
 	for id := range n {
 		ev := sched.Event{Kind: sched.QueueOpened, Queue: sched.QueueID(id + 1), Device: "gpu0", Can: sched.CanInterrupt}
@@ -90,7 +90,7 @@ func TestServedGrowsByWhatIsMeasured(t *testing.T) {
 	now := sched.Time(time.Minute)
 	for ran := time.Second; ran <= 3*time.Second; ran += time.Second {
 		now = now.Add(time.Second)
-		s.Step(now, []sched.Event{{Kind: sched.Ran, Queue: 1, Ran: ran}})
+		s.Step(now, []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: ran}})
 	}
 	if q, _ := s.Queue(1); q.Served != 63*time.Second {
 		t.Errorf("served %v, not 61s by guess and 2s more by measurement", q.Served)
@@ -108,7 +108,7 @@ func TestGuard(t *testing.T) {
 		takes  time.Duration // until it is a mistake
 		config sched.Config
 	}{
-		{sched.NoPlan, sched.Plan{Void: true}, 0, sched.Config{}},
+		{sched.NoPlan, sched.Plan{Invalid: true}, 0, sched.Config{}},
 		{sched.NoSuchQueue, sched.Plan{Grants: []sched.Grant{{Queue: 1}, {Queue: 3}}}, 0, sched.Config{}},
 		{sched.TwoShortSlices, sched.Plan{Grants: []sched.Grant{{Queue: 1, Slice: 1}, {Queue: 2, Slice: 1}}}, 0, sched.Config{}},
 		{sched.Stalled, sched.Plan{}, limit, sched.Config{}},
@@ -118,7 +118,7 @@ func TestGuard(t *testing.T) {
 	} {
 		test.config.StallLimit = limit
 		p := plans{"": good}
-		s := sched.New(test.config, sched.Choice{Make: func() sched.Policy { return p }})
+		s := sched.New(test.config, sched.PolicyChoice{Make: func() sched.Policy { return p }})
 		now := sched.Time(0)
 		overruled := func(after time.Duration) sched.Mistake {
 			now = now.Add(after)
@@ -128,7 +128,7 @@ func TestGuard(t *testing.T) {
 		}
 		can := sched.CanInterrupt | sched.CanSlice
 		s.Step(now, []sched.Event{
-			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{MinTurn: time.Millisecond}},
+			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{MinSharedSlice: time.Millisecond}},
 			{Kind: sched.QueueOpened, Device: "gpu0", Queue: 1, Can: can},
 			{Kind: sched.QueueOpened, Device: "gpu0", Queue: 2, Can: can, Attr: sched.Attr{Class: sched.Idle}},
 		})
@@ -160,7 +160,7 @@ func TestGuard(t *testing.T) {
 // until another policy is chosen.
 func TestParametersReachDevicesOpenedLater(t *testing.T) {
 	var made []*tuned
-	choice := sched.Choice{Make: func() sched.Policy {
+	choice := sched.PolicyChoice{Make: func() sched.Policy {
 		made = append(made, &tuned{values: map[string]string{}})
 		return made[len(made)-1]
 	}}
@@ -202,7 +202,7 @@ func (l *listener) Plan(v *sched.View) sched.Plan {
 type observing struct{ listener }
 
 func (o *observing) Observe(_ sched.Time, ev *sched.Event) {
-	if ev.Kind == sched.Asked || ev.Kind == sched.Answered {
+	if ev.Kind == sched.RequestStarted || ev.Kind == sched.RequestFinished {
 		o.heard++
 	}
 }
@@ -210,7 +210,7 @@ func (o *observing) Observe(_ sched.Time, ev *sched.Event) {
 // TestRequestsAskThePolicyWhenTheyMustOnly: that there are requests, or none any
 // more, is news to all policies; an answer among others only to those that listen.
 func TestRequestsAskThePolicyWhenTheyMustOnly(t *testing.T) {
-	const asked, answered = sched.Asked, sched.Answered
+	const asked, answered = sched.RequestStarted, sched.RequestFinished
 	steps := []struct {
 		kind             sched.Kind
 		open             uint32
@@ -226,7 +226,7 @@ func TestRequestsAskThePolicyWhenTheyMustOnly(t *testing.T) {
 	for _, listens := range []bool{false, true} {
 		l := &listener{}
 		o := &observing{}
-		choice := sched.Choice{Name: "listener", Make: func() sched.Policy { return l }}
+		choice := sched.PolicyChoice{Name: "listener", Make: func() sched.Policy { return l }}
 		if listens {
 			choice.Make = func() sched.Policy { return o }
 			l = &o.listener
@@ -235,13 +235,13 @@ func TestRequestsAskThePolicyWhenTheyMustOnly(t *testing.T) {
 		s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
 		for i, step := range steps {
 			before := l.asked
-			s.Step(sched.Time(i+1), []sched.Event{{Kind: step.kind, Queue: 1, Ran: time.Millisecond}})
+			s.Step(sched.Time(i+1), []sched.Event{{Kind: step.kind, Queue: 1, Duration: time.Millisecond}})
 			want := step.plain
 			if listens {
 				want = step.observing
 			}
-			if q, _ := s.Queue(1); q.Open != step.open || (l.asked > before) != want {
-				t.Errorf("listens %v, step %d, %v: %d open, asked %v", listens, i, step.kind, q.Open, l.asked > before)
+			if q, _ := s.Queue(1); q.OpenRequests != step.open || (l.asked > before) != want {
+				t.Errorf("listens %v, step %d, %v: %d open, asked %v", listens, i, step.kind, q.OpenRequests, l.asked > before)
 			}
 		}
 		if listens && o.heard != len(steps) {

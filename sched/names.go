@@ -21,7 +21,7 @@ var (
 func (c Class) String() string   { return name(classNames, int(c)) }
 func (s State) String() string   { return name(stateNames, int(s)) }
 func (v Verb) String() string    { return name(verbNames, int(v)) }
-func (f Failure) String() string { return name(failureNames, int(f)) }
+func (f Outcome) String() string { return name(failureNames, int(f)) }
 func (k Kind) String() string    { return name(kindNames, int(k)) }
 
 func (a Ability) String() string {
@@ -48,9 +48,9 @@ func ParseClass(s string) (Class, error) {
 }
 
 // ParseFailure is the inverse of Failure.String.
-func ParseFailure(s string) (Failure, error) {
+func ParseOutcome(s string) (Outcome, error) {
 	i, err := parse("failure", failureNames, s)
-	return Failure(i), err
+	return Outcome(i), err
 }
 
 // ParseAbility is the inverse of Ability.String.

@@ -13,13 +13,13 @@ type View struct {
 
 // Least is the shortest slice a device has. A queue that holds it leaves the
 // device the moment any other is ready.
-const Least time.Duration = 1
+const MinSlice time.Duration = 1
 
 // Grant lets one queue use its device.
 type Grant struct {
-	Queue  QueueID
-	Slice  time.Duration // its turn beside others; zero is the device's own
-	Window uint32        // its bound on commands in flight; zero is the device's own
+	Queue QueueID
+	Slice time.Duration // its turn beside others; zero is the device's own
+	Bound uint32        // its bound on commands in flight; zero is the device's own
 }
 
 // Plan is what a policy wants. It is valid until the policy is asked again.
@@ -33,7 +33,7 @@ type Plan struct {
 	Wake Time
 	// Void says that the policy has no plan: it has lost its mind or its
 	// process. It counts as a mistake at once.
-	Void bool
+	Invalid bool
 }
 
 // Policy says which queues should run.
@@ -59,8 +59,8 @@ type Tunable interface {
 }
 
 // Choice is a policy to put in charge.
-type Choice struct {
-	Name  string
-	Make  func() Policy // a new instance, with no memory
-	Spans bool          // one instance looks at all devices at once
+type PolicyChoice struct {
+	Name       string
+	Make       func() Policy // a new instance, with no memory
+	AllDevices bool          // one instance looks at all devices at once
 }

@@ -38,7 +38,7 @@ func (c Config) withDefaults() Config {
 // Scheduler is the state machine. It is not safe for concurrent use.
 type Scheduler struct {
 	cfg       Config
-	choice    Choice // for devices without one of their own
+	choice    PolicyChoice // for devices without one of their own
 	settings  []setting
 	now       Time
 	devices   []*device // in order of ID
@@ -76,7 +76,7 @@ type device struct {
 
 // domain is a policy and the devices it is in charge of: one, or all.
 type domain struct {
-	choice   Choice
+	choice   PolicyChoice
 	own      bool // chosen for its one device, and not with all others
 	policy   Policy
 	observer Observer
@@ -90,7 +90,7 @@ type domain struct {
 }
 
 // New returns a scheduler with no devices that follows c.
-func New(cfg Config, c Choice) *Scheduler {
+func New(cfg Config, c PolicyChoice) *Scheduler {
 	return &Scheduler{cfg: cfg.withDefaults(), choice: c, where: make(map[QueueID]*device)}
 }
 

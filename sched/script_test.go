@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 // script is a scenario under way.
 type script struct {
 	cfg      sched.Config
-	choice   sched.Choice
+	choice   sched.PolicyChoice
 	plans    plans
 	s        *sched.Scheduler // from the first step on
 	now      sched.Time
@@ -137,7 +137,7 @@ func (a *args) numberOf(key string) uint64 {
 
 func (a *args) duration(s string) time.Duration {
 	if s == "least" {
-		return sched.Least
+		return sched.MinSlice
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
@@ -192,7 +192,7 @@ func (x *script) command(name string, a *args) error {
 		}
 	case "fail":
 		id := a.action()
-		failure, err := sched.ParseFailure(a.word())
+		failure, err := sched.ParseOutcome(a.word())
 		if err != nil {
 			return err
 		}
@@ -207,9 +207,9 @@ func (x *script) command(name string, a *args) error {
 func (x *script) event(name string, a *args) {
 	kind, known := map[string]sched.Kind{
 		"device": sched.DeviceOpened, "nodevice": sched.DeviceClosed, "open": sched.QueueOpened, "close": sched.QueueClosed,
-		"progress": sched.Progressed, "doze": sched.Dozed, "woke": sched.Woke, "ran": sched.Ran,
-		"asked": sched.Asked, "answered": sched.Answered, "hint": sched.Hinted,
-		"letgo": sched.LetGo, "set": sched.ParameterSet, "outcome": sched.ActionDone,
+		"progress": sched.Progressed, "doze": sched.Dozed, "woke": sched.Woke, "ran": sched.DeviceTimeMeasured,
+		"asked": sched.RequestStarted, "answered": sched.RequestFinished, "hint": sched.AttrsChanged,
+		"letgo": sched.ShutdownStarted, "set": sched.ParameterSet, "outcome": sched.ActionDone,
 	}[name]
 	if !known {
 		a.err = fmt.Errorf("there is no command %q", name)
@@ -219,10 +219,10 @@ func (x *script) event(name string, a *args) {
 	switch kind {
 	case sched.DeviceOpened:
 		ev.Device = sched.DeviceID(a.word())
-		ev.About = sched.Device{Slice: a.durationOf("slice"), MinTurn: a.durationOf("minturn"), StopTime: a.durationOf("stoptime")}
+		ev.About = sched.Device{Slice: a.durationOf("slice"), MinSharedSlice: a.durationOf("minturn"), StopTime: a.durationOf("stoptime")}
 	case sched.DeviceClosed:
 		ev.Device = sched.DeviceID(a.word())
-	case sched.LetGo:
+	case sched.ShutdownStarted:
 	case sched.ParameterSet:
 		ev.Name, ev.Value = a.word(), a.word()
 	default:
@@ -234,12 +234,12 @@ func (x *script) event(name string, a *args) {
 		can, _ := a.key("can")
 		ev.Can, a.err = sched.ParseAbility(can)
 		ev.Attr = attr(a)
-	case sched.Hinted:
+	case sched.AttrsChanged:
 		ev.Attr = attr(a)
 	case sched.Progressed:
-		ev.Seen = sched.Counters{Submitted: a.numberOf("submitted"), Launched: a.numberOf("launched"), Completed: a.numberOf("completed")}
-	case sched.Ran, sched.Answered:
-		ev.Ran = a.duration(a.word())
+		ev.Counters = sched.Counters{Submitted: a.numberOf("submitted"), Launched: a.numberOf("launched"), Completed: a.numberOf("completed")}
+	case sched.DeviceTimeMeasured, sched.RequestFinished:
+		ev.Duration = a.duration(a.word())
 	case sched.ActionDone: // of an action that need not exist
 		ev.Action = a.action()
 	}
@@ -259,14 +259,14 @@ func attr(a *args) (at sched.Attr) {
 }
 
 // outcome reports how an action under way came out, or all of them if id is 0.
-func (x *script) outcome(a *args, id sched.ActionID, f sched.Failure) {
+func (x *script) outcome(a *args, id sched.ActionID, f sched.Outcome) {
 	var rest []sched.Action
 	for _, act := range x.underway {
 		if id != 0 && act.ID != id {
 			rest = append(rest, act)
 			continue
 		}
-		x.events = append(x.events, sched.Event{Kind: sched.ActionDone, Queue: act.Queue, Action: act.ID, Failure: f})
+		x.events = append(x.events, sched.Event{Kind: sched.ActionDone, Queue: act.Queue, Action: act.ID, Outcome: f})
 	}
 	if len(rest) == len(x.underway) {
 		a.err = fmt.Errorf("no such action is under way")
@@ -280,13 +280,13 @@ func (x *script) plan(a *args) {
 	on, _ := a.key("on")
 	p.Wake = sched.Time(a.durationOf("wake"))
 	for w := a.word(); w != ""; w = a.word() {
-		if p.Void = w == "void"; p.Void {
+		if p.Invalid = w == "void"; p.Invalid {
 			break
 		}
 		queue, slice, sliced := strings.Cut(w, ":")
 		g := sched.Grant{Queue: sched.QueueID(a.number(queue))}
 		if count, ok := strings.CutPrefix(slice, "window-"); ok {
-			g.Window = uint32(a.number(count))
+			g.Bound = uint32(a.number(count))
 		} else if sliced {
 			g.Slice = a.duration(slice)
 		}
@@ -300,7 +300,7 @@ func (x *script) plan(a *args) {
 func (x *script) policy(a *args) {
 	name, spans := a.word(), a.word() == "spans"
 	on, _ := a.key("on")
-	c := sched.Choice{Name: name, Spans: spans, Make: func() sched.Policy { return x.plans }}
+	c := sched.PolicyChoice{Name: name, AllDevices: spans, Make: func() sched.Policy { return x.plans }}
 	if name != "script" {
 		c, a.err = policy.Choose(name, a.keyed)
 		a.keyed = nil
@@ -345,11 +345,11 @@ func (x *script) show() {
 		if q.Slice != 0 {
 			x.out.WriteString(fmt.Sprintf(" slice=%v", strings.Replace(q.Slice.String(), "1ns", "least", 1)))
 		}
-		if q.Window != 0 {
-			x.out.WriteString(fmt.Sprintf(" window=%d", q.Window))
+		if q.Bound != 0 {
+			x.out.WriteString(fmt.Sprintf(" window=%d", q.Bound))
 		}
-		if q.Open != 0 {
-			x.out.WriteString(fmt.Sprintf(" open=%d", q.Open))
+		if q.OpenRequests != 0 {
+			x.out.WriteString(fmt.Sprintf(" open=%d", q.OpenRequests))
 		}
 		x.out.WriteString(fmt.Sprintf(" can=%v served=%v\n", q.Can, q.Served))
 	}

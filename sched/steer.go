@@ -37,13 +37,13 @@ type acting struct {
 }
 
 func (a *acting) untouched(q *Queue) bool {
-	return a.id == 0 && q.State == Running && q.Slice == 0 && q.Window == 0 && !a.unsureSlice && !a.unsureWindow
+	return a.id == 0 && q.State == Running && q.Slice == 0 && q.Bound == 0 && !a.unsureSlice && !a.unsureWindow
 }
 
 // mark notes each grant of the plan on its queue.
 func (s *Scheduler) mark(d *domain, p *Plan) Mistake {
 	d.granted = false
-	if p.Void {
+	if p.Invalid {
 		return NoPlan
 	}
 	for _, dev := range d.devices {
@@ -85,7 +85,7 @@ func (s *Scheduler) mark(d *domain, p *Plan) Mistake {
 }
 
 // tooShort reports whether two ready queues with this slice would livelock.
-func (d *device) tooShort(slice time.Duration) bool { return slice > 0 && slice < d.MinTurn }
+func (d *device) tooShort(slice time.Duration) bool { return slice > 0 && slice < d.MinSharedSlice }
 
 // steer issues the actions that bring one device closer to the plan: the
 // policy's, or everybody's freedom.
@@ -105,7 +105,7 @@ func (s *Scheduler) steer(d *device, free bool) {
 			want, run = &asTheVendorHasIt, true
 		case poor != 0 && want.Slice > d.Slice:
 			// Beside rivals with long slices a turn would be next to nothing.
-			usual := Grant{Queue: want.Queue, Window: want.Window}
+			usual := Grant{Queue: want.Queue, Bound: want.Bound}
 			want = &usual
 		}
 		if q.Attr.Paused && !s.lettingGo {
@@ -161,7 +161,7 @@ func (s *Scheduler) steerQueue(d *device, q *Queue, run bool, want *Grant) {
 // setting is what must be set next for q to have what it is granted, slice
 // before window. What can no longer be set is at least put back.
 func (q *Queue) setting(want *Grant) Action {
-	slice, window := want.Slice, want.Window
+	slice, window := want.Slice, want.Bound
 	if q.Can&CanSlice == 0 {
 		slice = 0
 	}
@@ -171,8 +171,8 @@ func (q *Queue) setting(want *Grant) Action {
 	switch {
 	case slice != q.Slice || q.act.unsureSlice:
 		return Action{Verb: SetSlice, Slice: slice}
-	case window != q.Window || q.act.unsureWindow:
-		return Action{Verb: SetWindow, Window: window}
+	case window != q.Bound || q.act.unsureWindow:
+		return Action{Verb: SetBound, Bound: window}
 	}
 	return Action{}
 }
@@ -230,10 +230,10 @@ func (s *Scheduler) settleAction(q *Queue, ev *Event) {
 		return
 	}
 	a.id = 0
-	if ev.Failure == Done {
+	if ev.Outcome == Done {
 		s.succeeded(q)
 	} else {
-		s.failed(q, ev.Failure == Unsupported)
+		s.failed(q, ev.Outcome == Unsupported)
 	}
 }
 
@@ -248,8 +248,8 @@ func (s *Scheduler) succeeded(q *Queue) {
 	case SetSlice:
 		q.Slice, a.unsureSlice = a.doing.Slice, false
 		a.short = s.where[q.ID].tooShort(q.Slice)
-	case SetWindow:
-		q.Window, a.unsureWindow = a.doing.Window, false
+	case SetBound:
+		q.Bound, a.unsureWindow = a.doing.Bound, false
 	}
 }
 
@@ -279,12 +279,12 @@ func (s *Scheduler) failed(q *Queue, forGood bool) {
 		if a.unsureSlice || q.Slice != 0 {
 			a.retrySet = s.now.Add(a.pause)
 		}
-	case SetWindow:
+	case SetBound:
 		if forGood {
 			q.Can &^= CanBound
 		}
 		a.unsureWindow = a.unsureWindow || !forGood
-		if a.unsureWindow || q.Window != 0 {
+		if a.unsureWindow || q.Bound != 0 {
 			a.retrySet = s.now.Add(a.pause)
 		}
 	}

@@ -119,22 +119,22 @@ const (
 // Queue is one thing the hardware can schedule: a channel group, a KFD queue,
 // a shim's gate.
 type Queue struct {
-	ID      QueueID
-	Process ProcessID
-	Device  DeviceID
-	Attr    Attr
-	Seen    Counters
+	ID       QueueID
+	Process  ProcessID
+	Device   DeviceID
+	Attr     Attr
+	Counters Counters
 
 	ReadySince    Time          // since when its oldest work has waited, as near as the counters tell
 	Served        time.Duration // time on the device
 	MeasuredAt    Time          // when the hardware last said so
 	ServedAtReady time.Duration // Served when ReadySince was set
 	Slice         time.Duration // as last set; zero is the device's own
-	Window        uint32        // bound on commands in flight as last set; zero is the device's own
-	Open          uint32        // requests asked and not answered, where there is somebody to tell
+	Bound         uint32        // bound on commands in flight as last set; zero is the device's own
+	OpenRequests  uint32        // requests asked and not answered, where there is somebody to tell
 	Can           Ability       // what works; what failed for good is taken out
 	State         State
-	Dormant       bool // somebody who can tell says that it has nothing to do
+	Idle          bool // somebody who can tell says that it has nothing to do
 	Measured      bool // Served is what the hardware says, not what the core guesses
 
 	act   acting        // what is being done to it: steer.go
@@ -147,10 +147,10 @@ type Queue struct {
 // Ready reports whether q has work to do. A queue that nobody can look into is
 // taken to have some.
 func (q *Queue) Ready() bool {
-	if q.Seen.Known {
-		return q.Seen.Submitted > q.Seen.Completed
+	if q.Counters.Known {
+		return q.Counters.Submitted > q.Counters.Completed
 	}
-	return !q.Dormant
+	return !q.Idle
 }
 
 // mayRun reports whether q has work to do and its owner lets it.
@@ -168,7 +168,7 @@ func (q *Queue) onDevice() bool {
 	if q.State == Running || q.State == Stopping {
 		return q.Ready()
 	}
-	return q.act.level == LevelHold && q.Seen.Launched > q.Seen.Completed
+	return q.act.level == LevelHold && q.Counters.Launched > q.Counters.Completed
 }
 
 // off reports whether nothing of q can be on the device. What has begun when a
@@ -184,7 +184,7 @@ type Device struct {
 	Slice time.Duration
 	// MinTurn is the shortest slice with which two ready queues both make
 	// progress. At most one running queue may have less. Zero: any slice is safe.
-	MinTurn time.Duration
+	MinSharedSlice time.Duration
 	// StopTime is about how long it takes from deciding to stop a queue until
 	// it is off the device, and so how far ahead of a request to begin.
 	StopTime time.Duration

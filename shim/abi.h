@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The memory that a program and the daemon share: the one definition of it.
- * internal/shm checks its own against this file, field by field.
+ * internal/shim/shimpage checks its own against this file, field by field.
  *
  * The daemon makes both pages, seals their size and hands them out over its
  * socket (see hello below). Each side takes what the other writes for hostile:

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 const runtimeCUDA = 1 // in gw_page.runtimes
@@ -67,9 +67,11 @@ func field(t *testing.T, line, name string) uint64 {
 	return n
 }
 
-func open(*shm.Page) {}
+func open(*shimpage.Page) {}
 
-func bound(n, batch uint32) func(*shm.Page) { return func(p *shm.Page) { p.SetBound(n, batch) } }
+func bound(n, batch uint32) func(*shimpage.Page) {
+	return func(p *shimpage.Page) { p.SetBound(n, batch) }
+}
 
 // ways are those in which a program may find the driver.
 var ways = [][]string{
@@ -89,7 +91,7 @@ func testCUDAOrder(t *testing.T, dir string) {
 	for _, way := range ways {
 		args := append(way, "order", "2")
 		native := start(t, nil, dir, args...).ok()
-		check := func(name string, prepare func(*shm.Page), during func(*shm.Page)) {
+		check := func(name string, prepare func(*shimpage.Page), during func(*shimpage.Page)) {
 			t.Run(way[1]+", "+name, func(t *testing.T) {
 				k := keep(t, prepare)
 				p := start(t, k, dir, args...)
@@ -111,15 +113,15 @@ func testCUDAOrder(t *testing.T, dir string) {
 		}
 		check("open", open, open)
 		check("bound", bound(2, 1), open)
-		check("held", func(p *shm.Page) { p.Shut(lease) }, func(p *shm.Page) {
+		check("held", func(p *shimpage.Page) { p.Shut(lease) }, func(p *shimpage.Page) {
 			held(t, p)
 			time.Sleep(50 * time.Millisecond)
-			if c := p.Counters(); c.Launched != 0 || c.Flags&shm.Ready == 0 {
+			if c := p.Counters(); c.Launched != 0 || c.Flags&shimpage.Ready == 0 {
 				t.Errorf("held: %d commands passed, flags %b", c.Launched, c.Flags)
 			}
 			p.Open()
 		})
-		check("flapping", bound(3, 8), func(p *shm.Page) {
+		check("flapping", bound(3, 8), func(p *shimpage.Page) {
 			for range 20 {
 				p.Shut(lease)
 				time.Sleep(2 * time.Millisecond)
@@ -132,7 +134,7 @@ func testCUDAOrder(t *testing.T, dir string) {
 
 // The default streams of two threads are two.
 func testCUDAPerThread(t *testing.T, dir string) {
-	for _, prepare := range []func(*shm.Page){open, bound(1, 1), bound(16, 8)} {
+	for _, prepare := range []func(*shimpage.Page){open, bound(1, 1), bound(16, 8)} {
 		k := keep(t, prepare)
 		p := start(t, k, dir, "work", "13000p", "threads", "8")
 		page := k.page()
@@ -141,7 +143,7 @@ func testCUDAPerThread(t *testing.T, dir string) {
 			t.Errorf("%d launched, %d done, of %d", c.Launched, c.Completed, want)
 		}
 	}
-	for _, prepare := range []func(*shm.Page){open, bound(4, 2)} {
+	for _, prepare := range []func(*shimpage.Page){open, bound(4, 2)} {
 		k := keep(t, prepare)
 		p := start(t, k, dir, "work", "13000p", "own", "9")
 		page := k.page()
@@ -156,7 +158,7 @@ func testCUDAPerThread(t *testing.T, dir string) {
 
 // stoodStill reports whether the bound was let go a few times, as it is when nothing has
 // moved for 100 ms: on a machine that is busy nothing may.
-func stoodStill(t *testing.T, c shm.Counters) bool {
+func stoodStill(t *testing.T, c shimpage.Counters) bool {
 	t.Helper()
 	if c.Overruns > 0 {
 		t.Logf("the bound was let go %d times", c.Overruns)
@@ -189,7 +191,7 @@ func testCUDABound(t *testing.T, dir string) {
 	}{{[]string{"burst", "300"}, 5, 80}, {[]string{"chain", "20", "1000000"}, 1, 4}} {
 		most := uint64(0)
 		for attempt := 0; attempt < 30 && most < kernels.least; attempt++ { // on a busy machine none is short
-			k := keep(t, func(p *shm.Page) { p.SetBound(4, 2); p.SetGrain(500 * time.Microsecond) })
+			k := keep(t, func(p *shimpage.Page) { p.SetBound(4, 2); p.SetGrain(500 * time.Microsecond) })
 			p := start(t, k, dir, append([]string{"work", "12080"}, kernels.args...)...)
 			page := k.page()
 			most = field(t, p.ok(), "most")
@@ -396,12 +398,12 @@ func testCUDAHints(t *testing.T, dir string) {
 	page := k.page()
 	p.ok()
 	var got []string
-	page.Hints(func(h shm.Hint) { got = append(got, fmt.Sprint(h.Kind, "=", h.Value)) })
+	page.Hints(func(h shimpage.Hint) { got = append(got, fmt.Sprint(h.Kind, "=", h.Value)) })
 	if want := "[2=7 4=5000000 9=1 9=2 10=1 10=2 11=1]"; fmt.Sprint(got) != want {
 		t.Errorf("hints %v, want %v", got, want)
 	}
 	var requests int
-	page.Requests(func(shm.Request) { requests++ })
+	page.Requests(func(shimpage.Request) { requests++ })
 	if requests != 2 || page.Nonsense() != 0 || !page.Rang() || page.Counters().Open != 0 {
 		t.Errorf("%d requests, %d entries of nonsense, %d open", requests, page.Nonsense(), page.Counters().Open)
 	}
@@ -413,22 +415,22 @@ func testCUDAReady(t *testing.T, dir string) {
 	for _, c := range []struct {
 		watch  uint32
 		asleep bool
-	}{{0, true}, {shm.Time, true}, {shm.WatchReady, false}, {shm.WatchReady, true}, {shm.Time | shm.Told, true}} {
-		k := keep(t, func(p *shm.Page) { p.Watch(c.watch) })
+	}{{0, true}, {shimpage.Time, true}, {shimpage.WatchReady, false}, {shimpage.WatchReady, true}, {shimpage.Time | shimpage.Told, true}} {
+		k := keep(t, func(p *shimpage.Page) { p.Watch(c.watch) })
 		k.Board.Sleep(c.asleep)
 		p := start(t, k, dir, "work", "12080", "burst", "50")
 		page := k.page()
 		p.ok()
-		if rang := page.Rang(); rang != (c.watch == shm.WatchReady) {
+		if rang := page.Rang(); rang != (c.watch == shimpage.WatchReady) {
 			t.Errorf("%+v: rang %v", c, rang)
 		}
-		if woken := bellRang(t, page); woken != (c.watch == shm.WatchReady && c.asleep) {
+		if woken := bellRang(t, page); woken != (c.watch == shimpage.WatchReady && c.asleep) {
 			t.Errorf("%+v: woken %v", c, woken)
 		}
-		var requests []shm.Request
-		page.Requests(func(r shm.Request) { requests = append(requests, r) })
+		var requests []shimpage.Request
+		page.Requests(func(r shimpage.Request) { requests = append(requests, r) })
 		// The burst; the copy back is over with its call.
-		if one := len(requests) == 1 && requests[0].Took >= time.Millisecond; one != (c.watch != 0 && c.watch&shm.Told == 0) {
+		if one := len(requests) == 1 && requests[0].Took >= time.Millisecond; one != (c.watch != 0 && c.watch&shimpage.Told == 0) {
 			t.Errorf("%+v: requests %v; one of 50 kernels, if they are wanted", c, requests)
 		}
 		if n := page.Counters(); n.Flags != 0 {
@@ -438,7 +440,7 @@ func testCUDAReady(t *testing.T, dir string) {
 }
 
 // bellRang says whether the system call was made that wakes a daemon.
-func bellRang(t *testing.T, page *shm.Page) bool {
+func bellRang(t *testing.T, page *shimpage.Page) bool {
 	fd, bell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/own/owntest"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 var burst = []string{"work", "12080", "burst", "50"}
@@ -31,7 +31,7 @@ func testNoDaemon(t *testing.T, dir string) {
 // A gate that a dead daemon has left shut opens by itself, and no bound of its
 // stays in force.
 func testDaemonDies(t *testing.T, dir string) {
-	k := keep(t, func(p *shm.Page) { p.SetBound(1, 1) })
+	k := keep(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
 	p := start(t, k, dir, "work", "12080", "chain", "100")
 	page := k.page()
 	p.until("at 10")
@@ -68,14 +68,14 @@ func testDaemonRestarts(t *testing.T, dir string) {
 	before := first.page()
 	p.until("at 10")
 	first.Die()
-	second := keep(t, func(p *shm.Page) { p.SetBound(1, 1) })
+	second := keep(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
 	if err := os.Rename(second.socket, first.socket); err != nil {
 		t.Fatal(err)
 	}
 	after := second.page()
 	before.Shut(lease) // nobody looks at this one any more
-	said := owntest.Hints(t, after, 2)
-	if len(said) != 2 || said[0].Kind != shm.HintPriority || said[0].Value != 7 || said[1].Kind != shm.HintSLO || said[1].Value != 9_000_000 {
+	said := pagetest.Hints(t, after, 2)
+	if len(said) != 2 || said[0].Kind != shimpage.HintPriority || said[0].Value != 7 || said[1].Kind != shimpage.HintSLO || said[1].Value != 9_000_000 {
 		t.Errorf("a daemon that is new was told %+v", said)
 	}
 	for end := time.Now().Add(hang); after.Counters().Launched < before.Counters().Launched+20; time.Sleep(time.Millisecond) {
@@ -114,12 +114,12 @@ func testGateStress(b bench) {
 func testDaemonLies(t *testing.T, dir string) {
 	native := sum(start(t, nil, dir, burst...).ok())
 	const yes = "HTTP/1.1 101 Switching Protocols\r\n\r\n"
-	board, err := shm.NewBoard()
+	board, err := shimpage.NewBoard()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer board.Close()
-	page, err := shm.NewPage()
+	page, err := shimpage.NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func plainFile(t *testing.T, page int) int {
 
 // wrongPage is a page of another time.
 func wrongPage(t *testing.T) int {
-	page, err := shm.NewPage()
+	page, err := shimpage.NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // TestHarm runs programs that the shim has once harmed, with the library as it is
@@ -27,12 +27,12 @@ func TestHarm(t *testing.T) {
 	b.compile("harm", "test/harm.c")
 	b.compile("harm-stub", "-DSTUB", "-rdynamic", "test/harm.c")
 
-	ahead := func(p *shm.Page) { p.Ahead(5*time.Millisecond, 50*time.Millisecond) }
+	ahead := func(p *shimpage.Page) { p.Ahead(5*time.Millisecond, 50*time.Millisecond) }
 	for _, c := range []struct {
 		name    string
-		prepare func(*shm.Page)
+		prepare func(*shimpage.Page)
 		program []string
-		check   func(*testing.T, shm.Counters, string)
+		check   func(*testing.T, shimpage.Counters, string)
 	}{
 		{"an event of a context that is gone", bound(4, 1), []string{"harm", "context"}, allPassed},
 		{"setuid beside our thread", ahead, []string{"harm", "ids"}, allPassed},
@@ -55,7 +55,7 @@ func TestHarm(t *testing.T) {
 	for _, how := range []string{"close", "range", "from", "call", "wait", "dup2"} {
 		t.Run("files under our numbers, by "+how, func(t *testing.T) {
 			t.Parallel()
-			k := keep(t, func(p *shm.Page) { p.Watch(shm.WatchReady) })
+			k := keep(t, func(p *shimpage.Page) { p.Watch(shimpage.WatchReady) })
 			k.Board.Sleep(true)
 			start(t, k, b.dir, "harm", "files", how).ok()
 			k.page()
@@ -63,7 +63,7 @@ func TestHarm(t *testing.T) {
 		})
 	}
 	t.Run("a child with its memory", func(t *testing.T) {
-		k := keep(t, func(p *shm.Page) { p.Watch(shm.WatchReady) })
+		k := keep(t, func(p *shimpage.Page) { p.Watch(shimpage.WatchReady) })
 		k.Board.Sleep(true)
 		p := start(t, k, b.dir, "harm", "vfork")
 		_, bell, err := k.page().Descriptors()
@@ -83,15 +83,15 @@ func TestHarm(t *testing.T) {
 	}
 }
 
-func both(a, b func(*shm.Page)) func(*shm.Page) {
-	return func(p *shm.Page) {
+func both(a, b func(*shimpage.Page)) func(*shimpage.Page) {
+	return func(p *shimpage.Page) {
 		a(p)
 		b(p)
 	}
 }
 
 // allPassed: all the program's kernels ran, and each came through the gate.
-func allPassed(t *testing.T, c shm.Counters, line string) {
+func allPassed(t *testing.T, c shimpage.Counters, line string) {
 	t.Helper()
 	if want := field(t, line, "done"); c.Launched != want || want == 0 {
 		t.Errorf("%d launches passed the gate; %s", c.Launched, line)
@@ -100,7 +100,7 @@ func allPassed(t *testing.T, c shm.Counters, line string) {
 
 // fewOverruns: what is beside a kernel that lasts has marks of its own. A
 // machine that stands still for a while is no failure.
-func fewOverruns(t *testing.T, c shm.Counters, line string) {
+func fewOverruns(t *testing.T, c shimpage.Counters, line string) {
 	t.Helper()
 	allPassed(t, c, line)
 	if c.Overruns > 4 {
@@ -109,7 +109,7 @@ func fewOverruns(t *testing.T, c shm.Counters, line string) {
 }
 
 // fewEvents: there are no more than the bound needs at once.
-func fewEvents(t *testing.T, c shm.Counters, line string) {
+func fewEvents(t *testing.T, c shimpage.Counters, line string) {
 	t.Helper()
 	allPassed(t, c, line)
 	if n := field(t, line, "events"); n > 16 {
@@ -137,7 +137,7 @@ func badBells(t *testing.T) map[string]int {
 }
 
 func testBadBell(t *testing.T, dir string, bad int) {
-	board, err := shm.NewBoard()
+	board, err := shimpage.NewBoard()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,12 +148,12 @@ func testBadBell(t *testing.T, dir string, bad int) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(boardFd)
-	page, err := shm.NewPage()
+	page, err := shimpage.NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer page.Close()
-	page.Watch(shm.WatchReady)
+	page.Watch(shimpage.WatchReady)
 	pageFd, bell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 const runtimeHIP = 2 // in gw_page.runtimes
@@ -47,7 +47,7 @@ func testHIPOrder(t *testing.T, dir, how string) {
 	} {
 		for _, bound := range []uint32{0, 1, 4} {
 			t.Run(fmt.Sprintf("%s, bound %d", work.mode, bound), func(t *testing.T) {
-				k := keep(t, func(p *shm.Page) { p.SetBound(bound, 1) })
+				k := keep(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
 				p := start(t, k, dir, how, work.mode, work.n)
 				page := k.page()
 				line := p.ok()
@@ -74,7 +74,7 @@ func testHIPOrder(t *testing.T, dir, how string) {
 }
 
 func testHIPHeld(t *testing.T, dir, how string) {
-	k := keep(t, func(p *shm.Page) { p.Shut(lease) })
+	k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
 	p := start(t, k, dir, how, "steps", "50")
 	page := k.page()
 	held(t, page)
@@ -88,7 +88,7 @@ func testHIPHeld(t *testing.T, dir, how string) {
 
 // What goes into a graph passes a gate that is shut; the graph does not.
 func testHIPCapture(t *testing.T, dir string) {
-	k := keep(t, func(p *shm.Page) { p.Shut(lease); p.SetBound(1, 1) })
+	k := keep(t, func(p *shimpage.Page) { p.Shut(lease); p.SetBound(1, 1) })
 	p := start(t, k, dir, "hip-linked", "graph", "20")
 	page := k.page()
 	p.until("captured")
@@ -115,7 +115,7 @@ func testHIPEventAgain(t *testing.T, dir string) {
 }
 
 func testHIPDeadDaemon(t *testing.T, dir string) {
-	k := keep(t, func(p *shm.Page) { p.Shut(lease) })
+	k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
 	p := start(t, k, dir, "hip-linked", "steps", "50")
 	held(t, k.page())
 	k.Die()

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/kfd"
-	"github.com/giveway/giveway/internal/kfd/kfdtest"
-	"github.com/giveway/giveway/internal/own/owntest"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // kfdMachine has two AMD GPUs, behind a driver's double, and a program of the usual kind
@@ -25,7 +25,7 @@ type kfdMachine struct {
 	dir  string
 	path string
 	prog *program
-	page *shm.Page
+	page *shimpage.Page
 }
 
 const (
@@ -85,7 +85,7 @@ func (m *kfdMachine) is(id kfdtest.QueueID, percent, priority uint32) {
 // comesTo waits until it is so.
 func (m *kfdMachine) comesTo(id kfdtest.QueueID, percent, priority uint32) {
 	m.Helper()
-	owntest.Until(m, fmt.Sprintf("queue %d at %d%%, priority %d", id.Queue, percent, priority), func() bool {
+	pagetest.Until(m, fmt.Sprintf("queue %d at %d%%, priority %d", id.Queue, percent, priority), func() bool {
 		s, there := m.kfd.State(id)
 		return there && s.Percent == percent && s.Priority == priority
 	})
@@ -99,7 +99,7 @@ func (m *kfdMachine) off(gpu uint32, off bool) {
 	if !ok {
 		m.Fatal("there is no room for it")
 	}
-	owntest.Until(m, "the program answers", func() bool { return m.page.Obeyed(turn) })
+	pagetest.Until(m, "the program answers", func() bool { return m.page.Obeyed(turn) })
 }
 
 // updates is how often queues were updated so far.
@@ -141,7 +141,7 @@ func (m *kfdMachine) begin() kfdtest.QueueID {
 	m.run(keep(m, open))
 	id := m.create(firstGPU, 0)
 	m.page = m.keep.page()
-	owntest.Until(m, "its queue is told of", func() bool { return m.page.OwnQueues(firstGPU).Queues == 1 })
+	pagetest.Until(m, "its queue is told of", func() bool { return m.page.OwnQueues(firstGPU).Queues == 1 })
 	return id
 }
 
@@ -156,7 +156,7 @@ func testKFDOffOn(m *kfdMachine) {
 		if s, _ := m.kfd.State(m.id(2)); s.Percent != 100 {
 			m.Errorf("a queue for copies is %+v", s)
 		}
-		if o := m.page.OwnQueues(firstGPU); o != (shm.OwnQueues{Queues: 2, Off: 2}) {
+		if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 2, Off: 2}) {
 			m.Errorf("the program tells %+v", o)
 		}
 		time.Sleep(2 * lease) // it stays so while the lease is kept up
@@ -198,12 +198,12 @@ func testKFDChange(m *kfdMachine) {
 	m.ask("vanish 0", "destroyed 0 77")
 	m.create(firstGPU, 0)
 	m.is(a, 0, 7)
-	if o := m.page.OwnQueues(firstGPU); o != (shm.OwnQueues{Queues: 1, Off: 1}) {
+	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 1, Off: 1}) {
 		m.Errorf("%+v", o)
 	}
 	m.ask("vanish 0", "destroyed 0 77")
 	m.off(firstGPU, false)
-	if o := m.page.OwnQueues(firstGPU); o != (shm.OwnQueues{}) {
+	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{}) {
 		m.Errorf("%+v", o)
 	}
 }
@@ -266,7 +266,7 @@ func testKFDTwoGPUs(m *kfdMachine) {
 	m.off(secondGPU, false)
 	m.is(a, 0, 7)
 	m.is(b, 100, 7)
-	if o := m.page.OwnQueues(secondGPU); o != (shm.OwnQueues{Queues: 1}) {
+	if o := m.page.OwnQueues(secondGPU); o != (shimpage.OwnQueues{Queues: 1}) {
 		m.Errorf("%+v", o)
 	}
 }
@@ -276,7 +276,7 @@ func testKFDRefused(m *kfdMachine) {
 	a := m.begin()
 	m.kfd.Inject(kfdtest.Request(kfd.ReqUpdateQueue), kfdtest.Fault{Errno: syscall.EIO})
 	m.off(firstGPU, true)
-	if o := m.page.OwnQueues(firstGPU); o != (shm.OwnQueues{Queues: 1, Failed: 1, Errno: uint32(syscall.EIO)}) {
+	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 1, Failed: 1, Errno: uint32(syscall.EIO)}) {
 		m.Errorf("%+v", o)
 	}
 	m.kfd.Inject(kfdtest.Request(kfd.ReqUpdateQueue), kfdtest.Fault{})
@@ -307,7 +307,7 @@ func testKFDDestroyWaits(m *kfdMachine) {
 	wait := make(chan struct{})
 	m.kfd.Inject(kfdtest.Request(kfd.ReqDestroyQueue), kfdtest.Fault{Hang: wait, Times: 1})
 	m.prog.tell("destroy 0")
-	owntest.Until(m, "it waits", func() bool { return m.kfd.Calls(kfdtest.Request(kfd.ReqDestroyQueue)) == 1 })
+	pagetest.Until(m, "it waits", func() bool { return m.kfd.Calls(kfdtest.Request(kfd.ReqDestroyQueue)) == 1 })
 	before := m.updates()
 	m.off(firstGPU, true)
 	m.is(b, 0, 7)
@@ -357,7 +357,7 @@ func testKFDDaemonRestarts(m *kfdMachine) {
 	}
 	m.page.SetOff(firstGPU, true, lease) // nobody looks at this one any more
 	m.page = second.page()
-	owntest.Until(m, "the new one is told", func() bool { return m.page.OwnQueues(firstGPU).Queues == 1 })
+	pagetest.Until(m, "the new one is told", func() bool { return m.page.OwnQueues(firstGPU).Queues == 1 })
 	m.is(a, 100, 7)
 	m.off(firstGPU, true)
 	m.is(a, 0, 7)
@@ -460,7 +460,7 @@ func testKFDThreads(m *kfdMachine) {
 	}
 	m.off(firstGPU, true)
 	m.is(a, 0, 7)
-	if o := m.page.OwnQueues(firstGPU); o != (shm.OwnQueues{Queues: 1, Off: 1}) {
+	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 1, Off: 1}) {
 		m.Errorf("%+v", o)
 	}
 	m.off(firstGPU, false)
@@ -534,7 +534,7 @@ func testKFDCost(m *kfdMachine) {
 	m.off(firstGPU, true)
 	m.off(firstGPU, false)
 	var task string
-	owntest.Until(m, "there is a thread", func() bool {
+	pagetest.Until(m, "there is a thread", func() bool {
 		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", m.prog.cmd.Process.Pid))
 		for _, name := range names {
 			if text, _ := os.ReadFile(name); string(text) == "giveway-kfd\n" {

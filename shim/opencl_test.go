@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 const runtimeOpenCL = 4 // in gw_page.runtimes
@@ -48,7 +48,7 @@ func testOpenCLResults(t *testing.T, dir, how string) {
 		native := sum(start(t, nil, dir, work.args...).ok())
 		for _, bound := range []uint32{0, 1, 4} {
 			t.Run(fmt.Sprintf("%s, bound %d", work.args[1], bound), func(t *testing.T) {
-				k := keep(t, func(p *shm.Page) { p.SetBound(bound, 1) })
+				k := keep(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
 				p := start(t, k, dir, work.args...)
 				page := k.page()
 				if got := sum(p.ok()); got != native {
@@ -64,7 +64,7 @@ func testOpenCLResults(t *testing.T, dir, how string) {
 			})
 		}
 		t.Run(work.args[1]+", held", func(t *testing.T) {
-			k := keep(t, func(p *shm.Page) { p.Shut(lease) })
+			k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
 			p := start(t, k, dir, work.args...)
 			page := k.page()
 			held(t, page)
@@ -94,7 +94,7 @@ func sum(line string) string {
 // hang at the bound.
 func testOpenCLUserEvent(t *testing.T, dir string) {
 	for _, bound := range []uint32{1, 4} {
-		k := keep(t, func(p *shm.Page) { p.SetBound(bound, 1) })
+		k := keep(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
 		p := start(t, k, dir, "cl-linked", "user", "30")
 		page := k.page()
 		p.ok()
@@ -106,7 +106,7 @@ func testOpenCLUserEvent(t *testing.T, dir string) {
 
 // A function that the program asked its platform for is held too.
 func testOpenCLExtension(t *testing.T, dir string) {
-	k := keep(t, func(p *shm.Page) { p.SetBound(1, 1) })
+	k := keep(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
 	p := start(t, k, dir, "cl-linked", "extension", "10")
 	page := k.page()
 	if line := p.until("ready"); line != "ready" {
@@ -126,7 +126,7 @@ func testOpenCLExtension(t *testing.T, dir string) {
 // While one program is held the other has the device: the first puts nothing on
 // it, and finishes with the right results when it may.
 func testOpenCLPair(t *testing.T, dir string) {
-	k := keep(t, func(p *shm.Page) { p.SetBound(2, 1) })
+	k := keep(t, func(p *shimpage.Page) { p.SetBound(2, 1) })
 	low := start(t, k, dir, "cl-linked", "chain", "200", "500", "halfway")
 	page := k.page()
 	low.until("halfway")
@@ -155,7 +155,7 @@ func testOpenCLPair(t *testing.T, dir string) {
 
 // A program that is held by a daemon that dies runs on.
 func testOpenCLDeadDaemon(t *testing.T, dir string) {
-	k := keep(t, func(*shm.Page) {})
+	k := keep(t, func(*shimpage.Page) {})
 	p := start(t, k, dir, "cl-dlsym", "chain", "100", "100", "halfway")
 	page := k.page()
 	p.until("halfway")

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // testPark: the device is taken ahead of arrivals that are announced or regular, let
@@ -18,8 +18,8 @@ import (
 func testPark(t *testing.T, dir string) {
 	bench{t, dir}.compile("parkwork", "test/parkwork.c")
 	slow := 1
-	ahead := func(patience time.Duration, watch uint32) func(*shm.Page) {
-		return func(p *shm.Page) {
+	ahead := func(patience time.Duration, watch uint32) func(*shimpage.Page) {
+		return func(p *shimpage.Page) {
 			p.Ahead(time.Duration(slow)*5*time.Millisecond, patience)
 			p.Watch(watch)
 		}
@@ -28,7 +28,7 @@ func testPark(t *testing.T, dir string) {
 		t.Helper()
 		return start(t, k, dir, "parkwork", what, strconv.Itoa(n), strconv.Itoa(slow))
 	}
-	run := func(prepare func(*shm.Page), what string, n int) (c shm.Counters, line string) {
+	run := func(prepare func(*shimpage.Page), what string, n int) (c shimpage.Counters, line string) {
 		t.Helper()
 		k := keep(t, prepare)
 		p := begin(k, what, n)
@@ -68,7 +68,7 @@ func testPark(t *testing.T, dir string) {
 		return nil
 	})
 	attempts("told by its owner", func() error {
-		k := keep(t, ahead(50*time.Millisecond, shm.Time))
+		k := keep(t, ahead(50*time.Millisecond, shimpage.Time))
 		p := begin(k, "silent", 30)
 		page := k.page()
 		ended := make(chan string, 1)
@@ -81,12 +81,12 @@ func testPark(t *testing.T, dir string) {
 				}
 				return nil
 			case <-time.After(time.Duration(slow) * 15 * time.Millisecond):
-				page.Expect(shm.Monotonic(time.Now().Add(time.Duration(slow) * 8 * time.Millisecond)))
+				page.Expect(shimpage.Monotonic(time.Now().Add(time.Duration(slow) * 8 * time.Millisecond)))
 			}
 		}
 	})
 	attempts("regular", func() error {
-		if c, _ := run(ahead(50*time.Millisecond, shm.Predict), "silent", 30); c.Parked < 3 || c.Hits < c.Parked/2 {
+		if c, _ := run(ahead(50*time.Millisecond, shimpage.Predict), "silent", 30); c.Parked < 3 || c.Hits < c.Parked/2 {
 			return fmt.Errorf("counted %+v", c)
 		}
 		return nil
@@ -95,7 +95,7 @@ func testPark(t *testing.T, dir string) {
 		if c, line := run(ahead(50*time.Millisecond, 0), "silent", 20); c.Parked != 0 || field(t, line, "ended") != 0 {
 			t.Errorf("counted %+v: %s", c, line)
 		}
-		if c, line := run(func(*shm.Page) {}, "told", 5); c.Parked != 0 || field(t, line, "ended") != 0 {
+		if c, line := run(func(*shimpage.Page) {}, "told", 5); c.Parked != 0 || field(t, line, "ended") != 0 {
 			t.Errorf("without a lead: counted %+v: %s", c, line)
 		}
 	})

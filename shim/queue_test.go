@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/own/owntest"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // queueWork builds shim/test/queuework.c with the shim in it: as a library beside it, or
@@ -74,7 +74,7 @@ func TestQueues(t *testing.T) {
 						}
 						socket := filepath.Join(t.TempDir(), "none")
 						if daemon != "none" {
-							socket = owntest.New(t, func(p *shm.Page) { p.SetBound(bound, 1) }).Socket()
+							socket = pagetest.New(t, func(p *shimpage.Page) { p.SetBound(bound, 1) }).Socket()
 						}
 						runQueueWork(t, program, socket, part)
 					})
@@ -92,7 +92,7 @@ func runQueueWork(t *testing.T, program, socket, part string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, part)
 	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+socket)
-	stop := time.AfterFunc(4*owntest.Hang, func() { _ = cmd.Process.Kill() })
+	stop := time.AfterFunc(4*pagetest.Hang, func() { _ = cmd.Process.Kill() })
 	defer stop.Stop()
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok "+part+"\n") {
 		t.Errorf("%s: %v\n%s", part, err, out)
@@ -107,7 +107,7 @@ type talker struct {
 	cmd   *exec.Cmd
 }
 
-func talk(t *testing.T, program string, d *owntest.Daemon) *talker {
+func talk(t *testing.T, program string, d *pagetest.Daemon) *talker {
 	t.Helper()
 	w := &talker{t: t, cmd: exec.CommandContext(t.Context(), program, "talk"), lines: make(chan string, 64)}
 	w.cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+d.Socket())
@@ -145,7 +145,7 @@ func (w *talker) hear(want string) {
 		if line != want {
 			w.t.Fatalf("it says %q, want %q", line, want)
 		}
-	case <-time.After(owntest.Hang):
+	case <-time.After(pagetest.Hang):
 		w.t.Fatalf("it does not say %q", want)
 	}
 }
@@ -155,7 +155,7 @@ func (w *talker) silent() {
 	select {
 	case line := <-w.lines:
 		w.t.Fatalf("it says %q while it is held", line)
-	case <-time.After(2 * owntest.Lease):
+	case <-time.After(2 * pagetest.Lease):
 	}
 }
 
@@ -171,27 +171,30 @@ func (w *talker) end() {
 // testQueueGate: the process's gate holds a queue's commands like any others. What is
 // held has not begun: it can be dropped, and the queue destroyed.
 func testQueueGate(t *testing.T, program string) {
-	d := owntest.New(t, func(p *shm.Page) { p.Shut(owntest.Lease) })
+	d := pagetest.New(t, func(p *shimpage.Page) { p.Shut(pagetest.Lease) })
 	w := talk(t, program, d)
 	w.tell("submit", 0)
 	w.tell("submit", 0)
 	page := d.Page()
-	owntest.Until(t, "it is held", func() bool { return page.Counters().Flags == shm.Held|shm.Ready })
+	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags == shimpage.Held|shimpage.Ready })
 	w.silent()
 	page.Open()
 	w.hear("runs 1")
 	w.hear("runs 2")
-	owntest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Completed == 2 })
+	pagetest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Completed == 2 })
 	if c := page.Counters(); c.Launched != 2 || c.Holds != 1 || c.Runtimes != 1<<3 {
 		t.Errorf("the daemon reads %+v", c)
 	}
 	w.tell("stay", 0)
-	owntest.Until(t, "one runs", func() bool { c := page.Counters(); return c.Flags == shm.Ready && c.Launched == 3 && c.Completed == 2 })
+	pagetest.Until(t, "one runs", func() bool {
+		c := page.Counters()
+		return c.Flags == shimpage.Ready && c.Launched == 3 && c.Completed == 2
+	})
 	w.tell("go", 0)
-	owntest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Launched == 3 && c.Completed == 3 })
-	page.Shut(owntest.Lease)
+	pagetest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Launched == 3 && c.Completed == 3 })
+	page.Shut(pagetest.Lease)
 	w.tell("submit", 0)
-	owntest.Until(t, "it is held", func() bool { return page.Counters().Flags&shm.Held != 0 })
+	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags&shimpage.Held != 0 })
 	w.tell("drop", 0)
 	w.hear("dropped 1")
 	w.tell("wait", 4)
@@ -201,11 +204,11 @@ func testQueueGate(t *testing.T, program string) {
 }
 
 func testQueueDaemonDies(t *testing.T, program string) {
-	d := owntest.New(t, func(p *shm.Page) { p.Shut(owntest.Lease) })
+	d := pagetest.New(t, func(p *shimpage.Page) { p.Shut(pagetest.Lease) })
 	w := talk(t, program, d)
 	w.tell("submit", 0)
 	page := d.Page()
-	owntest.Until(t, "it is held", func() bool { return page.Counters().Flags&shm.Held != 0 })
+	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags&shimpage.Held != 0 })
 	d.Die()
 	w.hear("runs 1")
 	w.end()
@@ -214,16 +217,19 @@ func testQueueDaemonDies(t *testing.T, program string) {
 // testQueueAfterHint: where a hint came first the daemon hears of the queue while its
 // first command runs, and not when that is over.
 func testQueueAfterHint(t *testing.T, program string) {
-	d := owntest.New(t, nil)
+	d := pagetest.New(t, nil)
 	w := talk(t, program, d)
 	w.tell("priority", 5)
 	page := d.Page()
-	owntest.Hints(t, page, 1)
+	pagetest.Hints(t, page, 1)
 	if c := page.Counters(); c.Runtimes != 0 {
 		t.Errorf("before any command the daemon reads %+v", c)
 	}
 	w.tell("stay", 0)
-	owntest.Until(t, "one runs", func() bool { c := page.Counters(); return c.Flags == shm.Ready && c.Launched == 1 && c.Completed == 0 })
+	pagetest.Until(t, "one runs", func() bool {
+		c := page.Counters()
+		return c.Flags == shimpage.Ready && c.Launched == 1 && c.Completed == 0
+	})
 	if c := page.Counters(); c.Runtimes != 1<<3 {
 		t.Errorf("while it runs the daemon reads %+v", c)
 	}
@@ -234,7 +240,7 @@ func testQueueAfterHint(t *testing.T, program string) {
 // testQueueBound: commands that are done later are in flight until then, for the daemon
 // and its bound, in whatever order they are done.
 func testQueueBound(t *testing.T, program string) {
-	d := owntest.New(t, func(p *shm.Page) { p.SetBound(3, 1) })
+	d := pagetest.New(t, func(p *shimpage.Page) { p.SetBound(3, 1) })
 	w := talk(t, program, d)
 	for i := range 3 {
 		w.tell("later", 0)
@@ -243,7 +249,7 @@ func testQueueBound(t *testing.T, program string) {
 	page := d.Page()
 	flight := func(launched, completed uint64) {
 		t.Helper()
-		owntest.Until(t, fmt.Sprintf("%d are launched, %d of them done", launched, completed), func() bool {
+		pagetest.Until(t, fmt.Sprintf("%d are launched, %d of them done", launched, completed), func() bool {
 			c := page.Counters()
 			return c.Launched == launched && c.Completed == completed
 		})

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // testRows calls every command of the three tables, found in every way that there is, on
@@ -42,7 +42,7 @@ func testRows(b bench) {
 				})
 			}
 			t.Run("held", func(t *testing.T) {
-				k := keep(t, func(p *shm.Page) { p.Shut(lease) })
+				k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
 				p := start(t, k, rows.dir, "rows", "held", runtime.library)
 				p.until("held")
 				page := k.page()

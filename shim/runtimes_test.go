@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/own/owntest"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // hang is what nothing here takes, however slow the machine.
@@ -19,19 +19,19 @@ const hang = 30 * time.Second
 
 // A keeper is as much of a daemon as a gate needs; or only the place of one.
 type keeper struct {
-	*owntest.Daemon
+	*pagetest.Daemon
 	socket string
 }
 
-func keep(t testing.TB, prepare func(*shm.Page)) *keeper {
+func keep(t testing.TB, prepare func(*shimpage.Page)) *keeper {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
-	return &keeper{owntest.At(t, socket, prepare), socket}
+	return &keeper{pagetest.At(t, socket, prepare), socket}
 }
 
-func (k *keeper) page() *shm.Page { return k.Page() }
+func (k *keeper) page() *shimpage.Page { return k.Page() }
 
-const lease = owntest.Lease
+const lease = pagetest.Lease
 
 // A program runs with the shim before it, and its output is read line by line.
 type program struct {
@@ -123,7 +123,7 @@ func (p *program) ok() string {
 }
 
 // held waits until a thread of the program waits at its gate.
-func held(t testing.TB, page *shm.Page) {
+func held(t testing.TB, page *shimpage.Page) {
 	t.Helper()
 	for end := time.Now().Add(hang); page.Counters().Flags&flagHeld == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

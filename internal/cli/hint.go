@@ -11,7 +11,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
-	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/spf13/cobra"
 )
 
@@ -74,7 +74,7 @@ func nearestCaller(ctx context.Context, daemon *client.Client) (pid int, err err
 	if err != nil {
 		return 0, err
 	}
-	discover.Ancestors(os.Getppid(), func(parent int) bool {
+	proc.Ancestors(os.Getppid(), func(parent int) bool {
 		if slices.ContainsFunc(all, func(p api.Process) bool { return p.PID == parent }) {
 			pid = parent
 		}

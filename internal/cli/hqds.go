@@ -6,7 +6,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/giveway/giveway/internal/kfd"
+	"github.com/giveway/giveway/internal/amd/kfd"
 )
 
 // hqdFile is where the kernel's dump is; tests have another.

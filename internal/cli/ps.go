@@ -168,7 +168,7 @@ func useOf(queues []api.Queue, paused bool) use {
 
 func sliceOf(q api.Queue) string {
 	switch {
-	case q.Slice == sched.Least:
+	case q.Slice == sched.MinSlice:
 		return "least"
 	case q.Slice > 0:
 		return humanTime(q.Slice)

@@ -52,7 +52,7 @@ type Policy struct {
 }
 
 // Choice is the policy as the scheduler takes it.
-func (p Policy) Choice() (sched.Choice, error) { return policy.Choose(p.Name, p.Params) }
+func (p Policy) Choice() (sched.PolicyChoice, error) { return policy.Choose(p.Name, p.Params) }
 
 // DevicePolicy is the policy of one device.
 type DevicePolicy struct {
@@ -163,7 +163,7 @@ func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
 			df.Wrong("device", "device %s is there twice", d.Device)
 		}
 		known[d.Device] = true
-		if choice, err := d.Policy.Choice(); err == nil && choice.Spans {
+		if choice, err := d.Policy.Choice(); err == nil && choice.AllDevices {
 			df.Wrong("policy", "%s looks at all devices at once, so it cannot be the policy of one", d.Policy.Name)
 		}
 		c.Devices = append(c.Devices, d)

@@ -9,11 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/amd"
-	"github.com/giveway/giveway/internal/hal/shim"
-	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -179,8 +180,8 @@ func (d *Daemon) notice(pid int, found foundQueues) {
 // meet makes the record of a process that has KFD queues, unless it has ended or is not
 // ours to look after. d.mu is held.
 func (d *Daemon) meet(pid int) *process {
-	info, err := discover.Look(pid)
-	if err != nil || d.cfg.Discover.Only != discover.Everyone && info.UID != uint32(d.cfg.Discover.Only) {
+	info, err := proc.Look(pid)
+	if err != nil || d.cfg.Discover.Only != proc.Everyone && info.UID != uint32(d.cfg.Discover.Only) {
 		return nil
 	}
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
@@ -189,7 +190,7 @@ func (d *Daemon) meet(pid int) *process {
 	}
 	pidfd := os.NewFile(uintptr(fd), "pidfd")
 	// If it still is who it was, the descriptor is of it.
-	if again, err := discover.Look(pid); err != nil || again.Start != info.Start || exited(pidfd) {
+	if again, err := proc.Look(pid); err != nil || again.Start != info.Start || exited(pidfd) {
 		pidfd.Close()
 		return nil
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/giveway/giveway/internal/hal/amd"
+	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/sched"
 )
 

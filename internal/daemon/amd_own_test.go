@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/kfd"
-	"github.com/giveway/giveway/internal/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/shim"
 )
 
@@ -254,7 +254,7 @@ func TestAMDFallsBack(t *testing.T) {
 	fds, leave, err := d.Admit(server.Visitor{PID: p.PID, UID: uint32(os.Getuid()), Runtime: "hip"})
 	m.check(err)
 	defer leave()
-	inside, err := shm.Enter(fds[0], fds[1], fds[2])
+	inside, err := shimpage.Enter(fds[0], fds[1], fds[2])
 	m.check(err)
 	defer func() { m.check(inside.Leave()) }()
 	inside.Owns(0, kfdtest.MI300X.GPU, 2)
@@ -279,7 +279,7 @@ func TestAMDFallsBack(t *testing.T) {
 	m.eventually("a launch waits", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.processes[p.PID].guest.page.Counters().Flags&shm.Held != 0
+		return d.processes[p.PID].guest.page.Counters().Flags&shimpage.Held != 0
 	})
 	m.change(d, p, resumed)
 	if !<-passed {
@@ -320,7 +320,7 @@ func TestAMDOwnFlickers(t *testing.T) {
 	fds, leave, err := d.Admit(server.Visitor{PID: p.PID, UID: uint32(os.Getuid())})
 	m.check(err)
 	defer leave()
-	inside, err := shm.Enter(fds[0], fds[1], fds[2])
+	inside, err := shimpage.Enter(fds[0], fds[1], fds[2])
 	m.check(err)
 	defer func() { m.check(inside.Leave()) }()
 	m.change(d, p, asBatch)
@@ -339,7 +339,7 @@ func TestAMDOwnFlickers(t *testing.T) {
 }
 
 // obey does as a shim is told about the queues of a program.
-func obey(p *amdProgram, inside *shm.Program, quit chan struct{}) {
+func obey(p *amdProgram, inside *shimpage.Program, quit chan struct{}) {
 	done := uint32(0)
 	for {
 		select {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/amd"
 	"github.com/giveway/giveway/sched"
 )
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/amd"
+	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/amd"
-	"github.com/giveway/giveway/internal/kfd"
 	"github.com/giveway/giveway/sched"
 )
 

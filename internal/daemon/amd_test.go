@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/amd"
+	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/amd"
-	"github.com/giveway/giveway/internal/kfd"
-	"github.com/giveway/giveway/internal/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 )
@@ -94,9 +95,9 @@ func newAMDDaemon(path, sys string) *Daemon {
 	d, err := New(Config{
 		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
 		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
-		Discover: discover.Config{Only: discover.Everyone}, NoNVIDIA: true,
+		Discover: discover.Config{Only: proc.Everyone}, NoNVIDIA: true,
 		AMD: amd.Config{Dev: path, Sys: kfd.Sysfs(sys)},
-		Rule: func(_ discover.Process, a sched.Attr) (sched.Attr, bool) { // for the daemon that is killed
+		Rule: func(_ proc.Process, a sched.Attr) (sched.Attr, bool) { // for the daemon that is killed
 			a.Class = sched.Batch
 			return a, os.Getenv("DAEMON_TEST") == "amd-daemon"
 		},

@@ -163,7 +163,7 @@ func (d *Daemon) Restore() error {
 		p.predict, p.idempotent = false, false
 		for range p.asked.open {
 			for _, q := range p.queues {
-				d.box.post(sched.Event{Kind: sched.Answered, Queue: q.id})
+				d.box.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
 			}
 		}
 		clear(p.asked.open)

@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/amd"
-	"github.com/giveway/giveway/internal/hal/nvidia"
-	"github.com/giveway/giveway/internal/node"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/loop"
+	"github.com/giveway/giveway/internal/nvidia"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
@@ -36,7 +37,7 @@ type Config struct {
 	NoAMD    bool // so is AMD's
 	AMD      amd.Config
 	// Rule says what a process is to have that nobody has said anything about.
-	Rule func(discover.Process, sched.Attr) (sched.Attr, bool)
+	Rule func(proc.Process, sched.Attr) (sched.Attr, bool)
 	// Own says which policy a device is to have of its own. Nobody's if nil.
 	Own func(uuid string, index int) (api.Policy, bool)
 	Log *slog.Logger
@@ -46,8 +47,8 @@ type Config struct {
 type Daemon struct {
 	cfg   Config
 	start time.Time
-	board *shm.Board
-	ear   *shm.Ear
+	board *shimpage.Board
+	ear   *shimpage.Ear
 	box   *mailbox
 	exec  *executor
 	ward  *ward
@@ -102,10 +103,10 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice), ready: make(chan struct{}),
 		coming: make(map[groupName]*arrival), processes: make(map[int]*process), leaving: make(map[groupKey]leaving), gpus: make(map[string]*gpu), runs: make(map[int][]*word), trees: make(map[int]*word),
 	}
-	if d.board, err = shm.NewBoard(); err != nil {
+	if d.board, err = shimpage.NewBoard(); err != nil {
 		return nil, err
 	}
-	if d.ear, err = shm.NewEar(d.board); err != nil {
+	if d.ear, err = shimpage.NewEar(d.board); err != nil {
 		d.board.Close()
 		return nil, err
 	}
@@ -113,10 +114,10 @@ func New(cfg Config) (*Daemon, error) {
 	return d, nil
 }
 
-// Now implements node.Clock.
+// Now implements loop.Clock.
 func (d *Daemon) Now() sched.Time { return sched.Time(time.Since(d.start)) }
 
-// Record implements node.Recorder: after each turn questions are answered.
+// Record implements loop.Recorder: after each turn questions are answered.
 func (d *Daemon) Record(sched.Time, []sched.Event, []sched.Action) { d.box.answer() }
 
 // Run drives the node until ctx is done, and then puts everything back.
@@ -146,7 +147,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		// It sleeps in a system call of its own: a thread that is its alone is
 		// there at once when that returns.
 		runtime.LockOSThread()
-		l := node.Loop{Sched: d.sched, Transport: d.box, Executor: d.exec, Recorder: d}
+		l := loop.Loop{Sched: d.sched, Transport: d.box, Executor: d.exec, Recorder: d}
 		_ = l.Run(looping, d, d.box)
 	})
 	if d.amd != nil {
@@ -178,7 +179,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 // letGo puts everything back and reports whether it is.
 func (d *Daemon) letGo() bool {
-	d.box.post(sched.Event{Kind: sched.LetGo})
+	d.box.post(sched.Event{Kind: sched.ShutdownStarted})
 	settled := false
 	for end := time.Now().Add(settleTime); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		d.box.ask(func() { settled = d.sched.Settled() })
@@ -382,7 +383,7 @@ func (d *Daemon) givenBack(key groupKey) leaving {
 
 // process returns our record of a process, made if there is none. A pid that was
 // somebody else's is somebody new. d.mu is held.
-func (d *Daemon) process(info discover.Process) *process {
+func (d *Daemon) process(info proc.Process) *process {
 	if p := d.processes[info.PID]; p != nil && p.info.Start == info.Start {
 		return p
 	}
@@ -392,7 +393,7 @@ func (d *Daemon) process(info discover.Process) *process {
 }
 
 // newProcess is a process as it is by what has been said so far. d.mu is held.
-func (d *Daemon) newProcess(info discover.Process) *process {
+func (d *Daemon) newProcess(info proc.Process) *process {
 	d.lastID++
 	p := &process{info: info, id: sched.ProcessID(d.lastID), queues: make(map[groupKey]*groupQueue)}
 	for _, w := range d.treesOf(&info) {

@@ -16,10 +16,11 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
-	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/guardian"
-	"github.com/giveway/giveway/internal/nvrm"
-	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -50,8 +51,8 @@ func newTestDaemon(control string) *Daemon {
 	d, err := New(Config{
 		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
 		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
-		Discover: discover.Config{Control: control, Only: discover.Everyone, Poll: 20 * time.Millisecond, NoBPF: true},
-		Rule: func(_ discover.Process, a sched.Attr) (sched.Attr, bool) { // for the daemon that is killed
+		Discover: discover.Config{Control: control, Only: proc.Everyone, Poll: 20 * time.Millisecond, NoBPF: true},
+		Rule: func(_ proc.Process, a sched.Attr) (sched.Attr, bool) { // for the daemon that is killed
 			a.Class = sched.Batch
 			return a, os.Getenv("DAEMON_TEST") == "daemon"
 		},

@@ -11,7 +11,7 @@ import (
 // it whatever becomes of us.
 type keeper interface {
 	Begin(sched.Action) error
-	End(sched.Action, sched.Failure) error
+	End(sched.Action, sched.Outcome) error
 }
 
 // executor carries out actions. Each queue has a goroutine of its own, so that
@@ -101,7 +101,7 @@ func (e *executor) replace(id sched.QueueID, q hal.Queue) {
 	}
 }
 
-// Execute implements node.Executor.
+// Execute implements loop.Executor.
 func (e *executor) Execute(actions []sched.Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,11 +110,11 @@ func (e *executor) Execute(actions []sched.Action) {
 		w := e.workers[a.Queue]
 		switch {
 		case w == nil:
-			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: sched.Gone})
-		case a.Level == sched.LevelHold || a.Verb == sched.SetWindow:
+			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: sched.Gone})
+		case a.Level == sched.LevelHold || a.Verb == sched.SetBound:
 			// A gate is only memory: to hand it on would take longer than to do it.
 			// Nobody need be told, for it opens by itself when we are gone.
-			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: hal.Outcome(hal.Do(w.queue, a))})
+			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: hal.Outcome(hal.Do(w.queue, a))})
 		case w.batcher != nil && a.Level == sched.LevelInterrupt && (a.Verb == sched.Stop || a.Verb == sched.Start):
 			if turns[w.batcher] == nil {
 				turns[w.batcher] = &turn{}
@@ -154,7 +154,7 @@ func (e *executor) takeTurn(b hal.Batcher, t *turn) {
 	errs := b.Switch(t.off.queues, t.on.queues)
 	var evs []sched.Event
 	for i, a := range append(t.off.actions, t.on.actions...) {
-		evs = append(evs, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: hal.Outcome(errs[i])})
+		evs = append(evs, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: hal.Outcome(errs[i])})
 	}
 	for _, w := range append(t.off.workers, t.on.workers...) {
 		w.busy.Done()
@@ -177,6 +177,6 @@ func (e *executor) work(w *worker) {
 			came = hal.Outcome(hal.Do(e.queueOf(w), a))
 			_ = e.keep.End(a, came)
 		}
-		e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Failure: came})
+		e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: came})
 	}
 }

@@ -46,7 +46,7 @@ func (r *recorder) Switch(off, on []hal.Queue) []error {
 
 func (r *recorder) Begin(a sched.Action) error { r.note("begin %d", a.Queue); return nil }
 
-func (r *recorder) End(a sched.Action, _ sched.Failure) error { r.note("end %d", a.Queue); return nil }
+func (r *recorder) End(a sched.Action, _ sched.Outcome) error { r.note("end %d", a.Queue); return nil }
 
 // TestTurnIsOneCall: what was decided together for queues of one device that batches is
 // one call, with an outcome for each queue, and nobody is told who would have to undo it.
@@ -55,12 +55,12 @@ func TestTurnIsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{hang: make(chan struct{})}
 		var mu sync.Mutex
-		came := map[sched.QueueID]sched.Failure{}
+		came := map[sched.QueueID]sched.Outcome{}
 		e := newExecutor(r, func(evs ...sched.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, ev := range evs {
-				came[ev.Queue] = ev.Failure
+				came[ev.Queue] = ev.Outcome
 			}
 		})
 		for id, name := range map[sched.QueueID]named{1: "a", 2: "bad", 3: "c"} {
@@ -90,7 +90,7 @@ func TestTurnIsOneCall(t *testing.T) {
 		if got := strings.Join(r.log, "; "); got != "off [a bad] on [c]" {
 			t.Error(got)
 		}
-		if want := map[sched.QueueID]sched.Failure{1: sched.Done, 2: sched.Refused, 3: sched.Done}; fmt.Sprint(came) != fmt.Sprint(want) {
+		if want := map[sched.QueueID]sched.Outcome{1: sched.Done, 2: sched.Refused, 3: sched.Done}; fmt.Sprint(came) != fmt.Sprint(want) {
 			t.Errorf("%v came", came)
 		}
 		e.remove(2, true, func() {})

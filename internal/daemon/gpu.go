@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/nvidia"
-	"github.com/giveway/giveway/internal/hal/shim"
-	"github.com/giveway/giveway/internal/nvtrace"
+	"github.com/giveway/giveway/internal/nvidia"
+	"github.com/giveway/giveway/internal/nvidia/nvtrace"
+	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -171,7 +171,7 @@ func (d *Daemon) watchHardware(buf []sched.Event) []sched.Event {
 					break // the record has its clients' names
 				}
 				if q.gpu == g {
-					buf = append(buf, sched.Event{Kind: sched.Ran, Queue: q.id, Ran: had[pid]})
+					buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: had[pid]})
 					break
 				}
 			}

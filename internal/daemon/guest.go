@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/shim"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
 
 // guest is a program that came with the shim: the page it shares with us.
 type guest struct {
-	page    *shm.Page
+	page    *shimpage.Page
 	gate    *shim.Gate
 	process *process
 	uid     uint32
@@ -47,7 +47,7 @@ var runtimes = []string{"cuda", "hip", "opencl", "queue"}
 
 // Admit implements server.Host.
 func (d *Daemon) Admit(v server.Visitor) (fds [3]int, leave func(), err error) {
-	info, err := discover.Look(v.PID)
+	info, err := proc.Look(v.PID)
 	if err != nil {
 		return fds, nil, fmt.Errorf("look at process %d: %w: %w", v.PID, server.ErrNotFound, err)
 	}
@@ -60,7 +60,7 @@ func (d *Daemon) Admit(v server.Visitor) (fds [3]int, leave func(), err error) {
 	if slices.Contains(runtimes, v.Runtime) {
 		g.runtime = v.Runtime
 	}
-	if g.page, err = shm.NewPage(); err != nil {
+	if g.page, err = shimpage.NewPage(); err != nil {
 		return fds, nil, err
 	}
 	if fds, err = d.descriptors(g.page); err != nil {
@@ -93,7 +93,7 @@ func (d *Daemon) mayEnter(uid uint32) error {
 	switch only := d.cfg.Discover.Only; {
 	case !d.running:
 		return fmt.Errorf("the daemon is on its way in or out: %w", server.ErrConflict)
-	case only != discover.Everyone && uint32(only) != uid:
+	case only != proc.Everyone && uint32(only) != uid:
 		return fmt.Errorf("this daemon looks after the programs of another user: %w", server.ErrForbidden)
 	case len(d.guests) >= mostPages:
 		return fmt.Errorf("there are %d programs with shims already: %w", len(d.guests), server.ErrConflict)
@@ -104,7 +104,7 @@ func (d *Daemon) mayEnter(uid uint32) error {
 }
 
 // descriptors are what a program is given.
-func (d *Daemon) descriptors(p *shm.Page) (fds [3]int, err error) {
+func (d *Daemon) descriptors(p *shimpage.Page) (fds [3]int, err error) {
 	if fds[0], fds[2], err = p.Descriptors(); err != nil {
 		return fds, err
 	}
@@ -162,10 +162,10 @@ func (d *Daemon) part(g *guest) {
 	for _, q := range p.queues {
 		if q.told.Known {
 			q.told = p.seen
-			d.box.post(sched.Event{Kind: sched.Progressed, Queue: q.id, Seen: p.seen})
+			d.box.post(sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: p.seen})
 		}
 		for range g.open {
-			d.box.post(sched.Event{Kind: sched.Answered, Queue: q.id})
+			d.box.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
 		}
 	}
 	g.open = 0
@@ -238,7 +238,7 @@ func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event
 		return buf // the rest when the queue is open
 	}
 	hinted := false
-	g.page.Hints(func(h shm.Hint) { hinted = d.takeHint(p, h, now) || hinted })
+	g.page.Hints(func(h shimpage.Hint) { hinted = d.takeHint(p, h, now) || hinted })
 	if hinted {
 		buf = p.hinted(buf)
 	}
@@ -272,7 +272,7 @@ func (p *process) setIdempotent() {
 // hinted adds that the attributes of a process have changed.
 func (p *process) hinted(buf []sched.Event) []sched.Event {
 	for _, q := range p.queues {
-		buf = append(buf, sched.Event{Kind: sched.Hinted, Queue: q.id, Attr: p.attr})
+		buf = append(buf, sched.Event{Kind: sched.AttrsChanged, Queue: q.id, Attr: p.attr})
 	}
 	return buf
 }
@@ -283,16 +283,16 @@ func (p *process) hinted(buf []sched.Event) []sched.Event {
 func (d *Daemon) setWatch(g *guest) {
 	a, watch := &g.process.attr, uint32(0)
 	if a.SLO > 0 || a.Deadline > 0 || a.Priority != 0 || a.Class == sched.Online && !d.yieldsBySlice(g.process) {
-		watch = shm.WatchReady | shm.WatchRequests
+		watch = shimpage.WatchReady | shimpage.WatchRequests
 	}
 	if g.process.predict && a.Class == sched.Online {
-		watch |= shm.Predict
+		watch |= shimpage.Predict
 	}
 	if a.Class == sched.Online {
-		watch |= shm.Time
+		watch |= shimpage.Time
 	}
 	if g.process.asked.told {
-		watch |= shm.Told
+		watch |= shimpage.Told
 	}
 	if watch != g.watch {
 		g.watch = watch
@@ -339,47 +339,47 @@ const (
 // progress tells how far the program has come, where that has changed. What the shim
 // has not seen launch anything yet may do so where the shim cannot see it, unless the
 // shim is all that we know it by.
-func (g *guest) progress(c *shm.Counters, buf []sched.Event) []sched.Event {
+func (g *guest) progress(c *shimpage.Counters, buf []sched.Event) []sched.Event {
 	p := g.process
 	s := sched.Counters{Launched: g.base + c.Launched, Completed: g.base + c.Completed, Known: true}
 	s.Launched = max(s.Launched, p.seen.Launched)
 	s.Completed = min(max(s.Completed, p.seen.Completed), s.Launched)
 	s.Submitted = s.Launched
-	if c.Flags&shm.Held != 0 {
+	if c.Flags&shimpage.Held != 0 {
 		s.Submitted++
 	}
 	for key, q := range p.queues {
-		if q.told == s || key != (groupKey{}) && c.Launched == 0 && c.Flags&shm.Held == 0 {
+		if q.told == s || key != (groupKey{}) && c.Launched == 0 && c.Flags&shimpage.Held == 0 {
 			continue
 		}
 		q.told = s
 		p.seen = s
-		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Seen: s})
+		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: s})
 	}
 	return buf
 }
 
 // requests tells of those that are over, and of those that have begun.
-func (g *guest) requests(c *shm.Counters, buf []sched.Event) []sched.Event {
+func (g *guest) requests(c *shimpage.Counters, buf []sched.Event) []sched.Event {
 	const mostOpen = 1024 // told of
 	p := g.process
-	g.page.Requests(func(r shm.Request) {
+	g.page.Requests(func(r shimpage.Request) {
 		p.asked.add(r.Took)
 		if g.open > 0 {
 			g.open--
 		}
 		for _, q := range p.queues {
-			buf = append(buf, sched.Event{Kind: sched.Answered, Queue: q.id, Ran: r.Took})
+			buf = append(buf, sched.Event{Kind: sched.RequestFinished, Queue: q.id, Duration: r.Took})
 		}
 	})
 	for ; g.open < min(c.Open, mostOpen); g.open++ {
 		for _, q := range p.queues {
-			buf = append(buf, sched.Event{Kind: sched.Asked, Queue: q.id})
+			buf = append(buf, sched.Event{Kind: sched.RequestStarted, Queue: q.id})
 		}
 	}
 	for ; g.open > c.Open; g.open-- { // it was over when nobody wanted to know how long it took
 		for _, q := range p.queues {
-			buf = append(buf, sched.Event{Kind: sched.Answered, Queue: q.id})
+			buf = append(buf, sched.Event{Kind: sched.RequestFinished, Queue: q.id})
 		}
 	}
 	return buf

@@ -19,9 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // newHost makes a daemon that finds no GPU.
@@ -29,7 +30,7 @@ func newHost() *Daemon {
 	d, err := New(Config{
 		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
 		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
-		Discover: discover.Config{Control: "/none", Only: discover.Everyone, NoBPF: true},
+		Discover: discover.Config{Control: "/none", Only: proc.Everyone, NoBPF: true},
 		Log:      slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -75,7 +76,7 @@ func hostUntilKilled(socket string) {
 }
 
 // hello says hello as shim/abi.h has it. It returns nil if it is refused.
-func hello(socket, abi, runtime string) (net.Conn, *shm.Program, error) {
+func hello(socket, abi, runtime string) (net.Conn, *shimpage.Program, error) {
 	c, err := net.Dial("unix", socket)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +99,7 @@ func hello(socket, abi, runtime string) (net.Conn, *shm.Program, error) {
 	if err != nil || len(fds) != 3 {
 		return nil, nil, fmt.Errorf("descriptors %v, %v", fds, err)
 	}
-	p, err := shm.Enter(fds[0], fds[1], fds[2])
+	p, err := shimpage.Enter(fds[0], fds[1], fds[2])
 	return c, p, err
 }
 
@@ -113,7 +114,7 @@ func behave(socket, runtime string) {
 	ends := []func(){}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		word, kind, value := "", shm.Kind(0), int64(0)
+		word, kind, value := "", shimpage.Kind(0), int64(0)
 		_, _ = fmt.Sscan(lines.Text(), &word, &kind, &value)
 		switch word {
 		case "launch":
@@ -128,7 +129,7 @@ func behave(socket, runtime string) {
 			ends[0]()
 			ends = ends[1:]
 		case "watch":
-			fmt.Println("told", p.Watched()&shm.Told != 0)
+			fmt.Println("told", p.Watched()&shimpage.Told != 0)
 		case "use":
 			p.InUse(uint32(kind))
 		case "bound":
@@ -136,7 +137,7 @@ func behave(socket, runtime string) {
 			fmt.Println(bound, batch)
 		case "told":
 			at, repeatable := p.Told()
-			in := time.Duration(at) - time.Duration(shm.Monotonic(time.Now()))
+			in := time.Duration(at) - time.Duration(shimpage.Monotonic(time.Now()))
 			fmt.Println(repeatable, in > 50*time.Second && in <= time.Minute)
 		case "expects":
 			at, _ := p.Told()

@@ -14,9 +14,9 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
-	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -86,20 +86,20 @@ func TestHintsOnThePage(t *testing.T) {
 		})
 		return a
 	}
-	soon := shm.Monotonic(time.Now().Add(time.Minute))
+	soon := shimpage.Monotonic(time.Now().Add(time.Minute))
 	for _, h := range []struct {
-		kind  shm.Kind
+		kind  shimpage.Kind
 		value int64
 		so    func(sched.Attr) bool
 	}{
-		{shm.HintClass, 1, func(a sched.Attr) bool { return a.Class == sched.Online }},
-		{shm.HintPriority, -7, func(a sched.Attr) bool { return a.Priority == -7 }},
-		{shm.HintWeight, 12, func(a sched.Attr) bool { return a.Weight == 12 }},
-		{shm.HintDeadline, 1e6, func(a sched.Attr) bool { return a.Deadline == time.Millisecond }},
-		{shm.HintLaxity, 2e6, func(a sched.Attr) bool { return a.Laxity == 2*time.Millisecond }},
-		{shm.HintWork, 3e6, func(a sched.Attr) bool { return a.Work == 3*time.Millisecond }},
-		{shm.HintSLO, 4e6, func(a sched.Attr) bool { return a.SLO == 4*time.Millisecond }},
-		{shm.HintExpect, int64(soon), func(a sched.Attr) bool {
+		{shimpage.HintClass, 1, func(a sched.Attr) bool { return a.Class == sched.Online }},
+		{shimpage.HintPriority, -7, func(a sched.Attr) bool { return a.Priority == -7 }},
+		{shimpage.HintWeight, 12, func(a sched.Attr) bool { return a.Weight == 12 }},
+		{shimpage.HintDeadline, 1e6, func(a sched.Attr) bool { return a.Deadline == time.Millisecond }},
+		{shimpage.HintLaxity, 2e6, func(a sched.Attr) bool { return a.Laxity == 2*time.Millisecond }},
+		{shimpage.HintWork, 3e6, func(a sched.Attr) bool { return a.Work == 3*time.Millisecond }},
+		{shimpage.HintSLO, 4e6, func(a sched.Attr) bool { return a.SLO == 4*time.Millisecond }},
+		{shimpage.HintExpect, int64(soon), func(a sched.Attr) bool {
 			left := a.Expect.Sub(d.Now())
 			return left > 30*time.Second && left <= time.Minute
 		}},
@@ -137,7 +137,7 @@ func TestRequests(t *testing.T) {
 	open := func() (n uint32) {
 		d.box.ask(func() {
 			for _, q := range d.sched.Queues(nil) {
-				n = q.Open
+				n = q.OpenRequests
 			}
 		})
 		return n
@@ -328,7 +328,7 @@ func TestHello(t *testing.T) {
 	}
 	before := count()
 	var conns []net.Conn
-	var last *shm.Program
+	var last *shimpage.Program
 	for range 100 {
 		c, p, err := hello(socket, "1", strings.Repeat("x", 100))
 		if err != nil {
@@ -395,13 +395,13 @@ func TestGroupBehindAGate(t *testing.T) {
 	go func() { ended <- d.Run(ctx) }()
 	<-d.ready
 	train := m.Start(t)
-	admit := func() (*shm.Program, func()) {
+	admit := func() (*shimpage.Program, func()) {
 		t.Helper()
 		fds, leave, err := d.Admit(server.Visitor{PID: train.Pid, UID: uint32(os.Getuid()), Runtime: "cuda"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := shm.Enter(fds[0], fds[1], fds[2])
+		p, err := shimpage.Enter(fds[0], fds[1], fds[2])
 		if err != nil {
 			t.Fatal(err)
 		}

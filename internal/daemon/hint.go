@@ -7,47 +7,47 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
 
 // takeHint takes in what a program says of itself on its page. It reports whether
 // that changes anything; what makes no sense changes nothing and is counted. d.mu is
 // held.
-func (d *Daemon) takeHint(p *process, h shm.Hint, now sched.Time) bool {
+func (d *Daemon) takeHint(p *process, h shimpage.Hint, now sched.Time) bool {
 	was, ok := p.attr, true
 	var said api.Change
 	switch h.Kind {
-	case shm.HintClass:
+	case shimpage.HintClass:
 		ok = h.Value >= int64(sched.Standard) && h.Value <= int64(sched.Idle)
 		if class := sched.Class(h.Value).String(); ok && !p.classed { // or its owner has had his say
 			said.Class, p.from = &class, "hint"
 		}
-	case shm.HintPriority:
+	case shimpage.HintPriority:
 		ok = h.Value >= math.MinInt32 && h.Value <= math.MaxInt32
 		said.Priority = ptr(int32(h.Value))
-	case shm.HintWeight:
+	case shimpage.HintWeight:
 		ok = h.Value >= 1 && h.Value <= api.MostWeight
 		said.Weight = ptr(uint32(h.Value))
-	case shm.HintDeadline:
+	case shimpage.HintDeadline:
 		said.Deadline, ok = ptr(time.Duration(h.Value)), isSpan(h.Value)
-	case shm.HintSLO:
+	case shimpage.HintSLO:
 		said.SLO, ok = ptr(time.Duration(h.Value)), isSpan(h.Value)
-	case shm.HintLaxity:
+	case shimpage.HintLaxity:
 		if ok = isSpan(h.Value); ok {
 			p.attr.Laxity = time.Duration(h.Value)
 		}
-	case shm.HintWork:
+	case shimpage.HintWork:
 		if ok = isSpan(h.Value); ok {
 			p.attr.Work = time.Duration(h.Value)
 		}
-	case shm.HintExpect:
+	case shimpage.HintExpect:
 		var at sched.Time
 		if at, ok = d.moment(h.Value, now); ok {
 			p.attr.Expect = at
 		}
-	case shm.HintBegin, shm.HintEnd: // the page has them as requests
-	case shm.HintIdempotent: // to be told of: the program goes by it by itself
+	case shimpage.HintBegin, shimpage.HintEnd: // the page has them as requests
+	case shimpage.HintIdempotent: // to be told of: the program goes by it by itself
 		p.repeats = ptr(h.Value != 0)
 	default:
 		ok = false
@@ -73,7 +73,7 @@ func (d *Daemon) moment(mono int64, now sched.Time) (sched.Time, bool) {
 		return 0, true
 	}
 	const late = time.Second
-	at := sched.Time(mono - int64(shm.Monotonic(d.start)))
+	at := sched.Time(mono - int64(shimpage.Monotonic(d.start)))
 	return at, at > 0 && at > now.Add(-late) && at <= now.Add(api.MostDeadline)
 }
 
@@ -112,7 +112,7 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 	if h.Expect != nil {
 		at, mono := sched.Time(0), uint64(0) // not known
 		if *h.Expect > 0 {
-			at, mono = d.Now().Add(*h.Expect), shm.Monotonic(time.Now().Add(*h.Expect))
+			at, mono = d.Now().Add(*h.Expect), shimpage.Monotonic(time.Now().Add(*h.Expect))
 		}
 		p.attr.Expect = at
 		if p.guest != nil {
@@ -145,15 +145,15 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 		if again {
 			return nil
 		}
-		ev.Kind = sched.Asked
+		ev.Kind = sched.RequestStarted
 	case h.End != nil:
 		began, there := a.open[*h.End]
 		if !there {
 			return fmt.Errorf("%w: no request %d has begun", server.ErrBadRequest, *h.End)
 		}
 		delete(a.open, *h.End)
-		ev.Kind, ev.Ran = sched.Answered, d.Now().Sub(began)
-		a.add(ev.Ran)
+		ev.Kind, ev.Duration = sched.RequestFinished, d.Now().Sub(began)
+		a.add(ev.Duration)
 	default:
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 	preload "github.com/giveway/giveway/shim"
 )
@@ -36,7 +36,7 @@ type stopwatch struct {
 }
 
 func (s *stopwatch) Observe(_ sched.Time, ev *sched.Event) {
-	if ev.Kind == sched.Hinted {
+	if ev.Kind == sched.AttrsChanged {
 		s.last = ev.Attr.Priority
 	}
 }
@@ -46,7 +46,7 @@ func (s *stopwatch) Plan(v *sched.View) (p sched.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.at[s.last]; !known {
-		s.at[s.last] = shm.Monotonic(time.Now())
+		s.at[s.last] = shimpage.Monotonic(time.Now())
 	}
 	for i := range v.Queues {
 		p.Grants = append(p.Grants, sched.Grant{Queue: v.Queues[i].ID})
@@ -86,7 +86,7 @@ func BenchmarkHint(b *testing.B) {
 	bare, giver, library := built(b, "wake"), built(b, "hints"), preloaded(b)
 	watch := &stopwatch{at: map[int32]uint64{}}
 	d := newHost()
-	d.sched = sched.New(sched.Config{}, sched.Choice{Name: "stopwatch", Make: func() sched.Policy { return watch }})
+	d.sched = sched.New(sched.Config{}, sched.PolicyChoice{Name: "stopwatch", Make: func() sched.Policy { return watch }})
 	socket, _ := serve(b, d)
 	var hints, wakes []float64
 	for b.Loop() {

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/amd"
-	"github.com/giveway/giveway/internal/hal/nvidia"
-	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/internal/nvidia"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -26,7 +27,7 @@ const (
 )
 
 func everywhere() discover.Config {
-	c := discover.Config{Only: discover.Everyone, NoBPF: true, Once: true}
+	c := discover.Config{Only: proc.Everyone, NoBPF: true, Once: true}
 	if os.Geteuid() != 0 {
 		c.Only = os.Geteuid()
 	}

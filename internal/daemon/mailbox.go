@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -12,7 +12,7 @@ import (
 // answered in the loop, and what the eyes and the ear tell. The loop sleeps at the
 // ear, so that a program that has something to say wakes it by itself.
 type mailbox struct {
-	ear  *shm.Ear
+	ear  *shimpage.Ear
 	look func([]sched.Event) []sched.Event
 
 	mu     sync.Mutex
@@ -21,7 +21,7 @@ type mailbox struct {
 	closed bool // nobody answers any more
 }
 
-func newMailbox(ear *shm.Ear, look func([]sched.Event) []sched.Event) *mailbox {
+func newMailbox(ear *shimpage.Ear, look func([]sched.Event) []sched.Event) *mailbox {
 	return &mailbox{ear: ear, look: look}
 }
 
@@ -48,13 +48,13 @@ func (m *mailbox) ask(f func()) {
 	<-done
 }
 
-// Wait implements node.Sleeper.
+// Wait implements loop.Sleeper.
 func (m *mailbox) Wait(d time.Duration) { m.ear.Wait(d) }
 
-// Wake implements node.Sleeper.
+// Wake implements loop.Sleeper.
 func (m *mailbox) Wake() { m.ear.Ring() }
 
-// Drain implements node.Transport.
+// Drain implements loop.Transport.
 func (m *mailbox) Drain(buf []sched.Event) []sched.Event { return m.look(buf) }
 
 // take appends what was posted.

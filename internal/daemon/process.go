@@ -4,16 +4,16 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/shim"
-	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/sched"
 )
 
 // process is a program that holds compute groups.
 type process struct {
-	info   discover.Process
+	info   proc.Process
 	id     sched.ProcessID
 	attr   sched.Attr
 	from   string // whence attr: default, rule, run, hint, set

@@ -16,8 +16,8 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
-	"github.com/giveway/giveway/internal/nvrm"
-	"github.com/giveway/giveway/internal/nvrm/nvrmtest"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 )
 
 // pages is a log that can be read while it is written.

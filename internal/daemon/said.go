@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 	"golang.org/x/sys/unix"
@@ -14,11 +14,11 @@ import (
 // word is what was said of a process and all that descend from it, by 'giveway run' or by
 // 'giveway set --tree'. It counts for those of the same user, and root's for all.
 type word struct {
-	root   discover.Process
+	root   proc.Process
 	change api.Change
 }
 
-func (w *word) countsFor(p *discover.Process) bool { return w.root.UID == 0 || w.root.UID == p.UID }
+func (w *word) countsFor(p *proc.Process) bool { return w.root.UID == 0 || w.root.UID == p.UID }
 
 // settle gives a process what has been said of it: by rules, by the run that it belongs
 // to, and by its owner and itself, of whom the last counts, but for the class, where the
@@ -55,11 +55,11 @@ func (d *Daemon) settled(p *process) {
 
 // runOf is the nearest run that a process belongs to, or nil. It may outlive it, or get
 // another parent: who wants to know later has kept it. d.mu is held.
-func (d *Daemon) runOf(info *discover.Process) (run *word) {
+func (d *Daemon) runOf(info *proc.Process) (run *word) {
 	if len(d.runs) == 0 {
 		return nil
 	}
-	discover.Ancestors(info.PID, func(pid int) bool {
+	proc.Ancestors(info.PID, func(pid int) bool {
 		if all := d.runs[pid]; len(all) > 0 && all[len(all)-1].countsFor(info) {
 			run = all[len(all)-1]
 		}
@@ -77,7 +77,7 @@ func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
 	if c.Paused != nil {
 		return nil, fmt.Errorf("%w: a run is not paused; pause its programs", server.ErrBadRequest)
 	}
-	info, err := discover.Look(pid)
+	info, err := proc.Look(pid)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w: %w", pid, server.ErrNotFound, err)
 	}
@@ -145,7 +145,7 @@ func (d *Daemon) change(p *process, c api.Change) error {
 // can be done with, and has it done with those to come. The root itself may be a shell
 // that has nothing to do with a device.
 func (d *Daemon) changeTree(pid int, c api.Change) (*process, error) {
-	info, err := discover.Look(pid)
+	info, err := proc.Look(pid)
 	if err != nil {
 		return nil, fmt.Errorf("there is no process %d: %w", pid, server.ErrNotFound)
 	}
@@ -188,7 +188,7 @@ func (d *Daemon) changeTree(pid int, c api.Change) (*process, error) {
 
 // descends reports whether a process is another, or below it.
 func descends(pid, from int) (yes bool) {
-	discover.Ancestors(pid, func(p int) bool {
+	proc.Ancestors(pid, func(p int) bool {
 		yes = p == from
 		return yes
 	})
@@ -196,16 +196,16 @@ func descends(pid, from int) (yes bool) {
 }
 
 // treesOf is what was said of the trees that a process is in, the widest first. d.mu is held.
-func (d *Daemon) treesOf(p *discover.Process) (words []*word) {
+func (d *Daemon) treesOf(p *proc.Process) (words []*word) {
 	if len(d.trees) == 0 {
 		return nil
 	}
-	discover.Ancestors(p.PID, func(pid int) bool {
+	proc.Ancestors(p.PID, func(pid int) bool {
 		w := d.trees[pid]
 		if w == nil || !w.countsFor(p) {
 			return false
 		}
-		if now, err := discover.Look(pid); err == nil && now.Start == w.root.Start {
+		if now, err := proc.Look(pid); err == nil && now.Start == w.root.Start {
 			words = append(words, w)
 		}
 		return false

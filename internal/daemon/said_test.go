@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/discover"
-	"github.com/giveway/giveway/internal/shm"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
 // TestRunComesSecond: a program whose shim has found the daemon before 'giveway run' has
@@ -104,7 +104,7 @@ func TestTree(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.mu.Lock()
-		for _, w := range d.treesOf(&discover.Process{PID: small}) {
+		for _, w := range d.treesOf(&proc.Process{PID: small}) {
 			if *w.change.Paused != *c.paused && (c.pid != small || w.root.PID == small) {
 				t.Errorf("%+v: of %d it still says %v", c, w.root.PID, *w.change.Paused)
 			}
@@ -137,7 +137,7 @@ func TestRunOfAnotherUser(t *testing.T) {
 		want      bool
 	}{{0, 0, true}, {0, 1000, true}, {1000, 1000, true}, {1000, 1001, false}, {1000, 0, false}} {
 		w.root.UID = c.root
-		if got := w.countsFor(&discover.Process{UID: c.uid}); got != c.want {
+		if got := w.countsFor(&proc.Process{UID: c.uid}); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -155,9 +155,9 @@ func TestTheLastWordCounts(t *testing.T) {
 	p := start(t, socket, "cuda")
 	two, long, none, slo := uint32(2), time.Second, time.Duration(0), 14*time.Millisecond
 	p.set(t, d, api.Change{Weight: &two, Deadline: &long})
-	p.do("hint %d %d", shm.HintWeight, 5)
-	p.do("hint %d %d", shm.HintPriority, 7)
-	p.do("hint %d %d", shm.HintSLO, 10*time.Millisecond)
+	p.do("hint %d %d", shimpage.HintWeight, 5)
+	p.do("hint %d %d", shimpage.HintPriority, 7)
+	p.do("hint %d %d", shimpage.HintSLO, 10*time.Millisecond)
 	eventually(t, "the hints count", func() bool { got := p.found(d); return got.Weight == 5 && got.Priority == 7 && got.SLO > 0 })
 	if _, err := d.Hint(p.Process.Pid, api.Hint{Deadline: &none}); err != nil {
 		t.Fatal(err)
@@ -188,8 +188,8 @@ func TestWhoSaysIdempotent(t *testing.T) {
 	if got, err := d.Hint(p.Process.Pid, api.Hint{Idempotent: &yes}); err != nil || !got.Idempotent {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	p.do("hint %d 0", shm.HintIdempotent)
+	p.do("hint %d 0", shimpage.HintIdempotent)
 	eventually(t, "the program says no", func() bool { return !p.found(d).Idempotent })
-	p.do("hint %d 1", shm.HintIdempotent)
+	p.do("hint %d 1", shimpage.HintIdempotent)
 	eventually(t, "the program says yes", func() bool { return p.found(d).Idempotent })
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
-	"github.com/giveway/giveway/internal/discover"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/hal/nvidia"
-	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/internal/nvidia"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 )
@@ -48,7 +49,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	rules := &ruleBook{}
 	rules.set(cfg)
-	only := discover.Everyone
+	only := proc.Everyone
 	if o.User {
 		only = os.Geteuid()
 	}
@@ -170,7 +171,7 @@ func (b *ruleBook) set(c config.Config) (old config.Config) {
 }
 
 // apply returns what the first rule that matches makes of a process's attributes.
-func (b *ruleBook) apply(p discover.Process, attr sched.Attr) (sched.Attr, bool) {
+func (b *ruleBook) apply(p proc.Process, attr sched.Attr) (sched.Attr, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, ok := b.cfg.Match(config.Program{

@@ -11,9 +11,9 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/guardian"
-	"github.com/giveway/giveway/internal/hal/nvidia"
-	"github.com/giveway/giveway/internal/node"
-	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/internal/nvidia"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -39,7 +39,7 @@ type ward struct {
 
 	mu      sync.Mutex
 	guard   *guardian.Guardian // nil while there is none
-	journal node.Journal
+	journal journal.Journal
 	wards   map[sched.QueueID]entrusted
 	leaving bool
 }
@@ -160,7 +160,7 @@ func (w *ward) Begin(a sched.Action) error {
 }
 
 // End implements keeper.
-func (w *ward) End(a sched.Action, came sched.Failure) error {
+func (w *ward) End(a sched.Action, came sched.Outcome) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.journal.End(a, came)

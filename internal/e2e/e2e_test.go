@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
 const job = "be --kernel 212us --depth 64"

@@ -310,7 +310,7 @@ func (b *bed) slice(pid int) string {
 				return "kept off"
 			case s == 0:
 				return "own"
-			case s == sched.Least:
+			case s == sched.MinSlice:
 				return "least"
 			default:
 				return s.String()

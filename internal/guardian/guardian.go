@@ -33,7 +33,7 @@ type message struct {
 	Queue  sched.QueueID   `json:"queue,omitempty"`
 	Begin  *sched.Action   `json:"begin,omitempty"`
 	End    *sched.Action   `json:"end,omitempty"`
-	Came   sched.Failure   `json:"came,omitempty"` // of End
+	Came   sched.Outcome   `json:"came,omitempty"` // of End
 	Forget bool            `json:"forget,omitempty"`
 	Bye    bool            `json:"bye,omitempty"`
 }
@@ -117,7 +117,7 @@ func (g *Guardian) Adopt(id sched.QueueID, found any, fd int) error {
 func (g *Guardian) Begin(a sched.Action) error { return g.send(message{Begin: &a}) }
 
 // End says how it came out.
-func (g *Guardian) End(a sched.Action, came sched.Failure) error {
+func (g *Guardian) End(a sched.Action, came sched.Outcome) error {
 	return g.send(message{End: &a, Came: came})
 }
 

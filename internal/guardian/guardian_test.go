@@ -88,7 +88,7 @@ func reckless(dir, seed string) {
 		a := sched.Action{Queue: sched.QueueID(i + 1), Verb: sched.Stop, Level: sched.LevelInterrupt}
 		switch off := queues[i].get(8) == 1; {
 		case r.IntN(2) == 0:
-			a = sched.Action{Queue: a.Queue, Verb: sched.SetSlice, Slice: []time.Duration{0, sched.Least}[r.IntN(2)]}
+			a = sched.Action{Queue: a.Queue, Verb: sched.SetSlice, Slice: []time.Duration{0, sched.MinSlice}[r.IntN(2)]}
 		case off:
 			a.Verb = sched.Start
 		}
@@ -173,7 +173,7 @@ func trial(t *testing.T) (*Guardian, fileQueue) {
 	}
 	must(g.Adopt(1, struct{}{}, int(f.Fd())))
 	for _, a := range []sched.Action{
-		{Queue: 1, Verb: sched.SetSlice, Slice: sched.Least}, {Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt},
+		{Queue: 1, Verb: sched.SetSlice, Slice: sched.MinSlice}, {Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt},
 	} {
 		must(g.Begin(a))
 		must(hal.Do(q, a))
@@ -187,7 +187,7 @@ func TestFarewell(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if q.get(0) != uint64(sched.Least) || q.get(8) != 1 {
+	if q.get(0) != uint64(sched.MinSlice) || q.get(8) != 1 {
 		t.Error("a guardian that was taken leave of undid something")
 	}
 }
@@ -199,7 +199,7 @@ func TestForgottenQueuesAreLeftAlone(t *testing.T) {
 	}
 	g.vanish()
 	<-g.Gone()
-	if q.get(0) != uint64(sched.Least) {
+	if q.get(0) != uint64(sched.MinSlice) {
 		t.Error("a queue that was forgotten was changed")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/node"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -51,7 +51,7 @@ func Keep(fd int, adopt Adopter, log *slog.Logger) error {
 
 type keeper struct {
 	adopt   Adopter
-	journal node.Journal
+	journal journal.Journal
 	queues  map[sched.QueueID]hal.Queue
 	bye     bool
 	log     *slog.Logger

@@ -81,7 +81,7 @@ type (
 	// anything shorter than the hardware has is the shortest it has.
 	Slicer interface{ SetSlice(time.Duration) error }
 	// Bounder has a bound on commands in flight. Zero takes it away.
-	Bounder interface{ SetWindow(uint32) error }
+	Bounder interface{ SetBound(uint32) error }
 )
 
 // Batcher is a Device that stops and starts many queues in one call. It
@@ -134,9 +134,9 @@ func Do(q Queue, a sched.Action) error {
 		if s, ok := q.(Slicer); ok {
 			return describe("set slice", s.SetSlice(a.Slice))
 		}
-	case sched.SetWindow:
+	case sched.SetBound:
 		if b, ok := q.(Bounder); ok {
-			return describe("set window", b.SetWindow(a.Window))
+			return describe("set window", b.SetBound(a.Bound))
 		}
 	}
 	return fmt.Errorf("%v: %w", a.Verb, ErrNotSupported)
@@ -181,7 +181,7 @@ func Start(q Queue, level sched.Level) error {
 }
 
 // Outcome says what err means to the scheduler.
-func Outcome(err error) sched.Failure {
+func Outcome(err error) sched.Outcome {
 	switch {
 	case err == nil:
 		return sched.Done

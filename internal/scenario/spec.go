@@ -46,7 +46,7 @@ func (p spec) String() string {
 	return s
 }
 
-func (p spec) choice() (sched.Choice, error) {
+func (p spec) choice() (sched.PolicyChoice, error) {
 	c, err := policy.Choose(p.name, p.params)
 	if near := yamlfile.Nearest(p.name, policy.Names()); err != nil && near != "" && near != p.name {
 		err = fmt.Errorf("there is no policy %q; %s", p.name, yamlfile.OneOf(p.name, policy.Names()))

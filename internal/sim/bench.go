@@ -93,7 +93,7 @@ func (b *Bench) Call(verb sched.Verb, ids ...sched.QueueID) error {
 	left := len(calls)
 	var err error
 	for _, call := range calls {
-		b.w.daemon.perform(b.w.devices[0], call, func(outcomes []sched.Failure) {
+		b.w.daemon.perform(b.w.devices[0], call, func(outcomes []sched.Outcome) {
 			left--
 			for i, o := range outcomes {
 				if o != sched.Done && err == nil {

@@ -215,7 +215,7 @@ func (c *client) expectTraced() {
 // enqueue puts a request in line, and tells of it.
 func (c *client) enqueue(at sched.Time) {
 	c.backlog = append(c.backlog, at)
-	c.tell(sched.Event{Kind: sched.Asked, Queue: c.q.id})
+	c.tell(sched.Event{Kind: sched.RequestStarted, Queue: c.q.id})
 }
 
 // tell tells the daemon of a request, if anybody cares how long it takes.
@@ -264,7 +264,7 @@ func (c *client) begin() {
 func (c *client) hint(at sched.Time) {
 	attr := c.cfg.Attr
 	attr.Expect = at
-	if c.w.daemon.post(sched.Event{Kind: sched.Hinted, Queue: c.q.id, Attr: attr}) {
+	if c.w.daemon.post(sched.Event{Kind: sched.AttrsChanged, Queue: c.q.id, Attr: attr}) {
 		c.w.daemon.news()
 	}
 }
@@ -339,7 +339,7 @@ func (c *client) finished(completed uint64) {
 // reply is the answer to the oldest request.
 func (c *client) reply() {
 	now := c.w.now
-	c.tell(sched.Event{Kind: sched.Answered, Queue: c.q.id, Ran: now.Sub(c.answered)})
+	c.tell(sched.Event{Kind: sched.RequestFinished, Queue: c.q.id, Duration: now.Sub(c.answered)})
 	if now <= c.w.end && now >= sched.Time(c.cfg.warm(c.w)) {
 		c.requests++
 		if c.answered >= sched.Time(c.cfg.warm(c.w)) {

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/node"
+	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/internal/loop"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -16,8 +17,8 @@ import (
 // daemon has left.
 type daemon struct {
 	w       *World
-	loop    node.Loop
-	journal node.Journal
+	loop    loop.Loop
+	journal journal.Journal
 	inbox   []sched.Event
 	changed []*queue
 	wake    timer
@@ -44,7 +45,7 @@ func newDaemon(w *World) *daemon {
 func (d *daemon) start() {
 	d.up, d.down = true, false
 	d.life++
-	d.loop = node.Loop{
+	d.loop = loop.Loop{
 		Sched: sched.New(d.w.cfg.Sched, d.w.cfg.Choice), Transport: d, Executor: d, Recorder: d.w.cfg.Recorder,
 	}
 	d.inbox, d.changed = d.inbox[:0], d.changed[:0]
@@ -111,7 +112,7 @@ func (d *daemon) turn() {
 	}
 }
 
-// Drain implements node.Transport. Progress is read off the queues' counters,
+// Drain implements loop.Transport. Progress is read off the queues' counters,
 // as the daemon reads it off shared memory: however much has happened since the
 // last call, one event tells it.
 func (d *daemon) Drain(buf []sched.Event) []sched.Event {
@@ -119,7 +120,7 @@ func (d *daemon) Drain(buf []sched.Event) []sched.Event {
 	d.inbox = d.inbox[:0]
 	for _, q := range d.changed {
 		q.changed = false
-		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Seen: sched.Counters{
+		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: sched.Counters{
 			Submitted: q.submitted, Launched: q.launched, Completed: q.completed, Known: true,
 		}})
 	}
@@ -131,7 +132,7 @@ func (d *daemon) Drain(buf []sched.Event) []sched.Event {
 	return buf
 }
 
-// Execute implements node.Executor.
+// Execute implements loop.Executor.
 func (d *daemon) Execute(actions []sched.Action) {
 	for _, call := range d.split(actions) {
 		d.call(d.w.queues[call[0].Queue].device, call)
@@ -164,20 +165,20 @@ func (d *daemon) oneCall(a, b sched.Action) bool {
 // shim's gates are only memory.
 func (d *daemon) call(dev *device, actions []sched.Action) {
 	life := d.life
-	d.perform(dev, actions, func(outcomes []sched.Failure) {
+	d.perform(dev, actions, func(outcomes []sched.Outcome) {
 		if life != d.life || !d.up {
 			return
 		}
 		for i, a := range actions {
 			d.journal.End(a, outcomes[i])
-			d.post(sched.Event{Kind: sched.ActionDone, Action: a.ID, Queue: a.Queue, Failure: outcomes[i]})
+			d.post(sched.Event{Kind: sched.ActionDone, Action: a.ID, Queue: a.Queue, Outcome: outcomes[i]})
 		}
 		d.news()
 	})
 }
 
 // perform carries actions out in the time that takes, and then tells.
-func (d *daemon) perform(dev *device, actions []sched.Action, tell func([]sched.Failure)) {
+func (d *daemon) perform(dev *device, actions []sched.Action, tell func([]sched.Outcome)) {
 	w := d.w
 	d.calls++
 	d.inflight++
@@ -190,7 +191,7 @@ func (d *daemon) perform(dev *device, actions []sched.Action, tell func([]sched.
 		begin = max(begin, dev.free)
 		dev.free = begin.Add(t.all)
 	}
-	outcomes := make([]sched.Failure, len(actions))
+	outcomes := make([]sched.Outcome, len(actions))
 	if t.step == 0 {
 		w.timeline.set(&timer{do: func() { d.effect(dev, actions, outcomes) }}, begin.Add(t.before))
 	} else {
@@ -247,7 +248,7 @@ func (dev *device) siblings(id sched.QueueID) int {
 var errInjected = errors.New("injected fault")
 
 // effect is the moment at which a call does what it was made for.
-func (d *daemon) effect(dev *device, actions []sched.Action, outcomes []sched.Failure) {
+func (d *daemon) effect(dev *device, actions []sched.Action, outcomes []sched.Outcome) {
 	var off, on []hal.Queue
 	var batch []int // of actions, those that go through Switch, off before on
 	for i, a := range actions {
@@ -272,7 +273,7 @@ func (d *daemon) effect(dev *device, actions []sched.Action, outcomes []sched.Fa
 	}
 }
 
-func gateOf(a sched.Action) bool { return a.Level == sched.LevelHold || a.Verb == sched.SetWindow }
+func gateOf(a sched.Action) bool { return a.Level == sched.LevelHold || a.Verb == sched.SetBound }
 
 func (c *Calls) cost(a sched.Action, w *World) time.Duration {
 	dist := c.Gate
@@ -292,7 +293,7 @@ func (c *Calls) cost(a sched.Action, w *World) time.Duration {
 func (d *daemon) letGo() {
 	if d.up {
 		d.leaving = true
-		d.post(sched.Event{Kind: sched.LetGo})
+		d.post(sched.Event{Kind: sched.ShutdownStarted})
 		d.wakeBy(d.w.now)
 	}
 }

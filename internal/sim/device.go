@@ -55,7 +55,7 @@ func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, 
 func (d *device) Info() hal.Info {
 	about := sched.Device{ID: d.id}
 	if r := d.model.Runlist; r != nil {
-		about.Slice, about.MinTurn = r.Slice, r.MinTurn
+		about.Slice, about.MinSharedSlice = r.Slice, r.MinTurn
 	}
 	stop := d.model.Calls.Stop
 	if stop == (Dist{}) {
@@ -117,7 +117,7 @@ func (d *device) look(buf []sched.Event) []sched.Event {
 	d.engine.settle()
 	for _, q := range d.queues {
 		if !q.dead {
-			buf = append(buf, sched.Event{Kind: sched.Ran, Queue: q.id, Ran: q.resident})
+			buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: q.resident})
 		}
 	}
 	return buf

@@ -44,12 +44,12 @@ func (f *Faults) strike(w *World, a sched.Action) error {
 	case f.chance(w, f.Fail):
 		// What cannot be undone for ever is lost whoever tries: no driver that
 		// does a thing is made so that it never undoes it.
-		undoes := a.Verb == sched.Start || a.Verb != sched.Stop && a.Slice == 0 && a.Window == 0
+		undoes := a.Verb == sched.Start || a.Verb != sched.Stop && a.Slice == 0 && a.Bound == 0
 		if !undoes && f.chance(w, f.Never) {
 			return fmt.Errorf("%w: %w", errInjected, hal.ErrNotSupported)
 		}
 		return errInjected
-	case a.Verb == sched.SetSlice || a.Verb == sched.SetWindow:
+	case a.Verb == sched.SetSlice || a.Verb == sched.SetBound:
 		if f.chance(w, f.Doubt) {
 			return errDoubt
 		}
@@ -136,7 +136,7 @@ func (d *daemon) undo(todo []sched.Action) {
 		return
 	}
 	a := todo[0]
-	d.perform(d.w.queues[a.Queue].device, todo[:1], func(outcomes []sched.Failure) {
+	d.perform(d.w.queues[a.Queue].device, todo[:1], func(outcomes []sched.Outcome) {
 		d.journal.End(a, outcomes[0])
 		if o := outcomes[0]; o == sched.Refused {
 			d.w.after(ms, func() { d.undo(todo) }) // until it works

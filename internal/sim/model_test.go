@@ -11,7 +11,7 @@ import (
 )
 
 // one runs clients on one device of a model and returns how they fared.
-func one(t *testing.T, m sim.Model, choice sched.Choice, clients ...sim.ClientConfig) sim.Result {
+func one(t *testing.T, m sim.Model, choice sched.PolicyChoice, clients ...sim.ClientConfig) sim.Result {
 	t.Helper()
 	r := sim.New(sim.Config{
 		Seed: 3, Devices: []sim.DeviceConfig{{ID: "d0", Model: m}}, Choice: choice, Clients: clients,
@@ -47,15 +47,15 @@ func TestResNet(t *testing.T) {
 	eager := open(0, sim.Kernels{Count: 160, Time: sim.Around(7400, 0.1), Gap: sim.Around(51*us, 0.2)})
 	eager.Arrival = periodic
 	train := flatOut(0, 100*us, 256)
-	alone := one(t, m, sched.Choice{}, train).Clients[0].Rate
+	alone := one(t, m, sched.PolicyChoice{}, train).Clients[0].Rate
 	for _, tt := range []struct {
 		name       string
 		lc         sim.ClientConfig
-		choice     sched.Choice
+		choice     sched.PolicyChoice
 		p50, p99   float64 // measured, ms
 		kept, most float64 // measured part of BE's rate alone; how far the model may be from P50
 	}{
-		{"graph native", graph, sched.Choice{}, 2.11, 3.07, 17.96 / 19.0, 0.2},
+		{"graph native", graph, sched.PolicyChoice{}, 2.11, 3.07, 17.96 / 19.0, 0.2},
 		{"graph giveway", graph, choose(t, "giveway", nil), 1.18, 1.23, 17.91 / 19.0, 0.2},
 		{"eager giveway", eager, choose(t, "giveway", nil), 8.21, 12.73, 13.54 / 19.0, 0.2},
 	} {
@@ -127,7 +127,7 @@ func TestMoreQueuesThanSlots(t *testing.T) {
 			clients = append(clients, flatOut(i, 100*us, 4))
 		}
 		total := 0.0
-		for _, c := range one(t, model(t, "amd-hws"), sched.Choice{}, clients...).Clients {
+		for _, c := range one(t, model(t, "amd-hws"), sched.PolicyChoice{}, clients...).Clients {
 			total += c.Rate
 		}
 		return total
@@ -216,7 +216,7 @@ func TestArrivals(t *testing.T) {
 	} {
 		c := open(0, sim.Kernels{Count: 1, Time: sim.Always(ms)})
 		c.Arrival = tt.a
-		got := one(t, model(t, "nvidia-h200"), sched.Choice{}, c).Clients[0]
+		got := one(t, model(t, "nvidia-h200"), sched.PolicyChoice{}, c).Clients[0]
 		if math.Abs(float64(got.Requests)-tt.want) > tt.slop {
 			t.Errorf("%s: %d requests, want %.0f", tt.name, got.Requests, tt.want)
 		}
@@ -228,7 +228,7 @@ func TestArrivals(t *testing.T) {
 func TestLateRequestsCount(t *testing.T) {
 	c := open(0, sim.Kernels{Count: 1, Time: sim.Always(30 * ms)})
 	c.Arrival = sim.Arrival{Kind: sim.Periodic, Every: 20 * ms} // more than it can do
-	got := one(t, model(t, "nvidia-h200"), sched.Choice{}, c).Clients[0]
+	got := one(t, model(t, "nvidia-h200"), sched.PolicyChoice{}, c).Clients[0]
 	if got.Unfinished < 100 || got.Latency.Max < 3*time.Second {
 		t.Errorf("%d unfinished, longest wait %v: %s", got.Unfinished, got.Latency.Max, fmt.Sprint(got.Latency))
 	}
@@ -243,7 +243,7 @@ func TestDists(t *testing.T) {
 	} {
 		c := open(0, sim.Kernels{Count: 1, Time: d})
 		c.Arrival = sim.Arrival{Kind: sim.Closed}
-		got := one(t, model(t, "nvidia-h200"), sched.Choice{}, c).Clients[0]
+		got := one(t, model(t, "nvidia-h200"), sched.PolicyChoice{}, c).Clients[0]
 		near(t, fmt.Sprint("rate with ", d), got.Rate, 1000, 0.03)
 	}
 }
@@ -251,12 +251,12 @@ func TestDists(t *testing.T) {
 // TestPoliciesSeeTheSameArrivals: what a policy does changes when requests are
 // answered, never when they come.
 func TestPoliciesSeeTheSameArrivals(t *testing.T) {
-	count := func(choice sched.Choice) int {
+	count := func(choice sched.PolicyChoice) int {
 		lc := open(10*ms, sim.Kernels{Count: 3, Time: sim.Around(200*us, 0.5)})
 		r := one(t, model(t, "nvidia-h200"), choice, lc, flatOut(0, 300*us, 16), flatOut(1, 300*us, 16)).Clients[0]
 		return r.Latency.Count
 	}
-	native, giveway := count(sched.Choice{}), count(choose(t, "giveway", nil))
+	native, giveway := count(sched.PolicyChoice{}), count(choose(t, "giveway", nil))
 	if native != giveway {
 		t.Errorf("%d requests came under native sharing, %d under giveway", native, giveway)
 	}
@@ -316,7 +316,7 @@ func TestIdleWork(t *testing.T) {
 	notebook.Attr = sched.Attr{}
 	hog := flatOut(0, 300*us, 16)
 	hog.Name, hog.Attr = "hog", sched.Attr{}
-	alone := one(t, m, sched.Choice{}, spare).Clients[0].Rate
+	alone := one(t, m, sched.PolicyChoice{}, spare).Clients[0].Rate
 	beside := one(t, m, choose(t, "giveway", nil), notebook, spare).Clients[1].Rate / alone
 	busy := one(t, m, choose(t, "giveway", nil), hog, spare).Clients[0].Rate / alone
 	t.Logf("idle work does %.2f of alone beside a program that rests; one that does not keeps %.2f", beside, busy)

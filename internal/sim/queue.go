@@ -264,7 +264,7 @@ func (g gate) Release() error {
 	return err
 }
 
-func (g gate) SetWindow(n uint32) error {
+func (g gate) SetBound(n uint32) error {
 	g.q.window = n
 	err := g.effect()
 	g.q.pump()

@@ -117,7 +117,7 @@ type hashing struct{ w io.Writer }
 func (h hashing) Record(now sched.Time, evs []sched.Event, acts []sched.Action) {
 	fmt.Fprintln(h.w, now, acts)
 	for i := range evs {
-		fmt.Fprintln(h.w, evs[i].Kind, evs[i].Queue, evs[i].Seen, evs[i].Ran, evs[i].Action, evs[i].Failure)
+		fmt.Fprintln(h.w, evs[i].Kind, evs[i].Queue, evs[i].Counters, evs[i].Duration, evs[i].Action, evs[i].Outcome)
 	}
 }
 

@@ -23,7 +23,7 @@ func model(t testing.TB, name string) sim.Model {
 	return m
 }
 
-func choose(t testing.TB, name string, params map[string]string) sched.Choice {
+func choose(t testing.TB, name string, params map[string]string) sched.PolicyChoice {
 	t.Helper()
 	c, err := policy.Choose(name, params)
 	if err != nil {

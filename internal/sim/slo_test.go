@@ -156,10 +156,10 @@ func TestSLOConverges(t *testing.T) {
 		lc    sim.ClientConfig
 		slice time.Duration // that it settles on
 	}{
-		{"graph, easy", graph(5 * ms), sched.Least}, // nothing is to be gained
+		{"graph, easy", graph(5 * ms), sched.MinSlice}, // nothing is to be gained
 		{"eager, easy", eager(12 * ms), 0},
-		{"eager, no room", eager(8900 * us), sched.Least},
-		{"waiting", waiting(10*ms, 300*us), sched.Least},
+		{"eager, no room", eager(8900 * us), sched.MinSlice},
+		{"waiting", waiting(10*ms, 300*us), sched.MinSlice},
 	} {
 		var s slicing
 		cfg := sloWorld(t, 1, "slo", test.lc, training("be"))

@@ -15,7 +15,7 @@ type Config struct {
 	Devices []DeviceConfig
 	Clients []ClientConfig
 	// Choice is the policy. Without one there is no daemon: native sharing.
-	Choice sched.Choice
+	Choice sched.PolicyChoice
 	Sched  sched.Config
 	Hop    Dist // from news to the daemon's turn; zero means 20-60 us
 

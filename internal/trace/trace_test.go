@@ -336,9 +336,9 @@ func TestGolden(t *testing.T) {
 			{Device: "gpu1", From: 700, To: 900},
 		},
 		Actions: []trace.Action{
-			{At: 990_000, Action: sched.Action{ID: 1, Queue: 2, Verb: sched.SetSlice, Slice: sched.Least}},
+			{At: 990_000, Action: sched.Action{ID: 1, Queue: 2, Verb: sched.SetSlice, Slice: sched.MinSlice}},
 			{At: 990_000, Action: sched.Action{ID: 2, Queue: 1, Verb: sched.Start, Level: 3}},
-			{At: 600, Action: sched.Action{ID: 3, Queue: 4, Verb: sched.SetWindow, Window: 16}},
+			{At: 600, Action: sched.Action{ID: 3, Queue: 4, Verb: sched.SetBound, Bound: 16}},
 		},
 	}
 	got := write(t, run)

@@ -180,13 +180,13 @@ func argsOf(a sched.Action) actionArgs {
 		switch a.Slice {
 		case 0:
 			args.Slice = "default"
-		case sched.Least:
+		case sched.MinSlice:
 			args.Slice = "least"
 		default:
 			args.Slice = a.Slice.String()
 		}
-	case sched.SetWindow:
-		args.Window = &a.Window
+	case sched.SetBound:
+		args.Window = &a.Bound
 	}
 	return args
 }

@@ -156,7 +156,7 @@ initrd() {
   for p in init rights; do
     cc -std=gnu11 -O1 -static -pthread -Wall -Wextra -Wshadow -Werror -o "$dir/$p" "$here/guest/$p.c"
   done
-  (cd "$root" && CGO_ENABLED=0 go test -c -o "$dir/kfdtest.test" ./internal/kfd/kfdtest)
+  (cd "$root" && CGO_ENABLED=0 go test -c -o "$dir/kfdtest.test" ./internal/amd/kfd/kfdtest)
   (cd "$dir" && find . | cpio -o -H newc --quiet | gzip -1) >"$out/initrd.gz"
 }
 

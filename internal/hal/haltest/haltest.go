@@ -117,7 +117,7 @@ func closeUndoesEverything(b *bed) {
 	}
 	b.check(hal.Stop(b.queue, level))
 	if s, ok := b.queue.(hal.Slicer); ok {
-		b.check(s.SetSlice(sched.Least))
+		b.check(s.SetSlice(sched.MinSlice))
 	}
 	b.Submit(b.spec, b.Unit())
 	b.wait(4, 0)
@@ -189,7 +189,7 @@ func slicesAreWeights(b *bed) {
 func leastSliceGivesWay(b *bed) {
 	short, _ := b.attach()
 	base := b.Device().Info().Device.Slice
-	b.check(b.queue.(hal.Slicer).SetSlice(sched.Least))
+	b.check(b.queue.(hal.Slicer).SetSlice(sched.MinSlice))
 	b.Submit(b.spec, 1000*base)
 	b.Settle(10*base + base/3)
 	b.Submit(short, base/100)

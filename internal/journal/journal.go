@@ -1,0 +1,125 @@
+// Package journal records which changes to queues are in effect, so that they can be undone.
+package journal
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// Journal is what has been changed and not yet put back. An entry is written
+// before the change is made and struck after it is undone, so that whoever
+// reads it after a crash undoes at least what was done. To undo what was never
+// done is harmless.
+type Journal struct{ entries []entry }
+
+type entry struct {
+	queue sched.QueueID
+	changes
+	before changes // the action under way, if there is one
+}
+
+type changes struct {
+	level   sched.Level // stopped at; zero if not
+	sliced  bool
+	bounded bool
+}
+
+// Begin notes that an action is about to be carried out.
+func (j *Journal) Begin(a sched.Action) {
+	e := j.entry(a.Queue)
+	e.before = e.changes
+	switch a.Verb {
+	case sched.Stop:
+		e.level = a.Level
+	case sched.SetSlice:
+		e.sliced = true
+	case sched.SetBound:
+		e.bounded = true
+	}
+}
+
+// End notes how the action came out. For a queue that was forgotten meanwhile
+// there is nothing to note.
+func (j *Journal) End(a sched.Action, outcome sched.Outcome) {
+	i, ok := j.index(a.Queue)
+	if !ok {
+		return
+	}
+	e := &j.entries[i]
+	switch {
+	case outcome == sched.Gone:
+		e.changes = changes{}
+	case outcome == sched.Unsupported || outcome == sched.Refused && a.Verb == sched.Stop:
+		e.changes = e.before // it did nothing
+	case outcome == sched.Refused: // nobody knows
+	case a.Verb == sched.Start:
+		e.level = sched.LevelNone
+	case a.Verb == sched.SetSlice:
+		e.sliced = a.Slice != 0
+	case a.Verb == sched.SetBound:
+		e.bounded = a.Bound != 0
+	}
+	if e.changes == (changes{}) {
+		j.Forget(a.Queue)
+	}
+}
+
+// Forget strikes the entry of a queue that is no more.
+func (j *Journal) Forget(q sched.QueueID) {
+	if i, ok := j.index(q); ok {
+		j.entries = slices.Delete(j.entries, i, i+1)
+	}
+}
+
+// Empty reports whether there is nothing to undo.
+func (j *Journal) Empty() bool { return len(j.entries) == 0 }
+
+// Changes returns actions that would have led to what the journal says, for
+// telling somebody else who keeps one.
+func (j *Journal) Changes() []sched.Action {
+	var all []sched.Action
+	for _, e := range j.entries {
+		if e.sliced {
+			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetSlice, Slice: sched.MinSlice})
+		}
+		if e.bounded {
+			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetBound, Bound: 1})
+		}
+		if e.level != sched.LevelNone {
+			all = append(all, sched.Action{Queue: e.queue, Verb: sched.Stop, Level: e.level})
+		}
+	}
+	return all
+}
+
+// Undo returns the actions that put everything back: every slice and window
+// before any start, because two running queues at the least slice livelock.
+func (j *Journal) Undo() []sched.Action {
+	var first, then []sched.Action
+	for _, e := range j.entries {
+		if e.sliced {
+			first = append(first, sched.Action{Queue: e.queue, Verb: sched.SetSlice})
+		}
+		if e.bounded {
+			first = append(first, sched.Action{Queue: e.queue, Verb: sched.SetBound})
+		}
+		if e.level != sched.LevelNone {
+			then = append(then, sched.Action{Queue: e.queue, Verb: sched.Start, Level: e.level})
+		}
+	}
+	return append(first, then...)
+}
+
+func (j *Journal) index(q sched.QueueID) (int, bool) {
+	return slices.BinarySearchFunc(j.entries, q, func(e entry, q sched.QueueID) int { return cmp.Compare(e.queue, q) })
+}
+
+func (j *Journal) entry(q sched.QueueID) *entry {
+	i, ok := j.index(q)
+	if !ok {
+		j.entries = slices.Insert(j.entries, i, entry{queue: q})
+	}
+	return &j.entries[i]
+}

@@ -1,0 +1,228 @@
+package discover
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+)
+
+// What the programs look for: ioctl numbers without their direction, which the
+// driver does not look at either. Sizes from nvos.h, escapes from nv_escape.h.
+type requests struct {
+	alloc []uint32 // NV_ESC_RM_ALLOC with NVOS21_PARAMETERS or NVOS64_PARAMETERS
+	free  uint32   // NV_ESC_RM_FREE with NVOS00_PARAMETERS
+}
+
+const (
+	noDirection = 1<<30 - 1
+	sizeNVOS00  = 16
+	sizeNVOS21  = 32
+	sizeNVOS64  = 48
+	maxArg      = sizeNVOS64
+)
+
+var rmRequests = requests{
+	alloc: []uint32{sizeNVOS21<<16 | 'F'<<8 | 0x2b, sizeNVOS64<<16 | 'F'<<8 | 0x2b},
+	free:  sizeNVOS00<<16 | 'F'<<8 | 0x29,
+}
+
+// A sample is what the kernel program sends for a call that succeeded:
+//
+//	0      4    8         12   16                     64
+//	tgid | fd | request | 0 | the argument, 48 bytes |
+const sampleSize = 16 + maxArg
+
+// A call is an allocation or a free that RM granted. It is what the process's
+// memory said after the call: a hint of where to look, never a proof.
+type call struct {
+	pid    int
+	fd     int
+	free   bool
+	client nvrm.Handle
+	parent nvrm.Handle
+	object nvrm.Handle
+	class  uint32
+}
+
+// decode reads a sample. A call that RM refused is not worth a look.
+func (r requests) decode(b []byte) (call, bool) {
+	if len(b) < sampleSize {
+		return call{}, false
+	}
+	le := binary.LittleEndian
+	request, arg := le.Uint32(b[8:]), b[16:]
+	c := call{
+		pid:    int(le.Uint32(b)),
+		fd:     int(int32(le.Uint32(b[4:]))),
+		free:   request == r.free,
+		client: nvrm.Handle(le.Uint32(arg)),
+		parent: nvrm.Handle(le.Uint32(arg[4:])),
+		object: nvrm.Handle(le.Uint32(arg[8:])),
+	}
+	status := 28 // of NVOS21
+	switch size := request >> 16; {
+	case c.free:
+		status = 12
+	case size == sizeNVOS64:
+		status = 40
+		fallthrough
+	default:
+		c.class = le.Uint32(arg[12:])
+	}
+	return c, c.pid > 0 && c.fd >= 0 && le.Uint32(arg[status:]) == uint32(nvrm.OK)
+}
+
+// registers says where a processor's struct pt_regs has what we read of it. From
+// arch/*/include/asm/ptrace.h.
+type registers struct {
+	nr      int32 // ioctl's number
+	args    int32 // the first of three registers in a row that hold the arguments
+	fd      int16 // where among them each is
+	request int16
+	arg     int16
+	call    int32 // the number of the call that the process is in
+}
+
+var registersOf = map[string]registers{
+	"amd64": {nr: 16, args: 96, arg: 0, request: 8, fd: 16, call: 120},
+	"arm64": {nr: 29, args: 0, fd: 0, request: 8, arg: 16, call: 280},
+}
+
+// A tracer has the kernel tell of RM allocations and frees. Nothing of it is
+// pinned: it goes with the process.
+type tracer struct {
+	requests requests
+	inflight *ebpf.Map // thread -> argument, request, fd
+	ring     *ebpf.Map
+	lost     *ebpf.Map // samples for which the ring had no room
+	programs []*ebpf.Program
+	links    []link.Link
+	reader   *ringbuf.Reader
+}
+
+// initPIDNamespace is the inode of the first pid namespace, PROC_PID_INIT_INO.
+const initPIDNamespace = 0xeffffffc
+
+var errPIDNamespace = errors.New("not in the first pid namespace, whose numbers the kernel reports")
+
+// trace loads and attaches the programs. There is no part-way: on error nothing
+// is left.
+func trace(want requests) (_ *tracer, err error) {
+	regs, ok := registersOf[runtime.GOARCH]
+	if !ok {
+		return nil, fmt.Errorf("registers of %s are not known", runtime.GOARCH)
+	}
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/pid", &ns); err != nil {
+		return nil, fmt.Errorf("pid namespace: %w", err)
+	}
+	if ns.Ino != initPIDNamespace {
+		return nil, errPIDNamespace
+	}
+	// Before Linux 5.11 maps count as locked memory. Where it matters and is
+	// refused, making the maps says so.
+	_ = rlimit.RemoveMemlock()
+
+	t := &tracer{requests: want}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	// Least recently used: a thread that dies in a call leaves its entry behind.
+	for _, m := range []struct {
+		into **ebpf.Map
+		spec ebpf.MapSpec
+	}{
+		{&t.inflight, ebpf.MapSpec{Name: "gw_inflight", Type: ebpf.LRUHash, KeySize: 8, ValueSize: 16, MaxEntries: 8192}},
+		{&t.ring, ebpf.MapSpec{Name: "gw_calls", Type: ebpf.RingBuf, MaxEntries: 1 << 18}},
+		{&t.lost, ebpf.MapSpec{Name: "gw_lost", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}},
+	} {
+		if *m.into, err = ebpf.NewMap(&m.spec); err != nil {
+			return nil, fmt.Errorf("make map %s: %w", m.spec.Name, err)
+		}
+	}
+	// The way out before the way in, or the first calls seen would never end.
+	for _, p := range []struct {
+		point string
+		code  asm.Instructions
+	}{
+		{"sys_exit", t.exit(regs)},
+		{"sys_enter", t.enter(regs)},
+	} {
+		if err := t.attach(p.point, p.code); err != nil {
+			return nil, err
+		}
+	}
+	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
+		return nil, fmt.Errorf("read ring: %w", err)
+	}
+	return t, nil
+}
+
+func (t *tracer) attach(point string, code asm.Instructions) error {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "gw_" + point, Type: ebpf.RawTracepoint, Instructions: code,
+		License: "Dual BSD/GPL", // the kernel lends bpf_probe_read_user to nobody else
+	})
+	if err != nil {
+		return fmt.Errorf("load program for %s: %w", point, err)
+	}
+	t.programs = append(t.programs, p)
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: point, Program: p})
+	if err != nil {
+		return fmt.Errorf("attach to raw tracepoint %s: %w", point, err)
+	}
+	t.links = append(t.links, l)
+	return nil
+}
+
+// Close detaches and unloads. A Read that waits returns os.ErrClosed.
+func (t *tracer) Close() {
+	if t.reader != nil {
+		t.reader.Close()
+	}
+	for _, l := range t.links {
+		l.Close()
+	}
+	for _, p := range t.programs {
+		p.Close()
+	}
+	for _, m := range []*ebpf.Map{t.inflight, t.ring, t.lost} {
+		m.Close() // a nil map allows it
+	}
+}
+
+// Read waits for the next call.
+func (t *tracer) Read() (call, error) {
+	for {
+		r, err := t.reader.Read()
+		if errors.Is(err, ringbuf.ErrClosed) {
+			return call{}, os.ErrClosed
+		}
+		if err != nil {
+			return call{}, err
+		}
+		if c, ok := t.requests.decode(r.RawSample); ok {
+			return c, nil
+		}
+	}
+}
+
+// Lost returns how many calls the ring had no room for, ever.
+func (t *tracer) Lost() uint64 {
+	var n uint64
+	_ = t.lost.Lookup(uint32(0), &n) // an array's element is always there
+	return n
+}

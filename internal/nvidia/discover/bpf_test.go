@@ -1,0 +1,76 @@
+package discover
+
+import (
+	"encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+)
+
+// fiemap is an ioctl that ordinary file systems grant, with an argument of the
+// size of NVOS21: fm_start u64, fm_length u64, fm_flags, fm_mapped_extents,
+// fm_extent_count, fm_reserved. It stands for an allocation: the upper half of
+// fm_length is where the class is.
+const fiemap = 0xc020660b
+
+func fiemapArg(client, parent, object nvrm.Handle, class uint32) []byte {
+	b := make([]byte, sizeNVOS21)
+	for i, v := range []uint32{uint32(client), uint32(parent), uint32(object), class} {
+		binary.LittleEndian.PutUint32(b[4*i:], v)
+	}
+	return b
+}
+
+// fiemapChild makes calls that should and should not be seen, and waits.
+func fiemapChild(path string) error {
+	f, err := nvrm.Open(path)
+	if err != nil {
+		return err
+	}
+	for _, class := range []uint32{0x0041, nvrm.ClassChannelGroup, 0x503c, 0xc86f, 0xcbc0, nvrm.ClassSubdevice, 0x003e} {
+		if err := f.Ioctl(fiemap, fiemapArg(0xc1d00001, 2, 0x5c000015, class)); err != nil {
+			return err
+		}
+	}
+	_ = f.Ioctl(0xc020660c, make([]byte, 32)) // another call
+	return nil
+}
+
+func TestTraceSeesCallsOfAnotherProcess(t *testing.T) {
+	tr, err := trace(requests{alloc: []uint32{fiemap & noDirection}, free: rmRequests.free})
+	if err != nil {
+		t.Skipf("eBPF: %v", err)
+	}
+	defer tr.Close()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childEnv+"=fiemap", childFile+"="+path)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Skipf("FS_IOC_FIEMAP on %s: %v: %s", path, err, out)
+	}
+	time.AfterFunc(20*time.Second, func() { tr.reader.Close() })
+	for _, class := range []uint32{nvrm.ClassChannelGroup, 0xc86f, 0xcbc0, nvrm.ClassSubdevice} {
+		got, err := tr.Read()
+		for err == nil && got.pid != c.Process.Pid { // what others free is seen as well
+			got, err = tr.Read()
+		}
+		if err != nil {
+			t.Fatalf("waiting for class %04x: %v", class, err)
+		}
+		want := call{pid: c.Process.Pid, fd: got.fd, client: 0xc1d00001, parent: 2, object: 0x5c000015, class: class}
+		if got != want || got.fd < 3 {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	if n := tr.Lost(); n != 0 {
+		t.Errorf("%d calls lost", n)
+	}
+}

@@ -1,0 +1,53 @@
+package discover
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/giveway/giveway/internal/proc"
+)
+
+// fakeProc lays out a proc with one process, 42.
+func fakeProc(t *testing.T, files map[string]string, links map[string]string) procfs {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, "42", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "42", "fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(root, "42", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return procfs{proc.FS(root)}
+}
+
+func TestControls(t *testing.T) {
+	links := map[string]string{
+		"fd/0": "/dev/null", "fd/31": "/dev/nvidiactl", "fd/4": "socket:[12]", "fd/5": "/dev/nvidia0",
+		"fd/6": "/run/rootfs/dev/nvidiactl", "fd/7": "/dev/nvidiactl (deleted)", "fd/8": "/tmp/notnvidiactl",
+		"fd/9": "/srv/ctl", "fd/x": "/dev/nvidiactl", "fd/-1": "/dev/nvidiactl", "fd/99999999999": "/dev/nvidiactl",
+		"exe": "/usr/bin/nvidia-cuda-mps-server (deleted)",
+	}
+	p := fakeProc(t, nil, links)
+	if got, err := p.controls(42, "/srv/ctl"); err != nil || !slices.Equal(got, []int{6, 7, 9, 31}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if !p.isMPSServer(42) || p.isMPSServer(43) {
+		t.Error("the MPS server is not known by its program")
+	}
+	if _, err := p.controls(43, ""); !os.IsNotExist(err) {
+		t.Errorf("a process that is not there: %v", err)
+	}
+}

@@ -1,0 +1,127 @@
+package discover
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+)
+
+// groupName names a compute group while it lives: RM gives a client handle to
+// one open file at a time.
+type groupName struct{ client, group nvrm.Handle }
+
+// A found group is one that RM confirmed.
+type found struct {
+	groupName
+	id        uint32
+	gpu       string
+	device    nvrm.Handle
+	subdevice nvrm.Handle
+	channels  []nvrm.Handle
+}
+
+// touches reports whether the group goes, or loses a part, when object is freed.
+func (g *found) touches(object nvrm.Handle) bool {
+	return object == g.client || object == g.group || object == g.device || object == g.subdevice || slices.Contains(g.channels, object)
+}
+
+func (g *found) equal(o *found) bool {
+	return g.groupName == o.groupName && g.id == o.id && g.gpu == o.gpu && g.subdevice == o.subdevice && slices.Equal(g.channels, o.channels)
+}
+
+// Handles are given out in sequence. A client that has used most of the first
+// block is looked at further.
+const (
+	firstObjects = 0x400
+	moreObjects  = 0x1000
+)
+
+// tree returns the compute groups of a client. known are handles that RM gave
+// out, which may lie outside of what is looked through.
+func tree(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found, error) {
+	objects, err := nvrm.Objects(f, client, firstObjects)
+	if n := len(objects); err == nil && n > 0 && objects[n-1].Handle-objects[0].Handle >= firstObjects*3/4 {
+		objects, err = nvrm.Objects(f, client, moreObjects)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if objects, err = extend(f, client, objects, known); err != nil {
+		return nil, err
+	}
+	groups := computeGroups(objects)
+	confirmed := groups[:0]
+	for _, g := range groups {
+		g.client = client
+		g.id, err = nvrm.Group{File: f, Client: client, Handle: g.group}.ID()
+		if err == nil {
+			g.gpu, err = nvrm.UUID(f, client, g.subdevice)
+		}
+		var s nvrm.Status
+		switch {
+		case err == nil:
+			confirmed = append(confirmed, g)
+		case errors.As(err, &s) && s.Gone(): // while we looked
+		default:
+			return nil, err
+		}
+	}
+	return confirmed, nil
+}
+
+// extend adds the objects that known name, and their parents.
+func extend(f nvrm.Ioctler, client nvrm.Handle, objects []nvrm.Object, known []nvrm.Handle) ([]nvrm.Object, error) {
+	have := map[nvrm.Handle]bool{0: true, client: true}
+	for _, o := range objects {
+		have[o.Handle] = true
+	}
+	for _, h := range known {
+		for depth := 0; depth < 4 && !have[h]; depth++ { // compute, channel, group, device
+			have[h] = true
+			o, err := nvrm.Lookup(f, client, h)
+			var s nvrm.Status
+			if errors.As(err, &s) && s.Gone() && s != nvrm.ErrInvalidClient {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			objects = append(objects, o)
+			h = o.Parent
+		}
+	}
+	return objects, nil
+}
+
+// computeGroups picks, from the objects of a client, the groups of which a
+// channel has a compute object, and what belongs to them.
+func computeGroups(objects []nvrm.Object) []found {
+	byHandle := map[nvrm.Handle]nvrm.Object{}
+	for _, o := range objects {
+		byHandle[o.Handle] = o
+	}
+	var groups []found
+	for _, o := range objects {
+		channel := byHandle[o.Parent]
+		group := byHandle[channel.Parent]
+		if !nvrm.IsCompute(o.Class) || !nvrm.IsChannel(channel.Class) || group.Class != nvrm.ClassChannelGroup ||
+			slices.ContainsFunc(groups, func(g found) bool { return g.group == group.Handle }) {
+			continue
+		}
+		g := found{groupName: groupName{group: group.Handle}, device: group.Parent}
+		for _, c := range objects {
+			switch {
+			case nvrm.IsChannel(c.Class) && c.Parent == group.Handle:
+				g.channels = append(g.channels, c.Handle)
+			case c.Class == nvrm.ClassSubdevice && c.Parent == group.Parent && g.subdevice == 0:
+				g.subdevice = c.Handle
+			}
+		}
+		slices.Sort(g.channels)
+		if g.subdevice != 0 { // without it neither its GPU nor its channels can be reached
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}

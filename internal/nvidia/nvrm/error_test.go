@@ -1,0 +1,160 @@
+package nvrm_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/abi/nvgpu"
+)
+
+// TestErrors: every call looks at what the kernel says and at what RM says.
+func TestErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		call nvrmtest.Call
+		do   func(nvrm.Ioctler, nvrmtest.Context) error
+	}{
+		{"Alloc", nvrmtest.Alloc(nvrm.ClassDevice), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := nvrm.Alloc(f, c.Client, c.Client, 0, nvrm.ClassDevice, nil)
+			return err
+		}},
+		{"Free", nvrmtest.Free(), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			return nvrm.Free(f, c.Client, c.Device, c.Compute.Group)
+		}},
+		{"Lookup", nvrmtest.Control(nvrmtest.GetHandleInfo), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := nvrm.Lookup(f, c.Client, c.Compute.Group)
+			return err
+		}},
+		{"FindClient", nvrmtest.Control(nvrmtest.GetHandleInfo), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, _, err := nvrm.FindClient(f, nvrm.FirstClients(1))
+			return err
+		}},
+		{"NewClient", nvrmtest.Alloc(nvgpu.NV01_ROOT_CLIENT), func(f nvrm.Ioctler, _ nvrmtest.Context) error {
+			_, err := nvrm.NewClient(f)
+			return err
+		}},
+		{"OwnerOf", nvrmtest.Share(), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := nvrm.OwnerOf(f, c.Client)
+			return err
+		}},
+		{"Objects", nvrmtest.Control(nvrmtest.GetHandleInfo), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := nvrm.Objects(f, c.Client, 100)
+			return err
+		}},
+		{"UUID", nvrmtest.Control(nvrmtest.GetGIDInfo), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := nvrm.UUID(f, c.Client, c.Subdevice)
+			return err
+		}},
+		{"ID", nvrmtest.Control(nvrmtest.GetInfo), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := groupOf(f, c).ID()
+			return err
+		}},
+		{"Timeslice", nvrmtest.Control(nvrmtest.GetTimeslice), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			_, err := groupOf(f, c).Timeslice()
+			return err
+		}},
+		{"SetTimeslice", nvrmtest.Control(nvrmtest.SetTimeslice), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			return groupOf(f, c).SetTimeslice(1)
+		}},
+		{"Preempt", nvrmtest.Control(nvrmtest.Preempt), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			return groupOf(f, c).Preempt(true)
+		}},
+		{"DisableChannels", nvrmtest.Control(nvrmtest.DisableChannels), func(f nvrm.Ioctler, c nvrmtest.Context) error {
+			return nvrm.DisableChannels(f, c.Client, c.Subdevice, c.Compute.Channels, true, false)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rm := nvrmtest.New(nvrmtest.Config{FirstClient: 0xc1d00000})
+			f, c := context(t, rm)
+			rm.Inject(tt.call, nvrmtest.Fault{Errno: unix.ENODEV})
+			if err := tt.do(f, c); !errors.Is(err, unix.ENODEV) {
+				t.Errorf("%v, want ENODEV", err)
+			}
+			rm.Inject(tt.call, nvrmtest.Fault{Status: nvrm.ErrGPUIsLost, Times: 1})
+			if err := tt.do(f, c); !errors.Is(err, nvrm.ErrGPUIsLost) {
+				t.Errorf("%v, want NV_ERR_GPU_IS_LOST", err)
+			}
+			if err := tt.do(f, c); err != nil {
+				t.Errorf("after the fault: %v", err)
+			}
+		})
+	}
+}
+
+func context(t *testing.T, rm *nvrmtest.RM) (*nvrmtest.File, nvrmtest.Context) {
+	t.Helper()
+	f := rm.Open()
+	c, err := nvrmtest.NewContext(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, c
+}
+
+func groupOf(f nvrm.Ioctler, c nvrmtest.Context) nvrm.Group {
+	return nvrm.Group{File: f, Client: c.Client, Handle: c.Compute.Group}
+}
+
+func TestStatus(t *testing.T) {
+	for s, want := range map[nvrm.Status]string{
+		nvrm.OK: "NV_OK", 0x21: "NV_ERR_INVALID_CHANNEL", 0x23: "NV_ERR_INVALID_CLIENT", 0x38: "NV_STATUS 0x38",
+		0x3a: "NV_ERR_INVALID_PARAM_STRUCT", 0x56: "NV_ERR_NOT_SUPPORTED", 0x7e: "NV_STATUS 0x7e",
+	} {
+		if s.Error() != want {
+			t.Errorf("%#x is %q, want %q", uint32(s), s.Error(), want)
+		}
+	}
+	for _, s := range []nvrm.Status{0x0f, 0x21, 0x23, 0x31, 0x33, 0x57} {
+		if !s.Gone() {
+			t.Errorf("%v does not mean that something has gone", s)
+		}
+	}
+	for _, s := range []nvrm.Status{nvrm.OK, 0x1b, 0x1f, 0x3a, 0x56, 0x65, 0xffff} {
+		if s.Gone() {
+			t.Errorf("%v means that something has gone", s)
+		}
+	}
+}
+
+func TestErrorsNameTheCall(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	f, c := context(t, rm)
+	rm.Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Status: nvrm.ErrInsufficientRights})
+	err := groupOf(f, c).SetTimeslice(1)
+	for _, part := range []string{"a06c0103", "5c000015", "INSUFFICIENT_PERMISSIONS"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not say %s", err, part)
+		}
+	}
+}
+
+func TestDisableChannelsLimits(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	f, c := context(t, rm)
+	disable := func(channels []nvrm.Handle) error {
+		return nvrm.DisableChannels(f, c.Client, c.Subdevice, channels, true, false)
+	}
+	for _, n := range []int{0, nvrm.MaxChannels + 1} {
+		if disable(make([]nvrm.Handle, n)) == nil {
+			t.Errorf("%d channels are taken", n)
+		}
+	}
+	if n := rm.Calls(nvrmtest.Control(nvrmtest.DisableChannels)); n != 0 {
+		t.Errorf("RM was called %d times", n)
+	}
+	all := make([]nvrm.Handle, nvrm.MaxChannels)
+	for i := range all {
+		all[i] = c.Compute.Channels[i%8]
+	}
+	if err := disable(all); err != nil {
+		t.Errorf("%d channels: %v", len(all), err)
+	}
+	all[63] = c.Compute.Group + 1
+	if err := disable(all); !gone(err) {
+		t.Errorf("a channel that is not: %v", err)
+	}
+}

@@ -1,0 +1,87 @@
+package nvrmtest
+
+import (
+	"fmt"
+
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"gvisor.dev/gvisor/pkg/abi/nvgpu"
+)
+
+// Context is what a CUDA context consists of, as far as RM knows.
+type Context struct {
+	Client    nvrm.Handle
+	Device    nvrm.Handle
+	Subdevice nvrm.Handle
+	Compute   Channels
+	Copies    []Channels
+}
+
+// Channels is a channel group.
+type Channels struct {
+	Group    nvrm.Handle
+	Engine   uint32
+	Channels []nvrm.Handle
+}
+
+// The handles that CUDA gave its objects on an H200, the same in every run.
+const (
+	handleDevice    nvrm.Handle = 0x5c000002
+	handleSubdevice nvrm.Handle = 0x5c000003
+)
+
+var (
+	cudaCompute = Channels{0x5c000015, engineGraphics, []nvrm.Handle{
+		0x5c00001c, 0x5c000022, 0x5c000026, 0x5c00002a, 0x5c00002e, 0x5c000032, 0x5c000036, 0x5c00003a,
+	}}
+	cudaCopies = []Channels{
+		{0x5c00003e, 0xb, []nvrm.Handle{0x5c000040, 0x5c000043, 0x5c000046, 0x5c000049}},
+		{0x5c00004c, 0xc, []nvrm.Handle{0x5c00004e, 0x5c000051, 0x5c000054, 0x5c000057}},
+		{0x5c00005a, 0xd, []nvrm.Handle{0x5c00005c, 0x5c00005f, 0x5c000062, 0x5c000065}},
+	}
+)
+
+// NewContext makes through f what a CUDA context on an H200 consists of, by the
+// calls that CUDA makes:
+//
+//	c1d000NN client
+//	└ 5c000002 device
+//	  ├ 5c000003 subdevice
+//	  ├ 5c000015 compute group ─ 8 channels ─ 1 compute object each
+//	  └ 5c00003e, 4c, 5a copy groups ─ 4 channels ─ 1 copy object each
+func NewContext(f nvrm.Ioctler) (Context, error) {
+	c := Context{Device: handleDevice, Subdevice: handleSubdevice, Compute: cudaCompute, Copies: cudaCopies}
+	var err error
+	if c.Client, err = nvrm.Alloc(f, 0, 0, 0, nvgpu.NV01_ROOT_CLIENT, nil); err != nil {
+		return c, err
+	}
+	make := func(parent, handle nvrm.Handle, class uint32, params []byte) {
+		if err == nil {
+			_, err = nvrm.Alloc(f, c.Client, parent, handle, class, params)
+		}
+	}
+	make(c.Client, c.Device, nvgpu.NV01_DEVICE_0, nil)
+	make(c.Device, c.Subdevice, nvgpu.NV20_SUBDEVICE_0, nil)
+	groups := append([]Channels{c.Compute}, c.Copies...)
+	for i, g := range groups {
+		engine := uint32(nvgpu.HOPPER_DMA_COPY_A)
+		if i == 0 {
+			engine = nvgpu.HOPPER_COMPUTE_A
+		}
+		make(c.Device, g.Group, nvgpu.KEPLER_CHANNEL_GROUP_A, groupParams(g.Engine))
+		for _, ch := range g.Channels {
+			make(g.Group, ch, nvgpu.HOPPER_CHANNEL_GPFIFO_A, nil)
+			make(ch, ch+1, engine, nil)
+		}
+	}
+	if err != nil {
+		return c, fmt.Errorf("make a context: %w", err)
+	}
+	return c, nil
+}
+
+// groupParams is NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.
+func groupParams(engine uint32) []byte {
+	params := make([]byte, 20)
+	le.PutUint32(params[12:], engine)
+	return params
+}

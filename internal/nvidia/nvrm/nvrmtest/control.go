@@ -1,0 +1,172 @@
+package nvrmtest
+
+import (
+	"encoding/hex"
+
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"gvisor.dev/gvisor/pkg/abi/nvgpu"
+)
+
+// Controls, from ctrl0000client.h, ctrl2080gpu.h, ctrl2080fifo.h and ctrla06c.h.
+const (
+	GetHandleInfo   = 0xd02
+	GetGIDInfo      = nvgpu.NV2080_CTRL_CMD_GPU_GET_GID_INFO
+	DisableChannels = nvgpu.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS
+	SetTimeslice    = nvgpu.NVA06C_CTRL_CMD_SET_TIMESLICE
+	GetTimeslice    = nvgpu.NVA06C_CTRL_CMD_GET_TIMESLICE
+	Preempt         = nvgpu.NVA06C_CTRL_CMD_PREEMPT
+	GetInfo         = 0xa06c0106
+)
+
+// control is one control that RM has.
+type control struct {
+	on   func(class uint32) bool
+	size uint32
+	do   func(*RM, *client, *object, []byte) nvrm.Status
+}
+
+func isGroup(class uint32) bool     { return class == nvrm.ClassChannelGroup }
+func isSubdevice(class uint32) bool { return class == nvrm.ClassSubdevice }
+
+var controls = map[uint32]control{
+	GetHandleInfo:   {isRoot, 16, getHandleInfo},
+	GetGIDInfo:      {isSubdevice, 268, getGIDInfo},
+	DisableChannels: {isSubdevice, 536, disableChannels},
+	SetTimeslice:    {isGroup, 8, setTimeslice},
+	GetTimeslice:    {isGroup, 8, getTimeslice},
+	Preempt:         {isGroup, 8, preempt},
+	GetInfo:         {isGroup, 4, getInfo},
+}
+
+// control is NV_ESC_RM_CONTROL. What is looked at first is as in
+// _rmapiRmControl and resControlLookup_IMPL.
+func (f *openFile) control(mem Memory, arg []byte) nvrm.Status {
+	cmd, params, size := le.Uint32(arg[8:]), le.Uint64(arg[16:]), le.Uint32(arg[24:])
+	client := nvrm.Handle(le.Uint32(arg[0:]))
+	if f.rm.clients[client] == nil {
+		f.rm.logged++
+	}
+	c, status := f.client(client, nvrm.ErrInvalidClient)
+	if status != nvrm.OK {
+		return status
+	}
+	k, known := controls[cmd]
+	if (params == 0) != (size == 0) || known && size != k.size {
+		return nvrm.ErrInvalidArgument
+	}
+	o := c.objects[nvrm.Handle(le.Uint32(arg[4:]))]
+	if o == nil {
+		return nvrm.ErrObjectNotFound
+	}
+	if !known || !k.on(o.class) {
+		return nvrm.ErrNotSupported
+	}
+	buf := make([]byte, size)
+	if err := mem.Read(params, buf); err != nil {
+		return errInvalidAddress
+	}
+	if status := k.do(f.rm, c, o, buf); status != nvrm.OK {
+		return status
+	}
+	if err := mem.Write(params, buf); err != nil {
+		return errInvalidAddress
+	}
+	return nvrm.OK
+}
+
+// getHandleInfo: {u32 hObject, u32 index, u64 result}; index 1 is the parent, 2
+// the class.
+func getHandleInfo(_ *RM, c *client, _ *object, p []byte) nvrm.Status {
+	o := c.objects[nvrm.Handle(le.Uint32(p[0:]))]
+	if o == nil {
+		return nvrm.ErrObjectNotFound
+	}
+	switch le.Uint32(p[4:]) {
+	case 1:
+		var parent nvrm.Handle
+		if o.parent != nil {
+			parent = o.parent.handle
+		}
+		le.PutUint32(p[8:], uint32(parent))
+	case 2:
+		le.PutUint32(p[8:], o.class)
+	default:
+		return nvrm.ErrInvalidArgument
+	}
+	return nvrm.OK
+}
+
+// getGIDInfo: {u32 index, u32 flags, u32 length, u8 data[256]}. Flags 2 asks for
+// the bytes, 0 for their name with a zero behind it.
+func getGIDInfo(rm *RM, _ *client, _ *object, p []byte) nvrm.Status {
+	data := rm.cfg.UUID[:]
+	switch le.Uint32(p[4:]) {
+	case 0:
+		h := hex.EncodeToString(data)
+		data = []byte("GPU-" + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:] + "\x00")
+	case 2:
+	default:
+		return nvrm.ErrNotSupported
+	}
+	le.PutUint32(p[8:], uint32(copy(p[12:], data)))
+	return nvrm.OK
+}
+
+func getInfo(_ *RM, _ *client, o *object, p []byte) nvrm.Status {
+	le.PutUint32(p, uint32(o.group.id))
+	return nvrm.OK
+}
+
+func getTimeslice(_ *RM, _ *client, o *object, p []byte) nvrm.Status {
+	le.PutUint64(p, o.group.slice)
+	return nvrm.OK
+}
+
+func setTimeslice(rm *RM, _ *client, o *object, p []byte) nvrm.Status {
+	rm.setSlice(o.group, le.Uint64(p))
+	return nvrm.OK
+}
+
+// preempt: a group without channels does not go in time. Otherwise it comes
+// straight back, and nothing is to be seen of it.
+func preempt(_ *RM, _ *client, o *object, _ []byte) nvrm.Status {
+	if len(o.children) == 0 {
+		return nvrm.ErrTimeout
+	}
+	return nvrm.OK
+}
+
+// disableChannels does all that is listed or nothing: bDisable 0, numChannels 4,
+// bOnlyDisableScheduling 8, bRewindGpPut 9, pRunlistPreemptEvent 16,
+// hClientList[64] 24, hChannelList[64] 280.
+//
+// Two things are not known of a real one, and do nothing here: how soon what only
+// leaves the schedule stops, and what a group's handle among the channels', which
+// is taken without complaint, does.
+func disableChannels(rm *RM, c *client, _ *object, p []byte) nvrm.Status {
+	n := le.Uint32(p[4:])
+	if le.Uint64(p[16:]) != 0 {
+		return nvrm.ErrInsufficientRights // for the kernel's clients
+	}
+	if n == 0 || n > 64 {
+		return nvrm.ErrInvalidParamStruct
+	}
+	var channels []*object
+	for i := range n {
+		ch := c.objects[nvrm.Handle(le.Uint32(p[280+4*i:]))]
+		switch {
+		case nvrm.Handle(le.Uint32(p[24+4*i:])) != c.handle || ch == nil:
+			return nvrm.ErrInvalidChannel
+		case nvrm.IsChannel(ch.class):
+			channels = append(channels, ch)
+		case !isGroup(ch.class):
+			return nvrm.ErrInvalidChannel
+		}
+	}
+	disable, onlySched := p[0] != 0, p[8] != 0
+	for _, ch := range channels {
+		ch.disabled = disable && !onlySched
+		rm.updateGroup(ch.parent)
+	}
+	return nvrm.OK
+}

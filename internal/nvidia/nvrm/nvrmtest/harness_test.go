@@ -1,0 +1,137 @@
+package nvrmtest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/haltest"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
+	"github.com/giveway/giveway/sched"
+)
+
+// bed is the least backend there can be on the harness: it knows the handles.
+type bed struct {
+	*nvrmtest.Harness
+	*testing.T
+	open []nvrmtest.Process
+}
+
+func (b *bed) Open() hal.Spec {
+	p, err := b.Harness.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.open = append(b.open, p)
+	return hal.Spec{Queue: sched.QueueID(len(b.open)), Native: uint64(p.Compute.Group)}
+}
+
+func (b *bed) of(s hal.Spec) nvrmtest.Process       { return b.open[s.Queue-1] }
+func (b *bed) Submit(s hal.Spec, d time.Duration)   { b.Harness.Submit(b.of(s).Context, d) }
+func (b *bed) Completed(s hal.Spec) uint64          { return b.Harness.Completed(b.of(s).Context) }
+func (b *bed) Device() hal.Device                   { return b }
+func (b *bed) Close() error                         { return nil }
+func (b *bed) Attach(s hal.Spec) (hal.Queue, error) { return queue{b.of(s)}, nil }
+func (b *bed) Info() hal.Info {
+	return hal.Info{Device: sched.Device{ID: "d0", Slice: 2048 * time.Microsecond}}
+}
+
+type queue struct{ nvrmtest.Process }
+
+func (q queue) Interrupt() error { return q.disable(true) }
+func (q queue) Restore() error   { return q.disable(false) }
+
+func (q queue) disable(yes bool) error {
+	return nvrm.DisableChannels(q.File, q.Client, q.Subdevice, q.Process.Compute.Channels, yes, false)
+}
+
+func (q queue) SetSlice(d time.Duration) error {
+	if d == 0 {
+		d = 2048 * time.Microsecond
+	}
+	return nvrm.Group{File: q.File, Client: q.Client, Handle: q.Compute.Group}.SetTimeslice(d)
+}
+
+func (q queue) Close() error {
+	if err := q.SetSlice(0); err != nil {
+		return err
+	}
+	return q.Restore()
+}
+
+// TestConformance: with the calls that a backend makes, the GPU behind the double
+// keeps the promises that a backend makes.
+func TestConformance(t *testing.T) {
+	haltest.Run(t, func(t *testing.T) haltest.Harness {
+		h, err := nvrmtest.NewHarness("nvidia-h200")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			for _, v := range h.Violations() {
+				t.Error(v)
+			}
+		})
+		return &bed{Harness: h, T: t}
+	})
+}
+
+// TestSomeChannels: a group is interrupted when the last of its channels is
+// disabled, and goes on with the first that is not.
+func TestSomeChannels(t *testing.T) {
+	h, err := nvrmtest.NewHarness("nvidia-h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := uint64(0)
+	for _, tt := range []struct {
+		channels []nvrm.Handle
+		disable  bool
+		runs     bool
+	}{
+		{p.Compute.Channels[:7], true, true},
+		{p.Compute.Channels[7:], true, false},
+		{p.Copies[0].Channels, false, false},
+		{p.Compute.Channels[3:4], false, true},
+	} {
+		if err := nvrm.DisableChannels(p.File, p.Client, p.Subdevice, tt.channels, tt.disable, false); err != nil {
+			t.Fatal(err)
+		}
+		h.Submit(p.Context, h.Unit())
+		h.Settle(10 * h.Unit())
+		now := h.Completed(p.Context)
+		if (now > done) != tt.runs {
+			t.Errorf("%v disabled %v: %d commands done after %d, runs %v", tt.channels, tt.disable, now, done, tt.runs)
+		}
+		done = now
+	}
+	if err := p.File.Close(); err != nil {
+		t.Error(err)
+	}
+	h.Settle(h.Unit())
+}
+
+// TestLatencyIsVirtual: a slow call takes time of the GPU's and none of ours.
+func TestLatencyIsVirtual(t *testing.T) {
+	h, err := nvrmtest.NewHarness("nvidia-h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.RM().Inject(nvrmtest.Control(nvrmtest.Preempt), nvrmtest.Fault{Latency: time.Hour})
+	h.Submit(p.Context, time.Minute)
+	if err := (nvrm.Group{File: p.File, Client: p.Client, Handle: p.Compute.Group}).Preempt(true); err != nil {
+		t.Fatal(err)
+	}
+	if h.Completed(p.Context) != 1 {
+		t.Error("no time has passed")
+	}
+}

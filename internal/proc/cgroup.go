@@ -1,0 +1,98 @@
+package proc
+
+import "strings"
+
+// container finds the container and the pod in the text of /proc/PID/cgroup, of
+// either version. A process can live in a cgroup that it named itself, so these
+// are labels to show, not to trust; their form is checked and with it their
+// length.
+//
+//	0::/system.slice/docker-<id>.scope                                  Docker, systemd
+//	5:cpuset:/docker/<id>                                               Docker, cgroupfs
+//	0::/kubepods.slice/kubepods-pod<uid>.slice/cri-containerd-<id>.scope  Kubernetes, systemd; uid with _ for -
+//	3:cpu:/kubepods/burstable/pod<uid>/<id>                             Kubernetes, cgroupfs
+//	0::/system.slice/kubepods-pod<uid>.slice:cri-containerd:<id>        containerd that took one for the other
+//	0::/machine.slice/libpod-<id>.scope/container                       Podman
+//
+// The innermost of each wins: a container may run containers.
+func container(cgroup string) (id, pod string) {
+	for line := range strings.Lines(cgroup) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		for segment := range strings.FieldsFuncSeq(parts[2], func(r rune) bool { return r == '/' || r == ':' }) {
+			if s := containerOf(segment); s != "" {
+				id = s
+			}
+			if s := podOf(segment); s != "" {
+				pod = s
+			}
+		}
+		if id != "" {
+			return id, pod
+		}
+	}
+	return id, pod
+}
+
+// containerOf takes <id>, or <runtime>-<id>.scope. conmon is Podman's and
+// CRI-O's guard beside the container, not in it.
+func containerOf(segment string) string {
+	runtime, id := "", strings.TrimSuffix(segment, ".scope")
+	if i := strings.LastIndexByte(id, '-'); i >= 0 {
+		runtime, id = id[:i], id[i+1:]
+	}
+	if len(id) != 64 || !isHex(id) || strings.HasSuffix(runtime, "conmon") {
+		return ""
+	}
+	return id
+}
+
+// podOf takes pod<uid>, or <anything>-pod<uid>.slice.
+func podOf(segment string) string {
+	s := segment
+	if slice, ok := strings.CutSuffix(s, ".slice"); ok {
+		i := strings.LastIndex(slice, "-pod")
+		if i < 0 {
+			return ""
+		}
+		s = slice[i+1:]
+	}
+	uid, ok := strings.CutPrefix(s, "pod")
+	if !ok {
+		return ""
+	}
+	uid = strings.ReplaceAll(uid, "_", "-")
+	// A pod from a file of the kubelet's has a hash for a uid.
+	if len(uid) == 32 && isHex(uid) {
+		return uid
+	}
+	if len(uid) != 36 || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' ||
+		!isHex(uid[:8]+uid[9:13]+uid[14:18]+uid[19:23]+uid[24:]) {
+		return ""
+	}
+	return uid
+}
+
+func isHex(s string) bool {
+	return strings.TrimLeft(s, "0123456789abcdef") == ""
+}
+
+// cgroupPath returns the path of a process's cgroup: that of version 2 (the line with
+// no controller), otherwise that of the first line. Rules match it.
+func cgroupPath(cgroup string) (first string) {
+	for line := range strings.Lines(cgroup) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		if parts[1] == "" {
+			return parts[2]
+		}
+		if first == "" {
+			first = parts[2]
+		}
+	}
+	return first
+}

@@ -1,0 +1,150 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+const (
+	id  = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	id2 = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
+	uid = "8d1c1f5e-3b9a-4c53-9d3e-0a1b2c3d4e5f"
+)
+
+func TestContainer(t *testing.T) {
+	underscored := strings.ReplaceAll(uid, "-", "_")
+	hash := id[:32]
+	for _, c := range []struct{ name, cgroup, id, pod string }{
+		{"none", "0::/user.slice/user-1000.slice/session-3.scope\n", "", ""},
+		{"empty", "", "", ""},
+		{"root", "0::/\n", "", ""},
+		{"docker, systemd", "0::/system.slice/docker-" + id + ".scope\n", id, ""},
+		{"docker, cgroupfs v1", "12:pids:/docker/" + id + "\n5:cpuset:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n", id, ""},
+		{"v1, only some in a container", "3:cpu,cpuacct:/\n2:memory:/docker/" + id + "\n", id, ""},
+		{"containerd, systemd", "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + underscored + ".slice/cri-containerd-" + id + ".scope", id, uid},
+		{"guaranteed, systemd", "0::/kubepods.slice/kubepods-pod" + underscored + ".slice/cri-containerd-" + id + ".scope", id, uid},
+		{"kind", "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + underscored + ".slice/cri-containerd-" + id + ".scope", id, uid},
+		{"containerd, cgroupfs", "4:memory:/kubepods/besteffort/pod" + uid + "/" + id + "\n", id, uid},
+		{"a pod of the kubelet's own", "4:memory:/kubepods/burstable/pod" + hash + "/" + id + "\n", id, hash},
+		{"containerd, colons", "0::/system.slice/containerd.service/kubepods-besteffort-pod" + underscored + ".slice:cri-containerd:" + id, id, uid},
+		{"cri-o", "0::/kubepods.slice/kubepods-pod" + underscored + ".slice/crio-" + id + ".scope", id, uid},
+		{"cri-o's guard", "0::/kubepods.slice/kubepods-pod" + underscored + ".slice/crio-conmon-" + id + ".scope", "", uid},
+		{"podman", "0::/machine.slice/libpod-" + id + ".scope/container\n", id, ""},
+		{"podman, a user's", "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope/container", id, ""},
+		{"podman's guard", "0::/machine.slice/libpod-conmon-" + id + ".scope\n", "", ""},
+		{"of another namespace", "0::/../../docker-" + id + ".scope\n", id, ""},
+		{"a container in a container", "0::/docker/" + id + "/kubelet/kubepods/pod" + uid + "/" + id2 + "\n", id2, uid},
+		{"a node in a container", "0::/docker/" + id + "/init.scope\n", id, ""},
+		{"too short", "0::/docker/" + id[:63] + "\n", "", ""},
+		{"too long", "0::/docker/" + id + "0\n", "", ""},
+		{"not hex", "0::/docker/" + strings.Repeat("g", 64) + "\n", "", ""},
+		{"control characters", "0::/docker/" + strings.Repeat("\x1b", 64) + "/pod" + strings.Repeat("\x1b", 36), "", ""},
+		{"pod without a uid", "0::/kubepods/podman/pod/pod-\n", "", ""},
+		{"slice without a pod", "0::/kubepods.slice/-pod.slice/pod.slice/.slice\n", "", ""},
+		{"no fields", "docker-" + id + ".scope\n:\n::\n", "", ""},
+		{"very long", "0::/" + strings.Repeat("a/", 30000) + "docker-" + id + ".scope", id, ""},
+	} {
+		if gotID, gotPod := container(c.cgroup); gotID != c.id || gotPod != c.pod {
+			t.Errorf("%s: container %q in pod %q, want %q in %q", c.name, gotID, gotPod, c.id, c.pod)
+		}
+	}
+}
+
+const statRest = " S 41 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1 1"
+
+func TestStat(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       Stat
+		ok         bool
+	}{
+		{"ordinary", "42 (python3)" + statRest, Stat{Parent: 41, Start: 987654}, true},
+		{"hostile name", "42 (x) R 1 1) S 7 7 7 7 (\n)" + statRest, Stat{Parent: 41, Start: 987654}, true},
+		{"the kernel's", "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 3 0 0", Stat{KernelThread: true, Start: 3}, true},
+		{"exiting", "42 (a) S 41 42 42 0 -1 4194308 1 0 0 0 0 0 0 0 20 0 1 0 5 1 1 1", Stat{Parent: 41, Exiting: true, Start: 5}, true},
+		{"empty", "", Stat{}, false},
+		{"cut short", "42 (python3) S 41", Stat{}, false},
+		{"no name", "42 S 41 42", Stat{}, false},
+		{"not a number", strings.Replace("42 (a)"+statRest, "987654", "-1", 1), Stat{}, false},
+	} {
+		got, err := parseStat(c.text)
+		if got != c.want || (err == nil) != c.ok {
+			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, got, err, c.want, c.ok)
+		}
+	}
+}
+
+// fakeProc lays out a proc with one process, 42.
+func fakeProc(t *testing.T, files map[string]string, links map[string]string) FS {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, "42", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "42", "fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(root, "42", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return FS(root)
+}
+
+func TestProcess(t *testing.T) {
+	p := fakeProc(t, map[string]string{
+		"stat":    "42 (python3)" + statRest,
+		"status":  "Name:\tpython3\nUmask:\t0022\nUid:\t1000\t1001\t1001\t1001\nGid:\t1000\n",
+		"cmdline": "python3\x00-c\x00print(\"\x1b[2Jé\u202e\")\x00\xff\x00\x00",
+		"cgroup":  "0::/docker/" + id + "\n",
+	}, nil)
+	got, err := p.Process(42)
+	want := Process{
+		PID: 42, Start: 987654, UID: 1000, Parent: 41, Container: id, Cgroup: "/docker/" + id,
+		Command: "python3 -c print(\"\ufffd[2Jé\ufffd\") \ufffd",
+	}
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+	if pids, err := p.PIDs(); err != nil || !slices.Equal(pids, []int{42}) {
+		t.Errorf("pids %v, %v", pids, err)
+	}
+}
+
+func TestProcessWithoutCommand(t *testing.T) {
+	p := fakeProc(t, map[string]string{
+		"stat": "42 (a)" + statRest, "status": "Uid:\t7 7 7 7\n", "cmdline": "", "comm": "a\tb\n",
+	}, nil)
+	if got, err := p.Process(42); err != nil || got.Command != "[a\ufffdb]" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestProcessThatIsNotThere(t *testing.T) {
+	p := fakeProc(t, map[string]string{"stat": "42 (a)" + statRest, "status": "Uid:\n"}, nil)
+	for _, pid := range []int{42, 43} {
+		if got, err := p.Process(pid); err == nil {
+			t.Errorf("%d: got %+v", pid, got)
+		}
+	}
+}
+
+func TestCommandIsBounded(t *testing.T) {
+	for _, s := range []string{strings.Repeat("\x01", maxCommand), strings.Repeat("é\x00", maxCommand), "a" + strings.Repeat("\xff", maxCommand)} {
+		got := Printable(s)
+		if len(got) > maxCommand || len(got) < maxCommand-utf8.UTFMax || !utf8.ValidString(got) {
+			t.Errorf("%d bytes of %q become %d", len(s), s[:4], len(got))
+		}
+	}
+}
