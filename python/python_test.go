@@ -136,7 +136,7 @@ func testTelling(t *testing.T, preload string) {
 // testEach: every hint reaches the daemon as what it is, with a time on its clock.
 func testEach(t *testing.T, preload string) {
 	d := pagetest.New(t, nil)
-	d.Board.Sleep(true)
+	d.Board.SetAsleep(true)
 	before := shimpage.Monotonic(time.Now())
 	p := ok(t, preload, "each")
 	page := d.Page()
@@ -169,8 +169,8 @@ func testEach(t *testing.T, preload string) {
 	}
 	n := 0
 	page.Requests(func(shimpage.Request) { n++ })
-	if c := page.Counters(); n != 1 || c.Open != 0 || page.Nonsense() != 0 || !page.Rang() {
-		t.Errorf("%d requests in the log, %d open, %d entries of nonsense", n, c.Open, page.Nonsense())
+	if c := page.Counters(); n != 1 || c.OpenRequests != 0 || page.InvalidEntries() != 0 || !page.AckDoorbell() {
+		t.Errorf("%d requests in the log, %d open, %d entries of nonsense", n, c.OpenRequests, page.InvalidEntries())
 	}
 	p.end()
 }
@@ -183,8 +183,8 @@ func testThreads(t *testing.T, preload string) {
 	hints, requests := 0, 0
 	page.Hints(func(shimpage.Hint) { hints++ })
 	page.Requests(func(shimpage.Request) { requests++ })
-	if c := page.Counters(); hints != 32 || requests != 64 || c.Open != 0 || page.Nonsense() != 0 {
-		t.Errorf("%d hints and %d requests, %d open, %d entries of nonsense", hints, requests, c.Open, page.Nonsense())
+	if c := page.Counters(); hints != 32 || requests != 64 || c.OpenRequests != 0 || page.InvalidEntries() != 0 {
+		t.Errorf("%d hints and %d requests, %d open, %d entries of nonsense", hints, requests, c.OpenRequests, page.InvalidEntries())
 	}
 	p.end()
 }
@@ -207,8 +207,8 @@ func testFork(t *testing.T, preload string) {
 	}
 	last := int64(0)
 	child.Hints(func(h shimpage.Hint) { last = h.Value })
-	if c := child.Counters(); last != 2 || c.Open != 0 {
-		t.Errorf("of the child: a priority of %d, %d requests open", last, c.Open)
+	if c := child.Counters(); last != 2 || c.OpenRequests != 0 {
+		t.Errorf("of the child: a priority of %d, %d requests open", last, c.OpenRequests)
 	}
 	p.end()
 }
@@ -233,7 +233,7 @@ func TestDaemonComesAndGoes(t *testing.T) {
 		d := pagetest.At(t, socket, nil)
 		until("told")
 		page := d.Page()
-		if h := page.Counters(); h.Open != 0 {
+		if h := page.Counters(); h.OpenRequests != 0 {
 			t.Errorf("the daemon reads %+v", h)
 		}
 		n := 0

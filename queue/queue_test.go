@@ -192,7 +192,7 @@ func TestClose(t *testing.T) {
 // TestGate: the process's gate holds commands; what is held can be dropped, and its queue
 // closed.
 func TestGate(t *testing.T) {
-	q, d, page := behind(t, func(p *shimpage.Page) { p.Shut(pagetest.Lease) })
+	q, d, page := behind(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
 	var ran atomic.Int32
 	first := submit(t, q, func() { ran.Add(1) })
 	held := func() {
@@ -203,14 +203,14 @@ func TestGate(t *testing.T) {
 	if ran.Load() != 0 {
 		t.Fatal("it ran behind a gate that is shut")
 	}
-	page.Open()
+	page.Release()
 	if err := first.Wait(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	if c := page.Counters(); c.Launched != 1 || c.Completed != 1 || c.Holds != 1 || c.Runtimes != 1<<3 {
 		t.Errorf("the daemon reads %+v", c)
 	}
-	page.Shut(pagetest.Lease)
+	page.Hold(pagetest.Lease)
 	submit(t, q, func() { ran.Add(1) })
 	held()
 	if n := q.Drop(); n != 1 {

@@ -113,19 +113,19 @@ func testCUDAOrder(t *testing.T, dir string) {
 		}
 		check("open", open, open)
 		check("bound", bound(2, 1), open)
-		check("held", func(p *shimpage.Page) { p.Shut(lease) }, func(p *shimpage.Page) {
+		check("held", func(p *shimpage.Page) { p.Hold(lease) }, func(p *shimpage.Page) {
 			held(t, p)
 			time.Sleep(50 * time.Millisecond)
 			if c := p.Counters(); c.Launched != 0 || c.Flags&shimpage.Ready == 0 {
 				t.Errorf("held: %d commands passed, flags %b", c.Launched, c.Flags)
 			}
-			p.Open()
+			p.Release()
 		})
 		check("flapping", bound(3, 8), func(p *shimpage.Page) {
 			for range 20 {
-				p.Shut(lease)
+				p.Hold(lease)
 				time.Sleep(2 * time.Millisecond)
-				p.Open()
+				p.Release()
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -235,9 +235,9 @@ func testCUDAThreads(t *testing.T, dir string) {
 	p := start(t, k, dir, "work", "dlsym", "threads", "8")
 	page := k.page()
 	for range 50 {
-		page.Shut(lease)
+		page.Hold(lease)
 		time.Sleep(time.Millisecond)
-		page.Open()
+		page.Release()
 		time.Sleep(time.Millisecond)
 	}
 	line := p.ok()
@@ -258,9 +258,9 @@ func testCUDACapture(t *testing.T, dir string) {
 	p := start(t, k, dir, "work", "12080", "capture", "20")
 	page := k.page()
 	for range 20 {
-		page.Shut(lease)
+		page.Hold(lease)
 		time.Sleep(time.Millisecond)
-		page.Open()
+		page.Release()
 		time.Sleep(3 * time.Millisecond)
 	}
 	line := p.ok()
@@ -373,7 +373,7 @@ func testCUDAExec(t *testing.T, dir string) {
 // alone; after a while it has a page again.
 func testCUDAClosed(t *testing.T, dir string) {
 	k := keep(t, open)
-	k.Board.Sleep(true)
+	k.Board.SetAsleep(true)
 	p := start(t, k, dir, "work", "12080", "closefds", "25")
 	k.page()
 	k.page()
@@ -404,8 +404,8 @@ func testCUDAHints(t *testing.T, dir string) {
 	}
 	var requests int
 	page.Requests(func(shimpage.Request) { requests++ })
-	if requests != 2 || page.Nonsense() != 0 || !page.Rang() || page.Counters().Open != 0 {
-		t.Errorf("%d requests, %d entries of nonsense, %d open", requests, page.Nonsense(), page.Counters().Open)
+	if requests != 2 || page.InvalidEntries() != 0 || !page.AckDoorbell() || page.Counters().OpenRequests != 0 {
+		t.Errorf("%d requests, %d entries of nonsense, %d open", requests, page.InvalidEntries(), page.Counters().OpenRequests)
 	}
 }
 
@@ -415,13 +415,13 @@ func testCUDAReady(t *testing.T, dir string) {
 	for _, c := range []struct {
 		watch  uint32
 		asleep bool
-	}{{0, true}, {shimpage.Time, true}, {shimpage.WatchReady, false}, {shimpage.WatchReady, true}, {shimpage.Time | shimpage.Told, true}} {
-		k := keep(t, func(p *shimpage.Page) { p.Watch(c.watch) })
-		k.Board.Sleep(c.asleep)
+	}{{0, true}, {shimpage.LogRequests, true}, {shimpage.WatchReady, false}, {shimpage.WatchReady, true}, {shimpage.LogRequests | shimpage.ExplicitRequests, true}} {
+		k := keep(t, func(p *shimpage.Page) { p.SetWatch(c.watch) })
+		k.Board.SetAsleep(c.asleep)
 		p := start(t, k, dir, "work", "12080", "burst", "50")
 		page := k.page()
 		p.ok()
-		if rang := page.Rang(); rang != (c.watch == shimpage.WatchReady) {
+		if rang := page.AckDoorbell(); rang != (c.watch == shimpage.WatchReady) {
 			t.Errorf("%+v: rang %v", c, rang)
 		}
 		if woken := bellRang(t, page); woken != (c.watch == shimpage.WatchReady && c.asleep) {
@@ -430,7 +430,7 @@ func testCUDAReady(t *testing.T, dir string) {
 		var requests []shimpage.Request
 		page.Requests(func(r shimpage.Request) { requests = append(requests, r) })
 		// The burst; the copy back is over with its call.
-		if one := len(requests) == 1 && requests[0].Took >= time.Millisecond; one != (c.watch != 0 && c.watch&shimpage.Told == 0) {
+		if one := len(requests) == 1 && requests[0].Duration >= time.Millisecond; one != (c.watch != 0 && c.watch&shimpage.ExplicitRequests == 0) {
 			t.Errorf("%+v: requests %v; one of 50 kernels, if they are wanted", c, requests)
 		}
 		if n := page.Counters(); n.Flags != 0 {

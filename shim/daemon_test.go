@@ -35,7 +35,7 @@ func testDaemonDies(t *testing.T, dir string) {
 	p := start(t, k, dir, "work", "12080", "chain", "100")
 	page := k.page()
 	p.until("at 10")
-	page.Shut(lease)
+	page.Hold(lease)
 	held(t, page)
 	began := time.Now()
 	k.Die()
@@ -56,7 +56,7 @@ func testDaemonHangs(t *testing.T, dir string) {
 	page := k.page()
 	p.until("at 10")
 	k.HangWhile(func() {
-		page.Shut(lease)
+		page.Hold(lease)
 		held(t, page)
 		p.ok()
 	})
@@ -73,7 +73,7 @@ func testDaemonRestarts(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	after := second.page()
-	before.Shut(lease) // nobody looks at this one any more
+	before.Hold(lease) // nobody looks at this one any more
 	said := pagetest.Hints(t, after, 2)
 	if len(said) != 2 || said[0].Kind != shimpage.HintPriority || said[0].Value != 7 || said[1].Kind != shimpage.HintSLO || said[1].Value != 9_000_000 {
 		t.Errorf("a daemon that is new was told %+v", said)
@@ -83,9 +83,9 @@ func testDaemonRestarts(t *testing.T, dir string) {
 			t.Fatalf("the new page does not move: %+v", after.Counters())
 		}
 	}
-	after.Shut(lease)
+	after.Hold(lease)
 	held(t, after)
-	after.Open()
+	after.Release()
 	p.until("at ")
 }
 
@@ -98,14 +98,14 @@ func testGateStress(b bench) {
 	page := k.page()
 	for i := range uint32(200) {
 		if i%2 == 0 {
-			page.Shut(lease)
+			page.Hold(lease)
 		} else {
-			page.Open()
+			page.Release()
 		}
 		page.SetBound(i%13, i%5)
 		time.Sleep(5 * time.Millisecond)
 	}
-	page.Open()
+	page.Release()
 	p.tell("enough")
 	p.ok()
 }
@@ -114,7 +114,7 @@ func testGateStress(b bench) {
 func testDaemonLies(t *testing.T, dir string) {
 	native := sum(start(t, nil, dir, burst...).ok())
 	const yes = "HTTP/1.1 101 Switching Protocols\r\n\r\n"
-	board, err := shimpage.NewBoard()
+	board, err := shimpage.NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func testDaemonLies(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer page.Close()
-	page.Shut(time.Hour) // so that a program that takes it would not end soon
+	page.Hold(time.Hour) // so that a program that takes it would not end soon
 	pageFd, bell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func testDaemonLies(t *testing.T, dir string) {
 		})
 	}
 	t.Run("truth", func(t *testing.T) { // so that the rest means something
-		page.Open()
+		page.Release()
 		k := &keeper{socket: liar(t, yes, []int{pageFd, boardFd, bell})}
 		start(t, k, dir, burst...).ok()
 		if page.Counters().Launched == 0 {
@@ -193,7 +193,7 @@ func wrongPage(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(page.Close)
-	page.Shut(time.Hour)
+	page.Hold(time.Hour)
 	fd, bell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)

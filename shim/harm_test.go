@@ -27,7 +27,7 @@ func TestHarm(t *testing.T) {
 	b.compile("harm", "test/harm.c")
 	b.compile("harm-stub", "-DSTUB", "-rdynamic", "test/harm.c")
 
-	ahead := func(p *shimpage.Page) { p.Ahead(5*time.Millisecond, 50*time.Millisecond) }
+	ahead := func(p *shimpage.Page) { p.SetParking(5*time.Millisecond, 50*time.Millisecond) }
 	for _, c := range []struct {
 		name    string
 		prepare func(*shimpage.Page)
@@ -55,16 +55,16 @@ func TestHarm(t *testing.T) {
 	for _, how := range []string{"close", "range", "from", "call", "wait", "dup2"} {
 		t.Run("files under our numbers, by "+how, func(t *testing.T) {
 			t.Parallel()
-			k := keep(t, func(p *shimpage.Page) { p.Watch(shimpage.WatchReady) })
-			k.Board.Sleep(true)
+			k := keep(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
+			k.Board.SetAsleep(true)
 			start(t, k, b.dir, "harm", "files", how).ok()
 			k.page()
 			k.page() // it has noticed, and connected again
 		})
 	}
 	t.Run("a child with its memory", func(t *testing.T) {
-		k := keep(t, func(p *shimpage.Page) { p.Watch(shimpage.WatchReady) })
-		k.Board.Sleep(true)
+		k := keep(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
+		k.Board.SetAsleep(true)
 		p := start(t, k, b.dir, "harm", "vfork")
 		_, bell, err := k.page().Descriptors()
 		if err != nil {
@@ -137,12 +137,12 @@ func badBells(t *testing.T) map[string]int {
 }
 
 func testBadBell(t *testing.T, dir string, bad int) {
-	board, err := shimpage.NewBoard()
+	board, err := shimpage.NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer board.Close()
-	board.Sleep(true) // so that it would be rung
+	board.SetAsleep(true) // so that it would be rung
 	boardFd, err := board.Descriptor()
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func testBadBell(t *testing.T, dir string, bad int) {
 		t.Fatal(err)
 	}
 	defer page.Close()
-	page.Watch(shimpage.WatchReady)
+	page.SetWatch(shimpage.WatchReady)
 	pageFd, bell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)

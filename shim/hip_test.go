@@ -74,7 +74,7 @@ func testHIPOrder(t *testing.T, dir, how string) {
 }
 
 func testHIPHeld(t *testing.T, dir, how string) {
-	k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
+	k := keep(t, func(p *shimpage.Page) { p.Hold(lease) })
 	p := start(t, k, dir, how, "steps", "50")
 	page := k.page()
 	held(t, page)
@@ -82,19 +82,19 @@ func testHIPHeld(t *testing.T, dir, how string) {
 	if c := page.Counters(); c.Launched != 0 || c.Overruns != 0 {
 		t.Errorf("%d commands got past a shut gate; %d times it was taken for open", c.Launched, c.Overruns)
 	}
-	page.Open()
+	page.Release()
 	p.ok()
 }
 
 // What goes into a graph passes a gate that is shut; the graph does not.
 func testHIPCapture(t *testing.T, dir string) {
-	k := keep(t, func(p *shimpage.Page) { p.Shut(lease); p.SetBound(1, 1) })
+	k := keep(t, func(p *shimpage.Page) { p.Hold(lease); p.SetBound(1, 1) })
 	p := start(t, k, dir, "hip-linked", "graph", "20")
 	page := k.page()
 	p.until("captured")
 	held(t, page)
 	p.silent(100 * time.Millisecond)
-	page.Open()
+	page.Release()
 	p.ok()
 	if c := page.Counters(); c.Launched != 1 {
 		t.Errorf("%d commands launched, of one graph", c.Launched)
@@ -115,7 +115,7 @@ func testHIPEventAgain(t *testing.T, dir string) {
 }
 
 func testHIPDeadDaemon(t *testing.T, dir string) {
-	k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
+	k := keep(t, func(p *shimpage.Page) { p.Hold(lease) })
 	p := start(t, k, dir, "hip-linked", "steps", "50")
 	held(t, k.page())
 	k.Die()

@@ -95,11 +95,11 @@ func (m *kfdMachine) comesTo(id kfdtest.QueueID, percent, priority uint32) {
 // off has queues on a GPU taken off, or put back, and waits for the answer.
 func (m *kfdMachine) off(gpu uint32, off bool) {
 	m.Helper()
-	turn, ok := m.page.SetOff(gpu, off, lease)
+	turn, ok := m.page.SetQueuesStopped(gpu, off, lease)
 	if !ok {
 		m.Fatal("there is no room for it")
 	}
-	pagetest.Until(m, "the program answers", func() bool { return m.page.Obeyed(turn) })
+	pagetest.Until(m, "the program answers", func() bool { return m.page.Applied(turn) })
 }
 
 // updates is how often queues were updated so far.
@@ -141,7 +141,7 @@ func (m *kfdMachine) begin() kfdtest.QueueID {
 	m.run(keep(m, open))
 	id := m.create(firstGPU, 0)
 	m.page = m.keep.page()
-	pagetest.Until(m, "its queue is told of", func() bool { return m.page.OwnQueues(firstGPU).Queues == 1 })
+	pagetest.Until(m, "its queue is told of", func() bool { return m.page.QueueCounts(firstGPU).Queues == 1 })
 	return id
 }
 
@@ -156,7 +156,7 @@ func testKFDOffOn(m *kfdMachine) {
 		if s, _ := m.kfd.State(m.id(2)); s.Percent != 100 {
 			m.Errorf("a queue for copies is %+v", s)
 		}
-		if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 2, Off: 2}) {
+		if o := m.page.QueueCounts(firstGPU); o != (shimpage.QueueCounts{Queues: 2, Stopped: 2}) {
 			m.Errorf("the program tells %+v", o)
 		}
 		time.Sleep(2 * lease) // it stays so while the lease is kept up
@@ -179,7 +179,7 @@ func testKFDChange(m *kfdMachine) {
 	b := m.create(firstGPU, 1)
 	m.is(b, 0, 7) // before the program hears of it
 	m.ask("destroy 0", "destroyed 0 77")
-	if o := m.page.OwnQueues(firstGPU); o.Queues != 1 {
+	if o := m.page.QueueCounts(firstGPU); o.Queues != 1 {
 		m.Errorf("one is destroyed: %+v", o)
 	}
 	// The next has its number, and is another.
@@ -198,12 +198,12 @@ func testKFDChange(m *kfdMachine) {
 	m.ask("vanish 0", "destroyed 0 77")
 	m.create(firstGPU, 0)
 	m.is(a, 0, 7)
-	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 1, Off: 1}) {
+	if o := m.page.QueueCounts(firstGPU); o != (shimpage.QueueCounts{Queues: 1, Stopped: 1}) {
 		m.Errorf("%+v", o)
 	}
 	m.ask("vanish 0", "destroyed 0 77")
 	m.off(firstGPU, false)
-	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{}) {
+	if o := m.page.QueueCounts(firstGPU); o != (shimpage.QueueCounts{}) {
 		m.Errorf("%+v", o)
 	}
 }
@@ -266,7 +266,7 @@ func testKFDTwoGPUs(m *kfdMachine) {
 	m.off(secondGPU, false)
 	m.is(a, 0, 7)
 	m.is(b, 100, 7)
-	if o := m.page.OwnQueues(secondGPU); o != (shimpage.OwnQueues{Queues: 1}) {
+	if o := m.page.QueueCounts(secondGPU); o != (shimpage.QueueCounts{Queues: 1}) {
 		m.Errorf("%+v", o)
 	}
 }
@@ -276,7 +276,7 @@ func testKFDRefused(m *kfdMachine) {
 	a := m.begin()
 	m.kfd.Inject(kfdtest.Request(kfd.ReqUpdateQueue), kfdtest.Fault{Errno: syscall.EIO})
 	m.off(firstGPU, true)
-	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 1, Failed: 1, Errno: uint32(syscall.EIO)}) {
+	if o := m.page.QueueCounts(firstGPU); o != (shimpage.QueueCounts{Queues: 1, Failed: 1, Errno: uint32(syscall.EIO)}) {
 		m.Errorf("%+v", o)
 	}
 	m.kfd.Inject(kfdtest.Request(kfd.ReqUpdateQueue), kfdtest.Fault{})
@@ -295,7 +295,7 @@ func testKFDRefused(m *kfdMachine) {
 	m.off(firstGPU, true)
 	m.is(a, 0, 7)
 	m.ask(fmt.Sprintf("create %d 2 0 4096 101 7 96", firstGPU), fmt.Sprintf("created -1 %d 0", syscall.EINVAL))
-	if o := m.page.OwnQueues(firstGPU); o.Queues != 1 {
+	if o := m.page.QueueCounts(firstGPU); o.Queues != 1 {
 		m.Errorf("a queue that was not made: %+v", o)
 	}
 }
@@ -355,9 +355,9 @@ func testKFDDaemonRestarts(m *kfdMachine) {
 	if err := os.Rename(second.socket, m.keep.socket); err != nil {
 		m.Fatal(err)
 	}
-	m.page.SetOff(firstGPU, true, lease) // nobody looks at this one any more
+	m.page.SetQueuesStopped(firstGPU, true, lease) // nobody looks at this one any more
 	m.page = second.page()
-	pagetest.Until(m, "the new one is told", func() bool { return m.page.OwnQueues(firstGPU).Queues == 1 })
+	pagetest.Until(m, "the new one is told", func() bool { return m.page.QueueCounts(firstGPU).Queues == 1 })
 	m.is(a, 100, 7)
 	m.off(firstGPU, true)
 	m.is(a, 0, 7)
@@ -460,7 +460,7 @@ func testKFDThreads(m *kfdMachine) {
 	}
 	m.off(firstGPU, true)
 	m.is(a, 0, 7)
-	if o := m.page.OwnQueues(firstGPU); o != (shimpage.OwnQueues{Queues: 1, Off: 1}) {
+	if o := m.page.QueueCounts(firstGPU); o != (shimpage.QueueCounts{Queues: 1, Stopped: 1}) {
 		m.Errorf("%+v", o)
 	}
 	m.off(firstGPU, false)
@@ -496,7 +496,7 @@ func testKFDHostile(m *kfdMachine) {
 		if s, _ := m.kfd.State(a); s.Priority != 7 {
 			m.Errorf("%+v", s)
 		}
-		m.page.SetOff(0x7fffffff, true, lease)
+		m.page.SetQueuesStopped(0x7fffffff, true, lease)
 	})
 	m.page.SetQueuePriority(-1, lease)
 	m.off(firstGPU, true)
@@ -522,7 +522,7 @@ func testKFDOther(m *kfdMachine) {
 		if got := strings.Join(m.prog.said, "\n") + "\n"; got != string(native) {
 			m.Errorf("with the shim:\n%swithout:\n%s", got, native)
 		}
-		if k != nil && k.page().OwnQueues(firstGPU).Queues != 1 {
+		if k != nil && k.page().QueueCounts(firstGPU).Queues != 1 {
 			m.Error("the queue was not seen")
 		}
 	}

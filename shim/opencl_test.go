@@ -64,7 +64,7 @@ func testOpenCLResults(t *testing.T, dir, how string) {
 			})
 		}
 		t.Run(work.args[1]+", held", func(t *testing.T) {
-			k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
+			k := keep(t, func(p *shimpage.Page) { p.Hold(lease) })
 			p := start(t, k, dir, work.args...)
 			page := k.page()
 			held(t, page)
@@ -72,7 +72,7 @@ func testOpenCLResults(t *testing.T, dir, how string) {
 			if c := page.Counters(); c.Launched != 0 || c.Overruns != 0 {
 				t.Errorf("%d commands got past a shut gate; %d times it was taken for open", c.Launched, c.Overruns)
 			}
-			page.Open()
+			page.Release()
 			if got := sum(p.ok()); got != native {
 				t.Errorf("sum %s, without the shim %s", got, native)
 			}
@@ -112,11 +112,11 @@ func testOpenCLExtension(t *testing.T, dir string) {
 	if line := p.until("ready"); line != "ready" {
 		t.Skip("this OpenCL has no command buffers: " + line)
 	}
-	page.Shut(lease)
+	page.Hold(lease)
 	p.tell("go on")
 	held(t, page)
 	p.silent(100 * time.Millisecond)
-	page.Open()
+	page.Release()
 	p.ok()
 	if c := page.Counters(); c.Launched != 1+10+1 {
 		t.Errorf("launched %d of 12", c.Launched)
@@ -130,7 +130,7 @@ func testOpenCLPair(t *testing.T, dir string) {
 	low := start(t, k, dir, "cl-linked", "chain", "200", "500", "halfway")
 	page := k.page()
 	low.until("halfway")
-	page.Shut(lease)
+	page.Hold(lease)
 	low.tell("go on")
 	held(t, page)
 	before := page.Counters()
@@ -146,7 +146,7 @@ func testOpenCLPair(t *testing.T, dir string) {
 		t.Errorf("the other program was held %d times, and launched %d of 202", c.Holds, c.Launched)
 	}
 
-	page.Open()
+	page.Release()
 	low.ok()
 	if c := page.Counters(); c.Launched != 202 {
 		t.Errorf("%d commands of 202", c.Launched)
@@ -159,7 +159,7 @@ func testOpenCLDeadDaemon(t *testing.T, dir string) {
 	p := start(t, k, dir, "cl-dlsym", "chain", "100", "100", "halfway")
 	page := k.page()
 	p.until("halfway")
-	page.Shut(lease)
+	page.Hold(lease)
 	p.tell("go on")
 	held(t, page)
 	k.Die()

@@ -20,8 +20,8 @@ func testPark(t *testing.T, dir string) {
 	slow := 1
 	ahead := func(patience time.Duration, watch uint32) func(*shimpage.Page) {
 		return func(p *shimpage.Page) {
-			p.Ahead(time.Duration(slow)*5*time.Millisecond, patience)
-			p.Watch(watch)
+			p.SetParking(time.Duration(slow)*5*time.Millisecond, patience)
+			p.SetWatch(watch)
 		}
 	}
 	begin := func(k *keeper, what string, n int) *program {
@@ -68,7 +68,7 @@ func testPark(t *testing.T, dir string) {
 		return nil
 	})
 	attempts("told by its owner", func() error {
-		k := keep(t, ahead(50*time.Millisecond, shimpage.Time))
+		k := keep(t, ahead(50*time.Millisecond, shimpage.LogRequests))
 		p := begin(k, "silent", 30)
 		page := k.page()
 		ended := make(chan string, 1)
@@ -81,12 +81,12 @@ func testPark(t *testing.T, dir string) {
 				}
 				return nil
 			case <-time.After(time.Duration(slow) * 15 * time.Millisecond):
-				page.Expect(shimpage.Monotonic(time.Now().Add(time.Duration(slow) * 8 * time.Millisecond)))
+				page.SetExpectedArrival(shimpage.Monotonic(time.Now().Add(time.Duration(slow) * 8 * time.Millisecond)))
 			}
 		}
 	})
 	attempts("regular", func() error {
-		if c, _ := run(ahead(50*time.Millisecond, shimpage.Predict), "silent", 30); c.Parked < 3 || c.Hits < c.Parked/2 {
+		if c, _ := run(ahead(50*time.Millisecond, shimpage.PredictArrivals), "silent", 30); c.Parked < 3 || c.Hits < c.Parked/2 {
 			return fmt.Errorf("counted %+v", c)
 		}
 		return nil
@@ -115,7 +115,7 @@ func testPark(t *testing.T, dir string) {
 		k := keep(t, ahead(50*time.Millisecond, 0))
 		p := start(t, k, dir, "parkwork", "unasked")
 		p.until("started")
-		k.page().Ahead(0, 0)
+		k.page().SetParking(0, 0)
 		fmt.Fprintln(p.in)
 		if line := p.ok(); field(t, line, "compiled") != 0 {
 			t.Errorf("without a lead: %s", line)

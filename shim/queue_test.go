@@ -171,14 +171,14 @@ func (w *talker) end() {
 // testQueueGate: the process's gate holds a queue's commands like any others. What is
 // held has not begun: it can be dropped, and the queue destroyed.
 func testQueueGate(t *testing.T, program string) {
-	d := pagetest.New(t, func(p *shimpage.Page) { p.Shut(pagetest.Lease) })
+	d := pagetest.New(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
 	w := talk(t, program, d)
 	w.tell("submit", 0)
 	w.tell("submit", 0)
 	page := d.Page()
 	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags == shimpage.Held|shimpage.Ready })
 	w.silent()
-	page.Open()
+	page.Release()
 	w.hear("runs 1")
 	w.hear("runs 2")
 	pagetest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Completed == 2 })
@@ -192,7 +192,7 @@ func testQueueGate(t *testing.T, program string) {
 	})
 	w.tell("go", 0)
 	pagetest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Launched == 3 && c.Completed == 3 })
-	page.Shut(pagetest.Lease)
+	page.Hold(pagetest.Lease)
 	w.tell("submit", 0)
 	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags&shimpage.Held != 0 })
 	w.tell("drop", 0)
@@ -204,7 +204,7 @@ func testQueueGate(t *testing.T, program string) {
 }
 
 func testQueueDaemonDies(t *testing.T, program string) {
-	d := pagetest.New(t, func(p *shimpage.Page) { p.Shut(pagetest.Lease) })
+	d := pagetest.New(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
 	w := talk(t, program, d)
 	w.tell("submit", 0)
 	page := d.Page()

@@ -42,7 +42,7 @@ func testRows(b bench) {
 				})
 			}
 			t.Run("held", func(t *testing.T) {
-				k := keep(t, func(p *shimpage.Page) { p.Shut(lease) })
+				k := keep(t, func(p *shimpage.Page) { p.Hold(lease) })
 				p := start(t, k, rows.dir, "rows", "held", runtime.library)
 				p.until("held")
 				page := k.page()
@@ -50,7 +50,7 @@ func testRows(b bench) {
 				if c := page.Counters(); c.Launched != 0 || c.Overruns != 0 {
 					t.Errorf("%d commands got past a shut gate; %d times it was taken for open", c.Launched, c.Overruns)
 				}
-				page.Open()
+				page.Release()
 				line := p.ok()
 				if c := page.Counters(); line != fmt.Sprintf("ok rows=%d", c.Launched) {
 					t.Errorf("%q, and %d commands counted", line, c.Launched)

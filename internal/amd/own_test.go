@@ -57,7 +57,7 @@ func (s *shims) enter(file *kfdtest.File, gpu uint32, id kfdtest.QueueID) *puppe
 			s.t.Fatal(err)
 		}
 	}
-	board, err := shimpage.NewBoard()
+	board, err := shimpage.NewStatusPage()
 	must(err)
 	page, err := shimpage.NewPage()
 	must(err)

@@ -170,7 +170,7 @@ func (d *Daemon) Restore() error {
 		p.asked.told = false
 		p.setIdempotent()
 		if p.guest != nil {
-			p.guest.page.Expect(0)
+			p.guest.page.SetExpectedArrival(0)
 			d.setWatch(p.guest)
 		}
 		d.box.post(p.hinted(nil)...)

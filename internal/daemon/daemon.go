@@ -47,8 +47,8 @@ type Config struct {
 type Daemon struct {
 	cfg   Config
 	start time.Time
-	board *shimpage.Board
-	ear   *shimpage.Ear
+	board *shimpage.StatusPage
+	ear   *shimpage.Doorbells
 	box   *mailbox
 	exec  *executor
 	ward  *ward
@@ -103,10 +103,10 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice), ready: make(chan struct{}),
 		coming: make(map[groupName]*arrival), processes: make(map[int]*process), leaving: make(map[groupKey]leaving), gpus: make(map[string]*gpu), runs: make(map[int][]*word), trees: make(map[int]*word),
 	}
-	if d.board, err = shimpage.NewBoard(); err != nil {
+	if d.board, err = shimpage.NewStatusPage(); err != nil {
 		return nil, err
 	}
-	if d.ear, err = shimpage.NewEar(d.board); err != nil {
+	if d.ear, err = shimpage.NewDoorbells(d.board); err != nil {
 		d.board.Close()
 		return nil, err
 	}

@@ -153,8 +153,8 @@ func (d *Daemon) seeOff(g *guest) {
 func (d *Daemon) part(g *guest) {
 	p := g.process
 	p.guest = nil
-	g.page.Open()
-	g.page.LeaveQueues()
+	g.page.Release()
+	g.page.ReleaseQueues()
 	d.hearOwn(g, p, nil)
 	if p.seen.Known {
 		p.seen.Submitted++
@@ -225,7 +225,7 @@ func (d *Daemon) openGate(p *process) {
 
 // hear adds what a guest has told since it was last listened to. d.mu is held.
 func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event {
-	g.page.Rang()
+	g.page.AckDoorbell()
 	g.gate.Keep()
 	p := g.process
 	if p.guest != g {
@@ -244,7 +244,7 @@ func (d *Daemon) hear(g *guest, now sched.Time, buf []sched.Event) []sched.Event
 	}
 	d.setWatch(g)
 	p.setBound()
-	d.hearOwn(g, p, g.page.OwnGPUs())
+	d.hearOwn(g, p, g.page.GPUs())
 	g.setPriority(p.attr.Class)
 	buf = g.progress(&c, buf)
 	return g.requests(&c, buf)
@@ -286,17 +286,17 @@ func (d *Daemon) setWatch(g *guest) {
 		watch = shimpage.WatchReady | shimpage.WatchRequests
 	}
 	if g.process.predict && a.Class == sched.Online {
-		watch |= shimpage.Predict
+		watch |= shimpage.PredictArrivals
 	}
 	if a.Class == sched.Online {
-		watch |= shimpage.Time
+		watch |= shimpage.LogRequests
 	}
 	if g.process.asked.told {
-		watch |= shimpage.Told
+		watch |= shimpage.ExplicitRequests
 	}
 	if watch != g.watch {
 		g.watch = watch
-		g.page.Watch(watch)
+		g.page.SetWatch(watch)
 	}
 	if ahead := a.Class == sched.Online; ahead != g.ahead {
 		g.ahead = ahead
@@ -304,7 +304,7 @@ func (d *Daemon) setWatch(g *guest) {
 		if ahead {
 			lead = mostLead
 		}
-		g.page.Ahead(lead, mostPatience)
+		g.page.SetParking(lead, mostPatience)
 	}
 }
 
@@ -364,20 +364,20 @@ func (g *guest) requests(c *shimpage.Counters, buf []sched.Event) []sched.Event 
 	const mostOpen = 1024 // told of
 	p := g.process
 	g.page.Requests(func(r shimpage.Request) {
-		p.asked.add(r.Took)
+		p.asked.add(r.Duration)
 		if g.open > 0 {
 			g.open--
 		}
 		for _, q := range p.queues {
-			buf = append(buf, sched.Event{Kind: sched.RequestFinished, Queue: q.id, Duration: r.Took})
+			buf = append(buf, sched.Event{Kind: sched.RequestFinished, Queue: q.id, Duration: r.Duration})
 		}
 	})
-	for ; g.open < min(c.Open, mostOpen); g.open++ {
+	for ; g.open < min(c.OpenRequests, mostOpen); g.open++ {
 		for _, q := range p.queues {
 			buf = append(buf, sched.Event{Kind: sched.RequestStarted, Queue: q.id})
 		}
 	}
-	for ; g.open > c.Open; g.open-- { // it was over when nobody wanted to know how long it took
+	for ; g.open > c.OpenRequests; g.open-- { // it was over when nobody wanted to know how long it took
 		for _, q := range p.queues {
 			buf = append(buf, sched.Event{Kind: sched.RequestFinished, Queue: q.id})
 		}
@@ -418,7 +418,7 @@ func (g *guest) describe(ignored uint64) *api.Shim {
 	c := g.page.Counters()
 	return &api.Shim{
 		Runtime: g.runtime, Launched: c.Launched, Completed: c.Completed, Holds: c.Holds, HeldFor: c.HeldFor, Overruns: c.Overruns,
-		Parked: c.Parked, Hits: c.Hits, ParkedFor: c.ParkedFor, Saved: c.Saved, Ignored: ignored + g.page.Nonsense(),
+		Parked: c.Parked, Hits: c.Hits, ParkedFor: c.ParkedFor, Saved: c.Saved, Ignored: ignored + g.page.InvalidEntries(),
 	}
 }
 

@@ -114,7 +114,7 @@ func behave(socket, runtime string) {
 	ends := []func(){}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		word, kind, value := "", shimpage.Kind(0), int64(0)
+		word, kind, value := "", shimpage.HintKind(0), int64(0)
 		_, _ = fmt.Sscan(lines.Text(), &word, &kind, &value)
 		switch word {
 		case "launch":
@@ -129,7 +129,7 @@ func behave(socket, runtime string) {
 			ends[0]()
 			ends = ends[1:]
 		case "watch":
-			fmt.Println("told", p.Watched()&shimpage.Told != 0)
+			fmt.Println("told", p.Watched()&shimpage.ExplicitRequests != 0)
 		case "use":
 			p.InUse(uint32(kind))
 		case "bound":

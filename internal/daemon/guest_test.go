@@ -88,7 +88,7 @@ func TestHintsOnThePage(t *testing.T) {
 	}
 	soon := shimpage.Monotonic(time.Now().Add(time.Minute))
 	for _, h := range []struct {
-		kind  shimpage.Kind
+		kind  shimpage.HintKind
 		value int64
 		so    func(sched.Attr) bool
 	}{

@@ -116,7 +116,7 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 		}
 		p.attr.Expect = at
 		if p.guest != nil {
-			p.guest.page.Expect(mono)
+			p.guest.page.SetExpectedArrival(mono)
 		}
 	}
 	set(&p.idempotent, h.Idempotent)

@@ -12,7 +12,7 @@ import (
 // answered in the loop, and what the eyes and the ear tell. The loop sleeps at the
 // ear, so that a program that has something to say wakes it by itself.
 type mailbox struct {
-	ear  *shimpage.Ear
+	ear  *shimpage.Doorbells
 	look func([]sched.Event) []sched.Event
 
 	mu     sync.Mutex
@@ -21,7 +21,7 @@ type mailbox struct {
 	closed bool // nobody answers any more
 }
 
-func newMailbox(ear *shimpage.Ear, look func([]sched.Event) []sched.Event) *mailbox {
+func newMailbox(ear *shimpage.Doorbells, look func([]sched.Event) []sched.Event) *mailbox {
 	return &mailbox{ear: ear, look: look}
 }
 
@@ -52,7 +52,7 @@ func (m *mailbox) ask(f func()) {
 func (m *mailbox) Wait(d time.Duration) { m.ear.Wait(d) }
 
 // Wake implements loop.Sleeper.
-func (m *mailbox) Wake() { m.ear.Ring() }
+func (m *mailbox) Wake() { m.ear.Wake() }
 
 // Drain implements loop.Transport.
 func (m *mailbox) Drain(buf []sched.Event) []sched.Event { return m.look(buf) }

@@ -55,8 +55,8 @@ func NewGate(p *shimpage.Page) *Gate { return &Gate{page: p} }
 
 // Keep keeps the gate closed, if it is, and what is wanted of the program's own queues.
 func (g *Gate) Keep() {
-	g.page.Extend(lease)
-	g.page.KeepQueues(queueLease)
+	g.page.RenewGateLease(lease)
+	g.page.RenewQueueLease(queueLease)
 }
 
 // SetStanding sets the bound that counts where no queue is given one.
@@ -87,9 +87,9 @@ func (g *Gate) Attach(like *Queue) *Queue {
 // steer brings the gate to what its queues want. g.mu is held.
 func (g *Gate) steer() bool {
 	if slices.ContainsFunc(g.queues, func(q *Queue) bool { return q.held }) {
-		return g.page.Shut(lease)
+		return g.page.Hold(lease)
 	}
-	g.page.Open()
+	g.page.Release()
 	return true
 }
 

@@ -14,25 +14,25 @@ import (
 const queueLease = 800 * time.Millisecond
 
 // OwnQueues is how many compute queues the program's shim knows on an AMD GPU.
-func (g *Gate) OwnQueues(gpu uint32) int { return g.page.OwnQueues(gpu).Queues }
+func (g *Gate) OwnQueues(gpu uint32) int { return g.page.QueueCounts(gpu).Queues }
 
 // TakeOff has the program take all its compute queues on a GPU off, with those that it
 // makes from then on, and returns how many are. One that does not answer in time is not
 // asked any more: the error then is one that may not come another time.
 func (g *Gate) TakeOff(gpu uint32, within time.Duration) (int, error) {
-	turn, ok := g.page.SetOff(gpu, true, queueLease)
+	turn, ok := g.page.SetQueuesStopped(gpu, true, queueLease)
 	if !ok {
 		return 0, errLeft
 	}
 	err := fmt.Errorf("the program has not answered in %v", within)
 	if g.obeyed(turn, within) {
-		switch o := g.page.OwnQueues(gpu); {
+		switch o := g.page.QueueCounts(gpu); {
 		case o.Failed > 0:
 			err = fmt.Errorf("the driver refuses %d of %d: %w", o.Failed, o.Queues, syscall.Errno(o.Errno))
-		case o.Off < o.Queues:
-			err = fmt.Errorf("%d of %d are off", o.Off, o.Queues)
+		case o.Stopped < o.Queues:
+			err = fmt.Errorf("%d of %d are off", o.Stopped, o.Queues)
 		default:
-			return o.Off, nil
+			return o.Stopped, nil
 		}
 	}
 	return 0, err
@@ -41,7 +41,7 @@ func (g *Gate) TakeOff(gpu uint32, within time.Duration) (int, error) {
 // PutBack takes that back, and waits so long at most for it to be done: it will be, at
 // the end of the lease if not before.
 func (g *Gate) PutBack(gpu uint32, within time.Duration) {
-	if turn, ok := g.page.SetOff(gpu, false, queueLease); ok {
+	if turn, ok := g.page.SetQueuesStopped(gpu, false, queueLease); ok {
 		g.obeyed(turn, within)
 	}
 }
@@ -51,7 +51,7 @@ func (g *Gate) PutBack(gpu uint32, within time.Duration) {
 func (g *Gate) SetQueuePriority(priority int) { g.page.SetQueuePriority(priority, queueLease) }
 
 func (g *Gate) obeyed(turn uint32, within time.Duration) bool {
-	for end := time.Now().Add(within); !g.page.Obeyed(turn); time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(within); !g.page.Applied(turn); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
 			return false
 		}

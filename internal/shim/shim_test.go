@@ -17,14 +17,14 @@ import (
 // takes as long for a command as it is told to.
 type harness struct {
 	t        *testing.T
-	board    *shimpage.Board
+	board    *shimpage.StatusPage
 	device   *shim.Device
 	programs map[sched.QueueID]*program
 }
 
 func newHarness(t *testing.T) *harness {
 	t.Helper()
-	b, err := shimpage.NewBoard()
+	b, err := shimpage.NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestHintsArrive(t *testing.T) {
 	before := shimpage.Monotonic(time.Now()) - apart
 	kinds := []struct {
 		ours   Kind
-		theirs shimpage.Kind
+		theirs shimpage.HintKind
 	}{
 		{Priority, shimpage.HintPriority},
 		{Deadline, shimpage.HintDeadline},
@@ -65,7 +65,7 @@ func TestHintsArrive(t *testing.T) {
 			}
 		}
 	}
-	if n := theirs.Nonsense(); n != 0 {
+	if n := theirs.InvalidEntries(); n != 0 {
 		t.Errorf("%d entries made no sense", n)
 	}
 }
@@ -87,14 +87,14 @@ func TestRinging(t *testing.T) {
 		return err == nil && n == 1
 	}
 	for range 200 {
-		d.Board.Sleep(true)
+		d.Board.SetAsleep(true)
 		p.Hint(Priority, 1)
-		if !rung(pagetest.Hang) || !theirs.Rang() {
+		if !rung(pagetest.Hang) || !theirs.AckDoorbell() {
 			t.Fatal("a daemon that sleeps was not woken")
 		}
-		d.Board.Sleep(false)
+		d.Board.SetAsleep(false)
 		p.Hint(Priority, 1)
-		if rung(0) || !theirs.Rang() {
+		if rung(0) || !theirs.AckDoorbell() {
 			t.Fatal("a daemon that is awake was rung for, or was not told")
 		}
 	}
@@ -104,7 +104,7 @@ func TestRinging(t *testing.T) {
 func TestRequests(t *testing.T) {
 	_, p, theirs := pair(t, nil)
 	first, second := p.Begin(), p.Begin()
-	if n := theirs.Counters().Open; n != 2 {
+	if n := theirs.Counters().OpenRequests; n != 2 {
 		t.Errorf("%d are open, want 2", n)
 	}
 	time.Sleep(2 * time.Millisecond)
@@ -112,14 +112,14 @@ func TestRequests(t *testing.T) {
 	first()
 	second()
 	var took []time.Duration
-	theirs.Requests(func(r shimpage.Request) { took = append(took, r.Took) })
+	theirs.Requests(func(r shimpage.Request) { took = append(took, r.Duration) })
 	if len(took) != 2 || took[0] < 2*time.Millisecond {
 		t.Errorf("the log has %v", took)
 	}
-	if n := theirs.Counters().Open; n != 0 {
+	if n := theirs.Counters().OpenRequests; n != 0 {
 		t.Errorf("%d are open at the end", n)
 	}
-	want := []shimpage.Kind{shimpage.HintBegin, shimpage.HintBegin, shimpage.HintEnd, shimpage.HintEnd}
+	want := []shimpage.HintKind{shimpage.HintBegin, shimpage.HintBegin, shimpage.HintEnd, shimpage.HintEnd}
 	for i, h := range pagetest.Hints(t, theirs, 4) {
 		if h.Kind != want[i] || h.Value != int64(1+i%2) {
 			t.Errorf("hint %d is %+v", i, h)
@@ -146,25 +146,25 @@ func TestManyThreads(t *testing.T) {
 	}
 	all.Wait()
 	c := theirs.Counters()
-	if c.Launched != 1600 || c.Completed != 1600 || c.Open != 0 || c.Flags != 0 {
+	if c.Launched != 1600 || c.Completed != 1600 || c.OpenRequests != 0 || c.Flags != 0 {
 		t.Errorf("the daemon reads %+v", c)
 	}
 	n := 0
 	theirs.Requests(func(shimpage.Request) { n++ })
-	if n != maxRequests || theirs.Nonsense() != 0 {
-		t.Errorf("%d requests in the log, %d entries of nonsense", n, theirs.Nonsense())
+	if n != maxRequests || theirs.InvalidEntries() != 0 {
+		t.Errorf("%d requests in the log, %d entries of nonsense", n, theirs.InvalidEntries())
 	}
 }
 
 // TestGate: a closed gate holds until it is opened, or the daemon is gone.
 func TestGate(t *testing.T) {
 	for name, open := range map[string]func(*pagetest.Daemon, *shimpage.Page){
-		"opened":        func(_ *pagetest.Daemon, p *shimpage.Page) { p.Open() },
+		"opened":        func(_ *pagetest.Daemon, p *shimpage.Page) { p.Release() },
 		"page closed":   func(_ *pagetest.Daemon, p *shimpage.Page) { p.Close() },
 		"daemon killed": func(d *pagetest.Daemon, _ *shimpage.Page) { d.Die() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, p, theirs := pair(t, func(p *shimpage.Page) { p.Shut(pagetest.Lease) })
+			d, p, theirs := pair(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
 			through := make(chan struct{})
 			go func() {
 				p.Enter()
@@ -202,7 +202,7 @@ func TestGate(t *testing.T) {
 // TestToldRequests: where the owner says what a request is none is guessed; what the
 // program itself says of its own is logged all the same.
 func TestToldRequests(t *testing.T) {
-	_, p, theirs := pair(t, func(p *shimpage.Page) { p.Watch(shimpage.WatchRequests | shimpage.Told) })
+	_, p, theirs := pair(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchRequests | shimpage.ExplicitRequests) })
 	logged := func() (n int) {
 		theirs.Requests(func(shimpage.Request) { n++ })
 		return n
@@ -210,7 +210,7 @@ func TestToldRequests(t *testing.T) {
 	command := func() {
 		p.Enter()
 		p.Run()
-		if c := theirs.Counters(); c.Open != 0 || c.Flags != shimpage.Ready {
+		if c := theirs.Counters(); c.OpenRequests != 0 || c.Flags != shimpage.Ready {
 			t.Errorf("while it runs the daemon reads %+v", c)
 		}
 		p.Leave(true)
@@ -219,12 +219,12 @@ func TestToldRequests(t *testing.T) {
 	if n := logged(); n != 0 {
 		t.Errorf("%d requests in the log, and the owner tells of them", n)
 	}
-	theirs.Watch(shimpage.WatchRequests)
+	theirs.SetWatch(shimpage.WatchRequests)
 	command()
 	if n := logged(); n != 1 {
 		t.Errorf("%d requests in the log, want that from ready to idle", n)
 	}
-	theirs.Watch(shimpage.WatchRequests | shimpage.Told)
+	theirs.SetWatch(shimpage.WatchRequests | shimpage.ExplicitRequests)
 	p.Begin()()
 	if n := logged(); n != 1 {
 		t.Errorf("%d requests in the log, want the program's own", n)
@@ -284,10 +284,10 @@ func TestDaemonComesLater(t *testing.T) {
 		pagetest.Until(t, "it is found", func() bool { p.Hint(Deadline, 3); return p.Connected() })
 		theirs := d.Page()
 		c := theirs.Counters()
-		if c.Open != 1 || c.Launched != 1 || c.Completed != 0 || c.Flags != shimpage.Ready {
+		if c.OpenRequests != 1 || c.Launched != 1 || c.Completed != 0 || c.Flags != shimpage.Ready {
 			t.Errorf("round %d: the daemon reads %+v", round, c)
 		}
-		told := map[shimpage.Kind]int64{}
+		told := map[shimpage.HintKind]int64{}
 		theirs.Hints(func(h shimpage.Hint) { told[h.Kind] = h.Value })
 		if len(told) != 2 || told[shimpage.HintPriority] != 9 || told[shimpage.HintDeadline] != 3 {
 			t.Errorf("round %d: it is told %v", round, told)
@@ -410,7 +410,7 @@ func BenchmarkHint(b *testing.B) {
 	for _, asleep := range []bool{false, true} {
 		b.Run(map[bool]string{false: "awake", true: "asleep"}[asleep], func(b *testing.B) {
 			d, p, _ := pair(b, nil)
-			d.Board.Sleep(asleep)
+			d.Board.SetAsleep(asleep)
 			for b.Loop() {
 				p.Hint(Priority, 1)
 			}

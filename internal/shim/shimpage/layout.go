@@ -29,11 +29,11 @@ const (
 
 // Bits of what the daemon wants to be woken for.
 const (
-	WatchReady    = 1  // GW_WATCH_READY
-	WatchRequests = 2  // GW_WATCH_REQUESTS
-	Predict       = 4  // GW_PREDICT: not to be woken for
-	Time          = 8  // GW_TIME: not to be woken for
-	Told          = 16 // GW_TOLD: not to be woken for
+	WatchReady       = 1  // GW_WATCH_READY
+	WatchRequests    = 2  // GW_WATCH_REQUESTS
+	PredictArrivals  = 4  // GW_PREDICT: not to be woken for
+	LogRequests      = 8  // GW_TIME: not to be woken for
+	ExplicitRequests = 16 // GW_TOLD: not to be woken for
 )
 
 // Bits of how a program is.
@@ -43,22 +43,22 @@ const (
 	Capturing = 4 // GW_CAPTURING
 )
 
-// Kind is what a hint is about.
-type Kind uint32
+// HintKind is what a hint is about.
+type HintKind uint32
 
 // The kinds of hints. shim/abi.h says what the value of each is.
 const (
-	HintClass      Kind = iota + 1 // GW_HINT_CLASS
-	HintPriority                   // GW_HINT_PRIORITY
-	HintWeight                     // GW_HINT_WEIGHT
-	HintDeadline                   // GW_HINT_DEADLINE
-	HintLaxity                     // GW_HINT_LAXITY
-	HintWork                       // GW_HINT_WORK
-	HintExpect                     // GW_HINT_EXPECT
-	HintSLO                        // GW_HINT_SLO
-	HintBegin                      // GW_HINT_BEGIN
-	HintEnd                        // GW_HINT_END
-	HintIdempotent                 // GW_HINT_IDEMPOTENT
+	HintClass      HintKind = iota + 1 // GW_HINT_CLASS
+	HintPriority                       // GW_HINT_PRIORITY
+	HintWeight                         // GW_HINT_WEIGHT
+	HintDeadline                       // GW_HINT_DEADLINE
+	HintLaxity                         // GW_HINT_LAXITY
+	HintWork                           // GW_HINT_WORK
+	HintExpect                         // GW_HINT_EXPECT
+	HintSLO                            // GW_HINT_SLO
+	HintBegin                          // GW_HINT_BEGIN
+	HintEnd                            // GW_HINT_END
+	HintIdempotent                     // GW_HINT_IDEMPOTENT
 )
 
 // request is struct gw_request.

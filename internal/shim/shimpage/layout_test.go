@@ -154,7 +154,7 @@ func TestNumbers(t *testing.T) {
 		"GW_ABI": abi, "GW_MAGIC": magic, "GW_PAGE_SIZE": pageSize, "GW_BOARD_SIZE": boardSize, "GW_BELL_FLAGS": bellFlags,
 		"GW_LEASE_MOST_NS": leaseMost, "GW_REQUESTS": maxRequests, "GW_HINTS": maxHints, "GW_GPUS": maxGPUs,
 		"GW_OPEN": gateOpen, "GW_CLOSED": gateClosed,
-		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT": Predict, "GW_TIME": Time, "GW_TOLD": Told,
+		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT": PredictArrivals, "GW_TIME": LogRequests, "GW_TOLD": ExplicitRequests,
 		"GW_READY": Ready, "GW_HELD": Held, "GW_CAPTURING": Capturing,
 		"GW_HINT_CLASS": int64(HintClass), "GW_HINT_PRIORITY": int64(HintPriority), "GW_HINT_WEIGHT": int64(HintWeight),
 		"GW_HINT_DEADLINE": int64(HintDeadline), "GW_HINT_LAXITY": int64(HintLaxity), "GW_HINT_WORK": int64(HintWork),

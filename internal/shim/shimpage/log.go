@@ -4,15 +4,15 @@ import "time"
 
 // Hint is something that a program says of itself.
 type Hint struct {
-	Kind  Kind
+	Kind  HintKind
 	Value int64
 	At    uint64 // monotonic
 }
 
 // Request is something that a program was asked for and has done.
 type Request struct {
-	Begin uint64 // monotonic
-	Took  time.Duration
+	Begin    uint64 // monotonic
+	Duration time.Duration
 }
 
 // longest is how long a request may take and be believed.
@@ -57,11 +57,11 @@ func (p *Page) hint(i uint64) (h Hint, ok bool) {
 	}
 	e := &p.page.ring[i%maxHints]
 	seq := e.seq.Load()
-	h = Hint{Kind(e.kind.Load()), e.value.Load(), min(e.at.Load(), now())}
+	h = Hint{HintKind(e.kind.Load()), e.value.Load(), min(e.at.Load(), now())}
 	// The count is written after the hint, so one that is not what it should be
 	// has been overwritten, or was given to an earlier page.
 	if ok = seq == uint32(i+1) && e.seq.Load() == seq; !ok && seq != 0 {
-		p.nonsense++
+		p.invalid++
 	}
 	return h, ok
 }
@@ -89,7 +89,7 @@ func (p *Page) request(i uint64) (r Request, ok bool) {
 		return r, false // it is in the log of an earlier page
 	}
 	if begin > end || end-begin > uint64(longest) {
-		p.nonsense++
+		p.invalid++
 		return r, false
 	}
 	return Request{begin, time.Duration(end - begin)}, true

@@ -23,7 +23,7 @@ type Page struct {
 	heard    uint32 // value of the bell when it was last answered
 	hints    uint64 // taken so far
 	requests uint64 // the same
-	nonsense uint64 // entries that could not be believed
+	invalid  uint64 // entries that could not be believed
 }
 
 // NewPage makes a page with the gate open and no bound, and a bell for it.
@@ -82,8 +82,8 @@ func (p *Page) Close() {
 	if p.page == nil {
 		return
 	}
-	p.open()
-	p.leaveQueues()
+	p.release()
+	p.releaseQueues()
 	p.page.bound.Store(0)
 	p.page.watch.Store(0)
 	p.page = nil
@@ -91,46 +91,46 @@ func (p *Page) Close() {
 	_ = unix.Close(p.bell)
 }
 
-// Shut closes the gate until Open, or until nobody has put off the end of the lease.
+// Hold closes the gate until Open, or until nobody has put off the end of the lease.
 // When it returns no thread that comes to the gate passes; one that is past it may
 // still be on its way to the device. It reports whether there is a gate.
-func (p *Page) Shut(lease time.Duration) bool {
+func (p *Page) Hold(lease time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return false
 	}
 	p.shut = true
-	p.extend(lease)
+	p.renewGateLease(lease)
 	p.page.gate.Store(gateClosed)
 	return true
 }
 
-// Extend puts off the end of the lease, if the gate is closed and less than three
+// RenewGateLease puts off the end of the lease, if the gate is closed and less than three
 // quarters of it is left.
-func (p *Page) Extend(lease time.Duration) {
+func (p *Page) RenewGateLease(lease time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil && p.shut && p.until < now()+uint64(lease)*3/4 {
-		p.extend(lease)
+		p.renewGateLease(lease)
 	}
 }
 
-func (p *Page) extend(lease time.Duration) {
+func (p *Page) renewGateLease(lease time.Duration) {
 	p.until = now() + min(uint64(lease), leaseMost)
 	p.page.lease.Store(p.until)
 }
 
-// Open opens the gate and wakes all who wait there.
-func (p *Page) Open() {
+// Release opens the gate and wakes all who wait there.
+func (p *Page) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.open()
+		p.release()
 	}
 }
 
-func (p *Page) open() {
+func (p *Page) release() {
 	if !p.shut {
 		return
 	}
@@ -163,9 +163,9 @@ func (p *Page) SetGrain(d time.Duration) {
 	}
 }
 
-// Expect tells the program when its next work will come, by the machine's clock; zero is
+// SetExpectedArrival tells the program when its next work will come, by the machine's clock; zero is
 // not known.
-func (p *Page) Expect(at uint64) {
+func (p *Page) SetExpectedArrival(at uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
@@ -188,8 +188,8 @@ func (p *Page) SetIdempotent(on bool) {
 	}
 }
 
-// Watch says what to ring for.
-func (p *Page) Watch(bits uint32) {
+// SetWatch says what to ring for.
+func (p *Page) SetWatch(bits uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
@@ -197,9 +197,9 @@ func (p *Page) Watch(bits uint32) {
 	}
 }
 
-// Ahead says how long before an expected arrival the program may take the device,
+// SetParking says how long before an expected arrival the program may take the device,
 // zero for never, and how long it may hold it for one that does not come.
-func (p *Page) Ahead(lead, patience time.Duration) {
+func (p *Page) SetParking(lead, patience time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
@@ -217,7 +217,7 @@ type Counters struct {
 	ParkedFor           time.Duration
 	Saved               time.Duration
 	Flags               uint32
-	Open                uint32 // requests
+	OpenRequests        uint32 // requests
 	Runtimes            uint32
 }
 
@@ -235,7 +235,7 @@ func (p *Page) Counters() (c Counters) {
 	c.Completed = g.completed.Load() // before what it is a part of
 	c.Launched = min(g.launched.Load(), most)
 	c.Completed = min(c.Completed, c.Launched)
-	c.Flags, c.Open, c.Runtimes = g.flags.Load(), g.open.Load(), g.runtimes.Load()
+	c.Flags, c.OpenRequests, c.Runtimes = g.flags.Load(), g.open.Load(), g.runtimes.Load()
 	c.Holds, c.Overruns = min(g.holds.Load(), most), min(g.overruns.Load(), most)
 	c.Parked, c.Hits = min(g.parked.Load(), most), min(g.hits.Load(), most)
 	c.HeldFor = time.Duration(min(g.held.Load(), most))
@@ -244,15 +244,15 @@ func (p *Page) Counters() (c Counters) {
 	return c
 }
 
-// Nonsense is how many entries of the page could not be believed so far.
-func (p *Page) Nonsense() uint64 {
+// InvalidEntries is how many entries of the page could not be believed so far.
+func (p *Page) InvalidEntries() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.nonsense
+	return p.invalid
 }
 
-// Rang reports whether the bell has rung since the last call.
-func (p *Page) Rang() bool {
+// AckDoorbell reports whether the bell has rung since the last call.
+func (p *Page) AckDoorbell() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {

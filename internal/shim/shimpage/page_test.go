@@ -11,9 +11,9 @@ import (
 )
 
 // pair is a page and the program on its other side.
-func pair(t testing.TB) (*Page, *Board, *Program) {
+func pair(t testing.TB) (*Page, *StatusPage, *Program) {
 	t.Helper()
-	b, err := NewBoard()
+	b, err := NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func pair(t testing.TB) (*Page, *Board, *Program) {
 	return p, b, enter(t, p, b)
 }
 
-func enter(t testing.TB, p *Page, b *Board) *Program {
+func enter(t testing.TB, p *Page, b *StatusPage) *Program {
 	t.Helper()
 	page, bell, err := p.Descriptors()
 	if err != nil {
@@ -88,7 +88,7 @@ func TestGate(t *testing.T) {
 		name string
 		open func(*Page)
 	}{
-		{"opened", (*Page).Open},
+		{"opened", (*Page).Release},
 		{"page closed", (*Page).Close},
 		{"lease over", func(*Page) {}},
 	} {
@@ -97,7 +97,7 @@ func TestGate(t *testing.T) {
 			if program.Pass() {
 				t.Error("an open gate held")
 			}
-			p.Shut(200 * time.Millisecond)
+			p.Hold(200 * time.Millisecond)
 			passed := make(chan bool)
 			go func() { passed <- program.Pass() }()
 			for p.Counters().Flags&Held == 0 {
@@ -110,9 +110,9 @@ func TestGate(t *testing.T) {
 		})
 	}
 	p, _, program := pair(t)
-	p.Shut(time.Hour) // more than anybody would believe
+	p.Hold(time.Hour) // more than anybody would believe
 	for range 5 {
-		p.Extend(time.Hour)
+		p.RenewGateLease(time.Hour)
 	}
 	if left := program.page.lease.Load() - now(); left > leaseMost {
 		t.Errorf("the lease is for %v", time.Duration(left))
@@ -149,8 +149,8 @@ func TestHints(t *testing.T) {
 	p, _, program = pair(t)
 	program.page.hints.Store(1000)
 	program.page.requests.Store(1000)
-	if got := take(); len(got) != 0 || p.Nonsense() != 0 {
-		t.Errorf("took %v, %d times nonsense", got, p.Nonsense())
+	if got := take(); len(got) != 0 || p.InvalidEntries() != 0 {
+		t.Errorf("took %v, %d times nonsense", got, p.InvalidEntries())
 	}
 	p.Requests(func(r Request) { t.Errorf("took %v", r) })
 	program.Hint(HintPriority, 8)
@@ -185,8 +185,8 @@ func TestCountsThatRun(t *testing.T) {
 		requests++
 		program.page.requests.Add(maxRequests)
 	})
-	if hints == 0 || requests == 0 || hints > maxHints || requests > maxRequests || p.Nonsense() > maxHints+maxRequests {
-		t.Errorf("%d hints, %d requests, %d entries of nonsense", hints, requests, p.Nonsense())
+	if hints == 0 || requests == 0 || hints > maxHints || requests > maxRequests || p.InvalidEntries() > maxHints+maxRequests {
+		t.Errorf("%d hints, %d requests, %d entries of nonsense", hints, requests, p.InvalidEntries())
 	}
 }
 
@@ -214,8 +214,8 @@ func TestHostileCounts(t *testing.T) {
 			})
 			p.Requests(func(r Request) {
 				requests++
-				if r.Took < 0 || r.Took > longest {
-					t.Errorf("a request took %v", r.Took)
+				if r.Duration < 0 || r.Duration > longest {
+					t.Errorf("a request took %v", r.Duration)
 				}
 			})
 		}
@@ -241,7 +241,7 @@ func TestHostileCounts(t *testing.T) {
 // TestScribbled: whatever is in the page, reading it ends and what it gives is sane.
 func TestScribbled(t *testing.T) {
 	p, b, program := pair(t)
-	e, err := NewEar(b)
+	e, err := NewDoorbells(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,8 +255,8 @@ func TestScribbled(t *testing.T) {
 		hints := 0
 		p.Hints(func(Hint) { hints++ })
 		p.Requests(func(r Request) {
-			if r.Took < 0 || r.Took > longest {
-				t.Fatalf("seed %d: a request took %v", seed, r.Took)
+			if r.Duration < 0 || r.Duration > longest {
+				t.Fatalf("seed %d: a request took %v", seed, r.Duration)
 			}
 		})
 		c := p.Counters()
@@ -273,10 +273,10 @@ func TestAfterClose(t *testing.T) {
 	program.Hint(HintPriority, 1)
 	p.Close()
 	p.Close()
-	p.Open()
-	p.Extend(time.Second)
-	p.Watch(WatchReady)
-	if p.Shut(time.Second) || p.SetBound(1, 1) || p.Rang() || p.Counters() != (Counters{}) {
+	p.Release()
+	p.RenewGateLease(time.Second)
+	p.SetWatch(WatchReady)
+	if p.Hold(time.Second) || p.SetBound(1, 1) || p.AckDoorbell() || p.Counters() != (Counters{}) {
 		t.Error("a closed page was used")
 	}
 	p.Hints(func(Hint) { t.Error("a hint was read") })

@@ -104,7 +104,7 @@ func (p *Program) Completed(n uint64) {
 }
 
 // Hint gives a hint and rings.
-func (p *Program) Hint(kind Kind, value int64) {
+func (p *Program) Hint(kind HintKind, value int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.page.hints.Load()

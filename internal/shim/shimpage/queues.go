@@ -18,10 +18,10 @@ type wish struct {
 
 func (w *wish) nothing() bool { return len(w.off) == 0 && w.priority == 0 }
 
-// SetOff says whether the program's compute queues on a GPU are to be off it. It counts
-// until the end of the lease, which KeepQueues puts off. The turn is for Obeyed; ok
+// SetQueuesStopped says whether the program's compute queues on a GPU are to be off it. It counts
+// until the end of the lease, which RenewQueueLease puts off. The turn is for Applied; ok
 // reports whether there is a page that has room for it.
-func (p *Page) SetOff(gpu uint32, off bool, lease time.Duration) (turn uint32, ok bool) {
+func (p *Page) SetQueuesStopped(gpu uint32, off bool, lease time.Duration) (turn uint32, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := slices.Index(p.wish.off, gpu)
@@ -48,9 +48,9 @@ func (p *Page) SetQueuePriority(priority int, lease time.Duration) {
 	}
 }
 
-// KeepQueues puts off the end of the lease, if anything is wanted and less than three
+// RenewQueueLease puts off the end of the lease, if anything is wanted and less than three
 // quarters of it is left. A program that has taken it to be over is told anew.
-func (p *Page) KeepQueues(lease time.Duration) {
+func (p *Page) RenewQueueLease(lease time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil || p.wish.nothing() {
@@ -64,16 +64,16 @@ func (p *Page) KeepQueues(lease time.Duration) {
 	}
 }
 
-// LeaveQueues wants nothing of them any more.
-func (p *Page) LeaveQueues() {
+// ReleaseQueues wants nothing of them any more.
+func (p *Page) ReleaseQueues() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.leaveQueues()
+		p.releaseQueues()
 	}
 }
 
-func (p *Page) leaveQueues() {
+func (p *Page) releaseQueues() {
 	if !p.wish.nothing() {
 		p.wish.off, p.wish.priority = nil, 0
 		p.tellWish(0)
@@ -103,24 +103,24 @@ func (p *Page) extendWish(lease time.Duration) {
 	p.page.queueLease.Store(p.wish.until)
 }
 
-// Obeyed reports whether the program says that it has done what was wanted in a turn.
-func (p *Page) Obeyed(turn uint32) bool {
+// Applied reports whether the program says that it has done what was wanted in a turn.
+func (p *Page) Applied(turn uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.page != nil && int32(p.page.queueObeyed.Load()-turn) >= 0
 }
 
-// OwnQueues is what a program has on an AMD GPU, by its own account.
-type OwnQueues struct {
-	Queues, Off, Failed int    // Failed: the driver would not
-	Errno               uint32 // of the last that the driver would not do, on whichever GPU
+// QueueCounts is what a program has on an AMD GPU, by its own account.
+type QueueCounts struct {
+	Queues, Stopped, Failed int    // Failed: the driver would not
+	Errno                   uint32 // of the last that the driver would not do, on whichever GPU
 }
 
 // mostQueues is what no process has more of: KFD_MAX_NUM_OF_QUEUES_PER_PROCESS.
 const mostQueues = 1024
 
-// OwnQueues reads it.
-func (p *Page) OwnQueues(gpu uint32) (o OwnQueues) {
+// QueueCounts reads it.
+func (p *Page) QueueCounts(gpu uint32) (o QueueCounts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil || gpu == 0 {
@@ -129,7 +129,7 @@ func (p *Page) OwnQueues(gpu uint32) (o OwnQueues) {
 	for i := range p.page.gpus {
 		if g := &p.page.gpus[i]; g.gpu.Load() == gpu {
 			o.Queues = int(min(g.queues.Load(), mostQueues))
-			o.Off = min(int(min(g.off.Load(), mostQueues)), o.Queues)
+			o.Stopped = min(int(min(g.off.Load(), mostQueues)), o.Queues)
 			o.Failed = min(int(min(g.failed.Load(), mostQueues)), o.Queues)
 			o.Errno = p.page.queueError.Load()
 			break
@@ -138,8 +138,8 @@ func (p *Page) OwnQueues(gpu uint32) (o OwnQueues) {
 	return o
 }
 
-// OwnGPUs are the AMD GPUs on which it has queues, in order.
-func (p *Page) OwnGPUs() (gpus []uint32) {
+// GPUs are the AMD GPUs on which it has queues, in order.
+func (p *Page) GPUs() (gpus []uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {

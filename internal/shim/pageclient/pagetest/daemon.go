@@ -24,7 +24,7 @@ const Lease = time.Second
 
 // Daemon is one that does as it is told.
 type Daemon struct {
-	Board *shimpage.Board
+	Board *shimpage.StatusPage
 
 	t       testing.TB
 	socket  string
@@ -56,7 +56,7 @@ func At(t testing.TB, socket string, prepare func(*shimpage.Page)) *Daemon {
 	}
 	d := &Daemon{t: t, socket: socket, prepare: prepare, arrived: make(chan *shimpage.Page, 64), dead: make(chan struct{})}
 	var err error
-	if d.Board, err = shimpage.NewBoard(); err != nil {
+	if d.Board, err = shimpage.NewStatusPage(); err != nil {
 		t.Fatal(err)
 	}
 	if d.listen, err = net.Listen("unix", socket); err != nil {
@@ -161,8 +161,8 @@ func (d *Daemon) keepLeases() {
 		}
 		d.mu.Lock()
 		for _, p := range d.pages {
-			p.Extend(Lease)
-			p.KeepQueues(Lease)
+			p.RenewGateLease(Lease)
+			p.RenewQueueLease(Lease)
 		}
 		d.mu.Unlock()
 	}

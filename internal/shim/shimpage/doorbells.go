@@ -21,13 +21,13 @@ const (
 	deafTime  = 10 * time.Millisecond
 )
 
-// Ear sleeps until a page rings, or somebody of our own does.
+// Doorbells sleeps until a page rings, or somebody of our own does.
 //
 // A program rings with one system call if the board says that we sleep, and with
 // none if it does not. So the board says so before the last look at all bells: a
 // program that did not see it yet is seen by that look.
-type Ear struct {
-	board *Board
+type Doorbells struct {
+	board *StatusPage
 	epoll int
 	own   int
 	timer int         // that rings at each beat
@@ -59,9 +59,9 @@ const beat = 100 * time.Millisecond
 // timerID is what the timer rings by; our own bell is 0, and pages count from 1.
 const timerID = -1
 
-// NewEar returns an ear that nobody can reach yet.
-func NewEar(b *Board) (*Ear, error) {
-	e := &Ear{board: b, own: -1, timer: -1}
+// NewDoorbells returns an ear that nobody can reach yet.
+func NewDoorbells(b *StatusPage) (*Doorbells, error) {
+	e := &Doorbells{board: b, own: -1, timer: -1}
 	var err error
 	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -89,7 +89,7 @@ func NewEar(b *Board) (*Ear, error) {
 // listening is to hear each ring once, without having to read the bell.
 const listening = unix.EPOLLIN | unix.EPOLLET
 
-func (e *Ear) control(op int, bell int, id int64, events uint32) error {
+func (e *Doorbells) control(op int, bell int, id int64, events uint32) error {
 	err := unix.EpollCtl(e.epoll, op, bell, &unix.EpollEvent{Events: events, Fd: int32(id), Pad: int32(id >> 32)})
 	if err != nil {
 		return fmt.Errorf("listen to a bell: %w", err)
@@ -98,7 +98,7 @@ func (e *Ear) control(op int, bell int, id int64, events uint32) error {
 }
 
 // Add listens to a page.
-func (e *Ear) Add(p *Page) error {
+func (e *Doorbells) Add(p *Page) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lastID++
@@ -111,7 +111,7 @@ func (e *Ear) Add(p *Page) error {
 
 // Remove stops listening to a page, which must be done before it is closed. Twice
 // equals once.
-func (e *Ear) Remove(p *Page) {
+func (e *Doorbells) Remove(p *Page) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	i := slices.IndexFunc(e.ringers, func(r *ringer) bool { return r.page == p })
@@ -125,8 +125,8 @@ func (e *Ear) Remove(p *Page) {
 	e.ringers = slices.Delete(e.ringers, i, i+1)
 }
 
-// Ring has Wait return, the one under way or the next.
-func (e *Ear) Ring() {
+// Wake has Wait return, the one under way or the next.
+func (e *Doorbells) Wake() {
 	e.news.Store(true)
 	if e.sleep.Load() {
 		_, _ = unix.Write(e.own, one[:]) // it fails only when it has rung as often as it can
@@ -138,11 +138,11 @@ var one = func() (b [8]byte) { binary.NativeEndian.PutUint64(b[:], 1); return b 
 
 // Wait returns when somebody has rung, and after d or a beat at the latest. One goroutine may
 // wait, best one that has a thread of its own.
-func (e *Ear) Wait(d time.Duration) {
+func (e *Doorbells) Wait(d time.Duration) {
 	e.hear(e.events[:e.rang]) // not on the way to what they rang for
 	e.rang = 0
 	e.sleep.Store(true)
-	e.board.Sleep(true)
+	e.board.SetAsleep(true)
 	if d = e.lastLook(d); d > 0 {
 		if d >= beat {
 			d = forever
@@ -151,14 +151,14 @@ func (e *Ear) Wait(d time.Duration) {
 			e.rang = n
 		}
 	}
-	e.board.Sleep(false)
+	e.board.SetAsleep(false)
 	e.sleep.Store(false)
 	e.news.Store(false)
 }
 
 // lastLook finds bells that rang while nobody slept. It returns how long to sleep:
 // d, until somebody is to be listened to again, or not at all.
-func (e *Ear) lastLook(d time.Duration) time.Duration {
+func (e *Doorbells) lastLook(d time.Duration) time.Duration {
 	if e.news.Load() {
 		return 0
 	}
@@ -185,7 +185,7 @@ func (e *Ear) lastLook(d time.Duration) time.Duration {
 }
 
 // hear counts who rang.
-func (e *Ear) hear(events []unix.EpollEvent) {
+func (e *Doorbells) hear(events []unix.EpollEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range events {
@@ -203,7 +203,7 @@ func (e *Ear) hear(events []unix.EpollEvent) {
 }
 
 // count is for one ring. Who rings all the time is not heard any more.
-func (e *Ear) count(r *ringer) {
+func (e *Doorbells) count(r *ringer) {
 	now := time.Now()
 	if now.Sub(r.since) > ringTime {
 		r.since, r.rings = now, 0
@@ -214,7 +214,7 @@ func (e *Ear) count(r *ringer) {
 	}
 }
 
-func (e *Ear) listen(r *ringer, yes bool) {
+func (e *Doorbells) listen(r *ringer, yes bool) {
 	if yes {
 		r.deaf = time.Time{}
 		e.deaf--
@@ -226,7 +226,7 @@ func (e *Ear) listen(r *ringer, yes bool) {
 }
 
 // Close is for when nobody waits any more.
-func (e *Ear) Close() {
+func (e *Doorbells) Close() {
 	_, _ = unix.Close(e.timer), unix.Close(e.own)
 	_ = unix.Close(e.epoll)
 }

@@ -7,22 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Board is what the daemon tells all programs at once.
-type Board struct {
+// StatusPage is what the daemon tells all programs at once.
+type StatusPage struct {
 	memory memory
 	board  *board
 	reader int
 }
 
-// NewBoard makes a board that nobody but us can write to.
-func NewBoard() (*Board, error) {
+// NewStatusPage makes a board that nobody but us can write to.
+func NewStatusPage() (*StatusPage, error) {
 	m, err := newMemory("giveway-board", boardSize, unix.F_SEAL_FUTURE_WRITE)
 	if err != nil { // before Linux 5.1
 		if m, err = newMemory("giveway-board", boardSize, 0); err != nil {
 			return nil, fmt.Errorf("make a board: %w", err)
 		}
 	}
-	b := &Board{memory: m, board: m.board()}
+	b := &StatusPage{memory: m, board: m.board()}
 	if _, err := unix.FcntlInt(uintptr(m.fd), unix.F_ADD_SEALS, sealed); err != nil {
 		_ = m.close()
 		return nil, fmt.Errorf("make a board: seal it: %w", err)
@@ -41,10 +41,10 @@ func NewBoard() (*Board, error) {
 
 // Descriptor returns a descriptor to give away, which can only be read. It is the
 // caller's to close.
-func (b *Board) Descriptor() (int, error) { return duplicate(b.reader) }
+func (b *StatusPage) Descriptor() (int, error) { return duplicate(b.reader) }
 
-// Sleep says whether programs must ring to be heard.
-func (b *Board) Sleep(asleep bool) {
+// SetAsleep says whether programs must ring to be heard.
+func (b *StatusPage) SetAsleep(asleep bool) {
 	if asleep {
 		b.board.asleep.Store(1)
 	} else {
@@ -53,7 +53,7 @@ func (b *Board) Sleep(asleep bool) {
 }
 
 // Close gives the board up. Those who have it keep what it said last.
-func (b *Board) Close() {
+func (b *StatusPage) Close() {
 	_ = unix.Close(b.reader)
 	_ = b.memory.close()
 }

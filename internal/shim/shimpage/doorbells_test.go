@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func ear(t testing.TB, b *Board, pages ...*Page) *Ear {
+func ear(t testing.TB, b *StatusPage, pages ...*Page) *Doorbells {
 	t.Helper()
-	e, err := NewEar(b)
+	e, err := NewDoorbells(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestNoRingIsLost(t *testing.T) {
 	start := time.Now()
 	for heard := 0; heard < n; {
 		e.Wait(hang)
-		p.Rang()
+		p.AckDoorbell()
 		p.Hints(func(Hint) {
 			heard++
 			answers <- struct{}{}
@@ -68,7 +68,7 @@ func TestOwnRing(t *testing.T) {
 				mu.Lock()
 				posted++
 				mu.Unlock()
-				e.Ring()
+				e.Wake()
 			}
 		}()
 	}
@@ -112,7 +112,7 @@ func TestEndlessRinging(t *testing.T) {
 			begin, turns := time.Now(), 0
 			for deaf := 0; deaf == 0; turns++ {
 				e.Wait(time.Millisecond) // its word alone wakes nobody
-				noisy.Rang()
+				noisy.AckDoorbell()
 				e.mu.Lock()
 				deaf = e.deaf
 				e.mu.Unlock()
@@ -125,7 +125,7 @@ func TestEndlessRinging(t *testing.T) {
 			heard := 0
 			for heard == 0 {
 				e.Wait(hang)
-				quiet.Rang()
+				quiet.AckDoorbell()
 				quiet.Hints(func(Hint) { heard++ })
 			}
 			stop.Store(true)
@@ -133,7 +133,7 @@ func TestEndlessRinging(t *testing.T) {
 			loud.Hint(HintPriority, 1)
 			for heard = 0; heard == 0; {
 				e.Wait(hang)
-				noisy.Rang()
+				noisy.AckDoorbell()
 				noisy.Hints(func(Hint) { heard++ })
 			}
 		})
@@ -156,12 +156,12 @@ func TestTimeout(t *testing.T) {
 
 // TestBeat: an ear that may sleep for long wakes at each beat.
 func TestBeat(t *testing.T) {
-	b, err := NewBoard()
+	b, err := NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	e, err := NewEar(b)
+	e, err := NewDoorbells(b)
 	if err != nil {
 		t.Fatal(err)
 	}
