@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"internal/proc":        {},
 	"internal/stats":       {},
 	"internal/fusedev":     {},
-	"internal/hal":         {"sched"},
+	"internal/hal":         {"sched", "internal/proc"},
 	"internal/hal/haltest": {"sched", "internal/hal"},
 	"internal/loop":        {"sched"},
 	"internal/journal":     {"sched"},

@@ -77,7 +77,7 @@ func newHarnessWith(t *testing.T, model string, cfg kfdtest.Config, shim func(in
 	return &harness{h, t, d, d.Devices()[0], map[sched.QueueID]kfdtest.QueueID{}}
 }
 
-func (h *harness) Device() hal.Device { return h.device }
+func (h *harness) Device() hal.Attacher { return h.device }
 
 func (h *harness) Open() hal.Spec {
 	id := sched.QueueID(len(h.queues) + 1)

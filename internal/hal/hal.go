@@ -27,18 +27,16 @@ var (
 // Info describes a device. It does not change while the device is open.
 type Info struct {
 	Device  sched.Device
-	Backend string // nvidia, amd, sim, ...
+	Backend string // nvidia, amd, shim, sim
 	Model   string
+	Index   int // as the vendor's tools number it; -1: unknown
 }
 
-// Device is one accelerator.
-type Device interface {
-	Info() Info
-	// Attach takes charge of a queue, having proved what can be done to it. It
-	// changes nothing that a program could notice.
+// Attacher is a Device whose queues are attached by their number. The simulator and
+// the conformance suite use it; the daemon attaches through Offer.Attach.
+type Attacher interface {
+	Device
 	Attach(Spec) (Queue, error)
-	// Close gives up the device. Queues attached to it are closed first.
-	Close() error
 }
 
 // Spec says which queue to attach.

@@ -81,7 +81,7 @@ func newOnGPU(t *testing.T) *onGPU {
 	return h
 }
 
-func (h *onGPU) Device() hal.Device                   { return h.device }
+func (h *onGPU) Device() hal.Attacher                 { return h.device }
 func (h *onGPU) Settle(d time.Duration)               { time.Sleep(d) }
 func (h *onGPU) Unit() time.Duration                  { return 20 * time.Millisecond }
 func (h *onGPU) Completed(s hal.Spec) uint64          { return h.progs[s.Queue].done.Load() }

@@ -30,7 +30,7 @@ func newHarness(t *testing.T) *harness {
 	return &harness{h, nvidia.New("GPU-test", "NVIDIA H200"), map[sched.QueueID]nvrmtest.Context{}}
 }
 
-func (h *harness) Device() hal.Device { return h.device }
+func (h *harness) Device() hal.Attacher { return h.device }
 
 func (h *harness) Open() hal.Spec {
 	p, err := h.Harness.Open()

@@ -88,7 +88,7 @@ func (h *harness) program() *program {
 	return p
 }
 
-func (h *harness) Device() hal.Device { return h.device }
+func (h *harness) Device() hal.Attacher { return h.device }
 
 func (h *harness) Open() hal.Spec {
 	id := sched.QueueID(len(h.programs) + 1)

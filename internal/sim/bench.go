@@ -22,12 +22,12 @@ func NewBench(m Model) *Bench {
 
 // Device is the device as a backend offers it. It is a hal.Batcher if the model
 // switches many queues in one change.
-func (b *Bench) Device() hal.Device {
+func (b *Bench) Device() hal.Attacher {
 	d := b.w.devices[0]
 	if d.model.Slots != nil && d.model.Slots.Batch {
 		return d
 	}
-	return struct{ hal.Device }{d}
+	return struct{ hal.Attacher }{d}
 }
 
 // Seed chooses what chance brings from now on.

@@ -13,7 +13,7 @@ import (
 
 // Harness is what a backend's test supplies.
 type Harness interface {
-	Device() hal.Device
+	Device() hal.Attacher
 	// Open makes a program with one queue.
 	Open() hal.Spec
 	// Submit gives the queue one command that takes about so long alone.

@@ -30,7 +30,7 @@ func (b *bed) Open() hal.Spec {
 func (b *bed) of(s hal.Spec) nvrmtest.Process       { return b.open[s.Queue-1] }
 func (b *bed) Submit(s hal.Spec, d time.Duration)   { b.Harness.Submit(b.of(s).Context, d) }
 func (b *bed) Completed(s hal.Spec) uint64          { return b.Harness.Completed(b.of(s).Context) }
-func (b *bed) Device() hal.Device                   { return b }
+func (b *bed) Device() hal.Attacher                 { return b }
 func (b *bed) Close() error                         { return nil }
 func (b *bed) Attach(s hal.Spec) (hal.Queue, error) { return queue{b.of(s)}, nil }
 func (b *bed) Info() hal.Info {
