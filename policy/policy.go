@@ -15,31 +15,33 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// table lists every policy there is. The first is the default.
+// table lists every policy. The first one is the default, of the daemon and of
+// the simulator.
 var table = []entry{
-	{"giveway", "online work first, batch work takes turns with what is left (the default of the simulator)", newGiveway},
-	{"native", "whatever the vendor does: nothing is stopped, no slice is changed", newNative},
-	{"slo", "as giveway, but batch work gives way only as far as the requests of online work need to be in time (the default of the daemon)", newSLO},
-	{"fifo", "work in order of arrival, one queue at a time, to the end", newFIFO},
-	{"rr", "turns of equal length, one queue at a time", newRR},
-	{"hpf", "highest priority first, on each device", newHPF},
-	{"hpf-global", "highest priority first, across all devices", newHPFGlobal},
-	{"nice", "highest priority first, as the process has it on the CPU", newNice},
-	{"wfq", "in proportion to weight, by time slices where there are any", newWFQ},
-	{"cfs", "as Linux shares its CPUs: by weight and nice, least virtual run time first", newCFS},
-	{"share", "a percentage of the device for every queue that asks, equal parts of the rest for the others", newShare},
-	{"share-process", "the same for every process", newShareProcess},
-	{"edf", "earliest deadline first", newEDF},
-	{"kedf", "the k earliest deadlines together", newKEDF},
-	{"llf", "least laxity first: who can least afford to wait", newLLF},
-	{"mlfq", "short work first, without being told: who uses up its turn falls a level", newMLFQ},
-	{"window", "the window with the user's eye first", newWindow},
+	{"slo", "as giveway, but batch work gives way only as far as online requests need to meet their SLO; without SLOs it is giveway", newSLO, "class weight slo expect"},
+	{"giveway", "online work first; batch queues take turns on what is left, by weight", newGiveway, "class weight expect"},
+	{"native", "the vendor's own scheduling: no queue is stopped, no slice is changed", newNative, ""},
+	{"fifo", "work in order of arrival, one queue at a time, to the end", newFIFO, ""},
+	{"rr", "turns of equal length, one queue at a time", newRR, ""},
+	{"hpf", "highest priority first, on each device", newHPF, "priority expect"},
+	{"hpf-global", "highest priority first, across all devices", newHPFGlobal, "priority expect"},
+	{"nice", "highest priority first, by the priority of the process on the CPU", newNice, "nice expect"},
+	{"wfq", "device time in proportion to weight, by time slices where the device has them", newWFQ, "weight"},
+	{"cfs", "as Linux shares its CPUs: by weight and nice, the lowest virtual run time first", newCFS, "weight nice"},
+	{"share", "a percentage of the device for every queue that sets one, equal parts of the rest for the others", newShare, "share"},
+	{"share-process", "a percentage of the device for every process that sets one, equal parts of the rest for the others", newShareProcess, "share"},
+	{"edf", "earliest deadline first", newEDF, "deadline"},
+	{"kedf", "the k earliest deadlines together", newKEDF, "deadline"},
+	{"llf", "least laxity first: the queue that can least afford to wait", newLLF, "deadline laxity work"},
+	{"mlfq", "short work first, without being told: a queue that uses up its turn falls a level", newMLFQ, "priority"},
+	{"window", "the processes whose window has the focus first", newWindow, "focus"},
 }
 
 type entry struct {
 	name string
 	doc  string
 	make func() sched.Policy
+	uses string // names of the attributes that the policy reads: see Info.Uses
 }
 
 // spanner is implemented by policies that look at all devices at once.
@@ -47,9 +49,15 @@ type spanner interface{ spans() }
 
 // Info describes a policy to a person.
 type Info struct {
-	Name   string      `json:"name"`
-	Doc    string      `json:"doc"`
-	Spans  bool        `json:"spans_devices,omitempty"`
+	Name  string `json:"name"`
+	Doc   string `json:"doc"`
+	Spans bool   `json:"spans_devices,omitempty"`
+	// Uses names the attributes that the policy reads: class, weight, priority,
+	// deadline, slo, laxity, work, expect, share, nice (with the real-time
+	// priority) and focus. The policy ignores the others of these. Attributes
+	// that the scheduler core or the shim applies under every policy (paused,
+	// bound, predict) are not listed, nor that class idle has no floor.
+	Uses   []string    `json:"uses,omitempty"`
 	Params []ParamInfo `json:"params,omitempty"`
 }
 
@@ -58,7 +66,7 @@ func List() []Info {
 	infos := make([]Info, 0, len(table))
 	for _, e := range table {
 		p := e.make()
-		info := Info{Name: e.name, Doc: e.doc}
+		info := Info{Name: e.name, Doc: e.doc, Uses: strings.Fields(e.uses)}
 		_, info.Spans = p.(spanner)
 		if t, ok := p.(interface{ params() []ParamInfo }); ok {
 			info.Params = t.params()

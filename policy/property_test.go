@@ -41,9 +41,10 @@ func watch(p sched.Policy, check func(*sched.View, sched.Plan)) sched.Policy {
 
 func (w *watched) Set(name, value string) error { return Set(w.Policy, name, value) }
 
-// life drives the scheduler through random events by seed and returns all that
-// it ordered.
-func life(t *testing.T, name string, seed uint64, check func(*sched.View, sched.Plan)) []sched.Action {
+// randomActions drives the scheduler with random events and returns all actions.
+// Check, if given, sees every plan. Edit, if given, changes the attributes of
+// every event before the scheduler gets it.
+func randomActions(t *testing.T, name string, seed uint64, check func(*sched.View, sched.Plan), edit func(now sched.Time, a *sched.Attr)) []sched.Action {
 	choice, err := Choose(name, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +86,9 @@ func life(t *testing.T, name string, seed uint64, check func(*sched.View, sched.
 		for range r.IntN(4) {
 			id := sched.QueueID(1 + r.Uint64N(opened+1))
 			ev := sched.Event{Queue: id, Attr: randomAttr(r)}
+			if edit != nil {
+				edit(now, &ev.Attr)
+			}
 			switch k := r.IntN(12); {
 			case k < 2 && opened < 20 || opened == 0:
 				opened++
@@ -127,11 +131,11 @@ func TestEveryPolicyInARandomLife(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(40) {
-				first := life(t, name, seed, func(v *sched.View, p sched.Plan) { checkPlan(t, name, seed, v, p) })
+				first := randomActions(t, name, seed, func(v *sched.View, p sched.Plan) { checkPlan(t, name, seed, v, p) }, nil)
 				if t.Failed() {
 					return
 				}
-				if again := life(t, name, seed, nil); !slices.Equal(first, again) {
+				if again := randomActions(t, name, seed, nil, nil); !slices.Equal(first, again) {
 					t.Fatalf("seed %d: two runs differ", seed)
 				}
 			}

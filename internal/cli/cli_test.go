@@ -56,7 +56,7 @@ func TestSim(t *testing.T) {
 		args []string
 		runs []string
 	}{
-		{nil, []string{"native", "giveway"}},
+		{nil, []string{"native", "slo"}},
 		{[]string{"--policy", "rr"}, []string{"rr"}},
 		{[]string{"--policy", "giveway:turn=20ms,slice=200us"}, []string{"giveway:slice=200us,turn=20ms"}},
 		{[]string{"--compare", "native,giveway:turn=20ms,slice=200us,wfq"}, []string{"native", "giveway:slice=200us,turn=20ms", "wfq"}},
@@ -156,7 +156,7 @@ func TestSimFilesThatCannotBe(t *testing.T) {
 
 func TestSimTellsOfBrokenRules(t *testing.T) {
 	out, errs, code := call("sim", file(t, livelock))
-	if code != exitFailure || !strings.Contains(errs, "rules were broken, with seed 1:\n  giveway: at ") {
+	if code != exitFailure || !strings.Contains(errs, "rules were broken, with seed 1:\n  slo: at ") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 	if !strings.Contains(out, "work done") {

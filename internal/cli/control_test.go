@@ -248,7 +248,7 @@ func TestControlCompletion(t *testing.T) {
 	for args, want := range map[string]string{
 		"__complete set \"\"":          "812\tonline python serve.py",
 		"__complete set 812 --class b": "batch\tgives way to online",
-		"__complete policy w":          "wfq\tin proportion",
+		"__complete policy w":          "wfq\tdevice time in proportion",
 		"__complete run --class \"\"":  "online\tlatency-critical",
 	} {
 		fields := strings.Fields(args)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,10 +39,11 @@ func TestFiles(t *testing.T) {
 			for _, v := range out.Violations() {
 				t.Errorf("seed %d: %s", out.Seed, v)
 			}
-			again := run(t, s, Options{}, "giveway")
-			if i := 0; policy.Names()[i] != "giveway" || !reflect.DeepEqual(again.Runs[0], out.Runs[i]) {
-				t.Error("the same again gave another outcome")
+			again := run(t, s, Options{}, policy.Names()[0])
+			if !reflect.DeepEqual(again.Runs[0], out.Runs[0]) {
+				t.Errorf("two runs under %s differ", policy.Names()[0])
 			}
+			checkSLOIsGiveway(t, s, out)
 			if !reflect.DeepEqual(again.Alone, out.Alone) {
 				t.Error("the same again gave another outcome alone")
 			}
@@ -62,5 +64,22 @@ func TestFilesSayWhatTheyShow(t *testing.T) {
 				t.Errorf("%s does not begin with a comment", path)
 			}
 		}
+	}
+}
+
+// checkSLOIsGiveway checks that slo, the default policy, schedules exactly as
+// giveway does in a scenario in which no client has an SLO.
+func checkSLOIsGiveway(t *testing.T, s *Scenario, out Outcome) {
+	t.Helper()
+	for _, c := range s.Config.Clients {
+		if c.Attr.SLO > 0 {
+			return
+		}
+	}
+	names := policy.Names()
+	slo, giveway := out.Runs[slices.Index(names, "slo")], out.Runs[slices.Index(names, "giveway")]
+	slo.Policy = giveway.Policy
+	if !reflect.DeepEqual(slo, giveway) {
+		t.Errorf("without an SLO: slo gives\n%+v\ngiveway gives\n%+v", slo, giveway)
 	}
 }
