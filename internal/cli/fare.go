@@ -81,7 +81,7 @@ func pool(results []sim.ClientResult) fare {
 	for _, r := range results {
 		f.unfinished += r.Unfinished
 		f.rate += r.Rate
-		f.met += r.Met / float64(len(results))
+		f.met += r.SLOMet / float64(len(results))
 		f.least, f.most = min(f.least, r.Rate), max(f.most, r.Rate)
 		if len(results) > 1 && r.OpenLoop {
 			samples = append(samples, r.Latencies...)

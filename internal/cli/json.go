@@ -84,7 +84,7 @@ func toJSON(o *scenario.Outcome) simJSON {
 		}
 		v.Runs = append(v.Runs, runJSON{
 			Policy: r.Policy, Clients: clientsJSON(r.Result.Clients, o.Alone),
-			Calls: r.Result.Calls, Turns: r.Result.Turns, Crashes: r.Result.Crashes, Events: r.Result.Events,
+			Calls: r.Result.Calls, Turns: r.Result.Steps, Crashes: r.Result.Crashes, Events: r.Result.Events,
 			Overruled: overruled, Violations: r.Result.Violations,
 		})
 	}
@@ -104,7 +104,7 @@ func clientsJSON(clients, alone []sim.ClientResult) []clientJSON {
 		if c.OpenLoop && c.Latency.Count > 0 {
 			j.Latency = &c.Latency
 			if j.SLO = c.SLO; c.SLO > 0 {
-				j.Met = &c.Met
+				j.Met = &c.SLOMet
 			}
 		}
 		if alone != nil && alone[i].Rate > 0 {

@@ -82,7 +82,7 @@ func newOnGPU(t *testing.T) *onGPU {
 }
 
 func (h *onGPU) Device() hal.Attacher                 { return h.device }
-func (h *onGPU) Settle(d time.Duration)               { time.Sleep(d) }
+func (h *onGPU) Advance(d time.Duration)              { time.Sleep(d) }
 func (h *onGPU) Unit() time.Duration                  { return 20 * time.Millisecond }
 func (h *onGPU) Completed(s hal.Spec) uint64          { return h.progs[s.Queue].done.Load() }
 func (h *onGPU) Submit(s hal.Spec, d time.Duration)   { fmt.Fprintln(h.progs[s.Queue].in, d) }
@@ -182,17 +182,17 @@ func TestDisableSchedulingOnGPU(t *testing.T) {
 	for range 4 {
 		h.Submit(spec, h.Unit())
 	}
-	h.Settle(h.Unit() / 2)
+	h.Advance(h.Unit() / 2)
 	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, true, true); err != nil {
 		t.Fatal(err)
 	}
-	h.Settle(8 * h.Unit())
+	h.Advance(8 * h.Unit())
 	if n := h.Completed(spec); n != 0 {
 		t.Errorf("%d of four kernels ended, disabled half-way through the first: is it a level 2 here?", n)
 	}
 	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, false, false); err != nil {
 		t.Fatal(err)
 	}
-	h.Settle(8 * h.Unit())
+	h.Advance(8 * h.Unit())
 	t.Logf("%d of four kernels ended after it was enabled again", h.Completed(spec))
 }

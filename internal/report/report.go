@@ -182,7 +182,7 @@ func counts(o *scenario.Outcome) []countRow {
 	for i := range o.Runs {
 		r := &o.Runs[i].Result
 		row := countRow{
-			Policy: o.Runs[i].Policy, Events: integer(r.Events), Calls: integer(r.Calls), Turns: integer(r.Turns),
+			Policy: o.Runs[i].Policy, Events: integer(r.Events), Calls: integer(r.Calls), Turns: integer(r.Steps),
 			CallRate: missing, Simulated: r.Simulated.Round(time.Microsecond).String(),
 		}
 		if r.Simulated > 0 {

@@ -72,9 +72,9 @@ func play(t *testing.T, model string, clients []sim.ClientConfig, policies ...st
 	cfg.Clients, cfg.Segments = clients, 200_000
 	for _, name := range policies {
 		var rec recorder
-		cfg.Recorder, cfg.Choice = &rec, sched.PolicyChoice{}
+		cfg.Recorder, cfg.Policy = &rec, sched.PolicyChoice{}
 		if name != "native" {
-			if cfg.Choice, err = policy.Choose(name, nil); err != nil {
+			if cfg.Policy, err = policy.Choose(name, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -63,7 +63,7 @@ func rowOf(name, colour string, c, base *sim.ClientResult) latencyRow {
 		return row
 	}
 	if c.SLO > 0 {
-		row.Met = percent(c.Met) + " within " + duration(c.SLO)
+		row.Met = percent(c.SLOMet) + " within " + duration(c.SLO)
 	}
 	mine := columns(c)
 	for i := range row.Cells {

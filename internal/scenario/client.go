@@ -68,7 +68,7 @@ func kernelsOf(c *sim.ClientConfig) int {
 // client reads all but the name and the count.
 func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	c.Device = r.deviceOf(f, world)
-	f.Ident("program", &c.Program)
+	f.Ident("program", &c.Process)
 	r.attr(f, &c.Attr)
 	f.Boolean("shim", &c.Shim)
 	r.arrival(f, world, &c.Arrival)
@@ -83,8 +83,8 @@ func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	f.Duration("slice", &c.Slice, time.Microsecond, time.Minute)
 	f.Duration("start", &c.Start, 0, longest)
 	f.Duration("kill", &c.Kill, 0, longest)
-	r.times(f, "life", &c.Life, time.Millisecond, longest)
-	r.times(f, "rest", &c.Rest, time.Millisecond, longest)
+	r.times(f, "life", &c.Lifetime, time.Millisecond, longest)
+	r.times(f, "rest", &c.Downtime, time.Millisecond, longest)
 	switch {
 	case f.Has("kill") && c.Kill <= c.Start:
 		f.Wrong("kill", "%s is not after its start at %s", yamlfile.Short(c.Kill), yamlfile.Short(c.Start))

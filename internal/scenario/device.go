@@ -49,14 +49,14 @@ func (r *reader) model(f *form, m *sim.Model) {
 		f.Duration("stay", &l.Stay, 0, time.Second)
 		f.Duration("notice", &l.Notice, 0, time.Second)
 		f.Duration("call_off", &l.CallOff, 0, time.Second)
-		f.Duration("min_turn", &l.MinTurn, 0, time.Minute)
+		f.Duration("min_turn", &l.MinSharedSlice, 0, time.Minute)
 	case m.Slots != nil:
 		r.slots(f, m.Slots)
 	}
-	f.Duration("eyes", &m.Eyes, 0, time.Minute)
+	f.Duration("eyes", &m.TraceInterval, 0, time.Minute)
 	f.Boolean("gated", &m.Gated)
 	if w, ok := f.Integer("window", 0, math.MaxUint32); ok {
-		m.Window = uint32(w)
+		m.Bound = uint32(w)
 	}
 	if n := f.Get("calls"); n != nil {
 		cf := r.Form(n, f.Path("calls"))
@@ -68,9 +68,9 @@ func (r *reader) model(f *form, m *sim.Model) {
 		r.times(cf, "gate", &m.Calls.Gate, 0, time.Minute)
 		cf.Ratio("effect", &m.Calls.Effect, 0, 1)
 		if m.Slots != nil {
-			cf.Duration("each", &m.Calls.Each, 0, time.Minute)
-			r.times(cf, "after", &m.Calls.After, 0, time.Minute)
-			cf.Duration("copy", &m.Calls.Copy, 0, time.Minute)
+			cf.Duration("each", &m.Calls.PerQueue, 0, time.Minute)
+			r.times(cf, "after", &m.Calls.AfterStop, 0, time.Minute)
+			cf.Duration("copy", &m.Calls.CopyPerQueue, 0, time.Minute)
 		}
 		cf.Done("calls")
 	}
@@ -87,13 +87,13 @@ func (r *reader) slots(f *form, s *sim.SlotsModel) {
 		f.Wrong("quantum", "%s is neither 0 nor from 10us to 1m", yamlfile.Short(s.Quantum))
 	}
 	f.Boolean("interrupt", &s.Interrupt)
-	f.Boolean("everyone", &s.Everyone)
+	f.Boolean("everyone", &s.RemapAll)
 	f.Boolean("batch", &s.Batch)
 	if i, ok := f.Word("deactivate", "way of deactivating", deactivateNames); ok {
 		s.Deactivate = sim.DeactivateKind(i)
 	}
-	f.Duration("guard", &s.Guard, 0, time.Second)
-	f.Duration("flush", &s.Flush, 0, time.Second)
+	f.Duration("guard", &s.FlagCost, 0, time.Second)
+	f.Duration("flush", &s.FlushCost, 0, time.Second)
 	if n := f.Get("context"); n != nil {
 		cf := r.Form(n, f.Path("context"))
 		bytesOf(cf, "bytes", "185MB", &s.Context.Bytes)

@@ -58,7 +58,7 @@ func FuzzParse(f *testing.F) {
 		}
 		cfg.Warmup, cfg.Length, cfg.Drain = 0, time.Millisecond, 0
 		sim.New(cfg).Run()
-		cfg.Choice = giveway
+		cfg.Policy = giveway
 		sim.New(cfg).Run()
 	})
 }

@@ -94,27 +94,27 @@ func TestEveryField(t *testing.T) {
 	}
 	h200, _ := sim.NewModel("nvidia-h200")
 	*h200.Runlist = sim.RunlistModel{
-		Slice: ms, Switch: sim.Always(100 * us), Refill: 10 * us, Stay: 8 * us, Notice: 5 * us, CallOff: 50 * us, MinTurn: 300 * us,
+		Slice: ms, Switch: sim.Always(100 * us), Refill: 10 * us, Stay: 8 * us, Notice: 5 * us, CallOff: 50 * us, MinSharedSlice: 300 * us,
 	}
 	h200.Calls = sim.Calls{
 		Stop: sim.Between(1*us, 2*us), Start: sim.Always(3 * us), SetSlice: sim.Always(4 * us),
 		Gate: sim.Dist{Kind: sim.Exponential, Mean: 5 * us}, Effect: 0.25,
 	}
-	h200.Eyes, h200.Gated, h200.Window = 20*ms, true, 7
+	h200.TraceInterval, h200.Gated, h200.Bound = 20*ms, true, 7
 	npu, _ := sim.NewModel("amd-hws")
 	*npu.Slots = sim.SlotsModel{
-		Slots: 3, Quantum: 5 * ms, Deactivate: sim.FlushDeactivate, Guard: 2 * us, Flush: 9 * us,
+		Slots: 3, Quantum: 5 * ms, Deactivate: sim.FlushDeactivate, FlagCost: 2 * us, FlushCost: 9 * us,
 		Context: sim.Context{
 			Bytes: 185e6, Bandwidth: 5.3e12, Fixed: 20 * us, Selective: 0.3, Async: 0.9, Compress: 0.5, Lazy: 0.25,
 		},
 	}
-	npu.Calls.Stop, npu.Calls.Each, npu.Calls.After, npu.Calls.Copy = sim.Always(6*us), 7*us, sim.Between(8*us, 9*us), 10*us
+	npu.Calls.Stop, npu.Calls.PerQueue, npu.Calls.AfterStop, npu.Calls.CopyPerQueue = sim.Always(6*us), 7*us, sim.Between(8*us, 9*us), 10*us
 	want := sim.Config{
 		Seed: 7, Warmup: 100 * ms, Length: 2 * time.Second, Drain: time.Second, AllowLivelock: true,
-		Hop:     sim.Between(20*us, 60*us),
-		Sched:   sched.Config{Floor: 0.05, FloorTurn: 20 * ms, StallLimit: 3 * time.Second},
-		Faults:  sim.Faults{Fail: 0.01, Doubt: 0.02, Never: 0.5, Late: 0.03, LateBy: 5 * ms, Lost: 0.04, Crash: 10 * time.Second, Kill: time.Minute},
-		Devices: []sim.DeviceConfig{{ID: "gpu0", Model: h200}, {ID: "npu", Model: npu}},
+		WakeDelay: sim.Between(20*us, 60*us),
+		Sched:     sched.Config{Floor: 0.05, FloorTurn: 20 * ms, StallLimit: 3 * time.Second},
+		Faults:    sim.Faults{Fail: 0.01, FailApplied: 0.02, Permanent: 0.5, Late: 0.03, LateBy: 5 * ms, LostWake: 0.04, Crash: 10 * time.Second, Kill: time.Minute},
+		Devices:   []sim.DeviceConfig{{ID: "gpu0", Model: h200}, {ID: "npu", Model: npu}},
 		Clients: []sim.ClientConfig{
 			{
 				Name: "serve",
@@ -139,8 +139,8 @@ func TestEveryField(t *testing.T) {
 				Arrival: sim.Arrival{Kind: sim.Trace, Offset: ms, Trace: []time.Duration{ms, 2500 * us, 3 * ms, 3 * ms}},
 			},
 			{
-				Name: "flat-out", Device: 1, Program: "two", Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}},
-				Life: sim.Dist{Kind: sim.Exponential, Mean: time.Minute}, Rest: sim.Always(5 * time.Second),
+				Name: "flat-out", Device: 1, Process: "two", Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}},
+				Lifetime: sim.Dist{Kind: sim.Exponential, Mean: time.Minute}, Downtime: sim.Always(5 * time.Second),
 			},
 		},
 	}

@@ -80,7 +80,7 @@ func (s *Scenario) under(name string) (sim.Config, string, error) {
 	if p.name == Native {
 		cfg.Clients = undisturbed(cfg.Clients)
 	} else {
-		cfg.Choice = choice
+		cfg.Policy = choice
 	}
 	return cfg, p.String(), nil
 }

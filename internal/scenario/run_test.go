@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 		if len(r.Result.Segments) > 0 || len(r.Actions) > 0 {
 			t.Errorf("%s: a timeline that nobody asked for", r.Policy)
 		}
-		if got, want := r.Result.Turns > 0, r.Policy != Native; got != want {
+		if got, want := r.Result.Steps > 0, r.Policy != Native; got != want {
 			t.Errorf("%s: there is a daemon: %v", r.Policy, got)
 		}
 	}

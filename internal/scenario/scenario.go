@@ -160,7 +160,7 @@ func (r *reader) daemon(f *form, c *sim.Config) {
 		return
 	}
 	df := r.Form(n, "daemon")
-	r.times(df, "hop", &c.Hop, 0, time.Second)
+	r.times(df, "hop", &c.WakeDelay, 0, time.Second)
 	floor := -1.0
 	df.Ratio("floor", &floor, 0, 0.5)
 	switch {
@@ -181,11 +181,11 @@ func (r *reader) faults(f *form, v *sim.Faults) {
 	}
 	ff := r.Form(n, "faults")
 	ff.Ratio("fail", &v.Fail, 0, 0.9)
-	ff.Ratio("doubt", &v.Doubt, 0, 0.9)
-	ff.Ratio("never", &v.Never, 0, 1)
+	ff.Ratio("doubt", &v.FailApplied, 0, 0.9)
+	ff.Ratio("never", &v.Permanent, 0, 1)
 	ff.Ratio("late", &v.Late, 0, 1)
 	ff.Duration("late_by", &v.LateBy, 0, time.Minute)
-	ff.Ratio("lost", &v.Lost, 0, 1)
+	ff.Ratio("lost", &v.LostWake, 0, 1)
 	ff.Duration("crash", &v.Crash, time.Millisecond, longest)
 	ff.Duration("kill", &v.Kill, time.Millisecond, longest)
 	if v.Late > 0 && v.LateBy == 0 {

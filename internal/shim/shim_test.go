@@ -102,8 +102,8 @@ func (h *harness) Submit(s hal.Spec, d time.Duration) { h.programs[s.Queue].work
 func (h *harness) Completed(s hal.Spec) uint64        { return h.programs[s.Queue].done.Load() }
 func (h *harness) Unit() time.Duration                { return 20 * time.Millisecond }
 
-// Settle keeps the gates as the daemon's loop does.
-func (h *harness) Settle(d time.Duration) {
+// Advance keeps the gates as the daemon's loop does.
+func (h *harness) Advance(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, p := range h.programs {
 			p.gate.Keep()
@@ -162,12 +162,12 @@ func TestShared(t *testing.T) {
 	_, _ = a.Hold(), b.Hold()
 	_ = a.Release()
 	p.work <- 0
-	h.Settle(h.Unit())
+	h.Advance(h.Unit())
 	if p.done.Load() != 0 {
 		t.Error("one who holds was overruled")
 	}
 	_ = b.Close()
-	h.Settle(h.Unit())
+	h.Advance(h.Unit())
 	if p.done.Load() != 1 {
 		t.Error("it is held by a queue that is closed")
 	}
@@ -177,12 +177,12 @@ func TestShared(t *testing.T) {
 	h.programs[1] = p
 	heir := p.gate.Attach(a)
 	p.work <- 0
-	h.Settle(h.Unit())
+	h.Advance(h.Unit())
 	if bound() != [2]uint32{6, 0} || p.done.Load() != 0 {
 		t.Errorf("on its new page it has %v and has done %d", bound(), p.done.Load())
 	}
 	_ = heir.Release()
-	h.Settle(h.Unit())
+	h.Advance(h.Unit())
 	if p.done.Load() != 1 {
 		t.Error("it is held still")
 	}

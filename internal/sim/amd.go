@@ -16,7 +16,7 @@ var amdHWS = Model{
 	Slots: &SlotsModel{
 		Slots:     24,      // 6.12: 4 pipes of 8 queues (gfx_v9_4_3.c) less 8 of the kernel's: num_cp_queues
 		Quantum:   10 * ms, // 6.12: process_quantum of MAP_PROCESS (kfd_packet_manager_v9.c)
-		Interrupt: true, Everyone: true, Batch: true,
+		Interrupt: true, RemapAll: true, Batch: true,
 		Context: Context{
 			Bytes:     304 * (0x80000 + 0x4000 + 0x10000 + 0x1000), // 6.12: of a CU (kfd_queue.c); published: 304 CUs
 			Bandwidth: 5.3e12,                                      // published: peak, so the copying is a floor
@@ -28,11 +28,11 @@ var amdHWS = Model{
 	// (TestStockSuspendIsAsPublished). How they divide is assumed.
 	Calls: Calls{
 		Stop: Between(230*us, 300*us), Start: Between(200*us, 280*us), Gate: Between(20*us, 60*us), Effect: 0.5,
-		Each:  us,                    // assumed: a flag, and a MAP_QUEUES packet
-		After: Between(20*us, 60*us), // assumed: HDP flush, and a work item that is waited for
-		Copy:  10 * us,               // assumed: a control stack, of every queue of the program (copy_context_work_handler)
+		PerQueue:     us,                    // assumed: a flag, and a MAP_QUEUES packet
+		AfterStop:    Between(20*us, 60*us), // assumed: HDP flush, and a work item that is waited for
+		CopyPerQueue: 10 * us,               // assumed: a control stack, of every queue of the program (copy_context_work_handler)
 	},
-	Gated: true, Window: 1024,
+	Gated: true, Bound: 1024,
 }
 
 // amdMES is a Radeon RX 7900 XTX (gfx1100). A change is a packet to the firmware
@@ -51,11 +51,11 @@ var amdMES = Model{
 	},
 	Calls: Calls{ // all assumed
 		Stop: Between(20*us, 60*us), Start: Between(20*us, 60*us), Gate: Between(20*us, 60*us), Effect: 0.5,
-		Each:  100 * us,               // the packet's round trip
-		After: Between(40*us, 100*us), // memory fence, TLB flush, and the work item
-		Copy:  10 * us,
+		PerQueue:     100 * us,               // the packet's round trip
+		AfterStop:    Between(40*us, 100*us), // memory fence, TLB flush, and the work item
+		CopyPerQueue: 10 * us,
 	},
-	Gated: true, Window: 1024,
+	Gated: true, Bound: 1024,
 }
 
 // MESGangQuantum is how long one set of queues of a single program is served

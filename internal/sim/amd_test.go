@@ -20,7 +20,7 @@ func crowd(b *sim.Bench, n, programs int) []sched.QueueID {
 		b.Submit(id, 1000*time.Hour)
 		ids = append(ids, id)
 	}
-	b.Settle(50 * ms)
+	b.Advance(50 * ms)
 	return ids
 }
 
@@ -45,9 +45,9 @@ func TestStockSuspendIsAsPublished(t *testing.T) {
 	const n = 200
 	for range n {
 		off += call(t, b, sched.Stop, ids...) / n
-		b.Settle(5 * ms)
+		b.Advance(5 * ms)
 		on += call(t, b, sched.Start, ids...) / n
-		b.Settle(5 * ms)
+		b.Advance(5 * ms)
 	}
 	t.Logf("suspend %v, resume %v", off, on)
 	if off < 400*us || off > 500*us || on < 300*us || on > 400*us {
@@ -107,10 +107,10 @@ func TestStoppingIsFelt(t *testing.T) {
 		ids := crowd(b, 10, 1)
 		online := b.Open()
 		b.Submit(online, time.Hour)
-		b.Settle(10 * ms)
+		b.Advance(10 * ms)
 		before := b.Occupancy().Stalled
 		call(t, b, sched.Stop, ids...)
-		b.Settle(10 * ms)
+		b.Advance(10 * ms)
 		return b.Occupancy().Stalled - before
 	}
 	one, all, mes := stall("amd-hws", false), stall("amd-hws", true), stall("amd-mes", false)
@@ -126,13 +126,13 @@ func TestNobodyStarvesOversubscribed(t *testing.T) {
 	for _, name := range amdModels {
 		b := sim.NewBench(model(t, name))
 		ids := crowd(b, 61, 1)
-		b.Settle(60 * time.Second)
+		b.Advance(60 * time.Second)
 		mean := 0.0
 		for _, id := range ids {
-			mean += b.Ran(id).Seconds() / float64(len(ids))
+			mean += b.DeviceTime(id).Seconds() / float64(len(ids))
 		}
 		for _, id := range ids {
-			near(t, fmt.Sprintf("%s: device time of queue %d", name, id), b.Ran(id).Seconds(), mean, 0.1)
+			near(t, fmt.Sprintf("%s: device time of queue %d", name, id), b.DeviceTime(id).Seconds(), mean, 0.1)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestNoQueueIsLost(t *testing.T) {
 			l.alive = l.alive[:1]
 		}
 		call(t, b, sched.Start, l.alive...)
-		b.Settle(time.Hour)
+		b.Advance(time.Hour)
 		for _, id := range l.alive {
 			if got := b.Completed(id); got != l.submitted[id] {
 				t.Errorf("queue %d completed %d of %d commands", id, got, l.submitted[id])
@@ -204,7 +204,7 @@ func (l *lot) something() {
 	case 3:
 		l.check(l.Restore(some[0]))
 	case 4:
-		l.Settle(time.Duration(r.Int64N(int64(20 * ms))))
+		l.Advance(time.Duration(r.Int64N(int64(20 * ms))))
 	case 5:
 		if r.IntN(4) == 0 {
 			i := r.IntN(len(l.alive))
@@ -232,17 +232,17 @@ func (l *lot) sumUp() {
 	o := l.Occupancy()
 	var held, ran time.Duration
 	for _, id := range l.all {
-		held += l.Held(id)
-		ran += l.Ran(id)
+		held += l.SlotTime(id)
+		ran += l.DeviceTime(id)
 	}
 	switch whole := time.Duration(o.Slots) * o.Span; {
 	case o.Span != l.Now():
 		l.Errorf("after %v the slots have been there for %v", l.Now(), o.Span)
-	case held != o.Held:
-		l.Errorf("slots were held for %v, and queues held them for %v", o.Held, held)
+	case held != o.Occupied:
+		l.Errorf("slots were held for %v, and queues held them for %v", o.Occupied, held)
 	case ran > o.Span-o.Stalled:
 		l.Errorf("queues ran for %v in %v, %v of it stalled", ran, o.Span, o.Stalled)
-	case o.Busy > o.Held || o.Held > o.Mapped || o.Mapped > whole || o.Stalled > o.Span:
+	case o.Busy > o.Occupied || o.Occupied > o.Mapped || o.Mapped > whole || o.Stalled > o.Span:
 		l.Errorf("the parts are larger than the whole of %v: %+v", whole, o)
 	}
 }
@@ -258,9 +258,9 @@ func TestOccupancyCounts(t *testing.T) {
 		b.Submit(busy, time.Hour)
 		var want sim.Occupancy
 		pass := func(mapped, held time.Duration) {
-			b.Settle(ms)
-			want.Mapped, want.Held = want.Mapped+mapped*ms, want.Held+held*ms
-			if o := b.Occupancy(); o.Mapped != want.Mapped || o.Held != want.Held || o.Busy != want.Held {
+			b.Advance(ms)
+			want.Mapped, want.Occupied = want.Mapped+mapped*ms, want.Occupied+held*ms
+			if o := b.Occupancy(); o.Mapped != want.Mapped || o.Occupied != want.Occupied || o.Busy != want.Occupied {
 				t.Errorf("%s: %+v, want %+v", name, o, want)
 			}
 		}
@@ -290,12 +290,12 @@ func TestOccupancyIsWhatTheTimelineShows(t *testing.T) {
 		var clients []sim.ClientConfig
 		for i := range 30 {
 			c := flatOut(i, 3*ms, 2)
-			c.Program, c.Life, c.Rest = fmt.Sprint("p", i%3), sim.Around(700*ms, 0.5), sim.Around(100*ms, 0.5)
+			c.Process, c.Lifetime, c.Downtime = fmt.Sprint("p", i%3), sim.Around(700*ms, 0.5), sim.Around(100*ms, 0.5)
 			clients = append(clients, c)
 		}
 		clients = append(clients, open(50*ms, sim.Kernels{Count: 1, Time: sim.Always(2 * ms)}))
 		r := sim.New(sim.Config{
-			Seed: 7, Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Choice: choose(t, "hpf", nil),
+			Seed: 7, Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Policy: choose(t, "hpf", nil),
 			Clients: clients, Length: 5 * time.Second, Segments: 1 << 20,
 		}).Run()
 		var held, stalled time.Duration
@@ -308,8 +308,8 @@ func TestOccupancyIsWhatTheTimelineShows(t *testing.T) {
 		}
 		o := r.Devices[0]
 		t.Logf("%s: %.1f %% of slot time used, %v stalled", name, 100*o.Utilisation(), o.Stalled)
-		if held != o.Held || stalled < o.Stalled {
-			t.Errorf("%s: pieces show slots held for %v, %v stalled; accounts %v, %v", name, held, stalled, o.Held, o.Stalled)
+		if held != o.Occupied || stalled < o.Stalled {
+			t.Errorf("%s: pieces show slots held for %v, %v stalled; accounts %v, %v", name, held, stalled, o.Occupied, o.Stalled)
 		}
 	}
 }
@@ -319,11 +319,11 @@ func TestOccupancyIsWhatTheTimelineShows(t *testing.T) {
 func TestLives(t *testing.T) {
 	for _, name := range append([]string{"nvidia-h200", "level1-npu"}, amdModels...) {
 		c := flatOut(0, ms, 4)
-		c.Life, c.Rest = sim.Always(300*ms), sim.Always(100*ms)
+		c.Lifetime, c.Downtime = sim.Always(300*ms), sim.Always(100*ms)
 		lc := open(20*ms, sim.Kernels{Count: 2, Time: sim.Always(100 * us)})
-		lc.Life, lc.Rest = sim.Always(time.Second), sim.Always(time.Second)
+		lc.Lifetime, lc.Downtime = sim.Always(time.Second), sim.Always(time.Second)
 		r := sim.New(sim.Config{
-			Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Choice: choose(t, "giveway", nil),
+			Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Policy: choose(t, "giveway", nil),
 			Clients: []sim.ClientConfig{c, lc}, Length: 10 * time.Second, Drain: time.Minute,
 		}).Run()
 		for _, v := range r.Violations {

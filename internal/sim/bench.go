@@ -64,21 +64,21 @@ func (b *Bench) Submit(id sched.QueueID, work time.Duration) { b.queue(id).submi
 func (b *Bench) Completed(id sched.QueueID) uint64 { return b.queue(id).completed }
 
 // Kill ends a queue with all that it has.
-func (b *Bench) Kill(id sched.QueueID) { b.queue(id).die() }
+func (b *Bench) Kill(id sched.QueueID) { b.queue(id).kill() }
 
 // Interrupt has a queue make no progress until Restore.
 func (b *Bench) Interrupt(id sched.QueueID) error {
-	return hal.Stop(b.queue(id).self, sched.LevelInterrupt)
+	return hal.Stop(b.queue(id).hal, sched.LevelInterrupt)
 }
 
 // Restore undoes Interrupt.
 func (b *Bench) Restore(id sched.QueueID) error {
-	return hal.Start(b.queue(id).self, sched.LevelInterrupt)
+	return hal.Start(b.queue(id).hal, sched.LevelInterrupt)
 }
 
 // SetSlice sets a queue's time slice; zero is the one that it was made with.
 func (b *Bench) SetSlice(id sched.QueueID, d time.Duration) error {
-	return hal.Do(b.queue(id).self, sched.Action{Verb: sched.SetSlice, Slice: d})
+	return hal.Do(b.queue(id).hal, sched.Action{Verb: sched.SetSlice, Slice: d})
 }
 
 // Call stops or starts queues inside their commands in as many calls as the
@@ -110,12 +110,14 @@ func (b *Bench) Call(verb sched.Verb, ids ...sched.QueueID) error {
 func (b *Bench) Now() time.Duration { return b.w.now.Sub(0) }
 
 // Last is when the last command of a queue ended, zero if none has.
-func (b *Bench) Last(id sched.QueueID) time.Duration { return b.queue(id).last.Sub(0) }
+func (b *Bench) LastCompletion(id sched.QueueID) time.Duration {
+	return b.queue(id).lastCompletion.Sub(0)
+}
 
 // Quiet is when the last change of queues in slots was over, or will be.
-func (b *Bench) Quiet() time.Duration {
+func (b *Bench) UpdatesDone() time.Duration {
 	if s, ok := b.w.devices[0].engine.(*slots); ok {
-		return s.quiet.Sub(0)
+		return s.updatesDone.Sub(0)
 	}
 	return 0
 }
@@ -132,19 +134,19 @@ func (b *Bench) Await(id sched.QueueID, completed uint64, most time.Duration) bo
 }
 
 // Ran is the device time that a queue has had.
-func (b *Bench) Ran(id sched.QueueID) time.Duration {
+func (b *Bench) DeviceTime(id sched.QueueID) time.Duration {
 	b.w.devices[0].engine.settle()
-	return b.queue(id).ran
+	return b.queue(id).deviceTime
 }
 
 // Held is how long a queue has had a slot.
-func (b *Bench) Held(id sched.QueueID) time.Duration {
+func (b *Bench) SlotTime(id sched.QueueID) time.Duration {
 	b.w.devices[0].engine.settle()
-	return b.queue(id).seated
+	return b.queue(id).slotTime
 }
 
-// Settle lets time pass.
-func (b *Bench) Settle(d time.Duration) { b.w.runUntil(b.w.now.Add(d), nil) }
+// Advance lets time pass.
+func (b *Bench) Advance(d time.Duration) { b.w.runUntil(b.w.now.Add(d), nil) }
 
 // Unit is a command length much longer than any action takes.
 func (b *Bench) Unit() time.Duration { return 10 * time.Millisecond }

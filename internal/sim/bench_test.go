@@ -15,7 +15,7 @@ import (
 func BenchmarkWorld(b *testing.B) {
 	cfg := sim.Config{
 		Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(b, "nvidia-h200")}},
-		Choice:  choose(b, "giveway", nil), Length: 10 * time.Second,
+		Policy:  choose(b, "giveway", nil), Length: 10 * time.Second,
 		Clients: with(lone(), bes(4, 0)...),
 	}
 	for i := range cfg.Clients {
@@ -52,7 +52,7 @@ func BenchmarkQueues(b *testing.B) {
 			for b.Loop() {
 				sim.New(sim.Config{
 					Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(b, "nvidia-h200")}},
-					Choice:  choose(b, "giveway", nil), Length: time.Second, Clients: with(lone(), bes(n, 0)...),
+					Policy:  choose(b, "giveway", nil), Length: time.Second, Clients: with(lone(), bes(n, 0)...),
 				}).Run()
 			}
 		})

@@ -123,7 +123,7 @@ func TestCalibration(t *testing.T) {
 			Clients: r.clients, Warmup: time.Second, Length: 20 * time.Second, AllowLivelock: r.livelock,
 		}
 		if r.turn > 0 {
-			cfg.Choice = choose(t, "giveway", map[string]string{"turn": r.turn.String()})
+			cfg.Policy = choose(t, "giveway", map[string]string{"turn": r.turn.String()})
 		}
 		res := sim.New(cfg).Run()
 		for _, v := range res.Violations {

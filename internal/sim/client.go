@@ -22,7 +22,7 @@ type ClientConfig struct {
 	Attr   sched.Attr // with an SLO, the daemon is told when each request begins and ends
 	// Program is the process that has the queue; clients with the same one share
 	// it. Empty: one of its own.
-	Program string
+	Process string
 	Shim    bool // runs with the shim: counted, can be held and bounded
 
 	Arrival Arrival
@@ -44,7 +44,7 @@ type ClientConfig struct {
 	Kill  time.Duration // when it is killed; zero: never
 	// Life is how long its queue is there, and Rest how long it then is until
 	// there is another one. Zero: for good.
-	Life, Rest Dist
+	Lifetime, Downtime Dist
 }
 
 // Kernels is a run of kernels that are alike.
@@ -81,25 +81,25 @@ type client struct {
 	q   *queue
 	// Arrivals have chance of their own, so that the same requests come at the
 	// same times whatever the policy makes of them.
-	rng, arrivals, lives *rand.Rand
+	rand, arrivals, lifetimes *rand.Rand
 
-	backlog  []sched.Time  // arrivals not yet begun
-	waiting  []request     // launched, not finished
-	arrival  sched.Time    // of the request that the host is launching
-	busy     bool          // the host is launching
-	pause    time.Duration // of the host once that is done
-	awaits   uint64        // Completed that the host waits for before it launches more; zero: nothing
-	section  int           // of cfg.Kernels
-	count    int           // launched of that section
-	started  bool
-	traced   int // arrivals of the trace so far
-	answered sched.Time
+	backlog      []sched.Time  // arrivals not yet begun
+	waiting      []request     // launched, not finished
+	arrival      sched.Time    // of the request that the host is launching
+	busy         bool          // the host is launching
+	gapAfterWait time.Duration // of the host once that is done
+	waitFor      uint64        // Completed that the host waits for before it launches more; zero: nothing
+	section      int           // of cfg.Kernels
+	count        int           // launched of that section
+	started      bool
+	traceNext    int // arrivals of the trace so far
+	answering    sched.Time
 
-	next, host, answer, park, unpark, announce timer
+	arrivalTimer, hostTimer, answerTimer, parkTimer, unparkTimer, announceTimer timer
 
-	latencies []time.Duration
-	requests  int
-	past      time.Duration // device time that queues before this one have had
+	latencies      []time.Duration
+	requests       int
+	pastDeviceTime time.Duration // device time that queues before this one have had
 }
 
 // request is one whose last kernel has been launched.
@@ -110,15 +110,15 @@ type request struct {
 
 func newClient(w *World, i int) *client {
 	c := &client{w: w, cfg: &w.cfg.Clients[i]}
-	c.rng = w.rand("client " + c.cfg.Name)
+	c.rand = w.rand("client " + c.cfg.Name)
 	c.arrivals = w.rand("arrivals " + c.cfg.Name)
-	c.next.do = c.arrive
-	c.host.do = c.launch
-	c.answer.do = c.reply
-	c.park.do = c.parkKernels
-	c.unpark.do = func() { c.q.release() }
-	c.announce.do = func() { c.hint(c.next.at.Add(c.cfg.Prepare)) }
-	c.lives = w.rand("lives " + c.cfg.Name)
+	c.arrivalTimer.fire = c.arrive
+	c.hostTimer.fire = c.launch
+	c.answerTimer.fire = c.reply
+	c.parkTimer.fire = c.parkKernels
+	c.unparkTimer.fire = func() { c.q.unpark() }
+	c.announceTimer.fire = func() { c.hint(c.arrivalTimer.at.Add(c.cfg.Prepare)) }
+	c.lifetimes = w.rand("lives " + c.cfg.Name)
 	w.after(c.cfg.Start, func() { c.open(sched.QueueID(i + 1)) })
 	if c.cfg.Kill > 0 {
 		w.after(c.cfg.Kill, c.kill)
@@ -130,26 +130,26 @@ func newClient(w *World, i int) *client {
 func (c *client) open(id sched.QueueID) {
 	w, d := c.w, c.w.devices[c.cfg.Device]
 	if c.q != nil {
-		c.past += c.q.ran
+		c.pastDeviceTime += c.q.deviceTime
 		d.queues = slices.DeleteFunc(d.queues, func(q *queue) bool { return q == c.q })
 	}
 	c.q = d.open(id, w.process(c.cfg, id), c, c.cfg.Shim)
-	c.q.found = c.cfg.Slice
+	c.q.initialSlice = c.cfg.Slice
 	w.queues[id] = c.q
 	w.daemon.opened(c.q)
 	c.start()
-	if c.cfg.Life != (Dist{}) {
-		w.after(c.cfg.Life.draw(c.lives), c.retire)
+	if c.cfg.Lifetime != (Dist{}) {
+		w.after(c.cfg.Lifetime.draw(c.lifetimes), c.retire)
 	}
 }
 
 // retire ends the queue, with all that it has, and sets when there is the next.
 func (c *client) retire() {
 	c.kill()
-	c.w.after(c.cfg.Rest.draw(c.lives), func() {
+	c.w.after(c.cfg.Downtime.draw(c.lifetimes), func() {
 		if !c.w.stopping {
-			c.w.lives++
-			c.open(sched.QueueID(len(c.w.clients) + c.w.lives))
+			c.w.reopened++
+			c.open(sched.QueueID(len(c.w.clients) + c.w.reopened))
 		}
 	})
 }
@@ -158,7 +158,7 @@ func (c *client) retire() {
 // first client, so that it is nobody else's.
 func (w *World) process(cfg *ClientConfig, id sched.QueueID) sched.ProcessID {
 	for i := range w.cfg.Clients {
-		if cfg.Program != "" && w.cfg.Clients[i].Program == cfg.Program {
+		if cfg.Process != "" && w.cfg.Clients[i].Process == cfg.Process {
 			return sched.ProcessID(i + 1)
 		}
 	}
@@ -168,7 +168,7 @@ func (w *World) process(cfg *ClientConfig, id sched.QueueID) sched.ProcessID {
 func (c *client) depth() int { return max(c.cfg.Arrival.Depth, 1) }
 
 // flatOut reports whether the program asks for more as soon as it can.
-func (c *client) flatOut() bool {
+func (c *client) saturating() bool {
 	return c.cfg.Arrival.Kind == Closed && c.cfg.Arrival.Every == 0
 }
 
@@ -177,51 +177,51 @@ func (c *client) start() {
 	a := &c.cfg.Arrival
 	switch a.Kind {
 	case Closed:
-		c.expect(c.w.now.Add(a.Offset))
+		c.scheduleArrival(c.w.now.Add(a.Offset))
 		for range c.depth() - 1 {
 			c.enqueue(c.w.now.Add(a.Offset))
 		}
 	case Trace:
-		c.expectTraced()
+		c.scheduleTraceArrival()
 	case Poisson:
-		c.expect(c.w.now.Add(a.Offset + time.Duration(c.arrivals.ExpFloat64()*float64(a.Every))))
+		c.scheduleArrival(c.w.now.Add(a.Offset + time.Duration(c.arrivals.ExpFloat64()*float64(a.Every))))
 	default:
-		c.expect(c.w.now.Add(a.Offset))
+		c.scheduleArrival(c.w.now.Add(a.Offset))
 	}
 }
 
 // expect sets the next arrival, and what is done ahead of it.
-func (c *client) expect(at sched.Time) {
+func (c *client) scheduleArrival(at sched.Time) {
 	if c.w.stopping || c.q.dead {
 		return
 	}
 	t := &c.w.timeline
-	t.set(&c.next, at)
+	t.set(&c.arrivalTimer, at)
 	if c.cfg.Announce > 0 {
-		t.set(&c.announce, max(at.Add(-c.cfg.Announce), c.w.now))
+		t.set(&c.announceTimer, max(at.Add(-c.cfg.Announce), c.w.now))
 	}
 	if c.cfg.Park > 0 && c.cfg.Prepare < c.cfg.Lead {
-		t.set(&c.park, max(at.Add(c.cfg.Prepare-c.cfg.Lead), c.w.now))
+		t.set(&c.parkTimer, max(at.Add(c.cfg.Prepare-c.cfg.Lead), c.w.now))
 	}
 }
 
-func (c *client) expectTraced() {
-	if tr := c.cfg.Arrival.Trace; c.traced < len(tr) {
-		c.traced++
-		c.expect(sched.Time(c.cfg.Start + tr[c.traced-1]))
+func (c *client) scheduleTraceArrival() {
+	if tr := c.cfg.Arrival.Trace; c.traceNext < len(tr) {
+		c.traceNext++
+		c.scheduleArrival(sched.Time(c.cfg.Start + tr[c.traceNext-1]))
 	}
 }
 
 // enqueue puts a request in line, and tells of it.
 func (c *client) enqueue(at sched.Time) {
 	c.backlog = append(c.backlog, at)
-	c.tell(sched.Event{Kind: sched.RequestStarted, Queue: c.q.id})
+	c.report(sched.Event{Kind: sched.RequestStarted, Queue: c.q.id})
 }
 
 // tell tells the daemon of a request, if anybody cares how long it takes.
-func (c *client) tell(ev sched.Event) {
+func (c *client) report(ev sched.Event) {
 	if c.cfg.Attr.SLO > 0 && c.w.daemon.post(ev) {
-		c.w.daemon.news()
+		c.w.daemon.notify()
 	}
 }
 
@@ -229,18 +229,18 @@ func (c *client) arrive() {
 	c.enqueue(c.w.now)
 	switch a := &c.cfg.Arrival; a.Kind {
 	case Periodic:
-		c.expect(c.w.now.Add(a.Every))
+		c.scheduleArrival(c.w.now.Add(a.Every))
 	case Poisson:
-		c.expect(c.w.now.Add(time.Duration(c.arrivals.ExpFloat64() * float64(a.Every))))
+		c.scheduleArrival(c.w.now.Add(time.Duration(c.arrivals.ExpFloat64() * float64(a.Every))))
 	case Trace:
-		c.expectTraced()
+		c.scheduleTraceArrival()
 	}
 	c.begin()
 }
 
 // begin takes up the next request if the host is free for it.
 func (c *client) begin() {
-	if c.busy || len(c.backlog) == 0 || len(c.waiting) >= c.depth() || c.answer.slot != 0 {
+	if c.busy || len(c.backlog) == 0 || len(c.waiting) >= c.depth() || c.answerTimer.heapIndex != 0 {
 		return
 	}
 	c.arrival = c.backlog[0]
@@ -251,11 +251,11 @@ func (c *client) begin() {
 			c.hint(c.w.now.Add(p))
 		}
 		if c.cfg.Park > 0 && p >= c.cfg.Lead {
-			c.w.timeline.set(&c.park, c.w.now.Add(p-c.cfg.Lead))
+			c.w.timeline.set(&c.parkTimer, c.w.now.Add(p-c.cfg.Lead))
 		}
 	}
-	if d := c.cfg.Prepare + c.cfg.Before.draw(c.rng); d > 0 {
-		c.w.timeline.set(&c.host, c.w.now.Add(d))
+	if d := c.cfg.Prepare + c.cfg.Before.draw(c.rand); d > 0 {
+		c.w.timeline.set(&c.hostTimer, c.w.now.Add(d))
 		return
 	}
 	c.launch()
@@ -265,7 +265,7 @@ func (c *client) hint(at sched.Time) {
 	attr := c.cfg.Attr
 	attr.Expect = at
 	if c.w.daemon.post(sched.Event{Kind: sched.AttrsChanged, Queue: c.q.id, Attr: attr}) {
-		c.w.daemon.news()
+		c.w.daemon.notify()
 	}
 }
 
@@ -281,7 +281,7 @@ func (c *client) parkKernels() {
 	for range c.cfg.Park {
 		c.q.submit(0, true)
 	}
-	c.w.timeline.set(&c.unpark, c.w.now.Add(parkTimeout))
+	c.w.timeline.set(&c.unparkTimer, c.w.now.Add(parkTimeout))
 }
 
 // launch submits kernels until the host must take a while.
@@ -293,19 +293,19 @@ func (c *client) launch() {
 			continue
 		}
 		c.count++
-		c.q.submit(max(k.Time.draw(c.rng), 1), false)
+		c.q.submit(max(k.Time.draw(c.rand), 1), false)
 		if c.cfg.Park > 0 && c.section == 0 && c.count == 1 {
-			c.w.timeline.cancel(&c.unpark)
-			c.q.release()
+			c.w.timeline.cancel(&c.unparkTimer)
+			c.q.unpark()
 		}
 		last := c.section == len(c.cfg.Kernels)-1 && c.count == k.Count
-		gap := k.Gap.draw(c.rng)
+		gap := k.Gap.draw(c.rand)
 		if k.Wait && !last && c.q.completed < c.q.submitted {
-			c.awaits, c.pause = c.q.submitted, gap
+			c.waitFor, c.gapAfterWait = c.q.submitted, gap
 			return
 		}
 		if gap > 0 && !last {
-			c.w.timeline.set(&c.host, c.w.now.Add(gap))
+			c.w.timeline.set(&c.hostTimer, c.w.now.Add(gap))
 			return
 		}
 	}
@@ -317,19 +317,19 @@ func (c *client) launch() {
 
 // finished is told how many commands are done.
 func (c *client) finished(completed uint64) {
-	if c.awaits > 0 && completed >= c.awaits {
-		c.awaits = 0
-		if c.pause > 0 {
-			c.w.timeline.set(&c.host, c.w.now.Add(c.pause))
+	if c.waitFor > 0 && completed >= c.waitFor {
+		c.waitFor = 0
+		if c.gapAfterWait > 0 {
+			c.w.timeline.set(&c.hostTimer, c.w.now.Add(c.gapAfterWait))
 		} else {
 			c.launch()
 		}
 	}
-	for len(c.waiting) > 0 && c.waiting[0].last <= completed && c.answer.slot == 0 {
-		c.answered = c.waiting[0].arrival
+	for len(c.waiting) > 0 && c.waiting[0].last <= completed && c.answerTimer.heapIndex == 0 {
+		c.answering = c.waiting[0].arrival
 		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
-		if after := c.cfg.After.draw(c.rng); after > 0 && c.depth() == 1 {
-			c.w.timeline.set(&c.answer, c.w.now.Add(after))
+		if after := c.cfg.After.draw(c.rand); after > 0 && c.depth() == 1 {
+			c.w.timeline.set(&c.answerTimer, c.w.now.Add(after))
 			return
 		}
 		c.reply()
@@ -339,16 +339,16 @@ func (c *client) finished(completed uint64) {
 // reply is the answer to the oldest request.
 func (c *client) reply() {
 	now := c.w.now
-	c.tell(sched.Event{Kind: sched.RequestFinished, Queue: c.q.id, Duration: now.Sub(c.answered)})
-	if now <= c.w.end && now >= sched.Time(c.cfg.warm(c.w)) {
+	c.report(sched.Event{Kind: sched.RequestFinished, Queue: c.q.id, Duration: now.Sub(c.answering)})
+	if now <= c.w.countedEnd && now >= sched.Time(c.cfg.countedFrom(c.w)) {
 		c.requests++
-		if c.answered >= sched.Time(c.cfg.warm(c.w)) {
-			c.latencies = append(c.latencies, now.Sub(c.answered))
+		if c.answering >= sched.Time(c.cfg.countedFrom(c.w)) {
+			c.latencies = append(c.latencies, now.Sub(c.answering))
 		}
 	}
 	if a := &c.cfg.Arrival; a.Kind == Closed && !c.w.stopping {
 		if a.Every > 0 {
-			c.expect(now.Add(a.Every))
+			c.scheduleArrival(now.Add(a.Every))
 		} else {
 			c.enqueue(now)
 		}
@@ -356,35 +356,35 @@ func (c *client) reply() {
 	c.begin()
 }
 
-func (cfg *ClientConfig) warm(w *World) time.Duration { return max(cfg.Start, w.cfg.Warmup) }
+func (cfg *ClientConfig) countedFrom(w *World) time.Duration { return max(cfg.Start, w.cfg.Warmup) }
 
 func (c *client) kill() {
 	if c.q == nil || c.q.dead {
 		return
 	}
-	for _, t := range []*timer{&c.next, &c.host, &c.answer, &c.park, &c.unpark, &c.announce} {
+	for _, t := range []*timer{&c.arrivalTimer, &c.hostTimer, &c.answerTimer, &c.parkTimer, &c.unparkTimer, &c.announceTimer} {
 		c.w.timeline.cancel(t)
 	}
-	c.backlog, c.waiting, c.busy, c.awaits = nil, nil, false, 0
-	c.q.die()
+	c.backlog, c.waiting, c.busy, c.waitFor = nil, nil, false, 0
+	c.q.kill()
 	c.w.daemon.closed(c.q)
 }
 
 // idle reports whether the program has nothing left to do.
 func (c *client) idle() bool {
 	return c.q != nil && (c.q.dead || !c.busy && len(c.backlog) == 0 && len(c.waiting) == 0 &&
-		c.next.slot == 0 && c.answer.slot == 0 && c.q.completed == c.q.submitted)
+		c.arrivalTimer.heapIndex == 0 && c.answerTimer.heapIndex == 0 && c.q.completed == c.q.submitted)
 }
 
 func (c *client) result() ClientResult {
 	r := ClientResult{
 		Name: c.cfg.Name, Class: c.cfg.Attr.Class, Device: c.w.devices[c.cfg.Device].id,
-		Requests: c.requests, OpenLoop: !c.flatOut(),
+		Requests: c.requests, OpenLoop: !c.saturating(),
 	}
 	if c.q != nil {
-		r.Queue, r.DeviceTime = c.q.id, c.past+c.q.ran
+		r.Queue, r.DeviceTime = c.q.id, c.pastDeviceTime+c.q.deviceTime
 	}
-	if counted := c.w.end.Sub(sched.Time(c.cfg.warm(c.w))); counted > 0 {
+	if counted := c.w.countedEnd.Sub(sched.Time(c.cfg.countedFrom(c.w))); counted > 0 {
 		r.Rate = float64(c.requests) / counted.Seconds()
 	}
 	r.Latencies = c.latencies
@@ -397,16 +397,16 @@ func (c *client) result() ClientResult {
 			pending = append(pending, c.arrival)
 		}
 		for _, at := range pending {
-			if at >= sched.Time(c.cfg.warm(c.w)) && at < c.w.end {
+			if at >= sched.Time(c.cfg.countedFrom(c.w)) && at < c.w.countedEnd {
 				r.Unfinished++
-				r.Latencies = append(r.Latencies, c.w.end.Sub(at))
+				r.Latencies = append(r.Latencies, c.w.countedEnd.Sub(at))
 			}
 		}
 	}
 	r.Latency = stats.Summarize(r.Latencies)
 	if r.SLO = c.cfg.Attr.SLO; r.SLO > 0 && len(r.Latencies) > 0 {
 		in := sort.Search(len(r.Latencies), func(i int) bool { return r.Latencies[i] > r.SLO })
-		r.Met = float64(in) / float64(len(r.Latencies))
+		r.SLOMet = float64(in) / float64(len(r.Latencies))
 	}
 	return r
 }

@@ -16,44 +16,44 @@ import (
 // world as its transport and executor, and the guardian that undoes what a dead
 // daemon has left.
 type daemon struct {
-	w       *World
-	loop    loop.Loop
-	journal journal.Journal
-	inbox   []sched.Event
-	changed []*queue
-	wake    timer
-	hops    *rand.Rand
+	w          *World
+	loop       loop.Loop
+	journal    journal.Journal
+	inbox      []sched.Event
+	countersOf []*queue
+	wake       timer
+	wakeRand   *rand.Rand
 
-	up       bool
-	down     bool // crashed, and not yet back
-	life     int  // which of its lives this is: outcomes for an earlier one are nobody's
-	inflight int
-	leaving  bool
+	up           bool
+	crashed      bool // crashed, and not yet back
+	generation   int  // which of its lives this is: outcomes for an earlier one are nobody's
+	inflight     int
+	shuttingDown bool
 
 	overruled            sched.Mistake // the first that the policy was overruled for
-	events, calls, turns uint64
+	events, calls, steps uint64
 	crashes              int
 }
 
 func newDaemon(w *World) *daemon {
-	d := &daemon{w: w, hops: w.rand("hops")}
-	d.wake.do = d.turn
+	d := &daemon{w: w, wakeRand: w.rand("hops")}
+	d.wake.fire = d.step
 	return d
 }
 
 // start begins a life with no memory of the last.
 func (d *daemon) start() {
-	d.up, d.down = true, false
-	d.life++
+	d.up, d.crashed = true, false
+	d.generation++
 	d.loop = loop.Loop{
-		Sched: sched.New(d.w.cfg.Sched, d.w.cfg.Choice), Transport: d, Executor: d, Recorder: d.w.cfg.Recorder,
+		Sched: sched.New(d.w.cfg.Sched, d.w.cfg.Policy), Transport: d, Executor: d, Recorder: d.w.cfg.Recorder,
 	}
-	d.inbox, d.changed = d.inbox[:0], d.changed[:0]
+	d.inbox, d.countersOf = d.inbox[:0], d.countersOf[:0]
 	for _, dev := range d.w.devices {
 		d.post(sched.Event{Kind: sched.DeviceOpened, Device: dev.id, About: dev.Info().Device})
 		for _, q := range dev.queues {
 			if !q.dead {
-				q.changed = false
+				q.unreported = false
 				d.opened(q)
 			}
 		}
@@ -76,34 +76,34 @@ func (d *daemon) opened(q *queue) {
 	}
 	d.post(sched.Event{
 		Kind: sched.QueueOpened, Queue: q.id, Process: q.process, Device: q.device.id,
-		Can: hal.Abilities(q.self), Attr: attr,
+		Can: hal.Abilities(q.hal), Attr: attr,
 	})
-	q.tell(true)
-	d.news()
+	q.countersChanged(true)
+	d.notify()
 }
 
 func (d *daemon) closed(q *queue) {
 	d.post(sched.Event{Kind: sched.QueueClosed, Queue: q.id})
 	d.journal.Forget(q.id)
-	d.news()
+	d.notify()
 }
 
 // news has a turn taken soon, unless the wake-up is lost.
-func (d *daemon) news() {
-	if !d.up || d.w.cfg.Faults.loses(d.w) {
+func (d *daemon) notify() {
+	if !d.up || d.w.cfg.Faults.loseWake(d.w) {
 		return
 	}
-	d.wakeBy(d.w.now.Add(d.w.cfg.Hop.draw(d.hops)))
+	d.wakeBy(d.w.now.Add(d.w.cfg.WakeDelay.draw(d.wakeRand)))
 }
 
 func (d *daemon) wakeBy(at sched.Time) {
-	if d.wake.slot == 0 || at < d.wake.at {
+	if d.wake.heapIndex == 0 || at < d.wake.at {
 		d.w.timeline.set(&d.wake, at)
 	}
 }
 
-func (d *daemon) turn() {
-	d.turns++
+func (d *daemon) step() {
+	d.steps++
 	d.wakeBy(max(d.loop.Turn(d.w.now), d.w.now+1))
 	for _, dev := range d.w.devices {
 		if m, _, yes := d.loop.Sched.Overruled(dev.id); yes && d.overruled == sched.NoMistake {
@@ -118,15 +118,15 @@ func (d *daemon) turn() {
 func (d *daemon) Drain(buf []sched.Event) []sched.Event {
 	buf = append(buf, d.inbox...)
 	d.inbox = d.inbox[:0]
-	for _, q := range d.changed {
-		q.changed = false
+	for _, q := range d.countersOf {
+		q.unreported = false
 		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: sched.Counters{
 			Submitted: q.submitted, Launched: q.launched, Completed: q.completed, Known: true,
 		}})
 	}
-	d.changed = d.changed[:0]
+	d.countersOf = d.countersOf[:0]
 	for _, dev := range d.w.devices {
-		buf = dev.look(buf)
+		buf = dev.readTrace(buf)
 	}
 	d.events += uint64(len(buf))
 	return buf
@@ -164,16 +164,16 @@ func (d *daemon) oneCall(a, b sched.Action) bool {
 // call makes one control call. Calls to a driver wait for one another; the
 // shim's gates are only memory.
 func (d *daemon) call(dev *device, actions []sched.Action) {
-	life := d.life
+	life := d.generation
 	d.perform(dev, actions, func(outcomes []sched.Outcome) {
-		if life != d.life || !d.up {
+		if life != d.generation || !d.up {
 			return
 		}
 		for i, a := range actions {
 			d.journal.End(a, outcomes[i])
 			d.post(sched.Event{Kind: sched.ActionDone, Action: a.ID, Queue: a.Queue, Outcome: outcomes[i]})
 		}
-		d.news()
+		d.notify()
 	})
 }
 
@@ -185,21 +185,21 @@ func (d *daemon) perform(dev *device, actions []sched.Action, tell func([]sched.
 	for _, a := range actions {
 		d.journal.Begin(a)
 	}
-	t := dev.took(actions)
+	t := dev.callTime(actions)
 	begin := w.now
-	if !gateOf(actions[0]) {
-		begin = max(begin, dev.free)
-		dev.free = begin.Add(t.all)
+	if !isGateCall(actions[0]) {
+		begin = max(begin, dev.driverFreeAt)
+		dev.driverFreeAt = begin.Add(t.all)
 	}
 	outcomes := make([]sched.Outcome, len(actions))
 	if t.step == 0 {
-		w.timeline.set(&timer{do: func() { d.effect(dev, actions, outcomes) }}, begin.Add(t.before))
+		w.timeline.set(&timer{fire: func() { d.effect(dev, actions, outcomes) }}, begin.Add(t.before))
 	} else {
 		for i := range actions {
-			w.timeline.set(&timer{do: func() { d.effect(dev, actions[i:i+1], outcomes[i:i+1]) }}, begin.Add(t.before+time.Duration(i)*t.step))
+			w.timeline.set(&timer{fire: func() { d.effect(dev, actions[i:i+1], outcomes[i:i+1]) }}, begin.Add(t.before+time.Duration(i)*t.step))
 		}
 	}
-	w.timeline.set(&timer{do: func() {
+	w.timeline.set(&timer{fire: func() {
 		d.inflight--
 		tell(outcomes)
 	}}, begin.Add(t.all))
@@ -207,35 +207,35 @@ func (d *daemon) perform(dev *device, actions []sched.Action, tell func([]sched.
 
 // took is what a call takes: until its effect, or the first of them, from one to
 // the next if they come one by one, and in all.
-type took struct{ before, step, all time.Duration }
+type callTiming struct{ before, step, all time.Duration }
 
-func (dev *device) took(actions []sched.Action) took {
+func (dev *device) callTime(actions []sched.Action) callTiming {
 	w, c, s := dev.world, &dev.model.Calls, dev.model.Slots
 	own := c.cost(actions[0], w)
-	t := took{before: time.Duration(float64(own) * c.Effect), all: own}
+	t := callTiming{before: time.Duration(float64(own) * c.Effect), all: own}
 	if s == nil || !s.Interrupt || actions[0].Level != sched.LevelInterrupt {
 		return t
 	}
 	n := time.Duration(len(actions))
-	t.before += c.Each
-	if s.Everyone {
-		t.before += (n - 1) * c.Each
-		t.all += n*c.Each + s.Context.Save()
+	t.before += c.PerQueue
+	if s.RemapAll {
+		t.before += (n - 1) * c.PerQueue
+		t.all += n*c.PerQueue + s.Context.Save()
 	} else {
-		t.step = c.Each
+		t.step = c.PerQueue
 		if e, ok := dev.engine.(*slots); ok && actions[0].Verb == sched.Stop {
-			t.step += s.Context.among(len(e.in)).Save()
+			t.step += s.Context.among(len(e.running)).Save()
 		}
 		t.all += n * t.step
 	}
 	if actions[0].Verb == sched.Stop {
-		t.all += c.After.draw(w.deviceRand) + c.Copy*time.Duration(dev.siblings(actions[0].Queue))
+		t.all += c.AfterStop.draw(w.deviceRand) + c.CopyPerQueue*time.Duration(dev.queuesOfProcess(actions[0].Queue))
 	}
 	return t
 }
 
 // siblings counts the queues of the program that has this one.
-func (dev *device) siblings(id sched.QueueID) int {
+func (dev *device) queuesOfProcess(id sched.QueueID) int {
 	process, n := dev.world.queues[id].process, 0
 	for _, q := range dev.queues {
 		if !q.dead && q.process == process {
@@ -252,10 +252,10 @@ func (d *daemon) effect(dev *device, actions []sched.Action, outcomes []sched.Ou
 	var off, on []hal.Queue
 	var batch []int // of actions, those that go through Switch, off before on
 	for i, a := range actions {
-		self := d.w.queues[a.Queue].self
-		err := d.w.cfg.Faults.strike(d.w, a)
+		self := d.w.queues[a.Queue].hal
+		err := d.w.cfg.Faults.fail(d.w, a)
 		switch {
-		case err != nil && !errors.Is(err, errDoubt):
+		case err != nil && !errors.Is(err, errApplied):
 		case len(actions) == 1:
 			err = errors.Join(err, hal.Do(self, a))
 		case a.Verb == sched.Stop:
@@ -273,12 +273,12 @@ func (d *daemon) effect(dev *device, actions []sched.Action, outcomes []sched.Ou
 	}
 }
 
-func gateOf(a sched.Action) bool { return a.Level == sched.LevelHold || a.Verb == sched.SetBound }
+func isGateCall(a sched.Action) bool { return a.Level == sched.LevelHold || a.Verb == sched.SetBound }
 
 func (c *Calls) cost(a sched.Action, w *World) time.Duration {
 	dist := c.Gate
 	switch {
-	case gateOf(a):
+	case isGateCall(a):
 	case a.Verb == sched.Stop:
 		dist = c.Stop
 	case a.Verb == sched.Start:
@@ -290,14 +290,14 @@ func (c *Calls) cost(a sched.Action, w *World) time.Duration {
 }
 
 // letGo is the orderly end.
-func (d *daemon) letGo() {
+func (d *daemon) shutDown() {
 	if d.up {
-		d.leaving = true
+		d.shuttingDown = true
 		d.post(sched.Event{Kind: sched.ShutdownStarted})
 		d.wakeBy(d.w.now)
 	}
 }
 
-func (d *daemon) gone() bool {
+func (d *daemon) shutDownDone() bool {
 	return !d.up || d.inflight == 0 && len(d.inbox) == 0 && d.loop.Sched.Settled()
 }

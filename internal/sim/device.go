@@ -21,19 +21,19 @@ type engine interface {
 
 // device is one accelerator and its driver. It implements hal.Device.
 type device struct {
-	world    *World
-	id       sched.DeviceID
-	model    Model
-	engine   engine
-	queues   []*queue
-	launches uint64                   // so far, to give commands their order
-	done     map[sched.QueueID]uint64 // order of the last command completed
-	looked   sched.Time               // when the record was last fetched
-	free     sched.Time               // when the driver has finished with the calls it has
+	world         *World
+	id            sched.DeviceID
+	model         Model
+	engine        engine
+	queues        []*queue
+	launchCount   uint64                   // so far, to give commands their order
+	lastCompleted map[sched.QueueID]uint64 // order of the last command completed
+	traceReadAt   sched.Time               // when the record was last fetched
+	driverFreeAt  sched.Time               // when the driver has finished with the calls it has
 }
 
 func newDevice(w *World, id sched.DeviceID, m Model) *device {
-	d := &device{world: w, id: id, model: m, done: make(map[sched.QueueID]uint64)}
+	d := &device{world: w, id: id, model: m, lastCompleted: make(map[sched.QueueID]uint64)}
 	if m.Runlist != nil {
 		d.engine = newRunlist(d)
 	} else {
@@ -45,7 +45,7 @@ func newDevice(w *World, id sched.DeviceID, m Model) *device {
 // open makes a queue.
 func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, gated bool) *queue {
 	q := &queue{device: d, id: id, process: process, owner: owner, gated: gated || d.model.Gated}
-	q.self = q.claim()
+	q.hal = q.halQueue()
 	d.queues = append(d.queues, q)
 	d.engine.opened(q)
 	return q
@@ -55,15 +55,15 @@ func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, 
 func (d *device) Info() hal.Info {
 	about := sched.Device{ID: d.id}
 	if r := d.model.Runlist; r != nil {
-		about.Slice, about.MinSharedSlice = r.Slice, r.MinTurn
+		about.Slice, about.MinSharedSlice = r.Slice, r.MinSharedSlice
 	}
 	stop := d.model.Calls.Stop
 	if stop == (Dist{}) {
 		stop = d.model.Calls.Gate
 	}
-	about.StopTime = d.world.cfg.Hop.Mean + stop.Mean
+	about.StopTime = d.world.cfg.WakeDelay.Mean + stop.Mean
 	if s := d.model.Slots; s != nil && s.Interrupt {
-		about.StopTime += d.model.Calls.Each + s.Context.Save()
+		about.StopTime += d.model.Calls.PerQueue + s.Context.Save()
 	}
 	return hal.Info{Device: about, Backend: "sim", Model: d.model.Name}
 }
@@ -72,7 +72,7 @@ func (d *device) Info() hal.Info {
 func (d *device) Attach(s hal.Spec) (hal.Queue, error) {
 	for _, q := range d.queues {
 		if q.id == s.Queue && !q.dead {
-			return q.self, nil
+			return q.hal, nil
 		}
 	}
 	return nil, fmt.Errorf("attach queue %d: %w", s.Queue, hal.ErrGone)
@@ -81,7 +81,7 @@ func (d *device) Attach(s hal.Spec) (hal.Queue, error) {
 // Close implements hal.Device.
 func (d *device) Close() error {
 	for _, q := range d.queues {
-		if err := q.self.Close(); err != nil {
+		if err := q.hal.Close(); err != nil {
 			return err
 		}
 	}
@@ -108,12 +108,12 @@ func (d *device) Switch(off, on []hal.Queue) []error {
 }
 
 // look reads the hardware's own record of who was on the device.
-func (d *device) look(buf []sched.Event) []sched.Event {
+func (d *device) readTrace(buf []sched.Event) []sched.Event {
 	now := d.world.now
-	if d.model.Eyes == 0 || now < d.looked.Add(d.model.Eyes) {
+	if d.model.TraceInterval == 0 || now < d.traceReadAt.Add(d.model.TraceInterval) {
 		return buf
 	}
-	d.looked = now
+	d.traceReadAt = now
 	d.engine.settle()
 	for _, q := range d.queues {
 		if !q.dead {
@@ -123,18 +123,18 @@ func (d *device) look(buf []sched.Event) []sched.Event {
 	return buf
 }
 
-func (d *device) lastOrder(q *queue) uint64 { return d.done[q.id] }
+func (d *device) lastOrder(q *queue) uint64 { return d.lastCompleted[q.id] }
 
 // checkShort looks for the state that must never exist: two groups that may run
 // with slices in which neither makes progress.
-func (d *device) checkShort() {
+func (d *device) checkSlices() {
 	r := d.model.Runlist
 	if r == nil {
 		return
 	}
 	short := 0
 	for _, q := range d.queues {
-		if d.sliceOf(q) < r.MinTurn && !q.off && !q.dead {
+		if d.sliceOf(q) < r.MinSharedSlice && !q.interrupted && !q.dead {
 			short++
 		}
 	}
@@ -148,8 +148,8 @@ func (d *device) sliceOf(q *queue) time.Duration {
 	if q.slice > 0 {
 		return max(q.slice, time.Microsecond)
 	}
-	if q.found > 0 {
-		return q.found
+	if q.initialSlice > 0 {
+		return q.initialSlice
 	}
 	return d.model.Runlist.Slice
 }

@@ -12,22 +12,22 @@ import (
 
 // Faults says what goes wrong, and how often. The zero value is a good day.
 type Faults struct {
-	Fail   float64 // chance that a control call fails and does nothing
-	Doubt  float64 // chance that setting a slice or window fails and yet does it
-	Never  float64 // of the failures, the part that says it never will work
-	Late   float64 // chance that a control call takes up to LateBy longer
-	LateBy time.Duration
-	Lost   float64       // chance that a wake-up of the daemon is lost
-	Crash  time.Duration // mean time between crashes of the daemon; zero: it does not
-	Kill   time.Duration // mean time between deaths of programs; zero: they do not
+	Fail        float64 // chance that a control call fails and does nothing
+	FailApplied float64 // chance that setting a slice or window fails and yet does it
+	Permanent   float64 // of the failures, the part that says it never will work
+	Late        float64 // chance that a control call takes up to LateBy longer
+	LateBy      time.Duration
+	LostWake    float64       // chance that a wake-up of the daemon is lost
+	Crash       time.Duration // mean time between crashes of the daemon; zero: it does not
+	Kill        time.Duration // mean time between deaths of programs; zero: they do not
 
-	rng *rand.Rand
-	off bool
+	rng      *rand.Rand
+	disarmed bool
 }
 
-var errDoubt = errors.New("the call failed, and what it did nobody knows")
+var errApplied = errors.New("the call failed, and what it did nobody knows")
 
-func (f *Faults) source(w *World) *rand.Rand {
+func (f *Faults) random(w *World) *rand.Rand {
 	if f.rng == nil {
 		f.rng = w.rand("faults")
 	}
@@ -35,23 +35,23 @@ func (f *Faults) source(w *World) *rand.Rand {
 }
 
 func (f *Faults) chance(w *World, p float64) bool {
-	return p > 0 && !f.off && f.source(w).Float64() < p
+	return p > 0 && !f.disarmed && f.random(w).Float64() < p
 }
 
 // strike decides whether an action fails.
-func (f *Faults) strike(w *World, a sched.Action) error {
+func (f *Faults) fail(w *World, a sched.Action) error {
 	switch {
 	case f.chance(w, f.Fail):
 		// What cannot be undone for ever is lost whoever tries: no driver that
 		// does a thing is made so that it never undoes it.
 		undoes := a.Verb == sched.Start || a.Verb != sched.Stop && a.Slice == 0 && a.Bound == 0
-		if !undoes && f.chance(w, f.Never) {
+		if !undoes && f.chance(w, f.Permanent) {
 			return fmt.Errorf("%w: %w", errInjected, hal.ErrNotSupported)
 		}
 		return errInjected
 	case a.Verb == sched.SetSlice || a.Verb == sched.SetBound:
-		if f.chance(w, f.Doubt) {
-			return errDoubt
+		if f.chance(w, f.FailApplied) {
+			return errApplied
 		}
 	}
 	return nil
@@ -60,13 +60,13 @@ func (f *Faults) strike(w *World, a sched.Action) error {
 // delay is how much longer a call takes than it should.
 func (f *Faults) delay(w *World) time.Duration {
 	if f.LateBy > 0 && f.chance(w, f.Late) {
-		return time.Duration(f.source(w).Int64N(int64(f.LateBy)))
+		return time.Duration(f.random(w).Int64N(int64(f.LateBy)))
 	}
 	return 0
 }
 
 // loses decides whether a wake-up is lost.
-func (f *Faults) loses(w *World) bool { return f.chance(w, f.Lost) }
+func (f *Faults) loseWake(w *World) bool { return f.chance(w, f.LostWake) }
 
 // arm sets the crashes and deaths to come.
 func (f *Faults) arm(w *World) {
@@ -74,20 +74,20 @@ func (f *Faults) arm(w *World) {
 	if f.Kill > 0 {
 		var next func()
 		next = func() {
-			if f.off {
+			if f.disarmed {
 				return
 			}
-			w.clients[f.source(w).IntN(len(w.clients))].kill()
-			w.after(time.Duration(f.source(w).ExpFloat64()*float64(f.Kill)), next)
+			w.clients[f.random(w).IntN(len(w.clients))].kill()
+			w.after(time.Duration(f.random(w).ExpFloat64()*float64(f.Kill)), next)
 		}
-		w.after(time.Duration(f.source(w).ExpFloat64()*float64(f.Kill)), next)
+		w.after(time.Duration(f.random(w).ExpFloat64()*float64(f.Kill)), next)
 	}
 }
 
 func (f *Faults) armCrash(w *World) {
-	if f.Crash > 0 && !f.off {
-		w.after(time.Duration(f.source(w).ExpFloat64()*float64(f.Crash)), func() {
-			if !f.off {
+	if f.Crash > 0 && !f.disarmed {
+		w.after(time.Duration(f.random(w).ExpFloat64()*float64(f.Crash)), func() {
+			if !f.disarmed {
 				w.daemon.crash()
 			}
 		})
@@ -95,7 +95,7 @@ func (f *Faults) armCrash(w *World) {
 }
 
 // disarm ends the faults, so that the world can wind up.
-func (f *Faults) disarm() { f.off = true }
+func (f *Faults) disarm() { f.disarmed = true }
 
 // crash is SIGKILL: the daemon is gone in the middle of whatever it was doing.
 // Calls that are inside the kernel come to their end there.
@@ -103,25 +103,25 @@ func (d *daemon) crash() {
 	if !d.up {
 		return
 	}
-	d.up, d.down = false, true
+	d.up, d.crashed = false, true
 	d.crashes++
 	d.w.timeline.cancel(&d.wake)
-	d.inbox, d.changed = d.inbox[:0], d.changed[:0]
+	d.inbox, d.countersOf = d.inbox[:0], d.countersOf[:0]
 	for _, q := range d.w.alive() {
-		q.changed = false
+		q.unreported = false
 	}
-	d.w.after(d.delayOf(100*ms), d.guard)
+	d.w.after(d.randomDelay(100*ms), d.runGuardian)
 }
 
-func (d *daemon) delayOf(most time.Duration) time.Duration {
-	return time.Duration(d.w.cfg.Faults.source(d.w).Int64N(int64(most)))
+func (d *daemon) randomDelay(most time.Duration) time.Duration {
+	return time.Duration(d.w.cfg.Faults.random(d.w).Int64N(int64(most)))
 }
 
 // guard is the guardian: it waits until the dead daemon's last calls are over,
 // undoes what the journal says, and only then is there a daemon again.
-func (d *daemon) guard() {
+func (d *daemon) runGuardian() {
 	if d.inflight > 0 {
-		d.w.after(ms, d.guard)
+		d.w.after(ms, d.runGuardian)
 		return
 	}
 	d.undo(d.journal.Undo())
@@ -132,7 +132,7 @@ func (d *daemon) undo(todo []sched.Action) {
 		todo = todo[1:]
 	}
 	if len(todo) == 0 {
-		d.back()
+		d.restart()
 		return
 	}
 	a := todo[0]
@@ -147,13 +147,13 @@ func (d *daemon) undo(todo []sched.Action) {
 }
 
 // back checks that the guardian left nothing changed, and starts a new daemon.
-func (d *daemon) back() {
+func (d *daemon) restart() {
 	for _, q := range d.w.alive() {
-		if !q.asFound() {
+		if !q.unchanged() {
 			d.w.violation("after the guardian, queue %d is not as it was found: %s", q.id, q.changes())
 		}
 	}
-	d.w.after(d.delayOf(200*ms), func() {
+	d.w.after(d.randomDelay(200*ms), func() {
 		d.start()
 		d.w.cfg.Faults.armCrash(d.w)
 	})

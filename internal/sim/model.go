@@ -20,9 +20,9 @@ type Model struct {
 	Calls Calls // what it costs to control
 	// Eyes is how often the daemon may fetch the hardware's own record of whose
 	// context was on it; zero: there is no such record.
-	Eyes   time.Duration
-	Gated  bool   // every program runs with the shim: its queue can be held and bounded, and counted
-	Window uint32 // bound on commands in flight under the shim, unless the policy says otherwise
+	TraceInterval time.Duration
+	Gated         bool   // every program runs with the shim: its queue can be held and bounded, and counted
+	Bound         uint32 // bound on commands in flight under the shim, unless the policy says otherwise
 }
 
 // Calls are the costs of control calls, from the call until it returns. The
@@ -33,12 +33,12 @@ type Calls struct {
 	Gate                  Dist // hold, release, bound: the shim's, no driver involved
 	Effect                float64
 
-	Each time.Duration // more for each queue in the call
+	PerQueue time.Duration // more for each queue in the call
 	// After is what a stop does when the queues are off already, and Copy what
 	// it then does for each queue of the program, stopped or not. The caller
 	// waits for both; the queues do not.
-	After Dist
-	Copy  time.Duration
+	AfterStop    Dist
+	CopyPerQueue time.Duration
 }
 
 // RunlistModel is the way of an NVIDIA GPU: a round of all groups that are
@@ -62,7 +62,7 @@ type RunlistModel struct {
 	CallOff time.Duration
 	// MinTurn is what the scheduler is told: the shortest slice that is safe
 	// for two groups.
-	MinTurn time.Duration
+	MinSharedSlice time.Duration
 }
 
 // SlotsModel is the way of queues that the hardware takes commands from side by
@@ -75,12 +75,12 @@ type SlotsModel struct {
 	Quantum time.Duration
 
 	Interrupt  bool // level 3: a queue can be taken off inside a command
-	Everyone   bool // any change takes every queue off and puts back the rest
+	RemapAll   bool // any change takes every queue off and puts back the rest
 	Batch      bool // one call changes many queues of one program
 	Context    Context
 	Deactivate DeactivateKind // level 2
-	Guard      time.Duration  // what a guarded command that must not begin costs
-	Flush      time.Duration  // what dropping and submitting again costs
+	FlagCost   time.Duration  // what a guarded command that must not begin costs
+	FlushCost  time.Duration  // what dropping and submitting again costs
 }
 
 // DeactivateKind is how level 2 is done.
@@ -88,7 +88,7 @@ type DeactivateKind uint8
 
 const (
 	NoDeactivate       DeactivateKind = iota
-	GuardianDeactivate                // every command checks a flag and ends at once if it is set
+	FlagDeactivate                    // every command checks a flag and ends at once if it is set
 	HardwareDeactivate                // the queue is switched off
 	FlushDeactivate                   // what has not begun is dropped, and submitted again later
 )
@@ -110,25 +110,25 @@ var models = []Model{
 		Name: "level1-npu", Doc: "an accelerator that cannot be interrupted: only launches can be held back",
 		Slots: &SlotsModel{Slots: 1},
 		Calls: Calls{Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Window: 16,
+		Gated: true, Bound: 16,
 	},
 	{
 		Name: "level2-guardian", Doc: "a GPU whose kernels check a flag before they begin",
-		Slots: &SlotsModel{Slots: 1, Deactivate: GuardianDeactivate, Guard: 3 * us},
+		Slots: &SlotsModel{Slots: 1, Deactivate: FlagDeactivate, FlagCost: 3 * us},
 		Calls: Calls{Stop: Between(10*us, 25*us), Start: Between(10*us, 25*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Window: 16,
+		Gated: true, Bound: 16,
 	},
 	{
 		Name: "level2-hardware", Doc: "an accelerator whose queues can be switched off between commands",
 		Slots: &SlotsModel{Slots: 1, Deactivate: HardwareDeactivate},
 		Calls: Calls{Stop: Between(20*us, 80*us), Start: Between(20*us, 80*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Window: 16,
+		Gated: true, Bound: 16,
 	},
 	{
 		Name: "level2-flush", Doc: "an accelerator whose queued commands can be dropped and submitted again",
-		Slots: &SlotsModel{Slots: 1, Deactivate: FlushDeactivate, Flush: 40 * us},
+		Slots: &SlotsModel{Slots: 1, Deactivate: FlushDeactivate, FlushCost: 40 * us},
 		Calls: Calls{Stop: Between(30*us, 60*us), Start: Between(30*us, 60*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Window: 16,
+		Gated: true, Bound: 16,
 	},
 }
 
@@ -138,13 +138,13 @@ func nvidia(name, doc string, change Dist) Model {
 		Name: name, Doc: doc,
 		Runlist: &RunlistModel{
 			Slice: 2048 * us, Switch: change, Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
-			MinTurn: 200 * us,
+			MinSharedSlice: 200 * us,
 		},
 		Calls: Calls{
 			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
 			Gate: Between(20*us, 60*us), Effect: 0.75,
 		},
-		Eyes: 10 * ms, Window: 1024,
+		TraceInterval: 10 * ms, Bound: 1024,
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func one(t *testing.T, m sim.Model, choice sched.PolicyChoice, clients ...sim.ClientConfig) sim.Result {
 	t.Helper()
 	r := sim.New(sim.Config{
-		Seed: 3, Devices: []sim.DeviceConfig{{ID: "d0", Model: m}}, Choice: choice, Clients: clients,
+		Seed: 3, Devices: []sim.DeviceConfig{{ID: "d0", Model: m}}, Policy: choice, Clients: clients,
 		Warmup: 500 * ms, Length: 10 * time.Second,
 	}).Run()
 	for _, v := range r.Violations {
@@ -74,7 +74,7 @@ func TestLevelsDifferAsPublished(t *testing.T) {
 	p99 := func(name string, T time.Duration) float64 {
 		m := model(t, name)
 		m.Gated = true
-		m.Window = 8
+		m.Bound = 8
 		lc := open(20*ms, sim.Kernels{Count: 1, Time: sim.Always(50 * us)})
 		r := one(t, m, choose(t, "hpf", nil), lc, flatOut(0, T, 64))
 		return r.Clients[0].Latency.P99.Seconds() / T.Seconds()
@@ -267,7 +267,7 @@ func TestPoliciesSeeTheSameArrivals(t *testing.T) {
 func TestSegmentsCoverTheDevice(t *testing.T) {
 	for _, name := range []string{"nvidia-h200", "level1-npu"} {
 		r := sim.New(sim.Config{
-			Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Choice: choose(t, "rr", nil),
+			Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Policy: choose(t, "rr", nil),
 			Clients: []sim.ClientConfig{flatOut(0, 300*us, 16), flatOut(1, 500*us, 16)}, Length: time.Second, Segments: 1 << 20,
 		}).Run()
 		var end sched.Time
@@ -294,7 +294,7 @@ func TestSaturatingWorkLeavesTheFloor(t *testing.T) {
 			hog.Name, hog.Attr.Class = "hog", class
 			online := open(time.Second, sim.Kernels{Count: 1, Time: sim.Always(50 * us)}) // so that batch gives way
 			r := sim.New(sim.Config{
-				Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Choice: choose(t, "giveway", nil),
+				Devices: []sim.DeviceConfig{{ID: "d0", Model: model(t, name)}}, Policy: choose(t, "giveway", nil),
 				Clients: []sim.ClientConfig{hog, online, flatOut(1, 300*us, 16)}, Length: 60 * time.Second,
 			}).Run()
 			got := r.Clients[2].DeviceTime.Seconds() / 60

@@ -11,13 +11,13 @@ import (
 //
 //	Busy <= Held <= Mapped <= Slots * Span
 type Occupancy struct {
-	Slots   int
-	Span    time.Duration
-	Busy    time.Duration // slot time of queues that made progress
-	Held    time.Duration // slot time of queues with work, stalled or not
-	Mapped  time.Duration // slot time that queues could have had by their number, with work or without: as a driver counts
-	Stalled time.Duration // of the span, not of slots: nobody made progress because queues were being changed
-	Updates uint64        // changes of queues: of the whole runlist, or of one queue, as the model has it
+	Slots    int
+	Span     time.Duration
+	Busy     time.Duration // slot time of queues that made progress
+	Occupied time.Duration // slot time of queues with work, stalled or not
+	Mapped   time.Duration // slot time that queues could have had by their number, with work or without: as a driver counts
+	Stalled  time.Duration // of the span, not of slots: nobody made progress because queues were being changed
+	Updates  uint64        // changes of queues: of the whole runlist, or of one queue, as the model has it
 }
 
 // Utilisation is the part of all slot time in which queues made progress. It is 1
@@ -34,7 +34,7 @@ func (o *Occupancy) add(held, mapped int, gone, moving time.Duration) {
 	o.Span += gone
 	o.Stalled += gone - moving
 	o.Busy += time.Duration(held) * moving
-	o.Held += time.Duration(held) * gone
+	o.Occupied += time.Duration(held) * gone
 	o.Mapped += time.Duration(mapped) * gone
 }
 
@@ -50,7 +50,7 @@ func (d *device) occupancy() Occupancy {
 		return Occupancy{}
 	}
 	s.settle()
-	o := s.use
+	o := s.occupancy
 	o.Slots = s.m.Slots
 	return o
 }

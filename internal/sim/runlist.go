@@ -24,43 +24,43 @@ import (
 //   - A switch away from a group that has run dry is called off when a launch
 //     comes soon enough.
 type runlist struct {
-	d     *device
-	m     *RunlistModel
-	ring  []*queue // in order of their first launch
-	cur   *queue   // whose context is on the GPU
-	to    *queue   // being switched to
-	phase phase
+	d       *device
+	m       *RunlistModel
+	ring    []*queue // in order of their first launch
+	current *queue   // whose context is on the GPU
+	target  *queue   // being switched to
+	phase   phase
 
-	turn sched.Time // when the turn, or the switch, under way began
-	from sched.Time // since when the running command makes progress
-	stay sched.Time // until when the group cannot be made to leave
-	over bool       // the host takes no more from cur in this turn
-	dry  bool       // the switch under way can be called off
-	mark sched.Time // device time is accounted up to here
+	phaseStart   sched.Time // when the turn, or the switch, under way began
+	progressFrom sched.Time // since when the running command makes progress
+	pinnedUntil  sched.Time // until when the group cannot be made to leave
+	hostDone     bool       // the host takes no more from cur in this turn
+	canCallOff   bool       // the switch under way can be called off
+	accountedTo  sched.Time // device time is accounted up to here
 
-	turnEnd, cmdEnd, switched timer
+	sliceEnd, commandEnd, switchEnd timer
 }
 
 type phase uint8
 
 const (
-	resting phase = iota
+	idle phase = iota
 	running
 	switching
 )
 
 func newRunlist(d *device) *runlist {
 	r := &runlist{d: d, m: d.model.Runlist}
-	r.turnEnd.do = r.endTurn
-	r.cmdEnd.do = r.endCommand
-	r.switched.do = r.endSwitch
+	r.sliceEnd.fire = r.onSliceEnd
+	r.commandEnd.fire = r.onCommandEnd
+	r.switchEnd.fire = r.onSwitchEnd
 	return r
 }
 
 func (r *runlist) now() sched.Time { return r.d.world.now }
 
 // waiting reports whether the host knows that q wants the GPU.
-func (r *runlist) waiting(q *queue) bool { return q.active() && q.noticed <= r.now() }
+func (r *runlist) waiting(q *queue) bool { return q.active() && q.noticedAt <= r.now() }
 
 // next returns the first group after q in the round that waits, q itself last.
 func (r *runlist) next(q *queue) *queue {
@@ -74,7 +74,7 @@ func (r *runlist) next(q *queue) *queue {
 }
 
 // rival reports whether a group other than q waits.
-func (r *runlist) rival(q *queue) bool {
+func (r *runlist) othersWaiting(q *queue) bool {
 	for _, c := range r.ring {
 		if c != q && r.waiting(c) {
 			return true
@@ -89,101 +89,101 @@ func (r *runlist) opened(*queue) {}
 func (r *runlist) arrived(q *queue) {
 	if !slices.Contains(r.ring, q) {
 		r.ring = append(r.ring, q)
-		q.notice.do = func() { r.notice(q) }
+		q.noticeTimer.fire = func() { r.onNotice(q) }
 	}
-	if q.off {
+	if q.interrupted {
 		return
 	}
 	pending := q.launched - q.completed
 	switch {
-	case r.phase == running && r.cur == q:
-		if pending == 2 && q.head().begun < r.now() && r.rival(q) {
-			r.over = true
+	case r.phase == running && r.current == q:
+		if pending == 2 && q.head().begun < r.now() && r.othersWaiting(q) {
+			r.hostDone = true
 		}
-	case r.phase == switching && r.cur == q && r.dry && r.now().Sub(r.turn) < r.m.CallOff:
-		r.d.world.timeline.cancel(&r.switched)
-		r.d.world.segment(r.d, nil, r.turn, r.now())
-		r.run(q)
+	case r.phase == switching && r.current == q && r.canCallOff && r.now().Sub(r.phaseStart) < r.m.CallOff:
+		r.d.world.timeline.cancel(&r.switchEnd)
+		r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
+		r.startTurn(q)
 	case pending == 1:
-		r.wake(q)
+		r.scheduleNotice(q)
 	}
 }
 
 // wake has the host learn that q has work.
-func (r *runlist) wake(q *queue) {
+func (r *runlist) scheduleNotice(q *queue) {
 	switch r.phase {
-	case resting:
-		q.noticed = r.now()
-		r.goTo(q, false)
+	case idle:
+		q.noticedAt = r.now()
+		r.switchTo(q, false)
 	default:
-		q.noticed = r.now().Add(r.m.Notice)
-		r.d.world.timeline.set(&q.notice, q.noticed)
+		q.noticedAt = r.now().Add(r.m.Notice)
+		r.d.world.timeline.set(&q.noticeTimer, q.noticedAt)
 	}
 }
 
-func (r *runlist) notice(q *queue) {
+func (r *runlist) onNotice(q *queue) {
 	if !r.waiting(q) {
 		return
 	}
 	switch {
-	case r.phase == resting:
-		r.goTo(q, false)
-	case r.phase == running && r.cur != q:
-		r.limitTurn()
+	case r.phase == idle:
+		r.switchTo(q, false)
+	case r.phase == running && r.current != q:
+		r.scheduleSliceEnd()
 	}
 }
 
 // limitTurn sets the end of the running turn: the next time its slice is up,
 // now that somebody waits for it.
-func (r *runlist) limitTurn() {
-	slice := r.d.sliceOf(r.cur)
-	rounds := (r.now().Sub(r.turn) + slice - 1) / slice
-	end := max(r.turn.Add(max(rounds, 1)*slice), r.stay, r.now())
-	r.d.world.timeline.set(&r.turnEnd, end)
+func (r *runlist) scheduleSliceEnd() {
+	slice := r.d.sliceOf(r.current)
+	rounds := (r.now().Sub(r.phaseStart) + slice - 1) / slice
+	end := max(r.phaseStart.Add(max(rounds, 1)*slice), r.pinnedUntil, r.now())
+	r.d.world.timeline.set(&r.sliceEnd, end)
 }
 
-func (r *runlist) endTurn() {
-	if r.phase == running && r.rival(r.cur) {
+func (r *runlist) onSliceEnd() {
+	if r.phase == running && r.othersWaiting(r.current) {
 		r.leave(false)
 	}
 }
 
 // run begins a turn of q, whose context is on the GPU.
-func (r *runlist) run(q *queue) {
+func (r *runlist) startTurn(q *queue) {
 	r.account()
 	now := r.now()
-	r.cur, r.phase, r.turn, r.from, r.over = q, running, now, now, false
+	r.current, r.phase, r.phaseStart, r.progressFrom, r.hostDone = q, running, now, now, false
 	c := q.head()
-	r.stay = now
+	r.pinnedUntil = now
 	if c.begun != 0 {
-		r.from, r.stay = now.Add(r.m.Refill), now.Add(r.m.Stay)
+		r.progressFrom, r.pinnedUntil = now.Add(r.m.Refill), now.Add(r.m.Stay)
 	}
-	r.arm(c)
-	if r.rival(q) {
-		r.limitTurn()
+	r.scheduleCommandEnd(c)
+	if r.othersWaiting(q) {
+		r.scheduleSliceEnd()
 	}
 }
 
 // arm sets the end of the command that runs. A parked one has none.
-func (r *runlist) arm(c *command) {
+func (r *runlist) scheduleCommandEnd(c *command) {
 	if c.begun == 0 {
 		c.begun = max(r.now(), 1)
 	}
 	if c.parked {
-		r.d.world.timeline.cancel(&r.cmdEnd)
+		r.d.world.timeline.cancel(&r.commandEnd)
 		return
 	}
-	r.d.world.timeline.set(&r.cmdEnd, max(r.from, r.now()).Add(c.left))
+	r.d.world.timeline.set(&r.commandEnd, max(r.progressFrom, r.now()).Add(c.left))
 }
 
-func (r *runlist) endCommand() {
-	q := r.cur
+func (r *runlist) onCommandEnd() {
+	q := r.current
 	r.settle()
 	q.complete()
 	switch {
-	case q.active() && !(r.over && r.rival(q)):
-		r.from, r.over = r.now(), false
-		r.arm(q.head())
+	case q.active() && !(r.hostDone && r.othersWaiting(q)):
+		r.progressFrom, r.hostDone = r.now(), false
+		r.scheduleCommandEnd(q.head())
 	default:
 		r.leave(!q.active())
 	}
@@ -194,13 +194,13 @@ func (r *runlist) endCommand() {
 // that rests there is on record as well, though it does nothing.
 func (r *runlist) account() {
 	now := r.now()
-	if d := now.Sub(r.mark); r.cur != nil && r.phase != switching {
-		r.cur.resident += d
+	if d := now.Sub(r.accountedTo); r.current != nil && r.phase != switching {
+		r.current.resident += d
 		if r.phase == running {
-			r.cur.ran += d
+			r.current.deviceTime += d
 		}
 	}
-	r.mark = now
+	r.accountedTo = now
 }
 
 // settle credits the running command with its progress so far.
@@ -210,51 +210,51 @@ func (r *runlist) settle() {
 		return
 	}
 	now := r.now()
-	if c := r.cur.head(); now > r.from && !c.parked {
-		c.left -= now.Sub(r.from)
+	if c := r.current.head(); now > r.progressFrom && !c.parked {
+		c.left -= now.Sub(r.progressFrom)
 	}
-	r.from = max(r.from, now)
+	r.progressFrom = max(r.progressFrom, now)
 }
 
 // leave ends the running turn and goes on to the next group that waits, if any.
 func (r *runlist) leave(dry bool) {
 	w := r.d.world
-	q := r.cur
+	q := r.current
 	if q.launched > q.completed {
 		r.settle()
 	}
 	r.account()
-	w.segment(r.d, q, r.turn, r.now())
-	w.timeline.cancel(&r.cmdEnd)
-	w.timeline.cancel(&r.turnEnd)
-	r.phase = resting
+	w.addSegment(r.d, q, r.phaseStart, r.now())
+	w.timeline.cancel(&r.commandEnd)
+	w.timeline.cancel(&r.sliceEnd)
+	r.phase = idle
 	if n := r.next(q); n != nil {
-		r.goTo(n, dry)
+		r.switchTo(n, dry)
 	}
 }
 
 // goTo puts q on a GPU that rests: at once if its context is there already.
-func (r *runlist) goTo(q *queue, dry bool) {
-	if r.cur == q {
-		r.run(q)
+func (r *runlist) switchTo(q *queue, dry bool) {
+	if r.current == q {
+		r.startTurn(q)
 		return
 	}
 	w := r.d.world
 	r.account()
-	r.phase, r.to, r.turn, r.dry = switching, q, r.now(), dry
-	w.timeline.set(&r.switched, r.now().Add(r.m.Switch.draw(w.deviceRand)))
+	r.phase, r.target, r.phaseStart, r.canCallOff = switching, q, r.now(), dry
+	w.timeline.set(&r.switchEnd, r.now().Add(r.m.Switch.draw(w.deviceRand)))
 }
 
-func (r *runlist) endSwitch() {
-	r.d.world.segment(r.d, nil, r.turn, r.now())
+func (r *runlist) onSwitchEnd() {
+	r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
 	r.account()
-	r.cur, r.phase = r.to, resting
-	switch n := r.to; {
+	r.current, r.phase = r.target, idle
+	switch n := r.target; {
 	case r.waiting(n):
-		r.run(n)
+		r.startTurn(n)
 	default:
 		if n = r.next(n); n != nil {
-			r.goTo(n, false)
+			r.switchTo(n, false)
 		}
 	}
 }
@@ -263,21 +263,21 @@ func (r *runlist) changed(q *queue) {
 	w := r.d.world
 	if q.dead {
 		r.ring = slices.DeleteFunc(r.ring, func(c *queue) bool { return c == q })
-		w.timeline.cancel(&q.notice)
+		w.timeline.cancel(&q.noticeTimer)
 	}
 	switch {
-	case r.cur == q && r.phase == running && !q.active():
+	case r.current == q && r.phase == running && !q.active():
 		r.leave(false)
-		if r.cur == q {
-			r.cur = nil // what is disabled is taken off the GPU
+		if r.current == q {
+			r.current = nil // what is disabled is taken off the GPU
 		}
-	case r.cur == q && r.phase == running:
+	case r.current == q && r.phase == running:
 		r.update(q)
-	case r.cur == q && (q.off || q.dead) && r.phase == resting:
+	case r.current == q && (q.interrupted || q.dead) && r.phase == idle:
 		r.account()
-		r.cur = nil
+		r.current = nil
 	case r.waiting(q):
-		r.notice(q)
+		r.onNotice(q)
 	}
 }
 
@@ -285,9 +285,9 @@ func (r *runlist) changed(q *queue) {
 // middle of a turn.
 func (r *runlist) update(q *queue) {
 	r.settle()
-	r.arm(q.head())
-	if r.rival(q) {
-		r.limitTurn()
+	r.scheduleCommandEnd(q.head())
+	if r.othersWaiting(q) {
+		r.scheduleSliceEnd()
 	}
 }
 
@@ -295,9 +295,9 @@ func (r *runlist) close() {
 	r.settle()
 	switch r.phase {
 	case running:
-		r.d.world.segment(r.d, r.cur, r.turn, r.now())
+		r.d.world.addSegment(r.d, r.current, r.phaseStart, r.now())
 	case switching:
-		r.d.world.segment(r.d, nil, r.turn, r.now())
+		r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
 	}
 }
 

@@ -49,7 +49,7 @@ func TestSeeds(t *testing.T) {
 				crashes.Add(uint64(r.Crashes))
 				for _, v := range r.Violations {
 					t.Errorf("%s\n(policy %s on %s: go test ./internal/sim -run TestSeeds -args -seed %d)",
-						v, cfg.Choice.Name, cfg.Devices[0].Model.Name, s)
+						v, cfg.Policy.Name, cfg.Devices[0].Model.Name, s)
 				}
 			}
 		})
@@ -63,11 +63,11 @@ func chaos(t testing.TB, seed uint64) sim.Config {
 	r := rand.New(rand.NewPCG(seed, 99))
 	names, models := policy.Names(), sim.ModelNames()
 	cfg := sim.Config{
-		Seed: seed, Choice: choose(t, names[int(seed)%len(names)], nil),
+		Seed: seed, Policy: choose(t, names[int(seed)%len(names)], nil),
 		Length: 2 * time.Second, Drain: time.Hour,
 		Faults: sim.Faults{
-			Fail: pick(r, 0, 0.02, 0.3), Doubt: pick(r, 0, 0.1), Never: pick(r, 0, 0.2),
-			Late: pick(r, 0, 0.05), LateBy: 50 * ms, Lost: pick(r, 0, 0.1, 0.5),
+			Fail: pick(r, 0, 0.02, 0.3), FailApplied: pick(r, 0, 0.1), Permanent: pick(r, 0, 0.2),
+			Late: pick(r, 0, 0.05), LateBy: 50 * ms, LostWake: pick(r, 0, 0.1, 0.5),
 			Crash: pick(r, 0, 300*ms, time.Second), Kill: pick(r, 0, 500*ms),
 		},
 	}
@@ -99,9 +99,9 @@ func someone(r *rand.Rand, i, devices int) sim.ClientConfig {
 		Prepare: pick(r, 0, 200*us), Hint: r.IntN(2) == 0, Announce: pick(r, 0, 500*us),
 		Park: r.IntN(3), Lead: pick(r, 50*us, 200*us, 400*us), Start: pick(r, 0, 0, 300*ms),
 	}
-	c.Program = pick(r, "", "p", "q")
+	c.Process = pick(r, "", "p", "q")
 	if r.IntN(4) == 0 {
-		c.Life, c.Rest = sim.Around(400*ms, 0.5), sim.Around(100*ms, 0.5)
+		c.Lifetime, c.Downtime = sim.Around(400*ms, 0.5), sim.Around(100*ms, 0.5)
 	}
 	if c.Arrival.Kind == sim.Closed && r.IntN(2) == 0 {
 		c.Arrival.Every, c.Arrival.Depth, c.Park = 0, 1+r.IntN(32), 0

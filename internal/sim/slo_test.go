@@ -54,7 +54,7 @@ func sloWorld(t *testing.T, seed uint64, policy string, clients ...sim.ClientCon
 		Seed: seed, Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: clients, Length: 30 * time.Second,
 	}
 	if policy != "native" {
-		cfg.Choice = choose(t, policy, nil)
+		cfg.Policy = choose(t, policy, nil)
 	}
 	return cfg
 }
@@ -93,7 +93,7 @@ func TestSLO(t *testing.T) {
 					if r.Overruled != sched.NoMistake || len(r.Violations) > 0 {
 						t.Errorf("seed %d: %s overruled for it %v, %v", seed, policy, r.Overruled, r.Violations)
 					}
-					return r.Clients[0].Met, r.Clients[1].Rate
+					return r.Clients[0].SLOMet, r.Clients[1].Rate
 				}
 				nativeMet, native := run("native")
 				leastMet, least := run("giveway")
@@ -202,7 +202,7 @@ func TestSLOGivesTheSliceBack(t *testing.T) {
 			t.Errorf("queue %d has its own slice when requests are back", q)
 		}
 	}
-	if met := r.Clients[0].Met; met < 0.99 {
+	if met := r.Clients[0].SLOMet; met < 0.99 {
 		t.Errorf("met %.4f", met)
 	}
 }
@@ -222,9 +222,9 @@ func TestSLOOfSeveral(t *testing.T) {
 	} {
 		r := sim.New(sloWorld(t, 1, "slo", clients...)).Run()
 		for _, c := range r.Clients {
-			t.Logf("%s: %s met %.4f, %.0f/s", name, c.Name, c.Met, c.Rate)
-			if c.Class == sched.Online && c.Met < 0.99 {
-				t.Errorf("%s: %s met %.4f", name, c.Name, c.Met)
+			t.Logf("%s: %s met %.4f, %.0f/s", name, c.Name, c.SLOMet, c.Rate)
+			if c.Class == sched.Online && c.SLOMet < 0.99 {
+				t.Errorf("%s: %s met %.4f", name, c.Name, c.SLOMet)
 			}
 		}
 	}

@@ -15,29 +15,29 @@ import (
 // takes the command that was launched first, whoever's it is, and keeps it to
 // its end.
 type slots struct {
-	d        *device
-	m        *SlotsModel
-	known    []*queue     // every queue that ever launched, in that order
-	in       []*queue     // in slots, each running its head
-	offset   int          // in known, from which slots are filled
-	stalled  sched.Time   // the whole device is taken up until then
-	saving   []sched.Time // slots taken up by queues that are being taken off, and until when
-	mark     sched.Time   // progress is accounted up to here
-	quiet    sched.Time   // when the last change was over, or will be
-	batching bool
-	dirty    bool // a change waits for the end of the batch
-	mapped   int  // queues that the device knows and may run
-	use      Occupancy
+	d            *device
+	m            *SlotsModel
+	members      []*queue     // every queue that ever launched, in that order
+	running      []*queue     // in slots, each running its head
+	offset       int          // in known, from which slots are filled
+	stalledUntil sched.Time   // the whole device is taken up until then
+	saving       []sched.Time // slots taken up by queues that are being taken off, and until when
+	accountedTo  sched.Time   // progress is accounted up to here
+	updatesDone  sched.Time   // when the last change was over, or will be
+	batching     bool
+	remapPending bool // a change waits for the end of the batch
+	mapped       int  // queues that the device knows and may run
+	occupancy    Occupancy
 
-	cmdEnd, quantum, unstall timer
-	finished                 []*queue
+	commandEnd, quantum, resume timer
+	finished                    []*queue
 }
 
 func newSlots(d *device) *slots {
 	s := &slots{d: d, m: d.model.Slots}
-	s.cmdEnd.do = s.endCommands
-	s.quantum.do = s.rotate
-	s.unstall.do = s.refill
+	s.commandEnd.fire = s.onCommandEnd
+	s.quantum.fire = s.rotate
+	s.resume.fire = s.refill
 	return s
 }
 
@@ -45,14 +45,14 @@ func (s *slots) now() sched.Time { return s.d.world.now }
 
 // eligible reports whether the device may run q's head.
 func (s *slots) eligible(q *queue) bool {
-	return q.active() && q.back <= s.now() && (q.inactive == 0 || q.head().begun != 0)
+	return q.active() && q.restoredAt <= s.now() && (q.deactivatedAt == 0 || q.head().begun != 0)
 }
 
 func (s *slots) arrived(q *queue) {
-	if !slices.Contains(s.known, q) {
-		s.known = append(s.known, q)
+	if !slices.Contains(s.members, q) {
+		s.members = append(s.members, q)
 	}
-	if !q.seat {
+	if !q.inSlot {
 		s.refill()
 	}
 }
@@ -61,21 +61,21 @@ func (s *slots) arrived(q *queue) {
 // with their use.
 func (s *slots) settle() {
 	now := s.now()
-	gone := now.Sub(s.mark)
+	gone := now.Sub(s.accountedTo)
 	if gone <= 0 {
 		return
 	}
-	since := max(s.mark, min(s.stalled, now))
-	s.mark = now
+	since := max(s.accountedTo, min(s.stalledUntil, now))
+	s.accountedTo = now
 	moving := now.Sub(since)
-	s.use.add(len(s.in), min(s.mapped, s.m.Slots), gone, moving)
-	if len(s.in) == 0 {
+	s.occupancy.add(len(s.running), min(s.mapped, s.m.Slots), gone, moving)
+	if len(s.running) == 0 {
 		return
 	}
-	part := moving / time.Duration(len(s.in))
-	for _, q := range s.in {
-		q.seated += gone
-		q.ran += part
+	part := moving / time.Duration(len(s.running))
+	for _, q := range s.running {
+		q.slotTime += gone
+		q.deviceTime += part
 		q.resident += part
 		if c := q.head(); !c.parked {
 			c.left -= part
@@ -86,40 +86,40 @@ func (s *slots) settle() {
 // refill gives free slots to queues that want them, and sets the next end.
 func (s *slots) refill() {
 	s.settle()
-	for _, q := range s.in {
+	for _, q := range s.running {
 		if !s.eligible(q) {
-			s.evict(q)
+			s.leaveSlot(q)
 		}
 	}
-	s.in = slices.DeleteFunc(s.in, func(q *queue) bool { return !s.eligible(q) })
+	s.running = slices.DeleteFunc(s.running, func(q *queue) bool { return !s.eligible(q) })
 	s.saving = slices.DeleteFunc(s.saving, func(t sched.Time) bool { return t <= s.now() })
-	for len(s.in)+len(s.saving) < s.m.Slots {
+	for len(s.running)+len(s.saving) < s.m.Slots {
 		q := s.pick()
 		if q == nil {
 			break
 		}
-		s.in = append(s.in, q)
-		q.seat = true
+		s.running = append(s.running, q)
+		q.inSlot = true
 		if c := q.head(); c.begun == 0 {
 			c.begun = max(s.now(), 1)
 		}
-		q.noticed = s.now()
+		q.noticedAt = s.now()
 	}
-	s.arm()
+	s.scheduleTimers()
 }
 
 // evict is told of a queue that leaves its slot.
-func (s *slots) evict(q *queue) {
-	q.seat = false
-	s.d.world.segment(s.d, q, q.noticed, s.now())
+func (s *slots) leaveSlot(q *queue) {
+	q.inSlot = false
+	s.d.world.addSegment(s.d, q, q.noticedAt, s.now())
 }
 
 // pick returns the queue that gets the next free slot.
 func (s *slots) pick() *queue {
 	var best *queue
-	for i := range s.known {
-		q := s.known[(s.offset+i)%len(s.known)]
-		if q.seat || !s.eligible(q) {
+	for i := range s.members {
+		q := s.members[(s.offset+i)%len(s.members)]
+		if q.inSlot || !s.eligible(q) {
 			continue
 		}
 		if s.m.Quantum > 0 {
@@ -133,39 +133,39 @@ func (s *slots) pick() *queue {
 }
 
 // arm sets the timers for the next command to end and the next change of set.
-func (s *slots) arm() {
+func (s *slots) scheduleTimers() {
 	t := &s.d.world.timeline
 	now := s.now()
-	if now < s.stalled {
-		t.cancel(&s.cmdEnd)
-		t.set(&s.unstall, s.stalled)
+	if now < s.stalledUntil {
+		t.cancel(&s.commandEnd)
+		t.set(&s.resume, s.stalledUntil)
 		return
 	}
 	if len(s.saving) > 0 {
-		t.set(&s.unstall, slices.Min(s.saving))
+		t.set(&s.resume, slices.Min(s.saving))
 	}
 	least := time.Duration(-1)
-	for _, q := range s.in {
+	for _, q := range s.running {
 		if c := q.head(); !c.parked && (least < 0 || c.left < least) {
 			least = max(c.left, 0)
 		}
 	}
 	if least < 0 {
-		t.cancel(&s.cmdEnd)
+		t.cancel(&s.commandEnd)
 	} else {
-		t.set(&s.cmdEnd, now.Add(least*time.Duration(len(s.in))))
+		t.set(&s.commandEnd, now.Add(least*time.Duration(len(s.running))))
 	}
-	switch crowded := s.m.Quantum > 0 && s.crowd() > s.m.Slots; {
+	switch crowded := s.m.Quantum > 0 && s.countEligible() > s.m.Slots; {
 	case !crowded:
 		t.cancel(&s.quantum)
-	case s.quantum.slot == 0:
+	case s.quantum.heapIndex == 0:
 		t.set(&s.quantum, now.Add(s.m.Quantum))
 	}
 }
 
-func (s *slots) crowd() int {
+func (s *slots) countEligible() int {
 	n := 0
-	for _, q := range s.known {
+	for _, q := range s.members {
 		if s.eligible(q) {
 			n++
 		}
@@ -174,12 +174,12 @@ func (s *slots) crowd() int {
 }
 
 // endCommands completes every command that has nothing left to do.
-func (s *slots) endCommands() {
+func (s *slots) onCommandEnd() {
 	s.settle()
 	s.finished = s.finished[:0]
-	for _, q := range s.in {
+	for _, q := range s.running {
 		// The share of a part of a nanosecond is nobody's.
-		if c := q.head(); c.left < time.Duration(len(s.in)) && !c.parked {
+		if c := q.head(); c.left < time.Duration(len(s.running)) && !c.parked {
 			c.left = 0
 			q.complete()
 			s.finished = append(s.finished, q)
@@ -190,8 +190,8 @@ func (s *slots) endCommands() {
 			q.head().begun = max(s.now(), 1)
 			continue // keeps its slot
 		}
-		s.evict(q)
-		s.in = slices.DeleteFunc(s.in, func(c *queue) bool { return c == q })
+		s.leaveSlot(q)
+		s.running = slices.DeleteFunc(s.running, func(c *queue) bool { return c == q })
 	}
 	s.refill()
 	for _, q := range slices.Clone(s.finished) {
@@ -202,11 +202,11 @@ func (s *slots) endCommands() {
 // rotate gives the slots to the next set of queues.
 func (s *slots) rotate() {
 	s.settle()
-	for _, q := range s.in {
-		s.evict(q)
+	for _, q := range s.running {
+		s.leaveSlot(q)
 	}
-	s.in = s.in[:0]
-	s.offset = (s.offset + s.m.Slots) % len(s.known)
+	s.running = s.running[:0]
+	s.offset = (s.offset + s.m.Slots) % len(s.members)
 	s.stall(s.m.Context.Save() + s.m.Context.Restore())
 	s.refill()
 }
@@ -214,10 +214,10 @@ func (s *slots) rotate() {
 // stall takes the whole device up for a while.
 func (s *slots) stall(d time.Duration) {
 	s.settle()
-	began := max(s.now(), s.stalled)
-	s.stalled = began.Add(d)
-	s.quiet = max(s.quiet, s.stalled)
-	s.d.world.segment(s.d, nil, began, s.stalled)
+	began := max(s.now(), s.stalledUntil)
+	s.stalledUntil = began.Add(d)
+	s.updatesDone = max(s.updatesDone, s.stalledUntil)
+	s.d.world.addSegment(s.d, nil, began, s.stalledUntil)
 }
 
 // opened has the device learn of a queue. With a runlist that is an update of it
@@ -226,7 +226,7 @@ func (s *slots) opened(q *queue) {
 	s.settle()
 	q.mapped = true
 	s.mapped++
-	if s.m.Everyone {
+	if s.m.RemapAll {
 		s.remap()
 		s.refill()
 	}
@@ -235,13 +235,13 @@ func (s *slots) opened(q *queue) {
 func (s *slots) changed(q *queue) {
 	s.settle()
 	if q.dead {
-		s.known = slices.DeleteFunc(s.known, func(c *queue) bool { return c == q })
-		if len(s.known) > 0 {
-			s.offset %= len(s.known)
+		s.members = slices.DeleteFunc(s.members, func(c *queue) bool { return c == q })
+		if len(s.members) > 0 {
+			s.offset %= len(s.members)
 		}
 	}
 	// A queue with nothing to do is taken off and put back like any other.
-	want := !q.off && !q.dead
+	want := !q.interrupted && !q.dead
 	flipped := want != q.mapped
 	q.mapped = want
 	switch {
@@ -253,36 +253,36 @@ func (s *slots) changed(q *queue) {
 	}
 	switch {
 	case !s.m.Interrupt || !flipped:
-	case s.m.Everyone && s.batching:
-		s.dirty = true
+	case s.m.RemapAll && s.batching:
+		s.remapPending = true
 		return
-	case s.m.Everyone:
+	case s.m.RemapAll:
 		s.remap()
 	case want:
-		s.putBack(q)
-	case q.seat:
-		off := s.now().Add(s.m.Context.among(len(s.in)).Save())
+		s.restoreQueue(q)
+	case q.inSlot:
+		off := s.now().Add(s.m.Context.among(len(s.running)).Save())
 		s.saving = append(s.saving, off)
-		s.quiet = max(s.quiet, off)
-		s.use.Updates++
+		s.updatesDone = max(s.updatesDone, off)
+		s.occupancy.Updates++
 	default:
-		s.quiet = max(s.quiet, s.now())
-		s.use.Updates++
+		s.updatesDone = max(s.updatesDone, s.now())
+		s.occupancy.Updates++
 	}
 	s.refill()
 }
 
 // putBack restores one queue while the others go on.
-func (s *slots) putBack(q *queue) {
+func (s *slots) restoreQueue(q *queue) {
 	c := s.m.Context.empty()
 	if q.launched > q.completed && q.head().begun != 0 {
-		c = s.m.Context.among(len(s.in) + 1)
+		c = s.m.Context.among(len(s.running) + 1)
 	}
-	q.back = s.now().Add(c.Restore())
-	s.quiet = max(s.quiet, q.back)
-	s.use.Updates++
-	q.notice.do = s.refill
-	s.d.world.timeline.set(&q.notice, q.back)
+	q.restoredAt = s.now().Add(c.Restore())
+	s.updatesDone = max(s.updatesDone, q.restoredAt)
+	s.occupancy.Updates++
+	q.noticeTimer.fire = s.refill
+	s.d.world.timeline.set(&q.noticeTimer, q.restoredAt)
 }
 
 // remap is one update of the runlist: everyone is taken off, and those that may
@@ -290,29 +290,29 @@ func (s *slots) putBack(q *queue) {
 // restore if anybody has been.
 func (s *slots) remap() {
 	off, on := s.m.Context.empty(), s.m.Context.empty()
-	if len(s.in) > 0 {
+	if len(s.running) > 0 {
 		off = s.m.Context
 	}
-	if slices.ContainsFunc(s.known, func(q *queue) bool { return s.eligible(q) && q.head().begun != 0 }) {
+	if slices.ContainsFunc(s.members, func(q *queue) bool { return s.eligible(q) && q.head().begun != 0 }) {
 		on = s.m.Context
 	}
 	s.stall(off.Save() + on.Restore())
-	s.use.Updates++
+	s.occupancy.Updates++
 }
 
 func (s *slots) endBatch() {
 	s.batching = false
-	if s.dirty && s.m.Everyone {
+	if s.remapPending && s.m.RemapAll {
 		s.remap()
 	}
-	s.dirty = false
+	s.remapPending = false
 	s.refill()
 }
 
 func (s *slots) close() {
 	s.settle()
-	for _, q := range s.in {
-		s.d.world.segment(s.d, q, q.noticed, s.now())
+	for _, q := range s.running {
+		s.d.world.addSegment(s.d, q, q.noticedAt, s.now())
 	}
 }
 
@@ -324,13 +324,13 @@ func (s *slots) deactivated(q *queue) {
 		queued--
 	}
 	switch s.m.Deactivate {
-	case GuardianDeactivate:
+	case FlagDeactivate:
 		// Each begins, sees the flag, and ends with nothing done.
-		s.stall(time.Duration(queued) * s.m.Guard)
+		s.stall(time.Duration(queued) * s.m.FlagCost)
 	case FlushDeactivate:
 		q.launched -= queued
 		q.flushed = true
-		s.stall(s.m.Flush)
+		s.stall(s.m.FlushCost)
 	}
 	s.refill()
 }
@@ -339,7 +339,7 @@ func (s *slots) deactivated(q *queue) {
 func (s *slots) reactivated(q *queue) {
 	if s.m.Deactivate == FlushDeactivate {
 		q.flushed = false
-		s.stall(s.m.Flush)
+		s.stall(s.m.FlushCost)
 		q.pump()
 	}
 	s.refill()

@@ -5,43 +5,43 @@ import "github.com/giveway/giveway/sched"
 // timer is an appointment on the timeline. It is made once, with what to do,
 // and set again and again, so that the simulation allocates nothing for time.
 type timer struct {
-	at   sched.Time
-	n    uint64 // breaks ties: first set, first served
-	slot int    // in the heap plus one; zero if not set
-	do   func()
+	at        sched.Time
+	order     uint64 // breaks ties: first set, first served
+	heapIndex int    // in the heap plus one; zero if not set
+	fire      func()
 }
 
 // timeline is a heap of timers, four children to a node, which is kinder to the
 // cache than two.
 type timeline struct {
-	heap  []*timer
-	n     uint64
-	fired uint64
+	heap     []*timer
+	setCount uint64
+	fired    uint64
 }
 
 // set makes t due at a time, whether or not it was due before.
 func (l *timeline) set(t *timer, at sched.Time) {
-	l.n++
-	up := t.slot == 0 || at < t.at
-	t.at, t.n = at, l.n
-	if t.slot == 0 {
+	l.setCount++
+	up := t.heapIndex == 0 || at < t.at
+	t.at, t.order = at, l.setCount
+	if t.heapIndex == 0 {
 		l.heap = append(l.heap, t)
-		t.slot = len(l.heap)
+		t.heapIndex = len(l.heap)
 	}
 	if up {
-		l.up(t.slot - 1)
+		l.up(t.heapIndex - 1)
 	} else {
-		l.down(t.slot - 1)
+		l.down(t.heapIndex - 1)
 	}
 }
 
 // cancel makes t not due.
 func (l *timeline) cancel(t *timer) {
-	i := t.slot - 1
+	i := t.heapIndex - 1
 	if i < 0 {
 		return
 	}
-	t.slot = 0
+	t.heapIndex = 0
 	last := len(l.heap) - 1
 	moved := l.heap[last]
 	l.heap[last] = nil
@@ -50,9 +50,9 @@ func (l *timeline) cancel(t *timer) {
 		return
 	}
 	l.heap[i] = moved
-	moved.slot = i + 1
+	moved.heapIndex = i + 1
 	l.up(i)
-	l.down(moved.slot - 1)
+	l.down(moved.heapIndex - 1)
 }
 
 // next returns when the first timer is due.
@@ -68,10 +68,10 @@ func (l *timeline) fire() {
 	t := l.heap[0]
 	l.cancel(t)
 	l.fired++
-	t.do()
+	t.fire()
 }
 
-func before(a, b *timer) bool { return a.at < b.at || a.at == b.at && a.n < b.n }
+func before(a, b *timer) bool { return a.at < b.at || a.at == b.at && a.order < b.order }
 
 func (l *timeline) up(i int) {
 	t := l.heap[i]
@@ -81,11 +81,11 @@ func (l *timeline) up(i int) {
 			break
 		}
 		l.heap[i] = l.heap[parent]
-		l.heap[i].slot = i + 1
+		l.heap[i].heapIndex = i + 1
 		i = parent
 	}
 	l.heap[i] = t
-	t.slot = i + 1
+	t.heapIndex = i + 1
 }
 
 func (l *timeline) down(i int) {
@@ -105,9 +105,9 @@ func (l *timeline) down(i int) {
 			break
 		}
 		l.heap[i] = l.heap[least]
-		l.heap[i].slot = i + 1
+		l.heap[i].heapIndex = i + 1
 		i = least
 	}
 	l.heap[i] = t
-	t.slot = i + 1
+	t.heapIndex = i + 1
 }

@@ -22,7 +22,7 @@ func TestTimelineAgainstASortedList(t *testing.T) {
 	var fired []int
 	timers := make([]*timer, 50)
 	for i := range timers {
-		timers[i] = &timer{do: func() { fired = append(fired, i) }}
+		timers[i] = &timer{fire: func() { fired = append(fired, i) }}
 	}
 	now := sched.Time(0)
 	for step := range 20000 {
@@ -32,7 +32,7 @@ func TestTimelineAgainstASortedList(t *testing.T) {
 			at := now + sched.Time(rng.IntN(100))
 			want = slices.DeleteFunc(want, func(d due) bool { return d.id == i })
 			l.set(timers[i], at)
-			want = append(want, due{at, l.n, i})
+			want = append(want, due{at, l.setCount, i})
 		case 2:
 			want = slices.DeleteFunc(want, func(d due) bool { return d.id == i })
 			l.cancel(timers[i])

@@ -15,9 +15,9 @@ type Config struct {
 	Devices []DeviceConfig
 	Clients []ClientConfig
 	// Choice is the policy. Without one there is no daemon: native sharing.
-	Choice sched.PolicyChoice
-	Sched  sched.Config
-	Hop    Dist // from news to the daemon's turn; zero means 20-60 us
+	Policy    sched.PolicyChoice
+	Sched     sched.Config
+	WakeDelay Dist // from news to the daemon's turn; zero means 20-60 us
 
 	Warmup time.Duration // before anything is counted
 	Length time.Duration // of what is counted
@@ -56,8 +56,8 @@ type World struct {
 	stopping   bool // nobody asks for more
 	segments   []Segment
 	violations []string
-	end        sched.Time // of what is counted
-	lives      int        // queues that programs had after their first
+	countedEnd sched.Time // of what is counted
+	reopened   int        // queues that programs had after their first
 }
 
 // Segment is a piece of a device's time.
@@ -70,12 +70,12 @@ type Segment struct {
 
 // New returns a world at time zero. It panics if cfg names no device for a client.
 func New(cfg Config) *World {
-	if cfg.Hop == (Dist{}) {
-		cfg.Hop = Between(20*us, 60*us)
+	if cfg.WakeDelay == (Dist{}) {
+		cfg.WakeDelay = Between(20*us, 60*us)
 	}
 	w := &World{cfg: cfg, queues: make(map[sched.QueueID]*queue)}
 	w.deviceRand = w.rand("device")
-	w.end = sched.Time(cfg.Warmup + cfg.Length)
+	w.countedEnd = sched.Time(cfg.Warmup + cfg.Length)
 	w.daemon = newDaemon(w)
 	for _, d := range cfg.Devices {
 		w.devices = append(w.devices, newDevice(w, d.ID, d.Model))
@@ -97,7 +97,7 @@ func (w *World) rand(purpose string) *rand.Rand {
 }
 
 // after has f called once, d from now.
-func (w *World) after(d time.Duration, f func()) { w.timeline.set(&timer{do: f}, w.now.Add(d)) }
+func (w *World) after(d time.Duration, f func()) { w.timeline.set(&timer{fire: f}, w.now.Add(d)) }
 
 // runUntil lives until t, or until enough says so.
 func (w *World) runUntil(t sched.Time, enough func() bool) {
@@ -120,17 +120,17 @@ func (w *World) runUntil(t sched.Time, enough func() bool) {
 
 // Run lives the whole of the world's life and tells of it.
 func (w *World) Run() Result {
-	if w.cfg.Choice.Make != nil {
+	if w.cfg.Policy.Make != nil {
 		w.daemon.start()
 		w.cfg.Faults.arm(w)
 	}
-	w.runUntil(w.end, nil)
+	w.runUntil(w.countedEnd, nil)
 	for _, d := range w.devices {
 		d.engine.close()
 	}
 	r := w.result()
 	if w.cfg.Drain > 0 {
-		w.windUp()
+		w.drain()
 	}
 	r.Events = w.timeline.fired + w.daemon.events
 	r.Violations = w.violations
@@ -139,14 +139,14 @@ func (w *World) Run() Result {
 
 // windUp lets everything finish, has the daemon let go, and checks both. Queues
 // of class idle have asked to be starved: they must finish when it has let go.
-func (w *World) windUp() {
+func (w *World) drain() {
 	w.stopping = true
 	w.cfg.Faults.disarm()
 	w.mustFinish(func(q *queue) bool { return q.owner.cfg.Attr.Class != sched.Idle })
-	w.daemon.letGo()
-	w.runUntil(w.now.Add(time.Minute), w.daemon.gone)
+	w.daemon.shutDown()
+	w.runUntil(w.now.Add(time.Minute), w.daemon.shutDownDone)
 	for _, q := range w.alive() {
-		if !q.asFound() {
+		if !q.unchanged() {
 			w.violation("after it has let go, queue %d is not as it was found: %s", q.id, q.changes())
 		}
 	}
@@ -164,7 +164,7 @@ func (w *World) mustFinish(counts func(*queue) bool) {
 				return false
 			}
 		}
-		return !w.daemon.down
+		return !w.daemon.crashed
 	}
 	w.runUntil(w.now.Add(w.cfg.Drain), idle)
 	if idle() {
@@ -195,7 +195,7 @@ func (w *World) violation(format string, args ...any) {
 	}
 }
 
-func (w *World) segment(d *device, q *queue, from, to sched.Time) {
+func (w *World) addSegment(d *device, q *queue, from, to sched.Time) {
 	if len(w.segments) >= w.cfg.Segments || from >= to {
 		return
 	}
@@ -213,7 +213,7 @@ type Result struct {
 	Segments   []Segment
 	Events     uint64 // simulated: timers fired and events the daemon took in
 	Calls      uint64 // control calls made
-	Turns      uint64 // of the daemon
+	Steps      uint64 // of the daemon
 	Crashes    int
 	Simulated  time.Duration
 	Overruled  sched.Mistake // the first for which the scheduler overruled the policy, if it did
@@ -229,7 +229,7 @@ type ClientResult struct {
 	Latencies  []time.Duration // sorted; of requests that did not finish, how long they had waited
 	Latency    stats.Summary
 	SLO        time.Duration // zero: none
-	Met        float64       // part of the latencies within it
+	SLOMet     float64       // part of the latencies within it
 	Unfinished int
 	Requests   int           // finished
 	Rate       float64       // finished a second
@@ -239,7 +239,7 @@ type ClientResult struct {
 
 func (w *World) result() Result {
 	r := Result{
-		Segments: w.segments, Calls: w.daemon.calls, Turns: w.daemon.turns, Crashes: w.daemon.crashes,
+		Segments: w.segments, Calls: w.daemon.calls, Steps: w.daemon.steps, Crashes: w.daemon.crashes,
 		Simulated: w.now.Sub(0), Overruled: w.daemon.overruled,
 	}
 	for _, c := range w.clients {

@@ -199,7 +199,7 @@ func simulated(t *testing.T, model, name string) trace.Run {
 	var rec recorder
 	cfg.Recorder = &rec
 	if name != "native" {
-		if cfg.Choice, err = policy.Choose(name, nil); err != nil {
+		if cfg.Policy, err = policy.Choose(name, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -137,7 +137,7 @@ func Run(c Config) (*Result, error) {
 // under MES faster than programs do.
 func modelFor(name string, programs int) (sim.Model, error) {
 	m, err := sim.NewModel(name)
-	if err == nil && !m.Slots.Everyone && programs == 1 {
+	if err == nil && !m.Slots.RemapAll && programs == 1 {
 		m.Slots.Quantum = sim.MESGangQuantum
 	}
 	return m, err
@@ -149,7 +149,7 @@ func (w Way) apply(m *sim.Model) {
 	case OneByOne:
 		m.Slots.Batch = false
 	case Batch:
-		m.Calls.After, m.Calls.Copy = sim.Dist{}, 0
+		m.Calls.AfterStop, m.Calls.CopyPerQueue = sim.Dist{}, 0
 	}
 }
 
@@ -178,7 +178,7 @@ func (b *bed) row(way Way) Row {
 	o, rounds := b.Occupancy(), float64(b.rounds)
 	var offline time.Duration
 	for _, id := range b.offline {
-		offline += b.Ran(id)
+		offline += b.DeviceTime(id)
 	}
 	row := Row{
 		Queues: len(b.offline), Way: way, Answer: stats.Summarize(b.seen.answer),

@@ -48,7 +48,7 @@ func (b *bed) between(least, most time.Duration) time.Duration {
 }
 
 // rest lets the offline queues work.
-func (b *bed) rest() { b.Settle(b.between(restLeast, restMost)) }
+func (b *bed) rest() { b.Advance(b.between(restLeast, restMost)) }
 
 // request makes one online request: its work comes, the offline queues are taken
 // off, and when it is answered they are put back.
@@ -60,17 +60,17 @@ func (b *bed) request(way Way) error {
 	if way == Native {
 		return b.await(came)
 	}
-	b.Settle(notice)
+	b.Advance(notice)
 	stalled := b.Occupancy().Stalled
 	unmap, err := b.change(sched.Stop)
 	if err != nil {
 		return err
 	}
-	if left := b.Quiet() - b.Now(); left > 0 {
-		b.Settle(left)
+	if left := b.UpdatesDone() - b.Now(); left > 0 {
+		b.Advance(left)
 	}
 	b.seen.unmap = append(b.seen.unmap, unmap)
-	b.seen.own = append(b.seen.own, b.Quiet()-came)
+	b.seen.own = append(b.seen.own, b.UpdatesDone()-came)
 	b.seen.hiccup = append(b.seen.hiccup, b.Occupancy().Stalled-stalled)
 	if err := b.await(came); err != nil {
 		return err
@@ -94,6 +94,6 @@ func (b *bed) await(came time.Duration) error {
 	if !b.Await(b.online, uint64(b.rounds), time.Minute) {
 		return errors.New("a request had no answer for a minute")
 	}
-	b.seen.answer = append(b.seen.answer, b.Last(b.online)-came)
+	b.seen.answer = append(b.seen.answer, b.LastCompletion(b.online)-came)
 	return nil
 }

@@ -11,11 +11,11 @@ import (
 func parameters(m *sim.Model, programs int) []Parameter {
 	s, c := m.Slots, &m.Calls
 	own := hwsSources
-	if !s.Everyone {
+	if !s.RemapAll {
 		own = mesSources
 	}
 	quantum := own.quantum
-	if !s.Everyone && programs == 1 {
+	if !s.RemapAll && programs == 1 {
 		quantum = own.gang
 	}
 	return []Parameter{
@@ -27,9 +27,9 @@ func parameters(m *sim.Model, programs int) []Parameter {
 		{"firmware, to take off, and to put back", micros(s.Context.Fixed), Assumed, "no figure known"},
 		{"a stop call, without the saving", spread(c.Stop), own.callKind, own.call},
 		{"a start call, without the saving", spread(c.Start), own.callKind, own.call},
-		{"more for each queue in a call", micros(c.Each), Assumed, own.each},
-		{"stock suspend, then also", spread(c.After), Assumed, own.after},
-		{"and for each queue of the program", micros(c.Copy), Assumed, "its control stack is copied, stopped or not: Linux 6.12, copy_context_work_handler; the time is a guess"},
+		{"more for each queue in a call", micros(c.PerQueue), Assumed, own.each},
+		{"stock suspend, then also", spread(c.AfterStop), Assumed, own.after},
+		{"and for each queue of the program", micros(c.CopyPerQueue), Assumed, "its control stack is copied, stopped or not: Linux 6.12, copy_context_work_handler; the time is a guess"},
 		{"from a request to the first call", fmt.Sprintf("%s to %s", micros(noticeLeast), micros(noticeMost)), Assumed, "a daemon that is told through shared memory"},
 		{"work of an online request, alone", micros(onlineWork), Assumed, "the question"},
 		{"between requests", fmt.Sprintf("%s to %s", micros(restLeast), micros(restMost)), Assumed, "the question"},

@@ -20,8 +20,8 @@ type Harness interface {
 	Submit(hal.Spec, time.Duration)
 	// Completed counts the commands that are done.
 	Completed(hal.Spec) uint64
-	// Settle lets time pass: virtual in the simulator, real on hardware.
-	Settle(time.Duration)
+	// Advance lets time pass: virtual in the simulator, real on hardware.
+	Advance(time.Duration)
 	// Unit is a command length much longer than any action takes here.
 	Unit() time.Duration
 }
@@ -99,7 +99,7 @@ func (b *bed) check(err error) {
 // wait lets units pass and then wants n commands done.
 func (b *bed) wait(units int, n uint64) {
 	b.Helper()
-	b.Settle(time.Duration(units) * b.Unit())
+	b.Advance(time.Duration(units) * b.Unit())
 	if got := b.Completed(b.spec); got != n {
 		b.Fatalf("%d commands done, want %d", got, n)
 	}
@@ -137,7 +137,7 @@ func deactivateSparesOnlyTheRunning(b *bed) {
 	for range 4 {
 		b.Submit(b.spec, b.Unit())
 	}
-	b.Settle(b.Unit() / 2)
+	b.Advance(b.Unit() / 2)
 	b.check(hal.Stop(b.queue, sched.LevelDeactivate))
 	b.wait(8, 1)
 	b.check(hal.Start(b.queue, sched.LevelDeactivate))
@@ -146,7 +146,7 @@ func deactivateSparesOnlyTheRunning(b *bed) {
 
 func interruptFreezesTheRunning(b *bed) {
 	b.Submit(b.spec, b.Unit())
-	b.Settle(b.Unit() / 2)
+	b.Advance(b.Unit() / 2)
 	b.check(hal.Stop(b.queue, sched.LevelInterrupt))
 	b.wait(8, 0)
 	b.check(hal.Start(b.queue, sched.LevelInterrupt))
@@ -157,9 +157,9 @@ func interruptFreezesTheRunning(b *bed) {
 func interruptedWorkIsNotRepeated(b *bed) {
 	b.Submit(b.spec, 8*b.Unit())
 	for range 6 {
-		b.Settle(b.Unit())
+		b.Advance(b.Unit())
 		b.check(hal.Stop(b.queue, sched.LevelInterrupt))
-		b.Settle(b.Unit())
+		b.Advance(b.Unit())
 		b.check(hal.Start(b.queue, sched.LevelInterrupt))
 	}
 	b.wait(4, 1)
@@ -177,7 +177,7 @@ func slicesAreWeights(b *bed) {
 		b.Submit(b.spec, step)
 		b.Submit(spec2, step)
 	}
-	b.Settle(100 * base)
+	b.Advance(100 * base)
 	one, two := float64(b.Completed(b.spec)), float64(b.Completed(spec2))
 	if ratio := one / two; ratio < 2.5 || ratio > 3.7 {
 		b.Errorf("served %.0f:%.0f with slices of 3:1", one, two)
@@ -191,9 +191,9 @@ func leastSliceGivesWay(b *bed) {
 	base := b.Device().Info().Device.Slice
 	b.check(b.queue.(hal.Slicer).SetSlice(sched.MinSlice))
 	b.Submit(b.spec, 1000*base)
-	b.Settle(10*base + base/3)
+	b.Advance(10*base + base/3)
 	b.Submit(short, base/100)
-	b.Settle(base / 2)
+	b.Advance(base / 2)
 	if b.Completed(short) != 1 {
 		b.Errorf("a command of %v was not done %v after it came", base/100, base/2)
 	}
@@ -208,7 +208,7 @@ func switchDoesBothAtOnce(b *bed) {
 	b.check(hal.Stop(queue2, sched.LevelInterrupt))
 	b.Submit(b.spec, b.Unit())
 	b.Submit(spec2, b.Unit())
-	b.Settle(b.Unit() / 4)
+	b.Advance(b.Unit() / 4)
 	for _, err := range batcher.Switch([]hal.Queue{b.queue}, []hal.Queue{queue2}) {
 		b.check(err)
 	}

@@ -32,7 +32,7 @@ func NewHarness(model string, cfg Config) (*Harness, error) {
 	}
 	m.Gated = false // there is no shim here
 	h := &Harness{World: NewWorld(), gpu: &simulated{bench: sim.NewBench(m), queues: make(map[QueueID]sched.QueueID)}}
-	cfg.Engine, cfg.Host, cfg.Sleep = h.gpu, h.World, h.Settle
+	cfg.Engine, cfg.Host, cfg.Sleep = h.gpu, h.World, h.Advance
 	h.kfd = New(cfg)
 	return h, nil
 }
@@ -64,11 +64,11 @@ func (h *Harness) Completed(id QueueID) (n uint64) {
 	return n
 }
 
-// Settle lets time pass on the GPU.
-func (h *Harness) Settle(d time.Duration) {
+// Advance lets time pass on the GPU.
+func (h *Harness) Advance(d time.Duration) {
 	h.gpu.mu.Lock()
 	defer h.gpu.mu.Unlock()
-	h.gpu.bench.Settle(d)
+	h.gpu.bench.Advance(d)
 }
 
 // Unit is a command length much longer than any call takes here.

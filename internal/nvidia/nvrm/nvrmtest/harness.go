@@ -29,7 +29,7 @@ func NewHarness(model string) (*Harness, error) {
 		return nil, fmt.Errorf("model %s has no runlist", model)
 	}
 	h := &Harness{gpu: &simulated{bench: sim.NewBench(m), queues: make(map[GroupID]sched.QueueID)}}
-	h.rm = New(Config{GPU: h.gpu, Sleep: h.Settle})
+	h.rm = New(Config{GPU: h.gpu, Sleep: h.Advance})
 	return h, nil
 }
 
@@ -56,8 +56,8 @@ func (h *Harness) Submit(c Context, work time.Duration) { h.gpu.submit(h.group(c
 // Completed counts the commands that are done.
 func (h *Harness) Completed(c Context) uint64 { return h.gpu.completed(h.group(c)) }
 
-// Settle lets time pass on the GPU.
-func (h *Harness) Settle(d time.Duration) { h.gpu.settle(d) }
+// Advance lets time pass on the GPU.
+func (h *Harness) Advance(d time.Duration) { h.gpu.settle(d) }
 
 // Unit is a command length much longer than any call takes here.
 func (h *Harness) Unit() time.Duration { return h.gpu.bench.Unit() }
@@ -101,7 +101,7 @@ func (s *simulated) completed(id GroupID) uint64 {
 func (s *simulated) settle(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bench.Settle(d)
+	s.bench.Advance(d)
 }
 
 // Opened implements GPU.

@@ -103,7 +103,7 @@ func TestSomeChannels(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.Submit(p.Context, h.Unit())
-		h.Settle(10 * h.Unit())
+		h.Advance(10 * h.Unit())
 		now := h.Completed(p.Context)
 		if (now > done) != tt.runs {
 			t.Errorf("%v disabled %v: %d commands done after %d, runs %v", tt.channels, tt.disable, now, done, tt.runs)
@@ -113,7 +113,7 @@ func TestSomeChannels(t *testing.T) {
 	if err := p.File.Close(); err != nil {
 		t.Error(err)
 	}
-	h.Settle(h.Unit())
+	h.Advance(h.Unit())
 }
 
 // TestLatencyIsVirtual: a slow call takes time of the GPU's and none of ours.
