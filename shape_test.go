@@ -54,10 +54,11 @@ var mayImport = map[string][]string{
 	"internal/nvidia/nvtrace":       {"internal/nvidia/nvrm"},
 	"internal/nvidia/discover":      {"internal/nvidia/nvrm", "internal/proc"},
 
-	"internal/amd":             {"sched", "internal/hal", "internal/amd/kfd"},
-	"internal/amd/kfd":         {},
-	"internal/amd/kfd/kfdtest": {"sched", "internal/fusedev", "internal/amd/kfd", "internal/sim"},
-	"internal/amd/amdbench":    {"sched", "internal/sim", "internal/stats"},
+	"internal/amd":              {"sched", "internal/hal", "internal/amd/kfd"},
+	"internal/amd/kfd":          {},
+	"internal/amd/kfd/kfdtest":  {"sched", "internal/fusedev", "internal/amd/kfd", "internal/sim"},
+	"internal/amd/lab/amdbench": {"sched", "internal/sim", "internal/stats"},
+	"internal/amd/lab/hqd":      {},
 
 	"internal/shim":                     {"sched", "internal/hal", "internal/shim/shimpage"},
 	"internal/shim/shimpage":            {},

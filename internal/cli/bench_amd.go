@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/giveway/giveway/internal/amd/amdbench"
+	"github.com/giveway/giveway/internal/amd/lab/amdbench"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"

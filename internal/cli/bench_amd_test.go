@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/giveway/giveway/internal/amd/amdbench"
+	"github.com/giveway/giveway/internal/amd/lab/amdbench"
 )
 
 // TestBenchAMD holds what programs read to the golden file.

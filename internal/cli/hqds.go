@@ -6,53 +6,53 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/amd/lab/hqd"
 )
 
-// hqdFile is where the kernel's dump is; tests have another.
-var hqdFile = kfd.HQDFile
+// hqdFile is the path of the kernel's dump. Tests change it.
+var hqdFile = hqd.File
 
-// doctorHQDs prints the hardware slots of AMD GPUs.
+// doctorHQDs prints the hardware slots of the AMD GPUs.
 func doctorHQDs(out, warnings io.Writer, file string, asJSON bool) error {
 	f, err := os.Open(file)
 	if err != nil {
-		return fmt.Errorf("the kernel's dump of the slots, which is for root, with debugfs mounted and AMD's driver loaded: %w", err)
+		return fmt.Errorf("open the dump of hardware slots (needs root, debugfs mounted, and AMD's driver loaded): %w", err)
 	}
 	defer f.Close()
-	if _, err := fmt.Fprintln(warnings, "Reading the slots holds up everything on the GPUs for a moment."); err != nil {
+	if _, err := fmt.Fprintln(warnings, "Reading the slots stalls all work on the GPUs for a moment."); err != nil {
 		return err
 	}
-	const most = 64 << 20 // bytes
-	found, err := kfd.ParseHQDs(io.LimitReader(f, most))
+	const maxBytes = 64 << 20
+	slots, err := hqd.Parse(io.LimitReader(f, maxBytes))
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	if asJSON {
-		if found == nil {
-			found = []kfd.HQD{}
+		if slots == nil {
+			slots = []hqd.Slot{}
 		}
-		return writeJSON(out, found)
+		return writeJSON(out, slots)
 	}
-	return printHQDs(out, found)
+	return printHQDs(out, slots)
 }
 
-func printHQDs(w io.Writer, found []kfd.HQD) error {
-	if len(found) == 0 {
-		_, err := fmt.Fprintln(w, "There are no slots: no AMD GPU is here, or all are stopped.")
+func printHQDs(w io.Writer, slots []hqd.Slot) error {
+	if len(slots) == 0 {
+		_, err := fmt.Fprintln(w, "The dump has no slots: this machine has no AMD GPU, or all of them are stopped.")
 		return err
 	}
 	var t table
 	t.add("GPU", "XCC", "PIPE", "QUEUE", "STATE", "VMID", "PRIORITY", "RING")
 	active, unknown := 0, 0
-	for _, q := range found {
-		cells := []string{fmt.Sprint(q.GPU), fmt.Sprint(q.XCC), fmt.Sprint(q.Pipe), fmt.Sprint(q.Queue)}
+	for _, s := range slots {
+		cells := []string{fmt.Sprint(s.GPU), fmt.Sprint(s.XCC), fmt.Sprint(s.Pipe), fmt.Sprint(s.Queue)}
 		switch {
-		case !q.Known:
+		case !s.Known:
 			unknown++
-			cells = append(cells, "not known", "-", "-", "-")
-		case q.Active:
+			cells = append(cells, "unknown", "-", "-", "-")
+		case s.Active:
 			active++
-			cells = append(cells, "active", fmt.Sprint(q.VMID), fmt.Sprint(q.Priority), "0x"+strconv.FormatUint(q.Ring, 16))
+			cells = append(cells, "active", fmt.Sprint(s.VMID), fmt.Sprint(s.Priority), "0x"+strconv.FormatUint(s.Ring, 16))
 		default:
 			cells = append(cells, "empty", "-", "-", "-")
 		}
@@ -61,6 +61,6 @@ func printHQDs(w io.Writer, found []kfd.HQD) error {
 	if err := t.write(w, 8); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d of %d slots have a queue; of %d the registers are not known.\n", active, len(found), unknown)
+	_, err := fmt.Fprintf(w, "%d of %d slots hold a queue; the register layout of %d slots is unknown.\n", active, len(slots), unknown)
 	return err
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDoctorHQDs: the slots are told, with a warning before; what cannot be read or
-// understood is an error.
+// TestDoctorHQDs checks that slots are printed after a warning, and that a dump that is
+// missing or malformed is an error.
 func TestDoctorHQDs(t *testing.T) {
 	old := hqdFile
 	defer func() { hqdFile = old }()
@@ -18,8 +18,8 @@ func TestDoctorHQDs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out, errs, code := call("doctor", "--amd-hqds"); code != exitFailure || out != "" || !strings.Contains(errs, "for root") {
-		t.Errorf("without a dump: exit %d, %s%s", code, out, errs)
+	if out, errs, code := call("doctor", "--amd-hqds"); code != exitFailure || out != "" || !strings.Contains(errs, "needs root") {
+		t.Errorf("without a dump: got exit %d, %s%s; want a failure that says it needs root", code, out, errs)
 	}
 	registers := "    0000c914: 00000000 00000000 00000001 00000008 00000000 00000000 0000000b 00000000\n" +
 		"    0000c934: 12345670 0000007f" + strings.Repeat(" 00000000", 6) + "\n"
@@ -28,23 +28,23 @@ func TestDoctorHQDs(t *testing.T) {
 	}
 	write("Node 1, gpu_id c959:\n Inst 0,  CP Pipe 0, Queue 2\n" + registers + " Inst 0,  CP Pipe 1, Queue 0\n    0000c914: 00000001\n")
 	out, errs, code := call("doctor", "--amd-hqds")
-	const want = `GPU    XCC  PIPE  QUEUE  STATE      VMID  PRIORITY  RING
-51545  0    0     2      active     8     11        0x7f1234567000
-51545  0    1     0      not known  -     -         -
-1 of 2 slots have a queue; of 1 the registers are not known.
+	const want = `GPU    XCC  PIPE  QUEUE  STATE    VMID  PRIORITY  RING
+51545  0    0     2      active   8     11        0x7f1234567000
+51545  0    1     0      unknown  -     -         -
+1 of 2 slots hold a queue; the register layout of 1 slots is unknown.
 `
-	if code != exitOK || out != want || !strings.Contains(errs, "holds up everything") {
-		t.Errorf("exit %d, %s\n%s", code, errs, out)
+	if code != exitOK || out != want || !strings.Contains(errs, "stalls all work") {
+		t.Errorf("got exit %d, warning %q and\n%s\nwant\n%s", code, errs, out, want)
 	}
 	if out, _, code := call("doctor", "--amd-hqds", "--json"); code != exitOK || !strings.Contains(out, `"active": true`) {
-		t.Errorf("exit %d, %s", code, out)
+		t.Errorf("--json: got exit %d, %s; want an active slot", code, out)
 	}
 	write("")
 	if out, _, code := call("doctor", "--amd-hqds"); code != exitOK || !strings.Contains(out, "no slots") {
-		t.Errorf("exit %d, %s", code, out)
+		t.Errorf("empty dump: got exit %d, %s; want \"no slots\"", code, out)
 	}
 	write("\x1b[2J garbage\n")
 	if out, errs, code := call("doctor", "--amd-hqds"); code != exitFailure || out != "" || strings.Contains(errs, "\x1b") {
-		t.Errorf("exit %d, %q%q", code, out, errs)
+		t.Errorf("garbage: got exit %d, %q%q; want a failure without escape characters", code, out, errs)
 	}
 }
