@@ -14,7 +14,6 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
-	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -280,7 +279,7 @@ func (d *Daemon) attached(p *process, q *groupQueue, got hal.Queue) {
 	q.plain = got
 	can := hal.Abilities(got)
 	if q.gate != nil {
-		d.exec.replace(q.id, shim.Combine(got, q.gate))
+		d.exec.replace(q.id, hal.Combine(got, q.gate))
 		if p.guest != nil {
 			can |= hal.Abilities(q.gate)
 		}

@@ -194,7 +194,7 @@ func (d *Daemon) arrange(p *process) {
 		}
 		if g != nil && g.runtime != "" && (q.gate == nil || !q.gate.Behind(g.gate)) {
 			q.gate = g.gate.Attach(q.gate)
-			d.exec.replace(q.id, shim.Combine(q.plain, q.gate))
+			d.exec.replace(q.id, hal.Combine(q.plain, q.gate))
 		}
 		if q.gate != nil {
 			can := hal.Abilities(q.plain)

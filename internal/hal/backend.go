@@ -101,9 +101,6 @@ type Check struct {
 type Host interface {
 	// DeviceFound announces a device. A second call for the same ID has no effect.
 	DeviceFound(Device)
-	// Process returns the daemon's record of a process, made if there is none. A backend
-	// calls it for processes that have no queue yet but about which it has facts.
-	Process(proc.Process) Process
 	// QueueFound offers a queue. It calls o.Attach on the caller's goroutine and returns
 	// its error. After a nil error the queue is scheduled until it is withdrawn.
 	QueueFound(o Offer) (QueueHandle, error)
@@ -213,8 +210,13 @@ type Offer struct {
 	// Gate says that the offer stands for the whole process rather than for a hardware
 	// queue. Attach is called once for each other queue of the process, and the result
 	// is combined with that queue: together they can do what either can. Only while the
-	// process has no other queue does the gate stand alone, on Device.
-	Gate bool
+	// process has no other queue does the gate stand alone, on Device. Device may be nil
+	// until the process has used one: QueueHandle.SetDevice then announces it.
+	//
+	// Attach and GateStats of a gate only touch memory: they are called with the
+	// daemon's lock held.
+	Gate      bool
+	GateStats func() GateStats
 	// Batcher, if not nil, stops and starts the queue together with others.
 	Batcher Batcher
 	// Handoff is what the guardian needs to undo changes of the queue. If it is nil,
@@ -243,14 +245,32 @@ type Detail struct {
 	StopMethod   string        // in which way it is interrupted, if there are several
 }
 
+// GateStats is what the gate of a process counts.
+type GateStats struct {
+	Runtime   string // cuda, hip, opencl, queue; empty: not known yet
+	Launched  uint64
+	Completed uint64
+	Holds     uint64 // how often a launch had to wait
+	HeldFor   time.Duration
+	Overruns  uint64 // how often a launch passed over the bound
+	Parked    uint64 // times the device was taken ahead of an arrival
+	Hits      uint64 // of those, times the arrival came
+	ParkedFor time.Duration
+	Saved     time.Duration // by parking, as the process estimates it
+	Invalid   uint64        // entries of the page that made no sense
+}
+
 // QueueHandle is a queue that was offered and accepted.
 type QueueHandle interface {
+	// ID is the number of the queue; zero for a gate.
 	ID() sched.QueueID
 	Process() Process
 	// Replace puts q in the place of the attached queue, because what can be done to it
 	// has changed.
 	Replace(q Queue)
 	SetDetail(Detail)
+	// SetDevice announces the device of a gate that was offered without one.
+	SetDevice(Device)
 	// Withdraw gives the queue up: it is gone, or about to be offered again. exited says
 	// that its process has exited, so that nothing is left to undo; otherwise the queue
 	// is closed, which restores it. The channel is closed when that is done.

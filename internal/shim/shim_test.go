@@ -234,17 +234,17 @@ func TestCombine(t *testing.T) {
 	}{
 		{&plain{}, 0}, {&slicer{}, sched.CanSlice}, {&interrupter{}, sched.CanInterrupt}, {&full{}, sched.CanSlice | sched.CanInterrupt},
 	} {
-		q := shim.Combine(tt.queue, gate.Attach(nil))
+		q := hal.Combine(tt.queue, gate.Attach(nil))
 		if got, want := hal.Abilities(q), tt.can|sched.CanHold|sched.CanBound; got != want {
 			t.Errorf("%T: can %v, want %v", tt.queue, got, want)
 		}
 	}
 	inner := &plain{}
-	if err := hal.Abandon(shim.Combine(inner, gate.Attach(nil))); err != nil || !inner.abandoned || inner.closed {
+	if err := hal.Abandon(hal.Combine(inner, gate.Attach(nil))); err != nil || !inner.abandoned || inner.closed {
 		t.Errorf("abandoned: %+v, %v", inner, err)
 	}
 	inner = &plain{}
-	if err := shim.Combine(inner, gate.Attach(nil)).Close(); err != nil || !inner.closed {
+	if err := hal.Combine(inner, gate.Attach(nil)).Close(); err != nil || !inner.closed {
 		t.Errorf("closed: %+v, %v", inner, err)
 	}
 }
