@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 
 	"internal/proc":        {},
 	"internal/stats":       {},
+	"internal/format":      {},
 	"internal/fusedev":     {},
 	"internal/hal":         {"sched", "internal/proc"},
 	"internal/hal/haltest": {"sched", "internal/hal"},
@@ -66,12 +67,12 @@ var mayImport = map[string][]string{
 	"internal/shim/pageclient/pagetest": {"internal/shim/shimpage"},
 
 	"internal/sim":      {"sched", "policy", "internal/hal", "internal/loop", "internal/journal", "internal/stats"},
-	"internal/yamlfile": {},
-	"internal/scenario": {"sched", "policy", "internal/sim", "internal/stats", "internal/yamlfile"},
+	"internal/yamlfile": {"internal/format"},
+	"internal/scenario": {"sched", "policy", "internal/format", "internal/sim", "internal/stats", "internal/yamlfile"},
 	"internal/trace":    {"sched", "internal/sim"},
 	"internal/report":   {"sched", "internal/sim", "internal/scenario", "internal/stats"},
 	"internal/cuda":     {},
-	"internal/bench":    {"internal/stats"},
+	"internal/bench":    {"internal/format", "internal/stats"},
 	"internal/metrics":  {"api"},
 	"internal/server":   {"api", "internal/metrics"},
 	"internal/config":   {"sched", "policy", "internal/yamlfile"},

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/giveway/giveway/internal/format"
 )
 
 // WriteTable writes the result for people.
@@ -27,12 +28,12 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 		return nil
 	}
 	if len(c.Phases) > 0 {
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(tw, strings.Join(c.head(), "\t")+"\t")
+		var t format.Table
+		t.Add(c.head()...)
 		for i := range c.Phases {
-			fmt.Fprintln(tw, strings.Join(c.row(&c.Phases[i]), "\t")+"\t")
+			t.Add(c.row(&c.Phases[i])...)
 		}
-		if err := tw.Flush(); err != nil {
+		if err := t.Write(w, 1); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/amd/lab/amdbench"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
@@ -104,7 +105,7 @@ func (f *amdFlags) run(w io.Writer) error {
 
 func printAMD(w io.Writer, r *amdbench.Result) error {
 	fmt.Fprintf(w, "Every figure is modelled; nothing was measured on an AMD GPU. %d requests of %s each; programs with offline queues: %d; seed %d.\n",
-		r.Rounds, wholeTime(r.OnlineWork), r.Programs, r.Seed)
+		r.Rounds, format.ExactDuration(r.OnlineWork), r.Programs, r.Seed)
 	for i := range r.Models {
 		m := &r.Models[i]
 		fmt.Fprintf(w, "\n%s: %s\n\n", m.Name, m.Doc)
@@ -120,36 +121,36 @@ func printAMD(w io.Writer, r *amdbench.Result) error {
 }
 
 func printAMDModel(w io.Writer, m *amdbench.ModelResult) error {
-	var params, waits, costs, gains table
-	params.add("parameter", "value", "kind", "source")
+	var params, waits, costs, gains format.Table
+	params.Add("parameter", "value", "kind", "source")
 	for _, p := range m.Parameters {
-		params.add(p.Name, p.Value, string(p.Kind), p.Source)
+		params.Add(p.Name, p.Value, string(p.Kind), p.Source)
 	}
-	waits.add("queues", "way", "own: mean", "P50", "P95", "P99", "max", "answer: mean", "P50", "P95", "P99", "max")
-	costs.add("queues", "way", "unmap", "P99", "remap", "P99", "hiccup", "calls", "updates", "HQDs used", "stalled", "offline kept")
-	gains.add("queues", "way", "against", "own device", "answer", "unmap", "remap")
+	waits.Add("queues", "way", "own: mean", "P50", "P95", "P99", "max", "answer: mean", "P50", "P95", "P99", "max")
+	costs.Add("queues", "way", "unmap", "P99", "remap", "P99", "hiccup", "calls", "updates", "HQDs used", "stalled", "offline kept")
+	gains.Add("queues", "way", "against", "own device", "answer", "unmap", "remap")
 	for i := range m.Rows {
 		r := &m.Rows[i]
 		q, way := fmt.Sprint(r.Queues), string(r.Way)
-		waits.add(append(append([]string{q, way}, fiveOf(r.Own)...), fiveOf(&r.Answer)...)...)
-		costs.add(append([]string{q, way}, costCells(r)...)...)
+		waits.Add(append(append([]string{q, way}, fiveOf(r.Own)...), fiveOf(&r.Answer)...)...)
+		costs.Add(append([]string{q, way}, costCells(r)...)...)
 		for _, g := range []struct {
 			to string
 			*amdbench.SpeedUp
 		}{{string(amdbench.OneByOne), r.VsOneByOne}, {string(amdbench.Stock), r.VsStock}} {
 			if g.SpeedUp != nil {
-				gains.add(q, way, g.to, humanTimes(g.Own), humanTimes(g.Answer), humanTimes(g.Unmap), humanTimes(g.Remap))
+				gains.Add(q, way, g.to, format.Ratio(g.Own), format.Ratio(g.Answer), format.Ratio(g.Unmap), format.Ratio(g.Remap))
 			}
 		}
 	}
-	err := params.write(w, 4)
+	err := params.Write(w, 4)
 	fmt.Fprintln(w, "\nFrom a request until the device is its own, all offline queues off, and until its answer; modelled:")
-	err = errors.Join(err, waits.write(w, 2))
+	err = errors.Join(err, waits.Write(w, 2))
 	fmt.Fprintln(w, "\nWhat the caller waits for and what the device loses, for a request; modelled:")
-	err = errors.Join(err, costs.write(w, 2))
-	if len(gains.rows) > 1 {
+	err = errors.Join(err, costs.Write(w, 2))
+	if len(gains.Rows) > 1 {
 		fmt.Fprintln(w, "\nHow many times as long the other way takes, of means; modelled:")
-		err = errors.Join(err, gains.write(w, 3))
+		err = errors.Join(err, gains.Write(w, 3))
 	}
 	return err
 }
@@ -161,7 +162,7 @@ func fiveOf(s *stats.Summary) []string {
 	}
 	var cells []string
 	for _, d := range []time.Duration{s.Mean, s.P50, s.P95, s.P99, s.Max} {
-		cells = append(cells, humanTime(d))
+		cells = append(cells, format.Duration(d))
 	}
 	return cells
 }
@@ -170,10 +171,10 @@ func costCells(r *amdbench.Row) []string {
 	cells := strings.Fields("- - - - -")
 	if r.Unmap != nil {
 		cells = []string{
-			humanTime(r.Unmap.Mean), humanTime(r.Unmap.P99), humanTime(r.Remap.Mean), humanTime(r.Remap.P99), humanTime(r.Hiccup.Mean),
+			format.Duration(r.Unmap.Mean), format.Duration(r.Unmap.P99), format.Duration(r.Remap.Mean), format.Duration(r.Remap.P99), format.Duration(r.Hiccup.Mean),
 		}
 	}
-	return append(cells, digits(r.Calls), digits(r.Updates), humanPart(r.Utilisation), humanPart(r.Stalled), humanPart(r.OfflineKept))
+	return append(cells, format.Number(r.Calls), format.Number(r.Updates), format.Percent(r.Utilisation), format.Percent(r.Stalled), format.Percent(r.OfflineKept))
 }
 
 // soakJSON is what `bench amd --soak --json` prints.
@@ -231,11 +232,11 @@ func runSoak(w io.Writer, path string, asJSON bool) error {
 
 func printSoak(w io.Writer, v *soakJSON, o *scenario.Outcome) error {
 	fmt.Fprintf(w, "%s under %s: %s of virtual time in %s; %d control calls, %d broken rules. Modelled.\n\n", v.Name, v.Policy,
-		wholeTime(o.Runs[0].Result.Simulated.Round(time.Second)), humanTime(o.Wall), v.Calls, len(v.Broken))
-	var t table
-	t.add("device", "model", "HQD slots", "used", "stalled", "updates")
+		format.ExactDuration(o.Runs[0].Result.Simulated.Round(time.Second)), format.Duration(o.Wall), v.Calls, len(v.Broken))
+	var t format.Table
+	t.Add("device", "model", "HQD slots", "used", "stalled", "updates")
 	for _, d := range v.Devices {
-		t.add(d.ID, d.Model, fmt.Sprint(d.Slots), humanPart(d.Utilisation), humanPart(d.Stalled.Seconds()/d.Span.Seconds()), fmt.Sprint(d.Updates))
+		t.Add(d.ID, d.Model, fmt.Sprint(d.Slots), format.Percent(d.Utilisation), format.Percent(d.Stalled.Seconds()/d.Span.Seconds()), fmt.Sprint(d.Updates))
 	}
-	return t.write(w, 2)
+	return t.Write(w, 2)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/spf13/cobra"
 )
 
@@ -158,7 +159,7 @@ func describe(p api.Process) string {
 		{"next request in ", p.Expect},
 	} {
 		if t.time > 0 {
-			b.WriteString(", " + t.what + humanTime(t.time))
+			b.WriteString(", " + t.what + format.Duration(t.time))
 		}
 	}
 	if p.Bound > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/spf13/cobra"
 )
 
@@ -63,7 +64,7 @@ func localStatus(why error) api.Status {
 }
 
 func printStatus(w io.Writer, st api.Status) error {
-	var t table
+	var t format.Table
 	if st.PID > 0 {
 		if _, err := fmt.Fprintf(w, "The daemon runs: version %s, pid %d, for %s, policy %s.\n", printable(st.Version), st.PID, longTime(st.Uptime), policySpec(st.Policy)); err != nil {
 			return err
@@ -78,19 +79,19 @@ func printStatus(w io.Writer, st api.Status) error {
 		if d.Index < 0 {
 			name = printable(d.ID)
 		}
-		t.add("", name, fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, eyes))
+		t.Add("", name, fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, eyes))
 	}
 	for _, c := range st.Checks {
 		mark := "ok"
 		if !c.OK {
 			mark = "no"
 		}
-		t.add(mark, c.Name, c.Detail)
+		t.Add(mark, c.Name, c.Detail)
 		if c.Fix != "" && !c.OK {
-			t.add("", "", "to do: "+c.Fix)
+			t.Add("", "", "to do: "+c.Fix)
 		}
 	}
-	return t.write(w, 3)
+	return t.Write(w, 3)
 }
 
 // unwell is the error of checks that did not pass.

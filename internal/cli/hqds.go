@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/giveway/giveway/internal/amd/lab/hqd"
+	"github.com/giveway/giveway/internal/format"
 )
 
 // hqdFile is the path of the kernel's dump. Tests change it.
@@ -41,8 +42,8 @@ func printHQDs(w io.Writer, slots []hqd.Slot) error {
 		_, err := fmt.Fprintln(w, "The dump has no slots: this machine has no AMD GPU, or all of them are stopped.")
 		return err
 	}
-	var t table
-	t.add("GPU", "XCC", "PIPE", "QUEUE", "STATE", "VMID", "PRIORITY", "RING")
+	var t format.Table
+	t.Add("GPU", "XCC", "PIPE", "QUEUE", "STATE", "VMID", "PRIORITY", "RING")
 	active, unknown := 0, 0
 	for _, s := range slots {
 		cells := []string{fmt.Sprint(s.GPU), fmt.Sprint(s.XCC), fmt.Sprint(s.Pipe), fmt.Sprint(s.Queue)}
@@ -56,9 +57,9 @@ func printHQDs(w io.Writer, slots []hqd.Slot) error {
 		default:
 			cells = append(cells, "empty", "-", "-", "-")
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
-	if err := t.write(w, 8); err != nil {
+	if err := t.Write(w, 8); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%d of %d slots hold a queue; the register layout of %d slots is unknown.\n", active, len(slots), unknown)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/sched"
 )
@@ -19,23 +20,23 @@ func printOutcome(w io.Writer, o *scenario.Outcome) error {
 	if _, err := fmt.Fprintln(w, heading(o)); err != nil {
 		return err
 	}
-	var t table
-	t.add()
+	var t format.Table
+	t.Add()
 	head := []string{"latency", "", "", "p50", "p90", "p99", "max", "p99/alone"}
 	if showsMean(o) {
 		head = append(head, "mean")
 	}
-	t.add(head...)
+	t.Add(head...)
 	for i := range all {
 		if all[i].waits() {
 			latencyRows(&t, &all[i], o)
 		}
 	}
-	if len(t.rows) == 2 {
-		t.rows = nil // nobody waits
+	if len(t.Rows) == 2 {
+		t.Rows = nil // nobody waits
 	}
 	workTable(&t, all, o)
-	if err := t.write(w, 3); err != nil {
+	if err := t.Write(w, 3); err != nil {
 		return err
 	}
 	printPublished(w, o)
@@ -55,10 +56,10 @@ func printOutcome(w io.Writer, o *scenario.Outcome) error {
 func showsMean(o *scenario.Outcome) bool { return len(o.Published) > 0 }
 
 // workTable adds those that work to t, if there are any.
-func workTable(t *table, all []job, o *scenario.Outcome) {
-	before := len(t.rows)
-	t.add()
-	t.add("work done", "", "", "rate", "of alone")
+func workTable(t *format.Table, all []job, o *scenario.Outcome) {
+	before := len(t.Rows)
+	t.Add()
+	t.Add("work done", "", "", "rate", "of alone")
 	for i := range all {
 		if !all[i].waits() {
 			workRows(t, &all[i], o)
@@ -67,8 +68,8 @@ func workTable(t *table, all []job, o *scenario.Outcome) {
 	for _, c := range crews(all) {
 		crewRows(t, &c, o)
 	}
-	if len(t.rows) == before+2 {
-		t.rows = t.rows[:before]
+	if len(t.Rows) == before+2 {
+		t.Rows = t.Rows[:before]
 	}
 }
 
@@ -82,7 +83,7 @@ func heading(o *scenario.Outcome) string {
 	if o.Doc != "" {
 		title += ": " + strings.Join(strings.Fields(o.Doc), " ")
 	}
-	return fmt.Sprintf("%s\n%s simulated on %s, seed %d", title, wholeTime(o.Length), strings.Join(devices, ", "), o.Seed)
+	return fmt.Sprintf("%s\n%s simulated on %s, seed %d", title, format.ExactDuration(o.Length), strings.Join(devices, ", "), o.Seed)
 }
 
 // label is the job's place in the first columns, told once.
@@ -103,16 +104,16 @@ func (l *label) take() (string, string) {
 	return class, name
 }
 
-func latencyRows(t *table, j *job, o *scenario.Outcome) {
+func latencyRows(t *format.Table, j *job, o *scenario.Outcome) {
 	l := labelOf(j, o)
 	row := func(run string, f *fare, tail string) {
 		class, name := l.take()
 		cells := []string{class, name, run, "-", "-", "-", "-", tail}
 		if s := f.latency; s.Count > 0 {
-			copy(cells[3:], []string{humanTime(s.P50), humanTime(s.P90), humanTime(s.P99), humanTime(s.Max)})
+			copy(cells[3:], []string{format.Duration(s.P50), format.Duration(s.P90), format.Duration(s.P99), format.Duration(s.Max)})
 		}
 		if showsMean(o) {
-			cells = append(cells, humanTime(f.latency.Mean))
+			cells = append(cells, format.Duration(f.latency.Mean))
 		}
 		var notes []string
 		if f.slo > 0 && f.latency.Count > 0 {
@@ -121,45 +122,45 @@ func latencyRows(t *table, j *job, o *scenario.Outcome) {
 		if f.unfinished > 1 {
 			notes = append(notes, fmt.Sprintf("%d unanswered", f.unfinished))
 		}
-		t.add(cells...).note = strings.Join(notes, ", ")
+		t.Add(cells...).Note = strings.Join(notes, ", ")
 	}
 	row("alone", &j.alone, "")
 	for i := range j.runs {
 		tail := ""
 		if x := j.tail(i); x > 0 {
-			tail = humanTimes(x)
+			tail = format.Ratio(x)
 		}
 		row(o.Runs[i].Policy, &j.runs[i], tail)
 	}
 }
 
-func workRows(t *table, j *job, o *scenario.Outcome) {
+func workRows(t *format.Table, j *job, o *scenario.Outcome) {
 	class, name := labelOf(j, o).take()
-	first := t.add(class, name, "alone", humanRate(j.alone.rate), "")
+	first := t.Add(class, name, "alone", format.Rate(j.alone.rate), "")
 	if j.count > 1 {
-		first.note = "one of them"
+		first.Note = "one of them"
 	}
 	for i, f := range j.runs {
 		part := j.kept(i)
 		if !j.flatOut {
 			part /= float64(j.count)
 		}
-		r := t.add("", "", o.Runs[i].Policy, humanRate(f.rate), humanPart(part))
+		r := t.Add("", "", o.Runs[i].Policy, format.Rate(f.rate), format.Percent(part))
 		if j.count > 1 {
-			r.note = fmt.Sprintf("each %s to %s", humanRate(f.least), humanRate(f.most))
+			r.Note = fmt.Sprintf("each %s to %s", format.Rate(f.least), format.Rate(f.most))
 		}
 	}
 }
 
 // crewRows are the sums of a class, unless the rows of a single job say it all.
-func crewRows(t *table, c *crew, o *scenario.Outcome) {
+func crewRows(t *format.Table, c *crew, o *scenario.Outcome) {
 	if len(c.jobs) == 1 {
 		return
 	}
 	l := &label{c.class.String(), "together"}
 	for i := range o.Runs {
 		class, name := l.take()
-		t.add(class, name, o.Runs[i].Policy, "", humanPart(c.kept(i)))
+		t.Add(class, name, o.Runs[i].Policy, "", format.Percent(c.kept(i)))
 	}
 }
 

@@ -198,19 +198,3 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
 	}
 }
-
-func TestHuman(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0", 7: "7.00ns", 999: "999ns", 1000: "1.00us", 44 * us: "44.0us", 999_600: "1.00ms", 1190 * us: "1.19ms",
-		13305 * us: "13.3ms", 999_499 * us: "999ms", 999_600 * us: "1.00s", 90 * time.Second: "90.0s", time.Hour: "3600s",
-	} {
-		if got := humanTime(d); got != want {
-			t.Errorf("%d ns is %s, want %s", d, got, want)
-		}
-	}
-	for x, want := range map[float64]string{0: "0%", 0.001: "<1%", 0.5: "50%", 0.994: "99%", 0.996: ">99%", 1: "100%", 1.034: "103%"} {
-		if got := humanPart(x); got != want {
-			t.Errorf("%v is %s, want %s", x, got, want)
-		}
-	}
-}

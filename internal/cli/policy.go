@@ -9,6 +9,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/policy"
 	"github.com/spf13/cobra"
@@ -123,12 +124,12 @@ func newPolicyList() *cobra.Command {
 }
 
 func printPolicies(w io.Writer, infos []policy.Info) error {
-	var t table
+	var t format.Table
 	for _, p := range infos {
-		t.add(p.Name, p.Doc)
+		t.Add(p.Name, p.Doc)
 		for _, k := range p.Params {
-			t.add("", fmt.Sprintf("  %s=%s  %s (%s)", k.Name, k.Value, k.Doc, k.Range))
+			t.Add("", fmt.Sprintf("  %s=%s  %s (%s)", k.Name, k.Value, k.Doc, k.Range))
 		}
 	}
-	return t.write(w, 2)
+	return t.Write(w, 2)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/sched"
 	"github.com/spf13/cobra"
 )
@@ -63,17 +64,17 @@ func printProcesses(w io.Writer, all []api.Process, width int, requests bool) er
 		return err
 	}
 	requests = requests && slices.ContainsFunc(all, func(p api.Process) bool { return p.Requests != nil })
-	var t table
+	var t format.Table
 	add := func(p api.Process, cells ...string) {
 		if requests {
 			last := len(cells) - 1
 			cells = slices.Insert(cells, last, requestsOf(p))
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
-	t.add("PID", "USER", "CLASS", "GPU", "STATE", "SLICE", "GPU TIME", "CAN", "COMMAND")
+	t.Add("PID", "USER", "CLASS", "GPU", "STATE", "SLICE", "GPU TIME", "CAN", "COMMAND")
 	if requests {
-		t.rows[0].cells = slices.Insert(t.rows[0].cells, 8, "REQUESTS")
+		t.Rows[0].Cells = slices.Insert(t.Rows[0].Cells, 8, "REQUESTS")
 	}
 	for _, p := range all {
 		class := p.Class
@@ -88,7 +89,7 @@ func printProcesses(w io.Writer, all []api.Process, width int, requests bool) er
 			add(p, strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can, command)
 		}
 	}
-	return t.write(w, len(t.rows[0].cells))
+	return t.Write(w, len(t.Rows[0].Cells))
 }
 
 // requestsOf is how long the requests of a process took of late.
@@ -96,7 +97,7 @@ func requestsOf(p api.Process) string {
 	if p.Requests == nil || p.Requests.Count == 0 {
 		return "-"
 	}
-	return humanTime(p.Requests.P50) + " " + humanTime(p.Requests.P99)
+	return format.Duration(p.Requests.P50) + " " + format.Duration(p.Requests.P99)
 }
 
 // use is what a process has on one device, in words.
@@ -171,9 +172,9 @@ func sliceOf(q api.Queue) string {
 	case q.Slice == sched.MinSlice:
 		return "least"
 	case q.Slice > 0:
-		return humanTime(q.Slice)
+		return format.Duration(q.Slice)
 	case q.Found > 0:
-		return "(" + humanTime(q.Found) + ")"
+		return "(" + format.Duration(q.Found) + ")"
 	}
 	return "-"
 }
@@ -188,7 +189,7 @@ func include(words []string, word string) []string {
 // longTime is d as humanTime has it, and in hours and minutes beyond those.
 func longTime(d time.Duration) string {
 	if d < time.Minute {
-		return humanTime(d)
+		return format.Duration(d)
 	}
 	d = d.Round(time.Second)
 	if d < time.Hour {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/sched"
 )
@@ -80,9 +81,9 @@ func tailSentence(o *scenario.Outcome, all []job) string {
 		case here.times == 0:
 			what = here.String()
 		case here.of != "":
-			what += " is " + humanTimes(here.times) + " that alone, for " + here.of
+			what += " is " + format.Ratio(here.times) + " that alone, for " + here.of
 		default:
-			what += " is " + humanTimes(here.times) + " that alone"
+			what += " is " + format.Ratio(here.times) + " that alone"
 		}
 		return what + others(o, tail)
 	}
@@ -101,9 +102,9 @@ func (t tail) String() string {
 	case t.times == 0:
 		return t.why
 	case t.of != "":
-		return humanTimes(t.times) + " for " + t.of
+		return format.Ratio(t.times) + " for " + t.of
 	}
-	return humanTimes(t.times)
+	return format.Ratio(t.times)
 }
 
 // worstTail finds the longest, unless a job falls ever further behind: then any
@@ -128,7 +129,7 @@ func worstTail(jobs []*job, run int) tail {
 }
 
 func crewSentence(o *scenario.Outcome, c *crew) string {
-	kept := func(run int) string { return humanPart(c.kept(run)) }
+	kept := func(run int) string { return format.Percent(c.kept(run)) }
 	of := "of what one does alone"
 	if c.devices() > 1 {
 		of = "of what one on each device does alone"

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/sched"
@@ -87,7 +88,7 @@ func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	r.times(f, "rest", &c.Downtime, time.Millisecond, longest)
 	switch {
 	case f.Has("kill") && c.Kill <= c.Start:
-		f.Wrong("kill", "%s is not after its start at %s", yamlfile.Short(c.Kill), yamlfile.Short(c.Start))
+		f.Wrong("kill", "%s is not after its start at %s", format.ExactDuration(c.Kill), format.ExactDuration(c.Start))
 	case f.Has("life") != f.Has("rest"):
 		f.Wrong("life", "life says how long its queue is there, rest how long it then is until there is another: both or neither")
 	case f.Has("life") && f.Has("kill"):
@@ -208,7 +209,7 @@ func (r *reader) every(f *form, name string, world *sim.Config, v *time.Duration
 	case d < time.Microsecond || d > hour:
 		f.Wrong(name, "%s is not from 1us to 1h between requests", s)
 	case (world.Warmup+world.Length)/d > mostRequests:
-		f.Wrong(name, "%s makes more than %d requests in %s", s, mostRequests, yamlfile.Short(world.Warmup+world.Length))
+		f.Wrong(name, "%s makes more than %d requests in %s", s, mostRequests, format.ExactDuration(world.Warmup+world.Length))
 	default:
 		*v = d
 	}

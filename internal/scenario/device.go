@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/sched"
@@ -84,7 +85,7 @@ func (r *reader) slots(f *form, s *sim.SlotsModel) {
 	f.Count("slots", &s.Slots, 1, 1024)
 	f.Duration("quantum", &s.Quantum, 0, time.Minute)
 	if s.Quantum > 0 && s.Quantum < 10*time.Microsecond {
-		f.Wrong("quantum", "%s is neither 0 nor from 10us to 1m", yamlfile.Short(s.Quantum))
+		f.Wrong("quantum", "%s is neither 0 nor from 10us to 1m", format.ExactDuration(s.Quantum))
 	}
 	f.Boolean("interrupt", &s.Interrupt)
 	f.Boolean("everyone", &s.RemapAll)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/yamlfile"
 )
 
@@ -44,7 +45,7 @@ func parseTrace(data []byte) ([]time.Duration, error) {
 		case err != nil || d < 0 || d > longest:
 			return nil, fmt.Errorf("%d: %q is not a time from 0 to 24h, such as 12.5 (milliseconds) or 12500us", n, yamlfile.Clip(text))
 		case len(times) > 0 && d < times[len(times)-1]:
-			return nil, fmt.Errorf("%d: %s lies before the arrival on the line above, %s", n, text, yamlfile.Short(times[len(times)-1]))
+			return nil, fmt.Errorf("%d: %s lies before the arrival on the line above, %s", n, text, format.ExactDuration(times[len(times)-1]))
 		case len(times) == mostArrivals:
 			return nil, fmt.Errorf("%d: more than %d arrivals", n, mostArrivals)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"go.yaml.in/yaml/v3"
@@ -107,7 +108,7 @@ func (r *reader) uniform(f *form, d *sim.Dist, lo, hi time.Duration) {
 		f.CheckTime("uniform", end.Value, ends[i], lo, hi)
 	}
 	if d.Max < d.Min && r.Mistakes() == before {
-		f.Wrong("uniform", "the second end, %s, lies before the first, %s", yamlfile.Short(d.Max), yamlfile.Short(d.Min))
+		f.Wrong("uniform", "the second end, %s, lies before the first, %s", format.ExactDuration(d.Max), format.ExactDuration(d.Min))
 	}
 	d.Mean = (d.Min + d.Max) / 2
 }

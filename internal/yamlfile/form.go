@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/internal/format"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -290,7 +291,7 @@ func (f *Form) CheckTime(name, s string, v *time.Duration, lo, hi time.Duration)
 	case err != nil:
 		f.Wrong(name, "%q is not a time; write a number and a unit, such as 44us, 20ms or 1.5s", Clip(s))
 	case d < lo || d > hi:
-		f.Wrong(name, "%s is not from %s to %s", s, Short(lo), Short(hi))
+		f.Wrong(name, "%s is not from %s to %s", s, format.ExactDuration(lo), format.ExactDuration(hi))
 	default:
 		*v = d
 	}

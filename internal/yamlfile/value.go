@@ -18,11 +18,6 @@ func ParseTime(s string) (time.Duration, error) {
 	return time.ParseDuration(s)
 }
 
-// Short is d as people write it: 1h, and not 1h0m0s.
-func Short(d time.Duration) string {
-	return strings.NewReplacer("h0m0s", "h", "m0s", "m", "µ", "u").Replace(d.String())
-}
-
 // ParseRatio reads 2% or 0.02.
 func ParseRatio(s string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
