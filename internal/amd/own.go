@@ -12,13 +12,13 @@ import (
 // Shim is what there is of us in a process: it does to the process's own queues what the
 // driver lets nobody else do.
 type Shim interface {
-	// OwnQueues is how many compute queues it knows on a GPU.
-	OwnQueues(gpu uint32) int
-	// TakeOff has all of them taken off, and those that are made from then on, and
-	// returns how many are. Twice equals once. After an error PutBack is still called.
-	TakeOff(gpu uint32, within time.Duration) (int, error)
-	// PutBack takes that back. It waits so long at most until it is done.
-	PutBack(gpu uint32, within time.Duration)
+	// QueueCount is how many compute queues it knows on a GPU.
+	QueueCount(gpu uint32) int
+	// StopQueues has all of them taken off, and those that are made from then on, and
+	// returns how many are. Twice equals once. After an error StartQueues is still called.
+	StopQueues(gpu uint32, within time.Duration) (int, error)
+	// StartQueues takes that back. It waits so long at most until it is done.
+	StartQueues(gpu uint32, within time.Duration)
 }
 
 // answerTime is how long a process may take to do to its queues as it is told. One update
@@ -68,7 +68,7 @@ func (o *ownWay) find(p place) (Shim, error) {
 	switch {
 	case s == nil:
 		return nil, fmt.Errorf("the program was not started with the shim: %w", hal.ErrNotSupported)
-	case s.OwnQueues(p.gpu) == 0:
+	case s.QueueCount(p.gpu) == 0:
 		return nil, fmt.Errorf("the program's shim has seen it make no queue on GPU %d: %w", p.gpu, hal.ErrNotSupported)
 	}
 	return s, nil
@@ -130,7 +130,7 @@ func (o *ownWay) stopOn(p place, queues []*queue) []error {
 		}
 	}
 	if len(still.queues) == 0 {
-		s.PutBack(p.gpu, 0) // it has had its time
+		s.StartQueues(p.gpu, 0) // it has had its time
 	}
 	return errs
 }
@@ -138,7 +138,7 @@ func (o *ownWay) stopOn(p place, queues []*queue) []error {
 // takeOff has all queues in a place taken off. What the driver lists and the shim does not
 // know is not off: then nothing is.
 func (o *ownWay) takeOff(s Shim, p place, queues []*queue) ([]error, error) {
-	off, err := s.TakeOff(p.gpu, answerTime)
+	off, err := s.StopQueues(p.gpu, answerTime)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (o *ownWay) startOn(p place, queues []*queue) []error {
 	}
 	if len(still.queues) == 0 {
 		if s := o.shim(p.pid); s != nil {
-			s.PutBack(p.gpu, answerTime)
+			s.StartQueues(p.gpu, answerTime)
 		}
 	}
 	return make([]error, len(queues))
@@ -195,7 +195,7 @@ func (o *ownWay) leave(pid int) error {
 	for i, still := range left {
 		still.mu.Lock()
 		if s != nil && len(still.queues) > 0 {
-			s.PutBack(gpus[i], 0)
+			s.StartQueues(gpus[i], 0)
 		}
 		clear(still.queues)
 		still.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 // something is wanted, and is to wake twice a second at most.
 const queueLease = 800 * time.Millisecond
 
-// OwnQueues is how many compute queues the program's shim knows on an AMD GPU.
-func (g *Gate) OwnQueues(gpu uint32) int { return g.page.QueueCounts(gpu).Queues }
+// QueueCount is how many compute queues the program's shim knows on an AMD GPU.
+func (g *Gate) QueueCount(gpu uint32) int { return g.page.QueueCounts(gpu).Queues }
 
-// TakeOff has the program take all its compute queues on a GPU off, with those that it
+// StopQueues has the program take all its compute queues on a GPU off, with those that it
 // makes from then on, and returns how many are. One that does not answer in time is not
 // asked any more: the error then is one that may not come another time.
-func (g *Gate) TakeOff(gpu uint32, within time.Duration) (int, error) {
+func (g *Gate) StopQueues(gpu uint32, within time.Duration) (int, error) {
 	turn, ok := g.page.SetQueuesStopped(gpu, true, queueLease)
 	if !ok {
 		return 0, errLeft
@@ -38,9 +38,9 @@ func (g *Gate) TakeOff(gpu uint32, within time.Duration) (int, error) {
 	return 0, err
 }
 
-// PutBack takes that back, and waits so long at most for it to be done: it will be, at
+// StartQueues takes that back, and waits so long at most for it to be done: it will be, at
 // the end of the lease if not before.
-func (g *Gate) PutBack(gpu uint32, within time.Duration) {
+func (g *Gate) StartQueues(gpu uint32, within time.Duration) {
 	if turn, ok := g.page.SetQueuesStopped(gpu, false, queueLease); ok {
 		g.obeyed(turn, within)
 	}
