@@ -47,10 +47,9 @@ type (
 		Poll(now sched.Time, f Facts)
 	}
 	// Finder can look for the queues of one process at once, instead of at its next
-	// regular look. The note, which may be empty, is added to the error "process is not
-	// known" if none are found, for example because another process holds them.
+	// regular look.
 	Finder interface {
-		Find(pid int) (note string)
+		Find(pid int) Found
 	}
 	// Sleeper is what the loop sleeps in, so that an event of the backend wakes it
 	// without a detour through Go's scheduler. At most one backend is a Sleeper.
@@ -81,6 +80,16 @@ type (
 		KernelLogLines() uint64
 	}
 )
+
+// Found is what a Finder knows of a process that has no queue yet.
+type Found struct {
+	// Pending is not nil if a queue of the process was seen and will be offered soon:
+	// the process can be given attributes already.
+	Pending *proc.Process
+	// Note is added to the error "process is not known", for example to say that
+	// another process holds its queues.
+	Note string
+}
 
 // Restored counts what a Restorer did.
 type Restored struct {
@@ -233,7 +242,7 @@ type Offer struct {
 
 // Handoff lets the guardian undo changes of a queue.
 type Handoff struct {
-	State any // for Adopter.Adopt, as JSON
+	State any // for Adopter.Adopt, encoded as JSON after Attach has returned
 	FD    int // is copied, and stays the backend's
 }
 
