@@ -2,90 +2,35 @@ package e2e
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/sched"
+	"github.com/giveway/giveway/internal/stats"
 )
 
-// shimOnly is a daemon that leaves the driver alone: what is left is the shim.
-func (b *bed) shimOnly() {
-	b.Helper()
-	b.configured("nvidia: false\n")
-}
-
-func (b *bed) configured(text string) {
-	b.Helper()
-	file := filepath.Join(filepath.Dir(b.socket), "giveway.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		b.Fatal(err)
-	}
-	b.start("--config", file)
-}
-
-// under starts a giveway-bench by giveway run.
-func (b *bed) under(flags, args string) *work {
-	b.Helper()
-	return b.program(flags, filepath.Join(b.bundle, "giveway-bench")+" "+args)
-}
-
-func (b *bed) program(flags, command string) *work {
-	b.Helper()
-	words := append([]string{"run"}, strings.Fields(flags)...)
-	return b.workBy(b.command("giveway", append(append(words, "--"), strings.Fields(command)...)...))
-}
-
-func (b *bed) policy(name string) {
-	b.Helper()
-	if _, err := b.giveway("policy", name); err != nil {
-		b.Fatal(err)
-	}
-	time.Sleep(500 * time.Millisecond)
-}
-
-// built compiles a test program of shim/test, which the bundle has a copy of.
-func (b *bed) built(name string, flags ...string) string {
-	b.Helper()
-	nvcc, err := exec.LookPath("nvcc")
-	if err != nil {
-		nvcc = "/usr/local/cuda/bin/nvcc"
-	}
-	if _, err := os.Stat(nvcc); err != nil {
-		b.Skip("no nvcc here")
-	}
-	out := filepath.Join(filepath.Dir(b.socket), strings.TrimSuffix(name, ".cu")+strings.Join(flags, ""))
-	args := append([]string{"-O2", "-std=c++17", "-arch=native", "-o", out, filepath.Join(b.bundle, "shim", "test", name)}, flags...)
-	if text, err := exec.Command(nvcc, args...).CombinedOutput(); err != nil {
-		b.Fatalf("nvcc %s: %v\n%s", name, err, text)
-	}
-	return out
-}
-
-// TestShimOrder: what a program may rely on, as it is and behind the gate: open,
-// held every few milliseconds, and bounded.
+// TestShimOrder runs sixteen orders of calls that programs rely on (order.cu) natively
+// and behind the gate: open, bounded, and held every few milliseconds. The output must
+// be the same.
 func TestShimOrder(t *testing.T) {
-	b := newBed(t)
+	b := newTestbed(t)
 	for _, cudart := range []string{"-cudart=static", "-cudart=shared"} {
-		program := b.built("order.cu", cudart)
+		program := b.nvcc("order.cu", cudart)
 		native, err := exec.Command(program, "2").CombinedOutput()
 		if err != nil {
 			t.Fatalf("native: %v\n%s", err, native)
 		}
-		if cudart == "-cudart=static" {
+		if b.daemon == nil {
 			t.Logf("native\n%s", native)
-			b.shimOnly()
+			b.startShimOnlyDaemon()
 		}
-		for _, how := range []string{"", "--bound 1", "--bound 4", "--bound 16", "held"} {
+		for _, gate := range []string{"open", "--bound 1", "--bound 4", "--bound 16", "held"} {
 			flags := []string{"run", "--class", "batch"}
-			if how != "held" {
-				flags = append(flags, strings.Fields(how)...)
+			if strings.HasPrefix(gate, "--") {
+				flags = append(flags, strings.Fields(gate)...)
 			}
 			cmd := b.command("giveway", append(flags, "--", program, "3")...)
 			var out strings.Builder
@@ -93,372 +38,280 @@ func TestShimOrder(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			over := make(chan error, 1)
-			go func() { over <- cmd.Wait() }()
+			done := make(chan error, 1)
+			go func() { done <- cmd.Wait() }()
 			holds := 0
-			if how == "held" {
-				holds = b.holdNowAndThen(over)
+			if gate == "held" {
+				holds = b.pauseAndResumeUntil(done)
 			}
 			select {
-			case err = <-over:
+			case err = <-done:
 			case <-time.After(60 * time.Second):
 				_ = cmd.Process.Kill()
-				t.Fatalf("%s %s: it hangs\n%s", cudart, how, out.String())
+				t.Fatalf("%s, gate %s: no end within 60 s\n%s", cudart, gate, out.String())
 			}
 			if err != nil || out.String() != string(native) {
-				t.Errorf("%s %s: %v\n%s", cudart, how, err, out.String())
+				t.Errorf("%s, gate %s: got %v and\n%s\nwant the native output", cudart, gate, err, out.String())
 			}
-			if how == "held" {
-				t.Logf("%s: held %d times", cudart, holds)
-			}
+			b.record(cudart+" gate "+gate, nil, values{"holds": float64(holds)})
 		}
 	}
 }
 
-// holdNowAndThen pauses and resumes all that the daemon knows until the program is
-// over, and returns how often.
-func (b *bed) holdNowAndThen(over chan error) (n int) {
-	for len(over) == 0 {
+// pauseAndResumeUntil pauses and resumes every process until done holds a value, for
+// at most a minute, and returns the number of pauses.
+func (b *testbed) pauseAndResumeUntil(done chan error) (pauses int) {
+	for end := time.Now().Add(time.Minute); len(done) == 0 && time.Now().Before(end); {
 		for _, verb := range []string{"pause", "resume"} {
 			for _, p := range b.ps() {
 				if _, err := b.giveway(verb, strconv.Itoa(p.PID)); err == nil && verb == "pause" {
-					n++
+					pauses++
 				}
 			}
 			time.Sleep(15 * time.Millisecond)
 		}
 	}
-	return n
+	return pauses
 }
 
-// TestShimCost measures what launches cost by the shim and by the driver, in one process
-// and in several.
+// TestShimCost measures what a launch costs through the shim and through the driver.
+// One process measures both in turns: two processes of one program differ by more
+// than the shim costs.
+//
+// Measured on an H200, shim / driver: launch and wait 1.006 to 1.009, bursts 1.012 to
+// 1.018; with a bound of 16, 1.015 to 1.021 and 1.063 to 1.064.
 func TestShimCost(t *testing.T) {
-	b := newBed(t)
-	program := b.built("launch.cu")
-	b.start()
+	b := newTestbed(t)
+	program := b.nvcc("launch.cu")
+	b.startDaemon()
 	path, err := b.command("giveway", "run", "--class", "standard", "--", "printenv", "LD_PRELOAD").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The order in which launch.cu reports, first for the driver and then for the shim.
+	figures := []struct {
+		name   string
+		limits map[string]float64 // by bound
+	}{
+		{"launch+wait p50", map[string]float64{"0": 1.05, "16": 1.07}},
+		{"launch+wait p99", map[string]float64{"0": 1.50, "16": 1.50}},
+		{"burst p50", map[string]float64{"0": 1.07, "16": 1.15}},
+		{"burst p90", map[string]float64{"0": 1.50, "16": 1.50}},
+	}
 	for _, bound := range []string{"0", "16"} {
-		var got [8][]float64
-		var ratio [4][]float64
+		driver, shim, ratio := make([][]float64, len(figures)), make([][]float64, len(figures)), make([][]float64, len(figures))
 		for range 7 {
 			cmd := exec.Command(program, strings.TrimSpace(string(path)))
 			cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+b.socket)
-			w := b.workBy(cmd)
-			b.set(w.pid, "--class", "standard", "--bound", bound)
-			us := w.raw()
-			w.kill()
-			for i, v := range us {
-				got[i] = append(got[i], v)
+			c := b.startCommand(cmd)
+			b.set(c.pid, "--class", "standard", "--bound", bound)
+			us := c.measureSamples()
+			c.kill()
+			if len(us) != 2*len(figures) {
+				t.Fatalf("launch.cu reports %d figures, want %d", len(us), 2*len(figures))
 			}
-			for i := range ratio {
-				ratio[i] = append(ratio[i], us[4+i]/us[i])
+			for i := range figures {
+				d, s := us[i], us[len(figures)+i]
+				driver[i], shim[i], ratio[i] = append(driver[i], d), append(shim[i], s), append(ratio[i], s/d)
 			}
 		}
-		for i, name := range []string{"launch+sync p50", "launch+sync p99", "burst, a launch, p50", "burst p90"} {
-			t.Logf("bound %2s: %-20s driver %.3f us, shim %.3f us: %.3f x (%.3f to %.3f); medians of 7 processes", bound, name,
-				median(got[i]), median(got[4+i]), median(ratio[i]), slices.Min(ratio[i]), slices.Max(ratio[i]))
+		for i, f := range figures {
+			name := fmt.Sprintf("bound %s: %s", bound, f.name)
+			b.record(name, nil, values{"driver_us": median(driver[i]), "shim_us": median(shim[i])}, "medians of 7 processes")
+			b.atMost(name+", shim / driver", median(ratio[i]), f.limits[bound])
 		}
 	}
 }
 
-func median(of []float64) float64 {
-	of = slices.Sorted(slices.Values(of))
-	return of[len(of)/2]
-}
-
-// TestLevelOne: nothing but the shim, for bounds from 1 to 16.
-func TestLevelOne(t *testing.T) {
-	b := newBed(t)
-	b.shimOnly()
-	online := b.under("--class online", "lc --kernel 28us --after 5ms --wait --seconds 4 --ns-per-iteration "+b.nsPerTiny)
-	t.Logf("online alone: %v", online.measure())
-	batch := b.under("--class batch", "be --kernel 200us --depth 64 --ns-per-iteration "+b.nsPer)
-	alone := batch.rate(3 * time.Second)
-	for _, p := range []string{"native", "giveway:window=1", "giveway:window=2", "giveway:window=4", "giveway:window=8", "giveway:window=16"} {
-		b.policy(p)
-		var q quantiles
-		kept := batch.during(func() { q = online.measure() }) / alone
-		t.Logf("%-18s %v; batch %.3f of alone (%.0f/s)", p, q, kept, alone)
+// TestShimOnly measures holding and bounding launches with the driver left alone, for
+// bounds from 1 to 16, and then kills the daemon while the gate is closed.
+//
+// Measured on an H200: native P50 1640 us; bound 1 276 to 309 us, bound 4 914 to
+// 946 us; batch work 0.90 to 0.92 and 0.93 to 0.95 of native; the gate opens 0.34 to
+// 0.56 s after the daemon's death.
+func TestShimOnly(t *testing.T) {
+	b := newTestbed(t)
+	b.startShimOnlyDaemon()
+	online := b.run("--class online", "lc --kernel 28us --after 5ms --wait --seconds 3 --ns-per-iteration "+b.nsPerTiny)
+	alone := online.measure()
+	b.record("alone", &alone, nil)
+	batch := b.run("--class batch", "be --kernel 200us --depth 64 --ns-per-iteration "+b.nsPer)
+	measured := map[string]*runs{}
+	for range 3 {
+		for _, policy := range boundPolicies {
+			b.policy(policy)
+			var latency stats.Summary
+			rate := batch.rateDuring(func() { latency = online.measure() })
+			b.record(policy, &latency, values{"batch_per_s": rate})
+			if measured[policy] == nil {
+				measured[policy] = &runs{}
+			}
+			measured[policy].add(latency, rate)
+		}
 	}
+	native := measured["native"]
+	for bound, limit := range map[string]struct{ latency, batch float64 }{
+		"1": {0.25, 0.80},
+		"4": {0.72, 0.83},
+	} {
+		got := measured[boundPolicy+bound]
+		b.atMost("bound "+bound+": P50 / native", got.p50()/native.p50(), limit.latency)
+		b.atLeast("bound "+bound+": batch rate / native", got.rate()/native.rate(), limit.batch)
+	}
+
 	b.policy("giveway")
-	if _, err := b.giveway("pause", strconv.Itoa(batch.pid)); err != nil {
-		t.Fatal(err)
-	}
+	b.mustGiveway("pause", strconv.Itoa(batch.pid))
 	time.Sleep(500 * time.Millisecond)
-	if r := batch.rate(500 * time.Millisecond); r != 0 {
-		t.Errorf("held, it does %.0f kernels a second", r)
+	b.atMost("kernels per second while held", batch.rate(500*time.Millisecond), 0)
+	b.killDaemon()
+	took, moved := batch.awaitProgress()
+	if !moved {
+		t.Fatal("the client is still held 3 s after the daemon was killed")
 	}
-	b.kill()
-	killed := time.Now()
-	for from := batch.count(); batch.count() == from; time.Sleep(time.Millisecond) {
-		if time.Since(killed) > 3*time.Second {
-			t.Fatal("held for 3 s after the daemon was killed")
-		}
-	}
-	t.Logf("the daemon killed while the gate was closed: the program was seen to go on after %v", time.Since(killed))
+	b.record("daemon killed while held", nil, values{"recovery_s": took.Seconds()})
+	b.atMost("seconds until the gate opens", took.Seconds(), 1.2)
 }
 
-// TestAhead: arrivals announced 1.5 ms ahead, and arrivals that are only regular.
-func TestAhead(t *testing.T) {
-	b := newBed(t)
-	lc := "lc --kernel 28us --awake --wait --seconds 5 --ns-per-iteration " + b.nsPerTiny
-	own := b.work(lc + " --every 5ms --parked 2 --lead 300us")
-	t.Logf("alone, kernels parked by the client itself: %v", own.measure())
-	own.kill()
-	b.start()
-	same := b.under("--class online", lc+" --every 5ms --announce 1500us")
-	b.await(same.pid)
+// TestAnnouncedArrivals measures a client that arrives every 5 ms beside a batch job:
+// unannounced, announced 1.5 ms ahead (giveway_expect_ns), and predicted (--predict).
+//
+// Measured on an H200: with kernels parked by the client itself P50 41 to 46 us;
+// native 1640 us; giveway 234 us; announced 40 to 45 us, on stalling hosts up to 55;
+// predicted 39 to 61 us; the batch job keeps 0.88 to 0.93 of its rate alone.
+func TestAnnouncedArrivals(t *testing.T) {
+	b := newTestbed(t)
+	lc := "lc --kernel 28us --every 5ms --awake --wait --seconds 4 --ns-per-iteration " + b.nsPerTiny
+	var parked runs
+	c := b.start(lc + " --parked 2 --lead 300us")
+	for range 3 {
+		latency := c.measure()
+		b.record("alone, parked by client", &latency, nil)
+		parked.add(latency, 0)
+	}
+	c.kill()
+	b.startDaemon()
+	c = b.run("--class online", lc+" --announce 1500us")
+	b.await(c.pid)
 	time.Sleep(500 * time.Millisecond)
-	t.Logf("alone, announced: %v", same.measure())
-	same.kill()
-	batch := b.work(job + " --ns-per-iteration " + b.nsPer)
+	latency := c.measure()
+	b.record("alone, announced", &latency, nil)
+	c.kill()
+
+	batch := b.startJob()
 	alone := batch.rate(3 * time.Second)
 	b.set(batch.pid, "--class", "batch")
-	for _, how := range [][2]string{
-		{"--class online", " --every 5ms"},
-		{"--class online", " --every 5ms --announce 1500us"},
-		{"--class online --predict", " --every 5ms"},
+	measured := map[string]*runs{}
+	for _, s := range []struct{ name, policy, run, args string }{
+		{"native", "native", "--class online", ""},
+		{"giveway", "slo", "--class online", ""},
+		{"announced", "slo", "--class online", " --announce 1500us"},
+		{"predicted", "slo", "--class online --predict", ""},
 	} {
-		w := b.under(how[0], lc+how[1])
-		b.await(w.pid)
+		b.policy(s.policy)
+		c := b.run(s.run, lc+s.args)
+		b.await(c.pid)
 		time.Sleep(500 * time.Millisecond)
-		w.measure()
-		var q quantiles
-		kept := batch.during(func() { q = w.measure() }) / alone
-		out, _ := b.giveway("ps", "--json")
-		_, shim, _ := strings.Cut(out, `"shim":`)
-		shim, _, _ = strings.Cut(strings.Join(strings.Fields(shim), ""), "}")
-		t.Logf("%s%s: %v; batch %.3f of alone\n      %s", how[0], how[1], q, kept, shim)
-		w.kill()
-	}
-}
-
-// torch starts a PyTorch client by giveway run.
-func (b *bed) torch(flags, args string) *work {
-	b.Helper()
-	return b.program(flags, "python3 -u "+b.torchScript()+" "+args)
-}
-
-func (b *bed) torchScript() string {
-	b.Helper()
-	script := os.Getenv("GIVEWAY_TORCH")
-	if script == "" {
-		b.Skip("GIVEWAY_TORCH is not set: it names torch_client.py")
-	}
-	return script
-}
-
-// within measures an online client and a batch one side by side, and notes which slices
-// the batch one had.
-func (b *bed) within(online, batch *work, slo time.Duration) inTime {
-	b.Helper()
-	answers := make(chan []float64, 1)
-	from, at := batch.progress()
-	go func() { answers <- online.raw() }()
-	m := inTime{slo: slo}
-	for done := false; !done; {
-		select {
-		case m.us = <-answers:
-			done = true
-		case <-time.After(500 * time.Millisecond):
-			m.had = append(m.had, b.slice(batch.pid)) // a trial may be over in between
+		c.measure() // learns the period, prepares the parked kernels
+		measured[s.name] = &runs{}
+		for range 3 {
+			var latency stats.Summary
+			kept := batch.rateDuring(func() { latency = c.measure() }) / alone
+			b.record(s.name, &latency, values{"batch_of_alone": kept})
+			measured[s.name].add(latency, kept)
 		}
+		t.Logf("shim counters: %s", b.shimCounters())
+		c.kill()
 	}
-	if len(m.us) == 0 {
-		b.Fatal("no request was answered")
-	}
-	to, until := batch.progress()
-	m.steps, m.took = to-from, until-at
-	return m
+	native, plain, announced, predicted := measured["native"], measured["giveway"], measured["announced"], measured["predicted"]
+	b.atMost("P50 giveway / native", plain.p50()/native.p50(), 0.20)
+	b.atMost("P50 announced / parked by client", announced.p50()/parked.p50(), 1.40)
+	b.atMost("P90 announced / giveway", announced.p90()/plain.p90(), 0.60)
+	b.atMost("P50 predicted / giveway", predicted.p50()/plain.p50(), 0.38)
+	b.atLeast("batch kept, announced", announced.rate(), 0.80)
+	b.atLeast("batch kept, predicted", predicted.rate(), 0.80)
 }
 
-// inTime is how many requests were, and what batch work did meanwhile.
-type inTime struct {
-	slo   time.Duration
-	us    []float64
-	had   []string
-	steps int64
-	took  time.Duration
+// shimCounters returns the shim's part of giveway ps --json, on one line.
+func (b *testbed) shimCounters() string {
+	out, _ := b.giveway("ps", "--json")
+	_, shim, _ := strings.Cut(out, `"shim":`)
+	shim, _, _ = strings.Cut(strings.Join(strings.Fields(shim), ""), "}")
+	return shim
 }
 
-func (m inTime) and(next inTime) inTime {
-	return inTime{next.slo, append(m.us, next.us...), append(m.had, next.had...), m.steps + next.steps, m.took + next.took}
-}
-
-func (m inTime) String() string {
-	met := 0
-	for _, v := range m.us {
-		if v <= float64(m.slo.Microseconds()) {
-			met++
-		}
-	}
-	return fmt.Sprintf("%5.1f %% within %v, %v; training %.2f/s; slices %s", 100*float64(met)/float64(len(m.us)), m.slo, summary(m.us),
-		float64(m.steps)/m.took.Seconds(), strings.Join(slices.Compact(slices.Clone(m.had)), ", "))
-}
-
-// slice is that of a process, in words.
-func (b *bed) slice(pid int) string {
-	b.Helper()
-	for _, p := range b.ps() {
-		if p.PID == pid && len(p.Queues) > 0 {
-			switch s := p.Queues[0].Slice; {
-			case p.Queues[0].State == sched.Stopped.String():
-				return "kept off"
-			case s == 0:
-				return "own"
-			case s == sched.MinSlice:
-				return "least"
-			default:
-				return s.String()
-			}
-		}
-	}
-	return "unknown"
-}
-
-// TestSLO: the same flag for two kinds of online work, the policy not told which. The
-// target is what the least slice just about gives the slower of the two here.
-func TestSLO(t *testing.T) {
-	b := newBed(t)
-	b.start()
-	batch := b.torch("--class batch", "be")
-	slo := time.Duration(0)
-	for _, mode := range []string{"eager", "graph"} {
-		online := b.torch("--class online", "lc --mode "+mode+" --every-ms 20 --wait --seconds 8")
-		b.await(batch.pid, online.pid)
-		if slo == 0 {
-			b.policy("giveway")
-			online.measure() // its first requests take longer than any later
-			slo = time.Duration(online.measure().p99*1.2) * time.Microsecond
-			slo = slo.Round(100 * time.Microsecond)
-		}
-		b.set(online.pid, "--slo", slo.String())
-		for _, p := range []string{"native", "giveway"} {
-			b.policy(p)
-			t.Logf("%s, %-8s %v", mode, p, b.within(online, batch, slo))
-		}
-		b.policy("slo")
-		b.loop(mode+", ", online, batch, slo)
-		online.kill()
-	}
-}
-
-// TestSLOWaits: a program that waits for each of its kernels, which no fixed slice
-// helps.
-func TestSLOWaits(t *testing.T) {
-	b := newBed(t)
-	b.start()
-	batch := b.torch("--class batch", "be")
-	online := b.under("--slo 10.5ms", "lc --kernel 28us --kernels 30 --gap 200us --each --tell --every 25ms --wait --seconds 8 --ns-per-iteration "+b.nsPerTiny)
-	b.await(batch.pid, online.pid)
-	const slo = 10500 * time.Microsecond
-	b.policy("giveway")
-	t.Logf("giveway  %v", b.within(online, batch, slo))
-	b.policy("slo")
-	b.loop("", online, batch, slo)
-	b.policy("native")
-	t.Logf("native   %v", b.within(online, batch, slo))
-}
-
-// loop measures the loop from its beginning on.
-func (b *bed) loop(what string, online, batch *work, slo time.Duration) {
-	b.Helper()
-	var all inTime
-	for range 3 {
-		m := b.within(online, batch, slo)
-		b.Logf("%s%-8s %v", what, "", m)
-		all = all.and(m)
-	}
-	b.Logf("%s%-8s %v", what, "slo", all)
-}
-
-// TestGuard: level 2 in software.
+// TestGuard stops guarded kernels (giveway_guard.h), by the program itself and by
+// giveway pause, and resumes or repeats them.
 func TestGuard(t *testing.T) {
-	b := newBed(t)
-	program := b.built("guard.cu")
+	b := newTestbed(t)
+	program := b.nvcc("guard.cu")
 	out, err := exec.Command(program).CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
 		t.Error(err)
 	}
-	b.shimOnly()
-	for _, how := range []string{"held", "twice"} {
-		b.heldKernel(program, how)
+	b.startShimOnlyDaemon()
+	for _, mode := range []string{"held", "twice"} {
+		b.pauseGuardedKernel(program, mode)
 	}
 }
 
-// heldKernel: a hold of giveway's stops a guarded kernel.
-func (b *bed) heldKernel(program, how string) {
+// pauseGuardedKernel pauses the program twice and checks that its kernel was stopped.
+func (b *testbed) pauseGuardedKernel(program, mode string) {
 	b.Helper()
-	w := b.program("--class batch", program+" "+how)
-	defer w.kill()
-	b.await(w.pid)
-	stops := make(chan []float64, 1)
-	go func() { stops <- w.raw() }()
-	pid := strconv.Itoa(w.pid)
-	for _, what := range []string{"pause", "resume", "pause", "resume"} {
+	c := b.runProgram("--class batch", program+" "+mode)
+	defer c.kill()
+	b.await(c.pid)
+	fmt.Fprintln(c.in, "start")
+	for _, verb := range []string{"pause", "resume", "pause", "resume"} {
 		time.Sleep(300 * time.Millisecond)
-		if out, err := b.giveway(what, pid); err != nil {
-			b.Fatalf("%v: %s", err, out)
-		}
+		b.mustGiveway(verb, strconv.Itoa(c.pid))
 	}
-	if n := <-stops; n[0] < 1 {
-		b.Errorf("%s: giveway held it twice, and it was stopped %g times", how, n[0])
-	} else {
-		b.Logf("%s: held twice by giveway: stopped %g times", how, n[0])
+	select {
+	case stops := <-c.samples:
+		b.record("guarded kernel, "+mode, nil, values{"pauses": 2, "stops": stops[0]})
+		b.atLeast("stops in 2 pauses, "+mode, stops[0], 1)
+	case <-time.After(time.Minute):
+		b.Fatalf("guard.cu %s: no answer within a minute", mode)
 	}
 }
 
-// TestTrainingBound: a training step without the shim, with it, and with a bound. The
-// host's speed changes by more than they do, within seconds, and so does that of two
-// processes: so in short turns, and many.
+// TestTrainingBound measures a training job without the shim, with it, and with a
+// bound of 16. The host's speed changes by more than the shim costs within seconds, so
+// the settings alternate in 60 pairs of short periods.
+//
+// Measured on an H200: a bound of 16 keeps 0.98 to 0.99 of the rate without a bound;
+// the shim without a bound keeps 0.98 to 1.00 of the rate without the shim.
 func TestTrainingBound(t *testing.T) {
-	b := newBed(t)
-	b.start()
-	var native, open, ratio []float64
+	b := newTestbed(t)
+	b.startDaemon()
+	var native, unbounded, ratio []float64
 	for range 3 {
-		plain := b.workBy(exec.Command("python3", "-u", b.torchScript(), "be"))
+		plain := b.startTorch("be")
 		plain.rate(2 * time.Second)
 		native = append(native, plain.rate(8*time.Second))
 		plain.kill()
-		w := b.torch("--class standard", "be")
-		b.await(w.pid)
-		w.rate(2 * time.Second)
+		c := b.runTorch("--class standard", "be")
+		b.await(c.pid)
+		c.rate(2 * time.Second)
 		rate := func(bound string) float64 {
-			b.set(w.pid, "--bound", bound)
-			time.Sleep(200 * time.Millisecond) // what it tells is a tenth of a second old
-			return w.rate(600 * time.Millisecond)
+			b.set(c.pid, "--bound", bound)
+			time.Sleep(200 * time.Millisecond) // reports are up to 0.1 s old
+			return c.rate(600 * time.Millisecond)
 		}
 		for i := range 20 {
 			var without, with float64
-			if i%2 == 0 { // each is first as often as second
+			if i%2 == 0 { // each setting comes first equally often
 				without, with = rate("0"), rate("16")
 			} else {
 				with, without = rate("16"), rate("0")
 			}
-			open, ratio = append(open, without), append(ratio, with/without)
+			unbounded, ratio = append(unbounded, without), append(ratio, with/without)
 		}
-		w.kill()
+		c.kill()
 	}
-	t.Logf("a bound of 16 leaves %.4f +- %.4f of the rate, median %.4f, in 60 pairs of turns; without the shim %.2f/s (%.1f), with it and no bound %.2f/s",
-		mean(ratio), deviation(ratio)/math.Sqrt(float64(len(ratio))), median(ratio), mean(native), native, mean(open))
-}
-
-func deviation(of []float64) float64 {
-	m, sum := mean(of), 0.0
-	for _, v := range of {
-		sum += (v - m) * (v - m)
-	}
-	return math.Sqrt(sum / float64(len(of)-1))
-}
-
-func mean(of []float64) (sum float64) {
-	for _, v := range of {
-		sum += v
-	}
-	return sum / float64(len(of))
+	b.record("no shim", nil, values{"training_per_s": median(native)}, fmt.Sprintf("3 processes: %.2f", native))
+	b.record("shim, no bound", nil, values{"training_per_s": median(unbounded)})
+	b.record("bound 16 / no bound", nil, values{"mean": mean(ratio), "standard_error": standardError(ratio), "median": median(ratio)}, "60 pairs")
+	b.atLeast("rate with a bound of 16 / without", median(ratio), 0.92)
+	b.atLeast("rate with the shim / without", median(unbounded)/median(native), 0.88)
 }
