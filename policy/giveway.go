@@ -65,7 +65,7 @@ func newGiveway() sched.Policy {
 		durationKnob("turn", &p.turn, time.Millisecond, 10*time.Second, "how long a batch queue runs before the next"),
 		sliceKnob("slice", &p.slice, "time slice of the running batch queue while there is online work on the device"),
 		sliceKnob("online", &p.online, "time slice of online queues while there is batch or idle work on the device: a request that takes longer is switched away from"),
-		intKnob("window", &p.window, 1, 1<<16, "commands in flight of a batch queue, where they can be bounded and there are no slices"),
+		intKnob("bound", &p.window, 1, 1<<16, "commands in flight of a batch queue, where they can be bounded and there are no slices"),
 		durationKnob("linger", &p.linger, 0, time.Second, "how long after online work to keep batch work off, where there are no slices"),
 	}, p.foresight.knobs()...)
 	return p

@@ -76,18 +76,18 @@ func quantumKnob(name string, v *time.Duration, doc string) knob {
 	return durationKnob(name, v, 100*time.Microsecond, 10*time.Second, doc)
 }
 
-// sliceKnob is a time slice: a duration, or one of the words least and default.
+// sliceKnob is a time slice: a duration, or one of the words min and default.
 func sliceKnob(name string, v *time.Duration, doc string) knob {
 	const hi = 10 * time.Second
 	k := durationKnob(name, v, sched.MinSlice, hi, doc)
-	k.allowed = fmt.Sprintf("least, default, or a duration up to %v", hi)
+	k.allowed = fmt.Sprintf("min, default, or a duration up to %v", hi)
 	get, set := k.get, k.set
 	k.get = func() string {
 		switch *v {
 		case 0:
 			return "default"
 		case sched.MinSlice:
-			return "least"
+			return "min"
 		}
 		return get()
 	}
@@ -95,7 +95,7 @@ func sliceKnob(name string, v *time.Duration, doc string) knob {
 		switch s {
 		case "default":
 			*v = 0
-		case "least":
+		case "min":
 			*v = sched.MinSlice
 		default:
 			return set(s)

@@ -100,7 +100,10 @@ func randomActions(t *testing.T, name string, seed uint64, check func(*sched.Vie
 			case k == 3:
 				ev.Kind = sched.AttrsChanged
 			case k == 4:
-				ev.Kind = []sched.Kind{sched.Dozed, sched.Woke}[r.IntN(2)]
+				c := seen[id] // all work is finished
+				c.Launched, c.Completed = c.Submitted, c.Submitted
+				seen[id] = c
+				ev.Kind, ev.Counters = sched.Progressed, c
 			case k == 5:
 				ev.Kind = []sched.Kind{sched.RequestStarted, sched.RequestFinished}[r.IntN(2)]
 				ev.Duration = time.Duration(r.IntN(20)) * ms

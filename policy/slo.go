@@ -68,7 +68,7 @@ func newSLO() sched.Policy {
 	p.online = base.online
 	for _, k := range base.knobs {
 		switch k.name {
-		case "slice", "window", "online": // the ladder's affair
+		case "slice", "bound", "online": // the ladder's affair
 		default:
 			p.knobs = append(p.knobs, k)
 		}

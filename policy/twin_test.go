@@ -25,7 +25,6 @@ func randomView(r *rand.Rand, dev sched.Device) *sched.View {
 			ReadySince: v.Now.Add(-few(300)),
 			Served:     few(50),
 			Counters:   sched.Counters{Known: r.IntN(4) > 0, Submitted: uint64(r.IntN(3))},
-			Idle:       r.IntN(4) == 0,
 			Measured:   r.IntN(2) == 0,
 			Attr: sched.Attr{
 				Priority: int32(r.IntN(3)), Weight: uint32(r.IntN(4)), Share: uint8(r.IntN(3) * 30),

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Verb is what an Action asks for.
+// Verb says what an Action does.
 type Verb uint8
 
 const (
@@ -15,16 +15,16 @@ const (
 	SetBound
 )
 
-// Action is an order for the device side. Its outcome comes back as an
-// ActionDone event, however long that takes, exactly once, unless the queue is
-// closed first. A queue has at most one action under way.
+// Action is an order to a backend. Its outcome comes back exactly once as an
+// ActionDone event, however long that takes, unless the queue is closed first.
+// A queue has at most one pending action.
 type Action struct {
 	ID    ActionID
 	Queue QueueID
 	Verb  Verb
-	Level Level         // how hard to stop it, or how hard it was stopped
-	Bound uint32        // for SetBound; zero is the device's own
-	Slice time.Duration // for SetSlice; zero is the device's own
+	Level Level         // for Stop, the level to stop at; for Start, the level the queue is stopped at
+	Bound uint32        // for SetBound; zero is the device's default
+	Slice time.Duration // for SetSlice; zero is the device's default
 }
 
 func (a Action) String() string {
@@ -42,7 +42,7 @@ func sliceName(d time.Duration) string {
 	case 0:
 		return "default"
 	case MinSlice:
-		return "least"
+		return "min"
 	}
 	return d.String()
 }

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// apply folds one event into the state and marks the domain it touched.
-// Events about things that are gone are stale, not wrong, and are dropped.
+// apply updates the state for one event and marks its domain for a new plan.
+// Events about closed devices and queues are stale, not errors, and are dropped.
 func (s *Scheduler) apply(ev *Event) {
 	switch ev.Kind {
 	case DeviceOpened, DeviceClosed, PolicyChosen, ParameterSet, PlanOffered, ShutdownStarted:
 		s.applyToDevices(ev)
 		return
 	case QueueOpened:
-		if s.where[ev.Queue] == nil && ev.Queue != 0 {
+		if s.deviceOf[ev.Queue] == nil && ev.Queue != 0 {
 			s.openQueue(ev)
 			return
 		}
@@ -24,7 +24,7 @@ func (s *Scheduler) apply(ev *Event) {
 	if q == nil {
 		return
 	}
-	d.touch(q, s.now)
+	d.beforeChange(q, s.now)
 	switch ev.Kind {
 	case QueueOpened:
 		q.Can = ev.Can
@@ -33,16 +33,8 @@ func (s *Scheduler) apply(ev *Event) {
 		return
 	case Progressed:
 		if !s.progress(q, &ev.Counters) {
-			d.touched(q)
-			return // nothing that a policy goes by
-		}
-	case Dozed:
-		q.Idle = true
-	case Woke:
-		was := q.Ready()
-		q.Idle = false
-		if !was && q.Ready() {
-			s.becameReady(q)
+			d.afterChange(q)
+			return // nothing that a plan depends on
 		}
 	case DeviceTimeMeasured:
 		q.MeasuredAt = s.now
@@ -51,25 +43,26 @@ func (s *Scheduler) apply(ev *Event) {
 		s.request(d, q, ev)
 		return
 	case AttrsChanged:
-		was := begging(q)
+		was := hasFloor(q)
 		q.Attr = ev.Attr
 		if !was {
-			q.floor = lowWater{s.now, q.Served}
+			q.floor = floorMark{s.now, q.Served}
 		}
 	case ActionDone:
 		if ev.Outcome == Gone && q.act.id != 0 && q.act.id == ev.Action {
-			d.domain.note(s.now, ev)
+			d.domain.notify(s.now, ev)
 			s.closeQueue(d, &Event{Kind: QueueClosed, Queue: ev.Queue})
 			return
 		}
-		s.settleAction(q, ev)
+		s.finishAction(q, ev)
 	}
-	d.touched(q)
-	d.domain.note(s.now, ev)
+	d.afterChange(q)
+	d.domain.notify(s.now, ev)
 }
 
-// request counts the open requests of q. A policy that does not observe goes by
-// whether there are any; one that does may go by every answer.
+// request counts the open requests of q. A policy without Observe is called when
+// the first request starts and when the last one finishes; a policy with Observe
+// also when any other request finishes.
 func (s *Scheduler) request(d *device, q *Queue, ev *Event) {
 	was := q.OpenRequests
 	switch {
@@ -85,8 +78,8 @@ func (s *Scheduler) request(d *device, q *Queue, ev *Event) {
 	d.domain.dirty = d.domain.dirty || (was == 0) != (q.OpenRequests == 0)
 }
 
-// note tells the policy of an event and has it asked again.
-func (d *domain) note(now Time, ev *Event) {
+// notify passes an event to the policy and marks the domain for a new plan.
+func (d *domain) notify(now Time, ev *Event) {
 	d.dirty = true
 	if d.observer != nil {
 		d.observer.Observe(now, ev)
@@ -101,16 +94,16 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 		d.ID = ev.Device
 		for i := range d.queues {
 			q := &d.queues[i]
-			a := &q.act // with another MinTurn other slices are short
-			a.short = d.tooShort(q.Slice) || a.unsureSlice || a.id != 0 && d.tooShort(a.doing.Slice)
+			a := &q.act // MinSharedSlice may have changed
+			a.short = d.tooShort(q.Slice) || a.unsureSlice || a.id != 0 && d.tooShort(a.pending.Slice)
 		}
-		s.regroup()
+		s.assignDomains()
 	case DeviceClosed:
 		s.closeDevice(ev)
 	case PolicyChosen:
-		s.choose(ev)
+		s.choosePolicy(ev)
 	case ShutdownStarted:
-		s.lettingGo = true
+		s.shuttingDown = true
 	case ParameterSet:
 		if ev.Device == "" {
 			s.settings = append(s.settings, setting{ev.Name, ev.Value})
@@ -123,73 +116,76 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 		if ev.Kind == ParameterSet {
 			d.set(ev.Name, ev.Value)
 		}
-		d.note(s.now, ev)
+		d.notify(s.now, ev)
 	}
 }
 
-// progress takes in counters, which come from other people's memory: they
-// never go back, and nothing is completed that was not launched. It reports
-// whether q has become ready or idle, or has come to work that is newer.
-func (s *Scheduler) progress(q *Queue, seen *Counters) bool {
+// progress updates the counters of q. The new values come from memory of the
+// process and may be wrong: counters never decrease, and Completed <= Launched <=
+// Submitted. It reports whether q became ready or idle, or finished all work that
+// it had at ReadySince.
+func (s *Scheduler) progress(q *Queue, counters *Counters) bool {
 	known := q.Counters.Known
 	was := known && q.Ready()
 	c := &q.Counters
 	c.Known = true
-	c.Submitted = max(c.Submitted, seen.Submitted)
-	c.Launched = min(max(c.Launched, seen.Launched), c.Submitted)
-	c.Completed = min(max(c.Completed, seen.Completed), c.Launched)
+	c.Submitted = max(c.Submitted, counters.Submitted)
+	c.Launched = min(max(c.Launched, counters.Launched), c.Submitted)
+	c.Completed = min(max(c.Completed, counters.Completed), c.Launched)
 	switch {
 	case !q.Ready():
 		return was || !known
 	case !was:
 		s.becameReady(q)
-	case c.Completed >= q.mark:
-		// All that it had when last looked at is done: what it has now came later.
-		q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, c.Submitted
+	case c.Completed >= q.readyMark:
+		// All work from ReadySince is finished. The work that q has now is newer.
+		q.ReadySince, q.ServedAtReady, q.readyMark = s.now, q.Served, c.Submitted
 	default:
 		return false
 	}
 	return true
 }
 
-// measure takes in how long the hardware says that q was on it. What was guessed
-// before stays, so that Served never goes back. A queue stays loaded when it is
-// stopped and nobody else wants the device: no more counts than it could have run.
-func (s *Scheduler) measure(q *Queue, ran time.Duration) {
-	const slack = 10 * time.Millisecond // readings are not taken on the dot
+// measure adds the device time that the hardware has measured to Served. An
+// estimate from before the first measurement stays, so that Served never
+// decreases. The hardware counts how long the context was loaded, and a stopped
+// queue stays loaded while no other queue needs the device. So no more is added
+// than q could have run.
+func (s *Scheduler) measure(q *Queue, total time.Duration) {
+	const slack = 10 * time.Millisecond // a reading may be this much later than the time it is for
 	a := &q.act
-	if a.since != Never {
-		a.could += s.now.Sub(a.since)
-		a.since = s.now
+	if a.runnableSince != Never {
+		a.runnableFor += s.now.Sub(a.runnableSince)
+		a.runnableSince = s.now
 	}
 	if !q.Measured {
-		q.Measured, q.Served = true, max(q.Served, ran)
-	} else if ran > q.ran {
-		more := min(ran-q.ran, a.could)
+		q.Measured, q.Served = true, max(q.Served, total)
+	} else if total > q.lastMeasured {
+		more := min(total-q.lastMeasured, a.runnableFor)
 		q.Served += more
-		a.could -= more
+		a.runnableFor -= more
 	}
-	q.ran = max(q.ran, ran)
-	a.could = min(a.could, slack)
+	q.lastMeasured = max(q.lastMeasured, total)
+	a.runnableFor = min(a.runnableFor, slack)
 }
 
 func (s *Scheduler) becameReady(q *Queue) {
-	q.ReadySince, q.ServedAtReady, q.mark = s.now, q.Served, q.Counters.Submitted
-	q.floor = lowWater{s.now, q.Served}
+	q.ReadySince, q.ServedAtReady, q.readyMark = s.now, q.Served, q.Counters.Submitted
+	q.floor = floorMark{s.now, q.Served}
 }
 
 func (s *Scheduler) openQueue(ev *Event) {
 	d := s.device(ev.Device)
 	i, _ := d.index(ev.Queue)
 	d.queues = slices.Insert(d.queues, i, Queue{
-		ID: ev.Queue, Process: ev.Process, Device: ev.Device, Can: ev.Can, Attr: ev.Attr, held: Never, act: acting{since: Never},
+		ID: ev.Queue, Process: ev.Process, Device: ev.Device, Can: ev.Can, Attr: ev.Attr, heldSince: Never, act: actionState{runnableSince: Never},
 	})
-	s.where[ev.Queue] = d
+	s.deviceOf[ev.Queue] = d
 	q := &d.queues[i]
-	d.tick(s.now)
+	d.advanceClock(s.now)
 	s.becameReady(q)
-	d.touched(q)
-	d.domain.note(s.now, ev)
+	d.afterChange(q)
+	d.domain.notify(s.now, ev)
 }
 
 func (s *Scheduler) closeQueue(d *device, ev *Event) {
@@ -198,11 +194,11 @@ func (s *Scheduler) closeQueue(d *device, ev *Event) {
 		d.busy--
 	}
 	d.queues = slices.Delete(d.queues, i, i+1)
-	delete(s.where, ev.Queue)
-	d.domain.note(s.now, ev)
+	delete(s.deviceOf, ev.Queue)
+	d.domain.notify(s.now, ev)
 }
 
-// device returns the named device, opening it if nobody has announced it.
+// device returns the device with this ID, and opens it if it is unknown.
 func (s *Scheduler) device(id DeviceID) *device {
 	i, ok := slices.BinarySearchFunc(s.devices, id, func(d *device, id DeviceID) int { return cmp.Compare(d.ID, id) })
 	if ok {
@@ -210,7 +206,7 @@ func (s *Scheduler) device(id DeviceID) *device {
 	}
 	d := &device{Device: Device{ID: id}, clocked: s.now, wake: Never}
 	s.devices = slices.Insert(s.devices, i, d)
-	s.regroup()
+	s.assignDomains()
 	return d
 }
 
@@ -222,17 +218,17 @@ func (s *Scheduler) closeDevice(ev *Event) {
 	d := s.devices[i]
 	for j := range d.queues {
 		gone := Event{Kind: QueueClosed, Queue: d.queues[j].ID, Device: d.ID}
-		delete(s.where, gone.Queue)
-		d.domain.note(s.now, &gone)
+		delete(s.deviceOf, gone.Queue)
+		d.domain.notify(s.now, &gone)
 	}
-	d.domain.note(s.now, ev) // it may have other devices
+	d.domain.notify(s.now, ev) // the domain may have other devices
 	s.devices = slices.Delete(s.devices, i, i+1)
-	s.regroup()
+	s.assignDomains()
 }
 
-// choose puts a policy in charge of one device, or of all. The attributes of
-// queues are the scheduler's, so no hint is lost by it.
-func (s *Scheduler) choose(ev *Event) {
+// choosePolicy puts a new instance of a policy in charge of one device, or of
+// all. The attributes of queues belong to the scheduler and stay.
+func (s *Scheduler) choosePolicy(ev *Event) {
 	if ev.Choice.Make == nil {
 		return
 	}
@@ -249,10 +245,10 @@ func (s *Scheduler) choose(ev *Event) {
 			continue
 		}
 		for i := range d.queues {
-			d.queues[i].held = Never // not by this one
+			d.queues[i].heldSince = Never // the new policy has held no queue yet
 		}
 	}
-	s.regroup()
+	s.assignDomains()
 }
 
 func newDomain(c PolicyChoice, own bool) *domain {
@@ -261,9 +257,9 @@ func newDomain(c PolicyChoice, own bool) *domain {
 	return d
 }
 
-// common returns a domain for devices without a policy of their own, with the
+// defaultDomain returns a domain with the policy for all devices and the
 // parameters that were set for all.
-func (s *Scheduler) common() *domain {
+func (s *Scheduler) defaultDomain() *domain {
 	d := newDomain(s.choice, false)
 	for _, set := range s.settings {
 		d.set(set.name, set.value)
@@ -271,17 +267,17 @@ func (s *Scheduler) common() *domain {
 	return d
 }
 
-// set changes a parameter. Whoever took the order has checked it; a bad one
-// changes nothing.
+// set changes a parameter. The sender of ParameterSet has checked the value; an
+// invalid one changes nothing.
 func (d *domain) set(name, value string) {
 	if t, ok := d.policy.(Tunable); ok {
 		_ = t.Set(name, value)
 	}
 }
 
-// regroup deals the devices out to domains again, keeping the policies in
-// charge where they are.
-func (s *Scheduler) regroup() {
+// assignDomains rebuilds the list of domains. A device that has a domain keeps
+// it; one without gets a domain with the policy for all devices.
+func (s *Scheduler) assignDomains() {
 	var spanning *domain
 	for _, d := range s.devices {
 		if d.domain != nil && !d.domain.own && d.domain.choice.AllDevices {
@@ -291,13 +287,13 @@ func (s *Scheduler) regroup() {
 	s.domains = s.domains[:0]
 	for _, d := range s.devices {
 		if d.domain == nil && s.choice.AllDevices && spanning == nil {
-			spanning = s.common()
+			spanning = s.defaultDomain()
 		}
 		if d.domain == nil && s.choice.AllDevices {
 			d.domain = spanning
 		}
 		if d.domain == nil {
-			d.domain = s.common()
+			d.domain = s.defaultDomain()
 		}
 		if !slices.Contains(s.domains, d.domain) {
 			d.domain.devices, d.domain.view.Devices = d.domain.devices[:0], d.domain.view.Devices[:0]

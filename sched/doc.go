@@ -1,21 +1,22 @@
-// Package sched is the scheduler itself: a deterministic state machine that
-// turns facts about device queues into orders to stop, start or slice them.
+// Package sched is the scheduler core: a deterministic state machine that turns
+// events about device queues into actions that stop, start or slice them.
 //
 // It does no I/O, reads no clock, draws no random number and starts no
-// goroutine. Everything it knows arrives in Step; everything it wants done is
-// returned by Step. Given the same Steps it returns the same actions, which is
-// what makes the simulator, the traces and the tests honest.
+// goroutine. All input arrives through Step and all output is returned by Step.
+// The same calls of Step return the same actions, so the simulator, recorded
+// traces and tests run the code that runs on a node.
 //
-// The package decides who should run only by asking a Policy. It keeps for
-// itself what no policy may get wrong:
+// A Policy decides which queues should run. The package itself is responsible
+// for what no policy may get wrong:
 //
-//   - the difference between what a policy wants and what a device is doing,
-//     with one action under way for each queue and every outcome an event;
-//   - the levels at which a queue can be stopped, and the next lower one when
-//     the best fails (steer.go);
-//   - the order of orders: two running queues never both hold a slice too short
-//     to make progress in, because on real hardware that is a livelock (steer.go);
-//   - the floor: no queue with work to do is starved outright (floor.go);
-//   - the guard: a policy that makes a mistake is overruled, and the device runs
-//     as its vendor has it until the policy behaves (guard.go).
+//   - It issues the difference between the policy's plan and the state of the
+//     device, with at most one pending action for each queue. Every outcome
+//     comes back as an event (reconcile.go).
+//   - It stops a queue at the best level the queue supports, and falls back to
+//     the next lower level when that fails (reconcile.go).
+//   - It orders actions so that two running queues never both have a slice too
+//     short to make progress. On real hardware that is a livelock (reconcile.go).
+//   - The floor: every ready queue gets a small share of its device (floor.go).
+//   - The guard: a policy that makes a mistake is overruled. The device runs
+//     with its own defaults until the policy behaves again (guard.go).
 package sched

@@ -2,57 +2,54 @@ package sched
 
 import "time"
 
-// Kind says what an Event tells.
+// Kind says what an Event reports.
 type Kind uint8
 
 const (
-	// DeviceOpened announces a device, or tells more about one already known.
+	// DeviceOpened adds a device, or replaces the description of a known one.
 	// Uses Device and About.
 	DeviceOpened Kind = iota + 1
-	// DeviceClosed withdraws a device and every queue on it. Uses Device.
+	// DeviceClosed removes a device and every queue on it. Uses Device.
 	DeviceClosed
-	// QueueOpened announces a queue, in state Running, so that a lone program
-	// never waits for the daemon. For a queue already known it tells that
-	// other things can be done to it now. Uses Queue, Process, Device, Can, Attr.
+	// QueueOpened adds a queue, in state Running, so that a process that is
+	// alone on the device never waits for the daemon. For a known queue it
+	// replaces the abilities. Uses Queue, Process, Device, Can, Attr.
 	QueueOpened
-	// QueueClosed withdraws a queue. Uses Queue.
+	// QueueClosed removes a queue. Uses Queue.
 	QueueClosed
-	// Progressed tells how far a queue has come. Counts never go back, so a
-	// lost event is made good by the next. Uses Queue, Seen.
+	// Progressed reports the counters of a queue. Counters never decrease, so
+	// the next event makes up for a lost one. Uses Queue, Counters.
 	Progressed
-	// Dozed tells that a queue has nothing to do, Woke that it has again, where
-	// there are no counters to tell. Uses Queue.
-	Dozed
-	Woke
-	// Ran tells the time a queue has really had on the device since it was
-	// opened. Uses Queue, Ran.
+	// DeviceTimeMeasured reports the device time that the hardware has measured
+	// for a queue since the queue was opened. Uses Queue, Duration.
 	DeviceTimeMeasured
-	// Asked tells that a request to a program begins, Answered that one is over.
-	// Uses Queue, and Answered Ran: how long it took. One that came and went
-	// between two looks is told of by Answered alone.
+	// RequestStarted reports that a request has begun, RequestFinished that one
+	// has ended. Both use Queue, and RequestFinished uses Duration: how long the
+	// request took. A request that begins and ends between two readings of the
+	// shim's page is reported by RequestFinished alone.
 	RequestStarted
 	RequestFinished
-	// Hinted replaces the attributes of a queue. Uses Queue, Attr.
+	// AttrsChanged replaces the attributes of a queue. Uses Queue, Attr.
 	AttrsChanged
 	// ActionDone is the outcome of an action that Step returned. Uses Queue,
-	// Action, Failure.
+	// Action, Outcome.
 	ActionDone
-	// PolicyChosen puts another policy in charge of one device, or of all if
-	// Device is empty. Uses Device, Choice.
+	// PolicyChosen puts a new instance of a policy in charge of one device, or
+	// of all devices if Device is empty. Uses Device, Choice.
 	PolicyChosen
-	// ParameterSet changes a parameter of the policy in charge. Uses Device
-	// (empty for all), Name, Value.
+	// ParameterSet changes a parameter of the policy in charge; the policy keeps
+	// its state. Uses Device (empty for all), Name, Value.
 	ParameterSet
-	// PlanOffered is an answer from a policy that lives outside. Uses Device,
+	// PlanOffered carries a plan from a policy in another process. Uses Device,
 	// Number, Plan.
 	PlanOffered
-	// LetGo begins the end: every queue is started and every slice and window
-	// put back, and no policy is asked again.
+	// ShutdownStarted begins the shutdown: every queue is started, every slice
+	// and bound is restored, and no policy is called again.
 	ShutdownStarted
 )
 
-// Event is something that has happened. It is one struct, and not an interface
-// with many, so that a batch of events costs no allocation.
+// Event reports something that has happened. It is one struct, not an interface
+// with many implementations, so that a batch of events costs no allocation.
 type Event struct {
 	Kind     Kind
 	Can      Ability
@@ -72,12 +69,12 @@ type Event struct {
 	Plan     *Plan
 }
 
-// Failure is how an action came out.
+// Outcome is the result of an action.
 type Outcome uint8
 
 const (
-	Done        Outcome = iota // it did what was asked
-	Refused                    // it did not, and may another time
-	Unsupported                // it did not, and never will
-	Gone                       // the queue is no more: as good as QueueClosed
+	Done        Outcome = iota // the action took effect
+	Refused                    // the action failed; a later attempt may succeed
+	Unsupported                // the action failed, and every later attempt will
+	Gone                       // the queue no longer exists: same as QueueClosed
 )

@@ -2,113 +2,117 @@ package sched
 
 import "time"
 
-// The floor gives every ready queue a small part of its device whatever the
-// policy says, so that strict policies are safe to use: a queue that has had
-// less than its part for a while gets a turn beside those the policy chose, with
-// the device's own slice. Queues of class Idle have asked to be starved.
+// The floor gives every ready queue a small share of its device, whatever the
+// policy decides, so that strict policies are safe to use. A queue that has had
+// less than its share for a while gets a floor turn: it runs beside the queues
+// that the policy granted, with the device's default slice. Paused queues and
+// queues of class Idle have no floor.
 
-// lowWater is where a queue stood when the floor last found it served.
-type lowWater struct {
+// floorMark is the time and the service of a queue when the floor last found
+// that it had its share.
+type floorMark struct {
 	at     Time
 	served time.Duration
 }
 
-// charity is the floor's turn on one device: one queue at a time.
-type charity struct {
-	queue  QueueID
+// floorTurn is the floor turn of one device: one queue at a time.
+type floorTurn struct {
+	queue  QueueID // zero if there is no turn
 	began  Time
-	target time.Duration // Served at which the turn is over
-	rest   Time          // no turn before this, so that the floor never takes most of the device
+	target time.Duration // the turn ends when the queue's Served reaches this
+	rest   Time          // no turn begins before this, so that the floor never takes most of the device
 
-	// No queue can be found starving before due, so nobody looks, unless the
-	// crowd has shrunk a good deal since and with it the time until each is.
-	due   Time
-	crowd int
+	// No queue can be starving before due, so the queues are not searched until
+	// then, unless withFloor has fallen below three quarters: with fewer queues
+	// each has a larger share and is found starving sooner.
+	due       Time
+	withFloor int // device.withFloor at the last search
 }
 
 const (
-	charityStretch = 8   // a turn beside saturating rivals may take so many times its length
-	charityYield   = 0.9 // of a turn that is work done: the rest goes in starting and stopping
-	charityRest    = 1   // and is followed by so many times the time it took without one
+	floorStretch = 8   // a turn ends after this many times FloorTurn, even if other queues took most of it
+	floorYield   = 0.9 // part of a turn that is service: starting and stopping the queue takes the rest
+	floorRest    = 1   // a turn is followed by a rest of this many times its length
 
-	// charityMost is the part of a device that the floor gives away at most. With
-	// a rest as long as each turn, and half of each turn a rival's, it is all
-	// that the floor could.
-	charityMost = 0.25
+	// floorMax is the largest part of a device that the floor gives away. The
+	// floor cannot give more: the rest is as long as the turn, and the queues
+	// that the policy granted use half of the turn.
+	floorMax = 0.25
 )
 
-// giveFloor returns the queue that the floor grants the device to now, or 0.
-func (s *Scheduler) giveFloor(d *device) QueueID {
+// floorGrant returns the queue whose floor turn it is now, or 0.
+func (s *Scheduler) floorGrant(d *device) QueueID {
 	if s.cfg.Floor == 0 || len(d.queues) == 0 {
 		return 0
 	}
-	c := &d.floor
-	if c.queue != 0 && s.charityOver(d) {
-		c.queue = 0
+	turn := &d.floor
+	if turn.queue != 0 && s.floorTurnOver(d) {
+		turn.queue = 0
 	}
-	if c.queue == 0 && (s.now >= c.due || 4*d.crowd < 3*c.crowd || c.due == Never && d.crowd > 0) {
-		if worst := s.starving(d); worst != nil && s.now < c.rest {
-			c.due = c.rest
+	if turn.queue == 0 && (s.now >= turn.due || 4*d.withFloor < 3*turn.withFloor || turn.due == Never && d.withFloor > 0) {
+		if worst := s.starving(d); worst != nil && s.now < turn.rest {
+			turn.due = turn.rest
 		} else if worst != nil {
-			c.queue, c.began, c.target = worst.ID, s.now, worst.Served+s.cfg.FloorTurn
+			turn.queue, turn.began, turn.target = worst.ID, s.now, worst.Served+s.cfg.FloorTurn
 		}
 	}
-	if c.queue == 0 {
-		d.wake = min(d.wake, c.due)
+	if turn.queue == 0 {
+		d.wake = min(d.wake, turn.due)
 		return 0
 	}
-	i, _ := d.index(c.queue)
-	left := max(c.target-d.queues[i].Served, time.Millisecond)
-	d.wake = min(d.wake, s.now.Add(left), c.began.Add(charityStretch*s.cfg.FloorTurn))
-	return c.queue
+	i, _ := d.index(turn.queue)
+	left := max(turn.target-d.queues[i].Served, time.Millisecond)
+	d.wake = min(d.wake, s.now.Add(left), turn.began.Add(floorStretch*s.cfg.FloorTurn))
+	return turn.queue
 }
 
-// charityOver ends the turn under way when its queue has had it, or cannot.
-func (s *Scheduler) charityOver(d *device) bool {
-	c := &d.floor
-	took := s.now.Sub(c.began)
-	i, ok := d.index(c.queue)
+// floorTurnOver reports whether the current turn is over, and starts the rest.
+func (s *Scheduler) floorTurnOver(d *device) bool {
+	turn := &d.floor
+	took := s.now.Sub(turn.began)
+	i, ok := d.index(turn.queue)
 	if ok {
 		q := &d.queues[i]
-		limit := charityStretch * s.cfg.FloorTurn
+		limit := floorStretch * s.cfg.FloorTurn
 		if !q.Ready() {
-			limit = s.cfg.FloorTurn // it may only be between two requests
+			limit = s.cfg.FloorTurn // the queue may be between two requests
 		}
-		if !modest(q) && q.Served < c.target && took < limit {
+		if !exemptFromFloor(q) && q.Served < turn.target && took < limit {
 			return false
 		}
-		q.floor = lowWater{c.began, q.Served} // so that turns begin a window apart
+		q.floor = floorMark{turn.began, q.Served} // counting from began, turns start one period apart
 	}
-	c.rest, c.due = s.now.Add(charityRest*took), s.now
+	turn.rest, turn.due = s.now.Add(floorRest*took), s.now
 	return true
 }
 
-// starving returns the queue that has waited longest for its part, or nil, and
-// sets the time to look again.
+// starving returns the queue that has waited longest for its share, or nil, and
+// sets the time of the next search.
 func (s *Scheduler) starving(d *device) (worst *Queue) {
-	// Where many are ready even a fair share is small.
-	part := min(s.cfg.Floor, charityMost/float64(max(d.crowd, 1)))
-	window := time.Duration(charityYield * float64(s.cfg.FloorTurn) / part)
-	c := &d.floor
-	c.crowd, c.due = d.crowd, Never
+	// With many ready queues even a fair share is smaller than cfg.Floor.
+	share := min(s.cfg.Floor, floorMax/float64(max(d.withFloor, 1)))
+	period := time.Duration(floorYield * float64(s.cfg.FloorTurn) / share)
+	turn := &d.floor
+	turn.withFloor, turn.due = d.withFloor, Never
 	for i := range d.queues {
 		q := &d.queues[i]
-		if !begging(q) {
+		if !hasFloor(q) {
 			continue
 		}
-		if s.favoured(d, q) {
-			// It has all that the floor could give. If that is little, it
-			// wants little: nobody may be able to tell that it is idle.
-			q.floor = lowWater{s.now, q.Served}
-			c.due = min(c.due, s.now.Add(window))
+		if s.fullyGranted(d, q) {
+			// The plan grants q all that the floor could. If q has used
+			// little, it needed little: without counters q counts as ready
+			// even when it is idle.
+			q.floor = floorMark{s.now, q.Served}
+			turn.due = min(turn.due, s.now.Add(period))
 			continue
 		}
 		elapsed := s.now.Sub(q.floor.at)
-		if elapsed >= window && float64(q.Served-q.floor.served) >= part*float64(elapsed) {
-			q.floor, elapsed = lowWater{s.now, q.Served}, 0
+		if elapsed >= period && float64(q.Served-q.floor.served) >= share*float64(elapsed) {
+			q.floor, elapsed = floorMark{s.now, q.Served}, 0
 		}
-		if elapsed < window {
-			c.due = min(c.due, q.floor.at.Add(window))
+		if elapsed < period {
+			turn.due = min(turn.due, q.floor.at.Add(period))
 		} else if worst == nil || q.floor.at < worst.floor.at {
 			worst = q
 		}
@@ -116,9 +120,9 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 	return worst
 }
 
-// favoured reports whether the plan grants q the device with a turn no shorter
-// than the device's own.
-func (s *Scheduler) favoured(d *device, q *Queue) bool {
+// fullyGranted reports whether the plan grants q a slice no shorter than the
+// device's default.
+func (s *Scheduler) fullyGranted(d *device, q *Queue) bool {
 	if q.act.epoch != s.epoch {
 		return false
 	}
@@ -126,9 +130,9 @@ func (s *Scheduler) favoured(d *device, q *Queue) bool {
 	return slice == 0 || slice >= d.Slice || q.Can&CanSlice == 0
 }
 
-// begging reports whether the floor is for q. When that becomes so, its
-// lowWater is where it stands then: what it had before is not held against it.
-func begging(q *Queue) bool { return q.Ready() && !modest(q) }
+// hasFloor reports whether q has a floor now. Its floorMark is reset when this
+// becomes true, so service from before does not count.
+func hasFloor(q *Queue) bool { return q.Ready() && !exemptFromFloor(q) }
 
-// modest reports whether q has asked to be starved.
-func modest(q *Queue) bool { return q.Attr.Paused || q.Attr.Class == Idle }
+// exemptFromFloor reports whether q is paused or of class Idle.
+func exemptFromFloor(q *Queue) bool { return q.Attr.Paused || q.Attr.Class == Idle }

@@ -13,23 +13,23 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// FuzzStep turns bytes into a life of events, many of them wrong, under policies
-// that are often wrong, and checks after every Step what the package promises.
+// FuzzStep turns bytes into a run of events, many of them wrong, under policies
+// that often make mistakes, and checks after every Step what the package promises.
 func FuzzStep(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(tapeOf(seed))
 	}
-	f.Fuzz(live)
+	f.Fuzz(runTwice)
 }
 
-// TestRandomLives does the same with some thousands of seeds.
-func TestRandomLives(t *testing.T) {
+// TestRandomRuns does the same with some thousands of seeds.
+func TestRandomRuns(t *testing.T) {
 	first, n := rand.Uint64()>>16, 3000
 	if testing.Short() {
 		n = 300
 	}
 	for seed := first; seed < first+uint64(n) && !t.Failed(); seed++ {
-		t.Run(fmt.Sprint("seed-", seed), func(t *testing.T) { live(t, tapeOf(seed)) })
+		t.Run(fmt.Sprint("seed-", seed), func(t *testing.T) { runTwice(t, tapeOf(seed)) })
 	}
 }
 
@@ -42,21 +42,21 @@ func tapeOf(seed uint64) []byte {
 	return b
 }
 
-// live lives one life twice: the same events give the same actions.
-func live(t *testing.T, bytes []byte) {
-	first := newLife(t, bytes)
+// runTwice makes one run twice: the same events give the same actions.
+func runTwice(t *testing.T, bytes []byte) {
+	first := newRun(t, bytes)
 	first.run()
-	if second := newLife(t, bytes); !t.Failed() {
+	if second := newRun(t, bytes); !t.Failed() {
 		second.run()
 		same := func(a, b entry) bool { return a.wake == b.wake && slices.Equal(a.actions, b.actions) }
 		if !slices.EqualFunc(first.log, second.log, same) {
-			t.Errorf("the same events gave other actions:\n%s\nand:\n%s", first.log, second.log)
+			t.Errorf("the same events gave different actions:\n%s\nand:\n%s", first.log, second.log)
 		}
 	}
 }
 
-// diary is what a life was like, for when it went wrong.
-type diary []entry
+// runLog records a run, to be printed when a check fails.
+type runLog []entry
 
 type entry struct {
 	at, wake sched.Time
@@ -64,9 +64,9 @@ type entry struct {
 	actions  []sched.Action
 }
 
-func (d diary) String() string {
+func (l runLog) String() string {
 	var b strings.Builder
-	for _, e := range d {
+	for _, e := range l {
 		for _, ev := range e.events {
 			fmt.Fprintf(&b, "  %v queue=%d device=%s", ev.Kind, ev.Queue, ev.Device)
 			switch ev.Kind {
@@ -79,7 +79,7 @@ func (d diary) String() string {
 			case sched.DeviceOpened:
 				fmt.Fprintf(&b, " %+v", ev.About)
 			case sched.PolicyChosen:
-				fmt.Fprintf(&b, " %s spans=%v", ev.Choice.Name, ev.Choice.AllDevices)
+				fmt.Fprintf(&b, " %s all-devices=%v", ev.Choice.Name, ev.Choice.AllDevices)
 			}
 			fmt.Fprintln(&b)
 		}
@@ -88,43 +88,43 @@ func (d diary) String() string {
 	return b.String()
 }
 
-// life is a scheduler and an independent model of what it is in charge of.
-type life struct {
+// randomRun is a scheduler and an independent model of its queues.
+type randomRun struct {
 	t       *testing.T
 	tape    []byte
 	s       *sched.Scheduler
-	now     sched.Time // never goes back, whatever Step is told
-	devices map[sched.DeviceID]*twinDevice
-	queues  map[sched.QueueID]*twin
-	plans   map[sched.DeviceID]*recorder // who planned last
+	now     sched.Time // never goes back, even if Step gets an earlier time
+	devices map[sched.DeviceID]*modelDevice
+	queues  map[sched.QueueID]*modelQueue
+	plans   map[sched.DeviceID]*recorder // the policy that planned last
 	events  []sched.Event
-	letGo   bool
-	calm    bool // policies repeat themselves
+	ending  bool // ShutdownStarted was sent
+	calm    bool // policies repeat their last plan
 	noFloor bool
 	buf     []sched.Queue
-	log     diary
+	log     runLog
 }
 
-type twinDevice struct {
-	minTurn time.Duration
-	excused bool // MinTurn was changed under running queues
+type modelDevice struct {
+	minShared time.Duration
+	excused   bool // minShared was changed while queues ran
 }
 
-// twin is what a queue may be like, knowing only actions and outcomes.
-type twin struct {
+// modelQueue is what the actions and outcomes say about a queue.
+type modelQueue struct {
 	device  sched.DeviceID
 	can     sched.Ability
 	paused  bool
-	stopped sched.Level     // at which it is stopped
-	slices  []time.Duration // one of these it has
-	windows []uint32
-	doing   sched.Action // under way; ID 0 if none is
+	stopped sched.Level     // zero if it is not stopped
+	slices  []time.Duration // one of these is in force
+	bounds  []uint32        // one of these is in force
+	pending sched.Action    // ID 0 if none is pending
 }
 
-// recorder is a policy that remembers its last plan. Without one of its own it
-// plans whatever the tape says.
+// recorder is a policy that records its last plan. It asks inner for plans, or
+// makes random ones from the tape if inner is nil.
 type recorder struct {
-	*life
+	*randomRun
 	name  string
 	inner sched.Policy
 	plan  sched.Plan
@@ -132,9 +132,9 @@ type recorder struct {
 
 var fuzzDevices = []sched.DeviceID{"a", "b", "c"}
 
-func newLife(t *testing.T, bytes []byte) *life {
-	x := &life{
-		t: t, tape: bytes, devices: map[sched.DeviceID]*twinDevice{}, queues: map[sched.QueueID]*twin{},
+func newRun(t *testing.T, bytes []byte) *randomRun {
+	x := &randomRun{
+		t: t, tape: bytes, devices: map[sched.DeviceID]*modelDevice{}, queues: map[sched.QueueID]*modelQueue{},
 		plans: map[sched.DeviceID]*recorder{},
 	}
 	x.noFloor = x.byte()%2 == 0
@@ -146,24 +146,24 @@ func newLife(t *testing.T, bytes []byte) *life {
 	return x
 }
 
-func (x *life) byte() (b byte) {
+func (x *randomRun) byte() (b byte) {
 	if len(x.tape) > 0 {
 		b, x.tape = x.tape[0], x.tape[1:]
 	}
 	return b
 }
 
-func (x *life) number(below int) int { return int(x.byte()) % below }
+func (x *randomRun) number(below int) int { return int(x.byte()) % below }
 
-func (x *life) fail(format string, a ...any) {
+func (x *randomRun) fail(format string, a ...any) {
 	x.t.Helper()
 	x.t.Fatalf("at %v: %s\n%s", time.Duration(x.now), fmt.Sprintf(format, a...), x.log)
 }
 
-func (x *life) choice() sched.PolicyChoice {
+func (x *randomRun) choice() sched.PolicyChoice {
 	name := []string{"script", "script", "script", "giveway", "native", "slo"}[x.number(6)]
 	return sched.PolicyChoice{Name: name, AllDevices: name == "script" && x.number(3) == 0, Make: func() sched.Policy {
-		r := &recorder{life: x, name: name}
+		r := &recorder{randomRun: x, name: name}
 		if c, err := policy.Choose(name, nil); err == nil {
 			r.inner = c.Make()
 		}
@@ -200,7 +200,7 @@ func (r *recorder) Observe(now sched.Time, ev *sched.Event) {
 	}
 }
 
-func (x *life) anyPlan(v *sched.View) (p sched.Plan) {
+func (x *randomRun) anyPlan(v *sched.View) (p sched.Plan) {
 	p.Invalid = x.number(32) == 31
 	p.Wake = []sched.Time{0, -5, 1, v.Now, v.Now + 1000, v.Now.Add(time.Second), sched.Never}[x.number(7)]
 	short := false
@@ -209,7 +209,7 @@ func (x *life) anyPlan(v *sched.View) (p sched.Plan) {
 		how := x.byte()
 		g.Slice = []time.Duration{0, 0, 300_000, math.MaxInt64, -1, 199_999, sched.MinSlice, sched.MinSlice}[how>>1%8]
 		if g.Slice == sched.MinSlice && short && how>>6 != 3 {
-			g.Slice = 0 // two are a mistake: make it seldom, or there is nothing else
+			g.Slice = 0 // two are a mistake: rare, so that other plans are tested too
 		}
 		short = short || g.Slice == sched.MinSlice
 		g.Bound = uint32(how >> 4 % 4)
@@ -229,12 +229,12 @@ func (x *life) anyPlan(v *sched.View) (p sched.Plan) {
 	return p
 }
 
-// run lives until the tape is out; then all failures cease, and the plan must
-// come true; then the scheduler lets go, and all must be as it was.
-func (x *life) run() {
+// run sends events until the tape ends. Then all actions succeed, and the plan
+// must be in force. Then the scheduler shuts down, and must undo all changes.
+func (x *randomRun) run() {
 	for len(x.tape) > 0 {
 		for range x.number(4) {
-			x.anything()
+			x.randomEvent()
 		}
 		told := x.now.Add([]time.Duration{
 			0, 1, 20_000, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, time.Second, -time.Second,
@@ -243,7 +243,7 @@ func (x *life) run() {
 	}
 	x.calm = true
 	x.settle()
-	x.checkPlanCameTrue()
+	x.checkPlanInForce()
 	before := x.s.Queues(nil)
 	x.settle()
 	x.checkFloor(before)
@@ -253,24 +253,24 @@ func (x *life) run() {
 		x.fail("not settled")
 	}
 	for id, q := range x.queues {
-		if q.stopped != 0 || !slices.Equal(q.slices, []time.Duration{0}) || !slices.Equal(q.windows, []uint32{0}) {
+		if q.stopped != 0 || !slices.Equal(q.slices, []time.Duration{0}) || !slices.Equal(q.bounds, []uint32{0}) {
 			x.fail("queue %d is not restored: %+v", id, *q)
 		}
 	}
 }
 
-// settle lets all that is asked for succeed, until well past the longest back-off.
-func (x *life) settle() {
+// settle lets all actions succeed until well after the longest retry pause.
+func (x *randomRun) settle() {
 	end := x.now.Add(10 * time.Second)
 	for at := x.now; at < end || len(x.events) > 0; at = at.Add(time.Millisecond) {
 		_, wake := x.step(at)
 		for _, id := range x.ids() {
-			if q := x.queues[id]; q.doing.ID != 0 {
-				x.tell(sched.Event{Kind: sched.ActionDone, Queue: id, Action: q.doing.ID})
+			if q := x.queues[id]; q.pending.ID != 0 {
+				x.tell(sched.Event{Kind: sched.ActionDone, Queue: id, Action: q.pending.ID})
 			}
 		}
 		if at > end.Add(time.Second) {
-			x.fail("does not come to rest")
+			x.fail("actions do not end")
 		}
 		if len(x.events) == 0 {
 			at = max(at, min(wake, at.Add(time.Second))-sched.Time(time.Millisecond))
@@ -278,7 +278,7 @@ func (x *life) settle() {
 	}
 }
 
-func (x *life) ids() []sched.QueueID {
+func (x *randomRun) ids() []sched.QueueID {
 	var ids []sched.QueueID
 	for id := range x.queues {
 		ids = append(ids, id)
@@ -287,19 +287,19 @@ func (x *life) ids() []sched.QueueID {
 	return ids
 }
 
-// underway reports whether any action is, on one device or on all.
-func (x *life) underway(on sched.DeviceID) bool {
+// anyPending reports whether an action is pending, on one device or on any.
+func (x *randomRun) anyPending(on sched.DeviceID) bool {
 	for _, q := range x.queues {
-		if q.doing.ID != 0 && (on == "" || q.device == on) {
+		if q.pending.ID != 0 && (on == "" || q.device == on) {
 			return true
 		}
 	}
 	return false
 }
 
-// anything tells the scheduler of one thing, true or not.
-func (x *life) anything() {
-	id := sched.QueueID(x.number(12)) // zero is no queue
+// randomEvent sends one random event, true or not.
+func (x *randomRun) randomEvent() {
+	id := sched.QueueID(x.number(12)) // zero is no valid ID
 	dev := fuzzDevices[x.number(3)]
 	ev := sched.Event{Queue: id, Device: dev}
 	switch x.number(24) {
@@ -310,15 +310,13 @@ func (x *life) anything() {
 	case 4, 5:
 		ev.Kind = sched.Progressed
 		ev.Counters = sched.Counters{Submitted: uint64(x.byte()), Launched: uint64(x.byte()), Completed: uint64(x.byte())}
-	case 6:
-		ev.Kind = sched.Dozed
-	case 7:
-		ev.Kind = sched.Woke
+	case 6, 7: // idle
+		ev.Kind, ev.Counters = sched.Progressed, sched.Counters{Submitted: 255, Launched: 255, Completed: 255}
 	case 8:
 		ev.Kind, ev.Duration = sched.DeviceTimeMeasured, time.Duration(x.byte())*10*time.Millisecond
 	case 9:
 		ev.Kind, ev.Attr = sched.AttrsChanged, x.attr()
-	case 10: // an outcome nobody waits for, or perhaps somebody does
+	case 10: // an outcome of an action that may not be pending
 		ev.Kind, ev.Action, ev.Outcome = sched.ActionDone, sched.ActionID(x.byte()), sched.Outcome(x.number(5))
 	case 11:
 		switch x.number(8) {
@@ -341,13 +339,13 @@ func (x *life) anything() {
 		ev.Kind = sched.PlanOffered
 	case 13:
 		ev.Kind, ev.Duration = []sched.Kind{sched.RequestStarted, sched.RequestFinished}[x.number(2)], time.Duration(int8(x.byte()))*time.Millisecond
-	default: // most are outcomes of what is under way
-		ids := slices.DeleteFunc(x.ids(), func(id sched.QueueID) bool { return x.queues[id].doing.ID == 0 })
+	default: // most events are outcomes of pending actions
+		ids := slices.DeleteFunc(x.ids(), func(id sched.QueueID) bool { return x.queues[id].pending.ID == 0 })
 		if len(ids) == 0 {
 			return
 		}
 		ev.Kind, ev.Queue = sched.ActionDone, ids[x.number(len(ids))]
-		ev.Action = x.queues[ev.Queue].doing.ID
+		ev.Action = x.queues[ev.Queue].pending.ID
 		if how := x.number(16); how < 5 {
 			ev.Outcome = []sched.Outcome{sched.Refused, sched.Refused, sched.Refused, sched.Unsupported, sched.Gone}[how]
 		}
@@ -355,7 +353,7 @@ func (x *life) anything() {
 	x.tell(ev)
 }
 
-func (x *life) attr() (a sched.Attr) {
+func (x *randomRun) attr() (a sched.Attr) {
 	b := x.byte()
 	a.Class, a.Paused = sched.Class(b%5), b>>3%8 == 7
 	if b>>6 == 3 {
@@ -366,15 +364,15 @@ func (x *life) attr() (a sched.Attr) {
 	return a
 }
 
-// tell notes an event for the next Step, and what it means for the twins.
-func (x *life) tell(ev sched.Event) {
+// tell adds an event for the next Step and applies it to the model.
+func (x *randomRun) tell(ev sched.Event) {
 	x.events = append(x.events, ev)
 	q := x.queues[ev.Queue]
 	switch ev.Kind {
 	case sched.DeviceOpened:
 		d := x.device(ev.Device)
-		d.excused = d.excused || d.minTurn != ev.About.MinSharedSlice
-		d.minTurn = ev.About.MinSharedSlice
+		d.excused = d.excused || d.minShared != ev.About.MinSharedSlice
+		d.minShared = ev.About.MinSharedSlice
 	case sched.DeviceClosed:
 		delete(x.devices, ev.Device)
 		for id, q := range x.queues {
@@ -385,7 +383,7 @@ func (x *life) tell(ev sched.Event) {
 	case sched.QueueOpened:
 		if q == nil && ev.Queue != 0 {
 			x.device(ev.Device)
-			q = &twin{device: ev.Device, slices: []time.Duration{0}, windows: []uint32{0}, paused: ev.Attr.Paused}
+			q = &modelQueue{device: ev.Device, slices: []time.Duration{0}, bounds: []uint32{0}, paused: ev.Attr.Paused}
 			x.queues[ev.Queue] = q
 		}
 		if q != nil {
@@ -398,49 +396,49 @@ func (x *life) tell(ev sched.Event) {
 			q.paused = ev.Attr.Paused
 		}
 	case sched.ActionDone:
-		if q != nil && q.doing.ID != 0 && q.doing.ID == ev.Action {
+		if q != nil && q.pending.ID != 0 && q.pending.ID == ev.Action {
 			if ev.Outcome == sched.Gone {
 				delete(x.queues, ev.Queue)
 			}
 			q.outcome(ev.Outcome)
 		}
 	case sched.ShutdownStarted:
-		x.letGo = true
+		x.ending = true
 	}
 }
 
-func (x *life) device(id sched.DeviceID) *twinDevice {
+func (x *randomRun) device(id sched.DeviceID) *modelDevice {
 	if x.devices[id] == nil {
-		x.devices[id] = &twinDevice{}
+		x.devices[id] = &modelDevice{}
 	}
 	return x.devices[id]
 }
 
-func (q *twin) outcome(f sched.Outcome) {
-	act := q.doing
-	q.doing = sched.Action{}
+func (q *modelQueue) outcome(o sched.Outcome) {
+	act := q.pending
+	q.pending = sched.Action{}
 	switch act.Verb {
 	case sched.Stop:
-		if f == sched.Done {
+		if o == sched.Done {
 			q.stopped = act.Level
-		} else if f == sched.Unsupported {
+		} else if o == sched.Unsupported {
 			q.can &^= 1 << (act.Level - 1)
 		}
 	case sched.Start:
-		if f == sched.Done {
+		if o == sched.Done {
 			q.stopped = 0
 		}
 	case sched.SetSlice:
-		q.slices, q.can = after(q.slices, act.Slice, f, q.can, sched.CanSlice)
+		q.slices, q.can = after(q.slices, act.Slice, o, q.can, sched.CanSlice)
 	case sched.SetBound:
-		q.windows, q.can = after(q.windows, act.Bound, f, q.can, sched.CanBound)
+		q.bounds, q.can = after(q.bounds, act.Bound, o, q.can, sched.CanBound)
 	}
 }
 
-// after is what a setting may be after an outcome: the new one if it was done,
-// an old one if it never will be, and who knows which if it was refused.
-func after[T comparable](old []T, new T, f sched.Outcome, can, needs sched.Ability) ([]T, sched.Ability) {
-	switch f {
+// after returns the values that may be in force after an outcome: the new one if
+// it was done, the old ones if it is unsupported, and all if it was refused.
+func after[T comparable](old []T, new T, o sched.Outcome, can, needs sched.Ability) ([]T, sched.Ability) {
+	switch o {
 	case sched.Done:
 		return []T{new}, can
 	case sched.Unsupported:
@@ -452,39 +450,39 @@ func after[T comparable](old []T, new T, f sched.Outcome, can, needs sched.Abili
 	return old, can
 }
 
-// step takes the events to the scheduler and checks what comes back.
-func (x *life) step(at sched.Time) ([]sched.Action, sched.Time) {
+// step sends the events to the scheduler and checks the result.
+func (x *randomRun) step(at sched.Time) ([]sched.Action, sched.Time) {
 	x.now = max(x.now, at)
 	actions, wake := x.s.Step(at, x.events)
 	x.log = append(x.log, entry{at, wake, x.events, slices.Clone(actions)})
 	x.events = nil
 	if wake <= x.now {
-		x.fail("wake %v is not later", wake)
+		x.fail("wake %v is not later than now", wake)
 	}
 	for _, act := range actions {
 		x.checkAction(act)
 		q := x.queues[act.Queue]
-		q.doing = act
+		q.pending = act
 		if run := x.shouldRun(act.Queue, q); x.noFloor && (run && act.Verb == sched.Stop || !run && act.Verb == sched.Start) {
-			x.fail("%v is not what the plan says", act)
+			x.fail("%v contradicts the plan", act)
 		}
 	}
 	x.checkShort()
-	x.checkNobodyForgotten(wake)
+	x.checkStartsAreTried(wake)
 	x.buf = x.s.Queues(x.buf[:0])
 	for _, q := range x.buf {
-		if m := x.queues[q.ID]; m == nil || m.can != q.Can || (m.doing.ID == 0 && (m.stopped != 0) != (q.State == sched.Stopped)) {
-			x.fail("queue %d is %+v, by the model %+v", q.ID, q, m)
+		if m := x.queues[q.ID]; m == nil || m.can != q.Can || (m.pending.ID == 0 && (m.stopped != 0) != (q.State == sched.Stopped)) {
+			x.fail("queue %d: got %+v, want %+v", q.ID, q, m)
 		}
 	}
 	return actions, wake
 }
 
-func (x *life) checkAction(act sched.Action) {
+func (x *randomRun) checkAction(act sched.Action) {
 	q := x.queues[act.Queue]
 	fits := false
 	switch {
-	case q == nil || q.doing.ID != 0:
+	case q == nil || q.pending.ID != 0:
 	case act.Verb == sched.Stop:
 		fits = q.stopped == 0 && act.Level != 0 && q.can&(1<<(act.Level-1)) != 0
 	case act.Verb == sched.Start:
@@ -492,22 +490,22 @@ func (x *life) checkAction(act sched.Action) {
 	case act.Verb == sched.SetSlice:
 		fits = (q.can&sched.CanSlice != 0 || act.Slice == 0) && !slices.Equal(q.slices, []time.Duration{act.Slice})
 	case act.Verb == sched.SetBound:
-		fits = (q.can&sched.CanBound != 0 || act.Bound == 0) && !slices.Equal(q.windows, []uint32{act.Bound})
+		fits = (q.can&sched.CanBound != 0 || act.Bound == 0) && !slices.Equal(q.bounds, []uint32{act.Bound})
 	}
 	if !fits {
 		x.fail("%v does not fit %+v", act, q)
 	}
 }
 
-// checkShort: no two queues that may be running may have slices below MinTurn,
-// at whatever moment between issue and outcome an action takes effect.
-func (x *life) checkShort() {
+// checkShort checks that no two queues that may be running may have slices below
+// MinSharedSlice, whenever between issue and outcome an action takes effect.
+func (x *randomRun) checkShort() {
 	for id, d := range x.devices {
 		n := 0
 		for _, q := range x.queues {
-			short := func(s time.Duration) bool { return s > 0 && s < d.minTurn }
-			mayBeShort := slices.ContainsFunc(q.slices, short) || q.doing.Verb == sched.SetSlice && short(q.doing.Slice)
-			mayRun := q.stopped != sched.LevelInterrupt || q.doing.Verb == sched.Start // what has begun goes on
+			short := func(s time.Duration) bool { return s > 0 && s < d.minShared }
+			mayBeShort := slices.ContainsFunc(q.slices, short) || q.pending.Verb == sched.SetSlice && short(q.pending.Slice)
+			mayRun := q.stopped != sched.LevelInterrupt || q.pending.Verb == sched.Start // commands that have begun run on
 			if q.device == id && mayBeShort && mayRun {
 				n++
 			}
@@ -520,22 +518,23 @@ func (x *life) checkShort() {
 	}
 }
 
-// checkNobodyForgotten: a stopped queue that should run is being started, or
-// waits for an outcome on its device, or for a retry.
-func (x *life) checkNobodyForgotten(wake sched.Time) {
+// checkStartsAreTried checks that a stopped queue that should run is being
+// started, or waits for an outcome on its device, or for a retry.
+func (x *randomRun) checkStartsAreTried(wake sched.Time) {
 	for id, q := range x.queues {
-		if q.stopped == 0 || q.doing.ID != 0 || !x.shouldRun(id, q) {
+		if q.stopped == 0 || q.pending.ID != 0 || !x.shouldRun(id, q) {
 			continue
 		}
-		if !x.underway(q.device) && wake > x.now.Add(time.Second) {
-			x.fail("queue %d should run and nothing is done for it", id)
+		if !x.anyPending(q.device) && wake > x.now.Add(time.Second) {
+			x.fail("queue %d should run, but no action is pending and no retry is due", id)
 		}
 	}
 }
 
-// shouldRun reports whether q is granted, or free.
-func (x *life) shouldRun(id sched.QueueID, q *twin) bool {
-	if x.letGo {
+// shouldRun reports whether q is granted, or all queues run because the policy
+// is overruled or the scheduler shuts down.
+func (x *randomRun) shouldRun(id sched.QueueID, q *modelQueue) bool {
+	if x.ending {
 		return true
 	}
 	mistake, _, overruled := x.s.Overruled(q.device)
@@ -547,20 +546,21 @@ func (x *life) shouldRun(id sched.QueueID, q *twin) bool {
 	return !q.paused && (overruled || granted)
 }
 
-// checkFloor: in ten seconds every ready queue had some of its device, whatever
-// the policy says.
-func (x *life) checkFloor(before []sched.Queue) {
+// checkFloor checks that every queue with a floor has had some device time since
+// before, which was ten seconds ago.
+func (x *randomRun) checkFloor(before []sched.Queue) {
 	for _, q := range before {
 		after, _ := x.s.Queue(q.ID)
-		asked := !q.Ready() || q.Attr.Paused || q.Attr.Class == sched.Idle
-		if !asked && !q.Measured && !x.noFloor && after.Served == q.Served {
+		hasFloor := q.Ready() && !q.Attr.Paused && q.Attr.Class != sched.Idle
+		if hasFloor && !q.Measured && !x.noFloor && after.Served == q.Served {
 			x.fail("queue %d starved", q.ID)
 		}
 	}
 }
 
-// checkPlanCameTrue holds once nothing has failed for long.
-func (x *life) checkPlanCameTrue() {
+// checkPlanInForce checks that every queue is as the plan says. It holds when no
+// action has failed for a while.
+func (x *randomRun) checkPlanInForce() {
 	for id, q := range x.queues {
 		_, _, overruled := x.s.Overruled(q.device)
 		run, g := x.shouldRun(id, q), sched.Grant{}
@@ -573,11 +573,11 @@ func (x *life) checkPlanCameTrue() {
 		stoppable := q.can&(sched.CanHold|sched.CanDeactivate|sched.CanInterrupt) != 0
 		switch {
 		case run && q.stopped != 0:
-			x.fail("queue %d should run", id)
+			x.fail("queue %d is stopped, want running", id)
 		case run && x.noFloor && !slices.Equal(q.slices, []time.Duration{max(g.Slice, 0)}):
-			x.fail("queue %d should have the slice %v and has %v", id, g.Slice, q.slices)
+			x.fail("queue %d: got slice %v, want %v", id, q.slices, g.Slice)
 		case !run && stoppable && q.stopped == 0 && (x.noFloor || q.paused):
-			x.fail("queue %d should not run", id)
+			x.fail("queue %d is running, want stopped", id)
 		}
 	}
 }

@@ -1,43 +1,43 @@
 package sched
 
-// Mistake is what a policy did wrong.
+// Mistake is an error of a policy.
 type Mistake uint8
 
 const (
 	NoMistake      Mistake = iota
-	NoSuchQueue            // granted a queue that does not exist, or is not its own
-	TwoShortSlices         // granted two queues of a device slices in which neither makes progress
-	NoPlan                 // had no plan
-	Stalled                // left the device without a grant for any ready queue
-	HeldTooLong            // withheld the device from a ready queue, where there is no floor
+	NoSuchQueue            // granted a queue that does not exist, or is on a device of another policy
+	TwoShortSlices         // granted two queues of a device slices too short for either to make progress
+	NoPlan                 // returned no valid plan
+	Stalled                // granted no ready queue for Config.StallLimit
+	HeldTooLong            // did not grant a ready queue for Config.StallLimit, without a floor
 )
 
 var mistakeNames = []string{
-	"none", "granted a queue that does not exist", "granted two slices too short to make progress in",
-	"had no plan", "left a ready device unused", "held a ready queue too long",
+	"none", "granted a queue that does not exist", "granted two slices too short to make progress",
+	"returned no valid plan", "granted no ready queue for too long", "held a ready queue for too long",
 }
 
 func (m Mistake) String() string { return name(mistakeNames, int(m)) }
 
-// guard watches one policy. Like sched_ext, it restores the default behaviour
-// whenever an error is detected; unlike it, it goes on asking, and gives the
-// device back to a policy that has behaved for as long as the limit.
+// guard watches one policy. As in Linux's sched_ext, the default behaviour is
+// restored whenever an error is detected. Unlike there, the policy is still
+// called, and is put in charge again when it has made no mistake for StallLimit.
 type guard struct {
-	mistake  Mistake // for which the policy is overruled
-	since    Time    // it is overruled; Never if it is not
-	stalled  Time    // since when no ready queue has been granted; Never if one is
-	behaving Time    // since when an overruled policy has made no mistake; Never if it does
-	wake     Time    // when to look again
+	mistake  Mistake // why the policy is overruled
+	since    Time    // since when the policy is overruled; Never if it is not
+	stalled  Time    // since when no ready queue is granted; Never if one is
+	behaving Time    // since when an overruled policy has made no mistake; Never if its last plan was one
+	wake     Time    // when to check again
 }
 
 func newGuard() guard { return guard{since: Never, stalled: Never, behaving: Never, wake: Never} }
 
-// judge takes note of what the plan of this epoch does to the queues and
-// reports whether the policy is overruled.
-func (s *Scheduler) judge(d *domain, mistake Mistake) bool {
+// checkPolicy updates the guard after the plan of this epoch, in which
+// markGrants found mistake. It reports whether the policy is overruled.
+func (s *Scheduler) checkPolicy(d *domain, mistake Mistake) bool {
 	ready, granted, held := d.ready(), d.granted, Never
 	if s.cfg.Floor == 0 {
-		held = s.longestHeld(d)
+		held = s.earliestHeld(d)
 	}
 	g := &d.guard
 	switch {
@@ -72,7 +72,7 @@ func (s *Scheduler) judge(d *domain, mistake Mistake) bool {
 	return g.since != Never
 }
 
-// ready reports whether any queue of d has work that it may do.
+// ready reports whether any queue of d is ready and not paused.
 func (d *domain) ready() bool {
 	for _, dev := range d.devices {
 		if dev.ready > 0 {
@@ -82,29 +82,30 @@ func (d *domain) ready() bool {
 	return false
 }
 
-// longestHeld returns since when the longest held queue of d has been held. With
-// a floor nothing counts as held: the floor sees to it that it runs.
-func (s *Scheduler) longestHeld(d *domain) Time {
+// earliestHeld returns the earliest time since when a ready queue of d has not
+// been granted, or Never. It is used only without a floor: with one, every queue
+// gets to run.
+func (s *Scheduler) earliestHeld(d *domain) Time {
 	held := Never
 	for _, dev := range d.devices {
 		for i := range dev.queues {
 			q := &dev.queues[i]
 			switch {
 			case !q.mayRun() || q.act.epoch == s.epoch:
-				q.held = Never
-			case q.held == Never:
-				q.held = s.now
+				q.heldSince = Never
+			case q.heldSince == Never:
+				q.heldSince = s.now
 			}
 			if q.Attr.Class != Idle {
-				held = min(held, q.held)
+				held = min(held, q.heldSince)
 			}
 		}
 	}
 	return held
 }
 
-// Overruled tells whether the policy in charge of a device is overruled, for
-// what, and since when.
+// Overruled reports whether the policy in charge of a device is overruled, why,
+// and since when.
 func (s *Scheduler) Overruled(id DeviceID) (Mistake, Time, bool) {
 	for _, d := range s.devices {
 		if d.ID == id {

@@ -7,16 +7,16 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// only is a policy that grants the device to one queue.
+// only is a policy that grants one queue.
 type only sched.QueueID
 
 func (p only) Plan(*sched.View) sched.Plan {
 	return sched.Plan{Grants: []sched.Grant{{Queue: sched.QueueID(p)}}}
 }
 
-// play opens queues 1 to n, all ready, and lets every action succeed after a
-// millisecond for as long as told. Queue 1 is the policy's favourite.
-func play(t *testing.T, cfg sched.Config, n int, length time.Duration, change func(*sched.Event)) *sched.Scheduler {
+// run opens queues 1 to n, all ready, and lets every action succeed after a
+// millisecond, for the given time. The policy grants queue 1 alone.
+func run(t *testing.T, cfg sched.Config, n int, length time.Duration, change func(*sched.Event)) *sched.Scheduler {
 	t.Helper()
 	s := sched.New(cfg, sched.PolicyChoice{Make: func() sched.Policy { return only(1) }})
 	var events []sched.Event
@@ -37,75 +37,77 @@ func play(t *testing.T, cfg sched.Config, n int, length time.Duration, change fu
 		now = min(wake, sched.Time(length))
 	}
 	if mistake, _, yes := s.Overruled("gpu0"); yes {
-		t.Fatalf("overruled: it %v", mistake)
+		t.Fatalf("overruled: %v", mistake)
 	}
 	return s
 }
 
-func TestFloorGivesTheShareItSays(t *testing.T) {
+func TestFloorGivesTheConfiguredShare(t *testing.T) {
 	const length = 10 * time.Minute
 	for _, test := range []struct {
 		name     string
 		starving int
 		floor    float64
-		want     float64 // of the device for each that starves
+		want     float64 // share of the device for each starving queue
 	}{
 		{"one", 1, 0, 0.02},
-		{"one, a large part", 1, 0.1, 0.1},
+		{"one, a large floor", 1, 0.1, 0.1},
 		{"eight", 8, 0, 0.02},
-		{"crowded", 50, 0, 0.25 / 51}, // all together get a quarter
+		{"fifty", 50, 0, 0.25 / 51}, // all together get at most a quarter
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := play(t, sched.Config{Floor: test.floor}, 1+test.starving, length, nil)
+			s := run(t, sched.Config{Floor: test.floor}, 1+test.starving, length, nil)
 			for _, q := range s.Queues(nil)[1:] {
 				if got := q.Served.Seconds() / length.Seconds(); got < test.want || got > 1.2*test.want {
-					t.Errorf("queue %d got %.4f of the device, not %.4f or a little more", q.ID, got, test.want)
+					t.Errorf("queue %d: got %.4f of the device, want %.4f to %.4f", q.ID, got, test.want, 1.2*test.want)
 				}
 			}
 			if q, _ := s.Queue(1); q.Served < length*7/10 {
-				t.Errorf("the favourite was left with %v of %v", q.Served, length)
+				t.Errorf("the granted queue got %v of %v, want at least 70 %%", q.Served, length)
 			}
 		})
 	}
 }
 
-func TestFloorIsNotForThoseWhoAskToBeStarved(t *testing.T) {
+func TestIdleAndPausedQueuesHaveNoFloor(t *testing.T) {
 	for _, change := range []func(*sched.Event){
 		func(ev *sched.Event) { ev.Attr.Class = sched.Idle },
 		func(ev *sched.Event) { ev.Attr.Paused = ev.Queue != 1 },
 	} {
-		s := play(t, sched.Config{}, 3, time.Minute, change)
+		s := run(t, sched.Config{}, 3, time.Minute, change)
 		for _, q := range s.Queues(nil)[1:] {
-			if q.Served > 10*time.Millisecond { // before its first stop
-				t.Errorf("queue %d was served %v", q.ID, q.Served)
+			if q.Served > 10*time.Millisecond { // until its first stop
+				t.Errorf("queue %d got %v, want at most 10ms", q.ID, q.Served)
 			}
 		}
 	}
 }
 
-// A queue that is measured late has been served by guess until then. What the
-// hardware says from then on is added to it: a high guess is not starvation.
-func TestServedGrowsByWhatIsMeasured(t *testing.T) {
-	s := play(t, sched.Config{}, 1, time.Minute, nil)
+// TestServedGrowsByMeasuredTime checks a queue whose first measurement comes late.
+// Served is an estimate until then, and grows by the measured time from then on,
+// even if the estimate was high.
+func TestServedGrowsByMeasuredTime(t *testing.T) {
+	s := run(t, sched.Config{}, 1, time.Minute, nil)
 	now := sched.Time(time.Minute)
-	for ran := time.Second; ran <= 3*time.Second; ran += time.Second {
+	for total := time.Second; total <= 3*time.Second; total += time.Second {
 		now = now.Add(time.Second)
-		s.Step(now, []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: ran}})
+		s.Step(now, []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: total}})
 	}
 	if q, _ := s.Queue(1); q.Served != 63*time.Second {
-		t.Errorf("served %v, not 61s by guess and 2s more by measurement", q.Served)
+		t.Errorf("got %v served, want 61s estimated and 2s measured", q.Served)
 	}
 }
 
-// Every mistake frees the device at once, and a policy that has behaved for the
-// limit has it back, not a moment before.
-func TestGuard(t *testing.T) {
+// TestGuardOverrulesPolicyUntilItBehaves checks that every mistake makes the
+// scheduler overrule the policy at once, and that the policy is in charge again
+// when it has made no mistake for exactly the limit.
+func TestGuardOverrulesPolicyUntilItBehaves(t *testing.T) {
 	const limit = time.Second
 	good := sched.Plan{Grants: []sched.Grant{{Queue: 1}}}
 	for _, test := range []struct {
 		want   sched.Mistake
 		bad    sched.Plan
-		takes  time.Duration // until it is a mistake
+		takes  time.Duration // until the plan is a mistake
 		config sched.Config
 	}{
 		{sched.NoPlan, sched.Plan{Invalid: true}, 0, sched.Config{}},
@@ -135,29 +137,29 @@ func TestGuard(t *testing.T) {
 		p[""] = test.bad
 		if test.takes > 0 {
 			if got := overruled(0); got != sched.NoMistake {
-				t.Errorf("%v: too soon: %v", test.want, got)
+				t.Errorf("%v: at once: got %v, want none", test.want, got)
 			}
 			if got := overruled(test.takes - 1); got != sched.NoMistake {
-				t.Errorf("%v: a moment too soon: %v", test.want, got)
+				t.Errorf("%v: 1 ns before the limit: got %v, want none", test.want, got)
 			}
 			now++
 		}
 		if got := overruled(0); got != test.want {
-			t.Errorf("%v: %v", test.want, got)
+			t.Errorf("at the limit: got %v, want %v", got, test.want)
 		}
 		p[""] = good
 		overruled(0)
 		if got := overruled(limit - 1); got != test.want {
-			t.Errorf("%v: trusted again a moment too soon", test.want)
+			t.Errorf("1 ns before the limit of good behaviour: got %v, want %v", got, test.want)
 		}
 		if got := overruled(1); got != sched.NoMistake {
-			t.Errorf("%v: never trusted again: %v", test.want, got)
+			t.Errorf("%v: after good behaviour: got %v, want none", test.want, got)
 		}
 	}
 }
 
-// TestParametersReachDevicesOpenedLater: what was set for all holds for all,
-// until another policy is chosen.
+// TestParametersReachDevicesOpenedLater checks that a parameter set for all
+// devices also holds for a device opened later, until another policy is chosen.
 func TestParametersReachDevicesOpenedLater(t *testing.T) {
 	var made []*tuned
 	choice := sched.PolicyChoice{Make: func() sched.Policy {
@@ -174,14 +176,14 @@ func TestParametersReachDevicesOpenedLater(t *testing.T) {
 	})
 	open("b")
 	if got := made[0].values; got["turn"] != "2" || got["only"] != "a" {
-		t.Errorf("the first device has %v", got)
+		t.Errorf("first device: got %v, want turn=2 only=a", got)
 	}
 	if got := made[1].values; got["turn"] != "2" || got["only"] != "" {
-		t.Errorf("the device that came later has %v", got)
+		t.Errorf("device opened later: got %v, want turn=2", got)
 	}
 	s.Step(0, []sched.Event{{Kind: sched.PolicyChosen, Choice: choice}})
 	if got := made[len(made)-1].values; len(got) != 0 {
-		t.Errorf("a policy chosen anew has %v", got)
+		t.Errorf("new policy: got %v, want no parameters", got)
 	}
 }
 
@@ -191,61 +193,61 @@ func (p *tuned) Plan(*sched.View) sched.Plan { return sched.Plan{} }
 
 func (p *tuned) Set(name, value string) error { p.values[name] = value; return nil }
 
-// listener counts how often it is asked and what it hears.
-type listener struct{ asked, heard int }
+// counting is a policy that counts its calls.
+type counting struct{ plans, requests int }
 
-func (l *listener) Plan(v *sched.View) sched.Plan {
-	l.asked++
+func (c *counting) Plan(*sched.View) sched.Plan {
+	c.plans++
 	return sched.Plan{Grants: []sched.Grant{{Queue: 1}}}
 }
 
-type observing struct{ listener }
+type observing struct{ counting }
 
 func (o *observing) Observe(_ sched.Time, ev *sched.Event) {
 	if ev.Kind == sched.RequestStarted || ev.Kind == sched.RequestFinished {
-		o.heard++
+		o.requests++
 	}
 }
 
-// TestRequestsAskThePolicyWhenTheyMustOnly: that there are requests, or none any
-// more, is news to all policies; an answer among others only to those that listen.
-func TestRequestsAskThePolicyWhenTheyMustOnly(t *testing.T) {
-	const asked, answered = sched.RequestStarted, sched.RequestFinished
+// TestRequestsCallThePolicyOnlyWhenNeeded checks that every policy is called when
+// the first request starts and the last one finishes, and a policy with Observe
+// also when any other request finishes.
+func TestRequestsCallThePolicyOnlyWhenNeeded(t *testing.T) {
+	const started, finished = sched.RequestStarted, sched.RequestFinished
 	steps := []struct {
 		kind             sched.Kind
 		open             uint32
-		plain, observing bool // is asked
+		plain, observing bool // Plan is called
 	}{
-		{asked, 1, true, true},
-		{asked, 2, false, false},
-		{answered, 1, false, true},
-		{answered, 0, true, true},
-		{answered, 0, false, true}, // it came and went between two looks
-		{asked, 1, true, true},
+		{started, 1, true, true},
+		{started, 2, false, false},
+		{finished, 1, false, true},
+		{finished, 0, true, true},
+		{finished, 0, false, true}, // its start was not reported
+		{started, 1, true, true},
 	}
-	for _, listens := range []bool{false, true} {
-		l := &listener{}
+	for _, observes := range []bool{false, true} {
 		o := &observing{}
-		choice := sched.PolicyChoice{Name: "listener", Make: func() sched.Policy { return l }}
-		if listens {
+		choice := sched.PolicyChoice{Name: "counting", Make: func() sched.Policy { return &o.counting }}
+		if observes {
 			choice.Make = func() sched.Policy { return o }
-			l = &o.listener
 		}
 		s := sched.New(sched.Config{}, choice)
 		s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
 		for i, step := range steps {
-			before := l.asked
+			before := o.plans
 			s.Step(sched.Time(i+1), []sched.Event{{Kind: step.kind, Queue: 1, Duration: time.Millisecond}})
 			want := step.plain
-			if listens {
+			if observes {
 				want = step.observing
 			}
-			if q, _ := s.Queue(1); q.OpenRequests != step.open || (l.asked > before) != want {
-				t.Errorf("listens %v, step %d, %v: %d open, asked %v", listens, i, step.kind, q.OpenRequests, l.asked > before)
+			if q, _ := s.Queue(1); q.OpenRequests != step.open || (o.plans > before) != want {
+				t.Errorf("observes %v, step %d, %v: got %d open requests, planned %v; want %d, %v",
+					observes, i, step.kind, q.OpenRequests, o.plans > before, step.open, want)
 			}
 		}
-		if listens && o.heard != len(steps) {
-			t.Errorf("heard %d of %d", o.heard, len(steps))
+		if observes && o.requests != len(steps) {
+			t.Errorf("observed %d requests, want %d", o.requests, len(steps))
 		}
 	}
 }

@@ -2,65 +2,66 @@ package sched
 
 import "time"
 
-// View is all that a policy may look at: the devices it is in charge of at one
-// instant. The slices belong to the scheduler: a policy reads them during Plan
-// and neither keeps nor changes them.
+// View is what a policy can see: the devices it is in charge of, at one instant.
+// The slices belong to the scheduler. A policy reads them during Plan and
+// neither keeps nor changes them.
 type View struct {
 	Now     Time
-	Devices []Device // one, unless the policy spans them; in order of ID
+	Devices []Device // in order of ID; one, unless the policy is in charge of all devices
 	Queues  []Queue  // in order of ID
 }
 
-// Least is the shortest slice a device has. A queue that holds it leaves the
-// device the moment any other is ready.
+// MinSlice is the minimum slice of a device. A queue with the minimum slice
+// leaves the device as soon as any other queue is ready.
 const MinSlice time.Duration = 1
 
 // Grant lets one queue use its device.
 type Grant struct {
 	Queue QueueID
-	Slice time.Duration // its turn beside others; zero is the device's own
-	Bound uint32        // its bound on commands in flight; zero is the device's own
+	Slice time.Duration // zero is the device's default
+	Bound uint32        // on commands in flight; zero is the device's default
 }
 
-// Plan is what a policy wants. It is valid until the policy is asked again.
+// Plan is the decision of a policy. It holds until the next plan.
 type Plan struct {
-	// Grants names the queues that may use the device from now on. All others
-	// are stopped. A queue with nothing to do may be named: its next command
-	// then starts at once. To grant a queue before its hinted arrival, and to
-	// leave its rivals out, is to preempt ahead of time.
+	// Grants lists the queues that may use the device from now on. All others
+	// are stopped. An idle queue may be granted, so that its next command starts
+	// at once. A policy that grants a queue before its expected request, and
+	// leaves out the other queues, preempts ahead of time.
 	Grants []Grant
-	// Wake is when to ask again even if nothing happens; zero is never.
+	// Wake is when the policy must be called again even without an event; zero
+	// is never.
 	Wake Time
-	// Void says that the policy has no plan: it has lost its mind or its
-	// process. It counts as a mistake at once.
+	// Invalid says that the policy returned no valid plan, for example because
+	// its process exited. It counts as a mistake at once.
 	Invalid bool
 }
 
-// Policy says which queues should run.
+// Policy decides which queues run.
 //
-// Plan must depend on nothing but its argument and what the policy has seen
-// before. It is called once for each batch of events that touched its devices.
-// It must give queues that wait for an outcome (Stopping, Starting) the same
-// answer again unless something else has changed.
+// Plan must depend only on its argument and on what the policy has seen before.
+// It is called once for each batch of events about its devices. For a queue in
+// state Stopping or Starting it must repeat its last decision unless something
+// else has changed.
 type Policy interface {
 	Plan(*View) Plan
 }
 
-// Observer is implemented by policies with accounts of their own. Observe is
+// Observer is implemented by policies that keep state from events. Observe is
 // called for every event about the policy's devices, in order, before Plan.
 type Observer interface {
 	Observe(Time, *Event)
 }
 
-// Tunable is implemented by policies with parameters. Set must leave all as it
-// was when it returns an error.
+// Tunable is implemented by policies with parameters. Set changes nothing if it
+// returns an error.
 type Tunable interface {
 	Set(name, value string) error
 }
 
-// Choice is a policy to put in charge.
+// PolicyChoice names a policy and makes instances of it.
 type PolicyChoice struct {
 	Name       string
-	Make       func() Policy // a new instance, with no memory
-	AllDevices bool          // one instance looks at all devices at once
+	Make       func() Policy // returns a new instance without state
+	AllDevices bool          // one instance is in charge of all devices together
 }

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Config holds what an administrator may set. The zero value is good.
+// Config holds the scheduler's settings. The zero value means the defaults.
 type Config struct {
-	// StallLimit is how long a policy may leave a device without a grant for
-	// any ready queue, and how long it must behave before it is trusted
-	// again. Zero means 2 s.
+	// StallLimit is how long a policy may grant no ready queue of a device
+	// before it is overruled, and how long it must make no mistake before it
+	// is in charge again. Zero means 2 s.
 	StallLimit time.Duration
-	// Floor is the part of a device that every ready queue gets whatever the
-	// policy says; all together get no more than a quarter. Zero means 0.02;
-	// negative means none, and then to hold a ready queue past the StallLimit
-	// is a mistake of the policy.
+	// Floor is the share of a device that every ready queue gets, whatever the
+	// policy decides. All queues together get at most a quarter. Zero means
+	// 0.02. Negative means no floor; then a policy that holds a ready queue
+	// longer than StallLimit is overruled.
 	Floor float64
-	// FloorTurn is how long the floor lets a starving queue run. Zero means 50 ms.
+	// FloorTurn is the length of a floor turn. Zero means 50 ms.
 	FloorTurn time.Duration
 }
 
@@ -28,7 +28,7 @@ func (c Config) withDefaults() Config {
 	if c.Floor == 0 {
 		c.Floor = 0.02
 	}
-	c.Floor = min(max(c.Floor, 0), charityMost)
+	c.Floor = min(max(c.Floor, 0), floorMax)
 	if c.FloorTurn <= 0 {
 		c.FloorTurn = 50 * time.Millisecond
 	}
@@ -37,20 +37,20 @@ func (c Config) withDefaults() Config {
 
 // Scheduler is the state machine. It is not safe for concurrent use.
 type Scheduler struct {
-	cfg       Config
-	choice    PolicyChoice // for devices without one of their own
-	settings  []setting
-	now       Time
-	devices   []*device // in order of ID
-	domains   []*domain // in order of their first device
-	where     map[QueueID]*device
-	actions   []Action
-	lastID    ActionID
-	epoch     uint64 // of plans, so that a grant of an earlier one is not taken for this one's
-	lettingGo bool
+	cfg          Config
+	choice       PolicyChoice // for devices without a policy of their own
+	settings     []setting
+	now          Time
+	devices      []*device // in order of ID
+	domains      []*domain // in order of their first device
+	deviceOf     map[QueueID]*device
+	actions      []Action
+	lastID       ActionID
+	epoch        uint64 // number of the current plan: grants of earlier plans have a lower one
+	shuttingDown bool
 }
 
-// setting is a parameter of the choice that was set for all devices.
+// setting is a parameter that was set for all devices.
 type setting struct{ name, value string }
 
 // device is an open device and the queues on it.
@@ -59,45 +59,46 @@ type device struct {
 	queues []Queue // in order of ID
 	domain *domain
 
-	// Service is shared by the queues on the device, so it is kept as a
-	// clock that all of them read: it advances by elapsed/busy.
+	// The service clock estimates device time: it advances by elapsed/busy, the
+	// time that each of the busy queues gets. One clock for all queues costs
+	// less than updating each queue at each event.
 	clock   time.Duration
-	clocked Time
-	busy    int
+	clocked Time // the time up to which clock has advanced
+	busy    int  // queues that use the device
 
-	floor charity
-	ready int  // queues with work that they may do
-	crowd int  // of those, the ones that the floor is for
-	short int  // queues that may be on it and have, or may have, a slice below MinTurn
-	wake  Time // for the scheduler's own affairs: retries and the floor
+	floor     floorTurn
+	ready     int  // queues that are ready and not paused
+	withFloor int  // of those, the queues that have a floor
+	short     int  // queues that may be on the device and may have a slice below MinSharedSlice
+	wake      Time // when a retry or the floor needs the next Step
 
-	shortGrants int // of the plan being marked
+	shortGrants int // grants of the current plan with a slice below MinSharedSlice
 }
 
 // domain is a policy and the devices it is in charge of: one, or all.
 type domain struct {
 	choice   PolicyChoice
-	own      bool // chosen for its one device, and not with all others
+	own      bool // the policy was chosen for this one device, not for all
 	policy   Policy
 	observer Observer
 	devices  []*device
 	view     View
 	merged   []Queue // backs view.Queues when there are several devices
-	dirty    bool
-	granted  bool // the plan being marked grants a queue with work
-	wake     Time // when the policy wants to be asked again
+	dirty    bool    // needs a new plan
+	granted  bool    // the current plan grants a queue that is ready and not paused
+	wake     Time    // Plan.Wake of the current plan
 	guard    guard
 }
 
-// New returns a scheduler with no devices that follows c.
+// New returns a scheduler without devices that uses the policy c.
 func New(cfg Config, c PolicyChoice) *Scheduler {
-	return &Scheduler{cfg: cfg.withDefaults(), choice: c, where: make(map[QueueID]*device)}
+	return &Scheduler{cfg: cfg.withDefaults(), choice: c, deviceOf: make(map[QueueID]*device)}
 }
 
-// Step tells the scheduler what has happened up to now. It returns what to do,
-// and the time by which Step must be called again even if nothing happens. The
-// actions are valid until the next Step. A clock that goes back is taken to
-// stand still.
+// Step applies the events that have happened up to now. It returns the actions
+// to carry out, and the time by which Step must be called again even without an
+// event. The actions are valid until the next Step. If now is earlier than in the
+// last Step, the time of the last Step is used.
 func (s *Scheduler) Step(now Time, events []Event) (actions []Action, wake Time) {
 	s.now = max(s.now, now)
 	s.actions = s.actions[:0]
@@ -114,7 +115,7 @@ func (s *Scheduler) Step(now Time, events []Event) (actions []Action, wake Time)
 	return s.actions, wake
 }
 
-// due is when d must be looked at again even if nothing happens.
+// due returns when d must be decided again even without an event.
 func (d *domain) due() Time {
 	t := min(d.wake, d.guard.wake)
 	for _, dev := range d.devices {
@@ -123,38 +124,38 @@ func (d *domain) due() Time {
 	return t
 }
 
-// decide asks the policy about one domain and issues the actions that bring its
-// devices closer to the answer.
+// decide gets a plan from the policy of d and issues the actions that bring its
+// devices closer to the plan.
 func (s *Scheduler) decide(d *domain) {
 	d.dirty = false
 	d.wake, d.guard.wake = Never, Never
-	s.look(d)
-	free := s.lettingGo
-	if !free {
+	s.refreshView(d)
+	useDefaults := s.shuttingDown
+	if !useDefaults {
 		plan := d.policy.Plan(&d.view)
 		if plan.Wake > 0 {
 			d.wake = max(plan.Wake, s.now+1)
 		}
 		s.epoch++
-		free = s.judge(d, s.mark(d, &plan))
+		useDefaults = s.checkPolicy(d, s.markGrants(d, &plan))
 	}
 	for _, dev := range d.devices {
-		s.steer(dev, free)
+		s.reconcile(dev, useDefaults)
 	}
 }
 
-// look brings the view of d, and the counts of its devices, up to date.
-func (s *Scheduler) look(d *domain) {
+// refreshView updates the view of d and the counts of its devices.
+func (s *Scheduler) refreshView(d *domain) {
 	for _, dev := range d.devices {
-		dev.tick(s.now)
-		dev.ready, dev.crowd, dev.short = 0, 0, 0
+		dev.advanceClock(s.now)
+		dev.ready, dev.withFloor, dev.short = 0, 0, 0
 		for i := range dev.queues {
 			q := &dev.queues[i]
-			dev.settle(q)
+			dev.credit(q)
 			if q.mayRun() {
 				dev.ready++
 				if q.Attr.Class != Idle {
-					dev.crowd++
+					dev.withFloor++
 				}
 			}
 			if q.act.short && !q.off() {
@@ -175,42 +176,42 @@ func (s *Scheduler) look(d *domain) {
 	d.view.Queues = d.merged
 }
 
-// tick advances the service clock.
-func (d *device) tick(now Time) {
+// advanceClock advances the service clock to now.
+func (d *device) advanceClock(now Time) {
 	if d.busy == 0 {
 		d.clocked = now
 		return
 	}
 	each := now.Sub(d.clocked) / time.Duration(d.busy)
 	d.clock += each
-	d.clocked = d.clocked.Add(each * time.Duration(d.busy)) // what is left counts next time
+	d.clocked = d.clocked.Add(each * time.Duration(d.busy)) // the remainder counts next time
 }
 
-// settle credits q with what it has been served since it was last looked at.
-func (d *device) settle(q *Queue) {
+// credit adds to Served the estimated device time of q since the last credit.
+func (d *device) credit(q *Queue) {
 	if q.act.busy {
 		if !q.Measured {
-			q.Served += d.clock - q.act.clock
+			q.Served += d.clock - q.act.clockAtCredit
 		}
-		q.act.clock = d.clock
+		q.act.clockAtCredit = d.clock
 	}
 }
 
-// touch brings q up to date. It must be called before anything that may put q
-// on the device or take it off, and touched after it.
-func (d *device) touch(q *Queue, now Time) {
-	d.tick(now)
-	d.settle(q)
+// beforeChange credits q. It must be called before a change that may put q on
+// the device or take it off, and afterChange after the change.
+func (d *device) beforeChange(q *Queue, now Time) {
+	d.advanceClock(now)
+	d.credit(q)
 }
 
-func (d *device) touched(q *Queue) {
+func (d *device) afterChange(q *Queue) {
 	on := q.onDevice()
 	switch can := on || q.State != Stopped; {
-	case can && q.act.since == Never:
-		q.act.since = d.clocked
-	case !can && q.act.since != Never:
-		q.act.could += d.clocked.Sub(q.act.since)
-		q.act.since = Never
+	case can && q.act.runnableSince == Never:
+		q.act.runnableSince = d.clocked
+	case !can && q.act.runnableSince != Never:
+		q.act.runnableFor += d.clocked.Sub(q.act.runnableSince)
+		q.act.runnableSince = Never
 	}
 	if on == q.act.busy {
 		return
@@ -218,16 +219,16 @@ func (d *device) touched(q *Queue) {
 	q.act.busy = on
 	if on {
 		d.busy++
-		q.act.clock = d.clock
+		q.act.clockAtCredit = d.clock
 	} else {
 		d.busy--
 	}
 }
 
-// Queue returns the scheduler's record of one queue.
+// Queue returns a copy of one queue.
 func (s *Scheduler) Queue(id QueueID) (Queue, bool) {
 	if d, q := s.find(id); q != nil {
-		d.touch(q, s.now)
+		d.beforeChange(q, s.now)
 		return *q, true
 	}
 	return Queue{}, false
@@ -237,20 +238,20 @@ func (s *Scheduler) Queue(id QueueID) (Queue, bool) {
 func (s *Scheduler) Queues(buf []Queue) []Queue {
 	for _, d := range s.devices {
 		for i := range d.queues {
-			d.touch(&d.queues[i], s.now)
+			d.beforeChange(&d.queues[i], s.now)
 		}
 		buf = append(buf, d.queues...)
 	}
 	return buf
 }
 
-// Settled reports whether nothing is under way and nothing is changed: every
-// queue runs with the slice and window that its device gave it. After LetGo
-// that is the moment to leave.
+// Settled reports whether no action is pending and every queue runs with the
+// default slice and bound of its device. After ShutdownStarted the daemon may
+// exit when this is true.
 func (s *Scheduler) Settled() bool {
 	for _, d := range s.devices {
 		for i := range d.queues {
-			if q := &d.queues[i]; !q.act.untouched(q) {
+			if q := &d.queues[i]; !q.act.isDefault(q) {
 				return false
 			}
 		}
@@ -259,7 +260,7 @@ func (s *Scheduler) Settled() bool {
 }
 
 func (s *Scheduler) find(id QueueID) (*device, *Queue) {
-	d := s.where[id]
+	d := s.deviceOf[id]
 	if d == nil {
 		return nil, nil
 	}
@@ -267,7 +268,7 @@ func (s *Scheduler) find(id QueueID) (*device, *Queue) {
 	return d, &d.queues[i]
 }
 
-// index is slices.BinarySearchFunc without the copy of a Queue for each look.
+// index is slices.BinarySearchFunc without copying a Queue at each comparison.
 func (d *device) index(id QueueID) (int, bool) {
 	lo, hi := 0, len(d.queues)
 	for lo < hi {

@@ -15,11 +15,11 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata print into them")
+var rewrite = flag.Bool("rewrite", false, "write the output of the scripts in testdata into them")
 
-// TestScripts runs the scenarios in testdata. A script is a list of commands,
-// one a line; what a command prints stands indented below it. `go test -rewrite`
-// writes it there. See testdata/README for the commands.
+// TestScripts runs the scenarios in testdata. A script is a list of commands, one
+// a line, with the output of each command indented below it. See testdata/README
+// for the commands.
 func TestScripts(t *testing.T) {
 	files, _ := filepath.Glob("testdata/*.txt")
 	if len(files) == 0 {
@@ -39,25 +39,25 @@ func TestScripts(t *testing.T) {
 					t.Fatal(err)
 				}
 			default:
-				t.Errorf("%s prints otherwise (go test -rewrite, then git diff, shows what):\n%s", file, got)
+				t.Errorf("%s has other output (go test -rewrite, then git diff, shows the difference); got:\n%s", file, got)
 			}
 		})
 	}
 }
 
-// script is a scenario under way.
+// script is the state of a running script.
 type script struct {
-	cfg      sched.Config
-	choice   sched.PolicyChoice
-	plans    plans
-	s        *sched.Scheduler // from the first step on
-	now      sched.Time
-	events   []sched.Event
-	underway []sched.Action
-	out      bytes.Buffer
+	cfg     sched.Config
+	choice  sched.PolicyChoice
+	plans   plans
+	s       *sched.Scheduler // made by the first step
+	now     sched.Time
+	events  []sched.Event // for the next step
+	pending []sched.Action
+	out     bytes.Buffer
 }
 
-// plans is the policy `script`: it says what the script told it to, by device.
+// plans is the policy `script`: it returns the plans that the script gives, by device.
 type plans map[sched.DeviceID]sched.Plan
 
 func (p plans) Plan(v *sched.View) sched.Plan {
@@ -71,7 +71,7 @@ func runScript(t *testing.T, file, text string) []byte {
 	x := &script{plans: plans{}}
 	for n, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		if strings.HasPrefix(line, "    ") {
-			continue // what it printed last time
+			continue // output of an earlier run
 		}
 		x.out.WriteString(line + "\n")
 		if words := strings.Fields(line); len(words) > 0 && words[0][0] != '#' {
@@ -136,7 +136,7 @@ func (a *args) numberOf(key string) uint64 {
 }
 
 func (a *args) duration(s string) time.Duration {
-	if s == "least" {
+	if s == "min" {
 		return sched.MinSlice
 	}
 	d, err := time.ParseDuration(s)
@@ -153,10 +153,10 @@ func (a *args) durationOf(key string) time.Duration {
 	return 0
 }
 
-// done says what is wrong with the arguments, or left of them.
+// done returns the error in the arguments, or an error if some are left.
 func (a *args) done() error {
 	if a.err == nil && len(a.plain)+len(a.keyed) > 0 {
-		a.err = fmt.Errorf("what is %v %v?", a.plain, a.keyed)
+		a.err = fmt.Errorf("unknown arguments %v %v", a.plain, a.keyed)
 	}
 	return a.err
 }
@@ -192,34 +192,55 @@ func (x *script) command(name string, a *args) error {
 		}
 	case "fail":
 		id := a.action()
-		failure, err := sched.ParseOutcome(a.word())
-		if err != nil {
-			return err
-		}
-		x.outcome(a, id, failure)
+		x.outcome(a, id, parseOutcome(a))
 	default:
 		x.event(name, a)
 	}
 	return a.done()
 }
 
-// event takes note of what the next step is to hear.
+// parseOutcome reads the next word as an outcome other than done.
+func parseOutcome(a *args) sched.Outcome {
+	word := a.word()
+	for _, o := range []sched.Outcome{sched.Refused, sched.Unsupported, sched.Gone} {
+		if o.String() == word {
+			return o
+		}
+	}
+	a.err = fmt.Errorf("%q is not refused, unsupported or gone", word)
+	return sched.Done
+}
+
+// parseAbility reads a list such as hold,slice.
+func parseAbility(a *args, list string) (can sched.Ability) {
+words:
+	for _, word := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		for bit := sched.CanHold; bit <= sched.CanBound; bit <<= 1 {
+			if bit.String() == word {
+				can |= bit
+				continue words
+			}
+		}
+		a.err = fmt.Errorf("%q is not an ability", word)
+	}
+	return can
+}
+
+// event adds an event for the next step.
 func (x *script) event(name string, a *args) {
-	kind, known := map[string]sched.Kind{
-		"device": sched.DeviceOpened, "nodevice": sched.DeviceClosed, "open": sched.QueueOpened, "close": sched.QueueClosed,
-		"progress": sched.Progressed, "doze": sched.Dozed, "woke": sched.Woke, "ran": sched.DeviceTimeMeasured,
-		"asked": sched.RequestStarted, "answered": sched.RequestFinished, "hint": sched.AttrsChanged,
-		"letgo": sched.ShutdownStarted, "set": sched.ParameterSet, "outcome": sched.ActionDone,
-	}[name]
-	if !known {
-		a.err = fmt.Errorf("there is no command %q", name)
+	kind := sched.ShutdownStarted
+	for kind > 0 && kind.String() != name {
+		kind--
+	}
+	if kind == 0 {
+		a.err = fmt.Errorf("unknown command %q", name)
 		return
 	}
 	ev := sched.Event{Kind: kind}
 	switch kind {
 	case sched.DeviceOpened:
 		ev.Device = sched.DeviceID(a.word())
-		ev.About = sched.Device{Slice: a.durationOf("slice"), MinSharedSlice: a.durationOf("minturn"), StopTime: a.durationOf("stoptime")}
+		ev.About = sched.Device{Slice: a.durationOf("slice"), MinSharedSlice: a.durationOf("min-shared-slice"), StopTime: a.durationOf("stop-time")}
 	case sched.DeviceClosed:
 		ev.Device = sched.DeviceID(a.word())
 	case sched.ShutdownStarted:
@@ -232,15 +253,14 @@ func (x *script) event(name string, a *args) {
 	case sched.QueueOpened:
 		ev.Device, ev.Process = sched.DeviceID(a.word()), sched.ProcessID(a.numberOf("process"))
 		can, _ := a.key("can")
-		ev.Can, a.err = sched.ParseAbility(can)
-		ev.Attr = attr(a)
+		ev.Can, ev.Attr = parseAbility(a, can), attr(a)
 	case sched.AttrsChanged:
 		ev.Attr = attr(a)
 	case sched.Progressed:
 		ev.Counters = sched.Counters{Submitted: a.numberOf("submitted"), Launched: a.numberOf("launched"), Completed: a.numberOf("completed")}
 	case sched.DeviceTimeMeasured, sched.RequestFinished:
 		ev.Duration = a.duration(a.word())
-	case sched.ActionDone: // of an action that need not exist
+	case sched.ActionDone: // for an action that need not exist
 		ev.Action = a.action()
 	}
 	x.events = append(x.events, ev)
@@ -258,34 +278,34 @@ func attr(a *args) (at sched.Attr) {
 	return at
 }
 
-// outcome reports how an action under way came out, or all of them if id is 0.
-func (x *script) outcome(a *args, id sched.ActionID, f sched.Outcome) {
+// outcome reports the outcome of a pending action, or of all if id is 0.
+func (x *script) outcome(a *args, id sched.ActionID, o sched.Outcome) {
 	var rest []sched.Action
-	for _, act := range x.underway {
+	for _, act := range x.pending {
 		if id != 0 && act.ID != id {
 			rest = append(rest, act)
 			continue
 		}
-		x.events = append(x.events, sched.Event{Kind: sched.ActionDone, Queue: act.Queue, Action: act.ID, Outcome: f})
+		x.events = append(x.events, sched.Event{Kind: sched.ActionDone, Queue: act.Queue, Action: act.ID, Outcome: o})
 	}
-	if len(rest) == len(x.underway) {
-		a.err = fmt.Errorf("no such action is under way")
+	if len(rest) == len(x.pending) {
+		a.err = fmt.Errorf("no such action is pending")
 	}
-	x.underway = rest
+	x.pending = rest
 }
 
-// plan: `plan 1 2:least 3:500us wake=10ms`, `plan void`, `plan on=gpu1 4`.
+// plan: `plan 1 2:min 3:500us wake=10ms`, `plan invalid`, `plan on=gpu1 4`.
 func (x *script) plan(a *args) {
 	var p sched.Plan
 	on, _ := a.key("on")
 	p.Wake = sched.Time(a.durationOf("wake"))
 	for w := a.word(); w != ""; w = a.word() {
-		if p.Invalid = w == "void"; p.Invalid {
+		if p.Invalid = w == "invalid"; p.Invalid {
 			break
 		}
 		queue, slice, sliced := strings.Cut(w, ":")
 		g := sched.Grant{Queue: sched.QueueID(a.number(queue))}
-		if count, ok := strings.CutPrefix(slice, "window-"); ok {
+		if count, ok := strings.CutPrefix(slice, "bound-"); ok {
 			g.Bound = uint32(a.number(count))
 		} else if sliced {
 			g.Slice = a.duration(slice)
@@ -296,11 +316,11 @@ func (x *script) plan(a *args) {
 	x.events = append(x.events, sched.Event{Kind: sched.PlanOffered, Device: sched.DeviceID(on)})
 }
 
-// policy: `policy giveway turn=50ms`, `policy script spans`, `policy native on=gpu1`.
+// policy: `policy giveway turn=50ms`, `policy script all-devices`, `policy native on=gpu1`.
 func (x *script) policy(a *args) {
-	name, spans := a.word(), a.word() == "spans"
+	name, allDevices := a.word(), a.word() == "all-devices"
 	on, _ := a.key("on")
-	c := sched.PolicyChoice{Name: name, AllDevices: spans, Make: func() sched.Policy { return x.plans }}
+	c := sched.PolicyChoice{Name: name, AllDevices: allDevices, Make: func() sched.Policy { return x.plans }}
 	if name != "script" {
 		c, a.err = policy.Choose(name, a.keyed)
 		a.keyed = nil
@@ -320,7 +340,7 @@ func (x *script) step() {
 	x.events = x.events[:0]
 	for _, act := range actions {
 		x.print("%v", act)
-		x.underway = append(x.underway, act)
+		x.pending = append(x.pending, act)
 	}
 	if wake == sched.Never {
 		x.print("wake never")
@@ -329,24 +349,24 @@ func (x *script) step() {
 	}
 }
 
-// show prints where every device and every queue stands.
+// show prints every device and queue.
 func (x *script) show() {
 	device := sched.DeviceID("")
 	for _, q := range x.s.Queues(nil) {
 		if q.Device != device {
 			device = q.Device
 			if mistake, since, yes := x.s.Overruled(device); yes {
-				x.print("%s: overruled since %v, for it %v", device, time.Duration(since), mistake)
+				x.print("%s: overruled since %v: %v", device, time.Duration(since), mistake)
 			} else {
 				x.print("%s:", device)
 			}
 		}
 		x.out.WriteString(fmt.Sprintf("      %d %v %v", q.ID, q.Attr.Class, q.State))
 		if q.Slice != 0 {
-			x.out.WriteString(fmt.Sprintf(" slice=%v", strings.Replace(q.Slice.String(), "1ns", "least", 1)))
+			x.out.WriteString(fmt.Sprintf(" slice=%v", strings.Replace(q.Slice.String(), "1ns", "min", 1)))
 		}
 		if q.Bound != 0 {
-			x.out.WriteString(fmt.Sprintf(" window=%d", q.Bound))
+			x.out.WriteString(fmt.Sprintf(" bound=%d", q.Bound))
 		}
 		if q.OpenRequests != 0 {
 			x.out.WriteString(fmt.Sprintf(" open=%d", q.OpenRequests))
@@ -354,7 +374,7 @@ func (x *script) show() {
 		x.out.WriteString(fmt.Sprintf(" can=%v served=%v\n", q.Can, q.Served))
 	}
 	if x.s.Settled() {
-		x.print("all as the vendor has it")
+		x.print("all queues run with the device defaults")
 	}
 }
 

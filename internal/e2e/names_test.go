@@ -16,7 +16,7 @@ import (
 const shimOnlyConfig = "nvidia: false\n"
 
 // boundPolicy and a number bound the commands in flight of batch queues.
-const boundPolicy = "giveway:window="
+const boundPolicy = "giveway:bound="
 
 var boundPolicies = []string{
 	"native", boundPolicy + "1", boundPolicy + "2", boundPolicy + "4", boundPolicy + "8", boundPolicy + "16",

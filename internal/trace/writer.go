@@ -56,7 +56,7 @@ type (
 		Queue    sched.QueueID  `json:"queue"`
 		Level    *sched.Level   `json:"level,omitempty"`
 		Slice    string         `json:"slice,omitempty"`
-		Window   *uint32        `json:"window,omitempty"`
+		Bound    *uint32        `json:"bound,omitempty"`
 		Readable string         `json:"text"`
 	}
 )
@@ -181,12 +181,12 @@ func argsOf(a sched.Action) actionArgs {
 		case 0:
 			args.Slice = "default"
 		case sched.MinSlice:
-			args.Slice = "least"
+			args.Slice = "min"
 		default:
 			args.Slice = a.Slice.String()
 		}
 	case sched.SetBound:
-		args.Window = &a.Bound
+		args.Bound = &a.Bound
 	}
 	return args
 }
