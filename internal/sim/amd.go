@@ -1,16 +1,16 @@
 package sim
 
-// The models of AMD's two schedulers. Nothing in them was measured by us: there
-// was no AMD GPU. "6.12" is Linux 6.12's amdkfd and amdgpu, which was read;
-// "published" is somebody else's figure; "assumed" is a guess, named so that it
-// can be doubted and changed. What they leave out is in docs/AMD.md.
+// The models of AMD's two schedulers. Nothing in them was measured by this project, which
+// had no AMD GPU. "6.12" was read in the source of Linux 6.12's amdkfd and amdgpu;
+// "published" is a figure from a publication; "assumed" is a guess. docs/AMD.md says what
+// the models leave out.
 //
-// Both are of the stock driver, whose DBG_TRAP suspend takes any number of queues
-// of one program.
+// Both model the stock driver, whose DBG_TRAP suspend takes any number of queues of one
+// process.
 
 // amdHWS is an MI300X (gfx942). Any change is execute_queues_cpsch (6.12,
-// kfd_device_queue_manager.c): UNMAP_QUEUES takes every queue of every program
-// off, the CPU polls a fence until that is done, and a new RUNLIST maps the rest.
+// kfd_device_queue_manager.c): UNMAP_QUEUES unmaps every queue of every process, the CPU
+// polls a fence until that is done, and a new RUNLIST maps those that may run.
 var amdHWS = Model{
 	Name: "amd-hws", Doc: "AMD MI300X, hardware scheduler: a change unmaps every queue and maps back the rest; not measured",
 	Slots: &SlotsModel{
@@ -19,29 +19,29 @@ var amdHWS = Model{
 		Interrupt: true, RemapAll: true, Batch: true,
 		Context: Context{
 			Bytes:     304 * (0x80000 + 0x4000 + 0x10000 + 0x1000), // 6.12: of a CU (kfd_queue.c); published: 304 CUs
-			Bandwidth: 5.3e12,                                      // published: peak, so the copying is a floor
-			Fixed:     100 * us,                                    // assumed: the firmware's own part, each way
+			Bandwidth: 5.3e12,                                      // published: peak, so the time of copying is a lower bound
+			Fixed:     100 * us,                                    // assumed: the firmware's own time, in each direction
 		},
 	},
-	// Fitted to the only published figures for a suspend and a resume through
-	// DBG_TRAP, 400-500 and 300-400 us on an MI308X, which nobody has confirmed
-	// (TestStockSuspendIsAsPublished). How they divide is assumed.
+	// Fitted to the only published figures for suspend and resume through DBG_TRAP:
+	// 400-500 and 300-400 us on an MI308X, not confirmed by others
+	// (TestStockSuspendTakesThePublishedTime). How the time divides is assumed.
 	Calls: Calls{
 		Stop: Between(230*us, 300*us), Start: Between(200*us, 280*us), Gate: Between(20*us, 60*us), Effect: 0.5,
 		PerQueue:     us,                    // assumed: a flag, and a MAP_QUEUES packet
-		AfterStop:    Between(20*us, 60*us), // assumed: HDP flush, and a work item that is waited for
-		CopyPerQueue: 10 * us,               // assumed: a control stack, of every queue of the program (copy_context_work_handler)
+		AfterStop:    Between(20*us, 60*us), // assumed: HDP flush, and the wait for a work item
+		CopyPerQueue: 10 * us,               // assumed: a control stack, of every queue of the process (copy_context_work_handler)
 	},
 	Gated: true, Bound: 1024,
 }
 
-// amdMES is a Radeon RX 7900 XTX (gfx1100). A change is a packet to the firmware
-// for each queue, polled for (add_queue_mes, remove_queue_mes); the others go on.
+// amdMES is a Radeon RX 7900 XTX (gfx1100). A change is one packet to the firmware for each
+// queue (add_queue_mes, remove_queue_mes), which the driver polls for; other queues go on.
 var amdMES = Model{
 	Name: "amd-mes", Doc: "AMD RX 7900 XTX, MES: each queue apart, the others go on; not measured",
 	Slots: &SlotsModel{
 		Slots:     8,       // 6.12: 4 pipes of 4 queues (gfx_v11_0.c) less 8 of the kernel's
-		Quantum:   10 * ms, // 6.12: KFD_MES_PROCESS_QUANTUM; of queues of one program it is MESGangQuantum
+		Quantum:   10 * ms, // 6.12: KFD_MES_PROCESS_QUANTUM; for queues of one process it is MESGangQuantum
 		Interrupt: true, Batch: true,
 		Context: Context{
 			Bytes:     96 * (0x60000 + 0x4000 + 0x10000 + 0x1000), // 6.12; published: 96 CUs
@@ -58,6 +58,6 @@ var amdMES = Model{
 	Gated: true, Bound: 1024,
 }
 
-// MESGangQuantum is how long one set of queues of a single program is served
-// under MES (6.12: KFD_MES_GANG_QUANTUM).
+// MESGangQuantum is how long one set of queues of a single process is served under MES
+// (6.12: KFD_MES_GANG_QUANTUM).
 const MESGangQuantum = ms

@@ -8,20 +8,19 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Bench is one simulated device with no daemon and no programs: its queues get
-// the commands that they are given, and time passes when it is told to. Tests
-// put it behind a driver's double.
+// Bench is one simulated device without daemon and clients. The caller submits commands
+// and advances the clock. Tests use it behind a simulated driver.
 //
-// The methods that take a queue panic if there was never such a queue.
+// The methods that take a queue panic if there never was such a queue.
 type Bench struct{ w *World }
 
-// NewBench returns a device of that model, at time zero.
+// NewBench returns a Bench with a device of a model, at time zero.
 func NewBench(m Model) *Bench {
 	return &Bench{New(Config{Devices: []DeviceConfig{{ID: "d0", Model: m}}, AllowLivelock: true})}
 }
 
-// Device is the device as a backend offers it. It is a hal.Batcher if the model
-// switches many queues in one change.
+// Device returns the device as a backend offers it. It is a hal.Batcher if the model
+// changes several queues in one update.
 func (b *Bench) Device() hal.Attacher {
 	d := b.w.devices[0]
 	if d.model.Slots != nil && d.model.Slots.Batch {
@@ -30,18 +29,18 @@ func (b *Bench) Device() hal.Attacher {
 	return struct{ hal.Attacher }{d}
 }
 
-// Seed chooses what chance brings from now on.
+// Seed restarts the device's random numbers.
 func (b *Bench) Seed(seed uint64) {
 	b.w.cfg.Seed = seed
 	b.w.deviceRand = b.w.rand("device")
 }
 
-// Open makes a queue of a program of its own.
+// Open creates a queue in a process of its own.
 func (b *Bench) Open() sched.QueueID {
 	return b.OpenIn(sched.ProcessID(len(b.w.devices[0].queues) + 1))
 }
 
-// OpenIn makes a queue of a program that may have others.
+// OpenIn creates a queue in a process that may have others.
 func (b *Bench) OpenIn(p sched.ProcessID) sched.QueueID {
 	d := b.w.devices[0]
 	q := d.open(sched.QueueID(len(d.queues)+1), p, nil, false)
@@ -57,16 +56,16 @@ func (b *Bench) queue(id sched.QueueID) *queue {
 	return queues[id-1]
 }
 
-// Submit gives a queue one command.
+// Submit adds a command that takes so much device time.
 func (b *Bench) Submit(id sched.QueueID, work time.Duration) { b.queue(id).submit(work, false) }
 
-// Completed counts the commands of a queue that are done.
+// Completed returns how many commands of a queue are done.
 func (b *Bench) Completed(id sched.QueueID) uint64 { return b.queue(id).completed }
 
-// Kill ends a queue with all that it has.
+// Kill destroys a queue with all its commands.
 func (b *Bench) Kill(id sched.QueueID) { b.queue(id).kill() }
 
-// Interrupt has a queue make no progress until Restore.
+// Interrupt stops a queue, in no time, until Restore.
 func (b *Bench) Interrupt(id sched.QueueID) error {
 	return hal.Stop(b.queue(id).hal, sched.LevelInterrupt)
 }
@@ -76,28 +75,27 @@ func (b *Bench) Restore(id sched.QueueID) error {
 	return hal.Start(b.queue(id).hal, sched.LevelInterrupt)
 }
 
-// SetSlice sets a queue's time slice; zero is the one that it was made with.
+// SetSlice sets the slice of a queue; zero is its initial slice.
 func (b *Bench) SetSlice(id sched.QueueID, d time.Duration) error {
 	return hal.Do(b.queue(id).hal, sched.Action{Verb: sched.SetSlice, Slice: d})
 }
 
-// Call stops or starts queues inside their commands in as many calls as the
-// model takes for that, one after another and each as long as it takes, and
-// returns when the last has.
+// Call interrupts or restores queues in as many control calls as the model needs. It
+// advances the clock until the last call has returned.
 func (b *Bench) Call(verb sched.Verb, ids ...sched.QueueID) error {
 	var actions []sched.Action
 	for _, id := range ids {
 		actions = append(actions, sched.Action{Queue: b.queue(id).id, Verb: verb, Level: sched.LevelInterrupt})
 	}
-	calls := b.w.daemon.split(actions)
+	calls := b.w.splitCalls(actions)
 	left := len(calls)
 	var err error
 	for _, call := range calls {
-		b.w.daemon.perform(b.w.devices[0], call, func(outcomes []sched.Outcome) {
+		b.w.perform(call, func(errs []error) {
 			left--
-			for i, o := range outcomes {
-				if o != sched.Done && err == nil {
-					err = fmt.Errorf("%v queue %d: %v", verb, call[i].Queue, o)
+			for i, e := range errs {
+				if e != nil && err == nil {
+					err = fmt.Errorf("%v queue %d: %w", verb, call[i].Queue, e)
 				}
 			}
 		})
@@ -106,15 +104,15 @@ func (b *Bench) Call(verb sched.Verb, ids ...sched.QueueID) error {
 	return err
 }
 
-// Now is how long the device has been there.
+// Now returns the time since the Bench was made.
 func (b *Bench) Now() time.Duration { return b.w.now.Sub(0) }
 
-// Last is when the last command of a queue ended, zero if none has.
+// LastCompletion returns when the last command of a queue ended; zero: none has.
 func (b *Bench) LastCompletion(id sched.QueueID) time.Duration {
 	return b.queue(id).lastCompletion.Sub(0)
 }
 
-// Quiet is when the last change of queues in slots was over, or will be.
+// UpdatesDone returns when the last update of queues in slots ends or ended.
 func (b *Bench) UpdatesDone() time.Duration {
 	if s, ok := b.w.devices[0].engine.(*slots); ok {
 		return s.updatesDone.Sub(0)
@@ -122,34 +120,34 @@ func (b *Bench) UpdatesDone() time.Duration {
 	return 0
 }
 
-// Occupancy is what the slots were used for so far.
+// Occupancy returns the use of the slots so far.
 func (b *Bench) Occupancy() Occupancy { return b.w.devices[0].occupancy() }
 
-// Await lets time pass until a queue has completed so many commands, or until it
-// has been waited for long enough.
+// Await advances the clock until a queue has completed so many commands, at most by most.
+// It reports whether the queue has.
 func (b *Bench) Await(id sched.QueueID, completed uint64, most time.Duration) bool {
 	q := b.queue(id)
 	b.w.runUntil(b.w.now.Add(most), func() bool { return q.completed >= completed })
 	return q.completed >= completed
 }
 
-// Ran is the device time that a queue has had.
+// DeviceTime returns the device time of a queue.
 func (b *Bench) DeviceTime(id sched.QueueID) time.Duration {
-	b.w.devices[0].engine.settle()
+	b.w.devices[0].engine.advance()
 	return b.queue(id).deviceTime
 }
 
-// Held is how long a queue has had a slot.
+// SlotTime returns how long a queue has had a slot.
 func (b *Bench) SlotTime(id sched.QueueID) time.Duration {
-	b.w.devices[0].engine.settle()
+	b.w.devices[0].engine.advance()
 	return b.queue(id).slotTime
 }
 
-// Advance lets time pass.
+// Advance advances the clock.
 func (b *Bench) Advance(d time.Duration) { b.w.runUntil(b.w.now.Add(d), nil) }
 
-// Unit is a command length much longer than any action takes.
+// Unit returns a command length much longer than any control call.
 func (b *Bench) Unit() time.Duration { return 10 * time.Millisecond }
 
-// Violations says what happened that must not.
+// Violations lists the invariants that were broken.
 func (b *Bench) Violations() []string { return b.w.violations }

@@ -10,61 +10,61 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// ClientConfig is a program with one queue that does requests one after another.
+// ClientConfig is a client: a workload with one queue that serves requests in order.
 //
-//	arrival ─ prepare ─ before ─ launch ─ gap ─ launch ... last done ─ after ─ answer
+//	arrival ─ prepare ─ before ─ launch ─ gap ─ launch ... last kernel ends ─ after ─ answer
 //
-// Its latency is from arrival to answer. Requests that arrive while another is
-// being served wait; none is dropped.
+// The latency of a request is from its arrival to its answer. A request that arrives
+// while the client is busy waits.
 type ClientConfig struct {
 	Name   string
 	Device int        // index in Config.Devices
-	Attr   sched.Attr // with an SLO, the daemon is told when each request begins and ends
-	// Program is the process that has the queue; clients with the same one share
-	// it. Empty: one of its own.
+	Attr   sched.Attr // with an SLO, requests are reported to the daemon
+	// Process names the process that owns the queue. Clients with the same name share
+	// it. Empty: a process of its own.
 	Process string
-	Shim    bool // runs with the shim: counted, can be held and bounded
+	Shim    bool // the process has the shim: its queue can be held, bounded and counted
 
 	Arrival Arrival
-	Kernels []Kernels // of one request, in order
-	Before  Dist      // host time from arrival to the first launch
-	After   Dist      // host time from the last kernel's end to the answer
-	Prepare time.Duration
-	// Hint tells the daemon of a launch to come: as soon as its data is being
-	// prepared, or Announce before it where the arrival is known ahead.
+	Kernels []Kernels     // of one request, in order
+	Prepare time.Duration // host time from the arrival until the request can be launched
+	Before  Dist          // further host time until the first launch
+	After   Dist          // host time from the last kernel's end to the answer
+	// Hint tells the daemon when a launch is expected as soon as Prepare begins.
+	// Announce, if not zero, tells it so long before each arrival.
 	Hint     bool
 	Announce time.Duration
-	// Park launches so many kernels, Lead before the request's own, that spin
-	// until these are there: they bring the context onto the device.
+	// Park launches so many kernels, Lead before those of the request, that spin until
+	// the request is launched: they bring the context onto the device early.
 	Park int
 	Lead time.Duration
 
-	Slice time.Duration // set by hand before it starts; zero: left alone
+	Slice time.Duration // that the process sets itself when it starts; zero: the model's
 	Start time.Duration // when the process starts
 	Kill  time.Duration // when it is killed; zero: never
-	// Life is how long its queue is there, and Rest how long it then is until
-	// there is another one. Zero: for good.
+	// Lifetime is how long a queue exists before it is destroyed, and Downtime how long
+	// until the client creates the next one. Zero value: it is never destroyed.
 	Lifetime, Downtime Dist
 }
 
-// Kernels is a run of kernels that are alike.
+// Kernels is a run of similar kernels.
 type Kernels struct {
 	Count int
 	Time  Dist
 	Gap   Dist // host time from one launch to the next
-	Wait  bool // the host waits for each kernel, and the gap counts from its end
+	Wait  bool // the host waits for each kernel, and Gap counts from its end
 }
 
-// Arrival says when requests come.
+// Arrival says when requests arrive.
 type Arrival struct {
 	Kind   ArrivalKind
 	Every  time.Duration   // Periodic: the period; Poisson: the mean; Closed: from an answer to the next request
-	Offset time.Duration   // of the first
-	Trace  []time.Duration // for Trace: from the start, in order
-	Depth  int             // Closed: requests under way at a time; zero means 1
+	Offset time.Duration   // of the first request
+	Trace  []time.Duration // Trace: times since the client's start, in order
+	Depth  int             // Closed: requests in progress at a time; zero means 1
 }
 
-// ArrivalKind is a shape of Arrival.
+// ArrivalKind is the kind of an arrival process.
 type ArrivalKind uint8
 
 const (
@@ -74,59 +74,78 @@ const (
 	Trace
 )
 
-// client is a running program.
+// client is a running client.
 type client struct {
 	w   *World
 	cfg *ClientConfig
 	q   *queue
-	// Arrivals have chance of their own, so that the same requests come at the
-	// same times whatever the policy makes of them.
+	// Arrivals have a random source of their own, so that the same requests arrive at the
+	// same times under every policy.
 	rand, arrivals, lifetimes *rand.Rand
 
-	backlog      []sched.Time  // arrivals not yet begun
-	waiting      []request     // launched, not finished
+	backlog      []sched.Time  // arrivals of requests not begun
+	waiting      []request     // requests launched and not finished
 	arrival      sched.Time    // of the request that the host is launching
 	busy         bool          // the host is launching
-	gapAfterWait time.Duration // of the host once that is done
-	waitFor      uint64        // Completed that the host waits for before it launches more; zero: nothing
-	section      int           // of cfg.Kernels
-	count        int           // launched of that section
-	started      bool
-	traceNext    int // arrivals of the trace so far
-	answering    sched.Time
+	waitFor      uint64        // the host launches no more until so many commands are completed; zero: it does not wait
+	gapAfterWait time.Duration // before the host launches the next command after that
+	section      int           // index in cfg.Kernels
+	count        int           // kernels launched of that section
+	traceNext    int           // index of the next arrival in the trace
+	traceBase    sched.Time    // the trace's times count from here plus cfg.Start
+	answering    sched.Time    // arrival of the request being answered
 
 	arrivalTimer, hostTimer, answerTimer, parkTimer, unparkTimer, announceTimer timer
 
 	latencies      []time.Duration
 	requests       int
-	pastDeviceTime time.Duration // device time that queues before this one have had
+	pastDeviceTime time.Duration // of its earlier queues
 }
 
-// request is one whose last kernel has been launched.
+// request is a request whose last kernel has been launched.
 type request struct {
 	arrival sched.Time
-	last    uint64 // Completed at which it is done
+	last    uint64 // it is done when so many commands are completed
 }
 
 func newClient(w *World, i int) *client {
 	c := &client{w: w, cfg: &w.cfg.Clients[i]}
 	c.rand = w.rand("client " + c.cfg.Name)
 	c.arrivals = w.rand("arrivals " + c.cfg.Name)
+	c.lifetimes = w.rand("lives " + c.cfg.Name)
 	c.arrivalTimer.fire = c.arrive
 	c.hostTimer.fire = c.launch
 	c.answerTimer.fire = c.reply
 	c.parkTimer.fire = c.parkKernels
 	c.unparkTimer.fire = func() { c.q.unpark() }
 	c.announceTimer.fire = func() { c.hint(c.arrivalTimer.at.Add(c.cfg.Prepare)) }
-	c.lifetimes = w.rand("lives " + c.cfg.Name)
-	w.after(c.cfg.Start, func() { c.open(sched.QueueID(i + 1)) })
-	if c.cfg.Kill > 0 {
-		w.after(c.cfg.Kill, c.kill)
-	}
+	c.scheduleProcess(sched.QueueID(i + 1))
 	return c
 }
 
-// open makes the program's queue and begins its work.
+// scheduleProcess sets when the process starts and when it is killed.
+func (c *client) scheduleProcess(id sched.QueueID) {
+	w := c.w
+	w.after(c.cfg.Start, func() { c.open(id) })
+	if c.cfg.Kill == 0 {
+		return
+	}
+	w.after(c.cfg.Kill, c.kill)
+	if w.cfg.Repeat > 0 {
+		w.after(max(w.cfg.Repeat, c.cfg.Kill), func() {
+			c.traceBase, c.traceNext = w.now, 0
+			c.scheduleProcess(w.newQueueID())
+		})
+	}
+}
+
+// newQueueID returns the ID of a queue that is not the first of its client.
+func (w *World) newQueueID() sched.QueueID {
+	w.reopened++
+	return sched.QueueID(len(w.clients) + w.reopened)
+}
+
+// open creates the client's queue and starts its work.
 func (c *client) open(id sched.QueueID) {
 	w, d := c.w, c.w.devices[c.cfg.Device]
 	if c.q != nil {
@@ -136,26 +155,25 @@ func (c *client) open(id sched.QueueID) {
 	c.q = d.open(id, w.process(c.cfg, id), c, c.cfg.Shim)
 	c.q.initialSlice = c.cfg.Slice
 	w.queues[id] = c.q
-	w.daemon.opened(c.q)
+	w.observer.queueOpened(c.q)
 	c.start()
 	if c.cfg.Lifetime != (Dist{}) {
 		w.after(c.cfg.Lifetime.draw(c.lifetimes), c.retire)
 	}
 }
 
-// retire ends the queue, with all that it has, and sets when there is the next.
+// retire destroys the queue with all its commands and schedules the next one.
 func (c *client) retire() {
 	c.kill()
 	c.w.after(c.cfg.Downtime.draw(c.lifetimes), func() {
 		if !c.w.stopping {
-			c.w.reopened++
-			c.open(sched.QueueID(len(c.w.clients) + c.w.reopened))
+			c.open(c.w.newQueueID())
 		}
 	})
 }
 
-// process is the one that has the client's queue: a program's is named after its
-// first client, so that it is nobody else's.
+// process returns the process that owns the client's queue. A named process has the
+// number of its first client, so that it is different from all others.
 func (w *World) process(cfg *ClientConfig, id sched.QueueID) sched.ProcessID {
 	for i := range w.cfg.Clients {
 		if cfg.Process != "" && w.cfg.Clients[i].Process == cfg.Process {
@@ -167,13 +185,12 @@ func (w *World) process(cfg *ClientConfig, id sched.QueueID) sched.ProcessID {
 
 func (c *client) depth() int { return max(c.cfg.Arrival.Depth, 1) }
 
-// flatOut reports whether the program asks for more as soon as it can.
-func (c *client) saturating() bool {
-	return c.cfg.Arrival.Kind == Closed && c.cfg.Arrival.Every == 0
+// saturating reports whether the client makes the next request as soon as it can.
+func (cfg *ClientConfig) saturating() bool {
+	return cfg.Arrival.Kind == Closed && cfg.Arrival.Every == 0
 }
 
 func (c *client) start() {
-	c.started = true
 	a := &c.cfg.Arrival
 	switch a.Kind {
 	case Closed:
@@ -190,7 +207,7 @@ func (c *client) start() {
 	}
 }
 
-// expect sets the next arrival, and what is done ahead of it.
+// scheduleArrival sets the next arrival, and what the client does ahead of it.
 func (c *client) scheduleArrival(at sched.Time) {
 	if c.w.stopping || c.q.dead {
 		return
@@ -205,24 +222,34 @@ func (c *client) scheduleArrival(at sched.Time) {
 	}
 }
 
+// scheduleTraceArrival sets the next arrival of the trace. Arrivals that passed while the
+// client had no queue are skipped.
 func (c *client) scheduleTraceArrival() {
-	if tr := c.cfg.Arrival.Trace; c.traceNext < len(tr) {
+	tr := c.cfg.Arrival.Trace
+	for len(tr) > 0 {
+		if c.traceNext == len(tr) {
+			if c.w.cfg.Repeat == 0 {
+				return
+			}
+			c.traceNext = 0
+			c.traceBase = c.traceBase.Add(max(c.w.cfg.Repeat, tr[len(tr)-1]+1))
+		}
+		at := c.traceBase.Add(c.cfg.Start + tr[c.traceNext])
 		c.traceNext++
-		c.scheduleArrival(sched.Time(c.cfg.Start + tr[c.traceNext-1]))
+		if at >= c.w.now {
+			c.scheduleArrival(at)
+			return
+		}
 	}
 }
 
-// enqueue puts a request in line, and tells of it.
+// enqueue adds a request to the backlog.
 func (c *client) enqueue(at sched.Time) {
-	c.backlog = append(c.backlog, at)
-	c.report(sched.Event{Kind: sched.RequestStarted, Queue: c.q.id})
-}
-
-// tell tells the daemon of a request, if anybody cares how long it takes.
-func (c *client) report(ev sched.Event) {
-	if c.cfg.Attr.SLO > 0 && c.w.daemon.post(ev) {
-		c.w.daemon.notify()
+	if limit := c.w.cfg.MaxBacklog; limit > 0 && len(c.backlog) >= max(limit, c.depth()) {
+		return
 	}
+	c.backlog = append(c.backlog, at)
+	c.w.observer.requestStarted(c.q)
 }
 
 func (c *client) arrive() {
@@ -238,9 +265,9 @@ func (c *client) arrive() {
 	c.begin()
 }
 
-// begin takes up the next request if the host is free for it.
+// begin takes the next request from the backlog if the host is free.
 func (c *client) begin() {
-	if c.busy || len(c.backlog) == 0 || len(c.waiting) >= c.depth() || c.answerTimer.heapIndex != 0 {
+	if c.busy || len(c.backlog) == 0 || len(c.waiting) >= c.depth() || c.answerTimer.isSet() {
 		return
 	}
 	c.arrival = c.backlog[0]
@@ -261,19 +288,14 @@ func (c *client) begin() {
 	c.launch()
 }
 
-func (c *client) hint(at sched.Time) {
-	attr := c.cfg.Attr
-	attr.Expect = at
-	if c.w.daemon.post(sched.Event{Kind: sched.AttrsChanged, Queue: c.q.id, Attr: attr}) {
-		c.w.daemon.notify()
-	}
-}
+// hint tells the daemon when the next launch is expected.
+func (c *client) hint(at sched.Time) { c.w.observer.arrivalExpected(c.q, at) }
 
-// parkTimeout is when a parked kernel gives up by itself.
+// parkTimeout is after how long a parked kernel ends by itself.
 const parkTimeout = 10 * ms
 
-// parkKernels does so only while nothing of the program is under way: behind a
-// parked kernel that would wait for its release for ever.
+// parkKernels launches the parked kernels, unless the client has other commands: those
+// would wait behind the parked kernels for ever.
 func (c *client) parkKernels() {
 	if c.q.dead || c.q.completed != c.q.submitted || len(c.backlog) > 0 {
 		return
@@ -284,7 +306,7 @@ func (c *client) parkKernels() {
 	c.w.timeline.set(&c.unparkTimer, c.w.now.Add(parkTimeout))
 }
 
-// launch submits kernels until the host must take a while.
+// launch submits kernels until the host has to wait or pause.
 func (c *client) launch() {
 	for c.section < len(c.cfg.Kernels) {
 		k := &c.cfg.Kernels[c.section]
@@ -311,13 +333,13 @@ func (c *client) launch() {
 	}
 	c.busy = false
 	c.waiting = append(c.waiting, request{c.arrival, c.q.submitted})
-	c.finished(c.q.completed) // a short last kernel may be done already
+	c.completed(c.q.completed) // a short last kernel may be done already
 	c.begin()
 }
 
-// finished is told how many commands are done.
-func (c *client) finished(completed uint64) {
-	if c.waitFor > 0 && completed >= c.waitFor {
+// completed is called when so many commands of the queue are completed.
+func (c *client) completed(n uint64) {
+	if c.waitFor > 0 && n >= c.waitFor {
 		c.waitFor = 0
 		if c.gapAfterWait > 0 {
 			c.w.timeline.set(&c.hostTimer, c.w.now.Add(c.gapAfterWait))
@@ -325,7 +347,7 @@ func (c *client) finished(completed uint64) {
 			c.launch()
 		}
 	}
-	for len(c.waiting) > 0 && c.waiting[0].last <= completed && c.answerTimer.heapIndex == 0 {
+	for len(c.waiting) > 0 && c.waiting[0].last <= n && !c.answerTimer.isSet() {
 		c.answering = c.waiting[0].arrival
 		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
 		if after := c.cfg.After.draw(c.rand); after > 0 && c.depth() == 1 {
@@ -336,13 +358,13 @@ func (c *client) finished(completed uint64) {
 	}
 }
 
-// reply is the answer to the oldest request.
+// reply answers the oldest request.
 func (c *client) reply() {
 	now := c.w.now
-	c.report(sched.Event{Kind: sched.RequestFinished, Queue: c.q.id, Duration: now.Sub(c.answering)})
-	if now <= c.w.countedEnd && now >= sched.Time(c.cfg.countedFrom(c.w)) {
+	c.w.observer.requestFinished(c.q, now.Sub(c.answering))
+	if from := c.countedFrom(); now <= c.w.countedEnd && now >= from {
 		c.requests++
-		if c.answering >= sched.Time(c.cfg.countedFrom(c.w)) {
+		if c.answering >= from {
 			c.latencies = append(c.latencies, now.Sub(c.answering))
 		}
 	}
@@ -356,7 +378,8 @@ func (c *client) reply() {
 	c.begin()
 }
 
-func (cfg *ClientConfig) countedFrom(w *World) time.Duration { return max(cfg.Start, w.cfg.Warmup) }
+// countedFrom returns the start of the part of the run that is counted for the client.
+func (c *client) countedFrom() sched.Time { return sched.Time(max(c.cfg.Start, c.w.cfg.Warmup)) }
 
 func (c *client) kill() {
 	if c.q == nil || c.q.dead {
@@ -367,24 +390,25 @@ func (c *client) kill() {
 	}
 	c.backlog, c.waiting, c.busy, c.waitFor = nil, nil, false, 0
 	c.q.kill()
-	c.w.daemon.closed(c.q)
+	c.w.observer.queueClosed(c.q)
 }
 
-// idle reports whether the program has nothing left to do.
+// idle reports whether the client has nothing left to do.
 func (c *client) idle() bool {
 	return c.q != nil && (c.q.dead || !c.busy && len(c.backlog) == 0 && len(c.waiting) == 0 &&
-		c.arrivalTimer.heapIndex == 0 && c.answerTimer.heapIndex == 0 && c.q.completed == c.q.submitted)
+		!c.arrivalTimer.isSet() && !c.answerTimer.isSet() && c.q.completed == c.q.submitted)
 }
 
 func (c *client) result() ClientResult {
+	from := c.countedFrom()
 	r := ClientResult{
 		Name: c.cfg.Name, Class: c.cfg.Attr.Class, Device: c.w.devices[c.cfg.Device].id,
-		Requests: c.requests, OpenLoop: !c.saturating(),
+		Requests: c.requests, OpenLoop: !c.cfg.saturating(),
 	}
 	if c.q != nil {
 		r.Queue, r.DeviceTime = c.q.id, c.pastDeviceTime+c.q.deviceTime
 	}
-	if counted := c.w.countedEnd.Sub(sched.Time(c.cfg.countedFrom(c.w))); counted > 0 {
+	if counted := c.w.countedEnd.Sub(from); counted > 0 {
 		r.Rate = float64(c.requests) / counted.Seconds()
 	}
 	r.Latencies = c.latencies
@@ -397,7 +421,7 @@ func (c *client) result() ClientResult {
 			pending = append(pending, c.arrival)
 		}
 		for _, at := range pending {
-			if at >= sched.Time(c.cfg.countedFrom(c.w)) && at < c.w.countedEnd {
+			if at >= from && at < c.w.countedEnd {
 				r.Unfinished++
 				r.Latencies = append(r.Latencies, c.w.countedEnd.Sub(at))
 			}

@@ -2,22 +2,21 @@ package sim
 
 import "time"
 
-// Context is the cost of taking a context off a device and putting it back. The
-// research notes credit five techniques with taking a switch from 10 ms down to
-// 40 us; here they are factors that can be set one by one. No stock driver
-// offers them: they are for asking what they would be worth.
+// Context is the cost of saving a context from a device and restoring it. The last four
+// fields are techniques that research proposals credit with reducing a switch from 10 ms to
+// 40 us. No driver offers them; they can be set one by one to see what they would be worth.
 type Context struct {
 	Bytes     float64 // a full context
-	Bandwidth float64 // bytes a second, one way
+	Bandwidth float64 // bytes per second, in one direction
 	Fixed     time.Duration
 
-	Selective float64 // part of the context that must be saved: live registers only
-	Async     float64 // part of the saving hidden behind the other's work
-	Compress  float64 // size after compression
-	Lazy      float64 // part of the restoring done before work goes on
+	Selective float64 // fraction of the context that must be saved: live registers only
+	Async     float64 // fraction of the copying that overlaps with other work
+	Compress  float64 // size after compression, as a fraction
+	Lazy      float64 // fraction of the restoring that must be done before work continues
 }
 
-// factor is 1 where nothing is said.
+// factor returns f, or 1 if it is not set.
 func factor(f float64) float64 {
 	if f <= 0 {
 		return 1
@@ -32,21 +31,21 @@ func (c Context) copying() float64 {
 	return c.Bytes / c.Bandwidth * factor(c.Selective) * factor(c.Compress) * float64(time.Second)
 }
 
-// among is one queue's part of a context that n queues fill.
+// among returns the part of one of n queues that share the context equally.
 func (c Context) among(n int) Context {
 	c.Bytes /= float64(max(n, 1))
 	return c
 }
 
-// empty is a context with nothing in it to copy.
+// empty returns the cost with nothing to copy.
 func (c Context) empty() Context { return Context{Fixed: c.Fixed} }
 
-// Save is how long the device is taken up by saving.
+// Save returns how long saving occupies the device.
 func (c Context) Save() time.Duration {
 	return c.Fixed + time.Duration(c.copying()*(1-min(max(c.Async, 0), 1)))
 }
 
-// Restore is how long the device is taken up by restoring.
+// Restore returns how long restoring occupies the device.
 func (c Context) Restore() time.Duration {
 	return c.Fixed + time.Duration(c.copying()*(1-min(max(c.Async, 0), 1))*factor(c.Lazy))
 }

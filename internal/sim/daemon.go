@@ -1,9 +1,7 @@
 package sim
 
 import (
-	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -12,25 +10,24 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// daemon is the node's daemon: the real loop over the real scheduler, with the
-// world as its transport and executor, and the guardian that undoes what a dead
-// daemon has left.
+// daemon is the simulated daemon: the real loop over the real scheduler, with the World
+// as its Transport and Executor. After a crash it is also the guardian, which undoes what
+// the journal lists (fault.go).
 type daemon struct {
 	w          *World
 	loop       loop.Loop
 	journal    journal.Journal
 	inbox      []sched.Event
-	countersOf []*queue
+	unreported []*queue // whose counters changed since the last Drain
 	wake       timer
 	wakeRand   *rand.Rand
 
-	up           bool
-	crashed      bool // crashed, and not yet back
-	generation   int  // which of its lives this is: outcomes for an earlier one are nobody's
-	inflight     int
-	shuttingDown bool
+	up         bool
+	crashed    bool // and not restarted yet
+	generation int  // counts starts; outcomes of calls of an earlier generation are dropped
+	inflight   int  // calls
 
-	overruled            sched.Mistake // the first that the policy was overruled for
+	overruled            sched.Mistake // the first for which the policy was overruled
 	events, calls, steps uint64
 	crashes              int
 }
@@ -41,27 +38,27 @@ func newDaemon(w *World) *daemon {
 	return d
 }
 
-// start begins a life with no memory of the last.
+// start starts a daemon that knows nothing of an earlier one.
 func (d *daemon) start() {
 	d.up, d.crashed = true, false
 	d.generation++
 	d.loop = loop.Loop{
 		Sched: sched.New(d.w.cfg.Sched, d.w.cfg.Policy), Transport: d, Executor: d, Recorder: d.w.cfg.Recorder,
 	}
-	d.inbox, d.countersOf = d.inbox[:0], d.countersOf[:0]
+	d.inbox, d.unreported = d.inbox[:0], d.unreported[:0]
 	for _, dev := range d.w.devices {
 		d.post(sched.Event{Kind: sched.DeviceOpened, Device: dev.id, About: dev.Info().Device})
 		for _, q := range dev.queues {
 			if !q.dead {
 				q.unreported = false
-				d.opened(q)
+				d.queueOpened(q)
 			}
 		}
 	}
 	d.w.timeline.set(&d.wake, d.w.now)
 }
 
-// post puts an event in the inbox, if anybody is there to read it.
+// post adds an event to the inbox if the daemon is up.
 func (d *daemon) post(ev sched.Event) bool {
 	if d.up {
 		d.inbox = append(d.inbox, ev)
@@ -69,7 +66,7 @@ func (d *daemon) post(ev sched.Event) bool {
 	return d.up
 }
 
-func (d *daemon) opened(q *queue) {
+func (d *daemon) queueOpened(q *queue) {
 	attr := sched.Attr{}
 	if q.owner != nil {
 		attr = q.owner.cfg.Attr
@@ -82,13 +79,43 @@ func (d *daemon) opened(q *queue) {
 	d.notify()
 }
 
-func (d *daemon) closed(q *queue) {
+func (d *daemon) queueClosed(q *queue) {
 	d.post(sched.Event{Kind: sched.QueueClosed, Queue: q.id})
 	d.journal.Forget(q.id)
 	d.notify()
 }
 
-// news has a turn taken soon, unless the wake-up is lost.
+func (d *daemon) countersChanged(q *queue, wake bool) {
+	if !q.unreported {
+		q.unreported = true
+		d.unreported = append(d.unreported, q)
+	}
+	if wake {
+		d.notify()
+	}
+}
+
+func (d *daemon) requestStarted(q *queue) {
+	if q.owner.cfg.Attr.SLO > 0 && d.post(sched.Event{Kind: sched.RequestStarted, Queue: q.id}) {
+		d.notify()
+	}
+}
+
+func (d *daemon) requestFinished(q *queue, took time.Duration) {
+	if q.owner.cfg.Attr.SLO > 0 && d.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id, Duration: took}) {
+		d.notify()
+	}
+}
+
+func (d *daemon) arrivalExpected(q *queue, at sched.Time) {
+	attr := q.owner.cfg.Attr
+	attr.Expect = at
+	if d.post(sched.Event{Kind: sched.AttrsChanged, Queue: q.id, Attr: attr}) {
+		d.notify()
+	}
+}
+
+// notify schedules a step after the wake-up delay, unless the wake-up is lost.
 func (d *daemon) notify() {
 	if !d.up || d.w.cfg.Faults.loseWake(d.w) {
 		return
@@ -97,7 +124,7 @@ func (d *daemon) notify() {
 }
 
 func (d *daemon) wakeBy(at sched.Time) {
-	if d.wake.heapIndex == 0 || at < d.wake.at {
+	if !d.wake.isSet() || at < d.wake.at {
 		d.w.timeline.set(&d.wake, at)
 	}
 }
@@ -112,19 +139,16 @@ func (d *daemon) step() {
 	}
 }
 
-// Drain implements loop.Transport. Progress is read off the queues' counters,
-// as the daemon reads it off shared memory: however much has happened since the
-// last call, one event tells it.
+// Drain implements loop.Transport. Progress is read from the queues' counters, as the
+// daemon reads it from shared memory: one event for all changes since the last call.
 func (d *daemon) Drain(buf []sched.Event) []sched.Event {
 	buf = append(buf, d.inbox...)
 	d.inbox = d.inbox[:0]
-	for _, q := range d.countersOf {
+	for _, q := range d.unreported {
 		q.unreported = false
-		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: sched.Counters{
-			Submitted: q.submitted, Launched: q.launched, Completed: q.completed, Known: true,
-		}})
+		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: q.counters()})
 	}
-	d.countersOf = d.countersOf[:0]
+	d.unreported = d.unreported[:0]
 	for _, dev := range d.w.devices {
 		buf = dev.readTrace(buf)
 	}
@@ -134,165 +158,41 @@ func (d *daemon) Drain(buf []sched.Event) []sched.Event {
 
 // Execute implements loop.Executor.
 func (d *daemon) Execute(actions []sched.Action) {
-	for _, call := range d.split(actions) {
-		d.call(d.w.queues[call[0].Queue].device, call)
+	for _, call := range d.w.splitCalls(actions) {
+		generation := d.generation
+		d.perform(call, func(outcomes []sched.Outcome) {
+			if generation != d.generation || !d.up {
+				return
+			}
+			for i, a := range call {
+				d.journal.End(a, outcomes[i])
+				d.post(sched.Event{Kind: sched.ActionDone, Action: a.ID, Queue: a.Queue, Outcome: outcomes[i]})
+			}
+			d.notify()
+		})
 	}
 }
 
-// split divides actions into calls. Where the driver takes many queues in one, a
-// call has all those of one program that are to be interrupted, or restored.
-func (d *daemon) split(actions []sched.Action) [][]sched.Action {
-	var calls [][]sched.Action
-	for _, a := range actions {
-		i := slices.IndexFunc(calls, func(call []sched.Action) bool { return d.oneCall(call[0], a) })
-		if i < 0 {
-			calls = append(calls, []sched.Action{a})
-		} else {
-			calls[i] = append(calls[i], a)
-		}
-	}
-	return calls
-}
-
-func (d *daemon) oneCall(a, b sched.Action) bool {
-	p, q := d.w.queues[a.Queue], d.w.queues[b.Queue]
-	s := p.device.model.Slots
-	return s != nil && s.Batch && a.Level == sched.LevelInterrupt && b.Level == sched.LevelInterrupt &&
-		a.Verb == b.Verb && p.device == q.device && p.process == q.process
-}
-
-// call makes one control call. Calls to a driver wait for one another; the
-// shim's gates are only memory.
-func (d *daemon) call(dev *device, actions []sched.Action) {
-	life := d.generation
-	d.perform(dev, actions, func(outcomes []sched.Outcome) {
-		if life != d.generation || !d.up {
-			return
-		}
-		for i, a := range actions {
-			d.journal.End(a, outcomes[i])
-			d.post(sched.Event{Kind: sched.ActionDone, Action: a.ID, Queue: a.Queue, Outcome: outcomes[i]})
-		}
-		d.notify()
-	})
-}
-
-// perform carries actions out in the time that takes, and then tells.
-func (d *daemon) perform(dev *device, actions []sched.Action, tell func([]sched.Outcome)) {
-	w := d.w
+// perform makes one call, with its actions in the journal, and reports the outcomes.
+func (d *daemon) perform(actions []sched.Action, report func([]sched.Outcome)) {
 	d.calls++
 	d.inflight++
 	for _, a := range actions {
 		d.journal.Begin(a)
 	}
-	t := dev.callTime(actions)
-	begin := w.now
-	if !isGateCall(actions[0]) {
-		begin = max(begin, dev.driverFreeAt)
-		dev.driverFreeAt = begin.Add(t.all)
-	}
-	outcomes := make([]sched.Outcome, len(actions))
-	if t.step == 0 {
-		w.timeline.set(&timer{fire: func() { d.effect(dev, actions, outcomes) }}, begin.Add(t.before))
-	} else {
-		for i := range actions {
-			w.timeline.set(&timer{fire: func() { d.effect(dev, actions[i:i+1], outcomes[i:i+1]) }}, begin.Add(t.before+time.Duration(i)*t.step))
-		}
-	}
-	w.timeline.set(&timer{fire: func() {
+	d.w.perform(actions, func(errs []error) {
 		d.inflight--
-		tell(outcomes)
-	}}, begin.Add(t.all))
-}
-
-// took is what a call takes: until its effect, or the first of them, from one to
-// the next if they come one by one, and in all.
-type callTiming struct{ before, step, all time.Duration }
-
-func (dev *device) callTime(actions []sched.Action) callTiming {
-	w, c, s := dev.world, &dev.model.Calls, dev.model.Slots
-	own := c.cost(actions[0], w)
-	t := callTiming{before: time.Duration(float64(own) * c.Effect), all: own}
-	if s == nil || !s.Interrupt || actions[0].Level != sched.LevelInterrupt {
-		return t
-	}
-	n := time.Duration(len(actions))
-	t.before += c.PerQueue
-	if s.RemapAll {
-		t.before += (n - 1) * c.PerQueue
-		t.all += n*c.PerQueue + s.Context.Save()
-	} else {
-		t.step = c.PerQueue
-		if e, ok := dev.engine.(*slots); ok && actions[0].Verb == sched.Stop {
-			t.step += s.Context.among(len(e.running)).Save()
+		outcomes := make([]sched.Outcome, len(errs))
+		for i, err := range errs {
+			outcomes[i] = hal.Outcome(err)
 		}
-		t.all += n * t.step
-	}
-	if actions[0].Verb == sched.Stop {
-		t.all += c.AfterStop.draw(w.deviceRand) + c.CopyPerQueue*time.Duration(dev.queuesOfProcess(actions[0].Queue))
-	}
-	return t
+		report(outcomes)
+	})
 }
 
-// siblings counts the queues of the program that has this one.
-func (dev *device) queuesOfProcess(id sched.QueueID) int {
-	process, n := dev.world.queues[id].process, 0
-	for _, q := range dev.queues {
-		if !q.dead && q.process == process {
-			n++
-		}
-	}
-	return n
-}
-
-var errInjected = errors.New("injected fault")
-
-// effect is the moment at which a call does what it was made for.
-func (d *daemon) effect(dev *device, actions []sched.Action, outcomes []sched.Outcome) {
-	var off, on []hal.Queue
-	var batch []int // of actions, those that go through Switch, off before on
-	for i, a := range actions {
-		self := d.w.queues[a.Queue].hal
-		err := d.w.cfg.Faults.fail(d.w, a)
-		switch {
-		case err != nil && !errors.Is(err, errApplied):
-		case len(actions) == 1:
-			err = errors.Join(err, hal.Do(self, a))
-		case a.Verb == sched.Stop:
-			batch = slices.Insert(batch, len(off), i)
-			off = append(off, self)
-		default:
-			on, batch = append(on, self), append(batch, i)
-		}
-		outcomes[i] = hal.Outcome(err)
-	}
-	if len(batch) > 0 {
-		for j, err := range dev.Switch(off, on) {
-			outcomes[batch[j]] = hal.Outcome(err)
-		}
-	}
-}
-
-func isGateCall(a sched.Action) bool { return a.Level == sched.LevelHold || a.Verb == sched.SetBound }
-
-func (c *Calls) cost(a sched.Action, w *World) time.Duration {
-	dist := c.Gate
-	switch {
-	case isGateCall(a):
-	case a.Verb == sched.Stop:
-		dist = c.Stop
-	case a.Verb == sched.Start:
-		dist = c.Start
-	default:
-		dist = c.SetSlice
-	}
-	return dist.draw(w.deviceRand) + w.cfg.Faults.delay(w)
-}
-
-// letGo is the orderly end.
+// shutDown begins the orderly end: the scheduler undoes every change.
 func (d *daemon) shutDown() {
 	if d.up {
-		d.shuttingDown = true
 		d.post(sched.Event{Kind: sched.ShutdownStarted})
 		d.wakeBy(d.w.now)
 	}

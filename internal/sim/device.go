@@ -8,28 +8,28 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// engine is how a device shares its time.
+// engine is the way in which a device shares its time among its queues.
 type engine interface {
-	opened(*queue)      // there is a queue
-	arrived(*queue)     // a command was launched
-	changed(*queue)     // it was interrupted, restored, sliced, released or killed
+	opened(*queue)
+	launched(*queue)    // a command was launched
+	changed(*queue)     // the queue was interrupted, restored, unparked or killed, or its slice set
 	deactivated(*queue) // level 2
 	reactivated(*queue)
-	settle() // bring queues' device time up to now
-	close()  // record what is under way as if it ended now
+	advance() // credit queues with their progress and device time up to now
+	close()   // record the Segments under way as if they ended now
 }
 
-// device is one accelerator and its driver. It implements hal.Device.
+// device is one accelerator and its driver. It implements hal.Attacher and hal.Batcher.
 type device struct {
 	world         *World
 	id            sched.DeviceID
 	model         Model
 	engine        engine
 	queues        []*queue
-	launchCount   uint64                   // so far, to give commands their order
-	lastCompleted map[sched.QueueID]uint64 // order of the last command completed
-	traceReadAt   sched.Time               // when the record was last fetched
-	driverFreeAt  sched.Time               // when the driver has finished with the calls it has
+	launchCount   uint64                   // numbers commands in the order of their launch
+	lastCompleted map[sched.QueueID]uint64 // number of the command completed last
+	traceReadAt   sched.Time               // when the context-switch trace was last read
+	driverFreeAt  sched.Time               // when the driver has finished the calls made so far
 }
 
 func newDevice(w *World, id sched.DeviceID, m Model) *device {
@@ -42,10 +42,10 @@ func newDevice(w *World, id sched.DeviceID, m Model) *device {
 	return d
 }
 
-// open makes a queue.
+// open creates a queue.
 func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, gated bool) *queue {
 	q := &queue{device: d, id: id, process: process, owner: owner, gated: gated || d.model.Gated}
-	q.hal = q.halQueue()
+	q.hal = newControl(q.abilities(), control{id, q.apply, q.restore})
 	d.queues = append(d.queues, q)
 	d.engine.opened(q)
 	return q
@@ -68,7 +68,7 @@ func (d *device) Info() hal.Info {
 	return hal.Info{Device: about, Backend: "sim", Model: d.model.Name}
 }
 
-// Attach implements hal.Device.
+// Attach implements hal.Attacher.
 func (d *device) Attach(s hal.Spec) (hal.Queue, error) {
 	for _, q := range d.queues {
 		if q.id == s.Queue && !q.dead {
@@ -78,17 +78,7 @@ func (d *device) Attach(s hal.Spec) (hal.Queue, error) {
 	return nil, fmt.Errorf("attach queue %d: %w", s.Queue, hal.ErrGone)
 }
 
-// Close implements hal.Device.
-func (d *device) Close() error {
-	for _, q := range d.queues {
-		if err := q.hal.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Switch implements hal.Batcher for models that do it in one change.
+// Switch implements hal.Batcher. All changes together are one update of the device.
 func (d *device) Switch(off, on []hal.Queue) []error {
 	var errs []error
 	s, _ := d.engine.(*slots)
@@ -107,14 +97,15 @@ func (d *device) Switch(off, on []hal.Queue) []error {
 	return errs
 }
 
-// look reads the hardware's own record of who was on the device.
+// readTrace appends the device time of every queue according to the context-switch trace,
+// if the device has one and it may be read again.
 func (d *device) readTrace(buf []sched.Event) []sched.Event {
 	now := d.world.now
 	if d.model.TraceInterval == 0 || now < d.traceReadAt.Add(d.model.TraceInterval) {
 		return buf
 	}
 	d.traceReadAt = now
-	d.engine.settle()
+	d.engine.advance()
 	for _, q := range d.queues {
 		if !q.dead {
 			buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: q.resident})
@@ -123,10 +114,8 @@ func (d *device) readTrace(buf []sched.Event) []sched.Event {
 	return buf
 }
 
-func (d *device) lastOrder(q *queue) uint64 { return d.lastCompleted[q.id] }
-
-// checkShort looks for the state that must never exist: two groups that may run
-// with slices in which neither makes progress.
+// checkSlices reports a violation if two groups that may run have slices so short that
+// neither makes progress.
 func (d *device) checkSlices() {
 	r := d.model.Runlist
 	if r == nil {
@@ -139,11 +128,11 @@ func (d *device) checkSlices() {
 		}
 	}
 	if short > 1 && !d.world.cfg.AllowLivelock {
-		d.world.violation("device %s: %d running groups have slices too short to make progress in", d.id, short)
+		d.world.violation("device %s: %d running groups have slices too short to make progress", d.id, short)
 	}
 }
 
-// sliceOf is the turn that q gets. The hardware counts in microseconds.
+// sliceOf returns the slice of q in effect. The hardware counts in microseconds.
 func (d *device) sliceOf(q *queue) time.Duration {
 	if q.slice > 0 {
 		return max(q.slice, time.Microsecond)

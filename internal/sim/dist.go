@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Dist is a distribution of times. The zero value is always zero.
+// Dist is a distribution of durations. The zero value is always zero.
 type Dist struct {
 	Kind   DistKind
-	Mean   time.Duration // for Uniform: half-way between Min and Max
+	Mean   time.Duration // of Uniform: half-way between Min and Max
 	Min    time.Duration
 	Max    time.Duration
-	Jitter float64 // part of the mean that one standard deviation is, for Normal and LogNormal
+	Jitter float64 // Normal and LogNormal: the standard deviation, as a fraction of the mean
 }
 
 // DistKind is the shape of a Dist.
@@ -21,12 +21,12 @@ type DistKind uint8
 const (
 	Fixed DistKind = iota
 	Uniform
-	Normal // cut at zero and at three times the mean
+	Normal // truncated at zero and at three times the mean
 	LogNormal
 	Exponential
 )
 
-// Always returns the distribution that is always d.
+// Always returns the distribution whose only value is d.
 func Always(d time.Duration) Dist { return Dist{Mean: d} }
 
 // Between returns the uniform distribution from lo to hi.
@@ -39,7 +39,7 @@ func Around(mean time.Duration, jitter float64) Dist {
 	return Dist{Kind: Normal, Mean: mean, Jitter: jitter}
 }
 
-// draw returns a time, never below zero.
+// draw returns a random duration of at least zero.
 func (d Dist) draw(r *rand.Rand) time.Duration {
 	mean := float64(d.Mean)
 	switch d.Kind {
@@ -52,7 +52,7 @@ func (d Dist) draw(r *rand.Rand) time.Duration {
 		x := mean * (1 + d.Jitter*r.NormFloat64())
 		return time.Duration(min(max(x, 0), 3*mean))
 	case LogNormal:
-		// With mean m and standard deviation jm the logarithm has these.
+		// Parameters of the logarithm, for this mean and standard deviation Jitter*mean.
 		s2 := math.Log(1 + d.Jitter*d.Jitter)
 		return time.Duration(math.Exp(math.Log(mean) - s2/2 + math.Sqrt(s2)*r.NormFloat64()))
 	case Exponential:

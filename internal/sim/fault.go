@@ -10,40 +10,43 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Faults says what goes wrong, and how often. The zero value is a good day.
+// Faults says which faults are injected, and how often. The zero value injects none.
 type Faults struct {
-	Fail        float64 // chance that a control call fails and does nothing
-	FailApplied float64 // chance that setting a slice or window fails and yet does it
-	Permanent   float64 // of the failures, the part that says it never will work
-	Late        float64 // chance that a control call takes up to LateBy longer
+	Fail        float64 // probability that a control call fails and has no effect
+	FailApplied float64 // probability that setting a slice or bound takes effect and yet fails
+	Permanent   float64 // fraction of the failures that report ErrNotSupported
+	Late        float64 // probability that a control call takes up to LateBy longer
 	LateBy      time.Duration
-	LostWake    float64       // chance that a wake-up of the daemon is lost
-	Crash       time.Duration // mean time between crashes of the daemon; zero: it does not
-	Kill        time.Duration // mean time between deaths of programs; zero: they do not
+	LostWake    float64       // probability that a wake-up of the daemon is lost
+	Crash       time.Duration // mean time between crashes of the daemon; zero: none
+	Kill        time.Duration // mean time between kills of clients; zero: none
 
-	rng      *rand.Rand
+	rand     *rand.Rand
 	disarmed bool
 }
 
-var errApplied = errors.New("the call failed, and what it did nobody knows")
+var (
+	errInjected = errors.New("injected fault")
+	errApplied  = errors.New("injected fault: the call took effect and failed")
+)
 
 func (f *Faults) random(w *World) *rand.Rand {
-	if f.rng == nil {
-		f.rng = w.rand("faults")
+	if f.rand == nil {
+		f.rand = w.rand("faults")
 	}
-	return f.rng
+	return f.rand
 }
 
 func (f *Faults) chance(w *World, p float64) bool {
 	return p > 0 && !f.disarmed && f.random(w).Float64() < p
 }
 
-// strike decides whether an action fails.
+// fail returns the injected error of an action, or nil.
 func (f *Faults) fail(w *World, a sched.Action) error {
 	switch {
 	case f.chance(w, f.Fail):
-		// What cannot be undone for ever is lost whoever tries: no driver that
-		// does a thing is made so that it never undoes it.
+		// An undo never fails permanently: then nothing could restore the queue. No
+		// driver applies a change that it can never undo.
 		undoes := a.Verb == sched.Start || a.Verb != sched.Stop && a.Slice == 0 && a.Bound == 0
 		if !undoes && f.chance(w, f.Permanent) {
 			return fmt.Errorf("%w: %w", errInjected, hal.ErrNotSupported)
@@ -57,7 +60,7 @@ func (f *Faults) fail(w *World, a sched.Action) error {
 	return nil
 }
 
-// delay is how much longer a call takes than it should.
+// delay returns how much longer a call takes than the model says.
 func (f *Faults) delay(w *World) time.Duration {
 	if f.LateBy > 0 && f.chance(w, f.Late) {
 		return time.Duration(f.random(w).Int64N(int64(f.LateBy)))
@@ -65,28 +68,18 @@ func (f *Faults) delay(w *World) time.Duration {
 	return 0
 }
 
-// loses decides whether a wake-up is lost.
+// loseWake reports whether a wake-up is lost.
 func (f *Faults) loseWake(w *World) bool { return f.chance(w, f.LostWake) }
 
-// arm sets the crashes and deaths to come.
+// arm schedules the crashes and kills.
 func (f *Faults) arm(w *World) {
 	f.armCrash(w)
-	if f.Kill > 0 {
-		var next func()
-		next = func() {
-			if f.disarmed {
-				return
-			}
-			w.clients[f.random(w).IntN(len(w.clients))].kill()
-			w.after(time.Duration(f.random(w).ExpFloat64()*float64(f.Kill)), next)
-		}
-		w.after(time.Duration(f.random(w).ExpFloat64()*float64(f.Kill)), next)
-	}
+	f.armKill(w)
 }
 
 func (f *Faults) armCrash(w *World) {
 	if f.Crash > 0 && !f.disarmed {
-		w.after(time.Duration(f.random(w).ExpFloat64()*float64(f.Crash)), func() {
+		w.after(f.interval(w, f.Crash), func() {
 			if !f.disarmed {
 				w.daemon.crash()
 			}
@@ -94,11 +87,44 @@ func (f *Faults) armCrash(w *World) {
 	}
 }
 
-// disarm ends the faults, so that the world can wind up.
+func (f *Faults) armKill(w *World) {
+	if f.Kill == 0 {
+		return
+	}
+	w.after(f.interval(w, f.Kill), func() {
+		if f.disarmed {
+			return
+		}
+		w.clients[f.random(w).IntN(len(w.clients))].crash()
+		f.armKill(w)
+	})
+}
+
+func (f *Faults) interval(w *World, mean time.Duration) time.Duration {
+	return time.Duration(f.random(w).ExpFloat64() * float64(mean))
+}
+
+// disarm ends the faults.
 func (f *Faults) disarm() { f.disarmed = true }
 
-// crash is SIGKILL: the daemon is gone in the middle of whatever it was doing.
-// Calls that are inside the kernel come to their end there.
+// restartDelay is after how long a client killed by a fault starts again, if the World
+// repeats.
+const restartDelay = time.Second
+
+// crash kills the client's process by a fault. Clients with Lifetime or Kill start again
+// by themselves.
+func (c *client) crash() {
+	c.kill()
+	if c.w.cfg.Repeat > 0 && c.cfg.Lifetime == (Dist{}) && c.cfg.Kill == 0 {
+		c.w.after(restartDelay, func() {
+			if c.q != nil && c.q.dead {
+				c.open(c.w.newQueueID())
+			}
+		})
+	}
+}
+
+// crash does what SIGKILL of the daemon does. Calls that are inside the kernel end there.
 func (d *daemon) crash() {
 	if !d.up {
 		return
@@ -106,7 +132,7 @@ func (d *daemon) crash() {
 	d.up, d.crashed = false, true
 	d.crashes++
 	d.w.timeline.cancel(&d.wake)
-	d.inbox, d.countersOf = d.inbox[:0], d.countersOf[:0]
+	d.inbox, d.unreported = d.inbox[:0], d.unreported[:0]
 	for _, q := range d.w.alive() {
 		q.unreported = false
 	}
@@ -117,8 +143,8 @@ func (d *daemon) randomDelay(most time.Duration) time.Duration {
 	return time.Duration(d.w.cfg.Faults.random(d.w).Int64N(int64(most)))
 }
 
-// guard is the guardian: it waits until the dead daemon's last calls are over,
-// undoes what the journal says, and only then is there a daemon again.
+// runGuardian waits until the last calls of the crashed daemon are over, undoes what the
+// journal lists, and restarts the daemon.
 func (d *daemon) runGuardian() {
 	if d.inflight > 0 {
 		d.w.after(ms, d.runGuardian)
@@ -136,9 +162,9 @@ func (d *daemon) undo(todo []sched.Action) {
 		return
 	}
 	a := todo[0]
-	d.perform(d.w.queues[a.Queue].device, todo[:1], func(outcomes []sched.Outcome) {
+	d.perform(todo[:1], func(outcomes []sched.Outcome) {
 		d.journal.End(a, outcomes[0])
-		if o := outcomes[0]; o == sched.Refused {
+		if outcomes[0] == sched.Refused {
 			d.w.after(ms, func() { d.undo(todo) }) // until it works
 			return
 		}
@@ -146,11 +172,11 @@ func (d *daemon) undo(todo []sched.Action) {
 	})
 }
 
-// back checks that the guardian left nothing changed, and starts a new daemon.
+// restart checks that the guardian left nothing changed, and starts a new daemon.
 func (d *daemon) restart() {
 	for _, q := range d.w.alive() {
 		if !q.unchanged() {
-			d.w.violation("after the guardian, queue %d is not as it was found: %s", q.id, q.changes())
+			d.w.violation("queue %d is not restored by the guardian: %s", q.id, q.changes())
 		}
 	}
 	d.w.after(d.randomDelay(200*ms), func() {

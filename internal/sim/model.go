@@ -7,90 +7,89 @@ import (
 	"time"
 )
 
-// Model is a kind of device: how it shares its time, how it can be stopped, and
-// what that costs. One set of parameters serves every run on it.
+// Model is a kind of device: how it shares its time, how its queues can be stopped, and
+// what that costs. One set of parameters serves every run.
 type Model struct {
 	Name string
 	Doc  string
 
-	// A device shares its time in one of two ways.
-	Runlist *RunlistModel // groups in a round, one at a time, by slices
-	Slots   *SlotsModel   // queues in hardware slots, side by side
+	// Exactly one of Runlist and Slots is set.
+	Runlist *RunlistModel // one channel group at a time, round-robin, by slices
+	Slots   *SlotsModel   // several queues side by side, in hardware slots
 
-	Calls Calls // what it costs to control
-	// Eyes is how often the daemon may fetch the hardware's own record of whose
-	// context was on it; zero: there is no such record.
+	Calls Calls // cost of control calls
+	// TraceInterval is how often the daemon may read the context-switch trace; zero: the
+	// device has none.
 	TraceInterval time.Duration
-	Gated         bool   // every program runs with the shim: its queue can be held and bounded, and counted
-	Bound         uint32 // bound on commands in flight under the shim, unless the policy says otherwise
+	Gated         bool   // every process has the shim: its queue can be held, bounded and counted
+	Bound         uint32 // default bound on commands in flight of a process with the shim
 }
 
-// Calls are the costs of control calls, from the call until it returns. The
-// effect comes Effect of the way through. Where a call saves or restores contexts
-// it also waits until those are off (SlotsModel.Context).
+// Calls are the costs of control calls, from the call until it returns. A call takes
+// effect when the fraction Effect of its time has passed. A call that saves contexts also
+// waits until they are saved (SlotsModel.Context).
 type Calls struct {
 	Stop, Start, SetSlice Dist
-	Gate                  Dist // hold, release, bound: the shim's, no driver involved
+	Gate                  Dist // hold, release, set bound: by the shim, without the driver
 	Effect                float64
 
-	PerQueue time.Duration // more for each queue in the call
-	// After is what a stop does when the queues are off already, and Copy what
-	// it then does for each queue of the program, stopped or not. The caller
-	// waits for both; the queues do not.
+	PerQueue time.Duration // additional cost of each queue in the call
+	// AfterStop is what a stop does after the queues are off the device, and CopyPerQueue
+	// what it then does for each queue of the process, stopped or not. The caller waits
+	// for both.
 	AfterStop    Dist
 	CopyPerQueue time.Duration
 }
 
-// RunlistModel is the way of an NVIDIA GPU: a round of all groups that are
-// ready, each for its slice, with a context switch in between.
+// RunlistModel shares time as an NVIDIA GPU does: round-robin among the channel groups
+// that have work, each for its slice, with a context switch in between.
 type RunlistModel struct {
-	Slice time.Duration // of a group by default
-	// Switch is from leaving one group to the next one's running.
+	Slice time.Duration // default slice of a group
+	// Switch is the time from stopping one group to running the next.
 	Switch Dist
-	// Refill is how long a group that was cut off inside a kernel makes no
-	// progress when it is back. A turn shorter than that is for nothing: two
-	// groups with such slices livelock.
+	// Refill is how long a group that was stopped inside a kernel makes no progress when
+	// it runs again. In a shorter turn it makes none at all: two groups with such slices
+	// livelock.
 	Refill time.Duration
-	// Stay is how long it cannot be made to leave again.
+	// Stay is how long such a group cannot be stopped again.
 	Stay time.Duration
-	// Notice is from a launch on an idle group to the host's acting on it while
+	// Notice is the time from a launch on an idle group until the host notices it, while
 	// another group runs.
 	Notice time.Duration
-	// CallOff is how far into a switch away from a group that ran dry a launch
-	// on it still calls the switch off. It is why a program that launches
-	// kernels one by one keeps the GPU for as long as its request lasts.
+	// CallOff is for how long a switch away from a group that ran out of work can be
+	// called off by a launch of that group. It is why a process that launches kernels one
+	// by one keeps the GPU for the whole of its request.
 	CallOff time.Duration
-	// MinTurn is what the scheduler is told: the shortest slice that is safe
-	// for two groups.
+	// MinSharedSlice is the shortest slice with which two groups both make progress, as
+	// told to the scheduler.
 	MinSharedSlice time.Duration
 }
 
-// SlotsModel is the way of queues that the hardware takes commands from side by
-// side: AMD's, most NPUs', and with one slot any simple accelerator.
+// SlotsModel serves several queues side by side, as AMD GPUs and most NPUs do. With one
+// slot it is a simple accelerator.
 type SlotsModel struct {
 	Slots int // queues served at a time
-	// Quantum is how long one set of queues is served when there are more than
-	// slots; zero: a slot takes whichever command was launched first, and
-	// keeps it to its end.
+	// Quantum is how long one set of queues is served if there are more queues than
+	// slots. Zero: a slot takes the command that was launched first and runs it to its end.
 	Quantum time.Duration
 
-	Interrupt  bool // level 3: a queue can be taken off inside a command
-	RemapAll   bool // any change takes every queue off and puts back the rest
-	Batch      bool // one call changes many queues of one program
+	Interrupt  bool // level 3: a queue can be stopped inside a command
+	RemapAll   bool // any change unmaps every queue and maps those that may run
+	Batch      bool // one call changes several queues of one process
 	Context    Context
 	Deactivate DeactivateKind // level 2
-	FlagCost   time.Duration  // what a guarded command that must not begin costs
-	FlushCost  time.Duration  // what dropping and submitting again costs
+	FlagCost   time.Duration  // FlagDeactivate: cost of a command that begins and sees the flag
+	FlushCost  time.Duration  // FlushDeactivate: cost of dropping the commands, and of submitting them again
 }
 
-// DeactivateKind is how level 2 is done.
+// DeactivateKind is a way of doing level 2.
 type DeactivateKind uint8
 
 const (
 	NoDeactivate       DeactivateKind = iota
-	FlagDeactivate                    // every command checks a flag and ends at once if it is set
-	HardwareDeactivate                // the queue is switched off
-	FlushDeactivate                   // what has not begun is dropped, and submitted again later
+	FlagDeactivate                    // every command checks a flag and ends at once if it is set (XSched's guardian)
+	HardwareDeactivate                // the hardware serves the queue no more
+	FlushDeactivate                   // commands that have not begun are dropped, and submitted again later
 )
 
 const (
@@ -98,9 +97,9 @@ const (
 	ms = time.Millisecond
 )
 
-// models lists every device model. Those of NVIDIA are calibrated on
-// measurements (calibration_test.go); those of AMD (amd.go) and the levels are
-// built from what the drivers do and what was published, and have not met hardware.
+// models lists every device model. Those of NVIDIA are calibrated on measurements
+// (calibration_test.go). Those of AMD (amd.go) and of levels 1 and 2 are built from driver
+// source and published figures; they were never compared with hardware.
 var models = []Model{
 	nvidia("nvidia-h200", "NVIDIA H200, stock driver 580: measured", Around(165*us, 0.02)),
 	nvidia("nvidia-a100", "NVIDIA A100: the H200's model with the switch that GPreempt published", Around(150*us, 0.05)),
@@ -132,12 +131,12 @@ var models = []Model{
 	},
 }
 
-// nvidia is the H200's model, with a switch of its own.
-func nvidia(name, doc string, change Dist) Model {
+// nvidia returns the model of the H200 with another switch time.
+func nvidia(name, doc string, switchTime Dist) Model {
 	return Model{
 		Name: name, Doc: doc,
 		Runlist: &RunlistModel{
-			Slice: 2048 * us, Switch: change, Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
+			Slice: 2048 * us, Switch: switchTime, Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
 			MinSharedSlice: 200 * us,
 		},
 		Calls: Calls{
@@ -157,11 +156,11 @@ func ModelNames() []string {
 	return names
 }
 
-// NewModel returns a copy of the named model, whose parameters may be changed.
+// NewModel returns a copy of the named model. The caller may change its parameters.
 func NewModel(name string) (Model, error) {
 	i := slices.IndexFunc(models, func(m Model) bool { return m.Name == name })
 	if i < 0 {
-		return Model{}, fmt.Errorf("there is no device model %q; there are: %s", name, strings.Join(ModelNames(), ", "))
+		return Model{}, fmt.Errorf("no device model %q: the models are %s", name, strings.Join(ModelNames(), ", "))
 	}
 	m := models[i]
 	if m.Runlist != nil {

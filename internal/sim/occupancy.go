@@ -6,22 +6,22 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Occupancy is what a device's slots were used for over a time. Slot times add up
-// over slots: two slots used for a second are two seconds.
+// Occupancy is the use of a device's slots over a period. Slot time is summed over slots:
+// two slots used for one second are two seconds.
 //
-//	Busy <= Held <= Mapped <= Slots * Span
+//	Busy <= Occupied <= Mapped <= Slots * Span
 type Occupancy struct {
 	Slots    int
 	Span     time.Duration
-	Busy     time.Duration // slot time of queues that made progress
-	Occupied time.Duration // slot time of queues with work, stalled or not
-	Mapped   time.Duration // slot time that queues could have had by their number, with work or without: as a driver counts
-	Stalled  time.Duration // of the span, not of slots: nobody made progress because queues were being changed
-	Updates  uint64        // changes of queues: of the whole runlist, or of one queue, as the model has it
+	Busy     time.Duration // slot time in which queues made progress
+	Occupied time.Duration // slot time in which queues had work, stalled or not
+	Mapped   time.Duration // slot time that the queues could use, with work or without: as a driver counts
+	Stalled  time.Duration // part of Span, not of slot time, in which no queue made progress because of an update
+	Updates  uint64        // of the runlist, or of single queues, depending on the model
 }
 
-// Utilisation is the part of all slot time in which queues made progress. It is 1
-// only if every slot has work all the time and queues are never changed.
+// Utilisation returns the fraction of all slot time in which queues made progress. It is 1
+// only if every slot always has work and there are no updates.
 func (o Occupancy) Utilisation() float64 {
 	if o.Slots == 0 || o.Span <= 0 {
 		return 0
@@ -29,16 +29,16 @@ func (o Occupancy) Utilisation() float64 {
 	return float64(o.Busy) / (float64(o.Slots) * float64(o.Span))
 }
 
-// add counts a while in which so many slots were held, moving for a part of it.
-func (o *Occupancy) add(held, mapped int, gone, moving time.Duration) {
-	o.Span += gone
-	o.Stalled += gone - moving
-	o.Busy += time.Duration(held) * moving
-	o.Occupied += time.Duration(held) * gone
-	o.Mapped += time.Duration(mapped) * gone
+// add counts a period in which so many slots were occupied, and how much of it they made progress.
+func (o *Occupancy) add(occupied, mapped int, elapsed, progress time.Duration) {
+	o.Span += elapsed
+	o.Stalled += elapsed - progress
+	o.Busy += time.Duration(occupied) * progress
+	o.Occupied += time.Duration(occupied) * elapsed
+	o.Mapped += time.Duration(mapped) * elapsed
 }
 
-// DeviceResult is what became of one device; a model without slots has no occupancy.
+// DeviceResult is the result of one device. The Occupancy is zero for a model without slots.
 type DeviceResult struct {
 	ID sched.DeviceID
 	Occupancy
@@ -49,7 +49,7 @@ func (d *device) occupancy() Occupancy {
 	if !ok {
 		return Occupancy{}
 	}
-	s.settle()
+	s.advance()
 	o := s.occupancy
 	o.Slots = s.m.Slots
 	return o

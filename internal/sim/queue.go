@@ -8,62 +8,68 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// command is one piece of device work: a kernel, a copy.
+// command is one piece of device work: a kernel or a copy.
 type command struct {
 	left   time.Duration // device time still needed
-	order  uint64        // of launches on the device
-	begun  sched.Time    // when it first ran; zero if it has not
-	parked bool          // spins until it is released
+	order  uint64        // its number among all launches on the device
+	begun  sched.Time    // when it first ran; zero: not yet
+	parked bool          // spins until it is unparked
 }
 
-// parkedEnd is how long a parked command takes to notice that it is released.
+// unparkTime is how long a parked command takes to end once it is unparked.
 const unparkTime = time.Microsecond
 
-// queue is a program's queue: the shim's half, if there is a shim, and the
-// device's.
+// queue is a queue of a process: the shim's part, if the process has the shim, and the
+// device's part.
 type queue struct {
 	device  *device
 	id      sched.QueueID
 	process sched.ProcessID
-	owner   *client // may be nil, in conformance tests
+	owner   *client // nil on a Bench
 
-	// Commands submitted and not completed, oldest first. Those before
-	// launched are the device's, the rest wait in the shim.
+	// Commands submitted and not completed, oldest first. The device has the first
+	// launched-completed of them; the rest wait in the shim.
 	cmds                           []command
-	headIndex                      int // of cmds that is still wanted
+	headIndex                      int // of the oldest in cmds
 	submitted, launched, completed uint64
 
-	gated         bool // there is a shim
-	held          bool
-	flushed       bool          // what was launched and had not begun was taken back
-	bound         uint32        // zero: the model's
-	interrupted   bool          // interrupted
-	deactivatedAt sched.Time    // deactivated since; zero if not
-	slice         time.Duration // zero: as found
-	initialSlice  time.Duration // set before anybody looked; zero: the model's
-	dead          bool
-	mapped        bool       // the device has it on its list
-	inSlot        bool       // it has a slot
-	restoredAt    sched.Time // when it is restored
+	gated         bool          // the process has the shim
+	held          bool          // level 1
+	deactivatedAt sched.Time    // level 2; zero: not deactivated
+	flushed       bool          // launched commands that had not begun were taken back
+	interrupted   bool          // level 3
+	bound         uint32        // zero: the default
+	baseBound     uint32        // the default; zero: the model's
+	slice         time.Duration // zero: initialSlice
+	initialSlice  time.Duration // set by the process itself; zero: the model's
+	dead          bool          // its process was killed
 
-	noticedAt  sched.Time    // when the device's host knows, or knew, that it has work
-	deviceTime time.Duration // device time it has had
-	// resident is how long its context was on the device, at work or not: the
-	// most that the hardware's record can tell.
+	mapped      bool       // the device may run it (slots)
+	inSlot      bool       // slots
+	restoredAt  sched.Time // when its context is back on the device (slots)
+	noticedAt   sched.Time // runlist: when the host notices its work; slots: since when it has its slot
+	noticeTimer timer
+
+	deviceTime time.Duration
+	// resident is how long its context was on the device, busy or not: what the
+	// context-switch trace can tell.
 	resident       time.Duration
-	slotTime       time.Duration // how long it has had a slot
-	lastCompletion sched.Time    // when its last command ended
-	unreported     bool          // counters have changed since they were reported
+	slotTime       time.Duration // how long it had a slot
+	lastCompletion sched.Time
+	unreported     bool // counters have changed since the daemon last read them
 	hal            hal.Queue
-	noticeTimer    timer
 }
 
 func (q *queue) head() *command { return &q.cmds[q.headIndex] }
 
-// active reports whether the device has work of q that it may do.
+// active reports whether the device has commands of q that it may run.
 func (q *queue) active() bool { return q.launched > q.completed && !q.interrupted && !q.dead }
 
-// submit gives q one more command.
+func (q *queue) counters() sched.Counters {
+	return sched.Counters{Submitted: q.submitted, Launched: q.launched, Completed: q.completed, Known: q.gated}
+}
+
+// submit adds a command, which takes so much device time.
 func (q *queue) submit(work time.Duration, parked bool) {
 	if q.dead {
 		return
@@ -76,30 +82,30 @@ func (q *queue) submit(work time.Duration, parked bool) {
 	q.cmds = append(q.cmds, command{left: work, parked: parked})
 	q.submitted++
 	q.countersChanged(!wasReady)
-	q.pump()
+	q.launch()
 }
 
-// pump launches what the gate lets through.
-func (q *queue) pump() {
+// launch hands commands to the device as far as the gate and the bound allow.
+func (q *queue) launch() {
 	limit := uint64(1 << 62)
 	if q.gated {
-		w := q.bound
-		if w == 0 {
-			w = q.device.model.Bound
-		}
-		if w > 0 {
-			limit = uint64(w)
+		for _, bound := range []uint32{q.bound, q.baseBound, q.device.model.Bound} {
+			if bound > 0 {
+				limit = uint64(bound)
+				break
+			}
 		}
 	}
 	for q.launched < q.submitted && q.launched-q.completed < limit && !q.held && !q.flushed && !q.dead {
 		q.device.launchCount++
 		q.cmds[q.headIndex+int(q.launched-q.completed)].order = q.device.launchCount
 		q.launched++
-		q.device.engine.arrived(q)
+		q.device.engine.launched(q)
 	}
 }
 
-// complete takes the head command, which has run to its end, out.
+// complete removes the oldest command, which has run to its end. The engine calls
+// afterComplete when its own state is consistent again.
 func (q *queue) complete() {
 	c := q.head()
 	w := q.device.world
@@ -115,7 +121,7 @@ func (q *queue) complete() {
 	case q.completed >= q.launched:
 		w.violation("queue %d: a command finished that was not launched", q.id)
 	}
-	if c.order <= q.device.lastOrder(q) {
+	if c.order <= q.device.lastCompleted[q.id] {
 		w.violation("queue %d: commands finished out of order", q.id)
 	}
 	q.device.lastCompleted[q.id] = c.order
@@ -125,33 +131,24 @@ func (q *queue) complete() {
 	q.countersChanged(q.completed == q.submitted || q.held && q.completed == q.launched)
 }
 
-// finished is called when the device is in order again after complete.
-func (q *queue) finished() {
-	q.pump()
+func (q *queue) afterComplete() {
+	q.launch()
 	if q.owner != nil {
-		q.owner.finished(q.completed)
+		q.owner.completed(q.completed)
 	}
 }
 
-// tell notes that the counters have changed. The shim wakes the daemon only
-// when the queue goes from ready to idle or back, or has drained while held.
+// countersChanged notifies the observer. The shim wakes the daemon only when the queue
+// becomes ready or idle, or has drained while held.
 func (q *queue) countersChanged(wake bool) {
-	if !q.gated {
-		return
-	}
-	d := q.device.world.daemon
-	if !q.unreported {
-		q.unreported = true
-		d.countersOf = append(d.countersOf, q)
-	}
-	if wake {
-		d.notify()
+	if q.gated {
+		q.device.world.observer.countersChanged(q, wake)
 	}
 }
 
-// release lets parked commands go.
+// unpark lets parked commands end.
 func (q *queue) unpark() {
-	q.device.engine.settle()
+	q.device.engine.advance()
 	for i := q.headIndex; i < len(q.cmds); i++ {
 		if c := &q.cmds[i]; c.parked {
 			c.parked, c.left = false, unparkTime
@@ -160,134 +157,81 @@ func (q *queue) unpark() {
 	q.device.engine.changed(q)
 }
 
-// die is what SIGKILL does: everything of the process is gone.
+// kill does what SIGKILL of its process does: all commands are gone.
 func (q *queue) kill() {
 	q.dead = true
 	q.device.engine.changed(q)
 }
 
-// asFound reports whether nothing about q is changed.
+// unchanged reports whether no change to q is left to undo.
 func (q *queue) unchanged() bool {
 	return !q.interrupted && !q.held && !q.flushed && q.deactivatedAt == 0 && q.slice == 0 && q.bound == 0
 }
 
 func (q *queue) changes() string {
-	return fmt.Sprintf("off %v, held %v, inactive %v, slice %v, window %d", q.interrupted, q.held, q.deactivatedAt != 0, q.slice, q.bound)
+	return fmt.Sprintf("interrupted %v, held %v, deactivated %v, slice %v, bound %d", q.interrupted, q.held, q.deactivatedAt != 0, q.slice, q.bound)
 }
 
-// What can be done to a queue, as the type that Attach returns claims.
-type (
-	control     struct{ q *queue }
-	gate        struct{ control } // through the shim
-	deactivator struct{ control } // level 2
-	interrupter struct{ control } // level 3
-	slicer      struct{ control }
-
-	ungatedGroup struct { // a channel group of a stock driver
-		control
-		interrupter
-		slicer
-	}
-	gatedGroup struct {
-		control
-		gate
-		interrupter
-		slicer
-	}
-	gatedInterrupter struct {
-		control
-		gate
-		interrupter
-	}
-	gatedDeactivator struct {
-		control
-		gate
-		deactivator
-	}
-	gateOnly struct {
-		control
-		gate
-	}
-)
-
-// claim returns q as the type that tells what its device can do.
-func (q *queue) halQueue() hal.Queue {
-	c := control{q}
-	m := &q.device.model
+// apply carries out an action. It takes no time; perform adds the time of the call.
+func (q *queue) apply(a sched.Action) error {
+	e := q.device.engine
+	stop := a.Verb == sched.Stop
 	switch {
-	case m.Runlist != nil && q.gated:
-		return gatedGroup{c, gate{c}, interrupter{c}, slicer{c}}
-	case m.Runlist != nil:
-		return ungatedGroup{c, interrupter{c}, slicer{c}}
-	case m.Slots.Interrupt && q.gated:
-		return gatedInterrupter{c, gate{c}, interrupter{c}}
-	case m.Slots.Interrupt:
-		return interrupter{c}
-	case m.Slots.Deactivate != NoDeactivate && q.gated:
-		return gatedDeactivator{c, gate{c}, deactivator{c}}
-	case q.gated:
-		return gateOnly{c, gate{c}}
+	case a.Verb == sched.SetSlice:
+		q.slice = a.Slice
+	case a.Verb == sched.SetBound:
+		q.bound = a.Bound
+	case a.Level == sched.LevelHold:
+		q.held = stop
+	case a.Level == sched.LevelInterrupt:
+		q.interrupted = stop
+	case stop && q.deactivatedAt == 0:
+		q.deactivatedAt = max(q.device.world.now, 1)
+		e.deactivated(q)
+	case !stop && q.deactivatedAt != 0:
+		q.deactivatedAt = 0
+		e.reactivated(q)
 	}
-	return c
-}
-
-func (c control) effect() error {
-	if c.q.dead {
-		return fmt.Errorf("queue %d: %w", c.q.id, hal.ErrGone)
+	if q.dead {
+		return fmt.Errorf("queue %d: %w", q.id, hal.ErrGone)
 	}
-	c.q.device.engine.changed(c.q)
-	c.q.device.checkSlices()
+	e.changed(q)
+	q.device.checkSlices()
+	if isGateCall(a) && !stop {
+		q.launch()
+	}
 	return nil
 }
 
-// Close implements hal.Queue.
-func (c control) Close() error {
-	q := c.q
+// restore undoes every change.
+func (q *queue) restore() error {
 	q.held, q.interrupted, q.slice, q.bound = false, false, 0, 0
-	wasInactive := q.deactivatedAt != 0
+	wasDeactivated := q.deactivatedAt != 0
 	q.deactivatedAt = 0
-	if wasInactive {
+	if wasDeactivated {
 		q.device.engine.reactivated(q)
 	}
 	if !q.dead {
 		q.device.engine.changed(q)
-		q.pump()
+		q.launch()
 	}
 	return nil
 }
 
-func (g gate) Hold() error { g.q.held = true; return g.effect() }
-func (g gate) Release() error {
-	g.q.held = false
-	err := g.effect()
-	g.q.pump()
-	return err
-}
-
-func (g gate) SetBound(n uint32) error {
-	g.q.bound = n
-	err := g.effect()
-	g.q.pump()
-	return err
-}
-
-func (b deactivator) Deactivate() error {
-	if b.q.deactivatedAt == 0 {
-		b.q.deactivatedAt = max(b.q.device.world.now, 1)
-		b.q.device.engine.deactivated(b.q)
+// abilities returns what can be done to q.
+func (q *queue) abilities() sched.Ability {
+	var can sched.Ability
+	if q.gated {
+		can = sched.CanHold | sched.CanBound
 	}
-	return b.effect()
-}
-
-func (b deactivator) Reactivate() error {
-	if b.q.deactivatedAt != 0 {
-		b.q.deactivatedAt = 0
-		b.q.device.engine.reactivated(b.q)
+	m := &q.device.model
+	switch {
+	case m.Runlist != nil:
+		can |= sched.CanInterrupt | sched.CanSlice
+	case m.Slots.Interrupt:
+		can |= sched.CanInterrupt
+	case m.Slots.Deactivate != NoDeactivate && q.gated:
+		can |= sched.CanDeactivate
 	}
-	return b.effect()
+	return can
 }
-
-func (s interrupter) Interrupt() error { s.q.interrupted = true; return s.effect() }
-func (s interrupter) Restore() error   { s.q.interrupted = false; return s.effect() }
-
-func (s slicer) SetSlice(d time.Duration) error { s.q.slice = d; return s.effect() }

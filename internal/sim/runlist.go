@@ -6,37 +6,36 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// runlist shares a device as an NVIDIA GPU does: one group at a time, in a
-// round of those that are ready.
+// runlist shares a device as an NVIDIA GPU does: one channel group at a time, round-robin
+// among those that have work. The period of one group is its turn.
 //
-//	resting ──launch──> switching ──────────> running
-//	   ^                 ^     │                │ │
-//	   │                 │     └─called off────>│ │
-//	   │                 └──slice over, ran dry─┘ │
-//	   └───────────────ran dry, nobody else───────┘
+//	idle ──launch──> switching ────────────────> running
+//	  ^               ^     │                      │ │
+//	  │               │     └─switch called off───>│ │
+//	  │               └──slice over, out of work───┘ │
+//	  └─────────────out of work, no other waits──────┘
 //
-// Two ways of the host are not in any manual, and were measured:
+// Two properties of the host scheduler are in no manual and were measured:
 //
-//   - When the host has read all that a group has queued, the group's turn is
-//     over in its books: what it has begun runs on, but what comes later waits
-//     for its next turn. A lone parked kernel thus costs two switches more than
-//     none at all, and two parked kernels cost nothing.
-//   - A switch away from a group that has run dry is called off when a launch
-//     comes soon enough.
+//   - When the host has read all commands of a group, it counts the group's turn as over:
+//     the running command goes on, but a later one waits for the group's next turn. One
+//     parked kernel therefore costs two switches more than none, and two cost nothing.
+//   - A switch away from a group that ran out of work is called off if the group launches
+//     soon enough (RunlistModel.CallOff).
 type runlist struct {
 	d       *device
 	m       *RunlistModel
 	ring    []*queue // in order of their first launch
 	current *queue   // whose context is on the GPU
-	target  *queue   // being switched to
+	target  *queue   // to which the GPU is switching
 	phase   phase
 
-	phaseStart   sched.Time // when the turn, or the switch, under way began
-	progressFrom sched.Time // since when the running command makes progress
-	pinnedUntil  sched.Time // until when the group cannot be made to leave
-	hostDone     bool       // the host takes no more from cur in this turn
+	phaseStart   sched.Time // when the turn, or the switch, began
+	progressFrom sched.Time // since when the running command makes progress that is not yet credited
+	pinnedUntil  sched.Time // until then the group cannot be made to leave
+	hostDone     bool       // the host takes no more commands from current in this turn
 	canCallOff   bool       // the switch under way can be called off
-	accountedTo  sched.Time // device time is accounted up to here
+	accountedTo  sched.Time // device time is credited up to here
 
 	sliceEnd, commandEnd, switchEnd timer
 }
@@ -59,10 +58,10 @@ func newRunlist(d *device) *runlist {
 
 func (r *runlist) now() sched.Time { return r.d.world.now }
 
-// waiting reports whether the host knows that q wants the GPU.
+// waiting reports whether the host has noticed that q has work.
 func (r *runlist) waiting(q *queue) bool { return q.active() && q.noticedAt <= r.now() }
 
-// next returns the first group after q in the round that waits, q itself last.
+// next returns the first waiting group after q in the ring, with q itself last.
 func (r *runlist) next(q *queue) *queue {
 	at := slices.Index(r.ring, q)
 	for i := range r.ring {
@@ -73,7 +72,7 @@ func (r *runlist) next(q *queue) *queue {
 	return nil
 }
 
-// rival reports whether a group other than q waits.
+// othersWaiting reports whether a group other than q waits.
 func (r *runlist) othersWaiting(q *queue) bool {
 	for _, c := range r.ring {
 		if c != q && r.waiting(c) {
@@ -83,10 +82,10 @@ func (r *runlist) othersWaiting(q *queue) bool {
 	return false
 }
 
-// opened does nothing: a group is in the round from its first launch on.
+// opened does nothing: a group joins the ring at its first launch.
 func (r *runlist) opened(*queue) {}
 
-func (r *runlist) arrived(q *queue) {
+func (r *runlist) launched(q *queue) {
 	if !slices.Contains(r.ring, q) {
 		r.ring = append(r.ring, q)
 		q.noticeTimer.fire = func() { r.onNotice(q) }
@@ -109,7 +108,7 @@ func (r *runlist) arrived(q *queue) {
 	}
 }
 
-// wake has the host learn that q has work.
+// scheduleNotice makes the host notice that q has work: at once if the GPU is idle.
 func (r *runlist) scheduleNotice(q *queue) {
 	switch r.phase {
 	case idle:
@@ -133,8 +132,8 @@ func (r *runlist) onNotice(q *queue) {
 	}
 }
 
-// limitTurn sets the end of the running turn: the next time its slice is up,
-// now that somebody waits for it.
+// scheduleSliceEnd sets the end of the current turn: the next multiple of its slice,
+// because another group waits.
 func (r *runlist) scheduleSliceEnd() {
 	slice := r.d.sliceOf(r.current)
 	rounds := (r.now().Sub(r.phaseStart) + slice - 1) / slice
@@ -148,7 +147,7 @@ func (r *runlist) onSliceEnd() {
 	}
 }
 
-// run begins a turn of q, whose context is on the GPU.
+// startTurn begins a turn of q, whose context is on the GPU.
 func (r *runlist) startTurn(q *queue) {
 	r.account()
 	now := r.now()
@@ -164,7 +163,7 @@ func (r *runlist) startTurn(q *queue) {
 	}
 }
 
-// arm sets the end of the command that runs. A parked one has none.
+// scheduleCommandEnd sets the end of the running command. A parked one has none.
 func (r *runlist) scheduleCommandEnd(c *command) {
 	if c.begun == 0 {
 		c.begun = max(r.now(), 1)
@@ -178,7 +177,7 @@ func (r *runlist) scheduleCommandEnd(c *command) {
 
 func (r *runlist) onCommandEnd() {
 	q := r.current
-	r.settle()
+	r.advance()
 	q.complete()
 	switch {
 	case q.active() && !(r.hostDone && r.othersWaiting(q)):
@@ -187,11 +186,11 @@ func (r *runlist) onCommandEnd() {
 	default:
 		r.leave(!q.active())
 	}
-	q.finished()
+	q.afterComplete()
 }
 
-// account bills whoever has been on the GPU since it was last done. A group
-// that rests there is on record as well, though it does nothing.
+// account credits the group on the GPU with the time since the last call. A group whose
+// context is there without work counts as resident.
 func (r *runlist) account() {
 	now := r.now()
 	if d := now.Sub(r.accountedTo); r.current != nil && r.phase != switching {
@@ -203,8 +202,8 @@ func (r *runlist) account() {
 	r.accountedTo = now
 }
 
-// settle credits the running command with its progress so far.
-func (r *runlist) settle() {
+// advance credits the running command with its progress so far.
+func (r *runlist) advance() {
 	r.account()
 	if r.phase != running {
 		return
@@ -216,12 +215,12 @@ func (r *runlist) settle() {
 	r.progressFrom = max(r.progressFrom, now)
 }
 
-// leave ends the running turn and goes on to the next group that waits, if any.
-func (r *runlist) leave(dry bool) {
+// leave ends the current turn and switches to the next group that waits, if any.
+func (r *runlist) leave(outOfWork bool) {
 	w := r.d.world
 	q := r.current
 	if q.launched > q.completed {
-		r.settle()
+		r.advance()
 	}
 	r.account()
 	w.addSegment(r.d, q, r.phaseStart, r.now())
@@ -229,19 +228,19 @@ func (r *runlist) leave(dry bool) {
 	w.timeline.cancel(&r.sliceEnd)
 	r.phase = idle
 	if n := r.next(q); n != nil {
-		r.switchTo(n, dry)
+		r.switchTo(n, outOfWork)
 	}
 }
 
-// goTo puts q on a GPU that rests: at once if its context is there already.
-func (r *runlist) switchTo(q *queue, dry bool) {
+// switchTo brings q onto an idle GPU: at once if its context is there already.
+func (r *runlist) switchTo(q *queue, canCallOff bool) {
 	if r.current == q {
 		r.startTurn(q)
 		return
 	}
 	w := r.d.world
 	r.account()
-	r.phase, r.target, r.phaseStart, r.canCallOff = switching, q, r.now(), dry
+	r.phase, r.target, r.phaseStart, r.canCallOff = switching, q, r.now(), canCallOff
 	w.timeline.set(&r.switchEnd, r.now().Add(r.m.Switch.draw(w.deviceRand)))
 }
 
@@ -269,7 +268,7 @@ func (r *runlist) changed(q *queue) {
 	case r.current == q && r.phase == running && !q.active():
 		r.leave(false)
 		if r.current == q {
-			r.current = nil // what is disabled is taken off the GPU
+			r.current = nil // a disabled group is removed from the GPU
 		}
 	case r.current == q && r.phase == running:
 		r.update(q)
@@ -281,10 +280,10 @@ func (r *runlist) changed(q *queue) {
 	}
 }
 
-// update takes up that a parked command was released or a slice changed in the
-// middle of a turn.
+// update adjusts the timers of the current turn after a parked command was released or
+// the slice changed.
 func (r *runlist) update(q *queue) {
-	r.settle()
+	r.advance()
 	r.scheduleCommandEnd(q.head())
 	if r.othersWaiting(q) {
 		r.scheduleSliceEnd()
@@ -292,7 +291,7 @@ func (r *runlist) update(q *queue) {
 }
 
 func (r *runlist) close() {
-	r.settle()
+	r.advance()
 	switch r.phase {
 	case running:
 		r.d.world.addSegment(r.d, r.current, r.phaseStart, r.now())

@@ -7,30 +7,29 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// slots shares a device as hardware does that takes commands from several
-// queues side by side. The queues in slots share its speed equally.
+// slots shares a device as hardware does that serves several queues side by side. The
+// queues in slots share its speed equally.
 //
-// With a quantum (AMD) a queue keeps its slot while it has work, and when there
-// are more queues than slots the set changes every quantum. Without one a slot
-// takes the command that was launched first, whoever's it is, and keeps it to
-// its end.
+// With a quantum (AMD), a queue keeps its slot while it has work, and if there are more
+// queues than slots, the set of queues in slots changes every quantum. Without one, a free
+// slot takes the command that was launched first, of any queue, and runs it to its end.
 type slots struct {
 	d            *device
 	m            *SlotsModel
-	members      []*queue     // every queue that ever launched, in that order
-	running      []*queue     // in slots, each running its head
-	offset       int          // in known, from which slots are filled
-	stalledUntil sched.Time   // the whole device is taken up until then
-	saving       []sched.Time // slots taken up by queues that are being taken off, and until when
-	accountedTo  sched.Time   // progress is accounted up to here
-	updatesDone  sched.Time   // when the last change was over, or will be
-	batching     bool
-	remapPending bool // a change waits for the end of the batch
-	mapped       int  // queues that the device knows and may run
+	members      []*queue     // every queue that has launched a command, in order of the first
+	running      []*queue     // in slots, each running its oldest command
+	offset       int          // in members, from which slots are filled
+	stalledUntil sched.Time   // no queue makes progress until then
+	saving       []sched.Time // slots occupied by queues that are being saved, and until when
+	accountedTo  sched.Time   // progress is credited up to here
+	updatesDone  sched.Time   // when the last update ends or ended
+	batching     bool         // changes are collected into one update
+	remapPending bool         // an update waits for the end of the batch
+	mapped       int          // queues that the device may run, with work or without
 	occupancy    Occupancy
 
 	commandEnd, quantum, resume timer
-	finished                    []*queue
+	finished                    []*queue // reused by onCommandEnd
 }
 
 func newSlots(d *device) *slots {
@@ -43,12 +42,12 @@ func newSlots(d *device) *slots {
 
 func (s *slots) now() sched.Time { return s.d.world.now }
 
-// eligible reports whether the device may run q's head.
+// eligible reports whether the device may run the oldest command of q.
 func (s *slots) eligible(q *queue) bool {
 	return q.active() && q.restoredAt <= s.now() && (q.deactivatedAt == 0 || q.head().begun != 0)
 }
 
-func (s *slots) arrived(q *queue) {
+func (s *slots) launched(q *queue) {
 	if !slices.Contains(s.members, q) {
 		s.members = append(s.members, q)
 	}
@@ -57,24 +56,24 @@ func (s *slots) arrived(q *queue) {
 	}
 }
 
-// settle credits the running commands with their progress so far, and the slots
-// with their use.
-func (s *slots) settle() {
+// advance credits the running commands with their progress so far, and the slots with
+// their use.
+func (s *slots) advance() {
 	now := s.now()
-	gone := now.Sub(s.accountedTo)
-	if gone <= 0 {
+	elapsed := now.Sub(s.accountedTo)
+	if elapsed <= 0 {
 		return
 	}
 	since := max(s.accountedTo, min(s.stalledUntil, now))
 	s.accountedTo = now
-	moving := now.Sub(since)
-	s.occupancy.add(len(s.running), min(s.mapped, s.m.Slots), gone, moving)
+	progress := now.Sub(since)
+	s.occupancy.add(len(s.running), min(s.mapped, s.m.Slots), elapsed, progress)
 	if len(s.running) == 0 {
 		return
 	}
-	part := moving / time.Duration(len(s.running))
+	part := progress / time.Duration(len(s.running))
 	for _, q := range s.running {
-		q.slotTime += gone
+		q.slotTime += elapsed
 		q.deviceTime += part
 		q.resident += part
 		if c := q.head(); !c.parked {
@@ -83,9 +82,9 @@ func (s *slots) settle() {
 	}
 }
 
-// refill gives free slots to queues that want them, and sets the next end.
+// refill gives free slots to eligible queues and sets the timers.
 func (s *slots) refill() {
-	s.settle()
+	s.advance()
 	for _, q := range s.running {
 		if !s.eligible(q) {
 			s.leaveSlot(q)
@@ -108,13 +107,13 @@ func (s *slots) refill() {
 	s.scheduleTimers()
 }
 
-// evict is told of a queue that leaves its slot.
+// leaveSlot records that a queue leaves its slot.
 func (s *slots) leaveSlot(q *queue) {
 	q.inSlot = false
 	s.d.world.addSegment(s.d, q, q.noticedAt, s.now())
 }
 
-// pick returns the queue that gets the next free slot.
+// pick returns the queue that gets the next free slot, or nil.
 func (s *slots) pick() *queue {
 	var best *queue
 	for i := range s.members {
@@ -132,7 +131,7 @@ func (s *slots) pick() *queue {
 	return best
 }
 
-// arm sets the timers for the next command to end and the next change of set.
+// scheduleTimers sets the timers for the next end of a command and of a quantum.
 func (s *slots) scheduleTimers() {
 	t := &s.d.world.timeline
 	now := s.now()
@@ -144,21 +143,21 @@ func (s *slots) scheduleTimers() {
 	if len(s.saving) > 0 {
 		t.set(&s.resume, slices.Min(s.saving))
 	}
-	least := time.Duration(-1)
+	shortest := time.Duration(-1)
 	for _, q := range s.running {
-		if c := q.head(); !c.parked && (least < 0 || c.left < least) {
-			least = max(c.left, 0)
+		if c := q.head(); !c.parked && (shortest < 0 || c.left < shortest) {
+			shortest = max(c.left, 0)
 		}
 	}
-	if least < 0 {
+	if shortest < 0 {
 		t.cancel(&s.commandEnd)
 	} else {
-		t.set(&s.commandEnd, now.Add(least*time.Duration(len(s.running))))
+		t.set(&s.commandEnd, now.Add(shortest*time.Duration(len(s.running))))
 	}
 	switch crowded := s.m.Quantum > 0 && s.countEligible() > s.m.Slots; {
 	case !crowded:
 		t.cancel(&s.quantum)
-	case s.quantum.heapIndex == 0:
+	case !s.quantum.isSet():
 		t.set(&s.quantum, now.Add(s.m.Quantum))
 	}
 }
@@ -173,12 +172,12 @@ func (s *slots) countEligible() int {
 	return n
 }
 
-// endCommands completes every command that has nothing left to do.
+// onCommandEnd completes every command that has no work left.
 func (s *slots) onCommandEnd() {
-	s.settle()
+	s.advance()
 	s.finished = s.finished[:0]
 	for _, q := range s.running {
-		// The share of a part of a nanosecond is nobody's.
+		// advance divides whole nanoseconds: up to len-1 of them may be left.
 		if c := q.head(); c.left < time.Duration(len(s.running)) && !c.parked {
 			c.left = 0
 			q.complete()
@@ -188,20 +187,20 @@ func (s *slots) onCommandEnd() {
 	for _, q := range s.finished {
 		if s.m.Quantum > 0 && s.eligible(q) {
 			q.head().begun = max(s.now(), 1)
-			continue // keeps its slot
+			continue // it keeps its slot
 		}
 		s.leaveSlot(q)
 		s.running = slices.DeleteFunc(s.running, func(c *queue) bool { return c == q })
 	}
 	s.refill()
 	for _, q := range slices.Clone(s.finished) {
-		q.finished()
+		q.afterComplete()
 	}
 }
 
-// rotate gives the slots to the next set of queues.
+// rotate gives the slots to the next set of queues, at the end of a quantum.
 func (s *slots) rotate() {
-	s.settle()
+	s.advance()
 	for _, q := range s.running {
 		s.leaveSlot(q)
 	}
@@ -211,19 +210,18 @@ func (s *slots) rotate() {
 	s.refill()
 }
 
-// stall takes the whole device up for a while.
+// stall lets no queue make progress for a time.
 func (s *slots) stall(d time.Duration) {
-	s.settle()
+	s.advance()
 	began := max(s.now(), s.stalledUntil)
 	s.stalledUntil = began.Add(d)
 	s.updatesDone = max(s.updatesDone, s.stalledUntil)
 	s.d.world.addSegment(s.d, nil, began, s.stalledUntil)
 }
 
-// opened has the device learn of a queue. With a runlist that is an update of it
-// like any other.
+// opened adds a queue to those that the device may run. With RemapAll that is an update.
 func (s *slots) opened(q *queue) {
-	s.settle()
+	s.advance()
 	q.mapped = true
 	s.mapped++
 	if s.m.RemapAll {
@@ -233,14 +231,14 @@ func (s *slots) opened(q *queue) {
 }
 
 func (s *slots) changed(q *queue) {
-	s.settle()
+	s.advance()
 	if q.dead {
 		s.members = slices.DeleteFunc(s.members, func(c *queue) bool { return c == q })
 		if len(s.members) > 0 {
 			s.offset %= len(s.members)
 		}
 	}
-	// A queue with nothing to do is taken off and put back like any other.
+	// A queue without work is unmapped and mapped like any other.
 	want := !q.interrupted && !q.dead
 	flipped := want != q.mapped
 	q.mapped = want
@@ -272,7 +270,7 @@ func (s *slots) changed(q *queue) {
 	s.refill()
 }
 
-// putBack restores one queue while the others go on.
+// restoreQueue restores one queue while the others go on.
 func (s *slots) restoreQueue(q *queue) {
 	c := s.m.Context.empty()
 	if q.launched > q.completed && q.head().begun != 0 {
@@ -285,9 +283,9 @@ func (s *slots) restoreQueue(q *queue) {
 	s.d.world.timeline.set(&q.noticeTimer, q.restoredAt)
 }
 
-// remap is one update of the runlist: everyone is taken off, and those that may
-// run are put back. There is something to save if anybody is in a slot, and to
-// restore if anybody has been.
+// remap is one update of AMD's runlist: all queues are unmapped, and those that may run
+// are mapped again. There is a context to save if a queue is in a slot, and to restore if
+// a command had begun.
 func (s *slots) remap() {
 	off, on := s.m.Context.empty(), s.m.Context.empty()
 	if len(s.running) > 0 {
@@ -310,22 +308,22 @@ func (s *slots) endBatch() {
 }
 
 func (s *slots) close() {
-	s.settle()
+	s.advance()
 	for _, q := range s.running {
 		s.d.world.addSegment(s.d, q, q.noticedAt, s.now())
 	}
 }
 
-// deactivated keeps what has not begun from beginning.
+// deactivated keeps commands that have not begun from beginning.
 func (s *slots) deactivated(q *queue) {
-	s.settle()
+	s.advance()
 	queued := q.launched - q.completed
 	if queued > 0 && q.head().begun != 0 {
 		queued--
 	}
 	switch s.m.Deactivate {
 	case FlagDeactivate:
-		// Each begins, sees the flag, and ends with nothing done.
+		// Each command begins, sees the flag, and ends with nothing done.
 		s.stall(time.Duration(queued) * s.m.FlagCost)
 	case FlushDeactivate:
 		q.launched -= queued
@@ -335,12 +333,12 @@ func (s *slots) deactivated(q *queue) {
 	s.refill()
 }
 
-// reactivated lets it begin again; what was flushed is launched again, in order.
+// reactivated lets commands begin again; those that were flushed are launched again, in order.
 func (s *slots) reactivated(q *queue) {
 	if s.m.Deactivate == FlushDeactivate {
 		q.flushed = false
 		s.stall(s.m.FlushCost)
-		q.pump()
+		q.launch()
 	}
 	s.refill()
 }

@@ -2,24 +2,27 @@ package sim
 
 import "github.com/giveway/giveway/sched"
 
-// timer is an appointment on the timeline. It is made once, with what to do,
-// and set again and again, so that the simulation allocates nothing for time.
+// timer calls a function at a time. It is made once and set many times, so that setting
+// it allocates nothing.
 type timer struct {
 	at        sched.Time
-	order     uint64 // breaks ties: first set, first served
-	heapIndex int    // in the heap plus one; zero if not set
+	order     uint64 // breaks ties: the timer set first fires first
+	heapIndex int    // index in the heap plus one; zero: not set
 	fire      func()
 }
 
-// timeline is a heap of timers, four children to a node, which is kinder to the
-// cache than two.
+// isSet reports whether t is due to fire.
+func (t *timer) isSet() bool { return t.heapIndex != 0 }
+
+// timeline is a heap of timers. A node has four children, because that needs fewer cache
+// lines than two.
 type timeline struct {
 	heap     []*timer
 	setCount uint64
 	fired    uint64
 }
 
-// set makes t due at a time, whether or not it was due before.
+// set makes t fire at a time, instead of any time set before.
 func (l *timeline) set(t *timer, at sched.Time) {
 	l.setCount++
 	up := t.heapIndex == 0 || at < t.at
@@ -35,7 +38,7 @@ func (l *timeline) set(t *timer, at sched.Time) {
 	}
 }
 
-// cancel makes t not due.
+// cancel makes t not fire.
 func (l *timeline) cancel(t *timer) {
 	i := t.heapIndex - 1
 	if i < 0 {
@@ -55,7 +58,7 @@ func (l *timeline) cancel(t *timer) {
 	l.down(moved.heapIndex - 1)
 }
 
-// next returns when the first timer is due.
+// next returns when the next timer fires; sched.Never if there is none.
 func (l *timeline) next() sched.Time {
 	if len(l.heap) == 0 {
 		return sched.Never
@@ -63,7 +66,7 @@ func (l *timeline) next() sched.Time {
 	return l.heap[0].at
 }
 
-// fire does what is due first.
+// fire removes the next timer and calls its function.
 func (l *timeline) fire() {
 	t := l.heap[0]
 	l.cancel(t)

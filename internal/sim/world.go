@@ -9,38 +9,55 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Config says what kind of world to make.
+// Config describes a World.
 type Config struct {
 	Seed    uint64
 	Devices []DeviceConfig
 	Clients []ClientConfig
-	// Choice is the policy. Without one there is no daemon: native sharing.
+	// Policy is the policy in force. If Policy.Make is nil there is no daemon, and the
+	// device shares its time as the vendor made it.
 	Policy    sched.PolicyChoice
 	Sched     sched.Config
-	WakeDelay Dist // from news to the daemon's turn; zero means 20-60 us
+	WakeDelay Dist // from an event to the daemon's step; zero value: 20-60 us
 
 	Warmup time.Duration // before anything is counted
-	Length time.Duration // of what is counted
-	// Drain is how long after that everything submitted may take to finish.
-	// Zero: nobody waits for it. Otherwise the world also ends in order, and it
-	// is checked that everything is done and everything undone.
+	Length time.Duration // of the counted part, after Warmup
+	// Drain is how long submitted commands may take to finish after Length. If it is not
+	// zero, the daemon also shuts down, and the World checks that all commands are done
+	// and all changes undone.
 	Drain time.Duration
+	// Repeat, if not zero, makes traces of arrivals begin again after this time, and
+	// clients that were killed start again. It is for a Node, which has no end.
+	Repeat time.Duration
+	// MaxBacklog limits the requests of one client that wait; later ones are dropped.
+	// Zero: no limit.
+	MaxBacklog int
 
 	Faults        Faults
-	Segments      int  // how many pieces of the timeline to keep
-	AllowLivelock bool // do not count two short slices as a violation
+	Segments      int  // how many Segments to keep
+	AllowLivelock bool // two slices too short to make progress are no violation
 	Recorder      Recorder
 }
 
-// DeviceConfig is one device of the world.
+// DeviceConfig is one device of a World.
 type DeviceConfig struct {
 	ID    sched.DeviceID
 	Model Model
 }
 
-// Recorder is told of every turn of the daemon.
+// Recorder receives every step of the daemon: its time, its events and its actions.
 type Recorder interface {
 	Record(sched.Time, []sched.Event, []sched.Action)
+}
+
+// observer receives what a daemon can learn from the processes on its node.
+type observer interface {
+	queueOpened(*queue)
+	queueClosed(*queue)
+	countersChanged(q *queue, wake bool) // wake: the shim would wake the daemon
+	requestStarted(*queue)
+	requestFinished(*queue, time.Duration)
+	arrivalExpected(*queue, sched.Time)
 }
 
 // World is a simulated node.
@@ -50,17 +67,18 @@ type World struct {
 	timeline   timeline
 	devices    []*device
 	clients    []*client
-	queues     map[sched.QueueID]*queue
+	queues     map[sched.QueueID]*queue // all there ever were, closed ones included
 	daemon     *daemon
+	observer   observer // the daemon, or a Node
 	deviceRand *rand.Rand
-	stopping   bool // nobody asks for more
+	stopping   bool // clients make no further requests
 	segments   []Segment
 	violations []string
-	countedEnd sched.Time // of what is counted
-	reopened   int        // queues that programs had after their first
+	countedEnd sched.Time // end of the counted part
+	reopened   int        // queues that clients opened after their first
 }
 
-// Segment is a piece of a device's time.
+// Segment is a period of a device's time.
 type Segment struct {
 	Device sched.DeviceID
 	Queue  sched.QueueID // zero: the device was switching
@@ -68,7 +86,7 @@ type Segment struct {
 	To     sched.Time
 }
 
-// New returns a world at time zero. It panics if cfg names no device for a client.
+// New returns a World at time zero. It panics if a client's device does not exist.
 func New(cfg Config) *World {
 	if cfg.WakeDelay == (Dist{}) {
 		cfg.WakeDelay = Between(20*us, 60*us)
@@ -77,6 +95,7 @@ func New(cfg Config) *World {
 	w.deviceRand = w.rand("device")
 	w.countedEnd = sched.Time(cfg.Warmup + cfg.Length)
 	w.daemon = newDaemon(w)
+	w.observer = w.daemon
 	for _, d := range cfg.Devices {
 		w.devices = append(w.devices, newDevice(w, d.ID, d.Model))
 	}
@@ -86,8 +105,8 @@ func New(cfg Config) *World {
 	return w
 }
 
-// rand returns a source of chance for one purpose, so that what one part of the
-// world draws does not change what another sees.
+// rand returns a random source for one purpose. Each purpose has its own, so that the
+// draws of one part of the World do not change those of another.
 func (w *World) rand(purpose string) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for _, b := range []byte(purpose) {
@@ -96,13 +115,13 @@ func (w *World) rand(purpose string) *rand.Rand {
 	return rand.New(rand.NewPCG(w.cfg.Seed, h))
 }
 
-// after has f called once, d from now.
+// after calls f once, at d from now.
 func (w *World) after(d time.Duration, f func()) { w.timeline.set(&timer{fire: f}, w.now.Add(d)) }
 
-// runUntil lives until t, or until enough says so.
-func (w *World) runUntil(t sched.Time, enough func() bool) {
+// runUntil advances the clock to t, or until done, if not nil, returns true.
+func (w *World) runUntil(t sched.Time, done func() bool) {
 	for {
-		if enough != nil && enough() {
+		if done != nil && done() {
 			return
 		}
 		next := w.timeline.next()
@@ -118,7 +137,7 @@ func (w *World) runUntil(t sched.Time, enough func() bool) {
 	}
 }
 
-// Run lives the whole of the world's life and tells of it.
+// Run simulates warm-up, counted part and drain, and returns the result.
 func (w *World) Run() Result {
 	if w.cfg.Policy.Make != nil {
 		w.daemon.start()
@@ -137,8 +156,8 @@ func (w *World) Run() Result {
 	return r
 }
 
-// windUp lets everything finish, has the daemon let go, and checks both. Queues
-// of class idle have asked to be starved: they must finish when it has let go.
+// drain lets all commands finish and shuts the daemon down, and checks both. Queues of
+// class idle may starve while the daemon runs: they must finish after its shutdown.
 func (w *World) drain() {
 	w.stopping = true
 	w.cfg.Faults.disarm()
@@ -147,20 +166,21 @@ func (w *World) drain() {
 	w.runUntil(w.now.Add(time.Minute), w.daemon.shutDownDone)
 	for _, q := range w.alive() {
 		if !q.unchanged() {
-			w.violation("after it has let go, queue %d is not as it was found: %s", q.id, q.changes())
+			w.violation("queue %d is not restored after the daemon's shutdown: %s", q.id, q.changes())
 		}
 	}
 	if !w.daemon.journal.Empty() {
-		w.violation("the journal is not empty: %v", w.daemon.journal.Undo())
+		w.violation("the journal is not empty after the daemon's shutdown: %v", w.daemon.journal.Undo())
 	}
 	w.mustFinish(func(*queue) bool { return true })
 }
 
-// mustFinish lives until the programs that count have nothing left to do.
-func (w *World) mustFinish(counts func(*queue) bool) {
+// mustFinish advances the clock until the clients of the selected queues are idle. It is
+// a violation if they are not after cfg.Drain.
+func (w *World) mustFinish(selected func(*queue) bool) {
 	idle := func() bool {
 		for _, c := range w.clients {
-			if !c.idle() && (c.q == nil || counts(c.q)) {
+			if !c.idle() && (c.q == nil || selected(c.q)) {
 				return false
 			}
 		}
@@ -171,7 +191,7 @@ func (w *World) mustFinish(counts func(*queue) bool) {
 		return
 	}
 	for _, q := range w.alive() {
-		if q.completed != q.submitted && counts(q) {
+		if q.completed != q.submitted && selected(q) {
 			w.violation("queue %d completed %d of %d commands", q.id, q.completed, q.submitted)
 		}
 	}
@@ -206,35 +226,35 @@ func (w *World) addSegment(d *device, q *queue, from, to sched.Time) {
 	w.segments = append(w.segments, s)
 }
 
-// Result is what came of a run.
+// Result is the result of a run.
 type Result struct {
 	Clients    []ClientResult
 	Devices    []DeviceResult
 	Segments   []Segment
-	Events     uint64 // simulated: timers fired and events the daemon took in
+	Events     uint64 // simulated: timers fired, and events that the daemon received
 	Calls      uint64 // control calls made
 	Steps      uint64 // of the daemon
-	Crashes    int
+	Crashes    int    // of the daemon
 	Simulated  time.Duration
-	Overruled  sched.Mistake // the first for which the scheduler overruled the policy, if it did
+	Overruled  sched.Mistake // the first mistake for which the scheduler overruled the policy
 	Violations []string
 }
 
-// ClientResult is how one program fared while it was counted.
+// ClientResult is the result of one client over the counted part of a run.
 type ClientResult struct {
 	Name       string
 	Queue      sched.QueueID
 	Device     sched.DeviceID
 	Class      sched.Class
-	Latencies  []time.Duration // sorted; of requests that did not finish, how long they had waited
+	Latencies  []time.Duration // sorted; an unfinished request counts with the time it has waited
 	Latency    stats.Summary
 	SLO        time.Duration // zero: none
-	SLOMet     float64       // part of the latencies within it
+	SLOMet     float64       // fraction of Latencies within SLO
 	Unfinished int
 	Requests   int           // finished
-	Rate       float64       // finished a second
-	DeviceTime time.Duration // had of the device, over the whole run
-	OpenLoop   bool          // its latency means something: it does not merely run flat out
+	Rate       float64       // finished per second
+	DeviceTime time.Duration // over the whole run
+	OpenLoop   bool          // false: the client saturates the device, and its latency means nothing
 }
 
 func (w *World) result() Result {

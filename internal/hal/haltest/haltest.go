@@ -1,6 +1,5 @@
-// Package haltest is the conformance suite for device backends. Every backend
-// runs it, the simulator included, so that what is proved of the simulator is
-// proved of the same promises the hardware keeps.
+// Package haltest is the conformance suite for device backends. Every backend runs it, the
+// simulator included, so that a simulated queue keeps the same promises as a real one.
 package haltest
 
 import (
@@ -11,209 +10,209 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Harness is what a backend's test supplies.
+// Harness is what the test of a backend supplies.
 type Harness interface {
 	Device() hal.Attacher
-	// Open makes a program with one queue.
+	// Open starts a process with one queue.
 	Open() hal.Spec
-	// Submit gives the queue one command that takes about so long alone.
+	// Submit adds a command that takes about so long alone.
 	Submit(hal.Spec, time.Duration)
-	// Completed counts the commands that are done.
+	// Completed returns how many commands are done.
 	Completed(hal.Spec) uint64
-	// Advance lets time pass: virtual in the simulator, real on hardware.
+	// Advance lets time pass: virtual time in the simulator, real time on hardware.
 	Advance(time.Duration)
-	// Unit is a command length much longer than any action takes here.
+	// Unit returns a command length much longer than any control call.
 	Unit() time.Duration
 }
 
-// Run checks the device that make returns. What it does not claim is skipped;
-// what it claims and breaks is a failure.
-func Run(t *testing.T, make func(*testing.T) Harness) {
+// Run checks the device of the Harness that newHarness returns. A test of an ability that
+// the queue does not claim is skipped.
+func Run(t *testing.T, newHarness func(*testing.T) Harness) {
 	for _, tt := range []struct {
 		name string
 		need sched.Ability
-		test func(*bed)
+		test func(*fixture)
 	}{
 		{"AttachChangesNothing", 0, attachChangesNothing},
 		{"CloseUndoesEverything", 0, closeUndoesEverything},
 		{"HoldStopsNewLaunches", sched.CanHold, holdStopsNewLaunches},
-		{"DeactivateSparesOnlyTheRunning", sched.CanDeactivate, deactivateSparesOnlyTheRunning},
-		{"InterruptFreezesTheRunning", sched.CanInterrupt, interruptFreezesTheRunning},
+		{"DeactivateLetsOnlyTheRunningCommandFinish", sched.CanDeactivate, deactivateLetsOnlyTheRunningCommandFinish},
+		{"InterruptStopsTheRunningCommand", sched.CanInterrupt, interruptStopsTheRunningCommand},
 		{"InterruptedWorkIsNotRepeated", sched.CanInterrupt, interruptedWorkIsNotRepeated},
-		{"SlicesAreWeights", sched.CanSlice, slicesAreWeights},
-		{"LeastSliceGivesWay", sched.CanSlice, leastSliceGivesWay},
-		{"SwitchDoesBothAtOnce", sched.CanInterrupt, switchDoesBothAtOnce},
+		{"DeviceTimeFollowsSlices", sched.CanSlice, deviceTimeFollowsSlices},
+		{"MinSliceYieldsAtOnce", sched.CanSlice, minSliceYieldsAtOnce},
+		{"SwitchStopsAndStarts", sched.CanInterrupt, switchStopsAndStarts},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := make(t)
-			b := &bed{T: t, Harness: h}
-			b.spec, b.queue = b.attach()
-			if got := hal.Abilities(b.queue); got&tt.need != tt.need {
-				t.Skipf("the queue does not claim to %v: it can %v", tt.need, got)
+			f := &fixture{T: t, Harness: newHarness(t)}
+			f.spec, f.queue = f.attach()
+			if got := hal.Abilities(f.queue); got&tt.need != tt.need {
+				t.Skipf("the queue claims %q, not %q", got, tt.need)
 			}
-			tt.test(b)
+			tt.test(f)
 		})
 	}
-	t.Run("EveryStopTwiceEqualsOnce", func(t *testing.T) {
+	t.Run("StopTwiceEqualsOnce", func(t *testing.T) {
 		for level := sched.LevelHold; level <= sched.LevelInterrupt; level++ {
-			b := &bed{T: t, Harness: make(t)}
-			b.spec, b.queue = b.attach()
-			if hal.Stop(b.queue, level) != nil {
-				if hal.Abilities(b.queue).Level() == level {
-					t.Errorf("level %d is claimed and fails", level)
+			f := &fixture{T: t, Harness: newHarness(t)}
+			f.spec, f.queue = f.attach()
+			if err := hal.Stop(f.queue, level); err != nil {
+				if hal.Abilities(f.queue).Level() == level {
+					t.Errorf("stop at level %d, which the queue claims: %v", level, err)
 				}
 				continue
 			}
-			b.check(hal.Stop(b.queue, level))
-			b.check(hal.Start(b.queue, level))
-			b.check(hal.Start(b.queue, level))
-			b.Submit(b.spec, b.Unit())
-			b.wait(4, 1)
+			f.check(hal.Stop(f.queue, level))
+			f.check(hal.Start(f.queue, level))
+			f.check(hal.Start(f.queue, level))
+			f.Submit(f.spec, f.Unit())
+			f.wantCompleted(4, 1)
 		}
 	})
 }
 
-// bed is a test with one queue attached.
-type bed struct {
+// fixture is a test with one queue attached.
+type fixture struct {
 	*testing.T
 	Harness
 	spec  hal.Spec
 	queue hal.Queue
 }
 
-func (b *bed) attach() (hal.Spec, hal.Queue) {
-	b.Helper()
-	spec := b.Open()
-	q, err := b.Device().Attach(spec)
-	b.check(err)
+func (f *fixture) attach() (hal.Spec, hal.Queue) {
+	f.Helper()
+	spec := f.Open()
+	q, err := f.Device().Attach(spec)
+	f.check(err)
 	return spec, q
 }
 
-func (b *bed) check(err error) {
-	b.Helper()
+func (f *fixture) check(err error) {
+	f.Helper()
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 }
 
-// wait lets units pass and then wants n commands done.
-func (b *bed) wait(units int, n uint64) {
-	b.Helper()
-	b.Advance(time.Duration(units) * b.Unit())
-	if got := b.Completed(b.spec); got != n {
-		b.Fatalf("%d commands done, want %d", got, n)
+// wantCompleted lets so many units of time pass and then wants n commands completed.
+func (f *fixture) wantCompleted(units int, n uint64) {
+	f.Helper()
+	f.Advance(time.Duration(units) * f.Unit())
+	if got := f.Completed(f.spec); got != n {
+		f.Fatalf("%d commands completed, want %d", got, n)
 	}
 }
 
-func attachChangesNothing(b *bed) {
-	b.Submit(b.spec, b.Unit())
-	b.wait(4, 1)
+func attachChangesNothing(f *fixture) {
+	f.Submit(f.spec, f.Unit())
+	f.wantCompleted(4, 1)
 }
 
-func closeUndoesEverything(b *bed) {
-	level := hal.Abilities(b.queue).Level()
+func closeUndoesEverything(f *fixture) {
+	level := hal.Abilities(f.queue).Level()
 	if level == sched.LevelNone {
-		b.Skip("the queue cannot be stopped in any way")
+		f.Skip("the queue claims no way of being stopped")
 	}
-	b.check(hal.Stop(b.queue, level))
-	if s, ok := b.queue.(hal.Slicer); ok {
-		b.check(s.SetSlice(sched.MinSlice))
+	f.check(hal.Stop(f.queue, level))
+	if s, ok := f.queue.(hal.Slicer); ok {
+		f.check(s.SetSlice(sched.MinSlice))
 	}
-	b.Submit(b.spec, b.Unit())
-	b.wait(4, 0)
-	b.check(b.queue.Close())
-	b.wait(4, 1)
+	f.Submit(f.spec, f.Unit())
+	f.wantCompleted(4, 0)
+	f.check(f.queue.Close())
+	f.wantCompleted(4, 1)
 }
 
-func holdStopsNewLaunches(b *bed) {
-	b.check(hal.Stop(b.queue, sched.LevelHold))
-	b.Submit(b.spec, b.Unit())
-	b.wait(4, 0)
-	b.check(hal.Start(b.queue, sched.LevelHold))
-	b.wait(4, 1)
+func holdStopsNewLaunches(f *fixture) {
+	f.check(hal.Stop(f.queue, sched.LevelHold))
+	f.Submit(f.spec, f.Unit())
+	f.wantCompleted(4, 0)
+	f.check(hal.Start(f.queue, sched.LevelHold))
+	f.wantCompleted(4, 1)
 }
 
-func deactivateSparesOnlyTheRunning(b *bed) {
+func deactivateLetsOnlyTheRunningCommandFinish(f *fixture) {
 	for range 4 {
-		b.Submit(b.spec, b.Unit())
+		f.Submit(f.spec, f.Unit())
 	}
-	b.Advance(b.Unit() / 2)
-	b.check(hal.Stop(b.queue, sched.LevelDeactivate))
-	b.wait(8, 1)
-	b.check(hal.Start(b.queue, sched.LevelDeactivate))
-	b.wait(8, 4)
+	f.Advance(f.Unit() / 2)
+	f.check(hal.Stop(f.queue, sched.LevelDeactivate))
+	f.wantCompleted(8, 1)
+	f.check(hal.Start(f.queue, sched.LevelDeactivate))
+	f.wantCompleted(8, 4)
 }
 
-func interruptFreezesTheRunning(b *bed) {
-	b.Submit(b.spec, b.Unit())
-	b.Advance(b.Unit() / 2)
-	b.check(hal.Stop(b.queue, sched.LevelInterrupt))
-	b.wait(8, 0)
-	b.check(hal.Start(b.queue, sched.LevelInterrupt))
-	b.wait(4, 1)
+func interruptStopsTheRunningCommand(f *fixture) {
+	f.Submit(f.spec, f.Unit())
+	f.Advance(f.Unit() / 2)
+	f.check(hal.Stop(f.queue, sched.LevelInterrupt))
+	f.wantCompleted(8, 0)
+	f.check(hal.Start(f.queue, sched.LevelInterrupt))
+	f.wantCompleted(4, 1)
 }
 
-// interruptedWorkIsNotRepeated: what was done before the interrupt is kept.
-func interruptedWorkIsNotRepeated(b *bed) {
-	b.Submit(b.spec, 8*b.Unit())
+// interruptedWorkIsNotRepeated interrupts one command six times. If its progress were
+// lost each time, it would not complete.
+func interruptedWorkIsNotRepeated(f *fixture) {
+	f.Submit(f.spec, 8*f.Unit())
 	for range 6 {
-		b.Advance(b.Unit())
-		b.check(hal.Stop(b.queue, sched.LevelInterrupt))
-		b.Advance(b.Unit())
-		b.check(hal.Start(b.queue, sched.LevelInterrupt))
+		f.Advance(f.Unit())
+		f.check(hal.Stop(f.queue, sched.LevelInterrupt))
+		f.Advance(f.Unit())
+		f.check(hal.Start(f.queue, sched.LevelInterrupt))
 	}
-	b.wait(4, 1)
+	f.wantCompleted(4, 1)
 }
 
-// slicesAreWeights: two saturating queues with slices of 3:1 are served so.
-func slicesAreWeights(b *bed) {
-	spec2, queue2 := b.attach()
-	slicer := queue2.(hal.Slicer)
-	base := b.Device().Info().Device.Slice
-	b.check(b.queue.(hal.Slicer).SetSlice(3 * base))
-	b.check(slicer.SetSlice(base))
-	step := base / 16
+// deviceTimeFollowsSlices wants two saturating queues with slices of 3:1 to complete
+// commands at that ratio.
+func deviceTimeFollowsSlices(f *fixture) {
+	spec2, queue2 := f.attach()
+	base := f.Device().Info().Device.Slice
+	f.check(f.queue.(hal.Slicer).SetSlice(3 * base))
+	f.check(queue2.(hal.Slicer).SetSlice(base))
+	work := base / 16
 	for range 8000 {
-		b.Submit(b.spec, step)
-		b.Submit(spec2, step)
+		f.Submit(f.spec, work)
+		f.Submit(spec2, work)
 	}
-	b.Advance(100 * base)
-	one, two := float64(b.Completed(b.spec)), float64(b.Completed(spec2))
+	f.Advance(100 * base)
+	one, two := float64(f.Completed(f.spec)), float64(f.Completed(spec2))
 	if ratio := one / two; ratio < 2.5 || ratio > 3.7 {
-		b.Errorf("served %.0f:%.0f with slices of 3:1", one, two)
+		f.Errorf("slices of 3:1: %.0f and %.0f commands completed, a ratio of %.1f", one, two, ratio)
 	}
 }
 
-// leastSliceGivesWay: a short command beside a saturating queue at the least
-// slice is done in less than the slice that the queue would have had.
-func leastSliceGivesWay(b *bed) {
-	short, _ := b.attach()
-	base := b.Device().Info().Device.Slice
-	b.check(b.queue.(hal.Slicer).SetSlice(sched.MinSlice))
-	b.Submit(b.spec, 1000*base)
-	b.Advance(10*base + base/3)
-	b.Submit(short, base/100)
-	b.Advance(base / 2)
-	if b.Completed(short) != 1 {
-		b.Errorf("a command of %v was not done %v after it came", base/100, base/2)
+// minSliceYieldsAtOnce wants a short command beside a saturating queue at the minimum
+// slice to complete within half of the device's default slice.
+func minSliceYieldsAtOnce(f *fixture) {
+	short, _ := f.attach()
+	base := f.Device().Info().Device.Slice
+	f.check(f.queue.(hal.Slicer).SetSlice(sched.MinSlice))
+	f.Submit(f.spec, 1000*base)
+	f.Advance(10*base + base/3)
+	f.Submit(short, base/100)
+	f.Advance(base / 2)
+	if f.Completed(short) != 1 {
+		f.Errorf("a command of %v did not complete within %v", base/100, base/2)
 	}
 }
 
-func switchDoesBothAtOnce(b *bed) {
-	batcher, ok := b.Device().(hal.Batcher)
+func switchStopsAndStarts(f *fixture) {
+	batcher, ok := f.Device().(hal.Batcher)
 	if !ok {
-		b.Skip("the device does not switch in batches")
+		f.Skip("the device is no hal.Batcher")
 	}
-	spec2, queue2 := b.attach()
-	b.check(hal.Stop(queue2, sched.LevelInterrupt))
-	b.Submit(b.spec, b.Unit())
-	b.Submit(spec2, b.Unit())
-	b.Advance(b.Unit() / 4)
-	for _, err := range batcher.Switch([]hal.Queue{b.queue}, []hal.Queue{queue2}) {
-		b.check(err)
+	spec2, queue2 := f.attach()
+	f.check(hal.Stop(queue2, sched.LevelInterrupt))
+	f.Submit(f.spec, f.Unit())
+	f.Submit(spec2, f.Unit())
+	f.Advance(f.Unit() / 4)
+	for _, err := range batcher.Switch([]hal.Queue{f.queue}, []hal.Queue{queue2}) {
+		f.check(err)
 	}
-	b.wait(4, 0)
-	if b.Completed(spec2) != 1 {
-		b.Error("the queue that was switched on did not run")
+	f.wantCompleted(4, 0)
+	if got := f.Completed(spec2); got != 1 {
+		f.Errorf("the queue that was switched on completed %d commands, want 1", got)
 	}
 }

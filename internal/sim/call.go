@@ -1,0 +1,141 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/sched"
+)
+
+// splitCalls divides actions into control calls. Where the driver takes several queues in
+// one call, a call has all queues of one process that are to be interrupted, or restored.
+func (w *World) splitCalls(actions []sched.Action) [][]sched.Action {
+	var calls [][]sched.Action
+	for _, a := range actions {
+		i := slices.IndexFunc(calls, func(call []sched.Action) bool { return w.oneCall(call[0], a) })
+		if i < 0 {
+			calls = append(calls, []sched.Action{a})
+		} else {
+			calls[i] = append(calls[i], a)
+		}
+	}
+	return calls
+}
+
+func (w *World) oneCall(a, b sched.Action) bool {
+	p, q := w.queues[a.Queue], w.queues[b.Queue]
+	s := p.device.model.Slots
+	return s != nil && s.Batch && a.Level == sched.LevelInterrupt && b.Level == sched.LevelInterrupt &&
+		a.Verb == b.Verb && p.device == q.device && p.process == q.process
+}
+
+// perform makes one control call, which takes effect and ends as late as the model says,
+// and then passes the error of each action to done. It returns when the call will end.
+// Calls to the driver of a device wait for each other; calls to the shim's gate, which is
+// memory, do not.
+func (w *World) perform(actions []sched.Action, done func([]error)) (end sched.Time) {
+	dev := w.queues[actions[0].Queue].device
+	t := dev.callTime(actions)
+	begin := w.now
+	if !isGateCall(actions[0]) {
+		begin = max(begin, dev.driverFreeAt)
+		dev.driverFreeAt = begin.Add(t.total)
+	}
+	errs := make([]error, len(actions))
+	if t.step == 0 {
+		w.timeline.set(&timer{fire: func() { dev.effect(actions, errs) }}, begin.Add(t.before))
+	} else {
+		for i := range actions {
+			w.timeline.set(&timer{fire: func() { dev.effect(actions[i:i+1], errs[i:i+1]) }}, begin.Add(t.before+time.Duration(i)*t.step))
+		}
+	}
+	end = begin.Add(t.total)
+	w.timeline.set(&timer{fire: func() { done(errs) }}, end)
+	return end
+}
+
+// callTiming is the time that a call takes: until its first effect, from one effect to
+// the next if they come one by one, and in total.
+type callTiming struct{ before, step, total time.Duration }
+
+func (d *device) callTime(actions []sched.Action) callTiming {
+	w, c, s := d.world, &d.model.Calls, d.model.Slots
+	own := c.cost(actions[0], w)
+	t := callTiming{before: time.Duration(float64(own) * c.Effect), total: own}
+	if s == nil || !s.Interrupt || actions[0].Level != sched.LevelInterrupt {
+		return t
+	}
+	n := time.Duration(len(actions))
+	t.before += c.PerQueue
+	if s.RemapAll {
+		t.before += (n - 1) * c.PerQueue
+		t.total += n*c.PerQueue + s.Context.Save()
+	} else {
+		t.step = c.PerQueue
+		if e, ok := d.engine.(*slots); ok && actions[0].Verb == sched.Stop {
+			t.step += s.Context.among(len(e.running)).Save()
+		}
+		t.total += n * t.step
+	}
+	if actions[0].Verb == sched.Stop {
+		t.total += c.AfterStop.draw(w.deviceRand) + c.CopyPerQueue*time.Duration(d.queuesOfProcess(actions[0].Queue))
+	}
+	return t
+}
+
+// queuesOfProcess counts the queues of the process that owns the given one.
+func (d *device) queuesOfProcess(id sched.QueueID) int {
+	process, n := d.world.queues[id].process, 0
+	for _, q := range d.queues {
+		if !q.dead && q.process == process {
+			n++
+		}
+	}
+	return n
+}
+
+// effect carries out the actions of a call, and stores the error of each.
+func (d *device) effect(actions []sched.Action, errs []error) {
+	w := d.world
+	var off, on []hal.Queue
+	var batch []int // indices of the actions that go through Switch, off before on
+	for i, a := range actions {
+		q := w.queues[a.Queue].hal
+		err := w.cfg.Faults.fail(w, a)
+		switch {
+		case err != nil && !errors.Is(err, errApplied):
+		case len(actions) == 1:
+			err = errors.Join(err, hal.Do(q, a))
+		case a.Verb == sched.Stop:
+			batch = slices.Insert(batch, len(off), i)
+			off = append(off, q)
+		default:
+			on, batch = append(on, q), append(batch, i)
+		}
+		errs[i] = err
+	}
+	if len(batch) > 0 {
+		for j, err := range d.Switch(off, on) {
+			errs[batch[j]] = err
+		}
+	}
+}
+
+// isGateCall reports whether an action is done by the shim, without the driver.
+func isGateCall(a sched.Action) bool { return a.Level == sched.LevelHold || a.Verb == sched.SetBound }
+
+func (c *Calls) cost(a sched.Action, w *World) time.Duration {
+	dist := c.Gate
+	switch {
+	case isGateCall(a):
+	case a.Verb == sched.Stop:
+		dist = c.Stop
+	case a.Verb == sched.Start:
+		dist = c.Start
+	default:
+		dist = c.SetSlice
+	}
+	return dist.draw(w.deviceRand) + w.cfg.Faults.delay(w)
+}
