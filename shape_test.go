@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 	"internal/nvidia/nvtrace":       {"internal/nvidia/nvrm"},
 	"internal/nvidia/discover":      {"internal/nvidia/nvrm", "internal/proc"},
 
-	"internal/amd":              {"sched", "internal/hal", "internal/amd/kfd"},
+	"internal/amd":              {"sched", "internal/hal", "internal/proc", "internal/amd/kfd"},
 	"internal/amd/kfd":          {},
 	"internal/amd/kfd/kfdtest":  {"sched", "internal/fusedev", "internal/amd/kfd", "internal/sim"},
 	"internal/amd/lab/amdbench": {"sched", "internal/sim", "internal/stats"},

@@ -43,7 +43,7 @@ type Device struct {
 	reserve Reservation
 }
 
-func newDevice(d *Driver, n kfd.Node) *Device {
+func newDevice(d *Driver, index int, n kfd.Node) *Device {
 	id := fmt.Sprintf("amd-%d", n.GPU)
 	if n.UniqueID != 0 {
 		id = fmt.Sprintf("amd-%016x", n.UniqueID)
@@ -52,7 +52,7 @@ func newDevice(d *Driver, n kfd.Node) *Device {
 		driver: d, node: n,
 		info: hal.Info{
 			Device:  sched.Device{ID: sched.DeviceID(id), StopTime: stopTime},
-			Backend: "amd", Model: fmt.Sprintf("AMD %v %s", n.GFX, n.Name),
+			Backend: "amd", Model: fmt.Sprintf("AMD %v %s", n.GFX, n.Name), Index: index,
 		},
 		targets: make(map[sched.QueueID]Target), queues: make(map[*queue]struct{}),
 	}
@@ -84,8 +84,15 @@ func (d *Device) Attach(s hal.Spec) (hal.Queue, error) {
 	t, ok := d.targets[s.Queue]
 	delete(d.targets, s.Queue)
 	d.mu.Unlock()
-	if !ok || t.gone() {
+	if !ok {
 		return nil, fmt.Errorf("attach queue %d: %w", s.Queue, hal.ErrGone)
+	}
+	return d.attach(t)
+}
+
+func (d *Device) attach(t Target) (hal.Queue, error) {
+	if t.gone() {
+		return nil, fmt.Errorf("attach queue %d of process %d: %w", t.Queue, t.PID, hal.ErrGone)
 	}
 	if err := d.recognise(t); err != nil {
 		return nil, fmt.Errorf("attach queue %d of process %d: %w", t.Queue, t.PID, err)

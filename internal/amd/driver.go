@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,8 @@ type Config struct {
 	Sys   kfd.Sysfs     // "": /sys
 	Proc  string        // "": /proc
 	Grace time.Duration // how long waves may go on before they are taken off; at most some 100 us
+	Only  int           // the uid whose processes are managed, or proc.Everyone
+	Log   *slog.Logger  // nil: nothing is logged
 	// Shim returns the shim of a process, or nil. nil: no process has one.
 	Shim func(pid int) Shim
 	// File stands for Dev, Tracer for ptrace: for tests. nil: the real ones.
@@ -113,8 +116,8 @@ func Open(cfg Config) (*Driver, error) {
 	if cfg.Shim != nil {
 		d.ways = append(d.ways, &ownWay{driver: d, shim: cfg.Shim, places: map[place]*standstill{}})
 	}
-	for _, n := range d.nodes {
-		d.devices = append(d.devices, newDevice(d, n))
+	for i, n := range d.nodes {
+		d.devices = append(d.devices, newDevice(d, i, n))
 	}
 	return d, nil
 }

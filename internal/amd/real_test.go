@@ -44,11 +44,16 @@ func (n *node) program(queues int) (*kfdtest.Program, []kfdtest.QueueID) {
 	n.check(kfd.SetRuntime(p, true))
 	var ids []kfdtest.QueueID
 	for range queues {
-		id, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: kfdtest.MI300X.GPU, Type: kfd.TypeComputeAQL, Ring: 1 << 30, RingSize: 4096})
-		n.check(err)
-		ids = append(ids, kfdtest.QueueID{PID: p.PID, Queue: id})
+		ids = append(ids, n.addQueue(p))
 	}
 	return p, ids
+}
+
+func (n *node) addQueue(p *kfdtest.Program) kfdtest.QueueID {
+	n.Helper()
+	id, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: kfdtest.MI300X.GPU, Type: kfd.TypeComputeAQL, Ring: 1 << 30, RingSize: 4096})
+	n.check(err)
+	return kfdtest.QueueID{PID: p.PID, Queue: id}
 }
 
 func (n *node) check(err error) {
