@@ -179,10 +179,10 @@ func (b *Backend) listAll() {
 	}
 }
 
-// Find implements hal.Finder.
-func (b *Backend) Find(pid int) (note string) {
+// Find implements hal.Finder. It offers the queues before it returns.
+func (b *Backend) Find(pid int) hal.Found {
 	if b.driver == nil || pid == os.Getpid() {
-		return ""
+		return hal.Found{}
 	}
 	b.discovery.Lock()
 	defer b.discovery.Unlock()
@@ -194,7 +194,7 @@ func (b *Backend) Find(pid int) (note string) {
 	if len(found) > 0 {
 		b.update(pid, found)
 	}
-	return ""
+	return hal.Found{}
 }
 
 func (b *Backend) known() []int {

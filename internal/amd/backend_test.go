@@ -240,8 +240,8 @@ func TestBackendOffersOneQueuePerProcess(t *testing.T) {
 		h.set(p.PID, managed)
 		method := map[bool]string{true: "batch", false: "debug"}[patched]
 		eventually(n.T, func() bool { return q.can(sched.CanInterrupt, method) })
-		if q := b.Find(p.PID); q != "" {
-			n.Errorf("Find: got note %q, want none", q)
+		if got := b.Find(p.PID); got != (hal.Found{}) {
+			n.Errorf("Find: got %+v, want nothing pending", got)
 		}
 
 		stoppable, _ := q.now()
