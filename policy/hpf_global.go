@@ -13,4 +13,4 @@ func newHPFGlobal() sched.Policy {
 	return p
 }
 
-func (p *hpfGlobal) spans() {}
+func (p *hpfGlobal) allDevices() {}

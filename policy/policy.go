@@ -44,8 +44,11 @@ type entry struct {
 	uses string // names of the attributes that the policy reads: see Info.Uses
 }
 
-// spanner is implemented by policies that look at all devices at once.
-type spanner interface{ spans() }
+// allDevices reports whether one instance of p is in charge of all devices.
+func allDevices(p sched.Policy) bool {
+	_, all := p.(interface{ allDevices() })
+	return all
+}
 
 // Info describes a policy to a person.
 type Info struct {
@@ -67,10 +70,7 @@ func List() []Info {
 	for _, e := range table {
 		p := e.make()
 		info := Info{Name: e.name, Doc: e.doc, Uses: strings.Fields(e.uses)}
-		_, info.Spans = p.(spanner)
-		if t, ok := p.(interface{ params() []ParamInfo }); ok {
-			info.Params = t.params()
-		}
+		info.Spans, info.Params = allDevices(p), paramsOf(p)
 		infos = append(infos, info)
 	}
 	return infos
@@ -85,40 +85,48 @@ func Names() []string {
 	return names
 }
 
-// Choose returns the named policy, with parameters other than their defaults
-// where params says so. It refuses what is not there, and says what is.
+// Choose returns the named policy. Parameters that are not in params have their
+// defaults. It returns an error for an unknown policy or parameter, and for a
+// value that is not allowed; the error lists what is.
 func Choose(name string, params map[string]string) (sched.PolicyChoice, error) {
 	for _, e := range table {
 		if e.name != name {
 			continue
 		}
-		build := func() (sched.Policy, error) {
-			p := e.make()
-			for key, value := range params { //shape:unordered each sets a parameter of its own
-				if err := Set(p, key, value); err != nil {
-					return nil, fmt.Errorf("policy %s: %w", name, err)
-				}
+		p := e.make()
+		for key, value := range params { //shape:unordered each sets a parameter of its own
+			if err := set(p, key, value); err != nil {
+				return sched.PolicyChoice{}, fmt.Errorf("policy %s: %w", name, err)
 			}
-			return p, nil
 		}
-		p, err := build()
-		if err != nil {
-			return sched.PolicyChoice{}, err
+		values := paramsOf(p)
+		update := func(p sched.Policy) {
+			for _, v := range values {
+				_ = set(p, v.Name, v.Value) // p has the same parameters, and the value was allowed
+			}
 		}
-		_, spans := p.(spanner)
-		return sched.PolicyChoice{Name: name, AllDevices: spans, Make: func() sched.Policy {
-			p, _ := build() // it worked a moment ago, and depends on nothing
-			return p
-		}}, nil
+		return sched.PolicyChoice{
+			Name: name, AllDevices: allDevices(p), Update: update,
+			Make: func() sched.Policy { p := e.make(); update(p); return p },
+		}, nil
 	}
 	return sched.PolicyChoice{}, fmt.Errorf("there is no policy %q; there are: %s", name, strings.Join(Names(), ", "))
 }
 
-// Set changes one parameter of a live policy. It leaves all as it was when it
-// returns an error.
-func Set(p sched.Policy, name, value string) error {
-	if t, ok := p.(sched.Tunable); ok {
+// set changes one parameter of a policy. It changes nothing if it returns an error.
+func set(p sched.Policy, name, value string) error {
+	if t, ok := p.(interface {
+		Set(name, value string) error
+	}); ok {
 		return t.Set(name, value)
 	}
-	return fmt.Errorf("it has no parameter %q, nor any other", name)
+	return fmt.Errorf("it has no parameter %q; it has none", name)
+}
+
+// paramsOf describes the parameters of a policy.
+func paramsOf(p sched.Policy) []ParamInfo {
+	if t, ok := p.(interface{ params() []ParamInfo }); ok {
+		return t.params()
+	}
+	return nil
 }

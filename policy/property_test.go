@@ -39,8 +39,6 @@ func watch(p sched.Policy, check func(*sched.View, sched.Plan)) sched.Policy {
 	return w
 }
 
-func (w *watched) Set(name, value string) error { return Set(w.Policy, name, value) }
-
 // randomActions drives the scheduler with random events and returns all actions.
 // Check, if given, sees every plan. Edit, if given, changes the attributes of
 // every event before the scheduler gets it.

@@ -153,7 +153,7 @@ func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
 			p := fresh(t, info.Name)
 			before := p.(interface{ params() []ParamInfo }).params()
 			for _, bad := range []string{"", "banana", "-1h", "100000h", "99999999999"} {
-				if err := Set(p, param.Name, bad); err == nil {
+				if err := set(p, param.Name, bad); err == nil {
 					t.Errorf("%s: %s took %q", info.Name, param.Name, bad)
 				} else if !strings.Contains(err.Error(), param.Name) {
 					t.Errorf("%s: %q does not name %s", info.Name, err, param.Name)
@@ -167,7 +167,7 @@ func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
 			if !strings.Contains(param.Range, "duration") {
 				value = "3"
 			}
-			if err := Set(p, param.Name, value); err != nil {
+			if err := set(p, param.Name, value); err != nil {
 				t.Errorf("%s: %v", info.Name, err)
 			}
 			for i, after := range p.(interface{ params() []ParamInfo }).params() {
@@ -176,7 +176,7 @@ func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
 				}
 			}
 		}
-		if err := Set(fresh(t, info.Name), "no-such", "1"); err == nil {
+		if err := set(fresh(t, info.Name), "no-such", "1"); err == nil {
 			t.Errorf("%s took a parameter it does not have", info.Name)
 		}
 	}

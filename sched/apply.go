@@ -11,7 +11,7 @@ import (
 // Events about closed devices and queues are stale, not errors, and are dropped.
 func (s *Scheduler) apply(ev *Event) {
 	switch ev.Kind {
-	case DeviceOpened, DeviceClosed, PolicyChosen, ParameterSet, PlanOffered, ShutdownStarted:
+	case DeviceOpened, DeviceClosed, PolicyChosen, PlanOffered, ShutdownStarted:
 		s.applyToDevices(ev)
 		return
 	case QueueOpened:
@@ -104,17 +104,10 @@ func (s *Scheduler) applyToDevices(ev *Event) {
 		s.choosePolicy(ev)
 	case ShutdownStarted:
 		s.shuttingDown = true
-	case ParameterSet:
-		if ev.Device == "" {
-			s.settings = append(s.settings, setting{ev.Name, ev.Value})
-		}
 	}
 	for _, d := range s.domains {
 		if ev.Device != "" && ev.Kind != ShutdownStarted && !slices.ContainsFunc(d.devices, func(dev *device) bool { return dev.ID == ev.Device }) {
 			continue
-		}
-		if ev.Kind == ParameterSet {
-			d.set(ev.Name, ev.Value)
 		}
 		d.notify(s.now, ev)
 	}
@@ -226,23 +219,24 @@ func (s *Scheduler) closeDevice(ev *Event) {
 	s.assignDomains()
 }
 
-// choosePolicy puts a new instance of a policy in charge of one device, or of
-// all. The attributes of queues belong to the scheduler and stay.
+// choosePolicy puts a policy in charge of one device, or of all. The attributes
+// of queues belong to the scheduler and stay.
 func (s *Scheduler) choosePolicy(ev *Event) {
 	if ev.Choice.Make == nil {
 		return
 	}
-	if ev.Device == "" {
-		s.choice, s.settings = ev.Choice, nil
+	own := ev.Device != ""
+	if !own {
+		s.choice = ev.Choice
 	}
 	for _, d := range s.devices {
-		switch ev.Device {
-		case "":
-			d.domain = nil
-		case d.ID:
+		switch {
+		case own && d.ID != ev.Device, d.domain.update(ev.Choice, own):
+			continue
+		case own:
 			d.domain = newDomain(ev.Choice, true)
 		default:
-			continue
+			d.domain = nil
 		}
 		for i := range d.queues {
 			d.queues[i].heldSince = Never // the new policy has held no queue yet
@@ -257,22 +251,15 @@ func newDomain(c PolicyChoice, own bool) *domain {
 	return d
 }
 
-// defaultDomain returns a domain with the policy for all devices and the
-// parameters that were set for all.
-func (s *Scheduler) defaultDomain() *domain {
-	d := newDomain(s.choice, false)
-	for _, set := range s.settings {
-		d.set(set.name, set.value)
+// update gives the policy of d the parameters of c and reports whether it could:
+// the policy must be the same one, chosen for one device or for all as before.
+func (d *domain) update(c PolicyChoice, own bool) bool {
+	if d.choice.Name != c.Name || d.own != own || c.Update == nil {
+		return false
 	}
-	return d
-}
-
-// set changes a parameter. The sender of ParameterSet has checked the value; an
-// invalid one changes nothing.
-func (d *domain) set(name, value string) {
-	if t, ok := d.policy.(Tunable); ok {
-		_ = t.Set(name, value)
-	}
+	d.choice = c
+	c.Update(d.policy)
+	return true
 }
 
 // assignDomains rebuilds the list of domains. A device that has a domain keeps
@@ -287,13 +274,13 @@ func (s *Scheduler) assignDomains() {
 	s.domains = s.domains[:0]
 	for _, d := range s.devices {
 		if d.domain == nil && s.choice.AllDevices && spanning == nil {
-			spanning = s.defaultDomain()
+			spanning = newDomain(s.choice, false)
 		}
 		if d.domain == nil && s.choice.AllDevices {
 			d.domain = spanning
 		}
 		if d.domain == nil {
-			d.domain = s.defaultDomain()
+			d.domain = newDomain(s.choice, false)
 		}
 		if !slices.Contains(s.domains, d.domain) {
 			d.domain.devices, d.domain.view.Devices = d.domain.devices[:0], d.domain.view.Devices[:0]

@@ -34,12 +34,10 @@ const (
 	// ActionDone is the outcome of an action that Step returned. Uses Queue,
 	// Action, Outcome.
 	ActionDone
-	// PolicyChosen puts a new instance of a policy in charge of one device, or
-	// of all devices if Device is empty. Uses Device, Choice.
+	// PolicyChosen puts a policy in charge of one device, or of all devices if
+	// Device is empty. If the same policy is in charge already and can change
+	// its parameters, it does so and keeps its state. Uses Device, Choice.
 	PolicyChosen
-	// ParameterSet changes a parameter of the policy in charge; the policy keeps
-	// its state. Uses Device (empty for all), Name, Value.
-	ParameterSet
 	// PlanOffered carries a plan from a policy in another process. Uses Device,
 	// Number, Plan.
 	PlanOffered
@@ -63,8 +61,6 @@ type Event struct {
 	Attr     Attr
 	About    Device
 	Choice   PolicyChoice
-	Name     string
-	Value    string
 	Number   uint64
 	Plan     *Plan
 }

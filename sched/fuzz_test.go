@@ -323,7 +323,8 @@ func (x *randomRun) randomEvent() {
 		case 0:
 			ev.Kind = sched.DeviceClosed
 		case 1:
-			ev.Kind, ev.Name, ev.Value = sched.ParameterSet, "turn", "1ms"
+			ev.Kind, ev.Choice = sched.PolicyChosen, x.choice()
+			ev.Choice.Update = func(sched.Policy) {}
 		case 2:
 			ev.Kind, ev.Choice = sched.PolicyChosen, x.choice()
 			if x.number(2) == 0 {

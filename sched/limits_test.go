@@ -158,40 +158,64 @@ func TestGuardOverrulesPolicyUntilItBehaves(t *testing.T) {
 	}
 }
 
-// TestParametersReachDevicesOpenedLater checks that a parameter set for all
-// devices also holds for a device opened later, until another policy is chosen.
-func TestParametersReachDevicesOpenedLater(t *testing.T) {
-	var made []*tuned
-	choice := sched.PolicyChoice{Make: func() sched.Policy {
-		made = append(made, &tuned{values: map[string]string{}})
-		return made[len(made)-1]
-	}}
-	s := sched.New(sched.Config{}, choice)
-	open := func(d sched.DeviceID) { s.Step(0, []sched.Event{{Kind: sched.DeviceOpened, Device: d}}) }
-	open("a")
-	s.Step(0, []sched.Event{
-		{Kind: sched.ParameterSet, Name: "turn", Value: "1"},
-		{Kind: sched.ParameterSet, Name: "turn", Value: "2"},
-		{Kind: sched.ParameterSet, Name: "only", Value: "a", Device: "a"},
-	})
-	open("b")
-	if got := made[0].values; got["turn"] != "2" || got["only"] != "a" {
-		t.Errorf("first device: got %v, want turn=2 only=a", got)
+// TestSamePolicyChangesItsParametersAndKeepsItsState checks that choosing the
+// policy in charge again updates the running instance, on all devices or on one,
+// and that a device opened later has the new parameters.
+func TestSamePolicyChangesItsParametersAndKeepsItsState(t *testing.T) {
+	made := 0
+	choice := func(name, parameter string) sched.PolicyChoice {
+		return sched.PolicyChoice{
+			Name:   name,
+			Make:   func() sched.Policy { made++; return &tuned{parameter: parameter} },
+			Update: func(p sched.Policy) { p.(*tuned).parameter = parameter },
+		}
 	}
-	if got := made[1].values; got["turn"] != "2" || got["only"] != "" {
-		t.Errorf("device opened later: got %v, want turn=2", got)
+	s, now := sched.New(sched.Config{}, choice("a", "1")), sched.Time(0)
+	var planned map[sched.DeviceID]tuned
+	check := func(what string, wantMade int, want map[sched.DeviceID]tuned, ev sched.Event) {
+		t.Helper()
+		now++
+		planned = map[sched.DeviceID]tuned{}
+		report = func(id sched.DeviceID, p tuned) { planned[id] = p }
+		s.Step(now, []sched.Event{ev})
+		for id, w := range want {
+			if planned[id] != w {
+				t.Errorf("%s: %s got %+v, want %+v", what, id, planned[id], w)
+			}
+		}
+		if made != wantMade {
+			t.Errorf("%s: got %d instances, want %d", what, made, wantMade)
+		}
 	}
-	s.Step(0, []sched.Event{{Kind: sched.PolicyChosen, Choice: choice}})
-	if got := made[len(made)-1].values; len(got) != 0 {
-		t.Errorf("new policy: got %v, want no parameters", got)
+	opened := func(id sched.DeviceID) sched.Event { return sched.Event{Kind: sched.DeviceOpened, Device: id} }
+	chosen := func(id sched.DeviceID, c sched.PolicyChoice) sched.Event {
+		return sched.Event{Kind: sched.PolicyChosen, Device: id, Choice: c}
 	}
+	check("opened", 1, map[sched.DeviceID]tuned{"x": {1, "1"}}, opened("x"))
+	check("changed for all", 1, map[sched.DeviceID]tuned{"x": {2, "2"}}, chosen("", choice("a", "2")))
+	check("opened later", 2, map[sched.DeviceID]tuned{"y": {1, "2"}}, opened("y"))
+	check("own policy", 3, map[sched.DeviceID]tuned{"y": {1, "3"}}, chosen("y", choice("a", "3")))
+	check("changed for one", 3, map[sched.DeviceID]tuned{"y": {2, "4"}}, chosen("y", choice("a", "4")))
+	check("for all again", 4, map[sched.DeviceID]tuned{"x": {6, "5"}, "y": {1, "5"}}, chosen("", choice("a", "5")))
+	check("another policy", 6, map[sched.DeviceID]tuned{"x": {1, "6"}, "y": {1, "6"}}, chosen("", choice("b", "6")))
+	fixed := choice("b", "7")
+	fixed.Update = nil
+	check("without Update", 8, map[sched.DeviceID]tuned{"x": {1, "7"}, "y": {1, "7"}}, chosen("", fixed))
 }
 
-type tuned struct{ values map[string]string }
+// tuned is a policy with a parameter whose state is how often it has planned.
+type tuned struct {
+	plans     int
+	parameter string
+}
 
-func (p *tuned) Plan(*sched.View) sched.Plan { return sched.Plan{} }
+var report func(sched.DeviceID, tuned)
 
-func (p *tuned) Set(name, value string) error { p.values[name] = value; return nil }
+func (p *tuned) Plan(v *sched.View) sched.Plan {
+	p.plans++
+	report(v.Devices[0].ID, *p)
+	return sched.Plan{}
+}
 
 // counting is a policy that counts its calls.
 type counting struct{ plans, requests int }

@@ -14,8 +14,8 @@ var (
 	abilityNames = []string{"hold", "deactivate", "interrupt", "slice", "bound"}
 	kindNames    = []string{
 		"", "device-opened", "device-closed", "queue-opened", "queue-closed", "progressed", "device-time",
-		"request-started", "request-finished", "attrs-changed", "action-done", "policy-chosen", "parameter-set",
-		"plan-offered", "shutdown-started",
+		"request-started", "request-finished", "attrs-changed", "action-done", "policy-chosen", "plan-offered",
+		"shutdown-started",
 	}
 )
 

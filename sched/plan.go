@@ -53,15 +53,12 @@ type Observer interface {
 	Observe(Time, *Event)
 }
 
-// Tunable is implemented by policies with parameters. Set changes nothing if it
-// returns an error.
-type Tunable interface {
-	Set(name, value string) error
-}
-
 // PolicyChoice names a policy and makes instances of it.
 type PolicyChoice struct {
 	Name       string
 	Make       func() Policy // returns a new instance without state
 	AllDevices bool          // one instance is in charge of all devices together
+	// Update gives a running policy of this name the parameters of this choice.
+	// The policy keeps its state. Nil if only a new instance can have them.
+	Update func(Policy)
 }

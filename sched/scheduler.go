@@ -39,7 +39,6 @@ func (c Config) withDefaults() Config {
 type Scheduler struct {
 	cfg          Config
 	choice       PolicyChoice // for devices without a policy of their own
-	settings     []setting
 	now          Time
 	devices      []*device // in order of ID
 	domains      []*domain // in order of their first device
@@ -49,9 +48,6 @@ type Scheduler struct {
 	epoch        uint64 // number of the current plan: grants of earlier plans have a lower one
 	shuttingDown bool
 }
-
-// setting is a parameter that was set for all devices.
-type setting struct{ name, value string }
 
 // device is an open device and the queues on it.
 type device struct {

@@ -244,8 +244,6 @@ func (x *script) event(name string, a *args) {
 	case sched.DeviceClosed:
 		ev.Device = sched.DeviceID(a.word())
 	case sched.ShutdownStarted:
-	case sched.ParameterSet:
-		ev.Name, ev.Value = a.word(), a.word()
 	default:
 		ev.Queue = sched.QueueID(a.number(a.word()))
 	}
