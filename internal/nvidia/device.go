@@ -142,7 +142,7 @@ func classify(err error) error {
 	switch {
 	case s.Gone():
 		return fmt.Errorf("%w: %w", err, hal.ErrGone)
-	case s == nvrm.ErrNotSupported, s == nvrm.ErrInsufficientRights, s == nvrm.ErrInvalidCommand, s == nvrm.ErrInvalidParamStruct:
+	case s == nvrm.ErrNotSupported, s == nvrm.ErrInsufficientPermissions, s == nvrm.ErrInvalidCommand, s == nvrm.ErrInvalidParamStruct:
 		return fmt.Errorf("%w: %w", err, hal.ErrNotSupported)
 	}
 	return err

@@ -56,7 +56,7 @@ func TestConformance(t *testing.T) {
 // TestOnlyWhatIsProvedIsClaimed: a driver that refuses a thing gets a queue that
 // does not claim it, and one that answers strangely is not written to at all.
 func TestOnlyWhatIsProvedIsClaimed(t *testing.T) {
-	refuse := nvrmtest.Fault{Status: nvrm.ErrInsufficientRights}
+	refuse := nvrmtest.Fault{Status: nvrm.ErrInsufficientPermissions}
 	for _, tt := range []struct {
 		name  string
 		fault map[uint32]nvrmtest.Fault

@@ -97,7 +97,7 @@ func (c *census) count(f nvrm.Ioctler) error {
 		return err
 	}
 	after, err := nvrm.OwnerOf(f, h)
-	if err == nil && (before != nvrm.Self || after != nvrm.Nobody) {
+	if err == nil && (before != nvrm.ThisFile || after != nvrm.NoFile) {
 		err = fmt.Errorf("our own had owner %d, and %d when it was freed", before, after)
 	}
 	return err
@@ -119,7 +119,7 @@ func (c *census) sweep(f nvrm.Ioctler, n int, until time.Time) error {
 		if err != nil {
 			return err
 		}
-		if owner != nvrm.Nobody {
+		if owner != nvrm.NoFile {
 			c.add(c.next)
 		}
 		c.next = below(c.next)
@@ -166,10 +166,10 @@ func (c *census) among(f nvrm.Ioctler) (own []nvrm.Handle, err error) {
 		}
 		var owner nvrm.Owner
 		owner, err = nvrm.OwnerOf(f, h)
-		if owner == nvrm.Self {
+		if owner == nvrm.ThisFile {
 			own = append(own, h)
 		}
-		return err == nil && owner == nvrm.Nobody
+		return err == nil && owner == nvrm.NoFile
 	})
 	slices.Reverse(own)
 	return own, err

@@ -14,14 +14,14 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// real is the control file of a driver, where there is one.
-const real = "/dev/nvidiactl"
+// driver is the control file of a real driver, which may not exist here.
+const driver = "/dev/nvidiactl"
 
 var uuid = [16]byte{0x6d, 0xa7, 0x56, 0x86, 0x2f, 0x9f, 0x1a, 0x32, 0x6b, 0x54, 0x1e, 0x6f, 0x31, 0x70, 0x5c, 0x88}
 
-// TestContract holds the double and, where there is one, the real RM to the same
-// answers. It makes objects of its own and no others are touched.
-func TestContract(t *testing.T) {
+// TestDoubleAnswersAsDriver checks the driver double and, where there is one, the real
+// driver against the same answers. It uses only objects that it makes.
+func TestDoubleAnswersAsDriver(t *testing.T) {
 	t.Run("InMemory", func(t *testing.T) {
 		rm := nvrmtest.New(nvrmtest.Config{UUID: uuid})
 		contract(t, func() nvrm.Ioctler { return rm.Open() })
@@ -41,15 +41,18 @@ func TestContract(t *testing.T) {
 		contract(t, open(t, m.Path))
 	})
 	t.Run("Real", func(t *testing.T) {
-		if _, err := os.Stat(real); err != nil {
-			t.Skipf("no driver here: %v", err)
+		if _, err := os.Stat(driver); err != nil {
+			t.Skipf("no NVIDIA driver: %v", err)
 		}
-		gpu, err := os.Open("/dev/nvidia0") // RM gives a device only to who has it open
+		gpu, err := nvrm.OpenGPU("/dev/nvidia%d", -1) // RM makes a device only for a process that has it open
 		if err != nil {
-			t.Skipf("no GPU here: %v", err)
+			t.Skipf("no GPU: %v", err)
 		}
 		defer gpu.Close()
-		contract(t, open(t, real))
+		contract(t, open(t, driver))
+		if err := nvrm.SelfTest(open(t, driver)()); err != nil {
+			t.Errorf("self-test: got %v, want no error", err)
+		}
 	})
 }
 
@@ -60,7 +63,7 @@ const (
 	unknown   nvrm.Handle = 0x5c0003ff
 )
 
-// contract checks what does not need a channel: those only CUDA knows how to make.
+// contract checks every call that needs no channel. Only CUDA knows how to make those.
 func contract(t *testing.T, open func() nvrm.Ioctler) {
 	f := open()
 	c := client(t, f)
@@ -84,32 +87,32 @@ func contract(t *testing.T, open func() nvrm.Ioctler) {
 		want nvrm.Status
 	}{
 		{"another open file", control(open(), c, c, nvrmtest.GetHandleInfo, 16), nvrm.ErrInvalidClient},
-		{"a client that is not", control(f, 0xc1dfffff, 0xc1dfffff, nvrmtest.GetHandleInfo, 16), nvrm.ErrInvalidClient},
-		{"an object that is not", control(f, c, unknown, nvrmtest.GetInfo, 4), nvrm.ErrObjectNotFound},
+		{"an unknown client", control(f, 0xc1dfffff, 0xc1dfffff, nvrmtest.GetHandleInfo, 16), nvrm.ErrInvalidClient},
+		{"an unknown object", control(f, c, unknown, nvrmtest.GetInfo, 4), nvrm.ErrObjectNotFound},
 		{"an unknown control", control(f, c, subdevice, 0x2080fff0, 4), nvrm.ErrNotSupported},
 		{"a control of another class", control(f, c, subdevice, nvrmtest.GetInfo, 4), nvrm.ErrNotSupported},
 		{"a wrong size", control(f, c, group, nvrmtest.GetTimeslice, 4), nvrm.ErrInvalidArgument},
 		{"no parameters", control(f, c, group, nvrmtest.GetTimeslice, 0), nvrm.ErrInvalidArgument},
-		{"information of handle 0", control(f, c, c, nvrmtest.GetHandleInfo, 16), nvrm.ErrObjectNotFound},
-		{"a class that is not", allocOf(f, c, c, 0, 0xfff0), nvrm.ErrInvalidClass},
-		{"a parent that is not", allocOf(f, c, unknown, 0, nvrm.ClassSubdevice), nvrm.ErrObjectNotFound},
-		{"a parent that does not fit", allocOf(f, c, c, 0, nvrm.ClassSubdevice), nvrm.ErrInvalidObjectParent},
-		{"a handle that is taken", allocOf(f, c, device, subdevice, nvrm.ClassSubdevice), 0x19},
-		{"a handle that is the client's", allocOf(f, c, device, c, nvrm.ClassSubdevice), nvrm.ErrInvalidObjectParent},
-		{"an object of no client", allocOf(f, 0xc1dfffff, 0xc1dfffff, 0, nvrm.ClassDevice), nvrm.ErrInvalidObjectHandle},
-		{"free what is not", nvrm.Free(f, c, device, unknown), nvrm.OK},
-		{"free of no client", nvrm.Free(f, 0xc1dfffff, 0, 0xc1dfffff), nvrm.ErrInvalidObjectHandle},
-		{"free of another's", nvrm.Free(open(), c, device, group), nvrm.ErrInvalidClient},
+		{"handle information of handle 0", control(f, c, c, nvrmtest.GetHandleInfo, 16), nvrm.ErrObjectNotFound},
+		{"an unknown class", allocOf(f, c, c, 0, 0xfff0), nvrm.ErrInvalidClass},
+		{"an unknown parent", allocOf(f, c, unknown, 0, nvrm.ClassSubdevice), nvrm.ErrObjectNotFound},
+		{"a parent of the wrong class", allocOf(f, c, c, 0, nvrm.ClassSubdevice), nvrm.ErrInvalidObjectParent},
+		{"a handle in use", allocOf(f, c, device, subdevice, nvrm.ClassSubdevice), 0x19},
+		{"the handle of the client", allocOf(f, c, device, c, nvrm.ClassSubdevice), nvrm.ErrInvalidObjectParent},
+		{"an object of an unknown client", allocOf(f, 0xc1dfffff, 0xc1dfffff, 0, nvrm.ClassDevice), nvrm.ErrInvalidObjectHandle},
+		{"free an unknown object", nvrm.Free(f, c, device, unknown), nvrm.OK},
+		{"free an unknown client", nvrm.Free(f, 0xc1dfffff, 0, 0xc1dfffff), nvrm.ErrInvalidObjectHandle},
+		{"free an object of another file's client", nvrm.Free(open(), c, device, group), nvrm.ErrInvalidClient},
 	} {
 		if tt.want == nvrm.OK && tt.err != nil || tt.want != nvrm.OK && !errors.Is(tt.err, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.name, tt.err, tt.want)
+			t.Errorf("%s: got %v, want %v", tt.name, tt.err, tt.want)
 		}
 	}
 	contractOwner(t, f, open(), c)
 	contractDisable(t, f, c)
 	for _, request := range []uint32{0xc02046fe, 0xc010462a, 0xc021462b, 0xc0084629} {
 		if err := f.Ioctl(request, make([]byte, 64)); !errors.Is(err, unix.EINVAL) {
-			t.Errorf("ioctl %08x: %v, want EINVAL", request, err)
+			t.Errorf("ioctl %08x: got %v, want EINVAL", request, err)
 		}
 	}
 	contractObjects(t, f, c)
@@ -119,14 +122,14 @@ func contract(t *testing.T, open func() nvrm.Ioctler) {
 	}
 	for _, h := range []nvrm.Handle{device, subdevice, group} {
 		if _, err := nvrm.Lookup(f, c, h); !gone(err) {
-			t.Errorf("%v after its device was freed: %v", h, err)
+			t.Errorf("%v after its device was freed: got %v, want a status that means gone", h, err)
 		}
 	}
 	if err := nvrm.Free(f, c, 0, c); err != nil {
 		t.Error(err)
 	}
 	if _, err := nvrm.Lookup(f, c, c); !errors.Is(err, nvrm.ErrInvalidClient) {
-		t.Errorf("a client that was freed: %v", err)
+		t.Errorf("a freed client: got %v, want NV_ERR_INVALID_CLIENT", err)
 	}
 }
 
@@ -142,7 +145,7 @@ func client(t *testing.T, f nvrm.Ioctler) nvrm.Handle {
 		t.Fatal(err)
 	}
 	if c&^nvrm.ClientMask != 0xc1d00000 {
-		t.Errorf("client %v", c)
+		t.Errorf("client: got %v, want c1dxxxxx", c)
 	}
 	return c
 }
@@ -152,8 +155,8 @@ func allocOf(f nvrm.Ioctler, client, parent, handle nvrm.Handle, class uint32) e
 	return err
 }
 
-// contractOwner checks what is said of a client: ours, another file's, one that
-// has gone, and one that there never was. What is asked twice is the same twice.
+// contractOwner checks OwnerOf for a client of this file, of another file, a freed one
+// and one that never was. The second answer must equal the first.
 func contractOwner(t *testing.T, f, other nvrm.Ioctler, c nvrm.Handle) {
 	next, err := nvrm.NewClient(other)
 	if err != nil {
@@ -168,21 +171,21 @@ func contractOwner(t *testing.T, f, other nvrm.Ioctler, c nvrm.Handle) {
 		client nvrm.Handle
 		want   nvrm.Owner
 	}{
-		{"our own", f, c, nvrm.Self},
-		{"another's", other, c, nvrm.Another},
-		{"our own again", f, c, nvrm.Self},
-		{"one that has gone", other, next, nvrm.Nobody},
-		{"one that never was", f, 0xc1dfffff, nvrm.Nobody},
-		{"none", f, 0, nvrm.Nobody},
-		{"an object", f, device, nvrm.Nobody},
+		{"own client", f, c, nvrm.ThisFile},
+		{"client of another file", other, c, nvrm.OtherFile},
+		{"own client, again", f, c, nvrm.ThisFile},
+		{"freed client", other, next, nvrm.NoFile},
+		{"client that never was", f, 0xc1dfffff, nvrm.NoFile},
+		{"handle 0", f, 0, nvrm.NoFile},
+		{"handle of an object", f, device, nvrm.NoFile},
 	} {
 		if got, err := nvrm.OwnerOf(tt.f, tt.client); got != tt.want || err != nil {
-			t.Errorf("owner of %s: %v, %v; want %v", tt.name, got, err, tt.want)
+			t.Errorf("owner of %s: got %v, %v; want %v", tt.name, got, err, tt.want)
 		}
 	}
 }
 
-// contractDisable checks how a list of channels is refused.
+// contractDisable checks the statuses with which a wrong list of channels is refused.
 func contractDisable(t *testing.T, f nvrm.Ioctler, c nvrm.Handle) {
 	const noEvent = 0
 	for _, tt := range []struct {
@@ -197,7 +200,7 @@ func contractDisable(t *testing.T, f nvrm.Ioctler, c nvrm.Handle) {
 		{"too many", 65, c, unknown, noEvent, nvrm.ErrInvalidParamStruct},
 		{"an unknown channel", 1, c, unknown, noEvent, nvrm.ErrInvalidChannel},
 		{"an unknown client", 1, 0xc1dfffff, unknown, noEvent, nvrm.ErrInvalidChannel},
-		{"a kernel's event", 1, c, unknown, 4096, nvrm.ErrInsufficientRights},
+		{"a kernel's event", 1, c, unknown, 4096, nvrm.ErrInsufficientPermissions},
 	} {
 		params := make([]byte, 536)
 		params[0] = 1
@@ -206,7 +209,7 @@ func contractDisable(t *testing.T, f nvrm.Ioctler, c nvrm.Handle) {
 		binary.LittleEndian.PutUint32(params[24:], uint32(tt.client))
 		binary.LittleEndian.PutUint32(params[280:], uint32(tt.channel))
 		if err := nvrm.Control(f, c, subdevice, nvrmtest.DisableChannels, params); !errors.Is(err, tt.want) {
-			t.Errorf("disable %s: %v, want %v", tt.name, err, tt.want)
+			t.Errorf("disable %s: got %v, want %v", tt.name, err, tt.want)
 		}
 	}
 }
@@ -219,24 +222,24 @@ func contractObjects(t *testing.T, f nvrm.Ioctler, c nvrm.Handle) {
 	}
 	got, err := nvrm.Objects(f, c, 32)
 	if err != nil || len(got) != len(want) {
-		t.Fatalf("objects %v, %v; want %v", got, err, want)
+		t.Fatalf("objects: got %v, %v; want %v", got, err, want)
 	}
 	for i := range want {
 		if got[i] != want[i] {
-			t.Errorf("object %v, want %v", got[i], want[i])
+			t.Errorf("object: got %v, want %v", got[i], want[i])
 		}
 	}
 	if o, err := nvrm.Lookup(f, c, c); err != nil || o.Parent != 0 || o.Class != nvgpu.NV01_ROOT_CLIENT {
-		t.Errorf("the client itself: %v, %v", o, err)
+		t.Errorf("the client itself: got %v, %v", o, err)
 	}
 	params := make([]byte, 16)
 	binary.LittleEndian.PutUint32(params, uint32(c))
 	if err := nvrm.Control(f, c, c, nvrmtest.GetHandleInfo, params); !errors.Is(err, nvrm.ErrInvalidArgument) {
-		t.Errorf("index 0 of handle info: %v", err)
+		t.Errorf("handle information with index 0: got %v, want NV_ERR_INVALID_ARGUMENT", err)
 	}
 	id, err := nvrm.UUID(f, c, subdevice)
 	if err != nil || !regexp.MustCompile(`^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(id) {
-		t.Errorf("UUID %q, %v", id, err)
+		t.Errorf("UUID: got %q, %v", id, err)
 	}
 }
 
@@ -245,7 +248,7 @@ func contractGroup(t *testing.T, g nvrm.Group) {
 		t.Error(err)
 	}
 	if d, err := g.Timeslice(); err != nil || d <= 0 {
-		t.Errorf("slice %v, %v", d, err)
+		t.Errorf("slice: got %v, %v; want more than zero", d, err)
 	}
 	for _, tt := range []struct{ set, want time.Duration }{
 		{5 * time.Millisecond, 5 * time.Millisecond},
@@ -259,7 +262,7 @@ func contractGroup(t *testing.T, g nvrm.Group) {
 			t.Errorf("set slice %v: %v", tt.set, err)
 		}
 		if got, err := g.Timeslice(); err != nil || got != tt.want {
-			t.Errorf("slice %v after %v was set, want %v (%v)", got, tt.set, tt.want, err)
+			t.Errorf("slice after %v was set: got %v, %v; want %v", tt.set, got, err, tt.want)
 		}
 	}
 }

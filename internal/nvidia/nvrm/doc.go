@@ -1,12 +1,12 @@
-// Package nvrm speaks to NVIDIA's resource manager (RM) through an open
-// /dev/nvidiactl: our own, or a copy of another process's.
+// Package nvrm calls NVIDIA's resource manager (RM) through an open /dev/nvidiactl:
+// a file of our own, or a copy of another process's descriptor.
 //
-// RM checks that a call comes through the same open file as the one that made
-// the client object, and not from which process (rmclientValidate_IMPL). So a
-// descriptor copied with pidfd_getfd carries the right to control what its
-// owner made, on a stock driver.
+// RM checks that a call comes through the same open file that made the client object.
+// It does not check which process makes the call (rmclientValidate_IMPL). A descriptor
+// that was copied with pidfd_getfd therefore allows us to control the objects of its
+// owner, on a stock driver.
 //
-// The package knows numbers, layouts and status codes. It has no judgement: what
-// to call, when and on whom is for others to know. Every number names the header
-// of open-gpu-kernel-modules that it is from.
+// The package knows numbers, layouts and status codes, and which drivers they were
+// checked with (docs/DRIVERS.md). It does not decide what to call or when. Each number
+// names the header of open-gpu-kernel-modules that it comes from.
 package nvrm

@@ -11,8 +11,9 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// TestErrors: every call looks at what the kernel says and at what RM says.
-func TestErrors(t *testing.T) {
+// TestErrnoAndStatusAreReturned checks that every call returns the kernel's errno and RM's
+// status as errors.
+func TestErrnoAndStatusAreReturned(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		call nvrmtest.Call
@@ -60,9 +61,6 @@ func TestErrors(t *testing.T) {
 		{"SetTimeslice", nvrmtest.Control(nvrmtest.SetTimeslice), func(f nvrm.Ioctler, c nvrmtest.Context) error {
 			return groupOf(f, c).SetTimeslice(1)
 		}},
-		{"Preempt", nvrmtest.Control(nvrmtest.Preempt), func(f nvrm.Ioctler, c nvrmtest.Context) error {
-			return groupOf(f, c).Preempt(true)
-		}},
 		{"DisableChannels", nvrmtest.Control(nvrmtest.DisableChannels), func(f nvrm.Ioctler, c nvrmtest.Context) error {
 			return nvrm.DisableChannels(f, c.Client, c.Subdevice, c.Compute.Channels, true, false)
 		}},
@@ -72,14 +70,14 @@ func TestErrors(t *testing.T) {
 			f, c := context(t, rm)
 			rm.Inject(tt.call, nvrmtest.Fault{Errno: unix.ENODEV})
 			if err := tt.do(f, c); !errors.Is(err, unix.ENODEV) {
-				t.Errorf("%v, want ENODEV", err)
+				t.Errorf("got %v, want ENODEV", err)
 			}
 			rm.Inject(tt.call, nvrmtest.Fault{Status: nvrm.ErrGPUIsLost, Times: 1})
 			if err := tt.do(f, c); !errors.Is(err, nvrm.ErrGPUIsLost) {
-				t.Errorf("%v, want NV_ERR_GPU_IS_LOST", err)
+				t.Errorf("got %v, want NV_ERR_GPU_IS_LOST", err)
 			}
 			if err := tt.do(f, c); err != nil {
-				t.Errorf("after the fault: %v", err)
+				t.Errorf("after the fault: got %v, want no error", err)
 			}
 		})
 	}
@@ -105,17 +103,17 @@ func TestStatus(t *testing.T) {
 		0x3a: "NV_ERR_INVALID_PARAM_STRUCT", 0x56: "NV_ERR_NOT_SUPPORTED", 0x7e: "NV_STATUS 0x7e",
 	} {
 		if s.Error() != want {
-			t.Errorf("%#x is %q, want %q", uint32(s), s.Error(), want)
+			t.Errorf("name of %#x: got %q, want %q", uint32(s), s.Error(), want)
 		}
 	}
 	for _, s := range []nvrm.Status{0x0f, 0x21, 0x23, 0x31, 0x33, 0x57} {
 		if !s.Gone() {
-			t.Errorf("%v does not mean that something has gone", s)
+			t.Errorf("%v: Gone is false, want true", s)
 		}
 	}
 	for _, s := range []nvrm.Status{nvrm.OK, 0x1b, 0x1f, 0x3a, 0x56, 0x65, 0xffff} {
 		if s.Gone() {
-			t.Errorf("%v means that something has gone", s)
+			t.Errorf("%v: Gone is true, want false", s)
 		}
 	}
 }
@@ -123,11 +121,11 @@ func TestStatus(t *testing.T) {
 func TestErrorsNameTheCall(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	f, c := context(t, rm)
-	rm.Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Status: nvrm.ErrInsufficientRights})
+	rm.Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Status: nvrm.ErrInsufficientPermissions})
 	err := groupOf(f, c).SetTimeslice(1)
 	for _, part := range []string{"a06c0103", "5c000015", "INSUFFICIENT_PERMISSIONS"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("%v does not say %s", err, part)
+			t.Errorf("got error %v, want one that contains %s", err, part)
 		}
 	}
 }
@@ -140,11 +138,11 @@ func TestDisableChannelsLimits(t *testing.T) {
 	}
 	for _, n := range []int{0, nvrm.MaxChannels + 1} {
 		if disable(make([]nvrm.Handle, n)) == nil {
-			t.Errorf("%d channels are taken", n)
+			t.Errorf("%d channels: got no error", n)
 		}
 	}
 	if n := rm.Calls(nvrmtest.Control(nvrmtest.DisableChannels)); n != 0 {
-		t.Errorf("RM was called %d times", n)
+		t.Errorf("RM was called %d times, want 0", n)
 	}
 	all := make([]nvrm.Handle, nvrm.MaxChannels)
 	for i := range all {
@@ -155,6 +153,6 @@ func TestDisableChannelsLimits(t *testing.T) {
 	}
 	all[63] = c.Compute.Group + 1
 	if err := disable(all); !gone(err) {
-		t.Errorf("a channel that is not: %v", err)
+		t.Errorf("an unknown channel: got %v, want a status that means gone", err)
 	}
 }

@@ -15,8 +15,8 @@ type Handle uint32
 
 func (h Handle) String() string { return fmt.Sprintf("%08x", uint32(h)) }
 
-// Ioctler is an open /dev/nvidiactl. The bytes are those that the driver sees;
-// where they hold an address, it is one of the caller's memory.
+// Ioctler is an open /dev/nvidiactl. arg holds the bytes that the driver reads and
+// writes. Addresses in it are addresses of the caller's memory.
 type Ioctler interface {
 	Ioctl(request uint32, arg []byte) error
 }
@@ -24,10 +24,10 @@ type Ioctler interface {
 // File is a descriptor of /dev/nvidiactl.
 type File struct{ f *os.File }
 
-// NewFile takes over a descriptor.
+// NewFile returns a File that owns the descriptor fd.
 func NewFile(fd int) *File { return &File{os.NewFile(uintptr(fd), "nvidiactl")} }
 
-// Open opens a control file of our own.
+// Open opens the control file at path.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -36,7 +36,28 @@ func Open(path string) (*File, error) {
 	return &File{f}, nil
 }
 
-// Fd returns the descriptor, which stays the File's.
+// OpenGPU opens the device file of a GPU: number index, or with an index of -1 the
+// first that opens. pattern is /dev/nvidia%d but in tests. While the file is open RM
+// keeps the GPU initialised and lets this process make objects on it.
+func OpenGPU(pattern string, index int) (*os.File, error) {
+	first, last := index, index
+	if index < 0 {
+		first, last = 0, maxDevices-1
+	}
+	var firstErr error // the first that is not "no such file", if there is one
+	for i := first; i <= last; i++ {
+		f, err := os.OpenFile(fmt.Sprintf(pattern, i), os.O_RDWR|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return f, nil
+		}
+		if firstErr == nil || os.IsNotExist(firstErr) {
+			firstErr = err
+		}
+	}
+	return nil, firstErr
+}
+
+// Fd returns the descriptor. The File keeps it.
 func (f *File) Fd() int { return int(f.f.Fd()) }
 
 // Close closes the descriptor.
@@ -47,10 +68,10 @@ func (f *File) Ioctl(request uint32, arg []byte) error {
 	return ioctl(f.f, request, arg)
 }
 
-// request makes an ioctl number of an escape, as _IOWR('F', nr, size) does.
+// request returns the ioctl number of an escape: _IOWR('F', nr, size).
 func request(nr, size uint32) uint32 { return 3<<30 | size<<16 | nvgpu.NV_IOCTL_MAGIC<<8 | nr }
 
-// Sizes of what the escapes take. From nvos.h.
+// Sizes of the escapes' parameters, from nvos.h.
 const (
 	sizeNVOS00 = 16 // RM_FREE
 	sizeNVOS21 = 32 // RM_ALLOC, the older form
@@ -61,8 +82,8 @@ const (
 
 var le = binary.LittleEndian
 
-// Control makes an RM control call: cmd on an object of a client. The answer is
-// written to params. It looks at what the kernel says and at what RM says.
+// Control makes an RM control call: cmd on an object of a client. RM's answer is written
+// to params. The error is the kernel's errno, or RM's Status.
 func Control(f Ioctler, client, object Handle, cmd uint32, params []byte) error {
 	// NVOS54_PARAMETERS: hClient 0, hObject 4, cmd 8, flags 12, params 16, paramsSize 24, status 28.
 	arg := make([]byte, sizeNVOS54)
@@ -85,8 +106,7 @@ func Control(f Ioctler, client, object Handle, cmd uint32, params []byte) error 
 	return nil
 }
 
-// Alloc makes an object. A zero handle has RM choose one; the answer is the one
-// it has.
+// Alloc makes an object and returns its handle. With a zero handle RM chooses one.
 func Alloc(f Ioctler, client, parent, handle Handle, class uint32, params []byte) (Handle, error) {
 	// NVOS64_PARAMETERS: hRoot 0, hObjectParent 4, hObjectNew 8, hClass 12, pAllocParms 16,
 	// pRightsRequested 24, paramsSize 32, flags 36, status 40.
@@ -111,7 +131,7 @@ func Alloc(f Ioctler, client, parent, handle Handle, class uint32, params []byte
 	return Handle(le.Uint32(arg[8:])), nil
 }
 
-// Free gives an object up.
+// Free frees an object and the objects below it.
 func Free(f Ioctler, client, parent, handle Handle) error {
 	// NVOS00_PARAMETERS: hRoot 0, hObjectParent 4, hObjectOld 8, status 12.
 	arg := make([]byte, sizeNVOS00)

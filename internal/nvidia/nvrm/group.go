@@ -7,69 +7,62 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// cmdGetInfo is a control of a channel group that nvgpu does not name: {u32 tsgID}.
+// cmdGetInfo is NVA06C_CTRL_CMD_GET_INFO, which nvgpu does not define: {u32 tsgID}.
 // From ctrl/ctrla06c.h.
 const cmdGetInfo = 0xa06c0106
 
-// Group is a channel group (TSG): what the hardware's runlist is a list of.
+// MaxTimeslice is the longest slice that is believed.
+const MaxTimeslice = 10 * time.Second
+
+// Group is a channel group (TSG), an entry of the hardware's runlist.
 type Group struct {
 	File   Ioctler
 	Client Handle
 	Handle Handle
 }
 
-// ID returns the group's number on its runlist. It changes nothing, which makes
-// it the call to try first.
+// ID returns the number of the group on its runlist.
 func (g Group) ID() (uint32, error) {
 	params := make([]byte, 4) // NVA06C_CTRL_GET_INFO_PARAMS
 	err := Control(g.File, g.Client, g.Handle, cmdGetInfo, params)
 	return le.Uint32(params), err
 }
 
-// Timeslice returns the group's time slice. It does not ask the firmware.
+// Timeslice returns the time slice of the group. RM answers without the firmware.
 func (g Group) Timeslice() (time.Duration, error) {
 	params := make([]byte, 8) // NVA06C_CTRL_TIMESLICE_PARAMS: timesliceUs
 	err := Control(g.File, g.Client, g.Handle, nvgpu.NVA06C_CTRL_CMD_GET_TIMESLICE, params)
 	us := le.Uint64(params)
-	if err == nil && us > uint64(time.Hour/time.Microsecond) {
-		return 0, fmt.Errorf("group %v: a time slice of %d us", g.Handle, us)
+	if err == nil && us > uint64(MaxTimeslice/time.Microsecond) {
+		return 0, fmt.Errorf("group %v has a time slice of %d us, which cannot be", g.Handle, us)
 	}
 	return time.Duration(us) * time.Microsecond, err
 }
 
-// SetTimeslice sets it, for good. Less than a microsecond is the least there is.
+// SetTimeslice sets the time slice, in whole microseconds. The hardware treats zero as
+// one microsecond, its shortest slice.
 func (g Group) SetTimeslice(d time.Duration) error {
 	params := make([]byte, 8)
 	le.PutUint64(params, uint64(max(d, 0).Microseconds()))
 	return Control(g.File, g.Client, g.Handle, nvgpu.NVA06C_CTRL_CMD_SET_TIMESLICE, params)
 }
 
-// Preempt has the group leave the GPU once. It comes straight back when nobody
-// else is ready, so this is no way to stop it.
-func (g Group) Preempt(wait bool) error {
-	params := make([]byte, 8) // NVA06C_CTRL_PREEMPT_PARAMS: bWait 0, bManualTimeout 1, timeoutUs 4
-	if wait {
-		params[0] = 1
-	}
-	return Control(g.File, g.Client, g.Handle, nvgpu.NVA06C_CTRL_CMD_PREEMPT, params)
-}
-
-// MaxChannels is how many channels one call disables.
+// MaxChannels is how many channels one DisableChannels call takes.
 const MaxChannels = nvgpu.NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES
 
 // Layout of NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, from ctrl2080fifo.h.
 const (
-	disableSize       = 536
-	disableCount      = 4
-	disableOnlySched  = 8
-	disableClientList = 24
-	disableChanList   = 280
+	disableSize           = 536
+	disableCount          = 4
+	disableOnlyScheduling = 8
+	disableClientList     = 24
+	disableChannelList    = 280
 )
 
-// DisableChannels stops, or starts again, channels of a client through one of
-// its subdevices: what runs of them leaves the GPU and stays off. With onlySched
-// the channels are only taken from the schedule.
-func DisableChannels(f Ioctler, client, subdevice Handle, channels []Handle, disable, onlySched bool) error {
+// DisableChannels disables or enables channels of a client, through one of its
+// subdevices. A disabled channel leaves the GPU, its running kernel included, until it
+// is enabled. onlyScheduling sets bOnlyDisableScheduling.
+func DisableChannels(f Ioctler, client, subdevice Handle, channels []Handle, disable, onlyScheduling bool) error {
 	if len(channels) == 0 || len(channels) > MaxChannels {
 		return fmt.Errorf("disable %d channels: one call takes 1 to %d", len(channels), MaxChannels)
 	}
@@ -78,12 +71,12 @@ func DisableChannels(f Ioctler, client, subdevice Handle, channels []Handle, dis
 		params[0] = 1
 	}
 	le.PutUint32(params[disableCount:], uint32(len(channels)))
-	if onlySched {
-		params[disableOnlySched] = 1
+	if onlyScheduling {
+		params[disableOnlyScheduling] = 1
 	}
 	for i, c := range channels {
 		le.PutUint32(params[disableClientList+4*i:], uint32(client))
-		le.PutUint32(params[disableChanList+4*i:], uint32(c))
+		le.PutUint32(params[disableChannelList+4*i:], uint32(c))
 	}
 	return Control(f, client, subdevice, nvgpu.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, params)
 }

@@ -9,9 +9,9 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// TestSizes compares our sizes and offsets with those of gVisor's structs, which
-// are checked against the driver's headers.
-func TestSizes(t *testing.T) {
+// TestLayoutsMatchGVisor compares our sizes and offsets with gVisor's structs, which
+// gVisor checks against the driver's headers.
+func TestLayoutsMatchGVisor(t *testing.T) {
 	var disable nvgpu.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS
 	var share nvgpu.NVOS57_PARAMETERS
 	for _, tt := range []struct {
@@ -29,17 +29,17 @@ func TestSizes(t *testing.T) {
 		{"NVOS64", sizeNVOS64, unsafe.Sizeof(nvgpu.NVOS64_PARAMETERS{})},
 		{"disable", disableSize, unsafe.Sizeof(disable)},
 		{"disable.numChannels", disableCount, unsafe.Offsetof(disable.NumChannels)},
-		{"disable.bOnlyDisableScheduling", disableOnlySched, unsafe.Offsetof(disable.BOnlyDisableScheduling)},
+		{"disable.bOnlyDisableScheduling", disableOnlyScheduling, unsafe.Offsetof(disable.BOnlyDisableScheduling)},
 		{"disable.hClientList", disableClientList, unsafe.Offsetof(disable.HClientList)},
-		{"disable.hChannelList", disableChanList, unsafe.Offsetof(disable.HChannelList)},
+		{"disable.hChannelList", disableChannelList, unsafe.Offsetof(disable.HChannelList)},
 	} {
 		if tt.got != tt.want {
-			t.Errorf("%s: %d, in nvgpu %d", tt.name, tt.got, tt.want)
+			t.Errorf("%s: got %d, want %d as in nvgpu", tt.name, tt.got, tt.want)
 		}
 	}
 }
 
-// wire sees each call as the driver does. It answers with what was put there.
+// wire is an Ioctler that keeps the last call of each kind and answers as it is told.
 type wire struct {
 	requests []uint32
 	control  nvgpu.NVOS54_PARAMETERS
@@ -47,8 +47,8 @@ type wire struct {
 	free     nvgpu.NVOS00_PARAMETERS
 	mapped   nvgpu.IoctlNVOS33ParametersWithFD
 	unmapped nvgpu.NVOS34_PARAMETERS
-	params   []byte // as they came
-	answer   []byte // as they go back
+	params   []byte // of the last call
+	answer   []byte // is written over the parameters
 	handle   uint32
 	status   uint32
 	err      error
@@ -83,7 +83,7 @@ func (w *wire) Ioctl(request uint32, arg []byte) error {
 	return w.err
 }
 
-// pass takes the parameters at an address and puts the answer there.
+// pass keeps the parameters at an address and writes the answer there.
 func (w *wire) pass(addr uint64, size uint32) {
 	w.params = nil
 	if size == 0 {
@@ -97,16 +97,16 @@ func (w *wire) pass(addr uint64, size uint32) {
 func as[T any](t *testing.T, b []byte) *T {
 	t.Helper()
 	if want := unsafe.Sizeof(*new(T)); uintptr(len(b)) != want {
-		t.Fatalf("%d bytes of parameters, want %d", len(b), want)
+		t.Fatalf("parameters: got %d bytes, want %d", len(b), want)
 	}
 	return (*T)(unsafe.Pointer(&b[0]))
 }
 
-// TestCalls holds every call against the struct that the driver takes it for.
-func TestCalls(t *testing.T) {
+// TestEscapeLayouts compares the bytes of each escape with gVisor's structs.
+func TestEscapeLayouts(t *testing.T) {
 	w := &wire{handle: 0x33}
 	if h, err := Alloc(w, 0x11, 0x22, 0x30, 0xa06c, make([]byte, 20)); h != 0x33 || err != nil {
-		t.Errorf("Alloc: %v, %v", h, err)
+		t.Errorf("Alloc: got %v, %v; want 00000033", h, err)
 	}
 	if a := w.alloc; a.HRoot.Val != 0x11 || a.HObjectParent.Val != 0x22 || a.HObjectNew.Val != 0x30 || a.HClass != 0xa06c || a.ParamsSize != 20 || a.Flags != 0 || a.PRightsRequested != 0 {
 		t.Errorf("alloc %+v", a)
@@ -126,15 +126,15 @@ func TestCalls(t *testing.T) {
 	want := []uint32{0xc030462b, 0xc030462b, 0xc0104629, 0xc020462a}
 	for i, r := range want {
 		if w.requests[i] != r {
-			t.Errorf("request %d is %08x, want %08x", i, w.requests[i], r)
+			t.Errorf("request %d: got %08x, want %08x", i, w.requests[i], r)
 		}
 	}
 }
 
-func TestMapCalls(t *testing.T) {
+func TestMappingLayouts(t *testing.T) {
 	w := &wire{}
 	if linear, err := MapMemory(w, 0x11, 0x22, 0x33, 4096, MapReadOnly, 9); linear != 0x7777 || err != nil {
-		t.Errorf("map: %x, %v", linear, err)
+		t.Errorf("MapMemory: got %x, %v; want 7777", linear, err)
 	}
 	if m := w.mapped; m.Params.HClient.Val != 0x11 || m.Params.HDevice.Val != 0x22 || m.Params.HMemory.Val != 0x33 ||
 		m.Params.Offset != 0 || m.Params.Length != 4096 || m.Params.Flags != MapReadOnly || m.FD != 9 {
@@ -150,12 +150,12 @@ func TestMapCalls(t *testing.T) {
 	_, err := MapMemory(w, 1, 2, 3, 4, 0, 5)
 	for _, err := range []error{err, UnmapMemory(w, 1, 2, 3, 4)} {
 		if !errors.Is(err, ErrNotSupported) {
-			t.Errorf("%v, want NV_ERR_NOT_SUPPORTED", err)
+			t.Errorf("got %v, want NV_ERR_NOT_SUPPORTED", err)
 		}
 	}
 }
 
-func TestDisableParams(t *testing.T) {
+func TestDisableChannelsLayout(t *testing.T) {
 	w := &wire{}
 	if err := DisableChannels(w, 0xc1, 0x53, []Handle{0x1c, 0x22}, true, true); err != nil {
 		t.Fatal(err)
@@ -181,44 +181,34 @@ func TestDisableParams(t *testing.T) {
 	}
 }
 
-// TestSmallParams: those that nvgpu has no structs for, as the headers have them.
-func TestSmallParams(t *testing.T) {
+// TestControlLayouts checks the parameters that nvgpu has no structs for against the
+// driver's headers.
+func TestControlLayouts(t *testing.T) {
 	w := &wire{}
 	g := Group{File: w, Client: 0xc1, Handle: 0x15}
 
 	w.answer = []byte{7, 0, 0, 0}
 	if id, err := g.ID(); id != 7 || err != nil || w.control.Cmd != 0xa06c0106 || len(w.params) != 4 {
-		t.Errorf("id %d, %v; %+v", id, err, w.control)
+		t.Errorf("ID: got %d, %v, want 7; %+v", id, err, w.control)
 	}
 	w.answer = []byte{0, 8, 0, 0, 0, 0, 0, 0}
 	if d, err := g.Timeslice(); d != 2048*time.Microsecond || err != nil || w.control.Cmd != 0xa06c0104 {
-		t.Errorf("slice %v, %v; %+v", d, err, w.control)
+		t.Errorf("Timeslice: got %v, %v, want 2.048ms; %+v", d, err, w.control)
 	}
 	w.answer = []byte{0, 0, 0, 0, 1, 0, 0, 0}
 	if d, err := g.Timeslice(); err == nil {
-		t.Errorf("a slice of 2^32 us is believed: %v", d)
+		t.Errorf("a slice of 2^32 us: got %v, want an error", d)
 	}
 	w.answer = nil
 	if err := g.SetTimeslice(3 * time.Millisecond); err != nil || *as[uint64](t, w.params) != 3000 || w.control.Cmd != 0xa06c0103 {
-		t.Errorf("set %x, %v; %+v", w.params, err, w.control)
-	}
-	type preempt struct {
-		wait, manual uint8
-		timeoutUs    uint32
-	}
-	for _, wait := range []bool{false, true} {
-		err := g.Preempt(wait)
-		p := as[preempt](t, w.params)
-		if err != nil || (p.wait == 1) != wait || p.manual != 0 || p.timeoutUs != 0 || w.control.Cmd != 0xa06c0105 {
-			t.Errorf("preempt %+v, %v; %+v", p, err, w.control)
-		}
+		t.Errorf("SetTimeslice: got %x, %v; %+v", w.params, err, w.control)
 	}
 	type handleInfo struct {
 		object, index uint32
 		_             uint64
 	}
 	if _, err := Lookup(w, 0xc1, 0x15); err != nil || w.control.Cmd != 0xd02 || w.control.HObject.Val != 0xc1 {
-		t.Errorf("lookup: %v, %+v", err, w.control)
+		t.Errorf("Lookup: got %v; %+v", err, w.control)
 	}
 	if p := as[handleInfo](t, w.params); p.object != 0x15 || p.index != 1 {
 		t.Errorf("handle info %+v", p)
@@ -229,6 +219,6 @@ func TestSmallParams(t *testing.T) {
 	}
 	_, err := UUID(w, 0xc1, 0x53)
 	if p := as[gidInfo](t, w.params); err == nil || p.flags != 2 || w.control.Cmd != 0x2080014a {
-		t.Errorf("identity %+v, %v; an identity of no bytes is refused", p, err)
+		t.Errorf("UUID: got %+v, %v; want an error for an identity of zero bytes", p, err)
 	}
 }

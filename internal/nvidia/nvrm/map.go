@@ -6,21 +6,21 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// MapReadOnly has a mapping made without the right to write. NVOS33_FLAGS_ACCESS,
-// from nvos.h.
+// MapReadOnly requests a mapping that can only be read: NVOS33_FLAGS_ACCESS, from
+// nvos.h.
 const MapReadOnly = 1
 
-// Sizes of what the mapping escapes take. From nvos.h and nv-unix-nvos-params-wrappers.h.
+// Sizes of the mapping escapes' parameters, from nvos.h and
+// nv-unix-nvos-params-wrappers.h.
 const (
 	sizeNVOS33 = 56 // RM_MAP_MEMORY, with the descriptor
 	sizeNVOS34 = 32 // RM_UNMAP_MEMORY
 )
 
-// MapMemory has RM make ready a mapping of a memory object, from its beginning,
-// for one mmap of offset 0 on fd: a descriptor of /dev/nvidiactl that has no
-// other mapping, for a file holds one. device is the object's parent: the client
-// itself for memory that belongs to no device. The answer is the name that
-// UnmapMemory takes.
+// MapMemory prepares a memory object for one mmap of offset 0 on fd. fd is a descriptor
+// of /dev/nvidiactl without another mapping: an open file holds one. device is the parent
+// of the object, which is the client itself for memory that belongs to no device.
+// UnmapMemory takes the value that MapMemory returns.
 func MapMemory(f Ioctler, client, device, memory Handle, length uint64, flags uint32, fd int) (uint64, error) {
 	// nv_ioctl_nvos33_parameters_with_fd: hClient 0, hDevice 4, hMemory 8, offset 16, length 24,
 	// pLinearAddress 32, status 40, flags 44, fd 48.
@@ -40,7 +40,7 @@ func MapMemory(f Ioctler, client, device, memory Handle, length uint64, flags ui
 	return le.Uint64(arg[32:]), nil
 }
 
-// UnmapMemory takes back what MapMemory made, once the memory is unmapped here.
+// UnmapMemory undoes MapMemory. The caller has unmapped the memory before.
 func UnmapMemory(f Ioctler, client, device, memory Handle, linear uint64) error {
 	// NVOS34_PARAMETERS: hClient 0, hDevice 4, hMemory 8, pLinearAddress 16, status 24, flags 28.
 	arg := make([]byte, sizeNVOS34)

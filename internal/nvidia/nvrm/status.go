@@ -2,36 +2,36 @@ package nvrm
 
 import "fmt"
 
-// Status is RM's own answer to a call that the kernel let through. It is an
-// error unless it is OK. From nvstatuscodes.h.
+// Status is RM's answer to an ioctl that the kernel accepted. Every value but OK is an
+// error. From nvstatuscodes.h.
 type Status uint32
 
 const (
-	OK                     Status = 0x00
-	ErrBusyRetry           Status = 0x03
-	ErrGPUIsLost           Status = 0x0f
-	ErrInsufficientRights  Status = 0x1b
-	ErrInvalidArgument     Status = 0x1f
-	ErrInvalidChannel      Status = 0x21
-	ErrInvalidClass        Status = 0x22
-	ErrInvalidClient       Status = 0x23
-	ErrInvalidCommand      Status = 0x24
-	ErrInvalidObject       Status = 0x31
-	ErrInvalidObjectHandle Status = 0x33
-	ErrInvalidObjectParent Status = 0x36
-	ErrInvalidParamStruct  Status = 0x3a
-	ErrInvalidState        Status = 0x40
-	ErrNoMemory            Status = 0x51
-	ErrNotSupported        Status = 0x56
-	ErrObjectNotFound      Status = 0x57
-	ErrStateInUse          Status = 0x63
-	ErrTimeout             Status = 0x65
-	ErrGeneric             Status = 0xffff
+	OK                         Status = 0x00
+	ErrBusyRetry               Status = 0x03
+	ErrGPUIsLost               Status = 0x0f
+	ErrInsufficientPermissions Status = 0x1b
+	ErrInvalidArgument         Status = 0x1f
+	ErrInvalidChannel          Status = 0x21
+	ErrInvalidClass            Status = 0x22
+	ErrInvalidClient           Status = 0x23
+	ErrInvalidCommand          Status = 0x24
+	ErrInvalidObject           Status = 0x31
+	ErrInvalidObjectHandle     Status = 0x33
+	ErrInvalidObjectParent     Status = 0x36
+	ErrInvalidParamStruct      Status = 0x3a
+	ErrInvalidState            Status = 0x40
+	ErrNoMemory                Status = 0x51
+	ErrNotSupported            Status = 0x56
+	ErrObjectNotFound          Status = 0x57
+	ErrStateInUse              Status = 0x63
+	ErrTimeout                 Status = 0x65
+	ErrGeneric                 Status = 0xffff
 )
 
 var statusNames = map[Status]string{
 	OK: "NV_OK", ErrBusyRetry: "NV_ERR_BUSY_RETRY", ErrGPUIsLost: "NV_ERR_GPU_IS_LOST",
-	ErrInsufficientRights: "NV_ERR_INSUFFICIENT_PERMISSIONS", ErrInvalidArgument: "NV_ERR_INVALID_ARGUMENT",
+	ErrInsufficientPermissions: "NV_ERR_INSUFFICIENT_PERMISSIONS", ErrInvalidArgument: "NV_ERR_INVALID_ARGUMENT",
 	ErrInvalidChannel: "NV_ERR_INVALID_CHANNEL", ErrInvalidClass: "NV_ERR_INVALID_CLASS", ErrInvalidClient: "NV_ERR_INVALID_CLIENT",
 	ErrInvalidCommand: "NV_ERR_INVALID_COMMAND", ErrInvalidObject: "NV_ERR_INVALID_OBJECT",
 	ErrInvalidObjectHandle: "NV_ERR_INVALID_OBJECT_HANDLE", ErrInvalidObjectParent: "NV_ERR_INVALID_OBJECT_PARENT",
@@ -48,8 +48,8 @@ func (s Status) Error() string {
 	return fmt.Sprintf("NV_STATUS 0x%x", uint32(s))
 }
 
-// Gone reports whether s means that what was named is no more: the process, or
-// the object, has gone.
+// Gone reports whether s means that the client, the object or the GPU that a call named
+// no longer exists.
 func (s Status) Gone() bool {
 	switch s {
 	case ErrInvalidClient, ErrInvalidObjectHandle, ErrObjectNotFound, ErrInvalidObject, ErrInvalidChannel, ErrGPUIsLost:

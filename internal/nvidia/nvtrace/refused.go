@@ -30,7 +30,7 @@ func refusal(err error) error {
 	switch {
 	case err == nil || errors.As(err, &already):
 		return err
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, nvrm.ErrInsufficientRights): // EPERM, EACCES
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, nvrm.ErrInsufficientPermissions): // EPERM, EACCES
 		return ErrRefused{"it takes root, or the right to open and to call the NVIDIA device files", err}
 	case errors.Is(err, unix.ENOTTY), errors.Is(err, unix.ENOSYS):
 		return ErrRefused{"a sandbox does not let this driver call through", err}

@@ -148,7 +148,7 @@ func (t *Trace) flush() error {
 		return nil
 	}
 	err := t.buffer.flush()
-	for _, never := range []error{nvrm.ErrNotSupported, nvrm.ErrInvalidCommand, nvrm.ErrInsufficientRights, unix.ENOTTY, unix.EPERM, unix.EACCES} {
+	for _, never := range []error{nvrm.ErrNotSupported, nvrm.ErrInvalidCommand, nvrm.ErrInsufficientPermissions, unix.ENOTTY, unix.EPERM, unix.EACCES} {
 		if errors.Is(err, never) {
 			t.noFlush = true
 			return nil

@@ -92,7 +92,7 @@ func TestOpenReadClose(t *testing.T) {
 // on without it either.
 func TestFailureAtEachStep(t *testing.T) {
 	steps := len(openSteps) + 2 + len(closeSteps) // a Clock and a Read of nothing between
-	for _, failure := range []error{nvrm.ErrNoMemory, nvrm.ErrInsufficientRights, nvrm.ErrNotSupported, unix.EINVAL, unix.ENOTTY} {
+	for _, failure := range []error{nvrm.ErrNoMemory, nvrm.ErrInsufficientPermissions, nvrm.ErrNotSupported, unix.EINVAL, unix.ENOTTY} {
 		for k := range steps {
 			t.Run(fmt.Sprintf("%v/%d", failure, k), func(t *testing.T) {
 				rm := newFake(t)
@@ -145,15 +145,15 @@ func TestRefused(t *testing.T) {
 		{"alloc 0041", unix.ENOTTY, 0, "sandbox"},
 		{"alloc 0080", nvrm.ErrInvalidArgument, 0, ""},
 		{"alloc 90ce", nvrm.ErrNoMemory, 0, "scattered works"},
-		{"alloc 90cd", nvrm.ErrInsufficientRights, 0, "root"},
+		{"alloc 90cd", nvrm.ErrInsufficientPermissions, 0, "root"},
 		{"alloc 90cd", nvrm.ErrInvalidArgument, 0, ""},
 		{"map", nvrm.ErrInvalidObjectParent, 0, ""},
 		{"bind", nvrm.ErrNotSupported, 1, "too old"},
 		{"bind", nvrm.ErrNotSupported, 2, "confidential"},
 		{"bind", nvrm.ErrNotSupported, 3, "driver"},
-		{"bind", nvrm.ErrInsufficientRights, 4, "administrator"},
-		{"bind", nvrm.ErrInsufficientRights, 5, "MIG"},
-		{"bind", nvrm.ErrInsufficientRights, 0, "root"},
+		{"bind", nvrm.ErrInsufficientPermissions, 4, "administrator"},
+		{"bind", nvrm.ErrInsufficientPermissions, 5, "MIG"},
+		{"bind", nvrm.ErrInsufficientPermissions, 0, "root"},
 		{"bind", nvrm.ErrInvalidState, 0, "MIG"},
 		{"control 20800403", nvrm.ErrGPUIsLost, 0, ""},
 		{"control 90cd0101", nvrm.ErrInvalidState, 0, ""},
@@ -201,7 +201,7 @@ func TestOwnUserOnly(t *testing.T) {
 	rm.refuse = func(_ int, step string) error {
 		if strings.HasPrefix(step, "control 208012") {
 			if binds++; binds <= 2 {
-				return nvrm.ErrInsufficientRights
+				return nvrm.ErrInsufficientPermissions
 			}
 		}
 		return nil

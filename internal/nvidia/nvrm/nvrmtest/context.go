@@ -7,7 +7,7 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// Context is what a CUDA context consists of, as far as RM knows.
+// Context holds the RM objects of a CUDA context.
 type Context struct {
 	Client    nvrm.Handle
 	Device    nvrm.Handle
@@ -16,14 +16,14 @@ type Context struct {
 	Copies    []Channels
 }
 
-// Channels is a channel group.
+// Channels is a channel group with its channels.
 type Channels struct {
 	Group    nvrm.Handle
 	Engine   uint32
 	Channels []nvrm.Handle
 }
 
-// The handles that CUDA gave its objects on an H200, the same in every run.
+// The handles of CUDA's objects on an H200. They were the same in every run.
 const (
 	handleDevice    nvrm.Handle = 0x5c000002
 	handleSubdevice nvrm.Handle = 0x5c000003
@@ -40,8 +40,8 @@ var (
 	}
 )
 
-// NewContext makes through f what a CUDA context on an H200 consists of, by the
-// calls that CUDA makes:
+// NewContext makes the objects of a CUDA context on an H200 through f, with the calls
+// that CUDA makes:
 //
 //	c1d000NN client
 //	└ 5c000002 device
@@ -74,12 +74,12 @@ func NewContext(f nvrm.Ioctler) (Context, error) {
 		}
 	}
 	if err != nil {
-		return c, fmt.Errorf("make a context: %w", err)
+		return c, fmt.Errorf("make context: %w", err)
 	}
 	return c, nil
 }
 
-// groupParams is NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.
+// groupParams returns NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS for an engine.
 func groupParams(engine uint32) []byte {
 	params := make([]byte, 20)
 	le.PutUint32(params[12:], engine)

@@ -7,18 +7,17 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// Controls, from ctrl0000client.h, ctrl2080gpu.h, ctrl2080fifo.h and ctrla06c.h.
+// Controls that the double knows, from ctrl0000client.h, ctrl2080gpu.h, ctrl2080fifo.h and ctrla06c.h.
 const (
 	GetHandleInfo   = 0xd02
 	GetGIDInfo      = nvgpu.NV2080_CTRL_CMD_GPU_GET_GID_INFO
 	DisableChannels = nvgpu.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS
 	SetTimeslice    = nvgpu.NVA06C_CTRL_CMD_SET_TIMESLICE
 	GetTimeslice    = nvgpu.NVA06C_CTRL_CMD_GET_TIMESLICE
-	Preempt         = nvgpu.NVA06C_CTRL_CMD_PREEMPT
 	GetInfo         = 0xa06c0106
 )
 
-// control is one control that RM has.
+// control is one control that RM implements.
 type control struct {
 	on   func(class uint32) bool
 	size uint32
@@ -34,12 +33,11 @@ var controls = map[uint32]control{
 	DisableChannels: {isSubdevice, 536, disableChannels},
 	SetTimeslice:    {isGroup, 8, setTimeslice},
 	GetTimeslice:    {isGroup, 8, getTimeslice},
-	Preempt:         {isGroup, 8, preempt},
 	GetInfo:         {isGroup, 4, getInfo},
 }
 
-// control is NV_ESC_RM_CONTROL. What is looked at first is as in
-// _rmapiRmControl and resControlLookup_IMPL.
+// control implements NV_ESC_RM_CONTROL. It checks in the order of _rmapiRmControl and
+// resControlLookup_IMPL.
 func (f *openFile) control(mem Memory, arg []byte) nvrm.Status {
 	cmd, params, size := le.Uint32(arg[8:]), le.Uint64(arg[16:]), le.Uint32(arg[24:])
 	client := nvrm.Handle(le.Uint32(arg[0:]))
@@ -74,8 +72,8 @@ func (f *openFile) control(mem Memory, arg []byte) nvrm.Status {
 	return nvrm.OK
 }
 
-// getHandleInfo: {u32 hObject, u32 index, u64 result}; index 1 is the parent, 2
-// the class.
+// getHandleInfo takes {u32 hObject, u32 index, u64 result}. Index 1 is the parent, 2 the
+// class.
 func getHandleInfo(_ *RM, c *client, _ *object, p []byte) nvrm.Status {
 	o := c.objects[nvrm.Handle(le.Uint32(p[0:]))]
 	if o == nil {
@@ -96,8 +94,8 @@ func getHandleInfo(_ *RM, c *client, _ *object, p []byte) nvrm.Status {
 	return nvrm.OK
 }
 
-// getGIDInfo: {u32 index, u32 flags, u32 length, u8 data[256]}. Flags 2 asks for
-// the bytes, 0 for their name with a zero behind it.
+// getGIDInfo takes {u32 index, u32 flags, u32 length, u8 data[256]}. Flags 2 requests the
+// binary form, 0 the text with a terminating zero.
 func getGIDInfo(rm *RM, _ *client, _ *object, p []byte) nvrm.Status {
 	data := rm.cfg.UUID[:]
 	switch le.Uint32(p[4:]) {
@@ -127,26 +125,17 @@ func setTimeslice(rm *RM, _ *client, o *object, p []byte) nvrm.Status {
 	return nvrm.OK
 }
 
-// preempt: a group without channels does not go in time. Otherwise it comes
-// straight back, and nothing is to be seen of it.
-func preempt(_ *RM, _ *client, o *object, _ []byte) nvrm.Status {
-	if len(o.children) == 0 {
-		return nvrm.ErrTimeout
-	}
-	return nvrm.OK
-}
-
-// disableChannels does all that is listed or nothing: bDisable 0, numChannels 4,
-// bOnlyDisableScheduling 8, bRewindGpPut 9, pRunlistPreemptEvent 16,
+// disableChannels changes all channels of the list, or none if one is wrong: bDisable 0,
+// numChannels 4, bOnlyDisableScheduling 8, bRewindGpPut 9, pRunlistPreemptEvent 16,
 // hClientList[64] 24, hChannelList[64] 280.
 //
-// Two things are not known of a real one, and do nothing here: how soon what only
-// leaves the schedule stops, and what a group's handle among the channels', which
-// is taken without complaint, does.
+// Two effects of the real driver are unknown and not modelled: when a channel stops that
+// only leaves the schedule, and what the handle of a group in the list does, which the
+// driver accepts.
 func disableChannels(rm *RM, c *client, _ *object, p []byte) nvrm.Status {
 	n := le.Uint32(p[4:])
 	if le.Uint64(p[16:]) != 0 {
-		return nvrm.ErrInsufficientRights // for the kernel's clients
+		return nvrm.ErrInsufficientPermissions // only the kernel's clients may pass an event
 	}
 	if n == 0 || n > 64 {
 		return nvrm.ErrInvalidParamStruct

@@ -1,13 +1,13 @@
-// Package nvrmtest is a double of NVIDIA's resource manager (RM), for tests on
-// machines without a GPU.
+// Package nvrmtest is a double of NVIDIA's resource manager (RM), for tests on machines
+// without a GPU.
 //
-// RM decodes the same bytes as the driver does, so what is tested against it are
-// the layouts as well as the calls. A File of it is used in the same process;
-// a Mount puts it behind a real path, and then descriptors, links in /proc and
-// pidfd_getfd are the kernel's own. A Program is another process that has made
-// there what a CUDA program makes. A Harness has a simulated GPU behind it all.
+// RM decodes the same bytes as the driver, so tests cover the layouts as well as the
+// calls. A File of it is used in the test's own process. A Mount puts it behind a real
+// path, so that descriptors, links in /proc and pidfd_getfd are the kernel's own. A
+// Program is another process that has made the objects of a CUDA process there. A Harness
+// adds a simulated GPU.
 //
-// The statuses that it answers with were compared with the real ones, by the
-// contract that internal/nvidia/nvrm's tests run against both. It refuses to guess: a
-// control or a class that it does not know is not supported.
+// The statuses were compared with the real driver's: the tests of internal/nvidia/nvrm
+// run the same contract against both. A control or class that the double does not know is
+// answered with "not supported".
 package nvrmtest

@@ -8,36 +8,36 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// Call names a kind of call.
+// Call is a kind of call.
 type Call struct {
 	escape uint32
 	code   uint32
 }
 
-// Control names the calls of one control.
+// Control returns the kind of calls that make one control.
 func Control(cmd uint32) Call { return Call{nvgpu.NV_ESC_RM_CONTROL, cmd} }
 
-// Alloc names the calls that make an object of a class.
+// Alloc returns the kind of calls that make an object of a class.
 func Alloc(class uint32) Call { return Call{nvgpu.NV_ESC_RM_ALLOC, class} }
 
-// Free names the calls that give an object up.
+// Free returns the kind of calls that free an object.
 func Free() Call { return Call{escape: nvgpu.NV_ESC_RM_FREE} }
 
-// Share names the calls that share an object.
+// Share returns the kind of calls that share an object.
 func Share() Call { return Call{escape: nvgpu.NV_ESC_RM_SHARE} }
 
-// Fault is what befalls calls of a kind: first time passes, then the call may
-// hang, then it may fail. One that fails has changed nothing.
+// Fault makes calls of one kind slow, hang or fail, in this order. A call that fails
+// changes nothing.
 type Fault struct {
 	Latency time.Duration
-	Hang    <-chan struct{} // the call goes on when this is closed
+	Hang    <-chan struct{} // the call continues when this is closed
 	Status  nvrm.Status     // RM's answer
 	Errno   unix.Errno      // the kernel's
-	Times   int             // how many calls it befalls; zero: all, until Inject again
+	Times   int             // number of calls to affect; zero: all, until the next Inject
 }
 
-// Inject has f befall the calls of a kind, in place of what did. The zero Fault
-// takes it away.
+// Inject makes f affect the calls of a kind. It replaces an earlier fault of the kind; the
+// zero Fault removes it.
 func (rm *RM) Inject(c Call, f Fault) {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
@@ -48,9 +48,9 @@ func (rm *RM) Inject(c Call, f Fault) {
 	rm.faults[c] = &f
 }
 
-// meet counts a call, and has happen to it what was injected.
-func (rm *RM) meet(c Call) (nvrm.Status, unix.Errno) {
-	f := rm.arrive(c)
+// injectFault counts a call and applies the fault of its kind.
+func (rm *RM) injectFault(c Call) (nvrm.Status, unix.Errno) {
+	f := rm.countCall(c)
 	if f.Latency > 0 {
 		rm.cfg.Sleep(f.Latency)
 	}
@@ -60,7 +60,7 @@ func (rm *RM) meet(c Call) (nvrm.Status, unix.Errno) {
 	return f.Status, f.Errno
 }
 
-func (rm *RM) arrive(c Call) Fault {
+func (rm *RM) countCall(c Call) Fault {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
 	rm.calls[c]++
@@ -68,31 +68,31 @@ func (rm *RM) arrive(c Call) Fault {
 	if f == nil {
 		return Fault{}
 	}
-	befalls := *f
+	current := *f
 	if f.Times > 0 {
 		if f.Times--; f.Times == 0 {
 			delete(rm.faults, c)
 		}
 	}
-	return befalls
+	return current
 }
 
-// Calls counts the calls of a kind that have come, those that failed included.
+// Calls returns how many calls of a kind were made, failed ones included.
 func (rm *RM) Calls(c Call) int {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
 	return rm.calls[c]
 }
 
-// Logged counts the lines in the kernel's log: one for each control that named a
-// client that nobody has. Somebody else's is refused in silence.
+// Logged returns how many lines the kernel's log would have: one for each control that
+// named an unknown client. A client of another file is refused without a line.
 func (rm *RM) Logged() int {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
 	return rm.logged
 }
 
-// Clients counts the clients there are.
+// Clients returns the number of clients.
 func (rm *RM) Clients() int {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()

@@ -10,16 +10,15 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Harness is an RM with a simulated GPU behind it, on which time passes only when
-// it is told to: what a backend needs to run the conformance suite. Latency that
-// is injected passes there too.
+// Harness is an RM with a simulated GPU, for the conformance suite. Time passes on the GPU
+// only in Advance, and while a call has an injected latency.
 type Harness struct {
 	rm  *RM
 	gpu *simulated
 }
 
-// NewHarness returns a Harness with a GPU of one of the simulator's models that
-// have a runlist, such as nvidia-h200.
+// NewHarness returns a Harness with a GPU of a simulator model that has a runlist, such as
+// nvidia-h200.
 func NewHarness(model string) (*Harness, error) {
 	m, err := sim.NewModel(model)
 	if err != nil {
@@ -33,43 +32,43 @@ func NewHarness(model string) (*Harness, error) {
 	return h, nil
 }
 
-// RM is the resource manager, to inject faults into and to mount.
+// RM returns the resource manager.
 func (h *Harness) RM() *RM { return h.rm }
 
-// Process is a program with a CUDA context, inside the test's own process.
+// Process is a simulated process with a CUDA context, inside the test's own process.
 type Process struct {
 	File *File
 	Context
 }
 
-// Open makes a program.
+// Open makes a Process.
 func (h *Harness) Open() (Process, error) {
 	f := h.rm.Open()
 	c, err := NewContext(f)
 	return Process{File: f, Context: c}, err
 }
 
-// Submit gives the compute group of a context one command that takes so long
-// alone.
+// Submit gives the compute group of a context one command that takes the time work when it
+// runs alone.
 func (h *Harness) Submit(c Context, work time.Duration) { h.gpu.submit(h.group(c), work) }
 
-// Completed counts the commands that are done.
+// Completed returns how many commands of a context are done.
 func (h *Harness) Completed(c Context) uint64 { return h.gpu.completed(h.group(c)) }
 
 // Advance lets time pass on the GPU.
 func (h *Harness) Advance(d time.Duration) { h.gpu.settle(d) }
 
-// Unit is a command length much longer than any call takes here.
+// Unit is a command length that is much longer than any call.
 func (h *Harness) Unit() time.Duration { return h.gpu.bench.Unit() }
 
-// Violations says what the GPU did that it must not.
+// Violations lists what the GPU did wrong.
 func (h *Harness) Violations() []string {
 	h.gpu.mu.Lock()
 	defer h.gpu.mu.Unlock()
 	return h.gpu.bench.Violations()
 }
 
-// group panics if the context is no more: the test gives work to nobody.
+// group returns the compute group of a context. It panics if the context was freed.
 func (h *Harness) group(c Context) GroupID {
 	h.rm.mu.Lock()
 	defer h.rm.mu.Unlock()
@@ -120,17 +119,17 @@ func (s *simulated) Closed(id GroupID) {
 
 // SetSlice implements GPU.
 func (s *simulated) SetSlice(id GroupID, d time.Duration) {
-	s.must(id, func(q sched.QueueID) error { return s.bench.SetSlice(q, d) })
+	s.mustDo(id, func(q sched.QueueID) error { return s.bench.SetSlice(q, d) })
 }
 
 // Interrupt implements GPU.
-func (s *simulated) Interrupt(id GroupID) { s.must(id, s.bench.Interrupt) }
+func (s *simulated) Interrupt(id GroupID) { s.mustDo(id, s.bench.Interrupt) }
 
 // Restore implements GPU.
-func (s *simulated) Restore(id GroupID) { s.must(id, s.bench.Restore) }
+func (s *simulated) Restore(id GroupID) { s.mustDo(id, s.bench.Restore) }
 
-// must does what a model with a runlist does not refuse for a live queue.
-func (s *simulated) must(id GroupID, do func(sched.QueueID) error) {
+// mustDo panics on an error: a model with a runlist refuses none of these for a live queue.
+func (s *simulated) mustDo(id GroupID, do func(sched.QueueID) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := do(s.queues[id]); err != nil {

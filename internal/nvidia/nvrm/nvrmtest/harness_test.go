@@ -11,7 +11,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// bed is the least backend there can be on the harness: it knows the handles.
+// bed is a minimal backend on the harness. It takes the handles from the Process.
 type bed struct {
 	*nvrmtest.Harness
 	*testing.T
@@ -60,8 +60,8 @@ func (q queue) Close() error {
 	return q.Restore()
 }
 
-// TestConformance: with the calls that a backend makes, the GPU behind the double
-// keeps the promises that a backend makes.
+// TestConformance checks that the double and its GPU pass the conformance suite with the
+// calls that a backend makes.
 func TestConformance(t *testing.T) {
 	haltest.Run(t, func(t *testing.T) haltest.Harness {
 		h, err := nvrmtest.NewHarness("nvidia-h200")
@@ -77,9 +77,9 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestSomeChannels: a group is interrupted when the last of its channels is
-// disabled, and goes on with the first that is not.
-func TestSomeChannels(t *testing.T) {
+// TestGroupStopsWithItsLastChannel checks that a group is interrupted when its last channel
+// is disabled, and restored when the first is enabled.
+func TestGroupStopsWithItsLastChannel(t *testing.T) {
 	h, err := nvrmtest.NewHarness("nvidia-h200")
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestSomeChannels(t *testing.T) {
 		h.Advance(10 * h.Unit())
 		now := h.Completed(p.Context)
 		if (now > done) != tt.runs {
-			t.Errorf("%v disabled %v: %d commands done after %d, runs %v", tt.channels, tt.disable, now, done, tt.runs)
+			t.Errorf("%v disabled %v: completed %d, before %d, want it to run: %v", tt.channels, tt.disable, now, done, tt.runs)
 		}
 		done = now
 	}
@@ -116,7 +116,7 @@ func TestSomeChannels(t *testing.T) {
 	h.Advance(h.Unit())
 }
 
-// TestLatencyIsVirtual: a slow call takes time of the GPU's and none of ours.
+// TestLatencyIsVirtual checks that a slow call takes simulated time and no real time.
 func TestLatencyIsVirtual(t *testing.T) {
 	h, err := nvrmtest.NewHarness("nvidia-h200")
 	if err != nil {
@@ -126,12 +126,12 @@ func TestLatencyIsVirtual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.RM().Inject(nvrmtest.Control(nvrmtest.Preempt), nvrmtest.Fault{Latency: time.Hour})
+	h.RM().Inject(nvrmtest.Control(nvrmtest.GetTimeslice), nvrmtest.Fault{Latency: time.Hour})
 	h.Submit(p.Context, time.Minute)
-	if err := (nvrm.Group{File: p.File, Client: p.Client, Handle: p.Compute.Group}).Preempt(true); err != nil {
+	if _, err := (nvrm.Group{File: p.File, Client: p.Client, Handle: p.Compute.Group}).Timeslice(); err != nil {
 		t.Fatal(err)
 	}
-	if h.Completed(p.Context) != 1 {
-		t.Error("no time has passed")
+	if n := h.Completed(p.Context); n != 1 {
+		t.Errorf("completed: got %d, want 1", n)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/giveway/giveway/internal/fusedev"
 )
 
-// Memory is the memory of whoever made a call: where the pointers in its
-// arguments lead.
+// Memory is the memory of the process that makes a call. The pointers in its arguments
+// refer to it.
 type Memory interface {
 	Read(addr uint64, buf []byte) error
 	Write(addr uint64, buf []byte) error

@@ -30,13 +30,13 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("not so after 5 s: %s", what)
 		}
 	}
 }
 
-// TestClose: what was opened fails, what was below is there again.
-func TestClose(t *testing.T) {
+// TestCloseUnmounts checks that after Close open files fail and the file below is visible.
+func TestCloseUnmounts(t *testing.T) {
 	m := nvrmtest.Mounted(t, nvrmtest.New(nvrmtest.Config{}))
 	p := m.Start(t)
 	f, err := nvrm.Open(m.Path)
@@ -45,28 +45,28 @@ func TestClose(t *testing.T) {
 	}
 	defer f.Close()
 	if mounts(t, m.Path) != 1 {
-		t.Errorf("mounted %d times", mounts(t, m.Path))
+		t.Errorf("mounts: got %d, want 1", mounts(t, m.Path))
 	}
 	m.Close()
 	m.Close()
 	if mounts(t, m.Path) != 0 {
-		t.Error("it is still mounted")
+		t.Error("still mounted after Close")
 	}
 	if _, err := nvrm.Alloc(f, 0, 0, 0, nvgpu.NV01_ROOT_CLIENT, nil); err == nil {
-		t.Error("a call was answered")
+		t.Error("a call on an open file succeeded after Close")
 	}
 	if err := p.Exit(); err == nil {
-		t.Error("the program could still free its context")
+		t.Error("the program freed its context after Close")
 	}
 	if b, err := os.ReadFile(m.Path); err != nil || len(b) != 0 {
-		t.Errorf("the file below: %q, %v", b, err)
+		t.Errorf("file below the mount: got %q, %v; want empty", b, err)
 	}
 }
 
-// TestDeath: when the test's process is killed the mount goes, and so does the
-// program that it had started.
-func TestDeath(t *testing.T) {
-	if path := os.Getenv("NVRMTEST_DEATH"); path != "" {
+// TestKilledTestIsUnmounted checks that the mount and the programs of a test process that is
+// killed are cleaned up.
+func TestKilledTestIsUnmounted(t *testing.T) {
+	if path := os.Getenv("NVRMTEST_KILLED"); path != "" {
 		m, err := nvrmtest.NewMount(path, nvrmtest.New(nvrmtest.Config{}))
 		if err != nil {
 			t.Fatal(err)
@@ -81,8 +81,8 @@ func TestDeath(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestDeath$")
-	cmd.Env = append(os.Environ(), "NVRMTEST_DEATH="+path)
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestKilledTestIsUnmounted$")
+	cmd.Env = append(os.Environ(), "NVRMTEST_KILLED="+path)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -93,21 +93,21 @@ func TestDeath(t *testing.T) {
 	var pid int
 	err = json.NewDecoder(stdout).Decode(&pid)
 	if err != nil || mounts(t, path) != 1 {
-		t.Errorf("program %d, %v; mounted %d times", pid, err, mounts(t, path))
+		t.Errorf("program %d, %v; mounts: got %d, want 1", pid, err, mounts(t, path))
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	_ = cmd.Wait() // it was killed
-	eventually(t, "it is unmounted", func() bool { return mounts(t, path) == 0 })
-	eventually(t, "the program has ended", func() bool {
+	_ = cmd.Wait() // reports the signal
+	eventually(t, "the file is unmounted", func() bool { return mounts(t, path) == 0 })
+	eventually(t, "the program has exited", func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(b), ") Z ")
 	})
 }
 
-// TestHang: a call that hangs holds up its own thread only, and goes on.
-func TestHang(t *testing.T) {
+// TestHangingCallBlocksOnlyItsThread checks that other calls work while one hangs.
+func TestHangingCallBlocksOnlyItsThread(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	m := nvrmtest.Mounted(t, rm)
 	f, err := nvrm.Open(m.Path)
@@ -124,33 +124,33 @@ func TestHang(t *testing.T) {
 	rm.Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Hang: release, Times: 1})
 	done := make(chan error)
 	go func() { done <- g.SetTimeslice(time.Millisecond) }()
-	eventually(t, "the call has come", func() bool { return rm.Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) == 1 })
+	eventually(t, "the call has arrived", func() bool { return rm.Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) == 1 })
 	if d, err := g.Timeslice(); d != 2048*time.Microsecond || err != nil {
-		t.Errorf("beside the call that hangs: %v, %v", d, err)
+		t.Errorf("slice while a call hangs: got %v, %v; want 2.048ms", d, err)
 	}
 	close(release)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	if d, err := g.Timeslice(); d != time.Millisecond || err != nil {
-		t.Errorf("after it: %v, %v", d, err)
+		t.Errorf("slice after the call: got %v, %v; want 1ms", d, err)
 	}
 }
 
-// TestOlderAlloc: the 32-byte form of RM_ALLOC makes the same objects.
+// TestOlderAlloc checks that the 32-byte form of RM_ALLOC makes the same objects.
 func TestOlderAlloc(t *testing.T) {
 	f := nvrmtest.New(nvrmtest.Config{FirstClient: 0xc1d00077}).Open()
 	arg := make([]byte, 32)
 	arg[12] = nvgpu.NV01_ROOT_CLIENT
 	if err := f.Ioctl(0xc020462b, arg); err != nil || arg[28] != 0 || arg[8] != 0x77 {
-		t.Errorf("%v, %x", err, arg)
+		t.Errorf("alloc: got %v, %x", err, arg)
 	}
 	if o, err := nvrm.Lookup(f, 0xc1d00077, 0xc1d00077); err != nil || o.Class != nvgpu.NV01_ROOT_CLIENT {
-		t.Errorf("%v, %v", o, err)
+		t.Errorf("lookup: got %v, %v", o, err)
 	}
 }
 
-// TestWrongAddress: an address that leads nowhere is RM's to refuse.
+// TestWrongAddress checks that an unmapped address is refused with a status.
 func TestWrongAddress(t *testing.T) {
 	f := nvrmtest.New(nvrmtest.Config{}).Open()
 	c, err := nvrmtest.NewContext(f)
@@ -162,21 +162,22 @@ func TestWrongAddress(t *testing.T) {
 		0x10, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0,
 	}
 	if err := f.Ioctl(0xc020462a, arg); err != nil || arg[28] != 0x1e {
-		t.Errorf("%v, status %#x", err, arg[28])
+		t.Errorf("unmapped address: got %v, status %#x; want status 0x1e", err, arg[28])
 	}
 	if err := f.Ioctl(0xc020462a, arg[:16]); !errors.Is(err, unix.EFAULT) {
-		t.Errorf("half an argument: %v", err)
+		t.Errorf("short argument: got %v, want EFAULT", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := f.Ioctl(0xc020462a, arg); !errors.Is(err, unix.EBADF) {
-		t.Errorf("a file that is closed: %v", err)
+		t.Errorf("closed file: got %v, want EBADF", err)
 	}
 }
 
-// TestCopy: the client stays until the last descriptor of its file is closed.
-func TestCopy(t *testing.T) {
+// TestLastCloseFreesClient checks that a client stays until the last descriptor of its file
+// is closed.
+func TestLastCloseFreesClient(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	f := rm.Open()
 	c, err := nvrmtest.NewContext(f)
@@ -191,15 +192,15 @@ func TestCopy(t *testing.T) {
 		t.Error(err)
 	}
 	if err := dup.Close(); err != nil || rm.Clients() != 0 {
-		t.Errorf("%d clients are left, %v", rm.Clients(), err)
+		t.Errorf("clients after the last close: got %d, %v; want 0", rm.Clients(), err)
 	}
 	if err := dup.Close(); !errors.Is(err, unix.EBADF) {
-		t.Errorf("closed twice: %v", err)
+		t.Errorf("second close: got %v, want EBADF", err)
 	}
 }
 
-// TestFaults: what is injected befalls as many calls as it is for.
-func TestFaults(t *testing.T) {
+// TestFaultsAffectTheirCalls checks how many calls a fault affects, and how.
+func TestFaultsAffectTheirCalls(t *testing.T) {
 	var slept time.Duration
 	rm := nvrmtest.New(nvrmtest.Config{Sleep: func(d time.Duration) { slept += d }})
 	f := rm.Open()
@@ -218,14 +219,14 @@ func TestFaults(t *testing.T) {
 		slept = 0
 		for i, want := range tt.want {
 			if err := free(); !errors.Is(err, want) {
-				t.Errorf("%+v, call %d: %v, want %v", tt.fault, i, err, want)
+				t.Errorf("%+v, call %d: got %v, want %v", tt.fault, i, err, want)
 			}
 		}
 		if slept != tt.slept {
-			t.Errorf("%+v: %v passed, want %v", tt.fault, slept, tt.slept)
+			t.Errorf("%+v: slept %v, want %v", tt.fault, slept, tt.slept)
 		}
 	}
 	if n := rm.Calls(nvrmtest.Free()); n != 7 {
-		t.Errorf("%d calls, want 7", n)
+		t.Errorf("calls: got %d, want 7", n)
 	}
 }

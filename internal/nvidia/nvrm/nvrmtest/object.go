@@ -8,12 +8,12 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// client is a tree of objects. Its own handle is the root's.
+// client is a tree of objects. Its handle is that of the root object.
 type client struct {
 	handle  nvrm.Handle
 	owner   *openFile
 	objects map[nvrm.Handle]*object
-	next    nvrm.Handle // that RM chooses itself
+	next    nvrm.Handle // for objects whose handle RM chooses
 }
 
 type object struct {
@@ -22,16 +22,16 @@ type object struct {
 	parent   *object
 	children []*object
 
-	group    *group // of a channel group
-	disabled bool   // of a channel
+	group    *group // set for channel groups
+	disabled bool   // for channels
 }
 
-// group is what a channel group has besides.
+// group is the state of a channel group.
 type group struct {
-	id     GroupID
-	engine uint32
-	slice  uint64 // us
-	off    bool   // the GPU was told that it is interrupted
+	id          GroupID
+	engine      uint32
+	slice       uint64 // us
+	interrupted bool   // GPU.Interrupt was called
 }
 
 const (
@@ -39,8 +39,8 @@ const (
 	firstChosen    = 0xcaf00001
 )
 
-// The slice that a group is made with, us, and the one that a group with compute
-// objects was found to have. What changes it is not known; here their making does.
+// The slice of a new group and of one with compute objects, in us, as seen on an H200.
+// When the driver changes it is unknown; the double does so when a compute object is made.
 const (
 	sliceGroup   = 1024
 	sliceCompute = 2048
@@ -52,9 +52,9 @@ func isRoot(class uint32) bool {
 
 func isCopy(class uint32) bool { return class&0xff == 0xb5 && class > 0xa000 }
 
-// parentOf says what an object of a class is a child of, and whether there is
-// such a class.
-func parentOf(class uint32) (fits func(uint32) bool, known bool) {
+// parentClass returns a test for the class of the parent of an object of a class. known
+// reports whether the double has that class.
+func parentClass(class uint32) (fits func(uint32) bool, known bool) {
 	is := func(want uint32) func(uint32) bool { return func(c uint32) bool { return c == want } }
 	switch {
 	case class == nvrm.ClassDevice:
@@ -69,7 +69,7 @@ func parentOf(class uint32) (fits func(uint32) bool, known bool) {
 	return nil, false
 }
 
-// alloc is NV_ESC_RM_ALLOC, in both its forms.
+// alloc implements both forms of NV_ESC_RM_ALLOC.
 func (f *openFile) alloc(mem Memory, arg []byte, paramsSize uint32) nvrm.Status {
 	root, parent, handle := nvrm.Handle(le.Uint32(arg[0:])), nvrm.Handle(le.Uint32(arg[4:])), nvrm.Handle(le.Uint32(arg[8:]))
 	class, params := le.Uint32(arg[12:]), le.Uint64(arg[16:])
@@ -84,7 +84,7 @@ func (f *openFile) alloc(mem Memory, arg []byte, paramsSize uint32) nvrm.Status 
 	if status != nvrm.OK {
 		return status
 	}
-	fits, known := parentOf(class)
+	fits, known := parentClass(class)
 	if !known {
 		return nvrm.ErrInvalidClass
 	}
@@ -112,7 +112,7 @@ func (f *openFile) alloc(mem Memory, arg []byte, paramsSize uint32) nvrm.Status 
 	c.objects[o.handle] = o
 	switch {
 	case nvrm.IsChannel(class):
-		f.rm.updateGroup(p) // one more, and it is enabled
+		f.rm.updateGroup(p) // it has one more enabled channel
 	case nvrm.IsCompute(class) && p.parent.group.slice == sliceGroup:
 		f.rm.setSlice(p.parent.group, sliceCompute)
 	}
@@ -134,9 +134,9 @@ func (f *openFile) allocClient(h nvrm.Handle, class uint32) (*client, nvrm.Statu
 	return c, nvrm.OK
 }
 
-// chooseClient counts on, round a ring of a million. A handle that is taken is
-// passed over by 1024, the number of RM's buckets, and the count does not follow.
-// As in _serverCreateEntryAndLockForNewClient.
+// chooseClient returns the next client handle. The counter wraps after a million. A handle
+// in use is skipped by 1024, the number of RM's buckets, without moving the counter. As in
+// _serverCreateEntryAndLockForNewClient.
 func (rm *RM) chooseClient() nvrm.Handle {
 	h := rm.nextClient
 	rm.nextClient = h&^nvrm.ClientMask | (h+1)&nvrm.ClientMask
@@ -146,8 +146,9 @@ func (rm *RM) chooseClient() nvrm.Handle {
 	return h
 }
 
-// share is NV_ESC_RM_SHARE of an object that is not, which is refused. The order
-// is that of serverShareResourceAccess. To share one that is, is not done here.
+// share implements NV_ESC_RM_SHARE for unknown objects, which is refused. The order of the
+// checks is that of serverShareResourceAccess. Sharing an existing object is not
+// supported.
 func (f *openFile) share(arg []byte) nvrm.Status {
 	c, status := f.client(nvrm.Handle(le.Uint32(arg[0:])), nvrm.ErrInvalidObjectHandle)
 	switch {
@@ -159,8 +160,8 @@ func (f *openFile) share(arg []byte) nvrm.Status {
 	return nvrm.ErrNotSupported
 }
 
-// newGroup reads NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS: engineType is at 12 of
-// 20 bytes. From nvos.h.
+// newGroup makes a group from NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS, 20 bytes with
+// engineType at 12. From nvos.h.
 func (rm *RM) newGroup(mem Memory, params uint64, size uint32) (*group, nvrm.Status) {
 	buf := make([]byte, 20)
 	if params == 0 || size != 0 && int(size) != len(buf) {
@@ -178,8 +179,8 @@ func (rm *RM) newGroup(mem Memory, params uint64, size uint32) (*group, nvrm.Sta
 	return g, nvrm.OK
 }
 
-// setSlice sets a group's slice. It reads back as it was set; the GPU has none
-// shorter than a microsecond.
+// setSlice sets the slice of a group. It reads back as set; the GPU's shortest slice is one
+// microsecond.
 func (rm *RM) setSlice(g *group, us uint64) {
 	g.slice = us
 	if gpu := rm.gpu(g); gpu != nil {
@@ -187,8 +188,8 @@ func (rm *RM) setSlice(g *group, us uint64) {
 	}
 }
 
-// gpu returns what runs the group. Those of copy engines have runlists of their
-// own, where nothing happens here.
+// gpu returns the GPU of a group, or nil for groups of copy engines, which have runlists of
+// their own that are not modelled.
 func (rm *RM) gpu(g *group) GPU {
 	if g.engine != engineGraphics {
 		return nil
@@ -196,15 +197,15 @@ func (rm *RM) gpu(g *group) GPU {
 	return rm.cfg.GPU
 }
 
-// freeCall is NV_ESC_RM_FREE. The parent that is named is not looked at.
-func (f *openFile) freeCall(arg []byte) nvrm.Status {
+// freeObject implements NV_ESC_RM_FREE. Like the driver it ignores the parent.
+func (f *openFile) freeObject(arg []byte) nvrm.Status {
 	c, status := f.client(nvrm.Handle(le.Uint32(arg[0:])), nvrm.ErrInvalidObjectHandle)
 	if status != nvrm.OK {
 		return status
 	}
 	o := c.objects[nvrm.Handle(le.Uint32(arg[8:]))]
 	if o == nil {
-		return nvrm.OK // it is gone, as was asked
+		return nvrm.OK // as the driver answers
 	}
 	f.rm.free(c, o)
 	if o.handle == c.handle {
@@ -213,7 +214,7 @@ func (f *openFile) freeCall(arg []byte) nvrm.Status {
 	return nvrm.OK
 }
 
-// free takes o, and what is below it, out of the tree.
+// free removes o and the objects below it from the tree.
 func (rm *RM) free(c *client, o *object) {
 	for len(o.children) > 0 {
 		rm.free(c, o.children[len(o.children)-1])
@@ -230,17 +231,17 @@ func (rm *RM) free(c *client, o *object) {
 	}
 }
 
-// updateGroup has the GPU stop a group of which every channel is disabled, and
-// go on with one of which some is not.
+// updateGroup makes the GPU interrupt a group whose channels are all disabled, and restore
+// one that has an enabled channel.
 func (rm *RM) updateGroup(o *object) {
 	g := o.group
 	gpu := rm.gpu(g)
 	enabled := func(ch *object) bool { return !ch.disabled }
 	off := len(o.children) > 0 && !slices.ContainsFunc(o.children, enabled)
-	if gpu == nil || off == g.off {
+	if gpu == nil || off == g.interrupted {
 		return
 	}
-	if g.off = off; off {
+	if g.interrupted = off; off {
 		gpu.Interrupt(g.id)
 	} else {
 		gpu.Restore(g.id)

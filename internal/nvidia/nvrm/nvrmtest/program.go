@@ -12,9 +12,8 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// The test's own binary plays other parts when the environment says so. That is
-// seen to before any test, or flag, is looked at, so a package whose tests start
-// Programs needs nothing for it.
+// The test binary acts as a Program when the environment says so. init checks that before
+// any test or flag is read, so that a package whose tests start Programs needs no TestMain.
 const (
 	envRole = "NVRMTEST_ROLE"
 	envPath = "NVRMTEST_PATH"
@@ -28,47 +27,47 @@ func init() {
 	case "":
 		return
 	case roleProgram:
-		if err := live(path); err != nil {
+		if err := runProgram(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "%s is not understood\n", envRole)
+		fmt.Fprintf(os.Stderr, "unknown value of %s\n", envRole)
 		os.Exit(2)
 	}
 	os.Exit(0)
 }
 
-// again is our own program in another part.
-func again(role, path string) *exec.Cmd {
+// reexec returns a command that runs this binary in another role.
+func reexec(role, path string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
-	// Under the race detector a program dawdles for a second before it ends.
+	// Without this a process under the race detector takes a second to exit.
 	cmd.Env = append(os.Environ(), envRole+"="+role, envPath+"="+path, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
-// Program is another process that has a CUDA context, as far as RM can tell.
+// Program is another process with the RM objects of a CUDA context.
 type Program struct {
 	Pid int
-	birth
+	programInfo
 
 	cmd   *exec.Cmd
 	stdin io.Closer
-	over  bool
+	ended bool
 }
 
-// birth is what a Program tells of itself. Like a CUDA program, it has more than
-// one descriptor of the control file and the context behind one of them only.
-type birth struct {
-	FD      int // with the context
-	OtherFD int // with a client that has nothing
+// programInfo is what a Program reports when it is ready. Like a CUDA process it has two
+// descriptors of the control file, and only one of them leads to the context.
+type programInfo struct {
+	FD      int // leads to the context
+	OtherFD int // leads to a client without objects
 	Context Context
 }
 
-// Start starts a Program on the mount. It ends with the test, if not before.
+// Start starts a Program on the mount. It is killed when the test ends.
 func (m *Mount) Start(t testing.TB) *Program {
 	t.Helper()
-	cmd := again(roleProgram, m.Path)
+	cmd := reexec(roleProgram, m.Path)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -79,35 +78,35 @@ func (m *Mount) Start(t testing.TB) *Program {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("start a program: %v", err)
+		t.Fatalf("start program: %v", err)
 	}
 	p := &Program{Pid: cmd.Process.Pid, cmd: cmd, stdin: stdin}
 	t.Cleanup(p.Kill)
-	if err := json.NewDecoder(stdout).Decode(&p.birth); err != nil {
-		t.Fatalf("the program did not say what it has made: %v", err)
+	if err := json.NewDecoder(stdout).Decode(&p.programInfo); err != nil {
+		t.Fatalf("read from program: %v", err)
 	}
 	return p
 }
 
-// Exit has the program free its context and end, and waits for that.
+// Exit makes the program free its context and exit, and waits for it.
 func (p *Program) Exit() error {
-	p.over = true
+	p.ended = true
 	p.stdin.Close()
 	return p.cmd.Wait()
 }
 
-// Kill ends it by SIGKILL and waits until it is gone.
+// Kill sends SIGKILL to the program and waits until it has exited.
 func (p *Program) Kill() {
-	if p.over {
+	if p.ended {
 		return
 	}
-	p.over = true
-	_ = p.cmd.Process.Kill() // it may have ended
-	_ = p.cmd.Wait()         // it was killed
+	p.ended = true
+	_ = p.cmd.Process.Kill() // fails if it has exited
+	_ = p.cmd.Wait()         // reports the signal
 }
 
-// live is the program's life.
-func live(path string) error {
+// runProgram makes a context, reports it, and waits until standard input is closed.
+func runProgram(path string) error {
 	other, err := nvrm.Open(path)
 	if err != nil {
 		return err
@@ -123,7 +122,7 @@ func live(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(birth{f.Fd(), other.Fd(), c}); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(programInfo{f.Fd(), other.Fd(), c}); err != nil {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)

@@ -12,37 +12,36 @@ import (
 
 var le = binary.LittleEndian
 
-// Statuses that only RM itself has a use for. From nvstatuscodes.h.
+// Statuses that only the double uses, from nvstatuscodes.h.
 const (
 	errInsertDuplicateName nvrm.Status = 0x19
 	errInvalidAddress      nvrm.Status = 0x1e
 )
 
-// Config says what kind of RM to make.
+// Config configures an RM.
 type Config struct {
-	// FirstClient is the handle that the first client gets, as if all before it
-	// had come and gone. Zero: c1d00028, since programs come late to a machine
-	// that is in use.
+	// FirstClient is the handle of the first client, as if all lower ones had been used
+	// and freed. Zero: c1d00028, as on a machine that has been in use.
 	FirstClient nvrm.Handle
-	UUID        [16]byte            // of the GPU
-	GPU         GPU                 // runs the compute groups; nil: nothing does
-	Sleep       func(time.Duration) // how latency passes; nil: time.Sleep
+	UUID        [16]byte            // identity of the GPU
+	GPU         GPU                 // runs the compute groups; nil: none
+	Sleep       func(time.Duration) // waits for an injected latency; nil: time.Sleep
 }
 
 // GroupID is a channel group's number on its runlist.
 type GroupID uint32
 
-// GPU runs channel groups. RM calls it for those of the graphics engine, one
-// call at a time.
+// GPU runs channel groups. RM calls it for groups of the graphics engine, one call at a
+// time.
 type GPU interface {
 	Opened(GroupID)
 	Closed(GroupID)
 	SetSlice(GroupID, time.Duration)
-	Interrupt(GroupID) // all its channels are disabled
+	Interrupt(GroupID) // all channels are disabled
 	Restore(GroupID)
 }
 
-// RM is a resource manager in memory. Its methods may be called at any time.
+// RM is a resource manager in memory. Its methods may be called from any goroutine.
 type RM struct {
 	cfg Config
 
@@ -55,7 +54,7 @@ type RM struct {
 	logged     int
 }
 
-// New returns an RM that has no clients.
+// New returns an RM without clients.
 func New(cfg Config) *RM {
 	if cfg.FirstClient == 0 {
 		cfg.FirstClient = 0xc1d00028
@@ -69,15 +68,14 @@ func New(cfg Config) *RM {
 	}
 }
 
-// File is a descriptor of an open control file, for use by this process.
+// File is a descriptor of an open control file, for use in this process.
 type File struct {
 	open   *openFile
 	closed bool
 }
 
-// openFile is an open control file. What clients were made through it are its
-// own: RM knows them through no other, and they go when its last descriptor is
-// closed.
+// openFile is an open control file. It owns the clients that were made through it: no other
+// file reaches them, and they are freed when its last descriptor is closed.
 type openFile struct {
 	rm          *RM
 	descriptors int
@@ -86,20 +84,20 @@ type openFile struct {
 // Open opens the control file.
 func (rm *RM) Open() *File { return &File{open: &openFile{rm: rm, descriptors: 1}} }
 
-// Copy returns another descriptor of the same open file: what pidfd_getfd does.
-// It panics if f is closed.
+// Copy returns another descriptor of the same open file, as pidfd_getfd does. It panics if
+// f is closed.
 func (f *File) Copy() *File {
 	f.open.rm.mu.Lock()
 	defer f.open.rm.mu.Unlock()
 	if f.closed {
-		panic("nvrmtest: copy of a descriptor that is closed")
+		panic("nvrmtest: copy of a closed descriptor")
 	}
 	f.open.descriptors++
 	return &File{open: f.open}
 }
 
-// Close closes the descriptor. With the last of an open file its clients are
-// gone, and all that is theirs.
+// Close closes the descriptor. Closing the last descriptor of an open file frees its
+// clients and their objects.
 func (f *File) Close() error {
 	rm := f.open.rm
 	rm.mu.Lock()
@@ -128,9 +126,9 @@ func (f *File) Ioctl(request uint32, arg []byte) error {
 	return nil
 }
 
-// ioctl is a call by a process with the memory mem. Like the driver, it looks at
-// the number and the size and not at the magic, and answers what it cannot read
-// with EINVAL. Everything else that is wrong is said in the status.
+// ioctl is a call by a process with the memory mem. Like the driver it looks at the number
+// and the size and ignores the magic. An unknown number or size is EINVAL; every other
+// mistake is reported by the status.
 func (f *File) ioctl(mem Memory, request uint32, arg []byte) unix.Errno {
 	nr, size := request&0xff, request>>16&0x3fff
 	if int(size) > len(arg) {
@@ -138,7 +136,7 @@ func (f *File) ioctl(mem Memory, request uint32, arg []byte) unix.Errno {
 	}
 	var (
 		call Call
-		at   int // of the status
+		at   int // offset of the status
 		do   func() nvrm.Status
 	)
 	switch {
@@ -157,7 +155,7 @@ func (f *File) ioctl(mem Memory, request uint32, arg []byte) unix.Errno {
 	case nr == nvgpu.NV_ESC_RM_FREE && size == 16:
 		// NVOS00_PARAMETERS: hRoot 0, hObjectParent 4, hObjectOld 8, status 12.
 		call, at = Free(), 12
-		do = func() nvrm.Status { return f.open.freeCall(arg) }
+		do = func() nvrm.Status { return f.open.freeObject(arg) }
 	case nr == nvgpu.NV_ESC_RM_SHARE && size == 24:
 		// NVOS57_PARAMETERS: hClient 0, hObject 4, sharePolicy 8, status 20.
 		call, at = Share(), 20
@@ -165,7 +163,7 @@ func (f *File) ioctl(mem Memory, request uint32, arg []byte) unix.Errno {
 	default:
 		return unix.EINVAL
 	}
-	status, errno := f.open.rm.meet(call)
+	status, errno := f.open.rm.injectFault(call)
 	if errno != 0 {
 		return errno
 	}
@@ -181,9 +179,9 @@ func (f *File) ioctl(mem Memory, request uint32, arg []byte) unix.Errno {
 	return 0
 }
 
-// client returns the client of that handle if it is this file's. Somebody else's
-// is not valid (rmclientValidate_IMPL); a handle that is nobody's is answered by
-// unknown.
+// client returns the client with handle h if this file owns it. The status for a client of
+// another file is ErrInvalidClient (rmclientValidate_IMPL), that for a handle without a
+// client is unknown.
 func (f *openFile) client(h nvrm.Handle, unknown nvrm.Status) (*client, nvrm.Status) {
 	c := f.rm.clients[h]
 	switch {
