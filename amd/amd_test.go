@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 const gpu = 51545 // kfdtest.MI300X
 
-// machine is a driver's double behind a real path, real programs and, if there is to be
+// machine has a KFD test double behind a real path, real processes and, if the test wants
 // one, a daemon.
 type machine struct {
 	*testing.T
@@ -52,7 +52,7 @@ func newMachine(t *testing.T, patched, withDaemon bool) *machine {
 	m := &machine{T: t, sys: t.TempDir()}
 	m.kfd = kfdtest.New(kfdtest.Config{Patched: patched, Sys: m.sys})
 	m.path = kfdtest.Mounted(t, m.kfd).Path
-	dir, err := os.MkdirTemp("", "gw") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "gw") // a socket path is limited to 108 bytes
 	m.check(err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	m.control = filepath.Join(dir, "s")
@@ -69,7 +69,7 @@ func (m *machine) check(err error) {
 	}
 }
 
-// daemon runs one until the test is over.
+// daemon runs a daemon until the test is over.
 func (m *machine) daemon() {
 	m.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -95,7 +95,7 @@ func (m *machine) daemon() {
 	})
 }
 
-// program is a program with compute queues.
+// program is a process with compute queues and one SDMA queue, which must be ignored.
 type program struct {
 	*kfdtest.Program
 	m   *machine
@@ -112,7 +112,7 @@ func (m *machine) program(queues int) *program {
 		m.check(err)
 		p.ids = append(p.ids, id)
 	}
-	_, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: gpu, Type: kfd.TypeSDMA, Ring: 1 << 30, RingSize: 4096}) // no business of ours
+	_, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: gpu, Type: kfd.TypeSDMA, Ring: 1 << 30, RingSize: 4096})
 	m.check(err)
 	return p
 }
@@ -127,22 +127,22 @@ func (p *program) running() int {
 	return n
 }
 
-func (m *machine) eventually(what string, so func() bool) {
+func (m *machine) eventually(condition string, holds func() bool) {
 	m.Helper()
 	for range 500 {
-		if so() {
+		if holds() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	m.Fatalf("not so after 5 s: %s", what)
+	m.Fatalf("after 5 s: not %s", condition)
 }
 
 // build compiles C sources.
 func build(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("a C library needs gcc to be tested")
+		t.Skip("gcc is needed to compile the library")
 	}
 	out := filepath.Join(t.TempDir(), name)
 	args = append([]string{"-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-o", out}, args...)
@@ -152,7 +152,7 @@ func build(t *testing.T, name string, args ...string) string {
 	return out
 }
 
-// driver is test/drive.c at work.
+// driver is a running test/drive.c.
 type driver struct {
 	*machine
 	cmd *exec.Cmd
@@ -193,15 +193,15 @@ func (d *driver) ask(format string, args ...any) string {
 func (d *driver) expect(want, format string, args ...any) {
 	d.Helper()
 	if got := d.ask(format, args...); got != want {
-		d.Errorf("%.60s: %s, want %s", fmt.Sprintf(format, args...), got, want)
+		d.Errorf("%.60s: got %s, want %s", fmt.Sprintf(format, args...), got, want)
 	}
 }
 
-// failed is what a call that fails returns.
+// failed returns the text of a call's result -errno.
 func failed(e syscall.Errno) string { return fmt.Sprint(-int(e)) }
 
-// TestList: the compute queues of all are listed, and how many there are where there is no
-// room.
+// TestList checks the listing of compute queues, with and without room for all, and with
+// malformed files in sysfs.
 func TestList(t *testing.T) {
 	m := newMachine(t, true, false)
 	d := m.drive()
@@ -216,13 +216,13 @@ func TestList(t *testing.T) {
 	m.check(os.MkdirAll(filepath.Join(dir, "99999999999999999999/queues/1"), 0o755))
 	d.expect(fmt.Sprintf("1 %d/%d/%d", p.PID, gpu, p.ids[1]), "l 10")
 	p.Kill()
-	m.eventually("the dead is not listed", func() bool { return d.ask("l 10") == "0" })
+	m.eventually("without queues of a killed process", func() bool { return d.ask("l 10") == "0" })
 }
 
-// TestDriver: queues are unmapped and mapped in one call each; what fails says why and
-// changes nothing; what was unmapped is mapped when the handle is given up, and when its
-// owner is killed.
-func TestDriver(t *testing.T) {
+// TestUnmapAndRemap checks that queues are unmapped and remapped in one call each, that a
+// failed call changes nothing, and that queues are remapped when the handle is freed and
+// when the caller is killed.
+func TestUnmapAndRemap(t *testing.T) {
 	m := newMachine(t, true, false)
 	p := m.program(3)
 	d := m.drive()
@@ -230,17 +230,17 @@ func TestDriver(t *testing.T) {
 	updates := m.kfd.Updates(gpu)
 	d.expect("3 0 0 0", "u %d %d 0 %s", p.PID, gpu, all)
 	if n := m.kfd.Updates(gpu) - updates; p.running() != 0 || n != 1 {
-		t.Errorf("%d run, after %d updates of the runlist", p.running(), n)
+		t.Errorf("got %d running queues after %d runlist updates, want 0 after 1", p.running(), n)
 	}
 	d.expect("1 0", "m %d %d 0 %d", p.PID, gpu, p.ids[1])
 	if p.running() != 1 {
-		t.Errorf("%d run", p.running())
+		t.Errorf("after remapping one: got %d running queues, want 1", p.running())
 	}
 	d.expect("2", "a %d", p.PID)
 	d.expect("1 0 -2", "u %d %d 0 %d 77", p.PID, gpu, p.ids[0])
 	d.expect("2 5 1 1", "c")
 	d.expect("0", "x")
-	m.eventually("let go, all run", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
+	m.eventually("all running after cleanup", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
 
 	d.expect(failed(syscall.ESRCH)+" "+failed(syscall.ESRCH), "u %d %d 0 1", 1<<22-1, gpu)
 	d.expect(failed(syscall.EINVAL), "u %d %d 0", p.PID, gpu)
@@ -249,13 +249,13 @@ func TestDriver(t *testing.T) {
 	d.expect("1024", "u %d %d 0%s", p.PID, gpu, strings.Repeat(fmt.Sprintf(" %d", p.ids[0]), 1024))
 	d.expect(failed(syscall.EBADF)+" 0 0 0 0", "f %d", gpu)
 	if p.running() != 2 {
-		t.Errorf("%d run", p.running())
+		t.Errorf("after a call of a forked child: got %d running queues, want 2", p.running())
 	}
 	m.check(d.cmd.Process.Kill())
-	m.eventually("its owner was killed, and all run", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
+	m.eventually("all running after the caller was killed", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
 }
 
-// TestReservation: slots are reserved, asked for, and free again.
+// TestReservation checks reserving slots, reading their use, and ending a reservation.
 func TestReservation(t *testing.T) {
 	m := newMachine(t, true, false)
 	p := m.program(2)
@@ -264,7 +264,7 @@ func TestReservation(t *testing.T) {
 	d.expect(failed(syscall.ENODEV)+" 0 0 0 0", "h 1")
 	d.expect(failed(syscall.EINVAL), "v %d 24 7", gpu)
 	if os.Geteuid() != 0 {
-		t.Skip("to reserve takes root")
+		t.Skip("a reservation needs root")
 	}
 	d.expect("0", "v %d 23 8", gpu)
 	d.expect("0 23 8 24 2", "h %d", gpu)
@@ -275,9 +275,9 @@ func TestReservation(t *testing.T) {
 	d.expect("0 0 0 24 2", "h %d", gpu)
 }
 
-// TestStock: without the patch what needs it says so, and without a daemon so does the
-// rest.
-func TestStock(t *testing.T) {
+// TestStockDriverWithoutDaemon checks the errors where neither the patch nor a daemon is
+// there.
+func TestStockDriverWithoutDaemon(t *testing.T) {
 	m := newMachine(t, false, false)
 	p := m.program(1)
 	d := m.drive()
@@ -289,38 +289,38 @@ func TestStock(t *testing.T) {
 	d.expect(failed(syscall.ENOENT), "d")
 }
 
-// TestByDaemon: a process is suspended and resumed by the daemon, on either driver.
-func TestByDaemon(t *testing.T) {
+// TestSuspendAndResume checks the functions that go through the daemon, on both drivers.
+func TestSuspendAndResume(t *testing.T) {
 	for _, patched := range []bool{false, true} {
 		t.Run(map[bool]string{true: "patched", false: "stock"}[patched], func(t *testing.T) {
 			m := newMachine(t, patched, true)
 			p := m.program(3)
 			d := m.drive()
 			d.expect("0", "s %d", p.PID)
-			m.eventually("it is suspended", func() bool { return p.running() == 0 })
+			m.eventually("suspended", func() bool { return p.running() == 0 })
 			if patched {
 				d.expect(failed(syscall.EBUSY)+" "+failed(syscall.EBUSY), "u %d %d 0 %d", p.PID, gpu, p.ids[0])
 			}
 			d.expect("0", "r %d", p.PID)
-			m.eventually("it is resumed", func() bool { return p.running() == 3 })
+			m.eventually("resumed", func() bool { return p.running() == 3 })
 			d.expect(failed(syscall.ESRCH), "s %d", 1<<22-1)
 			var long, here int
 			fmt.Sscan(d.ask("p 65536"), &long, &here)
 			if long < 100 || here != long {
-				t.Errorf("%d of %d letters of the processes are there", here, long)
+				t.Errorf("processes: got %d of %d bytes, want all", here, long)
 			}
 			if fmt.Sscan(d.ask("p 10"), &long, &here); long < 100 || here != 9 {
-				t.Errorf("with room for 9 letters there are %d of %d", here, long)
+				t.Errorf("processes with room for 9 bytes: got %d of %d, want 9", here, long)
 			}
 			if n := d.ask("d"); strings.HasPrefix(n, "-") || n == "0" {
-				t.Errorf("the status is %s long", n)
+				t.Errorf("status: got length %s, want a positive one", n)
 			}
 		})
 	}
 }
 
-// TestBadDaemon: whatever answers in the daemon's place, it is an error and no more.
-func TestBadDaemon(t *testing.T) {
+// TestMalformedAnswers checks that a daemon which answers garbage causes an error only.
+func TestMalformedAnswers(t *testing.T) {
 	m := newMachine(t, true, false)
 	d := m.drive()
 	answers := map[string]syscall.Errno{
@@ -339,36 +339,55 @@ func TestBadDaemon(t *testing.T) {
 			}
 			defer c.Close()
 			_, _ = c.Read(make([]byte, 4096))
-			_, _ = io.WriteString(c, text) // who asks may have had enough
+			_, _ = io.WriteString(c, text) // the library may have closed the connection
 		}()
 		d.expect(failed(want), "s 5")
 	}
 }
 
-// TestExample: it does what it says, by the driver and by the daemon.
+// TestExample runs the example on both drivers, for a process without queues, and on a
+// machine without KFD.
 func TestExample(t *testing.T) {
 	for _, patched := range []bool{true, false} {
 		m := newMachine(t, patched, true)
-		p := m.program(3)
-		cmd := exec.Command(build(t, "example", "example.c", "giveway_amd.c"), fmt.Sprint(p.PID))
-		cmd.Env = append(os.Environ(), "EXAMPLE_KFD="+m.path, "EXAMPLE_SYS="+m.sys, "GIVEWAY_SOCKET="+m.control)
-		out, err := cmd.CombinedOutput()
+		p, idle := m.program(3), m.program(0)
+		example := build(t, "example", "example.c", "giveway_amd.c")
+		run := func(pid int, sysfs string) (out, errs string, err error) {
+			cmd := exec.Command(example, fmt.Sprint(pid))
+			cmd.Env = append(os.Environ(), "EXAMPLE_KFD="+m.path, "EXAMPLE_SYS="+sysfs, "GIVEWAY_SOCKET="+m.control)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			err = cmd.Run()
+			return stdout.String(), stderr.String(), err
+		}
 		want := "3 queues\nunmapped 3\nremapped 3\n"
 		if !patched {
-			want = "3 queues\nsuspended: yes\nresumed: yes\n"
+			want = "3 queues\nsuspended\nresumed\n"
 		}
-		if err != nil || !strings.HasPrefix(string(out), want) {
-			t.Errorf("%v\n%s", err, out)
+		if out, errs, err := run(p.PID, m.sys); err != nil || !strings.HasPrefix(out, want) || errs != "" {
+			t.Errorf("patched %v: got %v, %q, %q; want %q", patched, err, out, errs, want)
 		}
-		m.eventually("all run", func() bool { return p.running() == 3 })
+		m.eventually("all running", func() bool { return p.running() == 3 })
+		for name, tt := range map[string]struct {
+			pid   int
+			sysfs string
+			want  string
+		}{
+			"process without queues": {idle.PID, m.sys, "list the queues of the process: No such process\n"},
+			"no KFD":                 {p.PID, t.TempDir(), "list the queues of the process: No such file or directory\n"},
+		} {
+			if out, errs, err := run(tt.pid, tt.sysfs); err == nil || out != "" || errs != tt.want {
+				t.Errorf("%s: got %v, %q, %q; want exit 1 and %q", name, err, out, errs, tt.want)
+			}
+		}
 	}
 }
 
-// TestPython: the module does the same.
+// TestPython runs python/tests/drive_amd.py, which drives the Python module.
 func TestPython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3 here")
+		t.Skip("python3 is not installed")
 	}
 	m := newMachine(t, true, true)
 	p, q := m.program(2), m.program(1)
@@ -377,10 +396,10 @@ func TestPython(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	m.eventually("all is as it was", func() bool { return p.running() == 2 && q.running() == 1 })
+	m.eventually("all running after the controller was closed", func() bool { return p.running() == 2 && q.running() == 1 })
 }
 
-// TestCommands: what people type shows and does it.
+// TestCommands checks ps, set, pause, resume, restore and doctor for a KFD process.
 func TestCommands(t *testing.T) {
 	m := newMachine(t, false, true)
 	p := m.program(3)
@@ -394,28 +413,28 @@ func TestCommands(t *testing.T) {
 		return out.String()
 	}
 	pid := fmt.Sprint(p.PID)
-	m.eventually("ps lists it", func() bool {
+	m.eventually("listed by ps", func() bool {
 		out := call("ps")
 		return strings.Contains(out, pid) && strings.Contains(out, "standard (default)") && strings.Contains(out, "(3 queues)")
 	})
 	if out := call("set", pid, "--class", "batch"); !strings.Contains(out, "batch") {
 		t.Error(out)
 	}
-	m.eventually("ps tells that it can be stopped", func() bool { return strings.Contains(call("ps"), "interrupt") })
+	m.eventually("shown by ps as stoppable", func() bool { return strings.Contains(call("ps"), "interrupt") })
 	call("pause", pid)
-	m.eventually("it is paused", func() bool { return p.running() == 0 && strings.Contains(call("ps"), "paused") })
+	m.eventually("paused", func() bool { return p.running() == 0 && strings.Contains(call("ps"), "paused") })
 	out := call("doctor")
 	for _, says := range []string{"AMD gfx942", "KFD 1.17", "debugger interface", "0 of 24 slots in use", "calls to stop 3 queues"} {
 		if !strings.Contains(out, says) {
-			t.Errorf("doctor does not say %q:\n%s", says, out)
+			t.Errorf("doctor: got\n%s\nwant %q in it", out, says)
 		}
 	}
 	call("resume", pid)
-	m.eventually("it is resumed", func() bool { return p.running() == 3 })
+	m.eventually("resumed", func() bool { return p.running() == 3 })
 	call("restore")
-	m.eventually("nothing is left", func() bool { return m.kfd.Left() == "" })
+	m.eventually("restored", func() bool { return m.kfd.Left() == "" })
 	all, err := client.New("").Processes(t.Context())
 	if err != nil || len(all) != 1 || all[0].Queues[0].Native != 3 {
-		t.Errorf("%+v, %v", all, err)
+		t.Errorf("got %+v, %v; want one process with 3 native queues", all, err)
 	}
 }

@@ -1,3 +1,3 @@
-// Package amd holds a C library for programs that drive AMD compute queues themselves
-// (giveway_amd.h). There is nothing in it for Go programs; its tests are.
+// Package amd holds a C library for programs that stop and start AMD compute queues
+// themselves (giveway_amd.h), and its tests. It has no Go API.
 package amd

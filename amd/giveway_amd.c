@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The ABI of the patch: kernel/amdkfd/ABI.md. */
+/* The ABI of the driver patch: kernel/amdkfd/ABI.md. */
 struct sched_args {
   uint64_t queues_ptr;
   uint32_t num_queues, pid, grace_period, flags;
@@ -42,14 +42,14 @@ struct reservation_args {
 #define HQD_QUERY 1u
 _Static_assert(sizeof(struct sched_args) == 24 && sizeof(struct sched_queue) == 16 &&
                  sizeof(struct reservation_args) == 24,
-               "as the driver has them");
+               "sizes in the driver's ABI");
 
 struct gw_amd {
   char *socket, *device, *sysfs; /* socket may be NULL */
-  pid_t owner;
-  pthread_mutex_t lock; /* for what follows */
-  int fd;               /* of device; -1: not open yet */
-  gw_amd_statistics done;
+  pid_t owner;                   /* the process that made the handle */
+  pthread_mutex_t lock;          /* guards the fields below */
+  int fd;                        /* of device; -1: not open yet */
+  gw_amd_statistics stats;
 };
 
 static uint64_t now_ns(void) {
@@ -65,11 +65,11 @@ int gw_amd_init(gw_amd **handle, const gw_amd_options *o) {
   h->fd = -1;
   h->owner = getpid();
   pthread_mutex_init(&h->lock, NULL);
-  bool wanted = o && o->socket;
-  h->socket = wanted ? strdup(o->socket) : NULL;
+  bool has_socket = o && o->socket;
+  h->socket = has_socket ? strdup(o->socket) : NULL;
   h->device = strdup(o && o->device ? o->device : "/dev/kfd");
   h->sysfs = strdup(o && o->sysfs ? o->sysfs : "/sys");
-  if (!h->device || !h->sysfs || (wanted && !h->socket)) {
+  if (!h->device || !h->sysfs || (has_socket && !h->socket)) {
     gw_amd_cleanup(h);
     return -ENOMEM;
   }
@@ -79,7 +79,7 @@ int gw_amd_init(gw_amd **handle, const gw_amd_options *o) {
 
 void gw_amd_cleanup(gw_amd *h) {
   if (!h) return;
-  if (h->fd >= 0) close(h->fd); /* the driver puts back what was unmapped through it */
+  if (h->fd >= 0) close(h->fd); /* the driver remaps what was unmapped through this descriptor */
   pthread_mutex_destroy(&h->lock);
   free(h->socket);
   free(h->device);
@@ -87,9 +87,9 @@ void gw_amd_cleanup(gw_amd *h) {
   free(h);
 }
 
-/* Queues, from sysfs. */
+/* Listing queues, from sysfs. */
 
-/* A file that holds one number, beneath dir. */
+/* Reads a file below dir that holds one number. */
 static int read_number(int dir, const char *name, uint32_t *value) {
   char text[16];
   int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
@@ -107,7 +107,7 @@ static int read_number(int dir, const char *name, uint32_t *value) {
   return 0;
 }
 
-/* The name of a folder that is a number. */
+/* Reports whether the name of a directory is a number, and which. */
 static bool is_number(const char *name, uint32_t *value) {
   char *end;
   errno = 0;
@@ -116,7 +116,7 @@ static bool is_number(const char *name, uint32_t *value) {
   return isdigit((unsigned char)name[0]) && !*end && !errno && v <= INT32_MAX;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b) {
+static int by_number(const struct dirent **a, const struct dirent **b) {
   uint32_t x = 0, y = 0;
   is_number((*a)->d_name, &x);
   is_number((*b)->d_name, &y);
@@ -128,12 +128,12 @@ static int numbered(const struct dirent *e) {
   return is_number(e->d_name, &v);
 }
 
-/* Adds the compute queues of one process. One that goes meanwhile is left out. */
+/* Appends the compute queues of one process. A queue that vanishes meanwhile is left out. */
 static int list_process(const char *proc, uint32_t pid, gw_amd_queue *queues, size_t room, int count) {
   char path[PATH_MAX];
   struct dirent **ids;
   if (snprintf(path, sizeof path, "%s/%u/queues", proc, pid) >= (int)sizeof path) return -ENAMETOOLONG;
-  int n = scandir(path, &ids, numbered, by_name);
+  int n = scandir(path, &ids, numbered, by_number);
   if (n < 0) return errno == ENOENT ? count : -errno;
   int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   for (int i = 0; i < n; i++) {
@@ -145,7 +145,7 @@ static int list_process(const char *proc, uint32_t pid, gw_amd_queue *queues, si
     snprintf(name, sizeof name, "%s/type", ids[i]->d_name);
     if (!err) err = read_number(dir, name, &type);
     free(ids[i]);
-    if (err || type != 0 || count == INT_MAX) continue; /* 0: the kernel's number for compute */
+    if (err || type != 0 || count == INT_MAX) continue; /* 0: enum kfd_queue_type's compute */
     if ((size_t)count < room)
       queues[count] = (gw_amd_queue){.pid = (int32_t)pid, .gpu = gpu, .queue = id};
     count++;
@@ -161,7 +161,7 @@ int gw_amd_list(gw_amd *h, gw_amd_queue *queues, size_t room) {
   int len = snprintf(proc, sizeof proc, "%s/class/kfd/kfd/proc", h->sysfs);
   if (len >= (int)sizeof proc) return -ENAMETOOLONG;
   struct dirent **pids;
-  int n = scandir(proc, &pids, numbered, by_name);
+  int n = scandir(proc, &pids, numbered, by_number);
   if (n < 0) return -errno;
   int count = 0;
   for (int i = 0; i < n; i++) {
@@ -174,9 +174,9 @@ int gw_amd_list(gw_amd *h, gw_amd_queue *queues, size_t room) {
   return count;
 }
 
-/* The daemon, by HTTP on its socket. */
+/* Requests to the daemon: HTTP on its Unix socket. */
 
-enum { PATIENCE_MS = 10000, MOST_ANSWER = 16 << 20 };
+enum { TIMEOUT_MS = 10000, MAX_ANSWER = 16 << 20 };
 
 static int connect_to(const char *path) {
   struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -193,8 +193,8 @@ static int connect_to(const char *path) {
 }
 
 static int dial(const gw_amd *h) {
-  const char *named = h->socket ? h->socket : getenv("GIVEWAY_SOCKET");
-  if (named && *named) return connect_to(named);
+  const char *given = h->socket ? h->socket : getenv("GIVEWAY_SOCKET");
+  if (given && *given) return connect_to(given);
   int fd = connect_to("/run/giveway/giveway.sock");
   const char *dir = getenv("XDG_RUNTIME_DIR");
   char path[PATH_MAX];
@@ -206,26 +206,26 @@ static int dial(const gw_amd *h) {
   return fd;
 }
 
-/* Waits until fd is ready for what, or it has become too late. */
-static int wait_for(int fd, short what, uint64_t until) {
+/* Waits until fd is ready for events, or until the deadline. */
+static int wait_for(int fd, short events, uint64_t deadline) {
   for (;;) {
     uint64_t now = now_ns();
-    if (now >= until) return -ETIMEDOUT;
-    struct pollfd p = {.fd = fd, .events = what};
-    int n = poll(&p, 1, (int)((until - now) / 1000000u) + 1);
+    if (now >= deadline) return -ETIMEDOUT;
+    struct pollfd p = {.fd = fd, .events = events};
+    int n = poll(&p, 1, (int)((deadline - now) / 1000000u) + 1);
     if (n > 0) return 0;
     if (n < 0 && errno != EINTR) return -errno;
   }
 }
 
-static int send_all(int fd, const char *text, size_t len, uint64_t until) {
+static int send_all(int fd, const char *text, size_t len, uint64_t deadline) {
   while (len) {
     ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
     if (n >= 0) {
       text += n;
       len -= (size_t)n;
     } else if (errno == EAGAIN) {
-      int err = wait_for(fd, POLLOUT, until);
+      int err = wait_for(fd, POLLOUT, deadline);
       if (err) return err;
     } else if (errno != EINTR) {
       return -errno;
@@ -234,14 +234,14 @@ static int send_all(int fd, const char *text, size_t len, uint64_t until) {
   return 0;
 }
 
-/* Reads until the daemon has ended the connection. What is at *text is the caller's to free. */
-static int receive_all(int fd, char **text, size_t *len, uint64_t until) {
+/* Reads until the daemon closes the connection. The caller frees *text. */
+static int receive_all(int fd, char **text, size_t *len, uint64_t deadline) {
   size_t room = 0;
   *text = NULL;
   *len = 0;
   for (;;) {
     if (*len + 1 >= room) {
-      if (room >= MOST_ANSWER) return -EPROTO;
+      if (room >= MAX_ANSWER) return -EPROTO;
       room = room ? 2 * room : 4096;
       char *more = realloc(*text, room);
       if (!more) return -ENOMEM;
@@ -254,7 +254,7 @@ static int receive_all(int fd, char **text, size_t *len, uint64_t until) {
       (*text)[*len] = 0;
       return 0;
     } else if (errno == EAGAIN) {
-      int err = wait_for(fd, POLLIN, until);
+      int err = wait_for(fd, POLLIN, deadline);
       if (err) return err;
     } else if (errno != EINTR) {
       return -errno;
@@ -262,8 +262,8 @@ static int receive_all(int fd, char **text, size_t *len, uint64_t until) {
   }
 }
 
-/* What the first line of an answer means. */
-static int meaning(const char *text, size_t len) {
+/* Translates the status line of an answer to 0 or -errno. */
+static int status_error(const char *text, size_t len) {
   if (strnlen(text, len) != len || len < 13 || strncmp(text, "HTTP/1.", 7) || text[12] != ' ') return -EPROTO;
   switch (atoi(text + 9)) {
     case 200: return 0;
@@ -276,8 +276,8 @@ static int meaning(const char *text, size_t len) {
   return -EPROTO;
 }
 
-/* Asks the daemon. The answer's body is put where there is room, and its length returned. */
-static int ask(gw_amd *h, const char *request, const char *body, char *json, size_t room) {
+/* Sends a request to the daemon, copies the body of the answer, and returns its length. */
+static int http(gw_amd *h, const char *request, const char *body, char *json, size_t room) {
   if (!h || (room && !json)) return -EINVAL;
   char head[512];
   int n = snprintf(head, sizeof head,
@@ -286,29 +286,29 @@ static int ask(gw_amd *h, const char *request, const char *body, char *json, siz
                    request, strlen(body), body);
   int fd = dial(h);
   if (fd < 0) return fd;
-  uint64_t until = now_ns() + PATIENCE_MS * UINT64_C(1000000);
+  uint64_t deadline = now_ns() + TIMEOUT_MS * UINT64_C(1000000);
   char *text = NULL;
   size_t len = 0;
-  int came = send_all(fd, head, (size_t)n, until);
-  if (!came) came = receive_all(fd, &text, &len, until);
-  if (!came) came = meaning(text, len);
+  int result = send_all(fd, head, (size_t)n, deadline);
+  if (!result) result = receive_all(fd, &text, &len, deadline);
+  if (!result) result = status_error(text, len);
   close(fd);
-  const char *start = came ? NULL : strstr(text, "\r\n\r\n");
-  if (!came && !start) came = -EPROTO;
-  if (!came) {
+  const char *start = result ? NULL : strstr(text, "\r\n\r\n");
+  if (!result && !start) result = -EPROTO;
+  if (!result) {
     start += 4;
-    came = (int)(len - (size_t)(start - text));
+    result = (int)(len - (size_t)(start - text));
     if (room) snprintf(json, room, "%s", start);
   }
   free(text);
-  return came;
+  return result;
 }
 
 static int set_paused(gw_amd *h, int pid, bool paused) {
   if (pid <= 0) return -EINVAL;
   char request[64];
   snprintf(request, sizeof request, "POST /v1/processes/%d", pid);
-  int n = ask(h, request, paused ? "{\"paused\":true}" : "{\"paused\":false}", NULL, 0);
+  int n = http(h, request, paused ? "{\"paused\":true}" : "{\"paused\":false}", NULL, 0);
   return n < 0 ? n : 0;
 }
 
@@ -316,17 +316,17 @@ int gw_amd_suspend(gw_amd *h, int pid) { return set_paused(h, pid, true); }
 int gw_amd_resume(gw_amd *h, int pid) { return set_paused(h, pid, false); }
 
 int gw_amd_processes(gw_amd *h, char *json, size_t room) {
-  return ask(h, "GET /v1/processes", "", json, room);
+  return http(h, "GET /v1/processes", "", json, room);
 }
 
 int gw_amd_status(gw_amd *h, char *json, size_t room) {
-  return ask(h, "GET /v1/status", "", json, room);
+  return http(h, "GET /v1/status", "", json, room);
 }
 
-/* The driver. */
+/* Calls of the driver. */
 
 static int call(gw_amd *h, unsigned long request, void *arg) {
-  if (getpid() != h->owner) return -EBADF; /* or a child would hold it open for who has died */
+  if (getpid() != h->owner) return -EBADF; /* a handle belongs to the process that made it */
   pthread_mutex_lock(&h->lock);
   if (h->fd < 0) h->fd = open(h->device, O_RDWR | O_CLOEXEC);
   int fd = h->fd, err = -errno;
@@ -335,35 +335,35 @@ static int call(gw_amd *h, unsigned long request, void *arg) {
   int n;
   do {
     n = ioctl(fd, request, arg);
-  } while (n < 0 && errno == EINTR); /* each may be made twice */
+  } while (n < 0 && errno == EINTR); /* all requests may be repeated */
   return n < 0 ? -errno : n;
 }
 
-/* Makes a call about queues, and counts it. */
+/* Makes a call for several queues and adds it to the totals. */
 static int batch(gw_amd *h, unsigned long request, int pid, gw_amd_queue *queues, size_t count,
                  uint32_t grace) {
-  if (!h || pid < 0 || !queues || !count || count > GW_AMD_MOST) return -EINVAL;
-  struct sched_queue entries[GW_AMD_MOST];
+  if (!h || pid < 0 || !queues || !count || count > GW_AMD_MAX_QUEUES) return -EINVAL;
+  struct sched_queue entries[GW_AMD_MAX_QUEUES];
   for (size_t i = 0; i < count; i++)
     entries[i] = (struct sched_queue){.gpu_id = queues[i].gpu, .queue_id = queues[i].queue};
   struct sched_args args = {.queues_ptr = (uintptr_t)entries,
                             .num_queues = (uint32_t)count,
                             .pid = (uint32_t)pid,
                             .grace_period = grace};
-  uint64_t began = now_ns();
-  int came = call(h, request, &args);
-  uint64_t took = now_ns() - began;
-  for (size_t i = 0; i < count; i++) queues[i].status = came < 0 ? came : entries[i].status;
-  size_t done = came < 0 ? 0 : (size_t)came;
+  uint64_t start = now_ns();
+  int result = call(h, request, &args);
+  uint64_t took = now_ns() - start;
+  for (size_t i = 0; i < count; i++) queues[i].status = result < 0 ? result : entries[i].status;
+  size_t done = result < 0 ? 0 : (size_t)result;
   pthread_mutex_lock(&h->lock);
-  gw_amd_calls *c = request == BATCH_UNMAP ? &h->done.unmap : &h->done.remap;
+  gw_amd_calls *c = request == BATCH_UNMAP ? &h->stats.unmap : &h->stats.remap;
   c->calls++;
   c->queues += count;
   c->failed += done < count ? count - done : 0;
   c->total_ns += took;
   if (took > c->longest_ns) c->longest_ns = took;
   pthread_mutex_unlock(&h->lock);
-  return came;
+  return result;
 }
 
 int gw_amd_unmap(gw_amd *h, int pid, gw_amd_queue *queues, size_t count, uint32_t grace) {
@@ -389,16 +389,16 @@ int gw_amd_reserve(gw_amd *h, uint32_t gpu, uint32_t slots, uint32_t priority) {
 int gw_amd_slots(gw_amd *h, uint32_t gpu, gw_amd_slot_use *use) {
   if (!h || !use) return -EINVAL;
   struct reservation_args args = {.gpu_id = gpu, .flags = HQD_QUERY};
-  int came = call(h, RESERVATION, &args);
-  if (came >= 0)
+  int result = call(h, RESERVATION, &args);
+  if (result >= 0)
     *use = (gw_amd_slot_use){args.reserved_slots, args.min_priority, args.num_slots, args.active_slots};
-  return came;
+  return result;
 }
 
 int gw_amd_stats(gw_amd *h, gw_amd_statistics *statistics) {
   if (!h || !statistics) return -EINVAL;
   pthread_mutex_lock(&h->lock);
-  *statistics = h->done;
+  *statistics = h->stats;
   pthread_mutex_unlock(&h->lock);
   return 0;
 }

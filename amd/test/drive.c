@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does what it is told on its standard input, one call a line, and answers with a line. */
+/*
+ * Drives the library for amd_test.go: it reads one command per line from standard input and
+ * answers each with one line. The first letter of a command selects the function; numbers
+ * follow.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,23 +12,23 @@
 
 #include "../giveway_amd.h"
 
-static gw_amd_queue queues[2 * GW_AMD_MOST];
+static gw_amd_queue queues[2 * GW_AMD_MAX_QUEUES];
 static char json[1 << 16];
 
-/* The numbers of a line. */
-static size_t numbers(char *line, long *out, size_t most) {
+/* Splits a line into numbers. */
+static size_t numbers(char *line, long *out, size_t max) {
   size_t n = 0;
-  for (char *word = strtok(line, " \n"); word && n < most; word = strtok(NULL, " \n")) out[n++] = atol(word);
+  for (char *word = strtok(line, " \n"); word && n < max; word = strtok(NULL, " \n")) out[n++] = atol(word);
   return n;
 }
 
-static void batch(gw_amd *amd, int unmap, long *arg, size_t n) { /* pid gpu grace queue... */
+static void batch(gw_amd *amd, int unmap, long *arg, size_t n) { /* arg: pid gpu grace queue... */
   size_t count = n > 3 ? n - 3 : 0;
   for (size_t i = 0; i < count; i++)
     queues[i] = (gw_amd_queue){.gpu = (uint32_t)arg[1], .queue = (uint32_t)arg[3 + i], .status = 99};
-  int came = unmap ? gw_amd_unmap(amd, (int)arg[0], queues, count, (uint32_t)arg[2])
-                   : gw_amd_remap(amd, (int)arg[0], queues, count);
-  printf("%d", came);
+  int result = unmap ? gw_amd_unmap(amd, (int)arg[0], queues, count, (uint32_t)arg[2])
+                     : gw_amd_remap(amd, (int)arg[0], queues, count);
+  printf("%d", result);
   for (size_t i = 0; i < count && count < 16; i++) printf(" %d", queues[i].status);
   printf("\n");
 }
@@ -39,43 +43,43 @@ static void list(gw_amd *amd, size_t room) {
 
 static void slots(gw_amd *amd, uint32_t gpu) {
   gw_amd_slot_use u = {0, 0, 0, 0};
-  int came = gw_amd_slots(amd, gpu, &u);
-  printf("%d %u %u %u %u\n", came, u.reserved, u.priority, u.total, u.active);
+  int result = gw_amd_slots(amd, gpu, &u);
+  printf("%d %u %u %u %u\n", result, u.reserved, u.priority, u.total, u.active);
 }
 
 int main(int argc, char **argv) {
   if (argc != 4) return 2;
-  gw_amd_options where = {argv[1], argv[2], argv[3]};
+  gw_amd_options paths = {argv[1], argv[2], argv[3]};
   gw_amd *amd;
-  if (gw_amd_init(&amd, &where)) return 1;
+  if (gw_amd_init(&amd, &paths)) return 1;
   static char line[1 << 16];
   setvbuf(stdout, NULL, _IOLBF, 0);
   while (fgets(line, sizeof line, stdin)) {
-    long arg[2 * GW_AMD_MOST] = {0};
+    long arg[2 * GW_AMD_MAX_QUEUES] = {0};
     char *rest = strchr(line, ' ');
     size_t n = rest ? numbers(rest, arg, sizeof arg / sizeof arg[0]) : 0;
-    char what = line[0];
-    if (what == 'l') list(amd, (size_t)arg[0]);
-    if (what == 's') printf("%d\n", gw_amd_suspend(amd, (int)arg[0]));
-    if (what == 'r') printf("%d\n", gw_amd_resume(amd, (int)arg[0]));
-    if (what == 'u') batch(amd, 1, arg, n);
-    if (what == 'm') batch(amd, 0, arg, n);
-    if (what == 'a') printf("%d\n", gw_amd_remap_all(amd, (int)arg[0]));
-    if (what == 'v')
+    char command = line[0];
+    if (command == 'l') list(amd, (size_t)arg[0]);
+    if (command == 's') printf("%d\n", gw_amd_suspend(amd, (int)arg[0]));
+    if (command == 'r') printf("%d\n", gw_amd_resume(amd, (int)arg[0]));
+    if (command == 'u') batch(amd, 1, arg, n);
+    if (command == 'm') batch(amd, 0, arg, n);
+    if (command == 'a') printf("%d\n", gw_amd_remap_all(amd, (int)arg[0]));
+    if (command == 'v')
       printf("%d\n", gw_amd_reserve(amd, (uint32_t)arg[0], (uint32_t)arg[1], (uint32_t)arg[2]));
-    if (what == 'h') slots(amd, (uint32_t)arg[0]);
-    if (what == 'p') {
-      int came = gw_amd_processes(amd, json, (size_t)arg[0]);
-      printf("%d %zu\n", came, arg[0] ? strlen(json) : 0);
+    if (command == 'h') slots(amd, (uint32_t)arg[0]);
+    if (command == 'p') {
+      int length = gw_amd_processes(amd, json, (size_t)arg[0]);
+      printf("%d %zu\n", length, arg[0] ? strlen(json) : 0);
     }
-    if (what == 'd') printf("%d\n", gw_amd_status(amd, json, sizeof json));
-    if (what == 'c') {
+    if (command == 'd') printf("%d\n", gw_amd_status(amd, json, sizeof json));
+    if (command == 'c') {
       gw_amd_statistics s;
       gw_amd_stats(amd, &s);
       printf("%llu %llu %llu %llu\n", (unsigned long long)s.unmap.calls, (unsigned long long)s.unmap.queues,
              (unsigned long long)s.unmap.failed, (unsigned long long)s.remap.queues);
     }
-    if (what == 'f') { /* a child asks */
+    if (command == 'f') { /* query the slots in a forked child */
       pid_t child = fork();
       if (!child) {
         slots(amd, (uint32_t)arg[0]);
@@ -83,9 +87,9 @@ int main(int argc, char **argv) {
       }
       waitpid(child, NULL, 0);
     }
-    if (what == 'x') { /* lets go, and stays */
+    if (command == 'x') { /* replace the handle */
       gw_amd_cleanup(amd);
-      if (gw_amd_init(&amd, &where)) return 1;
+      if (gw_amd_init(&amd, &paths)) return 1;
       printf("0\n");
     }
   }
