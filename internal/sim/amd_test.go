@@ -12,11 +12,11 @@ import (
 
 var amdModels = []string{"amd-hws", "amd-mes"}
 
-// crowd opens n queues with endless work in so many programs.
-func crowd(b *sim.Bench, n, programs int) []sched.QueueID {
+// openBusy opens n queues with endless work in so many processes.
+func openBusy(b *sim.Bench, n, processes int) []sched.QueueID {
 	var ids []sched.QueueID
 	for i := range n {
-		id := b.OpenIn(sched.ProcessID(1 + i%programs))
+		id := b.OpenIn(sched.ProcessID(1 + i%processes))
 		b.Submit(id, 1000*time.Hour)
 		ids = append(ids, id)
 	}
@@ -33,14 +33,14 @@ func call(t *testing.T, b *sim.Bench, verb sched.Verb, ids ...sched.QueueID) tim
 	return b.Now() - began
 }
 
-// TestStockSuspendIsAsPublished: the one published figure there is for the stock
-// driver, of an MI308X: suspend 400-500 us, resume 300-400 us. Nobody has confirmed
-// it; the model is fitted to it all the same.
-func TestStockSuspendIsAsPublished(t *testing.T) {
+// TestStockSuspendTakesThePublishedTime checks the only published figure for the stock
+// driver, from an MI308X: suspend 400-500 us, resume 300-400 us. The model is fitted to it
+// although no other source confirms it.
+func TestStockSuspendTakesThePublishedTime(t *testing.T) {
 	m := model(t, "amd-hws")
-	m.Slots.Context.Bytes *= 80.0 / 304 // its compute units, of the MI300X's
+	m.Slots.Context.Bytes *= 80.0 / 304 // the MI308X has 80 compute units, the MI300X 304
 	b := sim.NewBench(m)
-	ids := crowd(b, 1, 1)
+	ids := openBusy(b, 1, 1)
 	var off, on time.Duration
 	const n = 200
 	for range n {
@@ -51,18 +51,18 @@ func TestStockSuspendIsAsPublished(t *testing.T) {
 	}
 	t.Logf("suspend %v, resume %v", off, on)
 	if off < 400*us || off > 500*us || on < 300*us || on > 400*us {
-		t.Errorf("suspend takes %v and resume %v", off, on)
+		t.Errorf("suspend takes %v and resume %v, want 400-500us and 300-400us", off, on)
 	}
 }
 
-// TestUpdatesOfARunlist: under the hardware scheduler a call is one update of the
-// runlist, however many queues of a program it has; MES takes a packet a queue.
-func TestUpdatesOfARunlist(t *testing.T) {
+// TestUpdatesPerCall checks that under the hardware scheduler a call is one update of the
+// runlist, however many queues of one process it has, and that MES needs one per queue.
+func TestUpdatesPerCall(t *testing.T) {
 	for _, tt := range []struct {
-		model            string
-		batch            bool
-		queues, programs int
-		want             uint64
+		model             string
+		batch             bool
+		queues, processes int
+		want              uint64
 	}{
 		{"amd-hws", true, 64, 1, 1},
 		{"amd-hws", true, 64, 4, 4},
@@ -73,22 +73,22 @@ func TestUpdatesOfARunlist(t *testing.T) {
 		m := model(t, tt.model)
 		m.Slots.Batch = tt.batch
 		b := sim.NewBench(m)
-		ids := crowd(b, tt.queues, tt.programs)
+		ids := openBusy(b, tt.queues, tt.processes)
 		for _, verb := range []sched.Verb{sched.Stop, sched.Stop, sched.Start, sched.Start} {
 			before := b.Occupancy().Updates
 			call(t, b, verb, ids...)
 			if got := b.Occupancy().Updates - before; got != tt.want && got != 0 {
-				t.Errorf("%+v: %v made %d updates", tt, verb, got)
+				t.Errorf("%+v: %v made %d updates, want the wanted number or none", tt, verb, got)
 			}
 		}
-		// Half of the verbs found everything done already.
+		// The second Stop and the second Start change nothing.
 		if got, want := b.Occupancy().Updates, opened(tt.model, tt.queues)+2*tt.want; got != want {
-			t.Errorf("%+v: %d updates in all, want %d", tt, got, want)
+			t.Errorf("%+v: %d updates in total, want %d", tt, got, want)
 		}
 	}
 }
 
-// opened is how many updates it takes to make queues.
+// opened returns how many updates it takes to create queues.
 func opened(model string, queues int) uint64 {
 	if model == "amd-hws" {
 		return uint64(queues)
@@ -96,15 +96,15 @@ func opened(model string, queues int) uint64 {
 	return 0
 }
 
-// TestStoppingIsFelt: while queues of one program are taken off, an online queue
-// stands still for as long as the runlist takes, once or once a queue; under MES
-// it goes on.
-func TestStoppingIsFelt(t *testing.T) {
+// TestStopStallsOnlineQueue checks for how long an online queue makes no progress while ten
+// queues of another process are stopped: one update under HWS in a batch, ten without, none
+// under MES.
+func TestStopStallsOnlineQueue(t *testing.T) {
 	stall := func(name string, batch bool) time.Duration {
 		m := model(t, name)
 		m.Slots.Batch, m.Slots.Slots = batch, 64
 		b := sim.NewBench(m)
-		ids := crowd(b, 10, 1)
+		ids := openBusy(b, 10, 1)
 		online := b.Open()
 		b.Submit(online, time.Hour)
 		b.Advance(10 * ms)
@@ -114,18 +114,18 @@ func TestStoppingIsFelt(t *testing.T) {
 		return b.Occupancy().Stalled - before
 	}
 	one, all, mes := stall("amd-hws", false), stall("amd-hws", true), stall("amd-mes", false)
-	t.Logf("ten queues off: %v one by one, %v together; MES %v", one, all, mes)
+	t.Logf("ten queues stopped: stalled for %v one by one, %v in a batch; MES %v", one, all, mes)
 	if near(t, "ten updates against one", float64(one)/float64(all), 10, 0.01); mes != 0 || all <= 0 {
-		t.Errorf("HWS stalls for %v, MES for %v", all, mes)
+		t.Errorf("HWS stalls for %v, want more than 0; MES for %v, want 0", all, mes)
 	}
 }
 
-// TestNobodyStarvesOversubscribed: with more queues than slots every queue has its
-// part of the device.
-func TestNobodyStarvesOversubscribed(t *testing.T) {
+// TestOversubscribedQueuesShareEqually checks that with more queues than slots every queue
+// gets the same device time, within 10 %.
+func TestOversubscribedQueuesShareEqually(t *testing.T) {
 	for _, name := range amdModels {
 		b := sim.NewBench(model(t, name))
-		ids := crowd(b, 61, 1)
+		ids := openBusy(b, 61, 1)
 		b.Advance(60 * time.Second)
 		mean := 0.0
 		for _, id := range ids {
@@ -137,9 +137,9 @@ func TestNobodyStarvesOversubscribed(t *testing.T) {
 	}
 }
 
-// TestNoQueueIsLost: whatever is done to queues, in whatever order, those that live
-// finish all that they were given once they may run, and the slots' time adds up.
-func TestNoQueueIsLost(t *testing.T) {
+// TestRandomOperationsLoseNoCommand does random operations on queues. Those that were not
+// killed must complete all commands once they may run, and the slot time must add up.
+func TestRandomOperationsLoseNoCommand(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		m := model(t, amdModels[seed%2])
@@ -148,12 +148,12 @@ func TestNoQueueIsLost(t *testing.T) {
 		m.Slots.Quantum = pick(r, ms, 10*ms)
 		b := sim.NewBench(m)
 		b.Seed(seed)
-		l := &lot{T: t, Bench: b, r: r, submitted: map[sched.QueueID]uint64{}}
+		l := &randomBench{T: t, Bench: b, r: r, submitted: map[sched.QueueID]uint64{}}
 		for range 300 {
-			l.something()
-			l.sumUp()
+			l.operate()
+			l.checkTimes()
 		}
-		if seed%3 == 0 { // one that is left alone has nobody who could wake it up
+		if seed%3 == 0 { // a single queue gets no update caused by another
 			for _, id := range l.alive[1:] {
 				b.Kill(id)
 			}
@@ -166,7 +166,7 @@ func TestNoQueueIsLost(t *testing.T) {
 				t.Errorf("queue %d completed %d of %d commands", id, got, l.submitted[id])
 			}
 		}
-		l.sumUp()
+		l.checkTimes()
 		for _, v := range b.Violations() {
 			t.Error(v)
 		}
@@ -176,8 +176,8 @@ func TestNoQueueIsLost(t *testing.T) {
 	}
 }
 
-// lot is a bench to which things happen.
-type lot struct {
+// randomBench is a Bench on which random operations are done.
+type randomBench struct {
 	*testing.T
 	*sim.Bench
 	r         *rand.Rand
@@ -186,7 +186,8 @@ type lot struct {
 	submitted map[sched.QueueID]uint64
 }
 
-func (l *lot) something() {
+// operate does one random operation.
+func (l *randomBench) operate() {
 	r := l.r
 	if len(l.alive) == 0 || r.IntN(10) == 0 && len(l.alive) < 30 {
 		id := l.OpenIn(sched.ProcessID(1 + r.IntN(4)))
@@ -219,15 +220,15 @@ func (l *lot) something() {
 	}
 }
 
-func (l *lot) check(err error) {
+func (l *randomBench) check(err error) {
 	l.Helper()
 	if err != nil {
 		l.Fatal(err)
 	}
 }
 
-// sumUp checks the accounts of the slots against the queues'.
-func (l *lot) sumUp() {
+// checkTimes compares the Occupancy with the sum over the queues.
+func (l *randomBench) checkTimes() {
 	l.Helper()
 	o := l.Occupancy()
 	var held, ran time.Duration
@@ -237,18 +238,18 @@ func (l *lot) sumUp() {
 	}
 	switch whole := time.Duration(o.Slots) * o.Span; {
 	case o.Span != l.Now():
-		l.Errorf("after %v the slots have been there for %v", l.Now(), o.Span)
+		l.Errorf("at %v the span is %v, want the same", l.Now(), o.Span)
 	case held != o.Occupied:
-		l.Errorf("slots were held for %v, and queues held them for %v", o.Occupied, held)
+		l.Errorf("slots were occupied for %v, the queues had slots for %v, want the same", o.Occupied, held)
 	case ran > o.Span-o.Stalled:
-		l.Errorf("queues ran for %v in %v, %v of it stalled", ran, o.Span, o.Stalled)
+		l.Errorf("queues ran for %v, want at most %v less %v stalled", ran, o.Span, o.Stalled)
 	case o.Busy > o.Occupied || o.Occupied > o.Mapped || o.Mapped > whole || o.Stalled > o.Span:
-		l.Errorf("the parts are larger than the whole of %v: %+v", whole, o)
+		l.Errorf("a part is larger than the total of %v: %+v", whole, o)
 	}
 }
 
-// TestOccupancyCounts: two of four slots are mapped, one of them with work, and
-// then all but one queue is stopped, killed or restored.
+// TestOccupancyCounts follows Occupancy with two queues in four slots, one of them with
+// work, while they are interrupted, killed and restored.
 func TestOccupancyCounts(t *testing.T) {
 	for _, name := range amdModels {
 		m := model(t, name)
@@ -283,9 +284,9 @@ func TestOccupancyCounts(t *testing.T) {
 	}
 }
 
-// TestOccupancyIsWhatTheTimelineShows: the time for which slots were held is that
-// of the recorded pieces.
-func TestOccupancyIsWhatTheTimelineShows(t *testing.T) {
+// TestOccupancyMatchesSegments checks that the occupied slot time equals the sum of the
+// Segments.
+func TestOccupancyMatchesSegments(t *testing.T) {
 	for _, name := range amdModels {
 		var clients []sim.ClientConfig
 		for i := range 30 {
@@ -309,14 +310,14 @@ func TestOccupancyIsWhatTheTimelineShows(t *testing.T) {
 		o := r.Devices[0]
 		t.Logf("%s: %.1f %% of slot time used, %v stalled", name, 100*o.Utilisation(), o.Stalled)
 		if held != o.Occupied || stalled < o.Stalled {
-			t.Errorf("%s: pieces show slots held for %v, %v stalled; accounts %v, %v", name, held, stalled, o.Occupied, o.Stalled)
+			t.Errorf("%s: segments: occupied %v, stalled %v; occupancy: %v, %v", name, held, stalled, o.Occupied, o.Stalled)
 		}
 	}
 }
 
-// TestLives: a program whose queue is destroyed has another one later, gets on
-// with its work, and leaves nothing behind.
-func TestLives(t *testing.T) {
+// TestQueueLifetimes checks that a client whose queue is destroyed creates another one and
+// goes on with its work, and that all changes are undone at the end.
+func TestQueueLifetimes(t *testing.T) {
 	for _, name := range append([]string{"nvidia-h200", "level1-npu"}, amdModels...) {
 		c := flatOut(0, ms, 4)
 		c.Lifetime, c.Downtime = sim.Always(300*ms), sim.Always(100*ms)
@@ -331,9 +332,9 @@ func TestLives(t *testing.T) {
 		}
 		batch, online := r.Clients[0], r.Clients[1]
 		if batch.Queue < 20 || online.Queue < 4 {
-			t.Errorf("%s: the last queues are %d and %d", name, batch.Queue, online.Queue)
+			t.Errorf("%s: the last queues are %d and %d, want at least 20 and 4", name, batch.Queue, online.Queue)
 		}
-		near(t, name+": device time over all lives", batch.DeviceTime.Seconds(), 7.4, 0.2)
-		near(t, name+": requests over all lives", float64(online.Requests), 250, 0.2)
+		near(t, name+": device time over all queues", batch.DeviceTime.Seconds(), 7.4, 0.2)
+		near(t, name+": requests over all queues", float64(online.Requests), 250, 0.2)
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/giveway/giveway/internal/sim"
 )
 
-// BenchmarkWorld counts simulated events on two cores, one world each: an
-// online service and four batch jobs under the giveway policy. The bar is ten
-// million a minute.
+// BenchmarkWorld counts simulated events on two cores, one World each: an online service
+// and four batch jobs under the giveway policy. The target is ten million per minute.
 func BenchmarkWorld(b *testing.B) {
 	cfg := sim.Config{
 		Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(b, "nvidia-h200")}},
@@ -19,7 +18,7 @@ func BenchmarkWorld(b *testing.B) {
 		Clients: with(lone(), bes(4, 0)...),
 	}
 	for i := range cfg.Clients {
-		cfg.Clients[i].Shim = true // the daemon sees every request come and go
+		cfg.Clients[i].Shim = true // the daemon sees every request begin and end
 	}
 	var events uint64
 	var simulated time.Duration
@@ -45,7 +44,7 @@ func BenchmarkWorld(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkQueues is the cost of one simulated second of a crowd.
+// BenchmarkQueues measures one simulated second of many queues.
 func BenchmarkQueues(b *testing.B) {
 	for _, n := range []int{8, 64, 512} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

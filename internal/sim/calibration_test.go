@@ -10,12 +10,12 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// The rows below were measured on an H200 with a stock driver. The client is
-// modelled as it was: closed loop, the next request 5 ms after each answer.
-// Nothing but what the row says differs between rows.
+// The rows below were measured on an H200 with a stock driver. The client is modelled as
+// it was measured: closed loop, the next request 5 ms after each answer. Rows differ only
+// in what they state. LC is the latency-critical client, BE a best-effort one.
 
-// lone is the latency-critical client of sections 4 and 6: one kernel, 44 us
-// from launch to answer alone.
+// lone is the LC client of sections 4 and 6: one kernel, 44 us from launch to answer when
+// alone.
 func lone() sim.ClientConfig {
 	return sim.ClientConfig{
 		Name: "lc", Attr: sched.Attr{Class: sched.Online},
@@ -25,8 +25,8 @@ func lone() sim.ClientConfig {
 	}
 }
 
-// hinted is the client of section 5, 27.6 us from launch to answer alone with
-// its parked kernels there.
+// hinted is the LC client of section 5: 27.6 us from launch to answer when alone, with its
+// parked kernels on the device.
 func hinted(park int, lead time.Duration) sim.ClientConfig {
 	c := lone()
 	c.Kernels = []sim.Kernels{{Count: 1, Time: sim.Around(19*us, 0.03)}}
@@ -35,8 +35,8 @@ func hinted(park int, lead time.Duration) sim.ClientConfig {
 	return c
 }
 
-// saturating is a best-effort program that always has kernels queued. One of
-// 212 us alone was counted at 4977 kernels a second, 201 us each.
+// saturating is a BE client that always has kernels queued. One with kernels of 212 us
+// was measured alone at 4977 kernels per second, 201 us each.
 func saturating(i int, kernel, slice time.Duration) sim.ClientConfig {
 	return sim.ClientConfig{
 		Name: fmt.Sprint("be", i), Attr: sched.Attr{Class: sched.Batch}, Slice: slice,
@@ -50,12 +50,12 @@ const kernel212 = time.Second / 4977
 type row struct {
 	name     string
 	clients  []sim.ClientConfig
-	turn     time.Duration // rotated by the giveway policy; zero: no daemon
+	turn     time.Duration // of the giveway policy's rotation; zero: no daemon
 	livelock bool
 
 	p50, p99 time.Duration // measured
-	be       []float64     // measured rates, one a BE client; or their sum
-	kept     [2]float64    // measured part of BE's rate alone, from and to
+	be       []float64     // measured rates, one per BE client, or their sum
+	kept     [2]float64    // measured fraction of BE's rate alone, from and to
 }
 
 func bes(n int, slice time.Duration) []sim.ClientConfig {
@@ -113,8 +113,8 @@ func rows() []row {
 	}
 }
 
-// TestCalibration holds the simulator to the measurements: P50 within 20 %, BE
-// rates within 7 %, rows measured as zero below 1 % of native. P99 is printed.
+// TestCalibration compares the simulator with the measurements: P50 within 20 %, BE rates
+// within 7 %, rows measured as zero below 1 % of native. P99 is only printed.
 func TestCalibration(t *testing.T) {
 	t.Logf("%-26s %22s %22s %20s", "us", "P50 measured / model", "P99 measured / model", "BE measured / model")
 	for _, r := range rows() {
@@ -142,7 +142,7 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
-// checkRates compares BE's rates with the measured ones.
+// checkRates compares the rates of BE with the measured ones.
 func checkRates(t *testing.T, r row, res sim.Result) (line string) {
 	var rates []float64
 	sum := 0.0
@@ -161,7 +161,7 @@ func checkRates(t *testing.T, r row, res sim.Result) (line string) {
 		case math.IsNaN(want):
 		case want == 0:
 			if rates[i] > 0.01*4977 {
-				t.Errorf("%s: BE runs at %.0f/s where none was measured", r.name, rates[i])
+				t.Errorf("%s: BE rate %.0f/s, want none", r.name, rates[i])
 			}
 		default:
 			near(t, r.name+" BE", rates[i], want, 0.07)
@@ -175,7 +175,7 @@ func checkRates(t *testing.T, r row, res sim.Result) (line string) {
 		kept := sum / alone
 		line += fmt.Sprintf("  kept %.2f-%.2f / %.3f", r.kept[0], r.kept[1], kept)
 		if kept < r.kept[0]*0.93 || kept > r.kept[1]*1.07 {
-			t.Errorf("%s: BE kept %.3f, measured %.2f to %.2f", r.name, kept, r.kept[0], r.kept[1])
+			t.Errorf("%s: BE kept %.3f of its rate, want %.2f to %.2f as measured", r.name, kept, r.kept[0], r.kept[1])
 		}
 	}
 	return line
@@ -186,13 +186,12 @@ func micro(d time.Duration) float64 { return float64(d) / 1e3 }
 func near(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
 	if math.Abs(got-want) > tolerance*want {
-		t.Errorf("%s: model %.1f, measured %.1f: off by %+.1f %%", what, got, want, 100*(got/want-1))
+		t.Errorf("%s: got %.1f, want %.1f: off by %+.1f %%", what, got, want, 100*(got/want-1))
 	}
 }
 
-// TestEqualSlices holds the model to a second measurement on an H200: two
-// programs that saturate it, with the same slice each, and what the two do
-// together of what one does alone.
+// TestEqualSlices compares the model with a second measurement on an H200: the rate of two
+// saturating clients with equal slices, together, as a fraction of the rate of one alone.
 func TestEqualSlices(t *testing.T) {
 	for _, row := range []struct {
 		slice    time.Duration
@@ -215,19 +214,19 @@ func TestEqualSlices(t *testing.T) {
 		if row.measured > 0.01 {
 			near(t, fmt.Sprint("slices of ", row.slice), 1000*got, 1000*row.measured, 0.10)
 		} else if got > 0.01 {
-			t.Errorf("slices of %v: %.3f is done where next to nothing was measured", row.slice, got)
+			t.Errorf("slices of %v: rate %.3f of one alone, want below 0.01", row.slice, got)
 		}
 	}
 }
 
-// TestLaunchGaps holds it to a third: requests of 40 kernels of 7 us, launched
-// so far apart, one every 25 ms, beside a saturating program at the least slice.
-// The gaps do that program no good until they are longer than two switches.
+// TestLaunchGaps compares the model with a third measurement: a request of 40 kernels of
+// 7 us every 25 ms, with gaps between launches, beside a saturating client at the minimum
+// slice. That client gains nothing from gaps shorter than two switches.
 func TestLaunchGaps(t *testing.T) {
 	for _, row := range []struct {
 		gap  time.Duration
 		p50  float64 // measured, us
-		kept float64 // measured, of the rate alone
+		kept float64 // measured fraction of the rate alone
 	}{
 		{60 * us, 2646, 0.847},
 		{100 * us, 4372, 0.790},
@@ -237,7 +236,7 @@ func TestLaunchGaps(t *testing.T) {
 	} {
 		lc := lone()
 		lc.Arrival = sim.Arrival{Kind: sim.Periodic, Every: 25 * ms}
-		lc.Kernels = []sim.Kernels{{Count: 40, Time: sim.Around(7*us, 0.05), Gap: sim.Always(row.gap + 6*us)}} // a launch takes a while, too
+		lc.Kernels = []sim.Kernels{{Count: 40, Time: sim.Around(7*us, 0.05), Gap: sim.Always(row.gap + 6*us)}} // a launch itself takes about 6 us
 		r := sim.New(sim.Config{
 			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: with(lc, bes(1, us)...),
 			Warmup: time.Second, Length: 20 * time.Second,
@@ -249,8 +248,9 @@ func TestLaunchGaps(t *testing.T) {
 	}
 }
 
-// TestLongRequests holds it to a fourth: a request of one 4.3 ms kernel beside
-// the same. With the vendor's slice it is left twice for nothing.
+// TestLongRequests compares the model with a fourth measurement: a request of one 4.3 ms
+// kernel beside the same saturating client. With the vendor's slice the GPU switches away
+// from the request twice.
 func TestLongRequests(t *testing.T) {
 	for _, row := range []struct {
 		slice time.Duration

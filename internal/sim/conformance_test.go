@@ -9,14 +9,14 @@ import (
 	"github.com/giveway/giveway/internal/sim"
 )
 
-// harness is a bench, with queues named as the suite names them.
+// harness is a Bench whose queues are identified by a hal.Spec.
 type harness struct{ *sim.Bench }
 
 func (h harness) Open() hal.Spec                     { return hal.Spec{Queue: h.Bench.Open()} }
 func (h harness) Submit(s hal.Spec, d time.Duration) { h.Bench.Submit(s.Queue, d) }
 func (h harness) Completed(s hal.Spec) uint64        { return h.Bench.Completed(s.Queue) }
 
-// TestConformance: the simulated devices keep the promises that real ones must.
+// TestConformance runs the suite that all backends run on every device model.
 func TestConformance(t *testing.T) {
 	for _, name := range sim.ModelNames() {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// one runs clients on one device of a model and returns how they fared.
+// one runs clients on one device of a model and returns the result.
 func one(t *testing.T, m sim.Model, choice sched.PolicyChoice, clients ...sim.ClientConfig) sim.Result {
 	t.Helper()
 	r := sim.New(sim.Config{
@@ -36,9 +36,9 @@ func flatOut(i int, kernel time.Duration, depth int) sim.ClientConfig {
 	return c
 }
 
-// TestResNet holds the model against PyTorch on the H200: ResNet-50 every 20 ms
-// beside a training job, as a CUDA graph and launched kernel by kernel. These
-// rows are not in the calibration: they are what it predicts.
+// TestResNet compares the model with PyTorch on the H200: ResNet-50 every 20 ms beside a
+// training job, as a CUDA graph and launched kernel by kernel. These rows were not used for
+// the calibration.
 func TestResNet(t *testing.T) {
 	m := model(t, "nvidia-h200")
 	periodic := sim.Arrival{Kind: sim.Periodic, Every: 20 * ms}
@@ -53,7 +53,7 @@ func TestResNet(t *testing.T) {
 		lc         sim.ClientConfig
 		choice     sched.PolicyChoice
 		p50, p99   float64 // measured, ms
-		kept, most float64 // measured part of BE's rate alone; how far the model may be from P50
+		kept, most float64 // measured fraction of BE's rate alone; tolerance of P50
 	}{
 		{"graph native", graph, sched.PolicyChoice{}, 2.11, 3.07, 17.96 / 19.0, 0.2},
 		{"graph giveway", graph, choose(t, "giveway", nil), 1.18, 1.23, 17.91 / 19.0, 0.2},
@@ -67,9 +67,8 @@ func TestResNet(t *testing.T) {
 	}
 }
 
-// TestLevelsDifferAsPublished: the time that urgent work waits behind commands
-// of length T is about the window times T at level 1, T at level 2, and does not
-// depend on T at level 3.
+// TestLevelsDifferAsPublished checks how long urgent work waits behind commands of length
+// T: about the bound times T at level 1, T at level 2, independent of T at level 3.
 func TestLevelsDifferAsPublished(t *testing.T) {
 	p99 := func(name string, T time.Duration) float64 {
 		m := model(t, name)
@@ -85,41 +84,41 @@ func TestLevelsDifferAsPublished(t *testing.T) {
 	t.Logf("P99 in units of T: level 1 %.1f, level 2 %.2f %.2f %.2f, level 3 with T forty times as long %.3f",
 		one, guard, hard, flush, three)
 	if one < 6 || one > 10 {
-		t.Errorf("level 1 with a window of 8 waits %.1f T, not about 8", one)
+		t.Errorf("level 1 with a bound of 8 waits %.1f T, want about 8", one)
 	}
 	for _, l2 := range []float64{guard, hard, flush} {
 		if l2 < 0.8 || l2 > 2.2 {
-			t.Errorf("level 2 waits %.2f T, not about 1", l2)
+			t.Errorf("level 2 waits %.2f T, want about 1", l2)
 		}
 	}
 	if three > 0.1 {
-		t.Errorf("level 3 waits %.3f of commands of 20 ms", three)
+		t.Errorf("level 3 waits %.3f of a command of 20 ms, want at most 0.1", three)
 	}
 }
 
-// TestEveryChangeOfTheRunlistIsFeltByAll: on AMD's hardware scheduler stopping
-// one queue stalls the others for a save and a restore; under MES it does not.
-func TestEveryChangeOfTheRunlistIsFeltByAll(t *testing.T) {
-	// Two batch jobs that a rotation switches every 2 ms, and a standard job
-	// that has nothing to do with it.
+// TestRunlistUpdateStallsAllQueues checks that on AMD's hardware scheduler stopping one
+// queue stalls the others for a save and a restore, and that under MES it does not.
+func TestRunlistUpdateStallsAllQueues(t *testing.T) {
+	// Two batch jobs that a rotation switches every 2 ms, and a standard job that is not
+	// part of it.
 	lost := func(name string) float64 {
 		other := flatOut(9, 100*us, 8)
 		other.Name, other.Attr.Class = "other", sched.Standard
 		clients := []sim.ClientConfig{other, flatOut(0, 100*us, 8), flatOut(1, 100*us, 8)}
 		m := model(t, name)
-		still := one(t, m, choose(t, "giveway", map[string]string{"turn": "10s"}), clients...).Clients[0].Rate
-		turning := one(t, m, choose(t, "giveway", map[string]string{"turn": "2ms"}), clients...).Clients[0].Rate
-		return 1 - turning/still
+		rare := one(t, m, choose(t, "giveway", map[string]string{"turn": "10s"}), clients...).Clients[0].Rate
+		often := one(t, m, choose(t, "giveway", map[string]string{"turn": "2ms"}), clients...).Clients[0].Rate
+		return 1 - often/rare
 	}
 	hws, mes := lost("amd-hws"), lost("amd-mes")
-	t.Logf("a bystander loses %.1f %% under HWS, %.1f %% under MES", 100*hws, 100*mes)
+	t.Logf("the standard job loses %.1f %% under HWS, %.1f %% under MES", 100*hws, 100*mes)
 	if hws < 0.05 || mes > 0.05 {
-		t.Errorf("a bystander loses %.3f under HWS and %.3f under MES", hws, mes)
+		t.Errorf("the standard job loses %.3f under HWS and %.3f under MES, want at least 0.05 and at most 0.05", hws, mes)
 	}
 }
 
-// TestMoreQueuesThanSlots: an oversubscribed runlist is shared in rounds, which
-// costs; taking queues off it gives that back.
+// TestMoreQueuesThanSlots checks that one queue more than there are slots costs 2 to 20 %
+// of the total rate, because the set of queues then changes every quantum.
 func TestMoreQueuesThanSlots(t *testing.T) {
 	sum := func(n int) float64 {
 		var clients []sim.ClientConfig
@@ -135,12 +134,12 @@ func TestMoreQueuesThanSlots(t *testing.T) {
 	fits, over := sum(24), sum(25)
 	t.Logf("24 queues in 24 slots: %.0f commands/s; 25: %.0f", fits, over)
 	if over > 0.98*fits || over < 0.8*fits {
-		t.Errorf("25 queues do %.0f commands a second, 24 do %.0f", over, fits)
+		t.Errorf("25 queues complete %.0f commands/s, want 0.8 to 0.98 of the %.0f/s of 24 queues", over, fits)
 	}
 }
 
-// TestContextCosts follows the chain of the research notes: 10 ms for a full
-// save, then 2, 1, 0.5 and 0.04 ms as techniques are added.
+// TestContextCosts adds the techniques of the research proposals one by one: 10 ms for a
+// full save, then 2, 1, 0.5 and 0.04 ms.
 func TestContextCosts(t *testing.T) {
 	c := sim.Context{Bytes: 10e9, Bandwidth: 1e12}
 	for _, step := range []struct {
@@ -157,16 +156,16 @@ func TestContextCosts(t *testing.T) {
 		step.add()
 		got := c.Restore()
 		if math.Abs(float64(got-step.want)) > 1000 {
-			t.Errorf("%s: restoring takes %v, want %v", step.name, got, step.want)
+			t.Errorf("%s: restore takes %v, want %v", step.name, got, step.want)
 		}
 		if step.name != "lazy" && got != c.Save() {
-			t.Errorf("%s: saving takes %v, restoring %v", step.name, c.Save(), got)
+			t.Errorf("%s: save takes %v and restore %v, want the same", step.name, c.Save(), got)
 		}
 	}
 }
 
-// TestContextCostIsFelt: what a dearer context costs an online request.
-func TestContextCostIsFelt(t *testing.T) {
+// TestLargerContextSlowsOnlineRequests checks that P50 grows with the size of the context.
+func TestLargerContextSlowsOnlineRequests(t *testing.T) {
 	var last time.Duration
 	for _, bytes := range []float64{1e6, 1e9, 5e9} {
 		m := model(t, "amd-mes")
@@ -176,14 +175,14 @@ func TestContextCostIsFelt(t *testing.T) {
 		got := one(t, m, choose(t, "giveway", nil), lc, flatOut(0, 10*ms, 8)).Clients[0].Latency.P50
 		t.Logf("%4.0f MB: P50 %v", bytes/1e6, got)
 		if got <= last {
-			t.Errorf("P50 is %v with %.0f MB, and was %v with less", got, bytes/1e6, last)
+			t.Errorf("P50 %v with %.0f MB, want more than the %v with fewer", got, bytes/1e6, last)
 		}
 		last = got
 	}
 }
 
-// TestHintClearsTheDevice: without slices, an announced arrival finds the device
-// clear; an unannounced one waits for it.
+// TestHintClearsTheDevice checks, on devices without slices, that an announced request
+// finds the device free and an unannounced one waits.
 func TestHintClearsTheDevice(t *testing.T) {
 	for _, name := range []string{"amd-mes", "level1-npu", "level2-hardware"} {
 		p50 := func(announce time.Duration) time.Duration {
@@ -195,12 +194,12 @@ func TestHintClearsTheDevice(t *testing.T) {
 		without, with := p50(0), p50(8*ms)
 		t.Logf("%s: P50 %v without a hint, %v with", name, without, with)
 		if with > 110*us || without < with+50*us {
-			t.Errorf("%s: P50 %v without a hint, %v with", name, without, with)
+			t.Errorf("%s: P50 %v without a hint and %v with, want at most 110us with and 50us more without", name, without, with)
 		}
 	}
 }
 
-// TestArrivals: what comes is what was asked for.
+// TestArrivals checks the number of requests of each kind of arrival.
 func TestArrivals(t *testing.T) {
 	trace := []time.Duration{600 * ms, 601 * ms, 5 * time.Second}
 	for _, tt := range []struct {
@@ -223,18 +222,17 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// TestLateRequestsCount: a request that never finishes is in the tail, not
-// forgotten.
-func TestLateRequestsCount(t *testing.T) {
+// TestUnfinishedRequestsCount checks that requests that never finish are in the latencies.
+func TestUnfinishedRequestsCount(t *testing.T) {
 	c := open(0, sim.Kernels{Count: 1, Time: sim.Always(30 * ms)})
-	c.Arrival = sim.Arrival{Kind: sim.Periodic, Every: 20 * ms} // more than it can do
+	c.Arrival = sim.Arrival{Kind: sim.Periodic, Every: 20 * ms} // more than it can serve
 	got := one(t, model(t, "nvidia-h200"), sched.PolicyChoice{}, c).Clients[0]
 	if got.Unfinished < 100 || got.Latency.Max < 3*time.Second {
-		t.Errorf("%d unfinished, longest wait %v: %s", got.Unfinished, got.Latency.Max, fmt.Sprint(got.Latency))
+		t.Errorf("%d unfinished, longest latency %v, want at least 100 and 3s: %s", got.Unfinished, got.Latency.Max, fmt.Sprint(got.Latency))
 	}
 }
 
-// TestDists: a distribution has the mean it says.
+// TestDists checks that each distribution has its stated mean.
 func TestDists(t *testing.T) {
 	for _, d := range []sim.Dist{
 		sim.Always(ms), sim.Between(0, 2*ms), sim.Around(ms, 0.2),
@@ -248,8 +246,8 @@ func TestDists(t *testing.T) {
 	}
 }
 
-// TestPoliciesSeeTheSameArrivals: what a policy does changes when requests are
-// answered, never when they come.
+// TestPoliciesSeeTheSameArrivals checks that the policy does not change when requests
+// arrive.
 func TestPoliciesSeeTheSameArrivals(t *testing.T) {
 	count := func(choice sched.PolicyChoice) int {
 		lc := open(10*ms, sim.Kernels{Count: 3, Time: sim.Around(200*us, 0.5)})
@@ -258,12 +256,12 @@ func TestPoliciesSeeTheSameArrivals(t *testing.T) {
 	}
 	native, giveway := count(sched.PolicyChoice{}), count(choose(t, "giveway", nil))
 	if native != giveway {
-		t.Errorf("%d requests came under native sharing, %d under giveway", native, giveway)
+		t.Errorf("%d requests arrived under native sharing and %d under giveway, want the same", native, giveway)
 	}
 }
 
-// TestSegmentsCoverTheDevice: the recorded pieces of a busy device's time leave
-// no gap and do not overlap.
+// TestSegmentsCoverTheDevice checks that the Segments of a busy device do not overlap and
+// leave hardly any gap.
 func TestSegmentsCoverTheDevice(t *testing.T) {
 	for _, name := range []string{"nvidia-h200", "level1-npu"} {
 		r := sim.New(sim.Config{
@@ -274,20 +272,20 @@ func TestSegmentsCoverTheDevice(t *testing.T) {
 		gaps := time.Duration(0)
 		for _, s := range r.Segments {
 			if s.From < end {
-				t.Fatalf("%s: a piece from %d begins before %d", name, s.From, end)
+				t.Fatalf("%s: a segment begins at %d, before the end of the last at %d", name, s.From, end)
 			}
 			gaps += s.From.Sub(end)
 			end = s.To
 		}
-		if gaps += sched.Time(time.Second).Sub(end); gaps > 100*ms { // rotation leaves it idle now and then
-			t.Errorf("%s: %v of a busy second are in no piece", name, gaps)
+		if gaps += sched.Time(time.Second).Sub(end); gaps > 100*ms { // rotation sometimes leaves the device idle
+			t.Errorf("%s: %v of a busy second are in no segment, want at most 100ms", name, gaps)
 		}
 	}
 }
 
-// TestSaturatingWorkLeavesTheFloor: beside online, or untouched standard, work
-// that never pauses a batch job still gets its 2 %.
-func TestSaturatingWorkLeavesTheFloor(t *testing.T) {
+// TestBatchGetsFloorBesideSaturatingWork checks that a batch job gets its floor of 2 %
+// beside saturating work of class online, or of class standard, which is never stopped.
+func TestBatchGetsFloorBesideSaturatingWork(t *testing.T) {
 	for _, name := range []string{"nvidia-h200", "amd-hws", "amd-mes", "level1-npu", "level2-hardware"} {
 		for _, class := range []sched.Class{sched.Online, sched.Standard} {
 			hog := flatOut(0, 300*us, 16)
@@ -298,17 +296,17 @@ func TestSaturatingWorkLeavesTheFloor(t *testing.T) {
 				Clients: []sim.ClientConfig{hog, online, flatOut(1, 300*us, 16)}, Length: 60 * time.Second,
 			}).Run()
 			got := r.Clients[2].DeviceTime.Seconds() / 60
-			t.Logf("%-16s batch has %.1f %% beside a saturating %v job", name, 100*got, class)
+			t.Logf("%-16s batch gets %.1f %% beside a saturating %v job", name, 100*got, class)
 			if got < 0.02 {
-				t.Errorf("%s: batch has %.3f of the device beside a saturating %v job", name, got, class)
+				t.Errorf("%s: batch gets %.3f of the device beside a saturating %v job, want at least 0.02", name, got, class)
 			}
 		}
 	}
 }
 
-// TestIdleWork: beside a standard program that nobody can look into, idle work has
-// the device when that program leaves it, and costs it next to nothing when not.
-func TestIdleWork(t *testing.T) {
+// TestIdleClass checks idle work beside a standard process without the shim: it gets the
+// device while that process is idle, and costs that process at most 5 % otherwise.
+func TestIdleClass(t *testing.T) {
 	m := model(t, "nvidia-h200")
 	spare := flatOut(1, 300*us, 16)
 	spare.Attr.Class = sched.Idle
@@ -319,8 +317,8 @@ func TestIdleWork(t *testing.T) {
 	alone := one(t, m, sched.PolicyChoice{}, spare).Clients[0].Rate
 	beside := one(t, m, choose(t, "giveway", nil), notebook, spare).Clients[1].Rate / alone
 	busy := one(t, m, choose(t, "giveway", nil), hog, spare).Clients[0].Rate / alone
-	t.Logf("idle work does %.2f of alone beside a program that rests; one that does not keeps %.2f", beside, busy)
+	t.Logf("idle work gets %.2f of its rate alone beside an idle process; a busy process keeps %.2f", beside, busy)
 	if beside < 0.95 || busy < 0.95 {
-		t.Errorf("idle work does %.2f of alone beside a program that rests; one that does not keeps %.2f", beside, busy)
+		t.Errorf("idle work gets %.2f of its rate alone beside an idle process, and a busy process keeps %.2f: want 0.95 of both", beside, busy)
 	}
 }

@@ -18,16 +18,15 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 300, "how many worlds with faults to try")
-	seed  = flag.Uint64("seed", 0, "try this one only")
+	seeds = flag.Int("seeds", 300, "number of seeds that TestSeeds runs")
+	seed  = flag.Uint64("seed", 0, "run only this seed")
 )
 
-// TestSeeds lives many small worlds, each of its own kind, in which everything
-// goes wrong that can: calls fail, come late or leave doubt, wake-ups are lost,
-// programs are killed, the daemon crashes and comes back. Whatever happens,
-// every command of a living program runs exactly once and in order, none makes
-// progress while it is stopped, two running groups never have slices too short,
-// everything finishes, and at the end everything is as it was found.
+// TestSeeds runs many small random Worlds with faults: calls fail, come late, or fail and
+// take effect; wake-ups are lost; processes are killed; the daemon crashes and restarts.
+// In each of them every command of a living process runs exactly once and in order, no
+// stopped queue makes progress, two running groups never both have slices too short, every
+// command completes, and at the end every change is undone.
 func TestSeeds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -43,7 +42,7 @@ func TestSeeds(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for s := next.Add(1) - 1; s <= last && !t.Failed(); s = next.Add(1) - 1 {
-				cfg := chaos(t, s)
+				cfg := randomConfig(t, s)
 				r := sim.New(cfg).Run()
 				events.Add(r.Events)
 				crashes.Add(uint64(r.Crashes))
@@ -58,8 +57,8 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d seeds, %d events, %d crashes of the daemon", last-first+1, events.Load(), crashes.Load())
 }
 
-// chaos makes the world of a seed.
-func chaos(t testing.TB, seed uint64) sim.Config {
+// randomConfig returns the World of a seed.
+func randomConfig(t testing.TB, seed uint64) sim.Config {
 	r := rand.New(rand.NewPCG(seed, 99))
 	names, models := policy.Names(), sim.ModelNames()
 	cfg := sim.Config{
@@ -77,12 +76,12 @@ func chaos(t testing.TB, seed uint64) sim.Config {
 		})
 	}
 	for i := range 1 + r.IntN(8) {
-		cfg.Clients = append(cfg.Clients, someone(r, i, len(cfg.Devices)))
+		cfg.Clients = append(cfg.Clients, randomClient(r, i, len(cfg.Devices)))
 	}
 	return cfg
 }
 
-func someone(r *rand.Rand, i, devices int) sim.ClientConfig {
+func randomClient(r *rand.Rand, i, devices int) sim.ClientConfig {
 	c := sim.ClientConfig{
 		Name: fmt.Sprint("c", i), Device: r.IntN(devices), Shim: r.IntN(2) == 0,
 		Attr: sched.Attr{
@@ -111,22 +110,22 @@ func someone(r *rand.Rand, i, devices int) sim.ClientConfig {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// hashing records a run as a hash of every turn.
-type hashing struct{ w io.Writer }
+// hashRecorder writes every step of the daemon to a hash.
+type hashRecorder struct{ w io.Writer }
 
-func (h hashing) Record(now sched.Time, evs []sched.Event, acts []sched.Action) {
+func (h hashRecorder) Record(now sched.Time, evs []sched.Event, acts []sched.Action) {
 	fmt.Fprintln(h.w, now, acts)
 	for i := range evs {
 		fmt.Fprintln(h.w, evs[i].Kind, evs[i].Queue, evs[i].Counters, evs[i].Duration, evs[i].Action, evs[i].Outcome)
 	}
 }
 
-// TestSameSeedSameTrace: a world has no other source of chance than its seed.
+// TestSameSeedSameTrace checks that a run depends only on its seed.
 func TestSameSeedSameTrace(t *testing.T) {
 	trace := func(s uint64) uint64 {
 		sum := fnv.New64a()
-		cfg := chaos(t, s)
-		cfg.Recorder = hashing{sum}
+		cfg := randomConfig(t, s)
+		cfg.Recorder = hashRecorder{sum}
 		sim.New(cfg).Run()
 		return sum.Sum64()
 	}
@@ -134,11 +133,11 @@ func TestSameSeedSameTrace(t *testing.T) {
 	for s := range uint64(30) {
 		a, b := trace(s), trace(s)
 		if a != b {
-			t.Errorf("seed %d gave %x, then %x", s, a, b)
+			t.Errorf("seed %d: trace %x, then %x, want the same", s, a, b)
 		}
 		different[a] = true
 	}
 	if len(different) < 25 {
-		t.Errorf("30 seeds gave only %d traces", len(different))
+		t.Errorf("30 seeds gave %d different traces, want at least 25", len(different))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// TestTimelineAgainstASortedList sets, moves and cancels timers at random and
-// wants them to fire as a list sorted by time and order of setting would.
+// TestTimelineAgainstASortedList sets, moves and cancels random timers and compares the
+// order in which they fire with a list sorted by time and order of setting.
 func TestTimelineAgainstASortedList(t *testing.T) {
 	type due struct {
 		at sched.Time
