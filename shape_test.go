@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"sched":  {},
 	"shim":   {},
 	"policy": {"sched"},
+	"attr":   {"sched", "internal/format"},
 	"api":    {},
 	"client": {"api"},
 	"hint":   {"api", "client", "internal/shim/pageclient"},
@@ -117,6 +118,7 @@ var testsMayDepend = []string{}
 // allowed, so that what nobody thought of is not.
 var pure = map[string][]string{
 	"sched":  pureStd,
+	"attr":   append(slices.Clone(pureStd), "encoding/json", "unicode"),
 	"policy": append(slices.Clone(pureStd), "encoding/json"),
 }
 

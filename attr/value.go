@@ -1,0 +1,167 @@
+package attr
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/sched"
+)
+
+// Takes says which values the attribute takes, to follow "is not" in an error.
+func (r *Row) Takes() string {
+	from := r.Format(r.Min)
+	if r.Zero != "" {
+		from += " (" + r.Zero + ")"
+	}
+	limits := fmt.Sprintf("from %s to %s", from, r.Format(r.Max))
+	switch r.Type {
+	case TypeClass:
+		return "one of " + strings.Join(ClassNames(), ", ")
+	case TypeDuration:
+		return "a time " + limits + ", such as 20ms"
+	case TypeBool:
+		return "true or false"
+	case TypePercent:
+		return "a whole percentage " + limits + ", such as 25%"
+	}
+	return "a whole number " + limits
+}
+
+// Format returns a value as Parse reads it.
+func (r *Row) Format(v int64) string {
+	switch r.Type {
+	case TypeClass:
+		return sched.Class(v).String()
+	case TypeDuration:
+		if v == 0 {
+			return "0"
+		}
+		return format.ExactDuration(time.Duration(v))
+	case TypeBool:
+		return strconv.FormatBool(v != 0)
+	case TypePercent:
+		return strconv.FormatInt(v, 10) + "%"
+	}
+	return strconv.FormatInt(v, 10)
+}
+
+// Parse reads a value as people write it: batch, 20ms, 25%.
+func (r *Row) Parse(text string) (int64, error) {
+	v, ok := r.parse(strings.TrimSpace(text))
+	if !ok || r.check(v) != nil {
+		return 0, r.refuse(text)
+	}
+	return v, nil
+}
+
+func (r *Row) parse(s string) (v int64, ok bool) {
+	switch r.Type {
+	case TypeClass:
+		c, err := sched.ParseClass(s)
+		return int64(c), err == nil
+	case TypeDuration:
+		if s == "0" {
+			return 0, true
+		}
+		d, err := time.ParseDuration(s)
+		return int64(d), err == nil
+	case TypeBool:
+		return truth(s == "true"), s == "true" || s == "false"
+	case TypePercent:
+		return parsePercent(s)
+	}
+	v, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
+	return v, err == nil
+}
+
+// parsePercent reads 25% or 0.25.
+func parsePercent(s string) (int64, bool) {
+	number, isPercent := strings.CutSuffix(s, "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if !isPercent {
+		x *= 100
+	}
+	// Of 0.29 * 100 the nearest float64 is not 29.
+	whole := math.Round(x)
+	if err != nil || math.IsNaN(x) || math.Abs(x-whole) > 1e-9 || math.Abs(x) > 1000 {
+		return 0, false
+	}
+	return int64(whole), true
+}
+
+// check says what is wrong with a value.
+func (r *Row) check(v int64) error {
+	if v < r.Min || v > r.Max {
+		return r.refuse(r.Format(v))
+	}
+	return nil
+}
+
+func (r *Row) refuse(value string) error {
+	return fmt.Errorf("%s %s is not %s", r.Name, printable(value), r.Takes())
+}
+
+// printable returns text that was given as a value for an error: short, and without
+// control characters.
+func printable(value string) string {
+	value = strings.Map(func(c rune) rune {
+		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {
+			return '?'
+		}
+		return c
+	}, value)
+	if letters := []rune(value); len(letters) > 40 {
+		value = string(letters[:37]) + "..."
+	}
+	if value == "" {
+		value = `""`
+	}
+	return value
+}
+
+// toJSON returns a value as JSON holds it.
+func (r *Row) toJSON(v int64) any {
+	switch r.Type {
+	case TypeClass:
+		return r.Format(v)
+	case TypeBool:
+		return v != 0
+	}
+	return v
+}
+
+// fromJSON reads a value as JSON holds it: a class by its name, a time in nanoseconds.
+func (r *Row) fromJSON(data json.RawMessage) (v int64, err error) {
+	switch r.Type {
+	case TypeClass:
+		var s string
+		if json.Unmarshal(data, &s) != nil {
+			return 0, r.refuse(string(data))
+		}
+		return r.Parse(s)
+	case TypeBool:
+		var b bool
+		if json.Unmarshal(data, &b) != nil {
+			return 0, r.refuse(string(data))
+		}
+		return truth(b), nil
+	}
+	if v, err = strconv.ParseInt(string(data), 10, 64); err != nil {
+		what := map[Type]string{TypeDuration: " in nanoseconds", TypePercent: " of percent"}[r.Type]
+		return 0, fmt.Errorf("%w; %s is a whole number%s", r.refuse(string(data)), r.Key, what)
+	}
+	return v, r.check(v)
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,211 @@
+package attr
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// Values is a set of attributes with a value each; those that are not in it are left
+// as they are. The zero value is empty. Values can be compared with ==.
+//
+// Expect is a time from now wherever people and programs give it. The daemon replaces
+// it by the sched.Time at which it expects the request when it keeps the set.
+type Values struct {
+	has uint32
+	v   [count]int64
+}
+
+// Of returns the set with this one attribute. The value is not checked.
+func (id ID) Of(v int64) Values {
+	var out Values
+	out.Set(id, v)
+	return out
+}
+
+// Set puts a value into the set, unchecked.
+func (v *Values) Set(id ID, value int64) {
+	v.has |= 1 << id
+	v.v[id] = value
+}
+
+// Remove takes an attribute out of the set.
+func (v *Values) Remove(id ID) {
+	v.has &^= 1 << id
+	v.v[id] = 0
+}
+
+// Get returns the value of an attribute and whether it is in the set.
+func (v Values) Get(id ID) (value int64, ok bool) { return v.v[id], v.Has(id) }
+
+// Has reports whether an attribute is in the set.
+func (v Values) Has(id ID) bool { return v.has&(1<<id) != 0 }
+
+// Empty reports whether the set has no attribute.
+func (v Values) Empty() bool { return v.has == 0 }
+
+// IDs lists the attributes in the set.
+func (v Values) IDs() []ID {
+	var ids []ID
+	for id := range count {
+		if v.Has(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// With returns v with the values of next in place of its own.
+func (v Values) With(next Values) Values {
+	for id := range count {
+		if next.Has(id) {
+			v.Set(id, next.v[id])
+		}
+	}
+	return v
+}
+
+// Check says what is wrong with the set if it is given in the ways way.
+func (v Values) Check(way Way) error {
+	for _, id := range v.IDs() {
+		r := id.Row()
+		if r.Ways&way != way {
+			return fmt.Errorf("%s cannot be set by %v, only by: %v", r.Name, way, r.Ways)
+		}
+		if err := r.check(v.v[id]); err != nil {
+			return err
+		}
+	}
+	if v.v[Bound] > 0 && v.v[BoundBatch] > v.v[Bound] {
+		return fmt.Errorf("bound-batch %d is more than bound %d", v.v[BoundBatch], v.v[Bound])
+	}
+	if class := sched.Class(v.v[Class]); v.v[Predict] != 0 && v.Has(Class) && class != sched.Online {
+		return fmt.Errorf("predict is for class online only, not for %v: choose that class, or leave predict out", class)
+	}
+	return nil
+}
+
+// Parse reads a set such as "class=online slo=10ms".
+func Parse(text string) (Values, error) {
+	var v Values
+	for pair := range strings.FieldsSeq(text) {
+		name, value, ok := strings.Cut(pair, "=")
+		id, known := byName(name)
+		if !ok || !known {
+			return Values{}, fmt.Errorf("%q is not an attribute and its value, such as class=batch", pair)
+		}
+		x, err := id.Row().Parse(value)
+		if err != nil {
+			return Values{}, err
+		}
+		v.Set(id, x)
+	}
+	return v, nil
+}
+
+// Must is Parse for text that is known to be right. It panics on an error.
+func Must(text string) Values {
+	v, err := Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// String returns the set as Parse reads it.
+func (v Values) String() string {
+	var pairs []string
+	for _, id := range v.IDs() {
+		pairs = append(pairs, id.String()+"="+id.Row().Format(v.v[id]))
+	}
+	return strings.Join(pairs, " ")
+}
+
+// MarshalJSON writes an object with the key of each attribute in the set.
+func (v Values) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	for _, id := range v.IDs() {
+		value, err := json.Marshal(id.Row().toJSON(v.v[id]))
+		if err != nil {
+			return nil, err
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = fmt.Appendf(out, "%q:%s", id.Row().Key, value)
+	}
+	return append(out, '}'), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. It refuses keys of no attribute and
+// values out of range; an attribute that is null is not in the set.
+func (v *Values) UnmarshalJSON(data []byte) error {
+	rest, err := v.ReadJSON(data)
+	if err != nil {
+		return err
+	}
+	for _, key := range rest {
+		return fmt.Errorf("there is no attribute %q", key)
+	}
+	return nil
+}
+
+// ReadJSON reads the attributes in an object and returns its other keys, in no order.
+func (v *Values) ReadJSON(data []byte) (rest []string, err error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	*v = Values{}
+	for key, raw := range fields { //shape:unordered each sets an attribute of its own
+		id, known := byKey(key)
+		switch {
+		case !known:
+			rest = append(rest, key)
+		case string(raw) != "null":
+			x, err := id.Row().fromJSON(raw)
+			if err != nil {
+				return nil, err
+			}
+			v.Set(id, x)
+		}
+	}
+	return rest, nil
+}
+
+// Form is a mapping of a YAML file, as package yamlfile reads it.
+type Form interface {
+	// Scalar returns the text of a field with one value; wanted describes it.
+	Scalar(name, wanted string) (string, bool)
+	// Word returns the index of a field's value in allowed.
+	Word(name, what string, allowed []string) (int, bool)
+	// Wrong notes what is wrong with a field.
+	Wrong(name, format string, args ...any)
+}
+
+// ReadYAML reads the attributes in a mapping that can be set in the ways way.
+func ReadYAML(f Form, way Way) Values {
+	var v Values
+	for _, id := range IDs(way) {
+		r := id.Row()
+		if r.Type == TypeClass {
+			if i, ok := f.Word(r.YAML(), r.Name, ClassNames()); ok {
+				v.Set(id, int64(Classes()[i].Class))
+			}
+			continue
+		}
+		text, ok := f.Scalar(r.YAML(), r.Takes())
+		if !ok {
+			continue
+		}
+		x, err := r.Parse(text)
+		if err != nil {
+			f.Wrong(r.YAML(), "%q is not %s", printable(text), r.Takes())
+			continue
+		}
+		v.Set(id, x)
+	}
+	return v
+}
