@@ -551,7 +551,7 @@ func (x *randomRun) shouldRun(id sched.QueueID, q *modelQueue) bool {
 // before, which was ten seconds ago.
 func (x *randomRun) checkFloor(before []sched.Queue) {
 	for _, q := range before {
-		after, _ := x.s.Queue(q.ID)
+		after := queueOf(x.s, q.ID)
 		hasFloor := q.Ready() && !q.Attr.Paused && q.Attr.Class != sched.Idle
 		if hasFloor && !q.Measured && !x.noFloor && after.Served == q.Served {
 			x.fail("queue %d starved", q.ID)

@@ -221,15 +221,6 @@ func (d *device) afterChange(q *Queue) {
 	}
 }
 
-// Queue returns a copy of one queue.
-func (s *Scheduler) Queue(id QueueID) (Queue, bool) {
-	if d, q := s.find(id); q != nil {
-		d.beforeChange(q, s.now)
-		return *q, true
-	}
-	return Queue{}, false
-}
-
 // Queues appends a copy of every queue to buf, by device and ID.
 func (s *Scheduler) Queues(buf []Queue) []Queue {
 	for _, d := range s.devices {

@@ -1,16 +1,16 @@
-// Package guardian sees to it that nothing stays changed when the daemon dies,
-// however it dies.
+// Package guardian undoes all changes to queues when the daemon dies, even by
+// SIGKILL.
 //
-// The guardian is a small process of its own. For every queue the daemon gives
-// it a copy of the descriptor and says how the queue was found; before every
-// action the daemon says what it is about to do, and after it how that came out.
-// When the daemon's end of the socket closes without a farewell, the guardian
-// reads what is left in the socket and undoes what the journal says: slices
-// before starts.
+// The guardian is a small process of its own. For every queue the daemon sends
+// it a copy of the descriptor and the state in which the queue was found. The
+// daemon also reports every action before it is carried out, and its outcome
+// afterwards. When the daemon's end of the socket closes without a goodbye
+// message, the guardian reads the messages left in the socket and undoes the
+// changes in its journal: slices before starts.
 //
-// The kernel closes a process's descriptors when its last thread is gone, and a
-// thread inside a driver's call is not: so by then no call of the daemon's is
-// under way.
+// The kernel closes a process's descriptors when its last thread has exited, and
+// a thread inside a driver call has not. So when the socket closes, no call of
+// the daemon is in progress.
 package guardian
 
 import (
@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,37 +28,37 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// message is what the daemon says, one a packet.
+// message is one packet from the daemon to the guardian.
 type message struct {
-	Adopt  json.RawMessage `json:"adopt,omitempty"` // how the queue was found; a descriptor comes with it
-	Queue  sched.QueueID   `json:"queue,omitempty"`
-	Begin  *sched.Action   `json:"begin,omitempty"`
-	End    *sched.Action   `json:"end,omitempty"`
-	Came   sched.Outcome   `json:"came,omitempty"` // of End
-	Forget bool            `json:"forget,omitempty"`
-	Bye    bool            `json:"bye,omitempty"`
+	Adopt   json.RawMessage `json:"adopt,omitempty"` // the state in which the queue was found; a descriptor comes with it
+	Queue   sched.QueueID   `json:"queue,omitempty"`
+	Begin   *sched.Action   `json:"begin,omitempty"`
+	End     *sched.Action   `json:"end,omitempty"`
+	Outcome sched.Outcome   `json:"outcome,omitempty"` // of End
+	Forget  bool            `json:"forget,omitempty"`
+	Goodbye bool            `json:"goodbye,omitempty"` // all changes are undone
 }
 
-// Env is set for a guardian and all that it might start: whatever program is taken
-// for one by mistake must not start another daemon.
+// Env is set in the environment of a guardian. A program that finds it set must
+// not start a daemon: it may have been started as a guardian by mistake.
 const Env = "GIVEWAY_GUARDIAN"
 
-// maxMessage bounds a packet: a group has some hundred channels at most.
+// maxMessage is the largest packet: a channel group has a few hundred channels at most.
 const maxMessage = 64 << 10
 
-// patience is how long the daemon waits for the guardian to take a message.
-const patience = time.Second
+// sendTimeout is how long the daemon waits for the guardian to take a message.
+const sendTimeout = time.Second
 
-// Guardian is the daemon's end.
+// Guardian is the daemon's connection to its guardian process.
 type Guardian struct {
 	mu   sync.Mutex
 	fd   int
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has gone
+	done chan struct{} // closed when the process has exited
 }
 
-// Start starts the guardian: argv is the program, which must call Keep on
-// descriptor 3.
+// Start starts the guardian process. Argv is its command line; the program must
+// call Keep with descriptor 3.
 func Start(argv ...string) (*Guardian, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -68,9 +69,9 @@ func Start(argv ...string) (*Guardian, error) {
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Env = append(os.Environ(), Env+"=1")
 	cmd.Stderr = os.Stderr
-	// A session of its own: what is sent to the daemon's group or terminal is
-	// not for the guardian.
-	cmd.SysProcAttr = newSession()
+	// In a session of its own, the guardian gets no signals that are sent to the
+	// daemon's process group or terminal.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		_ = unix.Close(ours)
 		return nil, fmt.Errorf("start the guardian: %w", err)
@@ -83,27 +84,27 @@ func Start(argv ...string) (*Guardian, error) {
 	return g, nil
 }
 
-// pair makes the two ends of the socket.
+// pair returns the two ends of a new socket.
 func pair() (ours int, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, nil, fmt.Errorf("socket to the guardian: %w", err)
 	}
-	limit := unix.NsecToTimeval(int64(patience))
+	limit := unix.NsecToTimeval(int64(sendTimeout))
 	if err := unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return 0, nil, fmt.Errorf("socket to the guardian: %w", err)
 	}
 	return fds[0], os.NewFile(uintptr(fds[1]), "daemon"), nil
 }
 
-// PID is the guardian's.
+// PID returns the process ID of the guardian.
 func (g *Guardian) PID() int { return g.cmd.Process.Pid }
 
-// Gone is closed when the guardian has died.
+// Gone returns a channel that is closed when the guardian has exited.
 func (g *Guardian) Gone() <-chan struct{} { return g.done }
 
-// Adopt entrusts a queue to the guardian: how it was found, and a descriptor,
-// which stays the caller's.
+// Adopt sends the guardian a queue: the state in which it was found, and a copy
+// of its descriptor.
 func (g *Guardian) Adopt(id sched.QueueID, found any, fd int) error {
 	text, err := json.Marshal(found)
 	if err != nil {
@@ -112,22 +113,22 @@ func (g *Guardian) Adopt(id sched.QueueID, found any, fd int) error {
 	return g.send(message{Adopt: text, Queue: id}, fd)
 }
 
-// Begin says that an action is about to be carried out. If it returns an error
-// the action must not be: nobody would undo it.
+// Begin reports that an action is about to be carried out. If Begin returns an
+// error, the action must not be carried out: it would not be undone.
 func (g *Guardian) Begin(a sched.Action) error { return g.send(message{Begin: &a}) }
 
-// End says how it came out.
-func (g *Guardian) End(a sched.Action, came sched.Outcome) error {
-	return g.send(message{End: &a, Came: came})
+// End reports the outcome of an action.
+func (g *Guardian) End(a sched.Action, outcome sched.Outcome) error {
+	return g.send(message{End: &a, Outcome: outcome})
 }
 
-// Forget says that a queue is no more.
+// Forget reports that a queue no longer exists.
 func (g *Guardian) Forget(id sched.QueueID) error { return g.send(message{Forget: true, Queue: id}) }
 
-// Close takes leave: everything has been undone. It waits for the guardian to
-// go.
+// Close tells the guardian that all changes have been undone, and waits until it
+// has exited.
 func (g *Guardian) Close() error {
-	err := g.send(message{Bye: true})
+	err := g.send(message{Goodbye: true})
 	g.mu.Lock()
 	if g.fd >= 0 {
 		err = errors.Join(err, unix.Close(g.fd))
@@ -137,7 +138,7 @@ func (g *Guardian) Close() error {
 	select {
 	case <-g.done:
 	case <-time.After(5 * time.Second):
-		err = errors.Join(err, errors.New("the guardian does not go"), g.cmd.Process.Kill())
+		err = errors.Join(err, errors.New("the guardian did not exit within 5 s; killed it"), g.cmd.Process.Kill())
 	}
 	return err
 }
@@ -148,7 +149,7 @@ func (g *Guardian) send(m message, fds ...int) error {
 		return err
 	}
 	if len(text) > maxMessage {
-		return fmt.Errorf("a message of %d bytes to the guardian", len(text))
+		return fmt.Errorf("message to the guardian: %d bytes is more than %d", len(text), maxMessage)
 	}
 	var rights []byte
 	if len(fds) > 0 {
@@ -157,13 +158,13 @@ func (g *Guardian) send(m message, fds ...int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.fd < 0 {
-		return errors.New("the guardian has been taken leave of")
+		return errors.New("message to the guardian: the connection is closed")
 	}
 	for {
 		err := unix.Sendmsg(g.fd, text, rights, nil, unix.MSG_NOSIGNAL)
 		if !errors.Is(err, unix.EINTR) {
 			if err != nil {
-				err = fmt.Errorf("tell the guardian: %w", err)
+				err = fmt.Errorf("message to the guardian: %w", err)
 			}
 			return err
 		}

@@ -15,36 +15,38 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Adopter makes a queue of what the daemon said of it and the descriptor that
-// came with that, which is then the queue's.
+// Adopter returns a queue for the state and the descriptor that Guardian.Adopt
+// sent. The queue owns the descriptor.
 type Adopter func(found json.RawMessage, fd int) (hal.Queue, error)
 
-// Limits on undoing: a call that is refused is made again until there is no
-// point in it.
+// A call that fails while changes are undone is tried again undoTries times,
+// with undoPause in between.
 const (
 	undoPause = 2 * time.Millisecond
 	undoTries = 400
 )
 
-// Keep is the life of the guardian: it listens on a descriptor until the daemon
-// has gone, and undoes what is left if that was without a farewell.
+// Keep runs the guardian: it reads messages from a descriptor until the daemon
+// has exited, and undoes all changes if the daemon sent no goodbye.
 func Keep(fd int, adopt Adopter, log *slog.Logger) error {
 	k := &keeper{adopt: adopt, queues: make(map[sched.QueueID]hal.Queue), log: log}
-	k.steel()
+	// When memory runs out, the kernel should kill other processes first. This
+	// needs privileges; without them the default stays.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 	buf := make([]byte, maxMessage)
 	for {
 		n, received, err := receive(fd, buf)
 		switch {
 		case err != nil || n == 0:
-			if k.bye {
+			if k.goodbye {
 				return nil
 			}
 			if err != nil {
-				log.Error("listening to the daemon", "error", err)
+				log.Error("read message from the daemon", "error", err)
 			}
 			return k.undo()
 		default:
-			k.hear(buf[:n], received)
+			k.handle(buf[:n], received)
 		}
 	}
 }
@@ -53,15 +55,11 @@ type keeper struct {
 	adopt   Adopter
 	journal journal.Journal
 	queues  map[sched.QueueID]hal.Queue
-	bye     bool
+	goodbye bool
 	log     *slog.Logger
 }
 
-// steel has the kernel take others first when memory runs out. An ordinary
-// user's guardian may not; it does without.
-func (k *keeper) steel() { _ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0) }
-
-// receive reads one packet and the descriptor that comes with it, or -1.
+// receive reads one packet. It returns the descriptor that came with it, or -1.
 func receive(fd int, buf []byte) (n, received int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	var oobn int
@@ -92,33 +90,34 @@ func receive(fd int, buf []byte) (n, received int, err error) {
 	return n, received, err
 }
 
-func (k *keeper) hear(text []byte, fd int) {
+// handle applies one message and the descriptor that came with it.
+func (k *keeper) handle(text []byte, fd int) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
-		k.log.Error("the daemon says nonsense", "error", err)
+		k.log.Error("decode message from the daemon", "error", err)
 		return
 	}
 	switch {
-	case m.Bye:
-		k.bye = true
+	case m.Goodbye:
+		k.goodbye = true
 	case m.Adopt != nil && fd >= 0:
 		q, err := k.adopt(m.Adopt, fd)
 		if err != nil {
-			k.log.Error("adopt", "queue", m.Queue, "error", err)
+			k.log.Error("adopt queue", "queue", m.Queue, "error", err)
 			return
 		}
 		k.queues[m.Queue] = q
 	case m.Begin != nil:
 		k.journal.Begin(*m.Begin)
 	case m.End != nil:
-		k.journal.End(*m.End, m.Came)
+		k.journal.End(*m.End, m.Outcome)
 	case m.Forget:
 		k.journal.Forget(m.Queue)
 		k.drop(m.Queue)
 	}
 }
 
-// drop closes our copy of a descriptor.
+// drop closes the guardian's copy of a queue's descriptor.
 func (k *keeper) drop(id sched.QueueID) {
 	if q := k.queues[id]; q != nil {
 		delete(k.queues, id)
@@ -126,10 +125,10 @@ func (k *keeper) drop(id sched.QueueID) {
 	}
 }
 
-// undo puts everything back.
+// undo undoes all changes in the journal.
 func (k *keeper) undo() error {
 	todo := k.journal.Undo()
-	k.log.Warn("the daemon has gone without a farewell", "to undo", len(todo))
+	k.log.Warn("daemon exited without a clean shutdown; restoring", "changes", len(todo))
 	var errs []error
 	for _, a := range todo {
 		if err := k.undoOne(a); err != nil {
@@ -142,7 +141,7 @@ func (k *keeper) undo() error {
 func (k *keeper) undoOne(a sched.Action) error {
 	q := k.queues[a.Queue]
 	if q == nil {
-		return errors.New("nobody entrusted it to the guardian")
+		return errors.New("the daemon did not send its descriptor")
 	}
 	var err error
 	for range undoTries {

@@ -1,4 +1,4 @@
-// Package journal records which changes to queues are in effect, so that they can be undone.
+// Package journal lists the changes made to queues, so that they can be undone.
 package journal
 
 import (
@@ -8,25 +8,25 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Journal is what has been changed and not yet put back. An entry is written
-// before the change is made and struck after it is undone, so that whoever
-// reads it after a crash undoes at least what was done. To undo what was never
-// done is harmless.
+// Journal lists the changes that have been made and not undone. An entry is
+// written before its change is made and removed after the change is undone. So
+// after a crash, undoing all entries undoes every change. Undoing a change that
+// was never made is harmless. The zero value is an empty journal.
 type Journal struct{ entries []entry }
 
 type entry struct {
 	queue sched.QueueID
 	changes
-	before changes // the action under way, if there is one
+	before changes // before the pending action
 }
 
 type changes struct {
-	level   sched.Level // stopped at; zero if not
+	level   sched.Level // at which the queue is stopped; zero if it is not
 	sliced  bool
 	bounded bool
 }
 
-// Begin notes that an action is about to be carried out.
+// Begin records that an action is about to be carried out.
 func (j *Journal) Begin(a sched.Action) {
 	e := j.entry(a.Queue)
 	e.before = e.changes
@@ -40,8 +40,8 @@ func (j *Journal) Begin(a sched.Action) {
 	}
 }
 
-// End notes how the action came out. For a queue that was forgotten meanwhile
-// there is nothing to note.
+// End records the outcome of an action. It does nothing if Forget was called for
+// the queue since Begin.
 func (j *Journal) End(a sched.Action, outcome sched.Outcome) {
 	i, ok := j.index(a.Queue)
 	if !ok {
@@ -52,8 +52,8 @@ func (j *Journal) End(a sched.Action, outcome sched.Outcome) {
 	case outcome == sched.Gone:
 		e.changes = changes{}
 	case outcome == sched.Unsupported || outcome == sched.Refused && a.Verb == sched.Stop:
-		e.changes = e.before // it did nothing
-	case outcome == sched.Refused: // nobody knows
+		e.changes = e.before // the action changed nothing
+	case outcome == sched.Refused: // the action may have taken effect: keep the entry
 	case a.Verb == sched.Start:
 		e.level = sched.LevelNone
 	case a.Verb == sched.SetSlice:
@@ -66,7 +66,7 @@ func (j *Journal) End(a sched.Action, outcome sched.Outcome) {
 	}
 }
 
-// Forget strikes the entry of a queue that is no more.
+// Forget removes the entry of a queue that no longer exists.
 func (j *Journal) Forget(q sched.QueueID) {
 	if i, ok := j.index(q); ok {
 		j.entries = slices.Delete(j.entries, i, i+1)
@@ -76,8 +76,8 @@ func (j *Journal) Forget(q sched.QueueID) {
 // Empty reports whether there is nothing to undo.
 func (j *Journal) Empty() bool { return len(j.entries) == 0 }
 
-// Changes returns actions that would have led to what the journal says, for
-// telling somebody else who keeps one.
+// Changes returns actions that would lead to this journal. The daemon sends them
+// to a new guardian, which keeps a journal of its own.
 func (j *Journal) Changes() []sched.Action {
 	var all []sched.Action
 	for _, e := range j.entries {
@@ -94,8 +94,8 @@ func (j *Journal) Changes() []sched.Action {
 	return all
 }
 
-// Undo returns the actions that put everything back: every slice and window
-// before any start, because two running queues at the least slice livelock.
+// Undo returns the actions that undo all changes: every slice and bound before
+// any start, because two running queues with the minimum slice livelock.
 func (j *Journal) Undo() []sched.Action {
 	var first, then []sched.Action
 	for _, e := range j.entries {

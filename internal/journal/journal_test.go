@@ -9,14 +9,13 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// TestUndoPutsEverythingBack: whatever was done, in whatever order and with
-// whatever outcome, and wherever the journal is read, what it says to do puts a
-// device back as it was, slices before starts.
-func TestUndoPutsEverythingBack(t *testing.T) {
+// TestUndoRestoresEveryQueue makes random actions with random outcomes, stops at a
+// random point, and checks that Undo restores every queue, slices before starts.
+func TestUndoRestoresEveryQueue(t *testing.T) {
 	type state struct {
-		level  sched.Level
-		slice  time.Duration
-		window uint32
+		level sched.Level
+		slice time.Duration
+		bound uint32
 	}
 	apply := func(s state, a sched.Action) state {
 		switch a.Verb {
@@ -27,7 +26,7 @@ func TestUndoPutsEverythingBack(t *testing.T) {
 		case sched.SetSlice:
 			s.slice = a.Slice
 		case sched.SetBound:
-			s.window = a.Bound
+			s.bound = a.Bound
 		}
 		return s
 	}
@@ -49,11 +48,11 @@ func TestUndoPutsEverythingBack(t *testing.T) {
 			}
 			j.Begin(a)
 			outcome := sched.Outcome(r.IntN(3))
-			doubt := outcome == sched.Refused && a.Verb > sched.Start && r.IntN(2) == 0
-			if outcome == sched.Done || doubt {
+			tookEffect := outcome == sched.Refused && a.Verb > sched.Start && r.IntN(2) == 0
+			if outcome == sched.Done || tookEffect {
 				device[q] = apply(device[q], a)
 			}
-			if r.IntN(10) > 0 { // else: it crashed before it could tell
+			if r.IntN(10) > 0 { // else the daemon crashed before End
 				j.End(a, outcome)
 			} else {
 				break
@@ -70,11 +69,11 @@ func TestUndoPutsEverythingBack(t *testing.T) {
 		}
 		for q, s := range device {
 			if s != (state{}) {
-				t.Fatalf("seed %d: queue %d is left with %+v", seed, q, s)
+				t.Fatalf("seed %d: queue %d after Undo: got %+v, want no change", seed, q, s)
 			}
 		}
 		if !j.Empty() {
-			t.Fatalf("seed %d: undone, and yet there is more: %v", seed, j.Undo())
+			t.Fatalf("seed %d: after Undo: got entries %v, want none", seed, j.Undo())
 		}
 	}
 }

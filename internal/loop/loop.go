@@ -1,5 +1,5 @@
-// Package loop joins the scheduler to the world: it brings it events, and has
-// its actions carried out. The daemon and the simulator run the same loop.
+// Package loop passes events to the scheduler and its actions to an executor.
+// The daemon and the simulator run the same loop.
 package loop
 
 import (
@@ -9,43 +9,43 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Transport carries facts from the devices, the programs and their owners.
+// Transport collects events from devices, processes and users.
 type Transport interface {
 	// Drain appends the events that have arrived since the last call.
 	Drain([]sched.Event) []sched.Event
 }
 
-// Sleeper is how a loop on the real clock waits.
+// Sleeper lets a loop on the real clock wait.
 type Sleeper interface {
-	// Wait returns when Drain may have something to give, and after d at the
-	// latest. A wake-up that is lost is made good by the heartbeat.
+	// Wait returns when Drain may have an event, and after d at the latest. The
+	// heartbeat makes up for a lost wake-up.
 	Wait(d time.Duration)
-	// Wake has Wait return, the one under way or the next.
+	// Wake makes the current call of Wait, or the next one, return.
 	Wake()
 }
 
 // Executor carries out actions. Execute returns at once; each outcome arrives
-// later by way of the Transport. The actions of one call were decided together,
-// so an executor may batch those of one device. It must carry out those for one
-// queue in order. The slice is valid only during the call.
+// later through the Transport. An executor may batch the actions of one call that
+// are for one device. It must carry out the actions for one queue in order. The
+// slice is valid only during the call.
 type Executor interface {
 	Execute([]sched.Action)
 }
 
-// Clock tells the time.
+// Clock returns the current time.
 type Clock interface {
 	Now() sched.Time
 }
 
-// Recorder is told of every turn, so that it can be looked at or played again.
+// Recorder records the input and output of every Step.
 type Recorder interface {
 	Record(sched.Time, []sched.Event, []sched.Action)
 }
 
-// Heartbeat is the longest the loop sleeps.
+// Heartbeat is the longest time between two turns of the loop.
 const Heartbeat = 100 * time.Millisecond
 
-// Loop is the heart of the daemon.
+// Loop connects a scheduler to its transport and executor.
 type Loop struct {
 	Sched     *sched.Scheduler
 	Transport Transport
@@ -55,8 +55,8 @@ type Loop struct {
 	events []sched.Event
 }
 
-// Turn takes in what has happened, decides, and sets the decisions going. It
-// returns when the next turn is due.
+// Turn calls Step once with the events that have arrived and executes its
+// actions. It returns when the next turn is due.
 func (l *Loop) Turn(now sched.Time) (next sched.Time) {
 	l.events = l.Transport.Drain(l.events[:0])
 	actions, wake := l.Sched.Step(now, l.events)
@@ -69,7 +69,7 @@ func (l *Loop) Turn(now sched.Time) (next sched.Time) {
 	return min(wake, now.Add(Heartbeat))
 }
 
-// Run takes turns until ctx is done.
+// Run calls Turn until ctx is done.
 func (l *Loop) Run(ctx context.Context, clock Clock, sleeper Sleeper) error {
 	defer context.AfterFunc(ctx, sleeper.Wake)()
 	for ctx.Err() == nil {

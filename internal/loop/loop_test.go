@@ -12,9 +12,9 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// mailbox is a Transport, a Sleeper and an Executor on Go's own clock.
+// mailbox is a Transport, a Sleeper and an Executor.
 type mailbox struct {
-	news chan struct{}
+	arrived chan struct{}
 
 	mu     sync.Mutex
 	events []sched.Event
@@ -26,7 +26,7 @@ func (m *mailbox) Post(wake bool, evs ...sched.Event) {
 	m.events = append(m.events, evs...)
 	m.mu.Unlock()
 	if wake {
-		m.news <- struct{}{}
+		m.arrived <- struct{}{}
 	}
 }
 
@@ -40,12 +40,12 @@ func (m *mailbox) Drain(b []sched.Event) []sched.Event {
 
 func (m *mailbox) Wait(d time.Duration) {
 	select {
-	case <-m.news:
+	case <-m.arrived:
 	case <-time.After(d):
 	}
 }
 
-func (m *mailbox) Wake() { m.news <- struct{}{} }
+func (m *mailbox) Wake() { m.arrived <- struct{}{} }
 
 func (m *mailbox) Execute(as []sched.Action) {
 	m.mu.Lock()
@@ -63,12 +63,12 @@ type clock struct{ start time.Time }
 
 func (c clock) Now() sched.Time { return sched.Time(time.Since(c.start)) }
 
-// appointment stops everything at one second.
-type appointment struct{}
+// stopAtOneSecond is a policy that grants all queues until one second.
+type stopAtOneSecond struct{}
 
 const at = sched.Time(time.Second)
 
-func (appointment) Plan(v *sched.View) sched.Plan {
+func (stopAtOneSecond) Plan(v *sched.View) sched.Plan {
 	if v.Now >= at {
 		return sched.Plan{}
 	}
@@ -79,11 +79,11 @@ func (appointment) Plan(v *sched.View) sched.Plan {
 	return p
 }
 
-// run starts a loop in a bubble of Go's fake time.
+// run runs a loop on the fake clock of synctest.
 func run(t *testing.T, test func(*mailbox)) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &mailbox{news: make(chan struct{}, 1)}
-		choice := sched.PolicyChoice{Make: func() sched.Policy { return appointment{} }}
+		m := &mailbox{arrived: make(chan struct{}, 1)}
+		choice := sched.PolicyChoice{Make: func() sched.Policy { return stopAtOneSecond{} }}
 		l := loop.Loop{Sched: sched.New(sched.Config{}, choice), Transport: m, Executor: m}
 		ctx, cancel := context.WithCancel(t.Context())
 		go l.Run(ctx, clock{time.Now()}, m)
@@ -95,15 +95,15 @@ func run(t *testing.T, test func(*mailbox)) {
 
 var opened = sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: "d", Can: sched.CanInterrupt}
 
-// TestLoopKeepsAppointments: what a policy wants done at a time is done then,
-// though nothing happens.
-func TestLoopKeepsAppointments(t *testing.T) {
+// TestLoopWakesAtThePlannedTime checks that the policy is called at Plan.Wake
+// without an event.
+func TestLoopWakesAtThePlannedTime(t *testing.T) {
 	run(t, func(m *mailbox) {
 		m.Post(true, opened)
 		time.Sleep(time.Second - 1)
 		synctest.Wait()
 		if got := m.Done(); len(got) != 0 {
-			t.Fatalf("acted too soon: %v", got)
+			t.Fatalf("before Wake: got %v, want no action", got)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
@@ -113,9 +113,9 @@ func TestLoopKeepsAppointments(t *testing.T) {
 	})
 }
 
-// TestHeartbeatHealsALostWakeUp: an event that nobody announced is taken in
-// within a heartbeat.
-func TestHeartbeatHealsALostWakeUp(t *testing.T) {
+// TestHeartbeatMakesUpForALostWakeUp checks that an event without a wake-up is
+// handled within a heartbeat.
+func TestHeartbeatMakesUpForALostWakeUp(t *testing.T) {
 	run(t, func(m *mailbox) {
 		time.Sleep(2 * time.Second)
 		m.Post(false, opened)

@@ -1,5 +1,0 @@
-package guardian
-
-import "syscall"
-
-func newSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
