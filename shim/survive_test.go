@@ -14,6 +14,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 )
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(guardian.Env) == "" {
 		os.Exit(m.Run())
 	}
-	if err := guardian.Keep(3, daemon.Adopt, slog.New(slog.DiscardHandler)); err != nil {
+	if err := guardian.Keep(3, backends.Adopt, slog.New(slog.DiscardHandler)); err != nil {
 		panic(err)
 	}
 }
@@ -62,7 +63,7 @@ func wholeDaemon(t *testing.T) (*keeper, *client.Client) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- daemon.Serve(ctx, daemon.Options{
-			File: file, Socket: socket, Guardian: []string{os.Args[0]}, Log: slog.New(slog.DiscardHandler),
+			File: file, Socket: socket, Guardian: []string{os.Args[0]}, Backends: backends.New, Log: slog.New(slog.DiscardHandler),
 		})
 	}()
 	t.Cleanup(func() {

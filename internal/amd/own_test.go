@@ -95,7 +95,7 @@ func (p *puppet) live(quit chan struct{}) {
 			return
 		case <-time.After(100 * time.Microsecond):
 		}
-		p.gate.Keep()
+		p.gate.Renew()
 		if w := p.program.Wished(); w.Turn != done && !p.asleep.Load() {
 			done = w.Turn
 			p.obey(w)

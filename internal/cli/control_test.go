@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 )
@@ -275,7 +276,7 @@ func TestNoDaemon(t *testing.T) {
 	LocalChecks = func() []api.Check {
 		return []api.Check{{Name: "driver", OK: true, Detail: "version 580"}}
 	}
-	LocalRestore = func(context.Context) (groups, slices int, err error) { return 3, 2, nil }
+	LocalRestore = func(context.Context) (hal.Restored, error) { return hal.Restored{Queues: 3, Slices: 2}, nil }
 	out, errs, code := call("doctor")
 	want := `no  daemon  no daemon is running: start one with 'giveway daemon' (looked at /none.sock)
             to do: giveway daemon, or: systemctl start giveway
@@ -295,7 +296,9 @@ ok  driver  version 580
 	if fmt.Sprint(told) != "map[daemon:false groups_let_run:3 slices_put_back:2]" {
 		t.Errorf("restore --json: %v", told)
 	}
-	LocalRestore = func(context.Context) (groups, slices int, err error) { return 3, 2, errors.New("process 7: it hangs") }
+	LocalRestore = func(context.Context) (hal.Restored, error) {
+		return hal.Restored{Queues: 3, Slices: 2}, errors.New("process 7: it hangs")
+	}
 	for _, args := range []string{"restore", "restore --json"} {
 		if out, errs, code := call(strings.Fields(args)...); code != exitFailure || out != "" || errs != "giveway: process 7: it hangs\n" {
 			t.Errorf("%s that does not work: exit %d, %s%s", args, code, out, errs)

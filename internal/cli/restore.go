@@ -6,13 +6,14 @@ import (
 	"fmt"
 
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/spf13/cobra"
 )
 
 // LocalRestore undoes what a daemon that is no more has left changed, and says
 // how many compute groups it let run and how many of those had a slice to put
 // back. It is set by whoever knows the devices.
-var LocalRestore func(context.Context) (groups, slices int, err error)
+var LocalRestore func(context.Context) (hal.Restored, error)
 
 // restoredJSON is what `restore --json` prints where no daemon runs, and so
 // nobody has a status.
@@ -53,13 +54,13 @@ slice that CUDA gives it: for when a daemon and its guardian were both killed.`,
 
 // restoreHere is the same without a daemon.
 func restoreHere(cmd *cobra.Command, asJSON bool) error {
-	groups, slices, err := LocalRestore(cmd.Context())
+	restored, err := LocalRestore(cmd.Context())
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		return writeJSON(cmd.OutOrStdout(), restoredJSON{Groups: groups, Slices: slices})
+		return writeJSON(cmd.OutOrStdout(), restoredJSON{Groups: restored.Queues, Slices: restored.Slices})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d compute groups looked at; all are let run, and %d had a slice that is nobody's default\n", groups, slices)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d compute groups looked at; all are let run, and %d had a slice that is nobody's default\n", restored.Queues, restored.Slices)
 	return err
 }

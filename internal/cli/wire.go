@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/spf13/cobra"
@@ -13,7 +15,13 @@ import (
 // Wire gives the command line its daemon. Tests go without: a daemon starts its own
 // program again as its guardian, and that would be the tests.
 func Wire() {
-	RunDaemon, LocalChecks, LocalRestore = runDaemon, daemon.LocalChecks, daemon.RestoreAll
+	RunDaemon, LocalRestore = runDaemon, backends.RestoreAll
+	LocalChecks = func() (checks []api.Check) {
+		for _, c := range backends.Probe() {
+			checks = append(checks, api.Check(c))
+		}
+		return checks
+	}
 }
 
 // runDaemon runs the daemon with this very program as its guardian.
@@ -24,7 +32,7 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 	}
 	return daemon.Serve(ctx, daemon.Options{
 		Version: version().Version, File: o.Config, Socket: o.Socket, Default: o.DefaultSocket, User: o.User,
-		Guardian: []string{self, "guardian"}, Log: o.Log,
+		Guardian: []string{self, "guardian"}, Backends: backends.New, Log: o.Log,
 	})
 }
 
@@ -35,7 +43,7 @@ func newGuardian() *cobra.Command {
 		Short: "Undo what a daemon has changed when it dies (started by the daemon)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			return guardian.Keep(3, daemon.Adopt, log)
+			return guardian.Keep(3, backends.Adopt, log)
 		},
 	}
 }

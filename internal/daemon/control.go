@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
@@ -36,7 +36,7 @@ func (d *Daemon) Processes() []api.Process {
 // records is what the scheduler has of every queue.
 func (d *Daemon) records() map[sched.QueueID]sched.Queue {
 	records := make(map[sched.QueueID]sched.Queue)
-	d.box.ask(func() {
+	d.events.inLoop(func() {
 		for _, q := range d.sched.Queues(nil) {
 			records[q.ID] = q
 		}
@@ -52,15 +52,15 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 		Class: p.attr.Class.String(), From: p.from, Weight: p.attr.Weight, Priority: p.attr.Priority, Paused: p.attr.Paused,
 		Deadline: p.attr.Deadline, Laxity: p.attr.Laxity, Work: p.attr.Work, Expect: max(p.attr.Expect.Sub(d.Now()), 0),
 		Idempotent: p.repeatable(), Predict: p.predict,
-		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound, Batch: p.batch, Requests: p.asked.describe(p.guest), Shim: p.guest.describe(p.ignored),
+		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound.Commands, Batch: p.bound.Batch, Requests: p.requests.describe(), Shim: p.describeShim(),
 	}
 	for _, q := range p.queues {
 		r := records[q.id]
 		out.Queues = append(out.Queues, api.Queue{
-			ID: uint64(q.id), Device: q.gpu.uuid, Index: q.gpu.index, State: r.State.String(),
-			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, Found: q.found,
-			Served: r.Served, Measured: r.Measured, Shared: q.shared,
-			Native: len(q.native), Way: q.way,
+			ID: uint64(q.id), Device: string(q.device.info.Device.ID), Index: q.device.info.Index, State: r.State.String(),
+			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, Found: q.detail.FoundSlice,
+			Served: r.Served, Measured: r.Measured, Shared: q.detail.SharedBy,
+			Native: q.detail.NativeQueues, Way: q.detail.StopMethod,
 		})
 	}
 	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })
@@ -75,24 +75,42 @@ func userName(uid uint32) string {
 	return id
 }
 
-// known returns our record of a process, or an error that says why there is none.
-// d.mu is held.
-func (d *Daemon) known(pid int) (*process, error) {
-	if p := d.processes[pid]; p != nil {
-		return p, nil
+// with calls f, with d.mu held, for a process that is known or about to be. Backends
+// are asked to look for it otherwise.
+func (d *Daemon) with(pid int, f func(*process) error) error {
+	d.mu.Lock()
+	p := d.processes[pid]
+	d.mu.Unlock()
+	notes := ""
+	if p == nil {
+		notes = d.find(pid)
 	}
-	for name, a := range d.coming {
-		if name.pid == pid {
-			return d.process(a.group.Process), nil // it is about to be opened
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p = d.processes[pid]; p == nil {
+		return fmt.Errorf("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s: %w", pid, notes, server.ErrNotFound)
+	}
+	return f(p)
+}
+
+// find asks the backends to look for a process at once. It returns their notes.
+func (d *Daemon) find(pid int) (notes string) {
+	for _, b := range d.cfg.Backends {
+		finder, ok := b.(hal.Finder)
+		if !ok {
+			continue
+		}
+		found := finder.Find(pid)
+		if found.Pending != nil {
+			d.mu.Lock()
+			d.process(*found.Pending)
+			d.mu.Unlock()
+		}
+		if found.Note != "" {
+			notes += " (" + found.Note + ")"
 		}
 	}
-	if d.watch != nil {
-		d.watch.Rescan(pid)
-	}
-	if d.lookForQueuesOf(pid); d.processes[pid] != nil {
-		return d.processes[pid], nil
-	}
-	return nil, fmt.Errorf("process %d is not known here: it uses no GPU, and was not started by 'giveway run' or has launched nothing yet%s: %w", pid, d.mpsHint(), server.ErrNotFound)
+	return notes
 }
 
 // description is a process as it is when all that was posted has been taken in.
@@ -103,28 +121,41 @@ func (d *Daemon) description(p *process) api.Process {
 	return d.describe(p, records)
 }
 
-// mpsHint is what to say of a process that has no group of its own: under MPS the
-// server's is everybody's. d.mu is held.
-func (d *Daemon) mpsHint() string {
-	for pid, p := range d.processes {
-		for _, q := range p.queues {
-			if q.shared == "mps" {
-				return fmt.Sprintf(" (if it is a client of MPS, its work runs in the group of the MPS server, process %d, which is one queue for all clients: set that)", pid)
-			}
-		}
+// describe returns what the API reports of requests; nil: nothing is known.
+func (r *requests) describe() *api.Requests {
+	n := min(r.count, uint64(len(r.last)))
+	out := &api.Requests{Count: r.count, Open: uint32(len(r.open)) + r.reported}
+	if *out == (api.Requests{}) {
+		return nil
 	}
-	return ""
+	if n > 0 {
+		last := slices.Sorted(slices.Values(r.last[:n]))
+		out.P50, out.P99 = last[(n-1)/2], last[(n-1)*99/100]
+	}
+	return out
+}
+
+// describeShim returns what the API reports of the gate; nil: there is none. d.mu is held.
+func (p *process) describeShim() *api.Shim {
+	s := p.gate.stats()
+	if s == nil {
+		return nil
+	}
+	return &api.Shim{
+		Runtime: s.Runtime, Launched: s.Launched, Completed: s.Completed, Holds: s.Holds, HeldFor: s.HeldFor, Overruns: s.Overruns,
+		Parked: s.Parked, Hits: s.Hits, ParkedFor: s.ParkedFor, Saved: s.Saved, Ignored: p.invalid + s.Invalid,
+	}
 }
 
 // Policy implements server.Node.
 func (d *Daemon) Policy() api.Policy {
 	d.mu.Lock()
 	p := d.policy
-	ids := slices.Sorted(maps.Keys(d.gpus))
+	ids := slices.Sorted(maps.Keys(d.devices))
 	d.mu.Unlock()
-	d.box.ask(func() {
+	d.events.inLoop(func() {
 		for _, id := range ids {
-			if m, _, yes := d.sched.Overruled(sched.DeviceID(id)); yes {
+			if m, _, yes := d.sched.Overruled(id); yes {
 				p.Overruled = m.String()
 			}
 		}
@@ -139,15 +170,18 @@ func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
 		return api.Policy{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
 	}
 	d.mu.Lock()
-	if p.Device != "" && d.gpus[p.Device] == nil {
+	if p.Device != "" && d.devices[sched.DeviceID(p.Device)] == nil {
 		d.mu.Unlock()
 		return api.Policy{}, fmt.Errorf("there is no device %q here: %w", p.Device, server.ErrNotFound)
 	}
 	if p.Device == "" {
 		d.policy = api.Policy{Name: p.Name, Params: p.Params}
+		for _, known := range d.processes {
+			d.publish(known)
+		}
 	}
 	d.mu.Unlock()
-	d.box.post(sched.Event{Kind: sched.PolicyChosen, Device: sched.DeviceID(p.Device), Choice: choice})
+	d.events.post(sched.Event{Kind: sched.PolicyChosen, Device: sched.DeviceID(p.Device), Choice: choice})
 	return d.Policy(), nil
 }
 
@@ -159,75 +193,52 @@ func (d *Daemon) Restore() error {
 	for _, p := range d.processes {
 		p.attr, p.from = sched.Attr{}, "default"
 		p.run, p.said, p.classed, p.owned = nil, api.Change{}, false, false
-		p.bound, p.bounded, p.batch = 0, false, 0
-		p.predict, p.idempotent = false, false
-		for range p.asked.open {
+		p.bound, p.bounded = hal.Bound{}, false
+		p.predict, p.idempotent, p.expectAt = false, false, time.Time{}
+		for range p.requests.open {
 			for _, q := range p.queues {
-				d.box.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
+				d.events.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
 			}
 		}
-		clear(p.asked.open)
-		p.asked.told = false
-		p.setIdempotent()
-		if p.guest != nil {
-			p.guest.page.SetExpectedArrival(0)
-			d.setWatch(p.guest)
-		}
-		d.box.post(p.hinted(nil)...)
+		clear(p.requests.open)
+		p.requests.byAPI = false
+		d.announce(p)
 	}
 	d.mu.Unlock()
 	if _, err := d.SetPolicy(api.Policy{Name: "native"}); err != nil {
 		return err
 	}
-	settled := false
-	for end := time.Now().Add(settleTime); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		d.box.ask(func() { settled = d.sched.Settled() })
-	}
-	if !settled {
+	if !d.settle() {
 		return fmt.Errorf("not everything could be put back within %v: %w", settleTime, server.ErrConflict)
 	}
 	return nil
 }
 
-func eyesFix(why error) string {
-	if errors.Is(why, errBlind) {
-		return "take that line out"
-	}
-	return "run the daemon as root; under MIG or confidential computing the driver has no record"
-}
-
 // Status implements server.Node.
 func (d *Daemon) Status() api.Status {
 	s := api.Status{Version: d.cfg.Version, PID: os.Getpid(), Uptime: time.Since(d.start), Policy: d.Policy(), Goroutines: runtime.NumGoroutine()}
-	amds := d.checkAMD()
+	checks := slices.Clone(d.cfg.Notes)
+	for _, b := range d.cfg.Backends {
+		checks = append(checks, b.Checks()...)
+		if l, ok := b.(hal.KernelLogger); ok {
+			s.KernelLogLines += l.KernelLogLines()
+		}
+	}
+	for _, c := range checks {
+		s.Checks = append(s.Checks, api.Check(c))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(d.gpus)) {
-		g := d.gpus[id]
-		s.Devices = append(s.Devices, api.Device{ID: id, Index: g.index, Model: g.model, Backend: g.info().Backend, Eyes: g.trace != nil})
-		if g.why != nil {
-			s.Checks = append(s.Checks, api.Check{
-				Name: "eyes on " + id, Detail: g.why.Error() + ": time on the GPU is estimated", Fix: eyesFix(g.why),
-			})
-		}
-	}
-	if d.cfg.NoNVIDIA {
-		s.Checks = append(s.Checks, api.Check{
-			Name: "NVIDIA", Detail: "the configuration says nvidia: false: programs are controlled by the shim only", Fix: "take that line out",
+	for _, id := range slices.Sorted(maps.Keys(d.devices)) {
+		dev := d.devices[id]
+		tracing, ok := dev.Device.(hal.Tracing)
+		s.Devices = append(s.Devices, api.Device{
+			ID: string(id), Index: dev.info.Index, Model: dev.info.Model, Backend: dev.info.Backend, Eyes: ok && tracing.Tracing(),
 		})
 	}
-	if d.watch != nil {
-		for _, c := range d.watch.Checks() {
-			s.Checks = append(s.Checks, api.Check{Name: c.Name, OK: c.OK, Detail: c.Detail, Fix: c.Fix})
-		}
-		s.KernelLogLines = d.watch.Guesses()
-		if n := s.KernelLogLines; n > 0 {
-			s.Checks = append(s.Checks, api.Check{
-				Name: "kernel log", OK: true,
-				Detail: fmt.Sprintf("%d wrong guesses at handles of programs that were there before us, each a line in it", n),
-			})
-		}
+	for _, name := range slices.Sorted(maps.Keys(d.failed)) {
+		s.Checks = append(s.Checks, api.Check{Name: name, Detail: d.failed[name].Error(), Fix: "see the daemon's log; run the daemon as root"})
 	}
-	s.Checks = append(append(s.Checks, amds...), d.ward.check())
+	s.Checks = append(s.Checks, d.guardian.check())
 	return s
 }

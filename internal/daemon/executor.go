@@ -7,70 +7,62 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// keeper is told of every change before it is made, so that somebody can undo
-// it whatever becomes of us.
-type keeper interface {
+// journalKeeper is told of every change before it is made, so that the change can be
+// undone if this process dies.
+type journalKeeper interface {
 	Begin(sched.Action) error
 	End(sched.Action, sched.Outcome) error
 }
 
-// executor carries out actions. Each queue has a goroutine of its own, so that
-// a driver's call that hangs holds up nobody else.
+// executor carries out actions. Each queue has a goroutine of its own, so that a driver
+// call that hangs delays no other queue.
 type executor struct {
-	keep keeper
-	post func(...sched.Event)
+	journal journalKeeper
+	post    func(...sched.Event)
 
 	mu      sync.Mutex
 	workers map[sched.QueueID]*worker
-	leaving sync.WaitGroup // queues that are being given up
+	leaving sync.WaitGroup // queues that are being closed
 }
 
+// worker carries out the actions for one queue.
 type worker struct {
-	queue   hal.Queue
-	actions chan sched.Action // the scheduler has one under way for a queue at most
-	done    chan struct{}
-
-	// What stops and starts many queues in one call, if anything does, and what it
-	// knows this one as.
-	batcher hal.Batcher
-	plain   hal.Queue
-	busy    sync.WaitGroup // while it is in such a call
+	workerConfig
+	queue    hal.Queue
+	attached hal.Queue         // as added: the batcher knows the queue by it
+	actions  chan sched.Action // the scheduler has at most one under way for a queue
+	done     chan struct{}
+	batched  sync.WaitGroup // calls of the batcher that are under way
 }
 
-func newExecutor(keep keeper, post func(...sched.Event)) *executor {
-	return &executor{keep: keep, post: post, workers: make(map[sched.QueueID]*worker)}
+// workerConfig says how actions for a queue are carried out.
+type workerConfig struct {
+	after     <-chan struct{} // nil, or closed when the queue may be changed
+	batcher   hal.Batcher     // nil, or stops and starts the queue together with others
+	journaled bool            // changes do not undo themselves when this process dies
 }
 
-// add takes charge of a queue.
-func (e *executor) add(id sched.QueueID, q hal.Queue) { e.addAfter(id, q, nil) }
+func newExecutor(j journalKeeper, post func(...sched.Event)) *executor {
+	return &executor{journal: j, post: post, workers: make(map[sched.QueueID]*worker)}
+}
 
-// addAfter takes charge of a queue, and does nothing to it before somebody else is done.
-func (e *executor) addAfter(id sched.QueueID, q hal.Queue, after <-chan struct{}) {
-	w := &worker{queue: q, actions: make(chan sched.Action, 1), done: make(chan struct{})}
+// add starts to carry out actions for a queue.
+func (e *executor) add(id sched.QueueID, q hal.Queue, c workerConfig) {
+	w := &worker{workerConfig: c, queue: q, attached: q, actions: make(chan sched.Action, 1), done: make(chan struct{})}
 	e.mu.Lock()
 	e.workers[id] = w
 	e.mu.Unlock()
 	go func() {
-		if after != nil {
-			<-after
+		if c.after != nil {
+			<-c.after
 		}
 		e.work(w)
 	}()
 }
 
-// addBatched takes charge of a queue that is stopped and started along with others.
-// Whoever does that sees to it that it is undone if we die: nobody else is told.
-func (e *executor) addBatched(id sched.QueueID, q hal.Queue, b hal.Batcher) {
-	e.add(id, q)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.workers[id].batcher, e.workers[id].plain = b, q
-}
-
-// remove gives a queue up when the call under way on it, if there is one, is
-// over. gone says that its program is no more; otherwise it is put back as it was
-// found. Then removed is called.
-func (e *executor) remove(id sched.QueueID, gone bool, removed func()) {
+// remove closes a queue once the call under way for it has returned. exited says that
+// its process has exited, so that nothing is restored. Then removed is called.
+func (e *executor) remove(id sched.QueueID, exited bool, removed func()) {
 	e.mu.Lock()
 	w := e.workers[id]
 	delete(e.workers, id)
@@ -82,8 +74,8 @@ func (e *executor) remove(id sched.QueueID, gone bool, removed func()) {
 	close(w.actions)
 	e.leaving.Go(func() {
 		<-w.done
-		w.busy.Wait()
-		if q := e.queueOf(w); gone {
+		w.batched.Wait()
+		if q := e.queueOf(w); exited {
 			_ = hal.Abandon(q)
 		} else {
 			_ = q.Close()
@@ -92,7 +84,7 @@ func (e *executor) remove(id sched.QueueID, gone bool, removed func()) {
 	})
 }
 
-// replace puts another in the place of a queue that is under our charge.
+// replace puts q in the place of a queue that was added.
 func (e *executor) replace(id sched.QueueID, q hal.Queue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -105,59 +97,58 @@ func (e *executor) replace(id sched.QueueID, q hal.Queue) {
 func (e *executor) Execute(actions []sched.Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	turns := make(map[hal.Batcher]*turn)
+	batches := make(map[hal.Batcher]*batch)
 	for _, a := range actions {
 		w := e.workers[a.Queue]
 		switch {
 		case w == nil:
 			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: sched.Gone})
 		case a.Level == sched.LevelHold || a.Verb == sched.SetBound:
-			// A gate is only memory: to hand it on would take longer than to do it.
-			// Nobody need be told, for it opens by itself when we are gone.
+			// A gate is only memory, so writing it takes less time than handing it to a
+			// worker. It needs no journal: its lease ends when this process dies.
 			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: hal.Outcome(hal.Do(w.queue, a))})
 		case w.batcher != nil && a.Level == sched.LevelInterrupt && (a.Verb == sched.Stop || a.Verb == sched.Start):
-			if turns[w.batcher] == nil {
-				turns[w.batcher] = &turn{}
+			if batches[w.batcher] == nil {
+				batches[w.batcher] = &batch{}
 			}
-			turns[w.batcher].add(w, a)
+			batches[w.batcher].add(w, a)
 		default:
 			w.actions <- a
 		}
 	}
-	for b, t := range turns {
-		go e.takeTurn(b, t)
+	for b, t := range batches {
+		go e.runBatch(b, t)
 	}
 }
 
-// turn is what was decided together for the queues of one device.
-type turn struct{ off, on side }
+// batch is the stops and starts that were decided together for one device.
+type batch struct{ stops, starts half }
 
-// side is the queues that are to be stopped, or to be started.
-type side struct {
+type half struct {
 	actions []sched.Action
 	workers []*worker
 	queues  []hal.Queue
 }
 
-func (t *turn) add(w *worker, a sched.Action) {
-	s := &t.on
+func (b *batch) add(w *worker, a sched.Action) {
+	h := &b.starts
 	if a.Verb == sched.Stop {
-		s = &t.off
+		h = &b.stops
 	}
-	w.busy.Add(1)
-	s.actions, s.workers, s.queues = append(s.actions, a), append(s.workers, w), append(s.queues, w.plain)
+	w.batched.Add(1)
+	h.actions, h.workers, h.queues = append(h.actions, a), append(h.workers, w), append(h.queues, w.attached)
 }
 
-// takeTurn carries out a turn. A call that hangs holds up those of its turn only: the
-// next has queues of which nothing is under way, and a goroutine of its own.
-func (e *executor) takeTurn(b hal.Batcher, t *turn) {
-	errs := b.Switch(t.off.queues, t.on.queues)
+// runBatch carries out a batch in one call. A call that hangs delays only the queues of
+// its batch: the next batch has other queues and a goroutine of its own.
+func (e *executor) runBatch(device hal.Batcher, b *batch) {
+	errs := device.Switch(b.stops.queues, b.starts.queues)
 	var evs []sched.Event
-	for i, a := range append(t.off.actions, t.on.actions...) {
+	for i, a := range append(b.stops.actions, b.starts.actions...) {
 		evs = append(evs, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: hal.Outcome(errs[i])})
 	}
-	for _, w := range append(t.off.workers, t.on.workers...) {
-		w.busy.Done()
+	for _, w := range append(b.stops.workers, b.starts.workers...) {
+		w.batched.Done()
 	}
 	e.post(evs...)
 }
@@ -171,12 +162,18 @@ func (e *executor) queueOf(w *worker) hal.Queue {
 func (e *executor) work(w *worker) {
 	defer close(w.done)
 	for a := range w.actions {
-		came := sched.Refused
-		// What cannot be put in the journal is not done.
-		if e.keep.Begin(a) == nil {
-			came = hal.Outcome(hal.Do(e.queueOf(w), a))
-			_ = e.keep.End(a, came)
-		}
-		e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: came})
+		e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: e.do(w, a)})
 	}
+}
+
+// do carries out an action. One that must be journaled and cannot be is refused.
+func (e *executor) do(w *worker, a sched.Action) sched.Outcome {
+	if w.journaled && e.journal.Begin(a) != nil {
+		return sched.Refused
+	}
+	outcome := hal.Outcome(hal.Do(e.queueOf(w), a))
+	if w.journaled {
+		_ = e.journal.End(a, outcome)
+	}
+	return outcome
 }

@@ -64,7 +64,7 @@ func TestTurnIsOneCall(t *testing.T) {
 			}
 		})
 		for id, name := range map[sched.QueueID]named{1: "a", 2: "bad", 3: "c"} {
-			e.addBatched(id, name, r)
+			e.add(id, name, workerConfig{batcher: r})
 		}
 		e.Execute([]sched.Action{
 			{Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt},

@@ -7,53 +7,65 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
+	"golang.org/x/sys/unix"
 )
 
-// takeHint takes in what a program says of itself on its page. It reports whether
-// that changes anything; what makes no sense changes nothing and is counted. d.mu is
+// Kinds of hints on the page: GW_HINT_* of shim/abi.h.
+const (
+	hintClass      = 1
+	hintPriority   = 2
+	hintWeight     = 3
+	hintDeadline   = 4
+	hintLaxity     = 5
+	hintWork       = 6
+	hintExpect     = 7
+	hintSLO        = 8
+	hintIdempotent = 11
+)
+
+// takeHint takes in an attribute that a process gave itself through its page. It reports
+// whether that changes anything; an invalid hint changes nothing and is counted. d.mu is
 // held.
-func (d *Daemon) takeHint(p *process, h shimpage.Hint, now sched.Time) bool {
+func (d *Daemon) takeHint(p *process, kind uint32, value int64) bool {
 	was, ok := p.attr, true
 	var said api.Change
-	switch h.Kind {
-	case shimpage.HintClass:
-		ok = h.Value >= int64(sched.Standard) && h.Value <= int64(sched.Idle)
-		if class := sched.Class(h.Value).String(); ok && !p.classed { // or its owner has had his say
+	switch kind {
+	case hintClass:
+		ok = value >= int64(sched.Standard) && value <= int64(sched.Idle)
+		if class := sched.Class(value).String(); ok && !p.classed { // or its owner has had his say
 			said.Class, p.from = &class, "hint"
 		}
-	case shimpage.HintPriority:
-		ok = h.Value >= math.MinInt32 && h.Value <= math.MaxInt32
-		said.Priority = ptr(int32(h.Value))
-	case shimpage.HintWeight:
-		ok = h.Value >= 1 && h.Value <= api.MostWeight
-		said.Weight = ptr(uint32(h.Value))
-	case shimpage.HintDeadline:
-		said.Deadline, ok = ptr(time.Duration(h.Value)), isSpan(h.Value)
-	case shimpage.HintSLO:
-		said.SLO, ok = ptr(time.Duration(h.Value)), isSpan(h.Value)
-	case shimpage.HintLaxity:
-		if ok = isSpan(h.Value); ok {
-			p.attr.Laxity = time.Duration(h.Value)
+	case hintPriority:
+		ok = value >= math.MinInt32 && value <= math.MaxInt32
+		said.Priority = ptr(int32(value))
+	case hintWeight:
+		ok = value >= 1 && value <= api.MostWeight
+		said.Weight = ptr(uint32(value))
+	case hintDeadline:
+		said.Deadline, ok = ptr(time.Duration(value)), isSpan(value)
+	case hintSLO:
+		said.SLO, ok = ptr(time.Duration(value)), isSpan(value)
+	case hintLaxity:
+		if ok = isSpan(value); ok {
+			p.attr.Laxity = time.Duration(value)
 		}
-	case shimpage.HintWork:
-		if ok = isSpan(h.Value); ok {
-			p.attr.Work = time.Duration(h.Value)
+	case hintWork:
+		if ok = isSpan(value); ok {
+			p.attr.Work = time.Duration(value)
 		}
-	case shimpage.HintExpect:
+	case hintExpect:
 		var at sched.Time
-		if at, ok = d.moment(h.Value, now); ok {
+		if at, ok = d.moment(value); ok {
 			p.attr.Expect = at
 		}
-	case shimpage.HintBegin, shimpage.HintEnd: // the page has them as requests
-	case shimpage.HintIdempotent: // to be told of: the program goes by it by itself
-		p.repeats = ptr(h.Value != 0)
+	case hintIdempotent: // to be told of: the program goes by it by itself
+		p.repeats = ptr(value != 0)
 	default:
 		ok = false
 	}
 	if !ok {
-		p.ignored++
+		p.invalid++
 		return false
 	}
 	p.said = p.said.And(said)
@@ -66,14 +78,19 @@ func ptr[T any](v T) *T { return &v }
 // isSpan reports whether a hint's value can be a time.
 func isSpan(ns int64) bool { return ns >= 0 && ns <= int64(api.MostDeadline) }
 
-// moment is a time on the machine's clock as the scheduler has it. One that is long
-// past or far ahead is none.
-func (d *Daemon) moment(mono int64, now sched.Time) (sched.Time, bool) {
+// moment converts CLOCK_MONOTONIC nanoseconds to the scheduler's time. A time long past
+// or far ahead is invalid.
+func (d *Daemon) moment(mono int64) (sched.Time, bool) {
 	if mono == 0 {
 		return 0, true
 	}
 	const late = time.Second
-	at := sched.Time(mono - int64(shimpage.Monotonic(d.start)))
+	now := d.Now()
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
+		return 0, false
+	}
+	at := now.Add(time.Duration(mono - ts.Nano()))
 	return at, at > 0 && at > now.Add(-late) && at <= now.Add(api.MostDeadline)
 }
 
@@ -83,13 +100,11 @@ const mostNumbers = 1024
 
 // Hint implements server.Node.
 func (d *Daemon) Hint(pid int, h api.Hint) (api.Process, error) {
-	d.mu.Lock()
-	p, err := d.known(pid)
-	if err == nil {
-		err = d.hint(p, h)
-	}
-	d.mu.Unlock()
-	if err != nil {
+	var p *process
+	if err := d.with(pid, func(known *process) error {
+		p = known
+		return d.hint(p, h)
+	}); err != nil {
 		return api.Process{}, err
 	}
 	return d.description(p), nil
@@ -110,26 +125,22 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 	set(&p.attr.Laxity, h.Laxity)
 	set(&p.attr.Work, h.Work)
 	if h.Expect != nil {
-		at, mono := sched.Time(0), uint64(0) // not known
+		p.attr.Expect, p.expectAt = 0, time.Time{} // unknown
 		if *h.Expect > 0 {
-			at, mono = d.Now().Add(*h.Expect), shimpage.Monotonic(time.Now().Add(*h.Expect))
-		}
-		p.attr.Expect = at
-		if p.guest != nil {
-			p.guest.page.SetExpectedArrival(mono)
+			p.attr.Expect, p.expectAt = d.Now().Add(*h.Expect), time.Now().Add(*h.Expect)
 		}
 	}
 	set(&p.idempotent, h.Idempotent)
-	p.setIdempotent()
+	d.publish(p)
 	if p.attr != was {
-		d.box.post(p.hinted(nil)...)
+		d.events.post(p.appendAttrs(nil)...)
 	}
 	return nil
 }
 
 // request takes in that a request begins or ends. d.mu is held.
 func (d *Daemon) request(p *process, h api.Hint) error {
-	a, ev := &p.asked, sched.Event{}
+	a, ev := &p.requests, sched.Event{}
 	switch {
 	case h.Begin != nil && len(a.open) >= mostNumbers:
 		return fmt.Errorf("%d requests are open: %w", len(a.open), server.ErrConflict)
@@ -137,9 +148,8 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 		if a.open == nil {
 			a.open = make(map[int64]sched.Time)
 		}
-		if a.told = true; p.guest != nil {
-			d.setWatch(p.guest)
-		}
+		a.byAPI = true
+		d.publish(p)
 		_, again := a.open[*h.Begin]
 		a.open[*h.Begin] = d.Now()
 		if again {
@@ -159,7 +169,7 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 	}
 	for _, q := range p.queues {
 		ev.Queue = q.id
-		d.box.post(ev)
+		d.events.post(ev)
 	}
 	return nil
 }

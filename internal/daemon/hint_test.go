@@ -15,7 +15,7 @@ func TestExpectNothing(t *testing.T) {
 	socket, _ := serve(t, d)
 	p := start(t, socket, "cuda")
 	expected := func() (at sched.Time) {
-		d.box.ask(func() {
+		d.events.inLoop(func() {
 			for _, q := range d.sched.Queues(nil) {
 				at = q.Attr.Expect
 			}

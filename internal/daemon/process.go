@@ -1,68 +1,115 @@
 package daemon
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
-	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/sched"
 )
 
-// process is a program that holds compute groups.
+// process is the daemon's record of a process that uses a device. It implements
+// hal.Process. Daemon.mu guards all but settings.
 type process struct {
-	info   proc.Process
-	id     sched.ProcessID
-	attr   sched.Attr
-	from   string // whence attr: default, rule, run, hint, set
-	queues map[groupKey]*groupQueue
+	info     proc.Process
+	id       sched.ProcessID
+	settings atomic.Pointer[hal.Settings]
+	queues   []*queue
+	gate     *gate // nil: it has not loaded the shim
+	exited   bool
+	counters sched.Counters
+	requests requests
+	invalid  uint64 // hints that made no sense
 
-	run        *word       // that it belongs to, or did; nil: none
-	said       api.Change  // what its owner and itself have said: the last counts, but see classed
-	classed    bool        // its owner has set its class, so it cannot itself
-	owned      bool        // its owner has set something
-	bound      uint32      // on commands in flight, where a policy has no other
-	bounded    bool        // somebody has said so
-	batch      uint32      // of it; 0: as many as seem right
-	idempotent bool        // its owner says that what it launches may be run twice
-	repeats    *bool       // so it says itself, which counts before
-	predict    bool        // arrivals that come in step are to be expected
-	guest      *guest      // nil: it has no shim
-	kfd        *kfdProcess // nil: it has no KFD queues
-	seen       sched.Counters
-	asked      asked
-	ignored    uint64 // hints that made no sense
+	attr        sched.Attr
+	from        string     // where attr.Class came from: default, rule, run, hint, set
+	backendAttr sched.Attr // what its backend knows of it
+	run         *word      // that it belongs to, or did; nil: none
+	said        api.Change // what its owner and itself have said: the last counts, but see classed
+	classed     bool       // its owner has set its class, so it cannot itself
+	owned       bool       // its owner has set something
+	bound       hal.Bound  // on commands in flight, where a policy has no other
+	bounded     bool       // the bound was set
+	idempotent  bool       // its owner says that its commands may be run twice
+	repeats     *bool      // the process says so itself, which overrides idempotent
+	predict     bool
+	expectAt    time.Time // when its owner expects the next request
 }
 
-// groupKey names a group of a process. The zero one is what a process has behind its
-// shim while no group of it is known.
-type groupKey struct{ client, group nvrm.Handle }
+// Info implements hal.Process.
+func (p *process) Info() proc.Process { return p.info }
 
-// groupQueue is a group under control.
-type groupQueue struct {
-	id     sched.QueueID
-	gpu    *gpu
-	found  time.Duration
-	shared string
+// Settings implements hal.Process.
+func (p *process) Settings() *hal.Settings { return p.settings.Load() }
 
-	plain hal.Queue   // the group by itself; nil behind a shim alone
-	gate  *shim.Queue // in front of the group; nil: none so far
-	told  sched.Counters
-
-	// What a process has on an AMD GPU: nil elsewhere.
-	bundle *bundle
-	native []uint32 // the ids of its KFD queues
-	held   []uint32 // those that we took charge of
-	way    string   // how those can be stopped
+// newProcess makes the record of a process, with the attributes given so far to it, its
+// run and its tree. d.mu is held.
+func (d *Daemon) newProcess(info proc.Process) *process {
+	d.lastID++
+	p := &process{info: info, id: sched.ProcessID(d.lastID)}
+	for _, w := range d.treesOf(&info) {
+		p.say(w.change)
+	}
+	p.run = d.runOf(&info)
+	d.resolve(p)
+	d.publish(p)
+	return p
 }
 
-// stoppable reports whether there is a way to stop each queue of a process. The group
-// of an MPS server has none.
+// setBackendAttr takes in what a backend knows of a process. d.mu is held.
+func (d *Daemon) setBackendAttr(p *process, a sched.Attr) {
+	if a != (sched.Attr{}) && a != p.backendAttr {
+		p.backendAttr = a
+		d.resolve(p)
+	}
+}
+
+// publish makes what is in force for a process visible to the backends. d.mu is held.
+func (d *Daemon) publish(p *process) {
+	a := &p.attr
+	bySlices := d.policyUsesSlices()
+	yields := bySlices // the hardware itself gives way to the process
+	for _, q := range p.queues {
+		yields = yields && q.device.info.Device.Sliced()
+	}
+	watch := a.SLO > 0 || a.Deadline > 0 || a.Priority != 0 || a.Class == sched.Online && !yields
+	p.settings.Store(&hal.Settings{
+		Attr: *a, Managed: p.managed(),
+		TakesTurns: a.Class != sched.Online && !(a.Class == sched.Standard && bySlices),
+		WatchReady: watch, WatchRequests: watch, TimeRequests: a.Class == sched.Online, RequestsReported: p.requests.byAPI,
+		Bound: p.standingBound(), GateOnly: p.gateAlone() != nil,
+		Predict: p.predict, Idempotent: p.idempotent, ExpectAt: p.expectAt,
+	})
+}
+
+// policyUsesSlices reports whether the policy in force gives way by slices alone and
+// leaves standard processes as they are. d.mu is held.
+func (d *Daemon) policyUsesSlices() bool {
+	switch d.policy.Name {
+	case "giveway", "slo", "native":
+		return true
+	}
+	return false
+}
+
+// managed reports whether any attribute was given to the process.
+func (p *process) managed() bool { return p.from != "default" || p.owned || p.attr != (sched.Attr{}) }
+
+// appendAttrs appends that the attributes of the process have changed.
+func (p *process) appendAttrs(buf []sched.Event) []sched.Event {
+	for _, q := range p.queues {
+		buf = append(buf, sched.Event{Kind: sched.AttrsChanged, Queue: q.id, Attr: p.attr})
+	}
+	return buf
+}
+
+// stoppable reports whether there is a way to stop each queue of the process. The
+// channel group of an MPS server has none.
 func (p *process) stoppable() bool {
 	for _, q := range p.queues {
-		if q.bundle == nil && q.plain != nil && q.gate == nil && hal.Abilities(q.plain).Level() == sched.LevelNone {
+		if q.abilities().Level() == sched.LevelNone && q.detail.NativeQueues == 0 {
 			return false
 		}
 	}
@@ -97,26 +144,22 @@ func (p *process) apply(c api.Change) {
 	set(&p.attr.SLO, c.SLO)
 	set(&p.attr.Paused, c.Paused)
 	if c.Bound != nil {
-		p.bound, p.bounded = *c.Bound, true
+		p.bound.Commands, p.bounded = *c.Bound, true
 	}
-	set(&p.batch, c.Batch)
+	set(&p.bound.Batch, c.Batch)
 	set(&p.predict, c.Predict)
 }
 
-// usualBound is for batch and idle programs that nothing but their gate can stop. A
-// gate does not stop what has been launched, and they would launch all they have.
-const usualBound = 16
+// defaultBound is for batch and idle processes that only their gate can stop. A gate
+// does not stop what has been launched, and they would launch all the work they have.
+const defaultBound = 16
 
-// standing is the bound for where a policy has none.
-func (p *process) standing() shim.Bound {
-	b := shim.Bound{Commands: p.bound, Batch: p.batch, Grain: shim.Tight}
-	alone := p.queues[groupKey{}] != nil
+// standingBound is the bound for where the policy sets none.
+func (p *process) standingBound() hal.Bound {
+	b := p.bound
 	low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle
-	switch {
-	case !alone:
-		b.Grain = shim.Loose
-	case low && !p.bounded:
-		b.Commands = usualBound
+	if p.gateAlone() != nil && low && !p.bounded {
+		b.Commands = defaultBound
 	}
 	return b
 }

@@ -16,8 +16,6 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
-	"github.com/giveway/giveway/internal/nvidia/nvrm"
-	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 )
 
 // pages is a log that can be read while it is written.
@@ -49,14 +47,14 @@ type reloading struct {
 }
 
 func startReloading(t *testing.T, text string) *reloading {
-	m := nvrmtest.Mounted(t, nvrmtest.New(nvrmtest.Config{}))
-	m.Start(t)
+	b := newFakeBackend(t.TempDir())
+	p, _ := sleeper(t)
 	// From here on SIGHUP does not kill us, whoever listens.
 	mine := make(chan os.Signal, 1)
 	signal.Notify(mine, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(mine) })
 
-	r := &reloading{T: t, d: newTestDaemon(m.Path), file: filepath.Join(t.TempDir(), "giveway.yaml"), log: &pages{}}
+	r := &reloading{T: t, d: newTestDaemon(b), file: filepath.Join(t.TempDir(), "giveway.yaml"), log: &pages{}}
 	r.d.cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
 	r.write(text)
 	first, err := config.Load(r.file)
@@ -65,7 +63,7 @@ func startReloading(t *testing.T, text string) *reloading {
 	}
 	rules := &ruleBook{}
 	rules.set(first)
-	r.d.cfg.Rule, r.d.cfg.Own = rules.apply, rules.own
+	r.d.cfg.Rule, r.d.cfg.DevicePolicy = rules.apply, rules.devicePolicy
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -75,6 +73,8 @@ func startReloading(t *testing.T, text string) *reloading {
 	})
 	ended.Go(func() { r.d.reload(ctx, r.file, rules) })
 	t.Cleanup(func() { stop(); ended.Wait() })
+	<-r.d.ready
+	b.mustOffer(t, p)
 	r.becomes("batch", "giveway")
 	return r
 }
@@ -205,34 +205,5 @@ func TestReloadAfterASetting(t *testing.T) {
 	eventually(t, "the file counts", func() bool { return r.d.Policy().Name == "wfq" })
 	if p := r.d.Processes()[0]; p.Class != "online" || p.From != "set" || p.Weight != weight {
 		t.Errorf("%+v", p)
-	}
-}
-
-// TestKernelLogLines: every line that finding programs by guessing leaves in the
-// kernel's log is counted, for people and for machines.
-func TestKernelLogLines(t *testing.T) {
-	rm := nvrmtest.New(nvrmtest.Config{})
-	rm.Inject(nvrmtest.Share(), nvrmtest.Fault{Status: nvrm.ErrNotSupported}) // or nothing is guessed
-	m := nvrmtest.Mounted(t, rm)
-	m.Start(t)
-	gone := rm.Open() // something to be wrong about
-	for range 10 {
-		if _, err := nvrm.NewClient(gone); err != nil {
-			t.Fatal(err)
-		}
-	}
-	gone.Close()
-	d := newTestDaemon(m.Path)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	eventually(t, "the program is found", func() bool { return len(d.Processes()) == 1 })
-	logged := rm.Logged()
-	if st := d.Status(); logged == 0 || st.KernelLogLines < uint64(logged) {
-		t.Errorf("%d lines are counted of %d", st.KernelLogLines, logged)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }

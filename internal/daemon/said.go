@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/sched"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,13 +20,14 @@ type word struct {
 
 func (w *word) countsFor(p *proc.Process) bool { return w.root.UID == 0 || w.root.UID == p.UID }
 
-// settle gives a process what has been said of it: by rules, by the run that it belongs
-// to, and by its owner and itself, of whom the last counts, but for the class, where the
-// owner does. What only hints tell of stays. d.mu is held.
-func (d *Daemon) settle(p *process) {
+// resolve merges the attributes of a process: backend < rule < run < hint and set, of
+// which the last counts, but for the class, where set does. Laxity, work and expected
+// arrival come from hints only and stay. d.mu is held.
+func (d *Daemon) resolve(p *process) {
 	had := p.attr
-	p.attr, p.from = sched.Attr{Laxity: had.Laxity, Work: had.Work, Expect: had.Expect}, "default"
-	p.bound, p.bounded, p.batch, p.predict = 0, false, 0, false
+	p.attr, p.from = p.backendAttr, "default"
+	p.attr.Laxity, p.attr.Work, p.attr.Expect = had.Laxity, had.Work, had.Expect
+	p.bound, p.bounded, p.predict = hal.Bound{}, false, false
 	if d.cfg.Rule != nil {
 		if attr, ok := d.cfg.Rule(p.info, p.attr); ok {
 			p.attr, p.from = attr, "rule"
@@ -46,11 +47,10 @@ func (d *Daemon) settle(p *process) {
 	}
 }
 
-// settled has all know what has become of a process. d.mu is held.
-func (d *Daemon) settled(p *process) {
-	p.setBound()
-	d.box.post(p.hinted(nil)...)
-	d.attachAsked(p)
+// announce tells the backends and the scheduler of a process's attributes. d.mu is held.
+func (d *Daemon) announce(p *process) {
+	d.publish(p)
+	d.events.post(p.appendAttrs(nil)...)
 }
 
 // runOf is the nearest run that a process belongs to, or nil. It may outlive it, or get
@@ -88,8 +88,8 @@ func (d *Daemon) BeginRun(pid int, c api.Change) (end func(), err error) {
 	for _, p := range d.processes {
 		if d.runOf(&p.info) == run {
 			p.run = run
-			d.settle(p)
-			d.settled(p)
+			d.resolve(p)
+			d.announce(p)
 		}
 	}
 	return func() {
@@ -118,26 +118,24 @@ func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
 	return d.description(p), nil
 }
 
-func (d *Daemon) changeOne(pid int, c api.Change) (*process, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p, err := d.known(pid)
-	if err != nil {
-		return nil, err
-	}
-	return p, d.change(p, c)
+func (d *Daemon) changeOne(pid int, c api.Change) (p *process, err error) {
+	err = d.with(pid, func(known *process) error {
+		p = known
+		return d.change(p, c)
+	})
+	return p, err
 }
 
 // change does as the owner of a process says, if it can be done. d.mu is held.
 func (d *Daemon) change(p *process, c api.Change) error {
 	switch {
-	case (c.Bound != nil || c.Batch != nil) && p.guest == nil:
+	case (c.Bound != nil || c.Batch != nil) && p.gate == nil:
 		return fmt.Errorf("process %d was not started with the shim, so its commands in flight cannot be bounded: %w", p.info.PID, server.ErrConflict)
 	case c.Paused != nil && *c.Paused && !p.stoppable():
 		return fmt.Errorf("process %d cannot be paused: its queue can be sliced and no more: %w", p.info.PID, server.ErrConflict)
 	}
 	p.say(c)
-	d.settled(p)
+	d.announce(p)
 	return nil
 }
 

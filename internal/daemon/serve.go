@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -16,9 +14,6 @@ import (
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/nvidia"
-	"github.com/giveway/giveway/internal/nvidia/discover"
-	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
@@ -32,6 +27,9 @@ type Options struct {
 	Default  string
 	User     bool // our own processes only
 	Guardian []string
+	// Backends makes the backends for the processes of one user, or of proc.Everyone,
+	// and says what the configuration leaves out.
+	Backends func(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Check, error)
 	Log      *slog.Logger
 }
 
@@ -53,10 +51,13 @@ func Serve(ctx context.Context, o Options) error {
 	if o.User {
 		only = os.Geteuid()
 	}
+	backends, notes, err := o.Backends(cfg, only, o.Log)
+	if err != nil {
+		return err
+	}
 	d, err := New(Config{
 		Version: o.Version, Policy: api.Policy{Name: cfg.Policy.Name, Params: cfg.Policy.Params}, Sched: cfg.Sched,
-		Guardian: o.Guardian, Discover: discover.Config{Only: only, Log: o.Log}, Rule: rules.apply, Own: rules.own, Log: o.Log,
-		Blind: cfg.Blind, NoNVIDIA: cfg.NoNVIDIA, NoAMD: cfg.NoAMD,
+		Guardian: o.Guardian, Backends: backends, Notes: notes, Rule: rules.apply, DevicePolicy: rules.devicePolicy, Log: o.Log,
 	})
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func Serve(ctx context.Context, o Options) error {
 	defer stop()
 	var serving error
 	var ended sync.WaitGroup
-	s := server.New(d, server.Config{Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Log: o.Log})
+	s := server.New(d, server.Config{Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Pages: pageHost(backends), Log: o.Log})
 	if err := s.Listen(); err != nil {
 		return err
 	}
@@ -83,13 +84,23 @@ func Serve(ctx context.Context, o Options) error {
 		stop() // a daemon that nobody can reach is no use
 	})
 	ended.Go(func() { d.reload(ctx, o.File, rules) })
-	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.box.ask(func() {}); return true }) })
+	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.events.inLoop(func() {}); return true }) })
 	o.Log.Info("the daemon runs", "socket", socket, "policy", cfg.Policy.Name, "file", o.File)
 	err = d.Run(ctx)
 	_ = server.Notify(server.Stopping)
 	stop()
 	ended.Wait()
 	return errors.Join(err, serving)
+}
+
+// pageHost returns the backend that shares pages with processes, or nil.
+func pageHost(backends []hal.Backend) server.PageHost {
+	for _, b := range backends {
+		if h, ok := b.(server.PageHost); ok {
+			return h
+		}
+	}
+	return nil
 }
 
 func firstOf(words ...string) string {
@@ -115,8 +126,8 @@ func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 			return
 		}
 		d.mu.Lock()
-		for _, g := range d.gpus {
-			d.own(g)
+		for _, dev := range d.devices {
+			d.applyDevicePolicy(dev)
 		}
 		d.mu.Unlock()
 		d.cfg.Log.Info("the configuration was read again", "file", file)
@@ -150,8 +161,8 @@ func (d *Daemon) rule() {
 	defer d.mu.Unlock()
 	for _, p := range d.processes {
 		was, from := p.attr, p.from
-		if d.settle(p); p.attr != was || p.from != from {
-			d.settled(p)
+		if d.resolve(p); p.attr != was || p.from != from {
+			d.announce(p)
 		}
 	}
 }
@@ -183,20 +194,10 @@ func (b *ruleBook) apply(p proc.Process, attr sched.Attr) (sched.Attr, bool) {
 	return r.Apply(attr), true
 }
 
-// own returns the policy that a device is to have of its own.
-func (b *ruleBook) own(uuid string, index int) (api.Policy, bool) {
+// devicePolicy returns the policy that the file names for one device.
+func (b *ruleBook) devicePolicy(uuid string, index int) (api.Policy, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p, yes := b.cfg.PolicyFor(uuid, index)
 	return api.Policy{Name: p.Name, Params: p.Params}, yes
-}
-
-// Adopt is the guardian's way of taking charge of a queue.
-func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
-	f := nvrm.NewFile(fd)
-	var a adoption
-	if err := json.Unmarshal(found, &a); err != nil {
-		return nil, errors.Join(fmt.Errorf("adoption: %w", err), f.Close())
-	}
-	return nvidia.Adopt(a.target(f), a.Found), nil
 }

@@ -54,8 +54,8 @@ type Visitor struct {
 	Runtime string // what it says it uses: any text
 }
 
-// Host is a Node that shares memory with programs.
-type Host interface {
+// PageHost shares a page with each process that loaded the shim.
+type PageHost interface {
 	// Admit makes room for a visitor. The descriptors, of the page, the board and
 	// the bell, are the caller's to send and to close. leave is called once, when
 	// the visitor has gone.
@@ -78,6 +78,7 @@ type Config struct {
 	Socket    string       // path of the unix socket; empty: none
 	TCP       string       // host:port; empty: none
 	TokenFile string       // holds the token that TCP asks for
+	Pages     PageHost     // nil: no process gets a page
 	Log       *slog.Logger // nil: none
 }
 

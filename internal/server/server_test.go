@@ -105,7 +105,8 @@ func (n *fakeNode) run(pid int) string {
 func start(t *testing.T, n server.Node) (socket string, stop func()) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "run", "giveway.sock")
-	return socket, serve(t, server.New(n, server.Config{Socket: socket}))
+	pages, _ := n.(server.PageHost)
+	return socket, serve(t, server.New(n, server.Config{Socket: socket, Pages: pages}))
 }
 
 func serve(t *testing.T, s *server.Server) (stop func()) {

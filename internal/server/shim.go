@@ -27,7 +27,7 @@ func (s *Server) shim(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer life.close()
-	fds, leave, err := s.node.(Host).Admit(Visitor{PID: c.pid, UID: c.uid, Runtime: r.Header.Get("Giveway-Runtime")})
+	fds, leave, err := s.cfg.Pages.Admit(Visitor{PID: c.pid, UID: c.uid, Runtime: r.Header.Get("Giveway-Runtime")})
 	if err != nil {
 		s.refuse(w, err)
 		return
@@ -75,7 +75,7 @@ func (s *Server) visitor(r *http.Request) (caller, *life, error) {
 		return c, nil, err
 	}
 	conn, ok := c.conn.(*net.UnixConn)
-	if _, hosts := s.node.(Host); !hosts || !ok || !c.local || c.pid <= 0 {
+	if s.cfg.Pages == nil || !ok || !c.local || c.pid <= 0 {
 		return c, nil, fmt.Errorf("memory is shared on the daemon's own socket, with a process it can see: %w", ErrConflict)
 	}
 	if got := r.Header.Get("Giveway-Abi"); got != abi {

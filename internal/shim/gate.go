@@ -1,11 +1,10 @@
-// Package shim drives the gate in other people's programs: the preload library
-// that waits there before each launch, and the bound on how much it launches. It is
-// level 1 on any device, for programs that came with the library; what is launched
-// finishes.
+// Package shim is the backend for processes that loaded the preload library. Each such
+// process shares a page with the daemon; the library waits at the gate in that page
+// before each launch, and counts launches, completions and requests there.
 //
-// A gate is memory that the program shares, so nothing here takes long or can fail
-// but by the program's end, and a gate that is closed opens by itself when nobody
-// keeps it closed.
+// A gate is level 1 on any device: what has been launched finishes. It is only memory,
+// so nothing here waits for a driver, and a closed gate has a lease: if the daemon
+// stops renewing it, the library opens the gate by itself.
 package shim
 
 import (
@@ -18,74 +17,75 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// lease is how long a gate stays closed when we are not there any more. Keep is to
-// be called a few times in that.
+// lease is how long a gate stays closed without a renewal. The loop takes a turn, and
+// so renews it, at least every 100 ms.
 const lease = 500 * time.Millisecond
 
-// What a command is taken to be worth at the least. Tight is for a bound that somebody
-// waits behind. Loose is for a program that can be stopped in another way as well: with a
-// bound of 16 some 16 ms of short commands may be in flight, which a program needs whose
-// launches are now faster and now slower than the device.
+// The grain of a bound: each command counts for at least this much device time, so of
+// short commands more than the bound may be in flight.
 const (
-	Tight = 200 * time.Microsecond
-	Loose = time.Millisecond
+	// tightGrain is for a process that only its gate can stop: others wait until what
+	// is in flight has finished.
+	tightGrain = 200 * time.Microsecond
+	// looseGrain is for a process that the hardware can stop as well. With a bound of 16
+	// it allows 16 ms of short commands in flight, which a process needs if its launches
+	// are sometimes faster and sometimes slower than the device.
+	looseGrain = time.Millisecond
 )
 
-// Gate is the gate of one program. All its queues share it: it is closed if any of
-// them is held, and the least bound counts.
+// Gate is the gate of one process. All queues of the process share it: the gate is
+// closed while any of them is held, and the lowest of their bounds is in force.
 type Gate struct {
 	page *shimpage.Page
 
 	mu       sync.Mutex
 	queues   []*Queue
-	standing Bound // where no queue has one
+	standing standingBound
 }
 
-// Bound is how much of a program may be in flight.
-type Bound struct {
-	Commands uint32 // zero: any number
-	// Batch is after how many of them it is looked how many are done; zero: as often as
-	// seems right. It counts for all bounds of a program.
-	Batch uint32
-	Grain time.Duration // what a command is worth
+// standingBound is the bound in force where the policy sets none.
+type standingBound struct {
+	hal.Bound
+	grain time.Duration
 }
 
 // NewGate returns the gate of a page, which stays the caller's.
 func NewGate(p *shimpage.Page) *Gate { return &Gate{page: p} }
 
-// Keep keeps the gate closed, if it is, and what is wanted of the program's own queues.
-func (g *Gate) Keep() {
+// Renew renews the leases of the gate and of stopped hardware queues.
+func (g *Gate) Renew() {
 	g.page.RenewGateLease(lease)
 	g.page.RenewQueueLease(queueLease)
 }
 
-// SetStanding sets the bound that counts where no queue is given one.
-func (g *Gate) SetStanding(b Bound) {
+// setStanding sets the bound that is in force where no queue has one.
+func (g *Gate) setStanding(b standingBound) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.standing = b
-	g.setBound()
+	g.applyBound()
 }
 
-// Attach returns a queue behind the gate: held and bounded as another one was, whose
-// gate is no more, or neither if that is nil.
-func (g *Gate) Attach(like *Queue) *Queue {
+// Attach returns a queue behind the gate. If prev is a queue of an earlier gate of the
+// same process, the new queue starts held and bounded as prev was.
+func (g *Gate) Attach(prev hal.Queue) (hal.Queue, error) {
 	q := &Queue{gate: g}
-	if like != nil {
-		like.gate.mu.Lock()
-		q.held, q.bound = like.held, like.bound
-		like.gate.mu.Unlock()
+	if p, ok := prev.(*Queue); ok {
+		p.gate.mu.Lock()
+		q.held, q.bound = p.held, p.bound
+		p.gate.mu.Unlock()
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.queues = append(g.queues, q)
-	g.steer()
-	g.setBound()
-	return q
+	g.applyHold()
+	g.applyBound()
+	return q, nil
 }
 
-// steer brings the gate to what its queues want. g.mu is held.
-func (g *Gate) steer() bool {
+// applyHold closes the gate if any queue is held and opens it otherwise. It reports
+// whether the page still exists. g.mu is held.
+func (g *Gate) applyHold() bool {
 	if slices.ContainsFunc(g.queues, func(q *Queue) bool { return q.held }) {
 		return g.page.Hold(lease)
 	}
@@ -93,53 +93,51 @@ func (g *Gate) steer() bool {
 	return true
 }
 
-// setBound does so with the bound. g.mu is held.
-func (g *Gate) setBound() bool {
+// applyBound writes the bound in force to the page. It reports whether the page still
+// exists. g.mu is held.
+func (g *Gate) applyBound() bool {
 	bound := uint32(0)
 	for _, q := range g.queues {
 		if q.bound > 0 && (bound == 0 || q.bound < bound) {
 			bound = q.bound
 		}
 	}
-	grain := Tight
+	grain := tightGrain
 	if bound == 0 {
-		bound, grain = g.standing.Commands, g.standing.Grain
+		bound, grain = g.standing.Commands, g.standing.grain
 	}
 	g.page.SetGrain(grain)
 	return g.page.SetBound(bound, g.standing.Batch) || bound == 0
 }
 
-// Queue is a queue behind a gate. It implements hal.Holder and hal.Bounder.
+// Queue is a queue behind a gate. It implements hal.Gate.
 type Queue struct {
 	gate  *Gate
 	held  bool
 	bound uint32
 }
 
-// Behind reports whether q is behind that gate.
-func (q *Queue) Behind(g *Gate) bool { return q.gate == g }
-
-// errLeft is for a page that is closed: its program has gone, or has another.
-var errLeft = fmt.Errorf("the program has left its gate: %w", hal.ErrNotSupported)
+// errPageClosed means that the process has exited or has another page by now.
+var errPageClosed = fmt.Errorf("the process no longer uses this page: %w", hal.ErrNotSupported)
 
 // Hold implements hal.Holder.
 func (q *Queue) Hold() error {
 	q.gate.mu.Lock()
 	defer q.gate.mu.Unlock()
 	q.held = true
-	if !q.gate.steer() {
+	if !q.gate.applyHold() {
 		q.held = false
-		return errLeft
+		return errPageClosed
 	}
 	return nil
 }
 
-// Release implements hal.Holder. A gate that is no more holds nobody.
+// Release implements hal.Holder. It cannot fail: a closed page holds nothing back.
 func (q *Queue) Release() error {
 	q.gate.mu.Lock()
 	defer q.gate.mu.Unlock()
 	q.held = false
-	q.gate.steer()
+	q.gate.applyHold()
 	return nil
 }
 
@@ -149,20 +147,20 @@ func (q *Queue) SetBound(bound uint32) error {
 	defer q.gate.mu.Unlock()
 	before := q.bound
 	q.bound = bound
-	if !q.gate.setBound() {
+	if !q.gate.applyBound() {
 		q.bound = before
-		return errLeft
+		return errPageClosed
 	}
 	return nil
 }
 
-// Close implements hal.Queue: what this queue wanted does not count any more.
+// Close implements hal.Queue: the hold and the bound of this queue no longer count.
 func (q *Queue) Close() error {
 	q.gate.mu.Lock()
 	defer q.gate.mu.Unlock()
 	q.gate.queues = slices.DeleteFunc(q.gate.queues, func(o *Queue) bool { return o == q })
 	q.held, q.bound = false, 0
-	q.gate.steer()
-	q.gate.setBound()
+	q.gate.applyHold()
+	q.gate.applyBound()
 	return nil
 }

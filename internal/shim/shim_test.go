@@ -1,4 +1,4 @@
-package shim_test
+package shim
 
 import (
 	"sync"
@@ -8,17 +8,16 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
-	"github.com/giveway/giveway/internal/shim"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
 
-// harness runs programs that obey their pages, each on a device of its own that
-// takes as long for a command as it is told to.
+// harness runs programs that follow tmoved pages, each on a device of its own that takes
+// as long for a command as the test says.
 type harness struct {
 	t        *testing.T
 	board    *shimpage.StatusPage
-	device   *shim.Device
 	programs map[sched.QueueID]*program
 }
 
@@ -29,14 +28,14 @@ func newHarness(t *testing.T) *harness {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	return &harness{t, b, shim.New("opencl"), map[sched.QueueID]*program{}}
+	return &harness{t, b, map[sched.QueueID]*program{}}
 }
 
-// program launches what it is given in order: gate, bound, device.
+// program launches commands in order: gate, bound, device.
 type program struct {
 	*shimpage.Program
 	page   *shimpage.Page
-	gate   *shim.Gate
+	gate   *Gate
 	work   chan time.Duration
 	device chan time.Duration
 	done   atomic.Uint64
@@ -60,7 +59,7 @@ func (h *harness) program() *program {
 	if p.Program, err = shimpage.Enter(page, board, bell); err != nil {
 		h.t.Fatal(err)
 	}
-	p.gate = shim.NewGate(p.page)
+	p.gate = NewGate(p.page)
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		for d := range p.work {
@@ -88,13 +87,28 @@ func (h *harness) program() *program {
 	return p
 }
 
-func (h *harness) Device() hal.Attacher { return h.device }
+func (h *harness) Device() hal.Attacher { return gateDevice{device("opencl"), h} }
+
+// gateDevice attaches the gates of a harness by number.
+type gateDevice struct {
+	device
+	h *harness
+}
+
+func (d gateDevice) Attach(s hal.Spec) (hal.Queue, error) {
+	return d.h.programs[s.Queue].gate.Attach(nil)
+}
+
+// attach returns a queue behind a gate.
+func (g *Gate) attach(prev hal.Queue) *Queue {
+	q, _ := g.Attach(prev)
+	return q.(*Queue)
+}
 
 func (h *harness) Open() hal.Spec {
 	id := sched.QueueID(len(h.programs) + 1)
 	p := h.program()
 	h.programs[id] = p
-	h.device.Offer(id, p.gate)
 	return hal.Spec{Queue: id}
 }
 
@@ -106,7 +120,7 @@ func (h *harness) Unit() time.Duration                { return 20 * time.Millise
 func (h *harness) Advance(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, p := range h.programs {
-			p.gate.Keep()
+			p.gate.Renew()
 		}
 	}
 }
@@ -115,28 +129,28 @@ func TestConformance(t *testing.T) {
 	haltest.Run(t, func(t *testing.T) haltest.Harness { return newHarness(t) })
 }
 
-// TestLease: a gate that nobody keeps closed opens by itself.
-func TestLease(t *testing.T) {
+// TestGateOpensAtEndOfLease: a closed gate whose lease is not renewed opens by itself.
+func TestGateOpensAtEndOfLease(t *testing.T) {
 	h := newHarness(t)
 	p := h.program()
-	q := p.gate.Attach(nil)
+	q := p.gate.attach(nil)
 	if err := q.Hold(); err != nil {
 		t.Fatal(err)
 	}
 	p.work <- 0
 	for begin := time.Now(); p.done.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Since(begin) > 10*time.Second {
-			t.Fatal("it is held still")
+			t.Fatal("the gate is still closed")
 		}
 	}
 }
 
-// TestShared: of the queues of one program any that is held holds it, and the least
-// bound counts, over the one that its owner gave.
-func TestShared(t *testing.T) {
+// TestQueuesShareOneGate: the gate is closed while any queue is held, and the lowest
+// bound is in force, before the standing one.
+func TestQueuesShareOneGate(t *testing.T) {
 	h := newHarness(t)
 	p := h.program()
-	a, b := p.gate.Attach(nil), p.gate.Attach(nil)
+	a, b := p.gate.attach(nil), p.gate.attach(nil)
 	bound := func() [2]uint32 {
 		_, n, batch := p.InFlight()
 		return [2]uint32{n, batch}
@@ -149,57 +163,59 @@ func TestShared(t *testing.T) {
 		{"none", func() error { return nil }, [2]uint32{}},
 		{"one", func() error { return a.SetBound(8) }, [2]uint32{8, 0}},
 		{"less", func() error { return b.SetBound(1) }, [2]uint32{1, 0}},
-		{"standing", func() error { p.gate.SetStanding(shim.Bound{Commands: 3, Batch: 2, Grain: shim.Loose}); return nil }, [2]uint32{1, 2}},
+		{"standing", func() error {
+			p.gate.setStanding(standingBound{hal.Bound{Commands: 3, Batch: 2}, looseGrain})
+			return nil
+		}, [2]uint32{1, 2}},
 		{"gone", b.Close, [2]uint32{8, 2}},
 		{"none but the owner's", func() error { return a.SetBound(0) }, [2]uint32{3, 2}},
-		{"none", func() error { p.gate.SetStanding(shim.Bound{}); return nil }, [2]uint32{}},
+		{"none", func() error { p.gate.setStanding(standingBound{}); return nil }, [2]uint32{}},
 	} {
 		if err := step.do(); err != nil || bound() != step.want {
 			t.Errorf("%s: %v, bound and batch %v, want %v", step.name, err, bound(), step.want)
 		}
 	}
-	b = p.gate.Attach(nil)
+	b = p.gate.attach(nil)
 	_, _ = a.Hold(), b.Hold()
 	_ = a.Release()
 	p.work <- 0
 	h.Advance(h.Unit())
 	if p.done.Load() != 0 {
-		t.Error("one who holds was overruled")
+		t.Error("the gate opened while one queue was held")
 	}
 	_ = b.Close()
 	h.Advance(h.Unit())
 	if p.done.Load() != 1 {
-		t.Error("it is held by a queue that is closed")
+		t.Error("a closed queue still holds the gate")
 	}
-	// A program that has another page is held and bounded there as it was.
+	// On a new page the process is held and bounded as it was on the old one.
 	_, _ = a.Hold(), a.SetBound(6)
 	p = h.program()
 	h.programs[1] = p
-	heir := p.gate.Attach(a)
+	moved := p.gate.attach(a)
 	p.work <- 0
 	h.Advance(h.Unit())
 	if bound() != [2]uint32{6, 0} || p.done.Load() != 0 {
-		t.Errorf("on its new page it has %v and has done %d", bound(), p.done.Load())
+		t.Errorf("on its new page the bound is %v and %d commands are done, want [6 0] and 0", bound(), p.done.Load())
 	}
-	_ = heir.Release()
+	_ = moved.Release()
 	h.Advance(h.Unit())
 	if p.done.Load() != 1 {
-		t.Error("it is held still")
+		t.Error("the gate is still closed")
 	}
 }
 
-// TestLeft: of a program that has left nothing is claimed to be done, and what must
-// be undone is.
-func TestLeft(t *testing.T) {
+// TestClosedPage: holding and bounding a closed page fail, undoing does not.
+func TestClosedPage(t *testing.T) {
 	h := newHarness(t)
 	p := h.program()
-	q := p.gate.Attach(nil)
+	q := p.gate.attach(nil)
 	p.page.Close()
 	if hal.Outcome(q.Hold()) != sched.Unsupported || hal.Outcome(q.SetBound(4)) != sched.Unsupported {
-		t.Error("it claims to hold or bound a program that has left")
+		t.Error("Hold or SetBound succeeded on a closed page")
 	}
 	if q.Release() != nil || q.SetBound(0) != nil || q.Close() != nil {
-		t.Error("it cannot be undone")
+		t.Error("Release, SetBound(0) or Close failed on a closed page")
 	}
 }
 
@@ -225,7 +241,7 @@ type full struct {
 func (f *full) Close() error   { return f.slicer.Close() }
 func (f *full) Abandon() error { return f.slicer.Abandon() }
 
-// TestCombine: a combination claims what its parts can do, and no more.
+// TestCombine: a combined queue claims what its parts can do, and no more.
 func TestCombine(t *testing.T) {
 	gate := newHarness(t).program().gate
 	for _, tt := range []struct {
@@ -234,17 +250,45 @@ func TestCombine(t *testing.T) {
 	}{
 		{&plain{}, 0}, {&slicer{}, sched.CanSlice}, {&interrupter{}, sched.CanInterrupt}, {&full{}, sched.CanSlice | sched.CanInterrupt},
 	} {
-		q := hal.Combine(tt.queue, gate.Attach(nil))
+		q := hal.Combine(tt.queue, gate.attach(nil))
 		if got, want := hal.Abilities(q), tt.can|sched.CanHold|sched.CanBound; got != want {
 			t.Errorf("%T: can %v, want %v", tt.queue, got, want)
 		}
 	}
 	inner := &plain{}
-	if err := hal.Abandon(hal.Combine(inner, gate.Attach(nil))); err != nil || !inner.abandoned || inner.closed {
+	if err := hal.Abandon(hal.Combine(inner, gate.attach(nil))); err != nil || !inner.abandoned || inner.closed {
 		t.Errorf("abandoned: %+v, %v", inner, err)
 	}
 	inner = &plain{}
-	if err := hal.Combine(inner, gate.Attach(nil)).Close(); err != nil || !inner.closed {
+	if err := hal.Combine(inner, gate.attach(nil)).Close(); err != nil || !inner.closed {
 		t.Errorf("closed: %+v, %v", inner, err)
+	}
+}
+
+// TestPageLimits: the number of pages is limited for each user and in all.
+func TestPageLimits(t *testing.T) {
+	b := &Backend{uid: proc.Everyone}
+	if b.refusal(1000) == nil {
+		t.Error("a backend that was not started gave out a page")
+	}
+	b.host = struct{ hal.Host }{}
+	for range maxPagesPerUser {
+		if err := b.refusal(1000); err != nil {
+			t.Fatal(err)
+		}
+		b.connections = append(b.connections, &connection{uid: 1000})
+	}
+	if b.refusal(1000) == nil || b.refusal(1001) != nil || b.refusal(0) != nil {
+		t.Error("the limit of one user is not that user's alone")
+	}
+	for len(b.connections) < maxPages {
+		b.connections = append(b.connections, &connection{uid: 0})
+	}
+	if b.refusal(1001) == nil || b.refusal(0) == nil {
+		t.Error("the total number of pages is not limited")
+	}
+	b.connections, b.uid = nil, 1000
+	if b.refusal(1000) != nil || b.refusal(0) == nil {
+		t.Error("a process of another user got a page")
 	}
 }

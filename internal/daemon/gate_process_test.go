@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -19,24 +18,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// newHost makes a daemon that finds no GPU.
-func newHost() *Daemon {
-	d, err := New(Config{
-		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
-		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
-		Discover: discover.Config{Control: "/none", Only: proc.Everyone, NoBPF: true},
-		Log:      slog.New(slog.DiscardHandler),
-	})
+// newHost makes a daemon that knows nothing but gates.
+func newHost() *Daemon { return newTestDaemon(newShim()) }
+
+func newShim() *shim.Backend {
+	b, err := shim.New(proc.Everyone)
 	if err != nil {
 		panic(err)
 	}
-	return d
+	return b
 }
 
 // serve runs a daemon and its socket. What it returns ends both, once or more often.
@@ -45,7 +41,7 @@ func serve(t testing.TB, d *Daemon) (socket string, stop func()) {
 	socket = filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
-	s := server.New(d, server.Config{Socket: socket})
+	s := server.New(d, server.Config{Socket: socket, Pages: pageHost(d.cfg.Backends)})
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +63,7 @@ func serve(t testing.TB, d *Daemon) (socket string, stop func()) {
 // hostUntilKilled is a daemon in a process of its own.
 func hostUntilKilled(socket string) {
 	d := newHost()
-	s := server.New(d, server.Config{Socket: socket})
+	s := server.New(d, server.Config{Socket: socket, Pages: pageHost(d.cfg.Backends)})
 	go func() {
 		<-d.ready
 		_ = s.Serve(context.Background())

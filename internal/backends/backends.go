@@ -1,0 +1,124 @@
+// Package backends names every backend there is. A new vendor is one package and one
+// line in the table below; nothing else in the daemon knows it.
+package backends
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/shim"
+)
+
+// options is what a backend is made with.
+type options struct {
+	uid    int // find the processes of this user only, or of proc.Everyone
+	config config.Config
+	gates  *shim.Backend // nil: processes cannot be asked to stop their own queues
+	log    *slog.Logger
+}
+
+// entry makes one backend. left is not empty if the configuration leaves the backend
+// out, and then says so.
+type entry struct {
+	name string
+	make func(options) hal.Backend
+	left func(config.Config) string
+}
+
+// table names the vendors' backends. The shim is not among them: New makes it first,
+// because vendors' backends may use it.
+var table = []entry{}
+
+// New makes the backends of a daemon. The checks say which of them the configuration
+// leaves out.
+func New(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Check, error) {
+	gates, err := shim.New(uid)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := []hal.Backend{gates}
+	var notes []hal.Check
+	for _, e := range table {
+		if why := e.left(cfg); why != "" {
+			notes = append(notes, hal.Check{
+				Name: e.name, OK: true, Detail: "the configuration says " + why + ": only processes that loaded the shim are controlled",
+			})
+			continue
+		}
+		all = append(all, e.make(options{uid, cfg, gates, log}))
+	}
+	return all, notes, nil
+}
+
+// unstarted returns the vendors' backends, made for the processes that this user may
+// control, to be used without a daemon.
+func unstarted() (all []hal.Backend) {
+	uid := proc.Everyone
+	if os.Geteuid() != 0 {
+		uid = os.Geteuid()
+	}
+	for _, e := range table {
+		all = append(all, e.make(options{uid: uid, log: slog.New(slog.DiscardHandler)}))
+	}
+	return all
+}
+
+// Adopt takes over a queue in the guardian process: see guardian.Adopter.
+func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
+	var a struct {
+		Backend string          `json:"backend"`
+		State   json.RawMessage `json:"state"`
+	}
+	if err := json.Unmarshal(found, &a); err != nil {
+		return nil, fmt.Errorf("adopt a queue: %w", err)
+	}
+	for _, b := range unstarted() {
+		if adopter, ok := b.(hal.Adopter); ok && b.Name() == a.Backend {
+			return adopter.Adopt(a.State, fd)
+		}
+	}
+	return nil, fmt.Errorf("adopt a queue: backend %q cannot restore queues", a.Backend)
+}
+
+// restoreTime is how long RestoreAll may take, which is much longer than it needs.
+const restoreTime = 30 * time.Second
+
+// RestoreAll puts every queue of this machine back as its vendor made it. It is for when
+// a daemon and its guardian were both killed. After an error, what it counted may be
+// incomplete.
+func RestoreAll(ctx context.Context) (total hal.Restored, err error) {
+	ctx, stop := context.WithTimeout(ctx, restoreTime)
+	defer stop()
+	for _, b := range unstarted() {
+		if r, ok := b.(hal.Restorer); ok {
+			restored, failed := r.RestoreAll(ctx)
+			total.Queues += restored.Queues
+			total.Slices += restored.Slices
+			err = errors.Join(err, failed)
+		}
+	}
+	return total, err
+}
+
+// probeTime is how long Probe may take.
+const probeTime = 700 * time.Millisecond
+
+// Probe says what a daemon would find on this machine.
+func Probe() (checks []hal.Check) {
+	ctx, stop := context.WithTimeout(context.Background(), probeTime)
+	defer stop()
+	for _, b := range unstarted() {
+		if p, ok := b.(hal.Prober); ok {
+			checks = append(checks, p.Probe(ctx)...)
+		}
+	}
+	return checks
+}

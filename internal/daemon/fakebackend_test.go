@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/sched"
+)
+
+// fakeBackend is a backend with one sliced device. The state of each queue is a file, so
+// that it outlives the daemon, as the state of hardware does.
+type fakeBackend struct {
+	dir  string
+	host hal.Host
+
+	mu     sync.Mutex
+	hang   map[int]chan struct{} // by pid: Interrupt waits for it
+	closed bool
+}
+
+func newFakeBackend(dir string) *fakeBackend {
+	return &fakeBackend{dir: dir, hang: make(map[int]chan struct{})}
+}
+
+type fakeDevice struct{}
+
+func (fakeDevice) Info() hal.Info {
+	return hal.Info{
+		Device:  sched.Device{ID: "fake0", Slice: 2 * time.Millisecond, MinSharedSlice: 100 * time.Microsecond},
+		Backend: "fake", Model: "fake device",
+	}
+}
+
+func (b *fakeBackend) Name() string { return "fake" }
+
+func (b *fakeBackend) Start(_ context.Context, h hal.Host) error {
+	b.host = h
+	h.DeviceFound(fakeDevice{})
+	return nil
+}
+
+func (b *fakeBackend) Checks() []hal.Check {
+	return []hal.Check{{Name: "fake device", OK: true, Detail: "always there"}}
+}
+
+func (b *fakeBackend) Close() error { b.closed = true; return nil }
+
+// Adopt implements hal.Adopter.
+func (b *fakeBackend) Adopt(_ json.RawMessage, fd int) (hal.Queue, error) {
+	return &fakeQueue{b: b, f: os.NewFile(uintptr(fd), "queue")}, nil
+}
+
+// Find implements hal.Finder: a process with a file "pending-PID" has a queue soon.
+func (b *fakeBackend) Find(pid int) hal.Found {
+	if _, err := os.Stat(filepath.Join(b.dir, fmt.Sprint("pending-", pid))); err == nil {
+		return hal.Found{Pending: &proc.Process{PID: pid}}
+	}
+	return hal.Found{Note: "the fake backend knows it not"}
+}
+
+// offer offers a queue of a process.
+func (b *fakeBackend) offer(p proc.Process) (hal.QueueHandle, error) {
+	f, err := os.OpenFile(filepath.Join(b.dir, fmt.Sprint(p.PID)), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	q := &fakeQueue{b: b, f: f, pid: p.PID}
+	return b.host.QueueFound(hal.Offer{
+		Process: p, Device: fakeDevice{}, Attach: func(hal.Queue) (hal.Queue, error) { return q, nil },
+		Handoff: &hal.Handoff{State: "any", FD: int(f.Fd())},
+	})
+}
+
+// fakeQueue is a queue whose slice is at offset 0 of a file and whose level of stopping
+// is at offset 8.
+type fakeQueue struct {
+	b   *fakeBackend
+	f   *os.File
+	pid int
+}
+
+func (q *fakeQueue) put(at int64, v uint64) error {
+	_, err := q.f.WriteAt(binary.LittleEndian.AppendUint64(nil, v), at)
+	return err
+}
+
+func (q *fakeQueue) SetSlice(d time.Duration) error { return q.put(0, uint64(d)) }
+
+func (q *fakeQueue) Interrupt() error {
+	q.b.mu.Lock()
+	hang := q.b.hang[q.pid]
+	q.b.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	return q.put(8, 1)
+}
+func (q *fakeQueue) Restore() error { return q.put(8, 0) }
+func (q *fakeQueue) Abandon() error { return q.f.Close() }
+func (q *fakeQueue) Close() error   { return errors.Join(q.SetSlice(0), q.Restore(), q.f.Close()) }
+
+// hardware is the state of a queue as the fake device has it.
+type hardware struct {
+	slice   time.Duration
+	stopped bool
+}
+
+func (b *fakeBackend) hardware(pid int) hardware {
+	text, _ := os.ReadFile(filepath.Join(b.dir, fmt.Sprint(pid)))
+	text = append(text, make([]byte, 16)...)
+	return hardware{time.Duration(binary.LittleEndian.Uint64(text)), binary.LittleEndian.Uint64(text[8:]) != 0}
+}
+
+// newTestDaemon makes a daemon with the given backends and a real guardian.
+func newTestDaemon(backends ...hal.Backend) *Daemon {
+	d, err := New(Config{
+		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
+		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
+		Backends: backends,
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// runDaemon runs a daemon until stop is called.
+func runDaemon(t *testing.T, d *Daemon) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	<-d.ready
+	return sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// sleeper starts a process that does nothing, to have a pid that is alive.
+func sleeper(t *testing.T) (proc.Process, *exec.Cmd) {
+	t.Helper()
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	p, err := proc.Look(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, cmd
+}
+
+// mustOffer offers a queue of a process and fails the test if it is refused.
+func (b *fakeBackend) mustOffer(t *testing.T, p proc.Process) hal.QueueHandle {
+	t.Helper()
+	q, err := b.offer(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for range 500 {
+		if so() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("after 5 s it does not hold that %s", what)
+}

@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/policy"
+	"github.com/giveway/giveway/sched"
+)
+
+// What backends report: the methods of hal.Host.
+
+var errStopping = errors.New("the daemon is starting or stopping")
+
+// Wake implements hal.Host.
+func (d *Daemon) Wake() { d.events.Wake() }
+
+// IsGuardian implements hal.Host.
+func (d *Daemon) IsGuardian(pid int) bool { return d.guardian.is(pid) }
+
+// Ready implements hal.Host.
+func (d *Daemon) Ready(pid int) (class sched.Class, ready, known bool) {
+	records := d.records()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.processes[pid]
+	if p == nil || len(p.queues) == 0 {
+		return 0, false, false
+	}
+	for _, q := range p.queues {
+		r, there := records[q.id]
+		ready = ready || there && r.Ready() && !p.attr.Paused
+	}
+	return p.attr.Class, ready, true
+}
+
+// DeviceFound implements hal.Host.
+func (d *Daemon) DeviceFound(dev hal.Device) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.device(dev)
+}
+
+// device returns the record of a device, made if there is none. d.mu is held.
+func (d *Daemon) device(dev hal.Device) *device {
+	info := dev.Info()
+	id := info.Device.ID
+	if known := d.devices[id]; known != nil {
+		return known
+	}
+	d.devices[id] = &device{dev, info}
+	d.events.post(sched.Event{Kind: sched.DeviceOpened, Device: id, About: info.Device})
+	d.applyDevicePolicy(d.devices[id])
+	return d.devices[id]
+}
+
+// applyDevicePolicy gives a device the policy that the configuration names for it, if it
+// names one. d.mu is held.
+func (d *Daemon) applyDevicePolicy(dev *device) {
+	if d.cfg.DevicePolicy == nil {
+		return
+	}
+	p, named := d.cfg.DevicePolicy(string(dev.info.Device.ID), dev.info.Index)
+	if !named {
+		return
+	}
+	choice, err := policy.Choose(p.Name, p.Params)
+	if err != nil {
+		d.cfg.Log.Error("the device's policy could not be applied", "device", dev.info.Device.ID, "error", err)
+		return
+	}
+	d.events.post(sched.Event{Kind: sched.PolicyChosen, Device: dev.info.Device.ID, Choice: choice})
+}
+
+// QueueFound implements hal.Host.
+func (d *Daemon) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
+	if o.Gate {
+		return d.gateFound(o)
+	}
+	attached, err := o.Attach(nil)
+	if err != nil {
+		return nil, err
+	}
+	q, err := d.openQueue(o, attached)
+	if err != nil {
+		return nil, errors.Join(err, hal.Abandon(attached))
+	}
+	return q, nil
+}
+
+// openQueue begins to schedule a queue that was attached.
+func (d *Daemon) openQueue(o hal.Offer, attached hal.Queue) (*queue, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.running {
+		return nil, errStopping
+	}
+	dev := d.device(o.Device)
+	p := d.process(o.Process)
+	d.setBackendAttr(p, o.Attr)
+	q := d.newQueue(p, dev)
+	q.plain, q.detail = attached, o.Detail
+	if o.Handoff != nil {
+		if err := d.guardian.adopt(q.id, adoption{dev.info.Backend, o.Handoff.State}, o.Handoff.FD); err != nil {
+			d.cfg.Log.Warn("the guardian could not take a queue, so it is not changed", "pid", p.info.PID, "error", err)
+		}
+	}
+	d.exec.add(q.id, attached, workerConfig{after: o.After, batcher: o.Batcher, journaled: o.Handoff != nil})
+	p.queues = append(p.queues, q)
+	d.events.post(sched.Event{
+		Kind: sched.QueueOpened, Queue: q.id, Process: p.id, Device: dev.info.Device.ID, Can: hal.Abilities(attached), Attr: p.attr,
+	})
+	d.arrange(p)
+	return q, nil
+}
+
+// newQueue makes the record of a queue. d.mu is held.
+func (d *Daemon) newQueue(p *process, dev *device) *queue {
+	d.lastID++
+	return &queue{d: d, id: sched.QueueID(d.lastID), process: p, device: dev}
+}
+
+// process returns the record of a process, made if there is none. A pid with another
+// start time is another process. d.mu is held.
+func (d *Daemon) process(info proc.Process) *process {
+	if p := d.processes[info.PID]; p != nil && p.info.Start == info.Start {
+		return p
+	}
+	p := d.newProcess(info)
+	d.processes[info.PID] = p
+	return p
+}
+
+// forget drops the record of a process without queues and gate, unless its owner gave it
+// attributes and it has not exited: it may open another queue. d.mu is held.
+func (d *Daemon) forget(p *process) {
+	if len(p.queues) == 0 && p.gate == nil && (p.exited || !p.owned) && d.processes[p.info.PID] == p {
+		delete(d.processes, p.info.PID)
+	}
+	d.forgetExited()
+}
+
+// forgetExited drops the records of processes and trees that have exited. d.mu is held.
+func (d *Daemon) forgetExited() {
+	d.buryTrees()
+	maps.DeleteFunc(d.processes, func(pid int, p *process) bool {
+		return len(p.queues) == 0 && p.gate == nil && unix.Kill(pid, 0) == unix.ESRCH
+	})
+}
+
+// removeQueue ends the scheduling of a queue. exited says that its process has exited,
+// so that nothing is left to undo. The channel is closed when the changes are undone;
+// until then the guardian is responsible for the queue as well. d.mu is held.
+func (d *Daemon) removeQueue(q *queue, exited bool) <-chan struct{} {
+	q.process.queues = slices.DeleteFunc(q.process.queues, func(o *queue) bool { return o == q })
+	undone := make(chan struct{})
+	d.exec.remove(q.id, exited, func() {
+		d.guardian.forget(q.id)
+		close(undone)
+	})
+	d.events.post(sched.Event{Kind: sched.QueueClosed, Queue: q.id})
+	return undone
+}

@@ -1,0 +1,259 @@
+package daemon
+
+import (
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/sched"
+)
+
+// queue is a queue under the daemon's control: a hardware queue, with the gate of its
+// process in front of it if there is one, or that gate alone. It implements
+// hal.QueueHandle. d.mu guards what may change.
+type queue struct {
+	d       *Daemon
+	id      sched.QueueID
+	process *process
+	device  *device
+	removed bool
+
+	plain    hal.Queue // as the backend attached it; nil: the gate alone
+	gate     hal.Gate  // nil: there was none so far
+	gateOf   *gate     // the gate that it belongs to, which may have been withdrawn
+	detail   hal.Detail
+	counters sched.Counters // as last reported to the scheduler
+}
+
+// ID implements hal.QueueHandle.
+func (q *queue) ID() sched.QueueID { return q.id }
+
+// Process implements hal.QueueHandle.
+func (q *queue) Process() hal.Process { return q.process }
+
+// SetDevice implements hal.QueueHandle. The device of a hardware queue is fixed.
+func (q *queue) SetDevice(hal.Device) {}
+
+// SetDetail implements hal.QueueHandle.
+func (q *queue) SetDetail(detail hal.Detail) {
+	q.d.mu.Lock()
+	defer q.d.mu.Unlock()
+	q.detail = detail
+}
+
+// Replace implements hal.QueueHandle.
+func (q *queue) Replace(plain hal.Queue) {
+	q.d.mu.Lock()
+	defer q.d.mu.Unlock()
+	if q.removed || !q.d.running {
+		return
+	}
+	q.plain = plain
+	q.install()
+	q.d.events.post(sched.Event{Kind: sched.QueueOpened, Queue: q.id, Can: q.abilities()})
+}
+
+// Withdraw implements hal.QueueHandle.
+func (q *queue) Withdraw(exited bool) <-chan struct{} {
+	q.d.mu.Lock()
+	defer q.d.mu.Unlock()
+	if q.removed || !q.d.running {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	q.removed = true
+	p := q.process
+	p.exited = p.exited || exited
+	done := q.d.removeQueue(q, exited)
+	q.d.arrange(p)
+	q.d.forget(p)
+	return done
+}
+
+// install gives the executor the queue as it is now. d.mu is held.
+func (q *queue) install() {
+	now := q.plain
+	if q.gate != nil {
+		now = hal.Combine(q.plain, q.gate)
+	}
+	q.d.exec.replace(q.id, now)
+}
+
+// abilities returns what can be done to the queue. A gate that was withdrawn can do
+// nothing any more. d.mu is held.
+func (q *queue) abilities() (can sched.Ability) {
+	if q.plain != nil {
+		can = hal.Abilities(q.plain)
+	}
+	if q.gate != nil && q.gateOf == q.process.gate {
+		can |= hal.Abilities(q.gate)
+	}
+	return can
+}
+
+// gate is the gate that a backend offered for a process. It implements hal.QueueHandle.
+type gate struct {
+	d       *Daemon
+	process *process
+	offer   hal.Offer
+	device  *device // nil: the process has not used a device yet
+	base    uint64  // of the process's counters: an earlier gate has counted so far
+}
+
+// gateFound takes in the gate of a process.
+func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.running {
+		return nil, errStopping
+	}
+	p := d.process(o.Process)
+	g := &gate{d: d, process: p, offer: o, base: p.counters.Submitted}
+	if o.Device != nil {
+		g.device = d.device(o.Device)
+	}
+	p.gate = g
+	p.repeats = nil // a new page: the process says again whether its commands are idempotent
+	d.setBackendAttr(p, o.Attr)
+	d.arrange(p)
+	return g, nil
+}
+
+// ID implements hal.QueueHandle.
+func (g *gate) ID() sched.QueueID { return 0 }
+
+// Process implements hal.QueueHandle.
+func (g *gate) Process() hal.Process { return g.process }
+
+// Replace implements hal.QueueHandle. A gate does not change.
+func (g *gate) Replace(hal.Queue) {}
+
+// SetDetail implements hal.QueueHandle. A gate has none.
+func (g *gate) SetDetail(hal.Detail) {}
+
+// SetDevice implements hal.QueueHandle.
+func (g *gate) SetDevice(dev hal.Device) {
+	g.d.mu.Lock()
+	defer g.d.mu.Unlock()
+	if g.process.gate == g && g.d.running {
+		g.device = g.d.device(dev)
+		g.d.arrange(g.process)
+	}
+}
+
+// Withdraw implements hal.QueueHandle. Nothing reports the process's work any more, so
+// it counts as having work, and its open requests as finished.
+func (g *gate) Withdraw(exited bool) <-chan struct{} {
+	d, p := g.d, g.process
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done := make(chan struct{})
+	close(done)
+	if p.gate != g {
+		return done
+	}
+	p.gate, p.exited = nil, p.exited || exited
+	if p.counters.Known {
+		p.counters.Submitted++
+	}
+	for _, q := range p.queues {
+		if q.counters.Known {
+			q.counters = p.counters
+			d.events.post(sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: p.counters})
+		}
+		for range p.requests.reported {
+			d.events.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
+		}
+	}
+	p.requests.reported = 0
+	if d.running {
+		d.arrange(p)
+		d.forget(p)
+	}
+	return done
+}
+
+// stats returns what the gate counts, or nil if there is none.
+func (g *gate) stats() *hal.GateStats {
+	if g == nil || g.offer.GateStats == nil {
+		return nil
+	}
+	s := g.offer.GateStats()
+	return &s
+}
+
+// arrange brings the queues of a process in line with what is known of it: its hardware
+// queues, each with the gate in front if there is one; or the gate alone. d.mu is held.
+func (d *Daemon) arrange(p *process) {
+	g, alone := p.gate, p.gateAlone()
+	usable := g != nil && g.device != nil && !p.exited
+	wanted := usable && (len(p.queues) == 0 || len(p.queues) == 1 && alone != nil)
+	fits := wanted && alone != nil && alone.gateOf == g
+	if alone != nil && !fits {
+		alone.removed = true
+		d.removeQueue(alone, false)
+	}
+	if wanted && !fits {
+		d.openGate(p)
+	}
+	for _, q := range p.queues {
+		if q.plain == nil {
+			continue
+		}
+		if usable && q.gateOf != g {
+			q.attachGate(g)
+			q.install()
+		}
+		if q.gate != nil {
+			d.events.post(sched.Event{Kind: sched.QueueOpened, Queue: q.id, Can: q.abilities()})
+		}
+	}
+	d.publish(p)
+}
+
+// openGate opens the queue of a process that has nothing but its gate. d.mu is held.
+func (d *Daemon) openGate(p *process) {
+	q := d.newQueue(p, p.gate.device)
+	q.attachGate(p.gate)
+	p.queues = append(p.queues, q)
+	d.exec.add(q.id, q.gate, workerConfig{})
+	d.events.post(sched.Event{
+		Kind: sched.QueueOpened, Queue: q.id, Process: p.id, Device: q.device.info.Device.ID, Can: q.abilities(), Attr: p.attr,
+	})
+}
+
+// attachGate puts the queue behind a gate, held and bounded as it was behind the last.
+// d.mu is held.
+func (q *queue) attachGate(g *gate) {
+	var prev hal.Queue
+	if q.gate != nil {
+		prev = q.gate
+	}
+	attached, err := g.offer.Attach(prev)
+	if gated, ok := attached.(hal.Gate); ok && err == nil {
+		q.gate, q.gateOf = gated, g
+	}
+}
+
+// gateAlone returns the queue that is the process's gate alone, or nil. d.mu is held.
+func (p *process) gateAlone() *queue {
+	if i := slices.IndexFunc(p.queues, func(q *queue) bool { return q.plain == nil }); i >= 0 {
+		return p.queues[i]
+	}
+	return nil
+}
+
+// requests tracks the requests of a process.
+type requests struct {
+	count    uint64
+	last     [256]time.Duration   // how long the last ones took
+	open     map[int64]sched.Time // reported through the API, by the process's numbers
+	byAPI    bool                 // the API reports requests, so backends need not infer them
+	reported uint32               // open ones that a backend reported
+}
+
+func (r *requests) add(took time.Duration) {
+	r.last[r.count%uint64(len(r.last))] = took
+	r.count++
+}

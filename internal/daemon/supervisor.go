@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/sched"
+)
+
+// adoption is what the guardian needs to undo changes of a queue: the backend that knows
+// how, and the state that the backend gave.
+type adoption struct {
+	Backend string `json:"backend"`
+	State   any    `json:"state"`
+}
+
+// supervisor keeps a guardian process running and tells it of every change. A guardian
+// that dies is replaced and told everything again; while there is none, nothing is
+// changed. It implements journalKeeper.
+type supervisor struct {
+	argv []string
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	guardian *guardian.Guardian // nil while there is none
+	journal  journal.Journal
+	adopted  map[sched.QueueID]adopted
+	closing  bool
+}
+
+// adopted is a queue that the guardian knows, with a copy of its descriptor: a new
+// guardian may have to be told of the queue while the queue itself is being closed.
+type adopted struct {
+	adoption
+	fd int
+}
+
+var errNoGuardian = errors.New("no guardian is running, so nothing is changed")
+
+func newSupervisor(argv []string, log *slog.Logger) *supervisor {
+	s := &supervisor{argv: argv, log: log, adopted: make(map[sched.QueueID]adopted)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.startGuardian()
+	return s
+}
+
+// startGuardian starts a guardian and tells it of all queues and changes. s.mu is held.
+func (s *supervisor) startGuardian() {
+	g, err := guardian.Start(s.argv...)
+	for id, a := range s.adopted {
+		if err == nil {
+			err = g.Adopt(id, a.adoption, a.fd)
+		}
+	}
+	for _, a := range s.journal.Changes() {
+		if err == nil {
+			err = g.Begin(a)
+		}
+	}
+	if err != nil {
+		s.log.Error("guardian could not be started; nothing is changed until one runs", "error", err)
+		if g != nil {
+			_ = g.Close()
+		}
+		return
+	}
+	s.guardian = g
+	go s.watch(g)
+}
+
+// watch replaces a guardian that dies, trying once a second.
+func (s *supervisor) watch(g *guardian.Guardian) {
+	<-g.Gone()
+	for {
+		s.mu.Lock()
+		if s.closing {
+			s.mu.Unlock()
+			return
+		}
+		if s.guardian == g {
+			s.log.Error("guardian died; starting another")
+			s.guardian = nil
+		}
+		s.startGuardian()
+		running := s.guardian != nil
+		s.mu.Unlock()
+		if running {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// is reports whether a process is the guardian.
+func (s *supervisor) is(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.guardian != nil && s.guardian.PID() == pid
+}
+
+// adopt tells the guardian of a queue.
+func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("copy a descriptor for the guardian: %w", err)
+	}
+	s.adopted[id] = adopted{a, own}
+	if s.guardian == nil {
+		return errNoGuardian
+	}
+	return s.guardian.Adopt(id, a, own)
+}
+
+// forget tells the guardian that a queue is gone, or restored.
+func (s *supervisor) forget(id sched.QueueID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.adopted[id]
+	if !ok {
+		return
+	}
+	_ = unix.Close(a.fd)
+	delete(s.adopted, id)
+	s.journal.Forget(id)
+	if s.guardian != nil {
+		_ = s.guardian.Forget(id)
+	}
+}
+
+// Begin implements journalKeeper.
+func (s *supervisor) Begin(a sched.Action) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.guardian == nil {
+		return errNoGuardian
+	}
+	if err := s.guardian.Begin(a); err != nil {
+		return err
+	}
+	s.journal.Begin(a)
+	return nil
+}
+
+// End implements journalKeeper.
+func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.journal.End(a, outcome)
+	if s.guardian == nil {
+		return nil
+	}
+	return s.guardian.End(a, outcome)
+}
+
+// close ends the guardian if all changes are undone. Otherwise the guardian is left to
+// undo the rest when this process exits.
+func (s *supervisor) close(undone bool) error {
+	s.mu.Lock()
+	s.closing = true
+	g := s.guardian
+	s.mu.Unlock()
+	if g == nil || !undone {
+		return nil
+	}
+	return g.Close()
+}
+
+// check says whether a guardian is running.
+func (s *supervisor) check() api.Check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.guardian == nil {
+		return api.Check{
+			Name: "guardian", Detail: "not running, so nothing is changed",
+			Fix: "see the daemon's log; the daemon tries again every second",
+		}
+	}
+	return api.Check{Name: "guardian", OK: true, Detail: "undoes all changes if the daemon dies"}
+}

@@ -1,0 +1,377 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shim/shimpage"
+	"github.com/giveway/giveway/sched"
+)
+
+// Limits on the number of pages: of one user other than root, and in all.
+const (
+	maxPagesPerUser = 256
+	maxPages        = 1024
+)
+
+// Backend implements hal.Backend, hal.Poller, hal.Sleeper and server.PageHost.
+type Backend struct {
+	uid    int // only processes of this user, or proc.Everyone
+	status *shimpage.StatusPage
+	bells  *shimpage.Doorbells
+
+	mu          sync.Mutex
+	host        hal.Host // nil before Start and after Close
+	connections []*connection
+}
+
+// connection is a process that loaded the shim, with the page that it shares.
+type connection struct {
+	uid      uint32
+	pid      int
+	page     *shimpage.Page
+	gate     *Gate
+	handle   hal.QueueHandle
+	replaced bool // the process has a newer page
+
+	runtime  string        // that the process named when it connected; empty: none
+	inUse    bool          // it has used a runtime, so its gate has a device
+	settings *hal.Settings // as last written to the page
+	watch    uint32
+	parking  bool
+	expect   time.Time
+	priority int // of the process's own hardware queues
+	open     uint32
+}
+
+// New makes the backend for the processes of one user, or of proc.Everyone.
+func New(uid int) (*Backend, error) {
+	status, err := shimpage.NewStatusPage()
+	if err != nil {
+		return nil, err
+	}
+	bells, err := shimpage.NewDoorbells(status)
+	if err != nil {
+		status.Close()
+		return nil, err
+	}
+	return &Backend{uid: uid, status: status, bells: bells}, nil
+}
+
+// Name implements hal.Backend.
+func (b *Backend) Name() string { return "shim" }
+
+// Start implements hal.Backend. Processes come by themselves: see Admit.
+func (b *Backend) Start(_ context.Context, h hal.Host) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.host = h
+	return nil
+}
+
+// Checks implements hal.Backend.
+func (b *Backend) Checks() []hal.Check { return nil }
+
+// Close implements hal.Backend.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.connections) > 0 {
+		b.leave(b.connections[0])
+	}
+	b.host = nil
+	b.bells.Close()
+	b.status.Close()
+	return nil
+}
+
+// Wait implements hal.Sleeper: it returns when the doorbell of a page rings.
+func (b *Backend) Wait(d time.Duration) { b.bells.Wait(d) }
+
+// Wake implements hal.Sleeper.
+func (b *Backend) Wake() { b.bells.Wake() }
+
+// GateOf returns the gate of a process, or nil.
+func (b *Backend) GateOf(pid int) *Gate {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.connections {
+		if c.pid == pid && !c.replaced {
+			return c.gate
+		}
+	}
+	return nil
+}
+
+// Admit implements server.PageHost: it makes a page for a process that connected.
+func (b *Backend) Admit(v server.Visitor) (fds [3]int, leave func(), err error) {
+	info, err := proc.Look(v.PID)
+	if err != nil {
+		return fds, nil, fmt.Errorf("look at process %d: %w: %w", v.PID, server.ErrNotFound, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.refusal(v.UID); err != nil {
+		return fds, nil, err
+	}
+	c := &connection{uid: v.UID, pid: v.PID, priority: processPriority}
+	if slices.Contains(runtimes, v.Runtime) {
+		c.runtime = v.Runtime
+	}
+	if c.page, err = shimpage.NewPage(); err != nil {
+		return fds, nil, err
+	}
+	if fds, err = b.descriptors(c.page); err != nil {
+		c.page.Close()
+		return fds, nil, err
+	}
+	if err := b.connect(c, info); err != nil {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		c.page.Close()
+		return fds, nil, err
+	}
+	return fds, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.leave(c)
+	}, nil
+}
+
+// refusal says why a user gets no further page, if so. b.mu is held.
+func (b *Backend) refusal(uid uint32) error {
+	mine := 0
+	for _, c := range b.connections {
+		if c.uid == uid {
+			mine++
+		}
+	}
+	switch {
+	case b.host == nil:
+		return fmt.Errorf("the daemon is starting or stopping: %w", server.ErrConflict)
+	case b.uid != proc.Everyone && uint32(b.uid) != uid:
+		return fmt.Errorf("this daemon manages the processes of another user: %w", server.ErrForbidden)
+	case len(b.connections) >= maxPages:
+		return fmt.Errorf("%d processes have loaded the shim already: %w", len(b.connections), server.ErrConflict)
+	case mine >= maxPagesPerUser && uid != 0:
+		return fmt.Errorf("%d of your processes have loaded the shim already: %w", mine, server.ErrConflict)
+	}
+	return nil
+}
+
+// descriptors returns the descriptors that a process is given: page, status page and
+// doorbell.
+func (b *Backend) descriptors(p *shimpage.Page) (fds [3]int, err error) {
+	if fds[0], fds[2], err = p.Descriptors(); err != nil {
+		return fds, err
+	}
+	if fds[1], err = b.status.Descriptor(); err != nil {
+		_, _ = unix.Close(fds[0]), unix.Close(fds[2])
+	}
+	return fds, err
+}
+
+// connect offers the gate of a page. A process that has a page already, for example
+// because it called exec, is from now on read from the new page only. b.mu is held.
+func (b *Backend) connect(c *connection, info proc.Process) error {
+	if err := b.bells.Add(c.page); err != nil {
+		return err
+	}
+	for _, old := range b.connections {
+		if old.pid == info.PID && !old.replaced {
+			old.replaced = true
+			b.withdraw(old)
+		}
+	}
+	c.gate = NewGate(c.page)
+	offer := hal.Offer{Process: info, Gate: true, Attach: c.gate.Attach, GateStats: c.stats}
+	if c.runtime != "" {
+		offer.Device, c.inUse = device(c.runtime), true
+	}
+	var err error
+	if c.handle, err = b.host.QueueFound(offer); err != nil {
+		b.bells.Remove(c.page)
+		return err
+	}
+	b.connections = append(b.connections, c)
+	return nil
+}
+
+// leave ends a connection. A second call has no effect. b.mu is held.
+func (b *Backend) leave(c *connection) {
+	i := slices.Index(b.connections, c)
+	if i < 0 {
+		return
+	}
+	b.connections = slices.Delete(b.connections, i, i+1)
+	b.bells.Remove(c.page)
+	c.page.Close()
+	if !c.replaced {
+		b.withdraw(c)
+	}
+}
+
+// withdraw opens the gate and withdraws its offer. b.mu is held.
+func (b *Backend) withdraw(c *connection) {
+	c.page.Release()
+	c.page.ReleaseQueues()
+	c.handle.Withdraw(false)
+}
+
+// Poll implements hal.Poller: it reads every page.
+func (b *Backend) Poll(_ sched.Time, f hal.Facts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.connections {
+		c.poll(f)
+	}
+}
+
+// poll reads a page and writes the settings of its process to it.
+func (c *connection) poll(f hal.Facts) {
+	c.page.AckDoorbell()
+	c.gate.Renew()
+	if c.replaced {
+		return
+	}
+	counters := c.page.Counters()
+	if runtime := c.runtimeOf(counters.Runtimes); runtime != "" && !c.inUse {
+		c.inUse = true
+		c.handle.SetDevice(device(runtime))
+	}
+	p := c.handle.Process()
+	c.page.Hints(func(h shimpage.Hint) {
+		if h.Kind != shimpage.HintBegin && h.Kind != shimpage.HintEnd { // read as requests below
+			f.Hint(p, uint32(h.Kind), h.Value)
+		}
+	})
+	c.apply(p.Settings())
+	f.Progress(p, hal.Progress{
+		Launched: counters.Launched, Completed: counters.Completed, Waiting: counters.Flags&shimpage.Held != 0,
+	})
+	c.reportRequests(p, counters.OpenRequests, f)
+}
+
+// runtimeOf returns the runtime that the process uses: the one that it named, or the
+// first in the bits of its page; empty if there is none yet.
+func (c *connection) runtimeOf(used uint32) string {
+	if bit := bits.TrailingZeros32(used); c.runtime == "" && bit < len(runtimes) {
+		return runtimes[bit]
+	}
+	return c.runtime
+}
+
+// reportRequests reports the requests that are over and those that have begun.
+func (c *connection) reportRequests(p hal.Process, open uint32, f hal.Facts) {
+	const maxOpen = 1024
+	c.page.Requests(func(r shimpage.Request) {
+		if c.open > 0 {
+			c.open--
+		}
+		f.RequestFinished(p, r.Duration)
+	})
+	for ; c.open < min(open, maxOpen); c.open++ {
+		f.RequestStarted(p)
+	}
+	for ; c.open > open; c.open-- { // it ended while its time was not measured
+		f.RequestFinished(p, 0)
+	}
+}
+
+// Limits on parking: how long before an expected arrival a process may take the device,
+// of which it uses as much as it learns that it needs, and how long it may wait for an
+// arrival that does not come.
+const (
+	maxParkingLead = 500 * time.Microsecond
+	maxParkingWait = time.Millisecond
+)
+
+// apply writes settings to the page, where they have changed.
+func (c *connection) apply(s *hal.Settings) {
+	c.applyQueuePriority(s)
+	if s == c.settings {
+		return
+	}
+	c.settings = s
+	c.gate.setStanding(standingBoundOf(s))
+	c.page.SetIdempotent(s.Idempotent)
+	if w := watchBits(s); w != c.watch {
+		c.watch = w
+		c.page.SetWatch(w)
+	}
+	if parking := s.Attr.Class == sched.Online; parking != c.parking {
+		c.parking = parking
+		lead := time.Duration(0)
+		if parking {
+			lead = maxParkingLead
+		}
+		c.page.SetParking(lead, maxParkingWait)
+	}
+	if !s.ExpectAt.Equal(c.expect) {
+		c.expect = s.ExpectAt
+		at := uint64(0)
+		if !c.expect.IsZero() {
+			at = shimpage.Monotonic(c.expect)
+		}
+		c.page.SetExpectedArrival(at)
+	}
+}
+
+func standingBoundOf(s *hal.Settings) standingBound {
+	b := standingBound{Bound: s.Bound, grain: looseGrain}
+	if s.GateOnly {
+		b.grain = tightGrain
+	}
+	return b
+}
+
+// watchBits returns what the process rings its doorbell for, and what it measures.
+func watchBits(s *hal.Settings) (bits uint32) {
+	for _, w := range []struct {
+		on  bool
+		bit uint32
+	}{
+		{s.WatchReady, shimpage.WatchReady},
+		{s.WatchRequests, shimpage.WatchRequests},
+		{s.TimeRequests, shimpage.LogRequests},
+		{s.RequestsReported, shimpage.ExplicitRequests},
+		{s.Predict && s.Attr.Class == sched.Online, shimpage.PredictArrivals},
+	} {
+		if w.on {
+			bits |= w.bit
+		}
+	}
+	return bits
+}
+
+// applyQueuePriority asks for the priority of the class on the process's own hardware
+// queues, if it has any.
+func (c *connection) applyQueuePriority(s *hal.Settings) {
+	want := processPriority
+	if len(c.gate.GPUs()) > 0 {
+		want = queuePriorities[s.Attr.Class]
+	}
+	if want != c.priority {
+		c.priority = want
+		c.page.SetQueuePriority(want, queueLease)
+	}
+}
+
+// stats implements hal.Offer.GateStats.
+func (c *connection) stats() hal.GateStats {
+	n := c.page.Counters()
+	return hal.GateStats{
+		Runtime: c.runtimeOf(n.Runtimes), Launched: n.Launched, Completed: n.Completed, Holds: n.Holds, HeldFor: n.HeldFor,
+		Overruns: n.Overruns, Parked: n.Parked, Hits: n.Hits, ParkedFor: n.ParkedFor, Saved: n.Saved, Invalid: c.page.InvalidEntries(),
+	}
+}
