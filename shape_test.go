@@ -83,6 +83,7 @@ var mayImport = map[string][]string{
 		"internal/proc", "internal/server", "internal/stats",
 	},
 	"internal/e2e":      {},
+	"packaging":         {},
 	"internal/cli":      {anyOfOurs},
 	"cmd/giveway":       {"internal/cli"},
 	"cmd/giveway-bench": {"internal/bench", "internal/cuda"},
@@ -273,9 +274,17 @@ func (s *shape) readFile(root fs.FS, name string) error {
 	return nil
 }
 
+// ourPackage returns the folder of a package of this module.
+func ourPackage(imported string) (dir string, isOurs bool) {
+	if imported == module {
+		return ".", true
+	}
+	return strings.CutPrefix(imported, module+"/")
+}
+
 // importProblem says what is wrong with one import, or nothing.
 func importProblem(file, dir, imported string, isTest bool) string {
-	own, isOurs := strings.CutPrefix(imported, module+"/")
+	own, isOurs := ourPackage(imported)
 	first, _, _ := strings.Cut(imported, "/")
 	mayUse := func(module string) bool { return within(imported, module) }
 	switch {
@@ -349,7 +358,7 @@ func isConstraint(g *ast.CommentGroup) bool {
 // check type-checks one of our packages, and those that it imports.
 func (s *shape) check(dir string, info *types.Info) (*types.Package, error) {
 	conf := types.Config{Importer: importFunc(func(name string) (*types.Package, error) {
-		own, isOurs := strings.CutPrefix(name, module+"/")
+		own, isOurs := ourPackage(name)
 		if !isOurs {
 			return s.std.Import(name)
 		}

@@ -1,4 +1,4 @@
-// Linters, apart from what the program itself depends on.
+// Linters, in a module of their own so that the program does not depend on them.
 module github.com/giveway/giveway/tools
 
 go 1.26.0

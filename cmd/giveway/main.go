@@ -1,4 +1,4 @@
-// Command giveway schedules accelerators.
+// Command giveway is the daemon and the command line of giveway.
 package main
 
 import (

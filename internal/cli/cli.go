@@ -67,7 +67,7 @@ work has the device as if it were alone, batch work takes what is left.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newDaemon(), newRun(), newSet(), newHint(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
-		newSim(), newBench(), newVersion(), newGuardian(),
+		newSim(), newBench(), newVersion(), newMan(), newGuardian(),
 	)
 	return root
 }

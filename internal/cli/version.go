@@ -1,12 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
+	module "github.com/giveway/giveway"
 	"github.com/spf13/cobra"
 )
+
+// buildVersion is set by the linker (see Makefile): the output of packaging/version.sh.
+var buildVersion string
 
 type versionInfo struct {
 	Version  string `json:"version"`
@@ -14,12 +20,18 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
+// version returns the version of this program: from the linker, else from the module
+// version that the Go toolchain recorded, else the release of the source tree.
 func version() versionInfo {
-	v := versionInfo{"devel", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		v.Version = info.Main.Version
+	recorded := ""
+	if info, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(info.Main.Version, "v") {
+		recorded = strings.TrimPrefix(info.Main.Version, "v")
 	}
-	return v
+	return versionInfo{
+		Version:  cmp.Or(buildVersion, recorded, strings.TrimSpace(module.Release)),
+		Go:       runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
 }
 
 func newVersion() *cobra.Command {
