@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/amd/lab/amdbench"
+	"github.com/giveway/giveway/internal/analysis"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/stats"
-	"github.com/giveway/giveway/sched"
 	"github.com/spf13/cobra"
 )
 
@@ -209,13 +209,11 @@ func runSoak(w io.Writer, path string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	a := analysis.Of(&o)
 	r := &o.Runs[0].Result
 	v := soakJSON{
-		Name: o.Name, Policy: o.Runs[0].Policy, Figures: "modelled", Clients: clientsJSON(r.Clients, o.Alone), Calls: r.Calls,
-		Broken: r.Violations,
-	}
-	if r.Overruled != sched.NoMistake {
-		v.Overrule = r.Overruled.String()
+		Name: o.Name, Policy: o.Runs[0].Policy, Figures: "modelled", Clients: clientsJSON(a, a.Clients[0]), Calls: r.Calls,
+		Broken: r.Violations, Overrule: overruled(r.Overruled),
 	}
 	for i, d := range r.Devices {
 		v.Devices = append(v.Devices, slotsJSON{

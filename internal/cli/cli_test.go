@@ -156,10 +156,10 @@ func TestSimFilesThatCannotBe(t *testing.T) {
 
 func TestSimTellsOfBrokenRules(t *testing.T) {
 	out, errs, code := call("sim", file(t, livelock))
-	if code != exitFailure || !strings.Contains(errs, "rules were broken, with seed 1:\n  slo: at ") {
+	if code != exitFailure || !strings.Contains(errs, "rules of the simulator were broken, with seed 1:\n  slo: at ") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
-	if !strings.Contains(out, "work done") {
+	if !strings.Contains(out, "work") {
 		t.Errorf("no table:\n%s", out)
 	}
 }
@@ -176,13 +176,13 @@ func TestErrors(t *testing.T) {
 		{"fly", exitUsage, `giveway: there is no command "fly"` + "\nSee \"giveway --help\".\n"},
 		{"policy lits", exitUsage, `giveway: there is no command "lits"; did you mean list?` + "\nSee \"giveway policy --help\".\n"},
 		{"policy list all", exitUsage, `giveway: unknown command "all" for "giveway policy list"`},
-		{"sim", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; there are 0\nSee \"giveway sim --help\".\n"},
-		{"sim a b", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; there are 2\n"},
+		{"sim", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; got 0\nSee \"giveway sim --help\".\n"},
+		{"sim a b", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; got 2\n"},
 		{"sim x --polcy rr", exitUsage, "giveway: unknown flag: --polcy\nSee \"giveway sim --help\".\n"},
 		{"sim x --seed no", exitUsage, "giveway: seed no is not a whole number from 0, of at most 64 bits\nSee \"giveway sim --help\".\n"},
-		{"sim GOOD --policy rr --compare rr", exitUsage, "giveway: --policy or --compare, not both\nSee \"giveway sim --help\".\n"},
+		{"sim GOOD --policy rr --compare rr", exitUsage, "giveway: --policy and --compare exclude each other\nSee \"giveway sim --help\".\n"},
 		{"sim GOOD --policy givewya", exitUsage, "giveway: there is no policy \"givewya\"; did you mean giveway? There are: "},
-		{"sim GOOD --compare rr,rr", exitUsage, "giveway: policy rr is there twice\nSee \"giveway sim --help\".\n"},
+		{"sim GOOD --compare rr,rr", exitUsage, "giveway: policy rr is listed twice\nSee \"giveway sim --help\".\n"},
 		{"sim GOOD --policy rr:quantum=5", exitUsage, "giveway: policy rr: parameter quantum: \"5\" is not a duration from 100"},
 		{"sim none.yaml", exitFailure, "giveway: read none.yaml: no such file or directory\n"},
 		{"sim BAD", exitFailure, "giveway: 3 mistakes:\n  BAD:1: devices is missing; for example "},

@@ -3,10 +3,10 @@ package cli
 import (
 	"encoding/json"
 	"io"
+	"math"
 	"time"
 
-	"github.com/giveway/giveway/internal/scenario"
-	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/internal/analysis"
 	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
@@ -17,7 +17,7 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// simJSON is what `sim --json` prints. docs/SCENARIOS.md describes it; fields are
+// simJSON is what `sim --json` prints. docs/SCENARIOS.md describes it. Fields are
 // added, never changed. The same file, policies and seed give the same bytes.
 type simJSON struct {
 	Name      string          `json:"name"`
@@ -30,6 +30,7 @@ type simJSON struct {
 	Runs      []runJSON       `json:"runs"`
 	Published []publishedJSON `json:"published,omitempty"`
 	Summary   string          `json:"summary,omitempty"`
+	Warnings  []string        `json:"warnings,omitempty"`
 }
 
 type deviceJSON struct {
@@ -40,27 +41,41 @@ type deviceJSON struct {
 type runJSON struct {
 	Policy     string       `json:"policy"`
 	Clients    []clientJSON `json:"clients"`
+	Groups     []clientJSON `json:"groups"` // clients that are alike, taken together
+	Classes    []classJSON  `json:"classes,omitempty"`
 	Calls      uint64       `json:"control_calls"`
-	Turns      uint64       `json:"daemon_turns"`
+	Steps      uint64       `json:"daemon_turns"`
 	Crashes    int          `json:"daemon_crashes"`
 	Events     uint64       `json:"events"`
-	Overruled  string       `json:"overruled,omitempty"` // for what the scheduler overruled the policy
+	Overruled  string       `json:"overruled,omitempty"` // the mistake that the policy was overruled for
 	Violations []string     `json:"violations,omitempty"`
 }
 
+// clientJSON is the figures of a client, or of a group of them.
 type clientJSON struct {
-	Name       string         `json:"name"`
-	Class      string         `json:"class"`
-	Device     string         `json:"device"`
-	FlatOut    bool           `json:"flat_out,omitempty"`
-	Latency    *stats.Summary `json:"latency,omitempty"`
-	SLO        time.Duration  `json:"slo_ns,omitempty"`
-	Met        *float64       `json:"slo_met,omitempty"` // part of the requests
-	Unfinished int            `json:"unfinished"`
-	Requests   int            `json:"requests"`
-	Rate       float64        `json:"rate_per_s"`
-	Kept       *float64       `json:"rate_of_alone,omitempty"`
-	DeviceTime time.Duration  `json:"device_time_ns"`
+	Name         string         `json:"name"`
+	Class        string         `json:"class"`
+	Device       string         `json:"device"`
+	Count        int            `json:"count,omitempty"` // of clients in the group
+	FlatOut      bool           `json:"flat_out,omitempty"`
+	Latency      *stats.Summary `json:"latency,omitempty"`
+	P99OverAlone *float64       `json:"p99_over_alone,omitempty"`
+	SLO          time.Duration  `json:"slo_ns,omitempty"`
+	SLOMet       *float64       `json:"slo_met,omitempty"` // share of the requests
+	Unanswered   int            `json:"unfinished"`
+	Requests     int            `json:"requests"`
+	Rate         float64        `json:"rate_per_s"`
+	RateOfAlone  *float64       `json:"rate_of_alone,omitempty"` // of clients
+	WorkKept     *float64       `json:"work_kept,omitempty"`     // of groups
+	DeviceTime   time.Duration  `json:"device_time_ns"`
+}
+
+// classJSON is the figures of all groups of a class that are judged by work.
+type classJSON struct {
+	Class    string   `json:"class"`
+	Clients  int      `json:"clients"`
+	Rate     float64  `json:"rate_per_s"`
+	WorkKept *float64 `json:"work_kept,omitempty"`
 }
 
 type publishedJSON struct {
@@ -69,24 +84,31 @@ type publishedJSON struct {
 	Value  string `json:"value"`
 }
 
-func toJSON(o *scenario.Outcome) simJSON {
+func toJSON(a *analysis.Analysis) simJSON {
+	o := a.Outcome
 	v := simJSON{
-		Name: o.Name, Doc: o.Doc, Seed: o.Seed, Warmup: o.Warmup, Length: o.Length, Summary: summary(o),
-		Alone: clientsJSON(o.Alone, nil),
+		Name: o.Name, Doc: o.Doc, Seed: o.Seed, Warmup: o.Warmup, Length: o.Length, Summary: a.Finding(), Warnings: a.Warnings(),
+		Alone: clientsJSON(a, a.Alone),
 	}
 	for _, d := range o.Devices {
 		v.Devices = append(v.Devices, deviceJSON{string(d.ID), d.Model.Name})
 	}
-	for _, r := range o.Runs {
-		overruled := ""
-		if r.Result.Overruled != sched.NoMistake {
-			overruled = r.Result.Overruled.String()
+	for i := range o.Runs {
+		r := &o.Runs[i].Result
+		run := runJSON{
+			Policy: o.Runs[i].Policy, Clients: clientsJSON(a, a.Clients[i]),
+			Calls: r.Calls, Steps: r.Steps, Crashes: r.Crashes, Events: r.Events,
+			Overruled: overruled(r.Overruled), Violations: r.Violations,
 		}
-		v.Runs = append(v.Runs, runJSON{
-			Policy: r.Policy, Clients: clientsJSON(r.Result.Clients, o.Alone),
-			Calls: r.Result.Calls, Turns: r.Result.Steps, Crashes: r.Result.Crashes, Events: r.Result.Events,
-			Overruled: overruled, Violations: r.Result.Violations,
-		})
+		for _, g := range a.Groups {
+			c := figuresJSON(g.Name, g, &g.Runs[i])
+			c.Count, c.WorkKept = g.Count, known(g.Runs[i].WorkKept)
+			run.Groups = append(run.Groups, c)
+		}
+		for _, c := range a.Classes {
+			run.Classes = append(run.Classes, classJSON{c.Class.String(), c.Clients, c.Runs[i].Rate, known(c.Runs[i].WorkKept)})
+		}
+		v.Runs = append(v.Runs, run)
 	}
 	for _, p := range o.Published {
 		v.Published = append(v.Published, publishedJSON(p))
@@ -94,24 +116,41 @@ func toJSON(o *scenario.Outcome) simJSON {
 	return v
 }
 
-func clientsJSON(clients, alone []sim.ClientResult) []clientJSON {
+func overruled(m sched.Mistake) string {
+	if m == sched.NoMistake {
+		return ""
+	}
+	return m.String()
+}
+
+// clientsJSON converts the figures of every client in one run, or alone.
+func clientsJSON(a *analysis.Analysis, figures []analysis.Figures) []clientJSON {
 	var all []clientJSON
-	for i, c := range clients {
-		j := clientJSON{
-			Name: c.Name, Class: c.Class.String(), Device: string(c.Device), FlatOut: !c.OpenLoop,
-			Unfinished: c.Unfinished, Requests: c.Requests, Rate: c.Rate, DeviceTime: c.DeviceTime,
+	for _, g := range a.Groups {
+		for i := g.First; i < g.First+g.Count; i++ {
+			c := figuresJSON(a.Outcome.Alone[i].Name, g, &figures[i])
+			c.RateOfAlone = known(figures[i].WorkKept)
+			all = append(all, c)
 		}
-		if c.OpenLoop && c.Latency.Count > 0 {
-			j.Latency = &c.Latency
-			if j.SLO = c.SLO; c.SLO > 0 {
-				j.Met = &c.SLOMet
-			}
-		}
-		if alone != nil && alone[i].Rate > 0 {
-			kept := c.Rate / alone[i].Rate
-			j.Kept = &kept
-		}
-		all = append(all, j)
 	}
 	return all
+}
+
+func figuresJSON(name string, g *analysis.Group, f *analysis.Figures) clientJSON {
+	c := clientJSON{
+		Name: name, Class: g.Class.String(), Device: string(g.Device), FlatOut: !g.OpenLoop,
+		Unanswered: f.Unanswered, Requests: f.Requests, Rate: f.Rate, DeviceTime: f.DeviceTime,
+	}
+	if f.Latency.Count > 0 {
+		c.Latency, c.P99OverAlone, c.SLO, c.SLOMet = &f.Latency, known(f.P99OverAlone), f.SLO, known(f.SLOMet)
+	}
+	return c
+}
+
+// known returns nil for a figure that is not known.
+func known(x float64) *float64 {
+	if math.IsNaN(x) {
+		return nil
+	}
+	return &x
 }

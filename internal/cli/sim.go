@@ -10,12 +10,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/giveway/giveway/internal/analysis"
+	"github.com/giveway/giveway/internal/report"
 	"github.com/giveway/giveway/internal/scenario"
+	"github.com/giveway/giveway/internal/trace"
 	"github.com/giveway/giveway/policy"
 	"github.com/spf13/cobra"
 )
 
-// simFlags are what the user asked of `sim`.
+// simFlags are the flags of `sim`.
 type simFlags struct {
 	policy  string
 	compare string
@@ -31,17 +34,18 @@ func newSim() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim FILE",
 		Short: "Run a scenario in the simulator",
-		Long: `Run a scenario in the simulator: every program alone, then all of them together
-under each policy. Without --policy or --compare these are native (no daemon) and
-the scenario's own.
+		Long: `Run a scenario in the simulator: every client alone, then all clients together
+under each policy. Without --policy and --compare the policies are native (no
+daemon) and the scenario's own.
 
-A policy may have parameters: --policy giveway:turn=20ms,slice=200us`,
+A policy may have parameters: --policy giveway:turn=20ms,slice=200us
+docs/SCENARIOS.md describes scenario files and defines the figures in the output.`,
 		Example: `  giveway sim scenarios/demo.yaml
   giveway sim scenarios/demo.yaml --compare native,rr,giveway,giveway:turn=20ms
   giveway sim scenarios/demo.yaml --report out.html --trace out.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("sim takes one scenario file, such as scenarios/demo.yaml; there are %d", len(args))
+				return fmt.Errorf("sim takes one scenario file, such as scenarios/demo.yaml; got %d", len(args))
 			}
 			return nil
 		},
@@ -58,12 +62,12 @@ A policy may have parameters: --policy giveway:turn=20ms,slice=200us`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.policy, "policy", "", "run under this policy only")
-	flags.StringVar(&f.compare, "compare", "", "run under each of these policies, separated by commas, or under all")
-	flags.Uint64Var(&f.seed, "seed", 0, "seed of chance (default: the scenario's)")
+	flags.StringVar(&f.compare, "compare", "", "run under each of these policies, separated by commas, or under \"all\"")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random numbers (default: the scenario's)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
-	flags.StringVar(&f.report, "report", "", "write a report to this HTML file")
-	flags.StringVar(&f.trace, "trace", "", "write a timeline for ui.perfetto.dev to this JSON file")
-	// These fail only for flags that do not exist.
+	flags.StringVar(&f.report, "report", "", "write an HTML report to this file")
+	flags.StringVar(&f.trace, "trace", "", "write a timeline for ui.perfetto.dev to this file, in JSON")
+	// These return an error only for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("policy", completePolicy)
 	_ = cmd.RegisterFlagCompletionFunc("compare", completePolicies)
 	_ = cmd.MarkFlagFilename("report", "html")
@@ -79,7 +83,7 @@ func completePolicy(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completePolicies completes the last of a list.
+// completePolicies completes the last policy of a list.
 func completePolicies(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndex(typed, ",")+1]
 	var lists []string
@@ -91,12 +95,12 @@ func completePolicies(_ *cobra.Command, _ []string, typed string) ([]string, cob
 	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// policies returns what to run under.
+// policies returns the policies to run under.
 func (f *simFlags) policies(s *scenario.Scenario) ([]string, error) {
 	var names []string
 	switch {
 	case f.policy != "" && f.compare != "":
-		return nil, usageError{errors.New("--policy or --compare, not both")}
+		return nil, usageError{errors.New("--policy and --compare exclude each other")}
 	case f.policy != "":
 		names = []string{f.policy}
 	case f.compare == "all":
@@ -113,14 +117,15 @@ func (f *simFlags) policies(s *scenario.Scenario) ([]string, error) {
 			return nil, usageError{err}
 		}
 		if slices.Contains(names[:i], name) {
-			return nil, usageError{fmt.Errorf("policy %s is there twice", name)}
+			return nil, usageError{fmt.Errorf("policy %s is listed twice", name)}
 		}
 	}
 	return names, nil
 }
 
-// keptPieces is how much of a timeline is kept: some tens of megabytes of trace.
-const keptPieces = 200_000
+// timelineLimit is how many pieces of device time, and how many actions, are kept
+// for the report and the trace: some tens of megabytes of trace.
+const timelineLimit = 200_000
 
 func runSim(w io.Writer, path string, f *simFlags) error {
 	s, err := scenario.Load(path)
@@ -134,44 +139,44 @@ func runSim(w io.Writer, path string, f *simFlags) error {
 	if f.hasSeed {
 		s.Config.Seed = f.seed
 	}
-	// A simulation may take minutes: it is not run for a file that cannot be had.
-	for _, out := range []struct{ path, what string }{{f.report, "report"}, {f.trace, "trace"}} {
-		if out.path == "" {
-			continue
-		}
+	// The simulation may take minutes, so files that cannot be written fail first.
+	for _, out := range f.outputs(nil) {
 		if err := canWrite(out.path); err != nil {
 			return fmt.Errorf("write the %s: %w", out.what, err)
 		}
 	}
-	var keep scenario.Options
+	var options scenario.Options
 	if f.report != "" || f.trace != "" {
-		keep.Segments, keep.Actions = keptPieces, keptPieces
+		options.Segments, options.Actions = timelineLimit, timelineLimit
 	}
-	o, err := s.Run(policies, keep)
+	o, err := s.Run(policies, options)
 	if err != nil {
 		return err
 	}
+	a := analysis.Of(&o)
 	if f.json {
-		err = writeJSON(w, toJSON(&o))
+		err = writeJSON(w, toJSON(a))
 	} else {
-		err = printOutcome(w, &o)
+		err = printOutcome(w, a)
 	}
-	return errors.Join(err, f.writeFiles(w, &o), brokenRules(&o))
+	return errors.Join(err, f.writeFiles(w, a), brokenRules(&o))
 }
 
-// writeFiles writes the report and the trace, and says so unless the output is
-// for a program.
-func (f *simFlags) writeFiles(w io.Writer, o *scenario.Outcome) error {
-	for _, out := range []struct {
-		path, what string
-		write      func(io.Writer) error
-	}{
-		{f.report, "report", func(w io.Writer) error { return writeReport(w, o) }},
-		{f.trace, "trace", func(w io.Writer) error { return writeTrace(w, o) }},
-	} {
-		if out.path == "" {
-			continue
-		}
+// output is a file to write besides the text on standard output.
+type output struct {
+	path, what string
+	write      func(io.Writer) error
+}
+
+func (f *simFlags) outputs(a *analysis.Analysis) []output {
+	return slices.DeleteFunc([]output{
+		{f.report, "report", func(w io.Writer) error { return report.Write(w, a) }},
+		{f.trace, "trace", func(w io.Writer) error { return trace.Write(w, a.Outcome.Runs) }},
+	}, func(o output) bool { return o.path == "" })
+}
+
+func (f *simFlags) writeFiles(w io.Writer, a *analysis.Analysis) error {
+	for _, out := range f.outputs(a) {
 		if err := writeFile(out.path, out.write); err != nil {
 			return fmt.Errorf("write the %s: %w", out.what, err)
 		}
@@ -182,15 +187,15 @@ func (f *simFlags) writeFiles(w io.Writer, o *scenario.Outcome) error {
 	return nil
 }
 
-// canWrite says why a file cannot be written, and leaves everything as it is. A
-// pipe or a device is believed: to open one is to be noticed.
+// canWrite returns an error if a file cannot be written, and changes nothing. Pipes
+// and devices are not tried: opening one may have an effect.
 func canWrite(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 		if errors.Is(err, fs.ErrExist) {
-			return nil // a link to what is not there yet
+			return nil // a symbolic link whose target does not exist yet
 		}
 		if err != nil {
 			return err
@@ -217,11 +222,11 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return errors.Join(write(b), b.Flush(), file.Close())
 }
 
-// brokenRules is the error of a run that the simulator's checkers object to.
+// brokenRules returns the violations that the simulator found as one error.
 func brokenRules(o *scenario.Outcome) error {
 	broken := o.Violations()
 	if len(broken) == 0 {
 		return nil
 	}
-	return fmt.Errorf("rules were broken, with seed %d:\n  %s", o.Seed, strings.Join(broken, "\n  "))
+	return fmt.Errorf("rules of the simulator were broken, with seed %d:\n  %s", o.Seed, strings.Join(broken, "\n  "))
 }

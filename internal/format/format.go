@@ -77,20 +77,20 @@ func withUnit(x float64, unit string) string {
 	return Missing
 }
 
-// Percent returns a share of 1 with one digit after the point: 92.1%. The digits
-// after it are cut off and not rounded, so that less than 100% never reads as
-// 100.0%; more than zero never reads as 0.0%.
+// Percent returns a share of 1 with one digit after the point: 92.1%. Less than
+// all never reads as 100.0%, and more than nothing never as 0.0%.
 func Percent(x float64) string {
 	switch {
 	case math.IsNaN(x) || math.IsInf(x, 0):
 		return Missing
-	case x > 0 && x < 0.001:
+	case x > 0 && x < 0.0005:
 		return "<0.1%"
+	case x >= 0.9995 && x < 1:
+		return ">99.9%"
 	case math.Abs(x) >= 1e7:
 		return Number(100*x) + "%"
 	}
-	const rounding = 1e-9 // 0.291 is stored as 0.29099999999999998
-	return strconv.FormatFloat(math.Floor(x*1000+rounding)/10, 'f', 1, 64) + "%"
+	return strconv.FormatFloat(100*x, 'f', 1, 64) + "%"
 }
 
 // Plural returns n and a noun: 1 client, 2 clients.

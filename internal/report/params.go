@@ -3,10 +3,12 @@ package report
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
 )
@@ -14,7 +16,7 @@ import (
 // param is a setting and its exact value.
 type param struct{ Name, Value string }
 
-// deviceParams is everything a device was made of.
+// deviceParams is all parameters of devices that are alike.
 type deviceParams struct {
 	Devices, Model, Doc string
 	Params              []param
@@ -23,27 +25,22 @@ type deviceParams struct {
 func settings(o *scenario.Outcome) []param {
 	all := []param{
 		{"seed", fmt.Sprint(o.Seed)},
-		{"warm-up, not counted", o.Warmup.String()},
-		{"counted", o.Length.String()},
+		{"warm-up, not counted", format.ExactDuration(o.Warmup)},
+		{"counted", format.ExactDuration(o.Length)},
 	}
-	if o.Wall <= 0 {
-		return all
+	if o.Wall > 0 {
+		all = append(all, param{"real time of all runs", format.ExactDuration(o.Wall.Round(time.Millisecond))})
 	}
-	all = append(all, param{"took, in all", o.Wall.Round(time.Millisecond).String()})
-	events := uint64(0)
-	for i := range o.Runs {
-		events += o.Runs[i].Result.Events
-	}
-	return append(all, param{"events simulated", integer(events)})
+	return all
 }
 
-// devices of one make.
+// sameModel is devices with equal parameters.
 type sameModel struct {
 	ids   []string
 	model *sim.Model
 }
 
-// sameDevices puts devices with equal parameters together.
+// sameDevices groups devices by their parameters.
 func sameDevices(devices []sim.DeviceConfig) []sameModel {
 	var all []sameModel
 next:
@@ -63,15 +60,15 @@ func deviceTables(devices []sim.DeviceConfig) []deviceParams {
 	var all []deviceParams
 	for _, d := range sameDevices(devices) {
 		t := deviceParams{Devices: strings.Join(d.ids, ", "), Model: d.model.Name, Doc: d.model.Doc}
-		t.Params = list(nil, "", reflect.ValueOf(*d.model))
+		t.Params = listParams(nil, "", reflect.ValueOf(*d.model))
 		all = append(all, t)
 	}
 	return all
 }
 
-// list walks a struct of parameters. It goes by what is there, so that one that
-// is added to the model is in the report without being added here.
-func list(all []param, prefix string, v reflect.Value) []param {
+// listParams walks a struct of parameters by reflection, so that a parameter that
+// is added to the model appears in the report.
+func listParams(all []param, prefix string, v reflect.Value) []param {
 	for i := range v.NumField() {
 		f, field := v.Field(i), v.Type().Field(i)
 		if !field.IsExported() || prefix == "" && (field.Name == "Name" || field.Name == "Doc") {
@@ -85,7 +82,7 @@ func list(all []param, prefix string, v reflect.Value) []param {
 			f = f.Elem()
 		}
 		if _, isDist := f.Interface().(sim.Dist); f.Kind() == reflect.Struct && !isDist {
-			all = list(all, name+": ", f)
+			all = listParams(all, name+": ", f)
 			continue
 		}
 		all = append(all, param{name, value(field.Name, f)})
@@ -93,7 +90,7 @@ func list(all []param, prefix string, v reflect.Value) []param {
 	return all
 }
 
-// spaced writes a field's name as words: MinTurn as min turn.
+// spaced writes a field's name as words: min turn for MinTurn.
 func spaced(name string) string {
 	var b strings.Builder
 	for i, r := range name {
@@ -105,7 +102,7 @@ func spaced(name string) string {
 	return b.String()
 }
 
-// value writes a parameter in full: it is to be used again.
+// value writes a parameter in full, so that it can be copied into a scenario.
 func value(name string, v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case sim.Dist:
@@ -120,26 +117,31 @@ func value(name string, v reflect.Value) string {
 	case float64:
 		switch name {
 		case "Bytes":
-			return digits(x/1e6) + " MB"
+			return format.Number(x/1e6) + "MB"
 		case "Bandwidth":
-			return digits(x/1e9) + " GB/s"
+			return format.Number(x/1e9) + "GB/s"
 		}
 		return fmt.Sprint(x)
+	}
+	if d, ok := v.Interface().(time.Duration); ok {
+		return format.ExactDuration(d)
 	}
 	return fmt.Sprint(v.Interface())
 }
 
-// dist writes a distribution of times.
+// dist writes a distribution of times as a scenario file does.
 func dist(d sim.Dist) string {
+	mean := format.ExactDuration(d.Mean)
+	jitter := strconv.FormatFloat(100*d.Jitter, 'g', -1, 64) + "%"
 	switch d.Kind {
 	case sim.Uniform:
-		return fmt.Sprintf("%v to %v, uniform", d.Min, d.Max)
+		return fmt.Sprintf("uniform: %s to %s", format.ExactDuration(d.Min), format.ExactDuration(d.Max))
 	case sim.Normal:
-		return fmt.Sprintf("%v ± %s, normal", d.Mean, percent(d.Jitter))
+		return fmt.Sprintf("normal: %s, jitter %s", mean, jitter)
 	case sim.LogNormal:
-		return fmt.Sprintf("%v ± %s, lognormal", d.Mean, percent(d.Jitter))
+		return fmt.Sprintf("lognormal: %s, jitter %s", mean, jitter)
 	case sim.Exponential:
-		return fmt.Sprintf("%v on average, exponential", d.Mean)
+		return "exponential: " + mean
 	}
-	return d.Mean.String()
+	return mean
 }

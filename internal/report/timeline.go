@@ -8,31 +8,34 @@ import (
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/htmlreport"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/sched"
 )
 
-// timeline shows who held each device, in the same short window of every run.
+// timeline shows which client used each device, in the same short window of every
+// run.
 type timeline struct {
-	Runs   []laneGroup
-	Legend []legend
-	Ticks  []tick
-	Note   string
-	Window string // its length in ns, for the tooltips
-	Orders bool   // some order of the scheduler is shown
+	Lanes   []laneGroup
+	Legend  []legend
+	Ticks   []htmlreport.Tick
+	Note    string
+	Window  string // its length in ns, for the tooltips
+	Actions bool   // some action of the scheduler is shown
 }
 
 type legend struct{ Name, Colour string }
 
 // laneGroup is one device in one run.
 type laneGroup struct {
-	Name, Colour string
-	Device       string // empty if there is only one
-	Lanes        []lane
-	Labels       []string // of the lanes, if each is a client's
-	Height       int
-	Orders       string // path of marks
+	Run, Colour string
+	Device      string // empty if there is only one
+	Lanes       []lane
+	Labels      []string // of the lanes, if each is a client's
+	Height      int
+	Actions     string // path of marks
 }
 
 // lane is a row of pieces that do not overlap.
@@ -41,17 +44,18 @@ type lane struct {
 	Fills     []fill
 }
 
-// fill is all of one client's pieces in a lane, as one path.
+// fill is all pieces of one client in a lane, as one path.
 type fill struct{ Name, Colour, Path string }
 
 const (
-	laneUnits  = 10000.0 // across
-	wideLane   = 30
-	narrowLane = 15
-	mostInLane = 6     // clients that colours can tell apart
-	mostPieces = 16000 // in all lanes together
-	mostWindow = 300 * time.Millisecond
-	idleWindow = 50 * time.Millisecond // where nobody waits for an answer
+	laneUnits      = 10000.0 // across
+	wideLane       = 30
+	narrowLane     = 15
+	maxInLane      = 6     // clients that share a lane
+	maxPieces      = 16000 // in all lanes together
+	maxActions     = 500   // in a lane
+	maxWindow      = 300 * time.Millisecond
+	windowWithWork = 50 * time.Millisecond // where no client is judged by latency
 )
 
 func (s *study) timeline() *timeline {
@@ -60,45 +64,34 @@ func (s *study) timeline() *timeline {
 	}
 	from, to, note := s.window()
 	t := &timeline{Note: note, Window: fmt.Sprint(int64(to - from))}
-	devices := s.devicesShown()
-	pieces := max(mostPieces/max(len(s.o.Runs)*(len(s.subjects)+1), 1), 50)
+	pieces := max(maxPieces/max(len(s.o.Runs)*(len(s.o.Alone)+1), 1), 50)
 	for i := range s.o.Runs {
-		for _, id := range devices {
-			g := laneGroup{Name: s.o.Runs[i].Policy, Colour: s.runs[i].colour}
-			if len(devices) > 1 {
-				g.Device = string(id)
+		for _, d := range s.o.Devices {
+			g := laneGroup{Run: s.o.Runs[i].Policy, Colour: s.runs[i]}
+			if len(s.o.Devices) > 1 {
+				g.Device = string(d.ID)
 			}
-			s.fillLanes(&g, i, id, from, to, pieces)
-			t.Orders = t.Orders || g.Orders != ""
-			t.Runs = append(t.Runs, g)
+			s.fillLanes(&g, i, d.ID, from, to, pieces)
+			t.Actions = t.Actions || g.Actions != ""
+			t.Lanes = append(t.Lanes, g)
 		}
 	}
-	for _, sub := range s.subjects {
-		t.Legend = append(t.Legend, legend{sub.name, sub.colour})
+	for _, g := range s.Groups {
+		t.Legend = append(t.Legend, legend{g.Name, s.colours[g]})
 	}
-	t.Legend = append(t.Legend, legend{"switching", switchColour})
-	axis := scale{lo: 0, hi: float64(to - from)}
-	t.Ticks = axis.ticks(6, durationFloat)
+	t.Legend = append(t.Legend, legend{"switching", htmlreport.SwitchColour})
+	t.Ticks = htmlreport.Scale{High: float64(to - from)}.Ticks(6, format.Nanoseconds)
 	return t
 }
 
-func (s *study) devicesShown() []sched.DeviceID {
-	var ids []sched.DeviceID
-	for _, d := range s.o.Devices {
-		ids = append(ids, d.ID)
-	}
-	for i := range s.o.Runs {
-		for _, seg := range s.o.Runs[i].Result.Segments {
-			if !slices.Contains(ids, seg.Device) {
-				ids = append(ids, seg.Device)
-			}
-		}
-	}
-	return ids
+// laneClient is a client on the device of a laneGroup.
+type laneClient struct {
+	name, colour string
+	queue        sched.QueueID
 }
 
-// fillLanes draws run i on one device: in one lane if one client at a time held
-// it and colours can tell them apart, else in a lane for each.
+// fillLanes draws run i on one device: in one lane if the device ran one client at
+// a time and all have different colours, else in a lane for each client.
 func (s *study) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched.Time, pieces int) {
 	byQueue := map[sched.QueueID][]sim.Segment{}
 	var all []sim.Segment
@@ -109,54 +102,41 @@ func (s *study) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched
 			byQueue[seg.Queue] = append(byQueue[seg.Queue], seg)
 		}
 	}
-	var here []*subject
-	for _, sub := range s.subjects {
-		if sub.device == id && sub.in[i] != nil {
-			here = append(here, sub)
+	var clients []laneClient
+	distinct := true
+	for _, grp := range s.Groups {
+		distinct = distinct && (grp.Device != id || grp.Count == 1)
+		for _, c := range s.o.Runs[i].Result.Clients[grp.First : grp.First+grp.Count] {
+			if c.Device == id {
+				clients = append(clients, laneClient{c.Name, s.colours[grp], c.Queue})
+			}
 		}
 	}
-	path := func(q sched.QueueID, y, h int) string {
-		return piecesPath(byQueue[q], from, to, y, h, pieces)
+	add := func(l *lane, c laneClient) {
+		if path := piecesPath(byQueue[c.queue], from, to, l.Y, l.Height, pieces); path != "" {
+			l.Fills = append(l.Fills, fill{c.name, c.colour, path})
+		}
 	}
-	together := !sideBySide(all) && len(here) <= mostInLane && allDiffer(here)
-	if together {
+	switching := laneClient{name: "switching", colour: htmlreport.SwitchColour}
+	if distinct && len(clients) <= maxInLane && !overlap(all) {
 		l := lane{Height: wideLane}
-		for _, sub := range here {
-			l.add(sub.name, sub.colour, path(sub.in[i].Queue, 0, wideLane))
+		for _, c := range append(clients, switching) {
+			add(&l, c)
 		}
-		l.add("switching", switchColour, path(0, 0, wideLane))
 		g.Lanes, g.Height = append(g.Lanes, l), wideLane
 	} else {
-		for _, sub := range here {
+		for _, c := range clients {
 			l := lane{Y: g.Height, Height: narrowLane - 3}
-			g.Labels = append(g.Labels, sub.name)
-			l.add(sub.name, sub.colour, path(sub.in[i].Queue, l.Y, l.Height))
-			l.add("switching", switchColour, path(0, l.Y, l.Height))
-			g.Lanes = append(g.Lanes, l)
+			add(&l, c)
+			add(&l, switching)
+			g.Labels, g.Lanes = append(g.Labels, c.name), append(g.Lanes, l)
 			g.Height += narrowLane
 		}
 	}
-	g.markOrders(&s.o.Runs[i], id, from, to)
+	g.markActions(&s.o.Runs[i], id, from, to)
 }
 
-func (l *lane) add(name, colour, path string) {
-	if path != "" {
-		l.Fills = append(l.Fills, fill{name, colour, path})
-	}
-}
-
-func allDiffer(subjects []*subject) bool {
-	seen := map[string]bool{}
-	for _, sub := range subjects {
-		if seen[sub.colour] {
-			return false
-		}
-		seen[sub.colour] = true
-	}
-	return true
-}
-
-func sideBySide(all []sim.Segment) bool {
+func overlap(all []sim.Segment) bool {
 	slices.SortFunc(all, func(a, b sim.Segment) int { return cmp.Compare(a.From, b.From) })
 	for i := 1; i < len(all); i++ {
 		if all[i].From < all[i-1].To {
@@ -166,8 +146,8 @@ func sideBySide(all []sim.Segment) bool {
 	return false
 }
 
-// piecesPath draws pieces as bars. Pieces nearer to each other than can be seen
-// become one, so that there are no more than most.
+// piecesPath draws pieces as bars. If there are more than most, pieces that are too
+// close to each other to be told apart become one.
 func piecesPath(pieces []sim.Segment, from, to sched.Time, y, h, most int) string {
 	slices.SortFunc(pieces, func(a, b sim.Segment) int { return cmp.Compare(a.From, b.From) })
 	gap := sched.Time(0)
@@ -181,30 +161,30 @@ func piecesPath(pieces []sim.Segment, from, to sched.Time, y, h, most int) strin
 		for i++; i < len(pieces) && pieces[i].From <= end+gap; i++ {
 			end = max(end, pieces[i].To)
 		}
-		x, w := math.Round(float64(first-from)*unit*10)/10, math.Round(float64(end-first)*unit*10)/10
-		fmt.Fprintf(&b, "M%s,%dh%sv%dh-%sz", num(x), y, num(w), h, num(w))
+		x := htmlreport.Coordinate(math.Round(float64(first-from)*unit*10) / 10)
+		w := htmlreport.Coordinate(math.Round(float64(end-first)*unit*10) / 10)
+		fmt.Fprintf(&b, "M%s,%dh%sv%dh-%sz", x, y, w, h, w)
 	}
 	return b.String()
 }
 
-// markOrders marks what the scheduler ordered, below the lanes.
-func (g *laneGroup) markOrders(run *scenario.Run, id sched.DeviceID, from, to sched.Time) {
-	home := map[sched.QueueID]sched.DeviceID{}
+// markActions marks the scheduler's actions on the device below the lanes.
+func (g *laneGroup) markActions(run *scenario.Run, id sched.DeviceID, from, to sched.Time) {
+	device := map[sched.QueueID]sched.DeviceID{}
 	for _, c := range run.Result.Clients {
-		home[c.Queue] = c.Device
+		device[c.Queue] = c.Device
 	}
 	var b strings.Builder
-	const most = 500
 	n := 0
 	for _, a := range run.Actions {
-		if a.At < from || a.At >= to || home[a.Action.Queue] != id || n == most {
+		if a.At < from || a.At >= to || device[a.Action.Queue] != id || n == maxActions {
 			continue
 		}
 		n++
-		fmt.Fprintf(&b, "M%s,%dv6", num(laneUnits*float64(a.At-from)/float64(to-from)), g.Height+3)
+		fmt.Fprintf(&b, "M%s,%dv6", htmlreport.Coordinate(laneUnits*float64(a.At-from)/float64(to-from)), g.Height+3)
 	}
 	if n > 0 {
-		g.Orders = b.String()
+		g.Actions = b.String()
 		g.Height += 10
 	}
 }

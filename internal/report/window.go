@@ -7,63 +7,67 @@ import (
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
+	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
 
-// window chooses what the timeline shows, and says how. It is the same time in
-// every run, and so the same requests where those come by the clock: some
-// requests' length, lying so that the first online client has as much of the
-// device in it as in the median of all such windows. What is shown is then
-// neither the best nor the worst that was to be had. The run that answers
-// soonest decides: what the others put off then still falls into the window.
+// window chooses the time that the timeline shows, the same in every run, and
+// returns a note on how it was chosen.
+//
+// Of all windows of that length it takes the one in which one client has the
+// median of its device time: neither the best nor the worst case. The client is
+// the first that is judged by latency, in the run in which it is answered fastest:
+// work that other runs put off then still falls into the window.
 func (s *study) window() (from, to sched.Time, note string) {
 	width := s.windowWidth()
-	least, most := sched.Time(s.o.Warmup), s.kept()
-	warm := true
-	if most < least+width { // pieces were kept of the beginning only
-		least, warm = 0, false
+	first, last := sched.Time(s.o.Warmup), s.recordedUntil()
+	inWarmup := last < first+width // only the beginning of the runs was recorded
+	if inWarmup {
+		first = 0
 	}
-	from = min(least, max(most-width, 0))
-	if sub, i := s.shown(); sub != nil {
-		if start, ok := medianWindow(s.o.Runs[i].Result.Segments, sub.in[i].Queue, width, least, most); ok {
+	from = min(first, max(last-width, 0))
+	note = fmt.Sprintf("The same %s of every run", format.ExactDuration(time.Duration(width)))
+	if i, run := s.windowClient(); run != nil {
+		client := &run.Result.Clients[i]
+		if start, ok := medianWindow(run.Result.Segments, client.Queue, width, first, last); ok {
 			from = start
-			note = fmt.Sprintf("chosen so that %s has in it, under %s, the median of what it has of the device in all such windows", sub.name, s.o.Runs[i].Policy)
+			note += fmt.Sprintf(", chosen so that %s gets, under %s, the median of its device time in all such windows", client.Name, run.Policy)
 		}
 	}
-	text := fmt.Sprintf("The same %v of every run, %v after its start", time.Duration(width), time.Duration(from).Round(time.Millisecond))
-	if note != "" {
-		text += ", " + note
+	note += fmt.Sprintf(". It begins %s after the start of the run", format.ExactDuration(time.Duration(from).Round(time.Millisecond)))
+	if inWarmup {
+		note += ", in the warm-up: only the beginning of the runs was recorded"
 	}
-	if !warm {
-		text += ". It lies in the warm-up: pieces were kept of the beginning only"
-	}
-	return from, from + width, text + "." + s.unseen()
+	return from, from + width, note + "." + s.unrecorded()
 }
 
-// unseen names the clients that did something, but of which no piece was kept.
-func (s *study) unseen() string {
+// unrecorded names the clients that ran but of which no piece was recorded.
+func (s *study) unrecorded() string {
 	text := ""
 	for i := range s.o.Runs {
-		seen := map[sched.QueueID]bool{}
-		for _, seg := range s.o.Runs[i].Result.Segments {
-			seen[seg.Queue] = true
+		r := &s.o.Runs[i].Result
+		recorded := map[sched.QueueID]bool{}
+		for _, seg := range r.Segments {
+			recorded[seg.Queue] = true
 		}
 		var names []string
-		for _, sub := range s.subjects {
-			if c := sub.in[i]; c != nil && c.Requests > 0 && !seen[c.Queue] {
-				names = append(names, sub.name)
+		for _, c := range r.Clients {
+			if c.Requests > 0 && !recorded[c.Queue] {
+				names = append(names, c.Name)
 			}
 		}
-		if len(names) > 0 && len(seen) > 0 {
-			text += fmt.Sprintf(" Under %s no piece was kept of %s, which ran nevertheless.", s.o.Runs[i].Policy, strings.Join(names, ", "))
+		if len(names) > 0 && len(recorded) > 0 {
+			text += fmt.Sprintf(" Under %s these clients ran but were not recorded: %s.", s.o.Runs[i].Policy, strings.Join(names, ", "))
 		}
 	}
 	return text
 }
 
-// kept is until when all runs have their pieces.
-func (s *study) kept() sched.Time {
+// recordedUntil is the time until which all runs were recorded.
+func (s *study) recordedUntil() sched.Time {
 	until := sched.Time(0)
 	for i := range s.o.Runs {
 		last := sched.Time(0)
@@ -77,21 +81,16 @@ func (s *study) kept() sched.Time {
 	return until
 }
 
-// windowWidth is a round length of about twenty requests of the first client
-// that waits for answers, or twice that to show three that take longer.
+// windowWidth is a round length: about 20 requests of the first group that is
+// judged by latency, or twice that to show three requests that take longer.
 func (s *study) windowWidth() sched.Time {
-	want := idleWindow
-	if len(s.latency) > 0 {
-		want = 0
-		first := s.latency[0]
-		if first.alone != nil {
-			want = 20 * first.alone.Latency.P50
-		}
+	want := windowWithWork
+	if len(s.Latency) > 0 {
+		g := s.Latency[0]
+		want = 20 * g.Alone.Latency.P50
 		most := 2 * want
-		for _, in := range first.in {
-			if in != nil {
-				want = max(want, min(3*in.Latency.P50, most))
-			}
+		for i := range g.Runs {
+			want = max(want, min(3*g.Runs[i].Latency.P50, most))
 		}
 	}
 	for _, round := range []time.Duration{10, 20, 30, 50, 100, 200} {
@@ -99,61 +98,62 @@ func (s *study) windowWidth() sched.Time {
 			return sched.Time(round)
 		}
 	}
-	return sched.Time(mostWindow)
+	return sched.Time(maxWindow)
 }
 
-// shown is the client that the window is about, and the run, of those that have
-// pieces of it, that answers it soonest.
-func (s *study) shown() (*subject, int) {
-	for _, sub := range s.latency {
-		best := -1
-		for i, in := range sub.in {
-			if in != nil && slices.ContainsFunc(s.o.Runs[i].Result.Segments, func(g sim.Segment) bool { return g.Queue == in.Queue }) &&
-				(best < 0 || in.Latency.P50 < sub.in[best].Latency.P50) {
-				best = i
+// windowClient is the client that the window is about, and the run, of those that
+// recorded it, in which it is answered fastest. run is nil if there is none.
+func (s *study) windowClient() (client int, run *scenario.Run) {
+	for _, g := range s.Latency {
+		i := g.First
+		for r := range s.o.Runs {
+			result := &s.o.Runs[r].Result
+			recorded := func(seg sim.Segment) bool { return seg.Queue == result.Clients[i].Queue }
+			if slices.ContainsFunc(result.Segments, recorded) && (run == nil || result.Clients[i].Latency.P50 < run.Result.Clients[i].Latency.P50) {
+				run = &s.o.Runs[r]
 			}
 		}
-		if best >= 0 {
-			return sub, best
+		if run != nil {
+			return i, run
 		}
 	}
-	return nil, 0
+	return 0, nil
 }
 
 // medianWindow looks at the windows that begin a quarter of their width before a
-// turn of queue q, and returns the one in which q has the median of device time.
-func medianWindow(all []sim.Segment, q sched.QueueID, width, least, most sched.Time) (sched.Time, bool) {
-	var mine []sim.Segment
+// piece of queue q, and returns the one in which q has the median of its device time.
+func medianWindow(all []sim.Segment, q sched.QueueID, width, first, last sched.Time) (sched.Time, bool) {
+	var own []sim.Segment
 	for _, seg := range all {
 		if seg.Queue == q {
-			mine = append(mine, seg)
+			own = append(own, seg)
 		}
 	}
-	slices.SortFunc(mine, func(a, b sim.Segment) int { return cmp.Compare(a.From, b.From) })
-	type candidate struct{ from, had sched.Time }
-	var found []candidate
-	first := 0                  // piece that may still reach into the window
-	every := len(mine)/2000 + 1 // enough to find a median
-	for i := 0; i < len(mine); i += every {
-		from := mine[i].From - width/4
-		if from < least || from+width > most {
+	slices.SortFunc(own, func(a, b sim.Segment) int { return cmp.Compare(a.From, b.From) })
+	var starts, used []sched.Time // by window: when it begins, and the queue's device time in it
+	reach := 0                    // index of the first piece that may reach into the window
+	every := len(own)/2000 + 1    // 2000 windows are enough for a median
+	for i := 0; i < len(own); i += every {
+		from := own[i].From - width/4
+		if from < first || from+width > last {
 			continue
 		}
-		for mine[first].To <= from {
-			first++
+		for own[reach].To <= from {
+			reach++
 		}
-		c := candidate{from: from}
-		for _, m := range mine[first:] {
-			if m.From >= from+width {
+		time := sched.Time(0)
+		for _, piece := range own[reach:] {
+			if piece.From >= from+width {
 				break
 			}
-			c.had += min(m.To, from+width) - max(m.From, from)
+			time += min(piece.To, from+width) - max(piece.From, from)
 		}
-		found = append(found, c)
+		starts, used = append(starts, from), append(used, time)
 	}
-	if len(found) == 0 {
+	if len(starts) == 0 {
 		return 0, false
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Compare(a.had, b.had) })
-	return found[len(found)/2].from, true
+	sorted := slices.Clone(used)
+	slices.Sort(sorted)
+	return starts[slices.Index(used, stats.Quantile(sorted, 0.5))], true
 }

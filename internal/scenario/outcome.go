@@ -1,52 +1,65 @@
 package scenario
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/sched"
 )
 
-// Outcome is what came of running a scenario: every client alone, and all of
-// them together under each policy that was asked for.
+// Outcome is the result of running a scenario: every client alone, and all
+// clients together under each policy.
 type Outcome struct {
 	Name      string
-	File      string // the scenario's, as it was named; empty if it came from none
+	File      string // path of the scenario file; empty if there is none
 	Doc       string
+	Policy    string // the scenario's own, as in Run.Policy
 	Devices   []sim.DeviceConfig
 	Seed      uint64
 	Warmup    time.Duration
-	Length    time.Duration      // counted, after the warm-up
-	Groups    []Group            // the clients again, those that are alike together
-	Alone     []sim.ClientResult // by client, in the order of the scenario
-	Runs      []Run              // by policy, in the order asked
-	Published []Published        // what others reported of such a case
-	Wall      time.Duration      // what all of it took here
+	Length    time.Duration      // of the time that counts, after the warm-up
+	Groups    []Group            // the entries of the file's list of clients
+	Alone     []sim.ClientResult // by client, in the order of the file
+	Runs      []Run              // in the order requested; each has the same clients as Alone
+	Published []Published
+	Wall      time.Duration // real time that all simulations took
 }
 
-// Group is one client of the scenario file: as many programs as its count says.
+// Group is one entry of the file's list of clients: Count clients that are alike.
 type Group struct {
 	Name  string
-	First int // index of its first program
+	First int // index of its first client
 	Count int
 }
 
-// Run is a scenario under one policy; "native" is without any daemon.
+// Run is the result under one policy. Native is without a daemon.
 type Run struct {
 	Policy  string
 	Result  sim.Result
-	Actions []TimedAction // what the scheduler ordered, if it was recorded
+	Actions []TimedAction // of the scheduler, if Options asks for them
 }
 
-// TimedAction is an order of the scheduler and when it was given.
+// TimedAction is an action of the scheduler and when it was issued.
 type TimedAction struct {
 	At     sched.Time
 	Action sched.Action
 }
 
-// Published is a figure that somebody else reported.
+// Published is a figure that others published for a similar case.
 type Published struct {
-	Source string // paper or artifact, and section or figure
-	What   string // what was measured, and how that differs from here
+	Source string // paper or artifact, with section or figure
+	What   string // what was measured, and how it differs from the scenario
 	Value  string
+}
+
+// Violations lists the simulator's rules that were broken, each with the policy.
+func (o *Outcome) Violations() []string {
+	var all []string
+	for _, r := range o.Runs {
+		for _, v := range r.Result.Violations {
+			all = append(all, fmt.Sprintf("%s: %s", r.Policy, v))
+		}
+	}
+	return all
 }

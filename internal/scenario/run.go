@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -28,7 +27,7 @@ func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
 	began := time.Now()
 	c := &s.Config
 	out := Outcome{
-		Name: s.Name, File: s.File, Doc: s.Doc, Devices: c.Devices, Seed: c.Seed, Warmup: c.Warmup, Length: c.Length,
+		Name: s.Name, File: s.File, Doc: s.Doc, Policy: s.Policy, Devices: c.Devices, Seed: c.Seed, Warmup: c.Warmup, Length: c.Length,
 		Groups: s.Groups, Published: s.Published,
 		Alone: make([]sim.ClientResult, len(c.Clients)),
 		Runs:  make([]Run, len(policies)),
@@ -133,15 +132,4 @@ func inParallel(jobs []func()) {
 	}
 	close(todo)
 	workers.Wait()
-}
-
-// Violations lists what the simulator found broken, with the policy under which.
-func (o *Outcome) Violations() []string {
-	var all []string
-	for _, r := range o.Runs {
-		for _, v := range r.Result.Violations {
-			all = append(all, fmt.Sprintf("%s: %s", r.Policy, v))
-		}
-	}
-	return all
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/sched"
 )
@@ -12,9 +13,9 @@ import (
 // process is one device in one run.
 type process struct {
 	name     string
-	threads  []thread // with slices, in the order they are shown
-	actions  []Action // by time
-	crowd    bool     // queues run side by side
+	threads  []thread // in the order they are shown
+	actions  []scenario.TimedAction
+	parallel bool // queues run side by side
 	segments []sim.Segment
 	names    map[sched.QueueID]string
 }
@@ -26,55 +27,54 @@ type thread struct {
 }
 
 const (
-	holderName    = "who holds the device"
-	schedulerName = "scheduler"
-	switchName    = "switch"
+	deviceThread    = "device"
+	schedulerThread = "scheduler"
+	switchName      = "switch"
 )
 
-// layOut sorts a run into processes, in the order in which clients, and then
-// segments, name their devices.
-func layOut(r *Run) []process {
+// layOut divides a run into processes, in the order in which the clients, and then
+// the segments, name their devices.
+func layOut(r *scenario.Run) []process {
 	devices := devicesOf(r)
-	at := make(map[sched.DeviceID]int, len(devices))
+	index := make(map[sched.DeviceID]int, len(devices))
 	all := make([]process, len(devices))
 	for i, id := range devices {
-		at[id] = i
+		index[id] = i
 		all[i] = process{name: r.Policy + ": " + string(id), names: make(map[sched.QueueID]string)}
 	}
-	home := make(map[sched.QueueID]int) // index in all
-	for _, c := range r.Clients {
+	deviceOf := make(map[sched.QueueID]int)
+	for _, c := range r.Result.Clients {
 		if c.Queue != 0 {
-			home[c.Queue] = at[c.Device]
-			all[at[c.Device]].names[c.Queue] = c.Name
+			deviceOf[c.Queue] = index[c.Device]
+			all[index[c.Device]].names[c.Queue] = c.Name
 		}
 	}
-	for _, s := range r.Segments {
-		p := &all[at[s.Device]]
+	for _, s := range r.Result.Segments {
+		p := &all[index[s.Device]]
 		p.segments = append(p.segments, s)
 	}
 	for _, a := range r.Actions {
-		p := &all[home[a.Action.Queue]] // of a queue nobody knows: the first
+		p := &all[deviceOf[a.Action.Queue]] // an unknown queue goes to the first device
 		p.actions = append(p.actions, a)
 	}
 	for i := range all {
-		all[i].arrange(r.Clients, devices[i])
+		all[i].arrange(r.Result.Clients, devices[i])
 	}
 	return all
 }
 
-// devicesOf lists the devices of a run; there is one at least if there is
-// anything to show.
-func devicesOf(r *Run) []sched.DeviceID {
+// devicesOf lists the devices of a run, at least one if the run has actions.
+func devicesOf(r *scenario.Run) []sched.DeviceID {
 	var ids []sched.DeviceID
 	add := func(id sched.DeviceID) {
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
-	for _, c := range r.Clients {
+	for _, c := range r.Result.Clients {
 		add(c.Device)
 	}
-	for _, s := range r.Segments {
+	for _, s := range r.Result.Segments {
 		add(s.Device)
 	}
 	if len(ids) == 0 && len(r.Actions) > 0 {
@@ -83,21 +83,21 @@ func devicesOf(r *Run) []sched.DeviceID {
 	return ids
 }
 
-// arrange puts a process's segments onto threads.
+// arrange sorts the process's segments into threads.
 func (p *process) arrange(clients []sim.ClientResult, device sched.DeviceID) {
-	slices.SortStableFunc(p.actions, func(a, b Action) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(p.actions, func(a, b scenario.TimedAction) int { return cmp.Compare(a.At, b.At) })
 	slices.SortStableFunc(p.segments, func(a, b sim.Segment) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
-	p.crowd = overlap(p.segments)
+	p.parallel = overlap(p.segments)
 	byQueue := make(map[sched.QueueID][]sim.Segment)
 	for _, s := range p.segments {
 		byQueue[s.Queue] = append(byQueue[s.Queue], s)
 	}
-	if p.crowd {
+	if p.parallel {
 		p.add("switches of the device", byQueue[0])
 	} else {
-		p.add(holderName, p.segments)
+		p.add(deviceThread, p.segments)
 	}
 	for _, c := range clients {
 		if c.Device == device && c.Queue != 0 {
@@ -106,7 +106,7 @@ func (p *process) arrange(clients []sim.ClientResult, device sched.DeviceID) {
 		}
 	}
 	delete(byQueue, 0)
-	for _, s := range p.segments { // queues that no client owns up to
+	for _, s := range p.segments { // queues that belong to no client
 		if of := byQueue[s.Queue]; of != nil {
 			p.names[s.Queue] = fmt.Sprint("queue ", s.Queue)
 			p.add(p.names[s.Queue], of)
@@ -124,8 +124,8 @@ func overlap(sorted []sim.Segment) bool {
 	return false
 }
 
-// add makes a thread of segments in order of From. A segment that overlaps one
-// before it goes to a further thread of the same name: no slice is lost.
+// add makes a thread of segments, which are sorted by From. A segment that
+// overlaps an earlier one goes to a further thread of the same name.
 func (p *process) add(name string, segments []sim.Segment) {
 	first := len(p.threads)
 	p.threads = append(p.threads, thread{name: name})
@@ -145,7 +145,6 @@ func (t *thread) free(at sched.Time) bool {
 	return len(t.slices) == 0 || t.slices[len(t.slices)-1].To <= at
 }
 
-// nameOf is what a segment is called.
 func (p *process) nameOf(s sim.Segment) string {
 	if s.Queue == 0 {
 		return switchName

@@ -1,18 +1,18 @@
-// Package trace writes what happened on a node as a trace that opens in Perfetto
+// Package trace writes the runs of a scenario as a trace that opens in Perfetto
 // (ui.perfetto.dev) and in chrome://tracing.
 //
-// It is JSON in the trace-event form of Chrome, kept to what Perfetto's own
-// importer takes without loss. That importer drops, mostly in silence, whatever
-// it does not like, so the writer promises more than the form asks for:
+// The trace is JSON in Chrome's trace-event format, restricted to what Perfetto's
+// importer reads without loss. The importer silently drops most of what it does
+// not accept, so the writer guarantees more than the format requires:
 //
-//   - slices of one thread never overlap, not even by the nanosecond that
-//     rounding a start and a length apart can cost: times are whole
-//     nanoseconds, written as microseconds with three decimals;
-//   - no two processes or threads have the same number, and none is zero;
+//   - slices of one thread never overlap, not even by the nanosecond that rounding
+//     a start and a length separately can cost: times are whole nanoseconds,
+//     written as microseconds with three decimals;
+//   - no two processes or threads have the same number, and none has number zero;
 //   - a time before zero, or a piece that ends before it begins, is an error.
 //
-// A trace is only written here, never read: nothing in it is needed to run a
-// simulation again, which takes the scenario and its seed.
+// Traces are only written, never read: the scenario and its seed are enough to
+// repeat a simulation.
 package trace
 
 import (
@@ -20,45 +20,27 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/giveway/giveway/internal/sim"
-	"github.com/giveway/giveway/sched"
+	"github.com/giveway/giveway/internal/scenario"
 )
 
-// Trace is a number of runs to be looked at side by side.
-type Trace struct{ Runs []Run }
-
-// Run is what happened under one policy.
-type Run struct {
-	Policy   string
-	Clients  []sim.ClientResult
-	Segments []sim.Segment
-	Actions  []Action // what the scheduler ordered
-}
-
-// Action is an order of the scheduler and when it was given.
-type Action struct {
-	At     sched.Time
-	Action sched.Action
-}
-
-// Write writes t to w as it goes. Every run and device is a process of the
-// trace, with these threads:
+// Write writes runs to w. Every device of every run is a process of the trace,
+// with these threads:
 //
-//	who holds the device   one slice a segment and switch; left out where
-//	                       queues run side by side, as nobody holds it then
-//	scheduler              an instant an action
-//	NAME (CLASS)           one slice a segment, for each client
+//	device         one slice for each piece of device time and each switch; left
+//	               out if queues run side by side
+//	scheduler      one instant for each action
+//	NAME (CLASS)   one slice for each piece of device time of a client
 //
-// and with counters of the actions so far and, where queues run side by side,
-// of the queues served at a time.
-func Write(w io.Writer, t Trace) error {
+// Counters show the actions so far and, if queues run side by side, how many run
+// at a time.
+func Write(w io.Writer, runs []scenario.Run) error {
 	out := &writer{w: bufio.NewWriterSize(w, 1<<16)}
 	out.text("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")
-	for i := range t.Runs {
-		if err := check(&t.Runs[i]); err != nil {
-			return fmt.Errorf("write trace of policy %q: %w", t.Runs[i].Policy, err)
+	for i := range runs {
+		if err := check(&runs[i]); err != nil {
+			return fmt.Errorf("write trace of policy %q: %w", runs[i].Policy, err)
 		}
-		processes := layOut(&t.Runs[i])
+		processes := layOut(&runs[i])
 		for j := range processes {
 			out.process(&processes[j])
 		}
@@ -70,9 +52,9 @@ func Write(w io.Writer, t Trace) error {
 	return nil
 }
 
-// check refuses what the importer would drop.
-func check(r *Run) error {
-	for i, s := range r.Segments {
+// check returns an error for times that the importer would drop.
+func check(r *scenario.Run) error {
+	for i, s := range r.Result.Segments {
 		if s.From < 0 || s.To < s.From {
 			return fmt.Errorf("segment %d is from %d to %d ns", i, s.From, s.To)
 		}

@@ -13,21 +13,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/trace"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 const (
 	us = time.Microsecond
 	ms = time.Millisecond
 )
 
-// read is an event as a reader sees it.
-type read struct {
+// readEvent is one event of a trace that was read back.
+type readEvent struct {
 	Ph   string         `json:"ph"`
 	Name string         `json:"name"`
 	Pid  int            `json:"pid"`
@@ -38,12 +39,12 @@ type read struct {
 	Args map[string]any `json:"args"`
 }
 
-// nanos takes a time apart as text, as floating point would hide an error.
+// nanos parses a time as text: floating point would hide an error.
 func nanos(t *testing.T, n json.Number) sched.Time {
 	t.Helper()
 	whole, part, _ := strings.Cut(n.String(), ".")
 	if len(part) != 3 {
-		t.Fatalf("time %q is not to the nanosecond", n)
+		t.Fatalf("time %q: want three decimals", n)
 	}
 	var ns int64
 	if _, err := fmt.Sscan(strings.TrimLeft(whole+part, "0")+" ", &ns); err != nil && strings.Trim(whole+part, "0") != "" {
@@ -52,9 +53,9 @@ func nanos(t *testing.T, n json.Number) sched.Time {
 	return sched.Time(ns)
 }
 
-// parsed is a whole trace, checked for what the importer needs.
+// parsed is a whole trace that has what the importer needs.
 type parsed struct {
-	events    []read
+	events    []readEvent
 	processes map[int]string
 	threads   map[int]string // by tid, which is unique
 	owner     map[int]int    // pid by tid
@@ -63,7 +64,7 @@ type parsed struct {
 func parse(t *testing.T, text []byte) parsed {
 	t.Helper()
 	var file struct {
-		TraceEvents []read `json:"traceEvents"`
+		TraceEvents []readEvent `json:"traceEvents"`
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -84,7 +85,7 @@ func parse(t *testing.T, text []byte) parsed {
 			end[e.Tid] = from + nanos(t, e.Dur)
 		case "i":
 			if e.S != "t" || p.threads[e.Tid] != "scheduler" {
-				t.Fatalf("instant %+v is not on a scheduler's thread", e)
+				t.Fatalf("instant %+v is not on a thread named scheduler", e)
 			}
 		case "C":
 		default:
@@ -92,32 +93,32 @@ func parse(t *testing.T, text []byte) parsed {
 		}
 		if e.Ph == "X" || e.Ph == "i" {
 			if pid, known := p.owner[e.Tid]; !known || pid != e.Pid {
-				t.Fatalf("%+v is on a thread that its process does not have", e)
+				t.Fatalf("%+v is on a thread of another process", e)
 			}
 		}
 	}
 	return p
 }
 
-func (p *parsed) metadata(t *testing.T, e read) {
+func (p *parsed) metadata(t *testing.T, e readEvent) {
 	t.Helper()
 	name, _ := e.Args["name"].(string)
 	switch e.Name {
 	case "process_name":
 		if e.Pid <= 0 || p.processes[e.Pid] != "" || p.threads[e.Pid] != "" {
-			t.Fatalf("process number %d is not its own", e.Pid)
+			t.Fatalf("process number %d is used twice, or not positive", e.Pid)
 		}
 		p.processes[e.Pid] = name
 	case "thread_name":
 		if e.Tid <= 0 || p.processes[e.Tid] != "" || p.threads[e.Tid] != "" {
-			t.Fatalf("thread number %d is not its own", e.Tid)
+			t.Fatalf("thread number %d is used twice, or not positive", e.Tid)
 		}
 		p.threads[e.Tid], p.owner[e.Tid] = name, e.Pid
 	}
 }
 
-// sameSegments checks that the slices on threads that keep picks are exactly
-// the segments that want picks: all of them, once each.
+// sameSegments checks that the slices on the threads that keep selects are exactly
+// the segments that want selects, each once.
 func sameSegments(t *testing.T, p parsed, keep func(thread string) bool, all []sim.Segment, want func(sim.Segment) bool) {
 	t.Helper()
 	left := map[sim.Segment]int{}
@@ -140,43 +141,45 @@ func sameSegments(t *testing.T, p parsed, keep func(thread string) bool, all []s
 		s := sim.Segment{Device: sched.DeviceID(device), Queue: sched.QueueID(queue), From: nanos(t, e.Ts)}
 		s.To = s.From + nanos(t, e.Dur)
 		if left[s] == 0 {
-			t.Fatalf("slice %+v is no segment, or is there twice", s)
+			t.Fatalf("slice %+v is not a segment, or is in the trace twice", s)
 		}
 		left[s]--
 		n--
 	}
 	if n != 0 {
-		t.Fatalf("%d segments are not in the trace", n)
+		t.Fatalf("got %d segments that are not in the trace, want 0", n)
 	}
 }
 
-func isClient(thread string) bool { return thread != holder && !strings.HasPrefix(thread, "switches") }
+func isClient(thread string) bool {
+	return thread != deviceThread && !strings.HasPrefix(thread, "switches")
+}
 func isSwitch(s sim.Segment) bool { return s.Queue == 0 }
 func isRun(s sim.Segment) bool    { return s.Queue != 0 }
-func any1(sim.Segment) bool       { return true }
+func isAny(sim.Segment) bool      { return true }
 
-const holder = "who holds the device"
+const deviceThread = "device"
 
-func write(t *testing.T, runs ...trace.Run) []byte {
+func write(t *testing.T, runs ...scenario.Run) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := trace.Write(&b, trace.Trace{Runs: runs}); err != nil {
+	if err := trace.Write(&b, runs); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
 }
 
-// recorder keeps the actions of a simulated run.
-type recorder struct{ actions []trace.Action }
+// recorder records the actions of a simulated run.
+type recorder struct{ actions []scenario.TimedAction }
 
 func (r *recorder) Record(at sched.Time, _ []sched.Event, actions []sched.Action) {
 	for _, a := range actions {
-		r.actions = append(r.actions, trace.Action{At: at, Action: a})
+		r.actions = append(r.actions, scenario.TimedAction{At: at, Action: a})
 	}
 }
 
-// simulated lives through a second of an online client among three batch ones.
-func simulated(t *testing.T, model, name string) trace.Run {
+// simulated runs an online client beside three batch clients for a second.
+func simulated(t *testing.T, model, name string) scenario.Run {
 	t.Helper()
 	m, err := sim.NewModel(model)
 	if err != nil {
@@ -204,30 +207,31 @@ func simulated(t *testing.T, model, name string) trace.Run {
 		}
 	}
 	res := sim.New(cfg).Run()
-	return trace.Run{Policy: name, Clients: res.Clients, Segments: res.Segments, Actions: rec.actions}
+	return scenario.Run{Policy: name, Result: res, Actions: rec.actions}
 }
 
-// TestSimulated writes real runs, and looks for every segment and action.
-func TestSimulated(t *testing.T) {
+// TestSimulatedRunsAreComplete writes simulated runs and finds every segment and
+// action again.
+func TestSimulatedRunsAreComplete(t *testing.T) {
 	for _, model := range []string{"nvidia-h200", "amd-hws", "level1-npu"} {
 		for _, name := range []string{"native", "giveway"} {
 			t.Run(model+" "+name, func(t *testing.T) {
 				run := simulated(t, model, name)
-				if len(run.Segments) < 20 {
-					t.Fatalf("only %d segments", len(run.Segments))
+				if len(run.Result.Segments) < 20 {
+					t.Fatalf("got %d segments, want at least 20", len(run.Result.Segments))
 				}
 				text := write(t, run)
-				if dir := os.Getenv("TRACE_OUT"); dir != "" { // to be looked at in Perfetto
+				if dir := os.Getenv("TRACE_OUT"); dir != "" { // for viewing in Perfetto
 					if err := os.WriteFile(filepath.Join(dir, model+"-"+name+".json"), text, 0o644); err != nil {
 						t.Fatal(err)
 					}
 				}
 				p := parse(t, text)
-				sameSegments(t, p, isClient, run.Segments, isRun)
-				if strings.Contains(string(text), holder) {
-					sameSegments(t, p, func(n string) bool { return n == holder }, run.Segments, any1)
+				sameSegments(t, p, isClient, run.Result.Segments, isRun)
+				if strings.Contains(string(text), `"`+deviceThread+`"`) {
+					sameSegments(t, p, func(n string) bool { return n == deviceThread }, run.Result.Segments, isAny)
 				} else {
-					sameSegments(t, p, func(n string) bool { return !isClient(n) }, run.Segments, isSwitch)
+					sameSegments(t, p, func(n string) bool { return !isClient(n) }, run.Result.Segments, isSwitch)
 				}
 				instants := 0
 				for _, e := range p.events {
@@ -236,70 +240,72 @@ func TestSimulated(t *testing.T) {
 					}
 				}
 				if instants != len(run.Actions) {
-					t.Errorf("%d instants, %d actions", instants, len(run.Actions))
+					t.Errorf("got %d instants, want one for each of %d actions", instants, len(run.Actions))
 				}
 			})
 		}
 	}
 }
 
-// TestOverlap writes segments at random, overlapping even within a queue: none
-// may be lost, whatever the simulator comes up with.
-func TestOverlap(t *testing.T) {
+// TestOverlappingSegmentsAreKept writes random segments that overlap even within a
+// queue. None may be lost.
+func TestOverlappingSegmentsAreKept(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		var run trace.Run
+		var run scenario.Run
 		for i := range r.IntN(60) {
 			from := sched.Time(r.IntN(3000))
-			run.Segments = append(run.Segments, sim.Segment{
+			run.Result.Segments = append(run.Result.Segments, sim.Segment{
 				Device: sched.DeviceID(fmt.Sprint("gpu", i%2)), Queue: sched.QueueID(r.IntN(4)),
 				From: from, To: from + sched.Time(r.IntN(900)),
 			})
 		}
-		run.Clients = []sim.ClientResult{{Name: "a", Queue: 1, Device: "gpu0"}, {Name: "b", Queue: 2, Device: "gpu1"}}
+		run.Result.Clients = []sim.ClientResult{{Name: "a", Queue: 1, Device: "gpu0"}, {Name: "b", Queue: 2, Device: "gpu1"}}
 		p := parse(t, write(t, run))
-		sameSegments(t, p, isClient, run.Segments, isRun)
+		sameSegments(t, p, isClient, run.Result.Segments, isRun)
 	}
 }
 
-// TestHostileNames checks that a name arrives as it was, and breaks nothing.
-func TestHostileNames(t *testing.T) {
+// TestHostileNamesAreEscaped checks that any name survives writing and reading.
+func TestHostileNamesAreEscaped(t *testing.T) {
 	for _, name := range []string{`"}],"traceEvents":[{`, "</script>\n\x00\u2028", `\u0000\`, "имя", ""} {
-		run := trace.Run{
-			Policy:   name,
-			Clients:  []sim.ClientResult{{Name: name, Queue: 1, Device: sched.DeviceID(name)}},
-			Segments: []sim.Segment{{Device: sched.DeviceID(name), Queue: 1, From: 1, To: 2}},
-			Actions:  []trace.Action{{At: 1, Action: sched.Action{Queue: 1, Verb: sched.Stop}}},
+		run := scenario.Run{
+			Policy: name,
+			Result: sim.Result{
+				Clients:  []sim.ClientResult{{Name: name, Queue: 1, Device: sched.DeviceID(name)}},
+				Segments: []sim.Segment{{Device: sched.DeviceID(name), Queue: 1, From: 1, To: 2}},
+			},
+			Actions: []scenario.TimedAction{{At: 1, Action: sched.Action{Queue: 1, Verb: sched.Stop}}},
 		}
 		p := parse(t, write(t, run))
 		for _, got := range p.processes {
 			if got != name+": "+name {
-				t.Errorf("process %q, not %q", got, name)
+				t.Errorf("got process %q, want %q", got, name)
 			}
 		}
 		for _, e := range p.events {
 			if e.Ph == "X" && e.Name != name {
-				t.Errorf("slice %q, not %q", e.Name, name)
+				t.Errorf("got slice %q, want %q", e.Name, name)
 			}
 		}
 	}
 }
 
-// TestRefuses checks that what the importer would drop is an error, and so is a
-// full disk.
-func TestRefuses(t *testing.T) {
-	for _, run := range []trace.Run{
-		{Segments: []sim.Segment{{From: 2, To: 1}}},
-		{Segments: []sim.Segment{{From: -1, To: 1}}},
-		{Actions: []trace.Action{{At: -1}}},
+// TestWriteErrors checks that Write returns an error for times that the importer
+// would drop, and for a failed write.
+func TestWriteErrors(t *testing.T) {
+	for _, run := range []scenario.Run{
+		{Result: sim.Result{Segments: []sim.Segment{{From: 2, To: 1}}}},
+		{Result: sim.Result{Segments: []sim.Segment{{From: -1, To: 1}}}},
+		{Actions: []scenario.TimedAction{{At: -1}}},
 	} {
-		if err := trace.Write(&bytes.Buffer{}, trace.Trace{Runs: []trace.Run{run}}); err == nil {
-			t.Errorf("%+v was written", run)
+		if err := trace.Write(&bytes.Buffer{}, []scenario.Run{run}); err == nil {
+			t.Errorf("%+v: got no error, want one", run)
 		}
 	}
-	full := trace.Run{Segments: make([]sim.Segment, 10_000)}
-	if err := trace.Write(brokenPipe{}, trace.Trace{Runs: []trace.Run{full}}); !errors.Is(err, errBroken) {
-		t.Errorf("error %v", err)
+	full := scenario.Run{Result: sim.Result{Segments: make([]sim.Segment, 10_000)}}
+	if err := trace.Write(brokenPipe{}, []scenario.Run{full}); !errors.Is(err, errBroken) {
+		t.Errorf("got error %v, want %v", err, errBroken)
 	}
 }
 
@@ -309,33 +315,35 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errBroken }
 
-// TestEmpty writes traces with nothing in them.
-func TestEmpty(t *testing.T) {
-	for _, runs := range [][]trace.Run{nil, {{Policy: "native"}}, {{Policy: "giveway", Actions: []trace.Action{{At: 5}}}}} {
+// TestEmptyRuns writes runs without segments.
+func TestEmptyRuns(t *testing.T) {
+	for _, runs := range [][]scenario.Run{nil, {{Policy: "native"}}, {{Policy: "giveway", Actions: []scenario.TimedAction{{At: 5}}}}} {
 		parse(t, write(t, runs...))
 	}
 }
 
-// TestGolden shows a whole small trace: one device that switches, one whose
-// queues run side by side.
+// TestGolden writes a small trace: one device that switches between queues, one
+// whose queues run side by side.
 func TestGolden(t *testing.T) {
-	run := trace.Run{
+	run := scenario.Run{
 		Policy: "giveway",
-		Clients: []sim.ClientResult{
-			{Name: "chat", Queue: 1, Device: "gpu0", Class: sched.Online},
-			{Name: "train", Queue: 2, Device: "gpu0", Class: sched.Batch},
-			{Name: "embed", Queue: 3, Device: "gpu1", Class: sched.Batch},
-			{Name: "index", Queue: 4, Device: "gpu1", Class: sched.Idle},
+		Result: sim.Result{
+			Clients: []sim.ClientResult{
+				{Name: "chat", Queue: 1, Device: "gpu0", Class: sched.Online},
+				{Name: "train", Queue: 2, Device: "gpu0", Class: sched.Batch},
+				{Name: "embed", Queue: 3, Device: "gpu1", Class: sched.Batch},
+				{Name: "index", Queue: 4, Device: "gpu1", Class: sched.Idle},
+			},
+			Segments: []sim.Segment{
+				{Device: "gpu0", Queue: 2, From: 0, To: 1_000_001},
+				{Device: "gpu0", From: 1_000_001, To: 1_165_002},
+				{Device: "gpu0", Queue: 1, From: 1_165_002, To: 1_200_000},
+				{Device: "gpu1", Queue: 3, From: 10, To: 500},
+				{Device: "gpu1", Queue: 4, From: 20, To: 700},
+				{Device: "gpu1", From: 700, To: 900},
+			},
 		},
-		Segments: []sim.Segment{
-			{Device: "gpu0", Queue: 2, From: 0, To: 1_000_001},
-			{Device: "gpu0", From: 1_000_001, To: 1_165_002},
-			{Device: "gpu0", Queue: 1, From: 1_165_002, To: 1_200_000},
-			{Device: "gpu1", Queue: 3, From: 10, To: 500},
-			{Device: "gpu1", Queue: 4, From: 20, To: 700},
-			{Device: "gpu1", From: 700, To: 900},
-		},
-		Actions: []trace.Action{
+		Actions: []scenario.TimedAction{
 			{At: 990_000, Action: sched.Action{ID: 1, Queue: 2, Verb: sched.SetSlice, Slice: sched.MinSlice}},
 			{At: 990_000, Action: sched.Action{ID: 2, Queue: 1, Verb: sched.Start, Level: 3}},
 			{At: 600, Action: sched.Action{ID: 3, Queue: 4, Verb: sched.SetBound, Bound: 16}},
@@ -354,6 +362,6 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("the trace changed; if that is meant, run go test ./internal/trace -rewrite\n%s", got)
+		t.Errorf("the trace changed; if that is intended, run go test ./internal/trace -rewrite\n%s", got)
 	}
 }

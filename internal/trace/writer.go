@@ -10,17 +10,18 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// writer writes events one a line, numbers processes and threads, and keeps the
+// writer writes one event per line, numbers processes and threads, and keeps the
 // first error.
 type writer struct {
-	w     *bufio.Writer
-	err   error
-	last  int // number given out; one count for both, as a thread numbered like its process is taken for its main one
+	w   *bufio.Writer
+	err error
+	// last is the last number used. Processes and threads share one sequence: the
+	// importer takes a thread with its process's number for the main thread.
+	last  int
 	wrote bool
 }
 
-// event is one of the trace. Fields that a kind of event has no use for are left
-// empty.
+// event is one event of the trace. Each kind of event uses some of the fields.
 type event struct {
 	Phase    string      `json:"ph"`
 	Name     string      `json:"name"`
@@ -52,12 +53,11 @@ type (
 		Queue sched.QueueID `json:"queue"`
 	}
 	actionArgs struct {
-		ID       sched.ActionID `json:"action"`
-		Queue    sched.QueueID  `json:"queue"`
-		Level    *sched.Level   `json:"level,omitempty"`
-		Slice    string         `json:"slice,omitempty"`
-		Bound    *uint32        `json:"bound,omitempty"`
-		Readable string         `json:"text"`
+		ID    sched.ActionID `json:"action"`
+		Queue sched.QueueID  `json:"queue"`
+		Level *sched.Level   `json:"level,omitempty"`
+		Slice string         `json:"slice,omitempty"`
+		Bound *uint32        `json:"bound,omitempty"`
 	}
 )
 
@@ -97,14 +97,15 @@ func (w *writer) event(e event) {
 	w.bytes(line)
 }
 
-// openProcess and openThread give out the next number, under a name. What is
-// opened first is shown first.
+// openProcess names the next process and returns its number. Processes and threads
+// are shown in the order in which they were opened.
 func (w *writer) openProcess(name string) int {
 	w.last++
 	w.describe("process", name, w.last, 0)
 	return w.last
 }
 
+// openThread names the next thread of a process and returns its number.
 func (w *writer) openThread(name string, pid int) int {
 	w.last++
 	w.describe("thread", name, pid, w.last)
@@ -120,15 +121,15 @@ func (w *writer) process(p *process) {
 	pid := w.openProcess(p.name)
 	for i := range p.threads {
 		if i == 1 {
-			w.actions(p, pid) // below who holds the device, above the clients
+			w.actions(p, pid) // between the device and the clients
 		}
 		w.thread(p, &p.threads[i], pid)
 	}
 	if len(p.threads) <= 1 {
 		w.actions(p, pid)
 	}
-	if p.crowd {
-		w.crowd(p, pid)
+	if p.parallel {
+		w.queues(p, pid)
 	}
 }
 
@@ -150,19 +151,19 @@ func (w *writer) actions(p *process, pid int) {
 	if len(p.actions) == 0 {
 		return
 	}
-	tid := w.openThread(schedulerName, pid)
+	tid := w.openThread(schedulerThread, pid)
 	for i, a := range p.actions {
 		w.event(event{
 			Phase: instant, Name: p.title(a.Action), Category: "action", Process: pid, Thread: tid,
 			At: micros(a.At), Scope: "t", Args: argsOf(a.Action),
 		})
 		if i+1 == len(p.actions) || p.actions[i+1].At != a.At {
-			w.count("control calls", "ordered", pid, a.At, i+1)
+			w.count("actions", "issued", pid, a.At, i+1)
 		}
 	}
 }
 
-// title is what an action is called in the trace: the verb and whose queue.
+// title returns the verb of an action and the name of its queue.
 func (p *process) title(a sched.Action) string {
 	name := p.names[a.Queue]
 	if name == "" {
@@ -172,7 +173,7 @@ func (p *process) title(a sched.Action) string {
 }
 
 func argsOf(a sched.Action) actionArgs {
-	args := actionArgs{ID: a.ID, Queue: a.Queue, Readable: a.String()}
+	args := actionArgs{ID: a.ID, Queue: a.Queue}
 	switch a.Verb {
 	case sched.Stop, sched.Start:
 		args.Level = &a.Level
@@ -191,8 +192,8 @@ func argsOf(a sched.Action) actionArgs {
 	return args
 }
 
-// crowd counts the queues that are served at a time.
-func (w *writer) crowd(p *process, pid int) {
+// queues counts the queues that run at a time.
+func (w *writer) queues(p *process, pid int) {
 	type change struct {
 		at sched.Time
 		by int
@@ -208,17 +209,17 @@ func (w *writer) crowd(p *process, pid int) {
 	for i, c := range changes {
 		count += c.by
 		if i+1 == len(changes) || changes[i+1].at != c.at {
-			w.count("queues", "served", pid, c.at, count)
+			w.count("queues", "running", pid, c.at, count)
 		}
 	}
 }
 
-// count sets a counter, which Perfetto shows under both names in a row.
+// count sets a counter. Perfetto shows it as "name series".
 func (w *writer) count(name, series string, pid int, at sched.Time, count int) {
 	w.event(event{Phase: counter, Name: name, Process: pid, At: micros(at), Args: map[string]int{series: count}})
 }
 
-// micros is a time in the unit of the trace, to the nanosecond.
+// micros returns a time in microseconds with nanosecond digits.
 func micros(t sched.Time) json.Number {
 	return json.Number(fmt.Sprintf("%d.%03d", t/1000, t%1000))
 }

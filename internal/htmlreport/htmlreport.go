@@ -1,0 +1,92 @@
+// Package htmlreport draws the parts that all HTML reports share: the page's style
+// and script, axes, and three kinds of plots. A report is one file that opens
+// anywhere and loads nothing.
+//
+// Names in a report come from files and command lines. Every one goes through
+// html/template, and Write replaces the characters that template leaves alone.
+package htmlreport
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+//go:embed *.tmpl
+var shared embed.FS
+
+// Parse returns the template "page.tmpl" of files. It may use the other templates
+// of files and these shared ones:
+//
+//	style       the style sheet, for the head
+//	script      the tooltips, for the end of the body
+//	tail        a TailPlot
+//	comparison  a Comparison
+//	lines       a LinePlot
+//
+// It panics if a template is wrong.
+func Parse(files fs.FS, funcs template.FuncMap) *template.Template {
+	t := template.Must(template.New("page.tmpl").Funcs(funcs).ParseFS(shared, "*.tmpl"))
+	return template.Must(t.ParseFS(files, "*.tmpl"))
+}
+
+// Write writes the page that t makes of data. It writes nothing if that fails.
+func Write(w io.Writer, t *template.Template, data any) error {
+	var b bytes.Buffer
+	if err := t.Execute(&b, data); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if _, err := w.Write(bytes.Map(visible, b.Bytes())); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+// visible replaces the characters that are harmless to HTML but not to a reader:
+// invalid UTF-8, control characters, and marks that change the direction of text.
+func visible(r rune) rune {
+	switch {
+	case r == '\n' || r == '\t':
+		return r
+	case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+		return unicode.ReplacementChar
+	}
+	return r
+}
+
+// Colours are classes of the style sheet. Runs are drawn in strong colours, clients
+// in dark ones if they are judged by latency and in light ones if by work.
+const (
+	AloneColour  = "al"
+	NativeColour = "r0"
+	SwitchColour = "sw"
+)
+
+// RunColour is the colour of the nth run that is not native.
+func RunColour(n int) string { return "r" + strconv.Itoa(1+n%6) }
+
+// DarkColour is the colour of the nth client that is judged by latency.
+func DarkColour(n int) string { return "o" + strconv.Itoa(n%4) }
+
+// LightColour is the colour of the nth client that is judged by work.
+func LightColour(n int) string { return "b" + strconv.Itoa(n%8) }
+
+// Clip shortens a name to n characters.
+func Clip(name string, n int) string {
+	if r := []rune(name); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return name
+}
+
+// Coordinate writes a position in a drawing.
+func Coordinate(x float64) string {
+	s := strconv.FormatFloat(x, 'f', 2, 64)
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+}

@@ -1,0 +1,113 @@
+package htmlreport
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/giveway/giveway/internal/format"
+)
+
+// TestTicks checks that an axis has at least two marks and not too many, in order
+// and within it.
+func TestTicks(t *testing.T) {
+	for _, s := range []Scale{
+		LogScale(1e6, 1.1e6), LogScale(1, 1e18), LogScale(5, 5), LogScale(0, 0), LogScale(3e5, 7e6),
+		{High: 1.2},
+		{High: 3e7},
+		{High: 1e18},
+	} {
+		var before float64 = -1
+		ticks := s.Ticks(5, func(v float64) string {
+			if v < s.Low || v > s.High || v <= before {
+				t.Errorf("axis %+v: got a mark at %v after %v", s, v, before)
+			}
+			before = v
+			return ""
+		})
+		if len(ticks) < 2 || len(ticks) > 5 {
+			t.Errorf("axis %+v: got %d marks, want 2 to 5", s, len(ticks))
+		}
+	}
+}
+
+func TestTrimZeros(t *testing.T) {
+	for label, want := range map[string]string{"5.00ms": "5ms", "100ms": "100ms", "0": "0", "20.0%": "20%", "1.50x": "1.5x"} {
+		if got := trimZeros(label); got != want {
+			t.Errorf("%s: got %s, want %s", label, got, want)
+		}
+	}
+}
+
+// TestLabelsDoNotOverlap checks the labels of lines wherever the lines end.
+func TestLabelsDoNotOverlap(t *testing.T) {
+	for _, ends := range [][]float64{{50, 50, 50, 50, 50, 50, 50}, {0, 100}, {1, 2, 3, 4, 96, 97, 98}, {10, 45, 55, 60, 61}, {0}} {
+		var lines []tailLine
+		for _, e := range ends {
+			lines = append(lines, tailLine{Label: "giveway P99 1.52ms", end: e})
+		}
+		placeLabels(lines)
+		for i := range lines {
+			for j := range lines[:i] {
+				if lines[i].overlaps(&lines[j]) {
+					t.Errorf("ends %v: labels %d and %d overlap", ends, j, i)
+				}
+			}
+		}
+	}
+}
+
+func TestTailPlotLimitsItsPoints(t *testing.T) {
+	var s Series
+	latencies := make([]time.Duration, 500_000)
+	for i := range latencies {
+		latencies[i] = time.Duration(i) * time.Microsecond
+	}
+	s.Add(latencies, 1)
+	p := NewTailPlot("chat", "", []Series{s, {Name: "empty"}}, format.Nanoseconds, false)
+	if len(p.Lines) != 1 {
+		t.Fatalf("got %d lines, want 1: a series without values is left out", len(p.Lines))
+	}
+	if n := len(strings.Fields(p.Lines[0].Points)); n != maxPoints {
+		t.Errorf("got %d points, want %d", n, maxPoints)
+	}
+	if NewTailPlot("chat", "", []Series{{Name: "empty"}}, format.Nanoseconds, false) != nil {
+		t.Error("got a plot without values, want nil")
+	}
+}
+
+func TestComparisonWithoutFigures(t *testing.T) {
+	if NewComparison([]Run{{Name: "rr", Kept: math.NaN(), Ratio: math.NaN()}}, "", "") != nil {
+		t.Error("got a comparison without figures, want nil")
+	}
+}
+
+func TestLinePlot(t *testing.T) {
+	p := NewLinePlot("stop", "queues", []Line{
+		{Name: "batch", Points: []Point{{X: 1, Y: 10, Upper: 20}, {X: 64, Y: 100, Upper: 100}}},
+		{Name: "none"},
+	}, format.Nanoseconds, true)
+	if len(p.Curves) != 1 || p.Curves[0].Upper == "" || len(p.Curves[0].Dots) != 2 || len(p.Y) < 2 || p.X[0].Label != "1" {
+		t.Errorf("got %+v, want one curve with its upper end, two dots and two axes", p)
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestWrite(t *testing.T) {
+	page := Parse(fstest.MapFS{"page.tmpl": {Data: []byte(`<p>{{.}}</p>`)}}, nil)
+	var b bytes.Buffer
+	if err := Write(&b, page, "<b>\x00\u202e"); err != nil || b.String() != "<p>&lt;b&gt;\ufffd\ufffd</p>" {
+		t.Errorf("got %q, %v; want the name escaped and made visible", b.String(), err)
+	}
+	if err := Write(failingWriter{}, page, ""); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("got error %v, want %v", err, io.ErrClosedPipe)
+	}
+}
