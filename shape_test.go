@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"attr":   {"sched", "internal/format"},
 	"api":    {},
 	"client": {"api"},
-	"hint":   {"api", "client", "internal/shim/pageclient"},
+	"hint":   {"api", "client", "internal/shim/pageabi", "internal/shim/pageclient"},
 	"queue":  {"internal/shim/pageclient"},
 	"amd":    {},
 	"python": {},
@@ -63,10 +63,11 @@ var mayImport = map[string][]string{
 	"internal/amd/lab/amdbench": {"sched", "internal/sim", "internal/stats"},
 	"internal/amd/lab/hqd":      {},
 
-	"internal/shim":                     {"sched", "internal/hal", "internal/proc", "internal/server", "internal/shim/shimpage"},
-	"internal/shim/shimpage":            {},
-	"internal/shim/pageclient":          {"client"},
-	"internal/shim/pageclient/pagetest": {"internal/shim/shimpage"},
+	"internal/shim":            {"sched", "internal/hal", "internal/proc", "internal/server", "internal/shim/shimpage"},
+	"internal/shim/pageabi":    {},
+	"internal/shim/shimpage":   {"internal/shim/pageabi"},
+	"internal/shim/pageclient": {"client", "internal/shim/pageabi"},
+	"internal/shim/pagetest":   {"internal/shim/pageabi", "internal/shim/shimpage"},
 
 	"internal/sim":      {"sched", "policy", "internal/hal", "internal/loop", "internal/journal", "internal/stats"},
 	"internal/yamlfile": {"internal/format"},
@@ -115,6 +116,8 @@ var mayDepend = map[string][]string{
 	"internal/shim/shimpage":        {"golang.org/x/sys"},
 	"internal/proc":                 {"golang.org/x/sys"},
 	"internal/shim/pageclient":      {"golang.org/x/sys"},
+	"internal/shim/pageabi":         {"golang.org/x/sys"},
+	"internal/shim/pagetest":        {"golang.org/x/sys"},
 	"internal/server":               {"golang.org/x/sys"},
 }
 

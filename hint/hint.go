@@ -1,10 +1,10 @@
-// Package hint tells Giveway what a program knows of its own work: how urgent it is,
-// when the next of it will come, when a request begins and ends. It is for programs in
-// Go, into which the preload library cannot be loaded.
+// Package hint tells Giveway what a program knows about its own work: how urgent it is, when
+// the next work will arrive, when a request begins and ends. It is for Go programs, into
+// which the preload library cannot be loaded.
 //
-// A hint is a few stores to memory that the daemon reads, and one system call if the
-// daemon sleeps. Nothing here waits, but for Connect; without a daemon nothing happens.
-// docs/HINTS.md says what each hint means.
+// A hint is a few stores to memory that the daemon reads, and one system call if the daemon
+// sleeps. Only Connect waits. Without a daemon a hint does nothing. docs/HINTS.md says what
+// each hint means.
 package hint
 
 import (
@@ -13,94 +13,96 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/pageclient"
 )
 
-// Session is this process's way to tell. All sessions of a process are one. It is safe
-// for concurrent use.
+// Session gives hints for this process. All sessions of a process are the same one. It is
+// safe for concurrent use.
 type Session struct {
-	page *pageclient.Page
-	mail *mail // in place of the page, where the preload library has it
+	page   *pageclient.Page
+	sender *sender // instead of the page, if the preload library has the process's page
 }
 
-// Connect looks for the daemon where commands do: at GIVEWAY_SOCKET, or the machine's,
-// or the user's pageclient. The session is never nil and can be used whatever the error, which
-// says why hints go nowhere for now. A daemon that comes later is found at a later hint,
-// within a second or so; hints that stand are told to it then.
+// Connect looks for the daemon where the commands do: at GIVEWAY_SOCKET, else at the
+// system-wide socket, else at the user's own. The returned session is never nil and can be
+// used even with an error, which says why hints have no effect for now. A daemon that starts
+// later is found by a later hint, within about a second, and gets the hints that still hold.
 func Connect(ctx context.Context) (*Session, error) {
-	return connect(ctx, pageclient.OfProcess())
+	return connect(ctx, pageclient.ProcessPage())
 }
 
 func connect(ctx context.Context, page *pageclient.Page) (*Session, error) {
 	s := &Session{page: page}
 	err := page.Connect(ctx)
 	if errors.Is(err, pageclient.ErrLibrary) {
-		s.mail = mailOfProcess()
-		err = s.mail.connect(ctx)
+		s.sender = processSender()
+		err = s.sender.connect(ctx)
 	}
 	return s, err
 }
 
-// Connected reports whether a daemon listens now.
+// Connected reports whether there is a daemon now.
 func (s *Session) Connected() bool {
-	if s.mail != nil {
-		return s.mail.connected.Load()
+	if s.sender != nil {
+		return s.sender.connected.Load()
 	}
 	return s.page.Connected()
 }
 
-// Priority says how urgent the program's work is: higher runs first.
-func (s *Session) Priority(n int32) { s.tell(pageclient.Priority, int64(n), api.Hint{Priority: &n}) }
+// Priority sets the priority of the process: a higher one runs first.
+func (s *Session) Priority(n int32) { s.give(pageabi.HintPriority, int64(n), api.Hint{Priority: &n}) }
 
-// Deadline says how long after it becomes ready its work must be done; 0: no matter.
+// Deadline sets how long after the process becomes ready its work must be done. Zero means
+// no deadline.
 func (s *Session) Deadline(d time.Duration) {
-	s.tell(pageclient.Deadline, int64(d), api.Hint{Deadline: &d})
+	s.give(pageabi.HintDeadline, int64(d), api.Hint{Deadline: &d})
 }
 
-// Laxity says how long its work can wait; 0: not known.
-func (s *Session) Laxity(d time.Duration) { s.tell(pageclient.Laxity, int64(d), api.Hint{Laxity: &d}) }
+// Laxity says how long the process's work can wait. Zero means unknown.
+func (s *Session) Laxity(d time.Duration) { s.give(pageabi.HintLaxity, int64(d), api.Hint{Laxity: &d}) }
 
-// Work says how much device time a request needs; 0: not known.
-func (s *Session) Work(d time.Duration) { s.tell(pageclient.Work, int64(d), api.Hint{Work: &d}) }
+// Work says how much device time a request needs. Zero means unknown.
+func (s *Session) Work(d time.Duration) { s.give(pageabi.HintWork, int64(d), api.Hint{Work: &d}) }
 
-// Expect says that the next work will come so long from now; 0: not known.
+// Expect says how long from now the next work will arrive. Zero means unknown.
 func (s *Session) Expect(in time.Duration) {
-	s.tell(pageclient.Expect, pageclient.In(in), api.Hint{Expect: &in})
+	s.give(pageabi.HintExpect, pageclient.After(in), api.Hint{Expect: &in})
 }
 
-// SLO says how long a request may take; 0: no matter.
+// SLO sets how long a request may take. Zero means no SLO.
 func (s *Session) SLO(d time.Duration) {
-	if s.mail != nil {
-		s.mail.post(letter{change: &api.Change{SLO: &d}})
+	if s.sender != nil {
+		s.sender.post(message{change: &api.Change{SLO: &d}})
 		return
 	}
-	s.page.Hint(pageclient.SLO, int64(d))
+	s.page.Hint(pageabi.HintSLO, int64(d))
 }
 
-// Idempotent says whether what is launched from now on may be run twice. At the start
-// it may not.
+// Idempotent says whether commands launched from now on may run twice. At the start they may
+// not.
 func (s *Session) Idempotent(on bool) {
 	value := int64(0)
 	if on {
 		value = 1
 	}
-	s.tell(pageclient.Idempotent, value, api.Hint{Idempotent: &on})
+	s.give(pageabi.HintIdempotent, value, api.Hint{Idempotent: &on})
 }
 
-// Begin tells that a request begins. The function it returns tells that it is over;
-// twice equals once. Requests may overlap.
+// Begin says that a request begins. The returned function says that it ends; only its first
+// call counts. Requests may overlap.
 //
 //	defer session.Begin()()
 func (s *Session) Begin() (end func()) {
-	if s.mail != nil {
-		return s.mail.begin()
+	if s.sender != nil {
+		return s.sender.begin()
 	}
 	return s.page.Begin()
 }
 
-func (s *Session) tell(kind pageclient.Kind, value int64, h api.Hint) {
-	if s.mail != nil {
-		s.mail.post(letter{hint: &h})
+func (s *Session) give(kind pageabi.HintKind, value int64, h api.Hint) {
+	if s.sender != nil {
+		s.sender.post(message{hint: &h})
 		return
 	}
 	s.page.Hint(kind, value)

@@ -16,22 +16,21 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/shim/pageclient"
-	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), pagetest.Hang)
+func timeout(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), pagetest.Timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// TestSession: every hint reaches the daemon as what it is.
-func TestSession(t *testing.T) {
+func TestDaemonReadsAllHints(t *testing.T) {
 	d := pagetest.New(t, nil)
-	s, err := connect(within(t), pageclient.NewPage())
+	s, err := connect(timeout(t), pageclient.NewPage())
 	if err != nil || !s.Connected() {
-		t.Fatalf("connected %v: %v", s.Connected(), err)
+		t.Fatalf("connected %v, error %v; want true, nil", s.Connected(), err)
 	}
 	page := d.Page()
 	s.Priority(-3)
@@ -57,71 +56,72 @@ func TestSession(t *testing.T) {
 		{Kind: shimpage.HintIdempotent, Value: 1},
 		{Kind: shimpage.HintIdempotent, Value: 0},
 		{Kind: shimpage.HintBegin, Value: 1},
-		{Kind: shimpage.HintExpect, Value: 1}, // a minute from then
+		{Kind: shimpage.HintExpect, Value: 1}, // stands for a minute from now
 		{Kind: shimpage.HintExpect, Value: 0},
 		{Kind: shimpage.HintExpect, Value: -1},
 		{Kind: shimpage.HintEnd, Value: 1},
 	}
 	for i, h := range pagetest.Hints(t, page, len(want)) {
 		if h.Kind == shimpage.HintExpect && h.Value > 0 {
-			from := before + uint64(59*time.Second) // 1 s for the machine to be slow in
-			if uint64(h.Value) < from || uint64(h.Value) > from+uint64(pagetest.Hang) {
-				t.Errorf("expected at %d, a minute after %d", h.Value, before)
+			from := before + uint64(59*time.Second) // 1 s of tolerance for a slow machine
+			if uint64(h.Value) < from || uint64(h.Value) > from+uint64(pagetest.Timeout) {
+				t.Errorf("arrival at %d, want a minute after %d", h.Value, before)
 			}
 			h.Value = 1
 		}
 		if h.At = 0; h != want[i] {
-			t.Errorf("hint %d is %+v, want %+v", i, h, want[i])
+			t.Errorf("hint %d: got %+v, want %+v", i, h, want[i])
 		}
 	}
 }
 
-// TestNoDaemon: a session is usable, says so, and finds a daemon that comes later.
-func TestNoDaemon(t *testing.T) {
+// TestSessionFindsLaterDaemon: a session without a daemon can be used, and connects to a
+// daemon that starts later.
+func TestSessionFindsLaterDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	t.Setenv("GIVEWAY_SOCKET", socket)
-	s, err := connect(within(t), pageclient.NewPage())
+	s, err := connect(timeout(t), pageclient.NewPage())
 	if err == nil || s == nil || s.Connected() {
-		t.Fatalf("a session %v where there is no daemon: %v", s, err)
+		t.Fatalf("without a daemon: session %v, error %v; want a session that is not connected, and an error", s, err)
 	}
 	s.Priority(5)
 	s.Begin()()
 	d := pagetest.At(t, socket, nil)
-	pagetest.Until(t, "it is found", func() bool { s.Begin()(); return s.Connected() })
-	told := int64(0)
+	pagetest.Until(t, "the session is connected", func() bool { s.Begin()(); return s.Connected() })
+	priority := int64(0)
 	d.Page().Hints(func(h shimpage.Hint) {
 		if h.Kind == shimpage.HintPriority {
-			told = h.Value
+			priority = h.Value
 		}
 	})
-	if told != 5 {
-		t.Errorf("it is told a priority of %d", told)
+	if priority != 5 {
+		t.Errorf("the daemon read priority %d, want 5", priority)
 	}
 }
 
-// office is a control socket that keeps what it is asked.
-type office struct {
+// recorder is a control socket that records the requests it gets.
+type recorder struct {
 	mu  sync.Mutex
 	got []string
 }
 
-func (o *office) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	var body map[string]any
-	_ = json.NewDecoder(r.Body).Decode(&body)
+	_ = json.NewDecoder(req.Body).Decode(&body)
 	text, _ := json.Marshal(body)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.got = append(o.got, r.Method+" "+r.URL.Path+" "+string(text))
-	if r.URL.Path == "/v1/policy" {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.got = append(r.got, req.Method+" "+req.URL.Path+" "+string(text))
+	if req.URL.Path == "/v1/policy" {
 		_ = json.NewEncoder(w).Encode(api.Policy{})
 	} else {
 		_ = json.NewEncoder(w).Encode(api.Process{})
 	}
 }
 
-// TestMail: where the preload library has the page, hints go over the control socket, in
-// order.
-func TestMail(t *testing.T) {
+// TestHintsGoOverSocketWithLibrary: if the preload library has the page, hints go over the
+// control socket, in order.
+func TestHintsGoOverSocketWithLibrary(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "libgiveway.so")
 	if err := os.WriteFile(name, make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)
@@ -142,16 +142,16 @@ func TestMail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &office{}
-	server := &http.Server{Handler: o}
+	r := &recorder{}
+	server := &http.Server{Handler: r}
 	go func() { _ = server.Serve(listen) }()
 	defer server.Close()
 
-	s, err := connect(within(t), pageclient.NewPage())
+	s, err := connect(timeout(t), pageclient.NewPage())
 	if err != nil || !s.Connected() {
-		t.Fatalf("connected %v: %v", s.Connected(), err)
+		t.Fatalf("connected %v, error %v; want true, nil", s.Connected(), err)
 	}
-	id := strconv.FormatInt(s.mail.begun.Load()+1, 10)
+	id := strconv.FormatInt(s.sender.lastID.Load()+1, 10)
 	s.Priority(3)
 	s.SLO(time.Second)
 	s.Idempotent(true)
@@ -171,13 +171,13 @@ func TestMail(t *testing.T) {
 		"POST " + me + `/hint {"expect_ns":0}`,
 		"POST " + me + `/hint {"end":` + id + `}`,
 	}
-	said := func() []string {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		return append([]string(nil), o.got...)
+	recorded := func() []string {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return append([]string(nil), r.got...)
 	}
-	pagetest.Until(t, "all letters are there", func() bool { return len(said()) >= len(want) })
-	if got := strings.Join(said(), "\n"); got != strings.Join(want, "\n") {
-		t.Errorf("it was sent\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	pagetest.Until(t, "all messages are sent", func() bool { return len(recorded()) >= len(want) })
+	if got := strings.Join(recorded(), "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
@@ -98,7 +98,7 @@ func (p *program) hear() string {
 			p.t.Fatal("it has ended")
 		}
 		return line
-	case <-time.After(pagetest.Hang):
+	case <-time.After(pagetest.Timeout):
 		p.t.Fatal("it says nothing")
 		return ""
 	}
@@ -136,7 +136,7 @@ func testTelling(t *testing.T, preload string) {
 // testEach: every hint reaches the daemon as what it is, with a time on its clock.
 func testEach(t *testing.T, preload string) {
 	d := pagetest.New(t, nil)
-	d.Board.SetAsleep(true)
+	d.Status.SetAsleep(true)
 	before := shimpage.Monotonic(time.Now())
 	p := ok(t, preload, "each")
 	page := d.Page()
@@ -158,7 +158,7 @@ func testEach(t *testing.T, preload string) {
 			t.Errorf("hint %d was given at %d, not after %d", i, h.At, before)
 		}
 		if h.Kind == shimpage.HintExpect {
-			if from := before + uint64(time.Minute); uint64(h.Value) < from || uint64(h.Value) > from+uint64(pagetest.Hang) {
+			if from := before + uint64(time.Minute); uint64(h.Value) < from || uint64(h.Value) > from+uint64(pagetest.Timeout) {
 				t.Errorf("expected at %d, a minute after %d", h.Value, before)
 			}
 			h.Value = 0

@@ -1,10 +1,11 @@
-// Package queue runs commands one after another, each when the gate of this process lets
-// it: the daemon can hold a program in Go that the preload library cannot be loaded into
-// as it holds any other. Nobody needs a queue to be scheduled; it is for work that the
-// library does not see, and for who wants to suspend or drop what has not begun.
+// Package queue runs commands one after another, each when the gate of this process is open.
+// With it the daemon can hold a Go program, into which the preload library cannot be loaded.
+// A program does not need a queue to be scheduled: queues are for work that the library does
+// not see, and for programs that want to suspend or drop commands that have not begun.
 //
-// Without a daemon there is no gate, and all else is the same. Where the preload library
-// is in the process, its gate is the one that holds, at the launches themselves.
+// Without a daemon there is no gate, and everything else works the same. If the preload
+// library is loaded in the process, a queue does not wait at the gate: the library holds the
+// process at the launches themselves.
 package queue
 
 import (
@@ -15,70 +16,72 @@ import (
 	"github.com/giveway/giveway/internal/shim/pageclient"
 )
 
-// ErrClosed is what a queue answers after Close, ErrDropped what a command does that
-// was forgotten before it had begun.
+// ErrClosed is returned by a closed queue, ErrDropped by a command that was dropped before it
+// began.
 var (
 	ErrClosed  = errors.New("the queue is closed")
 	ErrDropped = errors.New("the command was dropped")
 )
 
-// State is how a queue is.
+// State is the state of a queue.
 type State int
 
-// The states. Suspended comes first; idle: nothing waits and nothing is under way.
+// The states. A suspended queue is Suspended whether or not it has commands. Otherwise it is
+// Idle when no command is waiting or in flight.
 const (
 	Idle State = iota
 	Ready
 	Suspended
 )
 
-// Counts are of commands: Submitted = waiting + Launched + Dropped, and Launched = under
-// way + Completed.
+// Counts are numbers of commands. Submitted = waiting + Launched + Dropped, and Launched = in
+// flight + Completed.
 type Counts struct {
 	Submitted, Launched, Completed, Dropped uint64
 }
 
-// Queue is one. It is safe for concurrent use, and all of it may be called from a command
-// but for waiting for that command or a later one, and Close: those would wait for ever.
+// Queue runs commands in order. It is safe for concurrent use. A command may call all methods
+// of its own queue except Close, and except waiting for itself or a later command: these
+// would never return.
 type Queue struct {
 	page *pageclient.Page
 
 	mu        sync.Mutex
 	waiting   []*Command
-	underWay  int
+	inFlight  int
 	bound     int
 	suspended bool
 	closed    bool
-	running   bool // a goroutine runs commands, or waits at the gate with the first
+	working   bool // a goroutine runs commands, or waits at the gate
 	counts    Counts
-	open      map[*Command]struct{} // not over
+	open      map[*Command]struct{} // neither done nor dropped
 }
 
-// Command is what was submitted to a queue.
+// Command is a command that was submitted to a queue.
 type Command struct {
 	run     func(done func())
-	later   bool
+	later   bool // it is done when done is called, not when run returns
 	over    chan struct{}
-	dropped bool // before over was closed
+	dropped bool // set before over is closed
 
-	// Under Queue.mu.
-	returned bool // run has
-	told     bool // that it is done
+	// Guarded by Queue.mu.
+	returned   bool // run has returned
+	doneCalled bool
 }
 
-// New returns a queue with nothing in it.
-func New() *Queue { return newQueue(pageclient.OfProcess()) }
+// New returns an empty queue.
+func New() *Queue { return newQueue(pageclient.ProcessPage()) }
 
 func newQueue(page *pageclient.Page) *Queue { return &Queue{page: page, open: map[*Command]struct{}{}} }
 
-// Submit adds a command, which is done when run has returned.
+// Submit adds a command that is done when run returns.
 func (q *Queue) Submit(run func()) (*Command, error) {
 	return q.submit(&Command{run: func(func()) { run() }})
 }
 
-// SubmitLater adds a command that is done when done was called: by anybody, during run or
-// after it; twice equals once. The next command does not wait for that, unless there is
-// a bound.
+// SubmitLater adds a command that is done when done is called, during run or after it, by any
+// goroutine. Only the first call of done counts. The next command does not wait for it,
+// unless there is a bound.
 func (q *Queue) SubmitLater(run func(done func())) (*Command, error) {
 	return q.submit(&Command{run: run, later: true})
 }
@@ -93,96 +96,97 @@ func (q *Queue) submit(c *Command) (*Command, error) {
 	q.waiting = append(q.waiting, c)
 	q.open[c] = struct{}{}
 	q.counts.Submitted++
-	q.goOn()
+	q.startWork()
 	return c, nil
 }
 
-// goOn has commands run, if any may. q.mu is held.
-func (q *Queue) goOn() {
-	if !q.running && q.mayBegin() {
-		q.running = true
+// startWork starts a goroutine that runs commands, if a command may begin. q.mu is held.
+func (q *Queue) startWork() {
+	if !q.working && q.mayBegin() {
+		q.working = true
 		go q.work()
 	}
 }
 
 func (q *Queue) mayBegin() bool {
-	return len(q.waiting) > 0 && !q.suspended && (q.bound == 0 || q.underWay < q.bound)
+	return len(q.waiting) > 0 && !q.suspended && (q.bound == 0 || q.inFlight < q.bound)
 }
 
-// work runs commands for as long as any may begin.
+// work runs commands as long as one may begin.
 func (q *Queue) work() {
 	for {
 		q.mu.Lock()
 		if !q.mayBegin() {
-			q.running = false
+			q.working = false
 			q.mu.Unlock()
 			return
 		}
 		q.mu.Unlock()
 		q.page.Enter()
 		q.mu.Lock()
-		if !q.mayBegin() { // suspended or dropped while it was held
+		if !q.mayBegin() { // suspended or dropped while it waited at the gate
 			q.mu.Unlock()
-			q.page.Withdraw()
+			q.page.Cancel()
 			continue
 		}
 		c := q.waiting[0]
 		q.waiting = q.waiting[1:]
-		q.underWay++
+		q.inFlight++
 		q.counts.Launched++
 		q.mu.Unlock()
-		q.do(c)
+		q.run(c)
 	}
 }
 
-// do runs a command that was let in. The gate counts one that is done later when it has
-// returned, and must not hear before that that it is done.
-func (q *Queue) do(c *Command) {
-	q.page.Run()
+// run runs a command that has passed the gate. The page must count the command as launched
+// before it counts it as completed, so a done that is called during run takes effect after
+// run has returned.
+func (q *Queue) run(c *Command) {
+	q.page.Start()
 	c.run(func() { q.done(c) })
-	q.page.Leave(!c.later)
+	q.page.Launched(!c.later)
 	q.mu.Lock()
 	c.returned = true
-	over := !c.later || c.told
+	over := !c.later || c.doneCalled
 	q.mu.Unlock()
 	if over {
-		q.finish(c)
+		q.complete(c)
 	}
 }
 
 func (q *Queue) done(c *Command) {
 	q.mu.Lock()
-	over := c.returned && !c.told
-	c.told = true
+	over := c.returned && !c.doneCalled
+	c.doneCalled = true
 	q.mu.Unlock()
 	if over {
-		q.finish(c)
+		q.complete(c)
 	}
 }
 
-func (q *Queue) finish(c *Command) {
+func (q *Queue) complete(c *Command) {
 	if c.later {
-		q.page.Done()
+		q.page.Completed()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.underWay--
+	q.inFlight--
 	q.counts.Completed++
 	q.end(c)
-	q.goOn()
+	q.startWork()
 }
 
-// end is for a command that is over. q.mu is held.
+// end marks a command as over. q.mu is held.
 func (q *Queue) end(c *Command) {
 	delete(q.open, c)
 	close(c.over)
 }
 
-// Over is closed when the command is done or dropped.
+// Over returns a channel that is closed when the command is done or dropped.
 func (c *Command) Over() <-chan struct{} { return c.over }
 
-// Wait waits until the command is over, and returns ErrDropped if it has never begun. On a
-// suspended queue it waits until somebody resumes the queue or drops the command.
+// Wait waits until the command is done or dropped, and returns ErrDropped if it was dropped.
+// On a suspended queue it waits until the queue is resumed or the command is dropped.
 func (c *Command) Wait(ctx context.Context) error {
 	select {
 	case <-c.over:
@@ -195,7 +199,7 @@ func (c *Command) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until all that were submitted before it are over: done or dropped.
+// Wait waits until all commands that were submitted before this call are done or dropped.
 func (q *Queue) Wait(ctx context.Context) error {
 	q.mu.Lock()
 	all := make([]*Command, 0, len(q.open))
@@ -211,24 +215,24 @@ func (q *Queue) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Suspend has no more commands begin; what has begun goes on. Twice equals once, and one
-// Resume ends it. When it returns no command begins any more.
+// Suspend stops commands from beginning; those that have begun go on. After it returns no
+// command begins until Resume. Calls do not nest: one Resume ends any number of them.
 func (q *Queue) Suspend() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.suspended = true
 }
 
-// Resume ends what Suspend began.
+// Resume lets commands begin again.
 func (q *Queue) Resume() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.suspended = false
-	q.goOn()
+	q.startWork()
 }
 
-// Drop forgets all that has not begun, what is held at the gate included. It returns how
-// many.
+// Drop drops all commands that have not begun, including one that waits at the gate. It
+// returns how many it dropped.
 func (q *Queue) Drop() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -246,28 +250,30 @@ func (q *Queue) drop() int {
 	return n
 }
 
-// Close drops what has not begun and waits until what has is done. Twice equals once.
+// Close drops all commands that have not begun and waits until the others are done. Further
+// calls do nothing.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
 	q.drop()
 	q.mu.Unlock()
-	_ = q.Wait(context.Background()) // it is never cancelled
+	_ = q.Wait(context.Background()) // this context is never cancelled
 }
 
-// Level is the level at which a queue can be stopped: 1, between two commands.
+// Level returns the level at which a queue can be stopped: 1, between two commands.
 func (q *Queue) Level() int { return 1 }
 
-// SetBound sets the most commands that have begun and are not done; 0, as at first: no
-// bound. The daemon's own bound, over all that the process does, is beside this.
-func (q *Queue) SetBound(most int) {
+// SetBound sets how many commands may be in flight: begun and not done. Zero, the initial
+// value, is no bound. The daemon's bound, which counts all work of the process, applies in
+// addition.
+func (q *Queue) SetBound(limit int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.bound = max(most, 0)
-	q.goOn()
+	q.bound = max(limit, 0)
+	q.startWork()
 }
 
-// State is how the queue is now.
+// State returns the state of the queue.
 func (q *Queue) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -280,7 +286,7 @@ func (q *Queue) State() State {
 	return Idle
 }
 
-// Counts are those of all commands so far.
+// Counts returns the numbers of commands so far.
 func (q *Queue) Counts() Counts {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -11,28 +11,28 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/shim/pageclient"
-	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), pagetest.Hang)
+func timeout(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), pagetest.Timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// alone is a queue without a daemon.
-func alone(t testing.TB) *Queue {
+// newAlone returns a queue without a daemon.
+func newAlone(t testing.TB) *Queue {
 	t.Setenv("GIVEWAY_SOCKET", filepath.Join(t.TempDir(), "none"))
 	return newQueue(pageclient.NewPage())
 }
 
-// behind is a queue behind a daemon's gate.
-func behind(t testing.TB, prepare func(*shimpage.Page)) (*Queue, *pagetest.Daemon, *shimpage.Page) {
+// newGated returns a queue behind a daemon's gate.
+func newGated(t testing.TB, prepare func(*shimpage.Page)) (*Queue, *pagetest.Daemon, *shimpage.Page) {
 	t.Helper()
 	d := pagetest.New(t, prepare)
 	page := pageclient.NewPage()
-	if err := page.Connect(within(t)); err != nil {
+	if err := page.Connect(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	return newQueue(page), d, d.Page()
@@ -47,8 +47,8 @@ func submit(t testing.TB, q *Queue, run func()) *Command {
 	return c
 }
 
-// later submits a command that is done when the function returned is called.
-func later(t testing.TB, q *Queue) (*Command, func()) {
+// submitLater submits a command that is done when the returned function is called.
+func submitLater(t testing.TB, q *Queue) (*Command, func()) {
 	t.Helper()
 	begun := make(chan func(), 1)
 	c, err := q.SubmitLater(func(done func()) { begun <- done })
@@ -58,24 +58,24 @@ func later(t testing.TB, q *Queue) (*Command, func()) {
 	return c, func() { (<-begun)() }
 }
 
-func (c Counts) want(t testing.TB, q *Queue) {
+func expectCounts(t testing.TB, q *Queue, want Counts) {
 	t.Helper()
-	if got := q.Counts(); got != c {
-		t.Errorf("counts are %+v, want %+v", got, c)
+	if got := q.Counts(); got != want {
+		t.Errorf("counts are %+v, want %+v", got, want)
 	}
 }
 
 func wait(t testing.TB, q *Queue) {
 	t.Helper()
-	if err := q.Wait(within(t)); err != nil {
+	if err := q.Wait(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestOrder(t *testing.T) {
-	q := alone(t)
+func TestCommandsRunInOrder(t *testing.T) {
+	q := newAlone(t)
 	if q.State() != Idle || q.Level() != 1 {
-		t.Errorf("a new queue is %v", q.State())
+		t.Errorf("a new queue has state %v and level %d, want %v and 1", q.State(), q.Level(), Idle)
 	}
 	wait(t, q)
 	var ran []int
@@ -85,20 +85,21 @@ func TestOrder(t *testing.T) {
 	wait(t, q)
 	for i, n := range ran {
 		if n != i {
-			t.Fatalf("command %d ran in place %d", n, i)
+			t.Fatalf("command %d ran at position %d", n, i)
 		}
 	}
-	Counts{1000, 1000, 1000, 0}.want(t, q)
+	expectCounts(t, q, Counts{1000, 1000, 1000, 0})
 	q.Close()
 	q.Close()
 	if _, err := q.Submit(func() {}); !errors.Is(err, ErrClosed) {
-		t.Errorf("a closed queue takes commands: %v", err)
+		t.Errorf("Submit to a closed queue: got %v, want %v", err, ErrClosed)
 	}
 }
 
-// TestSuspendAndDrop: what has begun goes on, nothing begins; what is dropped never does.
-func TestSuspendAndDrop(t *testing.T) {
-	q := alone(t)
+// TestSuspendAndDropSpareBegunCommands: on a suspended queue the command that has begun goes
+// on and no other begins. A dropped command never begins.
+func TestSuspendAndDropSpareBegunCommands(t *testing.T) {
+	q := newAlone(t)
 	begun, release := make(chan struct{}), make(chan struct{})
 	first := submit(t, q, func() { close(begun); <-release })
 	<-begun
@@ -107,75 +108,76 @@ func TestSuspendAndDrop(t *testing.T) {
 	var ran atomic.Int32
 	second := submit(t, q, func() { ran.Add(1) })
 	close(release)
-	if err := first.Wait(within(t)); err != nil {
+	if err := first.Wait(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := second.Wait(soon); !errors.Is(err, context.DeadlineExceeded) || ran.Load() != 0 || q.State() != Suspended {
-		t.Errorf("a suspended queue runs: %v", err)
+		t.Errorf("suspended: error %v, %d ran, state %v; want none to run", err, ran.Load(), q.State())
 	}
 	if n := q.Drop(); n != 1 || q.Drop() != 0 {
-		t.Errorf("%d dropped, want 1 and then none", n)
+		t.Errorf("dropped %d, want 1 and then 0", n)
 	}
-	if err := second.Wait(within(t)); !errors.Is(err, ErrDropped) {
-		t.Errorf("a dropped command: %v", err)
+	if err := second.Wait(timeout(t)); !errors.Is(err, ErrDropped) {
+		t.Errorf("Wait for a dropped command: got %v, want %v", err, ErrDropped)
 	}
 	third := submit(t, q, func() { ran.Add(1) })
 	q.Resume()
-	if err := third.Wait(within(t)); err != nil || ran.Load() != 1 {
-		t.Errorf("after Resume: %v, %d ran", err, ran.Load())
+	if err := third.Wait(timeout(t)); err != nil || ran.Load() != 1 {
+		t.Errorf("after Resume: error %v, %d ran, want nil and 1", err, ran.Load())
 	}
-	Counts{3, 2, 2, 1}.want(t, q)
+	expectCounts(t, q, Counts{3, 2, 2, 1})
 }
 
-// TestLater: done when told, in any order, even before it returns; the bound holds.
-func TestLater(t *testing.T) {
-	q := alone(t)
-	one, endOne := later(t, q)
-	two, endTwo := later(t, q)
+// TestLaterCommands: done may be called in any order, and before run returns. The bound
+// counts commands that are not done.
+func TestLaterCommands(t *testing.T) {
+	q := newAlone(t)
+	one, endOne := submitLater(t, q)
+	two, endTwo := submitLater(t, q)
 	endTwo()
-	if err := two.Wait(within(t)); err != nil {
+	if err := two.Wait(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-one.Over():
-		t.Error("it is done before anybody said so")
+		t.Error("the command is over before done was called")
 	default:
 	}
 	if q.State() != Ready {
-		t.Errorf("with a command under way the queue is %v", q.State())
+		t.Errorf("with a command in flight the state is %v, want %v", q.State(), Ready)
 	}
 	endOne()
 	early, err := q.SubmitLater(func(done func()) { done(); done() })
-	if err != nil || early.Wait(within(t)) != nil {
+	if err != nil || early.Wait(timeout(t)) != nil {
 		t.Fatal(err)
 	}
 	q.SetBound(1)
-	_, endThree := later(t, q)
-	four, endFour := later(t, q)
-	pagetest.Until(t, "one begins", func() bool { return q.Counts().Launched == 4 })
+	_, endThree := submitLater(t, q)
+	four, endFour := submitLater(t, q)
+	pagetest.Until(t, "the third command begins", func() bool { return q.Counts().Launched == 4 })
 	time.Sleep(20 * time.Millisecond)
-	Counts{5, 4, 3, 0}.want(t, q)
+	expectCounts(t, q, Counts{5, 4, 3, 0})
 	endThree()
 	endFour()
-	if err := four.Wait(within(t)); err != nil {
+	if err := four.Wait(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
-	Counts{5, 5, 5, 0}.want(t, q)
+	expectCounts(t, q, Counts{5, 5, 5, 0})
 }
 
-// TestClose: it drops what waits, and comes back when what has begun is done.
-func TestClose(t *testing.T) {
-	q := alone(t)
-	c, end := later(t, q)
-	pagetest.Until(t, "it begins", func() bool { return q.Counts().Launched == 1 })
+// TestCloseDropsAndWaits: Close drops waiting commands and returns when the others are done.
+func TestCloseDropsAndWaits(t *testing.T) {
+	q := newAlone(t)
+	c, end := submitLater(t, q)
+	pagetest.Until(t, "the command begins", func() bool { return q.Counts().Launched == 1 })
 	q.Suspend()
-	dropped := submit(t, q, func() { t.Error("it runs") })
+	dropped := submit(t, q, func() { t.Error("a dropped command ran") })
 	closed := make(chan struct{})
 	go func() { q.Close(); close(closed) }()
-	if err := dropped.Wait(within(t)); !errors.Is(err, ErrDropped) {
-		t.Errorf("what waits: %v", err)
+	if err := dropped.Wait(timeout(t)); !errors.Is(err, ErrDropped) {
+		t.Errorf("Wait for a waiting command: got %v, want %v", err, ErrDropped)
 	}
 	select {
 	case <-closed:
@@ -184,95 +186,95 @@ func TestClose(t *testing.T) {
 	}
 	end()
 	<-closed
-	if err := c.Wait(within(t)); err != nil {
+	if err := c.Wait(timeout(t)); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestGate: the process's gate holds commands; what is held can be dropped, and its queue
-// closed.
-func TestGate(t *testing.T) {
-	q, d, page := behind(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
+// TestGateHoldsCommands: a closed gate holds commands. A held command can be dropped, and its
+// queue closed.
+func TestGateHoldsCommands(t *testing.T) {
+	q, d, page := newGated(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
 	var ran atomic.Int32
 	first := submit(t, q, func() { ran.Add(1) })
-	held := func() {
-		pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags == shimpage.Held|shimpage.Ready })
+	waitUntilHeld := func() {
+		pagetest.Until(t, "a command is held", func() bool { return page.Counters().Flags == shimpage.Held|shimpage.Ready })
 	}
-	held()
+	waitUntilHeld()
 	time.Sleep(2 * pagetest.Lease)
 	if ran.Load() != 0 {
-		t.Fatal("it ran behind a gate that is shut")
+		t.Fatal("a command ran behind a closed gate")
 	}
 	page.Release()
-	if err := first.Wait(within(t)); err != nil {
+	if err := first.Wait(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
 	if c := page.Counters(); c.Launched != 1 || c.Completed != 1 || c.Holds != 1 || c.Runtimes != 1<<3 {
-		t.Errorf("the daemon reads %+v", c)
+		t.Errorf("the daemon reads %+v, want 1 launched, 1 completed, 1 hold", c)
 	}
 	page.Hold(pagetest.Lease)
 	submit(t, q, func() { ran.Add(1) })
-	held()
+	waitUntilHeld()
 	if n := q.Drop(); n != 1 {
-		t.Errorf("%d dropped of what is held", n)
+		t.Errorf("dropped %d held commands, want 1", n)
 	}
 	last := submit(t, q, func() { ran.Add(1) })
-	held()
+	waitUntilHeld()
 	d.Die()
-	if err := last.Wait(within(t)); err != nil || ran.Load() != 2 {
-		t.Errorf("with the daemon dead: %v, %d ran", err, ran.Load())
+	if err := last.Wait(timeout(t)); err != nil || ran.Load() != 2 {
+		t.Errorf("with the daemon dead: error %v, %d ran; want nil, 2", err, ran.Load())
 	}
 	q.Close()
 }
 
-// TestReady: the daemon sees a program as ready, and the command as in flight and a
-// queue's, while it runs or is to be done later.
-func TestReady(t *testing.T) {
-	q, _, page := behind(t, nil)
+// TestDaemonSeesCommandInFlight: while a command runs or is not done yet, the daemon reads
+// that the process is ready and that the command is in flight.
+func TestDaemonSeesCommandInFlight(t *testing.T) {
+	q, _, page := newGated(t, nil)
 	begun, release := make(chan struct{}), make(chan struct{})
 	c := submit(t, q, func() { close(begun); <-release })
 	<-begun
 	if c := page.Counters(); c.Flags != shimpage.Ready || c.Launched != 1 || c.Completed != 0 || c.Runtimes != 1<<3 {
-		t.Errorf("while it runs the daemon reads %+v", c)
+		t.Errorf("while the command runs the daemon reads %+v, want ready, 1 launched, 0 completed", c)
 	}
 	close(release)
-	_ = c.Wait(within(t))
+	_ = c.Wait(timeout(t))
 	if c := page.Counters(); c.Flags != 0 || c.Launched != 1 || c.Completed != 1 {
-		t.Errorf("when it has run the daemon reads %+v", c)
+		t.Errorf("after the command the daemon reads %+v, want idle, 1 completed", c)
 	}
-	c, end := later(t, q)
-	pagetest.Until(t, "it is in flight", func() bool {
+	c, end := submitLater(t, q)
+	pagetest.Until(t, "the command is in flight", func() bool {
 		c := page.Counters()
 		return c.Launched == 2 && c.Completed == 1 && c.Flags == shimpage.Ready
 	})
 	end()
-	_ = c.Wait(within(t))
+	_ = c.Wait(timeout(t))
 	if c := page.Counters(); c.Flags != 0 || c.Completed != 2 {
-		t.Errorf("when all is done the daemon reads %+v", c)
+		t.Errorf("at the end the daemon reads %+v, want idle, 2 completed", c)
 	}
 }
 
-// TestManyThreads: whatever many do at once, each command that was not dropped runs once,
-// alone and in order, and nobody waits for ever.
-func TestManyThreads(t *testing.T) {
-	q, _, page := behind(t, func(p *shimpage.Page) { p.SetBound(3, 1) })
-	const threads, turns = 6, 300
+// TestConcurrentUse: under concurrent calls of everything, each command that is not dropped
+// runs once, no two run at the same time, and no call hangs.
+func TestConcurrentUse(t *testing.T) {
+	q, _, page := newGated(t, func(p *shimpage.Page) { p.SetBound(3, 1) })
+	const goroutines, rounds = 6, 300
 	var all sync.WaitGroup
 	var ran, busy atomic.Int64
-	for i := range threads {
+	for i := range goroutines {
 		random := rand.New(rand.NewPCG(1, uint64(i)))
 		all.Go(func() {
-			for turn := range turns {
+			for round := range rounds {
 				run := func() {
 					if busy.Add(1) != 1 {
-						t.Error("two run at once")
+						t.Error("two commands run at the same time")
 					}
 					ran.Add(1)
 					busy.Add(-1)
 				}
 				var c *Command
 				var err error
-				if turn%3 == 0 {
+				if round%3 == 0 {
 					c, err = q.SubmitLater(func(done func()) { run(); go done() })
 				} else {
 					c, err = q.Submit(run)
@@ -290,7 +292,7 @@ func TestManyThreads(t *testing.T) {
 				case 2:
 					q.SetBound(random.IntN(3))
 				case 3:
-					if err := c.Wait(within(t)); err != nil && !errors.Is(err, ErrDropped) {
+					if err := c.Wait(timeout(t)); err != nil && !errors.Is(err, ErrDropped) {
 						t.Error(err)
 					}
 				}
@@ -300,10 +302,10 @@ func TestManyThreads(t *testing.T) {
 	all.Wait()
 	q.Close()
 	got := q.Counts()
-	if got.Submitted != threads*turns || got.Launched != uint64(ran.Load()) || got.Completed != got.Launched || got.Submitted != got.Launched+got.Dropped {
-		t.Errorf("%d ran; counts are %+v", ran.Load(), got)
+	if got.Submitted != goroutines*rounds || got.Launched != uint64(ran.Load()) || got.Completed != got.Launched || got.Submitted != got.Launched+got.Dropped {
+		t.Errorf("%d commands ran, counts are %+v", ran.Load(), got)
 	}
-	pagetest.Until(t, "the daemon sees it idle", func() bool {
+	pagetest.Until(t, "the daemon reads an idle process", func() bool {
 		c := page.Counters()
 		return c.Flags == 0 && c.Launched == got.Launched && c.Completed == got.Launched
 	})

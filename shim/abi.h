@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory that a program and the daemon share: the one definition of it.
- * internal/shim/shimpage checks its own against this file, field by field.
+ * The memory that a process and the daemon share. This file is its only definition:
+ * internal/shim/pageabi is the same in Go, and a test compares the two field by field.
  *
- * The daemon makes both pages, seals their size and hands them out over its
- * socket (see hello below). Each side takes what the other writes for hostile:
- * the daemon never waits for a program, and a program never waits longer than
- * GW_LEASE_MOST_NS for the daemon. All words are naturally aligned, in the
- * machine's own byte order, and read and written atomically one by one. All
- * times are CLOCK_MONOTONIC in nanoseconds.
+ * The daemon creates both pages, seals their size and sends them over its socket (see
+ * "Hello" below). Neither side trusts what the other writes: the daemon never waits for
+ * a process, and a process never waits longer than GW_MAX_LEASE_NS for the daemon. All
+ * words are naturally aligned, in the machine's byte order, and are read and written
+ * atomically, one at a time. All times are CLOCK_MONOTONIC in nanoseconds.
  *
- * Hello: the program connects to the daemon's unix socket and sends
+ * Hello: the process connects to the daemon's unix socket and sends
  *
  *     POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\n
  *     Giveway-Abi: 1\r\nGiveway-Runtime: cuda\r\n\r\n
  *
- * and gets, in one message, "HTTP/1.1 101 ..." with three descriptors: the
- * page (read-write), the board (read-only) and the bell (an eventfd whose flags
- * nothing has that was opened as a file: see GW_BELL_FLAGS). Any other
- * answer is a refusal: the program runs as if there were no daemon. The
- * connection stays open and silent for as long as either lives; its end is the
- * end of the page.
+ * The daemon answers in one message, "HTTP/1.1 101 ..." with three descriptors: the
+ * process's page (read-write), the status page (read-only) and the doorbell (an eventfd
+ * with the flags GW_DOORBELL_FLAGS). Any other answer is a refusal: the process then runs
+ * as if there were no daemon. The connection stays open and silent as long as both
+ * processes live. When it closes, the page is no longer used.
  */
 #ifndef GIVEWAY_ABI_H
 #define GIVEWAY_ABI_H
@@ -30,49 +28,51 @@
 #define GW_ABI 1u
 #define GW_MAGIC 0x59575647u /* "GVWY" */
 #define GW_PAGE_SIZE 4096u
-#define GW_BOARD_SIZE 4096u
+#define GW_STATUS_SIZE 4096u
 
-/* What F_GETFL says of the bell: O_RDWR, O_NONBLOCK and O_APPEND, which means nothing
- * to an eventfd, and not the O_LARGEFILE that open sets. */
-#define GW_BELL_FLAGS 0x0c02
+/* The doorbell's F_GETFL flags: O_RDWR, O_NONBLOCK and O_APPEND. O_APPEND has no effect on
+ * an eventfd, and open() would add O_LARGEFILE, so no descriptor that the process itself
+ * opens has exactly these flags. */
+#define GW_DOORBELL_FLAGS 0x0c02
 
-#define GW_LEASE_MOST_NS 1000000000ull /* a closed gate that claims to be so for longer is nonsense, and open */
+/* The longest lease. A lease that ends later than this is invalid and counts as expired. */
+#define GW_MAX_LEASE_NS 1000000000ull
 
-#define GW_REQUESTS 64u /* entries in the log of requests */
-#define GW_HINTS 32u    /* entries in the ring of hints */
-#define GW_GPUS 64u     /* AMD GPUs on which a program can be asked to stop its own queues */
+#define GW_REQUEST_ENTRIES 64u /* entries in the request log */
+#define GW_HINT_ENTRIES 32u    /* entries in the hint ring */
+#define GW_GPU_ENTRIES 64u     /* AMD GPUs on which a process can be asked to stop its own queues */
 
-/* Values of gate. Anything else is GW_OPEN. */
-#define GW_OPEN 0u
-#define GW_CLOSED 1u
+/* Values of gate. Any other value means GW_GATE_OPEN. */
+#define GW_GATE_OPEN 0u
+#define GW_GATE_CLOSED 1u
 
-/* Bits of watch: what the daemon wants to be woken for. Counters are kept in
- * any case, for whoever looks. Hints always ring. */
-#define GW_WATCH_READY 1u    /* idle to ready, ready to idle */
-#define GW_WATCH_REQUESTS 2u /* a request is over */
-/* Not to ring for: */
-#define GW_PREDICT 4u /* predict arrivals from those before */
-#define GW_TIME 8u    /* log how long requests take, as any bit above has them logged */
-#define GW_TOLD 16u   /* the owner says what a request is: log none that is guessed, whatever the other bits */
+/* Bits of watch. The first two are the events for which the process rings the doorbell. The
+ * counters are always kept up to date, and a hint always rings. */
+#define GW_WATCH_READY 1u    /* the process became ready or idle */
+#define GW_WATCH_REQUESTS 2u /* a request ended */
+/* Bits of watch that do not ring the doorbell. */
+#define GW_PREDICT_ARRIVALS 4u   /* predict the next arrival from earlier ones */
+#define GW_LOG_REQUESTS 8u       /* log requests; any bit above implies it */
+#define GW_EXPLICIT_REQUESTS 16u /* requests are announced through the API: log no guessed ones, whatever the other bits */
 
 /* Bits of flags. */
 #define GW_READY 1u     /* there is work that is not known to be done */
-#define GW_HELD 2u      /* a thread waits at the gate now */
-#define GW_CAPTURING 4u /* a graph is being captured: what goes into it is not gated */
+#define GW_HELD 2u      /* a thread is waiting at the gate */
+#define GW_CAPTURING 4u /* a graph is being captured: commands that go into it are not gated */
 
-/* Kinds of hints. value is what the comment says. */
+/* Kinds of hints. The comment says what the value is. */
 enum gw_hint_kind {
-  GW_HINT_CLASS = 1,    /* 0 standard, 1 online, 2 batch, 3 idle: as sched.Class counts */
-  GW_HINT_PRIORITY,     /* higher runs first */
+  GW_HINT_CLASS = 1,    /* 0 standard, 1 online, 2 batch, 3 idle: the numbers of sched.Class */
+  GW_HINT_PRIORITY,     /* a higher priority runs first */
   GW_HINT_WEIGHT,       /* 1 to 10000 */
-  GW_HINT_DEADLINE,     /* ns from ready to done; 0 none */
-  GW_HINT_LAXITY,       /* ns its work can wait; 0 unknown */
-  GW_HINT_WORK,         /* ns of device time a request needs; 0 unknown */
-  GW_HINT_EXPECT,       /* time of the next arrival; 0 unknown */
-  GW_HINT_SLO,          /* ns a request may take; 0 none */
-  GW_HINT_BEGIN,        /* a request begins; value: a number of the program's choice */
-  GW_HINT_END,          /* that request ends */
-  GW_HINT_IDEMPOTENT,   /* 1: what is launched from now on may be run twice; 0: it may not */
+  GW_HINT_DEADLINE,     /* ns from ready to done; 0: none */
+  GW_HINT_LAXITY,       /* ns that the work can wait; 0: unknown */
+  GW_HINT_WORK,         /* ns of device time that a request needs; 0: unknown */
+  GW_HINT_EXPECT,       /* time of the next arrival; 0: unknown */
+  GW_HINT_SLO,          /* ns that a request may take; 0: no SLO */
+  GW_HINT_BEGIN,        /* a request begins; the value is an id that the process chooses */
+  GW_HINT_END,          /* the request with that id ends */
+  GW_HINT_IDEMPOTENT,   /* 1: commands launched from now on may run twice; 0: they may not */
 };
 
 struct gw_request {
@@ -81,88 +81,88 @@ struct gw_request {
 };
 
 struct gw_hint {
-  uint32_t seq;  /* of this entry, counted from 1, low 32 bits; written last */
+  uint32_t seq;  /* number of the hint, counted from 1, low 32 bits; written last */
   uint32_t kind; /* enum gw_hint_kind */
   int64_t value;
   uint64_t at_ns;
 };
 
-/* What the program has on one AMD GPU, as far as the shim has seen it made. */
+/* The process's compute queues on one AMD GPU, as far as the shim has seen them created. */
 struct gw_gpu {
-  uint32_t gpu;    /* KFD's number for it; 0: nothing so far */
-  uint32_t queues; /* compute queues there */
-  uint32_t off;    /* of those, taken off by the shim */
-  uint32_t failed; /* of those, not as the daemon wants them: the driver would not */
+  uint32_t gpu;     /* KFD's id of the GPU; 0: the entry is free */
+  uint32_t queues;  /* compute queues on it */
+  uint32_t stopped; /* queues that the shim has stopped */
+  uint32_t failed;  /* queues whose change the driver refused */
 };
 
-/* One program's page. 64-byte lines, so that the two sides do not fight. */
+/* The page of one process. Each side writes its own 64-byte cache lines. */
 struct gw_page {
-  /* 0: written by the daemon before anybody else sees the page. */
+  /* 0: written by the daemon before the process gets the page. */
   uint32_t magic;
   uint32_t abi;
   uint32_t size;
   uint32_t reserved0[13];
 
-  /* 64: the daemon's word to the program. */
-  uint32_t gate;     /* a futex: GW_OPEN, GW_CLOSED */
-  uint32_t bound;    /* most commands in flight, but see grain_us; 0: no bound, nothing is counted out */
-  uint32_t batch;    /* commands from mark to mark, at most; 0: as many as seem right */
-  uint32_t watch;    /* GW_WATCH_... */
-  uint64_t lease_ns; /* a closed gate is open from then on, unless the daemon has put it off */
-  uint32_t lead_us;  /* how long before an expected arrival to take the device; 0: do not */
-  uint32_t park_us;  /* the longest to hold it so for an arrival that does not come */
-  uint32_t grain_us; /* a bound of n lets through what takes the device n of these, if that is more; 0: it does not */
-  uint32_t idempotent;  /* 1: what it launches may be run twice, says its owner */
-  uint64_t expect_ns;   /* when its next work will come, says its owner; 0: not known */
-  uint32_t expect_turn; /* a futex: another value whenever that is told, by either side */
+  /* 64: written by the daemon. */
+  uint32_t gate;        /* a futex: GW_GATE_OPEN or GW_GATE_CLOSED */
+  uint32_t bound;       /* most commands in flight, but see grain_us; 0: no bound, and completions are not tracked */
+  uint32_t batch;       /* most commands between two marks; 0: the shim chooses */
+  uint32_t watch;       /* GW_WATCH_READY, ... */
+  uint64_t lease_ns;    /* a closed gate counts as open from this time on; the daemon renews it */
+  uint32_t lead_us;     /* how long before an expected arrival to take the device; 0: never */
+  uint32_t max_park_us; /* how long to hold the device for an arrival that does not come */
+  uint32_t grain_us;    /* a bound of n also admits commands that take n * grain_us of device time in all; 0: it does not */
+  uint32_t idempotent;  /* 1: the owner says that the process's commands may run twice */
+  uint64_t expect_ns;   /* time of the next arrival according to the owner; 0: unknown */
+  uint32_t expect_seq;  /* a futex: changes whenever either side sets an expected arrival */
   uint32_t reserved1[3];
 
-  /* 128: the program's word to the daemon. */
+  /* 128: written by the process. */
   uint64_t launched;  /* commands put on the device so far */
-  uint64_t completed; /* of those, known to be done */
-  uint64_t spare;
-  uint64_t held_ns;   /* time that threads have spent at the gate, all together */
-  uint64_t holds;     /* how often one had to wait there */
-  uint64_t overruns;  /* how often the bound was let go because nothing moved, or a gate whose lease ran out */
+  uint64_t completed; /* of those, commands known to be done */
+  uint64_t reserved6;
+  uint64_t held_ns;   /* total time that threads have waited at the gate */
+  uint64_t holds;     /* how often a thread had to wait there */
+  uint64_t overruns;  /* how often the bound was ignored because nothing completed, or a lease expired */
   uint32_t flags;     /* GW_READY, ... */
-  uint32_t open;      /* requests begun and not ended */
-  uint32_t bell;      /* counts what the daemon is to look at */
-  uint32_t runtimes;  /* bit 0 cuda, 1 hip, 2 opencl, 3 queue: those in use */
+  uint32_t open_requests; /* requests begun and not ended */
+  uint32_t doorbell;  /* counts rings: a new value means that there is something to read */
+  uint32_t runtimes;  /* runtimes in use: bit 0 cuda, 1 hip, 2 opencl, 3 queue */
 
   /* 192 */
-  uint64_t requests;    /* that are over so far; request n is log[n % GW_REQUESTS] */
-  uint64_t hints;       /* given so far; hint n is ring[n % GW_HINTS] */
-  uint64_t parked;      /* times the device was taken ahead of an arrival */
-  uint64_t hits;        /* of those, times the arrival came while it was held */
-  uint64_t parked_ns;   /* time it was held so, all together */
-  uint64_t saved_ns;    /* of the switch, by our own estimate, all together */
+  uint64_t requests;    /* requests ended so far; request n is log[n % GW_REQUEST_ENTRIES] */
+  uint64_t hints;       /* hints given so far; hint n is ring[n % GW_HINT_ENTRIES] */
+  uint64_t parked;      /* how often the device was taken ahead of an arrival */
+  uint64_t park_hits;   /* of those, how often the arrival came while the device was held */
+  uint64_t parked_ns;   /* total time that the device was held ahead of arrivals */
+  uint64_t saved_ns;    /* total context-switch time that this saved, estimated by the shim */
   uint64_t reserved2[2];
 
   /* 256 */
-  struct gw_request log[GW_REQUESTS]; /* 1024 bytes */
-  struct gw_hint ring[GW_HINTS];      /* 768 bytes */
+  struct gw_request log[GW_REQUEST_ENTRIES]; /* 1024 bytes */
+  struct gw_hint ring[GW_HINT_ENTRIES];      /* 768 bytes */
 
-  /* 2048: the daemon's word on the program's own KFD queues, which nobody else may
-   * touch. It counts until queue_lease_ns, by the rules of lease_ns. */
+  /* 2048: written by the daemon. Requests to change the process's own KFD queues, which no
+   * other process may change. They hold until queue_lease_ns, by the rules of lease_ns. */
   uint64_t queue_lease_ns;
-  uint32_t queue_turn;     /* a futex: another value after each change of these words */
-  uint32_t queue_priority; /* 0: as the program made them; else KFD's priority, and one more */
+  uint32_t queue_seq;      /* a futex: changes after every change of these words */
+  uint32_t queue_priority; /* KFD priority + 1; 0: the priority that the process chose */
   uint32_t reserved3[12];
-  uint32_t off[GW_GPUS]; /* GPUs on which its compute queues are to be off; 0: none. 256 bytes */
+  uint32_t stop_gpus[GW_GPU_ENTRIES]; /* GPUs on which to stop the compute queues; 0: unused entry. 256 bytes */
 
-  /* 2368: the program's answer. */
-  uint32_t queue_obeyed; /* the last queue_turn that was obeyed; written last */
-  uint32_t queue_error;  /* errno of the last update that the driver refused; 0: none was */
+  /* 2368: written by the process. */
+  uint32_t queue_applied_seq; /* the last queue_seq that was applied; written last */
+  uint32_t queue_errno;       /* errno of the last change that the driver refused; 0: none */
   uint32_t reserved4[14];
-  struct gw_gpu gpus[GW_GPUS]; /* 1024 bytes */
+  struct gw_gpu gpus[GW_GPU_ENTRIES]; /* 1024 bytes */
   uint8_t reserved5[GW_PAGE_SIZE - 2368 - 64 - 1024];
 };
 
-/* What the daemon tells everybody. Programs can only read it. */
-struct gw_board {
+/* The status page: one for all processes, which can only read it. */
+struct gw_status {
   uint32_t magic;
   uint32_t abi;
-  uint32_t asleep; /* 1: ring the bell; 0: it will look by itself before it sleeps */
+  uint32_t asleep; /* 1: the daemon sleeps, write to the doorbell; 0: it will read page.doorbell before it sleeps */
   uint32_t reserved[13];
 };
 
@@ -170,7 +170,7 @@ struct gw_board {
 _Static_assert(sizeof(struct gw_hint) == 24, "hint");
 _Static_assert(sizeof(struct gw_gpu) == 16, "gpu");
 _Static_assert(sizeof(struct gw_page) == GW_PAGE_SIZE, "page");
-_Static_assert(sizeof(struct gw_board) == 64, "board");
+_Static_assert(sizeof(struct gw_status) == 64, "status");
 #endif
 
 #endif

@@ -66,10 +66,10 @@ void gw_lane_free(int lane) {
   gw_act.used[lane / 64] &= ~(1ull << lane % 64);
 }
 
-void gw_bump(void) { __atomic_store_n(&gw_shared.page.bell, ++gw_act.bell, __ATOMIC_SEQ_CST); }
+void gw_bump(void) { __atomic_store_n(&gw_shared.page.doorbell, ++gw_act.bell, __ATOMIC_SEQ_CST); }
 
 bool gw_log_request(uint64_t begin_ns, uint64_t end_ns) {
-  struct gw_request *r = &gw_shared.page.log[gw_act.requests % GW_REQUESTS];
+  struct gw_request *r = &gw_shared.page.log[gw_act.requests % GW_REQUEST_ENTRIES];
   __atomic_store_n(&r->begin_ns, begin_ns, __ATOMIC_RELAXED);
   __atomic_store_n(&r->end_ns, end_ns, __ATOMIC_RELAXED);
   __atomic_store_n(&gw_shared.page.requests, ++gw_act.requests, __ATOMIC_RELEASE);
@@ -90,11 +90,11 @@ bool gw_settle(void) {
   if (ready != gw_act.ready) {
     uint32_t watch = GW_READ(watch);
     uint64_t now = watch ? gw_now() : 0;
-    bool guess = watch && !(watch & GW_TOLD);
+    bool guess = watch && !(watch & GW_EXPLICIT_REQUESTS);
     ring = watch & GW_WATCH_READY;
     if (!ready && guess && gw_act.since_ns && !gw_act.explicit_requests && gw_log_request(gw_act.since_ns, now)) ring = true;
     if (ready && watch) gw_hook_ready(now);
-    if (!gw_act.explicit_requests) GW_SHOW(open, ready && guess);
+    if (!gw_act.explicit_requests) GW_SHOW(open_requests, ready && guess);
     gw_act.ready = ready;
     gw_act.since_ns = now;
     gw_show_flags();
@@ -112,7 +112,7 @@ void gw_activity_publish(void) {
   GW_SHOW(held_ns, gw_act.held_ns);
   GW_SHOW(holds, gw_act.holds);
   GW_SHOW(overruns, gw_act.overruns);
-  GW_SHOW(open, gw_act.open);
+  GW_SHOW(open_requests, gw_act.open);
   GW_SHOW(runtimes, gw_act.runtimes);
   /* Of these the page has a log, which begins empty. */
   gw_act.requests = gw_act.hints = 0;

@@ -373,7 +373,7 @@ func testCUDAExec(t *testing.T, dir string) {
 // alone; after a while it has a page again.
 func testCUDAClosed(t *testing.T, dir string) {
 	k := keep(t, open)
-	k.Board.SetAsleep(true)
+	k.Status.SetAsleep(true)
 	p := start(t, k, dir, "work", "12080", "closefds", "25")
 	k.page()
 	k.page()
@@ -417,7 +417,7 @@ func testCUDAReady(t *testing.T, dir string) {
 		asleep bool
 	}{{0, true}, {shimpage.LogRequests, true}, {shimpage.WatchReady, false}, {shimpage.WatchReady, true}, {shimpage.LogRequests | shimpage.ExplicitRequests, true}} {
 		k := keep(t, func(p *shimpage.Page) { p.SetWatch(c.watch) })
-		k.Board.SetAsleep(c.asleep)
+		k.Status.SetAsleep(c.asleep)
 		p := start(t, k, dir, "work", "12080", "burst", "50")
 		page := k.page()
 		p.ok()

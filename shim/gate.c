@@ -55,9 +55,9 @@ static void hold(gw_pass *p) {
   uint64_t began = 0;
   for (;;) {
     uint32_t gate = __atomic_load_n(&gw_shared.page.gate, __ATOMIC_ACQUIRE);
-    if (gate != GW_CLOSED) break;
+    if (gate != GW_GATE_CLOSED) break;
     uint64_t lease = GW_READ(lease_ns), now = gw_now();
-    if (lease <= now || lease - now > GW_LEASE_MOST_NS) {
+    if (lease <= now || lease - now > GW_MAX_LEASE_NS) {
       count_lapse(lease);
       break;
     }
@@ -66,7 +66,7 @@ static void hold(gw_pass *p) {
       began = now;
       start_hold(p);
     }
-    long r = gw_futex_wait(&gw_shared.page.gate, GW_CLOSED, lease, 1);
+    long r = gw_futex_wait(&gw_shared.page.gate, GW_GATE_CLOSED, lease, 1);
     if (r != 0 && r != -EINTR && r != -EAGAIN && r != -ETIMEDOUT) break;
   }
   if (!began) return;
@@ -96,7 +96,7 @@ bool gw_enter_slowly(gw_pass *p) {
   bool ours = false;
   if (!ungated && !__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) && gw_page_attach(p->runtime->name) && !captured(p)) {
     do hold(p);
-    while (gw_bound_wait(p) && GW_READ(gate) == GW_CLOSED);
+    while (gw_bound_wait(p) && GW_READ(gate) == GW_GATE_CLOSED);
     ours = !captured(p);
     if (!ours) withdraw(p);
   }
@@ -249,7 +249,7 @@ __attribute__((destructor)) static void leaving(void) {
 
 /* For giveway_guard.h: whether the program is held now. */
 __attribute__((visibility("default"))) int giveway_closed(void) {
-  if (!gw_page_is_there() || GW_READ(gate) != GW_CLOSED) return 0;
+  if (!gw_page_is_there() || GW_READ(gate) != GW_GATE_CLOSED) return 0;
   uint64_t lease = GW_READ(lease_ns), now = gw_now();
-  return lease > now && lease - now <= GW_LEASE_MOST_NS;
+  return lease > now && lease - now <= GW_MAX_LEASE_NS;
 }

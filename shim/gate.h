@@ -62,7 +62,7 @@ typedef struct {
 #endif
 union gw_slot {
   struct gw_page page;
-  struct gw_board board;
+  struct gw_status board;
   char unit[GW_MAP_UNIT];
 };
 extern union gw_slot gw_shared;

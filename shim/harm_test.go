@@ -56,7 +56,7 @@ func TestHarm(t *testing.T) {
 		t.Run("files under our numbers, by "+how, func(t *testing.T) {
 			t.Parallel()
 			k := keep(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
-			k.Board.SetAsleep(true)
+			k.Status.SetAsleep(true)
 			start(t, k, b.dir, "harm", "files", how).ok()
 			k.page()
 			k.page() // it has noticed, and connected again
@@ -64,7 +64,7 @@ func TestHarm(t *testing.T) {
 	}
 	t.Run("a child with its memory", func(t *testing.T) {
 		k := keep(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
-		k.Board.SetAsleep(true)
+		k.Status.SetAsleep(true)
 		p := start(t, k, b.dir, "harm", "vfork")
 		_, bell, err := k.page().Descriptors()
 		if err != nil {

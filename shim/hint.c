@@ -48,14 +48,14 @@ static void note(uint32_t kind, int64_t id, uint64_t now) {
     gw_log_request(opened[at].begin_ns, now);
     opened[at] = opened[--gw_act.open];
   }
-  GW_SHOW(open, gw_act.open);
+  GW_SHOW(open_requests, gw_act.open);
 }
 
 static bool stands(uint32_t kind) { return kind != GW_HINT_EXPECT && kind != GW_HINT_BEGIN && kind != GW_HINT_END; }
 
 /* With the lock held. */
 static void put(uint32_t kind, int64_t value, uint64_t now) {
-  struct gw_hint *h = &gw_shared.page.ring[gw_act.hints % GW_HINTS];
+  struct gw_hint *h = &gw_shared.page.ring[gw_act.hints % GW_HINT_ENTRIES];
   /* A reader that sees the old number before and after has read the old hint. */
   __atomic_store_n(&h->seq, 0, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_RELEASE);

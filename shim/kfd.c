@@ -75,7 +75,7 @@ static struct {
   struct gw_kfd_wish wish;
   uint32_t error;
   int owner; /* the process whose queues they are */
-  uint32_t gpus[GW_GPUS]; /* that have a place on the page: a GPU keeps it */
+  uint32_t gpus[GW_GPU_ENTRIES]; /* that have a place on the page: a GPU keeps it */
   uint32_t count;
   char path[256]; /* of the device, for when the program has closed its own */
   struct queue queues[QUEUES];
@@ -191,7 +191,7 @@ static int update(const struct queue *q, const struct update_args *args) {
 }
 
 static bool is_off(uint32_t gpu) {
-  for (uint32_t i = 0; i < GW_GPUS; i++) {
+  for (uint32_t i = 0; i < GW_GPU_ENTRIES; i++) {
     if (gpu && kfd.wish.off[i] == gpu) return true;
   }
   return false;
@@ -238,7 +238,7 @@ static bool settle_all(void) {
 }
 
 static int place_of(uint32_t gpu) {
-  for (int i = 0; i < (int)GW_GPUS; i++) {
+  for (int i = 0; i < (int)GW_GPU_ENTRIES; i++) {
     if (!kfd.gpus[i]) kfd.gpus[i] = gpu;
     if (kfd.gpus[i] == gpu) return i;
   }
@@ -247,24 +247,24 @@ static int place_of(uint32_t gpu) {
 
 /* Tells the daemon. Whether it should be woken: there are more queues, or fewer. */
 static bool show(void) {
-  struct gw_gpu now[GW_GPUS] = {0};
+  struct gw_gpu now[GW_GPU_ENTRIES] = {0};
   for (uint32_t i = 0; i < kfd.count; i++) {
     const struct queue *q = &kfd.queues[i];
     int at = place_of(q->gpu);
     if (at < 0) continue;
     now[at].queues++;
-    now[at].off += is_off(q->gpu) && !(q->percentage & PERCENT);
+    now[at].stopped += is_off(q->gpu) && !(q->percentage & PERCENT);
     now[at].failed += q->failed;
   }
   bool news = false;
-  for (uint32_t i = 0; i < GW_GPUS && kfd.gpus[i]; i++) {
+  for (uint32_t i = 0; i < GW_GPU_ENTRIES && kfd.gpus[i]; i++) {
     news = news || GW_READ(gpus[i].queues) != now[i].queues;
-    GW_SHOW(gpus[i].off, now[i].off);
+    GW_SHOW(gpus[i].stopped, now[i].stopped);
     GW_SHOW(gpus[i].failed, now[i].failed);
     GW_SHOW(gpus[i].queues, now[i].queues);
     GW_SHOW(gpus[i].gpu, kfd.gpus[i]);
   }
-  GW_SHOW(queue_error, kfd.error);
+  GW_SHOW(queue_errno, kfd.error);
   return news;
 }
 
@@ -395,7 +395,7 @@ bool gw_kfd_obey(const struct gw_kfd_wish *wish, uint32_t turn) {
   if (!kfd.over) kfd.wish = *wish;
   bool all = kfd.over || settle_all();
   show();
-  __atomic_store_n(&gw_shared.page.queue_obeyed, turn, __ATOMIC_RELEASE);
+  __atomic_store_n(&gw_shared.page.queue_applied_seq, turn, __ATOMIC_RELEASE);
   gw_unlock(&kfd.lock);
   return all;
 }

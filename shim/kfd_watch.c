@@ -34,9 +34,9 @@ static uint64_t read_wish(struct gw_kfd_wish *w, uint64_t now) {
   memset(w, 0, sizeof *w);
   if (!gw_page_is_there()) return 0;
   uint64_t lease = GW_READ(queue_lease_ns);
-  if (lease <= now || lease - now > GW_LEASE_MOST_NS) return 0;
+  if (lease <= now || lease - now > GW_MAX_LEASE_NS) return 0;
   uint32_t any = 0;
-  for (uint32_t i = 0; i < GW_GPUS; i++) any |= w->off[i] = GW_READ(off[i]);
+  for (uint32_t i = 0; i < GW_GPU_ENTRIES; i++) any |= w->off[i] = GW_READ(stop_gpus[i]);
   uint32_t priority = GW_READ(queue_priority); /* KFD's go to 15 */
   if (priority <= 16) any |= w->priority = priority;
   return any ? lease : 0;
@@ -53,12 +53,12 @@ static void *run(void *unused) {
   for (uint64_t last = 0; !__atomic_load_n(&gw_gone, __ATOMIC_RELAXED);) {
     if (gw_now() - last < BREATH_NS) gw_sleep(BREATH_NS);
     uint32_t pages = __atomic_load_n(&gw_pages, __ATOMIC_SEQ_CST);
-    uint32_t turn = __atomic_load_n(&gw_shared.page.queue_turn, __ATOMIC_SEQ_CST);
+    uint32_t turn = __atomic_load_n(&gw_shared.page.queue_seq, __ATOMIC_SEQ_CST);
     struct gw_kfd_wish wish;
     uint64_t now = last = gw_now(), lease = read_wish(&wish, now);
     uint64_t until = lease ? lease : now + LOOK_NS;
     /* Half of one wish and half of the next is none. */
-    if (__atomic_load_n(&gw_shared.page.queue_turn, __ATOMIC_SEQ_CST) != turn) continue;
+    if (__atomic_load_n(&gw_shared.page.queue_seq, __ATOMIC_SEQ_CST) != turn) continue;
     if (!gw_kfd_obey(&wish, turn) && until > now + RETRY_NS) until = now + RETRY_NS;
     if (!gw_page_is_there()) {
       await_page(pages, until);
@@ -66,7 +66,7 @@ static void *run(void *unused) {
     }
     /* The page may be another by now: see page.c for why we are not left behind. */
     if (__atomic_load_n(&gw_pages, __ATOMIC_SEQ_CST) != pages) continue;
-    if (gw_futex_wait(&gw_shared.page.queue_turn, turn, until, 1) == -ETIMEDOUT) gw_page_check(gw_now_coarse());
+    if (gw_futex_wait(&gw_shared.page.queue_seq, turn, until, 1) == -ETIMEDOUT) gw_page_check(gw_now_coarse());
   }
   return unused;
 }

@@ -12,7 +12,7 @@
 
 /* What the daemon wants of the queues. All zero: nothing. */
 struct gw_kfd_wish {
-  uint32_t off[GW_GPUS]; /* in any order; 0: none */
+  uint32_t off[GW_GPU_ENTRIES]; /* in any order; 0: none */
   uint32_t priority;     /* and one more; 0: none */
 };
 

@@ -168,10 +168,10 @@ static void count_page(void) {
  */
 static void rouse(void) {
   count_page();
-  __atomic_add_fetch(&gw_shared.page.queue_turn, 1, __ATOMIC_SEQ_CST);
-  gw_futex_wake(&gw_shared.page.queue_turn, 1, 1);
-  __atomic_add_fetch(&gw_shared.page.expect_turn, 1, __ATOMIC_SEQ_CST);
-  gw_futex_wake(&gw_shared.page.expect_turn, 1, 1);
+  __atomic_add_fetch(&gw_shared.page.queue_seq, 1, __ATOMIC_SEQ_CST);
+  gw_futex_wake(&gw_shared.page.queue_seq, 1, 1);
+  __atomic_add_fetch(&gw_shared.page.expect_seq, 1, __ATOMIC_SEQ_CST);
+  gw_futex_wake(&gw_shared.page.expect_seq, 1, 1);
 }
 
 /* Ordinary memory again. For a moment its gate is open. */
@@ -183,15 +183,15 @@ static void unmap(void) {
 
 /* Looks at the pages beside their place first: once there, threads use them. */
 static bool right(int page_fd, int board_fd) {
-  if (!sealed(page_fd, GW_PAGE_SIZE) || !sealed(board_fd, GW_BOARD_SIZE)) return false;
+  if (!sealed(page_fd, GW_PAGE_SIZE) || !sealed(board_fd, GW_STATUS_SIZE)) return false;
   struct gw_page *p = (void *)gw_sys(SYS_mmap, 0, GW_PAGE_SIZE, PROT_READ, MAP_SHARED, page_fd, 0);
   if ((long)p < 0 && (long)p > -4096) return false;
   bool ok = p->magic == GW_MAGIC && p->abi == GW_ABI && p->size == GW_PAGE_SIZE;
   GW_SYS_2(SYS_munmap, p, GW_PAGE_SIZE);
-  struct gw_board *b = (void *)gw_sys(SYS_mmap, 0, GW_BOARD_SIZE, PROT_READ, MAP_SHARED, board_fd, 0);
+  struct gw_status *b = (void *)gw_sys(SYS_mmap, 0, GW_STATUS_SIZE, PROT_READ, MAP_SHARED, board_fd, 0);
   if ((long)b < 0 && (long)b > -4096) return false;
   ok = ok && b->magic == GW_MAGIC && b->abi == GW_ABI;
-  GW_SYS_2(SYS_munmap, b, GW_BOARD_SIZE);
+  GW_SYS_2(SYS_munmap, b, GW_STATUS_SIZE);
   return ok;
 }
 
@@ -199,7 +199,7 @@ static bool right(int page_fd, int board_fd) {
  * of no type, with the daemon's flags, by which we know it again. */
 static bool rings(int fd) {
   struct stat s;
-  return GW_SYS_2(SYS_fcntl, fd, F_GETFL) == GW_BELL_FLAGS && GW_SYS_2(SYS_fstat, fd, &s) == 0 &&
+  return GW_SYS_2(SYS_fcntl, fd, F_GETFL) == GW_DOORBELL_FLAGS && GW_SYS_2(SYS_fstat, fd, &s) == 0 &&
          (s.st_mode & S_IFMT) == 0;
 }
 

@@ -25,7 +25,7 @@ bool gw_page_attach(const char *runtime);
  * page go if not. */
 void gw_page_check(uint64_t now);
 
-/* Wakes the daemon, if it sleeps. The caller has bumped page.bell. Checks as well. */
+/* Wakes the daemon, if it sleeps. The caller has bumped page.doorbell. Checks as well. */
 void gw_page_ring(void);
 
 /* The program is about to close these. The one among them that we write to, or -1; it

@@ -110,7 +110,7 @@ static bool find_driver(void) {
 }
 
 /* One that is at work has its context on the device, or is on its way there. */
-static bool is_off(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_OPEN; }
+static bool is_off(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_GATE_OPEN; }
 
 /* The place of a context, or NULL. With the lock held. */
 static struct place *place_of(void *ctx) {
@@ -216,13 +216,13 @@ void cuda_unpark_now(bool arrived) {
 
 /* What the thread sleeps on lies in the page, where the daemon can wake it too. It never
  * sleeps for long: the page may be another meanwhile. */
-static uint32_t turn(void) { return __atomic_load_n(&gw_shared.page.expect_turn, __ATOMIC_ACQUIRE); }
+static uint32_t turn(void) { return __atomic_load_n(&gw_shared.page.expect_seq, __ATOMIC_ACQUIRE); }
 
 /* Sleeps until then or until something is told. Whether nothing was. */
 static bool sleep_until(uint64_t at_ns, uint32_t heard) {
   while (gw_now() < at_ns) {
     if (turn() != heard) return false;
-    gw_futex_wait(&gw_shared.page.expect_turn, heard, at_ns, 1);
+    gw_futex_wait(&gw_shared.page.expect_seq, heard, at_ns, 1);
   }
   return true;
 }
@@ -270,7 +270,7 @@ static void hold_for(uint64_t arrival_ns, uint64_t patience_ns) {
   /* What the arrival did not have to wait for: as much of the switch as was over. */
   if (came) learnt.saved_ns += took && took < held ? took : held;
   GW_SHOW(parked, learnt.parked);
-  GW_SHOW(hits, learnt.hits);
+  GW_SHOW(park_hits, learnt.hits);
   GW_SHOW(parked_ns, learnt.parked_ns);
   GW_SHOW(saved_ns, learnt.saved_ns);
   gw_unlock(&learnt.lock);
@@ -289,7 +289,7 @@ static uint64_t next_arrival(uint64_t now, uint64_t lead, uint64_t last) {
     return at;
   }
   bool told = learnt.told_ns && now - learnt.told_ns < STALE_NS;
-  at = !told && GW_READ(watch) & GW_PREDICT ? gw_predict_next(&learnt.predictor, lead) : 0;
+  at = !told && GW_READ(watch) & GW_PREDICT_ARRIVALS ? gw_predict_next(&learnt.predictor, lead) : 0;
   gw_unlock(&learnt.lock);
   return at > now ? at : 0;
 }
@@ -302,7 +302,7 @@ static void *run(void *unused) {
   uint64_t last = 0, prepare_at = 0;
   for (;;) {
     uint32_t heard = turn();
-    uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(park_us) * 1000ull;
+    uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(max_park_us) * 1000ull;
     if (most > LOOK_NS) most = LOOK_NS;
     if (patience > LOOK_NS) patience = LOOK_NS;
     /* A program that is never idle for long is not to pay for that at every turn. */
@@ -358,16 +358,16 @@ void cuda_park_expect(uint64_t at_ns) {
   gw_lock(&learnt.lock);
   learnt.told_ns = gw_now();
   gw_unlock(&learnt.lock);
-  __atomic_add_fetch(&gw_shared.page.expect_turn, 1, __ATOMIC_RELEASE);
+  __atomic_add_fetch(&gw_shared.page.expect_seq, 1, __ATOMIC_RELEASE);
   if (!__atomic_load_n(&started, __ATOMIC_ACQUIRE)) {
     if (__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) && GW_READ(lead_us)) start_thread();
     return;
   }
-  gw_futex_wake(&gw_shared.page.expect_turn, 1, 1);
+  gw_futex_wake(&gw_shared.page.expect_seq, 1, 1);
 }
 
 void cuda_park_ready(uint64_t at_ns) {
-  bool predict = GW_READ(watch) & GW_PREDICT;
+  bool predict = GW_READ(watch) & GW_PREDICT_ARRIVALS;
   if (!GW_READ(lead_us) || !(predict || GW_READ(expect_ns))) return;
   if (predict) {
     gw_lock(&learnt.lock);

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
@@ -92,7 +92,7 @@ func runQueueWork(t *testing.T, program, socket, part string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, part)
 	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+socket)
-	stop := time.AfterFunc(4*pagetest.Hang, func() { _ = cmd.Process.Kill() })
+	stop := time.AfterFunc(4*pagetest.Timeout, func() { _ = cmd.Process.Kill() })
 	defer stop.Stop()
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok "+part+"\n") {
 		t.Errorf("%s: %v\n%s", part, err, out)
@@ -145,7 +145,7 @@ func (w *talker) hear(want string) {
 		if line != want {
 			w.t.Fatalf("it says %q, want %q", line, want)
 		}
-	case <-time.After(pagetest.Hang):
+	case <-time.After(pagetest.Timeout):
 		w.t.Fatalf("it does not say %q", want)
 	}
 }

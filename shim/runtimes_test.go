@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/internal/shim/pageclient/pagetest"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 

@@ -17,6 +17,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/shim"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
@@ -40,7 +41,7 @@ func (s *shims) find(pid int) amd.Shim {
 // puppet is the shim in a process with queues on one GPU.
 type puppet struct {
 	gate    *shim.Gate
-	program *shimpage.Program
+	program *pagetest.Process
 	file    *kfdtest.File
 	gpu     uint32
 	mu      sync.Mutex
@@ -65,10 +66,10 @@ func (s *shims) enter(file *kfdtest.File, gpu uint32, id kfdtest.QueueID) *puppe
 	must(err)
 	boardFD, err := board.Descriptor()
 	must(err)
-	program, err := shimpage.Enter(pageFD, boardFD, bell)
+	program, err := pagetest.NewProcess(pageFD, boardFD, bell)
 	must(err)
 	p := &puppet{gate: shim.NewGate(page), program: program, file: file, gpu: gpu, queues: []uint32{id.Queue}}
-	program.Owns(0, gpu, 1)
+	program.SetQueues(0, gpu, 1)
 	quit, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
@@ -79,7 +80,7 @@ func (s *shims) enter(file *kfdtest.File, gpu uint32, id kfdtest.QueueID) *puppe
 		<-over
 		page.Close()
 		board.Close()
-		must(program.Leave())
+		must(program.Close())
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,18 +97,18 @@ func (p *puppet) live(quit chan struct{}) {
 		case <-time.After(100 * time.Microsecond):
 		}
 		p.gate.Renew()
-		if w := p.program.Wished(); w.Turn != done && !p.asleep.Load() {
-			done = w.Turn
+		if w := p.program.QueueRequest(); w.Seq != done && !p.asleep.Load() {
+			done = w.Seq
 			p.obey(w)
 		}
 	}
 }
 
-func (p *puppet) obey(w shimpage.Wish) {
+func (p *puppet) obey(w pagetest.QueueRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	percent, off, failed := uint32(100), uint32(0), uint32(0)
-	if slices.Contains(w.Off, p.gpu) {
+	if slices.Contains(w.Stop, p.gpu) {
 		percent = 0
 	}
 	for _, id := range p.queues {
@@ -118,8 +119,8 @@ func (p *puppet) obey(w shimpage.Wish) {
 			off++
 		}
 	}
-	p.program.Did(0, off, failed)
-	p.program.Obey(w.Turn)
+	p.program.SetQueueResults(0, off, failed)
+	p.program.Apply(w.Seq)
 }
 
 // ownHarness is a harness whose processes have shims.
@@ -219,7 +220,7 @@ func TestOrder(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it was waited for for %v", took)
 	}
-	if w := p.program.Wished(); len(w.Off) != 0 {
+	if w := p.program.QueueRequest(); len(w.Stop) != 0 {
 		t.Errorf("it is to go off still: %+v", w)
 	}
 	p.asleep.Store(false)
@@ -239,7 +240,7 @@ func TestOwnClaims(t *testing.T) {
 	}
 	spec := h.Open()
 	p := h.shims.of[h.queues[spec.Queue].PID]
-	p.program.Owns(0, h.device.GPU()+1, 1)
+	p.program.SetQueues(0, h.device.GPU()+1, 1)
 	if q, err := h.device.Attach(spec); err != nil || hal.Abilities(q) != 0 {
 		t.Errorf("on another GPU: %v, %v", hal.Abilities(q), err)
 	}
@@ -263,7 +264,7 @@ func TestOwnUnseen(t *testing.T) {
 	eventually(t, func() bool { return h.KFD().Active(id) })
 	p.mu.Lock()
 	p.queues = append(p.queues, more)
-	p.program.Owns(0, p.gpu, 2)
+	p.program.SetQueues(0, p.gpu, 2)
 	p.mu.Unlock()
 	if err := hal.Stop(q, sched.LevelInterrupt); err != nil || h.KFD().Active(id) {
 		t.Errorf("%v", err)
@@ -284,7 +285,7 @@ func TestOwnUnseen(t *testing.T) {
 	}
 	p.mu.Lock()
 	p.queues = p.queues[:1]
-	p.program.Owns(0, p.gpu, 1)
+	p.program.SetQueues(0, p.gpu, 1)
 	p.mu.Unlock()
 	if err := hal.Stop(second, sched.LevelInterrupt); !errors.Is(err, hal.ErrGone) {
 		t.Errorf("a queue that was destroyed: %v", err)

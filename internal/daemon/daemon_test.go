@@ -18,7 +18,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/internal/shim/shimpage"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -273,13 +273,13 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	d := newTestDaemon(gates, b)
 	stop := runDaemon(t, d)
 	train, _ := sleeper(t)
-	admit := func() (*shimpage.Program, func()) {
+	admit := func() (*pagetest.Process, func()) {
 		t.Helper()
 		fds, leave, err := gates.Admit(server.Visitor{PID: train.PID, UID: uint32(os.Getuid()), Runtime: "cuda"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := shimpage.Enter(fds[0], fds[1], fds[2])
+		p, err := pagetest.NewProcess(fds[0], fds[1], fds[2])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,8 +325,8 @@ func TestHardwareQueueWithGate(t *testing.T) {
 		})
 		return yes
 	}
-	p.Pass()
-	p.Completed(1)
+	p.Launch()
+	p.AddCompleted(1)
 	eventually(t, "it is known to be idle", func() bool { return !ready() })
 	leave()
 	if device, can := queue(); device != "fake0" || can != "interrupt slice" || !ready() {
@@ -336,8 +336,8 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	if !both() {
 		t.Error("with a new gate it cannot do what either can")
 	}
-	p2.Pass()
-	p2.Completed(1)
+	p2.Launch()
+	p2.AddCompleted(1)
 	eventually(t, "it is known to be idle again", func() bool { return !ready() })
 	stop()
 	leave2()

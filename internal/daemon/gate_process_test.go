@@ -21,6 +21,7 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
@@ -72,7 +73,7 @@ func hostUntilKilled(socket string) {
 }
 
 // hello says hello as shim/abi.h has it. It returns nil if it is refused.
-func hello(socket, abi, runtime string) (net.Conn, *shimpage.Program, error) {
+func hello(socket, abi, runtime string) (net.Conn, *pagetest.Process, error) {
 	c, err := net.Dial("unix", socket)
 	if err != nil {
 		return nil, nil, err
@@ -95,7 +96,7 @@ func hello(socket, abi, runtime string) (net.Conn, *shimpage.Program, error) {
 	if err != nil || len(fds) != 3 {
 		return nil, nil, fmt.Errorf("descriptors %v, %v", fds, err)
 	}
-	p, err := shimpage.Enter(fds[0], fds[1], fds[2])
+	p, err := pagetest.NewProcess(fds[0], fds[1], fds[2])
 	return c, p, err
 }
 
@@ -114,9 +115,9 @@ func behave(socket, runtime string) {
 		_, _ = fmt.Sscan(lines.Text(), &word, &kind, &value)
 		switch word {
 		case "launch":
-			go func() { fmt.Println("launched", p.Pass()) }()
+			go func() { fmt.Println("launched", p.Launch()) }()
 		case "done":
-			p.Completed(1)
+			p.AddCompleted(1)
 		case "hint":
 			p.Hint(kind, value)
 		case "begin":
@@ -125,18 +126,18 @@ func behave(socket, runtime string) {
 			ends[0]()
 			ends = ends[1:]
 		case "watch":
-			fmt.Println("told", p.Watched()&shimpage.ExplicitRequests != 0)
+			fmt.Println("told", p.Page.Watch.Load()&shimpage.ExplicitRequests != 0)
 		case "use":
-			p.InUse(uint32(kind))
+			p.Page.Runtimes.Store(uint32(kind))
 		case "bound":
 			_, bound, batch := p.InFlight()
 			fmt.Println(bound, batch)
 		case "told":
-			at, repeatable := p.Told()
+			at, repeatable := p.Page.Expect.Load(), p.Page.Idempotent.Load()
 			in := time.Duration(at) - time.Duration(shimpage.Monotonic(time.Now()))
 			fmt.Println(repeatable, in > 50*time.Second && in <= time.Minute)
 		case "expects":
-			at, _ := p.Told()
+			at := p.Page.Expect.Load()
 			fmt.Println("expects", at != 0)
 		case "breed": // a child that has all our descriptors
 			f, _ := conn.(*net.UnixConn).File()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
@@ -319,18 +320,18 @@ func TestHello(t *testing.T) {
 	}
 	before := count()
 	var conns []net.Conn
-	var last *shimpage.Program
+	var last *pagetest.Process
 	for range 100 {
 		c, p, err := hello(socket, "1", strings.Repeat("x", 100))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if last != nil {
-			_ = last.Leave()
+			_ = last.Close()
 		}
 		conns, last = append(conns, c), p
 	}
-	last.InUse(1)
+	last.Page.Runtimes.Store(1)
 	eventually(t, "the last one is heard", func() bool { return len(d.Processes()) == 1 })
 	held := count()
 	for _, c := range conns[:50] {
@@ -340,7 +341,7 @@ func TestHello(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	_ = last.Leave()
+	_ = last.Close()
 	eventually(t, "all are gone", func() bool { return len(d.Processes()) == 0 })
 	eventually(t, "no descriptor is left", func() bool { return count() <= before+2 })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
@@ -33,7 +34,7 @@ func newHarness(t *testing.T) *harness {
 
 // program launches commands in order: gate, bound, device.
 type program struct {
-	*shimpage.Program
+	*pagetest.Process
 	page   *shimpage.Page
 	gate   *Gate
 	work   chan time.Duration
@@ -56,14 +57,14 @@ func (h *harness) program() *program {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if p.Program, err = shimpage.Enter(page, board, bell); err != nil {
+	if p.Process, err = pagetest.NewProcess(page, board, bell); err != nil {
 		h.t.Fatal(err)
 	}
 	p.gate = NewGate(p.page)
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		for d := range p.work {
-			p.Pass()
+			p.Launch()
 			for n, bound, _ := p.InFlight(); bound > 0 && n > uint64(bound); n, bound, _ = p.InFlight() {
 				time.Sleep(100 * time.Microsecond)
 			}
@@ -75,14 +76,14 @@ func (h *harness) program() *program {
 		for d := range p.device {
 			time.Sleep(d)
 			p.done.Add(1)
-			p.Completed(1)
+			p.AddCompleted(1)
 		}
 	})
 	h.t.Cleanup(func() {
 		p.page.Close() // whoever waits goes on
 		close(p.work)
 		ended.Wait()
-		_ = p.Leave()
+		_ = p.Close()
 	})
 	return p
 }

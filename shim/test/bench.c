@@ -55,7 +55,7 @@ static void wakes(void) {
   pthread_t thread;
   uint64_t one = 1;
   bell = eventfd(0, EFD_NONBLOCK);
-  if (bell < 0 || fcntl(bell, F_SETFL, GW_BELL_FLAGS) || pthread_create(&thread, NULL, sleeper, NULL)) return;
+  if (bell < 0 || fcntl(bell, F_SETFL, GW_DOORBELL_FLAGS) || pthread_create(&thread, NULL, sleeper, NULL)) return;
   board.board.asleep = 1;
   for (int i = 0; i < 2 * WAKES; i++) { /* in turn, so that both have the same neighbours */
     usleep(200);
@@ -78,7 +78,7 @@ int main(void) {
   TIME("an empty loop", __asm__ volatile("" ::: "memory"));
   TIME("gate check alone, no daemon", __asm__ volatile("" ::"r"(gw_enter(&p, &none, NULL, stream)) : "memory"));
   next_look = ~0ull; /* nobody finds out */
-  gw_shared.page.gate = GW_OPEN;
+  gw_shared.page.gate = GW_GATE_OPEN;
   gw_attached = 1;
   TIME("gate check alone, open", __asm__ volatile("" ::"r"(gw_enter(&p, &none, NULL, stream)) : "memory"));
   TIME("gate check and count (enter, leave)", gw_enter(&p, &none, NULL, stream); gw_leave(&p, true));

@@ -13,62 +13,63 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
-// lodging is the memory that a daemon lends us, and the connection it hangs on.
-type lodging struct {
-	conn   *net.UnixConn
-	memory []byte // of page
-	notice []byte // of board
-	page   *page
-	board  *board
-	bell   int
+// connection is the connection to a daemon and the memory that the daemon has sent over it.
+type connection struct {
+	socket       *net.UnixConn
+	pageMemory   []byte
+	statusMemory []byte
+	page         *pageabi.Page
+	status       *pageabi.Status
+	doorbell     int
 
-	// Under Page.mu.
-	users int  // who may look at the memory without the lock
-	over  bool // the daemon has hung up
+	// Guarded by Page.mu.
+	users int  // goroutines that use the memory without the lock
+	ended bool // the daemon has closed the connection
 }
 
-// libraryIsLoaded reports whether this process has libgiveway.so in it.
+// libraryIsLoaded reports whether libgiveway.so is loaded in this process.
 func libraryIsLoaded() bool {
 	maps, err := os.ReadFile("/proc/self/maps")
 	return err == nil && strings.Contains(string(maps), "libgiveway")
 }
 
-// dial finds a daemon and gets a page from it.
-func dial(ctx context.Context) (*lodging, error) {
+// dial connects to the first daemon that answers and gets a page from it.
+func dial(ctx context.Context) (*connection, error) {
 	if libraryIsLoaded() {
 		return nil, ErrLibrary
 	}
 	var refused error
 	for _, path := range client.Sockets() {
 		var d net.Dialer
-		conn, err := d.DialContext(ctx, "unix", path)
+		socket, err := d.DialContext(ctx, "unix", path)
 		if err != nil {
 			refused = errors.Join(refused, err)
 			continue
 		}
-		l, err := hello(ctx, conn.(*net.UnixConn))
+		c, err := hello(ctx, socket.(*net.UnixConn))
 		if err != nil {
-			_ = conn.Close()
+			_ = socket.Close()
 			return nil, fmt.Errorf("ask the daemon at %s for a page: %w", path, err)
 		}
-		return l, nil
+		return c, nil
 	}
 	return nil, refused
 }
 
 const greeting = "POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\nGiveway-Abi: 1\r\nGiveway-Runtime: hint\r\n\r\n"
 
-// hello is that of shim/abi.h.
-func hello(ctx context.Context, conn *net.UnixConn) (*lodging, error) {
-	giveUp := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer giveUp()
-	if _, err := conn.Write([]byte(greeting)); err != nil {
+// hello is the exchange that shim/abi.h describes.
+func hello(ctx context.Context, socket *net.UnixConn) (*connection, error) {
+	stop := context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := socket.Write([]byte(greeting)); err != nil {
 		return nil, err
 	}
 	text, control := make([]byte, 512), make([]byte, unix.CmsgSpace(3*4))
-	n, got, _, _, err := conn.ReadMsgUnix(text, control)
+	n, got, _, _, err := socket.ReadMsgUnix(text, control)
 	if err != nil {
 		return nil, err
 	}
@@ -79,28 +80,27 @@ func hello(ctx context.Context, conn *net.UnixConn) (*lodging, error) {
 	if len(fds) != 3 || !strings.HasPrefix(string(text[:n]), "HTTP/1.1 101") {
 		closeAll(fds)
 		line, _, _ := strings.Cut(string(text[:n]), "\r\n")
-		return nil, fmt.Errorf("it answers %.60q with %d descriptors", line, len(fds))
+		return nil, fmt.Errorf("unexpected answer %.60q with %d descriptors", line, len(fds))
 	}
-	l, err := enter(fds[0], fds[1], fds[2])
+	c, err := mapPages(fds[0], fds[1], fds[2])
 	closeAll(fds[:2])
 	if err != nil {
 		_ = unix.Close(fds[2])
 		return nil, err
 	}
-	if !giveUp() {
-		l.conn = conn
-		l.close()
+	c.socket = socket
+	if !stop() { // ctx is done, and the socket has a deadline
+		c.close()
 		return nil, ctx.Err()
 	}
-	l.conn = conn
-	return l, nil
+	return c, nil
 }
 
 func descriptors(control []byte) (fds []int, err error) {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	for i := range messages {
-		some, wrong := syscall.ParseUnixRights(&messages[i])
-		fds, err = append(fds, some...), errors.Join(err, wrong)
+		rights, wrong := syscall.ParseUnixRights(&messages[i])
+		fds, err = append(fds, rights...), errors.Join(err, wrong)
 	}
 	if err != nil {
 		closeAll(fds)
@@ -115,32 +115,33 @@ func closeAll(fds []int) {
 	}
 }
 
-// enter maps what a daemon has sent, if it is as it should be.
-func enter(pageFD, boardFD, bell int) (*lodging, error) {
-	l := &lodging{bell: bell}
+// mapPages maps the memory that a daemon has sent, after checking it.
+func mapPages(pageFD, statusFD, doorbell int) (*connection, error) {
+	c := &connection{doorbell: doorbell}
 	var err error
-	if l.memory, err = mapped(pageFD, pageSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+	if c.pageMemory, err = mapSealed(pageFD, pageabi.PageSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return nil, fmt.Errorf("map the page: %w", err)
 	}
-	if l.notice, err = mapped(boardFD, boardSize, unix.PROT_READ); err != nil {
-		l.unmap()
-		return nil, fmt.Errorf("map the board: %w", err)
+	if c.statusMemory, err = mapSealed(statusFD, pageabi.StatusSize, unix.PROT_READ); err != nil {
+		c.unmap()
+		return nil, fmt.Errorf("map the status page: %w", err)
 	}
-	l.page, l.board = pageAt(l.memory), boardAt(l.notice)
-	if l.page.magic.Load() != magic || l.page.abi.Load() != abi || l.page.size.Load() != pageSize ||
-		l.board.magic.Load() != magic || l.board.abi.Load() != abi {
-		l.unmap()
-		return nil, fmt.Errorf("this is no page of version %d", abi)
+	c.page, c.status = pageabi.PageAt(c.pageMemory), pageabi.StatusAt(c.statusMemory)
+	if c.page.Magic.Load() != pageabi.Magic || c.page.ABI.Load() != pageabi.Version || c.page.Size.Load() != pageabi.PageSize ||
+		c.status.Magic.Load() != pageabi.Magic || c.status.ABI.Load() != pageabi.Version {
+		c.unmap()
+		return nil, fmt.Errorf("not a page of version %d", pageabi.Version)
 	}
-	if err := unix.SetNonblock(bell, true); err != nil { // so that no hint waits
-		l.unmap()
+	if err := unix.SetNonblock(doorbell, true); err != nil { // so that no hint waits
+		c.unmap()
 		return nil, err
 	}
-	return l, nil
+	return c, nil
 }
 
-// mapped is memory that can never get smaller: who shrinks it would make us fault.
-func mapped(fd, size, how int) ([]byte, error) {
+// mapSealed maps memory of that size which cannot shrink: an access after it shrank would
+// fault.
+func mapSealed(fd, size, protection int) ([]byte, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, err
@@ -152,30 +153,23 @@ func mapped(fd, size, how int) ([]byte, error) {
 	if seals&unix.F_SEAL_SHRINK == 0 || st.Size != int64(size) {
 		return nil, fmt.Errorf("%d bytes with seals %#x", st.Size, seals)
 	}
-	return unix.Mmap(fd, 0, size, how, unix.MAP_SHARED)
+	return unix.Mmap(fd, 0, size, protection, unix.MAP_SHARED)
 }
 
-// untilOver returns when the daemon hangs up, or says something, which it never should.
-func (l *lodging) untilOver() { _, _ = l.conn.Read(make([]byte, 1)) }
+// waitForEnd returns when the daemon closes the connection, or sends something, which it
+// never should.
+func (c *connection) waitForEnd() { _, _ = c.socket.Read(make([]byte, 1)) }
 
-func (l *lodging) ring() { _, _ = unix.Write(l.bell, one[:]) } // it fails only when it has rung enough
-
-func (l *lodging) unmap() {
-	for _, m := range [][]byte{l.memory, l.notice} {
+func (c *connection) unmap() {
+	for _, m := range [][]byte{c.pageMemory, c.statusMemory} {
 		if m != nil {
 			_ = unix.Munmap(m)
 		}
 	}
 }
 
-func (l *lodging) close() {
-	l.unmap()
-	_ = unix.Close(l.bell)
-	_ = l.conn.Close()
-}
-
-func machineClock() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail
-	return uint64(ts.Nano())
+func (c *connection) close() {
+	c.unmap()
+	_ = unix.Close(c.doorbell)
+	_ = c.socket.Close()
 }

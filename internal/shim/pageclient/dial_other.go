@@ -5,25 +5,20 @@ package pageclient
 import (
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
-// lodging is never had here: daemons run on Linux.
-type lodging struct {
-	page  *page
-	board *board
-	users int
-	over  bool
+// connection does not exist on this system: the daemon runs on Linux only.
+type connection struct {
+	page     *pageabi.Page
+	status   *pageabi.Status
+	doorbell int
+	users    int
+	ended    bool
 }
 
-func dial(context.Context) (*lodging, error) { return nil, errors.New("giveway runs on Linux only") }
+func dial(context.Context) (*connection, error) { return nil, errors.New("giveway runs on Linux only") }
 
-func (*lodging) untilOver() {}
-func (*lodging) ring()      {}
-func (*lodging) close()     {}
-
-func wait(*atomic.Uint32, uint32, time.Duration) {}
-func wakeAll(*atomic.Uint32)                     {}
-
-func machineClock() uint64 { return 0 }
+func (*connection) waitForEnd() {}
+func (*connection) close()      {}

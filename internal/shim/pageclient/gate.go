@@ -1,208 +1,219 @@
 package pageclient
 
-import "time"
+import (
+	"time"
 
-// stuck is how long nothing may move at the bound before launches are let over it: a
-// command may wait for a later one.
-const stuck = 100 * time.Millisecond
+	"github.com/giveway/giveway/internal/shim/pageabi"
+)
 
-// activity is what the process has on its devices. Under Page.mu.
+// maxStall is how long the bound holds launches while no command completes. A command may
+// depend on a later one, so a process must not be held by the bound for ever.
+const maxStall = 100 * time.Millisecond
+
+// runtimeQueue is the bit of pageabi.Page.Runtimes for package queue.
+const runtimeQueue = 1 << 3
+
+// activity is the state of the process's commands. It is guarded by Page.mu.
 type activity struct {
 	launched, completed uint64
-	passing, atGate     uint32 // on their way to the device; of those, held
-	running             uint32 // of those passing, commands that run: to the daemon they are in flight
+	entering            uint32 // commands that have called Enter and not yet Launched or Cancel
+	atGate              uint32 // of those, waiting at the closed gate
+	started             uint32 // of those, running: the daemon sees them as launched
 	ready               bool
-	since               uint64 // it is ready or idle
+	since               uint64 // when ready last changed
 	heldFor             uint64
 	holds, overruns     uint64
-	lapse               uint64 // the last lease that ran out
-	slack               uint64 // over the bound, since nothing moved
-	moved               chan struct{}
+	expiredLease        uint64 // the last lease that expired
+	slack               uint64 // commands admitted over the bound since the last completion
+	progress            chan struct{}
 	runtimes            uint32
 }
 
-// Enter waits until a command may go to the device: while the gate is closed, and
-// while too many are there. The caller then calls Run, runs it and calls Leave; or it
-// calls Withdraw.
+// Enter waits until a command may start: while the gate is closed, and while the bound is
+// reached. The caller then calls Start, runs the command and calls Launched; or it calls
+// Cancel.
 func (p *Page) Enter() {
 	p.mu.Lock()
-	p.passing++
-	p.settle()
+	p.entering++
+	p.update()
 	p.mu.Unlock()
-	for p.hold(); p.waitForRoom(); p.hold() {
+	for p.waitAtGate(); p.waitForBound(); p.waitAtGate() {
 	}
 }
 
-// Withdraw is for a command that was let in and is not run.
-func (p *Page) Withdraw() {
+// Cancel ends the Enter of a command that is not run.
+func (p *Page) Cancel() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.passing--
-	p.settle()
+	p.entering--
+	p.update()
 }
 
-// Run is for a command that was let in and begins to run. The daemon is to see it in
-// flight from here on: many are done when they return. The bound does not count it yet.
-func (p *Page) Run() {
+// Start says that a command begins to run. From now on the daemon sees it in flight, because
+// many commands are done when they return. The bound does not count it yet.
+func (p *Page) Start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.running++
+	p.started++
 	p.runtimes = runtimeQueue
-	p.settle()
+	p.update()
 }
 
-// Leave counts a command that has run and put its work on the device. Over: that is done
-// already; otherwise Done follows.
-func (p *Page) Leave(over bool) {
+// Launched says that a command has run and put its work on the device. If that work is not
+// done yet, a call of Completed follows.
+func (p *Page) Launched(done bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.passing--
-	p.running--
+	p.entering--
+	p.started--
 	p.launched++
-	if over {
-		p.done()
+	if done {
+		p.complete()
 	} else {
-		p.settle()
+		p.update()
 	}
 }
 
-// Done counts a command that is done.
-func (p *Page) Done() {
+// Completed says that a launched command is done.
+func (p *Page) Completed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.done()
+	p.complete()
 }
 
-func (p *Page) done() {
+func (p *Page) complete() {
 	p.completed++
-	close(p.moved)
-	p.moved = make(chan struct{})
-	p.settle()
+	close(p.progress)
+	p.progress = make(chan struct{})
+	p.update()
 }
 
-// settle brings ready and idle, and the page, up to date. p.mu is held.
-func (p *Page) settle() {
-	ready, ring := p.launched != p.completed || p.passing != 0, false
+// update derives ready from the counters, logs a guessed request when the process becomes
+// idle, and writes the page. p.mu is held.
+func (p *Page) update() {
+	ready, ring := p.launched != p.completed || p.entering != 0, false
 	changed := ready != p.ready
 	if changed {
-		now := monotonic()
-		if !ready && !p.explicit && !p.told() {
+		now := pageabi.Now()
+		if !ready && !p.explicit && !p.requestsAnnounced() {
 			ring = p.logRequest(p.since, now)
 		}
 		p.ready, p.since = ready, now
 	}
-	if p.at == nil {
-		p.look()
+	if p.conn == nil {
+		p.attachSoon()
 		return
 	}
-	p.showActivity()
-	if ring || changed && p.at.page.watch.Load()&watchReady != 0 {
+	p.writeActivity()
+	if ring || changed && p.conn.page.Watch.Load()&pageabi.WatchReady != 0 {
 		p.ring()
 	}
 }
 
-// told reports whether the owner says what a request is: nothing is guessed then.
-func (p *Page) told() bool { return p.at != nil && p.at.page.watch.Load()&watchTold != 0 }
-
-func (p *Page) showActivity() {
-	g := p.at.page
-	g.launched.Store(p.launched + uint64(p.running))
-	g.completed.Store(p.completed)
-	g.readyAt.Store(p.since)
-	g.held.Store(p.heldFor)
-	g.holds.Store(p.holds)
-	g.overruns.Store(p.overruns)
-	g.runtimes.Store(p.runtimes)
-	var flags uint32
-	if p.ready {
-		flags |= flagReady
-	}
-	if p.atGate > 0 {
-		flags |= flagHeld
-	}
-	g.flags.Store(flags)
+// requestsAnnounced reports whether the process's requests are announced through the API, so
+// that none is to be guessed.
+func (p *Page) requestsAnnounced() bool {
+	return p.conn != nil && p.conn.page.Watch.Load()&pageabi.ExplicitRequests != 0
 }
 
-// hold waits while the gate is closed and the daemon keeps its lease up.
-func (p *Page) hold() {
+func (p *Page) writeActivity() {
+	g := p.conn.page
+	g.Launched.Store(p.launched + uint64(p.started))
+	g.Completed.Store(p.completed)
+	g.HeldFor.Store(p.heldFor)
+	g.Holds.Store(p.holds)
+	g.Overruns.Store(p.overruns)
+	g.Runtimes.Store(p.runtimes)
+	var flags uint32
+	if p.ready {
+		flags |= pageabi.Ready
+	}
+	if p.atGate > 0 {
+		flags |= pageabi.Held
+	}
+	g.Flags.Store(flags)
+}
+
+// waitAtGate waits while the gate is closed and its lease is valid.
+func (p *Page) waitAtGate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var began uint64
 	for {
-		l := p.at
-		now := monotonic()
-		if l == nil || !p.shut(l.page, now) {
+		c := p.conn
+		now := pageabi.Now()
+		if c == nil || !p.gateClosed(c.page, now) {
 			break
 		}
 		if began == 0 {
 			began = now
 			p.holds++
 			p.atGate++
-			p.settle()
+			p.update()
 		}
-		left := l.page.lease.Load() - now
-		l.users++
+		left := c.page.Lease.Load() - now
+		c.users++
 		p.mu.Unlock()
-		wait(&l.page.gate, gateClosed, time.Duration(min(left, leaseMost)))
+		pageabi.Wait(&c.page.Gate, pageabi.GateClosed, time.Duration(min(left, pageabi.MaxLeaseNS)))
 		p.mu.Lock()
-		l.users--
-		p.leave(l)
+		c.users--
+		p.closeUnused(c)
 	}
 	if began != 0 {
 		p.atGate--
-		p.heldFor += monotonic() - began
-		p.settle()
+		p.heldFor += pageabi.Now() - began
+		p.update()
 	}
 }
 
-// shut reports whether the gate is closed. A lease that is over or makes no sense
-// leaves it open, and is counted once. p.mu is held.
-func (p *Page) shut(g *page, now uint64) bool {
-	if g.gate.Load() != gateClosed {
+// gateClosed reports whether the gate is closed. A gate whose lease has expired or is invalid
+// counts as open, and as an overrun once per lease. p.mu is held.
+func (p *Page) gateClosed(g *pageabi.Page, now uint64) bool {
+	if g.Gate.Load() != pageabi.GateClosed {
 		return false
 	}
-	lease := g.lease.Load()
-	if lease > now && lease-now <= leaseMost {
+	lease := g.Lease.Load()
+	if lease > now && lease-now <= pageabi.MaxLeaseNS {
 		return true
 	}
-	if lease != p.lapse {
-		p.lapse = lease
+	if lease != p.expiredLease {
+		p.expiredLease = lease
 		p.overruns++
 	}
 	return false
 }
 
-// waitForRoom waits while as many commands are on the device as the daemon wants
-// there. It reports whether the gate has closed meanwhile.
-func (p *Page) waitForRoom() (again bool) {
+// waitForBound waits while as many commands are in flight as the bound allows. It reports
+// whether the gate has closed meanwhile.
+func (p *Page) waitForBound() (gateClosed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waited := false
-	for p.full() {
+	for p.boundReached() {
 		waited = true
-		moved, completed := p.moved, p.completed
+		progress, completed := p.progress, p.completed
 		p.mu.Unlock()
-		timer := time.NewTimer(stuck)
+		timer := time.NewTimer(maxStall)
 		select {
-		case <-moved:
+		case <-progress:
 		case <-timer.C:
 		}
 		timer.Stop()
 		p.mu.Lock()
 		if p.completed != completed {
 			p.slack = 0
-		} else if p.full() {
+		} else if p.boundReached() {
 			p.overruns++
-			p.slack = max(2*p.slack, uint64(p.at.page.bound.Load()))
+			p.slack = max(2*p.slack, uint64(p.conn.page.Bound.Load()))
 		}
 	}
-	return waited && p.at != nil && p.shut(p.at.page, monotonic())
+	return waited && p.conn != nil && p.gateClosed(p.conn.page, pageabi.Now())
 }
 
-func (p *Page) full() bool {
-	if p.at == nil {
+func (p *Page) boundReached() bool {
+	if p.conn == nil {
 		return false
 	}
-	bound := uint64(p.at.page.bound.Load())
+	bound := uint64(p.conn.page.Bound.Load())
 	return bound != 0 && p.launched-p.completed >= bound+p.slack
 }

@@ -1,3 +1,10 @@
+// Package pageclient is a process's side of the page that it shares with the daemon, for Go
+// programs, into which the preload library cannot be loaded. It does what shim/page.c,
+// shim/hint.c and shim/gate.c do for other programs: a hint is a few stores to memory, and
+// commands of package queue pass the gate.
+//
+// It fails open. If there is no daemon, the daemon dies or hangs, or the memory is not as
+// shim/abi.h defines it, then hints go nowhere and no command waits.
 package pageclient
 
 import (
@@ -6,57 +13,58 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
 const (
-	retry    = time.Second // between two attempts to find a daemon
-	helloFor = time.Second // how long one may take that nobody waits for
+	retryInterval = time.Second // between two attempts to connect
+	dialTimeout   = time.Second // of an attempt in the background
 )
 
-// ErrLibrary is that the preload library is in this process. The page is the library's
-// then, and its gate the one that holds: a second page would take its place.
-var ErrLibrary = errors.New("the preload library speaks for this process")
+// ErrLibrary means that the preload library is loaded in this process. The library has the
+// page then, and its gate holds the process: a second page would replace it.
+var ErrLibrary = errors.New("the preload library has this process's page")
 
-// Page is what this process tells the daemon. It is safe for concurrent use; only
-// Connect and Enter wait for anything.
+// Page is this process's page. It is safe for concurrent use. Only Connect and Enter wait.
 type Page struct {
-	dialing chan struct{} // holds a token while somebody looks for a daemon
+	dialing chan struct{} // holds a token while a goroutine connects
 
 	mu       sync.Mutex
-	at       *lodging // nil: nobody to tell
-	next     time.Time
-	standing [kinds]struct {
-		told  bool
+	conn     *connection // nil: there is no daemon
+	nextDial time.Time
+	lasting  [pageabi.HintKinds]struct { // hints that hold until they are replaced
+		given bool
 		value int64
 	}
-	hints    uint64
-	bell     uint32
-	open     uint32 // requests
-	begun    int64  // so far: the number of the last one
-	requests uint64
-	explicit bool // the program says itself what a request is
+	hints         uint64
+	doorbell      uint32
+	openRequests  uint32
+	lastRequestID int64
+	requests      uint64
+	explicit      bool // the program calls Begin itself
 
 	activity
 }
 
-// NewPage returns a page that nobody reads yet. There is to be one for a process: the
-// daemon listens to the newest only.
+// NewPage returns a page that is not connected. A process should have only one, because the
+// daemon reads the newest page of a process only.
 func NewPage() *Page {
-	return &Page{dialing: make(chan struct{}, 1), activity: activity{moved: make(chan struct{})}}
+	return &Page{dialing: make(chan struct{}, 1), activity: activity{progress: make(chan struct{})}}
 }
 
-// OfProcess is the page of this process.
-var OfProcess = sync.OnceValue(NewPage)
+// ProcessPage returns the page of this process.
+var ProcessPage = sync.OnceValue(NewPage)
 
-// Connected reports whether a daemon listens.
+// Connected reports whether the page is connected to a daemon.
 func (p *Page) Connected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.at != nil
+	return p.conn != nil
 }
 
-// Connect finds a daemon. It says why there is none; one that comes later is found
-// by itself, at the next hint.
+// Connect connects to the daemon, or returns why it cannot. Later hints and commands connect
+// to a daemon that starts later.
 func (p *Page) Connect(ctx context.Context) error {
 	select {
 	case p.dialing <- struct{}{}:
@@ -70,27 +78,28 @@ func (p *Page) Connect(ctx context.Context) error {
 	return p.attach(ctx)
 }
 
-// attach is for who holds the token.
+// attach connects to the daemon. The caller holds the dialing token.
 func (p *Page) attach(ctx context.Context) error {
-	l, err := dial(ctx)
+	c, err := dial(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.next = time.Now().Add(retry)
+	p.nextDial = time.Now().Add(retryInterval)
 	if err != nil {
 		return err
 	}
-	p.at = l
+	p.conn = c
 	p.publish()
 	go func() {
-		l.untilOver()
-		p.detach(l)
+		c.waitForEnd()
+		p.detach(c)
 	}()
 	return nil
 }
 
-// look has somebody look for a daemon, if nobody did so of late. p.mu is held.
-func (p *Page) look() {
-	if time.Now().Before(p.next) {
+// attachSoon connects in the background, unless there was an attempt within the last
+// retryInterval. p.mu is held.
+func (p *Page) attachSoon() {
+	if time.Now().Before(p.nextDial) {
 		return
 	}
 	select {
@@ -100,91 +109,92 @@ func (p *Page) look() {
 	}
 	go func() {
 		defer func() { <-p.dialing }()
-		ctx, cancel := context.WithTimeout(context.Background(), helloFor)
+		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 		defer cancel()
 		_ = p.attach(ctx) // the next hint tries again
 	}()
 }
 
-func (p *Page) detach(l *lodging) {
+func (p *Page) detach(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.at == l {
-		p.at = nil
+	if p.conn == c {
+		p.conn = nil
 	}
-	l.over = true
-	wakeAll(&l.page.gate)
-	p.leave(l)
+	c.ended = true
+	pageabi.WakeAll(&c.page.Gate)
+	p.closeUnused(c)
 }
 
-// leave gives the memory back when nobody looks at it any more. p.mu is held.
-func (p *Page) leave(l *lodging) {
-	if l.over && l.users == 0 {
-		l.close()
+// closeUnused unmaps the memory of an ended connection when no goroutine uses it any more.
+// p.mu is held.
+func (p *Page) closeUnused(c *connection) {
+	if c.ended && c.users == 0 {
+		c.close()
 	}
 }
 
-// publish writes all that a new daemon should know. p.mu is held.
+// publish writes the current state to the page of a new daemon. p.mu is held.
 func (p *Page) publish() {
-	g := p.at.page
-	g.hints.Store(p.hints)
-	g.requests.Store(p.requests)
-	g.open.Store(p.open)
-	p.showActivity()
-	for kind, s := range p.standing {
-		if s.told {
-			p.hint(Kind(kind), s.value)
+	g := p.conn.page
+	g.Hints.Store(p.hints)
+	g.Requests.Store(p.requests)
+	g.OpenRequests.Store(p.openRequests)
+	p.writeActivity()
+	for kind, h := range p.lasting {
+		if h.given {
+			p.writeHint(pageabi.HintKind(kind), h.value)
 		}
 	}
 }
 
-// Hint tells the daemon something, and reports whether there is one. What holds until
-// it is taken back is told to later daemons too.
-func (p *Page) Hint(kind Kind, value int64) bool {
+// Hint gives the daemon a hint and reports whether there is a daemon. All hints but
+// HintExpect hold until they are replaced, and are given to later daemons too.
+func (p *Page) Hint(kind pageabi.HintKind, value int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if kind != Expect {
-		p.standing[kind].told, p.standing[kind].value = true, value
+	if kind != pageabi.HintExpect {
+		p.lasting[kind].given, p.lasting[kind].value = true, value
 	}
-	return p.hint(kind, value)
+	return p.writeHint(kind, value)
 }
 
-func (p *Page) hint(kind Kind, value int64) bool {
-	if p.at == nil {
-		p.look()
+func (p *Page) writeHint(kind pageabi.HintKind, value int64) bool {
+	if p.conn == nil {
+		p.attachSoon()
 		return false
 	}
-	g := p.at.page
-	e := &g.ring[p.hints%maxHints]
+	g := p.conn.page
+	e := &g.Ring[p.hints%pageabi.HintEntries]
 	p.hints++
-	e.seq.Store(0) // who reads it now knows that it is being written
-	e.kind, e.value, e.at = uint32(kind), value, monotonic()
-	e.seq.Store(uint32(p.hints))
-	g.hints.Store(p.hints)
+	e.Seq.Store(0) // a reader sees that the entry is being written
+	e.Kind, e.Value, e.At = uint32(kind), value, pageabi.Now()
+	e.Seq.Store(uint32(p.hints))
+	g.Hints.Store(p.hints)
 	p.ring()
 	return true
 }
 
-// ring wakes the daemon, if it sleeps. p.mu is held, and there is a page.
+// ring rings the doorbell. p.mu is held and p.conn is not nil.
 func (p *Page) ring() {
-	p.bell++
-	p.at.page.bell.Store(p.bell) // before the look at the board, or both sides sleep
-	if p.at.board.asleep.Load() != 0 {
-		p.at.ring()
+	p.doorbell++
+	p.conn.page.Doorbell.Store(p.doorbell) // before Asleep is read: see shimpage.Doorbells
+	if p.conn.status.Asleep.Load() != 0 {
+		pageabi.Ring(p.conn.doorbell)
 	}
 }
 
-// Begin tells that a request begins. The function that it returns tells that it has
-// ended; twice equals once.
-func (p *Page) Begin() (over func()) {
+// Begin says that a request begins. The returned function says that it ends; only its first
+// call counts.
+func (p *Page) Begin() (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	began := monotonic()
+	began := pageabi.Now()
 	p.explicit = true
-	p.begun++
-	id := p.begun
-	p.changeOpen(+1)
-	p.hint(begin, id)
+	p.lastRequestID++
+	id := p.lastRequestID
+	p.addOpenRequests(+1)
+	p.writeHint(pageabi.HintBegin, id)
 	var ended atomic.Bool
 	return func() {
 		if ended.Swap(true) {
@@ -192,62 +202,42 @@ func (p *Page) Begin() (over func()) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.logRequest(began, monotonic())
-		p.changeOpen(-1)
-		p.hint(end, id)
+		p.logRequest(began, pageabi.Now())
+		p.addOpenRequests(-1)
+		p.writeHint(pageabi.HintEnd, id)
 	}
 }
 
-func (p *Page) changeOpen(by int) {
-	p.open += uint32(by)
-	if p.at != nil {
-		p.at.page.open.Store(p.open)
+func (p *Page) addOpenRequests(n int) {
+	p.openRequests += uint32(n)
+	if p.conn != nil {
+		p.conn.page.OpenRequests.Store(p.openRequests)
 	}
 }
 
-// logRequest reports whether the daemon wants to be told at once.
+// logRequest adds a request to the log and reports whether the doorbell is to be rung for
+// it.
 func (p *Page) logRequest(began, ended uint64) bool {
 	n := p.requests
 	p.requests++
-	if p.at == nil {
+	if p.conn == nil {
 		return false
 	}
-	g := p.at.page
-	g.log[n%maxRequests].begin.Store(began)
-	g.log[n%maxRequests].end.Store(ended)
-	g.requests.Store(p.requests)
-	return g.watch.Load()&watchRequests != 0
+	g := p.conn.page
+	g.Log[n%pageabi.RequestEntries].Begin.Store(began)
+	g.Log[n%pageabi.RequestEntries].End.Store(ended)
+	g.Requests.Store(p.requests)
+	return g.Watch.Load()&pageabi.WatchRequests != 0
 }
 
-// clock is one moment on Go's clock and on the machine's, as near to each other as a
-// few tries bring them.
-var clock = func() (c struct {
-	at   time.Time
-	mono uint64
-},
-) {
-	best := time.Hour
-	for range 5 {
-		before := time.Now()
-		mono := machineClock()
-		if took := time.Since(before); took < best {
-			best, c.at, c.mono = took, before, mono
-		}
-	}
-	return c
-}()
-
-// monotonic is now, as the page has it.
-func monotonic() uint64 { return clock.mono + uint64(time.Since(clock.at)) }
-
-// In is a time from now, as Expect wants it; 0: not known. One below zero is none, which
-// the daemon ignores and counts.
-func In(d time.Duration) int64 {
+// After returns the time d from now as the value of HintExpect. Zero stays zero: unknown. A
+// negative d becomes -1, which the daemon ignores and counts.
+func After(d time.Duration) int64 {
 	switch {
 	case d == 0:
 		return 0
 	case d < 0:
 		return -1
 	}
-	return int64(monotonic()) + int64(d)
+	return int64(pageabi.Now()) + int64(d)
 }

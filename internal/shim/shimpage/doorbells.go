@@ -2,7 +2,6 @@ package shimpage
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
@@ -11,222 +10,221 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
-// A page that rings more often than so in such a time is not listened to for a
-// while: whoever waits in Wait looks at it when it wakes for other reasons.
+// A page whose doorbell rings more than maxRings times within ringPeriod is muted for
+// muteTime: it no longer wakes the loop, which still reads the page whenever it wakes for
+// another reason.
 const (
-	mostRings = 1000
-	ringTime  = 100 * time.Millisecond
-	deafTime  = 10 * time.Millisecond
+	maxRings   = 1000
+	ringPeriod = 100 * time.Millisecond
+	muteTime   = 10 * time.Millisecond
 )
 
-// Doorbells sleeps until a page rings, or somebody of our own does.
+// Doorbells is the set of doorbells on which the daemon's loop sleeps.
 //
-// A program rings with one system call if the board says that we sleep, and with
-// none if it does not. So the board says so before the last look at all bells: a
-// program that did not see it yet is seen by that look.
+// A process increments the doorbell word of its page and then writes to the eventfd only if
+// the status page says that the daemon sleeps. So Wait sets that flag before it looks at
+// all doorbell words for the last time: a process that has not seen the flag yet has
+// incremented its word before that look.
 type Doorbells struct {
-	board *StatusPage
-	epoll int
-	own   int
-	timer int         // that rings at each beat
-	news  atomic.Bool // somebody of our own rang
-	sleep atomic.Bool
+	status *StatusPage
+	epoll  int
+	own    int         // an eventfd of the daemon itself: Wake writes to it
+	timer  int         // ticks every maxSleep
+	woken  atomic.Bool // Wake was called
+	asleep atomic.Bool // Wait is about to sleep or sleeps
 
-	mu      sync.Mutex
-	ringers []*ringer
-	lastID  int64
-	deaf    int // ringers that are not listened to
+	mu     sync.Mutex
+	bells  []*bell
+	lastID int64
+	muted  int // number of muted bells
 
-	events [64]unix.EpollEvent // Wait's
-	rang   int                 // of those, not counted yet
+	events [64]unix.EpollEvent // used by Wait
+	fresh  int                 // how many of events are not counted yet
 }
 
-type ringer struct {
-	id    int64
-	page  *Page
-	rings int
-	since time.Time // of rings
-	deaf  time.Time // until when; zero: it is listened to
+// bell is the doorbell of one page.
+type bell struct {
+	id         int64
+	page       *Page
+	rings      int
+	countStart time.Time // when counting rings began
+	mutedUntil time.Time // zero: not muted
 }
 
-// beat is the longest that an ear sleeps, whatever it is told. A timer that runs on
-// costs less than one that is set and taken back for each sleep: on a virtual machine
-// each of those is a trap.
-const beat = 100 * time.Millisecond
+// maxSleep is the longest that Wait sleeps. A periodic timer costs less than one that is set
+// and cancelled for every sleep: on a virtual machine each of those is a trap.
+const maxSleep = 100 * time.Millisecond
 
-// timerID is what the timer rings by; our own bell is 0, and pages count from 1.
+// timerID is the epoll id of the timer. The id of the daemon's own eventfd is 0, and those of
+// pages count from 1.
 const timerID = -1
 
-// NewDoorbells returns an ear that nobody can reach yet.
-func NewDoorbells(b *StatusPage) (*Doorbells, error) {
-	e := &Doorbells{board: b, own: -1, timer: -1}
+// NewDoorbells returns an empty set.
+func NewDoorbells(s *StatusPage) (*Doorbells, error) {
+	d := &Doorbells{status: s, own: -1, timer: -1}
 	var err error
-	if e.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if d.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if e.own, err = newBell(); err == nil {
-		err = e.control(unix.EPOLL_CTL_ADD, e.own, 0, listening)
+	if d.own, err = newDoorbell(); err == nil {
+		err = d.control(unix.EPOLL_CTL_ADD, d.own, 0, edgeTriggered)
 	}
 	if err == nil {
-		e.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+		d.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	}
 	if err == nil {
-		each := unix.NsecToTimespec(int64(beat))
-		err = unix.TimerfdSettime(e.timer, 0, &unix.ItimerSpec{Interval: each, Value: each}, nil)
+		interval := unix.NsecToTimespec(int64(maxSleep))
+		err = unix.TimerfdSettime(d.timer, 0, &unix.ItimerSpec{Interval: interval, Value: interval}, nil)
 	}
 	if err == nil {
-		err = e.control(unix.EPOLL_CTL_ADD, e.timer, timerID, listening)
+		err = d.control(unix.EPOLL_CTL_ADD, d.timer, timerID, edgeTriggered)
 	}
 	if err != nil {
-		e.Close()
-		return nil, fmt.Errorf("make an ear: %w", err)
+		d.Close()
+		return nil, fmt.Errorf("create the set of doorbells: %w", err)
 	}
-	return e, nil
+	return d, nil
 }
 
-// listening is to hear each ring once, without having to read the bell.
-const listening = unix.EPOLLIN | unix.EPOLLET
+// edgeTriggered reports each ring once, so that the eventfd need not be read.
+const edgeTriggered = unix.EPOLLIN | unix.EPOLLET
 
-func (e *Doorbells) control(op int, bell int, id int64, events uint32) error {
-	err := unix.EpollCtl(e.epoll, op, bell, &unix.EpollEvent{Events: events, Fd: int32(id), Pad: int32(id >> 32)})
+func (d *Doorbells) control(op int, fd int, id int64, events uint32) error {
+	err := unix.EpollCtl(d.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(id), Pad: int32(id >> 32)})
 	if err != nil {
-		return fmt.Errorf("listen to a bell: %w", err)
+		return fmt.Errorf("change the set of doorbells: %w", os.NewSyscallError("epoll_ctl", err))
 	}
 	return nil
 }
 
-// Add listens to a page.
-func (e *Doorbells) Add(p *Page) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lastID++
-	if err := e.control(unix.EPOLL_CTL_ADD, p.bell, e.lastID, listening); err != nil {
+// Add adds the doorbell of a page.
+func (d *Doorbells) Add(p *Page) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lastID++
+	if err := d.control(unix.EPOLL_CTL_ADD, p.doorbell, d.lastID, edgeTriggered); err != nil {
 		return err
 	}
-	e.ringers = append(e.ringers, &ringer{id: e.lastID, page: p})
+	d.bells = append(d.bells, &bell{id: d.lastID, page: p})
 	return nil
 }
 
-// Remove stops listening to a page, which must be done before it is closed. Twice
-// equals once.
-func (e *Doorbells) Remove(p *Page) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.ringers, func(r *ringer) bool { return r.page == p })
+// Remove removes the doorbell of a page. It must be called before the page is closed, and
+// does nothing if the page is not in the set.
+func (d *Doorbells) Remove(p *Page) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.IndexFunc(d.bells, func(b *bell) bool { return b.page == p })
 	if i < 0 {
 		return
 	}
-	if !e.ringers[i].deaf.IsZero() {
-		e.deaf--
+	if !d.bells[i].mutedUntil.IsZero() {
+		d.muted--
 	}
-	_ = e.control(unix.EPOLL_CTL_DEL, p.bell, 0, 0)
-	e.ringers = slices.Delete(e.ringers, i, i+1)
+	_ = d.control(unix.EPOLL_CTL_DEL, p.doorbell, 0, 0)
+	d.bells = slices.Delete(d.bells, i, i+1)
 }
 
-// Wake has Wait return, the one under way or the next.
-func (e *Doorbells) Wake() {
-	e.news.Store(true)
-	if e.sleep.Load() {
-		_, _ = unix.Write(e.own, one[:]) // it fails only when it has rung as often as it can
+// Wake makes the current Wait return, or the next one if none is waiting.
+func (d *Doorbells) Wake() {
+	d.woken.Store(true)
+	if d.asleep.Load() {
+		pageabi.Ring(d.own)
 	}
 }
 
-// one is what an eventfd is to be written: the number, in the machine's order.
-var one = func() (b [8]byte) { binary.NativeEndian.PutUint64(b[:], 1); return b }()
-
-// Wait returns when somebody has rung, and after d or a beat at the latest. One goroutine may
-// wait, best one that has a thread of its own.
-func (e *Doorbells) Wait(d time.Duration) {
-	e.hear(e.events[:e.rang]) // not on the way to what they rang for
-	e.rang = 0
-	e.sleep.Store(true)
-	e.board.SetAsleep(true)
-	if d = e.lastLook(d); d > 0 {
-		if d >= beat {
-			d = forever
+// Wait returns when a doorbell has rung or Wake was called, and after d or maxSleep at the
+// latest. Only one goroutine may call it, best one that is locked to its thread.
+func (d *Doorbells) Wait(timeout time.Duration) {
+	d.count(d.events[:d.fresh]) // here, because it would delay what they rang for
+	d.fresh = 0
+	d.asleep.Store(true)
+	d.status.SetAsleep(true)
+	if timeout = d.lastLook(timeout); timeout > 0 {
+		if timeout >= maxSleep {
+			timeout = forever
 		}
-		if n, err := epollWait(e.epoll, e.events[:], d); err == nil {
-			e.rang = n
+		if n, err := epollWait(d.epoll, d.events[:], timeout); err == nil {
+			d.fresh = n
 		}
 	}
-	e.board.SetAsleep(false)
-	e.sleep.Store(false)
-	e.news.Store(false)
+	d.status.SetAsleep(false)
+	d.asleep.Store(false)
+	d.woken.Store(false)
 }
 
-// lastLook finds bells that rang while nobody slept. It returns how long to sleep:
-// d, until somebody is to be listened to again, or not at all.
-func (e *Doorbells) lastLook(d time.Duration) time.Duration {
-	if e.news.Load() {
+// lastLook looks for doorbells that rang before the daemon was marked asleep, and ends mutes
+// that are over. It returns how long to sleep: zero if there is something to do, and at most
+// until the next mute ends.
+func (d *Doorbells) lastLook(timeout time.Duration) time.Duration {
+	if d.woken.Load() {
 		return 0
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var now time.Time
-	if e.deaf > 0 {
+	if d.muted > 0 {
 		now = time.Now()
 	}
-	for _, r := range e.ringers {
-		if !r.deaf.IsZero() {
-			if left := r.deaf.Sub(now); left > 0 {
-				d = min(d, left)
+	for _, b := range d.bells {
+		if !b.mutedUntil.IsZero() {
+			if left := b.mutedUntil.Sub(now); left > 0 {
+				timeout = min(timeout, left)
 				continue
 			}
-			e.listen(r, true)
+			d.unmute(b)
 		}
-		if r.page.ringing() {
-			d = 0
-			e.count(r)
+		if b.page.ringing() {
+			timeout = 0
+			d.countRing(b)
 		}
 	}
-	return d
+	return timeout
 }
 
-// hear counts who rang.
-func (e *Doorbells) hear(events []unix.EpollEvent) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// count counts the rings that epoll has reported.
+func (d *Doorbells) count(events []unix.EpollEvent) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for i := range events {
 		id := int64(events[i].Pad)<<32 | int64(uint32(events[i].Fd))
 		if id == timerID {
 			var ticks [8]byte
-			_, _ = unix.Read(e.timer, ticks[:]) // or it does not go on
+			_, _ = unix.Read(d.timer, ticks[:]) // a timer that is not read does not tick again
 			continue
 		}
-		at, ok := slices.BinarySearchFunc(e.ringers, id, func(r *ringer, id int64) int { return cmp.Compare(r.id, id) })
+		at, ok := slices.BinarySearchFunc(d.bells, id, func(b *bell, id int64) int { return cmp.Compare(b.id, id) })
 		if ok {
-			e.count(e.ringers[at])
+			d.countRing(d.bells[at])
 		}
 	}
 }
 
-// count is for one ring. Who rings all the time is not heard any more.
-func (e *Doorbells) count(r *ringer) {
+// countRing counts one ring and mutes a bell that rings too often.
+func (d *Doorbells) countRing(b *bell) {
 	now := time.Now()
-	if now.Sub(r.since) > ringTime {
-		r.since, r.rings = now, 0
+	if now.Sub(b.countStart) > ringPeriod {
+		b.countStart, b.rings = now, 0
 	}
-	if r.rings++; r.rings > mostRings && r.deaf.IsZero() {
-		e.listen(r, false)
-		r.deaf = now.Add(deafTime)
+	if b.rings++; b.rings > maxRings && b.mutedUntil.IsZero() {
+		d.muted++
+		_ = d.control(unix.EPOLL_CTL_MOD, b.page.doorbell, b.id, 0)
+		b.mutedUntil = now.Add(muteTime)
 	}
 }
 
-func (e *Doorbells) listen(r *ringer, yes bool) {
-	if yes {
-		r.deaf = time.Time{}
-		e.deaf--
-		_ = e.control(unix.EPOLL_CTL_MOD, r.page.bell, r.id, listening)
-		return
-	}
-	e.deaf++
-	_ = e.control(unix.EPOLL_CTL_MOD, r.page.bell, r.id, 0)
+func (d *Doorbells) unmute(b *bell) {
+	b.mutedUntil = time.Time{}
+	d.muted--
+	_ = d.control(unix.EPOLL_CTL_MOD, b.page.doorbell, b.id, edgeTriggered)
 }
 
-// Close is for when nobody waits any more.
-func (e *Doorbells) Close() {
-	_, _ = unix.Close(e.timer), unix.Close(e.own)
-	_ = unix.Close(e.epoll)
+// Close releases the set. It must not be called during Wait.
+func (d *Doorbells) Close() {
+	_, _ = unix.Close(d.timer), unix.Close(d.own)
+	_ = unix.Close(d.epoll)
 }

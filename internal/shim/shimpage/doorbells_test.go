@@ -1,4 +1,4 @@
-package shimpage
+package shimpage_test
 
 import (
 	"sync"
@@ -6,59 +6,60 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/giveway/giveway/internal/shim/pageabi"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-func ear(t testing.TB, b *StatusPage, pages ...*Page) *Doorbells {
+func newDoorbells(t testing.TB, s *shimpage.StatusPage, pages ...*shimpage.Page) *shimpage.Doorbells {
 	t.Helper()
-	e, err := NewDoorbells(b)
+	d, err := shimpage.NewDoorbells(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(e.Close)
+	t.Cleanup(d.Close)
 	for _, p := range pages {
-		if err := e.Add(p); err != nil {
+		if err := d.Add(p); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { e.Remove(p) })
+		t.Cleanup(func() { d.Remove(p) })
 	}
-	return e
+	return d
 }
 
-// hang is longer than anything here may take.
-const hang = 20 * time.Second
+// timeout is longer than anything here may take.
+const timeout = 20 * time.Second
 
-// TestNoRingIsLost: one side rings and waits for an answer, the other waits for a
-// ring and answers, as fast as they can. A ring that is lost leaves both waiting.
+// TestNoRingIsLost lets the process give a hint and wait for the answer, and the daemon wait
+// for the hint and answer, as fast as they can. If a ring were lost both would wait.
 func TestNoRingIsLost(t *testing.T) {
-	p, b, program := pair(t)
-	e := ear(t, b, p)
+	p, s, process := newPair(t)
+	d := newDoorbells(t, s, p)
 	const n = 3000
 	answers := make(chan struct{})
 	go func() {
 		for range n {
-			program.Hint(HintPriority, 1)
+			process.Hint(shimpage.HintPriority, 1)
 			<-answers
 		}
 	}()
 	start := time.Now()
-	for heard := 0; heard < n; {
-		e.Wait(hang)
+	for got := 0; got < n; {
+		d.Wait(timeout)
 		p.AckDoorbell()
-		p.Hints(func(Hint) {
-			heard++
+		p.Hints(func(shimpage.Hint) {
+			got++
 			answers <- struct{}{}
 		})
-		if time.Since(start) > hang {
-			t.Fatalf("heard %d of %d", heard, n)
+		if time.Since(start) > timeout {
+			t.Fatalf("got %d hints, want %d", got, n)
 		}
 	}
 }
 
-// TestOwnRing: so with rings of our own, from many at once.
-func TestOwnRing(t *testing.T) {
-	_, b, _ := pair(t)
-	e := ear(t, b)
+// TestNoWakeIsLost does the same with Wake from several goroutines.
+func TestNoWakeIsLost(t *testing.T) {
+	_, s, _ := newPair(t)
+	d := newDoorbells(t, s)
 	var mu sync.Mutex
 	posted, start := 0, time.Now()
 	const n = 4000
@@ -68,38 +69,35 @@ func TestOwnRing(t *testing.T) {
 				mu.Lock()
 				posted++
 				mu.Unlock()
-				e.Wake()
+				d.Wake()
 			}
 		}()
 	}
-	for taken := 0; taken < n; {
-		e.Wait(hang)
+	for got := 0; got < n; {
+		d.Wait(timeout)
 		mu.Lock()
-		taken += posted
+		got += posted
 		posted = 0
 		mu.Unlock()
-		if time.Since(start) > hang {
-			t.Fatalf("took %d of %d", taken, n)
+		if time.Since(start) > timeout {
+			t.Fatalf("got %d events, want %d", got, n)
 		}
 	}
 }
 
-// TestEndlessRinging: who rings without end is not listened to any more, by its
-// word in memory or by its bell; others are; and it is again when it stops.
-func TestEndlessRinging(t *testing.T) {
-	noisy, b, loud := pair(t)
-	quiet, err := NewPage()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(quiet.Close)
-	soft := enter(t, quiet, b)
+// TestEndlessRingingIsMuted lets one process ring without end, by its doorbell word or its
+// eventfd. It is muted, the other process is still noticed, and so is the first when it
+// stops.
+func TestEndlessRingingIsMuted(t *testing.T) {
+	noisy, s, noisyProcess := newPair(t)
+	quiet := newPage(t)
+	quietProcess := newProcess(t, quiet, s)
 	for name, ring := range map[string]func(){
-		"word": func() { loud.page.bell.Add(1) },
-		"bell": func() { _, _ = unix.Write(loud.bell, one[:]) },
+		"word":    func() { noisyProcess.Page.Doorbell.Add(1) },
+		"eventfd": func() { pageabi.Ring(noisyProcess.Doorbell) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := ear(t, b, noisy, quiet)
+			d := newDoorbells(t, s, noisy, quiet)
 			var stop atomic.Bool
 			var ringing sync.WaitGroup
 			ringing.Go(func() {
@@ -109,64 +107,49 @@ func TestEndlessRinging(t *testing.T) {
 			})
 			defer ringing.Wait()
 			defer stop.Store(true)
-			begin, turns := time.Now(), 0
-			for deaf := 0; deaf == 0; turns++ {
-				e.Wait(time.Millisecond) // its word alone wakes nobody
+			begin := time.Now()
+			for waits := 0; d.Muted() == 0; waits++ {
+				d.Wait(time.Millisecond) // the word alone wakes no sleeper
 				noisy.AckDoorbell()
-				e.mu.Lock()
-				deaf = e.deaf
-				e.mu.Unlock()
-				if time.Since(begin) > hang {
-					t.Fatalf("it is listened to after %d rings", turns)
+				if time.Since(begin) > timeout {
+					t.Fatalf("not muted after %d waits", waits)
 				}
 			}
-			// The other is heard all the same.
-			soft.Hint(HintPriority, 1)
-			heard := 0
-			for heard == 0 {
-				e.Wait(hang)
-				quiet.AckDoorbell()
-				quiet.Hints(func(Hint) { heard++ })
+			waitForHint := func(p *shimpage.Page) {
+				for got := 0; got == 0; {
+					d.Wait(timeout)
+					p.AckDoorbell()
+					p.Hints(func(shimpage.Hint) { got++ })
+				}
 			}
+			quietProcess.Hint(shimpage.HintPriority, 1)
+			waitForHint(quiet)
 			stop.Store(true)
 			ringing.Wait()
-			loud.Hint(HintPriority, 1)
-			for heard = 0; heard == 0; {
-				e.Wait(hang)
-				noisy.AckDoorbell()
-				noisy.Hints(func(Hint) { heard++ })
-			}
+			noisyProcess.Hint(shimpage.HintPriority, 1)
+			waitForHint(noisy)
 		})
 	}
 }
 
-// TestTimeout: an ear that nobody rings returns, and not before its time if that is
-// before the first beat.
-func TestTimeout(t *testing.T) {
-	p, b, _ := pair(t)
-	e := ear(t, b, p)
-	for _, d := range []time.Duration{0, time.Microsecond, 300 * time.Microsecond, 20 * time.Millisecond} {
+func TestWaitTakesItsTimeout(t *testing.T) {
+	p, s, _ := newPair(t)
+	d := newDoorbells(t, s, p)
+	// All shorter than maxSleep, whose periodic timer could end a wait early.
+	for _, want := range []time.Duration{0, time.Microsecond, 300 * time.Microsecond, 20 * time.Millisecond} {
 		begin := time.Now()
-		e.Wait(d)
-		if took := time.Since(begin); took < d {
-			t.Errorf("waited %v of %v", took, d)
+		d.Wait(want)
+		if took := time.Since(begin); took < want {
+			t.Errorf("waited %v, want %v", took, want)
 		}
 	}
 }
 
-// TestBeat: an ear that may sleep for long wakes at each beat.
-func TestBeat(t *testing.T) {
-	b, err := NewStatusPage()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	e, err := NewDoorbells(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+// TestLongWaitReturns hangs if Wait sleeps longer than maxSleep.
+func TestLongWaitReturns(t *testing.T) {
+	_, s, _ := newPair(t)
+	d := newDoorbells(t, s)
 	for range 3 {
-		e.Wait(time.Hour)
+		d.Wait(time.Hour)
 	}
 }

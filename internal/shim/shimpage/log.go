@@ -1,47 +1,53 @@
 package shimpage
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
 
-// Hint is something that a program says of itself.
+	"github.com/giveway/giveway/internal/shim/pageabi"
+)
+
+// Hint is a hint that a process has given about itself.
 type Hint struct {
 	Kind  HintKind
 	Value int64
-	At    uint64 // monotonic
+	At    uint64 // on the clock of Monotonic
 }
 
-// Request is something that a program was asked for and has done.
+// Request is a request that a process has finished.
 type Request struct {
-	Begin    uint64 // monotonic
+	Begin    uint64 // on the clock of Monotonic
 	Duration time.Duration
 }
 
-// longest is how long a request may take and be believed.
-const longest = time.Hour
+// maxRequest is the longest valid duration of a request.
+const maxRequest = time.Hour
 
-// pending is the part of a ring that has not been taken yet: all of it, if its
-// count makes no sense.
-func pending(taken, count, size uint64) (from uint64) {
-	if count-taken > size { // too many at once, or fewer than before
+// firstUnread returns the first entry of a ring that has not been read yet. If the count
+// makes no sense it is the oldest entry that the ring can hold.
+func firstUnread(read, count, size uint64) uint64 {
+	if count-read > size { // too many at once, or fewer than before
 		return count - min(count, size)
 	}
-	return taken
+	return read
 }
 
-// take takes what a ring has that has not been taken yet.
-func (p *Page) take(count func(*page) uint64, taken *uint64, size uint64) (from, to uint64) {
+// advance returns the range of entries of a ring that have not been read yet, and counts
+// them as read.
+func (p *Page) advance(count func(*pageabi.Page) uint64, read *uint64, size uint64) (from, to uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return 0, 0
 	}
 	to = count(p.page)
-	from, *taken = pending(*taken, to, size), to
+	from, *read = firstUnread(*read, to, size), to
 	return from, to
 }
 
-// Hints calls f with the hints given since the last call: the newest 32 at most.
+// Hints calls f with the hints given since the last call, but at most the newest 32.
 func (p *Page) Hints(f func(Hint)) {
-	from, to := p.take(func(g *page) uint64 { return g.hints.Load() }, &p.hints, maxHints)
+	from, to := p.advance(func(g *pageabi.Page) uint64 { return g.Hints.Load() }, &p.hints, pageabi.HintEntries)
 	for i := from; i != to; i++ {
 		if h, ok := p.hint(i); ok {
 			f(h)
@@ -55,21 +61,21 @@ func (p *Page) hint(i uint64) (h Hint, ok bool) {
 	if p.page == nil {
 		return h, false
 	}
-	e := &p.page.ring[i%maxHints]
-	seq := e.seq.Load()
-	h = Hint{HintKind(e.kind.Load()), e.value.Load(), min(e.at.Load(), now())}
-	// The count is written after the hint, so one that is not what it should be
-	// has been overwritten, or was given to an earlier page.
-	if ok = seq == uint32(i+1) && e.seq.Load() == seq; !ok && seq != 0 {
+	e := &p.page.Ring[i%pageabi.HintEntries]
+	seq := e.Seq.Load()
+	h = Hint{HintKind(atomic.LoadUint32(&e.Kind)), atomic.LoadInt64(&e.Value), min(atomic.LoadUint64(&e.At), pageabi.Now())}
+	// The process writes the count after the hint. So an entry with another number has been
+	// overwritten meanwhile, or was given on an earlier page.
+	if ok = seq == uint32(i+1) && e.Seq.Load() == seq; !ok && seq != 0 {
 		p.invalid++
 	}
 	return h, ok
 }
 
-// Requests calls f with the requests that ended since the last call: the newest 64
-// at most.
+// Requests calls f with the requests that ended since the last call, but at most the newest
+// 64.
 func (p *Page) Requests(f func(Request)) {
-	from, to := p.take(func(g *page) uint64 { return g.requests.Load() }, &p.requests, maxRequests)
+	from, to := p.advance(func(g *pageabi.Page) uint64 { return g.Requests.Load() }, &p.requests, pageabi.RequestEntries)
 	for i := from; i != to; i++ {
 		if r, ok := p.request(i); ok {
 			f(r)
@@ -83,12 +89,12 @@ func (p *Page) request(i uint64) (r Request, ok bool) {
 	if p.page == nil {
 		return r, false
 	}
-	e := &p.page.log[i%maxRequests]
-	begin, end := e.begin.Load(), min(e.end.Load(), now())
+	e := &p.page.Log[i%pageabi.RequestEntries]
+	begin, end := e.Begin.Load(), min(e.End.Load(), pageabi.Now())
 	if begin == 0 {
-		return r, false // it is in the log of an earlier page
+		return r, false // it was logged on an earlier page
 	}
-	if begin > end || end-begin > uint64(longest) {
+	if begin > end || end-begin > uint64(maxRequest) {
 		p.invalid++
 		return r, false
 	}

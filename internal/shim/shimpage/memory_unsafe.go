@@ -5,23 +5,21 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// memory is a piece of memory that can be given to others: mapped here, and with a
-// size that nobody can change.
+// memory is a memfd whose size is sealed, and its mapping in this process.
 type memory struct {
 	bytes []byte
-	fd    int // not an os.File: those are made blocking, which their other owners share
+	fd    int // not an os.File, which would make the shared description blocking
 }
 
-// Seals that every piece has. Who shrinks a file that somebody has mapped makes
-// them fault.
-const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+// sizeSeals are the seals of all shared memory. Without them a process could shrink the
+// file, and an access by the daemon would fault.
+const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 func newMemory(name string, size int, seals int) (memory, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
@@ -53,18 +51,9 @@ func (m *memory) close() error {
 	return err
 }
 
-func (m *memory) page() *page   { return (*page)(unsafe.Pointer(&m.bytes[0])) }
-func (m *memory) board() *board { return (*board)(unsafe.Pointer(&m.bytes[0])) }
-
-// wakeAll wakes every thread, of whatever process, that waits on a futex.
-func wakeAll(word *atomic.Uint32) {
-	const futexWake = 1 // FUTEX_WAKE: not private, the waiters are another process's
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32, 0, 0, 0)
-}
-
 const forever = time.Duration(math.MaxInt64)
 
-// epollWait waits for d at most, to the nanosecond where the kernel can.
+// epollWait waits for at most d, with nanosecond precision where the kernel has it.
 func epollWait(epoll int, events []unix.EpollEvent, d time.Duration) (int, error) {
 	if d == forever {
 		return unix.EpollWait(epoll, events, -1)
@@ -75,7 +64,7 @@ func epollWait(epoll int, events []unix.EpollEvent, d time.Duration) (int, error
 	switch errno {
 	case 0:
 		return int(n), nil
-	case unix.ENOSYS, unix.EPERM: // before Linux 5.11, or a filter that knows nothing newer
+	case unix.ENOSYS, unix.EPERM: // before Linux 5.11, or a seccomp filter that does not know the call
 		return unix.EpollWait(epoll, events, int((d+time.Millisecond-1)/time.Millisecond))
 	}
 	return 0, errno

@@ -1,3 +1,10 @@
+// Package shimpage is the daemon's side of the memory that it shares with processes: one
+// Page for each process, one StatusPage for all, and the Doorbells by which processes wake
+// the daemon. Package pageabi defines the layout.
+//
+// The daemon does not trust what a process writes. It reads the memory word by word, limits
+// every count, and takes a time in the future for now. The size of the memory is sealed, so
+// a process cannot make the daemon fault. Nothing here waits for a process.
 package shimpage
 
 import (
@@ -7,59 +14,99 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
-// Page is one program's page. It is safe for concurrent use; after Close nothing
-// happens to it and nothing is read from it any more.
-type Page struct {
-	mu     sync.Mutex
-	memory memory
-	page   *page // nil: closed
-	bell   int
+// Bits for SetWatch. WatchReady and WatchRequests are events for which the process rings its
+// doorbell.
+const (
+	WatchReady       = pageabi.WatchReady       // the process became ready or idle
+	WatchRequests    = pageabi.WatchRequests    // a request ended
+	PredictArrivals  = pageabi.PredictArrivals  // predict the next arrival from earlier ones
+	LogRequests      = pageabi.LogRequests      // log requests
+	ExplicitRequests = pageabi.ExplicitRequests // log no guessed requests
+)
 
-	shut     bool   // by us
-	until    uint64 // the lease
-	wish     wish   // of its own queues
-	heard    uint32 // value of the bell when it was last answered
-	hints    uint64 // taken so far
-	requests uint64 // the same
-	invalid  uint64 // entries that could not be believed
+// Bits of Counters.Flags.
+const (
+	Ready     = pageabi.Ready     // there is work that is not known to be done
+	Held      = pageabi.Held      // a thread waits at the gate
+	Capturing = pageabi.Capturing // a graph is being captured
+)
+
+// HintKind says what a hint is about.
+type HintKind = pageabi.HintKind
+
+// The kinds of hints. shim/abi.h says what the value of each kind is.
+const (
+	HintClass      = pageabi.HintClass
+	HintPriority   = pageabi.HintPriority
+	HintWeight     = pageabi.HintWeight
+	HintDeadline   = pageabi.HintDeadline
+	HintLaxity     = pageabi.HintLaxity
+	HintWork       = pageabi.HintWork
+	HintExpect     = pageabi.HintExpect
+	HintSLO        = pageabi.HintSLO
+	HintBegin      = pageabi.HintBegin
+	HintEnd        = pageabi.HintEnd
+	HintIdempotent = pageabi.HintIdempotent
+)
+
+// Monotonic converts t to the clock of the page: CLOCK_MONOTONIC in nanoseconds.
+func Monotonic(t time.Time) uint64 { return pageabi.Monotonic(t) }
+
+// Page is the page of one process. It is safe for concurrent use. After Close its methods
+// do nothing and return zero values.
+type Page struct {
+	mu       sync.Mutex
+	memory   memory
+	page     *pageabi.Page // nil: closed
+	doorbell int
+
+	held      bool         // the gate is closed
+	gateLease uint64       // when the gate's lease ends
+	queues    queueRequest // the requests for the process's own queues
+	acked     uint32       // value of the doorbell word at the last AckDoorbell
+	hints     uint64       // number of hints read so far
+	requests  uint64       // number of requests read so far
+	invalid   uint64       // number of entries that were not valid
 }
 
-// NewPage makes a page with the gate open and no bound, and a bell for it.
+// NewPage creates a page with an open gate and no bound, and a doorbell for it.
 func NewPage() (*Page, error) {
-	m, err := newMemory("giveway-page", pageSize, sealed)
+	m, err := newMemory("giveway-page", pageabi.PageSize, sizeSeals)
 	if err != nil {
-		return nil, fmt.Errorf("make a page: %w", err)
+		return nil, fmt.Errorf("create a page: %w", err)
 	}
-	bell, err := newBell()
+	doorbell, err := newDoorbell()
 	if err != nil {
 		_ = m.close()
-		return nil, fmt.Errorf("make a page: %w", err)
+		return nil, fmt.Errorf("create a page: %w", err)
 	}
-	p := &Page{memory: m, page: m.page(), bell: bell}
-	p.page.abi.Store(abi)
-	p.page.size.Store(pageSize)
-	p.page.magic.Store(magic)
+	p := &Page{memory: m, page: pageabi.PageAt(m.bytes), doorbell: doorbell}
+	p.page.ABI.Store(pageabi.Version)
+	p.page.Size.Store(pageabi.PageSize)
+	p.page.Magic.Store(pageabi.Magic)
 	return p, nil
 }
 
-// newBell makes an eventfd that can be told from all that a program opens: GW_BELL_FLAGS.
-func newBell() (int, error) {
+// newDoorbell creates an eventfd with GW_DOORBELL_FLAGS, by which the shim recognizes it.
+func newDoorbell() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return -1, os.NewSyscallError("eventfd", err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, bellFlags); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, pageabi.DoorbellFlags); err != nil {
 		_ = unix.Close(fd)
 		return -1, os.NewSyscallError("fcntl", err)
 	}
 	return fd, nil
 }
 
-// Descriptors returns descriptors of the page and its bell to give away. They are the
-// caller's to close.
-func (p *Page) Descriptors() (page, bell int, err error) {
+// Descriptors returns duplicates of the page's and the doorbell's descriptors, to be sent to
+// the process. The caller closes them.
+func (p *Page) Descriptors() (page, doorbell int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
@@ -68,14 +115,14 @@ func (p *Page) Descriptors() (page, bell int, err error) {
 	if page, err = duplicate(p.memory.fd); err != nil {
 		return -1, -1, err
 	}
-	if bell, err = duplicate(p.bell); err != nil {
+	if doorbell, err = duplicate(p.doorbell); err != nil {
 		_ = unix.Close(page)
 		return -1, -1, err
 	}
-	return page, bell, nil
+	return page, doorbell, nil
 }
 
-// Close gives the page up with the gate open, no bound, and nothing wanted.
+// Close opens the gate, removes the bound and all other requests, and unmaps the page.
 func (p *Page) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,44 +131,48 @@ func (p *Page) Close() {
 	}
 	p.release()
 	p.releaseQueues()
-	p.page.bound.Store(0)
-	p.page.watch.Store(0)
+	p.page.Bound.Store(0)
+	p.page.Watch.Store(0)
 	p.page = nil
 	_ = p.memory.close()
-	_ = unix.Close(p.bell)
+	_ = unix.Close(p.doorbell)
 }
 
-// Hold closes the gate until Open, or until nobody has put off the end of the lease.
-// When it returns no thread that comes to the gate passes; one that is past it may
-// still be on its way to the device. It reports whether there is a gate.
+// Hold closes the gate until Release, or until the lease ends without a renewal. After it
+// returns no further thread passes the gate; a thread that has passed it may still be about
+// to launch. It returns false if the page is closed.
 func (p *Page) Hold(lease time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return false
 	}
-	p.shut = true
+	p.held = true
 	p.renewGateLease(lease)
-	p.page.gate.Store(gateClosed)
+	p.page.Gate.Store(pageabi.GateClosed)
 	return true
 }
 
-// RenewGateLease puts off the end of the lease, if the gate is closed and less than three
-// quarters of it is left.
+// RenewGateLease renews the lease of a closed gate if less than three quarters of it are
+// left.
 func (p *Page) RenewGateLease(lease time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.page != nil && p.shut && p.until < now()+uint64(lease)*3/4 {
+	if p.page != nil && p.held && p.gateLease < pageabi.Now()+uint64(lease)*3/4 {
 		p.renewGateLease(lease)
 	}
 }
 
 func (p *Page) renewGateLease(lease time.Duration) {
-	p.until = now() + min(uint64(lease), leaseMost)
-	p.page.lease.Store(p.until)
+	p.gateLease = leaseEnd(lease)
+	p.page.Lease.Store(p.gateLease)
 }
 
-// Release opens the gate and wakes all who wait there.
+func leaseEnd(lease time.Duration) uint64 {
+	return pageabi.Now() + min(uint64(lease), pageabi.MaxLeaseNS)
+}
+
+// Release opens the gate and wakes all threads that wait there.
 func (p *Page) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,51 +182,51 @@ func (p *Page) Release() {
 }
 
 func (p *Page) release() {
-	if !p.shut {
+	if !p.held {
 		return
 	}
-	p.shut = false
-	p.page.gate.Store(gateOpen)
-	wakeAll(&p.page.gate)
+	p.held = false
+	p.page.Gate.Store(pageabi.GateOpen)
+	pageabi.WakeAll(&p.page.Gate)
 }
 
-// SetBound sets how many commands may be in flight, and after how many a mark is
-// put; a bound of zero is none, a batch of zero as many as seem right there. It reports
-// whether there is a page to set it in.
+// SetBound sets how many commands may be in flight, and after how many commands the shim
+// sets a mark to learn what is done. A bound of zero is no bound; with a batch of zero the
+// shim chooses. It returns false if the page is closed.
 func (p *Page) SetBound(bound, batch uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return false
 	}
-	p.page.batch.Store(batch)
-	p.page.bound.Store(bound)
+	p.page.Batch.Store(batch)
+	p.page.Bound.Store(bound)
 	return true
 }
 
-// SetGrain has a bound of n let more than n commands through if they are short: as many
-// as take the device n times that. Zero has it not.
+// SetGrain makes a bound of n admit more than n commands if they are short: as many as take
+// n times d of device time. Zero switches this off.
 func (p *Page) SetGrain(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.page.grain.Store(uint32(d.Microseconds()))
+		p.page.Grain.Store(uint32(d.Microseconds()))
 	}
 }
 
-// SetExpectedArrival tells the program when its next work will come, by the machine's clock; zero is
-// not known.
+// SetExpectedArrival tells the process when its next work will arrive, on the clock of
+// Monotonic. Zero means unknown.
 func (p *Page) SetExpectedArrival(at uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.page.expect.Store(at)
-		p.page.expectTurn.Add(1)
-		wakeAll(&p.page.expectTurn)
+		p.page.Expect.Store(at)
+		p.page.ExpectSeq.Add(1)
+		pageabi.WakeAll(&p.page.ExpectSeq)
 	}
 }
 
-// SetIdempotent tells the program whether what it launches may be run twice.
+// SetIdempotent tells the process whether its commands may run twice.
 func (p *Page) SetIdempotent(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,31 +235,31 @@ func (p *Page) SetIdempotent(on bool) {
 		if on {
 			value = 1
 		}
-		p.page.idempotent.Store(value)
+		p.page.Idempotent.Store(value)
 	}
 }
 
-// SetWatch says what to ring for.
+// SetWatch sets the events for which the process rings its doorbell, and what it logs.
 func (p *Page) SetWatch(bits uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.page.watch.Store(bits)
+		p.page.Watch.Store(bits)
 	}
 }
 
-// SetParking says how long before an expected arrival the program may take the device,
-// zero for never, and how long it may hold it for one that does not come.
-func (p *Page) SetParking(lead, patience time.Duration) {
+// SetParking sets how long before an expected arrival the process may take the device, zero
+// for never, and for how long it may hold the device if the arrival does not come.
+func (p *Page) SetParking(lead, limit time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.page.park.Store(uint32(patience.Microseconds()))
-		p.page.lead.Store(uint32(lead.Microseconds()))
+		p.page.MaxPark.Store(uint32(limit.Microseconds()))
+		p.page.Lead.Store(uint32(lead.Microseconds()))
 	}
 }
 
-// Counters is how far a program has come, by its own account.
+// Counters are the counters that the process keeps on its page.
 type Counters struct {
 	Launched, Completed uint64
 	Holds, Overruns     uint64
@@ -217,14 +268,15 @@ type Counters struct {
 	ParkedFor           time.Duration
 	Saved               time.Duration
 	Flags               uint32
-	OpenRequests        uint32 // requests
+	OpenRequests        uint32
 	Runtimes            uint32
 }
 
-// most is what no honest counter comes to: sums of a few such do not overflow.
-const most = 1 << 56
+// maxCounter limits every counter, so that the sum of a few of them does not overflow. No
+// honest counter reaches it.
+const maxCounter = 1 << 56
 
-// Counters reads them. Nothing is completed that was not launched.
+// Counters reads the counters. Completed is at most Launched.
 func (p *Page) Counters() (c Counters) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,41 +284,41 @@ func (p *Page) Counters() (c Counters) {
 	if g == nil {
 		return c
 	}
-	c.Completed = g.completed.Load() // before what it is a part of
-	c.Launched = min(g.launched.Load(), most)
+	c.Completed = g.Completed.Load() // before Launched, which the process increases first
+	c.Launched = min(g.Launched.Load(), maxCounter)
 	c.Completed = min(c.Completed, c.Launched)
-	c.Flags, c.OpenRequests, c.Runtimes = g.flags.Load(), g.open.Load(), g.runtimes.Load()
-	c.Holds, c.Overruns = min(g.holds.Load(), most), min(g.overruns.Load(), most)
-	c.Parked, c.Hits = min(g.parked.Load(), most), min(g.hits.Load(), most)
-	c.HeldFor = time.Duration(min(g.held.Load(), most))
-	c.ParkedFor = time.Duration(min(g.parkedFor.Load(), most))
-	c.Saved = time.Duration(min(g.saved.Load(), most))
+	c.Flags, c.OpenRequests, c.Runtimes = g.Flags.Load(), g.OpenRequests.Load(), g.Runtimes.Load()
+	c.Holds, c.Overruns = min(g.Holds.Load(), maxCounter), min(g.Overruns.Load(), maxCounter)
+	c.Parked, c.Hits = min(g.Parked.Load(), maxCounter), min(g.ParkHits.Load(), maxCounter)
+	c.HeldFor = time.Duration(min(g.HeldFor.Load(), maxCounter))
+	c.ParkedFor = time.Duration(min(g.ParkedFor.Load(), maxCounter))
+	c.Saved = time.Duration(min(g.Saved.Load(), maxCounter))
 	return c
 }
 
-// InvalidEntries is how many entries of the page could not be believed so far.
+// InvalidEntries returns how many hints and requests were not valid so far.
 func (p *Page) InvalidEntries() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.invalid
 }
 
-// AckDoorbell reports whether the bell has rung since the last call.
+// AckDoorbell reports whether the doorbell has rung since the last call.
 func (p *Page) AckDoorbell() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return false
 	}
-	n := p.page.bell.Load()
-	rang := n != p.heard
-	p.heard = n
+	n := p.page.Doorbell.Load()
+	rang := n != p.acked
+	p.acked = n
 	return rang
 }
 
-// ringing is Rang without answering.
+// ringing reports whether the doorbell has rung since the last AckDoorbell.
 func (p *Page) ringing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.page != nil && p.page.bell.Load() != p.heard
+	return p.page != nil && p.page.Doorbell.Load() != p.acked
 }

@@ -1,4 +1,4 @@
-package shimpage
+package shimpage_test
 
 import (
 	"math"
@@ -8,280 +8,285 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
+	"github.com/giveway/giveway/internal/shim/pagetest"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// pair is a page and the program on its other side.
-func pair(t testing.TB) (*Page, *StatusPage, *Program) {
+// newPair returns a page and the process on its other side.
+func newPair(t testing.TB) (*shimpage.Page, *shimpage.StatusPage, *pagetest.Process) {
 	t.Helper()
-	b, err := NewStatusPage()
+	s, err := shimpage.NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.Close)
-	p, err := NewPage()
+	t.Cleanup(s.Close)
+	p := newPage(t)
+	return p, s, newProcess(t, p, s)
+}
+
+func newPage(t testing.TB) *shimpage.Page {
+	t.Helper()
+	p, err := shimpage.NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	return p, b, enter(t, p, b)
+	return p
 }
 
-func enter(t testing.TB, p *Page, b *StatusPage) *Program {
+func newProcess(t testing.TB, p *shimpage.Page, s *shimpage.StatusPage) *pagetest.Process {
 	t.Helper()
-	page, bell, err := p.Descriptors()
+	page, doorbell, err := p.Descriptors()
 	if err != nil {
 		t.Fatal(err)
 	}
-	board, err := b.Descriptor()
+	status, err := s.Descriptor()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := Enter(page, board, bell)
+	process, err := pagetest.NewProcess(page, status, doorbell)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = program.Leave() })
-	return program
+	t.Cleanup(func() { _ = process.Close() })
+	return process
 }
 
-// TestSealed: nobody who has the descriptors can change the size of the memory, or
-// write to the board.
-func TestSealed(t *testing.T) {
-	_, _, program := pair(t)
-	for name, m := range map[string]memory{"page": program.mem, "board": program.notice} {
+// TestProcessCannotResizeMemoryOrWriteStatus tries all ways to do so with the descriptors
+// that a process gets.
+func TestProcessCannotResizeMemoryOrWriteStatus(t *testing.T) {
+	_, _, process := newPair(t)
+	for name, fd := range map[string]int{"page": process.PageFD, "status page": process.StatusFD} {
 		for _, size := range []int64{0, 100, 1 << 20} {
-			if err := unix.Ftruncate(m.fd, size); err == nil {
-				t.Errorf("the %s was cut to %d bytes", name, size)
+			if err := unix.Ftruncate(fd, size); err == nil {
+				t.Errorf("%s: ftruncate to %d succeeded", name, size)
 			}
 		}
-		if _, err := unix.FcntlInt(uintptr(m.fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err == nil {
-			t.Errorf("the %s was sealed by its reader", name)
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err == nil {
+			t.Errorf("%s: the process added a seal", name)
 		}
 	}
-	for _, how := range []int{unix.PROT_WRITE, unix.PROT_READ | unix.PROT_WRITE} {
-		if _, err := unix.Mmap(program.notice.fd, 0, boardSize, how, unix.MAP_SHARED); err == nil {
-			t.Error("the board was mapped to be written")
+	for _, protection := range []int{unix.PROT_WRITE, unix.PROT_READ | unix.PROT_WRITE} {
+		if _, err := unix.Mmap(process.StatusFD, 0, pageabi.StatusSize, protection, unix.MAP_SHARED); err == nil {
+			t.Error("the process mapped the status page writable")
 		}
 	}
-	if _, err := unix.Pwrite(program.notice.fd, []byte{1}, 8); err == nil {
-		t.Error("the board was written to")
+	if _, err := unix.Pwrite(process.StatusFD, []byte{1}, 8); err == nil {
+		t.Error("the process wrote to the status page")
 	}
 }
 
-// TestPunched: a program that takes the memory away from under the page finds zeros
-// there, and so do we.
-func TestPunched(t *testing.T) {
-	p, _, program := pair(t)
-	program.Launched(3)
-	if err := unix.Fallocate(program.mem.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, pageSize); err != nil {
+// TestPunchedPageReadsAsZero lets the process remove the memory of its page.
+func TestPunchedPageReadsAsZero(t *testing.T) {
+	p, _, process := newPair(t)
+	process.AddLaunched(3)
+	if err := unix.Fallocate(process.PageFD, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, pageabi.PageSize); err != nil {
 		t.Fatal(err)
 	}
-	if c := p.Counters(); c != (Counters{}) {
-		t.Errorf("read %+v", c)
+	if c := p.Counters(); c != (shimpage.Counters{}) {
+		t.Errorf("got %+v, want zero counters", c)
 	}
 }
 
-// TestGate: a closed gate holds until it is opened, or the lease is over, or the
-// page is.
-func TestGate(t *testing.T) {
+// TestClosedGateHoldsUntilReleased checks everything that ends a hold: Release, Close and the
+// end of the lease.
+func TestClosedGateHoldsUntilReleased(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		open func(*Page)
+		name    string
+		release func(*shimpage.Page)
 	}{
-		{"opened", (*Page).Release},
-		{"page closed", (*Page).Close},
-		{"lease over", func(*Page) {}},
+		{"released", (*shimpage.Page).Release},
+		{"page closed", (*shimpage.Page).Close},
+		{"lease over", func(*shimpage.Page) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, _, program := pair(t)
-			if program.Pass() {
-				t.Error("an open gate held")
+			p, _, process := newPair(t)
+			if process.Launch() {
+				t.Error("a launch waited at an open gate")
 			}
 			p.Hold(200 * time.Millisecond)
-			passed := make(chan bool)
-			go func() { passed <- program.Pass() }()
-			for p.Counters().Flags&Held == 0 {
+			launched := make(chan bool)
+			go func() { launched <- process.Launch() }()
+			for p.Counters().Flags&shimpage.Held == 0 {
 				runtime.Gosched()
 			}
-			tt.open(p)
-			if waited := <-passed; !waited {
-				t.Error("nobody waited")
+			tt.release(p)
+			if waited := <-launched; !waited {
+				t.Error("a launch did not wait at a closed gate")
 			}
 		})
 	}
-	p, _, program := pair(t)
-	p.Hold(time.Hour) // more than anybody would believe
+}
+
+func TestLeaseIsLimited(t *testing.T) {
+	p, _, process := newPair(t)
+	p.Hold(time.Hour)
 	for range 5 {
 		p.RenewGateLease(time.Hour)
 	}
-	if left := program.page.lease.Load() - now(); left > leaseMost {
-		t.Errorf("the lease is for %v", time.Duration(left))
+	if left := process.Page.Lease.Load() - pageabi.Now(); left > pageabi.MaxLeaseNS {
+		t.Errorf("the lease ends in %v, want at most %v", time.Duration(left), time.Duration(pageabi.MaxLeaseNS))
 	}
 }
 
-// TestHints: each is taken once and in order; more than there is room for are those
-// that came last.
-func TestHints(t *testing.T) {
-	p, _, program := pair(t)
-	take := func() (values []int64) {
-		p.Hints(func(h Hint) { values = append(values, h.Value) })
+// TestHintsAreReadOnceInOrder gives hints in groups of several sizes. Of a group larger than
+// the ring only the newest hints are read.
+func TestHintsAreReadOnceInOrder(t *testing.T) {
+	p, _, process := newPair(t)
+	read := func() (values []int64) {
+		p.Hints(func(h shimpage.Hint) { values = append(values, h.Value) })
 		return values
 	}
 	next := int64(0)
 	for _, n := range []int{0, 1, 31, 32, 33, 100, 5} {
 		for range n {
-			program.Hint(HintPriority, next)
+			process.Hint(shimpage.HintPriority, next)
 			next++
 		}
-		got := take()
-		if len(got) != min(n, maxHints) || n > 0 && got[len(got)-1] != next-1 || len(got) > 0 && got[0] != next-int64(len(got)) {
-			t.Errorf("of %d hints up to %d: %v", n, next-1, got)
+		got := read()
+		if len(got) != min(n, pageabi.HintEntries) || n > 0 && got[len(got)-1] != next-1 || len(got) > 0 && got[0] != next-int64(len(got)) {
+			t.Errorf("after %d hints up to %d: got %v", n, next-1, got)
 		}
 	}
-	// One that is being overwritten is lost, and no other.
-	program.Hint(HintPriority, 6)
-	program.Hint(HintPriority, 7)
-	program.page.ring[(program.page.hints.Load()-2)%maxHints].seq.Store(0)
-	if got := take(); len(got) != 1 || got[0] != 7 {
-		t.Errorf("took %v", got)
+	// A hint that is being overwritten is lost, and no other.
+	process.Hint(shimpage.HintPriority, 6)
+	process.Hint(shimpage.HintPriority, 7)
+	process.Page.Ring[(process.Page.Hints.Load()-2)%pageabi.HintEntries].Seq.Store(0)
+	if got := read(); len(got) != 1 || got[0] != 7 {
+		t.Errorf("got %v, want [7]", got)
 	}
-	// On a new page the counts go on, and what the old one held is not there.
-	p, _, program = pair(t)
-	program.page.hints.Store(1000)
-	program.page.requests.Store(1000)
-	if got := take(); len(got) != 0 || p.InvalidEntries() != 0 {
-		t.Errorf("took %v, %d times nonsense", got, p.InvalidEntries())
+	// On a new page the process continues its counts, but the entries of the old page are
+	// not there.
+	p, _, process = newPair(t)
+	process.Page.Hints.Store(1000)
+	process.Page.Requests.Store(1000)
+	if got := read(); len(got) != 0 || p.InvalidEntries() != 0 {
+		t.Errorf("got %v and %d invalid entries, want none", got, p.InvalidEntries())
 	}
-	p.Requests(func(r Request) { t.Errorf("took %v", r) })
-	program.Hint(HintPriority, 8)
-	if got := take(); len(got) != 1 || got[0] != 8 {
-		t.Errorf("took %v", got)
+	p.Requests(func(r shimpage.Request) { t.Errorf("got request %v, want none", r) })
+	process.Hint(shimpage.HintPriority, 8)
+	if got := read(); len(got) != 1 || got[0] != 8 {
+		t.Errorf("got %v, want [8]", got)
 	}
 }
 
-// TestCountsThatRun: counts that change while they are looked at cost no more than a
-// ring's worth either.
-func TestCountsThatRun(t *testing.T) {
-	p, _, program := pair(t)
-	for i := range program.page.log {
-		program.page.log[i].begin.Store(1)
-		program.page.log[i].end.Store(0)
+// TestReadingEndsWhileCountsGrow: a process that increases its counts during the read is read
+// for at most one ring of entries.
+func TestReadingEndsWhileCountsGrow(t *testing.T) {
+	p, _, process := newPair(t)
+	g := process.Page
+	for i := range g.Log {
+		g.Log[i].Begin.Store(1)
+		g.Log[i].End.Store(0)
 	}
-	program.page.log[maxRequests-1].end.Store(2)
-	for i := range program.page.ring {
-		program.page.ring[i].seq.Store(uint32(maxHints + i + 1))
+	g.Log[pageabi.RequestEntries-1].End.Store(2)
+	for i := range g.Ring {
+		g.Ring[i].Seq.Store(uint32(pageabi.HintEntries + i + 1))
 	}
 	hints, requests := 0, 0
-	program.page.hints.Store(2 * maxHints)
-	program.page.requests.Store(maxRequests)
-	p.Hints(func(Hint) {
+	g.Hints.Store(2 * pageabi.HintEntries)
+	g.Requests.Store(pageabi.RequestEntries)
+	p.Hints(func(shimpage.Hint) {
 		hints++
-		for i := range program.page.ring {
-			program.page.ring[i].seq.Add(maxHints)
+		for i := range g.Ring {
+			g.Ring[i].Seq.Add(pageabi.HintEntries)
 		}
-		program.page.hints.Add(maxHints)
+		g.Hints.Add(pageabi.HintEntries)
 	})
-	p.Requests(func(Request) {
+	p.Requests(func(shimpage.Request) {
 		requests++
-		program.page.requests.Add(maxRequests)
+		g.Requests.Add(pageabi.RequestEntries)
 	})
-	if hints == 0 || requests == 0 || hints > maxHints || requests > maxRequests || p.InvalidEntries() > maxHints+maxRequests {
-		t.Errorf("%d hints, %d requests, %d entries of nonsense", hints, requests, p.InvalidEntries())
+	if hints == 0 || requests == 0 || hints > pageabi.HintEntries || requests > pageabi.RequestEntries ||
+		p.InvalidEntries() > pageabi.HintEntries+pageabi.RequestEntries {
+		t.Errorf("got %d hints, %d requests, %d invalid entries", hints, requests, p.InvalidEntries())
 	}
 }
 
-// TestHostileCounts: counts that jump cost no more than a ring's worth, and are
-// forgotten.
-func TestHostileCounts(t *testing.T) {
+// TestHostileCountsAreLimited: a count that jumps yields at most one ring of entries, and
+// later hints are still read.
+func TestHostileCountsAreLimited(t *testing.T) {
 	for _, count := range []uint64{1, 31, 1 << 32, 1 << 60, math.MaxUint64, 5, 0} {
-		p, _, program := pair(t)
-		program.Hint(HintPriority, 1)
-		p.Hints(func(Hint) {})
-		program.page.hints.Store(count)
-		program.page.requests.Store(count)
-		program.page.completed.Store(count)
-		for range maxHints {
-			program.page.ring[0].at.Store(math.MaxUint64)
-			program.page.log[0].end.Store(math.MaxUint64)
-		}
+		p, _, process := newPair(t)
+		g := process.Page
+		process.Hint(shimpage.HintPriority, 1)
+		p.Hints(func(shimpage.Hint) {})
+		g.Hints.Store(count)
+		g.Requests.Store(count)
+		g.Completed.Store(count)
+		g.Ring[0].At = math.MaxUint64
+		g.Log[0].End.Store(math.MaxUint64)
 		hints, requests := 0, 0
 		for range 3 {
-			p.Hints(func(h Hint) {
+			p.Hints(func(h shimpage.Hint) {
 				hints++
-				if h.At > now() {
-					t.Errorf("a hint of the future")
+				if h.At > pageabi.Now() {
+					t.Errorf("count %d: a hint is from the future", count)
 				}
 			})
-			p.Requests(func(r Request) {
+			p.Requests(func(r shimpage.Request) {
 				requests++
-				if r.Duration < 0 || r.Duration > longest {
-					t.Errorf("a request took %v", r.Duration)
+				if r.Duration < 0 || r.Duration > shimpage.MaxRequest {
+					t.Errorf("count %d: a request took %v", count, r.Duration)
 				}
 			})
 		}
-		if hints > maxHints || requests > maxRequests {
-			t.Errorf("a count of %d gave %d hints and %d requests", count, hints, requests)
+		if hints > pageabi.HintEntries || requests > pageabi.RequestEntries {
+			t.Errorf("count %d: got %d hints and %d requests", count, hints, requests)
 		}
 		if c := p.Counters(); c.Completed > c.Launched {
-			t.Errorf("%d of %d completed", c.Completed, c.Launched)
+			t.Errorf("count %d: %d of %d commands completed", count, c.Completed, c.Launched)
 		}
-		// It is listened to all the same.
-		program.page.hints.Store(1000)
-		heard := int64(0)
-		for i := range int64(2 * maxHints) {
-			program.Hint(HintWeight, i+1)
-			p.Hints(func(h Hint) { heard = h.Value })
+		g.Hints.Store(1000)
+		last := int64(0)
+		for i := range int64(2 * pageabi.HintEntries) {
+			process.Hint(shimpage.HintWeight, i+1)
+			p.Hints(func(h shimpage.Hint) { last = h.Value })
 		}
-		if heard != 2*maxHints {
-			t.Errorf("after a count of %d, the last hint heard is number %d", count, heard)
+		if last != 2*pageabi.HintEntries {
+			t.Errorf("count %d: the last hint read is %d, want %d", count, last, 2*pageabi.HintEntries)
 		}
 	}
 }
 
-// TestScribbled: whatever is in the page, reading it ends and what it gives is sane.
-func TestScribbled(t *testing.T) {
-	p, b, program := pair(t)
-	e, err := NewDoorbells(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	if err := e.Add(p); err != nil {
-		t.Fatal(err)
-	}
+// TestRandomPageIsReadSafely fills the page with random bytes.
+func TestRandomPageIsReadSafely(t *testing.T) {
+	p, s, process := newPair(t)
+	d := newDoorbells(t, s, p)
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		program.Scribble(func() byte { return byte(r.Uint32()) })
+		process.Scribble(func() byte { return byte(r.Uint32()) })
 		hints := 0
-		p.Hints(func(Hint) { hints++ })
-		p.Requests(func(r Request) {
-			if r.Duration < 0 || r.Duration > longest {
+		p.Hints(func(shimpage.Hint) { hints++ })
+		p.Requests(func(r shimpage.Request) {
+			if r.Duration < 0 || r.Duration > shimpage.MaxRequest {
 				t.Fatalf("seed %d: a request took %v", seed, r.Duration)
 			}
 		})
 		c := p.Counters()
-		if c.Completed > c.Launched || c.HeldFor < 0 || hints > maxHints {
-			t.Fatalf("seed %d: %d hints, %+v", seed, hints, c)
+		if c.Completed > c.Launched || c.HeldFor < 0 || hints > pageabi.HintEntries {
+			t.Fatalf("seed %d: got %d hints, %+v", seed, hints, c)
 		}
-		e.Wait(0)
+		d.Wait(0)
 	}
 }
 
-// TestAfterClose: a page that is closed does nothing, whoever calls.
-func TestAfterClose(t *testing.T) {
-	p, _, program := pair(t)
-	program.Hint(HintPriority, 1)
+func TestClosedPageDoesNothing(t *testing.T) {
+	p, _, process := newPair(t)
+	process.Hint(shimpage.HintPriority, 1)
 	p.Close()
 	p.Close()
 	p.Release()
 	p.RenewGateLease(time.Second)
-	p.SetWatch(WatchReady)
-	if p.Hold(time.Second) || p.SetBound(1, 1) || p.AckDoorbell() || p.Counters() != (Counters{}) {
+	p.SetWatch(shimpage.WatchReady)
+	if p.Hold(time.Second) || p.SetBound(1, 1) || p.AckDoorbell() || p.Counters() != (shimpage.Counters{}) {
 		t.Error("a closed page was used")
 	}
-	p.Hints(func(Hint) { t.Error("a hint was read") })
-	p.Requests(func(Request) { t.Error("a request was read") })
+	p.Hints(func(shimpage.Hint) { t.Error("a hint was read") })
+	p.Requests(func(shimpage.Request) { t.Error("a request was read") })
 	if _, _, err := p.Descriptors(); err == nil {
-		t.Error("it was given away")
+		t.Error("got descriptors of a closed page")
 	}
 }

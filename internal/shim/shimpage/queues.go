@@ -3,68 +3,72 @@ package shimpage
 import (
 	"slices"
 	"time"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
-// What the daemon wants of a program's own queues on AMD GPUs, and what the program's
-// shim says that it has done: shim/kfd.c.
+// The daemon cannot stop or reprioritize a process's KFD queues on AMD GPUs if the driver
+// lets only the process do so. It then asks the shim in the process, through the page:
+// shim/kfd.c.
 
-// wish is what is wanted. Its zero value is nothing.
-type wish struct {
-	off      []uint32 // GPUs on which they are to be off
-	priority uint32   // as the page has it
-	turn     uint32   // of the last change
-	until    uint64   // the lease
+// queueRequest is what the daemon asks for. The zero value asks for nothing.
+type queueRequest struct {
+	stop     []uint32 // GPUs on which the compute queues are to be stopped
+	priority uint32   // as on the page: KFD priority + 1, or 0
+	seq      uint32   // number of the last change
+	lease    uint64   // when the lease ends
 }
 
-func (w *wish) nothing() bool { return len(w.off) == 0 && w.priority == 0 }
+func (r *queueRequest) empty() bool { return len(r.stop) == 0 && r.priority == 0 }
 
-// SetQueuesStopped says whether the program's compute queues on a GPU are to be off it. It counts
-// until the end of the lease, which RenewQueueLease puts off. The turn is for Applied; ok
-// reports whether there is a page that has room for it.
-func (p *Page) SetQueuesStopped(gpu uint32, off bool, lease time.Duration) (turn uint32, ok bool) {
+// SetQueuesStopped asks the process to stop or start its compute queues on a GPU. The request
+// holds until the lease ends; RenewQueueLease renews it. The returned seq is for Applied. ok
+// is false if the page is closed, gpu is zero, or the page has no entry left.
+func (p *Page) SetQueuesStopped(gpu uint32, stopped bool, lease time.Duration) (seq uint32, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := slices.Index(p.wish.off, gpu)
-	if p.page == nil || gpu == 0 || off && at < 0 && len(p.wish.off) == maxGPUs {
+	at := slices.Index(p.queues.stop, gpu)
+	if p.page == nil || gpu == 0 || stopped && at < 0 && len(p.queues.stop) == pageabi.GPUEntries {
 		return 0, false
 	}
 	switch {
-	case off && at < 0:
-		p.wish.off = append(p.wish.off, gpu)
-	case !off && at >= 0:
-		p.wish.off = slices.Delete(p.wish.off, at, at+1)
+	case stopped && at < 0:
+		p.queues.stop = append(p.queues.stop, gpu)
+	case !stopped && at >= 0:
+		p.queues.stop = slices.Delete(p.queues.stop, at, at+1)
 	}
-	return p.tellWish(lease), true
+	return p.writeQueueRequest(lease), true
 }
 
-// SetQueuePriority says which priority the queues are to have, as KFD counts; negative:
-// that which the program gave them.
+// SetQueuePriority asks the process to give its queues a KFD priority. With a negative one
+// the queues get back the priority that the process chose.
 func (p *Page) SetQueuePriority(priority int, lease time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page != nil {
-		p.wish.priority = uint32(max(priority, -1) + 1)
-		p.tellWish(lease)
+		p.queues.priority = uint32(max(priority, -1) + 1)
+		p.writeQueueRequest(lease)
 	}
 }
 
-// RenewQueueLease puts off the end of the lease, if anything is wanted and less than three
-// quarters of it is left. A program that has taken it to be over is told anew.
+// RenewQueueLease renews the lease of the requests for the process's queues if there are any
+// and less than three quarters of it are left. After a lease has ended it repeats the
+// requests, because the process has undone them.
 func (p *Page) RenewQueueLease(lease time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.page == nil || p.wish.nothing() {
+	if p.page == nil || p.queues.empty() {
 		return
 	}
-	switch t := now(); {
-	case p.wish.until <= t:
-		p.tellWish(lease)
-	case p.wish.until < t+uint64(lease)*3/4:
-		p.extendWish(lease)
+	switch now := pageabi.Now(); {
+	case p.queues.lease <= now:
+		p.writeQueueRequest(lease)
+	case p.queues.lease < now+uint64(lease)*3/4:
+		p.renewQueueLease(lease)
 	}
 }
 
-// ReleaseQueues wants nothing of them any more.
+// ReleaseQueues withdraws all requests for the process's queues.
 func (p *Page) ReleaseQueues() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,84 +78,86 @@ func (p *Page) ReleaseQueues() {
 }
 
 func (p *Page) releaseQueues() {
-	if !p.wish.nothing() {
-		p.wish.off, p.wish.priority = nil, 0
-		p.tellWish(0)
+	if !p.queues.empty() {
+		p.queues.stop, p.queues.priority = nil, 0
+		p.writeQueueRequest(0)
 	}
 }
 
-// tellWish writes all of it, whatever became of what was written before, and wakes the
-// program. p.mu is held.
-func (p *Page) tellWish(lease time.Duration) (turn uint32) {
-	for i := range p.page.off {
+// writeQueueRequest writes all requests, whatever the process has made of the words, and
+// wakes the process. p.mu is held.
+func (p *Page) writeQueueRequest(lease time.Duration) (seq uint32) {
+	for i := range p.page.StopGPUs {
 		gpu := uint32(0)
-		if i < len(p.wish.off) {
-			gpu = p.wish.off[i]
+		if i < len(p.queues.stop) {
+			gpu = p.queues.stop[i]
 		}
-		p.page.off[i].Store(gpu)
+		p.page.StopGPUs[i].Store(gpu)
 	}
-	p.page.queuePriority.Store(p.wish.priority)
-	p.extendWish(lease)
-	p.wish.turn++
-	p.page.queueTurn.Store(p.wish.turn) // after what it is about
-	wakeAll(&p.page.queueTurn)
-	return p.wish.turn
+	p.page.QueuePriority.Store(p.queues.priority)
+	p.renewQueueLease(lease)
+	p.queues.seq++
+	p.page.QueueSeq.Store(p.queues.seq) // after the words that it announces
+	pageabi.WakeAll(&p.page.QueueSeq)
+	return p.queues.seq
 }
 
-func (p *Page) extendWish(lease time.Duration) {
-	p.wish.until = now() + min(uint64(lease), leaseMost)
-	p.page.queueLease.Store(p.wish.until)
+func (p *Page) renewQueueLease(lease time.Duration) {
+	p.queues.lease = leaseEnd(lease)
+	p.page.QueueLease.Store(p.queues.lease)
 }
 
-// Applied reports whether the program says that it has done what was wanted in a turn.
-func (p *Page) Applied(turn uint32) bool {
+// Applied reports whether the process says that it has applied the request with that seq.
+func (p *Page) Applied(seq uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.page != nil && int32(p.page.queueObeyed.Load()-turn) >= 0
+	return p.page != nil && int32(p.page.QueueAppliedSeq.Load()-seq) >= 0
 }
 
-// QueueCounts is what a program has on an AMD GPU, by its own account.
+// QueueCounts says how many compute queues a process has on an AMD GPU, according to its
+// shim.
 type QueueCounts struct {
-	Queues, Stopped, Failed int    // Failed: the driver would not
-	Errno                   uint32 // of the last that the driver would not do, on whichever GPU
+	Queues, Stopped int
+	Failed          int    // queues whose change the driver refused
+	Errno           uint32 // of the last change that the driver refused, on any GPU
 }
 
-// mostQueues is what no process has more of: KFD_MAX_NUM_OF_QUEUES_PER_PROCESS.
-const mostQueues = 1024
+// maxQueues is KFD_MAX_NUM_OF_QUEUES_PER_PROCESS: no process has more queues.
+const maxQueues = 1024
 
-// QueueCounts reads it.
-func (p *Page) QueueCounts(gpu uint32) (o QueueCounts) {
+// QueueCounts returns the counts for a GPU. Stopped and Failed are at most Queues.
+func (p *Page) QueueCounts(gpu uint32) (c QueueCounts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil || gpu == 0 {
-		return o
+		return c
 	}
-	for i := range p.page.gpus {
-		if g := &p.page.gpus[i]; g.gpu.Load() == gpu {
-			o.Queues = int(min(g.queues.Load(), mostQueues))
-			o.Stopped = min(int(min(g.off.Load(), mostQueues)), o.Queues)
-			o.Failed = min(int(min(g.failed.Load(), mostQueues)), o.Queues)
-			o.Errno = p.page.queueError.Load()
+	for i := range p.page.GPUs {
+		if g := &p.page.GPUs[i]; g.GPU.Load() == gpu {
+			c.Queues = int(min(g.Queues.Load(), maxQueues))
+			c.Stopped = min(int(min(g.Stopped.Load(), maxQueues)), c.Queues)
+			c.Failed = min(int(min(g.Failed.Load(), maxQueues)), c.Queues)
+			c.Errno = p.page.QueueErrno.Load()
 			break
 		}
 	}
-	return o
+	return c
 }
 
-// GPUs are the AMD GPUs on which it has queues, in order.
+// GPUs returns the AMD GPUs on which the process has compute queues, sorted.
 func (p *Page) GPUs() (gpus []uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.page == nil {
 		return nil
 	}
-	for i := range p.page.gpus {
-		g := &p.page.gpus[i]
-		gpu := g.gpu.Load()
+	for i := range p.page.GPUs {
+		g := &p.page.GPUs[i]
+		gpu := g.GPU.Load()
 		if gpu == 0 {
-			break // places are taken in order
+			break // the shim uses the entries in order
 		}
-		if g.queues.Load() != 0 {
+		if g.Queues.Load() != 0 {
 			gpus = append(gpus, gpu)
 		}
 	}

@@ -1,106 +1,108 @@
-package shimpage
+package shimpage_test
 
 import (
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
+	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// TestWish: what is wanted of queues is told whole, each time in another turn, and it
-// ends: by being taken back, with the lease, and with the page.
-func TestWish(t *testing.T) {
-	page, _, program := pair(t)
-	wants := func(what string, priority uint32, off ...uint32) {
+// TestQueueRequestHoldsUntilWithdrawn: every change is written completely and with a new
+// number. A request ends when it is withdrawn, with its lease, and with the page.
+func TestQueueRequestHoldsUntilWithdrawn(t *testing.T) {
+	page, _, process := newPair(t)
+	expect := func(step string, priority uint32, stop ...uint32) {
 		t.Helper()
-		if w := program.Wished(); !slices.Equal(w.Off, off) || w.Priority != priority {
-			t.Errorf("%s: %+v, want %v off and priority %d", what, w, off, priority)
+		if r := process.QueueRequest(); !slices.Equal(r.Stop, stop) || r.Priority != priority {
+			t.Errorf("%s: got %+v, want stop %v and priority %d", step, r, stop, priority)
 		}
 	}
-	wants("at first", 0)
+	expect("at first", 0)
 	first, ok := page.SetQueuesStopped(7, true, time.Minute)
 	if !ok || page.Applied(first) {
-		t.Error("it is not told, or taken for obeyed")
+		t.Errorf("first request: ok %v, applied %v; want true, false", ok, page.Applied(first))
 	}
-	wants("one", 0, 7)
+	expect("one GPU", 0, 7)
 	second, _ := page.SetQueuesStopped(8, true, time.Second)
 	page.SetQueuePriority(0, time.Second)
-	wants("two, and the least priority", 1, 7, 8)
-	program.Obey(first)
+	expect("two GPUs and the lowest priority", 1, 7, 8)
+	process.Apply(first)
 	if !page.Applied(first) || page.Applied(second) {
-		t.Error("an answer to the first is none to the second")
+		t.Errorf("applied: first %v, second %v; want true, false", page.Applied(first), page.Applied(second))
 	}
 	page.SetQueuesStopped(7, false, time.Second)
 	page.SetQueuePriority(-1, time.Second)
-	wants("one of them", 0, 8)
-	turn := program.Wished().Turn
+	expect("the first GPU withdrawn", 0, 8)
+	seq := process.QueueRequest().Seq
 	page.RenewQueueLease(time.Second)
-	if program.Wished().Turn != turn {
-		t.Error("a lease that is kept up is no news")
+	if got := process.QueueRequest().Seq; got != seq {
+		t.Errorf("a renewed lease changed seq to %d, want %d", got, seq)
 	}
 	page.SetQueuesStopped(8, true, time.Millisecond)
 	time.Sleep(5 * time.Millisecond)
-	wants("after the lease", 0)
-	turn = program.Wished().Turn
+	expect("after the lease", 0)
+	seq = process.QueueRequest().Seq
 	page.RenewQueueLease(time.Second)
-	wants("kept up too late", 0, 8)
-	if program.Wished().Turn == turn {
-		t.Error("who has taken it to be over is not told")
+	expect("renewed after its end", 0, 8)
+	if got := process.QueueRequest().Seq; got == seq {
+		t.Errorf("a lease renewed after its end left seq at %d", seq)
 	}
 	page.ReleaseQueues()
-	wants("taken back", 0)
+	expect("released", 0)
 	page.SetQueuesStopped(8, true, time.Second)
 	page.Close()
-	wants("closed", 0)
+	expect("page closed", 0)
 	if _, ok := page.SetQueuesStopped(8, true, time.Second); ok || page.Applied(0) {
-		t.Error("a page that is closed takes wishes")
+		t.Error("a closed page accepted a request")
 	}
 }
 
-// TestWishHasRoom: there is room for so many GPUs, and no number is no GPU.
-func TestWishHasRoom(t *testing.T) {
-	page, _, program := pair(t)
-	for i := range uint32(maxGPUs) {
+func TestQueueRequestIsLimitedToEntries(t *testing.T) {
+	page, _, process := newPair(t)
+	for i := range uint32(pageabi.GPUEntries) {
 		if _, ok := page.SetQueuesStopped(i+1, true, time.Second); !ok {
-			t.Fatalf("no room for GPU %d", i)
+			t.Fatalf("no entry for GPU %d", i+1)
 		}
 	}
 	if _, ok := page.SetQueuesStopped(1000, true, time.Second); ok {
-		t.Error("there is room for more")
+		t.Error("one GPU too many was accepted")
 	}
 	if _, ok := page.SetQueuesStopped(0, true, time.Second); ok {
-		t.Error("0 is a GPU")
+		t.Error("GPU 0 was accepted")
 	}
-	if _, ok := page.SetQueuesStopped(maxGPUs, true, time.Second); !ok || len(program.Wished().Off) != maxGPUs {
-		t.Error("twice is not once")
+	if _, ok := page.SetQueuesStopped(pageabi.GPUEntries, true, time.Second); !ok || len(process.QueueRequest().Stop) != pageabi.GPUEntries {
+		t.Error("a repeated request took a second entry")
 	}
 }
 
-// TestOwnQueues: what a program tells is bounded, and scribbles harm nobody.
-func TestOwnQueues(t *testing.T) {
-	page, _, program := pair(t)
-	program.Owns(0, 9, 3)
-	program.Owns(1, 5, 1)
+func TestQueueCountsAreLimited(t *testing.T) {
+	page, _, process := newPair(t)
+	process.SetQueues(0, 9, 3)
+	process.SetQueues(1, 5, 1)
 	if got := page.GPUs(); !slices.Equal(got, []uint32{5, 9}) {
-		t.Errorf("GPUs %v", got)
+		t.Errorf("GPUs %v, want [5 9]", got)
 	}
 	if got := page.QueueCounts(9); got.Queues != 3 || got.Stopped != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("GPU 9: got %+v, want 3 queues, none stopped", got)
 	}
-	if got := page.QueueCounts(4); got != (QueueCounts{}) {
-		t.Errorf("of a GPU that it does not use: %+v", got)
+	if got := page.QueueCounts(4); got != (shimpage.QueueCounts{}) {
+		t.Errorf("a GPU that the process does not use: got %+v", got)
 	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	program.Scribble(func() byte { return byte(r.Uint32()) })
+	process.Scribble(func() byte { return byte(r.Uint32()) })
 	for _, gpu := range append(page.GPUs(), 0, 9) {
-		if o := page.QueueCounts(gpu); o.Queues < 0 || o.Queues > mostQueues || o.Stopped < 0 || o.Stopped > o.Queues || o.Failed < 0 || o.Failed > o.Queues {
-			t.Errorf("seed %d: GPU %d: %+v", seed, gpu, o)
+		c := page.QueueCounts(gpu)
+		if c.Queues < 0 || c.Queues > shimpage.MaxQueues || c.Stopped < 0 || c.Stopped > c.Queues || c.Failed < 0 || c.Failed > c.Queues {
+			t.Errorf("seed %d: GPU %d: got %+v", seed, gpu, c)
 		}
 	}
 	page.SetQueuesStopped(9, true, time.Second)
 	page.SetQueuePriority(-1, time.Second)
-	if w := program.Wished(); !slices.Equal(w.Off, []uint32{9}) {
-		t.Errorf("seed %d: after scribbles it is told %+v", seed, w)
+	if got := process.QueueRequest(); !slices.Equal(got.Stop, []uint32{9}) {
+		t.Errorf("seed %d: after random bytes the request is %+v, want stop [9]", seed, got)
 	}
 }

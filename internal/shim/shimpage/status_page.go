@@ -5,57 +5,59 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
-// StatusPage is what the daemon tells all programs at once.
+// StatusPage is memory that all processes can read. It says whether the daemon sleeps, so
+// that a process writes to its doorbell only when that is needed.
 type StatusPage struct {
 	memory memory
-	board  *board
+	status *pageabi.Status
 	reader int
 }
 
-// NewStatusPage makes a board that nobody but us can write to.
+// NewStatusPage creates a status page to which only this process can write.
 func NewStatusPage() (*StatusPage, error) {
-	m, err := newMemory("giveway-board", boardSize, unix.F_SEAL_FUTURE_WRITE)
-	if err != nil { // before Linux 5.1
-		if m, err = newMemory("giveway-board", boardSize, 0); err != nil {
-			return nil, fmt.Errorf("make a board: %w", err)
+	m, err := newMemory("giveway-status", pageabi.StatusSize, unix.F_SEAL_FUTURE_WRITE)
+	if err != nil { // Linux before 5.1 does not know this seal
+		if m, err = newMemory("giveway-status", pageabi.StatusSize, 0); err != nil {
+			return nil, fmt.Errorf("create the status page: %w", err)
 		}
 	}
-	b := &StatusPage{memory: m, board: m.board()}
-	if _, err := unix.FcntlInt(uintptr(m.fd), unix.F_ADD_SEALS, sealed); err != nil {
+	s := &StatusPage{memory: m, status: pageabi.StatusAt(m.bytes)}
+	if _, err := unix.FcntlInt(uintptr(m.fd), unix.F_ADD_SEALS, sizeSeals); err != nil {
 		_ = m.close()
-		return nil, fmt.Errorf("make a board: seal it: %w", err)
+		return nil, fmt.Errorf("create the status page: seal it: %w", err)
 	}
-	b.board.abi.Store(abi)
-	b.board.magic.Store(magic)
-	// A descriptor that was opened for reading, of a file that only we may open for
-	// writing, serves where the kernel has no seal for it.
+	s.status.ABI.Store(pageabi.Version)
+	s.status.Magic.Store(pageabi.Magic)
+	// Where the kernel has no seal against writing, a read-only descriptor of a file that
+	// nobody may open for writing does the same.
 	_ = unix.Fchmod(m.fd, 0o444)
-	if b.reader, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if s.reader, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		_ = m.close()
-		return nil, fmt.Errorf("make a board: %w", err)
+		return nil, fmt.Errorf("create the status page: %w", err)
 	}
-	return b, nil
+	return s, nil
 }
 
-// Descriptor returns a descriptor to give away, which can only be read. It is the
-// caller's to close.
-func (b *StatusPage) Descriptor() (int, error) { return duplicate(b.reader) }
+// Descriptor returns a read-only descriptor to be sent to a process. The caller closes it.
+func (s *StatusPage) Descriptor() (int, error) { return duplicate(s.reader) }
 
-// SetAsleep says whether programs must ring to be heard.
-func (b *StatusPage) SetAsleep(asleep bool) {
+// SetAsleep says whether processes must write to their doorbells to be noticed.
+func (s *StatusPage) SetAsleep(asleep bool) {
 	if asleep {
-		b.board.asleep.Store(1)
+		s.status.Asleep.Store(1)
 	} else {
-		b.board.asleep.Store(0)
+		s.status.Asleep.Store(0)
 	}
 }
 
-// Close gives the board up. Those who have it keep what it said last.
-func (b *StatusPage) Close() {
-	_ = unix.Close(b.reader)
-	_ = b.memory.close()
+// Close unmaps the status page here. Processes that have mapped it keep its last content.
+func (s *StatusPage) Close() {
+	_ = unix.Close(s.reader)
+	_ = s.memory.close()
 }
 
 func duplicate(fd int) (int, error) {

@@ -1,5 +1,5 @@
-// Package pagetest is as much of a daemon as a program's own page needs, for tests: it
-// gives every program that asks a page, and can die.
+// Package pagetest holds test doubles for both sides of a page: Daemon gives a page to every
+// process that asks and can die or hang, Process plays a process with a page.
 package pagetest
 
 import (
@@ -15,22 +15,22 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// Hang is what nothing takes, however slow the machine.
-const Hang = 30 * time.Second
+// Timeout is longer than anything in a test takes, even on a slow machine.
+const Timeout = 30 * time.Second
 
-// Lease is how long a gate stays closed after the daemon's death: longer than a machine
-// stands still, most likely.
+// Lease is how long a gate stays closed after the daemon's death. It is longer than a busy
+// machine is likely to stand still.
 const Lease = time.Second
 
-// Daemon is one that does as it is told.
+// Daemon is a daemon that only hands out pages and renews leases.
 type Daemon struct {
-	Board *shimpage.StatusPage
+	Status *shimpage.StatusPage
 
 	t       testing.TB
 	socket  string
 	prepare func(*shimpage.Page)
 	arrived chan *shimpage.Page
-	answer  func(*net.UnixConn) // nil: as it should be
+	answer  func(*net.UnixConn) // nil: a page
 
 	mu     sync.Mutex
 	listen net.Listener
@@ -39,8 +39,8 @@ type Daemon struct {
 	pages  []*shimpage.Page
 }
 
-// New starts a daemon at a socket of its own, where this process's programs and its
-// children look for it. Each page is as prepare leaves it.
+// New starts a daemon on a new socket and sets GIVEWAY_SOCKET to it. prepare is called with
+// each page before it is sent.
 func New(t testing.TB, prepare func(*shimpage.Page)) *Daemon {
 	t.Helper()
 	d := At(t, filepath.Join(t.TempDir(), "s"), prepare)
@@ -48,7 +48,7 @@ func New(t testing.TB, prepare func(*shimpage.Page)) *Daemon {
 	return d
 }
 
-// At starts a daemon at a socket, perhaps after another.
+// At starts a daemon on a given socket, for example after another daemon has died.
 func At(t testing.TB, socket string, prepare func(*shimpage.Page)) *Daemon {
 	t.Helper()
 	if prepare == nil {
@@ -56,14 +56,14 @@ func At(t testing.TB, socket string, prepare func(*shimpage.Page)) *Daemon {
 	}
 	d := &Daemon{t: t, socket: socket, prepare: prepare, arrived: make(chan *shimpage.Page, 64), dead: make(chan struct{})}
 	var err error
-	if d.Board, err = shimpage.NewStatusPage(); err != nil {
+	if d.Status, err = shimpage.NewStatusPage(); err != nil {
 		t.Fatal(err)
 	}
 	if d.listen, err = net.Listen("unix", socket); err != nil {
 		t.Fatal(err)
 	}
 	go d.serve()
-	go d.keepLeases()
+	go d.renewLeases()
 	t.Cleanup(func() {
 		d.Die()
 		d.mu.Lock()
@@ -71,19 +71,19 @@ func At(t testing.TB, socket string, prepare func(*shimpage.Page)) *Daemon {
 		for _, p := range d.pages {
 			p.Close()
 		}
-		d.Board.Close()
+		d.Status.Close()
 	})
 	return d
 }
 
-// Answer has the daemon do something else with who asks for a page.
+// Answer replaces the daemon's answer to a request for a page.
 func (d *Daemon) Answer(f func(*net.UnixConn)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.answer = f
 }
 
-// Socket is where it listens.
+// Socket returns the path of the daemon's socket.
 func (d *Daemon) Socket() string { return d.socket }
 
 func (d *Daemon) serve() {
@@ -97,18 +97,18 @@ func (d *Daemon) serve() {
 		answer := d.answer
 		d.mu.Unlock()
 		if answer == nil {
-			answer = d.welcome
+			answer = d.sendNewPage
 		}
 		go answer(conn.(*net.UnixConn))
 	}
 }
 
-func (d *Daemon) welcome(conn *net.UnixConn) {
+func (d *Daemon) sendNewPage(conn *net.UnixConn) {
 	var head strings.Builder
 	for in := bufio.NewReader(conn); ; {
 		line, err := in.ReadString('\n')
 		if err != nil {
-			return // it came to see whether anybody is here
+			return // the process only checked whether there is a daemon
 		}
 		if line == "\r\n" {
 			break
@@ -117,7 +117,7 @@ func (d *Daemon) welcome(conn *net.UnixConn) {
 	}
 	for _, want := range []string{"POST /v1/shim HTTP/1.1\r\n", "Host: giveway\r\n", "Content-Length: 0\r\n", "Giveway-Abi: 1\r\n"} {
 		if !strings.Contains(head.String(), want) {
-			d.t.Errorf("no %q in the greeting %q", want, head.String())
+			d.t.Errorf("hello is %q, want %q in it", head.String(), want)
 		}
 	}
 	page, err := shimpage.NewPage()
@@ -129,30 +129,30 @@ func (d *Daemon) welcome(conn *net.UnixConn) {
 	d.mu.Lock()
 	d.pages = append(d.pages, page)
 	d.mu.Unlock()
-	d.Give(conn, page)
+	d.send(conn, page)
 	d.arrived <- page
 }
 
-// Give sends a page as a daemon does.
-func (d *Daemon) Give(conn *net.UnixConn, page *shimpage.Page) {
-	fd, bell, err := page.Descriptors()
+// send sends a page as the real daemon does.
+func (d *Daemon) send(conn *net.UnixConn, page *shimpage.Page) {
+	fd, doorbell, err := page.Descriptors()
 	if err != nil {
 		d.t.Error(err)
 		return
 	}
 	defer syscall.Close(fd)
-	defer syscall.Close(bell)
-	board, err := d.Board.Descriptor()
+	defer syscall.Close(doorbell)
+	status, err := d.Status.Descriptor()
 	if err != nil {
 		d.t.Error(err)
 		return
 	}
-	defer syscall.Close(board)
+	defer syscall.Close(status)
 	text := []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n")
-	_, _, _ = conn.WriteMsgUnix(text, syscall.UnixRights(fd, board, bell), nil) // it may have gone
+	_, _, _ = conn.WriteMsgUnix(text, syscall.UnixRights(fd, status, doorbell), nil) // the process may have exited
 }
 
-func (d *Daemon) keepLeases() {
+func (d *Daemon) renewLeases() {
 	for {
 		select {
 		case <-d.dead:
@@ -168,7 +168,8 @@ func (d *Daemon) keepLeases() {
 	}
 }
 
-// Die leaves everything as it is, as a kill does. Twice equals once.
+// Die closes all connections and leaves the pages as they are, as SIGKILL does. A second call
+// does nothing.
 func (d *Daemon) Die() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,47 +185,47 @@ func (d *Daemon) Die() {
 	}
 }
 
-// Page is that of the next program that has come.
+// Page waits for the next process that asks for a page and returns that page.
 func (d *Daemon) Page() *shimpage.Page {
 	d.t.Helper()
 	select {
 	case p := <-d.arrived:
 		return p
-	case <-time.After(Hang):
-		d.t.Fatal("no program has asked for a page")
+	case <-time.After(Timeout):
+		d.t.Fatal("no process has asked for a page")
 		return nil
 	}
 }
 
-// Waiting is how many programs have come that Page has not told of.
+// Waiting returns how many pages were sent that Page has not returned yet.
 func (d *Daemon) Waiting() int { return len(d.arrived) }
 
-// HangWhile has it put no lease off any more, for as long as f takes.
+// HangWhile renews no lease while f runs.
 func (d *Daemon) HangWhile(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f()
 }
 
-// Until waits for something to become so.
-func Until(t testing.TB, what string, so func() bool) {
+// Until waits until a condition holds, and fails the test if it does not in time.
+func Until(t testing.TB, condition string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Hang); !so(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Timeout); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never comes to this: %s", what)
+			t.Fatalf("not within %v: %s", Timeout, condition)
 		}
 	}
 }
 
-// Hints takes n hints from a page.
+// Hints reads n hints from a page.
 func Hints(t testing.TB, p *shimpage.Page, n int) (all []shimpage.Hint) {
 	t.Helper()
-	Until(t, "all hints are there", func() bool {
+	Until(t, "all hints are on the page", func() bool {
 		p.Hints(func(h shimpage.Hint) { all = append(all, h) })
 		return len(all) >= n
 	})
 	if len(all) != n {
-		t.Fatalf("%d hints, want %d: %v", len(all), n, all)
+		t.Fatalf("got %d hints, want %d: %v", len(all), n, all)
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package shimpage
+package pageabi
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// header is shim/abi.h, as far as this test understands C: numbers, one enum, and
-// structs of numbers, arrays and other structs.
+// header is the part of shim/abi.h that this test understands: numbers, enums, and structs
+// of numbers, arrays and other structs.
 type header struct {
 	numbers map[string]int64
 	structs map[string]cStruct
@@ -80,12 +80,12 @@ func (h *header) eval(t *testing.T, expr string) int64 {
 	}
 	n, exact := constant.Int64Val(v.Value)
 	if !exact {
-		t.Fatalf("%s is no number", expr)
+		t.Fatalf("%s is not an integer", expr)
 	}
 	return n
 }
 
-// layOut does what a C compiler does where every type is as aligned as it is large.
+// layOut places the members as a C compiler does where a type is aligned to its size.
 func (h *header) layOut(t *testing.T, body string) (s cStruct) {
 	t.Helper()
 	sizes := map[string]int64{"uint8_t": 1, "uint32_t": 4, "uint64_t": 8, "int64_t": 8}
@@ -96,7 +96,7 @@ func (h *header) layOut(t *testing.T, body string) (s cStruct) {
 		}
 		m := member.FindStringSubmatch(line)
 		if m == nil {
-			t.Fatalf("not understood: %q", line)
+			t.Fatalf("cannot parse struct member %q", line)
 		}
 		size, align := sizes[m[1]], sizes[m[1]]
 		if inner, ok := h.structs[m[1]]; ok {
@@ -116,17 +116,17 @@ func (h *header) layOut(t *testing.T, body string) (s cStruct) {
 	return s
 }
 
-// TestLayout holds every struct of ours to abi.h: the same fields at the same
-// places, of the same sizes, none more and none less.
-func TestLayout(t *testing.T) {
+// TestLayoutEqualsHeader compares every struct with abi.h: the same fields, in the same
+// places, of the same sizes, and no others.
+func TestLayoutEqualsHeader(t *testing.T) {
 	h := readHeader(t)
 	ours := map[string]reflect.Type{
-		"gw_request": reflect.TypeFor[request](), "gw_hint": reflect.TypeFor[hint](),
-		"gw_gpu":  reflect.TypeFor[gpu](),
-		"gw_page": reflect.TypeFor[page](), "gw_board": reflect.TypeFor[board](),
+		"gw_request": reflect.TypeFor[Request](), "gw_hint": reflect.TypeFor[Hint](),
+		"gw_gpu":  reflect.TypeFor[GPU](),
+		"gw_page": reflect.TypeFor[Page](), "gw_status": reflect.TypeFor[Status](),
 	}
 	if len(h.structs) != len(ours) {
-		t.Errorf("abi.h has %d structs, we know %d", len(h.structs), len(ours))
+		t.Errorf("abi.h has %d structs, want %d", len(h.structs), len(ours))
 	}
 	for name, our := range ours {
 		theirs, ok := h.structs[name]
@@ -148,13 +148,14 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestNumbers holds every number of ours to abi.h, and abi.h to have no others.
-func TestNumbers(t *testing.T) {
+// TestNumbersEqualHeader compares every constant with abi.h.
+func TestNumbersEqualHeader(t *testing.T) {
 	ours := map[string]int64{
-		"GW_ABI": abi, "GW_MAGIC": magic, "GW_PAGE_SIZE": pageSize, "GW_BOARD_SIZE": boardSize, "GW_BELL_FLAGS": bellFlags,
-		"GW_LEASE_MOST_NS": leaseMost, "GW_REQUESTS": maxRequests, "GW_HINTS": maxHints, "GW_GPUS": maxGPUs,
-		"GW_OPEN": gateOpen, "GW_CLOSED": gateClosed,
-		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT": PredictArrivals, "GW_TIME": LogRequests, "GW_TOLD": ExplicitRequests,
+		"GW_ABI": Version, "GW_MAGIC": Magic, "GW_PAGE_SIZE": PageSize, "GW_STATUS_SIZE": StatusSize, "GW_DOORBELL_FLAGS": DoorbellFlags,
+		"GW_MAX_LEASE_NS": MaxLeaseNS, "GW_REQUEST_ENTRIES": RequestEntries, "GW_HINT_ENTRIES": HintEntries, "GW_GPU_ENTRIES": GPUEntries,
+		"GW_GATE_OPEN": GateOpen, "GW_GATE_CLOSED": GateClosed,
+		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT_ARRIVALS": PredictArrivals,
+		"GW_LOG_REQUESTS": LogRequests, "GW_EXPLICIT_REQUESTS": ExplicitRequests,
 		"GW_READY": Ready, "GW_HELD": Held, "GW_CAPTURING": Capturing,
 		"GW_HINT_CLASS": int64(HintClass), "GW_HINT_PRIORITY": int64(HintPriority), "GW_HINT_WEIGHT": int64(HintWeight),
 		"GW_HINT_DEADLINE": int64(HintDeadline), "GW_HINT_LAXITY": int64(HintLaxity), "GW_HINT_WORK": int64(HintWork),
@@ -163,6 +164,6 @@ func TestNumbers(t *testing.T) {
 	}
 	theirs := readHeader(t).numbers
 	if !reflect.DeepEqual(ours, theirs) {
-		t.Errorf("ours:   %v\nabi.h: %v", ours, theirs)
+		t.Errorf("Go:    %v\nabi.h: %v", ours, theirs)
 	}
 }
