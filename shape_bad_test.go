@@ -6,13 +6,13 @@ import (
 	"testing/fstest"
 )
 
-// TestShapeIsHeld gives the survey trees that break one rule each, and some
-// that break none: a guard that never barks guards nothing.
-func TestShapeIsHeld(t *testing.T) {
+// TestShapeViolationsAreFound gives survey small trees that break one rule each, and some
+// that break none.
+func TestShapeViolationsAreFound(t *testing.T) {
 	tests := []struct {
 		name string
 		tree string // "-- path --" begins a file, as in txtar
-		want string // what the one problem says; empty for none
+		want string // part of the one expected problem; empty for none
 	}{
 		{"unknown package", `
 -- internal/surprise/a.go --
@@ -147,7 +147,7 @@ import _ "encoding/json"
 
 // Package sched is here.
 package sched
-`, "no file for some machines only"},
+`, "must not have files with build constraints"},
 		{"does not compile", inSched(``, `return nowhere`), "does not compile"},
 		{"clock", inSched(`import "time"`, `time.Sleep(1)`), "time.Sleep in a pure package"},
 		{"clock under another name", inSched(`import wall "time"`, `_ = wall.Now()`), "time.Now in a pure package"},
@@ -178,7 +178,7 @@ package sched
 			got := survey(t, unpack(tt.tree))
 			switch {
 			case tt.want == "" && len(got) > 0:
-				t.Errorf("reported, though nothing is wrong:\n%s", strings.Join(got, "\n"))
+				t.Errorf("got problems, want none:\n%s", strings.Join(got, "\n"))
 			case tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)):
 				t.Errorf("got %q, want one problem with %q", got, tt.want)
 			}

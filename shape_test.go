@@ -22,11 +22,10 @@ import (
 
 const module = "github.com/giveway/giveway"
 
-// mayImport is the shape of the program: the packages of our own that each
-// package may import. It is a statement of policy. Do not widen it to make a
-// build pass; say in the commit why the shape should change.
+// mayImport lists, for each package, the packages of this module that it may import.
+// Do not widen it to make a build pass; the commit must say why the shape changes.
 //
-// Tests may import any package of ours: they look at the program from outside.
+// Tests may import any package of this module.
 var mayImport = map[string][]string{
 	".":      {},
 	"sched":  {},
@@ -92,10 +91,10 @@ var mayImport = map[string][]string{
 	"cmd/giveway-bench": {"internal/bench", "internal/cuda"},
 }
 
-const anyOfOurs = "*" // but cmd/
+const anyOfOurs = "*" // every package of this module except cmd/
 
-// mayDepend names the other people's modules that each package may import. All
-// have a line in docs/DEPENDENCIES.md.
+// mayDepend lists the modules of third parties that each package may import. Each has a
+// row in docs/DEPENDENCIES.md.
 var mayDepend = map[string][]string{
 	"internal/cli":                  {"github.com/spf13/cobra", "github.com/spf13/pflag"},
 	"internal/cuda":                 {"github.com/ebitengine/purego"},
@@ -124,9 +123,8 @@ var mayDepend = map[string][]string{
 // testsMayDepend is the same for the tests of every package.
 var testsMayDepend = []string{}
 
-// pure names the packages in which two runs over the same input do the same,
-// and all of the standard library that they may use. The list is of what is
-// allowed, so that what nobody thought of is not.
+// pure lists the packages that compute the same output from the same input, and the
+// packages of the standard library that they may use.
 var pure = map[string][]string{
 	"sched":  pureStd,
 	"attr":   append(slices.Clone(pureStd), "encoding/json", "unicode"),
@@ -137,15 +135,15 @@ var pureStd = []string{
 	"cmp", "errors", "fmt", "iter", "maps", "math", "math/bits", "slices", "sort", "strconv", "strings", "time",
 }
 
-// impure is what those packages hold that reads the clock, the machine or the
+// impure lists the functions of those packages that read the clock, the machine or the
 // terminal.
 var impure = map[string][]string{
 	"time": {"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker", "Local", "LoadLocation"},
 	"fmt":  {"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"},
 }
 
-// unordered, with a reason after it, on the line of a loop over a map or the
-// line above, says that the order does not matter there.
+// unordered, followed by a reason, on the line of a loop over a map or the line above,
+// declares that the order does not matter there.
 const unordered = "//shape:unordered"
 
 func TestShape(t *testing.T) {
@@ -154,8 +152,8 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// TestDependenciesAreExplained holds docs/DEPENDENCIES.md to go.mod: a module
-// that we import, and a tool that we run, is there with its version.
+// TestDependenciesAreExplained checks that docs/DEPENDENCIES.md has each module that is
+// imported and each tool that is run, with its version.
 func TestDependenciesAreExplained(t *testing.T) {
 	doc, err := os.ReadFile("docs/DEPENDENCIES.md")
 	if err != nil {
@@ -186,7 +184,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 	}
 }
 
-// A shape is what a survey has read and what it found wrong.
+// shape holds what survey has read, and the problems it found.
 type shape struct {
 	fset     *token.FileSet
 	packages map[string][]*ast.File // by folder, tests left out
@@ -195,8 +193,8 @@ type shape struct {
 	problems []string
 }
 
-// survey reads every Go file of our module under root and returns what breaks
-// the rules above, in order of place.
+// survey reads every Go file of the module under root and returns the violations of the
+// rules above, sorted by position.
 func survey(t *testing.T, root fs.FS) []string {
 	t.Helper()
 	s := &shape{
@@ -229,7 +227,7 @@ func survey(t *testing.T, root fs.FS) []string {
 	return s.problems
 }
 
-// skipFolder leaves out what the go command leaves out of ./... too.
+// skipFolder skips the folders that the go command excludes from ./... too.
 func skipFolder(root fs.FS, name string) error {
 	base := path.Base(name)
 	if name == "." {
@@ -252,8 +250,7 @@ func (s *shape) report(where any, format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf("%v: ", where)+fmt.Sprintf(format, args...))
 }
 
-// readFile parses one file, checks its imports, and keeps it unless it is a
-// test.
+// readFile parses one file, checks its imports, and keeps it unless it is a test.
 func (s *shape) readFile(root fs.FS, name string) error {
 	src, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -287,7 +284,7 @@ func ourPackage(imported string) (dir string, isOurs bool) {
 	return strings.CutPrefix(imported, module+"/")
 }
 
-// importProblem says what is wrong with one import, or nothing.
+// importProblem returns what is wrong with one import, or an empty string.
 func importProblem(file, dir, imported string, isTest bool) string {
 	own, isOurs := ourPackage(imported)
 	first, _, _ := strings.Cut(imported, "/")
@@ -315,7 +312,7 @@ func importProblem(file, dir, imported string, isTest bool) string {
 	return ""
 }
 
-// within says whether name is parent or lies below it.
+// within reports whether name is parent or lies below it.
 func within(name, parent string) bool {
 	return name == parent || strings.HasPrefix(name, parent+"/")
 }
@@ -331,23 +328,22 @@ func (s *shape) checkComment(dir string) {
 	}
 }
 
-// checkPure looks inside the functions of a pure package. It goes by types, not
-// by names, so that neither a renamed import nor a named map type hides
-// anything.
+// checkPure inspects the functions of a pure package. It uses types, not names, so that
+// neither a renamed import nor a named map type hides a violation.
 func (s *shape) checkPure(dir string) {
 	for _, f := range s.packages[dir] {
 		if slices.ContainsFunc(f.Comments, isConstraint) {
-			s.report(f.Package, "%s is pure and has no file for some machines only", dir)
+			s.report(f.Package, "%s is pure and must not have files with build constraints", dir)
 		}
 	}
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
 	if _, err := s.check(dir, info); err != nil {
-		s.report(dir, "does not compile, so what it does is not known: %v", err)
+		s.report(dir, "cannot be checked because it does not compile: %v", err)
 		return
 	}
 	for _, f := range s.packages[dir] {
 		excused := s.excuses(f)
-		sorted := map[ast.Expr]bool{} // iterators over maps that something sorts at once
+		sorted := map[ast.Expr]bool{} // iterators over maps whose result is sorted at once
 		ast.Inspect(f, func(n ast.Node) bool {
 			s.checkNode(n, info)
 			s.checkOrder(n, info, excused, sorted)
@@ -360,7 +356,7 @@ func isConstraint(g *ast.CommentGroup) bool {
 	return slices.ContainsFunc(g.List, func(c *ast.Comment) bool { return constraint.IsGoBuild(c.Text) })
 }
 
-// check type-checks one of our packages, and those that it imports.
+// check type-checks one package of the module, and those that it imports.
 func (s *shape) check(dir string, info *types.Info) (*types.Package, error) {
 	conf := types.Config{Importer: importFunc(func(name string) (*types.Package, error) {
 		own, isOurs := ourPackage(name)
@@ -384,7 +380,7 @@ type importFunc func(string) (*types.Package, error)
 
 func (f importFunc) Import(name string) (*types.Package, error) { return f(name) }
 
-// checkNode reports goroutines, channels, and calls that reach outside.
+// checkNode reports goroutines, channels, and calls of impure functions.
 func (s *shape) checkNode(n ast.Node, info *types.Info) {
 	switch n := n.(type) {
 	case *ast.GoStmt:
@@ -406,10 +402,9 @@ func (s *shape) checkNode(n ast.Node, info *types.Info) {
 }
 
 // checkOrder reports loops over maps, whose order differs from run to run.
-// sorted gathers the iterators that are harmless; their parents are visited
-// first.
+// sorted collects the iterators whose result is sorted; their parents are visited first.
 func (s *shape) checkOrder(n ast.Node, info *types.Info, excused map[int]bool, sorted map[ast.Expr]bool) {
-	hint := "sort the keys, or say why the order does not matter: " + unordered + " REASON"
+	hint := "sort the keys, or give a reason why the order does not matter: " + unordered + " REASON"
 	switch n := n.(type) {
 	case *ast.RangeStmt:
 		if _, isMap := underlying(info.TypeOf(n.X)).(*types.Map); isMap && !excused[s.line(n)] {
@@ -427,8 +422,7 @@ func (s *shape) checkOrder(n ast.Node, info *types.Info, excused map[int]bool, s
 	}
 }
 
-// underlying looks through names and through type parameters with one core
-// type.
+// underlying resolves named types, and type parameters with one core type.
 func underlying(t types.Type) types.Type {
 	if p, ok := types.Unalias(t).(*types.TypeParam); ok {
 		constraint := p.Constraint().Underlying().(*types.Interface)
@@ -441,7 +435,7 @@ func underlying(t types.Type) types.Type {
 	return t.Underlying()
 }
 
-// callee is the name of the function called, with its package's path.
+// callee returns the name of the called function, with its package's path.
 func callee(call *ast.CallExpr, info *types.Info) string {
 	fun := ast.Unparen(call.Fun)
 	switch x := fun.(type) { // drop type arguments
