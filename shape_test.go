@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"internal/hal/haltest": {"sched", "internal/hal"},
 	"internal/loop":        {"sched"},
 	"internal/journal":     {"sched"},
+	"internal/extpolicy":   {"sched", "policy"},
 	"internal/guardian":    {"sched", "internal/hal", "internal/journal"},
 
 	"internal/nvidia":               {"sched", "internal/hal", "internal/nvidia/nvrm"},
@@ -81,7 +82,7 @@ var mayImport = map[string][]string{
 	"internal/config":   {"sched", "policy", "internal/yamlfile"},
 	"internal/backends": {"internal/config", "internal/hal", "internal/proc", "internal/shim", "internal/nvidia", "internal/amd"},
 	"internal/daemon": { // no vendor: internal/backends names them
-		"api", "attr", "policy", "sched", "internal/config", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
+		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
 		"internal/proc", "internal/server", "internal/stats",
 	},
 	"internal/e2e":      {},

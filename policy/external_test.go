@@ -13,9 +13,9 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// outside drives the real scheduler with an external policy, and plays the part
-// of the daemon's socket: answer says what comes back for a question.
-type outside struct {
+// externalTest drives the real scheduler with an external policy and takes the place of
+// the connection: answer returns the line that comes back for a question.
+type externalTest struct {
 	t       *testing.T
 	s       *sched.Scheduler
 	ext     *policy.External
@@ -24,16 +24,23 @@ type outside struct {
 	running map[sched.QueueID]bool
 }
 
-func newOutside(t *testing.T, answer func(*policy.Question) (string, bool)) *outside {
-	o := &outside{t: t, ext: policy.NewExternal(), answer: answer, running: map[sched.QueueID]bool{}}
+func newExternalTest(t *testing.T, answer func(*policy.Question) (string, bool)) *externalTest {
+	o := &externalTest{t: t, ext: newExternal(), answer: answer, running: map[sched.QueueID]bool{}}
 	o.s = sched.New(sched.Config{StallLimit: time.Second}, sched.PolicyChoice{
 		Name: "external", Make: func() sched.Policy { return o.ext },
 	})
 	return o
 }
 
+// newExternal returns an external policy whose fallback grants every queue.
+func newExternal() *policy.External {
+	native, _ := policy.Choose("native", nil)
+	number := uint64(0)
+	return policy.NewExternal(100*time.Millisecond, native.Make(), func() uint64 { number++; return number })
+}
+
 // step lets a millisecond pass. Actions succeed at once.
-func (o *outside) step(evs ...sched.Event) {
+func (o *externalTest) step(evs ...sched.Event) {
 	o.now += sched.Time(time.Millisecond)
 	for {
 		actions, _ := o.s.Step(o.now, evs)
@@ -57,7 +64,7 @@ func (o *outside) step(evs ...sched.Event) {
 	}
 }
 
-func (o *outside) open(id sched.QueueID, priority int32) {
+func (o *externalTest) open(id sched.QueueID, priority int32) {
 	o.running[id] = true
 	o.step(
 		sched.Event{Kind: sched.QueueOpened, Queue: id, Device: "gpu0", Can: sched.CanInterrupt, Attr: sched.Attr{Priority: priority}},
@@ -65,17 +72,22 @@ func (o *outside) open(id sched.QueueID, priority int32) {
 	)
 }
 
-func (o *outside) overruled() bool { _, _, yes := o.s.Overruled("gpu0"); return yes }
+func (o *externalTest) fallingBack() bool { _, yes := o.ext.FallingBack(o.now); return yes }
 
-// echo grants the queue with the highest priority, as the example in Python does.
-func echo(q *policy.Question) (string, bool) {
+func (o *externalTest) overruled() bool { _, _, yes := o.s.Overruled("gpu0"); return yes }
+
+// highestPriority grants the queue with the highest priority, as the example in Python does.
+func highestPriority(q *policy.Question) (string, bool) {
+	if len(q.Queues) == 0 {
+		return `{"answer":` + num(q) + `}`, true
+	}
 	best := slices.MaxFunc(q.Queues, func(a, b policy.QuestionQueue) int { return int(a.Priority - b.Priority) })
 	line, _ := json.Marshal(policy.Answer{Number: q.Number, Grants: []policy.AnswerGrant{{Queue: best.ID}}})
 	return string(line), true
 }
 
 func TestExternalPolicyIsFollowed(t *testing.T) {
-	o := newOutside(t, echo)
+	o := newExternalTest(t, highestPriority)
 	o.open(1, 0)
 	o.open(2, 5)
 	o.open(3, 1)
@@ -84,74 +96,54 @@ func TestExternalPolicyIsFollowed(t *testing.T) {
 	}
 	o.step(sched.Event{Kind: sched.QueueClosed, Queue: 2})
 	if o.running[1] || !o.running[3] || o.overruled() {
-		t.Errorf("after the best has gone: running %v, overruled %v", o.running, o.overruled())
+		t.Errorf("after the best queue closed: running %v, overruled %v", o.running, o.overruled())
 	}
 }
 
-// TestExternalPolicyThatMisbehavesIsOverruled: whatever comes back instead of a
-// plan, the device runs freely, and the policy is followed again when it behaves.
-func TestExternalPolicyThatMisbehavesIsOverruled(t *testing.T) {
-	for name, bad := range map[string]func(*policy.Question) (string, bool){
-		"silence":  func(*policy.Question) (string, bool) { return "", false },
-		"nonsense": func(*policy.Question) (string, bool) { return "eh?", true },
-		"unknown queue": func(q *policy.Question) (string, bool) {
+// TestExternalPolicyFallsBack: without a valid answer the fallback policy decides; the
+// external policy decides again with its next valid answer. A policy that grants nothing
+// is overruled by the scheduler.
+func TestExternalPolicyFallsBack(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		bad       func(*policy.Question) (string, bool)
+		overruled bool // by the scheduler, rather than falling back
+	}{
+		{"no answer", func(*policy.Question) (string, bool) { return "", false }, false},
+		{"not JSON", func(*policy.Question) (string, bool) { return "eh?", true }, false},
+		{"unknown queue", func(q *policy.Question) (string, bool) {
 			return `{"answer":` + num(q) + `,"grants":[{"queue":99}]}`, true
-		},
-		"nobody":        func(q *policy.Question) (string, bool) { return `{"answer":` + num(q) + `}`, true },
-		"wrong number":  func(q *policy.Question) (string, bool) { return `{"answer":777,"grants":[]}`, true },
-		"unknown field": func(q *policy.Question) (string, bool) { return `{"answer":` + num(q) + `,"please":1}`, true },
+		}, false},
+		{"two short slices", func(q *policy.Question) (string, bool) {
+			return `{"answer":` + num(q) + `,"grants":[{"queue":1,"slice_ns":1},{"queue":2,"slice_ns":1}]}`, true
+		}, false},
+		{"nothing granted", func(q *policy.Question) (string, bool) { return `{"answer":` + num(q) + `}`, true }, true},
+		{"wrong number", func(q *policy.Question) (string, bool) { return `{"answer":777,"grants":[]}`, true }, false},
+		{"unknown field", func(q *policy.Question) (string, bool) { return `{"answer":` + num(q) + `,"please":1}`, true }, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := newOutside(t, echo)
+		t.Run(tt.name, func(t *testing.T) {
+			o := newExternalTest(t, highestPriority)
+			o.step(sched.Event{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{ID: "gpu0", Slice: 2 * time.Millisecond, MinSharedSlice: time.Millisecond}})
 			o.open(1, 0)
 			o.open(2, 5)
-			o.answer = bad
+			o.answer = tt.bad
 			o.open(3, 7)
 			for range 1200 {
 				o.step(sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Duration(o.now)})
 			}
-			if !o.overruled() || !o.running[1] || !o.running[2] || !o.running[3] {
-				t.Fatalf("running %v, overruled %v", o.running, o.overruled())
+			if o.fallingBack() == tt.overruled || o.overruled() != tt.overruled || !o.running[1] || !o.running[2] || !o.running[3] {
+				t.Fatalf("falling back %v, overruled %v, running %v; want all running", o.fallingBack(), o.overruled(), o.running)
 			}
-			o.answer = echo
-			o.step(sched.Event{Kind: sched.PlanOffered, Number: 0, Plan: nil}) // it died, and another has come
-			o.ext = reconnect(o)
+			o.answer = highestPriority
+			o.step(sched.Event{Kind: sched.PlanOffered, Device: "gpu0"}) // the process exited, and another was started
 			for range 1200 {
 				o.step(sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Duration(o.now)})
 			}
-			if o.overruled() || o.running[1] || o.running[2] || !o.running[3] {
-				t.Errorf("behaving again: running %v, overruled %v", o.running, o.overruled())
+			if o.fallingBack() || o.overruled() || o.running[1] || o.running[2] || !o.running[3] {
+				t.Errorf("with valid answers again: falling back %v, overruled %v, running %v; want only 3", o.fallingBack(), o.overruled(), o.running)
 			}
 		})
 	}
-}
-
-// TestExternalPolicyRecovers: nonsense once, and then sense from the same process.
-func TestExternalPolicyRecovers(t *testing.T) {
-	o := newOutside(t, echo)
-	o.open(1, 0)
-	o.open(2, 5)
-	o.answer = func(*policy.Question) (string, bool) { return "eh?", true }
-	o.open(3, 7)
-	if !o.overruled() || !o.running[1] {
-		t.Fatalf("running %v, overruled %v", o.running, o.overruled())
-	}
-	o.answer = echo
-	for range 1200 {
-		o.step(sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Duration(o.now)})
-	}
-	if o.overruled() || o.running[1] || o.running[2] || !o.running[3] {
-		t.Errorf("running %v, overruled %v", o.running, o.overruled())
-	}
-}
-
-// reconnect puts a fresh external policy in charge, as a new connection does.
-func reconnect(o *outside) *policy.External {
-	ext := policy.NewExternal()
-	o.s.Step(o.now, []sched.Event{{Kind: sched.PolicyChosen, Choice: sched.PolicyChoice{
-		Name: "external", Make: func() sched.Policy { return ext },
-	}}})
-	return ext
 }
 
 func num(q *policy.Question) string { b, _ := json.Marshal(q.Number); return string(b) }
@@ -160,7 +152,7 @@ func num(q *policy.Question) string { b, _ := json.Marshal(q.Number); return str
 func TestExternalPolicyInPython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("there is no python3 here to run the example with")
+		t.Skip("python3 is not installed")
 	}
 	cmd := exec.Command(python, "../examples/policy/priority.py")
 	in, err := cmd.StdinPipe()
@@ -175,7 +167,7 @@ func TestExternalPolicyInPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	o := newOutside(t, nil)
+	o := newExternalTest(t, nil)
 	o.answer = func(q *policy.Question) (string, bool) {
 		if err := json.NewEncoder(in).Encode(q); err != nil {
 			t.Fatal(err)
@@ -196,7 +188,7 @@ func TestExternalPolicyInPython(t *testing.T) {
 }
 
 func FuzzParseAnswer(f *testing.F) {
-	f.Add(`{"answer":1,"grants":[{"queue":1,"slice_ns":1,"window":4}],"wake_ns":5}`)
+	f.Add(`{"answer":1,"grants":[{"queue":1,"slice_ns":1,"bound":4}],"wake_ns":5}`)
 	f.Add(`{"answer":1,"grants":[{"queue":-1}]}`)
 	f.Add(strings.Repeat("[", 100))
 	f.Fuzz(func(t *testing.T, line string) {

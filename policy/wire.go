@@ -12,8 +12,8 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Question is what an external policy is asked: what it may know of its devices
-// at one instant. One is a line of JSON; docs/POLICIES.md explains the fields.
+// Question asks an external policy for a plan: the state of a device at one instant. It
+// is sent as one line of JSON; docs/POLICIES.md explains the fields.
 type Question struct {
 	Number  uint64           `json:"question"`
 	Now     sched.Time       `json:"now_ns"`
@@ -21,15 +21,15 @@ type Question struct {
 	Queues  []QuestionQueue  `json:"queues"`
 }
 
-// QuestionDevice is a device as a Question tells of it.
+// QuestionDevice is a device in a Question.
 type QuestionDevice struct {
-	ID       sched.DeviceID `json:"id"`
-	Slice    time.Duration  `json:"slice_ns"`
-	MinTurn  time.Duration  `json:"min_turn_ns"`
-	StopTime time.Duration  `json:"stop_time_ns"`
+	ID             sched.DeviceID `json:"id"`
+	Slice          time.Duration  `json:"slice_ns"`
+	MinSharedSlice time.Duration  `json:"min_shared_slice_ns"`
+	StopTime       time.Duration  `json:"stop_time_ns"`
 }
 
-// QuestionQueue is a queue as a Question tells of it.
+// QuestionQueue is a queue in a Question.
 type QuestionQueue struct {
 	ID         sched.QueueID   `json:"id"`
 	Process    sched.ProcessID `json:"process"`
@@ -72,28 +72,28 @@ func (q *Question) fill(number uint64, v *sched.View) {
 	}
 }
 
-// Answer is what an external policy says to a Question.
+// Answer is the plan of an external policy.
 type Answer struct {
 	Number uint64        `json:"answer"`
 	Grants []AnswerGrant `json:"grants"`
 	Wake   sched.Time    `json:"wake_ns"`
 }
 
-// AnswerGrant lets one queue run. A queue without one is stopped.
+// AnswerGrant lets one queue run. Queues without a grant are stopped.
 type AnswerGrant struct {
-	Queue  sched.QueueID `json:"queue"`
-	Slice  time.Duration `json:"slice_ns"`
-	Window uint32        `json:"window"`
+	Queue sched.QueueID `json:"queue"`
+	Slice time.Duration `json:"slice_ns"`
+	Bound uint32        `json:"bound"`
 }
 
-// Limits on an answer, which comes from somebody else's program.
+// Limits on an answer, which is untrusted input.
 const (
 	MaxAnswerBytes = 4 << 20
 	maxSlice       = 10 * time.Second
 )
 
-// ParseAnswer reads an answer and returns its number and its plan. It refuses
-// what it does not understand rather than guess.
+// ParseAnswer reads an answer and returns its number and its plan. Unknown fields and
+// values out of range are errors.
 func ParseAnswer(line []byte) (uint64, *sched.Plan, error) {
 	if len(line) > MaxAnswerBytes {
 		return 0, nil, fmt.Errorf("answer of %d bytes is longer than %d", len(line), MaxAnswerBytes)
@@ -105,20 +105,20 @@ func ParseAnswer(line []byte) (uint64, *sched.Plan, error) {
 		return 0, nil, fmt.Errorf("answer: %w", err)
 	}
 	if rest := line[dec.InputOffset():]; strings.TrimSpace(string(rest)) != "" {
-		return 0, nil, errors.New("answer: there is more on the line than one answer")
+		return 0, nil, errors.New("answer: the line has more than one JSON object")
 	}
 	if a.Number == 0 {
 		return 0, nil, errors.New(`answer: "answer" must be the number of the question`)
 	}
 	if a.Wake < 0 {
-		return 0, nil, fmt.Errorf("answer %d: wake_ns %d lies before the beginning", a.Number, a.Wake)
+		return 0, nil, fmt.Errorf("answer %d: wake_ns %d is negative", a.Number, a.Wake)
 	}
 	p := &sched.Plan{Wake: a.Wake}
 	for _, g := range a.Grants {
 		if g.Slice < 0 || g.Slice > maxSlice {
 			return 0, nil, fmt.Errorf("answer %d: slice_ns %d of queue %d is not from 0 to %d", a.Number, g.Slice, g.Queue, maxSlice)
 		}
-		p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: g.Slice, Bound: g.Window})
+		p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: g.Slice, Bound: g.Bound})
 	}
 	return a.Number, p, nil
 }
@@ -130,7 +130,7 @@ func has(queues []sched.Queue, id sched.QueueID) bool {
 	return ok
 }
 
-// index is the place of a queue in a view.
+// index returns the index of a queue in a view.
 func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
 	return slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
 }

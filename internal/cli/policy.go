@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/policy"
@@ -46,7 +49,60 @@ devices, or of one. 'giveway policy list' lists those there are.`,
 	}
 	cmd.Flags().StringVar(&device, "device", "", "of this device only: its index, or its ID")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.AddCommand(newPolicyList())
+	cmd.AddCommand(newPolicyList(), newPolicyExternal())
+	return cmd
+}
+
+func newPolicyExternal() *cobra.Command {
+	var socket, command, fallback, device string
+	var deadline time.Duration
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "external {--socket PATH | --exec COMMAND}",
+		Short: "Put a policy in charge that another process computes",
+		Long: `Put a policy in charge that another process computes. The process listens on a unix
+socket (--socket), or the daemon starts it with its own rights (--exec). It reads one
+question a line and answers each with one line; docs/POLICIES.md describes them, and
+examples/policy/priority.py is a complete policy.
+
+While the process is late, wrong or gone, the fallback policy decides, and 'giveway
+policy' says why. The daemon connects again, or starts the command again, every second.
+To end it, choose another policy.`,
+		Example: `  giveway policy external --exec 'python3 /opt/policies/priority.py'
+  giveway policy external --socket /run/policy.sock --deadline 20ms --fallback giveway`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			params := map[string]string{"deadline": deadline.String(), "fallback": fallback}
+			if socket != "" {
+				path, err := filepath.Abs(socket)
+				if err != nil {
+					return err
+				}
+				params["socket"] = path
+			}
+			if command != "" {
+				params["exec"] = command
+			}
+			if _, err := extpolicy.Parse(params); err != nil {
+				return usageError{err}
+			}
+			p, err := client.New("").SetPolicy(cmd.Context(), api.Policy{Name: policy.ExternalName, Params: params, Device: device})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), p)
+			}
+			return printPolicy(cmd.OutOrStdout(), p)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&socket, "socket", "", "unix socket that the policy process listens on")
+	flags.StringVar(&command, "exec", "", "command that the daemon starts, as the daemon's user")
+	flags.DurationVar(&deadline, "deadline", extpolicy.DefaultDeadline, "how long an answer may take before the fallback policy decides")
+	flags.StringVar(&fallback, "fallback", policy.Names()[0], "policy that decides while the process is late, wrong or gone")
+	flags.StringVar(&device, "device", "", "of this device only: its ID")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -92,7 +148,11 @@ func printPolicy(w io.Writer, p api.Policy) error {
 	if _, err := fmt.Fprintf(w, "%s%s\n", policySpec(p), where); err != nil || p.Overruled == "" {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "It is overruled, and the devices run as the vendor has them: %s\n", p.Overruled)
+	format := "It is overruled, and the devices run as the vendor has them: %s\n"
+	if p.Name == policy.ExternalName {
+		format = "It does not decide: %s\n"
+	}
+	_, err := fmt.Fprintf(w, format, p.Overruled)
 	return err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -145,44 +144,6 @@ func (p *process) describeShim() *api.Shim {
 		Runtime: s.Runtime, Launched: s.Launched, Completed: s.Completed, Holds: s.Holds, HeldFor: s.HeldFor, Overruns: s.Overruns,
 		Parked: s.Parked, Hits: s.Hits, ParkedFor: s.ParkedFor, Saved: s.Saved, Ignored: p.invalid + s.Invalid,
 	}
-}
-
-// Policy implements server.Node.
-func (d *Daemon) Policy() api.Policy {
-	d.mu.Lock()
-	p := d.policy
-	ids := slices.Sorted(maps.Keys(d.devices))
-	d.mu.Unlock()
-	d.events.inLoop(func() {
-		for _, id := range ids {
-			if m, _, yes := d.sched.Overruled(id); yes {
-				p.Overruled = m.String()
-			}
-		}
-	})
-	return p
-}
-
-// SetPolicy implements server.Node.
-func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
-	choice, err := policy.Choose(p.Name, p.Params)
-	if err != nil {
-		return api.Policy{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
-	}
-	d.mu.Lock()
-	if p.Device != "" && d.devices[sched.DeviceID(p.Device)] == nil {
-		d.mu.Unlock()
-		return api.Policy{}, fmt.Errorf("there is no device %q here: %w", p.Device, server.ErrNotFound)
-	}
-	if p.Device == "" {
-		d.policy = api.Policy{Name: p.Name, Params: p.Params}
-		for _, known := range d.processes {
-			d.publish(known)
-		}
-	}
-	d.mu.Unlock()
-	d.events.post(sched.Event{Kind: sched.PolicyChosen, Device: sched.DeviceID(p.Device), Choice: choice})
-	return d.Policy(), nil
 }
 
 // Restore implements server.Node: everything is as it was found, until a policy

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/loop"
 	"github.com/giveway/giveway/internal/proc"
-	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -44,8 +44,9 @@ type Daemon struct {
 	guardian *supervisor
 	sched    *sched.Scheduler // used by the loop only
 	pollers  []hal.Poller
-	facts    facts         // used by the loop only
-	ready    chan struct{} // closed when Run is under way
+	facts    facts                            // used by the loop only
+	external map[string]*extpolicy.Connection // used by the loop only: by device, or "" for all
+	ready    chan struct{}                    // closed when Run is under way
 
 	mu        sync.Mutex
 	running   bool // between the beginning of Run and its end
@@ -70,12 +71,8 @@ const settleTime = 2 * time.Second
 
 // New makes a daemon that does nothing yet.
 func New(cfg Config) (*Daemon, error) {
-	choice, err := policy.Choose(cfg.Policy.Name, cfg.Policy.Params)
-	if err != nil {
-		return nil, err
-	}
 	d := &Daemon{
-		cfg: cfg, start: time.Now(), policy: cfg.Policy, sched: sched.New(cfg.Sched, choice), ready: make(chan struct{}),
+		cfg: cfg, start: time.Now(), policy: cfg.Policy, ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
 		runs: make(map[int][]*word), trees: make(map[int]*word),
 	}
@@ -90,14 +87,28 @@ func New(cfg Config) (*Daemon, error) {
 		}
 	}
 	d.events = newEventQueue(sleeper, d.drain)
+	choice, connection, err := d.newPolicy(cfg.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if connection != nil {
+		d.external[""] = connection
+	}
+	d.sched = sched.New(cfg.Sched, choice)
 	return d, nil
 }
 
 // Now implements loop.Clock.
 func (d *Daemon) Now() sched.Time { return sched.Time(time.Since(d.start)) }
 
-// Record implements loop.Recorder. Functions passed to eventQueue.inLoop run after each turn.
-func (d *Daemon) Record(sched.Time, []sched.Event, []sched.Action) { d.events.runCalls() }
+// Record implements loop.Recorder. After each turn, external policies are asked and the
+// functions given to eventQueue.inLoop are run.
+func (d *Daemon) Record(sched.Time, []sched.Event, []sched.Action) {
+	for _, c := range d.external {
+		c.Flush()
+	}
+	d.events.runCalls()
+}
 
 // Run drives the node until ctx is done, and then undoes every change.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -126,6 +137,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	stop()
 	ended.Wait()
 	d.events.close()
+	for _, c := range d.external {
+		c.Close()
+	}
 	d.abandonQueues()
 	d.closeBackends()
 	return d.guardian.close(undone)

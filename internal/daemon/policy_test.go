@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/sched"
+)
+
+// TestExternalPolicyDecides runs the example in Python: the process of higher priority
+// runs, the other is stopped. When another policy is chosen the process is ended.
+func TestExternalPolicyDecides(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not installed")
+	}
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	defer runDaemon(t, d)()
+	low, _ := sleeper(t)
+	high, _ := sleeper(t)
+	b.mustOffer(t, low)
+	b.mustOffer(t, high)
+	priority := int32(5)
+	if _, err := d.Change(high.PID, api.Change{Priority: &priority}); err != nil {
+		t.Fatal(err)
+	}
+	example, _ := filepath.Abs("../../examples/policy/priority.py")
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	if _, err := d.SetPolicy(api.Policy{Name: "external", Params: map[string]string{
+		"exec": fmt.Sprintf("echo $$ > %s; exec python3 %s", pidFile, example), "deadline": "5s",
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lower priority is stopped", func() bool { return b.hardware(low.PID).stopped && !b.hardware(high.PID).stopped })
+	if p := d.Policy(); p.Name != "external" || p.Overruled != "" {
+		t.Errorf("the policy is %+v", p)
+	}
+	text, _ := os.ReadFile(pidFile)
+	pid := 0
+	_, _ = fmt.Sscan(string(text), &pid)
+	if _, err := d.SetPolicy(api.Policy{Name: "native"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both run", func() bool { return !b.hardware(low.PID).stopped && !b.hardware(high.PID).stopped })
+	if _, err := proc.Look(pid); pid == 0 || err == nil {
+		t.Errorf("the policy process %d still runs", pid)
+	}
+}
+
+// TestExternalPolicyFails: whatever a policy process does, the fallback policy decides,
+// orders of owners are carried out, and the daemon can be stopped.
+func TestExternalPolicyFails(t *testing.T) {
+	silent, err := net.Listen("unix", filepath.Join(t.TempDir(), "silent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() // connections are neither accepted nor answered
+	for _, tt := range []struct{ name, key, value string }{
+		{"hangs", "exec", "sleep 1000"},
+		{"reads and never answers", "exec", "cat >/dev/null"},
+		{"exits", "exec", "exit 3"},
+		{"does not exist", "exec", "/no/such/policy"},
+		{"is wrong", "exec", "cat"},
+		{"never ends a line", "exec", "yes | tr -d '\\n'"},
+		{"floods", "exec", "yes '{\"answer\":1}'"},
+		{"grants nothing", "exec", `while read l; do n=${l#*:}; echo "{\"answer\":${n%%,*}}"; done`},
+		{"grants another's queue", "exec", `while read l; do n=${l#*:}; echo "{\"answer\":${n%%,*},\"grants\":[{\"queue\":999}]}"; done`},
+		{"no socket", "socket", "/no/such/socket"},
+		{"silent socket", "socket", silent.Addr().String()},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newFakeBackend(t.TempDir())
+			d := newTestDaemon(b)
+			stop := runDaemon(t, d)
+			online, _ := sleeper(t)
+			train, _ := sleeper(t)
+			b.mustOffer(t, online)
+			b.mustOffer(t, train)
+			set := func(pid int, c api.Change) {
+				t.Helper()
+				if _, err := d.Change(pid, c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			classes := []string{"online", "batch"}
+			set(online.PID, api.Change{Class: &classes[0]})
+			set(train.PID, api.Change{Class: &classes[1]})
+			if _, err := d.SetPolicy(api.Policy{Name: "external", Params: map[string]string{tt.key: tt.value, "deadline": "20ms"}}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the policy is reported as failing", func() bool { return d.Policy().Overruled != "" })
+			if tt.name != "grants nothing" { // that one is overruled by the scheduler: the vendor's default
+				eventually(t, "the fallback policy slices batch work", func() bool { return b.hardware(train.PID).slice == sched.MinSlice })
+			}
+			yes, no := true, false
+			set(train.PID, api.Change{Paused: &yes})
+			eventually(t, "an order is carried out", func() bool { return b.hardware(train.PID).stopped })
+			set(train.PID, api.Change{Paused: &no})
+			eventually(t, "it is resumed", func() bool { return !b.hardware(train.PID).stopped && !b.hardware(online.PID).stopped })
+			begin := time.Now()
+			stop()
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("the daemon took %v to stop", took)
+			}
+			if got := b.hardware(train.PID); got != (hardware{}) {
+				t.Errorf("after the daemon ended the process has %+v", got)
+			}
+		})
+	}
+}
+
+// TestExternalPolicyParameters: bad parameters are refused with what is allowed.
+func TestExternalPolicyParameters(t *testing.T) {
+	d := newTestDaemon(newFakeBackend(t.TempDir()))
+	defer runDaemon(t, d)()
+	for _, tt := range []struct {
+		params map[string]string
+		want   string
+	}{
+		{nil, "either socket"},
+		{map[string]string{"socket": "/a", "exec": "b"}, "either socket"},
+		{map[string]string{"socket": "a"}, "not an absolute path"},
+		{map[string]string{"exec": "b", "deadline": "0s"}, "from 1ms to 10s"},
+		{map[string]string{"exec": "b", "deadline": "soon"}, "from 1ms to 10s"},
+		{map[string]string{"exec": "b", "fallback": "best"}, "there is no policy"},
+		{map[string]string{"exec": "b", "fallback": "hpf-global"}, "all devices at once"},
+		{map[string]string{"exec": "b", "turn": "1ms"}, "it has: socket, exec, deadline, fallback"},
+	} {
+		if _, err := d.SetPolicy(api.Policy{Name: "external", Params: tt.params}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: %v, want an error with %q", tt.params, err, tt.want)
+		}
+	}
+	if p := d.Policy(); p.Name != "giveway" {
+		t.Errorf("after refused orders the policy is %s", p.Name)
+	}
+}
