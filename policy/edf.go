@@ -8,32 +8,33 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// edf, earliest deadline first, runs the queue whose work is due first; kedf the
-// k first together. Who has no deadline comes last, in order of arrival.
+// edf, earliest deadline first, runs the queue with the earliest deadline; kedf
+// runs the k earliest together. Queues without a deadline come last, in order of
+// arrival.
 //
-// Under overload the rule alone fails everybody: the latest of all is always
-// the most urgent, and makes the next one late too (the domino effect). So work
-// that is late by tardy is hopeless, and comes after all that may be in time.
+// Under overload the rule alone makes all work late: the work that is latest has
+// the earliest deadline and makes the next work late too (the domino effect). So
+// work that is late by more than tardy comes after all other work with a deadline.
 type edf struct {
-	knobs
+	params
 	planner
 	k     int
 	tardy time.Duration
-	order []urgency // of those with work
+	order []urgency // of the runnable queues
 }
 
-// hope is what can be had of a queue by running it, the best first.
-type hope uint8
+// dueGroup is the first key of the order in which queues run.
+type dueGroup uint8
 
 const (
-	timely   hope = iota // to be in time, or not much too late
-	hopeless             // to end what is much too late
-	undated              // to end it some day
+	mayBeInTime dueGroup = iota // in time, or late by at most tardy
+	tooLate                     // late by more than tardy
+	noDeadline
 )
 
-// urgency is a queue's place in line.
+// urgency is the position of a queue in the order.
 type urgency struct {
-	hope  hope
+	group dueGroup
 	due   sched.Time
 	queue sched.QueueID
 }
@@ -42,46 +43,46 @@ func newEDF() sched.Policy { return makeEDF(1) }
 
 func newKEDF() sched.Policy {
 	p := makeEDF(2)
-	p.knobs = append(p.knobs, intKnob("k", &p.k, 1, 1<<16, "how many queues run together"))
+	p.params = append(p.params, intParam("k", &p.k, 1, 1<<16, "number of queues that run together"))
 	return p
 }
 
 func makeEDF(k int) *edf {
 	p := &edf{k: k, tardy: 100 * time.Millisecond}
-	p.knobs = knobs{tardyKnob(&p.tardy)}
+	p.params = params{tardyParam(&p.tardy)}
 	return p
 }
 
-func tardyKnob(v *time.Duration) knob {
-	return durationKnob("tardy", v, 0, time.Hour, "how much too late work comes after all that may be in time")
+func tardyParam(v *time.Duration) param {
+	return durationParam("tardy", v, 0, time.Hour, "work that is late by more than this comes after all other work with a deadline")
 }
 
 // Plan implements sched.Policy.
 func (p *edf) Plan(v *sched.View) sched.Plan {
 	p.order = p.order[:0]
 	for i := range v.Queues {
-		if q := &v.Queues[i]; contends(q) {
+		if q := &v.Queues[i]; runnable(q) {
 			p.order = append(p.order, p.urgencyOf(q, v.Now))
 		}
 	}
 	if len(p.order) == 0 {
-		p.only(v, func(int) bool { return false })
+		p.grantOnly(v, func(int) bool { return false })
 		return p.plan(0)
 	}
 	slices.SortFunc(p.order, urgency.compare)
 	k := min(p.k, len(p.order))
 	chosen, waiting := p.order[:k], p.order[k:]
-	p.only(v, func(i int) bool {
+	p.grantOnly(v, func(i int) bool {
 		q := &v.Queues[i]
-		return contends(q) && p.urgencyOf(q, v.Now).compare(chosen[k-1]) <= 0
+		return runnable(q) && p.urgencyOf(q, v.Now).compare(chosen[k-1]) <= 0
 	})
 
-	// The order changes by itself when one that runs becomes hopeless and
-	// another with a deadline waits.
+	// The order changes without an event when a running queue becomes too late
+	// and another with a deadline waits.
 	wake := sched.Time(0)
-	if len(waiting) > 0 && waiting[0].hope != undated {
+	if len(waiting) > 0 && waiting[0].group != noDeadline {
 		for _, u := range chosen {
-			if u.hope == timely {
+			if u.group == mayBeInTime {
 				wake = earlier(wake, u.due.Add(p.tardy).Add(1))
 			}
 		}
@@ -91,8 +92,8 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 
 func (a urgency) compare(b urgency) int {
 	switch {
-	case a.hope != b.hope:
-		return cmp.Compare(a.hope, b.hope)
+	case a.group != b.group:
+		return cmp.Compare(a.group, b.group)
 	case a.due != b.due:
 		return cmp.Compare(a.due, b.due)
 	}
@@ -101,11 +102,11 @@ func (a urgency) compare(b urgency) int {
 
 func (p *edf) urgencyOf(q *sched.Queue, now sched.Time) urgency {
 	if q.Attr.Deadline <= 0 {
-		return urgency{undated, q.ReadySince, q.ID}
+		return urgency{noDeadline, q.ReadySince, q.ID}
 	}
 	due := q.ReadySince.Add(q.Attr.Deadline)
 	if now > due.Add(p.tardy) {
-		return urgency{hopeless, due, q.ID}
+		return urgency{tooLate, due, q.ID}
 	}
-	return urgency{timely, due, q.ID}
+	return urgency{mayBeInTime, due, q.ID}
 }

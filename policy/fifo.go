@@ -2,9 +2,8 @@ package policy
 
 import "github.com/giveway/giveway/sched"
 
-// fifo serves work in the order in which it came, one queue at a time, to the
-// end. Work that a queue takes on while it is served came later, and waits for
-// what other queues had before.
+// fifo runs one queue at a time, the one whose work arrived first, until that
+// work is finished. Work that the queue gets meanwhile counts as arrived then.
 type fifo struct{ planner }
 
 func newFIFO() sched.Policy { return &fifo{} }
@@ -13,10 +12,10 @@ func newFIFO() sched.Policy { return &fifo{} }
 func (p *fifo) Plan(v *sched.View) sched.Plan {
 	first := -1
 	for i := range v.Queues {
-		if q := &v.Queues[i]; contends(q) && (first < 0 || q.ReadySince < v.Queues[first].ReadySince) {
+		if q := &v.Queues[i]; runnable(q) && (first < 0 || q.ReadySince < v.Queues[first].ReadySince) {
 			first = i
 		}
 	}
-	p.only(v, func(i int) bool { return i == first })
+	p.grantOnly(v, func(i int) bool { return i == first })
 	return p.plan(0)
 }

@@ -6,139 +6,159 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// giveway is the default policy. Online queues are never stopped. Batch queues
+// giveway runs online work first. Online queues are never stopped. Batch queues
 // take turns, one at a time on a device, by weight, and give way to online work:
 //
-//   - On a device with time slices the batch queue whose turn it is holds the
-//     least slice, so the hardware itself leaves it the moment online work is
-//     ready. Nothing is called for a request. One at a time because a round of
-//     N batch queues costs an online request N switches, and because two ready
-//     queues at the least slice livelock. Online queues have a slice longer than
-//     their requests, or each time it is up they are left for nothing: two
-//     switches and a moment in which the batch queue makes no progress.
-//   - Elsewhere, and where the slice of a queue cannot be set, batch queues are
-//     stopped while online work is ready or about to be, and kept to a small
-//     window of commands in flight otherwise.
+//   - On a device with time slices the batch queue whose turn it is has the
+//     minimum slice, so the hardware itself switches to online work as soon as
+//     that is ready, and a request needs no call. One batch queue at a time,
+//     because with N of them a request waits for N switches, and because two
+//     ready queues with the minimum slice livelock. Online queues have a slice
+//     longer than their requests; otherwise each end of a slice would cost a
+//     request two switches, in which the batch queue makes no progress.
+//   - On other devices, and if the slice of a queue cannot be set, batch queues
+//     are stopped while online work is ready or expected, and otherwise limited
+//     to a small number of commands in flight.
 //
-// Standard queues are left as the vendor has them. An idle queue runs when no
-// other is ready, but for the moment it takes to leave an online one the device.
-// Starvation is the scheduler's affair: its floor.
+// Standard queues keep the device's defaults. An idle queue runs when no other
+// queue is ready. The scheduler's floor keeps batch queues from starving.
 type giveway struct {
-	knobs
+	params
 	planner
-	foresight
+	arrivals
 	turn   time.Duration
 	slice  time.Duration
 	online time.Duration
-	window int
+	bound  int
 	linger time.Duration
 
-	accounts ledger[tally]
-	clocks   [2]vclock     // of batch and idle queues
-	current  sched.QueueID // whose turn it is
-	since    sched.Time    // when its turn began
-	rest     sched.Time    // idle queues found the device busy, and are stopped until then
-	serving  bool          // online work was ready when last looked at
-	until    sched.Time    // online work may be back before this
-	stays    bool          // batch work runs on beside online work where there are no slices
+	accounts    perQueue[account]
+	clocks      [2]vclock     // of batch and idle queues
+	current     sched.QueueID // the queue whose turn it is; zero if none
+	turnStart   sched.Time    // of the current turn
+	idleStop    sched.Time    // idle queues are stopped until then, because the device was busy
+	serving     bool          // online work was ready at the last plan
+	lingerUntil sched.Time    // batch queues stay stopped until then, in case online work continues
 }
 
-// idleRest is how many turns idle queues stay away from a device that was busy.
-const idleRest = 20
+// setting is how far batch and idle queues give way in one plan.
+type setting struct {
+	slice   time.Duration // of the batch queue whose turn it is, beside online queues
+	online  time.Duration // slice of online queues, beside batch and idle ones
+	bound   uint32        // on commands in flight of batch and idle queues without slices; zero is none
+	noStops bool          // batch queues without slices run on while online work is ready
+}
 
-// tally is what giveway knows of a queue.
-type tally struct {
+// batchBound is the default bound on commands in flight of a batch queue without
+// slices. Measured with the shim alone on an H200 (200 us kernels, P50 of an
+// online request): 276 us at a bound of 1, 914 us at 4; batch work keeps 0.90 and
+// 0.93 of its rate.
+const batchBound = 4
+
+// idleStopTurns is for how many turns idle queues are stopped after they found the
+// device busy: each attempt costs the busy queues two switches.
+const idleStopTurns = 20
+
+// account is the state of one queue.
+type account struct {
 	vtime
-	served time.Duration // Queue.Served when last looked at
-	atTurn time.Duration // Queue.Served when the turn under way began
-	known  bool
-	class  sched.Class
-	idler  bool // let a turn pass unused: out of the rotation until it is served again
-	works  bool // is one of those that take turns, and would use it
+	served     time.Duration // Queue.Served at the last plan
+	atTurn     time.Duration // Queue.Served when the current turn began
+	known      bool
+	class      sched.Class
+	unusedTurn bool // used nothing of its last turn: takes no turns until it is served again
+	takesTurns bool // is a batch or idle queue that would use a turn now
 }
 
-func newGiveway() sched.Policy {
+func newGiveway() sched.Policy { return makeGiveway() }
+
+func makeGiveway() *giveway {
 	p := &giveway{
-		turn: 50 * time.Millisecond, slice: sched.MinSlice, online: 20 * time.Millisecond, window: 4, linger: 200 * time.Microsecond,
+		turn: 50 * time.Millisecond, slice: sched.MinSlice, online: 20 * time.Millisecond, bound: batchBound, linger: 200 * time.Microsecond,
 	}
-	p.knobs = append(knobs{
-		durationKnob("turn", &p.turn, time.Millisecond, 10*time.Second, "how long a batch queue runs before the next"),
-		sliceKnob("slice", &p.slice, "time slice of the running batch queue while there is online work on the device"),
-		sliceKnob("online", &p.online, "time slice of online queues while there is batch or idle work on the device: a request that takes longer is switched away from"),
-		intKnob("bound", &p.window, 1, 1<<16, "commands in flight of a batch queue, where they can be bounded and there are no slices"),
-		durationKnob("linger", &p.linger, 0, time.Second, "how long after online work to keep batch work off, where there are no slices"),
-	}, p.foresight.knobs()...)
+	p.params = append(params{
+		durationParam("turn", &p.turn, time.Millisecond, 10*time.Second, "length of a batch queue's turn"),
+		sliceParam("slice", &p.slice, "time slice of the batch queue whose turn it is, while an online queue is on the device"),
+		sliceParam("online", &p.online, "time slice of online queues, while a batch or idle queue is on the device; a longer request is interrupted by switches"),
+		intParam("bound", &p.bound, 1, 1<<16, "commands in flight of a batch queue, on devices without slices"),
+		durationParam("linger", &p.linger, 0, time.Second, "how long after online work batch queues stay stopped, on devices without slices"),
+	}, p.arrivalParams()...)
 	return p
 }
 
-// outlook is what there is to know of a device before anything is granted.
-type outlook struct {
-	online bool        // there is an online queue
-	rest   bool        // there is a batch or idle queue
-	busy   bool        // online work is ready, was a moment ago, or is due
-	others bool        // a standard or batch queue is ready
-	mine   int         // place of the queue whose turn it is, or -1
-	rivals int         // queues that take turns
-	class  sched.Class // of those
-	wake   sched.Time  // when the turn is over
-	clear  sched.Time  // when busy changes by itself
+// summary is the state of a device before the grants of a plan.
+type summary struct {
+	online  bool        // there is an online queue
+	rest    bool        // there is a batch or idle queue
+	busy    bool        // online work is ready, was ready within linger, or is expected now
+	others  bool        // a standard or batch queue is ready
+	current int         // index of the queue whose turn it is, or -1
+	turns   int         // number of queues that take turns
+	class   sched.Class // of those
+	wake    sched.Time  // when the turn is over
+	change  sched.Time  // when busy changes without an event
 }
 
 // Plan implements sched.Policy.
 func (p *giveway) Plan(v *sched.View) sched.Plan {
+	return p.planWith(v, setting{slice: p.slice, online: p.online, bound: uint32(p.bound)})
+}
+
+// planWith is Plan with a setting in place of the parameters.
+func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	dev := &v.Devices[0]
-	t := p.accounts.update(v.Queues)
-	o := p.survey(v, t)
-	p.rotate(v, t, &o)
+	accounts := p.accounts.update(v.Queues)
+	s := p.summarize(v, accounts)
+	p.rotate(v, accounts, &s)
 	p.begin()
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		switch q.Attr.Class {
 		case sched.Batch, sched.Idle:
-			p.grantRest(v.Now, dev, q, &t[i], &o)
+			p.grantBatch(v.Now, dev, q, &accounts[i], &s, &set)
 		case sched.Online:
 			g := sched.Grant{Queue: q.ID}
-			if o.rest && p.online > 0 && yieldsBySlice(dev, q) {
-				g.Slice = max(p.online, dev.MinSharedSlice)
+			if s.rest && set.online > 0 && yieldsBySlice(dev, q) {
+				g.Slice = max(set.online, dev.MinSharedSlice)
 			}
 			p.grants = append(p.grants, g)
 		default:
 			p.grant(q)
 		}
 	}
-	return p.plan(o.wake)
+	return p.plan(s.wake)
 }
 
-// grantRest grants the device to a batch or idle queue if it may have it.
-func (p *giveway) grantRest(now sched.Time, dev *sched.Device, q *sched.Queue, t *tally, o *outlook) {
+// grantBatch grants a batch or idle queue if it may run.
+func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, a *account, s *summary, set *setting) {
 	g := sched.Grant{Queue: q.ID}
 	idle := q.Attr.Class == sched.Idle
 	switch {
 	case !yieldsBySlice(dev, q):
-		if o.online && p.window > 0 {
-			g.Bound = uint32(p.window)
+		if s.online {
+			g.Bound = set.bound
 		}
-		if !t.works {
-			break // left alone: online requests must not cost it two calls each
+		if !a.takesTurns {
+			break // granted: otherwise each online request would cost it a stop and a start
 		}
-		o.wake = earlier(o.wake, o.clear)
-		if o.busy && !p.stays || q.ID != p.current || idle && o.others {
+		s.wake = earlier(s.wake, s.change)
+		if s.busy && !set.noStops || q.ID != p.current || idle && s.others {
 			return
 		}
-	case idle && t.works && p.rest > now:
-		o.wake = earlier(o.wake, p.rest)
+	case idle && a.takesTurns && p.idleStop > now:
+		s.wake = earlier(s.wake, p.idleStop)
 		return
-	case q.ID == p.current && !(t.works && idle && o.others):
-		if o.online || idle {
-			g.Slice = p.slice
+	case q.ID == p.current && !(a.takesTurns && idle && s.others):
+		if s.online || idle {
+			g.Slice = set.slice
 		}
-	case !t.works: // costs nothing, and goes on at once when it has work
-		if o.online && p.slice > 0 { // which is noticed only after a while
-			g.Slice = max(dev.MinSharedSlice, p.slice)
+	case !a.takesTurns: // costs nothing, and its next command starts at once
+		if s.online && set.slice > 0 { // the new work is noticed only after a while
+			g.Slice = max(dev.MinSharedSlice, set.slice)
 		}
-	case q.Level() == sched.LevelNone: // cannot be made to wait its turn: the best is a short one
-		if (o.online || idle) && p.slice > 0 {
-			g.Slice = max(dev.MinSharedSlice, p.slice)
+	case q.Level() == sched.LevelNone: // cannot be stopped until its turn: a short slice is the best there is
+		if (s.online || idle) && set.slice > 0 {
+			g.Slice = max(dev.MinSharedSlice, set.slice)
 		}
 	default:
 		return
@@ -146,160 +166,156 @@ func (p *giveway) grantRest(now sched.Time, dev *sched.Device, q *sched.Queue, t
 	p.grants = append(p.grants, g)
 }
 
-// yieldsBySlice reports whether the hardware takes the device from q by itself.
+// yieldsBySlice reports whether q gives way through its time slice.
 func yieldsBySlice(dev *sched.Device, q *sched.Queue) bool {
 	return dev.Sliced() && q.Can&sched.CanSlice != 0
 }
 
-// survey brings the accounts up to date and looks at what there is.
-func (p *giveway) survey(v *sched.View, ts []tally) outlook {
-	o := outlook{mine: -1}
+// givesWay reports whether q is of a class that gives way to online work.
+func givesWay(q *sched.Queue) bool {
+	return q.Attr.Class == sched.Batch || q.Attr.Class == sched.Idle
+}
+
+// summarize updates the accounts and returns the state of the device.
+func (p *giveway) summarize(v *sched.View, accounts []account) summary {
+	s := summary{current: -1}
 	dev := &v.Devices[0]
-	over := v.Now >= p.since.Add(p.turn)
-	ahead := p.ahead(v.Devices)
+	turnOver := v.Now >= p.turnStart.Add(p.turn)
+	lead := p.leadTime(v.Devices)
 	serving := false
 	for i := range v.Queues {
-		q, t := &v.Queues[i], &ts[i]
-		t.update(q)
+		q, a := &v.Queues[i], &accounts[i]
+		a.update(q)
 		if q.ID == p.current {
-			o.mine = i
-			if over && t.active {
-				p.endTurn(v.Now, q, t)
+			s.current = i
+			if turnOver && a.active {
+				p.endTurn(v.Now, q, a)
 			}
 		}
 		switch q.Attr.Class {
 		case sched.Online:
-			o.online = true
-			if contends(q) {
+			s.online = true
+			if runnable(q) {
 				serving = true
-			} else if due, change := p.due(q, v.Now, ahead); due || change > 0 {
-				o.busy = o.busy || due
-				o.clear = earlier(o.clear, change)
+			} else if due, change := p.due(q, v.Now, lead); due || change > 0 {
+				s.busy = s.busy || due
+				s.change = earlier(s.change, change)
 			}
 		case sched.Batch, sched.Idle:
-			o.rest = true
-			p.clocks[q.Attr.Class-sched.Batch].see(&t.vtime)
-			if !t.works {
+			s.rest = true
+			p.clocks[q.Attr.Class-sched.Batch].see(&a.vtime)
+			if !a.takesTurns {
 				break
 			}
-			o.others = o.others || q.Attr.Class == sched.Batch
-			if o.rivals == 0 || q.Attr.Class < o.class {
-				o.rivals, o.class = 0, q.Attr.Class
+			s.others = s.others || q.Attr.Class == sched.Batch
+			if s.turns == 0 || q.Attr.Class < s.class {
+				s.turns, s.class = 0, q.Attr.Class
 			}
-			if q.Attr.Class == o.class {
-				o.rivals++
+			if q.Attr.Class == s.class {
+				s.turns++
 			}
 		default:
-			// Of one that nobody can look into the slice decides: an idle queue
-			// at the least gets what it leaves.
-			o.others = o.others || contends(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
+			// A standard queue without counters always counts as ready. If it
+			// has slices it does not stop idle queues: an idle queue with the
+			// minimum slice gets only the time that the standard queue leaves.
+			s.others = s.others || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
 		}
 	}
-	p.lingerOn(v.Now, serving, &o)
-	return o
+	p.updateLinger(v.Now, serving, &s)
+	return s
 }
 
-// endTurn settles with the queue whose turn is over.
-func (p *giveway) endTurn(now sched.Time, q *sched.Queue, t *tally) {
-	if t.class == sched.Idle && q.Measured && t.served-t.atTurn < p.turn/10 {
-		// The device has no time to spare, and each look at it costs those who
-		// have it two switches.
-		p.rest = now.Add(idleRest * p.turn)
+// endTurn updates the account of the queue whose turn is over.
+func (p *giveway) endTurn(now sched.Time, q *sched.Queue, a *account) {
+	if a.class == sched.Idle && q.Measured && a.served-a.atTurn < p.turn/10 {
+		p.idleStop = now.Add(idleStopTurns * p.turn)
 	}
 	switch {
-	case p.unused(q, t):
-		t.idler, t.works = true, false
-	case t.served == t.atTurn:
-		t.prepay(p.turn, q.Weight()*unit)
+	case p.turnUnused(q, a):
+		a.unusedTurn, a.takesTurns = true, false
+	case a.served == a.atTurn:
+		a.prepay(p.turn, q.Weight()*unit)
 	}
 }
 
-// update charges q for what it has used since it was last looked at.
-func (t *tally) update(q *sched.Queue) {
-	if q.Attr.Class != t.class || !t.known {
-		*t = tally{served: q.Served, atTurn: q.Served, class: q.Attr.Class, known: true}
+// update charges q for its service since the last plan.
+func (a *account) update(q *sched.Queue) {
+	if q.Attr.Class != a.class || !a.known {
+		*a = account{served: q.Served, atTurn: q.Served, class: q.Attr.Class, known: true}
 	}
-	if t.class != sched.Batch && t.class != sched.Idle {
-		return // it takes no turns
+	if !givesWay(q) {
+		return // takes no turns
 	}
-	if used := q.Served - t.served; used > 0 {
-		t.idler = false
-		t.charge(used, q.Weight()*unit)
+	if used := q.Served - a.served; used > 0 {
+		a.unusedTurn = false
+		a.charge(used, q.Weight()*unit)
 	}
-	t.served = q.Served
-	t.works = !t.idler && contends(q)
+	a.served = q.Served
+	a.takesTurns = !a.unusedTurn && runnable(q)
 }
 
-// lingerOn keeps the device clear for a while after online work, in case there
-// is more.
-func (p *giveway) lingerOn(now sched.Time, serving bool, o *outlook) {
+// updateLinger keeps the device busy for linger after online work, because more
+// often follows.
+func (p *giveway) updateLinger(now sched.Time, serving bool, s *summary) {
 	if p.serving && !serving {
-		p.until = now.Add(p.linger)
+		p.lingerUntil = now.Add(p.linger)
 	}
 	p.serving = serving
 	switch {
 	case serving:
-		o.busy, o.clear = true, 0
-	case now < p.until:
-		o.busy = true
-		o.clear = earlier(o.clear, p.until)
+		s.busy, s.change = true, 0
+	case now < p.lingerUntil:
+		s.busy = true
+		s.change = earlier(s.change, p.lingerUntil)
 	}
 }
 
-// rotate decides whose turn it is among the queues of the best class that have
-// work: the current one until its turn is over, then the least served by weight.
+// rotate decides whose turn it is among the queues that take turns, of class
+// batch if there are any: the current one until its turn is over, then the one
+// with the lowest virtual time.
 //
-// Those who come to work join at the clock. Batch and idle queues have one each:
-// an idle queue that has starved for hours must not set the mark for a new batch
-// queue.
-func (p *giveway) rotate(v *sched.View, ts []tally, o *outlook) {
+// A queue that becomes runnable joins at the clock. Batch and idle queues have one
+// clock each, because an idle queue may be far behind after hours without service.
+func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 	for i := range p.clocks {
 		p.clocks[i].tick()
 	}
-	best, mine := -1, o.mine
-	for i := range ts {
-		t := &ts[i]
-		if t.class != sched.Batch && t.class != sched.Idle {
+	best, current := -1, s.current
+	for i := range accounts {
+		a := &accounts[i]
+		if !givesWay(&v.Queues[i]) {
 			continue
 		}
-		p.clocks[t.class-sched.Batch].join(&t.vtime, t.works, 0)
-		if t.works && t.class == o.class && (best < 0 || t.at < ts[best].at) {
+		p.clocks[a.class-sched.Batch].join(&a.vtime, a.takesTurns, 0)
+		if a.takesTurns && a.class == s.class && (best < 0 || a.at < accounts[best].at) {
 			best = i
 		}
 	}
 	switch {
-	case best < 0 && mine >= 0 && !ts[mine].idler:
-		// Nobody else wants the turn, so one who pauses keeps it, and with it
-		// its slice: a call less for every pause.
+	case best < 0 && current >= 0 && !accounts[current].unusedTurn:
+		// No other queue needs the turn. A queue that becomes idle for a moment
+		// keeps it, and with it its slice: that saves two calls.
 		return
 	case best < 0:
 		p.current = 0
 		return
-	case mine < 0 || !ts[mine].works || ts[mine].class != o.class || v.Now >= p.since.Add(p.turn):
-		mine = best
-		p.current, p.since = v.Queues[best].ID, v.Now
-		for i := range ts {
-			ts[i].atTurn = ts[i].served
+	case current < 0 || !accounts[current].takesTurns || accounts[current].class != s.class || v.Now >= p.turnStart.Add(p.turn):
+		current = best
+		p.current, p.turnStart = v.Queues[best].ID, v.Now
+		for i := range accounts {
+			accounts[i].atTurn = accounts[i].served
 		}
 	}
-	if q := &v.Queues[mine]; o.rivals > 1 || q.Measured && !q.Counters.Known {
-		o.wake = earlier(o.wake, p.since.Add(p.turn))
+	if q := &v.Queues[current]; s.turns > 1 || q.Measured && !q.Counters.Known {
+		s.wake = earlier(s.wake, p.turnStart.Add(p.turn))
 	}
 }
 
-// unused reports whether q has let the turn that is over pass. Only where the
-// hardware tells the time does anyone know. What it tells is whose context was on
-// the device, at work or not, so only one that never was there is idle; one with
-// work is, if only for a moment, however busy the others are.
-func (p *giveway) unused(q *sched.Queue, t *tally) bool {
-	seen := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.since) >= p.turn/2
-	return seen && t.served == t.atTurn
-}
-
-// earlier is the sooner of two wake-ups, of which zero is none.
-func earlier(a, b sched.Time) sched.Time {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+// turnUnused reports whether q used nothing of the turn that is over. Without
+// counters only the hardware's measurement tells. It measures whose context was on
+// the device, at work or not. So a queue whose context never was there is idle; a
+// queue with work gets there, if only for a moment, however busy the others are.
+func (p *giveway) turnUnused(q *sched.Queue, a *account) bool {
+	measured := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.turnStart) >= p.turn/2
+	return measured && a.served == a.atTurn
 }

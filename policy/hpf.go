@@ -6,14 +6,13 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// hpf, highest priority first, runs the queues of the highest priority that
-// have work, all of them together, and stops those below. Work that is expected
-// any moment counts as there. Whoever starves by it is the scheduler's affair:
-// its floor.
+// hpf, highest priority first, runs the runnable queues of the highest priority
+// together and stops the others. A queue whose request is expected now counts as
+// runnable. The scheduler's floor keeps the others from starving.
 type hpf struct {
-	knobs
+	params
 	planner
-	foresight
+	arrivals
 	rank func(*sched.Queue) int32
 }
 
@@ -25,30 +24,30 @@ func newHPF() sched.Policy {
 
 func (p *hpf) setUp(rank func(*sched.Queue) int32) {
 	p.rank = rank
-	p.knobs = p.foresight.knobs()
+	p.params = p.arrivals.arrivalParams()
 }
 
 // Plan implements sched.Policy.
 func (p *hpf) Plan(v *sched.View) sched.Plan {
-	ahead := p.ahead(v.Devices)
+	lead := p.leadTime(v.Devices)
 	top, low := int32(math.MinInt32), int32(math.MaxInt32)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		ready := contends(q)
+		ready := runnable(q)
 		if ready {
 			low = min(low, p.rank(q))
 		}
-		if due, _ := p.due(q, v.Now, ahead); ready || due {
+		if due, _ := p.due(q, v.Now, lead); ready || due {
 			top = max(top, p.rank(q))
 		}
 	}
-	p.only(v, func(i int) bool { return p.rank(&v.Queues[i]) >= top })
+	p.grantOnly(v, func(i int) bool { return p.rank(&v.Queues[i]) >= top })
 
-	// An arrival matters only to those who would give way to it.
+	// An expected request matters only if a runnable queue must stop for it.
 	wake := sched.Time(0)
 	for i := range v.Queues {
 		if q := &v.Queues[i]; !q.Ready() && p.rank(q) > low {
-			_, change := p.due(q, v.Now, ahead)
+			_, change := p.due(q, v.Now, lead)
 			wake = earlier(wake, change)
 		}
 	}

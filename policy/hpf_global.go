@@ -2,9 +2,9 @@ package policy
 
 import "github.com/giveway/giveway/sched"
 
-// hpfGlobal is hpf over all devices at once: work on one device stops work of
-// lower priority on every other. For jobs whose parts wait for each other
-// across devices.
+// hpfGlobal is hpf for all devices together: a runnable queue on one device stops
+// queues of lower priority on all devices. It is for jobs whose parts on different
+// devices wait for each other.
 type hpfGlobal struct{ hpf }
 
 func newHPFGlobal() sched.Policy {

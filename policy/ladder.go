@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"slices"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -23,7 +22,7 @@ import (
 // A host that stands still for a moment makes a few requests late in whatever setting.
 // They take so much longer than others that no slice can be the reason, and do not count.
 type ladder struct {
-	rungs  [mostRungs]setting
+	rungs  [mostRungs]rung
 	last   int // of them
 	start  int // where all begins: batch work leaves when it is asked to, and is back when it can
 	device sched.Device
@@ -53,8 +52,8 @@ type ladder struct {
 	anew        bool    // the setting to stay with has changed: scores begin anew
 }
 
-// setting is one of them and what is known of it. The counts fade.
-type setting struct {
+// rung is one of them and what is known of it. The counts fade.
+type rung struct {
 	slice  time.Duration // of batch work
 	window uint32        // of batch work, where there are no slices
 	hold   bool          // batch work is kept off while a request is under way
@@ -109,12 +108,12 @@ func (l *ladder) build(dev *sched.Device) {
 		}
 		l.start, l.last = n, n+1
 		l.rungs[l.start].slice = sched.MinSlice
-		l.rungs[l.last] = setting{slice: sched.MinSlice, hold: true}
+		l.rungs[l.last] = rung{slice: sched.MinSlice, hold: true}
 	} else {
 		l.start, l.last = 3, 3
 		l.rungs[1].window = wideWindow
 		l.rungs[2].window = narrowWindow
-		l.rungs[3] = setting{window: narrowWindow, hold: true}
+		l.rungs[3] = rung{window: narrowWindow, hold: true}
 	}
 	l.at, l.base = l.start, l.start
 }
@@ -123,7 +122,7 @@ func (l *ladder) build(dev *sched.Device) {
 func (l *ladder) forget() {
 	for i := range l.rungs {
 		r := &l.rungs[i]
-		*r = setting{slice: r.slice, window: r.window, hold: r.hold}
+		*r = rung{slice: r.slice, window: r.window, hold: r.hold}
 	}
 	l.put(l.at, l.changed)
 }
@@ -198,8 +197,8 @@ func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *f
 // stalled reports whether a request took so long that its being late is not for the
 // setting in force. If many do, or many in a row, there is more to it.
 func (l *ladder) stalled(took time.Duration) bool {
-	usual := quantile(l.usual[:], l.heard, 1, 2)
-	spread := quantile(l.usual[:], l.heard, 9, 10) - usual
+	usual := quantileOf(l.usual[:], l.heard, 1, 2)
+	spread := quantileOf(l.usual[:], l.heard, 9, 10) - usual
 	if l.heard < trial/2 || took-usual < stall*max(l.length(l.at), l.device.StopTime, spread) {
 		l.row = 0
 		return false
@@ -257,7 +256,7 @@ func (l *ladder) leave(now sched.Time) {
 }
 
 // late is the part of requests that were too late.
-func (r *setting) late() float64 { return r.missed / max(r.tried, 1) }
+func (r *rung) late() float64 { return r.missed / max(r.tried, 1) }
 
 // bar has a setting not tried for a while.
 func (l *ladder) bar(i int, now sched.Time, least time.Duration) {
@@ -300,7 +299,7 @@ func (l *ladder) mayTry(i int, now sched.Time) bool {
 	if now < l.rungs[i].retry || l.spent > 1+budget*l.seen {
 		return false
 	}
-	return i > l.at || quantile(l.spare[:], l.requests, 1, 4) > l.length(i)-l.length(l.at)
+	return i > l.at || quantileOf(l.spare[:], l.requests, 1, 4) > l.length(i)-l.length(l.at)
 }
 
 // near reports whether one request of a hundred would be too late, though none may have
@@ -312,7 +311,7 @@ func (l *ladder) near() bool {
 	if l.requests < trial {
 		return false
 	}
-	spare := func(num, den int) time.Duration { return quantile(l.spare[:], l.requests, num, den) }
+	spare := func(num, den int) time.Duration { return quantileOf(l.spare[:], l.requests, num, den) }
 	least, tenth, quarter := spare(0, 1), spare(1, 10), spare(1, 4)
 	return float64(tenth) < 1.73*float64(min(quarter-tenth, tenth-least))
 }
@@ -320,7 +319,7 @@ func (l *ladder) near() bool {
 // mayHold reports whether requests take long enough for batch work to be taken off
 // while one is under way.
 func (l *ladder) mayHold() bool {
-	return quantile(l.took[:], l.requests, 1, 2) > 2*l.device.StopTime
+	return quantileOf(l.took[:], l.requests, 1, 2) > 2*l.device.StopTime
 }
 
 // length is for how long batch work may stay when it is asked to leave.
@@ -335,15 +334,10 @@ func (l *ladder) length(i int) time.Duration {
 	}
 }
 
-// quantile is the value below which num/den of the last n of values are.
-func quantile(values []time.Duration, n, num, den int) time.Duration {
+// quantileOf returns a quantile of the last n values, in a ring of values.
+func quantileOf(values []time.Duration, n, num, den int) time.Duration {
 	var v [recent]time.Duration
-	n = copy(v[:], values[:min(n, len(values))])
-	if n == 0 {
-		return 0
-	}
-	slices.Sort(v[:n])
-	return v[n*num/den]
+	return quantile(v[:copy(v[:], values[:min(n, len(values))])], num, den)
 }
 
 // gain is what batch work would gain by i, as a part of what it gets by j. What it

@@ -9,96 +9,98 @@ import (
 )
 
 // llf, least laxity first, runs the queue that can least afford to wait. Laxity
-// is the time until the deadline less the work still to do; or what the owner
-// said it was when the work came, less the time it has waited since. That of the
-// queue that runs stands still, that of the others falls, so the order changes
-// as time goes by, and Wake is when. By the rule alone two queues that are alike
-// would change places without end; here one goes ahead of the other only when
-// its laxity is less by hysteresis, which is also how late it can make it.
+// is the time until the deadline minus the remaining work. If the laxity attribute
+// is set, it is that value minus the time that the work has waited. The laxity of
+// the running queue stands still and that of the others falls, so the order
+// changes as time passes; Wake is the time of the next change.
 //
-// Work without a deadline comes last, in order of arrival; and work that is
-// hopeless, as in edf, after all that may be in time.
+// Two queues with the same laxity would change places all the time. So a queue
+// goes ahead of the running one only when its laxity is lower by hysteresis, which
+// is also how much later its work can be for that.
+//
+// Work without a deadline comes last, in order of arrival. Work that is too late,
+// as in edf, comes after all other work with a deadline.
 type llf struct {
-	knobs
+	params
 	planner
 	hysteresis time.Duration
 	tardy      time.Duration
 	running    sched.QueueID
 }
 
-// slack is what llf knows of a queue with work.
+// slack is the position of a queue in the order.
 type slack struct {
-	hope   hope
-	laxity time.Duration // for those without a deadline, when they became ready
-	work   time.Duration // for how long its laxity stands still if it runs
+	group  dueGroup
+	laxity time.Duration // for queues without a deadline, when they became ready
+	work   time.Duration // remaining work: how long the laxity stands still if the queue runs
 }
 
-const endless = time.Duration(math.MaxInt64)
+const unlimited = time.Duration(math.MaxInt64)
 
 func newLLF() sched.Policy {
 	p := &llf{hysteresis: time.Millisecond, tardy: 100 * time.Millisecond}
-	p.knobs = knobs{
-		durationKnob("hysteresis", &p.hysteresis, 10*time.Microsecond, time.Second, "how much less laxity it takes to go ahead of the queue that runs"),
-		tardyKnob(&p.tardy),
+	p.params = params{
+		durationParam("hysteresis", &p.hysteresis, 10*time.Microsecond, time.Second, "how much lower the laxity of a queue must be to go ahead of the running one"),
+		tardyParam(&p.tardy),
 	}
 	return p
 }
 
 // Plan implements sched.Policy.
 func (p *llf) Plan(v *sched.View) sched.Plan {
-	first, mine := -1, -1
+	first, current := -1, -1
 	var best, own slack
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if !contends(q) {
+		if !runnable(q) {
 			continue
 		}
 		s := p.slackOf(q, v.Now)
 		if q.ID == p.running {
-			mine, own = i, s
+			current, own = i, s
 		}
 		if first < 0 || s.before(best, 0) {
 			first, best = i, s
 		}
 	}
-	if mine >= 0 && !best.before(own, p.hysteresis) {
-		first, best = mine, own
+	if current >= 0 && !best.before(own, p.hysteresis) {
+		first, best = current, own
 	}
 	p.running = 0
 	if first >= 0 {
 		p.running = v.Queues[first].ID
 	}
-	p.only(v, func(i int) bool { return i == first })
+	p.grantOnly(v, func(i int) bool { return i == first })
 	return p.plan(p.wake(v, first, best))
 }
 
-// wake is when a queue that waits goes ahead of the one that runs, or the one
-// that runs becomes hopeless.
+// wake returns when a waiting queue goes ahead of the running one, or the running
+// one becomes too late.
 func (p *llf) wake(v *sched.View, first int, own slack) sched.Time {
 	wake := sched.Time(0)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if i == first || !contends(q) || own.hope == undated {
+		if i == first || !runnable(q) || own.group == noDeadline {
 			continue
 		}
 		s := p.slackOf(q, v.Now)
-		if s.hope == own.hope {
-			// Once its work is done, or more than was said, the laxity of the
-			// one that runs falls with all others and nobody overtakes it.
+		if s.group == own.group {
+			// When the running queue has done its expected work, its laxity
+			// falls like that of the others, and no other goes ahead of it.
 			if gap := s.laxity - own.laxity + p.hysteresis; gap <= own.work {
 				wake = earlier(wake, v.Now.Add(max(gap, 1)))
 			}
 		}
-		if s.hope != undated && own.hope == timely && own.work != endless {
+		if s.group != noDeadline && own.group == mayBeInTime && own.work != unlimited {
 			wake = earlier(wake, v.Now.Add(own.work).Add(own.laxity).Add(p.tardy).Add(1))
 		}
 	}
 	return wake
 }
 
-// before reports whether a goes ahead of b where it takes a lead to do so.
+// before reports whether a goes ahead of b, with a laxity lower by at least lead.
 func (a slack) before(b slack, lead time.Duration) bool {
-	if c := cmp.Compare(a.hope, b.hope); c != 0 {
+	if c := cmp.Compare(a.group, b.group); c != 0 {
 		return c < 0
 	}
 	if lead > 0 {
@@ -115,14 +117,14 @@ func (p *llf) slackOf(q *sched.Queue, now sched.Time) slack {
 	case q.Attr.Laxity > 0 && q.Attr.Work > 0:
 		s.laxity = q.Attr.Laxity - waited + min(had, q.Attr.Work)
 	case q.Attr.Laxity > 0:
-		s.laxity, s.work = q.Attr.Laxity-waited+had, endless
+		s.laxity, s.work = q.Attr.Laxity-waited+had, unlimited
 	case q.Attr.Deadline > 0:
 		s.laxity = q.Attr.Deadline - waited - s.work
 	default:
-		return slack{hope: undated, laxity: time.Duration(q.ReadySince)}
+		return slack{group: noDeadline, laxity: time.Duration(q.ReadySince)}
 	}
 	if s.laxity < -p.tardy {
-		s.hope = hopeless
+		s.group = tooLate
 	}
 	return s
 }

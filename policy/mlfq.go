@@ -6,91 +6,91 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// mlfq, the multi-level feedback queue, runs one queue at a time, of the highest
-// level there is; within a level they take turns. A queue that has held the
-// device for a quantum falls a level, where quanta are twice as long: long work
-// sinks, short work stays on top. What a queue has used counts until it falls,
-// so it gains nothing by pausing just before. After every boost all are back
-// where they started.
+// mlfq, the multi-level feedback queue, runs one queue at a time, from the top
+// level that has a runnable queue; the queues of a level take turns. A queue that
+// has had the device for a quantum moves one level down, where the quantum is
+// twice as long. So long work moves down and short work stays at the top. Time
+// used counts until the queue moves, so a queue gains nothing by pausing before
+// its quantum is over. Every boost period all queues return to their start level.
 //
-// A queue starts at the top, level 0; one of priority -n starts at level n.
+// A queue starts at level 0, the top; one of priority -n starts at level n.
 type mlfq struct {
-	knobs
+	params
 	planner
 	levels  int
 	quantum time.Duration
 	boost   time.Duration
 
-	rungs  ledger[rung]
-	holder sched.QueueID
-	since  sched.Time // up to when the holder has been charged
-	rise   sched.Time // when all go back to where they started
-	last   uint64     // number given out at the end of a line
+	states       perQueue[mlfqState]
+	turnOf       sched.QueueID
+	chargedUntil sched.Time // for turnOf
+	nextBoost    sched.Time
+	lastPosition uint64 // the highest position given to a queue
 }
 
-// rung is where a queue stands.
-type rung struct {
-	level int
-	used  time.Duration // of the quantum
-	place uint64        // in line, least first; zero for a newcomer
+// mlfqState is the state of one queue.
+type mlfqState struct {
+	level    int
+	used     time.Duration // of the current quantum
+	position uint64        // in the order of its level, lowest first; zero for a new queue
 }
 
 func newMLFQ() sched.Policy {
 	p := &mlfq{levels: 4, quantum: 10 * time.Millisecond, boost: time.Second}
-	p.knobs = knobs{
-		intKnob("levels", &p.levels, 1, 16, "how many levels there are"),
-		quantumKnob("quantum", &p.quantum, "how long a turn is at the top; twice as long at every level below"),
-		durationKnob("boost", &p.boost, time.Millisecond, time.Hour, "how long until all are back where they started"),
+	p.params = params{
+		intParam("levels", &p.levels, 1, 16, "number of levels"),
+		quantumParam("quantum", &p.quantum, "length of a turn at the top level; it doubles at every level below"),
+		durationParam("boost", &p.boost, time.Millisecond, time.Hour, "time after which all queues return to their start level"),
 	}
 	return p
 }
 
 // Plan implements sched.Policy.
 func (p *mlfq) Plan(v *sched.View) sched.Plan {
-	rungs := p.rungs.update(v.Queues)
-	p.move(v, rungs)
-	rivals, fallen, first := 0, false, -1
+	states := p.states.update(v.Queues)
+	p.move(v, states)
+	ready, fallen, first := 0, false, -1
 	for i := range v.Queues {
-		if !contends(&v.Queues[i]) {
+		if !runnable(&v.Queues[i]) {
 			continue
 		}
-		rivals++
-		fallen = fallen || rungs[i].level > p.start(&v.Queues[i])
-		if first < 0 || rungs[i].before(&rungs[first]) {
+		ready++
+		fallen = fallen || states[i].level > p.startLevel(&v.Queues[i])
+		if first < 0 || states[i].before(&states[first]) {
 			first = i
 		}
 	}
-	p.holder = 0
+	p.turnOf = 0
 	if first >= 0 {
-		p.holder = v.Queues[first].ID
+		p.turnOf = v.Queues[first].ID
 	}
-	p.only(v, func(i int) bool { return i == first })
-	if rivals < 2 {
+	p.grantOnly(v, func(i int) bool { return i == first })
+	if ready < 2 {
 		return p.plan(0)
 	}
-	wake := v.Now.Add(p.quantumAt(rungs[first].level) - rungs[first].used)
+	wake := v.Now.Add(p.quantumAt(states[first].level) - states[first].used)
 	if fallen {
-		wake = min(wake, p.rise)
+		wake = min(wake, p.nextBoost)
 	}
 	return p.plan(wake)
 }
 
-// move charges the holder, and brings every queue to its level.
-func (p *mlfq) move(v *sched.View, rungs []rung) {
-	held := v.Now.Sub(p.since)
-	p.since = v.Now
-	boost := v.Now >= p.rise
+// move charges the queue whose turn it was, and moves every queue to its level.
+func (p *mlfq) move(v *sched.View, states []mlfqState) {
+	held := v.Now.Sub(p.chargedUntil)
+	p.chargedUntil = v.Now
+	boost := v.Now >= p.nextBoost
 	if boost {
-		p.rise = v.Now.Add(p.boost)
+		p.nextBoost = v.Now.Add(p.boost)
 	}
 	for i := range v.Queues {
-		q, r := &v.Queues[i], &rungs[i]
-		if r.place == 0 {
-			r.level = p.start(q)
-			p.queueUp(r)
+		q, r := &v.Queues[i], &states[i]
+		if r.position == 0 {
+			r.level = p.startLevel(q)
+			p.moveToEnd(r)
 		}
 		r.level = min(r.level, p.levels-1)
-		if q.ID == p.holder {
+		if q.ID == p.turnOf {
 			r.used += held
 		}
 		for quantum := p.quantumAt(r.level); r.used >= quantum; quantum = p.quantumAt(r.level) {
@@ -100,26 +100,26 @@ func (p *mlfq) move(v *sched.View, rungs []rung) {
 				r.level++
 				r.used -= quantum
 			}
-			p.queueUp(r)
+			p.moveToEnd(r)
 		}
 		if boost {
-			r.level, r.used = p.start(q), 0
+			r.level, r.used = p.startLevel(q), 0
 		}
 	}
 }
 
-func (p *mlfq) start(q *sched.Queue) int {
+func (p *mlfq) startLevel(q *sched.Queue) int {
 	return int(min(max(-int64(q.Attr.Priority), 0), int64(p.levels-1)))
 }
 
 func (p *mlfq) quantumAt(level int) time.Duration { return p.quantum << level }
 
-// queueUp puts r at the end of its line.
-func (p *mlfq) queueUp(r *rung) {
-	p.last++
-	r.place = p.last
+// moveToEnd puts a queue last in its level.
+func (p *mlfq) moveToEnd(r *mlfqState) {
+	p.lastPosition++
+	r.position = p.lastPosition
 }
 
-func (r *rung) before(s *rung) bool {
-	return r.level < s.level || r.level == s.level && r.place < s.place
+func (r *mlfqState) before(s *mlfqState) bool {
+	return r.level < s.level || r.level == s.level && r.position < s.position
 }

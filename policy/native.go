@@ -2,12 +2,12 @@ package policy
 
 import "github.com/giveway/giveway/sched"
 
-// native leaves every queue to the vendor's own scheduling.
+// native leaves all queues to the device's own scheduling.
 type native struct{ planner }
 
 func newNative() sched.Policy { return &native{} }
 
-// Plan grants every queue what the device gives it.
+// Plan grants all queues with the device's defaults.
 func (p *native) Plan(v *sched.View) sched.Plan {
 	p.begin()
 	for i := range v.Queues {

@@ -1,8 +1,13 @@
 package policy
 
-import "github.com/giveway/giveway/sched"
+import (
+	"slices"
+	"time"
 
-// planner is a buffer for grants that a policy uses again and again.
+	"github.com/giveway/giveway/sched"
+)
+
+// planner builds plans. It reuses its buffer of grants.
 type planner struct{ grants []sched.Grant }
 
 func (p *planner) begin() { p.grants = p.grants[:0] }
@@ -11,9 +16,9 @@ func (p *planner) grant(q *sched.Queue) { p.grants = append(p.grants, sched.Gran
 
 func (p *planner) plan(wake sched.Time) sched.Plan { return sched.Plan{Grants: p.grants, Wake: wake} }
 
-// only grants the queues that chosen picks, and those with nothing to do: an
-// idle queue costs nothing, and its next command then starts at once.
-func (p *planner) only(v *sched.View, chosen func(i int) bool) {
+// grantOnly grants the ready queues for which chosen returns true, and all idle
+// queues: an idle queue costs nothing, and its next command then starts at once.
+func (p *planner) grantOnly(v *sched.View, chosen func(i int) bool) {
 	p.begin()
 	for i := range v.Queues {
 		if q := &v.Queues[i]; !q.Ready() || chosen(i) {
@@ -22,5 +27,23 @@ func (p *planner) only(v *sched.View, chosen func(i int) bool) {
 	}
 }
 
-// contends reports whether q would use the device if it were granted.
-func contends(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
+// runnable reports whether q is ready and not paused.
+func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
+
+// earlier returns the earlier of two wake times, of which zero is none.
+func earlier(a, b sched.Time) sched.Time {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// quantile returns the value below which num/den of the values are, or 0 if there
+// are none. It sorts the values.
+func quantile(values []time.Duration, num, den int) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return values[len(values)*num/den]
+}

@@ -1,11 +1,10 @@
-// Package policy holds the policies a scheduler can be started with: one file
-// each, and one line in the table below.
+// Package policy holds the scheduling policies: one file each, and one line in
+// the table below.
 //
-// A policy is pure, as the scheduler is: it knows the time from its View, and
-// nothing of the world beyond it. What an owner asked of a queue (class, weight,
-// deadline, ...) is kept by the scheduler, so it survives a change of policy.
-// A policy that keeps accounts of its own keeps them in a ledger, which forgets
-// queues as they go.
+// A policy is pure, as the scheduler is: its plans depend only on the View and on
+// the policy's own state. The attributes of queues (class, weight, deadline, ...)
+// belong to the scheduler and survive a change of policy. A policy that keeps
+// state for each queue keeps it in a perQueue, which drops closed queues.
 package policy
 
 import (
@@ -50,7 +49,7 @@ func allDevices(p sched.Policy) bool {
 	return all
 }
 
-// Info describes a policy to a person.
+// Info describes a policy.
 type Info struct {
 	Name  string `json:"name"`
 	Doc   string `json:"doc"`
@@ -76,7 +75,7 @@ func List() []Info {
 	return infos
 }
 
-// Names lists the policies Choose knows, the default first.
+// Names lists the names of all policies, the default first.
 func Names() []string {
 	names := make([]string, 0, len(table))
 	for _, e := range table {
@@ -125,8 +124,8 @@ func set(p sched.Policy, name, value string) error {
 
 // paramsOf describes the parameters of a policy.
 func paramsOf(p sched.Policy) []ParamInfo {
-	if t, ok := p.(interface{ params() []ParamInfo }); ok {
-		return t.params()
+	if t, ok := p.(interface{ describe() []ParamInfo }); ok {
+		return t.describe()
 	}
 	return nil
 }

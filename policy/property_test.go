@@ -165,9 +165,9 @@ func checkPlan(t *testing.T, name string, seed uint64, v *sched.View, p sched.Pl
 			}
 			got := slices.ContainsFunc(p.Grants, func(g sched.Grant) bool { return g.Queue == q.ID })
 			switch {
-			case contends(q) && got:
+			case runnable(q) && got:
 				served++
-			case contends(q):
+			case runnable(q):
 				waiting++
 			case !q.Ready() && !got:
 				fail("stops a queue with nothing to do")

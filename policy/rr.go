@@ -6,55 +6,55 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// rr lets the queues with work take turns of equal length, in order of ID. A
-// turn ends early when its queue runs out of work.
+// rr, round robin, lets the runnable queues take turns of equal length, in order
+// of ID. A turn ends early when its queue becomes idle.
 type rr struct {
-	knobs
+	params
 	planner
 	quantum time.Duration
 
-	holder sched.QueueID // whose turn it is
-	since  sched.Time    // when it began
+	turnOf    sched.QueueID // the queue whose turn it is; zero if none
+	turnStart sched.Time    // of the current turn
 }
 
 func newRR() sched.Policy {
 	p := &rr{quantum: 10 * time.Millisecond}
-	p.knobs = knobs{quantumKnob("quantum", &p.quantum, "how long a turn is")}
+	p.params = params{quantumParam("quantum", &p.quantum, "length of a turn")}
 	return p
 }
 
 // Plan implements sched.Policy.
 func (p *rr) Plan(v *sched.View) sched.Plan {
-	rivals, mine, first, next := 0, -1, -1, -1
+	ready, current, first, next := 0, -1, -1, -1
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if !contends(q) {
+		if !runnable(q) {
 			continue
 		}
-		rivals++
+		ready++
 		switch {
-		case q.ID == p.holder:
-			mine = i
-		case q.ID > p.holder && next < 0:
+		case q.ID == p.turnOf:
+			current = i
+		case q.ID > p.turnOf && next < 0:
 			next = i
 		}
 		if first < 0 {
 			first = i
 		}
 	}
-	if mine < 0 || v.Now >= p.since.Add(p.quantum) {
-		if mine = next; mine < 0 {
-			mine = first
+	if current < 0 || v.Now >= p.turnStart.Add(p.quantum) {
+		if current = next; current < 0 {
+			current = first
 		}
-		p.since = v.Now
+		p.turnStart = v.Now
 	}
-	p.holder = 0
-	if mine >= 0 {
-		p.holder = v.Queues[mine].ID
+	p.turnOf = 0
+	if current >= 0 {
+		p.turnOf = v.Queues[current].ID
 	}
-	p.only(v, func(i int) bool { return i == mine })
-	if rivals < 2 {
+	p.grantOnly(v, func(i int) bool { return i == current })
+	if ready < 2 {
 		return p.plan(0)
 	}
-	return p.plan(p.since.Add(p.quantum))
+	return p.plan(p.turnStart.Add(p.quantum))
 }

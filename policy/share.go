@@ -6,22 +6,22 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// share gives every queue the percentage of the device that it asked for. Those
-// that asked for nothing share what is left equally, each at least one percent,
-// so that nobody starves for not asking. What is asked for beyond the whole is
-// scaled down; what is not used goes to the others, first to those that asked
-// for nothing. Within a period everybody has had its part: see fair.
+// share gives every queue the percentage of the device in its share attribute.
+// Queues without one get equal parts of the rest, at least one percent each.
+// Shares that add up to more than 100 % are scaled down. Device time that a queue
+// does not use goes to the others, first to those without a share. Every queue
+// gets its part within a period: see fair.
 //
-// share-process is the same with processes in place of queues: a process has
-// what its queues use together, and asks for the most that any of them does.
+// share-process is the same for processes: the queues of a process have one share
+// together, the highest of theirs.
 type share struct {
-	knobs
+	params
 	fair
 	period time.Duration
 }
 
-// leastTurn keeps small shares from being eaten by the cost of switching.
-const leastTurn = time.Millisecond
+// minTurn keeps the cost of switching small for small shares.
+const minTurn = time.Millisecond
 
 func newShare() sched.Policy        { return shareAmong(byQueue) }
 func newShareProcess() sched.Policy { return shareAmong(byProcess) }
@@ -29,20 +29,20 @@ func newShareProcess() sched.Policy { return shareAmong(byProcess) }
 func shareAmong(party func(*sched.Queue) uint64) sched.Policy {
 	p := &share{period: 100 * time.Millisecond}
 	p.fair = fair{
-		party: party,
-		ask:   func(q *sched.Queue) int64 { return min(int64(q.Attr.Share), 100) * unit },
-		deal:  dealRest,
+		party:    party,
+		weightOf: func(q *sched.Queue) int64 { return min(int64(q.Attr.Share), 100) * unit },
+		adjust:   shareRest,
 		turn: func(weight, total int64) time.Duration {
-			return max(part(p.period, weight, total), leastTurn)
+			return max(part(p.period, weight, total), minTurn)
 		},
 	}
-	p.knobs = knobs{quantumKnob("period", &p.period, "time within which everybody has had its part")}
+	p.params = params{quantumParam("period", &p.period, "time within which every queue or process gets its part")}
 	return p
 }
 
-// dealRest gives those that asked for nothing equal parts of what the others
-// with work leave.
-func dealRest(parties []party) {
+// shareRest gives parties without a share equal parts of what the runnable parties
+// with one leave.
+func shareRest(parties []party) {
 	rest, others := int64(100*unit), int64(0)
 	for i := range parties {
 		switch p := &parties[i]; {

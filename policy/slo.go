@@ -23,15 +23,15 @@ import (
 // When requests have ceased for a while batch work has the device's own slice, and
 // online work too.
 type slo struct {
-	*giveway
-	knobs
+	params
+	base   *giveway
 	quiet  time.Duration
-	online time.Duration // giveway's, when it is not quiet
+	online time.Duration
 
 	ladder  ladder
 	device  sched.Device
 	answers []answer // heard since the last plan
-	askers  ledger[asker]
+	askers  perQueue[asker]
 	gauge   gauge
 	heard   sched.Time    // when there last was a request
 	calm    time.Duration // how long without one is quiet
@@ -63,19 +63,19 @@ const (
 )
 
 func newSLO() sched.Policy {
-	base := newGiveway().(*giveway)
-	p := &slo{giveway: base, quiet: 2 * time.Second}
+	base := makeGiveway()
+	p := &slo{base: base, quiet: 2 * time.Second}
 	p.online = base.online
-	for _, k := range base.knobs {
+	for _, k := range base.params {
 		switch k.name {
 		case "slice", "bound", "online": // the ladder's affair
 		default:
-			p.knobs = append(p.knobs, k)
+			p.params = append(p.params, k)
 		}
 	}
-	p.knobs = append(p.knobs,
-		sliceKnob("online", &p.online, "time slice of online queues while there is batch or idle work on the device"),
-		durationKnob("quiet", &p.quiet, time.Millisecond, longestCalm, "how long without a request until batch work has the device's own slice again"))
+	p.params = append(p.params,
+		sliceParam("online", &p.online, "time slice of online queues while there is batch or idle work on the device"),
+		durationParam("quiet", &p.quiet, time.Millisecond, longestCalm, "how long without a request until batch work has the device's own slice again"))
 	return p
 }
 
@@ -112,22 +112,22 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	closed := loose && !strict && !p.still
 	if closed {
 		p.gauge.read(v, &p.ladder, answered)
-		p.ladder.settle(v, p.current)
-		if p.current != 0 {
+		p.ladder.settle(v, p.base.current)
+		if p.base.current != 0 {
 			p.ladder.decide(v.Now)
 		}
 	}
 	r := &p.ladder.rungs[p.ladder.start]
-	p.giveway.online = p.online
+	set := setting{online: p.online}
 	switch {
 	case closed:
 		r = &p.ladder.rungs[p.ladder.at]
 	case p.still:
 		r = &p.ladder.rungs[0]
-		p.giveway.online = 0
+		set.online = 0
 	}
-	p.giveway.slice, p.giveway.window, p.giveway.stays = r.slice, int(r.window), !r.hold
-	plan := p.giveway.Plan(v)
+	set.slice, set.bound, set.noStops = r.slice, r.window, !r.hold
+	plan := p.base.planWith(v, set)
 	plan.Wake = earlier(plan.Wake, wake)
 	if r.hold && p.device.Sliced() {
 		p.keepOff(v, askers, &plan)
@@ -188,7 +188,7 @@ func (p *slo) listen(v *sched.View, askers []asker) (answered int) {
 			p.woke = 0
 		}
 		p.heard = max(p.heard, a.at)
-		if p.current != 0 {
+		if p.base.current != 0 {
 			p.ladder.request(began, a.took, q.Attr.SLO, &w.score)
 		}
 	}
@@ -229,7 +229,7 @@ func (p *slo) keepOff(v *sched.View, askers []asker, plan *sched.Plan) {
 		return
 	}
 	plan.Wake = earlier(plan.Wake, until)
-	kept, next := p.grants[:0], 0
+	kept, next := p.base.grants[:0], 0
 	for _, g := range plan.Grants {
 		for next < len(v.Queues) && v.Queues[next].ID != g.Queue {
 			next++

@@ -288,8 +288,8 @@ func TestSLOQuietAfterALateOne(t *testing.T) {
 	for range 500 {
 		x.request(stretch(2 * ms))
 	}
-	for i := range x.p.askers.accounts {
-		x.p.askers.accounts[i].score = leaveAt + 1
+	for i := range x.p.askers.values {
+		x.p.askers.values[i].score = leaveAt + 1
 	}
 	x.p.ladder.put(x.p.ladder.base, x.now)
 	for range 5 {

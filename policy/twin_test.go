@@ -48,7 +48,7 @@ var twins = map[string]func(v *sched.View, q sched.Queue) bool{
 	},
 	"hpf": func(v *sched.View, q sched.Queue) bool {
 		for _, o := range v.Queues {
-			if contends(&o) && o.Attr.Priority > q.Attr.Priority {
+			if runnable(&o) && o.Attr.Priority > q.Attr.Priority {
 				return false
 			}
 		}
@@ -57,7 +57,7 @@ var twins = map[string]func(v *sched.View, q sched.Queue) bool{
 	"nice": func(v *sched.View, q sched.Queue) bool {
 		for _, o := range v.Queues {
 			a, b := o.Attr, q.Attr
-			if contends(&o) && (a.RealTime > b.RealTime || a.RealTime == 0 && b.RealTime == 0 && a.Nice < b.Nice) {
+			if runnable(&o) && (a.RealTime > b.RealTime || a.RealTime == 0 && b.RealTime == 0 && a.Nice < b.Nice) {
 				return false
 			}
 		}
@@ -72,7 +72,7 @@ var twins = map[string]func(v *sched.View, q sched.Queue) bool{
 			focus[o.Process] = focus[o.Process] || o.Attr.Focus
 		}
 		for _, o := range v.Queues {
-			busy = busy || contends(&o) && focus[o.Process]
+			busy = busy || runnable(&o) && focus[o.Process]
 		}
 		return focus[q.Process] || !busy
 	},
@@ -82,7 +82,7 @@ var twins = map[string]func(v *sched.View, q sched.Queue) bool{
 func ahead(v *sched.View, q sched.Queue, before func(a, b sched.Queue) bool) int {
 	n := 0
 	for _, o := range v.Queues {
-		if contends(&o) && (before(o, q) || !before(q, o) && o.ID < q.ID) {
+		if runnable(&o) && (before(o, q) || !before(q, o) && o.ID < q.ID) {
 			n++
 		}
 	}

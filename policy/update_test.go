@@ -10,7 +10,9 @@ import (
 // TestUpdateSetsGivenParametersAndResetsTheOthers updates a running policy with
 // one parameter, and then with none.
 func TestUpdateSetsGivenParametersAndResetsTheOthers(t *testing.T) {
+	total := 0
 	for _, info := range List() {
+		total += len(info.Params)
 		for i, param := range info.Params {
 			value := "7ms"
 			if param.Range[0] == 'a' && param.Range[2] == 'w' { // a whole number
@@ -39,6 +41,9 @@ func TestUpdateSetsGivenParametersAndResetsTheOthers(t *testing.T) {
 				t.Errorf("%s with its defaults again: got %v, want %v", info.Name, got, info.Params)
 			}
 		}
+	}
+	if total < 30 {
+		t.Errorf("got %d parameters of all policies, want at least 30", total)
 	}
 }
 

@@ -8,16 +8,16 @@ import (
 
 // wfq shares a device in proportion to weight.
 //
-// Where the hardware shares its time in slices and lets us set all of them,
-// everybody runs and the slices are in proportion: the least weight of all has
-// base, the others as many times that. No slice is longer than longest, so a
-// round of n busy queues takes at most n times that; beyond longest/base to one
-// the proportion is lost. Slices depend on which queues there are, not on who
-// has work, so that nothing is called for a request.
+// If the device has slices and the slices of all queues can be set, all queues
+// run with slices in proportion to weight: the queue with the lowest weight has
+// base. No slice is longer than longest, so a round of n busy queues takes at most
+// n times longest; weights further apart than longest/base are not kept. Slices
+// depend on which queues are open, not on which are ready, so that a request
+// needs no call.
 //
-// Elsewhere one queue runs at a time: see fair.
+// Otherwise one queue runs at a time: see fair.
 type wfq struct {
-	knobs
+	params
 	fair
 	base    time.Duration
 	longest time.Duration
@@ -27,14 +27,14 @@ type wfq struct {
 func newWFQ() sched.Policy {
 	p := &wfq{base: 2 * time.Millisecond, longest: 50 * time.Millisecond, quantum: 10 * time.Millisecond}
 	p.fair = fair{
-		party: byQueue,
-		ask:   func(q *sched.Queue) int64 { return q.Weight() * unit },
-		turn:  func(_, _ int64) time.Duration { return p.quantum },
+		party:    byQueue,
+		weightOf: func(q *sched.Queue) int64 { return q.Weight() * unit },
+		turn:     func(_, _ int64) time.Duration { return p.quantum },
 	}
-	p.knobs = knobs{
-		quantumKnob("base", &p.base, "slice of the least weight, where there are slices; never less than the device can use"),
-		quantumKnob("longest", &p.longest, "longest slice"),
-		quantumKnob("quantum", &p.quantum, "how long a turn is, where there are no slices"),
+	p.params = params{
+		quantumParam("base", &p.base, "slice of the queue with the lowest weight, on devices with slices; at least the shortest that two queues can share the device with"),
+		quantumParam("longest", &p.longest, "longest slice, on devices with slices"),
+		quantumParam("quantum", &p.quantum, "length of a turn, on devices without slices"),
 	}
 	return p
 }
@@ -45,25 +45,25 @@ func (p *wfq) Plan(v *sched.View) sched.Plan {
 	if !dev.Sliced() {
 		return p.fair.Plan(v)
 	}
-	least := int64(0)
+	lowest := int64(0)
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if q.Can&sched.CanSlice == 0 {
 			return p.fair.Plan(v)
 		}
-		if w := q.Weight(); least == 0 || w < least {
-			least = w
+		if w := q.Weight(); lowest == 0 || w < lowest {
+			lowest = w
 		}
 	}
-	p.update(v) // in case a queue without slices comes
+	p.update(v) // in case a queue without slices is opened
 	p.begin()
 	base := max(p.base, dev.MinSharedSlice)
 	longest := max(p.longest, base)
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		slice := longest
-		if ratio := q.Weight() / least; ratio <= int64(longest/base) {
-			slice = min(longest, base*time.Duration(q.Weight())/time.Duration(least))
+		if ratio := q.Weight() / lowest; ratio <= int64(longest/base) {
+			slice = min(longest, base*time.Duration(q.Weight())/time.Duration(lowest))
 		}
 		p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: slice})
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// window runs the processes whose window has the user's eye, all queues of each,
-// and the others when none of those has work. Focus is an attribute of queues,
-// so it goes with the process that had it. With no focus anywhere, everybody runs.
+// window runs all queues of the processes that have the focus, and the other
+// queues when none of those is runnable. If no process has the focus, all queues
+// run.
 type window struct {
 	planner
 	focused []sched.ProcessID // sorted
@@ -28,9 +28,9 @@ func (p *window) Plan(v *sched.View) sched.Plan {
 	busy := false
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		busy = busy || contends(q) && p.hasFocus(q)
+		busy = busy || runnable(q) && p.hasFocus(q)
 	}
-	p.only(v, func(i int) bool { return !busy || p.hasFocus(&v.Queues[i]) })
+	p.grantOnly(v, func(i int) bool { return !busy || p.hasFocus(&v.Queues[i]) })
 	return p.plan(0)
 }
 

@@ -85,7 +85,7 @@ func TestXSchedAccountsAreForgottenWhenQueuesClose(t *testing.T) {
 		l.step()
 		for _, p := range l.made {
 			sizes(reflect.ValueOf(p).Elem(), name, func(path string, n, c int) {
-				if n > 0 && !strings.HasSuffix(path, ".knobs") || c > 64 {
+				if n > 0 && !strings.HasSuffix(path, ".params") || c > 64 {
 					t.Errorf("%s holds %d things, room for %d", path, n, c)
 				}
 			})
@@ -151,7 +151,7 @@ func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
 	for _, info := range List() {
 		for _, param := range info.Params {
 			p := fresh(t, info.Name)
-			before := p.(interface{ params() []ParamInfo }).params()
+			before := paramsOf(p)
 			for _, bad := range []string{"", "banana", "-1h", "100000h", "99999999999"} {
 				if err := set(p, param.Name, bad); err == nil {
 					t.Errorf("%s: %s took %q", info.Name, param.Name, bad)
@@ -159,7 +159,7 @@ func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
 					t.Errorf("%s: %q does not name %s", info.Name, err, param.Name)
 				}
 			}
-			if after := p.(interface{ params() []ParamInfo }).params(); !slices.Equal(before, after) {
+			if after := paramsOf(p); !slices.Equal(before, after) {
 				t.Errorf("%s: a wrong %s changed something", info.Name, param.Name)
 			}
 			// A value that is good for every parameter of its kind.
@@ -170,7 +170,7 @@ func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
 			if err := set(p, param.Name, value); err != nil {
 				t.Errorf("%s: %v", info.Name, err)
 			}
-			for i, after := range p.(interface{ params() []ParamInfo }).params() {
+			for i, after := range paramsOf(p) {
 				if want := before[i].Value; after.Name == param.Name && after.Value != value || after.Name != param.Name && after.Value != want {
 					t.Errorf("%s: after %s=%s, %s is %s", info.Name, param.Name, value, after.Name, after.Value)
 				}

@@ -9,7 +9,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// ParamInfo describes a parameter to a person.
+// ParamInfo describes a parameter of a policy.
 type ParamInfo struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -17,20 +17,20 @@ type ParamInfo struct {
 	Doc   string `json:"doc"`
 }
 
-// knobs are the parameters of a policy. A policy embeds them, and with them the
-// methods that the scheduler and the command line reach them by.
-type knobs []knob
+// params are the parameters of a policy. A policy embeds params and so has the
+// methods Set and describe.
+type params []param
 
-type knob struct {
+type param struct {
 	name, allowed, doc string
 	get                func() string
 	set                func(string) error
 }
 
-// Set implements sched.Tunable.
-func (k knobs) Set(name, value string) error {
-	names := make([]string, 0, len(k))
-	for _, p := range k {
+// Set changes one parameter. It changes nothing if it returns an error.
+func (ps params) Set(name, value string) error {
+	names := make([]string, 0, len(ps))
+	for _, p := range ps {
 		if p.name == name {
 			if err := p.set(value); err != nil {
 				return fmt.Errorf("parameter %s: %q is not %s", name, value, p.allowed)
@@ -42,9 +42,9 @@ func (k knobs) Set(name, value string) error {
 	return fmt.Errorf("it has no parameter %q; it has: %s", name, strings.Join(names, ", "))
 }
 
-func (k knobs) params() []ParamInfo {
-	infos := make([]ParamInfo, 0, len(k))
-	for _, p := range k {
+func (ps params) describe() []ParamInfo {
+	infos := make([]ParamInfo, 0, len(ps))
+	for _, p := range ps {
 		infos = append(infos, ParamInfo{p.name, p.get(), p.allowed, p.doc})
 	}
 	return infos
@@ -52,9 +52,9 @@ func (k knobs) params() []ParamInfo {
 
 var errRange = fmt.Errorf("out of range")
 
-// durationKnob is a parameter from lo to hi; the value that v has now is its default.
-func durationKnob(name string, v *time.Duration, lo, hi time.Duration, doc string) knob {
-	return knob{
+// durationParam is a duration from lo to hi. The value that v has now is its default.
+func durationParam(name string, v *time.Duration, lo, hi time.Duration, doc string) param {
+	return param{
 		name: name, doc: doc, allowed: fmt.Sprintf("a duration from %v to %v", lo, hi),
 		get: func() string { return v.String() },
 		set: func(s string) error {
@@ -70,19 +70,19 @@ func durationKnob(name string, v *time.Duration, lo, hi time.Duration, doc strin
 	}
 }
 
-// quantumKnob is a turn or slice: nothing so short that the device would do
-// nothing but switch.
-func quantumKnob(name string, v *time.Duration, doc string) knob {
-	return durationKnob(name, v, 100*time.Microsecond, 10*time.Second, doc)
+// quantumParam is the length of a turn or slice. It is at least 100 us: in shorter
+// ones a device spends most of its time on context switches.
+func quantumParam(name string, v *time.Duration, doc string) param {
+	return durationParam(name, v, 100*time.Microsecond, 10*time.Second, doc)
 }
 
-// sliceKnob is a time slice: a duration, or one of the words min and default.
-func sliceKnob(name string, v *time.Duration, doc string) knob {
+// sliceParam is a time slice: a duration, or one of the words min and default.
+func sliceParam(name string, v *time.Duration, doc string) param {
 	const hi = 10 * time.Second
-	k := durationKnob(name, v, sched.MinSlice, hi, doc)
-	k.allowed = fmt.Sprintf("min, default, or a duration up to %v", hi)
-	get, set := k.get, k.set
-	k.get = func() string {
+	p := durationParam(name, v, sched.MinSlice, hi, doc)
+	p.allowed = fmt.Sprintf("min, default, or a duration up to %v", hi)
+	get, set := p.get, p.set
+	p.get = func() string {
 		switch *v {
 		case 0:
 			return "default"
@@ -91,7 +91,7 @@ func sliceKnob(name string, v *time.Duration, doc string) knob {
 		}
 		return get()
 	}
-	k.set = func(s string) error {
+	p.set = func(s string) error {
 		switch s {
 		case "default":
 			*v = 0
@@ -102,12 +102,12 @@ func sliceKnob(name string, v *time.Duration, doc string) knob {
 		}
 		return nil
 	}
-	return k
+	return p
 }
 
-// intKnob is a whole number from lo to hi.
-func intKnob(name string, v *int, lo, hi int, doc string) knob {
-	return knob{
+// intParam is a whole number from lo to hi.
+func intParam(name string, v *int, lo, hi int, doc string) param {
+	return param{
 		name: name, doc: doc, allowed: fmt.Sprintf("a whole number from %d to %d", lo, hi),
 		get: func() string { return strconv.Itoa(*v) },
 		set: func(s string) error {
