@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"internal/extpolicy":   {"sched", "policy"},
 	"internal/guardian":    {"sched", "internal/hal", "internal/journal"},
 
-	"internal/nvidia":               {"sched", "internal/hal", "internal/nvidia/nvrm"},
+	"internal/nvidia":               {"sched", "internal/hal", "internal/nvidia/discover", "internal/nvidia/nvrm", "internal/nvidia/nvtrace", "internal/proc"},
 	"internal/nvidia/nvrm":          {},
 	"internal/nvidia/nvrm/nvrmtest": {"sched", "internal/fusedev", "internal/nvidia/nvrm", "internal/sim"},
 	"internal/nvidia/nvtrace":       {"internal/nvidia/nvrm"},

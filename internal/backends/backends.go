@@ -13,6 +13,7 @@ import (
 
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/nvidia"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/shim"
 )
@@ -35,7 +36,20 @@ type entry struct {
 
 // table names the vendors' backends. The shim is not among them: New makes it first,
 // because vendors' backends may use it.
-var table = []entry{}
+var table = []entry{
+	{
+		name: "NVIDIA",
+		make: func(o options) hal.Backend {
+			return nvidia.New(nvidia.Config{Only: o.uid, NoTrace: o.config.Blind, Log: o.log})
+		},
+		left: func(c config.Config) string {
+			if c.NoNVIDIA {
+				return "nvidia: false"
+			}
+			return ""
+		},
+	},
+}
 
 // New makes the backends of a daemon. The checks say which of them the configuration
 // leaves out.

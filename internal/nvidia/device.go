@@ -1,15 +1,9 @@
-// Package nvidia drives NVIDIA GPUs on a stock driver: it slices and interrupts
-// the compute channel groups of other people's processes, through copies of the
-// descriptors that those processes made them with.
-//
-// PREEMPT is offered as neither: a group that is preempted comes straight back.
 package nvidia
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -17,112 +11,94 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// What was measured on an H200 and is not known to differ elsewhere.
+// Measured on an H200. Other GPUs are not known to differ.
 const (
-	DefaultSlice = 2048 * time.Microsecond // of a compute group, as CUDA sets it
-	leastSlice   = time.Microsecond        // 0 and 1 act alike
-	// minTurn is well above what two groups need to make progress in turn: a
-	// group that is put back spends its first 31 us on that.
-	minTurn  = 200 * time.Microsecond
-	stopTime = 800 * time.Microsecond
+	defaultSlice = 2048 * time.Microsecond // of a compute group, as CUDA sets it
+	minSlice     = time.Microsecond        // zero acts alike
+	// minSharedSlice is well above what two groups need to make progress in turn. A group
+	// that is switched in spends its first 31 us on that.
+	minSharedSlice = 200 * time.Microsecond
+	stopTime       = 800 * time.Microsecond
 )
 
-// File is an open control file that is ours to close.
-type File interface {
+// deviceInfo describes a GPU to the daemon.
+func deviceInfo(uuid, model string, index int) hal.Info {
+	return hal.Info{
+		Device: sched.Device{
+			ID: sched.DeviceID(uuid), Slice: defaultSlice, MinSharedSlice: minSharedSlice, StopTime: stopTime,
+		},
+		Backend: "nvidia", Model: model, Index: index,
+	}
+}
+
+// controlFile is an open control file that its holder closes.
+type controlFile interface {
 	nvrm.Ioctler
 	io.Closer
 }
 
-// Target is a compute group and what is needed to control it.
-type Target struct {
-	File      File
+// target is a compute group with everything that is needed to control it.
+type target struct {
+	File      controlFile
 	Client    nvrm.Handle
 	Group     nvrm.Handle
 	Subdevice nvrm.Handle
-	Channels  []nvrm.Handle
-	Found     time.Duration // its slice before anybody here changed it; zero: that which it has
+	Channels  []nvrm.Handle // none for an MPS server, whose group runs its clients' channels
+	Found     time.Duration // its slice before it was first changed; zero: the present one
 }
 
-// Device is one GPU. It implements hal.Device.
-type Device struct {
-	info hal.Info
-
-	mu      sync.Mutex
-	targets map[sched.QueueID]Target
-}
-
-// New returns the GPU with that identity and name.
-func New(uuid, model string) *Device {
-	return &Device{
-		info: hal.Info{
-			Device: sched.Device{
-				ID: sched.DeviceID(uuid), Slice: DefaultSlice, MinSharedSlice: minTurn, StopTime: stopTime,
-			},
-			Backend: "nvidia", Model: model,
-		},
-		targets: make(map[sched.QueueID]Target),
-	}
-}
-
-// Info implements hal.Device.
-func (d *Device) Info() hal.Info { return d.info }
-
-// Offer says which group a queue is, so that Attach finds it.
-func (d *Device) Offer(id sched.QueueID, t Target) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.targets[id] = t
-}
-
-// Attach implements hal.Device. It reads before it writes: a driver that answers
-// anything unexpected is not written to at all. What it writes is what is there:
-// the slice as it is, and channels enabled that are.
-func (d *Device) Attach(s hal.Spec) (hal.Queue, error) {
-	d.mu.Lock()
-	t, ok := d.targets[s.Queue]
-	delete(d.targets, s.Queue)
-	d.mu.Unlock()
-	if !ok {
-		return nil, fmt.Errorf("attach queue %d: %w", s.Queue, hal.ErrGone)
-	}
-	g := group{target: t, rm: nvrm.Group{File: t.File, Client: t.Client, Handle: t.Group}}
-	if err := g.recognise(); err != nil {
-		return nil, fmt.Errorf("attach group %v of client %v: %w", t.Group, t.Client, classify(err))
-	}
-	slices, err := able(g.rm.SetTimeslice(g.found))
+// attach takes charge of a group and returns a queue and the slice that the group was
+// found with. It reads before it writes: a group that looks wrong is not written to. What
+// it writes is what is there already: the present slice, and enabled channels.
+func attach(t target) (q hal.Queue, found time.Duration, err error) {
+	g, err := newGroup(t)
 	if err != nil {
-		return nil, fmt.Errorf("attach group %v: %w", t.Group, err)
+		return nil, 0, err
+	}
+	slices, err := isSupported(g.rm.SetTimeslice(g.found))
+	if err != nil {
+		return nil, 0, fmt.Errorf("attach group %v: %w", t.Group, err)
 	}
 	interrupts := false
-	if len(t.Channels) > 0 { // else they are somebody else's, and no call would prove a thing
-		if interrupts, err = able(g.enable(true)); err != nil {
-			return nil, fmt.Errorf("attach group %v: %w", t.Group, err)
+	if len(t.Channels) > 0 { // a call without channels would prove nothing
+		if interrupts, err = isSupported(g.enable(true)); err != nil {
+			return nil, 0, fmt.Errorf("attach group %v: %w", t.Group, err)
 		}
 	}
 	switch {
 	case slices && interrupts:
-		return &full{&g, slicer{&g}, interrupter{&g}}, nil
+		return &full{g, slicer{g}, interrupter{g}}, g.found, nil
 	case slices:
-		return &sliced{&g, slicer{&g}}, nil
+		return &sliced{g, slicer{g}}, g.found, nil
 	case interrupts:
-		return &interrupted{&g, interrupter{&g}}, nil
+		return &interrupted{g, interrupter{g}}, g.found, nil
 	}
-	return &g, nil
+	return g, g.found, nil
 }
 
-// Adopt takes charge of a group that somebody else attached and may have
-// changed, to undo that. It asks the driver nothing.
-func Adopt(t Target, found time.Duration) hal.Queue {
+// observe is attach for a driver that must not be changed. The queue can do nothing, and
+// closing it restores nothing.
+func observe(t target) (q hal.Queue, found time.Duration, err error) {
+	g, err := newGroup(t)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &observed{t.File}, g.found, nil
+}
+
+// observed is a group that is not changed. Its Close closes our descriptor.
+type observed struct{ controlFile }
+
+// adopt returns a queue for a group that another process attached and may have changed, in
+// order to undo that. It does not call the driver.
+func adopt(t target, found time.Duration) hal.Queue {
 	g := &group{target: t, found: found, rm: nvrm.Group{File: t.File, Client: t.Client, Handle: t.Group}}
 	return &full{g, slicer{g}, interrupter{g}}
 }
 
-// Close implements hal.Device.
-func (d *Device) Close() error { return nil }
-
-// able reports whether a trial call shows that a thing can be done: yes, no, or
-// it cannot be told because the group has gone.
-func able(err error) (bool, error) {
+// isSupported interprets the result of a trial call. The error is not nil if the group has
+// gone, so that the trial says nothing.
+func isSupported(err error) (bool, error) {
 	err = classify(err)
 	switch {
 	case err == nil:
@@ -133,7 +109,7 @@ func able(err error) (bool, error) {
 	return false, nil
 }
 
-// classify adds what an error of the driver means to the scheduler.
+// classify adds to an error of the driver what it means to the scheduler.
 func classify(err error) error {
 	var s nvrm.Status
 	if !errors.As(err, &s) {

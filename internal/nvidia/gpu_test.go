@@ -1,4 +1,4 @@
-package nvidia_test
+package nvidia
 
 import (
 	"bufio"
@@ -14,50 +14,49 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
-	"github.com/giveway/giveway/internal/nvidia"
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
-// Tests on a real GPU run only when told where the program is that obeys them:
+// The tests on a real GPU run only if the environment names giveway-bench:
 //
 //	CGO_ENABLED=0 go test -c -o nvidia.test ./internal/nvidia
 //	GIVEWAY_BENCH=./giveway-bench ./nvidia.test -test.run OnGPU -test.v
 //
-// The GPU should have nothing else to do.
+// Nothing else should use the GPU.
 const benchEnv = "GIVEWAY_BENCH"
 
-// onGPU drives the backend on a real GPU, with a CUDA process for every queue.
+// onGPU runs attach on a real GPU, with a CUDA process for every queue.
 type onGPU struct {
 	*testing.T
-	bench  string
-	watch  *discover.Watcher
-	device *nvidia.Device
-	groups map[sched.QueueID]*discover.Group
-	progs  map[sched.QueueID]*program
+	bench     string
+	watch     *discover.Watcher
+	device    *attacher
+	groups    map[sched.QueueID]*discover.Group
+	processes map[sched.QueueID]*cudaProcess
 }
 
-// program is a process that launches a kernel for every line it reads.
-type program struct {
+// cudaProcess is a process that launches a kernel for every line that it reads.
+type cudaProcess struct {
 	pid  int
 	in   io.Writer
 	done atomic.Uint64
 }
 
-var nsPerIteration float64 // measured once, on an idle GPU
+var nsPerIteration float64 // of giveway-bench's kernel, measured once on an idle GPU
 
 func newOnGPU(t *testing.T) *onGPU {
 	t.Helper()
 	bench := os.Getenv(benchEnv)
 	if bench == "" {
-		t.Skip(benchEnv + " is not set: it names giveway-bench, and there must be a GPU")
+		t.Skip(benchEnv + " is not set; it names giveway-bench, and a GPU is needed")
 	}
-	h := &onGPU{T: t, bench: bench, groups: map[sched.QueueID]*discover.Group{}, progs: map[sched.QueueID]*program{}}
+	h := &onGPU{T: t, bench: bench, groups: map[sched.QueueID]*discover.Group{}, processes: map[sched.QueueID]*cudaProcess{}}
 	if nsPerIteration == 0 {
 		out, err := exec.Command(bench, "calibrate").Output()
-		var said struct {
+		var result struct {
 			Calibration struct {
 				Full struct {
 					NsPer float64 `json:"ns_per_iteration"`
@@ -65,9 +64,9 @@ func newOnGPU(t *testing.T) *onGPU {
 			}
 		}
 		if err == nil {
-			err = json.Unmarshal(out, &said)
+			err = json.Unmarshal(out, &result)
 		}
-		if nsPerIteration = said.Calibration.Full.NsPer; err != nil || nsPerIteration <= 0 {
+		if nsPerIteration = result.Calibration.Full.NsPer; err != nil || nsPerIteration <= 0 {
 			t.Fatalf("calibrate: %v: %s", err, out)
 		}
 	}
@@ -77,21 +76,21 @@ func newOnGPU(t *testing.T) *onGPU {
 	if h.watch, err = discover.Watch(ctx, discover.Config{Only: proc.Everyone}); err != nil {
 		t.Fatal(err)
 	}
-	h.device = nvidia.New("GPU-test", "the first")
+	h.device = newAttacher()
 	return h
 }
 
 func (h *onGPU) Device() hal.Attacher                 { return h.device }
 func (h *onGPU) Advance(d time.Duration)              { time.Sleep(d) }
 func (h *onGPU) Unit() time.Duration                  { return 20 * time.Millisecond }
-func (h *onGPU) Completed(s hal.Spec) uint64          { return h.progs[s.Queue].done.Load() }
-func (h *onGPU) Submit(s hal.Spec, d time.Duration)   { fmt.Fprintln(h.progs[s.Queue].in, d) }
+func (h *onGPU) Completed(s hal.Spec) uint64          { return h.processes[s.Queue].done.Load() }
+func (h *onGPU) Submit(s hal.Spec, d time.Duration)   { fmt.Fprintln(h.processes[s.Queue].in, d) }
 func (h *onGPU) group(q sched.QueueID) discover.Group { return *h.groups[q] }
 
 // Open implements haltest.Harness.
 func (h *onGPU) Open() hal.Spec {
 	h.Helper()
-	p := &program{}
+	p := &cudaProcess{}
 	cmd := exec.Command(h.bench, "obey", "--ns-per-iteration", fmt.Sprint(nsPerIteration))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -106,7 +105,7 @@ func (h *onGPU) Open() hal.Spec {
 		h.Fatal(err)
 	}
 	h.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may be paused: only this is sure
+		_ = cmd.Process.Kill() // the process may be stopped, so nothing gentler works
 		_ = cmd.Wait()
 	})
 	p.pid, p.in = cmd.Process.Pid, in
@@ -115,22 +114,23 @@ func (h *onGPU) Open() hal.Spec {
 	select {
 	case <-ready:
 	case <-time.After(30 * time.Second):
-		h.Fatal("the program was not ready after 30 s")
+		h.Fatal("giveway-bench is not ready after 30 s")
 	}
 	g := h.find(p.pid)
-	id := sched.QueueID(len(h.progs) + 1)
-	h.progs[id], h.groups[id] = p, g
-	h.device.Offer(id, nvidia.Target{File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels})
+	id := sched.QueueID(len(h.processes) + 1)
+	h.processes[id], h.groups[id] = p, g
+	h.device.targets[id] = target{File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels}
 	return hal.Spec{Queue: id}
 }
 
-func (p *program) listen(out io.Reader, ready chan struct{}) {
+// listen reads the lines of giveway-bench.
+func (p *cudaProcess) listen(out io.Reader, ready chan struct{}) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		var m struct {
 			Ready    bool
 			Progress *struct{ Done uint64 }
 		}
-		_ = json.Unmarshal(lines.Bytes(), &m) // a line that says nothing changes nothing
+		_ = json.Unmarshal(lines.Bytes(), &m) // other lines are ignored
 		if m.Ready {
 			close(ready)
 		}
@@ -140,7 +140,7 @@ func (p *program) listen(out io.Reader, ready chan struct{}) {
 	}
 }
 
-// find waits until the process's group has been found for the last time.
+// find returns the group of a process when it has not changed for 300 ms.
 func (h *onGPU) find(pid int) *discover.Group {
 	h.Helper()
 	var found *discover.Group
@@ -160,7 +160,7 @@ func (h *onGPU) find(pid int) *discover.Group {
 			found = ev.Found
 		case <-time.After(wait):
 			if found == nil {
-				h.Fatalf("no compute group of process %d was found", pid)
+				h.Fatalf("process %d: no compute group found in 10 s", pid)
 			}
 			return found
 		}
@@ -171,11 +171,11 @@ func TestConformanceOnGPU(t *testing.T) {
 	haltest.Run(t, func(t *testing.T) haltest.Harness { return newOnGPU(t) })
 }
 
-// TestDisableSchedulingOnGPU: bOnlyDisableScheduling is no level 2. What runs is
-// taken off the GPU as well, and on an H200 with 580.159.04 enabling the channels
-// again did not bring it back. A driver on which a running kernel is let finish
-// shows up here.
-func TestDisableSchedulingOnGPU(t *testing.T) {
+// TestDisableSchedulingIsNotDeactivateOnGPU checks that bOnlyDisableScheduling does not let
+// the running kernel finish, so that it cannot serve as deactivate (level 2). On an H200
+// with 580.159.04 the running kernel left the GPU too, and enabling the channels again did
+// not bring it back.
+func TestDisableSchedulingIsNotDeactivateOnGPU(t *testing.T) {
 	h := newOnGPU(t)
 	spec := h.Open()
 	g := h.group(spec.Queue)
@@ -188,11 +188,11 @@ func TestDisableSchedulingOnGPU(t *testing.T) {
 	}
 	h.Advance(8 * h.Unit())
 	if n := h.Completed(spec); n != 0 {
-		t.Errorf("%d of four kernels ended, disabled half-way through the first: is it a level 2 here?", n)
+		t.Errorf("kernels finished while disabled: got %d of 4, want 0; does it deactivate on this driver?", n)
 	}
 	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, false, false); err != nil {
 		t.Fatal(err)
 	}
 	h.Advance(8 * h.Unit())
-	t.Logf("%d of four kernels ended after it was enabled again", h.Completed(spec))
+	t.Logf("kernels finished after the channels were enabled: %d of 4", h.Completed(spec))
 }

@@ -13,12 +13,12 @@ import (
 
 // group is a compute channel group under our control.
 type group struct {
-	target Target
+	target target
 	rm     nvrm.Group
-	found  time.Duration // its slice when it was attached
+	found  time.Duration // its slice before it was first changed
 }
 
-// What Attach proved decides which of these it returns.
+// The queue types that attach returns. Each claims what attach has proved.
 type (
 	slicer      struct{ g *group }
 	interrupter struct{ g *group }
@@ -38,8 +38,17 @@ type (
 	}
 )
 
-// recognise reads what should be there, and refuses anything else.
-func (g *group) recognise() error {
+// newGroup checks by reading that the target is a channel group with the given channels,
+// and learns its slice.
+func newGroup(t target) (*group, error) {
+	g := &group{target: t, rm: nvrm.Group{File: t.File, Client: t.Client, Handle: t.Group}}
+	if err := g.verify(); err != nil {
+		return nil, fmt.Errorf("attach group %v of client %v: %w", t.Group, t.Client, classify(err))
+	}
+	return g, nil
+}
+
+func (g *group) verify() error {
 	t := &g.target
 	o, err := nvrm.Lookup(t.File, t.Client, t.Group)
 	if err != nil {
@@ -54,30 +63,29 @@ func (g *group) recognise() error {
 			return err
 		}
 		if !nvrm.IsChannel(o.Class) || o.Parent != t.Group {
-			return fmt.Errorf("%v is of class %04x and belongs to %v, not a channel of it", c, o.Class, o.Parent)
+			return fmt.Errorf("%v is of class %04x with parent %v, not a channel of the group", c, o.Class, o.Parent)
 		}
 	}
 	if _, err := g.rm.ID(); err != nil {
 		return err
 	}
-	g.found, err = g.rm.Timeslice()
-	if err == nil && g.found > 10*time.Second {
-		err = fmt.Errorf("it has a time slice of %v", g.found)
+	if g.found, err = g.rm.Timeslice(); err != nil {
+		return err
 	}
 	if t.Found > 0 {
 		g.found = t.Found
 	}
-	if g.found < minTurn {
-		// Left so by somebody who did not clean up: nobody's default.
-		g.found = DefaultSlice
+	if g.found < minSharedSlice {
+		// An earlier program left it so and did not restore it. No driver sets such a slice.
+		g.found = defaultSlice
 	}
-	return err
+	return nil
 }
 
-// Found is the slice that the group had before anybody here changed it.
+// Found returns the slice that the group had before it was first changed.
 func (g *group) Found() time.Duration { return g.found }
 
-// enable lets the group's channels run, or stops them.
+// enable enables or disables the channels of the group.
 func (g *group) enable(on bool) error {
 	t := &g.target
 	for batch := range slices.Chunk(t.Channels, nvrm.MaxChannels) {
@@ -88,21 +96,22 @@ func (g *group) enable(on bool) error {
 	return nil
 }
 
-// Close implements hal.Queue. Of a group that has gone, or that could never be
-// changed, there is nothing to undo.
+// Close implements hal.Queue. It restores the group if it still exists and could be
+// changed.
 func (g *group) Close() error {
 	if _, err := nvrm.Lookup(g.target.File, g.target.Client, g.target.Group); errors.Is(classify(err), hal.ErrGone) {
 		return g.target.File.Close()
 	}
-	err := errors.Join(undone(g.rm.SetTimeslice(g.found)), undone(g.enable(true)))
+	err := errors.Join(ignoreUnchangeable(g.rm.SetTimeslice(g.found)), ignoreUnchangeable(g.enable(true)))
 	return errors.Join(err, g.target.File.Close())
 }
 
-// Abandon gives up a group whose process has gone. It is not asked to do
-// anything: our copy of the descriptor is what keeps its memory on the GPU.
+// Abandon implements hal.Abandoner. It makes no call: our copy of the descriptor keeps the
+// memory of the exited process on the GPU, so it is closed at once.
 func (g *group) Abandon() error { return g.target.File.Close() }
 
-func undone(err error) error {
+// ignoreUnchangeable drops errors that mean there was nothing to restore.
+func ignoreUnchangeable(err error) error {
 	err = classify(err)
 	if errors.Is(err, hal.ErrGone) || errors.Is(err, hal.ErrNotSupported) {
 		return nil
@@ -116,17 +125,17 @@ func (s slicer) SetSlice(d time.Duration) error {
 	case d == 0:
 		d = s.g.found
 	case d == sched.MinSlice:
-		d = leastSlice
+		d = minSlice
 	}
-	return classify(s.g.rm.SetTimeslice(max(d, leastSlice)))
+	return classify(s.g.rm.SetTimeslice(max(d, minSlice)))
 }
 
-// Interrupt implements hal.Interrupter: a running kernel leaves the GPU and stays
-// off it. If it fails, nothing has changed.
+// Interrupt implements hal.Interrupter: a running kernel leaves the GPU and stays off it.
+// After an error nothing has changed.
 func (i interrupter) Interrupt() error {
 	err := i.g.enable(false)
 	if err != nil {
-		err = errors.Join(err, undone(i.g.enable(true)))
+		err = errors.Join(err, ignoreUnchangeable(i.g.enable(true)))
 	}
 	return classify(err)
 }

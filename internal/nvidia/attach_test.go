@@ -1,0 +1,155 @@
+package nvidia
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/hal/haltest"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
+	"github.com/giveway/giveway/sched"
+)
+
+// attacher is a hal.Attacher whose queues are the groups of targets.
+type attacher struct {
+	info    hal.Info
+	targets map[sched.QueueID]target
+}
+
+func newAttacher() *attacher {
+	return &attacher{deviceInfo(testGPU, "NVIDIA H200", 0), map[sched.QueueID]target{}}
+}
+
+func (a *attacher) Info() hal.Info { return a.info }
+
+func (a *attacher) Attach(s hal.Spec) (hal.Queue, error) {
+	q, _, err := attach(a.targets[s.Queue])
+	return q, err
+}
+
+// harness runs attach on the driver double with a simulated GPU.
+type harness struct {
+	*nvrmtest.Harness
+	device   *attacher
+	contexts map[sched.QueueID]nvrmtest.Context
+}
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	h, err := nvrmtest.NewHarness("nvidia-h200")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &harness{h, newAttacher(), map[sched.QueueID]nvrmtest.Context{}}
+}
+
+func (h *harness) Device() hal.Attacher { return h.device }
+
+func (h *harness) Open() hal.Spec {
+	p, err := h.Harness.Open()
+	if err != nil {
+		panic(err)
+	}
+	id := sched.QueueID(len(h.contexts) + 1)
+	h.contexts[id] = p.Context
+	h.device.targets[id] = target{
+		File: p.File.Copy(), Client: p.Client, Group: p.Compute.Group, Subdevice: p.Subdevice, Channels: p.Compute.Channels,
+	}
+	return hal.Spec{Queue: id}
+}
+
+func (h *harness) Submit(s hal.Spec, d time.Duration) { h.Harness.Submit(h.contexts[s.Queue], d) }
+func (h *harness) Completed(s hal.Spec) uint64        { return h.Harness.Completed(h.contexts[s.Queue]) }
+func (h *harness) Unit() time.Duration                { return 10 * time.Millisecond }
+
+func TestConformance(t *testing.T) {
+	haltest.Run(t, func(t *testing.T) haltest.Harness { return newHarness(t) })
+}
+
+// TestAttachClaimsOnlyWhatItProved checks that a queue does not claim what the driver
+// refuses, and that a group which looks wrong is not written to.
+func TestAttachClaimsOnlyWhatItProved(t *testing.T) {
+	refuse := nvrmtest.Fault{Status: nvrm.ErrInsufficientPermissions}
+	for _, tt := range []struct {
+		name  string
+		fault map[uint32]nvrmtest.Fault
+		can   sched.Ability
+		fails bool
+	}{
+		{name: "everything", can: sched.CanSlice | sched.CanInterrupt},
+		{"no slices", map[uint32]nvrmtest.Fault{nvrmtest.SetTimeslice: refuse}, sched.CanInterrupt, false},
+		{"no interrupts", map[uint32]nvrmtest.Fault{nvrmtest.DisableChannels: refuse}, sched.CanSlice, false},
+		{"neither", map[uint32]nvrmtest.Fault{nvrmtest.SetTimeslice: refuse, nvrmtest.DisableChannels: refuse}, 0, false},
+		{"cannot be read", map[uint32]nvrmtest.Fault{nvrmtest.GetTimeslice: refuse}, 0, true},
+		{"gone", map[uint32]nvrmtest.Fault{nvrmtest.GetInfo: {Status: nvrm.ErrInvalidObjectHandle}}, 0, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t)
+			spec := h.Open()
+			for cmd, f := range tt.fault {
+				h.RM().Inject(nvrmtest.Control(cmd), f)
+			}
+			writes := func() int {
+				return h.RM().Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) + h.RM().Calls(nvrmtest.Control(nvrmtest.DisableChannels))
+			}
+			before := writes()
+			q, err := h.Device().Attach(spec)
+			if tt.fails {
+				if n := writes() - before; err == nil || n != 0 {
+					t.Errorf("got error %v and %d writes, want an error and none", err, n)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := hal.Abilities(q); got != tt.can {
+				t.Errorf("abilities: got %v, want %v", got, tt.can)
+			}
+		})
+	}
+}
+
+// TestGoneGroupIsReportedAsGone checks the outcomes of a call on a group that no longer
+// exists and of one that timed out.
+func TestGoneGroupIsReportedAsGone(t *testing.T) {
+	h := newHarness(t)
+	q, err := h.Device().Attach(h.Open())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.RM().Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Status: nvrm.ErrInvalidClient})
+	if err := q.(hal.Slicer).SetSlice(sched.MinSlice); !errors.Is(err, hal.ErrGone) {
+		t.Errorf("unknown client: got %v, want hal.ErrGone", err)
+	}
+	h.RM().Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Status: nvrm.ErrTimeout})
+	if got := hal.Outcome(q.(hal.Slicer).SetSlice(sched.MinSlice)); got != sched.Refused {
+		t.Errorf("timeout: got outcome %v, want %v", got, sched.Refused)
+	}
+}
+
+// TestLeftoverSliceIsNotRestored checks that a slice too short to share the GPU, which an
+// earlier program left behind, is taken for the default.
+func TestLeftoverSliceIsNotRestored(t *testing.T) {
+	h := newHarness(t)
+	p, err := h.Harness.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := nvrm.Group{File: p.File, Client: p.Client, Handle: p.Compute.Group}
+	for _, tt := range []struct{ slice, earlier, want time.Duration }{
+		{3 * time.Millisecond, 0, 3 * time.Millisecond},
+		{time.Microsecond, 0, defaultSlice},
+		{time.Microsecond, 5 * time.Millisecond, 5 * time.Millisecond},
+	} {
+		if err := g.SetTimeslice(tt.slice); err != nil {
+			t.Fatal(err)
+		}
+		_, found, err := attach(target{File: p.File.Copy(), Client: p.Client, Group: p.Compute.Group, Subdevice: p.Subdevice, Found: tt.earlier})
+		if found != tt.want || err != nil {
+			t.Errorf("slice %v, earlier %v: got %v, %v; want %v", tt.slice, tt.earlier, found, err, tt.want)
+		}
+	}
+}

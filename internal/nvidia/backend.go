@@ -1,0 +1,349 @@
+// Package nvidia is the backend for NVIDIA GPUs on a stock driver. It finds the compute
+// channel groups of all processes, sets their slices and interrupts them through copies
+// of the descriptors that made them, and reads the hardware's context-switch trace.
+//
+// NVA06C_CTRL_CMD_PREEMPT is not used: a preempted group comes back at once.
+package nvidia
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/nvidia/nvtrace"
+	"github.com/giveway/giveway/sched"
+)
+
+// Config configures a Backend.
+type Config struct {
+	Only    int          // the uid whose processes are managed, or proc.Everyone
+	NoTrace bool         // the configuration turns the context-switch trace off
+	Log     *slog.Logger // nil: none
+
+	// What follows is for tests. The zero value is for production.
+	Control    string        // the control device; empty: /dev/nvidiactl
+	GPUPattern string        // the device files of the GPUs; empty: /dev/nvidia%d
+	Root       fs.FS         // where the driver states its version and GPUs; nil: os.DirFS("/")
+	Poll       time.Duration // between looks at /proc; zero: 2 s
+	NoBPF      bool          // look at /proc only
+
+	openTrace func(nvtrace.Config) (traceReader, error) // nil: nvtrace.Open
+}
+
+// discover returns the configuration of discovery.
+func (c *Config) discover() discover.Config {
+	return discover.Config{Only: c.Only, Control: c.Control, Poll: c.Poll, NoBPF: c.NoBPF, Log: c.Log}
+}
+
+// Backend implements hal.Backend, hal.Poller, hal.Finder, hal.Adopter, hal.Restorer,
+// hal.Prober and hal.KernelLogger.
+//
+// One goroutine, run, takes the events of discovery and offers the groups. It holds no
+// lock while it calls the driver, so that Poll never waits for a call.
+type Backend struct {
+	cfg      Config
+	log      *slog.Logger
+	driver   driverGuard
+	host     hal.Host
+	ended    sync.WaitGroup
+	restored map[groupKey]restoring // of run
+
+	mu       sync.Mutex
+	watch    *discover.Watcher // nil: no driver was seen yet
+	watchErr error             // why discovery cannot run
+	arrivals map[groupName]*arrival
+	queues   []*queue // in the order in which they were accepted
+	gpus     []*gpu
+}
+
+// groupKey identifies a group while it lives. RM gives a client handle to one open file,
+// which several processes may share.
+type groupKey struct{ client, group uint32 }
+
+// groupName identifies a group of a process.
+type groupName struct {
+	pid   int
+	start uint64
+	groupKey
+}
+
+func nameOf(g *discover.Group) groupName {
+	return groupName{g.Process.PID, g.Process.Start, groupKey{uint32(g.Client), uint32(g.Handle)}}
+}
+
+// arrival is a group that will be offered when it has not changed for settleTime.
+type arrival struct {
+	group *discover.Group
+	due   time.Time
+}
+
+// queue is a group that was offered and accepted.
+type queue struct {
+	name   groupName
+	gpu    *gpu
+	handle hal.QueueHandle
+	found  time.Duration // its slice before it was attached
+	mps    bool          // it belongs to an MPS server
+}
+
+// restoring is a group that was withdrawn and is being restored. An offer of the same
+// group must wait for done, and takes over the slice that was found first.
+type restoring struct {
+	found time.Duration
+	done  <-chan struct{}
+}
+
+// settleTime is how long a group must be unchanged before it is offered. CUDA sets the
+// slice itself while it makes a context. A group that was attached before that, and
+// restored afterwards, was left with half its slice (seen on an H200).
+const settleTime = 250 * time.Millisecond
+
+// New returns a backend that is not started.
+func New(cfg Config) *Backend {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Root == nil {
+		cfg.Root = os.DirFS("/")
+	}
+	if cfg.GPUPattern == "" {
+		cfg.GPUPattern = "/dev/nvidia%d"
+	}
+	if cfg.Control == "" {
+		cfg.Control = "/dev/nvidiactl"
+	}
+	if cfg.openTrace == nil {
+		cfg.openTrace = openTrace
+	}
+	b := &Backend{cfg: cfg, log: cfg.Log, restored: make(map[groupKey]restoring), arrivals: make(map[groupName]*arrival)}
+	b.driver = driverGuard{root: cfg.Root, control: cfg.Control, pattern: cfg.GPUPattern}
+	return b
+}
+
+// Name implements hal.Backend.
+func (b *Backend) Name() string { return "nvidia" }
+
+// Start implements hal.Backend. A driver may be loaded later, so Start succeeds without
+// one and waits for its control device.
+func (b *Backend) Start(ctx context.Context, h hal.Host) error {
+	b.host = h
+	if _, err := os.Stat(b.cfg.Control); err == nil {
+		if err := b.discover(ctx); err != nil {
+			return err
+		}
+	}
+	b.ended.Go(func() { b.run(ctx) })
+	return nil
+}
+
+// discover starts discovery.
+func (b *Backend) discover(ctx context.Context) error {
+	if s := b.driver.state(); !s.mayChange() {
+		b.log.Warn("NVIDIA driver is unknown and its self-test failed: nothing is changed", "version", s.Version, "error", s.selfTest)
+	}
+	c := b.cfg.discover()
+	c.Ours = b.host.IsGuardian
+	w, err := discover.Watch(ctx, c)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watch, b.watchErr = w, err
+	return err
+}
+
+// run handles the events of discovery until ctx is done.
+func (b *Backend) run(ctx context.Context) {
+	defer b.dropArrivals(func(groupName) bool { return true })
+	if !b.waitForDriver(ctx) {
+		return
+	}
+	events := b.watch.Events()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if due, any := b.nextDue(); any {
+			timer.Reset(time.Until(due))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			b.offerDue(time.Now())
+		case ev, ok := <-events:
+			switch {
+			case !ok: // discovery has ended, because ctx is done
+				events = nil
+			case ev.Found != nil:
+				b.arrived(ev.Found, time.Now())
+			case ev.Gone != nil:
+				b.gone(ev.Gone)
+			}
+		}
+	}
+}
+
+// driverInterval is how often the control device is looked for while there is none. Tests
+// set it.
+var driverInterval = 2 * time.Second
+
+// waitForDriver returns true when discovery has started.
+func (b *Backend) waitForDriver(ctx context.Context) bool {
+	for b.watch == nil {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(driverInterval):
+		}
+		if _, err := os.Stat(b.cfg.Control); err != nil {
+			continue
+		}
+		if err := b.discover(ctx); err != nil {
+			b.log.Error("NVIDIA processes cannot be discovered", "error", err)
+			return false
+		}
+	}
+	return true
+}
+
+// Close implements hal.Backend.
+func (b *Backend) Close() error {
+	b.ended.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, g := range b.gpus {
+		g.closeTrace(nil)
+	}
+	return nil
+}
+
+// Find implements hal.Finder. Discovery looks at the process soon; Find does not wait.
+func (b *Backend) Find(pid int) hal.Found {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, a := range b.arrivals {
+		if name.pid == pid {
+			return hal.Found{Pending: &a.group.Process}
+		}
+	}
+	if b.watch != nil {
+		b.watch.Rescan(pid)
+	}
+	for _, q := range b.queues {
+		if q.mps {
+			return hal.Found{Note: fmt.Sprintf("if it is a client of MPS, its work runs in the channel group of the MPS server, process %d, which is one queue for all clients: set that process", q.name.pid)}
+		}
+	}
+	return hal.Found{}
+}
+
+// KernelLogLines implements hal.KernelLogger.
+func (b *Backend) KernelLogLines() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watch == nil {
+		return 0
+	}
+	return b.watch.Guesses()
+}
+
+// How often the trace of a GPU is read. Each read takes the driver's locks for a moment,
+// and a request that arrives just then waits about 10 us longer.
+const (
+	turnInterval = 10 * time.Millisecond // two processes take turns: one that lets its turn pass must be noticed
+	idleInterval = 25 * time.Millisecond // otherwise
+)
+
+// Poll implements hal.Poller. It reports the device time of every process with a queue on
+// a GPU whose trace is read, changed or not. The trace knows processes, not queues: the
+// first queue of a process on a GPU stands for all.
+func (b *Backend) Poll(now sched.Time, f hal.Facts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, g := range b.gpus {
+		if !g.due(now, turnInterval) || !g.due(now, b.interval(g)) {
+			continue
+		}
+		resident, ok := g.readTrace(now)
+		if !ok {
+			continue
+		}
+		reported := make(map[int]bool)
+		for _, q := range b.queues {
+			pid := q.name.pid
+			if q.gpu != g || reported[pid] {
+				continue
+			}
+			reported[pid] = true
+			d, traced := resident[pid]
+			if q.mps && !traced {
+				continue // the trace has the pids of the server's clients
+			}
+			f.DeviceTime(q.handle, d)
+		}
+	}
+}
+
+// interval returns how often the trace of g is read. b.mu is held.
+func (b *Backend) interval(g *gpu) time.Duration {
+	turns := 0
+	for _, q := range b.queues {
+		if q.gpu == g && q.handle.Process().Settings().TakesTurns {
+			turns++
+		}
+	}
+	if turns < 2 {
+		return idleInterval
+	}
+	return turnInterval
+}
+
+// Checks implements hal.Backend.
+func (b *Backend) Checks() []hal.Check {
+	b.mu.Lock()
+	watch, watchErr, gpus := b.watch, b.watchErr, slices.Clone(b.gpus)
+	b.mu.Unlock()
+	driver, _ := b.driver.check()
+	checks := []hal.Check{driver}
+	if watchErr != nil {
+		checks = append(checks, hal.Check{Name: "discovery", Detail: watchErr.Error()})
+	}
+	if watch != nil {
+		checks = append(checks, discoverChecks(watch)...)
+	}
+	for _, g := range gpus {
+		checks = append(checks, g.check())
+	}
+	return checks
+}
+
+// discoverChecks returns the checks of discovery.
+func discoverChecks(w *discover.Watcher) []hal.Check {
+	var checks []hal.Check
+	for _, c := range w.Checks() {
+		checks = append(checks, hal.Check(c))
+	}
+	if n := w.Guesses(); n > 0 {
+		checks = append(checks, hal.Check{
+			Name: "kernel log", OK: true,
+			Detail: fmt.Sprintf("%d lines, each from a wrong guess at a handle of a process that is older than the daemon", n),
+		})
+	}
+	return checks
+}
+
+var (
+	_ hal.Backend      = (*Backend)(nil)
+	_ hal.Poller       = (*Backend)(nil)
+	_ hal.Finder       = (*Backend)(nil)
+	_ hal.Adopter      = (*Backend)(nil)
+	_ hal.Restorer     = (*Backend)(nil)
+	_ hal.Prober       = (*Backend)(nil)
+	_ hal.KernelLogger = (*Backend)(nil)
+	_ hal.Tracing      = (*gpu)(nil)
+)

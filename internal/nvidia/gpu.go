@@ -1,0 +1,204 @@
+package nvidia
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/nvidia/nvtrace"
+	"github.com/giveway/giveway/sched"
+)
+
+// gpu is one GPU and, where the driver permits it, its context-switch trace. It implements
+// hal.Device and hal.Tracing.
+type gpu struct {
+	info hal.Info
+
+	mu       sync.Mutex
+	trace    traceReader // nil: not read
+	traceErr error       // why not
+	account  *nvtrace.Account
+	clock    int64 // the GPU's time at the last read
+	read     sched.Time
+}
+
+// traceReader is a *nvtrace.Trace, or a test's.
+type traceReader interface {
+	Started() int64
+	AllUsers() bool
+	Clock() (int64, error)
+	Read() ([]nvtrace.Switch, error)
+	Dropped() uint64
+	Close() error
+}
+
+func openTrace(c nvtrace.Config) (traceReader, error) {
+	t, err := nvtrace.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Reasons for which the trace is not opened.
+var (
+	// Tracing makes every context switch about 6 us longer (H200).
+	errTraceOff           = errors.New("turned off by the configuration")
+	errTraceUnknownDriver = errors.New("not opened, for the driver is unknown and a wrong layout could do harm")
+)
+
+// gpu returns the record of a GPU, which is made and announced if it is new.
+func (b *Backend) gpu(uuid string, driver driverState) *gpu {
+	b.mu.Lock()
+	for _, g := range b.gpus {
+		if g.info.Device.ID == sched.DeviceID(uuid) {
+			b.mu.Unlock()
+			return g
+		}
+	}
+	b.mu.Unlock()
+	model, index := describeGPU(b.cfg.Root, uuid)
+	g := &gpu{info: deviceInfo(uuid, model, index)}
+	switch {
+	case b.cfg.NoTrace:
+		g.traceErr = errTraceOff
+	case !driver.known:
+		g.traceErr = errTraceUnknownDriver
+	default:
+		g.trace, g.traceErr = b.cfg.openTrace(nvtrace.Config{
+			Control: b.cfg.Control, DevicePattern: b.cfg.GPUPattern, Index: index, UUID: uuid,
+		})
+	}
+	if g.trace != nil {
+		g.account = nvtrace.NewAccount(g.trace.Started())
+	} else {
+		b.log.Warn("context-switch trace cannot be read: device time is estimated", "gpu", uuid, "reason", g.traceErr)
+	}
+	b.mu.Lock()
+	b.gpus = append(b.gpus, g)
+	b.mu.Unlock()
+	b.host.DeviceFound(g)
+	return g
+}
+
+// describeGPU returns what the driver states about a GPU in
+// /proc/driver/nvidia/gpus/*/information. index is the number of its device file; -1 if
+// unknown.
+func describeGPU(root fs.FS, uuid string) (model string, index int) {
+	model, index = "NVIDIA GPU", -1
+	files, _ := fs.Glob(root, "proc/driver/nvidia/gpus/*/information") // the pattern is valid
+	for _, file := range files {
+		text, err := fs.ReadFile(root, file)
+		if err != nil || !bytes.Contains(text, []byte(uuid)) {
+			continue
+		}
+		for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+			key, value, _ := strings.Cut(lines.Text(), ":")
+			value = strings.TrimSpace(value)
+			switch key {
+			case "Model":
+				model = value
+			case "Device Minor":
+				if n, err := strconv.Atoi(value); err == nil {
+					index = n
+				}
+			}
+		}
+	}
+	return model, index
+}
+
+// Info implements hal.Device.
+func (g *gpu) Info() hal.Info { return g.info }
+
+// Tracing implements hal.Tracing.
+func (g *gpu) Tracing() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.trace != nil
+}
+
+// due reports whether the trace was last read at least the time every ago.
+func (g *gpu) due(now sched.Time, every time.Duration) bool {
+	return g.read == 0 || now.Sub(g.read) >= every
+}
+
+// readTrace reads the trace and returns for how long each process has been on the GPU so
+// far, by pid. ok is false without a trace, and before the first context switch, when the
+// process on the GPU is unknown. A trace that cannot be read is closed.
+func (g *gpu) readTrace(now sched.Time) (resident map[int]time.Duration, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.read = now
+	if g.trace == nil {
+		return nil, false
+	}
+	clock, err := g.trace.Clock() // before Read, which then has every switch up to it
+	var switches []nvtrace.Switch
+	if err == nil {
+		switches, err = g.trace.Read()
+	}
+	if err != nil {
+		g.closeLocked(err)
+		return nil, false
+	}
+	g.clock = clock
+	g.account.Add(switches)
+	resident = make(map[int]time.Duration)
+	for _, u := range g.account.Usage(clock) {
+		resident[int(u.PID)] = u.Resident
+	}
+	return resident, len(resident) > 0
+}
+
+// closeTrace ends the trace. err is why; nil if the daemon shuts down.
+func (g *gpu) closeTrace(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closeLocked(err)
+}
+
+func (g *gpu) closeLocked(err error) {
+	if g.trace != nil {
+		_ = g.trace.Close()
+		g.trace, g.traceErr = nil, err
+	}
+}
+
+// check says whether the trace is read.
+func (g *gpu) check() hal.Check {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := hal.Check{Name: "context-switch trace of " + string(g.info.Device.ID)}
+	switch {
+	case g.trace != nil:
+		t := g.account.Totals(g.clock)
+		c.OK = true
+		c.Detail = fmt.Sprintf("%d switches, P50 %v, P99 %v, %d lost", t.Switches, t.P50, t.P99, g.trace.Dropped())
+		if !g.trace.AllUsers() {
+			c.Detail += "; processes of this user only"
+		}
+	case errors.Is(g.traceErr, errTraceOff):
+		c.OK, c.Detail = true, "turned off by the configuration: device time is estimated"
+	case g.traceErr != nil:
+		c.Detail = g.traceErr.Error() + ": device time is estimated"
+		c.Fix = traceFix(g.traceErr)
+	default:
+		c.OK, c.Detail = true, "closed"
+	}
+	return c
+}
+
+func traceFix(err error) string {
+	if errors.Is(err, errTraceUnknownDriver) {
+		return "use a driver that docs/DRIVERS.md lists as compared"
+	}
+	return "run the daemon as root; under MIG or confidential computing the driver has no trace"
+}
