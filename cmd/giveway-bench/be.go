@@ -13,20 +13,20 @@ import (
 	"github.com/giveway/giveway/internal/cuda"
 )
 
-// progressEvery is how often a batch client says how far it is.
+// progressEvery is how often a batch client sends its progress.
 const progressEvery = 100 * time.Millisecond
 
-// saturate keeps kernels queued until it is told to quit.
-func saturate(args []string, in io.Reader, out io.Writer) error {
+// runBatch keeps kernels queued until it reads "quit".
+func runBatch(args []string, in io.Reader, out io.Writer) error {
 	set := flag.NewFlagSet("be", flag.ContinueOnError)
 	var o options
 	o.register(set, 40*time.Millisecond, "block")
-	depth := set.Int("depth", 64, "`number` of kernels kept queued")
+	depth := set.Int("depth", 64, "keep this `number` of kernels queued")
 	if err := parse(set, args); err != nil {
 		return err
 	}
 	if *depth < 1 {
-		return usageError{fmt.Errorf("--depth %d: at least 1", *depth)}
+		return usageError{fmt.Errorf("--depth %d: want at least 1", *depth)}
 	}
 	if err := dieWithParent(); err != nil {
 		return err
@@ -47,7 +47,7 @@ func saturate(args []string, in io.Reader, out io.Writer) error {
 	if err := q.fill(); err != nil {
 		return err
 	}
-	if err := q.turn(); err != nil { // one kernel is done: it is running
+	if err := q.next(); err != nil { // one kernel is done: the queue runs
 		return err
 	}
 	m, err := g.ready()
@@ -59,38 +59,34 @@ func saturate(args []string, in io.Reader, out io.Writer) error {
 	if err := to.Send(m); err != nil {
 		return err
 	}
-	go q.tell(to)
+	go q.sendProgress(to)
 	for {
-		if err := q.turn(); err != nil {
+		if err := q.next(); err != nil {
 			return fmt.Errorf("after %d kernels: %w", q.done.Load(), err)
 		}
 	}
 }
 
-// quitAtEnd reads words, one a line, and ends the process at "quit" or at the end
-// of the input. It ends it at once: with the GPU's work in the air, so that a
-// process that is paused can still be stopped.
-func quitAtEnd(in io.Reader, words chan<- string) {
+// quitAtEnd reads lines, sends them to lines if that is not nil, and exits at "quit"
+// or the end of the input. It exits at once, without waiting for the GPU, so that a
+// paused process can be stopped.
+func quitAtEnd(in io.Reader, lines chan<- string) {
 	go func() {
-		lines := bufio.NewScanner(in)
-		for lines.Scan() {
-			if lines.Text() == "quit" {
-				break
-			}
-			if words != nil {
-				words <- lines.Text()
+		for input := bufio.NewScanner(in); input.Scan() && input.Text() != "quit"; {
+			if lines != nil {
+				lines <- input.Text()
 			}
 		}
 		os.Exit(0)
 	}()
 }
 
-// queue is kernels in flight, each with an event behind it.
+// queue is the kernels in flight, each followed by an event.
 type queue struct {
 	g      *gpu
 	kernel *cuda.Kernel
-	events []*cuda.Event // a ring: the oldest is at next
-	next   int
+	events []*cuda.Event // a ring
+	oldest int           // index in events
 	start  time.Time
 	done   atomic.Int64
 	last   atomic.Int64 // ns from start to the latest completion
@@ -124,20 +120,20 @@ func (q *queue) launch(e *cuda.Event) error {
 	return e.Record(q.g.stream)
 }
 
-// turn waits for the oldest kernel, counts it, and queues another.
-func (q *queue) turn() error {
-	e := q.events[q.next]
+// next waits for the oldest kernel, counts it, and queues another.
+func (q *queue) next() error {
+	e := q.events[q.oldest]
 	if err := e.Synchronize(); err != nil {
 		return err
 	}
 	q.last.Store(int64(time.Since(q.start)))
 	q.done.Add(1)
-	q.next = (q.next + 1) % len(q.events)
+	q.oldest = (q.oldest + 1) % len(q.events)
 	return q.launch(e)
 }
 
-// tell sends the progress until nobody reads it.
-func (q *queue) tell(to *bench.Writer) {
+// sendProgress sends the progress until the reader closes the pipe.
+func (q *queue) sendProgress(to *bench.Writer) {
 	for range time.Tick(progressEvery) {
 		p := &bench.Progress{Done: q.done.Load()}
 		last := time.Duration(q.last.Load())

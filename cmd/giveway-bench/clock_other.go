@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// monotonic: there is no giveway to tell of a time.
+// monotonic returns 0: hints are for Linux only.
 func monotonic() time.Duration { return 0 }

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// monotonic is the time by CLOCK_MONOTONIC, which giveway's hints are in.
+// monotonic returns the time of CLOCK_MONOTONIC, which hints use.
 func monotonic() time.Duration {
 	var t syscall.Timespec
 	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&t)), 0) // it cannot fail

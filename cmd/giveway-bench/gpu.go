@@ -12,10 +12,10 @@ import (
 	"github.com/giveway/giveway/internal/cuda"
 )
 
-// tinyBlocks is the grid of an online kernel: a small part of any GPU.
+// tinyBlocks is the grid of an online kernel, a small share of any GPU.
 const tinyBlocks = 8
 
-// options are what both kinds of work are told.
+// options are the flags of all kinds of work.
 type options struct {
 	device int
 	kernel time.Duration
@@ -25,14 +25,14 @@ type options struct {
 }
 
 func (o *options) register(set *flag.FlagSet, kernel time.Duration, sync string) {
-	set.IntVar(&o.device, "device", 0, "`number` of the GPU, as CUDA counts")
+	set.IntVar(&o.device, "device", 0, "CUDA's `index` of the GPU")
 	set.DurationVar(&o.kernel, "kernel", kernel, "`length` of a kernel on an idle GPU")
-	set.IntVar(&o.blocks, "blocks", 0, "`number` of blocks of 256 threads; 0: be fills the GPU twice, lc takes 8")
-	set.Float64Var(&o.nsPer, "ns-per-iteration", 0, "calibration from `calibrate`; 0 measures it, which needs an idle GPU")
-	set.StringVar(&o.sync, "sync", sync, "wait for the GPU with `spin` or block")
+	set.IntVar(&o.blocks, "blocks", 0, "`number` of blocks of 256 threads; 0: be fills the GPU twice, lc uses 8")
+	set.Float64Var(&o.nsPer, "ns-per-iteration", 0, "`time` of one iteration, from giveway-bench calibrate; 0: measure it, which needs an idle GPU")
+	set.StringVar(&o.sync, "sync", sync, "`way` of waiting for the GPU: spin or block")
 }
 
-// gpu is a context with all that the work needs, current on this thread.
+// gpu is a context, current on this thread, with its kernels and a stream.
 type gpu struct {
 	driver *cuda.Driver
 	ctx    *cuda.Context
@@ -40,11 +40,11 @@ type gpu struct {
 	stream *cuda.Stream
 }
 
-// openGPU locks the calling goroutine to its thread for good.
+// openGPU opens a GPU. It locks the calling goroutine to its thread and never unlocks.
 func openGPU(device int, sync string) (*gpu, error) {
 	how, ok := map[string]cuda.Sync{"spin": cuda.Spin, "block": cuda.Block}[sync]
 	if !ok {
-		return nil, usageError{fmt.Errorf("--sync %q: spin or block", sync)}
+		return nil, usageError{fmt.Errorf("--sync %q: want spin or block", sync)}
 	}
 	runtime.LockOSThread()
 	g := &gpu{}
@@ -53,7 +53,7 @@ func openGPU(device int, sync string) (*gpu, error) {
 		return nil, err
 	}
 	if g.ctx, err = g.driver.NewContext(device, how); err != nil {
-		return nil, fmt.Errorf("context on GPU %d: %w", device, err)
+		return nil, fmt.Errorf("make a context on GPU %d: %w", device, err)
 	}
 	if g.mod, err = g.ctx.LoadKernels(); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func openGPU(device int, sync string) (*gpu, error) {
 	return g, err
 }
 
-// ready is the message that says so.
+// ready returns the message that the client is ready.
 func (g *gpu) ready() (bench.Message, error) {
 	version, err := g.driver.Version()
 	return bench.Message{
@@ -72,8 +72,8 @@ func (g *gpu) ready() (bench.Message, error) {
 	}, err
 }
 
-// kernel makes the kernel that the options ask for. fill is the grid when they
-// leave it open.
+// kernel makes the kernel of the options. Without --blocks it fills the GPU if fill
+// is true, else it has tinyBlocks.
 func (g *gpu) kernel(o *options, fill bool) (*cuda.Kernel, *bench.Shape, error) {
 	var err error
 	blocks := o.blocks
@@ -100,7 +100,7 @@ func (g *gpu) kernel(o *options, fill bool) (*cuda.Kernel, *bench.Shape, error) 
 	return g.mod.Spin(blocks, n), &shape, nil
 }
 
-// calibrate measures both grids.
+// calibrate measures the full and the tiny grid.
 func calibrate(args []string, _ io.Reader, out io.Writer) error {
 	set := flag.NewFlagSet("calibrate", flag.ContinueOnError)
 	var o options

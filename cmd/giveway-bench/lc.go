@@ -8,16 +8,16 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
 	"github.com/giveway/giveway/internal/cuda"
+	"github.com/giveway/giveway/internal/stats"
 )
 
-// online is what an online client is told.
+// online is the flags of an online client.
 type online struct {
 	options
 	alone        time.Duration
@@ -30,47 +30,48 @@ type online struct {
 	lead         time.Duration
 	announce     time.Duration
 	parked       int
-	each, tell   bool
+	each         bool
+	hints        bool
 	awake        bool
 	wait         bool
 }
 
 func (o *online) register(set *flag.FlagSet) {
 	o.options.register(set, 28*time.Microsecond, "spin")
-	set.DurationVar(&o.alone, "alone", 0, "shorten the kernel so that a request takes `that` on a GPU that is idle, as it must be now")
-	set.DurationVar(&o.after, "after", 0, "closed loop: `pause` after each answer")
-	set.DurationVar(&o.every, "every", 0, "open loop: fixed `period`; late requests queue")
-	set.StringVar(&o.poisson, "poisson", "", "open loop: random arrivals at a `rate` such as 200/s")
-	set.Uint64Var(&o.seed, "seed", 1, "`number` that the random arrivals follow from")
-	set.Float64Var(&o.seconds, "seconds", 10, "`length` of the run")
+	set.DurationVar(&o.alone, "alone", 0, "shorten the kernel until a request takes this `time` alone; the GPU must be idle")
+	set.DurationVar(&o.after, "after", 0, "closed loop: send a request this `time` after each answer")
+	set.DurationVar(&o.every, "every", 0, "open loop: requests arrive with this `period`")
+	set.StringVar(&o.poisson, "poisson", "", "open loop: requests arrive at random with this `rate`, such as 200/s")
+	set.Uint64Var(&o.seed, "seed", 1, "`seed` of the random arrivals")
+	set.Float64Var(&o.seconds, "seconds", 10, "`length` of the run in seconds")
 	set.IntVar(&o.kernels, "kernels", 1, "`number` of kernels in a request")
-	set.DurationVar(&o.gap, "gap", 0, "`time` of the host between two launches of a request")
-	set.IntVar(&o.parked, "parked", 0, "`number` of waiting kernels put on the GPU ahead of a request (2 hold it)")
-	set.DurationVar(&o.lead, "lead", 0, "`time` by which they are ahead")
-	set.DurationVar(&o.announce, "announce", 0, "tell giveway of each request, `time` before it comes")
-	set.BoolVar(&o.each, "each", false, "wait for each kernel of a request before the next")
-	set.BoolVar(&o.tell, "tell", false, "tell giveway when a request begins and ends")
-	set.BoolVar(&o.awake, "awake", false, "spin between requests, so that the CPU is awake when one comes")
-	set.BoolVar(&o.wait, "wait", false, "run at each \"start\" read, not once at the beginning")
+	set.DurationVar(&o.gap, "gap", 0, "`time` between two launches of a request")
+	set.IntVar(&o.parked, "parked", 0, "`number` of waiting kernels to put on the GPU before a request (2 are enough to keep it)")
+	set.DurationVar(&o.lead, "lead", 0, "`time` between these kernels and the request")
+	set.DurationVar(&o.announce, "announce", 0, "hint each request to the daemon this `time` before it arrives")
+	set.BoolVar(&o.each, "each", false, "wait for each kernel of a request before launching the next")
+	set.BoolVar(&o.hints, "tell", false, "hint the beginning and end of each request to the daemon")
+	set.BoolVar(&o.awake, "awake", false, "spin between requests, so that the CPU is awake when one arrives")
+	set.BoolVar(&o.wait, "wait", false, "run each time that \"start\" is read, not once at the beginning")
 }
 
-// arrivals are as exactly one flag says.
+// arrivals returns the arrivals. Exactly one of three flags gives them.
 func (o *online) arrivals() (bench.Arrivals, error) {
-	said := 0
+	given := 0
 	for _, is := range []bool{o.after > 0, o.every > 0, o.poisson != ""} {
 		if is {
-			said++
+			given++
 		}
 	}
 	switch {
-	case said != 1:
-		return bench.Arrivals{}, fmt.Errorf("say one of --after, --every and --poisson")
+	case given != 1:
+		return bench.Arrivals{}, errors.New("give one of --after, --every and --poisson")
 	case o.announce > 0 && o.parked > 0:
-		return bench.Arrivals{}, fmt.Errorf("say one of --announce and --parked")
+		return bench.Arrivals{}, errors.New("--announce and --parked exclude each other")
 	case o.kernels < 1:
-		return bench.Arrivals{}, fmt.Errorf("--kernels %d: at least 1", o.kernels)
+		return bench.Arrivals{}, fmt.Errorf("--kernels %d: want at least 1", o.kernels)
 	case !(o.seconds > 0) || o.seconds > 86400:
-		return bench.Arrivals{}, fmt.Errorf("--seconds %g: more than 0, at most a day", o.seconds)
+		return bench.Arrivals{}, fmt.Errorf("--seconds %g: want more than 0 and at most 86400", o.seconds)
 	case o.after > 0:
 		return bench.After(o.after), nil
 	case o.every > 0:
@@ -78,13 +79,13 @@ func (o *online) arrivals() (bench.Arrivals, error) {
 	}
 	rate, err := strconv.ParseFloat(strings.TrimSuffix(o.poisson, "/s"), 64)
 	if err != nil || !(rate > 0) || math.IsInf(rate, 0) {
-		return bench.Arrivals{}, fmt.Errorf("--poisson %q: a rate such as 200/s", o.poisson)
+		return bench.Arrivals{}, fmt.Errorf("--poisson %q: want a rate such as 200/s", o.poisson)
 	}
 	return bench.Poisson(rate, o.seed), nil
 }
 
-// answer serves requests and tells how long they took.
-func answer(args []string, in io.Reader, out io.Writer) error {
+// runOnline serves requests and sends their latencies.
+func runOnline(args []string, in io.Reader, out io.Writer) error {
 	set := flag.NewFlagSet("lc", flag.ContinueOnError)
 	var o online
 	o.register(set)
@@ -97,9 +98,9 @@ func answer(args []string, in io.Reader, out io.Writer) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	words := make(chan string, 16)
+	lines := make(chan string, 16)
 	if o.wait {
-		quitAtEnd(in, words)
+		quitAtEnd(in, lines)
 	}
 	g, err := openGPU(o.device, o.sync)
 	if err != nil {
@@ -128,9 +129,9 @@ func answer(args []string, in io.Reader, out io.Writer) error {
 	if !o.wait {
 		return serve(r, &o, to)
 	}
-	for word := range words {
-		if word != "start" {
-			return fmt.Errorf("read %q: start or quit", word)
+	for line := range lines {
+		if line != "start" {
+			return fmt.Errorf("read %q: want start or quit", line)
 		}
 		if err := serve(r, &o, to); err != nil {
 			return err
@@ -139,8 +140,7 @@ func answer(args []string, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// serve is one run. Nothing is collected during it: a pause of ours would be taken
-// for one of the GPU's.
+// serve does one run. Garbage collection is off: its pauses would count as latency.
 func serve(r *request, o *online, to *bench.Writer) error {
 	arrivals, err := o.arrivals()
 	if err != nil {
@@ -149,7 +149,7 @@ func serve(r *request, o *online, to *bench.Writer) error {
 	job := bench.Job{Do: r.do, Lead: o.lead}
 	switch {
 	case len(r.parked) > 0:
-		job.Hint = r.hint
+		job.Hint = r.park
 	case o.announce > 0:
 		job.Lead = o.announce
 		if job.Hint, err = announcer(o.announce); err != nil {
@@ -164,7 +164,7 @@ func serve(r *request, o *online, to *bench.Writer) error {
 	if err != nil {
 		return fmt.Errorf("after %d requests: %w", len(served.Latencies), err)
 	}
-	a := &bench.Answered{Unfinished: served.Unfinished, Took: served.Took, SamplesUs: []float64{}}
+	a := &bench.Answered{Unanswered: served.Unanswered, Took: served.Took, SamplesUs: []float64{}}
 	if o.poisson != "" {
 		a.Seed = o.seed
 	}
@@ -174,28 +174,28 @@ func serve(r *request, o *online, to *bench.Writer) error {
 	return to.Send(bench.Message{PID: os.Getpid(), Answered: a})
 }
 
-// request is the GPU's part of one.
+// request is the GPU work of a request.
 type request struct {
 	g      *gpu
 	kernel *cuda.Kernel
 	count  int
 	gap    time.Duration
 	each   bool
-	tell   func(kind uint32, value int64) error // nil: nobody
+	hint   hintFunc // nil: no hints
 	word   *cuda.Word
 	parked []*cuda.Kernel
 }
 
-// parkedAtMost bounds how long a forgotten kernel holds the GPU.
-const parkedAtMost = 50 * time.Millisecond
+// parkedTimeout is when a parked kernel ends without its request.
+const parkedTimeout = 50 * time.Millisecond
 
-// newRequest makes one and runs it a few times, so that nothing happens for the
-// first time while it is measured.
+// newRequest makes a request and runs it 20 times, so that one-time costs are not
+// measured.
 func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
 	r := &request{g: g, kernel: kernel, count: o.kernels, gap: o.gap, each: o.each}
-	if o.tell {
+	if o.hints {
 		var err error
-		if r.tell, err = teller(); err != nil {
+		if r.hint, err = newHint(); err != nil {
 			return nil, err
 		}
 	}
@@ -206,10 +206,10 @@ func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
 		}
 	}
 	for range o.parked {
-		r.parked = append(r.parked, g.mod.Parked(r.word, parkedAtMost))
+		r.parked = append(r.parked, g.mod.Parked(r.word, parkedTimeout))
 	}
 	for range 20 {
-		if err := r.hint(); err != nil {
+		if err := r.park(); err != nil {
 			return nil, fmt.Errorf("warm up: %w", err)
 		}
 		if err := r.do(); err != nil {
@@ -219,27 +219,28 @@ func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
 	return r, nil
 }
 
-// shorten makes the kernel so short that a request takes what it is to take alone: what
-// the host adds to a kernel is not the same on every machine.
+// shorten shortens the kernel until a request takes o.alone on the idle GPU. The time
+// that the host adds to a kernel differs between machines.
 func (r *request) shorten(o *online, shape *bench.Shape) error {
-	const pause, length, least = 5 * time.Millisecond, 500 * time.Millisecond, 2 * time.Microsecond
+	const pause, length, shortest = 5 * time.Millisecond, 500 * time.Millisecond, 2 * time.Microsecond
 	clock := bench.NewWallClock()
 	clock.Awake = o.awake
 	alone, err := bench.Serve(clock, bench.After(pause), bench.Job{Do: r.do}, length, length)
 	if err != nil || len(alone.Latencies) == 0 {
-		return errors.Join(err, errors.New("shorten the kernel: nothing was answered"))
+		return errors.Join(err, errors.New("shorten the kernel: no request was answered"))
 	}
-	slices.Sort(alone.Latencies)
+	median := stats.Summarize(alone.Latencies).P50
 	shorter := o.options
 	shorter.nsPer = shape.NsPerIteration
-	shorter.kernel = max(least, min(o.kernel, o.kernel-(alone.Latencies[len(alone.Latencies)/2]-o.alone)))
+	shorter.kernel = max(shortest, min(o.kernel, o.kernel-(median-o.alone)))
 	r.kernel, _, err = r.g.kernel(&shorter, false)
 	return err
 }
 
-// hint has the GPU come to this process: kernels that wait for a word. One is not
-// enough: while it runs with nothing behind it, the group looks idle.
-func (r *request) hint() error {
+// park launches kernels that wait for a word, so that the GPU switches to this process
+// before the request. One kernel is not enough: with nothing queued behind it, the
+// channel group looks idle.
+func (r *request) park() error {
 	if len(r.parked) == 0 {
 		return nil
 	}
@@ -252,15 +253,15 @@ func (r *request) hint() error {
 	return nil
 }
 
-// do is one request, of which giveway is told if it is to be.
+// do serves one request, with hints if they are on.
 func (r *request) do() error {
-	if r.tell == nil {
+	if r.hint == nil {
 		return r.work()
 	}
-	return errors.Join(r.tell(hintBegin, 1), r.work(), r.tell(hintEnd, 1))
+	return errors.Join(r.hint(hintBegin, 1), r.work(), r.hint(hintEnd, 1))
 }
 
-// work launches all kernels, the host's gap between them, and waits for the last.
+// work launches all kernels, with the gap between them, and waits for the last.
 func (r *request) work() error {
 	clock := bench.NewWallClock()
 	for i := range r.count {
@@ -282,32 +283,34 @@ func (r *request) work() error {
 	return r.g.stream.Synchronize()
 }
 
-// Kinds of hints: GW_HINT_... of shim/abi.h.
+// Kinds of hints, as GW_HINT_... in shim/abi.h.
 const (
 	hintExpect = 7
 	hintBegin  = 9
 	hintEnd    = 10
 )
 
-// teller returns what gives giveway a hint, as the preloaded library takes it.
-func teller() (func(kind uint32, value int64) error, error) {
+// hintFunc gives the daemon a hint through the preloaded library.
+type hintFunc func(kind uint32, value int64) error
+
+func newHint() (hintFunc, error) {
 	hint, err := cuda.Preloaded("giveway_hint")
 	if err != nil {
 		return nil, err
 	}
 	return func(kind uint32, value int64) error {
 		if hint(uintptr(kind), uintptr(value)) != 0 {
-			return errors.New("there is no daemon to give a hint to")
+			return errors.New("give a hint: the daemon does not run")
 		}
 		return nil
 	}, nil
 }
 
-// announcer returns what tells giveway that a request comes that much later.
+// announcer returns a function that hints a request that arrives ahead later.
 func announcer(ahead time.Duration) (func() error, error) {
-	tell, err := teller()
+	hint, err := newHint()
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return tell(hintExpect, int64(monotonic()+ahead)) }, nil
+	return func() error { return hint(hintExpect, int64(monotonic()+ahead)) }, nil
 }

@@ -1,7 +1,7 @@
-// Command giveway-bench is the GPU work that giveway is measured with: kernels of
-// a known length, as batch work that saturates the GPU or as online requests. It
-// knows nothing of giveway and prepares nothing for it. It speaks in lines of JSON
-// (see internal/bench) and can run the whole benchmark.
+// Command giveway-bench runs GPU work to measure Giveway with: kernels of a known
+// length, as batch work that fills the GPU or as online requests. The work needs no
+// support for Giveway in the process. It prints lines of JSON (see internal/bench).
+// Subcommand run is the whole benchmark.
 package main
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/giveway/giveway/internal/bench"
 )
 
-const usage = `giveway-bench: GPU work to measure giveway with
+const usage = `giveway-bench: GPU work to measure Giveway with
 
-  giveway-bench calibrate                          how long the kernels take
-  giveway-bench be --kernel 40ms --depth 64        saturate the GPU; tell progress
-  giveway-bench lc --kernel 28us --after 5ms       answer requests; tell latencies
-  giveway-bench obey                               a kernel for every line of input ("10ms")
-  giveway-bench run --cases micro,eight            the benchmark, as a table
+  giveway-bench calibrate                          measure how long the kernels take
+  giveway-bench be --kernel 40ms --depth 64        batch (best effort): fill the GPU, print progress
+  giveway-bench lc --kernel 28us --after 5ms       online (latency critical): serve requests, print latencies
+  giveway-bench obey                               launch a kernel for each line of input, such as 10ms
+  giveway-bench run --cases micro,eight            run the benchmark, print tables
 
-Each has --help. be, lc and obey end at "quit" or the end of their input, and with the
-process that started them. Kernels are of work, not of waiting: a preempted kernel
-takes as much longer as it was away.
+Each has --help. be, lc and obey exit at "quit" or the end of their input, and when the
+process that started them exits. A kernel does a fixed amount of work: if it is
+preempted for 1 ms, it takes 1 ms longer.
 `
 
-// A command runs with its arguments. Lines for the harness go to out.
+// command runs a subcommand with its arguments. Lines for the harness go to out.
 type command func(args []string, in io.Reader, out io.Writer) error
 
 var commands = map[string]command{
 	"calibrate": calibrate,
-	"be":        saturate,
-	"lc":        answer,
+	"be":        runBatch,
+	"lc":        runOnline,
 	"obey":      obey,
 	"run":       run,
 }
@@ -60,10 +60,10 @@ func main() {
 	}
 }
 
-// usageError is a mistake on the command line.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
-// parse leaves no words over.
+// parse parses flags. Other arguments are an error.
 func parse(set *flag.FlagSet, args []string) error {
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -72,7 +72,7 @@ func parse(set *flag.FlagSet, args []string) error {
 		return usageError{err}
 	}
 	if set.NArg() > 0 {
-		return usageError{fmt.Errorf("%q is not a flag", set.Arg(0))}
+		return usageError{fmt.Errorf("unexpected argument %q", set.Arg(0))}
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/giveway/giveway/internal/bench"
 )
 
-// asProgram has the test's own binary be the program.
+// asProgram is the environment variable that makes the test binary the program.
 const asProgram = "GIVEWAY_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -22,11 +22,11 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each program takes a second to end
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector delays each exit by a second
 	os.Exit(m.Run())
 }
 
-// program is a command that runs the program.
+// program returns a command that runs the program.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
@@ -34,7 +34,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// withFake puts a libcuda.so.1 that only keeps time where the loader finds it.
+// withFake builds the fake libcuda.so.1 and puts it where the loader finds it.
 func withFake(t *testing.T) {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
@@ -49,30 +49,30 @@ func withFake(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", dir)
 }
 
-func TestUsage(t *testing.T) {
+func TestUsageErrors(t *testing.T) {
 	for _, args := range []string{
 		"", "nonsense", "lc", "lc --after 5ms --every 5ms", "lc --poisson often", "lc --poisson 0/s", "lc --every 5ms --kernels 0",
 		"lc --every 5ms --seconds -1", "be --depth 0", "be word", "lc --after 1ms --sync doze", "run --cases nonsense",
 	} {
 		err := program(t, strings.Fields(args)...).Run()
 		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 2 {
-			t.Errorf("%q: %v, want exit code 2", args, err)
+			t.Errorf("%q: got %v, want exit code 2", args, err)
 		}
 	}
 }
 
-func TestNoDriver(t *testing.T) {
+func TestMissingDriver(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "")
 	out, err := program(t, "calibrate").Output()
 	if err == nil {
-		t.Skip("there is a driver here")
+		t.Skip("this machine has a driver")
 	}
 	if want := `{"error":"libcuda.so.1: not found: is an NVIDIA driver installed?"}` + "\n"; string(out) != want {
-		t.Errorf("says %s, want %s", out, want)
+		t.Errorf("got %s, want %s", out, want)
 	}
 }
 
-func TestOnline(t *testing.T) {
+func TestOnlineClientSendsItsSamples(t *testing.T) {
 	withFake(t)
 	for _, args := range []string{
 		"--after 5ms", "--every 5ms --kernels 3 --gap 100us", "--poisson 200/s --seed 7", "--after 5ms --parked 2 --lead 300us",
@@ -86,20 +86,20 @@ func TestOnline(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		var ready, last bench.Message
 		if err := json.Unmarshal([]byte(lines[0]), &ready); err != nil || !ready.Ready || ready.GPU != "Fake GPU" || ready.CUDA != "13.0" {
-			t.Errorf("%s: first line %s, %v", args, lines[0], err)
+			t.Errorf("%s: got first line %s, %v; want a ready message", args, lines[0], err)
 		}
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Answered == nil || len(last.Answered.SamplesUs) < 10 {
-			t.Fatalf("%s: last line %.200s, %v", args, lines[len(lines)-1], err)
+			t.Fatalf("%s: got last line %.200s, %v; want at least 10 samples", args, lines[len(lines)-1], err)
 		}
 		for _, s := range last.Answered.SamplesUs {
 			if s < 1000 {
-				t.Errorf("%s: a kernel of 1 ms took %g us", args, s)
+				t.Errorf("%s: got %g us for a kernel of 1 ms", args, s)
 			}
 		}
 	}
 }
 
-func TestBatch(t *testing.T) {
+func TestBatchClientSendsItsProgress(t *testing.T) {
 	withFake(t)
 	cmd := program(t, "be", "--kernel", "2ms", "--depth", "8") // calibrates itself
 	cmd.Stderr = os.Stderr
@@ -109,21 +109,21 @@ func TestBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	var told []bench.Message
-	for len(told) < 5 && lines.Scan() {
+	var messages []bench.Message
+	for len(messages) < 5 && lines.Scan() {
 		var m bench.Message
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
 			t.Fatalf("%s: %v", lines.Bytes(), err)
 		}
-		told = append(told, m)
+		messages = append(messages, m)
 	}
-	if len(told) < 5 || !told[0].Ready || told[0].PID != cmd.Process.Pid {
-		t.Fatalf("told %+v", told)
+	if len(messages) < 5 || !messages[0].Ready || messages[0].PID != cmd.Process.Pid {
+		t.Fatalf("got %+v, want ready and four messages of progress", messages)
 	}
-	first, last := told[1].Progress, told[4].Progress
-	// There cannot be many more than 500; how many fewer is up to the machine.
+	first, last := messages[1].Progress, messages[4].Progress
+	// At most about 500 are possible. A busy machine completes fewer.
 	if rate := float64(last.Done-first.Done) / (last.At - first.At).Seconds(); rate > 650 || rate < 25 {
-		t.Errorf("%g kernels of 2 ms a second", rate)
+		t.Errorf("got %g kernels of 2 ms per second, want 25 to 650", rate)
 	}
 	_, _ = in.Write([]byte("quit\n"))
 	if err := cmd.Wait(); err != nil {
@@ -131,7 +131,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-func TestObey(t *testing.T) {
+func TestObeyLaunchesTheRequestedKernels(t *testing.T) {
 	withFake(t)
 	cmd := program(t, "obey", "--ns-per-iteration", "10")
 	in, _ := cmd.StdinPipe()
@@ -140,7 +140,7 @@ func TestObey(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = in.Write([]byte("1ms\n3ms\n1ms\n"))
-	said := ""
+	message := ""
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		var m bench.Message
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
@@ -149,15 +149,15 @@ func TestObey(t *testing.T) {
 		if m.Progress != nil && m.Progress.Done == 3 {
 			_, _ = in.Write([]byte("nonsense\n"))
 		}
-		said = m.Error
+		message = m.Error
 	}
-	if err := cmd.Wait(); err == nil || !strings.Contains(said, `"nonsense"`) {
-		t.Errorf("%v, says %q", err, said)
+	if err := cmd.Wait(); err == nil || !strings.Contains(message, `"nonsense"`) {
+		t.Errorf("got %v, error %q; want an error that quotes the line", err, message)
 	}
 }
 
-// TestHarness has the real program as the harness's client.
-func TestHarness(t *testing.T) {
+// TestHarnessWithRealClients runs the benchmark with the program as its clients.
+func TestHarnessWithRealClients(t *testing.T) {
 	withFake(t)
 	t.Setenv(asProgram, "1")
 	cases, err := bench.Select([]string{"micro-212us", "hint"})
@@ -171,8 +171,8 @@ func TestHarness(t *testing.T) {
 	}
 	for _, c := range r.Cases {
 		for _, p := range c.Phases {
-			if p.Latency.Count < 10 || p.BatchRate < 100 || p.BatchRate > 6000 { // of at most 4717: counted at moments that a busy machine chooses
-				t.Errorf("%s, %s: %d requests, %g batch kernels a second", c.Name, p.Name, p.Latency.Count, p.BatchRate)
+			if p.Latency.Count < 10 || p.BatchRate < 100 || p.BatchRate > 6000 { // 4717 at most; a busy machine delays when it is read
+				t.Errorf("%s, %s: got %d requests, %g batch kernels per second", c.Name, p.Name, p.Latency.Count, p.BatchRate)
 			}
 		}
 	}

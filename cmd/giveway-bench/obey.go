@@ -11,8 +11,8 @@ import (
 	"github.com/giveway/giveway/internal/cuda"
 )
 
-// obey launches a kernel for every line it reads, as long as the line says, and
-// tells of each as it ends: for tests that must say what happens when.
+// obey launches a kernel of the length that each line of input gives, and sends its
+// progress as kernels end. Tests use it to control when the GPU has work.
 func obey(args []string, in io.Reader, out io.Writer) error {
 	set := flag.NewFlagSet("obey", flag.ContinueOnError)
 	var o options
@@ -23,13 +23,13 @@ func obey(args []string, in io.Reader, out io.Writer) error {
 	if err := dieWithParent(); err != nil {
 		return err
 	}
-	words := make(chan string, 1024)
-	quitAtEnd(in, words)
+	lines := make(chan string, 1024)
+	quitAtEnd(in, lines)
 	g, err := openGPU(o.device, o.sync)
 	if err != nil {
 		return err
 	}
-	s := &servant{g: g, o: o, kernels: make(map[string]*cuda.Kernel), start: time.Now()}
+	s := &onDemand{g: g, o: o, kernels: make(map[string]*cuda.Kernel), start: time.Now()}
 	if _, shape, err := g.kernel(&o, true); err != nil {
 		return err
 	} else {
@@ -45,15 +45,15 @@ func obey(args []string, in io.Reader, out io.Writer) error {
 	}
 	for {
 		if len(s.running) == 0 {
-			if err := s.launch(<-words); err != nil {
+			if err := s.launch(<-lines); err != nil {
 				return err
 			}
 		}
 		select {
-		case word := <-words:
-			err = s.launch(word)
+		case line := <-lines:
+			err = s.launch(line)
 		default:
-			runtime.Gosched() // the reader of words needs a thread too
+			runtime.Gosched() // the goroutine that reads the input needs a thread too
 			err = s.reap()
 		}
 		if err != nil {
@@ -62,30 +62,30 @@ func obey(args []string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// servant is the kernels that were asked for and are not yet done.
-type servant struct {
+// onDemand is the kernels that were requested and are not done.
+type onDemand struct {
 	g       *gpu
 	o       options
 	to      *bench.Writer
-	kernels map[string]*cuda.Kernel // by the word that asks for one
+	kernels map[string]*cuda.Kernel // by line of input
 	running []*cuda.Event           // the oldest first
 	spare   []*cuda.Event
 	start   time.Time
 	done    int64
 }
 
-func (s *servant) launch(word string) error {
-	k := s.kernels[word]
+func (s *onDemand) launch(line string) error {
+	k := s.kernels[line]
 	if k == nil {
-		length, err := time.ParseDuration(word)
+		length, err := time.ParseDuration(line)
 		if err != nil {
-			return fmt.Errorf("a kernel of %q: %w", word, err)
+			return fmt.Errorf("launch a kernel of %q: %w", line, err)
 		}
 		s.o.kernel = length
 		if k, _, err = s.g.kernel(&s.o, true); err != nil {
 			return err
 		}
-		s.kernels[word] = k
+		s.kernels[line] = k
 	}
 	if len(s.spare) == 0 {
 		e, err := s.g.ctx.NewEvent(false)
@@ -103,8 +103,8 @@ func (s *servant) launch(word string) error {
 	return e.Record(s.g.stream)
 }
 
-// reap tells of the kernels that have ended.
-func (s *servant) reap() error {
+// reap sends the progress if kernels have ended.
+func (s *onDemand) reap() error {
 	before := s.done
 	for len(s.running) > 0 {
 		ended, err := s.running[0].Passed()

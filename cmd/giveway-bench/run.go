@@ -15,21 +15,21 @@ import (
 	"github.com/giveway/giveway/internal/bench"
 )
 
-// run measures cases and writes the table to out.
+// run measures cases and writes the tables to out.
 func run(args []string, _ io.Reader, out io.Writer) error {
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
 	var config bench.Config
-	cases := set.String("cases", "", "`names` of cases or groups, with commas; all if empty")
-	giveway := set.String("giveway", "", "`path` of the giveway program, with its daemon running; without, only alone and native are measured")
-	asJSON := set.String("json", "", "`file` for the result with all samples, written after each case")
-	page := set.String("html", "", "`file` for a page with plots")
-	set.DurationVar(&config.Length, "length", 5*time.Second, "`time` of each measurement")
-	set.IntVar(&config.Device, "device", 0, "`number` of the GPU, as CUDA counts")
-	set.StringVar(&config.Python, "python", "python3", "`program` for the PyTorch cases")
+	cases := set.String("cases", "", "`names` of cases or groups, separated by commas; empty: all")
+	giveway := set.String("giveway", "", "`path` of the giveway program; its daemon must run. Empty: measure only alone and native")
+	asJSON := set.String("json", "", "write the result with all samples to this `file`, after each case")
+	page := set.String("html", "", "write a page with plots to this `file`")
+	set.DurationVar(&config.Length, "length", 5*time.Second, "`length` of each measurement")
+	set.IntVar(&config.Device, "device", 0, "CUDA's `index` of the GPU")
+	set.StringVar(&config.Python, "python", "python3", "Python `program` for the PyTorch cases")
 	if err := parse(set, args); err != nil {
 		return err
 	}
-	chosen, err := bench.Select(words(*cases))
+	chosen, err := bench.Select(splitNames(*cases))
 	if err != nil {
 		return usageError{err}
 	}
@@ -52,11 +52,11 @@ func run(args []string, _ io.Reader, out io.Writer) error {
 	return errors.Join(err, saving, result.WriteTable(out))
 }
 
-func words(s string) []string {
+func splitNames(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// write makes a file, unless it has no name.
+// write writes a file, unless path is empty.
 func write(path string, content func(io.Writer) error) error {
 	if path == "" {
 		return nil

@@ -1,7 +1,7 @@
-// Package bench measures what giveway gives on a real GPU: the same processes
-// alone, shared as the vendor does it, and under giveway, in one run. It starts
-// workload clients, tells a controller what they are, and sums up what they
-// measured. It touches no GPU and no driver itself; the clients do.
+// Package bench measures Giveway on a real GPU: the same processes alone, sharing
+// the GPU natively, and sharing it under the daemon, in one run. It starts workload
+// processes (clients), sets their class through a Controller, and summarizes what
+// they measured. Only the clients use the GPU and its driver.
 package bench
 
 import (
@@ -13,24 +13,23 @@ import (
 	"time"
 )
 
-// Controller is the way to giveway.
+// Controller sends orders to the daemon.
 type Controller interface {
 	Set(pid int, class string, weight int) error
 	Pause(pid int) error
 	Resume(pid int) error
-	Close() error
 }
 
-// Config is what a run needs to know. Client is required.
+// Config configures a run. Client is required.
 type Config struct {
-	Client     []string      // giveway-bench, and words before the subcommand if any
-	Controller Controller    // nil measures alone and native only
-	Python     string        // python3
-	Device     int           // as CUDA counts
-	Length     time.Duration // of a measurement; 5 s
-	Settle     time.Duration // before one, after a change; 500 ms
-	Log        io.Writer     // a line as each phase is measured; nil for none
-	Save       func(*Result) // called after each case, so that a broken run leaves something
+	Client     []string      // command line of giveway-bench, without the subcommand
+	Controller Controller    // nil: measure alone and native only
+	Python     string        // default python3
+	Device     int           // CUDA's index of the GPU
+	Length     time.Duration // of a measurement; default 5 s
+	Settle     time.Duration // between a change and the measurement; default 500 ms
+	Log        io.Writer     // one line for each phase; nil: none
+	Save       func(*Result) // called after each case, so that a failed run leaves a result
 }
 
 func (c Config) withDefaults() Config {
@@ -53,12 +52,12 @@ func (c Config) withDefaults() Config {
 type harness struct {
 	Config
 	calibration Calibration
-	script      string // the Python client, written out
-	noTorch     string // why it cannot run
+	script      string // path of the PyTorch client
+	noTorch     string // reason why it cannot run
 }
 
-// Run measures the cases. A case that fails says so in the result and the next one
-// is run; the error is of what no case can do without, or joins those of the cases.
+// Run measures the cases. After a case that fails it goes on with the next. The
+// error joins those of the cases, or is one that stops all cases.
 func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 	h := &harness{Config: config.withDefaults()}
 	result := &Result{Started: time.Now().UTC(), Seconds: h.Length.Seconds(), Machine: thisMachine()}
@@ -92,31 +91,30 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 	return result, errors.Join(failed...)
 }
 
-// calibrate runs the kernels on the idle GPU, once for all clients: later the GPU
-// is not idle.
+// calibrate measures the kernels for all clients, while the GPU is still idle.
 func (h *harness) calibrate(ctx context.Context, result *Result) error {
 	argv := append(append([]string{}, h.Client...), "calibrate", "--device", fmt.Sprint(h.Device))
-	m, err := ask(ctx, argv, startWithin)
+	m, err := runOnce(ctx, argv, startTimeout)
 	if err != nil {
 		return fmt.Errorf("calibrate: %w", err)
 	}
 	if m.Calibration == nil || m.Calibration.Full == nil || m.Calibration.Tiny == nil {
-		return errors.New("calibrate: the client told no calibration")
+		return errors.New("calibrate: the client sent no calibration")
 	}
 	h.calibration = *m.Calibration
 	result.Calibration = h.calibration
 	result.Machine.GPU, result.Machine.UUID, result.Machine.CUDA = m.GPU, m.UUID, m.CUDA
 	for _, s := range []*Shape{h.calibration.Full, h.calibration.Tiny} {
-		fmt.Fprintf(h.Log, "calibrated: %d blocks, %.3f ns an iteration, launch %.1f us, residual %.1f %%\n",
+		fmt.Fprintf(h.Log, "calibrated: %d blocks, %.3f ns per iteration, launch %.1f us, residual %.1f%%\n",
 			s.Blocks, s.NsPerIteration, s.OverheadUs, 100*s.Residual)
 		if s.Residual > 0.05 {
-			fmt.Fprintf(h.Log, "warning: the times do not lie on a line: is something else running on the GPU?\n")
+			fmt.Fprintf(h.Log, "warning: the times are not proportional to the iterations: does another process use the GPU?\n")
 		}
 	}
 	return nil
 }
 
-// argv is the command line of a client.
+// argv returns the command line of a client. kind is lc or be.
 func (h *harness) argv(c Case, l Load, kind string) []string {
 	var argv []string
 	if c.Torch {

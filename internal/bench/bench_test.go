@@ -17,16 +17,16 @@ import (
 	"github.com/giveway/giveway/internal/stats"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 // measureFake runs cases with fake clients.
 func measureFake(t *testing.T, config Config, controller *fakeController, cases ...Case) (*Result, error) {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv(fakeFolder, dir)
-	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each client takes a second to end
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector delays each exit by a second
 	config.Client = []string{os.Args[0]}
-	config.Settle, config.Length = 30*ms, 600*ms // a machine may stand still for half of that
+	config.Settle, config.Length = 30*ms, 600*ms // a busy machine may stall for half of that
 	if controller != nil {
 		controller.dir = dir
 		config.Controller = controller
@@ -43,7 +43,7 @@ func named(t *testing.T, names ...string) []Case {
 	return cases
 }
 
-func TestSharing(t *testing.T) {
+func TestPhasesOfSharing(t *testing.T) {
 	controller := &fakeController{}
 	var log bytes.Buffer
 	saved := 0
@@ -53,24 +53,24 @@ func TestSharing(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &log)
 	}
 	if r.Machine.GPU != "Fake GPU" || saved != 2 || len(r.Cases) != 2 {
-		t.Errorf("GPU %q, saved %d times, %d cases", r.Machine.GPU, saved, len(r.Cases))
+		t.Errorf("got GPU %q, %d saves, %d cases; want Fake GPU, 2, 2", r.Machine.GPU, saved, len(r.Cases))
 	}
 	c := r.Cases[0]
 	for name, p50 := range map[string]time.Duration{alone: 48900, native: 1504900, underGiveway: 214900} {
 		p := c.phase(name)
 		if p == nil || p.Latency.P50 != p50 || p.Latency.Count != 100 {
-			t.Fatalf("%s: %+v", name, p)
+			t.Fatalf("%s: got %+v, want P50 %v of 100 requests", name, p, p50)
 		}
 		if math.Abs(p.BatchRate-1000) > 100 {
-			t.Errorf("%s: batch rate %g", name, p.BatchRate)
+			t.Errorf("%s: got batch rate %g, want 1000", name, p.BatchRate)
 		}
 	}
 	g := c.phase(underGiveway)
 	if math.Abs(g.VsAlone.P50-214.9/48.9) > 1e-6 || math.Abs(g.VsNative.P99-219.8/1509.8) > 1e-6 || math.Abs(*g.Kept-1) > 0.1 {
-		t.Errorf("ratios %+v %+v, kept %v", g.VsAlone, g.VsNative, *g.Kept)
+		t.Errorf("got ratios %+v and %+v, kept %v", g.VsAlone, g.VsNative, *g.Kept)
 	}
-	if want := []string{"online 1", "batch 1", "batch 3", "batch 1"}; !slices.Equal(controller.told, want) {
-		t.Errorf("the controller was told %q, want %q", controller.told, want)
+	if want := []string{"online 1", "batch 1", "batch 3", "batch 1"}; !slices.Equal(controller.orders, want) {
+		t.Errorf("got orders %q, want %q", controller.orders, want)
 	}
 	var file bytes.Buffer
 	if err := r.WriteJSON(&file); err != nil {
@@ -78,7 +78,7 @@ func TestSharing(t *testing.T) {
 	}
 	var back Result
 	if err := json.Unmarshal(file.Bytes(), &back); err != nil || len(back.Cases[0].Phases[0].Online[0].SamplesUs) != 100 {
-		t.Errorf("read back: %v", err)
+		t.Errorf("the JSON does not read back: %v", err)
 	}
 }
 
@@ -92,11 +92,11 @@ func TestManyClients(t *testing.T) {
 		names = append(names, p.Name)
 	}
 	if want := []string{alone, onlineOnly, nativeIdle, native}; !slices.Equal(names, want) {
-		t.Errorf("without a controller the phases are %q, want %q", names, want)
+		t.Errorf("without a controller: got phases %q, want %q", names, want)
 	}
 	p := r.Cases[0].phase(native)
 	if p.Latency.Count != 500 || len(p.Batch) != 5 || math.Abs(p.BatchRate-5000) > 500 {
-		t.Errorf("%d requests, %d batch clients at %g/s", p.Latency.Count, len(p.Batch), p.BatchRate)
+		t.Errorf("got %d requests, %d batch clients at %g/s; want 500, 5, 5000", p.Latency.Count, len(p.Batch), p.BatchRate)
 	}
 }
 
@@ -108,26 +108,26 @@ func TestPause(t *testing.T) {
 	}
 	c := r.Cases[0]
 	if p := c.phase(pausedPhase); p.BatchRate != 0 {
-		t.Errorf("%g/s while paused", p.BatchRate)
+		t.Errorf("got %g/s while paused, want 0", p.BatchRate)
 	}
 	if p := c.phase(resumedPhase); math.Abs(*p.Kept-1) > 0.1 {
-		t.Errorf("%g of the rate after", *p.Kept)
+		t.Errorf("got %g of the rate after resuming, want 1", *p.Kept)
 	}
 	if math.Abs(c.Pause.StoppedAfterUs) > 300e3 {
-		t.Errorf("stopped after %g us", c.Pause.StoppedAfterUs)
+		t.Errorf("got the last completion %g us after the pause, want within 300 ms", c.Pause.StoppedAfterUs)
 	}
 	if r, _ := measureFake(t, Config{}, nil, named(t, "pause")...); r.Cases[0].Skipped == "" {
-		t.Error("paused without a controller")
+		t.Error("without a controller: want the case skipped")
 	}
 }
 
-// A case that fails says why, and the next one is measured.
-func TestFailures(t *testing.T) {
+// TestFailedCaseReportsItsError also checks that the next case is measured.
+func TestFailedCaseReportsItsError(t *testing.T) {
 	good := named(t, "micro-212us")[0]
 	wants := map[string]string{
-		"at-start": "start batch: batch: it ended before it was ready: cuInit: CUDA_ERROR_NO_DEVICE (100): none",
-		"json":     `it ended before it was ready: not a line of JSON: "Segmentation fault\n"`,
-		"soon":     "batch: it ended while it was measured: core dumped",
+		"at-start": "start batch: batch: ended before it was ready: cuInit: CUDA_ERROR_NO_DEVICE (100): none",
+		"json":     `ended before it was ready: sent a line that is not JSON: "Segmentation fault\n"`,
+		"soon":     "batch: ended during the measurement: core dumped",
 	}
 	var cases []Case
 	for breaks := range wants {
@@ -135,26 +135,26 @@ func TestFailures(t *testing.T) {
 		bad.Name, bad.Batch = breaks, []Load{load("batch", "batch", 1, "--breaks "+breaks)}
 		cases = append(cases, bad)
 	}
-	controller := &fakeController{broken: errors.New("no such process")}
+	controller := &fakeController{err: errors.New("no such process")}
 	r, err := measureFake(t, Config{}, controller, append(cases, good)...)
 	for _, c := range r.Cases[:3] {
 		if want := wants[c.Name]; !strings.Contains(c.Error, want) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error is %q, want %q", c.Name, c.Error, want)
+			t.Errorf("%s: got error %q, want %q", c.Name, c.Error, want)
 		}
 	}
-	if c := r.Cases[3]; !strings.HasPrefix(c.Error, "set online (") || c.phase(native) == nil {
-		t.Errorf("the next case: error is %q, phases %v", c.Error, c.Phases)
+	if c := r.Cases[3]; !strings.HasPrefix(c.Error, "set online (pid ") || c.phase(native) == nil {
+		t.Errorf("the next case: got error %q, phases %v; want an error after phase native", c.Error, c.Phases)
 	}
 }
 
-func TestNoClient(t *testing.T) {
+func TestMissingClientProgram(t *testing.T) {
 	_, err := Run(context.Background(), Config{Client: []string{"/nowhere/giveway-bench"}}, Cases())
 	if err == nil || !strings.Contains(err.Error(), "calibrate: /nowhere/giveway-bench") {
 		t.Error(err)
 	}
 }
 
-func TestTorchIsSkippedWithTheReason(t *testing.T) {
+func TestSkippedTorchCaseHasTheReason(t *testing.T) {
 	python := filepath.Join(t.TempDir(), "python3")
 	if err := os.WriteFile(python, []byte("#!/bin/sh\necho Traceback >&2\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -165,45 +165,45 @@ func TestTorchIsSkippedWithTheReason(t *testing.T) {
 	}
 	for _, c := range r.Cases {
 		if !strings.HasSuffix(c.Skipped, "ModuleNotFoundError: No module named 'torch'") {
-			t.Errorf("skipped: %q", c.Skipped)
+			t.Errorf("got reason %q, want the last line of the error", c.Skipped)
 		}
 	}
 }
 
 func TestSelect(t *testing.T) {
 	if c := named(t, "weights", "micro-40ms"); len(c) != 3 || c[0].Name != "micro-40ms" {
-		t.Errorf("selected %v", c)
+		t.Errorf("got %v, want micro-40ms and the weights", c)
 	}
 	if _, err := Select([]string{"macro"}); err == nil {
-		t.Error("a case that is not there was selected")
+		t.Error("unknown case: got no error, want one")
 	}
 	seen := map[string]bool{}
 	for _, c := range Cases() {
 		if seen[c.Name] || c.About == "" || len(c.Batch) == 0 {
-			t.Errorf("case %q", c.Name)
+			t.Errorf("case %q: its name is not unique, or it has no description or batch load", c.Name)
 		}
 		seen[c.Name] = true
 	}
 	if p := named(t, "poisson")[0]; p.Online[4].Args[5] != "5" || p.Online[0].Args[5] != "1" {
-		t.Errorf("seeds of %v", p.Online)
+		t.Errorf("got %v, want seeds 1 to 5", p.Online)
 	}
 }
 
 func TestRateOf(t *testing.T) {
 	start := time.Unix(0, 0)
-	var progress []seen
+	var progress []timedProgress
 	for i := range 10 {
-		progress = append(progress, seen{Progress{At: time.Duration(i) * time.Second, Done: int64(i * i)}, start.Add(time.Duration(i) * time.Second)})
+		progress = append(progress, timedProgress{Progress{At: time.Duration(i) * time.Second, Done: int64(i * i)}, start.Add(time.Duration(i) * time.Second)})
 	}
 	if r, ok := rateOf(progress, start.Add(2*time.Second), start.Add(5500*ms)); !ok || r != 7 { // 4 to 25 in 3 s
-		t.Errorf("rate %g, %v", r, ok)
+		t.Errorf("got rate %g, %v; want 7", r, ok)
 	}
 	if _, ok := rateOf(progress, start.Add(2*time.Second), start.Add(2500*ms)); ok {
-		t.Error("a rate of one line")
+		t.Error("one progress message: got a rate, want none")
 	}
 }
 
-// sample is a result as a run would leave it.
+// sample is a result with every kind of case.
 func sample() *Result {
 	phase := func(name string, base float64, rates ...float64) Phase {
 		p := Phase{Name: name}
@@ -212,7 +212,7 @@ func sample() *Result {
 			for i := range 200 {
 				a.SamplesUs = append(a.SamplesUs, base+float64(i*i)/1000)
 			}
-			p.Online = []OnlineResult{onlineResult("online", a)}
+			p.Online = []OnlineResult{newOnlineResult("online", a)}
 		}
 		for i, r := range rates {
 			p.Batch = append(p.Batch, BatchResult{[]string{"heavy", "light"}[i], r})
@@ -255,18 +255,18 @@ func TestTableAndPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got.Bytes(), want) {
-			t.Errorf("%s is not as it was (-rewrite after looking at it):\n%s", golden, &got)
+			t.Errorf("%s differs (check it, then run with -rewrite); got\n%s", golden, &got)
 		}
 	}
 }
 
-func TestRatiosOfNothing(t *testing.T) {
-	if ratios(nil, &stats.Summary{Count: 1}) != nil || ratios(&stats.Summary{}, &stats.Summary{Count: 1}) != nil {
-		t.Error("a ratio of nothing")
+func TestRatiosWithoutRequests(t *testing.T) {
+	if newRatios(nil, &stats.Summary{Count: 1}) != nil || newRatios(&stats.Summary{}, &stats.Summary{Count: 1}) != nil {
+		t.Error("no requests: got ratios, want nil")
 	}
 }
 
-func TestCommand(t *testing.T) {
+func TestCommandReturnsTheProgramsError(t *testing.T) {
 	if err := (Command{"/bin/echo"}).Set(1, "batch", 2); err != nil {
 		t.Error(err)
 	}

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Case is one question, asked of the same processes without giveway and with it.
+// Case is a set of processes that is measured without the daemon and with it.
 type Case struct {
 	Name, Group, About string
 	Online             []Load // measured by the latency of their requests
 	Batch              []Load // measured by their rate; all do the same work
-	Pause              bool   // the one batch load is paused and resumed
-	Torch              bool   // run by the Python script, not by giveway-bench
+	Pause              bool   // pause and resume the only batch load
+	Torch              bool   // the clients are the PyTorch script, not giveway-bench
 }
 
 // Load is one client process.
 type Load struct {
 	Name   string
-	Class  string // what it is set to for the giveway phases
+	Class  string // in the phases with the daemon
 	Weight int
 	Args   []string
 }
@@ -27,7 +27,7 @@ func load(name, class string, weight int, args string) Load {
 	return Load{Name: name, Class: class, Weight: weight, Args: strings.Fields(args)}
 }
 
-// times makes n like l, numbered from 1. "#" in an argument becomes the number.
+// times returns n loads like l, numbered from 1. The number replaces "#" in arguments.
 func (l Load) times(n int) []Load {
 	all := make([]Load, n)
 	for i := range all {
@@ -43,12 +43,12 @@ func (l Load) times(n int) []Load {
 }
 
 const (
-	request = "--alone 44us --after 5ms --awake" // closed loop, as the first measurements were
+	request = "--alone 44us --after 5ms --awake" // a closed loop
 	longJob = "--kernel 40ms --depth 16"
 	job     = "--kernel 212us --depth 64"
 )
 
-// Cases are all cases, in order.
+// Cases returns all cases, in order.
 func Cases() []Case {
 	online := load("online", "online", 1, "--kernel 28us "+request)
 	batch := load("batch", "batch", 1, job)
@@ -69,11 +69,11 @@ func Cases() []Case {
 			Online: []Load{load("online", "online", 1, "--kernel 350us --after 5ms")}, Batch: []Load{batch},
 		},
 		{
-			Name: "steps", Group: "micro", About: "requests of 20 kernels of 28 us, the host taking 50 us between them: launch-bound",
+			Name: "steps", Group: "micro", About: "requests of 20 kernels of 28 us, launched 50 us apart",
 			Online: []Load{load("online", "online", 1, "--kernel 28us --kernels 20 --gap 50us --every 20ms")}, Batch: []Load{batch},
 		},
 		{
-			Name: "hint", Group: "hint", About: "as micro-212us, two waiting kernels put on the GPU 300 us ahead of each request",
+			Name: "hint", Group: "hint", About: "as micro-212us, with two waiting kernels put on the GPU 300 us before each request",
 			Online: []Load{load("online", "online", 1, "--kernel 28us --after 5ms --parked 2 --lead 300us")}, Batch: []Load{batch},
 		},
 		{
@@ -88,7 +88,7 @@ func Cases() []Case {
 			Online: load("online", "online", 1, "--kernel 200us --poisson 40/s --seed #").times(5), Batch: batch.times(5),
 		},
 		{
-			Name: "priority", Group: "priority", About: "online work that saturates the GPU against batch work that does too",
+			Name: "priority", Group: "priority", About: "online work that fills the GPU against batch work that fills it too",
 			Batch: []Load{load("high", "online", 1, job), load("low", "batch", 1, job)},
 		},
 		{
@@ -102,8 +102,8 @@ func Cases() []Case {
 	}
 }
 
-// Select returns the cases with those names or of those groups, in their own
-// order; all when none is named.
+// Select returns the cases with these names or of these groups, in the order of
+// Cases, or all cases if names is empty.
 func Select(names []string) ([]Case, error) {
 	all := Cases()
 	if len(names) == 0 {
@@ -115,7 +115,7 @@ func Select(names []string) ([]Case, error) {
 			for _, c := range all {
 				have = append(have, c.Name)
 			}
-			return nil, fmt.Errorf("there is no case %q; there are %s", name, strings.Join(have, ", "))
+			return nil, fmt.Errorf("unknown case %q; the cases are %s", name, strings.Join(have, ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(c Case) bool {

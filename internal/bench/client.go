@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,35 +17,35 @@ import (
 
 // client is a workload process.
 type client struct {
-	name  string
-	pid   int
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	quiet *tail // what it said on stderr
+	name   string
+	pid    int
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stderr *lastBytes
 
 	answers chan *Answered
-	gone    chan struct{} // closed when it has ended
+	ended   chan struct{} // closed when the process has ended
 
 	mu       sync.Mutex
-	failure  string // what it said was wrong
-	progress []seen
+	failure  string // first error that it sent or caused
+	progress []timedProgress
 }
 
-// seen is progress with the time at which we read it.
-type seen struct {
+// timedProgress is progress and when the harness read it.
+type timedProgress struct {
 	Progress
 	read time.Time
 }
 
 // startClient starts a process and waits until it is ready.
-func startClient(ctx context.Context, name string, argv []string, within time.Duration) (*client, error) {
+func startClient(ctx context.Context, name string, argv []string, timeout time.Duration) (*client, error) {
 	cl := &client{
-		name: name, quiet: &tail{},
-		answers: make(chan *Answered, 4), gone: make(chan struct{}),
+		name: name, stderr: &lastBytes{},
+		answers: make(chan *Answered, 4), ended: make(chan struct{}),
 	}
 	cl.cmd = exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cl.cmd.WaitDelay = quitWithin
-	cl.cmd.Stderr = cl.quiet
+	cl.cmd.WaitDelay = quitTimeout
+	cl.cmd.Stderr = cl.stderr
 	var err error
 	if cl.stdin, err = cl.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -59,39 +60,39 @@ func startClient(ctx context.Context, name string, argv []string, within time.Du
 	cl.pid = cl.cmd.Process.Pid
 	ready := make(chan struct{})
 	go cl.read(stdout, ready)
-	timer := time.NewTimer(within)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-ready:
 		return cl, nil
-	case <-cl.gone:
-		return nil, cl.why("it ended before it was ready")
+	case <-cl.ended:
+		return nil, cl.error("ended before it was ready")
 	case <-timer.C:
 		cl.kill()
-		return nil, cl.why(fmt.Sprintf("not ready after %v", within))
+		return nil, cl.error(fmt.Sprintf("not ready after %v", timeout))
 	}
 }
 
-// read takes the client's lines until it ends, and reaps it.
+// read handles the client's lines until it ends, and reaps it.
 func (cl *client) read(from io.Reader, ready chan struct{}) {
-	defer close(cl.gone)
+	defer close(cl.ended)
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
-			cl.take(line, &ready)
+			cl.handle(line, &ready)
 		}
 		if err != nil {
 			break
 		}
 	}
-	_ = cl.cmd.Wait() // how it ended matters only if it was not told to
+	_ = cl.cmd.Wait() // the exit status matters only if the client was not told to quit
 }
 
-func (cl *client) take(line []byte, ready *chan struct{}) {
+func (cl *client) handle(line []byte, ready *chan struct{}) {
 	var m Message
 	if err := json.Unmarshal(line, &m); err != nil {
-		cl.fail(fmt.Sprintf("not a line of JSON: %.80q", line))
+		cl.fail(fmt.Sprintf("sent a line that is not JSON: %.80q", line))
 		return
 	}
 	if m.Error != "" {
@@ -99,14 +100,14 @@ func (cl *client) take(line []byte, ready *chan struct{}) {
 	}
 	if m.Progress != nil {
 		cl.mu.Lock()
-		cl.progress = append(cl.progress, seen{*m.Progress, time.Now()})
+		cl.progress = append(cl.progress, timedProgress{*m.Progress, time.Now()})
 		cl.mu.Unlock()
 	}
 	if m.Answered != nil {
 		select {
 		case cl.answers <- m.Answered:
 		default:
-			cl.fail("it answered without being asked")
+			cl.fail("sent samples without a start")
 		}
 	}
 	if m.Ready && *ready != nil {
@@ -115,7 +116,7 @@ func (cl *client) take(line []byte, ready *chan struct{}) {
 	}
 }
 
-// fail keeps the first thing that went wrong.
+// fail records an error, if it is the first.
 func (cl *client) fail(what string) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -124,61 +125,59 @@ func (cl *client) fail(what string) {
 	}
 }
 
-// why is the error of a client, with what it said itself.
-func (cl *client) why(what string) error {
+// error returns an error about the client, with its own error or its stderr.
+func (cl *client) error(what string) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	said := cl.failure
-	if said == "" {
-		said = cl.quiet.String()
-	}
-	if said == "" {
+	cause := cmp.Or(cl.failure, cl.stderr.String())
+	if cause == "" {
 		return fmt.Errorf("%s: %s", cl.name, what)
 	}
-	return fmt.Errorf("%s: %s: %s", cl.name, what, said)
+	return fmt.Errorf("%s: %s: %s", cl.name, what, cause)
 }
 
-func (cl *client) say(word string) error {
-	if _, err := io.WriteString(cl.stdin, word+"\n"); err != nil {
-		return cl.why(fmt.Sprintf("cannot be told to %s", word))
+// send writes a command to the client: start or quit.
+func (cl *client) send(command string) error {
+	if _, err := io.WriteString(cl.stdin, command+"\n"); err != nil {
+		return cl.error("does not read its input: send " + command)
 	}
 	return nil
 }
 
-// answered waits for the samples of the run that was started last.
-func (cl *client) answered(ctx context.Context, within time.Duration) (*Answered, error) {
-	timer := time.NewTimer(within)
+// samples waits for the samples of the last start.
+func (cl *client) samples(ctx context.Context, timeout time.Duration) (*Answered, error) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case a := <-cl.answers:
 		return a, nil
-	case <-cl.gone:
-		return nil, cl.why("it ended while it was measured")
+	case <-cl.ended:
+		return nil, cl.error("ended during the measurement")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-timer.C:
-		return nil, cl.why(fmt.Sprintf("no answer %v after the end of the measurement", within))
+		return nil, cl.error(fmt.Sprintf("sent no samples within %v", timeout))
 	}
 }
 
-// rate is the completions a second between two times, by the client's own clock.
+// rate returns the completions per second between two times, by the client's clock.
 func (cl *client) rate(from, to time.Time) (float64, error) {
 	select {
-	case <-cl.gone:
-		return 0, cl.why("it ended while it was measured")
+	case <-cl.ended:
+		return 0, cl.error("ended during the measurement")
 	default:
 	}
 	cl.mu.Lock()
 	rate, ok := rateOf(cl.progress, from, to)
 	cl.mu.Unlock()
 	if !ok {
-		return 0, cl.why("it told too little progress to know its rate")
+		return 0, cl.error("sent too little progress to compute a rate")
 	}
 	return rate, nil
 }
 
-func rateOf(progress []seen, from, to time.Time) (float64, bool) {
-	var in []seen
+func rateOf(progress []timedProgress, from, to time.Time) (float64, bool) {
+	var in []timedProgress
 	for _, p := range progress {
 		if !p.read.Before(from) && !p.read.After(to) {
 			in = append(in, p)
@@ -192,7 +191,7 @@ func rateOf(progress []seen, from, to time.Time) (float64, bool) {
 	return float64(last.Done-first.Done) / took, took > 0
 }
 
-// lastCompletion is when the client last finished anything, by our clock.
+// lastCompletion returns when the client last finished a kernel, by our clock.
 func (cl *client) lastCompletion() time.Time {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -203,14 +202,14 @@ func (cl *client) lastCompletion() time.Time {
 	return p.read.Add(-p.Idle)
 }
 
-// stop asks the client to end, then makes it.
+// stop tells the client to quit, and kills it if it does not.
 func (cl *client) stop() {
-	_ = cl.say("quit")
+	_ = cl.send("quit")
 	_ = cl.stdin.Close()
-	timer := time.NewTimer(quitWithin)
+	timer := time.NewTimer(quitTimeout)
 	defer timer.Stop()
 	select {
-	case <-cl.gone:
+	case <-cl.ended:
 	case <-timer.C:
 		cl.kill()
 	}
@@ -218,16 +217,16 @@ func (cl *client) stop() {
 
 func (cl *client) kill() {
 	_ = cl.cmd.Process.Kill()
-	<-cl.gone
+	<-cl.ended
 }
 
-// ask runs a command that says one thing.
-func ask(ctx context.Context, argv []string, within time.Duration) (Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// runOnce runs a command that sends one message and ends.
+func runOnce(ctx context.Context, argv []string, timeout time.Duration) (Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	said := &tail{}
-	cmd.Stderr = said
+	stderr := &lastBytes{}
+	cmd.Stderr = stderr
 	out, err := cmd.Output()
 	var m Message
 	parsed := json.Unmarshal(bytes.TrimSpace(out), &m)
@@ -235,30 +234,28 @@ func ask(ctx context.Context, argv []string, within time.Duration) (Message, err
 	case m.Error != "":
 		return m, errors.New(m.Error)
 	case err != nil:
-		return m, fmt.Errorf("%s: %w: %s", argv[0], err, said)
+		return m, fmt.Errorf("%s: %w: %s", argv[0], err, stderr)
 	case parsed != nil:
-		return m, fmt.Errorf("%s said %.80q: %w", argv[0], out, parsed)
+		return m, fmt.Errorf("%s printed %.80q: %w", argv[0], out, parsed)
 	}
 	return m, nil
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
+// lastBytes keeps the last 2000 bytes that are written to it.
+type lastBytes struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-func (t *tail) Write(p []byte) (int, error) {
+func (t *lastBytes) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, p...)
-	if most := 2000; len(t.text) > most {
-		t.text = t.text[len(t.text)-most:]
-	}
+	t.text = t.text[max(0, len(t.text)-2000):]
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *lastBytes) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(t.text))

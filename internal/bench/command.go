@@ -22,13 +22,10 @@ func (c Command) Pause(pid int) error { return c.run("pause", strconv.Itoa(pid))
 // Resume runs giveway resume.
 func (c Command) Resume(pid int) error { return c.run("resume", strconv.Itoa(pid)) }
 
-// Close does nothing: each call was complete.
-func (c Command) Close() error { return nil }
-
 func (c Command) run(args ...string) error {
 	out, err := exec.Command(c.Path, args...).CombinedOutput()
-	if said := strings.TrimSpace(string(out)); err != nil && said != "" {
-		err = errors.New(said)
+	if text := strings.TrimSpace(string(out)); err != nil && text != "" {
+		err = errors.New(text)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", c.Path, args[0], err)

@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// The fake client is this test's own binary with a folder in its environment. What
-// the processes know of each other is files in it: be-PID for each batch client,
-// PID with the class that the fake controller has set, or "paused".
+// fakeFolder is the environment variable that makes the test binary a fake client.
+// It names a folder through which the fake clients and the controller communicate:
+// file be-PID exists for each batch client, and file PID holds the class that the
+// controller has set, or "paused".
 const fakeFolder = "GIVEWAY_TEST_FAKE_CLIENT"
 
 func TestMain(m *testing.M) {
@@ -66,7 +67,7 @@ func class(dir string) string {
 	return string(b)
 }
 
-// fakeBatch does 1000 things a second unless it is paused.
+// fakeBatch completes 1000 kernels per second unless it is paused.
 func fakeBatch(dir string, w *Writer) {
 	own := filepath.Join(dir, fmt.Sprintf("be-%d", os.Getpid()))
 	_ = os.WriteFile(own, nil, 0o644)
@@ -91,12 +92,13 @@ func fakeBatch(dir string, w *Writer) {
 	os.Exit(0)
 }
 
-// fakeOnline takes 44 us alone, 1500 beside batch work, 210 as online.
+// fakeOnline takes 44 us alone, 1500 us beside a batch client, 210 us beside one with
+// class online.
 func fakeOnline(dir string, w *Writer, seconds float64) {
 	_ = w.Send(Message{Ready: true, PID: os.Getpid()})
 	for in := bufio.NewScanner(os.Stdin); in.Scan() && in.Text() != "quit"; {
 		took := 44.0
-		if rivals, _ := filepath.Glob(filepath.Join(dir, "be-*")); len(rivals) > 0 {
+		if others, _ := filepath.Glob(filepath.Join(dir, "be-*")); len(others) > 0 {
 			took = 1500
 			if class(dir) == "online" {
 				took = 210
@@ -111,33 +113,31 @@ func fakeOnline(dir string, w *Writer, seconds float64) {
 	}
 }
 
-// fakeController keeps classes in the folder, and what it was told.
+// fakeController writes classes to the folder and records its orders.
 type fakeController struct {
 	dir    string
-	told   []string
-	broken error
+	orders []string
+	err    error
 }
 
-func (c *fakeController) note(pid int, what string) error {
+func (c *fakeController) write(pid int, what string) error {
 	return os.WriteFile(filepath.Join(c.dir, strconv.Itoa(pid)), []byte(what), 0o644)
 }
 
 func (c *fakeController) Set(pid int, class string, weight int) error {
-	c.told = append(c.told, fmt.Sprintf("%s %d", class, weight))
-	if c.broken != nil {
-		return c.broken
+	c.orders = append(c.orders, fmt.Sprintf("%s %d", class, weight))
+	if c.err != nil {
+		return c.err
 	}
-	return c.note(pid, class)
+	return c.write(pid, class)
 }
 
 func (c *fakeController) Pause(pid int) error {
-	c.told = append(c.told, "pause")
-	return c.note(pid, "paused")
+	c.orders = append(c.orders, "pause")
+	return c.write(pid, "paused")
 }
 
 func (c *fakeController) Resume(pid int) error {
-	c.told = append(c.told, "resume")
-	return c.note(pid, "batch")
+	c.orders = append(c.orders, "resume")
+	return c.write(pid, "batch")
 }
-
-func (c *fakeController) Close() error { return nil }

@@ -7,28 +7,28 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/giveway/giveway/internal/stats"
 )
 
 // Names of phases.
 const (
-	alone        = "alone"       // the first online client, then the first batch one
-	onlineOnly   = "online only" // all online clients, where there are several
-	native       = "native"      // everything, shared as the vendor does it
+	alone        = "alone"       // the first online client, then the first batch client
+	onlineOnly   = "online only" // all online clients, if there are several
+	native       = "native"      // all clients, without the daemon
 	nativeIdle   = "native, online idle"
 	underGiveway = "giveway"
 	givewayIdle  = "giveway, online idle"
 	pausedPhase  = "paused"
 	resumedPhase = "resumed"
-	noController = "giveway was not asked for: no daemon to talk to"
-	grace        = 30 * time.Second
-	startWithin  = 60 * time.Second
-	torchWithin  = 300 * time.Second
-	quitWithin   = 5 * time.Second
 )
 
-// trial is a case that is being measured.
+const (
+	grace        = 30 * time.Second // for requests that wait at the end of a measurement
+	startTimeout = 60 * time.Second
+	torchTimeout = 300 * time.Second
+	quitTimeout  = 5 * time.Second
+)
+
+// trial is a case during its measurement.
 type trial struct {
 	*harness
 	c             Case
@@ -36,14 +36,14 @@ type trial struct {
 	result        CaseResult
 }
 
-// measure runs one case. Its processes live through all phases.
+// measure runs one case. Its clients run through all phases.
 func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 	t := &trial{harness: h, c: c, result: CaseResult{Name: c.Name, About: c.About}}
 	switch {
 	case c.Torch && h.noTorch != "":
 		t.result.Skipped = h.noTorch
 	case c.Pause && h.Controller == nil:
-		t.result.Skipped = noController
+		t.result.Skipped = "needs the daemon: run with --giveway"
 	}
 	if t.result.Skipped != "" {
 		fmt.Fprintf(h.Log, "%s: skipped: %s\n", c.Name, t.result.Skipped)
@@ -77,24 +77,24 @@ func (t *trial) phases(ctx context.Context) error {
 	if t.Controller == nil {
 		return nil
 	}
-	// Online first: batch work that has nobody to give way to is left alone.
+	// Online clients first: the daemon does not schedule batch clients without them.
 	for i, cl := range slices.Concat(t.online, t.batch) {
 		l := slices.Concat(t.c.Online, t.c.Batch)[i]
 		if err := t.Controller.Set(cl.pid, l.Class, l.Weight); err != nil {
-			return fmt.Errorf("set %s (%d) to %s, weight %d: %w", l.Name, cl.pid, l.Class, l.Weight, err)
+			return fmt.Errorf("set %s (pid %d) to class %s, weight %d: %w", l.Name, cl.pid, l.Class, l.Weight, err)
 		}
 	}
 	return t.together(ctx, underGiveway, givewayIdle)
 }
 
-// start adds a client for each load, one after the other.
+// start starts a client for each load, one after the other, and appends it to to.
 func (t *trial) start(ctx context.Context, loads []Load, kind string, to *[]*client) error {
-	within := startWithin
+	timeout := startTimeout
 	if t.c.Torch {
-		within = torchWithin
+		timeout = torchTimeout
 	}
 	for _, l := range loads {
-		cl, err := startClient(ctx, l.Name, t.argv(t.c, l, kind), within)
+		cl, err := startClient(ctx, l.Name, t.argv(t.c, l, kind), timeout)
 		if err != nil {
 			return fmt.Errorf("start %s: %w", l.Name, err)
 		}
@@ -103,7 +103,8 @@ func (t *trial) start(ctx context.Context, loads []Load, kind string, to *[]*cli
 	return nil
 }
 
-// measureAlone is before any batch client is there, and then with one only.
+// measureAlone measures the first online client, then all online clients, before any
+// batch client is started, and then the first batch client.
 func (t *trial) measureAlone(ctx context.Context) error {
 	if err := t.start(ctx, t.c.Online, "lc", &t.online); err != nil {
 		return err
@@ -134,8 +135,8 @@ func (t *trial) measureAlone(ctx context.Context) error {
 	return nil
 }
 
-// together measures all clients, and where many batch clients share, what they do
-// while the online ones are idle.
+// together measures all clients. If several batch clients share the GPU, it first
+// measures them while the online clients are idle.
 func (t *trial) together(ctx context.Context, name, idle string) error {
 	if len(t.online) > 0 && len(t.batch) > 1 {
 		p := Phase{Name: idle}
@@ -157,28 +158,27 @@ func (t *trial) add(p Phase) {
 	fmt.Fprintf(t.Log, "%s: %s\n", t.c.Name, p.line())
 }
 
-// run lets things settle, then measures the clients named for the length of a
-// measurement and adds what they did to the phase.
+// run waits for the clients to settle, measures them, and adds the results to p.
 func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) error {
 	if err := sleep(ctx, t.Settle); err != nil {
 		return err
 	}
 	from := time.Now()
 	for _, cl := range online {
-		if err := cl.say("start"); err != nil {
+		if err := cl.send("start"); err != nil {
 			return err
 		}
 	}
 	if err := sleep(ctx, t.Length); err != nil {
 		return err
 	}
-	to := time.Now() // online clients may still have a queue to work off
+	to := time.Now() // online clients may still have waiting requests
 	for _, cl := range online {
-		a, err := cl.answered(ctx, t.Length+grace)
+		a, err := cl.samples(ctx, t.Length+grace)
 		if err != nil {
 			return err
 		}
-		p.Online = append(p.Online, onlineResult(cl.name, a))
+		p.Online = append(p.Online, newOnlineResult(cl.name, a))
 	}
 	for _, cl := range batch {
 		r, err := cl.rate(from, to)
@@ -191,21 +191,20 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 	return nil
 }
 
-// pauseAndResume looks at what is done while paused, and whether all is well
-// after.
+// pauseAndResume measures the batch client while it is paused, and after.
 func (t *trial) pauseAndResume(ctx context.Context) error {
 	cl := t.batch[0]
-	asked := time.Now()
+	called := time.Now()
 	if err := t.Controller.Pause(cl.pid); err != nil {
 		return fmt.Errorf("pause %d: %w", cl.pid, err)
 	}
-	t.result.Pause = &PauseResult{PauseCallUs: us(time.Since(asked))}
+	t.result.Pause = &PauseResult{PauseCallUs: us(time.Since(called))}
 	paused := Phase{Name: pausedPhase}
 	if err := t.run(ctx, &paused, nil, t.batch); err != nil {
 		return errors.Join(err, t.Controller.Resume(cl.pid))
 	}
 	t.add(paused)
-	t.result.Pause.StoppedAfterUs = us(cl.lastCompletion().Sub(asked))
+	t.result.Pause.StoppedAfterUs = us(cl.lastCompletion().Sub(called))
 	resume := time.Now()
 	if err := t.Controller.Resume(cl.pid); err != nil {
 		return fmt.Errorf("resume %d: %w", cl.pid, err)
@@ -217,17 +216,6 @@ func (t *trial) pauseAndResume(ctx context.Context) error {
 	}
 	t.add(resumed)
 	return nil
-}
-
-func onlineResult(name string, a *Answered) OnlineResult {
-	samples := make([]time.Duration, len(a.SamplesUs))
-	for i, s := range a.SamplesUs {
-		samples[i] = time.Duration(s * 1e3)
-	}
-	return OnlineResult{
-		Name: name, Latency: stats.Summarize(slices.Clone(samples)), SamplesUs: a.SamplesUs,
-		Unfinished: a.Unfinished, Seed: a.Seed, samples: samples,
-	}
 }
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

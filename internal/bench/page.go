@@ -1,147 +1,104 @@
 package bench
 
 import (
-	_ "embed"
+	"cmp"
+	"embed"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
-	"slices"
 	"strings"
-	"time"
+
+	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/htmlreport"
+	"github.com/giveway/giveway/internal/stats"
 )
 
 //go:embed page.tmpl
-var pageText string
+var templates embed.FS
 
-var page = template.Must(template.New("page").Parse(pageText))
+var page = htmlreport.Parse(templates, nil)
 
-// colours by phase; the online-idle phases have no curve.
+// colours by phase.
 var colours = map[string]string{
-	alone: "#888", onlineOnly: "#5a9", native: "#d60", underGiveway: "#06c", pausedPhase: "#d60", resumedPhase: "#06c",
+	alone: htmlreport.AloneColour, onlineOnly: "r2", native: htmlreport.NativeColour, nativeIdle: "r4",
+	underGiveway: "r1", givewayIdle: "r5", pausedPhase: htmlreport.NativeColour, resumedPhase: "r1",
 }
 
-// plot is where a case's curves and bars are, in the units of the picture.
-type plot struct {
+// caseView is one case of the page.
+type caseView struct {
 	CaseResult
-	Curves []curve
-	Ticks  []tick
-	Bars   []bar
-	Height int // of the bars' picture
-	Table  string
+	Comparison *htmlreport.Comparison
+	Tail       *htmlreport.TailPlot
+	Table      string
 }
 
-type curve struct{ Name, Colour, Points string }
-
-type tick struct {
-	X     float64
-	Label string
-}
-
-type bar struct {
-	Name, Colour, Label string
-	Y, Width            float64
-}
-
-const (
-	plotWidth, plotHeight = 600.0, 200.0
-	barHeight             = 22
-)
-
-// WriteHTML writes a page with the tables, the distributions of latencies, and the
-// batch rates. It loads nothing from anywhere.
+// WriteHTML writes a page with the plots and tables of all cases.
 func (r *Result) WriteHTML(w io.Writer) error {
-	data := struct {
+	view := struct {
 		*Result
-		Plots []plot
-	}{Result: r}
+		Facts []string
+		Views []caseView
+	}{Result: r, Facts: r.facts()}
 	for _, c := range r.Cases {
-		p, err := plotOf(c)
+		v, err := newCaseView(c)
 		if err != nil {
 			return err
 		}
-		data.Plots = append(data.Plots, p)
+		view.Views = append(view.Views, v)
 	}
-	if err := page.Execute(w, data); err != nil {
-		return fmt.Errorf("write page: %w", err)
-	}
-	return nil
+	return htmlreport.Write(w, page, view)
 }
 
-func plotOf(c CaseResult) (plot, error) {
-	p := plot{CaseResult: c}
-	var table strings.Builder
-	if err := c.writeTable(&table); err != nil {
-		return p, err
+// facts describes the machine and the run in a few words each.
+func (r *Result) facts() []string {
+	m := r.Machine
+	facts := []string{
+		cmp.Or(m.GPU, "unknown GPU"), cmp.Or(m.Driver, "unknown driver"), "Linux " + cmp.Or(m.Kernel, "of unknown version"),
+		fmt.Sprintf("%gs per measurement", r.Seconds),
 	}
-	p.Table = strings.TrimSpace(table.String())
-	lo, hi, most := math.Inf(1), 0.0, 0.0
+	if !r.Started.IsZero() {
+		facts = append(facts, r.Started.Format("2006-01-02 15:04 UTC"))
+	}
+	return facts
+}
+
+func newCaseView(c CaseResult) (caseView, error) {
+	v := caseView{CaseResult: c}
+	var text strings.Builder
+	if err := c.writeTable(&text); err != nil {
+		return v, err
+	}
+	v.Table = strings.TrimRight(text.String(), "\n")
+	var runs []htmlreport.Run
+	var series []htmlreport.Series
 	for i := range c.Phases {
-		for _, s := range c.Phases[i].sorted() {
-			lo, hi = min(lo, us(s)), max(hi, us(s))
+		p := &c.Phases[i]
+		s := htmlreport.Series{Name: p.Name, Colour: colours[p.Name]}
+		for _, o := range p.Online {
+			s.Add(o.durations(), 1)
 		}
-		most = max(most, c.Phases[i].BatchRate)
-	}
-	if hi > 0 {
-		lo, hi = max(lo, 1)*0.8, hi*1.25
-		at := func(v float64) float64 { return plotWidth * math.Log(max(v, lo)/lo) / math.Log(hi/lo) }
-		p.Ticks = ticks(lo, hi, at)
-		for i := range c.Phases {
-			if points := c.Phases[i].points(at); points != "" {
-				p.Curves = append(p.Curves, curve{c.Phases[i].Name, colours[c.Phases[i].Name], points})
-			}
+		series = append(series, s)
+		if p.Name != alone {
+			runs = append(runs, c.comparisonRow(p))
 		}
 	}
-	for i := range c.Phases {
-		if ph := &c.Phases[i]; len(ph.Batch) > 0 {
-			width := 0.0
-			if most > 0 {
-				width = 0.6 * plotWidth * ph.BatchRate / most
-			}
-			p.Bars = append(p.Bars, bar{ph.Name, or(colours[ph.Name], "#aac"), rate(ph.BatchRate) + "/s", float64(len(p.Bars) * barHeight), width})
-		}
-	}
-	p.Height = len(p.Bars) * barHeight
-	return p, nil
+	v.Comparison = htmlreport.NewComparison(runs, "batch work kept", "P99 latency over P99 alone, logarithmic")
+	v.Tail = htmlreport.NewTailPlot("Latency distribution", "latency, logarithmic", series, format.Nanoseconds, false)
+	return v, nil
 }
 
-// sorted is all requests' latencies. They come from the samples as written, so
-// that a page can be made of a file too.
-func (p *Phase) sorted() []time.Duration {
-	var all []time.Duration
-	for _, o := range p.Online {
-		for _, s := range o.SamplesUs {
-			all = append(all, time.Duration(s*1e3))
+func (c *CaseResult) comparisonRow(p *Phase) htmlreport.Run {
+	run := htmlreport.Run{Name: p.Name, Colour: colours[p.Name], Kept: math.NaN(), Ratio: math.NaN()}
+	if p.Kept != nil {
+		run.Kept = *p.Kept
+		for i, b := range p.Batch {
+			size := stats.Ratio(b.Rate, c.phase(alone).BatchRate)
+			run.Parts = append(run.Parts, htmlreport.Part{Name: b.Name, Colour: htmlreport.LightColour(i), Size: size, Kept: size})
 		}
 	}
-	slices.Sort(all)
-	return all
-}
-
-// points is the distribution: a part of the requests (upwards) took no longer than
-// a time (to the right).
-func (p *Phase) points(at func(us float64) float64) string {
-	all := p.sorted()
-	var b strings.Builder
-	step := max(len(all)/400, 1)
-	for i := 0; i < len(all); i += step {
-		fmt.Fprintf(&b, "%.1f,%.1f ", at(us(all[i])), plotHeight*(1-float64(i+1)/float64(len(all))))
+	if p.VsAlone != nil {
+		run.Ratio = p.VsAlone.P99
+		run.Dots = []htmlreport.Dot{{Name: p.Name, Ratio: run.Ratio}}
 	}
-	if len(all) > 0 {
-		fmt.Fprintf(&b, "%.1f,0", at(us(all[len(all)-1])))
-	}
-	return b.String()
-}
-
-// ticks are at 1, 2 and 5 of each power of ten.
-func ticks(lo, hi float64, at func(float64) float64) []tick {
-	var all []tick
-	for power := math.Pow(10, math.Floor(math.Log10(lo))); power <= hi; power *= 10 {
-		for _, m := range []float64{1, 2, 5} {
-			if v := m * power; v >= lo && v <= hi {
-				all = append(all, tick{at(v), time.Duration(v * 1e3).String()})
-			}
-		}
-	}
-	return all
+	return run
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/giveway/giveway/internal/stats"
 )
 
-// Result is a whole run.
+// Result is the result of a whole run. The JSON files under results/ have this form.
 type Result struct {
 	Started     time.Time    `json:"started"`
 	Seconds     float64      `json:"seconds"` // of each measurement
@@ -21,19 +21,19 @@ type Result struct {
 	Cases       []CaseResult `json:"cases"`
 }
 
-// Machine is where it ran.
+// Machine describes the machine that the benchmark ran on.
 type Machine struct {
 	GPU     string `json:"gpu"`
 	UUID    string `json:"uuid,omitempty"`
 	CUDA    string `json:"cuda,omitempty"`
-	Driver  string `json:"driver,omitempty"` // the kernel module, in its own words
+	Driver  string `json:"driver,omitempty"` // as /proc/driver/nvidia/version has it
 	Kernel  string `json:"kernel,omitempty"`
 	CPUs    int    `json:"cpus"`
 	PyTorch string `json:"pytorch,omitempty"`
 }
 
-// CaseResult is one case: why it was skipped, or its phases, all those before an
-// error included.
+// CaseResult is the result of one case: the reason why it was skipped, or its
+// phases. After an error it has the phases before the error.
 type CaseResult struct {
 	Name    string       `json:"name"`
 	About   string       `json:"about"`
@@ -43,37 +43,36 @@ type CaseResult struct {
 	Pause   *PauseResult `json:"pause,omitempty"`
 }
 
-// Phase is one measurement. "alone" is two: the first online client, then the
+// Phase is one measurement. Phase "alone" is two: the first online client, then the
 // first batch client.
 type Phase struct {
 	Name   string         `json:"name"`
 	Online []OnlineResult `json:"online,omitempty"`
 	Batch  []BatchResult  `json:"batch,omitempty"`
 
-	Latency   *stats.Summary `json:"latency,omitempty"` // of all online clients' requests
+	Latency   *stats.Summary `json:"latency,omitempty"` // of the requests of all online clients
 	BatchRate float64        `json:"batch_per_s"`       // of all batch clients together
-	Kept      *float64       `json:"kept,omitempty"`    // of the rate of one batch client alone
+	Kept      *float64       `json:"kept,omitempty"`    // stats.WorkKept of the batch clients
 	VsAlone   *Ratios        `json:"vs_alone,omitempty"`
 	VsNative  *Ratios        `json:"vs_native,omitempty"`
 }
 
-// OnlineResult is one client's latencies.
+// OnlineResult is the latencies of one client.
 type OnlineResult struct {
 	Name       string        `json:"name"`
 	Latency    stats.Summary `json:"latency"`
-	Unfinished int           `json:"unfinished,omitempty"`
+	Unanswered int           `json:"unfinished,omitempty"`
 	Seed       uint64        `json:"seed,omitempty"`
 	SamplesUs  []float64     `json:"samples_us"`
-	samples    []time.Duration
 }
 
-// BatchResult is one client's rate.
+// BatchResult is the rate of one client.
 type BatchResult struct {
 	Name string  `json:"name"`
 	Rate float64 `json:"per_s"`
 }
 
-// Ratios compare two distributions.
+// Ratios compares two latency distributions.
 type Ratios struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
@@ -81,18 +80,32 @@ type Ratios struct {
 	Max float64 `json:"max"`
 }
 
-// PauseResult is what a pause cost.
+// PauseResult is how long pausing and resuming took.
 type PauseResult struct {
 	PauseCallUs    float64 `json:"pause_call_us"`
-	StoppedAfterUs float64 `json:"stopped_after_us"` // last completion seen, from the call on; about a millisecond exact
+	StoppedAfterUs float64 `json:"stopped_after_us"` // from the call to the last completion; accurate to about 1 ms
 	ResumeCallUs   float64 `json:"resume_call_us"`
 }
 
-// sum adds up what the clients did.
+func newOnlineResult(name string, a *Answered) OnlineResult {
+	o := OnlineResult{Name: name, SamplesUs: a.SamplesUs, Unanswered: a.Unanswered, Seed: a.Seed}
+	o.Latency = stats.Summarize(o.durations())
+	return o
+}
+
+func (o *OnlineResult) durations() []time.Duration {
+	all := make([]time.Duration, len(o.SamplesUs))
+	for i, s := range o.SamplesUs {
+		all[i] = time.Duration(s * 1e3)
+	}
+	return all
+}
+
+// sum adds up the results of the clients.
 func (p *Phase) sum() {
 	var all []time.Duration
-	for _, o := range p.Online {
-		all = append(all, o.samples...)
+	for i := range p.Online {
+		all = append(all, p.Online[i].durations()...)
 	}
 	if len(p.Online) > 0 {
 		s := stats.Summarize(all)
@@ -104,11 +117,10 @@ func (p *Phase) sum() {
 	}
 }
 
-// unfinished is how many requests were given up.
-func (p *Phase) unfinished() int {
+func (p *Phase) unanswered() int {
 	n := 0
 	for _, o := range p.Online {
-		n += o.Unfinished
+		n += o.Unanswered
 	}
 	return n
 }
@@ -122,34 +134,38 @@ func (c *CaseResult) phase(name string) *Phase {
 	return nil
 }
 
-// compare fills in the ratios to alone and to native.
+// compare fills in the ratios to phases alone and native, and the work kept. All
+// batch clients of a case do the same work, and each fills the GPU when alone.
 func (c *CaseResult) compare() {
 	base, shared := c.phase(alone), c.phase(native)
 	for i := range c.Phases {
 		p := &c.Phases[i]
 		if base != nil && p != base {
-			p.VsAlone = ratios(p.Latency, base.Latency)
-			if len(p.Batch) > 0 && base.BatchRate > 0 {
-				kept := p.BatchRate / base.BatchRate
+			p.VsAlone = newRatios(p.Latency, base.Latency)
+			var work []stats.Work
+			for _, b := range p.Batch {
+				work = append(work, stats.Work{Rate: b.Rate, AloneRate: base.BatchRate, AloneUse: 1})
+			}
+			if kept, _ := stats.WorkKept(work); kept >= 0 { // not NaN
 				p.Kept = &kept
 			}
 		}
 		if shared != nil && p != shared && p != base {
-			p.VsNative = ratios(p.Latency, shared.Latency)
+			p.VsNative = newRatios(p.Latency, shared.Latency)
 		}
 	}
 }
 
-// ratios is nil where there is nothing to compare.
-func ratios(of, to *stats.Summary) *Ratios {
+// newRatios returns nil if there is nothing to compare.
+func newRatios(of, to *stats.Summary) *Ratios {
 	if of == nil || to == nil || of.Count == 0 || to.Count == 0 {
 		return nil
 	}
-	part := func(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
-	return &Ratios{P50: part(of.P50, to.P50), P90: part(of.P90, to.P90), P99: part(of.P99, to.P99), Max: part(of.Max, to.Max)}
+	ratio := func(a, b time.Duration) float64 { return stats.Ratio(a, max(b, 1)) }
+	return &Ratios{P50: ratio(of.P50, to.P50), P90: ratio(of.P90, to.P90), P99: ratio(of.P99, to.P99), Max: ratio(of.Max, to.Max)}
 }
 
-// WriteJSON writes everything, samples included.
+// WriteJSON writes everything, with all samples.
 func (r *Result) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
@@ -159,7 +175,7 @@ func (r *Result) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// thisMachine knows what the kernel tells; the GPU is told by a client.
+// thisMachine returns what the kernel reports. A client reports the GPU.
 func thisMachine() Machine {
 	return Machine{
 		Driver: firstLine("/proc/driver/nvidia/version"),
@@ -168,7 +184,7 @@ func thisMachine() Machine {
 	}
 }
 
-// firstLine is empty where the file is not there.
+// firstLine returns an empty string if the file cannot be read.
 func firstLine(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// Clock tells an online client the time since some start, and waits.
+// Clock is the time of an online client.
 type Clock interface {
 	Now() time.Duration
-	Until(time.Duration) // returns at once when that is past
+	Until(time.Duration) // waits until that time; returns at once if it has passed
 }
 
-// Arrivals says when requests come.
+// Arrivals is a sequence of arrival times of requests.
 type Arrivals struct {
-	// next is the arrival after one that came at last and was answered at done.
+	// next returns the arrival after a request that arrived at last and was answered
+	// at done.
 	next func(last, done time.Duration) time.Duration
-	// A closed loop has no schedule: a request comes when the client sends it, so
-	// a late timer of the client's own is not counted.
+	// closed marks a closed loop. It has no schedule: a request arrives when the
+	// client sends it, so a late timer of the client is not part of the latency.
 	closed bool
 }
 
-// After is a closed loop: each request comes that long after the last answer.
+// After is a closed loop: each request is sent that long after the last answer.
 func After(pause time.Duration) Arrivals {
 	return Arrivals{closed: true, next: func(_, done time.Duration) time.Duration { return done + pause }}
 }
 
-// Every is an open loop: requests come at fixed times, answered or not.
+// Every is an open loop: requests arrive at fixed times, answered or not.
 func Every(period time.Duration) Arrivals {
 	return Arrivals{next: func(last, _ time.Duration) time.Duration { return last + period }}
 }
@@ -40,25 +41,25 @@ func Poisson(perSecond float64, seed uint64) Arrivals {
 	}}
 }
 
-// Job is what is done for a request.
+// Job is the work of a request.
 type Job struct {
 	Do func() error // returns when the request is answered
-	// Hint, if any, is called that much before a request.
+	// Hint, if not nil, is called Lead before each request.
 	Hint func() error
 	Lead time.Duration
 }
 
-// Served is what came of a run.
+// Served is the result of Serve.
 type Served struct {
 	Latencies  []time.Duration
-	Unfinished int
+	Unanswered int
 	Took       time.Duration
 }
 
-// Serve answers the requests that arrive within length, one at a time and in
-// order. One that arrives while another is served waits, and its wait counts: it is
-// not dropped. What still waits when grace has passed after the end is given up and
-// counted as unfinished.
+// Serve answers the requests that arrive within length, one at a time and in order.
+// A request that arrives while another is served waits, and its latency includes
+// the wait. Requests that still wait when grace has passed after the end are
+// counted as unanswered.
 func Serve(clock Clock, arrivals Arrivals, job Job, length, grace time.Duration) (Served, error) {
 	var s Served
 	start := clock.Now()
@@ -66,7 +67,7 @@ func Serve(clock Clock, arrivals Arrivals, job Job, length, grace time.Duration)
 	arrival := arrivals.next(start, start)
 	for ; arrival < end; arrival = arrivals.next(arrival, clock.Now()) {
 		if clock.Now() > end+grace {
-			s.Unfinished++
+			s.Unanswered++
 			continue
 		}
 		if job.Hint != nil {
@@ -89,29 +90,29 @@ func Serve(clock Clock, arrivals Arrivals, job Job, length, grace time.Duration)
 	return s, nil
 }
 
-// spinWithin is how near to a time the clock stops sleeping. Go's timers may be a
-// millisecond late, many times what a request takes.
+// spinWithin is how long before a time the clock stops sleeping and spins. Go's
+// timers may be a millisecond late, many times the length of a request.
 const spinWithin = 1500 * time.Microsecond
 
 // WallClock is the machine's monotonic clock.
 type WallClock struct {
 	start time.Time
-	// Awake: never sleep. A CPU that has slept for a few milliseconds takes some 15 us
-	// more to launch, which is not the GPU's time.
+	// Awake makes Until spin and never sleep. A CPU that slept for a few milliseconds
+	// takes about 15 us longer to launch a kernel, which is not the GPU's time.
 	Awake bool
 }
 
-// NewWallClock starts at zero now.
+// NewWallClock returns a clock that is zero now.
 func NewWallClock() WallClock { return WallClock{start: time.Now()} }
 
-// Now is the time since the start.
+// Now returns the time since the clock's start.
 func (c WallClock) Now() time.Duration { return time.Since(c.start) }
 
-// Until sleeps if it may, then spins for the last of the way.
+// Until sleeps, unless the clock is Awake, and spins for the last spinWithin.
 func (c WallClock) Until(t time.Duration) {
 	if rest := t - c.Now(); rest > spinWithin && !c.Awake {
 		time.Sleep(rest - spinWithin)
 	}
-	for c.Now() < t { // on purpose: see spinWithin
+	for c.Now() < t { // spin: see spinWithin
 	}
 }

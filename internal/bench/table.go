@@ -4,16 +4,15 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/giveway/giveway/internal/format"
 )
 
-// WriteTable writes the result for people.
+// WriteTable writes the result as text.
 func (r *Result) WriteTable(w io.Writer) error {
-	m := r.Machine
-	fmt.Fprintf(w, "%s; %s; Linux %s; %g s a measurement\n", or(m.GPU, "GPU unknown"), or(m.Driver, "driver unknown"), or(m.Kernel, "unknown"), r.Seconds)
+	fmt.Fprintln(w, strings.Join(r.facts(), "; "))
 	for i := range r.Cases {
+		fmt.Fprintf(w, "\n%s: %s\n", r.Cases[i].Name, r.Cases[i].About)
 		if err := r.Cases[i].writeTable(w); err != nil {
 			return err
 		}
@@ -22,7 +21,6 @@ func (r *Result) WriteTable(w io.Writer) error {
 }
 
 func (c *CaseResult) writeTable(w io.Writer) error {
-	fmt.Fprintf(w, "\n%s: %s\n", c.Name, c.About)
 	if c.Skipped != "" {
 		fmt.Fprintf(w, "  skipped: %s\n", c.Skipped)
 		return nil
@@ -38,15 +36,15 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 		}
 	}
 	if p := c.Pause; p != nil {
-		fmt.Fprintf(w, "  pause took %.0f us, last kernel done after %.0f us; resume took %.0f us\n", p.PauseCallUs, p.StoppedAfterUs, p.ResumeCallUs)
+		fmt.Fprintf(w, "  pause took %.0f us, the last kernel ended after %.0f us; resume took %.0f us\n", p.PauseCallUs, p.StoppedAfterUs, p.ResumeCallUs)
 	}
 	if c.Error != "" {
-		fmt.Fprintf(w, "  broken off: %s\n", c.Error)
+		fmt.Fprintf(w, "  stopped by an error: %s\n", c.Error)
 	}
 	return nil
 }
 
-// hasOnline says whether the case has latencies at all.
+// hasOnline reports whether any phase has latencies.
 func (c *CaseResult) hasOnline() bool {
 	for i := range c.Phases {
 		if c.Phases[i].Latency != nil {
@@ -56,128 +54,106 @@ func (c *CaseResult) hasOnline() bool {
 	return false
 }
 
-// several is the batch clients' names where each has a column.
-func (c *CaseResult) several() []string {
+// batchColumns returns the names of the batch clients that get a column each: those
+// of a case without online clients, if there are several.
+func (c *CaseResult) batchColumns() []string {
 	if c.hasOnline() {
 		return nil
 	}
-	var names []string
 	for i := range c.Phases {
-		if len(c.Phases[i].Batch) > 1 && names == nil {
+		if len(c.Phases[i].Batch) > 1 {
+			var names []string
 			for _, b := range c.Phases[i].Batch {
 				names = append(names, b.Name)
 			}
+			return names
 		}
 	}
-	return names
+	return nil
 }
 
 func (c *CaseResult) head() []string {
 	head := []string{""}
 	if c.hasOnline() {
-		head = append(head, "P50", "P90", "P99", "max", "P50/alone", "P99/alone", "P50/native", "P99/native", "requests", "lost")
+		head = append(head, "p50", "p90", "p99", "max", "p50/alone", "p99/alone", "p50/native", "p99/native", "requests", "unanswered")
 	}
-	for _, name := range c.several() {
-		head = append(head, name+"/s")
-	}
-	if len(c.several()) == 2 {
+	names := c.batchColumns()
+	head = append(head, names...)
+	if len(names) == 2 {
 		head = append(head, "ratio")
 	}
-	return append(head, "batch/s", "kept")
+	return append(head, "batch", "kept")
 }
-
-const nothing = "-"
 
 func (c *CaseResult) row(p *Phase) []string {
 	row := []string{p.Name}
 	if c.hasOnline() {
 		row = append(row, latencyCells(p)...)
 	}
-	if names := c.several(); names != nil {
-		for i := range names {
-			if i < len(p.Batch) {
-				row = append(row, rate(p.Batch[i].Rate))
-			} else {
-				row = append(row, nothing)
-			}
+	names := c.batchColumns()
+	for i := range names {
+		cell := format.Missing
+		if i < len(p.Batch) {
+			cell = format.Rate(p.Batch[i].Rate)
 		}
-		if len(names) == 2 {
-			row = append(row, ratioOf(p.Batch))
-		}
+		row = append(row, cell)
+	}
+	if len(names) == 2 {
+		row = append(row, ratioOf(p.Batch))
 	}
 	if len(p.Batch) == 0 {
-		return append(row, nothing, nothing)
+		return append(row, format.Missing, format.Missing)
 	}
-	kept := nothing
+	kept := format.Missing
 	if p.Kept != nil {
-		kept = fmt.Sprintf("%.3f", *p.Kept)
+		kept = format.Percent(*p.Kept)
 	}
-	return append(row, rate(p.BatchRate), kept)
+	return append(row, format.Rate(p.BatchRate), kept)
 }
 
 func latencyCells(p *Phase) []string {
 	if p.Latency == nil {
-		return strings.Fields(strings.Repeat(nothing+" ", 10))
+		return strings.Fields(strings.Repeat(format.Missing+" ", 10))
 	}
 	l := p.Latency
-	cells := []string{micros(l.P50), micros(l.P90), micros(l.P99), micros(l.Max)}
+	cells := []string{format.Duration(l.P50), format.Duration(l.P90), format.Duration(l.P99), format.Duration(l.Max)}
 	for _, r := range []*Ratios{p.VsAlone, p.VsNative} {
 		if r == nil {
-			cells = append(cells, nothing, nothing)
+			cells = append(cells, format.Missing, format.Missing)
 		} else {
-			cells = append(cells, fmt.Sprintf("%.2f", r.P50), fmt.Sprintf("%.2f", r.P99))
+			cells = append(cells, format.Ratio(r.P50), format.Ratio(r.P99))
 		}
 	}
-	return append(cells, fmt.Sprint(l.Count), fmt.Sprint(p.unfinished()))
+	return append(cells, fmt.Sprint(l.Count), fmt.Sprint(p.unanswered()))
 }
 
-// line is a phase in one line, as it is measured.
+// line is a phase in one line, for the log.
 func (p *Phase) line() string {
-	s := p.Name + ":"
+	var parts []string
 	if l := p.Latency; l != nil {
-		s += fmt.Sprintf(" P50 %s, P90 %s, P99 %s, max %s of %d;", micros(l.P50), micros(l.P90), micros(l.P99), micros(l.Max), l.Count)
-		if n := p.unfinished(); n > 0 {
-			s += fmt.Sprintf(" %d never answered;", n)
+		parts = append(parts, fmt.Sprintf("P50 %s, P90 %s, P99 %s, max %s of %d requests",
+			format.Duration(l.P50), format.Duration(l.P90), format.Duration(l.P99), format.Duration(l.Max), l.Count))
+		if n := p.unanswered(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d unanswered", n))
 		}
 	}
 	if len(p.Batch) > 0 {
-		s += " batch " + rate(p.BatchRate) + "/s"
-	}
-	if len(p.Batch) > 1 {
-		var each []string
-		for _, b := range p.Batch {
-			each = append(each, b.Name+" "+rate(b.Rate))
+		batch := "batch " + format.Rate(p.BatchRate)
+		if len(p.Batch) > 1 {
+			var each []string
+			for _, b := range p.Batch {
+				each = append(each, b.Name+" "+format.Rate(b.Rate))
+			}
+			batch += " (" + strings.Join(each, ", ") + ")"
 		}
-		s += " (" + strings.Join(each, ", ") + ")"
+		parts = append(parts, batch)
 	}
-	return strings.TrimSuffix(s, ";")
+	return p.Name + ": " + strings.Join(parts, "; ")
 }
 
 func ratioOf(b []BatchResult) string {
 	if len(b) != 2 || b[1].Rate == 0 {
-		return nothing
+		return format.Missing
 	}
 	return fmt.Sprintf("%.2f:1", b[0].Rate/b[1].Rate)
-}
-
-// micros writes a time in the unit that all are compared in.
-func micros(d time.Duration) string {
-	if v := us(d); v < 100 {
-		return fmt.Sprintf("%.1fus", v)
-	}
-	return fmt.Sprintf("%.0fus", us(d))
-}
-
-func rate(r float64) string {
-	if r < 100 {
-		return fmt.Sprintf("%.2f", r)
-	}
-	return fmt.Sprintf("%.0f", r)
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }

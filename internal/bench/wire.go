@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Message is one line, in JSON, from a client to the harness. A client says
-// "ready" once; then a batch client tells its progress ten times a second, and an
-// online client its samples after each "start" that it reads. Both end at "quit"
-// or at the end of their input.
+// Message is one line of JSON from a client to the harness. A client sends Ready
+// once. Then a batch client sends its progress ten times a second; an online client
+// reads "start" and answers with its samples, any number of times. Both end when
+// they read "quit" or the end of their input.
 type Message struct {
 	Ready bool   `json:"ready,omitempty"`
 	PID   int    `json:"pid,omitempty"`
 	GPU   string `json:"gpu,omitempty"`
 	UUID  string `json:"uuid,omitempty"`
-	CUDA  string `json:"cuda,omitempty"` // the newest that the driver supports
+	CUDA  string `json:"cuda,omitempty"` // newest version that the driver supports
 
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Progress    *Progress    `json:"progress,omitempty"`
@@ -25,30 +25,30 @@ type Message struct {
 	Error       string       `json:"error,omitempty"`
 }
 
-// Progress is how far a batch client has come. Times are of its own monotonic
-// clock.
+// Progress is the progress of a batch client. Times are of its own monotonic clock.
 type Progress struct {
 	At   time.Duration `json:"at_ns"`
 	Done int64         `json:"done"`
 	Idle time.Duration `json:"idle_ns"` // since the last completion
 }
 
-// Answered is what an online client measured in one run.
+// Answered is the latencies that an online client measured in one run.
 type Answered struct {
 	SamplesUs []float64 `json:"samples_us"`
-	// Unfinished requests had arrived and were given up at the end of the grace.
-	Unfinished int           `json:"unfinished,omitempty"`
+	// Unanswered counts requests that arrived and were given up after the grace time.
+	Unanswered int           `json:"unfinished,omitempty"`
 	Took       time.Duration `json:"took_ns"`
 	Seed       uint64        `json:"seed,omitempty"`
 }
 
-// Calibration is how long the two kernels take per iteration.
+// Calibration is how long the kernels take per iteration: Full for the grid of
+// batch kernels, which fills the GPU, and Tiny for that of online kernels.
 type Calibration struct {
 	Full *Shape `json:"full,omitempty"`
 	Tiny *Shape `json:"tiny,omitempty"`
 }
 
-// Shape is one grid's calibration.
+// Shape is the calibration of one grid.
 type Shape struct {
 	Blocks         int     `json:"blocks"`
 	NsPerIteration float64 `json:"ns_per_iteration"`
@@ -56,16 +56,16 @@ type Shape struct {
 	Residual       float64 `json:"residual"`
 }
 
-// Writer sends messages; several goroutines may share one.
+// Writer sends messages. Goroutines may share one.
 type Writer struct {
 	mu sync.Mutex
 	to io.Writer
 }
 
-// NewWriter makes a Writer.
+// NewWriter returns a Writer to a stream.
 func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
-// Send writes one line at once.
+// Send writes a message as one line, in one call.
 func (w *Writer) Send(m Message) error {
 	line, err := json.Marshal(m)
 	if err != nil {

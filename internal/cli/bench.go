@@ -11,18 +11,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newBench hands over to giveway-bench: the one program of ours that loads
-// NVIDIA's library, and so is not static.
+// newBench returns the command that executes giveway-bench. That is a program of its
+// own because it loads NVIDIA's library, so it cannot be static.
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [-- FLAGS]",
-		Short: "Measure what the running daemon does for latency and throughput on this GPU",
-		Long: `Measure on this machine's GPU, in one run: each program alone, sharing as the vendor
-has it, and sharing with the daemon that runs. P50, P90, P99 and max, never a mean
-alone; late requests wait, and are not dropped.
+		Short: "Measure latency and throughput on this GPU, with the daemon and without",
+		Long: `Measure on this machine's GPU, in one run: each process alone, all processes sharing
+the GPU without the daemon, and under the daemon, which must run. Requests that arrive
+late wait and are not dropped, and the output has P50, P90, P99 and max.
 
-The work is done by giveway-bench, which is looked for beside this program and on the
-PATH. What follows -- is for it; 'giveway bench -- --help' lists that.`,
+The command executes giveway-bench, which is searched beside giveway and then in PATH,
+with the flags after --. 'giveway bench -- --help' lists them.`,
 		Example: `  giveway bench
   giveway bench -- --cases micro,eight --json result.json --html result.html`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -33,7 +33,7 @@ PATH. What follows -- is for it; 'giveway bench -- --help' lists that.`,
 			path := filepath.Join(filepath.Dir(self), "giveway-bench")
 			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 				if path, err = exec.LookPath("giveway-bench"); err != nil {
-					return errors.New("giveway-bench is neither beside this program nor on the PATH: 'make build' makes both")
+					return errors.New("giveway-bench is neither beside giveway nor in PATH; 'make build' builds both")
 				}
 			}
 			argv := append([]string{path, "run", "--giveway", self}, args...)

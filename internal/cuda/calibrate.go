@@ -5,34 +5,36 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/giveway/giveway/internal/stats"
 )
 
-// Fit says how long spin takes: a straight line through measured launches.
+// Fit is the time of the spin kernel as a straight line through measured launches.
 type Fit struct {
 	Blocks         int
 	NsPerIteration float64
-	OverheadUs     float64 // of a launch without iterations, as events see it
-	// Residual is the greatest distance of a measured time from the line, as a
-	// part of it. Well above 0.05, something else was running on the GPU.
+	OverheadUs     float64 // of a launch without iterations, measured with events
+	// Residual is the largest relative distance of a measured time from the line. If
+	// it is well above 0.05, another process used the GPU.
 	Residual float64
 }
 
-// Iterations is the count that takes that long on an idle GPU.
+// Iterations returns how many iterations take that long on an idle GPU.
 func (f Fit) Iterations(length time.Duration) (uint32, error) {
 	n := math.Round(float64(length) / f.NsPerIteration)
 	if !(n >= 1 && n <= math.MaxUint32) {
-		return 0, fmt.Errorf("a kernel of %v takes %g iterations of %g ns: out of range", length, n, f.NsPerIteration)
+		return 0, fmt.Errorf("a kernel of %v needs %g iterations of %g ns: out of range", length, n, f.NsPerIteration)
 	}
 	return uint32(n), nil
 }
 
 const (
-	warmUp      = 200 * time.Millisecond // GPUs raise their clocks slowly
+	warmUp      = 200 * time.Millisecond // a GPU raises its clock slowly
 	longestMs   = 8.0                    // of the launches that are fitted
 	repetitions = 7
 )
 
-// Calibrate measures spin with that many blocks. Nothing else should use the GPU.
+// Calibrate measures the spin kernel with that many blocks. The GPU must be idle.
 func (m *Module) Calibrate(s *Stream, blocks int) (Fit, error) {
 	start, err := m.c.NewEvent(true)
 	if err != nil {
@@ -57,7 +59,7 @@ func (m *Module) Calibrate(s *Stream, blocks int) (Fit, error) {
 	return fit, err
 }
 
-// timed returns the milliseconds of one launch by the GPU's clock.
+// timed returns how many milliseconds one launch takes by the GPU's clock.
 func (m *Module) timed(s *Stream, start, end *Event, blocks int, iterations uint32) (float64, error) {
 	if err := start.Record(s); err != nil {
 		return 0, err
@@ -88,7 +90,7 @@ func findLongest(measure func(uint32) (float64, error)) (uint32, error) {
 	return 0, fmt.Errorf("calibrate: %d iterations take less than %g ms: the kernel does no work", 1<<30, longestMs)
 }
 
-// fitTimes takes the median of some launches at each of several lengths.
+// fitTimes fits a line through the median time at each of eight lengths.
 func fitTimes(measure func(uint32) (float64, error), longest uint32) (Fit, error) {
 	var x, y []float64
 	for n := longest / 8; n <= longest; n += longest / 8 {
@@ -101,11 +103,11 @@ func fitTimes(measure func(uint32) (float64, error), longest uint32) (Fit, error
 			times[i] = ms * 1e6
 		}
 		slices.Sort(times)
-		x, y = append(x, float64(n)), append(y, times[repetitions/2])
+		x, y = append(x, float64(n)), append(y, stats.Quantile(times, 0.5))
 	}
 	slope, intercept := line(x, y)
 	if !(slope > 0) || math.IsInf(slope, 0) {
-		return Fit{}, fmt.Errorf("calibrate: times %v ns for iterations %v do not rise", y, x)
+		return Fit{}, fmt.Errorf("calibrate: times %v ns for %v iterations do not increase", y, x)
 	}
 	fit := Fit{NsPerIteration: slope, OverheadUs: intercept / 1e3}
 	for i := range x {
@@ -115,7 +117,7 @@ func fitTimes(measure func(uint32) (float64, error), longest uint32) (Fit, error
 	return fit, nil
 }
 
-// line is the least-squares line through points.
+// line returns the least-squares line through points.
 func line(x, y []float64) (slope, intercept float64) {
 	var sx, sy, sxx, sxy float64
 	for i := range x {

@@ -10,10 +10,10 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// library is the driver's own name for it: the toolkit's libcuda.so is a stub.
+// library is the name of the driver's library. The toolkit's libcuda.so is a stub.
 const library = "libcuda.so.1"
 
-// A function of the library, as an index into Driver.
+// function is a function of the library, as an index into Driver.
 type function int
 
 const (
@@ -29,14 +29,12 @@ const (
 	cuDevicePrimaryCtxSetFlags
 	cuDevicePrimaryCtxRetain
 	cuCtxSetCurrent
-	cuCtxSynchronize
 	cuModuleLoadDataEx
 	cuModuleGetFunction
 	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	cuLaunchKernel
 	cuStreamCreate
 	cuStreamSynchronize
-	cuStreamQuery
 	cuEventCreate
 	cuEventRecord
 	cuEventSynchronize
@@ -45,11 +43,11 @@ const (
 	cuMemAlloc
 	cuMemHostAlloc
 	cuMemHostGetDevicePointer
-	functions // how many
+	functions // number of functions
 )
 
-// symbols names each function as the library exports it, best first. A suffix is
-// the ABI that this package's arguments have.
+// symbols lists the library's names of each function, the preferred one first. The
+// suffix is the ABI version that this package's arguments have.
 var symbols = [functions][]string{
 	cuInit:                     {"cuInit"},
 	cuDriverGetVersion:         {"cuDriverGetVersion"},
@@ -63,14 +61,12 @@ var symbols = [functions][]string{
 	cuDevicePrimaryCtxSetFlags: {"cuDevicePrimaryCtxSetFlags_v2", "cuDevicePrimaryCtxSetFlags"},
 	cuDevicePrimaryCtxRetain:   {"cuDevicePrimaryCtxRetain"},
 	cuCtxSetCurrent:            {"cuCtxSetCurrent"},
-	cuCtxSynchronize:           {"cuCtxSynchronize"},
 	cuModuleLoadDataEx:         {"cuModuleLoadDataEx"},
 	cuModuleGetFunction:        {"cuModuleGetFunction"},
 	cuOccupancyMaxActiveBlocksPerMultiprocessor: {"cuOccupancyMaxActiveBlocksPerMultiprocessor"},
 	cuLaunchKernel:            {"cuLaunchKernel"},
 	cuStreamCreate:            {"cuStreamCreate"},
 	cuStreamSynchronize:       {"cuStreamSynchronize"},
-	cuStreamQuery:             {"cuStreamQuery"},
 	cuEventCreate:             {"cuEventCreate"},
 	cuEventRecord:             {"cuEventRecord"},
 	cuEventSynchronize:        {"cuEventSynchronize"},
@@ -90,13 +86,13 @@ type Driver struct {
 func Open() (*Driver, error) { return open(library) }
 
 func open(path string) (*Driver, error) {
-	// What went wrong is told to the thread that it went wrong on.
+	// dlerror is per thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		// It may also be something that the library needs that is not there.
-		if said := err.Error(); strings.Contains(said, path) && strings.Contains(said, "No such file") {
+		// The missing file may also be a library that this one needs.
+		if text := err.Error(); strings.Contains(text, path) && strings.Contains(text, "No such file") {
 			return nil, fmt.Errorf("%s: not found: is an NVIDIA driver installed?", path)
 		}
 		return nil, fmt.Errorf("load %s: %w", path, err)
@@ -119,8 +115,9 @@ func open(path string) (*Driver, error) {
 	return d, nil
 }
 
-// call is the one place where the library is entered and its answer looked at.
-// What the arguments point to is kept alive, and does not move, until it returns.
+// call calls a function and turns its result into an error. It is the only place
+// that does. Memory that the arguments point to stays alive, and does not move,
+// until call returns.
 //
 //go:uintptrescapes
 func (d *Driver) call(f function, args ...uintptr) error {
@@ -140,7 +137,7 @@ func (d *Driver) explain(call string, code int32) error {
 	}
 }
 
-// describe returns the library's own static text for a code.
+// describe returns the library's static text for a result code.
 func (d *Driver) describe(f function, code int32) string {
 	text := new(*byte)
 	if r, _, _ := purego.SyscallN(d.at[f], uintptr(code), uintptr(unsafe.Pointer(text))); r != success || *text == nil {
@@ -149,7 +146,7 @@ func (d *Driver) describe(f function, code int32) string {
 	return cString(unsafe.Slice(*text, 1<<10))
 }
 
-// cString is what precedes the first zero byte. It reads no further.
+// cString returns the bytes before the first zero byte, and reads no further.
 func cString(b []byte) string {
 	for i := range b {
 		if b[i] == 0 {
@@ -159,7 +156,7 @@ func cString(b []byte) string {
 	return string(b)
 }
 
-// done turns the answer of a query into whether the work is finished.
+// done turns the result of a query into whether the work is finished.
 func done(err error) (bool, error) {
 	if e := (*Error)(nil); errors.As(err, &e) && e.Code == notReady {
 		return false, nil
@@ -167,7 +164,7 @@ func done(err error) (bool, error) {
 	return err == nil, err
 }
 
-// Version is the newest CUDA that the driver supports: 13000 is 13.0.
+// Version returns the newest CUDA version that the driver supports: 13000 is 13.0.
 func (d *Driver) Version() (int, error) {
 	var v int32
 	err := d.call(cuDriverGetVersion, uintptr(unsafe.Pointer(&v)))

@@ -2,17 +2,17 @@ package cuda
 
 import "fmt"
 
-// Result codes that are looked at (CUresult in cuda.h).
+// Result codes (CUresult in cuda.h).
 const (
 	success  = 0
-	notReady = 600 // CUDA_ERROR_NOT_READY: still running; not a failure
+	notReady = 600 // CUDA_ERROR_NOT_READY: the work still runs
 )
 
-// Error is what a call of the driver library answered instead of success.
+// Error is a result of the driver library other than success.
 type Error struct {
 	Call string // the C function
 	Code int
-	Name string // CUDA_ERROR_..., where the library knows it
+	Name string // CUDA_ERROR_..., if the library knows it
 	Text string
 }
 

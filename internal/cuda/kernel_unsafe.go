@@ -10,26 +10,26 @@ import (
 	"unsafe"
 )
 
-// Threads is the size of a block of spinning threads.
+// Threads is the number of threads in a block of the spin kernel.
 const Threads = 256
 
 //go:embed kernels.ptx
 var kernels string
 
-// heads are the versions under which the text is tried. The first is as written;
-// the others are for a driver that would no longer take targets that old.
+// heads are the PTX versions and targets to try. The first is that of kernels.ptx;
+// the others are for a driver that does not accept such an old target any more.
 var heads = []string{
 	".version 6.0\n.target sm_50",
 	".version 7.0\n.target sm_75",
 	".version 7.8\n.target sm_90",
 }
 
-// Module is the kernels, compiled by the driver for the GPU that is there.
+// Module is the kernels, compiled by the driver for the GPU of its context.
 type Module struct {
 	c    *Context
 	spin uintptr
 	park uintptr
-	out  uintptr // where spin would write if it ever did
+	out  uintptr // result of spin, which it never writes
 }
 
 // LoadKernels compiles the kernels.
@@ -60,7 +60,7 @@ func (c *Context) load() (module uintptr, err error) {
 	return 0, fmt.Errorf("compile kernels: %w", errors.Join(all...))
 }
 
-// compile returns the compiler's own words with its error.
+// compile compiles PTX. The error includes the compiler's log.
 func (c *Context) compile(ptx string) (uintptr, error) {
 	const ( // CUjit_option
 		errorLog     = 5 // CU_JIT_ERROR_LOG_BUFFER
@@ -70,7 +70,7 @@ func (c *Context) compile(ptx string) (uintptr, error) {
 	text := append([]byte(ptx), 0)
 	log := make([]byte, 4096)
 	options := [2]int32{errorLog, errorLogSize}
-	values := struct { // void *[2], the second a number in a pointer's place
+	values := struct { // void *[2]; the second is a number, not a pointer
 		log  unsafe.Pointer
 		size uintptr
 	}{unsafe.Pointer(&log[0]), uintptr(len(log))}
@@ -79,27 +79,27 @@ func (c *Context) compile(ptx string) (uintptr, error) {
 		uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])), uintptr(unsafe.Pointer(&values)),
 	)
 	if err != nil {
-		if said := strings.TrimSpace(cString(log)); said != "" {
-			err = fmt.Errorf("%w: %s", err, said)
+		if text := strings.TrimSpace(cString(log)); text != "" {
+			err = fmt.Errorf("%w: %s", err, text)
 		}
 	}
 	return module, err
 }
 
-// FullGrid is the number of blocks of spin that fill the GPU twice over.
+// FullGrid returns the number of blocks of spin that fill the GPU twice.
 func (m *Module) FullGrid() (int, error) {
 	var each int32
 	err := m.c.d.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&each)), m.spin, Threads, 0)
 	return 2 * m.c.Device.Multiprocessors * max(int(each), 1), err
 }
 
-// Kernel is a kernel with its arguments, ready to be launched many times.
+// Kernel is a kernel with its arguments. It can be launched any number of times.
 type Kernel struct {
 	m       *Module
 	f       uintptr
 	blocks  int
 	threads int
-	// The library reads the arguments through argv during the call. Both are in
+	// The library reads the arguments through argv during the call. Both are part of
 	// the Kernel, which is on the heap and does not move.
 	args [3]uint64
 	argv [3]unsafe.Pointer
@@ -114,22 +114,21 @@ func (m *Module) kernel(f uintptr, blocks, threads int, args ...uint64) *Kernel 
 	return k
 }
 
-// Spin is a kernel of that many blocks whose threads work, not wait, for that
-// many iterations.
+// Spin returns a kernel whose threads compute for that many iterations.
 func (m *Module) Spin(blocks int, iterations uint32) *Kernel {
 	return m.kernel(m.spin, blocks, Threads, uint64(m.out), uint64(iterations))
 }
 
-// Parked is a kernel of one thread that waits until the word is not 0, or for the
-// timeout.
+// Parked returns a kernel of one thread that waits until the word is not 0, or until
+// the timeout.
 func (m *Module) Parked(w *Word, timeout time.Duration) *Kernel {
-	// A read over the bus takes about a microsecond and never less than 100 ns.
+	// A read over the bus takes about 1 us, and at least 100 ns.
 	polls := min(uint64(timeout/(100*time.Nanosecond))+1, math.MaxUint32)
 	return m.kernel(m.park, 1, 1, uint64(w.gpu), polls, uint64(timeout))
 }
 
-// Launch puts the kernel at the end of the stream. Arguments are little-endian, so
-// a 32-bit parameter is the low half of its word.
+// Launch appends the kernel to the stream. Arguments are little-endian, so a 32-bit
+// parameter is the low half of its word.
 func (k *Kernel) Launch(s *Stream) error {
 	return k.m.c.d.call(
 		cuLaunchKernel, k.f,
