@@ -102,17 +102,19 @@ func (d *device) effect(actions []sched.Action, errs []error) {
 	var off, on []hal.Queue
 	var batch []int // indices of the actions that go through Switch, off before on
 	for i, a := range actions {
-		q := w.queues[a.Queue].hal
+		q := w.queues[a.Queue]
 		err := w.cfg.Faults.fail(w, a)
 		switch {
+		case q == nil: // a Node has forgotten it
+			err = hal.ErrGone
 		case err != nil && !errors.Is(err, errApplied):
 		case len(actions) == 1:
-			err = errors.Join(err, hal.Do(q, a))
+			err = errors.Join(err, hal.Do(q.hal, a))
 		case a.Verb == sched.Stop:
 			batch = slices.Insert(batch, len(off), i)
-			off = append(off, q)
+			off = append(off, q.hal)
 		default:
-			on, batch = append(on, q), append(batch, i)
+			on, batch = append(on, q.hal), append(batch, i)
 		}
 		errs[i] = err
 	}

@@ -70,6 +70,8 @@ func newControl(can sched.Ability, c control) hal.Queue {
 	panic("sim: no type of queue can do " + can.String())
 }
 
+func (c control) queueID() sched.QueueID { return c.id }
+
 // Close implements hal.Queue.
 func (c control) Close() error { return c.restore() }
 
