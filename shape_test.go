@@ -117,6 +117,7 @@ var mayDepend = map[string][]string{
 	"internal/shim":                 {"golang.org/x/sys"},
 	"internal/shim/shimpage":        {"golang.org/x/sys"},
 	"internal/proc":                 {"golang.org/x/sys"},
+	"internal/backends":             {"golang.org/x/sys"},
 	"internal/shim/pageclient":      {"golang.org/x/sys"},
 	"internal/shim/pageabi":         {"golang.org/x/sys"},
 	"internal/shim/pagetest":        {"golang.org/x/sys"},
