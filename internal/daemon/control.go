@@ -15,6 +15,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -129,7 +130,7 @@ func (r *requests) describe() *api.Requests {
 	}
 	if n > 0 {
 		last := slices.Sorted(slices.Values(r.last[:n]))
-		out.P50, out.P99 = last[(n-1)/2], last[(n-1)*99/100]
+		out.P50, out.P99 = stats.Quantile(last, 0.50), stats.Quantile(last, 0.99)
 	}
 	return out
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/internal/shim/shimpage"
+	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 	preload "github.com/giveway/giveway/shim"
 )
@@ -116,10 +117,10 @@ func BenchmarkHint(b *testing.B) {
 	}{{"hint", hints}, {"bare", wakes}} {
 		slices.Sort(m.times)
 		for _, part := range []int{50, 90, 99} {
-			b.ReportMetric(m.times[len(m.times)*part/100]/1e3, fmt.Sprintf("us-%s-p%d", m.name, part))
+			b.ReportMetric(stats.Quantile(m.times, float64(part)/100)/1e3, fmt.Sprintf("us-%s-p%d", m.name, part))
 		}
 	}
-	b.ReportMetric(hints[len(hints)/2]/wakes[len(wakes)/2], "x-bare-p50")
+	b.ReportMetric(stats.Quantile(hints, 0.5)/stats.Quantile(wakes, 0.5), "x-bare-p50")
 	b.ReportMetric(0, "ns/op")
 }
 

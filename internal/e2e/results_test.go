@@ -186,5 +186,5 @@ func (r *runs) rate() float64 { return median(r.rates) }
 
 func median(of []float64) float64 {
 	of = slices.Sorted(slices.Values(of))
-	return of[len(of)/2]
+	return stats.Quantile(of, 0.5)
 }
