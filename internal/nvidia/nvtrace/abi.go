@@ -8,7 +8,7 @@ import (
 
 var le = binary.LittleEndian
 
-// Controls that nvgpu does not name. From ctrl2080gr.h.
+// Controls that nvgpu does not define, from ctrl2080gr.h.
 const (
 	cmdBindV1 = 0x20801231 // NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID
 	cmdBindV2 = 0x20801238 // NV2080_CTRL_CMD_GR_FECS_BIND_EVTBUF_FOR_UID_V2
@@ -25,14 +25,15 @@ const (
 	idInfoSub    = 12 // subDeviceInstance
 )
 
-// NV0080_ALLOC_PARAMETERS and NV2080_ALLOC_PARAMETERS begin with the instance.
-// From cl0080.h and cl2080.h.
+// NV0080_ALLOC_PARAMETERS and NV2080_ALLOC_PARAMETERS begin with the instance. From cl0080.h
+// and cl2080.h.
 const (
 	sizeDevice    = 56
 	sizeSubdevice = 4
 )
 
-// NV_MEMORY_ALLOCATION_PARAMS, from nvos.h.
+// NV_MEMORY_ALLOCATION_PARAMS, from nvos.h. 535 has 120 bytes with the same offsets, and
+// copies only those.
 const (
 	sizeMemory  = 128
 	memoryOwner = 0
@@ -43,12 +44,12 @@ const (
 	attrLocationPCI     = 1 << 25 // NVOS32_ATTR_LOCATION
 	attrNoncontiguous   = 1 << 27 // NVOS32_ATTR_PHYSICALITY
 	attrCached          = 1 << 29 // NVOS32_ATTR_COHERENCY
-	attr2UserIsReadOnly = 1 << 22 // NVOS32_ATTR2_PROTECTION_USER: an event buffer takes no other
+	attr2UserIsReadOnly = 1 << 22 // NVOS32_ATTR2_PROTECTION_USER: required for an event buffer
 )
 
-// NV_EVENT_BUFFER_ALLOC_PARAMETERS, from cl90cd.h. What is not named stays 0.
-// notificationHandle above all: RM takes any other value that it does not know
-// for a kernel pointer.
+// NV_EVENT_BUFFER_ALLOC_PARAMETERS, from cl90cd.h. Fields without a name here stay zero.
+// notificationHandle must be zero: RM uses a value that it does not know as a kernel
+// pointer.
 const (
 	sizeBuffer         = 72
 	bufferRecordSize   = 16
@@ -59,7 +60,7 @@ const (
 	bufferRecords      = 64
 )
 
-// NV_EVENT_BUFFER_HEADER, from cl90cd.h: what the driver writes and we read.
+// NV_EVENT_BUFFER_HEADER, from cl90cd.h. The driver writes it and we read it.
 const (
 	sizeHeader  = 4096 // a page; the header is its first 32 bytes
 	headerGet   = 0
@@ -73,8 +74,7 @@ const (
 //	0     2        4        8    9     10     12          16   20        24         32
 //	| type | subtype | varData | tag | vmid | seqno | context_id | pid | MIG ids | timestamp |
 //
-// RM copies 24 bytes behind the header of 8 and checks nothing: a record is
-// never less than 32.
+// RM writes 24 bytes behind the header of 8 without a check, so a record must have 32.
 const (
 	sizeRecord    = 32
 	recordType    = 0
@@ -88,7 +88,7 @@ const (
 	typeV1 = 134
 )
 
-// Tags of records. A stock driver gives a program the simple ones only.
+// Tags of records. A stock driver reports the two simple ones only.
 const (
 	tagSaveEnd      = 3
 	tagContextStart = 5
@@ -115,13 +115,13 @@ const (
 	sizeBindV2     = 24
 	bindBuffer     = 0
 	bindRecordSize = 4
-	bindDetail     = 8 // 0 is everything
+	bindDetail     = 8 // zero: everything
 	bindFilter     = 12
 	bindAllUsers   = 16 // u8
-	bindReason     = 20 // written on failure too
+	bindReason     = 20 // RM writes it on failure too
 )
 
-// Reasons of V2, NV2080_CTRL_GR_FECS_BIND_REASON_CODE_*.
+// Reasons for which V2 fails: NV2080_CTRL_GR_FECS_BIND_REASON_CODE_*.
 const (
 	reasonTooOld         = 1
 	reasonNotEnabledGPU  = 2
@@ -130,9 +130,9 @@ const (
 	reasonNeedCapability = 5
 )
 
-// Handles of our own client: any would do that RM has not given out.
+// Handles of the objects of our client. Any that RM does not give out would do.
 const (
 	handleDevice    = 0x5c000080
 	handleSubdevice = 0x5c002080
-	handleBuffers   = 0x5c100000 // and 16 more for each try
+	handleBuffers   = 0x5c100000 // 16 per attempt
 )

@@ -4,71 +4,74 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/giveway/giveway/internal/stats"
 )
 
-// MaxSwitch divides going off and coming on (81 us on an H200) from nobody's
-// wanting the GPU: a longer time between END and START is idle.
+// MaxSwitch is the longest time between END and START that counts as a context switch (81
+// us on an H200). The GPU was idle if it took longer.
 const MaxSwitch = time.Millisecond
 
 // Limits of an Account.
 const (
-	maxPending = 1 << 20 // switches that wait for Usage; more are lost
-	maxPIDs    = 1 << 16 // processes apart; what more there are is PIDHidden's
+	maxPending = 1 << 20 // switches between two calls of Usage; more are lost
+	maxPIDs    = 1 << 16 // processes; further ones count as PIDHidden
 	maxAhead   = int64(time.Second)
+	maxRecent  = 1024 // switch times that are kept for P50 and P99
 )
 
-// Usage is one process's part of the GPU since the Account's start.
+// Usage is the GPU time of one process since the start of the Account.
 type Usage struct {
 	PID       uint32
-	Resident  time.Duration // time its contexts were on the GPU; never less than it was
-	SwitchIns uint64        // times one came on
+	Resident  time.Duration // time that its contexts were on the GPU; never decreases
+	SwitchIns uint64        // how often one came on
 	On        bool          // one is on now
 }
 
-// Totals are of all processes since the Account's start. Resident, Switching and
-// Idle never go back, and with Unknown they are the Window.
+// Totals are sums over all processes since the start of the Account. Resident, Switching
+// and Idle never decrease. Together with Unknown they equal Window.
 type Totals struct {
 	Window    time.Duration
-	Resident  time.Duration // somebody held it
-	Switching time.Duration // between one's END and the next one's START
-	// Idle is time that nobody held it; or that one did who came before the start
-	// and died alone, which leaves no record.
+	Resident  time.Duration // a process was on the GPU
+	Switching time.Duration // between an END and the next START
+	// Idle is time with no process on the GPU. It includes a process that was on before
+	// the start and exited alone, which leaves no record.
 	Idle time.Duration
-	// Unknown is time that lost records would have told of, or that a record to
-	// come will: before the first one, and a switch that is being made.
+	// Unknown is time for which records were lost, or are still to come: before the first
+	// record, and during a switch.
 	Unknown time.Duration
 
-	Switches           uint64 // END to START within MaxSwitch
-	P50, P90, P99, Max time.Duration
+	Switches uint64        // END to START within MaxSwitch
+	P50, P99 time.Duration // of the last maxRecent switches
 
-	Lost     uint64 // switches that were lost, by their numbers
+	Lost     uint64 // switches that were lost, by sequence number
 	Unpaired uint64 // START without END, END without START
-	Bad      uint64 // switches with no time, or an impossible one, or that came again
+	Bad      uint64 // switches without a time, with an impossible one, or repeated
 }
 
-// Account turns switches into time on the GPU per process. Add hands it what was
-// read, Usage settles it up to a time. Time that is settled stays so: what is
-// late is taken to have been at the time settled last.
+// Account turns switches into time on the GPU per process. Add takes the switches that were
+// read; Usage accounts for everything up to a time. Time that is accounted for does not
+// change: a switch that comes late counts as if it had happened at the last such time.
 //
-// It takes any switches, in any order, and has no clock of its own. A zero
-// Account starts at the first time that it is asked for.
+// Account accepts any switches in any order and has no clock of its own. A zero Account
+// starts at the first time that Usage or Totals is called with.
 type Account struct {
 	begun   bool
 	pending []Switch
 	pids    map[uint32]*usage
-	now     int64 // settled up to here
+	now     int64 // everything up to this time is accounted for
 
 	state  state
-	holder uint32 // whose it is, when held
-	since  int64  // time from here on has no owner yet
-	endAt  int64  // when released: the END's own time
+	holder uint32 // in stateHeld: the pid on the GPU
+	since  int64  // time from here on is not attributed yet
+	endAt  int64  // in stateReleased: the time of the END
 
 	haveSeq bool
 	seq     uint16 // of the last switch
-	at      int64  // of the last switch, as it says
+	at      int64  // of the last switch, as recorded
 
-	totals    Totals
-	durations histogram
+	totals Totals
+	recent [maxRecent]time.Duration // the last switch times, a ring
 }
 
 type usage struct {
@@ -79,54 +82,55 @@ type usage struct {
 type state int
 
 const (
-	fresh    state = iota // no switch yet: its first tells who had it
-	held                  // by holder
-	released              // END, and no START yet
-	lost                  // not known until the next switch
+	stateUnknown  state = iota // no switch yet
+	stateHeld                  // holder is on the GPU
+	stateReleased              // END, and no START yet
+	stateLost                  // unknown until the next switch
 )
 
-// NewAccount starts an account at a GPU time: Trace.Started.
+// NewAccount returns an Account that starts at a GPU time, such as Trace.Started.
 func NewAccount(start int64) *Account {
 	start = min(max(start, 0), maxTime)
 	return &Account{begun: true, now: start, since: start, at: start}
 }
 
-// Add takes what Read returned, in its order.
+// Add adds the switches that Read returned, in their order.
 func (a *Account) Add(switches []Switch) {
 	room := maxPending - len(a.pending)
 	if len(switches) > room {
-		// The numbers of those that follow will show the gap.
+		// The sequence numbers of later switches show the gap.
 		switches = switches[:room]
 	}
 	a.pending = append(a.pending, switches...)
 }
 
-// Usage settles everything up to now, a GPU time, and returns each process's
-// part, by pid. Whoever came on last is on until now: one that is alone makes no
-// records. Switches later than now are kept for the next time.
+// Usage accounts for everything up to now, a GPU time, and returns the usage of each
+// process, sorted by pid. The process that came on last counts as on until now, for a
+// process that is alone makes no records. Switches later than now are kept.
 func (a *Account) Usage(now int64) []Usage {
-	a.settle(now)
+	a.advanceTo(now)
 	out := make([]Usage, 0, len(a.pids))
 	for pid, u := range a.pids {
-		on := a.state == held && a.name(a.holder) == pid
+		on := a.state == stateHeld && a.accountedPID(a.holder) == pid
 		out = append(out, Usage{PID: pid, Resident: time.Duration(u.resident), SwitchIns: u.ins, On: on})
 	}
 	slices.SortFunc(out, func(x, y Usage) int { return cmp.Compare(x.PID, y.PID) })
 	return out
 }
 
-// Totals settles everything up to now, a GPU time, and returns the sums.
+// Totals accounts for everything up to now, a GPU time, and returns the sums.
 func (a *Account) Totals(now int64) Totals {
-	a.settle(now)
+	a.advanceTo(now)
 	t := a.totals
 	t.Unknown = t.Window - t.Resident - t.Switching - t.Idle
-	t.Switches = a.durations.n
-	t.P50, t.P90, t.P99 = a.durations.quantile(0.50), a.durations.quantile(0.90), a.durations.quantile(0.99)
-	t.Max = time.Duration(a.durations.max)
+	recent := slices.Clone(a.recent[:min(t.Switches, maxRecent)])
+	slices.Sort(recent)
+	t.P50, t.P99 = stats.Quantile(recent, 0.50), stats.Quantile(recent, 0.99)
 	return t
 }
 
-func (a *Account) settle(now int64) {
+// advanceTo applies the pending switches that are not later than now.
+func (a *Account) advanceTo(now int64) {
 	if now < 0 || now > maxTime {
 		return
 	}
@@ -148,30 +152,30 @@ func (a *Account) settle(now int64) {
 		done++
 	}
 	a.pending = slices.Delete(a.pending, 0, done)
-	a.advance()
+	a.attribute()
 }
 
-// restart begins again at now: the clock was set back.
+// restart starts again at now, because the clock was set back.
 func (a *Account) restart(now int64) {
 	a.now, a.since, a.at = now, now, now
-	a.state, a.haveSeq = lost, false
+	a.state, a.haveSeq = stateLost, false
 }
 
-// advance gives the time up to now to whom it is certain to belong.
-func (a *Account) advance() {
+// attribute adds the time up to now to a process, or to idle time, as far as it is certain.
+func (a *Account) attribute() {
 	switch {
-	case a.state == held:
-		a.give(a.holder, a.now)
-	case a.state == released && a.now-a.endAt > int64(MaxSwitch):
-		a.idle(a.now)
+	case a.state == stateHeld:
+		a.addResident(a.holder, a.now)
+	case a.state == stateReleased && a.now-a.endAt > int64(MaxSwitch):
+		a.addIdle(a.now)
 	}
 }
 
-// apply moves on over one switch that is not later than now, or impossible.
+// apply accounts for one switch that is not later than now, or impossible.
 func (a *Account) apply(s Switch) {
 	missing := s.Seq - a.seq - 1
 	if a.haveSeq && missing >= 1<<15 && s.At <= a.at {
-		a.totals.Bad++ // it was here before
+		a.totals.Bad++ // repeated
 		return
 	}
 	gap := a.haveSeq && missing != 0
@@ -180,12 +184,12 @@ func (a *Account) apply(s Switch) {
 	}
 	a.haveSeq, a.seq = true, s.Seq
 	if gap {
-		a.state = lost // and the time since then is nobody's
+		a.state = stateLost // the time since then stays unknown
 	}
 	if s.At <= 0 || s.At > a.now {
 		a.totals.Bad++
 		if s.At != 0 {
-			a.state = lost // it happened, nobody knows when
+			a.state = stateLost // it happened at an unknown time
 		}
 		return
 	}
@@ -198,63 +202,64 @@ func (a *Account) apply(s Switch) {
 	}
 }
 
-// start is a context's coming on.
+// start accounts for a context that came on.
 func (a *Account) start(s Switch, t int64) {
 	switch a.state {
-	case fresh: // somebody on before would have gone off first
-		a.idle(t)
-	case held: // its END is missing: it was on until now
+	case stateUnknown: // a context that was on before would have gone off first
+		a.addIdle(t)
+	case stateHeld: // the END of the holder is missing: it was on until now
 		a.totals.Unpaired++
-		a.give(a.holder, t)
-	case released:
+		a.addResident(a.holder, t)
+	case stateReleased:
 		took := s.At - a.endAt
 		if took > int64(MaxSwitch) {
-			a.idle(t)
+			a.addIdle(t)
 			break
 		}
 		if took >= 0 {
-			a.durations.add(took)
+			a.recent[a.totals.Switches%maxRecent] = time.Duration(took)
+			a.totals.Switches++
 		}
 		a.totals.Switching += time.Duration(t - a.since)
 	}
-	a.state, a.holder, a.since = held, s.PID, t
-	a.of(s.PID).ins++
+	a.state, a.holder, a.since = stateHeld, s.PID, t
+	a.usageOf(s.PID).ins++
 }
 
-// end is a context's going off.
+// end accounts for a context that went off.
 func (a *Account) end(s Switch, t int64) {
 	switch {
-	case a.state == fresh, a.state == held && a.holder == s.PID:
-		a.give(s.PID, t)
-	case a.state == held, a.state == released: // when it came on is missing
+	case a.state == stateUnknown, a.state == stateHeld && a.holder == s.PID:
+		a.addResident(s.PID, t)
+	case a.state == stateHeld, a.state == stateReleased: // its START is missing
 		a.totals.Unpaired++
 	}
-	a.state, a.since, a.endAt = released, t, s.At
+	a.state, a.since, a.endAt = stateReleased, t, s.At
 }
 
-// give makes the time up to t a process's.
-func (a *Account) give(pid uint32, t int64) {
-	a.of(pid).resident += t - a.since
+// addResident attributes the time up to t to a process.
+func (a *Account) addResident(pid uint32, t int64) {
+	a.usageOf(pid).resident += t - a.since
 	a.totals.Resident += time.Duration(t - a.since)
 	a.since = t
 }
 
-// idle makes the time up to t nobody's.
-func (a *Account) idle(t int64) {
+// addIdle counts the time up to t as idle.
+func (a *Account) addIdle(t int64) {
 	a.totals.Idle += time.Duration(t - a.since)
 	a.since = t
 }
 
-// name is the pid that a process is accounted under.
-func (a *Account) name(pid uint32) uint32 {
+// accountedPID returns the pid under which a process is accounted for.
+func (a *Account) accountedPID(pid uint32) uint32 {
 	if a.pids[pid] == nil && len(a.pids) >= maxPIDs {
 		return PIDHidden
 	}
 	return pid
 }
 
-func (a *Account) of(pid uint32) *usage {
-	pid = a.name(pid)
+func (a *Account) usageOf(pid uint32) *usage {
+	pid = a.accountedPID(pid)
 	u := a.pids[pid]
 	if u == nil {
 		if a.pids == nil {

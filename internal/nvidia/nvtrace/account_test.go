@@ -9,7 +9,8 @@ import (
 
 const us = int64(time.Microsecond)
 
-// script makes switches with numbers in order: On(pid) positive, off negative.
+// script returns switches with sequence numbers in order, from pairs of time and pid. A
+// negative pid goes off, a positive one comes on.
 func script(steps ...[2]int64) []Switch {
 	var out []Switch
 	for i, s := range steps {
@@ -28,50 +29,50 @@ func resident(a *Account, now int64) map[uint32]time.Duration {
 
 func TestAccountTwoProcesses(t *testing.T) {
 	a := NewAccount(1000 * us)
-	// 7 was on from the start; 8 comes for 75 us; 7 again, and it stays.
+	// 7 is on from the start, 8 comes on for 75 us, then 7 comes on and stays.
 	a.Add(script([2]int64{1500 * us, -7}, [2]int64{1580 * us, 8}, [2]int64{1655 * us, -8}, [2]int64{1737 * us, 7}))
 	want := []Usage{
 		{PID: 7, Resident: time.Duration(500*us + 263*us), SwitchIns: 1, On: true},
 		{PID: 8, Resident: time.Duration(75 * us), SwitchIns: 1},
 	}
 	if got := a.Usage(2000 * us); !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("usage: got %+v, want %+v", got, want)
 	}
 	tot := a.Totals(2000 * us)
 	if tot.Switching != time.Duration(162*us) || tot.Switches != 2 || tot.Idle != 0 || tot.Unknown != 0 || tot.Window != time.Millisecond {
-		t.Errorf("%+v", tot)
+		t.Errorf("totals: got %+v", tot)
 	}
-	// Alone it makes no records, and is on all the same.
+	// A process that is alone makes no records and stays on.
 	if got := resident(a, 10_000_000*us)[7]; got != time.Duration(763*us+9_998_000*us) {
-		t.Errorf("alone: %v", got)
+		t.Errorf("alone: got %v", got)
 	}
 }
 
 func TestAccountIdle(t *testing.T) {
 	a := NewAccount(0)
 	if tot := a.Totals(5000 * us); tot.Unknown != 5*time.Millisecond || tot.Idle != 0 {
-		t.Errorf("before the first record: %+v", tot)
+		t.Errorf("before the first record: got %+v", tot)
 	}
 	a.Add(script([2]int64{6000 * us, 1}, [2]int64{7000 * us, -1}))
 	if tot := a.Totals(7500 * us); tot.Idle != 6*time.Millisecond || tot.Unknown != 500*time.Microsecond {
-		t.Errorf("in a switch: %+v", tot)
+		t.Errorf("during a switch: got %+v", tot)
 	}
 	if tot := a.Totals(9000 * us); tot.Idle != 8*time.Millisecond || tot.Unknown != 0 || tot.Switches != 0 {
-		t.Errorf("nobody came: %+v", tot)
+		t.Errorf("while idle: got %+v", tot)
 	}
 	a.Add([]Switch{{PID: 2, On: true, At: 10_000 * us, Seq: 2}})
 	if tot := a.Totals(10_000 * us); tot.Idle != 9*time.Millisecond || tot.Switches != 0 || tot.Window != 10*time.Millisecond {
-		t.Errorf("somebody came: %+v", tot)
+		t.Errorf("after idle time: got %+v", tot)
 	}
 }
 
-func TestAccountTrouble(t *testing.T) {
+func TestAccountBadTraces(t *testing.T) {
 	on := func(pid uint32, at int64, seq uint16) Switch { return Switch{PID: pid, On: true, At: at, Seq: seq} }
 	off := func(pid uint32, at int64, seq uint16) Switch { return Switch{PID: pid, At: at, Seq: seq} }
 	for _, c := range []struct {
 		name     string
 		switches []Switch
-		one, two time.Duration // of 1 and 2, at 1000
+		one, two time.Duration // resident time of 1 and 2 at 1000
 		unknown  time.Duration
 		totals   func(Totals) bool
 	}{
@@ -141,39 +142,40 @@ func TestAccountTrouble(t *testing.T) {
 			a.Add(c.switches)
 			got, tot := resident(a, 1000), a.Totals(1000)
 			if got[1] != c.one || got[2] != c.two || tot.Unknown != c.unknown || !c.totals(tot) {
-				t.Errorf("%v, %+v", got, tot)
+				t.Errorf("got %v, %+v; want %v and %v, unknown %v", got, tot, c.one, c.two, c.unknown)
 			}
 		})
 	}
 }
 
-// A switch that comes after the time it was at is settled has happened at that
-// time: nobody's time goes back.
-func TestAccountLate(t *testing.T) {
+// TestAccountLateSwitches checks that a switch which arrives after its time was accounted
+// for never reduces the time of a process.
+func TestAccountLateSwitches(t *testing.T) {
 	a := NewAccount(0)
 	a.Add(script([2]int64{1, 1}))
 	a.Usage(1000)
 	a.Add([]Switch{{PID: 1, At: 600, Seq: 1}, {PID: 2, On: true, At: 700, Seq: 2}})
 	if got, tot := resident(a, 1500), a.Totals(1500); got[1] != 999 || got[2] != 500 || tot.P50 != 100 || tot.Unknown != 0 {
-		t.Errorf("%v, %+v", got, tot)
+		t.Errorf("got %v, %+v", got, tot)
 	}
 }
 
-// A clock that is set back begins a new window; what was stays.
-func TestAccountClockSet(t *testing.T) {
+// TestAccountClockSetBack checks that a clock which is set back starts a new window and keeps
+// the time of the processes.
+func TestAccountClockSetBack(t *testing.T) {
 	a := NewAccount(int64(time.Hour))
 	a.Add([]Switch{{PID: 1, On: true, At: int64(time.Hour) + 10, Seq: 4}})
 	a.Usage(int64(time.Hour) + 110)
 	a.Add([]Switch{{PID: 1, On: true, At: 50, Seq: 0}})
 	if got := resident(a, 40)[1]; got != 100 {
-		t.Errorf("%v", got)
+		t.Errorf("resident: got %v, want 100ns", got)
 	}
 	if got, tot := resident(a, 150)[1], a.Totals(150); got != 200 || tot.Window != 220 || tot.Lost != 0 {
-		t.Errorf("%v, %+v", got, tot)
+		t.Errorf("got %v, %+v", got, tot)
 	}
 	for _, now := range []int64{-1, math.MinInt64, math.MaxInt64} {
 		if tot := a.Totals(now); tot.Window != 220 {
-			t.Errorf("at %d: %+v", now, tot)
+			t.Errorf("at %d: got %+v", now, tot)
 		}
 	}
 }
@@ -186,12 +188,12 @@ func TestAccountLimits(t *testing.T) {
 	now := int64(3 * maxPIDs)
 	got := a.Usage(now)
 	if len(got) != maxPIDs+1 || got[0].PID != PIDHidden || !got[0].On || got[0].Resident != 2*maxPIDs-1 {
-		t.Errorf("%d processes, the first %+v", len(got), got[0])
+		t.Errorf("got %d processes, the first %+v", len(got), got[0])
 	}
 	a.Add(make([]Switch, maxPending+5))
 	a.Add(make([]Switch, 5))
 	if len(a.pending) != maxPending {
-		t.Errorf("%d wait", len(a.pending))
+		t.Errorf("pending: got %d, want %d", len(a.pending), maxPending)
 	}
 }
 
@@ -200,28 +202,32 @@ func TestZeroAccount(t *testing.T) {
 	var a Account
 	a.Add(script([2]int64{day - 30, -1}, [2]int64{day - 20, 2}, [2]int64{day + 10, -2}, [2]int64{day + 15, 1}))
 	if got, tot := resident(&a, day), a.Totals(day); got[1] != 0 || got[2] != 0 || tot.Window != 0 || tot.P50 != 10 {
-		t.Errorf("at its start: %v, %+v", got, tot)
+		t.Errorf("at its start: got %v, %+v", got, tot)
 	}
 	if got, tot := resident(&a, day+20), a.Totals(day+20); got[1] != 5 || got[2] != 10 || tot.Window != 20 || tot.Switching != 5 {
-		t.Errorf("later: %v, %+v", got, tot)
+		t.Errorf("later: got %v, %+v", got, tot)
 	}
 }
 
-func TestHistogram(t *testing.T) {
-	var h histogram
-	if h.quantile(0.5) != 0 {
-		t.Error("an empty one has a median")
+func TestAccountSwitchTimes(t *testing.T) {
+	a := NewAccount(0)
+	var now int64
+	seq := uint16(0)
+	add := func(took int64) { // a switch that takes so long
+		a.Add([]Switch{{PID: 1, At: now + 1, Seq: seq}, {PID: 1, On: true, At: now + 1 + took, Seq: seq + 1}})
+		seq += 2
+		now += 1 + took
 	}
-	for v := int64(0); v <= int64(MaxSwitch); v++ {
-		if b := bucket(uint64(v)); v > 0 && (b < bucket(uint64(v-1)) || b > bucket(uint64(v-1))+1) {
-			t.Fatalf("bucket of %d is %d, of the one before %d", v, b, bucket(uint64(v-1)))
-		}
-		h.add(v)
+	if tot := a.Totals(now); tot.Switches != 0 || tot.P50 != 0 || tot.P99 != 0 {
+		t.Errorf("without switches: got %+v", tot)
 	}
-	for _, q := range []float64{0, 0.01, 0.5, 0.9, 0.99, 1} {
-		got, want := float64(h.quantile(q)), q*float64(MaxSwitch)
-		if math.Abs(got-want) > want/100+1 {
-			t.Errorf("quantile %v: %v, want about %v", q, got, want)
-		}
+	for range 5 * maxRecent {
+		add(500 * us)
+	}
+	for i := range int64(maxRecent) {
+		add(i + 1)
+	}
+	if tot := a.Totals(now); tot.Switches != 6*maxRecent || tot.P50 != maxRecent/2 || tot.P99 != 1014 {
+		t.Errorf("got %d switches, P50 %v, P99 %v; want %d, 512ns, 1.014us", tot.Switches, tot.P50, tot.P99, 6*maxRecent)
 	}
 }

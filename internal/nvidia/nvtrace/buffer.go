@@ -9,38 +9,37 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// buffer is an event buffer: a ring of records with one writer, the driver, and
-// one reader. Both parts are memory that we may only read; where we are is told
-// with a control.
+// buffer is an event buffer: a ring of records with one writer, the driver, and one reader.
+// Its memory is read-only for us. A control tells the driver how far we have read.
 type buffer struct {
 	client   *client
 	handle   nvrm.Handle
 	header   *memory
 	records  *memory
-	count    uint32 // records it holds
-	get      uint32 // the next to read
+	count    uint32 // capacity in records
+	get      uint32 // the next record to read
 	allUsers bool
 }
 
-// sizes are the buffers to try, best first.
-var sizes = []struct {
-	kind  kind
+// bufferSizes lists the buffers to try, best first.
+var bufferSizes = []struct {
+	kind  memoryKind
 	count uint32
 }{
-	{deviceless, 65536},
-	{deviceless, 16384},
-	{deviceless, 4096},
-	{deviceless, 1024},
-	{system, 65536},
-	{system, 4096},
+	{devicelessMemory, 65536},
+	{devicelessMemory, 16384},
+	{devicelessMemory, 4096},
+	{devicelessMemory, 1024},
+	{systemMemory, 65536},
+	{systemMemory, 4096},
 }
 
-// newBuffer makes the largest buffer to be had and binds it to the record. When
-// the driver has refused to bind one, another size is not tried: a bind that
-// fails stops the timer that feeds other readers of the same record.
+// newBuffer makes the largest buffer that RM allows and binds it to the trace. If the bind
+// fails no other size is tried: a failed bind stops the timer that serves other readers of
+// the trace.
 func newBuffer(c *client) (*buffer, error) {
 	var errs []error
-	for i, size := range sizes {
+	for i, size := range bufferSizes {
 		b := &buffer{client: c, count: size.count}
 		err := b.make(size.kind, nvrm.Handle(handleBuffers+16*(i+1)))
 		if err == nil {
@@ -54,7 +53,7 @@ func newBuffer(c *client) (*buffer, error) {
 	return nil, fmt.Errorf("make an event buffer: %w", errors.Join(errs...))
 }
 
-func (b *buffer) make(k kind, handle nvrm.Handle) error {
+func (b *buffer) make(k memoryKind, handle nvrm.Handle) error {
 	var err error
 	if b.header, err = newMemory(b.client, k, handle+1, sizeHeader); err != nil {
 		return err
@@ -65,7 +64,7 @@ func (b *buffer) make(k kind, handle nvrm.Handle) error {
 	params := make([]byte, sizeBuffer)
 	le.PutUint32(params[bufferRecordSize:], sizeRecord)
 	le.PutUint32(params[bufferRecordCount:], b.count)
-	// Without the subdevice the driver follows a null pointer.
+	// Without the subdevice the driver dereferences a null pointer.
 	le.PutUint32(params[bufferSubdevice:], uint32(b.client.subdevice))
 	le.PutUint32(params[bufferHeader:], uint32(b.header.handle))
 	le.PutUint32(params[bufferRecords:], uint32(b.records.handle))
@@ -74,13 +73,13 @@ func (b *buffer) make(k kind, handle nvrm.Handle) error {
 	}
 	b.get = load32(b.header.bytes, headerGet)
 	if put := load32(b.header.bytes, headerPut); b.get >= b.count || put >= b.count {
-		return fmt.Errorf("a new event buffer of %d records is at get %d, put %d", b.count, b.get, put)
+		return fmt.Errorf("new event buffer of %d records: get is %d and put %d", b.count, b.get, put)
 	}
 	return nil
 }
 
-// bind asks for the record of all users, then for that of our own, and of each
-// the newer form first.
+// bind requests the trace of all users, then of our own user, each in the newer form
+// first.
 func (b *buffer) bind() error {
 	var reason uint32
 	var errs []error
@@ -107,11 +106,11 @@ func (b *buffer) bind() error {
 			}
 		}
 	}
-	return bindRefusal(reason, errors.Join(errs...))
+	return bindRefused(reason, errors.Join(errs...))
 }
 
-// enable has the driver write records, or not. A full buffer keeps the old ones:
-// overwriting would tear what is being read.
+// enable makes the driver write records, or stop. A full buffer keeps the oldest records:
+// overwriting could change a record while it is read.
 func (b *buffer) enable(on bool) error {
 	params := make([]byte, sizeEnable)
 	if on {
@@ -121,16 +120,16 @@ func (b *buffer) enable(on bool) error {
 	return b.client.control(b.handle, cmdEnable, params)
 }
 
-// flush has the driver fetch what the hardware has at once, and not at the next
-// turn of its timer (33 ms). It takes the locks of all GPUs.
+// flush makes the driver fetch the hardware's records now, not when its timer expires
+// (every 33 ms). It takes the locks of all GPUs.
 func (b *buffer) flush() error { return b.client.control(b.handle, cmdFlush, nil) }
 
-// drain hands every record that is there to take, in order, and gives its place
-// back. It returns how many the driver dropped for want of one.
+// drain calls take with every record in order and frees their space. It returns how many
+// records the driver dropped because the buffer was full.
 func (b *buffer) drain(take func(record []byte)) (dropped uint64, err error) {
 	put := load32(b.header.bytes, headerPut)
 	if put >= b.count {
-		return 0, fmt.Errorf("event buffer of %d records is written at %d", b.count, put)
+		return 0, fmt.Errorf("event buffer of %d records: put is %d", b.count, put)
 	}
 	if put == b.get {
 		return 0, nil
@@ -140,13 +139,13 @@ func (b *buffer) drain(take func(record []byte)) (dropped uint64, err error) {
 		take(b.records.bytes[at : at+sizeRecord])
 		b.get = (b.get + 1) % b.count
 	}
-	dropped = load64(b.header.bytes, headerDrops) // the control zeroes it
+	dropped = load64(b.header.bytes, headerDrops) // the control below resets it
 	params := make([]byte, sizeGet)
 	le.PutUint32(params, b.get)
 	return dropped, b.client.control(b.handle, cmdGet, params)
 }
 
-// close frees the buffer, then its memory. Twice equals once.
+// close frees the buffer, then its memory. A second call does nothing.
 func (b *buffer) close() error {
 	var errs []error
 	if b.handle != 0 {

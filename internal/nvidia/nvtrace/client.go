@@ -19,11 +19,11 @@ type control interface {
 	Close() error
 }
 
-// patient is a control file that asks again when the driver says EAGAIN, for a
-// second.
-type patient struct{ control }
+// retrying is a control file that repeats a call for up to a second while the driver
+// answers EAGAIN.
+type retrying struct{ control }
 
-func (p patient) Ioctl(request uint32, arg []byte) error {
+func (p retrying) Ioctl(request uint32, arg []byte) error {
 	err := p.control.Ioctl(request, arg)
 	for range 1000 {
 		if !errors.Is(err, unix.EAGAIN) {
@@ -35,17 +35,17 @@ func (p patient) Ioctl(request uint32, arg []byte) error {
 	return err
 }
 
-// client is an RM client of our own with one GPU in it.
+// client is an RM client of our own with objects for one GPU.
 type client struct {
 	open      func() (control, error)
-	node      *os.File // the GPU's own file: while it is open the GPU stays initialised
+	node      *os.File // the GPU's device file, open so that the GPU stays initialised
 	file      control
 	handle    nvrm.Handle
 	device    nvrm.Handle
 	subdevice nvrm.Handle
 }
 
-// newClient opens the files and makes client, device and subdevice.
+// newClient opens the files and makes the client, its device and its subdevice.
 func newClient(cfg Config, open func() (control, error)) (*client, error) {
 	c := &client{open: open}
 	if err := c.make(cfg); err != nil {
@@ -59,14 +59,14 @@ func (c *client) make(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	c.file = patient{file}
-	if c.node, err = openNode(cfg); err != nil {
+	c.file = retrying{file}
+	if c.node, err = nvrm.OpenGPU(cfg.DevicePattern, cfg.Index); err != nil {
 		return err
 	}
 	if c.handle, err = nvrm.Alloc(c.file, 0, 0, 0, nvgpu.NV01_ROOT_CLIENT, nil); err != nil {
 		return err
 	}
-	candidates := c.candidates(cfg)
+	candidates := c.findGPUs(cfg)
 	for _, in := range candidates {
 		if err = c.attach(in); err != nil {
 			if cfg.UUID == "" {
@@ -85,37 +85,17 @@ func (c *client) make(cfg Config) error {
 			return err
 		}
 	}
-	return errors.Join(fmt.Errorf("no GPU %s among the %d that the driver has", cfg.UUID, len(candidates)), err)
+	return errors.Join(fmt.Errorf("no GPU %s among the %d of the driver", cfg.UUID, len(candidates)), err)
 }
 
-// openNode opens the GPU's device file, or the first that opens.
-func openNode(cfg Config) (*os.File, error) {
-	first, last := cfg.Index, cfg.Index
-	if cfg.Index < 0 {
-		first, last = 0, 31
-	}
-	var why error
-	for i := first; i <= last; i++ {
-		f, err := os.OpenFile(fmt.Sprintf(cfg.DevicePattern, i), os.O_RDWR|unix.O_CLOEXEC, 0)
-		if err == nil {
-			return f, nil
-		}
-		if why == nil || errors.Is(why, os.ErrNotExist) {
-			why = err
-		}
-	}
-	return nil, why
-}
+// gpuInstance is the number of a GPU in RM.
+type gpuInstance struct{ device, sub uint32 }
 
-// instance is where a GPU is among RM's.
-type instance struct{ device, sub uint32 }
-
-// candidates returns the GPUs that may be the one meant, in the driver's order.
-// With a UUID these are all. Without one it is the only one there is, or the one
-// with the index as its number, or the first. A driver that does not tell is
-// taken to number them as the device files are.
-func (c *client) candidates(cfg Config) []instance {
-	guess := []instance{{device: uint32(max(cfg.Index, 0))}}
+// findGPUs returns the GPUs that may be the configured one, in the driver's order. With a
+// UUID these are all. Without one it is the only GPU, or the one with the number Index, or
+// the first. If the driver does not list its GPUs, Index is taken for the number.
+func (c *client) findGPUs(cfg Config) []gpuInstance {
+	guess := []gpuInstance{{device: uint32(max(cfg.Index, 0))}}
 	ids := make([]byte, 4*attachedIDs)
 	for i := range ids {
 		ids[i] = 0xff
@@ -123,7 +103,7 @@ func (c *client) candidates(cfg Config) []instance {
 	if c.control(c.handle, nvgpu.NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS, ids) != nil {
 		return guess
 	}
-	var all []instance
+	var all []gpuInstance
 	for i := range attachedIDs {
 		id := le.Uint32(ids[4*i:])
 		if id == noID {
@@ -132,7 +112,7 @@ func (c *client) candidates(cfg Config) []instance {
 		info := make([]byte, sizeIDInfo)
 		le.PutUint32(info[idInfoGPU:], id)
 		if c.control(c.handle, nvgpu.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, info) == nil {
-			all = append(all, instance{device: le.Uint32(info[idInfoDevice:]), sub: le.Uint32(info[idInfoSub:])})
+			all = append(all, gpuInstance{device: le.Uint32(info[idInfoDevice:]), sub: le.Uint32(info[idInfoSub:])})
 		}
 	}
 	switch {
@@ -145,13 +125,13 @@ func (c *client) candidates(cfg Config) []instance {
 	}
 	for _, in := range all {
 		if in.device == uint32(cfg.Index) {
-			return []instance{in}
+			return []gpuInstance{in}
 		}
 	}
 	return guess
 }
 
-func (c *client) attach(in instance) error {
+func (c *client) attach(in gpuInstance) error {
 	params := make([]byte, sizeDevice)
 	le.PutUint32(params, in.device)
 	device, err := c.alloc(c.handle, handleDevice, nvrm.ClassDevice, params)
@@ -168,7 +148,7 @@ func (c *client) attach(in instance) error {
 	return nil
 }
 
-// detach gives device and subdevice up, which goes with it.
+// detach frees the device, and the subdevice with it.
 func (c *client) detach() error {
 	device := c.device
 	c.device, c.subdevice = 0, 0
@@ -191,12 +171,13 @@ func (c *client) clock() (int64, error) {
 	}
 	ns := le.Uint64(params)
 	if ns == 0 || ns > maxTime {
-		return 0, fmt.Errorf("read GPU clock: it says %d ns", ns)
+		return 0, fmt.Errorf("read GPU clock: got %d ns", ns)
 	}
 	return int64(ns), nil
 }
 
-// close frees the client, and with it all that it still has. Twice equals once.
+// close frees the client with all its objects and closes the files. A second call does
+// nothing.
 func (c *client) close() error {
 	var errs []error
 	if c.handle != 0 {

@@ -1,18 +1,18 @@
-// Package nvtrace reads the hardware's own record of who held an NVIDIA GPU.
+// Package nvtrace reads the context-switch trace of an NVIDIA GPU: the hardware's own
+// record of which process was on the compute engine, and when.
 //
-// The graphics engine's firmware (FECS) logs each moment a process's context
-// comes on the compute engine and goes off it, with the GPU's clock. RM hands
-// that log to an event buffer (class 90cd) that we bind to it; no profiler, no
-// library in anybody's process. Trace reads the buffer, Account turns it into
-// time per process.
+// The graphics engine's firmware (FECS) logs when the context of a process comes on the
+// compute engine and when it goes off, with the GPU's clock. RM writes that log to an event
+// buffer (class 90cd) that is bound to it. This needs no profiler and no library in the
+// traced processes. Trace reads the buffer; Account turns it into time per process.
 //
-// What the record is not:
-//   - Resident is not busy. A context that is alone stays on while it does
-//     nothing, and makes no record.
-//   - A stock driver gives a program START and END only. When a switch was asked
-//     for is not in it: END to START is the restore, not the whole preemption.
-//   - Copy engines are not in it.
+// Limits of the trace:
+//   - Resident is not busy. A context that is alone stays on the GPU while it does nothing,
+//     and makes no records.
+//   - A stock driver reports START and END only. It does not report when a switch was
+//     requested: END to START is the restore, not the whole preemption.
+//   - Copy engines are not traced.
 //
-// The package only looks. It stops and starts nobody, and it does not know what
-// a pid means to the caller: it is one of the initial pid namespace.
+// The package changes nothing of other processes. Pids are those of the initial pid
+// namespace.
 package nvtrace

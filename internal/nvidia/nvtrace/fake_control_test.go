@@ -6,7 +6,7 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// control answers the controls that a trace makes.
+// control answers the controls of a trace.
 func (f *fakeFile) control(arg []byte) error {
 	rm, object, cmd := f.rm, nvrm.Handle(le.Uint32(arg[4:])), le.Uint32(arg[8:])
 	params := paramsAt(le.Uint64(arg[16:]), le.Uint32(arg[24:]))
@@ -45,7 +45,7 @@ func (f *fakeFile) control(arg []byte) error {
 		}
 	case 0x205:
 		le.PutUint32(params[8:], le.Uint32(params)/0x100-1)
-	case 0x2080014a: // the last byte of a GPU's UUID is its instance
+	case 0x2080014a: // the last byte of the UUID is the instance
 		le.PutUint32(params[8:], 16)
 		params[27] = byte(rm.device)
 	case 0x20800403:
@@ -70,7 +70,7 @@ func (f *fakeFile) control(arg []byte) error {
 	return nil
 }
 
-// switches has the hardware log a switch: in the order of a record's fields.
+// switches adds a switch to the hardware's log.
 func (rm *fakeRM) switches(tag byte, pid uint32, at int64) {
 	r := make([]byte, 32)
 	le.PutUint16(r, 2)
@@ -83,8 +83,8 @@ func (rm *fakeRM) switches(tag byte, pid uint32, at int64) {
 	rm.hardware = append(rm.hardware, r)
 }
 
-// timer moves what the hardware logged to the event buffer, as the driver's
-// timer and the flush do.
+// timer moves the hardware's log to the event buffer, as the driver's timer and the flush
+// do.
 func (rm *fakeRM) timer() {
 	ring := &rm.ring
 	if !ring.bound || !ring.enabled {

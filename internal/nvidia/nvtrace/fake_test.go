@@ -13,9 +13,9 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// fakeRM answers as the driver does, and fails the test where the driver would
-// do worse than refuse. Memory is a memfd, so that the mapping is a real one. It
-// decodes with nvgpu's structs where it can: not with our numbers.
+// fakeRM answers as the driver does, and fails the test where the driver would do harm.
+// Memory is a memfd, so that mappings are real. Where it can, it decodes with nvgpu's
+// structs instead of our offsets.
 type fakeRM struct {
 	t       *testing.T
 	cfg     Config
@@ -24,12 +24,12 @@ type fakeRM struct {
 	files   map[*fakeFile]bool
 	objects map[nvrm.Handle]*fakeObject
 	client  nvrm.Handle
-	maker   *fakeFile // the file that made the client
-	gpus    []uint32  // device instances, one a GPU
+	maker   *fakeFile // made the client
+	gpus    []uint32  // the device instances of the GPUs
 	device  uint32    // instance of the device that was made
 
 	now      int64
-	reason   uint32 // of a bind's refusal
+	reason   uint32 // for a refused bind
 	hardware [][]byte
 	seq      uint16
 	ring     struct {
@@ -45,7 +45,7 @@ type fakeObject struct {
 	size     uint64
 	readOnly bool
 	linear   uint64
-	bytes    []byte // the driver's side of a mapping
+	bytes    []byte // the driver's mapping
 }
 
 type fakeFile struct {
@@ -67,7 +67,7 @@ func newFake(t *testing.T) *fakeRM {
 	return rm
 }
 
-func (rm *fakeRM) start() (*Trace, error) { return start(rm.cfg, rm.open) }
+func (rm *fakeRM) start() (*Trace, error) { return openWith(rm.cfg, rm.open) }
 
 func (rm *fakeRM) step(format string, args ...any) error {
 	s := fmt.Sprintf(format, args...)
@@ -123,7 +123,7 @@ func (rm *fakeRM) free(h nvrm.Handle) {
 	}
 }
 
-// leaks says what is left that should not be.
+// leaks lists what was not freed.
 func (rm *fakeRM) leaks() string {
 	var b strings.Builder
 	if n := len(rm.files); n != 0 {

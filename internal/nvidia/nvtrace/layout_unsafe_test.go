@@ -8,8 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// The structs of the driver's headers that nvgpu does not have, with their
-// fields in the headers' order, so that the compiler works the offsets out.
+// Structs of the driver's headers that nvgpu does not define. The fields are in the order of
+// the headers, so that the compiler computes the offsets.
 type (
 	idInfo struct { // NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS
 		_                                                                                   structs.HostLayout

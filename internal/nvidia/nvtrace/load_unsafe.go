@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// load32 reads a word that the driver writes. What it wrote before that word is
-// seen after.
+// load32 reads a word that the driver writes. Everything that the driver wrote before the
+// word is visible afterwards.
 func load32(b []byte, at int) uint32 {
 	_ = b[at+3]
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[at])))

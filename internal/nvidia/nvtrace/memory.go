@@ -11,30 +11,30 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// kind is where RM takes memory from.
-type kind int
+// memoryKind says how RM allocates memory.
+type memoryKind int
 
 const (
-	// deviceless memory belongs to the client. It is contiguous, so the kernel's
-	// largest page order bounds it.
-	deviceless kind = iota
-	// system memory belongs to the device and may be scattered.
-	system
+	// devicelessMemory belongs to the client. It is contiguous, so the kernel's largest
+	// page order limits it.
+	devicelessMemory memoryKind = iota
+	// systemMemory belongs to the device and need not be contiguous.
+	systemMemory
 )
 
-// memory is a memory object of RM, mapped here to be read.
+// memory is an RM memory object that is mapped read-only.
 type memory struct {
 	client *client
 	handle nvrm.Handle
 	parent nvrm.Handle
-	file   control // the mapping's own: a file holds one
+	file   control // for this mapping: an open file holds one
 	linear uint64
 	mapped bool
 	bytes  []byte
 }
 
-// newMemory makes a memory object that holds size bytes, and maps it.
-func newMemory(c *client, k kind, handle nvrm.Handle, size int) (*memory, error) {
+// newMemory makes a memory object of at least size bytes and maps it.
+func newMemory(c *client, k memoryKind, handle nvrm.Handle, size int) (*memory, error) {
 	m := &memory{client: c}
 	if err := m.make(k, handle, size); err != nil {
 		return nil, errors.Join(err, m.close())
@@ -42,12 +42,12 @@ func newMemory(c *client, k kind, handle nvrm.Handle, size int) (*memory, error)
 	return m, nil
 }
 
-func (m *memory) make(k kind, handle nvrm.Handle, size int) error {
+func (m *memory) make(k memoryKind, handle nvrm.Handle, size int) error {
 	const page = 4096
 	size = (size + page - 1) &^ (page - 1)
 	class, attr := uint32(nvgpu.NV01_MEMORY_DEVICELESS), uint32(attrCached)
 	m.parent = m.client.handle
-	if k == system {
+	if k == systemMemory {
 		class, attr = nvgpu.NV01_MEMORY_SYSTEM, attrCached|attrLocationPCI|attrNoncontiguous
 		m.parent = m.client.device
 	}
@@ -70,12 +70,12 @@ func (m *memory) make(k kind, handle nvrm.Handle, size int) error {
 	}
 	m.mapped = true
 	if m.bytes, err = unix.Mmap(m.file.Fd(), 0, size, unix.PROT_READ, unix.MAP_SHARED); err != nil {
-		return fmt.Errorf("map %v here: %w", m.handle, os.NewSyscallError("mmap", err))
+		return fmt.Errorf("map %v: %w", m.handle, os.NewSyscallError("mmap", err))
 	}
 	return nil
 }
 
-// close undoes what was done, in the opposite order. Twice equals once.
+// close unmaps and frees the memory. A second call does nothing.
 func (m *memory) close() error {
 	if m == nil {
 		return nil

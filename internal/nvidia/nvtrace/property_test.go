@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// stretch is a part of a schedule that one holds, or nobody.
+// stretch is a part of a schedule with one process on the GPU, or none.
 type stretch struct {
 	from, to int64
-	pid      uint32 // 0 is nobody
+	pid      uint32 // zero: none
 }
 
-// schedule makes stretches from start on, and the record of them. In half of them
-// somebody is on already at the start.
+// schedule returns random stretches from start on, and their trace. In half of the
+// schedules a process is on the GPU at the start.
 func schedule(r *rand.Rand, start int64, n int) ([]stretch, []Switch) {
 	var all []stretch
 	var record []Switch
@@ -45,7 +45,7 @@ func schedule(r *rand.Rand, start int64, n int) ([]stretch, []Switch) {
 	return all, record
 }
 
-// count is the dumb twin of Account: it looks at every stretch each time.
+// count is a simple version of Account that looks at every stretch each time.
 func count(all []stretch, now int64) (by map[uint32]time.Duration, tot Totals, unknown time.Duration) {
 	by = map[uint32]time.Duration{}
 	for i, s := range all {
@@ -53,7 +53,7 @@ func count(all []stretch, now int64) (by map[uint32]time.Duration, tot Totals, u
 		whole, seen := time.Duration(s.to-s.from), s.to <= now
 		switch {
 		case part <= 0:
-		case i == 0 && !seen: // nothing is known until the first record
+		case i == 0 && !seen: // unknown until the first record
 			unknown += part
 		case s.pid != 0:
 			by[s.pid] += part
@@ -84,9 +84,9 @@ func seeds(t *testing.T, n int, run func(*testing.T, *rand.Rand)) {
 	}
 }
 
-// Of a whole record each process's time is exact at every moment, and all time
-// is somebody's, a switch's or nobody's.
-func TestWholeRecordIsExact(t *testing.T) {
+// TestCompleteTraceIsExact checks that without losses the time of each process is exact at
+// every moment, and that all time is resident, switching, idle or unknown.
+func TestCompleteTraceIsExact(t *testing.T) {
 	seeds(t, 1000, func(t *testing.T, r *rand.Rand) {
 		start := r.Int64N(1 << 60)
 		all, record := schedule(r, start, 1+r.IntN(40))
@@ -94,7 +94,7 @@ func TestWholeRecordIsExact(t *testing.T) {
 		a := NewAccount(start)
 		for now := start; now < end; {
 			now = min(now+1+r.Int64N(int64(20*time.Millisecond)), end)
-			given := 0 // all up to now, and perhaps some more, as a Read after a Clock has
+			given := 0 // everything up to now and perhaps more, as from a Read after a Clock
 			for given < len(record) && record[given].At <= now+int64(r.IntN(2))*500*us {
 				given++
 			}
@@ -109,19 +109,20 @@ func TestWholeRecordIsExact(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 			if got.Lost != 0 || got.Bad != 0 || got.Unpaired != 0 {
-				t.Errorf("trouble in a whole record: %+v", got)
+				t.Errorf("complete trace with losses: got %+v", got)
 			}
 			for pid, d := range resident(a, now) {
 				if by[pid] != d {
-					t.Errorf("process %d has %v, want %v", pid, d, by[pid])
+					t.Errorf("process %d: got %v, want %v", pid, d, by[pid])
 				}
 			}
 		}
 	})
 }
 
-// With records lost nobody is said to have had more than he had.
-func TestLossesOnlyTakeAway(t *testing.T) {
+// TestLostRecordsNeverAddTime checks that no process gets more time than it had when
+// records are lost.
+func TestLostRecordsNeverAddTime(t *testing.T) {
 	seeds(t, 1000, func(t *testing.T, r *rand.Rand) {
 		start := r.Int64N(1 << 60)
 		all, record := schedule(r, start, 2+r.IntN(40))
@@ -137,18 +138,19 @@ func TestLossesOnlyTakeAway(t *testing.T) {
 		a.Add(kept)
 		got := a.Totals(now)
 		if got.Lost != uint64(len(record)-len(kept)) || got.Resident > want.Resident || got.Switching > want.Switching || got.Idle > want.Idle {
-			t.Errorf("%+v of %+v, %d lost", got, want, len(record)-len(kept))
+			t.Errorf("got %+v, want at most %+v with %d lost", got, want, len(record)-len(kept))
 		}
 		for pid, d := range resident(a, now) {
 			if d > by[pid] {
-				t.Errorf("process %d has %v of %v", pid, d, by[pid])
+				t.Errorf("process %d: got %v, want at most %v", pid, d, by[pid])
 			}
 		}
 	})
 }
 
-// Whatever comes, the sums stay within the window and never go back.
-func TestHostileRecords(t *testing.T) {
+// TestHostileTraces checks that with any switches the sums stay within the window and never
+// decrease.
+func TestHostileTraces(t *testing.T) {
 	seeds(t, 1000, func(t *testing.T, r *rand.Rand) {
 		start := r.Int64N(1 << 60)
 		all, record := schedule(r, start, 1+r.IntN(40))
@@ -199,7 +201,7 @@ func TestHostileRecords(t *testing.T) {
 				sum += u.Resident
 			}
 			if sum != got.Resident {
-				t.Errorf("the processes have %v of %v", sum, got.Resident)
+				t.Errorf("sum of the processes: got %v, want %v", sum, got.Resident)
 			}
 		}
 	})

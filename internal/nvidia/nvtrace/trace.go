@@ -13,34 +13,34 @@ import (
 
 // Pids that name no process.
 const (
-	PIDHidden = 0          // another user's, and we are no administrator
-	PIDKernel = 0xffffffff // the driver's own; its times are blurred
+	PIDHidden = 0          // a process of another user, hidden because we are no administrator
+	PIDKernel = 0xffffffff // a context of the driver; its times are made imprecise
 )
 
-// maxTime is the latest time that is believed: 146 years.
+// maxTime is the largest GPU time that is accepted: 146 years.
 const maxTime = 1 << 62
 
-// Switch is one moment of the record: a context came on the GPU, or went off.
+// Switch is one record of the trace: a context came on the GPU, or went off.
 type Switch struct {
-	PID     uint32 // in the initial pid namespace, or PIDHidden, or PIDKernel
-	On      bool   // came on: its state is restored and it runs. Otherwise it is saved and off
+	PID     uint32 // in the initial pid namespace; or PIDHidden, PIDKernel
+	On      bool   // true: its state is restored and it runs; false: its state is saved
 	At      int64  // GPU time in ns; 0 when the driver hides it
-	Seq     uint16 // running number: a gap is of switches that were lost
-	Context uint32 // a channel's number; may differ between coming on and going off
+	Seq     uint16 // sequence number; a gap means lost switches
+	Context uint32 // number of a channel; may differ between on and off
 }
 
-// Config says which GPU, and where the driver is. Zero is the first GPU.
+// Config says which GPU to trace. The zero value is the first GPU.
 type Config struct {
-	Control       string // "" is /dev/nvidiactl
-	DevicePattern string // "" is /dev/nvidia%d
-	// Index is the GPU's device file. -1 takes the first that opens, and the
-	// driver's first GPU. The driver's numbers are almost always the same as the
-	// files'; where there are several GPUs, UUID is certain.
+	Control       string // empty: /dev/nvidiactl
+	DevicePattern string // empty: /dev/nvidia%d
+	// Index is the number of the GPU's device file. -1 means the first file that opens and
+	// the driver's first GPU. The driver nearly always numbers GPUs as the files; with
+	// several GPUs only UUID is certain.
 	Index int
-	UUID  string // as nvidia-smi writes it; "" goes by Index alone
+	UUID  string // as nvidia-smi writes it; empty: go by Index
 }
 
-// Trace is a record being made. Its methods may be called from anywhere.
+// Trace is an open context-switch trace. Its methods may be called from any goroutine.
 type Trace struct {
 	mu      sync.Mutex
 	client  *client // nil when closed
@@ -50,18 +50,17 @@ type Trace struct {
 	noFlush bool
 	haveSeq bool
 	nextSeq uint16
-	skipped uint16 // records that were no switches: taken out of Seq
+	skipped uint16 // records that were no switches; subtracted from Seq
 	gaps    uint64
 	full    uint64
 }
 
-// Open starts recording on a GPU. When it returns an error nothing is left
-// behind; an ErrRefused says that it will not work here at all.
+// Open starts tracing a GPU. A RefusedError means that it cannot work here.
 func Open(cfg Config) (*Trace, error) {
 	if cfg.Control == "" {
 		cfg.Control = "/dev/nvidiactl"
 	}
-	return start(cfg, func() (control, error) {
+	return openWith(cfg, func() (control, error) {
 		f, err := nvrm.Open(cfg.Control)
 		if err != nil {
 			return nil, err
@@ -70,19 +69,19 @@ func Open(cfg Config) (*Trace, error) {
 	})
 }
 
-// start is Open with the control file's opening to be had from elsewhere.
-func start(cfg Config, open func() (control, error)) (*Trace, error) {
+// openWith is Open with another function to open the control file.
+func openWith(cfg Config, open func() (control, error)) (*Trace, error) {
 	if cfg.DevicePattern == "" {
 		cfg.DevicePattern = "/dev/nvidia%d"
 	}
-	t, err := record(cfg, open)
+	t, err := openTrace(cfg, open)
 	if err != nil {
-		return nil, fmt.Errorf("record GPU switches: %w", refusal(err))
+		return nil, fmt.Errorf("open context-switch trace: %w", asRefused(err))
 	}
 	return t, nil
 }
 
-func record(cfg Config, open func() (control, error)) (*Trace, error) {
+func openTrace(cfg Config, open func() (control, error)) (*Trace, error) {
 	c, err := newClient(cfg, open)
 	if err != nil {
 		return nil, err
@@ -101,48 +100,40 @@ func record(cfg Config, open func() (control, error)) (*Trace, error) {
 	return t, nil
 }
 
-// Started returns the GPU's time when recording began.
+// Started returns the GPU time at which tracing began.
 func (t *Trace) Started() int64 { return t.started }
 
-// AllUsers reports whether other users' processes are in the record.
+// AllUsers reports whether the processes of other users are in the trace.
 func (t *Trace) AllUsers() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.buffer.allUsers
 }
 
-// Records returns how many switches there is room for between two Reads.
-func (t *Trace) Records() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return int(t.buffer.count)
-}
-
-// Read returns the switches since the last Read, up to now, in order. It takes
-// the locks of all GPUs for a moment: a few times a second is often enough.
-// Switches that come with an error are good.
+// Read returns the switches since the last Read in order. It takes the locks of all GPUs
+// for a moment. Switches that are returned with an error are valid.
 func (t *Trace) Read() ([]Switch, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.client == nil {
-		return nil, fmt.Errorf("read GPU switches: %w", os.ErrClosed)
+		return nil, fmt.Errorf("read context-switch trace: %w", os.ErrClosed)
 	}
 	flushed := t.flush()
 	var out []Switch
 	dropped, err := t.buffer.drain(func(record []byte) {
-		if s, ok := t.take(record); ok {
+		if s, ok := t.decode(record); ok {
 			out = append(out, s)
 		}
 	})
 	t.full += dropped
 	if err = errors.Join(flushed, err); err != nil {
-		return out, fmt.Errorf("read GPU switches: %w", err)
+		return out, fmt.Errorf("read context-switch trace: %w", err)
 	}
 	return out, nil
 }
 
-// flush asks for what the hardware has. Where that is not allowed it is not
-// asked again: the driver's timer brings it all the same, 33 ms late.
+// flush makes the driver fetch the hardware's records. If that is not permitted it is not
+// tried again: the driver's timer does the same up to 33 ms later.
 func (t *Trace) flush() error {
 	if t.noFlush {
 		return nil
@@ -157,10 +148,10 @@ func (t *Trace) flush() error {
 	return err
 }
 
-// take reads one record, and says whether it is a switch.
-func (t *Trace) take(record []byte) (Switch, bool) {
+// decode decodes a record. It returns false for a record that is no switch.
+func (t *Trace) decode(record []byte) (Switch, bool) {
 	if kind := le.Uint16(record[recordType:]); kind != typeV2 && kind != typeV1 {
-		return Switch{}, false // it has no number either
+		return Switch{}, false // without a sequence number
 	}
 	seq := le.Uint16(record[recordSeq:])
 	if t.haveSeq {
@@ -186,8 +177,8 @@ func (t *Trace) take(record []byte) (Switch, bool) {
 	return s, true
 }
 
-// Clock returns the GPU's time, which is that of switches. Taken before a Read it
-// is a time up to which that Read has everything.
+// Clock returns the GPU time, the clock of the switches. A Read that follows returns all
+// switches up to that time.
 func (t *Trace) Clock() (int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,16 +188,16 @@ func (t *Trace) Clock() (int64, error) {
 	return t.client.clock()
 }
 
-// Dropped returns how many switches were lost so far, at the least: the driver's
-// own count and the gaps between numbers tell of the same losses.
+// Dropped returns how many switches were lost so far, at least. The driver's count and the
+// gaps of the sequence numbers report the same losses, so the larger one is returned.
 func (t *Trace) Dropped() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(t.gaps, t.full)
 }
 
-// Close stops recording and gives everything back, whatever fails on the way.
-// Twice equals once.
+// Close stops tracing and frees everything, even after an error. A second call does
+// nothing.
 func (t *Trace) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +207,7 @@ func (t *Trace) Close() error {
 	err := errors.Join(t.buffer.enable(false), t.buffer.close(), t.client.close())
 	t.client = nil
 	if err != nil {
-		return fmt.Errorf("stop recording GPU switches: %w", err)
+		return fmt.Errorf("close context-switch trace: %w", err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// The order of calls that was proven on an H200.
+// The order of calls that works on an H200.
 var (
 	openSteps = []string{
 		"open", "alloc 0041", "control 00000201", "control 00000205", "alloc 0080", "alloc 2080",
@@ -34,21 +34,21 @@ func TestOpenReadClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(rm.steps, openSteps) {
-		t.Errorf("Open made\n%q, want\n%q", rm.steps, openSteps)
+		t.Errorf("calls of Open: got\n%q, want\n%q", rm.steps, openSteps)
 	}
-	if tr.Started() != rm.now || !tr.AllUsers() || tr.Records() != 65536 {
-		t.Errorf("started %d, all users %v, %d records", tr.Started(), tr.AllUsers(), tr.Records())
+	if tr.Started() != rm.now || !tr.AllUsers() || tr.buffer.count != 65536 {
+		t.Errorf("got started %d, all users %v, %d records", tr.Started(), tr.AllUsers(), tr.buffer.count)
 	}
 	rm.now += 1000
 	if now, err := tr.Clock(); now != rm.now || err != nil {
-		t.Errorf("Clock: %d, %v", now, err)
+		t.Errorf("Clock: got %d, %v; want %d", now, err, rm.now)
 	}
 	if got, err := tr.Read(); len(got) != 0 || err != nil {
-		t.Errorf("Read of nothing: %v, %v", got, err)
+		t.Errorf("Read without switches: got %v, %v", got, err)
 	}
 	rm.switches(7, 10, rm.now+1)
 	rm.switches(6, 11, rm.now+2)
-	rm.switches(1, 11, rm.now+3) // a request, of a driver that tells all
+	rm.switches(1, 11, rm.now+3) // a request, which a stock driver does not report
 	rm.switches(3, PIDKernel, rm.now+4)
 	rm.switches(5, PIDHidden, -1)
 	rm.steps = nil
@@ -59,39 +59,39 @@ func TestOpenReadClose(t *testing.T) {
 		{PID: PIDHidden, On: true, At: 0, Seq: 3, Context: 0x1000},
 	}
 	if got, err := tr.Read(); !slices.Equal(got, want) || err != nil {
-		t.Errorf("Read: %+v, %v; want %+v", got, err, want)
+		t.Errorf("Read: got %+v, %v; want %+v", got, err, want)
 	}
 	if want := []string{"control 90cd0104", "control 90cd0102"}; !slices.Equal(rm.steps, want) {
-		t.Errorf("Read made %q, want %q", rm.steps, want)
+		t.Errorf("calls of Read: got %q, want %q", rm.steps, want)
 	}
 	if n := tr.Dropped(); n != 0 {
-		t.Errorf("%d dropped", n)
+		t.Errorf("dropped: got %d, want 0", n)
 	}
 	rm.steps = nil
 	if err := tr.Close(); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(rm.steps, closeSteps) {
-		t.Errorf("Close made\n%q, want\n%q", rm.steps, closeSteps)
+		t.Errorf("calls of Close: got\n%q, want\n%q", rm.steps, closeSteps)
 	}
 	if left := rm.leaks(); left != "" {
 		t.Errorf("left behind: %s", left)
 	}
 	if err := tr.Close(); err != nil {
-		t.Errorf("Close again: %v", err)
+		t.Errorf("second Close: got %v", err)
 	}
 	if _, err := tr.Read(); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("Read of a closed one: %v", err)
+		t.Errorf("Read after Close: got %v, want fs.ErrClosed", err)
 	}
 	if _, err := tr.Clock(); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("Clock of a closed one: %v", err)
+		t.Errorf("Clock after Close: got %v, want fs.ErrClosed", err)
 	}
 }
 
-// A call that fails, whichever it is, leaves nothing behind: not when Open goes
-// on without it either.
+// TestFailureAtEachStep checks that a failure of any call leaves nothing behind, also where
+// Open continues without the call.
 func TestFailureAtEachStep(t *testing.T) {
-	steps := len(openSteps) + 2 + len(closeSteps) // a Clock and a Read of nothing between
+	steps := len(openSteps) + 2 + len(closeSteps) // with one Clock and one Read between
 	for _, failure := range []error{nvrm.ErrNoMemory, nvrm.ErrInsufficientPermissions, nvrm.ErrNotSupported, unix.EINVAL, unix.ENOTTY} {
 		for k := range steps {
 			t.Run(fmt.Sprintf("%v/%d", failure, k), func(t *testing.T) {
@@ -114,9 +114,9 @@ func TestFailureAtEachStep(t *testing.T) {
 					t.Errorf("%s fails with %v: left behind: %s", failed, failure, left)
 				}
 				if failed == "" {
-					t.Errorf("there is no step %d: %q", k, rm.steps)
+					t.Errorf("step %d was not reached: %q", k, rm.steps)
 				}
-				// What has another way, or is only worth a try.
+				// Steps with an alternative, and the flush, which is optional.
 				spare := k == 2 || k == 3 || k >= 6 && k <= 15
 				flush := failed == "control 90cd0104" && failure != nvrm.ErrNoMemory && failure != unix.EINVAL
 				if spare || flush {
@@ -131,13 +131,14 @@ func TestFailureAtEachStep(t *testing.T) {
 	}
 }
 
-// A step that fails always: Open says so, and leaves nothing behind.
-func TestRefused(t *testing.T) {
+// TestRefusedOpen checks the error for a step that always fails, and that nothing is left
+// behind.
+func TestRefusedOpen(t *testing.T) {
 	for _, c := range []struct {
 		step   string
 		err    error
 		reason uint32
-		says   string // "" is for an error that is no refusal
+		says   string // empty: the error is no RefusedError
 	}{
 		{"open", unix.EACCES, 0, "root"},
 		{"open", unix.ENOENT, 0, ""},
@@ -175,17 +176,17 @@ func TestRefused(t *testing.T) {
 			tr, err := rm.start()
 			if c.says == "scattered works" {
 				if err != nil || tr.Close() != nil {
-					t.Fatalf("scattered memory: %v", err)
+					t.Fatalf("with memory that is not contiguous: %v", err)
 				}
 			} else {
-				var refused ErrRefused
+				var refused RefusedError
 				is := errors.As(err, &refused)
 				if !errors.Is(err, c.err) || is != (c.says != "") || !strings.Contains(refused.Reason, c.says) {
-					t.Errorf("refused %v for %q: %v", is, refused.Reason, err)
+					t.Errorf("got RefusedError %v, reason %q: %v; want %q", is, refused.Reason, err, c.says)
 				}
 			}
 			if c.step == "bind" && binds != 4 {
-				t.Errorf("%d binds, want one try each of 2 forms and 2 scopes", binds)
+				t.Errorf("binds: got %d, want 4: one for each of 2 forms and 2 scopes", binds)
 			}
 			if left := rm.leaks(); left != "" {
 				t.Errorf("left behind: %s", left)
@@ -194,7 +195,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Our own user's processes are better than none, and the caller can see it.
+// TestOwnUserOnly checks that without permission for all users the trace of our own user is
+// opened.
 func TestOwnUserOnly(t *testing.T) {
 	rm := newFake(t)
 	binds := 0
@@ -208,7 +210,7 @@ func TestOwnUserOnly(t *testing.T) {
 	}
 	tr, err := rm.start()
 	if err != nil || tr.AllUsers() {
-		t.Fatalf("Open: %v; all users", err)
+		t.Fatalf("Open: got %v, or all users; want no error and one user", err)
 	}
 	if err := tr.Close(); err != nil {
 		t.Error(err)
@@ -219,7 +221,7 @@ func TestRingWrapsAndDrops(t *testing.T) {
 	rm := newFake(t)
 	rm.refuse = func(_ int, step string) error {
 		if step == "map" && !slices.Contains(rm.steps[:len(rm.steps)-1], "free 90ce") {
-			return nvrm.ErrNoMemory // the largest: so that it is the next one's turn
+			return nvrm.ErrNoMemory // for the largest buffer only
 		}
 		return nil
 	}
@@ -227,9 +229,9 @@ func TestRingWrapsAndDrops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := tr.Records()
+	count := int(tr.buffer.count)
 	if count != 16384 {
-		t.Fatalf("a buffer of %d records", count)
+		t.Fatalf("records: got %d, want 16384", count)
 	}
 	seq := 0
 	for range 5 {
@@ -238,32 +240,33 @@ func TestRingWrapsAndDrops(t *testing.T) {
 		}
 		got, err := tr.Read()
 		if err != nil || len(got) != count*2/3+7 {
-			t.Fatalf("%d switches, %v", len(got), err)
+			t.Fatalf("got %d switches, %v; want %d", len(got), err, count*2/3+7)
 		}
 		for _, s := range got {
 			if s.Seq != uint16(seq) {
-				t.Fatalf("switch %d is number %d", seq, s.Seq)
+				t.Fatalf("sequence number: got %d, want %d", s.Seq, uint16(seq))
 			}
 			seq++
 		}
 	}
-	for range count + 9 { // one place is always free
+	for range count + 9 { // the ring holds count-1
 		rm.switches(6, 1, rm.now)
 	}
 	if got, err := tr.Read(); len(got) != count-1 || err != nil || tr.Dropped() != 10 {
-		t.Errorf("%d switches, %v, %d dropped", len(got), err, tr.Dropped())
+		t.Errorf("got %d switches, %v, %d dropped; want %d and 10", len(got), err, tr.Dropped(), count-1)
 	}
 	rm.switches(6, 1, rm.now)
 	if got, err := tr.Read(); len(got) != 1 || err != nil || tr.Dropped() != 10 {
-		t.Errorf("then %d switches, %v, %d dropped", len(got), err, tr.Dropped())
+		t.Errorf("then got %d switches, %v, %d dropped; want 1 and 10", len(got), err, tr.Dropped())
 	}
 	if err := tr.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Where the flush is not allowed the driver's timer brings the records.
-func TestNoFlush(t *testing.T) {
+// TestForbiddenFlush checks that without the flush the records of the driver's timer are
+// read.
+func TestForbiddenFlush(t *testing.T) {
 	rm := newFake(t)
 	tr, err := rm.start()
 	if err != nil {
@@ -279,7 +282,7 @@ func TestNoFlush(t *testing.T) {
 	rm.switches(6, 1, rm.now)
 	for want := range 2 {
 		if got, err := tr.Read(); len(got) != want || err != nil {
-			t.Errorf("%v, %v; want %d", got, err, want)
+			t.Errorf("got %v, %v; want %d switches", got, err, want)
 		}
 		rm.timer()
 	}
@@ -290,7 +293,7 @@ func TestNoFlush(t *testing.T) {
 		}
 	}
 	if n != 1 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("flushes: got %d, want 1", n)
 	}
 }
 
@@ -301,20 +304,20 @@ func TestHostileRing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	rm.hardware = append(rm.hardware, make([]byte, 32)) // of no known type
+	rm.hardware = append(rm.hardware, make([]byte, 32)) // of an unknown type
 	if got, err := tr.Read(); len(got) != 0 || err != nil {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("unknown record: got %v, %v; want none", got, err)
 	}
 	for _, put := range []uint32{65536, 0xffffffff} {
 		rm.ring.put = put
 		rm.hardware = nil
 		if got, err := tr.Read(); len(got) != 0 || err == nil {
-			t.Errorf("written at %d: %v, %v", put, got, err)
+			t.Errorf("put %d: got %v, %v; want an error", put, got, err)
 		}
 	}
 	rm.now = -1
 	if now, err := tr.Clock(); err == nil {
-		t.Errorf("the clock says %d", now)
+		t.Errorf("clock: got %d, want an error", now)
 	}
 }
 
@@ -362,8 +365,8 @@ func TestWhichGPU(t *testing.T) {
 	}
 }
 
-// A driver that is busy is asked again.
-func TestBusy(t *testing.T) {
+// TestBusyDriverIsRetried checks that EAGAIN is retried.
+func TestBusyDriverIsRetried(t *testing.T) {
 	rm := newFake(t)
 	busy := map[string]int{}
 	rm.refuse = func(_ int, step string) error {
