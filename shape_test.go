@@ -81,7 +81,10 @@ var mayImport = map[string][]string{
 	"internal/metrics":  {"api"},
 	"internal/server":   {"api", "internal/metrics"},
 	"internal/config":   {"sched", "policy", "internal/yamlfile"},
-	"internal/backends": {"internal/config", "internal/hal", "internal/proc", "internal/shim", "internal/nvidia", "internal/amd"},
+	"internal/backends": {
+		"internal/config", "internal/hal", "internal/proc", "internal/scenario",
+		"internal/shim", "internal/nvidia", "internal/amd", "internal/sim/live",
+	},
 	"internal/daemon": { // no vendor: internal/backends names them
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
 		"internal/proc", "internal/server", "internal/stats",

@@ -15,7 +15,9 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/shim"
+	"github.com/giveway/giveway/internal/sim/live"
 )
 
 // options is what a backend is made with.
@@ -70,6 +72,22 @@ func New(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Che
 		all = append(all, e.make(options{uid, cfg, gates, log}))
 	}
 	return all, notes, nil
+}
+
+// Simulated returns a function like New for a daemon whose only backend is the simulator,
+// running a scenario file at so many simulated seconds per second.
+func Simulated(file string, speed float64) func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
+	return func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
+		s, err := scenario.Load(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		b, err := live.New(s, live.Options{Speed: speed})
+		if err != nil {
+			return nil, nil, err
+		}
+		return []hal.Backend{b}, nil, nil
+	}
 }
 
 // unstarted returns the vendors' backends, made for the processes that this user may

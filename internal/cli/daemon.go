@@ -16,9 +16,11 @@ import (
 
 // DaemonOptions is what the daemon is told on its command line.
 type DaemonOptions struct {
-	Config string // file; empty: there is none
-	Socket string // from the command line; empty: as the file says, or DefaultSocket
-	User   bool   // look after this user's processes only
+	Config string  // file; empty: there is none
+	Socket string  // from the command line; empty: as the file says, or DefaultSocket
+	User   bool    // look after this user's processes only
+	Sim    string  // scenario file to simulate instead of the devices of this machine; empty: none
+	Speed  float64 // of the simulation
 	Log    *slog.Logger
 	// DefaultSocket is where to listen if neither the command line nor the file
 	// says; empty where there is no such place.
@@ -40,10 +42,14 @@ with everything put back.
 
 With --socket, set GIVEWAY_SOCKET to the same path for the other commands.
 
+With --sim the daemon runs on simulated devices and processes, in real time or at
+--speed, on any machine: every other command works on them as on a GPU.
+
 Without --config the file is ` + config.Path + `, or giveway/giveway.yaml in your
 own configuration folder with --user, if it is there.`,
 		Example: `  giveway daemon
-  giveway daemon --user --socket /tmp/giveway.sock`,
+  giveway daemon --user --socket /tmp/giveway.sock
+  giveway daemon --sim scenarios/demo.yaml --socket /tmp/giveway.sock`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if RunDaemon == nil {
@@ -62,7 +68,10 @@ own configuration folder with --user, if it is there.`,
 			if o.User {
 				o.DefaultSocket = client.UserSocket()
 			}
-			if o.Config == "" {
+			if cmd.Flags().Changed("speed") && o.Sim == "" {
+				return usageError{errors.New("--speed is for a simulation: name its scenario with --sim")}
+			}
+			if o.Config == "" && o.Sim == "" {
 				o.Config = defaultConfig(o.User)
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -74,6 +83,8 @@ own configuration folder with --user, if it is there.`,
 	flags.StringVar(&o.Config, "config", "", "file with the configuration; docs/CONFIG.md describes it")
 	flags.StringVar(&o.Socket, "socket", "", "listen here, whatever the file says")
 	flags.BoolVar(&o.User, "user", false, "look after your own processes only (the default but for root)")
+	flags.StringVar(&o.Sim, "sim", "", "scenario file to simulate instead of using this machine's devices; docs/SCENARIOS.md describes it")
+	flags.Float64Var(&o.Speed, "speed", 1, "simulated seconds per second, with --sim")
 	flags.BoolVar(&asJSON, "json", false, "log in JSON")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // it fails only for flags that do not exist

@@ -30,9 +30,13 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 	if err != nil {
 		return err
 	}
+	make := backends.New
+	if o.Sim != "" {
+		make = backends.Simulated(o.Sim, o.Speed)
+	}
 	return daemon.Serve(ctx, daemon.Options{
 		Version: version().Version, File: o.Config, Socket: o.Socket, Default: o.DefaultSocket, User: o.User,
-		Guardian: []string{self, "guardian"}, Backends: backends.New, Log: o.Log,
+		Guardian: []string{self, "guardian"}, Backends: make, Log: o.Log,
 	})
 }
 
