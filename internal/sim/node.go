@@ -70,8 +70,8 @@ func (n *Node) post(k sched.Kind, q *queue, d time.Duration, expect sched.Time) 
 	n.events = append(n.events, sched.Event{Kind: k, Queue: q.id, Duration: d, Attr: sched.Attr{Expect: expect}})
 }
 
-func (n *Node) queueOpened(q *queue) { n.post(sched.QueueOpened, q, 0, 0) }
-func (n *Node) queueClosed(q *queue) { n.post(sched.QueueClosed, q, 0, 0) }
+func (n *Node) queueOpened(q *queue)    { n.post(sched.QueueOpened, q, 0, 0) }
+func (n *Node) queueClosed(q *queue)    { n.post(sched.QueueClosed, q, 0, 0) }
 func (n *Node) requestStarted(q *queue) { n.post(sched.RequestStarted, q, 0, 0) }
 
 func (n *Node) requestFinished(q *queue, d time.Duration) { n.post(sched.RequestFinished, q, d, 0) }
