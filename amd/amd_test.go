@@ -18,12 +18,15 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/cli"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -71,10 +74,9 @@ func (m *machine) check(err error) {
 func (m *machine) daemon() {
 	m.Helper()
 	log := slog.New(slog.DiscardHandler)
-	m.Skip("the AMD backend is being moved")
 	d, err := daemon.New(daemon.Config{
 		Policy: api.Policy{Name: "giveway"}, Guardian: []string{"/usr/bin/env", "AMD_TEST=guardian", os.Args[0]},
-		Log: log,
+		Backends: []hal.Backend{amd.New(amd.Config{Dev: m.path, Sys: kfd.Sysfs(m.sys), Only: proc.Everyone})}, Log: log,
 	})
 	m.check(err)
 	s := server.New(d, server.Config{Socket: m.control, Log: log})

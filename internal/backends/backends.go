@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia"
@@ -51,6 +52,31 @@ var table = []entry{
 			return ""
 		},
 	},
+	{
+		name: "AMD",
+		make: newAMD,
+		left: func(c config.Config) string {
+			if c.NoAMD {
+				return "amd: false"
+			}
+			return ""
+		},
+	},
+}
+
+// newAMD makes the AMD backend. A process that loaded the shim can stop its own queues,
+// where the driver lets no other process do it.
+func newAMD(o options) hal.Backend {
+	cfg := amd.Config{Only: o.uid, Log: o.log}
+	if o.gates != nil {
+		cfg.Shim = func(pid int) amd.Shim {
+			if g := o.gates.GateOf(pid); g != nil {
+				return g
+			}
+			return nil
+		}
+	}
+	return amd.New(cfg)
 }
 
 // New makes the backends of a daemon. The checks say which of them the configuration
