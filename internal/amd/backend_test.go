@@ -102,7 +102,8 @@ func (h *host) Ready(pid int) (class sched.Class, ready, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r := h.records[pid]; r != nil {
-		return r.Settings().Attr.Class, h.ready[pid], true
+		a := r.Settings().Attr
+		return a.Class, h.ready[pid] && !a.Paused, true
 	}
 	return sched.Standard, false, false
 }

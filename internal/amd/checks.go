@@ -92,12 +92,15 @@ var classPriority = map[sched.Class]uint32{sched.Online: 3, sched.Standard: 2, s
 // inversions reports queues that wait for queues of a lower class. A process that its
 // owner has paused does not wait for others.
 func (b *Backend) inversions() []hal.Check {
-	paused := make(map[int]bool)
-	b.mu.Lock()
-	for pid, p := range b.processes {
-		paused[pid] = p.settings.Attr.Paused
+	type standing struct {
+		priority uint32
+		ready    bool
 	}
-	b.mu.Unlock()
+	standings := make(map[int]standing)
+	for _, pid := range b.known() { // not with b.mu held: Ready waits for the daemon's loop, which polls
+		class, ready, _ := b.host.Ready(pid)
+		standings[pid] = standing{classPriority[class], ready}
+	}
 	var checks []hal.Check
 	for _, dev := range b.driver.Devices() {
 		states, err := dev.States()
@@ -106,8 +109,10 @@ func (b *Backend) inversions() []hal.Check {
 		}
 		for i := range states {
 			s := &states[i]
-			class, ready, _ := b.host.Ready(s.PID)
-			s.Priority, s.Ready = classPriority[class], ready && !paused[s.PID]
+			s.Priority = classPriority[sched.Standard]
+			if p, known := standings[s.PID]; known {
+				s.Priority, s.Ready = p.priority, p.ready
+			}
 		}
 		for _, v := range Inversions(dev.Slots(), states) {
 			checks = append(checks, hal.Check{

@@ -267,6 +267,7 @@ type controllerOrders struct {
 }
 
 func TestMain(m *testing.M) {
+	runMode()
 	if text := os.Getenv(controllerEnv); text != "" {
 		if err := control(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)

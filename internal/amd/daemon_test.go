@@ -1,0 +1,673 @@
+package amd_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/amd"
+	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/backends"
+	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shim"
+	"github.com/giveway/giveway/internal/shim/shimpage"
+	"github.com/giveway/giveway/sched"
+	preload "github.com/giveway/giveway/shim"
+)
+
+// The tests in this file run the real daemon with the AMD and shim backends on the test
+// double behind a real path, with real processes.
+
+// Modes of the test binary, set by the environment variable modeEnv.
+const (
+	modeEnv      = "AMD_TEST_MODE"
+	modeGuardian = "guardian"
+	modeDaemon   = "daemon" // with the arguments device, sysfs and, optionally, socket
+)
+
+// runMode runs the test binary as a guardian or daemon if the environment says so.
+func runMode() {
+	switch os.Getenv(modeEnv) {
+	case modeGuardian:
+		_ = guardian.Keep(3, backends.Adopt, slog.New(slog.DiscardHandler))
+	case modeDaemon:
+		d, gates := newDaemon(os.Args[1], os.Args[2])
+		if len(os.Args) > 3 {
+			s := server.New(d, server.Config{Socket: os.Args[3], Pages: gates})
+			go func() { _ = s.Serve(context.Background()) }()
+		}
+		_ = d.Run(context.Background())
+	default:
+		return
+	}
+	os.Exit(0)
+}
+
+// newDaemon makes a daemon. In modeDaemon every process is of class batch.
+func newDaemon(device, sys string) (*daemon.Daemon, *shim.Backend) {
+	gates, err := shim.New(proc.Everyone)
+	if err != nil {
+		panic(err)
+	}
+	b := amd.New(amd.Config{Dev: device, Sys: kfd.Sysfs(sys), Only: proc.Everyone, Shim: func(pid int) amd.Shim {
+		if g := gates.GateOf(pid); g != nil {
+			return g
+		}
+		return nil
+	}})
+	d, err := daemon.New(daemon.Config{
+		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
+		Guardian: []string{"/usr/bin/env", modeEnv + "=" + modeGuardian, os.Args[0]},
+		Backends: []hal.Backend{gates, b},
+		Rule: func(_ proc.Process, a sched.Attr) (sched.Attr, bool) {
+			a.Class = sched.Batch
+			return a, os.Getenv(modeEnv) == modeDaemon
+		},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return d, gates
+}
+
+// runningDaemon is a daemon that runs until stop is called or the test is over.
+type runningDaemon struct {
+	*daemon.Daemon
+	n          *node
+	gates      *shim.Backend
+	socket     string
+	stopServer func() // which disconnects the shims
+	stop       func()
+}
+
+func (n *node) daemon() *runningDaemon {
+	n.Helper()
+	d := &runningDaemon{n: n, socket: filepath.Join(n.TempDir(), "s")}
+	d.Daemon, d.gates = newDaemon(n.path, n.sys)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := server.New(d.Daemon, server.Config{Socket: d.socket, Pages: d.gates})
+	n.check(s.Listen())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := d.Run(ctx); err != nil {
+			n.Errorf("daemon: got %v, want no error", err)
+		}
+	})
+	eventually(n.T, func() bool { return len(d.Status().Devices) > 0 })
+	serving, stopServing := context.WithCancel(ctx)
+	served := make(chan struct{})
+	ended.Go(func() { defer close(served); _ = s.Serve(serving) })
+	d.stopServer = func() {
+		stopServing()
+		<-served
+	}
+	d.stop = func() {
+		cancel()
+		ended.Wait()
+	}
+	n.Cleanup(d.stop)
+	return d
+}
+
+func (d *runningDaemon) change(pid int, c api.Change) {
+	d.n.Helper()
+	_, err := d.Change(pid, c)
+	d.n.check(err)
+}
+
+// queue returns the queue of a process in giveway ps, or nil.
+func (d *runningDaemon) queue(pid int) *api.Queue {
+	for _, p := range d.Processes() {
+		if p.PID == pid && len(p.Queues) == 1 {
+			return &p.Queues[0]
+		}
+	}
+	return nil
+}
+
+// can reports whether the queue of a process has a stop method and abilities.
+func (d *runningDaemon) can(pid int, method string, want ...string) bool {
+	q := d.queue(pid)
+	return q != nil && q.Way == method && slices.Equal(q.Can, want)
+}
+
+// holds returns how often a launch of a process waited at its gate.
+func (d *runningDaemon) holds(pid int) uint64 {
+	for _, p := range d.Processes() {
+		if p.PID == pid && p.Shim != nil {
+			return p.Shim.Holds
+		}
+	}
+	return 0
+}
+
+func (d *runningDaemon) state(pid int) string {
+	if q := d.queue(pid); q != nil {
+		return q.State
+	}
+	return ""
+}
+
+// failed reports whether the doctor has a failed check whose name begins so.
+func (d *runningDaemon) failed(name string) bool {
+	return slices.ContainsFunc(d.Status().Checks, func(c api.Check) bool { return strings.HasPrefix(c.Name, name) && !c.OK })
+}
+
+var (
+	asOnline   = api.Change{Class: new("online")}
+	asBatch    = api.Change{Class: new("batch")}
+	asStandard = api.Change{Class: new("standard")}
+	asIdle     = api.Change{Class: new("idle")}
+	paused     = api.Change{Paused: new(true)}
+	resumed    = api.Change{Paused: new(false)}
+)
+
+// TestDaemonSchedulesProcesses follows two processes through classes, pause and resume, a
+// new queue, the exit of one, and the end of the daemon.
+func TestDaemonSchedulesProcesses(t *testing.T) {
+	onBothDrivers(t, func(n *node, _ bool) {
+		train, ids := n.program(3)
+		d := n.daemon()
+		eventually(n.T, func() bool { q := d.queue(train.PID); return q != nil && q.Native == 3 })
+		if q := d.queue(train.PID); !strings.HasPrefix(q.Device, "amd-") || q.State != "running" {
+			n.Errorf("got %+v, want it running on an AMD device", q)
+		}
+		if calls := n.kfd.Calls(kfdtest.Trap(kfd.OpEnable)); calls != 0 || n.kfd.Left() != "" {
+			n.Errorf("an unmanaged process: got %d debug sessions, %q; want none", calls, n.kfd.Left())
+		}
+		serve, serveIDs := n.program(1)
+		d.change(serve.PID, asStandard) // before a listing can have found it
+
+		d.change(train.PID, paused)
+		eventually(n.T, func() bool { return n.running(ids) == 0 })
+		eventually(n.T, func() bool {
+			q := d.queue(train.PID)
+			return q.State == "stopped" && slices.Equal(q.Can, []string{"interrupt"})
+		})
+		ids = append(ids, n.addQueue(train))
+		eventually(n.T, func() bool { return n.running(ids) == 0 })
+		if n.running(serveIDs) != 1 {
+			n.Error("the other process was stopped too")
+		}
+		d.change(train.PID, resumed)
+		eventually(n.T, func() bool { return n.running(ids) == 4 })
+
+		d.change(train.PID, asBatch)
+		d.change(serve.PID, asOnline)
+		eventually(n.T, func() bool { return n.running(ids) == 0 })
+		if n.running(serveIDs) != 1 {
+			n.Error("the online process was stopped")
+		}
+		serve.Kill()
+		eventually(n.T, func() bool { return n.running(ids) == 4 && len(d.Processes()) == 1 })
+
+		d.change(train.PID, paused)
+		eventually(n.T, func() bool { return n.running(ids) == 0 })
+		d.stop()
+		if n.running(ids) != 4 || n.kfd.Left() != "" {
+			n.Errorf("after the daemon: got %d running queues, %q; want 4 and nothing left", n.running(ids), n.kfd.Left())
+		}
+	})
+}
+
+// enter connects a process to the shim backend, as the shim in it does.
+func (d *runningDaemon) enter(pid int) (inside *shimpage.Program, leave func()) {
+	d.n.Helper()
+	fds, leave, err := d.gates.Admit(server.Visitor{PID: pid, UID: uint32(os.Getuid()), Runtime: "hip"})
+	d.n.check(err)
+	inside, err = shimpage.Enter(fds[0], fds[1], fds[2])
+	d.n.check(err)
+	return inside, leave
+}
+
+// TestDaemonCombinesGateAndQueues checks that a process with a gate and KFD queues is one
+// queue that can do what either can, and that the KFD queues outlive the gate.
+func TestDaemonCombinesGateAndQueues(t *testing.T) {
+	onBothDrivers(t, func(n *node, patched bool) {
+		method := map[bool]string{true: "batch", false: "debug"}[patched]
+		p, ids := n.program(2)
+		d := n.daemon()
+		inside, leave := d.enter(p.PID)
+		d.change(p.PID, asBatch)
+		eventually(n.T, func() bool { return d.can(p.PID, method, "hold", "interrupt", "bound") })
+		if q := d.queue(p.PID); !strings.HasPrefix(q.Device, "amd-") {
+			n.Errorf("got device %s, want an AMD device", q.Device)
+		}
+		d.change(p.PID, paused)
+		eventually(n.T, func() bool { return n.running(ids) == 0 })
+		leave()
+		n.check(inside.Leave())
+		eventually(n.T, func() bool { return d.can(p.PID, method, "interrupt") })
+		if n.running(ids) != 0 {
+			n.Error("the queues started when the gate was withdrawn")
+		}
+		d.change(p.PID, resumed)
+		eventually(n.T, func() bool { return n.running(ids) == 2 })
+	})
+}
+
+// TestDaemonRestoreEndsSessions checks that after giveway restore a process is unmanaged
+// and in no debug session.
+func TestDaemonRestoreEndsSessions(t *testing.T) {
+	n := newNode(t, false)
+	p, ids := n.program(1)
+	d := n.daemon()
+	d.change(p.PID, paused)
+	eventually(t, func() bool { return n.running(ids) == 0 })
+	n.check(d.Restore())
+	eventually(t, func() bool { return n.running(ids) == 1 && n.kfd.Left() == "" && d.can(p.PID, "") })
+}
+
+// TestDaemonStopsInOneCall checks that the stop of a process with ten queues is one call
+// of the patched driver and one runlist update.
+func TestDaemonStopsInOneCall(t *testing.T) {
+	n := newNode(t, true)
+	p, ids := n.program(10)
+	d := n.daemon()
+	eventually(t, func() bool { return d.can(p.PID, "batch", "interrupt") })
+	unmaps, updates := n.kfd.Calls(kfdtest.Request(kfd.ReqBatchUnmap)), n.kfd.Updates(kfdtest.MI300X.GPU)
+	d.change(p.PID, paused)
+	eventually(t, func() bool { return n.running(ids) == 0 })
+	if got := n.kfd.Calls(kfdtest.Request(kfd.ReqBatchUnmap)) - unmaps; got != 1 {
+		t.Errorf("got %d calls, want 1", got)
+	}
+	if got := n.kfd.Updates(kfdtest.MI300X.GPU) - updates; got != 1 {
+		t.Errorf("got %d runlist updates, want 1", got)
+	}
+}
+
+// TestDaemonRetriesRefusedStops checks that a stop that the driver refused is repeated.
+func TestDaemonRetriesRefusedStops(t *testing.T) {
+	n := newNode(t, true)
+	p, ids := n.program(2)
+	d := n.daemon()
+	eventually(t, func() bool { return d.can(p.PID, "batch", "interrupt") })
+	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{Hardware: true})
+	n.kfd.Inject(kfdtest.Trap(kfd.OpEnable), kfdtest.Fault{Errno: unix.EPERM})
+	d.change(p.PID, paused)
+	eventually(t, func() bool { return d.failed("AMD calls") && n.running(ids) == 2 })
+	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{})
+	eventually(t, func() bool { return n.running(ids) == 0 })
+}
+
+// TestDaemonSurvivesHangingCall checks that a call of the driver that hangs delays neither
+// the daemon nor other processes.
+func TestDaemonSurvivesHangingCall(t *testing.T) {
+	n := newNode(t, true)
+	first, firstIDs := n.program(1)
+	second, secondIDs := n.program(1)
+	d := n.daemon()
+	eventually(t, func() bool { return d.can(first.PID, "batch", "interrupt") && d.can(second.PID, "batch", "interrupt") })
+	hang, unmap := make(chan struct{}), kfdtest.Request(kfd.ReqBatchUnmap)
+	n.kfd.Inject(unmap, kfdtest.Fault{Hang: hang, Times: 1})
+	calls := n.kfd.Calls(unmap)
+	d.change(first.PID, paused)
+	eventually(t, func() bool { return n.kfd.Calls(unmap) > calls })
+	d.change(second.PID, paused)
+	eventually(t, func() bool { return n.running(secondIDs) == 0 })
+	close(hang)
+	eventually(t, func() bool { return n.running(firstIDs) == 0 })
+}
+
+// startDaemon starts a daemon in a process of its own.
+func (n *node) startDaemon(socket ...string) *exec.Cmd {
+	n.Helper()
+	cmd := exec.Command(os.Args[0], append([]string{n.path, n.sys}, socket...)...)
+	cmd.Env = append(os.Environ(), modeEnv+"="+modeDaemon)
+	n.check(cmd.Start())
+	n.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
+
+// TestDriverRestoresWhenDaemonIsKilled kills the daemon while it has queues stopped.
+func TestDriverRestoresWhenDaemonIsKilled(t *testing.T) {
+	onBothDrivers(t, func(n *node, _ bool) {
+		_, ids := n.program(2)
+		_, more := n.program(3)
+		ids = append(ids, more...)
+		for round := range 3 {
+			cmd := n.startDaemon()
+			eventually(n.T, func() bool { return n.running(ids) < 5 })
+			time.Sleep(time.Duration(round*7) * time.Millisecond)
+			n.check(cmd.Process.Kill())
+			_ = cmd.Wait() // it was killed
+			eventually(n.T, func() bool { return n.running(ids) == 5 && n.kfd.Left() == "" })
+		}
+	})
+}
+
+// TestDaemonDoctor checks the status of the daemon and the check of a process that
+// another debugger traces.
+func TestDaemonDoctor(t *testing.T) {
+	n := newNode(t, false)
+	d := n.daemon()
+	if s := d.Status(); len(s.Devices) != 1 || s.Devices[0].Backend != "amd" || !strings.Contains(s.Devices[0].Model, "gfx942") {
+		t.Errorf("got devices %+v, want one gfx942", s.Devices)
+	}
+	if d.failed("AMD") {
+		t.Errorf("got %+v, want no failed check", d.Status().Checks)
+	}
+	p, ids := n.program(1)
+	n.check(unix.PtraceSeize(p.PID)) // this thread is the other debugger
+	d.change(p.PID, paused)
+	eventually(t, func() bool { return d.failed(fmt.Sprintf("AMD queues of %d", p.PID)) })
+	if n.running(ids) != 1 {
+		t.Error("the process was stopped")
+	}
+}
+
+// TestDaemonReportsInversions checks that an online process which shares too few slots
+// with a lower class is reported, and no longer when the lower class is stopped.
+func TestDaemonReportsInversions(t *testing.T) {
+	n := newNode(t, false)
+	serve, _ := n.program(1)
+	crowd, ids := n.program(int(kfdtest.MI300X.Slots))
+	d := n.daemon()
+	eventually(t, func() bool { return d.queue(serve.PID) != nil && d.queue(crowd.PID) != nil })
+	reported := func() bool { return d.failed("AMD priority inversion") }
+	if reported() {
+		t.Error("an inversion is reported among processes of one class")
+	}
+	d.change(serve.PID, asOnline)
+	eventually(t, reported)
+	d.change(crowd.PID, asBatch)
+	eventually(t, func() bool { return n.running(ids) == 0 && !reported() })
+}
+
+// TestDaemonWithoutDeviceFile checks that a daemon that may not open KFD says so.
+func TestDaemonWithoutDeviceFile(t *testing.T) {
+	n := newNode(t, true)
+	p, _ := n.program(1)
+	d, _ := newDaemon(n.path+"-missing", n.sys)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	eventually(t, func() bool {
+		return slices.ContainsFunc(d.Status().Checks, func(c api.Check) bool { return strings.Contains(c.Detail, "-missing") && !c.OK })
+	})
+	if _, err := d.Change(p.PID, paused); err == nil {
+		t.Error("an order for a process that the daemon cannot know was accepted")
+	}
+	stop()
+	n.check(<-ended)
+}
+
+// preloaded is a C process that runs under the preload library as it is built for use.
+type preloaded struct {
+	n   *node
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+	ids []kfdtest.QueueID
+}
+
+// buildPreloaded compiles shim/test/kfdwork.c and writes the library, or skips the test.
+func (n *node) buildPreloaded() (dir string) {
+	n.Helper()
+	library, err := preload.Library()
+	if err != nil {
+		n.Skip(err)
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		n.Skip("gcc is needed to compile shim/test/kfdwork.c")
+	}
+	dir = n.TempDir()
+	n.check(os.WriteFile(filepath.Join(dir, "libgiveway.so"), library, 0o600))
+	if out, err := exec.Command("gcc", "-O2", "-o", filepath.Join(dir, "work"), "../../shim/test/kfdwork.c", "-pthread").CombinedOutput(); err != nil {
+		n.Fatalf("gcc: %v: %s", err, out)
+	}
+	return dir
+}
+
+func (n *node) preloaded(dir, socket string, queues int) *preloaded {
+	n.Helper()
+	p := &preloaded{n: n, cmd: exec.Command(filepath.Join(dir, "work"), n.path)}
+	p.cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(dir, "libgiveway.so"), "GIVEWAY_SOCKET="+socket)
+	in, err := p.cmd.StdinPipe()
+	n.check(err)
+	out, err := p.cmd.StdoutPipe()
+	n.check(err)
+	p.in, p.out = in, bufio.NewReader(out)
+	n.check(p.cmd.Start())
+	n.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait() // it was killed
+	})
+	p.expect("ready\n")
+	for range queues {
+		p.addQueue()
+	}
+	return p
+}
+
+func (p *preloaded) pid() int { return p.cmd.Process.Pid }
+
+func (p *preloaded) expect(want string) {
+	p.n.Helper()
+	if line, err := p.out.ReadString('\n'); err != nil || line != want {
+		p.n.Fatalf("got line %q, %v; want %q", line, err, want)
+	}
+}
+
+func (p *preloaded) addQueue() {
+	p.n.Helper()
+	id := uint32(len(p.ids))
+	_, err := fmt.Fprintf(p.in, "create %d 2 %d 8192 100 7 96\n", kfdtest.MI300X.GPU, 1<<30)
+	p.n.check(err)
+	p.expect(fmt.Sprintf("created 0 77 %d\n", id))
+	p.ids = append(p.ids, kfdtest.QueueID{PID: p.pid(), Queue: id})
+}
+
+// have reports whether all its queues have a percentage and a priority, and are otherwise
+// as they were created.
+func (p *preloaded) have(percent, priority uint32) bool {
+	for _, id := range p.ids {
+		if s, _ := p.n.kfd.State(id); s != (kfdtest.State{Ring: 1 << 30, RingSize: 8192, Percent: percent, Priority: priority}) {
+			return false
+		}
+	}
+	return true
+}
+
+// stoppedBySignal reports whether each of its threads has been stopped by a signal.
+func (p *preloaded) stoppedBySignal() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid()))
+	return len(threads) > 0 && !slices.ContainsFunc(threads, func(file string) bool {
+		text, _ := os.ReadFile(file)
+		_, state, _ := strings.Cut(string(text), ") ")
+		return !strings.HasPrefix(state, "T")
+	})
+}
+
+// TestDaemonAsksTheShim checks that where the driver does not let the daemon stop queues,
+// a process with the shim stops its own, and that its class sets their priority.
+func TestDaemonAsksTheShim(t *testing.T) {
+	n := newNode(t, false)
+	dir := n.buildPreloaded()
+	d := n.daemon()
+	p := n.preloaded(dir, d.socket, 2) // its runtime is not enabled, so it cannot be debugged
+	d.change(p.pid(), asBatch)
+	eventually(t, func() bool { return d.can(p.pid(), "own", "interrupt") && p.have(100, 3) })
+	d.change(p.pid(), paused)
+	eventually(t, func() bool { return p.have(0, 3) })
+	p.addQueue()
+	if !p.have(0, 3) {
+		t.Error("a queue that was created in a stopped process runs")
+	}
+	eventually(t, func() bool { return d.queue(p.pid()).Native == 3 })
+	time.Sleep(2 * time.Second) // longer than a lease
+	if !p.have(0, 3) || d.state(p.pid()) != "stopped" {
+		t.Errorf("after 2 s: got state %s, want stopped", d.state(p.pid()))
+	}
+	d.change(p.pid(), resumed)
+	eventually(t, func() bool { return p.have(100, 3) })
+	d.change(p.pid(), asOnline)
+	eventually(t, func() bool { return p.have(100, 11) })
+	d.change(p.pid(), asStandard)
+	eventually(t, func() bool { return p.have(100, 7) })
+
+	checks := d.Status().Checks
+	if !slices.ContainsFunc(checks, func(c api.Check) bool { return c.Name == "AMD own" && c.OK }) || d.failed("AMD queues of") {
+		t.Errorf("got checks %+v, want AMD own and no queues that cannot be stopped", checks)
+	}
+
+	n.check(p.cmd.Process.Signal(unix.SIGSTOP))
+	eventually(t, p.stoppedBySignal)
+	d.change(p.pid(), paused)
+	eventually(t, func() bool { return d.failed("AMD calls") })
+	if !p.have(100, 7) {
+		t.Error("the queues of a process that does not run were changed")
+	}
+	n.check(p.cmd.Process.Signal(unix.SIGCONT))
+	eventually(t, func() bool { return p.have(0, 7) && d.state(p.pid()) == "stopped" })
+	d.change(p.pid(), asIdle)
+	eventually(t, func() bool { return p.have(0, 0) })
+	d.stop()
+	eventually(t, func() bool { return p.have(100, 7) })
+}
+
+// TestDaemonFollowsTheShim checks that what can be done to a process is found out again
+// when its shim connects after its queues are known, and when the shim disconnects.
+func TestDaemonFollowsTheShim(t *testing.T) {
+	n := newNode(t, false)
+	socket := filepath.Join(t.TempDir(), "later")
+	p := n.preloaded(n.buildPreloaded(), socket, 1)
+	d := n.daemon()
+	eventually(t, func() bool { q := d.queue(p.pid()); return q != nil && q.Native == 1 })
+	d.change(p.pid(), paused)
+	eventually(t, func() bool { return d.failed("AMD queues of") })
+	if !p.have(100, 7) || !d.can(p.pid(), "") {
+		t.Errorf("got %+v, want a queue that cannot be stopped", d.queue(p.pid()))
+	}
+	n.check(os.Symlink(d.socket, socket))
+	time.Sleep(1100 * time.Millisecond) // the shim waits so long before it connects again
+	p.addQueue()
+	eventually(t, func() bool { return p.have(0, 7) && d.can(p.pid(), "own", "interrupt") })
+	d.stopServer()
+	eventually(t, func() bool { return p.have(100, 7) && d.can(p.pid(), "") })
+	d.change(p.pid(), resumed)
+	eventually(t, func() bool { return d.state(p.pid()) == "running" })
+}
+
+// TestShimRestoresWhenDaemonIsKilled checks that processes put their own queues back when
+// the daemon is killed.
+func TestShimRestoresWhenDaemonIsKilled(t *testing.T) {
+	n := newNode(t, false)
+	dir, socket := n.buildPreloaded(), filepath.Join(t.TempDir(), "s")
+	cmd := n.startDaemon(socket)
+	eventually(t, func() bool { _, err := os.Stat(socket); return err == nil })
+	first, second := n.preloaded(dir, socket, 2), n.preloaded(dir, socket, 3)
+	eventually(t, func() bool { return first.have(0, 3) || second.have(0, 3) })
+	n.check(cmd.Process.Kill())
+	began := time.Now()
+	_ = cmd.Wait() // it was killed
+	eventually(t, func() bool { return first.have(100, 7) && second.have(100, 7) })
+	// The lease is 0.8 s. The rest of the limit is for a busy machine.
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("got %v, want at most 3s", took)
+	}
+}
+
+// TestDaemonFallsBack makes the methods to stop a process fail one after another: batch,
+// debug, own, and then its gate is held.
+func TestDaemonFallsBack(t *testing.T) {
+	n := newNode(t, true)
+	p, ids := n.program(2)
+	d := n.daemon()
+	inside, leave := d.enter(p.PID)
+	defer func() {
+		leave()
+		n.check(inside.Leave())
+	}()
+	inside.Owns(0, kfdtest.MI300X.GPU, 2)
+	d.change(p.PID, asBatch)
+	eventually(t, func() bool { return d.can(p.PID, "batch", "hold", "interrupt", "bound") })
+
+	refused := kfdtest.Fault{Errno: unix.EPERM}
+	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), refused)
+	d.change(p.PID, paused)
+	eventually(t, func() bool { return n.running(ids) == 0 && n.kfd.Left() != "" }) // in a debug session
+	d.change(p.PID, resumed)
+	eventually(t, func() bool { return n.running(ids) == 2 })
+
+	n.kfd.Inject(kfdtest.Trap(kfd.OpSuspendQueues), refused)
+	d.change(p.PID, paused) // the shim does not answer either
+	eventually(t, func() bool { return d.state(p.PID) == "stopped" && n.running(ids) == 2 })
+	waited := make(chan bool, 1)
+	go func() { waited <- inside.Pass() }()
+	eventually(t, func() bool { return d.holds(p.PID) == 1 })
+	d.change(p.PID, resumed)
+	if !<-waited {
+		t.Error("a launch did not wait at the held gate")
+	}
+
+	quit := make(chan struct{})
+	var answering sync.WaitGroup
+	answering.Go(func() { answer(p, ids, inside, quit) })
+	defer func() {
+		close(quit)
+		answering.Wait()
+	}()
+	eventually(t, func() bool {
+		d.change(p.PID, paused)
+		time.Sleep(20 * time.Millisecond) // a method that was refused is not tried again at once
+		off := n.running(ids) == 0 && d.state(p.PID) == "stopped"
+		d.change(p.PID, resumed)
+		return off
+	})
+	eventually(t, func() bool { return n.running(ids) == 2 })
+	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{})
+	updates := n.kfd.Calls(kfdtest.Request(kfd.ReqUpdateQueue))
+	d.change(p.PID, paused)
+	eventually(t, func() bool { return n.running(ids) == 0 })
+	if got := n.kfd.Calls(kfdtest.Request(kfd.ReqUpdateQueue)) - updates; got != 0 {
+		t.Errorf("with a working batch method: got %d updates by the process, want 0", got)
+	}
+}
+
+// answer does what the shim does: it stops and starts the queues of a process as asked.
+func answer(p *kfdtest.Program, ids []kfdtest.QueueID, inside *shimpage.Program, quit chan struct{}) {
+	done := uint32(0)
+	for {
+		select {
+		case <-quit:
+			return
+		case <-time.After(200 * time.Microsecond):
+		}
+		w := inside.Wished()
+		if w.Turn == done {
+			continue
+		}
+		done = w.Turn
+		percent, off := uint32(100), uint32(0)
+		if len(w.Off) > 0 {
+			percent, off = 0, uint32(len(ids))
+		}
+		for _, id := range ids {
+			if kfd.UpdateQueue(p, id.Queue, 1<<30, 4096, percent, 7) != nil {
+				return
+			}
+		}
+		inside.Did(0, off, 0)
+		inside.Obey(done)
+	}
+}
