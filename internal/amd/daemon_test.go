@@ -28,7 +28,7 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim"
-	"github.com/giveway/giveway/internal/shim/shimpage"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/sched"
 	preload "github.com/giveway/giveway/shim"
 )
@@ -230,11 +230,11 @@ func TestDaemonSchedulesProcesses(t *testing.T) {
 }
 
 // enter connects a process to the shim backend, as the shim in it does.
-func (d *runningDaemon) enter(pid int) (inside *shimpage.Program, leave func()) {
+func (d *runningDaemon) enter(pid int) (inside *pagetest.Process, leave func()) {
 	d.n.Helper()
 	fds, leave, err := d.gates.Admit(server.Visitor{PID: pid, UID: uint32(os.Getuid()), Runtime: "hip"})
 	d.n.check(err)
-	inside, err = shimpage.Enter(fds[0], fds[1], fds[2])
+	inside, err = pagetest.NewProcess(fds[0], fds[1], fds[2])
 	d.n.check(err)
 	return inside, leave
 }
@@ -255,7 +255,7 @@ func TestDaemonCombinesGateAndQueues(t *testing.T) {
 		d.change(p.PID, paused)
 		eventually(n.T, func() bool { return n.running(ids) == 0 })
 		leave()
-		n.check(inside.Leave())
+		n.check(inside.Close())
 		eventually(n.T, func() bool { return d.can(p.PID, method, "interrupt") })
 		if n.running(ids) != 0 {
 			n.Error("the queues started when the gate was withdrawn")
@@ -596,9 +596,9 @@ func TestDaemonFallsBack(t *testing.T) {
 	inside, leave := d.enter(p.PID)
 	defer func() {
 		leave()
-		n.check(inside.Leave())
+		n.check(inside.Close())
 	}()
-	inside.Owns(0, kfdtest.MI300X.GPU, 2)
+	inside.SetQueues(0, kfdtest.MI300X.GPU, 2)
 	d.change(p.PID, asBatch)
 	eventually(t, func() bool { return d.can(p.PID, "batch", "hold", "interrupt", "bound") })
 
@@ -613,7 +613,7 @@ func TestDaemonFallsBack(t *testing.T) {
 	d.change(p.PID, paused) // the shim does not answer either
 	eventually(t, func() bool { return d.state(p.PID) == "stopped" && n.running(ids) == 2 })
 	waited := make(chan bool, 1)
-	go func() { waited <- inside.Pass() }()
+	go func() { waited <- inside.Launch() }()
 	eventually(t, func() bool { return d.holds(p.PID) == 1 })
 	d.change(p.PID, resumed)
 	if !<-waited {
@@ -645,7 +645,7 @@ func TestDaemonFallsBack(t *testing.T) {
 }
 
 // answer does what the shim does: it stops and starts the queues of a process as asked.
-func answer(p *kfdtest.Program, ids []kfdtest.QueueID, inside *shimpage.Program, quit chan struct{}) {
+func answer(p *kfdtest.Program, ids []kfdtest.QueueID, inside *pagetest.Process, quit chan struct{}) {
 	done := uint32(0)
 	for {
 		select {
@@ -653,13 +653,13 @@ func answer(p *kfdtest.Program, ids []kfdtest.QueueID, inside *shimpage.Program,
 			return
 		case <-time.After(200 * time.Microsecond):
 		}
-		w := inside.Wished()
-		if w.Turn == done {
+		r := inside.QueueRequest()
+		if r.Seq == done {
 			continue
 		}
-		done = w.Turn
+		done = r.Seq
 		percent, off := uint32(100), uint32(0)
-		if len(w.Off) > 0 {
+		if len(r.Stop) > 0 {
 			percent, off = 0, uint32(len(ids))
 		}
 		for _, id := range ids {
@@ -667,7 +667,7 @@ func answer(p *kfdtest.Program, ids []kfdtest.QueueID, inside *shimpage.Program,
 				return
 			}
 		}
-		inside.Did(0, off, 0)
-		inside.Obey(done)
+		inside.SetQueueResults(0, off, 0)
+		inside.Apply(done)
 	}
 }
