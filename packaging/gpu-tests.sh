@@ -102,7 +102,7 @@ stop_clients() {
 }
 
 group_contract() {
-  step 60 ./nvrm.test -test.run TestContract -test.v
+  step 60 ./nvrm.test -test.run TestDoubleAnswersAsDriver -test.v
   step 240 ./nvidia.test -test.run OnGPU -test.v
   start_daemon
   step 30 ./giveway doctor

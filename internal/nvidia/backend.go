@@ -149,7 +149,7 @@ func (b *Backend) discover(ctx context.Context) error {
 		b.log.Warn("NVIDIA driver is unknown and its self-test failed: nothing is changed", "version", s.Version, "error", s.selfTest)
 	}
 	c := b.cfg.discover()
-	c.Ours = b.host.IsGuardian
+	c.Ignore = b.host.IsGuardian
 	w, err := discover.Watch(ctx, c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,7 +249,7 @@ func (b *Backend) KernelLogLines() uint64 {
 	if b.watch == nil {
 		return 0
 	}
-	return b.watch.Guesses()
+	return b.watch.WrongGuesses()
 }
 
 // How often the trace of a GPU is read. Each read takes the driver's locks for a moment,
@@ -328,7 +328,7 @@ func discoverChecks(w *discover.Watcher) []hal.Check {
 	for _, c := range w.Checks() {
 		checks = append(checks, hal.Check(c))
 	}
-	if n := w.Guesses(); n > 0 {
+	if n := w.WrongGuesses(); n > 0 {
 		checks = append(checks, hal.Check{
 			Name: "kernel log", OK: true,
 			Detail: fmt.Sprintf("%d lines, each from a wrong guess at a handle of a process that is older than the daemon", n),

@@ -17,8 +17,8 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// What the programs look for: ioctl numbers without their direction, which the
-// driver does not look at either. Sizes from nvos.h, escapes from nv_escape.h.
+// requests are the ioctl numbers that the programs look for, without the direction bits,
+// which the driver ignores too. Sizes from nvos.h, escapes from nv_escape.h.
 type requests struct {
 	alloc []uint32 // NV_ESC_RM_ALLOC with NVOS21_PARAMETERS or NVOS64_PARAMETERS
 	free  uint32   // NV_ESC_RM_FREE with NVOS00_PARAMETERS
@@ -37,14 +37,14 @@ var rmRequests = requests{
 	free:  sizeNVOS00<<16 | 'F'<<8 | 0x29,
 }
 
-// A sample is what the kernel program sends for a call that succeeded:
+// A sample describes a call that succeeded. The eBPF program sends it:
 //
 //	0      4    8         12   16                     64
 //	tgid | fd | request | 0 | the argument, 48 bytes |
 const sampleSize = 16 + maxArg
 
-// A call is an allocation or a free that RM granted. It is what the process's
-// memory said after the call: a hint of where to look, never a proof.
+// call is a successful allocation or free. Its content comes from the memory of the process
+// after the call, so it is a hint where to look and no proof.
 type call struct {
 	pid    int
 	fd     int
@@ -55,7 +55,7 @@ type call struct {
 	class  uint32
 }
 
-// decode reads a sample. A call that RM refused is not worth a look.
+// decode decodes a sample. It returns false for a call that RM refused.
 func (r requests) decode(b []byte) (call, bool) {
 	if len(b) < sampleSize {
 		return call{}, false
@@ -70,7 +70,7 @@ func (r requests) decode(b []byte) (call, bool) {
 		parent: nvrm.Handle(le.Uint32(arg[4:])),
 		object: nvrm.Handle(le.Uint32(arg[8:])),
 	}
-	status := 28 // of NVOS21
+	status := 28 // its offset in NVOS21
 	switch size := request >> 16; {
 	case c.free:
 		status = 12
@@ -83,15 +83,15 @@ func (r requests) decode(b []byte) (call, bool) {
 	return c, c.pid > 0 && c.fd >= 0 && le.Uint32(arg[status:]) == uint32(nvrm.OK)
 }
 
-// registers says where a processor's struct pt_regs has what we read of it. From
+// registers holds offsets in the struct pt_regs of a processor. From
 // arch/*/include/asm/ptrace.h.
 type registers struct {
-	nr      int32 // ioctl's number
-	args    int32 // the first of three registers in a row that hold the arguments
-	fd      int16 // where among them each is
+	nr      int32 // system call number of ioctl
+	args    int32 // offset of three consecutive registers with the arguments
+	fd      int16 // offsets of the arguments from there
 	request int16
 	arg     int16
-	call    int32 // the number of the call that the process is in
+	call    int32 // offset of the number of the system call
 }
 
 var registersOf = map[string]registers{
@@ -99,39 +99,38 @@ var registersOf = map[string]registers{
 	"arm64": {nr: 29, args: 0, fd: 0, request: 8, arg: 16, call: 280},
 }
 
-// A tracer has the kernel tell of RM allocations and frees. Nothing of it is
-// pinned: it goes with the process.
+// tracer reports RM allocations and frees of all processes. Nothing is pinned: the kernel
+// removes everything when this process exits.
 type tracer struct {
 	requests requests
 	inflight *ebpf.Map // thread -> argument, request, fd
 	ring     *ebpf.Map
-	lost     *ebpf.Map // samples for which the ring had no room
+	lost     *ebpf.Map // number of samples for which the ring had no room
 	programs []*ebpf.Program
 	links    []link.Link
 	reader   *ringbuf.Reader
 }
 
-// initPIDNamespace is the inode of the first pid namespace, PROC_PID_INIT_INO.
+// initPIDNamespace is the inode of the initial pid namespace, PROC_PID_INIT_INO.
 const initPIDNamespace = 0xeffffffc
 
-var errPIDNamespace = errors.New("not in the first pid namespace, whose numbers the kernel reports")
+var errPIDNamespace = errors.New("not in the initial pid namespace, whose pids the kernel reports")
 
-// trace loads and attaches the programs. There is no part-way: on error nothing
-// is left.
+// trace loads and attaches the programs. After an error nothing is left behind.
 func trace(want requests) (_ *tracer, err error) {
 	regs, ok := registersOf[runtime.GOARCH]
 	if !ok {
-		return nil, fmt.Errorf("registers of %s are not known", runtime.GOARCH)
+		return nil, fmt.Errorf("not available on %s", runtime.GOARCH)
 	}
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &ns); err != nil {
-		return nil, fmt.Errorf("pid namespace: %w", err)
+		return nil, fmt.Errorf("read pid namespace: %w", err)
 	}
 	if ns.Ino != initPIDNamespace {
 		return nil, errPIDNamespace
 	}
-	// Before Linux 5.11 maps count as locked memory. Where it matters and is
-	// refused, making the maps says so.
+	// Before Linux 5.11 maps count as locked memory. If the limit matters and cannot be
+	// raised, making the maps fails.
 	_ = rlimit.RemoveMemlock()
 
 	t := &tracer{requests: want}
@@ -140,7 +139,7 @@ func trace(want requests) (_ *tracer, err error) {
 			t.Close()
 		}
 	}()
-	// Least recently used: a thread that dies in a call leaves its entry behind.
+	// An LRU map, because a thread that exits in a call leaves its entry behind.
 	for _, m := range []struct {
 		into **ebpf.Map
 		spec ebpf.MapSpec
@@ -153,7 +152,7 @@ func trace(want requests) (_ *tracer, err error) {
 			return nil, fmt.Errorf("make map %s: %w", m.spec.Name, err)
 		}
 	}
-	// The way out before the way in, or the first calls seen would never end.
+	// sys_exit first: otherwise the exits of the first calls would be missed.
 	for _, p := range []struct {
 		point string
 		code  asm.Instructions
@@ -174,7 +173,7 @@ func trace(want requests) (_ *tracer, err error) {
 func (t *tracer) attach(point string, code asm.Instructions) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "gw_" + point, Type: ebpf.RawTracepoint, Instructions: code,
-		License: "Dual BSD/GPL", // the kernel lends bpf_probe_read_user to nobody else
+		License: "Dual BSD/GPL", // required for bpf_probe_read_user
 	})
 	if err != nil {
 		return fmt.Errorf("load program for %s: %w", point, err)
@@ -188,7 +187,7 @@ func (t *tracer) attach(point string, code asm.Instructions) error {
 	return nil
 }
 
-// Close detaches and unloads. A Read that waits returns os.ErrClosed.
+// Close detaches and unloads the programs. A waiting Read returns os.ErrClosed.
 func (t *tracer) Close() {
 	if t.reader != nil {
 		t.reader.Close()
@@ -200,7 +199,7 @@ func (t *tracer) Close() {
 		p.Close()
 	}
 	for _, m := range []*ebpf.Map{t.inflight, t.ring, t.lost} {
-		m.Close() // a nil map allows it
+		m.Close() // also valid for nil
 	}
 }
 
@@ -220,9 +219,9 @@ func (t *tracer) Read() (call, error) {
 	}
 }
 
-// Lost returns how many calls the ring had no room for, ever.
+// Lost returns for how many calls the ring had no room so far.
 func (t *tracer) Lost() uint64 {
 	var n uint64
-	_ = t.lost.Lookup(uint32(0), &n) // an array's element is always there
+	_ = t.lost.Lookup(uint32(0), &n) // an element of an array always exists
 	return n
 }

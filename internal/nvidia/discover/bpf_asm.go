@@ -6,13 +6,13 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// The two programs are raw tracepoints written by hand: they need no compiler, no
-// headers and no tracefs, and work where kprobes and fentry are refused. Their
-// context is {struct pt_regs *regs, long nr or return value}.
+// The two programs are raw tracepoints in assembly. They need no compiler, no headers and no
+// tracefs, and work where kprobes and fentry are refused. Their context is {struct pt_regs
+// *regs, long nr or return value}.
 //
-// They run at every system call of the machine, so each leaves as soon as it can.
+// They run at every system call of the machine, so each returns as early as it can.
 
-// enter remembers where the argument of a call of interest is, by thread.
+// enter stores the argument's address of a call of interest, by thread.
 func (t *tracer) enter(r registers) asm.Instructions {
 	const ( // on the stack
 		args  = -24 // three registers
@@ -55,7 +55,7 @@ func (t *tracer) enter(r registers) asm.Instructions {
 	)
 }
 
-// exit sends the argument of a call of interest that returned 0.
+// exit sends the argument of a call of interest that returned zero.
 func (t *tracer) exit(r registers) asm.Instructions {
 	const ( // on the stack
 		nr     = -8
@@ -75,7 +75,7 @@ func (t *tracer) exit(r registers) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.RFP, nr, asm.Word),
 		asm.JNE.Imm(asm.R1, r.nr, "out"),
 
-		// Take the thread's entry out, whatever became of the call.
+		// Remove the thread's entry, whatever the result of the call.
 		asm.FnGetCurrentPidTgid.Call(),
 		asm.Mov.Reg(asm.R7, asm.R0),
 		asm.StoreMem(asm.RFP, key, asm.R7, asm.DWord),
@@ -115,7 +115,7 @@ func (t *tracer) exit(r registers) asm.Instructions {
 		asm.FnProbeReadUser.Call(),
 		asm.JNE.Imm(asm.R0, 0, "out"),
 
-		// Frees are all sent; allocations only of what leads to a compute group.
+		// All frees are sent; of allocations only the classes that lead to a compute group.
 		asm.JEq.Imm(asm.R9, int32(t.requests.free), "send"),
 		asm.LoadMem(asm.R1, asm.RFP, arg+12, asm.Word),
 		asm.JEq.Imm(asm.R1, nvrm.ClassChannelGroup, "send"),

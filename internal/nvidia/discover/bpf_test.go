@@ -11,10 +11,10 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// fiemap is an ioctl that ordinary file systems grant, with an argument of the
-// size of NVOS21: fm_start u64, fm_length u64, fm_flags, fm_mapped_extents,
-// fm_extent_count, fm_reserved. It stands for an allocation: the upper half of
-// fm_length is where the class is.
+// fiemap is an ioctl of ordinary file systems whose argument has the size of NVOS21:
+// fm_start u64, fm_length u64, fm_flags, fm_mapped_extents, fm_extent_count, fm_reserved.
+// The test uses it in place of an allocation, with the class in the upper half of
+// fm_length.
 const fiemap = 0xc020660b
 
 func fiemapArg(client, parent, object nvrm.Handle, class uint32) []byte {
@@ -25,7 +25,7 @@ func fiemapArg(client, parent, object nvrm.Handle, class uint32) []byte {
 	return b
 }
 
-// fiemapChild makes calls that should and should not be seen, and waits.
+// fiemapChild makes calls that must be traced and calls that must not.
 func fiemapChild(path string) error {
 	f, err := nvrm.Open(path)
 	if err != nil {
@@ -36,11 +36,11 @@ func fiemapChild(path string) error {
 			return err
 		}
 	}
-	_ = f.Ioctl(0xc020660c, make([]byte, 32)) // another call
+	_ = f.Ioctl(0xc020660c, make([]byte, 32)) // a call that is not of interest
 	return nil
 }
 
-func TestTraceSeesCallsOfAnotherProcess(t *testing.T) {
+func TestCallsOfAnotherProcessAreTraced(t *testing.T) {
 	tr, err := trace(requests{alloc: []uint32{fiemap & noDirection}, free: rmRequests.free})
 	if err != nil {
 		t.Skipf("eBPF: %v", err)
@@ -59,7 +59,7 @@ func TestTraceSeesCallsOfAnotherProcess(t *testing.T) {
 	time.AfterFunc(20*time.Second, func() { tr.reader.Close() })
 	for _, class := range []uint32{nvrm.ClassChannelGroup, 0xc86f, 0xcbc0, nvrm.ClassSubdevice} {
 		got, err := tr.Read()
-		for err == nil && got.pid != c.Process.Pid { // what others free is seen as well
+		for err == nil && got.pid != c.Process.Pid { // frees of other processes are traced too
 			got, err = tr.Read()
 		}
 		if err != nil {
@@ -71,6 +71,6 @@ func TestTraceSeesCallsOfAnotherProcess(t *testing.T) {
 		}
 	}
 	if n := tr.Lost(); n != 0 {
-		t.Errorf("%d calls lost", n)
+		t.Errorf("lost calls: got %d, want 0", n)
 	}
 }

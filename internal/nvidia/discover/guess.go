@@ -10,26 +10,26 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// Bounds of guessing aloud. Each wrong guess is a line of some 100 bytes in the
-// kernel's log, and a log of the usual size has room for a few thousand: it is not
-// to be filled with ours, however many programs and however long we run.
+// Limits of guessing. Each wrong guess adds a line of about 100 bytes to the kernel's log. A
+// log of the usual size holds a few thousand lines, so the guesses of a whole run are
+// limited.
 const (
-	guessNear  = 32   // on either side of clients that were found
-	guessNewer = 704  // down from the newest
-	guessFirst = 256  // up from the first
-	maxGuesses = 1024 // of one descriptor: all of these
-	maxNoise   = 4096 // of all descriptors
+	guessNear       = 32   // handles on either side of clients that were found
+	guessNewer      = 704  // handles down from the newest
+	guessFirst      = 256  // handles up from the first
+	maxGuesses      = 1024 // for one descriptor: all of the above
+	maxGuessesTotal = 4096 // for all descriptors
 )
 
-// clientsOf returns the clients of a descriptor of which nothing is known. Where RM
-// tells who has a client, it is asked. Where it does not, handles are guessed at.
+// clientsOf returns the clients of a descriptor of which nothing is known. It guesses handles
+// only if OwnerOf does not work.
 func (w *Watcher) clientsOf(f nvrm.Ioctler) ([]nvrm.Handle, error) {
-	own, err := w.census.of(f)
+	own, err := w.allClients.ownedBy(f)
 	switch {
-	case errors.Is(err, errUntold):
-		if !w.untold {
-			w.untold = true
-			w.log.Warn("clients must be guessed at, which fills the kernel's log", "most", maxNoise, "reason", err)
+	case errors.Is(err, errOwnerUnknown):
+		if !w.warnedGuesses {
+			w.warnedGuesses = true
+			w.log.Warn("client handles must be guessed: each wrong guess adds a line to the kernel's log", "limit", maxGuessesTotal, "reason", err)
 		}
 		client, err := w.guessClient(f)
 		if err != nil {
@@ -42,10 +42,10 @@ func (w *Watcher) clientsOf(f nvrm.Ioctler) ([]nvrm.Handle, error) {
 	return own, err
 }
 
-// guessClient finds the client of a descriptor by trying handles that it may have.
+// guessClient finds the client of a descriptor by trying likely handles.
 func (w *Watcher) guessClient(f nvrm.Ioctler) (nvrm.Handle, error) {
-	client, wrong, err := nvrm.FindClient(f, first(w.guessed(), min(maxNoise-w.noise, maxGuesses)))
-	w.noise += wrong
+	client, wrong, err := nvrm.FindClient(f, limit(w.guessOrder(), min(maxGuessesTotal-w.guessesMade, maxGuesses)))
+	w.guessesMade += wrong
 	w.guesses.Add(uint64(wrong))
 	if err != nil {
 		return 0, err
@@ -57,13 +57,12 @@ func (w *Watcher) guessClient(f nvrm.Ioctler) (nvrm.Handle, error) {
 	return client, nil
 }
 
-// guessed are the handles that are worth a guess, the likeliest first, each once:
-// beside those found, for programs come together; the newest, downward; the first
-// that RM gave out. Clients of others are left for last: they may have gone a
-// moment ago.
-func (w *Watcher) guessed() iter.Seq[nvrm.Handle] {
+// guessOrder returns the handles to guess, likeliest first, each once: next to those found,
+// for processes often start together; down from the newest; up from the first. Handles that
+// other descriptors own come last: they may have been freed a moment ago.
+func (w *Watcher) guessOrder() iter.Seq[nvrm.Handle] {
 	return func(yield func(nvrm.Handle) bool) {
-		tried := maps.Clone(w.clients)
+		tried := maps.Clone(w.knownClients)
 		from := func(h nvrm.Handle, n int, up bool) bool {
 			for ; n > 0; n-- {
 				if tried[h] == 0 {
@@ -83,7 +82,7 @@ func (w *Watcher) guessed() iter.Seq[nvrm.Handle] {
 		if w.highest != 0 && !(from(above(w.highest), guessNear, true) && from(below(w.lowest), guessNear, false)) {
 			return
 		}
-		if w.census.newest != 0 && !from(below(w.census.newest), guessNewer, false) {
+		if w.allClients.newest != 0 && !from(below(w.allClients.newest), guessNewer, false) {
 			return
 		}
 		for h := range nvrm.FirstClients(guessFirst) {
@@ -91,7 +90,7 @@ func (w *Watcher) guessed() iter.Seq[nvrm.Handle] {
 				return
 			}
 		}
-		for _, h := range slices.Sorted(maps.Keys(w.clients)) {
+		for _, h := range slices.Sorted(maps.Keys(w.knownClients)) {
 			if !yield(h) {
 				return
 			}
@@ -99,8 +98,8 @@ func (w *Watcher) guessed() iter.Seq[nvrm.Handle] {
 	}
 }
 
-// first cuts a sequence off.
-func first(all iter.Seq[nvrm.Handle], n int) iter.Seq[nvrm.Handle] {
+// limit returns the first n handles of a sequence.
+func limit(all iter.Seq[nvrm.Handle], n int) iter.Seq[nvrm.Handle] {
 	return func(yield func(nvrm.Handle) bool) {
 		for h := range all {
 			if n--; n < 0 || !yield(h) {
@@ -110,31 +109,31 @@ func first(all iter.Seq[nvrm.Handle], n int) iter.Seq[nvrm.Handle] {
 	}
 }
 
-// seekOlder asks on where the first question was cut short, while somebody holds
-// the control device of whom no client is known, and looks at those again when
-// there is something new. Whether there is more to ask.
-func (w *Watcher) seekOlder() bool {
-	if w.census.left == 0 || w.census.next == 0 {
+// findOlder asks about further handles while a process holds the control device without a
+// known client, and scans those processes again if a client was found. It returns true if
+// handles remain.
+func (w *Watcher) findOlder() bool {
+	if w.allClients.remaining == 0 || w.allClients.next == 0 {
 		return false
 	}
-	var wanting []*holder
+	var without []*holder
 	for _, h := range w.sortedHolders() {
 		unknown := slices.ContainsFunc(slices.Collect(maps.Values(h.files)), func(c *control) bool { return c.client == 0 })
-		if unknown && len(h.groups) == 0 && !h.shares && h.process.Start <= w.traced {
-			wanting = append(wanting, h)
+		if unknown && len(h.groups) == 0 && !h.sharesGroup && h.process.Start <= w.tracedSince {
+			without = append(without, h)
 		}
 	}
-	if len(wanting) == 0 {
+	if len(without) == 0 {
 		return false
 	}
-	news, err := w.census.goOn(w.config.Poll / sweepShare)
+	found, err := w.allClients.resume(w.config.Poll / resumeShare)
 	if err != nil {
-		w.log.Debug("clients could not be asked about", "error", err)
+		w.log.Debug("cannot look for older clients", "error", err)
 	}
-	if !news {
+	if !found {
 		return err == nil
 	}
-	for _, h := range wanting {
+	for _, h := range without {
 		for _, c := range h.files {
 			c.tries, c.retry = 0, time.Time{}
 		}

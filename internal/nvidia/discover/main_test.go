@@ -17,7 +17,7 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 )
 
-// The test's own binary, started again, plays the processes that are watched.
+// The test binary runs itself as the processes that are watched.
 const (
 	childEnv  = "DISCOVER_TEST_CHILD"
 	childFile = "DISCOVER_TEST_FILE"
@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "fiemap":
 		err = fiemapChild(os.Getenv(childFile))
-	case "obey":
-		err = obey(os.Getenv(childFile))
-	case "inherit": // a descriptor, and hold it until killed
+	case "orders":
+		err = followOrders(os.Getenv(childFile))
+	case "inherit": // hold an inherited descriptor until killed
 		fmt.Println(os.Getpid())
 		time.Sleep(time.Minute)
 	}
@@ -43,9 +43,9 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// obey is a CUDA program that does what it is told, a word a line, and answers
+// followOrders acts as a CUDA process. It carries out one order per input line and answers
 // each with a line.
-func obey(path string) error {
+func followOrders(path string) error {
 	f, err := nvrm.Open(path)
 	if err != nil {
 		return err
@@ -68,11 +68,11 @@ func obey(path string) error {
 			err = f.Close()
 		case "reopen":
 			f, err = nvrm.Open(path)
-		case "bequeath":
-			heir := child("inherit", path)
-			heir.ExtraFiles = []*os.File{os.NewFile(uintptr(f.Fd()), "nvidiactl")}
-			out, _ := heir.StdoutPipe()
-			if err = heir.Start(); err == nil {
+		case "pass on":
+			other := child("inherit", path)
+			other.ExtraFiles = []*os.File{os.NewFile(uintptr(f.Fd()), "nvidiactl")}
+			out, _ := other.StdoutPipe()
+			if err = other.Start(); err == nil {
 				answer, err = bufio.NewReader(out).ReadString('\n')
 			}
 		}
@@ -84,24 +84,25 @@ func obey(path string) error {
 	return nil
 }
 
-func child(part, path string) *exec.Cmd {
+// child returns a command that runs this binary in a role.
+func child(role, path string) *exec.Cmd {
 	c := exec.Command("/proc/self/exe")
-	c.Env = append(os.Environ(), childEnv+"="+part, childFile+"="+path)
+	c.Env = append(os.Environ(), childEnv+"="+role, childFile+"="+path)
 	c.Stderr = os.Stderr
 	return c
 }
 
-// A program is one that obeys.
-type program struct {
+// testProcess is a process that follows orders.
+type testProcess struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	in  io.Writer
 	out *bufio.Reader
 }
 
-func start(t *testing.T, path string) *program {
+func startProcess(t *testing.T, path string) *testProcess {
 	t.Helper()
-	c := child("obey", path)
+	c := child("orders", path)
 	in, err := c.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -113,43 +114,44 @@ func start(t *testing.T, path string) *program {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t, c, in, bufio.NewReader(out)}
+	p := &testProcess{t, c, in, bufio.NewReader(out)}
 	t.Cleanup(p.kill)
 	return p
 }
 
-func (p *program) kill() {
+func (p *testProcess) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }
 
-func (p *program) tell(word string) string {
+func (p *testProcess) order(o string) string {
 	p.t.Helper()
-	fmt.Fprintln(p.in, word)
+	fmt.Fprintln(p.in, o)
 	answer, err := p.out.ReadString('\n')
 	if err != nil {
-		p.t.Fatalf("%s: %v", word, err)
+		p.t.Fatalf("%s: %v", o, err)
 	}
 	return strings.TrimSpace(answer)
 }
 
-func (p *program) make() (c nvrmtest.Context) {
+func (p *testProcess) make() (c nvrmtest.Context) {
 	p.t.Helper()
-	if err := json.Unmarshal([]byte(p.tell("make")), &c); err != nil {
+	if err := json.Unmarshal([]byte(p.order("make")), &c); err != nil {
 		p.t.Fatal(err)
 	}
 	return c
 }
 
-// A watch is a Watcher under test, of which the events come one by one.
-type watch struct {
+// testWatcher is a Watcher under test.
+type testWatcher struct {
 	*Watcher
 	t      *testing.T
 	cancel context.CancelFunc
 }
 
-// watching starts to watch, and sees to it that in the end nothing is left.
-func watching(t *testing.T, c Config) *watch {
+// startWatcher starts a Watcher. At the end of the test it checks that no goroutine and no
+// file is left.
+func startWatcher(t *testing.T, c Config) *testWatcher {
 	t.Helper()
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
 	if c.Poll == 0 {
@@ -170,19 +172,19 @@ func watching(t *testing.T, c Config) *watch {
 				e.Found.File.Close()
 			}
 		}
-		settled(t, "goroutines", goroutines, runtime.NumGoroutine)
-		settled(t, "open files", files, func() int { return openFiles(t) })
+		waitForCount(t, "goroutines", goroutines, runtime.NumGoroutine)
+		waitForCount(t, "open files", files, func() int { return openFiles(t) })
 	})
-	return &watch{w, t, cancel}
+	return &testWatcher{w, t, cancel}
 }
 
-// settled waits until a count is no more than before.
-func settled(t *testing.T, what string, before int, count func() int) {
+// waitForCount waits until a count is at most what it was before.
+func waitForCount(t *testing.T, what string, before int, count func() int) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for count() > before {
 		if time.Now().After(deadline) {
-			t.Errorf("%d %s, %d before", count(), what, before)
+			t.Errorf("%s after 20 s: got %d, want %d", what, count(), before)
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -197,26 +199,26 @@ func openFiles(t *testing.T) int {
 	return len(names)
 }
 
-func (w *watch) next() Event {
+func (w *testWatcher) nextEvent() Event {
 	w.t.Helper()
 	select {
 	case e := <-w.Events():
 		return e
 	case <-time.After(20 * time.Second):
-		w.t.Fatalf("nothing was reported; wrong guesses: %d; %+v", w.Guesses(), w.Checks())
+		w.t.Fatalf("no event in 20 s; wrong guesses: %d; checks: %+v", w.WrongGuesses(), w.Checks())
 		return Event{}
 	}
 }
 
-// found wants the next event to be a group, and closes its descriptor.
-func (w *watch) found() Group {
+// wantFound returns the next event, which must be a group, and closes its descriptor.
+func (w *testWatcher) wantFound() Group {
 	w.t.Helper()
-	e := w.next()
+	e := w.nextEvent()
 	if e.Found == nil {
-		w.t.Fatalf("got %+v gone, want a group", *e.Gone)
+		w.t.Fatalf("got %+v, want a group", *e.Gone)
 	}
 	if _, err := (nvrm.Group{File: e.Found.File, Client: e.Found.Client, Handle: e.Found.Handle}).Timeslice(); err != nil {
-		w.t.Errorf("the copied descriptor does not work: %v", err)
+		w.t.Errorf("call through the copied descriptor: %v", err)
 	}
 	if err := e.Found.File.Close(); err != nil {
 		w.t.Error(err)
@@ -224,21 +226,21 @@ func (w *watch) found() Group {
 	return *e.Found
 }
 
-func (w *watch) gone() Gone {
+func (w *testWatcher) wantGone() Gone {
 	w.t.Helper()
-	e := w.next()
+	e := w.nextEvent()
 	if e.Gone == nil {
-		w.t.Fatalf("got group %v of %d, want something gone", e.Found.Handle, e.Found.Process.PID)
+		w.t.Fatalf("got group %v of process %d, want Gone", e.Found.Handle, e.Found.Process.PID)
 	}
 	return *e.Gone
 }
 
-// quiet wants no event for a few polls.
-func (w *watch) quiet() {
+// wantNothing checks that there is no event during a few scans.
+func (w *testWatcher) wantNothing() {
 	w.t.Helper()
 	select {
 	case e := <-w.Events():
-		w.t.Fatalf("got %+v, want nothing", e)
+		w.t.Fatalf("got %+v, want no event", e)
 	case <-time.After(150 * time.Millisecond):
 	}
 }

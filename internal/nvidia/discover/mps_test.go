@@ -8,10 +8,9 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
-// Clients of MPS hold the server's group under handles of their own: it is
-// reported of the server alone, whoever was seen first, and of a client again
-// when the server has gone.
-func TestMPSGroupIsTheServers(t *testing.T) {
+// TestMPSGroupBelongsToServer checks that a group which MPS clients hold under handles of
+// their own is reported for the server only, whichever was found first.
+func TestMPSGroupBelongsToServer(t *testing.T) {
 	const server = 42 // as fakeProc has it
 	fake := fakeProc(t, nil, map[string]string{"exe": "/usr/bin/nvidia-cuda-mps-server"})
 	w, err := newWatcher(t.Context(), Config{Proc: string(fake.FS)})
@@ -35,31 +34,31 @@ func TestMPSGroupIsTheServers(t *testing.T) {
 	}
 	keep := func(h *holder, g *found) { h.groups[g.groupName], w.owners[g.groupName] = g, h }
 
-	client, his := hold(50, 0xc1d00001, 3, "GPU-a")
-	if !w.sortOutMPS(client, his, false) {
-		t.Fatal("a group that nobody else has is not the client's")
+	client, clientGroup := hold(50, 0xc1d00001, 3, "GPU-a")
+	if !w.ownsGroup(client, clientGroup, false) {
+		t.Fatal("a group of one process does not belong to it")
 	}
-	keep(client, his)
+	keep(client, clientGroup)
 	other, apart := hold(51, 0xc1d00002, 4, "GPU-a")
 	keep(other, apart)
 	elsewhere, far := hold(52, 0xc1d00003, 3, "GPU-b")
 	keep(elsewhere, far)
 
-	s, its := hold(server, 0xc1d00004, 3, "GPU-a")
-	if !w.sortOutMPS(s, its, true) {
-		t.Fatal("the server's group is not the server's")
+	mps, mpsGroup := hold(server, 0xc1d00004, 3, "GPU-a")
+	if !w.ownsGroup(mps, mpsGroup, true) {
+		t.Fatal("the group of the server does not belong to it")
 	}
-	keep(s, its)
-	if len(w.events) != 1 || len(client.groups) != 0 || !client.shares {
-		t.Fatalf("%d events; the client still has %v", len(w.events), client.groups)
+	keep(mps, mpsGroup)
+	if len(w.events) != 1 || len(client.groups) != 0 || !client.sharesGroup {
+		t.Fatalf("got %d events, groups %v of the client; want 1 and none", len(w.events), client.groups)
 	}
-	if g := (<-w.events).Gone; g == nil || g.PID != 50 || g.Group != his.group {
-		t.Errorf("gone: %+v", g)
+	if g := (<-w.events).Gone; g == nil || g.PID != 50 || g.Group != clientGroup.group {
+		t.Errorf("got %+v, want the client's group gone", g)
 	}
-	if w.sortOutMPS(client, his, false) {
-		t.Error("a client may have the server's group")
+	if w.ownsGroup(client, clientGroup, false) {
+		t.Error("the group of the server belongs to a client")
 	}
-	if !w.sortOutMPS(other, apart, false) || !w.sortOutMPS(elsewhere, far, false) {
-		t.Error("a group of another number, or on another GPU, is taken for the server's")
+	if !w.ownsGroup(other, apart, false) || !w.ownsGroup(elsewhere, far, false) {
+		t.Error("a group with another number, or on another GPU, belongs to the server")
 	}
 }

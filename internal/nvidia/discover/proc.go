@@ -12,25 +12,25 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
-// procfs is the directory where procfs is mounted.
+// procfs is a mounted procfs.
 type procfs struct{ proc.FS }
 
-// Limits on what is read.
+// Limits on the descriptors of one process.
 const (
-	maxOpen     = 64 << 10 // descriptors of one process
-	maxControls = 64       // descriptors of the control device, of one process
+	maxOpen     = 64 << 10 // all
+	maxControls = 64       // of the control device
 )
 
-// isMPSServer goes by the program, not by the name, which the kernel cuts to 15
-// letters: the same 15 as the control daemon's.
+// isMPSServer reports whether a process is the MPS server. It looks at the executable: the
+// kernel cuts the name to 15 letters, which the server and the control daemon have in common.
 func (p procfs) isMPSServer(pid int) bool {
 	exe, err := os.Readlink(p.Path(pid, "exe"))
 	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "nvidia-cuda-mps-server"
 }
 
-// controls returns the descriptors of a process that claim to be of the control
-// device, lowest first. The text of a link is of the process's own mount
-// namespace, so it is a reason to look closer and no more.
+// controls returns the descriptors of a process whose links name the control device, lowest
+// first. A link is a path in the process's own mount namespace, so the caller must check
+// the descriptor itself.
 func (p procfs) controls(pid int, control string) ([]int, error) {
 	d, err := os.Open(p.Path(pid, "fd"))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
-// fakeProc lays out a proc with one process, 42.
+// fakeProc makes a procfs with one process, 42.
 func fakeProc(t *testing.T, files map[string]string, links map[string]string) procfs {
 	t.Helper()
 	root := t.TempDir()
@@ -42,12 +42,12 @@ func TestControls(t *testing.T) {
 	}
 	p := fakeProc(t, nil, links)
 	if got, err := p.controls(42, "/srv/ctl"); err != nil || !slices.Equal(got, []int{6, 7, 9, 31}) {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("got %v, %v; want [6 7 9 31]", got, err)
 	}
 	if !p.isMPSServer(42) || p.isMPSServer(43) {
-		t.Error("the MPS server is not known by its program")
+		t.Error("isMPSServer does not go by the executable")
 	}
 	if _, err := p.controls(43, ""); !os.IsNotExist(err) {
-		t.Errorf("a process that is not there: %v", err)
+		t.Errorf("missing process: got %v, want fs.ErrNotExist", err)
 	}
 }

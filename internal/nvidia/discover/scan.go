@@ -14,44 +14,43 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
-// A holder is a process that has the control device open.
+// holder is a process that has the control device open.
 type holder struct {
-	process proc.Process
-	pidfd   *proc.Handle
-	files   map[int]*control     // by its descriptors
-	groups  map[groupName]*found // reported, and not gone
-	shares  bool                 // it holds a group that was reported of another process
-	since   time.Time
-	next    time.Time // when polling looks at it again
+	process     proc.Process
+	pidfd       *proc.Handle
+	files       map[int]*control     // by descriptor
+	groups      map[groupName]*found // reported, and not gone
+	sharesGroup bool                 // it holds a group that was reported for another process
+	since       time.Time
+	next        time.Time // when a scan of all processes includes it again
 }
 
-// control is what is known of one descriptor.
+// control is what is known of a descriptor of the control device.
 type control struct {
-	client nvrm.Handle   // zero: not known
-	known  []nvrm.Handle // objects that calls have named
+	client nvrm.Handle   // zero: unknown
+	known  []nvrm.Handle // objects that traced calls named
 	tries  int           // rounds of guessing
-	retry  time.Time     // not before
+	retry  time.Time     // no guess before this time
 }
 
 const (
-	maxTries      = 2 // a descriptor without a client may cost maxGuesses each time
+	maxTries      = 2 // rounds of guessing for a descriptor, maxGuesses each
 	retryAfter    = 10 * time.Second
 	maxCandidates = 4
 	maxAncestors  = 16
 )
 
-func (h *holder) touches(client, object nvrm.Handle) bool {
+func (h *holder) dependsOn(client, object nvrm.Handle) bool {
 	for name, g := range h.groups {
-		if name.client == client && g.touches(object) {
+		if name.client == client && g.dependsOn(object) {
 			return true
 		}
 	}
 	return false
 }
 
-// scan looks at one process: what it holds that was not known is reported, what
-// it no longer holds is gone. hints save guessing; without mayGuess there is
-// none.
+// scan compares the groups of a process with those reported, and reports the differences.
+// hints are traced calls. mayGuess permits to guess client handles.
 func (w *Watcher) scan(pid int, hints []hint, mayGuess bool) {
 	h, fds := w.holderOf(pid)
 	if h == nil {
@@ -68,8 +67,8 @@ func (w *Watcher) scan(pid int, hints []hint, mayGuess bool) {
 			h.files[fd] = &control{}
 		}
 	}
-	// Descriptors of which something is known come first: once one has led to a
-	// compute group, no others are guessed at. CUDA has one client a process.
+	// Descriptors with a known client come first. Once one has led to a compute group no
+	// handles are guessed for the others: CUDA has one client per process.
 	isKnown := func(fd int) bool {
 		return h.files[fd].client != 0 || slices.ContainsFunc(hints, func(t hint) bool { return t.fd == fd })
 	}
@@ -88,15 +87,15 @@ func (w *Watcher) scan(pid int, hints []hint, mayGuess bool) {
 		w.scanFile(h, fd, hintsFor(fd, fds, hints), mayGuess && len(seen) == 0, seen)
 	}
 	if w.holders[pid] != h || w.isExiting(pid) {
-		return // it went while we looked
+		return // it exited meanwhile
 	}
 	for _, name := range sortedNames(h.groups) {
 		if !seen[name] {
-			w.lose(h, name)
+			w.reportGone(h, name)
 		}
 	}
 	h.next = time.Now().Add(w.config.Poll / 2)
-	if time.Since(h.since) > youngFor {
+	if time.Since(h.since) > youngTime {
 		h.next = time.Now().Add(5 * w.config.Poll)
 	}
 }
@@ -108,14 +107,14 @@ func btoi(b bool) int {
 	return 0
 }
 
-// hintsFor leaves out what was said of other descriptors, unless those are no
-// more: then any may be their dup.
+// hintsFor returns the hints for a descriptor, and those for descriptors that were closed:
+// fd may be a duplicate of one.
 func hintsFor(fd int, fds []int, hints []hint) []hint {
 	return slices.DeleteFunc(slices.Clone(hints), func(t hint) bool { return t.fd != fd && slices.Contains(fds, t.fd) })
 }
 
-// holderOf returns a process that may be watched and has the control device
-// open, and its descriptors of it.
+// holderOf returns the record of a process that has the control device open and may be
+// inspected, and its descriptors of the device.
 func (w *Watcher) holderOf(pid int) (*holder, []int) {
 	p, err := w.proc.Process(pid)
 	h := w.holders[pid]
@@ -132,15 +131,15 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 	case err != nil:
 		return nil, nil
 	case h != nil:
-		h.process = p // its name may be new
+		h.process = p // its command may have changed
 		if len(fds) == 0 && w.isExiting(pid) {
 			return nil, nil
 		}
 		if len(fds) == 0 {
 			for _, name := range sortedNames(h.groups) {
-				w.lose(h, name)
+				w.reportGone(h, name)
 			}
-			w.drop(h)
+			w.forget(h)
 			return nil, nil
 		}
 		return h, fds
@@ -149,7 +148,7 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 	}
 	pidfd, err := w.proc.Open(pid, p.Start)
 	if err != nil {
-		return nil, nil // it has gone
+		return nil, nil // it has exited
 	}
 	h = &holder{process: p, pidfd: pidfd, files: map[int]*control{}, groups: map[groupName]*found{}, since: time.Now()}
 	w.holders[pid] = h
@@ -164,14 +163,14 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 	return h, fds
 }
 
-// scanFile asks RM through a copy of one descriptor.
+// scanFile asks RM for the groups of one descriptor, through a copy.
 func (w *Watcher) scanFile(h *holder, fd int, hints []hint, mayGuess bool, seen map[groupName]bool) {
-	copied, err := unix.PidfdGetfd(h.pidfd.Fd(), fd, 0) // close-on-exec by itself
+	copied, err := unix.PidfdGetfd(h.pidfd.Fd(), fd, 0) // sets close-on-exec
 	c := h.files[fd]
 	if err != nil {
 		w.setRefused(h.process, errors.Is(err, fs.ErrPermission))
-		if !errors.Is(err, unix.EBADF) { // else it was closed while we looked
-			keep(h, c.client, seen)
+		if !errors.Is(err, unix.EBADF) { // EBADF: it was closed meanwhile
+			markSeen(h, c.client, seen)
 		}
 		return
 	}
@@ -186,29 +185,29 @@ func (w *Watcher) scanFile(h *holder, fd int, hints []hint, mayGuess bool, seen 
 			c.known = append(c.known, t.object)
 		}
 	}
-	client, groups, err := w.ask(h, fd, file, hints, mayGuess)
+	client, groups, err := w.findGroups(h, fd, file, hints, mayGuess)
 	w.setClient(c, client)
 	var s nvrm.Status
 	if err != nil && !(errors.As(err, &s) && s.Gone()) {
-		w.log.Debug("a descriptor gave no answer", "pid", h.process.PID, "fd", fd, "error", err)
-		keep(h, client, seen)
+		w.log.Debug("cannot list the objects of a descriptor", "pid", h.process.PID, "fd", fd, "error", err)
+		markSeen(h, client, seen)
 		return
 	}
 	for _, g := range groups {
 		seen[g.groupName] = true
-		w.report(h, fd, copied, &g)
+		w.reportFound(h, fd, copied, &g)
 	}
 }
 
-// isExiting reports whether a process seems to hold nothing because it is about
-// to end. Its pidfd will tell.
+// isExiting reports whether a process is exiting. Its descriptors are closed then, and its
+// pidfd will report the exit.
 func (w *Watcher) isExiting(pid int) bool {
 	s, err := w.proc.Stat(pid)
 	return err != nil || s.Exiting
 }
 
-// keep has the groups of a client count as seen: they are not known to be gone.
-func keep(h *holder, client nvrm.Handle, seen map[groupName]bool) {
+// markSeen keeps the groups of a client when RM could not be asked about them.
+func markSeen(h *holder, client nvrm.Handle, seen map[groupName]bool) {
 	for name := range h.groups {
 		if name.client == client {
 			seen[name] = true
@@ -227,11 +226,11 @@ func (w *Watcher) setRefused(p proc.Process, refused bool) {
 	w.mu.Unlock()
 }
 
-// ask finds the client of a descriptor and its groups.
-func (w *Watcher) ask(h *holder, fd int, f nvrm.Ioctler, hints []hint, mayGuess bool) (client nvrm.Handle, groups []found, err error) {
+// findGroups finds the client of a descriptor and its groups.
+func (w *Watcher) findGroups(h *holder, fd int, f nvrm.Ioctler, hints []hint, mayGuess bool) (client nvrm.Handle, groups []found, err error) {
 	c := h.files[fd]
-	for _, client := range w.candidates(h, fd, hints) {
-		groups, err = tree(f, client, c.known)
+	for _, client := range w.likelyClients(h, fd, hints) {
+		groups, err = groupsOf(f, client, c.known)
 		if !errors.Is(err, nvrm.ErrInvalidClient) {
 			return client, groups, err
 		}
@@ -245,7 +244,7 @@ func (w *Watcher) ask(h *holder, fd int, f nvrm.Ioctler, hints []hint, mayGuess 
 	c.retry = time.Now().Add(retryAfter)
 	own, err := w.clientsOf(f)
 	for _, client = range own {
-		groups, err = tree(f, client, c.known)
+		groups, err = groupsOf(f, client, c.known)
 		if err != nil || len(groups) > 0 {
 			break
 		}
@@ -253,9 +252,9 @@ func (w *Watcher) ask(h *holder, fd int, f nvrm.Ioctler, hints []hint, mayGuess 
 	return client, groups, err
 }
 
-// candidates returns clients that a descriptor may well have: what a call through
-// it named, what it had, and what another process has through the same open file.
-func (w *Watcher) candidates(h *holder, fd int, hints []hint) []nvrm.Handle {
+// likelyClients returns likely clients of a descriptor: those that traced calls through it
+// named, the one it had, and the client of another process's descriptor of the same file.
+func (w *Watcher) likelyClients(h *holder, fd int, hints []hint) []nvrm.Handle {
 	var out []nvrm.Handle
 	add := func(client nvrm.Handle) {
 		if client != 0 && len(out) < maxCandidates && !slices.Contains(out, client) {
@@ -286,66 +285,66 @@ func (w *Watcher) setClient(c *control, client nvrm.Handle) {
 	if c.client == client {
 		return
 	}
-	if w.clients[c.client]--; w.clients[c.client] <= 0 {
-		delete(w.clients, c.client)
+	if w.knownClients[c.client]--; w.knownClients[c.client] <= 0 {
+		delete(w.knownClients, c.client)
 	}
 	if c.client = client; client != 0 {
-		w.clients[client]++
+		w.knownClients[client]++
 		c.tries = 0
 	} else {
 		c.known = nil
 	}
 }
 
-// report emits a group unless that was done: of this process, or of an older one
-// that has the same open file.
-func (w *Watcher) report(h *holder, fd, copied int, g *found) {
+// reportFound emits a group unless it was reported already, for this process or for another
+// with the same open file.
+func (w *Watcher) reportFound(h *holder, fd, copied int, g *found) {
 	old := h.groups[g.groupName]
 	if old != nil && old.equal(g) || h.pidfd.Exited() {
 		return
 	}
-	if old == nil && !w.nested {
-		w.nested = true
-		w.ownersFirst(h, fd, g)
-		w.nested = false
+	if old == nil && !w.inOwnerScan {
+		w.inOwnerScan = true
+		w.scanLikelyOwners(h, fd, g)
+		w.inOwnerScan = false
 	}
 	if w.holders[h.process.PID] != h {
 		return
 	}
 	if o := w.owners[g.groupName]; o != nil && o != h {
-		h.shares = true
+		h.sharesGroup = true
 		return
 	}
 	if old != nil && (old.id != g.id || old.gpu != g.gpu) {
-		w.lose(h, g.groupName) // another group under the same handle
+		w.reportGone(h, g.groupName) // the handle was reused
 	}
 	server := w.proc.isMPSServer(h.process.PID)
-	if !w.sortOutMPS(h, g, server) {
-		h.shares = true
+	if !w.ownsGroup(h, g, server) {
+		h.sharesGroup = true
 		return
 	}
 	channels := slices.Clone(g.channels)
 	if server {
-		channels = nil // the work is on its clients' channels, which are not its own to stop
+		channels = nil // the work runs on channels of its clients
 	}
 	own, err := unix.FcntlInt(uintptr(copied), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		w.log.Warn("a group cannot be reported", "pid", h.process.PID, "error", os.NewSyscallError("dup", err))
+		w.log.Warn("cannot report a channel group", "pid", h.process.PID, "error", os.NewSyscallError("dup", err))
 		return
 	}
 	h.groups[g.groupName] = g
 	w.owners[g.groupName] = h
-	w.log.Debug("a group", "pid", h.process.PID, "gpu", g.gpu, "id", g.id, "client", g.client, "handle", g.group, "channels", len(g.channels), "mps", server)
+	w.log.Debug("channel group found", "pid", h.process.PID, "gpu", g.gpu, "id", g.id, "client", g.client, "handle", g.group, "channels", len(g.channels), "mps", server)
 	w.emit(Event{Found: &Group{
 		Process: h.process, GPU: g.gpu, Client: g.client, Handle: g.group, Subdevice: g.subdevice,
 		Channels: channels, File: nvrm.NewFile(own), ID: g.id, MPSServer: server,
 	}})
 }
 
-// sortOutMPS reports whether a group is a process's own to report. Under MPS all
-// clients work in the server's group, each under a handle of its own: it is one
-// queue, the server's.
-func (w *Watcher) sortOutMPS(h *holder, g *found, server bool) bool {
+// ownsGroup reports whether a group is to be reported for a process. Under MPS all clients
+// use the group of the server, each under a handle of its own: it is one queue and belongs
+// to the server.
+func (w *Watcher) ownsGroup(h *holder, g *found, server bool) bool {
 	for _, o := range w.sortedHolders() {
 		if o == h {
 			continue
@@ -356,8 +355,8 @@ func (w *Watcher) sortOutMPS(h *holder, g *found, server bool) bool {
 			}
 			switch {
 			case server:
-				o.shares = true
-				w.lose(o, name)
+				o.sharesGroup = true
+				w.reportGone(o, name)
 			case w.proc.isMPSServer(o.process.PID):
 				return false
 			}
@@ -366,10 +365,9 @@ func (w *Watcher) sortOutMPS(h *holder, g *found, server bool) bool {
 	return true
 }
 
-// ownersFirst has those looked at first that may own the group instead: the
-// process of which it was reported, in case it has let go, and ancestors that
-// have the same open file.
-func (w *Watcher) ownersFirst(h *holder, fd int, g *found) {
+// scanLikelyOwners scans processes that may own the group instead of h: the process for
+// which it was reported, in case it has given it up, and ancestors with the same open file.
+func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *found) {
 	if o := w.owners[g.groupName]; o != nil {
 		for ofd, c := range o.files {
 			if same, known := sameFile(h.process.PID, fd, o.process.PID, ofd); c.client == g.client && known && !same {
@@ -382,7 +380,7 @@ func (w *Watcher) ownersFirst(h *holder, fd int, g *found) {
 	pid := h.process.Parent
 	for range maxAncestors {
 		s, err := w.proc.Stat(pid)
-		if err != nil || pid <= 1 || w.config.ours(pid) {
+		if err != nil || pid <= 1 || w.config.ignores(pid) {
 			return
 		}
 		fds, _ := w.proc.controls(pid, w.config.Control)
@@ -396,15 +394,15 @@ func (w *Watcher) ownersFirst(h *holder, fd int, g *found) {
 	}
 }
 
-// lose says that one group is gone.
-func (w *Watcher) lose(h *holder, name groupName) {
+// reportGone emits that one group is gone.
+func (w *Watcher) reportGone(h *holder, name groupName) {
 	delete(h.groups, name)
 	delete(w.owners, name)
 	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start, Client: name.client, Group: name.group}})
 }
 
-// drop forgets a holder. Of its groups nobody is told.
-func (w *Watcher) drop(h *holder) {
+// forget removes a holder and emits no events.
+func (w *Watcher) forget(h *holder) {
 	h.pidfd.Close()
 	delete(w.holders, h.process.PID)
 	for _, c := range h.files {
@@ -415,19 +413,19 @@ func (w *Watcher) drop(h *holder) {
 	}
 }
 
-// exited says that a process is gone, and looks at those that have what it had.
+// exited emits that a process has exited, and scans processes that share its groups.
 func (w *Watcher) exited(h *holder) {
 	if w.holders[h.process.PID] != h {
-		return // known
+		return // handled already
 	}
-	w.drop(h)
+	w.forget(h)
 	if len(h.groups) == 0 {
 		return
 	}
 	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start}})
 	for _, o := range w.sortedHolders() {
-		if o.shares && w.holders[o.process.PID] == o {
-			o.shares = false
+		if o.sharesGroup && w.holders[o.process.PID] == o {
+			o.sharesGroup = false
 			w.scan(o.process.PID, nil, false)
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// groupName names a compute group while it lives: RM gives a client handle to
-// one open file at a time.
+// groupName identifies a compute group while it exists: a client handle belongs to one open
+// file at a time.
 type groupName struct{ client, group nvrm.Handle }
 
-// A found group is one that RM confirmed.
+// found is a group that RM confirmed.
 type found struct {
 	groupName
 	id        uint32
@@ -21,8 +21,8 @@ type found struct {
 	channels  []nvrm.Handle
 }
 
-// touches reports whether the group goes, or loses a part, when object is freed.
-func (g *found) touches(object nvrm.Handle) bool {
+// dependsOn reports whether freeing object frees the group or a part of it.
+func (g *found) dependsOn(object nvrm.Handle) bool {
 	return object == g.client || object == g.group || object == g.device || object == g.subdevice || slices.Contains(g.channels, object)
 }
 
@@ -30,16 +30,16 @@ func (g *found) equal(o *found) bool {
 	return g.groupName == o.groupName && g.id == o.id && g.gpu == o.gpu && g.subdevice == o.subdevice && slices.Equal(g.channels, o.channels)
 }
 
-// Handles are given out in sequence. A client that has used most of the first
-// block is looked at further.
+// How many handles of a client are looked up. CUDA gives them out in sequence; if most of
+// the first block is in use, more are looked up.
 const (
 	firstObjects = 0x400
 	moreObjects  = 0x1000
 )
 
-// tree returns the compute groups of a client. known are handles that RM gave
-// out, which may lie outside of what is looked through.
-func tree(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found, error) {
+// groupsOf returns the compute groups of a client. known are further handles of the client
+// that calls have named.
+func groupsOf(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found, error) {
 	objects, err := nvrm.Objects(f, client, firstObjects)
 	if n := len(objects); err == nil && n > 0 && objects[n-1].Handle-objects[0].Handle >= firstObjects*3/4 {
 		objects, err = nvrm.Objects(f, client, moreObjects)
@@ -47,7 +47,7 @@ func tree(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found, err
 	if err != nil {
 		return nil, err
 	}
-	if objects, err = extend(f, client, objects, known); err != nil {
+	if objects, err = addKnown(f, client, objects, known); err != nil {
 		return nil, err
 	}
 	groups := computeGroups(objects)
@@ -62,7 +62,7 @@ func tree(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found, err
 		switch {
 		case err == nil:
 			confirmed = append(confirmed, g)
-		case errors.As(err, &s) && s.Gone(): // while we looked
+		case errors.As(err, &s) && s.Gone(): // freed meanwhile
 		default:
 			return nil, err
 		}
@@ -70,8 +70,8 @@ func tree(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found, err
 	return confirmed, nil
 }
 
-// extend adds the objects that known name, and their parents.
-func extend(f nvrm.Ioctler, client nvrm.Handle, objects []nvrm.Object, known []nvrm.Handle) ([]nvrm.Object, error) {
+// addKnown adds the objects with the handles known, and their parents.
+func addKnown(f nvrm.Ioctler, client nvrm.Handle, objects []nvrm.Object, known []nvrm.Handle) ([]nvrm.Object, error) {
 	have := map[nvrm.Handle]bool{0: true, client: true}
 	for _, o := range objects {
 		have[o.Handle] = true
@@ -94,8 +94,8 @@ func extend(f nvrm.Ioctler, client nvrm.Handle, objects []nvrm.Object, known []n
 	return objects, nil
 }
 
-// computeGroups picks, from the objects of a client, the groups of which a
-// channel has a compute object, and what belongs to them.
+// computeGroups returns the groups, among the objects of a client, that have a channel with
+// a compute object.
 func computeGroups(objects []nvrm.Object) []found {
 	byHandle := map[nvrm.Handle]nvrm.Object{}
 	for _, o := range objects {
@@ -119,7 +119,7 @@ func computeGroups(objects []nvrm.Object) []found {
 			}
 		}
 		slices.Sort(g.channels)
-		if g.subdevice != 0 { // without it neither its GPU nor its channels can be reached
+		if g.subdevice != 0 { // required to identify the GPU and to disable channels
 			groups = append(groups, g)
 		}
 	}

@@ -15,20 +15,20 @@ func TestComputeGroups(t *testing.T) {
 	objects := []nvrm.Object{
 		{Handle: 2, Parent: 1, Class: nvrm.ClassDevice},
 		{Handle: 3, Parent: 2, Class: nvrm.ClassSubdevice},
-		{Handle: 4, Parent: 9, Class: nvrm.ClassSubdevice}, // of another device
+		{Handle: 4, Parent: 9, Class: nvrm.ClassSubdevice}, // on another device
 		{Handle: 10, Parent: 2, Class: nvrm.ClassChannelGroup},
 		{Handle: 13, Parent: 10, Class: gpfifo},
 		{Handle: 11, Parent: 10, Class: gpfifo},
 		{Handle: 12, Parent: 11, Class: compute},
 		{Handle: 14, Parent: 13, Class: compute},
-		{Handle: 20, Parent: 2, Class: nvrm.ClassChannelGroup}, // of a copy engine
+		{Handle: 20, Parent: 2, Class: nvrm.ClassChannelGroup}, // for a copy engine
 		{Handle: 21, Parent: 20, Class: gpfifo},
 		{Handle: 22, Parent: 21, Class: dma},
-		{Handle: 30, Parent: 7, Class: nvrm.ClassChannelGroup}, // of a device without subdevice
+		{Handle: 30, Parent: 7, Class: nvrm.ClassChannelGroup}, // on a device without a subdevice
 		{Handle: 31, Parent: 30, Class: gpfifo},
 		{Handle: 32, Parent: 31, Class: compute},
 		{Handle: 40, Parent: 40, Class: compute}, // its own parent
-		{Handle: 41, Parent: 99, Class: compute}, // nobody's
+		{Handle: 41, Parent: 99, Class: compute}, // parent unknown
 		{Handle: 42, Parent: 2, Class: gpfifo},   // in no group
 		{Handle: 43, Parent: 42, Class: compute},
 	}
@@ -37,12 +37,13 @@ func TestComputeGroups(t *testing.T) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	if got := computeGroups(nil); got != nil {
-		t.Errorf("of nothing: %+v", got)
+		t.Errorf("without objects: got %+v", got)
 	}
 }
 
-// Objects outside of what is looked through are found when a call named them.
-func TestObjectsFarOff(t *testing.T) {
+// TestNamedObjectsAreFound checks that objects with unusual handles are found if a traced
+// call named them.
+func TestNamedObjectsAreFound(t *testing.T) {
 	f := nvrmtest.New(nvrmtest.Config{}).Open()
 	defer f.Close()
 	c, err := nvrmtest.NewContext(f)
@@ -72,16 +73,16 @@ func TestObjectsFarOff(t *testing.T) {
 		{[]nvrm.Handle{compute}, []nvrm.Handle{c.Compute.Group, group}},
 		{[]nvrm.Handle{0, 1, c.Client, 0x5dffffff, group, channel, compute}, []nvrm.Handle{c.Compute.Group, group}},
 	} {
-		groups, err := tree(f, c.Client, test.known)
+		groups, err := groupsOf(f, c.Client, test.known)
 		var got []nvrm.Handle
 		for _, g := range groups {
 			got = append(got, g.group)
 		}
 		if err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("with %v: %v, %v; want %v", test.known, got, err, test.want)
+			t.Errorf("with %v: got %v, %v; want %v", test.known, got, err, test.want)
 		}
 	}
-	if _, err := tree(f, c.Client+1, nil); !errors.Is(err, nvrm.ErrInvalidClient) {
-		t.Errorf("another client: %v", err)
+	if _, err := groupsOf(f, c.Client+1, nil); !errors.Is(err, nvrm.ErrInvalidClient) {
+		t.Errorf("unknown client: got %v, want NV_ERR_INVALID_CLIENT", err)
 	}
 }

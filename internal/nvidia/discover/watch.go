@@ -11,36 +11,36 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
-// Times and bounds of the loop.
+// Times and limits of the loop.
 const (
-	settle     = 20 * time.Millisecond  // a burst of allocations ends when none came for so long,
-	settleMost = 200 * time.Millisecond // or when it has lasted so long
-	lookMost   = 30 * time.Second       // between looks at a process that holds nothing
-	youngFor   = 30 * time.Second       // a holder may still be making what it holds
-	maxPending = 4096                   // processes
-	maxHints   = 256                    // of one process
+	burstGap        = 20 * time.Millisecond  // a burst of allocations ends after a gap of this length,
+	burstMax        = 200 * time.Millisecond // or when it has lasted this long
+	maxScanInterval = 30 * time.Second       // between scans of a process without the control device
+	youngTime       = 30 * time.Second       // a new holder may still be making objects
+	maxPending      = 4096                   // processes
+	maxHints        = 256                    // per process
 )
 
-// A hint is a client, and an object of it, that a call through fd has named.
+// hint is a client and an object that a traced call through fd named.
 type hint struct {
 	fd     int
 	client nvrm.Handle
 	object nvrm.Handle
 }
 
-// pending gathers what calls of one process said, until it is looked at.
+// pending collects the traced calls of a process until it is scanned.
 type pending struct {
 	first, due time.Time
 	hints      []hint
 }
 
-// A sighting is of a process that held nothing when it was looked at.
-type sighting struct {
+// nonHolder is a process that did not have the control device open when it was scanned.
+type nonHolder struct {
 	start       uint64
-	first, next time.Time
+	since, next time.Time
 }
 
-// run is the loop that owns the Watcher's state.
+// run is the Watcher's goroutine.
 func (w *Watcher) run() {
 	if w.tracer != nil {
 		w.waiters.Go(w.readCalls)
@@ -62,9 +62,9 @@ func (w *Watcher) loop() {
 	defer ticker.Stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	w.look(time.Now(), true)
+	w.scanAll(time.Now(), true)
 	for w.config.Once {
-		if w.stopped() || !w.seekOlder() {
+		if w.stopped() || !w.findOlder() {
 			return
 		}
 	}
@@ -78,14 +78,14 @@ func (w *Watcher) loop() {
 		case h := <-w.exits:
 			w.exited(h)
 		case c := <-w.calls:
-			w.note(c, time.Now())
+			w.noteCall(c, time.Now())
 		case <-timer.C:
-			w.lookAtPending(time.Now())
+			w.scanPending(time.Now())
 		case now := <-ticker.C:
 			w.tick(now)
-			w.seekOlder()
-		case <-w.wake:
-			w.lookAtAsked()
+			w.findOlder()
+		case <-w.rescan:
+			w.scanRequested()
 		}
 	}
 }
@@ -99,8 +99,7 @@ func (w *Watcher) stopped() bool {
 	}
 }
 
-// emit hands an event over. When nobody will take it any more, its descriptor is
-// closed here.
+// emit sends an event. If the Watcher ends instead, emit closes the descriptor.
 func (w *Watcher) emit(e Event) {
 	select {
 	case w.events <- e:
@@ -111,13 +110,13 @@ func (w *Watcher) emit(e Event) {
 	}
 }
 
-// readCalls carries calls from the kernel to the loop.
+// readCalls passes traced calls to the loop.
 func (w *Watcher) readCalls() {
 	for {
 		c, err := w.tracer.Read()
 		if err != nil {
 			if !w.stopped() {
-				w.log.Warn("eBPF stopped; allocations are no longer seen", "error", err)
+				w.log.Warn("eBPF stopped: scanning /proc", "error", err)
 				w.mu.Lock()
 				w.bpfErr = err
 				w.mu.Unlock()
@@ -132,25 +131,25 @@ func (w *Watcher) readCalls() {
 	}
 }
 
-// note keeps what a call said until its process's burst is over.
-func (w *Watcher) note(c call, now time.Time) {
-	if w.config.ours(c.pid) {
+// noteCall keeps a traced call until the burst of its process has ended.
+func (w *Watcher) noteCall(c call, now time.Time) {
+	if w.config.ignores(c.pid) {
 		return
 	}
-	if h := w.holders[c.pid]; c.free && (h == nil || !h.touches(c.client, c.object)) {
+	if h := w.holders[c.pid]; c.free && (h == nil || !h.dependsOn(c.client, c.object)) {
 		return
 	}
 	p := w.pending[c.pid]
 	if p == nil {
 		if len(w.pending) >= maxPending {
-			w.missed = true
+			w.overflowed = true
 			return
 		}
 		p = &pending{first: now}
 		w.pending[c.pid] = p
 	}
-	p.due = now.Add(settle)
-	if last := p.first.Add(settleMost); p.due.After(last) {
+	p.due = now.Add(burstGap)
+	if last := p.first.Add(burstMax); p.due.After(last) {
 		p.due = last
 	}
 	if !c.free && len(p.hints) < maxHints {
@@ -167,7 +166,7 @@ func (w *Watcher) firstDue() (first time.Time, any bool) {
 	return first, any
 }
 
-func (w *Watcher) lookAtPending(now time.Time) {
+func (w *Watcher) scanPending(now time.Time) {
 	for _, pid := range slices.Sorted(maps.Keys(w.pending)) {
 		if p := w.pending[pid]; !p.due.After(now) && !w.stopped() {
 			delete(w.pending, pid)
@@ -176,10 +175,10 @@ func (w *Watcher) lookAtPending(now time.Time) {
 	}
 }
 
-func (w *Watcher) lookAtAsked() {
+func (w *Watcher) scanRequested() {
 	w.mu.Lock()
-	asked := w.asked
-	w.asked = map[int]bool{}
+	asked := w.rescans
+	w.rescans = map[int]bool{}
 	w.mu.Unlock()
 	for _, pid := range slices.Sorted(maps.Keys(asked)) {
 		if h := w.holders[pid]; h != nil {
@@ -187,34 +186,34 @@ func (w *Watcher) lookAtAsked() {
 				c.tries, c.retry = 0, time.Time{}
 			}
 		}
-		if !w.config.ours(pid) {
+		if !w.config.ignores(pid) {
 			w.scan(pid, nil, true)
 		}
 	}
 }
 
-// tick does what cannot wait for an event: all of /proc where there are none, or
-// where some were lost; otherwise only whether holders still hold.
+// tick scans all of /proc if calls are not traced or some were lost. Otherwise it only
+// checks the holders.
 func (w *Watcher) tick(now time.Time) {
 	w.mu.Lock()
 	traced := w.bpfErr == nil
 	w.mu.Unlock()
 	if !traced {
-		w.traced = math.MaxUint64
-		w.look(now, false)
+		w.tracedSince = math.MaxUint64
+		w.scanAll(now, false)
 		return
 	}
-	if lost := w.tracer.Lost(); lost != w.lost || w.missed {
-		w.lost, w.missed = lost, false
-		w.traced = proc.BootTicks()
-		w.look(now, true)
+	if lost := w.tracer.Lost(); lost != w.lost || w.overflowed {
+		w.lost, w.overflowed = lost, false
+		w.tracedSince = proc.BootTicks()
+		w.scanAll(now, true)
 		return
 	}
-	w.verify()
+	w.checkHolders()
 }
 
-// verify looks at the holders that closed a descriptor: no call told us.
-func (w *Watcher) verify() {
+// checkHolders scans holders that have closed a descriptor, which no traced call reports.
+func (w *Watcher) checkHolders() {
 	for pid, start := range w.refused {
 		if s, err := w.proc.Stat(pid); err != nil || s.Start != start {
 			w.setRefused(proc.Process{PID: pid}, false)
@@ -236,14 +235,14 @@ func (w *Watcher) sortedHolders() []*holder {
 	})
 }
 
-// look goes through the processes, oldest first, so that a descriptor that was
-// inherited is found where it came from. Without all, it leaves out those looked
-// at a short while ago. A process that went on without a GPU for long is looked
-// at less and less often. One whose every call is seen is not guessed about.
-func (w *Watcher) look(now time.Time, all bool) {
+// scanAll scans the processes, oldest first, so that an inherited descriptor is found in
+// the process that opened it. Without all it skips those that were scanned a short while
+// ago: the longer a process has run without a GPU, the less often it is scanned. Handles are
+// not guessed for a process whose calls were all traced.
+func (w *Watcher) scanAll(now time.Time, all bool) {
 	pids, err := w.proc.PIDs()
 	w.mu.Lock()
-	w.procErr = err
+	w.listErr = err
 	w.mu.Unlock()
 	type named struct {
 		pid   int
@@ -253,7 +252,7 @@ func (w *Watcher) look(now time.Time, all bool) {
 	live := map[int]bool{}
 	for _, pid := range pids {
 		s, err := w.proc.Stat(pid)
-		if err != nil || s.KernelThread || w.config.ours(pid) {
+		if err != nil || s.KernelThread || w.config.ignores(pid) {
 			continue
 		}
 		live[pid] = true
@@ -261,26 +260,26 @@ func (w *Watcher) look(now time.Time, all bool) {
 			if !all && now.Before(h.next) {
 				continue
 			}
-		} else if before := w.seen[pid]; before.start != s.Start {
-			w.seen[pid] = sighting{start: s.Start, first: now}
+		} else if before := w.nonHolders[pid]; before.start != s.Start {
+			w.nonHolders[pid] = nonHolder{start: s.Start, since: now}
 		} else if !all && now.Before(before.next) {
 			continue
 		}
 		todo = append(todo, named{pid, s.Start})
 	}
-	maps.DeleteFunc(w.seen, func(pid int, _ sighting) bool { return !live[pid] })
+	maps.DeleteFunc(w.nonHolders, func(pid int, _ nonHolder) bool { return !live[pid] })
 	slices.SortFunc(todo, func(a, b named) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid)) })
 	for _, p := range todo {
 		if w.stopped() {
 			return
 		}
-		w.scan(p.pid, nil, p.start <= w.traced)
+		w.scan(p.pid, nil, p.start <= w.tracedSince)
 		if w.holders[p.pid] != nil {
-			delete(w.seen, p.pid)
-		} else if s, ok := w.seen[p.pid]; ok {
-			s.next = now.Add(min(max(now.Sub(s.first)/8, w.config.Poll/2), lookMost))
-			w.seen[p.pid] = s
+			delete(w.nonHolders, p.pid)
+		} else if s, ok := w.nonHolders[p.pid]; ok {
+			s.next = now.Add(min(max(now.Sub(s.since)/8, w.config.Poll/2), maxScanInterval))
+			w.nonHolders[p.pid] = s
 		}
 	}
-	w.verify()
+	w.checkHolders()
 }

@@ -24,244 +24,248 @@ func mounted(t *testing.T) (*nvrmtest.RM, string, *nvrmtest.Mount) {
 	return rm, m.Path, m
 }
 
-func checkGroup(t *testing.T, g Group, pid int, c nvrmtest.Context) {
+func wantGroup(t *testing.T, g Group, pid int, c nvrmtest.Context) {
 	t.Helper()
 	p := g.Process
 	if p.PID != pid || p.Start == 0 || p.Parent != os.Getpid() || p.UID != uint32(os.Getuid()) || !strings.Contains(p.Command, "exe") {
-		t.Errorf("process %+v, want %d", p, pid)
+		t.Errorf("process: got %+v, want pid %d", p, pid)
 	}
 	if g.Client != c.Client || g.Handle != c.Compute.Group || g.Subdevice != c.Subdevice || !slices.Equal(g.Channels, c.Compute.Channels) {
-		t.Errorf("group %+v, want %+v", g, c)
+		t.Errorf("group: got %+v, want %+v", g, c)
 	}
 	if g.GPU != "GPU-abcd0000-0000-0000-0000-000000000001" || g.MPSServer {
-		t.Errorf("GPU %s, MPS server %v", g.GPU, g.MPSServer)
+		t.Errorf("got GPU %s, MPS server %v", g.GPU, g.MPSServer)
 	}
 }
 
-// Programs that run before we look are found, those that come later as well; each
-// once, and each is gone when its process is. Nothing is guessed.
-func TestProcIsPolled(t *testing.T) {
+// TestProcIsScanned checks that processes from before and after the start are found once
+// each, and are gone when they exit, without eBPF and without a guess.
+func TestProcIsScanned(t *testing.T) {
 	rm, path, m := mounted(t)
 	first, second := m.Start(t), m.Start(t)
-	w := watching(t, Config{Control: path, Only: proc.Everyone, NoBPF: true})
-	checkGroup(t, w.found(), first.Pid, first.Context)
-	checkGroup(t, w.found(), second.Pid, second.Context)
-	w.quiet()
+	w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: true})
+	wantGroup(t, w.wantFound(), first.Pid, first.Context)
+	wantGroup(t, w.wantFound(), second.Pid, second.Context)
+	w.wantNothing()
 	third := m.Start(t)
-	g := w.found()
-	checkGroup(t, g, third.Pid, third.Context)
-	if n := rm.Logged(); n != 0 || w.Guesses() != 0 {
-		t.Errorf("%d lines in the kernel's log, %d wrong guesses", n, w.Guesses())
+	g := w.wantFound()
+	wantGroup(t, g, third.Pid, third.Context)
+	if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
+		t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
 	}
 	third.Kill()
-	if got := w.gone(); got != (Gone{PID: third.Pid, Start: g.Process.Start}) {
-		t.Errorf("gone: %+v", got)
+	if got := w.wantGone(); got != (Gone{PID: third.Pid, Start: g.Process.Start}) {
+		t.Errorf("got %+v gone", got)
 	}
 	if err := first.Exit(); err != nil {
 		t.Error(err)
 	}
-	for { // it may be seen between the free and its end
-		if got := w.gone(); got.PID != first.Pid {
-			t.Errorf("gone: %+v", got)
+	for { // a scan may come between the free and the exit
+		if got := w.wantGone(); got.PID != first.Pid {
+			t.Errorf("got %+v gone", got)
 		} else if got.Group == 0 || got.Group == first.Context.Compute.Group {
 			break
 		}
 	}
 	for _, c := range w.Checks() {
 		if c.OK != (c.Name != "eBPF") || c.Detail == "" || c.OK != (c.Fix == "") {
-			t.Errorf("check %+v", c)
+			t.Errorf("check: got %+v", c)
 		}
 	}
 }
 
-// checkBoth wants two programs found. Where the machine is slow, the newer is found
-// first.
-func checkBoth(t *testing.T, w *watch, one, two *nvrmtest.Program) {
+// wantBoth checks that two processes are found. On a slow machine the newer may be first.
+func wantBoth(t *testing.T, w *testWatcher, one, two *nvrmtest.Program) {
 	t.Helper()
-	g := w.found()
+	g := w.wantFound()
 	if g.Process.PID == two.Pid {
 		one, two = two, one
 	}
-	checkGroup(t, g, one.Pid, one.Context)
-	checkGroup(t, w.found(), two.Pid, two.Context)
+	wantGroup(t, g, one.Pid, one.Context)
+	wantGroup(t, w.wantFound(), two.Pid, two.Context)
 }
 
-// However many clients have come and gone, before a program and since, it is found.
-func TestLongAfter(t *testing.T) {
+// TestProcessIsFoundAmongManyClients checks that a process is found however many clients
+// were made and freed before and after it.
+func TestProcessIsFoundAmongManyClients(t *testing.T) {
 	for name, first := range map[string]nvrm.Handle{
-		"after 300": 0xc1d00000 + 300, "after 5000": 0xc1d00000 + 5000, "before RM counts round": 0xc1dfffff,
+		"after 300": 0xc1d00000 + 300, "after 5000": 0xc1d00000 + 5000, "before the counter wraps": 0xc1dfffff,
 	} {
 		t.Run(name, func(t *testing.T) {
 			rm := nvrmtest.New(nvrmtest.Config{UUID: [16]byte{0xab, 0xcd, 15: 1}, FirstClient: first})
 			m := nvrmtest.Mounted(t, rm)
 			one := m.Start(t)
-			comeAndGo(t, rm, 500)
+			churnClients(t, rm, 500)
 			two := m.Start(t)
-			comeAndGo(t, rm, 500)
-			w := watching(t, Config{Control: m.Path, Only: proc.Everyone, NoBPF: true})
-			checkBoth(t, w, one, two)
-			comeAndGo(t, rm, 100)
+			churnClients(t, rm, 500)
+			w := startWatcher(t, Config{Control: m.Path, Only: proc.Everyone, NoBPF: true})
+			wantBoth(t, w, one, two)
+			churnClients(t, rm, 100)
 			three := m.Start(t)
-			checkGroup(t, w.found(), three.Pid, three.Context)
-			if n := rm.Logged(); n != 0 || w.Guesses() != 0 {
-				t.Errorf("%d lines in the kernel's log, %d wrong guesses", n, w.Guesses())
+			wantGroup(t, w.wantFound(), three.Pid, three.Context)
+			if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
+				t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
 			}
 		})
 	}
 }
 
-// What the first look does not come to, later ones do; and who looks Once does not end
-// before.
-func TestLongBefore(t *testing.T) {
+// TestOldProcessIsFoundLater checks that a process whose client the first update does not
+// reach is found later, and that a Watcher with Once does not end before.
+func TestOldProcessIsFoundLater(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{UUID: [16]byte{0xab, 0xcd, 15: 1}, FirstClient: 0xc1dfffff - 6000})
 	m := nvrmtest.Mounted(t, rm)
 	p := m.Start(t)
-	comeAndGo(t, rm, 8000) // round, and so far that it is not looked for at once
-	w := watching(t, Config{Control: m.Path, Only: proc.Everyone, NoBPF: true})
-	checkGroup(t, w.found(), p.Pid, p.Context)
+	churnClients(t, rm, 8000) // beyond the wrap, and more than the first update covers
+	w := startWatcher(t, Config{Control: m.Path, Only: proc.Everyone, NoBPF: true})
+	wantGroup(t, w.wantFound(), p.Pid, p.Context)
 	once, err := Watch(t.Context(), Config{Control: m.Path, Only: proc.Everyone, NoBPF: true, Once: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := 0
 	for e := range once.Events() {
-		checkGroup(t, *e.Found, p.Pid, p.Context)
+		wantGroup(t, *e.Found, p.Pid, p.Context)
 		e.Found.File.Close()
 		found++
 	}
 	if found != 1 {
-		t.Errorf("who looks once found %d groups", found)
+		t.Errorf("groups with Once: got %d, want 1", found)
 	}
-	if n := rm.Logged(); n != 0 || w.Guesses() != 0 {
-		t.Errorf("%d lines in the kernel's log, %d wrong guesses", n, w.Guesses())
+	if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
+		t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
 	}
 }
 
-// Where RM does not tell, programs are found by guessing, and the log is counted.
-func TestGuessing(t *testing.T) {
+// TestProcessesAreFoundByGuessing checks that processes are found where OwnerOf does not
+// work, and that wrong guesses are counted.
+func TestProcessesAreFoundByGuessing(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{UUID: [16]byte{0xab, 0xcd, 15: 1}, FirstClient: 0xc1d00000 + 5000})
 	rm.Inject(nvrmtest.Share(), nvrmtest.Fault{Status: nvrm.ErrNotSupported})
 	m := nvrmtest.Mounted(t, rm)
 	one := m.Start(t)
-	comeAndGo(t, rm, 100)
+	churnClients(t, rm, 100)
 	two := m.Start(t)
-	comeAndGo(t, rm, 100)
-	w := watching(t, Config{Control: m.Path, Only: proc.Everyone, NoBPF: true})
-	checkBoth(t, w, one, two)
-	if n := w.Guesses(); n < uint64(rm.Logged()) || n < 200 || n > 3000 {
-		t.Errorf("counted %d wrong guesses, the kernel's log has %d", n, rm.Logged())
+	churnClients(t, rm, 100)
+	w := startWatcher(t, Config{Control: m.Path, Only: proc.Everyone, NoBPF: true})
+	wantBoth(t, w, one, two)
+	if n := w.WrongGuesses(); n < uint64(rm.Logged()) || n < 200 || n > 3000 {
+		t.Errorf("wrong guesses: got %d, want 200 to 3000 and at least the %d log lines", n, rm.Logged())
 	}
 }
 
-// With eBPF no handle is guessed, and what changes is seen when it happens.
+// TestCallsAreTraced checks that with eBPF changes are reported as they happen and no handle
+// is guessed.
 func TestCallsAreTraced(t *testing.T) {
 	rm, path, _ := mounted(t)
-	w := watching(t, Config{Control: path, Only: proc.Everyone})
-	w.quiet() // the first look, which may guess
-	p := start(t, path)
+	w := startWatcher(t, Config{Control: path, Only: proc.Everyone})
+	w.wantNothing() // the first scan, which may guess
+	p := startProcess(t, path)
 	c := p.make()
 	pid := p.cmd.Process.Pid
-	g := w.found()
-	checkGroup(t, g, pid, c)
+	g := w.wantFound()
+	wantGroup(t, g, pid, c)
 
-	p.tell("free channel")
-	g = w.found()
+	p.order("free channel")
+	g = w.wantFound()
 	if len(g.Channels) != 7 {
-		t.Errorf("%d channels, want 7", len(g.Channels))
+		t.Errorf("channels: got %d, want 7", len(g.Channels))
 	}
-	p.tell("free group")
-	if got := w.gone(); got != (Gone{PID: pid, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
-		t.Errorf("gone: %+v", got)
+	p.order("free group")
+	if got := w.wantGone(); got != (Gone{PID: pid, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
+		t.Errorf("got %+v gone", got)
 	}
-	w.quiet()
-	p.tell("close")
-	p.tell("reopen")
+	w.wantNothing()
+	p.order("close")
+	p.order("reopen")
 	c = p.make()
-	checkGroup(t, w.found(), pid, c)
+	wantGroup(t, w.wantFound(), pid, c)
 	p.kill()
-	if got := w.gone(); got != (Gone{PID: pid, Start: g.Process.Start}) {
-		t.Errorf("gone: %+v", got)
+	if got := w.wantGone(); got != (Gone{PID: pid, Start: g.Process.Start}) {
+		t.Errorf("got %+v gone", got)
 	}
-	if n := rm.Logged(); n != 0 || w.Guesses() != 0 {
-		t.Errorf("%d lines in the kernel's log, %d wrong guesses", n, w.Guesses())
+	if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
+		t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
 	}
 	for _, c := range w.Checks() {
 		if !c.OK {
-			t.Errorf("check %+v", c)
+			t.Errorf("check: got %+v", c)
 		}
 	}
 }
 
-// A descriptor that was closed is noticed although nothing was freed.
-func TestDescriptorIsClosed(t *testing.T) {
+// TestClosedDescriptorIsNoticed checks that closing a descriptor is noticed although nothing
+// was freed.
+func TestClosedDescriptorIsNoticed(t *testing.T) {
 	for _, noBPF := range []bool{false, true} {
 		t.Run("NoBPF="+strconv.FormatBool(noBPF), func(t *testing.T) {
 			rm, path, _ := mounted(t)
-			w := watching(t, Config{Control: path, Only: proc.Everyone, NoBPF: noBPF})
-			p := start(t, path)
+			w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: noBPF})
+			p := startProcess(t, path)
 			c := p.make()
-			g := w.found()
-			p.tell("close")
-			if got := w.gone(); got != (Gone{PID: p.cmd.Process.Pid, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
-				t.Errorf("gone: %+v", got)
+			g := w.wantFound()
+			p.order("close")
+			if got := w.wantGone(); got != (Gone{PID: p.cmd.Process.Pid, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
+				t.Errorf("got %+v gone", got)
 			}
-			settled(t, "clients", 0, rm.Clients)
+			waitForCount(t, "clients", 0, rm.Clients)
 		})
 	}
 }
 
-// A client belongs to an open file. A process that inherited it is not reported,
-// even when it is looked at first, until the older one has gone.
+// TestInheritedDescriptor checks that a process which inherited an open file is not reported,
+// even if it is scanned first, until the older process has exited.
 func TestInheritedDescriptor(t *testing.T) {
 	_, path, _ := mounted(t)
-	w := watching(t, Config{Control: path, Only: proc.Everyone, NoBPF: true})
-	p := start(t, path)
-	heir, err := strconv.Atoi(p.tell("bequeath"))
+	w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: true})
+	p := startProcess(t, path)
+	child, err := strconv.Atoi(p.order("pass on"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Kill(heir, unix.SIGKILL) })
+	t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
 	c := p.make()
-	w.Rescan(heir)
-	checkGroup(t, w.found(), p.cmd.Process.Pid, c)
-	w.Rescan(heir)
-	w.quiet()
+	w.Rescan(child)
+	wantGroup(t, w.wantFound(), p.cmd.Process.Pid, c)
+	w.Rescan(child)
+	w.wantNothing()
 	p.cmd.Process.Kill()
 	_, _ = p.cmd.Process.Wait()
-	if got := w.gone(); got.PID != p.cmd.Process.Pid || got.Group != 0 {
-		t.Errorf("gone: %+v", got)
+	if got := w.wantGone(); got.PID != p.cmd.Process.Pid || got.Group != 0 {
+		t.Errorf("got %+v gone", got)
 	}
-	if g := w.found(); g.Process.PID != heir || g.Client != c.Client {
-		t.Errorf("got client %v of %d, want %v of %d", g.Client, g.Process.PID, c.Client, heir)
+	if g := w.wantFound(); g.Process.PID != child || g.Client != c.Client {
+		t.Errorf("got client %v of %d, want %v of %d", g.Client, g.Process.PID, c.Client, child)
 	}
 }
 
 func TestOnlyOneUser(t *testing.T) {
 	_, path, m := mounted(t)
 	m.Start(t)
-	w := watching(t, Config{Control: path, Only: os.Getuid() + 1, NoBPF: true})
-	w.quiet()
-	if n := w.Guesses(); n != 0 {
-		t.Errorf("%d guesses at somebody else's", n)
+	w := startWatcher(t, Config{Control: path, Only: os.Getuid() + 1, NoBPF: true})
+	w.wantNothing()
+	if n := w.WrongGuesses(); n != 0 {
+		t.Errorf("guesses for a process of another user: got %d, want 0", n)
 	}
 }
 
-// Files that are only called like the device are not asked anything.
-func TestOtherFileOfThatName(t *testing.T) {
+// TestOtherFileOfSameName checks that no call is made on a file which only has the name of
+// the device.
+func TestOtherFileOfSameName(t *testing.T) {
 	rm, path, m := mounted(t)
 	m.Start(t)
 	other := t.TempDir() + "/nvidiactl"
 	if err := os.WriteFile(other, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := watching(t, Config{Control: other, Only: proc.Everyone, NoBPF: true})
-	w.quiet()
+	w := startWatcher(t, Config{Control: other, Only: proc.Everyone, NoBPF: true})
+	w.wantNothing()
 	if n := rm.Calls(nvrmtest.Control(nvrmtest.GetHandleInfo)); n != 0 {
-		t.Errorf("%d calls on %s, want calls on %s only", n, path, other)
+		t.Errorf("calls on %s: got %d, want 0", path, n)
 	}
 }
 
-// A pid that another process has taken is another process.
+// TestReusedPID checks that a process with the pid of an earlier one is another process.
 func TestReusedPID(t *testing.T) {
 	_, path, m := mounted(t)
 	p := m.Start(t)
@@ -273,10 +277,10 @@ func TestReusedPID(t *testing.T) {
 	w.bpfErr = os.ErrInvalid
 	before := openFiles(t)
 	if f, err := w.proc.Open(p.Pid, 1); err != proc.ErrReplaced {
-		t.Errorf("opened %v, %v; want %v", f, err, proc.ErrReplaced)
+		t.Errorf("got %v, %v; want %v", f, err, proc.ErrReplaced)
 	}
 	if n := openFiles(t); n != before {
-		t.Errorf("%d open files, %d before", n, before)
+		t.Errorf("open files: got %d, want %d", n, before)
 	}
 	go func() {
 		defer close(w.events)
@@ -295,20 +299,21 @@ func TestReusedPID(t *testing.T) {
 			starts = append(starts, e.Found.Process.Start)
 			e.Found.File.Close()
 		} else if *e.Gone != (Gone{PID: p.Pid, Start: starts[0] - 1}) {
-			t.Errorf("gone: %+v", *e.Gone)
+			t.Errorf("got %+v gone", *e.Gone)
 		} else {
 			starts = append(starts, 0)
 		}
 	}
 	if want := []uint64{starts[0], 0, starts[0]}; !slices.Equal(starts, want) {
-		t.Errorf("start times found, 0 for gone: %v, want %v", starts, want)
+		t.Errorf("start times, 0 for gone: got %v, want %v", starts, want)
 	}
 }
 
-// Many short processes leave nothing behind: watching's end sees to it.
+// TestShortProcesses checks that many short processes leave no file and no goroutine behind
+// (startWatcher checks the latter).
 func TestShortProcesses(t *testing.T) {
 	_, path, m := mounted(t)
-	w := watching(t, Config{Control: path, Only: proc.Everyone, NoBPF: true, Poll: 5e6})
+	w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: true, Poll: 5e6})
 	files := openFiles(t)
 	var all sync.WaitGroup
 	for range 8 {
@@ -333,12 +338,12 @@ func TestShortProcesses(t *testing.T) {
 			going = false
 		}
 	}
-	go func() { // what is still on its way
+	go func() { // remaining events
 		for e := range w.Events() {
 			if e.Found != nil {
 				e.Found.File.Close()
 			}
 		}
 	}()
-	settled(t, "open files", files, func() int { return openFiles(t) })
+	waitForCount(t, "open files", files, func() int { return openFiles(t) })
 }
