@@ -87,7 +87,7 @@ length: 2s
 devices: [{model: amd-hws, slots: 4}]
 clients:
   - {name: serve, class: online, priority: 1, arrival: {poisson: 5/s}, kernels: {time: 1ms}}
-  - {name: fill, count: 6, program: fill, class: batch, arrival: {closed: 0, depth: 2}, kernels: {time: 5ms}, life: 500ms, rest: 10ms}
+  - {name: fill, count: 6, process: fill, class: batch, arrival: {closed: 0, depth: 2}, kernels: {time: 5ms}, lifetime: 500ms, downtime: 10ms}
 `)
 	out, errs, code := call("bench", "amd", "--soak", path)
 	if code != exitOK || !strings.Contains(out, "0 broken rules. Modelled.") || !strings.Contains(out, "gpu0    amd-hws") {

@@ -154,7 +154,7 @@ func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
 	f.List("devices", mostDevices, func(n *yaml.Node, path string) {
 		var d DevicePolicy
 		df := r.Form(n, path)
-		df.Ident("device", &d.Device)
+		df.IdentOrIndex("device", &d.Device)
 		df.Need("device", "0")
 		readPolicy(r, df, &d.Policy)
 		df.Need("policy", policy.Names()[0])
@@ -192,7 +192,7 @@ func on(f *yamlfile.Form, name string) bool {
 
 // absolute reads the path of a file. The daemon's own folder is nothing to go by.
 func absolute(f *yamlfile.Form, name string, v *string) {
-	s, ok := f.Scalar(name, "the path of a file")
+	s, ok := f.String(name, "the path of a file")
 	switch {
 	case !ok:
 	case !filepath.IsAbs(s) || len(s) > 4096:

@@ -22,22 +22,23 @@ func (r *reader) clients(f *form, s *Scenario) {
 	f.Need("clients", "[{name: train, class: batch, kernels: {time: 212us}}]")
 	names := map[string]bool{}
 	flight := 0
-	f.List("clients", mostClients, func(n *yaml.Node, path string) {
+	f.List("clients", maxClients, func(n *yaml.Node, path string) {
 		cf := r.Form(n, path)
 		c := sim.ClientConfig{Name: "?"}
 		count := 1
 		cf.Ident("name", &c.Name)
 		cf.Need("name", "train")
-		cf.Count("count", &count, 1, mostClients)
+		cf.Count("count", &count, 1, maxClients)
 		r.client(cf, &s.Config, &c)
+		renamed(cf, "program", "process", "life", "lifetime", "rest", "downtime")
 		cf.Done("a client")
 		all := &s.Config.Clients
-		if len(*all)+count > mostClients {
-			cf.Wrong("count", "%d clients in all; at most %d are allowed", len(*all)+count, mostClients)
+		if len(*all)+count > maxClients {
+			cf.Wrong("count", "%d clients in all; at most %d are allowed", len(*all)+count, maxClients)
 			return
 		}
-		if flight += count * max(c.Arrival.Depth, 1) * kernelsOf(&c); flight > mostFlight {
-			cf.Wrong("kernels", "with this client's, up to %d kernels wait at a time; at most %d are allowed", flight, mostFlight)
+		if flight += count * max(c.Arrival.Depth, 1) * kernelsOf(&c); flight > maxInFlight {
+			cf.Wrong("kernels", "with this client, up to %d kernels are submitted at a time; at most %d are allowed", flight, maxInFlight)
 		}
 		s.Groups = append(s.Groups, Group{Name: c.Name, First: len(*all), Count: count})
 		for i := range count {
@@ -46,7 +47,7 @@ func (r *reader) clients(f *form, s *Scenario) {
 				one.Name = fmt.Sprintf("%s-%d", c.Name, i+1)
 			}
 			if names[one.Name] && one.Name != "?" {
-				cf.Wrong("name", "there is another client %q", one.Name)
+				cf.Wrong("name", "another client has the name %q", one.Name)
 				break
 			}
 			names[one.Name] = true
@@ -54,7 +55,7 @@ func (r *reader) clients(f *form, s *Scenario) {
 		}
 	})
 	if n := f.Value("clients"); n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		f.Wrong("clients", "no client")
+		f.Wrong("clients", "the list is empty; want at least one client")
 	}
 }
 
@@ -66,10 +67,10 @@ func kernelsOf(c *sim.ClientConfig) int {
 	return n
 }
 
-// client reads all but the name and the count.
+// client reads the fields of a client other than name and count.
 func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	c.Device = r.deviceOf(f, world)
-	f.Ident("program", &c.Process)
+	f.Ident("process", &c.Process)
 	r.attr(f, &c.Attr)
 	f.Boolean("shim", &c.Shim)
 	r.arrival(f, world, &c.Arrival)
@@ -82,24 +83,24 @@ func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	f.Count("park", &c.Park, 0, 16)
 	f.Duration("lead", &c.Lead, 0, hour)
 	f.Duration("slice", &c.Slice, time.Microsecond, time.Minute)
-	f.Duration("start", &c.Start, 0, longest)
-	f.Duration("kill", &c.Kill, 0, longest)
-	r.times(f, "life", &c.Lifetime, time.Millisecond, longest)
-	r.times(f, "rest", &c.Downtime, time.Millisecond, longest)
+	f.Duration("start", &c.Start, 0, maxLength)
+	f.Duration("kill", &c.Kill, 0, maxLength)
+	r.times(f, "lifetime", &c.Lifetime, time.Millisecond, maxLength)
+	r.times(f, "downtime", &c.Downtime, time.Millisecond, maxLength)
 	switch {
 	case f.Has("kill") && c.Kill <= c.Start:
 		f.Wrong("kill", "%s is not after its start at %s", format.ExactDuration(c.Kill), format.ExactDuration(c.Start))
-	case f.Has("life") != f.Has("rest"):
-		f.Wrong("life", "life says how long its queue is there, rest how long it then is until there is another: both or neither")
-	case f.Has("life") && f.Has("kill"):
-		f.Wrong("kill", "it is for good, and a program with a life has another")
+	case f.Has("lifetime") != f.Has("downtime"):
+		f.Wrong("lifetime", "lifetime and downtime belong together: how long the queue exists, and how long until the next one is made")
+	case f.Has("lifetime") && f.Has("kill"):
+		f.Wrong("kill", "a client with a lifetime cannot be killed: it makes a new queue after each downtime")
 	case c.Hint && c.Prepare == 0:
-		f.Wrong("hint", "it is given when prepare begins, and there is no prepare; announce tells of arrivals ahead")
+		f.Wrong("hint", "the hint is given when prepare begins, and prepare is missing; announce gives hints before arrivals")
 	case f.Has("lead") && c.Park == 0:
-		f.Wrong("lead", "it says how long before a request kernels are parked, and there is no park")
+		f.Wrong("lead", "lead is how long before a request kernels are parked, and park is missing")
 	}
 	if f.Has("slice") && c.Device >= 0 && len(world.Devices) > 0 && world.Devices[c.Device].Model.Slots != nil {
-		f.Wrong("slice", "device %s, of model %s, has no slices", world.Devices[c.Device].ID, world.Devices[c.Device].Model.Name)
+		f.Wrong("slice", "device %s of model %s has no slices", world.Devices[c.Device].ID, world.Devices[c.Device].Model.Name)
 	}
 }
 
@@ -116,7 +117,7 @@ func (r *reader) deviceOf(f *form, world *sim.Config) int {
 	return i
 }
 
-// attr reads what the program's owner asks for.
+// attr reads the attributes of the client's process.
 func (r *reader) attr(f *form, a *sched.Attr) {
 	if i, ok := f.Word("class", "class", classNames); ok {
 		a.Class = sched.Class(i)
@@ -146,7 +147,8 @@ func (r *reader) attr(f *form, a *sched.Attr) {
 // arrivalNames are in the order of sim.ArrivalKind.
 var arrivalNames = []string{"closed", "periodic", "poisson", "trace"}
 
-// arrival reads when requests come: flat out unless the file says otherwise.
+// arrival reads how requests arrive. The default is closed: the next request is sent
+// when the last is answered.
 func (r *reader) arrival(f *form, world *sim.Config, a *sim.Arrival) {
 	n := f.Get("arrival")
 	if n == nil {
@@ -185,12 +187,12 @@ func (r *reader) arrival(f *form, world *sim.Config, a *sim.Arrival) {
 	before := r.Mistakes()
 	af.Done("an arrival")
 	for i := range a.Trace {
-		a.Trace[i] += a.Offset // the simulator takes the times of a trace as they are
+		a.Trace[i] += a.Offset // the simulator does not add the offset to a trace
 	}
 	switch {
 	case given == 1 || r.Mistakes() > before:
 	case given == 0:
-		r.Wrong(n, path, "which kind? There are: %s", strings.Join(arrivalNames, ", "))
+		r.Wrong(n, path, "the kind of arrival is missing; there are: %s", strings.Join(arrivalNames, ", "))
 	default:
 		r.Wrong(n, path, "%d kinds, where one is wanted", given)
 	}
@@ -208,14 +210,14 @@ func (r *reader) every(f *form, name string, world *sim.Config, v *time.Duration
 		f.Wrong(name, "%q is neither a period such as 20ms nor a rate such as 50/s", yamlfile.Clip(s))
 	case d < time.Microsecond || d > hour:
 		f.Wrong(name, "%s is not from 1us to 1h between requests", s)
-	case (world.Warmup+world.Length)/d > mostRequests:
-		f.Wrong(name, "%s makes more than %d requests in %s", s, mostRequests, format.ExactDuration(world.Warmup+world.Length))
+	case (world.Warmup+world.Length)/d > maxRequests:
+		f.Wrong(name, "%s is more than %d requests in %s", s, maxRequests, format.ExactDuration(world.Warmup+world.Length))
 	default:
 		*v = d
 	}
 }
 
-// kernels reads one run of kernels that are alike, or a list of them.
+// kernels reads one run of equal kernels, or a list of runs.
 func (r *reader) kernels(f *form, c *sim.ClientConfig) {
 	f.Need("kernels", "{count: 160, time: 7us}")
 	n := f.Get("kernels")
@@ -225,7 +227,7 @@ func (r *reader) kernels(f *form, c *sim.ClientConfig) {
 	read := func(n *yaml.Node, path string) {
 		k := sim.Kernels{Count: 1}
 		kf := r.Form(n, path)
-		kf.Count("count", &k.Count, 1, mostKernels)
+		kf.Count("count", &k.Count, 1, maxKernels)
 		r.times(kf, "time", &k.Time, 100*time.Nanosecond, hour)
 		kf.Need("time", "212us")
 		r.times(kf, "gap", &k.Gap, 0, hour)
@@ -239,11 +241,11 @@ func (r *reader) kernels(f *form, c *sim.ClientConfig) {
 	case n.Kind != yaml.SequenceNode:
 		f.Wrong("kernels", "%s, where {time: 212us} or a list of such is wanted", yamlfile.Kind(n))
 	case len(n.Content) == 0:
-		f.Wrong("kernels", "no kernels")
+		f.Wrong("kernels", "the list is empty; want at least one run of kernels")
 	default:
 		f.Items(n, "kernels", 10_000, read)
 	}
-	if total := kernelsOf(c); total > mostKernels {
-		f.Wrong("kernels", "%d kernels a request; at most %d are allowed", total, mostKernels)
+	if total := kernelsOf(c); total > maxKernels {
+		f.Wrong("kernels", "%d kernels per request; at most %d are allowed", total, maxKernels)
 	}
 }

@@ -16,30 +16,30 @@ import (
 func (r *reader) devices(f *form, c *sim.Config) {
 	f.Need("devices", "[{model: nvidia-h200}]")
 	known := map[sched.DeviceID]bool{}
-	f.List("devices", mostDevices, func(n *yaml.Node, path string) {
+	f.List("devices", maxDevices, func(n *yaml.Node, path string) {
 		id := fmt.Sprintf("gpu%d", len(c.Devices))
 		df := r.Form(n, path)
 		df.Ident("id", &id)
 		d := sim.DeviceConfig{ID: sched.DeviceID(id)}
 		if known[d.ID] {
-			df.Wrong("id", "there is another device %q", id)
+			df.Wrong("id", "another device has the id %q", id)
 		}
 		known[d.ID] = true
 		names := sim.ModelNames()
 		i, ok := df.Word("model", "model", names)
 		df.Need("model", names[0])
 		if ok {
-			d.Model, _ = sim.NewModel(names[i]) // it is one of those there are
+			d.Model, _ = sim.NewModel(names[i]) // the name is valid
 			r.model(df, &d.Model)
 		}
 		c.Devices = append(c.Devices, d)
 	})
 	if n := f.Value("devices"); n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		f.Wrong("devices", "no device")
+		f.Wrong("devices", "the list is empty; want at least one device")
 	}
 }
 
-// model reads what a device has other than its model says.
+// model reads the parameters of a device that differ from its model.
 func (r *reader) model(f *form, m *sim.Model) {
 	switch {
 	case m.Runlist != nil:
@@ -50,13 +50,13 @@ func (r *reader) model(f *form, m *sim.Model) {
 		f.Duration("stay", &l.Stay, 0, time.Second)
 		f.Duration("notice", &l.Notice, 0, time.Second)
 		f.Duration("call_off", &l.CallOff, 0, time.Second)
-		f.Duration("min_turn", &l.MinSharedSlice, 0, time.Minute)
+		f.Duration("min_shared_slice", &l.MinSharedSlice, 0, time.Minute)
 	case m.Slots != nil:
 		r.slots(f, m.Slots)
 	}
-	f.Duration("eyes", &m.TraceInterval, 0, time.Minute)
+	f.Duration("trace_interval", &m.TraceInterval, 0, time.Minute)
 	f.Boolean("gated", &m.Gated)
-	if w, ok := f.Integer("window", 0, math.MaxUint32); ok {
+	if w, ok := f.Integer("bound", 0, math.MaxUint32); ok {
 		m.Bound = uint32(w)
 	}
 	if n := f.Get("calls"); n != nil {
@@ -69,17 +69,19 @@ func (r *reader) model(f *form, m *sim.Model) {
 		r.times(cf, "gate", &m.Calls.Gate, 0, time.Minute)
 		cf.Ratio("effect", &m.Calls.Effect, 0, 1)
 		if m.Slots != nil {
-			cf.Duration("each", &m.Calls.PerQueue, 0, time.Minute)
-			r.times(cf, "after", &m.Calls.AfterStop, 0, time.Minute)
-			cf.Duration("copy", &m.Calls.CopyPerQueue, 0, time.Minute)
+			cf.Duration("per_queue", &m.Calls.PerQueue, 0, time.Minute)
+			r.times(cf, "after_stop", &m.Calls.AfterStop, 0, time.Minute)
+			cf.Duration("copy_per_queue", &m.Calls.CopyPerQueue, 0, time.Minute)
 		}
+		renamed(cf, "each", "per_queue", "after", "after_stop", "copy", "copy_per_queue")
 		cf.Done("calls")
 	}
+	renamed(f, "min_turn", "min_shared_slice", "eyes", "trace_interval", "window", "bound", "everyone", "remap_all", "guard", "flag_cost", "flush", "flush_cost")
 	f.Done("a device of model " + m.Name)
 }
 
 // deactivateNames are in the order of sim.DeactivateKind.
-var deactivateNames = []string{"none", "guardian", "hardware", "flush"}
+var deactivateNames = []string{"none", "flag", "hardware", "flush"}
 
 func (r *reader) slots(f *form, s *sim.SlotsModel) {
 	f.Count("slots", &s.Slots, 1, 1024)
@@ -88,13 +90,13 @@ func (r *reader) slots(f *form, s *sim.SlotsModel) {
 		f.Wrong("quantum", "%s is neither 0 nor from 10us to 1m", format.ExactDuration(s.Quantum))
 	}
 	f.Boolean("interrupt", &s.Interrupt)
-	f.Boolean("everyone", &s.RemapAll)
+	f.Boolean("remap_all", &s.RemapAll)
 	f.Boolean("batch", &s.Batch)
 	if i, ok := f.Word("deactivate", "way of deactivating", deactivateNames); ok {
 		s.Deactivate = sim.DeactivateKind(i)
 	}
-	f.Duration("guard", &s.FlagCost, 0, time.Second)
-	f.Duration("flush", &s.FlushCost, 0, time.Second)
+	f.Duration("flag_cost", &s.FlagCost, 0, time.Second)
+	f.Duration("flush_cost", &s.FlushCost, 0, time.Second)
 	if n := f.Get("context"); n != nil {
 		cf := r.Form(n, f.Path("context"))
 		bytesOf(cf, "bytes", "185MB", &s.Context.Bytes)
@@ -106,12 +108,12 @@ func (r *reader) slots(f *form, s *sim.SlotsModel) {
 		cf.Ratio("lazy", &s.Context.Lazy, 0.001, 1)
 		cf.Done("a context")
 		if save := s.Context.Save() + s.Context.Restore(); save < 0 || save > time.Minute {
-			r.Wrong(cf.At(), f.Path("context"), "it takes more than a minute to save and restore")
+			r.Wrong(cf.At(), f.Path("context"), "saving and restoring takes more than a minute")
 		}
 	}
 }
 
-// bytesOf reads a size, or a bandwidth if the example is one.
+// bytesOf reads a size, or a bandwidth if the example is a bandwidth.
 func bytesOf(f *form, name, example string, v *float64) {
 	s, ok := f.Scalar(name, "a size such as "+example)
 	if !ok {
@@ -127,4 +129,12 @@ func bytesOf(f *form, name, example string, v *float64) {
 		return
 	}
 	*v = x
+}
+
+// renamed makes Done point from field names of earlier versions to the new ones,
+// given in pairs.
+func renamed(f *form, pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		f.Renamed(pairs[i], "write "+pairs[i+1])
+	}
 }

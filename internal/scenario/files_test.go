@@ -12,9 +12,9 @@ import (
 	"github.com/giveway/giveway/policy"
 )
 
-// TestFiles runs every file in scenarios/ under every policy, for a short while:
-// no rule of the simulator is broken, and the same again gives the same.
-func TestFiles(t *testing.T) {
+// TestScenarioFiles runs every file in scenarios/ under every policy, for a short
+// time. No rule of the simulator may be broken, and a second run must be the same.
+func TestScenarioFiles(t *testing.T) {
 	paths, err := filepath.Glob("../../scenarios/*.yaml")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no scenarios: %v", err)
@@ -32,7 +32,7 @@ func TestFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.Name != name || s.Doc == "" {
-				t.Errorf("its name is %q, its doc %q", s.Name, s.Doc)
+				t.Errorf("got name %q and doc %q, want the file's name and a doc", s.Name, s.Doc)
 			}
 			s.Config.Warmup, s.Config.Length = warmup, length
 			out := run(t, s, Options{}, policy.Names()...)
@@ -45,14 +45,14 @@ func TestFiles(t *testing.T) {
 			}
 			checkSLOIsGiveway(t, s, out)
 			if !reflect.DeepEqual(again.Alone, out.Alone) {
-				t.Error("the same again gave another outcome alone")
+				t.Error("two runs of the clients alone differ")
 			}
 		})
 	}
 }
 
-// TestFilesSayWhatTheyShow: the first words of a scenario are a comment.
-func TestFilesSayWhatTheyShow(t *testing.T) {
+// TestScenarioFilesBeginWithAComment checks that each file says what it shows.
+func TestScenarioFilesBeginWithAComment(t *testing.T) {
 	for _, pattern := range []string{"../../scenarios/*.yaml", "../../scenarios/traces/*"} {
 		paths, _ := filepath.Glob(pattern)
 		for _, path := range paths {

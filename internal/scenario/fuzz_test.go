@@ -11,8 +11,8 @@ import (
 	"github.com/giveway/giveway/policy"
 )
 
-// FuzzParse: no file makes the reader panic, every mistake has a place, and what
-// the reader lets through the simulator can live with.
+// FuzzParse checks that no file makes the reader panic, that every error has the
+// file's name, and that the simulator can run every file that the reader accepts.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("../../scenarios/*.yaml")
 	for _, path := range append(files, "testdata/everything.yaml") {
@@ -41,12 +41,12 @@ func FuzzParse(f *testing.F) {
 		s, err := Parse("x.yaml", data, traces)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "x.yaml") && !strings.Contains(err.Error(), "mistakes") {
-				t.Errorf("an error without a place: %v", err)
+				t.Errorf("got an error without the file: %v", err)
 			}
 			return
 		}
-		if len(s.Config.Clients) > mostClients || len(s.Config.Devices) > mostDevices {
-			t.Fatalf("%d clients, %d devices", len(s.Config.Clients), len(s.Config.Devices))
+		if len(s.Config.Clients) > maxClients || len(s.Config.Devices) > maxDevices {
+			t.Fatalf("got %d clients and %d devices, more than allowed", len(s.Config.Clients), len(s.Config.Devices))
 		}
 		cfg := s.Config
 		flight := 0
@@ -54,7 +54,7 @@ func FuzzParse(f *testing.F) {
 			flight += max(cfg.Clients[i].Arrival.Depth, 1) * kernelsOf(&cfg.Clients[i])
 		}
 		if len(cfg.Clients) > 20 || flight > 2000 {
-			return // right, but not worth the time
+			return // it would take too long
 		}
 		cfg.Warmup, cfg.Length, cfg.Drain = 0, time.Millisecond, 0
 		sim.New(cfg).Run()

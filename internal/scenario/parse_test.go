@@ -18,14 +18,14 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what is found to the golden files")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 const (
 	us = time.Microsecond
 	ms = time.Millisecond
 )
 
-// traces are the files that scenarios in tests may name.
+// traces returns the trace files that scenarios in tests may name.
 func traces(name string) ([]byte, error) {
 	files := map[string]string{
 		"good.txt":     "# comment\n0\n1.5 # milliseconds\n2ms\n2ms\n",
@@ -39,8 +39,8 @@ func traces(name string) ([]byte, error) {
 	return nil, fmt.Errorf("read %s: %w", name, fs.ErrNotExist)
 }
 
-// TestMistakes holds the reader to the exact words of testdata/mistakes.txt.
-// Each case there is a file, a line of >>>, and what is said of it.
+// TestMistakes compares every error with testdata/mistakes.txt. Each case there is a
+// file, a line of >>>, and the error.
 func TestMistakes(t *testing.T) {
 	const golden = "testdata/mistakes.txt"
 	data, err := os.ReadFile(golden)
@@ -55,7 +55,7 @@ func TestMistakes(t *testing.T) {
 			}
 		}
 	}
-	// What is for others to add to is not written down here.
+	// The golden file does not list names that are added elsewhere.
 	shorten := strings.NewReplacer(
 		strings.Join(policy.Names(), ", "), "(the policies)",
 		strings.Join(sim.ModelNames(), ", "), "(the models)",
@@ -70,7 +70,7 @@ func TestMistakes(t *testing.T) {
 		name, body, _ := strings.Cut(text, "\n")
 		file, want, _ := strings.Cut(body, ">>>\n")
 		_, err := Parse("x.yaml", []byte(file), traces)
-		got := "it is right\n"
+		got := "accepted\n"
 		if err != nil {
 			got = shorten.Replace(err.Error()) + "\n"
 		}
@@ -86,7 +86,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestEveryField reads a file that says all there is to say.
+// TestEveryField reads a file with all fields.
 func TestEveryField(t *testing.T) {
 	s, err := parseFile("testdata/everything.yaml")
 	if err != nil {
@@ -156,7 +156,7 @@ func TestEveryField(t *testing.T) {
 	same(t, "published", s.Published, []Published{{"a paper", "P99", "40 us"}})
 }
 
-// headOf is a config without its lists.
+// headOf returns a config without its lists.
 func headOf(c sim.Config) sim.Config {
 	c.Devices, c.Clients = nil, nil
 	return c
@@ -187,8 +187,8 @@ func TestDefaults(t *testing.T) {
 	same(t, "policy", s.Policy, "slo")
 }
 
-// TestExampleInDocs holds docs/SCENARIOS.md to the reader: its examples are right.
-func TestExampleInDocs(t *testing.T) {
+// TestExamplesInDocs reads the examples in docs/SCENARIOS.md.
+func TestExamplesInDocs(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/SCENARIOS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -205,26 +205,26 @@ func TestExampleInDocs(t *testing.T) {
 	}
 }
 
-// TestAliasesAreBounded: a few lines that stand for a million values are refused
-// in no time.
+// TestAliasesAreBounded checks that a short file that stands for a million values is
+// refused quickly.
 func TestAliasesAreBounded(t *testing.T) {
 	runs := strings.Repeat("{time: 1us},", 2000)
 	clients := strings.Repeat("{name: a, kernels: *k},", 9000)
 	text := "{name: x, devices: [{model: nvidia-h200}], clients: [{name: k, kernels: &k [" + runs + "]}," + clients + "]}"
-	began := time.Now()
+	start := time.Now()
 	_, err := Parse("x.yaml", []byte(text), traces)
 	if !errors.As(err, new(yamlfile.Errors)) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("got error %v, want yamlfile.Errors", err)
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %v", took)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %v, want less than 5s", took)
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadErrors(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(dir, "large.yaml")
-	if err := os.WriteFile(large, make([]byte, mostBytes+1), 0o644); err != nil {
+	if err := os.WriteFile(large, make([]byte, maxBytes+1), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
@@ -238,8 +238,8 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestTracePath: a trace lies beside its scenario, wherever that is read from.
-func TestTracePath(t *testing.T) {
+// TestTracePathIsRelativeToTheScenario loads a scenario from another folder.
+func TestTracePathIsRelativeToTheScenario(t *testing.T) {
 	dir := t.TempDir()
 	text := "{name: x, devices: [{model: nvidia-h200}], clients: [{name: a, arrival: {trace: t/a.txt}, kernels: {time: 1ms}}]}"
 	if err := os.MkdirAll(filepath.Join(dir, "t"), 0o755); err != nil {

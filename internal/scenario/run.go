@@ -9,22 +9,22 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Options say how much to keep of a run. The zero value keeps only what came of it.
+// Options says how much of a run to record. The zero value records only the results.
 type Options struct {
-	Segments int // pieces of the devices' time
-	Actions  int // orders of the scheduler
+	Segments int // pieces of device time, at most
+	Actions  int // actions of the scheduler, at most
 }
 
-// Run runs every program alone, and all together under each policy: a name, or a
-// name and parameters as in giveway:turn=20ms. A policy without parameters has
-// those that the scenario gives it.
+// Run runs every client alone, and all clients together under each policy. A policy
+// is a name, or a name and parameters as in giveway:turn=20ms. A policy without
+// parameters gets those of the scenario, if it is the scenario's policy.
 //
-// Alone and under Native there is no daemon, and so nobody to hint to and no shim
-// that parks kernels. Of programs that are alike only the first is run alone.
+// Alone and under Native there is no daemon, so clients give no hints and park no
+// kernels. Of clients that are alike only the first runs alone.
 //
-// Worlds run side by side; the outcome does not depend on how many at a time.
+// The simulations run in parallel. The outcome does not depend on how many do.
 func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
-	began := time.Now()
+	start := time.Now()
 	c := &s.Config
 	out := Outcome{
 		Name: s.Name, File: s.File, Doc: s.Doc, Policy: s.Policy, Devices: c.Devices, Seed: c.Seed, Warmup: c.Warmup, Length: c.Length,
@@ -32,9 +32,9 @@ func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
 		Alone: make([]sim.ClientResult, len(c.Clients)),
 		Runs:  make([]Run, len(policies)),
 	}
-	var jobs []func()
+	var simulations []func()
 	for _, g := range s.Groups {
-		jobs = append(jobs, func() { s.alone(g, out.Alone) })
+		simulations = append(simulations, func() { s.alone(g, out.Alone) })
 	}
 	for i, name := range policies {
 		cfg, label, err := s.under(name)
@@ -42,17 +42,17 @@ func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
 			return Outcome{}, err
 		}
 		cfg.Segments = o.Segments
-		jobs = append(jobs, func() { out.Runs[i] = together(cfg, label, o.Actions) })
+		simulations = append(simulations, func() { out.Runs[i] = together(cfg, label, o.Actions) })
 	}
-	inParallel(jobs)
-	out.Wall = time.Since(began)
+	inParallel(simulations)
+	out.Wall = time.Since(start)
 	return out, nil
 }
 
-// alone fills in how the programs of g fare with the devices to themselves.
+// alone runs the first client of g alone and stores the result for all clients of g.
 func (s *Scenario) alone(g Group, results []sim.ClientResult) {
 	cfg := s.Config
-	cfg.Clients = undisturbed(cfg.Clients[g.First : g.First+1])
+	cfg.Clients = withoutDaemon(cfg.Clients[g.First : g.First+1])
 	cfg.Faults, cfg.Drain = sim.Faults{}, 0
 	r := sim.New(cfg).Run().Clients[0]
 	for i := g.First; i < g.First+g.Count; i++ {
@@ -61,8 +61,7 @@ func (s *Scenario) alone(g Group, results []sim.ClientResult) {
 	}
 }
 
-// under returns the world in which the named policy is in charge, and what to
-// call it.
+// under returns the configuration with a policy, and the policy's label.
 func (s *Scenario) under(name string) (sim.Config, string, error) {
 	cfg := s.Config
 	p, err := parseSpec(name)
@@ -77,15 +76,16 @@ func (s *Scenario) under(name string) (sim.Config, string, error) {
 		return cfg, "", err
 	}
 	if p.name == Native {
-		cfg.Clients = undisturbed(cfg.Clients)
+		cfg.Clients = withoutDaemon(cfg.Clients)
 	} else {
 		cfg.Policy = choice
 	}
 	return cfg, p.String(), nil
 }
 
-// undisturbed are the clients without what only Giveway makes them do.
-func undisturbed(clients []sim.ClientConfig) []sim.ClientConfig {
+// withoutDaemon returns the clients without hints and parked kernels, which need the
+// daemon or its shim.
+func withoutDaemon(clients []sim.ClientConfig) []sim.ClientConfig {
 	plain := append([]sim.ClientConfig(nil), clients...)
 	for i := range plain {
 		plain[i].Hint, plain[i].Announce, plain[i].Park, plain[i].Lead = false, 0, 0, 0
@@ -96,39 +96,39 @@ func undisturbed(clients []sim.ClientConfig) []sim.ClientConfig {
 func together(cfg sim.Config, label string, actions int) Run {
 	var rec recorder
 	if actions > 0 {
-		rec.most = actions
+		rec.limit = actions
 		cfg.Recorder = &rec
 	}
 	return Run{Policy: label, Result: sim.New(cfg).Run(), Actions: rec.actions}
 }
 
-// recorder keeps the scheduler's first orders.
+// recorder records the first actions of the scheduler.
 type recorder struct {
-	most    int
+	limit   int
 	actions []TimedAction
 }
 
 func (r *recorder) Record(now sched.Time, _ []sched.Event, actions []sched.Action) {
 	for _, a := range actions {
-		if len(r.actions) < r.most {
+		if len(r.actions) < r.limit {
 			r.actions = append(r.actions, TimedAction{now, a})
 		}
 	}
 }
 
-// inParallel does all jobs, as many at a time as there are processors.
-func inParallel(jobs []func()) {
+// inParallel calls all functions, one per CPU at a time.
+func inParallel(functions []func()) {
 	todo := make(chan func())
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
+	for range min(runtime.GOMAXPROCS(0), len(functions)) {
 		workers.Go(func() {
-			for job := range todo {
-				job()
+			for f := range todo {
+				f()
 			}
 		})
 	}
-	for _, job := range jobs {
-		todo <- job
+	for _, f := range functions {
+		todo <- f
 	}
 	close(todo)
 	workers.Wait()

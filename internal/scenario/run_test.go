@@ -11,7 +11,7 @@ import (
 	"github.com/giveway/giveway/internal/yamlfile"
 )
 
-// small is a scenario that runs in no time.
+// small is a scenario that takes milliseconds to run.
 const small = `
 name: small
 warmup: 50ms
@@ -50,16 +50,16 @@ func run(t *testing.T, s *Scenario, o Options, policies ...string) Outcome {
 	return out
 }
 
-func TestRun(t *testing.T) {
+func TestRunUnderEachPolicy(t *testing.T) {
 	out := run(t, parse(t, small), Options{}, Native, "giveway", "giveway:turn=5ms", "rr")
 	var labels, alone []string
 	for _, r := range out.Runs {
 		labels = append(labels, r.Policy)
 		if len(r.Result.Segments) > 0 || len(r.Actions) > 0 {
-			t.Errorf("%s: a timeline that nobody asked for", r.Policy)
+			t.Errorf("%s: got a recorded timeline, want none", r.Policy)
 		}
 		if got, want := r.Result.Steps > 0, r.Policy != Native; got != want {
-			t.Errorf("%s: there is a daemon: %v", r.Policy, got)
+			t.Errorf("%s: got a daemon: %v, want %v", r.Policy, got, want)
 		}
 	}
 	for _, c := range out.Alone {
@@ -69,27 +69,27 @@ func TestRun(t *testing.T) {
 	same(t, "alone", alone, []string{"serve", "fill-1", "fill-2", "fill-3"})
 	for i, c := range out.Alone {
 		if with := out.Runs[0].Result.Clients[i]; c.Queue != with.Queue || c.Class != with.Class {
-			t.Errorf("%s is queue %d alone and %d together", c.Name, c.Queue, with.Queue)
+			t.Errorf("%s: got queue %d alone and %d together, want the same", c.Name, c.Queue, with.Queue)
 		}
 	}
 	if native, giveway := out.Runs[0].Result.Clients[0].Latency.P99, out.Runs[1].Result.Clients[0].Latency.P99; giveway*2 > native {
-		t.Errorf("P99 with giveway is %v, native %v", giveway, native)
+		t.Errorf("got P99 %v with giveway and %v native, want at most half", giveway, native)
 	}
 }
 
-func TestRunKeepsWhatIsAsked(t *testing.T) {
+func TestRunRecordsUpToTheLimits(t *testing.T) {
 	out := run(t, parse(t, small), Options{Segments: 100, Actions: 5}, "giveway")
 	if n := len(out.Runs[0].Result.Segments); n != 100 {
-		t.Errorf("%d segments, want 100", n)
+		t.Errorf("got %d segments, want 100", n)
 	}
 	if n := len(out.Runs[0].Actions); n != 5 {
-		t.Errorf("%d actions, want 5", n)
+		t.Errorf("got %d actions, want 5", n)
 	}
 }
 
-// TestRunIsTheSame: one seed gives one outcome, however many processors there
-// are; another seed gives another.
-func TestRunIsTheSame(t *testing.T) {
+// TestOutcomeFollowsFromTheSeed checks that the outcome depends on the seed and not
+// on the number of CPUs.
+func TestOutcomeFollowsFromTheSeed(t *testing.T) {
 	outcome := func(seed uint64, procs int) Outcome {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 		s := parse(t, small)
@@ -100,39 +100,40 @@ func TestRunIsTheSame(t *testing.T) {
 	}
 	first := outcome(1, 1)
 	if !reflect.DeepEqual(first, outcome(1, 4)) {
-		t.Error("the same seed gave another outcome")
+		t.Error("same seed: got different outcomes")
 	}
 	if reflect.DeepEqual(first.Runs, outcome(2, 4).Runs) {
-		t.Error("another seed gave the same outcome")
+		t.Error("another seed: got the same outcome")
 	}
 }
 
-// TestAloneIsAlone: a program alone does as well in a scenario with others.
-func TestAloneIsAlone(t *testing.T) {
+// TestAloneDoesNotDependOnOtherClients compares a client alone in a scenario with and
+// without other clients.
+func TestAloneDoesNotDependOnOtherClients(t *testing.T) {
 	s := parse(t, small)
 	together := run(t, s, Options{}, Native)
 	text, _, _ := strings.Cut(small, "  - name: fill")
 	alone := run(t, parse(t, text), Options{}, Native)
 	same(t, "serve", together.Alone[0], alone.Alone[0])
-	same(t, "serve, natively", alone.Runs[0].Result.Clients[0], alone.Alone[0])
+	same(t, "serve, native", alone.Runs[0].Result.Clients[0], alone.Alone[0])
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRunErrors(t *testing.T) {
 	for policy, want := range map[string]string{
 		"givewy":            "did you mean giveway?",
 		"best":              "there is no policy \"best\"; there are: ",
-		"giveway:turn":      "\"turn\" is not a parameter and its value, such as turn=20ms",
+		"giveway:turn":      "\"turn\" is not a parameter with a value, such as turn=20ms",
 		"giveway:turn=5":    "parameter turn: \"5\" is not a duration from",
 		"giveway:trun=5ms":  "it has no parameter \"trun\"; it has: ",
 		"native:turn=20ms":  "it has no parameter \"turn\"",
-		"giveway:turn=5ms,": "\"\" is not a parameter and its value",
+		"giveway:turn=5ms,": "\"\" is not a parameter with a value",
 	} {
 		_, err := parse(t, small).Run([]string{Native, policy}, Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", policy, err, want)
 		}
 		if check := CheckPolicy(policy); check == nil || check.Error() != err.Error() {
-			t.Errorf("%s: CheckPolicy says %v, Run says %v", policy, check, err)
+			t.Errorf("%s: CheckPolicy returns %v, Run returns %v; want the same", policy, check, err)
 		}
 	}
 }
@@ -150,7 +151,7 @@ func TestSplitPolicies(t *testing.T) {
 	}
 }
 
-func TestValues(t *testing.T) {
+func TestParseValues(t *testing.T) {
 	for text, want := range map[string]time.Duration{"50/s": 20 * ms, "20ms": 20 * ms, "0.5/s": 2 * time.Second, "3/s": 333333333} {
 		if got, err := parseEvery(text); err != nil || got != want {
 			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
@@ -168,7 +169,7 @@ func TestValues(t *testing.T) {
 	}
 	for _, text := range []string{"NaN", "inf", "x%", ""} {
 		if got, err := yamlfile.ParseRatio(text); err == nil {
-			t.Errorf("%q is read as %v", text, got)
+			t.Errorf("%q: got %v, want an error", text, got)
 		}
 	}
 }

@@ -10,24 +10,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What a file may ask for at most.
+// Limits on a file.
 const (
-	mostBytes    = 8 << 20
-	mostDevices  = 64
-	mostClients  = 10_000
-	mostKernels  = 1_000_000  // of one request
-	mostFlight   = 10_000_000 // commands of all programs submitted at a time
-	mostArrivals = 1_000_000  // of a trace
-	mostRequests = 10_000_000 // of one program
-	longest      = 24 * time.Hour
+	maxBytes    = 8 << 20
+	maxDevices  = 64
+	maxClients  = 10_000
+	maxKernels  = 1_000_000  // of one request
+	maxInFlight = 10_000_000 // kernels of all clients submitted at a time
+	maxArrivals = 1_000_000  // of a trace
+	maxRequests = 10_000_000 // of one client
+	maxLength   = 24 * time.Hour
 )
 
-// Scenario is a node, its programs, and what goes wrong there.
+// Scenario is the content of a scenario file.
 type Scenario struct {
 	Name      string
-	File      string // it was loaded from
+	File      string // path; empty if it was not loaded from a file
 	Doc       string
-	Policy    string     // the scheduler's, as Run takes it
+	Policy    string     // name and parameters, as Run takes it
 	Config    sim.Config // without a Choice
 	Groups    []Group
 	Published []Published
@@ -35,7 +35,7 @@ type Scenario struct {
 
 // Load reads a scenario file, and the trace files that it names.
 func Load(path string) (*Scenario, error) {
-	data, err := yamlfile.ReadFile(path, mostBytes)
+	data, err := yamlfile.ReadFile(path, maxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func Load(path string) (*Scenario, error) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(path), name)
 		}
-		return yamlfile.ReadFile(name, mostBytes)
+		return yamlfile.ReadFile(name, maxBytes)
 	})
 	if err != nil {
 		return nil, err
@@ -52,10 +52,10 @@ func Load(path string) (*Scenario, error) {
 	return s, nil
 }
 
-// Parse reads a scenario. file is its name in errors; open reads the trace files
-// that it names. The error is of type yamlfile.Errors unless the file is no YAML at all.
+// Parse reads a scenario. file is the name in errors; open reads the trace files that
+// the scenario names. The error is of type yamlfile.Errors unless the file is not YAML.
 func Parse(file string, data []byte, open func(path string) ([]byte, error)) (*Scenario, error) {
-	yr, root, err := yamlfile.Read(file, "scenario", data, mostBytes)
+	yr, root, err := yamlfile.Read(file, "scenario", data, maxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func Parse(file string, data []byte, open func(path string) ([]byte, error)) (*S
 	return s, nil
 }
 
-// reader goes through a file and gathers what is wrong with it.
+// reader reads a file and collects its mistakes.
 type reader struct {
 	*yamlfile.Reader
 	open func(path string) ([]byte, error) // of trace files
@@ -89,8 +89,8 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 	if seed, ok := f.Integer("seed", 0, 1<<62); ok {
 		c.Seed = uint64(seed)
 	}
-	f.Duration("warmup", &c.Warmup, 0, longest)
-	f.Duration("length", &c.Length, time.Millisecond, longest)
+	f.Duration("warmup", &c.Warmup, 0, maxLength)
+	f.Duration("length", &c.Length, time.Millisecond, maxLength)
 	f.Duration("drain", &c.Drain, 0, hour)
 	r.policy(f, s)
 	r.daemon(f, c)
@@ -113,7 +113,7 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 	return s
 }
 
-// policy reads a policy's name, or its name and parameters side by side.
+// policy reads a policy's name, or a mapping of its name and parameters.
 func (r *reader) policy(f *form, s *Scenario) {
 	n := f.Get("policy")
 	switch {
@@ -132,7 +132,7 @@ func (r *reader) policy(f *form, s *Scenario) {
 	}
 }
 
-// params tries every parameter for itself, so that each error has its line.
+// params checks each parameter separately, so that each error has its line.
 func (r *reader) params(f *form, s *Scenario) {
 	p := spec{s.Policy, map[string]string{}}
 	for _, key := range f.Keys() {
@@ -152,25 +152,25 @@ func (r *reader) params(f *form, s *Scenario) {
 	s.Policy = p.String()
 }
 
-// daemon reads what an administrator may set of the scheduler, and how fast the
-// daemon is.
+// daemon reads the settings of the scheduler, and how fast the daemon reacts.
 func (r *reader) daemon(f *form, c *sim.Config) {
 	n := f.Get("daemon")
 	if n == nil {
 		return
 	}
 	df := r.Form(n, "daemon")
-	r.times(df, "hop", &c.WakeDelay, 0, time.Second)
+	r.times(df, "wake_delay", &c.WakeDelay, 0, time.Second)
 	floor := -1.0
 	df.Ratio("floor", &floor, 0, 0.5)
 	switch {
-	case floor == 0: // zero is the default to the scheduler, and none to a person
+	case floor == 0: // the scheduler takes zero for the default, a negative number for none
 		c.Sched.Floor = -1
 	case floor > 0:
 		c.Sched.Floor = floor
 	}
 	df.Duration("floor_turn", &c.Sched.FloorTurn, time.Millisecond, time.Minute)
 	df.Duration("stall_limit", &c.Sched.StallLimit, time.Millisecond, hour)
+	renamed(df, "hop", "wake_delay")
 	df.Done("the daemon")
 }
 
@@ -181,15 +181,16 @@ func (r *reader) faults(f *form, v *sim.Faults) {
 	}
 	ff := r.Form(n, "faults")
 	ff.Ratio("fail", &v.Fail, 0, 0.9)
-	ff.Ratio("doubt", &v.FailApplied, 0, 0.9)
-	ff.Ratio("never", &v.Permanent, 0, 1)
+	ff.Ratio("fail_applied", &v.FailApplied, 0, 0.9)
+	ff.Ratio("permanent", &v.Permanent, 0, 1)
 	ff.Ratio("late", &v.Late, 0, 1)
 	ff.Duration("late_by", &v.LateBy, 0, time.Minute)
-	ff.Ratio("lost", &v.LostWake, 0, 1)
-	ff.Duration("crash", &v.Crash, time.Millisecond, longest)
-	ff.Duration("kill", &v.Kill, time.Millisecond, longest)
+	ff.Ratio("lost_wake", &v.LostWake, 0, 1)
+	ff.Duration("crash", &v.Crash, time.Millisecond, maxLength)
+	ff.Duration("kill", &v.Kill, time.Millisecond, maxLength)
 	if v.Late > 0 && v.LateBy == 0 {
 		ff.Need("late_by", "5ms")
 	}
+	renamed(ff, "doubt", "fail_applied", "never", "permanent", "lost", "lost_wake")
 	ff.Done("faults")
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// TestAMDSoak lives the hour of scenarios/amd-soak.yaml: nothing goes wrong,
-// every request is answered, queues have come and gone, and work went on in more
-// than 80 % of the slots' time.
+// TestAMDSoak runs the hour of scenarios/amd-soak.yaml. No rule may be broken, every
+// client must be answered, queues must be destroyed and made again, and the slots
+// must be in use for more than 80% of the time.
 func TestAMDSoak(t *testing.T) {
 	s, err := Load("../../scenarios/amd-soak.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.Config.Length != time.Hour {
-		t.Errorf("it lasts %v", s.Config.Length)
+		t.Errorf("got length %v, want 1h", s.Config.Length)
 	}
 	cfg, _, err := s.under(s.Policy)
 	if err != nil {
@@ -31,24 +31,24 @@ func TestAMDSoak(t *testing.T) {
 		t.Errorf("seed %d: %s", cfg.Seed, v)
 	}
 	if r.Overruled != sched.NoMistake {
-		t.Errorf("the policy was overruled for %v", r.Overruled)
+		t.Errorf("the policy was overruled because it %v", r.Overruled)
 	}
 	for _, d := range r.Devices {
-		t.Logf("%s: %.1f %% of the time of %d slots used, %v stalled, %d updates", d.ID, 100*d.Utilisation(), d.Slots, d.Stalled, d.Updates)
+		t.Logf("%s: %.1f%% of the time of %d slots used, %v stalled, %d updates", d.ID, 100*d.Utilisation(), d.Slots, d.Stalled, d.Updates)
 		if d.Span < cfg.Length || d.Utilisation() <= 0.8 {
-			t.Errorf("%s: %.1f %% of the slots' time used in %v", d.ID, 100*d.Utilisation(), d.Span)
+			t.Errorf("%s: got %.1f%% of the slots' time used in %v, want more than 80%%", d.ID, 100*d.Utilisation(), d.Span)
 		}
 	}
-	reborn := 0
+	again := 0
 	for _, c := range r.Clients {
 		if c.Requests == 0 || c.OpenLoop && c.Unfinished > 2 {
-			t.Errorf("%s: %d requests answered, %d not", c.Name, c.Requests, c.Unfinished)
+			t.Errorf("%s: got %d requests answered and %d unanswered", c.Name, c.Requests, c.Unfinished)
 		}
 		if int(c.Queue) > len(r.Clients) {
-			reborn++
+			again++
 		}
 	}
-	if reborn == 0 {
-		t.Error("no queue was ever destroyed and made again")
+	if again == 0 {
+		t.Error("got no queue that was destroyed and made again, want some")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/giveway/giveway/internal/yamlfile"
 )
 
-// Native is the policy that is none: no daemon at all.
+// Native is the policy without a daemon.
 const Native = "native"
 
 // spec is a policy with parameters, written giveway:turn=20ms,slice=200us.
@@ -30,7 +30,7 @@ func parseSpec(s string) (spec, error) {
 	for pair := range strings.SplitSeq(rest, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" || value == "" {
-			return p, fmt.Errorf("policy %s: %q is not a parameter and its value, such as turn=20ms", name, pair)
+			return p, fmt.Errorf("policy %s: %q is not a parameter with a value, such as turn=20ms", name, pair)
 		}
 		p.params[key] = value
 	}
@@ -54,14 +54,14 @@ func (p spec) choice() (sched.PolicyChoice, error) {
 	return c, err
 }
 
-// CheckPolicy reports what is wrong with a policy as Run takes it.
+// CheckPolicy returns an error if Run cannot use a policy.
 func CheckPolicy(s string) error {
 	_, _, err := ParsePolicy(s)
 	return err
 }
 
-// ParsePolicy takes a policy as Run takes it apart, having seen that there is
-// such a one.
+// ParsePolicy splits a policy, as Run takes it, into name and parameters and checks
+// both.
 func ParsePolicy(s string) (name string, params map[string]string, err error) {
 	p, err := parseSpec(s)
 	if err == nil {
@@ -70,8 +70,8 @@ func ParsePolicy(s string) (name string, params map[string]string, err error) {
 	return p.name, p.params, err
 }
 
-// SplitPolicies splits a list of policies at its commas, but for those between
-// the parameters of one policy: native,giveway:turn=20ms,slice=200us is two.
+// SplitPolicies splits a list of policies at its commas, except for those between
+// the parameters of a policy: native,giveway:turn=20ms,slice=200us is two policies.
 func SplitPolicies(list string) []string {
 	var all []string
 	for word := range strings.SplitSeq(list, ",") {

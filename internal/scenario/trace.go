@@ -3,6 +3,7 @@ package scenario
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,11 +13,11 @@ import (
 	"github.com/giveway/giveway/internal/yamlfile"
 )
 
-// trace reads the file that a field names: one arrival a line, from the start
-// of the program, in order. A bare number is in milliseconds; what follows a #
-// is a comment.
+// trace reads the file that a field names. Each line is an arrival, as the time from
+// the start of the client, in order. A number without a unit is in milliseconds. #
+// begins a comment.
 func (r *reader) trace(f *form) []time.Duration {
-	name, ok := f.Scalar("trace", "the name of a file")
+	name, ok := f.String("trace", "the name of a file")
 	if !ok {
 		return nil
 	}
@@ -42,12 +43,12 @@ func parseTrace(data []byte) ([]time.Duration, error) {
 		}
 		d, err := parseMillis(text)
 		switch {
-		case err != nil || d < 0 || d > longest:
+		case err != nil || d < 0 || d > maxLength:
 			return nil, fmt.Errorf("%d: %q is not a time from 0 to 24h, such as 12.5 (milliseconds) or 12500us", n, yamlfile.Clip(text))
 		case len(times) > 0 && d < times[len(times)-1]:
-			return nil, fmt.Errorf("%d: %s lies before the arrival on the line above, %s", n, text, format.ExactDuration(times[len(times)-1]))
-		case len(times) == mostArrivals:
-			return nil, fmt.Errorf("%d: more than %d arrivals", n, mostArrivals)
+			return nil, fmt.Errorf("%d: %s is before the arrival on the line above, %s", n, text, format.ExactDuration(times[len(times)-1]))
+		case len(times) == maxArrivals:
+			return nil, fmt.Errorf("%d: more than %d arrivals", n, maxArrivals)
 		}
 		times = append(times, d)
 	}
@@ -55,7 +56,7 @@ func parseTrace(data []byte) ([]time.Duration, error) {
 		return nil, fmt.Errorf(" %w", err)
 	}
 	if len(times) == 0 {
-		return nil, fmt.Errorf(" there are no arrivals")
+		return nil, errors.New(" the file has no arrivals")
 	}
 	return times, nil
 }

@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// hour is the longest that anything in a scenario takes.
+// hour is the maxLength that anything in a scenario takes.
 const hour = time.Hour
 
-// parseEvery reads a period, or a rate such as 50/s, and returns the period.
+// parseEvery parses a period, or a rate such as 50/s, and returns the period.
 func parseEvery(s string) (time.Duration, error) {
 	number, isRate := strings.CutSuffix(strings.TrimSpace(s), "/s")
 	if !isRate {
@@ -30,8 +30,7 @@ func parseEvery(s string) (time.Duration, error) {
 	return time.Duration(math.Round(float64(time.Second) / x)), nil
 }
 
-// parseBytes reads a size such as 185MB, or a bandwidth such as 5.3TB/s without
-// its /s.
+// parseBytes parses a size such as 185MB.
 func parseBytes(s string) (float64, error) {
 	number := strings.TrimSuffix(strings.TrimSpace(s), "B")
 	scale := 1.0
@@ -48,14 +47,13 @@ func parseBytes(s string) (float64, error) {
 	return x * scale, err
 }
 
-// distNames are the distributions there are, in the order of sim.DistKind. A
-// fixed time is written as such.
+// distNames are the names of distKinds. A fixed time has no name.
 var distNames = []string{"uniform", "normal", "lognormal", "exponential"}
 
 var distKinds = []sim.DistKind{sim.Uniform, sim.Normal, sim.LogNormal, sim.Exponential}
 
-// dist reads a distribution written as fields. The jitter is bounded so that no
-// draw can leave the range of a time.
+// dist reads a distribution from a mapping. The jitter has a limit, so that no random
+// time overflows.
 func (r *reader) dist(f *form, v *sim.Dist, lo, hi time.Duration) {
 	d := sim.Dist{}
 	given := 0
@@ -81,11 +79,11 @@ func (r *reader) dist(f *form, v *sim.Dist, lo, hi time.Duration) {
 	switch {
 	case r.Mistakes() > before:
 	case given == 0:
-		r.Wrong(f.At(), where, "which distribution? There are: %s", strings.Join(distNames, ", "))
+		r.Wrong(f.At(), where, "the distribution is missing; there are: %s", strings.Join(distNames, ", "))
 	case given > 1:
 		r.Wrong(f.At(), where, "%d distributions, where one is wanted", given)
 	case (d.Kind == sim.Normal || d.Kind == sim.LogNormal) && !f.Has("jitter"):
-		r.Wrong(f.At(), where, "jitter is missing: the standard deviation as a part of the mean, for example jitter: 3%%")
+		r.Wrong(f.At(), where, "jitter is missing: the standard deviation as a share of the mean, for example jitter: 3%%")
 	}
 	*v = d
 }
@@ -108,12 +106,12 @@ func (r *reader) uniform(f *form, d *sim.Dist, lo, hi time.Duration) {
 		f.CheckTime("uniform", end.Value, ends[i], lo, hi)
 	}
 	if d.Max < d.Min && r.Mistakes() == before {
-		f.Wrong("uniform", "the second end, %s, lies before the first, %s", format.ExactDuration(d.Max), format.ExactDuration(d.Min))
+		f.Wrong("uniform", "the second end, %s, is less than the first, %s", format.ExactDuration(d.Max), format.ExactDuration(d.Min))
 	}
 	d.Mean = (d.Min + d.Max) / 2
 }
 
-// times reads a time, or a distribution of times, up to hi.
+// times reads a time or a distribution of times, from lo to hi.
 func (r *reader) times(f *form, name string, v *sim.Dist, lo, hi time.Duration) {
 	n := f.Get(name)
 	switch {

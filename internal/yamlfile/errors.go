@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// mostErrors is how many mistakes are told at a time.
-const mostErrors = 10
+// maxErrors is how many mistakes are reported at a time.
+const maxErrors = 10
 
 // Error is one mistake in a file.
 type Error struct {
 	File    string
-	Line    int    // zero: the file as a whole
-	Field   string // such as clients[2].arrival; empty for the file as a whole
+	Line    int    // zero: the whole file
+	Field   string // such as clients[2].arrival; empty: the whole file
 	Problem string // what is wrong, and what is allowed
 }
 
@@ -31,8 +31,8 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Errors are the mistakes found in a file, in the order of the file. There may
-// be more than it holds once it holds mostErrors.
+// Errors is the mistakes in a file, in the order of the file. The file may have more
+// mistakes if there are maxErrors.
 type Errors []Error
 
 func (es Errors) Error() string {
@@ -41,7 +41,7 @@ func (es Errors) Error() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d mistakes", len(es))
-	if len(es) == mostErrors {
+	if len(es) == maxErrors {
 		b.WriteString(", and perhaps more")
 	}
 	b.WriteString(":")
@@ -51,7 +51,7 @@ func (es Errors) Error() string {
 	return b.String()
 }
 
-// OneOf says what is allowed in place of word, and which of it was perhaps meant.
+// OneOf lists the allowed words, and the one that word is perhaps a misspelling of.
 func OneOf(word string, allowed []string) string {
 	if near := Nearest(word, allowed); near != "" {
 		return fmt.Sprintf("did you mean %s? There are: %s", near, strings.Join(allowed, ", "))
@@ -59,8 +59,8 @@ func OneOf(word string, allowed []string) string {
 	return "there are: " + strings.Join(allowed, ", ")
 }
 
-// Nearest returns the word of allowed that a slip of the finger or two turns
-// into word, if there is one.
+// Nearest returns the allowed word that is at most two letters different from word,
+// or an empty string.
 func Nearest(word string, allowed []string) string {
 	best, most := "", min(2, len(word)/2)
 	for _, a := range allowed {
@@ -71,8 +71,8 @@ func Nearest(word string, allowed []string) string {
 	return best
 }
 
-// distance is how many letters must be put in, left out or changed to make a
-// of b; anything above limit is as good as any other.
+// distance returns how many letters must be inserted, deleted or changed to turn a
+// into b, or any number above limit if it is more than limit.
 func distance(a, b string, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit + 1
@@ -96,7 +96,7 @@ func distance(a, b string, limit int) int {
 	return row[len(b)]
 }
 
-// sortErrors puts mistakes in the order of the file.
+// sortErrors sorts mistakes by line.
 func sortErrors(es Errors) {
 	slices.SortStableFunc(es, func(a, b Error) int { return a.Line - b.Line })
 }

@@ -1,10 +1,12 @@
-// Package yamlfile reads YAML files that people write, field by field, and says
-// what is wrong with them: the file, the line, the field, what is allowed there
-// and what was perhaps meant, several mistakes at a time.
+// Package yamlfile reads YAML files field by field and reports mistakes with the
+// file, the line, the field, what is allowed, and what was perhaps meant. It reports
+// several mistakes at a time.
 //
-// It knows nothing of what the fields mean. Nothing in a file can make it use
-// much time or memory: files, values and lists are bounded, and aliases are
-// followed, never expanded.
+// Types are checked: a number, a boolean or a date is not accepted as a text unless
+// it is quoted, and a quoted number is not accepted as a number.
+//
+// No file can make the package use much time or memory: files, values and lists are
+// bounded, and aliases are followed but not expanded.
 package yamlfile
 
 import (
@@ -18,13 +20,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ReadFile reads a file of bounded size. It refuses what is not a plain file,
-// so that nobody waits for a pipe or reads a device for ever.
+// ReadFile reads a regular file of at most most bytes. It returns an error for a
+// pipe or a device, which might never end.
 func ReadFile(path string, most int64) ([]byte, error) {
 	data, err := readPlain(path, most)
 	var wrapped *os.PathError
 	if errors.As(err, &wrapped) {
-		err = wrapped.Err // which call it was is nobody's concern
+		err = wrapped.Err // without the name of the system call
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -45,8 +47,8 @@ func readPlain(path string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// Read parses the one document of a file, and returns its root: nil if there is
-// nothing in it. file is its name in errors, what its kind.
+// Read parses a file with one document and returns its root, nil if the file is
+// empty. file is the name in errors, and what is the kind of document.
 func Read(file, what string, data []byte, most int) (*Reader, *yaml.Node, error) {
 	if len(data) > most {
 		return nil, nil, Errors{{file, 0, "", fmt.Sprintf("larger than %d MiB", most>>20)}}
@@ -60,7 +62,7 @@ func Read(file, what string, data []byte, most int) (*Reader, *yaml.Node, error)
 		return nil, nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(&rest); !errors.Is(err, io.EOF) {
-		return nil, nil, Errors{{file, rest.Line, "", "one " + what + " a file: there is a second document"}}
+		return nil, nil, Errors{{file, rest.Line, "", "the file has a second document; want one " + what + " per file"}}
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return r, nil, nil
@@ -68,7 +70,7 @@ func Read(file, what string, data []byte, most int) (*Reader, *yaml.Node, error)
 	return r, doc.Content[0], nil
 }
 
-// Err returns what was found wrong, in the order of the file, or nil.
+// Err returns the mistakes in the order of the file, or nil.
 func (r *Reader) Err() error {
 	if len(r.errs) == 0 {
 		return nil
@@ -77,5 +79,5 @@ func (r *Reader) Err() error {
 	return r.errs
 }
 
-// Mistakes is how many mistakes were found so far.
+// Mistakes returns the number of mistakes so far.
 func (r *Reader) Mistakes() int { return len(r.errs) }

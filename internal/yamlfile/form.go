@@ -1,7 +1,9 @@
 package yamlfile
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,21 +12,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// mostNodes bounds how many values of a file are looked at, each as often as
-// aliases name it.
-const mostNodes = 1_000_000
+// maxNodes bounds how many values of a file are read. A value counts as often as
+// aliases refer to it.
+const maxNodes = 1_000_000
 
-// Reader goes through a file and gathers what is wrong with it.
+// Reader reads a file and collects its mistakes.
 type Reader struct {
 	file  string
 	errs  Errors
 	nodes int
 }
 
-// Full reports whether there is no point in reading on.
-func (r *Reader) Full() bool { return len(r.errs) >= mostErrors || r.nodes > mostNodes }
+// Full reports whether reading on has no use: there are too many mistakes or values.
+func (r *Reader) Full() bool { return len(r.errs) >= maxErrors || r.nodes > maxNodes }
 
-// Wrong notes a mistake at n.
+// Wrong records a mistake at n.
 func (r *Reader) Wrong(n *yaml.Node, field, format string, args ...any) {
 	if r.Full() {
 		return
@@ -36,10 +38,11 @@ func (r *Reader) Wrong(n *yaml.Node, field, format string, args ...any) {
 	r.errs = append(r.errs, Error{r.file, line, field, fmt.Sprintf(format, args...)})
 }
 
-// Node follows aliases. Nothing below is expanded, so a file cannot blow up.
+// Node follows aliases from n. It does not expand what the alias refers to, so a
+// small file stays small.
 func (r *Reader) Node(n *yaml.Node, field string) *yaml.Node {
-	if r.nodes == mostNodes {
-		r.Wrong(n, field, "the file has more than %d values, counting one as often as an alias names it", mostNodes)
+	if r.nodes == maxNodes {
+		r.Wrong(n, field, "the file has more than %d values, with each counted as often as an alias refers to it", maxNodes)
 	}
 	r.nodes++
 	for i := 0; n.Kind == yaml.AliasNode && i < 100; i++ {
@@ -48,20 +51,20 @@ func (r *Reader) Node(n *yaml.Node, field string) *yaml.Node {
 	return n
 }
 
-// Kind is what n is called in errors.
+// Kind describes n in an error.
 func Kind(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
 		return "a set of fields"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	case n.Tag == "!!null":
+	case typeOf(n) == null:
 		return "nothing"
 	}
 	return strconv.Quote(Clip(n.Value))
 }
 
-// Clip keeps a value that is quoted in an error to a readable length.
+// Clip shortens a value that is quoted in an error.
 func Clip(s string) string {
 	if len(s) > 40 {
 		return s[:37] + "..."
@@ -69,20 +72,54 @@ func Clip(s string) string {
 	return s
 }
 
-// Form is a mapping that is read field by field. It notes what it was asked
-// for, so that what is left over can be refused with a list of what there is.
+// scalarType is the type that YAML gives to a scalar.
+type scalarType string
+
+const (
+	text    scalarType = "a text"
+	number  scalarType = "a number"
+	boolean scalarType = "a boolean"
+	date    scalarType = "a date"
+	null    scalarType = "nothing"
+	other   scalarType = "a value of an unknown type"
+)
+
+// typeOf returns the type of a scalar. A number that is too large for a float, such
+// as -1e999, is a number here, though the YAML package takes it for a text.
+func typeOf(n *yaml.Node) scalarType {
+	switch n.Tag {
+	case "!!str":
+		if _, err := strconv.ParseFloat(n.Value, 64); n.Style == 0 && errors.Is(err, strconv.ErrRange) {
+			return number
+		}
+		return text
+	case "!!int", "!!float":
+		return number
+	case "!!bool":
+		return boolean
+	case "!!timestamp":
+		return date
+	case "!!null":
+		return null
+	}
+	return other
+}
+
+// Form is a mapping that is read field by field. It records which fields it was
+// asked for, so that Done can refuse all others.
 type Form struct {
 	r      *Reader
 	at     *yaml.Node
-	path   string // of the mapping, with a dot after it; empty at the top
+	path   string // of the mapping, followed by a dot; empty for the top of the file
 	keys   []*yaml.Node
 	values map[string]*yaml.Node
 	asked  []string
-	broken bool // not a mapping: that has been told, what is missing is not
+	former map[string]string // fields that were renamed, and what to write instead
+	broken bool              // it is not a mapping: missing fields are not reported
 }
 
-// Form returns the fields of n, which ought to be a mapping. path is its name
-// in errors; the top of a file has none.
+// Form returns the fields of n, which must be a mapping. path is its name in errors,
+// empty for the top of the file.
 func (r *Reader) Form(n *yaml.Node, path string) *Form {
 	n = r.Node(n, path)
 	f := &Form{r: r, at: n, values: map[string]*yaml.Node{}}
@@ -111,39 +148,50 @@ func (r *Reader) Form(n *yaml.Node, path string) *Form {
 	return f
 }
 
-// Keys are the fields that are there, in the order of the file.
+// Keys returns the fields in the order of the file.
 func (f *Form) Keys() []*yaml.Node { return f.keys }
 
-// At is the mapping itself.
+// At returns the mapping.
 func (f *Form) At() *yaml.Node { return f.at }
 
-// Where is the name of the mapping in errors, and Path that of one of its fields.
-func (f *Form) Where() string           { return strings.TrimSuffix(f.path, ".") }
+// Where returns the mapping's name in errors.
+func (f *Form) Where() string { return strings.TrimSuffix(f.path, ".") }
+
+// Path returns a field's name in errors.
 func (f *Form) Path(name string) string { return f.path + name }
 
-// Value returns a field as it stands in the file, or nil.
+// Value returns a field as it is in the file, or nil.
 func (f *Form) Value(name string) *yaml.Node { return f.values[name] }
 
-// Ask notes that there is such a field, without reading it.
+// Ask allows a field without reading it.
 func (f *Form) Ask(name string) { f.asked = append(f.asked, name) }
 
-// Done refuses what nobody asked for. what says of which thing these are fields.
+// Renamed makes Done refuse a field of an earlier version with what to write instead.
+func (f *Form) Renamed(old, instead string) {
+	if f.former == nil {
+		f.former = map[string]string{}
+	}
+	f.former[old] = instead
+}
+
+// Done refuses the fields that no call asked for. what is the thing that has the
+// fields, such as "a client".
 func (f *Form) Done(what string) {
 	for _, key := range f.keys {
 		if f.r.Full() {
 			return
 		}
-		known := false
-		for _, a := range f.asked {
-			known = known || a == key.Value
-		}
-		if !known {
+		switch instead := f.former[key.Value]; {
+		case slices.Contains(f.asked, key.Value):
+		case instead != "":
+			f.r.Wrong(key, f.path+Clip(key.Value), "%s has no field %s any more: %s", what, key.Value, instead)
+		default:
 			f.r.Wrong(key, f.path+Clip(key.Value), "%s has no such field; %s", what, OneOf(key.Value, f.asked))
 		}
 	}
 }
 
-// Wrong notes a mistake in a field, or in the mapping if the field is not there.
+// Wrong records a mistake in a field, or in the mapping if it has no such field.
 func (f *Form) Wrong(name, format string, args ...any) {
 	n := f.at
 	if v := f.values[name]; v != nil {
@@ -152,7 +200,7 @@ func (f *Form) Wrong(name, format string, args ...any) {
 	f.r.Wrong(n, f.path+name, format, args...)
 }
 
-// Get returns the value of a field, or nil if it is not there.
+// Get returns the value of a field, or nil if there is no such field.
 func (f *Form) Get(name string) *yaml.Node {
 	f.asked = append(f.asked, name)
 	n := f.values[name]
@@ -162,32 +210,69 @@ func (f *Form) Get(name string) *yaml.Node {
 	return f.r.Node(n, f.path+name)
 }
 
-// Has reports whether a field is there.
+// Has reports whether the mapping has a field.
 func (f *Form) Has(name string) bool { return f.values[name] != nil }
 
-// Need complains if a field is not there.
+// Need records a mistake if the mapping does not have a field.
 func (f *Form) Need(name, example string) {
 	if !f.broken && !f.Has(name) {
 		f.r.Wrong(f.at, f.Where(), "%s is missing; for example %s: %s", name, name, example)
 	}
 }
 
-// Scalar returns the text of a field with a single value.
-func (f *Form) Scalar(name, wanted string) (string, bool) {
+// scalar returns a field that holds a single value.
+func (f *Form) scalar(name, wanted string) *yaml.Node {
 	n := f.Get(name)
+	if n == nil {
+		return nil
+	}
+	if n.Kind != yaml.ScalarNode || typeOf(n) == null || typeOf(n) == other {
+		f.Wrong(name, "%s, where %s is wanted", Kind(n), wanted)
+		return nil
+	}
+	return n
+}
+
+// Scalar returns a field that holds a single value of any type, as it is written.
+func (f *Form) Scalar(name, wanted string) (string, bool) {
+	if n := f.scalar(name, wanted); n != nil {
+		return n.Value, true
+	}
+	return "", false
+}
+
+// String returns a field that holds a text.
+func (f *Form) String(name, wanted string) (string, bool) {
+	n := f.scalar(name, wanted)
 	if n == nil {
 		return "", false
 	}
-	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		f.Wrong(name, "%s, where %s is wanted", Kind(n), wanted)
+	if t := typeOf(n); t != text {
+		f.Wrong(name, "%s is %s, where %s is wanted; to use it as a text, quote it: %q", Clip(n.Value), t, wanted, Clip(n.Value))
 		return "", false
 	}
 	return n.Value, true
 }
 
-// Text reads a field of words.
+// typed returns a field that holds a value of type t. wanted describes the value.
+func (f *Form) typed(name string, t scalarType, wanted string) (string, bool) {
+	n := f.scalar(name, wanted)
+	switch {
+	case n == nil:
+		return "", false
+	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
+		f.Wrong(name, "%q in quotes is a text, where %s is wanted; remove the quotes", Clip(n.Value), wanted)
+		return "", false
+	case typeOf(n) != t:
+		f.Wrong(name, "%q is not %s", Clip(n.Value), wanted)
+		return "", false
+	}
+	return n.Value, true
+}
+
+// Text reads a text of up to 4096 bytes.
 func (f *Form) Text(name string, v *string) {
-	if s, ok := f.Scalar(name, "a text"); ok {
+	if s, ok := f.String(name, "a text"); ok {
 		if len(s) > 4096 {
 			f.Wrong(name, "longer than 4096 bytes")
 			return
@@ -196,12 +281,26 @@ func (f *Form) Text(name string, v *string) {
 	}
 }
 
-// Ident reads a name that must look well in a table, a path and a web page.
+// Ident reads a name that can be part of a table, a path and a web page.
 func (f *Form) Ident(name string, v *string) {
-	s, ok := f.Scalar(name, "a name")
-	if !ok {
+	if s, ok := f.String(name, "a name"); ok {
+		f.ident(name, s, v)
+	}
+}
+
+// IdentOrIndex reads a name, or a number from 0.
+func (f *Form) IdentOrIndex(name string, v *string) {
+	n := f.values[name]
+	if n != nil && typeOf(f.r.Node(n, f.path+name)) == number {
+		if i, ok := f.Integer(name, 0, 1<<31); ok {
+			*v = strconv.FormatInt(i, 10)
+		}
 		return
 	}
+	f.Ident(name, v)
+}
+
+func (f *Form) ident(name, s string, v *string) {
 	plain := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.+", c)
 	}
@@ -212,16 +311,14 @@ func (f *Form) Ident(name string, v *string) {
 	*v = s
 }
 
-// Word reads one of a few words, and returns its index.
+// Word reads one of the allowed words and returns its index.
 func (f *Form) Word(name, what string, allowed []string) (int, bool) {
 	s, ok := f.Scalar(name, what)
 	if !ok {
 		return 0, false
 	}
-	for i, a := range allowed {
-		if a == s {
-			return i, true
-		}
+	if i := slices.Index(allowed, s); i >= 0 {
+		return i, true
 	}
 	f.Wrong(name, "there is no %s %q; %s", what, Clip(s), OneOf(s, allowed))
 	return 0, false
@@ -229,25 +326,26 @@ func (f *Form) Word(name, what string, allowed []string) (int, bool) {
 
 // Boolean reads true or false.
 func (f *Form) Boolean(name string, v *bool) {
-	s, ok := f.Scalar(name, "true or false")
+	s, ok := f.typed(name, boolean, "true or false")
 	switch {
 	case !ok:
 	case s == "true" || s == "false":
 		*v = s == "true"
 	default:
-		f.Wrong(name, "%q is neither true nor false", Clip(s))
+		f.Wrong(name, "%q is not true or false", Clip(s))
 	}
 }
 
 // Integer reads a whole number from lo to hi.
 func (f *Form) Integer(name string, lo, hi int64) (int64, bool) {
-	s, ok := f.Scalar(name, "a whole number")
+	wanted := fmt.Sprintf("a whole number from %d to %d", lo, hi)
+	s, ok := f.typed(name, number, wanted)
 	if !ok {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
 	if err != nil || n < lo || n > hi {
-		f.Wrong(name, "%q is not a whole number from %d to %d", Clip(s), lo, hi)
+		f.Wrong(name, "%q is not %s", Clip(s), wanted)
 		return 0, false
 	}
 	return n, true
@@ -260,16 +358,16 @@ func (f *Form) Count(name string, v *int, lo, hi int) {
 	}
 }
 
-// Ratio reads a part such as 2% or 0.02, from lo to hi.
+// Ratio reads a share such as 2% or 0.02, from lo to hi.
 func (f *Form) Ratio(name string, v *float64, lo, hi float64) {
-	s, ok := f.Scalar(name, "a part such as 2% or 0.02")
+	s, ok := f.Scalar(name, "a share such as 2% or 0.02")
 	if !ok {
 		return
 	}
 	x, err := ParseRatio(s)
 	switch {
 	case err != nil:
-		f.Wrong(name, "%q is not a part such as 2%% or 0.02", Clip(s))
+		f.Wrong(name, "%q is not a share such as 2%% or 0.02", Clip(s))
 	case x < lo || x > hi:
 		f.Wrong(name, "%s is not from %s to %s", s, percent(lo), percent(hi))
 	default:
@@ -284,7 +382,7 @@ func (f *Form) Duration(name string, v *time.Duration, lo, hi time.Duration) {
 	}
 }
 
-// CheckTime reads s, which stands in a field, as a time from lo to hi.
+// CheckTime parses s, the value of a field, as a time from lo to hi.
 func (f *Form) CheckTime(name, s string, v *time.Duration, lo, hi time.Duration) {
 	d, err := ParseTime(s)
 	switch {
@@ -297,7 +395,7 @@ func (f *Form) CheckTime(name, s string, v *time.Duration, lo, hi time.Duration)
 	}
 }
 
-// List calls read for every item of a field that is a list.
+// List calls read for every item of a field that holds a list.
 func (f *Form) List(name string, most int, read func(n *yaml.Node, path string)) {
 	n := f.Get(name)
 	switch {
@@ -309,7 +407,7 @@ func (f *Form) List(name string, most int, read func(n *yaml.Node, path string))
 	}
 }
 
-// Items calls read for every item of n, which is what a field holds.
+// Items calls read for every item of n, the list that a field holds.
 func (f *Form) Items(n *yaml.Node, name string, most int, read func(n *yaml.Node, path string)) {
 	if len(n.Content) > most {
 		f.Wrong(name, "%d items; at most %d are allowed", len(n.Content), most)

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// ParseTime reads a duration. A bare number is refused, but for 0: nobody
-// remembers which unit it would be.
+// ParseTime parses a duration. It must have a unit, except for 0.
 func ParseTime(s string) (time.Duration, error) {
 	s = strings.TrimSpace(s)
 	if s == "0" {
@@ -18,7 +17,7 @@ func ParseTime(s string) (time.Duration, error) {
 	return time.ParseDuration(s)
 }
 
-// ParseRatio reads 2% or 0.02.
+// ParseRatio parses a share such as 2% or 0.02.
 func ParseRatio(s string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
