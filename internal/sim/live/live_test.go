@@ -304,8 +304,8 @@ length: 1s
 devices: [{model: amd-hws}]
 clients:
   - {name: job, class: batch, start: 100ms, kill: 600ms, kernels: {time: 1ms}}
-  - {name: a, program: server, kernels: {time: 1ms}}
-  - {name: b, program: server, kernels: {time: 1ms}, life: 200ms, rest: 100ms}
+  - {name: a, process: server, kernels: {time: 1ms}}
+  - {name: b, process: server, kernels: {time: 1ms}, lifetime: 200ms, downtime: 100ms}
 `, 10)
 	jobs, servers := map[int]bool{}, map[int]bool{}
 	queues := map[sched.QueueID]bool{}
@@ -349,8 +349,8 @@ func TestSwitchChangesSeveralQueues(t *testing.T) {
 name: batch
 devices: [{model: amd-hws}]
 clients:
-  - {name: a, program: one, kernels: {time: 1ms}}
-  - {name: b, program: one, kernels: {time: 1ms}}
+  - {name: a, process: one, kernels: {time: 1ms}}
+  - {name: b, process: one, kernels: {time: 1ms}}
   - {name: c, kernels: {time: 1ms}}
 `, 1)
 	eventually(t, "three queues are offered", func() bool { return len(h.Queues()) == 3 })
