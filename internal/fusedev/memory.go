@@ -6,16 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is the memory of a process, or of the one that a thread belongs to:
-// where the pointers in its arguments lead. Our own is read in the same way: a
-// wrong address is an error then, as it is for a driver, and not the end of the
-// test.
+// Memory is the memory of the process with this pid or thread id, in which the pointers of
+// its arguments lie. The memory of our own process is read in the same way, so that a wrong
+// address is an error, as for a driver, and not a crash.
 type Memory int
 
 // Read fills buf from addr.
 func (m Memory) Read(addr uint64, buf []byte) error { return m.move(unix.ProcessVMReadv, addr, buf) }
 
-// Write puts buf at addr.
+// Write copies buf to addr.
 func (m Memory) Write(addr uint64, buf []byte) error { return m.move(unix.ProcessVMWritev, addr, buf) }
 
 func (m Memory) move(by func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error), addr uint64, buf []byte) error {

@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFUSE is wrapped by errors that mean that nothing can be mounted here.
+// ErrNoFUSE is wrapped by errors that mean that FUSE cannot be mounted on this machine.
 var ErrNoFUSE = errors.New("FUSE file systems cannot be mounted here")
 
-// Mount is a Device behind a path, where any process may open it.
+// Mount is a Device behind a path that any process may open.
 type Mount struct {
 	Path string
 
-	fuse    *os.File
-	served  chan struct{}
-	janitor *janitor
-	close   sync.Once
+	fuse      *os.File
+	served    chan struct{}
+	unmounter *unmounter
+	close     sync.Once
 }
 
-// Mounted puts d behind a file of that name until the test is over. Where that
-// cannot be, the test is skipped.
+// Mounted puts d behind a file of that name until the test ends. It skips the test where
+// FUSE cannot be mounted.
 func Mounted(t testing.TB, name string, d Device) *Mount {
 	t.Helper()
 	dir := t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} { // it is for any user's process
+	for _, d := range []string{dir, filepath.Dir(dir)} { // so that processes of any user may open it
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -51,14 +51,14 @@ func Mounted(t testing.TB, name string, d Device) *Mount {
 	return m
 }
 
-// NewMount puts d behind path, which is a file that exists. The file is there
-// again when the Mount is closed, and when this process dies.
+// NewMount puts d behind path, an existing file. The file is visible again when the Mount is
+// closed or this process exits.
 func NewMount(path string, d Device) (*Mount, error) {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/fuse: %w: %w", err, ErrNoFUSE)
 	}
-	janitor, err := startJanitor(path)
+	janitor, err := startUnmounter(path)
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -66,16 +66,16 @@ func NewMount(path string, d Device) (*Mount, error) {
 	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=%d,group_id=%d,allow_other", fd, os.Getuid(), os.Getgid())
 	if err := unix.Mount(filepath.Base(path), path, "fuse.fusedev", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		unix.Close(fd)
-		janitor.dismiss()
+		janitor.cancel()
 		janitor.Close()
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV) {
 			err = fmt.Errorf("%w: %w", err, ErrNoFUSE)
 		}
 		return nil, fmt.Errorf("mount on %s: %w", path, err)
 	}
-	// The descriptor was not to be polled before: it is an error until there is a mount.
-	m := &Mount{Path: path, fuse: os.NewFile(uintptr(fd), "/dev/fuse"), served: make(chan struct{}), janitor: janitor}
-	s := &server{fuse: m.fuse, device: d, files: make(map[uint64]File), underway: make(map[uint64]chan struct{})}
+	// os.NewFile polls the descriptor, which is an error before the mount.
+	m := &Mount{Path: path, fuse: os.NewFile(uintptr(fd), "/dev/fuse"), served: make(chan struct{}), unmounter: janitor}
+	s := &server{fuse: m.fuse, device: d, files: make(map[uint64]File), running: make(map[uint64]chan struct{})}
 	go func() {
 		defer close(m.served)
 		s.serve()
@@ -87,10 +87,10 @@ func NewMount(path string, d Device) (*Mount, error) {
 	return m, nil
 }
 
-// refusePoll has the kernel learn that the file is not to be polled. It asks
-// once, and when that is because Go adds a file to its poller it asks from where
-// the scheduler cannot take the processor away: with one processor only, the
-// server would never answer.
+// refusePoll makes the kernel learn that the file cannot be polled. The kernel asks the
+// server once, at the first poll. If that were Go's own poller, which adds a file in a call
+// that the Go scheduler does not know to block, a program with one processor would wait for
+// its own server forever.
 func (m *Mount) refusePoll() error {
 	fd, err := unix.Open(m.Path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,64 +105,65 @@ func (m *Mount) refusePoll() error {
 	}
 }
 
-// Close takes the mount away. Calls that are under way, and those on files that
-// are still open, fail. Twice equals once.
+// Close unmounts the file. Calls under way, and calls on files that are still open, fail. A
+// second Close does nothing.
 func (m *Mount) Close() {
 	m.close.Do(func() {
 		if unix.Unmount(m.Path, unix.MNT_DETACH) == nil {
-			m.janitor.dismiss()
+			m.unmounter.cancel()
 		}
 		m.fuse.Close()
 		<-m.served
-		m.janitor.Close()
+		m.unmounter.Close()
 	})
 }
 
-// The test's own binary is the janitor when the environment says so. That is
-// seen to before any test, or flag, is looked at.
-const envJanitor = "FUSEDEV_UNMOUNT"
+// The test binary acts as the unmounter when the environment says so. init checks that
+// before any test or flag is read.
+const envUnmount = "FUSEDEV_UNMOUNT"
 
 func init() {
-	if path := os.Getenv(envJanitor); path != "" {
-		tidy(path)
+	if path := os.Getenv(envUnmount); path != "" {
+		runUnmounter(path)
 		os.Exit(0)
 	}
 }
 
-// janitor is a process that unmounts when we are gone.
-type janitor struct {
+// unmounter is a process that unmounts the file when this process exits.
+type unmounter struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 }
 
-func startJanitor(path string) (*janitor, error) {
+func startUnmounter(path string) (*unmounter, error) {
 	cmd := exec.Command("/proc/self/exe")
-	// Under the race detector a program dawdles for a second before it ends.
-	cmd.Env = append(os.Environ(), envJanitor+"="+path, "GORACE=atexit_sleep_ms=0")
-	// What ends the test from the terminal is not to end it too.
+	// Without this a process under the race detector takes a second to exit.
+	cmd.Env = append(os.Environ(), envUnmount+"="+path, "GORACE=atexit_sleep_ms=0")
+	// A signal from the terminal must not end it together with the test.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start what unmounts: %w", err)
+		return nil, fmt.Errorf("start the unmounter: %w", err)
 	}
-	return &janitor{cmd, stdin}, nil
+	return &unmounter{cmd, stdin}, nil
 }
 
-// dismiss tells it that there is nothing left to do.
-func (j *janitor) dismiss() { _, _ = j.stdin.Write([]byte{'\n'}) }
+// cancel makes the unmounter exit without unmounting.
+func (u *unmounter) cancel() { _, _ = u.stdin.Write([]byte{'\n'}) }
 
-// Close has it unmount, unless it was dismissed, and waits for it.
-func (j *janitor) Close() error {
-	j.stdin.Close()
-	return j.cmd.Wait()
+// Close makes it unmount, unless it was cancelled, and waits until it has exited.
+func (u *unmounter) Close() error {
+	u.stdin.Close()
+	return u.cmd.Wait()
 }
 
-// tidy is the janitor's life. Its standard input ends when we do, however we do.
-func tidy(path string) {
+// runUnmounter unmounts path when standard input ends without a byte, as it does when the
+// test process exits in any way.
+func runUnmounter(path string) {
 	if n, _ := io.Copy(io.Discard, os.Stdin); n == 0 {
-		_ = unix.Unmount(path, unix.MNT_DETACH) // nobody is left to tell
+		_ = unix.Unmount(path, unix.MNT_DETACH) // an error cannot be reported
 	}
 }

@@ -13,9 +13,8 @@ import (
 type Caller struct {
 	TID int
 	UID int
-	// Interrupted is closed when a signal has come for the thread. A call that
-	// waits may then give up with EINTR; until it answers, the thread cannot even
-	// be killed.
+	// Interrupted is closed when the thread has a signal. A call that waits may then return
+	// EINTR. Until it returns, the thread cannot even be killed.
 	Interrupted <-chan struct{}
 }
 
@@ -26,16 +25,15 @@ type Device interface {
 
 // File is an open file of a Device.
 type File interface {
-	// Ioctl does what the caller asks, in arg, which is as long as the request
-	// says. A result of 0 or more is what the call returns.
+	// Ioctl answers a call. arg has the length that the request states. A result of zero or
+	// more is the return value of the call.
 	Ioctl(c Caller, request uint32, arg []byte) (int32, unix.Errno)
-	// Release is called when the last descriptor of the file is closed, copies in
-	// other processes included.
+	// Release is called when the last descriptor of the file is closed, including copies in
+	// other processes.
 	Release()
 }
 
-// What the kernel asks a FUSE file system, from linux/fuse.h. A file system of
-// one file needs no more.
+// Requests of the kernel that a file system of one file has to answer, from linux/fuse.h.
 const (
 	fuseForget      = 2
 	fuseGetattr     = 3
@@ -62,25 +60,25 @@ const (
 
 var le = binary.LittleEndian
 
-// server answers the kernel's questions about one file.
+// server answers the kernel's requests about one file.
 type server struct {
 	fuse   *os.File // /dev/fuse
 	device Device
 
-	mu       sync.Mutex
-	files    map[uint64]File // by the handle that the kernel was given
-	last     uint64
-	underway map[uint64]chan struct{} // ioctls, by what the kernel calls them
+	mu      sync.Mutex
+	files   map[uint64]File // by file handle
+	last    uint64
+	running map[uint64]chan struct{} // ioctls under way, by request id
 }
 
-// serve answers until the device is closed or the file system is no more.
+// serve answers requests until the device is closed or the file system is unmounted.
 func (s *server) serve() {
 	buf := make([]byte, buffer)
 	for {
 		n, err := s.fuse.Read(buf)
 		switch {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINTR):
-			continue // whoever asked has given up
+			continue // the caller has given up
 		case err != nil:
 			return
 		case n >= headerIn:
@@ -93,7 +91,7 @@ func (s *server) answer(msg []byte) {
 	op, unique, in := le.Uint32(msg[4:]), le.Uint64(msg[8:]), msg[headerIn:]
 	c := Caller{UID: int(le.Uint32(msg[24:])), TID: int(le.Uint32(msg[32:]))}
 	switch op {
-	case fuseForget, fuseBatchForget: // wants no answer
+	case fuseForget, fuseBatchForget: // needs no answer
 	case fuseInit:
 		// fuse_init_out: major 0, minor 4, max_readahead 8, flags 12, max_write 20.
 		out := make([]byte, 64)
@@ -115,14 +113,14 @@ func (s *server) answer(msg []byte) {
 	case fuseRelease:
 		s.release(le.Uint64(in[0:]))
 		s.reply(unique, 0, nil)
-	case fuseInterrupt: // wants no answer; fuse_interrupt_in: unique 0
+	case fuseInterrupt: // needs no answer; fuse_interrupt_in: unique 0
 		s.interrupt(le.Uint64(in[0:]))
 	case fuseIoctl:
-		// One that hangs holds up nobody else.
+		// A goroutine, so that a call that hangs does not block others.
 		stop := make(chan struct{})
 		c.Interrupted = stop
 		s.mu.Lock()
-		s.underway[unique] = stop
+		s.running[unique] = stop
 		s.mu.Unlock()
 		go s.ioctl(unique, c, append([]byte(nil), in...))
 	default:
@@ -158,17 +156,17 @@ func (s *server) release(fh uint64) {
 	}
 }
 
-// interrupt tells a call of a signal. Of one that is over there is nothing to tell.
+// interrupt tells a call that its thread has a signal. The call may have returned.
 func (s *server) interrupt(unique uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if stop := s.underway[unique]; stop != nil {
+	if stop := s.running[unique]; stop != nil {
 		close(stop)
-		delete(s.underway, unique)
+		delete(s.running, unique)
 	}
 }
 
-// ioctl has the double do what a thread asks.
+// ioctl passes a call to the double.
 func (s *server) ioctl(unique uint64, c Caller, in []byte) {
 	// fuse_ioctl_in: fh 0, flags 8, cmd 12, arg 16, in_size 24, out_size 28, then the argument.
 	request, inSize, outSize := le.Uint32(in[12:]), le.Uint32(in[24:]), le.Uint32(in[28:])
@@ -179,11 +177,11 @@ func (s *server) ioctl(unique uint64, c Caller, in []byte) {
 		s.reply(unique, unix.EBADF, nil)
 		return
 	}
-	// A request that only reads comes with no argument.
+	// A request that only reads has no input.
 	arg := append(in[32:32+inSize], make([]byte, max(inSize, outSize)-inSize)...)
 	result, errno := f.Ioctl(c, request, arg)
 	s.mu.Lock()
-	delete(s.underway, unique)
+	delete(s.running, unique)
 	s.mu.Unlock()
 	if errno != 0 {
 		s.reply(unique, errno, nil)
@@ -195,7 +193,7 @@ func (s *server) ioctl(unique uint64, c Caller, in []byte) {
 	s.reply(unique, 0, append(out, arg[:outSize]...))
 }
 
-// reply answers one question. That nobody waits for it any more is no matter.
+// reply answers a request. It fails without harm if the caller has given up.
 func (s *server) reply(unique uint64, errno unix.Errno, body []byte) {
 	out := make([]byte, headerOut, headerOut+len(body))
 	le.PutUint32(out[0:], uint32(headerOut+len(body)))

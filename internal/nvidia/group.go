@@ -82,9 +82,6 @@ func (g *group) verify() error {
 	return nil
 }
 
-// Found returns the slice that the group had before it was first changed.
-func (g *group) Found() time.Duration { return g.found }
-
 // enable enables or disables the channels of the group.
 func (g *group) enable(on bool) error {
 	t := &g.target

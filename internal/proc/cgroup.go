@@ -2,19 +2,18 @@ package proc
 
 import "strings"
 
-// container finds the container and the pod in the text of /proc/PID/cgroup, of
-// either version. A process can live in a cgroup that it named itself, so these
-// are labels to show, not to trust; their form is checked and with it their
-// length.
+// container returns the container and the pod in the text of /proc/PID/cgroup, of either
+// version. A process can run in a cgroup that it named itself, so these are labels to show
+// and not to trust. Their form, and so their length, is checked.
 //
 //	0::/system.slice/docker-<id>.scope                                  Docker, systemd
 //	5:cpuset:/docker/<id>                                               Docker, cgroupfs
 //	0::/kubepods.slice/kubepods-pod<uid>.slice/cri-containerd-<id>.scope  Kubernetes, systemd; uid with _ for -
 //	3:cpu:/kubepods/burstable/pod<uid>/<id>                             Kubernetes, cgroupfs
-//	0::/system.slice/kubepods-pod<uid>.slice:cri-containerd:<id>        containerd that took one for the other
+//	0::/system.slice/kubepods-pod<uid>.slice:cri-containerd:<id>        containerd with both forms mixed up
 //	0::/machine.slice/libpod-<id>.scope/container                       Podman
 //
-// The innermost of each wins: a container may run containers.
+// The innermost of each counts, because a container may run containers.
 func container(cgroup string) (id, pod string) {
 	for line := range strings.Lines(cgroup) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -36,8 +35,8 @@ func container(cgroup string) (id, pod string) {
 	return id, pod
 }
 
-// containerOf takes <id>, or <runtime>-<id>.scope. conmon is Podman's and
-// CRI-O's guard beside the container, not in it.
+// containerOf returns the id of a segment <id> or <runtime>-<id>.scope. conmon is the monitor
+// process of Podman and CRI-O, which runs beside the container.
 func containerOf(segment string) string {
 	runtime, id := "", strings.TrimSuffix(segment, ".scope")
 	if i := strings.LastIndexByte(id, '-'); i >= 0 {
@@ -49,7 +48,7 @@ func containerOf(segment string) string {
 	return id
 }
 
-// podOf takes pod<uid>, or <anything>-pod<uid>.slice.
+// podOf returns the UID of a segment pod<uid> or <anything>-pod<uid>.slice.
 func podOf(segment string) string {
 	s := segment
 	if slice, ok := strings.CutSuffix(s, ".slice"); ok {
@@ -64,7 +63,7 @@ func podOf(segment string) string {
 		return ""
 	}
 	uid = strings.ReplaceAll(uid, "_", "-")
-	// A pod from a file of the kubelet's has a hash for a uid.
+	// A static pod of the kubelet has a hash instead of a UID.
 	if len(uid) == 32 && isHex(uid) {
 		return uid
 	}
@@ -79,8 +78,8 @@ func isHex(s string) bool {
 	return strings.TrimLeft(s, "0123456789abcdef") == ""
 }
 
-// cgroupPath returns the path of a process's cgroup: that of version 2 (the line with
-// no controller), otherwise that of the first line. Rules match it.
+// cgroupPath returns the path of a process's cgroup: that of version 2 (the line without a
+// controller), otherwise that of the first line.
 func cgroupPath(cgroup string) (first string) {
 	for line := range strings.Lines(cgroup) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)

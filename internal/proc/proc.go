@@ -1,5 +1,5 @@
-// Package proc describes operating-system processes: who owns them, how they were
-// started, in which container they run, and when they exit.
+// Package proc describes operating-system processes: their user, command, container and
+// start time, and when they exit.
 //
 // Everything below /proc/PID is under the control of the process itself. It can
 // change or vanish while it is read, so sizes are bounded, text is made printable,

@@ -29,14 +29,14 @@ func TestContainer(t *testing.T) {
 		{"guaranteed, systemd", "0::/kubepods.slice/kubepods-pod" + underscored + ".slice/cri-containerd-" + id + ".scope", id, uid},
 		{"kind", "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + underscored + ".slice/cri-containerd-" + id + ".scope", id, uid},
 		{"containerd, cgroupfs", "4:memory:/kubepods/besteffort/pod" + uid + "/" + id + "\n", id, uid},
-		{"a pod of the kubelet's own", "4:memory:/kubepods/burstable/pod" + hash + "/" + id + "\n", id, hash},
+		{"static pod of the kubelet", "4:memory:/kubepods/burstable/pod" + hash + "/" + id + "\n", id, hash},
 		{"containerd, colons", "0::/system.slice/containerd.service/kubepods-besteffort-pod" + underscored + ".slice:cri-containerd:" + id, id, uid},
 		{"cri-o", "0::/kubepods.slice/kubepods-pod" + underscored + ".slice/crio-" + id + ".scope", id, uid},
-		{"cri-o's guard", "0::/kubepods.slice/kubepods-pod" + underscored + ".slice/crio-conmon-" + id + ".scope", "", uid},
+		{"cri-o's monitor", "0::/kubepods.slice/kubepods-pod" + underscored + ".slice/crio-conmon-" + id + ".scope", "", uid},
 		{"podman", "0::/machine.slice/libpod-" + id + ".scope/container\n", id, ""},
-		{"podman, a user's", "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope/container", id, ""},
-		{"podman's guard", "0::/machine.slice/libpod-conmon-" + id + ".scope\n", "", ""},
-		{"of another namespace", "0::/../../docker-" + id + ".scope\n", id, ""},
+		{"podman, rootless", "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope/container", id, ""},
+		{"podman's monitor", "0::/machine.slice/libpod-conmon-" + id + ".scope\n", "", ""},
+		{"seen from another namespace", "0::/../../docker-" + id + ".scope\n", id, ""},
 		{"a container in a container", "0::/docker/" + id + "/kubelet/kubepods/pod" + uid + "/" + id2 + "\n", id2, uid},
 		{"a node in a container", "0::/docker/" + id + "/init.scope\n", id, ""},
 		{"too short", "0::/docker/" + id[:63] + "\n", "", ""},
@@ -49,7 +49,7 @@ func TestContainer(t *testing.T) {
 		{"very long", "0::/" + strings.Repeat("a/", 30000) + "docker-" + id + ".scope", id, ""},
 	} {
 		if gotID, gotPod := container(c.cgroup); gotID != c.id || gotPod != c.pod {
-			t.Errorf("%s: container %q in pod %q, want %q in %q", c.name, gotID, gotPod, c.id, c.pod)
+			t.Errorf("%s: got container %q in pod %q, want %q in %q", c.name, gotID, gotPod, c.id, c.pod)
 		}
 	}
 }
@@ -73,12 +73,12 @@ func TestStat(t *testing.T) {
 	} {
 		got, err := parseStat(c.text)
 		if got != c.want || (err == nil) != c.ok {
-			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, got, err, c.want, c.ok)
+			t.Errorf("%s: got %+v, %v; want %+v, ok %v", c.name, got, err, c.want, c.ok)
 		}
 	}
 }
 
-// fakeProc lays out a proc with one process, 42.
+// fakeProc makes a procfs with one process, 42.
 func fakeProc(t *testing.T, files map[string]string, links map[string]string) FS {
 	t.Helper()
 	root := t.TempDir()
@@ -118,7 +118,7 @@ func TestProcess(t *testing.T) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}
 	if pids, err := p.PIDs(); err != nil || !slices.Equal(pids, []int{42}) {
-		t.Errorf("pids %v, %v", pids, err)
+		t.Errorf("pids: got %v, %v; want [42]", pids, err)
 	}
 }
 
@@ -127,24 +127,24 @@ func TestProcessWithoutCommand(t *testing.T) {
 		"stat": "42 (a)" + statRest, "status": "Uid:\t7 7 7 7\n", "cmdline": "", "comm": "a\tb\n",
 	}, nil)
 	if got, err := p.Process(42); err != nil || got.Command != "[a\ufffdb]" {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("command: got %+v, %v", got, err)
 	}
 }
 
-func TestProcessThatIsNotThere(t *testing.T) {
+func TestMissingProcess(t *testing.T) {
 	p := fakeProc(t, map[string]string{"stat": "42 (a)" + statRest, "status": "Uid:\n"}, nil)
 	for _, pid := range []int{42, 43} {
 		if got, err := p.Process(pid); err == nil {
-			t.Errorf("%d: got %+v", pid, got)
+			t.Errorf("process %d: got %+v, want an error", pid, got)
 		}
 	}
 }
 
-func TestCommandIsBounded(t *testing.T) {
+func TestCommandIsLimited(t *testing.T) {
 	for _, s := range []string{strings.Repeat("\x01", maxCommand), strings.Repeat("é\x00", maxCommand), "a" + strings.Repeat("\xff", maxCommand)} {
 		got := Printable(s)
 		if len(got) > maxCommand || len(got) < maxCommand-utf8.UTFMax || !utf8.ValidString(got) {
-			t.Errorf("%d bytes of %q become %d", len(s), s[:4], len(got))
+			t.Errorf("%d bytes of %q: got %d bytes, want at most %d of valid UTF-8", len(s), s[:4], len(got), maxCommand)
 		}
 	}
 }
