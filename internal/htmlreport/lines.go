@@ -10,6 +10,7 @@ import (
 // horizontal axis is logarithmic.
 type LinePlot struct {
 	Title, XLabel string
+	Kind          string // of the figures, such as modelled; shown beside the title
 	Curves        []curve
 	X, Y          []Tick
 }
