@@ -17,6 +17,7 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvtrace"
 	"github.com/giveway/giveway/sched"
 )
@@ -53,7 +54,7 @@ type Backend struct {
 	driver   driverGuard
 	host     hal.Host
 	ended    sync.WaitGroup
-	restored map[groupKey]restoring // of run
+	restored map[groupKey]restoring // used by run only
 
 	mu       sync.Mutex
 	watch    *discover.Watcher // nil: no driver was seen yet
@@ -65,7 +66,7 @@ type Backend struct {
 
 // groupKey identifies a group while it lives. RM gives a client handle to one open file,
 // which several processes may share.
-type groupKey struct{ client, group uint32 }
+type groupKey struct{ client, group nvrm.Handle }
 
 // groupName identifies a group of a process.
 type groupName struct {
@@ -75,7 +76,7 @@ type groupName struct {
 }
 
 func nameOf(g *discover.Group) groupName {
-	return groupName{g.Process.PID, g.Process.Start, groupKey{uint32(g.Client), uint32(g.Handle)}}
+	return groupName{g.Process.PID, g.Process.Start, groupKey{g.Client, g.Handle}}
 }
 
 // arrival is a group that will be offered when it has not changed for settleTime.

@@ -111,7 +111,7 @@ func (b *Backend) offer(g *discover.Group) error {
 func (b *Backend) gone(g *discover.Gone) {
 	exited := g.Client == 0 && g.Group == 0
 	match := func(n groupName) bool {
-		return n.pid == g.PID && n.start == g.Start && (exited || n.groupKey == groupKey{uint32(g.Client), uint32(g.Group)})
+		return n.pid == g.PID && n.start == g.Start && (exited || n.groupKey == groupKey{g.Client, g.Group})
 	}
 	b.dropArrivals(match)
 	for _, q := range b.remove(match) {
