@@ -20,6 +20,9 @@ import (
 // Locks: the daemon holds none of its own when it calls a Backend, a Queue or
 // Offer.Attach. A backend may therefore hold its lock while it calls a Host, a
 // QueueHandle or a Facts: the order is always the backend's lock, then the daemon's.
+// The exceptions are Holder and Bounder: they are called on the loop's thread with the
+// executor's lock held, so they only touch memory and take no lock that is held during
+// a call of the Host.
 //
 // What else a backend can do is said by the optional interfaces below.
 type Backend interface {
