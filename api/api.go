@@ -1,205 +1,248 @@
-// Package api is the control interface of the daemon: the types that go over its
-// socket as JSON. The CLI, the dashboard and other programs of ours use them
-// through package client, and know nothing else of the daemon.
+// Package api defines the daemon's control interface: the types that go over its socket
+// as JSON. The command line, the dashboard and other programs use them through package
+// client.
 //
 //	GET  /v1/processes            -> []Process
 //	POST /v1/processes/{pid}      Change -> Process
 //	POST /v1/processes/{pid}/hint Hint -> Process
-//	POST /v1/runs                 Run    -> (held open while the program runs)
+//	POST /v1/runs                 Run -> RunStarted, then the response stays open
 //	GET  /v1/policy               -> Policy
 //	POST /v1/policy               Policy -> Policy
 //	GET  /v1/status               -> Status
 //	POST /v1/restore              -> Status
-//	POST /v1/shim                 -> (101, with memory to share: shim/abi.h)
-//	GET  /metrics                 -> (text for Prometheus: docs/METRICS.md)
+//	POST /v1/shim                 -> 101 and the shim's shared memory: see shim/abi.h
+//	GET  /metrics                 -> text for Prometheus: see docs/METRICS.md
 //
-// A request that is refused is answered with an Error and a status of 400 (it
-// makes no sense), 403 (not yours), 404 (no such process) or 409 (not possible
-// here).
+// A request that is refused is answered with an Error and status 400 (invalid), 403
+// (not permitted), 404 (no such process or path), 405 (other method) or 409 (not
+// possible now or here).
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/giveway/giveway/attr"
 )
 
-// Classes are the classes there are, the most urgent first.
-var Classes = []string{"online", "standard", "batch", "idle"}
-
-// These bound what a Change or a Hint may ask for.
-const (
-	MostWeight   = 10_000
-	MostDeadline = time.Hour // and the longest of all other times
-	MostBound    = 1 << 16
-)
-
-// Process is a program that uses an accelerator.
+// Process is a process that uses an accelerator. In JSON its attributes are keys of
+// their own (class, weight, slo_ns, ...), class_from is the source of its class, and
+// sources has the source of every attribute that is not at its default.
 type Process struct {
-	PID       int     `json:"pid"`
-	Command   string  `json:"command"` // empty where the caller may not see it
-	User      string  `json:"user"`
-	UID       uint32  `json:"uid"`
-	Container string  `json:"container,omitempty"`
-	Pod       string  `json:"pod,omitempty"`
-	Class     string  `json:"class"`
-	From      string  `json:"class_from"` // default, rule, run, hint, set
-	Weight    uint32  `json:"weight,omitempty"`
-	Priority  int32   `json:"priority,omitempty"`
-	Paused    bool    `json:"paused,omitempty"`
-	Queues    []Queue `json:"queues"`
+	PID       int    `json:"pid"`
+	Command   string `json:"command"` // empty if the caller may not see it
+	User      string `json:"user"`
+	UID       uint32 `json:"uid"`
+	Container string `json:"container,omitempty"` // container id
+	Pod       string `json:"pod,omitempty"`       // Kubernetes pod UID
 
-	Deadline   time.Duration `json:"deadline_ns,omitempty"` // from ready to done
-	Laxity     time.Duration `json:"laxity_ns,omitempty"`   // its work can wait
-	Work       time.Duration `json:"work_ns,omitempty"`     // device time that a request needs
-	Expect     time.Duration `json:"expect_ns,omitempty"`   // from now to the next request
-	Idempotent bool          `json:"idempotent,omitempty"`  // what it launches may be run twice
-	Predict    bool          `json:"predict,omitempty"`     // the device is taken ahead of arrivals that come in step
+	Attrs   attr.Resolved `json:"-"`
+	Ignored []Ignored     `json:"ignored,omitempty"` // attributes that have no effect now
 
-	SLO      time.Duration `json:"slo_ns,omitempty"`      // how long a request may take
-	Bound    uint32        `json:"bound,omitempty"`       // commands in flight, where a policy has no other
-	Batch    uint32        `json:"bound_batch,omitempty"` // of those; 0: as many as seem right
-	Requests *Requests     `json:"requests,omitempty"`    // where it tells
-	Shim     *Shim         `json:"shim,omitempty"`        // where it has one
+	Queues   []Queue   `json:"queues"`
+	Requests *Requests `json:"requests,omitempty"` // nil: none are known
+	Shim     *Shim     `json:"shim,omitempty"`     // nil: the process has no shim
 }
 
-// Requests is how a program does what it is asked for.
+// Class returns the name of the process's class.
+func (p *Process) Class() string { return p.Attrs.Class().String() }
+
+// Ignored is an attribute that was given to a process and has no effect, because the
+// policy in force does not use it or because the process lacks what it needs.
+type Ignored struct {
+	Name   string `json:"name"`
+	Mark   string `json:"mark"`   // in short, such as "ignored by rr"
+	Reason string `json:"reason"` // why, and what to do
+}
+
+// processJSON is what the JSON of a Process has besides its fields and attributes.
+type processJSON struct {
+	ClassFrom string            `json:"class_from"`
+	Sources   map[string]string `json:"sources,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (p Process) MarshalJSON() ([]byte, error) {
+	type fields Process
+	values := p.Attrs.Given()
+	values.Set(attr.Class, p.Attrs.Int(attr.Class)) // also if it is the default
+	about := processJSON{ClassFrom: p.Attrs.Source(attr.Class).String()}
+	for _, id := range values.IDs() {
+		if from := p.Attrs.Source(id); from != attr.FromDefault {
+			if about.Sources == nil {
+				about.Sources = map[string]string{}
+			}
+			about.Sources[id.String()] = from.String()
+		}
+	}
+	return joinJSON(fields(p), values, about)
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It skips keys that it does not know: the
+// daemon may be newer.
+func (p *Process) UnmarshalJSON(data []byte) error {
+	type fields Process
+	var about processJSON
+	var values attr.Values
+	if err := errors.Join(json.Unmarshal(data, (*fields)(p)), json.Unmarshal(data, &about)); err != nil {
+		return err
+	}
+	if _, err := values.ReadJSON(data); err != nil {
+		return err
+	}
+	var layers attr.Layers
+	for _, id := range values.IDs() {
+		name := about.Sources[id.String()]
+		if id == attr.Class {
+			name = about.ClassFrom
+		}
+		from, _ := attr.ParseSource(name)
+		value, _ := values.Get(id)
+		layers[from].Set(id, value)
+	}
+	p.Attrs = attr.Resolve(&layers)
+	return nil
+}
+
+// joinJSON returns one object with the keys of all objects.
+func joinJSON(objects ...any) ([]byte, error) {
+	out := []byte{'{'}
+	for _, o := range objects {
+		b, err := json.Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		if len(b) > len("{}") {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(out, b[1:len(b)-1]...)
+		}
+	}
+	return append(out, '}'), nil
+}
+
+// Requests says how long the requests of a process take.
 type Requests struct {
-	Count uint64        `json:"count"` // that are over
+	Count uint64        `json:"count"` // finished
 	Open  uint32        `json:"open"`
 	P50   time.Duration `json:"p50_ns"` // of the last ones
 	P99   time.Duration `json:"p99_ns"`
 }
 
-// Shim is what the library in a program tells of it.
+// Shim is what the shim in a process reports.
 type Shim struct {
 	Runtime   string        `json:"runtime"` // cuda, hip, opencl, queue; empty: not known yet
 	Launched  uint64        `json:"launched"`
 	Completed uint64        `json:"completed"`
-	Holds     uint64        `json:"holds"` // how often a launch had to wait
+	Holds     uint64        `json:"holds"` // launches that waited at the gate
 	HeldFor   time.Duration `json:"held_ns"`
-	Overruns  uint64        `json:"overruns"` // how often the bound was let go
-	Parked    uint64        `json:"parked"`   // times the device was taken ahead of an arrival
-	Hits      uint64        `json:"hits"`     // of those, times the arrival came
+	Overruns  uint64        `json:"overruns"` // times the bound was exceeded because nothing moved
+	Parked    uint64        `json:"parked"`   // times the device was taken ahead of a request
+	Hits      uint64        `json:"hits"`     // of those, times the request arrived
 	ParkedFor time.Duration `json:"parked_ns"`
-	Saved     time.Duration `json:"saved_ns"` // by its own estimate
-	Ignored   uint64        `json:"ignored"`  // hints and requests that made no sense
+	Saved     time.Duration `json:"saved_ns"` // by the shim's own estimate
+	Ignored   uint64        `json:"ignored"`  // invalid hints and requests
 }
 
-// Queue is a thing of a process that the hardware schedules.
+// Queue is a queue of a process: the unit that is scheduled.
 type Queue struct {
 	ID       uint64        `json:"id"`
 	Device   string        `json:"device"`               // GPU-...
 	Index    int           `json:"index"`                // of the device, as nvidia-smi counts
 	State    string        `json:"state"`                // running, stopping, stopped, starting
 	Can      []string      `json:"can"`                  // hold, deactivate, interrupt, slice, bound
-	Slice    time.Duration `json:"slice_ns,omitempty"`   // as set by us; 0: as found
-	Found    time.Duration `json:"found_ns,omitempty"`   // the slice it was found with
-	Served   time.Duration `json:"served_ns"`            // time on the device
-	Measured bool          `json:"measured,omitempty"`   // the hardware says so; otherwise it is a guess
+	Slice    time.Duration `json:"slice_ns,omitempty"`   // as set by the daemon; 0: as found
+	Found    time.Duration `json:"found_ns,omitempty"`   // the slice that the queue was found with
+	Served   time.Duration `json:"served_ns"`            // device time
+	Measured bool          `json:"measured,omitempty"`   // the hardware measured it; otherwise it is estimated
 	Shared   string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
-	Native   int           `json:"kfd_queues,omitempty"` // how many of AMD's queues it stands for
-	Way      string        `json:"way,omitempty"`        // in which those are interrupted: batch, debug, own
+	Native   int           `json:"kfd_queues,omitempty"` // number of AMD hardware queues that it stands for
+	Way      string        `json:"way,omitempty"`        // how those are interrupted: batch, debug, own
 }
 
-// Change asks for something else for a process. What is nil stays.
+// Change sets attributes of a process. Those that are not in it stay. In JSON they are
+// keys beside tree.
 type Change struct {
-	Class    *string        `json:"class,omitempty"`
-	Weight   *uint32        `json:"weight,omitempty"`
-	Priority *int32         `json:"priority,omitempty"`
-	Deadline *time.Duration `json:"deadline_ns,omitempty"`
-	SLO      *time.Duration `json:"slo_ns,omitempty"`
-	Bound    *uint32        `json:"bound,omitempty"`       // 0: none
-	Batch    *uint32        `json:"bound_batch,omitempty"` // commands after which it is looked how many are done; 0: as many as seem right
-	Predict  *bool          `json:"predict,omitempty"`     // take the device ahead of arrivals that come in step
-	Paused   *bool          `json:"paused,omitempty"`
-	Tree     bool           `json:"tree,omitempty"` // its children as well, now and to come
+	attr.Values
+	Tree bool // the process's descendants as well, now and later
 }
 
-// And is what was asked for by c, and after it by next.
-func (c Change) And(next Change) Change {
-	also(&c.Class, next.Class)
-	also(&c.Weight, next.Weight)
-	also(&c.Priority, next.Priority)
-	also(&c.Deadline, next.Deadline)
-	also(&c.SLO, next.SLO)
-	also(&c.Bound, next.Bound)
-	also(&c.Batch, next.Batch)
-	also(&c.Predict, next.Predict)
-	also(&c.Paused, next.Paused)
-	c.Tree = next.Tree
-	return c
+type changeJSON struct {
+	Tree bool `json:"tree,omitempty"`
 }
 
-func also[T any](to **T, next *T) {
-	if next != nil {
-		*to = next
-	}
-}
+// MarshalJSON implements json.Marshaler.
+func (c Change) MarshalJSON() ([]byte, error) { return joinJSON(c.Values, changeJSON{c.Tree}) }
 
-// Check says what is wrong with c, if anything, whoever it is for.
-func (c Change) Check() error {
-	switch {
-	case c.Class != nil && !slices.Contains(Classes, *c.Class):
-		return fmt.Errorf("there is no class %q; there are: %s", clip(*c.Class), strings.Join(Classes, ", "))
-	case c.Weight != nil && (*c.Weight < 1 || *c.Weight > MostWeight):
-		return fmt.Errorf("weight %d is not from 1 to %d", *c.Weight, MostWeight)
-	case c.Deadline != nil && (*c.Deadline < 0 || *c.Deadline > MostDeadline):
-		return fmt.Errorf("deadline %v is not from 0, for none, to %v", *c.Deadline, MostDeadline)
-	case c.Bound != nil && *c.Bound > MostBound:
-		return fmt.Errorf("bound %d is not from 0, for none, to %d", *c.Bound, MostBound)
-	case c.Batch != nil && *c.Batch > MostBound:
-		return fmt.Errorf("bound-batch %d is not from 0, for as many as seem right, to %d", *c.Batch, MostBound)
-	case c.Batch != nil && c.Bound != nil && *c.Bound > 0 && *c.Batch > *c.Bound:
-		return fmt.Errorf("batches of %d are more than the bound of %d", *c.Batch, *c.Bound)
+// UnmarshalJSON implements json.Unmarshaler. It refuses keys that it does not know.
+func (c *Change) UnmarshalJSON(data []byte) error {
+	var other changeJSON
+	if err := readJSON(data, &c.Values, &other, attr.BySet, "tree"); err != nil {
+		return err
 	}
-	if c.Predict != nil && *c.Predict && c.Class != nil && *c.Class != "online" {
-		return fmt.Errorf("predict is for class online only, not for %s: choose that class, or leave predict out", *c.Class)
-	}
-	return checkTime("slo", c.SLO)
-}
-
-func checkTime(name string, d *time.Duration) error {
-	if d != nil && (*d < 0 || *d > MostDeadline) {
-		return fmt.Errorf("%s %v is not from 0, for none, to %v", name, *d, MostDeadline)
-	}
+	c.Tree = other.Tree
 	return nil
 }
 
-// Hint is what a program, or somebody on its behalf, says of what it is about to do.
-// What is nil stays.
-type Hint struct {
-	Priority *int32         `json:"priority,omitempty"`
-	Deadline *time.Duration `json:"deadline_ns,omitempty"` // from ready to done; 0: none
-	Laxity   *time.Duration `json:"laxity_ns,omitempty"`   // its work can wait; 0: unknown
-	Work     *time.Duration `json:"work_ns,omitempty"`     // device time a request needs; 0: unknown
-	Expect   *time.Duration `json:"expect_ns,omitempty"`   // from now to the next request; 0: unknown
-	// What it launches from now on may be run twice.
-	Idempotent *bool  `json:"idempotent,omitempty"`
-	Begin      *int64 `json:"begin,omitempty"` // a request begins, by a number of the program's choice
-	End        *int64 `json:"end,omitempty"`   // that request ends
-}
-
-// Check says what is wrong with h, if anything.
-func (h Hint) Check() error {
-	for _, t := range []struct {
-		name  string
-		value *time.Duration
-	}{{"deadline", h.Deadline}, {"laxity", h.Laxity}, {"work", h.Work}, {"expect", h.Expect}} {
-		if err := checkTime(t.name, t.value); err != nil {
-			return err
+// readJSON reads an object of attributes and of the other keys.
+func readJSON(data []byte, v *attr.Values, other any, way attr.Way, keys ...string) error {
+	rest, err := v.ReadJSON(data)
+	if err != nil {
+		return err
+	}
+	slices.Sort(rest)
+	for _, key := range rest {
+		if !slices.Contains(keys, key) {
+			for _, id := range attr.IDs(way) {
+				keys = append(keys, id.Row().Key)
+			}
+			return fmt.Errorf("there is no key %q; there are: %s", clip(key), strings.Join(keys, ", "))
 		}
 	}
-	if h.Begin != nil && h.End != nil {
-		return errors.New("a request either begins or ends")
+	return json.Unmarshal(data, other)
+}
+
+// Hint tells what a process is about to do. What is not in it stays. In JSON its
+// attributes are keys beside begin and end.
+type Hint struct {
+	attr.Values
+	Begin *int64 // a request with this number begins
+	End   *int64 // the request with this number ends
+}
+
+type hintJSON struct {
+	Begin *int64 `json:"begin,omitempty"`
+	End   *int64 `json:"end,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (h Hint) MarshalJSON() ([]byte, error) { return joinJSON(h.Values, hintJSON{h.Begin, h.End}) }
+
+// UnmarshalJSON implements json.Unmarshaler. It refuses keys that it does not know.
+func (h *Hint) UnmarshalJSON(data []byte) error {
+	var other hintJSON
+	if err := readJSON(data, &h.Values, &other, attr.ByHint, "begin", "end"); err != nil {
+		return err
 	}
+	h.Begin, h.End = other.Begin, other.End
 	return nil
+}
+
+// Check says what is wrong with h.
+func (h Hint) Check() error {
+	if h.Begin != nil && h.End != nil {
+		return errors.New("begin and end are both given: a request either begins or ends")
+	}
+	return h.Values.Check(attr.ByHint)
 }
 
 // Empty reports whether h says nothing.
-func (h Hint) Empty() bool { return h == Hint{} }
+func (h Hint) Empty() bool { return h.Values.Empty() && h.Begin == nil && h.End == nil }
 
 func clip(s string) string {
 	if len(s) > 40 {
@@ -208,26 +251,26 @@ func clip(s string) string {
 	return s
 }
 
-// Empty reports whether c asks for nothing.
-func (c Change) Empty() bool {
-	return c.Class == nil && c.Weight == nil && c.Priority == nil && c.Deadline == nil && c.SLO == nil && c.Bound == nil && c.Batch == nil && c.Predict == nil && c.Paused == nil
-}
-
-// Run announces that the caller is about to become a program, whose whole tree
-// of processes is to have these attributes for as long as the request is open.
+// Run announces that the caller is about to run a program. The caller and its
+// descendants have these attributes for as long as the request is open.
 type Run struct {
-	Change
+	attr.Values
 }
 
-// Policy is the policy in charge, or one to put in charge.
+// RunStarted is the first thing in the response to a Run. The response then stays open.
+type RunStarted struct {
+	Ignored []Ignored `json:"ignored,omitempty"` // attributes that the policy in force does not use
+}
+
+// Policy is the policy in force, or one to put in force.
 type Policy struct {
 	Name      string            `json:"name"`
 	Params    map[string]string `json:"params,omitempty"`
-	Device    string            `json:"device,omitempty"` // empty: all
+	Device    string            `json:"device,omitempty"` // empty: all devices
 	Overruled string            `json:"overruled,omitempty"`
 }
 
-// Status is how the daemon and its devices are.
+// Status describes the daemon and its devices.
 type Status struct {
 	Version string        `json:"version"`
 	PID     int           `json:"pid"`
@@ -235,8 +278,8 @@ type Status struct {
 	Policy  Policy        `json:"policy"`
 	Devices []Device      `json:"devices"`
 	Checks  []Check       `json:"checks"`
-	// KernelLogLines is how many lines in the kernel's log were caused at most, by
-	// wrong guesses at handles of programs that were there before the daemon.
+	// KernelLogLines is the most lines that the daemon caused in the kernel's log, by
+	// wrong guesses at handles of processes that are older than the daemon.
 	KernelLogLines uint64 `json:"kernel_log_lines"`
 	Goroutines     int    `json:"goroutines"` // of the daemon
 }
@@ -247,15 +290,15 @@ type Device struct {
 	Index   int    `json:"index"`
 	Model   string `json:"model"`
 	Backend string `json:"backend"`
-	Eyes    bool   `json:"eyes"` // the hardware's own record of who ran is read
+	Trace   bool   `json:"trace"` // the hardware's context-switch trace is read
 }
 
-// Check is one thing that works here or does not, with why and what to do.
+// Check is one thing that works here or does not.
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	Fix    string `json:"fix,omitempty"`
+	Fix    string `json:"fix,omitempty"` // what to do if not OK
 }
 
 // Error is the answer to a request that was refused.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -270,21 +271,28 @@ func TestResolved(t *testing.T) {
 	}
 }
 
-// form is a mapping of one field.
+// form is a mapping. Its readers do not check limits.
 type form map[string]string
 
-func (f form) Scalar(name, _ string) (string, bool) { s, ok := f[name]; return s, ok }
+func (f form) Has(name string) bool                 { return f[name] != "" }
+func (f form) Scalar(name, _ string) (string, bool) { return f[name], f.Has(name) }
+func (f form) Wrong(name, _ string, _ ...any)       { f[name] = "wrong" }
 
 func (f form) Word(name, _ string, allowed []string) (int, bool) {
-	for i, a := range allowed {
-		if f[name] == a {
-			return i, true
-		}
-	}
-	return 0, false
+	i := slices.Index(allowed, f[name])
+	return max(i, 0), i >= 0
 }
 
-func (f form) Wrong(name, _ string, _ ...any) { f[name] = "wrong" }
+func (f form) Integer(name string, _, _ int64) (int64, bool) {
+	n, err := strconv.ParseInt(f[name], 10, 64)
+	return n, err == nil
+}
+
+func (f form) Duration(name string, v *time.Duration, _, _ time.Duration) {
+	*v, _ = time.ParseDuration(f[name])
+}
+
+func (f form) Boolean(name string, v *bool) { *v = f[name] == "true" }
 
 // TestReadYAML reads every attribute in every way that its row claims, and no other.
 func TestReadYAML(t *testing.T) {
@@ -300,8 +308,8 @@ func TestReadYAML(t *testing.T) {
 			}
 		}
 	}
-	f := form{"weight": "heavy"}
-	if v := ReadYAML(f, ByRule); !v.Empty() || f["weight"] != "wrong" {
+	f := form{"share": "much"}
+	if v := ReadYAML(f, ByRule); !v.Empty() || f["share"] != "wrong" {
 		t.Errorf("an invalid value was read as %v", v)
 	}
 }

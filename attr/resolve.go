@@ -38,10 +38,10 @@ func ParseSource(name string) (Source, bool) {
 // Layers holds what each source gave to a process, indexed by Source.
 type Layers [sources]Values
 
-// Resolved is the value of every attribute of a process and its source. It can be
-// compared with ==. The zero value is not valid: use Resolve.
+// Resolved is the value of every attribute of a process and its source. In the zero
+// value every attribute is at its default. Values of Resolved can be compared with ==.
 type Resolved struct {
-	v    [count]int64
+	v    [count]int64 // less the default
 	from [count]Source
 }
 
@@ -50,10 +50,9 @@ type Resolved struct {
 func Resolve(l *Layers) Resolved {
 	var r Resolved
 	for id := range count {
-		r.v[id] = table[id].Default
 		for from := range l {
 			if given := &l[from]; given.has&(1<<id) != 0 {
-				r.v[id], r.from[id] = given.v[id], Source(from)
+				r.v[id], r.from[id] = given.v[id]-table[id].Default, Source(from)
 			}
 		}
 	}
@@ -61,25 +60,25 @@ func Resolve(l *Layers) Resolved {
 }
 
 // Int, Duration and Bool return the value of an attribute.
-func (r Resolved) Int(id ID) int64              { return r.v[id] }
-func (r Resolved) Duration(id ID) time.Duration { return time.Duration(r.v[id]) }
-func (r Resolved) Bool(id ID) bool              { return r.v[id] != 0 }
+func (r Resolved) Int(id ID) int64              { return r.v[id] + table[id].Default }
+func (r Resolved) Duration(id ID) time.Duration { return time.Duration(r.Int(id)) }
+func (r Resolved) Bool(id ID) bool              { return r.Int(id) != 0 }
 
 // Class returns the class.
-func (r Resolved) Class() sched.Class { return sched.Class(r.v[Class]) }
+func (r Resolved) Class() sched.Class { return sched.Class(r.Int(Class)) }
 
 // Source returns where the value of an attribute came from.
 func (r Resolved) Source(id ID) Source { return r.from[id] }
 
 // Replace puts another value in place of an attribute's and leaves its source.
-func (r *Resolved) Replace(id ID, value int64) { r.v[id] = value }
+func (r *Resolved) Replace(id ID, value int64) { r.v[id] = value - table[id].Default }
 
 // Given returns the attributes that a source gave, or that differ from the default.
 func (r Resolved) Given() Values {
 	var v Values
 	for id := range count {
-		if r.from[id] != FromDefault || r.v[id] != table[id].Default {
-			v.Set(id, r.v[id])
+		if r.from[id] != FromDefault || r.v[id] != 0 {
+			v.Set(id, r.Int(id))
 		}
 	}
 	return v
@@ -90,7 +89,7 @@ func (r Resolved) Public() Resolved {
 	var l Layers
 	for _, id := range r.Given().IDs() {
 		if table[id].Public {
-			l[r.from[id]].Set(id, r.v[id])
+			l[r.from[id]].Set(id, r.Int(id))
 		}
 	}
 	return Resolve(&l)
@@ -101,7 +100,19 @@ func (r Resolved) Sched() sched.Attr {
 	var a sched.Attr
 	for id := range count {
 		if field := table[id].field; field != nil {
-			put(field(&a), r.v[id])
+			put(field(&a), r.Int(id))
+		}
+	}
+	return a
+}
+
+// Sched returns the attributes in the set that the scheduler and its policies read. The
+// others are zero.
+func (v Values) Sched() sched.Attr {
+	var a sched.Attr
+	for _, id := range v.IDs() {
+		if field := table[id].field; field != nil {
+			put(field(&a), v.v[id])
 		}
 	}
 	return a

@@ -196,7 +196,7 @@ var table = [count]Row{
 	},
 	Predict: {
 		Name: "predict", Key: "predict", Type: TypeBool, Max: 1, Shim: true, Runtime: "cuda",
-		Help: "take the device shortly before requests that arrive at a regular interval (CUDA, class online)",
+		Help: "take the device shortly before requests that arrive at a regular interval, in class online on CUDA",
 		Ways: byOwner,
 	},
 	Idempotent: {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/giveway/giveway/sched"
 )
@@ -175,13 +176,15 @@ func (v *Values) ReadJSON(data []byte) (rest []string, err error) {
 	return rest, nil
 }
 
-// Form is a mapping of a YAML file, as package yamlfile reads it.
+// Form is a mapping of a YAML file, as package yamlfile reads it. Its methods record
+// what is wrong with a field.
 type Form interface {
-	// Scalar returns the text of a field with one value; wanted describes it.
+	Has(name string) bool
+	Word(name, what string, allowed []string) (index int, ok bool)
+	Integer(name string, lo, hi int64) (int64, bool)
+	Duration(name string, v *time.Duration, lo, hi time.Duration)
+	Boolean(name string, v *bool)
 	Scalar(name, wanted string) (string, bool)
-	// Word returns the index of a field's value in allowed.
-	Word(name, what string, allowed []string) (int, bool)
-	// Wrong notes what is wrong with a field.
 	Wrong(name, format string, args ...any)
 }
 
@@ -189,23 +192,37 @@ type Form interface {
 func ReadYAML(f Form, way Way) Values {
 	var v Values
 	for _, id := range IDs(way) {
-		r := id.Row()
-		if r.Type == TypeClass {
-			if i, ok := f.Word(r.YAML(), r.Name, ClassNames()); ok {
-				v.Set(id, int64(Classes()[i].Class))
-			}
-			continue
+		if x, ok := readYAML(f, id.Row()); ok {
+			v.Set(id, x)
 		}
-		text, ok := f.Scalar(r.YAML(), r.Takes())
-		if !ok {
-			continue
-		}
-		x, err := r.Parse(text)
-		if err != nil {
-			f.Wrong(r.YAML(), "%q is not %s", printable(text), r.Takes())
-			continue
-		}
-		v.Set(id, x)
 	}
 	return v
+}
+
+func readYAML(f Form, r *Row) (int64, bool) {
+	name := r.YAML()
+	switch r.Type {
+	case TypeClass:
+		i, ok := f.Word(name, r.Name, ClassNames())
+		return int64(Classes()[i].Class), ok
+	case TypeInteger:
+		return f.Integer(name, r.Min, r.Max)
+	case TypeDuration:
+		var d time.Duration
+		f.Duration(name, &d, time.Duration(r.Min), time.Duration(r.Max))
+		return int64(d), f.Has(name)
+	case TypeBool:
+		var b bool
+		f.Boolean(name, &b)
+		return truth(b), f.Has(name)
+	}
+	text, ok := f.Scalar(name, r.Takes())
+	if !ok {
+		return 0, false
+	}
+	x, err := r.Parse(text)
+	if err != nil {
+		f.Wrong(name, "%q is not %s", printable(text), r.Takes())
+	}
+	return x, err == nil
 }

@@ -1,5 +1,5 @@
-// Package client talks to the daemon over its control socket: the only way in
-// for the command line, the dashboard and other programs.
+// Package client talks to the daemon over its control socket. The command line, the
+// dashboard and other programs reach the daemon through it only.
 package client
 
 import (
@@ -25,8 +25,8 @@ import (
 // SystemSocket is where the daemon of the whole machine listens.
 const SystemSocket = "/run/giveway/giveway.sock"
 
-// UserSocket is where a user's own daemon listens, or empty where users have no
-// folder for such things.
+// UserSocket is where a user's own daemon listens. It is empty if the user has no
+// XDG_RUNTIME_DIR.
 func UserSocket() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "giveway.sock")
@@ -34,7 +34,7 @@ func UserSocket() string {
 	return ""
 }
 
-// Sockets are the places where a daemon is looked for, in order: the one that
+// Sockets lists the sockets where a client looks for a daemon, in order: the one that
 // GIVEWAY_SOCKET names, or the machine's and then the user's own.
 func Sockets() []string {
 	if path := os.Getenv("GIVEWAY_SOCKET"); path != "" {
@@ -46,10 +46,10 @@ func Sockets() []string {
 	return []string{SystemSocket}
 }
 
-// ErrNoDaemon is wrapped by errors that mean that nobody listens.
+// ErrNoDaemon is wrapped by errors that mean that no daemon listens.
 var ErrNoDaemon = errors.New("no daemon is running")
 
-// noDaemon says where it was looked for.
+// noDaemon is ErrNoDaemon with the sockets that were tried.
 type noDaemon struct{ looked []string }
 
 func (e noDaemon) Error() string {
@@ -60,26 +60,26 @@ func (noDaemon) Is(target error) bool { return target == ErrNoDaemon }
 
 // Error is a refusal by the daemon.
 type Error struct {
-	Status  int // as HTTP has it: 400, 403, 404, 409, ...
+	Status  int // of HTTP: 400, 403, 404, 409, ...
 	Message string
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// callTime is how long the daemon may take to answer.
+// callTime is how long a call waits for the daemon's answer.
 const callTime = 30 * time.Second
 
-// mostAnswer is how much it may say.
-const mostAnswer = 64 << 20
+// maxAnswer is the longest answer in bytes.
+const maxAnswer = 64 << 20
 
-// Client is a way to a daemon. It is safe for concurrent use.
+// Client is a client of a daemon. It is safe for concurrent use.
 type Client struct {
 	sockets []string
 	http    http.Client
 }
 
-// New returns a client of the daemon at the given socket, or at the first of
-// Sockets where somebody listens if path is empty. Nothing is connected yet.
+// New returns a client of the daemon at the given socket or, if path is empty, at the
+// first of Sockets where a daemon listens. It connects at the first call.
 func New(path string) *Client {
 	c := &Client{sockets: []string{path}}
 	if path == "" {
@@ -93,7 +93,7 @@ func New(path string) *Client {
 	return c
 }
 
-// Close gives up connections that are not in use.
+// Close closes the connections that are not in use.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
@@ -104,7 +104,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 		case err == nil:
 			return conn, nil
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
-			// Nobody is there.
+			// No daemon listens there.
 		default:
 			return nil, err
 		}
@@ -112,41 +112,41 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return nil, noDaemon{c.sockets}
 }
 
-// Processes lists the programs on the daemon's devices.
+// Processes lists the processes on the daemon's devices.
 func (c *Client) Processes(ctx context.Context) ([]api.Process, error) {
 	var all []api.Process
 	err := c.call(ctx, http.MethodGet, "/v1/processes", nil, &all)
 	return all, err
 }
 
-// Change asks for something else for a process, and returns it as it then is.
+// Change sets attributes of a process and returns the process as it is then.
 func (c *Client) Change(ctx context.Context, pid int, change api.Change) (api.Process, error) {
 	var p api.Process
 	err := c.call(ctx, http.MethodPost, "/v1/processes/"+strconv.Itoa(pid), change, &p)
 	return p, err
 }
 
-// Hint says something of what a process is about to do, and returns it as it then is.
+// Hint gives a hint for a process and returns the process as it is then.
 func (c *Client) Hint(ctx context.Context, pid int, h api.Hint) (api.Process, error) {
 	var p api.Process
 	err := c.call(ctx, http.MethodPost, "/v1/processes/"+strconv.Itoa(pid)+"/hint", h, &p)
 	return p, err
 }
 
-// Policy returns the policy in charge.
+// Policy returns the policy in force.
 func (c *Client) Policy(ctx context.Context) (api.Policy, error) {
 	var p api.Policy
 	err := c.call(ctx, http.MethodGet, "/v1/policy", nil, &p)
 	return p, err
 }
 
-// SetPolicy puts a policy in charge.
+// SetPolicy puts a policy in force.
 func (c *Client) SetPolicy(ctx context.Context, p api.Policy) (api.Policy, error) {
 	err := c.call(ctx, http.MethodPost, "/v1/policy", p, &p)
 	return p, err
 }
 
-// Status says how the daemon and its devices are.
+// Status returns the state of the daemon and its devices.
 func (c *Client) Status(ctx context.Context) (api.Status, error) {
 	var s api.Status
 	err := c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
@@ -160,44 +160,49 @@ func (c *Client) Restore(ctx context.Context) (api.Status, error) {
 	return s, err
 }
 
-// Run is the daemon's promise to treat the calling process, and all that descend
-// from it, as was asked.
+// Run is a run that the daemon has begun: the calling process and its descendants have
+// the attributes of the run until it ends.
 type Run struct {
-	// Done is closed when the promise ends: by Close, or with the daemon.
-	Done   <-chan struct{}
-	cancel context.CancelFunc
+	Ignored []api.Ignored   // attributes that have no effect under the policy in force
+	Done    <-chan struct{} // closed when the run ends: by Close, or because the daemon exited
+	cancel  context.CancelFunc
 }
 
-// Close ends the promise. Twice equals once.
+// Close ends the run. It may be called more than once.
 func (r *Run) Close() {
 	r.cancel()
 	<-r.Done
 }
 
-// Run asks for such a promise. ctx bounds how long the asking may take, and not
-// the promise.
-func (c *Client) Run(ctx context.Context, change api.Change) (*Run, error) {
+// Run begins a run. ctx limits how long that may take; it does not end the run.
+func (c *Client) Run(ctx context.Context, r api.Run) (*Run, error) {
 	held, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
-	resp, err := c.send(held, http.MethodPost, "/v1/runs", api.Run{Change: change})
-	if !stop() && err == nil { // too late
-		resp.Body.Close()
-		err = ctx.Err()
+	var started api.RunStarted
+	resp, err := c.send(held, http.MethodPost, "/v1/runs", r)
+	if err == nil {
+		err = readAnswer(resp, &started)
+	}
+	if !stop() {
+		err = ctx.Err() // too late
 	}
 	if err != nil {
 		cancel()
+		if resp != nil {
+			resp.Body.Close()
+		}
 		return nil, err
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer resp.Body.Close()
-		_, _ = io.Copy(io.Discard, resp.Body) // it ends when the daemon does, or by cancel
+		_, _ = io.Copy(io.Discard, resp.Body) // until the daemon exits or cancel is called
 	}()
-	return &Run{Done: done, cancel: cancel}, nil
+	return &Run{Ignored: started.Ignored, Done: done, cancel: cancel}, nil
 }
 
-// call makes a request and decodes what comes back into v.
+// call makes a request and decodes the answer into v.
 func (c *Client) call(ctx context.Context, method, path string, body, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -206,13 +211,17 @@ func (c *Client) call(ctx context.Context, method, path string, body, v any) err
 		return err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, mostAnswer)).Decode(v); err != nil {
+	return readAnswer(resp, v)
+}
+
+func readAnswer(resp *http.Response, v any) error {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(v); err != nil {
 		return fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	return nil
 }
 
-// send makes a request, and turns a refusal into an Error.
+// send makes a request. It turns a refusal into an Error.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var data io.Reader
 	if body != nil {
@@ -241,7 +250,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	return nil, &Error{resp.StatusCode, refusal.Message}
 }
 
-// plain is err without the address that only this package made up.
+// plain returns err without the address, which only this package uses.
 func plain(err error) error {
 	var none noDaemon
 	if errors.As(err, &none) {

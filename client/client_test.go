@@ -40,12 +40,12 @@ func TestNoDaemon(t *testing.T) {
 	if !errors.Is(err, client.ErrNoDaemon) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	if _, err := client.New(path).Run(t.Context(), api.Change{}); !errors.Is(err, client.ErrNoDaemon) {
+	if _, err := client.New(path).Run(t.Context(), api.Run{}); !errors.Is(err, client.ErrNoDaemon) {
 		t.Errorf("run: %v", err)
 	}
 }
 
-// TestOddDaemon: whatever answers, the client comes back with an error.
+// TestOddDaemon: the client returns an error for every invalid answer.
 func TestOddDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -82,7 +82,7 @@ func TestOddDaemon(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.Run(ctx, api.Change{}); err == nil {
+	if _, err := c.Run(ctx, api.Run{}); err == nil {
 		t.Error("run: no error")
 	}
 }

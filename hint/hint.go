@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/pageclient"
 )
@@ -51,32 +52,32 @@ func (s *Session) Connected() bool {
 }
 
 // Priority sets the priority of the process: a higher one runs first.
-func (s *Session) Priority(n int32) { s.give(pageabi.HintPriority, int64(n), api.Hint{Priority: &n}) }
+func (s *Session) Priority(n int32) {
+	s.give(pageabi.HintPriority, int64(n), attr.Priority.Of(int64(n)))
+}
 
 // Deadline sets how long after the process becomes ready its work must be done. Zero means
 // no deadline.
 func (s *Session) Deadline(d time.Duration) {
-	s.give(pageabi.HintDeadline, int64(d), api.Hint{Deadline: &d})
+	s.give(pageabi.HintDeadline, int64(d), attr.Deadline.Of(int64(d)))
 }
 
 // Laxity says how long the process's work can wait. Zero means unknown.
-func (s *Session) Laxity(d time.Duration) { s.give(pageabi.HintLaxity, int64(d), api.Hint{Laxity: &d}) }
+func (s *Session) Laxity(d time.Duration) {
+	s.give(pageabi.HintLaxity, int64(d), attr.Laxity.Of(int64(d)))
+}
 
 // Work says how much device time a request needs. Zero means unknown.
-func (s *Session) Work(d time.Duration) { s.give(pageabi.HintWork, int64(d), api.Hint{Work: &d}) }
+func (s *Session) Work(d time.Duration) { s.give(pageabi.HintWork, int64(d), attr.Work.Of(int64(d))) }
 
 // Expect says how long from now the next work will arrive. Zero means unknown.
 func (s *Session) Expect(in time.Duration) {
-	s.give(pageabi.HintExpect, pageclient.After(in), api.Hint{Expect: &in})
+	s.give(pageabi.HintExpect, pageclient.After(in), attr.Expect.Of(int64(in)))
 }
 
 // SLO sets how long a request may take. Zero means no SLO.
 func (s *Session) SLO(d time.Duration) {
-	if s.sender != nil {
-		s.sender.post(message{change: &api.Change{SLO: &d}})
-		return
-	}
-	s.page.Hint(pageabi.HintSLO, int64(d))
+	s.give(pageabi.HintSLO, int64(d), attr.SLO.Of(int64(d)))
 }
 
 // Idempotent says whether commands launched from now on may run twice. At the start they may
@@ -86,7 +87,7 @@ func (s *Session) Idempotent(on bool) {
 	if on {
 		value = 1
 	}
-	s.give(pageabi.HintIdempotent, value, api.Hint{Idempotent: &on})
+	s.give(pageabi.HintIdempotent, value, attr.Idempotent.Of(value))
 }
 
 // Begin says that a request begins. The returned function says that it ends; only its first
@@ -100,9 +101,9 @@ func (s *Session) Begin() (end func()) {
 	return s.page.Begin()
 }
 
-func (s *Session) give(kind pageabi.HintKind, value int64, h api.Hint) {
+func (s *Session) give(kind pageabi.HintKind, value int64, v attr.Values) {
 	if s.sender != nil {
-		s.sender.post(message{hint: &h})
+		s.sender.post(api.Hint{Values: v})
 		return
 	}
 	s.page.Hint(kind, value)

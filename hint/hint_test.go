@@ -164,7 +164,7 @@ func TestHintsGoOverSocketWithLibrary(t *testing.T) {
 	want := []string{
 		"GET /v1/policy null",
 		"POST " + me + `/hint {"priority":3}`,
-		"POST " + me + ` {"slo_ns":1000000000}`,
+		"POST " + me + `/hint {"slo_ns":1000000000}`,
 		"POST " + me + `/hint {"idempotent":true}`,
 		"POST " + me + `/hint {"begin":` + id + `}`,
 		"POST " + me + `/hint {"expect_ns":1000000000}`,

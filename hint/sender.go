@@ -18,17 +18,11 @@ type sender struct {
 	lastID    atomic.Int64 // of a request
 
 	mu      sync.Mutex
-	waiting []message
+	waiting []api.Hint
 	sending bool
 }
 
-// message is one call of the daemon's API. One of the fields is set.
-type message struct {
-	hint   *api.Hint
-	change *api.Change
-}
-
-// maxWaiting is how many messages may wait to be sent. Further ones are dropped.
+// maxWaiting is how many hints may wait to be sent. Further ones are dropped.
 const maxWaiting = 256
 
 // processSender returns the sender of this process. All sessions share it, because the ids of
@@ -44,15 +38,15 @@ func (s *sender) connect(ctx context.Context) error {
 	return err
 }
 
-// post reports whether the message will be sent.
-func (s *sender) post(m message) bool {
+// post reports whether the hint will be sent.
+func (s *sender) post(h api.Hint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// The end of a request is never dropped: its begin was sent.
-	if len(s.waiting) >= maxWaiting && (m.hint == nil || m.hint.End == nil) {
+	if len(s.waiting) >= maxWaiting && h.End == nil {
 		return false
 	}
-	s.waiting = append(s.waiting, m)
+	s.waiting = append(s.waiting, h)
 	if !s.sending {
 		s.sending = true
 		go s.sendAll()
@@ -60,7 +54,7 @@ func (s *sender) post(m message) bool {
 	return true
 }
 
-// sendAll sends messages until none is waiting.
+// sendAll sends hints until none is waiting.
 func (s *sender) sendAll() {
 	c := client.New("")
 	defer c.Close()
@@ -71,31 +65,23 @@ func (s *sender) sendAll() {
 			s.mu.Unlock()
 			return
 		}
-		m := s.waiting[0]
+		h := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		s.mu.Unlock()
-		s.connected.Store(m.send(c) == nil)
+		_, err := c.Hint(context.Background(), os.Getpid(), h)
+		s.connected.Store(err == nil)
 	}
-}
-
-func (m message) send(c *client.Client) (err error) {
-	if m.change != nil {
-		_, err = c.Change(context.Background(), os.Getpid(), *m.change)
-	} else {
-		_, err = c.Hint(context.Background(), os.Getpid(), *m.hint)
-	}
-	return err
 }
 
 func (s *sender) begin() (end func()) {
 	id := s.lastID.Add(1)
-	if !s.post(message{hint: &api.Hint{Begin: &id}}) {
+	if !s.post(api.Hint{Begin: &id}) {
 		return func() {}
 	}
 	var ended atomic.Bool
 	return func() {
 		if !ended.Swap(true) {
-			s.post(message{hint: &api.Hint{End: &id}})
+			s.post(api.Hint{End: &id})
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/daemon"
@@ -113,8 +114,8 @@ func testKilled(t *testing.T, dir string) {
 				for range 20 {
 					p := start(t, k, dir, "harm", "forever")
 					end := time.Now().Add(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
-					for paused := true; time.Now().Before(end); paused = !paused {
-						if _, err := c.Change(t.Context(), p.cmd.Process.Pid, api.Change{Paused: &paused}); err == nil {
+					for paused := int64(1); time.Now().Before(end); paused = 1 - paused {
+						if _, err := c.Change(t.Context(), p.cmd.Process.Pid, api.Change{Values: attr.Paused.Of(paused)}); err == nil {
 							turns.Add(1)
 						}
 						time.Sleep(time.Duration(r.Int64N(int64(3 * time.Millisecond))))

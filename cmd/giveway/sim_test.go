@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 )
 
 // The whole program as a user runs it: the built binary, a daemon on simulated devices,
@@ -139,8 +140,8 @@ func TestSimulatedNode(t *testing.T) {
 	n.eventually("batch work makes progress", func() bool { return n.processes()["train"].Queues[0].Served > 0 })
 
 	n.run(false, "set", n.pid("train"), "--weight", "3", "--class", "idle")
-	if p := n.processes()["train"]; p.Class != "idle" || p.From != "set" {
-		t.Errorf("after set it is %s (%s)", p.Class, p.From)
+	if p := n.processes()["train"]; p.Class() != "idle" || p.Attrs.Source(attr.Class) != attr.FromSet {
+		t.Errorf("after set it is %s (%v)", p.Class(), p.Attrs.Source(attr.Class))
 	}
 	n.run(false, "set", n.pid("train"), "--class", "batch")
 	n.run(false, "pause", n.pid("train"))

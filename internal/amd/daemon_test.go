@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
@@ -29,7 +30,6 @@ import (
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/internal/shim/pagetest"
-	"github.com/giveway/giveway/sched"
 	preload "github.com/giveway/giveway/shim"
 )
 
@@ -77,9 +77,11 @@ func newDaemon(device, sys string) (*daemon.Daemon, *shim.Backend) {
 		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
 		Guardian: []string{"/usr/bin/env", modeEnv + "=" + modeGuardian, os.Args[0]},
 		Backends: []hal.Backend{gates, b},
-		Rule: func(_ proc.Process, a sched.Attr) (sched.Attr, bool) {
-			a.Class = sched.Batch
-			return a, os.Getenv(modeEnv) == modeDaemon
+		Rule: func(proc.Process) (v attr.Values) {
+			if os.Getenv(modeEnv) == modeDaemon {
+				v = attr.Must("class=batch")
+			}
+			return v
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
@@ -173,12 +175,12 @@ func (d *runningDaemon) failed(name string) bool {
 }
 
 var (
-	asOnline   = api.Change{Class: new("online")}
-	asBatch    = api.Change{Class: new("batch")}
-	asStandard = api.Change{Class: new("standard")}
-	asIdle     = api.Change{Class: new("idle")}
-	paused     = api.Change{Paused: new(true)}
-	resumed    = api.Change{Paused: new(false)}
+	asOnline   = api.Change{Values: attr.Must("class=online")}
+	asBatch    = api.Change{Values: attr.Must("class=batch")}
+	asStandard = api.Change{Values: attr.Must("class=standard")}
+	asIdle     = api.Change{Values: attr.Must("class=idle")}
+	paused     = api.Change{Values: attr.Must("paused=true")}
+	resumed    = api.Change{Values: attr.Must("paused=false")}
 )
 
 // TestDaemonSchedulesProcesses follows two processes through classes, pause and resume, a
@@ -232,7 +234,7 @@ func TestDaemonSchedulesProcesses(t *testing.T) {
 // enter connects a process to the shim backend, as the shim in it does.
 func (d *runningDaemon) enter(pid int) (inside *pagetest.Process, leave func()) {
 	d.n.Helper()
-	fds, leave, err := d.gates.Admit(server.Visitor{PID: pid, UID: uint32(os.Getuid()), Runtime: "hip"})
+	fds, leave, err := d.gates.Admit(server.ShimProcess{PID: pid, UID: uint32(os.Getuid()), Runtime: "hip"})
 	d.n.check(err)
 	inside, err = pagetest.NewProcess(fds[0], fds[1], fds[2])
 	d.n.check(err)

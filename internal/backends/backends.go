@@ -43,7 +43,7 @@ var table = []entry{
 	{
 		name: "NVIDIA",
 		make: func(o options) hal.Backend {
-			return nvidia.New(nvidia.Config{Only: o.uid, NoTrace: o.config.Blind, Log: o.log})
+			return nvidia.New(nvidia.Config{Only: o.uid, NoTrace: o.config.NoTrace, Log: o.log})
 		},
 		left: func(c config.Config) string {
 			if c.NoNVIDIA {

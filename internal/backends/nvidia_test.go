@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
@@ -23,7 +24,6 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 	"github.com/giveway/giveway/internal/proc"
-	"github.com/giveway/giveway/sched"
 )
 
 // These tests run the real daemon with the NVIDIA backend on a double of the driver: real
@@ -52,9 +52,11 @@ func newDaemon(control string) *daemon.Daemon {
 		Backends: []hal.Backend{nvidia.New(nvidia.Config{
 			Only: proc.Everyone, Control: control, Poll: 20 * time.Millisecond, NoBPF: true, Root: knownDriver,
 		})},
-		Rule: func(_ proc.Process, a sched.Attr) (sched.Attr, bool) { // for the daemon that is killed
-			a.Class = sched.Batch
-			return a, os.Getenv("BACKENDS_TEST") == "daemon"
+		Rule: func(proc.Process) (v attr.Values) { // for the daemon that is killed
+			if os.Getenv("BACKENDS_TEST") == "daemon" {
+				v = attr.Must("class=batch")
+			}
+			return v
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
@@ -144,20 +146,19 @@ func TestDaemonOnNVIDIA(t *testing.T) {
 	if got := groupOf(t, rm, m.Path, train.Pid); got != asFound {
 		t.Errorf("a process without attributes has %+v", got)
 	}
-	set := func(pid int, c api.Change) {
+	set := func(pid int, attrs string) {
 		t.Helper()
-		if _, err := d.Change(pid, c); err != nil {
+		if _, err := d.Change(pid, api.Change{Values: attr.Must(attrs)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	online, batch, yes, no := "online", "batch", true, false
-	set(serve.Pid, api.Change{Class: &online})
-	set(train.Pid, api.Change{Class: &batch})
+	set(serve.Pid, "class=online")
+	set(train.Pid, "class=batch")
 	eventually(t, "batch has the minimum slice", func() bool { return groupOf(t, rm, m.Path, train.Pid).slice == time.Microsecond })
 	eventually(t, "online has a long slice", func() bool { return groupOf(t, rm, m.Path, serve.Pid).slice == 20*time.Millisecond })
-	set(train.Pid, api.Change{Paused: &yes})
+	set(train.Pid, "paused=true")
 	eventually(t, "it is paused", func() bool { return groupOf(t, rm, m.Path, train.Pid).disabled })
-	set(train.Pid, api.Change{Paused: &no})
+	set(train.Pid, "paused=false")
 	eventually(t, "it is resumed", func() bool { return !groupOf(t, rm, m.Path, train.Pid).disabled })
 
 	before := rm.Clients()

@@ -1,5 +1,5 @@
-// Package cli is the command line: one file a subcommand. It turns words into
-// calls and outcomes into tables; whatever is worth knowing is known elsewhere.
+// Package cli is the command line, one file per subcommand. It parses arguments, calls
+// other packages and prints the results.
 package cli
 
 import (
@@ -15,12 +15,11 @@ import (
 // Exit codes.
 const (
 	exitOK      = 0
-	exitFailure = 1 // it was tried, and did not work
-	exitUsage   = 2 // it was not understood
+	exitFailure = 1 // the command failed
+	exitUsage   = 2 // the command line is wrong
 )
 
-// usageError is a mistake on the command line that only the command itself can
-// see.
+// usageError is a mistake on the command line that the command itself found.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -31,10 +30,10 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	// Arguments and flags are all checked by the time a command begins: an error
-	// from before is one of usage.
-	understood := false
-	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
+	// Cobra checks arguments and flags before it runs a command: an error from before
+	// that is an error of usage.
+	parsed := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { parsed = true }
 	cmd, err := root.ExecuteContextC(context.Background())
 	if err == nil {
 		return exitOK
@@ -45,7 +44,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return program.exit(stderr, asJSON)
 	}
 	fmt.Fprintf(stderr, "giveway: %v\n", err)
-	if !understood || errors.As(err, new(usageError)) {
+	if !parsed || errors.As(err, new(usageError)) {
 		fmt.Fprintf(stderr, "See %q.\n", cmd.CommandPath()+" --help")
 		return exitUsage
 	}
@@ -60,7 +59,7 @@ func newRoot() *cobra.Command {
 work has the device as if it were alone, batch work takes what is left.`,
 		Args:          noSuchCommand,
 		Version:       version().Version,
-		SilenceErrors: true, // Main tells them, once
+		SilenceErrors: true, // Main prints them, once
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -72,8 +71,8 @@ work has the device as if it were alone, batch work takes what is left.`,
 	return root
 }
 
-// noSuchCommand refuses words that are not the name of a command, and says what
-// was perhaps meant.
+// noSuchCommand refuses arguments that are not the name of a command. It suggests
+// commands with a similar name.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

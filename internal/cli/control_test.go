@@ -15,33 +15,41 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/sched"
 )
 
-// daemonNode is a node with a few programs on it.
+// daemonNode is a node with a few processes.
 type daemonNode struct {
 	mu      sync.Mutex
 	none    bool
-	more    []api.Process // beside programs
+	more    []api.Process // beside processes
 	changes []string
-	runs    map[int]api.Change
+	runs    map[int]attr.Values
 	begun   int
-	refuses error // what it says to a run
+	refuses error // the answer to a run
+	ignored []api.Ignored
 }
 
-var programs = []api.Process{
+// from returns attributes that one source gave.
+func from(source attr.Source, attrs string) attr.Resolved {
+	var l attr.Layers
+	l[source] = attr.Must(attrs)
+	return attr.Resolve(&l)
+}
+
+var processes = []api.Process{
 	{
-		PID: 812, Command: "python serve.py --port 80", User: "alice", UID: 1000, Class: "online", From: "run",
+		PID: 812, Command: "python serve.py --port 80", User: "alice", UID: 1000, Attrs: from(attr.FromRun, "class=online slo=10ms bound=16"),
 		Queues: []api.Queue{{
 			ID: 1, Device: "GPU-a", State: "running", Can: []string{"interrupt", "slice"},
 			Found: 2 * time.Millisecond, Served: 93 * time.Second, Measured: true,
 		}},
-		SLO: 10 * time.Millisecond, Bound: 16, Requests: &api.Requests{Count: 300, P50: 2100 * time.Microsecond, P99: 9 * time.Millisecond},
+		Requests: &api.Requests{Count: 300, P50: 2100 * time.Microsecond, P99: 9 * time.Millisecond},
 	},
 	{
-		PID: 4711, User: "bob", UID: 1001, Class: "batch", From: "set", Weight: 2,
+		PID: 4711, User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2"),
 		Queues: []api.Queue{
 			{ID: 3, Device: "GPU-b", Index: 1, State: "stopped", Can: []string{"interrupt"}, Slice: 200 * time.Microsecond, Served: 4 * time.Second},
 			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour},
@@ -49,22 +57,23 @@ var programs = []api.Process{
 		},
 	},
 	{
-		PID: 4800, Command: "evil \x1b[2J\n" + strings.Repeat("x", 100), User: "alice", UID: 1000, Class: "idle", From: "rule", Paused: true,
-		Queues: []api.Queue{{ID: 5, Device: "GPU-a", State: "stopped", Shared: "mps"}},
+		PID: 4800, Command: "evil \x1b[2J\n" + strings.Repeat("x", 100), User: "alice", UID: 1000, Attrs: from(attr.FromRule, "class=idle paused=true slo=5ms"),
+		Ignored: []api.Ignored{{Name: "class", Mark: "ignored by rr"}, {Name: "slo", Mark: "ignored by rr"}},
+		Queues:  []api.Queue{{ID: 5, Device: "GPU-a", State: "stopped", Shared: "mps"}},
 	},
 	{
-		PID: 4900, Command: "clinfo", User: "alice", UID: 1000, Class: "batch", From: "hint",
+		PID: 4900, Command: "clinfo", User: "alice", UID: 1000, Attrs: from(attr.FromHint, "class=batch"),
 		Shim:   &api.Shim{Runtime: "opencl"},
 		Queues: []api.Queue{{ID: 6, Device: "opencl", Index: -1, State: "running", Can: []string{"hold", "bound"}}},
 	},
-	{PID: 5000, Command: "nvidia-smi", User: "root", Class: "standard", From: "default"},
+	{PID: 5000, Command: "nvidia-smi", User: "root"},
 }
 
 func (n *daemonNode) Processes() []api.Process {
 	if n.none {
 		return nil
 	}
-	return append(slices.Clone(programs), n.more...)
+	return append(slices.Clone(processes), n.more...)
 }
 
 func (n *daemonNode) Change(pid int, c api.Change) (api.Process, error) {
@@ -72,22 +81,18 @@ func (n *daemonNode) Change(pid int, c api.Change) (api.Process, error) {
 	defer n.mu.Unlock()
 	b, _ := json.Marshal(c)
 	n.changes = append(n.changes, fmt.Sprintf("%d %s", pid, b))
-	for _, p := range append(slices.Clone(programs), n.more...) {
+	for _, p := range append(slices.Clone(processes), n.more...) {
 		if p.PID != pid {
 			continue
 		}
-		if c.Class != nil {
-			p.Class, p.From = *c.Class, "set"
-		}
-		if c.Weight != nil {
-			p.Weight = *c.Weight
-		}
-		if c.Paused != nil {
-			p.Paused = *c.Paused
+		l := attr.Layers{attr.FromRun: p.Attrs.Given(), attr.FromSet: c.Values}
+		p.Attrs = attr.Resolve(&l)
+		if c.Has(attr.Predict) {
+			p.Ignored = append(p.Ignored, api.Ignored{Name: "predict", Mark: "ignored without the shim", Reason: "the process has no shim"})
 		}
 		return p, nil
 	}
-	return api.Process{}, fmt.Errorf("process %d uses no GPU: %w", pid, server.ErrNotFound)
+	return api.Process{}, server.NotFound("process %d uses no GPU", pid)
 }
 
 func (n *daemonNode) Hint(pid int, h api.Hint) (api.Process, error) {
@@ -108,7 +113,7 @@ func (n *daemonNode) Restore() error                             { return nil }
 func (n *daemonNode) Status() api.Status {
 	return api.Status{
 		Version: "v1", PID: 99, Uptime: 3 * time.Hour, Policy: api.Policy{Name: "giveway"},
-		Devices: []api.Device{{ID: "GPU-a", Model: "H200", Backend: "nvidia", Eyes: true}},
+		Devices: []api.Device{{ID: "GPU-a", Model: "H200", Backend: "nvidia", Trace: true}},
 		Checks: []api.Check{
 			{Name: "driver", OK: true, Detail: "version 580"},
 			{Name: "bpf", Detail: "not permitted", Fix: "run the daemon as root"},
@@ -116,15 +121,15 @@ func (n *daemonNode) Status() api.Status {
 	}
 }
 
-func (n *daemonNode) BeginRun(pid int, c api.Change) (func(), error) {
+func (n *daemonNode) BeginRun(pid int, r api.Run) ([]api.Ignored, func(), error) {
 	if n.refuses != nil {
-		return nil, n.refuses
+		return nil, nil, n.refuses
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.runs[pid] = c
+	n.runs[pid] = r.Values
 	n.begun++
-	return func() {
+	return n.ignored, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(n.runs, pid)
@@ -135,7 +140,7 @@ func (n *daemonNode) BeginRun(pid int, c api.Change) (func(), error) {
 func startDaemon(t *testing.T, n *daemonNode) (stop func()) {
 	t.Helper()
 	if n.runs == nil {
-		n.runs = map[int]api.Change{}
+		n.runs = map[int]attr.Values{}
 	}
 	socket := os.Getenv("GIVEWAY_SOCKET")
 	if !strings.HasPrefix(socket, os.TempDir()) || !strings.HasSuffix(socket, "daemon.sock") {
@@ -159,11 +164,11 @@ func startDaemon(t *testing.T, n *daemonNode) (stop func()) {
 	return stop
 }
 
-// TestControl holds the commands that talk to a daemon to testdata/control.txt:
-// a line with the command, and what it prints.
+// TestControl compares the output of commands that talk to a daemon with
+// testdata/control.txt.
 func TestControl(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, whom the daemon shows everything")
+		t.Skip("needs root, to whom the daemon shows everything")
 	}
 	startDaemon(t, &daemonNode{})
 	const golden = "testdata/control.txt"
@@ -203,7 +208,7 @@ func rewriting() bool {
 func TestControlJSON(t *testing.T) {
 	n := &daemonNode{none: true}
 	startDaemon(t, n)
-	if out, _, _ := call("ps"); out != nobodyRuns {
+	if out, _, _ := call("ps"); out != noProcesses {
 		t.Errorf("empty ps: %s", out)
 	}
 	if out, _, _ := call("ps", "--json"); out != "[]\n" {
@@ -229,8 +234,10 @@ func TestControlJSON(t *testing.T) {
 	for args, want := range map[string]string{
 		"set 812 --class batch --weight 3 --tree --json": `812 {"class":"batch","weight":3,"tree":true}`,
 		"set 812 --priority=-2 --deadline 20ms --json":   `812 {"priority":-2,"deadline_ns":20000000}`,
-		"pause 812 --json":         `812 {"paused":true}`,
-		"resume 812 --tree --json": `812 {"paused":false,"tree":true}`,
+		"set 812 --share 25% --focus --nice -5 --json":   `812 {"nice":-5,"share_percent":25,"focus":true}`,
+		"set 812 --focus=false --json":                   `812 {"focus":false}`,
+		"pause 812 --json":                               `812 {"paused":true}`,
+		"resume 812 --tree --json":                       `812 {"paused":false,"tree":true}`,
 	} {
 		n.changes = nil
 		var p api.Process
@@ -239,7 +246,7 @@ func TestControlJSON(t *testing.T) {
 			t.Errorf("%s: %v, exit %d: %s%s", args, err, code, out, errs)
 		}
 		if len(n.changes) != 1 || n.changes[0] != want {
-			t.Errorf("%s: the daemon was asked for %q", args, n.changes)
+			t.Errorf("%s: the daemon got %q", args, n.changes)
 		}
 	}
 }
@@ -282,10 +289,10 @@ func TestNoDaemon(t *testing.T) {
             to do: giveway daemon, or: systemctl start giveway
 ok  driver  version 580
 `
-	if out != want || errs != "giveway: 1 of 2 checks did not pass\n" || code != exitFailure {
+	if out != want || errs != "giveway: 1 of 2 checks failed\n" || code != exitFailure {
 		t.Errorf("doctor: exit %d\n%s%s", code, out, errs)
 	}
-	if out, _, code := call("restore"); code != exitOK || !strings.HasPrefix(out, "3 compute groups looked at; all are let run, and 2 had") {
+	if out, _, code := call("restore"); code != exitOK || !strings.HasPrefix(out, "3 queues were found and started; 2 of them had") {
 		t.Errorf("restore: exit %d, %s", code, out)
 	}
 	var told map[string]any
@@ -310,27 +317,32 @@ func TestControlUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"set":                                        "set takes one pid, as 'giveway ps' lists them; there are 0",
 		"set five --class batch":                     `"five" is not a pid; 'giveway ps' lists them`,
-		"set 5":                                      "set what? For example --class batch",
-		"set 5 --class bach":                         `there is no class "bach"; there are: online, standard, batch, idle`,
-		"set 5 --weight 0":                           "weight 0 is not from 1 to 10000",
-		"set 5 --bound abc":                          "bound abc is not from 0, for none, to 65536",
-		"set 5 --bound=":                             `bound "" is not from 0, for none, to 65536`,
-		"set 5 --weight 0x":                          "weight 0x is not from 1 to 10000",
+		"set 5":                                      "set needs an attribute, for example --class batch",
+		"set 5 --class bach":                         "class bach is not one of online, standard, batch, idle",
+		"set 5 --weight 0":                           "weight 0 is not a whole number from 1 to 10000",
+		"set 5 --bound abc":                          "bound abc is not a whole number from 0 (no bound) to 65536",
+		"set 5 --bound=":                             `bound "" is not a whole number from 0 (no bound) to 65536`,
+		"set 5 --weight 0x":                          "weight 0x is not a whole number from 1 to 10000",
 		"set 5 --priority 3000000000":                "priority 3000000000 is not a whole number from -2147483648 to 2147483647",
-		"set 5 --slo 5":                              "slo 5 is not a time such as 20ms",
-		"run --bound -1 -- true":                     "bound -1 is not from 0, for none, to 65536",
-		"run --bound-batch -1 -- true":               "bound-batch -1 is not from 0, for as many as seem right, to 65536",
+		"set 5 --slo 5":                              "slo 5 is not a time from 0 (none) to 1h, such as 20ms",
+		"run --bound -1 -- true":                     "bound -1 is not a whole number from 0 (no bound) to 65536",
+		"run --bound-batch -1 -- true":               "bound-batch -1 is not a whole number from 0 (adaptive) to 65536",
 		"hint 5 --begin x":                           "begin x is not a whole number",
 		"hint 5 --idempotent=maybe":                  "idempotent maybe is not true or false",
 		"hint --self 3 --expect 1ms":                 "either a PID or --self, not both",
+		"set 5 --expect 5ms":                         "unknown flag: --expect",
+		"set 5 --share 120%":                         "share 120% is not a whole percentage from 0% (an equal part of what is left) to 100%, such as 25%",
+		"set 5 --bound 4 --bound-batch 8":            "bound-batch 8 is more than bound 4",
+		"run --paused -- true":                       "unknown flag: --paused",
+		"hint 5":                                     "hint needs an attribute, for example --expect 20ms, or --begin or --end",
 		"pause -- -5":                                `"-5" is not a pid`,
 		"policy rr wfq":                              "policy takes one policy, such as giveway:turn=20ms; there are 2 words",
 		"policy qqqqqqq":                             `there is no policy "qqqqqqq"; there are: `,
 		"policy rr:quantum=5":                        "policy rr: parameter quantum: ",
 		"policy --device 0":                          "--device says where to put a policy in charge, and none is named",
-		"run":                                        "run what? For example: giveway run --class batch -- python train.py",
-		"run -- true":                                "run it as what? For example --class batch",
-		"run --class bach -- true":                   `there is no class "bach"`,
+		"run":                                        "run needs a command, for example: giveway run --class batch -- python train.py",
+		"run -- true":                                "run needs an attribute, for example --class batch",
+		"run --class bach -- true":                   "class bach is not one of",
 		"run --class batch --wait true":              "unknown flag: --wait",
 		"run --class batch --predict -- true":        "predict is for class online only, not for batch: choose that class, or leave predict out",
 		"set 5 --class idle --predict":               "predict is for class online only, not for idle",
@@ -347,8 +359,8 @@ func TestControlUsage(t *testing.T) {
 	}
 }
 
-// TestRunThatMakesSense: what looks like the mistakes above and is none.
-func TestRunThatMakesSense(t *testing.T) {
+// TestValidRuns: flags that look like the mistakes above and are valid.
+func TestValidRuns(t *testing.T) {
 	for _, args := range []string{
 		"--class online --predict", "--slo 5ms --predict", "--predict", "--class batch --predict=false", "--weight 2",
 		"--class batch --no-shim --predict=false",
@@ -394,38 +406,84 @@ func TestDaemonCommand(t *testing.T) {
 	}
 }
 
-// TestClasses: the control interface knows the classes that the scheduler has.
-func TestClasses(t *testing.T) {
-	for _, name := range api.Classes {
-		if c, err := sched.ParseClass(name); err != nil || c.String() != name || classDocs[name] == "" {
-			t.Errorf("%s: %v, %v", name, c, err)
+// TestFlagsOfEveryAttribute: run, set and hint have a flag for every attribute that can
+// be set so, and no other; the flag sends what the row says.
+func TestFlagsOfEveryAttribute(t *testing.T) {
+	n := &daemonNode{more: []api.Process{{PID: 7, UID: uint32(os.Getuid())}}}
+	startDaemon(t, n)
+	for _, id := range attr.IDs(0) {
+		r := id.Row()
+		flag := "--" + r.Name + "=" + r.Format(r.Max)
+		want, _ := json.Marshal(id.Of(r.Max))
+		for _, c := range []struct {
+			way  attr.Way
+			args []string
+			sent string
+		}{
+			{attr.BySet, []string{"set", "7", flag}, "7 " + string(want)},
+			{attr.ByHint, []string{"hint", "7", flag}, "hint 7 " + string(want)},
+		} {
+			n.changes = nil
+			_, errs, code := call(c.args...)
+			if r.Ways&c.way == 0 {
+				if code != exitUsage || !strings.Contains(errs, "unknown flag") {
+					t.Errorf("%q: exit %d, %s; want an unknown flag", c.args, code, errs)
+				}
+				continue
+			}
+			if code != exitOK || fmt.Sprint(n.changes) != "["+c.sent+"]" {
+				t.Errorf("%q: exit %d, %s; the daemon got %q, want %q", c.args, code, errs, n.changes, c.sent)
+			}
 		}
-	}
-	if last := sched.Class(len(api.Classes)); !strings.HasPrefix(last.String(), "unknown") {
-		t.Errorf("there is a class %v", last)
+		if _, errs, code := call("run", flag, "--", "/none/x"); (code == exitNotFound) != (r.Ways&attr.ByRun != 0) {
+			t.Errorf("run %s: exit %d, %s", flag, code, errs)
+		}
 	}
 }
 
-// TestPsNamesTheWay: how AMD's queues are stopped stands behind what can be done to them.
-func TestPsNamesTheWay(t *testing.T) {
+// TestPsShowsStopMethod: the way in which AMD's queues are stopped follows the abilities.
+func TestPsShowsStopMethod(t *testing.T) {
 	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, Native: 3, Way: "own"}}, false)
 	if want := "hold,interrupt,(own),(3 queues)"; u.can != want {
 		t.Errorf("%q, want %q", u.can, want)
 	}
 }
 
-// TestDescribe: all that is in force of a program is said.
+// TestDescribe: a process is described with every attribute that differs from its default.
 func TestDescribe(t *testing.T) {
 	p := api.Process{
-		PID: 7, Command: "serve", Class: "online", Weight: 2, Priority: -3, SLO: 10 * time.Millisecond, Deadline: 20 * time.Millisecond,
-		Laxity: time.Millisecond, Work: 3 * time.Millisecond, Expect: time.Second, Bound: 5, Batch: 3, Predict: true, Idempotent: true, Paused: true,
+		PID: 7, Command: "serve", Attrs: from(attr.FromSet, "class=online weight=2 priority=-3 nice=5 share=25% slo=10ms deadline=20ms laxity=1ms"+
+			" work=3ms expect=1234567ns bound=5 bound-batch=3 predict=true idempotent=true focus=true paused=true"),
+		Ignored: []api.Ignored{{Name: "deadline", Mark: "ignored by slo"}, {Name: "predict", Mark: "ignored by opencl"}},
 	}
-	const want = "7 (serve): online, weight 2, priority -3, requests within 10.0ms, deadline 20.0ms, laxity 1.00ms, work 3.00ms, next request in 1.00s," +
-		" bound 5 in batches of 3, predicted, idempotent, paused"
-	if got := describe(p); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
+	const want = "7 (serve): online, weight 2, priority -3, nice 5, share 25%, slo 10ms, deadline 20ms (ignored by slo), laxity 1ms, work 3ms, expect 1.23ms," +
+		" bound 5, bound-batch 3, predict (ignored by opencl), idempotent, focus, paused"
+	if got := describe(&p); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got, want := describe(api.Process{PID: 7, Class: "batch"}), "7: batch"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	if got, want := describe(&api.Process{PID: 7, Attrs: from(attr.FromSet, "class=batch weight=1 slo=0")}), "7: batch"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestDoctorReportsRefusedConfig: without a daemon, doctor reads the configuration.
+func TestDoctorReportsRefusedConfig(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv("GIVEWAY_SOCKET", "/none.sock")
+	file := filepath.Join(dir, "giveway", "giveway.yaml")
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("polcy: rr\neyes: true\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	st := localStatus(errors.New("no daemon"), true)
+	i := slices.IndexFunc(st.Checks, func(c api.Check) bool { return c.Name == "configuration" })
+	if i < 0 || st.Checks[i].OK || !strings.Contains(st.Checks[i].Detail, "polcy") || strings.Contains(st.Checks[i].Detail, "\n") {
+		t.Fatalf("a refused file: got %+v", st.Checks)
+	}
+	if err := os.WriteFile(file, []byte("policy: rr\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if st = localStatus(errors.New("no daemon"), true); !st.Checks[i].OK {
+		t.Errorf("a file that is right: got %+v", st.Checks[i])
 	}
 }

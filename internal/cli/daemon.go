@@ -14,20 +14,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// DaemonOptions is what the daemon is told on its command line.
+// DaemonOptions are the daemon's options on the command line.
 type DaemonOptions struct {
-	Config string  // file; empty: there is none
-	Socket string  // from the command line; empty: as the file says, or DefaultSocket
-	User   bool    // look after this user's processes only
+	Config string  // configuration file; empty: none
+	Socket string  // empty: as in the file, or DefaultSocket
+	User   bool    // manage this user's processes only
 	Sim    string  // scenario file to simulate instead of the devices of this machine; empty: none
 	Speed  float64 // of the simulation
 	Log    *slog.Logger
-	// DefaultSocket is where to listen if neither the command line nor the file
-	// says; empty where there is no such place.
+	// DefaultSocket is where to listen if neither the command line nor the file says. It
+	// is empty if the user has no folder for sockets.
 	DefaultSocket string
 }
 
-// RunDaemon runs the daemon until ctx is done. It is set by whoever has one.
+// RunDaemon runs the daemon until ctx is done. Wire sets it.
 var RunDaemon func(context.Context, DaemonOptions) error
 
 func newDaemon() *cobra.Command {
@@ -36,17 +36,17 @@ func newDaemon() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run the daemon of this machine, or your own",
-		Long: `Run the daemon: one for the machine as root, or one of your own, as any user, for
-your own processes. SIGHUP makes it read its file again; SIGINT or SIGTERM ends it,
-with everything put back.
+		Long: `Run the daemon: one for the machine, as root, or one for your own processes, as any
+user. SIGHUP makes it read its configuration again; SIGINT or SIGTERM ends it, with every
+change undone.
 
 With --socket, set GIVEWAY_SOCKET to the same path for the other commands.
 
 With --sim the daemon runs on simulated devices and processes, in real time or at
 --speed, on any machine: every other command works on them as on a GPU.
 
-Without --config the file is ` + config.Path + `, or giveway/giveway.yaml in your
-own configuration folder with --user, if it is there.`,
+Without --config the file is ` + config.Path + `, or with --user giveway/giveway.yaml
+in your configuration folder, if it exists.`,
 		Example: `  giveway daemon
   giveway daemon --user --socket /tmp/giveway.sock
   giveway daemon --sim scenarios/demo.yaml --socket /tmp/giveway.sock`,
@@ -80,18 +80,19 @@ own configuration folder with --user, if it is there.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Config, "config", "", "file with the configuration; docs/CONFIG.md describes it")
-	flags.StringVar(&o.Socket, "socket", "", "listen here, whatever the file says")
-	flags.BoolVar(&o.User, "user", false, "look after your own processes only (the default but for root)")
+	flags.StringVar(&o.Config, "config", "", "configuration file; docs/CONFIG.md describes it")
+	flags.StringVar(&o.Socket, "socket", "", "listen on this socket instead of the one in the file")
+	flags.BoolVar(&o.User, "user", false, "manage your own processes only (the default for all users but root)")
 	flags.StringVar(&o.Sim, "sim", "", "scenario file to simulate instead of using this machine's devices; docs/SCENARIOS.md describes it")
 	flags.Float64Var(&o.Speed, "speed", 1, "simulated seconds per second, with --sim")
 	flags.BoolVar(&asJSON, "json", false, "log in JSON")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // it fails only for flags that do not exist
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // fails only for unknown flags
 	return cmd
 }
 
-// defaultConfig is the file to read if none is named: empty if it is not there.
+// defaultConfig returns the file to read if none is named, or nothing if it does not
+// exist.
 func defaultConfig(user bool) string {
 	path := config.Path
 	if user {

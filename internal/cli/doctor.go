@@ -4,30 +4,33 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/spf13/cobra"
 )
 
-// LocalChecks looks at the machine where no daemon runs to ask. It is set by
-// whoever knows the devices.
+// LocalChecks checks the machine if no daemon runs. Wire sets it.
 var LocalChecks func() []api.Check
 
 func newDoctor() *cobra.Command {
 	var asJSON, hqds bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what works here, what does not, and what to do about it",
-		Long: `Say what works here, what does not, and what to do about it. Without a daemon, what
-can be seen without one is looked at. The exit status is 1 if something does not work.
+		Short: "Show what works here, what does not, and what to do about it",
+		Long: `Show what works here, what does not, and what to do about it. Without a daemon it
+checks what can be checked without one. The exit status is 1 if something that this
+machine has does not work; hardware that the machine does not have is no failure.
 
-With --json it prints a status as the daemon has it; its pid is 0 without a daemon.
+With --json it prints the daemon's status; the pid is 0 if no daemon runs.
 
-With --amd-hqds it prints instead what is in the hardware slots (HQDs) of AMD GPUs, as the
-kernel dumps them for root. The driver holds up everything on the GPU while it does: look
-once, when something is wrong, and not again and again.`,
+With --amd-hqds it prints instead the hardware slots (HQDs) of AMD GPUs, as the kernel
+dumps them for root. The dump stalls everything on the GPU for a moment: use it once, when
+something is wrong.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if hqds {
@@ -35,7 +38,7 @@ once, when something is wrong, and not again and again.`,
 			}
 			st, err := client.New("").Status(cmd.Context())
 			if errors.Is(err, client.ErrNoDaemon) {
-				st = localStatus(err)
+				st = localStatus(err, os.Geteuid() != 0)
 			} else if err != nil {
 				return err
 			}
@@ -44,19 +47,23 @@ once, when something is wrong, and not again and again.`,
 			} else {
 				err = printStatus(cmd.OutOrStdout(), st)
 			}
-			return errors.Join(err, unwell(st.Checks))
+			return errors.Join(err, failedChecks(st.Checks))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&hqds, "amd-hqds", false, "print the hardware slots of AMD GPUs instead, which stalls them for a moment (root)")
+	cmd.Flags().BoolVar(&hqds, "amd-hqds", false, "print the hardware slots of AMD GPUs, which stalls them for a moment (root)")
 	return cmd
 }
 
-// localStatus is what can be said without a daemon.
-func localStatus(why error) api.Status {
+// localStatus returns what can be checked without a daemon.
+func localStatus(why error, user bool) api.Status {
 	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{
 		{Name: "daemon", Detail: why.Error(), Fix: "giveway daemon, or: systemctl start giveway"},
 	}}
+	if file := defaultConfig(user); file != "" {
+		_, err := config.Load(file)
+		st.Checks = append(st.Checks, daemon.ConfigCheck(file, err))
+	}
 	if LocalChecks != nil {
 		st.Checks = append(st.Checks, LocalChecks()...)
 	}
@@ -66,20 +73,20 @@ func localStatus(why error) api.Status {
 func printStatus(w io.Writer, st api.Status) error {
 	var t format.Table
 	if st.PID > 0 {
-		if _, err := fmt.Fprintf(w, "The daemon runs: version %s, pid %d, for %s, policy %s.\n", printable(st.Version), st.PID, longTime(st.Uptime), policySpec(st.Policy)); err != nil {
+		if _, err := fmt.Fprintf(w, "The daemon is running: version %s, pid %d, for %s, policy %s.\n", printable(st.Version), st.PID, longTime(st.Uptime), policySpec(st.Policy)); err != nil {
 			return err
 		}
 	}
 	for _, d := range st.Devices {
-		eyes := "who ran is guessed"
-		if d.Eyes {
-			eyes = "the hardware tells who ran"
+		times := "device times are estimated"
+		if d.Trace {
+			times = "device times are measured (context-switch trace)"
 		}
 		name := fmt.Sprintf("GPU %d", d.Index)
 		if d.Index < 0 {
 			name = printable(d.ID)
 		}
-		t.Add("", name, fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, eyes))
+		t.Add("", name, fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, times))
 	}
 	for _, c := range st.Checks {
 		mark := "ok"
@@ -94,16 +101,16 @@ func printStatus(w io.Writer, st api.Status) error {
 	return t.Write(w, 3)
 }
 
-// unwell is the error of checks that did not pass.
-func unwell(checks []api.Check) error {
-	bad := 0
+// failedChecks returns an error if a check failed.
+func failedChecks(checks []api.Check) error {
+	failed := 0
 	for _, c := range checks {
 		if !c.OK {
-			bad++
+			failed++
 		}
 	}
-	if bad == 0 {
+	if failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d checks did not pass", bad, len(checks))
+	return fmt.Errorf("%d of %d checks failed", failed, len(checks))
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/giveway/giveway/client"
 )
 
-// preload returns env with the library, kept in one of dirs, in front of what is
-// preloaded anyway. With an error it is env as it was.
+// preload returns env with the shim, in a file in one of dirs, in front of the other
+// preloaded libraries. On an error it returns env unchanged.
 //
-// The library is put into a file that stays: the program's children load it by its
-// name long after us.
+// The file stays: descendants of the program load it by its name after this process has
+// exited.
 func preload(env []string, library func() ([]byte, error), dirs []string) ([]string, error) {
 	const name = "LD_PRELOAD="
 	data, err := library()
@@ -25,7 +25,7 @@ func preload(env []string, library func() ([]byte, error), dirs []string) ([]str
 	}
 	path, err := extract(data, dirs)
 	if err != nil {
-		return env, fmt.Errorf("put the shim somewhere: %w", err)
+		return env, fmt.Errorf("write the shim to a file: %w", err)
 	}
 	var out []string
 	line := name + path
@@ -39,7 +39,7 @@ func preload(env []string, library func() ([]byte, error), dirs []string) ([]str
 	return append(out, line), nil
 }
 
-// without is a list of libraries without one of them.
+// without returns a list of libraries without one of them.
 func without(list, path string) string {
 	all := strings.FieldsFunc(list, func(c rune) bool { return c == ':' || c == ' ' })
 	var others []string
@@ -51,8 +51,8 @@ func without(list, path string) string {
 	return strings.Join(others, ":")
 }
 
-// preloadDirs are the places to keep the library, the best first. What root runs may
-// become somebody else, so root's is nothing that only root can read.
+// preloadDirs lists the folders for the shim, the best first. A program that root starts
+// may change its user, so root's folders are readable by all users.
 func preloadDirs() (dirs []string) {
 	if os.Geteuid() == 0 {
 		dirs = append(dirs, filepath.Dir(client.SystemSocket), "/var/lib/giveway")
@@ -67,8 +67,8 @@ func preloadDirs() (dirs []string) {
 	return append(dirs, filepath.Join(os.TempDir(), fmt.Sprintf("giveway-%d", os.Geteuid())))
 }
 
-// extract puts the library into the first of those places where it can be loaded
-// from and nobody else can change it.
+// extract writes the shim to the first folder from which libraries can be loaded and
+// which no other user can change.
 func extract(data []byte, dirs []string) (string, error) {
 	var whys []string
 	for _, dir := range dirs {
@@ -78,13 +78,13 @@ func extract(data []byte, dirs []string) (string, error) {
 		}
 		whys = append(whys, err.Error())
 	}
-	return "", fmt.Errorf("no place is good (%s)", strings.Join(whys, "; ")) // one line: a warning
+	return "", fmt.Errorf("no folder can be used (%s)", strings.Join(whys, "; ")) // in one line, as it is printed as a warning
 }
 
 func extractTo(data []byte, dir string) (string, error) {
 	path := filepath.Join(dir, fmt.Sprintf("libgiveway-%x.so", sha256.Sum256(data)))
 	if strings.ContainsAny(path, ": $") {
-		return "", fmt.Errorf("%s: the loader would take it for several", path)
+		return "", fmt.Errorf("%s: LD_PRELOAD cannot hold a path with these characters", path)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -93,13 +93,13 @@ func extractTo(data []byte, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !info.IsDir() || !onlyOurs(info) {
-		return "", fmt.Errorf("%s is not a folder that only we may change", dir)
+	if !info.IsDir() || !ownedByUs(info) {
+		return "", fmt.Errorf("%s is not a folder that only its owner may change", dir)
 	}
 	if err := mayLoadFrom(dir); err != nil {
 		return "", err
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && onlyOurs(info) {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && ownedByUs(info) {
 		if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, data) {
 			return path, nil
 		}
@@ -107,7 +107,7 @@ func extractTo(data []byte, dir string) (string, error) {
 	return path, replaceFile(path, data)
 }
 
-// replaceFile puts a file in its place as a whole, whatever is there.
+// replaceFile writes a file and moves it into place, so that no reader sees a part of it.
 func replaceFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".libgiveway-*")
 	if err != nil {
@@ -119,7 +119,7 @@ func replaceFile(path string, data []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // it is in nobody's way
+		_ = os.Remove(f.Name()) // a leftover does no harm
 	}
 	return err
 }

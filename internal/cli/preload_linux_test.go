@@ -12,8 +12,8 @@ import (
 	"github.com/giveway/giveway/shim"
 )
 
-// TestExtract: the library is put where only we can change it, and is what it was
-// however it is found.
+// TestExtract: the shim is written where no other user can change it, and repaired
+// whatever was done to it.
 func TestExtract(t *testing.T) {
 	dir, data := filepath.Join(t.TempDir(), "new"), []byte("a library")
 	path, err := extract(data, []string{dir})
@@ -52,7 +52,7 @@ func TestExtract(t *testing.T) {
 	}
 }
 
-// TestExtractElsewhere: a place that is not good is passed over.
+// TestExtractElsewhere: folders that cannot be used are skipped.
 func TestExtractElsewhere(t *testing.T) {
 	base := t.TempDir()
 	open, file, link, good := filepath.Join(base, "open"), filepath.Join(base, "file"), filepath.Join(base, "link"), filepath.Join(base, "good")
@@ -68,12 +68,12 @@ func TestExtractElsewhere(t *testing.T) {
 	if err != nil || filepath.Dir(path) != good {
 		t.Errorf("it is in %s, %v", path, err)
 	}
-	if _, err := extract([]byte("x"), bad); err == nil || !strings.Contains(err.Error(), "only we may change") {
+	if _, err := extract([]byte("x"), bad); err == nil || !strings.Contains(err.Error(), "only its owner may change") {
 		t.Errorf("with no place at all: %v", err)
 	}
 }
 
-// TestPreload: the library comes first, once, and what was there stays.
+// TestPreload: the shim comes first, once, and other libraries stay.
 func TestPreload(t *testing.T) {
 	dir := t.TempDir()
 	library := func() ([]byte, error) { return []byte("x"), nil }
@@ -91,7 +91,7 @@ func TestPreload(t *testing.T) {
 	}
 }
 
-// TestPreloaded: a program that is run so has the library, and so have its children.
+// TestPreloaded: a program and its children load the shim.
 func TestPreloaded(t *testing.T) {
 	if _, err := shim.Library(); err != nil {
 		t.Skip(err)
@@ -107,8 +107,8 @@ func TestPreloaded(t *testing.T) {
 	}
 }
 
-// TestRunNoRoom: where there is no room for the library the program runs without it,
-// and one line says so.
+// TestRunNoRoom: if there is no room for the shim the program runs without it, with a
+// one-line warning.
 func TestRunNoRoom(t *testing.T) {
 	if _, err := shim.Library(); err != nil {
 		t.Skip(err)
@@ -137,7 +137,7 @@ func TestRunNoRoom(t *testing.T) {
 		t.Fatalf("%v: %s", err, &stderr)
 	}
 	line, rest, _ := strings.Cut(stderr.String(), "\n")
-	if !strings.HasPrefix(line, "giveway: put the shim somewhere: ") || !strings.Contains(line, "no space left") ||
+	if !strings.HasPrefix(line, "giveway: write the shim to a file: ") || !strings.Contains(line, "no space left") ||
 		!strings.HasSuffix(line, "; sh runs without the shim") || rest != runWarning {
 		t.Errorf("it says %q", &stderr)
 	}

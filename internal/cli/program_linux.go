@@ -11,26 +11,26 @@ import (
 	"syscall"
 )
 
-// passed are the signals that are passed on to the program.
-var passed = []os.Signal{
+// forwarded are the signals that are forwarded to the program.
+var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT,
 }
 
-// runProgram runs a program to its end, as if it had been started in our place:
-// in our session and process group, with our files.
+// runProgram runs a program to its end, in this process's session and process group and
+// with its files.
 //
-// To become the program with exec would be simpler still, but then nobody could
-// tell a daemon that is started again of it.
+// With exec in place of a child no process would be left to announce the program to a
+// daemon that is restarted.
 func runProgram(path string, args, env []string) error {
 	signals := make(chan os.Signal, 64)
-	for _, s := range passed {
-		if !signal.Ignored(s) { // nohup: what we ignore, the program is to ignore as well
+	for _, s := range forwarded {
+		if !signal.Ignored(s) { // as under nohup: the program ignores it as well
 			signal.Notify(signals, s)
 		}
 	}
-	// The program dies with us if we are killed, as it would if it were us. The
-	// kernel takes "us" to be the thread that started it.
+	// If this process is killed, the kernel kills the program: Pdeathsig. For the kernel
+	// the parent is the thread that started it.
 	runtime.LockOSThread()
 	p, err := os.StartProcess(path, args, &os.ProcAttr{
 		Env:   env,
@@ -67,7 +67,7 @@ func runProgram(path string, args, env []string) error {
 	}
 }
 
-// follow tells each time that a child stops, and then how it ended.
+// follow reports each time that a child stops, and at last how it ended.
 func follow(pid int, changes chan<- syscall.WaitStatus) {
 	for {
 		var ws syscall.WaitStatus
@@ -75,7 +75,7 @@ func follow(pid int, changes chan<- syscall.WaitStatus) {
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
-		if err != nil { // somebody had us ignore SIGCHLD: how it ended is lost
+		if err != nil { // SIGCHLD is ignored: the exit status is lost
 			ws = 0
 		}
 		changes <- ws
@@ -85,10 +85,10 @@ func follow(pid int, changes chan<- syscall.WaitStatus) {
 	}
 }
 
-// fromKeyboard reports whether a signal is one that the terminal sends to all of
-// its foreground group, so that the program has it already. Go does not tell who
-// sent a signal. A second interrupt makes many programs give up on an orderly
-// end, so where there is a terminal these are taken to come from it.
+// fromKeyboard reports whether the terminal sent a signal to its whole foreground group,
+// so that the program has received it already. Go does not report the sender, so in the
+// foreground of a terminal these signals are assumed to come from it: a second interrupt
+// makes many programs skip their cleanup.
 func fromKeyboard(s os.Signal) bool {
 	switch s {
 	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGWINCH:
@@ -97,7 +97,7 @@ func fromKeyboard(s os.Signal) bool {
 	return false
 }
 
-// inForeground reports whether we belong to the foreground group of a terminal.
+// inForeground reports whether this process is in the foreground group of a terminal.
 func inForeground() bool {
 	data, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -113,24 +113,23 @@ func inForeground() bool {
 	return err == nil && foreground > 0 && fields[2] == fields[5]
 }
 
-// stopAsWell stops us if the terminal stopped the program, so that the shell sees
-// that its job has stopped. The SIGCONT that ends it is passed on.
+// stopAsWell stops this process if the terminal stopped the program, so that the shell
+// sees that its job has stopped. The SIGCONT that follows is forwarded.
 func stopAsWell(s syscall.Signal) {
 	if s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // it cannot fail
 	}
 }
 
-// dieBy ends this process by a signal, so that whoever waits for it sees what
-// became of the program. It returns if the signal is not one to die by.
+// dieBy ends this process by the signal that ended the program, so that its parent sees
+// the same status. It returns if the signal does not end a process.
 func dieBy(s syscall.Signal) {
-	// The program has left a core if there was to be one; ours says nothing.
+	// A core dump of this process would be of no use.
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 	signal.Reset(s)
 	setDefault(s)
 	if syscall.Kill(os.Getpid(), s) == nil {
-		// A signal to oneself has arrived when the call returns, on one thread
-		// or another: give that one a moment.
+		// The signal is pending on some thread: wait until it is delivered.
 		for range 100 {
 			runtime.Gosched()
 			_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 1e6}, nil)

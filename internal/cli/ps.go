@@ -10,28 +10,30 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/sched"
 	"github.com/spf13/cobra"
 )
 
-// commandWidth is how much of a command line is shown.
+// commandWidth is how many characters of a command line are shown.
 const commandWidth = 60
 
 func newPs() *cobra.Command {
 	var asJSON, wide bool
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "List the programs on the GPUs",
-		Long: `List the programs on the GPUs, one line for each GPU that a program uses.
+		Short: "List the processes on the devices",
+		Long: `List the processes on the devices, one line for each device that a process uses.
 
-  CLASS     and who says so: default, rule, run, hint (itself) or set
-  GPU       its index, or what it is used through where nobody knows more
-  SLICE     its time slice; in brackets where it is as the program was found
-  GPU TIME  time on the GPU; after a ~ where it is a guess
-  CAN       what can be done to it: hold, deactivate, interrupt, slice, bound
-  REQUESTS  with --wide, where it tells: how long the last ones took, P50 and P99`,
+  CLASS       and its source: default, backend, rule, run, hint or set
+  GPU         the index of the device, or the runtime if the device is not known
+  SLICE       the time slice; in brackets if it is as the process was found
+  GPU TIME    device time; after a ~ if it is estimated
+  CAN         what can be done to the process: hold, deactivate, interrupt, slice, bound
+  ATTRIBUTES  other attributes that were given; marked if the policy in force ignores them
+  REQUESTS    with --wide, if they are known: how long the last ones took, P50 and P99`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := client.New("").Processes(cmd.Context())
@@ -41,11 +43,7 @@ func newPs() *cobra.Command {
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), all)
 			}
-			width := commandWidth
-			if wide {
-				width = 0
-			}
-			return printProcesses(cmd.OutOrStdout(), all, width, wide)
+			return printProcesses(cmd.OutOrStdout(), all, wide)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -53,58 +51,77 @@ func newPs() *cobra.Command {
 	return cmd
 }
 
-const nobodyRuns = `No program uses a GPU here.
-Start one with 'giveway run --class batch -- COMMAND', or start it as you always do and
-then 'giveway set PID --class batch'. If there ought to be one, see 'giveway doctor'.
+const noProcesses = `No process uses a device here.
+Start one with 'giveway run --class batch -- COMMAND', or start it as usual and then
+'giveway set PID --class batch'. If there should be one, see 'giveway doctor'.
 `
 
-func printProcesses(w io.Writer, all []api.Process, width int, requests bool) error {
-	if len(all) == 0 {
-		_, err := io.WriteString(w, nobodyRuns)
-		return err
-	}
-	requests = requests && slices.ContainsFunc(all, func(p api.Process) bool { return p.Requests != nil })
-	var t format.Table
-	add := func(p api.Process, cells ...string) {
-		if requests {
-			last := len(cells) - 1
-			cells = slices.Insert(cells, last, requestsOf(p))
-		}
-		t.Add(cells...)
-	}
-	t.Add("PID", "USER", "CLASS", "GPU", "STATE", "SLICE", "GPU TIME", "CAN", "COMMAND")
-	if requests {
-		t.Rows[0].Cells = slices.Insert(t.Rows[0].Cells, 8, "REQUESTS")
-	}
-	for _, p := range all {
-		class := p.Class
-		if p.From != "" {
-			class += " (" + p.From + ")"
-		}
-		command := cut(printable(p.Command), width)
-		if p.Command == "" {
-			command = "-" // not ours to see
-		}
-		for _, u := range usesOf(p) {
-			add(p, strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can, command)
-		}
-	}
-	return t.Write(w, len(t.Rows[0].Cells))
+// column is a column of the table of processes.
+type column struct {
+	name string
+	cell func(p *api.Process, u *use) string
 }
 
-// requestsOf is how long the requests of a process took of late.
-func requestsOf(p api.Process) string {
+func printProcesses(w io.Writer, all []api.Process, wide bool) error {
+	if len(all) == 0 {
+		_, err := io.WriteString(w, noProcesses)
+		return err
+	}
+	columns := []column{
+		{"PID", func(p *api.Process, _ *use) string { return strconv.Itoa(p.PID) }},
+		{"USER", func(p *api.Process, _ *use) string { return printable(p.User) }},
+		{"CLASS", func(p *api.Process, _ *use) string {
+			return p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")"
+		}},
+		{"GPU", func(_ *api.Process, u *use) string { return u.gpu }},
+		{"STATE", func(_ *api.Process, u *use) string { return u.state }},
+		{"SLICE", func(_ *api.Process, u *use) string { return u.slice }},
+		{"GPU TIME", func(_ *api.Process, u *use) string { return u.time }},
+		{"CAN", func(_ *api.Process, u *use) string { return u.can }},
+	}
+	if slices.ContainsFunc(all, func(p api.Process) bool { return attrsText(&p, attr.Paused) != "" }) {
+		columns = append(columns, column{"ATTRIBUTES", func(p *api.Process, _ *use) string { return cmp.Or(attrsText(p, attr.Paused), "-") }})
+	}
+	if wide && slices.ContainsFunc(all, func(p api.Process) bool { return p.Requests != nil }) {
+		columns = append(columns, column{"REQUESTS", func(p *api.Process, _ *use) string { return requestsText(p) }})
+	}
+	columns = append(columns, column{"COMMAND", func(p *api.Process, _ *use) string {
+		width := commandWidth
+		if wide {
+			width = 0
+		}
+		return cmp.Or(cut(printable(p.Command), width), "-") // empty: the caller may not see it
+	}})
+
+	var t format.Table
+	heads := t.Add()
+	for _, c := range columns {
+		heads.Cells = append(heads.Cells, c.name)
+	}
+	for i := range all {
+		for _, u := range usesOf(&all[i]) {
+			row := t.Add()
+			for _, c := range columns {
+				row.Cells = append(row.Cells, c.cell(&all[i], &u))
+			}
+		}
+	}
+	return t.Write(w, len(columns))
+}
+
+// requestsText says how long the last requests of a process took.
+func requestsText(p *api.Process) string {
 	if p.Requests == nil || p.Requests.Count == 0 {
 		return "-"
 	}
 	return format.Duration(p.Requests.P50) + " " + format.Duration(p.Requests.P99)
 }
 
-// use is what a process has on one device, in words.
+// use describes the queues of a process on one device.
 type use struct{ gpu, state, slice, time, can string }
 
-// usesOf takes the queues of a process on a device together.
-func usesOf(p api.Process) []use {
+// usesOf describes the queues of a process, device by device.
+func usesOf(p *api.Process) []use {
 	if len(p.Queues) == 0 {
 		return []use{{"-", "-", "-", "-", "-"}}
 	}
@@ -118,7 +135,7 @@ func usesOf(p api.Process) []use {
 		if n < 0 {
 			n = len(queues)
 		}
-		uses = append(uses, useOf(queues[:n], p.Paused))
+		uses = append(uses, useOf(queues[:n], p.Attrs.Bool(attr.Paused)))
 		queues = queues[n:]
 	}
 	return uses
@@ -138,7 +155,7 @@ func useOf(queues []api.Queue, paused bool) use {
 		native += q.Native
 		measured = measured && q.Measured
 		states = include(states, q.State)
-		slicesOf = include(slicesOf, sliceOf(q))
+		slicesOf = include(slicesOf, sliceText(q))
 		for _, a := range q.Can {
 			can = include(can, a)
 		}
@@ -161,16 +178,14 @@ func useOf(queues []api.Queue, paused bool) use {
 	if !measured {
 		u.time = "~" + u.time
 	}
-	if u.can = strings.Join(can, ","); u.can == "" {
-		u.can = "nothing"
-	}
+	u.can = cmp.Or(strings.Join(can, ","), "nothing")
 	return u
 }
 
-func sliceOf(q api.Queue) string {
+func sliceText(q api.Queue) string {
 	switch {
 	case q.Slice == sched.MinSlice:
-		return "least"
+		return "minimum"
 	case q.Slice > 0:
 		return format.Duration(q.Slice)
 	case q.Found > 0:
@@ -179,6 +194,7 @@ func sliceOf(q api.Queue) string {
 	return "-"
 }
 
+// include appends word unless words has it.
 func include(words []string, word string) []string {
 	if slices.Contains(words, word) {
 		return words
@@ -186,7 +202,7 @@ func include(words []string, word string) []string {
 	return append(words, word)
 }
 
-// longTime is d as humanTime has it, and in hours and minutes beyond those.
+// longTime returns d in hours and minutes, or as format.Duration if it is under a minute.
 func longTime(d time.Duration) string {
 	if d < time.Minute {
 		return format.Duration(d)

@@ -7,9 +7,8 @@ import (
 	"unsafe"
 )
 
-// setDefault has the kernel do with a signal what it does by default. Go's
-// runtime does not give up its own answer to some of them (SIGQUIT, SIGSEGV:
-// print all stacks; SIGUSR1: nothing).
+// setDefault restores the kernel's default action for a signal. Go's runtime keeps its
+// own handler for some signals (SIGQUIT, SIGSEGV: print all stacks; SIGUSR1: nothing).
 func setDefault(s syscall.Signal) {
 	// struct sigaction, all zero: SIG_DFL, no flags, no restorer, an empty mask.
 	// Larger than that of any architecture.

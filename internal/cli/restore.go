@@ -10,13 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// LocalRestore undoes what a daemon that is no more has left changed, and says
-// how many compute groups it let run and how many of those had a slice to put
-// back. It is set by whoever knows the devices.
+// LocalRestore undoes what a daemon that is gone has left changed. Wire sets it.
 var LocalRestore func(context.Context) (hal.Restored, error)
 
-// restoredJSON is what `restore --json` prints where no daemon runs, and so
-// nobody has a status.
+// restoredJSON is what `restore --json` prints if no daemon runs.
 type restoredJSON struct {
 	Daemon bool `json:"daemon"` // false
 	Groups int  `json:"groups_let_run"`
@@ -28,10 +25,13 @@ func newRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore",
 		Short: "Put everything back as the vendor has it",
-		Long: `Put everything back as the vendor has it: nothing stopped, every time slice as it was
-found. A daemon that runs does so, and then leaves everything alone until a policy is
-chosen again. Without one, every program that can be reached is let run, with the time
-slice that CUDA gives it: for when a daemon and its guardian were both killed.`,
+		Long: `Put everything back as the vendor has it: no queue stopped, every time slice as it was
+found, every attribute of a process at its default. The policy is native afterwards.
+When a policy is chosen again ('giveway policy slo'), the rules of the configuration and
+the attributes of 'giveway run' apply again; what 'set' and 'hint' gave stays gone.
+
+Without a daemon, every queue that can be reached is started, with the time slice that
+the vendor's driver gives it: for when a daemon and its guardian were both killed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := client.New("").Restore(cmd.Context())
@@ -44,15 +44,15 @@ slice that CUDA gives it: for when a daemon and its guardian were both killed.`,
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), st)
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Everything is as the vendor has it.")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Everything is as the vendor has it. The policy is native; choose another with 'giveway policy'.")
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: the daemon's status, or without a daemon what was put back")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: the daemon's status, or what was put back if no daemon runs")
 	return cmd
 }
 
-// restoreHere is the same without a daemon.
+// restoreHere restores without a daemon.
 func restoreHere(cmd *cobra.Command, asJSON bool) error {
 	restored, err := LocalRestore(cmd.Context())
 	if err != nil {
@@ -61,6 +61,6 @@ func restoreHere(cmd *cobra.Command, asJSON bool) error {
 	if asJSON {
 		return writeJSON(cmd.OutOrStdout(), restoredJSON{Groups: restored.Queues, Slices: restored.Slices})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d compute groups looked at; all are let run, and %d had a slice that is nobody's default\n", restored.Queues, restored.Slices)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d queues were found and started; %d of them had a slice other than the vendor's\n", restored.Queues, restored.Slices)
 	return err
 }

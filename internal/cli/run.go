@@ -13,22 +13,23 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/shim"
 	"github.com/spf13/cobra"
 )
 
-// Exit codes of run where there is no program to have one, as of env and nice.
+// Exit codes of run if the program could not be run: those of env and nice.
 const (
 	exitCannotRun = 126
 	exitNotFound  = 127
 )
 
-// ended is how a program that was run came to its end.
+// ended says how a program that was run ended.
 type ended struct {
 	code   int
-	signal syscall.Signal // that killed it; zero: none did
-	err    error          // why there was nothing to run
+	signal syscall.Signal // that killed it; zero: none
+	err    error          // why it could not be run
 }
 
 func (e ended) Error() string {
@@ -41,7 +42,7 @@ func (e ended) Error() string {
 	return fmt.Sprintf("the program ended with status %d", e.code)
 }
 
-// exit ends this process as the program ended, or returns the status to end with.
+// exit ends this process by the signal that ended the program, or returns its exit code.
 func (e ended) exit(stderr io.Writer, asJSON bool) int {
 	if e.err != nil {
 		say(stderr, "error", e.err.Error(), asJSON)
@@ -58,63 +59,66 @@ func newRun() *cobra.Command {
 	var asJSON, noShim bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT]...",
-		Short: "Run a program, and all it starts, as of a class",
-		Long: `Run a program, and all that it starts, as of a class. Its input, output, signals and
-exit status are its own: putting 'giveway run' before a command changes nothing else.
+		Short: "Run a program, and all that it starts, with attributes such as a class",
+		Long: `Run a program, and all that it starts, with attributes such as a class. Its input,
+output, signals and exit status are its own: putting 'giveway run' before a command
+changes nothing else.
 
-It is started with a library of ours (LD_PRELOAD) that tells the daemon when it has work
-for a device, and holds that back where the device itself cannot. --no-shim leaves it out.
+The program is started with the shim, a library (LD_PRELOAD) that tells the daemon when
+the program has work for a device, and holds that work back where the device itself
+cannot. --no-shim leaves it out.
 
-Say at least one thing of it, such as its class. Without --class it is online if --slo is
-given, and else as the daemon's rules say, or standard.
+At least one attribute is needed. Without --class the class is online if --slo is given,
+and otherwise what the daemon's rules say, or standard. An attribute that the policy in
+force does not use has no effect until another policy is chosen: a warning says so, and
+'giveway ps' marks it.
 
-Without a daemon the program runs all the same, with a warning; it gets what is
-asked for here as soon as there is one.`,
+Without a daemon the program runs as well, with a warning; it gets its attributes as soon
+as a daemon is started.`,
 		Example: `  giveway run --class online -- python serve.py
   giveway run --slo 10ms -- python serve.py
   giveway run --class batch --weight 2 -- python train.py --epochs 3`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("run what? For example: giveway run --class batch -- python train.py")
+				return errors.New("run needs a command, for example: giveway run --class batch -- python train.py")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.change(cmd)
+			v, err := f.given()
 			if err != nil {
 				return err
 			}
-			if c.Empty() {
-				return usageError{errors.New("run it as what? For example --class batch")}
+			if v.Empty() {
+				return usageError{errors.New("run needs an attribute, for example --class batch")}
 			}
-			if online := "online"; c.Class == nil && f.slo > 0 {
-				c.Class = &online
+			if slo, _ := v.Get(attr.SLO); slo > 0 && !v.Has(attr.Class) {
+				v = v.With(attr.Must("class=online"))
 			}
-			if flag := needsShim(c); noShim && flag != "" {
+			if flag := needsShim(v); noShim && flag != "" {
 				return usageError{fmt.Errorf("--%s needs the shim: leave out --no-shim, or --%s", flag, flag)}
 			}
-			c.Tree = true
 			env := os.Environ()
 			if !noShim {
 				if env, err = preload(env, shim.Library, preloadDirs()); err != nil {
 					say(cmd.ErrOrStderr(), "warning", fmt.Sprintf("%v; %s runs without the shim", err, args[0]), asJSON)
 				}
 			}
-			return runAs(cmd.Context(), c, args, env, cmd.ErrOrStderr(), asJSON)
+			return runAs(cmd.Context(), v, args, env, cmd.ErrOrStderr(), asJSON)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 	}
-	f.register(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print warnings, and why the program cannot be run, as JSON; its output is its own")
-	cmd.Flags().BoolVar(&noShim, "no-shim", false, "without our library: nothing is put into the program")
-	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
+	f.register(cmd, attr.ByRun)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print warnings and errors of giveway itself as JSON; the program's output stays its own")
+	cmd.Flags().BoolVar(&noShim, "no-shim", false, "without the shim: nothing is loaded into the program")
+	cmd.Flags().SetInterspersed(false) // flags after the command are the command's
 	return cmd
 }
 
-// runAs runs a program while the daemon has our promise that we are it.
-func runAs(ctx context.Context, c api.Change, args, env []string, stderr io.Writer, asJSON bool) error {
+// runAs runs a program as a run of the daemon.
+func runAs(ctx context.Context, v attr.Values, args, env []string, stderr io.Writer, asJSON bool) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		code := exitCannotRun
@@ -125,59 +129,52 @@ func runAs(ctx context.Context, c api.Change, args, env []string, stderr io.Writ
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := announce(ctx, c); refused(err) {
+	switch ignored, err := announce(ctx, v); {
+	case err == nil:
+		warnIgnored(stderr, v, ignored, asJSON)
+	case refused(err):
 		say(stderr, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]), asJSON)
-	} else if err != nil {
-		say(stderr, "warning", fmt.Sprintf("%v; %s runs all the same, and gets what is asked for as soon as a daemon answers", err, args[0]), asJSON)
+	default:
+		say(stderr, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]), asJSON)
 	}
 	return runProgram(path, args, env)
 }
 
-// needsShim names a flag of c that does nothing without the shim, if there is one.
-func needsShim(c api.Change) string {
-	switch {
-	case c.Bound != nil:
-		return "bound"
-	case c.Batch != nil:
-		return "bound-batch"
-	case c.Predict != nil && *c.Predict:
-		return "predict"
-	}
-	return ""
-}
-
-// say says a warning or an error of our own.
+// say prints a warning or an error of giveway itself.
 func say(stderr io.Writer, what, text string, asJSON bool) {
 	if asJSON {
-		_ = json.NewEncoder(stderr).Encode(map[string]string{what: text}) // nobody to tell
+		_ = json.NewEncoder(stderr).Encode(map[string]string{what: text}) // there is no other place to report it
 		return
 	}
 	fmt.Fprintf(stderr, "giveway: %s\n", text)
 }
 
-// How long the daemon may keep a program waiting, and how long until it is
-// looked for again once it is gone.
+// announceTime is how long the start of a program waits for the daemon. announcePace is
+// how long to wait before looking again for a daemon that is gone.
 const (
 	announceTime = 2 * time.Second
 	announcePace = time.Second
 )
 
-// announce tells the daemon of this process, and again each time that a daemon
-// that had been gone is back, until ctx is done. It returns how the first time
-// went.
-func announce(ctx context.Context, c api.Change) error {
+// announce begins a run with the daemon, and begins it again each time that a new daemon
+// answers, until ctx is done. It returns the outcome of the first attempt.
+func announce(ctx context.Context, v attr.Values) ([]api.Ignored, error) {
 	daemon := client.New("")
-	held, err := begin(ctx, daemon, c)
+	run, err := begin(ctx, daemon, v)
 	if refused(err) {
-		return err // it will not think better of it
+		return nil, err // it would refuse again
+	}
+	var ignored []api.Ignored
+	if run != nil {
+		ignored = run.Ignored
 	}
 	go func() {
 		for {
-			if held != nil {
+			if run != nil {
 				select {
-				case <-held.Done:
+				case <-run.Done:
 				case <-ctx.Done():
-					held.Close()
+					run.Close()
 					return
 				}
 			}
@@ -186,17 +183,17 @@ func announce(ctx context.Context, c api.Change) error {
 			case <-ctx.Done():
 				return
 			}
-			held, _ = begin(ctx, daemon, c) // told once is enough
+			run, _ = begin(ctx, daemon, v) // one warning is enough
 		}
 	}()
-	return err
+	return ignored, err
 }
 
-// refused reports whether a daemon has answered, and said no.
+// refused reports whether a daemon answered and refused.
 func refused(err error) bool { return errors.As(err, new(*client.Error)) }
 
-func begin(ctx context.Context, daemon *client.Client, c api.Change) (*client.Run, error) {
+func begin(ctx context.Context, daemon *client.Client, v attr.Values) (*client.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
-	return daemon.Run(ctx, c)
+	return daemon.Run(ctx, api.Run{Values: v})
 }

@@ -16,10 +16,11 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 )
 
-// TestMain lets the tests start the command line as a process of its own, and
-// keeps them from a daemon that happens to run.
+// TestMain lets the tests start the command line as a process of its own, and hides a
+// daemon that happens to run.
 func TestMain(m *testing.M) {
 	if os.Getenv("GIVEWAY_TEST_MAIN") != "" {
 		os.Unsetenv("GIVEWAY_TEST_MAIN")
@@ -29,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// giveway is the command line as a process of its own, in a group of its own so
-// that the terminal of the tests is not its concern.
+// giveway returns the command line as a process of its own, in a process group of its own
+// so that the terminal of the tests does not affect it.
 func giveway(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), "GIVEWAY_TEST_MAIN=1")
@@ -50,9 +51,9 @@ func statusOf(cmd *exec.Cmd) string {
 	return strconv.Itoa(ws.ExitStatus())
 }
 
-const runWarning = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock); sh runs all the same, and gets what is asked for as soon as a daemon answers\n"
+const runWarning = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock); sh runs all the same, and gets its attributes as soon as a daemon answers\n"
 
-// TestRunStatus: whoever waits for run sees what became of the program.
+// TestRunStatus: the exit status of run is that of the program.
 func TestRunStatus(t *testing.T) {
 	check := func(t *testing.T, script, want string) {
 		t.Parallel()
@@ -78,12 +79,12 @@ func TestRunStatus(t *testing.T) {
 	}
 }
 
-// skipIgnored skips what needs a signal that was ignored when the tests began, as
-// SIGHUP is under nohup: all that we start inherits that, and a shell cannot undo it.
+// skipIgnored skips a test that needs a signal which was ignored when the tests began, as
+// SIGHUP is under nohup: child processes inherit that, and a shell cannot undo it.
 func skipIgnored(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if signal.Ignored(s) {
-		t.Skipf("%v is ignored here, and so by all that the tests start", s)
+		t.Skipf("%v is ignored here, and by all child processes", s)
 	}
 }
 
@@ -99,7 +100,7 @@ func TestRunNothing(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d: %s", path, code, want, errs)
 		}
 		_, errs, code = call("run", "--class", "batch", "--no-shim", "--json", "--", path)
-		lines := strings.SplitAfter(errs, "\n") // a warning may be the first
+		lines := strings.SplitAfter(errs, "\n") // the first may be a warning
 		var said map[string]string
 		if err := json.Unmarshal([]byte(lines[max(0, len(lines)-2)]), &said); err != nil || code != want || !strings.HasPrefix(said["error"], "run "+path+": ") {
 			t.Errorf("%s, in JSON: exit %d, want %d: %v: %s", path, code, want, err, errs)
@@ -107,7 +108,7 @@ func TestRunNothing(t *testing.T) {
 	}
 }
 
-// TestRunRefused: a daemon that says no does not change its mind, and run says so.
+// TestRunRefused: if the daemon refuses a run, the program runs with a warning.
 func TestRunRefused(t *testing.T) {
 	startDaemon(t, &daemonNode{refuses: errors.New("not today")})
 	cmd := shell("true")
@@ -117,7 +118,7 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
-// TestRunBeforeDaemon: a daemon that comes later is told of the program.
+// TestRunBeforeDaemon: the program is announced to a daemon that is started later.
 func TestRunBeforeDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "daemon.sock")
 	t.Setenv("GIVEWAY_SOCKET", socket)
@@ -127,14 +128,14 @@ func TestRunBeforeDaemon(t *testing.T) {
 	eventually(t, "announcement", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		c, ok := n.runs[cmd.Process.Pid]
-		return ok && *c.Class == "batch"
+		v, ok := n.runs[cmd.Process.Pid]
+		return ok && v == attr.Must("class=batch")
 	})
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }
 
-// TestRunFiles: input, output, arguments and environment are the program's.
+// TestRunFiles: input, output, arguments and environment reach the program unchanged.
 func TestRunFiles(t *testing.T) {
 	cmd := giveway("run", "--class=batch", "--no-shim", "--json", "sh", "-c", `cat; echo "$0 $1 $X"; echo err >&2`, "--class", "x y")
 	cmd.Env = append(cmd.Env, "X=z")
@@ -151,10 +152,10 @@ func TestRunFiles(t *testing.T) {
 	}
 }
 
-// hang is what nothing here takes, however slow the machine.
+// hang is longer than any test step takes on a slow machine.
 const hang = 30 * time.Second
 
-// begun starts a script that says "ready" once it is, and waits for that.
+// begun starts a script and waits until it prints "ready".
 func begun(t *testing.T, script string) (*exec.Cmd, func() string) {
 	t.Helper()
 	cmd := shell(script)
@@ -173,7 +174,7 @@ func begun(t *testing.T, script string) (*exec.Cmd, func() string) {
 		var b []byte
 		for c := make([]byte, 1); ; {
 			if n, err := out.Read(c); errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatalf("it says nothing more after %q", b)
+				t.Fatalf("no further output after %q", b)
 			} else if n == 0 || err != nil || c[0] == '\n' {
 				return string(b)
 			}
@@ -181,7 +182,7 @@ func begun(t *testing.T, script string) (*exec.Cmd, func() string) {
 		}
 	}
 	if got := line(); got != "ready" {
-		t.Fatalf("it said %q", got)
+		t.Fatalf("got %q, want ready", got)
 	}
 	return cmd, line
 }
@@ -234,8 +235,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("%s: not after 5 s", what)
 }
 
-// TestRunStops: a program that is stopped from the keyboard stops run as well, so
-// that the shell sees it, and both go on together.
+// TestRunStops: a program that is stopped from the keyboard stops run as well, so that the
+// shell sees it, and both continue together.
 func TestRunStops(t *testing.T) {
 	cmd, line := begun(t, "trap 'echo on; exit 3' USR1; echo ready; echo $$; while :; do sleep 0.01; done")
 	pid, err := strconv.Atoi(line())
@@ -256,7 +257,7 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
-// TestRunKilled: who kills run kills the program.
+// TestRunKilled: killing run kills the program.
 func TestRunKilled(t *testing.T) {
 	cmd, line := begun(t, "echo ready; echo $$; exec sleep 60")
 	pid, err := strconv.Atoi(line())
@@ -268,16 +269,16 @@ func TestRunKilled(t *testing.T) {
 	eventually(t, "end of the program", func() bool { s := stateOf(pid); return s == "gone" || s == "Z" })
 }
 
-// TestRunAnnounced: the daemon knows of the program while it runs, and so does
-// one that is started later.
+// TestRunAnnounced: the program is announced to the daemon while it runs, and to a daemon
+// that is started later.
 func TestRunAnnounced(t *testing.T) {
 	n := &daemonNode{}
 	stop := startDaemon(t, n)
-	known := func(pid int) (c api.Change, ok bool) {
+	known := func(pid int) (v attr.Values, ok bool) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		c, ok = n.runs[pid]
-		return c, ok
+		v, ok = n.runs[pid]
+		return v, ok
 	}
 	var stderr bytes.Buffer
 	cmd := giveway("run", "--slo", "10ms", "--weight", "3", "--no-shim", "--", "sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.01; done")
@@ -288,8 +289,8 @@ func TestRunAnnounced(t *testing.T) {
 	defer cmd.Process.Kill()
 	pid := cmd.Process.Pid
 	eventually(t, "announcement", func() bool { _, ok := known(pid); return ok })
-	if c, _ := known(pid); *c.Class != "online" || *c.SLO != 10*time.Millisecond || *c.Weight != 3 || !c.Tree {
-		t.Errorf("announced as %+v", c)
+	if v, _ := known(pid); v != attr.Must("class=online slo=10ms weight=3") {
+		t.Errorf("announced as %v", v)
 	}
 	stop()
 	if _, ok := known(pid); ok {
@@ -306,8 +307,28 @@ func TestRunAnnounced(t *testing.T) {
 	eventually(t, "end of the run", func() bool { _, ok := known(pid); return !ok })
 }
 
-// TestHintSelf: a program speaks for itself, also by way of a script; nobody speaks
-// for what the daemon does not list.
+// TestRunWarnsOfIgnoredAttributes: run prints a warning that names the policies which use
+// the attribute.
+func TestRunWarnsOfIgnoredAttributes(t *testing.T) {
+	startDaemon(t, &daemonNode{ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr", Reason: "policy rr does not use it; policies that do: slo"}}})
+	for args, want := range map[string]string{
+		"--slo 5ms":                    "giveway: slo 5ms has no effect now: policy rr does not use it; policies that do: slo\n",
+		"--slo 5ms --json":             `{"warning":"slo 5ms has no effect now: policy rr does not use it; policies that do: slo"}` + "\n",
+		"--class batch --weight 2":     "",
+		"--class online --weight=2":    "",
+		"--class online --slo 1500us ": "giveway: slo 1.5ms has no effect now: policy rr does not use it; policies that do: slo\n",
+	} {
+		cmd := giveway(append(append([]string{"run", "--no-shim"}, strings.Fields(args)...), "--", "true")...)
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		if err := cmd.Run(); err != nil || stderr.String() != want {
+			t.Errorf("run %s: %v, got %q, want %q", args, err, &stderr, want)
+		}
+	}
+}
+
+// TestHintSelf: --self gives a hint for the calling program, also by way of a script, if
+// the daemon lists it.
 func TestHintSelf(t *testing.T) {
 	me := os.Getpid()
 	say := func(n *daemonNode) (told, said, status string) {
@@ -322,7 +343,7 @@ func TestHintSelf(t *testing.T) {
 	if told != "[]" || status != "1" || !strings.Contains(said, "give the PID of one that it lists") {
 		t.Errorf("a script of nobody's: told %s, status %s: %s", told, status, said)
 	}
-	told, said, status = say(&daemonNode{more: []api.Process{{PID: me, UID: uint32(os.Getuid()), Class: "online"}}})
+	told, said, status = say(&daemonNode{more: []api.Process{{PID: me, UID: uint32(os.Getuid())}}})
 	if told != fmt.Sprintf(`[hint %d {"begin":7}]`, me) || status != "0" {
 		t.Errorf("a script of a program's: told %s, status %s: %s", told, status, said)
 	}

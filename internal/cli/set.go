@@ -2,10 +2,9 @@ package cli
 
 import (
 	"errors"
-	"fmt"
-	"io"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/spf13/cobra"
 )
 
@@ -14,42 +13,30 @@ func newSet() *cobra.Command {
 	var tree, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "set PID",
-		Short: "Change the class of a program that runs, its weight and more",
-		Long: `Change the class of a program that is already running, its weight and more.
-Nothing need have been prepared in the program. You may change your own; root may
-change all.`,
+		Short: "Change attributes of a running process: its class, weight and more",
+		Long: `Change attributes of a process that is already running. The process needs no
+preparation. You may change your own processes; root may change all.
+
+What is set here overrides hints, 'giveway run' and the rules of the configuration. An
+attribute that the policy in force does not use has no effect until another policy is
+chosen: a warning says so, and 'giveway ps' marks it.`,
 		Example: `  giveway set 4711 --class batch
   giveway set 4711 --class batch --weight 2 --tree`,
 		Args:              onePID,
 		ValidArgsFunction: completePID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.change(cmd)
+			v, err := f.given()
 			if err != nil {
 				return err
 			}
-			if c.Empty() {
-				return usageError{errors.New("set what? For example --class batch")}
+			if v.Empty() {
+				return usageError{errors.New("set needs an attribute, for example --class batch")}
 			}
-			c.Tree = tree
-			return changeProcess(cmd, args[0], c, asJSON)
+			return changeProcess(cmd, args[0], api.Change{Values: v, Tree: tree}, asJSON)
 		},
 	}
-	f.register(cmd)
-	cmd.Flags().BoolVar(&tree, "tree", false, "its children as well, now and to come")
+	f.register(cmd, attr.BySet)
+	cmd.Flags().BoolVar(&tree, "tree", false, "its descendants as well, now and later")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// warnOf says that a prediction which was asked for does nothing to a process as it is. It
-// is not refused: the class may change, and the shim may be on its way to a new daemon.
-func warnOf(stderr io.Writer, c api.Change, p api.Process, asJSON bool) {
-	if c.Predict == nil || !*c.Predict {
-		return
-	}
-	if p.Shim == nil {
-		say(stderr, "warning", fmt.Sprintf("%d has no shim, and --predict does nothing without; 'giveway run' starts a program with it", p.PID), asJSON)
-	}
-	if p.Class != "online" {
-		say(stderr, "warning", fmt.Sprintf("%d is %s, and --predict does nothing until it is online", p.PID, p.Class), asJSON)
-	}
 }

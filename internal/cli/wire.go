@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Wire gives the command line its daemon. Tests go without: a daemon starts its own
-// program again as its guardian, and that would be the tests.
+// Wire connects the command line with the daemon. Tests do not call it: a daemon starts
+// its own program as its guardian, which would be the test program.
 func Wire() {
 	RunDaemon, LocalRestore = runDaemon, backends.RestoreAll
 	LocalChecks = func() (checks []api.Check) {
@@ -24,7 +24,7 @@ func Wire() {
 	}
 }
 
-// runDaemon runs the daemon with this very program as its guardian.
+// runDaemon runs the daemon, with this program as its guardian.
 func runDaemon(ctx context.Context, o DaemonOptions) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -40,11 +40,11 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 	})
 }
 
-// newGuardian is what the daemon starts; nobody else has a use for it.
+// newGuardian returns the command that the daemon starts as its guardian.
 func newGuardian() *cobra.Command {
 	return &cobra.Command{
 		Use: "guardian", Hidden: true, Args: cobra.NoArgs,
-		Short: "Undo what a daemon has changed when it dies (started by the daemon)",
+		Short: "Undo what a daemon has changed when it exits (started by the daemon)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			return guardian.Keep(3, backends.Adopt, log)

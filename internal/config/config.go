@@ -1,9 +1,9 @@
-// Package config reads the daemon's configuration file: the policy, what an
-// administrator may set of the scheduler, where to listen, and rules that say
-// which programs are of which class. docs/CONFIG.md describes the format.
+// Package config reads the daemon's configuration file: the policy, the scheduler's
+// limits, where to listen, and rules that give attributes to processes. docs/CONFIG.md
+// describes the format.
 //
-// A file is taken as a whole or refused as a whole, with the line, the field and
-// what is allowed there. Nothing is applied here: that is the daemon's.
+// A file is accepted as a whole or refused as a whole, with the line, the field and the
+// allowed values. This package applies nothing: the daemon does.
 package config
 
 import (
@@ -18,20 +18,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Path is where the machine's daemon looks for its file.
+// Path is the configuration file of the machine's daemon.
 const Path = "/etc/giveway/giveway.yaml"
 
-// What a file may hold at most.
+// Limits on a file.
 const (
-	mostBytes   = 1 << 20
-	mostRules   = 1000
-	mostDevices = 256
+	maxBytes   = 1 << 20
+	maxRules   = 1000
+	maxDevices = 256
 )
 
-// defaultTCP is where to listen if a file says only that TCP is wanted.
+// defaultTCP is the address of "tcp: true".
 const defaultTCP = "127.0.0.1:50000"
 
-// Config is what a file says. The zero value, but for the policy, is good.
+// Config is the content of a file. Its zero value is valid except for the policy.
 type Config struct {
 	Policy    Policy
 	Devices   []DevicePolicy
@@ -39,19 +39,19 @@ type Config struct {
 	Socket    string // empty: the default
 	TCP       string // host:port; empty: none
 	TokenFile string
-	Blind     bool   // the hardware's record of who ran is not kept
-	NoNVIDIA  bool   // NVIDIA's driver is left alone
-	NoAMD     bool   // so is AMD's
-	Rules     []Rule // the first that matches counts
+	NoTrace   bool   // do not read the hardware's context-switch trace
+	NoNVIDIA  bool   // do not use NVIDIA's driver
+	NoAMD     bool   // do not use AMD's driver
+	Rules     []Rule // the first that matches applies
 }
 
-// Policy is a policy that there is, with parameters that it takes.
+// Policy is a policy and its parameters, both valid.
 type Policy struct {
 	Name   string
 	Params map[string]string
 }
 
-// Choice is the policy as the scheduler takes it.
+// Choice returns the policy as the scheduler takes it.
 func (p Policy) Choice() (sched.PolicyChoice, error) { return policy.Choose(p.Name, p.Params) }
 
 // DevicePolicy is the policy of one device.
@@ -60,7 +60,7 @@ type DevicePolicy struct {
 	Policy Policy
 }
 
-// PolicyFor is the policy that a device is to have, and whether it is its own.
+// PolicyFor returns the policy of a device, and whether the file has one for this device.
 func (c *Config) PolicyFor(id string, index int) (p Policy, own bool) {
 	for _, d := range c.Devices {
 		if d.Device == id || d.Device == strconv.Itoa(index) {
@@ -70,23 +70,22 @@ func (c *Config) PolicyFor(id string, index int) (p Policy, own bool) {
 	return c.Policy, false
 }
 
-// Default is the configuration without a file. Where nobody has asked for an SLO, slo
-// is giveway.
-func Default() Config { return Config{Policy: Policy{Name: "slo"}} }
+// Default is the configuration without a file.
+func Default() Config { return Config{Policy: Policy{Name: policy.Names()[0]}} }
 
 // Load reads a file.
 func Load(path string) (Config, error) {
-	data, err := yamlfile.ReadFile(path, mostBytes)
+	data, err := yamlfile.ReadFile(path, maxBytes)
 	if err != nil {
 		return Config{}, err
 	}
 	return Parse(path, data)
 }
 
-// Parse reads what a file says; file is its name in errors. An empty one is the
-// default.
+// Parse reads the text of a file; file is its name in errors. An empty file is the
+// default configuration.
 func Parse(file string, data []byte) (Config, error) {
-	r, root, err := yamlfile.Read(file, "configuration", data, mostBytes)
+	r, root, err := yamlfile.Read(file, "configuration", data, maxBytes)
 	if err != nil {
 		return Config{}, err
 	}
@@ -100,7 +99,8 @@ func Parse(file string, data []byte) (Config, error) {
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
 	listenTCP(f, &c)
-	c.Blind, c.NoNVIDIA, c.NoAMD = !on(f, "eyes"), !on(f, "nvidia"), !on(f, "amd")
+	c.NoTrace, c.NoNVIDIA, c.NoAMD = !on(f, "trace"), !on(f, "nvidia"), !on(f, "amd")
+	f.Renamed("eyes", "write trace")
 	rules(r, f, &c)
 	f.Done("the configuration")
 	if err := r.Err(); err != nil {
@@ -128,7 +128,7 @@ func readPolicy(r *yamlfile.Reader, f *yamlfile.Form, p *Policy) {
 	}
 }
 
-// params tries every parameter for itself, so that each error has its line.
+// params checks each parameter separately, so that each error has its line.
 func params(f *yamlfile.Form, p *Policy) {
 	for _, key := range f.Keys() {
 		if key.Value == "name" {
@@ -151,7 +151,7 @@ func params(f *yamlfile.Form, p *Policy) {
 
 func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
 	known := map[string]bool{}
-	f.List("devices", mostDevices, func(n *yaml.Node, path string) {
+	f.List("devices", maxDevices, func(n *yaml.Node, path string) {
 		var d DevicePolicy
 		df := r.Form(n, path)
 		df.IdentOrIndex("device", &d.Device)
@@ -160,11 +160,11 @@ func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
 		df.Need("policy", policy.Names()[0])
 		df.Done("a device")
 		if known[d.Device] && d.Device != "" {
-			df.Wrong("device", "device %s is there twice", d.Device)
+			df.Wrong("device", "device %s is listed twice", d.Device)
 		}
 		known[d.Device] = true
 		if choice, err := d.Policy.Choice(); err == nil && choice.AllDevices {
-			df.Wrong("policy", "%s looks at all devices at once, so it cannot be the policy of one", d.Policy.Name)
+			df.Wrong("policy", "policy %s schedules all devices together, so one device cannot have it alone", d.Policy.Name)
 		}
 		c.Devices = append(c.Devices, d)
 	})
@@ -174,7 +174,7 @@ func scheduler(f *yamlfile.Form, s *sched.Config) {
 	floor := -1.0
 	f.Ratio("floor", &floor, 0, 0.25)
 	switch {
-	case floor == 0: // zero is the default to the scheduler, and none to a person
+	case floor == 0: // the scheduler takes zero for the default, a negative number for none
 		s.Floor = -1
 	case floor > 0:
 		s.Floor = floor
@@ -183,14 +183,14 @@ func scheduler(f *yamlfile.Form, s *sched.Config) {
 	f.Duration("stall_limit", &s.StallLimit, 10*time.Millisecond, time.Hour)
 }
 
-// on reads what is so unless the file says false.
+// on reads a boolean that is true by default.
 func on(f *yamlfile.Form, name string) bool {
 	yes := true
 	f.Boolean(name, &yes)
 	return yes
 }
 
-// absolute reads the path of a file. The daemon's own folder is nothing to go by.
+// absolute reads an absolute path.
 func absolute(f *yamlfile.Form, name string, v *string) {
 	s, ok := f.String(name, "the path of a file")
 	switch {
@@ -198,7 +198,7 @@ func absolute(f *yamlfile.Form, name string, v *string) {
 	case !filepath.IsAbs(s) || len(s) > 4096:
 		f.Wrong(name, "%q is not a path that begins with /", yamlfile.Clip(s))
 	case name == "socket" && len(s) > 107:
-		f.Wrong(name, "%d bytes, and the kernel takes 107", len(s))
+		f.Wrong(name, "the path has %d bytes; the kernel allows 107", len(s))
 	default:
 		*v = s
 	}

@@ -11,13 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what is found to the golden files")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// TestMistakes holds the reader to the exact words of testdata/mistakes.txt.
+// TestMistakes compares every error with testdata/mistakes.txt.
 func TestMistakes(t *testing.T) {
 	const golden = "testdata/mistakes.txt"
 	data, err := os.ReadFile(golden)
@@ -34,7 +36,7 @@ func TestMistakes(t *testing.T) {
 		name, body, _ := strings.Cut(text, "\n")
 		file, want, _ := strings.Cut(body, ">>>\n")
 		_, err := Parse("x.yaml", []byte(file))
-		got := "it is right\n"
+		got := "accepted\n"
 		if err != nil {
 			got = shorten.Replace(err.Error()) + "\n"
 		}
@@ -63,7 +65,7 @@ tcp: true
 token_file: /etc/giveway/token
 rules:
   - {match: {user: alice, command: 'python* *serve*'}, class: online, priority: -3}
-  - {match: {cgroup: '/kubepods*', pod: 'train-?'}, class: batch, weight: 4}
+  - {match: {cgroup: '/kubepods*', pod_uid: 2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2e}, class: batch, weight: 4, slo: 5ms, share: 10%}
 `
 
 func TestEverything(t *testing.T) {
@@ -71,7 +73,6 @@ func TestEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	online, batch, three := sched.Online, sched.Batch, int32(-3)
 	want := Config{
 		Policy: Policy{"giveway", map[string]string{"turn": "20ms"}},
 		Devices: []DevicePolicy{
@@ -81,12 +82,12 @@ func TestEverything(t *testing.T) {
 		Sched:  sched.Config{Floor: 0.05, FloorTurn: 20 * time.Millisecond, StallLimit: 3 * time.Second},
 		Socket: "/run/x.sock", TCP: "127.0.0.1:50000", TokenFile: "/etc/giveway/token",
 		Rules: []Rule{
-			{Class: &online, Priority: &three, line: 13},
-			{Class: &batch, Weight: 4, line: 14},
+			{Attrs: attr.Must("class=online priority=-3"), line: 13},
+			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 14},
 		},
 	}
 	for i := range c.Rules {
-		want.Rules[i].match = c.Rules[i].match // TestMatch looks at these
+		want.Rules[i].match = c.Rules[i].match // TestMatch tests these
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -97,69 +98,129 @@ func TestEverything(t *testing.T) {
 			t.Errorf("device %d: %v, %v", i, p, own)
 		}
 	}
-	if c, err = Parse("x.yaml", []byte("eyes: false\nnvidia: true\namd: false\n")); err != nil || !c.Blind || c.NoNVIDIA || !c.NoAMD {
-		t.Errorf("no eyes: %+v, %v", c, err)
+	if c, err = Parse("x.yaml", []byte("trace: false\nnvidia: true\namd: false\n")); err != nil || !c.NoTrace || c.NoNVIDIA || !c.NoAMD {
+		t.Errorf("trace off: got %+v, %v", c, err)
 	}
 	if _, err = Parse("x.yaml", []byte("nvidia: off\n")); err == nil {
-		t.Error("nvidia: off is taken")
+		t.Error("nvidia: off was accepted")
 	}
 	if c, err = Parse("x.yaml", []byte("floor: 0\ntcp: false\n")); err != nil || c.Sched.Floor >= 0 || c.TCP != "" || c.Policy.Name != Default().Policy.Name {
 		t.Errorf("no floor: %+v, %v", c, err)
 	}
 }
 
+const (
+	aliceContainer = "4f2c8d1e9b7a3c5d6e8f0a1b2c3d4e5f60718293a4b5c6d7e8f9a0b1c2d3e4f5"
+	alicePod       = "2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2e"
+)
+
 func TestMatch(t *testing.T) {
-	alice := Program{
+	alice := Process{
 		User: "alice", UID: 1000, Command: []string{"/usr/bin/python3", "train.py", "--lr", "0.1"},
-		Cgroup: "/kubepods/burstable/pod1", Container: "train", Pod: "train-7",
+		Cgroup:    "/kubepods.slice/kubepods-pod" + strings.ReplaceAll(alicePod, "-", "_") + ".slice/cri-containerd-" + aliceContainer + ".scope",
+		Container: aliceContainer, Pod: alicePod,
 	}
 	for match, want := range map[string]bool{
-		"{}":                                      true,
-		"{user: alice}":                           true,
-		"{user: 'al*'}":                           true,
-		"{user: 1000}":                            true,
-		"{user: 100}":                             false,
-		"{user: lice}":                            false,
-		"{user: root}":                            false,
-		"{command: python3}":                      true,
-		"{command: python}":                       false,
-		"{command: 'python3 *'}":                  true,
-		"{command: 'python3 train.py'}":           false,
-		"{command: '*train.py*'}":                 true,
-		"{command: '/usr/bin/*'}":                 true,
-		"{command: 'python? train.py --lr 0.1'}":  true,
-		"{command: 'python? train_py --lr 0.1'}":  false,
-		"{command_regexp: 'train\\.py'}":          true,
-		"{command_regexp: '^train'}":              false,
-		"{command: python3, command_regexp: x$}":  false,
-		"{cgroup: '/kubepods/*'}":                 true,
-		"{cgroup: /kubepods}":                     false,
-		"{container: train, pod: 'train-?'}":      true,
-		"{container: train, pod: 'serve-?'}":      false,
-		"{user: alice, command: python3, pod: x}": false,
+		"{}":                                                      true,
+		"{user: alice}":                                           true,
+		"{user: 'al*'}":                                           true,
+		"{user: 1000}":                                            true,
+		"{user: 100}":                                             false,
+		"{user: lice}":                                            false,
+		"{user: root}":                                            false,
+		"{command: python3}":                                      true,
+		"{command: python}":                                       false,
+		"{command: 'python3 *'}":                                  true,
+		"{command: 'python3 train.py'}":                           false,
+		"{command: '*train.py*'}":                                 true,
+		"{command: '/usr/bin/*'}":                                 true,
+		"{command: 'python? train.py --lr 0.1'}":                  true,
+		"{command: 'python? train_py --lr 0.1'}":                  false,
+		"{command_regexp: 'train\\.py'}":                          true,
+		"{command_regexp: '^train'}":                              false,
+		"{command: python3, command_regexp: x$}":                  false,
+		"{cgroup: '/kubepods.slice/*'}":                           true,
+		"{cgroup: /kubepods.slice}":                               false,
+		"{cgroup: '*-pod2f1b7a04_*'}":                             true,
+		"{container_id: " + aliceContainer + "}":                  true,
+		"{container_id: 4f2c8d1e9b7a}":                            true,
+		"{container_id: 4F2C8D1E9B7A}":                            true,
+		"{container_id: 4f2c8d1e9b7b}":                            false,
+		"{pod_uid: " + alicePod + "}":                             true,
+		"{pod_uid: 2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2f}":         false,
+		"{user: bob, pod_uid: " + alicePod + "}":                  false,
+		"{container_id: 4f2c8d1e9b7a, pod_uid: " + alicePod + "}": true,
 	} {
 		c, err := Parse("x.yaml", []byte("rules: [{match: "+match+", class: batch, weight: 3}]"))
 		if err != nil {
 			t.Errorf("%s: %v", match, err)
 			continue
 		}
-		rule, got := c.Match(alice)
-		if got != want {
-			t.Errorf("%s: %v, want %v", match, got, want)
+		var attrs attr.Values
+		if want {
+			attrs = attr.Must("class=batch weight=3")
 		}
-		if a := (sched.Attr{Priority: 5, Weight: 1}); got && rule.Apply(a) != (sched.Attr{Class: sched.Batch, Weight: 3, Priority: 5}) {
-			t.Errorf("%s: %+v", match, rule.Apply(a))
+		if got := c.Match(alice); got != attrs {
+			t.Errorf("%s: got %v, want %v", match, got, attrs)
+		}
+		if got := c.Match(Process{}); got.Empty() != (match != "{}") {
+			t.Errorf("%s: a process about which nothing is known got %v", match, got)
 		}
 	}
 	c, err := Parse("x.yaml", []byte("rules:\n- {match: {user: bob}, class: idle}\n- {match: {user: 'a*'}, class: online}\n- {match: {}, class: batch}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, ok := c.Match(alice); !ok || r.Line() != 3 {
-		t.Errorf("not the first that matches: %+v", r)
+	if got := c.Match(alice); got != attr.Must("class=online") {
+		t.Errorf("the first rule that matches: got %v, want class=online", got)
 	}
-	if r, ok := c.Match(Program{}); !ok || r.Line() != 4 {
-		t.Errorf("a program without a command: %+v", r)
+	if got := c.Match(Process{}); got != attr.Must("class=batch") {
+		t.Errorf("a process without a command: got %v, want class=batch", got)
+	}
+}
+
+// TestMatchAsProcFinds matches a container id and a pod UID in the form in which package
+// proc reads them, so that no rule waits for a value that never comes.
+func TestMatchAsProcFinds(t *testing.T) {
+	dir := t.TempDir()
+	pid := filepath.Join(dir, "5")
+	files := map[string]string{
+		"stat":    "5 (x) S 1 5 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0",
+		"status":  "Uid:\t1000\t1000\t1000\t1000\n",
+		"cmdline": "x\x00",
+		"cgroup":  "0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(alicePod, "-", "_") + ".slice/cri-containerd-" + aliceContainer + ".scope\n",
+	}
+	if err := os.Mkdir(pid, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(pid, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := proc.FS(dir).Process(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range []string{"container_id: " + aliceContainer[:12], "pod_uid: " + alicePod, "cgroup: '/kubepods.slice/*'"} {
+		c, err := Parse("x.yaml", []byte("rules: [{match: {"+match+"}, class: batch}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Match(Process{Cgroup: p.Cgroup, Container: p.Container, Pod: p.Pod}); got != attr.Must("class=batch") {
+			t.Errorf("%s: got %v for %+v", match, got, p)
+		}
+	}
+}
+
+// TestEveryRuleAttribute sets every attribute that rules can set, by a rule.
+func TestEveryRuleAttribute(t *testing.T) {
+	for _, id := range attr.IDs(0) {
+		r := id.Row()
+		c, err := Parse("x.yaml", []byte(fmt.Sprintf("rules: [{match: {}, %s: %s}]", r.YAML(), r.Format(r.Max))))
+		if byRule := r.Ways&attr.ByRule != 0; byRule != (err == nil) || byRule && c.Match(Process{}) != id.Of(r.Max) {
+			t.Errorf("%s: got %v, %v; settable by a rule: %v", r.Name, c.Match(Process{}), err, byRule)
+		}
 	}
 }
 
@@ -172,7 +233,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestExampleInDocs: what docs/CONFIG.md and packaging show is right.
+// TestExampleInDocs: the examples in docs/CONFIG.md and packaging are accepted.
 func TestExampleInDocs(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/CONFIG.md")
 	if err != nil {
@@ -251,7 +312,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(everything))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if c, err := Parse("x.yaml", data); err == nil {
-			c.Match(Program{Command: []string{"/bin/x", string(data)}})
+			c.Match(Process{Command: []string{"/bin/x", string(data)}})
 		}
 	})
 }

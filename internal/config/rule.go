@@ -1,90 +1,72 @@
 package config
 
 import (
-	"math"
 	"path"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/yamlfile"
-	"github.com/giveway/giveway/sched"
 	"go.yaml.in/yaml/v3"
 )
 
-// Rule says what a program that matches is to have.
+// Rule gives attributes to the processes that match.
 type Rule struct {
-	Class    *sched.Class
-	Weight   uint32 // zero: nothing is said of it
-	Priority *int32
+	Attrs attr.Values
 
 	line  int
 	match match
 }
 
-// Line is where the rule stands in its file.
-func (r *Rule) Line() int { return r.line }
-
-// Apply returns a with what the rule says.
-func (r *Rule) Apply(a sched.Attr) sched.Attr {
-	if r.Class != nil {
-		a.Class = *r.Class
-	}
-	if r.Weight != 0 {
-		a.Weight = r.Weight
-	}
-	if r.Priority != nil {
-		a.Priority = *r.Priority
-	}
-	return a
-}
-
-// Program is what rules look at. It comes from the program itself, which may
-// call itself what it likes: a rule is a convenience, and no lock.
-type Program struct {
+// Process is what rules match. A process can choose its own command line and cgroup, so
+// a rule is a convenience and not an access control.
+type Process struct {
 	User      string
 	UID       uint32
-	Command   []string // its name and its arguments
+	Command   []string // the program and its arguments
 	Cgroup    string   // path, as in /proc/PID/cgroup
-	Container string
-	Pod       string
+	Container string   // container id, 64 hex digits
+	Pod       string   // UID of the Kubernetes pod
 }
 
-// Match returns the first rule that p matches.
-func (c *Config) Match(p Program) (*Rule, bool) {
+// Match returns the attributes of the first rule that p matches.
+func (c *Config) Match(p Process) attr.Values {
 	for i := range c.Rules {
-		if c.Rules[i].match.takes(&p) {
-			return &c.Rules[i], true
+		if c.Rules[i].match.matches(&p) {
+			return c.Rules[i].Attrs
 		}
 	}
-	return nil, false
+	return attr.Values{}
 }
 
-// match is what must be so of a program: all that is not nil.
+// match holds the conditions of a rule. Those that are empty hold for every process.
 type match struct {
-	user, command, search, cgroup, container, pod *regexp.Regexp
+	user, command, search, cgroup *regexp.Regexp
+	container, pod                string // a prefix of the id, the UID
 }
 
-// everything reports whether there is nothing a program could fail.
+// everything reports whether every process matches.
 func (m *match) everything() bool { return *m == match{} }
 
-// mostCommand bounds how much of a command line is looked at.
-const mostCommand = 4096
+// maxCommand is how many bytes of a command line are compared.
+const maxCommand = 4096
 
-func (m *match) takes(p *Program) bool {
+func (m *match) matches(p *Process) bool {
 	is := func(re *regexp.Regexp, s string) bool { return re == nil || re.MatchString(s) }
 	return (is(m.user, p.User) || is(m.user, strconv.FormatUint(uint64(p.UID), 10))) &&
-		is(m.cgroup, p.Cgroup) && is(m.container, p.Container) && is(m.pod, p.Pod) && m.takesCommand(p.Command)
+		is(m.cgroup, p.Cgroup) && strings.HasPrefix(p.Container, m.container) && (m.pod == "" || m.pod == p.Pod) &&
+		m.matchesCommand(p.Command)
 }
 
-// takesCommand: a pattern is for the program's name alone, or for the whole line,
-// with or without the folder of the program.
-func (m *match) takesCommand(words []string) bool {
+// matchesCommand compares a pattern with the program's name, and with the command line
+// with and without the program's folder.
+func (m *match) matchesCommand(words []string) bool {
 	if m.command == nil && m.search == nil {
 		return true
 	}
 	line := strings.Join(words, " ")
-	line = line[:min(len(line), mostCommand)]
+	line = line[:min(len(line), maxCommand)]
 	if m.search != nil && !m.search.MatchString(line) {
 		return false
 	}
@@ -96,11 +78,11 @@ func (m *match) takesCommand(words []string) bool {
 	}
 	name := path.Base(words[0])
 	short := strings.Join(append([]string{name}, words[1:]...), " ")
-	return m.command.MatchString(name) || m.command.MatchString(short[:min(len(short), mostCommand)])
+	return m.command.MatchString(name) || m.command.MatchString(short[:min(len(short), maxCommand)])
 }
 
-// glob turns a pattern of * (any text, none included) and ? (any letter) into an
-// expression for the whole of a text.
+// glob turns a pattern of * (any text, also none) and ? (one character) into an
+// expression that matches a whole text.
 func glob(pattern string) *regexp.Regexp {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
@@ -115,50 +97,37 @@ func glob(pattern string) *regexp.Regexp {
 		}
 	}
 	b.WriteString(`\z`)
-	return regexp.MustCompile(b.String()) // what is quoted always compiles
-}
-
-// classNames are in the order of sched.Class.
-var classNames = []string{
-	sched.Standard.String(), sched.Online.String(), sched.Batch.String(), sched.Idle.String(),
+	return regexp.MustCompile(b.String()) // quoted text always compiles
 }
 
 func rules(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
-	f.List("rules", mostRules, func(n *yaml.Node, path string) {
+	f.List("rules", maxRules, func(n *yaml.Node, path string) {
 		rf := r.Form(n, path)
 		rule := Rule{line: n.Line}
 		before := r.Mistakes()
-		rf.Need("match", "{user: alice, command: 'python* *train*'}, or match: {} for every program")
+		rf.Need("match", "{user: alice, command: 'python* *train*'}, or match: {} for every process")
 		if n := rf.Get("match"); n != nil {
 			readMatch(r.Form(n, rf.Path("match")), &rule.match)
 		}
-		if i, ok := rf.Word("class", "class", classNames); ok {
-			class := sched.Class(i)
-			rule.Class = &class
-		}
-		if n, ok := rf.Integer("weight", 1, 10_000); ok {
-			rule.Weight = uint32(n)
-		}
-		if n, ok := rf.Integer("priority", math.MinInt32, math.MaxInt32); ok {
-			priority := int32(n)
-			rule.Priority = &priority
-		}
+		rule.Attrs = attr.ReadYAML(rf, attr.ByRule)
 		rf.Done("a rule")
 		if r.Mistakes() > before {
 			return
 		}
-		if !rf.Has("class") && !rf.Has("weight") && !rf.Has("priority") {
-			r.Wrong(n, path, "it says nothing of what matches; add class, weight or priority")
+		if rule.Attrs.Empty() {
+			r.Wrong(n, path, "the rule sets no attribute; for example class: batch")
+		} else if err := rule.Attrs.Check(attr.ByRule); err != nil {
+			r.Wrong(n, path, "%v", err)
 		}
 		if last := len(c.Rules) - 1; last >= 0 && c.Rules[last].match.everything() {
-			r.Wrong(n, path, "no program comes here: the rule above, on line %d, matches every one", c.Rules[last].line)
+			r.Wrong(n, path, "the rule is never used: the rule above, on line %d, matches every process", c.Rules[last].line)
 		}
 		c.Rules = append(c.Rules, rule)
 	})
 }
 
-// mostPattern bounds the length of a pattern.
-const mostPattern = 1000
+// maxPattern is the length of the longest pattern.
+const maxPattern = 1000
 
 func readMatch(f *yamlfile.Form, m *match) {
 	for _, field := range []struct {
@@ -168,8 +137,6 @@ func readMatch(f *yamlfile.Form, m *match) {
 		{"user", &m.user},
 		{"command", &m.command},
 		{"cgroup", &m.cgroup},
-		{"container", &m.container},
-		{"pod", &m.pod},
 	} {
 		if s, ok := pattern(f, field.name); ok {
 			*field.re = glob(s)
@@ -182,7 +149,30 @@ func readMatch(f *yamlfile.Form, m *match) {
 		}
 		m.search = re
 	}
+	identifier(f, "container_id", &m.container, containerID, "a container id, or its first 12 or more hex digits")
+	identifier(f, "pod_uid", &m.pod, podUID, "the UID of a pod, such as 2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2e")
+	f.Renamed("container", "names of containers are not known; write container_id")
+	f.Renamed("pod", "names of pods are not known; write pod_uid")
 	f.Done("a match")
+}
+
+// The forms in which package proc finds them. The UID of a static pod has no dashes.
+var (
+	containerID = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
+	podUID      = regexp.MustCompile(`^([0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$`)
+)
+
+// identifier reads a value that must have a form, so that a rule that could never match
+// is refused.
+func identifier(f *yamlfile.Form, name string, v *string, form *regexp.Regexp, wanted string) {
+	s, ok := f.Scalar(name, wanted)
+	switch s = strings.ToLower(s); {
+	case !ok:
+	case !form.MatchString(s):
+		f.Wrong(name, "%q is not %s", yamlfile.Clip(s), wanted)
+	default:
+		*v = s
+	}
 }
 
 func pattern(f *yamlfile.Form, name string) (string, bool) {
@@ -190,8 +180,8 @@ func pattern(f *yamlfile.Form, name string) (string, bool) {
 	switch {
 	case !ok:
 		return "", false
-	case s == "" || len(s) > mostPattern:
-		f.Wrong(name, "a pattern has from 1 to %d letters", mostPattern)
+	case s == "" || len(s) > maxPattern:
+		f.Wrong(name, "a pattern has from 1 to %d bytes", maxPattern)
 		return "", false
 	}
 	return s, true

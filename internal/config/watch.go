@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// watchEvery is how often a file is looked at. Once a second is nothing to the
-// kernel, and it sees what watching the file itself does not: a file moved into
-// its place, a link turned elsewhere, a folder mounted over it.
+// watchEvery is the period of looking at a file. Unlike inotify on the file, it also
+// notices a file that is moved into its place, a changed link, and a folder mounted over
+// it.
 var watchEvery = time.Second
 
-// stamp is how a change of a file is noticed.
+// stamp is the state of a file, by which a change is noticed.
 type stamp struct {
 	info os.FileInfo
 	err  string
@@ -32,10 +32,9 @@ func (s stamp) same(t stamp) bool {
 	return os.SameFile(s.info, t.info) && s.info.Size() == t.info.Size() && s.info.ModTime().Equal(t.info.ModTime())
 }
 
-// Watch loads a file each time it has changed since Watch began, until ctx is
-// done, and calls onChange with what it says, or onError if it is wrong or gone:
-// then what was before stays. A file that is being written is left alone until
-// it has been the same for a while.
+// Watch loads a file each time it changes, until ctx is done. It calls onChange with the
+// new content, or onError if the file is wrong or gone. A file that is being written is
+// loaded once it has been the same for one period.
 func Watch(ctx context.Context, path string, onChange func(Config), onError func(error)) {
 	loaded := stampOf(path)
 	last := loaded

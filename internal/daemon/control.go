@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"os"
 	"os/user"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/stats"
@@ -21,13 +21,13 @@ import (
 
 // Processes implements server.Node.
 func (d *Daemon) Processes() []api.Process {
-	records := d.records()
+	records, policies := d.records(), d.policies()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := make([]api.Process, 0, len(d.processes))
 	for _, pid := range slices.Sorted(maps.Keys(d.processes)) {
 		if p := d.processes[pid]; len(p.queues) > 0 {
-			all = append(all, d.describe(p, records))
+			all = append(all, d.describe(p, records, policies))
 		}
 	}
 	return all
@@ -44,16 +44,15 @@ func (d *Daemon) records() map[sched.QueueID]sched.Queue {
 	return records
 }
 
-// describe is a process as the API tells of it. d.mu is held.
-func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api.Process {
+// describe returns a process as the API shows it. d.mu is held.
+func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue, policies policiesInForce) api.Process {
 	out := api.Process{
 		PID: p.info.PID, Command: p.info.Command, UID: p.info.UID, User: userName(p.info.UID),
-		Container: p.info.Container, Pod: p.info.Pod,
-		Class: p.attr.Class.String(), From: p.from, Weight: p.attr.Weight, Priority: p.attr.Priority, Paused: p.attr.Paused,
-		Deadline: p.attr.Deadline, Laxity: p.attr.Laxity, Work: p.attr.Work, Expect: max(p.attr.Expect.Sub(d.Now()), 0),
-		Idempotent: p.repeatable(), Predict: p.predict,
-		Queues: []api.Queue{}, SLO: p.attr.SLO, Bound: p.bound.Commands, Batch: p.bound.Batch, Requests: p.requests.describe(), Shim: p.describeShim(),
+		Container: p.info.Container, Pod: p.info.Pod, Attrs: p.attrs, Ignored: policies.ignoredOf(p),
+		Queues: []api.Queue{}, Requests: p.requests.describe(), Shim: p.describeShim(),
 	}
+	// The scheduler has the time at which a request is expected, users see the time until then.
+	out.Attrs.Replace(attr.Expect, int64(max(p.attr.Expect.Sub(d.Now()), 0)))
 	for _, q := range p.queues {
 		r := records[q.id]
 		out.Queues = append(out.Queues, api.Queue{
@@ -88,7 +87,7 @@ func (d *Daemon) with(pid int, f func(*process) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p = d.processes[pid]; p == nil {
-		return fmt.Errorf("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s: %w", pid, notes, server.ErrNotFound)
+		return server.NotFound("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s", pid, notes)
 	}
 	return f(p)
 }
@@ -115,10 +114,10 @@ func (d *Daemon) find(pid int) (notes string) {
 
 // description is a process as it is when all that was posted has been taken in.
 func (d *Daemon) description(p *process) api.Process {
-	records := d.records()
+	records, policies := d.records(), d.policies()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.describe(p, records)
+	return d.describe(p, records, policies)
 }
 
 // describe returns what the API reports of requests; nil: nothing is known.
@@ -147,16 +146,15 @@ func (p *process) describeShim() *api.Shim {
 	}
 }
 
-// Restore implements server.Node: everything is as it was found, until a policy
-// is chosen again.
+// Restore implements server.Node. Afterwards the policy is native and every process has
+// its default attributes. Rules and runs apply again once a policy is chosen.
 func (d *Daemon) Restore() error {
 	d.mu.Lock()
 	clear(d.trees)
 	for _, p := range d.processes {
-		p.attr, p.from = sched.Attr{}, "default"
-		p.run, p.said, p.classed, p.owned = nil, api.Change{}, false, false
-		p.bound, p.bounded = hal.Bound{}, false
-		p.predict, p.idempotent, p.expectAt = false, false, time.Time{}
+		p.layers[attr.FromHint], p.layers[attr.FromSet] = attr.Values{}, attr.Values{}
+		p.owned, p.restored, p.expectAt = false, true, time.Time{}
+		p.merge()
 		for range p.requests.open {
 			for _, q := range p.queues {
 				d.events.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
@@ -167,11 +165,11 @@ func (d *Daemon) Restore() error {
 		d.announce(p)
 	}
 	d.mu.Unlock()
-	if _, err := d.SetPolicy(api.Policy{Name: "native"}); err != nil {
+	if err := d.putInForce(api.Policy{Name: "native"}); err != nil {
 		return err
 	}
 	if !d.settle() {
-		return fmt.Errorf("not everything could be put back within %v: %w", settleTime, server.ErrConflict)
+		return server.Conflict("restore: not every queue was put back within %v; try again", settleTime)
 	}
 	return nil
 }
@@ -195,12 +193,24 @@ func (d *Daemon) Status() api.Status {
 		dev := d.devices[id]
 		tracing, ok := dev.Device.(hal.Tracing)
 		s.Devices = append(s.Devices, api.Device{
-			ID: string(id), Index: dev.info.Index, Model: dev.info.Model, Backend: dev.info.Backend, Eyes: ok && tracing.Tracing(),
+			ID: string(id), Index: dev.info.Index, Model: dev.info.Model, Backend: dev.info.Backend, Trace: ok && tracing.Tracing(),
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.failed)) {
 		s.Checks = append(s.Checks, api.Check{Name: name, Detail: d.failed[name].Error(), Fix: "see the daemon's log; run the daemon as root"})
 	}
+	if d.configFile != "" {
+		s.Checks = append(s.Checks, ConfigCheck(d.configFile, d.configErr))
+	}
 	s.Checks = append(s.Checks, d.guardian.check())
 	return s
+}
+
+// ConfigCheck reports whether a configuration file was accepted.
+func ConfigCheck(file string, err error) api.Check {
+	if err == nil {
+		return api.Check{Name: "configuration", OK: true, Detail: file}
+	}
+	mistakes := strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' }), "; ")
+	return api.Check{Name: "configuration", Detail: file + " is refused: " + mistakes, Fix: "correct the file; until then the daemon keeps the last one that was right, or does not start"}
 }

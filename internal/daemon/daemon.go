@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/loop"
@@ -28,7 +29,7 @@ type Config struct {
 	Backends []hal.Backend
 	Notes    []hal.Check // what the configuration leaves out, for Status
 	// Rule returns the attributes that the rules give to a process.
-	Rule func(proc.Process, sched.Attr) (sched.Attr, bool)
+	Rule func(proc.Process) attr.Values
 	// DevicePolicy returns the policy that the configuration names for one device. Nil:
 	// every device has Policy.
 	DevicePolicy func(id string, index int) (api.Policy, bool)
@@ -54,9 +55,12 @@ type Daemon struct {
 	processes map[int]*process
 	devices   map[sched.DeviceID]*device
 	failed    map[string]error // backends that could not be started
-	runs      map[int][]*word  // by the pid at the root of the tree
-	trees     map[int]*word    // the same
+	runs      map[int][]*grant // by the pid at the root of the tree
+	trees     map[int]*grant   // the same
 	policy    api.Policy
+
+	configFile string // empty: none
+	configErr  error  // why it was refused when it was last read; nil: it is in force
 }
 
 // device is a device that a backend announced.
@@ -74,7 +78,7 @@ func New(cfg Config) (*Daemon, error) {
 	d := &Daemon{
 		cfg: cfg, start: time.Now(), policy: cfg.Policy, ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
-		runs: make(map[int][]*word), trees: make(map[int]*word),
+		runs: make(map[int][]*grant), trees: make(map[int]*grant),
 	}
 	d.facts.d = d
 	var sleeper hal.Sleeper = newChannelSleeper()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
@@ -63,28 +64,26 @@ func TestDaemonSchedulesAndRestores(t *testing.T) {
 	if got := b.hardware(train.PID); got != (hardware{}) {
 		t.Errorf("a process without attributes has %+v", got)
 	}
-	change := func(pid int, c api.Change) {
+	change := func(pid int, attrs string) {
 		t.Helper()
-		if _, err := d.Change(pid, c); err != nil {
+		if _, err := d.Change(pid, given(attrs)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	online, batch, yes, no := "online", "batch", true, false
-	change(serve.PID, api.Change{Class: &online})
-	change(train.PID, api.Change{Class: &batch})
+	change(serve.PID, "class=online")
+	change(train.PID, "class=batch")
 	eventually(t, "batch has the minimum slice", func() bool { return b.hardware(train.PID).slice == sched.MinSlice })
 	eventually(t, "online has a long slice", func() bool { return b.hardware(serve.PID).slice == 20*time.Millisecond })
 
-	change(train.PID, api.Change{Paused: &yes})
+	change(train.PID, "paused=true")
 	eventually(t, "it is paused", func() bool { return b.hardware(train.PID).stopped })
-	change(train.PID, api.Change{Paused: &no})
+	change(train.PID, "paused=false")
 	eventually(t, "it is resumed", func() bool { return !b.hardware(train.PID).stopped })
 
-	bad := "urgent"
-	if _, err := d.Change(train.PID, api.Change{Class: &bad}); err == nil {
+	if _, err := d.Change(train.PID, api.Change{Values: attr.Class.Of(7)}); err == nil {
 		t.Error("an unknown class was accepted")
 	}
-	if _, err := d.Change(1, api.Change{Class: &batch}); err == nil || !strings.Contains(err.Error(), "the fake backend knows it not") {
+	if _, err := d.Change(1, given("class=batch")); err == nil || !strings.Contains(err.Error(), "the fake backend knows it not") {
 		t.Errorf("a process without a queue: %v", err)
 	}
 	<-serveQueue.Withdraw(true)
@@ -111,12 +110,11 @@ func TestPendingProcessCanBeSet(t *testing.T) {
 	if err := os.WriteFile(fmt.Sprintf("%s/pending-%d", b.dir, p.PID), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	batch := "batch"
-	if _, err := d.Change(p.PID, api.Change{Class: &batch}); err != nil {
+	if _, err := d.Change(p.PID, given("class=batch")); err != nil {
 		t.Fatal(err)
 	}
 	b.mustOffer(t, p)
-	if got := d.Processes(); len(got) != 1 || got[0].Class != batch {
+	if got := d.Processes(); len(got) != 1 || got[0].Class() != "batch" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -125,10 +123,7 @@ func TestPendingProcessCanBeSet(t *testing.T) {
 func rotateUntilKilled(dir string, pids []string) {
 	b := newFakeBackend(dir)
 	d := newTestDaemon(b)
-	d.cfg.Rule = func(_ proc.Process, a sched.Attr) (sched.Attr, bool) {
-		a.Class = sched.Batch
-		return a, true
-	}
+	d.cfg.Rule = func(proc.Process) attr.Values { return attr.Must("class=batch") }
 	go func() {
 		<-d.ready
 		for _, text := range pids {
@@ -187,10 +182,9 @@ func TestHangingCallDelaysOneQueue(t *testing.T) {
 	second, _ := sleeper(t)
 	hang := make(chan struct{})
 	b.hang[first.PID] = hang
-	yes := true
 	for _, p := range []proc.Process{first, second} {
 		b.mustOffer(t, p)
-		if _, err := d.Change(p.PID, api.Change{Paused: &yes}); err != nil {
+		if _, err := d.Change(p.PID, given("paused=true")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,8 +205,7 @@ func TestWithdrawnQueueIsRestored(t *testing.T) {
 	stop := runDaemon(t, d)
 	p, _ := sleeper(t)
 	q := b.mustOffer(t, p)
-	yes := true
-	if _, err := d.Change(p.PID, api.Change{Paused: &yes}); err != nil {
+	if _, err := d.Change(p.PID, given("paused=true")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool { return b.hardware(p.PID).stopped })
@@ -251,8 +244,8 @@ func TestRulesAndDevicePolicy(t *testing.T) {
 	defer runDaemon(t, d)()
 	p, _ := sleeper(t)
 	b.mustOffer(t, p)
-	if got := d.Processes()[0]; got.Class != "batch" || got.From != "rule" || got.Weight != 3 {
-		t.Errorf("by rule it has class %s (%s), weight %d", got.Class, got.From, got.Weight)
+	if got := d.Processes()[0]; got.Attrs != attr.Resolve(&attr.Layers{attr.FromRule: attr.Must("class=batch weight=3")}) {
+		t.Errorf("by rule it has %v from %v", got.Attrs.Given(), got.Attrs.Source(attr.Class))
 	}
 	if err := set("rules: [{match: {}, class: urgent}]"); err == nil {
 		t.Error("an unknown class was accepted")
@@ -260,9 +253,9 @@ func TestRulesAndDevicePolicy(t *testing.T) {
 	if err := set("rules: [{match: {}, class: online}]"); err != nil {
 		t.Fatal(err)
 	}
-	d.rule()
-	if got := d.Processes()[0]; got.Class != "online" {
-		t.Errorf("after the file changed its class is %s", got.Class)
+	d.applyRules()
+	if got := d.Processes()[0]; got.Class() != "online" {
+		t.Errorf("after the file changed its class is %s", got.Class())
 	}
 }
 
@@ -275,7 +268,7 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	train, _ := sleeper(t)
 	admit := func() (*pagetest.Process, func()) {
 		t.Helper()
-		fds, leave, err := gates.Admit(server.Visitor{PID: train.PID, UID: uint32(os.Getuid()), Runtime: "cuda"})
+		fds, leave, err := gates.Admit(server.ShimProcess{PID: train.PID, UID: uint32(os.Getuid()), Runtime: "cuda"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,16 +298,15 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	if !both() {
 		t.Error("with its hardware queue found it cannot do what either can")
 	}
-	batch, yes, no := "batch", true, false
-	change := func(c api.Change) {
+	change := func(attrs string) {
 		t.Helper()
-		if _, err := d.Change(train.PID, c); err != nil {
+		if _, err := d.Change(train.PID, given(attrs)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	change(api.Change{Class: &batch, Paused: &yes})
+	change("class=batch paused=true")
 	eventually(t, "it is interrupted", func() bool { return b.hardware(train.PID).stopped })
-	change(api.Change{Paused: &no})
+	change("paused=false")
 	eventually(t, "it is resumed", func() bool { return !b.hardware(train.PID).stopped })
 
 	ready := func() (yes bool) {

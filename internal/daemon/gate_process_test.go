@@ -222,9 +222,9 @@ func (p *program) found(d *Daemon) (out api.Process) {
 	return out
 }
 
-func (p *program) set(t *testing.T, d *Daemon, c api.Change) {
+func (p *program) set(t *testing.T, d *Daemon, attrs string) {
 	t.Helper()
-	if _, err := d.Change(p.Process.Pid, c); err != nil {
+	if _, err := d.Change(p.Process.Pid, given(attrs)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
@@ -23,9 +24,8 @@ func TestGates(t *testing.T) {
 	d := newHost()
 	socket, stop := serve(t, d)
 	online, batch := start(t, socket, "opencl"), start(t, socket, "opencl")
-	classes := []string{"online", "batch"}
-	online.set(t, d, api.Change{Class: &classes[0]})
-	batch.set(t, d, api.Change{Class: &classes[1]})
+	online.set(t, d, "class=online")
+	batch.set(t, d, "class=batch")
 	q := batch.found(d).Queues
 	if len(q) != 1 || q[0].Device != "opencl" || strings.Join(q[0].Can, " ") != "hold bound" {
 		t.Fatalf("it has %+v", q)
@@ -49,8 +49,7 @@ func TestGates(t *testing.T) {
 		t.Errorf("it is told to be %+v", s)
 	}
 	// A gate that is kept closed for longer than its lease stays so.
-	yes := true
-	batch.set(t, d, api.Change{Paused: &yes})
+	batch.set(t, d, "paused=true")
 	eventually(t, "it is paused", func() bool { return batch.found(d).Queues[0].State == "stopped" })
 	batch.do("launch")
 	time.Sleep(time.Second)
@@ -75,7 +74,7 @@ func TestHintsOnThePage(t *testing.T) {
 	if got := p.found(d).Queues[0].Device; got != "hip" {
 		t.Errorf("it is on %s", got)
 	}
-	attr := func() (a sched.Attr) {
+	scheduled := func() (a sched.Attr) {
 		d.events.inLoop(func() {
 			for _, q := range d.sched.Queues(nil) {
 				a = q.Attr
@@ -102,26 +101,25 @@ func TestHintsOnThePage(t *testing.T) {
 		}},
 	} {
 		p.do("hint %d %d", h.kind, h.value)
-		eventually(t, fmt.Sprintf("hint %d counts", h.kind), func() bool { return h.so(attr()) })
+		eventually(t, fmt.Sprintf("hint %d counts", h.kind), func() bool { return h.so(scheduled()) })
 	}
-	if got := p.found(d); got.From != "hint" || got.SLO != 4*time.Millisecond {
+	if got := p.found(d); got.Attrs.Source(attr.Class) != attr.FromHint || got.Attrs.Duration(attr.SLO) != 4*time.Millisecond {
 		t.Errorf("it is told to be %+v", got)
 	}
-	was := attr()
+	was := scheduled()
 	bad := [][2]int64{{1, 4}, {1, -1}, {2, 1 << 40}, {3, 0}, {3, 10001}, {4, -1}, {5, 1 << 62}, {6, -5}, {7, 5}, {7, -1 << 63}, {8, -1}, {99, 0}}
 	for _, h := range bad {
 		p.do("hint %d %d", h[0], h[1])
 	}
 	eventually(t, "nonsense is counted", func() bool { return p.found(d).Shim.Ignored == uint64(len(bad)) })
-	if got := attr(); got != was {
+	if got := scheduled(); got != was {
 		t.Errorf("nonsense made %+v of %+v", got, was)
 	}
-	idle := "idle"
-	p.set(t, d, api.Change{Class: &idle})
+	p.set(t, d, "class=idle")
 	p.do("hint 1 1")
 	p.do("hint 2 5")
-	eventually(t, "the second hint counts", func() bool { return attr().Priority == 5 })
-	if got := attr(); got.Class != sched.Idle {
+	eventually(t, "the second hint counts", func() bool { return scheduled().Priority == 5 })
+	if got := scheduled(); got.Class != sched.Idle {
 		t.Errorf("a program that its owner set to idle made itself %v", got.Class)
 	}
 }
@@ -154,8 +152,8 @@ func TestRequests(t *testing.T) {
 	eventually(t, "both are over", func() bool { return open() == 0 && told().Count == 2 })
 
 	c := client.New(socket)
-	one, soon := int64(1), time.Minute
-	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{Begin: &one, Expect: &soon, Work: &soon}); err != nil {
+	one := int64(1)
+	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{Begin: &one, Values: attr.Must("expect=1m work=1m")}); err != nil {
 		t.Fatal(err)
 	}
 	if open() != 1 {
@@ -163,9 +161,11 @@ func TestRequests(t *testing.T) {
 	}
 	p.do("watch")
 	p.hears(t, "told true")
-	yes := true
-	got, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one, Idempotent: &yes, Deadline: &soon, Laxity: &soon})
-	if got.Deadline != soon || got.Laxity != soon || got.Work != soon || got.Expect <= 0 || got.Expect > soon || !got.Idempotent {
+	said := attr.Must("idempotent=true deadline=1m laxity=1m")
+	got, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one, Values: said})
+	expect := got.Attrs.Duration(attr.Expect)
+	got.Attrs.Replace(attr.Expect, int64(time.Minute))
+	if got.Attrs.Given() != said.With(attr.Must("expect=1m work=1m")) || expect <= 0 || expect > time.Minute {
 		t.Errorf("not all that was said is shown: %+v", got)
 	}
 	if err != nil || open() != 0 || got.Requests == nil || got.Requests.Count != 3 {
@@ -174,7 +174,7 @@ func TestRequests(t *testing.T) {
 	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one}); err == nil {
 		t.Error("a request ended twice")
 	}
-	if _, err := c.Hint(t.Context(), os.Getpid(), api.Hint{Work: &soon}); err == nil {
+	if _, err := c.Hint(t.Context(), os.Getpid(), api.Hint{Values: attr.Must("work=1m")}); err == nil {
 		t.Error("a process that uses no GPU gave a hint")
 	}
 	// Those of a program that dies are nobody's.
@@ -190,22 +190,19 @@ func TestBound(t *testing.T) {
 	d := newHost()
 	socket, _ := serve(t, d)
 	p := start(t, socket, "opencl")
-	class := "batch"
-	p.set(t, d, api.Change{Class: &class})
+	p.set(t, d, "class=batch")
 	p.do("bound")
 	p.hears(t, "16 0")
 	for _, n := range []uint32{32, 1, 0} {
-		p.set(t, d, api.Change{Bound: &n})
+		p.set(t, d, fmt.Sprint("bound=", n))
 		p.do("bound")
 		p.hears(t, fmt.Sprintf("%d 0", n))
 	}
-	n, batch := uint32(32), uint32(8)
-	p.set(t, d, api.Change{Batch: &batch})
-	p.set(t, d, api.Change{Bound: &n})
+	p.set(t, d, "bound-batch=8")
+	p.set(t, d, "bound=32")
 	p.do("bound")
 	p.hears(t, "32 8")
-	many := uint32(1 << 20)
-	if _, err := d.Change(p.Process.Pid, api.Change{Bound: &many}); err == nil {
+	if _, err := d.Change(p.Process.Pid, api.Change{Values: attr.Bound.Of(1 << 20)}); err == nil {
 		t.Error("a bound that makes no sense was taken")
 	}
 }
@@ -218,8 +215,7 @@ func TestOwnersWord(t *testing.T) {
 	p.do("told")
 	p.hears(t, "0 false")
 	c := client.New(socket)
-	yes, soon := true, time.Minute
-	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{Idempotent: &yes, Expect: &soon}); err != nil {
+	if _, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{Values: attr.Must("idempotent=true expect=1m")}); err != nil {
 		t.Fatal(err)
 	}
 	p.do("told")
@@ -231,11 +227,10 @@ func TestOwnersWord(t *testing.T) {
 func TestDying(t *testing.T) {
 	d := newHost()
 	socket, _ := serve(t, d)
-	yes := true
 	for _, last := range []string{"paused", "", "launch", "hint 1 1", "begin", "scribble 7", "breed"} {
 		p := start(t, socket, "cuda")
 		if last == "paused" {
-			p.set(t, d, api.Change{Paused: &yes})
+			p.set(t, d, "paused=true")
 			last = "launch"
 		}
 		p.do("%s", last)
@@ -258,15 +253,14 @@ func TestScribbling(t *testing.T) {
 	d := newHost()
 	socket, _ := serve(t, d)
 	mad, sane := start(t, socket, "opencl"), start(t, socket, "opencl")
-	online := "online"
-	sane.set(t, d, api.Change{Class: &online})
+	sane.set(t, d, "class=online")
 	for seed := range 50 {
 		mad.do("scribble %d", seed)
 		mad.hears(t, "scribbled")
 		sane.do("launch")
 		sane.hears(t, "launched false")
 		sane.do("done")
-		if got := sane.found(d); len(got.Queues) != 1 || got.Class != "online" {
+		if got := sane.found(d); len(got.Queues) != 1 || got.Class() != "online" {
 			t.Fatalf("seed %d: it is told to be %+v", seed, got)
 		}
 	}
@@ -288,8 +282,7 @@ func TestKilledHolding(t *testing.T) {
 	c := client.New(socket)
 	eventually(t, "the daemon answers", func() bool { _, err := c.Status(t.Context()); return err == nil })
 	p := start(t, socket, "opencl")
-	yes := true
-	if _, err := c.Change(t.Context(), p.Process.Pid, api.Change{Paused: &yes}); err != nil {
+	if _, err := c.Change(t.Context(), p.Process.Pid, given("paused=true")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool {

@@ -1,82 +1,40 @@
 package daemon
 
 import (
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 	"golang.org/x/sys/unix"
 )
 
-// Kinds of hints on the page: GW_HINT_* of shim/abi.h.
-const (
-	hintClass      = 1
-	hintPriority   = 2
-	hintWeight     = 3
-	hintDeadline   = 4
-	hintLaxity     = 5
-	hintWork       = 6
-	hintExpect     = 7
-	hintSLO        = 8
-	hintIdempotent = 11
-)
-
-// takeHint takes in an attribute that a process gave itself through its page. It reports
-// whether that changes anything; an invalid hint changes nothing and is counted. d.mu is
-// held.
-func (d *Daemon) takeHint(p *process, kind uint32, value int64) bool {
-	was, ok := p.attr, true
-	var said api.Change
-	switch kind {
-	case hintClass:
-		ok = value >= int64(sched.Standard) && value <= int64(sched.Idle)
-		if class := sched.Class(value).String(); ok && !p.classed { // or its owner has had his say
-			said.Class, p.from = &class, "hint"
-		}
-	case hintPriority:
-		ok = value >= math.MinInt32 && value <= math.MaxInt32
-		said.Priority = ptr(int32(value))
-	case hintWeight:
-		ok = value >= 1 && value <= api.MostWeight
-		said.Weight = ptr(uint32(value))
-	case hintDeadline:
-		said.Deadline, ok = ptr(time.Duration(value)), isSpan(value)
-	case hintSLO:
-		said.SLO, ok = ptr(time.Duration(value)), isSpan(value)
-	case hintLaxity:
-		if ok = isSpan(value); ok {
-			p.attr.Laxity = time.Duration(value)
-		}
-	case hintWork:
-		if ok = isSpan(value); ok {
-			p.attr.Work = time.Duration(value)
-		}
-	case hintExpect:
+// takeHint applies a hint that a process wrote to its page. It reports whether that
+// changed an attribute; an invalid hint changes nothing and is counted. d.mu is held.
+func (d *Daemon) takeHint(p *process, kind uint32, value int64) (changed bool) {
+	was := p.attrs
+	id, ok := attr.ByHintKind(kind)
+	switch {
+	case !ok:
+	case id == attr.Idempotent: // any value but 0 is true
+		p.idempotent = new(value != 0)
+		p.merge()
+		return p.attrs != was
+	case id == attr.Expect:
 		var at sched.Time
-		if at, ok = d.moment(value); ok {
-			p.attr.Expect = at
-		}
-	case hintIdempotent: // to be told of: the program goes by it by itself
-		p.repeats = ptr(value != 0)
+		at, ok = d.moment(value)
+		value = int64(at)
 	default:
-		ok = false
+		ok = id.Of(value).Check(attr.ByPage) == nil
 	}
 	if !ok {
 		p.invalid++
 		return false
 	}
-	p.said = p.said.And(said)
-	p.apply(said)
-	return p.attr != was
+	p.give(attr.FromHint, id.Of(value))
+	return p.attrs != was
 }
-
-func ptr[T any](v T) *T { return &v }
-
-// isSpan reports whether a hint's value can be a time.
-func isSpan(ns int64) bool { return ns >= 0 && ns <= int64(api.MostDeadline) }
 
 // moment converts CLOCK_MONOTONIC nanoseconds to the scheduler's time. A time long past
 // or far ahead is invalid.
@@ -91,12 +49,12 @@ func (d *Daemon) moment(mono int64) (sched.Time, bool) {
 		return 0, false
 	}
 	at := now.Add(time.Duration(mono - ts.Nano()))
-	return at, at > 0 && at > now.Add(-late) && at <= now.Add(api.MostDeadline)
+	return at, at > 0 && at > now.Add(-late) && at <= now.Add(time.Duration(attr.Expect.Row().Max))
 }
 
-// mostNumbers is how many requests of a process may be open that were told of through
-// the API.
-const mostNumbers = 1024
+// maxOpenRequests is how many requests of a process may be open that were reported
+// through the API.
+const maxOpenRequests = 1024
 
 // Hint implements server.Node.
 func (d *Daemon) Hint(pid int, h api.Hint) (api.Process, error) {
@@ -110,40 +68,34 @@ func (d *Daemon) Hint(pid int, h api.Hint) (api.Process, error) {
 	return d.description(p), nil
 }
 
-// hint takes in what is said of a process. d.mu is held.
+// hint applies a hint that came through the API. d.mu is held.
 func (d *Daemon) hint(p *process, h api.Hint) error {
 	if err := h.Check(); err != nil {
-		return fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+		return server.BadRequest("%w", err)
 	}
 	if err := d.request(p, h); err != nil {
 		return err
 	}
-	was := p.attr
-	said := api.Change{Priority: h.Priority, Deadline: h.Deadline}
-	p.said = p.said.And(said)
-	p.apply(said)
-	set(&p.attr.Laxity, h.Laxity)
-	set(&p.attr.Work, h.Work)
-	if h.Expect != nil {
-		p.attr.Expect, p.expectAt = 0, time.Time{} // unknown
-		if *h.Expect > 0 {
-			p.attr.Expect, p.expectAt = d.Now().Add(*h.Expect), time.Now().Add(*h.Expect)
+	v := h.Values
+	if in, ok := v.Get(attr.Expect); ok {
+		at := sched.Time(0) // unknown
+		p.expectAt = time.Time{}
+		if in > 0 {
+			at, p.expectAt = d.Now().Add(time.Duration(in)), time.Now().Add(time.Duration(in))
 		}
+		v.Set(attr.Expect, int64(at))
 	}
-	set(&p.idempotent, h.Idempotent)
-	d.publish(p)
-	if p.attr != was {
-		d.events.post(p.appendAttrs(nil)...)
-	}
+	p.give(attr.FromHint, v)
+	d.announce(p)
 	return nil
 }
 
-// request takes in that a request begins or ends. d.mu is held.
+// request applies the begin or the end of a request. d.mu is held.
 func (d *Daemon) request(p *process, h api.Hint) error {
 	a, ev := &p.requests, sched.Event{}
 	switch {
-	case h.Begin != nil && len(a.open) >= mostNumbers:
-		return fmt.Errorf("%d requests are open: %w", len(a.open), server.ErrConflict)
+	case h.Begin != nil && len(a.open) >= maxOpenRequests:
+		return server.Conflict("begin a request of process %d: %d are open, and no more are allowed; end some", p.info.PID, len(a.open))
 	case h.Begin != nil:
 		if a.open == nil {
 			a.open = make(map[int64]sched.Time)
@@ -159,7 +111,7 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 	case h.End != nil:
 		began, there := a.open[*h.End]
 		if !there {
-			return fmt.Errorf("%w: no request %d has begun", server.ErrBadRequest, *h.End)
+			return server.BadRequest("end a request of process %d: no request %d has begun", p.info.PID, *h.End)
 		}
 		delete(a.open, *h.End)
 		ev.Kind, ev.Duration = sched.RequestFinished, d.Now().Sub(began)

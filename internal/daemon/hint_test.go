@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -23,7 +24,7 @@ func TestExpectNothing(t *testing.T) {
 		return at
 	}
 	for _, in := range []time.Duration{time.Minute, 0} {
-		if _, err := d.Hint(p.Process.Pid, api.Hint{Expect: &in}); err != nil {
+		if _, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Expect.Of(int64(in))}); err != nil {
 			t.Fatal(err)
 		}
 		p.do("expects")

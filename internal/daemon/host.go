@@ -147,7 +147,7 @@ func (d *Daemon) forget(p *process) {
 
 // forgetExited drops the records of processes and trees that have exited. d.mu is held.
 func (d *Daemon) forgetExited() {
-	d.buryTrees()
+	d.forgetTrees()
 	maps.DeleteFunc(d.processes, func(pid int, p *process) bool {
 		return len(p.queues) == 0 && p.gate == nil && unix.Kill(pid, 0) == unix.ESRCH
 	})

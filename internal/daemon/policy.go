@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -33,16 +32,32 @@ func (d *Daemon) Policy() api.Policy {
 	return p
 }
 
-// SetPolicy implements server.Node.
+// SetPolicy implements server.Node. Rules and runs apply again to processes that were
+// restored.
 func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
+	if err := d.putInForce(p); err != nil {
+		return api.Policy{}, err
+	}
+	d.mu.Lock()
+	for _, process := range d.processes {
+		process.restored = false
+	}
+	d.resolveAll()
+	d.mu.Unlock()
+	return d.Policy(), nil
+}
+
+// putInForce puts a policy in force on p.Device, or on all devices, and leaves restored
+// processes as they are.
+func (d *Daemon) putInForce(p api.Policy) error {
 	d.mu.Lock()
 	known := p.Device == "" || d.devices[sched.DeviceID(p.Device)] != nil
 	d.mu.Unlock()
 	if !known {
-		return api.Policy{}, fmt.Errorf("there is no device %q here: %w", p.Device, server.ErrNotFound)
+		return server.NotFound("there is no device %q; 'giveway doctor' lists the devices", p.Device)
 	}
 	if err := d.choosePolicy(p); err != nil {
-		return api.Policy{}, fmt.Errorf("%w: %w", server.ErrBadRequest, err)
+		return server.BadRequest("%w", err)
 	}
 	if p.Device == "" {
 		d.mu.Lock()
@@ -52,7 +67,7 @@ func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
 		}
 		d.mu.Unlock()
 	}
-	return d.Policy(), nil
+	return nil
 }
 
 // choosePolicy puts a policy in charge of p.Device, or of all devices. The connection of

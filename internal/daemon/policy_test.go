@@ -28,8 +28,7 @@ func TestExternalPolicyDecides(t *testing.T) {
 	high, _ := sleeper(t)
 	b.mustOffer(t, low)
 	b.mustOffer(t, high)
-	priority := int32(5)
-	if _, err := d.Change(high.PID, api.Change{Priority: &priority}); err != nil {
+	if _, err := d.Change(high.PID, given("priority=5")); err != nil {
 		t.Fatal(err)
 	}
 	example, _ := filepath.Abs("../../examples/policy/priority.py")
@@ -85,15 +84,14 @@ func TestExternalPolicyFails(t *testing.T) {
 			train, _ := sleeper(t)
 			b.mustOffer(t, online)
 			b.mustOffer(t, train)
-			set := func(pid int, c api.Change) {
+			set := func(pid int, attrs string) {
 				t.Helper()
-				if _, err := d.Change(pid, c); err != nil {
+				if _, err := d.Change(pid, given(attrs)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			classes := []string{"online", "batch"}
-			set(online.PID, api.Change{Class: &classes[0]})
-			set(train.PID, api.Change{Class: &classes[1]})
+			set(online.PID, "class=online")
+			set(train.PID, "class=batch")
 			if _, err := d.SetPolicy(api.Policy{Name: "external", Params: map[string]string{tt.key: tt.value, "deadline": "20ms"}}); err != nil {
 				t.Fatal(err)
 			}
@@ -101,10 +99,9 @@ func TestExternalPolicyFails(t *testing.T) {
 			if tt.name != "grants nothing" { // that one is overruled by the scheduler: the vendor's default
 				eventually(t, "the fallback policy slices batch work", func() bool { return b.hardware(train.PID).slice == sched.MinSlice })
 			}
-			yes, no := true, false
-			set(train.PID, api.Change{Paused: &yes})
+			set(train.PID, "paused=true")
 			eventually(t, "an order is carried out", func() bool { return b.hardware(train.PID).stopped })
-			set(train.PID, api.Change{Paused: &no})
+			set(train.PID, "paused=false")
 			eventually(t, "it is resumed", func() bool { return !b.hardware(train.PID).stopped && !b.hardware(online.PID).stopped })
 			begin := time.Now()
 			stop()

@@ -1,10 +1,11 @@
 package daemon
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
@@ -23,19 +24,14 @@ type process struct {
 	requests requests
 	invalid  uint64 // hints that made no sense
 
-	attr        sched.Attr
-	from        string     // where attr.Class came from: default, rule, run, hint, set
-	backendAttr sched.Attr // what its backend knows of it
-	run         *word      // that it belongs to, or did; nil: none
-	said        api.Change // what its owner and itself have said: the last counts, but see classed
-	classed     bool       // its owner has set its class, so it cannot itself
-	owned       bool       // its owner has set something
-	bound       hal.Bound  // on commands in flight, where a policy has no other
-	bounded     bool       // the bound was set
-	idempotent  bool       // its owner says that its commands may be run twice
-	repeats     *bool      // the process says so itself, which overrides idempotent
-	predict     bool
-	expectAt    time.Time // when its owner expects the next request
+	layers     attr.Layers   // what each source gave it: see resolve
+	attrs      attr.Resolved // merged from layers
+	attr       sched.Attr    // the part of attrs that the scheduler reads
+	run        *grant        // the run that it belongs to, or did; nil: none
+	owned      bool          // its owner has set something
+	restored   bool          // by giveway restore: backend, rule and run do not count until a policy is chosen
+	idempotent *bool         // what the process itself says, which overrides its owner's hint; nil: nothing
+	expectAt   time.Time     // when its owner expects the next request
 }
 
 // Info implements hal.Process.
@@ -49,8 +45,10 @@ func (p *process) Settings() *hal.Settings { return p.settings.Load() }
 func (d *Daemon) newProcess(info proc.Process) *process {
 	d.lastID++
 	p := &process{info: info, id: sched.ProcessID(d.lastID)}
-	for _, w := range d.treesOf(&info) {
-		p.say(w.change)
+	p.layers[attr.FromProcess] = cpuAttrs(info.Nice, info.RealTime)
+	for _, t := range d.treesOf(&info) {
+		p.owned = true
+		p.layers[attr.FromSet] = p.layers[attr.FromSet].With(t.values)
 	}
 	p.run = d.runOf(&info)
 	d.resolve(p)
@@ -60,9 +58,9 @@ func (d *Daemon) newProcess(info proc.Process) *process {
 
 // setBackendAttr takes in what a backend knows of a process. d.mu is held.
 func (d *Daemon) setBackendAttr(p *process, a sched.Attr) {
-	if a != (sched.Attr{}) && a != p.backendAttr {
-		p.backendAttr = a
-		d.resolve(p)
+	if v := attr.FromSched(a); !v.Empty() && v != p.layers[attr.FromBackend] {
+		p.layers[attr.FromBackend] = v
+		p.merge()
 	}
 }
 
@@ -80,7 +78,7 @@ func (d *Daemon) publish(p *process) {
 		TakesTurns: a.Class != sched.Online && !(a.Class == sched.Standard && bySlices),
 		WatchReady: watch, WatchRequests: watch, TimeRequests: a.Class == sched.Online, RequestsReported: p.requests.byAPI,
 		Bound: p.standingBound(), GateOnly: p.gateAlone() != nil,
-		Predict: p.predict, Idempotent: p.idempotent, ExpectAt: p.expectAt,
+		Predict: p.attrs.Bool(attr.Predict), Idempotent: p.ownerSaysIdempotent(), ExpectAt: p.expectAt,
 	})
 }
 
@@ -94,8 +92,12 @@ func (d *Daemon) policyUsesSlices() bool {
 	return false
 }
 
-// managed reports whether any attribute was given to the process.
-func (p *process) managed() bool { return p.from != "default" || p.owned || p.attr != (sched.Attr{}) }
+// managed reports whether a process was given an attribute by anything but the default
+// and its own CPU scheduling parameters.
+func (p *process) managed() bool {
+	layers := p.inForce()
+	return p.owned || slices.ContainsFunc(layers[attr.FromBackend:], func(v attr.Values) bool { return !v.Empty() })
+}
 
 // appendAttrs appends that the attributes of the process have changed.
 func (p *process) appendAttrs(buf []sched.Event) []sched.Event {
@@ -116,38 +118,39 @@ func (p *process) stoppable() bool {
 	return true
 }
 
-// say is told what the owner of a process wants.
-func (p *process) say(c api.Change) {
-	p.said, p.owned = p.said.And(c), true
-	if c.Class != nil {
-		p.classed, p.from = true, "set"
-	}
-	p.apply(c)
+// merge merges the attributes that the sources gave to a process.
+func (p *process) merge() {
+	layers := p.inForce()
+	p.attrs = attr.Resolve(&layers)
+	p.attr = p.attrs.Sched()
 }
 
-// repeatable reports whether what it launches may be run twice.
-func (p *process) repeatable() bool {
-	if p.repeats != nil {
-		return *p.repeats
+// inForce returns what each source gave to a process and is in force.
+func (p *process) inForce() attr.Layers {
+	layers := p.layers
+	if p.restored {
+		layers[attr.FromBackend], layers[attr.FromRule], layers[attr.FromRun] = attr.Values{}, attr.Values{}, attr.Values{}
 	}
-	return p.idempotent
+	if p.idempotent != nil {
+		layers[attr.FromHint].Set(attr.Idempotent, 0)
+		if *p.idempotent {
+			layers[attr.FromHint].Set(attr.Idempotent, 1)
+		}
+	}
+	return layers
 }
 
-// apply applies what makes sense.
-func (p *process) apply(c api.Change) {
-	if c.Class != nil {
-		p.attr.Class, _ = sched.ParseClass(*c.Class)
-	}
-	set(&p.attr.Weight, c.Weight)
-	set(&p.attr.Priority, c.Priority)
-	set(&p.attr.Deadline, c.Deadline)
-	set(&p.attr.SLO, c.SLO)
-	set(&p.attr.Paused, c.Paused)
-	if c.Bound != nil {
-		p.bound.Commands, p.bounded = *c.Bound, true
-	}
-	set(&p.bound.Batch, c.Batch)
-	set(&p.predict, c.Predict)
+// give adds attributes to those that a source gave to a process.
+func (p *process) give(from attr.Source, v attr.Values) {
+	p.layers[from] = p.layers[from].With(v)
+	p.merge()
+}
+
+// ownerSaysIdempotent reports whether a hint of the owner says that commands may be run
+// twice. The shim combines it with what the process itself says.
+func (p *process) ownerSaysIdempotent() bool {
+	value, _ := p.layers[attr.FromHint].Get(attr.Idempotent)
+	return value != 0
 }
 
 // defaultBound is for batch and idle processes that only their gate can stop. A gate
@@ -156,17 +159,10 @@ const defaultBound = 16
 
 // standingBound is the bound for where the policy sets none.
 func (p *process) standingBound() hal.Bound {
-	b := p.bound
+	b := hal.Bound{Commands: uint32(p.attrs.Int(attr.Bound)), Batch: uint32(p.attrs.Int(attr.BoundBatch))}
 	low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle
-	if p.gateAlone() != nil && low && !p.bounded {
+	if p.gateAlone() != nil && low && p.attrs.Source(attr.Bound) == attr.FromDefault {
 		b.Commands = defaultBound
 	}
 	return b
-}
-
-// set sets what is asked for, if anything is.
-func set[T any](to, what *T) {
-	if what != nil {
-		*to = *what
-	}
 }

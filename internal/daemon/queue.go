@@ -114,7 +114,8 @@ func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
 		g.device = d.device(o.Device)
 	}
 	p.gate = g
-	p.repeats = nil // a new page: the process says again whether its commands are idempotent
+	p.idempotent = nil // a new page: the process says again whether its commands are idempotent
+	p.merge()
 	d.setBackendAttr(p, o.Attr)
 	d.arrange(p)
 	return g, nil

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 )
 
@@ -123,7 +123,7 @@ func (r *reloading) hangUp(until string) {
 
 func (r *reloading) is(class, policy string) bool {
 	ps := r.d.Processes()
-	return len(ps) == 1 && ps[0].Class == class && ps[0].From == "rule" && r.d.Policy().Name == policy
+	return len(ps) == 1 && ps[0].Class() == class && ps[0].Attrs.Source(attr.Class) == attr.FromRule && r.d.Policy().Name == policy
 }
 
 func (r *reloading) becomes(class, policy string) {
@@ -132,9 +132,9 @@ func (r *reloading) becomes(class, policy string) {
 }
 
 const (
-	readAgain = "the configuration was read again"
-	refused   = "the configuration is refused: the old one stays"
-	restart   = "until the daemon is restarted"
+	readAgain = "configuration was read again"
+	refused   = "configuration is refused, the old one stays in force"
+	restart   = "only when the daemon is restarted"
 )
 
 // TestReloadAtSIGHUP: a bad file is refused with its line, and the old one stays; a
@@ -185,25 +185,24 @@ func TestReloadOnChange(t *testing.T) {
 // rules, and what he did say stays.
 func TestReloadAfterASetting(t *testing.T) {
 	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch, weight: 5}]\n")
-	pid, weight := r.d.Processes()[0].PID, uint32(3)
-	for _, yes := range []bool{true, false} {
-		if _, err := r.d.Change(pid, api.Change{Paused: &yes, Weight: &weight}); err != nil {
+	pid := r.d.Processes()[0].PID
+	for _, attrs := range []string{"paused=true weight=3", "paused=false weight=3"} {
+		if _, err := r.d.Change(pid, given(attrs)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.becomes("batch", "giveway")
 	r.write("policy: giveway\nrules: [{match: {}, class: idle, weight: 7}]\n")
 	r.becomes("idle", "giveway")
-	if p := r.d.Processes()[0]; p.Weight != weight || p.Paused {
-		t.Errorf("%+v", p)
+	if p := r.d.Processes()[0]; p.Attrs.Int(attr.Weight) != 3 || p.Attrs.Bool(attr.Paused) {
+		t.Errorf("got %v, want weight 3, not paused", p.Attrs.Given())
 	}
-	class := "online"
-	if _, err := r.d.Change(pid, api.Change{Class: &class}); err != nil {
+	if _, err := r.d.Change(pid, given("class=online")); err != nil {
 		t.Fatal(err)
 	}
 	r.write("policy: wfq\nrules: [{match: {}, class: batch}]\n")
 	eventually(t, "the file counts", func() bool { return r.d.Policy().Name == "wfq" })
-	if p := r.d.Processes()[0]; p.Class != "online" || p.From != "set" || p.Weight != weight {
-		t.Errorf("%+v", p)
+	if p := r.d.Processes()[0]; p.Class() != "online" || p.Attrs.Source(attr.Class) != attr.FromSet || p.Attrs.Int(attr.Weight) != 3 {
+		t.Errorf("got %v, want online by set with weight 3", p.Attrs.Given())
 	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,12 +12,12 @@ import (
 	"syscall"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/sched"
 )
 
 // Options is what a person says when starting the daemon.
@@ -62,7 +63,7 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	socket := firstOf(o.Socket, cfg.Socket, o.Default)
+	socket := cmp.Or(o.Socket, cfg.Socket, o.Default)
 	if socket == "" {
 		return errors.New("there is no place for the control socket: name one with --socket")
 	}
@@ -84,6 +85,7 @@ func Serve(ctx context.Context, o Options) error {
 		stop() // a daemon that nobody can reach is no use
 	})
 	ended.Go(func() { d.reload(ctx, o.File, rules) })
+	ended.Go(func() { d.followNice(ctx) })
 	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.events.inLoop(func() {}); return true }) })
 	o.Log.Info("the daemon runs", "socket", socket, "policy", cfg.Policy.Name, "file", o.File)
 	err = d.Run(ctx)
@@ -103,26 +105,19 @@ func pageHost(backends []hal.Backend) server.PageHost {
 	return nil
 }
 
-func firstOf(words ...string) string {
-	for _, w := range words {
-		if w != "" {
-			return w
-		}
-	}
-	return ""
-}
-
-// reload reads the file again when it changes, and at SIGHUP. A file that is
-// wrong is refused, and what was before stays.
+// reload reads the file again when it changes, and at SIGHUP. A file with a mistake is
+// refused, and the last one that was right stays in force.
 func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
+	d.noteConfig(file, nil)
 	take := func(c config.Config) {
+		d.noteConfig(file, nil)
 		if old := rules.set(c); old.Sched != c.Sched || old.Socket != c.Socket || old.TCP != c.TCP || old.TokenFile != c.TokenFile ||
-			old.Blind != c.Blind || old.NoNVIDIA != c.NoNVIDIA || old.NoAMD != c.NoAMD {
-			d.cfg.Log.Warn("the floor, the stall limit, eyes, nvidia, amd and where to listen are as they were until the daemon is restarted", "file", file)
+			old.NoTrace != c.NoTrace || old.NoNVIDIA != c.NoNVIDIA || old.NoAMD != c.NoAMD {
+			d.cfg.Log.Warn("floor, floor_turn, stall_limit, trace, nvidia, amd, socket, tcp and token_file change only when the daemon is restarted", "file", file)
 		}
-		d.rule()
+		d.applyRules()
 		if _, err := d.SetPolicy(api.Policy{Name: c.Policy.Name, Params: c.Policy.Params}); err != nil {
-			d.cfg.Log.Error("the file's policy", "error", err)
+			d.cfg.Log.Error("policy of the configuration could not be applied", "file", file, "error", err)
 			return
 		}
 		d.mu.Lock()
@@ -130,9 +125,12 @@ func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 			d.applyDevicePolicy(dev)
 		}
 		d.mu.Unlock()
-		d.cfg.Log.Info("the configuration was read again", "file", file)
+		d.cfg.Log.Info("configuration was read again", "file", file)
 	}
-	refuse := func(err error) { d.cfg.Log.Error("the configuration is refused: the old one stays", "error", err) }
+	refuse := func(err error) {
+		d.noteConfig(file, err)
+		d.cfg.Log.Error("configuration is refused, the old one stays in force", "error", err)
+	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -155,25 +153,27 @@ func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 	}
 }
 
-// rule applies the rules again: what was said otherwise counts before them.
-func (d *Daemon) rule() {
+// noteConfig notes for Status whether the file was accepted when it was last read.
+func (d *Daemon) noteConfig(file string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, p := range d.processes {
-		was, from := p.attr, p.from
-		if d.resolve(p); p.attr != was || p.from != from {
-			d.announce(p)
-		}
-	}
+	d.configFile, d.configErr = file, err
 }
 
-// ruleBook holds the rules in force.
+// applyRules applies the rules to every process again.
+func (d *Daemon) applyRules() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resolveAll()
+}
+
+// ruleBook holds the configuration in force.
 type ruleBook struct {
 	mu  sync.Mutex
 	cfg config.Config
 }
 
-// set puts a file in force and returns the one that was.
+// set puts a configuration in force and returns the previous one.
 func (b *ruleBook) set(c config.Config) (old config.Config) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,17 +181,13 @@ func (b *ruleBook) set(c config.Config) (old config.Config) {
 	return old
 }
 
-// apply returns what the first rule that matches makes of a process's attributes.
-func (b *ruleBook) apply(p proc.Process, attr sched.Attr) (sched.Attr, bool) {
+// apply returns the attributes that the first matching rule gives to a process.
+func (b *ruleBook) apply(p proc.Process) attr.Values {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r, ok := b.cfg.Match(config.Program{
-		User: userName(p.UID), UID: p.UID, Command: strings.Fields(p.Command), Container: p.Container, Pod: p.Pod,
+	return b.cfg.Match(config.Process{
+		User: userName(p.UID), UID: p.UID, Command: strings.Fields(p.Command), Cgroup: p.Cgroup, Container: p.Container, Pod: p.Pod,
 	})
-	if !ok {
-		return attr, false
-	}
-	return r.Apply(attr), true
 }
 
 // devicePolicy returns the policy that the file names for one device.

@@ -1,9 +1,9 @@
-// Package metrics writes how a node is in Prometheus' text format, version 0.0.4.
+// Package metrics writes the state of a node in Prometheus' text format, version 0.0.4.
 // docs/METRICS.md describes each metric.
 //
-// It keeps nothing between scrapes: what it writes is what it is given, and who may
-// see what is for whoever gives it. Command lines are never written: they hold
-// secrets, and no two are alike.
+// It keeps nothing between scrapes. The caller leaves out what a user may not see.
+// Command lines are never written: they can hold secrets, and each would be a series of
+// its own.
 package metrics
 
 import (
@@ -12,26 +12,27 @@ import (
 	"strings"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 )
 
-// ContentType is what Prometheus goes by to tell the format.
+// ContentType is the Content-Type of the format.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// states are those that a queue can be in.
+// states are the states of a queue.
 var states = []string{"running", "stopping", "stopped", "starting"}
 
-// Text is a node's state as metrics. Processes are in order of pid.
+// Text returns the state of a node as metrics. Processes are in order of pid.
 func Text(st api.Status, processes []api.Process) []byte {
 	var p page
 	p.gauge("giveway_build_info", "The daemon's version; always 1.")
 	p.sample(1, "version", st.Version)
-	p.gauge("giveway_uptime_seconds", "How long the daemon has run.")
+	p.gauge("giveway_uptime_seconds", "Time since the daemon was started.")
 	p.sample(st.Uptime.Seconds())
-	p.gauge("giveway_policy_info", "The policy in charge; always 1.")
+	p.gauge("giveway_policy_info", "The policy in force; always 1.")
 	p.sample(1, "policy", st.Policy.Name)
-	p.gauge("giveway_policy_overruled", "Whether the policy made a mistake and the vendor's own scheduling stands in for it.")
+	p.gauge("giveway_policy_overruled", "1 while a policy is overruled because of a mistake and the vendor's own scheduling is in force.")
 	p.sample(truth(st.Policy.Overruled != ""))
-	p.counter("giveway_kernel_log_lines_total", "Wrong guesses at handles, each of which may have left a line in the kernel's log.")
+	p.counter("giveway_kernel_log_lines_total", "Wrong guesses at handles. Each may have left a line in the kernel's log.")
 	p.sample(float64(st.KernelLogLines))
 	p.devices(st.Devices)
 	p.processes(processes)
@@ -48,9 +49,9 @@ func (p *page) devices(all []api.Device) {
 	for _, d := range all {
 		p.sample(1, "device", d.ID, "index", strconv.Itoa(d.Index), "model", d.Model, "backend", d.Backend)
 	}
-	p.gauge("giveway_device_eyes", "Whether the hardware's own record of who ran is read.")
+	p.gauge("giveway_device_trace", "1 if the hardware's context-switch trace is read.")
 	for _, d := range all {
-		p.sample(truth(d.Eyes), "device", d.ID)
+		p.sample(truth(d.Trace), "device", d.ID)
 	}
 }
 
@@ -58,21 +59,21 @@ func (p *page) processes(all []api.Process) {
 	count := map[string]int{}
 	paused := 0
 	for _, proc := range all {
-		count[proc.Class]++
-		if proc.Paused {
+		count[proc.Class()]++
+		if proc.Attrs.Bool(attr.Paused) {
 			paused++
 		}
 	}
-	p.gauge("giveway_processes", "Programs on the devices, by class.")
-	for _, class := range api.Classes {
+	p.gauge("giveway_processes", "Processes on the devices, by class.")
+	for _, class := range attr.ClassNames() {
 		p.sample(float64(count[class]), "class", class)
 	}
-	p.gauge("giveway_processes_paused", "Programs that somebody has paused.")
+	p.gauge("giveway_processes_paused", "Processes that are paused.")
 	p.sample(float64(paused))
 }
 
-// queues writes of each queue of each process. A process may have many on one
-// device, so the queue's own number is among the labels.
+// queues writes the metrics of each queue. A process may have many queues on one device,
+// so the queue's id is among the labels.
 func (p *page) queues(all []api.Process) {
 	each := func(write func(proc *api.Process, q *api.Queue, names []string)) {
 		for i := range all {
@@ -82,13 +83,13 @@ func (p *page) queues(all []api.Process) {
 			}
 		}
 	}
-	p.counter("giveway_queue_served_seconds_total", "Time on the device.")
+	p.counter("giveway_queue_served_seconds_total", "Device time.")
 	each(func(proc *api.Process, q *api.Queue, names []string) {
-		p.sample(q.Served.Seconds(), append(names, "class", proc.Class, "user", proc.User)...)
+		p.sample(q.Served.Seconds(), append(names, "class", proc.Class(), "user", proc.User)...)
 	})
-	p.gauge("giveway_queue_measured", "Whether the hardware says how long it was served; otherwise it is a guess.")
+	p.gauge("giveway_queue_measured", "1 if the hardware measured the device time; 0 if it is estimated.")
 	each(func(_ *api.Process, q *api.Queue, names []string) { p.sample(truth(q.Measured), names...) })
-	p.gauge("giveway_queue_state", "1 for the state that the queue is in, 0 for the others.")
+	p.gauge("giveway_queue_state", "1 for the state of the queue, 0 for the other states.")
 	each(func(_ *api.Process, q *api.Queue, names []string) {
 		for _, state := range states {
 			p.sample(truth(q.State == state), append(names, "state", state)...)
@@ -96,21 +97,21 @@ func (p *page) queues(all []api.Process) {
 	})
 }
 
-// shims writes what the libraries in programs tell of them.
+// shims writes what the shims in processes report.
 func (p *page) shims(all []api.Process) {
 	for _, m := range []struct {
 		name, help string
 		value      func(*api.Shim) float64
 	}{
-		{"launched_total", "Commands put on a device.", func(s *api.Shim) float64 { return float64(s.Launched) }},
-		{"completed_total", "Of those, known to be done.", func(s *api.Shim) float64 { return float64(s.Completed) }},
-		{"holds_total", "Launches that had to wait at the gate.", func(s *api.Shim) float64 { return float64(s.Holds) }},
-		{"held_seconds_total", "Time that threads waited there.", func(s *api.Shim) float64 { return s.HeldFor.Seconds() }},
-		{"overruns_total", "Times the bound was let go because nothing moved.", func(s *api.Shim) float64 { return float64(s.Overruns) }},
-		{"parked_total", "Times the device was taken ahead of an arrival.", func(s *api.Shim) float64 { return float64(s.Parked) }},
-		{"parked_hits_total", "Of those, times the arrival came.", func(s *api.Shim) float64 { return float64(s.Hits) }},
-		{"parked_seconds_total", "Time that the device was held so: what others lost at most.", func(s *api.Shim) float64 { return s.ParkedFor.Seconds() }},
-		{"saved_seconds_total", "Time that arrivals did not wait because of it, as the program estimates.", func(s *api.Shim) float64 { return s.Saved.Seconds() }},
+		{"launched_total", "Commands launched.", func(s *api.Shim) float64 { return float64(s.Launched) }},
+		{"completed_total", "Commands known to be completed.", func(s *api.Shim) float64 { return float64(s.Completed) }},
+		{"holds_total", "Launches that waited at the gate.", func(s *api.Shim) float64 { return float64(s.Holds) }},
+		{"held_seconds_total", "Time that threads waited at the gate.", func(s *api.Shim) float64 { return s.HeldFor.Seconds() }},
+		{"overruns_total", "Times the bound was exceeded because nothing moved.", func(s *api.Shim) float64 { return float64(s.Overruns) }},
+		{"parked_total", "Times the device was taken ahead of a request.", func(s *api.Shim) float64 { return float64(s.Parked) }},
+		{"parked_hits_total", "Times a request arrived while the device was held for it.", func(s *api.Shim) float64 { return float64(s.Hits) }},
+		{"parked_seconds_total", "Time that the device was held ahead of requests: the most that other processes lost.", func(s *api.Shim) float64 { return s.ParkedFor.Seconds() }},
+		{"saved_seconds_total", "Time that requests did not wait because of it, by the shim's estimate.", func(s *api.Shim) float64 { return s.Saved.Seconds() }},
 	} {
 		p.counter("giveway_shim_"+m.name, m.help)
 		for _, proc := range all {
@@ -121,15 +122,15 @@ func (p *page) shims(all []api.Process) {
 	}
 }
 
-// requests writes how programs that tell of their requests do.
+// requests writes how long requests take.
 func (p *page) requests(all []api.Process) {
-	p.counter("giveway_requests_total", "Requests that are over.")
+	p.counter("giveway_requests_total", "Requests that finished.")
 	for _, proc := range all {
 		if proc.Requests != nil {
 			p.sample(float64(proc.Requests.Count), "pid", strconv.Itoa(proc.PID))
 		}
 	}
-	p.gauge("giveway_request_seconds", "How long the last requests took.")
+	p.gauge("giveway_request_seconds", "Time that the last requests took.")
 	for _, proc := range all {
 		if r := proc.Requests; r != nil {
 			p.sample(r.P50.Seconds(), "pid", strconv.Itoa(proc.PID), "quantile", "0.5")
@@ -138,6 +139,7 @@ func (p *page) requests(all []api.Process) {
 	}
 }
 
+// truth returns 1 for true.
 func truth(b bool) float64 {
 	if b {
 		return 1
@@ -145,7 +147,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// page is a text in the making. All samples of a metric follow its head.
+// page is the text so far. The samples of a metric follow its header.
 type page struct {
 	text []byte
 	name string
@@ -159,7 +161,7 @@ func (p *page) head(name, kind, help string) {
 	p.text = fmt.Appendf(p.text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// sample adds a value of the metric last begun. Labels are names and values in turn.
+// sample adds a sample of the last metric. Labels are names and values in turn.
 func (p *page) sample(v float64, labels ...string) {
 	p.text = append(p.text, p.name...)
 	for i := 0; i < len(labels); i += 2 {
@@ -174,7 +176,7 @@ func (p *page) sample(v float64, labels ...string) {
 	p.text = append(p.text, '\n')
 }
 
-// escape makes a label's value of any text, as the format wants it.
+// escape returns text as the value of a label.
 func escape(s string) string { return escapes.Replace(strings.ToValidUTF8(s, "\ufffd")) }
 
 var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

@@ -9,76 +9,81 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/sched"
 )
 
 var status = api.Status{
 	Version: "1.2", PID: 7, Uptime: 90*time.Second + time.Millisecond,
 	Policy:  api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}, Overruled: "stalled"},
-	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Eyes: true}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
+	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Trace: true}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
 	Checks:  []api.Check{{Name: "secret check"}}, KernelLogLines: 42, Goroutines: 9,
+}
+
+func attrs(text string) attr.Resolved {
+	return attr.Resolve(&attr.Layers{attr.FromSet: attr.Must(text)})
 }
 
 var processes = []api.Process{
 	{
-		PID: 812, Command: "python --password=hunter2", User: "alice", UID: 1000, Class: "online", Container: "c0ffee", Pod: "web-0",
+		PID: 812, Command: "python --password=hunter2", User: "alice", UID: 1000, Attrs: attrs("class=online"), Container: "c0ffee", Pod: "web-0",
 		Queues:   []api.Queue{{ID: 1, Device: "GPU-a", State: "running", Served: 93*time.Second + 250*time.Millisecond, Measured: true}},
 		Shim:     &api.Shim{Runtime: "cuda", Launched: 9, Completed: 8, Holds: 2, HeldFor: time.Second, Overruns: 1, Parked: 5, Hits: 4, ParkedFor: time.Millisecond, Saved: time.Microsecond},
 		Requests: &api.Requests{Count: 7, P50: time.Millisecond, P99: 2 * time.Millisecond},
 	},
 	{
-		PID: 4711, User: "bob", UID: 1001, Class: "batch", Paused: true,
+		PID: 4711, User: "bob", UID: 1001, Attrs: attrs("class=batch paused=true"),
 		Queues: []api.Queue{
 			{ID: 2, Device: "GPU-a", State: "stopped", Served: time.Nanosecond},
 			{ID: 3, Device: "GPU-a", State: "stopping"}, // the same process on the same device
 		},
 	},
-	{PID: 5000, User: "root", Class: "batch"},
+	{PID: 5000, User: "root", Attrs: attrs("class=batch")},
 }
 
-const page1 = `# HELP giveway_build_info The daemon's version; always 1.
+const wantText = `# HELP giveway_build_info The daemon's version; always 1.
 # TYPE giveway_build_info gauge
 giveway_build_info{version="1.2"} 1
-# HELP giveway_uptime_seconds How long the daemon has run.
+# HELP giveway_uptime_seconds Time since the daemon was started.
 # TYPE giveway_uptime_seconds gauge
 giveway_uptime_seconds 90.001
-# HELP giveway_policy_info The policy in charge; always 1.
+# HELP giveway_policy_info The policy in force; always 1.
 # TYPE giveway_policy_info gauge
 giveway_policy_info{policy="giveway"} 1
-# HELP giveway_policy_overruled Whether the policy made a mistake and the vendor's own scheduling stands in for it.
+# HELP giveway_policy_overruled 1 while a policy is overruled because of a mistake and the vendor's own scheduling is in force.
 # TYPE giveway_policy_overruled gauge
 giveway_policy_overruled 1
-# HELP giveway_kernel_log_lines_total Wrong guesses at handles, each of which may have left a line in the kernel's log.
+# HELP giveway_kernel_log_lines_total Wrong guesses at handles. Each may have left a line in the kernel's log.
 # TYPE giveway_kernel_log_lines_total counter
 giveway_kernel_log_lines_total 42
 # HELP giveway_device_info A device that the daemon drives; always 1.
 # TYPE giveway_device_info gauge
 giveway_device_info{device="GPU-a",index="0",model="NVIDIA H200",backend="nvidia"} 1
 giveway_device_info{device="GPU-b",index="1",model="NVIDIA H200",backend="nvidia"} 1
-# HELP giveway_device_eyes Whether the hardware's own record of who ran is read.
-# TYPE giveway_device_eyes gauge
-giveway_device_eyes{device="GPU-a"} 1
-giveway_device_eyes{device="GPU-b"} 0
-# HELP giveway_processes Programs on the devices, by class.
+# HELP giveway_device_trace 1 if the hardware's context-switch trace is read.
+# TYPE giveway_device_trace gauge
+giveway_device_trace{device="GPU-a"} 1
+giveway_device_trace{device="GPU-b"} 0
+# HELP giveway_processes Processes on the devices, by class.
 # TYPE giveway_processes gauge
 giveway_processes{class="online"} 1
 giveway_processes{class="standard"} 0
 giveway_processes{class="batch"} 2
 giveway_processes{class="idle"} 0
-# HELP giveway_processes_paused Programs that somebody has paused.
+# HELP giveway_processes_paused Processes that are paused.
 # TYPE giveway_processes_paused gauge
 giveway_processes_paused 1
-# HELP giveway_queue_served_seconds_total Time on the device.
+# HELP giveway_queue_served_seconds_total Device time.
 # TYPE giveway_queue_served_seconds_total counter
 giveway_queue_served_seconds_total{device="GPU-a",pid="812",queue="1",class="online",user="alice"} 93.25
 giveway_queue_served_seconds_total{device="GPU-a",pid="4711",queue="2",class="batch",user="bob"} 1e-09
 giveway_queue_served_seconds_total{device="GPU-a",pid="4711",queue="3",class="batch",user="bob"} 0
-# HELP giveway_queue_measured Whether the hardware says how long it was served; otherwise it is a guess.
+# HELP giveway_queue_measured 1 if the hardware measured the device time; 0 if it is estimated.
 # TYPE giveway_queue_measured gauge
 giveway_queue_measured{device="GPU-a",pid="812",queue="1"} 1
 giveway_queue_measured{device="GPU-a",pid="4711",queue="2"} 0
 giveway_queue_measured{device="GPU-a",pid="4711",queue="3"} 0
-# HELP giveway_queue_state 1 for the state that the queue is in, 0 for the others.
+# HELP giveway_queue_state 1 for the state of the queue, 0 for the other states.
 # TYPE giveway_queue_state gauge
 giveway_queue_state{device="GPU-a",pid="812",queue="1",state="running"} 1
 giveway_queue_state{device="GPU-a",pid="812",queue="1",state="stopping"} 0
@@ -92,37 +97,37 @@ giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="running"} 0
 giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="stopping"} 1
 giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="stopped"} 0
 giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="starting"} 0
-# HELP giveway_shim_launched_total Commands put on a device.
+# HELP giveway_shim_launched_total Commands launched.
 # TYPE giveway_shim_launched_total counter
 giveway_shim_launched_total{pid="812"} 9
-# HELP giveway_shim_completed_total Of those, known to be done.
+# HELP giveway_shim_completed_total Commands known to be completed.
 # TYPE giveway_shim_completed_total counter
 giveway_shim_completed_total{pid="812"} 8
-# HELP giveway_shim_holds_total Launches that had to wait at the gate.
+# HELP giveway_shim_holds_total Launches that waited at the gate.
 # TYPE giveway_shim_holds_total counter
 giveway_shim_holds_total{pid="812"} 2
-# HELP giveway_shim_held_seconds_total Time that threads waited there.
+# HELP giveway_shim_held_seconds_total Time that threads waited at the gate.
 # TYPE giveway_shim_held_seconds_total counter
 giveway_shim_held_seconds_total{pid="812"} 1
-# HELP giveway_shim_overruns_total Times the bound was let go because nothing moved.
+# HELP giveway_shim_overruns_total Times the bound was exceeded because nothing moved.
 # TYPE giveway_shim_overruns_total counter
 giveway_shim_overruns_total{pid="812"} 1
-# HELP giveway_shim_parked_total Times the device was taken ahead of an arrival.
+# HELP giveway_shim_parked_total Times the device was taken ahead of a request.
 # TYPE giveway_shim_parked_total counter
 giveway_shim_parked_total{pid="812"} 5
-# HELP giveway_shim_parked_hits_total Of those, times the arrival came.
+# HELP giveway_shim_parked_hits_total Times a request arrived while the device was held for it.
 # TYPE giveway_shim_parked_hits_total counter
 giveway_shim_parked_hits_total{pid="812"} 4
-# HELP giveway_shim_parked_seconds_total Time that the device was held so: what others lost at most.
+# HELP giveway_shim_parked_seconds_total Time that the device was held ahead of requests: the most that other processes lost.
 # TYPE giveway_shim_parked_seconds_total counter
 giveway_shim_parked_seconds_total{pid="812"} 0.001
-# HELP giveway_shim_saved_seconds_total Time that arrivals did not wait because of it, as the program estimates.
+# HELP giveway_shim_saved_seconds_total Time that requests did not wait because of it, by the shim's estimate.
 # TYPE giveway_shim_saved_seconds_total counter
 giveway_shim_saved_seconds_total{pid="812"} 1e-06
-# HELP giveway_requests_total Requests that are over.
+# HELP giveway_requests_total Requests that finished.
 # TYPE giveway_requests_total counter
 giveway_requests_total{pid="812"} 7
-# HELP giveway_request_seconds How long the last requests took.
+# HELP giveway_request_seconds Time that the last requests took.
 # TYPE giveway_request_seconds gauge
 giveway_request_seconds{pid="812",quantile="0.5"} 0.001
 giveway_request_seconds{pid="812",quantile="0.99"} 0.002
@@ -132,34 +137,34 @@ giveway_goroutines 9
 `
 
 func TestText(t *testing.T) {
-	if got := string(Text(status, processes)); got != page1 {
+	if got := string(Text(status, processes)); got != wantText {
 		t.Errorf("got\n%s", got)
 	}
 }
 
-// TestDocs: the page has every metric there is, with its kind, and no other.
+// TestDocs: docs/METRICS.md lists every metric with its type, and no other.
 func TestDocs(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/METRICS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var are, told []string
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllStringSubmatch(page1, -1) {
-		are = append(are, m[1]+" "+m[2])
+	var written, documented []string
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllStringSubmatch(wantText, -1) {
+		written = append(written, m[1]+" "+m[2])
 	}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(giveway_[a-z_]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(doc), -1) {
-		told = append(told, m[1]+" "+m[2])
+		documented = append(documented, m[1]+" "+m[2])
 	}
-	if !slices.Equal(are, told) {
-		t.Errorf("there are %q\ndocs/METRICS.md has %q", are, told)
+	if !slices.Equal(written, documented) {
+		t.Errorf("the daemon writes %q\ndocs/METRICS.md has %q", written, documented)
 	}
 }
 
-// The format as its description has it: a name, labels whose values have every
-// backslash, quote and line feed escaped, a number.
+// line is the format: a name, labels whose values have every backslash, quote and line
+// feed escaped, and a number.
 var line = regexp.MustCompile(`^(# (HELP|TYPE) giveway_[a-z_]+ .+|giveway_[a-z_]+(\{([a-z]+="([^"\\\n]|\\[\\"n])*",?)+\})? [0-9.e+-]+)$`)
 
-// TestHostileText: a name that somebody made up does not become a sample.
+// TestHostileText: text that a user chose does not become a sample.
 func TestHostileText(t *testing.T) {
 	for _, name := range []string{
 		"a\"} 1\ngiveway_fake 1\n#", `\`, `\n`, "\xff\xfe", "\r\n", "", strings.Repeat("{", 5000), "\x00\u2028",
@@ -167,7 +172,7 @@ func TestHostileText(t *testing.T) {
 		st, ps := status, slices.Clone(processes)
 		st.Version, st.Policy.Name = name, name
 		st.Devices = []api.Device{{ID: name, Model: name, Backend: name}}
-		ps[0].User, ps[0].Class = name, name
+		ps[0].User = name
 		ps[0].Queues = []api.Queue{{Device: name, State: name, Served: -1}}
 		text := string(Text(st, ps))
 		if text != strings.ToValidUTF8(text, "?") {
@@ -180,7 +185,7 @@ func TestHostileText(t *testing.T) {
 			}
 			series := l[:strings.LastIndex(l, " ")]
 			if seen[series] && !strings.HasPrefix(l, "#") {
-				t.Errorf("%q: twice: %s", name, l)
+				t.Errorf("%q: the series occurs twice: %s", name, l)
 			}
 			seen[series] = true
 		}
@@ -190,14 +195,14 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestStates: these are the scheduler's.
+// TestStates compares the states with those of package sched.
 func TestStates(t *testing.T) {
 	for i, name := range states {
 		if got := sched.State(i).String(); got != name {
-			t.Errorf("state %d is %s, not %s", i, got, name)
+			t.Errorf("state %d: got %s, want %s", i, got, name)
 		}
 	}
 	if last := sched.State(len(states)).String(); !strings.HasPrefix(last, "unknown") {
-		t.Errorf("there is a state %s", last)
+		t.Errorf("state %s is missing", last)
 	}
 }

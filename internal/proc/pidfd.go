@@ -66,3 +66,13 @@ func readable(fd uintptr) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 	return err == nil && n > 0
 }
+
+// NewHandle returns a handle that owns a pidfd which the kernel gave, such as
+// SO_PEERPIDFD. On an error the pidfd is closed.
+func NewHandle(fd int) (*Handle, error) {
+	if err := unix.SetNonblock(fd, true); err != nil { // to wait in the Go runtime's poller
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &Handle{os.NewFile(uintptr(fd), "pidfd")}, nil
+}

@@ -2,21 +2,15 @@ package scenario
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
-	"github.com/giveway/giveway/sched"
 	"go.yaml.in/yaml/v3"
 )
-
-// classNames are in the order of sched.Class.
-var classNames = []string{
-	sched.Standard.String(), sched.Online.String(), sched.Batch.String(), sched.Idle.String(),
-}
 
 func (r *reader) clients(f *form, s *Scenario) {
 	f.Need("clients", "[{name: train, class: batch, kernels: {time: 212us}}]")
@@ -71,7 +65,7 @@ func kernelsOf(c *sim.ClientConfig) int {
 func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	c.Device = r.deviceOf(f, world)
 	f.Ident("process", &c.Process)
-	r.attr(f, &c.Attr)
+	c.Attr = attr.ReadYAML(f, attr.ByScenario).Sched()
 	f.Boolean("shim", &c.Shim)
 	r.arrival(f, world, &c.Arrival)
 	r.kernels(f, c)
@@ -115,33 +109,6 @@ func (r *reader) deviceOf(f *form, world *sim.Config) int {
 	}
 	i, _ := f.Word("device", "device", ids)
 	return i
-}
-
-// attr reads the attributes of the client's process.
-func (r *reader) attr(f *form, a *sched.Attr) {
-	if i, ok := f.Word("class", "class", classNames); ok {
-		a.Class = sched.Class(i)
-	}
-	if n, ok := f.Integer("priority", math.MinInt32, math.MaxInt32); ok {
-		a.Priority = int32(n)
-	}
-	if n, ok := f.Integer("weight", 1, 10_000); ok {
-		a.Weight = uint32(n)
-	}
-	share := 0.0
-	f.Ratio("share", &share, 0.01, 1)
-	a.Share = uint8(math.Round(100 * share))
-	f.Duration("deadline", &a.Deadline, 0, hour)
-	f.Duration("slo", &a.SLO, 0, hour)
-	f.Duration("laxity", &a.Laxity, 0, hour)
-	f.Duration("work", &a.Work, 0, hour)
-	if n, ok := f.Integer("nice", -20, 19); ok {
-		a.Nice = int8(n)
-	}
-	if n, ok := f.Integer("real_time", 1, 99); ok {
-		a.RealTime = uint8(n)
-	}
-	f.Boolean("focus", &a.Focus)
 }
 
 // arrivalNames are in the order of sim.ArrivalKind.

@@ -13,6 +13,7 @@ import (
 	"github.com/giveway/giveway/internal/metrics"
 )
 
+// mute is a node that accepts everything.
 type mute struct{}
 
 func (mute) Processes() []api.Process                          { return nil }
@@ -22,12 +23,15 @@ func (mute) Policy() (p api.Policy)                            { return p }
 func (mute) SetPolicy(p api.Policy) (api.Policy, error)        { return p, nil }
 func (mute) Status() (s api.Status)                            { return s }
 func (mute) Restore() error                                    { return nil }
-func (mute) BeginRun(int, api.Change) (end func(), err error)  { return func() {}, nil }
+
+func (mute) BeginRun(int, api.Run) (ignored []api.Ignored, end func(), err error) {
+	return nil, func() {}, nil
+}
 
 // ask makes a request as the daemon's own user.
 func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // a run ends at once
+	cancel() // so that a run ends at once
 	ctx = context.WithValue(ctx, peerKey{}, peer{local: true, uid: uint32(os.Geteuid()), pid: os.Getpid()})
 	r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body)).WithContext(ctx)
 	r.Method, r.URL.Path = method, path
@@ -43,26 +47,30 @@ func TestBadInput(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "/", "", 404, `there is no \"/\" here: not found`},
-		{"GET", "/v2/processes", "", 404, "not found"},
-		{"GET", "/" + strings.Repeat("x", 5000), "", 404, "not found"},
-		{"DELETE", "/v1/processes", "", 405, `\"/v1/processes\" takes GET only`},
-		{"PUT", "/v1/policy", "", 405, "takes GET, POST only"},
+		{"GET", "/", "", 404, `there is no path \"/\"`},
+		{"GET", "/v2/processes", "", 404, "there is no path"},
+		{"GET", "/" + strings.Repeat("x", 5000), "", 404, "there is no path"},
+		{"DELETE", "/v1/processes", "", 405, `path \"/v1/processes\" takes GET, HEAD only`},
+		{"PUT", "/v1/policy", "", 405, "takes GET, HEAD, POST only"},
 		{"GET", "/v1/restore", "", 405, "takes POST only"},
 		{"GET", "/v1/runs", "", 405, "takes POST only"},
-		{"POST", "/metrics", "", 405, "takes GET only"},
+		{"POST", "/metrics", "", 405, "takes GET, HEAD only"},
 		{"GET", "/v1/shim", "", 405, "takes POST only"},
-		{"POST", "/v1/shim", "", 409, "on the daemon's own socket"},
+		{"POST", "/v1/shim", "", 409, "on the daemon's unix socket"},
 		{"GET", "/v1/processes/1/hint", "", 405, "takes POST only"},
 		{"POST", "/v1/processes/x/hint", `{"priority":1}`, 400, `\"x\" is not a pid`},
-		{"POST", "/v1/processes/1/hint", `{}`, 400, "it says nothing"},
-		{"POST", "/v1/processes/1/hint", `{"class":"online"}`, 400, "unknown field"},
-		{"POST", "/v1/processes/1/hint", `{"expect_ns":-1}`, 400, "expect -1ns is not from 0"},
-		{"POST", "/v1/processes/1/hint", `{"work_ns":1000000000000000000}`, 400, "work 277777h46m40s is not from 0"},
+		{"POST", "/v1/processes/1/hint", `{}`, 400, "the hint is empty"},
+		{"POST", "/v1/processes/1/hint", `{"colour":"red"}`, 400, `there is no key \"colour\"; there are: begin, end, class,`},
+		{"POST", "/v1/processes/1/hint", `{"paused":true}`, 400, "paused cannot be set by hint, only by: set"},
+		{"POST", "/v1/processes/1/hint", `{"expect_ns":-1}`, 400, "expect -1ns is not a time from 0 (unknown) to 1h"},
+		{"POST", "/v1/processes/1/hint", `{"work_ns":1000000000000000000}`, 400, "work 277777h46m40s is not a time from 0"},
 		{"POST", "/v1/processes/1/hint", `{"begin":1,"end":1}`, 400, "either begins or ends"},
-		{"POST", "/v1/processes/1", `{"slo_ns":-1}`, 400, "slo -1ns is not from 0"},
-		{"POST", "/v1/processes/1", `{"bound":65537}`, 400, "bound 65537 is not from 0"},
-		{"POST", "/v1/processes/1", `{"bound":16,"bound_batch":32}`, 400, "batches of 32 are more than the bound of 16"},
+		{"POST", "/v1/processes/1/hint", `{"begin":"1"}`, 400, "cannot unmarshal string"},
+		{"POST", "/v1/processes/1", `{"slo_ns":-1}`, 400, "slo -1ns is not a time from 0"},
+		{"POST", "/v1/processes/1", `{"bound":65537}`, 400, "bound 65537 is not a whole number from 0 (no bound) to 65536"},
+		{"POST", "/v1/processes/1", `{"bound":16,"bound_batch":32}`, 400, "bound-batch 32 is more than bound 16"},
+		{"POST", "/v1/processes/1", `{"share_percent":101}`, 400, "share 101% is not a whole percentage"},
+		{"POST", "/v1/processes/1", `{"laxity_ns":1}`, 400, "laxity cannot be set by set, only by: hint, page, scenario"},
 		{"POST", "/v1/processes/x", `{"class":"batch"}`, 400, `\"x\" is not a pid`},
 		{"POST", "/v1/processes/0", `{"class":"batch"}`, 400, "is not a pid"},
 		{"POST", "/v1/processes/-1", `{"class":"batch"}`, 400, "is not a pid"},
@@ -70,23 +78,25 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/processes/1", "", 400, "the body is empty"},
 		{"POST", "/v1/processes/1", "{", 400, "unexpected EOF"},
 		{"POST", "/v1/processes/1", "[]", 400, "cannot unmarshal array"},
-		{"POST", "/v1/processes/1", "{}", 400, "it asks for nothing"},
-		{"POST", "/v1/processes/1", "null", 400, "it asks for nothing"},
-		{"POST", "/v1/processes/1", `{"tree":true}`, 400, "it asks for nothing"},
+		{"POST", "/v1/processes/1", "{}", 400, "the request sets no attribute"},
+		{"POST", "/v1/processes/1", "null", 400, "the request sets no attribute"},
+		{"POST", "/v1/processes/1", `{"tree":true}`, 400, "the request sets no attribute"},
+		{"POST", "/v1/processes/1", `{"tree":1,"class":"batch"}`, 400, "cannot unmarshal number"},
 		{"POST", "/v1/processes/1", `{"class":"batch"} {}`, 400, "more than one value"},
-		{"POST", "/v1/processes/1", `{"class":"batch","colour":"red"}`, 400, `unknown field \"colour\"`},
-		{"POST", "/v1/processes/1", `{"class":"bach"}`, 400, `there is no class \"bach\"; there are: online, standard, batch, idle`},
-		{"POST", "/v1/processes/1", `{"weight":0}`, 400, "weight 0 is not from 1 to 10000"},
-		{"POST", "/v1/processes/1", `{"weight":-1}`, 400, "cannot unmarshal number"},
-		{"POST", "/v1/processes/1", `{"weight":4294967295}`, 400, "is not from 1 to 10000"},
-		{"POST", "/v1/processes/1", `{"priority":4294967296}`, 400, "cannot unmarshal number"},
-		{"POST", "/v1/processes/1", `{"deadline_ns":-5}`, 400, "deadline -5ns is not from 0"},
+		{"POST", "/v1/processes/1", `{"class":"batch","colour":"red"}`, 400, `there is no key \"colour\"; there are: tree, class,`},
+		{"POST", "/v1/processes/1", `{"class":"bach"}`, 400, `class bach is not one of online, standard, batch, idle`},
+		{"POST", "/v1/processes/1", `{"weight":0}`, 400, "weight 0 is not a whole number from 1 to 10000"},
+		{"POST", "/v1/processes/1", `{"weight":-1}`, 400, "weight -1 is not a whole number"},
+		{"POST", "/v1/processes/1", `{"weight":4294967295}`, 400, "from 1 to 10000"},
+		{"POST", "/v1/processes/1", `{"priority":4294967296}`, 400, "priority 4294967296 is not a whole number"},
+		{"POST", "/v1/processes/1", `{"deadline_ns":-5}`, 400, "deadline -5ns is not a time from 0"},
 		{"POST", "/v1/processes/1", `{"class":"` + strings.Repeat("x", 70<<10) + `"}`, 413, "too large"},
-		{"POST", "/v1/processes/1", strings.Repeat("[", 20000), 400, "bad request"},
-		{"POST", "/v1/runs", `{}`, 400, "it asks for nothing"},
-		{"POST", "/v1/runs", `{"Change":{"class":"batch"}}`, 400, "unknown field"},
-		{"POST", "/v1/policy", `{}`, 400, "The name is missing"},
-		{"POST", "/v1/policy", `{"name":"rr","overruled":"x"}`, 400, "overruled is the daemon's to say"},
+		{"POST", "/v1/processes/1", strings.Repeat("[", 20000), 400, "read the request"},
+		{"POST", "/v1/runs", `{}`, 400, "the request sets no attribute"},
+		{"POST", "/v1/runs", `{"paused":true}`, 400, "paused cannot be set by run, only by: set"},
+		{"POST", "/v1/runs", `{"Change":{"class":"batch"}}`, 400, `there is no attribute \"Change\"`},
+		{"POST", "/v1/policy", `{}`, 400, "the name of the policy is missing"},
+		{"POST", "/v1/policy", `{"name":"rr","overruled":"x"}`, 400, "overruled cannot be set, only read"},
 		{"POST", "/v1/policy", `{"name":"rr","params":{"a":1}}`, 400, "cannot unmarshal number"},
 	} {
 		w := ask(h, c.method, c.path, c.body)
@@ -97,14 +107,15 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// checkAnswer: whatever was asked but metrics, the answer is JSON, and a refusal says why.
+// checkAnswer checks that an answer is JSON, except for metrics, and that a refusal has a
+// reason.
 func checkAnswer(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	if w.Code >= 300 && w.Code < 400 || w.Code == 200 && w.Body.Len() == 0 {
-		return // a path with a dot or a slash too many; the beginning of a run
+		return // a path with a dot or a slash too many; the answer to HEAD
 	}
 	if w.Code == 200 && w.Header().Get("Content-Type") == metrics.ContentType {
-		return // held to its format by package metrics
+		return // package metrics tests its format
 	}
 	if w.Code == 200 {
 		if !json.Valid(w.Body.Bytes()) {
@@ -118,7 +129,7 @@ func checkAnswer(t *testing.T, w *httptest.ResponseRecorder) {
 	}
 }
 
-// TestUnknownCaller: whom the kernel does not name may nothing.
+// TestUnknownCaller: a caller that the kernel does not identify is refused.
 func TestUnknownCaller(t *testing.T) {
 	h := New(mute{}, Config{}).routes()
 	r := httptest.NewRequest(http.MethodGet, "/v1/status", nil)
@@ -149,14 +160,14 @@ func TestLimit(t *testing.T) {
 	l := limit(nil, true).(*limited)
 	for range 3 {
 		if !l.enter(7, 3) {
-			t.Fatal("refused too early")
+			t.Fatal("a connection was refused below the limit")
 		}
 	}
 	if l.enter(7, 3) || !l.enter(8, 3) || !l.enter(0, 0) {
-		t.Error("one user's connections are not that user's alone")
+		t.Error("the limit is not one per user, or it applies to root")
 	}
 	l.leave(7)
 	if !l.enter(7, 3) {
-		t.Error("a connection that is closed counts")
+		t.Error("a closed connection still counts")
 	}
 }

@@ -10,9 +10,14 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 )
 
-// busy is a node with two users' programs.
+func attrs(text string) attr.Resolved {
+	return attr.Resolve(&attr.Layers{attr.FromSet: attr.Must(text)})
+}
+
+// busy is a node with processes of two users.
 type busy struct{ mute }
 
 func (busy) Processes() []api.Process {
@@ -20,15 +25,15 @@ func (busy) Processes() []api.Process {
 		return []api.Queue{{ID: id, Device: "GPU-a", State: "running", Served: time.Second}}
 	}
 	return []api.Process{
-		{PID: 5, Command: "train --key=hunter2", Container: "c0ffee", Pod: "web-0", User: "alice", UID: 1000, Class: "batch", Queues: queue(1)},
-		{PID: 6, Command: "serve --key=hunter3", User: "bob", UID: 1001, Class: "online", Queues: queue(2)},
+		{PID: 5, Command: "train --key=hunter2", Container: "c0ffee", Pod: "web-0", User: "alice", UID: 1000, Attrs: attrs("class=batch"), Queues: queue(1)},
+		{PID: 6, Command: "serve --key=hunter3", User: "bob", UID: 1001, Attrs: attrs("class=online"), Queues: queue(2)},
 	}
 }
 
 func (busy) Status() api.Status { return api.Status{Version: "test", KernelLogLines: 3} }
 
-// TestMetrics: whoever may ask for processes may scrape, and learns no more. Others'
-// command lines, containers and pods are in nobody's.
+// TestMetrics: a caller that may list processes may scrape, and sees no more. Command
+// lines, containers and pods are in no metrics.
 func TestMetrics(t *testing.T) {
 	s := New(busy{}, Config{})
 	s.token, _ = newToken([]byte("0123456789abcdef"), "x")
@@ -52,13 +57,13 @@ func TestMetrics(t *testing.T) {
 		{"root", "GET", "", &peer{local: true}, 200},
 		{"the daemon's user", "GET", "", &peer{local: true, uid: uint32(os.Geteuid())}, 200},
 		{"alice", "GET", "", &peer{local: true, uid: 1000}, 200},
-		{"a stranger", "GET", "", &peer{local: true, uid: 65534}, 200},
+		{"another user", "GET", "", &peer{local: true, uid: 65534}, 200},
 		{"TCP with the token", "GET", "Bearer 0123456789abcdef", &peer{}, 200},
-		{"TCP with another", "GET", "Bearer 0123456789abcdee", &peer{}, 401},
-		{"TCP without", "GET", "", &peer{}, 401},
-		{"nobody", "GET", "", nil, 403},
-		{"whom the kernel does not name", "GET", "", &peer{local: true, err: errNoPeer}, 403},
-		{"root, with an order", "POST", "", &peer{local: true}, 405},
+		{"TCP with another token", "GET", "Bearer 0123456789abcdee", &peer{}, 401},
+		{"TCP without a token", "GET", "", &peer{}, 401},
+		{"no peer", "GET", "", nil, 403},
+		{"a peer that the kernel does not identify", "GET", "", &peer{local: true, err: errNoPeer}, 403},
+		{"root, with POST", "POST", "", &peer{local: true}, 405},
 	} {
 		w := scrape(c.method, c.authorization, c.peer)
 		text := w.Body.String()
@@ -68,7 +73,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for _, secret := range []string{"hunter", "c0ffee", "web-0", "train", "serve --"} {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s is told %q:\n%s", c.who, secret, text)
+				t.Errorf("%s sees %q:\n%s", c.who, secret, text)
 			}
 		}
 		if c.status != http.StatusOK {
@@ -78,7 +83,7 @@ func TestMetrics(t *testing.T) {
 			continue
 		}
 		if got := w.Header().Get("Content-Type"); got != "text/plain; version=0.0.4; charset=utf-8" {
-			t.Errorf("%s: it is of type %q", c.who, got)
+			t.Errorf("%s: content type %q", c.who, got)
 		}
 		for _, want := range []string{
 			`giveway_build_info{version="test"} 1`, "giveway_kernel_log_lines_total 3", `giveway_processes{class="batch"} 1`,

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// What systemd is told (sd_notify(3)).
+// States that systemd is notified of: see sd_notify(3).
 const (
 	Ready    = "READY=1"
 	Stopping = "STOPPING=1"
 	alive    = "WATCHDOG=1"
 )
 
-// Notify tells systemd how the daemon is. Without systemd it does nothing.
+// Notify tells systemd the state of the daemon. Without systemd it does nothing.
 func Notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -35,8 +35,8 @@ func Notify(state string) error {
 	return nil
 }
 
-// Watchdog is how often systemd wants a sign of life before it takes the daemon
-// for dead; zero if it does not.
+// Watchdog returns the time after which systemd takes a silent daemon for dead; zero if
+// systemd does not watch it.
 func Watchdog() time.Duration {
 	us, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	if err != nil || us <= 0 || us > int64(time.Hour/time.Microsecond)*24 {
@@ -48,9 +48,10 @@ func Watchdog() time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// KeepAlive gives systemd its signs of life until ctx is done, each time that
-// well says all is well. It returns at once where none are wanted.
-func KeepAlive(ctx context.Context, well func() bool) {
+// KeepAlive notifies systemd that the daemon is alive, three times in each Watchdog
+// period, as long as healthy returns true, until ctx is done. It returns at once if
+// systemd does not watch the daemon.
+func KeepAlive(ctx context.Context, healthy func() bool) {
 	every := Watchdog()
 	if every == 0 {
 		return
@@ -58,8 +59,8 @@ func KeepAlive(ctx context.Context, well func() bool) {
 	tick := time.NewTicker(every / 3)
 	defer tick.Stop()
 	for {
-		if well() {
-			_ = Notify(alive) // a lost one is made good by the next
+		if healthy() {
+			_ = Notify(alive) // the next one makes up for a lost one
 		}
 		select {
 		case <-ctx.Done():

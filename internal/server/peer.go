@@ -13,19 +13,20 @@ import (
 	"sync"
 )
 
-// peer is who is on the other end of a connection.
+// peer is the process at the other end of a connection.
 type peer struct {
-	local bool // on the unix socket, known from the kernel
+	local bool // on the unix socket, identified by the kernel
 	uid   uint32
-	pid   int   // in our pid namespace; zero where it is not in there
-	err   error // the kernel did not say
+	pid   int   // in the daemon's pid namespace; zero if it is not in there
+	err   error // the kernel could not identify it
 	conn  net.Conn
 }
 
-// errNoPeer is where the kernel cannot tell who is on the other end.
-var errNoPeer = errors.New("who is calling cannot be told on this system")
+// errNoPeer means that the kernel did not identify the caller.
+var errNoPeer = errors.New("the kernel did not identify the caller")
 
-const nobody = math.MaxUint32
+// noUser is the uid of no user.
+const noUser = math.MaxUint32
 
 type peerKey struct{}
 
@@ -37,20 +38,20 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// caller is what one request may do.
+// caller is the peer that made a request and what it may do.
 type caller struct {
 	peer
-	all bool // everything
+	all bool // it may do everything
 }
 
-// who finds out who makes a request.
-func (s *Server) who(r *http.Request) (caller, error) {
+// identify returns the caller of a request.
+func (s *Server) identify(r *http.Request) (caller, error) {
 	p, ok := r.Context().Value(peerKey{}).(peer)
 	switch {
 	case !ok:
-		return caller{}, fmt.Errorf("%w: %w", ErrForbidden, errNoPeer)
+		return caller{}, Forbidden("%w", errNoPeer)
 	case p.err != nil:
-		return caller{}, fmt.Errorf("%w: %w", ErrForbidden, p.err)
+		return caller{}, Forbidden("%w", p.err)
 	case p.local:
 		return caller{p, p.uid == 0 || p.uid == s.owner}, nil
 	case s.token.matches(r.Header.Get("Authorization")):
@@ -59,21 +60,21 @@ func (s *Server) who(r *http.Request) (caller, error) {
 	return caller{}, errNoToken
 }
 
-var errNoToken = errors.New("over TCP every request needs a header \"Authorization: Bearer TOKEN\" with the daemon's token")
+var errNoToken = errors.New("over TCP every request needs the header \"Authorization: Bearer TOKEN\" with the daemon's token")
 
-// token is a secret, kept as its hash so that comparing takes the same time
-// whatever its length.
+// token is a secret. Its hash is kept, so that a comparison takes the same time for
+// every length.
 type token struct{ sum [sha256.Size]byte }
 
 const (
-	leastToken = 16
-	mostToken  = 4096
+	minToken = 16
+	maxToken = 4096
 )
 
 func newToken(data []byte, path string) (*token, error) {
 	text := strings.TrimSpace(string(data))
-	if len(text) < leastToken {
-		return nil, fmt.Errorf("read the token: the one in %s is shorter than %d characters; make one with: openssl rand -hex 32", path, leastToken)
+	if len(text) < minToken {
+		return nil, fmt.Errorf("read the token: the token in %s is shorter than %d characters; make one with: openssl rand -hex 32", path, minToken)
 	}
 	return &token{sha256.Sum256([]byte(text))}, nil
 }
@@ -85,15 +86,15 @@ func (t *token) matches(header string) bool {
 	return same && strings.EqualFold(scheme, "Bearer")
 }
 
-// How many connections may be open at a time: of one user, most of which are
-// runs, and all of those over TCP. Root may have any number.
+// Limits on open connections: of one user, most of which are runs, and of all callers
+// over TCP. Root has no limit.
 const (
-	mostOfUser = 512
-	mostTCP    = 64
+	maxOfUser = 512
+	maxTCP    = 64
 )
 
-// limited is a listener that knows who connects, and lets nobody have so many
-// connections that there are no descriptors left for others.
+// limited is a listener that identifies callers and limits how many connections each
+// user has open, so that one user cannot use up the daemon's descriptors.
 type limited struct {
 	net.Listener
 	local bool
@@ -113,22 +114,22 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		p := peer{local: l.local, conn: c}
-		most := mostTCP
+		limit := maxTCP
 		if l.local {
 			p.uid, p.pid, p.err = peerOf(c)
-			most = mostOfUser
+			limit = maxOfUser
 		}
-		if l.enter(p.uid, most) {
+		if l.enter(p.uid, limit) {
 			return &limitedConn{Conn: c, peer: p, from: l}, nil
 		}
 		c.Close()
 	}
 }
 
-func (l *limited) enter(uid uint32, most int) bool {
+func (l *limited) enter(uid uint32, limit int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[uid] >= most && !(l.local && uid == 0) {
+	if l.open[uid] >= limit && !(l.local && uid == 0) {
 		return false
 	}
 	l.open[uid]++

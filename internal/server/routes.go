@@ -12,79 +12,79 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/metrics"
 )
 
-// mostBody is how much a request may say.
-const mostBody = 64 << 10
+// maxBody is the longest body of a request.
+const maxBody = 64 << 10
 
-// answer is what a request comes to: a value for the caller, or an error.
+// answer handles a request and returns the value to send as JSON.
 type answer func(*http.Request, caller) (any, error)
 
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	for _, route := range []struct {
-		path      string
-		get, post answer
-	}{
-		{"/v1/processes", s.processes, nil},
-		{"/v1/processes/{pid}", nil, s.change},
-		{"/v1/processes/{pid}/hint", nil, s.hint},
-		{"/v1/policy", s.policy, s.setPolicy},
-		{"/v1/status", s.status, nil},
-		{"/v1/restore", nil, s.restore},
+	for pattern, do := range map[string]answer{
+		"GET /v1/processes":             s.processes,
+		"POST /v1/processes/{pid}":      s.change,
+		"POST /v1/processes/{pid}/hint": s.hint,
+		"GET /v1/policy":                s.policy,
+		"POST /v1/policy":               s.setPolicy,
+		"GET /v1/status":                s.status,
+		"POST /v1/restore":              s.restore,
 	} {
-		mux.HandleFunc(route.path, func(w http.ResponseWriter, r *http.Request) {
-			do, allowed := answer(nil), ""
-			for _, m := range []struct {
-				method string
-				answer answer
-			}{{http.MethodGet, route.get}, {http.MethodPost, route.post}} {
-				if m.answer == nil {
-					continue
-				}
-				if allowed != "" {
-					allowed += ", "
-				}
-				allowed += m.method
-				if r.Method == m.method {
-					do = m.answer
-				}
-			}
-			s.reply(w, r, do, allowed)
-		})
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.reply(w, r, do) })
 	}
-	mux.HandleFunc("/v1/runs", s.run)
-	mux.HandleFunc("/v1/shim", s.shim)
-	mux.HandleFunc("/metrics", s.metrics)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, fmt.Errorf("there is no %s here: %w", clip(r.URL.Path), ErrNotFound))
-	})
-	return s.guard(mux)
-}
-
-// guard bounds every body, and answers for a panic: a mistake in one request is
-// not the end of the daemon.
-func (s *Server) guard(next http.Handler) http.Handler {
+	mux.HandleFunc("POST /v1/runs", s.run)
+	mux.HandleFunc("POST /v1/shim", s.shim)
+	mux.HandleFunc("GET /metrics", s.metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				s.log.Error("a request ended in a panic", "method", r.Method, "path", clip(r.URL.Path), "panic", p, "stack", string(debug.Stack()))
-				s.refuse(w, errors.New("the daemon made a mistake, which is in its log"))
-			}
-		}()
-		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
-		next.ServeHTTP(w, r)
+		defer s.recoverPanic(w, r)
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if none, pattern := mux.Handler(r); pattern == "" {
+			s.refuseRoute(w, r, none)
+			return
+		}
+		mux.ServeHTTP(w, r)
 	})
 }
 
-// reply finds out who is calling, and sends what the call comes to.
-func (s *Server) reply(w http.ResponseWriter, r *http.Request, do answer, allowed string) {
-	if do == nil {
-		w.Header().Set("Allow", allowed)
-		send(w, http.StatusMethodNotAllowed, api.Error{Message: fmt.Sprintf("%s takes %s only", clip(r.URL.Path), allowed)})
+// recoverPanic answers a request whose handler panicked, so that a mistake in one
+// request does not end the daemon.
+func (s *Server) recoverPanic(w http.ResponseWriter, r *http.Request) {
+	if p := recover(); p != nil && p != http.ErrAbortHandler {
+		s.log.Error("request panicked", "method", r.Method, "path", clip(r.URL.Path), "panic", p, "stack", string(debug.Stack()))
+		s.refuse(w, errors.New("the daemon made a mistake, which is in its log"))
+	}
+}
+
+// discard is a response that is not sent.
+type discard struct {
+	header http.Header
+	status int
+}
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) WriteHeader(status int)      { d.status = status }
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// refuseRoute answers a request for which there is no route, in JSON. none is the
+// ServeMux's own handler for it, which knows the methods that the path takes.
+func (s *Server) refuseRoute(w http.ResponseWriter, r *http.Request, none http.Handler) {
+	d := discard{header: http.Header{}}
+	none.ServeHTTP(&d, r)
+	if d.status != http.StatusMethodNotAllowed {
+		s.refuse(w, NotFound("there is no path %s", clip(r.URL.Path)))
 		return
 	}
-	c, err := s.who(r)
+	allow := d.header.Get("Allow")
+	w.Header().Set("Allow", allow)
+	send(w, d.status, api.Error{Message: fmt.Sprintf("path %s takes %s only", clip(r.URL.Path), allow)})
+}
+
+// reply identifies the caller and sends the answer to its request.
+func (s *Server) reply(w http.ResponseWriter, r *http.Request, do answer) {
+	c, err := s.identify(r)
 	if err != nil {
 		s.refuse(w, err)
 		return
@@ -97,24 +97,14 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, do answer, allowe
 	send(w, http.StatusOK, v)
 }
 
+// refuse sends an error.
 func (s *Server) refuse(w http.ResponseWriter, err error) {
-	status := http.StatusInternalServerError
-	switch {
-	case errors.Is(err, errNoToken):
+	status := statusOf(err)
+	switch status {
+	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		status = http.StatusUnauthorized
-	case errors.As(err, new(*http.MaxBytesError)):
-		status = http.StatusRequestEntityTooLarge
-	case errors.Is(err, ErrBadRequest):
-		status = http.StatusBadRequest
-	case errors.Is(err, ErrForbidden):
-		status = http.StatusForbidden
-	case errors.Is(err, ErrNotFound):
-		status = http.StatusNotFound
-	case errors.Is(err, ErrConflict):
-		status = http.StatusConflict
-	default:
-		s.log.Error("a request failed", "err", err)
+	case http.StatusInternalServerError:
+		s.log.Error("request failed", "err", err)
 	}
 	send(w, status, api.Error{Message: err.Error()})
 }
@@ -134,29 +124,29 @@ func read(r io.Reader, v any) error {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the body is empty")
 		}
-		return fmt.Errorf("read the request: %w: %w", ErrBadRequest, err)
+		return BadRequest("read the request: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the request: %w: there is more than one value", ErrBadRequest)
+		return BadRequest("read the request: there is more than one value")
 	}
 	return nil
 }
 
-// readChange decodes and checks what is asked for a process.
-func readChange(r io.Reader, v any, c *api.Change) error {
+// readAttrs decodes v, a request whose attributes are values, and checks those.
+func readAttrs(r io.Reader, v any, values *attr.Values, way attr.Way) error {
 	if err := read(r, v); err != nil {
 		return err
 	}
-	if err := c.Check(); err != nil {
-		return fmt.Errorf("%w: %w", ErrBadRequest, err)
+	if err := values.Check(way); err != nil {
+		return BadRequest("%w", err)
 	}
-	if c.Empty() {
-		return fmt.Errorf("%w: it asks for nothing", ErrBadRequest)
+	if values.Empty() {
+		return BadRequest("the request sets no attribute")
 	}
 	return nil
 }
 
-// clip keeps what a caller sent to a length that can be told.
+// clip quotes what a caller sent, shortened.
 func clip(s string) string {
 	if len(s) > 60 {
 		s = s[:57] + "..."
@@ -164,35 +154,36 @@ func clip(s string) string {
 	return strconv.Quote(s)
 }
 
-// owns reports whether the caller may look at, and change, what a user runs.
+// owns reports whether the caller may see and change what a user runs.
 func (c caller) owns(uid uint32) bool { return c.all || c.uid == uid }
 
-// veil leaves what the caller may see. Of others' programs that is who uses which device,
-// how, and as what: what is asked of a program and how it does is its owner's, and so is a
-// field that nobody has thought of here.
-func (c caller) veil(p api.Process) api.Process {
+// visible returns the part of p that the caller may see. Of another user's process that
+// is the pid, the user, the queues and the attributes that are public.
+func (c caller) visible(p api.Process) api.Process {
 	if !c.owns(p.UID) {
-		p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Class: p.Class, From: p.From, Paused: p.Paused, Queues: p.Queues}
+		p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Attrs: p.Attrs.Public(), Queues: p.Queues}
 	}
 	if p.Queues == nil {
-		p.Queues = []api.Queue{} // a list to every language
+		p.Queues = []api.Queue{} // an empty list in JSON, not null
 	}
 	return p
 }
 
-func (s *Server) processes(_ *http.Request, c caller) (any, error) {
+func (s *Server) visibleProcesses(c caller) []api.Process {
 	all := []api.Process{}
 	for _, p := range s.node.Processes() {
-		all = append(all, c.veil(p))
+		all = append(all, c.visible(p))
 	}
-	return all, nil
+	return all
 }
 
-// pidOf is the process that a request is about.
+func (s *Server) processes(_ *http.Request, c caller) (any, error) { return s.visibleProcesses(c), nil }
+
+// pidOf returns the process that a request names in its path.
 func pidOf(r *http.Request) (int, error) {
 	pid, err := strconv.Atoi(r.PathValue("pid"))
 	if err != nil || pid <= 0 {
-		return 0, fmt.Errorf("%w: %s is not a pid", ErrBadRequest, clip(r.PathValue("pid")))
+		return 0, BadRequest("%s is not a pid", clip(r.PathValue("pid")))
 	}
 	return pid, nil
 }
@@ -207,19 +198,16 @@ func (s *Server) hint(r *http.Request, c caller) (any, error) {
 		return nil, err
 	}
 	if err := h.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBadRequest, err)
+		return nil, BadRequest("%w", err)
 	}
 	if h.Empty() {
-		return nil, fmt.Errorf("%w: it says nothing", ErrBadRequest)
+		return nil, BadRequest("the hint is empty")
 	}
 	if err := s.mayChange(c, pid); err != nil {
 		return nil, err
 	}
 	p, err := s.node.Hint(pid, h)
-	if err != nil {
-		return nil, err
-	}
-	return c.veil(p), nil
+	return c.visible(p), err
 }
 
 func (s *Server) change(r *http.Request, c caller) (any, error) {
@@ -228,21 +216,18 @@ func (s *Server) change(r *http.Request, c caller) (any, error) {
 		return nil, err
 	}
 	var change api.Change
-	if err := readChange(r.Body, &change, &change); err != nil {
+	if err := readAttrs(r.Body, &change, &change.Values, attr.BySet); err != nil {
 		return nil, err
 	}
 	if err := s.mayChange(c, pid); err != nil {
 		return nil, err
 	}
 	p, err := s.node.Change(pid, change)
-	if err != nil {
-		return nil, err
-	}
-	return c.veil(p), nil
+	return c.visible(p), err
 }
 
-// mayChange says why the caller may not change a process. One that the node does
-// not know (yet) is known to the kernel.
+// mayChange says why the caller may not change a process. The kernel knows the owner of
+// a process that the node does not know yet.
 func (s *Server) mayChange(c caller, pid int) error {
 	all := s.node.Processes()
 	i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid })
@@ -251,11 +236,11 @@ func (s *Server) mayChange(c caller, pid int) error {
 		uid = all[i].UID
 	} else if owner, ok := ownerOf(pid); ok {
 		uid = owner
-	} else if !c.all { // who may all is told by the node
-		return fmt.Errorf("there is no process %d: %w", pid, ErrNotFound)
+	} else if !c.all { // otherwise the node says so
+		return NotFound("there is no process %d", pid)
 	}
 	if !c.owns(uid) {
-		return fmt.Errorf("process %d belongs to another user: %w; only its owner and root may change it", pid, ErrForbidden)
+		return Forbidden("process %d belongs to another user: only its owner and root may change it", pid)
 	}
 	return nil
 }
@@ -263,7 +248,7 @@ func (s *Server) mayChange(c caller, pid int) error {
 func (s *Server) policy(*http.Request, caller) (any, error) { return s.node.Policy(), nil }
 
 func (s *Server) setPolicy(r *http.Request, c caller) (any, error) {
-	if err := s.mayRule(c, "change the policy"); err != nil {
+	if err := mayManage(c, "change the policy"); err != nil {
 		return nil, err
 	}
 	var p api.Policy
@@ -271,10 +256,10 @@ func (s *Server) setPolicy(r *http.Request, c caller) (any, error) {
 		return nil, err
 	}
 	if p.Name == "" {
-		return nil, fmt.Errorf("%w: which policy? The name is missing", ErrBadRequest)
+		return nil, BadRequest("change the policy: the name of the policy is missing")
 	}
 	if p.Overruled != "" {
-		return nil, fmt.Errorf("%w: overruled is the daemon's to say", ErrBadRequest)
+		return nil, BadRequest("change the policy: overruled cannot be set, only read")
 	}
 	return s.node.SetPolicy(p)
 }
@@ -291,7 +276,7 @@ func (s *Server) status(*http.Request, caller) (any, error) {
 }
 
 func (s *Server) restore(r *http.Request, c caller) (any, error) {
-	if err := s.mayRule(c, "restore all devices"); err != nil {
+	if err := mayManage(c, "restore all devices"); err != nil {
 		return nil, err
 	}
 	if err := s.node.Restore(); err != nil {
@@ -300,22 +285,31 @@ func (s *Server) restore(r *http.Request, c caller) (any, error) {
 	return s.status(r, c)
 }
 
-// mayRule says why the caller may not do what concerns every user.
-func (s *Server) mayRule(c caller, what string) error {
+// mayManage says why the caller may not do what affects every user.
+func mayManage(c caller, what string) error {
 	if c.all {
 		return nil
 	}
-	return fmt.Errorf("%s: %w; it concerns every user, so only root and the daemon's owner may", what, ErrForbidden)
+	return Forbidden("%s: it affects every user, so only root and the daemon's own user may", what)
 }
 
-// run holds a request open for as long as its program runs. The caller's process
-// and its tree have the attributes until then.
-func (s *Server) run(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		s.reply(w, r, nil, http.MethodPost)
+// metrics answers a scrape. The caller sees what GET /v1/processes shows it, and less.
+func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
+	c, err := s.identify(r)
+	if err != nil {
+		s.refuse(w, err)
 		return
 	}
-	end, err := s.beginRun(r)
+	text := metrics.Text(s.node.Status(), s.visibleProcesses(c))
+	w.Header().Set("Content-Type", metrics.ContentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(text) // the caller may be gone
+}
+
+// run starts a run and keeps the response open until the caller ends it. Until then the
+// caller's process and its descendants have the attributes.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	ignored, end, err := s.beginRun(r)
 	if err != nil {
 		s.refuse(w, err)
 		return
@@ -323,35 +317,33 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	s.runs.Add(1)
 	defer s.runs.Done()
 	defer end()
-	// From here on nothing is late. An end of the connection ends the context.
+	// A run has no time limit. The end of the connection ends the context.
 	conn := http.NewResponseController(w)
 	if errors.Join(conn.SetReadDeadline(time.Time{}), conn.SetWriteDeadline(time.Time{})) != nil {
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusOK)
+	send(w, http.StatusOK, api.RunStarted{Ignored: ignored})
 	if conn.Flush() != nil {
 		return
 	}
 	<-r.Context().Done()
 }
 
-func (s *Server) beginRun(r *http.Request) (end func(), err error) {
-	c, err := s.who(r)
+func (s *Server) beginRun(r *http.Request) (ignored []api.Ignored, end func(), err error) {
+	c, err := s.identify(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var run api.Run
-	if err := readChange(r.Body, &run, &run.Change); err != nil {
-		return nil, err
+	if err := readAttrs(r.Body, &run, &run.Values, attr.ByRun); err != nil {
+		return nil, nil, err
 	}
 	if !c.local || c.pid <= 0 {
-		return nil, fmt.Errorf("a run is begun on the daemon's own socket, by a process it can see: %w", ErrConflict)
+		return nil, nil, Conflict("begin a run: it must be begun on the daemon's unix socket, by a process that the daemon can see")
 	}
-	// A connection can outlive the process that made it, and its pid go to
-	// somebody else's.
+	// A connection can outlive the process that made it, and the pid be reused.
 	if uid, ok := ownerOf(c.pid); !ok || !c.owns(uid) {
-		return nil, fmt.Errorf("process %d, which asked for a run, is gone: %w", c.pid, ErrNotFound)
+		return nil, nil, NotFound("begin a run: process %d, the caller, has exited", c.pid)
 	}
-	return s.node.BeginRun(c.pid, run.Change)
+	return s.node.BeginRun(c.pid, run)
 }

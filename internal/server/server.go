@@ -1,14 +1,13 @@
-// Package server is the daemon's control socket: HTTP with JSON, as package api
-// has it, over a unix socket and, where asked for, TCP.
+// Package server is the daemon's control socket: HTTP with JSON, as package api defines
+// it, over a unix socket and, if configured, TCP.
 //
-// It decides who may ask for what, and nothing else: what a request means is for
-// the Node. Whoever is on the other end of the unix socket is known from the
-// kernel (SO_PEERCRED). Root and the daemon's own user may all; every other user
-// may change its own processes, and sees of others' who uses which device, how and
-// as what. Over TCP, whoever has the token may all.
+// It decides which caller may do what; the Node does the rest. The kernel identifies a
+// caller on the unix socket (SO_PEERCRED). Root and the daemon's own user may do
+// everything. Other users may change their own processes, and see the pid, user, class
+// and queues of others'. Over TCP a caller with the token may do everything.
 //
 // Requests are hostile input: bodies, headers, connections and waiting times are
-// bounded, and unknown fields refused.
+// bounded, and unknown fields are refused.
 package server
 
 import (
@@ -25,53 +24,41 @@ import (
 	"github.com/giveway/giveway/api"
 )
 
-// Node is what the requests are about: the daemon. Its methods are called from
-// many goroutines at once. An error is answered with status 500 unless it wraps
-// one of those below.
+// Node is what requests are about: the daemon. Its methods are called from many
+// goroutines at once. An error is answered with status 500, or with another status if it
+// comes from BadRequest, Forbidden, NotFound or Conflict.
 type Node interface {
-	// Processes lists the programs on the devices, in order of pid.
+	// Processes lists the processes on the devices, in order of pid.
 	Processes() []api.Process
-	// Change asks for something else for a process. The caller's right to it has
-	// been looked at, by the user that Processes or, for a process that is not
-	// there, /proc has for the pid.
+	// Change sets attributes of a process. The server has checked that the caller may,
+	// by the owner that Processes or else /proc reports for the pid.
 	Change(pid int, c api.Change) (api.Process, error)
-	// Hint takes in what is said of a process, as h.Check lets it.
+	// Hint applies a hint for a process.
 	Hint(pid int, h api.Hint) (api.Process, error)
 	Policy() api.Policy
 	SetPolicy(api.Policy) (api.Policy, error)
 	Status() api.Status
 	// Restore puts everything back as the vendor has it.
 	Restore() error
-	// BeginRun gives a process, and all that descend from it, the attributes of
-	// c until end is called, which is once.
-	BeginRun(pid int, c api.Change) (end func(), err error)
+	// BeginRun gives a process and its descendants attributes until end is called, which
+	// is once. ignored lists those that have no effect under the policy in force.
+	BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func(), err error)
 }
 
-// Visitor is a program that came with the shim, as the kernel knows it.
-type Visitor struct {
+// ShimProcess is a process with the shim that connected, as the kernel identifies it.
+type ShimProcess struct {
 	PID     int
 	UID     uint32
-	Runtime string // what it says it uses: any text
+	Runtime string // as the process reports it: any text
 }
 
-// PageHost shares a page with each process that loaded the shim.
+// PageHost shares a page of memory with each process that loaded the shim.
 type PageHost interface {
-	// Admit makes room for a visitor. The descriptors, of the page, the board and
-	// the bell, are the caller's to send and to close. leave is called once, when
-	// the visitor has gone.
-	Admit(Visitor) (fds [3]int, leave func(), err error)
+	// Admit makes a page for a process. The descriptors, of the page, the status page and
+	// the doorbell, are the caller's to send and to close. leave is called once, when the
+	// process has disconnected.
+	Admit(ShimProcess) (fds [3]int, leave func(), err error)
 }
-
-// What a Node's errors may wrap, to be answered with a status of their own.
-var (
-	ErrBadRequest = errors.New("bad request")   // 400: it makes no sense
-	ErrForbidden  = errors.New("not permitted") // 403: not yours
-	ErrNotFound   = errors.New("not found")     // 404: no such process
-	ErrConflict   = errors.New("not possible")  // 409: not possible here
-)
-
-// DefaultTCP is where to listen where TCP is asked for without an address.
-const DefaultTCP = "127.0.0.1:50000"
 
 // Config says where to listen.
 type Config struct {
@@ -82,12 +69,12 @@ type Config struct {
 	Log       *slog.Logger // nil: none
 }
 
-// Server answers requests about a Node.
+// Server answers requests to a Node.
 type Server struct {
 	node  Node
 	cfg   Config
 	log   *slog.Logger
-	owner uint32 // the daemon's own user
+	owner uint32 // the daemon's user
 	token *token
 
 	listeners []net.Listener
@@ -104,8 +91,8 @@ func New(node Node, cfg Config) *Server {
 	return s
 }
 
-// Listen opens the sockets. When it returns nil, clients can connect; they are
-// answered once Serve runs. A server listens once.
+// Listen opens the sockets. When it returns nil, clients can connect; they are answered
+// once Serve runs. A server can listen only once.
 func (s *Server) Listen() (err error) {
 	defer func() {
 		if err != nil {
@@ -113,11 +100,11 @@ func (s *Server) Listen() (err error) {
 		}
 	}()
 	if s.cfg.Socket == "" && s.cfg.TCP == "" {
-		return errors.New("listen: neither a socket nor a TCP address is given")
+		return errors.New("listen: neither a unix socket nor a TCP address is configured")
 	}
 	if s.cfg.TCP != "" {
 		if s.cfg.TokenFile == "" {
-			return errors.New("listen on TCP: a file with a token is needed, or anybody could give orders (token_file)")
+			return errors.New("listen on TCP: set token_file; without a token every user of the network could control the daemon")
 		}
 		if s.token, err = readToken(s.cfg.TokenFile); err != nil {
 			return err
@@ -128,7 +115,7 @@ func (s *Server) Listen() (err error) {
 		}
 		s.listeners = append(s.listeners, limit(l, false))
 		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
-			s.log.Warn("the token and all else goes over the network in clear: put TLS in front", "tcp", l.Addr().String())
+			s.log.Warn("TCP is not encrypted: put TLS in front of it", "tcp", l.Addr().String())
 		}
 	}
 	if s.cfg.Socket != "" {
@@ -142,7 +129,7 @@ func (s *Server) Listen() (err error) {
 	return nil
 }
 
-// Addrs are the addresses listened on, TCP first.
+// Addrs lists the addresses that the server listens on, TCP first.
 func (s *Server) Addrs() []net.Addr {
 	var addrs []net.Addr
 	for _, l := range s.listeners {
@@ -151,18 +138,18 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// How long things may take. A run is exempt: it lasts as long as its program.
+// Time limits of a request. A run has none.
 const (
 	headerTime   = 5 * time.Second
 	requestTime  = 10 * time.Second
 	answerTime   = 30 * time.Second
 	idleTime     = 2 * time.Minute
 	shutdownTime = 3 * time.Second
-	mostHeader   = 16 << 10
+	maxHeader    = 16 << 10
 )
 
-// Serve answers requests until ctx is done, having called Listen if nobody has.
-// When it returns, every run has ended and the socket is gone.
+// Serve answers requests until ctx is done. It calls Listen if that was not called. When
+// it returns, every run has ended and the socket is removed.
 func (s *Server) Serve(ctx context.Context) error {
 	if s.listeners == nil {
 		if err := s.Listen(); err != nil {
@@ -180,7 +167,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		ReadTimeout:       requestTime,
 		WriteTimeout:      answerTime,
 		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    mostHeader,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, len(s.listeners))

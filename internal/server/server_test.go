@@ -16,15 +16,16 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/server"
 )
 
-// stranger is a user who is neither root nor the one who runs the tests.
+// stranger is a user that is neither root nor the user of the tests.
 const stranger = 65534
 
-// fakeNode is a node with one process of root's, one of a stranger's and one of
-// the user who runs the tests.
+// fakeNode is a node with a process of root, one of the stranger and one of the user of
+// the tests.
 type fakeNode struct {
 	mu      sync.Mutex
 	changes []string
@@ -39,44 +40,48 @@ func newFake() *fakeNode {
 
 func (n *fakeNode) Processes() []api.Process {
 	return []api.Process{
-		{PID: 1, Command: "init --secret", User: "root", Class: "standard", From: "default", Pod: "web"},
-		{PID: 4711, Command: "python train.py", User: "nobody", UID: stranger, Class: "batch", From: "set"},
-		{PID: 4712, Command: "python mine.py", User: "me", UID: uint32(os.Getuid()), Class: "batch", From: "set"},
+		{PID: 1, Command: "init --secret", User: "root", Pod: "2f1b7a04"},
+		{PID: 4711, Command: "python train.py", User: "nobody", UID: stranger, Attrs: set("class=batch")},
+		{PID: 4712, Command: "python mine.py", User: "me", UID: uint32(os.Getuid()), Attrs: set("class=batch")},
 	}
 }
 
-func (n *fakeNode) Change(pid int, c api.Change) (api.Process, error) { return n.change(pid, c, "set") }
+func set(attrs string) attr.Resolved {
+	return attr.Resolve(&attr.Layers{attr.FromSet: attr.Must(attrs)})
+}
 
-func (n *fakeNode) change(pid int, c api.Change, from string) (api.Process, error) {
+func (n *fakeNode) Change(pid int, c api.Change) (api.Process, error) {
+	return n.change(pid, c.Values, attr.FromSet)
+}
+
+func (n *fakeNode) change(pid int, v attr.Values, from attr.Source) (api.Process, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.changes = append(n.changes, fmt.Sprint(pid, " ", from))
 	switch pid {
 	case 404:
-		return api.Process{}, fmt.Errorf("process 404: %w", server.ErrNotFound)
+		return api.Process{}, server.NotFound("there is no process 404")
 	case 409:
-		return api.Process{}, fmt.Errorf("process 409 is MPS's: %w", server.ErrConflict)
+		return api.Process{}, server.Conflict("process 409 is the MPS server")
 	case 500:
 		return api.Process{}, errors.New("the disk is full")
 	case 501:
 		panic("a mistake")
 	}
-	p := api.Process{PID: pid, Command: "python", UID: stranger, From: from}
-	if c.Class != nil {
-		p.Class = *c.Class
-	}
-	return p, nil
+	var l attr.Layers
+	l[from] = v
+	return api.Process{PID: pid, Command: "python", UID: stranger, Attrs: attr.Resolve(&l)}, nil
 }
 
 func (n *fakeNode) Hint(pid int, h api.Hint) (api.Process, error) {
-	return n.change(pid, api.Change{Priority: h.Priority}, "hint")
+	return n.change(pid, h.Values, attr.FromHint)
 }
 
 func (n *fakeNode) Policy() api.Policy { return n.policy }
 
 func (n *fakeNode) SetPolicy(p api.Policy) (api.Policy, error) {
 	if p.Name != "rr" {
-		return api.Policy{}, fmt.Errorf("there is no policy %q: %w", p.Name, server.ErrBadRequest)
+		return api.Policy{}, server.BadRequest("there is no policy %q", p.Name)
 	}
 	return p, nil
 }
@@ -84,11 +89,11 @@ func (n *fakeNode) SetPolicy(p api.Policy) (api.Policy, error) {
 func (n *fakeNode) Status() api.Status { return api.Status{Version: "test", PID: os.Getpid()} }
 func (n *fakeNode) Restore() error     { return n.fail }
 
-func (n *fakeNode) BeginRun(pid int, c api.Change) (func(), error) {
+func (n *fakeNode) BeginRun(pid int, r api.Run) ([]api.Ignored, func(), error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.runs[pid] = *c.Class
-	return func() {
+	n.runs[pid] = r.String()
+	return []api.Ignored{{Name: "slo", Mark: "ignored by rr"}}, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(n.runs, pid)
@@ -127,7 +132,8 @@ func serve(t *testing.T, s *server.Server) (stop func()) {
 	return stop
 }
 
-func ptr[T any](v T) *T { return &v }
+// idle sets a process to class idle.
+var idle = api.Change{Values: attr.Must("class=idle")}
 
 func TestCalls(t *testing.T) {
 	socket, _ := start(t, newFake())
@@ -136,9 +142,12 @@ func TestCalls(t *testing.T) {
 	if err != nil || len(all) != 3 || all[0].Command != "init --secret" && os.Getuid() == 0 || all[2].Command != "python mine.py" || all[0].Queues == nil {
 		t.Errorf("processes: %+v, %v", all, err)
 	}
-	p, err := c.Change(ctx, 4712, api.Change{Class: ptr("idle"), Tree: true})
-	if err != nil || p.Class != "idle" || p.From != "set" {
+	p, err := c.Change(ctx, 4712, api.Change{Values: idle.Values, Tree: true})
+	if err != nil || p.Attrs != set("class=idle") {
 		t.Errorf("change: %+v, %v", p, err)
+	}
+	if p, err = c.Hint(ctx, 4712, api.Hint{Values: attr.Must("slo=5ms")}); err != nil || p.Attrs.Duration(attr.SLO) != 5*time.Millisecond || p.Attrs.Source(attr.SLO) != attr.FromHint {
+		t.Errorf("hint: %+v, %v", p, err)
 	}
 	pol, err := c.Policy(ctx)
 	if err != nil || pol.Name != "giveway" {
@@ -164,22 +173,22 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestErrors: what a node says comes through as text, with a status.
+// TestErrors: an error of the node arrives as its text, with a status.
 func TestErrors(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, who alone may change a process that is not there")
+		t.Skip("needs root: other users may not change a process that does not exist")
 	}
 	n := newFake()
 	n.fail = errors.New("the journal is gone")
 	socket, _ := start(t, n)
 	c := client.New(socket)
 	for pid, want := range map[int]string{
-		404: "404 process 404: not found",
-		409: "409 process 409 is MPS's: not possible",
+		404: "404 there is no process 404",
+		409: "409 process 409 is the MPS server",
 		500: "500 the disk is full",
 		501: "500 the daemon made a mistake, which is in its log",
 	} {
-		_, err := c.Change(t.Context(), pid, api.Change{Paused: ptr(true)})
+		_, err := c.Change(t.Context(), pid, api.Change{Values: attr.Must("paused=true")})
 		var e *client.Error
 		if !errors.As(err, &e) || fmt.Sprint(e.Status, " ", e.Message) != want {
 			t.Errorf("%d: %v, want %s", pid, err, want)
@@ -190,15 +199,15 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestStranger makes calls as another user, in a process of its own.
-func TestStranger(t *testing.T) {
+// TestOtherUser makes calls as another user, in a process of its own.
+func TestOtherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become another user")
 	}
 	n := newFake()
 	socket, _ := start(t, n)
 	makeReachable(t, filepath.Dir(socket))
-	sleeper := exec.Command("/proc/self/exe") // a process of the stranger's that the node does not know
+	sleeper := exec.Command("/proc/self/exe") // a process of the stranger that the node does not know
 	sleeper.Env = []string{"GIVEWAY_TEST_SLEEP=1"}
 	sleeper.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
 	if err := sleeper.Start(); err != nil {
@@ -215,14 +224,14 @@ func TestStranger(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	const want = `processes: 1 "" "", 4711 "python train.py" "", 4712 "" ""
-change root's: process 1 belongs to another user: not permitted; only its owner and root may change it
+change root's: process 1 belongs to another user: only its owner and root may change it
 change mine: <nil>
 change mine, unknown to the node: <nil>
-change root's, unknown to the node: process N belongs to another user: not permitted; only its owner and root may change it
-change nobody's: there is no process 1073741824: not found
+change root's, unknown to the node: process N belongs to another user: only its owner and root may change it
+change none: there is no process 1073741824
 policy: <nil>
-set policy: change the policy: not permitted; it concerns every user, so only root and the daemon's owner may
-restore: restore all devices: not permitted; it concerns every user, so only root and the daemon's owner may
+set policy: change the policy: it affects every user, so only root and the daemon's own user may
+restore: restore all devices: it affects every user, so only root and the daemon's own user may
 status: <nil>
 run: <nil>
 `
@@ -245,7 +254,7 @@ func makeReachable(t *testing.T, dir string) {
 	}
 }
 
-// strangersCalls is what the other process does.
+// strangersCalls makes the calls of TestOtherUser in the other process.
 func strangersCalls(socket string) {
 	c, ctx := client.New(socket), context.Background()
 	var words []string
@@ -258,7 +267,7 @@ func strangersCalls(socket string) {
 	}
 	fmt.Println("processes:", strings.Join(words, ", "))
 	change := func(what string, pid int) {
-		_, err := c.Change(ctx, pid, api.Change{Class: ptr("idle")})
+		_, err := c.Change(ctx, pid, idle)
 		fmt.Printf("change %s: %v\n", what, err)
 	}
 	var pid, root int
@@ -268,7 +277,7 @@ func strangersCalls(socket string) {
 	change("mine", 4711)
 	change("mine, unknown to the node", pid)
 	change("root's, unknown to the node", root)
-	change("nobody's", 1<<30)
+	change("none", 1<<30)
 	_, err = c.Policy(ctx)
 	fmt.Println("policy:", err)
 	_, err = c.SetPolicy(ctx, api.Policy{Name: "rr"})
@@ -277,7 +286,7 @@ func strangersCalls(socket string) {
 	fmt.Println("restore:", err)
 	_, err = c.Status(ctx)
 	fmt.Println("status:", err)
-	run, err := c.Run(ctx, api.Change{Class: ptr("batch")})
+	run, err := c.Run(ctx, api.Run{Values: attr.Must("class=batch")})
 	fmt.Println("run:", err)
 	if err == nil {
 		run.Close()
@@ -312,36 +321,39 @@ func TestRun(t *testing.T) {
 	n := newFake()
 	socket, stop := start(t, n)
 	c, me := client.New(socket), os.Getpid()
-	run, err := c.Run(t.Context(), api.Change{Class: ptr("batch")})
+	run, err := c.Run(t.Context(), api.Run{Values: attr.Must("class=batch")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.run(me) != "batch" {
+	if n.run(me) != "class=batch" {
 		t.Error("the run has not begun")
 	}
-	if _, err := c.Status(t.Context()); err != nil { // the held request is in nobody's way
+	if len(run.Ignored) != 1 || run.Ignored[0].Mark != "ignored by rr" {
+		t.Errorf("ignored attributes: got %+v", run.Ignored)
+	}
+	if _, err := c.Status(t.Context()); err != nil { // the open request blocks no other
 		t.Error(err)
 	}
 	run.Close()
 	run.Close()
 	eventually(t, "end of the run", func() bool { return n.run(me) == "" })
 
-	if run, err = c.Run(t.Context(), api.Change{Class: ptr("idle")}); err != nil {
+	if run, err = c.Run(t.Context(), api.Run{Values: idle.Values}); err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	<-run.Done
 	if n.run(me) != "" {
-		t.Error("the server is gone and the run is not")
+		t.Error("the run outlives the server")
 	}
 	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the server is gone and its socket is not: %v", err)
+		t.Errorf("the socket outlives the server: %v", err)
 	}
 }
 
-// TestRunOfTheDead: a run ends with the process that asked for it, however it
-// ends.
-func TestRunOfTheDead(t *testing.T) {
+// TestRunEndsWithItsConnection: a run ends when its connection does, as it does when the
+// process exits.
+func TestRunEndsWithItsConnection(t *testing.T) {
 	n := newFake()
 	socket, _ := start(t, n)
 	conn, err := net.Dial("unix", socket)
@@ -350,7 +362,7 @@ func TestRunOfTheDead(t *testing.T) {
 	}
 	body := `{"class":"online"}`
 	fmt.Fprintf(conn, "POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	eventually(t, "begin of the run", func() bool { return n.run(os.Getpid()) == "online" })
+	eventually(t, "begin of the run", func() bool { return n.run(os.Getpid()) == "class=online" })
 	conn.Close()
 	eventually(t, "end of the run", func() bool { return n.run(os.Getpid()) == "" })
 }
@@ -359,16 +371,16 @@ func TestSocketInUse(t *testing.T) {
 	n := newFake()
 	socket, stop := start(t, n)
 	again := server.New(n, server.Config{Socket: socket})
-	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "a daemon is running there already") {
+	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "another daemon is running there") {
 		t.Errorf("second daemon: %v", err)
 	}
 	// The same without the lock, as by a daemon in another container.
 	os.Remove(socket + ".lock")
-	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "a daemon is running there already") {
+	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "another daemon is running there") {
 		t.Errorf("second daemon without the lock: %v", err)
 	}
 	if _, err := client.New(socket).Status(t.Context()); err != nil {
-		t.Errorf("the first one was harmed: %v", err)
+		t.Errorf("the first daemon: %v", err)
 	}
 	stop()
 
@@ -377,7 +389,7 @@ func TestSocketInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	l.Close() // a socket is left that nobody answers on
+	l.Close() // leaves a socket on which no daemon answers
 	serve(t, again)
 	if _, err := client.New(socket).Status(t.Context()); err != nil {
 		t.Errorf("after a stale socket: %v", err)
@@ -388,10 +400,10 @@ func TestSocketInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := server.New(n, server.Config{Socket: plain}).Listen(); err == nil {
-		t.Error("a plain file was replaced")
+		t.Error("a regular file was replaced")
 	}
 	if data, err := os.ReadFile(plain); err != nil || string(data) != "data" {
-		t.Errorf("a plain file was harmed: %q, %v", data, err)
+		t.Errorf("a regular file was changed: %q, %v", data, err)
 	}
 }
 
@@ -413,7 +425,7 @@ func TestTCP(t *testing.T) {
 	}{
 		{secret, 0o644, "chmod 600"},
 		{"short\n", 0o600, "shorter than 16"},
-		{strings.Repeat("x", 5000), 0o600, "plain file of up to 4096 bytes"},
+		{strings.Repeat("x", 5000), 0o600, "regular file of up to 4096 bytes"},
 	} {
 		write(c.text, c.mode)
 		if err := server.New(newFake(), cfg).Listen(); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -16,19 +16,19 @@ import (
 	"github.com/giveway/giveway/internal/server"
 )
 
-// host is a node that shares files with programs and counts who is there.
+// host is a server.PageHost that hands out files and counts processes.
 type host struct {
 	*fakeNode
 	here, left atomic.Int32
 	refuse     error
 }
 
-func (h *host) Admit(v server.Visitor) (fds [3]int, leave func(), err error) {
+func (h *host) Admit(v server.ShimProcess) (fds [3]int, leave func(), err error) {
 	if h.refuse != nil {
 		return fds, nil, h.refuse
 	}
 	if v.PID != os.Getpid() || v.UID != uint32(os.Getuid()) {
-		return fds, nil, fmt.Errorf("the visitor is %+v", v)
+		return fds, nil, fmt.Errorf("got process %+v", v)
 	}
 	for i := range fds {
 		if fds[i], err = syscall.Open("/dev/null", syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err != nil {
@@ -74,8 +74,8 @@ func visit(t *testing.T, network, addr, headers string) (net.Conn, int, []int) {
 	return c, status, fds
 }
 
-// TestShim: who may have memory gets it in one message, and is there until its
-// connection ends or the server does.
+// TestShim: a process gets its descriptors in one message and keeps its page until its
+// connection or the server ends.
 func TestShim(t *testing.T) {
 	h := &host{fakeNode: newFake()}
 	socket, stop := start(t, h)
@@ -90,25 +90,25 @@ func TestShim(t *testing.T) {
 		}
 	}
 	if h.left.Load() != 0 {
-		t.Error("it was shown out")
+		t.Error("leave was called while the connection was open")
 	}
 	c.Close()
-	eventually(t, "it has left", func() bool { return h.left.Load() == 1 })
+	eventually(t, "leave is called", func() bool { return h.left.Load() == 1 })
 	visit(t, "unix", socket, abi)
 	stop()
 	if h.here.Load() != 2 || h.left.Load() != 2 {
-		t.Errorf("of %d who came %d have left", h.here.Load(), h.left.Load())
+		t.Errorf("%d processes were admitted, and leave was called %d times", h.here.Load(), h.left.Load())
 	}
 }
 
-// TestShimRefused: what the node says is told, and not over TCP.
+// TestShimRefused: a refusal of the page host is answered, and TCP is always refused.
 func TestShimRefused(t *testing.T) {
-	h := &host{fakeNode: newFake(), refuse: fmt.Errorf("it is full: %w", server.ErrConflict)}
+	h := &host{fakeNode: newFake(), refuse: server.Conflict("it is full")}
 	socket, _ := start(t, h)
 	if _, status, _ := visit(t, "unix", socket, "Giveway-Abi: 1\r\n"); status != http.StatusConflict {
 		t.Errorf("answered %d", status)
 	}
-	h = &host{fakeNode: newFake(), refuse: errors.New("nobody may be asked")}
+	h = &host{fakeNode: newFake(), refuse: errors.New("it was asked")}
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)

@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// listenUnix listens on a socket that everybody may connect to, in a folder that
-// only its owner may change. A socket that somebody answers on is left alone,
-// and so is what is no socket; one that a dead daemon left behind is replaced.
+// listenUnix listens on a unix socket that every user may connect to, in a folder that
+// only its owner may change. It leaves a socket alone on which a daemon answers, and
+// anything that is not a socket; it replaces one that a dead daemon left behind.
 //
-// Between finding a socket dead and taking its place another daemon could do the
-// same: the lock, held until the returned file is closed, sees to it that only
-// one does.
+// The lock, which is held until the returned file is closed, keeps two daemons from
+// replacing the same dead socket.
 func listenUnix(path string) (net.Listener, *os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, nil, err
@@ -49,9 +48,9 @@ func replaceSocket(path string) (net.Listener, error) {
 	return l, nil
 }
 
-var errRunning = errors.New("a daemon is running there already")
+var errRunning = errors.New("another daemon is running there")
 
-// removeStale removes a socket that nobody answers on.
+// removeStale removes a socket on which no daemon answers.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -60,7 +59,7 @@ func removeStale(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return errors.New("something that is not a socket is there already")
+		return errors.New("a file that is not a socket is in its place: remove it, or use another path")
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	switch {
@@ -72,19 +71,19 @@ func removeStale(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	}
-	return fmt.Errorf("is the socket there in use? %w", err) // too busy to answer is alive
+	return fmt.Errorf("find out whether a daemon is running there: %w", err) // it may be too busy to answer
 }
 
-// readToken reads a token, and refuses one that others can read or guess.
+// readToken reads a token. It refuses a file that other users can read.
 func readToken(path string) (*token, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the token: %w", err)
-	case !info.Mode().IsRegular() || info.Size() > mostToken:
-		return nil, fmt.Errorf("read the token: %s is not a plain file of up to %d bytes", path, mostToken)
+	case !info.Mode().IsRegular() || info.Size() > maxToken:
+		return nil, fmt.Errorf("read the token: %s is not a regular file of up to %d bytes", path, maxToken)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("read the token: others may read %s too: chmod 600 it", path)
+		return nil, fmt.Errorf("read the token: other users may read %s: chmod 600 it", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
@@ -113,10 +112,10 @@ func (b *Backend) GateOf(pid int) *Gate {
 }
 
 // Admit implements server.PageHost: it makes a page for a process that connected.
-func (b *Backend) Admit(v server.Visitor) (fds [3]int, leave func(), err error) {
+func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err error) {
 	info, err := proc.Look(v.PID)
 	if err != nil {
-		return fds, nil, fmt.Errorf("look at process %d: %w: %w", v.PID, server.ErrNotFound, err)
+		return fds, nil, server.NotFound("read process %d: %w", v.PID, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,13 +157,13 @@ func (b *Backend) refusal(uid uint32) error {
 	}
 	switch {
 	case b.host == nil:
-		return fmt.Errorf("the daemon is starting or stopping: %w", server.ErrConflict)
+		return server.Conflict("the daemon is starting or stopping")
 	case b.uid != proc.Everyone && uint32(b.uid) != uid:
-		return fmt.Errorf("this daemon manages the processes of another user: %w", server.ErrForbidden)
+		return server.Forbidden("this daemon manages the processes of another user")
 	case len(b.connections) >= maxPages:
-		return fmt.Errorf("%d processes have loaded the shim already: %w", len(b.connections), server.ErrConflict)
+		return server.Conflict("%d processes have loaded the shim already", len(b.connections))
 	case mine >= maxPagesPerUser && uid != 0:
-		return fmt.Errorf("%d of your processes have loaded the shim already: %w", mine, server.ErrConflict)
+		return server.Conflict("%d of your processes have loaded the shim already", mine)
 	}
 	return nil
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package server
 
 import (
@@ -8,8 +6,8 @@ import (
 	"syscall"
 )
 
-// lockFile locks a file that it makes if need be. The kernel lets go of the lock
-// when the process ends, however it does.
+// lockFile creates a file if there is none and locks it. The kernel releases the lock
+// when the process ends.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -5,40 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// number is a flag that takes a number within bounds.
-type number struct {
-	to          *uint32
-	least, most uint32
-	zero        string // what 0 stands for, if anything
-}
-
-func (n *number) Set(s string) error {
-	v, err := strconv.ParseUint(s, 0, 32)
-	if err != nil || v < uint64(n.least) || v > uint64(n.most) {
-		return errors.New("it is not " + n.takes())
-	}
-	*n.to = uint32(v)
-	return nil
-}
-
-// takes is worded as api.Change has it.
-func (n *number) takes() string {
-	if n.zero == "" {
-		return fmt.Sprintf("from %d to %d", n.least, n.most)
-	}
-	return fmt.Sprintf("from %d, for %s, to %d", n.least, n.zero, n.most)
-}
-
-func (n *number) String() string { return strconv.FormatUint(uint64(*n.to), 10) }
-func (n *number) Type() string   { return "number" }
-
-// flagError says of a value that a flag does not take what it takes.
+// flagError says which values a flag takes if it was given another.
 func flagError(_ *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -52,9 +24,10 @@ func flagError(_ *cobra.Command, err error) error {
 	return fmt.Errorf("%s %s is not %s", bad.GetFlag().Name, value, takes)
 }
 
+// takenBy returns which values a flag takes.
 func takenBy(v pflag.Value) string {
-	if n, ok := v.(*number); ok {
-		return n.takes()
+	if f, ok := v.(*attrFlag); ok {
+		return f.id.Row().Takes()
 	}
 	switch v.Type() {
 	case "bool":

@@ -1,0 +1,272 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/policy"
+	"golang.org/x/sys/unix"
+)
+
+// grant is the attributes that giveway run or giveway set --tree gave to a process and
+// its descendants. It applies to those of the same user; root's applies to all.
+type grant struct {
+	root   proc.Process
+	values attr.Values
+}
+
+func (g *grant) appliesTo(p *proc.Process) bool { return g.root.UID == 0 || g.root.UID == p.UID }
+
+// resolve brings the rule and the run of a process up to date and merges its attributes.
+// d.mu is held.
+func (d *Daemon) resolve(p *process) {
+	var rule, run attr.Values
+	if d.cfg.Rule != nil {
+		rule = d.cfg.Rule(p.info)
+	}
+	if p.run != nil {
+		run = p.run.values
+	}
+	p.layers[attr.FromRule], p.layers[attr.FromRun] = rule, run
+	p.merge()
+}
+
+// announce tells the backends and the scheduler of a process's attributes. d.mu is held.
+func (d *Daemon) announce(p *process) {
+	d.publish(p)
+	d.events.post(p.appendAttrs(nil)...)
+}
+
+// resolveAll resolves every process again and announces those that changed. d.mu is held.
+func (d *Daemon) resolveAll() {
+	for _, p := range d.processes {
+		was := p.attrs
+		if d.resolve(p); p.attrs != was {
+			d.announce(p)
+		}
+	}
+}
+
+// niceInterval is how often the CPU scheduling parameters of processes are read.
+const niceInterval = time.Second
+
+// followNice reads the CPU scheduling parameters of the processes again and again while
+// a policy is in force that uses them, because renice changes them.
+func (d *Daemon) followNice(ctx context.Context) {
+	every := time.NewTicker(niceInterval)
+	defer every.Stop()
+	users := policy.Users(attr.Nice.Row().Uses)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		for _, name := range d.policies() {
+			if slices.Contains(users, name) {
+				d.readNice()
+				break
+			}
+		}
+	}
+}
+
+// readNice reads the CPU scheduling parameters of every process.
+func (d *Daemon) readNice() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for pid, p := range d.processes {
+		now, err := proc.System.Stat(pid)
+		if err != nil || now.Start != p.info.Start {
+			continue
+		}
+		if v := cpuAttrs(now.Nice, now.RealTime); v != p.layers[attr.FromProcess] {
+			p.layers[attr.FromProcess] = v
+			p.merge()
+			d.announce(p)
+		}
+	}
+}
+
+// cpuAttrs returns the CPU scheduling parameters of a process as attributes.
+func cpuAttrs(nice int8, realTime uint8) (v attr.Values) {
+	if nice != 0 {
+		v.Set(attr.Nice, int64(nice))
+	}
+	if realTime != 0 {
+		v.Set(attr.RealTime, int64(realTime))
+	}
+	return v
+}
+
+// runOf returns the nearest run that a process belongs to, or nil. The process may
+// outlive its run or get another parent, so it keeps the result. d.mu is held.
+func (d *Daemon) runOf(info *proc.Process) (run *grant) {
+	if len(d.runs) == 0 {
+		return nil
+	}
+	proc.Ancestors(info.PID, func(pid int) bool {
+		if all := d.runs[pid]; len(all) > 0 && all[len(all)-1].appliesTo(info) {
+			run = all[len(all)-1]
+		}
+		return run != nil
+	})
+	return run
+}
+
+// BeginRun implements server.Node. Processes of the run may be known already: after a
+// restart of the daemon the shim can find it before giveway run does.
+func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func(), err error) {
+	if err := r.Check(attr.ByRun); err != nil {
+		return nil, nil, server.BadRequest("%w", err)
+	}
+	info, err := proc.Look(pid)
+	if err != nil {
+		return nil, nil, server.NotFound("begin a run of process %d: %w", pid, err)
+	}
+	policies := d.policies()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	run := &grant{info, r.Values}
+	d.runs[pid] = append(d.runs[pid], run) // the last counts
+	for _, p := range d.processes {
+		if d.runOf(&p.info) == run {
+			p.run, p.restored = run, false
+			d.resolve(p)
+			d.announce(p)
+		}
+	}
+	return policies.ignored(r.Values), func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *grant) bool { return r == run })
+		if len(d.runs[pid]) == 0 {
+			delete(d.runs, pid)
+		}
+	}, nil
+}
+
+// Change implements server.Node.
+func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
+	if err := c.Check(attr.BySet); err != nil {
+		return api.Process{}, server.BadRequest("%w", err)
+	}
+	do := d.changeOne
+	if c.Tree {
+		do = d.changeTree
+	}
+	p, err := do(pid, c.Values)
+	if err != nil {
+		return api.Process{}, err
+	}
+	return d.description(p), nil
+}
+
+func (d *Daemon) changeOne(pid int, v attr.Values) (p *process, err error) {
+	err = d.with(pid, func(known *process) error {
+		p = known
+		return d.change(p, v)
+	})
+	return p, err
+}
+
+// change sets attributes of a process for its owner. d.mu is held.
+func (d *Daemon) change(p *process, v attr.Values) error {
+	switch paused, _ := v.Get(attr.Paused); {
+	case (v.Has(attr.Bound) || v.Has(attr.BoundBatch)) && p.gate == nil:
+		return server.Conflict("process %d has no shim, so its commands in flight cannot be bounded: start it with 'giveway run'", p.info.PID)
+	case paused != 0 && !p.stoppable():
+		return server.Conflict("process %d cannot be paused: its queue has a time slice but cannot be stopped", p.info.PID)
+	}
+	p.owned = true
+	p.give(attr.FromSet, v)
+	d.announce(p)
+	return nil
+}
+
+// changeTree sets attributes of a process and its descendants, those that can have them,
+// and of descendants to come. The root may be a shell that uses no device.
+func (d *Daemon) changeTree(pid int, v attr.Values) (*process, error) {
+	info, err := proc.Look(pid)
+	if err != nil {
+		return nil, server.NotFound("there is no process %d", pid)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tree := grant{info, v}
+	var root *process
+	var refused error
+	done := 0
+	for pid, p := range d.processes {
+		if !descends(pid, info.PID) || !tree.appliesTo(&p.info) || pid == info.PID && p.info.Start != info.Start {
+			continue
+		}
+		if pid == info.PID {
+			root = p
+		}
+		if err := d.change(p, v); err != nil {
+			refused = err
+		} else {
+			done++
+		}
+	}
+	if done == 0 && refused != nil {
+		return nil, refused
+	}
+	d.forgetTrees()
+	if t := d.trees[info.PID]; t == nil || t.root.Start != info.Start {
+		d.trees[info.PID] = &grant{root: info}
+	}
+	for pid, t := range d.trees { // the whole tree's value replaces that of a part
+		if tree.appliesTo(&t.root) && descends(pid, info.PID) {
+			t.values = t.values.With(v)
+		}
+	}
+	if root == nil {
+		root = d.newProcess(info) // to be described, and dropped
+	}
+	return root, nil
+}
+
+// descends reports whether a process is another or its descendant.
+func descends(pid, from int) (yes bool) {
+	proc.Ancestors(pid, func(p int) bool {
+		yes = p == from
+		return yes
+	})
+	return yes
+}
+
+// treesOf returns the grants to the trees that a process is in, the widest first. d.mu
+// is held.
+func (d *Daemon) treesOf(p *proc.Process) (trees []*grant) {
+	if len(d.trees) == 0 {
+		return nil
+	}
+	proc.Ancestors(p.PID, func(pid int) bool {
+		t := d.trees[pid]
+		if t == nil || !t.appliesTo(p) {
+			return false
+		}
+		if now, err := proc.Look(pid); err == nil && now.Start == t.root.Start {
+			trees = append(trees, t)
+		}
+		return false
+	})
+	slices.Reverse(trees)
+	return trees
+}
+
+// forgetTrees drops the grants to trees whose root has exited. d.mu is held.
+func (d *Daemon) forgetTrees() {
+	for pid := range d.trees {
+		if unix.Kill(pid, 0) == unix.ESRCH {
+			delete(d.trees, pid)
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package daemon
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/shim/shimpage"
+)
+
+// given is a change that sets attributes, written as attr.Parse reads them.
+func given(attrs string) api.Change { return api.Change{Values: attr.Must(attrs)} }
+
+// tree is the same for a process and its descendants.
+func tree(attrs string) api.Change { return api.Change{Values: attr.Must(attrs), Tree: true} }
+
+// beginRun begins a run of a process with these attributes.
+func beginRun(t *testing.T, d *Daemon, pid int, attrs string) (end func()) {
+	t.Helper()
+	_, end, err := d.BeginRun(pid, api.Run{Values: attr.Must(attrs)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end
+}
+
+// check compares attributes of a process, and the source of its class.
+func check(t *testing.T, what string, p api.Process, want string, from attr.Source) {
+	t.Helper()
+	got := p.Attrs.Given()
+	if got != attr.Must(want) || p.Attrs.Source(attr.Class) != from {
+		t.Errorf("%s: got %v with class from %v, want %s from %v", what, got, p.Attrs.Source(attr.Class), want, from)
+	}
+}
+
+// TestRunFoundAfterItsProcess begins a run when the shims of its processes have connected
+// already: the run applies, but not over hints and settings.
+func TestRunFoundAfterItsProcess(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	plain, hinted, owned := start(t, socket, "cuda"), start(t, socket, "cuda"), start(t, socket, "cuda")
+	hinted.do("hint 1 1")
+	eventually(t, "the hint is applied", func() bool { p := hinted.found(d); return p.Class() == "online" })
+	owned.set(t, d, "class=idle")
+	defer beginRun(t, d, os.Getpid(), "class=batch weight=3")()
+	check(t, "without hint and setting", plain.found(d), "class=batch weight=3", attr.FromRun)
+	check(t, "with a hint", hinted.found(d), "class=online weight=3", attr.FromHint)
+	check(t, "with a setting", owned.found(d), "class=idle weight=3", attr.FromSet)
+
+	// A process that outlives its run keeps the attributes when rules are applied again.
+	beginRun(t, d, plain.Process.Pid, "class=idle")()
+	d.applyRules()
+	check(t, "after its run", plain.found(d), "class=idle", attr.FromRun)
+	// The nearer of two runs applies.
+	defer beginRun(t, d, plain.Process.Pid, "class=batch")()
+	defer beginRun(t, d, os.Getppid(), "class=idle")()
+	check(t, "with a run around its own", plain.found(d), "class=batch", attr.FromRun)
+}
+
+// TestRestoreLastsUntilPolicyIsChosen: after restore the policy is native and attributes
+// are at their defaults. A rule reload changes nothing, a policy brings back rules and
+// runs, and what was set stays gone.
+func TestRestoreLastsUntilPolicyIsChosen(t *testing.T) {
+	d := newHost()
+	d.cfg.Rule = func(proc.Process) attr.Values { return attr.Must("weight=7") }
+	socket, _ := serve(t, d)
+	p := start(t, socket, "cuda")
+	defer beginRun(t, d, os.Getpid(), "class=batch")()
+	p.set(t, d, "slo=5ms paused=true")
+	p.do("hint %d 9", shimpage.HintPriority)
+	eventually(t, "the hint is applied", func() bool { return p.found(d).Attrs.Int(attr.Priority) == 9 })
+	if err := d.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	d.applyRules()
+	check(t, "restored", p.found(d), "", attr.FromDefault)
+	if got := d.Policy().Name; got != "native" {
+		t.Errorf("policy after restore: got %s, want native", got)
+	}
+	// A process that is started now gets its run's attributes, under the policy native.
+	late := start(t, socket, "cuda")
+	check(t, "started after restore", late.found(d), "class=batch weight=7", attr.FromRun)
+	if got := late.found(d).Ignored; len(got) != 2 || got[0].Mark != "ignored by native" {
+		t.Errorf("ignored after restore: got %+v, want class and weight", got)
+	}
+	if _, err := d.SetPolicy(api.Policy{Name: "slo"}); err != nil {
+		t.Fatal(err)
+	}
+	check(t, "with a policy again", p.found(d), "class=batch weight=7", attr.FromRun)
+}
+
+// TestSetTree: attributes set with --tree reach the descendants that exist and those to
+// come, though the root itself uses no device; but not those of other users.
+func TestSetTree(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	me := os.Getpid()
+	first := start(t, socket, "cuda")
+	set := func(pid int, attrs string) {
+		t.Helper()
+		if _, err := d.Change(pid, tree(attrs)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := d.Change(me, tree("class=batch"))
+	if err != nil || got.PID != me || got.Class() != "batch" || len(got.Queues) != 0 {
+		t.Fatalf("the root: got %+v, %v", got, err)
+	}
+	second := start(t, socket, "cuda")
+	check(t, "an older descendant", first.found(d), "class=batch", attr.FromSet)
+	check(t, "a newer descendant", second.found(d), "class=batch", attr.FromSet)
+	set(me, "paused=true")
+	check(t, "paused", second.found(d), "class=batch paused=true", attr.FromSet)
+	check(t, "started while paused", start(t, socket, "cuda").found(d), "class=batch paused=true", attr.FromSet)
+	set(me, "paused=false")
+	check(t, "resumed", first.found(d), "class=batch paused=false", attr.FromSet)
+
+	// Of what was set for a part and for the whole, the last counts.
+	small := first.Process.Pid
+	for _, c := range []struct {
+		pid    int
+		paused string
+	}{{me, "true"}, {small, "false"}, {me, "true"}, {me, "false"}, {small, "true"}, {me, "false"}} {
+		set(c.pid, "paused="+c.paused)
+		d.mu.Lock()
+		for _, g := range d.treesOf(&proc.Process{PID: small}) {
+			want, _ := attr.Must("paused=" + c.paused).Get(attr.Paused)
+			if got, _ := g.values.Get(attr.Paused); got != want && (c.pid != small || g.root.PID == small) {
+				t.Errorf("%+v: the tree of %d still has paused %d", c, g.root.PID, got)
+			}
+		}
+		d.mu.Unlock()
+	}
+	set(me, "bound=4")
+	if got := first.found(d).Attrs.Int(attr.Bound); got != 4 {
+		t.Errorf("bound of the tree: got %d, want 4", got)
+	}
+	d.mu.Lock()
+	d.trees[me].root.UID = 4711
+	delete(d.trees, small)
+	d.mu.Unlock()
+	check(t, "in another user's tree", start(t, socket, "cuda").found(d), "", attr.FromDefault)
+	d.mu.Lock()
+	d.trees[me].root.UID = 0
+	d.trees[me].root.Start++
+	d.mu.Unlock()
+	check(t, "in the tree of an earlier process with that pid", start(t, socket, "cuda").found(d), "", attr.FromDefault)
+	if _, err := d.Change(1<<22+1, tree("class=batch")); err == nil {
+		t.Error("the tree of a process that does not exist was changed")
+	}
+}
+
+// TestGrantsApplyToOneUser: a run applies to its own user's processes, root's to all.
+func TestGrantsApplyToOneUser(t *testing.T) {
+	for _, c := range []struct {
+		root, uid uint32
+		want      bool
+	}{{0, 0, true}, {0, 1000, true}, {1000, 1000, true}, {1000, 1001, false}, {1000, 0, false}} {
+		g := grant{root: proc.Process{UID: c.root}}
+		if got := g.appliesTo(&proc.Process{UID: c.uid}); got != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+	if _, _, err := newHost().BeginRun(os.Getpid(), api.Run{Values: attr.Must("paused=true")}); err == nil {
+		t.Error("a run with paused was accepted")
+	}
+}
+
+// TestSourcesOverrideEachOther: rule < run < hint < set for every attribute, also when
+// rules are applied again and runs begin late.
+func TestSourcesOverrideEachOther(t *testing.T) {
+	d := newHost()
+	d.cfg.Rule = func(proc.Process) attr.Values { return attr.Must("weight=9 nice=3 deadline=9ms") }
+	socket, _ := serve(t, d)
+	p := start(t, socket, "cuda")
+	p.set(t, d, "weight=2 deadline=1s")
+	p.do("hint %d %d", shimpage.HintWeight, 5)
+	p.do("hint %d %d", shimpage.HintPriority, 7)
+	p.do("hint %d %d", shimpage.HintSLO, 10*time.Millisecond)
+	eventually(t, "the hints are applied", func() bool { return p.found(d).Attrs.Duration(attr.SLO) > 0 })
+	if _, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Must("deadline=0")}); err != nil {
+		t.Fatal(err)
+	}
+	defer beginRun(t, d, os.Getpid(), "slo=14ms weight=3 share=20%")()
+	d.applyRules()
+	check(t, "all sources", p.found(d), "weight=2 priority=7 nice=3 share=20% slo=10ms deadline=1s", attr.FromDefault)
+	for id, want := range map[attr.ID]attr.Source{
+		attr.Weight: attr.FromSet, attr.Priority: attr.FromHint, attr.Nice: attr.FromRule, attr.Share: attr.FromRun,
+		attr.SLO: attr.FromHint, attr.Deadline: attr.FromSet, attr.Focus: attr.FromDefault,
+	} {
+		if got := p.found(d).Attrs.Source(id); got != want {
+			t.Errorf("source of %v: got %v, want %v", id, got, want)
+		}
+	}
+}
+
+// TestNiceIsTheProcesssOwn: by default the nice value is the one that the process has on
+// the CPU, and follows it.
+func TestNiceIsTheProcesssOwn(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	p := start(t, socket, "cuda")
+	pid := p.Process.Pid
+	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, 7); err != nil {
+		t.Fatal(err)
+	}
+	d.readNice()
+	check(t, "after renice", p.found(d), "nice=7", attr.FromDefault)
+	if got := p.found(d).Attrs.Source(attr.Nice); got != attr.FromProcess {
+		t.Errorf("source of nice: got %v, want %v", got, attr.FromProcess)
+	}
+	p.set(t, d, "nice=-5")
+	d.readNice()
+	check(t, "set", p.found(d), "nice=-5", attr.FromDefault)
+}
+
+// TestProcessOverridesItsOwnerOnIdempotent: what a process says about its own commands
+// overrides its owner's hint, as it does in the shim.
+func TestProcessOverridesItsOwnerOnIdempotent(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	p := start(t, socket, "cuda")
+	if got, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Must("idempotent=true")}); err != nil || !got.Attrs.Bool(attr.Idempotent) {
+		t.Fatalf("the owner's hint: got %v, %v", got.Attrs.Given(), err)
+	}
+	p.do("hint %d 0", shimpage.HintIdempotent)
+	eventually(t, "the process says no", func() bool { return !p.found(d).Attrs.Bool(attr.Idempotent) })
+	p.do("hint %d 1", shimpage.HintIdempotent)
+	eventually(t, "the process says yes", func() bool { return p.found(d).Attrs.Bool(attr.Idempotent) })
+}
+
+// TestIgnoredAttributes: attributes without effect are listed with the reason.
+func TestIgnoredAttributes(t *testing.T) {
+	d := newHost()
+	socket, _ := serve(t, d)
+	cuda, opencl := start(t, socket, "cuda"), start(t, socket, "opencl")
+	marks := func(p *program) map[string]string {
+		out := map[string]string{}
+		for _, i := range p.found(d).Ignored {
+			out[i.Name] = i.Mark
+			if i.Reason == "" {
+				t.Errorf("%s is ignored for no reason", i.Name)
+			}
+		}
+		return out
+	}
+	for _, c := range []struct {
+		policy, attrs string
+		p             *program
+		want          map[string]string
+	}{
+		{"slo", "class=online slo=5ms predict=true", cuda, map[string]string{}},
+		{"giveway", "class=online", cuda, map[string]string{"slo": "ignored by giveway"}},
+		{"rr", "class=online", cuda, map[string]string{"slo": "ignored by rr", "class": "ignored by rr"}},
+		{"rr", "slo=0 class=standard predict=false", cuda, map[string]string{"class": "ignored by rr"}},
+		{"share", "share=20% weight=1", cuda, map[string]string{"class": "ignored by share"}},
+		{"wfq", "paused=true bound=4", opencl, map[string]string{}},
+		{"slo", "class=online predict=true", opencl, map[string]string{"predict": "ignored by opencl"}},
+		{"slo", "class=batch predict=true", cuda, map[string]string{"predict": "ignored in class batch", "share": "ignored by slo"}},
+	} {
+		if _, err := d.SetPolicy(api.Policy{Name: c.policy}); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range strings.Fields(c.attrs) { // one by one: together some are refused
+			c.p.set(t, d, one)
+		}
+		if got := marks(c.p); !maps.Equal(got, c.want) {
+			t.Errorf("%s under %s: got %v, want %v", c.attrs, c.policy, got, c.want)
+		}
+	}
+	ignored, end, err := d.BeginRun(os.Getpid(), api.Run{Values: attr.Must("class=batch share=10%")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if len(ignored) != 1 || ignored[0].Name != "share" || ignored[0].Reason != "policy slo does not use it; policies that do: share, share-process" {
+		t.Errorf("a run: got %+v", ignored)
+	}
+}

@@ -1,0 +1,51 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// statusError is an error that is answered with a status of its own.
+type statusError struct {
+	status int
+	error
+}
+
+func (e statusError) Unwrap() error { return e.error }
+
+// BadRequest returns an error that is answered with status 400: the request is invalid.
+func BadRequest(format string, args ...any) error {
+	return statusError{http.StatusBadRequest, fmt.Errorf(format, args...)}
+}
+
+// Forbidden returns an error that is answered with status 403: the caller may not do it.
+func Forbidden(format string, args ...any) error {
+	return statusError{http.StatusForbidden, fmt.Errorf(format, args...)}
+}
+
+// NotFound returns an error that is answered with status 404: there is no such process,
+// device or path.
+func NotFound(format string, args ...any) error {
+	return statusError{http.StatusNotFound, fmt.Errorf(format, args...)}
+}
+
+// Conflict returns an error that is answered with status 409: it is not possible here or
+// not possible now.
+func Conflict(format string, args ...any) error {
+	return statusError{http.StatusConflict, fmt.Errorf(format, args...)}
+}
+
+// statusOf returns the status that an error is answered with.
+func statusOf(err error) int {
+	var s statusError
+	switch {
+	case errors.Is(err, errNoToken):
+		return http.StatusUnauthorized
+	case errors.As(err, new(*http.MaxBytesError)):
+		return http.StatusRequestEntityTooLarge
+	case errors.As(err, &s):
+		return s.status
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+)
+
+// TestVisible: the owner of a process and callers that may do everything see all of it,
+// other users what docs/CONFIG.md says.
+func TestVisible(t *testing.T) {
+	const alice, bob = 1000, 1001
+	var all attr.Values
+	for _, id := range attr.IDs(0) {
+		all.Set(id, id.Row().Max)
+	}
+	p := api.Process{
+		PID: 5, Command: "train", User: "alice", UID: alice, Container: "c0ffee", Pod: "2f1b7a04",
+		Attrs: attr.Resolve(&attr.Layers{attr.FromSet: all}), Ignored: []api.Ignored{{Name: "slo"}},
+		Queues: []api.Queue{{ID: 1}}, Requests: &api.Requests{Count: 6}, Shim: &api.Shim{Launched: 7},
+	}
+	fields := func(p api.Process) (names []string) {
+		v := reflect.ValueOf(p)
+		for i := range v.NumField() {
+			if !v.Field(i).IsZero() {
+				names = append(names, v.Type().Field(i).Name)
+			}
+		}
+		return names
+	}
+	if n := reflect.TypeFor[api.Process]().NumField(); len(fields(p)) != n {
+		t.Fatalf("this test fills %q, and a process has %d fields", fields(p), n)
+	}
+	for name, c := range map[string]caller{"its owner": {peer: peer{uid: alice}}, "root": {all: true}} {
+		if got := c.visible(p); !reflect.DeepEqual(got, p) {
+			t.Errorf("%s sees %+v", name, got)
+		}
+	}
+	got := caller{peer: peer{uid: bob}}.visible(p)
+	if want := []string{"PID", "User", "UID", "Attrs", "Queues"}; !slices.Equal(fields(got), want) {
+		t.Errorf("another user sees %q, want %q", fields(got), want)
+	}
+	if got, want := got.Attrs.Given(), attr.Must("class=idle paused=true"); got != want {
+		t.Errorf("another user sees the attributes %v, want %v", got, want)
+	}
+	if got := (caller{peer: peer{uid: bob}}).visible(api.Process{UID: alice}); got.Queues == nil {
+		t.Error("without queues the list is null in JSON, not empty")
+	}
+}
