@@ -6,88 +6,83 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// slo is giveway with a loop around it. Giveway has batch work give way as far as
-// it can, which is often further than online work needs: a service that may take
-// 10 ms and takes 3 leaves room for batch work to keep the device a while longer
-// when it is asked to leave. How much room depends on the program: a request that
-// is one dense piece of work pays for a batch slice once; one that launches its
-// kernels one by one hardly pays, and batch work gets the gaps between them; and
-// one that waits for each kernel pays every time, so much that nothing but keeping
-// batch work off altogether will do. Nobody tells this policy which it is. It goes
-// by how long requests take, and by what batch work gets, under each of a few
-// settings: the ladder.
+// slo is giveway with a feedback loop. Under giveway batch work gives way as far as
+// it can, which is often further than online work needs: a service with an SLO of
+// 10 ms whose requests take 3 ms leaves room for longer batch slices. How much room
+// depends on the process. A request that is one dense piece of work waits for a
+// batch slice once. One that launches its kernels one by one hardly waits, and
+// batch work gets the gaps between kernels. One that waits for the end of each
+// kernel waits for a batch slice each time, and may need batch work stopped for
+// the whole request. slo finds out from how long requests take and what batch
+// work gets under each of a few settings: see ladder.
 //
-// An online queue without an SLO, or of which no request has been heard, is to be
-// served as fast as can be, and then there is nothing to choose: giveway it is, until
-// it has launched nothing for a while.
-// When requests have ceased for a while batch work has the device's own slice, and
-// online work too.
+// An online queue without an SLO, or without reported requests, must be served as
+// fast as possible. Then slo is giveway, until that queue has launched nothing for
+// a while. Without requests for a while, batch and online queues have the device's
+// default slice.
 type slo struct {
 	params
 	base   *giveway
 	quiet  time.Duration
 	online time.Duration
 
-	ladder  ladder
-	device  sched.Device
-	answers []answer // heard since the last plan
-	askers  perQueue[asker]
-	gauge   gauge
-	heard   sched.Time    // when there last was a request
-	calm    time.Duration // how long without one is quiet
-	still   bool          // it is quiet
-	woke    sched.Time    // when it last ceased to be, until the request it ceased with is answered
+	ladder   ladder
+	gauge    gauge
+	device   sched.Device
+	finished []finishedRequest // since the last plan
+	queues   perQueue[onlineQueue]
+
+	lastRequest sched.Time    // when there last was a request
+	quietAfter  time.Duration // after lastRequest; at least quiet
+	isQuiet     bool
+	quietEnd    sched.Time // when it last ceased to be quiet, until the next request is finished; zero otherwise
 }
 
-// asker is what slo knows of an online queue.
-type asker struct {
-	score  float64    // of requests that took too long, of late
-	heard  bool       // it tells of its requests
-	opened sched.Time // when the requests it has open were last seen to move
-	open   uint32
-
-	launched uint64     // commands, when last looked at
-	worked   sched.Time // when it was last seen at work
+// onlineQueue is the state of an online queue.
+type onlineQueue struct {
+	score    float64    // of late requests: see ladder.request
+	reports  bool       // its requests are reported
+	open     uint32     // OpenRequests at the last plan
+	openedAt sched.Time // when open last changed
+	launched uint64     // Counters.Launched at the last plan
+	workedAt sched.Time // when it was last ready or launched commands
 }
 
-type answer struct {
+type finishedRequest struct {
 	queue sched.QueueID
 	took  time.Duration
 	at    sched.Time
 }
 
 const (
-	mostAnswers = 4096 // kept between two plans: more are as good as these
-	longestCalm = 10 * time.Minute
-	longestHold = time.Second // for one request: well below the scheduler's StallLimit
+	maxFinished = 4096             // requests kept between two plans
+	maxQuiet    = 10 * time.Minute // longest quietAfter
+	maxHold     = time.Second      // for one request: well below the scheduler's StallLimit
 )
 
 func newSLO() sched.Policy {
 	base := makeGiveway()
-	p := &slo{base: base, quiet: 2 * time.Second}
-	p.online = base.online
-	for _, k := range base.params {
-		switch k.name {
-		case "slice", "bound", "online": // the ladder's affair
+	p := &slo{base: base, quiet: 2 * time.Second, online: base.online}
+	for _, param := range base.params {
+		switch param.name {
+		case "slice", "bound", "online": // slo sets these in each plan
 		default:
-			p.params = append(p.params, k)
+			p.params = append(p.params, param)
 		}
 	}
 	p.params = append(p.params,
-		sliceParam("online", &p.online, "time slice of online queues while there is batch or idle work on the device"),
-		durationParam("quiet", &p.quiet, time.Millisecond, longestCalm, "how long without a request until batch work has the device's own slice again"))
+		sliceParam("online", &p.online, "time slice of online queues while a batch or idle queue is on the device"),
+		durationParam("quiet", &p.quiet, time.Millisecond, maxQuiet, "how long after the last request batch work gets the device's default slice"))
 	return p
 }
 
-// Observe implements sched.Observer: it takes note of requests.
+// Observe implements sched.Observer.
 func (p *slo) Observe(now sched.Time, ev *sched.Event) {
 	switch {
-	case ev.Kind == sched.RequestFinished && len(p.answers) < mostAnswers:
-		p.answers = append(p.answers, answer{ev.Queue, ev.Duration, now})
+	case ev.Kind == sched.RequestFinished && len(p.finished) < maxFinished:
+		p.finished = append(p.finished, finishedRequest{ev.Queue, ev.Duration, now})
 	case ev.Kind == sched.QueueOpened && ev.Attr.Class == sched.Online:
-		p.ladder.base, p.ladder.anew = p.ladder.start, true
-		p.ladder.put(p.ladder.start, now)
-		p.ladder.forget()
+		p.ladder.restart(now)
 	case ev.Kind == sched.QueueOpened || ev.Kind == sched.QueueClosed:
 		p.ladder.forget()
 	}
@@ -99,142 +94,138 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		p.device = dev
 		p.ladder.build(&dev)
 	}
-	askers := p.askers.update(v.Queues)
-	if p.ladder.anew {
-		p.ladder.anew = false
-		for i := range askers {
-			askers[i].score = 0
+	queues := p.queues.update(v.Queues)
+	if p.ladder.resetScores {
+		p.ladder.resetScores = false
+		for i := range queues {
+			queues[i].score = 0
 		}
 	}
-	answered := p.listen(v, askers)
-	loose, strict := p.look(v, askers)
-	wake := p.listenFor(v, loose && !strict)
-	closed := loose && !strict && !p.still
-	if closed {
-		p.gauge.read(v, &p.ladder, answered)
-		p.ladder.settle(v, p.base.current)
+	finished := p.countRequests(v, queues)
+	adapts := p.updateQueues(v, queues)
+	wake := p.updateQuiet(v.Now, adapts)
+	r, set := &p.ladder.rungs[p.ladder.start], setting{online: p.online}
+	switch {
+	case p.isQuiet:
+		r, set.online = &p.ladder.rungs[0], 0
+	case adapts:
+		p.gauge.read(v, &p.ladder, finished)
+		p.ladder.confirm(v, p.base.current)
 		if p.base.current != 0 {
 			p.ladder.decide(v.Now)
 		}
+		r = &p.ladder.rungs[p.ladder.current]
 	}
-	r := &p.ladder.rungs[p.ladder.start]
-	set := setting{online: p.online}
-	switch {
-	case closed:
-		r = &p.ladder.rungs[p.ladder.at]
-	case p.still:
-		r = &p.ladder.rungs[0]
-		set.online = 0
-	}
-	set.slice, set.bound, set.noStops = r.slice, r.window, !r.hold
+	set.slice, set.bound, set.noStops = r.slice, r.bound, !r.hold
 	plan := p.base.planWith(v, set)
 	plan.Wake = earlier(plan.Wake, wake)
 	if r.hold && p.device.Sliced() {
-		p.keepOff(v, askers, &plan)
+		p.holdBatch(v, queues, &plan)
 	}
 	return plan
 }
 
-// look brings the askers up to date. It reports whether there is an online queue
-// whose requests may take a while, and one that is to be as fast as can be.
-func (p *slo) look(v *sched.View, askers []asker) (loose, strict bool) {
+// updateQueues updates the state of the online queues. It reports whether slo may
+// adapt the setting: there is an online queue with an SLO, and none that must be
+// served as fast as possible.
+func (p *slo) updateQueues(v *sched.View, queues []onlineQueue) (adapts bool) {
+	withSLO, asFastAsPossible := false, false
 	for i := range v.Queues {
-		q, w := &v.Queues[i], &askers[i]
+		q, o := &v.Queues[i], &queues[i]
 		if q.Attr.Class != sched.Online || q.Attr.Paused {
-			*w = asker{heard: w.heard}
+			*o = onlineQueue{reports: o.reports}
 			continue
 		}
-		if q.Ready() || q.Counters.Launched != w.launched {
-			w.launched, w.worked = q.Counters.Launched, v.Now
+		if q.Ready() || q.Counters.Launched != o.launched {
+			o.launched, o.workedAt = q.Counters.Launched, v.Now
 		}
 		if q.OpenRequests > 0 {
-			w.heard = true
-			p.heard = v.Now
+			o.reports = true
+			p.lastRequest = v.Now
 		}
-		if q.OpenRequests != w.open {
-			w.open, w.opened = q.OpenRequests, v.Now
+		if q.OpenRequests != o.open {
+			o.open, o.openedAt = q.OpenRequests, v.Now
 		}
-		if q.Attr.SLO > 0 {
-			loose = true
-		}
-		// One that launches nothing needs nothing, as long as that can be seen.
-		asleep := q.Counters.Known && v.Now.Sub(w.worked) >= p.quiet
-		if (q.Attr.SLO <= 0 || !w.heard) && !asleep {
-			strict = true
-		}
+		withSLO = withSLO || q.Attr.SLO > 0
+		// A queue that launches nothing needs no device. Only counters tell.
+		asleep := q.Counters.Known && v.Now.Sub(o.workedAt) >= p.quiet
+		asFastAsPossible = asFastAsPossible || (q.Attr.SLO <= 0 || !o.reports) && !asleep
 	}
-	return loose, strict
+	return withSLO && !asFastAsPossible
 }
 
-// listen takes in how long requests took, and counts them.
-func (p *slo) listen(v *sched.View, askers []asker) (answered int) {
-	for _, a := range p.answers {
-		i, ok := find(p.askers.ids, a.queue)
-		if !ok || a.took < 0 {
+// countRequests passes the finished requests of queues with an SLO to the ladder
+// and returns their number.
+func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) {
+	for _, r := range p.finished {
+		i, ok := index(v.Queues, r.queue)
+		if !ok || r.took < 0 {
 			continue
 		}
-		q, w := &v.Queues[i], &askers[i]
+		q, o := &v.Queues[i], &queues[i]
 		if q.Attr.Class != sched.Online || q.Attr.SLO <= 0 {
 			continue
 		}
-		answered++
-		w.heard = true
-		began := a.at.Add(-a.took)
-		if p.still || p.woke > 0 {
-			// The first came upon batch work with the device's own slice.
-			if a.took > q.Attr.SLO && (p.still || began <= p.woke.Add(time.Millisecond)) {
-				p.calm = min(2*p.calm, longestCalm)
+		finished++
+		o.reports = true
+		began := r.at.Add(-r.took)
+		if p.isQuiet || p.quietEnd > 0 {
+			// The first request found batch work with the default slice. If that
+			// made it late, the next quiet period begins later.
+			if r.took > q.Attr.SLO && (p.isQuiet || began <= p.quietEnd.Add(time.Millisecond)) {
+				p.quietAfter = min(2*p.quietAfter, maxQuiet)
 			}
-			p.woke = 0
+			p.quietEnd = 0
 		}
-		p.heard = max(p.heard, a.at)
+		p.lastRequest = max(p.lastRequest, r.at)
 		if p.base.current != 0 {
-			p.ladder.request(began, a.took, q.Attr.SLO, &w.score)
+			p.ladder.request(began, r.took, q.Attr.SLO, &o.score)
 		}
 	}
-	p.answers = p.answers[:0]
-	return answered
+	p.finished = p.finished[:0]
+	return finished
 }
 
-// listenFor decides whether it is quiet and returns when it will be.
-func (p *slo) listenFor(v *sched.View, mayBe bool) sched.Time {
-	p.calm = max(p.calm, p.quiet)
-	if !mayBe || p.heard == 0 {
-		p.still = false
+// updateQuiet updates whether it is quiet and returns when that may change.
+func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
+	p.quietAfter = max(p.quietAfter, p.quiet)
+	if !adapts || p.lastRequest == 0 {
+		p.isQuiet = false
 		return 0
 	}
-	was := p.still
-	p.still = v.Now >= p.heard.Add(p.calm)
-	if p.still {
+	was := p.isQuiet
+	p.isQuiet = now >= p.lastRequest.Add(p.quietAfter)
+	if p.isQuiet {
 		return 0
 	}
 	if was {
-		p.woke = v.Now
-		p.ladder.put(p.ladder.base, v.Now)
+		p.quietEnd = now
+		p.ladder.put(p.ladder.chosen, now)
 	}
-	return p.heard.Add(p.calm)
+	return p.lastRequest.Add(p.quietAfter)
 }
 
-// keepOff takes the device from batch and idle work while a request is under way.
-// One that hangs, or whose end nobody told, does not keep it for ever.
-func (p *slo) keepOff(v *sched.View, askers []asker, plan *sched.Plan) {
+// holdBatch removes the grants of batch and idle queues while a request is open,
+// but for one request not longer than four times its SLO: its end may never be
+// reported.
+func (p *slo) holdBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
 	until := sched.Time(0)
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if q.Attr.Class == sched.Online && q.Attr.SLO > 0 && q.OpenRequests > 0 && !q.Attr.Paused {
-			until = max(until, askers[i].opened.Add(min(q.Attr.SLO, longestHold/4)*4))
+			until = max(until, queues[i].openedAt.Add(min(q.Attr.SLO, maxHold/4)*4))
 		}
 	}
 	if until <= v.Now {
 		return
 	}
 	plan.Wake = earlier(plan.Wake, until)
-	kept, next := p.base.grants[:0], 0
+	kept, next := plan.Grants[:0], 0
 	for _, g := range plan.Grants {
 		for next < len(v.Queues) && v.Queues[next].ID != g.Queue {
 			next++
 		}
-		if q := &v.Queues[next]; q.Attr.Class != sched.Batch && q.Attr.Class != sched.Idle || q.Level() == sched.LevelNone {
+		if q := &v.Queues[next]; !givesWay(q) || q.Level() == sched.LevelNone {
 			kept = append(kept, g)
 		}
 	}
