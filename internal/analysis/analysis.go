@@ -112,7 +112,6 @@ type Tail struct {
 	Group *Group // nil: no group is judged by latency
 	// P99OverAlone is NaN if a request was never answered, alone or in the run.
 	P99OverAlone float64
-	P99          time.Duration
 	FallsBehind  bool // the group falls behind: the figures depend on the run's length
 }
 
@@ -275,23 +274,18 @@ func (a *Analysis) TailGroups() []*Group {
 	return nil
 }
 
-// tail finds the group that suffers most in run r: one that falls behind, else
+// tail finds the group that suffers most in run r: among those that fall behind, else
 // one that is not answered at all, else the one with the largest ratio.
 func (a *Analysis) tail(r int) Tail {
 	worst := Tail{P99OverAlone: math.NaN()}
-	badness := -1.0
 	for _, g := range a.TailGroups() {
 		f := &g.Runs[r]
-		t := Tail{Group: g, P99OverAlone: f.P99OverAlone, P99: f.Latency.P99, FallsBehind: f.FallsBehind()}
-		bad := t.P99OverAlone
+		t := Tail{Group: g, P99OverAlone: f.P99OverAlone, FallsBehind: f.FallsBehind()}
 		switch {
-		case t.FallsBehind:
-			bad = math.MaxFloat64
-		case math.IsNaN(bad):
-			bad = math.MaxFloat64 / 2
-		}
-		if bad > badness {
-			worst, badness = t, bad
+		case worst.Group == nil || t.FallsBehind && !worst.FallsBehind:
+			worst = t
+		case t.FallsBehind == worst.FallsBehind && !math.IsNaN(worst.P99OverAlone) && !(t.P99OverAlone <= worst.P99OverAlone):
+			worst = t
 		}
 	}
 	return worst

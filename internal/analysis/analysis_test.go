@@ -127,7 +127,11 @@ func TestFinding(t *testing.T) {
 		{[]scenario.Run{native, giveway}, "With giveway the P99 latency of chat is 1.10x its P99 alone (native: 10.0x); train keeps 91.0% of its work (native: 98.0%)."},
 		{
 			[]scenario.Run{native, giveway, rr},
-			"With giveway the P99 latency of chat is 1.10x its P99 alone (native: 10.0x, rr: 20.0x); train keeps 91.0% of its work (native: 98.0%, rr: 50.0%). Lowest P99: giveway (1.10x). Most batch work kept: native (98.0%).",
+			"With giveway the P99 latency of chat is 1.10x its P99 alone (native: 10.0x, rr: 20.0x); train keeps 91.0% of its work (native: 98.0%, rr: 50.0%). Most batch work kept: native (98.0%).",
+		},
+		{
+			[]scenario.Run{rr, native, run("giveway", online("chat", 30*ms), batch("train", 99, 0))},
+			"With giveway the P99 latency of chat is 15.0x its P99 alone (rr: 20.0x, native: 10.0x); train keeps 99.0% of its work (rr: 50.0%, native: 98.0%). Lowest P99: native (10.0x).",
 		},
 		{[]scenario.Run{native, rr}, "With rr the P99 latency of chat is 20.0x its P99 alone (native: 10.0x); train keeps 50.0% of its work (native: 98.0%)."},
 	} {
@@ -143,7 +147,7 @@ func TestWarnings(t *testing.T) {
 	r := run("giveway", late)
 	r.Result.Crashes = 2
 	got := strings.Join(analysis.Of(outcome([]sim.ClientResult{online("chat", ms)}, r)).Warnings(), "\n")
-	for _, want := range []string{"giveway: the scenario killed the daemon 2 times.", "giveway: chat had no answer to 7 requests"} {
+	for _, want := range []string{"giveway: the scenario killed the daemon 2 times.", "giveway: requests without an answer when the run ended: chat 7."} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant %q in it", got, want)
 		}

@@ -31,7 +31,7 @@ func (a *Analysis) Finding() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return "With " + a.Runs[subject].Policy + " " + strings.Join(parts, "; ") + "." + a.best()
+	return "With " + a.Runs[subject].Policy + " " + strings.Join(parts, "; ") + "." + a.best(subject)
 }
 
 // subject is the run that the finding is about: that under the scenario's own
@@ -97,32 +97,37 @@ func (a *Analysis) workPhrase(c *Class, subject int) string {
 	return fmt.Sprintf("the %d %v clients keep %s of their work%s", c.Clients, c.Class, kept(subject), others)
 }
 
-// best names, among three runs or more, the one with the lowest tail and the one
-// in which batch clients keep the most work.
-func (a *Analysis) best() string {
+// best names, among three runs or more, the run with the lowest tail and the run in
+// which batch clients keep the most work, unless it is the one that the finding is
+// about.
+func (a *Analysis) best(subject int) string {
 	if len(a.Runs) < 3 {
 		return ""
 	}
-	text := ""
-	low := -1
-	for i, r := range a.Runs {
-		if t := r.Tail; t.Group != nil && !t.FallsBehind && (low < 0 || t.P99OverAlone < a.Runs[low].Tail.P99OverAlone) {
-			low = i
-		}
-	}
-	if low >= 0 && !math.IsNaN(a.Runs[low].Tail.P99OverAlone) {
-		text += fmt.Sprintf(" Lowest P99: %s (%s).", a.Runs[low].Policy, format.Ratio(a.Runs[low].Tail.P99OverAlone))
-	}
-	if i := slices.IndexFunc(a.Classes, func(c *Class) bool { return c.Class == sched.Batch }); i >= 0 {
-		runs := a.Classes[i].Runs
-		most := 0
-		for r := range runs {
-			if runs[r].WorkKept > runs[most].WorkKept {
-				most = r
+	// largest returns the first run with the largest figure, or subject.
+	largest := func(figure func(run int) float64) int {
+		best := subject
+		for i := range a.Runs {
+			if x := figure(i); x > figure(best) || math.IsNaN(figure(best)) && !math.IsNaN(x) {
+				best = i
 			}
 		}
-		if !math.IsNaN(runs[most].WorkKept) {
-			text += fmt.Sprintf(" Most batch work kept: %s (%s).", a.Runs[most].Policy, format.Percent(runs[most].WorkKept))
+		return best
+	}
+	text := ""
+	i := largest(func(run int) float64 {
+		if t := a.Runs[run].Tail; !t.FallsBehind {
+			return -t.P99OverAlone
+		}
+		return math.NaN()
+	})
+	if i != subject {
+		text += fmt.Sprintf(" Lowest P99: %s (%s).", a.Runs[i].Policy, format.Ratio(a.Runs[i].Tail.P99OverAlone))
+	}
+	for _, c := range a.Classes {
+		i := largest(func(run int) float64 { return c.Runs[run].WorkKept })
+		if i != subject {
+			text += fmt.Sprintf(" Most %v work kept: %s (%s).", c.Class, a.Runs[i].Policy, format.Percent(c.Runs[i].WorkKept))
 		}
 	}
 	return text
@@ -139,11 +144,15 @@ func (a *Analysis) Warnings() []string {
 		if n := run.Result.Crashes; n > 0 {
 			all = append(all, fmt.Sprintf("%s: the scenario killed the daemon %s.", run.Policy, format.Plural(n, "time")))
 		}
+		var behind []string
 		for _, g := range a.Latency {
 			if f := &g.Runs[i]; f.FallsBehind() {
-				all = append(all, fmt.Sprintf("%s: %s had no answer to %s when the run ended. They count with their wait until then: the true latency is longer.",
-					run.Policy, g.Name, format.Plural(f.Unanswered, "request")))
+				behind = append(behind, fmt.Sprintf("%s %d", g.Name, f.Unanswered))
 			}
+		}
+		if len(behind) > 0 {
+			all = append(all, fmt.Sprintf("%s: requests without an answer when the run ended: %s. They count with their wait until then, so the true latency is longer.",
+				run.Policy, strings.Join(behind, ", ")))
 		}
 	}
 	return all

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/analysis"
+	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
@@ -20,17 +21,17 @@ func writeJSON(w io.Writer, v any) error {
 // simJSON is what `sim --json` prints. docs/SCENARIOS.md describes it. Fields are
 // added, never changed. The same file, policies and seed give the same bytes.
 type simJSON struct {
-	Name      string          `json:"name"`
-	Doc       string          `json:"doc,omitempty"`
-	Seed      uint64          `json:"seed"`
-	Warmup    time.Duration   `json:"warmup_ns"`
-	Length    time.Duration   `json:"length_ns"`
-	Devices   []deviceJSON    `json:"devices"`
-	Alone     []clientJSON    `json:"alone"`
-	Runs      []runJSON       `json:"runs"`
-	Published []publishedJSON `json:"published,omitempty"`
-	Summary   string          `json:"summary,omitempty"`
-	Warnings  []string        `json:"warnings,omitempty"`
+	Name      string               `json:"name"`
+	Doc       string               `json:"doc,omitempty"`
+	Seed      uint64               `json:"seed"`
+	Warmup    time.Duration        `json:"warmup_ns"`
+	Length    time.Duration        `json:"length_ns"`
+	Devices   []deviceJSON         `json:"devices"`
+	Alone     []clientJSON         `json:"alone"`
+	Runs      []runJSON            `json:"runs"`
+	Published []scenario.Published `json:"published,omitempty"`
+	Summary   string               `json:"summary,omitempty"`
+	Warnings  []string             `json:"warnings,omitempty"`
 }
 
 type deviceJSON struct {
@@ -78,17 +79,11 @@ type classJSON struct {
 	WorkKept *float64 `json:"work_kept,omitempty"`
 }
 
-type publishedJSON struct {
-	Source string `json:"source"`
-	What   string `json:"what,omitempty"`
-	Value  string `json:"value"`
-}
-
 func toJSON(a *analysis.Analysis) simJSON {
 	o := a.Outcome
 	v := simJSON{
 		Name: o.Name, Doc: o.Doc, Seed: o.Seed, Warmup: o.Warmup, Length: o.Length, Summary: a.Finding(), Warnings: a.Warnings(),
-		Alone: clientsJSON(a, a.Alone),
+		Alone: clientsJSON(a, a.Alone), Published: o.Published,
 	}
 	for _, d := range o.Devices {
 		v.Devices = append(v.Devices, deviceJSON{string(d.ID), d.Model.Name})
@@ -109,9 +104,6 @@ func toJSON(a *analysis.Analysis) simJSON {
 			run.Classes = append(run.Classes, classJSON{c.Class.String(), c.Clients, c.Runs[i].Rate, known(c.Runs[i].WorkKept)})
 		}
 		v.Runs = append(v.Runs, run)
-	}
-	for _, p := range o.Published {
-		v.Published = append(v.Published, publishedJSON(p))
 	}
 	return v
 }

@@ -44,24 +44,6 @@ func TestTrimZeros(t *testing.T) {
 	}
 }
 
-// TestLabelsDoNotOverlap checks the labels of lines wherever the lines end.
-func TestLabelsDoNotOverlap(t *testing.T) {
-	for _, ends := range [][]float64{{50, 50, 50, 50, 50, 50, 50}, {0, 100}, {1, 2, 3, 4, 96, 97, 98}, {10, 45, 55, 60, 61}, {0}} {
-		var lines []tailLine
-		for _, e := range ends {
-			lines = append(lines, tailLine{Label: "giveway P99 1.52ms", end: e})
-		}
-		placeLabels(lines)
-		for i := range lines {
-			for j := range lines[:i] {
-				if lines[i].overlaps(&lines[j]) {
-					t.Errorf("ends %v: labels %d and %d overlap", ends, j, i)
-				}
-			}
-		}
-	}
-}
-
 func TestTailPlotLimitsItsPoints(t *testing.T) {
 	var s Series
 	latencies := make([]time.Duration, 500_000)

@@ -48,9 +48,9 @@ type TimedAction struct {
 
 // Published is a figure that others published for a similar case.
 type Published struct {
-	Source string // paper or artifact, with section or figure
-	What   string // what was measured, and how it differs from the scenario
-	Value  string
+	Source string `json:"source"`         // paper or artifact, with section or figure
+	What   string `json:"what,omitempty"` // what was measured, and how it differs from the scenario
+	Value  string `json:"value"`
 }
 
 // Violations lists the simulator's rules that were broken, each with the policy.

@@ -34,8 +34,8 @@ import (
 // Counters show the actions so far and, if queues run side by side, how many run
 // at a time.
 func Write(w io.Writer, runs []scenario.Run) error {
-	out := &writer{w: bufio.NewWriterSize(w, 1<<16)}
-	out.text("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")
+	out := &writer{Writer: bufio.NewWriterSize(w, 1<<16)}
+	_, _ = out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	for i := range runs {
 		if err := check(&runs[i]); err != nil {
 			return fmt.Errorf("write trace of policy %q: %w", runs[i].Policy, err)
@@ -45,8 +45,8 @@ func Write(w io.Writer, runs []scenario.Run) error {
 			out.process(&processes[j])
 		}
 	}
-	out.text("\n]}\n")
-	if err := out.flush(); err != nil {
+	_, _ = out.WriteString("\n]}\n")
+	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}
 	return nil

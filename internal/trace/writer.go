@@ -10,11 +10,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// writer writes one event per line, numbers processes and threads, and keeps the
-// first error.
+// writer writes one event per line and numbers processes and threads. The
+// bufio.Writer keeps the first error.
 type writer struct {
-	w   *bufio.Writer
-	err error
+	*bufio.Writer
 	// last is the last number used. Processes and threads share one sequence: the
 	// importer takes a thread with its process's number for the main thread.
 	last  int
@@ -61,40 +60,14 @@ type (
 	}
 )
 
-func (w *writer) text(s string) {
-	if w.err == nil {
-		_, w.err = w.w.WriteString(s)
-	}
-}
-
-func (w *writer) bytes(b []byte) {
-	if w.err == nil {
-		_, w.err = w.w.Write(b)
-	}
-}
-
-func (w *writer) flush() error {
-	if w.err != nil {
-		return w.err
-	}
-	return w.w.Flush()
-}
-
 func (w *writer) event(e event) {
-	if w.err != nil {
-		return
-	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		w.err = err
-		return
-	}
 	if w.wrote {
-		w.text(",")
+		_ = w.WriteByte(',')
 	}
 	w.wrote = true
-	w.text("\n")
-	w.bytes(line)
+	_ = w.WriteByte('\n')
+	line, _ := json.Marshal(e) // it has only strings and numbers
+	_, _ = w.Write(line)
 }
 
 // openProcess names the next process and returns its number. Processes and threads
