@@ -94,7 +94,7 @@ func Parse(file string, data []byte) (Config, error) {
 		return c, nil
 	}
 	f := r.Form(root, "")
-	readPolicy(r, f, &c.Policy)
+	readPolicy(f, &c.Policy)
 	devices(r, f, &c)
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
@@ -109,43 +109,17 @@ func Parse(file string, data []byte) (Config, error) {
 	return c, nil
 }
 
-// readPolicy reads a policy's name, or its name and parameters side by side.
-func readPolicy(r *yamlfile.Reader, f *yamlfile.Form, p *Policy) {
-	n := f.Get("policy")
-	switch {
-	case n == nil:
-	case n.Kind == yaml.MappingNode:
-		pf := r.Form(n, f.Path("policy"))
-		pf.Need("name", policy.Names()[0])
-		if i, ok := pf.Word("name", "policy", policy.Names()); ok {
-			*p = Policy{Name: policy.Names()[i]}
-			params(pf, p)
-		}
-	default:
-		if i, ok := f.Word("policy", "policy", policy.Names()); ok {
-			*p = Policy{Name: policy.Names()[i]}
-		}
+// readPolicy reads a policy's name, or a mapping of its name and parameters.
+func readPolicy(f *yamlfile.Form, p *Policy) {
+	name, params, ok := f.Choice("policy", "policy", policy.Names(), func(name, param, value string) error {
+		_, err := policy.Choose(name, map[string]string{param: value})
+		return err
+	})
+	if ok {
+		*p = Policy{Name: name}
 	}
-}
-
-// params checks each parameter separately, so that each error has its line.
-func params(f *yamlfile.Form, p *Policy) {
-	for _, key := range f.Keys() {
-		if key.Value == "name" {
-			continue
-		}
-		value, ok := f.Scalar(key.Value, "a value")
-		if !ok {
-			continue
-		}
-		if _, err := policy.Choose(p.Name, map[string]string{key.Value: value}); err != nil {
-			f.Wrong(key.Value, "%v", err)
-			continue
-		}
-		if p.Params == nil {
-			p.Params = map[string]string{}
-		}
-		p.Params[key.Value] = value
+	if len(params) > 0 {
+		p.Params = params
 	}
 }
 
@@ -156,7 +130,7 @@ func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
 		df := r.Form(n, path)
 		df.IdentOrIndex("device", &d.Device)
 		df.Need("device", "0")
-		readPolicy(r, df, &d.Policy)
+		readPolicy(df, &d.Policy)
 		df.Need("policy", policy.Names()[0])
 		df.Done("a device")
 		if known[d.Device] && d.Device != "" {

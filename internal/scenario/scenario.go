@@ -92,7 +92,9 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 	f.Duration("warmup", &c.Warmup, 0, maxLength)
 	f.Duration("length", &c.Length, time.Millisecond, maxLength)
 	f.Duration("drain", &c.Drain, 0, hour)
-	r.policy(f, s)
+	if name, params, ok := f.Choice("policy", "policy", policy.Names(), checkParam); ok {
+		s.Policy = spec{name, params}.String()
+	}
 	r.daemon(f, c)
 	f.Boolean("allow_livelock", &c.AllowLivelock)
 	r.devices(f, c)
@@ -111,45 +113,6 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 	})
 	f.Done("a scenario")
 	return s
-}
-
-// policy reads a policy's name, or a mapping of its name and parameters.
-func (r *reader) policy(f *form, s *Scenario) {
-	n := f.Get("policy")
-	switch {
-	case n == nil:
-	case n.Kind == yaml.MappingNode:
-		pf := r.Form(n, "policy")
-		pf.Need("name", s.Policy)
-		if i, ok := pf.Word("name", "policy", policy.Names()); ok {
-			s.Policy = policy.Names()[i]
-			r.params(pf, s)
-		}
-	default:
-		if i, ok := f.Word("policy", "policy", policy.Names()); ok {
-			s.Policy = policy.Names()[i]
-		}
-	}
-}
-
-// params checks each parameter separately, so that each error has its line.
-func (r *reader) params(f *form, s *Scenario) {
-	p := spec{s.Policy, map[string]string{}}
-	for _, key := range f.Keys() {
-		if key.Value == "name" {
-			continue
-		}
-		value, ok := f.Scalar(key.Value, "a value")
-		if !ok {
-			continue
-		}
-		if _, err := policy.Choose(p.name, map[string]string{key.Value: value}); err != nil {
-			f.Wrong(key.Value, "%v", err)
-			continue
-		}
-		p.params[key.Value] = value
-	}
-	s.Policy = p.String()
 }
 
 // daemon reads the settings of the scheduler, and how fast the daemon reacts.

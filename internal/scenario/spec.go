@@ -54,6 +54,12 @@ func (p spec) choice() (sched.PolicyChoice, error) {
 	return c, err
 }
 
+// checkParam returns an error if a policy does not take a parameter and its value.
+func checkParam(name, param, value string) error {
+	_, err := policy.Choose(name, map[string]string{param: value})
+	return err
+}
+
 // CheckPolicy returns an error if Run cannot use a policy.
 func CheckPolicy(s string) error {
 	_, _, err := ParsePolicy(s)

@@ -148,9 +148,6 @@ func (r *Reader) Form(n *yaml.Node, path string) *Form {
 	return f
 }
 
-// Keys returns the fields in the order of the file.
-func (f *Form) Keys() []*yaml.Node { return f.keys }
-
 // At returns the mapping.
 func (f *Form) At() *yaml.Node { return f.at }
 
@@ -283,9 +280,18 @@ func (f *Form) Text(name string, v *string) {
 
 // Ident reads a name that can be part of a table, a path and a web page.
 func (f *Form) Ident(name string, v *string) {
-	if s, ok := f.String(name, "a name"); ok {
-		f.ident(name, s, v)
+	s, ok := f.String(name, "a name")
+	if !ok {
+		return
 	}
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.+", c)
+	}
+	if s == "" || len(s) > 40 || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) {
+		f.Wrong(name, "%q is not a name of up to 40 letters, digits, and - _ . +", Clip(s))
+		return
+	}
+	*v = s
 }
 
 // IdentOrIndex reads a name, or a number from 0.
@@ -300,17 +306,6 @@ func (f *Form) IdentOrIndex(name string, v *string) {
 	f.Ident(name, v)
 }
 
-func (f *Form) ident(name, s string, v *string) {
-	plain := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.+", c)
-	}
-	if s == "" || len(s) > 40 || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) {
-		f.Wrong(name, "%q is not a name of up to 40 letters, digits, and - _ . +", Clip(s))
-		return
-	}
-	*v = s
-}
-
 // Word reads one of the allowed words and returns its index.
 func (f *Form) Word(name, what string, allowed []string) (int, bool) {
 	s, ok := f.Scalar(name, what)
@@ -322,6 +317,40 @@ func (f *Form) Word(name, what string, allowed []string) (int, bool) {
 	}
 	f.Wrong(name, "there is no %s %q; %s", what, Clip(s), OneOf(s, allowed))
 	return 0, false
+}
+
+// Choice reads one of the allowed words, or a mapping of its name and parameters:
+// rr, or {name: rr, quantum: 5ms}. It calls check for each parameter separately, so
+// that each error has its line, and returns the parameters that are correct.
+func (f *Form) Choice(name, what string, allowed []string, check func(word, param, value string) error) (word string, params map[string]string, ok bool) {
+	n := f.Get(name)
+	if n == nil {
+		return "", nil, false
+	}
+	if n.Kind != yaml.MappingNode {
+		i, ok := f.Word(name, what, allowed)
+		return allowed[i], nil, ok
+	}
+	m := f.r.Form(n, f.Path(name))
+	m.Need("name", allowed[0])
+	i, ok := m.Word("name", what, allowed)
+	if !ok {
+		return "", nil, false
+	}
+	params = map[string]string{}
+	for _, key := range m.keys {
+		if key.Value == "name" {
+			continue
+		}
+		if value, ok := m.Scalar(key.Value, "a value"); !ok {
+			continue
+		} else if err := check(allowed[i], key.Value, value); err != nil {
+			m.Wrong(key.Value, "%v", err)
+		} else {
+			params[key.Value] = value
+		}
+	}
+	return allowed[i], params, true
 }
 
 // Boolean reads true or false.
