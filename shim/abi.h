@@ -105,7 +105,7 @@ struct gw_page {
 
   /* 64: written by the daemon. */
   uint32_t gate;        /* a futex: GW_GATE_OPEN or GW_GATE_CLOSED */
-  uint32_t bound;       /* most commands in flight, but see grain_us; 0: no bound, and completions are not tracked */
+  uint32_t bound;       /* most commands in flight, but see grain_us; 0: no bound, and the shim sets no marks */
   uint32_t batch;       /* most commands between two marks; 0: the shim chooses */
   uint32_t watch;       /* GW_WATCH_READY, ... */
   uint64_t lease_ns;    /* a closed gate counts as open from this time on; the daemon renews it */
@@ -121,21 +121,21 @@ struct gw_page {
   uint64_t launched;  /* commands put on the device so far */
   uint64_t completed; /* of those, commands known to be done */
   uint64_t reserved6;
-  uint64_t held_ns;   /* total time that threads have waited at the gate */
-  uint64_t holds;     /* how often a thread had to wait there */
-  uint64_t overruns;  /* how often the bound was ignored because nothing completed, or a lease expired */
-  uint32_t flags;     /* GW_READY, ... */
+  uint64_t held_ns;       /* total time that threads have waited at the gate */
+  uint64_t holds;         /* how often a thread had to wait there */
+  uint64_t overruns;      /* how often the bound was ignored because nothing completed, or a lease expired */
+  uint32_t flags;         /* GW_READY, ... */
   uint32_t open_requests; /* requests begun and not ended */
-  uint32_t doorbell;  /* counts rings: a new value means that there is something to read */
-  uint32_t runtimes;  /* runtimes in use: bit 0 cuda, 1 hip, 2 opencl, 3 queue */
+  uint32_t doorbell;      /* counts rings: a new value means that there is something to read */
+  uint32_t runtimes;      /* runtimes in use: bit 0 cuda, 1 hip, 2 opencl, 3 queue */
 
   /* 192 */
-  uint64_t requests;    /* requests ended so far; request n is log[n % GW_REQUEST_ENTRIES] */
-  uint64_t hints;       /* hints given so far; hint n is ring[n % GW_HINT_ENTRIES] */
-  uint64_t parked;      /* how often the device was taken ahead of an arrival */
-  uint64_t park_hits;   /* of those, how often the arrival came while the device was held */
-  uint64_t parked_ns;   /* total time that the device was held ahead of arrivals */
-  uint64_t saved_ns;    /* total context-switch time that this saved, estimated by the shim */
+  uint64_t requests;  /* requests ended so far; request n is log[n % GW_REQUEST_ENTRIES] */
+  uint64_t hints;     /* hints given so far; hint n is ring[n % GW_HINT_ENTRIES] */
+  uint64_t parked;    /* how often the device was taken ahead of an arrival */
+  uint64_t park_hits; /* of those, how often the arrival came while the device was held */
+  uint64_t parked_ns; /* total time that the device was held ahead of arrivals */
+  uint64_t saved_ns;  /* total context-switch time that this saved, estimated by the shim */
   uint64_t reserved2[2];
 
   /* 256 */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the program has on the device, as far as anybody can tell: a lane for
- * each stream, with numbers for what was launched on it and what is known to be
- * done. The one owner of the numbers that the page shows; the page itself is
- * written, and read only where that spares a lock and no harm can come of it.
+ * The process's commands on the device: for each stream, how many were launched and how many
+ * are known to be done. These counters are the source of those on the page. The page is
+ * read back only where that saves taking the lock and a wrong value does no harm.
  *
- * All fields are under gw_act.lock, which is held for a few dozen
- * instructions: never while the runtime is called, never while anybody waits.
+ * All fields are guarded by gw_act.lock. It is held for a few dozen instructions, never while
+ * the runtime is called and never while a thread waits.
  */
 #ifndef GIVEWAY_ACTIVITY_H
 #define GIVEWAY_ACTIVITY_H
@@ -17,100 +16,101 @@
 
 #define GW_SETS 64
 #define GW_WAYS 4
-#define GW_LANES (GW_SETS * GW_WAYS)
+#define GW_STREAMS (GW_SETS * GW_WAYS)
 #define GW_MARKS 64
 
 #pragma GCC visibility push(hidden)
 
-struct gw_lane {
-  const struct gw_runtime *runtime; /* NULL: free */
+struct gw_stream {
+  const struct gw_runtime *runtime; /* NULL: the slot is free */
   void *ctx, *stream;
-  uint64_t launched, done; /* of this lane */
-  uint64_t last;           /* gw_act.launched after its last command */
-  uint64_t excused;        /* of those in flight, not held against the bound: see bound.c */
-  uint32_t unmarked;       /* since the last mark */
-  uint32_t life;           /* of the slot: a mark of an earlier one means nothing */
+  uint64_t launched, done; /* on this stream */
+  uint64_t last_launch;    /* value of gw_act.launched after its last command */
+  uint64_t exempt;         /* commands in flight that the bound does not count: see bound.c */
+  uint32_t unmarked;       /* commands since the last mark */
+  uint32_t generation;     /* of the slot: a mark of an earlier generation is void */
 };
 
 enum gw_mark_state { GW_MARK_FREE, GW_MARK_SET, GW_MARK_BUSY };
 
 struct gw_mark {
-  enum gw_mark_state state; /* busy: one thread asks the runtime about it */
+  enum gw_mark_state state; /* busy: a thread is calling the runtime about it */
   const struct gw_runtime *runtime;
   void *ctx, *stream, *mark;
-  uint32_t lane, life;
-  uint64_t seq; /* of the lane, that it stands behind */
+  uint32_t slot, generation;
+  uint64_t seq; /* the value of the stream's launched that it is behind */
   uint64_t age;
 };
 
 struct gw_activity {
-  /* What every launch needs, in one line of the cache. */
+  /* All that a launch needs, in one cache line. */
   gw_bias_t lock __attribute__((aligned(64)));
-  uint64_t launched, completed; /* of all lanes */
-  uint32_t passing; /* threads at the gate, and just let through, that have not launched yet */
-  uint32_t held;    /* threads at the gate */
-  uint32_t running; /* commands of queue.c, counted when they have run: to the daemon they are in flight */
+  uint64_t launched, completed; /* on all streams */
+  uint32_t entering;            /* threads that wait at the gate, or have passed it and not launched yet */
+  uint32_t held;                /* threads that wait at the gate */
+  uint32_t started;             /* commands of queue.c that are running: the daemon sees them in flight */
   uint32_t runtimes;
   bool ready;
-  bool explicit_requests; /* the program says itself what a request is */
-  uint64_t since_ns;      /* it is ready or idle; 0: nobody wanted to know then */
+  bool explicit_requests; /* the program says itself when a request begins and ends */
+  uint64_t changed_ns;    /* when ready last changed; 0: the daemon was not interested then */
 
-  uint64_t loose; /* in flight where there was no lane to be had: not bounded */
-  uint64_t loose_last;
-  uint64_t excused; /* of all lanes */
+  uint64_t untracked; /* commands in flight on streams without a slot: not bounded */
+  uint64_t untracked_last;
+  uint64_t exempt; /* on all streams */
   uint64_t holds, held_ns, overruns;
   uint64_t requests, hints;
-  uint32_t open;
-  uint32_t bell;
+  uint32_t open_requests;
+  uint32_t doorbell;
 
-  uint64_t used[GW_LANES / 64]; /* lanes that are not free */
-  struct gw_lane lanes[GW_LANES] __attribute__((aligned(64)));
-  uint64_t pace_ns; /* that a command takes of late: see bound.c; 0: not known */
-  uint64_t pace_at, pace_done; /* when it was looked at last, and what was completed then */
-  uint32_t marks_set; /* not free */
+  uint64_t used[GW_STREAMS / 64]; /* slots that are not free */
+  struct gw_stream streams[GW_STREAMS] __attribute__((aligned(64)));
+  uint64_t pace_ns;            /* recent device time per command: see bound.c; 0: unknown */
+  uint64_t pace_at, pace_done; /* when it was last measured, and the value of completed then */
+  uint32_t marks_set;          /* marks that are not free */
   uint64_t marks_made;
   struct gw_mark marks[GW_MARKS];
 };
 extern struct gw_activity gw_act;
 
-/* Captures under way. Read without the lock. */
+/* Number of captures in progress. Read without the lock. */
 extern uint32_t gw_captures;
-static inline bool gw_anything_captures(void) { return __atomic_load_n(&gw_captures, __ATOMIC_ACQUIRE) != 0; }
+static inline bool gw_capture_in_progress(void) { return __atomic_load_n(&gw_captures, __ATOMIC_ACQUIRE) != 0; }
 
-/* The library's destructor has run: nothing is ours any more. */
-extern uint32_t gw_gone;
+/* The library's destructor has run: do nothing any more. */
+extern uint32_t gw_ended;
 
 static inline uint64_t gw_in_flight(void) { return gw_act.launched - gw_act.completed; }
 
-/* All below are called with the lock held. */
+/* The functions below are called with the lock held. */
 
-/* The lane of a stream, or -1. find only looks; take makes one if there is room. */
-int gw_lane_find(const struct gw_runtime *rt, void *ctx, void *stream);
-int gw_lane_take(const struct gw_runtime *rt, void *ctx, void *stream);
+/* The slot of a stream, or -1. gw_stream_get takes a slot if the stream has none and one is
+ * free. */
+int gw_stream_find(const struct gw_runtime *rt, void *ctx, void *stream);
+int gw_stream_get(const struct gw_runtime *rt, void *ctx, void *stream);
 
-/* All of a lane up to seq is done. */
-void gw_lane_done(struct gw_lane *l, uint64_t seq);
+/* All commands of the stream up to seq are done. */
+void gw_stream_done(struct gw_stream *s, uint64_t seq);
 
-/* Nothing of the lane is in flight any more, and it is free. */
-void gw_lane_free(int lane);
+/* Counts all commands of the stream as done and frees its slot. */
+void gw_stream_free(int slot);
 
-/* Brings ready/idle and the page up to date. Whether the daemon is to be woken:
- * call gw_page_ring once the lock is free. */
-bool gw_settle(void);
+/* Derives ready from the counters and writes the page. Returns whether the daemon is to be
+ * woken: the caller then calls gw_page_ring after releasing the lock. */
+bool gw_update(void);
 
-/* Adds a request to the log. Whether the daemon wants to know. */
+/* Adds a request to the log. Returns whether the daemon wants to be woken for it. */
 bool gw_log_request(uint64_t begin_ns, uint64_t end_ns);
 
-/* Writes page.flags anew. */
-void gw_show_flags(void);
+/* Writes page.flags. */
+void gw_write_flags(void);
 
-/* Bumps the bell. */
-void gw_bump(void);
+/* Increments page.doorbell. */
+void gw_count_ring(void);
 
 #pragma GCC visibility pop
 
-/* One word of the page, as the other side may read it at any time. */
-#define GW_SHOW(field, value) __atomic_store_n(&gw_shared.page.field, value, __ATOMIC_RELAXED)
+/* Access to one word of the page, which the daemon may access at any time. */
+#define GW_WRITE(field, value) __atomic_store_n(&gw_shared.page.field, value, __ATOMIC_RELAXED)
 #define GW_READ(field) __atomic_load_n(&gw_shared.page.field, __ATOMIC_RELAXED)
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <sys/syscall.h>
 
-/* linux/membarrier.h, which glibc 2.17's machines do not have. */
+/* linux/membarrier.h, which systems with glibc 2.17 do not have. */
 #ifndef SYS_membarrier
 #if defined(__x86_64__)
 #define SYS_membarrier 324
@@ -19,30 +19,30 @@
 
 __thread char gw_this_thread;
 
-/* While there is one thread this costs nothing; later the kernel would wait for all. */
-__attribute__((constructor)) static void announce(void) { GW_SYS_3(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0); }
+/* Costs nothing while there is one thread; with several the kernel would wait for all. */
+__attribute__((constructor)) static void register_membarrier(void) { GW_SYS_3(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0); }
 
 /*
- * Has every other thread's writes from before this seen by us after it, and ours by it.
- * So the owner has either seen that it owns nothing any more, or we see it inside. Where
- * the kernel does not help, time does: no CPU keeps a write to itself for a millisecond.
+ * A full barrier on every thread of the process. After it, either the owner has seen that it
+ * does not own the lock any more, or this thread sees that the owner is inside. Where the
+ * kernel has no membarrier, waiting does the same: no CPU delays a write for a millisecond.
  */
-static void part(void) {
+static void barrier(void) {
   if (GW_SYS_3(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) < 0) {
     for (uint64_t until = gw_now() + GW_MS_NS; gw_now() < until;) gw_sleep(GW_MS_NS);
   }
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-void gw_bias_lock_slowly(gw_bias_t *b) {
+void gw_bias_lock_slow(gw_bias_t *b) {
   gw_lock(&b->lock);
   if (b->shared || b->owner == &gw_this_thread) return;
-  if (!b->owner) { /* the first time, it is held as an ordinary one */
+  if (!b->owner) { /* the first thread becomes the owner; this time it holds the ordinary lock */
     __atomic_store_n(&b->owner, &gw_this_thread, __ATOMIC_RELAXED);
     return;
   }
   __atomic_store_n(&b->shared, 1, __ATOMIC_SEQ_CST);
-  part();
+  barrier();
   for (int i = 0; __atomic_load_n(&b->inside, __ATOMIC_ACQUIRE); i++) {
     if (i >= 100) gw_sleep(20000);
   }

@@ -5,42 +5,40 @@
 
 #include "page.h"
 
-/* A program whose kernels wait for later launches must not wait here for ever: no longer
- * than this, or than what is before the next mark may take. */
-#define STUCK_NS (100 * GW_MS_NS)
-#define COMMAND_NS (20 * GW_MS_NS)
-#define WATCH_NS 100000ull /* more than a sleep is late */
-#define NAP_NS 20000ull
+/* Kernels of the program may wait for later launches, so a launch must not wait here for
+ * ever: not longer than STALL_NS, or than the commands before the next mark may take. */
+#define STALL_NS (100 * GW_MS_NS)
+#define MAX_COMMAND_NS (20 * GW_MS_NS)
+#define POLL_CLOSELY_NS 100000ull /* longer than a sleep ends late */
+#define POLL_SLEEP_NS 20000ull
 
-/* How far over the bound launches may go after nothing has moved: doubled each
- * time, so that a kernel that waits for many launches gets them soon. Nothing
- * once something moves. */
+/* How far launches may exceed the bound when nothing has completed. It doubles each time, so
+ * that a kernel that waits for many launches gets them soon, and is reset by a completion. */
 static uint32_t slack;
 
-/* Nonsense from the page must not overflow what is reckoned with it. */
+/* Limits the value from the page, so that calculations with it do not overflow. */
 static uint32_t bound_now(void) {
   uint32_t bound = GW_READ(bound);
   return bound < (1u << 20) ? bound : 1u << 20;
 }
 
-static uint64_t bounded_in_flight(void) { return gw_in_flight() - gw_act.loose - gw_act.excused; }
+static uint64_t counted_in_flight(void) { return gw_in_flight() - gw_act.untracked - gw_act.exempt; }
 
 /*
- * How long the device takes for a command of late, all streams together. Commands of
- * several streams end together, so a sample is of twice as many as the bound has, or of
- * SAMPLE_NS. Time in which the device had nothing to do counts as well: then it has more
- * to do with the program than with the bound.
+ * Measures the recent device time per command, over all streams. Commands of several streams
+ * complete together, so a sample covers twice as many commands as the bound, or SAMPLE_NS.
+ * Time in which the device was idle counts too: the program is slow then, not the bound.
  */
 #define SAMPLE_NS (50 * GW_MS_NS)
 #define LONG_NS 800000ull
-#define PACE_MOST_NS (2 * LONG_NS) /* a pause is soon forgotten */
+#define MAX_PACE_NS (2 * LONG_NS) /* so that a pause is soon forgotten */
 
-void gw_bound_pace(void) {
+void gw_bound_measure(void) {
   uint64_t now = gw_now(), done = gw_act.completed - gw_act.pace_done, old = gw_act.pace_ns;
   if (gw_act.pace_at && done < 2 * bound_now() && now - gw_act.pace_at < SAMPLE_NS) return;
   if (gw_act.pace_at && done) {
     uint64_t ns = (now - gw_act.pace_at) / done;
-    if (ns > PACE_MOST_NS) ns = PACE_MOST_NS;
+    if (ns > MAX_PACE_NS) ns = MAX_PACE_NS;
     __atomic_store_n(&gw_act.pace_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
   }
   gw_act.pace_at = now;
@@ -48,71 +46,72 @@ void gw_bound_pace(void) {
 }
 
 /*
- * What others wait for is the time that is in flight, and commands are only a
- * measure of it. A program whose commands are short would come to wait here for
- * nobody's good: so with a grain a bound of n is one of n commands, or of those
- * that take the device n grains, if that is more. None counts for less than SHORT_NS:
- * what comes next may be long.
+ * Other processes wait for the device time that is in flight; the number of commands is only
+ * a measure of it. For short commands a bound of n commands would hold the program without
+ * any gain for the others. So with a grain, a bound of n admits n commands or as many as take
+ * n grains of device time, whichever is more. A command counts as at least SHORT_NS, because
+ * the next one may be long.
  */
-#define GRAIN_MOST_US 1000
+#define MAX_GRAIN_US 1000
 #define SHORT_NS 25000ull
 
-static uint32_t widened(uint32_t bound) {
+static uint32_t effective_bound(uint32_t bound) {
   uint32_t us = GW_READ(grain_us);
-  uint64_t grain = (us < GRAIN_MOST_US ? us : GRAIN_MOST_US) * 1000ull;
+  uint64_t grain = (us < MAX_GRAIN_US ? us : MAX_GRAIN_US) * 1000ull;
   uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
   if (ns && ns < SHORT_NS) ns = SHORT_NS;
   return ns && ns < grain ? (uint32_t)(bound * grain / ns) : bound;
 }
 
-/* Two marks at least within the bound, or the device would run dry at each; four if
- * it is wide, so that it stays fuller, but none that stands for more than BATCH_MOST: they
- * may be long by the time it is reached. And one behind each command that is long, or
- * nothing would be seen to move for too long: which they may all be, at first. */
-#define BATCH_MOST 16
+/* At least two marks within the bound, or the device would run out of work at each mark. Four
+ * if the bound is widened, so that the device has more work, but at most MAX_BATCH commands
+ * per mark, because they may have become long by then. One mark per command if commands are
+ * long, or no progress would be seen for too long; at first they may be. */
+#define MAX_BATCH 16
 
-static uint32_t batch_for(uint32_t bound) {
-  uint32_t wide = widened(bound), batch = GW_READ(batch);
+static uint32_t batch_size(uint32_t bound) {
+  uint32_t effective = effective_bound(bound), batch = GW_READ(batch);
   uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
   if (ns >= LONG_NS) return 1;
-  bool said = batch != 0;
-  if (!said) batch = bound / 2;
+  bool chosen = batch != 0;
+  if (!chosen) batch = bound / 2;
   if (batch > bound) batch = bound;
   if (!ns && batch > 2) batch = 2;
-  if (said) return batch;
-  wide = wide / 4 < BATCH_MOST ? wide / 4 : BATCH_MOST;
-  if (batch < wide) batch = wide;
+  if (chosen) return batch;
+  effective = effective / 4 < MAX_BATCH ? effective / 4 : MAX_BATCH;
+  if (batch < effective) batch = effective;
   return batch ? batch : 1;
 }
 
-bool gw_bound_wants_mark(const struct gw_lane *l) {
+bool gw_bound_wants_mark(const struct gw_stream *s) {
   uint32_t bound = bound_now();
-  return bound && l->unmarked >= batch_for(bound) && !gw_anything_captures();
+  return bound && s->unmarked >= batch_size(bound) && !gw_capture_in_progress();
 }
 
-/* With the lock held: a free slot, or NULL. */
-static struct gw_mark *free_slot(void) {
+/* With the lock held: a free entry, or NULL. */
+static struct gw_mark *free_mark(void) {
   for (int i = 0; i < GW_MARKS && gw_act.marks_set < GW_MARKS; i++) {
     if (gw_act.marks[i].state == GW_MARK_FREE) return &gw_act.marks[i];
   }
   return NULL;
 }
 
-/* Busy from here on: who destroys the stream waits until the mark is made. */
-struct gw_bound_place gw_bound_reserve(int lane) {
-  struct gw_lane *l = &gw_act.lanes[lane];
-  struct gw_mark *m = free_slot();
+/* The entry is busy from now on, so a thread that destroys the stream waits until the mark is
+ * put. */
+struct gw_bound_place gw_bound_reserve(int slot) {
+  struct gw_stream *s = &gw_act.streams[slot];
+  struct gw_mark *m = free_mark();
   if (m) {
-    l->unmarked = 0; /* one thread marks, the others need not */
-    *m = (struct gw_mark){.state = GW_MARK_BUSY, .runtime = l->runtime, .ctx = l->ctx, .stream = l->stream,
-                          .lane = (uint32_t)lane, .life = l->life, .seq = l->launched, .age = ++gw_act.marks_made};
+    s->unmarked = 0; /* one thread puts the mark for all */
+    *m = (struct gw_mark){.state = GW_MARK_BUSY, .runtime = s->runtime, .ctx = s->ctx, .stream = s->stream,
+                          .slot = (uint32_t)slot, .generation = s->generation, .seq = s->launched, .age = ++gw_act.marks_made};
     gw_act.marks_set++;
   }
-  return (struct gw_bound_place){l->runtime, l->ctx, l->stream, (uint32_t)lane, l->life, l->launched, m};
+  return (struct gw_bound_place){s->runtime, s->ctx, s->stream, (uint32_t)slot, s->generation, s->launched, m};
 }
 
 bool gw_bound_mark(const struct gw_bound_place *at) {
-  struct gw_mark *m = at->slot;
+  struct gw_mark *m = at->entry;
   if (!m) return false;
   void *mark = at->runtime->markable(at->ctx, at->stream) ? at->runtime->mark(at->ctx, at->stream) : NULL;
   gw_bias_lock(&gw_act.lock);
@@ -123,26 +122,26 @@ bool gw_bound_mark(const struct gw_bound_place *at) {
   return mark != NULL;
 }
 
-/* Takes the next mark after `age` on a lane that is not known to be slow. */
-static struct gw_mark *take(uint64_t age, const uint64_t slow[GW_LANES / 64]) {
+/* Takes the oldest mark that is newer than age and not on a pending stream. */
+static struct gw_mark *take_mark(uint64_t age, const uint64_t pending[GW_STREAMS / 64]) {
   struct gw_mark *best = NULL;
   for (int i = 0; i < GW_MARKS && gw_act.marks_set; i++) {
     struct gw_mark *m = &gw_act.marks[i];
-    if (m->state != GW_MARK_SET || m->age <= age || (slow[m->lane / 64] >> m->lane % 64 & 1)) continue;
+    if (m->state != GW_MARK_SET || m->age <= age || (pending[m->slot / 64] >> m->slot % 64 & 1)) continue;
     if (!best || m->age < best->age) best = m;
   }
   if (best) best->state = GW_MARK_BUSY;
   return best;
 }
 
-/* Asks for marks, the oldest first. Whether any was reached. Of all that were, also where
- * there is room before: what has ended by now must not count for what is yet to come, or
- * a thread that has stood still takes a slow device for a fast one. */
-static bool reap(void) {
-  uint64_t slow[GW_LANES / 64] = {0}, age = 0;
+/* Queries marks, oldest first, and returns whether any was reached. It queries all of them
+ * even if one is enough: a completion that is noticed late would be counted in the next
+ * measurement, and a thread that was descheduled would take a slow device for a fast one. */
+static bool poll_marks(void) {
+  uint64_t pending[GW_STREAMS / 64] = {0}, age = 0;
   bool moved = false, ring = false;
   gw_bias_lock(&gw_act.lock);
-  for (struct gw_mark *m; (m = take(age, slow));) {
+  for (struct gw_mark *m; (m = take_mark(age, pending));) {
     const struct gw_runtime *rt = m->runtime;
     void *mark = m->mark;
     gw_bias_unlock(&gw_act.lock);
@@ -150,177 +149,178 @@ static bool reap(void) {
     gw_bias_lock(&gw_act.lock);
     age = m->age;
     if (r == 0) {
-      slow[m->lane / 64] |= 1ull << m->lane % 64;
+      pending[m->slot / 64] |= 1ull << m->slot % 64;
       m->state = GW_MARK_SET;
       continue;
     }
-    struct gw_lane *l = &gw_act.lanes[m->lane];
-    if (l->life == m->life) gw_lane_done(l, m->seq);
+    struct gw_stream *s = &gw_act.streams[m->slot];
+    if (s->generation == m->generation) gw_stream_done(s, m->seq);
     moved = true;
-    ring |= gw_settle();
+    ring |= gw_update();
     gw_bias_unlock(&gw_act.lock);
     rt->drop(mark);
     gw_bias_lock(&gw_act.lock);
     m->state = GW_MARK_FREE;
     gw_act.marks_set--;
   }
-  if (moved) gw_bound_pace();
+  if (moved) gw_bound_measure();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
   return moved;
 }
 
-/* With nothing marked: marks the lane of this context that has most unmarked.
- * Another context's may only be marked by threads that use it. */
+/* If there are no marks: marks the stream of this context with most unmarked commands. Streams
+ * of another context may be marked only by threads that use that context. */
 static bool mark_fullest(const gw_pass *p) {
   int best = -1;
   struct gw_bound_place at;
   gw_bias_lock(&gw_act.lock);
   bool any = gw_act.marks_set != 0;
-  for (int w = 0; w < GW_LANES / 64; w++) {
+  for (int w = 0; w < GW_STREAMS / 64; w++) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
-      struct gw_lane *l = &gw_act.lanes[i];
-      if (l->runtime != p->runtime || l->ctx != p->ctx || !l->unmarked) continue;
-      /* A mark in the legacy stream makes all blocking streams wait for each other. */
-      if ((uintptr_t)l->stream < 16 && l->stream != p->stream) continue;
-      if (best < 0 || l->unmarked > gw_act.lanes[best].unmarked) best = i;
+      struct gw_stream *s = &gw_act.streams[i];
+      if (s->runtime != p->runtime || s->ctx != p->ctx || !s->unmarked) continue;
+      /* A mark on the legacy stream would make all blocking streams wait for each other. */
+      if ((uintptr_t)s->stream < 16 && s->stream != p->stream) continue;
+      if (best < 0 || s->unmarked > gw_act.streams[best].unmarked) best = i;
     }
   }
-  uint32_t unmarked = best >= 0 ? gw_act.lanes[best].unmarked : 0;
+  uint32_t unmarked = best >= 0 ? gw_act.streams[best].unmarked : 0;
   if (best >= 0) at = gw_bound_reserve(best);
   gw_bias_unlock(&gw_act.lock);
   if (best < 0) return any;
   if (gw_bound_mark(&at)) return true;
-  if (!at.slot) return any;
+  if (!at.entry) return any;
   gw_bias_lock(&gw_act.lock);
-  if (gw_act.lanes[best].life == at.life) gw_act.lanes[best].unmarked += unmarked;
+  if (gw_act.streams[best].generation == at.generation) gw_act.streams[best].unmarked += unmarked;
   gw_bias_unlock(&gw_act.lock);
   return any;
 }
 
-/* What is in flight now does not count until its lane moves: a kernel that never
- * ends would otherwise cost every launch of the other lanes that long. */
-static void excuse_all(void) {
-  for (int i = 0; i < GW_LANES; i++) {
-    struct gw_lane *l = &gw_act.lanes[i];
-    if (!l->runtime) continue;
-    uint64_t stuck = l->launched - l->done;
-    gw_act.excused += stuck - l->excused;
-    l->excused = stuck;
+/* Exempts all commands in flight from the bound until their stream makes progress. Otherwise
+ * a kernel that never ends would delay every launch on the other streams. */
+static void exempt_all(void) {
+  for (int i = 0; i < GW_STREAMS; i++) {
+    struct gw_stream *s = &gw_act.streams[i];
+    if (!s->runtime) continue;
+    uint64_t in_flight = s->launched - s->done;
+    gw_act.exempt += in_flight - s->exempt;
+    s->exempt = in_flight;
   }
 }
 
-/* What the oldest mark stands for may take so long. */
-static uint64_t patience(void) {
-  static const uint64_t none[GW_LANES / 64];
+/* How long the commands before the oldest mark may take. */
+static uint64_t stall_limit(void) {
+  static const uint64_t none[GW_STREAMS / 64];
   uint64_t commands = 0;
   gw_bias_lock(&gw_act.lock);
-  struct gw_mark *m = take(0, none);
+  struct gw_mark *m = take_mark(0, none);
   if (m) {
-    struct gw_lane *l = &gw_act.lanes[m->lane];
-    if (l->life == m->life && m->seq > l->done) commands = m->seq - l->done;
+    struct gw_stream *s = &gw_act.streams[m->slot];
+    if (s->generation == m->generation && m->seq > s->done) commands = m->seq - s->done;
     m->state = GW_MARK_SET;
   }
   gw_bias_unlock(&gw_act.lock);
-  return commands * COMMAND_NS > STUCK_NS ? commands * COMMAND_NS : STUCK_NS;
+  return commands * MAX_COMMAND_NS > STALL_NS ? commands * MAX_COMMAND_NS : STALL_NS;
 }
 
-static void let_go(uint32_t bound) {
+static void overrun(uint32_t bound) {
   gw_bias_lock(&gw_act.lock);
-  excuse_all();
-  GW_SHOW(overruns, ++gw_act.overruns);
+  exempt_all();
+  GW_WRITE(overruns, ++gw_act.overruns);
   uint32_t more = slack ? slack * 2 : bound;
   if (more > slack) __atomic_store_n(&slack, more, __ATOMIC_RELAXED);
   gw_bias_unlock(&gw_act.lock);
-  gw_say("nothing moves at the bound: letting the launch through");
+  gw_log("no command completes at the bound; letting the launch through");
 }
 
 /*
- * With a bound of one the device stands still from the end of a command until we
- * notice, and with a larger one, if its commands are short, soon after. So a wait
- * sleeps through no more than what the shortest of late have taken, less a part,
- * and watches closely for a good while. But not where the device has a good deal to do
- * still: there a CPU is wasted, and the device may be nothing else.
+ * With a bound of one the device is idle from the end of a command until the waiting thread
+ * notices it; with a larger bound and short commands soon after. So a waiting thread sleeps
+ * for less than the shortest recent wait and then polls closely for a while. If the device
+ * still has much work, it sleeps instead: polling would waste a CPU, which an OpenCL device
+ * may itself be.
  */
-#define PLENTY_NS GW_MS_NS
-#define NAP_MOST_NS 200000ull
+#define ENOUGH_WORK_NS GW_MS_NS
+#define MAX_SLEEP_NS 200000ull
 
-static uint64_t shortest;
+static uint64_t shortest_wait_ns;
 
-/* What a command has taken of late while somebody waited here: then the device is never
- * without work, as it may be in pace_ns. */
+/* Recent device time per command, measured while a launch waited here. The device is never
+ * idle then, in contrast to pace_ns. */
 static uint64_t busy_ns;
 
 static void learn_busy(uint64_t waited, uint64_t done) {
   if (!done) return;
   uint64_t old = __atomic_load_n(&busy_ns, __ATOMIC_RELAXED), ns = waited / done;
-  if (ns > PACE_MOST_NS) ns = PACE_MOST_NS;
+  if (ns > MAX_PACE_NS) ns = MAX_PACE_NS;
   __atomic_store_n(&busy_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
 }
 
-/* What the device has to do, about, when the next mark is reached. */
-static uint64_t in_store(uint32_t bound) {
-  uint32_t wide = widened(bound), batch = batch_for(bound);
-  return wide > batch ? (wide - batch) * __atomic_load_n(&busy_ns, __ATOMIC_RELAXED) : 0;
+/* About how much work the device still has when the next mark is reached. */
+static uint64_t queued_work_ns(uint32_t bound) {
+  uint32_t effective = effective_bound(bound), batch = batch_size(bound);
+  return effective > batch ? (effective - batch) * __atomic_load_n(&busy_ns, __ATOMIC_RELAXED) : 0;
 }
 
-static void learn(uint64_t waited) {
-  uint64_t old = __atomic_load_n(&shortest, __ATOMIC_RELAXED);
-  __atomic_store_n(&shortest, waited < old ? waited : old + (waited - old) / 32, __ATOMIC_RELAXED);
+static void learn_shortest(uint64_t waited) {
+  uint64_t old = __atomic_load_n(&shortest_wait_ns, __ATOMIC_RELAXED);
+  __atomic_store_n(&shortest_wait_ns, waited < old ? waited : old + (waited - old) / 32, __ATOMIC_RELAXED);
 }
 
-static void doze(uint64_t waited, uint64_t store) {
-  if (store >= PLENTY_NS) {
-    gw_sleep(store / 16 < NAP_MOST_NS ? store / 16 : NAP_MOST_NS);
+static void sleep_before_poll(uint64_t waited, uint64_t queued) {
+  if (queued >= ENOUGH_WORK_NS) {
+    gw_sleep(queued / 16 < MAX_SLEEP_NS ? queued / 16 : MAX_SLEEP_NS);
     return;
   }
-  uint64_t expected = __atomic_load_n(&shortest, __ATOMIC_RELAXED);
-  uint64_t early = WATCH_NS + (expected / 8 < 2 * WATCH_NS ? expected / 8 : 2 * WATCH_NS);
+  uint64_t expected = __atomic_load_n(&shortest_wait_ns, __ATOMIC_RELAXED);
+  uint64_t early = POLL_CLOSELY_NS + (expected / 8 < 2 * POLL_CLOSELY_NS ? expected / 8 : 2 * POLL_CLOSELY_NS);
   if (waited + early < expected) gw_sleep(expected - early - waited < GW_MS_NS ? expected - early - waited : GW_MS_NS);
-  else if (waited > expected + 5 * WATCH_NS) gw_sleep(NAP_NS);
+  else if (waited > expected + 5 * POLL_CLOSELY_NS) gw_sleep(POLL_SLEEP_NS);
 }
 
 bool gw_bound_wait(gw_pass *p) {
   uint64_t began = 0, moved = 0, seen = 0, first = 0, last = 0;
   for (;;) {
-    uint32_t said = bound_now(), bound = widened(said);
-    if (!said || gw_anything_captures() || __atomic_load_n(&gw_gone, __ATOMIC_RELAXED)) break;
-    /* At a glance, which is enough for most: it shows more in flight than counts here. */
-    uint64_t done = __atomic_load_n(&gw_shared.page.completed, __ATOMIC_ACQUIRE); /* before what it is a part of */
+    uint32_t set_bound = bound_now(), bound = effective_bound(set_bound);
+    if (!set_bound || gw_capture_in_progress() || __atomic_load_n(&gw_ended, __ATOMIC_RELAXED)) break;
+    /* A check without the lock, which is enough most of the time: the page shows at least as
+     * many commands in flight as the bound counts. */
+    uint64_t done = __atomic_load_n(&gw_shared.page.completed, __ATOMIC_ACQUIRE); /* before launched */
     if (!began && GW_READ(launched) - done < bound) break;
     gw_bias_lock(&gw_act.lock);
-    bool room = bounded_in_flight() < (uint64_t)bound + __atomic_load_n(&slack, __ATOMIC_RELAXED);
+    bool below_bound = counted_in_flight() < (uint64_t)bound + __atomic_load_n(&slack, __ATOMIC_RELAXED);
     uint64_t completed = gw_act.completed;
     gw_bias_unlock(&gw_act.lock);
     last = completed;
-    if (room) break;
-    if (reap()) {
+    if (below_bound) break;
+    if (poll_marks()) {
       __atomic_store_n(&slack, 0, __ATOMIC_RELAXED);
       moved = gw_now();
       continue;
     }
-    if (!mark_fullest(p)) break; /* nothing that one could wait for */
+    if (!mark_fullest(p)) break; /* there is no mark to wait for */
     uint64_t now = gw_now();
     if (!began || completed != seen) moved = now;
     if (!began) began = now, first = completed;
     seen = completed;
-    if (now - moved >= STUCK_NS && now - moved >= patience()) {
-      let_go(bound);
+    if (now - moved >= STALL_NS && now - moved >= stall_limit()) {
+      overrun(bound);
       break;
     }
-    doze(now - began, in_store(said));
+    sleep_before_poll(now - began, queued_work_ns(set_bound));
   }
   if (!began) return false;
   uint64_t now = gw_now();
-  learn(now - began);
+  learn_shortest(now - began);
   learn_busy(now - began, last - first);
   gw_page_check(now);
   return true;
 }
 
-/* With the lock held: the first mark of the stream that is not free. */
-static struct gw_mark *mark_of(const struct gw_runtime *rt, void *ctx, void *stream) {
+/* With the lock held: the first entry of the stream that is not free. */
+static struct gw_mark *find_mark(const struct gw_runtime *rt, void *ctx, void *stream) {
   for (int i = 0; i < GW_MARKS; i++) {
     struct gw_mark *m = &gw_act.marks[i];
     if (m->state == GW_MARK_FREE || m->runtime != rt || (ctx != GW_ALL && m->ctx != ctx)) continue;
@@ -331,10 +331,10 @@ static struct gw_mark *mark_of(const struct gw_runtime *rt, void *ctx, void *str
 
 void gw_bound_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
   gw_bias_lock(&gw_act.lock);
-  for (struct gw_mark *m; (m = mark_of(rt, ctx, stream));) {
-    if (m->state == GW_MARK_BUSY) { /* for as long as it takes to ask */
+  for (struct gw_mark *m; (m = find_mark(rt, ctx, stream));) {
+    if (m->state == GW_MARK_BUSY) { /* as long as a query takes */
       gw_bias_unlock(&gw_act.lock);
-      gw_sleep(NAP_NS);
+      gw_sleep(POLL_SLEEP_NS);
       gw_bias_lock(&gw_act.lock);
       continue;
     }

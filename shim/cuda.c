@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 //go:build ignore
 
-/* The CUDA driver: the calls that put work on a stream, and how they are found. */
+/* The CUDA driver's calls that put work on a stream, and how programs find them. */
 #include "cuda.h"
 #include "park.h"
 
@@ -17,7 +17,7 @@ typedef int I;
 typedef unsigned short H;
 typedef unsigned char B;
 
-/* CUlaunchConfig: grid and block of three, shared memory, then the stream. */
+/* CUlaunchConfig: grid and block of three words each, shared memory, then the stream. */
 static void *stream_of_config(const void *config) {
   struct {
     unsigned shape[7];
@@ -27,13 +27,13 @@ static void *stream_of_config(const void *config) {
   return c.stream;
 }
 
-/* CUDA_LAUNCH_PARAMS: the function before the same. One command on each of
- * several devices; it passes the gate once, as the first. */
+/* CUDA_LAUNCH_PARAMS: the function, then the same. It launches on several devices, and passes
+ * the gate once, for the first of them. */
 static void *stream_of_first(const void *list, unsigned devices) {
   return list && devices ? stream_of_config((const char *)list + sizeof(void *)) : NULL;
 }
 
-/* a1, a2, ... with types and without. */
+/* Parameter and argument lists a1, a2, ... */
 #define COUNT(...) COUNT_(__VA_ARGS__, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1)
 #define COUNT_(a, b, c, d, e, f, g, h, i, j, k, n, ...) n
 #define GLUE(a, b) GLUE_(a, b)
@@ -63,7 +63,7 @@ static void *stream_of_first(const void *list, unsigned devices) {
 #define ARGS_10 ARGS_9, a10
 #define ARGS_11 ARGS_10, a11
 
-/* A command that may go on after the call, and one that is over with it. */
+/* COMMAND: the command may still run when the call returns. COPY: it is done then. */
 #define COMMAND(symbol, if_null, stream, ...)                                                   \
   EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                                    \
     int (*real)(__VA_ARGS__) = REAL(symbol);                                                    \
@@ -78,19 +78,19 @@ static void *stream_of_first(const void *list, unsigned devices) {
     gw_leave(&pass, result == CUDA_SUCCESS);                                                    \
     return result;                                                                              \
   }
-#define COPY(symbol, if_null, ...)                                              \
-  EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                    \
-    int (*real)(__VA_ARGS__) = REAL(symbol);                                    \
-    void *ctx = cuda_context(), *stream = cuda_stream(NULL, if_null);           \
-    gw_pass pass;                                                               \
-    if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                \
+#define COPY(symbol, if_null, ...)                                                    \
+  EXPORTED int symbol(PARAMS(__VA_ARGS__)) {                                          \
+    int (*real)(__VA_ARGS__) = REAL(symbol);                                          \
+    void *ctx = cuda_context(), *stream = cuda_stream(NULL, if_null);                 \
+    gw_pass pass;                                                                     \
+    if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
     if (!gw_enter(&pass, &cuda_runtime, ctx, stream)) return real(ARGS(__VA_ARGS__)); \
-    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);                    \
-    cuda_arrived(ctx);                                                          \
-    int result = real(ARGS(__VA_ARGS__));                                       \
-    gw_leave_done(&pass, result == CUDA_SUCCESS);                               \
-    if (result == CUDA_SUCCESS) cuda_copied(ctx, stream, ticket);               \
-    return result;                                                              \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);                          \
+    cuda_arrived(ctx);                                                                \
+    int result = real(ARGS(__VA_ARGS__));                                             \
+    gw_leave_done(&pass, result == CUDA_SUCCESS);                                     \
+    if (result == CUDA_SUCCESS) cuda_copied(ctx, stream, ticket);                     \
+    return result;                                                                    \
   }
 
 #define ASYNC(symbol, name, since, stream, ...) \
@@ -102,7 +102,7 @@ static void *stream_of_first(const void *list, unsigned devices) {
 #define OLD_ASYNC(symbol, name, since, stream, ...) COMMAND(symbol, LEGACY, stream, __VA_ARGS__)
 #define OLD_SYNC OLD_ASYNC
 #define OLD_HOST(symbol, name, since, stream, ...) COPY(symbol, LEGACY, __VA_ARGS__)
-#define OTHER(symbol, name, since, own) int symbol();
+#define OTHER(symbol, name, since, per_thread) int symbol();
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
 #include "cuda_calls.h"
@@ -138,56 +138,56 @@ struct gw_library gw_cuda_library = {
     .expect = cuda_park_expect,
 };
 
-/* What cuGetProcAddress means by a name, beside the table of hooks. */
-static const struct meaning {
+/* Which hook cuGetProcAddress means by a name; the rows are parallel to cuda_hooks. */
+static const struct name_row {
   const char *name;
   int since;
-  int own; /* the form for the thread's own default stream */
-} meanings[HOOKS] = {
+  int per_thread; /* whether it is the form for the per-thread default stream */
+} name_rows[HOOKS] = {
 #define ROW(symbol, ...) [HOOK_##symbol] = {__VA_ARGS__},
-#define OWN_SINCE(since) ((since) > 7000 ? (since) : 7000)
+#define PER_THREAD_SINCE(since) ((since) > 7000 ? (since) : 7000)
 #define ASYNC(symbol, name, since, ...) \
-  ROW(symbol, name, since, 0) ROW(symbol##_ptsz, name, OWN_SINCE(since), 1)
+  ROW(symbol, name, since, 0) ROW(symbol##_ptsz, name, PER_THREAD_SINCE(since), 1)
 #define SYNC(symbol, name, since, ...) \
-  ROW(symbol, name, since, 0) ROW(symbol##_ptds, name, OWN_SINCE(since), 1)
+  ROW(symbol, name, since, 0) ROW(symbol##_ptds, name, PER_THREAD_SINCE(since), 1)
 #define HOST SYNC
 #define OLD_ASYNC(symbol, name, since, ...) ROW(symbol, name, since, 0)
 #define OLD_SYNC OLD_ASYNC
 #define OLD_HOST OLD_ASYNC
-#define OTHER(symbol, name, since, own) ROW(symbol, name, since, own)
+#define OTHER(symbol, name, since, per_thread) ROW(symbol, name, since, per_thread)
 #include "cuda_calls.h"
 };
 
-/* The newest CUDA whose meaning of every name above we have read. */
-#define KNOWN_VERSION 13049
-#define OWN_STREAM_FLAG 2u /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
+/* The newest CUDA version for which the table above was checked. */
+#define NEWEST_KNOWN 13049
+#define PER_THREAD_FLAG 2u /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 
-/* The hook that a name stands for at a version, or NULL. */
-static struct gw_hook *meant(const char *name, int version, bool own) {
+/* The hook that a name means in a version, or NULL. */
+static struct gw_hook *hook_for(const char *name, int version, bool per_thread) {
   int best = -1;
   for (int i = 0; i < HOOKS; i++) {
-    const struct meaning *m = &meanings[i], *b = best < 0 ? NULL : &meanings[best];
-    if (strcmp(m->name, name) != 0 || m->since > version || m->own > own) continue;
-    /* Its form for the thread's stream, where there is one; then the newest. */
-    if (!b || m->own > b->own || (m->own == b->own && m->since > b->since)) best = i;
+    const struct name_row *m = &name_rows[i], *b = best < 0 ? NULL : &name_rows[best];
+    if (strcmp(m->name, name) != 0 || m->since > version || m->per_thread > per_thread) continue;
+    /* The per-thread form if there is one, then the newest. */
+    if (!b || m->per_thread > b->per_thread || (m->per_thread == b->per_thread && m->since > b->since)) best = i;
   }
   return best < 0 ? NULL : &cuda_hooks[best];
 }
 
 /*
- * Ours in place of what the driver has found. The symbol whose address it is
- * says best which it is. A driver that gives out other addresses than it exports
- * is taken at its word, as long as we know what the word means in that version.
+ * Replaces the function that the driver has found by its wrapper. The exported symbol with the
+ * same address tells which function it is. If the driver returns an address that it does not
+ * export, the table decides, provided that it is valid for that version.
  */
-static void *in_place_of(void *found, const char *name, int version, uint64_t flags) {
+static void *wrapper_for(void *found, const char *name, int version, uint64_t flags) {
   if (!found || !name) return found;
-  struct gw_hook *hook = meant(name, version, (flags & OWN_STREAM_FLAG) != 0);
-  /* A driver whose table names its symbols gets ours, as everybody does. */
+  struct gw_hook *hook = hook_for(name, version, (flags & PER_THREAD_FLAG) != 0);
+  /* A driver that looks its per_thread symbols up by name gets the wrapper already. */
   if (!hook || gw_hook_is_ours(&gw_cuda_library, found)) return found;
   if (gw_library_symbol(&gw_cuda_library, hook->name) != found) {
-    bool known = version <= KNOWN_VERSION;
+    bool known = version <= NEWEST_KNOWN;
     for (int i = 0; i < HOOKS; i++) {
-      if (strcmp(meanings[i].name, name) != 0) continue;
+      if (strcmp(name_rows[i].name, name) != 0) continue;
       if (gw_library_symbol(&gw_cuda_library, cuda_hooks[i].name) != found) continue;
       hook = &cuda_hooks[i];
       known = true;
@@ -202,7 +202,7 @@ EXPORTED int cuGetProcAddress(const char *name, void **found, int version, uint6
   int (*real)(const char *, void **, int, uint64_t) = REAL(cuGetProcAddress);
   if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
   int result = real(name, found, version, flags);
-  if (result == CUDA_SUCCESS && found) *found = in_place_of(*found, name, version, flags);
+  if (result == CUDA_SUCCESS && found) *found = wrapper_for(*found, name, version, flags);
   return result;
 }
 
@@ -210,6 +210,6 @@ EXPORTED int cuGetProcAddress_v2(const char *name, void **found, int version, ui
   int (*real)(const char *, void **, int, uint64_t, void *) = REAL(cuGetProcAddress_v2);
   if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
   int result = real(name, found, version, flags, status);
-  if (result == CUDA_SUCCESS && found) *found = in_place_of(*found, name, version, flags);
+  if (result == CUDA_SUCCESS && found) *found = wrapper_for(*found, name, version, flags);
   return result;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the CUDA adapter share. No header of CUDA's is needed: all
- * handles are pointers, all results ints. */
+/* Shared by the files of the CUDA adapter. It uses no CUDA header: all handles are pointers,
+ * all results are ints. */
 #ifndef GIVEWAY_CUDA_H
 #define GIVEWAY_CUDA_H
 
@@ -8,7 +8,7 @@
 #include "hook.h"
 
 #define CUDA_SUCCESS 0
-#define CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND 302 /* what we say where the driver has no such call */
+#define CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND 302 /* returned where the driver has no such function */
 #define CUDA_ERROR_NOT_READY 600
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -31,10 +31,10 @@ enum {
 };
 extern struct gw_hook cuda_hooks[HOOKS];
 
-/* The driver's own function of that name, or NULL; of the type that the caller says. */
+/* The driver's function of that name, or NULL. The caller gives it its type. */
 #define REAL(symbol) gw_hook_real(&gw_cuda_library, &cuda_hooks[HOOK_##symbol])
 
-/* Calls of the driver's that we make for ourselves. NULL where it has none. */
+/* Driver functions that the library calls for itself. NULL if the driver has none. */
 struct cuda_driver {
   int (*cuCtxGetCurrent)(void **ctx);
   int (*cuEventCreate)(void **event, unsigned flags);
@@ -46,30 +46,29 @@ struct cuda_driver {
 };
 const struct cuda_driver *cuda_driver(void);
 
-/* The context of this thread, or NULL. */
+/* The current context of this thread, or NULL. */
 void *cuda_context(void);
 
-/* The context that a command on the stream is for: this thread's. For a stream that
- * was made it is remembered, until something is destroyed. */
+/* The context of a command on the stream: the current one of this thread. For a created stream
+ * it is cached until a stream or context is destroyed. */
 void *cuda_context_for(void *stream);
-extern uint32_t cuda_destroyed; /* how often */
-static inline void cuda_something_goes(void) { __atomic_add_fetch(&cuda_destroyed, 1, __ATOMIC_RELEASE); }
+extern uint32_t cuda_destroyed; /* how many were destroyed */
+static inline void cuda_count_destroyed(void) { __atomic_add_fetch(&cuda_destroyed, 1, __ATOMIC_RELEASE); }
 
 /*
- * Streams as the gate knows them. The legacy default stream is one of its own.
- * A thread's own default stream has the same handle in every thread, so it goes
- * by the thread: an address of the thread's with both low bits set, which no
- * stream's handle has.
+ * How the gate identifies streams. The legacy default stream is LEGACY. The per-thread default
+ * stream has the same handle in every thread, so its key is an address in the thread with
+ * both low bits set, which no stream handle has.
  */
 #define LEGACY ((void *)1)     /* CU_STREAM_LEGACY */
 #define PER_THREAD ((void *)2) /* CU_STREAM_PER_THREAD */
 void *cuda_stream(void *stream, void *if_null);
 
-/* The events of a context, or with GW_ALL of every context, are no more. */
+/* Forgets the events of a context, or with GW_ALL of every context, which is destroyed. */
 void cuda_marks_forget(void *ctx);
 
-/* A copy between host and device has returned: all before `ticket` on its stream
- * is done, and on the legacy stream all that streams which wait for it had too. */
+/* A copy between host and device has returned: all commands before `ticket` on its stream are
+ * done. On the legacy stream those on all blocking streams are done too. */
 void cuda_copied(void *ctx, void *stream, uint64_t ticket);
 
 /* In the child of a fork. */

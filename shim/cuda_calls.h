@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every call of the CUDA driver, 11 to 13, that this library stands before. For
- * each: the symbol, the name that cuGetProcAddress knows it by, the version of
- * CUDA from which that name means this symbol, and for commands the stream and
- * the types of the arguments a1, a2, ...; read by cuda.c, several times.
+ * All calls of the CUDA driver, versions 11 to 13, that this library wraps. Each row has the
+ * symbol, the name by which cuGetProcAddress knows it, the CUDA version from which the name
+ * means this symbol, and for commands the stream and the types of the arguments a1, a2, ...
+ * cuda.c includes this file several times.
  *
- *   ASYNC  puts a command on a stream; there is a second form, _ptsz, for which
- *          the stream 0 is the thread's own and not the device's
- *   SYNC   the same on the default stream; second form _ptds. It may return
- *          before the command is done: copies within the device and memsets do
- *   HOST   as SYNC, but when it returns all before it on that stream is done
- *   OLD_   no second form
- *   OTHER  no command: tells of the end of work, of captures, of streams
+ *   ASYNC  puts a command on a stream. It has a second form, _ptsz, for which stream 0 is the
+ *          per-thread default stream instead of the legacy one
+ *   SYNC   the same on the default stream; its second form is _ptds. It may return before the
+ *          command is done: copies within the device and memsets do
+ *   HOST   like SYNC, but when it returns all earlier commands on that stream are done
+ *   OLD_   without a second form
+ *   OTHER  not a command: it tells about completed work, captures or streams
  *
- * P a pointer or handle, D a device address, D1 one of CUDA 3.1, Z a size,
+ * P is a pointer or handle, D a device address, D1 a device address of CUDA 3.1, Z a size,
  * U an unsigned, I an int, H an unsigned short, B an unsigned char.
  *
- * Not here, so that they run as they are:
- *   cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync: in order with the
- *     stream, but no work for the device;
- *   cuStreamWaitValue, cuStreamWriteValue, cuStreamBatchMemOp: what a program on
- *     the other side waits for. Held back, they would hold others up who have the
- *     gate open;
- *   cuMemMapArrayAsync, cuStreamAttachMemAsync: change what addresses mean and who
- *     may use them, from a point of the stream on; no work for the device;
- *   cuStreamBeginCaptureToCig, cuStreamEndCaptureToCig: into a command list of
- *     Direct3D 12, of which there is none where this library runs;
- *   cuStreamWaitEvent, external semaphores, graphics: order, no work.
+ * These calls are not wrapped:
+ *   cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync: ordered with the stream, but no
+ *     work for the device;
+ *   cuStreamWaitValue, cuStreamWriteValue, cuStreamBatchMemOp: another process may wait for
+ *     them. If they were held, they would hold processes whose gate is open;
+ *   cuMemMapArrayAsync, cuStreamAttachMemAsync: they change mappings and access rights from a
+ *     point of the stream on, and are no work for the device;
+ *   cuStreamBeginCaptureToCig, cuStreamEndCaptureToCig: for command lists of Direct3D 12, which
+ *     does not exist where this library runs;
+ *   cuStreamWaitEvent, external semaphores, graphics: ordering, no work.
  */
 
 /* Launches. */
@@ -77,7 +76,7 @@ SYNC(cuMemcpy2DUnaligned_v2, "cuMemcpy2DUnaligned", 3020, 0, P)
 SYNC(cuMemcpy3D_v2, "cuMemcpy3D", 3020, 0, P)
 SYNC(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000, 0, P)
 
-/* Memory that moves by itself. A location by value is a register of 8 bytes. */
+/* Managed memory. A location that is passed by value takes one 8-byte register. */
 ASYNC(cuMemPrefetchAsync, "cuMemPrefetchAsync", 8000, a4, D, Z, I, P)
 ASYNC(cuMemPrefetchAsync_v2, "cuMemPrefetchAsync", 12020, a5, D, Z, D, U, P)
 ASYNC(cuMemPrefetchBatchAsync, "cuMemPrefetchBatchAsync", 13000, a8, P, P, Z, P, P, Z, D, P)
@@ -98,8 +97,8 @@ SYNC(cuMemsetD2D8_v2, "cuMemsetD2D8", 3020, 0, D, Z, B, Z, Z)
 SYNC(cuMemsetD2D16_v2, "cuMemsetD2D16", 3020, 0, D, Z, H, Z, Z)
 SYNC(cuMemsetD2D32_v2, "cuMemsetD2D32", 3020, 0, D, Z, U, Z, Z)
 
-/* The same as they were before CUDA 3.2, with addresses and sizes of 32 bits.
- * The driver still has them, and programs that look symbols up by hand find them. */
+/* The forms from before CUDA 3.2, with 32-bit addresses and sizes. The driver still exports
+ * them, and programs that look symbols up by hand find them. */
 OLD_HOST(cuMemcpyHtoD, "cuMemcpyHtoD", 2000, 0, D1, P, U)
 OLD_HOST(cuMemcpyDtoH, "cuMemcpyDtoH", 2000, 0, P, D1, U)
 OLD_SYNC(cuMemcpyDtoD, "cuMemcpyDtoD", 2000, 0, D1, D1, U)
@@ -125,7 +124,7 @@ OLD_SYNC(cuMemsetD2D8, "cuMemsetD2D8", 2000, 0, D1, U, B, U, U)
 OLD_SYNC(cuMemsetD2D16, "cuMemsetD2D16", 2000, 0, D1, U, H, U, U)
 OLD_SYNC(cuMemsetD2D32, "cuMemsetD2D32", 2000, 0, D1, U, U, U, U)
 
-/* No commands; in cuda_events.c, but for the look-ups in cuda.c. */
+/* No commands: in cuda_events.c, except for the look-ups in cuda.c. */
 OTHER(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)
 OTHER(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, 0)
 OTHER(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 //go:build ignore
 
-/* The CUDA driver: calls that tell when work is over, and what becomes of
+/* The CUDA driver's calls that tell that work is done, and those that create and destroy
  * streams, events and contexts. None of them is ever held. */
 #include <stddef.h>
 
@@ -12,51 +12,51 @@
 
 #define CALL(symbol, types, args)                                \
   int(*real) types = REAL(symbol);                               \
-  if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND; \
+  if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;   \
   int result = real args
 
 static gw_lock_t lock;
 
-/* Where events were recorded last. Lossy: one that has lost its place tells us
- * nothing. */
-#define PLACES 512
-static struct place {
+/* Where each event was last recorded. The table loses entries: an event without one says
+ * nothing about its stream. */
+#define RECORDINGS 512
+static struct recording {
   void *event, *ctx, *stream;
   uint64_t ticket;
-} places[PLACES];
+} recordings[RECORDINGS];
 
-static struct place *place_of(void *event) {
-  return &places[((uint64_t)(uintptr_t)event * 0x9e3779b97f4a7c15ull) >> 55];
+static struct recording *entry_of(void *event) {
+  return &recordings[((uint64_t)(uintptr_t)event * 0x9e3779b97f4a7c15ull) >> 55];
 }
 
 static void remember(void *event, void *ctx, void *stream, uint64_t ticket) {
   gw_lock(&lock);
-  *place_of(event) = (struct place){event, ctx, stream, ticket};
+  *entry_of(event) = (struct recording){event, ctx, stream, ticket};
   gw_unlock(&lock);
 }
 
-static struct place recall(void *event) {
+static struct recording find_recording(void *event) {
   gw_lock(&lock);
-  struct place p = *place_of(event);
+  struct recording p = *entry_of(event);
   gw_unlock(&lock);
-  return p.event == event ? p : (struct place){0};
+  return p.event == event ? p : (struct recording){0};
 }
 
 static void forget_event(void *event) {
   gw_lock(&lock);
-  if (place_of(event)->event == event) *place_of(event) = (struct place){0};
+  if (entry_of(event)->event == event) *entry_of(event) = (struct recording){0};
   gw_unlock(&lock);
 }
 
-/* Streams that the legacy stream waits for, and that wait for it: so made unless
- * the program says otherwise. As many as we care to know. */
-#define BLOCKING 64
+/* Blocking streams: they wait for the legacy stream and it waits for them. Streams are created
+ * so by default. The table holds a limited number. */
+#define MAX_BLOCKING 64
 #define NON_BLOCKING_FLAG 1u /* CU_STREAM_NON_BLOCKING */
-static void *blocking[BLOCKING];
+static void *blocking[MAX_BLOCKING];
 
 static void replace(void *old, void *new) {
   gw_lock(&lock);
-  for (int i = 0; i < BLOCKING; i++) {
+  for (int i = 0; i < MAX_BLOCKING; i++) {
     if (blocking[i] != old) continue;
     __atomic_store_n(&blocking[i], new, __ATOMIC_RELAXED);
     break;
@@ -66,7 +66,7 @@ static void replace(void *old, void *new) {
 
 void cuda_copied(void *ctx, void *stream, uint64_t ticket) {
   gw_done(&cuda_runtime, ctx, stream, ticket);
-  for (int i = 0; i < BLOCKING && stream == LEGACY; i++) {
+  for (int i = 0; i < MAX_BLOCKING && stream == LEGACY; i++) {
     void *s = __atomic_load_n(&blocking[i], __ATOMIC_RELAXED);
     if (s) gw_done(&cuda_runtime, ctx, s, ticket);
   }
@@ -74,11 +74,11 @@ void cuda_copied(void *ctx, void *stream, uint64_t ticket) {
 
 void cuda_events_forked(void) {
   lock = (gw_lock_t){0};
-  __builtin_memset(places, 0, sizeof places);
+  __builtin_memset(recordings, 0, sizeof recordings);
   __builtin_memset(blocking, 0, sizeof blocking);
 }
 
-/* The end of work. */
+/* Completed work. */
 
 EXPORTED int cuCtxSynchronize(void) {
   void *ctx = cuda_context();
@@ -97,16 +97,16 @@ EXPORTED int cuCtxSynchronize_v2(void *ctx) {
   return result;
 }
 
-/* A stream may be waited for in any context, but for the default ones. */
-static void *context_of(void *lane) { return (uintptr_t)lane & 3 ? cuda_context() : GW_ALL; }
+/* A created stream may be waited for in any context, a default stream only in its own. */
+static void *context_of(void *key) { return (uintptr_t)key & 3 ? cuda_context() : GW_ALL; }
 
 #define STREAM_IS_DONE(symbol, if_null)                                            \
   EXPORTED int symbol(void *stream) {                                              \
-    void *lane = cuda_stream(stream, if_null), *ctx = context_of(lane);            \
-    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, lane);                         \
+    void *key = cuda_stream(stream, if_null), *ctx = context_of(key);              \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                          \
     cuda_unpark();                                                                 \
     CALL(symbol, (void *), (stream));                                              \
-    if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, lane, ticket);         \
+    if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, key, ticket);          \
     return result;                                                                 \
   }
 STREAM_IS_DONE(cuStreamSynchronize, LEGACY)
@@ -116,7 +116,7 @@ STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD)
 
 #define EVENT_IS_DONE(symbol)                                                                    \
   EXPORTED int symbol(void *event) {                                                             \
-    struct place p = recall(event);                                                              \
+    struct recording p = find_recording(event);                                                  \
     cuda_unpark();                                                                               \
     CALL(symbol, (void *), (event));                                                             \
     if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, p.ctx, p.stream, p.ticket);               \
@@ -125,19 +125,19 @@ STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD)
 EVENT_IS_DONE(cuEventSynchronize)
 EVENT_IS_DONE(cuEventQuery)
 
-static void recorded(void *event, void *ctx, void *lane, uint64_t ticket) {
-  /* In a graph, it says nothing of this moment. */
-  bool graph = ticket && gw_anything_captures() && !cuda_runtime.markable(ctx, lane);
+static void event_recorded(void *event, void *ctx, void *key, uint64_t ticket) {
+  /* An event recorded into a graph says nothing about the stream now. */
+  bool graph = ticket && gw_capture_in_progress() && !cuda_runtime.markable(ctx, key);
   if (graph) forget_event(event);
-  else remember(event, ctx, lane, ticket);
+  else remember(event, ctx, key, ticket);
 }
 
 #define RECORD(symbol, if_null)                                          \
   EXPORTED int symbol(void *event, void *stream) {                       \
-    void *ctx = cuda_context(), *lane = cuda_stream(stream, if_null);    \
-    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, lane);               \
+    void *ctx = cuda_context(), *key = cuda_stream(stream, if_null);     \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                \
     CALL(symbol, (void *, void *), (event, stream));                     \
-    if (result == CUDA_SUCCESS) recorded(event, ctx, lane, ticket);      \
+    if (result == CUDA_SUCCESS) event_recorded(event, ctx, key, ticket); \
     return result;                                                       \
   }
 RECORD(cuEventRecord, LEGACY)
@@ -145,10 +145,10 @@ RECORD(cuEventRecord_ptsz, PER_THREAD)
 
 #define RECORD_WITH_FLAGS(symbol, if_null)                               \
   EXPORTED int symbol(void *event, void *stream, unsigned flags) {       \
-    void *ctx = cuda_context(), *lane = cuda_stream(stream, if_null);    \
-    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, lane);               \
+    void *ctx = cuda_context(), *key = cuda_stream(stream, if_null);     \
+    uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                \
     CALL(symbol, (void *, void *, unsigned), (event, stream, flags));    \
-    if (result == CUDA_SUCCESS) recorded(event, ctx, lane, ticket);      \
+    if (result == CUDA_SUCCESS) event_recorded(event, ctx, key, ticket); \
     return result;                                                       \
   }
 RECORD_WITH_FLAGS(cuEventRecordWithFlags, LEGACY)
@@ -181,18 +181,18 @@ BEGIN_BOTH(cuStreamBeginCaptureToGraph, (void *, void *, void *, void *, size_t,
 BEGIN_BOTH(cuStreamBeginRecaptureToGraph, (void *, int, void *, void *, void *),
            (void *s, int mode, void *graph, void *callback, void *data), (s, mode, graph, callback, data))
 
-/* It may end with an error, or not end at all: the stream knows. */
-#define END(symbol, if_null)                                     \
-  EXPORTED int symbol(void *stream, void **graph) {              \
-    int before = is_capturing(stream, if_null);                  \
-    CALL(symbol, (void *, void **), (stream, graph));            \
+/* The call may fail and end the capture, or fail and not end it, so the stream is asked. */
+#define END(symbol, if_null)                                        \
+  EXPORTED int symbol(void *stream, void **graph) {                 \
+    int before = is_capturing(stream, if_null);                     \
+    CALL(symbol, (void *, void **), (stream, graph));               \
     if (before && !is_capturing(stream, if_null)) gw_capturing(-1); \
-    return result;                                               \
+    return result;                                                  \
   }
 END(cuStreamEndCapture, LEGACY)
 END(cuStreamEndCapture_ptsz, PER_THREAD)
 
-/* Streams, events and contexts that come and go. */
+/* Streams, events and contexts that are created and destroyed. */
 
 EXPORTED int cuStreamCreate(void **stream, unsigned flags) {
   CALL(cuStreamCreate, (void **, unsigned), (stream, flags));
@@ -206,15 +206,15 @@ EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int prior
   return result;
 }
 
-#define DESTROY_STREAM(symbol)                                                        \
-  EXPORTED int symbol(void *stream) {                                                 \
-    bool captured = stream && gw_anything_captures() && is_capturing(stream, LEGACY); \
-    if (stream) gw_forget(&cuda_runtime, GW_ALL, stream);                             \
-    if (stream) replace(stream, NULL);                                                \
-    cuda_something_goes();                                                            \
-    CALL(symbol, (void *), (stream));                                                 \
-    if (result == CUDA_SUCCESS && captured) gw_capturing(-1);                         \
-    return result;                                                                    \
+#define DESTROY_STREAM(symbol)                                                          \
+  EXPORTED int symbol(void *stream) {                                                   \
+    bool captured = stream && gw_capture_in_progress() && is_capturing(stream, LEGACY); \
+    if (stream) gw_forget(&cuda_runtime, GW_ALL, stream);                               \
+    if (stream) replace(stream, NULL);                                                  \
+    cuda_count_destroyed();                                                             \
+    CALL(symbol, (void *), (stream));                                                   \
+    if (result == CUDA_SUCCESS && captured) gw_capturing(-1);                           \
+    return result;                                                                      \
   }
 DESTROY_STREAM(cuStreamDestroy)
 DESTROY_STREAM(cuStreamDestroy_v2)
@@ -229,7 +229,7 @@ DESTROY_EVENT(cuEventDestroy)
 DESTROY_EVENT(cuEventDestroy_v2)
 
 static void forget_context(void *ctx) {
-  cuda_something_goes();
+  cuda_count_destroyed();
   cuda_park_forget(ctx);
   gw_forget(&cuda_runtime, ctx, GW_ALL);
   cuda_marks_forget(ctx);
@@ -244,8 +244,8 @@ static void forget_context(void *ctx) {
 DESTROY_CONTEXT(cuCtxDestroy)
 DESTROY_CONTEXT(cuCtxDestroy_v2)
 
-/* The device's own context goes with its last user, or for all at once. Which it
- * is, nobody says: we know nothing any more. */
+/* A primary context is destroyed with its last user or for all users at once. Which of the two
+ * is not known, so everything is forgotten. */
 #define DESTROY_PRIMARY(symbol)          \
   EXPORTED int symbol(int device) {      \
     forget_context(GW_ALL);              \
@@ -260,16 +260,16 @@ static bool primary_is_active(int device) {
   return state && state(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* Mostly there are other users, and it lives on. */
+/* Mostly there are other users, and the context lives on. */
 #define RELEASE_PRIMARY(symbol)                                                      \
   EXPORTED int symbol(int device) {                                                  \
     int(*real)(int) = REAL(symbol);                                                  \
-    cuda_something_goes();                                                           \
+    cuda_count_destroyed();                                                          \
     gw_forget(&cuda_runtime, GW_ALL, GW_ALL);                                        \
     cuda_marks_forget(GW_ALL);                                                       \
     cuda_park_stop();                                                                \
     int result = real ? real(device) : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;    \
-    cuda_park_go_on(!primary_is_active(device));                                     \
+    cuda_park_resume(!primary_is_active(device));                                    \
     return result;                                                                   \
   }
 RELEASE_PRIMARY(cuDevicePrimaryCtxRelease)
@@ -277,7 +277,7 @@ RELEASE_PRIMARY(cuDevicePrimaryCtxRelease_v2)
 DESTROY_PRIMARY(cuDevicePrimaryCtxReset)
 DESTROY_PRIMARY(cuDevicePrimaryCtxReset_v2)
 
-/* A graph that is launched may record it again, and nobody tells us. */
+/* A launched graph may record the event again without a call that the library sees. */
 EXPORTED int cuGraphAddEventRecordNode(void **node, void *graph, const void *after, size_t n, void *event) {
   forget_event(event);
   CALL(cuGraphAddEventRecordNode, (void **, void *, const void *, size_t, void *), (node, graph, after, n, event));
@@ -296,8 +296,8 @@ EXPORTED int cuGraphExecEventRecordNodeSetEvent(void *graph, void *node, void *e
   return result;
 }
 
-/* Calls that wait for all of a context's work, or may, though their names do not say
- * so: code that is loaded, for one, has to find a moment. */
+/* Calls that wait, or may wait, for all work of a context although their names do not say so.
+ * Loading code is one of them. */
 #define WAITS(symbol, types, params, args) \
   EXPORTED int symbol params {             \
     cuda_unpark();                         \
@@ -334,9 +334,9 @@ WAITS_1(cuIpcCloseMemHandle, unsigned long long)
 WAITS_1(cuGraphExecDestroy, void *)
 WAITS_2(cuCtxSetLimit, int, size_t)
 
-/* Contexts of a part of a device may be current to one thread only. */
+/* A context of a part of a device can be current in one thread only. */
 EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {
-  cuda_park_never();
+  cuda_park_disable();
   CALL(cuCtxFromGreenCtx, (void **, void *), (ctx, green));
   return result;
 }

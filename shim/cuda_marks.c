@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 //go:build ignore
 
-/* The CUDA driver as a gw_runtime: streams, and events for marks. */
+/* The CUDA driver as a gw_runtime: marks are events. */
 #include "cuda.h"
 #include "sys.h"
 
-#define EVENTS 128 /* more than the gate ever holds at once */
+#define EVENTS 128 /* more than the gate ever uses at once */
 
-/* Events are kept for the next mark in the same context. */
+/* Events are kept for later marks in the same context. */
 static struct event {
-  void *event; /* NULL: none yet */
+  void *event; /* NULL: not created yet */
   void *ctx;
   bool used;
 } events[EVENTS];
@@ -29,7 +29,7 @@ const struct cuda_driver *cuda_driver(void) {
   FIND(cuStreamIsCapturing);
   FIND(cuThreadExchangeStreamCaptureMode);
 #undef FIND
-  /* Without a driver there may be one later. */
+  /* If there is no driver yet, one may be loaded later. */
   if (d.cuCtxGetCurrent) __atomic_store_n(&known, 1, __ATOMIC_RELEASE);
   return &d;
 }
@@ -58,36 +58,35 @@ void *cuda_context_for(void *stream) {
 
 static __thread uint64_t this_thread __attribute__((aligned(8)));
 
-static void *own_stream(void) { return (void *)((uintptr_t)&this_thread | 3); }
+static void *per_thread_stream(void) { return (void *)((uintptr_t)&this_thread | 3); }
 
 void *cuda_stream(void *stream, void *if_null) {
   if (!stream) stream = if_null;
-  return stream == PER_THREAD ? own_stream() : stream;
+  return stream == PER_THREAD ? per_thread_stream() : stream;
 }
 
-/* The driver's handle again. NULL for another thread's own stream. */
-static void *handle(void *stream) {
+/* The driver's handle for a stream key. NULL for another thread's default stream. */
+static void *driver_handle(void *stream) {
   if (((uintptr_t)stream & 3) != 3) return stream;
-  return stream == own_stream() ? PER_THREAD : NULL;
+  return stream == per_thread_stream() ? PER_THREAD : NULL;
 }
 
 /*
- * While any thread captures in the strictest mode, no thread may ask about
- * events, unless it has said that it knows what it does. We do: ours are in no
- * graph.
+ * While a thread captures in the strictest mode, no thread may query events, unless it has
+ * chosen the relaxed mode. The library may: its events are in no graph.
  */
-static int relax(void) {
+static int allow_queries(void) {
   int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
   const struct cuda_driver *d = cuda_driver();
   int (*exchange)(int *) = d->cuThreadExchangeStreamCaptureMode;
   return exchange && exchange(&mode) == CUDA_SUCCESS ? mode : -1;
 }
 
-static void unrelax(int mode) {
+static void restore_mode(int mode) {
   if (mode >= 0) cuda_driver()->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* An event of the context's, or one without `event`, or NULL. */
+/* Reserves an event of the context, or an entry whose event is still to be created. */
 static struct event *reserve(void *ctx) {
   struct event *empty = NULL, *other = NULL, *e;
   gw_lock(&lock);
@@ -97,10 +96,10 @@ static struct event *reserve(void *ctx) {
     if (e->event && !e->used) other = e;
   }
   if (e == events + EVENTS) e = empty ? empty : other;
-  void *unwanted = e && e->event && e->ctx != ctx ? e->event : NULL;
-  if (e) *e = (struct event){.event = unwanted ? NULL : e->event, .ctx = ctx, .used = true};
+  void *to_destroy = e && e->event && e->ctx != ctx ? e->event : NULL;
+  if (e) *e = (struct event){.event = to_destroy ? NULL : e->event, .ctx = ctx, .used = true};
   gw_unlock(&lock);
-  if (unwanted && cuda_driver()->cuEventDestroy_v2) cuda_driver()->cuEventDestroy_v2(unwanted);
+  if (to_destroy && cuda_driver()->cuEventDestroy_v2) cuda_driver()->cuEventDestroy_v2(to_destroy);
   return e;
 }
 
@@ -113,15 +112,15 @@ static void drop(void *mark) {
 
 static void *mark(void *ctx, void *stream) {
   const struct cuda_driver *d = cuda_driver();
-  void *to = handle(stream);
-  if (cuda_context() != ctx) return NULL; /* the event would be another context's */
+  void *to = driver_handle(stream);
+  if (cuda_context() != ctx) return NULL; /* the event would be of another context */
   if (!to || !d->cuEventCreate || !d->cuEventRecord || !d->cuEventQuery) return NULL;
   struct event *e = reserve(ctx);
   if (!e) return NULL;
-  int mode = relax();
+  int mode = allow_queries();
   bool ok = (e->event || d->cuEventCreate(&e->event, 2 /* CU_EVENT_DISABLE_TIMING */) == CUDA_SUCCESS) &&
             d->cuEventRecord(e->event, to) == CUDA_SUCCESS;
-  unrelax(mode);
+  restore_mode(mode);
   if (ok) return e;
   drop(e);
   return NULL;
@@ -130,33 +129,33 @@ static void *mark(void *ctx, void *stream) {
 static int reached(void *mark) {
   struct event *e = mark;
   void *event = e->event;
-  if (!event) return -1; /* forgotten meanwhile, with its context */
-  int mode = relax();
+  if (!event) return -1; /* its context was destroyed meanwhile */
+  int mode = allow_queries();
   int result = cuda_driver()->cuEventQuery(event);
-  unrelax(mode);
+  restore_mode(mode);
   return result == CUDA_SUCCESS ? 1 : result == CUDA_ERROR_NOT_READY ? 0 : -1;
 }
 
 static int markable(void *ctx, void *stream) {
   (void)ctx;
   int status = 0;
-  void *to = handle(stream);
+  void *to = driver_handle(stream);
   const struct cuda_driver *d = cuda_driver();
   if (!to) return 0;
   if (!d->cuStreamIsCapturing) return 1;
-  /* The legacy stream beside a capture that it would join gives an error here. */
+  /* This fails for the legacy stream while a capture is in progress that it would join. */
   return d->cuStreamIsCapturing(to, &status) == CUDA_SUCCESS && status == 0;
 }
 
 void cuda_marks_forget(void *ctx) {
   for (struct event *e = events; e < events + EVENTS; e++) {
     gw_lock(&lock);
-    bool its = ctx == GW_ALL || e->ctx == ctx;
-    void *unwanted = its && !e->used ? e->event : NULL;
-    if (its) *e = (struct event){.used = e->used};
+    bool matches = ctx == GW_ALL || e->ctx == ctx;
+    void *to_destroy = matches && !e->used ? e->event : NULL;
+    if (matches) *e = (struct event){.used = e->used};
     gw_unlock(&lock);
-    /* The context may live on: a device's own is released by one of its users. */
-    if (unwanted && cuda_driver()->cuEventDestroy_v2) cuda_driver()->cuEventDestroy_v2(unwanted);
+    /* The context may live on: a primary context is released by one of several users. */
+    if (to_destroy && cuda_driver()->cuEventDestroy_v2) cuda_driver()->cuEventDestroy_v2(to_destroy);
   }
 }
 

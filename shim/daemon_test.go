@@ -15,87 +15,85 @@ import (
 var burst = []string{"work", "12080", "burst", "50"}
 
 func testNoDaemon(t *testing.T, dir string) {
-	native := sum(start(t, nil, dir, burst...).ok())
+	native := checksum(start(t, noShim, dir, burst...).expectOK())
 	for _, socket := range []string{"/nowhere/s", filepath.Join(dir, "work"), string(make([]byte, 200)), dir} {
 		for i, c := range socket {
 			if c == 0 {
 				socket = socket[:i] + "a" + socket[i+1:]
 			}
 		}
-		if got := sum(start(t, &keeper{socket: socket}, dir, burst...).ok()); got != native {
-			t.Errorf("sum %s, without the shim %s", got, native)
+		if got := checksum(start(t, socket, dir, burst...).expectOK()); got != native {
+			t.Errorf("checksum %s, without the shim %s", got, native)
 		}
 	}
 }
 
-// A gate that a dead daemon has left shut opens by itself, and no bound of its
-// stays in force.
+// testDaemonDies: a gate that a dead daemon has left closed opens by itself, and the bound ends.
 func testDaemonDies(t *testing.T, dir string) {
-	k := keep(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
-	p := start(t, k, dir, "work", "12080", "chain", "100")
-	page := k.page()
-	p.until("at 10")
+	d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
+	p := start(t, d.Socket(), dir, "work", "12080", "chain", "100")
+	page := d.Page()
+	p.waitFor("at 10")
 	page.Hold(lease)
-	held(t, page)
+	waitUntilHeld(t, page)
 	began := time.Now()
-	k.Die()
-	p.ok()
-	// Generous: the lease is a second, and the rest takes no time.
+	d.Die()
+	p.expectOK()
+	// Generous: the lease is one second.
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("ran on for %v before it ended", took)
+		t.Errorf("the process ended after %v, want at most 5s", took)
 	}
 	if c := page.Counters(); c.Overruns == 0 {
-		t.Error("a lease ran out, and nobody has counted it")
+		t.Error("an expired lease was not counted as an overrun")
 	}
 }
 
-// A daemon that lives but does not put off its lease is no better.
+// testDaemonHangs: the same with a daemon that lives but does not renew its lease.
 func testDaemonHangs(t *testing.T, dir string) {
-	k := keep(t, open)
-	p := start(t, k, dir, "work", "12080", "chain", "100")
-	page := k.page()
-	p.until("at 10")
-	k.HangWhile(func() {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "work", "12080", "chain", "100")
+	page := d.Page()
+	p.waitFor("at 10")
+	d.HangWhile(func() {
 		page.Hold(lease)
-		held(t, page)
-		p.ok()
+		waitUntilHeld(t, page)
+		p.expectOK()
 	})
 }
 
 func testDaemonRestarts(t *testing.T, dir string) {
-	first := keep(t, open)
-	p := start(t, first, dir, "work", "12080", "hinted", "100000", "1000000")
-	before := first.page()
-	p.until("at 10")
+	first := newDaemon(t, noSetup)
+	p := start(t, first.Socket(), dir, "work", "12080", "hinted", "100000", "1000000")
+	before := first.Page()
+	p.waitFor("at 10")
 	first.Die()
-	second := keep(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
-	if err := os.Rename(second.socket, first.socket); err != nil {
+	second := newDaemon(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
+	if err := os.Rename(second.Socket(), first.Socket()); err != nil {
 		t.Fatal(err)
 	}
-	after := second.page()
-	before.Hold(lease) // nobody looks at this one any more
-	said := pagetest.Hints(t, after, 2)
-	if len(said) != 2 || said[0].Kind != shimpage.HintPriority || said[0].Value != 7 || said[1].Kind != shimpage.HintSLO || said[1].Value != 9_000_000 {
-		t.Errorf("a daemon that is new was told %+v", said)
+	after := second.Page()
+	before.Hold(lease) // the process does not use this page any more
+	got := pagetest.Hints(t, after, 2)
+	if len(got) != 2 || got[0].Kind != shimpage.HintPriority || got[0].Value != 7 || got[1].Kind != shimpage.HintSLO || got[1].Value != 9_000_000 {
+		t.Errorf("the new daemon got %+v, want priority 7 and SLO 9ms", got)
 	}
-	for end := time.Now().Add(hang); after.Counters().Launched < before.Counters().Launched+20; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); after.Counters().Launched < before.Counters().Launched+20; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the new page does not move: %+v", after.Counters())
+			t.Fatalf("the counters of the new page do not grow: %+v", after.Counters())
 		}
 	}
 	after.Hold(lease)
-	held(t, after)
+	waitUntilHeld(t, after)
 	after.Release()
-	p.until("at ")
+	p.waitFor("at ")
 }
 
-// testGateStress has threads do everything to a gate that somebody else opens and
-// shuts.
-func testGateStress(b bench) {
+// testGateStress runs threads that use all functions of the gate while it opens and closes.
+func testGateStress(b builder) {
 	b.compile("stress", b.path("shim.o"), "test/gate_stress.c")
-	k := keep(b.t, bound(8, 4))
-	p := start(b.t, k, b.dir, "stress")
-	page := k.page()
+	d := newDaemon(b.t, bound(8, 4))
+	p := start(b.t, d.Socket(), b.dir, "stress")
+	page := d.Page()
 	for i := range uint32(200) {
 		if i%2 == 0 {
 			page.Hold(lease)
@@ -106,30 +104,30 @@ func testGateStress(b bench) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	page.Release()
-	p.tell("enough")
-	p.ok()
+	p.send("enough")
+	p.expectOK()
 }
 
-// Answers that are none leave the program as it is.
+// testDaemonLies: after an invalid answer the program runs as without the shim.
 func testDaemonLies(t *testing.T, dir string) {
-	native := sum(start(t, nil, dir, burst...).ok())
+	native := checksum(start(t, noShim, dir, burst...).expectOK())
 	const yes = "HTTP/1.1 101 Switching Protocols\r\n\r\n"
-	board, err := shimpage.NewStatusPage()
+	status, err := shimpage.NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer board.Close()
+	defer status.Close()
 	page, err := shimpage.NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer page.Close()
-	page.Hold(time.Hour) // so that a program that takes it would not end soon
-	pageFd, bell, err := page.Descriptors()
+	page.Hold(time.Hour) // a program that used this page would not end soon
+	pageFd, doorbell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)
 	}
-	boardFd, err := board.Descriptor()
+	statusFd, err := status.Descriptor()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,37 +137,37 @@ func testDaemonLies(t *testing.T, dir string) {
 		text string
 		fds  []int
 	}{
-		"silence":     {},
-		"refusal":     {"HTTP/1.1 403 Forbidden\r\n\r\n", []int{pageFd, boardFd, bell}},
-		"nothing":     {yes, nil},
-		"too few":     {yes, []int{pageFd, boardFd}},
-		"not sealed":  {yes, []int{file, boardFd, bell}},
-		"board too":   {yes, []int{pageFd, file, bell}},
-		"wrong magic": {yes, []int{wrong, boardFd, bell}},
-		"not a page":  {yes, []int{bell, bell, bell}},
-		"nonsense":    {"\x00\xff", []int{pageFd}},
+		"silent":                 {},
+		"refused":                {"HTTP/1.1 403 Forbidden\r\n\r\n", []int{pageFd, statusFd, doorbell}},
+		"no descriptors":         {yes, nil},
+		"too few descriptors":    {yes, []int{pageFd, statusFd}},
+		"page not sealed":        {yes, []int{file, statusFd, doorbell}},
+		"status page not sealed": {yes, []int{pageFd, file, doorbell}},
+		"wrong version":          {yes, []int{wrong, statusFd, doorbell}},
+		"not a page":             {yes, []int{doorbell, doorbell, doorbell}},
+		"no HTTP":                {"\x00\xff", []int{pageFd}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &keeper{socket: liar(t, c.text, c.fds)}
-			if got := sum(start(t, k, dir, burst...).ok()); got != native {
-				t.Errorf("sum %s, without the shim %s", got, native)
+			socket := serveAnswer(t, c.text, c.fds)
+			if got := checksum(start(t, socket, dir, burst...).expectOK()); got != native {
+				t.Errorf("checksum %s, without the shim %s", got, native)
 			}
 			if n := page.Counters().Launched; n != 0 {
-				t.Errorf("the program took the page: %d launches", n)
+				t.Errorf("the program used the page for %d launches, want 0", n)
 			}
 		})
 	}
-	t.Run("truth", func(t *testing.T) { // so that the rest means something
+	t.Run("valid", func(t *testing.T) { // to show that the cases above test what they should
 		page.Release()
-		k := &keeper{socket: liar(t, yes, []int{pageFd, boardFd, bell})}
-		start(t, k, dir, burst...).ok()
+		socket := serveAnswer(t, yes, []int{pageFd, statusFd, doorbell})
+		start(t, socket, dir, burst...).expectOK()
 		if page.Counters().Launched == 0 {
-			t.Error("the program has not taken the page")
+			t.Error("the program did not use the page")
 		}
 	})
 }
 
-// plainFile is what a page is, byte for byte, but can be truncated.
+// plainFile returns a copy of a page that can be truncated.
 func plainFile(t *testing.T, page int) int {
 	all := make([]byte, 4096)
 	if _, err := syscall.Pread(page, all, 0); err != nil {
@@ -186,7 +184,7 @@ func plainFile(t *testing.T, page int) int {
 	return int(f.Fd())
 }
 
-// wrongPage is a page of another time.
+// wrongPage returns a page of another version.
 func wrongPage(t *testing.T) int {
 	page, err := shimpage.NewPage()
 	if err != nil {
@@ -194,19 +192,19 @@ func wrongPage(t *testing.T) int {
 	}
 	t.Cleanup(page.Close)
 	page.Hold(time.Hour)
-	fd, bell, err := page.Descriptors()
+	fd, doorbell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = syscall.Close(bell)
+	_ = syscall.Close(doorbell)
 	if _, err := syscall.Pwrite(fd, []byte{99}, 4); err != nil { // abi
 		t.Fatal(err)
 	}
 	return fd
 }
 
-// liar answers every hello with the same.
-func liar(t *testing.T, text string, fds []int) (socket string) {
+// serveAnswer answers every hello with the same text and descriptors.
+func serveAnswer(t *testing.T, text string, fds []int) (socket string) {
 	socket = filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking into the loaded libraries without dlsym: this library stands before
- * dlsym, and in C libraries older than glibc 2.34 it lies in a library of its
- * own that we do not want to ask for.
+ * Symbol look-up in the loaded libraries without dlsym: this library exports its own dlsym,
+ * and before glibc 2.34 dlsym is in libdl, which this library does not link.
  */
 #ifndef GIVEWAY_ELF_H
 #define GIVEWAY_ELF_H
@@ -11,14 +10,14 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A function that some library other than ours exports: the first after ours in
- * the order of loading, else the first. NULL if none does. */
+/* A function that another library exports: the first after this library in load order, else
+ * the first at all. NULL if there is none. */
 void *gw_elf_function(const char *name);
 
-/* The same, and only after ours: what stands before us may call us. */
+/* The same, but only after this library: a function before it may call this library. */
 void *gw_elf_function_after(const char *name);
 
-/* Whether an address lies in a library whose file's name begins so. */
+/* Whether an address is in a library whose file name begins with stem. */
 bool gw_elf_within(const void *address, const char *stem);
 
 #pragma GCC visibility pop

@@ -13,20 +13,20 @@
 #include "page.h"
 #include "sys.h"
 
-/* Whether what is put on the stream now goes into a graph, and not to a device. */
-static bool captured(const gw_pass *p) {
-  return gw_anything_captures() && !p->runtime->markable(p->ctx, p->stream);
+/* Whether a command on the stream now goes into a graph instead of to the device. */
+static bool is_captured(const gw_pass *p) {
+  return gw_capture_in_progress() && !p->runtime->markable(p->ctx, p->stream);
 }
 
-/* This thread is on its way through the gate: that alone makes the program ready. */
-static void start_hold(gw_pass *p) {
+/* Counts this thread as held. A thread on its way through the gate makes the process ready. */
+static void begin_hold(gw_pass *p) {
   gw_bias_lock(&gw_act.lock);
   gw_act.held++;
   gw_act.holds++;
-  GW_SHOW(holds, gw_act.holds);
-  if (!p->counted) gw_act.passing++;
-  p->counted = true;
-  bool ring = gw_settle();
+  GW_WRITE(holds, gw_act.holds);
+  if (!p->entering) gw_act.entering++;
+  p->entering = true;
+  bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
@@ -35,36 +35,36 @@ static void end_hold(uint64_t began) {
   gw_bias_lock(&gw_act.lock);
   gw_act.held--;
   gw_act.held_ns += gw_now() - began;
-  GW_SHOW(held_ns, gw_act.held_ns);
-  gw_settle();
+  GW_WRITE(held_ns, gw_act.held_ns);
+  gw_update();
   gw_bias_unlock(&gw_act.lock);
 }
 
-/* Each lease that ran out is counted once, however many threads saw it. */
-static void count_lapse(uint64_t lease) {
+/* Counts each expired lease once, however many threads notice it. */
+static void count_expired_lease(uint64_t lease) {
   static uint64_t last;
   if (__atomic_exchange_n(&last, lease, __ATOMIC_RELAXED) == lease) return;
   gw_bias_lock(&gw_act.lock);
-  GW_SHOW(overruns, ++gw_act.overruns);
+  GW_WRITE(overruns, ++gw_act.overruns);
   gw_bias_unlock(&gw_act.lock);
-  gw_say("the daemon holds the gate and does not say for how long: going on");
+  gw_log("the lease of the closed gate has expired; going on");
 }
 
-/* Waits while the gate is closed and the daemon keeps its lease up. */
-static void hold(gw_pass *p) {
+/* Waits while the gate is closed and its lease is valid. */
+static void wait_at_gate(gw_pass *p) {
   uint64_t began = 0;
   for (;;) {
     uint32_t gate = __atomic_load_n(&gw_shared.page.gate, __ATOMIC_ACQUIRE);
     if (gate != GW_GATE_CLOSED) break;
     uint64_t lease = GW_READ(lease_ns), now = gw_now();
     if (lease <= now || lease - now > GW_MAX_LEASE_NS) {
-      count_lapse(lease);
+      count_expired_lease(lease);
       break;
     }
-    if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || captured(p)) break;
+    if (__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || is_captured(p)) break;
     if (!began) {
       began = now;
-      start_hold(p);
+      begin_hold(p);
     }
     long r = gw_futex_wait(&gw_shared.page.gate, GW_GATE_CLOSED, lease, 1);
     if (r != 0 && r != -EINTR && r != -EAGAIN && r != -ETIMEDOUT) break;
@@ -74,125 +74,126 @@ static void hold(gw_pass *p) {
   gw_page_check(gw_now_coarse());
 }
 
-/* The pass ends without a launch. */
-static void withdraw(gw_pass *p) {
-  if (!p->counted) return;
+/* Ends a pass without a launch. */
+static void cancel(gw_pass *p) {
+  if (!p->entering) return;
   gw_bias_lock(&gw_act.lock);
-  gw_act.passing--;
-  if (p->running) gw_act.running--;
-  bool ring = gw_settle();
+  gw_act.entering--;
+  if (p->started) gw_act.started--;
+  bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
-  p->counted = p->running = false;
+  p->entering = p->started = false;
   if (ring) gw_page_ring();
 }
 
-/* For giveway_guard.h: what this thread puts on a device while that is set is what makes
- * work give way, and must not wait itself. */
+/* For giveway_guard.h: while set, this thread's launches do not wait. They are what makes a
+ * guarded kernel stop. */
 static __thread int ungated __attribute__((tls_model("initial-exec")));
 __attribute__((visibility("default"))) void giveway_ungated(int on) { ungated = on; }
 
-bool gw_enter_slowly(gw_pass *p) {
+bool gw_enter_slow(gw_pass *p) {
   int before = errno;
   bool ours = false;
-  if (!ungated && !__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) && gw_page_attach(p->runtime->name) && !captured(p)) {
-    do hold(p);
+  if (!ungated && !__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) && gw_page_attach(p->runtime->name) && !is_captured(p)) {
+    do wait_at_gate(p);
     while (gw_bound_wait(p) && GW_READ(gate) == GW_GATE_CLOSED);
-    ours = !captured(p);
-    if (!ours) withdraw(p);
+    ours = !is_captured(p);
+    if (!ours) cancel(p);
   }
   errno = before;
   return ours;
 }
 
-/* Counts a command, on a lane if there is one. */
+/* Counts a command, on its stream if the table has a slot for it. */
 static void count(gw_pass *p, bool over) {
   gw_act.launched++;
-  p->lane = -1;
-  if (p->counted) gw_act.passing--;
-  if (p->running) gw_act.running--;
-  p->counted = p->running = false;
+  p->slot = -1;
+  if (p->entering) gw_act.entering--;
+  if (p->started) gw_act.started--;
+  p->entering = p->started = false;
   if (gw_act.runtimes != (gw_act.runtimes | p->runtime->bit)) {
     gw_act.runtimes |= p->runtime->bit;
-    GW_SHOW(runtimes, gw_act.runtimes);
+    GW_WRITE(runtimes, gw_act.runtimes);
   }
   if (over) {
     gw_act.completed++;
     return;
   }
-  p->lane = gw_lane_take(p->runtime, p->ctx, p->stream);
-  if (p->lane < 0) {
-    gw_act.loose++;
-    gw_act.loose_last = gw_act.launched;
+  p->slot = gw_stream_get(p->runtime, p->ctx, p->stream);
+  if (p->slot < 0) {
+    gw_act.untracked++;
+    gw_act.untracked_last = gw_act.launched;
     return;
   }
-  struct gw_lane *l = &gw_act.lanes[p->lane];
-  l->launched++;
-  l->last = gw_act.launched;
-  l->unmarked++;
+  struct gw_stream *s = &gw_act.streams[p->slot];
+  s->launched++;
+  s->last_launch = gw_act.launched;
+  s->unmarked++;
 }
 
 static void leave(gw_pass *p, bool launched, bool over) {
-  if (__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) || !launched || captured(p)) {
-    withdraw(p);
+  if (__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || !launched || is_captured(p)) {
+    cancel(p);
     return;
   }
   struct gw_bound_place place;
   gw_bias_lock(&gw_act.lock);
   count(p, over);
-  bool mark = p->lane >= 0 && gw_bound_wants_mark(&gw_act.lanes[p->lane]);
-  if (mark) place = gw_bound_reserve(p->lane);
-  bool ring = gw_settle();
-  bool look = gw_act.launched % 4 == 0; /* the clock is dear here; who waits looks then */
+  bool mark = p->slot >= 0 && gw_bound_wants_mark(&gw_act.streams[p->slot]);
+  if (mark) place = gw_bound_reserve(p->slot);
+  bool ring = gw_update();
+  bool check = gw_act.launched % 4 == 0; /* reading the clock costs time here, and threads that wait check as well */
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
-  else if (look) gw_page_check(gw_now_coarse());
+  else if (check) gw_page_check(gw_now_coarse());
   if (mark) gw_bound_mark(&place);
 }
 
 void gw_leave(gw_pass *p, bool launched) { leave(p, launched, false); }
 void gw_leave_done(gw_pass *p, bool launched) { leave(p, launched, true); }
 
-/* A ticket of all lanes counts the program's commands, that of one lane the lane's. */
-#define OF_ALL (1ull << 63)
+/* A ticket for all streams is a count of all commands, one for a single stream a count of
+ * that stream's commands. This bit tells them apart. */
+#define ALL_STREAMS (1ull << 63)
 
 uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
-  if (!gw_page_is_there()) return 0;
+  if (!gw_page_attached()) return 0;
   gw_bias_lock(&gw_act.lock);
-  uint64_t t = gw_act.launched | OF_ALL;
+  uint64_t t = gw_act.launched | ALL_STREAMS;
   if (stream != GW_ALL) {
-    int at = gw_lane_find(rt, ctx, stream);
-    t = at < 0 ? 0 : gw_act.lanes[at].launched;
+    int at = gw_stream_find(rt, ctx, stream);
+    t = at < 0 ? 0 : gw_act.streams[at].launched;
   }
   gw_bias_unlock(&gw_act.lock);
   return t;
 }
 
-static void lane_reached(struct gw_lane *l, uint64_t ticket) {
-  if (!(ticket & OF_ALL)) gw_lane_done(l, ticket);
-  else if (l->last <= (ticket & ~OF_ALL)) gw_lane_done(l, l->launched);
-  /* Otherwise something was launched on it since: how much, nobody has counted. */
+static void stream_reached(struct gw_stream *s, uint64_t ticket) {
+  if (!(ticket & ALL_STREAMS)) gw_stream_done(s, ticket);
+  else if (s->last_launch <= (ticket & ~ALL_STREAMS)) gw_stream_done(s, s->launched);
+  /* Otherwise commands were launched on it after the ticket, and how many is not known. */
 }
 
 void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
-  if (!ticket || !gw_page_is_there()) return;
+  if (!ticket || !gw_page_attached()) return;
   gw_bias_lock(&gw_act.lock);
   if (stream != GW_ALL) {
-    int at = gw_lane_find(rt, ctx, stream);
-    if (at >= 0) lane_reached(&gw_act.lanes[at], ticket);
+    int at = gw_stream_find(rt, ctx, stream);
+    if (at >= 0) stream_reached(&gw_act.streams[at], ticket);
   } else {
-    for (int w = 0; w < GW_LANES / 64; w++) {
+    for (int w = 0; w < GW_STREAMS / 64; w++) {
       for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
-        struct gw_lane *l = &gw_act.lanes[w * 64 + __builtin_ctzll(left)];
-        if (l->runtime == rt && l->ctx == ctx) lane_reached(l, ticket);
+        struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
+        if (s->runtime == rt && s->ctx == ctx) stream_reached(s, ticket);
       }
     }
-    if (gw_act.loose && gw_act.loose_last <= (ticket & ~OF_ALL)) {
-      gw_act.completed += gw_act.loose;
-      gw_act.loose = 0;
+    if (gw_act.untracked && gw_act.untracked_last <= (ticket & ~ALL_STREAMS)) {
+      gw_act.completed += gw_act.untracked;
+      gw_act.untracked = 0;
     }
   }
-  if (GW_READ(bound)) gw_bound_pace();
-  bool ring = gw_settle();
+  if (GW_READ(bound)) gw_bound_measure();
+  bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
   else gw_page_check(gw_now_coarse());
@@ -201,12 +202,12 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
 void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
   gw_bound_forget(rt, ctx, stream);
   gw_bias_lock(&gw_act.lock);
-  for (int i = 0; i < GW_LANES; i++) {
-    struct gw_lane *l = &gw_act.lanes[i];
-    bool gone = (ctx == GW_ALL || l->ctx == ctx) && (stream == GW_ALL || l->stream == stream);
-    if (l->runtime == rt && gone) gw_lane_free(i);
+  for (int i = 0; i < GW_STREAMS; i++) {
+    struct gw_stream *s = &gw_act.streams[i];
+    bool gone = (ctx == GW_ALL || s->ctx == ctx) && (stream == GW_ALL || s->stream == stream);
+    if (s->runtime == rt && gone) gw_stream_free(i);
   }
-  bool ring = gw_settle();
+  bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
@@ -215,11 +216,11 @@ void gw_capturing(int change) {
   gw_bias_lock(&gw_act.lock);
   uint32_t n = gw_captures;
   if (change > 0 || n > 0) __atomic_store_n(&gw_captures, n + (uint32_t)change, __ATOMIC_SEQ_CST);
-  gw_show_flags();
+  gw_write_flags();
   gw_bias_unlock(&gw_act.lock);
 }
 
-/* A child has its own threads, no context, and nothing in flight. */
+/* A child of fork has its own threads, no context, and nothing in flight. */
 static void forked(void) {
   gw_page_forked();
   __builtin_memset(&gw_act, 0, sizeof gw_act);
@@ -229,27 +230,27 @@ static void forked(void) {
   gw_hook_forked();
 }
 
-/* In libc since 2.3.2; pthread_atfork itself has moved about. musl has none, and
- * there this library does nothing. */
+/* glibc has it since 2.3.2; pthread_atfork has been in different libraries. musl has no such
+ * function, and with musl this library does nothing. */
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 
-__attribute__((constructor)) static void loaded(void) {
+__attribute__((constructor)) static void load(void) {
   if (__register_atfork) {
     __register_atfork(0, 0, forked, 0);
     return;
   }
-  __atomic_store_n(&gw_gone, 1, __ATOMIC_RELAXED);
-  gw_say_always("this C library is not glibc: programs that use it run without giveway");
+  __atomic_store_n(&gw_ended, 1, __ATOMIC_RELAXED);
+  gw_log_always("this C library is not glibc; programs that use it run without giveway");
 }
 
-__attribute__((destructor)) static void leaving(void) {
+__attribute__((destructor)) static void unload(void) {
   gw_kfd_leave();
-  __atomic_store_n(&gw_gone, 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&gw_ended, 1, __ATOMIC_SEQ_CST);
 }
 
-/* For giveway_guard.h: whether the program is held now. */
+/* For giveway_guard.h: whether the process is held now. */
 __attribute__((visibility("default"))) int giveway_closed(void) {
-  if (!gw_page_is_there() || GW_READ(gate) != GW_GATE_CLOSED) return 0;
+  if (!gw_page_attached() || GW_READ(gate) != GW_GATE_CLOSED) return 0;
   uint64_t lease = GW_READ(lease_ns), now = gw_now();
   return lease > now && lease - now <= GW_MAX_LEASE_NS;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program can tell giveway about itself, from C and C++. Nothing is
- * linked: where the program was not started by giveway, or where there is no
- * daemon, every call returns -1 and nothing happens. All are safe from any
- * thread, and take a few hundred nanoseconds at most.
+ * Hints that a C or C++ program can give Giveway about itself. Nothing is linked: if the
+ * program was not started by `giveway run`, or there is no daemon, every call returns -1 and
+ * has no effect. All functions are thread-safe and take a few hundred nanoseconds at most.
  */
 #ifndef GIVEWAY_GIVEWAY_H
 #define GIVEWAY_GIVEWAY_H
@@ -16,7 +15,7 @@
 extern "C" {
 #endif
 
-/* One hint, by its number in abi.h. 0, or -1. */
+/* Gives a hint by its number in abi.h. Returns 0 or -1. */
 static inline int giveway_tell(uint32_t kind, int64_t value) {
   static int (*hint)(uint32_t, int64_t);
   int (*known)(uint32_t, int64_t) = __atomic_load_n(&hint, __ATOMIC_RELAXED);
@@ -29,29 +28,29 @@ static inline int giveway_tell(uint32_t kind, int64_t value) {
   return known(kind, value);
 }
 
-/* Higher runs first. */
+/* Sets the priority of the process: a higher one runs first. */
 static inline int giveway_priority(int priority) { return giveway_tell(2, priority); }
 
-/* How long after it becomes ready its work must be done; 0: no matter. */
+/* Sets how long after the process becomes ready its work must be done; 0: no deadline. */
 static inline int giveway_deadline_ns(int64_t ns) { return giveway_tell(4, ns); }
 
-/* How long its work can wait; 0: not known. */
+/* Says how long the process's work can wait; 0: unknown. */
 static inline int giveway_laxity_ns(int64_t ns) { return giveway_tell(5, ns); }
 
-/* When the next work will come, on CLOCK_MONOTONIC; 0: not known. */
+/* Says when the next work will arrive, on CLOCK_MONOTONIC; 0: unknown. */
 static inline int giveway_expect_ns(int64_t at) { return giveway_tell(7, at); }
 
-/* How long the device will need for a request; 0: not known. */
+/* Says how much device time a request needs; 0: unknown. */
 static inline int giveway_work_ns(int64_t ns) { return giveway_tell(6, ns); }
 
-/* How long a request may take, nearly always; 0: no matter. */
+/* Sets how long a request may take, nearly always; 0: no SLO. */
 static inline int giveway_slo_ns(int64_t ns) { return giveway_tell(8, ns); }
 
-/* A request begins and ends. The number is the program's own; requests may overlap. */
+/* A request begins, and ends. The program chooses the id. Requests may overlap. */
 static inline int giveway_begin(int64_t id) { return giveway_tell(9, id); }
 static inline int giveway_end(int64_t id) { return giveway_tell(10, id); }
 
-/* What is launched from now on may be run twice (1), or may not (0, as at the start). */
+/* Says whether commands launched from now on may run twice (1) or not (0, the initial value). */
 static inline int giveway_idempotent(int on) { return giveway_tell(11, on); }
 
 #ifdef __cplusplus

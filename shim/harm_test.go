@@ -9,15 +9,15 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// TestHarm runs programs that the shim has once harmed, with the library as it is
-// built for use: how it is linked is part of what harmed them.
-func TestHarm(t *testing.T) {
+// TestUnusualPrograms runs programs that an earlier version of the shim harmed. It uses the library
+// as the Makefile links it, because some of the harm came from how it was linked.
+func TestUnusualPrograms(t *testing.T) {
 	if testing.Short() {
-		t.Skip("what is tried here is C, and is tried where the tests are not -short")
+		t.Skip("tests of C code are skipped with -short")
 	}
-	b := newTools(t)
+	b := newBuilder(t)
 	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("no make: it knows how the library is linked")
+		t.Skip("no make, which links the library")
 	}
 	library := b.path("libgiveway.so")
 	if out, err := exec.Command("make", "-C", "..", "CC=gcc", "SHIM="+library, library).CombinedOutput(); err != nil {
@@ -34,52 +34,52 @@ func TestHarm(t *testing.T) {
 		program []string
 		check   func(*testing.T, shimpage.Counters, string)
 	}{
-		{"an event of a context that is gone", bound(4, 1), []string{"harm", "context"}, allPassed},
-		{"setuid beside our thread", ahead, []string{"harm", "ids"}, allPassed},
-		{"a program's own cuLaunchKernel", open, []string{"harm-stub", "stub"}, allPassed},
-		{"a mark that joins streams", bound(8, 8), []string{"harm", "legacy"}, allPassed},
-		{"one long kernel", bound(16, 8), []string{"harm", "long"}, fewOverruns},
-		{"events of a context that others use", bound(8, 2), []string{"harm", "release"}, fewEvents},
-		{"parking in a context that others use", both(ahead, bound(8, 2)), []string{"harm", "ahead"}, fewEvents},
-		{"contexts in turn", ahead, []string{"harm", "contexts"}, allPassed},
-		{"a driver that is unloaded", bound(4, 2), []string{"harm", "reload"}, allPassed},
+		{"an event of a destroyed context", bound(4, 1), []string{"harm", "context"}, expectAllGated},
+		{"setuid with the parking thread", ahead, []string{"harm", "ids"}, expectAllGated},
+		{"a program's own cuLaunchKernel", noSetup, []string{"harm-stub", "stub"}, expectAllGated},
+		{"a mark that joins streams", bound(8, 8), []string{"harm", "legacy"}, expectAllGated},
+		{"one long kernel", bound(16, 8), []string{"harm", "long"}, expectFewOverruns},
+		{"events of a shared context", bound(8, 2), []string{"harm", "release"}, expectFewEvents},
+		{"parking in a shared context", both(ahead, bound(8, 2)), []string{"harm", "ahead"}, expectFewEvents},
+		{"alternating contexts", ahead, []string{"harm", "contexts"}, expectAllGated},
+		{"an unloaded driver", bound(4, 2), []string{"harm", "reload"}, expectAllGated},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := keep(t, c.prepare)
-			p := start(t, k, b.dir, c.program...)
-			page := k.page()
-			line := p.ok()
+			d := newDaemon(t, c.prepare)
+			p := start(t, d.Socket(), b.dir, c.program...)
+			page := d.Page()
+			line := p.expectOK()
 			c.check(t, page.Counters(), line)
 		})
 	}
 	for _, how := range []string{"close", "range", "from", "call", "wait", "dup2"} {
-		t.Run("files under our numbers, by "+how, func(t *testing.T) {
+		t.Run("reused descriptors, by "+how, func(t *testing.T) {
 			t.Parallel()
-			k := keep(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
-			k.Status.SetAsleep(true)
-			start(t, k, b.dir, "harm", "files", how).ok()
-			k.page()
-			k.page() // it has noticed, and connected again
+			d := newDaemon(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
+			d.Status.SetAsleep(true)
+			start(t, d.Socket(), b.dir, "harm", "files", how).expectOK()
+			d.Page()
+			d.Page() // the process has noticed and connected again
 		})
 	}
-	t.Run("a child with its memory", func(t *testing.T) {
-		k := keep(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
-		k.Status.SetAsleep(true)
-		p := start(t, k, b.dir, "harm", "vfork")
-		_, bell, err := k.page().Descriptors()
+	t.Run("vfork", func(t *testing.T) {
+		d := newDaemon(t, func(p *shimpage.Page) { p.SetWatch(shimpage.WatchReady) })
+		d.Status.SetAsleep(true)
+		p := start(t, d.Socket(), b.dir, "harm", "vfork")
+		_, doorbell, err := d.Page().Descriptors()
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.ok()
+		p.expectOK()
 		var rung [8]byte
-		if n, err := syscall.Read(bell, rung[:]); n != 8 || rung[0] != 4 { // ready and idle, twice
-			t.Errorf("the bell rang %v, %v", rung, err)
+		if n, err := syscall.Read(doorbell, rung[:]); n != 8 || rung[0] != 4 { // ready and idle, twice each
+			t.Errorf("the doorbell has %v, %v; want 4 rings", rung, err)
 		}
 	})
 	t.Run("a full /dev/shm", func(t *testing.T) { testFullMemory(t, b.dir) })
 	t.Run("killed", func(t *testing.T) { testKilled(t, b.dir) })
-	for name, bell := range badBells(t) {
-		t.Run("the bell is "+name, func(t *testing.T) { testBadBell(t, b.dir, bell) })
+	for name, doorbell := range badDoorbells(t) {
+		t.Run("the doorbell is "+name, func(t *testing.T) { testBadDoorbell(t, b.dir, doorbell) })
 	}
 }
 
@@ -90,83 +90,83 @@ func both(a, b func(*shimpage.Page)) func(*shimpage.Page) {
 	}
 }
 
-// allPassed: all the program's kernels ran, and each came through the gate.
-func allPassed(t *testing.T, c shimpage.Counters, line string) {
+// expectAllGated checks that all the program's kernels ran and passed the gate.
+func expectAllGated(t *testing.T, c shimpage.Counters, line string) {
 	t.Helper()
 	if want := field(t, line, "done"); c.Launched != want || want == 0 {
-		t.Errorf("%d launches passed the gate; %s", c.Launched, line)
+		t.Errorf("%d launches passed the gate, want as many as in %q", c.Launched, line)
 	}
 }
 
-// fewOverruns: what is beside a kernel that lasts has marks of its own. A
-// machine that stands still for a while is no failure.
-func fewOverruns(t *testing.T, c shimpage.Counters, line string) {
+// expectFewOverruns checks that commands beside a long kernel complete: their streams have marks
+// of their own. A few overruns may be due to a busy machine.
+func expectFewOverruns(t *testing.T, c shimpage.Counters, line string) {
 	t.Helper()
-	allPassed(t, c, line)
+	expectAllGated(t, c, line)
 	if c.Overruns > 4 {
-		t.Errorf("nothing moved %d times, beside streams whose kernels end at once", c.Overruns)
+		t.Errorf("%d overruns, want at most 4", c.Overruns)
 	}
 }
 
-// fewEvents: there are no more than the bound needs at once.
-func fewEvents(t *testing.T, c shimpage.Counters, line string) {
+// expectFewEvents checks that there are not more events than the bound needs.
+func expectFewEvents(t *testing.T, c shimpage.Counters, line string) {
 	t.Helper()
-	allPassed(t, c, line)
+	expectAllGated(t, c, line)
 	if n := field(t, line, "events"); n > 16 {
-		t.Errorf("%d events with a bound of 8", n)
+		t.Errorf("%d events with a bound of 8, want at most 16", n)
 	}
 }
 
-// badBells are descriptors that a write may wait for, or die of.
-func badBells(t *testing.T) map[string]int {
+// badDoorbells returns descriptors on which a write may wait, or raise SIGPIPE.
+func badDoorbells(t *testing.T) map[string]int {
 	t.Helper()
-	var read, shut [2]int
+	var read, closed [2]int
 	if err := syscall.Pipe(read[:]); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Pipe2(shut[:], syscall.O_NONBLOCK); err != nil {
+	if err := syscall.Pipe2(closed[:], syscall.O_NONBLOCK); err != nil {
 		t.Fatal(err)
 	}
-	_ = syscall.Close(shut[0])
+	_ = syscall.Close(closed[0])
 	t.Cleanup(func() {
-		for _, fd := range []int{read[0], read[1], shut[1]} {
+		for _, fd := range []int{read[0], read[1], closed[1]} {
 			_ = syscall.Close(fd)
 		}
 	})
-	return map[string]int{"a pipe": read[1], "a pipe that nobody reads": shut[1]}
+	return map[string]int{"a pipe": read[1], "a pipe without a reader": closed[1]}
 }
 
-func testBadBell(t *testing.T, dir string, bad int) {
-	board, err := shimpage.NewStatusPage()
+func testBadDoorbell(t *testing.T, dir string, bad int) {
+	status, err := shimpage.NewStatusPage()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer board.Close()
-	board.SetAsleep(true) // so that it would be rung
-	boardFd, err := board.Descriptor()
+	defer status.Close()
+	status.SetAsleep(true) // so that the process writes to the doorbell
+	statusFd, err := status.Descriptor()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Close(boardFd)
+	defer syscall.Close(statusFd)
 	page, err := shimpage.NewPage()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer page.Close()
 	page.SetWatch(shimpage.WatchReady)
-	pageFd, bell, err := page.Descriptors()
+	pageFd, doorbell, err := page.Descriptors()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Close(pageFd)
-	defer syscall.Close(bell)
+	defer syscall.Close(doorbell)
 	const yes = "HTTP/1.1 101 Switching Protocols\r\n\r\n"
 	for _, c := range []struct {
-		bell     int
+		doorbell int
 		launches uint64
-	}{{bad, 0}, {bell, 3}} { // the second so that the first means something
-		k := &keeper{socket: liar(t, yes, []int{pageFd, boardFd, c.bell})}
-		start(t, k, dir, "harm", "plain").ok()
+	}{{bad, 0}, {doorbell, 3}} { // the second shows that the first tests what it should
+		socket := serveAnswer(t, yes, []int{pageFd, statusFd, c.doorbell})
+		start(t, socket, dir, "harm", "plain").expectOK()
 		if n := page.Counters().Launched; n != c.launches {
 			t.Errorf("%d launches counted, want %d", n, c.launches)
 		}

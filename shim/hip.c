@@ -2,18 +2,17 @@
 //go:build ignore
 
 /*
- * HIP, of AMD's ROCm. It has met no AMD hardware yet: only test/fakehip.c.
+ * HIP, of AMD's ROCm. It has been tested with test/fakehip.c only, not on AMD hardware.
  *
- * The context is the current device, for its default stream's sake: (void *)1 is
- * device 0. A stream is HIP's, but for two things. The legacy default stream is
- * NULL by whatever name. The per-thread one is a different stream in every
- * thread, so it is the address of something that each thread has, made odd, which
- * no stream of HIP's is. A mark is an event without timing.
+ * The context is the current device, because each device has its own default stream: (void *)1
+ * is device 0. A stream's key is its HIP handle, with two exceptions. The legacy default
+ * stream is NULL under all its names. The per-thread default stream differs from thread to
+ * thread, so its key is the address of a thread variable plus one: HIP's handles are even. A
+ * mark is an event without timing.
  *
- * Asking whether an event has happened spoils the capture of the stream it was
- * recorded in (ihipEventQuery in ROCm's clr), even where it was recorded before
- * the capture began. So nothing is asked while any capture is under way, and a
- * capture does not begin while something is being asked.
+ * Querying an event invalidates a capture of the stream in which it was recorded
+ * (ihipEventQuery in ROCm's clr), even if it was recorded before the capture began. So no
+ * event is queried while a capture is in progress, and no capture begins during a query.
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -37,10 +36,10 @@ enum { hipSuccess = 0, hipErrorNotReady = 600, hipErrorNotSupported = 801, hipEv
 extern struct gw_library gw_hip_library;
 
 /*
- * libamdhip64 counts on in its name. Which one is loaded is asked where there is
- * a function to find, because a program may have loaded it for itself alone.
+ * The file name of libamdhip64 contains its version. The loaded version is looked for when a
+ * function is needed, because a program may have loaded it with RTLD_LOCAL.
  */
-static void name_library(void) {
+static void find_file(void) {
   static const char *const names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
   void *(*open)(const char *, int) = (void *(*)(const char *, int))gw_elf_function("dlopen");
   for (size_t i = 0; open && i < COUNT(names); i++) {
@@ -50,21 +49,21 @@ static void name_library(void) {
   }
 }
 
-static void *function(void **place, const char *name) {
-  void *f = __atomic_load_n(place, __ATOMIC_RELAXED);
+static void *library_function(void **cache, const char *name) {
+  void *f = __atomic_load_n(cache, __ATOMIC_RELAXED);
   if (f) return f;
-  __atomic_store_n(place, f = gw_library_symbol(&gw_hip_library, name), __ATOMIC_RELAXED);
+  __atomic_store_n(cache, f = gw_library_symbol(&gw_hip_library, name), __ATOMIC_RELAXED);
   return f;
 }
 
-static void *real_of(struct gw_hook *hook) { return gw_hook_real(&gw_hip_library, hook); }
+static void *real_function(struct gw_hook *hook) { return gw_hook_real(&gw_hip_library, hook); }
 
 /* A function of libamdhip64 that is not hooked. */
 #define LIBRARY(name, parameters)                                                                            \
   typedef int name##_type parameters;                                                                        \
   static name##_type *name(void) {                                                                           \
-    static void *place;                                                                                      \
-    return (name##_type *)function(&place, #name);                                                           \
+    static void *cache;                                                                                      \
+    return (name##_type *)library_function(&cache, #name);                                                   \
   }
 
 LIBRARY(hipGetDevice, (int *))
@@ -72,7 +71,7 @@ LIBRARY(hipEventCreateWithFlags, (void **, uint32_t))
 LIBRARY(hipEventDestroy, (void *))
 LIBRARY(hipStreamIsCapturing, (void *, int *))
 
-/* Every hook has a number, so that it finds its row in the table. */
+/* Each hook has a number: its row in the table. */
 #define OTHERS(HOOK)                                                                                         \
   HOOK(hipConfigureCall)                                                                                     \
   HOOK(hipLaunchByPtr)                                                                                       \
@@ -101,12 +100,12 @@ LIBRARY(hipStreamIsCapturing, (void *, int *))
 enum { GW_HIP_CALLS(NUMBER, NUMBERS) OTHERS(NUMBER) };
 
 static struct gw_hook hooks[];
-#define REAL(name) ((name##_type *)real_of(&hooks[at_##name]))
+#define REAL(name) ((name##_type *)real_function(&hooks[at_##name]))
 
 typedef int hipEventRecord_type(void *event, void *stream);
 typedef int hipEventQuery_type(void *event);
 
-static uint64_t devices; /* bits of those seen so far, as far as there are bits */
+static uint64_t devices; /* one bit for each device seen so far, up to 64 */
 
 static void *context(void) {
   int device = 0;
@@ -115,45 +114,45 @@ static void *context(void) {
   return (void *)(uintptr_t)(device + 1);
 }
 
-static THREAD long own; /* its address is what counts */
+static THREAD long thread_marker; /* only its address is used */
 
 static void *key_of(void *stream) {
   if (stream == LEGACY) return NULL;
-  return stream == PER_THREAD ? (char *)&own + 1 : stream;
+  return stream == PER_THREAD ? (char *)&thread_marker + 1 : stream;
 }
 
-/* NULL and *bad where it is another thread's. */
-static void *handle_of(void *key, bool *bad) {
-  *bad = false;
+/* NULL, and sets *foreign, for another thread's default stream. */
+static void *handle_of(void *key, bool *foreign) {
+  *foreign = false;
   if (!((uintptr_t)key & 1)) return key;
-  if (key == (char *)&own + 1) return PER_THREAD;
-  *bad = true;
+  if (key == (char *)&thread_marker + 1) return PER_THREAD;
+  *foreign = true;
   return NULL;
 }
 
 static void *per_thread(void *stream) { return stream == NULL || stream == LEGACY ? PER_THREAD : stream; }
 
-static gw_lock_t asking; /* held while an event is asked for, and to change captures */
+static gw_lock_t query_lock; /* held while an event is queried and while captures changes */
 static int captures;
 
-/* The runtime, as the gate sees it. */
+/* HIP as a gw_runtime. */
 
 static void *mark(void *ctx, void *key) {
-  bool bad;
-  void *stream = handle_of(key, &bad), *event = NULL;
+  bool foreign;
+  void *stream = handle_of(key, &foreign), *event = NULL;
   (void)ctx;
-  if (bad || !hipEventCreateWithFlags() || !hipEventDestroy() || !REAL(hipEventRecord)) return NULL;
+  if (foreign || !hipEventCreateWithFlags() || !hipEventDestroy() || !REAL(hipEventRecord)) return NULL;
   if (hipEventCreateWithFlags()(&event, hipEventDisableTiming) != hipSuccess) return NULL;
   if (REAL(hipEventRecord)(event, stream) == hipSuccess) return event;
-  hipEventDestroy()(event); /* another device's stream, say */
+  hipEventDestroy()(event); /* for example because the stream is of another device */
   return NULL;
 }
 
 static int reached(void *event) {
   int r = -1;
-  gw_lock(&asking);
+  gw_lock(&query_lock);
   if (captures == 0 && REAL(hipEventQuery)) r = REAL(hipEventQuery)(event);
-  gw_unlock(&asking);
+  gw_unlock(&query_lock);
   return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
 }
 
@@ -162,11 +161,11 @@ static void drop(void *event) {
 }
 
 static int markable(void *ctx, void *key) {
-  bool bad;
+  bool foreign;
   int status = 0;
-  void *stream = handle_of(key, &bad);
+  void *stream = handle_of(key, &foreign);
   (void)ctx;
-  if (bad) return 0;
+  if (foreign) return 0;
   if (__atomic_load_n(&captures, __ATOMIC_RELAXED) == 0 || !hipStreamIsCapturing()) return 1;
   return hipStreamIsCapturing()(stream, &status) == hipSuccess && status == 0;
 }
@@ -174,9 +173,9 @@ static int markable(void *ctx, void *key) {
 const struct gw_runtime gw_hip = {"hip", 1u << 1, mark, reached, drop, markable};
 
 /*
- * What was recorded where, so that a program that waits for an event tells us
- * how far its stream is. An event that pushes another out of its place costs us
- * that knowledge and nothing else.
+ * Where events were recorded, so that a program that waits for an event also tells how far its
+ * stream is. An event may replace another one in the table; that information is lost then,
+ * and nothing else.
  */
 static gw_lock_t lock;
 static struct recorded {
@@ -184,24 +183,24 @@ static struct recorded {
   uint64_t ticket;
 } recorded[256];
 
-static struct recorded *place_of(const void *event) {
+static struct recorded *entry_of(const void *event) {
   return &recorded[((uintptr_t)event >> 4) * 0x9E3779B97F4A7C15u >> 56];
 }
 
 static void remember(struct recorded r) {
   gw_lock(&lock);
-  *place_of(r.event) = r;
+  *entry_of(r.event) = r;
   gw_unlock(&lock);
 }
 
-static void happened(void *event) {
+static void event_done(void *event) {
   gw_lock(&lock);
-  struct recorded r = *place_of(event);
+  struct recorded r = *entry_of(event);
   gw_unlock(&lock);
   if (event && r.event == event) gw_done(&gw_hip, r.ctx, r.key, r.ticket);
 }
 
-/* A stream is gone, or with GW_ALL a device is as new. */
+/* A stream is destroyed, or with GW_ALL a device reset. */
 static void forget(void *ctx, void *key) {
   gw_lock(&lock);
   for (size_t i = 0; i < COUNT(recorded); i++) {
@@ -211,9 +210,9 @@ static void forget(void *ctx, void *key) {
   gw_forget(&gw_hip, ctx, key);
 }
 
-/* The calls. A runtime that calls itself by name within one is not asked again. */
+/* The calls. If the runtime calls a hooked function itself, that call is not gated again. */
 
-static THREAD int within;
+static THREAD int nested;
 
 struct passage {
   gw_pass pass;
@@ -222,17 +221,17 @@ struct passage {
 };
 
 static bool enter(struct passage *p, void *stream, bool waits) {
-  if (within) return false;
+  if (nested) return false;
   p->ctx = context();
   p->key = key_of(stream);
   if (!gw_enter(&p->pass, &gw_hip, p->ctx, p->key)) return false;
-  within = 1;
+  nested = 1;
   p->ticket = waits ? gw_ticket(&gw_hip, p->ctx, p->key) : 0;
   return true;
 }
 
 static int leave(struct passage *p, bool waits, int r) {
-  within = 0;
+  nested = 0;
   if (!waits) {
     gw_leave(&p->pass, r == hipSuccess);
     return r;
@@ -257,7 +256,7 @@ static int leave(struct passage *p, bool waits, int r) {
   CALL(name##_spt, per_thread(stream), waits, parameters, arguments)
 GW_HIP_CALLS(CALL, BOTH)
 
-/* The launch in three calls, from before ROCm 3: the stream is in the first. */
+/* The launch in three calls, from before ROCm 3: the first one has the stream. */
 static THREAD void *configured;
 
 typedef int hipConfigureCall_type(struct dim3 g, struct dim3 b, size_t n, void *s);
@@ -268,7 +267,7 @@ int hipConfigureCall(struct dim3 g, struct dim3 b, size_t n, void *s) {
 }
 CALL(hipLaunchByPtr, configured, 0, (const void *f), (f))
 
-/* Calls that tell how far a stream is: `before` and `after` around the real one. */
+/* Calls that tell how far a stream is: `before` and `after` run around the real call. */
 #define AROUND(name, parameters, arguments, before, after)                                                   \
   typedef int name##_type parameters;                                                                        \
   EXPORT int name parameters;                                                                                \
@@ -300,67 +299,67 @@ DEVICE_IS_DONE(hipCtxSynchronize)
 RECORDS(hipEventRecord, (void *event, void *s), (event, s), s)
 RECORDS(hipEventRecord_spt, (void *event, void *s), (event, s), per_thread(s))
 RECORDS(hipEventRecordWithFlags, (void *event, void *s, uint32_t flags), (event, s, flags), s)
-AROUND(hipEventSynchronize, (void *event), (event), , happened(event))
-AROUND(hipEventQuery, (void *event), (event), , happened(event))
+AROUND(hipEventSynchronize, (void *event), (event), , event_done(event))
+AROUND(hipEventQuery, (void *event), (event), , event_done(event))
 
 /* Captures. */
 
-static void capturing(int change) {
-  gw_lock(&asking);
+static void change_captures(int change) {
+  gw_lock(&query_lock);
   captures += change;
   if (captures < 0) captures = 0;
-  gw_unlock(&asking);
+  gw_unlock(&query_lock);
   gw_capturing(change);
 }
 
-static bool captured(void *stream) {
+static bool is_capturing(void *stream) {
   int status = 0;
   return hipStreamIsCapturing() && hipStreamIsCapturing()(stream, &status) == hipSuccess && status != 0;
 }
 
-#define BEGINS(name, parameters, arguments)                                                                  \
+#define BEGIN_CAPTURE(name, parameters, arguments)                                                           \
   typedef int name##_type parameters;                                                                        \
   EXPORT int name parameters;                                                                                \
   int name parameters {                                                                                      \
     name##_type *real = REAL(name);                                                                          \
     if (!real) return hipErrorNotSupported;                                                                  \
-    capturing(1);                                                                                            \
+    change_captures(1);                                                                                      \
     int r = real arguments;                                                                                  \
-    if (r != hipSuccess) capturing(-1);                                                                      \
+    if (r != hipSuccess) change_captures(-1);                                                                \
     return r;                                                                                                \
   }
-BEGINS(hipStreamBeginCapture, (void *s, int mode), (s, mode))
-BEGINS(hipStreamBeginCapture_spt, (void *s, int mode), (s, mode))
-BEGINS(hipStreamBeginCaptureToGraph,
+BEGIN_CAPTURE(hipStreamBeginCapture, (void *s, int mode), (s, mode))
+BEGIN_CAPTURE(hipStreamBeginCapture_spt, (void *s, int mode), (s, mode))
+BEGIN_CAPTURE(hipStreamBeginCaptureToGraph,
        (void *s, void *graph, const void *nodes, const void *edges, size_t n, int mode),
        (s, graph, nodes, edges, n, mode))
 
-/* A capture that was spoilt ends here too, with an error. */
-#define ENDS(name, stream)                                                                                   \
+/* An invalidated capture ends here too, with an error. */
+#define END_CAPTURE(name, stream)                                                                            \
   typedef int name##_type(void *s, void **graph);                                                            \
   EXPORT int name(void *s, void **graph);                                                                    \
   int name(void *s, void **graph) {                                                                          \
     name##_type *real = REAL(name);                                                                          \
     if (!real) return hipErrorNotSupported;                                                                  \
-    bool was = captured(stream);                                                                             \
+    bool was = is_capturing(stream);                                                                         \
     int r = real(s, graph);                                                                                  \
-    if (was && !captured(stream)) capturing(-1);                                                             \
+    if (was && !is_capturing(stream)) change_captures(-1);                                                   \
     return r;                                                                                                \
   }
-ENDS(hipStreamEndCapture, s)
-ENDS(hipStreamEndCapture_spt, per_thread(s))
+END_CAPTURE(hipStreamEndCapture, s)
+END_CAPTURE(hipStreamEndCapture_spt, per_thread(s))
 
-/* Ends. Before the call: after it the handle may be another stream's. */
+/* Destruction. State is cleared before the call: after it the handle may be reused. */
 
 typedef int hipStreamDestroy_type(void *s);
 EXPORT int hipStreamDestroy(void *s);
 int hipStreamDestroy(void *s) {
   hipStreamDestroy_type *real = REAL(hipStreamDestroy);
   if (!real) return hipErrorNotSupported;
-  if (s == NULL || s == LEGACY || s == PER_THREAD) return real(s); /* an error, and HIP's to tell */
-  if (__atomic_load_n(&captures, __ATOMIC_RELAXED) > 0 && captured(s)) capturing(-1);
+  if (s == NULL || s == LEGACY || s == PER_THREAD) return real(s); /* an error, which HIP reports */
+  if (__atomic_load_n(&captures, __ATOMIC_RELAXED) > 0 && is_capturing(s)) change_captures(-1);
   uint64_t seen = __atomic_load_n(&devices, __ATOMIC_RELAXED);
-  for (uintptr_t i = 0; i < 64; i++) { /* it may not be the current device's */
+  for (uintptr_t i = 0; i < 64; i++) { /* the stream may be of another device than the current one */
     if (seen >> i & 1) forget((void *)(i + 1), s);
   }
   return real(s);
@@ -376,8 +375,8 @@ int hipDeviceReset(void) {
 }
 
 /*
- * HIP's own look-up. What it gives out for a name may be the function of that
- * name or its _spt; ours is given for the one it is, and theirs if it is neither.
+ * HIP's own look-up. For a name it may return the function of that name or its _spt form. The
+ * wrapper of the one that was returned replaces it; any other function is left alone.
  */
 typedef int hipGetProcAddress_type(const char *name, void **f, int version, uint64_t flags, int *status);
 EXPORT int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, int *status);
@@ -390,22 +389,22 @@ int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, i
   for (size_t i = 0; hooks[i].name; i++) {
     if (strncmp(hooks[i].name, name, n) != 0) continue;
     if (hooks[i].name[n] != 0 && strcmp(hooks[i].name + n, "_spt") != 0) continue;
-    if (real_of(&hooks[i]) == *f) return *f = hooks[i].wrapper, r;
+    if (real_function(&hooks[i]) == *f) return *f = hooks[i].wrapper, r;
   }
   return r;
 }
 
-#define ROW(function, ...) {#function, (void *)function, NULL},
-#define ROWS(function, ...) ROW(function) ROW(function##_spt)
+#define ROW(name, ...) {#name, (void *)name, NULL},
+#define ROWS(name, ...) ROW(name) ROW(name##_spt)
 static struct gw_hook hooks[] = {
     GW_HIP_CALLS(ROW, ROWS) OTHERS(ROW){NULL, NULL, NULL},
 };
 
 static void forked(void) {
-  lock = asking = (gw_lock_t){0};
+  lock = query_lock = (gw_lock_t){0};
   captures = 0;
   memset(recorded, 0, sizeof recorded);
-  within = 0;
+  nested = 0;
 }
 
 struct gw_library gw_hip_library = {
@@ -415,5 +414,5 @@ struct gw_library gw_hip_library = {
     .hooks = hooks,
     .count = COUNT(hooks) - 1,
     .forked = forked,
-    .name = name_library,
+    .find_file = find_file,
 };

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HIP's calls that put a command on a stream, ROCm 5 to 7: one line each.
+ * HIP's calls that put a command on a stream, ROCm 5 to 7, one row each.
  *
  *     CALL(name, stream, waits, parameters, arguments)
- *     BOTH(...)   the same, and there is a name_spt, for which the default
- *                 stream is the calling thread's
+ *     BOTH(...)   the same, and there is a name_spt, whose default stream is the per-thread
+ *                 one
  *
- * waits says whether the call returns only when its stream has done all it was
- * given. It is 0 where that depends on the memory. Where a launch is for many
- * devices its first stream stands for it.
+ * waits says whether the call returns only when its stream has completed all its work. It is 0
+ * where that depends on the kind of memory. A launch on several devices counts on its first
+ * stream.
  *
- * hipMemcpyBatchAsync is not here: ROCm has shipped it with eight parameters and
- * with nine, so that its stream cannot be told.
+ * hipMemcpyBatchAsync is missing: ROCm has shipped it with eight and with nine parameters, so
+ * its stream cannot be found.
  */
 #ifndef GIVEWAY_HIP_CALLS_H
 #define GIVEWAY_HIP_CALLS_H
@@ -36,13 +36,13 @@ struct location { /* hipMemLocation */
   int type, id;
 };
 
-struct launch_config { /* hipLaunchConfig_t, as far as we need it */
+struct launch_config { /* hipLaunchConfig_t, the part that is used */
   struct dim3 grid, block;
   size_t shared;
   void *stream;
 };
 
-struct drv_launch_config { /* HIP_LAUNCH_CONFIG, likewise */
+struct drv_launch_config { /* HIP_LAUNCH_CONFIG, the part that is used */
   uint32_t grid[3], block[3], shared;
   void *stream;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 //go:build ignore
 
-/* Our dlsym and dlvsym, and what they know of libraries. */
+/* This library's dlsym and dlvsym, and the look-up of the runtimes' functions. */
 #define _GNU_SOURCE
 #include "hook.h"
 
@@ -11,7 +11,7 @@
 #include "elf.h"
 #include "gate.h"
 
-/* An adapter that is not linked in has no table. */
+/* Weak, because some tests link only a part of the adapters. */
 extern struct gw_library gw_cuda_library __attribute__((weak, visibility("hidden")));
 extern struct gw_library gw_hip_library __attribute__((weak, visibility("hidden")));
 extern struct gw_library gw_opencl_library __attribute__((weak, visibility("hidden")));
@@ -24,8 +24,8 @@ typedef void *dlvsym_fn(void *, const char *, const char *);
 typedef void *dlopen_fn(const char *, int);
 typedef char *dlerror_fn(void);
 
-/* The C library's own; found at the first use, and again until found. */
-static void *own_function(void **known, const char *name) {
+/* The C library's own function, looked up until it is found. */
+static void *libc_function(void **known, const char *name) {
   void *f = __atomic_load_n(known, __ATOMIC_RELAXED);
   if (!f) {
     f = gw_elf_function(name);
@@ -46,45 +46,45 @@ static void *no_dlvsym(void *handle, const char *name, const char *version) {
 
 static dlsym_fn *real_dlsym(void) {
   static void *known;
-  dlsym_fn *f = own_function(&known, "dlsym");
+  dlsym_fn *f = libc_function(&known, "dlsym");
   return f ? f : no_dlsym;
 }
 
 static dlvsym_fn *real_dlvsym(void) {
   static void *known;
-  dlvsym_fn *f = own_function(&known, "dlvsym");
+  dlvsym_fn *f = libc_function(&known, "dlvsym");
   return f ? f : no_dlvsym;
 }
 
 void *gw_real_dlsym(void *handle, const char *name) { return real_dlsym()(handle, name); }
 
-/* What we did not find is no error of the program's. */
-static void no_error(void) {
+/* Clears dlerror after a failed look-up of this library's own. */
+static void clear_error(void) {
   static void *known;
-  dlerror_fn *error = own_function(&known, "dlerror");
+  dlerror_fn *error = libc_function(&known, "dlerror");
   if (error) error();
 }
 
-/* A handle of the library, if it is loaded. We never close it: what we have found stays,
- * whoever unloads what it has loaded. */
-static void *pin(struct gw_library *lib) {
+/* Returns a handle of the library if it is loaded. The handle is never closed, so the functions
+ * found in it stay valid even if the program unloads the library. */
+static void *pin_library(struct gw_library *lib) {
   static void *known;
-  dlopen_fn *open = own_function(&known, "dlopen");
-  if (lib->name) lib->name();
+  dlopen_fn *open = libc_function(&known, "dlopen");
+  if (lib->find_file) lib->find_file();
   void *handle = open ? open(lib->file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
   if (handle) lib->pinned = true;
-  else no_error();
+  else clear_error();
   return handle;
 }
 
 void *gw_library_symbol(struct gw_library *lib, const char *name) {
   void *found = real_dlsym()(RTLD_NEXT, name);
   if (found && lib->pinned) return found;
-  /* Loaded by somebody for itself alone: not among those that come after ours. */
-  void *handle = pin(lib);
+  /* The program has loaded the library with RTLD_LOCAL: it is not in the search order. */
+  void *handle = pin_library(lib);
   if (found) return found;
   found = handle ? real_dlsym()(handle, name) : NULL;
-  if (!found) no_error();
+  if (!found) clear_error();
   return found;
 }
 
@@ -94,7 +94,7 @@ void *gw_hook_find(struct gw_library *lib, struct gw_hook *hook) {
   return real;
 }
 
-static struct gw_hook *hook_named(const char *name, struct gw_library **lib) {
+static struct gw_hook *find_hook(const char *name, struct gw_library **lib) {
   for (size_t i = 0; i < LIBRARIES; i++) {
     struct gw_library *l = gw_libraries[i];
     if (!l || strncmp(name, l->prefix, strlen(l->prefix)) != 0) continue;
@@ -108,59 +108,59 @@ static struct gw_hook *hook_named(const char *name, struct gw_library **lib) {
   return NULL;
 }
 
-/* Leave it to the real one. */
+/* The call is to be passed on to the real function. */
 #define NOT_OURS ((void *)-1)
 
-/* Nothing, with the error that goes with it. */
-static void *none(const char *name) { return real_dlsym()(RTLD_NEXT, name); }
+/* Fails as the real look-up does, and sets dlerror. */
+static void *not_found(const char *name) { return real_dlsym()(RTLD_NEXT, name); }
 
 /*
- * What a look-up by name should give, when the real one has found `real`. Ours
- * only in place of the library's own: a program that asks whether there is a
- * driver, and a wrapper of somebody else's, get what they would get without us.
+ * What a look-up should return if the real one has found `real`. A wrapper replaces only the
+ * runtime's own function. A program that checks whether there is a driver, or that uses
+ * another library's wrapper, gets what it would get without this library.
  */
-static void *ours_for(struct gw_library *lib, struct gw_hook *hook, void *real) {
-  if (!real) return NOT_OURS; /* and asked again, for the error */
-  if (real == hook->wrapper) return gw_hook_real(lib, hook) ? real : none(hook->name);
+static void *wrapper_for(struct gw_library *lib, struct gw_hook *hook, void *real) {
+  if (!real) return NOT_OURS; /* the real look-up is made again and sets dlerror */
+  if (real == hook->wrapper) return gw_hook_real(lib, hook) ? real : not_found(hook->name);
   if (!gw_elf_within(real, lib->stem)) return NOT_OURS;
-  if (!lib->pinned) pin(lib);
+  if (!lib->pinned) pin_library(lib);
   __atomic_store_n(&hook->real, real, __ATOMIC_RELAXED);
   return hook->wrapper;
 }
 
-static __attribute__((noinline)) void *look_up(void *handle, const char *name, const char *version) {
+static __attribute__((noinline)) void *find_wrapper(void *handle, const char *name, const char *version) {
   struct gw_library *lib;
-  struct gw_hook *hook = name ? hook_named(name, &lib) : NULL;
+  struct gw_hook *hook = name ? find_hook(name, &lib) : NULL;
   if (!hook) return NOT_OURS;
-  /* After us comes the real one, before us come we, as it should be; unless there
-   * is no real one. */
-  if (handle == RTLD_NEXT) return gw_hook_real(lib, hook) ? NOT_OURS : none(name);
+  /* RTLD_NEXT finds the real function from here, and this library from a library before it.
+   * Both are right, unless there is no real function. */
+  if (handle == RTLD_NEXT) return gw_hook_real(lib, hook) ? NOT_OURS : not_found(name);
   void *real = version ? real_dlvsym()(handle, name, version) : real_dlsym()(handle, name);
-  return ours_for(lib, hook, real);
+  return wrapper_for(lib, hook, real);
 }
 
 /*
- * The real dlsym looks at the address it returns to, to know who asks. So the
- * call of it must be the last thing done here, a jump; the tests see to it.
+ * The real dlsym uses its return address to find out which library calls it. So it must be
+ * reached by a tail call, as the last thing done here. A test checks that.
  */
 __attribute__((visibility("default"))) void *dlsym(void *restrict handle, const char *restrict name) {
-  void *ours = look_up(handle, name, NULL);
+  void *ours = find_wrapper(handle, name, NULL);
   if (ours != NOT_OURS) return ours;
   return real_dlsym()(handle, name);
 }
 
 __attribute__((visibility("default"))) void *dlvsym(void *restrict handle, const char *restrict name,
                                                     const char *restrict version) {
-  void *ours = look_up(handle, name, version);
+  void *ours = find_wrapper(handle, name, version);
   if (ours != NOT_OURS) return ours;
   return real_dlvsym()(handle, name, version);
 }
 
-#define TELL(function, ...)                                                                     \
+#define CALL_ALL(function, ...)                                                                 \
   for (size_t i = 0; i < LIBRARIES; i++) {                                                      \
     if (gw_libraries[i] && gw_libraries[i]->function) gw_libraries[i]->function(__VA_ARGS__);   \
   }
 
-void gw_hook_forked(void) { TELL(forked) }
-void gw_hook_ready(uint64_t at_ns) { TELL(ready, at_ns) }
-void gw_hook_expect(uint64_t at_ns) { TELL(expect, at_ns) }
+void gw_hook_forked(void) { CALL_ALL(forked) }
+void gw_hook_ready(uint64_t at_ns) { CALL_ALL(ready, at_ns) }
+void gw_hook_expect(uint64_t at_ns) { CALL_ALL(expect, at_ns) }

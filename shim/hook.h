@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a program comes to call our function in place of a library's:
+ * How a program comes to call a wrapper of this library instead of the runtime's function:
  *
  *   - by name, because this library is preloaded and exports the name;
- *   - through dlsym or dlvsym, which this library stands before too;
- *   - through a look-up of the runtime's own (cuGetProcAddress): the adapter's
- *     affair.
+ *   - through dlsym or dlvsym, which this library exports too;
+ *   - through the runtime's own look-up function, such as cuGetProcAddress, which the adapter
+ *     wraps.
  *
- * An adapter has one struct gw_library with a table of hooks, named in
- * gw_libraries in hook.c. Nothing is registered at run time: a program may call
- * dlsym before any constructor of ours has run.
+ * Each adapter has one struct gw_library with a table of hooks, listed in gw_libraries in
+ * hook.c. Nothing is registered at run time, because a program may call dlsym before any
+ * constructor of this library has run.
  */
 #ifndef GIVEWAY_HOOK_H
 #define GIVEWAY_HOOK_H
@@ -22,28 +22,27 @@
 
 struct gw_hook {
   const char *name; /* as the library exports it */
-  void *wrapper;    /* ours, of the same type */
-  void *real;       /* the library's own, once known; read and written atomically */
+  void *wrapper;    /* this library's function, of the same type */
+  void *real;       /* the runtime's function, once known; accessed atomically */
 };
 
 struct gw_library {
-  const char *file;      /* what it is loaded as: "libcuda.so.1" */
-  const char *stem;      /* what the names of its file begin with: "libcuda.so" */
-  const char *prefix;    /* what all its functions' names begin with: "cu" */
+  const char *file;   /* the name it is loaded by: "libcuda.so.1" */
+  const char *stem;   /* how its file name begins: "libcuda.so" */
+  const char *prefix; /* how the names of its functions begin: "cu" */
   struct gw_hook *hooks;
   size_t count;
   bool pinned; /* it cannot be unloaded any more */
-  /* May be NULL, each. */
-  void (*name)(void);             /* looks what file it is loaded as */
-  void (*forked)(void);           /* in the child of a fork: forget everything */
-  void (*ready)(uint64_t at_ns);  /* the program has come to work; called with gw_act.lock held */
-  void (*expect)(uint64_t at_ns); /* it says when it will; 0: it does not know */
+  /* Each of these may be NULL. */
+  void (*find_file)(void);        /* sets file to the name that is loaded */
+  void (*forked)(void);           /* in the child of a fork: clears all state */
+  void (*ready)(uint64_t at_ns);  /* the process became ready; called with gw_act.lock held */
+  void (*expect)(uint64_t at_ns); /* the program expects work at that time; 0: unknown */
 };
 
 /*
- * The library's own function behind a hook, found if need be: in the libraries
- * after ours, else in the library itself if somebody has loaded it. NULL if it
- * has no such function.
+ * Finds the runtime's function behind a hook: in the libraries after this one, else in the
+ * runtime's library if it is loaded. Returns NULL if there is no such function.
  */
 void *gw_hook_find(struct gw_library *lib, struct gw_hook *hook);
 
@@ -52,7 +51,7 @@ static inline void *gw_hook_real(struct gw_library *lib, struct gw_hook *hook) {
   return __builtin_expect(real != NULL, 1) ? real : gw_hook_find(lib, hook);
 }
 
-/* Whether a function is one of our own: never to be taken for the real one. */
+/* Whether a function is a wrapper, which must never be taken for the real one. */
 static inline bool gw_hook_is_ours(const struct gw_library *lib, const void *f) {
   for (size_t i = 0; i < lib->count; i++) {
     if (lib->hooks[i].wrapper == f) return true;
@@ -60,10 +59,10 @@ static inline bool gw_hook_is_ours(const struct gw_library *lib, const void *f) 
   return false;
 }
 
-/* A function of the library that is not hooked. NULL if it has none. */
+/* A function of the library that is not hooked, or NULL. */
 void *gw_library_symbol(struct gw_library *lib, const char *name);
 
-/* Calls that function of every library. */
+/* These call the function of that name of every library. */
 void gw_hook_forked(void);
 void gw_hook_ready(uint64_t at_ns);
 void gw_hook_expect(uint64_t at_ns);

@@ -2,10 +2,9 @@
 //go:build ignore
 
 /*
- * The record of the program's compute queues, and our ioctl. What must never happen
- * is that a queue is updated that is not the one that was recorded: KFD gives the
- * number of a queue that is gone to the next. So a record is taken out before its
- * queue is destroyed, and nobody updates a queue but with the lock held.
+ * The list of the process's compute queues, and the wrapper of ioctl. A queue must never be
+ * confused with another one: KFD reuses the number of a destroyed queue. So a queue leaves
+ * the list before it is destroyed, and queues are updated only with the lock held.
  */
 #define _GNU_SOURCE
 #include "kfd.h"
@@ -21,14 +20,14 @@
 
 #include "activity.h"
 #include "elf.h"
-#include "kfd_watch.h"
+#include "kfd_thread.h"
 #include "page.h"
 #include "sys.h"
 
-/* Of linux/kfd_ioctl.h. The kernel looks at the low 32 bits of a request. CREATE_QUEUE
- * has 88 bytes, and 96 since KFD 1.17: what is new stands behind what we read. */
-#define CREATE_QUEUE 0xc0004b02u /* and its size */
-#define CREATE_QUEUE_LEAST 88u
+/* From linux/kfd_ioctl.h. The kernel uses the low 32 bits of a request. The argument of
+ * CREATE_QUEUE has 88 bytes, and 96 since KFD 1.17; the new part is behind what is read here. */
+#define CREATE_QUEUE 0xc0004b02u /* without its size */
+#define MIN_CREATE_QUEUE_SIZE 88u
 #define DESTROY_QUEUE 0xc0084b03u
 #define UPDATE_QUEUE 0x40184b07u
 #define SIZE_OF(request) ((request) >> 16 & 0x3fff)
@@ -51,19 +50,19 @@ _Static_assert(sizeof(struct destroy_args) == SIZE_OF(DESTROY_QUEUE), "kfd_ioctl
 
 #define TYPE_COMPUTE 0u
 #define TYPE_COMPUTE_AQL 2u
-#define PERCENT 0xffu /* of percentage; other bits say where the commands of a queue are read */
-#define MOST_PRIORITY 15u
+#define PERCENT 0xffu /* bits of percentage; the other bits say which engine reads the queue */
+#define MAX_PRIORITY 15u
 
 struct file {
   uint64_t dev, ino, rdev;
 };
 
 struct queue {
-  int fd; /* the program's own, which may be another file by now */
+  int fd; /* the program's descriptor, which may be of another file by now */
   struct file file;
   uint32_t gpu;
-  struct update_args wanted; /* by the program */
-  uint32_t percentage, priority; /* as the driver has them */
+  struct update_args wanted;     /* set by the program */
+  uint32_t percentage, priority; /* set in the driver */
   bool failed;
 };
 
@@ -71,19 +70,19 @@ struct queue {
 
 static struct {
   gw_lock_t lock;
-  bool over; /* the program ends: nothing is wished for any more */
-  struct gw_kfd_wish wish;
-  uint32_t error;
-  int owner; /* the process whose queues they are */
-  uint32_t gpus[GW_GPU_ENTRIES]; /* that have a place on the page: a GPU keeps it */
+  bool ending; /* the program exits: no further request is applied */
+  struct gw_kfd_request request;
+  uint32_t last_errno;
+  int owner_pid;                 /* the process that has the queues */
+  uint32_t gpus[GW_GPU_ENTRIES]; /* GPUs with an entry on the page; a GPU keeps its entry */
   uint32_t count;
-  char path[256]; /* of the device, for when the program has closed its own */
+  char path[256]; /* of the device, in case the program has closed its descriptor */
   struct queue queues[QUEUES];
 } kfd;
 
 typedef int ioctl_fn(int, unsigned long, ...);
 
-static int bare_ioctl(int fd, unsigned long request, ...) {
+static int syscall_ioctl(int fd, unsigned long request, ...) {
   va_list more;
   va_start(more, request);
   long r = GW_SYS_3(SYS_ioctl, fd, request, va_arg(more, void *));
@@ -98,16 +97,16 @@ static ioctl_fn *real_ioctl(void) {
   void *f = __atomic_load_n(&known, __ATOMIC_RELAXED);
   if (!f) {
     f = gw_elf_function("ioctl");
-    if (!f) f = (void *)bare_ioctl;
+    if (!f) f = (void *)syscall_ioctl;
     __atomic_store_n(&known, f, __ATOMIC_RELAXED);
   }
   return (ioctl_fn *)f;
 }
 
-/* Found early, so that no signal handler is the first to look for it. */
+/* Looked up early, so that a signal handler is never the first to do it. */
 __attribute__((constructor)) static void find_ioctl(void) { real_ioctl(); }
 
-/* What a descriptor is of. */
+/* The file behind a descriptor. */
 static bool file_of(int fd, struct file *f) {
   struct stat s;
   if (GW_SYS_2(SYS_fstat, fd, &s) != 0) return false;
@@ -119,8 +118,8 @@ static bool same_file(const struct file *a, const struct file *b) {
   return a->dev == b->dev && a->ino == b->ino && a->rdev == b->rdev;
 }
 
-/* Whether a descriptor is KFD's: other drivers may have the same numbers. The path is
- * kept. */
+/* Whether a descriptor is of KFD: other drivers may use the same request numbers. Copies its
+ * path. */
 static bool is_kfd(int fd, char path[static sizeof kfd.path]) {
   char link[32] = "/proc/self/fd/", digits[12];
   size_t n = strlen(link), d = 0;
@@ -133,23 +132,23 @@ static bool is_kfd(int fd, char path[static sizeof kfd.path]) {
   return slash && strcmp(slash, "/kfd") == 0;
 }
 
-static int this_process(void) { return (int)GW_SYS_1(SYS_getpid, 0); }
+static int this_pid(void) { return (int)GW_SYS_1(SYS_getpid, 0); }
 
-/* Copies what may lie nowhere: that is the driver's to say. */
+/* Copies memory that may not be mapped: reporting that is up to the driver. */
 static bool copy_in(void *to, const void *from, size_t n) {
   struct iovec here = {to, n}, there = {(void *)from, n};
-  long r = gw_sys(SYS_process_vm_readv, this_process(), (long)&here, 1, (long)&there, 1, 0);
+  long r = gw_sys(SYS_process_vm_readv, this_pid(), (long)&here, 1, (long)&there, 1, 0);
   if (r == (long)n) return true;
   if (r >= 0 || r == -EFAULT || !from) return false;
-  memcpy(to, from, n); /* we may not ask */
+  memcpy(to, from, n); /* process_vm_readv is not permitted */
   return true;
 }
 
 /*
- * All below are called with the lock held.
+ * The functions below are called with the lock held.
  */
 
-/* A queue by its number. They are the process's, whatever descriptor it uses. */
+/* Finds a queue by its number. Queues belong to the process, whatever descriptor is used. */
 static struct queue *find(int fd, uint32_t id) {
   struct queue *like = NULL;
   struct file f;
@@ -165,7 +164,7 @@ static struct queue *find(int fd, uint32_t id) {
 
 static void forget(struct queue *q) { *q = kfd.queues[--kfd.count]; }
 
-/* A descriptor to update a queue by, and whether it is ours to close. */
+/* A descriptor for updating a queue, and whether the caller closes it. */
 static int descriptor(const struct queue *q, bool *ours) {
   struct file f;
   *ours = false;
@@ -179,7 +178,8 @@ static int descriptor(const struct queue *q, bool *ours) {
   return (int)fd;
 }
 
-/* 0, or -errno. Past whoever else stands before ioctl: the program did not ask for this. */
+/* Updates a queue by a system call, past other wrappers of ioctl: the program did not ask for
+ * this. Returns 0 or -errno. */
 static int update(const struct queue *q, const struct update_args *args) {
   bool ours;
   int fd = descriptor(q, &ours);
@@ -190,24 +190,24 @@ static int update(const struct queue *q, const struct update_args *args) {
   return r < 0 ? (int)r : 0;
 }
 
-static bool is_off(uint32_t gpu) {
+static bool is_stopped(uint32_t gpu) {
   for (uint32_t i = 0; i < GW_GPU_ENTRIES; i++) {
-    if (gpu && kfd.wish.off[i] == gpu) return true;
+    if (gpu && kfd.request.stop[i] == gpu) return true;
   }
   return false;
 }
 
-/* What the program wants of a queue, but for what the daemon does. Ring and size are
- * always those that the program gave: others would move the queue. */
+/* The program's settings of a queue with the daemon's request applied. Ring and ring size are
+ * always the program's: other values would move the queue. */
 static struct update_args adjusted(const struct update_args *wanted, uint32_t gpu) {
   struct update_args a = *wanted;
-  if (is_off(gpu)) a.percentage &= ~PERCENT;
-  if (kfd.wish.priority) a.priority = kfd.wish.priority - 1;
+  if (is_stopped(gpu)) a.percentage &= ~PERCENT;
+  if (kfd.request.priority) a.priority = kfd.request.priority - 1;
   return a;
 }
 
-/* Brings a queue to what is wanted. False: the driver says that there is none. */
-static bool settle(struct queue *q) {
+/* Applies the request to a queue. Returns false if the driver does not know the queue. */
+static bool apply(struct queue *q) {
   struct update_args a = adjusted(&q->wanted, q->gpu);
   q->failed = false;
   if (a.percentage == q->percentage && a.priority == q->priority) return true;
@@ -219,15 +219,15 @@ static bool settle(struct queue *q) {
     return true;
   }
   q->failed = true;
-  kfd.error = (uint32_t)-r;
+  kfd.last_errno = (uint32_t)-r;
   return true;
 }
 
-static bool settle_all(void) {
+static bool apply_all(void) {
   bool all = true;
   for (uint32_t i = 0; i < kfd.count;) {
     struct queue *q = &kfd.queues[i];
-    if (!settle(q)) {
+    if (!apply(q)) {
       forget(q);
       continue;
     }
@@ -237,7 +237,7 @@ static bool settle_all(void) {
   return all;
 }
 
-static int place_of(uint32_t gpu) {
+static int entry_of(uint32_t gpu) {
   for (int i = 0; i < (int)GW_GPU_ENTRIES; i++) {
     if (!kfd.gpus[i]) kfd.gpus[i] = gpu;
     if (kfd.gpus[i] == gpu) return i;
@@ -245,70 +245,72 @@ static int place_of(uint32_t gpu) {
   return -1;
 }
 
-/* Tells the daemon. Whether it should be woken: there are more queues, or fewer. */
-static bool show(void) {
+/* Writes the counts to the page. Returns whether the daemon should be woken because the number
+ * of queues has changed. */
+static bool write_counts(void) {
   struct gw_gpu now[GW_GPU_ENTRIES] = {0};
   for (uint32_t i = 0; i < kfd.count; i++) {
     const struct queue *q = &kfd.queues[i];
-    int at = place_of(q->gpu);
+    int at = entry_of(q->gpu);
     if (at < 0) continue;
     now[at].queues++;
-    now[at].stopped += is_off(q->gpu) && !(q->percentage & PERCENT);
+    now[at].stopped += is_stopped(q->gpu) && !(q->percentage & PERCENT);
     now[at].failed += q->failed;
   }
   bool news = false;
   for (uint32_t i = 0; i < GW_GPU_ENTRIES && kfd.gpus[i]; i++) {
     news = news || GW_READ(gpus[i].queues) != now[i].queues;
-    GW_SHOW(gpus[i].stopped, now[i].stopped);
-    GW_SHOW(gpus[i].failed, now[i].failed);
-    GW_SHOW(gpus[i].queues, now[i].queues);
-    GW_SHOW(gpus[i].gpu, kfd.gpus[i]);
+    GW_WRITE(gpus[i].stopped, now[i].stopped);
+    GW_WRITE(gpus[i].failed, now[i].failed);
+    GW_WRITE(gpus[i].queues, now[i].queues);
+    GW_WRITE(gpus[i].gpu, kfd.gpus[i]);
   }
-  GW_SHOW(queue_errno, kfd.error);
+  GW_WRITE(queue_errno, kfd.last_errno);
   return news;
 }
 
-/* Ends what began with the lock: tells the daemon, and wakes it if need be. */
-static void tell_and_unlock(void) {
-  bool ring = show() && gw_page_is_there();
+/* Writes the counts, releases the lock, and wakes the daemon if needed. */
+static void publish_and_unlock(void) {
+  bool ring = write_counts() && gw_page_attached();
   if (ring) {
     gw_bias_lock(&gw_act.lock);
-    gw_bump();
+    gw_count_ring();
     gw_bias_unlock(&gw_act.lock);
   }
   gw_unlock(&kfd.lock);
   if (ring) gw_page_ring();
 }
 
-/* Records a queue, whose number then is no other's: what had it before was destroyed
- * where we did not see it. */
+/* Adds a queue. A queue with the same number must have been destroyed by a call that the
+ * library did not see, so it is removed. */
 static void record(const struct queue *q) {
   struct queue *before = find(q->fd, q->wanted.queue);
   if (before) forget(before);
   if (kfd.count == QUEUES) return;
   kfd.queues[kfd.count] = *q;
-  if (settle(&kfd.queues[kfd.count])) kfd.count++;
+  if (apply(&kfd.queues[kfd.count])) kfd.count++;
 }
 
 /*
- * All above were called with the lock held.
+ * The functions above are called with the lock held.
  */
 
-/* Whether this is a child that was made without fork: none of what is here is its own. */
+/* Whether this process was created without fork, for example by vfork: the queues are its
+ * parent's. */
 static bool inherited(void) {
-  int owner = __atomic_load_n(&kfd.owner, __ATOMIC_RELAXED);
-  return owner && owner != this_process();
+  int owner_pid = __atomic_load_n(&kfd.owner_pid, __ATOMIC_RELAXED);
+  return owner_pid && owner_pid != this_pid();
 }
 
-static void put_in(const struct queue *q) {
+static void add_queue(const struct queue *q) {
   gw_lock(&kfd.lock);
-  __atomic_store_n(&kfd.owner, this_process(), __ATOMIC_RELAXED);
+  __atomic_store_n(&kfd.owner_pid, this_pid(), __ATOMIC_RELAXED);
   record(q);
-  tell_and_unlock();
+  publish_and_unlock();
 }
 
-/* The program has made a queue. */
-static void made(int fd, const struct create_args *args) {
+/* The program has created a queue. */
+static void queue_created(int fd, const struct create_args *args) {
   char path[sizeof kfd.path];
   struct queue q = {.fd = fd, .gpu = args->gpu, .percentage = args->percentage, .priority = args->priority};
   q.wanted = (struct update_args){args->ring, args->queue, args->ring_size, args->percentage, args->priority};
@@ -317,21 +319,21 @@ static void made(int fd, const struct create_args *args) {
   gw_lock(&kfd.lock);
   memcpy(kfd.path, path, sizeof path);
   gw_unlock(&kfd.lock);
-  put_in(&q);
-  if (gw_page_attach("kfd")) gw_kfd_watch();
+  add_queue(&q);
+  if (gw_page_attach("kfd")) gw_kfd_start_thread();
 }
 
 static int create_queue(int fd, unsigned long request, void *arg) {
   int r = real_ioctl()(fd, request, arg);
   if (r >= 0) {
     int before = errno;
-    made(fd, arg);
+    queue_created(fd, arg);
     errno = before;
   }
   return r;
 }
 
-/* While it waits in the driver, which it may, the queue is nobody's. */
+/* The queue is not in the list while the driver destroys it, which may take time. */
 static int destroy_queue(int fd, unsigned long request, void *arg) {
   struct destroy_args args;
   struct queue taken, *q = NULL;
@@ -341,20 +343,20 @@ static int destroy_queue(int fd, unsigned long request, void *arg) {
       taken = *q;
       forget(q);
     }
-    tell_and_unlock();
+    publish_and_unlock();
   }
   int r = real_ioctl()(fd, request, arg);
-  if (q && r < 0 && errno != ETIME) { /* that says it has gone, though the GPU did not let go of it */
+  if (q && r < 0 && errno != ETIME) { /* ETIME: the queue is destroyed, although the GPU did not release it */
     int before = errno;
-    put_in(&taken);
+    add_queue(&taken);
     errno = before;
   }
   return r;
 }
 
-/* What the program wants is done as far as the daemon lets it, and remembered. */
+/* Makes the program's update with the daemon's request applied, and records it. */
 static int update_queue(int fd, unsigned long request, void *arg) {
-  struct update_args args, adapted;
+  struct update_args args, adjusted_args;
   if (!copy_in(&args, arg, sizeof args)) return real_ioctl()(fd, request, arg);
   gw_lock(&kfd.lock);
   struct queue *q = find(fd, args.queue);
@@ -362,16 +364,16 @@ static int update_queue(int fd, unsigned long request, void *arg) {
     gw_unlock(&kfd.lock);
     return real_ioctl()(fd, request, arg);
   }
-  adapted = adjusted(&args, q->gpu);
-  /* What the driver would refuse it refuses. */
-  if ((args.percentage & PERCENT) > 100 || args.priority > MOST_PRIORITY) adapted = args;
-  int r = real_ioctl()(fd, request, &adapted), after = errno;
+  adjusted_args = adjusted(&args, q->gpu);
+  /* Invalid values are passed on, so that the driver refuses them. */
+  if ((args.percentage & PERCENT) > 100 || args.priority > MAX_PRIORITY) adjusted_args = args;
+  int r = real_ioctl()(fd, request, &adjusted_args), after = errno;
   if (r >= 0) {
     q->wanted = args;
-    q->percentage = adapted.percentage;
-    q->priority = adapted.priority;
+    q->percentage = adjusted_args.percentage;
+    q->priority = adjusted_args.priority;
   }
-  tell_and_unlock();
+  publish_and_unlock();
   errno = after;
   return r;
 }
@@ -382,55 +384,55 @@ __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, 
   void *arg = va_arg(more, void *);
   va_end(more);
   uint32_t r = (uint32_t)request;
-  bool creates = WITHOUT_SIZE(r) == CREATE_QUEUE && SIZE_OF(r) >= CREATE_QUEUE_LEAST;
+  bool creates = WITHOUT_SIZE(r) == CREATE_QUEUE && SIZE_OF(r) >= MIN_CREATE_QUEUE_SIZE;
   bool changes = (r == DESTROY_QUEUE || r == UPDATE_QUEUE) && __atomic_load_n(&kfd.count, __ATOMIC_RELAXED);
-  bool ours = (creates || changes) && !__atomic_load_n(&gw_gone, __ATOMIC_RELAXED) && !inherited();
+  bool ours = (creates || changes) && !__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) && !inherited();
   if (__builtin_expect(!ours, 1)) return real_ioctl()(fd, request, arg);
   if (creates) return create_queue(fd, request, arg);
   return r == DESTROY_QUEUE ? destroy_queue(fd, request, arg) : update_queue(fd, request, arg);
 }
 
-bool gw_kfd_obey(const struct gw_kfd_wish *wish, uint32_t turn) {
+bool gw_kfd_apply(const struct gw_kfd_request *request, uint32_t seq) {
   gw_lock(&kfd.lock);
-  if (!kfd.over) kfd.wish = *wish;
-  bool all = kfd.over || settle_all();
-  show();
-  __atomic_store_n(&gw_shared.page.queue_applied_seq, turn, __ATOMIC_RELEASE);
+  if (!kfd.ending) kfd.request = *request;
+  bool all = kfd.ending || apply_all();
+  write_counts();
+  __atomic_store_n(&gw_shared.page.queue_applied_seq, seq, __ATOMIC_RELEASE);
   gw_unlock(&kfd.lock);
   return all;
 }
 
 void gw_kfd_attached(void) {
-  if (__atomic_load_n(&kfd.count, __ATOMIC_RELAXED)) gw_kfd_watch();
+  if (__atomic_load_n(&kfd.count, __ATOMIC_RELAXED)) gw_kfd_start_thread();
 }
 
 void gw_kfd_publish(void) {
   gw_lock(&kfd.lock);
-  show();
+  write_counts();
   gw_unlock(&kfd.lock);
 }
 
 void gw_kfd_forked(void) {
   kfd.lock = (gw_lock_t){0};
-  kfd.count = kfd.error = 0;
-  kfd.owner = 0;
-  kfd.over = false;
-  memset(&kfd.wish, 0, sizeof kfd.wish);
+  kfd.count = kfd.last_errno = 0;
+  kfd.owner_pid = 0;
+  kfd.ending = false;
+  memset(&kfd.request, 0, sizeof kfd.request);
   memset(kfd.gpus, 0, sizeof kfd.gpus);
-  gw_kfd_watch_forked();
+  gw_kfd_thread_forked();
 }
 
 void gw_kfd_leave(void) {
-  static const struct gw_kfd_wish nothing;
+  static const struct gw_kfd_request nothing;
   if (inherited()) return;
-  /* Held while the driver is called: one that does not come back must not keep the
-   * program from its end. */
+  /* The lock is held during driver calls. A call that does not return must not keep the
+   * program from exiting. */
   for (int i = 0; !gw_trylock(&kfd.lock); i++) {
     if (i == 100) return;
     gw_sleep(GW_MS_NS);
   }
-  kfd.over = true;
-  kfd.wish = nothing;
-  settle_all();
+  kfd.ending = true;
+  kfd.request = nothing;
+  apply_all();
   gw_unlock(&kfd.lock);
 }

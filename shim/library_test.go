@@ -12,11 +12,11 @@ import (
 	"github.com/giveway/giveway/shim"
 )
 
-// TestLibrary looks at the library that the binary carries.
-func TestLibrary(t *testing.T) {
+// TestLibraryNeedsAndExports checks the library that is embedded in the giveway binary.
+func TestLibraryNeedsAndExports(t *testing.T) {
 	library, err := shim.Library()
 	if err != nil {
-		t.Skipf("nothing to look at: %v", err)
+		t.Skipf("no library: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "libgiveway.so")
 	if err := os.WriteFile(path, library, 0o600); err != nil {
@@ -27,7 +27,7 @@ func TestLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// Not the symbols' versions alone: packed relocations, for one, are a need without one.
+	// Not only the versions of symbols: packed relocations need a version without a symbol.
 	libraries, err := f.DynamicVersionNeeds()
 	if err != nil || len(libraries) == 0 {
 		t.Fatalf("versions of %v, %v", libraries, err)
@@ -35,12 +35,12 @@ func TestLibrary(t *testing.T) {
 	for _, library := range libraries {
 		for _, need := range library.Needs {
 			if !upTo(need.Dep, 2, 17) {
-				t.Errorf("needs %s of %s: the library must load beside glibc 2.17", need.Dep, library.Name)
+				t.Errorf("needs %s of %s, want at most glibc 2.17", need.Dep, library.Name)
 			}
 		}
 	}
 	if needs, err := f.ImportedLibraries(); err != nil || fmt.Sprint(needs) != "[libc.so.6]" {
-		t.Errorf("needs %v, %v; want the C library alone", needs, err)
+		t.Errorf("needs %v, %v; want the C library only", needs, err)
 	}
 	exports, err := f.DynamicSymbols()
 	if err != nil {
@@ -52,43 +52,43 @@ func TestLibrary(t *testing.T) {
 			known = known || strings.HasPrefix(s.Name, prefix)
 		}
 		if s.Section != elf.SHN_UNDEF && !known {
-			t.Errorf("exports %s", s.Name)
+			t.Errorf("exports %s, which is not in the list", s.Name)
 		}
 	}
 }
 
-// upTo says whether a version of glibc's is at most the two numbers.
+// upTo reports whether a version of glibc is at most major.minor.
 func upTo(version string, major, minor int) bool {
 	var a, b int
 	_, err := fmt.Sscanf(version, "GLIBC_%d.%d", &a, &b)
 	return err == nil && (a < major || a == major && b <= minor)
 }
 
-// testLookup asks dlsym for this and that, with the shim before it and without.
-func testLookup(b bench) {
+// testLookup compares what dlsym returns with and without the shim.
+func testLookup(b builder) {
 	t := b.t
 	b.compile("libsecond.so", "-DSECOND", "-fPIC", "-shared", "test/lookup.c")
 	b.compile("libfirst.so", "-DFIRST", "-fPIC", "-shared", "test/lookup.c")
 	b.compile("lookup", "test/lookup.c", "-Wl,--no-as-needed", "-lfirst", "-lsecond")
 	args := []string{"lookup", b.path("libsecond.so")}
-	native, shimmed := start(t, nil, b.dir, args...), start(t, &keeper{socket: "/nowhere"}, b.dir, args...)
-	native.ok()
-	shimmed.ok()
-	for i, want := range native.said {
-		if i >= len(shimmed.said) || shimmed.said[i] != want {
-			t.Errorf("line %d: with the shim %q, without %q", i, shimmed.said, want)
+	native, shimmed := start(t, noShim, b.dir, args...), start(t, "/nowhere", b.dir, args...)
+	native.expectOK()
+	shimmed.expectOK()
+	for i, want := range native.output {
+		if i >= len(shimmed.output) || shimmed.output[i] != want {
+			t.Errorf("line %d: got %q with the shim, want %q", i, shimmed.output, want)
 		}
 	}
-	if want := "first, then second"; native.said[0] != want {
-		t.Errorf("%q, want %q", native.said[0], want)
+	if want := "first, then second"; native.output[0] != want {
+		t.Errorf("without the shim: got %q, want %q", native.output[0], want)
 	}
 }
 
-// testMusl runs a program of another C library with the shim before it.
-func testMusl(b bench) {
+// testMusl runs a program of another C library with the shim.
+func testMusl(b builder) {
 	t := b.t
 	if _, err := exec.LookPath("musl-gcc"); err != nil {
-		const why = "no musl-gcc here: musl-tools brings one"
+		const why = "no musl-gcc; install musl-tools"
 		if os.Getenv("GIVEWAY_TEST_MUSL") != "" {
 			t.Fatal(why)
 		}
@@ -112,6 +112,6 @@ int main(void) { return printf("ok %d\n", dlsym(RTLD_DEFAULT, "cuLaunchKernel") 
 		t.Errorf("%v: %s", err, out)
 	}
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "giveway: ") {
-		t.Errorf("want one line that says why, got %q", lines)
+		t.Errorf("got %q, want one line that says why the shim does nothing", lines)
 	}
 }

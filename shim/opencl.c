@@ -2,13 +2,12 @@
 //go:build ignore
 
 /*
- * OpenCL: the adapter that docs/RUNTIMES.md explains.
+ * The OpenCL adapter, which docs/RUNTIMES.md explains.
  *
- * A stream is a command queue, and so is the context: the gate then puts marks
- * on no queue but the one that the calling thread is using, and never on one
- * that another thread is just letting go. A mark is the event of a marker. Work
- * is found in the calls of opencl_calls.h, whether the program is linked against
- * libOpenCL, uses dlsym or asks for an extension's function.
+ * A command queue is both the stream and the context. So the gate puts marks only on the queue
+ * that the calling thread uses, and never on a queue that another thread is releasing. A mark
+ * is the event of a marker. Programs reach the wrappers of opencl_calls.h by linking with
+ * libOpenCL, through dlsym, or by asking for an extension's function.
  */
 #include <stddef.h>
 #include <string.h>
@@ -31,9 +30,9 @@ enum {
 
 extern struct gw_library gw_opencl_library;
 
-static void *function(void **place, const char *name) {
-  void *f = __atomic_load_n(place, __ATOMIC_RELAXED);
-  if (!f) __atomic_store_n(place, f = gw_library_symbol(&gw_opencl_library, name), __ATOMIC_RELAXED);
+static void *library_function(void **cache, const char *name) {
+  void *f = __atomic_load_n(cache, __ATOMIC_RELAXED);
+  if (!f) __atomic_store_n(cache, f = gw_library_symbol(&gw_opencl_library, name), __ATOMIC_RELAXED);
   return f;
 }
 
@@ -41,8 +40,8 @@ static void *function(void **place, const char *name) {
 #define LIBRARY(result, name, parameters)                                                                    \
   typedef result name##_type parameters;                                                                     \
   static name##_type *name(void) {                                                                           \
-    static void *place;                                                                                      \
-    return (name##_type *)function(&place, #name);                                                           \
+    static void *cache;                                                                                      \
+    return (name##_type *)library_function(&cache, #name);                                                   \
   }
 
 LIBRARY(int32_t, clEnqueueMarkerWithWaitList, (void *, uint32_t, const void *, void **))
@@ -51,14 +50,14 @@ LIBRARY(int32_t, clGetEventInfo, (void *, uint32_t, size_t, void *, size_t *))
 LIBRARY(int32_t, clReleaseEvent, (void *))
 LIBRARY(int32_t, clGetCommandQueueInfo, (void *, uint32_t, size_t, void *, size_t *))
 
-/* The runtime, as the gate sees it. */
+/* OpenCL as a gw_runtime. */
 
 static void *mark(void *ctx, void *queue) {
   void *event = NULL;
   (void)ctx;
   if (!queue || !clEnqueueMarkerWithWaitList() || !clFlush()) return NULL;
   if (clEnqueueMarkerWithWaitList()(queue, 0, NULL, &event) != CL_SUCCESS) return NULL;
-  clFlush()(queue); /* what is not flushed need not ever run */
+  clFlush()(queue); /* commands that are not flushed may never run */
   return event;
 }
 
@@ -81,59 +80,58 @@ static int markable(void *ctx, void *queue) {
 
 const struct gw_runtime gw_opencl = {"opencl", 1u << 2, mark, reached, drop, markable};
 
-/* In an out-of-order queue the end of one command says nothing of those before. */
+/* In an out-of-order queue a completed command says nothing about earlier ones. */
 static bool in_order(void *queue) {
-  uint64_t are;
+  uint64_t properties;
   clGetCommandQueueInfo_type *ask = clGetCommandQueueInfo();
-  return ask && ask(queue, CL_QUEUE_PROPERTIES, sizeof are, &are, NULL) == CL_SUCCESS &&
-         !(are & CL_QUEUE_OUT_OF_ORDER);
+  return ask && ask(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL) == CL_SUCCESS &&
+         !(properties & CL_QUEUE_OUT_OF_ORDER);
 }
 
 static gw_lock_t lock;
 
 /*
- * The events of commands in queues that keep order, so that a program that
- * waits for one tells us how far its queue is. An event that pushes another out
- * of its place costs us that knowledge and nothing else. A handle that OpenCL
- * has given out again stands, until it is overwritten, for an event that was
- * done, or OpenCL would have kept it.
+ * The events of commands in in-order queues, so that a program that waits for an event also
+ * tells how far its queue is. An event may replace another one in the table; that information
+ * is lost then, and nothing else. If OpenCL reuses a handle, the old entry is of an event that
+ * is done, because OpenCL keeps an event until then.
  */
 static struct {
   void *event, *queue;
   uint64_t ticket;
-} awaited[256];
+} recorded[256];
 
-static size_t place_of(const void *event) { return ((uintptr_t)event >> 4) * 0x9E3779B97F4A7C15u >> 56; }
+static size_t index_of(const void *event) { return ((uintptr_t)event >> 4) * 0x9E3779B97F4A7C15u >> 56; }
 
 static void remember(void *event, void *queue, uint64_t ticket) {
-  size_t i = place_of(event);
+  size_t i = index_of(event);
   gw_lock(&lock);
-  awaited[i].event = event, awaited[i].queue = queue, awaited[i].ticket = ticket;
+  recorded[i].event = event, recorded[i].queue = queue, recorded[i].ticket = ticket;
   gw_unlock(&lock);
 }
 
-static void happened(void *event) {
-  size_t i = place_of(event);
+static void event_done(void *event) {
+  size_t i = index_of(event);
   gw_lock(&lock);
-  void *queue = awaited[i].event == event ? awaited[i].queue : NULL;
-  uint64_t ticket = awaited[i].ticket;
-  awaited[i].event = queue ? NULL : awaited[i].event;
+  void *queue = recorded[i].event == event ? recorded[i].queue : NULL;
+  uint64_t ticket = recorded[i].ticket;
+  recorded[i].event = queue ? NULL : recorded[i].event;
   gw_unlock(&lock);
   if (queue) gw_done(&gw_opencl, queue, queue, ticket);
 }
 
 static void forget_events_of(const void *queue) {
   gw_lock(&lock);
-  for (size_t i = 0; i < COUNT(awaited); i++) {
-    if (awaited[i].queue == queue) awaited[i].event = awaited[i].queue = NULL;
+  for (size_t i = 0; i < COUNT(recorded); i++) {
+    if (recorded[i].queue == queue) recorded[i].event = recorded[i].queue = NULL;
   }
   gw_unlock(&lock);
 }
 
 /*
- * Queues that the program has retained, and how often: OpenCL's own count has
- * its own references in it. A queue for which there is no room here is taken for
- * gone at its first release, and is a new one to the gate if it is used again.
+ * Queues that the program has retained, and how often. OpenCL's own count cannot be used,
+ * because it includes references of the implementation. A queue that does not fit here counts
+ * as destroyed at its first release, and as a new queue if it is used again.
  */
 static struct {
   void *queue;
@@ -151,7 +149,7 @@ static void retain(void *queue) {
   gw_unlock(&lock);
 }
 
-/* Whether that was the last of the program's own references. */
+/* Whether this was the program's last reference. */
 static bool release(void *queue) {
   bool last = true;
   gw_lock(&lock);
@@ -165,9 +163,9 @@ static bool release(void *queue) {
   return last;
 }
 
-/* The calls. A runtime that calls itself by name within one is not asked again. */
+/* The calls. If the runtime calls a hooked function itself, that call is not gated again. */
 
-static __thread int within __attribute__((tls_model("initial-exec")));
+static __thread int nested __attribute__((tls_model("initial-exec")));
 
 struct passage {
   gw_pass pass;
@@ -177,8 +175,8 @@ struct passage {
 };
 
 static bool enter(struct passage *p, void *queue, bool blocking) {
-  if (within || !gw_enter(&p->pass, &gw_opencl, queue, queue)) return false;
-  within = 1;
+  if (nested || !gw_enter(&p->pass, &gw_opencl, queue, queue)) return false;
+  nested = 1;
   p->queue = queue;
   p->ticket = blocking ? gw_ticket(&gw_opencl, queue, queue) : 0;
   p->waits = p->ticket && in_order(queue);
@@ -186,7 +184,7 @@ static bool enter(struct passage *p, void *queue, bool blocking) {
 }
 
 static void leave(struct passage *p, bool launched, bool blocking, void **event) {
-  within = 0;
+  nested = 0;
   if (blocking) {
     gw_leave_done(&p->pass, launched);
   } else {
@@ -199,7 +197,7 @@ static void leave(struct passage *p, bool launched, bool blocking, void **event)
   if (ticket && in_order(p->queue)) remember(*event, p->queue, ticket);
 }
 
-/* Every hook has a number, so that it finds its row in the table. */
+/* Each hook has a number: its row in the table. */
 #define OTHERS(HOOK)                                                                                         \
   HOOK(clEnqueueMapBuffer)                                                                                   \
   HOOK(clEnqueueMapImage)                                                                                    \
@@ -240,7 +238,7 @@ GW_OPENCL_CALLS(CALL)
 GW_OPENCL_EXTENSIONS(CALL)
 #undef CALL
 
-/* Mapping returns a pointer, and the error by another. */
+/* A map call returns a pointer, and its error through another pointer. */
 #define MAP(name, parameters, arguments)                                                                     \
   typedef void *name##_type parameters;                                                                      \
   EXPORT void *name parameters;                                                                              \
@@ -263,8 +261,8 @@ MAP(clEnqueueMapImage,
      WAITS, int32_t *error),
     (q, m, b, flags, o, r, rp, sp, w, ws, e, error))
 
-/* With no queues given it goes to the buffer's own, which we do not know: it is
- * held, and taken for done at once. */
+/* Without queues the command buffer goes to its own queue, which is not known here. The call
+ * is held, and counts as done at once. */
 typedef int32_t clEnqueueCommandBufferKHR_type(uint32_t n, void **queues, void *buffer, WAITS);
 static int32_t clEnqueueCommandBufferKHR(uint32_t n, void **queues, void *buffer, WAITS) {
   clEnqueueCommandBufferKHR_type *real = REAL(clEnqueueCommandBufferKHR);
@@ -294,7 +292,7 @@ int32_t clWaitForEvents(uint32_t n, void *const *events) {
   clWaitForEvents_type *real = REAL(clWaitForEvents);
   if (!real) return CL_INVALID_OPERATION;
   int32_t r = real(n, events);
-  for (uint32_t i = 0; r == CL_SUCCESS && i < n; i++) happened(events[i]);
+  for (uint32_t i = 0; r == CL_SUCCESS && i < n; i++) event_done(events[i]);
   return r;
 }
 
@@ -313,7 +311,7 @@ EXPORT int32_t clReleaseCommandQueue(void *q);
 int32_t clReleaseCommandQueue(void *q) {
   clReleaseCommandQueue_type *real = REAL(clReleaseCommandQueue);
   if (!real) return CL_INVALID_OPERATION;
-  if (release(q)) { /* before the call: after it the handle may be another queue's */
+  if (release(q)) { /* before the call: after it the handle may be reused */
     forget_events_of(q);
     gw_forget(&gw_opencl, q, q);
   }
@@ -321,18 +319,18 @@ int32_t clReleaseCommandQueue(void *q) {
 }
 
 /*
- * Ours in place of a function that the program was given by name. What the
- * library exports itself finds the platform by the handles it is called with.
- * An extension's belongs to one platform: the first one's is hooked.
+ * Replaces a function that the program has looked up by name with its wrapper. A function that
+ * the library itself exports finds the platform by the handles it is called with. A function
+ * of an extension belongs to one platform, and only that of the first platform is hooked.
  */
-static void *instead(const char *name, void *theirs) {
+static void *wrapper_for(const char *name, void *theirs) {
   for (size_t i = 0; theirs && name && hooks[i].name; i++) {
     if (strcmp(hooks[i].name, name) != 0) continue;
     if (gw_library_symbol(&gw_opencl_library, name)) return hooks[i].wrapper;
     void *known = NULL, **real = &hooks[i].real;
     __atomic_compare_exchange_n(real, &known, theirs, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     if (!known || known == theirs) return hooks[i].wrapper;
-    gw_say("opencl: an extension of a second platform is not held");
+    gw_log("opencl: an extension of a second platform is not held");
   }
   return theirs;
 }
@@ -341,26 +339,26 @@ typedef void *clGetExtensionFunctionAddress_type(const char *name);
 EXPORT void *clGetExtensionFunctionAddress(const char *name);
 void *clGetExtensionFunctionAddress(const char *name) {
   clGetExtensionFunctionAddress_type *real = REAL(clGetExtensionFunctionAddress);
-  return real ? instead(name, real(name)) : NULL;
+  return real ? wrapper_for(name, real(name)) : NULL;
 }
 
 typedef void *clGetExtensionFunctionAddressForPlatform_type(void *platform, const char *name);
 EXPORT void *clGetExtensionFunctionAddressForPlatform(void *platform, const char *name);
 void *clGetExtensionFunctionAddressForPlatform(void *platform, const char *name) {
   clGetExtensionFunctionAddressForPlatform_type *real = REAL(clGetExtensionFunctionAddressForPlatform);
-  return real ? instead(name, real(platform, name)) : NULL;
+  return real ? wrapper_for(name, real(platform, name)) : NULL;
 }
 
-#define ROW(function, ...) {#function, (void *)function, NULL},
+#define ROW(name, ...) {#name, (void *)name, NULL},
 static struct gw_hook hooks[] = {
     GW_OPENCL_CALLS(ROW) GW_OPENCL_EXTENSIONS(ROW) OTHERS(ROW){NULL, NULL, NULL},
 };
 
 static void forked(void) {
   lock = (gw_lock_t){0};
-  memset(awaited, 0, sizeof awaited);
+  memset(recorded, 0, sizeof recorded);
   memset(retained, 0, sizeof retained);
-  within = 0;
+  nested = 0;
 }
 
 struct gw_library gw_opencl_library = {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OpenCL's calls that put a command on a queue, from 1.0 to 3.0 and the
- * extensions that do the same in other words: one line each.
+ * OpenCL's calls that put a command on a queue, from 1.0 to 3.0, and those of extensions, one
+ * row each.
  *
  *     CALL(name, blocking, parameters, arguments)
  *
- * The queue is always q, the place for the event e, and w and ws the events to
- * wait for. blocking is the parameter that makes the call wait for its own
- * command, or 0. Handles are pointers, cl_int, cl_uint and cl_bool are 32 bits,
- * cl_mem_migration_flags and the like 64: opencl.c needs no headers of OpenCL.
+ * The queue is always q, the pointer to the event e, and the events to wait for w and ws.
+ * blocking is the parameter that makes the call wait for its own command, or 0. Handles are
+ * pointers; cl_int, cl_uint and cl_bool have 32 bits, cl_mem_migration_flags and the like 64.
+ * So opencl.c needs no OpenCL header.
  *
- * Markers and barriers are not here: they are no work. Nor is clSVMFree and its
- * like, which put nothing on a queue.
+ * Markers and barriers are missing because they are no work, clSVMFree and the like because
+ * they put nothing on a queue.
  */
 #ifndef GIVEWAY_OPENCL_CALLS_H
 #define GIVEWAY_OPENCL_CALLS_H
@@ -85,7 +85,7 @@
   CALL(clEnqueueAcquireGLObjects, 0, (void *q, uint32_t n, const void *ms, WAITS), (q, n, ms, w, ws, e))     \
   CALL(clEnqueueReleaseGLObjects, 0, (void *q, uint32_t n, const void *ms, WAITS), (q, n, ms, w, ws, e))
 
-/* Those that are found through clGetExtensionFunctionAddressForPlatform only. */
+/* Calls that can be found only through clGetExtensionFunctionAddressForPlatform. */
 #define GW_OPENCL_EXTENSIONS(CALL)                                                                           \
   CALL(clEnqueueMemcpyINTEL, b, (void *q, uint32_t b, void *to, const void *from, size_t n, WAITS),          \
        (q, b, to, from, n, w, ws, e))                                                                        \

@@ -12,12 +12,12 @@ import (
 
 const runtimeOpenCL = 4 // in gw_page.runtimes
 
-// testOpenCL is on whatever OpenCL is here: PoCL, on the CPU.
-func testOpenCL(b bench) {
+// testOpenCL uses the installed OpenCL implementation, for example PoCL on the CPU.
+func testOpenCL(b builder) {
 	t := b.t
 	b.compile("cl-dlsym", "test/openclwork.c")
-	if native := start(t, nil, b.dir, "cl-dlsym", "chain", "1", "1"); native.cmd.Wait() != nil {
-		const why = "no OpenCL here: pocl-opencl-icd and ocl-icd-libopencl1 bring one"
+	if native := start(t, noShim, b.dir, "cl-dlsym", "chain", "1", "1"); native.cmd.Wait() != nil {
+		const why = "no OpenCL; install pocl-opencl-icd and ocl-icd-libopencl1"
 		if os.Getenv("GIVEWAY_TEST_OPENCL") != "" {
 			t.Fatal(why)
 		}
@@ -26,7 +26,7 @@ func testOpenCL(b bench) {
 	b.compile("cl-linked", "-DLINKED", "test/openclwork.c", "-l:libOpenCL.so.1")
 	b.compile("cl-conform", "test/opencl_conform.c", b.path("shim.o"), "-l:libOpenCL.so.1")
 
-	t.Run("conform", func(t *testing.T) { bench{t, b.dir}.conforms("cl-conform") })
+	t.Run("conform", func(t *testing.T) { builder{t, b.dir}.conforms("cl-conform") })
 	for _, how := range []string{"cl-linked", "cl-dlsym"} {
 		t.Run(how, func(t *testing.T) { testOpenCLResults(t, b.dir, how) })
 	}
@@ -36,132 +36,131 @@ func testOpenCL(b bench) {
 	t.Run("dead daemon", func(t *testing.T) { testOpenCLDeadDaemon(t, b.dir) })
 }
 
-// The results are the same whatever the gate does, and what was launched is known.
+// testOpenCLResults: the results are the same whatever the gate does, and all commands are counted.
 func testOpenCLResults(t *testing.T, dir, how string) {
 	for _, work := range []struct {
 		args     []string
-		commands uint64 // that are put on queues
+		commands uint64 // put on queues
 	}{
 		{[]string{how, "chain", "100", "200"}, 1 + 100 + 1},
 		{[]string{how, "mixed", "10"}, 10 * 8},
 	} {
-		native := sum(start(t, nil, dir, work.args...).ok())
+		native := checksum(start(t, noShim, dir, work.args...).expectOK())
 		for _, bound := range []uint32{0, 1, 4} {
 			t.Run(fmt.Sprintf("%s, bound %d", work.args[1], bound), func(t *testing.T) {
-				k := keep(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
-				p := start(t, k, dir, work.args...)
-				page := k.page()
-				if got := sum(p.ok()); got != native {
-					t.Errorf("sum %s, without the shim %s", got, native)
+				d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
+				p := start(t, d.Socket(), dir, work.args...)
+				page := d.Page()
+				if got := checksum(p.expectOK()); got != native {
+					t.Errorf("checksum %s, without the shim %s", got, native)
 				}
 				c := page.Counters()
 				if c.Launched != work.commands || c.Runtimes != runtimeOpenCL {
-					t.Errorf("launched %d of %d, runtimes %b", c.Launched, work.commands, c.Runtimes)
+					t.Errorf("launched %d, runtimes %b; want %d, %b", c.Launched, c.Runtimes, work.commands, runtimeOpenCL)
 				}
 				if c.Completed != c.Launched || c.Flags != 0 {
-					t.Errorf("%d of %d known to be done at the end, flags %b", c.Completed, c.Launched, c.Flags)
+					t.Errorf("%d of %d commands known to be done at the end, flags %b; want all, 0", c.Completed, c.Launched, c.Flags)
 				}
 			})
 		}
 		t.Run(work.args[1]+", held", func(t *testing.T) {
-			k := keep(t, func(p *shimpage.Page) { p.Hold(lease) })
-			p := start(t, k, dir, work.args...)
-			page := k.page()
-			held(t, page)
+			d := newDaemon(t, func(p *shimpage.Page) { p.Hold(lease) })
+			p := start(t, d.Socket(), dir, work.args...)
+			page := d.Page()
+			waitUntilHeld(t, page)
 			time.Sleep(300 * time.Millisecond)
 			if c := page.Counters(); c.Launched != 0 || c.Overruns != 0 {
-				t.Errorf("%d commands got past a shut gate; %d times it was taken for open", c.Launched, c.Overruns)
+				t.Errorf("%d commands passed a closed gate, %d overruns; want 0, 0", c.Launched, c.Overruns)
 			}
 			page.Release()
-			if got := sum(p.ok()); got != native {
-				t.Errorf("sum %s, without the shim %s", got, native)
+			if got := checksum(p.expectOK()); got != native {
+				t.Errorf("checksum %s, without the shim %s", got, native)
 			}
 			if c := page.Counters(); c.Holds == 0 || c.HeldFor < 300*time.Millisecond {
-				t.Errorf("held %d times, for %v", c.Holds, c.HeldFor)
+				t.Errorf("held %d times for %v, want at least once for 300ms", c.Holds, c.HeldFor)
 			}
 		})
 	}
 }
 
-// sum is the checksum in a program's last line.
-func sum(line string) string {
+// checksum returns the checksum from a process's last line.
+func checksum(line string) string {
 	_, rest, _ := strings.Cut(line, "sum=")
 	s, _, _ := strings.Cut(rest, " ")
 	return s
 }
 
-// Commands that cannot begin before the program has launched more of them do not
-// hang at the bound.
+// testOpenCLUserEvent: commands that can begin only after later launches do not hang at the bound.
 func testOpenCLUserEvent(t *testing.T, dir string) {
 	for _, bound := range []uint32{1, 4} {
-		k := keep(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
-		p := start(t, k, dir, "cl-linked", "user", "30")
-		page := k.page()
-		p.ok()
+		d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
+		p := start(t, d.Socket(), dir, "cl-linked", "user", "30")
+		page := d.Page()
+		p.expectOK()
 		if c := page.Counters(); c.Overruns == 0 {
-			t.Errorf("bound %d: 30 commands that wait for the last of them, and the bound was never let go", bound)
+			t.Errorf("bound %d: no overrun for 30 commands that wait for the last of them", bound)
 		}
 	}
 }
 
-// A function that the program asked its platform for is held too.
+// testOpenCLExtension: a function that the program looked up in its platform is held too.
 func testOpenCLExtension(t *testing.T, dir string) {
-	k := keep(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
-	p := start(t, k, dir, "cl-linked", "extension", "10")
-	page := k.page()
-	if line := p.until("ready"); line != "ready" {
+	d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(1, 1) })
+	p := start(t, d.Socket(), dir, "cl-linked", "extension", "10")
+	page := d.Page()
+	if line := p.waitFor("ready"); line != "ready" {
 		t.Skip("this OpenCL has no command buffers: " + line)
 	}
 	page.Hold(lease)
-	p.tell("go on")
-	held(t, page)
-	p.silent(100 * time.Millisecond)
+	p.send("go on")
+	waitUntilHeld(t, page)
+	p.expectSilence(100 * time.Millisecond)
 	page.Release()
-	p.ok()
+	p.expectOK()
 	if c := page.Counters(); c.Launched != 1+10+1 {
-		t.Errorf("launched %d of 12", c.Launched)
+		t.Errorf("launched %d, want 12", c.Launched)
 	}
 }
 
-// While one program is held the other has the device: the first puts nothing on
-// it, and finishes with the right results when it may.
+// testOpenCLPair: a held process launches nothing while another one runs, and finishes with the
+// right results afterwards.
 func testOpenCLPair(t *testing.T, dir string) {
-	k := keep(t, func(p *shimpage.Page) { p.SetBound(2, 1) })
-	low := start(t, k, dir, "cl-linked", "chain", "200", "500", "halfway")
-	page := k.page()
-	low.until("halfway")
+	d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(2, 1) })
+	low := start(t, d.Socket(), dir, "cl-linked", "chain", "200", "500", "halfway")
+	page := d.Page()
+	low.waitFor("halfway")
 	page.Hold(lease)
-	low.tell("go on")
-	held(t, page)
+	low.send("go on")
+	waitUntilHeld(t, page)
 	before := page.Counters()
 
-	high := start(t, k, dir, "cl-dlsym", "chain", "200", "500")
-	other := k.page()
-	high.ok()
-	low.silent(50 * time.Millisecond)
-	if c := page.Counters(); c.Launched != before.Launched || c.Overruns != before.Overruns || c.Flags&flagHeld == 0 {
-		t.Errorf("the held program went from %+v to %+v", before, c)
+	high := start(t, d.Socket(), dir, "cl-dlsym", "chain", "200", "500")
+	other := d.Page()
+	high.expectOK()
+	low.expectSilence(50 * time.Millisecond)
+	if c := page.Counters(); c.Launched != before.Launched || c.Overruns != before.Overruns || c.Flags&shimpage.Held == 0 {
+		t.Errorf("the counters of the held process changed from %+v to %+v", before, c)
 	}
 	if c := other.Counters(); c.Holds != 0 || c.Launched != 202 {
-		t.Errorf("the other program was held %d times, and launched %d of 202", c.Holds, c.Launched)
+		t.Errorf("the other process was held %d times and launched %d, want 0 and 202", c.Holds, c.Launched)
 	}
 
 	page.Release()
-	low.ok()
+	low.expectOK()
 	if c := page.Counters(); c.Launched != 202 {
-		t.Errorf("%d commands of 202", c.Launched)
+		t.Errorf("launched %d, want 202", c.Launched)
 	}
 }
 
-// A program that is held by a daemon that dies runs on.
+// testOpenCLDeadDaemon: a process that is held goes on when the daemon dies.
 func testOpenCLDeadDaemon(t *testing.T, dir string) {
-	k := keep(t, func(*shimpage.Page) {})
-	p := start(t, k, dir, "cl-dlsym", "chain", "100", "100", "halfway")
-	page := k.page()
-	p.until("halfway")
+	d := newDaemon(t, func(*shimpage.Page) {})
+	p := start(t, d.Socket(), dir, "cl-dlsym", "chain", "100", "100", "halfway")
+	page := d.Page()
+	p.waitFor("halfway")
 	page.Hold(lease)
-	p.tell("go on")
-	held(t, page)
-	k.Die()
-	p.ok()
+	p.send("go on")
+	waitUntilHeld(t, page)
+	d.Die()
+	p.expectOK()
 }

@@ -21,7 +21,7 @@
 #include "kfd.h"
 #include "sys.h"
 
-/* glibc 2.17's headers know none of these. */
+/* The headers of glibc 2.17 do not have these. */
 #ifndef F_GET_SEALS
 #define F_GET_SEALS 1034
 #define F_SEAL_SHRINK 2
@@ -30,24 +30,24 @@
 #define SO_COOKIE 57
 #endif
 
-#define HELLO_NS (250 * GW_MS_NS) /* a busy machine may take its time */
+#define HELLO_TIMEOUT_NS (250 * GW_MS_NS) /* long, because the machine may be busy */
 #define RETRY_NS GW_SECOND_NS
-#define RETRY_MOST_NS (64 * GW_SECOND_NS)
+#define MAX_RETRY_NS (64 * GW_SECOND_NS)
 
-union gw_slot gw_shared __attribute__((aligned(GW_MAP_UNIT))) = {.page = {.gate = GW_NO_PAGE}};
-static union gw_slot board __attribute__((aligned(GW_MAP_UNIT)));
+union gw_mapping gw_shared __attribute__((aligned(GW_MAP_UNIT))) = {.page = {.gate = GW_NO_PAGE}};
+static union gw_mapping status __attribute__((aligned(GW_MAP_UNIT)));
 
-uint32_t gw_attached, gw_pages;
+uint32_t gw_attached, gw_page_changes;
 
-static gw_lock_t changing;                      /* held by the one thread that connects or lets go */
-static int conn = -1, bell = -1;                /* ours while attached */
-static long owner;                              /* the process that they are of */
-static uint64_t cookie;                         /* of conn, by which we know it again */
-static uint64_t next_look, pause_ns = RETRY_NS; /* when to connect or to look at conn again */
+static gw_lock_t attach_lock;                       /* held while connecting or disconnecting */
+static int conn = -1, doorbell = -1;                /* valid while attached */
+static long owner_pid;                              /* the process that opened them */
+static uint64_t cookie;                             /* of conn: identifies the socket if its number was reused */
+static uint64_t next_check_ns, retry_ns = RETRY_NS; /* when to connect or to check conn next */
 
-/* Descriptors of a program are counted from below, and some programs close all
- * that they know nothing of and go on with the same numbers. So ours lie high. */
-static int lift(int fd) {
+/* The kernel hands out the lowest free descriptors, and some programs close all descriptors
+ * that they do not know and reuse the numbers. So the library's descriptors are high. */
+static int move_fd_up(int fd) {
   struct rlimit limit = {1024, 1024};
   getrlimit(RLIMIT_NOFILE, &limit);
   long base = limit.rlim_cur > 8192 ? 4096 : (long)limit.rlim_cur / 2;
@@ -57,7 +57,7 @@ static int lift(int fd) {
   return (int)high;
 }
 
-static long this_process(void) { return gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+static long this_pid(void) { return gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0); }
 
 static uint64_t cookie_of(int fd) {
   uint64_t c = 0;
@@ -66,7 +66,7 @@ static uint64_t cookie_of(int fd) {
   return r < 0 ? 0 : c;
 }
 
-/* Connects without waiting. -1, or a descriptor. */
+/* Connects without waiting. Returns a descriptor or -1. */
 static int dial(const char *path) {
   struct sockaddr_un to = {.sun_family = AF_UNIX};
   size_t n = strlen(path);
@@ -80,7 +80,7 @@ static int dial(const char *path) {
   return -1;
 }
 
-/* Where clients look for the daemon, in the same order as they do. */
+/* Tries the daemon's sockets in the order in which the commands do. */
 static int dial_any(void) {
   const char *path = getenv("GIVEWAY_SOCKET");
   if (path && *path) return dial(path);
@@ -96,7 +96,7 @@ static int dial_any(void) {
   return dial(own);
 }
 
-static int ask(int fd, const char *runtime) {
+static int send_hello(int fd, const char *runtime) {
   static const char head[] =
       "POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\nGiveway-Abi: 1\r\nGiveway-Runtime: ";
   char text[sizeof head + 32];
@@ -109,10 +109,10 @@ static int ask(int fd, const char *runtime) {
   return gw_sys(SYS_sendto, fd, (long)text, (long)n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0) == (long)n ? 0 : -1;
 }
 
-/* Waits for the answer. The number of descriptors that came with it, or -1 for
- * an answer that is not one, or -2 for none in time. */
-static int answer(int fd, int fds[3]) {
-  uint64_t until = gw_now() + HELLO_NS;
+/* Waits for the answer. Returns the number of descriptors that came with it, -1 for an
+ * invalid answer, or -2 if none came in time. */
+static int receive_answer(int fd, int fds[3]) {
+  uint64_t until = gw_now() + HELLO_TIMEOUT_NS;
   struct pollfd p = {.fd = fd, .events = POLLIN};
   for (;;) {
     uint64_t now = gw_now();
@@ -138,14 +138,14 @@ static int answer(int fd, int fds[3]) {
       memcpy(&fds[count++], (char *)c + at, sizeof(int));
     }
   }
-  static const char yes[] = "HTTP/1.1 101";
-  if (n >= (long)sizeof yes - 1 && memcmp(text, yes, sizeof yes - 1) == 0 && count == 3) return count;
+  static const char accepted[] = "HTTP/1.1 101";
+  if (n >= (long)sizeof accepted - 1 && memcmp(text, accepted, sizeof accepted - 1) == 0 && count == 3) return count;
   while (count > 0) GW_SYS_1(SYS_close, fds[--count]);
   return -1;
 }
 
-/* Whether a descriptor is memory of the right size that can never get smaller. */
-static bool sealed(int fd, long size) {
+/* Whether fd is memory of that size which cannot shrink. */
+static bool is_sealed(int fd, long size) {
   long seals = GW_SYS_2(SYS_fcntl, fd, F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) && GW_SYS_3(SYS_lseek, fd, 0, SEEK_END) == size;
 }
@@ -155,77 +155,78 @@ static bool map(void *where, int fd, int prot) {
   return gw_sys(SYS_mmap, (long)where, GW_MAP_UNIT, prot, flags, fd, 0) == (long)where;
 }
 
-static void count_page(void) {
-  __atomic_add_fetch(&gw_pages, 1, __ATOMIC_SEQ_CST);
-  gw_futex_wake(&gw_pages, 1, 0);
+static void count_page_change(void) {
+  __atomic_add_fetch(&gw_page_changes, 1, __ATOMIC_SEQ_CST);
+  gw_futex_wake(&gw_page_changes, 1, 0);
 }
 
 /*
- * Before other memory comes to lie where the page is. Whoever sleeps on a word of the
- * old memory would sleep on, for nobody can wake it there any more. So it is woken
- * now; and who was about to sleep sees that the word has changed or, if it had looked
- * after that, that gw_pages has.
+ * To be called before other memory is mapped over the page. A thread that sleeps on a word of
+ * the old memory could not be woken there later, so it is woken now. A thread that is about
+ * to sleep sees that the word has changed; if it has read the word after that change, it
+ * sees that gw_page_changes has changed.
  */
-static void rouse(void) {
-  count_page();
+static void wake_sleepers(void) {
+  count_page_change();
   __atomic_add_fetch(&gw_shared.page.queue_seq, 1, __ATOMIC_SEQ_CST);
   gw_futex_wake(&gw_shared.page.queue_seq, 1, 1);
   __atomic_add_fetch(&gw_shared.page.expect_seq, 1, __ATOMIC_SEQ_CST);
   gw_futex_wake(&gw_shared.page.expect_seq, 1, 1);
 }
 
-/* Ordinary memory again. For a moment its gate is open. */
+/* Maps ordinary memory over the page again. For a moment its gate reads as open. */
 static void unmap(void) {
-  map(&board, -1, PROT_READ | PROT_WRITE);
+  map(&status, -1, PROT_READ | PROT_WRITE);
   map(&gw_shared, -1, PROT_READ | PROT_WRITE);
   __atomic_store_n(&gw_shared.page.gate, GW_NO_PAGE, __ATOMIC_RELEASE);
 }
 
-/* Looks at the pages beside their place first: once there, threads use them. */
-static bool right(int page_fd, int board_fd) {
-  if (!sealed(page_fd, GW_PAGE_SIZE) || !sealed(board_fd, GW_STATUS_SIZE)) return false;
+/* Checks the pages at another address first: as soon as they are mapped at their own,
+ * threads use them. */
+static bool pages_are_valid(int page_fd, int status_fd) {
+  if (!is_sealed(page_fd, GW_PAGE_SIZE) || !is_sealed(status_fd, GW_STATUS_SIZE)) return false;
   struct gw_page *p = (void *)gw_sys(SYS_mmap, 0, GW_PAGE_SIZE, PROT_READ, MAP_SHARED, page_fd, 0);
   if ((long)p < 0 && (long)p > -4096) return false;
   bool ok = p->magic == GW_MAGIC && p->abi == GW_ABI && p->size == GW_PAGE_SIZE;
   GW_SYS_2(SYS_munmap, p, GW_PAGE_SIZE);
-  struct gw_status *b = (void *)gw_sys(SYS_mmap, 0, GW_STATUS_SIZE, PROT_READ, MAP_SHARED, board_fd, 0);
+  struct gw_status *b = (void *)gw_sys(SYS_mmap, 0, GW_STATUS_SIZE, PROT_READ, MAP_SHARED, status_fd, 0);
   if ((long)b < 0 && (long)b > -4096) return false;
   ok = ok && b->magic == GW_MAGIC && b->abi == GW_ABI;
   GW_SYS_2(SYS_munmap, b, GW_STATUS_SIZE);
   return ok;
 }
 
-/* Whether a write to it neither waits nor raises SIGPIPE: an eventfd, which is a file
- * of no type, with the daemon's flags, by which we know it again. */
-static bool rings(int fd) {
+/* Whether fd is the daemon's eventfd: a file without a type, with the doorbell's flags. A
+ * write to it neither waits nor raises SIGPIPE. */
+static bool is_doorbell(int fd) {
   struct stat s;
   return GW_SYS_2(SYS_fcntl, fd, F_GETFL) == GW_DOORBELL_FLAGS && GW_SYS_2(SYS_fstat, fd, &s) == 0 &&
          (s.st_mode & S_IFMT) == 0;
 }
 
-/* One attempt, with `changing` held. Sets pause_ns to the time until the next. */
+/* Makes one attempt to attach, with attach_lock held, and sets retry_ns. */
 static void attach(const char *runtime) {
   int fds[3] = {-1, -1, -1};
   int fd = dial_any();
   if (fd < 0) {
-    pause_ns = RETRY_NS;
-    gw_say("no daemon: running as if there were no giveway");
+    retry_ns = RETRY_NS;
+    gw_log("no daemon; running without giveway");
     return;
   }
-  int got = ask(fd, runtime) ? -1 : answer(fd, fds);
-  if (got == 3 && right(fds[0], fds[1]) && rings(fds[2]) && map(&board, fds[1], PROT_READ) &&
-      (rouse(), map(&gw_shared, fds[0], PROT_READ | PROT_WRITE))) {
-    conn = lift(fd);
-    owner = this_process();
-    __atomic_store_n(&bell, lift(fds[2]), __ATOMIC_RELEASE);
+  int got = send_hello(fd, runtime) ? -1 : receive_answer(fd, fds);
+  if (got == 3 && pages_are_valid(fds[0], fds[1]) && is_doorbell(fds[2]) && map(&status, fds[1], PROT_READ) &&
+      (wake_sleepers(), map(&gw_shared, fds[0], PROT_READ | PROT_WRITE))) {
+    conn = move_fd_up(fd);
+    owner_pid = this_pid();
+    __atomic_store_n(&doorbell, move_fd_up(fds[2]), __ATOMIC_RELEASE);
     cookie = cookie_of(conn);
     GW_SYS_1(SYS_close, fds[0]);
     GW_SYS_1(SYS_close, fds[1]);
-    pause_ns = RETRY_NS;
+    retry_ns = RETRY_NS;
     gw_activity_publish();
     gw_kfd_publish();
     __atomic_store_n(&gw_attached, 1, __ATOMIC_RELEASE);
-    count_page();
+    count_page_change();
     return;
   }
   if (got == 3) unmap();
@@ -233,31 +234,32 @@ static void attach(const char *runtime) {
     if (fds[i] >= 0 && got == 3) GW_SYS_1(SYS_close, fds[i]);
   }
   GW_SYS_1(SYS_close, fd);
-  /* A daemon that hangs costs a quarter of a second each time it is asked. */
-  if (got == -2 && pause_ns < RETRY_MOST_NS) pause_ns *= 2;
-  gw_say(got == -2 ? "the daemon does not answer"
-                   : "the daemon has no page for this program, or one that we do not know");
+  /* A daemon that hangs costs 250 ms at each attempt. */
+  if (got == -2 && retry_ns < MAX_RETRY_NS) retry_ns *= 2;
+  gw_log(got == -2 ? "the daemon does not answer; running without giveway"
+                   : "the daemon refused a page, or sent one of an unknown version; running without giveway");
 }
 
 bool gw_page_attach(const char *runtime) {
-  if (gw_page_is_there()) return true;
-  if (gw_now_coarse() < __atomic_load_n(&next_look, __ATOMIC_RELAXED)) return false;
-  /* Threads that come meanwhile wait for the answer too: it concerns them. */
-  gw_lock(&changing);
-  if (!gw_page_is_there() && gw_now_coarse() >= next_look) {
+  if (gw_page_attached()) return true;
+  if (gw_now_coarse() < __atomic_load_n(&next_check_ns, __ATOMIC_RELAXED)) return false;
+  /* Other threads that come here wait for the answer too, because it decides whether they are
+   * held. */
+  gw_lock(&attach_lock);
+  if (!gw_page_attached() && gw_now_coarse() >= next_check_ns) {
     attach(runtime);
-    __atomic_store_n(&next_look, gw_now_coarse() + pause_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&next_check_ns, gw_now_coarse() + retry_ns, __ATOMIC_RELAXED);
   }
-  gw_unlock(&changing);
-  if (!gw_page_is_there()) return false;
+  gw_unlock(&attach_lock);
+  if (!gw_page_attached()) return false;
   gw_kfd_attached();
   return true;
 }
 
-/* The daemon has hung up, or the program has closed a descriptor of ours, or we are a
- * child that nobody told us of. */
-static bool hung_up(void) {
-  if (this_process() != owner || !rings(__atomic_load_n(&bell, __ATOMIC_RELAXED))) return true;
+/* Whether the daemon has closed the connection, or the program has closed one of the
+ * library's descriptors, or this is a child process that ran no fork handler. */
+static bool disconnected(void) {
+  if (this_pid() != owner_pid || !is_doorbell(__atomic_load_n(&doorbell, __ATOMIC_RELAXED))) return true;
   if (cookie && cookie_of(conn) != cookie) return true;
   char c;
   long r = gw_sys(SYS_recvfrom, conn, (long)&c, 1, MSG_PEEK | MSG_DONTWAIT, 0, 0);
@@ -265,51 +267,52 @@ static bool hung_up(void) {
 }
 
 void gw_page_check(uint64_t now) {
-  if (now < __atomic_load_n(&next_look, __ATOMIC_RELAXED) || !gw_page_is_there()) return;
-  if (!gw_trylock(&changing)) return;
-  if (gw_page_is_there() && now >= next_look) {
+  if (now < __atomic_load_n(&next_check_ns, __ATOMIC_RELAXED) || !gw_page_attached()) return;
+  if (!gw_trylock(&attach_lock)) return;
+  if (gw_page_attached() && now >= next_check_ns) {
     uint64_t next = now + RETRY_NS;
-    if (hung_up()) {
-      /* The number may be the program's own by now: close only what is ours. */
+    if (disconnected()) {
+      /* If the program has reused the number of conn, it is not the library's to close. */
       bool ours = !cookie || cookie_of(conn) == cookie;
       __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
-      rouse();
+      wake_sleepers();
       unmap();
-      int last = __atomic_exchange_n(&bell, -1, __ATOMIC_SEQ_CST);
+      int last = __atomic_exchange_n(&doorbell, -1, __ATOMIC_SEQ_CST);
       if (ours) {
         GW_SYS_1(SYS_close, conn);
-        if (rings(last)) GW_SYS_1(SYS_close, last);
+        if (is_doorbell(last)) GW_SYS_1(SYS_close, last);
       }
       conn = -1;
-      next = now; /* it may have come back already */
-      gw_say("the daemon has gone");
+      next = now; /* a new daemon may be there already */
+      gw_log("the daemon has closed the connection");
     }
-    __atomic_store_n(&next_look, next, __ATOMIC_RELAXED);
+    __atomic_store_n(&next_check_ns, next, __ATOMIC_RELAXED);
   }
-  gw_unlock(&changing);
+  gw_unlock(&attach_lock);
 }
 
 void gw_page_ring(void) {
-  gw_page_check(gw_now_coarse()); /* the bell's number may be another's by now */
-  /* The bell was bumped before; the daemon sets asleep before it looks at bells
-   * for the last time. All of it sequentially consistent: one of us sees the other. */
-  if (!__atomic_load_n(&board.board.asleep, __ATOMIC_SEQ_CST)) return;
-  int fd = __atomic_load_n(&bell, __ATOMIC_RELAXED);
+  gw_page_check(gw_now_coarse()); /* the doorbell's number may have been reused */
+  /* The caller has incremented page.doorbell before, and the daemon sets asleep before it
+   * reads all doorbells for the last time. Both are sequentially consistent, so at least one
+   * of the two sees the other. */
+  if (!__atomic_load_n(&status.status.asleep, __ATOMIC_SEQ_CST)) return;
+  int fd = __atomic_load_n(&doorbell, __ATOMIC_RELAXED);
   uint64_t one = 1;
   if (fd >= 0) GW_SYS_3(SYS_write, fd, &one, sizeof one);
 }
 
-/* A child that has our memory, as after vfork, has descriptors of its own. */
+/* After vfork the child shares this memory but has its own descriptors. */
 int gw_page_closing(unsigned first, unsigned last) {
-  int fd = __atomic_load_n(&bell, __ATOMIC_ACQUIRE);
-  if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || this_process() != owner) return -1;
+  int fd = __atomic_load_n(&doorbell, __ATOMIC_ACQUIRE);
+  if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || this_pid() != owner_pid) return -1;
   int ours = fd;
-  return __atomic_compare_exchange_n(&bell, &fd, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED) ? ours : -1;
+  return __atomic_compare_exchange_n(&doorbell, &fd, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED) ? ours : -1;
 }
 
 void gw_page_not_closed(int fd) {
   int none = -1;
-  __atomic_compare_exchange_n(&bell, &none, fd, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+  __atomic_compare_exchange_n(&doorbell, &none, fd, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
 void gw_page_forked(void) {
@@ -317,10 +320,10 @@ void gw_page_forked(void) {
   unmap();
   if (conn >= 0 && (!cookie || cookie_of(conn) == cookie)) {
     GW_SYS_1(SYS_close, conn);
-    if (rings(bell)) GW_SYS_1(SYS_close, bell);
+    if (is_doorbell(doorbell)) GW_SYS_1(SYS_close, doorbell);
   }
-  conn = bell = -1;
-  next_look = 0;
-  pause_ns = RETRY_NS;
-  changing = (gw_lock_t){0};
+  conn = doorbell = -1;
+  next_check_ns = 0;
+  retry_ns = RETRY_NS;
+  attach_lock = (gw_lock_t){0};
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page that the daemon lends us, and the connection it hangs on. */
+/* The page that the daemon has sent, and the connection that keeps it valid. */
 #ifndef GIVEWAY_PAGE_H
 #define GIVEWAY_PAGE_H
 
@@ -7,37 +7,38 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Whether there is a daemon's page. */
+/* Whether the process has a page from a daemon. */
 extern uint32_t gw_attached;
-static inline bool gw_page_is_there(void) { return __atomic_load_n(&gw_attached, __ATOMIC_ACQUIRE) != 0; }
+static inline bool gw_page_attached(void) { return __atomic_load_n(&gw_attached, __ATOMIC_ACQUIRE) != 0; }
 
-/* A futex: another value whenever a page has come, or goes. */
-extern uint32_t gw_pages;
+/* A futex: changes whenever a page is mapped or about to be unmapped. */
+extern uint32_t gw_page_changes;
 
 /*
- * Asks for a page if there is none, at most once a second. Whether there is one
- * now. May take 250 ms where a daemon does not answer; such a one is asked less
- * and less often.
+ * Asks for a page if there is none, at most once a second, and returns whether there is one
+ * now. It may take 250 ms if a daemon does not answer; the time between attempts then grows.
  */
 bool gw_page_attach(const char *runtime);
 
-/* Looks, at most once a second, whether the daemon is still there, and lets its
- * page go if not. */
+/* Checks at most once a second whether the daemon is still connected, and unmaps its page if
+ * not. */
 void gw_page_check(uint64_t now);
 
-/* Wakes the daemon, if it sleeps. The caller has bumped page.doorbell. Checks as well. */
+/* Writes to the doorbell if the daemon sleeps. The caller has incremented page.doorbell. Also
+ * calls gw_page_check. */
 void gw_page_ring(void);
 
-/* The program is about to close these. The one among them that we write to, or -1; it
- * is not written to any more, unless it has not been closed after all. */
+/* The program is about to close the descriptors first to last. If the doorbell is one of them
+ * it is not written any more, and its number is returned; otherwise -1. If the call then
+ * fails, gw_page_not_closed restores it. */
 int gw_page_closing(unsigned first, unsigned last);
 void gw_page_not_closed(int fd);
 
-/* In the child of a fork: it has no page, and the parent's is none of its affair. */
+/* In the child of a fork: unmaps the page, which is the parent's. */
 void gw_page_forked(void);
 
-/* Writes all that the daemon should know into a page that is new. Called with
- * the page mapped, before anybody takes it for there. In activity.c. */
+/* Writes the current state to a newly mapped page, before gw_page_attached returns true. In
+ * activity.c. */
 void gw_activity_publish(void);
 
 #pragma GCC visibility pop

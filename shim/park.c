@@ -19,9 +19,9 @@
 #include "sys.h"
 
 /*
- * One thread waits: it says that it has begun, and ends when the word has come
- * to its generation or after a time by the device's own clock. Written for the
- * oldest targets, so that any driver compiles it for any device.
+ * The parked kernel. It has one thread, which reports that it has begun and ends when the word
+ * reaches its generation, or after a time on the device's own clock. It is written for the
+ * oldest targets, so that every driver can compile it for every device.
  */
 static const char kernel[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
@@ -36,48 +36,48 @@ static const char kernel[] =
     "  mov.u64 %rd4, %globaltimer; sub.s64 %rd5, %rd4, %rd3; setp.lt.s64 %p, %rd5, %rd2; @%p bra WAIT;\n"
     "DONE:\n  ret;\n}\n";
 
-#define WORDS 4096       /* bytes of memory: the word, and 64 further on who has begun */
-#define BEGUN 16         /* in words of 4 bytes */
+#define AREA_SIZE 4096 /* bytes of host memory: the word, and at BEGUN_WORD the generation that has begun */
+#define BEGUN_WORD 16  /* index in 4-byte words */
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
-#define STARTING ~0u     /* in place of a generation: there is no thread yet, make one */
-#define LOOK_NS (100 * GW_MS_NS)
-#define AGAIN_NS GW_SECOND_NS       /* from an attempt to prepare that had no moment to the next */
-#define STALE_NS (5 * GW_SECOND_NS) /* what the program says itself counts before what we predict, for so long */
+#define STARTING ~0u     /* a value of cuda_parked: there is no parking thread yet, start it */
+#define MAX_SLEEP_NS (100 * GW_MS_NS)
+#define PREPARE_RETRY_NS GW_SECOND_NS   /* after an attempt to prepare during which the process was not idle */
+#define ANNOUNCED_NS (5 * GW_SECOND_NS) /* for how long after an announced arrival none is predicted */
 
-uint32_t cuda_parked, cuda_hurry;
+uint32_t cuda_parked, cuda_launch_pending;
 void *cuda_park_context;
 
 static struct {
   gw_lock_t lock; /* held while kernels are launched */
-  bool quitting, never;
-  /* What parking needs in a context, made once in each. In a context for which
-   * there is no place left, or which has refused, nobody parks. */
-  struct place {
+  bool exiting, disabled;
+  /* What parking needs in a context, created once for each context. Nothing is parked in a
+   * context that has no entry here or for which the driver refused what is needed. */
+  struct prepared {
     void *ctx, *stream, *function, *module;
-    /* Memory of ours and not of the driver's: it stays when the context goes. Each
-     * context has registered its own, or one would lose it with another. And
-     * shared, so that a fork does not part us from what the device reads. */
+    /* Allocated by the library and not by the driver, so it outlives the context. Each context
+     * registers its own, so that destroying one does not affect another. Mapped as shared
+     * memory, so that after a fork the parent and the device still see the same page. */
     uint32_t *word;
     uint64_t device_word;
-  } places[8];
-  uint32_t *word; /* of the place where the last kernels are */
+  } contexts[8];
+  uint32_t *word; /* of the context in which the last kernels were parked */
   uint32_t generation;
 } park;
 
-/* Held for moments only: the program's own threads come here. */
+/* The lock is held for a short time only, because the program's threads take it. */
 static struct {
   gw_lock_t lock;
   struct gw_predictor predictor;
-  uint64_t told_ns; /* when the program, or its owner, last told of an arrival */
+  uint64_t announced_ns; /* when the program or the owner last announced an arrival */
   uint64_t parked, hits, parked_ns, saved_ns;
-} learnt;
+} learned;
 
 static uint32_t started;
-static uint64_t expected;            /* what the program has told; 0: nothing */
-static uint64_t let_go_ns;           /* when the kernels were let go */
-static uint32_t let_go_by_an_arrival;
+static uint64_t announced_arrival; /* by the program; 0: none */
+static uint64_t released_ns;       /* when the kernels were released */
+static uint32_t released_by_arrival;
 
-/* What we need of the driver, and only we. */
+/* Driver functions that only this file uses. */
 static struct {
   int (*cuCtxSetCurrent)(void *);
   int (*cuLinkCreate_v2)(unsigned, void *, void *, void **);
@@ -109,91 +109,92 @@ static bool find_driver(void) {
   return true;
 }
 
-/* One that is at work has its context on the device, or is on its way there. */
-static bool is_off(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_GATE_OPEN; }
+/* A process that is ready has its context on the device or is about to. */
+static bool is_idle(void) { return !(GW_READ(flags) & GW_READY) && GW_READ(gate) == GW_GATE_OPEN; }
 
-/* The place of a context, or NULL. With the lock held. */
-static struct place *place_of(void *ctx) {
-  for (size_t i = 0; i < sizeof park.places / sizeof *park.places; i++) {
-    if (ctx && park.places[i].ctx == ctx) return &park.places[i];
+/* The entry of a context, or NULL. With the lock held. */
+static struct prepared *prepared_for(void *ctx) {
+  for (size_t i = 0; i < sizeof park.contexts / sizeof *park.contexts; i++) {
+    if (ctx && park.contexts[i].ctx == ctx) return &park.contexts[i];
   }
   return NULL;
 }
 
 /* The context to park in now, or NULL. */
-static void *context(void) {
-  if (park.quitting || park.never || gw_anything_captures()) return NULL;
+static void *park_context(void) {
+  if (park.exiting || park.disabled || gw_capture_in_progress()) return NULL;
   return __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED);
 }
 
-/* Compiled first and then loaded: it is for the second alone that the driver keeps the
- * program's threads out of the context, and compiling takes 18 ms. Not loaded beside the
- * program's own kernels, which that might wait for, nor at the program's end. Whether
- * there was a moment. */
-static bool load(struct place *p) {
+/* Compiles the kernel and then loads it. Compiling takes 18 ms, and only loading blocks the
+ * program's threads. It is not loaded while the program's kernels run, because loading might
+ * wait for them, nor at the program's exit. Returns false if it was not loaded for these
+ * reasons. */
+static bool load(struct prepared *p) {
   void *linker, *code;
   size_t size;
   if (driver.cuLinkCreate_v2(0, NULL, NULL, &linker) != CUDA_SUCCESS) return true;
-  bool moment = true;
+  bool idle = true;
   if (driver.cuLinkAddData_v2(linker, 1 /* PTX */, (void *)kernel, sizeof kernel, "giveway_park", 0, NULL, NULL) == CUDA_SUCCESS &&
-      driver.cuLinkComplete(linker, &code, &size) == CUDA_SUCCESS && (moment = is_off() && !__atomic_load_n(&park.quitting, __ATOMIC_SEQ_CST)) &&
+      driver.cuLinkComplete(linker, &code, &size) == CUDA_SUCCESS && (idle = is_idle() && !__atomic_load_n(&park.exiting, __ATOMIC_SEQ_CST)) &&
       driver.cuModuleLoadData(&p->module, code) == CUDA_SUCCESS)
     driver.cuModuleGetFunction(&p->function, p->module, "giveway_park");
   driver.cuLinkDestroy(linker);
-  return moment;
+  return idle;
 }
 
-/* Makes a place of a context, if there is room for one. With the lock held. Whether there
- * was a moment for it. */
-static bool make_place(void *ctx) {
-  struct place *p = NULL;
-  for (size_t i = 0; i < sizeof park.places / sizeof *park.places && !p; i++) {
-    if (!park.places[i].ctx) p = &park.places[i];
+/* Prepares a context, if an entry is free. With the lock held. Returns false if it should be
+ * tried again later. */
+static bool prepare_context(void *ctx) {
+  struct prepared *p = NULL;
+  for (size_t i = 0; i < sizeof park.contexts / sizeof *park.contexts && !p; i++) {
+    if (!park.contexts[i].ctx) p = &park.contexts[i];
   }
   if (!p || driver.cuCtxSetCurrent(ctx) != CUDA_SUCCESS) return true;
   if (!p->word) {
-    void *m = mmap(NULL, WORDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *m = mmap(NULL, AREA_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED) return true;
     p->word = m;
   }
-  *p = (struct place){.word = p->word};
+  *p = (struct prepared){.word = p->word};
   if (!load(p)) return false;
-  p->ctx = ctx; /* without a stream: it has refused */
-  int registered = driver.cuMemHostRegister_v2(p->word, WORDS, 3 /* portable, mapped */);
+  p->ctx = ctx; /* an entry without a stream: the driver has refused */
+  int registered = driver.cuMemHostRegister_v2(p->word, AREA_SIZE, 3 /* portable, mapped */);
   if (!p->function || (registered != CUDA_SUCCESS && registered != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) ||
       driver.cuMemHostGetDevicePointer_v2(&p->device_word, p->word, 0) != CUDA_SUCCESS ||
       driver.cuStreamCreate(&p->stream, 1 /* CU_STREAM_NON_BLOCKING */) != CUDA_SUCCESS) {
     p->stream = NULL;
-    gw_say("the device cannot be taken ahead of arrivals: the driver refuses what that needs");
+    gw_log("the driver refuses what parking needs; the device is not taken ahead of arrivals");
   }
   return true;
 }
 
-/* Some time before a request, rather than just before it. Whether there was a moment. */
+/* Prepares the current context, some time before it is needed. Returns false if it should be
+ * tried again later. */
 static bool prepare(void) {
   gw_lock(&park.lock);
-  void *ctx = context();
-  bool moment = !ctx || place_of(ctx) || make_place(ctx);
+  void *ctx = park_context();
+  bool done = !ctx || prepared_for(ctx) || prepare_context(ctx);
   gw_unlock(&park.lock);
-  return moment;
+  return done;
 }
 
-/* Launches the two, to end by themselves a while after a time. Whether they are on their
- * way: not if it is too late, nor in a context that is not prepared. */
-static bool take(uint64_t arrival_ns, uint64_t until_ns) {
+/* Launches the two kernels, which end by themselves some time after until_ns. Returns false if
+ * it is too late or the context is not prepared. */
+static bool launch_parked(uint64_t arrival_ns, uint64_t until_ns) {
   bool ok = false;
   gw_lock(&park.lock);
-  void *ctx = context();
-  struct place *p = place_of(ctx);
+  void *ctx = park_context();
+  struct prepared *p = prepared_for(ctx);
   uint64_t now = gw_now();
-  if (p && p->stream && is_off() && now < arrival_ns && driver.cuCtxSetCurrent(ctx) == CUDA_SUCCESS) {
+  if (p && p->stream && is_idle() && now < arrival_ns && driver.cuCtxSetCurrent(ctx) == CUDA_SUCCESS) {
     uint64_t longest_ns = until_ns - now + GW_MS_NS;
     park.word = p->word;
     if (++park.generation == STARTING) park.generation = 1, __atomic_store_n(park.word, 0, __ATOMIC_RELEASE);
     void *args[] = {&p->device_word, &park.generation, &longest_ns};
-    /* Before the launch: an arrival at this moment lets go of what comes after it. */
-    __atomic_store_n(&let_go_ns, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&cuda_hurry, 0, __ATOMIC_RELAXED);
+    /* Set before the launch, so that an arrival during the launch releases the kernels. */
+    __atomic_store_n(&released_ns, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&cuda_launch_pending, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&cuda_parked, park.generation, __ATOMIC_RELEASE);
     ok = driver.cuLaunchKernel(p->function, 1, 1, 1, 1, 1, 1, 0, p->stream, args, NULL) == CUDA_SUCCESS &&
          driver.cuLaunchKernel(p->function, 1, 1, 1, 1, 1, 1, 0, p->stream, args, NULL) == CUDA_SUCCESS;
@@ -210,125 +211,126 @@ void cuda_unpark_now(bool arrived) {
   if (generation == STARTING) start_thread();
   if (!generation || generation == STARTING) return;
   __atomic_store_n(park.word, generation, __ATOMIC_RELEASE);
-  __atomic_store_n(&let_go_by_an_arrival, arrived, __ATOMIC_RELAXED);
-  __atomic_store_n(&let_go_ns, gw_now(), __ATOMIC_RELEASE);
+  __atomic_store_n(&released_by_arrival, arrived, __ATOMIC_RELAXED);
+  __atomic_store_n(&released_ns, gw_now(), __ATOMIC_RELEASE);
 }
 
-/* What the thread sleeps on lies in the page, where the daemon can wake it too. It never
- * sleeps for long: the page may be another meanwhile. */
-static uint32_t turn(void) { return __atomic_load_n(&gw_shared.page.expect_seq, __ATOMIC_ACQUIRE); }
+/* The parking thread sleeps on a word of the page, so that the daemon can wake it too. It
+ * sleeps for a limited time, because the page may be replaced meanwhile. */
+static uint32_t read_expect_seq(void) { return __atomic_load_n(&gw_shared.page.expect_seq, __ATOMIC_ACQUIRE); }
 
-/* Sleeps until then or until something is told. Whether nothing was. */
-static bool sleep_until(uint64_t at_ns, uint32_t heard) {
+/* Sleeps until at_ns, or until an arrival is announced; returns false in that case. */
+static bool sleep_until(uint64_t at_ns, uint32_t seq) {
   while (gw_now() < at_ns) {
-    if (turn() != heard) return false;
-    gw_futex_wait(&gw_shared.page.expect_seq, heard, at_ns, 1);
+    if (read_expect_seq() != seq) return false;
+    gw_futex_wait(&gw_shared.page.expect_seq, seq, at_ns, 1);
   }
   return true;
 }
 
-/* The same to the microsecond, if there is a use. */
-static bool wait_until(uint64_t at_ns, uint32_t heard) {
+/* The same with a precision of a microsecond, as long as the process is idle. */
+static bool wait_until(uint64_t at_ns, uint32_t seq) {
   uint64_t now = gw_now();
   if (now < at_ns) {
-    gw_lock(&learnt.lock);
-    uint64_t until = at_ns - gw_predict_early(&learnt.predictor, at_ns - now);
-    gw_unlock(&learnt.lock);
-    if (!sleep_until(until, heard)) return false;
+    gw_lock(&learned.lock);
+    uint64_t until = at_ns - gw_predict_early(&learned.predictor, at_ns - now);
+    gw_unlock(&learned.lock);
+    if (!sleep_until(until, seq)) return false;
     now = gw_now();
-    gw_lock(&learnt.lock);
-    gw_predict_woke(&learnt.predictor, now - until);
-    gw_unlock(&learnt.lock);
+    gw_lock(&learned.lock);
+    gw_predict_woke(&learned.predictor, now - until);
+    gw_unlock(&learned.lock);
   }
-  while (gw_now() < at_ns && is_off()) {
-    if (turn() != heard) return false;
+  while (gw_now() < at_ns && is_idle()) {
+    if (read_expect_seq() != seq) return false;
   }
   return true;
 }
 
-/* Holds the device for an arrival, and sees what comes of it. */
-static void hold_for(uint64_t arrival_ns, uint64_t patience_ns) {
-  uint64_t from = gw_now(), until = arrival_ns + patience_ns, took = 0, let_go;
-  int hurried = 0; /* how often a launch was seen under way */
-  if (!take(arrival_ns, until)) return;
-  while (!(let_go = __atomic_load_n(&let_go_ns, __ATOMIC_ACQUIRE))) {
+/* Holds the device for an arrival and records the outcome. */
+static void hold_for(uint64_t arrival_ns, uint64_t limit_ns) {
+  uint64_t from = gw_now(), until = arrival_ns + limit_ns, took = 0, released;
+  int pending_seen = 0; /* how often a launch was seen in progress */
+  if (!launch_parked(arrival_ns, until)) return;
+  while (!(released = __atomic_load_n(&released_ns, __ATOMIC_ACQUIRE))) {
     uint64_t now = gw_now();
-    if (!took && __atomic_load_n(&park.word[BEGUN], __ATOMIC_ACQUIRE) == park.generation) took = now - from;
-    if (__atomic_load_n(&cuda_hurry, __ATOMIC_RELAXED) && hurried++) cuda_unpark_now(true);
+    if (!took && __atomic_load_n(&park.word[BEGUN_WORD], __ATOMIC_ACQUIRE) == park.generation) took = now - from;
+    if (__atomic_load_n(&cuda_launch_pending, __ATOMIC_RELAXED) && pending_seen++) cuda_unpark_now(true);
     else if (now >= until) cuda_unpark_now(false);
-    /* How soon it had begun is what the next lead is made of: looked at closely. */
+    /* The time until the first kernel begins determines the next lead, so it is measured
+     * closely. */
     gw_sleep(took ? 20000 : 2000);
   }
-  bool came = __atomic_load_n(&let_go_by_an_arrival, __ATOMIC_RELAXED);
-  uint64_t held = let_go > from ? let_go - from : 0;
-  gw_lock(&learnt.lock);
-  if (took) gw_predict_takeover(&learnt.predictor, took);
-  gw_predict_outcome(&learnt.predictor, came, let_go);
-  learnt.parked++;
-  learnt.parked_ns += held;
-  learnt.hits += came;
-  /* What the arrival did not have to wait for: as much of the switch as was over. */
-  if (came) learnt.saved_ns += took && took < held ? took : held;
-  GW_SHOW(parked, learnt.parked);
-  GW_SHOW(park_hits, learnt.hits);
-  GW_SHOW(parked_ns, learnt.parked_ns);
-  GW_SHOW(saved_ns, learnt.saved_ns);
-  gw_unlock(&learnt.lock);
+  bool came = __atomic_load_n(&released_by_arrival, __ATOMIC_RELAXED);
+  uint64_t held = released > from ? released - from : 0;
+  gw_lock(&learned.lock);
+  if (took) gw_predict_takeover(&learned.predictor, took);
+  gw_predict_outcome(&learned.predictor, came, released);
+  learned.parked++;
+  learned.parked_ns += held;
+  learned.hits += came;
+  /* The arrival was spared the part of the switch that was over. */
+  if (came) learned.saved_ns += took && took < held ? took : held;
+  GW_WRITE(parked, learned.parked);
+  GW_WRITE(park_hits, learned.hits);
+  GW_WRITE(parked_ns, learned.parked_ns);
+  GW_WRITE(saved_ns, learned.saved_ns);
+  gw_unlock(&learned.lock);
 }
 
-/* When the next arrival is due, or 0: as is said, by the program itself or by its owner,
- * else as it has been. */
+/* When the next arrival is due, or 0: as announced by the program or the owner, else as
+ * predicted. */
 static uint64_t next_arrival(uint64_t now, uint64_t lead, uint64_t last) {
-  uint64_t at = __atomic_load_n(&expected, __ATOMIC_RELAXED), owners = GW_READ(expect_ns);
+  uint64_t at = __atomic_load_n(&announced_arrival, __ATOMIC_RELAXED), owner_at = GW_READ(expect_ns);
   uint64_t past = now > last ? now : last;
-  if (owners > past && (at <= past || owners < at)) at = owners;
-  gw_lock(&learnt.lock);
-  if (owners > now) learnt.told_ns = now;
+  if (owner_at > past && (at <= past || owner_at < at)) at = owner_at;
+  gw_lock(&learned.lock);
+  if (owner_at > now) learned.announced_ns = now;
   if (at > past) {
-    gw_unlock(&learnt.lock);
+    gw_unlock(&learned.lock);
     return at;
   }
-  bool told = learnt.told_ns && now - learnt.told_ns < STALE_NS;
-  at = !told && GW_READ(watch) & GW_PREDICT_ARRIVALS ? gw_predict_next(&learnt.predictor, lead) : 0;
-  gw_unlock(&learnt.lock);
+  bool announced = learned.announced_ns && now - learned.announced_ns < ANNOUNCED_NS;
+  at = !announced && GW_READ(watch) & GW_PREDICT_ARRIVALS ? gw_predict_next(&learned.predictor, lead) : 0;
+  gw_unlock(&learned.lock);
   return at > now ? at : 0;
 }
 
 static void *run(void *unused) {
   prctl(PR_SET_TIMERSLACK, 1000ul);
   prctl(PR_SET_NAME, "giveway-park");
-  int relaxed = 2; /* what we do is in nobody's graph */
+  int relaxed = 2; /* the library's calls belong to no capture */
   if (cuda_driver()->cuThreadExchangeStreamCaptureMode) cuda_driver()->cuThreadExchangeStreamCaptureMode(&relaxed);
   uint64_t last = 0, prepare_at = 0;
   for (;;) {
-    uint32_t heard = turn();
-    uint64_t most = gw_page_is_there() ? GW_READ(lead_us) * 1000ull : 0, patience = GW_READ(max_park_us) * 1000ull;
-    if (most > LOOK_NS) most = LOOK_NS;
-    if (patience > LOOK_NS) patience = LOOK_NS;
-    /* A program that is never idle for long is not to pay for that at every turn. */
-    if (most && is_off() && gw_now() >= prepare_at && !prepare()) prepare_at = gw_now() + AGAIN_NS;
+    uint32_t seq = read_expect_seq();
+    uint64_t max_lead = gw_page_attached() ? GW_READ(lead_us) * 1000ull : 0, limit = GW_READ(max_park_us) * 1000ull;
+    if (max_lead > MAX_SLEEP_NS) max_lead = MAX_SLEEP_NS;
+    if (limit > MAX_SLEEP_NS) limit = MAX_SLEEP_NS;
+    /* So that a process that is never idle for long does not pay for it in every round. */
+    if (max_lead && is_idle() && gw_now() >= prepare_at && !prepare()) prepare_at = gw_now() + PREPARE_RETRY_NS;
     uint64_t now = gw_now();
-    gw_lock(&learnt.lock);
-    uint64_t lead = gw_predict_lead(&learnt.predictor, most);
-    bool rests = gw_predict_resting(&learnt.predictor, now);
-    gw_unlock(&learnt.lock);
-    uint64_t at = most && !rests ? next_arrival(now, lead, last) : 0;
-    if (!at || at <= last || now + lead > at + patience || at > now + lead + LOOK_NS) {
-      sleep_until(now + LOOK_NS, heard); /* much may change until then */
+    gw_lock(&learned.lock);
+    uint64_t lead = gw_predict_lead(&learned.predictor, max_lead);
+    bool paused = gw_predict_paused(&learned.predictor, now);
+    gw_unlock(&learned.lock);
+    uint64_t at = max_lead && !paused ? next_arrival(now, lead, last) : 0;
+    if (!at || at <= last || now + lead > at + limit || at > now + lead + MAX_SLEEP_NS) {
+      sleep_until(now + MAX_SLEEP_NS, seq); /* settings may change until then */
       continue;
     }
-    if (!wait_until(at - lead, heard)) continue;
+    if (!wait_until(at - lead, seq)) continue;
     last = at;
-    hold_for(at, patience);
+    hold_for(at, limit);
   }
   return unused;
 }
 
-/* Before the driver's own end, which was set up before ours. */
-static void quit(void) {
-  __atomic_store_n(&park.quitting, true, __ATOMIC_SEQ_CST);
-  /* Held while the driver is called: one that does not come back must not keep the
-   * program from its end. */
+/* Runs before the driver's own exit handler, which was registered earlier. */
+static void stop_parking(void) {
+  __atomic_store_n(&park.exiting, true, __ATOMIC_SEQ_CST);
+  /* The lock is held during driver calls. A call that does not return must not keep the
+   * program from exiting. */
   for (int i = 0; i < 100; i++) {
     if (gw_trylock(&park.lock)) {
       gw_unlock(&park.lock);
@@ -344,9 +346,9 @@ static void start_thread(void) {
   if (!__atomic_compare_exchange_n(&started, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
   int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
   int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
-  if (!create || !detach || !find_driver() || atexit(quit) != 0) return;
+  if (!create || !detach || !find_driver() || atexit(stop_parking) != 0) return;
   sigset_t all, before;
-  sigfillset(&all); /* without the C library's own: setuid waits for every thread to take one */
+  sigfillset(&all); /* by sigprocmask, which leaves the C library's signals: setuid needs every thread to take one */
   sigprocmask(SIG_SETMASK, &all, &before);
   unsigned long thread;
   if (create(&thread, NULL, run, NULL) == 0) detach(thread);
@@ -354,10 +356,10 @@ static void start_thread(void) {
 }
 
 void cuda_park_expect(uint64_t at_ns) {
-  __atomic_store_n(&expected, at_ns, __ATOMIC_RELAXED);
-  gw_lock(&learnt.lock);
-  learnt.told_ns = gw_now();
-  gw_unlock(&learnt.lock);
+  __atomic_store_n(&announced_arrival, at_ns, __ATOMIC_RELAXED);
+  gw_lock(&learned.lock);
+  learned.announced_ns = gw_now();
+  gw_unlock(&learned.lock);
   __atomic_add_fetch(&gw_shared.page.expect_seq, 1, __ATOMIC_RELEASE);
   if (!__atomic_load_n(&started, __ATOMIC_ACQUIRE)) {
     if (__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) && GW_READ(lead_us)) start_thread();
@@ -370,9 +372,9 @@ void cuda_park_ready(uint64_t at_ns) {
   bool predict = GW_READ(watch) & GW_PREDICT_ARRIVALS;
   if (!GW_READ(lead_us) || !(predict || GW_READ(expect_ns))) return;
   if (predict) {
-    gw_lock(&learnt.lock);
-    gw_predict_arrival(&learnt.predictor, at_ns);
-    gw_unlock(&learnt.lock);
+    gw_lock(&learned.lock);
+    gw_predict_arrival(&learned.predictor, at_ns);
+    gw_unlock(&learned.lock);
   }
   uint32_t none = 0;
   if (!__atomic_load_n(&started, __ATOMIC_RELAXED))
@@ -381,8 +383,8 @@ void cuda_park_ready(uint64_t at_ns) {
 
 /* With the lock held. */
 static void forget(void *ctx) {
-  for (size_t i = 0; i < sizeof park.places / sizeof *park.places; i++) {
-    if (ctx == GW_ALL || park.places[i].ctx == ctx) park.places[i].ctx = NULL;
+  for (size_t i = 0; i < sizeof park.contexts / sizeof *park.contexts; i++) {
+    if (ctx == GW_ALL || park.contexts[i].ctx == ctx) park.contexts[i].ctx = NULL;
   }
   if (ctx == GW_ALL || __atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) == ctx) {
     __atomic_store_n(&cuda_park_context, NULL, __ATOMIC_RELAXED);
@@ -391,10 +393,10 @@ static void forget(void *ctx) {
 
 void cuda_park_stop(void) {
   gw_lock(&park.lock);
-  cuda_unpark(); /* what was launched before we had the lock too */
+  cuda_unpark(); /* also kernels that were parked before the lock was taken */
 }
 
-void cuda_park_go_on(bool gone) {
+void cuda_park_resume(bool gone) {
   if (gone) forget(GW_ALL);
   gw_unlock(&park.lock);
 }
@@ -405,16 +407,16 @@ void cuda_park_forget(void *ctx) {
   gw_unlock(&park.lock);
 }
 
-void cuda_park_never(void) {
+void cuda_park_disable(void) {
   cuda_park_stop();
-  park.never = true;
+  park.disabled = true;
   gw_unlock(&park.lock);
 }
 
 void cuda_park_forked(void) {
   memset(&park, 0, sizeof park);
-  memset(&learnt, 0, sizeof learnt);
+  memset(&learned, 0, sizeof learned);
   cuda_parked = started = 0;
   cuda_park_context = NULL;
-  expected = let_go_ns = 0;
+  announced_arrival = released_ns = 0;
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pre-preemption: taking the device ahead of an arrival.
+ * Pre-preemption: taking the device ahead of an expected arrival, by parking kernels on it.
  *
- * A switch to the program's context takes the hardware some 165 us (H200), in
- * which its request waits. If it is known when the next request will come, two
- * kernels of one thread each are launched a little before: the hardware
- * switches to them, they wait for a word of host memory, and the request finds
- * its context on the device. Two, because one that runs with nothing behind it
- * is taken for the end of the work, and the hardware switches away again.
+ * A switch to the process's context takes the hardware about 165 us (H200), and its request
+ * waits for it. If the time of the next request is known, two kernels of one thread each are
+ * launched a little before it. The hardware switches to them, they wait for a word of host
+ * memory, and the request finds its context on the device. Two kernels are needed: if one
+ * runs with nothing behind it, the hardware takes the context for idle and switches away.
  *
- * They are on a stream of our own that orders nothing with the program's. The
- * first launch of the program lets them go, as does any call of its that could
- * wait for them, and whatever happens they end by themselves after a time.
+ * The parked kernels are on a stream of the library's own that is not ordered with the
+ * program's streams. They are released by the program's first launch and by every call of
+ * the program that could wait for them, and in any case they end by themselves after a time.
  */
 #ifndef GIVEWAY_PARK_H
 #define GIVEWAY_PARK_H
@@ -21,19 +20,19 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The generation of kernels that hold the device now; 0: none. */
+/* The generation of the kernels that are parked now; 0: none. */
 extern uint32_t cuda_parked;
 
-/* Lets them go. arrived: because the program has launched what they waited for. */
+/* Releases the parked kernels. arrived: the program has launched the work they waited for. */
 void cuda_unpark_now(bool arrived);
 
-/* Before a call that could wait for all of the context's work. */
+/* Called before a call that could wait for all work of the context. */
 static inline void cuda_unpark(void) {
   if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) cuda_unpark_now(false);
 }
 
-/* After the program has put a command on the device: it is that context that
- * will want it again. */
+/* Called after the program has put a command on the device. The next kernels are parked in
+ * that context. */
 extern void *cuda_park_context;
 static inline void cuda_arrived(void *ctx) {
   if (__builtin_expect(__atomic_load_n(&cuda_park_context, __ATOMIC_RELAXED) != ctx, 0)) {
@@ -42,29 +41,30 @@ static inline void cuda_arrived(void *ctx) {
   if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) cuda_unpark_now(true);
 }
 
-/* The program says when its next request will come; 0: it does not know. */
+/* The program says when its next request will arrive; 0: unknown. */
 void cuda_park_expect(uint64_t at_ns);
 
-/* The program has become ready: an arrival, to predict the next from. */
+/* The process has become ready: an arrival, from which the next one is predicted. */
 void cuda_park_ready(uint64_t at_ns);
 
-/* A context, or with GW_ALL every one, is about to go. */
+/* A context, or with GW_ALL every context, is about to be destroyed. */
 void cuda_park_forget(void *ctx);
 
-/* Around a call after which every context may have gone, or none: nothing is parked
- * in between. */
+/* Called around a call that may destroy every context: nothing is parked in between. `gone`
+ * says whether it did. */
 void cuda_park_stop(void);
-void cuda_park_go_on(bool gone);
+void cuda_park_resume(bool gone);
 
-/* This program uses contexts that only one thread may have: nobody parks. */
-void cuda_park_never(void);
+/* The program uses contexts that only one thread may use: parking is switched off. */
+void cuda_park_disable(void);
 
-/* A launch is about to be made, which may wait for what is parked: the first of a
- * kernel, say, if it has yet to be loaded. One that takes long lets go. */
-extern uint32_t cuda_hurry;
+/* Called before a launch. A launch may wait for the parked kernels, for example the first
+ * launch of a kernel that is not loaded yet. If it takes long, the parking thread releases
+ * them. */
+extern uint32_t cuda_launch_pending;
 static inline void cuda_launching(void) {
   if (__builtin_expect(__atomic_load_n(&cuda_parked, __ATOMIC_RELAXED) != 0, 0)) {
-    __atomic_store_n(&cuda_hurry, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&cuda_launch_pending, 1, __ATOMIC_RELAXED);
   }
 }
 

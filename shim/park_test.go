@@ -10,35 +10,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// testPark: the device is taken ahead of arrivals that are announced or regular, let
-// go for whoever could wait for it, and not taken for arrivals that do not come.
+// testPark: kernels are parked ahead of arrivals that are announced or periodic, released by calls
+// that could wait for them, and not parked when arrivals repeatedly do not come.
 func testPark(t *testing.T, dir string) {
-	bench{t, dir}.compile("parkwork", "test/parkwork.c")
+	builder{t, dir}.compile("parkwork", "test/parkwork.c")
 	slow := 1
-	ahead := func(patience time.Duration, watch uint32) func(*shimpage.Page) {
+	ahead := func(limit time.Duration, watch uint32) func(*shimpage.Page) {
 		return func(p *shimpage.Page) {
-			p.SetParking(time.Duration(slow)*5*time.Millisecond, patience)
+			p.SetParking(time.Duration(slow)*5*time.Millisecond, limit)
 			p.SetWatch(watch)
 		}
 	}
-	begin := func(k *keeper, what string, n int) *program {
+	begin := func(d *pagetest.Daemon, what string, n int) *process {
 		t.Helper()
-		return start(t, k, dir, "parkwork", what, strconv.Itoa(n), strconv.Itoa(slow))
+		return start(t, d.Socket(), dir, "parkwork", what, strconv.Itoa(n), strconv.Itoa(slow))
 	}
 	run := func(prepare func(*shimpage.Page), what string, n int) (c shimpage.Counters, line string) {
 		t.Helper()
-		k := keep(t, prepare)
-		p := begin(k, what, n)
-		page := k.page()
-		line = p.ok()
+		d := newDaemon(t, prepare)
+		p := begin(d, what, n)
+		page := d.Page()
+		line = p.expectOK()
 		return page.Counters(), line
 	}
-	// Arrivals are regular, and leads long enough, only on a machine that lets a program
-	// run when it wants to: on one that is busy it may take some attempts, and arrivals
-	// that come more slowly.
+	// On a busy machine a process is often not scheduled in time. Arrivals are then not periodic
+	// and leads too short, so these tests make several attempts, with slower arrivals.
 	attempts := func(name string, attempt func() error) {
 		t.Run(name, func(t *testing.T) {
 			for n := range 10 {
@@ -49,35 +49,35 @@ func testPark(t *testing.T, dir string) {
 				}
 				t.Logf("attempt %d: %v", n+1, err)
 			}
-			t.Error("it never worked")
+			t.Error("all attempts failed")
 		})
 		slow = 1
 	}
-	attempts("told", func() error {
+	attempts("announced", func() error {
 		c, line := run(ahead(50*time.Millisecond, 0), "told", 20)
 		ended, late := field(t, line, "ended"), field(t, line, "late")
 		if c.Launched != 21 {
-			t.Errorf("%d commands of the program's, want 21: are ours among them?", c.Launched)
+			t.Errorf("%d commands, want 21: parked kernels must not be counted", c.Launched)
 		}
 		if c.Saved > c.ParkedFor || ended > 2*c.Parked {
-			t.Errorf("counted %+v, of which %d kernels ended", c, ended)
+			t.Errorf("got %+v, but %d kernels ended", c, ended)
 		}
 		if c.Parked < 5 || c.Hits < c.Parked/2 || c.Saved == 0 || c.ParkedFor == 0 || ended < 2*c.Parked-2 || late > 2 {
-			return fmt.Errorf("counted %+v, %d kernels ended, %d by themselves", c, ended, late)
+			return fmt.Errorf("got %+v; %d kernels ended, %d by themselves", c, ended, late)
 		}
 		return nil
 	})
-	attempts("told by its owner", func() error {
-		k := keep(t, ahead(50*time.Millisecond, shimpage.LogRequests))
-		p := begin(k, "silent", 30)
-		page := k.page()
+	attempts("announced by the owner", func() error {
+		d := newDaemon(t, ahead(50*time.Millisecond, shimpage.LogRequests))
+		p := begin(d, "silent", 30)
+		page := d.Page()
 		ended := make(chan string, 1)
-		go func() { ended <- p.ok() }()
+		go func() { ended <- p.expectOK() }()
 		for {
 			select {
 			case <-ended:
 				if c := page.Counters(); c.Parked < 3 || c.Hits == 0 {
-					return fmt.Errorf("counted %+v", c)
+					return fmt.Errorf("got %+v", c)
 				}
 				return nil
 			case <-time.After(time.Duration(slow) * 15 * time.Millisecond):
@@ -85,86 +85,86 @@ func testPark(t *testing.T, dir string) {
 			}
 		}
 	})
-	attempts("regular", func() error {
+	attempts("periodic", func() error {
 		if c, _ := run(ahead(50*time.Millisecond, shimpage.PredictArrivals), "silent", 30); c.Parked < 3 || c.Hits < c.Parked/2 {
-			return fmt.Errorf("counted %+v", c)
+			return fmt.Errorf("got %+v", c)
 		}
 		return nil
 	})
-	t.Run("nobody asked", func(t *testing.T) {
+	t.Run("not requested", func(t *testing.T) {
 		if c, line := run(ahead(50*time.Millisecond, 0), "silent", 20); c.Parked != 0 || field(t, line, "ended") != 0 {
-			t.Errorf("counted %+v: %s", c, line)
+			t.Errorf("got %+v: %s", c, line)
 		}
 		if c, line := run(func(*shimpage.Page) {}, "told", 5); c.Parked != 0 || field(t, line, "ended") != 0 {
-			t.Errorf("without a lead: counted %+v: %s", c, line)
+			t.Errorf("without a lead: got %+v: %s", c, line)
 		}
 	})
-	// It takes the processor some 20 ms, and is in vain if the program is at work then.
+	// Compiling takes about 20 ms of CPU time, and is wasted if the process is not idle then.
 	t.Run("compiles", func(t *testing.T) {
 		compiled := func(args ...string) (compiled, loaded, ms uint64) {
 			t.Helper()
-			line := start(t, keep(t, ahead(50*time.Millisecond, 0)), dir, append([]string{"parkwork"}, args...)...).ok()
+			line := start(t, newDaemon(t, ahead(50*time.Millisecond, 0)).Socket(), dir, append([]string{"parkwork"}, args...)...).expectOK()
 			return field(t, line, "compiled"), field(t, line, "loaded"), field(t, line, "ms")
 		}
 		if n, loaded, ms := compiled("busy", "500"); n == 0 || n > 1+ms/1000 || loaded != 0 {
-			t.Errorf("%d times in %d ms, and loaded %d times, beside a program that is never idle for long", n, ms, loaded)
+			t.Errorf("compiled %d times in %d ms and loaded %d times, for a process that is never idle for long", n, ms, loaded)
 		}
 		if _, loaded, _ := compiled("ends"); loaded != 0 {
-			t.Errorf("what was compiled is loaded at the program's end")
+			t.Errorf("the kernel was loaded %d times at the program's exit, want 0", loaded)
 		}
-		k := keep(t, ahead(50*time.Millisecond, 0))
-		p := start(t, k, dir, "parkwork", "unasked")
-		p.until("started")
-		k.page().SetParking(0, 0)
+		d := newDaemon(t, ahead(50*time.Millisecond, 0))
+		p := start(t, d.Socket(), dir, "parkwork", "unasked")
+		p.waitFor("started")
+		d.Page().SetParking(0, 0)
 		fmt.Fprintln(p.in)
-		if line := p.ok(); field(t, line, "compiled") != 0 {
-			t.Errorf("without a lead: %s", line)
+		if line := p.expectOK(); field(t, line, "compiled") != 0 {
+			t.Errorf("without a lead: got %s, want nothing compiled", line)
 		}
 	})
 	attempts("wrong", func() error {
-		slow = 1 // or it has rested before the end, and tries again
+		slow = 1 // with slower arrivals the pause would end, and parking would be tried again
 		c, _ := run(ahead(time.Millisecond, 0), "wrong", 30)
 		if c.Parked > 16 || c.Hits != 0 {
-			t.Errorf("counted %+v: it should have given up after eight", c)
+			t.Errorf("got %+v: want it to pause after eight", c)
 		}
 		if c.Parked < 4 {
-			return fmt.Errorf("counted %+v", c)
+			return fmt.Errorf("got %+v", c)
 		}
 		return nil
 	})
 	attempts("waits", func() error {
 		c, line := run(ahead(90*time.Millisecond, 0), "waits", 1)
 		if c.Hits != 0 {
-			t.Errorf("counted %+v", c)
+			t.Errorf("got %+v", c)
 		}
 		if c.Parked == 0 || field(t, line, "waited") > 50 {
-			return fmt.Errorf("counted %+v: %s", c, line)
+			return fmt.Errorf("got %+v: %s", c, line)
 		}
 		return nil
 	})
-	attempts("slept through", func() error {
-		k := keep(t, ahead(90*time.Millisecond, 0))
-		p := begin(k, "stopped", 3)
+	attempts("stopped process", func() error {
+		d := newDaemon(t, ahead(90*time.Millisecond, 0))
+		p := begin(d, "stopped", 3)
 		stat := fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)
-		for end := time.Now().Add(hang); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 			text, _ := os.ReadFile(stat)
 			if strings.Contains(string(text), ") T ") {
 				break
 			}
-			// One that has ended is a zombie, until somebody waits for it.
+			// An exited process is a zombie until it is waited for.
 			if len(text) == 0 || strings.Contains(string(text), ") Z ") || time.Now().After(end) {
-				t.Fatalf("it was never stopped: %q", p.tail())
+				t.Fatalf("the process was never stopped: %q", p.tail())
 			}
 		}
-		time.Sleep(40 * time.Millisecond) // the arrival is over
+		time.Sleep(40 * time.Millisecond) // the announced time has passed
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
-		line := p.ok()
+		line := p.expectOK()
 		before, ended := field(t, line, "before"), field(t, line, "ended")
 		if ended != before {
-			return fmt.Errorf("%d kernels before it was stopped, %d after: it waited for an arrival that was over", before, ended)
+			return fmt.Errorf("%d kernels before the stop, %d after: kernels were parked for a past arrival", before, ended)
 		}
 		if before == 0 {
-			return errors.New("nothing was parked before that")
+			return errors.New("no kernel was parked before the stop")
 		}
 		return nil
 	})

@@ -9,38 +9,37 @@ import (
 	"testing"
 )
 
-// What parking learns is numbers in, numbers out.
 func TestPredict(t *testing.T) {
-	b := newTools(t)
+	b := newBuilder(t)
 	b.compile("predict", "test/predict.c", "predict.c")
 	if out, err := exec.Command(b.path("predict")).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// A bound is worth time: more of short commands are in flight, and of long ones no more
-// than it says, on however many streams.
-func TestPace(t *testing.T) {
-	b := newTools(t)
+// TestBoundMeasuresTime: with a grain a bound admits more short commands, but no more long ones,
+// on any number of streams.
+func TestBoundMeasuresTime(t *testing.T) {
+	b := newBuilder(t)
 	files, err := filepath.Glob("*.c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = slices.DeleteFunc(files, func(f string) bool { return f == "page.c" }) // the test has it
+	files = slices.DeleteFunc(files, func(f string) bool { return f == "page.c" }) // test/pace.c includes it
 	b.compile("pace", append([]string{"-Wl,--wrap=clock_gettime,--wrap=gw_sleep", "test/pace.c"}, files...)...)
 	for _, c := range []struct {
 		streams, us, grain, later, batch, gap int
-		least, most                           uint64
-		apart                                 float64 // commands from mark to mark, at least
-		burst                                 uint64  // us at most, for a hundred
+		least, most                           uint64  // commands in flight
+		perMark                               float64 // at least so many commands per mark
+		burst                                 uint64  // at most so many us for a hundred commands
 	}{
-		{streams: 1, us: 1, batch: 4, least: 1, most: 16, apart: 3.9},
-		{streams: 1, us: 1, batch: 100, least: 1, most: 16, apart: 15.9},
-		{streams: 1, us: 1, least: 1, most: 16, apart: 7.9},
+		{streams: 1, us: 1, batch: 4, least: 1, most: 16, perMark: 3.9},
+		{streams: 1, us: 1, batch: 100, least: 1, most: 16, perMark: 15.9},
+		{streams: 1, us: 1, least: 1, most: 16, perMark: 7.9},
 		{streams: 1, us: 20, least: 16, most: 16},
-		{streams: 1, us: 20, batch: 4, least: 16, most: 16}, // where launches wait there are more marks
+		{streams: 1, us: 20, batch: 4, least: 16, most: 16}, // launches that wait set more marks
 		{streams: 1, us: 20, batch: 100, least: 16, most: 16},
-		{streams: 1, us: 20, grain: 200, batch: 3, least: 32, most: 128, apart: 2.9},
+		{streams: 1, us: 20, grain: 200, batch: 3, least: 32, most: 128, perMark: 2.9},
 		{streams: 1, us: 20, grain: 200, least: 32, most: 128},
 		{streams: 1, us: 10, grain: 200, gap: 50, least: 1, most: 128, burst: 1500},
 		{streams: 1, us: 20, grain: 1000, least: 160, most: 640},
@@ -57,61 +56,60 @@ func TestPace(t *testing.T) {
 		args := strings.Fields(fmt.Sprint(c.streams, c.us, c.grain, c.later, c.batch, c.gap))
 		out, err := exec.Command(b.path("pace"), args...).CombinedOutput()
 		var most, overruns, burst uint64
-		var apart float64
-		if _, scan := fmt.Sscan(string(out), &most, &overruns, &apart, &burst); err != nil || scan != nil {
+		var perMark float64
+		if _, scan := fmt.Sscan(string(out), &most, &overruns, &perMark, &burst); err != nil || scan != nil {
 			t.Fatalf("%+v: %v: %s", c, err, out)
 		}
 		if most < c.least || most > c.most || overruns != 0 {
-			t.Errorf("%+v: %d in flight with a bound of 16, which was let go %d times", c, most, overruns)
+			t.Errorf("%+v: %d in flight with a bound of 16, %d overruns", c, most, overruns)
 		}
 		atMost := 16.0
 		if c.batch > 0 {
 			atMost = float64(c.batch)
 		}
 		if c.us >= 5000 {
-			atMost = 1.5 // one behind each, once it is known that they are long
+			atMost = 1.5 // one mark per command, once they are known to be long
 		}
-		if apart < c.apart || apart > atMost {
-			t.Errorf("%+v: %.2f commands from mark to mark", c, apart)
+		if perMark < c.perMark || perMark > atMost {
+			t.Errorf("%+v: %.2f commands per mark", c, perMark)
 		}
 		if c.burst > 0 && burst > c.burst {
-			t.Errorf("%+v: a burst took %d us", c, burst)
+			t.Errorf("%+v: a burst took %d us, want at most %d", c, burst, c.burst)
 		}
 	}
 }
 
-// A lock that one thread owns until others come.
-func TestBias(t *testing.T) {
-	b := newTools(t)
+func TestBiasedLock(t *testing.T) {
+	b := newBuilder(t)
 	b.compile("bias", "-O2", "test/bias.c", "bias.c", "sys.c")
 	if out, err := exec.Command(b.path("bias"), "300").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// The device's half of the guard for kernels, a block at a time on the host; and the
-// host's half, on a runtime of ours.
+// TestGuardEmulated runs the device part of giveway_guard.h on the host, one block at a time, and
+// the host part on a fake runtime.
 func TestGuardEmulated(t *testing.T) {
 	if _, err := exec.LookPath("g++"); err != nil {
-		t.Skip("no g++: the guard is C++")
+		t.Skip("no g++, which giveway_guard.h needs")
 	}
-	for _, half := range []string{"emulated", "host"} {
-		program := filepath.Join(t.TempDir(), half)
+	for _, part := range []string{"emulated", "host"} {
+		program := filepath.Join(t.TempDir(), part)
 		if out, err := exec.Command("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", "-Itest/fakecudart",
-			"-o", program, "test/guard_"+half+".cpp").CombinedOutput(); err != nil {
+			"-o", program, "test/guard_"+part+".cpp").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		if out, err := exec.Command(program).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s", half, err, out)
+			t.Errorf("%s: %v: %s", part, err, out)
 		}
 	}
 }
 
-// newTools is a bench for programs that need no shim.
-func newTools(t *testing.T) bench {
+// newBuilder returns a builder in a new folder.
+func newBuilder(t *testing.T) builder {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("no gcc: the shim is C")
+		t.Skip("no gcc, which the shim needs")
 	}
-	return bench{t, t.TempDir()}
+	return builder{t, t.TempDir()}
 }

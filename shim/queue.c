@@ -2,9 +2,9 @@
 //go:build ignore
 
 /*
- * Queues. A queue is a list of commands that wait, a list of those under way, and
- * one word that changes with each of them: whoever waits for anything waits for
- * that word, after a look under the lock, so that no change is missed.
+ * Queues of commands. A queue has a list of waiting commands, a list of commands in flight, and
+ * a word that changes with both. Every wait is a wait for that word, after a check under the
+ * lock, so no change is missed.
  */
 #define _GNU_SOURCE
 #include "queue.h"
@@ -28,61 +28,62 @@ struct command {
   giveway_run run;
   void *arg;
   uint64_t number;
-  uint64_t seq;  /* on its lane of the gate, if it is counted and has one */
-  bool counted;  /* by the gate, as in flight */
-  bool returned; /* from its function */
-  bool told_done;
+  uint64_t seq;  /* its number on the gate's stream, if it is counted and the stream has a slot */
+  bool counted;  /* the gate counts it as in flight */
+  bool returned; /* its function has returned */
+  bool done_called;
 };
 
 struct giveway_queue {
   gw_lock_t lock;
-  uint32_t turn; /* a futex: another value after each change. All below are under the lock */
+  uint32_t changes; /* a futex: changes with everything below, which the lock guards */
   struct command *waiting, *waiting_last;
-  struct command *under_way, *under_way_last; /* in order of number */
-  uint32_t under_way_count;
-  uint64_t begun; /* commands up to this number have begun, or were dropped */
+  struct command *in_flight, *in_flight_last; /* by number */
+  uint32_t in_flight_count;
+  uint64_t begun; /* all commands up to this number have begun or were dropped */
   struct giveway_queue_counts counts;
   uint32_t bound;
-  uint64_t top; /* the last seq of all commands */
+  uint64_t last_seq; /* the highest seq of all commands */
   bool suspended, closing, has_thread;
-  uint32_t parties; /* its owner, until destroy, and its thread: the last one frees it */
-  uint32_t waiters; /* threads in giveway_queue_wait */
-  uint32_t life;    /* another in the child of a fork */
-  struct command *stale; /* of the parent, in the child */
+  uint32_t refs;         /* held by the program until destroy, and by the queue's thread */
+  uint32_t waiters;      /* threads in giveway_queue_wait */
+  uint32_t generation;   /* changes in the child of a fork */
+  struct command *stale; /* in the child of a fork: commands of the parent */
   char name[16];
 
-  giveway_queue *next, **link; /* in queues, under queues_lock */
+  giveway_queue *next, **link; /* in the list of queues, guarded by queues_lock */
 };
 
 static giveway_queue *queues;
 static gw_lock_t queues_lock;
 
-/* The queue whose thread this is, and the command that it runs. */
-static __thread giveway_queue *mine;
-static __thread uint64_t running;
+/* In a queue's thread: the queue, and the command that runs. */
+static __thread giveway_queue *current_queue;
+static __thread uint64_t current_command;
 
-/* With the lock held. */
-static void changed(giveway_queue *q) {
-  __atomic_store_n(&q->turn, q->turn + 1, __ATOMIC_RELEASE);
-  gw_futex_wake(&q->turn, INT_MAX, 0);
+/* Wakes all threads that wait for a change. With the lock held. */
+static void notify(giveway_queue *q) {
+  __atomic_store_n(&q->changes, q->changes + 1, __ATOMIC_RELEASE);
+  gw_futex_wake(&q->changes, INT_MAX, 0);
 }
 
-/* With the lock held, which it gives up meanwhile: waits for the next change. */
+/* Waits for the next change. With the lock held, which it releases meanwhile. */
 static void wait_for_change(giveway_queue *q) {
-  uint32_t turn = q->turn;
+  uint32_t changes = q->changes;
   gw_unlock(&q->lock);
-  gw_futex_wait(&q->turn, turn, 0, 0);
+  gw_futex_wait(&q->changes, changes, 0, 0);
   gw_lock(&q->lock);
 }
 
-/* The gate's view. A mark is behind the commands up to a number. */
+/* Queues as a gw_runtime. A mark is a command number: it is reached when all commands up to
+ * it are over. */
 struct mark {
   giveway_queue *q;
   uint64_t number;
 };
 
-static bool over_up_to(const giveway_queue *q, uint64_t number) {
-  return q->begun >= number && (!q->under_way || q->under_way->number > number);
+static bool all_over(const giveway_queue *q, uint64_t number) {
+  return q->begun >= number && (!q->in_flight || q->in_flight->number > number);
 }
 
 static void *mark_put(void *ctx, void *stream) {
@@ -99,7 +100,7 @@ static void *mark_put(void *ctx, void *stream) {
 static int mark_reached(void *mark) {
   struct mark *m = mark;
   gw_lock(&m->q->lock);
-  int reached = over_up_to(m->q, m->number);
+  int reached = all_over(m->q, m->number);
   gw_unlock(&m->q->lock);
   return reached;
 }
@@ -118,115 +119,116 @@ __attribute__((visibility("hidden"))) const struct gw_runtime gw_queue = {
     .markable = markable,
 };
 
-/* The program is ready while a command runs, though nothing of it is counted as in
- * flight yet: its own launches are, and the bound must have room for them. That there is
- * a queue is shown here too: the first command may run for long, and a program whose
- * page came with a hint has told of no runtime so far. */
-static void show_ready(gw_pass *p) {
+/* Makes the process ready while a command runs. The command itself is not counted as in flight
+ * yet, because its own launches are counted and must fit in the bound. The runtime is written
+ * here too: the first command may run for long, and if the page was attached by a hint the
+ * daemon knows of no runtime yet. */
+static void report_started(gw_pass *p) {
   gw_bias_lock(&gw_act.lock);
-  if (!p->counted) gw_act.passing++;
-  gw_act.running++;
+  if (!p->entering) gw_act.entering++;
+  gw_act.started++;
   gw_act.runtimes |= gw_queue.bit;
-  GW_SHOW(runtimes, gw_act.runtimes);
-  p->counted = p->running = true;
-  bool ring = gw_settle();
+  GW_WRITE(runtimes, gw_act.runtimes);
+  p->entering = p->started = true;
+  bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
 
-/* A LATER command is in flight from here on. Its place on the queue's lane; 0: there
- * was no lane to be had. */
-static uint64_t count_later(gw_pass *p, giveway_queue *q) {
+/* Counts a GIVEWAY_LATER command as in flight. Returns its number on the queue's stream, or 0
+ * if that has no slot. */
+static uint64_t report_launched(gw_pass *p, giveway_queue *q) {
   gw_leave(p, true);
   gw_bias_lock(&gw_act.lock);
-  int lane = gw_lane_find(&gw_queue, q, q);
-  uint64_t seq = lane >= 0 ? gw_act.lanes[lane].launched : 0;
+  int slot = gw_stream_find(&gw_queue, q, q);
+  uint64_t seq = slot >= 0 ? gw_act.streams[slot].launched : 0;
   gw_bias_unlock(&gw_act.lock);
   return seq;
 }
 
-/* All of the lane up to seq is done; without a lane, one command is. */
-static void tell_gate(giveway_queue *q, uint64_t seq) {
+/* All commands of the stream up to seq are done; with a seq of 0 one command without a slot
+ * is. */
+static void report_done(giveway_queue *q, uint64_t seq) {
   gw_bias_lock(&gw_act.lock);
-  int lane = gw_lane_find(&gw_queue, q, q);
-  if (seq && lane >= 0) gw_lane_done(&gw_act.lanes[lane], seq);
-  if (!seq && gw_act.loose) {
-    gw_act.loose--;
+  int slot = gw_stream_find(&gw_queue, q, q);
+  if (seq && slot >= 0) gw_stream_done(&gw_act.streams[slot], seq);
+  if (!seq && gw_act.untracked) {
+    gw_act.untracked--;
     gw_act.completed++;
   }
-  bool ring = gw_settle();
+  bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
 }
 
-/* With the lock held: takes a command from those under way. Until which place on its
- * lane all is done by that is *seq, if the gate must be told. */
-static bool take_off(giveway_queue *q, struct command *c, uint64_t *seq) {
-  struct command **link = &q->under_way, *before = NULL;
+/* With the lock held: removes a command from those in flight. Returns whether the gate must be
+ * told, and then sets *seq to the number up to which all commands are done. */
+static bool remove_in_flight(giveway_queue *q, struct command *c, uint64_t *seq) {
+  struct command **link = &q->in_flight, *before = NULL;
   while (*link != c) {
     before = *link;
     link = &before->next;
   }
   *link = c->next;
-  if (q->under_way_last == c) q->under_way_last = before;
-  q->under_way_count--;
+  if (q->in_flight_last == c) q->in_flight_last = before;
+  q->in_flight_count--;
   q->counts.completed++;
-  changed(q);
+  notify(q);
   *seq = c->seq;
   if (!c->counted) return false;
   if (!c->seq) return true;
-  /* Others before it are in flight: they will say it for this one too. */
-  for (struct command *o = q->under_way; o && o->number < c->number; o = o->next) {
+  /* An earlier command is in flight: its completion will cover this one too. */
+  for (struct command *o = q->in_flight; o && o->number < c->number; o = o->next) {
     if (o->counted && o->seq) return false;
   }
-  /* Those behind it that were done earlier waited for this one. */
-  for (struct command *o = q->under_way; o; o = o->next) {
+  /* Later commands that are done already are covered by this completion. */
+  for (struct command *o = q->in_flight; o; o = o->next) {
     if (!o->counted || !o->seq || o->number < c->number) continue;
     *seq = o->seq - 1;
     return true;
   }
-  *seq = q->top;
+  *seq = q->last_seq;
   return true;
 }
 
-/* With the lock held, which is free afterwards: a command is done. The gate is told
- * before the lock goes: destroy must not free the queue in between. */
-static void finish(giveway_queue *q, struct command *c) {
+/* A command is done. With the lock held, which it releases. The gate is told before that, so
+ * that destroy does not free the queue meanwhile. */
+static void complete(giveway_queue *q, struct command *c) {
   uint64_t seq;
-  if (take_off(q, c, &seq)) tell_gate(q, seq);
+  if (remove_in_flight(q, c, &seq)) report_done(q, seq);
   gw_unlock(&q->lock);
   free(c);
 }
 
 static bool may_begin(const giveway_queue *q) {
-  return q->waiting && !q->suspended && (!q->bound || q->under_way_count < q->bound);
+  return q->waiting && !q->suspended && (!q->bound || q->in_flight_count < q->bound);
 }
 
-/* With the lock held: the first that waits is under way. */
+/* With the lock held: begins the first waiting command. */
 static struct command *begin(giveway_queue *q) {
   struct command *c = q->waiting;
   q->waiting = c->next;
   if (!q->waiting) q->waiting_last = NULL;
   c->next = NULL;
-  if (q->under_way_last) q->under_way_last->next = c;
-  else q->under_way = c;
-  q->under_way_last = c;
-  q->under_way_count++;
+  if (q->in_flight_last) q->in_flight_last->next = c;
+  else q->in_flight = c;
+  q->in_flight_last = c;
+  q->in_flight_count++;
   q->begun = c->number;
   q->counts.launched++;
-  changed(q);
+  notify(q);
   return c;
 }
 
-/* Passes the gate with the first command and runs it. With the lock held, which is
- * given up meanwhile. False: this is the child of a fork, and not its thread. */
+/* Passes the gate and runs the first command. With the lock held, which it releases meanwhile.
+ * Returns false in the child of a fork, where this is not the queue's thread. */
 static bool run_first(giveway_queue *q) {
-  uint32_t life = q->life;
+  uint32_t generation = q->generation;
   gw_pass pass;
   gw_unlock(&q->lock);
   bool gated = gw_enter(&pass, &gw_queue, q, q);
   gw_lock(&q->lock);
-  if (q->closing || !may_begin(q)) { /* suspended or dropped while it was held */
+  if (q->closing || !may_begin(q)) { /* suspended or dropped while it waited at the gate */
     gw_unlock(&q->lock);
     if (gated) gw_leave(&pass, false);
     gw_lock(&q->lock);
@@ -234,21 +236,21 @@ static bool run_first(giveway_queue *q) {
   }
   struct command *c = begin(q);
   gw_unlock(&q->lock);
-  if (gated) show_ready(&pass);
-  running = c->number;
+  if (gated) report_started(&pass);
+  current_command = c->number;
   int how = c->run(c->arg, c->number);
-  if (__atomic_load_n(&q->life, __ATOMIC_RELAXED) != life) return false;
-  running = 0;
+  if (__atomic_load_n(&q->generation, __ATOMIC_RELAXED) != generation) return false;
+  current_command = 0;
   uint64_t seq = 0;
-  if (gated && how == GIVEWAY_LATER) seq = count_later(&pass, q);
+  if (gated && how == GIVEWAY_LATER) seq = report_launched(&pass, q);
   else if (gated) gw_leave_done(&pass, true);
   gw_lock(&q->lock);
   c->returned = true;
   c->counted = gated && how == GIVEWAY_LATER;
   c->seq = seq;
-  if (seq) q->top = seq;
-  if (how != GIVEWAY_LATER || c->told_done) {
-    finish(q, c);
+  if (seq) q->last_seq = seq;
+  if (how != GIVEWAY_LATER || c->done_called) {
+    complete(q, c);
     gw_lock(&q->lock);
   }
   return true;
@@ -262,9 +264,9 @@ static void free_all(struct command *c) {
   }
 }
 
-/* With the lock held, which is free afterwards, as the queue may be. */
-static void let_go(giveway_queue *q) {
-  bool last = --q->parties == 0;
+/* Drops a reference. With the lock held, which it releases; it may free the queue. */
+static void unref(giveway_queue *q) {
+  bool last = --q->refs == 0;
   gw_unlock(&q->lock);
   if (!last) return;
   gw_forget(&gw_queue, q, q);
@@ -272,40 +274,40 @@ static void let_go(giveway_queue *q) {
   free(q);
 }
 
-static void *thread(void *arg) {
-  giveway_queue *q = mine = arg;
+static void *run_queue(void *arg) {
+  giveway_queue *q = current_queue = arg;
   gw_sys(SYS_prctl, PR_SET_NAME, (long)q->name, 0, 0, 0, 0);
   gw_lock(&q->lock);
   while (!q->closing) {
     if (!may_begin(q)) wait_for_change(q);
     else if (!run_first(q)) return NULL;
   }
-  let_go(q);
+  unref(q);
   return NULL;
 }
 
-/* With the lock held. pthread_create has moved from one library to another, and old
- * programs need not have either. */
+/* With the lock held. pthread_create has been in different libraries, and an old program need
+ * not have loaded it. */
 static int start_thread(giveway_queue *q) {
   typedef int create_fn(unsigned long *, const void *, void *(*)(void *), void *);
   create_fn *create = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
   int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
   if (!create || !detach) return -ENOSYS;
-  /* The program's signals are for threads that it knows. */
+  /* The program's signals go to its own threads. */
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, &before);
   unsigned long id;
-  int r = create(&id, NULL, thread, q);
+  int r = create(&id, NULL, run_queue, q);
   sigprocmask(SIG_SETMASK, &before, NULL);
   if (r) return -r;
   detach(id);
   q->has_thread = true;
-  q->parties++;
+  q->refs++;
   return 0;
 }
 
-/* Nobody is in the middle of anything when the child begins. */
+/* All locks are taken before a fork, so that the child finds consistent queues. */
 static void before_fork(void) {
   gw_lock(&queues_lock);
   for (giveway_queue *q = queues; q; q = q->next) gw_lock(&q->lock);
@@ -324,14 +326,14 @@ static void append(struct command **list, struct command *more) {
 static void in_child(void) {
   for (giveway_queue *q = queues; q; q = q->next) {
     append(&q->stale, q->waiting);
-    append(&q->stale, q->under_way);
-    q->waiting = q->waiting_last = q->under_way = q->under_way_last = NULL;
-    q->under_way_count = q->waiters = 0;
-    q->begun = q->top = 0;
+    append(&q->stale, q->in_flight);
+    q->waiting = q->waiting_last = q->in_flight = q->in_flight_last = NULL;
+    q->in_flight_count = q->waiters = 0;
+    q->begun = q->last_seq = 0;
     q->counts = (struct giveway_queue_counts){0};
     q->suspended = q->has_thread = false;
-    q->parties = 1;
-    q->life++;
+    q->refs = 1;
+    q->generation++;
     q->lock = (gw_lock_t){0};
   }
   queues_lock = (gw_lock_t){0};
@@ -340,15 +342,15 @@ static void in_child(void) {
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 
 EXPORT int giveway_queue_create(giveway_queue **made, const char *name) {
-  static bool watched; /* forks are */
+  static bool registered; /* the fork handlers are */
   if (!made) return -EINVAL;
   giveway_queue *q = calloc(1, sizeof *q);
   if (!q) return -ENOMEM;
-  q->parties = 1;
+  q->refs = 1;
   strncpy(q->name, name ? name : "giveway", sizeof q->name - 1);
   gw_lock(&queues_lock);
-  if (!watched && __register_atfork) __register_atfork(before_fork, after_fork, in_child, NULL);
-  watched = true;
+  if (!registered && __register_atfork) __register_atfork(before_fork, after_fork, in_child, NULL);
+  registered = true;
   q->next = queues;
   q->link = &queues;
   if (queues) queues->link = &q->next;
@@ -358,31 +360,31 @@ EXPORT int giveway_queue_create(giveway_queue **made, const char *name) {
   return 0;
 }
 
-/* With the lock held: takes all that waits out of the queue. */
-static struct command *empty(giveway_queue *q, uint64_t *count) {
+/* With the lock held: removes all waiting commands from the queue. */
+static struct command *take_waiting(giveway_queue *q, uint64_t *count) {
   struct command *all = q->waiting;
   *count = q->counts.submitted - q->begun;
   q->waiting = q->waiting_last = NULL;
   q->begun = q->counts.submitted;
   q->counts.dropped += *count;
-  if (all) changed(q);
+  if (all) notify(q);
   return all;
 }
 
 EXPORT int giveway_queue_destroy(giveway_queue *q) {
   uint64_t count;
   if (!q) return -EINVAL;
-  if (mine == q) return -EDEADLK;
+  if (current_queue == q) return -EDEADLK;
   gw_lock(&queues_lock);
   *q->link = q->next;
   if (q->next) q->next->link = q->link;
   gw_unlock(&queues_lock);
   gw_lock(&q->lock);
   q->closing = true;
-  struct command *dropped = empty(q, &count);
-  changed(q);
-  while (q->under_way || q->waiters) wait_for_change(q);
-  let_go(q); /* its thread may be held at the gate, and frees it when it comes back */
+  struct command *dropped = take_waiting(q, &count);
+  notify(q);
+  while (q->in_flight || q->waiters) wait_for_change(q);
+  unref(q); /* the queue's thread may be waiting at the gate; it frees the queue then */
   free_all(dropped);
   return 0;
 }
@@ -401,15 +403,15 @@ EXPORT int giveway_queue_submit(giveway_queue *q, giveway_run run, void *arg, ui
     if (q->waiting_last) q->waiting_last->next = c;
     else q->waiting = c;
     q->waiting_last = c;
-    changed(q);
+    notify(q);
   }
   gw_unlock(&q->lock);
   if (r != 0) free(c);
   return r;
 }
 
-static struct command *find_under_way(const giveway_queue *q, uint64_t number) {
-  struct command *c = q->under_way;
+static struct command *find_in_flight(const giveway_queue *q, uint64_t number) {
+  struct command *c = q->in_flight;
   while (c && c->number < number) c = c->next;
   return c && c->number == number ? c : NULL;
 }
@@ -417,19 +419,19 @@ static struct command *find_under_way(const giveway_queue *q, uint64_t number) {
 EXPORT int giveway_queue_done(giveway_queue *q, uint64_t number) {
   if (!q) return -EINVAL;
   gw_lock(&q->lock);
-  struct command *c = find_under_way(q, number);
-  if (c && !c->told_done && c->returned) {
-    finish(q, c);
+  struct command *c = find_in_flight(q, number);
+  if (c && !c->done_called && c->returned) {
+    complete(q, c);
     return 0;
   }
-  int r = c && !c->told_done ? 0 : -ENOENT;
-  if (c) c->told_done = true; /* its thread sees to the rest */
+  int r = c && !c->done_called ? 0 : -ENOENT;
+  if (c) c->done_called = true; /* the queue's thread does the rest */
   gw_unlock(&q->lock);
   return r;
 }
 
-static bool over(const giveway_queue *q, uint64_t number) {
-  return number <= q->begun && !find_under_way(q, number);
+static bool is_over(const giveway_queue *q, uint64_t number) {
+  return number <= q->begun && !find_in_flight(q, number);
 }
 
 EXPORT int giveway_queue_wait(giveway_queue *q, uint64_t number) {
@@ -440,12 +442,12 @@ EXPORT int giveway_queue_wait(giveway_queue *q, uint64_t number) {
   if (all) number = q->counts.submitted;
   if (number > q->counts.submitted) r = -EINVAL;
   q->waiters++;
-  while (r == 0 && !(all ? over_up_to(q, number) : over(q, number))) {
-    if (mine == q && running && number >= running) r = -EDEADLK;
+  while (r == 0 && !(all ? all_over(q, number) : is_over(q, number))) {
+    if (current_queue == q && current_command && number >= current_command) r = -EDEADLK;
     else wait_for_change(q);
   }
   q->waiters--;
-  if (q->closing) changed(q);
+  if (q->closing) notify(q);
   gw_unlock(&q->lock);
   return r;
 }
@@ -454,7 +456,7 @@ static int set_suspended(giveway_queue *q, bool suspended) {
   if (!q) return -EINVAL;
   gw_lock(&q->lock);
   q->suspended = suspended;
-  changed(q);
+  notify(q);
   gw_unlock(&q->lock);
   return 0;
 }
@@ -466,7 +468,7 @@ EXPORT int giveway_queue_drop(giveway_queue *q) {
   uint64_t count;
   if (!q) return -EINVAL;
   gw_lock(&q->lock);
-  struct command *dropped = empty(q, &count);
+  struct command *dropped = take_waiting(q, &count);
   gw_unlock(&q->lock);
   free_all(dropped);
   return count > INT_MAX ? INT_MAX : (int)count;
@@ -474,11 +476,11 @@ EXPORT int giveway_queue_drop(giveway_queue *q) {
 
 EXPORT int giveway_queue_level(const giveway_queue *q) { return q ? 1 : -EINVAL; }
 
-EXPORT int giveway_queue_bound(giveway_queue *q, uint32_t most) {
+EXPORT int giveway_queue_bound(giveway_queue *q, uint32_t limit) {
   if (!q) return -EINVAL;
   gw_lock(&q->lock);
-  q->bound = most;
-  changed(q);
+  q->bound = limit;
+  notify(q);
   gw_unlock(&q->lock);
   return 0;
 }
@@ -486,7 +488,7 @@ EXPORT int giveway_queue_bound(giveway_queue *q, uint32_t most) {
 EXPORT int giveway_queue_state(giveway_queue *q) {
   if (!q) return -EINVAL;
   gw_lock(&q->lock);
-  int state = q->suspended ? GIVEWAY_SUSPENDED : q->waiting || q->under_way ? GIVEWAY_READY : GIVEWAY_IDLE;
+  int state = q->suspended ? GIVEWAY_SUSPENDED : q->waiting || q->in_flight ? GIVEWAY_READY : GIVEWAY_IDLE;
   gw_unlock(&q->lock);
   return state;
 }

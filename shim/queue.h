@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queues, for programs that want them: commands are run one after another, in
- * order, on a thread of the queue's own, each when the program's gate lets it.
- * Nobody needs a queue to be scheduled; it is for work that the preload library
- * does not see, and for who wants to suspend or drop what has not begun.
+ * Queues of commands. A queue runs its commands in order on its own thread, each when the
+ * process's gate is open. A program does not need a queue to be scheduled: queues are for work
+ * that the preload library does not see, and for programs that want to suspend or drop
+ * commands that have not begun.
  *
- * Link with libgiveway.so, which `make` puts into bin, and see that it is found when the
- * program starts, under `giveway run` or not:
+ * Link with libgiveway.so, which `make` puts into bin, and make sure that it is found when the
+ * program starts, with or without `giveway run`:
  *
  *     cc program.c -Lbin -lgiveway -Wl,-rpath,$PWD/bin -pthread
  *
- * Without a daemon there is no gate, and all else is the same.
+ * Without a daemon there is no gate, and everything else works the same.
  *
- * All functions return 0, or what they say, or -errno. They are safe from any
- * thread, and from a command of the same queue unless they say otherwise.
- * -EINVAL: an argument makes no sense.
+ * All functions return 0 or -errno, unless their comment says otherwise. They may be called
+ * from any thread, and from a command of the same queue unless their comment says otherwise.
+ * -EINVAL means that an argument is invalid.
  *
- * A fork. In the child every queue is as if just made: no commands, counts of
- * zero, not suspended, the same bound, and a thread of its own when it is first
- * needed. What the parent has submitted is the parent's. A command that forks
- * must not return in the child: its thread would end there, and the child with it.
+ * In the child of a fork every queue is as new: no commands, counts of zero, not suspended, the
+ * same bound, and a new thread when it is first needed. Commands that were submitted before
+ * stay in the parent. A command that forks must not return in the child: its thread would end
+ * there, and the child with it.
  */
 #ifndef GIVEWAY_QUEUE_H
 #define GIVEWAY_QUEUE_H
@@ -32,67 +32,67 @@ extern "C" {
 
 typedef struct giveway_queue giveway_queue;
 
-/* What a command returns. LATER: it is not done until giveway_queue_done. */
+/* What a command returns. GIVEWAY_LATER: it is done when giveway_queue_done is called. */
 #define GIVEWAY_DONE 0
 #define GIVEWAY_LATER 1
 
 /*
- * A command: puts work on a device. number is its own in its queue. It must
- * return, and by no other way than return. While it runs, launches that it makes
- * through CUDA, HIP or OpenCL pass the gate by themselves, like any others.
+ * A command. It puts work on a device; number is its number in the queue. It must end by
+ * returning. Launches that it makes through CUDA, HIP or OpenCL pass the gate as usual.
  */
 typedef int (*giveway_run)(void *arg, uint64_t number);
 
-/* A new queue. The name, of which the first 15 bytes count, is that of its thread;
+/* Creates a queue. name, of which the first 15 bytes are used, is the name of its thread;
  * NULL: "giveway". -ENOMEM. */
 int giveway_queue_create(giveway_queue **q, const char *name);
 
 /*
- * Drops what has not begun, waits until what has is done (a LATER command: until
- * it is told so), and frees the queue. Those who wait in giveway_queue_wait come
- * back first; no other call may be under way, and none may follow. -EDEADLK from
- * a command of the same queue, and nothing has happened.
+ * Drops the commands that have not begun, waits until the others are done (a GIVEWAY_LATER
+ * command: until giveway_queue_done), and frees the queue. Calls of giveway_queue_wait return
+ * first; no other call may be in progress or follow. -EDEADLK in a command of the same queue,
+ * without any effect.
  */
 int giveway_queue_destroy(giveway_queue *q);
 
-/* Adds a command at the end. *number, unless NULL, becomes its number: 1, 2, ...
- * -ENOMEM, -EAGAIN (no thread to be had), -ENOSYS (linked without threads): it is
- * not in the queue. */
+/* Adds a command at the end and stores its number, 1, 2, ..., in *number unless that is NULL.
+ * -ENOMEM, -EAGAIN (no thread could be created), -ENOSYS (linked without threads): the
+ * command was not added. */
 int giveway_queue_submit(giveway_queue *q, giveway_run run, void *arg, uint64_t *number);
 
-/* A LATER command is done; from any thread, even before it has returned.
- * -ENOENT: none of that number is under way. */
+/* Says that a GIVEWAY_LATER command is done: from any thread, even before it has returned.
+ * -ENOENT: no command with that number is in flight. */
 int giveway_queue_done(giveway_queue *q, uint64_t number);
 
 /*
- * Waits until a command is over: done, or dropped. Number 0: all that were
- * submitted before this call. On a suspended queue it waits until somebody
- * resumes the queue or drops the command. -EINVAL: no such number yet.
- * -EDEADLK: a command of this queue would wait for itself or for a later one.
+ * Waits until a command is done or dropped; number 0 means all commands submitted before this
+ * call. On a suspended queue it waits until the queue is resumed or the command dropped.
+ * -EINVAL: there is no such command yet. -EDEADLK: a command of this queue would wait for
+ * itself or for a later one.
  */
 int giveway_queue_wait(giveway_queue *q, uint64_t number);
 
-/* Begins no more commands; what has begun goes on. Twice equals once, and one
- * resume ends it. When suspend returns, no command begins any more. */
+/* Suspend stops commands from beginning; those that have begun go on. After it returns no
+ * command begins until resume. Calls do not nest: one resume ends any number of them. */
 int giveway_queue_suspend(giveway_queue *q);
 int giveway_queue_resume(giveway_queue *q);
 
-/* Forgets all that has not begun, what is held at the gate included. Returns how
- * many, INT_MAX at most. */
+/* Drops all commands that have not begun, including one that waits at the gate. Returns how
+ * many, at most INT_MAX. */
 int giveway_queue_drop(giveway_queue *q);
 
-/* At which level a queue can be stopped: 1, between two commands. */
+/* The level at which a queue can be stopped: 1, between two commands. */
 int giveway_queue_level(const giveway_queue *q);
 
-/* The most commands that have begun and are not done; 0, as at first: no bound.
- * The daemon's own bound, over all that the program does, is beside this. */
+/* Sets how many commands may have begun and not be done; 0, the initial value: no bound. The
+ * daemon's bound, which counts all work of the process, applies in addition. */
 int giveway_queue_bound(giveway_queue *q, uint32_t most);
 
-/* idle: nothing waits and nothing is under way. Suspended comes first. */
+/* The state. A suspended queue is GIVEWAY_SUSPENDED; otherwise it is GIVEWAY_IDLE if no command
+ * is waiting or in flight. */
 enum giveway_queue_state { GIVEWAY_IDLE, GIVEWAY_READY, GIVEWAY_SUSPENDED };
 int giveway_queue_state(giveway_queue *q);
 
-/* submitted = waiting + launched + dropped; launched = under way + completed. */
+/* submitted = waiting + launched + dropped; launched = in flight + completed. */
 struct giveway_queue_counts {
   uint64_t submitted, launched, completed, dropped;
 };

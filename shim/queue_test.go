@@ -15,9 +15,9 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// queueWork builds shim/test/queuework.c with the shim in it: as a library beside it, or
-// with a sanitizer in one program. There the shim's dlsym goes by another name: a
-// sanitizer needs the real one before anything of ours can run.
+// queueWork builds shim/test/queuework.c with the shim: as a separate library, or with a sanitizer
+// as one program. In the latter the shim's dlsym is renamed, because the sanitizer needs the
+// real one before the shim can run.
 func queueWork(t *testing.T, sanitizer string) string {
 	t.Helper()
 	sources, err := filepath.Glob("*.c")
@@ -50,8 +50,8 @@ func compileQueueWork(t *testing.T, args []string) {
 	}
 }
 
-// TestQueues runs each part of queuework.c without a daemon, with one, and with one that
-// bounds what is in flight: what a queue promises holds in all three.
+// TestQueues runs each part of queuework.c without a daemon, with a daemon, and with a daemon that
+// sets a bound.
 func TestQueues(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip("the shim's tests need gcc")
@@ -59,18 +59,18 @@ func TestQueues(t *testing.T) {
 	for _, sanitizer := range []string{"", "address,undefined", "thread"} {
 		t.Run("sanitizer="+sanitizer, func(t *testing.T) {
 			if sanitizer != "" && testing.Short() {
-				t.Skip("sanitizers are not for short runs")
+				t.Skip("sanitizers are skipped with -short")
 			}
 			program := queueWork(t, sanitizer)
 			daemons := map[string]uint32{"none": 0, "free": 0, "bound": 2}
 			if sanitizer != "" {
-				daemons = map[string]uint32{"bound": 2} // which passes through all the code there is
+				daemons = map[string]uint32{"bound": 2} // this runs all of the code
 			}
 			for daemon, bound := range daemons {
 				for _, part := range []string{"semantics", "destroy", "threads", "forks"} {
 					t.Run(daemon+"/"+part, func(t *testing.T) {
 						if part == "forks" && sanitizer != "" {
-							t.Skip("in the child of a fork the sanitizers' own locks may be held for ever, and threads are not for them")
+							t.Skip("after a fork the sanitizers' own locks may stay held in the child")
 						}
 						socket := filepath.Join(t.TempDir(), "none")
 						if daemon != "none" {
@@ -99,17 +99,17 @@ func runQueueWork(t *testing.T, program, socket, part string) {
 	}
 }
 
-// A talker is queuework.c doing what it is told, line by line.
-type talker struct {
+// interactive is queuework.c in its interactive mode, which reads commands line by line.
+type interactive struct {
 	t     *testing.T
 	in    io.WriteCloser
 	lines chan string
 	cmd   *exec.Cmd
 }
 
-func talk(t *testing.T, program string, d *pagetest.Daemon) *talker {
+func startInteractive(t *testing.T, program string, d *pagetest.Daemon) *interactive {
 	t.Helper()
-	w := &talker{t: t, cmd: exec.CommandContext(t.Context(), program, "talk"), lines: make(chan string, 64)}
+	w := &interactive{t: t, cmd: exec.CommandContext(t.Context(), program, "interactive"), lines: make(chan string, 64)}
 	w.cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+d.Socket())
 	w.cmd.Stderr = os.Stderr
 	out, err := w.cmd.StdoutPipe()
@@ -131,155 +131,155 @@ func talk(t *testing.T, program string, d *pagetest.Daemon) *talker {
 	return w
 }
 
-func (w *talker) tell(what string, number int) {
+func (w *interactive) send(what string, number int) {
 	w.t.Helper()
 	if _, err := fmt.Fprintf(w.in, "%s %d\n", what, number); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *talker) hear(want string) {
+func (w *interactive) expect(want string) {
 	w.t.Helper()
 	select {
 	case line := <-w.lines:
 		if line != want {
-			w.t.Fatalf("it says %q, want %q", line, want)
+			w.t.Fatalf("got %q, want %q", line, want)
 		}
 	case <-time.After(pagetest.Timeout):
-		w.t.Fatalf("it does not say %q", want)
+		w.t.Fatalf("no output, want %q", want)
 	}
 }
 
-func (w *talker) silent() {
+func (w *interactive) expectSilence() {
 	w.t.Helper()
 	select {
 	case line := <-w.lines:
-		w.t.Fatalf("it says %q while it is held", line)
+		w.t.Fatalf("got %q while the process is held", line)
 	case <-time.After(2 * pagetest.Lease):
 	}
 }
 
-func (w *talker) end() {
+func (w *interactive) end() {
 	w.t.Helper()
 	_ = w.in.Close()
-	w.hear("ok talk")
+	w.expect("ok interactive")
 	if err := w.cmd.Wait(); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// testQueueGate: the process's gate holds a queue's commands like any others. What is
-// held has not begun: it can be dropped, and the queue destroyed.
+// testQueueGate: a closed gate holds the commands of a queue. A held command has not begun: it can
+// be dropped, and the queue destroyed.
 func testQueueGate(t *testing.T, program string) {
 	d := pagetest.New(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
-	w := talk(t, program, d)
-	w.tell("submit", 0)
-	w.tell("submit", 0)
+	w := startInteractive(t, program, d)
+	w.send("submit", 0)
+	w.send("submit", 0)
 	page := d.Page()
-	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags == shimpage.Held|shimpage.Ready })
-	w.silent()
+	pagetest.Until(t, "a command is held", func() bool { return page.Counters().Flags == shimpage.Held|shimpage.Ready })
+	w.expectSilence()
 	page.Release()
-	w.hear("runs 1")
-	w.hear("runs 2")
-	pagetest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Completed == 2 })
+	w.expect("runs 1")
+	w.expect("runs 2")
+	pagetest.Until(t, "the process is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Completed == 2 })
 	if c := page.Counters(); c.Launched != 2 || c.Holds != 1 || c.Runtimes != 1<<3 {
-		t.Errorf("the daemon reads %+v", c)
+		t.Errorf("got %+v, want 2 launched, 1 hold, runtime queue", c)
 	}
-	w.tell("stay", 0)
-	pagetest.Until(t, "one runs", func() bool {
+	w.send("stay", 0)
+	pagetest.Until(t, "a command runs", func() bool {
 		c := page.Counters()
 		return c.Flags == shimpage.Ready && c.Launched == 3 && c.Completed == 2
 	})
-	w.tell("go", 0)
-	pagetest.Until(t, "it is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Launched == 3 && c.Completed == 3 })
+	w.send("go", 0)
+	pagetest.Until(t, "the process is idle", func() bool { c := page.Counters(); return c.Flags == 0 && c.Launched == 3 && c.Completed == 3 })
 	page.Hold(pagetest.Lease)
-	w.tell("submit", 0)
-	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags&shimpage.Held != 0 })
-	w.tell("drop", 0)
-	w.hear("dropped 1")
-	w.tell("wait", 4)
-	w.hear("waited 0")
-	w.tell("submit", 0)
-	w.end() // drops it, and ends while the thread is at the gate
+	w.send("submit", 0)
+	pagetest.Until(t, "a command is held", func() bool { return page.Counters().Flags&shimpage.Held != 0 })
+	w.send("drop", 0)
+	w.expect("dropped 1")
+	w.send("wait", 4)
+	w.expect("waited 0")
+	w.send("submit", 0)
+	w.end() // drops the command, and exits while the thread waits at the gate
 }
 
 func testQueueDaemonDies(t *testing.T, program string) {
 	d := pagetest.New(t, func(p *shimpage.Page) { p.Hold(pagetest.Lease) })
-	w := talk(t, program, d)
-	w.tell("submit", 0)
+	w := startInteractive(t, program, d)
+	w.send("submit", 0)
 	page := d.Page()
-	pagetest.Until(t, "it is held", func() bool { return page.Counters().Flags&shimpage.Held != 0 })
+	pagetest.Until(t, "a command is held", func() bool { return page.Counters().Flags&shimpage.Held != 0 })
 	d.Die()
-	w.hear("runs 1")
+	w.expect("runs 1")
 	w.end()
 }
 
-// testQueueAfterHint: where a hint came first the daemon hears of the queue while its
-// first command runs, and not when that is over.
+// testQueueAfterHint: if a hint came first, the daemon learns of the queue while its first command
+// runs, not only afterwards.
 func testQueueAfterHint(t *testing.T, program string) {
 	d := pagetest.New(t, nil)
-	w := talk(t, program, d)
-	w.tell("priority", 5)
+	w := startInteractive(t, program, d)
+	w.send("priority", 5)
 	page := d.Page()
 	pagetest.Hints(t, page, 1)
 	if c := page.Counters(); c.Runtimes != 0 {
-		t.Errorf("before any command the daemon reads %+v", c)
+		t.Errorf("before any command: got %+v, want no runtime", c)
 	}
-	w.tell("stay", 0)
-	pagetest.Until(t, "one runs", func() bool {
+	w.send("stay", 0)
+	pagetest.Until(t, "a command runs", func() bool {
 		c := page.Counters()
 		return c.Flags == shimpage.Ready && c.Launched == 1 && c.Completed == 0
 	})
 	if c := page.Counters(); c.Runtimes != 1<<3 {
-		t.Errorf("while it runs the daemon reads %+v", c)
+		t.Errorf("while a command runs: got %+v, want runtime queue", c)
 	}
-	w.tell("go", 0)
+	w.send("go", 0)
 	w.end()
 }
 
-// testQueueBound: commands that are done later are in flight until then, for the daemon
-// and its bound, in whatever order they are done.
+// testQueueBound: a LATER command is in flight until it is done, for the daemon and its bound, in
+// whatever order the commands are done.
 func testQueueBound(t *testing.T, program string) {
 	d := pagetest.New(t, func(p *shimpage.Page) { p.SetBound(3, 1) })
-	w := talk(t, program, d)
+	w := startInteractive(t, program, d)
 	for i := range 3 {
-		w.tell("later", 0)
-		w.hear(fmt.Sprint("later ", i+1))
+		w.send("later", 0)
+		w.expect(fmt.Sprint("later ", i+1))
 	}
 	page := d.Page()
-	flight := func(launched, completed uint64) {
+	waitForCounts := func(launched, completed uint64) {
 		t.Helper()
-		pagetest.Until(t, fmt.Sprintf("%d are launched, %d of them done", launched, completed), func() bool {
+		pagetest.Until(t, fmt.Sprintf("%d launched, %d completed", launched, completed), func() bool {
 			c := page.Counters()
 			return c.Launched == launched && c.Completed == completed
 		})
 	}
-	flight(3, 0)
-	w.tell("done", 2) // out of order: known when the first is done too
-	w.hear("done 0")
-	w.tell("done", 1)
-	w.hear("done 0")
-	flight(3, 2)
-	w.tell("later", 0)
-	w.hear("later 4")
-	w.tell("later", 0)
-	w.hear("later 5")
-	flight(5, 2)
+	waitForCounts(3, 0)
+	w.send("done", 2) // out of order: counted when the first is done too
+	w.expect("done 0")
+	w.send("done", 1)
+	w.expect("done 0")
+	waitForCounts(3, 2)
+	w.send("later", 0)
+	w.expect("later 4")
+	w.send("later", 0)
+	w.expect("later 5")
+	waitForCounts(5, 2)
 	before := page.Counters().Overruns
-	w.tell("later", 0) // nothing moves, so it is let through
-	w.hear("later 6")
+	w.send("later", 0) // nothing completes, so it is let through
+	w.expect("later 6")
 	if n := page.Counters().Overruns; n != before+1 {
 		t.Errorf("%d overruns, want %d", n, before+1)
 	}
 	for i := 6; i >= 3; i-- {
-		w.tell("done", i)
-		w.hear("done 0")
+		w.send("done", i)
+		w.expect("done 0")
 	}
-	flight(6, 6)
-	w.tell("wait", 0)
-	w.hear("waited 0")
+	waitForCounts(6, 6)
+	w.send("wait", 0)
+	w.expect("waited 0")
 	if c := page.Counters(); c.Flags != 0 {
-		t.Errorf("the daemon reads %+v", c)
+		t.Errorf("got %+v, want an idle process", c)
 	}
 	w.end()
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// testRows calls every command of the three tables, found in every way that there is, on
-// drivers that do nothing but note how they were called.
-func testRows(b bench) {
+// testRows calls every command of the three tables, looked up in every possible way, on drivers
+// that only record their calls.
+func testRows(b builder) {
 	if _, err := exec.LookPath("g++"); err != nil {
-		b.t.Skip("no g++: what calls the rows is C++")
+		b.t.Skip("no g++, which rows.cpp needs")
 	}
 	for _, runtime := range []struct {
 		name, library string
@@ -25,7 +25,7 @@ func testRows(b bench) {
 		{"OPENCL", "libOpenCL.so.1", runtimeOpenCL},
 	} {
 		b.t.Run(runtime.name, func(t *testing.T) {
-			rows := bench{t, t.TempDir()}
+			rows := builder{t, t.TempDir()}
 			if err := os.Symlink(b.path("libgiveway.so"), rows.path("libgiveway.so")); err != nil {
 				t.Fatal(err)
 			}
@@ -34,26 +34,26 @@ func testRows(b bench) {
 			rows.compileCPP("rows", "-D"+runtime.name, "test/rows.cpp", "-l:"+runtime.library)
 			for _, how := range []string{"linked", "dlsym", "asked"} {
 				t.Run(how, func(t *testing.T) {
-					k := keep(t, bound(1, 1))
-					start(t, k, rows.dir, "rows", how, runtime.library).ok()
-					if c := k.page().Counters(); c.Runtimes != runtime.bit {
-						t.Errorf("counted for runtimes %b", c.Runtimes)
+					d := newDaemon(t, bound(1, 1))
+					start(t, d.Socket(), rows.dir, "rows", how, runtime.library).expectOK()
+					if c := d.Page().Counters(); c.Runtimes != runtime.bit {
+						t.Errorf("runtimes %b, want %b", c.Runtimes, runtime.bit)
 					}
 				})
 			}
 			t.Run("held", func(t *testing.T) {
-				k := keep(t, func(p *shimpage.Page) { p.Hold(lease) })
-				p := start(t, k, rows.dir, "rows", "held", runtime.library)
-				p.until("held")
-				page := k.page()
-				p.silent(50 * time.Millisecond)
+				d := newDaemon(t, func(p *shimpage.Page) { p.Hold(lease) })
+				p := start(t, d.Socket(), rows.dir, "rows", "held", runtime.library)
+				p.waitFor("held")
+				page := d.Page()
+				p.expectSilence(50 * time.Millisecond)
 				if c := page.Counters(); c.Launched != 0 || c.Overruns != 0 {
-					t.Errorf("%d commands got past a shut gate; %d times it was taken for open", c.Launched, c.Overruns)
+					t.Errorf("%d commands passed a closed gate, %d overruns; want 0, 0", c.Launched, c.Overruns)
 				}
 				page.Release()
-				line := p.ok()
+				line := p.expectOK()
 				if c := page.Counters(); line != fmt.Sprintf("ok rows=%d", c.Launched) {
-					t.Errorf("%q, and %d commands counted", line, c.Launched)
+					t.Errorf("got %q, but %d commands were counted", line, c.Launched)
 				}
 			})
 		})

@@ -1,6 +1,6 @@
-// Package shim holds libgiveway.so, the library that programs are started with
-// so that their launches pass a gate. The library itself is C, in this folder;
-// make builds it, and this package carries it inside the giveway binary.
+// Package shim embeds libgiveway.so, the library that `giveway run` preloads into programs so
+// that their launches pass the gate. The library is written in C, in this folder. make builds
+// it, and this package embeds it in the giveway binary.
 package shim
 
 import (
@@ -12,12 +12,11 @@ import (
 //go:embed all:lib
 var built embed.FS
 
-// Library returns the preload library for the machine that this program was
-// built for.
+// Library returns the preload library for the architecture of this binary.
 func Library() ([]byte, error) {
 	library, err := built.ReadFile("lib/libgiveway-" + runtime.GOARCH + ".so")
 	if err != nil {
-		return nil, fmt.Errorf("built without the preload library for %s: run make", runtime.GOARCH)
+		return nil, fmt.Errorf("this binary was built without the preload library for %s: run make", runtime.GOARCH)
 	}
 	return library, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/giveway/giveway/internal/guardian"
 )
 
-// TestMain is the guardian of a daemon that a test runs, if it is started as that.
+// TestMain runs as the guardian of a test daemon if it is started as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(guardian.Env) == "" {
 		os.Exit(m.Run())
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// testFullMemory runs a program where /dev/shm is full: the page is none of its files.
+// testFullMemory runs a program with a full /dev/shm, which the page does not use.
 func testFullMemory(t *testing.T, dir string) {
 	spaces := "-rm"
 	if os.Getuid() == 0 {
@@ -43,20 +43,21 @@ mount -t tmpfs -o size=4k full /dev/shm && ! head -c 8192 /dev/zero 2>/dev/null 
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(full, "true").CombinedOutput(); err != nil {
-		t.Skipf("a /dev/shm of its own: %v: %s", err, out)
+		t.Skipf("cannot mount a separate /dev/shm: %v: %s", err, out)
 	}
-	k := keep(t, bound(4, 2))
-	p := start(t, k, dir, "full", filepath.Join(dir, "harm"), "plain")
-	page := k.page()
-	line := p.ok()
-	allPassed(t, page.Counters(), line)
+	d := newDaemon(t, bound(4, 2))
+	p := start(t, d.Socket(), dir, "full", filepath.Join(dir, "harm"), "plain")
+	page := d.Page()
+	line := p.expectOK()
+	expectAllGated(t, page.Counters(), line)
 }
 
-// wholeDaemon is one as people run it, but that it leaves all GPUs alone.
-func wholeDaemon(t *testing.T) (*keeper, *client.Client) {
+// startDaemon runs the real daemon, without GPU backends, and rechanges its socket.
+func startDaemon(t *testing.T) (socket string, c *client.Client) {
 	t.Helper()
 	dir := t.TempDir()
-	file, socket := filepath.Join(dir, "giveway.yaml"), filepath.Join(dir, "s")
+	file := filepath.Join(dir, "giveway.yaml")
+	socket = filepath.Join(dir, "s")
 	if err := os.WriteFile(file, []byte("nvidia: false\namd: false\npolicy: {name: giveway, turn: 2ms}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -73,24 +74,24 @@ func wholeDaemon(t *testing.T) (*keeper, *client.Client) {
 			t.Error(err)
 		}
 	})
-	c := client.New(socket)
+	c = client.New(socket)
 	eventually(t, "the daemon answers", func() bool { _, err := c.Status(t.Context()); return err == nil })
-	return &keeper{socket: socket}, c
+	return socket, c
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(hang); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not after %v", what, hang)
+			t.Fatalf("not within %v: %s", timeout, condition)
 		}
 	}
 }
 
-// testKilled kills programs wherever they are just then, while their gates open and
-// shut and they give hints. Nothing of them stays, and who comes after finds all well.
+// testKilled kills processes at random moments while their gates open and close and they give
+// hints. The daemon keeps nothing of them, and later processes work.
 func testKilled(t *testing.T, dir string) {
-	k, c := wholeDaemon(t)
+	socket, c := startDaemon(t)
 	known := func() []api.Process {
 		all, err := c.Processes(t.Context())
 		if err != nil {
@@ -98,25 +99,25 @@ func testKilled(t *testing.T, dir string) {
 		}
 		return all
 	}
-	nobody := func() bool { return len(known()) == 0 }
+	noProcess := func() bool { return len(known()) == 0 }
 	files := func() int {
 		all, _ := os.ReadDir("/proc/self/fd")
 		return len(all)
 	}
 	before, seed := files(), rand.Uint64()
-	var turns atomic.Uint32
-	t.Run("lives", func(t *testing.T) {
+	var changes atomic.Uint32
+	t.Run("processes", func(t *testing.T) {
 		t.Logf("seed %d", seed)
 		for i := range uint64(4) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(seed, i))
 				for range 20 {
-					p := start(t, k, dir, "harm", "forever")
+					p := start(t, socket, dir, "harm", "forever")
 					end := time.Now().Add(time.Duration(r.Int64N(int64(100 * time.Millisecond))))
 					for paused := int64(1); time.Now().Before(end); paused = 1 - paused {
 						if _, err := c.Change(t.Context(), p.cmd.Process.Pid, api.Change{Values: attr.Paused.Of(paused)}); err == nil {
-							turns.Add(1)
+							changes.Add(1)
 						}
 						time.Sleep(time.Duration(r.Int64N(int64(3 * time.Millisecond))))
 					}
@@ -126,18 +127,18 @@ func testKilled(t *testing.T, dir string) {
 			})
 		}
 	})
-	t.Logf("gates were opened or shut %d times", turns.Load())
-	if turns.Load() < 20 {
-		t.Error("too few to have tried anything")
+	t.Logf("gates were opened or closed %d times", changes.Load())
+	if changes.Load() < 20 {
+		t.Error("too few changes for a meaningful test, want at least 20")
 	}
-	eventually(t, "the dead are forgotten", nobody)
-	eventually(t, "no descriptor of theirs is left", func() bool { return files() <= before+8 })
-	start(t, k, dir, "harm", "plain").ok()
-	p := start(t, k, dir, "harm", "forever")
-	eventually(t, "another is seen to launch", func() bool {
+	eventually(t, "dead processes are forgotten", noProcess)
+	eventually(t, "their descriptors are closed", func() bool { return files() <= before+8 })
+	start(t, socket, dir, "harm", "plain").expectOK()
+	p := start(t, socket, dir, "harm", "forever")
+	eventually(t, "launches of another process are counted", func() bool {
 		all := known()
 		return len(all) == 1 && all[0].Shim != nil && all[0].Shim.Launched > 100
 	})
 	_ = p.cmd.Process.Kill()
-	eventually(t, "it is forgotten too", nobody)
+	eventually(t, "that process is forgotten too", noProcess)
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * System calls, clocks and a lock, as a guest in another program needs them:
- * errno stays as it was, nothing is a point where a thread can be cancelled,
- * and no symbol is newer than glibc 2.17.
+ * System calls, clocks and a lock, for a library that is loaded into other programs. They
+ * leave errno unchanged, are no cancellation points, and use no symbol newer than glibc
+ * 2.17.
  */
 #ifndef GIVEWAY_SYS_H
 #define GIVEWAY_SYS_H
@@ -15,7 +15,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* A system call: its result, or -errno. Six arguments, those not needed 0. */
+/* Makes a system call and returns its result, or -errno. Unused arguments are 0. */
 long gw_sys(long number, long a, long b, long c, long d, long e, long f);
 
 #define GW_SYS_1(n, a) gw_sys(n, (long)(a), 0, 0, 0, 0, 0)
@@ -28,22 +28,22 @@ static inline uint64_t gw_clock(clockid_t clock) {
   return (uint64_t)t.tv_sec * GW_SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
-/* Exact, some 20 ns; and good to a few ms, some 5 ns. */
+/* CLOCK_MONOTONIC: exact in about 20 ns, or with an error of a few ms in about 5 ns. */
 static inline uint64_t gw_now(void) { return gw_clock(CLOCK_MONOTONIC); }
 static inline uint64_t gw_now_coarse(void) { return gw_clock(CLOCK_MONOTONIC_COARSE); }
 
-/* Sleeps about that long; a signal ends it early. */
+/* Sleeps for ns, or until a signal. */
 void gw_sleep(uint64_t ns);
 
 /*
- * Waits until *word is no longer `value`, or somebody wakes, or CLOCK_MONOTONIC
- * passes until_ns (0: for ever). Shared: the word lies in memory of two processes.
- * 0, or -errno.
+ * Waits until *word differs from value, the word is woken, or CLOCK_MONOTONIC reaches
+ * until_ns (0: no limit). shared says that other processes wake the word. Returns 0 or
+ * -errno.
  */
 long gw_futex_wait(uint32_t *word, uint32_t value, uint64_t until_ns, int shared);
 void gw_futex_wake(uint32_t *word, int threads, int shared);
 
-/* A lock that sleeps: 0 free, 1 held, 2 held and somebody waits. All zero is free. */
+/* A lock that sleeps: 0 free, 1 held, 2 held with waiters. */
 typedef struct {
   uint32_t word;
 } gw_lock_t;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lock that one thread owns until others come, at any moment: nobody may be inside
- * beside another. Linked with bias.c and sys.c.
+ * Tests the biased lock: one thread owns it until another takes it, at any moment, and never
+ * are two threads inside. Linked with bias.c and sys.c.
  *
- *     bias ROUNDS   says "ok", or how many counts were lost
+ *     bias ROUNDS   prints "ok", or how many counts were lost
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -15,7 +15,7 @@
 enum { OTHERS = 2, TIMES = 3000 };
 
 static gw_bias_t lock;
-static volatile uint64_t count; /* not atomic, on purpose */
+static volatile uint64_t count; /* deliberately not atomic */
 static uint32_t begun;
 
 static void many(void) {
@@ -29,7 +29,7 @@ static void many(void) {
 }
 
 static void *owner(void *unused) {
-  gw_bias_lock(&lock); /* first, so that it is its own */
+  gw_bias_lock(&lock); /* first, so that this thread becomes the owner */
   gw_bias_unlock(&lock);
   __atomic_store_n(&begun, 1, __ATOMIC_RELEASE);
   many();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the gate relies on of every runtime's adapter, as a test: the promises of
- * struct gw_runtime, one by one. A runtime brings a stream and four functions.
+ * A conformance test for runtime adapters: what the gate requires of a struct gw_runtime. A
+ * runtime provides a stream and four functions.
  */
 #ifndef GIVEWAY_CONFORM_H
 #define GIVEWAY_CONFORM_H
@@ -15,10 +15,10 @@
 struct conform {
   const struct gw_runtime *runtime;
   void *ctx, *stream;      /* as the adapter passes them to gw_enter */
-  void (*block)(void);     /* puts a command on the stream that ends only when released */
-  void (*release)(void);   /* ends the first of those that has not been released */
+  void (*block)(void);     /* puts a command on the stream that ends only when it is released */
+  void (*release)(void);   /* ends the first command that has not been released */
   void (*finish)(void);    /* waits for the stream */
-  void (*capture)(int on); /* begins and ends a capture of the stream. NULL: there are none */
+  void (*capture)(int on); /* begins or ends a capture of the stream; NULL: there are no captures */
 };
 
 #define CONFORM(what)                                                                                        \
@@ -37,7 +37,7 @@ static inline int conform_comes(const struct gw_runtime *r, void *mark) {
   return r->reached(mark) == 1;
 }
 
-/* Whether it stays unreached for as long as we care to look. */
+/* Whether the mark stays unreached for a while. */
 static inline int conform_stays(const struct gw_runtime *r, void *mark) {
   for (int i = 0; i < 50; i++) {
     if (r->reached(mark) != 0) return 0;
@@ -57,8 +57,8 @@ static inline int conform(const struct conform *c) {
   CONFORM(conform_comes(r, a));
   r->drop(a);
 
-  /* A mark is reached when the work before it is done, and not earlier. It does
-   * not wait for work behind it, and once reached it stays so. */
+  /* A mark is reached when the work before it is done, and not earlier. It does not wait for
+   * later work, and stays reached. */
   c->block();
   CONFORM(a = r->mark(c->ctx, c->stream));
   c->block();
@@ -73,20 +73,20 @@ static inline int conform(const struct conform *c) {
   CONFORM(conform_comes(r, b));
   r->drop(b);
 
-  /* A mark can be given back before it is reached; the work goes on. */
+  /* A mark can be dropped before it is reached; the work goes on. */
   c->block();
   CONFORM(a = r->mark(c->ctx, c->stream));
   r->drop(a);
   c->release();
   c->finish();
 
-  /* What is captured cannot be marked, and looking at older marks spoils nothing. */
+  /* A captured stream cannot be marked, and querying older marks does not harm the capture. */
   if (c->capture) {
     CONFORM(a = r->mark(c->ctx, c->stream));
     c->capture(1);
     CONFORM(!r->markable(c->ctx, c->stream));
     r->reached(a);
-    c->capture(0); /* exits if the capture was spoilt */
+    c->capture(0); /* exits if the capture was invalidated */
     CONFORM(r->markable(c->ctx, c->stream));
     CONFORM(conform_comes(r, a));
     r->drop(a);

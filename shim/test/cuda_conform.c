@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA adapter against fakecuda.c, or where there is one a libcuda. Linked
- * with the shim's own files. */
+/* Conformance of the CUDA adapter, with fakecuda.c or a real libcuda. Linked with the shim's
+ * own files. */
 #include <pthread.h>
 
 #include "conform.h"
@@ -46,7 +46,7 @@ static void capture(int on) {
   else conform_must(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
 }
 
-/* A stream of its own, and the legacy default one, which cannot be captured. */
+/* Tests a created stream and the legacy default stream, which cannot be captured. */
 int main(void) {
   void *ctx = NULL;
   conform_must(cuInit(0), "cuInit");

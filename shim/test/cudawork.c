@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CUDA programs that know nothing of a shim before them, for fakecuda.c.
+ * CUDA programs that know nothing of the shim, for fakecuda.c.
  *
- *     cudawork WAY WHAT [NUMBERS]
+ *     cudawork LOOKUP TEST [NUMBERS]
  *
- * WAY is how the driver is found: "linked" (only if built so), "dlsym", or the
- * version of CUDA to ask cuGetProcAddress for, with a p behind it for the default
- * streams of threads.
+ * LOOKUP is how the program finds the driver: "linked" (only if built so), "dlsym", or the
+ * CUDA version to ask cuGetProcAddress for, with a p appended for per-thread default streams.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,49 +24,49 @@
 typedef unsigned long long ptr;
 typedef unsigned U;
 
-/* symbol, suffix for threads' streams, name for cuGetProcAddress, arguments */
-#define CALLS(F, G)                                                                              \
-  F(cuInit, , cuInit, U)                                                                         \
-  F(cuMemAlloc_v2, , cuMemAlloc, ptr *, size_t)                                                  \
-  F(cuStreamCreate, , cuStreamCreate, void **, U)                                                \
-  F(cuStreamDestroy_v2, , cuStreamDestroy, void *)                                               \
-  F(cuStreamSynchronize, _ptsz, cuStreamSynchronize, void *)                                     \
-  F(cuStreamQuery, _ptsz, cuStreamQuery, void *)                                                 \
-  F(cuCtxSynchronize, , cuCtxSynchronize, void)                                                  \
-  F(cuCtxGetCurrent, , cuCtxGetCurrent, void **)                                                 \
-  F(cuCtxCreate_v2, , cuCtxCreate, void **, U, int)                                              \
-  F(cuCtxSetCurrent, , cuCtxSetCurrent, void *)                                                  \
-  F(cuCtxDestroy_v2, , cuCtxDestroy, void *)                                                     \
-  F(cuLaunchKernel, _ptsz, cuLaunchKernel, void *, U, U, U, U, U, U, U, void *, void **, void **) \
-  F(cuLaunchKernelEx, _ptsz, cuLaunchKernelEx, void *, void *, void **, void **)                 \
+/* symbol, suffix for per-thread streams, name for cuGetProcAddress, arguments */
+#define CALLS(F, G)                                                                                            \
+  F(cuInit, , cuInit, U)                                                                                       \
+  F(cuMemAlloc_v2, , cuMemAlloc, ptr *, size_t)                                                                \
+  F(cuStreamCreate, , cuStreamCreate, void **, U)                                                              \
+  F(cuStreamDestroy_v2, , cuStreamDestroy, void *)                                                             \
+  F(cuStreamSynchronize, _ptsz, cuStreamSynchronize, void *)                                                   \
+  F(cuStreamQuery, _ptsz, cuStreamQuery, void *)                                                               \
+  F(cuCtxSynchronize, , cuCtxSynchronize, void)                                                                \
+  F(cuCtxGetCurrent, , cuCtxGetCurrent, void **)                                                               \
+  F(cuCtxCreate_v2, , cuCtxCreate, void **, U, int)                                                            \
+  F(cuCtxSetCurrent, , cuCtxSetCurrent, void *)                                                                \
+  F(cuCtxDestroy_v2, , cuCtxDestroy, void *)                                                                   \
+  F(cuLaunchKernel, _ptsz, cuLaunchKernel, void *, U, U, U, U, U, U, U, void *, void **, void **)              \
+  F(cuLaunchKernelEx, _ptsz, cuLaunchKernelEx, void *, void *, void **, void **)                               \
   F(cuLaunchCooperativeKernel, _ptsz, cuLaunchCooperativeKernel, void *, U, U, U, U, U, U, U, void *, void **) \
-  F(cuMemcpyHtoD_v2, _ptds, cuMemcpyHtoD, ptr, const void *, size_t)                             \
-  F(cuMemcpyDtoH_v2, _ptds, cuMemcpyDtoH, void *, ptr, size_t)                                   \
-  F(cuMemcpyDtoD_v2, _ptds, cuMemcpyDtoD, ptr, ptr, size_t)                                      \
-  F(cuMemcpyHtoDAsync_v2, _ptsz, cuMemcpyHtoDAsync, ptr, const void *, size_t, void *)           \
-  F(cuMemcpyDtoHAsync_v2, _ptsz, cuMemcpyDtoHAsync, void *, ptr, size_t, void *)                 \
-  F(cuMemcpyDtoDAsync_v2, _ptsz, cuMemcpyDtoDAsync, ptr, ptr, size_t, void *)                    \
-  F(cuMemcpyAsync, _ptsz, cuMemcpyAsync, ptr, ptr, size_t, void *)                               \
-  F(cuMemcpyPeerAsync, _ptsz, cuMemcpyPeerAsync, ptr, void *, ptr, void *, size_t, void *)       \
-  F(cuMemsetD8_v2, _ptds, cuMemsetD8, ptr, unsigned char, size_t)                                \
-  F(cuMemsetD32Async, _ptsz, cuMemsetD32Async, ptr, U, size_t, void *)                           \
-  F(cuMemAllocAsync, _ptsz, cuMemAllocAsync, ptr *, size_t, void *)                              \
-  F(cuMemFreeAsync, _ptsz, cuMemFreeAsync, ptr, void *)                                          \
-  F(cuEventCreate, , cuEventCreate, void **, U)                                                  \
-  F(cuEventRecord, _ptsz, cuEventRecord, void *, void *)                                         \
-  F(cuEventQuery, , cuEventQuery, void *)                                                        \
-  F(cuEventSynchronize, , cuEventSynchronize, void *)                                            \
-  F(cuEventDestroy_v2, , cuEventDestroy, void *)                                                 \
-  F(cuStreamWaitEvent, _ptsz, cuStreamWaitEvent, void *, void *, U)                              \
-  F(cuStreamBeginCapture_v2, _ptsz, cuStreamBeginCapture, void *, int)                           \
-  F(cuStreamEndCapture, _ptsz, cuStreamEndCapture, void *, void **)                              \
-  F(cuGraphInstantiateWithFlags, , cuGraphInstantiate, void **, void *, unsigned long long)      \
-  F(cuGraphLaunch, _ptsz, cuGraphLaunch, void *, void *)                                         \
-  G(cuLaunchHostFunc, _ptsz, cuLaunchHostFunc)                                                   \
+  F(cuMemcpyHtoD_v2, _ptds, cuMemcpyHtoD, ptr, const void *, size_t)                                           \
+  F(cuMemcpyDtoH_v2, _ptds, cuMemcpyDtoH, void *, ptr, size_t)                                                 \
+  F(cuMemcpyDtoD_v2, _ptds, cuMemcpyDtoD, ptr, ptr, size_t)                                                    \
+  F(cuMemcpyHtoDAsync_v2, _ptsz, cuMemcpyHtoDAsync, ptr, const void *, size_t, void *)                         \
+  F(cuMemcpyDtoHAsync_v2, _ptsz, cuMemcpyDtoHAsync, void *, ptr, size_t, void *)                               \
+  F(cuMemcpyDtoDAsync_v2, _ptsz, cuMemcpyDtoDAsync, ptr, ptr, size_t, void *)                                  \
+  F(cuMemcpyAsync, _ptsz, cuMemcpyAsync, ptr, ptr, size_t, void *)                                             \
+  F(cuMemcpyPeerAsync, _ptsz, cuMemcpyPeerAsync, ptr, void *, ptr, void *, size_t, void *)                     \
+  F(cuMemsetD8_v2, _ptds, cuMemsetD8, ptr, unsigned char, size_t)                                              \
+  F(cuMemsetD32Async, _ptsz, cuMemsetD32Async, ptr, U, size_t, void *)                                         \
+  F(cuMemAllocAsync, _ptsz, cuMemAllocAsync, ptr *, size_t, void *)                                            \
+  F(cuMemFreeAsync, _ptsz, cuMemFreeAsync, ptr, void *)                                                        \
+  F(cuEventCreate, , cuEventCreate, void **, U)                                                                \
+  F(cuEventRecord, _ptsz, cuEventRecord, void *, void *)                                                       \
+  F(cuEventQuery, , cuEventQuery, void *)                                                                      \
+  F(cuEventSynchronize, , cuEventSynchronize, void *)                                                          \
+  F(cuEventDestroy_v2, , cuEventDestroy, void *)                                                               \
+  F(cuStreamWaitEvent, _ptsz, cuStreamWaitEvent, void *, void *, U)                                            \
+  F(cuStreamBeginCapture_v2, _ptsz, cuStreamBeginCapture, void *, int)                                         \
+  F(cuStreamEndCapture, _ptsz, cuStreamEndCapture, void *, void **)                                            \
+  F(cuGraphInstantiateWithFlags, , cuGraphInstantiate, void **, void *, unsigned long long)                    \
+  F(cuGraphLaunch, _ptsz, cuGraphLaunch, void *, void *)                                                       \
+  G(cuLaunchHostFunc, _ptsz, cuLaunchHostFunc)                                                                 \
   G(cuMemcpyBatchAsync, _ptsz, cuMemcpyBatchAsync)
 
 #define FIELD(symbol, suffix, name, ...) int (*name)(__VA_ARGS__);
-#define UNTYPED(symbol, suffix, name) void *name; /* its type goes with the version */
+#define UNTYPED(symbol, suffix, name) void *name; /* its type depends on the version */
 static struct {
   CALLS(FIELD, UNTYPED)
 } cu;
@@ -116,7 +115,7 @@ static void find(const char *way) {
   } else {
     int (*get)(const char *, void *, int, unsigned long long, int *) = NULL;
     int (*first)(const char *, void *, int, unsigned long long) = dlsym(lib, "cuGetProcAddress");
-    MUST(first("cuGetProcAddress", &get, 12000, 0)); /* as CUDA's runtime does: it means the second form */
+    MUST(first("cuGetProcAddress", &get, 12000, 0)); /* as CUDA's runtime does: this means the second form */
 #define ASK_2(symbol, suffix, name, ...) get(#name, &cu.name, version, flags, NULL);
     CALLS(ASK_2, ASK_2)
   }
@@ -178,11 +177,11 @@ static void expect(const char *what, uint64_t got, uint64_t want) {
   sum = sum * 31 + got;
 }
 
-/* What a program may rely on of the order of things. */
+/* The order of operations that a program may rely on. */
 static void default_stream(void) {
   ptr p = word();
   void *s;
-  MUST(cu.cuStreamCreate(&s, 0)); /* one that the default stream waits for */
+  MUST(cu.cuStreamCreate(&s, 0)); /* a blocking stream: the default stream waits for it */
   for (int i = 1; i <= 3; i++) MUST(put(p, i, s));
   if (!per_thread) expect("copy after queued work", read_word(p), 123);
   MUST(cu.cuStreamSynchronize(s));
@@ -225,7 +224,7 @@ static void all_launches(void) {
   MUST(cu.cuStreamCreate(&s, 1));
   config.stream = s;
   MUST(cu.cuLaunchCooperativeKernel(digit, 1, 2, 3, 4, 5, 6, 7, s, params));
-  d = 2; /* parameters are taken at the launch */
+  d = 2; /* parameters are copied at the launch */
   if (cu.cuLaunchKernelEx) MUST(cu.cuLaunchKernelEx(&config, digit, params, NULL));
   else MUST(put(p, 2, s));
   d = 3;
@@ -304,7 +303,7 @@ static void burst(int n) {
   MUST(cu.cuStreamDestroy(s));
 }
 
-/* Contexts that come and go, with work of theirs still unknown to be done. */
+/* Contexts that are created and destroyed while their work is not known to be done. */
 static void contexts(int n) {
   void *ctx;
   for (int i = 0; i < n; i++) {
@@ -318,7 +317,7 @@ static void contexts(int n) {
   MUST(cu.cuCtxSynchronize());
 }
 
-/* Launch by launch, so that a test can see how far it is. */
+/* Prints a line after each launch, so that a test can follow the progress. */
 static void chain(int n, long gap_ns) {
   ptr p = word();
   for (int i = 0; i < n; i++) {
@@ -330,8 +329,8 @@ static void chain(int n, long gap_ns) {
   sum = read_word(p);
 }
 
-/* Kernels that end when n have been launched; and one beside them that does not
- * end before the others have. */
+/* Kernels that end when n have been launched, and one on another stream that ends when the
+ * others have. */
 static void waits(int n) {
   static uint64_t flag, end;
   ptr p = word();
@@ -372,11 +371,11 @@ static void threads(int n) {
   MUST(cu.cuCtxSynchronize());
 }
 
-/* One thread's default stream is busy until a line is read; another's is not. */
-static uint64_t until_told;
+/* One thread's default stream is busy until a line is read; another thread's is not. */
+static uint64_t until_line;
 static void *busy(void *arg) {
   (void)arg;
-  MUST(launch(spin, (ptr)&until_told, 0, NULL));
+  MUST(launch(spin, (ptr)&until_line, 0, NULL));
   return NULL;
 }
 static void own_streams(int n) {
@@ -390,11 +389,11 @@ static void own_streams(int n) {
   printf("done %d\n", n);
   fflush(stdout);
   if (!fgets(line, sizeof line, stdin)) exit(1);
-  __atomic_store_n(&until_told, 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&until_line, 1, __ATOMIC_RELEASE);
   MUST(cu.cuCtxSynchronize());
 }
 
-/* A stream waited for in another context than its own. */
+/* Waits for a stream in another context than its own. */
 static void across(int n) {
   void *first, *second, *s;
   char line[8];
@@ -410,7 +409,7 @@ static void across(int n) {
   if (!fgets(line, sizeof line, stdin)) exit(1);
 }
 
-/* Captures of the strictest kind, beside a thread that launches all the time. */
+/* Captures in the strictest mode while another thread launches all the time. */
 static int stop;
 static void *beside(void *arg) {
   ptr p = word();
@@ -430,7 +429,7 @@ static void capture_beside(int n) {
   MUST(pthread_join(t, NULL));
 }
 
-/* Writes all over the page, which is where the memory of that name is mapped. */
+/* Overwrites the page, which is found by its name in the list of mappings. */
 static void scribble(int n) {
   char line[512];
   char *page = NULL;
@@ -445,7 +444,7 @@ static void scribble(int n) {
   for (int i = 0; i < n; i++) {
     for (int k = 0; k < 4096 && page; k++) page[k] = i == 0 ? 0xff : (char)((seed = seed * 1103515245 + 12345) >> 16);
     uint32_t *gate = (uint32_t *)(page + 64);
-    if (page && i % 3) gate[0] = 1, gate[1] = (unsigned)i, gate[2] = seed; /* a closed gate, some bound */
+    if (page && i % 3) gate[0] = 1, gate[1] = (unsigned)i, gate[2] = seed; /* a closed gate and some bound */
     burst(20);
     giveway_begin(i);
   }
@@ -501,7 +500,7 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "hinted") == 0) {
     MUST(giveway_priority(3));
     MUST(giveway_slo_ns(9000000));
-    MUST(giveway_expect_ns(1)); /* of the moment: not told again */
+    MUST(giveway_expect_ns(1)); /* holds for a moment only: not given again to a new daemon */
     MUST(giveway_priority(7));
     chain(n, argc > 4 ? atol(argv[4]) : 0);
   }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libcuda for tests: no device, but streams that run in order, late, on threads
- * of their own; a legacy default stream that waits for the blocking ones and they
- * for it; default streams of threads; events across streams; captures and graphs.
- * A kernel is a function here: its parameters are a count and as many words.
+ * A libcuda for tests. It has no device, but streams that run in order, with a delay, on their
+ * own threads; a legacy default stream that is ordered with the blocking ones; per-thread
+ * default streams; events across streams; captures and graphs. A kernel is a C function whose
+ * parameters are a count and as many words.
  *
- * It is as touchy as the real one where a shim could go wrong: what the driver
- * forbids beside a capture spoils the capture, a mark in a captured stream ends
- * up in the graph, and an event that is no more ends the program.
+ * It is as strict as the real driver where the shim could go wrong: a call that is forbidden
+ * during a capture invalidates the capture, a mark in a captured stream becomes part of the
+ * graph, and the use of a destroyed event ends the program.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -34,7 +34,7 @@ struct op {
   size_t bytes, width;
   uint64_t words[8];
   int counts;
-  uint64_t after[STREAMS]; /* what must be done of the other streams */
+  uint64_t after[STREAMS]; /* how much of each other stream must be done before */
 };
 
 struct graph {
@@ -48,8 +48,8 @@ struct stream {
   int used, blocking;
   struct op *ops[OPS];
   uint64_t given, done;
-  uint64_t waits[STREAMS]; /* for events of others, from the next op on */
-  struct graph *graph;     /* being captured */
+  uint64_t waits[STREAMS]; /* for events of other streams, from the next op on */
+  struct graph *graph;     /* of the capture in progress */
   int origin;
 };
 
@@ -63,12 +63,12 @@ struct event {
 };
 
 static struct stream streams[STREAMS]; /* 0: legacy */
-static struct graph *graphs[STREAMS];  /* under way */
+static struct graph *graphs[STREAMS];  /* of captures in progress */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint64_t commands, in_flight, most;
 static int context;
-static CUevent events; /* all there ever were */
+static CUevent events; /* all that were ever created */
 static __thread void *current = &context;
 static __thread CUstream own;
 static __thread int thread_mode = GLOBAL;
@@ -78,7 +78,7 @@ static void die(const char *why) {
   abort();
 }
 
-static void dawdle(unsigned *seed) {
+static void delay(unsigned *seed) {
   struct timespec t = {0, (*seed = *seed * 1103515245 + 12345) >> 16 & 0x3fff};
   nanosleep(&t, NULL);
 }
@@ -94,7 +94,7 @@ static void *work(void *arg) {
       while (streams[i].done < op->after[i]) pthread_cond_wait(&moved, &lock);
     }
     pthread_mutex_unlock(&lock);
-    if (op->counts) dawdle(&seed);
+    if (op->counts) delay(&seed);
     op->run(op);
     pthread_mutex_lock(&lock);
     in_flight -= (uint64_t)op->counts;
@@ -105,14 +105,14 @@ static void *work(void *arg) {
   return NULL;
 }
 
-/* All below with the lock held, unless they say otherwise. */
+/* The functions below are called with the lock held, unless their comment says otherwise. */
 
 static CUstream open_stream(int at, int blocking) {
   pthread_t t;
   for (; at < STREAMS && streams[at].used; at++) {}
   if (at == STREAMS) die("no more streams");
   CUstream s = &streams[at];
-  uint64_t n = s->given; /* its thread is still there, if it ever was */
+  uint64_t n = s->given; /* its thread still exists, if it ever did */
   int has_thread = s->alive != 0;
   if (n != s->done) die("a stream is used again before its work is done");
   *s = (struct stream){.alive = ALIVE, .used = 1, .blocking = blocking, .given = n, .done = n};
@@ -129,7 +129,7 @@ static CUstream stream_for(CUstream s, int own_default) {
   return s;
 }
 
-/* The legacy stream beside the capture of a stream that it waits for. */
+/* The capture that a command on the legacy stream would join, if any. */
 static struct graph *implicit(CUstream s) {
   for (int i = 1; s == &streams[0] && i < STREAMS; i++) {
     if (streams[i].used && streams[i].blocking && streams[i].graph) return streams[i].graph;
@@ -137,7 +137,7 @@ static struct graph *implicit(CUstream s) {
   return NULL;
 }
 
-/* What may not be called while somebody captures. */
+/* Whether a call is forbidden because a capture is in progress. */
 static int unsafe(void) {
   int bad = 0;
   for (int i = 0; i < STREAMS; i++) {
@@ -186,7 +186,7 @@ static void wait_for(CUstream s, uint64_t seq) {
   while (s->done < seq) pthread_cond_wait(&moved, &lock);
 }
 
-/* Without it: one command, or a part of one. wait: until it is done. */
+/* Without the lock: gives a stream one command or a part of one. wait: until it is done. */
 static int give_part(CUstream stream, int own_default, int wait, struct op op) {
   pthread_mutex_lock(&lock);
   CUstream s = stream_for(stream, own_default);
@@ -206,7 +206,7 @@ static void run_kernel(struct op *op) { ((void (*)(uint64_t *))op->fn)(op->words
 static void run_host(struct op *op) { ((void (*)(void *))op->fn)(op->data); }
 static void run_copy(struct op *op) {
   memcpy((void *)op->to, op->data ? op->data : (void *)op->from, op->bytes);
-  /* staged data is leaked: a graph may copy it again */
+  /* staged data is never freed: a graph may copy it again */
 }
 static void run_set(struct op *op) {
   for (size_t i = 0; i < op->bytes; i++) memcpy((char *)op->to + i * op->width, op->words, op->width);
@@ -225,7 +225,7 @@ static struct op kernel(void *f, void **params) {
   return op;
 }
 
-/* From memory that the driver knows nothing of: taken at once. */
+/* A copy from memory that the driver does not know is taken at once. */
 static struct op from_host(ptr to, const void *from, size_t n) {
   struct op op = {.run = run_copy, .to = to, .bytes = n, .data = malloc(n ? n : 1)};
   memcpy(op.data, from, n);
@@ -236,7 +236,7 @@ static struct op set(ptr to, uint64_t value, size_t n, size_t width) {
   return (struct op){.run = run_set, .to = to, .words = {value}, .bytes = n, .width = width};
 }
 
-/* A function, and its form for the default streams of threads. */
+/* Defines a function and its form for per-thread default streams. */
 #define TWO(name, suffix, params, body)                        \
   int name params { enum { O = 0 }; body }                     \
   int name##suffix params { enum { O = 1 }; body }
@@ -247,8 +247,8 @@ struct config {
   CUstream stream;
 };
 
-/* The one kernel that comes as text: it waits for a word of host memory. This device
- * takes its time to come to it, as real ones do. */
+/* The only kernel that comes as PTX: it waits for a word of host memory. The fake device takes
+ * some time to switch to it, as real ones do. */
 #define SWITCH_NS 2000000
 static int park_module;
 static uint64_t parks, parks_late;
@@ -270,13 +270,13 @@ static void run_park(struct op *op) {
   }
   __atomic_add_fetch(&parks, 1, __ATOMIC_RELAXED);
 }
-/* A kernel is compiled by a linker and loaded by a module, which takes nothing else: it
- * would compile with the context kept from all others. What a linker has made is gone
- * with it. */
+/* A kernel must be compiled by a linker and then loaded as a module: loading PTX directly would
+ * compile it while the context is locked. The linker's output is invalid after the linker is
+ * destroyed. */
 static char park_code;
 static enum { NO_LINKER, LINKER, HAS_DATA, COMPLETE } park_linker;
-int fakeCompiled, fakeLoaded; /* how often, to the end */
-void (*fakeCompiling)(void); /* called while it compiles */
+int fakeCompiled, fakeLoaded; /* how often it was completed */
+void (*fakeCompiling)(void);  /* called during compilation */
 int cuLinkCreate_v2(unsigned n, void *options, void *values, void **linker) {
   if (n || options || values || park_linker != NO_LINKER) return INVALID;
   return park_linker = LINKER, *linker = &park_linker, OK;
@@ -339,7 +339,7 @@ TWO(cuGraphLaunch, _ptsz, (CUgraph g, CUstream s), GIVE(s, 0, ((struct op){.run 
 static int batch(ptr *to, ptr *from, size_t *n, size_t count, CUstream s, int own_default) {
   for (size_t i = 0; i < count; i++) {
     struct op op = copy(to[i], from[i], n[i]);
-    op.counts = i + 1 == count; /* one command, over with the last */
+    op.counts = i + 1 == count; /* one command, done with its last part */
     int r = give_part(s, own_default, 0, op);
     if (r) return r;
   }
@@ -350,7 +350,7 @@ TWO(cuMemcpyBatchAsync, _ptsz, (ptr *to, ptr *from, size_t *n, size_t count, voi
 TWO(cuMemcpyBatchAsync_v2, _ptsz, (ptr *to, ptr *from, size_t *n, size_t count, void *a, void *i, size_t m, CUstream s),
     (void)a; (void)i; if (m != 77) return INVALID; return batch(to, from, n, count, s, O);)
 
-/* In order with the stream, and here at once: the addresses are never used again. */
+/* Allocated at once: the addresses are never reused. */
 TWO(cuMemAllocAsync, _ptsz, (ptr * p, size_t n, CUstream s), (void)s; (void)O; *p = (ptr)calloc(1, n); return OK;)
 TWO(cuMemFreeAsync, _ptsz, (ptr p, CUstream s), (void)s; (void)p; (void)O; return OK;)
 
@@ -373,7 +373,7 @@ int cuStreamCreate(CUstream *s, unsigned flags) {
 }
 int cuStreamDestroy_v2(CUstream s) {
   pthread_mutex_lock(&lock);
-  wait_for(s, s->given); /* so that nobody gets it too early; the real one does not */
+  wait_for(s, s->given); /* so that the stream is not reused too early; the real driver does not wait */
   s->used = 0;
   pthread_mutex_unlock(&lock);
   return OK;
@@ -416,7 +416,7 @@ int cuEventCreate(CUevent *e, unsigned flags) {
 }
 int cuEventDestroy_v2(CUevent e) {
   must_live(e);
-  e->alive = 0; /* never freed: whoever asks again is found out */
+  e->alive = 0; /* never freed, so that a later use is detected */
   return OK;
 }
 static int record(CUevent e, CUstream stream, int own_default) {
@@ -446,7 +446,7 @@ int cuCtxDestroy_v2(void *ctx) {
   if (current == ctx) current = &context;
   return OK;
 }
-/* The device's own context has another user, always. */
+/* The primary context always has another user. */
 int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, OK; }
 int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
   (void)device;
@@ -540,7 +540,7 @@ void fakeCounts(uint64_t *all, uint64_t *at_once) {
 }
 
 /* Look-ups. */
-struct meaning {
+struct name_row {
   const char *name;
   int since, own;
   void *f;
@@ -549,7 +549,7 @@ int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags
 int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status);
 #define ONE(name, symbol, since) {name, since, 0, (void *)symbol}
 #define PAIR(name, symbol, since, suffix) {name, since, 0, (void *)symbol}, {name, since, 1, (void *)symbol##suffix}
-static const struct meaning meanings[] = {
+static const struct name_row meanings[] = {
     PAIR("cuLaunchKernel", cuLaunchKernel, 4000, _ptsz),
     PAIR("cuLaunchKernelEx", cuLaunchKernelEx, 11060, _ptsz),
     PAIR("cuLaunchCooperativeKernel", cuLaunchCooperativeKernel, 9000, _ptsz),
@@ -600,10 +600,10 @@ static const struct meaning meanings[] = {
 };
 
 int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status) {
-  const struct meaning *best = NULL;
+  const struct name_row *best = NULL;
   int want = (flags & 2) != 0;
   for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
-    const struct meaning *m = &meanings[i];
+    const struct name_row *m = &meanings[i];
     if (strcmp(m->name, name) != 0 || m->since > version || m->own > want) continue;
     if (!best || m->own > best->own || (m->own == best->own && m->since > best->since)) best = m;
   }
@@ -615,7 +615,7 @@ int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags
   return cuGetProcAddress_v2(name, found, version, flags, NULL);
 }
 
-/* A child has the memory but not the threads. */
+/* After a fork the child has the memory but not the threads. */
 static void child(void) {
   pthread_mutex_init(&lock, NULL);
   pthread_cond_init(&moved, NULL);

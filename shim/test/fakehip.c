@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libamdhip64 for tests: no device, but streams that run in order on threads
- * of their own, a legacy default stream that waits for the others and they for
- * it, per-thread default streams, events, and graphs by capture. A kernel is a
- * function here, of one argument of 64 bits.
+ * A libamdhip64 for tests. It has no device, but streams that run in order on their own
+ * threads, a legacy default stream that is ordered with all others, per-thread default
+ * streams, events, and graphs by capture. A kernel is a C function with one 64-bit argument.
  *
- * It is as touchy as the real one where that matters to us: asking for an event
- * of a stream that is being captured spoils the capture, as in ROCm's clr, and
- * so does what HIP forbids in a thread that captures. And it knows how many
- * commands were in flight at most.
+ * It is as strict as the real library where the shim could go wrong: querying an event of a
+ * stream that is being captured invalidates the capture, as in ROCm's clr, and so does a call
+ * that HIP forbids in a capturing thread. It also counts the most commands in flight.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -29,8 +27,8 @@ struct op {
   const void *from;
   uint64_t value;
   size_t bytes;
-  int counts;               /* a command, not a mark */
-  uint64_t behind[STREAMS]; /* what must be done of the other streams */
+  int counts;               /* it is a command, not a mark */
+  uint64_t behind[STREAMS]; /* how much of each other stream must be done before */
 };
 
 struct stream {
@@ -91,7 +89,7 @@ static struct stream *open_stream(void) {
   abort();
 }
 
-/* With the lock held. 1 is the legacy stream by name, 2 the calling thread's. */
+/* With the lock held. Handle 1 is the legacy stream, 2 the calling thread's. */
 static struct stream *stream_of(void *handle) {
   if (!streams[0].used) open_stream();
   if (handle == NULL || handle == (void *)1) return &streams[0];
@@ -128,7 +126,7 @@ static int drain(struct stream *s) {
   return OK;
 }
 
-/* What waits is not allowed in a thread that captures, unless it says relaxed. */
+/* Whether a call that waits is forbidden in this thread because it captures. */
 static int spoils(void) {
   int bad = 0;
   for (int i = 0; i < STREAMS; i++) {
@@ -204,7 +202,7 @@ int hipStreamCreate(void **s) {
 }
 int hipStreamDestroy(void *s) {
   pthread_mutex_lock(&lock);
-  drain(s); /* the place stays taken: a handle used after its end is found out, not reused */
+  drain(s); /* the entry stays in use, so that a later use of the handle is detected */
   pthread_mutex_unlock(&lock);
   return OK;
 }
@@ -313,8 +311,8 @@ int hipGetProcAddress(const char *name, void **fn, int version, uint64_t flags, 
   return *fn ? OK : NOT_FOUND;
 }
 
-/* Not HIP's: the most commands that were given and not done at one time. */
+/* Not part of HIP: the most commands that were in flight at one time. */
 uint64_t fakehip_most(void) { return most; }
 
-/* Nor this: the nodes of a graph. */
+/* Not part of HIP: the number of nodes of a graph. */
 int fakehip_nodes(void *graph) { return ((struct graph *)graph)->n; }

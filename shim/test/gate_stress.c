@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that do everything at once to the gate, on a runtime that has no
- * device, while somebody else opens and shuts it. Linked with the shim's own
- * files. At the end all must come out even.
+ * Threads that use all functions of the gate at once, with a runtime that has no device, while
+ * the test closes and opens the gate. Linked with the shim's own files. At the end all
+ * counters must agree.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include "../activity.h"
 
-static int marks; /* given out and not given back */
+static int marks; /* created and not dropped */
 static void *mark(void *ctx, void *stream) {
   (void)ctx, (void)stream;
   uint64_t *m = malloc(sizeof *m);
@@ -32,7 +32,7 @@ static void *run(void *arg) {
   unsigned seed = (unsigned)(uintptr_t)arg;
   while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
     void *ctx = (void *)(uintptr_t)(1 + rand_r(&seed) % 3);
-    void *stream = (void *)(uintptr_t)(4096 + 8 * (rand_r(&seed) % 400)); /* more than there are lanes */
+    void *stream = (void *)(uintptr_t)(4096 + 8 * (rand_r(&seed) % 400)); /* more streams than the table has slots */
     gw_pass pass;
     if (gw_enter(&pass, &runtime, ctx, stream)) gw_leave(&pass, rand_r(&seed) % 10 != 0);
     switch (rand_r(&seed) % 40) {
@@ -51,16 +51,16 @@ int main(void) {
   enum { THREADS = 6 };
   pthread_t threads[THREADS];
   for (uintptr_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, run, (void *)(i + 1));
-  getchar(); /* until told */
+  getchar(); /* until the test writes a line */
   __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   gw_forget(&runtime, GW_ALL, GW_ALL);
-  gw_done(&runtime, NULL, GW_ALL, gw_ticket(&runtime, NULL, GW_ALL)); /* what had no lane */
+  gw_done(&runtime, NULL, GW_ALL, gw_ticket(&runtime, NULL, GW_ALL)); /* commands on streams without a slot */
   struct gw_activity *a = &gw_act;
-  if (a->launched == 0 || a->launched != a->completed || a->loose || a->excused || a->held || a->passing || a->ready ||
+  if (a->launched == 0 || a->launched != a->completed || a->untracked || a->exempt || a->held || a->entering || a->ready ||
       a->marks_set || marks) {
-    printf("launched %lu, completed %lu, loose %lu, excused %lu, held %u, passing %u, ready %d, marks %u and %d\n",
-           a->launched, a->completed, a->loose, a->excused, a->held, a->passing, a->ready, a->marks_set, marks);
+    printf("launched %lu, completed %lu, untracked %lu, exempt %lu, held %u, entering %u, ready %d, marks %u and %d\n",
+           a->launched, a->completed, a->untracked, a->exempt, a->held, a->entering, a->ready, a->marks_set, marks);
     return 1;
   }
   printf("ok sum=0\n");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// giveway_guard.h on a GPU: a kernel is stopped and resumed at random, and every
-// block is done once; how long a stop takes, and what the guard costs.
+// giveway_guard.h on a GPU: a kernel is stopped and resumed at random, and every block runs
+// once. Measures how long a stop takes and what the guard costs.
 #include <cstdio>
 #include <cstdlib>
 #include <unistd.h>
@@ -65,11 +65,11 @@ static void expectOnes(const unsigned *device, const char *what) {
   }
 }
 
-// One guarded kernel after another, for two seconds from each line that is read: how often
-// they were stopped, by giveway alone. With work that may be run twice that is said first.
+// Runs guarded kernels for two seconds after each line that is read, and prints how often they
+// were stopped by giveway. With `twice` the program first says that they may run twice.
 static int held(cudaStream_t s, unsigned *out, float *sink, bool twice) {
   char line[64];
-  CHECK(cudaMemset(out, 0, blocks * sizeof *out)); // so that giveway knows of us
+  CHECK(cudaMemset(out, 0, blocks * sizeof *out)); // so that giveway knows this process
   if (twice && giveway_idempotent(1)) return printf("the hint was not taken\n"), 1;
   printf("{\"ready\":true,\"pid\":%d}\n", (int)getpid());
   fflush(stdout);
@@ -99,7 +99,7 @@ int main(int argc, char **argv) {
   CHECK(cudaMalloc(&sink, sizeof *sink));
   CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
   if (argc > 1) return held(s, out, sink, std::string(argv[1]) == "twice");
-  const unsigned n = 40000; // some 200 us a block
+  const unsigned n = 40000; // about 200 us per block
   double best[2] = {1e9, 1e9};
   for (int round = 0; round < 4; round++) {
     CHECK(cudaMemset(out, 0, blocks * sizeof *out));
@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
   }
   printf("kernel of %u blocks: %.2f ms, guarded %.2f ms (%.3f x)\n", blocks, best[0], best[1], best[1] / best[0]);
 
-  /* On a GPU that others use a stop and its end may both pass while the kernel is off. */
+  /* On a GPU that others use, a stop and its end may both pass while the kernel is off the GPU. */
   unsigned stops = 0;
   for (int round = 0; round < 10 && stops == 0; round++) {
     CHECK(cudaMemset(out, 0, blocks * sizeof *out));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device's half of giveway_guard.h on the host, a block at a time: whatever the
-// moment of a stop, each block is done once.
+// The device part of giveway_guard.h, emulated on the host one block at a time: whenever a stop
+// comes, each block runs exactly once.
 #define GIVEWAY_GUARD_EMULATED
 #include <cuda_runtime.h>
 

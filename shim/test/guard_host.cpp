@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's half of giveway_guard.h, on a runtime of ours: a kernel is stopped while
-// giveway holds the program and when it is told to, goes on after, and does each block
-// once; also on a stream that has the priority the word to stop would have.
+// The host part of giveway_guard.h, on a fake runtime. A kernel is stopped while giveway holds
+// the process and on request, goes on later, and runs each block once, also on a stream with
+// the priority that the stop word's stream would have.
 #define __CUDACC__
 #include <cuda_runtime.h>
 
@@ -24,8 +24,8 @@ static void kernel(giveway_guard *g, dim3 grid, unsigned launched, std::vector<i
   }
 }
 
-// Whether nothing is done for a while, from soon on.
-static bool stands(void) {
+// Whether no block runs for a while.
+static bool is_stopped(void) {
   for (int i = 0; i < 100; i++) {
     unsigned before = done;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -45,7 +45,7 @@ static const char *once(int priority, bool by_giveway, bool repeatable) {
   std::thread stopper([&] {
     while (done < blocks / 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     by_giveway ? (void)(fake::closed = 1) : k.stop();
-    if (!stands() || done == blocks) wrong = "it was not stopped";
+    if (!is_stopped() || done == blocks) wrong = "the kernel was not stopped";
     by_giveway ? (void)(fake::closed = 0) : k.resume();
   });
   k.run(s, [&](giveway_guard *g, dim3 grid, unsigned left) { s->put([=, &out] { kernel(g, grid, left, out); }); });
@@ -53,9 +53,9 @@ static const char *once(int priority, bool by_giveway, bool repeatable) {
   cudaStreamDestroy(s);
   bool again = by_giveway && repeatable;
   for (int n : out) {
-    if (n < 1 || (n > 1 && !again)) wrong = "a block was not done once";
+    if (n < 1 || (n > 1 && !again)) wrong = "a block did not run exactly once";
   }
-  if (again && out[0] != 2) wrong = "it was not begun again";
+  if (again && out[0] != 2) wrong = "the kernel did not start again";
   return k.stops() ? wrong : "it counts no stop";
 }
 
@@ -64,7 +64,7 @@ int main() {
     for (int how : {0, 1, 2, 3}) {
       bool by_giveway = how & 1, repeatable = how & 2;
       const char *wrong = nullptr;
-      /* The word to leave may come between two blocks, once in thousands. */
+      /* Rarely, the stop word comes between two blocks. */
       for (int i = 0; i < 3 && (i == 0 || wrong); i++) wrong = once(priority, by_giveway, repeatable);
       if (wrong) {
         return printf("priority %d, by giveway %d, repeatable %d: %s\n", priority, by_giveway, repeatable, wrong), 1;
@@ -74,7 +74,7 @@ int main() {
   return 0;
 }
 
-// The preloaded library's.
+// Functions of the preload library.
 extern "C" int giveway_closed(void) { return fake::closed; }
 extern "C" int giveway_repeatable(void) { return fake::repeatable; }
 extern "C" void giveway_ungated(int on) { fake::ungated = on; }

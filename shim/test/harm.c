@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CUDA programs, for fakecuda.c, that do what is allowed and few do. Each has once
- * been harmed: crashed, hung, written to or left with less than it had.
+ * CUDA programs, for fakecuda.c, that do unusual but permitted things. An earlier version of the
+ * shim harmed each of them: it crashed, hung, was written to or lost resources.
  *
- *     harm context   launches on a stream while another context is current, which then goes
- *     harm ids       sets its user and group while the device is taken ahead of arrivals
- *     harm stub      has a cuLaunchKernel of its own, and exports it (built with -DSTUB -rdynamic)
+ *     harm context   launches on a stream while another context is current, which is then destroyed
+ *     harm ids       sets its user and group id while kernels are parked
+ *     harm stub      exports its own cuLaunchKernel (built with -DSTUB -rdynamic)
  *     harm legacy    a kernel in one blocking stream waits for a launch in another
- *     harm long      launches in many streams beside a kernel that lasts
- *     harm release   is one of two users of the device's own context, and lets go of it
- *     harm ahead     the same, and the device is taken ahead of arrivals
+ *     harm long      launches in many streams while a long kernel runs
+ *     harm release   is one of two users of the primary context and releases it
+ *     harm ahead     the same while kernels are parked
  *     harm files HOW closes all descriptors, one by one (close), at once (range, from), by
- *                    system calls (call; wait: while a kernel runs) or in passing (dup2), and
- *                    opens files of its own
- *     harm vfork     has a child close all descriptors that has its memory
- *     harm contexts  has requests in two contexts in turn, each announced
- *     harm reload    has looked at the driver and unloaded it before it loads it for good, twice
- *     harm forever   launches, and says what it does, until it is killed
- *     harm plain     three launches
+ *                    system calls (call; wait: while a kernel runs) or implicitly (dup2), and
+ *                    opens its own files
+ *     harm vfork     has a child that shares its memory and closes all descriptors
+ *     harm contexts  has requests in two contexts alternately, each announced
+ *     harm reload    loads and unloads the driver twice before it loads it for good
+ *     harm forever   launches and prints what it does until it is killed
+ *     harm plain     makes three launches
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ static int (*cuDevicePrimaryCtxRelease)(int), (*fakeEvents)(void);
 static void (*fakeParks)(uint64_t *, uint64_t *);
 static launch_fn *launch_kernel;
 static uint64_t done;
-static int over; /* what the kernel that lasts waits for */
+static int over; /* the word that the long kernel waits for */
 
 static void fail(const char *why) {
   printf("%s\n", why);
@@ -74,7 +74,7 @@ static void *load(void) {
 }
 
 #ifdef STUB
-/* As programs have that load the driver when they first need it. */
+/* Programs have such a function if they load the driver when they first need it. */
 int cuLaunchKernel(void *f, U a, U b, U c, U d, U e, U g, U m, void *s, void **params, void **extra) {
   return launch_kernel(f, a, b, c, d, e, g, m, s, params, extra);
 }
@@ -107,7 +107,7 @@ static void *new_stream(int blocking) {
   return stream;
 }
 
-/* A launch that was announced. How often the device was taken ahead of one so far. */
+/* Announces a launch and makes it. Returns how often kernels were parked so far. */
 static uint64_t announced(void *stream) {
   struct timespec t;
   uint64_t ended, late;
@@ -136,17 +136,17 @@ static void ids(void) {
   void *stream = new_stream(0);
   launch(stream, count, 1);
   while (announced(stream) == 0) {}
-  if (setgid(getgid()) || setuid(getuid())) fail("set what it is already");
+  if (setgid(getgid()) || setuid(getuid())) fail("set the same user and group id");
 }
 
 static void legacy(void) {
   void *first = new_stream(1), *second = new_stream(1), *other = new_stream(0), *another = new_stream(0);
-  for (int i = 0; i < 4; i++) launch(other, count, 40), finish(other), usleep(1000); /* so that it is known that they are short */
+  for (int i = 0; i < 4; i++) launch(other, count, 40), finish(other), usleep(1000); /* so that the shim learns that they are short */
   launch(NULL, count, 3);
   launch(first, last, 1);
   launch(other, count, 2);
   launch(another, count, 2);
-  launch(second, end, 1); /* beyond the bound of eight: something must be marked first */
+  launch(second, end, 1); /* exceeds the bound of eight: a stream must be marked first */
   finish(first), finish(other), finish(another);
 }
 
@@ -161,7 +161,7 @@ static void long_kernel(void) {
   for (int i = 0; i < 6; i++) finish(others[i]);
 }
 
-/* More often than the driver has streams: one lost each time would end the program. */
+/* More often than the driver has streams: if one were lost each time, the program would end. */
 #define OFTEN 80
 
 static int release_primary(int ahead) {
@@ -194,18 +194,18 @@ static void contexts(void) {
 
 #define LIMIT 1024 /* of descriptors */
 
-static void untouched(const char *when, int from) {
+static void check_files(const char *when, int from) {
   for (int fd = from; fd < LIMIT; fd++) {
     struct stat s;
     const char *what = fstat(fd, &s) ? "closed" : s.st_size ? "written to" : NULL;
     if (!what) continue;
     printf("%s: descriptor %d of the program's was %s\n", when, fd, what);
-    fail("not by the program");
+    fail("a file was written, not by the program");
   }
 }
 
 static void close_all(const char *how) {
-  if (strcmp(how, "range") == 0 && close_range(3, ~0u, 0)) fail("close them all");
+  if (strcmp(how, "range") == 0 && close_range(3, ~0u, 0)) fail("close_range");
   if (strcmp(how, "from") == 0) closefrom(3);
   for (int fd = 3; fd < LIMIT; fd++) {
     if (strcmp(how, "close") == 0) close(fd);
@@ -217,12 +217,12 @@ static void take_all(const char *how) {
   int one = strcmp(how, "dup2") == 0 ? memfd_create("its own", 0) : -1;
   for (int fd = 3; fd < LIMIT; fd++) {
     int got = one < 0 ? memfd_create("its own", 0) : dup2(one, fd);
-    if (got != fd) fail("take a number");
+    if (got != fd) fail("take a descriptor number");
   }
 }
 
 static void files(const char *how) {
-  struct rlimit limit = {LIMIT, LIMIT}; /* so that all numbers can be taken */
+  struct rlimit limit = {LIMIT, LIMIT}; /* so that all numbers can be used */
   if (setrlimit(RLIMIT_NOFILE, &limit)) fail("set the limit");
   void *stream = new_stream(0);
   launch(stream, count, 1);
@@ -231,20 +231,20 @@ static void files(const char *how) {
   if (wait) launch(stream, count, 1);
   close_all(how);
   take_all(how);
-  /* Otherwise at once: nobody has looked at the descriptors since. */
+  /* Otherwise at once, before the shim has checked its descriptors. */
   if (wait || strcmp(how, "call") == 0) usleep(1200000);
   if (!wait) launch(stream, count, 1);
   finish(stream);
-  untouched("soon", 3);
+  check_files("soon", 3);
   int status;
   pid_t child = fork();
-  if (child == 0) untouched("in a child", 3), _exit(0);
-  if (waitpid(child, &status, 0) != child || status) fail("the child");
-  for (int fd = 3; fd < 8; fd++) close(fd); /* room to connect again */
+  if (child == 0) check_files("in a child", 3), _exit(0);
+  if (waitpid(child, &status, 0) != child || status) fail("the child failed");
+  for (int fd = 3; fd < 8; fd++) close(fd); /* room for a new connection */
   usleep(1200000);
   launch(stream, count, 2);
   finish(stream);
-  untouched("later", 8);
+  check_files("later", 8);
 }
 
 static void in_a_vfork(void) {
@@ -254,19 +254,19 @@ static void in_a_vfork(void) {
   pid_t child = vfork();
   if (child == 0) close_range(3, ~0u, 0), _exit(0);
   int status;
-  if (waitpid(child, &status, 0) != child || status) fail("the child");
+  if (waitpid(child, &status, 0) != child || status) fail("the child failed");
   launch(stream, count, 1);
   finish(stream);
 }
 
-/* Where a library that is gone was, no other comes to lie. */
+/* Reserves the addresses of an unloaded library, so that no other is mapped there. */
 static void unload(void *lib) {
   uintptr_t place = (uintptr_t)fakeEvents & -4096ul;
   if (dlclose(lib)) fail("unload");
   mmap((void *)place, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 }
 
-/* Each time as a program that is linked with the driver comes by the call. */
+/* Makes a call as a program does that is linked with the driver. */
 static void reload(void *lib) {
   for (int i = 0; i < 3; i++) {
     unload(lib);

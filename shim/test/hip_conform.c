@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HIP adapter against fakehip.c, or where there is one a libamdhip64. Linked
- * with the shim's own files. */
+/* Conformance of the HIP adapter, with fakehip.c or a real libamdhip64. Linked with the shim's
+ * own files. */
 #include <pthread.h>
 
 #include "conform.h"
@@ -42,7 +42,7 @@ static void capture(int on) {
   else conform_must(hipStreamEndCapture(stream, &graph), "hipStreamEndCapture");
 }
 
-/* A stream of its own, and the legacy default one, which cannot be captured. */
+/* Tests a created stream and the legacy default stream, which cannot be captured. */
 int main(void) {
   conform_must(hipStreamCreate(&stream), "hipStreamCreate");
   struct conform own = {&gw_hip, (void *)1, stream, block, release, finish, capture};

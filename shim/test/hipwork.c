@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A HIP program that knows nothing of Giveway, over fakehip.c.
+ * A HIP program that knows nothing of the shim, for fakehip.c.
  *
  *     hipwork order N      streams, the legacy default stream, copies and events
- *     hipwork capture N    graphs captured beside another thread's launches
- *     hipwork graph N      a graph captured first of all, then launched
+ *     hipwork capture N    captures graphs while another thread launches
+ *     hipwork graph N      captures a graph before anything else, then launches it
  *     hipwork threads N    per-thread default streams
  *     hipwork later N      a kernel that waits for one launched after it
- *     hipwork again N      an event of a stream that is busy, recorded again in another
- *     hipwork steps N      kernels one behind the other, and a line for each
+ *     hipwork again N      an event of a busy stream, recorded again in another stream
+ *     hipwork steps N      kernels in order, with a line for each
  *
- * A command that is lost, run twice or out of order changes the results. Built
- * twice, as openclwork.c is; the one that is not LINKED finds hipLaunchKernel
- * through hipGetProcAddress.
+ * A command that is lost, run twice or out of order changes the results. Built twice, like
+ * openclwork.c; the one that is not LINKED finds hipLaunchKernel through hipGetProcAddress.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -87,7 +86,7 @@ static void pause_us(long us) {
   nanosleep(&t, NULL);
 }
 
-/* x = 3x + k: no two in another order give the same. */
+/* x = 3x + k: the result depends on the order. */
 static uint64_t x, y;
 static void x_step(uint64_t k) {
   uint64_t was = x;
@@ -124,9 +123,9 @@ static int order(uint64_t n) {
   MUST(hipEventCreateWithFlags(&event, 2));
   for (uint64_t k = 0; k < n; k++) {
     launch(x_step, k, s[k % 2]);
-    launch(x_step, k + 1, NULL); /* waits for both, and both for it */
+    launch(x_step, k + 1, NULL); /* ordered with both streams */
     want = (want * 3 + k) * 3 + k + 1;
-    if (k % 8 == 3) { /* a copy that waits comes behind all that was queued */
+    if (k % 8 == 3) { /* a copy that waits is behind everything queued before */
       MUST(hipMemcpy(&seen, &x, sizeof x, 2));
       if (seen != want) return finish("order, copy", seen, want);
     }
@@ -161,7 +160,7 @@ static int capture(uint64_t n) {
   MUST(hipStreamCreate(&other));
   pthread_create(&t, NULL, launch_beside, other);
   for (int round = 0; round < 3; round++) {
-    launch(x_step, 7, s); /* leaves a mark in the stream that is about to be captured */
+    launch(x_step, 7, s); /* leaves a mark in the stream that is then captured */
     want = want * 3 + 7;
     MUST(hipStreamBeginCapture(s, 0));
     for (uint64_t k = 0; k < n; k++) {
@@ -202,7 +201,7 @@ static int graph(uint64_t n) {
   return finish("graph", x, want);
 }
 
-static void *launch_of_my_own(void *arg) {
+static void *launch_per_thread(void *arg) {
   uint64_t n = *(uint64_t *)arg;
   static int second;
   void (*kernel)(uint64_t) = __atomic_fetch_add(&second, 1, __ATOMIC_RELAXED) ? y_step : x_step;
@@ -217,16 +216,16 @@ static void *launch_of_my_own(void *arg) {
 static int threads(uint64_t n) {
   pthread_t t[2];
   uint64_t want = 0, first = 0;
-  /* Before there are two: while one looks for a daemon the others go on without. */
+  /* Before there are two threads: while one asks for a page, the others would not be held. */
   MUST(hipMemsetAsync(&first, 1, sizeof first, NULL));
-  for (int i = 0; i < 2; i++) pthread_create(&t[i], NULL, launch_of_my_own, &n);
+  for (int i = 0; i < 2; i++) pthread_create(&t[i], NULL, launch_per_thread, &n);
   for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
   for (uint64_t k = 0; k < n; k++) want = want * 3 + k;
   return x == want ? finish("threads", y, want) : finish("threads", x, want);
 }
 
 static volatile uint64_t arrived;
-static void await(uint64_t k) {
+static void wait_for_step(uint64_t k) {
   while (arrived < k) pause_us(100);
 }
 static void arrive(uint64_t k) { arrived = k; }
@@ -236,7 +235,7 @@ static int later(uint64_t n) {
   MUST(hipStreamCreate(&a));
   MUST(hipStreamCreate(&b));
   for (uint64_t k = 1; k <= n; k++) {
-    launch(await, k, a);
+    launch(wait_for_step, k, a);
     launch(arrive, k, b);
   }
   MUST(hipDeviceSynchronize());
@@ -248,7 +247,7 @@ static int again(uint64_t n) {
   MUST(hipStreamCreate(&a));
   MUST(hipStreamCreate(&b));
   MUST(hipEventCreateWithFlags(&event, 2));
-  for (uint64_t k = 1; k <= n; k++) launch(await, k, a);
+  for (uint64_t k = 1; k <= n; k++) launch(wait_for_step, k, a);
   MUST(hipEventRecord(event, a));
   MUST(hipEventRecordWithFlags(event, b, 0));
   MUST(hipEventSynchronize(event));

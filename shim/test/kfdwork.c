@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 /*
- * A program with queues on AMD GPUs, which knows nothing of giveway. It does what it
- * reads, a line at a time, and says what came of it:
+ * A program with queues on AMD GPUs that knows nothing of Giveway. It reads a command per line
+ * and prints the result:
  *
  *     create GPU TYPE RING SIZE PERCENT PRIORITY BYTES    created RESULT ERRNO ID
  *     update ID RING SIZE PERCENT PRIORITY                updated RESULT ERRNO
  *     destroy ID                                          destroyed RESULT ERRNO
- *     vanish ID                                           destroyed RESULT ERRNO: behind the C library's back
+ *     vanish ID                                           destroyed RESULT ERRNO: by a system call
  *     reopen | dup | close                                done
  *     other                                               other ...
  *     fork | clone                                        forked ...; clone is fork without the C library
- *     launch                                              done: something has passed the gate
- *     threads N                                           done: made and destroyed, all at once
+ *     launch                                              done: a command has passed the gate
+ *     threads N                                           done: N threads create and destroy queues
  *     quit                                                ok
  */
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ _Static_assert(sizeof(struct create) == 96 && sizeof(struct update) == 24, "size
 
 #define DESTROY _IOWR('K', 3, uint64_t)
 #define UPDATE _IOW('K', 7, struct update)
-#define KEPT 77 /* in errno, before calls that must leave it alone */
+#define KEPT 77 /* in errno before calls that must not change it */
 
 static int fd;
 static const char *path;
@@ -75,7 +75,7 @@ static void do_update(const char *line) {
   printf("updated %d %d%s\n", r, error, memcmp(&u, &before, sizeof u) ? " and written to" : "");
 }
 
-/* What is no affair of the shim's comes out as without it. */
+/* ioctls that the shim must pass on unchanged. */
 static void do_other(void) {
   int ends[2], n = -1, null = open("/dev/null", O_RDWR);
   struct update u = {.queue = 0};
@@ -102,7 +102,7 @@ static void do_other(void) {
 
 static uint32_t own_gpu;
 
-/* The child has no queues, whatever it asks for, and ends well. */
+/* The child has no queues, whatever is requested for them, and exits normally. */
 static void do_fork(int raw) {
   fflush(stdout);
   pid_t child = raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
@@ -113,7 +113,7 @@ static void do_fork(int raw) {
     int d = create(&c, sizeof c) < 0 ? errno : 0;
     usleep(300000);
     int bad = a != EBADF || b != EBADF || d != EBADF;
-    if (raw && !bad) { /* with a device of its own it has queues of its own, that nobody stops */
+    if (raw && !bad) { /* with its own descriptor it has its own queues, which nothing stops */
       fd = open(path, O_RDWR | O_CLOEXEC);
       c.gpu = own_gpu, c.type = 2, c.ring = 99;
       bad = create(&c, sizeof c) || ioctl(fd, UPDATE, &u);
@@ -129,7 +129,7 @@ static void do_fork(int raw) {
 
 static int nothing(void *arg, uint64_t number) { return (void)arg, (void)number, 0; }
 
-/* Through the shim's own queues, which need no runtime. */
+/* Uses a queue of queue.h, which needs no runtime. */
 static void do_launch(void) {
   static void *queue;
   int (*make)(void **, const char *) = dlsym(RTLD_DEFAULT, "giveway_queue_create");

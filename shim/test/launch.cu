@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch costs: a tiny kernel and a wait for it, and bursts of a thousand, by the
-// driver's own functions and by those of the library that is named. In turn and in one
-// process: two processes of one program differ by more than the library costs. Says
-// "ready", then measures at each line it reads: JSON, microseconds.
+// Measures the cost of a launch: a tiny kernel and a wait for it, and bursts of a thousand, with
+// the driver's own functions and with those of the given library. It alternates between both in
+// one process, because two processes of one program differ by more than the library costs.
+// Prints "ready", then measures at each line it reads: JSON, in microseconds.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -49,7 +49,7 @@ int main(int argc, char **argv) {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(sysconf(_SC_NPROCESSORS_ONLN) > 2 ? 2 : 0, &one);
-  sched_setaffinity(0, sizeof one, &one); // where it may not, it may be anywhere
+  sched_setaffinity(0, sizeof one, &one); // if this is not permitted, the kernel chooses
   auto launch = [&](int i) { return by[i].launch((CUfunction)f, 1, 1, 1, 1, 1, 1, 0, (CUstream)s, nullptr, nullptr); };
   auto wait = [&](int i) { return by[i].wait((CUstream)s); };
   if (launch(0) || wait(0) || launch(1) || wait(1)) return printf("it cannot be launched\n"), 1;
@@ -57,8 +57,8 @@ int main(int argc, char **argv) {
   fflush(stdout);
   while (fgets(line, sizeof line, stdin)) {
     std::vector<double> single[2], burst[2];
-    for (int turn = 0; turn < 600; turn++) {
-      int i = (turn ^ turn >> 1) & 1; // each is first as often as second
+    for (int round = 0; round < 600; round++) {
+      int i = (round ^ round >> 1) & 1; // each is first as often as second
       for (int j = 0; j < 50; j++) {
         auto from = wall::now();
         launch(i);

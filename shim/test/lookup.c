@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dlsym gives a program must be what it gives without a shim. Built three
- * times: as two libraries (FIRST and SECOND), and as the program that uses them.
+ * dlsym must return what it returns without the shim. Built three times: as two libraries
+ * (FIRST and SECOND), and as the program that uses them.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -9,15 +9,15 @@
 #include <string.h>
 
 #if defined(FIRST)
-const char *puzzle(void) { return "first"; }
-const char *next_puzzle(void) { return ((const char *(*)(void))dlsym(RTLD_NEXT, "puzzle"))(); }
+const char *probe(void) { return "first"; }
+const char *next_probe(void) { return ((const char *(*)(void))dlsym(RTLD_NEXT, "probe"))(); }
 #elif defined(SECOND)
-const char *puzzle(void) { return "second"; }
-int cuLaunchKernel(void) { return 77; } /* somebody else's, in a library that is not the driver */
+const char *probe(void) { return "second"; }
+int cuLaunchKernel(void) { return 77; } /* in a library that is not the driver */
 int cuOnlyHere(void) { return 78; }
 #else
-const char *puzzle(void);
-const char *next_puzzle(void);
+const char *probe(void);
+const char *next_probe(void);
 
 static void show(const char *what, void *found, void *in) {
   Dl_info info = {0};
@@ -29,7 +29,7 @@ static void show(const char *what, void *found, void *in) {
 
 int main(int argc, char **argv) {
   (void)argc;
-  printf("%s, then %s\n", puzzle(), next_puzzle());
+  printf("%s, then %s\n", probe(), next_probe());
   show("default cuMemcpyHtoD_v2", dlsym(RTLD_DEFAULT, "cuMemcpyHtoD_v2"), NULL);
   show("default clEnqueueTask", dlsym(RTLD_DEFAULT, "clEnqueueTask"), NULL);
   show("program cuMemcpyHtoD_v2", dlsym(dlopen(NULL, RTLD_NOW), "cuMemcpyHtoD_v2"), NULL);

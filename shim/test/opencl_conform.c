@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The OpenCL adapter against whatever OpenCL is here. Linked with the shim's own
+/* Conformance of the OpenCL adapter, with any OpenCL implementation. Linked with the shim's own
  * files and libOpenCL. */
 #include "conform.h"
 
@@ -30,7 +30,7 @@ static void release(void) {
 }
 static void finish(void) { conform_must(clFinish(queue), "clFinish"); }
 
-/* Once with a queue that keeps order, once with one that need not. */
+/* Tests an in-order and an out-of-order queue. */
 int main(void) {
   void *platform, *device;
   int r = 0;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An OpenCL program that knows nothing of Giveway, for the tests to hold up.
+ * An OpenCL program that knows nothing of the shim.
  *
  *     openclwork chain KERNELS LOOPS [halfway]
  *     openclwork mixed ROUNDS
  *     openclwork user COMMANDS
  *     openclwork extension LAUNCHES
  *
- * With halfway it says so when it is, and goes on when it is told to. It checks its
- * results against its own arithmetic: a command that was lost, run twice or run out
- * of order changes them. Built twice: with LINKED, against
- * libOpenCL itself; without, it finds every function through dlopen and dlsym.
+ * With halfway it prints a line after half of the kernels and waits for one before it goes on.
+ * It checks its results against its own calculation: a command that is lost, run twice or out
+ * of order changes them. Built twice: with LINKED, against libOpenCL; without, it finds every
+ * function through dlopen and dlsym.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -122,7 +122,7 @@ static void arguments(void *data, uint32_t k, uint32_t loops) {
   must(clSetKernelArg(kernel, 2, sizeof loops, &loops), "clSetKernelArg");
 }
 
-/* One kernel, on the device; expect_step does the same here. */
+/* Runs one kernel on the device; expect_step does the same on the host. */
 static void step(void *q, void *data, uint32_t k, uint32_t loops, uint32_t waits, void **wait, void **event) {
   size_t items = ITEMS;
   arguments(data, k, loops);
@@ -157,7 +157,7 @@ static int report(const char *mode, double since) {
   return 0;
 }
 
-/* Kernels one behind the other: each needs the one before. */
+/* Kernels in order: each needs the result of the one before. */
 static int chain(uint32_t kernels, uint32_t loops, int halfway) {
   void *q = queue(0), *data = buffer();
   must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
@@ -173,16 +173,15 @@ static int chain(uint32_t kernels, uint32_t loops, int halfway) {
     }
   }
   must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
-  since = now() - since; /* what follows is our own arithmetic */
+  since = now() - since; /* the rest is the host's own calculation */
   for (uint32_t k = 0; k < kernels; k++) expect_step(k, loops);
   must(clReleaseCommandQueue(q), "clReleaseCommandQueue");
   return report("chain", now() - since);
 }
 
 /*
- * Two queues, one of them out of order, and everything between them said with
- * events: writes, fills, copies, kernels, maps and reads, a queue made and let
- * go in each round.
+ * Two queues, one of them out of order, ordered by events: writes, fills, copies, kernels, maps
+ * and reads. A queue is created and released in each round.
  */
 static int mixed(uint32_t rounds) {
   void *a = buffer(), *b = buffer(), *free_order = queue(1);
@@ -196,11 +195,11 @@ static int mixed(uint32_t rounds) {
     step(free_order, a, n, 50, 1, &wrote, &stepped);
     must(clEnqueueCopyBuffer(free_order, a, b, 0, 0, BYTES, 1, &stepped, &copied), "clEnqueueCopyBuffer");
     must(clEnqueueFillBuffer(q, a, &n, 4, 0, BYTES, 1, &copied, &filled), "clEnqueueFillBuffer");
-    must(clReleaseCommandQueue(q), "clReleaseCommandQueue"); /* one of two: it lives on */
+    must(clReleaseCommandQueue(q), "clReleaseCommandQueue"); /* one of two references: the queue lives on */
     step(q, b, n + 1, 50, 0, NULL, &again);
     must(clFlush(q), "clFlush");
     must(clFlush(free_order), "clFlush");
-    /* Nothing of what is awaited writes want before its write is done. */
+    /* `want` must not be overwritten before its write is done. */
     must(clWaitForEvents(1, &again), "clWaitForEvents");
     expect_step(n, 50);
     expect_step(n + 1, 50);
@@ -220,7 +219,7 @@ static int mixed(uint32_t rounds) {
   return report("mixed", since);
 }
 
-/* Commands that cannot begin before this thread, behind all of them, says so. */
+/* Commands that begin only when this thread sets a user event, after it has queued them all. */
 static int user(uint32_t commands) {
   void *q = queue(0), *data = buffer(), *go;
   int32_t r;
@@ -237,7 +236,7 @@ static int user(uint32_t commands) {
   return report("user", since);
 }
 
-/* A kernel in a command buffer of cl_khr_command_buffer, launched again and again. */
+/* A kernel in a command buffer of cl_khr_command_buffer, launched repeatedly. */
 static int extension(uint32_t launches) {
   void *q = queue(0), *data = buffer();
   size_t items = ITEMS;
@@ -263,7 +262,7 @@ static int extension(uint32_t launches) {
   double since = now();
   for (uint32_t k = 0; k < launches; k++) {
     must(enqueue(1, &q, commands, 0, NULL, NULL), "clEnqueueCommandBufferKHR");
-    must(clFinish(q), "clFinish"); /* one at a time, unless made for more */
+    must(clFinish(q), "clFinish"); /* one at a time, unless created for simultaneous use */
     expect_step(1, 20);
   }
   must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program may rely on of the order of CUDA's calls, each as a probe: "ok" or
-// "WRONG" a line. Run as it is and under the preload library, gate open, held now
-// and then, and bounded: all must say the same. order [rounds]
+// The order of CUDA calls that a program may rely on. Each probe prints a line with "ok" or
+// "WRONG". It runs as it is and under the preload library, with the gate open, held now and
+// then, and with a bound: all runs must print the same. order [rounds]
 #include <atomic>
 #include <cooperative_groups.h>
 #include <cstdio>
@@ -104,7 +104,7 @@ static bool asyncPageable() {
   CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
   CHECK(cudaStreamSynchronize(s));
   bool ok = all(got.data(), 5);
-  // To the device: the host's memory may be written again once the call is back.
+  // To the device: the host's memory may be overwritten when the call returns.
   std::vector<int> from(N, 6);
   CHECK(cudaMemcpyAsync(dev, from.data(), N * sizeof(int), cudaMemcpyHostToDevice, s));
   std::fill(from.begin(), from.end(), -1);
@@ -216,8 +216,7 @@ static bool eventQueryTells() {
   return before && after;
 }
 
-// Captures while other threads launch, and wait where the mode of the capture lets
-// them.
+// Captures while other threads launch, and wait where the capture's mode permits that.
 static bool captureBesideThreads(cudaStreamCaptureMode mode) {
   std::atomic<bool> over{false};
   std::atomic<int> wrong{0};
@@ -233,7 +232,7 @@ static bool captureBesideThreads(cudaStreamCaptureMode mode) {
       for (; !over; n++) {
         slowSet<<<1, 1, 0, s>>>(p, 1, n, 1000);
         CHECK(cudaMemcpyAsync(host, p, sizeof(int), cudaMemcpyDeviceToHost, s));
-        if (mode == cudaStreamCaptureModeGlobal) { // nobody may wait now, by a call
+        if (mode == cudaStreamCaptureModeGlobal) { // no thread may wait by a call now
           while (*(volatile int *)host != n) std::this_thread::yield();
           continue;
         }
@@ -305,7 +304,7 @@ static bool hostFunctionInOrder() {
   return seen == 13;
 }
 
-// A kernel that waits for one launched after it, on another stream.
+// A kernel that waits for one launched after it on another stream.
 __global__ void waitFor(volatile int *flag, int value) {
   while (*flag != value) {
   }

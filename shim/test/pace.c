@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bound on a device that is reckoned, not run: streams beside each other, each of
- * which takes the same time for every command. Linked with the shim's own files, by a
- * clock that is reckoned too: a busy machine gets the same numbers as an idle one.
+ * The bound on a simulated device: parallel streams, each of which takes the same time for
+ * every command. Linked with the shim's own files, with a simulated clock, so a busy machine
+ * gets the same numbers as an idle one.
  *
- *     pace STREAMS MICROSECONDS GRAIN LATER BATCH GAP   says how many were in flight at most,
- *                                                       how often the bound was let go, how many
- *                                                       commands there were to a mark, and how
- *                                                       long a burst took, mostly, in us
+ *     pace STREAMS MICROSECONDS GRAIN LATER BATCH GAP
  *
- * LATER, unless 0: what they take after half a second, and then it runs for three.
+ * prints the most commands in flight, the number of overruns, the commands per mark, and the
+ * median duration of a burst in us.
+ *
+ * LATER, unless 0: the duration of commands after half a second; the test then runs for three.
  * GAP, unless 0: milliseconds between bursts of a hundred.
  */
 #include <stdio.h>
@@ -18,8 +18,8 @@
 #include "../activity.h"
 #include "../page.c"
 
-/* In place of clock_gettime and gw_sleep (the linker's --wrap). A look at the clock takes
- * a while, so who watches gets on; a sleep ends late, and now and then very late. */
+/* Replace clock_gettime and gw_sleep (by the linker's --wrap). Reading the clock takes some
+ * time, so a polling thread makes progress. A sleep ends late, sometimes very late. */
 #define LOOK_NS 50
 #define LAUNCH_NS 2000
 #define LATE_NS 60000
@@ -57,7 +57,7 @@ static int by_size(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* All that was launched is done, and the program knows. */
+/* Waits until all commands are done, and reports that to the gate. */
 static uint64_t wait_for_all(void) {
   uint64_t last = 0, now = gw_now();
   for (int i = 0; i < STREAMS; i++) last = busy_until[i] > last ? busy_until[i] : last;
@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
   int streams = atoi(argv[1]);
   uint64_t took = strtoull(argv[2], NULL, 10) * 1000, later = strtoull(argv[4], NULL, 10) * 1000;
   uint64_t change = gw_now() + GW_SECOND_NS / 2, end = gw_now() + (later ? 3 : 1) * GW_SECOND_NS, most = 0;
-  next_look = ~0ull; /* nobody finds out that there is no daemon */
+  next_check_ns = ~0ull; /* never check for a daemon */
   gw_attached = 1;
   gw_shared.page = (struct gw_page){.magic = GW_MAGIC, .bound = 16, .grain_us = (uint32_t)atoi(argv[3]), .batch = (uint32_t)atoi(argv[5])};
   uint64_t gap = strtoull(argv[6], NULL, 10) * GW_MS_NS, burst = gw_now();

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A CUDA program that knows when its requests come, for fakecuda.c.
+ * A CUDA program that knows when its requests arrive, for fakecuda.c.
  *
  *     parkwork told N     N requests, one every 20 ms, each announced 10 ms ahead
- *     parkwork silent N   N requests, of which nobody is told
- *     parkwork wrong N    N announcements of requests that do not come
- *     parkwork waits      while the device is held, calls that wait for everything
- *     parkwork stopped N  N requests, and one that is announced just before we are stopped
- *     parkwork busy N     for N ms, at work whenever the shim has compiled its kernel
- *     parkwork ends       ends while the shim compiles its kernel
+ *     parkwork silent N   N requests without announcements
+ *     parkwork wrong N    N announcements of requests that do not arrive
+ *     parkwork waits      while kernels are parked, makes calls that wait for all work
+ *     parkwork stopped N  N requests, and one that is announced just before the process is stopped
+ *     parkwork busy N     for N ms, is ready whenever the shim has compiled its kernel
+ *     parkwork ends       exits while the shim compiles its kernel
  *     parkwork unasked    waits for a line, and is idle after it
  *
- * One number more, and those 20 and 10 ms are so many times as long.
+ * A further number multiplies those 20 and 10 ms.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -68,10 +68,10 @@ static void request(void) {
   synchronize();
 }
 
-/* The shim compiles on a thread of its own, which waits here until we have done what it
- * must find done. */
+/* The shim compiles on its own thread. That thread waits here until the program is in the state
+ * that the shim is to find. */
 static int *fakeCompiled, *fakeLoaded;
-static int compiles; /* now */
+static int compiles; /* a compilation is in progress */
 static void compiling(void) {
   __atomic_store_n(&compiles, 1, __ATOMIC_RELEASE);
   while (__atomic_load_n(&compiles, __ATOMIC_ACQUIRE)) usleep(100);
@@ -89,7 +89,7 @@ static void tell_compiled(void) {
 
 static void busy(int ms) {
   while (now() < began + ms * 1000000ll) {
-    giveway_expect_ns(now() + 15000000); /* has the shim look */
+    giveway_expect_ns(now() + 15000000); /* so that the shim prepares the context */
     usleep(2000);
     if (!it_compiles()) continue;
     int before = compiled();
@@ -107,7 +107,7 @@ static void *soon(void *unused) {
 }
 static void ends(void) {
   pthread_t t;
-  atexit(tell_compiled); /* before the shim's own, which therefore comes first */
+  atexit(tell_compiled); /* registered before the shim's handler, so it runs after it */
   giveway_expect_ns(now() + 15000000);
   while (!it_compiles()) usleep(100);
   if (pthread_create(&t, NULL, soon, NULL)) fail("thread");
@@ -128,7 +128,7 @@ static void unasked(void) {
   }
 }
 
-/* With what the shim compiles, and when. Whether it is one of these. */
+/* Tests of the compilation. Returns whether `what` is one of them. */
 static int about_compiling(const char *what, int n) {
   began = now();
   if (strcmp(what, "busy") == 0) busy(n);
@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
     until(at);
     if (strcmp(what, "wrong") != 0 && strcmp(what, "waits") != 0) request();
   }
-  if (strcmp(what, "waits") == 0) { /* it is held now, and would be for long */
+  if (strcmp(what, "waits") == 0) { /* kernels are parked now, for long */
     int64_t from = now();
     cuCtxSynchronize();
     waited = now() - from;

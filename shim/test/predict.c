@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What parking learns, with made-up numbers. */
+/* Tests of predict.h. */
 #include "../predict.h"
 
 #include <stdio.h>
@@ -15,53 +15,53 @@ int main(void) {
   struct gw_predictor p = {0};
   uint64_t at = 1000 * MS;
   for (int i = 0; i < GW_ARRIVALS; i++) {
-    WANT(gw_predict_next(&p, 100 * US) == 0); /* too few */
+    WANT(gw_predict_next(&p, 100 * US) == 0); /* too few arrivals */
     gw_predict_arrival(&p, at += 5 * MS + (i % 3) * 20 * US);
   }
   uint64_t next = gw_predict_next(&p, 100 * US);
   WANT(next > at + 4900 * US && next < at + 5100 * US);
-  WANT(gw_predict_next(&p, 5 * US) == 0); /* not so much in step */
-  gw_predict_arrival(&p, at - MS);        /* back in time: nothing */
+  WANT(gw_predict_next(&p, 5 * US) == 0); /* the deviation is too large */
+  gw_predict_arrival(&p, at - MS);        /* back in time: ignored */
   WANT(gw_predict_next(&p, 100 * US) == next);
 
-  gw_predict_arrival(&p, at += 9 * MS); /* one that was late */
+  gw_predict_arrival(&p, at += 9 * MS); /* a single late arrival */
   WANT(gw_predict_next(&p, 100 * US) != 0);
   gw_predict_arrival(&p, at += 2 * MS);
   gw_predict_arrival(&p, at += 9 * MS);
   gw_predict_arrival(&p, at += 7 * MS);
-  WANT(gw_predict_next(&p, 100 * US) == 0); /* out of step */
+  WANT(gw_predict_next(&p, 100 * US) == 0); /* not periodic any more */
 
   WANT(gw_predict_lead(&p, 500 * US) == 500 * US);
   for (int i = 0; i < 16; i++) gw_predict_takeover(&p, i == 7 ? 400 * US : 160 * US);
   uint64_t lead = gw_predict_lead(&p, 500 * US);
-  WANT(lead > 200 * US && lead < 260 * US); /* one slow one of sixteen is chance */
+  WANT(lead > 200 * US && lead < 260 * US); /* a single slow takeover of sixteen is ignored */
   WANT(gw_predict_lead(&p, 100 * US) == 100 * US);
   for (int i = 0; i < 16; i++) gw_predict_takeover(&p, 300 * US);
   WANT(gw_predict_lead(&p, 500 * US) > 350 * US);
 
   at = 0;
   for (int i = 0; i < 7; i++) gw_predict_outcome(&p, false, at);
-  WANT(!gw_predict_resting(&p, at)); /* too few to judge */
+  WANT(!gw_predict_paused(&p, at)); /* too few outcomes */
   gw_predict_outcome(&p, false, at);
-  WANT(gw_predict_resting(&p, at + 999 * MS) && !gw_predict_resting(&p, at + 1001 * MS));
+  WANT(gw_predict_paused(&p, at + 999 * MS) && !gw_predict_paused(&p, at + 1001 * MS));
   at += 2000 * MS;
   for (int i = 0; i < 8; i++) gw_predict_outcome(&p, false, at);
-  WANT(gw_predict_resting(&p, at + 1999 * MS) && !gw_predict_resting(&p, at + 2001 * MS)); /* twice as long */
+  WANT(gw_predict_paused(&p, at + 1999 * MS) && !gw_predict_paused(&p, at + 2001 * MS)); /* twice as long */
   at += 5000 * MS;
   for (int i = 0; i < 100; i++) gw_predict_outcome(&p, i % 4 != 0, at);
-  WANT(!gw_predict_resting(&p, at)); /* three of four is good enough */
+  WANT(!gw_predict_paused(&p, at)); /* three of four are enough */
   for (int i = 0; i < 16; i++) gw_predict_outcome(&p, true, at);
   for (int i = 0; i < 9; i++) gw_predict_outcome(&p, false, at);
-  WANT(gw_predict_resting(&p, at + 999 * MS) && !gw_predict_resting(&p, at + 1001 * MS)); /* forgiven */
+  WANT(gw_predict_paused(&p, at + 999 * MS) && !gw_predict_paused(&p, at + 1001 * MS)); /* the pause starts again at one second */
 
   WANT(gw_predict_early(&p, 10 * MS) < 100 * US);
-  WANT(gw_predict_early(&p, 30 * US) == 10 * US); /* no more than a third of it is spent awake */
+  WANT(gw_predict_early(&p, 30 * US) == 10 * US); /* at most a third of the wait is spent awake */
   gw_predict_woke(&p, 300 * US);
   for (int i = 0; i < 100; i++) gw_predict_woke(&p, 10 * US);
-  WANT(gw_predict_early(&p, 10 * MS) > 200 * US); /* one in a hundred is not forgotten */
+  WANT(gw_predict_early(&p, 10 * MS) > 200 * US); /* one delay in a hundred is remembered */
   for (int i = 0; i < 1000; i++) gw_predict_woke(&p, 10 * US);
-  WANT(gw_predict_early(&p, 10 * MS) < 100 * US); /* and not for ever remembered */
+  WANT(gw_predict_early(&p, 10 * MS) < 100 * US); /* but not for ever */
   gw_predict_woke(&p, 50 * MS);
-  WANT(gw_predict_early(&p, 10 * MS) < 100 * US); /* nobody can make up for that */
+  WANT(gw_predict_early(&p, 10 * MS) < 100 * US); /* a delay that is too long is ignored */
   return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queues, held to what queue.h says of them. Each part is run by its name. */
+/* Tests of queue.h. Each part is run by its name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -14,8 +14,8 @@
 
 #include "../queue.h"
 
-#define MUST(what)                                                                \
-  do {                                                                            \
+#define MUST(what)                                                                  \
+  do {                                                                              \
     if (!(what)) printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #what), exit(1); \
   } while (0)
 
@@ -46,7 +46,7 @@ static giveway_queue *new_queue(void) {
 
 /* Commands. */
 static uint64_t order[1024];
-static int ran; /* under the queue's own order: one thread writes */
+static int ran; /* written by the queue's thread only */
 static int note(void *arg, uint64_t number) {
   (void)arg;
   order[ran % 1024] = number;
@@ -97,14 +97,14 @@ static void semantics(void) {
   MUST(giveway_queue_submit(q, NULL, NULL, NULL) == -EINVAL);
   MUST(giveway_queue_create(NULL, NULL) == -EINVAL && giveway_queue_drop(NULL) == -EINVAL);
 
-  /* In order, all of them. */
+  /* All commands run, in order. */
   for (int i = 0; i < 1000; i++) MUST(giveway_queue_submit(q, note, NULL, &n) == 0 && n == (uint64_t)i + 1);
   MUST(giveway_queue_wait(q, 500) == 0 && runs() >= 500);
   MUST(giveway_queue_wait(q, 0) == 0 && runs() == 1000);
   for (int i = 0; i < 1000; i++) MUST(order[i] == (uint64_t)i + 1);
   MUST(counted(q, 1000, 1000, 1000, 0) && giveway_queue_state(q) == GIVEWAY_IDLE);
 
-  /* Suspended: what has begun goes on, nothing begins. */
+  /* Suspended: a command that has begun goes on, and none begins. */
   MUST(giveway_queue_submit(q, until_set, &go, &n) == 0);
   while (counts_of(q).launched < n) nap();
   MUST(giveway_queue_suspend(q) == 0 && giveway_queue_suspend(q) == 0);
@@ -115,7 +115,7 @@ static void semantics(void) {
   MUST(giveway_queue_state(q) == GIVEWAY_SUSPENDED && runs() == 1000 && counted(q, 1002, 1001, 1001, 0));
   MUST(giveway_queue_resume(q) == 0 && giveway_queue_wait(q, 0) == 0 && runs() == 1001);
 
-  /* Dropped: what has not begun is over at once, and never runs. */
+  /* Dropped: a command that has not begun is over at once and never runs. */
   go = 0;
   MUST(giveway_queue_submit(q, until_set, &go, &n) == 0);
   while (counts_of(q).launched < n) nap();
@@ -125,7 +125,7 @@ static void semantics(void) {
   set(&go);
   MUST(giveway_queue_wait(q, 0) == 0 && runs() == 1001 && counted(q, 1008, 1003, 1003, 5));
 
-  /* LATER: done when told, in any order, even before it returns. */
+  /* LATER: done when giveway_queue_done is called, in any order, even before it returns. */
   MUST(giveway_queue_submit(q, later, NULL, &n) == 0 && giveway_queue_submit(q, later, NULL, NULL) == 0);
   MUST(giveway_queue_submit(q, note, NULL, NULL) == 0 && giveway_queue_wait(q, n + 2) == 0);
   MUST(giveway_queue_state(q) == GIVEWAY_READY && counted(q, 1011, 1006, 1004, 5));
@@ -149,7 +149,7 @@ static void semantics(void) {
   MUST(giveway_queue_destroy(q) == 0);
 }
 
-/* Destroy: drops, waits for what runs and for what is LATER, and for those who wait. */
+/* Destroy drops commands, and waits for running and LATER commands and for waiting threads. */
 struct other {
   giveway_queue *q;
   uint64_t number;
@@ -200,7 +200,7 @@ static void destroy(void) {
   MUST(giveway_queue_destroy(new_queue()) == 0);
 }
 
-/* Many threads at once, that do all there is to do. */
+/* Many threads that call all functions. */
 #define QUEUES 4
 #define THREADS 6
 #define TURNS 400
@@ -208,12 +208,12 @@ static giveway_queue *shared[QUEUES];
 static uint64_t last[QUEUES], calls[QUEUES];
 static int busy[QUEUES];
 
-struct errand {
+struct job {
   int queue;
   bool later;
 };
-static int errand(void *arg, uint64_t number) {
-  struct errand *e = arg;
+static int job(void *arg, uint64_t number) {
+  struct job *e = arg;
   int i = __atomic_load_n(&e->queue, __ATOMIC_RELAXED);
   bool wait = __atomic_load_n(&e->later, __ATOMIC_RELAXED);
   MUST(__atomic_exchange_n(&busy[i], 1, __ATOMIC_ACQUIRE) == 0); /* one at a time */
@@ -226,22 +226,22 @@ static int errand(void *arg, uint64_t number) {
 
 static void *worker(void *arg) {
   unsigned seed = (unsigned)(uintptr_t)arg;
-  static struct errand errands[QUEUES][2];
+  static struct job jobs[QUEUES][2];
   for (int i = 0; i < TURNS; i++) {
     int at = (int)(rand_r(&seed) % QUEUES);
     giveway_queue *q = shared[at];
     uint64_t n;
-    struct errand *e = &errands[at][i % 3 == 0];
+    struct job *e = &jobs[at][i % 3 == 0];
     __atomic_store_n(&e->queue, at, __ATOMIC_RELAXED);
     __atomic_store_n(&e->later, i % 3 == 0, __ATOMIC_RELAXED);
-    MUST(giveway_queue_submit(q, errand, e, &n) == 0);
+    MUST(giveway_queue_submit(q, job, e, &n) == 0);
     switch (rand_r(&seed) % 8) {
       case 0: MUST(giveway_queue_suspend(q) == 0); sched_yield(); MUST(giveway_queue_resume(q) == 0); break;
       case 1: MUST(giveway_queue_drop(q) >= 0); break;
       case 2: MUST(giveway_queue_bound(q, (uint32_t)(rand_r(&seed) % 3)) == 0); break;
     }
     if (i % 3 == 0) {
-      /* Until it has begun nobody can end it; if it was dropped nobody must. */
+      /* It cannot be completed before it has begun, and must not be if it was dropped. */
       while (giveway_queue_done(q, n) == -ENOENT) {
         struct giveway_queue_counts c = counts_of(q);
         MUST(c.launched + c.dropped <= c.submitted && c.completed <= c.launched);
@@ -270,7 +270,7 @@ static void threads(void) {
   }
 }
 
-/* A child has empty queues that work; the parent's go on. */
+/* In the child of a fork the queues are empty and work; in the parent they go on. */
 static int in_child(giveway_queue *q) {
   struct giveway_queue_counts c = counts_of(q);
   if (c.submitted || c.launched || giveway_queue_state(q) != GIVEWAY_IDLE) return 1;
@@ -297,7 +297,7 @@ static int fork_inside(void *arg, uint64_t number) {
   (void)arg, (void)number;
   int status;
   pid_t child = fork();
-  if (child == 0) return GIVEWAY_DONE; /* the last thread there ends */
+  if (child == 0) return GIVEWAY_DONE; /* the last thread of the child ends */
   MUST(waitpid(child, &status, 0) == child && WIFEXITED(status));
   return GIVEWAY_DONE;
 }
@@ -315,13 +315,13 @@ static void forks(void) {
   MUST(giveway_queue_destroy(q) == 0 && giveway_queue_destroy(other) == 0);
 }
 
-/* For a daemon that holds the gate or sets a bound: says what runs, does as told. */
+/* With a daemon that holds the gate or sets a bound: prints what runs and obeys commands. */
 static int say(void *arg, uint64_t number) {
   printf("%s %d\n", arg ? (char *)arg : "runs", (int)number);
   return arg ? GIVEWAY_LATER : GIVEWAY_DONE;
 }
 int giveway_hint(uint32_t kind, int64_t value);
-static void talk(void) {
+static void interactive(void) {
   char line[64], word[16];
   giveway_queue *q = new_queue();
   unsigned long n;
@@ -344,7 +344,7 @@ int main(int argc, char **argv) {
     const char *name;
     void (*run)(void);
   } parts[] = {
-      {"semantics", semantics}, {"destroy", destroy}, {"threads", threads}, {"forks", forks}, {"talk", talk},
+      {"semantics", semantics}, {"destroy", destroy}, {"threads", threads}, {"forks", forks}, {"interactive", interactive},
   };
   setvbuf(stdout, NULL, _IOLBF, 0);
   for (size_t i = 0; argc == 2 && i < sizeof parts / sizeof *parts; i++) {

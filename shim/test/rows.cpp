@@ -3,10 +3,10 @@
  * Calls every row of a runtime's table, on the driver of rows_driver.cpp.
  *
  *     rows linked|dlsym|asked FILE    one after another, with a bound of one
- *     rows held FILE                  all at once, at a gate that is shut
+ *     rows held FILE                  all at once, at a closed gate
  *
- * A row that does not do what it should is named in a line "wrong ...". Where its
- * stream is and whether it waits is told here once more, without the table.
+ * A row that does something wrong is named in a line "wrong ...". Which argument is the stream,
+ * and whether the call waits, is stated here independently of the table.
  */
 #include <dlfcn.h>
 #include <unistd.h>
@@ -23,8 +23,8 @@
 #include "../abi.h"
 #include "rows.h"
 
-/* What pointers point to, one for each argument: each word holds its own address. */
-static void *pointed[MOST_ARGS][16];
+/* What pointer arguments point to, one block per argument: each word holds its own address. */
+static void *pointed[MAX_ARGS][16];
 
 static void point(void) {
   for (auto &words : pointed) {
@@ -32,9 +32,9 @@ static void point(void) {
   }
 }
 
-/* An argument, or a word of what it points to. */
+/* An argument, or a word of the memory it points to. */
 struct place {
-  int arg, word; /* arg negative: nowhere. word negative: the argument itself */
+  int arg, word; /* arg negative: none. word negative: the argument itself */
 };
 
 static struct record &driver = *driver_record();
@@ -49,7 +49,7 @@ template <class T> static void fill(T *value, struct arrival *a, place null) {
   memcpy(a->arg[i], value, sizeof *value);
 }
 
-/* Calls f as row, with something else for each argument but for the one that is to be null. */
+/* Calls f as row with a different value for each argument, except one that is to be null. */
 template <int row, class F> struct caller;
 template <int row, class... A> struct caller<row, int(A...)> {
   enum { args = sizeof...(A) };
@@ -75,12 +75,12 @@ struct row {
   int since, own;
   int (*call)(void *f, place null);
   int args;
-  void *linked; /* NULL: it can only be asked for */
+  void *linked; /* NULL: it can only be looked up */
 };
 
 static const struct row rows[] = {
 #define ENTRY(symbol, name, since, own, parameters, linked)                    \
-  {#symbol, name, since, own, caller<AT_##symbol, int parameters>::call,      \
+  {#symbol, name, since, own, caller<AT_##symbol, int parameters>::call,       \
    caller<AT_##symbol, int parameters>::args, (void *)(linked)},
 #define ROW(symbol, name, since, own, parameters) ENTRY(symbol, name, since, own, parameters, symbol)
 #define EXTENSION(symbol, name, since, own, parameters) ENTRY(symbol, name, since, own, parameters, nullptr)
@@ -88,9 +88,9 @@ static const struct row rows[] = {
 };
 
 static bool has(const struct row &r, const char *part) { return strstr(r.symbol, part) != nullptr; }
-static bool thread_s_own(const struct row &r) { return has(r, "_ptsz") || has(r, "_ptds") || has(r, "_spt"); }
+static bool per_thread(const struct row &r) { return has(r, "_ptsz") || has(r, "_ptds") || has(r, "_spt"); }
 
-/* Streams are the last argument of what is launched or asynchronous, but for these. */
+/* The stream is the last argument of a launch or asynchronous call, except for these. */
 static place stream_of(const struct row &r) {
   static const struct {
     const char *symbol;
@@ -118,7 +118,7 @@ static place stream_of(const struct row &r) {
       {"hipStreamAddCallback", {0, -1}},
   };
   std::string symbol = r.symbol;
-  if (thread_s_own(r)) symbol.resize(symbol.rfind('_'));
+  if (per_thread(r)) symbol.resize(symbol.rfind('_'));
   for (const auto &o : others) {
     if (symbol == o.symbol) return o.at;
   }
@@ -133,7 +133,7 @@ static place blocking_of(const struct row &r) {
   return {has(r, "emcpy") || has(r, "SVMMap") ? 1 : -1, -1};
 }
 
-/* Copies to and from the host's memory. HIP's from it may return before they are done. */
+/* Copies to and from host memory. HIP's copies from the host may return before they are done. */
 static bool waits(const struct row &r) {
   if (has(r, "clEnqueue")) return blocking_of(r).arg >= 0;
   bool from = has(r, "cu") && (has(r, "HtoD") || has(r, "HtoA"));
@@ -146,7 +146,7 @@ static bool need(bool so, const struct row &r, const char *what, long detail = 0
   return so;
 }
 
-/* Every argument as it was sent, and once. */
+/* Checks that the row was called that often, with every argument as it was sent. */
 static void has_arrived(const struct row &r, int times) {
   const struct arrival &a = driver.rows[&r - rows], &s = sent[&r - rows];
   need(a.times == times, r, "the real call was not made once", a.times - times);
@@ -154,7 +154,7 @@ static void has_arrived(const struct row &r, int times) {
   for (int i = 0; i < s.args; i++) need(!memcmp(a.arg[i], s.arg[i], MOST_BYTES), r, "another argument", i + 1);
 }
 
-/* The page that the shim has got: as the maps of this process have it. */
+/* The shim's page, found in the list of this process's mappings. */
 static volatile struct gw_page *page(void) {
   static volatile struct gw_page *found;
   char line[512];
@@ -166,7 +166,7 @@ static volatile struct gw_page *page(void) {
   return found;
 }
 
-/* One good call, with or without something that is null, and one that fails. */
+/* Makes one successful call, with or without a null argument, and one that fails. */
 static void try_row(const struct row &r, void *f, place null, void *stream, bool over) {
   int times = driver.rows[&r - rows].times, before = driver.marks;
   uint64_t launched = page() ? page()->launched : 0;
@@ -187,7 +187,7 @@ static void try_row(const struct row &r, void *f, place null, void *stream, bool
 
 static void try_both(const struct row &r, void *f) {
   place at = stream_of(r), none = {-1, -1};
-  void *own = (void *)2, *legacy = has(r, "hip") ? nullptr : (void *)1, *if_null = thread_s_own(r) ? own : legacy;
+  void *own = (void *)2, *legacy = has(r, "hip") ? nullptr : (void *)1, *if_null = per_thread(r) ? own : legacy;
   void *given = at.arg < 0 ? if_null : at.word < 0 ? (void *)pointed[at.arg] : &pointed[at.arg][at.word];
   try_row(r, f, none, given, waits(r));
   if (has(r, "clEnqueue")) {
@@ -213,7 +213,7 @@ static void *find(const struct row &r, const char *how, void *library) {
   return found;
 }
 
-/* One comes after another: while the first asks for the page, others would pass. */
+/* One thread after another: while the first asks for the page, others would not be held. */
 static void hold(const std::vector<void *> &functions) {
   std::vector<std::thread> threads;
   point();
@@ -221,7 +221,7 @@ static void hold(const std::vector<void *> &functions) {
     const struct row &r = rows[i];
     threads.emplace_back([&r, f = functions[i]] { need(r.call(f, {-1, -1}) == 0, r, "another result"); });
     for (int ms = 0; !page() || page()->holds <= (uint64_t)i; ms++) {
-      if (!need(driver.rows[i].times == 0 && ms < 20000, r, "does not wait at a gate that is shut")) _exit(1);
+      if (!need(driver.rows[i].times == 0 && ms < 20000, r, "does not wait at a closed gate")) _exit(1);
       usleep(1000);
     }
   }

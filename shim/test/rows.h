@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver that notes its calls (rows_driver.cpp) and the program that makes
- * them (rows.cpp) share. */
+/* Shared by the driver that records its calls (rows_driver.cpp) and the program that makes them
+ * (rows.cpp). */
 #ifndef GIVEWAY_ROWS_H
 #define GIVEWAY_ROWS_H
 
@@ -29,21 +29,21 @@ enum {
   ROWS
 };
 
-#define MOST_ARGS 16
+#define MAX_ARGS 16
 #define MOST_BYTES 32
 
-/* How a row was called, last. */
+/* The last call of a row. */
 struct arrival {
   int times;
   int args;
-  unsigned char arg[MOST_ARGS][MOST_BYTES];
+  unsigned char arg[MAX_ARGS][MOST_BYTES];
 };
 
 struct record {
   struct arrival rows[ROWS];
-  int result;          /* what every row returns; the program writes it */
-  int marks;           /* put behind commands so far */
-  void *marked_stream; /* where the last one was put */
+  int result;          /* what every row returns; written by the program */
+  int marks;           /* number of marks put so far */
+  void *marked_stream; /* the stream of the last mark */
 };
 extern "C" struct record *driver_record(void);
 

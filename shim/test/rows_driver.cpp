@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A driver for tests that does nothing: it exports every command in a runtime's
- * table, notes what each was called with, and returns what it was told to. Of the
- * rest it has as much as marks need, and they are reached at once.
+ * A driver for tests that does nothing. It exports every command in a runtime's table, records
+ * the arguments of each call, and returns what it is told to. It also has what marks need;
+ * they are reached at once.
  */
 #include <cstring>
 
@@ -20,8 +20,8 @@ template <class... A> static int note(int row, const A &...args) {
   return record.result;
 }
 
-/* The arguments in the order in which they come, whatever the table calls them: a
- * template knows them by their types alone. So the symbol stands for its instance. */
+/* Records the arguments in their order, whatever the table calls them: a template knows only
+ * their types. So each symbol is an alias of its instance. */
 template <int row, class F> struct stand_in;
 template <int row, class... A> struct stand_in<row, int(A...)> {
   static int call(A... args) { return note(row, args...); }

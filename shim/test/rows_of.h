@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every command in the table of one runtime (-DCUDA, -DHIP, -DOPENCL):
+ * All commands in the table of one runtime (-DCUDA, -DHIP, -DOPENCL):
  *
  *     ROW(symbol, name, since, own, parameters)
  *
- * name, since and own are what CUDA's look-up knows the symbol by. EXTENSION, the
- * same, for those that only a look-up finds. Included several times.
+ * name, since and own are how CUDA's look-up knows the symbol. EXTENSION is the same for
+ * functions that only a look-up finds. Included several times.
  */
 #if defined(CUDA)
 #define OWN_SINCE(since) ((since) > 7000 ? (since) : 7000)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of CUDA's runtime as giveway_guard.h needs, on the host: a stream is a thread
-// that does one thing after another. Streams of the same priority share a channel, so
-// that nothing of one is done beside something of the other. Copies wait at a closed gate,
-// as under the preloaded library.
+// The part of CUDA's runtime that giveway_guard.h needs, on the host. A stream is a thread that
+// runs one operation after another. Streams of the same priority share a channel: operations of
+// one never run at the same time as operations of the other. Copies wait at a closed gate, as
+// they do under the preload library.
 #pragma once
 #include <atomic>
 #include <condition_variable>
