@@ -92,9 +92,6 @@ as a daemon is started.`,
 			if v.Empty() {
 				return usageError{errors.New("run needs an attribute, for example --class batch")}
 			}
-			if slo, _ := v.Get(attr.SLO); slo > 0 && !v.Has(attr.Class) {
-				v = v.With(attr.Must("class=online"))
-			}
 			if flag := needsShim(v); noShim && flag != "" {
 				return usageError{fmt.Errorf("--%s needs the shim: leave out --no-shim, or --%s", flag, flag)}
 			}
@@ -129,7 +126,11 @@ func runAs(ctx context.Context, v attr.Values, args, env []string, stderr io.Wri
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	switch ignored, err := announce(ctx, v); {
+	run := api.Run{Values: v}
+	if slo, _ := v.Get(attr.SLO); slo > 0 && !v.Has(attr.Class) {
+		run.Values = v.With(attr.Must("class=online"))
+	}
+	switch ignored, err := announce(ctx, run); {
 	case err == nil:
 		warnIgnored(stderr, v, ignored, asJSON)
 	case refused(err):
@@ -158,9 +159,9 @@ const (
 
 // announce begins a run with the daemon, and begins it again each time that a new daemon
 // answers, until ctx is done. It returns the outcome of the first attempt.
-func announce(ctx context.Context, v attr.Values) ([]api.Ignored, error) {
+func announce(ctx context.Context, r api.Run) ([]api.Ignored, error) {
 	daemon := client.New("")
-	run, err := begin(ctx, daemon, v)
+	run, err := begin(ctx, daemon, r)
 	if refused(err) {
 		return nil, err // it would refuse again
 	}
@@ -183,7 +184,7 @@ func announce(ctx context.Context, v attr.Values) ([]api.Ignored, error) {
 			case <-ctx.Done():
 				return
 			}
-			run, _ = begin(ctx, daemon, v) // one warning is enough
+			run, _ = begin(ctx, daemon, r) // one warning is enough
 		}
 	}()
 	return ignored, err
@@ -192,8 +193,8 @@ func announce(ctx context.Context, v attr.Values) ([]api.Ignored, error) {
 // refused reports whether a daemon answered and refused.
 func refused(err error) bool { return errors.As(err, new(*client.Error)) }
 
-func begin(ctx context.Context, daemon *client.Client, v attr.Values) (*client.Run, error) {
+func begin(ctx context.Context, daemon *client.Client, r api.Run) (*client.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, announceTime)
 	defer cancel()
-	return daemon.Run(ctx, api.Run{Values: v})
+	return daemon.Run(ctx, r)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 )
@@ -126,6 +127,16 @@ func (r *reloading) is(class, policy string) bool {
 	return len(ps) == 1 && ps[0].Class() == class && ps[0].Attrs.Source(attr.Class) == attr.FromRule && r.d.Policy().Name == policy
 }
 
+// configCheck returns what giveway doctor shows of the configuration.
+func (r *reloading) configCheck() api.Check {
+	for _, c := range r.d.Status().Checks {
+		if c.Name == "configuration" {
+			return c
+		}
+	}
+	return api.Check{Detail: "there is no such check"}
+}
+
 func (r *reloading) becomes(class, policy string) {
 	r.Helper()
 	eventually(r.T, "the program is "+class+" under "+policy, func() bool { return r.is(class, policy) })
@@ -146,6 +157,9 @@ func TestReloadAtSIGHUP(t *testing.T) {
 	if r.log.count(r.file+":3: ") == 0 || r.log.count("urgent") == 0 {
 		t.Errorf("the log does not say what is wrong in which line:\n%s", r.log)
 	}
+	if c := r.configCheck(); c.OK || !strings.Contains(c.Detail, "urgent") || strings.Contains(c.Detail, "\n") {
+		t.Errorf("doctor shows %+v, want the mistake in one line", c)
+	}
 	if !r.is("batch", "giveway") || r.log.count(readAgain) > 0 {
 		t.Errorf("a file that was refused counts: %+v, %+v", r.d.Processes(), r.d.Policy())
 	}
@@ -162,6 +176,9 @@ func TestReloadAtSIGHUP(t *testing.T) {
 	r.writeUnseen("policy: rr\nrules: [{match: {}, class: online}]\n")
 	r.hangUp(readAgain)
 	r.becomes("online", "rr")
+	if c := r.configCheck(); !c.OK {
+		t.Errorf("doctor shows %+v, want that the file is right", c)
+	}
 	if n := r.log.count(restart); n > 0 {
 		t.Errorf("a restart is asked for though nothing needs one:\n%s", r.log)
 	}
