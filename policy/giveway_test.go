@@ -12,7 +12,7 @@ func class(c sched.Class) sched.Queue { return sched.Queue{Attr: sched.Attr{Clas
 
 func batch(w uint32) sched.Queue { return sched.Queue{Attr: sched.Attr{Class: sched.Batch, Weight: w}} }
 
-func TestGivewayPlansOfRandomViewsKeepTheRules(t *testing.T) {
+func TestGivewayPlansRandomViewsByItsRules(t *testing.T) {
 	for seed := range uint64(5000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		dev := []sched.Device{plainGPU, slicedGPU}[r.IntN(2)]
@@ -29,7 +29,7 @@ func TestGivewayPlansOfRandomViewsKeepTheRules(t *testing.T) {
 				}
 			}
 			if short > 1 {
-				t.Fatalf("seed %d: %d slices below MinTurn: %+v", seed, short, plan.Grants)
+				t.Fatalf("seed %d: got %d slices below MinSharedSlice, want at most 1: %+v", seed, short, plan.Grants)
 			}
 			for _, q := range v.Queues {
 				g, ok := grants[q.ID]
@@ -43,40 +43,40 @@ func TestGivewayPlansOfRandomViewsKeepTheRules(t *testing.T) {
 	}
 }
 
-func TestGivewayBatchTakesTurnsAtTheLeastSliceWhileThereIsAnOnlineQueue(t *testing.T) {
-	l := newLab(t, "giveway", nil, slicedGPU)
+func TestGivewayBatchTakesTurnsAtMinSliceBesideAnOnlineQueue(t *testing.T) {
+	l := newNode(t, "giveway", nil, slicedGPU)
 	a, b := l.open(batch(1), saturating), l.open(batch(1), saturating)
 	l.run(10 * ms)
 	if a.slice != 0 || b.slice != 0 {
-		t.Errorf("slices %v and %v with no online queue", a.slice, b.slice)
+		t.Errorf("without an online queue: got slices %v and %v, want the default", a.slice, b.slice)
 	}
 	online := l.open(class(sched.Online), periodic(10*ms, ms))
 	l.run(2 * tick)
 	l.run(time.Second, func() {
-		holder := a
+		current := a
 		if b.running {
-			holder = b
+			current = b
 		}
-		if a.running == b.running || holder.slice != sched.MinSlice || !online.running || online.slice < slicedGPU.Slice {
+		if a.running == b.running || current.slice != sched.MinSlice || !online.running || online.slice < slicedGPU.Slice {
 			t.Fatalf("at %v: a %v %v, b %v %v, online %v %v", time.Duration(l.now), a.running, a.slice, b.running, b.slice, online.running, online.slice)
 		}
 	})
 	for _, c := range online.finished {
 		if took := c.done.Sub(c.arrived); took > ms+tick {
-			t.Errorf("an online request took %v", took)
+			t.Errorf("online request: got %v, want at most %v", took, ms+tick)
 		}
 	}
-	// 20 turns, each a stop, a slice and a start at most: nothing for the 100 requests.
+	// 20 turns, each with at most a stop, a slice and a start. The 100 requests need no action.
 	if n := len(l.actions); n > 90 {
-		t.Errorf("%d actions", n)
+		t.Errorf("got %d actions, want at most 90", n)
 	}
 }
 
 func TestGivewayBatchSharesByWeight(t *testing.T) {
 	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
 		for _, w := range []uint32{3, 8} {
-			l := newLab(t, "giveway", nil, dev)
-			l.tell = 10 * ms
+			l := newNode(t, "giveway", nil, dev)
+			l.measureEvery = 10 * ms
 			heavy, light := l.open(batch(w), saturating), l.open(batch(1), saturating)
 			l.open(class(sched.Online), periodic(20*ms, 4*ms))
 			l.run(20 * time.Second)
@@ -87,28 +87,28 @@ func TestGivewayBatchSharesByWeight(t *testing.T) {
 	}
 }
 
-func TestGivewayNewcomersAndSleepersStartLevel(t *testing.T) {
+func TestGivewayNewAndIdleQueuesStartAtTheClock(t *testing.T) {
 	for _, c := range []sched.Class{sched.Batch, sched.Idle} {
-		l := newLab(t, "giveway", nil)
+		l := newNode(t, "giveway", nil)
 		if c == sched.Batch {
-			// An idle queue that never runs must not set the mark for newcomers.
+			// A queue of class idle that never runs must not set the clock.
 			l.open(class(sched.Idle), saturating)
 		}
 		old := l.open(class(c), saturating)
-		sleeper := l.open(class(c), asleep(time.Second, 6*time.Second))
+		sleeper := l.open(class(c), idleFrom(time.Second, 6*time.Second))
 		l.run(6 * time.Second)
 		young := l.open(class(c), saturating)
 		o, s := old.served, sleeper.served
 		l.run(3 * time.Second)
 		o, s = old.served-o, sleeper.served-s
 		if !near(o, time.Second, 60*ms) || !near(s, time.Second, 60*ms) || !near(young.served, time.Second, 60*ms) {
-			t.Errorf("%v, of 3 s: incumbent %v, sleeper %v, newcomer %v", c, o, s, young.served)
+			t.Errorf("%v, of 3 s: got old queue %v, idle before %v, new %v, want 1s each", c, o, s, young.served)
 		}
 	}
 }
 
-func TestGivewayWithoutSlicesBatchStopsWhileOnlineWorks(t *testing.T) {
-	l := newLab(t, "giveway", nil)
+func TestGivewayWithoutSlicesStopsBatchDuringOnlineWork(t *testing.T) {
+	l := newNode(t, "giveway", nil)
 	worker, bystander := l.open(batch(1), saturating), l.open(batch(1), idle)
 	online := l.open(class(sched.Online), func(j *job, now sched.Time) {
 		if now == sched.Time(10*ms) {
@@ -125,41 +125,41 @@ func TestGivewayWithoutSlicesBatchStopsWhileOnlineWorks(t *testing.T) {
 	at(9900*time.Microsecond, true)
 	at(10*ms, false)
 	at(15*ms, false)
-	at(15100*time.Microsecond, false) // it lingers, counted from the end of the request
+	at(15100*time.Microsecond, false) // linger, from the end of the request
 	at(15300*time.Microsecond, true)
 }
 
-func TestGivewayClearsAnUnslicedDeviceForAnExpectedArrivalAndGivesUp(t *testing.T) {
+func TestGivewayWithoutSlicesClearsTheDeviceForAnExpectedRequest(t *testing.T) {
 	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
-		l := newLab(t, "giveway", nil, dev)
+		l := newNode(t, "giveway", nil, dev)
 		low, online := l.open(batch(1), saturating), l.open(class(sched.Online), idle)
-		l.hint(online, func(a *sched.Attr) { a.Expect = sched.Time(10 * ms) })
+		l.setAttr(online, func(a *sched.Attr) { a.Expect = sched.Time(10 * ms) })
 		for _, want := range []struct {
 			at   time.Duration
 			runs bool
 		}{{9400, true}, {9600, false}, {11900, false}, {12100, true}} {
 			l.run(want.at*time.Microsecond - time.Duration(l.now))
 			if low.running != (want.runs || dev.Sliced()) {
-				t.Errorf("%s: at %d us batch runs: %v", dev.ID, want.at, low.running)
+				t.Errorf("%s: at %d us: got batch running %v", dev.ID, want.at, low.running)
 			}
 		}
 	}
 }
 
-func TestGivewayQueueThatCannotBeSlicedIsStoppedInstead(t *testing.T) {
-	l := newLab(t, "giveway", nil, slicedGPU)
+func TestGivewayStopsAQueueThatCannotBeSliced(t *testing.T) {
+	l := newNode(t, "giveway", nil, slicedGPU)
 	stubborn := l.open(sched.Queue{Can: canStop, Attr: sched.Attr{Class: sched.Batch}}, saturating)
 	l.open(class(sched.Online), saturating)
 	l.run(ms)
 	if stubborn.running {
-		t.Error("it runs beside online work with the device's own slice")
+		t.Error("got it running beside online work with the default slice, want stopped")
 	}
 }
 
-func TestGivewayIdleRunsOnlyWhenNothingElseIsReady(t *testing.T) {
+func TestGivewayIdleClassRunsOnlyWhenNoOtherQueueIsReady(t *testing.T) {
 	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
 		for _, c := range []sched.Class{sched.Standard, sched.Online, sched.Batch} {
-			l := newLab(t, "giveway", nil, dev)
+			l := newNode(t, "giveway", nil, dev)
 			last := l.open(class(sched.Idle), saturating)
 			l.open(class(c), func(j *job, now sched.Time) {
 				if now == sched.Time(10*ms) {
@@ -169,12 +169,12 @@ func TestGivewayIdleRunsOnlyWhenNothingElseIsReady(t *testing.T) {
 			l.run(10 * ms)
 			before := last.served
 			if before < 9*ms {
-				t.Errorf("%s, %v has nothing to do: idle got %v of 10 ms", dev.ID, c, before)
+				t.Errorf("%s, before %v work: idle got %v of 10 ms, want at least 9 ms", dev.ID, c, before)
 			}
 			l.run(9 * ms)
-			// Beside online work it keeps the least slice: that it costs no call is worth more.
-			least := dev.Sliced() && c == sched.Online
-			if last.served > before+tick || last.running && !least || least && last.slice != sched.MinSlice {
+			// Beside online work it keeps the minimum slice, so that a request needs no call.
+			minimum := dev.Sliced() && c == sched.Online
+			if last.served > before+tick || last.running && !minimum || minimum && last.slice != sched.MinSlice {
 				t.Errorf("%s: beside %v work idle got %v, runs: %v with %v", dev.ID, c, last.served-before, last.running, last.slice)
 			}
 			l.run(11 * ms)
@@ -185,49 +185,49 @@ func TestGivewayIdleRunsOnlyWhenNothingElseIsReady(t *testing.T) {
 	}
 }
 
-// Where nobody counts commands, a batch job that lets a whole turn pass is taken
-// to have nothing to do.
-func TestGivewayBlindBatchJobThatIdlesLeavesTheRotationAndComesBack(t *testing.T) {
-	l := newLab(t, "giveway", nil, slicedGPU)
-	l.tell = ms
+// TestGivewayIdleQueueWithoutCountersLeavesTheRotation checks that a batch queue
+// without counters that uses nothing of a turn takes no turns until it is served.
+func TestGivewayIdleQueueWithoutCountersLeavesTheRotation(t *testing.T) {
+	l := newNode(t, "giveway", nil, slicedGPU)
+	l.measureEvery = ms
 	work := false
-	blind := func(j *job, now sched.Time) {
+	sometimes := func(j *job, now sched.Time) {
 		if work {
 			saturating(j, now)
 		}
 	}
 	open := func(q sched.Queue, load func(*job, sched.Time)) *job {
 		j := l.open(q, nil)
-		j.load, j.blind = load, true
+		j.load, j.noCounters = load, true
 		l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: j.ID})
 		return j
 	}
-	sleepy, busy := open(batch(1), blind), open(batch(1), saturating)
+	idleQueue, busy := open(batch(1), sometimes), open(batch(1), saturating)
 	open(class(sched.Online), idle)
 	l.run(200 * ms)
 	before := busy.served
 	l.run(time.Second)
-	if got := busy.served - before; got < 990*ms || !sleepy.running || sleepy.slice != slicedGPU.MinSharedSlice {
-		t.Errorf("beside a job that sleeps the other got %v of 1 s; the sleeper runs: %v with slice %v", got, sleepy.running, sleepy.slice)
+	if got := busy.served - before; got < 990*ms || !idleQueue.running || idleQueue.slice != slicedGPU.MinSharedSlice {
+		t.Errorf("got %v of 1 s beside an idle queue, which runs: %v with slice %v; want 990 ms, true and MinSharedSlice", got, idleQueue.running, idleQueue.slice)
 	}
 	work = true
 	l.run(200 * ms)
-	a, b := sleepy.served, busy.served
+	a, b := idleQueue.served, busy.served
 	l.run(2 * time.Second)
-	if a, b = sleepy.served-a, busy.served-b; !near(a, b, 100*ms) {
-		t.Errorf("after it woke they got %v and %v of 2 s", a, b)
+	if a, b = idleQueue.served-a, busy.served-b; !near(a, b, 100*ms) {
+		t.Errorf("when both work: got %v and %v of 2 s, want equal parts", a, b)
 	}
 }
 
-func TestGivewayABatchJobThatPausesCostsNoCalls(t *testing.T) {
-	l := newLab(t, "giveway", nil, slicedGPU)
+func TestGivewayBatchQueueThatIsIdleForAMomentCostsNoCalls(t *testing.T) {
+	l := newNode(t, "giveway", nil, slicedGPU)
 	l.open(batch(1), periodic(10*ms, 5*ms))
 	l.open(class(sched.Online), periodic(7*ms, ms))
 	l.run(time.Second)
 	if n := len(l.actions); n > 2 { // a slice for each
-		t.Errorf("%d actions: %v ...", n, l.actions[:min(n, 6)])
+		t.Errorf("got %d actions, want 2: %v ...", n, l.actions[:min(n, 6)])
 	}
 	if l.wake != sched.Never {
-		t.Errorf("will be woken at %v though nobody waits", time.Duration(l.wake))
+		t.Errorf("got wake %v though no queue waits, want never", time.Duration(l.wake))
 	}
 }

@@ -9,30 +9,30 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// watched is a policy whose every plan is looked at.
-type watched struct {
+// checkedPolicy passes every plan of a policy to check.
+type checkedPolicy struct {
 	sched.Policy
 	check func(*sched.View, sched.Plan)
 	buf   []sched.Grant
 }
 
-func (w *watched) Plan(v *sched.View) sched.Plan {
+func (w *checkedPolicy) Plan(v *sched.View) sched.Plan {
 	first := w.Policy.Plan(v)
 	w.buf = append(w.buf[:0], first.Grants...)
 	again := w.Policy.Plan(v)
 	if !slices.Equal(w.buf, again.Grants) || first.Wake != again.Wake {
-		panic("it changed its mind just because it was asked again")
+		panic("a second call of Plan returned another plan")
 	}
 	w.check(v, again)
 	return again
 }
 
-// watch returns p with its plans looked at; one that observes goes on observing.
-func watch(p sched.Policy, check func(*sched.View, sched.Plan)) sched.Policy {
-	w := &watched{Policy: p, check: check}
+// checkPlans returns p with its plans checked. It implements Observer if p does.
+func checkPlans(p sched.Policy, check func(*sched.View, sched.Plan)) sched.Policy {
+	w := &checkedPolicy{Policy: p, check: check}
 	if o, ok := p.(sched.Observer); ok {
 		return &struct {
-			*watched
+			*checkedPolicy
 			sched.Observer
 		}{w, o}
 	}
@@ -49,7 +49,7 @@ func randomActions(t *testing.T, name string, seed uint64, check func(*sched.Vie
 	}
 	if check != nil {
 		build := choice.Make
-		choice.Make = func() sched.Policy { return watch(build(), check) }
+		choice.Make = func() sched.Policy { return checkPlans(build(), check) }
 	}
 	r := rand.New(rand.NewPCG(seed, 4))
 	s := sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, choice)
@@ -59,7 +59,7 @@ func randomActions(t *testing.T, name string, seed uint64, check func(*sched.Vie
 		{Kind: sched.DeviceOpened, Device: "sliced", About: slicedGPU},
 	}
 	var all []sched.Action
-	var late []sched.Event // outcomes of actions that take a while
+	var pending []sched.Event // outcomes of actions
 	opened, now := uint64(0), sched.Time(0)
 	seen := map[sched.QueueID]sched.Counters{}
 	for range 300 {
@@ -71,14 +71,14 @@ func randomActions(t *testing.T, name string, seed uint64, check func(*sched.Vie
 			}
 		}
 		for _, a := range actions {
-			late = append(late, sched.Event{
+			pending = append(pending, sched.Event{
 				Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: sched.Outcome(max(0, r.IntN(12)-10)),
 			})
 		}
 		events = events[:0]
-		for range r.IntN(len(late) + 1) {
-			events = append(events, late[0])
-			late = late[1:]
+		for range r.IntN(len(pending) + 1) {
+			events = append(events, pending[0])
+			pending = pending[1:]
 		}
 		now = min(max(wake, now+1), now.Add(time.Duration(r.IntN(20))*ms+1))
 		for range r.IntN(4) {
@@ -128,7 +128,7 @@ func randomAttr(r *rand.Rand) sched.Attr {
 	}
 }
 
-func TestEveryPolicyInARandomLife(t *testing.T) {
+func TestEveryPolicyInRandomRuns(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(40) {
@@ -137,24 +137,24 @@ func TestEveryPolicyInARandomLife(t *testing.T) {
 					return
 				}
 				if again := randomActions(t, name, seed, nil, nil); !slices.Equal(first, again) {
-					t.Fatalf("seed %d: two runs differ", seed)
+					t.Fatalf("seed %d: two runs gave different actions", seed)
 				}
 			}
 		})
 	}
 }
 
-// checkPlan holds a plan to what every plan must be.
+// checkPlan checks what must hold for every plan.
 func checkPlan(t *testing.T, name string, seed uint64, v *sched.View, p sched.Plan) {
 	fail := func(why string) {
 		t.Helper()
-		t.Errorf("seed %d at %v: %s\nqueues:\n%s%+v", seed, time.Duration(v.Now), why, show(v), p)
+		t.Errorf("seed %d at %v: %s\nqueues:\n%s%+v", seed, time.Duration(v.Now), why, describeView(v), p)
 	}
 	if p.Wake != 0 && p.Wake <= v.Now {
-		fail("wakes in the past")
+		fail("Wake is not later than now")
 	}
 	if !slices.IsSortedFunc(p.Grants, func(a, b sched.Grant) int { return int(a.Queue) - int(b.Queue) }) {
-		fail("grants are out of order")
+		fail("grants are not in order of ID")
 	}
 	for _, dev := range v.Devices {
 		waiting, served := 0, 0
@@ -170,25 +170,25 @@ func checkPlan(t *testing.T, name string, seed uint64, v *sched.View, p sched.Pl
 			case runnable(q):
 				waiting++
 			case !q.Ready() && !got:
-				fail("stops a queue with nothing to do")
+				fail("an idle queue is not granted")
 			}
 		}
-		lingers := (name == "giveway" || name == "slo") && p.Wake != 0 // for online work that may be back
+		lingers := (name == "giveway" || name == "slo") && p.Wake != 0 // for online work that may continue
 		if waiting > 0 && served == 0 && len(v.Devices) == 1 && !lingers {
-			fail("leaves the device unused")
+			fail("no runnable queue is granted")
 		}
 		if waiting+served < 2 && p.Wake != 0 && len(v.Devices) == 1 && !lingers {
-			fail("wakes though nobody waits")
+			fail("Wake is set though no queue waits")
 		}
 	}
 }
 
 func TestNoPolicyIsOverruledUnderTheDefaults(t *testing.T) {
 	for _, name := range Names() {
-		l := newLabWith(t, sched.Config{}, name, nil, plainGPU, slicedGPU)
+		l := newNodeWith(t, sched.Config{}, name, nil, plainGPU, slicedGPU)
 		for _, dev := range []sched.DeviceID{"plain", "sliced"} {
 			for i, c := range []sched.Class{sched.Standard, sched.Online, sched.Batch, sched.Idle, sched.Batch} {
-				load := []func(*job, sched.Time){periodic(5*ms, ms), saturating, asleep(time.Second, 2*time.Second)}[i%3]
+				load := []func(*job, sched.Time){periodic(5*ms, ms), saturating, idleFrom(time.Second, 2*time.Second)}[i%3]
 				l.open(sched.Queue{Device: dev, Attr: sched.Attr{Class: c, Priority: int32(i), Deadline: ms}}, load)
 			}
 			l.open(sched.Queue{Device: dev, Attr: sched.Attr{Class: sched.Online, Priority: 9, Expect: sched.Time(time.Second)}}, idle)
@@ -203,7 +203,7 @@ func TestNoPolicyIsOverruledUnderTheDefaults(t *testing.T) {
 	}
 }
 
-func TestNoPolicyAllocatesOnceItKnowsItsQueues(t *testing.T) {
+func TestNoPolicyAllocatesWhileItsQueuesStayTheSame(t *testing.T) {
 	for _, name := range Names() {
 		for _, dev := range []sched.Device{plainGPU, slicedGPU} {
 			r := rand.New(rand.NewPCG(7, 7))
@@ -225,7 +225,7 @@ func TestNoPolicyAllocatesOnceItKnowsItsQueues(t *testing.T) {
 				}
 				p.Plan(v)
 			}); n != 0 {
-				t.Errorf("%s on %s: %v allocations a plan", name, dev.ID, n)
+				t.Errorf("%s on %s: got %v allocations a plan, want 0", name, dev.ID, n)
 			}
 		}
 	}

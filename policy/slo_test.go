@@ -10,25 +10,26 @@ import (
 
 var h200 = sched.Device{ID: "gpu", Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond, StopTime: 700 * time.Microsecond}
 
-// service is a device on which requests take what the setting of the batch queue
-// makes them take, without a device: it answers the policy's plans at once.
-type service struct {
+// sloRun runs slo with one online and one batch queue. There is no device: how long
+// a request takes is a function of the batch queue's setting, and all actions
+// succeed at once.
+type sloRun struct {
 	t       *testing.T
 	s       *sched.Scheduler
 	p       *slo
 	now     sched.Time
 	slice   time.Duration // of the batch queue
 	stopped bool
-	changes int // of the slice
+	changes int // changes of the slice
 	served  [2]time.Duration
 	late    int
 	n       int
 }
 
-const sloOfService = 10 * ms
+const testSLO = 10 * ms
 
-func newService(t *testing.T, dev sched.Device) *service {
-	x := &service{t: t}
+func newSLORun(t *testing.T, dev sched.Device) *sloRun {
+	x := &sloRun{t: t}
 	choice, err := Choose("slo", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -38,14 +39,14 @@ func newService(t *testing.T, dev sched.Device) *service {
 	x.s = sched.New(sched.Config{}, choice)
 	x.step(
 		sched.Event{Kind: sched.DeviceOpened, Device: dev.ID, About: dev},
-		sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: dev.ID, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: sloOfService}},
+		sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: dev.ID, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: testSLO}},
 		sched.Event{Kind: sched.QueueOpened, Queue: 2, Device: dev.ID, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
 	)
 	return x
 }
 
-// step tells of events, and has all that is ordered done at once.
-func (x *service) step(events ...sched.Event) (wake sched.Time) {
+// step passes events to the scheduler and lets all actions succeed.
+func (x *sloRun) step(events ...sched.Event) (wake sched.Time) {
 	x.t.Helper()
 	for {
 		var actions []sched.Action
@@ -74,16 +75,16 @@ func (x *service) step(events ...sched.Event) (wake sched.Time) {
 	}
 }
 
-// request is one every 20 ms, that takes as long as it takes at the setting in
-// force, and batch work as much as it gets meanwhile.
-func (x *service) request(takes func(slice time.Duration, held bool) (took, batch time.Duration)) {
+// request makes one request, 20 ms after the last. Takes returns how long it takes
+// with the current setting, and what batch work gets meanwhile.
+func (x *sloRun) request(takes func(slice time.Duration, held bool) (took, batch time.Duration)) {
 	begin := x.now
 	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
 	took, batch := takes(x.slice, x.stopped)
 	x.now = begin.Add(took)
 	x.step(sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: took})
 	x.n++
-	if took > sloOfService {
+	if took > testSLO {
 		x.late++
 	}
 	x.now = max(x.now, begin.Add(20*ms))
@@ -95,8 +96,8 @@ func (x *service) request(takes func(slice time.Duration, held bool) (took, batc
 	)
 }
 
-// stretch is a program whose requests take longer by as much as the slice is longer,
-// and beside which batch work gets more with longer slices.
+// stretch returns requests that take base plus the slice, and beside which batch
+// work gets more with longer slices.
 func stretch(base time.Duration) func(time.Duration, bool) (time.Duration, time.Duration) {
 	return func(slice time.Duration, held bool) (time.Duration, time.Duration) {
 		switch slice {
@@ -112,8 +113,8 @@ func stretch(base time.Duration) func(time.Duration, bool) (time.Duration, time.
 	}
 }
 
-// TestSLOFindsTheLongestSlice: not longer than it may be, and not shorter, and the
-// requests that are late meanwhile are few.
+// TestSLOFindsTheLongestSlice checks that slo finds the longest slice with which
+// requests are in time, and that few are late meanwhile.
 func TestSLOFindsTheLongestSlice(t *testing.T) {
 	for _, test := range []struct{ base, want time.Duration }{
 		{9800 * time.Microsecond, sched.MinSlice},
@@ -122,20 +123,20 @@ func TestSLOFindsTheLongestSlice(t *testing.T) {
 		{8500 * time.Microsecond, h200.Slice / 2},
 		{5 * ms, 0},
 	} {
-		x := newService(t, h200)
+		x := newSLORun(t, h200)
 		for range 3000 {
 			x.request(stretch(test.base))
 		}
 		if x.slice != test.want || x.late*200 > x.n || x.changes > 20 {
-			t.Errorf("%v: slice %v, want %v; %d late, %d changes", test.base, x.slice, test.want, x.late, x.changes)
+			t.Errorf("%v: got slice %v, want %v; %d late, %d changes", test.base, x.slice, test.want, x.late, x.changes)
 		}
 	}
 }
 
-// TestSLOFollowsTheLoad: when requests come to need more, the slice is shortened
-// within a few of them; when they need less again it is found within a minute.
+// TestSLOFollowsTheLoad checks that the slice becomes shorter within a few requests
+// when they take longer, and longer again within a minute when they take less.
 func TestSLOFollowsTheLoad(t *testing.T) {
-	x := newService(t, h200)
+	x := newSLORun(t, h200)
 	run := func(n int, base time.Duration) (late int) {
 		before := x.late
 		for range n {
@@ -145,37 +146,37 @@ func TestSLOFollowsTheLoad(t *testing.T) {
 	}
 	run(500, 5*ms)
 	if x.slice != 0 {
-		t.Fatalf("slice %v though there is room", x.slice)
+		t.Fatalf("short requests: got slice %v, want the default", x.slice)
 	}
 	if late := run(500, 9700*time.Microsecond); late > 8 || x.slice == 0 || x.slice > h200.Slice/8 {
-		t.Errorf("%d late, slice %v though there is no room", late, x.slice)
+		t.Errorf("long requests: got %d late, slice %v, want at most 8 late and a short slice", late, x.slice)
 	}
 	if late := run(3000, 5*ms); late > 0 || x.slice != 0 {
-		t.Errorf("%d late, slice %v though there is room again", late, x.slice)
+		t.Errorf("short requests again: got %d late, slice %v, want 0 late and the default", late, x.slice)
 	}
 }
 
-// TestSLOHopelessStaysFast: where no setting helps, batch work gives way as far as
-// it can, and the loop does not thrash.
-func TestSLOHopelessStaysFast(t *testing.T) {
-	x := newService(t, h200)
+// TestSLOThatCannotBeMetKeepsMinSlice checks that batch work has the minimum slice if
+// requests are late with every setting, and that the setting does not keep changing.
+func TestSLOThatCannotBeMetKeepsMinSlice(t *testing.T) {
+	x := newSLORun(t, h200)
 	for range 3000 {
 		x.request(stretch(15 * ms))
 	}
 	if x.slice != sched.MinSlice || x.changes > 4 {
-		t.Errorf("slice %v, %d changes", x.slice, x.changes)
+		t.Errorf("got slice %v, %d changes, want the minimum, at most 4", x.slice, x.changes)
 	}
 }
 
-// TestSLOBearsABusyHost: requests that are late whatever is done, some by themselves and
-// some in a row, do not have batch work give way for nothing.
+// TestSLOBearsABusyHost checks that stalls of the host, which make one request or a
+// few in a row late with any setting, do not make batch work give way further.
 func TestSLOBearsABusyHost(t *testing.T) {
 	const seeds = 20
 	sum := 0.0
 	for seed := range uint64(seeds) {
-		x, random, stall := newService(t, h200), rand.New(rand.NewPCG(seed, 0)), 0
+		x, random, stall := newSLORun(t, h200), rand.New(rand.NewPCG(seed, 0)), 0
 		steps := stretch(5 * ms)
-		got, most := time.Duration(0), time.Duration(0)
+		got, possible := time.Duration(0), time.Duration(0)
 		for n := range 4000 {
 			if stall > 0 {
 				stall--
@@ -191,39 +192,39 @@ func TestSLOBearsABusyHost(t *testing.T) {
 				return took, batch
 			})
 			if n >= 500 {
-				_, unhindered := steps(0, false)
-				got, most = got+x.served[1]-before, most+unhindered
+				_, withDefaults := steps(0, false)
+				got, possible = got+x.served[1]-before, possible+withDefaults
 			}
 		}
-		kept := float64(got) / float64(most)
+		kept := float64(got) / float64(possible)
 		sum += kept
-		if inTime := x.late*100 <= x.n; inTime && kept < 0.8 { // otherwise there is nothing to bear
-			t.Errorf("seed %d: batch work keeps %.3f of what it may have; %d of %d late", seed, kept, x.late, x.n)
+		if inTime := x.late*100 <= x.n; inTime && kept < 0.8 { // otherwise the stalls alone exceed 1 %
+			t.Errorf("seed %d: batch work keeps %.3f, want at least 0.8; %d of %d late", seed, kept, x.late, x.n)
 		}
 	}
 	t.Logf("batch work keeps %.4f", sum/seeds)
 	if sum/seeds < 0.95 {
-		t.Errorf("batch work keeps %.3f of what it may have", sum/seeds)
+		t.Errorf("batch work keeps %.3f, want at least 0.95", sum/seeds)
 	}
 }
 
-// TestSLOSeesTheTail: requests that differ by themselves as chance has it. The tail is
-// where those that were in time point, so that it need not be found by too many that
-// were not; and it is no stall of the host.
-func TestSLOSeesTheTail(t *testing.T) {
+// TestSLOForeseesLateRequests has requests with normally distributed durations. slo
+// must see from those in time that others will be late, and not take late ones for
+// stalls.
+func TestSLOForeseesLateRequests(t *testing.T) {
 	const seeds, n = 40, 400
 	for _, test := range []struct{ base, spread time.Duration }{{7 * ms, ms}, {6 * ms, 3 * ms / 2}} {
 		steps := stretch(test.base)
-		late, native, got, most := 0, 0, time.Duration(0), time.Duration(0)
+		late, native, got, possible := 0, 0, time.Duration(0), time.Duration(0)
 		for seed := range uint64(seeds) {
-			x, random := newService(t, h200), rand.New(rand.NewPCG(seed, 7))
+			x, random := newSLORun(t, h200), rand.New(rand.NewPCG(seed, 7))
 			takes := func(slice time.Duration, held bool) (time.Duration, time.Duration) {
 				took, batch := steps(slice, held)
 				return max(took+time.Duration(random.NormFloat64()*float64(test.spread)), ms), batch
 			}
 			for range n {
 				took, batch := takes(0, false)
-				if most += batch; took > sloOfService {
+				if possible += batch; took > testSLO {
 					native++
 				}
 				x.request(takes)
@@ -231,18 +232,20 @@ func TestSLOSeesTheTail(t *testing.T) {
 			late += x.late
 			got += x.served[1]
 		}
-		t.Logf("%v: late %.2f %%, at the device's own slice %.2f %%; batch work gets %.3f of what it has there",
-			test, 100*float64(late)/seeds/n, 100*float64(native)/seeds/n, float64(got)/float64(most))
-		if late*100 > seeds*n || float64(got) < 0.7*float64(most) {
-			t.Errorf("%v: %d of %d late; batch work gets %.3f", test, late, seeds*n, float64(got)/float64(most))
+		kept := float64(got) / float64(possible)
+		t.Logf("%v: late %.2f %%, with the default slice %.2f %%; batch work gets %.3f of what it gets there",
+			test, 100*float64(late)/seeds/n, 100*float64(native)/seeds/n, kept)
+		if late*100 > seeds*n || kept < 0.7 {
+			t.Errorf("%v: got %d of %d late, batch work %.3f, want at most 1 %% and at least 0.7", test, late, seeds*n, kept)
 		}
 	}
 }
 
-// TestSLOKindsOfRequests: requests of two kinds lie apart, and are no tail.
-func TestSLOKindsOfRequests(t *testing.T) {
+// TestSLOTwoKindsOfRequests checks that short and long requests of one queue do not
+// look like durations with a long tail.
+func TestSLOTwoKindsOfRequests(t *testing.T) {
 	for every := 2; every <= 12; every++ {
-		x, random := newService(t, h200), rand.New(rand.NewPCG(1, uint64(every)))
+		x, random := newSLORun(t, h200), rand.New(rand.NewPCG(1, uint64(every)))
 		long := 0
 		for range 2000 {
 			base := 2 * ms
@@ -254,15 +257,16 @@ func TestSLOKindsOfRequests(t *testing.T) {
 			}
 		}
 		if long < 1800 || x.late > 0 {
-			t.Errorf("one in %d takes longer: the longest slice for %d of 2000, %d late", every, long, x.late)
+			t.Errorf("one in %d takes longer: got the default slice for %d of 2000, %d late, want at least 1800, 0", every, long, x.late)
 		}
 	}
 }
 
-// TestSLOTwoPrograms: one has little to spare and asks seldom, the other has much.
-func TestSLOTwoPrograms(t *testing.T) {
+// TestSLOTwoOnlineQueues has one queue with few requests and little time to spare,
+// and one with many requests and much time to spare.
+func TestSLOTwoOnlineQueues(t *testing.T) {
 	for every := 2; every <= 12; every++ {
-		x := newService(t, h200)
+		x := newSLORun(t, h200)
 		x.step(sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: h200.ID, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: 100 * ms}})
 		long := 0
 		for range 1000 {
@@ -277,15 +281,15 @@ func TestSLOTwoPrograms(t *testing.T) {
 			}
 		}
 		if long < 900 || x.late > 0 {
-			t.Errorf("one in %d: the longest slice for %d of 1000, %d late", every, long, x.late)
+			t.Errorf("one in %d: got the default slice for %d of 1000, %d late, want at least 900, 0", every, long, x.late)
 		}
 	}
 }
 
-// TestSLOQuietAfterALateOne: a setting that was about to be left when all fell quiet is
-// not left, when requests come again, for one that is in time.
-func TestSLOQuietAfterALateOne(t *testing.T) {
-	x := newService(t, h200)
+// TestSLORequestInTimeKeepsTheSetting checks that a setting with a high score is left
+// only after a late request.
+func TestSLORequestInTimeKeepsTheSetting(t *testing.T) {
+	x := newSLORun(t, h200)
 	for range 500 {
 		x.request(stretch(2 * ms))
 	}
@@ -297,13 +301,14 @@ func TestSLOQuietAfterALateOne(t *testing.T) {
 		x.request(stretch(2 * ms))
 	}
 	if x.slice != 0 || x.late != 0 {
-		t.Errorf("slice %v, %d late", x.slice, x.late)
+		t.Errorf("got slice %v, %d late, want the default, 0", x.slice, x.late)
 	}
 }
 
-// TestSLOTwoLateAreFew: where the others had much to spare.
-func TestSLOTwoLateAreFew(t *testing.T) {
-	x := newService(t, h200)
+// TestSLOTwoLateRequestsKeepTheSetting checks that two late requests do not end a
+// setting with which the others had much time to spare.
+func TestSLOTwoLateRequestsKeepTheSetting(t *testing.T) {
+	x := newSLORun(t, h200)
 	for range 500 {
 		x.request(stretch(2 * ms))
 	}
@@ -316,15 +321,15 @@ func TestSLOTwoLateAreFew(t *testing.T) {
 		x.request(late)
 	}
 	if x.late != 2 || x.slice != 0 {
-		t.Errorf("%d late, slice %v", x.late, x.slice)
+		t.Errorf("got %d late, slice %v, want 2, the default", x.late, x.slice)
 	}
 }
 
-// TestSLOTrialsCostLittle: where only keeping batch work off will do, a trial of anything
-// else is over after a request or two, though these take longer by as much as they do
-// when the host stands still.
+// TestSLOTrialsCostLittle checks that if requests are in time only while batch work
+// is held, a trial of another setting ends after one or two late requests, although
+// these take as much longer as with a stall of the host.
 func TestSLOTrialsCostLittle(t *testing.T) {
-	x := newService(t, h200)
+	x := newSLORun(t, h200)
 	waits := func(_ time.Duration, held bool) (time.Duration, time.Duration) {
 		if held {
 			return 7 * ms, 12 * ms
@@ -335,32 +340,32 @@ func TestSLOTrialsCostLittle(t *testing.T) {
 		x.request(waits)
 	}
 	if x.late > 5 {
-		t.Errorf("%d of the first 40 late", x.late)
+		t.Errorf("got %d of the first 40 late, want at most 5", x.late)
 	}
 	x.late = 0
 	for range 4000 {
 		x.request(waits)
 	}
 	if x.late > 10 {
-		t.Errorf("%d of 4000 late", x.late)
+		t.Errorf("got %d of 4000 late, want at most 10", x.late)
 	}
 }
 
-// TestSLOKeepsBatchOffOnlyWhileItMay: a request of which the end is never told does
-// not keep batch work off for ever, whatever the setting.
-func TestSLOKeepsBatchOffOnlyWhileItMay(t *testing.T) {
-	x := newService(t, h200)
-	needsQuiet := func(_ time.Duration, held bool) (time.Duration, time.Duration) {
+// TestSLOHoldsBatchForALimitedTime checks that a request whose end is never reported
+// does not hold batch work for ever.
+func TestSLOHoldsBatchForALimitedTime(t *testing.T) {
+	x := newSLORun(t, h200)
+	needsHold := func(_ time.Duration, held bool) (time.Duration, time.Duration) {
 		if held {
 			return 8 * ms, 10 * ms
 		}
 		return 14 * ms, 5 * ms
 	}
 	for range 200 {
-		x.request(needsQuiet)
+		x.request(needsHold)
 	}
 	if x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1}); !x.stopped {
-		t.Fatal("batch work is not kept off")
+		t.Fatal("got batch work running during a request, want stopped")
 	}
 	began := x.now
 	for x.stopped && x.now < began.Add(time.Second) {
@@ -369,30 +374,31 @@ func TestSLOKeepsBatchOffOnlyWhileItMay(t *testing.T) {
 			x.now = wake
 		}
 	}
-	if got := x.now.Sub(began); x.stopped || got > 4*sloOfService {
-		t.Errorf("kept off for %v", got)
+	if got := x.now.Sub(began); x.stopped || got > 4*testSLO {
+		t.Errorf("got batch work stopped for %v, want at most %v", got, 4*testSLO)
 	}
 }
 
-// TestSLOGivesBackWhenQuiet, and is soon at work again.
-func TestSLOGivesBackWhenQuiet(t *testing.T) {
-	x := newService(t, h200)
+// TestSLORestoresTheSliceWhenQuiet checks that batch work has the default slice after
+// 2 s without requests, and the minimum slice when requests come again.
+func TestSLORestoresTheSliceWhenQuiet(t *testing.T) {
+	x := newSLORun(t, h200)
 	for range 100 {
 		x.request(stretch(9800 * time.Microsecond))
 	}
 	x.now = x.now.Add(2 * time.Second)
 	if x.step(); x.slice != 0 {
-		t.Errorf("slice %v when all is quiet", x.slice)
+		t.Errorf("when quiet: got slice %v, want the default", x.slice)
 	}
 	if x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1}); x.slice != sched.MinSlice {
-		t.Errorf("slice %v when it is not any more", x.slice)
+		t.Errorf("with a request: got slice %v, want the minimum", x.slice)
 	}
 }
 
-// TestSLOSleeperIsNoHindrance: an online program without an SLO is to be served as
-// fast as can be, but not while it launches nothing.
-func TestSLOSleeperIsNoHindrance(t *testing.T) {
-	x := newService(t, h200)
+// TestSLOAdaptsBesideAnIdleQueueWithoutSLO checks that an online queue without an SLO
+// keeps batch work at the minimum slice, but not while it launches nothing.
+func TestSLOAdaptsBesideAnIdleQueueWithoutSLO(t *testing.T) {
+	x := newSLORun(t, h200)
 	x.step(sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: h200.ID, Can: canAll, Attr: sched.Attr{Class: sched.Online}})
 	launched := uint64(0)
 	work := func(n uint64) {
@@ -402,22 +408,22 @@ func TestSLOSleeperIsNoHindrance(t *testing.T) {
 		}})
 	}
 	for range 1000 {
-		work(1) // between two looks: it is never seen to be ready
+		work(1) // finished between two plans: never seen ready
 		x.request(stretch(5 * ms))
 	}
 	if x.slice != sched.MinSlice {
-		t.Errorf("beside a program that works and has no SLO: slice %v", x.slice)
+		t.Errorf("beside a working queue without an SLO: got slice %v, want the minimum", x.slice)
 	}
 	for range 1000 {
 		work(0)
 		x.request(stretch(5 * ms))
 	}
 	if x.slice != 0 {
-		t.Errorf("beside one that sleeps: slice %v", x.slice)
+		t.Errorf("while it launches nothing: got slice %v, want the default", x.slice)
 	}
 	work(1)
 	x.request(stretch(5 * ms))
 	if x.slice != sched.MinSlice {
-		t.Errorf("when it works again: slice %v", x.slice)
+		t.Errorf("when it works again: got slice %v, want the minimum", x.slice)
 	}
 }

@@ -10,7 +10,7 @@ import (
 func priority(p int32) sched.Queue { return sched.Queue{Attr: sched.Attr{Priority: p}} }
 
 func TestFIFOServesInOrderOfArrivalToTheEnd(t *testing.T) {
-	l := newLab(t, "fifo", nil)
+	l := newNode(t, "fifo", nil)
 	submitAt := func(at time.Duration) func(*job, sched.Time) {
 		return func(j *job, now sched.Time) {
 			if now == sched.Time(at) {
@@ -22,89 +22,89 @@ func TestFIFOServesInOrderOfArrivalToTheEnd(t *testing.T) {
 	l.run(40 * ms)
 	for i, j := range []*job{first, second, third} {
 		if got, want := j.finished[0].done, sched.Time(i+1)*sched.Time(10*ms); got != want {
-			t.Errorf("number %d done at %v, want %v", i+1, time.Duration(got), time.Duration(want))
+			t.Errorf("job %d: got done at %v, want %v", i+1, time.Duration(got), time.Duration(want))
 		}
 	}
 }
 
-func TestFIFOWorkThatCameLaterWaits(t *testing.T) {
-	l := newLab(t, "fifo", nil)
+func TestFIFOLaterWorkWaits(t *testing.T) {
+	l := newNode(t, "fifo", nil)
 	a, b := l.open(sched.Queue{}, saturating), l.open(sched.Queue{}, saturating)
 	l.run(time.Second)
 	if !near(a.served, b.served, 5*ms) {
-		t.Errorf("two that never end got %v and %v", a.served, b.served)
+		t.Errorf("two saturating queues: got %v and %v, want equal parts", a.served, b.served)
 	}
 }
 
 func TestHPFRunsAllOfTheHighestPriorityAndNoneBelow(t *testing.T) {
-	l := newLab(t, "hpf", nil)
+	l := newNode(t, "hpf", nil)
 	low, high, same, asleep := l.open(priority(-1), saturating), l.open(priority(5), saturating), l.open(priority(5), saturating), l.open(priority(-9), idle)
 	l.run(100 * ms)
 	if low.served != 0 || high.served != 50*ms || same.served != 50*ms {
-		t.Errorf("served: low %v, high %v and %v", low.served, high.served, same.served)
+		t.Errorf("got low %v, high %v and %v, want 0, 50ms and 50ms", low.served, high.served, same.served)
 	}
 	if !asleep.running {
-		t.Error("a queue with nothing to do was stopped")
+		t.Error("got an idle queue stopped, want running")
 	}
 }
 
-func TestHPFClearsTheDeviceForAnExpectedArrivalAndGivesUp(t *testing.T) {
+func TestHPFClearsTheDeviceForAnExpectedRequest(t *testing.T) {
 	for _, name := range []string{"hpf", "hpf-global"} {
-		l := newLab(t, name, nil)
+		l := newNode(t, name, nil)
 		low, high := l.open(priority(0), saturating), l.open(priority(1), idle)
 		runs := func(at time.Duration, want bool) {
 			t.Helper()
 			l.run(at - time.Duration(l.now))
 			if low.running != want {
-				t.Errorf("%s: at %v low runs: %v", name, at, low.running)
+				t.Errorf("%s: at %v: got low running %v, want %v", name, at, low.running, want)
 			}
 		}
-		l.hint(high, func(a *sched.Attr) { a.Expect = sched.Time(10 * ms) })
+		l.setAttr(high, func(a *sched.Attr) { a.Expect = sched.Time(10 * ms) })
 		runs(9400*time.Microsecond, true)
-		runs(9600*time.Microsecond, false) // the device needs 500 us to stop
+		runs(9600*time.Microsecond, false) // the stop time is 500 us
 		runs(11900*time.Microsecond, false)
-		runs(12100*time.Microsecond, true) // it did not come
+		runs(12100*time.Microsecond, true) // the request has not come
 		before := l.steps
 		runs(13*ms, true)
 		if l.steps > before+3 {
-			t.Errorf("%s: asked %d times after it gave up", name, l.steps-before)
+			t.Errorf("%s: got %d steps after patience is over, want at most 3", name, l.steps-before)
 		}
 
-		l.hint(high, func(a *sched.Attr) { a.Expect = sched.Time(20 * ms) })
+		l.setAttr(high, func(a *sched.Attr) { a.Expect = sched.Time(20 * ms) })
 		runs(19900*time.Microsecond, false)
 		high.submit(l.now, 200*time.Microsecond)
-		runs(20200*time.Microsecond, true) // it came and went: no reason to wait for it
+		runs(20200*time.Microsecond, true) // the request is finished
 	}
 }
 
-func TestHPFArrivalsThatChangeNothingWakeNobody(t *testing.T) {
-	l := newLab(t, "hpf", nil)
+func TestHPFDoesNotWakeForARequestThatChangesNothing(t *testing.T) {
+	l := newNode(t, "hpf", nil)
 	l.open(priority(3), saturating)
 	for range 5 {
 		l.open(sched.Queue{Attr: sched.Attr{Priority: 2, Expect: sched.Time(10 * ms)}}, idle)
 	}
 	l.run(0)
 	if l.wake != sched.Never {
-		t.Errorf("will be woken at %v", time.Duration(l.wake))
+		t.Errorf("got wake %v, want never", time.Duration(l.wake))
 	}
 }
 
-func TestHPFGlobalSpansDevicesAndHPFDoesNot(t *testing.T) {
+func TestHPFGlobalIsForAllDevicesAndHPFForEach(t *testing.T) {
 	for name, stopped := range map[string]bool{"hpf": false, "hpf-global": true} {
 		other := plainGPU
 		other.ID = "other"
-		l := newLab(t, name, nil, plainGPU, other)
+		l := newNode(t, name, nil, plainGPU, other)
 		l.open(sched.Queue{Device: "plain", Attr: sched.Attr{Priority: 1}}, saturating)
 		low := l.open(sched.Queue{Device: "other"}, saturating)
 		l.run(ms)
 		if low.running == stopped {
-			t.Errorf("%s: lower priority on another device runs: %v", name, low.running)
+			t.Errorf("%s: lower priority on another device: got running %v, want %v", name, low.running, !stopped)
 		}
 	}
 }
 
 func TestNiceOrdersAsTheKernelDoes(t *testing.T) {
-	// From the one that runs first to the one that runs last.
+	// In the order in which they run.
 	order := []sched.Attr{
 		{RealTime: 99, Nice: 19},
 		{RealTime: 50},
@@ -118,13 +118,13 @@ func TestNiceOrdersAsTheKernelDoes(t *testing.T) {
 	for i := 1; i < len(order); i++ {
 		a, b := &sched.Queue{Attr: order[i-1]}, &sched.Queue{Attr: order[i]}
 		if cpuRank(a) <= cpuRank(b) {
-			t.Errorf("%+v is not before %+v", a.Attr, b.Attr)
+			t.Errorf("got %+v after %+v, want before", a.Attr, b.Attr)
 		}
 	}
 }
 
-func TestWindowFocusGoesFirstAndGoesWithItsProcess(t *testing.T) {
-	l := newLab(t, "window", nil)
+func TestWindowRunsAllQueuesOfTheFocusedProcess(t *testing.T) {
+	l := newNode(t, "window", nil)
 	other := l.open(sched.Queue{Process: 1}, saturating)
 	game := l.open(sched.Queue{Process: 2, Attr: sched.Attr{Focus: true}}, idle)
 	sound := l.open(sched.Queue{Process: 2}, saturating)
@@ -136,9 +136,9 @@ func TestWindowFocusGoesFirstAndGoesWithItsProcess(t *testing.T) {
 		}
 	}
 	runs("focus", false)
-	l.hint(game, func(a *sched.Attr) { a.Focus = false })
-	runs("nobody has focus", true)
-	l.hint(game, func(a *sched.Attr) { a.Focus = true })
+	l.setAttr(game, func(a *sched.Attr) { a.Focus = false })
+	runs("no focus", true)
+	l.setAttr(game, func(a *sched.Attr) { a.Focus = true })
 	runs("focus again", false)
 	l.close(game)
 	l.close(sound)

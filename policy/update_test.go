@@ -50,7 +50,7 @@ func TestUpdateSetsGivenParametersAndResetsTheOthers(t *testing.T) {
 // TestParametersChangeWhileThePolicyRuns checks that giveway keeps the turn that
 // has begun when its turn length changes.
 func TestParametersChangeWhileThePolicyRuns(t *testing.T) {
-	l := newLab(t, "giveway", nil)
+	l := newNode(t, "giveway", nil)
 	batch := sched.Queue{Attr: sched.Attr{Class: sched.Batch}}
 	first, second := l.open(batch, saturating), l.open(batch, saturating)
 	l.run(10 * ms)
@@ -60,7 +60,7 @@ func TestParametersChangeWhileThePolicyRuns(t *testing.T) {
 	}
 	l.events = append(l.events, sched.Event{Kind: sched.PolicyChosen, Choice: choice})
 	l.run(15 * ms)
-	if len(l.made) != 1 || !near(first.served, 20*ms, ms) || !near(second.served, 5*ms, ms) {
-		t.Errorf("got %d instances, %v and %v served; want 1, 20ms and 5ms", len(l.made), first.served, second.served)
+	if len(l.policies) != 1 || !near(first.served, 20*ms, ms) || !near(second.served, 5*ms, ms) {
+		t.Errorf("got %d instances, %v and %v served; want 1, 20ms and 5ms", len(l.policies), first.served, second.served)
 	}
 }

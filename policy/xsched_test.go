@@ -11,43 +11,43 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// The faults that we found in XSched's policies (docs name them by file and
-// line), one test each.
+// One test for each fault that was found in the policies of XSched. The comment of
+// a test says what the fault was.
 
-// forEveryPolicy runs f with a lab for each policy.
-func forEveryPolicy(t *testing.T, f func(*testing.T, string, *lab), devices ...sched.Device) {
+// forEveryPolicy runs f with a testNode for each policy.
+func forEveryPolicy(t *testing.T, f func(*testing.T, string, *testNode), devices ...sched.Device) {
 	for _, name := range Names() {
-		t.Run(name, func(t *testing.T) { f(t, name, newLab(t, name, nil, devices...)) })
+		t.Run(name, func(t *testing.T) { f(t, name, newNode(t, name, nil, devices...)) })
 	}
 }
 
-// A policy that is listed, documented and not there: to select it wedged the server.
+// A policy was listed and documented but did not exist; choosing it hung the server.
 func TestXSchedEveryListedPolicyCanBeMadeAndPlans(t *testing.T) {
 	for _, info := range List() {
 		choice, err := Choose(info.Name, nil)
 		if err != nil {
-			t.Errorf("%s is listed, but: %v", info.Name, err)
+			t.Errorf("choose %s, which is listed: %v", info.Name, err)
 			continue
 		}
 		r := rand.New(rand.NewPCG(1, 5))
 		v := randomView(r, slicedGPU)
 		if plan := choice.Make().Plan(v); plan.Invalid || len(v.Queues) > 0 && len(plan.Grants) == 0 {
-			t.Errorf("%s has no plan: %+v", info.Name, plan)
+			t.Errorf("%s: got no valid plan: %+v", info.Name, plan)
 		}
 		if info.Doc == "" || choice.AllDevices != info.Spans {
 			t.Errorf("%s: doc %q, spans %v but chosen with %v", info.Name, info.Doc, info.Spans, choice.AllDevices)
 		}
 	}
 	if _, err := Choose("spup", nil); err == nil || !strings.Contains(err.Error(), "giveway, native") {
-		t.Errorf("a policy that is not there: %v", err)
+		t.Errorf("unknown policy: got error %v, want one that lists the policies", err)
 	}
 }
 
-// Every hint was lost when the policy was switched.
-func TestXSchedHintsSurviveAChangeOfPolicyAndBack(t *testing.T) {
-	l := newLab(t, "hpf", nil)
+// All attributes were lost when the policy was changed.
+func TestXSchedAttributesSurviveAChangeOfPolicy(t *testing.T) {
+	l := newNode(t, "hpf", nil)
 	low, high := l.open(sched.Queue{}, saturating), l.open(sched.Queue{}, saturating)
-	l.hint(high, func(a *sched.Attr) { a.Priority = 5 })
+	l.setAttr(high, func(a *sched.Attr) { a.Priority = 5 })
 	l.run(ms)
 	for _, name := range []string{"share", "hpf"} {
 		choice, err := Choose(name, nil)
@@ -59,15 +59,15 @@ func TestXSchedHintsSurviveAChangeOfPolicyAndBack(t *testing.T) {
 		before := low.served
 		l.run(300 * ms)
 		if got := low.served - before; (got > 0) != (name == "share") {
-			t.Errorf("under %s low got %v", name, got)
+			t.Errorf("under %s: low got %v", name, got)
 		}
 	}
 }
 
-// Entries, nodes and displays were never freed.
-func TestXSchedAccountsAreForgottenWhenQueuesClose(t *testing.T) {
+// State of closed queues was never freed.
+func TestXSchedStateOfClosedQueuesIsDropped(t *testing.T) {
 	for _, name := range Names() {
-		l := newLab(t, name, nil)
+		l := newNode(t, name, nil)
 		for id := sched.QueueID(1); id <= 10_000; id++ {
 			l.events = append(l.events, sched.Event{
 				Kind: sched.QueueOpened, Queue: id, Process: sched.ProcessID(id / 2), Device: "plain", Can: canAll,
@@ -83,18 +83,18 @@ func TestXSchedAccountsAreForgottenWhenQueuesClose(t *testing.T) {
 			l.events = append(l.events, sched.Event{Kind: sched.QueueClosed, Queue: id})
 		}
 		l.step()
-		for _, p := range l.made {
+		for _, p := range l.policies {
 			sizes(reflect.ValueOf(p).Elem(), name, func(path string, n, c int) {
 				if n > 0 && !strings.HasSuffix(path, ".params") || c > 64 {
-					t.Errorf("%s holds %d things, room for %d", path, n, c)
+					t.Errorf("%s: got length %d, capacity %d, want 0 and at most 64", path, n, c)
 				}
 			})
 		}
 	}
 }
 
-// sizes reports the length and room of every slice and map in v. Spare buffers
-// are as long as they were; only their room counts.
+// sizes reports the length and capacity of every slice and map in v. Of spare
+// buffers only the capacity counts.
 func sizes(v reflect.Value, path string, report func(path string, n, c int)) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -112,57 +112,55 @@ func sizes(v reflect.Value, path string, report func(path string, n, c int)) {
 	}
 }
 
-// An unhinted queue starved for ever under utilisation, even after the hinted
-// one had gone.
-func TestXSchedUnhintedQueueDoesNotStarveUnderShare(t *testing.T) {
+// A queue without a share starved for ever, even after the queue with one closed.
+func TestXSchedQueueWithoutAShareDoesNotStarve(t *testing.T) {
 	for _, name := range []string{"share", "share-process"} {
-		l := newLab(t, name, nil)
+		l := newNode(t, name, nil)
 		greedy, plain := l.open(sched.Queue{Attr: sched.Attr{Share: 80}}, saturating), l.open(sched.Queue{}, saturating)
 		l.run(time.Second)
 		if !near(plain.served, 200*ms, 10*ms) {
-			t.Errorf("%s: beside 80 %% it got %v of 1 s", name, plain.served)
+			t.Errorf("%s: beside a share of 80 %%: got %v of 1 s, want 200ms", name, plain.served)
 		}
 		l.close(greedy)
 		l.run(time.Second)
 		if !near(plain.served, 1200*ms, 20*ms) {
-			t.Errorf("%s: alone it got %v of 1 s", name, plain.served-200*ms)
+			t.Errorf("%s: alone: got %v of 1 s, want 1s", name, plain.served-200*ms)
 		}
 	}
 }
 
-// A process whose priority could not be read beat every normal one, and
-// real-time priorities were taken backwards.
-func TestXSchedUnreadableNiceIsNotFavoured(t *testing.T) {
+// A process whose priority could not be read went ahead of every normal one, and
+// real-time priorities were in reverse order.
+func TestXSchedUnreadablePriorityCountsAsNice0(t *testing.T) {
 	rank := func(a sched.Attr) int32 { return cpuRank(&sched.Queue{Attr: a}) }
 	plain := rank(sched.Attr{})
 	for _, unreadable := range []sched.Attr{{Nice: -128}, {Nice: 127}, {RealTime: 255}, {RealTime: 100}, {Nice: -21}} {
 		if got := rank(unreadable); got != plain {
-			t.Errorf("%+v ranks %d, plain %d", unreadable, got, plain)
+			t.Errorf("%+v: got rank %d, want %d", unreadable, got, plain)
 		}
 	}
 	if rank(sched.Attr{Nice: -1}) <= plain || rank(sched.Attr{RealTime: 2}) <= rank(sched.Attr{RealTime: 1}) {
-		t.Error("the order is wrong")
+		t.Error("got nice -1 or the higher real-time priority after the other, want before")
 	}
 }
 
-// A partial configuration was always refused, or, set by itself, killed the
-// application.
-func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
+// Setting one of several parameters was refused, or killed the application.
+func TestXSchedSettingOneParameterKeepsTheOthers(t *testing.T) {
 	for _, info := range List() {
 		for _, param := range info.Params {
 			p := fresh(t, info.Name)
 			before := paramsOf(p)
 			for _, bad := range []string{"", "banana", "-1h", "100000h", "99999999999"} {
 				if err := set(p, param.Name, bad); err == nil {
-					t.Errorf("%s: %s took %q", info.Name, param.Name, bad)
+					t.Errorf("%s: %s=%q: got no error, want one", info.Name, param.Name, bad)
 				} else if !strings.Contains(err.Error(), param.Name) {
-					t.Errorf("%s: %q does not name %s", info.Name, err, param.Name)
+					t.Errorf("%s: got error %q, want one that names %s", info.Name, err, param.Name)
 				}
 			}
 			if after := paramsOf(p); !slices.Equal(before, after) {
-				t.Errorf("%s: a wrong %s changed something", info.Name, param.Name)
+				t.Errorf("%s: an invalid %s changed parameters: got %v, want %v", info.Name, param.Name, after, before)
 			}
-			// A value that is good for every parameter of its kind.
+			// A value that every parameter of its type allows.
 			value := "7ms"
 			if !strings.Contains(param.Range, "duration") {
 				value = "3"
@@ -177,14 +175,14 @@ func TestXSchedSettingOneParameterLeavesTheOthers(t *testing.T) {
 			}
 		}
 		if err := set(fresh(t, info.Name), "no-such", "1"); err == nil {
-			t.Errorf("%s took a parameter it does not have", info.Name)
+			t.Errorf("%s: unknown parameter: got no error, want one", info.Name)
 		}
 	}
 }
 
-// About 1,100 queues of one process brought server and client down.
+// About 1,100 queues of one process crashed server and client.
 func TestXSchedElevenHundredQueuesOfOneProcess(t *testing.T) {
-	forEveryPolicy(t, func(t *testing.T, name string, l *lab) {
+	forEveryPolicy(t, func(t *testing.T, name string, l *testNode) {
 		for id := sched.QueueID(1); id <= 1100; id++ {
 			l.open(sched.Queue{Process: 1, Attr: sched.Attr{Class: sched.Batch}}, saturating)
 		}
@@ -194,15 +192,15 @@ func TestXSchedElevenHundredQueuesOfOneProcess(t *testing.T) {
 			total += j.served
 		}
 		if !near(total, 20*ms, ms) {
-			t.Errorf("served %v of 20 ms", total)
+			t.Errorf("got %v served of 20 ms", total)
 		}
 	})
 }
 
-// Every event was broadcast to every process, which burned a core for nothing.
-func TestXSchedAnEventYieldsActionsForNoBystander(t *testing.T) {
+// Every event was broadcast to every process, which used a CPU core.
+func TestXSchedARequestLeadsToNoActionForOtherIdleQueues(t *testing.T) {
 	for _, devs := range [][2]sched.DeviceID{{"plain", "sliced"}, {"sliced", "plain"}} {
-		forEveryPolicy(t, func(t *testing.T, name string, l *lab) {
+		forEveryPolicy(t, func(t *testing.T, name string, l *testNode) {
 			open := func(dev sched.DeviceID, c sched.Class, load func(*job, sched.Time)) *job {
 				return l.open(sched.Queue{Device: dev, Attr: sched.Attr{Class: c}}, load)
 			}
@@ -218,52 +216,51 @@ func TestXSchedAnEventYieldsActionsForNoBystander(t *testing.T) {
 			l.run(100 * ms)
 			for _, a := range l.actions {
 				if a.Queue != active.ID {
-					t.Fatalf("a request of queue %d led to %v", active.ID, a)
+					t.Fatalf("a request of queue %d led to %v, want no such action", active.ID, a)
 				}
 			}
 		}, plainGPU, slicedGPU)
 	}
 }
 
-// UP, PUP, KEDF and LAX took the whole machine for one device.
+// UP, PUP, KEDF and LAX treated all devices as one.
 func TestXSchedPoliciesArePerDevice(t *testing.T) {
 	other := plainGPU
 	other.ID = "other"
-	forEveryPolicy(t, func(t *testing.T, name string, l *lab) {
+	forEveryPolicy(t, func(t *testing.T, name string, l *testNode) {
 		best := sched.Attr{Class: sched.Online, Priority: 9, RealTime: 9, Weight: 9, Share: 90, Focus: true, Deadline: ms}
 		l.open(sched.Queue{Device: "plain", Attr: best}, saturating)
 		lone := l.open(sched.Queue{Device: "other", Attr: sched.Attr{Class: sched.Batch}}, saturating)
 		l.run(100 * ms)
 		if want := name != "hpf-global"; lone.running != want || want && lone.served != 100*ms {
-			t.Errorf("the only queue of a device got %v of 100 ms", lone.served)
+			t.Errorf("the only queue of a device: got %v of 100 ms", lone.served)
 		}
 	}, plainGPU, other)
 }
 
-// NO_EXECUTE was clamped into an ordinary low priority.
+// NO_EXECUTE was clamped to an ordinary low priority.
 func TestXSchedPausedQueueNeverRuns(t *testing.T) {
 	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
-		forEveryPolicy(t, func(t *testing.T, name string, l *lab) {
+		forEveryPolicy(t, func(t *testing.T, name string, l *testNode) {
 			best := sched.Attr{Class: sched.Online, Priority: 9, RealTime: 9, Weight: 9, Share: 90, Focus: true, Deadline: ms, Paused: true}
 			paused := l.open(sched.Queue{Attr: best}, saturating)
 			other := l.open(sched.Queue{Attr: sched.Attr{Class: sched.Batch}}, saturating)
 			l.run(200 * ms)
 			if paused.served != 0 || other.served != 200*ms {
-				t.Errorf("of 200 ms the paused queue got %v, the other %v", paused.served, other.served)
+				t.Errorf("of 200 ms: got paused queue %v, other %v, want 0 and 200ms", paused.served, other.served)
 			}
-			l.hint(paused, func(a *sched.Attr) { a.Paused = false })
+			l.setAttr(paused, func(a *sched.Attr) { a.Paused = false })
 			l.run(200 * ms)
 			if paused.served == 0 {
-				t.Error("it never ran again")
+				t.Error("got nothing after it was resumed")
 			}
 		}, dev)
 	}
 }
 
-// KEDF suspended queues that had nothing to do, so that their next command had
-// to wait for a resume.
-func TestXSchedQueuesWithNothingToDoAreNotStopped(t *testing.T) {
-	forEveryPolicy(t, func(t *testing.T, name string, l *lab) {
+// KEDF stopped idle queues, so that their next command had to wait for a start.
+func TestXSchedIdleQueuesAreNotStopped(t *testing.T) {
+	forEveryPolicy(t, func(t *testing.T, name string, l *testNode) {
 		lazy := l.open(sched.Queue{Attr: sched.Attr{Class: sched.Batch}}, idle)
 		for range 3 {
 			l.open(sched.Queue{Attr: sched.Attr{Deadline: ms, Priority: 1, RealTime: 1, Focus: true}}, saturating)
@@ -271,17 +268,16 @@ func TestXSchedQueuesWithNothingToDoAreNotStopped(t *testing.T) {
 		l.run(100 * ms)
 		for _, a := range l.actions {
 			if a.Queue == lazy.ID && a.Verb == sched.Stop {
-				t.Fatalf("%v", a)
+				t.Fatalf("got %v, want no stop of an idle queue", a)
 			}
 		}
 	})
 }
 
-// CFS and MLFQ started a timer for every event, each of which ran the policy
-// again.
-func TestXSchedOneWakeNotOneForEveryEvent(t *testing.T) {
+// CFS and MLFQ started a timer for every event, and each timer ran the policy again.
+func TestXSchedThereIsOneWakeNotOneForEachEvent(t *testing.T) {
 	for _, name := range []string{"cfs", "mlfq", "rr", "wfq", "share", "llf", "giveway"} {
-		l := newLab(t, name, nil)
+		l := newNode(t, name, nil)
 		for range 4 {
 			l.open(sched.Queue{Attr: sched.Attr{Class: sched.Batch, Deadline: time.Second}}, saturating)
 		}
@@ -292,33 +288,33 @@ func TestXSchedOneWakeNotOneForEveryEvent(t *testing.T) {
 				wakes++
 			}
 			for _, j := range l.jobs {
-				if int(j.said.Completed) != len(j.finished) {
+				if int(j.reported.Completed) != len(j.finished) {
 					events++
 				}
 			}
 		})
-		// The shortest turn of any of them here is 5 ms.
+		// The shortest turn of these policies is 5 ms.
 		if wakes > 210 {
-			t.Errorf("%s: woke %d times in 1 s for %d events (%d steps)", name, wakes, events, l.steps-steps)
+			t.Errorf("%s: got %d wakes in 1 s for %d events (%d steps), want at most 210", name, wakes, events, l.steps-steps)
 		}
 	}
 }
 
-// CFS: newcomers and sleepers took the device for themselves until they had
-// caught up with the past. Every policy that is fair must not.
-func TestXSchedNewcomersDoNotMonopoliseUnderAnyFairPolicy(t *testing.T) {
+// Under CFS a new queue, and one that had been idle, had the device alone until its
+// service was as much as that of the others.
+func TestXSchedNewQueuesDoNotTakeTheDevice(t *testing.T) {
 	for _, name := range []string{"cfs", "wfq", "share", "share-process", "rr", "giveway"} {
-		l := newLab(t, name, nil)
+		l := newNode(t, name, nil)
 		old := l.open(batch(1), saturating)
-		late := l.open(batch(1), idle) // there from the start, with nothing to do
+		late := l.open(batch(1), idle) // idle at first
 		l.run(9 * time.Second)
 		young := l.open(batch(1), saturating)
 		late.load = saturating
 		before := old.served
 		l.run(3 * time.Second)
-		for who, got := range map[string]time.Duration{"incumbent": old.served - before, "late riser": late.served, "newcomer": young.served} {
+		for queue, got := range map[string]time.Duration{"old queue": old.served - before, "idle queue": late.served, "new queue": young.served} {
 			if !near(got, time.Second, 60*ms) {
-				t.Errorf("%s: the %s got %v of 3 s", name, who, got)
+				t.Errorf("%s: the %s got %v of 3 s, want 1s", name, queue, got)
 			}
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// randomView is a device with up to a dozen queues whose attributes come from
-// few values, so that ties are common.
+// randomView returns a device with up to a dozen queues. Their attributes have few
+// different values, so that ties are common.
 func randomView(r *rand.Rand, dev sched.Device) *sched.View {
 	v := &sched.View{Now: 1000 * sched.Time(ms), Devices: []sched.Device{dev}}
 	id := sched.QueueID(0)
@@ -39,10 +39,10 @@ func randomView(r *rand.Rand, dev sched.Device) *sched.View {
 	return v
 }
 
-// twins are the dumbest programs that do what the policies should: for every
-// queue with work, look at all others and say whether it may run. What has no
-// work always may.
-var twins = map[string]func(v *sched.View, q sched.Queue) bool{
+// naivePolicies are the simplest implementations of the policies: for every ready
+// queue they compare it with all others and return whether it may run. Idle queues
+// always may.
+var naivePolicies = map[string]func(v *sched.View, q sched.Queue) bool{
 	"fifo": func(v *sched.View, q sched.Queue) bool {
 		return ahead(v, q, func(a, b sched.Queue) bool { return a.ReadySince < b.ReadySince }) == 0
 	},
@@ -65,7 +65,7 @@ var twins = map[string]func(v *sched.View, q sched.Queue) bool{
 	},
 	"edf":  func(v *sched.View, q sched.Queue) bool { return ahead(v, q, dueBefore(v.Now)) < 1 },
 	"kedf": func(v *sched.View, q sched.Queue) bool { return ahead(v, q, dueBefore(v.Now)) < 2 },
-	"llf":  func(v *sched.View, q sched.Queue) bool { return ahead(v, q, laxerThan(v.Now)) < 1 },
+	"llf":  func(v *sched.View, q sched.Queue) bool { return ahead(v, q, lessLaxThan(v.Now)) < 1 },
 	"window": func(v *sched.View, q sched.Queue) bool {
 		focus, busy := map[sched.ProcessID]bool{}, false
 		for _, o := range v.Queues {
@@ -78,7 +78,7 @@ var twins = map[string]func(v *sched.View, q sched.Queue) bool{
 	},
 }
 
-// ahead counts the queues with work that go before q; of equals the lower ID.
+// ahead counts the runnable queues that go before q. Of equals the lower ID goes first.
 func ahead(v *sched.View, q sched.Queue, before func(a, b sched.Queue) bool) int {
 	n := 0
 	for _, o := range v.Queues {
@@ -107,7 +107,7 @@ func dueBefore(now sched.Time) func(a, b sched.Queue) bool {
 	}
 }
 
-func laxerThan(now sched.Time) func(a, b sched.Queue) bool {
+func lessLaxThan(now sched.Time) func(a, b sched.Queue) bool {
 	key := func(q sched.Queue) (int, sched.Time) {
 		left := sched.Time(q.Attr.Work - (q.Served - q.ServedAtReady))
 		laxity := q.ReadySince + sched.Time(q.Attr.Deadline) - now - max(left, 0)
@@ -133,8 +133,8 @@ func laxerThan(now sched.Time) func(a, b sched.Queue) bool {
 	}
 }
 
-func TestPoliciesAgreeWithTheirNaiveTwins(t *testing.T) {
-	for name, mayRun := range twins {
+func TestPoliciesAgreeWithNaiveImplementations(t *testing.T) {
+	for name, mayRun := range naivePolicies {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(3000) {
 				v := randomView(rand.New(rand.NewPCG(seed, 1)), plainGPU)
@@ -144,20 +144,21 @@ func TestPoliciesAgreeWithTheirNaiveTwins(t *testing.T) {
 						want = append(want, q.ID)
 					}
 				}
-				// A paused queue with work may be granted: the core stops it all the same.
+				// A paused ready queue may be granted: the scheduler stops it.
 				got := slices.DeleteFunc(granted(fresh(t, name).Plan(v)), func(id sched.QueueID) bool {
 					return slices.ContainsFunc(v.Queues, func(q sched.Queue) bool {
 						return q.ID == id && q.Ready() && q.Attr.Paused
 					})
 				})
 				if !slices.Equal(got, want) {
-					t.Fatalf("seed %d: granted %v, twin says %v, of\n%s", seed, got, want, show(v))
+					t.Fatalf("seed %d: got grants %v, want %v, of\n%s", seed, got, want, describeView(v))
 				}
 			}
 		})
 	}
 }
 
+// fresh returns a new instance of a policy with its default parameters.
 func fresh(t testing.TB, name string) sched.Policy {
 	t.Helper()
 	choice, err := Choose(name, nil)
@@ -175,7 +176,7 @@ func granted(p sched.Plan) []sched.QueueID {
 	return ids
 }
 
-func show(v *sched.View) (s string) {
+func describeView(v *sched.View) (s string) {
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		s += fmt.Sprintf("%d: ready %v since %v, served %v, %+v\n", q.ID, q.Ready(), q.ReadySince.Sub(v.Now), q.Served, q.Attr)

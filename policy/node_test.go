@@ -9,47 +9,47 @@ import (
 
 const (
 	ms   = time.Millisecond
-	tick = 100 * time.Microsecond // of the lab's clock; all work is a multiple of it
+	tick = 100 * time.Microsecond // of testNode's clock; all work is a multiple of it
 
 	canAll  = sched.CanInterrupt | sched.CanSlice | sched.CanBound
 	canStop = sched.CanInterrupt
 )
 
-// lab is a node on a virtual clock: the real scheduler over devices that do at
-// once what they are told.
-type lab struct {
-	t       testing.TB
-	sched   *sched.Scheduler
-	now     sched.Time
-	wake    sched.Time
-	jobs    []*job
-	devices map[sched.DeviceID]sched.Device
-	events  []sched.Event
-	actions []sched.Action // every one since the beginning
-	steps   int
-	tell    time.Duration // how often devices tell what queues have used; zero is never
-	delay   time.Duration // how long an action takes
-	pending []order       // actions under way
-	made    []sched.Policy
+// testNode is a node on a virtual clock: the real scheduler with devices that carry
+// out actions after actionTime.
+type testNode struct {
+	t            testing.TB
+	sched        *sched.Scheduler
+	now          sched.Time
+	wake         sched.Time
+	jobs         []*job
+	devices      map[sched.DeviceID]sched.Device
+	events       []sched.Event
+	actions      []sched.Action // all since the start
+	steps        int
+	measureEvery time.Duration // how often device time is reported; zero is never
+	actionTime   time.Duration // how long an action takes
+	pending      []pendingAction
+	policies     []sched.Policy
 }
 
-// job is a queue, the program behind it and what the device makes of it.
+// job is a queue with its process and its state on the device.
 type job struct {
 	sched.Queue
-	load   func(*job, sched.Time) // submits what is due
-	closed bool
-	blind  bool // nobody counts its commands
+	load       func(*job, sched.Time) // submits the commands that are due
+	closed     bool
+	noCounters bool // its counters are not reported
 
 	todo     []command
 	served   time.Duration
 	finished []command
 	running  bool
 	slice    time.Duration
-	said     sched.Counters
+	reported sched.Counters
 	loaded   sched.Time // when load was last called
 }
 
-type order struct {
+type pendingAction struct {
 	sched.Action
 	done sched.Time
 }
@@ -64,23 +64,24 @@ var (
 	slicedGPU = sched.Device{ID: "sliced", Slice: 2 * ms, MinSharedSlice: ms, StopTime: 500 * time.Microsecond}
 )
 
-// newLab has neither a floor nor a stall limit, so that the policy is seen as it is.
-func newLab(t testing.TB, name string, params map[string]string, devices ...sched.Device) *lab {
+// newNode returns a node without a floor and with a very long stall limit, so that
+// only the policy decides.
+func newNode(t testing.TB, name string, params map[string]string, devices ...sched.Device) *testNode {
 	t.Helper()
-	return newLabWith(t, sched.Config{Floor: -1, StallLimit: time.Hour}, name, params, devices...)
+	return newNodeWith(t, sched.Config{Floor: -1, StallLimit: time.Hour}, name, params, devices...)
 }
 
-func newLabWith(t testing.TB, cfg sched.Config, name string, params map[string]string, devices ...sched.Device) *lab {
+func newNodeWith(t testing.TB, cfg sched.Config, name string, params map[string]string, devices ...sched.Device) *testNode {
 	t.Helper()
 	choice, err := Choose(name, params)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, wake: sched.Never, devices: map[sched.DeviceID]sched.Device{}}
+	l := &testNode{t: t, wake: sched.Never, devices: map[sched.DeviceID]sched.Device{}}
 	build := choice.Make
 	choice.Make = func() sched.Policy {
 		p := build()
-		l.made = append(l.made, p)
+		l.policies = append(l.policies, p)
 		return p
 	}
 	l.sched = sched.New(cfg, choice)
@@ -95,9 +96,9 @@ func newLabWith(t testing.TB, cfg sched.Config, name string, params map[string]s
 	return l
 }
 
-// open adds a job, of a process of its own and on the only device unless q says
-// otherwise, that can be stopped and sliced.
-func (l *lab) open(q sched.Queue, load func(*job, sched.Time)) *job {
+// open adds a job that can be stopped and sliced. Unless q says otherwise it is
+// the only queue of its process, on the only device.
+func (l *testNode) open(q sched.Queue, load func(*job, sched.Time)) *job {
 	if q.ID == 0 {
 		q.ID = sched.QueueID(len(l.jobs) + 1)
 	}
@@ -118,36 +119,36 @@ func (l *lab) open(q sched.Queue, load func(*job, sched.Time)) *job {
 		Kind: sched.QueueOpened, Queue: q.ID, Process: q.Process, Device: q.Device, Can: q.Can, Attr: q.Attr,
 	})
 	if load != nil {
-		l.say(j)
+		l.reportProgress(j)
 	}
 	return j
 }
 
-func (l *lab) close(j *job) {
+func (l *testNode) close(j *job) {
 	j.closed = true
 	l.events = append(l.events, sched.Event{Kind: sched.QueueClosed, Queue: j.ID})
 }
 
-func (l *lab) hint(j *job, change func(*sched.Attr)) {
+func (l *testNode) setAttr(j *job, change func(*sched.Attr)) {
 	change(&j.Attr)
 	l.events = append(l.events, sched.Event{Kind: sched.AttrsChanged, Queue: j.ID, Attr: j.Attr})
 }
 
-// say reports how far j has come.
-func (l *lab) say(j *job) {
-	if j.blind {
+// reportProgress reports the counters of j.
+func (l *testNode) reportProgress(j *job) {
+	if j.noCounters {
 		return
 	}
 	done := uint64(len(j.finished))
-	j.said = sched.Counters{Submitted: done + uint64(len(j.todo)), Launched: done + uint64(len(j.todo)), Completed: done}
-	l.events = append(l.events, sched.Event{Kind: sched.Progressed, Queue: j.ID, Counters: j.said})
+	j.reported = sched.Counters{Submitted: done + uint64(len(j.todo)), Launched: done + uint64(len(j.todo)), Completed: done}
+	l.events = append(l.events, sched.Event{Kind: sched.Progressed, Queue: j.ID, Counters: j.reported})
 }
 
-// run lets d go by. Each, if given, is called after every tick.
-func (l *lab) run(d time.Duration, each ...func()) {
+// run advances the clock by d. Each, if given, is called after every tick.
+func (l *testNode) run(d time.Duration, each ...func()) {
 	for end := l.now.Add(d); l.now < end; {
 		l.arrive()
-		l.settle()
+		l.finishActions()
 		l.step()
 		l.now = l.now.Add(tick)
 		for id := range l.devices {
@@ -161,8 +162,8 @@ func (l *lab) run(d time.Duration, each ...func()) {
 	l.step()
 }
 
-// arrive lets the programs submit, and reports what has changed.
-func (l *lab) arrive() {
+// arrive lets the jobs submit commands, and reports what has changed.
+func (l *testNode) arrive() {
 	for _, j := range l.jobs {
 		if j.closed || j.load == nil {
 			continue
@@ -172,47 +173,47 @@ func (l *lab) arrive() {
 			j.load(j, l.now)
 		}
 		done := uint64(len(j.finished))
-		if j.said.Completed != done || j.said.Submitted != done+uint64(len(j.todo)) {
-			l.say(j)
+		if j.reported.Completed != done || j.reported.Submitted != done+uint64(len(j.todo)) {
+			l.reportProgress(j)
 		}
-		if l.tell > 0 && l.now%sched.Time(l.tell) == 0 {
+		if l.measureEvery > 0 && l.now%sched.Time(l.measureEvery) == 0 {
 			l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: j.ID, Duration: j.served})
 		}
 	}
 }
 
-// step asks the scheduler if there is reason to, until it has nothing to do.
-func (l *lab) step() {
+// step calls the scheduler while there are events or it is time to.
+func (l *testNode) step() {
 	for round := 0; len(l.events) > 0 || l.wake <= l.now; round++ {
 		if round == 50 {
-			l.t.Fatalf("at %v: no end of actions: %v", time.Duration(l.now), l.actions[len(l.actions)-5:])
+			l.t.Fatalf("at %v: actions do not end: %v", time.Duration(l.now), l.actions[len(l.actions)-5:])
 		}
 		l.steps++
 		var actions []sched.Action
 		actions, l.wake = l.sched.Step(l.now, l.events)
 		if l.wake <= l.now {
-			l.t.Fatalf("woken at %v for %v", time.Duration(l.now), time.Duration(l.wake))
+			l.t.Fatalf("at %v: got wake %v, want a later time", time.Duration(l.now), time.Duration(l.wake))
 		}
 		l.events = l.events[:0]
 		for _, a := range actions {
-			l.pending = append(l.pending, order{a, l.now.Add(l.delay)})
+			l.pending = append(l.pending, pendingAction{a, l.now.Add(l.actionTime)})
 		}
 		l.actions = append(l.actions, actions...)
-		l.settle()
+		l.finishActions()
 	}
 }
 
-// settle carries out the actions whose time has come.
-func (l *lab) settle() {
+// finishActions carries out the actions that are due.
+func (l *testNode) finishActions() {
 	for len(l.pending) > 0 && l.pending[0].done <= l.now {
 		a := l.pending[0].Action
 		l.pending = l.pending[1:]
-		l.obey(a)
+		l.carryOut(a)
 		l.events = append(l.events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
 	}
 }
 
-func (l *lab) obey(a sched.Action) {
+func (l *testNode) carryOut(a sched.Action) {
 	for _, j := range l.jobs {
 		if j.ID != a.Queue {
 			continue
@@ -228,9 +229,9 @@ func (l *lab) obey(a sched.Action) {
 	}
 }
 
-// serve spends one tick of a device: in equal parts, or by slices. A queue with
-// the least slice gets what others leave.
-func (l *lab) serve(id sched.DeviceID) {
+// serve divides one tick of a device among the running jobs: in equal parts, or by
+// slices. A queue with the minimum slice gets what the others leave.
+func (l *testNode) serve(id sched.DeviceID) {
 	dev := l.devices[id]
 	part := func(j *job) time.Duration {
 		switch {
@@ -273,8 +274,8 @@ func (j *job) submit(now sched.Time, work time.Duration) {
 	j.todo = append(j.todo, command{work: work, arrived: now})
 }
 
-// late is how much too late its worst command was.
-func (j *job) late() time.Duration {
+// worstLateness returns how much the latest command missed the deadline by.
+func (j *job) worstLateness() time.Duration {
 	worst := time.Duration(-1 << 62)
 	for _, c := range j.finished {
 		worst = max(worst, c.done.Sub(c.arrived)-j.Attr.Deadline)
@@ -282,17 +283,15 @@ func (j *job) late() time.Duration {
 	return worst
 }
 
-// Programs.
-
-// saturating always has another command ready.
+// saturating always has a command ready.
 func saturating(j *job, now sched.Time) {
 	for len(j.todo) < 2 {
 		j.submit(now, ms)
 	}
 }
 
-// asleep has nothing to do from one time to another, and always at other times.
-func asleep(from, to time.Duration) func(*job, sched.Time) {
+// idleFrom is idle from one time to another, and saturating at other times.
+func idleFrom(from, to time.Duration) func(*job, sched.Time) {
 	return func(j *job, now sched.Time) {
 		if now < sched.Time(from) || now >= sched.Time(to) {
 			saturating(j, now)
@@ -300,6 +299,7 @@ func asleep(from, to time.Duration) func(*job, sched.Time) {
 	}
 }
 
+// periodic submits a command every period.
 func periodic(period, work time.Duration) func(*job, sched.Time) {
 	next := sched.Time(-1)
 	return func(j *job, now sched.Time) {
@@ -312,7 +312,7 @@ func periodic(period, work time.Duration) func(*job, sched.Time) {
 	}
 }
 
-// idle submits nothing; tests do it for it.
+// idle submits nothing; tests may submit for it.
 func idle(*job, sched.Time) {}
 
 // near reports whether got is within tolerance of want.
