@@ -1,6 +1,5 @@
 """The benchmark's PyTorch client: ResNet-50 inference (lc) or transformer
-training (be). It speaks lines of JSON as giveway-bench does and prepares nothing
-for giveway."""
+training (be). It prints the same lines of JSON as giveway-bench."""
 
 import argparse
 import ctypes
@@ -29,11 +28,11 @@ def die_with_parent():
     try:
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     except (OSError, AttributeError):
-        pass  # the end of the input tells too
+        pass  # the process also exits at the end of its input
 
 
 def read_words(started):
-    """Ends the process at "quit" or the end of the input, even if the GPU hangs."""
+    """Exits at "quit" or the end of the input, even if the GPU hangs."""
     for line in sys.stdin:
         if line.strip() == "quit":
             break
@@ -63,7 +62,7 @@ def bottleneck(nn, into, mid, stride):
 
 
 def resnet50(nn):
-    """torchvision's if it is there; else the same network, layer by layer."""
+    """torchvision's model if it is installed, else the same network, layer by layer."""
     try:
         from torchvision.models import resnet50 as model
         return model(weights=None)
@@ -81,7 +80,7 @@ def resnet50(nn):
 
 
 def request(torch, mode):
-    """A function that answers one request and returns when it is answered."""
+    """Returns a function that serves one request and returns when it is done."""
     torch.backends.cudnn.benchmark = True
     model = resnet50(torch.nn).cuda().half().eval()
     x = torch.randn(1, 3, 224, 224, device="cuda", dtype=torch.half)
@@ -121,7 +120,7 @@ def until(t):
 
 
 def serve(do, period, seconds):
-    """Open loop: requests come at fixed times; a late one waits, and that counts."""
+    """Open loop: requests arrive at fixed times. The latency includes the wait."""
     samples, unfinished = [], 0
     start = time.monotonic()
     end, arrival = start + seconds, start + period
@@ -155,7 +154,7 @@ def lc(torch, args, started):
 
 
 def training(torch):
-    """A function that queues one step: 12 layers of width 1024, bf16, AdamW."""
+    """Returns a function that queues one step: 12 layers of width 1024, bf16, AdamW."""
     nn = torch.nn
     layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.0, batch_first=True, norm_first=True)
     model = nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).cuda()

@@ -119,9 +119,9 @@ func TestSimFiles(t *testing.T) {
 	}
 }
 
-// TestSimFilesThatCannotBe: this is told before the simulation, which may take
-// long, and what is there already is left alone when something else is wrong.
-func TestSimFilesThatCannotBe(t *testing.T) {
+// TestSimChecksOutputFilesFirst checks that files that cannot be written fail before
+// the simulation, and that an error leaves existing files unchanged.
+func TestSimChecksOutputFilesFirst(t *testing.T) {
 	path, dir := file(t, small), t.TempDir()
 	for _, what := range []string{"report", "trace"} {
 		for _, where := range []string{dir, filepath.Join(dir, "none", "out"), filepath.Join(path, "out")} {
@@ -154,7 +154,7 @@ func TestSimFilesThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestSimTellsOfBrokenRules(t *testing.T) {
+func TestSimReportsBrokenRules(t *testing.T) {
 	out, errs, code := call("sim", file(t, livelock))
 	if code != exitFailure || !strings.Contains(errs, "rules of the simulator were broken, with seed 1:\n  slo: at ") {
 		t.Errorf("exit %d: %s", code, errs)
@@ -164,7 +164,7 @@ func TestSimTellsOfBrokenRules(t *testing.T) {
 	}
 }
 
-// TestErrors: every mistake is told once, on stderr, with nothing on stdout.
+// TestErrors checks that every error is printed once, on stderr, with nothing on stdout.
 func TestErrors(t *testing.T) {
 	good, bad := file(t, small), file(t, "name: x\nlenght: 5s\n")
 	for _, c := range []struct {

@@ -1,7 +1,7 @@
-// A libcuda with one GPU that only keeps time: each stream is busy until its last
-// kernel ends, an iteration takes 10 ns whatever the grid. It answers
-// CUDA_ERROR_INVALID_VALUE to arguments that the real one would not take, so that a
-// wrong order or width of arguments shows.
+// A fake libcuda with one GPU that only measures time: each stream is busy until its
+// last kernel ends, and an iteration takes 10 ns for every grid. It returns
+// CUDA_ERROR_INVALID_VALUE for arguments that the real library refuses, so that a wrong
+// order or width of arguments is noticed.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
