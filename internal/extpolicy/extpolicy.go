@@ -1,13 +1,15 @@
-// Package extpolicy connects a policy process to the scheduler. The process listens on a
-// unix socket, or is started by the daemon and speaks through its standard input and
-// output. Questions and answers are lines of JSON: see docs/POLICIES.md.
+// Package extpolicy connects the scheduler to an external policy, which another process
+// computes. The process listens on a unix socket, or the daemon starts it and uses its
+// standard input and output. Questions and answers are lines of JSON: see
+// docs/POLICIES.md.
 //
-// The process is not trusted: answers are bounded and checked, and while it is late,
-// wrong or gone a fallback policy decides. Nothing here blocks the loop.
+// The process is not trusted: answers are bounded and checked, and while there is no
+// valid answer in time, a fallback policy decides. Nothing here blocks the loop.
 package extpolicy
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,13 +25,13 @@ import (
 
 // Config says how to reach the policy process.
 type Config struct {
-	Socket   string // a unix socket that the process listens on, or
-	Exec     string // a command for the shell, started with the daemon's rights
-	Deadline time.Duration
-	Fallback sched.PolicyChoice
+	Socket   string             // a unix socket that the process listens on, or
+	Exec     string             // a shell command that starts the process, with the daemon's rights
+	Deadline time.Duration      // for each answer
+	Fallback sched.PolicyChoice // decides while there is no answer
 }
 
-// DefaultDeadline is how long an answer may take if the parameters do not say.
+// DefaultDeadline is the deadline of an answer if the parameters have none.
 const DefaultDeadline = 100 * time.Millisecond
 
 const (
@@ -37,7 +39,7 @@ const (
 	maxDeadline = 10 * time.Second
 )
 
-// reconnectPause is how long to wait before the process is started or dialled again.
+// reconnectPause is the time between the end of a connection and the next attempt.
 const reconnectPause = time.Second
 
 // Parse reads the parameters of the external policy: socket or exec, deadline, fallback.
@@ -78,19 +80,19 @@ func Parse(params map[string]string) (Config, error) {
 	return c, nil
 }
 
-// Connection is a connection to a policy process, renewed when it fails.
+// Connection is a connection to a policy process. It is made again when it fails.
 type Connection struct {
 	cfg  Config
 	post func(...sched.Event)
 	log  *slog.Logger
 
 	// Used by the loop only.
-	number    uint64
-	externals []*policy.External
+	number    uint64             // of the last question
+	externals []*policy.External // one for each device
 
-	questions chan []byte // the newest question of each device, encoded
-	closing   chan struct{}
-	closed    sync.WaitGroup
+	questions chan []byte // encoded; each device has at most one open question
+	stop      context.CancelFunc
+	ended     sync.WaitGroup
 
 	mu      sync.Mutex
 	devices map[uint64]sched.DeviceID // by the numbers of open questions
@@ -100,10 +102,12 @@ type Connection struct {
 // Start connects to the process and keeps the connection. Answers are posted as events.
 func Start(cfg Config, post func(...sched.Event), log *slog.Logger) *Connection {
 	c := &Connection{
-		cfg: cfg, post: post, log: log, questions: make(chan []byte, 64), closing: make(chan struct{}),
-		devices: make(map[uint64]sched.DeviceID), problem: "it is being started",
+		cfg: cfg, post: post, log: log, questions: make(chan []byte, 64),
+		devices: make(map[uint64]sched.DeviceID), problem: "the policy process is being started",
 	}
-	c.closed.Go(c.keep)
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(context.Background())
+	c.ended.Go(func() { c.keep(ctx) })
 	return c
 }
 
@@ -117,7 +121,7 @@ func (c *Connection) Choice() sched.PolicyChoice {
 }
 
 // Flush sends the questions that the policies have. The loop calls it after each turn.
-// A question that finds the buffer full is dropped: the process is late anyway.
+// If the process reads so slowly that the buffer is full, the question is dropped.
 func (c *Connection) Flush() {
 	for _, p := range c.externals {
 		q, ok := p.Ask()
@@ -138,7 +142,7 @@ func (c *Connection) Flush() {
 	}
 }
 
-// Problem reports why the fallback policy decides; empty if it does not. The loop calls
+// Problem returns why the fallback policy decides; empty if it does not. The loop calls
 // it.
 func (c *Connection) Problem(now sched.Time) string {
 	c.mu.Lock()
@@ -157,22 +161,22 @@ func (c *Connection) Problem(now sched.Time) string {
 
 // Close ends the connection, and the process if this package started it.
 func (c *Connection) Close() {
-	close(c.closing)
-	c.closed.Wait()
+	c.stop()
+	c.ended.Wait()
 }
 
-// keep renews the connection until Close.
-func (c *Connection) keep() {
+// keep makes connections, one after the other, until Close.
+func (c *Connection) keep(ctx context.Context) {
 	for {
-		err := c.serve()
-		if c.isClosing() {
+		err := c.serve(ctx)
+		if ctx.Err() != nil {
 			return
 		}
 		c.setProblem(fmt.Sprintf("the policy process is gone (%v)", err))
 		c.log.Warn("external policy failed; the fallback policy decides", "fallback", c.cfg.Fallback.Name, "error", err)
 		c.failAll()
 		select {
-		case <-c.closing:
+		case <-ctx.Done():
 			return
 		case <-time.After(reconnectPause):
 		}
@@ -180,33 +184,30 @@ func (c *Connection) keep() {
 }
 
 // serve runs one connection until it fails or Close is called.
-func (c *Connection) serve() error {
-	conn, err := c.dial()
+func (c *Connection) serve(ctx context.Context) error {
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
 	c.setProblem("")
+	ctx, stop := context.WithCancel(ctx)
 	var ended sync.WaitGroup
-	stop := make(chan struct{})
 	ended.Go(func() {
-		select {
-		case <-c.closing:
-		case <-stop:
-		}
+		<-ctx.Done()
 		conn.Close() // ends the reader and the writer
 	})
-	ended.Go(func() { c.write(conn, stop) })
+	ended.Go(func() { c.write(ctx, conn) })
 	err = c.read(conn)
-	close(stop)
+	stop()
 	ended.Wait()
 	return err
 }
 
-// write sends questions until stop is closed or the connection fails.
-func (c *Connection) write(w io.Writer, stop <-chan struct{}) {
+// write sends questions until ctx is done or the connection fails.
+func (c *Connection) write(ctx context.Context, w io.Writer) {
 	for {
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case line := <-c.questions:
 			if _, err := w.Write(line); err != nil {
@@ -239,7 +240,7 @@ func (c *Connection) read(r io.Reader) error {
 	return errors.New("it closed the connection")
 }
 
-// failAll tells the policies that their questions will not be answered.
+// failAll drops the open questions and tells the policies so.
 func (c *Connection) failAll() {
 	for drained := false; !drained; {
 		select {
@@ -258,13 +259,4 @@ func (c *Connection) setProblem(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.problem = why
-}
-
-func (c *Connection) isClosing() bool {
-	select {
-	case <-c.closing:
-		return true
-	default:
-		return false
-	}
 }

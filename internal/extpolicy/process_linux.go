@@ -16,11 +16,11 @@ import (
 const dialTime = time.Second
 
 // dial connects to the process, or starts it.
-func (c *Connection) dial() (io.ReadWriteCloser, error) {
+func (c *Connection) dial(ctx context.Context) (io.ReadWriteCloser, error) {
 	if c.cfg.Exec != "" {
 		return start(c.cfg.Exec, c.log)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	return (&net.Dialer{}).DialContext(ctx, "unix", c.cfg.Socket)
 }
@@ -35,8 +35,8 @@ type process struct {
 // start starts a command. Its standard error goes to the log.
 func start(command string, log *slog.Logger) (*process, error) {
 	cmd := exec.Command("/bin/sh", "-c", command)
-	// A process group of its own, so that Close reaches what the shell starts; and a
-	// signal for the shell if the daemon is killed.
+	// A process group of its own, so that Close also kills what the shell starts, and a
+	// signal that kills the shell if the daemon is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -67,7 +67,7 @@ func logLines(r io.Reader, log *slog.Logger) {
 	_, _ = io.Copy(io.Discard, r) // a line too long for the scanner: keep the pipe empty
 }
 
-// Close implements io.Closer: it kills the process and what it started.
+// Close kills the process and what it started.
 func (p *process) Close() error {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	_ = p.WriteCloser.Close()
