@@ -108,7 +108,7 @@ func value(name string, v reflect.Value) string {
 	case sim.Dist:
 		return dist(x)
 	case sim.DeactivateKind:
-		return [...]string{"none", "guardian", "hardware", "flush"}[min(x, sim.FlushDeactivate)]
+		return [...]string{"none", "flag", "hardware", "flush"}[min(x, sim.FlushDeactivate)]
 	case bool:
 		if x {
 			return "yes"

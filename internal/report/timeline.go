@@ -118,7 +118,7 @@ func (s *study) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched
 		}
 	}
 	switching := laneClient{name: "switching", colour: htmlreport.SwitchColour}
-	if distinct && len(clients) <= maxInLane && !overlap(all) {
+	if distinct && len(clients) <= maxInLane && !scenario.SideBySide(all) {
 		l := lane{Height: wideLane}
 		for _, c := range append(clients, switching) {
 			add(&l, c)
@@ -134,16 +134,6 @@ func (s *study) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched
 		}
 	}
 	g.markActions(&s.o.Runs[i], id, from, to)
-}
-
-func overlap(all []sim.Segment) bool {
-	slices.SortFunc(all, func(a, b sim.Segment) int { return cmp.Compare(a.From, b.From) })
-	for i := 1; i < len(all); i++ {
-		if all[i].From < all[i-1].To {
-			return true
-		}
-	}
-	return false
 }
 
 // piecesPath draws pieces as bars. If there are more than most, pieces that are too

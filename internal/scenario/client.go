@@ -62,12 +62,12 @@ func kernelsOf(c *sim.ClientConfig) int {
 }
 
 // client reads the fields of a client other than name and count.
-func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
-	c.Device = r.deviceOf(f, world)
+func (r *reader) client(f *form, cfg *sim.Config, c *sim.ClientConfig) {
+	c.Device = r.deviceOf(f, cfg)
 	f.Ident("process", &c.Process)
 	c.Attr = attr.ReadYAML(f, attr.ByScenario).Sched()
 	f.Boolean("shim", &c.Shim)
-	r.arrival(f, world, &c.Arrival)
+	r.arrival(f, cfg, &c.Arrival)
 	r.kernels(f, c)
 	r.times(f, "before", &c.Before, 0, hour)
 	r.times(f, "after", &c.After, 0, hour)
@@ -93,15 +93,15 @@ func (r *reader) client(f *form, world *sim.Config, c *sim.ClientConfig) {
 	case f.Has("lead") && c.Park == 0:
 		f.Wrong("lead", "lead is how long before a request kernels are parked, and park is missing")
 	}
-	if f.Has("slice") && c.Device >= 0 && len(world.Devices) > 0 && world.Devices[c.Device].Model.Slots != nil {
-		f.Wrong("slice", "device %s of model %s has no slices", world.Devices[c.Device].ID, world.Devices[c.Device].Model.Name)
+	if f.Has("slice") && c.Device >= 0 && len(cfg.Devices) > 0 && cfg.Devices[c.Device].Model.Slots != nil {
+		f.Wrong("slice", "device %s of model %s has no slices", cfg.Devices[c.Device].ID, cfg.Devices[c.Device].Model.Name)
 	}
 }
 
 // deviceOf returns the index of the client's device.
-func (r *reader) deviceOf(f *form, world *sim.Config) int {
-	ids := make([]string, len(world.Devices))
-	for i, d := range world.Devices {
+func (r *reader) deviceOf(f *form, cfg *sim.Config) int {
+	ids := make([]string, len(cfg.Devices))
+	for i, d := range cfg.Devices {
 		ids[i] = string(d.ID)
 	}
 	if len(ids) > 1 {
@@ -116,7 +116,7 @@ var arrivalNames = []string{"closed", "periodic", "poisson", "trace"}
 
 // arrival reads how requests arrive. The default is closed: the next request is sent
 // when the last is answered.
-func (r *reader) arrival(f *form, world *sim.Config, a *sim.Arrival) {
+func (r *reader) arrival(f *form, cfg *sim.Config, a *sim.Arrival) {
 	n := f.Get("arrival")
 	if n == nil {
 		return
@@ -144,7 +144,7 @@ func (r *reader) arrival(f *form, world *sim.Config, a *sim.Arrival) {
 		case sim.Trace:
 			a.Trace = r.trace(af)
 		default:
-			r.every(af, name, world, &a.Every)
+			r.every(af, name, cfg, &a.Every)
 		}
 	}
 	af.Duration("offset", &a.Offset, 0, hour)
@@ -166,7 +166,7 @@ func (r *reader) arrival(f *form, world *sim.Config, a *sim.Arrival) {
 }
 
 // every reads a period or a rate.
-func (r *reader) every(f *form, name string, world *sim.Config, v *time.Duration) {
+func (r *reader) every(f *form, name string, cfg *sim.Config, v *time.Duration) {
 	s, ok := f.Scalar(name, "a period such as 20ms or a rate such as 50/s")
 	if !ok {
 		return
@@ -177,8 +177,8 @@ func (r *reader) every(f *form, name string, world *sim.Config, v *time.Duration
 		f.Wrong(name, "%q is neither a period such as 20ms nor a rate such as 50/s", yamlfile.Clip(s))
 	case d < time.Microsecond || d > hour:
 		f.Wrong(name, "%s is not from 1us to 1h between requests", s)
-	case (world.Warmup+world.Length)/d > maxRequests:
-		f.Wrong(name, "%s is more than %d requests in %s", s, maxRequests, format.ExactDuration(world.Warmup+world.Length))
+	case (cfg.Warmup+cfg.Length)/d > maxRequests:
+		f.Wrong(name, "%s is more than %d requests in %s", s, maxRequests, format.ExactDuration(cfg.Warmup+cfg.Length))
 	default:
 		*v = d
 	}

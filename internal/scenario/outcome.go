@@ -1,7 +1,9 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/sim"
@@ -51,6 +53,20 @@ type Published struct {
 	Source string `json:"source"`         // paper or artifact, with section or figure
 	What   string `json:"what,omitempty"` // what was measured, and how it differs from the scenario
 	Value  string `json:"value"`
+}
+
+// SideBySide reports whether a device ran several queues at a time. It sorts the
+// segments, all of one device, by time.
+func SideBySide(segments []sim.Segment) bool {
+	slices.SortStableFunc(segments, func(a, b sim.Segment) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+	for i := 1; i < len(segments); i++ {
+		if segments[i].From < segments[i-1].To {
+			return true
+		}
+	}
+	return false
 }
 
 // Violations lists the simulator's rules that were broken, each with the policy.

@@ -86,10 +86,7 @@ func devicesOf(r *scenario.Run) []sched.DeviceID {
 // arrange sorts the process's segments into threads.
 func (p *process) arrange(clients []sim.ClientResult, device sched.DeviceID) {
 	slices.SortStableFunc(p.actions, func(a, b scenario.TimedAction) int { return cmp.Compare(a.At, b.At) })
-	slices.SortStableFunc(p.segments, func(a, b sim.Segment) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
-	})
-	p.parallel = overlap(p.segments)
+	p.parallel = scenario.SideBySide(p.segments)
 	byQueue := make(map[sched.QueueID][]sim.Segment)
 	for _, s := range p.segments {
 		byQueue[s.Queue] = append(byQueue[s.Queue], s)
@@ -113,15 +110,6 @@ func (p *process) arrange(clients []sim.ClientResult, device sched.DeviceID) {
 			delete(byQueue, s.Queue)
 		}
 	}
-}
-
-func overlap(sorted []sim.Segment) bool {
-	for i := 1; i < len(sorted); i++ {
-		if sorted[i].From < sorted[i-1].To {
-			return true
-		}
-	}
-	return false
 }
 
 // add makes a thread of segments, which are sorted by From. A segment that
