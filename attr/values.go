@@ -15,9 +15,11 @@ import (
 // Expect is a time from now wherever people and programs give it. The daemon replaces
 // it by the sched.Time at which it expects the request when it keeps the set.
 type Values struct {
-	has uint32
+	has uint32 // one bit per ID
 	v   [count]int64
 }
+
+var _ [32 - count]struct{} // has is large enough
 
 // Of returns the set with this one attribute. The value is not checked.
 func (id ID) Of(v int64) Values {

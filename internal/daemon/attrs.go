@@ -67,8 +67,9 @@ func (d *Daemon) followNice(ctx context.Context) {
 			return
 		case <-every.C:
 		}
-		for _, name := range d.policies() {
-			if slices.Contains(users, name) {
+		_, policies := d.snapshot()
+		for _, name := range policies {
+			if slices.Contains(users, name) || name == policy.ExternalName {
 				d.readNice()
 				break
 			}
@@ -129,7 +130,7 @@ func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func()
 	if err != nil {
 		return nil, nil, server.NotFound("begin a run of process %d: %w", pid, err)
 	}
-	policies := d.policies()
+	_, policies := d.snapshot()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	run := &grant{info, r.Values}

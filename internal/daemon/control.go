@@ -21,7 +21,7 @@ import (
 
 // Processes implements server.Node.
 func (d *Daemon) Processes() []api.Process {
-	records, policies := d.records(), d.policies()
+	records, policies := d.snapshot()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := make([]api.Process, 0, len(d.processes))
@@ -33,15 +33,25 @@ func (d *Daemon) Processes() []api.Process {
 	return all
 }
 
-// records is what the scheduler has of every queue.
+// records returns the scheduler's record of every queue.
 func (d *Daemon) records() map[sched.QueueID]sched.Queue {
+	records, _ := d.snapshot()
+	return records
+}
+
+// snapshot returns the scheduler's record of every queue, and the policies in force.
+func (d *Daemon) snapshot() (map[sched.QueueID]sched.Queue, policiesInForce) {
+	d.mu.Lock()
+	policies := policiesInForce{"": d.policy.Name}
+	d.mu.Unlock()
 	records := make(map[sched.QueueID]sched.Queue)
 	d.events.inLoop(func() {
 		for _, q := range d.sched.Queues(nil) {
 			records[q.ID] = q
 		}
+		d.sched.Policies(func(id sched.DeviceID, name string) { policies[id] = name })
 	})
-	return records
+	return records, policies
 }
 
 // describe returns a process as the API shows it. d.mu is held.
@@ -114,7 +124,7 @@ func (d *Daemon) find(pid int) (notes string) {
 
 // description is a process as it is when all that was posted has been taken in.
 func (d *Daemon) description(p *process) api.Process {
-	records, policies := d.records(), d.policies()
+	records, policies := d.snapshot()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.describe(p, records, policies)

@@ -15,15 +15,6 @@ import (
 // device stands for devices that are not known yet.
 type policiesInForce map[sched.DeviceID]string
 
-// policies asks the scheduler which policies are in force.
-func (d *Daemon) policies() policiesInForce {
-	d.mu.Lock()
-	names := policiesInForce{"": d.policy.Name}
-	d.mu.Unlock()
-	d.events.inLoop(func() { d.sched.Policies(func(id sched.DeviceID, name string) { names[id] = name }) })
-	return names
-}
-
 // ignored lists the attributes in v that no policy in force uses.
 func (in policiesInForce) ignored(v attr.Values) (out []api.Ignored) {
 	var names []string
