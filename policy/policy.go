@@ -32,7 +32,7 @@ var table = []entry{
 	{"edf", "earliest deadline first", newEDF, "deadline"},
 	{"kedf", "the k earliest deadlines together", newKEDF, "deadline"},
 	{"llf", "least laxity first: the queue that can least afford to wait", newLLF, "deadline laxity work"},
-	{"mlfq", "short work first, without being told: a queue that uses up its turn falls a level", newMLFQ, "priority"},
+	{"mlfq", "short work first: a queue that uses up its turn moves down a level", newMLFQ, "priority"},
 	{"window", "the processes whose window has the focus first", newWindow, "focus"},
 }
 
