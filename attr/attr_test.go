@@ -100,6 +100,20 @@ func TestHintKindsAreThoseOfTheABI(t *testing.T) {
 	}
 }
 
+// TestClassesAreComplete: every class of package sched is listed, once, with its help.
+func TestClassesAreComplete(t *testing.T) {
+	seen := map[sched.Class]bool{}
+	for _, c := range Classes() {
+		if parsed, err := sched.ParseClass(c.Class.String()); err != nil || parsed != c.Class || c.Help == "" || seen[c.Class] {
+			t.Errorf("class %v: parsed as %v, %v; help %q", c.Class, parsed, err, c.Help)
+		}
+		seen[c.Class] = true
+	}
+	if next := sched.Class(len(seen)); !strings.HasPrefix(next.String(), "unknown") {
+		t.Errorf("class %v is not listed", next)
+	}
+}
+
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"class=online":            "class=online",

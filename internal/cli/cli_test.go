@@ -22,8 +22,8 @@ clients:
   - {name: fill, class: batch, arrival: {closed: 0, depth: 4}, kernels: {time: {normal: 200us, jitter: 10%}}}
 `
 
-// livelock breaks a rule: two programs come with slices too short to do anything
-// in, and a daemon that touches one of them sees it.
+// livelock breaks an invariant of the simulator: queues arrive with slices that are too
+// short for any progress.
 const livelock = `
 name: livelock
 warmup: 0
@@ -34,7 +34,7 @@ clients:
   - {name: fill, count: 3, slice: 1us, class: batch, arrival: {closed: 0, depth: 4}, kernels: {time: 200us}}
 `
 
-// call runs the command line, and returns what it printed and its exit code.
+// call runs the command line and returns its output and exit code.
 func call(args ...string) (stdout, stderr string, code int) {
 	var out, errs bytes.Buffer
 	code = Main(args, &out, &errs)
@@ -107,7 +107,7 @@ func TestSimFiles(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
 	if !strings.Contains(out, "The report is in "+report) || !strings.Contains(out, "The trace is in "+trace) {
-		t.Errorf("it does not say where they are:\n%s", out)
+		t.Errorf("the output does not name the files:\n%s", out)
 	}
 	page, err := os.ReadFile(report)
 	if err != nil || !bytes.Contains(page, []byte("<html")) {

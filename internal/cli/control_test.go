@@ -24,7 +24,7 @@ import (
 type daemonNode struct {
 	mu      sync.Mutex
 	none    bool
-	more    []api.Process // beside processes
+	more    []api.Process // besides processes
 	changes []string
 	runs    map[int]attr.Values
 	begun   int
@@ -295,20 +295,20 @@ ok  driver  version 580
 	if out, _, code := call("restore"); code != exitOK || !strings.HasPrefix(out, "3 queues were found and started; 2 of them had") {
 		t.Errorf("restore: exit %d, %s", code, out)
 	}
-	var told map[string]any
+	var printed map[string]any
 	out, errs, code = call("restore", "--json")
-	if err := json.Unmarshal([]byte(out), &told); err != nil || code != exitOK || errs != "" {
+	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != exitOK || errs != "" {
 		t.Errorf("restore --json: exit %d, %v, %s%s", code, err, out, errs)
 	}
-	if fmt.Sprint(told) != "map[daemon:false groups_let_run:3 slices_put_back:2]" {
-		t.Errorf("restore --json: %v", told)
+	if fmt.Sprint(printed) != "map[daemon:false groups_let_run:3 slices_put_back:2]" {
+		t.Errorf("restore --json: got %v", printed)
 	}
 	LocalRestore = func(context.Context) (hal.Restored, error) {
 		return hal.Restored{Queues: 3, Slices: 2}, errors.New("process 7: it hangs")
 	}
 	for _, args := range []string{"restore", "restore --json"} {
 		if out, errs, code := call(strings.Fields(args)...); code != exitFailure || out != "" || errs != "giveway: process 7: it hangs\n" {
-			t.Errorf("%s that does not work: exit %d, %s%s", args, code, out, errs)
+			t.Errorf("%s that fails: exit %d, %s%s", args, code, out, errs)
 		}
 	}
 }

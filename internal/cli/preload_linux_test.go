@@ -30,7 +30,7 @@ func TestExtract(t *testing.T) {
 		t.Errorf("the second time: %s, %v", again, err)
 	}
 	if after, _ := os.Stat(path); !os.SameFile(before, after) {
-		t.Error("it was written twice")
+		t.Error("the file was written again though it was right")
 	}
 	for name, spoil := range map[string]func() error{
 		"other text":      func() error { return os.WriteFile(path, []byte("A library"), 0o755) },
@@ -66,10 +66,10 @@ func TestExtractElsewhere(t *testing.T) {
 	bad := []string{open, file, link, filepath.Join(base, "a:b"), filepath.Join(base, "a b"), "/proc/giveway"}
 	path, err := extract([]byte("x"), append(bad, good))
 	if err != nil || filepath.Dir(path) != good {
-		t.Errorf("it is in %s, %v", path, err)
+		t.Errorf("got %s, %v; want a file in %s", path, err, good)
 	}
 	if _, err := extract([]byte("x"), bad); err == nil || !strings.Contains(err.Error(), "only its owner may change") {
-		t.Errorf("with no place at all: %v", err)
+		t.Errorf("without a usable folder: got %v", err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestPreload(t *testing.T) {
 	}
 	env := []string{"A=1"}
 	if got, err := preload(env, library, nil); err == nil || !slices.Equal(got, env) {
-		t.Errorf("with no place for it: %v, %v", got, err)
+		t.Errorf("without a folder: got %v, %v", got, err)
 	}
 }
 
@@ -122,13 +122,13 @@ func TestRunNoRoom(t *testing.T) {
 		spaces = "-m"
 	}
 	const full = `for dir in /run /var/lib; do mount -t tmpfs -o size=4k full $dir || exit; done; exec "$@"`
-	within := func(args ...string) *exec.Cmd { // as root, if only in there
+	within := func(args ...string) *exec.Cmd { // as root within a user namespace
 		cmd := exec.Command("unshare", append([]string{spaces, "sh", "-c", full, "sh"}, args...)...)
 		cmd.Env = append(os.Environ(), "TMPDIR=/run", "GIVEWAY_TEST_MAIN=1")
 		return cmd
 	}
 	if out, err := within("true").CombinedOutput(); err != nil {
-		t.Skipf("mounts of its own: %v: %s", err, out)
+		t.Skipf("unshare is not permitted: %v: %s", err, out)
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := within(self, "run", "--class", "batch", "--", "sh", "-c", "cat /proc/self/maps; ls -A /run/giveway /var/lib/giveway /run/giveway-0")
@@ -139,9 +139,9 @@ func TestRunNoRoom(t *testing.T) {
 	line, rest, _ := strings.Cut(stderr.String(), "\n")
 	if !strings.HasPrefix(line, "giveway: write the shim to a file: ") || !strings.Contains(line, "no space left") ||
 		!strings.HasSuffix(line, "; sh runs without the shim") || rest != runWarning {
-		t.Errorf("it says %q", &stderr)
+		t.Errorf("got warnings %q", &stderr)
 	}
 	if strings.Contains(stdout.String(), "libgiveway") {
-		t.Errorf("something of the library is there: %s", &stdout)
+		t.Errorf("a part of the shim was written: %s", &stdout)
 	}
 }

@@ -145,10 +145,10 @@ func TestRunFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stdout.String() != "in\n--class x y z\n" {
-		t.Errorf("output: %q", &stdout)
+		t.Errorf("got output %q", &stdout)
 	}
 	if !strings.HasPrefix(stderr.String(), `{"warning":"no daemon`) || !strings.HasSuffix(stderr.String(), "}\nerr\n") {
-		t.Errorf("errors: %q", &stderr)
+		t.Errorf("got errors %q", &stderr)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestRunWarnsOfIgnoredAttributes(t *testing.T) {
 // the daemon lists it.
 func TestHintSelf(t *testing.T) {
 	me := os.Getpid()
-	say := func(n *daemonNode) (told, said, status string) {
+	hint := func(n *daemonNode) (received, output, status string) {
 		stop := startDaemon(t, n)
 		cmd := exec.Command("sh", "-c", `"$0" hint --self --begin 7; exit $?`, fmt.Sprintf("/proc/%d/exe", me))
 		cmd.Env = append(os.Environ(), "GIVEWAY_TEST_MAIN=1")
@@ -339,12 +339,12 @@ func TestHintSelf(t *testing.T) {
 		stop()
 		return fmt.Sprint(n.changes), string(out), statusOf(cmd)
 	}
-	told, said, status := say(&daemonNode{none: true})
-	if told != "[]" || status != "1" || !strings.Contains(said, "give the PID of one that it lists") {
-		t.Errorf("a script of nobody's: told %s, status %s: %s", told, status, said)
+	received, output, status := hint(&daemonNode{none: true})
+	if received != "[]" || status != "1" || !strings.Contains(output, "give the PID of one that it lists") {
+		t.Errorf("a script of no listed program: the daemon got %s, status %s: %s", received, status, output)
 	}
-	told, said, status = say(&daemonNode{more: []api.Process{{PID: me, UID: uint32(os.Getuid())}}})
-	if told != fmt.Sprintf(`[hint %d {"begin":7}]`, me) || status != "0" {
-		t.Errorf("a script of a program's: told %s, status %s: %s", told, status, said)
+	received, output, status = hint(&daemonNode{more: []api.Process{{PID: me, UID: uint32(os.Getuid())}}})
+	if received != fmt.Sprintf(`[hint %d {"begin":7}]`, me) || status != "0" {
+		t.Errorf("a script of a listed program: the daemon got %s, status %s: %s", received, status, output)
 	}
 }

@@ -37,20 +37,20 @@ func TestNotify(t *testing.T) {
 	}
 	t.Setenv("WATCHDOG_USEC", "30000")
 	ctx, cancel := context.WithCancel(t.Context())
-	var well atomic.Bool
-	well.Store(true)
+	var healthy atomic.Bool
+	healthy.Store(true)
 	done := make(chan struct{})
-	go func() { defer close(done); KeepAlive(ctx, well.Load) }()
+	go func() { defer close(done); KeepAlive(ctx, healthy.Load) }()
 	for range 3 {
 		if got := next(); got != "WATCHDOG=1" {
-			t.Errorf("sign of life: %q", got)
+			t.Errorf("got %q, want WATCHDOG=1", got)
 		}
 	}
 	cancel()
 	<-done
 	t.Setenv("NOTIFY_SOCKET", path+"x")
 	if err := Notify(Ready); err == nil {
-		t.Error("a socket that is not there was written to")
+		t.Error("a missing socket caused no error")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestWatchdog(t *testing.T) {
 		{"-5", "", 0},
 		{"99999999999999999", "", 0},
 		{"2000000", "", 2 * time.Second},
-		{"2000000", "1", 0}, // somebody else's
+		{"2000000", "1", 0}, // of another process
 	} {
 		t.Setenv("WATCHDOG_USEC", c.usec)
 		t.Setenv("WATCHDOG_PID", c.pid)
