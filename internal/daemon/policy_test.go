@@ -15,6 +15,35 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
+// TestParametersChangeWhileThePolicyRuns checks that choosing the policy in force with
+// another parameter keeps its state: under rr the queue whose turn it is runs on, where a
+// new instance would begin with the first queue.
+func TestParametersChangeWhileThePolicyRuns(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	defer runDaemon(t, d)()
+	first, _ := sleeper(t)
+	second, _ := sleeper(t)
+	b.mustOffer(t, first)
+	b.mustOffer(t, second)
+	set := func(quantum string) {
+		t.Helper()
+		if _, err := d.SetPolicy(api.Policy{Name: "rr", Params: map[string]string{"quantum": quantum}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1s")
+	eventually(t, "it is the turn of the second queue", func() bool { return b.hardware(first.PID).stopped && !b.hardware(second.PID).stopped })
+	set("10s")
+	time.Sleep(200 * time.Millisecond)
+	if !b.hardware(first.PID).stopped || b.hardware(second.PID).stopped {
+		t.Errorf("got first queue stopped %v, second %v, want true, false", b.hardware(first.PID).stopped, b.hardware(second.PID).stopped)
+	}
+	if got := d.Policy().Params["quantum"]; got != "10s" {
+		t.Errorf("got quantum %q, want 10s", got)
+	}
+}
+
 // TestExternalPolicyDecides runs the example in Python: the process of higher priority
 // runs, the other is stopped. When another policy is chosen the process is ended.
 func TestExternalPolicyDecides(t *testing.T) {
