@@ -1,5 +1,5 @@
-// Package python_test runs the tests of the Python package, and looks from the daemon's
-// side at what it tells.
+// Package python_test runs the tests of the Python package, and checks what the daemon reads from
+// it.
 package python_test
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// python is one that is new enough.
+// python returns a Python interpreter that is new enough, or skips the test.
 func python(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3 here")
+		t.Skip("no python3")
 	}
 	if err := exec.Command(path, "-c", "import sys; sys.exit(sys.version_info < (3, 8))").Run(); err != nil {
-		t.Skip("python3 is older than 3.8 here")
+		t.Skip("python3 is older than 3.8")
 	}
 	return path
 }
@@ -36,7 +36,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// library builds the preload library, for the way that leads through it.
+// library builds the preload library.
 func library(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
@@ -55,17 +55,17 @@ func library(t *testing.T) string {
 	return name
 }
 
-// A program is tests/tell.py at work.
-type program struct {
+// process is a running tests/tell.py.
+type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string
 }
 
-func tell(t *testing.T, preload, part string) *program {
+func start(t *testing.T, preload, part string) *process {
 	t.Helper()
-	p := &program{t: t, cmd: exec.CommandContext(t.Context(), python(t), "-B", "tests/tell.py", part), lines: make(chan string, 64)}
+	p := &process{t: t, cmd: exec.CommandContext(t.Context(), python(t), "-B", "tests/tell.py", part), lines: make(chan string, 64)}
 	p.cmd.Env = append(os.Environ(), "PYTHONPATH=.") // and GIVEWAY_SOCKET
 	if preload != "" {
 		p.cmd.Env = append(p.cmd.Env, "LD_PRELOAD="+preload)
@@ -90,21 +90,21 @@ func tell(t *testing.T, preload, part string) *program {
 	return p
 }
 
-func (p *program) hear() string {
+func (p *process) line() string {
 	p.t.Helper()
 	select {
 	case line, ok := <-p.lines:
 		if !ok {
-			p.t.Fatal("it has ended")
+			p.t.Fatal("the process has ended")
 		}
 		return line
 	case <-time.After(pagetest.Timeout):
-		p.t.Fatal("it says nothing")
+		p.t.Fatal("no output")
 		return ""
 	}
 }
 
-func (p *program) end() {
+func (p *process) end() {
 	p.t.Helper()
 	_ = p.in.Close()
 	if err := p.cmd.Wait(); err != nil {
@@ -112,33 +112,33 @@ func (p *program) end() {
 	}
 }
 
-// ok runs a part to its end; the program is still there.
-func ok(t *testing.T, preload, part string) *program {
+// run runs a part to its end. The process still exists when it returns.
+func run(t *testing.T, preload, part string) *process {
 	t.Helper()
-	p := tell(t, preload, part)
-	if line := p.hear(); line != "ok" {
-		t.Fatalf("it says %q", line)
+	p := start(t, preload, part)
+	if line := p.line(); line != "ok" {
+		t.Fatalf("got %q, want ok", line)
 	}
 	return p
 }
 
-func TestTelling(t *testing.T) {
-	t.Run("page", func(t *testing.T) { testTelling(t, "") })
-	t.Run("library", func(t *testing.T) { testTelling(t, library(t)) })
+func TestHints(t *testing.T) {
+	t.Run("page", func(t *testing.T) { testHints(t, "") })
+	t.Run("library", func(t *testing.T) { testHints(t, library(t)) })
 }
 
-func testTelling(t *testing.T, preload string) {
+func testHints(t *testing.T, preload string) {
 	t.Run("each", func(t *testing.T) { testEach(t, preload) })
 	t.Run("threads", func(t *testing.T) { testThreads(t, preload) })
 	t.Run("fork", func(t *testing.T) { testFork(t, preload) })
 }
 
-// testEach: every hint reaches the daemon as what it is, with a time on its clock.
+// testEach: the daemon reads every hint with its kind, value and time.
 func testEach(t *testing.T, preload string) {
 	d := pagetest.New(t, nil)
 	d.Status.SetAsleep(true)
 	before := shimpage.Monotonic(time.Now())
-	p := ok(t, preload, "each")
+	p := run(t, preload, "each")
 	page := d.Page()
 	ms := int64(time.Millisecond)
 	want := []shimpage.Hint{
@@ -155,44 +155,44 @@ func testEach(t *testing.T, preload string) {
 	}
 	for i, h := range pagetest.Hints(t, page, len(want)) {
 		if h.At < before || h.At > shimpage.Monotonic(time.Now()) {
-			t.Errorf("hint %d was given at %d, not after %d", i, h.At, before)
+			t.Errorf("hint %d was given at %d, want after %d", i, h.At, before)
 		}
 		if h.Kind == shimpage.HintExpect {
 			if from := before + uint64(time.Minute); uint64(h.Value) < from || uint64(h.Value) > from+uint64(pagetest.Timeout) {
-				t.Errorf("expected at %d, a minute after %d", h.Value, before)
+				t.Errorf("arrival at %d, want a minute after %d", h.Value, before)
 			}
 			h.Value = 0
 		}
 		if h.At = 0; h != want[i] {
-			t.Errorf("hint %d is %+v, want %+v", i, h, want[i])
+			t.Errorf("hint %d: got %+v, want %+v", i, h, want[i])
 		}
 	}
 	n := 0
 	page.Requests(func(shimpage.Request) { n++ })
 	if c := page.Counters(); n != 1 || c.OpenRequests != 0 || page.InvalidEntries() != 0 || !page.AckDoorbell() {
-		t.Errorf("%d requests in the log, %d open, %d entries of nonsense", n, c.OpenRequests, page.InvalidEntries())
+		t.Errorf("%d requests in the log, %d open, %d invalid entries; want 1, 0, 0 and a ring", n, c.OpenRequests, page.InvalidEntries())
 	}
 	p.end()
 }
 
-// testThreads: nothing is torn where many tell at once.
+// testThreads: concurrent hints leave no invalid entries.
 func testThreads(t *testing.T, preload string) {
 	d := pagetest.New(t, nil)
-	p := ok(t, preload, "threads")
+	p := run(t, preload, "threads")
 	page := d.Page()
 	hints, requests := 0, 0
 	page.Hints(func(shimpage.Hint) { hints++ })
 	page.Requests(func(shimpage.Request) { requests++ })
 	if c := page.Counters(); hints != 32 || requests != 64 || c.OpenRequests != 0 || page.InvalidEntries() != 0 {
-		t.Errorf("%d hints and %d requests, %d open, %d entries of nonsense", hints, requests, c.OpenRequests, page.InvalidEntries())
+		t.Errorf("%d hints, %d requests, %d open, %d invalid entries; want 32, 64, 0, 0", hints, requests, c.OpenRequests, page.InvalidEntries())
 	}
 	p.end()
 }
 
-// testFork: a child has a page of its own, and leaves its parent's alone.
+// testFork: a child gets its own page and does not write to its parent's.
 func testFork(t *testing.T, preload string) {
 	d := pagetest.New(t, nil)
-	p := ok(t, preload, "fork")
+	p := run(t, preload, "fork")
 	parent, child := d.Page(), d.Page()
 	want := []shimpage.Hint{
 		{Kind: shimpage.HintPriority, Value: 1},
@@ -202,39 +202,39 @@ func testFork(t *testing.T, preload string) {
 	}
 	for i, h := range pagetest.Hints(t, parent, len(want)) {
 		if h.At = 0; h != want[i] {
-			t.Errorf("of the parent: hint %d is %+v, want %+v", i, h, want[i])
+			t.Errorf("parent: hint %d: got %+v, want %+v", i, h, want[i])
 		}
 	}
 	last := int64(0)
 	child.Hints(func(h shimpage.Hint) { last = h.Value })
 	if c := child.Counters(); last != 2 || c.OpenRequests != 0 {
-		t.Errorf("of the child: a priority of %d, %d requests open", last, c.OpenRequests)
+		t.Errorf("child: priority %d, %d open requests; want 2, 0", last, c.OpenRequests)
 	}
 	p.end()
 }
 
-// TestDaemonComesAndGoes: a program finds a daemon that comes, is not hurt by its end, and
-// tells the next what stands.
-func TestDaemonComesAndGoes(t *testing.T) {
+// TestDaemonRestarts: a process finds a daemon that starts later, survives its death, and gives the
+// next daemon the hints that still hold.
+func TestDaemonRestarts(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	t.Setenv("GIVEWAY_SOCKET", socket)
-	p := tell(t, "", "listen")
+	p := start(t, "", "listen")
 	until := func(want string) {
 		t.Helper()
-		pagetest.Until(t, "it says "+want, func() bool {
+		pagetest.Until(t, "the process prints "+want, func() bool {
 			if _, err := io.WriteString(p.in, "go on\n"); err != nil {
 				t.Fatal(err)
 			}
-			return p.hear() == want
+			return p.line() == want
 		})
 	}
-	until("nobody")
+	until("no daemon")
 	for range 2 {
 		d := pagetest.At(t, socket, nil)
-		until("told")
+		until("connected")
 		page := d.Page()
 		if h := page.Counters(); h.OpenRequests != 0 {
-			t.Errorf("the daemon reads %+v", h)
+			t.Errorf("got %+v, want no open requests", h)
 		}
 		n := 0
 		page.Hints(func(h shimpage.Hint) {
@@ -243,10 +243,10 @@ func TestDaemonComesAndGoes(t *testing.T) {
 			}
 		})
 		if n == 0 {
-			t.Error("it was not told the priority")
+			t.Error("the new daemon did not get the priority")
 		}
 		d.Die()
-		until("nobody")
+		until("no daemon")
 	}
 	p.end()
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way to the daemon: through the preload library if that is in the process,
-else through a page of our own, as shim/abi.h has it. The page is a few words of
-memory that the daemon reads; it is asked for at the first hint.
+"""How hints reach the daemon: through the preload library if it is loaded in the process,
+else through a page of our own, as shim/abi.h defines it. A page is memory that the daemon
+reads; it is requested at the first hint.
 """
 
 import array
@@ -18,30 +18,30 @@ try:
 except ImportError:
     fcntl = None
 
-# A lock that its holder can take again: a signal handler or a finalizer may give
-# a hint in the middle of another. At worst one of the two is lost then.
+# Reentrant, because a signal handler or a finalizer may give a hint in the middle of another
+# one. At worst one of the two hints is lost then.
 lock = threading.RLock()
 
-_LINUX = sys.platform.startswith("linux") and fcntl is not None  # daemons run nowhere else
+_LINUX = sys.platform.startswith("linux") and fcntl is not None  # the daemon runs on Linux only
 
+# Numbers of shim/abi.h: constants, hint kinds, and offsets in units of the word size.
 _MAGIC, _ABI, _SIZE = 0x59575647, 1, 4096
-_REQUESTS, _HINTS = 64, 32
+_REQUEST_ENTRIES, _HINT_ENTRIES = 64, 32
 _EXPECT, _BEGIN, _END = 7, 9, 10
-_OPEN, _BELL = 180 // 4, 184 // 4  # 32-bit words
-_DONE, _GIVEN, _LOG, _RING = 192 // 8, 200 // 8, 256 // 8, 1280 // 8  # 64-bit words
-_ASLEEP = 8 // 4
+_OPEN_REQUESTS, _DOORBELL = 180 // 4, 184 // 4  # 32-bit words
+_REQUESTS, _HINTS, _LOG, _RING = 192 // 8, 200 // 8, 256 // 8, 1280 // 8  # 64-bit words
+_ASLEEP = 8 // 4  # of the status page
 
 _HELLO = (b"POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\n"
           b"Giveway-Abi: 1\r\nGiveway-Runtime: hint\r\n\r\n")
-_HELLO_S = 0.1  # how long a daemon may take to answer
-_RETRY_S, _RETRY_MOST_S = 1.0, 64.0
+_HELLO_TIMEOUT_S = 0.1
+_RETRY_S, _MAX_RETRY_S = 1.0, 64.0
 _F_GET_SEALS, _F_SEAL_SHRINK = 1034, 2
 _ONE = struct.pack("=Q", 1)
 
 
 def _fence():
-    """Nothing before it is seen after anything behind it. To let go of a lock and to
-    take it again is the one way to say so in Python."""
+    """A full memory barrier. Python has none; taking and releasing a lock does the same."""
     order = threading.Lock()
     order.acquire()
     order.release()
@@ -56,11 +56,11 @@ def _sockets():
 
 
 def _dial():
-    """A connection to the first daemon there is, or None."""
+    """Returns a connection to the first daemon that accepts one, or None."""
     for path in _sockets():
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            s.settimeout(_HELLO_S)
+            s.settimeout(_HELLO_TIMEOUT_S)
             s.connect(path)
             return s
         except (OSError, ValueError):
@@ -69,18 +69,18 @@ def _dial():
 
 
 def _map(fd, prot):
-    """Memory that can never get smaller: who shrinks it would make us fault."""
+    """Maps memory that cannot shrink: an access after it shrank would fault."""
     if not fcntl.fcntl(fd, _F_GET_SEALS) & _F_SEAL_SHRINK or os.fstat(fd).st_size != _SIZE:
         raise ValueError("not sealed")
     return memoryview(mmap.mmap(fd, _SIZE, mmap.MAP_SHARED, prot))
 
 
-class _Lodging:
-    """What a daemon lends us."""
+class _Connection:
+    """A connection to a daemon, and the memory that the daemon has sent over it."""
 
     def __init__(self, connection):
         self.connection = connection
-        self.bell = -1
+        self.doorbell = -1
         connection.sendall(_HELLO)
         text, control, _, _ = connection.recvmsg(512, socket.CMSG_SPACE(3 * 4), socket.MSG_CMSG_CLOEXEC)
         fds = array.array("i")
@@ -90,21 +90,21 @@ class _Lodging:
         try:
             if not text.startswith(b"HTTP/1.1 101") or len(fds) != 3:
                 raise ValueError("refused")
-            page, board = _map(fds[0], mmap.PROT_READ | mmap.PROT_WRITE), _map(fds[1], mmap.PROT_READ)
-            # Views of whole words: each is read and written at once.
+            page, status = _map(fds[0], mmap.PROT_READ | mmap.PROT_WRITE), _map(fds[1], mmap.PROT_READ)
+            # Views of whole words: each access is a single load or store.
             self.words, self.longs, self.signed = page.cast("I"), page.cast("Q"), page.cast("q")
-            self.board = board.cast("I")
-            if list(self.words[:3]) != [_MAGIC, _ABI, _SIZE] or list(self.board[:2]) != [_MAGIC, _ABI]:
+            self.status = status.cast("I")
+            if list(self.words[:3]) != [_MAGIC, _ABI, _SIZE] or list(self.status[:2]) != [_MAGIC, _ABI]:
                 raise ValueError("another version")
             os.set_blocking(fds[2], False)
-            self.bell = fds.pop()
+            self.doorbell = fds.pop()
         finally:
             for fd in fds:
                 os.close(fd)
         connection.setblocking(False)
 
-    def over(self):
-        """Whether the daemon has hung up, or says something, which it never should."""
+    def ended(self):
+        """Whether the daemon has closed the connection, or sent something, which it never should."""
         try:
             self.connection.recv(1)
         except BlockingIOError:
@@ -114,34 +114,35 @@ class _Lodging:
         return True
 
     def ring(self):
-        if self.board[_ASLEEP]:
+        """Writes to the doorbell if the daemon sleeps."""
+        if self.status[_ASLEEP]:
             try:
-                os.write(self.bell, _ONE)
+                os.write(self.doorbell, _ONE)
             except OSError:
-                pass  # it has rung as often as it can
+                pass  # the eventfd's counter is full: it is readable already
 
     def close(self):
         self.connection.close()
-        if self.bell >= 0:
-            os.close(self.bell)
-            self.bell = -1
+        if self.doorbell >= 0:
+            os.close(self.doorbell)
+            self.doorbell = -1
 
 
 class Page:
-    """Hints through a page of our own."""
+    """Gives hints through a page of its own."""
 
     def __init__(self):
-        self._at = None
-        self._standing = {}  # what holds until it is taken back is told to later daemons too
-        self._hints = self._bell = self._requests = 0
+        self._conn = None
+        self._lasting = {}  # hints that hold until they are replaced: later daemons get them too
+        self._hints = self._doorbell = self._requests = 0
         self._open = {}
-        self._next, self._pause = 0.0, _RETRY_S
+        self._next, self._retry = 0.0, _RETRY_S
         self._dialing = threading.Lock()
 
     def connected(self):
         with lock:
             self._check()
-            return self._at is not None
+            return self._conn is not None
 
     def hint(self, kind, value):
         if not self.connected():
@@ -149,99 +150,100 @@ class Page:
         with lock:
             now = time.monotonic_ns()
             if kind in (_BEGIN, _END):
-                self._note(kind, value, now)
+                self._log_request(kind, value, now)
             elif kind != _EXPECT:
-                self._standing[kind] = value
-            return self._write(kind, value, now)
+                self._lasting[kind] = value
+            return self._write_hint(kind, value, now)
 
     def _check(self):
-        """Looks, at most once a second, whether the daemon is still there."""
-        if self._at is None or time.monotonic() < self._next:
+        """Checks at most once a second whether the daemon is still connected."""
+        if self._conn is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _RETRY_S
-        if self._at.over():
-            self._at.close()
-            self._at = None
-            self._next = 0.0  # it may have come back already
+        if self._conn.ended():
+            self._conn.close()
+            self._conn = None
+            self._next = 0.0  # a new daemon may be there already
 
     def _connect(self):
-        """Looks for a daemon, at most once a second. Others do not wait for it."""
+        """Tries to connect, at most once a second. Other threads do not wait for it."""
         if not _LINUX or time.monotonic() < self._next or not self._dialing.acquire(False):
             return
         try:
-            connection, lodging = _dial(), None
+            sock, conn = _dial(), None
             try:
-                lodging = connection and _Lodging(connection)
+                conn = sock and _Connection(sock)
             except socket.timeout:
-                self._pause = min(2 * self._pause, _RETRY_MOST_S)  # it costs us time
+                self._retry = min(2 * self._retry, _MAX_RETRY_S)  # each attempt costs the caller time
             except (OSError, ValueError):
                 pass
-            if connection and not lodging:
-                connection.close()
+            if sock and not conn:
+                sock.close()
             with lock:
-                self._next = time.monotonic() + self._pause
-                if lodging:
-                    self._pause = _RETRY_S
-                    self._at = lodging
+                self._next = time.monotonic() + self._retry
+                if conn:
+                    self._retry = _RETRY_S
+                    self._conn = conn
                     self._publish()
         finally:
             self._dialing.release()
 
     def _publish(self):
-        at, now = self._at, time.monotonic_ns()
-        at.longs[_GIVEN], at.longs[_DONE] = self._hints, self._requests
-        at.words[_OPEN] = len(self._open)
-        for kind, value in list(self._standing.items()):
-            self._write(kind, value, now)
+        """Writes the current state to the page of a new daemon."""
+        conn, now = self._conn, time.monotonic_ns()
+        conn.longs[_HINTS], conn.longs[_REQUESTS] = self._hints, self._requests
+        conn.words[_OPEN_REQUESTS] = len(self._open)
+        for kind, value in list(self._lasting.items()):
+            self._write_hint(kind, value, now)
 
-    def _note(self, kind, number, now):
-        """Keeps the log of requests."""
+    def _log_request(self, kind, number, now):
+        """Counts a request when it begins, and logs it when it ends."""
         began = None
         if kind == _BEGIN:
             self._open[number] = now
         else:
             began = self._open.pop(number, None)
-        if self._at is None:
+        if self._conn is None:
             return
-        at = self._at
+        conn = self._conn
         if began is not None:
-            entry = _LOG + 2 * (self._requests % _REQUESTS)
+            entry = _LOG + 2 * (self._requests % _REQUEST_ENTRIES)
             self._requests += 1
-            at.longs[entry], at.longs[entry + 1] = began, now
+            conn.longs[entry], conn.longs[entry + 1] = began, now
             _fence()
-            at.longs[_DONE] = self._requests
-        at.words[_OPEN] = len(self._open)
+            conn.longs[_REQUESTS] = self._requests
+        conn.words[_OPEN_REQUESTS] = len(self._open)
 
-    def _write(self, kind, value, now):
-        at = self._at
-        if at is None:
+    def _write_hint(self, kind, value, now):
+        conn = self._conn
+        if conn is None:
             return False
-        entry = _RING + 3 * (self._hints % _HINTS)
+        entry = _RING + 3 * (self._hints % _HINT_ENTRIES)
         self._hints += 1
-        at.words[2 * entry] = 0  # who reads it now knows that it is being written
+        conn.words[2 * entry] = 0  # a reader sees that the entry is being written
         _fence()
-        at.words[2 * entry + 1], at.signed[entry + 1], at.longs[entry + 2] = kind, value, now
+        conn.words[2 * entry + 1], conn.signed[entry + 1], conn.longs[entry + 2] = kind, value, now
         _fence()
-        at.words[2 * entry] = self._hints & 0xFFFFFFFF
+        conn.words[2 * entry] = self._hints & 0xFFFFFFFF
         _fence()
-        at.longs[_GIVEN] = self._hints
-        self._bell = (self._bell + 1) & 0xFFFFFFFF
-        at.words[_BELL] = self._bell
-        _fence()  # before the look at the board, or both sides sleep
-        at.ring()
+        conn.longs[_HINTS] = self._hints
+        self._doorbell = (self._doorbell + 1) & 0xFFFFFFFF
+        conn.words[_DOORBELL] = self._doorbell
+        _fence()  # the word must be visible before the status page is read, or the ring may be lost
+        conn.ring()
         return True
 
     def forked(self):
-        """In the child of a fork: the page is the parent's, and so are its requests."""
-        if self._at is not None:
-            self._at.close()
-        standing = self._standing
+        """In the child of a fork: the page and its requests are the parent's."""
+        if self._conn is not None:
+            self._conn.close()
+        lasting = self._lasting
         self.__init__()
-        self._standing = standing
+        self._lasting = lasting
 
 
 class Library:
-    """Hints through the preload library, whose page is the process's."""
+    """Gives hints through the preload library, which has the process's page."""
 
     def __init__(self, function, ctypes):
         function.argtypes, function.restype = [ctypes.c_uint32, ctypes.c_int64], ctypes.c_int
@@ -259,8 +261,8 @@ class Library:
         self._last = False
 
 
-class Nobody:
-    """There is the library, and no way to call it."""
+class Disabled:
+    """Gives no hints: the library is loaded, but cannot be called."""
 
     def connected(self):
         return False
@@ -281,28 +283,29 @@ def _find():
         pass
     try:
         with open("/proc/self/maps") as maps:
-            return Nobody() if "libgiveway" in maps.read() else Page()
+            return Disabled() if "libgiveway" in maps.read() else Page()
     except OSError:
         return Page()
 
 
-_teller = None
+_channel = None
 
 
-def teller():
-    global _teller
-    if _teller is None:
+def channel():
+    """Returns the way to the daemon that this process uses."""
+    global _channel
+    if _channel is None:
         with lock:
-            if _teller is None:
-                _teller = _find()
-    return _teller
+            if _channel is None:
+                _channel = _find()
+    return _channel
 
 
 def _forked():
     global lock
     lock = threading.RLock()
-    if _teller is not None:
-        _teller.forked()
+    if _channel is not None:
+        _channel.forked()
 
 
 if hasattr(os, "register_at_fork"):

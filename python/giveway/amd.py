@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMD compute queues, for programs that drive them themselves: amd/giveway_amd.h in Python.
+"""Control of AMD compute queues, for programs that schedule them themselves: amd/giveway_amd.h
+in Python.
 
     from giveway import amd
 
@@ -9,11 +10,11 @@
         c.suspend(4711)                       # by the daemon, until it is resumed
         c.resume(4711)
         mine = [(q.gpu, q.queue) for q in c.queues() if q.pid == 4711]
-        c.unmap(4711, mine)                   # by a driver with the patch, all in one call
-        c.remap(4711, mine)                   # or when the controller is closed
+        c.unmap(4711, mine)                   # by a patched driver, in one call
+        c.remap(4711, mine)                   # closing the controller does it too
 
-What fails raises OSError with the errno that the header promises. Needs libgiveway-amd.so,
-which GIVEWAY_AMD_LIBRARY may name.
+A failed call raises OSError with the errno that the header names. The module needs
+libgiveway-amd.so; GIVEWAY_AMD_LIBRARY may give its path.
 """
 
 import collections
@@ -77,7 +78,7 @@ def _load():
 
 
 class Controller:
-    """A handle. Closing it undoes what was done to the driver through it."""
+    """A handle of the library. Closing it undoes the changes made in the driver through it."""
 
     def __init__(self, socket=None, device=None, sysfs=None):
         self._handle = _H()
@@ -86,7 +87,7 @@ class Controller:
         self._check(self._library.gw_amd_init(ctypes.byref(self._handle), ctypes.byref(options)))
 
     def close(self):
-        """Twice equals once."""
+        """Closes the handle. Further calls have no effect."""
         handle, self._handle = self._handle, _H()
         self._library.gw_amd_cleanup(handle)
 
@@ -97,16 +98,16 @@ class Controller:
         self.close()
 
     @staticmethod
-    def _check(came):
-        if came < 0:
-            raise OSError(-came, os.strerror(-came))
-        return came
+    def _check(result):
+        if result < 0:
+            raise OSError(-result, os.strerror(-result))
+        return result
 
     def _call(self, name, *arguments):
         return self._check(getattr(self._library, "gw_amd_" + name)(self._handle, *arguments))
 
     def queues(self):
-        """The compute queues of all processes."""
+        """Returns the compute queues of all processes."""
         room = 64
         while True:
             found = (_Queue * room)()
@@ -131,11 +132,11 @@ class Controller:
             room = 2 * n
 
     def processes(self):
-        """What the daemon knows of the processes, as `giveway ps --json` has it."""
+        """Returns what the daemon knows about the processes, as `giveway ps --json` prints it."""
         return self._json("processes")
 
     def status(self):
-        """What the daemon says of itself and its devices, as `giveway doctor --json` has it."""
+        """Returns the status of the daemon and its devices, as `giveway doctor --json` prints it."""
         return self._json("status")
 
     def _batch(self, name, pid, queues, *more):
@@ -144,11 +145,11 @@ class Controller:
         return [e.status for e in entries]
 
     def unmap(self, pid, queues, grace=DEFAULT_GRACE):
-        """Takes (gpu, queue) pairs off. For each: 0, or -errno."""
+        """Unmaps queues, given as (gpu, queue) pairs. Returns 0 or -errno for each."""
         return self._batch("unmap", pid, queues, grace)
 
     def remap(self, pid, queues):
-        """Puts them back. For each: 0, or -errno."""
+        """Maps the queues again. Returns 0 or -errno for each."""
         return self._batch("remap", pid, queues)
 
     def remap_all(self, pid):
@@ -158,12 +159,12 @@ class Controller:
         self._call("reserve", gpu, slots, priority)
 
     def slots(self, gpu):
-        use = _Slots()
-        self._call("slots", gpu, ctypes.byref(use))
-        return Slots(use.reserved, use.priority, use.total, use.active)
+        s = _Slots()
+        self._call("slots", gpu, ctypes.byref(s))
+        return Slots(s.reserved, s.priority, s.total, s.active)
 
     def statistics(self):
-        """What was done through this controller: {"unmap": Calls, "remap": Calls}."""
+        """Returns the calls made through this controller: {"unmap": Calls, "remap": Calls}."""
         s = _Statistics()
         self._call("stats", ctypes.byref(s))
         return {n: Calls(*(getattr(getattr(s, n), f) for f in Calls._fields)) for n in ("unmap", "remap")}

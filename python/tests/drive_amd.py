@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives queues through giveway.amd; run by amd/amd_test.go, with its fake of the driver."""
+"""Tests giveway.amd; run by amd/amd_test.go with a double of the driver."""
 
 import errno
 import sys
@@ -16,7 +16,7 @@ def raises(number, call, *args):
     except OSError as e:
         assert e.errno == number, e
     else:
-        raise AssertionError("nothing was raised")
+        raise AssertionError("no OSError was raised")
 
 
 with amd.Controller(control, device, sysfs) as c:
@@ -29,7 +29,7 @@ with amd.Controller(control, device, sysfs) as c:
     assert c.unmap(other, mine + [(gpu, 77)]) == [0, -errno.ENOENT]
     assert c.remap(other, mine) == [0]
     assert c.remap_all(other) == 0
-    assert c.unmap(other, mine) == [0]  # and left so: closing puts it back
+    assert c.unmap(other, mine) == [0]  # closing the controller maps it again
     s = c.statistics()
     assert s["unmap"].calls == 3 and s["unmap"].queues == 4 and s["unmap"].failed == 1, s
     assert s["remap"].calls == 1 and s["unmap"].total_ns >= s["unmap"].longest_ns > 0, s

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives hints to the daemon that GIVEWAY_SOCKET names, part by part; the test that runs
-it looks at what the daemon has."""
+"""Gives hints to the daemon at GIVEWAY_SOCKET. The test that runs it checks what the daemon
+reads."""
 
 import os
 import sys
@@ -28,10 +28,10 @@ def threads():
             with giveway.request():
                 giveway.priority(1)
 
-    all_of_them = [threading.Thread(target=many) for _ in range(8)]
-    for t in all_of_them:
+    all_threads = [threading.Thread(target=many) for _ in range(8)]
+    for t in all_threads:
         t.start()
-    for t in all_of_them:
+    for t in all_threads:
         t.join()
 
 
@@ -47,10 +47,10 @@ def fork():
 
 
 def listen():
-    """Says what it can say, until it is told to end."""
+    """Gives a hint for each line of input and prints whether a daemon got it."""
     giveway.priority(9)
     for _ in sys.stdin:
-        print("told" if giveway.laxity(1) else "nobody", flush=True)
+        print("connected" if giveway.laxity(1) else "no daemon", flush=True)
 
 
 {"each": each, "threads": threads, "fork": fork, "listen": listen}[sys.argv[1]]()

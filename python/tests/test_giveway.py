@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions say, whoever listens; and that nobody need listen."""
+"""Tests of the hints that the functions give, and of daemons that are missing or misbehave."""
 
 import array
 import asyncio
@@ -19,13 +19,13 @@ PRIORITY, DEADLINE, LAXITY, WORK, EXPECT, SLO, BEGIN, END, IDEMPOTENT = 2, 4, 5,
 
 class Recorder:
     def __init__(self):
-        self.said = []
+        self.hints = []
 
     def connected(self):
         return True
 
     def hint(self, kind, value):
-        self.said.append((kind, value))
+        self.hints.append((kind, value))
         return True
 
     def forked(self):
@@ -35,12 +35,12 @@ class Recorder:
 class TestCalls(unittest.TestCase):
     def setUp(self):
         self.recorder = Recorder()
-        before = _page.teller()
-        _page._teller = self.recorder
-        self.addCleanup(setattr, _page, "_teller", before)
+        before = _page.channel()
+        _page._channel = self.recorder
+        self.addCleanup(setattr, _page, "_channel", before)
 
     def kinds(self):
-        return [kind for kind, _ in self.recorder.said]
+        return [kind for kind, _ in self.recorder.hints]
 
     def test_values(self):
         giveway.priority(-3)
@@ -48,7 +48,7 @@ class TestCalls(unittest.TestCase):
         giveway.laxity(1)
         giveway.work(0.5)
         giveway.slo(0)
-        self.assertEqual(self.recorder.said, [(PRIORITY, -3), (DEADLINE, 250_000_000), (LAXITY, 10**9),
+        self.assertEqual(self.recorder.hints, [(PRIORITY, -3), (DEADLINE, 250_000_000), (LAXITY, 10**9),
                                               (WORK, 500_000_000), (SLO, 0)])
 
     def test_expect(self):
@@ -57,18 +57,18 @@ class TestCalls(unittest.TestCase):
         giveway.expect(None)
         giveway.expect(0)
         giveway.expect(-5)
-        (_, at), *others = self.recorder.said
+        (_, at), *others = self.recorder.hints
         self.assertTrue(before + 1.5e9 <= at <= time.monotonic_ns() + 1.5e9)
         self.assertEqual(others, [(EXPECT, 0), (EXPECT, 0), (EXPECT, -1)])
 
-    def test_nonsense_is_the_daemons_to_ignore(self):
+    def test_invalid_values_reach_the_daemon(self):
         for seconds in (float("nan"), float("inf"), -1, 1e300):
             giveway.laxity(seconds)
         giveway.priority(10**40)
-        values = [value for _, value in self.recorder.said]
+        values = [value for _, value in self.recorder.hints]
         self.assertEqual(values, [-1, -1, -10**9, -1, 2**63 - 1])
 
-    def test_words_are_refused_by_name(self):
+    def test_wrong_types_are_refused(self):
         for call, name in ((giveway.deadline, "seconds"), (giveway.slo, "seconds"), (giveway.expect, "in_seconds")):
             with self.assertRaisesRegex(TypeError, "^%s must be a number, not 'soon'$" % name):
                 call("soon")
@@ -77,13 +77,13 @@ class TestCalls(unittest.TestCase):
         for word in ("high", "5", b"5", None, float("nan")):
             with self.assertRaisesRegex(TypeError, "^n must be a whole number, not %r$" % (word,)):
                 giveway.priority(word)
-        self.assertEqual(self.recorder.said, [])
+        self.assertEqual(self.recorder.hints, [])
 
     def test_request(self):
         with giveway.request():
             with giveway.request():
                 self.assertEqual(self.kinds(), [BEGIN, BEGIN])
-        (_, first), (_, second), *ends = self.recorder.said
+        (_, first), (_, second), *ends = self.recorder.hints
         self.assertNotEqual(first, second)
         self.assertEqual(ends, [(END, second), (END, first)])
 
@@ -114,7 +114,7 @@ class TestCalls(unittest.TestCase):
         @giveway.request
         async def answer(n):
             await asyncio.sleep(0)
-            self.assertEqual(self.kinds()[:2], [BEGIN, BEGIN])  # both are under way
+            self.assertEqual(self.kinds()[:2], [BEGIN, BEGIN])  # both are open
             return n
 
         async def both():
@@ -143,17 +143,17 @@ class TestCalls(unittest.TestCase):
         with giveway.idempotent():
             with giveway.idempotent():
                 pass
-            self.assertEqual(self.recorder.said, [(IDEMPOTENT, 1)])
-        self.assertEqual(self.recorder.said, [(IDEMPOTENT, 1), (IDEMPOTENT, 0)])
+            self.assertEqual(self.recorder.hints, [(IDEMPOTENT, 1)])
+        self.assertEqual(self.recorder.hints, [(IDEMPOTENT, 1), (IDEMPOTENT, 0)])
 
     def test_begin_and_end(self):
         number = giveway.begin()
         giveway.end(number)
-        self.assertEqual(self.recorder.said, [(BEGIN, number), (END, number)])
+        self.assertEqual(self.recorder.hints, [(BEGIN, number), (END, number)])
 
 
 class TestDaemons(unittest.TestCase):
-    """Daemons that are not there, or not as they should be."""
+    """Daemons that are missing or misbehave."""
 
     def setUp(self):
         self.dir = tempfile.TemporaryDirectory()
@@ -178,21 +178,21 @@ class TestDaemons(unittest.TestCase):
         return fd
 
     def test_bad(self):
-        """Whatever comes for an answer, there is no page, no error, and nothing is left open."""
-        yes, bell = b"HTTP/1.1 101 Switching Protocols\r\n\r\n", self.memory()
+        """After a bad answer there is no page and no error, and no descriptor is left open."""
+        yes, doorbell = b"HTTP/1.1 101 Switching Protocols\r\n\r\n", self.memory()
         good = self.memory(content=_page.struct.pack("=III", _page._MAGIC, 1, 4096))
         answers = {
             "silent": None,
-            "nothing": (b"", []),
+            "closes": (b"", []),
             "refused": (b"HTTP/1.1 403 Forbidden\r\n\r\n", []),
-            "no memory": (yes, []),
-            "too little": (yes, [good, bell]),
-            "too much": (yes, [good, good, bell, bell, bell]),
-            "no yes": (b"HTTP/1.1 200 OK\r\n\r\n", [good, good, bell]),
-            "zeros": (yes, [self.memory(), self.memory(), bell]),
-            "not sealed": (yes, [self.memory(seals=0), good, bell]),
-            "small": (yes, [self.memory(size=64), good, bell]),
-            "bad board": (yes, [good, self.memory(), bell]),
+            "no descriptors": (yes, []),
+            "too few descriptors": (yes, [good, doorbell]),
+            "too many descriptors": (yes, [good, good, doorbell, doorbell, doorbell]),
+            "wrong status code": (b"HTTP/1.1 200 OK\r\n\r\n", [good, good, doorbell]),
+            "zeros": (yes, [self.memory(), self.memory(), doorbell]),
+            "not sealed": (yes, [self.memory(seals=0), good, doorbell]),
+            "too small": (yes, [self.memory(size=64), good, doorbell]),
+            "bad status page": (yes, [good, self.memory(), doorbell]),
         }
         for name, answer in answers.items():
             with self.subTest(name):
