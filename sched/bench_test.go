@@ -84,7 +84,7 @@ func BenchmarkStep(b *testing.B) {
 	for _, size := range []struct {
 		policy string
 		queues int
-	}{{"giveway", 32}, {"giveway", 1000}, {"native", 32}} {
+	}{{"slo", 32}, {"giveway", 32}, {"giveway", 1000}, {"native", 32}} {
 		name := fmt.Sprint(size.policy, "/", size.queues)
 		b.Run(name+"/progress", func(b *testing.B) { // progress that leads to no action
 			s, now := busyDevice(b, size.policy, size.queues)
