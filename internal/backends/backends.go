@@ -1,5 +1,5 @@
-// Package backends names every backend there is. A new vendor is one package and one
-// line in the table below; nothing else in the daemon knows it.
+// Package backends is the table of all backends. A new vendor is a package and a line of
+// the table; the daemon itself knows no vendor.
 package backends
 
 import (
@@ -21,51 +21,32 @@ import (
 	"github.com/giveway/giveway/internal/sim/live"
 )
 
-// options is what a backend is made with.
+// options are the arguments of a backend's constructor.
 type options struct {
 	uid    int // find the processes of this user only, or of proc.Everyone
 	config config.Config
-	gates  *shim.Backend // nil: processes cannot be asked to stop their own queues
+	gates  *shim.Backend // nil: no process can be asked to stop its own queues
 	log    *slog.Logger
 }
 
-// entry makes one backend. left is not empty if the configuration leaves the backend
-// out, and then says so.
-type entry struct {
-	name string
-	make func(options) hal.Backend
-	left func(config.Config) string
-}
-
-// table names the vendors' backends. The shim is not among them: New makes it first,
+// table lists the vendors' backends. The shim is not among them: New makes it first,
 // because vendors' backends may use it.
-var table = []entry{
-	{
-		name: "NVIDIA",
-		make: func(o options) hal.Backend {
-			return nvidia.New(nvidia.Config{Only: o.uid, NoTrace: o.config.NoTrace, Log: o.log})
-		},
-		left: func(c config.Config) string {
-			if c.NoNVIDIA {
-				return "nvidia: false"
-			}
-			return ""
-		},
-	},
-	{
-		name: "AMD",
-		make: newAMD,
-		left: func(c config.Config) string {
-			if c.NoAMD {
-				return "amd: false"
-			}
-			return ""
-		},
-	},
+var table = []struct {
+	name string // as giveway doctor writes it
+	make func(options) hal.Backend
+	key  string // of the configuration; false leaves the backend out
+	off  func(config.Config) bool
+}{
+	{"NVIDIA", newNVIDIA, "nvidia", func(c config.Config) bool { return c.NoNVIDIA }},
+	{"AMD", newAMD, "amd", func(c config.Config) bool { return c.NoAMD }},
 }
 
-// newAMD makes the AMD backend. A process that loaded the shim can stop its own queues,
-// where the driver lets no other process do it.
+func newNVIDIA(o options) hal.Backend {
+	return nvidia.New(nvidia.Config{Only: o.uid, NoTrace: o.config.NoTrace, Log: o.log})
+}
+
+// newAMD returns the AMD backend. Where the driver lets no other process stop the queues
+// of a process, a process that loaded the shim stops its own.
 func newAMD(o options) hal.Backend {
 	cfg := amd.Config{Only: o.uid, Log: o.log}
 	if o.gates != nil {
@@ -79,7 +60,7 @@ func newAMD(o options) hal.Backend {
 	return amd.New(cfg)
 }
 
-// New makes the backends of a daemon. The checks say which of them the configuration
+// New returns the backends of a daemon, and a check for each vendor that the configuration
 // leaves out.
 func New(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Check, error) {
 	gates, err := shim.New(uid)
@@ -89,9 +70,9 @@ func New(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Che
 	all := []hal.Backend{gates}
 	var notes []hal.Check
 	for _, e := range table {
-		if why := e.left(cfg); why != "" {
+		if e.off(cfg) {
 			notes = append(notes, hal.Check{
-				Name: e.name, OK: true, Detail: "the configuration says " + why + ": only processes that loaded the shim are controlled",
+				Name: e.name, OK: true, Detail: "the configuration says " + e.key + ": false: only processes that loaded the shim are controlled",
 			})
 			continue
 		}
@@ -100,8 +81,8 @@ func New(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Che
 	return all, notes, nil
 }
 
-// Simulated returns a function like New for a daemon whose only backend is the simulator,
-// running a scenario file at so many simulated seconds per second.
+// Simulated returns a function like New for a daemon whose only backend is the simulator.
+// It runs a scenario file; speed is the number of simulated seconds per second.
 func Simulated(file string, speed float64) func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
 	return func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
 		s, err := scenario.Load(file)
@@ -116,8 +97,8 @@ func Simulated(file string, speed float64) func(config.Config, int, *slog.Logger
 	}
 }
 
-// unstarted returns the vendors' backends, made for the processes that this user may
-// control, to be used without a daemon.
+// unstarted returns the vendors' backends for use without a daemon. They see the
+// processes that this user may control.
 func unstarted() (all []hal.Backend) {
 	uid := proc.Everyone
 	if os.Geteuid() != 0 {
@@ -129,7 +110,8 @@ func unstarted() (all []hal.Backend) {
 	return all
 }
 
-// Adopt takes over a queue in the guardian process: see guardian.Adopter.
+// Adopt returns a queue that the daemon has sent to the guardian process. It is a
+// guardian.Adopter.
 func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
 	var a struct {
 		Backend string          `json:"backend"`
@@ -146,11 +128,11 @@ func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
 	return nil, fmt.Errorf("adopt a queue: backend %q cannot restore queues", a.Backend)
 }
 
-// restoreTime is how long RestoreAll may take, which is much longer than it needs.
+// restoreTime is the time limit of RestoreAll, which usually needs much less.
 const restoreTime = 30 * time.Second
 
-// RestoreAll puts every queue of this machine back as its vendor made it. It is for when
-// a daemon and its guardian were both killed. After an error, what it counted may be
+// RestoreAll restores every queue of this machine to its vendor's state, for the case
+// that the daemon and its guardian were both killed. After an error the counts may be
 // incomplete.
 func RestoreAll(ctx context.Context) (total hal.Restored, err error) {
 	ctx, stop := context.WithTimeout(ctx, restoreTime)
@@ -166,10 +148,10 @@ func RestoreAll(ctx context.Context) (total hal.Restored, err error) {
 	return total, err
 }
 
-// probeTime is how long Probe may take.
+// probeTime is the time limit of Probe.
 const probeTime = 700 * time.Millisecond
 
-// Probe says what a daemon would find on this machine.
+// Probe returns what a daemon would find on this machine.
 func Probe() (checks []hal.Check) {
 	ctx, stop := context.WithTimeout(context.Background(), probeTime)
 	defer stop()

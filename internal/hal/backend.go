@@ -24,18 +24,18 @@ import (
 // executor's lock held, so they only touch memory and take no lock that is held during
 // a call of the Host.
 //
-// What else a backend can do is said by the optional interfaces below.
+// For what else it can do, a backend implements the optional interfaces below.
 type Backend interface {
 	// Name is a short name such as nvidia, amd, shim or sim.
 	Name() string
-	// Start begins discovery and returns. What is found is reported to h until ctx is
-	// done. An error that wraps ErrNotSupported means that this machine has no such
-	// device; the daemon then goes on without the backend. Any other error is shown by
-	// giveway doctor, and the daemon goes on as well. Start is called once.
+	// Start begins discovery and returns. Discovery reports to h until ctx is done. An
+	// error that wraps ErrNotSupported means that this machine has no such device. Any
+	// other error is shown by giveway doctor. In both cases the daemon goes on without
+	// the backend. Start is called once.
 	Start(ctx context.Context, h Host) error
-	// Checks says what works and what does not, for giveway doctor.
+	// Checks returns what works and what does not, for giveway doctor.
 	Checks() []Check
-	// Close gives up everything that the backend holds. The daemon calls it once, after
+	// Close releases everything that the backend holds. The daemon calls it once, after
 	// ctx is done and after every queue was closed or abandoned.
 	Close() error
 }
@@ -49,13 +49,12 @@ type (
 	Poller interface {
 		Poll(now sched.Time, f Facts)
 	}
-	// Finder can look for the queues of one process at once, instead of at its next
-	// regular look.
+	// Finder can look for the queues of one process now, before its next regular scan.
 	Finder interface {
 		Find(pid int) Found
 	}
-	// Sleeper is what the loop sleeps in, so that an event of the backend wakes it
-	// without a detour through Go's scheduler. At most one backend is a Sleeper.
+	// Sleeper lets the loop sleep in the backend, whose events then wake the loop without
+	// a detour through Go's scheduler. At most one backend is a Sleeper.
 	Sleeper interface {
 		// Wait returns after d at the latest, and at once when an event is there.
 		Wait(d time.Duration)
@@ -63,22 +62,21 @@ type (
 		Wake()
 	}
 	// Adopter restores queues in the guardian process, in which the backend is not
-	// started. Adopt takes the State of an Offer's Handoff and the copied descriptor,
-	// which becomes the queue's. It calls the driver only to undo.
+	// started. Adopt takes the State of an Offer's Handoff and the copied descriptor. The
+	// queue owns the descriptor and calls the driver only to undo changes.
 	Adopter interface {
 		Adopt(state json.RawMessage, fd int) (Queue, error)
 	}
-	// Restorer puts every queue of the machine back as the vendor made it, without a
+	// Restorer restores every queue of the machine to the vendor's state, without a
 	// daemon and without a journal. The backend is not started.
 	Restorer interface {
 		RestoreAll(ctx context.Context) (Restored, error)
 	}
-	// Prober says what a started backend would find on this machine. The backend is not
-	// started.
+	// Prober returns what a backend would find on this machine if it were started.
 	Prober interface {
 		Probe(ctx context.Context) []Check
 	}
-	// KernelLogger counts the lines that the backend caused in the kernel's log.
+	// KernelLogger counts the lines that the backend has caused in the kernel's log.
 	KernelLogger interface {
 		KernelLogLines() uint64
 	}
@@ -86,18 +84,18 @@ type (
 
 // Found is what a Finder knows of a process that has no queue yet.
 type Found struct {
-	// Pending is not nil if a queue of the process was seen and will be offered soon:
-	// the process can be given attributes already.
+	// Pending is the process if a queue of it will be offered soon: attributes can be set
+	// already. Otherwise it is nil.
 	Pending *proc.Process
-	// Note is added to the error "process is not known", for example to say that
-	// another process holds its queues.
+	// Note is added to the error "process is not known", for example that another process
+	// holds its queues.
 	Note string
 }
 
 // Restored counts what a Restorer did.
 type Restored struct {
-	Queues int // that it let run
-	Slices int // of those, how many had a slice other than the vendor's
+	Queues int // queues that run again
+	Slices int // of those, queues that had a slice other than the vendor's
 }
 
 // Check is one thing that works or does not.
@@ -108,7 +106,7 @@ type Check struct {
 	Fix    string // what to do if not OK
 }
 
-// Host receives what backends discover. The daemon implements it. All methods may be
+// Host receives the discoveries of backends. The daemon implements it. All methods may be
 // called from any goroutine.
 type Host interface {
 	// DeviceFound announces a device. A second call for the same ID has no effect.
@@ -126,14 +124,14 @@ type Host interface {
 	Ready(pid int) (class sched.Class, ready, known bool)
 }
 
-// Facts receives what a backend reports in Poll. Its methods are called only during
+// Facts receives the reports of a backend in Poll. Its methods are called only during
 // Poll, on the same goroutine.
 type Facts interface {
 	// DeviceTime reports how long a queue has been on its device since it was opened,
 	// as measured by the hardware.
 	DeviceTime(q QueueHandle, total time.Duration)
-	// Progress reports how far a process has come since its gate or its queue was offered. It applies
-	// to all queues of the process.
+	// Progress reports how far a process has come since its gate or its queue was
+	// offered. It applies to all queues of the process.
 	Progress(p Process, c Progress)
 	// RequestStarted reports that a request began, RequestFinished that one is over and
 	// how long it took; zero if that is unknown. A request that began and ended between
@@ -153,14 +151,12 @@ type Progress struct {
 	Waiting   bool // a further command waits at the gate
 }
 
-// Device is one accelerator. A Device that also implements Batcher stops and starts
-// several queues in one call; one that implements Tracing says whether the hardware's
-// context-switch trace is being read.
+// Device is one accelerator. It may implement Batcher and Tracing.
 type Device interface {
 	Info() Info
 }
 
-// Tracing is a Device whose driver can record which context ran.
+// Tracing is a Device that reports whether its context-switch trace is being read.
 type Tracing interface {
 	Tracing() bool
 }
@@ -169,20 +165,20 @@ type Tracing interface {
 // process is withdrawn.
 type Process interface {
 	Info() proc.Process
-	// Settings returns what is in force for the process. The value is never nil and
-	// never changes: each change, and each order of the owner even if it changes
-	// nothing, publishes a new one. A backend compares pointers to notice.
+	// Settings returns the settings in force. The value is never nil and never changes:
+	// each change, and each order of the owner even if it changes nothing, publishes a
+	// new one. A backend notices changes by comparing pointers.
 	Settings() *Settings
 }
 
-// Settings is what is in force for a process, merged from its rule, its run, its hints
-// and its owner's orders.
+// Settings are the settings in force for a process, merged from its rule, its run, its
+// hints and the orders of its owner.
 type Settings struct {
 	Attr    sched.Attr
 	Managed bool // a rule, run, hint or order gave the process at least one attribute
 
-	// TakesTurns reports that the policy in force makes the process take turns with
-	// others: its device time is then worth reading more often.
+	// TakesTurns means that the policy makes the process take turns with others. Its
+	// device time is then read more often.
 	TakesTurns bool
 	// WatchReady and WatchRequests ask for a wake-up when the process gets work or runs
 	// out of it, and when a request begins or ends. They cost the process a few
@@ -190,15 +186,15 @@ type Settings struct {
 	WatchReady    bool
 	WatchRequests bool
 	TimeRequests  bool // measure how long requests take
-	// RequestsReported says that requests are reported through the API: a backend that
-	// infers requests from activity stops doing so.
+	// RequestsReported means that requests are reported through the API. A backend that
+	// infers requests from activity then stops doing so.
 	RequestsReported bool
 
 	Bound      Bound // on commands in flight, where the policy sets none
 	GateOnly   bool  // the process has no queue but its gate
 	Predict    bool  // take the device ahead of requests that arrive at a regular interval
 	Idempotent bool  // commands may be run twice
-	// ExpectAt is when the owner said that the next request arrives; zero: not said.
+	// ExpectAt is when the next request arrives, by order of the owner; zero: unknown.
 	ExpectAt time.Time
 }
 
@@ -213,17 +209,17 @@ type Offer struct {
 	Process proc.Process
 	// Device is the device of the queue. It need not have been announced before.
 	Device Device
-	// Attach takes charge of the queue, having proved what can be done to it: the type
-	// of the Queue is the claim. It changes nothing that the process could notice. prev
-	// is nil, or the queue of an earlier gate of the same process: the new queue is then
-	// held and bounded as prev was.
+	// Attach finds out what can be done to the queue and returns a Queue of a type that
+	// claims it. It changes nothing that the process could notice. prev is nil, or the
+	// queue of an earlier gate of the same process: the new queue is then held and
+	// bounded as prev was.
 	Attach func(prev Queue) (Queue, error)
 
-	// Gate says that the offer stands for the whole process rather than for a hardware
-	// queue. Attach is called once for each other queue of the process, and the result
-	// is combined with that queue: together they can do what either can. Only while the
-	// process has no other queue does the gate stand alone, on Device. Device may be nil
-	// until the process has used one: QueueHandle.SetDevice then announces it.
+	// Gate means that the offer is the gate of a process and no hardware queue. Attach is
+	// called once for each hardware queue of the process, and the result is combined with
+	// that queue: together they can do what either can. While the process has no hardware
+	// queue, the gate is a queue of its own, on Device. Device may be nil until the
+	// process has used one: QueueHandle.SetDevice then announces it.
 	//
 	// Attach and GateStats of a gate only touch memory: they are called with the
 	// daemon's lock held.
@@ -231,8 +227,8 @@ type Offer struct {
 	GateStats func() GateStats
 	// Batcher, if not nil, stops and starts the queue together with others.
 	Batcher Batcher
-	// Handoff is what the guardian needs to undo changes of the queue. If it is nil,
-	// changes undo themselves when the daemon dies, and no journal is kept.
+	// Handoff is what the guardian needs to undo changes of the queue. nil: changes undo
+	// themselves when the daemon dies, and no journal is kept.
 	Handoff *Handoff
 	// After, if not nil, is closed when the queue may be changed: until then an earlier
 	// offer of the same queue is still being restored.
@@ -246,7 +242,7 @@ type Offer struct {
 // Handoff lets the guardian undo changes of a queue.
 type Handoff struct {
 	State any // for Adopter.Adopt, encoded as JSON after Attach has returned
-	FD    int // is copied, and stays the backend's
+	FD    int // is copied; the backend keeps it
 }
 
 // Detail is shown by giveway ps.
@@ -254,10 +250,10 @@ type Detail struct {
 	FoundSlice   time.Duration // the slice that the queue had when it was attached
 	SharedBy     string        // mps: the queue serves all clients of an MPS server
 	NativeQueues int           // how many hardware queues it stands for; zero: one
-	StopMethod   string        // in which way it is interrupted, if there are several
+	StopMethod   string        // how it is interrupted, if there are several ways
 }
 
-// GateStats is what the gate of a process counts.
+// GateStats are the counts of a gate.
 type GateStats struct {
 	Runtime   string // cuda, hip, opencl, queue; empty: not known yet
 	Launched  uint64
@@ -283,8 +279,8 @@ type QueueHandle interface {
 	SetDetail(Detail)
 	// SetDevice announces the device of a gate that was offered without one.
 	SetDevice(Device)
-	// Withdraw gives the queue up: it is gone, or about to be offered again. exited says
-	// that its process has exited, so that nothing is left to undo; otherwise the queue
-	// is closed, which restores it. The channel is closed when that is done.
+	// Withdraw ends the scheduling of the queue, which is gone or will be offered again.
+	// If its process has exited, the queue is abandoned, because nothing is left to undo.
+	// Otherwise it is closed, which restores it. The channel is closed when that is done.
 	Withdraw(exited bool) (done <-chan struct{})
 }

@@ -21,7 +21,7 @@ func Combine(q Queue, gate Gate) Queue {
 	c := &combined{q, gate}
 	s, slices := q.(Slicer)
 	i, interrupts := q.(Interrupter)
-	switch { // the type is the claim
+	switch { // the result must claim neither more nor less than q
 	case slices && interrupts:
 		return struct {
 			*combined

@@ -1,11 +1,11 @@
-// Package hal is the contract between the daemon and the device backends.
+// Package hal is the contract between the daemon and the backends.
 //
-// A backend offers a Device. What can be done to a queue of that device it says
-// by the type that Attach returns: *the type is the claim*. A backend that finds
-// that the driver here will not let it interrupt returns a queue that is not an
-// Interrupter. There is no method that quietly does nothing.
+// A Backend finds queues and offers each of them to a Host, the daemon. The Go type of an
+// attached Queue claims what can be done to it: only a queue that implements Interrupter
+// can be interrupted. If the driver of this machine does not permit that, the backend
+// attaches the queue as a type without Interrupt. No method does nothing silently.
 //
-// The package refuses to know policies, processes' names, or when to act.
+// The package decides nothing: actions come from the scheduler, and Do carries them out.
 package hal
 
 import (
@@ -17,10 +17,10 @@ import (
 )
 
 var (
-	// ErrNotSupported is wrapped by errors that mean the kernel, the driver or
-	// the hardware here cannot do what was asked, and will not on a second try.
+	// ErrNotSupported is wrapped by errors that mean that the kernel, the driver or the
+	// hardware cannot do this. A second attempt fails too.
 	ErrNotSupported = errors.New("not supported")
-	// ErrGone is wrapped by errors that mean the queue is no more.
+	// ErrGone is wrapped by errors that mean that the queue no longer exists.
 	ErrGone = errors.New("queue is gone")
 )
 
@@ -42,57 +42,57 @@ type Attacher interface {
 // Spec says which queue to attach.
 type Spec struct {
 	Queue  sched.QueueID
-	Native uint64 // what the vendor calls it: a channel group's handle, a KFD queue's id
+	Native uint64 // the vendor's number: a channel group's handle, a KFD queue's id
 }
 
-// Queue is one queue of a Device. What else it can do the interfaces below tell.
+// Queue is one attached queue. It implements those of the interfaces below whose methods
+// work on it.
 type Queue interface {
-	// Close gives the queue up with everything undone.
+	// Close undoes all changes of the queue and releases it.
 	Close() error
 }
 
-// The three levels of stopping. Each verb done twice equals once.
+// The three levels of stopping. A second call of the same method changes nothing.
 type (
-	// Holder is level 1: when Hold returns no further command is launched until
-	// Release. Those already launched finish.
+	// Holder is level 1: after Hold no further command is launched until Release.
+	// Commands that are launched already finish.
 	Holder interface {
 		Hold() error
 		Release() error
 	}
-	// Deactivator is level 2: when Deactivate returns no further command begins
-	// until Reactivate. The running one finishes. None is lost or run twice.
+	// Deactivator is level 2: after Deactivate no further command begins until
+	// Reactivate. The running one finishes. None is lost or run twice.
 	Deactivator interface {
 		Deactivate() error
 		Reactivate() error
 	}
-	// Interrupter is level 3: when Interrupt returns nothing of the queue makes
-	// progress until Restore, the running command included.
+	// Interrupter is level 3: after Interrupt nothing of the queue makes progress until
+	// Restore, the running command included.
 	Interrupter interface {
 		Interrupt() error
 		Restore() error
 	}
 )
 
-// Standing preferences, which need no call per request.
+// Settings of a queue that hold until they are changed.
 type (
-	// Slicer has a time slice. Zero puts back the one it was found with;
-	// anything shorter than the hardware has is the shortest it has.
+	// Slicer has a slice. Zero restores the one it was found with. A slice that is
+	// shorter than the minimum slice is the minimum slice.
 	Slicer interface{ SetSlice(time.Duration) error }
-	// Bounder has a bound on commands in flight. Zero takes it away.
+	// Bounder has a bound on commands in flight. Zero removes it.
 	Bounder interface{ SetBound(uint32) error }
 )
 
-// Batcher is a Device that stops and starts many queues in one call. It
-// interrupts off and restores on; the errors are those of off, then of on.
+// Batcher stops and starts many queues in one call. Switch interrupts off and restores
+// on. It returns the errors of off, then those of on.
 type Batcher interface {
 	Switch(off, on []Queue) []error
 }
 
-// Abandoner is a Queue that can be given up without being asked for anything,
-// because its program has gone.
+// Abandoner is a Queue that can be released without a call to its driver.
 type Abandoner interface{ Abandon() error }
 
-// Abandon gives up a queue whose program has gone.
+// Abandon releases a queue whose process has exited, so that nothing is left to undo.
 func Abandon(q Queue) error {
 	if a, ok := q.(Abandoner); ok {
 		return a.Abandon()
@@ -134,7 +134,7 @@ func Do(q Queue, a sched.Action) error {
 		}
 	case sched.SetBound:
 		if b, ok := q.(Bounder); ok {
-			return describe("set window", b.SetBound(a.Bound))
+			return describe("set bound", b.SetBound(a.Bound))
 		}
 	}
 	return fmt.Errorf("%v: %w", a.Verb, ErrNotSupported)
@@ -178,7 +178,7 @@ func Start(q Queue, level sched.Level) error {
 	return fmt.Errorf("start from level %d: %w", level, ErrNotSupported)
 }
 
-// Outcome says what err means to the scheduler.
+// Outcome returns what err means to the scheduler.
 func Outcome(err error) sched.Outcome {
 	switch {
 	case err == nil:

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrReplaced means that the pid belongs to another process by now.
+// ErrReplaced means that the process has exited and another one has its pid.
 var ErrReplaced = errors.New("the pid belongs to another process now")
 
 // Handle is a pidfd: it keeps naming the same process after the pid is reused.
@@ -38,7 +38,7 @@ func (p FS) Open(pid int, start uint64) (*Handle, error) {
 	return &Handle{f}, nil
 }
 
-// Fd returns the pidfd, which stays the handle's.
+// Fd returns the pidfd. The handle keeps it.
 func (h *Handle) Fd() int { return int(h.file.Fd()) }
 
 // Close releases the handle. WaitExit then returns.

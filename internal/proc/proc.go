@@ -52,8 +52,8 @@ const (
 	maxDepth   = 64       // of a process tree
 )
 
-// Look describes a process of this machine. The caller needs a pidfd, or a second
-// Look with the same Start, to know that the pid still names the same process.
+// Look describes a process of this machine. The pid still names that process later if a
+// second Look has the same Start, or if the caller had a pidfd before.
 func Look(pid int) (Process, error) { return System.Process(pid) }
 
 // Ancestors calls f with pid and then each of its parents, nearest first, until f
@@ -71,7 +71,7 @@ func Ancestors(pid int, f func(pid int) (stop bool)) {
 	}
 }
 
-// Path returns the name of a file of a process.
+// Path returns the path of a file below /proc/PID.
 func (p FS) Path(pid int, name string) string {
 	return filepath.Join(string(p), strconv.Itoa(pid), name)
 }
@@ -98,8 +98,8 @@ func (p FS) PIDs() ([]int, error) {
 	return Numbers(names), err
 }
 
-// Numbers returns the names that are decimal numbers, as /proc and /proc/PID/fd have
-// them, and leaves out the others.
+// Numbers returns those names of a directory, such as /proc or /proc/PID/fd, that are
+// decimal numbers.
 func Numbers(names []string) []int {
 	var ns []int
 	for _, name := range names {
@@ -110,7 +110,7 @@ func Numbers(names []string) []int {
 	return ns
 }
 
-// Stat is the part of /proc/PID/stat that is used here.
+// Stat holds fields of /proc/PID/stat.
 type Stat struct {
 	Parent       int
 	KernelThread bool

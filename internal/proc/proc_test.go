@@ -79,23 +79,14 @@ func TestStat(t *testing.T) {
 }
 
 // fakeProc makes a procfs with one process, 42.
-func fakeProc(t *testing.T, files map[string]string, links map[string]string) FS {
+func fakeProc(t *testing.T, files map[string]string) FS {
 	t.Helper()
 	root := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(root, "42", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.MkdirAll(filepath.Join(root, "42", "fd"), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(root, "42"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range links {
-		if err := os.Symlink(target, filepath.Join(root, "42", name)); err != nil {
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(root, "42", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +99,7 @@ func TestProcess(t *testing.T) {
 		"status":  "Name:\tpython3\nUmask:\t0022\nUid:\t1000\t1001\t1001\t1001\nGid:\t1000\n",
 		"cmdline": "python3\x00-c\x00print(\"\x1b[2Jé\u202e\")\x00\xff\x00\x00",
 		"cgroup":  "0::/docker/" + id + "\n",
-	}, nil)
+	})
 	got, err := p.Process(42)
 	want := Process{
 		PID: 42, Start: 987654, UID: 1000, Parent: 41, Container: id, Cgroup: "/docker/" + id,
@@ -125,14 +116,14 @@ func TestProcess(t *testing.T) {
 func TestProcessWithoutCommand(t *testing.T) {
 	p := fakeProc(t, map[string]string{
 		"stat": "42 (a)" + statRest, "status": "Uid:\t7 7 7 7\n", "cmdline": "", "comm": "a\tb\n",
-	}, nil)
+	})
 	if got, err := p.Process(42); err != nil || got.Command != "[a\ufffdb]" {
 		t.Errorf("command: got %+v, %v", got, err)
 	}
 }
 
 func TestMissingProcess(t *testing.T) {
-	p := fakeProc(t, map[string]string{"stat": "42 (a)" + statRest, "status": "Uid:\n"}, nil)
+	p := fakeProc(t, map[string]string{"stat": "42 (a)" + statRest, "status": "Uid:\n"})
 	for _, pid := range []int{42, 43} {
 		if got, err := p.Process(pid); err == nil {
 			t.Errorf("process %d: got %+v, want an error", pid, got)

@@ -12,7 +12,7 @@ import (
 // their own is reported for the server only, whichever was found first.
 func TestMPSGroupBelongsToServer(t *testing.T) {
 	const server = 42 // as fakeProc has it
-	fake := fakeProc(t, nil, map[string]string{"exe": "/usr/bin/nvidia-cuda-mps-server"})
+	fake := fakeProc(t, map[string]string{"exe": "/usr/bin/nvidia-cuda-mps-server"})
 	w, err := newWatcher(t.Context(), Config{Proc: string(fake.FS)})
 	if err != nil {
 		t.Fatal(err)

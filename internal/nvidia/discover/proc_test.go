@@ -9,19 +9,10 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
-// fakeProc makes a procfs with one process, 42.
-func fakeProc(t *testing.T, files map[string]string, links map[string]string) procfs {
+// fakeProc makes a procfs with one process, 42, that has the given links.
+func fakeProc(t *testing.T, links map[string]string) procfs {
 	t.Helper()
 	root := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(root, "42", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := os.MkdirAll(filepath.Join(root, "42", "fd"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +31,7 @@ func TestControls(t *testing.T) {
 		"fd/9": "/srv/ctl", "fd/x": "/dev/nvidiactl", "fd/-1": "/dev/nvidiactl", "fd/99999999999": "/dev/nvidiactl",
 		"exe": "/usr/bin/nvidia-cuda-mps-server (deleted)",
 	}
-	p := fakeProc(t, nil, links)
+	p := fakeProc(t, links)
 	if got, err := p.controls(42, "/srv/ctl"); err != nil || !slices.Equal(got, []int{6, 7, 9, 31}) {
 		t.Errorf("got %v, %v; want [6 7 9 31]", got, err)
 	}
