@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A policy for Giveway that lives outside it: highest priority first.
+"""A scheduling policy for Giveway in a process of its own: highest priority first.
 
-It reads one question a line and answers each with one line; what the fields
-mean is in docs/POLICIES.md. It needs nothing but Python's standard library:
+It reads one question a line and answers each with one line; docs/POLICIES.md
+describes the fields. It needs Python's standard library only:
 
-    priority.py < questions > answers
+    giveway policy external --exec 'python3 priority.py'
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 
 
 def plan(question):
-    """Run the ready queues of the highest priority, and all that are idle."""
+    """Grant the ready queues of the highest priority, and all idle queues."""
     queues = [q for q in question["queues"] if not q["paused"]]
     top = max((q["priority"] for q in queues if q["ready"]), default=None)
     return [

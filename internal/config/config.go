@@ -9,9 +9,11 @@ package config
 import (
 	"net"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"time"
 
+	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
@@ -60,6 +62,15 @@ type DevicePolicy struct {
 	Policy Policy
 }
 
+// NeedsRestart reports whether a running daemon with this configuration must be restarted
+// for next to take full effect. Policies and rules are applied without a restart.
+func (c Config) NeedsRestart(next Config) bool {
+	for _, same := range []*Config{&c, &next} {
+		same.Policy, same.Devices, same.Rules = Policy{}, nil, nil
+	}
+	return !reflect.DeepEqual(c, next)
+}
+
 // PolicyFor returns the policy of a device, and whether the file has one for this device.
 func (c *Config) PolicyFor(id string, index int) (p Policy, own bool) {
 	for _, d := range c.Devices {
@@ -94,7 +105,7 @@ func Parse(file string, data []byte) (Config, error) {
 		return c, nil
 	}
 	f := r.Form(root, "")
-	readPolicy(f, &c.Policy)
+	readPolicy(f, &c.Policy, append(policy.Names(), policy.ExternalName))
 	devices(r, f, &c)
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
@@ -110,17 +121,29 @@ func Parse(file string, data []byte) (Config, error) {
 }
 
 // readPolicy reads a policy's name, or a mapping of its name and parameters.
-func readPolicy(f *yamlfile.Form, p *Policy) {
-	name, params, ok := f.Choice("policy", "policy", policy.Names(), func(name, param, value string) error {
-		_, err := policy.Choose(name, map[string]string{param: value})
-		return err
-	})
+func readPolicy(f *yamlfile.Form, p *Policy, names []string) {
+	name, params, ok := f.Choice("policy", "policy", names, checkParam)
 	if ok {
 		*p = Policy{Name: name}
 	}
 	if len(params) > 0 {
 		p.Params = params
 	}
+	if name == policy.ExternalName {
+		if _, err := extpolicy.Parse(params); err != nil {
+			f.Wrong("policy", "%v", err)
+		}
+	}
+}
+
+// checkParam checks one parameter of a policy. Those of the external policy are checked
+// together.
+func checkParam(name, param, value string) error {
+	if name == policy.ExternalName {
+		return nil
+	}
+	_, err := policy.Choose(name, map[string]string{param: value})
+	return err
 }
 
 func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
@@ -130,7 +153,7 @@ func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
 		df := r.Form(n, path)
 		df.IdentOrIndex("device", &d.Device)
 		df.Need("device", "0")
-		readPolicy(df, &d.Policy)
+		readPolicy(df, &d.Policy, policy.Names())
 		df.Need("policy", policy.Names()[0])
 		df.Done("a device")
 		if known[d.Device] && d.Device != "" {

@@ -289,7 +289,7 @@ func TestWatch(t *testing.T) {
 	write("policy: wfq\n")
 	next("wfq")
 	write("\npolicy: wfqq\n")
-	next("x.yaml:2: policy: there is no policy \"wfqq\"; did you mean wfq? There are: " + strings.Join(policy.Names(), ", "))
+	next("x.yaml:2: policy: there is no policy \"wfqq\"; did you mean wfq? There are: " + strings.Join(append(policy.Names(), policy.ExternalName), ", "))
 	os.Remove(path)
 	next("no such file or directory")
 	write("policy: native\n")
@@ -315,4 +315,23 @@ func FuzzParse(f *testing.F) {
 			c.Match(Process{Command: []string{"/bin/x", string(data)}})
 		}
 	})
+}
+
+// TestExternalPolicy: the file can name a policy process; its parameters are checked.
+func TestExternalPolicy(t *testing.T) {
+	c, err := Parse("x.yaml", []byte(`policy: {name: external, exec: "./policy --fast", deadline: 20ms}`))
+	if err != nil || c.Policy.Name != "external" || c.Policy.Params["exec"] != "./policy --fast" {
+		t.Errorf("got %+v, %v", c.Policy, err)
+	}
+	for text, want := range map[string]string{
+		`policy: external`:                                    "x.yaml:1: policy: policy external: give either socket",
+		`policy: {name: external, socket: s}`:                 "not an absolute path",
+		`policy: {name: external, exec: a, turn: 1ms}`:        "it has no parameter",
+		`devices: [{device: 0, policy: {name: external}}]`:    "there is no policy",
+		`policy: {name: external, exec: a, fallback: nobody}`: "there is no policy",
+	} {
+		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", text, err, want)
+		}
+	}
 }

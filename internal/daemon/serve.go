@@ -111,9 +111,8 @@ func (d *Daemon) reload(ctx context.Context, file string, rules *ruleBook) {
 	d.noteConfig(file, nil)
 	take := func(c config.Config) {
 		d.noteConfig(file, nil)
-		if old := rules.set(c); old.Sched != c.Sched || old.Socket != c.Socket || old.TCP != c.TCP || old.TokenFile != c.TokenFile ||
-			old.NoTrace != c.NoTrace || old.NoNVIDIA != c.NoNVIDIA || old.NoAMD != c.NoAMD {
-			d.cfg.Log.Warn("floor, floor_turn, stall_limit, trace, nvidia, amd, socket, tcp and token_file change only when the daemon is restarted", "file", file)
+		if old := rules.set(c); old.NeedsRestart(c) {
+			d.cfg.Log.Warn("everything but policies and rules changes only when the daemon is restarted", "file", file)
 		}
 		d.applyRules()
 		if _, err := d.SetPolicy(api.Policy{Name: c.Policy.Name, Params: c.Policy.Params}); err != nil {

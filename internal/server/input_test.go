@@ -171,3 +171,28 @@ func TestLimit(t *testing.T) {
 		t.Error("a closed connection still counts")
 	}
 }
+
+// TestCommandsAreNotStartedOverTCP: the token gives every right but that to start a
+// command with the daemon's rights.
+func TestCommandsAreNotStartedOverTCP(t *testing.T) {
+	s := New(mute{}, Config{})
+	s.token, _ = newToken([]byte("0123456789abcdef"), "x")
+	for _, c := range []struct {
+		body   string
+		local  bool
+		status int
+	}{
+		{`{"name":"external","params":{"exec":"true"}}`, false, 403},
+		{`{"name":"external","params":{"socket":"/s"}}`, false, 200},
+		{`{"name":"external","params":{"exec":"true"}}`, true, 200},
+	} {
+		ctx := context.WithValue(t.Context(), peerKey{}, peer{local: c.local})
+		r := httptest.NewRequestWithContext(ctx, "POST", "/v1/policy", strings.NewReader(c.body))
+		r.Header.Set("Authorization", "Bearer 0123456789abcdef")
+		w := httptest.NewRecorder()
+		s.routes().ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("%s, local %v: %d, want %d", c.body, c.local, w.Code, c.status)
+		}
+	}
+}

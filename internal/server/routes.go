@@ -261,6 +261,9 @@ func (s *Server) setPolicy(r *http.Request, c caller) (any, error) {
 	if p.Overruled != "" {
 		return nil, BadRequest("change the policy: overruled cannot be set, only read")
 	}
+	if p.Params["exec"] != "" && !c.local {
+		return nil, Forbidden("change the policy: a command is started only by a request on the daemon's unix socket, not over TCP")
+	}
 	return s.node.SetPolicy(p)
 }
 
