@@ -139,7 +139,7 @@ static struct gw_mark *take_mark(uint64_t age, const uint64_t pending[GW_STREAMS
  * measurement, and a thread that was descheduled would take a slow device for a fast one. */
 static bool poll_marks(void) {
   uint64_t pending[GW_STREAMS / 64] = {0}, age = 0;
-  bool moved = false, ring = false;
+  bool progressed = false, ring = false;
   gw_bias_lock(&gw_act.lock);
   for (struct gw_mark *m; (m = take_mark(age, pending));) {
     const struct gw_runtime *rt = m->runtime;
@@ -155,7 +155,7 @@ static bool poll_marks(void) {
     }
     struct gw_stream *s = &gw_act.streams[m->slot];
     if (s->generation == m->generation) gw_stream_done(s, m->seq);
-    moved = true;
+    progressed = true;
     ring |= gw_update();
     gw_bias_unlock(&gw_act.lock);
     rt->drop(mark);
@@ -163,10 +163,10 @@ static bool poll_marks(void) {
     m->state = GW_MARK_FREE;
     gw_act.marks_set--;
   }
-  if (moved) gw_bound_measure();
+  if (progressed) gw_bound_measure();
   gw_bias_unlock(&gw_act.lock);
   if (ring) gw_page_ring();
-  return moved;
+  return progressed;
 }
 
 /* If there are no marks: marks the stream of this context with most unmarked commands. Streams
@@ -281,10 +281,10 @@ static void sleep_before_poll(uint64_t waited, uint64_t queued) {
 }
 
 bool gw_bound_wait(gw_pass *p) {
-  uint64_t began = 0, moved = 0, seen = 0, first = 0, last = 0;
+  uint64_t began = 0, progress_ns = 0, seen = 0, first = 0, last = 0;
   for (;;) {
-    uint32_t set_bound = bound_now(), bound = effective_bound(set_bound);
-    if (!set_bound || gw_capture_in_progress() || __atomic_load_n(&gw_ended, __ATOMIC_RELAXED)) break;
+    uint32_t page_bound = bound_now(), bound = effective_bound(page_bound);
+    if (!page_bound || gw_capture_in_progress() || __atomic_load_n(&gw_ended, __ATOMIC_RELAXED)) break;
     /* A check without the lock, which is enough most of the time: the page shows at least as
      * many commands in flight as the bound counts. */
     uint64_t done = __atomic_load_n(&gw_shared.page.completed, __ATOMIC_ACQUIRE); /* before launched */
@@ -297,19 +297,19 @@ bool gw_bound_wait(gw_pass *p) {
     if (below_bound) break;
     if (poll_marks()) {
       __atomic_store_n(&slack, 0, __ATOMIC_RELAXED);
-      moved = gw_now();
+      progress_ns = gw_now();
       continue;
     }
     if (!mark_fullest(p)) break; /* there is no mark to wait for */
     uint64_t now = gw_now();
-    if (!began || completed != seen) moved = now;
+    if (!began || completed != seen) progress_ns = now;
     if (!began) began = now, first = completed;
     seen = completed;
-    if (now - moved >= STALL_NS && now - moved >= stall_limit()) {
+    if (now - progress_ns >= STALL_NS && now - progress_ns >= stall_limit()) {
       overrun(bound);
       break;
     }
-    sleep_before_poll(now - began, queued_work_ns(set_bound));
+    sleep_before_poll(now - began, queued_work_ns(page_bound));
   }
   if (!began) return false;
   uint64_t now = gw_now();

@@ -150,16 +150,16 @@ static bool copy_in(void *to, const void *from, size_t n) {
 
 /* Finds a queue by its number. Queues belong to the process, whatever descriptor is used. */
 static struct queue *find(int fd, uint32_t id) {
-  struct queue *like = NULL;
+  struct queue *candidate = NULL;
   struct file f;
   if (!kfd.count || !file_of(fd, &f)) return NULL;
   for (uint32_t i = 0; i < kfd.count; i++) {
     struct queue *q = &kfd.queues[i];
     if (q->wanted.queue != id || !same_file(&q->file, &f)) continue;
     if (q->fd == fd) return q;
-    like = q;
+    candidate = q;
   }
-  return like;
+  return candidate;
 }
 
 static void forget(struct queue *q) { *q = kfd.queues[--kfd.count]; }
@@ -257,16 +257,16 @@ static bool write_counts(void) {
     now[at].stopped += is_stopped(q->gpu) && !(q->percentage & PERCENT);
     now[at].failed += q->failed;
   }
-  bool news = false;
+  bool changed = false;
   for (uint32_t i = 0; i < GW_GPU_ENTRIES && kfd.gpus[i]; i++) {
-    news = news || GW_READ(gpus[i].queues) != now[i].queues;
+    changed = changed || GW_READ(gpus[i].queues) != now[i].queues;
     GW_WRITE(gpus[i].stopped, now[i].stopped);
     GW_WRITE(gpus[i].failed, now[i].failed);
     GW_WRITE(gpus[i].queues, now[i].queues);
     GW_WRITE(gpus[i].gpu, kfd.gpus[i]);
   }
   GW_WRITE(queue_errno, kfd.last_errno);
-  return news;
+  return changed;
 }
 
 /* Writes the counts, releases the lock, and wakes the daemon if needed. */
@@ -336,11 +336,11 @@ static int create_queue(int fd, unsigned long request, void *arg) {
 /* The queue is not in the list while the driver destroys it, which may take time. */
 static int destroy_queue(int fd, unsigned long request, void *arg) {
   struct destroy_args args;
-  struct queue taken, *q = NULL;
+  struct queue removed, *q = NULL;
   if (copy_in(&args, arg, sizeof args)) {
     gw_lock(&kfd.lock);
     if ((q = find(fd, args.queue))) {
-      taken = *q;
+      removed = *q;
       forget(q);
     }
     publish_and_unlock();
@@ -348,7 +348,7 @@ static int destroy_queue(int fd, unsigned long request, void *arg) {
   int r = real_ioctl()(fd, request, arg);
   if (q && r < 0 && errno != ETIME) { /* ETIME: the queue is destroyed, although the GPU did not release it */
     int before = errno;
-    add_queue(&taken);
+    add_queue(&removed);
     errno = before;
   }
   return r;

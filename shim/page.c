@@ -189,10 +189,10 @@ static bool pages_are_valid(int page_fd, int status_fd) {
   if ((long)p < 0 && (long)p > -4096) return false;
   bool ok = p->magic == GW_MAGIC && p->abi == GW_ABI && p->size == GW_PAGE_SIZE;
   GW_SYS_2(SYS_munmap, p, GW_PAGE_SIZE);
-  struct gw_status *b = (void *)gw_sys(SYS_mmap, 0, GW_STATUS_SIZE, PROT_READ, MAP_SHARED, status_fd, 0);
-  if ((long)b < 0 && (long)b > -4096) return false;
-  ok = ok && b->magic == GW_MAGIC && b->abi == GW_ABI;
-  GW_SYS_2(SYS_munmap, b, GW_STATUS_SIZE);
+  struct gw_status *s = (void *)gw_sys(SYS_mmap, 0, GW_STATUS_SIZE, PROT_READ, MAP_SHARED, status_fd, 0);
+  if ((long)s < 0 && (long)s > -4096) return false;
+  ok = ok && s->magic == GW_MAGIC && s->abi == GW_ABI;
+  GW_SYS_2(SYS_munmap, s, GW_STATUS_SIZE);
   return ok;
 }
 

@@ -39,7 +39,7 @@ static const char kernel[] =
 #define AREA_SIZE 4096 /* bytes of host memory: the word, and at BEGUN_WORD the generation that has begun */
 #define BEGUN_WORD 16  /* index in 4-byte words */
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
-#define STARTING ~0u     /* a value of cuda_parked: there is no parking thread yet, start it */
+#define STARTING ~0u /* a value of cuda_parked: there is no parking thread yet, start it */
 #define MAX_SLEEP_NS (100 * GW_MS_NS)
 #define PREPARE_RETRY_NS GW_SECOND_NS   /* after an attempt to prepare during which the process was not idle */
 #define ANNOUNCED_NS (5 * GW_SECOND_NS) /* for how long after an announced arrival none is predicted */

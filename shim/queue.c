@@ -191,8 +191,8 @@ static bool remove_in_flight(giveway_queue *q, struct command *c, uint64_t *seq)
   return true;
 }
 
-/* A command is done. With the lock held, which it releases. The gate is told before that, so
- * that destroy does not free the queue meanwhile. */
+/* A command is done. With the lock held, which it releases. The gate learns of it before that,
+ * so that destroy does not free the queue meanwhile. */
 static void complete(giveway_queue *q, struct command *c) {
   uint64_t seq;
   if (remove_in_flight(q, c, &seq)) report_done(q, seq);

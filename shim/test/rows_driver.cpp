@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A driver for tests that does nothing. It exports every command in a runtime's table, records
- * the arguments of each call, and returns what it is told to. It also has what marks need;
+ * the arguments of each call, and returns what the program has set. It also has what marks need;
  * they are reached at once.
  */
 #include <cstring>

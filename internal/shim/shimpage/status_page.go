@@ -32,8 +32,8 @@ func NewStatusPage() (*StatusPage, error) {
 	}
 	s.status.ABI.Store(pageabi.Version)
 	s.status.Magic.Store(pageabi.Magic)
-	// Where the kernel has no seal against writing, a read-only descriptor of a file that
-	// nobody may open for writing does the same.
+	// Where the kernel has no seal against writing, a read-only descriptor of a file
+	// with mode 0444 does the same for other users.
 	_ = unix.Fchmod(m.fd, 0o444)
 	if s.reader, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		_ = m.close()
