@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"internal/format":      {},
 	"internal/htmlreport":  {"internal/format", "internal/stats"},
 	"internal/fusedev":     {},
+	"internal/drivertest":  {"sched", "internal/sim"},
 	"internal/hal":         {"sched", "internal/proc"},
 	"internal/hal/haltest": {"sched", "internal/hal", "internal/proc"},
 	"internal/loop":        {"sched"},
@@ -53,7 +54,7 @@ var mayImport = map[string][]string{
 
 	"internal/nvidia":               {"sched", "internal/hal", "internal/nvidia/discover", "internal/nvidia/nvrm", "internal/nvidia/nvtrace", "internal/proc"},
 	"internal/nvidia/nvrm":          {},
-	"internal/nvidia/nvrm/nvrmtest": {"sched", "internal/fusedev", "internal/nvidia/nvrm", "internal/sim"},
+	"internal/nvidia/nvrm/nvrmtest": {"internal/drivertest", "internal/fusedev", "internal/nvidia/nvrm", "internal/sim"},
 	"internal/nvidia/nvtrace":       {"internal/nvidia/nvrm", "internal/stats"},
 	"internal/nvidia/discover":      {"internal/nvidia/nvrm", "internal/proc"},
 

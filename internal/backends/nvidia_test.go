@@ -143,7 +143,7 @@ func TestDaemonOnNVIDIA(t *testing.T) {
 	d := newDaemon(m.Path)
 	stop := run(t, d)
 	eventually(t, "both processes are found", func() bool { return len(d.Processes()) == 2 })
-	if got := groupOf(t, rm, m.Path, train.Pid); got != asFound {
+	if got := groupOf(t, rm, m.Path, train.PID); got != asFound {
 		t.Errorf("a process without attributes has %+v", got)
 	}
 	set := func(pid int, attrs string) {
@@ -152,14 +152,14 @@ func TestDaemonOnNVIDIA(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set(serve.Pid, "class=online")
-	set(train.Pid, "class=batch")
-	eventually(t, "batch has the minimum slice", func() bool { return groupOf(t, rm, m.Path, train.Pid).slice == time.Microsecond })
-	eventually(t, "online has a long slice", func() bool { return groupOf(t, rm, m.Path, serve.Pid).slice == 20*time.Millisecond })
-	set(train.Pid, "paused=true")
-	eventually(t, "it is paused", func() bool { return groupOf(t, rm, m.Path, train.Pid).disabled })
-	set(train.Pid, "paused=false")
-	eventually(t, "it is resumed", func() bool { return !groupOf(t, rm, m.Path, train.Pid).disabled })
+	set(serve.PID, "class=online")
+	set(train.PID, "class=batch")
+	eventually(t, "batch has the minimum slice", func() bool { return groupOf(t, rm, m.Path, train.PID).slice == time.Microsecond })
+	eventually(t, "online has a long slice", func() bool { return groupOf(t, rm, m.Path, serve.PID).slice == 20*time.Millisecond })
+	set(train.PID, "paused=true")
+	eventually(t, "it is paused", func() bool { return groupOf(t, rm, m.Path, train.PID).disabled })
+	set(train.PID, "paused=false")
+	eventually(t, "it is resumed", func() bool { return !groupOf(t, rm, m.Path, train.PID).disabled })
 
 	before := rm.Clients()
 	serve.Kill()
@@ -167,7 +167,7 @@ func TestDaemonOnNVIDIA(t *testing.T) {
 		return len(d.Processes()) == 1 && rm.Clients() == before/2
 	})
 	stop()
-	if got := groupOf(t, rm, m.Path, train.Pid); got != asFound {
+	if got := groupOf(t, rm, m.Path, train.PID); got != asFound {
 		t.Errorf("after the daemon ended the process has %+v", got)
 	}
 }
@@ -179,7 +179,7 @@ func TestGuardianRestoresNVIDIA(t *testing.T) {
 	m := nvrmtest.Mounted(t, rm)
 	var pids []int
 	for range 3 {
-		pids = append(pids, m.Start(t).Pid)
+		pids = append(pids, m.Start(t).PID)
 	}
 	changed := func() bool {
 		for _, pid := range pids {

@@ -132,8 +132,8 @@ func TestProcessesAreFoundAndGivenUp(t *testing.T) {
 	first, second := m.Start(t), m.Start(t)
 	b, h, stop := start(t, testConfig(m.Path))
 	eventually(t, "the first group is pending", func() bool {
-		p := b.Find(first.Pid).Pending
-		return p != nil && p.PID == first.Pid
+		p := b.Find(first.PID).Pending
+		return p != nil && p.PID == first.PID
 	})
 	eventually(t, "both groups are offered", func() bool { return len(h.open()) == 2 })
 	for _, q := range h.open() {
@@ -157,7 +157,7 @@ func TestProcessesAreFoundAndGivenUp(t *testing.T) {
 	})
 	h.mu.Lock()
 	for _, q := range h.queues {
-		if q.Info().PID == second.Pid && !q.exited {
+		if q.Info().PID == second.PID && !q.exited {
 			t.Error("the queue of the killed process was withdrawn as if the process lived")
 		}
 	}
@@ -372,7 +372,7 @@ func TestRestoreAllWithoutDaemon(t *testing.T) {
 	rm, m := newDouble(t)
 	p := m.Start(t)
 	m.Start(t)
-	g := findGroup(t, m.Path, p.Pid)
+	g := findGroup(t, m.Path, p.PID)
 	group := nvrm.Group{File: g.File, Client: g.Client, Handle: g.Handle}
 	if err := errors.Join(group.SetTimeslice(time.Microsecond), nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, true, false)); err != nil {
 		t.Fatal(err)

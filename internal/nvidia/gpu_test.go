@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/nvidia/discover"
@@ -40,8 +40,7 @@ type onGPU struct {
 
 // cudaProcess is a process that launches a kernel for every line that it reads.
 type cudaProcess struct {
-	pid  int
-	in   io.Writer
+	*drivertest.Child
 	done atomic.Uint64
 }
 
@@ -84,7 +83,7 @@ func (h *onGPU) Device() hal.Attacher                 { return h.device }
 func (h *onGPU) Advance(d time.Duration)              { time.Sleep(d) }
 func (h *onGPU) Unit() time.Duration                  { return 20 * time.Millisecond }
 func (h *onGPU) Completed(s hal.Spec) uint64          { return h.processes[s.Queue].done.Load() }
-func (h *onGPU) Submit(s hal.Spec, d time.Duration)   { fmt.Fprintln(h.processes[s.Queue].in, d) }
+func (h *onGPU) Submit(s hal.Spec, d time.Duration)   { fmt.Fprintln(h.processes[s.Queue].In, d) }
 func (h *onGPU) group(q sched.QueueID) discover.Group { return *h.groups[q] }
 
 // Open implements haltest.Harness.
@@ -92,31 +91,15 @@ func (h *onGPU) Open() hal.Spec {
 	h.Helper()
 	p := &cudaProcess{}
 	cmd := exec.Command(h.bench, "obey", "--ns-per-iteration", fmt.Sprint(nsPerIteration))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		h.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		h.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		h.Fatal(err)
-	}
-	h.Cleanup(func() {
-		_ = cmd.Process.Kill() // the process may be stopped, so nothing gentler works
-		_ = cmd.Wait()
-	})
-	p.pid, p.in = cmd.Process.Pid, in
+	p.Child = drivertest.Start(h.T, cmd)
 	ready := make(chan struct{})
-	go p.listen(out, ready)
+	go p.listen(ready)
 	select {
 	case <-ready:
 	case <-time.After(30 * time.Second):
 		h.Fatal("giveway-bench is not ready after 30 s")
 	}
-	g := h.find(p.pid)
+	g := h.find(p.PID)
 	id := sched.QueueID(len(h.processes) + 1)
 	h.processes[id], h.groups[id] = p, g
 	h.device.targets[id] = target{File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels}
@@ -124,8 +107,8 @@ func (h *onGPU) Open() hal.Spec {
 }
 
 // listen reads the lines of giveway-bench.
-func (p *cudaProcess) listen(out io.Reader, ready chan struct{}) {
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+func (p *cudaProcess) listen(ready chan struct{}) {
+	for lines := bufio.NewScanner(p.Out); lines.Scan(); {
 		var m struct {
 			Ready    bool
 			Progress *struct{ Done uint64 }

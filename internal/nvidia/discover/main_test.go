@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 )
@@ -86,48 +86,26 @@ func followOrders(path string) error {
 
 // child returns a command that runs this binary in a role.
 func child(role, path string) *exec.Cmd {
-	c := exec.Command("/proc/self/exe")
-	c.Env = append(os.Environ(), childEnv+"="+role, childFile+"="+path)
-	c.Stderr = os.Stderr
-	return c
+	return drivertest.Self(childEnv+"="+role, childFile+"="+path)
 }
 
 // testProcess is a process that follows orders.
 type testProcess struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Reader
+	*drivertest.Child
+	t     *testing.T
+	lines *bufio.Reader
 }
 
 func startProcess(t *testing.T, path string) *testProcess {
 	t.Helper()
-	c := child("orders", path)
-	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &testProcess{t, c, in, bufio.NewReader(out)}
-	t.Cleanup(p.kill)
-	return p
-}
-
-func (p *testProcess) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
+	c := drivertest.Start(t, child("orders", path))
+	return &testProcess{c, t, bufio.NewReader(c.Out)}
 }
 
 func (p *testProcess) order(o string) string {
 	p.t.Helper()
-	fmt.Fprintln(p.in, o)
-	answer, err := p.out.ReadString('\n')
+	fmt.Fprintln(p.In, o)
+	answer, err := p.lines.ReadString('\n')
 	if err != nil {
 		p.t.Fatalf("%s: %v", o, err)
 	}

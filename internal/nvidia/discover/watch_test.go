@@ -44,24 +44,24 @@ func TestProcIsScanned(t *testing.T) {
 	rm, path, m := mounted(t)
 	first, second := m.Start(t), m.Start(t)
 	w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: true})
-	wantGroup(t, w.wantFound(), first.Pid, first.Context)
-	wantGroup(t, w.wantFound(), second.Pid, second.Context)
+	wantGroup(t, w.wantFound(), first.PID, first.Context)
+	wantGroup(t, w.wantFound(), second.PID, second.Context)
 	w.wantNothing()
 	third := m.Start(t)
 	g := w.wantFound()
-	wantGroup(t, g, third.Pid, third.Context)
+	wantGroup(t, g, third.PID, third.Context)
 	if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
 		t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
 	}
 	third.Kill()
-	if got := w.wantGone(); got != (Gone{PID: third.Pid, Start: g.Process.Start}) {
+	if got := w.wantGone(); got != (Gone{PID: third.PID, Start: g.Process.Start}) {
 		t.Errorf("got %+v gone", got)
 	}
 	if err := first.Exit(); err != nil {
 		t.Error(err)
 	}
 	for { // a scan may come between the free and the exit
-		if got := w.wantGone(); got.PID != first.Pid {
+		if got := w.wantGone(); got.PID != first.PID {
 			t.Errorf("got %+v gone", got)
 		} else if got.Group == 0 || got.Group == first.Context.Compute.Group {
 			break
@@ -78,11 +78,11 @@ func TestProcIsScanned(t *testing.T) {
 func wantBoth(t *testing.T, w *testWatcher, one, two *nvrmtest.Program) {
 	t.Helper()
 	g := w.wantFound()
-	if g.Process.PID == two.Pid {
+	if g.Process.PID == two.PID {
 		one, two = two, one
 	}
-	wantGroup(t, g, one.Pid, one.Context)
-	wantGroup(t, w.wantFound(), two.Pid, two.Context)
+	wantGroup(t, g, one.PID, one.Context)
+	wantGroup(t, w.wantFound(), two.PID, two.Context)
 }
 
 // TestProcessIsFoundAmongManyClients checks that a process is found however many clients
@@ -102,7 +102,7 @@ func TestProcessIsFoundAmongManyClients(t *testing.T) {
 			wantBoth(t, w, one, two)
 			churnClients(t, rm, 100)
 			three := m.Start(t)
-			wantGroup(t, w.wantFound(), three.Pid, three.Context)
+			wantGroup(t, w.wantFound(), three.PID, three.Context)
 			if n := rm.Logged(); n != 0 || w.WrongGuesses() != 0 {
 				t.Errorf("got %d log lines and %d wrong guesses, want none", n, w.WrongGuesses())
 			}
@@ -118,14 +118,14 @@ func TestOldProcessIsFoundLater(t *testing.T) {
 	p := m.Start(t)
 	churnClients(t, rm, 8000) // beyond the wrap, and more than the first update covers
 	w := startWatcher(t, Config{Control: m.Path, Only: proc.Everyone, NoBPF: true})
-	wantGroup(t, w.wantFound(), p.Pid, p.Context)
+	wantGroup(t, w.wantFound(), p.PID, p.Context)
 	once, err := Watch(t.Context(), Config{Control: m.Path, Only: proc.Everyone, NoBPF: true, Once: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := 0
 	for e := range once.Events() {
-		wantGroup(t, *e.Found, p.Pid, p.Context)
+		wantGroup(t, *e.Found, p.PID, p.Context)
 		e.Found.File.Close()
 		found++
 	}
@@ -162,7 +162,7 @@ func TestCallsAreTraced(t *testing.T) {
 	w.wantNothing() // the first scan, which may guess
 	p := startProcess(t, path)
 	c := p.make()
-	pid := p.cmd.Process.Pid
+	pid := p.PID
 	g := w.wantFound()
 	wantGroup(t, g, pid, c)
 
@@ -180,7 +180,7 @@ func TestCallsAreTraced(t *testing.T) {
 	p.order("reopen")
 	c = p.make()
 	wantGroup(t, w.wantFound(), pid, c)
-	p.kill()
+	p.Kill()
 	if got := w.wantGone(); got != (Gone{PID: pid, Start: g.Process.Start}) {
 		t.Errorf("got %+v gone", got)
 	}
@@ -205,7 +205,7 @@ func TestClosedDescriptorIsNoticed(t *testing.T) {
 			c := p.make()
 			g := w.wantFound()
 			p.order("close")
-			if got := w.wantGone(); got != (Gone{PID: p.cmd.Process.Pid, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
+			if got := w.wantGone(); got != (Gone{PID: p.PID, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
 				t.Errorf("got %+v gone", got)
 			}
 			waitForCount(t, "clients", 0, rm.Clients)
@@ -226,12 +226,11 @@ func TestInheritedDescriptor(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
 	c := p.make()
 	w.Rescan(child)
-	wantGroup(t, w.wantFound(), p.cmd.Process.Pid, c)
+	wantGroup(t, w.wantFound(), p.PID, c)
 	w.Rescan(child)
 	w.wantNothing()
-	p.cmd.Process.Kill()
-	_, _ = p.cmd.Process.Wait()
-	if got := w.wantGone(); got.PID != p.cmd.Process.Pid || got.Group != 0 {
+	p.Kill()
+	if got := w.wantGone(); got.PID != p.PID || got.Group != 0 {
 		t.Errorf("got %+v gone", got)
 	}
 	if g := w.wantFound(); g.Process.PID != child || g.Client != c.Client {
@@ -276,7 +275,7 @@ func TestReusedPID(t *testing.T) {
 	}
 	w.bpfErr = os.ErrInvalid
 	before := openFiles(t)
-	if f, err := w.proc.Open(p.Pid, 1); err != proc.ErrReplaced {
+	if f, err := w.proc.Open(p.PID, 1); err != proc.ErrReplaced {
 		t.Errorf("got %v, %v; want %v", f, err, proc.ErrReplaced)
 	}
 	if n := openFiles(t); n != before {
@@ -284,9 +283,9 @@ func TestReusedPID(t *testing.T) {
 	}
 	go func() {
 		defer close(w.events)
-		w.scan(p.Pid, nil, true)
-		w.holders[p.Pid].process.Start-- // as if it had been an older process
-		w.scan(p.Pid, nil, true)
+		w.scan(p.PID, nil, true)
+		w.holders[p.PID].process.Start-- // as if it had been an older process
+		w.scan(p.PID, nil, true)
 		cancel()
 		for _, h := range w.holders {
 			h.pidfd.Close()
@@ -298,7 +297,7 @@ func TestReusedPID(t *testing.T) {
 		if e.Found != nil {
 			starts = append(starts, e.Found.Process.Start)
 			e.Found.File.Close()
-		} else if *e.Gone != (Gone{PID: p.Pid, Start: starts[0] - 1}) {
+		} else if *e.Gone != (Gone{PID: p.PID, Start: starts[0] - 1}) {
 			t.Errorf("got %+v gone", *e.Gone)
 		} else {
 			starts = append(starts, 0)

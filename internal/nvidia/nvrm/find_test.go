@@ -94,7 +94,7 @@ func TestCopiedDescriptorControlsItsOwner(t *testing.T) {
 	p := m.Start(t)
 	c := p.Context
 
-	link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.Pid, p.FD))
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.PID, p.FD))
 	if err != nil || link != m.Path {
 		t.Errorf("link of descriptor %d: got %q, %v; want %q", p.FD, link, err, m.Path)
 	}
@@ -106,12 +106,12 @@ func TestCopiedDescriptorControlsItsOwner(t *testing.T) {
 	if _, err := groupOf(own, c).ID(); !errors.Is(err, nvrm.ErrInvalidClient) {
 		t.Errorf("through a file of our own: got %v, want NV_ERR_INVALID_CLIENT", err)
 	}
-	other := copyOf(t, p.Pid, p.OtherFD)
+	other := copyOf(t, p.PID, p.OtherFD)
 	if _, err := groupOf(other, c).ID(); !errors.Is(err, nvrm.ErrInvalidClient) {
 		t.Errorf("through another file of the process: got %v, want NV_ERR_INVALID_CLIENT", err)
 	}
 
-	f := copyOf(t, p.Pid, p.FD)
+	f := copyOf(t, p.PID, p.FD)
 	client, _, err := nvrm.FindClient(f, nvrm.FirstClients(100))
 	if err != nil || client != c.Client {
 		t.Fatalf("client: got %v, %v; want %v", client, err, c.Client)
@@ -151,7 +151,7 @@ func TestCopiedDescriptorControlsItsOwner(t *testing.T) {
 func TestCopyKeepsClientAlive(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	p := nvrmtest.Mounted(t, rm).Start(t)
-	f := copyOf(t, p.Pid, p.FD)
+	f := copyOf(t, p.PID, p.FD)
 	p.Kill()
 	if _, err := groupOf(f, p.Context).ID(); err != nil {
 		t.Errorf("process killed, copy open: got %v, want no error", err)

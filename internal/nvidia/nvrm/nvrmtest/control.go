@@ -3,6 +3,7 @@ package nvrmtest
 import (
 	"encoding/hex"
 
+	"github.com/giveway/giveway/internal/fusedev"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
@@ -38,7 +39,7 @@ var controls = map[uint32]control{
 
 // control implements NV_ESC_RM_CONTROL. It checks in the order of _rmapiRmControl and
 // resControlLookup_IMPL.
-func (f *openFile) control(mem Memory, arg []byte) nvrm.Status {
+func (f *openFile) control(mem fusedev.Memory, arg []byte) nvrm.Status {
 	cmd, params, size := le.Uint32(arg[8:]), le.Uint64(arg[16:]), le.Uint32(arg[24:])
 	client := nvrm.Handle(le.Uint32(arg[0:]))
 	if f.rm.clients[client] == nil {

@@ -38,19 +38,11 @@ type Fault struct {
 
 // Inject makes f affect the calls of a kind. It replaces an earlier fault of the kind; the
 // zero Fault removes it.
-func (rm *RM) Inject(c Call, f Fault) {
-	rm.mu.Lock()
-	defer rm.mu.Unlock()
-	if f == (Fault{}) {
-		delete(rm.faults, c)
-		return
-	}
-	rm.faults[c] = &f
-}
+func (rm *RM) Inject(c Call, f Fault) { rm.Set(c, f, 0, f.Times) }
 
 // injectFault counts a call and applies the fault of its kind.
 func (rm *RM) injectFault(c Call) (nvrm.Status, unix.Errno) {
-	f := rm.countCall(c)
+	f := rm.Arrive(c)
 	if f.Latency > 0 {
 		rm.cfg.Sleep(f.Latency)
 	}
@@ -58,30 +50,6 @@ func (rm *RM) injectFault(c Call) (nvrm.Status, unix.Errno) {
 		<-f.Hang
 	}
 	return f.Status, f.Errno
-}
-
-func (rm *RM) countCall(c Call) Fault {
-	rm.mu.Lock()
-	defer rm.mu.Unlock()
-	rm.calls[c]++
-	f := rm.faults[c]
-	if f == nil {
-		return Fault{}
-	}
-	current := *f
-	if f.Times > 0 {
-		if f.Times--; f.Times == 0 {
-			delete(rm.faults, c)
-		}
-	}
-	return current
-}
-
-// Calls returns how many calls of a kind were made, failed ones included.
-func (rm *RM) Calls(c Call) int {
-	rm.mu.Lock()
-	defer rm.mu.Unlock()
-	return rm.calls[c]
 }
 
 // Logged returns how many lines the kernel's log would have: one for each control that

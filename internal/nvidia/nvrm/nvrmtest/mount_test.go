@@ -71,7 +71,7 @@ func TestKilledTestIsUnmounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(m.Start(t).Pid); err != nil {
+		if err := json.NewEncoder(os.Stdout).Encode(m.Start(t).PID); err != nil {
 			t.Fatal(err)
 		}
 		select {}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/giveway/giveway/internal/fusedev"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
@@ -70,7 +71,7 @@ func parentClass(class uint32) (fits func(uint32) bool, known bool) {
 }
 
 // alloc implements both forms of NV_ESC_RM_ALLOC.
-func (f *openFile) alloc(mem Memory, arg []byte, paramsSize uint32) nvrm.Status {
+func (f *openFile) alloc(mem fusedev.Memory, arg []byte, paramsSize uint32) nvrm.Status {
 	root, parent, handle := nvrm.Handle(le.Uint32(arg[0:])), nvrm.Handle(le.Uint32(arg[4:])), nvrm.Handle(le.Uint32(arg[8:]))
 	class, params := le.Uint32(arg[12:]), le.Uint64(arg[16:])
 	if isRoot(class) {
@@ -162,7 +163,7 @@ func (f *openFile) share(arg []byte) nvrm.Status {
 
 // newGroup makes a group from NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS, 20 bytes with
 // engineType at 12. From nvos.h.
-func (rm *RM) newGroup(mem Memory, params uint64, size uint32) (*group, nvrm.Status) {
+func (rm *RM) newGroup(mem fusedev.Memory, params uint64, size uint32) (*group, nvrm.Status) {
 	buf := make([]byte, 20)
 	if params == 0 || size != 0 && int(size) != len(buf) {
 		return nil, nvrm.ErrInvalidArgument

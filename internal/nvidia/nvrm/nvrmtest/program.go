@@ -5,55 +5,33 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"testing"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
-	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
 
-// The test binary acts as a Program when the environment says so. init checks that before
-// any test or flag is read, so that a package whose tests start Programs needs no TestMain.
-const (
-	envRole = "NVRMTEST_ROLE"
-	envPath = "NVRMTEST_PATH"
-
-	roleProgram = "program"
-)
+// The test binary acts as a Program on this control file when the environment names one.
+// init checks that before any test or flag is read, so that a package whose tests start
+// Programs needs no TestMain.
+const envProgram = "NVRMTEST_PROGRAM"
 
 func init() {
-	path := os.Getenv(envPath)
-	switch os.Getenv(envRole) {
-	case "":
+	path := os.Getenv(envProgram)
+	if path == "" {
 		return
-	case roleProgram:
-		if err := runProgram(path); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	default:
-		fmt.Fprintf(os.Stderr, "unknown value of %s\n", envRole)
-		os.Exit(2)
+	}
+	if err := runProgram(path); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// reexec returns a command that runs this binary in another role.
-func reexec(role, path string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe")
-	// Without this a process under the race detector takes a second to exit.
-	cmd.Env = append(os.Environ(), envRole+"="+role, envPath+"="+path, "GORACE=atexit_sleep_ms=0")
-	return cmd
-}
-
 // Program is another process with the RM objects of a CUDA context.
 type Program struct {
-	Pid int
+	*drivertest.Child
 	programInfo
-
-	cmd   *exec.Cmd
-	stdin io.Closer
-	ended bool
 }
 
 // programInfo is what a Program reports when it is ready. Like a CUDA process it has two
@@ -64,45 +42,15 @@ type programInfo struct {
 	Context Context
 }
 
-// Start starts a Program on the mount. It is killed when the test ends.
+// Start starts a Program on the mount. It is killed when the test ends. Exit makes it free
+// its context and exit.
 func (m *Mount) Start(t testing.TB) *Program {
 	t.Helper()
-	cmd := reexec(roleProgram, m.Path)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start program: %v", err)
-	}
-	p := &Program{Pid: cmd.Process.Pid, cmd: cmd, stdin: stdin}
-	t.Cleanup(p.Kill)
-	if err := json.NewDecoder(stdout).Decode(&p.programInfo); err != nil {
+	p := &Program{Child: drivertest.Start(t, drivertest.Self(envProgram+"="+m.Path))}
+	if err := json.NewDecoder(p.Out).Decode(&p.programInfo); err != nil {
 		t.Fatalf("read from program: %v", err)
 	}
 	return p
-}
-
-// Exit makes the program free its context and exit, and waits for it.
-func (p *Program) Exit() error {
-	p.ended = true
-	p.stdin.Close()
-	return p.cmd.Wait()
-}
-
-// Kill sends SIGKILL to the program and waits until it has exited.
-func (p *Program) Kill() {
-	if p.ended {
-		return
-	}
-	p.ended = true
-	_ = p.cmd.Process.Kill() // fails if it has exited
-	_ = p.cmd.Wait()         // reports the signal
 }
 
 // runProgram makes a context, reports it, and waits until standard input is closed.
@@ -111,7 +59,7 @@ func runProgram(path string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := nvrm.Alloc(other, 0, 0, 0, nvgpu.NV01_ROOT_CLIENT, nil); err != nil {
+	if _, err := nvrm.NewClient(other); err != nil {
 		return err
 	}
 	f, err := nvrm.Open(path)

@@ -2,9 +2,12 @@ package nvrmtest
 
 import (
 	"encoding/binary"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
+	"github.com/giveway/giveway/internal/fusedev"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
@@ -45,12 +48,12 @@ type GPU interface {
 type RM struct {
 	cfg Config
 
+	drivertest.Faults[Call, Fault] // has Calls
+
 	mu         sync.Mutex
 	clients    map[nvrm.Handle]*client
 	nextClient nvrm.Handle
 	nextGroup  GroupID
-	faults     map[Call]*Fault
-	calls      map[Call]int
 	logged     int
 }
 
@@ -62,10 +65,7 @@ func New(cfg Config) *RM {
 	if cfg.Sleep == nil {
 		cfg.Sleep = time.Sleep
 	}
-	return &RM{
-		cfg: cfg, clients: make(map[nvrm.Handle]*client), nextClient: cfg.FirstClient, nextGroup: 1,
-		faults: make(map[Call]*Fault), calls: make(map[Call]int),
-	}
+	return &RM{cfg: cfg, clients: make(map[nvrm.Handle]*client), nextClient: cfg.FirstClient, nextGroup: 1}
 }
 
 // File is a descriptor of an open control file, for use in this process.
@@ -120,7 +120,7 @@ func (f *File) Close() error {
 
 // Ioctl implements nvrm.Ioctler.
 func (f *File) Ioctl(request uint32, arg []byte) error {
-	if errno := f.ioctl(ownMemory(), request, arg); errno != 0 {
+	if errno := f.ioctl(fusedev.Memory(os.Getpid()), request, arg); errno != 0 {
 		return errno
 	}
 	return nil
@@ -129,7 +129,7 @@ func (f *File) Ioctl(request uint32, arg []byte) error {
 // ioctl is a call by a process with the memory mem. Like the driver it looks at the number
 // and the size and ignores the magic. An unknown number or size is EINVAL; every other
 // mistake is reported by the status.
-func (f *File) ioctl(mem Memory, request uint32, arg []byte) unix.Errno {
+func (f *File) ioctl(mem fusedev.Memory, request uint32, arg []byte) unix.Errno {
 	nr, size := request&0xff, request>>16&0x3fff
 	if int(size) > len(arg) {
 		return unix.EFAULT

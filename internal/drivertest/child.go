@@ -1,0 +1,65 @@
+package drivertest
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+)
+
+// Child is a child process of a test. It is killed when the test ends.
+type Child struct {
+	PID int
+	In  io.WriteCloser // its standard input
+	Out io.Reader      // its standard output
+
+	cmd   *exec.Cmd
+	ended sync.Once
+}
+
+// Self returns a command that runs the test's own binary again. The variables, NAME=VALUE,
+// tell it what to do instead of the tests.
+func Self(env ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	// Without this a process under the race detector takes a second to exit.
+	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
+	return cmd
+}
+
+// Start starts a command as a child of the test.
+func Start(t testing.TB, cmd *exec.Cmd) *Child {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &Child{PID: cmd.Process.Pid, In: in, Out: out, cmd: cmd}
+	t.Cleanup(c.Kill)
+	return c
+}
+
+// Exit closes the standard input and waits until the child has exited.
+func (c *Child) Exit() (err error) {
+	c.ended.Do(func() {
+		c.In.Close()
+		err = c.cmd.Wait()
+	})
+	return err
+}
+
+// Kill sends SIGKILL to the child and waits until it has exited.
+func (c *Child) Kill() {
+	c.ended.Do(func() {
+		_ = c.cmd.Process.Kill() // fails if it has exited
+		_ = c.cmd.Wait()         // reports the signal
+	})
+}
