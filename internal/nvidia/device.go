@@ -111,15 +111,13 @@ func isSupported(err error) (bool, error) {
 
 // classify adds to an error of the driver what it means to the scheduler.
 func classify(err error) error {
-	var s nvrm.Status
-	if !errors.As(err, &s) {
-		return err
-	}
-	switch {
-	case s.Gone():
+	if nvrm.IsGone(err) {
 		return fmt.Errorf("%w: %w", err, hal.ErrGone)
-	case s == nvrm.ErrNotSupported, s == nvrm.ErrInsufficientPermissions, s == nvrm.ErrInvalidCommand, s == nvrm.ErrInvalidParamStruct:
-		return fmt.Errorf("%w: %w", err, hal.ErrNotSupported)
+	}
+	for _, s := range []nvrm.Status{nvrm.ErrNotSupported, nvrm.ErrInsufficientPermissions, nvrm.ErrInvalidCommand, nvrm.ErrInvalidParamStruct} {
+		if errors.Is(err, s) {
+			return fmt.Errorf("%w: %w", err, hal.ErrNotSupported)
+		}
 	}
 	return err
 }

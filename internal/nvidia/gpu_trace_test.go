@@ -132,7 +132,7 @@ func TestBrokenTraceIsClosed(t *testing.T) {
 
 // TestRefusedTraceIsShownByDoctor checks the texts for a trace that is not opened.
 func TestRefusedTraceIsShownByDoctor(t *testing.T) {
-	refused := nvtrace.RefusedError{Reason: "this GPU is too old to keep one", Err: errors.New("NV_ERR_NOT_SUPPORTED")}
+	refused := errors.New("context-switch trace refused: this GPU is too old to have one")
 	for _, tt := range []struct {
 		name        string
 		version     string

@@ -26,15 +26,12 @@ type requests struct {
 
 const (
 	noDirection = 1<<30 - 1
-	sizeNVOS00  = 16
-	sizeNVOS21  = 32
-	sizeNVOS64  = 48
-	maxArg      = sizeNVOS64
+	maxArg      = nvrm.SizeNVOS64
 )
 
 var rmRequests = requests{
-	alloc: []uint32{sizeNVOS21<<16 | 'F'<<8 | 0x2b, sizeNVOS64<<16 | 'F'<<8 | 0x2b},
-	free:  sizeNVOS00<<16 | 'F'<<8 | 0x29,
+	alloc: []uint32{nvrm.SizeNVOS21<<16 | 'F'<<8 | 0x2b, nvrm.SizeNVOS64<<16 | 'F'<<8 | 0x2b},
+	free:  nvrm.SizeNVOS00<<16 | 'F'<<8 | 0x29,
 }
 
 // A sample describes a call that succeeded. The eBPF program sends it:
@@ -74,7 +71,7 @@ func (r requests) decode(b []byte) (call, bool) {
 	switch size := request >> 16; {
 	case c.free:
 		status = 12
-	case size == sizeNVOS64:
+	case size == nvrm.SizeNVOS64:
 		status = 40
 		fallthrough
 	default:

@@ -18,7 +18,7 @@ import (
 const fiemap = 0xc020660b
 
 func fiemapArg(client, parent, object nvrm.Handle, class uint32) []byte {
-	b := make([]byte, sizeNVOS21)
+	b := make([]byte, nvrm.SizeNVOS21)
 	for i, v := range []uint32{uint32(client), uint32(parent), uint32(object), class} {
 		binary.LittleEndian.PutUint32(b[4*i:], v)
 	}

@@ -187,8 +187,7 @@ func (w *Watcher) scanFile(h *holder, fd int, hints []hint, mayGuess bool, seen 
 	}
 	client, groups, err := w.findGroups(h, fd, file, hints, mayGuess)
 	w.setClient(c, client)
-	var s nvrm.Status
-	if err != nil && !(errors.As(err, &s) && s.Gone()) {
+	if err != nil && !nvrm.IsGone(err) {
 		w.log.Debug("cannot list the objects of a descriptor", "pid", h.process.PID, "fd", fd, "error", err)
 		markSeen(h, client, seen)
 		return

@@ -58,11 +58,10 @@ func groupsOf(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found,
 		if err == nil {
 			g.gpu, err = nvrm.UUID(f, client, g.subdevice)
 		}
-		var s nvrm.Status
 		switch {
 		case err == nil:
 			confirmed = append(confirmed, g)
-		case errors.As(err, &s) && s.Gone(): // freed meanwhile
+		case nvrm.IsGone(err): // freed meanwhile
 		default:
 			return nil, err
 		}
@@ -80,8 +79,7 @@ func addKnown(f nvrm.Ioctler, client nvrm.Handle, objects []nvrm.Object, known [
 		for depth := 0; depth < 4 && !have[h]; depth++ { // compute, channel, group, device
 			have[h] = true
 			o, err := nvrm.Lookup(f, client, h)
-			var s nvrm.Status
-			if errors.As(err, &s) && s.Gone() && s != nvrm.ErrInvalidClient {
+			if nvrm.IsGone(err) && !errors.Is(err, nvrm.ErrInvalidClient) {
 				break
 			}
 			if err != nil {

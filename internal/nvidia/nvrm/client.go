@@ -31,21 +31,14 @@ const (
 )
 
 func (o Owner) String() string {
-	switch o {
-	case OtherFile:
-		return "another open file"
-	case ThisFile:
-		return "this open file"
-	}
-	return "no open file"
+	return [...]string{NoFile: "no open file", OtherFile: "another open file", ThisFile: "this open file"}[o]
 }
 
-// The request of NV_ESC_RM_SHARE is an RS_SHARE_POLICY (rs_access.h) at byte 8: target 8,
-// accessMask 12, type 16, action 18.
+// The sharePolicy of RM_SHARE is an RS_SHARE_POLICY (rs_access.h): target 0, accessMask 4,
+// type 8, action 10.
 const (
-	shareAction        = 18
+	shareAction        = 8 + 10
 	shareRevokeNothing = 1 | 4 // REVOKE and COMPOSE, with type and mask zero
-	shareStatus        = 20
 )
 
 // OwnerOf returns the owner of a client. It changes nothing and writes nothing to the
@@ -61,23 +54,19 @@ const (
 // The sources of 535 to 595 say so, and 580.159.04 did so on an H200. A caller should still
 // verify it first, with a client of its own before and after it is freed.
 func OwnerOf(f Ioctler, client Handle) (Owner, error) {
-	// NVOS57_PARAMETERS: hClient 0, hObject 4, sharePolicy 8, status 20.
-	var buf [sizeNVOS57]byte
-	arg := buf[:]
-	le.PutUint32(arg[0:], uint32(client))
+	arg := escShare.arg(client)
 	arg[shareAction] = shareRevokeNothing
-	if err := f.Ioctl(request(nvgpu.NV_ESC_RM_SHARE, sizeNVOS57), arg); err != nil {
-		return NoFile, fmt.Errorf("share: %w", err)
-	}
-	switch s := Status(le.Uint32(arg[shareStatus:])); s {
+	switch err := escShare.call(f, arg, nil); err {
 	case ErrInvalidObjectHandle, ErrInvalidObject: // the latter up to 550
 		return NoFile, nil
 	case ErrInvalidClient:
 		return OtherFile, nil
 	case ErrObjectNotFound:
 		return ThisFile, nil
+	case nil:
+		return NoFile, fmt.Errorf("share no object of client %v: it was not refused", client)
 	default:
-		return NoFile, fmt.Errorf("share no object of client %v: unexpected answer %w", client, s)
+		return NoFile, fmt.Errorf("share no object of client %v: %w", client, err)
 	}
 }
 

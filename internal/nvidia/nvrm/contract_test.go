@@ -121,7 +121,7 @@ func contract(t *testing.T, open func() nvrm.Ioctler) {
 		t.Error(err)
 	}
 	for _, h := range []nvrm.Handle{device, subdevice, group} {
-		if _, err := nvrm.Lookup(f, c, h); !gone(err) {
+		if _, err := nvrm.Lookup(f, c, h); !nvrm.IsGone(err) {
 			t.Errorf("%v after its device was freed: got %v, want a status that means gone", h, err)
 		}
 	}
@@ -131,11 +131,6 @@ func contract(t *testing.T, open func() nvrm.Ioctler) {
 	if _, err := nvrm.Lookup(f, c, c); !errors.Is(err, nvrm.ErrInvalidClient) {
 		t.Errorf("a freed client: got %v, want NV_ERR_INVALID_CLIENT", err)
 	}
-}
-
-func gone(err error) bool {
-	var s nvrm.Status
-	return errors.As(err, &s) && s.Gone()
 }
 
 func client(t *testing.T, f nvrm.Ioctler) nvrm.Handle {

@@ -107,13 +107,13 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	for _, s := range []nvrm.Status{0x0f, 0x21, 0x23, 0x31, 0x33, 0x57} {
-		if !s.Gone() {
-			t.Errorf("%v: Gone is false, want true", s)
+		if !nvrm.IsGone(s) {
+			t.Errorf("%v: IsGone is false, want true", s)
 		}
 	}
 	for _, s := range []nvrm.Status{nvrm.OK, 0x1b, 0x1f, 0x3a, 0x56, 0x65, 0xffff} {
-		if s.Gone() {
-			t.Errorf("%v: Gone is true, want false", s)
+		if nvrm.IsGone(s) {
+			t.Errorf("%v: IsGone is true, want false", s)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestDisableChannelsLimits(t *testing.T) {
 		t.Errorf("%d channels: %v", len(all), err)
 	}
 	all[63] = c.Compute.Group + 1
-	if err := disable(all); !gone(err) {
+	if err := disable(all); !nvrm.IsGone(err) {
 		t.Errorf("an unknown channel: got %v, want a status that means gone", err)
 	}
 }

@@ -140,7 +140,7 @@ func TestCopiedDescriptorControlsItsOwner(t *testing.T) {
 	if err := p.Exit(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.ID(); !gone(err) {
+	if _, err := g.ID(); !nvrm.IsGone(err) {
 		t.Errorf("after the process exited: got %v, want a status that means gone", err)
 	}
 }

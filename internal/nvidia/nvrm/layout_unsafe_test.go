@@ -18,15 +18,15 @@ func TestLayoutsMatchGVisor(t *testing.T) {
 		name      string
 		got, want uintptr
 	}{
-		{"NVOS00", sizeNVOS00, unsafe.Sizeof(nvgpu.NVOS00_PARAMETERS{})},
-		{"NVOS21", sizeNVOS21, unsafe.Sizeof(nvgpu.NVOS21_PARAMETERS{})},
-		{"NVOS33", sizeNVOS33, unsafe.Sizeof(nvgpu.IoctlNVOS33ParametersWithFD{})},
-		{"NVOS34", sizeNVOS34, unsafe.Sizeof(nvgpu.NVOS34_PARAMETERS{})},
-		{"NVOS54", sizeNVOS54, unsafe.Sizeof(nvgpu.NVOS54_PARAMETERS{})},
-		{"NVOS57", sizeNVOS57, unsafe.Sizeof(nvgpu.NVOS57_PARAMETERS{})},
+		{"NVOS00", SizeNVOS00, unsafe.Sizeof(nvgpu.NVOS00_PARAMETERS{})},
+		{"NVOS21", SizeNVOS21, unsafe.Sizeof(nvgpu.NVOS21_PARAMETERS{})},
+		{"NVOS33", uintptr(escMap.size), unsafe.Sizeof(nvgpu.IoctlNVOS33ParametersWithFD{})},
+		{"NVOS34", uintptr(escUnmap.size), unsafe.Sizeof(nvgpu.NVOS34_PARAMETERS{})},
+		{"NVOS54", uintptr(escControl.size), unsafe.Sizeof(nvgpu.NVOS54_PARAMETERS{})},
+		{"NVOS57", uintptr(escShare.size), unsafe.Sizeof(nvgpu.NVOS57_PARAMETERS{})},
 		{"share.action", shareAction, unsafe.Offsetof(share.SharePolicy) + unsafe.Offsetof(share.SharePolicy.Action)},
-		{"share.status", shareStatus, unsafe.Offsetof(share.Status)},
-		{"NVOS64", sizeNVOS64, unsafe.Sizeof(nvgpu.NVOS64_PARAMETERS{})},
+		{"share.status", uintptr(escShare.status), unsafe.Offsetof(share.Status)},
+		{"NVOS64", uintptr(escAlloc.size), unsafe.Sizeof(nvgpu.NVOS64_PARAMETERS{})},
 		{"disable", disableSize, unsafe.Sizeof(disable)},
 		{"disable.numChannels", disableCount, unsafe.Offsetof(disable.NumChannels)},
 		{"disable.bOnlyDisableScheduling", disableOnlyScheduling, unsafe.Offsetof(disable.BOnlyDisableScheduling)},

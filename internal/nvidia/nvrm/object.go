@@ -63,11 +63,10 @@ func Objects(f Ioctler, client Handle, n int) ([]Object, error) {
 	var found []Object
 	for i := range n {
 		o, err := Lookup(f, client, firstObject+Handle(i))
-		var s Status
 		switch {
 		case err == nil:
 			found = append(found, o)
-		case errors.As(err, &s) && s.Gone() && s != ErrInvalidClient && s != ErrGPUIsLost: // not in use
+		case IsGone(err) && !errors.Is(err, ErrInvalidClient) && !errors.Is(err, ErrGPUIsLost): // not in use
 		default:
 			return found, err
 		}

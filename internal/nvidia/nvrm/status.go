@@ -1,6 +1,9 @@
 package nvrm
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Status is RM's answer to an ioctl that the kernel accepted. Every value but OK is an
 // error. From nvstatuscodes.h.
@@ -48,9 +51,13 @@ func (s Status) Error() string {
 	return fmt.Sprintf("NV_STATUS 0x%x", uint32(s))
 }
 
-// Gone reports whether s means that the client, the object or the GPU that a call named
-// no longer exists.
-func (s Status) Gone() bool {
+// IsGone reports whether err is a Status which means that the client, the object or the
+// GPU that a call named no longer exists.
+func IsGone(err error) bool {
+	var s Status
+	if !errors.As(err, &s) {
+		return false
+	}
 	switch s {
 	case ErrInvalidClient, ErrInvalidObjectHandle, ErrObjectNotFound, ErrInvalidObject, ErrInvalidChannel, ErrGPUIsLost:
 		return true

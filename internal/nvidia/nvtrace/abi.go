@@ -121,15 +121,6 @@ const (
 	bindReason     = 20 // RM writes it on failure too
 )
 
-// Reasons for which V2 fails: NV2080_CTRL_GR_FECS_BIND_REASON_CODE_*.
-const (
-	reasonTooOld         = 1
-	reasonNotEnabledGPU  = 2
-	reasonNotEnabled     = 3
-	reasonNeedAdmin      = 4
-	reasonNeedCapability = 5
-)
-
 // Handles of the objects of our client. Any that RM does not give out would do.
 const (
 	handleDevice    = 0x5c000080

@@ -63,15 +63,12 @@ func (c *client) make(cfg Config) error {
 	if c.node, err = nvrm.OpenGPU(cfg.DevicePattern, cfg.Index); err != nil {
 		return err
 	}
-	if c.handle, err = nvrm.Alloc(c.file, 0, 0, 0, nvgpu.NV01_ROOT_CLIENT, nil); err != nil {
+	if c.handle, err = nvrm.NewClient(c.file); err != nil {
 		return err
 	}
-	candidates := c.findGPUs(cfg)
-	for _, in := range candidates {
+	gpus := c.listGPUs(cfg.Index)
+	for _, in := range gpus {
 		if err = c.attach(in); err != nil {
-			if cfg.UUID == "" {
-				return err
-			}
 			continue
 		}
 		if cfg.UUID == "" {
@@ -85,17 +82,16 @@ func (c *client) make(cfg Config) error {
 			return err
 		}
 	}
-	return errors.Join(fmt.Errorf("no GPU %s among the %d of the driver", cfg.UUID, len(candidates)), err)
+	return errors.Join(fmt.Errorf("no GPU %s among the %d of the driver", cfg.UUID, len(gpus)), err)
 }
 
 // gpuInstance is the number of a GPU in RM.
 type gpuInstance struct{ device, sub uint32 }
 
-// findGPUs returns the GPUs that may be the configured one, in the driver's order. With a
-// UUID these are all. Without one it is the only GPU, or the one with the number Index, or
-// the first. If the driver does not list its GPUs, Index is taken for the number.
-func (c *client) findGPUs(cfg Config) []gpuInstance {
-	guess := []gpuInstance{{device: uint32(max(cfg.Index, 0))}}
+// listGPUs returns the GPUs in the driver's order. If the driver does not list them, the
+// number of the device file is taken for the number of the GPU.
+func (c *client) listGPUs(index int) []gpuInstance {
+	guess := []gpuInstance{{device: uint32(max(index, 0))}}
 	ids := make([]byte, 4*attachedIDs)
 	for i := range ids {
 		ids[i] = 0xff
@@ -115,20 +111,10 @@ func (c *client) findGPUs(cfg Config) []gpuInstance {
 			all = append(all, gpuInstance{device: le.Uint32(info[idInfoDevice:]), sub: le.Uint32(info[idInfoSub:])})
 		}
 	}
-	switch {
-	case len(all) == 0:
+	if len(all) == 0 {
 		return guess
-	case cfg.UUID != "":
-		return all
-	case len(all) == 1 || cfg.Index < 0:
-		return all[:1]
 	}
-	for _, in := range all {
-		if in.device == uint32(cfg.Index) {
-			return []gpuInstance{in}
-		}
-	}
-	return guess
+	return all
 }
 
 func (c *client) attach(in gpuInstance) error {

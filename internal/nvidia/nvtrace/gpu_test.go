@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
 // TestOnGPU traces a real GPU and prints the time of each process. It runs only on request,
@@ -15,13 +17,13 @@ import (
 //	CGO_ENABLED=0 go test -c -o nvtrace.test ./internal/nvidia/nvtrace
 //	NVTRACE_GPU=1 ./nvtrace.test -test.run TestOnGPU -test.v
 //
-// NVTRACE_SECONDS is how long it runs (2), NVTRACE_INDEX the GPU (the first that opens),
+// NVTRACE_SECONDS is how long it runs (2), NVTRACE_UUID the GPU (the driver's first),
 // NVTRACE_EVERY_MS the time between reads (100).
 func TestOnGPU(t *testing.T) {
 	if os.Getenv("NVTRACE_GPU") != "1" {
 		t.Skip("set NVTRACE_GPU=1 to trace a GPU")
 	}
-	tr, err := Open(Config{Index: int(number(t, "NVTRACE_INDEX", -1))})
+	tr, err := Open(Config{Control: nvrm.ControlPath, DevicePattern: nvrm.GPUPattern, Index: -1, UUID: os.Getenv("NVTRACE_UUID")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,54 +10,50 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// RefusedError means that this driver, GPU or user cannot have the trace, and that a second
-// attempt will fail too.
-type RefusedError struct {
-	Reason string // for the user
-	Err    error  // of the driver
+// refusedError means that this driver, GPU or user cannot have the trace. A second attempt
+// fails too.
+type refusedError struct {
+	reason string // for the user
+	err    error  // of the driver
 }
 
-func (e RefusedError) Error() string {
-	return fmt.Sprintf("context-switch trace refused: %s: %v", e.Reason, e.Err)
+func (e refusedError) Error() string {
+	return fmt.Sprintf("context-switch trace refused: %s: %v", e.reason, e.err)
 }
 
-func (e RefusedError) Unwrap() error { return e.Err }
+func (e refusedError) Unwrap() error { return e.err }
 
-// asRefused returns a RefusedError for an error that means one, and other errors unchanged.
+// asRefused returns a refusedError for an error that means one, and other errors unchanged.
 func asRefused(err error) error {
-	var already RefusedError
 	switch {
-	case err == nil || errors.As(err, &already):
+	case errors.As(err, new(refusedError)):
 		return err
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, nvrm.ErrInsufficientPermissions): // EPERM, EACCES
-		return RefusedError{"it needs root, or the right to open and to call the NVIDIA device files", err}
+		return refusedError{"it needs root, or the right to open and to call the NVIDIA device files", err}
 	case errors.Is(err, unix.ENOTTY), errors.Is(err, unix.ENOSYS):
-		return RefusedError{"a sandbox blocks this driver call", err}
+		return refusedError{"a sandbox blocks this driver call", err}
 	}
 	return err
 }
 
-// bindRefused returns the RefusedError for failed binds. reason is the first that V2 gave.
+// bindReasons are the reasons for which the newer form of the bind control fails:
+// NV2080_CTRL_GR_FECS_BIND_REASON_CODE_*, from ctrl2080gr.h.
+var bindReasons = map[uint32]string{
+	1: "this GPU is too old to have one",
+	2: "this GPU has none: confidential computing without its developer mode, or a virtual GPU",
+	3: "it is turned off in the driver",
+	4: "it needs an administrator (CAP_SYS_ADMIN)",
+	5: "it needs a profiling capability: with MIG, that of the device or of a GPU instance",
+}
+
+// bindRefused returns the refusedError for failed binds. reason is the first that the
+// driver gave.
 func bindRefused(reason uint32, err error) error {
-	var text string
-	switch reason {
-	case reasonTooOld:
-		text = "this GPU is too old to have one"
-	case reasonNotEnabledGPU:
-		text = "this GPU has none: confidential computing without its developer mode, or a virtual GPU"
-	case reasonNotEnabled:
-		text = "it is turned off in the driver"
-	case reasonNeedAdmin:
-		text = "it needs an administrator (CAP_SYS_ADMIN)"
-	case reasonNeedCapability:
-		text = "it needs a profiling capability: with MIG, that of the device or of a GPU instance"
-	default:
-		err := asRefused(err)
-		var already RefusedError
-		if errors.As(err, &already) {
-			return err
-		}
-		text = "the driver does not bind it; with MIG, a GPU instance is needed"
+	if text := bindReasons[reason]; text != "" {
+		return refusedError{text, err}
 	}
-	return RefusedError{text, err}
+	if err := asRefused(err); errors.As(err, new(refusedError)) {
+		return err
+	}
+	return refusedError{"the driver does not bind it; with MIG, a GPU instance is needed", err}
 }

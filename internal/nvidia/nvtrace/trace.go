@@ -29,15 +29,12 @@ type Switch struct {
 	Context uint32 // number of a channel; may differ between on and off
 }
 
-// Config says which GPU to trace. The zero value is the first GPU.
+// Config says which GPU to trace.
 type Config struct {
-	Control       string // empty: /dev/nvidiactl
-	DevicePattern string // empty: /dev/nvidia%d
-	// Index is the number of the GPU's device file. -1 means the first file that opens and
-	// the driver's first GPU. The driver nearly always numbers GPUs as the files; with
-	// several GPUs only UUID is certain.
-	Index int
-	UUID  string // as nvidia-smi writes it; empty: go by Index
+	Control       string // the control file: nvrm.ControlPath but in tests
+	DevicePattern string // the device files of the GPUs: nvrm.GPUPattern but in tests
+	Index         int    // of the GPU's device file; -1: the first that opens
+	UUID          string // of the GPU, as nvidia-smi writes it; empty: the driver's first
 }
 
 // Trace is an open context-switch trace. Its methods may be called from any goroutine.
@@ -55,11 +52,8 @@ type Trace struct {
 	full    uint64
 }
 
-// Open starts tracing a GPU. A RefusedError means that it cannot work here.
+// Open starts tracing a GPU.
 func Open(cfg Config) (*Trace, error) {
-	if cfg.Control == "" {
-		cfg.Control = "/dev/nvidiactl"
-	}
 	return openWith(cfg, func() (control, error) {
 		f, err := nvrm.Open(cfg.Control)
 		if err != nil {
@@ -70,18 +64,12 @@ func Open(cfg Config) (*Trace, error) {
 }
 
 // openWith is Open with another function to open the control file.
-func openWith(cfg Config, open func() (control, error)) (*Trace, error) {
-	if cfg.DevicePattern == "" {
-		cfg.DevicePattern = "/dev/nvidia%d"
-	}
-	t, err := openTrace(cfg, open)
-	if err != nil {
-		return nil, fmt.Errorf("open context-switch trace: %w", asRefused(err))
-	}
-	return t, nil
-}
-
-func openTrace(cfg Config, open func() (control, error)) (*Trace, error) {
+func openWith(cfg Config, open func() (control, error)) (_ *Trace, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("open context-switch trace: %w", asRefused(err))
+		}
+	}()
 	c, err := newClient(cfg, open)
 	if err != nil {
 		return nil, err

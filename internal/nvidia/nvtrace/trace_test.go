@@ -138,7 +138,7 @@ func TestRefusedOpen(t *testing.T) {
 		step   string
 		err    error
 		reason uint32
-		says   string // empty: the error is no RefusedError
+		says   string // empty: the error is no refusedError
 	}{
 		{"open", unix.EACCES, 0, "root"},
 		{"open", unix.ENOENT, 0, ""},
@@ -179,10 +179,10 @@ func TestRefusedOpen(t *testing.T) {
 					t.Fatalf("with memory that is not contiguous: %v", err)
 				}
 			} else {
-				var refused RefusedError
+				var refused refusedError
 				is := errors.As(err, &refused)
-				if !errors.Is(err, c.err) || is != (c.says != "") || !strings.Contains(refused.Reason, c.says) {
-					t.Errorf("got RefusedError %v, reason %q: %v; want %q", is, refused.Reason, err, c.says)
+				if !errors.Is(err, c.err) || is != (c.says != "") || !strings.Contains(refused.reason, c.says) {
+					t.Errorf("got refusedError %v, reason %q: %v; want %q", is, refused.reason, err, c.says)
 				}
 			}
 			if c.step == "bind" && binds != 4 {
@@ -331,8 +331,8 @@ func TestWhichGPU(t *testing.T) {
 	}{
 		{"only one", []uint32{5}, Config{}, 5, false},
 		{"only one, another file", []uint32{0}, Config{Index: 3}, 0, false},
-		{"by index", []uint32{0, 1, 2, 3}, Config{Index: 3}, 3, false},
-		{"first that opens", []uint32{2, 1}, Config{Index: -1}, 2, false},
+		{"the driver's first", []uint32{2, 1}, Config{Index: -1}, 2, false},
+		{"by UUID, another file", []uint32{0, 1, 2, 3}, Config{Index: 3, UUID: "GPU-00000000-0000-0000-0000-000000000001"}, 1, false},
 		{"by UUID", []uint32{0, 1, 2, 3}, Config{UUID: "GPU-00000000-0000-0000-0000-000000000002"}, 2, false},
 		{"no such UUID", []uint32{0, 1}, Config{UUID: "GPU-00000000-0000-0000-0000-000000000007"}, 0, true},
 		{"no such file", []uint32{0, 1}, Config{Index: 1}, 0, true},
