@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 	"packaging":         {},
 	"internal/cli":      {anyOfOurs},
 	"cmd/giveway":       {"internal/cli"},
-	"cmd/giveway-bench": {"internal/bench", "internal/cuda", "internal/stats"},
+	"cmd/giveway-bench": {"internal/bench", "internal/cuda", "internal/shim/pageabi", "internal/stats"},
 }
 
 const anyOfOurs = "*" // every package of this module except cmd/
@@ -104,6 +104,7 @@ const anyOfOurs = "*" // every package of this module except cmd/
 var mayDepend = map[string][]string{
 	"internal/cli":                  {"github.com/spf13/cobra", "github.com/spf13/pflag"},
 	"internal/cuda":                 {"github.com/ebitengine/purego"},
+	"cmd/giveway-bench":             {"golang.org/x/sys"},
 	"internal/nvidia/nvrm":          {"golang.org/x/sys", "gvisor.dev/gvisor"},
 	"internal/sim/live":             {"golang.org/x/sys"},
 	"internal/fusedev":              {"golang.org/x/sys"},

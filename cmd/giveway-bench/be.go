@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
 	"io"
@@ -17,8 +16,7 @@ import (
 const progressEvery = 100 * time.Millisecond
 
 // runBatch keeps kernels queued until it reads "quit".
-func runBatch(args []string, in io.Reader, out io.Writer) error {
-	set := flag.NewFlagSet("be", flag.ContinueOnError)
+func runBatch(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 	var o options
 	o.register(set, 40*time.Millisecond, "block")
 	depth := set.Int("depth", 64, "keep this `number` of kernels queued")
@@ -28,11 +26,8 @@ func runBatch(args []string, in io.Reader, out io.Writer) error {
 	if *depth < 1 {
 		return usageError{fmt.Errorf("--depth %d: want at least 1", *depth)}
 	}
-	if err := dieWithParent(); err != nil {
-		return err
-	}
-	quitAtEnd(in, nil)
-	g, err := openGPU(o.device, o.sync)
+	go quitAtEnd(in, nil)
+	g, err := o.open()
 	if err != nil {
 		return err
 	}
@@ -40,23 +35,15 @@ func runBatch(args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	q, err := newQueue(g, kernel, *depth)
-	if err != nil {
-		return err
-	}
-	if err := q.fill(); err != nil {
+	q := &queue{g: g, kernel: kernel, start: time.Now()}
+	if err := q.fill(*depth); err != nil {
 		return err
 	}
 	if err := q.next(); err != nil { // one kernel is done: the queue runs
 		return err
 	}
-	m, err := g.ready()
-	if err != nil {
-		return err
-	}
-	m.Calibration = &bench.Calibration{Full: shape}
 	to := bench.NewWriter(out)
-	if err := to.Send(m); err != nil {
+	if err := g.ready(to, &bench.Calibration{Full: shape}); err != nil {
 		return err
 	}
 	go q.sendProgress(to)
@@ -65,20 +52,6 @@ func runBatch(args []string, in io.Reader, out io.Writer) error {
 			return fmt.Errorf("after %d kernels: %w", q.done.Load(), err)
 		}
 	}
-}
-
-// quitAtEnd reads lines, sends them to lines if that is not nil, and exits at "quit"
-// or the end of the input. It exits at once, without waiting for the GPU, so that a
-// paused process can be stopped.
-func quitAtEnd(in io.Reader, lines chan<- string) {
-	go func() {
-		for input := bufio.NewScanner(in); input.Scan() && input.Text() != "quit"; {
-			if lines != nil {
-				lines <- input.Text()
-			}
-		}
-		os.Exit(0)
-	}()
 }
 
 // queue is the kernels in flight, each followed by an event.
@@ -92,23 +65,17 @@ type queue struct {
 	last   atomic.Int64 // ns from start to the latest completion
 }
 
-func newQueue(g *gpu, kernel *cuda.Kernel, depth int) (*queue, error) {
-	q := &queue{g: g, kernel: kernel, start: time.Now()}
+// fill queues depth kernels.
+func (q *queue) fill(depth int) error {
 	for range depth {
-		e, err := g.ctx.NewEvent(false)
-		if err != nil {
-			return nil, err
+		e, err := q.g.ctx.NewEvent(false)
+		if err == nil {
+			err = q.launch(e)
 		}
-		q.events = append(q.events, e)
-	}
-	return q, nil
-}
-
-func (q *queue) fill() error {
-	for _, e := range q.events {
-		if err := q.launch(e); err != nil {
+		if err != nil {
 			return err
 		}
+		q.events = append(q.events, e)
 	}
 	return nil
 }
@@ -135,10 +102,9 @@ func (q *queue) next() error {
 // sendProgress sends the progress until the reader closes the pipe.
 func (q *queue) sendProgress(to *bench.Writer) {
 	for range time.Tick(progressEvery) {
-		p := &bench.Progress{Done: q.done.Load()}
-		last := time.Duration(q.last.Load())
-		p.At = time.Since(q.start)
-		p.Idle = p.At - last
+		done, last := q.done.Load(), time.Duration(q.last.Load())
+		at := time.Since(q.start)
+		p := &bench.Progress{At: at, Done: done, Idle: at - last}
 		if err := to.Send(bench.Message{Progress: p}); err != nil {
 			os.Exit(0)
 		}

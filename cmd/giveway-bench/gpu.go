@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"flag"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 // tinyBlocks is the grid of an online kernel, a small share of any GPU.
 const tinyBlocks = 8
 
-// options are the flags of all kinds of work.
+// options are the flags of all clients.
 type options struct {
 	device int
 	kernel time.Duration
@@ -40,11 +41,15 @@ type gpu struct {
 	stream *cuda.Stream
 }
 
-// openGPU opens a GPU. It locks the calling goroutine to its thread and never unlocks.
-func openGPU(device int, sync string) (*gpu, error) {
-	how, ok := map[string]cuda.Sync{"spin": cuda.Spin, "block": cuda.Block}[sync]
+// open opens the GPU, after it has made the process exit with its parent. It locks the
+// calling goroutine to its thread and never unlocks.
+func (o *options) open() (*gpu, error) {
+	how, ok := map[string]cuda.Sync{"spin": cuda.Spin, "block": cuda.Block}[o.sync]
 	if !ok {
-		return nil, usageError{fmt.Errorf("--sync %q: want spin or block", sync)}
+		return nil, usageError{fmt.Errorf("--sync %q: want spin or block", o.sync)}
+	}
+	if err := dieWithParent(); err != nil {
+		return nil, err
 	}
 	runtime.LockOSThread()
 	g := &gpu{}
@@ -52,8 +57,8 @@ func openGPU(device int, sync string) (*gpu, error) {
 	if g.driver, err = cuda.Open(); err != nil {
 		return nil, err
 	}
-	if g.ctx, err = g.driver.NewContext(device, how); err != nil {
-		return nil, fmt.Errorf("make a context on GPU %d: %w", device, err)
+	if g.ctx, err = g.driver.NewContext(o.device, how); err != nil {
+		return nil, fmt.Errorf("make a context on GPU %d: %w", o.device, err)
 	}
 	if g.mod, err = g.ctx.LoadKernels(); err != nil {
 		return nil, err
@@ -62,14 +67,17 @@ func openGPU(device int, sync string) (*gpu, error) {
 	return g, err
 }
 
-// ready returns the message that the client is ready.
-func (g *gpu) ready() (bench.Message, error) {
+// ready tells the harness that the client is ready.
+func (g *gpu) ready(to *bench.Writer, c *bench.Calibration) error {
 	version, err := g.driver.Version()
-	return bench.Message{
-		Ready: true, PID: os.Getpid(),
+	if err != nil {
+		return err
+	}
+	return to.Send(bench.Message{
+		Ready: true, PID: os.Getpid(), Calibration: c,
 		GPU: g.ctx.Device.Name, UUID: g.ctx.Device.UUID,
 		CUDA: fmt.Sprintf("%d.%d", version/1000, version%1000/10),
-	}, err
+	})
 }
 
 // kernel makes the kernel of the options. Without --blocks it fills the GPU if fill
@@ -100,18 +108,26 @@ func (g *gpu) kernel(o *options, fill bool) (*cuda.Kernel, *bench.Shape, error) 
 	return g.mod.Spin(blocks, n), &shape, nil
 }
 
+// quitAtEnd reads lines, sends them to lines if that is not nil, and exits at "quit"
+// or the end of the input. It exits at once, without waiting for the GPU, so that a
+// paused process can be stopped.
+func quitAtEnd(in io.Reader, lines chan<- string) {
+	for input := bufio.NewScanner(in); input.Scan() && input.Text() != "quit"; {
+		if lines != nil {
+			lines <- input.Text()
+		}
+	}
+	os.Exit(0)
+}
+
 // calibrate measures the full and the tiny grid.
-func calibrate(args []string, _ io.Reader, out io.Writer) error {
-	set := flag.NewFlagSet("calibrate", flag.ContinueOnError)
+func calibrate(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	var o options
 	o.register(set, time.Millisecond, "spin")
 	if err := parse(set, args); err != nil {
 		return err
 	}
-	if err := dieWithParent(); err != nil {
-		return err
-	}
-	g, err := openGPU(o.device, o.sync)
+	g, err := o.open()
 	if err != nil {
 		return err
 	}
@@ -124,10 +140,5 @@ func calibrate(args []string, _ io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("calibrate a tiny grid: %w", err)
 	}
-	m, err := g.ready()
-	if err != nil {
-		return err
-	}
-	m.Calibration = &bench.Calibration{Full: full, Tiny: tiny}
-	return bench.NewWriter(out).Send(m)
+	return g.ready(bench.NewWriter(out), &bench.Calibration{Full: full, Tiny: tiny})
 }

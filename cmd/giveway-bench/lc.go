@@ -14,26 +14,19 @@ import (
 
 	"github.com/giveway/giveway/internal/bench"
 	"github.com/giveway/giveway/internal/cuda"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/stats"
 )
 
 // online is the flags of an online client.
 type online struct {
 	options
-	alone        time.Duration
-	after, every time.Duration
-	poisson      string
-	seed         uint64
-	seconds      float64
-	kernels      int
-	gap          time.Duration
-	lead         time.Duration
-	announce     time.Duration
-	parked       int
-	each         bool
-	hints        bool
-	awake        bool
-	wait         bool
+	after, every, alone, gap, lead, announce time.Duration
+	poisson                                  string
+	seed                                     uint64
+	seconds                                  float64
+	kernels, park                            int
+	each, tell, awake, wait                  bool
 }
 
 func (o *online) register(set *flag.FlagSet) {
@@ -46,47 +39,46 @@ func (o *online) register(set *flag.FlagSet) {
 	set.Float64Var(&o.seconds, "seconds", 10, "`length` of the run in seconds")
 	set.IntVar(&o.kernels, "kernels", 1, "`number` of kernels in a request")
 	set.DurationVar(&o.gap, "gap", 0, "`time` between two launches of a request")
-	set.IntVar(&o.parked, "parked", 0, "`number` of waiting kernels to put on the GPU before a request (2 are enough to keep it)")
+	set.IntVar(&o.park, "parked", 0, "`number` of waiting kernels to put on the GPU before a request (2 are enough to keep it)")
 	set.DurationVar(&o.lead, "lead", 0, "`time` between these kernels and the request")
 	set.DurationVar(&o.announce, "announce", 0, "hint each request to the daemon this `time` before it arrives")
 	set.BoolVar(&o.each, "each", false, "wait for each kernel of a request before launching the next")
-	set.BoolVar(&o.hints, "tell", false, "hint the beginning and end of each request to the daemon")
+	set.BoolVar(&o.tell, "tell", false, "hint the beginning and end of each request to the daemon")
 	set.BoolVar(&o.awake, "awake", false, "spin between requests, so that the CPU is awake when one arrives")
 	set.BoolVar(&o.wait, "wait", false, "run each time that \"start\" is read, not once at the beginning")
 }
 
-// arrivals returns the arrivals. Exactly one of three flags gives them.
-func (o *online) arrivals() (bench.Arrivals, error) {
+// arrivals returns when requests arrive. Exactly one of three flags must say it.
+func (o *online) arrivals() (a bench.Arrivals, err error) {
 	given := 0
-	for _, is := range []bool{o.after > 0, o.every > 0, o.poisson != ""} {
-		if is {
-			given++
+	if o.after > 0 {
+		a, given = bench.After(o.after), given+1
+	}
+	if o.every > 0 {
+		a, given = bench.Every(o.every), given+1
+	}
+	if o.poisson != "" {
+		rate, err := strconv.ParseFloat(strings.TrimSuffix(o.poisson, "/s"), 64)
+		if err != nil || !(rate > 0) || math.IsInf(rate, 0) {
+			return a, fmt.Errorf("--poisson %q: want a rate such as 200/s", o.poisson)
 		}
+		a, given = bench.Poisson(rate, o.seed), given+1
 	}
 	switch {
 	case given != 1:
-		return bench.Arrivals{}, errors.New("give one of --after, --every and --poisson")
-	case o.announce > 0 && o.parked > 0:
-		return bench.Arrivals{}, errors.New("--announce and --parked exclude each other")
+		err = errors.New("give one of --after, --every and --poisson")
+	case o.announce > 0 && o.park > 0:
+		err = errors.New("--announce and --parked exclude each other")
 	case o.kernels < 1:
-		return bench.Arrivals{}, fmt.Errorf("--kernels %d: want at least 1", o.kernels)
+		err = fmt.Errorf("--kernels %d: want at least 1", o.kernels)
 	case !(o.seconds > 0) || o.seconds > 86400:
-		return bench.Arrivals{}, fmt.Errorf("--seconds %g: want more than 0 and at most 86400", o.seconds)
-	case o.after > 0:
-		return bench.After(o.after), nil
-	case o.every > 0:
-		return bench.Every(o.every), nil
+		err = fmt.Errorf("--seconds %g: want more than 0 and at most 86400", o.seconds)
 	}
-	rate, err := strconv.ParseFloat(strings.TrimSuffix(o.poisson, "/s"), 64)
-	if err != nil || !(rate > 0) || math.IsInf(rate, 0) {
-		return bench.Arrivals{}, fmt.Errorf("--poisson %q: want a rate such as 200/s", o.poisson)
-	}
-	return bench.Poisson(rate, o.seed), nil
+	return a, err
 }
 
 // runOnline serves requests and sends their latencies.
-func runOnline(args []string, in io.Reader, out io.Writer) error {
-	set := flag.NewFlagSet("lc", flag.ContinueOnError)
+func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 	var o online
 	o.register(set)
 	if err := parse(set, args); err != nil {
@@ -95,14 +87,11 @@ func runOnline(args []string, in io.Reader, out io.Writer) error {
 	if _, err := o.arrivals(); err != nil {
 		return usageError{err}
 	}
-	if err := dieWithParent(); err != nil {
-		return err
-	}
 	lines := make(chan string, 16)
 	if o.wait {
-		quitAtEnd(in, lines)
+		go quitAtEnd(in, lines)
 	}
-	g, err := openGPU(o.device, o.sync)
+	g, err := o.open()
 	if err != nil {
 		return err
 	}
@@ -112,75 +101,34 @@ func runOnline(args []string, in io.Reader, out io.Writer) error {
 	}
 	r, err := newRequest(g, kernel, &o)
 	if err == nil && o.alone > 0 {
-		err = r.shorten(&o, shape)
+		err = r.shorten(shape)
 	}
 	if err != nil {
 		return err
 	}
-	m, err := g.ready()
-	if err != nil {
-		return err
-	}
-	m.Calibration = &bench.Calibration{Tiny: shape}
 	to := bench.NewWriter(out)
-	if err := to.Send(m); err != nil {
+	if err := g.ready(to, &bench.Calibration{Tiny: shape}); err != nil {
 		return err
 	}
 	if !o.wait {
-		return serve(r, &o, to)
+		return r.serve(to)
 	}
 	for line := range lines {
 		if line != "start" {
 			return fmt.Errorf("read %q: want start or quit", line)
 		}
-		if err := serve(r, &o, to); err != nil {
+		if err := r.serve(to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// serve does one run. Garbage collection is off: its pauses would count as latency.
-func serve(r *request, o *online, to *bench.Writer) error {
-	arrivals, err := o.arrivals()
-	if err != nil {
-		return err
-	}
-	job := bench.Job{Do: r.do, Lead: o.lead}
-	switch {
-	case len(r.parked) > 0:
-		job.Hint = r.park
-	case o.announce > 0:
-		job.Lead = o.announce
-		if job.Hint, err = announcer(o.announce); err != nil {
-			return err
-		}
-	}
-	length := time.Duration(o.seconds * float64(time.Second))
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	clock := bench.NewWallClock()
-	clock.Awake = o.awake
-	served, err := bench.Serve(clock, arrivals, job, length, length)
-	if err != nil {
-		return fmt.Errorf("after %d requests: %w", len(served.Latencies), err)
-	}
-	a := &bench.Answered{Unanswered: served.Unanswered, Took: served.Took, SamplesUs: []float64{}}
-	if o.poisson != "" {
-		a.Seed = o.seed
-	}
-	for _, l := range served.Latencies {
-		a.SamplesUs = append(a.SamplesUs, float64(l.Nanoseconds())/1e3)
-	}
-	return to.Send(bench.Message{PID: os.Getpid(), Answered: a})
-}
-
 // request is the GPU work of a request.
 type request struct {
+	o      *online
 	g      *gpu
 	kernel *cuda.Kernel
-	count  int
-	gap    time.Duration
-	each   bool
 	hint   hintFunc // nil: no hints
 	word   *cuda.Word
 	parked []*cuda.Kernel
@@ -192,24 +140,23 @@ const parkedTimeout = 50 * time.Millisecond
 // newRequest makes a request and runs it 20 times, so that one-time costs are not
 // measured.
 func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
-	r := &request{g: g, kernel: kernel, count: o.kernels, gap: o.gap, each: o.each}
-	if o.hints {
-		var err error
+	r := &request{o: o, g: g, kernel: kernel}
+	var err error
+	if o.tell || o.announce > 0 {
 		if r.hint, err = newHint(); err != nil {
 			return nil, err
 		}
 	}
-	if o.parked > 0 {
-		var err error
+	if o.park > 0 {
 		if r.word, err = g.ctx.NewWord(); err != nil {
 			return nil, err
 		}
 	}
-	for range o.parked {
+	for range o.park {
 		r.parked = append(r.parked, g.mod.Parked(r.word, parkedTimeout))
 	}
 	for range 20 {
-		if err := r.park(); err != nil {
+		if err := r.parkKernels(); err != nil {
 			return nil, fmt.Errorf("warm up: %w", err)
 		}
 		if err := r.do(); err != nil {
@@ -219,32 +166,58 @@ func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
 	return r, nil
 }
 
-// shorten shortens the kernel until a request takes o.alone on the idle GPU. The time
-// that the host adds to a kernel differs between machines.
-func (r *request) shorten(o *online, shape *bench.Shape) error {
+// shorten shortens the kernel until a request takes the time of --alone on the idle GPU.
+// The time that the host adds to a kernel differs between machines.
+func (r *request) shorten(shape *bench.Shape) error {
 	const pause, length, shortest = 5 * time.Millisecond, 500 * time.Millisecond, 2 * time.Microsecond
-	clock := bench.NewWallClock()
-	clock.Awake = o.awake
-	alone, err := bench.Serve(clock, bench.After(pause), bench.Job{Do: r.do}, length, length)
-	if err != nil || len(alone.Latencies) == 0 {
+	served, err := bench.Serve(bench.NewWallClock(r.o.awake), bench.After(pause), bench.Job{Do: r.do}, length, length)
+	if err != nil || len(served.Latencies) == 0 {
 		return errors.Join(err, errors.New("shorten the kernel: no request was answered"))
 	}
-	median := stats.Summarize(alone.Latencies).P50
-	shorter := o.options
-	shorter.nsPer = shape.NsPerIteration
-	shorter.kernel = max(shortest, min(o.kernel, o.kernel-(median-o.alone)))
-	r.kernel, _, err = r.g.kernel(&shorter, false)
+	o := r.o.options
+	o.nsPer = shape.NsPerIteration
+	o.kernel = max(shortest, min(o.kernel, o.kernel-(stats.Summarize(served.Latencies).P50-r.o.alone)))
+	r.kernel, _, err = r.g.kernel(&o, false)
 	return err
 }
 
-// park launches kernels that wait for a word, so that the GPU switches to this process
-// before the request. One kernel is not enough: with nothing queued behind it, the
-// channel group looks idle.
-func (r *request) park() error {
-	if len(r.parked) == 0 {
-		return nil
+// serve does one run. Garbage collection is off: its pauses would count as latency.
+func (r *request) serve(to *bench.Writer) error {
+	arrivals, err := r.o.arrivals()
+	if err != nil {
+		return err
 	}
-	r.word.Set(0)
+	job := bench.Job{Do: r.do, Lead: r.o.lead}
+	switch {
+	case r.o.park > 0:
+		job.Hint = r.parkKernels
+	case r.o.announce > 0:
+		job.Lead = r.o.announce
+		job.Hint = func() error { return r.hint(pageabi.HintExpect, int64(monotonic()+r.o.announce)) }
+	}
+	length := time.Duration(r.o.seconds * float64(time.Second))
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	served, err := bench.Serve(bench.NewWallClock(r.o.awake), arrivals, job, length, length)
+	if err != nil {
+		return fmt.Errorf("after %d requests: %w", len(served.Latencies), err)
+	}
+	a := &bench.Answered{Unanswered: served.Unanswered, Took: served.Took, SamplesUs: []float64{}}
+	if r.o.poisson != "" {
+		a.Seed = r.o.seed
+	}
+	for _, l := range served.Latencies {
+		a.SamplesUs = append(a.SamplesUs, float64(l.Nanoseconds())/1e3)
+	}
+	return to.Send(bench.Message{PID: os.Getpid(), Answered: a})
+}
+
+// parkKernels launches kernels that wait for a word, so that the GPU switches to this
+// process before the request. One kernel is not enough: with nothing queued behind it,
+// the channel group looks idle.
+func (r *request) parkKernels() error {
+	if r.word != nil {
+		r.word.Set(0)
+	}
 	for _, k := range r.parked {
 		if err := k.Launch(r.g.stream); err != nil {
 			return err
@@ -253,25 +226,25 @@ func (r *request) park() error {
 	return nil
 }
 
-// do serves one request, with hints if they are on.
+// do serves one request, with hints if --tell is given.
 func (r *request) do() error {
-	if r.hint == nil {
+	if !r.o.tell {
 		return r.work()
 	}
-	return errors.Join(r.hint(hintBegin, 1), r.work(), r.hint(hintEnd, 1))
+	return errors.Join(r.hint(pageabi.HintBegin, 1), r.work(), r.hint(pageabi.HintEnd, 1))
 }
 
 // work launches all kernels, with the gap between them, and waits for the last.
 func (r *request) work() error {
-	clock := bench.NewWallClock()
-	for i := range r.count {
-		if i > 0 && r.each {
+	clock := bench.NewWallClock(false)
+	for i := range r.o.kernels {
+		if i > 0 && r.o.each {
 			if err := r.g.stream.Synchronize(); err != nil {
 				return err
 			}
 		}
-		if i > 0 && r.gap > 0 {
-			clock.Until(clock.Now() + r.gap)
+		if i > 0 && r.o.gap > 0 {
+			clock.Until(clock.Now() + r.o.gap)
 		}
 		if err := r.kernel.Launch(r.g.stream); err != nil {
 			return err
@@ -283,34 +256,18 @@ func (r *request) work() error {
 	return r.g.stream.Synchronize()
 }
 
-// Kinds of hints, as GW_HINT_... in shim/abi.h.
-const (
-	hintExpect = 7
-	hintBegin  = 9
-	hintEnd    = 10
-)
-
 // hintFunc gives the daemon a hint through the preloaded library.
-type hintFunc func(kind uint32, value int64) error
+type hintFunc func(kind pageabi.HintKind, value int64) error
 
 func newHint() (hintFunc, error) {
 	hint, err := cuda.Preloaded("giveway_hint")
 	if err != nil {
 		return nil, err
 	}
-	return func(kind uint32, value int64) error {
+	return func(kind pageabi.HintKind, value int64) error {
 		if hint(uintptr(kind), uintptr(value)) != 0 {
 			return errors.New("give a hint: the daemon does not run")
 		}
 		return nil
 	}, nil
-}
-
-// announcer returns a function that hints a request that arrives ahead later.
-func announcer(ahead time.Duration) (func() error, error) {
-	hint, err := newHint()
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return hint(hintExpect, int64(monotonic()+ahead)) }, nil
 }

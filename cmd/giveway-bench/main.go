@@ -27,8 +27,9 @@ process that started them exits. A kernel does a fixed amount of work: if it is
 preempted for 1 ms, it takes 1 ms longer.
 `
 
-// command runs a subcommand with its arguments. Lines for the harness go to out.
-type command func(args []string, in io.Reader, out io.Writer) error
+// command runs a subcommand with its flags and arguments. Lines for the harness go to
+// out.
+type command func(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error
 
 var commands = map[string]command{
 	"calibrate": calibrate,
@@ -44,20 +45,18 @@ func main() {
 		os.Exit(2)
 	}
 	name := os.Args[1]
-	err := commands[name](os.Args[2:], os.Stdin, os.Stdout)
-	switch {
-	case err == nil:
-	case errors.Is(err, flag.ErrHelp):
-	case errors.As(err, new(usageError)):
-		fmt.Fprintf(os.Stderr, "giveway-bench %s: %v\n", name, err)
-		os.Exit(2)
-	default:
-		if name != "run" {
-			_ = bench.NewWriter(os.Stdout).Send(bench.Message{Error: err.Error()})
-		}
-		fmt.Fprintf(os.Stderr, "giveway-bench %s: %v\n", name, err)
-		os.Exit(1)
+	err := commands[name](flag.NewFlagSet(name, flag.ContinueOnError), os.Args[2:], os.Stdin, os.Stdout)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
 	}
+	fmt.Fprintf(os.Stderr, "giveway-bench %s: %v\n", name, err)
+	if errors.As(err, new(usageError)) {
+		os.Exit(2)
+	}
+	if name != "run" {
+		_ = bench.NewWriter(os.Stdout).Send(bench.Message{Error: err.Error()})
+	}
+	os.Exit(1)
 }
 
 // usageError is an error in the command line.
@@ -65,14 +64,15 @@ type usageError struct{ error }
 
 // parse parses flags. Other arguments are an error.
 func parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return usageError{err}
+	err := set.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err == nil && set.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
-	if set.NArg() > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q", set.Arg(0))}
+	if err != nil {
+		return usageError{err}
 	}
 	return nil
 }

@@ -13,34 +13,25 @@ import (
 
 // obey launches a kernel of the length that each line of input gives, and sends its
 // progress as kernels end. Tests use it to control when the GPU has work.
-func obey(args []string, in io.Reader, out io.Writer) error {
-	set := flag.NewFlagSet("obey", flag.ContinueOnError)
+func obey(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 	var o options
 	o.register(set, time.Millisecond, "spin")
 	if err := parse(set, args); err != nil {
 		return err
 	}
-	if err := dieWithParent(); err != nil {
-		return err
-	}
 	lines := make(chan string, 1024)
-	quitAtEnd(in, lines)
-	g, err := openGPU(o.device, o.sync)
+	go quitAtEnd(in, lines)
+	g, err := o.open()
 	if err != nil {
 		return err
 	}
-	s := &onDemand{g: g, o: o, kernels: make(map[string]*cuda.Kernel), start: time.Now()}
-	if _, shape, err := g.kernel(&o, true); err != nil {
-		return err
-	} else {
-		s.o.nsPer = shape.NsPerIteration
-	}
-	m, err := g.ready()
+	_, shape, err := g.kernel(&o, true)
 	if err != nil {
 		return err
 	}
-	s.to = bench.NewWriter(out)
-	if err := s.to.Send(m); err != nil {
+	o.nsPer = shape.NsPerIteration
+	s := &onDemand{g: g, o: o, to: bench.NewWriter(out), kernels: make(map[string]*cuda.Kernel), start: time.Now()}
+	if err := g.ready(s.to, nil); err != nil {
 		return err
 	}
 	for {

@@ -16,8 +16,7 @@ import (
 )
 
 // run measures cases and writes the tables to out.
-func run(args []string, _ io.Reader, out io.Writer) error {
-	set := flag.NewFlagSet("run", flag.ContinueOnError)
+func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	var config bench.Config
 	cases := set.String("cases", "", "`names` of cases or groups, separated by commas; empty: all")
 	giveway := set.String("giveway", "", "`path` of the giveway program; its daemon must run. Empty: measure only alone and native")

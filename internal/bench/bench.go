@@ -5,11 +5,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -32,22 +34,6 @@ type Config struct {
 	Save       func(*Result) // called after each case, so that a failed run leaves a result
 }
 
-func (c Config) withDefaults() Config {
-	if c.Python == "" {
-		c.Python = "python3"
-	}
-	if c.Length == 0 {
-		c.Length = 5 * time.Second
-	}
-	if c.Settle == 0 {
-		c.Settle = 500 * time.Millisecond
-	}
-	if c.Log == nil {
-		c.Log = io.Discard
-	}
-	return c
-}
-
 // harness is one run.
 type harness struct {
 	Config
@@ -59,7 +45,11 @@ type harness struct {
 // Run measures the cases. After a case that fails it goes on with the next. The
 // error joins those of the cases, or is one that stops all cases.
 func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
-	h := &harness{Config: config.withDefaults()}
+	config.Python = cmp.Or(config.Python, "python3")
+	config.Length = cmp.Or(config.Length, 5*time.Second)
+	config.Settle = cmp.Or(config.Settle, 500*time.Millisecond)
+	config.Log = cmp.Or(config.Log, io.Discard)
+	h := &harness{Config: config}
 	result := &Result{Started: time.Now().UTC(), Seconds: h.Length.Seconds(), Machine: thisMachine()}
 	if err := h.calibrate(ctx, result); err != nil {
 		return result, err
@@ -93,11 +83,12 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 
 // calibrate measures the kernels for all clients, while the GPU is still idle.
 func (h *harness) calibrate(ctx context.Context, result *Result) error {
-	argv := append(append([]string{}, h.Client...), "calibrate", "--device", fmt.Sprint(h.Device))
-	m, err := runOnce(ctx, argv, startTimeout)
+	argv := slices.Concat(h.Client, []string{"calibrate", "--device", fmt.Sprint(h.Device)})
+	cl, m, err := startClient(ctx, argv[0], argv, startTimeout)
 	if err != nil {
 		return fmt.Errorf("calibrate: %w", err)
 	}
+	cl.stop()
 	if m.Calibration == nil || m.Calibration.Full == nil || m.Calibration.Tiny == nil {
 		return errors.New("calibrate: the client sent no calibration")
 	}
@@ -116,15 +107,11 @@ func (h *harness) calibrate(ctx context.Context, result *Result) error {
 
 // argv returns the command line of a client. kind is lc or be.
 func (h *harness) argv(c Case, l Load, kind string) []string {
-	var argv []string
+	program, shape := h.Client, h.calibration.Full
 	if c.Torch {
-		argv = []string{h.Python, "-u", h.script, kind}
-	} else {
-		argv = append(append(argv, h.Client...), kind)
+		program = []string{h.Python, "-u", h.script}
 	}
-	argv = append(argv, l.Args...)
-	argv = append(argv, "--device", fmt.Sprint(h.Device))
-	shape := h.calibration.Full
+	argv := slices.Concat(program, []string{kind}, l.Args, []string{"--device", fmt.Sprint(h.Device)})
 	if kind == "lc" {
 		shape = h.calibration.Tiny
 		argv = append(argv, "--wait", "--seconds", fmt.Sprint(h.Length.Seconds()))

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -23,6 +22,7 @@ type client struct {
 	stdin  io.WriteCloser
 	stderr *lastBytes
 
+	ready   chan Message // its first message
 	answers chan *Answered
 	ended   chan struct{} // closed when the process has ended
 
@@ -37,50 +37,52 @@ type timedProgress struct {
 	read time.Time
 }
 
-// startClient starts a process and waits until it is ready.
-func startClient(ctx context.Context, name string, argv []string, timeout time.Duration) (*client, error) {
+// startClient starts a process and waits until it is ready. It returns the message
+// that says so.
+func startClient(ctx context.Context, name string, argv []string, timeout time.Duration) (*client, Message, error) {
 	cl := &client{
-		name: name, stderr: &lastBytes{},
-		answers: make(chan *Answered, 4), ended: make(chan struct{}),
+		name: name, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), stderr: &lastBytes{},
+		ready: make(chan Message, 1), answers: make(chan *Answered, 4), ended: make(chan struct{}),
 	}
-	cl.cmd = exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cl.cmd.WaitDelay = quitTimeout
 	cl.cmd.Stderr = cl.stderr
-	var err error
-	if cl.stdin, err = cl.cmd.StdinPipe(); err != nil {
-		return nil, err
+	stdin, err := cl.cmd.StdinPipe()
+	if err != nil {
+		return nil, Message{}, err
 	}
 	stdout, err := cl.cmd.StdoutPipe()
+	if err == nil {
+		err = cl.cmd.Start()
+	}
 	if err != nil {
-		return nil, err
+		return nil, Message{}, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := cl.cmd.Start(); err != nil {
-		return nil, err
-	}
-	cl.pid = cl.cmd.Process.Pid
-	ready := make(chan struct{})
-	go cl.read(stdout, ready)
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+	cl.stdin, cl.pid = stdin, cl.cmd.Process.Pid
+	go cl.read(stdout)
 	select {
-	case <-ready:
-		return cl, nil
-	case <-cl.ended:
-		return nil, cl.error("ended before it was ready")
-	case <-timer.C:
+	case m := <-cl.ready:
+		return cl, m, nil
+	case <-time.After(timeout):
 		cl.kill()
-		return nil, cl.error(fmt.Sprintf("not ready after %v", timeout))
+		return nil, Message{}, cl.error(fmt.Sprintf("not ready after %v", timeout))
+	case <-cl.ended:
+	}
+	select {
+	case m := <-cl.ready: // it ended after this message
+		return cl, m, nil
+	default:
+		return nil, Message{}, cl.error("ended before it was ready")
 	}
 }
 
 // read handles the client's lines until it ends, and reaps it.
-func (cl *client) read(from io.Reader, ready chan struct{}) {
+func (cl *client) read(from io.Reader) {
 	defer close(cl.ended)
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
-			cl.handle(line, &ready)
+			cl.handle(line)
 		}
 		if err != nil {
 			break
@@ -89,39 +91,29 @@ func (cl *client) read(from io.Reader, ready chan struct{}) {
 	_ = cl.cmd.Wait() // the exit status matters only if the client was not told to quit
 }
 
-func (cl *client) handle(line []byte, ready *chan struct{}) {
+func (cl *client) handle(line []byte) {
 	var m Message
 	if err := json.Unmarshal(line, &m); err != nil {
-		cl.fail(fmt.Sprintf("sent a line that is not JSON: %.80q", line))
-		return
+		m.Error = fmt.Sprintf("sent a line that is not JSON: %.80q", line)
 	}
-	if m.Error != "" {
-		cl.fail(m.Error)
-	}
-	if m.Progress != nil {
-		cl.mu.Lock()
-		cl.progress = append(cl.progress, timedProgress{*m.Progress, time.Now()})
-		cl.mu.Unlock()
+	if m.Ready {
+		select {
+		case cl.ready <- m:
+		default: // it was ready before
+		}
 	}
 	if m.Answered != nil {
 		select {
 		case cl.answers <- m.Answered:
 		default:
-			cl.fail("sent samples without a start")
+			m.Error = "sent samples without a start"
 		}
 	}
-	if m.Ready && *ready != nil {
-		close(*ready)
-		*ready = nil
-	}
-}
-
-// fail records an error, if it is the first.
-func (cl *client) fail(what string) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.failure == "" {
-		cl.failure = what
+	cl.failure = cmp.Or(cl.failure, m.Error)
+	if m.Progress != nil {
+		cl.progress = append(cl.progress, timedProgress{*m.Progress, time.Now()})
 	}
 }
 
@@ -129,11 +121,10 @@ func (cl *client) fail(what string) {
 func (cl *client) error(what string) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cause := cmp.Or(cl.failure, cl.stderr.String())
-	if cause == "" {
-		return fmt.Errorf("%s: %s", cl.name, what)
+	if cause := cmp.Or(cl.failure, cl.stderr.String()); cause != "" {
+		what += ": " + cause
 	}
-	return fmt.Errorf("%s: %s: %s", cl.name, what, cause)
+	return fmt.Errorf("%s: %s", cl.name, what)
 }
 
 // send writes a command to the client: start or quit.
@@ -146,8 +137,6 @@ func (cl *client) send(command string) error {
 
 // samples waits for the samples of the last start.
 func (cl *client) samples(ctx context.Context, timeout time.Duration) (*Answered, error) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case a := <-cl.answers:
 		return a, nil
@@ -155,7 +144,7 @@ func (cl *client) samples(ctx context.Context, timeout time.Duration) (*Answered
 		return nil, cl.error("ended during the measurement")
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-timer.C:
+	case <-time.After(timeout):
 		return nil, cl.error(fmt.Sprintf("sent no samples within %v", timeout))
 	}
 }
@@ -206,11 +195,9 @@ func (cl *client) lastCompletion() time.Time {
 func (cl *client) stop() {
 	_ = cl.send("quit")
 	_ = cl.stdin.Close()
-	timer := time.NewTimer(quitTimeout)
-	defer timer.Stop()
 	select {
 	case <-cl.ended:
-	case <-timer.C:
+	case <-time.After(quitTimeout):
 		cl.kill()
 	}
 }
@@ -218,27 +205,6 @@ func (cl *client) stop() {
 func (cl *client) kill() {
 	_ = cl.cmd.Process.Kill()
 	<-cl.ended
-}
-
-// runOnce runs a command that sends one message and ends.
-func runOnce(ctx context.Context, argv []string, timeout time.Duration) (Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	stderr := &lastBytes{}
-	cmd.Stderr = stderr
-	out, err := cmd.Output()
-	var m Message
-	parsed := json.Unmarshal(bytes.TrimSpace(out), &m)
-	switch {
-	case m.Error != "":
-		return m, errors.New(m.Error)
-	case err != nil:
-		return m, fmt.Errorf("%s: %w: %s", argv[0], err, stderr)
-	case parsed != nil:
-		return m, fmt.Errorf("%s printed %.80q: %w", argv[0], out, parsed)
-	}
-	return m, nil
 }
 
 // lastBytes keeps the last 2000 bytes that are written to it.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +93,7 @@ func (t *trial) start(ctx context.Context, loads []Load, kind string, to *[]*cli
 		timeout = torchTimeout
 	}
 	for _, l := range loads {
-		cl, err := startClient(ctx, l.Name, t.argv(t.c, l, kind), timeout)
+		cl, _, err := startClient(ctx, l.Name, t.argv(t.c, l, kind), timeout)
 		if err != nil {
 			return fmt.Errorf("start %s: %w", l.Name, err)
 		}
@@ -109,28 +108,26 @@ func (t *trial) measureAlone(ctx context.Context) error {
 	if err := t.start(ctx, t.c.Online, "lc", &t.online); err != nil {
 		return err
 	}
-	p := Phase{Name: alone}
+	first, all := Phase{Name: alone}, Phase{Name: onlineOnly}
 	if len(t.online) > 0 {
-		if err := t.run(ctx, &p, t.online[:1], nil); err != nil {
+		if err := t.run(ctx, &first, t.online[:1], nil); err != nil {
 			return err
 		}
 	}
-	var all *Phase
 	if len(t.online) > 1 {
-		all = &Phase{Name: onlineOnly}
-		if err := t.run(ctx, all, t.online, nil); err != nil {
+		if err := t.run(ctx, &all, t.online, nil); err != nil {
 			return err
 		}
 	}
 	if err := t.start(ctx, t.c.Batch[:1], "be", &t.batch); err != nil {
 		return err
 	}
-	if err := t.run(ctx, &p, nil, t.batch); err != nil {
+	if err := t.run(ctx, &first, nil, t.batch); err != nil {
 		return err
 	}
-	t.add(p)
-	if all != nil {
-		t.add(*all)
+	t.add(first)
+	if len(t.online) > 1 {
+		t.add(all)
 	}
 	return nil
 }
@@ -139,14 +136,16 @@ func (t *trial) measureAlone(ctx context.Context) error {
 // measures them while the online clients are idle.
 func (t *trial) together(ctx context.Context, name, idle string) error {
 	if len(t.online) > 0 && len(t.batch) > 1 {
-		p := Phase{Name: idle}
-		if err := t.run(ctx, &p, nil, t.batch); err != nil {
-			return fmt.Errorf("%s: %w", idle, err)
+		if err := t.measurePhase(ctx, idle, nil, t.batch); err != nil {
+			return err
 		}
-		t.add(p)
 	}
+	return t.measurePhase(ctx, name, t.online, t.batch)
+}
+
+func (t *trial) measurePhase(ctx context.Context, name string, online, batch []*client) error {
 	p := Phase{Name: name}
-	if err := t.run(ctx, &p, t.online, t.batch); err != nil {
+	if err := t.run(ctx, &p, online, batch); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	t.add(p)
@@ -194,39 +193,30 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 // pauseAndResume measures the batch client while it is paused, and after.
 func (t *trial) pauseAndResume(ctx context.Context) error {
 	cl := t.batch[0]
-	called := time.Now()
+	pause := time.Now()
 	if err := t.Controller.Pause(cl.pid); err != nil {
 		return fmt.Errorf("pause %d: %w", cl.pid, err)
 	}
-	t.result.Pause = &PauseResult{PauseCallUs: us(time.Since(called))}
-	paused := Phase{Name: pausedPhase}
-	if err := t.run(ctx, &paused, nil, t.batch); err != nil {
+	t.result.Pause = &PauseResult{PauseCallUs: us(time.Since(pause))}
+	if err := t.measurePhase(ctx, pausedPhase, nil, t.batch); err != nil {
 		return errors.Join(err, t.Controller.Resume(cl.pid))
 	}
-	t.add(paused)
-	t.result.Pause.StoppedAfterUs = us(cl.lastCompletion().Sub(called))
+	t.result.Pause.StoppedAfterUs = us(cl.lastCompletion().Sub(pause))
 	resume := time.Now()
 	if err := t.Controller.Resume(cl.pid); err != nil {
 		return fmt.Errorf("resume %d: %w", cl.pid, err)
 	}
 	t.result.Pause.ResumeCallUs = us(time.Since(resume))
-	resumed := Phase{Name: resumedPhase}
-	if err := t.run(ctx, &resumed, nil, t.batch); err != nil {
-		return err
-	}
-	t.add(resumed)
-	return nil
+	return t.measurePhase(ctx, resumedPhase, nil, t.batch)
 }
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return cmp.Or(context.Cause(ctx), ctx.Err())
-	case <-timer.C:
+		return context.Cause(ctx)
+	case <-time.After(d):
 		return nil
 	}
 }

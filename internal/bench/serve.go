@@ -97,20 +97,20 @@ const spinWithin = 1500 * time.Microsecond
 // WallClock is the machine's monotonic clock.
 type WallClock struct {
 	start time.Time
-	// Awake makes Until spin and never sleep. A CPU that slept for a few milliseconds
+	// awake makes Until spin and never sleep. A CPU that slept for a few milliseconds
 	// takes about 15 us longer to launch a kernel, which is not the GPU's time.
-	Awake bool
+	awake bool
 }
 
 // NewWallClock returns a clock that is zero now.
-func NewWallClock() WallClock { return WallClock{start: time.Now()} }
+func NewWallClock(awake bool) WallClock { return WallClock{time.Now(), awake} }
 
 // Now returns the time since the clock's start.
 func (c WallClock) Now() time.Duration { return time.Since(c.start) }
 
-// Until sleeps, unless the clock is Awake, and spins for the last spinWithin.
+// Until sleeps, unless the clock is awake, and spins for the last spinWithin.
 func (c WallClock) Until(t time.Duration) {
-	if rest := t - c.Now(); rest > spinWithin && !c.Awake {
+	if rest := t - c.Now(); rest > spinWithin && !c.awake {
 		time.Sleep(rest - spinWithin)
 	}
 	for c.Now() < t { // spin: see spinWithin

@@ -107,7 +107,7 @@ func TestPoissonFollowsItsSeed(t *testing.T) {
 }
 
 func TestWallClock(t *testing.T) {
-	c := NewWallClock()
+	c := NewWallClock(false)
 	c.Until(3 * ms)
 	if c.Now() < 3*ms {
 		t.Errorf("returned at %v, want 3ms or later", c.Now())

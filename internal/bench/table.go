@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/giveway/giveway/internal/format"
@@ -26,12 +27,7 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 		return nil
 	}
 	if len(c.Phases) > 0 {
-		var t format.Table
-		t.Add(c.head()...)
-		for i := range c.Phases {
-			t.Add(c.row(&c.Phases[i])...)
-		}
-		if err := t.Write(w, 1); err != nil {
+		if err := c.table().Write(w, 1); err != nil {
 			return err
 		}
 	}
@@ -44,78 +40,66 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 	return nil
 }
 
+// table has a row for each phase.
+func (c *CaseResult) table() *format.Table {
+	head := []string{""}
+	if c.hasOnline() {
+		head = append(head, "p50", "p90", "p99", "max", "p50/alone", "p99/alone", "p50/native", "p99/native", "requests", "unanswered")
+	}
+	names, first := c.batchColumns(), len(head)
+	head = append(head, names...)
+	if len(names) == 2 {
+		head = append(head, "ratio")
+	}
+	head = append(head, "batch", "kept")
+	t := &format.Table{}
+	t.Add(head...)
+	for i := range c.Phases {
+		p := &c.Phases[i]
+		row := slices.Repeat([]string{format.Missing}, len(head))
+		row[0] = p.Name
+		copy(row[1:], p.latencyCells())
+		for j := range min(len(names), len(p.Batch)) {
+			row[first+j] = format.Rate(p.Batch[j].Rate)
+		}
+		if len(names) == 2 && len(p.Batch) == 2 && p.Batch[1].Rate > 0 {
+			row[first+2] = fmt.Sprintf("%.2f:1", p.Batch[0].Rate/p.Batch[1].Rate)
+		}
+		if len(p.Batch) > 0 {
+			row[len(row)-2] = format.Rate(p.BatchRate)
+		}
+		if p.Kept != nil {
+			row[len(row)-1] = format.Percent(*p.Kept)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
 // hasOnline reports whether any phase has latencies.
 func (c *CaseResult) hasOnline() bool {
-	for i := range c.Phases {
-		if c.Phases[i].Latency != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Phases, func(p Phase) bool { return p.Latency != nil })
 }
 
 // batchColumns returns the names of the batch clients that get a column each: those
 // of a case without online clients, if there are several.
 func (c *CaseResult) batchColumns() []string {
-	if c.hasOnline() {
+	var names []string
+	i := slices.IndexFunc(c.Phases, func(p Phase) bool { return len(p.Batch) > 1 })
+	if i >= 0 && !c.hasOnline() {
+		for _, b := range c.Phases[i].Batch {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// latencyCells returns nil if the phase has no latencies.
+func (p *Phase) latencyCells() []string {
+	l := p.Latency
+	if l == nil {
 		return nil
 	}
-	for i := range c.Phases {
-		if len(c.Phases[i].Batch) > 1 {
-			var names []string
-			for _, b := range c.Phases[i].Batch {
-				names = append(names, b.Name)
-			}
-			return names
-		}
-	}
-	return nil
-}
-
-func (c *CaseResult) head() []string {
-	head := []string{""}
-	if c.hasOnline() {
-		head = append(head, "p50", "p90", "p99", "max", "p50/alone", "p99/alone", "p50/native", "p99/native", "requests", "unanswered")
-	}
-	names := c.batchColumns()
-	head = append(head, names...)
-	if len(names) == 2 {
-		head = append(head, "ratio")
-	}
-	return append(head, "batch", "kept")
-}
-
-func (c *CaseResult) row(p *Phase) []string {
-	row := []string{p.Name}
-	if c.hasOnline() {
-		row = append(row, latencyCells(p)...)
-	}
-	names := c.batchColumns()
-	for i := range names {
-		cell := format.Missing
-		if i < len(p.Batch) {
-			cell = format.Rate(p.Batch[i].Rate)
-		}
-		row = append(row, cell)
-	}
-	if len(names) == 2 {
-		row = append(row, ratioOf(p.Batch))
-	}
-	if len(p.Batch) == 0 {
-		return append(row, format.Missing, format.Missing)
-	}
-	kept := format.Missing
-	if p.Kept != nil {
-		kept = format.Percent(*p.Kept)
-	}
-	return append(row, format.Rate(p.BatchRate), kept)
-}
-
-func latencyCells(p *Phase) []string {
-	if p.Latency == nil {
-		return strings.Fields(strings.Repeat(format.Missing+" ", 10))
-	}
-	l := p.Latency
 	cells := []string{format.Duration(l.P50), format.Duration(l.P90), format.Duration(l.P99), format.Duration(l.Max)}
 	for _, r := range []*Ratios{p.VsAlone, p.VsNative} {
 		if r == nil {
@@ -149,11 +133,4 @@ func (p *Phase) line() string {
 		parts = append(parts, batch)
 	}
 	return p.Name + ": " + strings.Join(parts, "; ")
-}
-
-func ratioOf(b []BatchResult) string {
-	if len(b) != 2 || b[1].Rate == 0 {
-		return format.Missing
-	}
-	return fmt.Sprintf("%.2f:1", b[0].Rate/b[1].Rate)
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -59,20 +58,15 @@ type Shape struct {
 // Writer sends messages. Goroutines may share one.
 type Writer struct {
 	mu sync.Mutex
-	to io.Writer
+	to *json.Encoder
 }
 
 // NewWriter returns a Writer to a stream.
-func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
+func NewWriter(to io.Writer) *Writer { return &Writer{to: json.NewEncoder(to)} }
 
 // Send writes a message as one line, in one call.
 func (w *Writer) Send(m Message) error {
-	line, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encode message: %w", err)
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, err = w.to.Write(append(line, '\n'))
-	return err
+	return w.to.Encode(m)
 }
