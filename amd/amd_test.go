@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
@@ -44,15 +43,13 @@ const gpu = 51545 // kfdtest.MI300X
 // one, a daemon.
 type machine struct {
 	*testing.T
-	kfd                *kfdtest.KFD
-	path, sys, control string
+	kfd     *kfdtest.Machine
+	control string // the daemon's socket
 }
 
 func newMachine(t *testing.T, patched, withDaemon bool) *machine {
 	t.Helper()
-	m := &machine{T: t, sys: t.TempDir()}
-	m.kfd = kfdtest.New(kfdtest.Config{Patched: patched, Sys: m.sys})
-	m.path = kfdtest.Mounted(t, m.kfd).Path
+	m := &machine{T: t, kfd: kfdtest.NewMachine(t, kfdtest.Config{Patched: patched})}
 	dir, err := os.MkdirTemp("", "gw") // a socket path is limited to 108 bytes
 	m.check(err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -76,7 +73,7 @@ func (m *machine) daemon() {
 	log := slog.New(slog.DiscardHandler)
 	d, err := daemon.New(daemon.Config{
 		Policy: api.Policy{Name: "giveway"}, Guardian: []string{"/usr/bin/env", "AMD_TEST=guardian", os.Args[0]},
-		Backends: []hal.Backend{amd.New(amd.Config{Dev: m.path, Sys: kfd.Sysfs(m.sys), Only: proc.Everyone})}, Log: log,
+		Backends: []hal.Backend{amd.New(amd.Config{Dev: m.kfd.Path, Sys: kfd.Sysfs(m.kfd.Sys), Only: proc.Everyone})}, Log: log,
 	})
 	m.check(err)
 	s := server.New(d, server.Config{Socket: m.control, Log: log})
@@ -95,47 +92,18 @@ func (m *machine) daemon() {
 	})
 }
 
-// program is a process with compute queues and one SDMA queue, which must be ignored.
-type program struct {
-	*kfdtest.Program
-	m   *machine
-	ids []uint32
-}
-
-func (m *machine) program(queues int) *program {
+// start starts a process with compute queues and one SDMA queue, which must be ignored.
+func (m *machine) start(queues int) *kfdtest.Process {
 	m.Helper()
-	p := &program{Program: kfdtest.Start(m, os.Getuid()), m: m}
-	m.check(p.Open(m.path))
-	m.check(kfd.SetRuntime(p, true))
-	for range queues {
-		id, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: gpu, Type: kfd.TypeComputeAQL, Ring: 1 << 30, RingSize: 4096})
-		m.check(err)
-		p.ids = append(p.ids, id)
-	}
-	_, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: gpu, Type: kfd.TypeSDMA, Ring: 1 << 30, RingSize: 4096})
+	p := m.kfd.StartProcess(queues)
+	_, err := kfdtest.CreateQueue(p, kfdtest.NewQueue{GPU: gpu, Type: kfdtest.TypeSDMA, Ring: 1 << 30, RingSize: 4096})
 	m.check(err)
 	return p
 }
 
-func (p *program) running() int {
-	n := 0
-	for _, id := range p.ids {
-		if p.m.kfd.Active(kfdtest.QueueID{PID: p.PID, Queue: id}) {
-			n++
-		}
-	}
-	return n
-}
-
 func (m *machine) eventually(condition string, holds func() bool) {
 	m.Helper()
-	for range 500 {
-		if holds() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	m.Fatalf("after 5 s: not %s", condition)
+	kfdtest.Eventually(m, condition, holds)
 }
 
 // build compiles C sources.
@@ -162,7 +130,7 @@ type driver struct {
 
 func (m *machine) drive() *driver {
 	m.Helper()
-	d := &driver{machine: m, cmd: exec.Command(build(m.T, "drive", "test/drive.c", "giveway_amd.c", "-fsanitize=address,undefined"), m.control, m.path, m.sys)}
+	d := &driver{machine: m, cmd: exec.Command(build(m.T, "drive", "test/drive.c", "giveway_amd.c", "-fsanitize=address,undefined"), m.control, m.kfd.Path, m.kfd.Sys)}
 	d.cmd.Stderr = os.Stderr
 	var err error
 	d.in, err = d.cmd.StdinPipe()
@@ -206,15 +174,15 @@ func TestList(t *testing.T) {
 	m := newMachine(t, true, false)
 	d := m.drive()
 	d.expect("0", "l 10")
-	p := m.program(2)
-	want := fmt.Sprintf("2 %d/%d/%d %d/%d/%d", p.PID, gpu, p.ids[0], p.PID, gpu, p.ids[1])
+	p := m.start(2)
+	want := fmt.Sprintf("2 %d/%d/%d %d/%d/%d", p.PID, gpu, p.Queues[0].Queue, p.PID, gpu, p.Queues[1].Queue)
 	d.expect(want, "l 10")
 	d.expect("2", "l 0")
 	d.expect(want[:strings.LastIndex(want, " ")], "l 1")
-	dir := filepath.Join(m.sys, "class/kfd/kfd/proc")
-	m.check(os.WriteFile(fmt.Sprintf("%s/%d/queues/%d/gpuid", dir, p.PID, p.ids[0]), []byte("garbage"), 0o600))
+	dir := filepath.Join(m.kfd.Sys, "class/kfd/kfd/proc")
+	m.check(os.WriteFile(fmt.Sprintf("%s/%d/queues/%d/gpuid", dir, p.PID, p.Queues[0].Queue), []byte("garbage"), 0o600))
 	m.check(os.MkdirAll(filepath.Join(dir, "99999999999999999999/queues/1"), 0o755))
-	d.expect(fmt.Sprintf("1 %d/%d/%d", p.PID, gpu, p.ids[1]), "l 10")
+	d.expect(fmt.Sprintf("1 %d/%d/%d", p.PID, gpu, p.Queues[1].Queue), "l 10")
 	p.Kill()
 	m.eventually("without queues of a killed process", func() bool { return d.ask("l 10") == "0" })
 }
@@ -224,41 +192,41 @@ func TestList(t *testing.T) {
 // when the caller is killed.
 func TestUnmapAndRemap(t *testing.T) {
 	m := newMachine(t, true, false)
-	p := m.program(3)
+	p := m.start(3)
 	d := m.drive()
-	all := strings.Trim(fmt.Sprint(p.ids), "[]")
+	all := fmt.Sprint(p.Queues[0].Queue, p.Queues[1].Queue, p.Queues[2].Queue)
 	updates := m.kfd.Updates(gpu)
 	d.expect("3 0 0 0", "u %d %d 0 %s", p.PID, gpu, all)
-	if n := m.kfd.Updates(gpu) - updates; p.running() != 0 || n != 1 {
-		t.Errorf("got %d running queues after %d runlist updates, want 0 after 1", p.running(), n)
+	if n := m.kfd.Updates(gpu) - updates; p.Running() != 0 || n != 1 {
+		t.Errorf("got %d running queues after %d runlist updates, want 0 after 1", p.Running(), n)
 	}
-	d.expect("1 0", "m %d %d 0 %d", p.PID, gpu, p.ids[1])
-	if p.running() != 1 {
-		t.Errorf("after remapping one: got %d running queues, want 1", p.running())
+	d.expect("1 0", "m %d %d 0 %d", p.PID, gpu, p.Queues[1].Queue)
+	if p.Running() != 1 {
+		t.Errorf("after remapping one: got %d running queues, want 1", p.Running())
 	}
 	d.expect("2", "a %d", p.PID)
-	d.expect("1 0 -2", "u %d %d 0 %d 77", p.PID, gpu, p.ids[0])
+	d.expect("1 0 -2", "u %d %d 0 %d 77", p.PID, gpu, p.Queues[0].Queue)
 	d.expect("2 5 1 1", "c")
 	d.expect("0", "x")
-	m.eventually("all running after cleanup", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
+	m.eventually("all running after cleanup", func() bool { return p.Running() == 3 && m.kfd.Left() == "" })
 
 	d.expect(failed(syscall.ESRCH)+" "+failed(syscall.ESRCH), "u %d %d 0 1", 1<<22-1, gpu)
 	d.expect(failed(syscall.EINVAL), "u %d %d 0", p.PID, gpu)
 	d.expect(failed(syscall.EINVAL), "u -1 %d 0%s", gpu, strings.Repeat(" 1", 16))
 	d.expect(failed(syscall.EINVAL), "u %d %d 0%s", p.PID, gpu, strings.Repeat(" 1", 1025))
-	d.expect("1024", "u %d %d 0%s", p.PID, gpu, strings.Repeat(fmt.Sprintf(" %d", p.ids[0]), 1024))
+	d.expect("1024", "u %d %d 0%s", p.PID, gpu, strings.Repeat(fmt.Sprintf(" %d", p.Queues[0].Queue), 1024))
 	d.expect(failed(syscall.EBADF)+" 0 0 0 0", "f %d", gpu)
-	if p.running() != 2 {
-		t.Errorf("after a call of a forked child: got %d running queues, want 2", p.running())
+	if p.Running() != 2 {
+		t.Errorf("after a call of a forked child: got %d running queues, want 2", p.Running())
 	}
 	m.check(d.cmd.Process.Kill())
-	m.eventually("all running after the caller was killed", func() bool { return p.running() == 3 && m.kfd.Left() == "" })
+	m.eventually("all running after the caller was killed", func() bool { return p.Running() == 3 && m.kfd.Left() == "" })
 }
 
 // TestReservation checks reserving slots, reading their use, and ending a reservation.
 func TestReservation(t *testing.T) {
 	m := newMachine(t, true, false)
-	p := m.program(2)
+	p := m.start(2)
 	d := m.drive()
 	d.expect("0 0 0 24 2", "h %d", gpu)
 	d.expect(failed(syscall.ENODEV)+" 0 0 0 0", "h 1")
@@ -268,8 +236,8 @@ func TestReservation(t *testing.T) {
 	}
 	d.expect("0", "v %d 23 8", gpu)
 	d.expect("0 23 8 24 2", "h %d", gpu)
-	d.expect("1 0", "u %d %d 0 %d", p.PID, gpu, p.ids[0])
-	d.expect("0 "+failed(syscall.ENOSPC), "m %d %d 0 %d", p.PID, gpu, p.ids[0])
+	d.expect("1 0", "u %d %d 0 %d", p.PID, gpu, p.Queues[0].Queue)
+	d.expect("0 "+failed(syscall.ENOSPC), "m %d %d 0 %d", p.PID, gpu, p.Queues[0].Queue)
 	d.expect("1", "a %d", p.PID)
 	d.expect("0", "v %d 0 0", gpu)
 	d.expect("0 0 0 24 2", "h %d", gpu)
@@ -279,9 +247,9 @@ func TestReservation(t *testing.T) {
 // there.
 func TestStockDriverWithoutDaemon(t *testing.T) {
 	m := newMachine(t, false, false)
-	p := m.program(1)
+	p := m.start(1)
 	d := m.drive()
-	d.expect(failed(syscall.ENOTTY)+" "+failed(syscall.ENOTTY), "u %d %d 0 %d", p.PID, gpu, p.ids[0])
+	d.expect(failed(syscall.ENOTTY)+" "+failed(syscall.ENOTTY), "u %d %d 0 %d", p.PID, gpu, p.Queues[0].Queue)
 	d.expect(failed(syscall.ENOTTY), "a %d", p.PID)
 	d.expect(failed(syscall.ENOTTY)+" 0 0 0 0", "h %d", gpu)
 	d.expect(failed(syscall.ENOENT), "s %d", p.PID)
@@ -294,15 +262,15 @@ func TestSuspendAndResume(t *testing.T) {
 	for _, patched := range []bool{false, true} {
 		t.Run(map[bool]string{true: "patched", false: "stock"}[patched], func(t *testing.T) {
 			m := newMachine(t, patched, true)
-			p := m.program(3)
+			p := m.start(3)
 			d := m.drive()
 			d.expect("0", "s %d", p.PID)
-			m.eventually("suspended", func() bool { return p.running() == 0 })
+			m.eventually("suspended", func() bool { return p.Running() == 0 })
 			if patched {
-				d.expect(failed(syscall.EBUSY)+" "+failed(syscall.EBUSY), "u %d %d 0 %d", p.PID, gpu, p.ids[0])
+				d.expect(failed(syscall.EBUSY)+" "+failed(syscall.EBUSY), "u %d %d 0 %d", p.PID, gpu, p.Queues[0].Queue)
 			}
 			d.expect("0", "r %d", p.PID)
-			m.eventually("resumed", func() bool { return p.running() == 3 })
+			m.eventually("resumed", func() bool { return p.Running() == 3 })
 			d.expect(failed(syscall.ESRCH), "s %d", 1<<22-1)
 			var long, here int
 			fmt.Sscan(d.ask("p 65536"), &long, &here)
@@ -350,11 +318,11 @@ func TestMalformedAnswers(t *testing.T) {
 func TestExample(t *testing.T) {
 	for _, patched := range []bool{true, false} {
 		m := newMachine(t, patched, true)
-		p, idle := m.program(3), m.program(0)
+		p, idle := m.start(3), m.start(0)
 		example := build(t, "example", "example.c", "giveway_amd.c")
 		run := func(pid int, sysfs string) (out, errs string, err error) {
 			cmd := exec.Command(example, fmt.Sprint(pid))
-			cmd.Env = append(os.Environ(), "EXAMPLE_KFD="+m.path, "EXAMPLE_SYS="+sysfs, "GIVEWAY_SOCKET="+m.control)
+			cmd.Env = append(os.Environ(), "EXAMPLE_KFD="+m.kfd.Path, "EXAMPLE_SYS="+sysfs, "GIVEWAY_SOCKET="+m.control)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			err = cmd.Run()
@@ -364,16 +332,16 @@ func TestExample(t *testing.T) {
 		if !patched {
 			want = "3 queues\nsuspended\nresumed\n"
 		}
-		if out, errs, err := run(p.PID, m.sys); err != nil || !strings.HasPrefix(out, want) || errs != "" {
+		if out, errs, err := run(p.PID, m.kfd.Sys); err != nil || !strings.HasPrefix(out, want) || errs != "" {
 			t.Errorf("patched %v: got %v, %q, %q; want %q", patched, err, out, errs, want)
 		}
-		m.eventually("all running", func() bool { return p.running() == 3 })
+		m.eventually("all running", func() bool { return p.Running() == 3 })
 		for name, tt := range map[string]struct {
 			pid   int
 			sysfs string
 			want  string
 		}{
-			"process without queues": {idle.PID, m.sys, "list the queues of the process: No such process\n"},
+			"process without queues": {idle.PID, m.kfd.Sys, "list the queues of the process: No such process\n"},
 			"no KFD":                 {p.PID, t.TempDir(), "list the queues of the process: No such file or directory\n"},
 		} {
 			if out, errs, err := run(tt.pid, tt.sysfs); err == nil || out != "" || errs != tt.want {
@@ -390,19 +358,19 @@ func TestPython(t *testing.T) {
 		t.Skip("python3 is not installed")
 	}
 	m := newMachine(t, true, true)
-	p, q := m.program(2), m.program(1)
-	cmd := exec.Command(python, "-B", "../python/tests/drive_amd.py", m.control, m.path, m.sys, fmt.Sprint(p.PID), fmt.Sprint(q.PID))
+	p, q := m.start(2), m.start(1)
+	cmd := exec.Command(python, "-B", "../python/tests/drive_amd.py", m.control, m.kfd.Path, m.kfd.Sys, fmt.Sprint(p.PID), fmt.Sprint(q.PID))
 	cmd.Env = append(os.Environ(), "PYTHONPATH=../python", "GIVEWAY_AMD_LIBRARY="+build(t, "libgiveway-amd.so", "-shared", "-fPIC", "-std=c11", "giveway_amd.c"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	m.eventually("all running after the controller was closed", func() bool { return p.running() == 2 && q.running() == 1 })
+	m.eventually("all running after the controller was closed", func() bool { return p.Running() == 2 && q.Running() == 1 })
 }
 
 // TestCommands checks ps, set, pause, resume, restore and doctor for a KFD process.
 func TestCommands(t *testing.T) {
 	m := newMachine(t, false, true)
-	p := m.program(3)
+	p := m.start(3)
 	t.Setenv("GIVEWAY_SOCKET", m.control)
 	call := func(args ...string) string {
 		t.Helper()
@@ -422,7 +390,7 @@ func TestCommands(t *testing.T) {
 	}
 	m.eventually("shown by ps as stoppable", func() bool { return strings.Contains(call("ps"), "interrupt") })
 	call("pause", pid)
-	m.eventually("paused", func() bool { return p.running() == 0 && strings.Contains(call("ps"), "paused") })
+	m.eventually("paused", func() bool { return p.Running() == 0 && strings.Contains(call("ps"), "paused") })
 	out := call("doctor")
 	for _, says := range []string{"AMD gfx942", "KFD 1.17", "debugger interface", "0 of 24 slots in use", "calls to stop 3 queues"} {
 		if !strings.Contains(out, says) {
@@ -430,7 +398,7 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	call("resume", pid)
-	m.eventually("resumed", func() bool { return p.running() == 3 })
+	m.eventually("resumed", func() bool { return p.Running() == 3 })
 	call("restore")
 	m.eventually("restored", func() bool { return m.kfd.Left() == "" })
 	all, err := client.New("").Processes(t.Context())

@@ -22,14 +22,16 @@ import (
 //
 // On a stock driver Backend attaches the queues of managed processes only. Attaching
 // takes a debug session, which stalls the whole GPU for a moment when it begins and keeps
-// other debuggers out. On a patched driver (Driver.Quiet) it attaches all queues.
+// other debuggers out. On a driver with our patch it attaches all queues.
 type Backend struct {
-	cfg    Config
-	log    *slog.Logger
-	driver *Driver // nil before Start
+	cfg Config
+	log *slog.Logger
+
+	// Set by Start, with mu held.
+	driver *driver
 	host   hal.Host
-	gpus   map[uint32]*gpu // by KFD's gpu_id
 	done   <-chan struct{} // closed when the daemon shuts down
+	gpus   map[uint32]*gpu // by KFD's gpu_id
 
 	discovery sync.Mutex     // held while queues are listed and compared with the records
 	calls     sync.WaitGroup // goroutines that call the driver
@@ -59,16 +61,17 @@ func (b *Backend) Name() string { return "amd" }
 
 // Start implements hal.Backend.
 func (b *Backend) Start(ctx context.Context, h hal.Host) error {
-	driver, err := Open(b.cfg)
+	d, err := open(b.cfg)
 	if err != nil {
 		return err
 	}
-	b.driver, b.host, b.done = driver, h, ctx.Done()
-	for _, d := range driver.Devices() {
-		g := &gpu{d}
-		b.gpus[d.GPU()] = g
+	for _, g := range d.gpus {
+		b.gpus[g.node.GPU] = g
 		h.DeviceFound(g)
 	}
+	b.mu.Lock()
+	b.driver, b.host, b.done = d, h, ctx.Done()
+	b.mu.Unlock()
 	b.calls.Go(func() {
 		every := time.NewTicker(listInterval)
 		defer every.Stop()
@@ -87,7 +90,7 @@ func (b *Backend) Start(ctx context.Context, h hal.Host) error {
 // Close implements hal.Backend. If the driver does not return, Close gives up: the driver
 // restores everything when the daemon's process exits.
 func (b *Backend) Close() error {
-	if b.driver == nil {
+	if !b.started() {
 		return nil
 	}
 	b.mu.Lock()
@@ -98,7 +101,7 @@ func (b *Backend) Close() error {
 	closed := make(chan error, 1)
 	go func() {
 		b.calls.Wait()
-		closed <- b.driver.Close()
+		closed <- b.driver.close()
 	}()
 	select {
 	case err := <-closed:
@@ -106,6 +109,14 @@ func (b *Backend) Close() error {
 	case <-time.After(closeTimeout):
 		return fmt.Errorf("close KFD: no answer within %v; it restores all queues when the daemon exits", closeTimeout)
 	}
+}
+
+// started reports whether Start has succeeded. The daemon may call the other methods
+// before.
+func (b *Backend) started() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.driver != nil
 }
 
 // stopping reports whether the daemon shuts down.
@@ -157,7 +168,7 @@ func (q queuesByGPU) add(k kfd.Queue) { q[k.GPU] = append(q[k.GPU], k.ID) }
 func (b *Backend) listAll() {
 	b.discovery.Lock()
 	defer b.discovery.Unlock()
-	queues, err := b.driver.Queues()
+	queues, err := b.driver.queues()
 	found := make(map[int]queuesByGPU)
 	for _, q := range queues {
 		if found[q.PID] == nil {
@@ -172,7 +183,7 @@ func (b *Backend) listAll() {
 		b.log.Debug("not all KFD queues could be listed", "error", err)
 		return // a process that is missing from the list may still have queues
 	}
-	for _, pid := range b.known() {
+	for _, pid := range b.pids() {
 		if found[pid] == nil {
 			b.update(pid, nil)
 		}
@@ -181,12 +192,12 @@ func (b *Backend) listAll() {
 
 // Find implements hal.Finder. It offers the queues before it returns.
 func (b *Backend) Find(pid int) hal.Found {
-	if b.driver == nil || pid == os.Getpid() {
+	if !b.started() || pid == os.Getpid() {
 		return hal.Found{}
 	}
 	b.discovery.Lock()
 	defer b.discovery.Unlock()
-	queues, _ := b.driver.QueuesOf(pid) // after an error the next listing finds them
+	queues, _ := b.driver.queuesOf(pid) // after an error the next listing finds them
 	found := make(queuesByGPU)
 	for _, q := range queues {
 		found.add(q)
@@ -197,7 +208,8 @@ func (b *Backend) Find(pid int) hal.Found {
 	return hal.Found{}
 }
 
-func (b *Backend) known() []int {
+// pids returns the processes that have a record.
+func (b *Backend) pids() []int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var pids []int
@@ -357,7 +369,7 @@ func (b *Backend) attach(p *process) {
 	if p.attaching || b.stopping() || b.processes[p.info.PID] != p {
 		return
 	}
-	wanted := b.driver.Quiet() || p.settings.Managed
+	wanted := !b.driver.attachingStalls() || p.settings.Managed
 	again := retry{failed: (p.retry || p.reshim) && wanted, shim: p.reshim && wanted}
 	type task struct {
 		gpu uint32
@@ -378,7 +390,7 @@ func (b *Backend) attach(p *process) {
 		return
 	}
 	p.attaching, p.retry, p.reshim = true, false, false
-	t := Target{PID: p.info.PID, Alive: func() bool { return !p.handle.Exited() }}
+	t := target{pid: p.info.PID, alive: func() bool { return !p.handle.Exited() }}
 	b.calls.Go(func() {
 		var errs []error
 		for _, task := range tasks {

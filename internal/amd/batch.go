@@ -9,63 +9,59 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoSlot is wrapped by errors that mean that a queue stays stopped because the
-// slots that are left are reserved.
-var ErrNoSlot = errors.New("the slots that are left are reserved")
+// batchMethod uses the ioctls of our driver patch.
+type batchMethod struct{ driver *driver }
 
-// batchWay is our patch.
-type batchWay struct{ driver *Driver }
+func (b *batchMethod) name() string { return "batch" }
 
-func (b *batchWay) name() string { return "batch" }
-
-func (b *batchWay) prove(_ *Device, t Target) error {
-	return batchError(kfd.MayUnmap(b.driver.file, t.PID))
+func (b *batchMethod) prove(_ *gpu, t target) error {
+	return batchError(kfd.MayUnmap(b.driver.file, t.pid))
 }
 
-func (b *batchWay) stop(pid int, queues []*queue) []error {
-	return b.do(pid, queues, func(keys []kfd.QueueKey) ([]error, error) {
-		return kfd.BatchUnmap(b.driver.file, pid, keys, queues[0].device.grace())
+func (b *batchMethod) stop(pid int, queues []*queue) []error {
+	return b.call(pid, queues, func(keys []kfd.QueueKey) ([]error, error) {
+		return kfd.BatchUnmap(b.driver.file, pid, keys, kfd.MinGrace)
 	})
 }
 
-func (b *batchWay) start(pid int, queues []*queue) []error {
-	return b.do(pid, queues, func(keys []kfd.QueueKey) ([]error, error) { return kfd.FastRemap(b.driver.file, pid, keys) })
+func (b *batchMethod) start(pid int, queues []*queue) []error {
+	return b.call(pid, queues, func(keys []kfd.QueueKey) ([]error, error) { return kfd.FastRemap(b.driver.file, pid, keys) })
 }
 
-// do makes a call. The driver goes by number, so the process is looked at before
-// and after: if it ended meanwhile, whoever has its number now is left alone again.
-func (b *batchWay) do(pid int, queues []*queue, call func([]kfd.QueueKey) ([]error, error)) []error {
+// call calls the driver, which identifies a process by its pid. It therefore checks before
+// and after the call whether the process still lives. If the process exited meanwhile, the
+// call may have reached a new process with the same pid, and is undone.
+func (b *batchMethod) call(pid int, queues []*queue, do func([]kfd.QueueKey) ([]error, error)) []error {
 	t := &queues[0].target
 	if t.gone() {
-		return all(queues, hal.ErrGone)
+		return forAll(queues, hal.ErrGone)
 	}
 	keys := make([]kfd.QueueKey, len(queues))
 	for i, q := range queues {
 		keys[i] = q.key()
 	}
-	errs, err := call(keys)
+	errs, err := do(keys)
 	if t.gone() {
-		return all(queues, errors.Join(hal.ErrGone, b.leave(pid)))
+		return forAll(queues, errors.Join(hal.ErrGone, b.release(pid)))
 	}
 	if err != nil {
-		return all(queues, batchError(err))
+		return forAll(queues, batchError(err))
 	}
 	for i := range errs {
-		errs[i] = entryError(errs[i])
+		errs[i] = batchQueueError(errs[i])
 	}
 	return errs
 }
 
-func (b *batchWay) leave(pid int) error {
-	_, err := kfd.RemapAll(b.driver.file, pid)
-	err = batchError(err)
+func (b *batchMethod) release(pid int) error {
+	err := batchError(kfd.RemapAll(b.driver.file, pid))
 	if errors.Is(err, hal.ErrGone) || errors.Is(err, hal.ErrNotSupported) || errors.Is(err, unix.EBUSY) {
-		return nil // nothing of it is ours
+		return nil // none of its queues were unmapped by this process
 	}
 	return err
 }
 
-// batchError says what the failure of a whole call means.
+// batchError classifies the error of a whole call.
 func batchError(err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH):
@@ -76,13 +72,13 @@ func batchError(err error) error {
 	return err
 }
 
-// entryError says what became of one queue.
-func entryError(err error) error {
+// batchQueueError classifies the error of one queue.
+func batchQueueError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EBUSY): // EBUSY: it is being destroyed
 		return fmt.Errorf("%w: %w", err, hal.ErrGone)
 	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("%w: %w", err, ErrNoSlot)
+		return fmt.Errorf("%w: the free hardware slots are reserved for higher priorities", err)
 	}
 	return err
 }

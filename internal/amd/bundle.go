@@ -11,12 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/sched"
 )
-
-// gpu is the hal.Device that the daemon schedules on. Its queues are bundles. It
-// implements hal.Batcher.
-type gpu struct{ *Device }
 
 // bundle is all compute queues of one process on one GPU. The scheduler sees them as one
 // queue, and they are stopped and started together: a process may make one of its queues
@@ -25,8 +20,8 @@ type bundle struct {
 	gpu    *gpu
 	serial uint64 // the order in which several bundles are locked
 
-	mu      sync.Mutex           // held during calls of the driver
-	parts   map[uint32]hal.Queue // the attached queues, by KFD queue id
+	mu      sync.Mutex        // held during calls of the driver
+	parts   map[uint32]*queue // the attached queues, by KFD queue id
 	stopped bool
 	closed  bool
 }
@@ -37,7 +32,7 @@ type stoppable struct{ *bundle }
 var lastSerial atomic.Uint64
 
 func newBundle(g *gpu) *bundle {
-	return &bundle{gpu: g, serial: lastSerial.Add(1), parts: make(map[uint32]hal.Queue)}
+	return &bundle{gpu: g, serial: lastSerial.Add(1), parts: make(map[uint32]*queue)}
 }
 
 // Interrupt implements hal.Interrupter.
@@ -50,15 +45,13 @@ func (s stoppable) Restore() error { return s.gpu.Switch(nil, []hal.Queue{s})[0]
 // that the shim of their process stops.
 type retry struct{ failed, shim bool }
 
-func (r retry) includes(q hal.Queue) bool {
-	_, can := q.(hal.Interrupter)
-	by, ok := q.(interface{ ByShim() bool })
-	return r.failed && !can || r.shim && ok && by.ByShim()
+func (r retry) includes(q *queue) bool {
+	return r.failed && len(q.methods) == 0 || r.shim && q.byShim()
 }
 
 // attach attaches the queues ids of a process and closes all others. The type of the
 // result says what can be done to the bundle; the error says why not more.
-func (b *bundle) attach(ids []uint32, t Target, again retry) (hal.Queue, error) {
+func (b *bundle) attach(ids []uint32, t target, again retry) (hal.Queue, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -68,33 +61,30 @@ func (b *bundle) attach(ids []uint32, t Target, again retry) (hal.Queue, error) 
 	for id, q := range b.parts {
 		if !slices.Contains(ids, id) || again.includes(q) {
 			delete(b.parts, id)
-			errs = append(errs, q.Close())
+			errs = append(errs, q.close())
 		}
 	}
 	for _, id := range ids {
 		if b.parts[id] != nil {
 			continue
 		}
-		t.Queue = id
+		t.queue = id
 		q, err := b.gpu.attach(t)
-		if errors.Is(err, hal.ErrGone) {
-			continue
-		}
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, ignoreGone(err))
 			continue
 		}
 		b.parts[id] = q
-		if w, ok := q.(interface{ Why() error }); ok && w.Why() != nil {
-			errs = append(errs, fmt.Errorf("queue %d: %w", id, w.Why()))
+		if q.why != nil {
+			errs = append(errs, fmt.Errorf("queue %d: %w", id, q.why))
 		}
 		if b.stopped { // a new queue of a stopped process is stopped as well
-			errs = append(errs, hal.Stop(q, sched.LevelInterrupt))
+			errs = append(errs, b.gpu.driver.stop([]*queue{q})...)
 		}
 	}
 	why := errors.Join(errs...)
 	for _, q := range b.parts {
-		if _, can := q.(hal.Interrupter); !can {
+		if len(q.methods) == 0 {
 			return b, why
 		}
 	}
@@ -110,8 +100,8 @@ func (b *bundle) methods() string {
 	defer b.mu.Unlock()
 	var names []string
 	for _, q := range b.parts {
-		if m, ok := q.(interface{ Way() string }); ok && m.Way() != "" {
-			names = append(names, m.Way())
+		if name := q.bestMethod(); name != "" {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
@@ -119,21 +109,29 @@ func (b *bundle) methods() string {
 }
 
 // Close implements hal.Queue.
-func (b *bundle) Close() error { return b.closeParts(hal.Queue.Close) }
+func (b *bundle) Close() error { return b.closeParts((*queue).close) }
 
 // Abandon implements hal.Abandoner.
-func (b *bundle) Abandon() error { return b.closeParts(hal.Abandon) }
+func (b *bundle) Abandon() error { return b.closeParts((*queue).abandon) }
 
-func (b *bundle) closeParts(end func(hal.Queue) error) error {
+func (b *bundle) closeParts(end func(*queue) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 	var errs []error
-	for _, id := range slices.Sorted(maps.Keys(b.parts)) {
-		errs = append(errs, end(b.parts[id]))
+	for _, q := range b.sorted() {
+		errs = append(errs, end(q))
 	}
 	clear(b.parts)
 	return errors.Join(errs...)
+}
+
+// sorted returns the attached queues by id. b.mu is held.
+func (b *bundle) sorted() (queues []*queue) {
+	for _, id := range slices.Sorted(maps.Keys(b.parts)) {
+		queues = append(queues, b.parts[id])
+	}
+	return queues
 }
 
 // Switch implements hal.Batcher: one call of the driver for each process and method,
@@ -147,50 +145,43 @@ func (g *gpu) Switch(off, on []hal.Queue) []error {
 			bundles[i] = q.bundle
 		case *bundle:
 			bundles[i] = q
+		default:
+			errs[i] = hal.ErrNotSupported
 		}
 	}
 	defer lockAll(bundles)()
-	var offs, ons []hal.Queue
-	var owner []int // for each of offs and then ons: the index of its bundle
+	g.switchParts(bundles[:len(off)], errs[:len(off)], g.driver.stop)
+	g.switchParts(bundles[len(off):], errs[len(off):], g.driver.start)
+	var undo []*queue // the stopped queues of bundles that were stopped in part
+	for i, b := range bundles {
+		switch {
+		case b == nil:
+		case errs[i] == nil:
+			b.stopped = i < len(off)
+		case i < len(off) && !b.stopped:
+			undo = append(undo, b.sorted()...)
+		}
+	}
+	_ = g.driver.start(undo) // after a failure a later start tries again
+	return errs
+}
+
+// switchParts calls the driver once for the queues of all bundles, and adds the errors to
+// those of the bundles. A queue that is gone does not run, so that is not an error.
+func (g *gpu) switchParts(bundles []*bundle, errs []error, do func([]*queue) []error) {
+	var queues []*queue
+	var owner []int // the index of each queue's bundle
 	for i, b := range bundles {
 		if b == nil {
-			errs[i] = hal.ErrNotSupported
 			continue
 		}
-		for _, id := range slices.Sorted(maps.Keys(b.parts)) {
-			q := b.parts[id]
-			switch _, can := q.(hal.Interrupter); {
-			case i < len(off):
-				offs = append(offs, q)
-			case can:
-				ons = append(ons, q)
-			default: // it runs: what stopped it, for example its shim, is gone
-				continue
-			}
-			owner = append(owner, i)
+		for _, q := range b.sorted() {
+			queues, owner = append(queues, q), append(owner, i)
 		}
 	}
-	results := g.Device.Switch(offs, ons)
-	for i, err := range results {
-		if err != nil && !errors.Is(err, hal.ErrGone) { // a queue that is gone does not run
-			errs[owner[i]] = errors.Join(errs[owner[i]], err)
-		}
+	for i, err := range do(queues) {
+		errs[owner[i]] = errors.Join(errs[owner[i]], ignoreGone(err))
 	}
-	var undo []hal.Queue // the stopped queues of bundles that were stopped in part
-	for i, q := range offs {
-		if errs[owner[i]] != nil && results[i] == nil && !bundles[owner[i]].stopped {
-			undo = append(undo, q)
-		}
-	}
-	if len(undo) > 0 {
-		_ = g.Device.Switch(nil, undo) // a later start tries again
-	}
-	for i, b := range bundles {
-		if b != nil && errs[i] == nil {
-			b.stopped = i < len(off)
-		}
-	}
-	return errs
 }
 
 // lockAll locks bundles, each once and always in the same order. It returns a function

@@ -2,7 +2,6 @@ package amd
 
 import (
 	"errors"
-	"os"
 	"testing"
 
 	"github.com/giveway/giveway/internal/amd/kfd"
@@ -14,61 +13,41 @@ import (
 // TestBundleStopsAllOrNone checks that a bundle with a queue that cannot be stopped runs.
 func TestBundleStopsAllOrNone(t *testing.T) {
 	for _, patched := range []bool{false, true} {
-		sys := t.TempDir()
-		k := kfdtest.New(kfdtest.Config{Patched: patched, Sys: sys})
-		path := kfdtest.Mounted(t, k).Path
-		p := kfdtest.Start(t, os.Getuid())
-		check := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		check(p.Open(path))
-		check(kfd.SetRuntime(p, true))
-		var ids []uint32
-		for range 2 {
-			id, err := kfd.CreateQueue(p, kfd.NewQueue{GPU: kfdtest.MI300X.GPU, Type: kfd.TypeComputeAQL, Ring: 1 << 30, RingSize: 4096})
-			check(err)
-			ids = append(ids, id)
-		}
+		m := kfdtest.NewMachine(t, kfdtest.Config{Patched: patched})
+		p := m.StartProcess(2)
+		ids := []uint32{p.Queues[0].Queue, p.Queues[1].Queue}
 		running := func(want int) {
 			t.Helper()
-			got := 0
-			for _, id := range ids {
-				if k.Active(kfdtest.QueueID{PID: p.PID, Queue: id}) {
-					got++
-				}
-			}
-			if got != want {
+			if got := p.Running(); got != want {
 				t.Errorf("patched %v: got %d running queues, want %d", patched, got, want)
 			}
 		}
-		driver, err := Open(Config{Dev: path, Sys: kfd.Sysfs(sys)})
-		check(err)
-		b := newBundle(&gpu{driver.Devices()[0]})
-		q, err := b.attach(ids, Target{PID: p.PID}, retry{})
-		check(err)
-		check(hal.Stop(q, sched.LevelInterrupt))
+		d, err := open(Config{Dev: m.Path, Sys: kfd.Sysfs(m.Sys)})
+		check(t, err)
+		b := newBundle(d.gpus[0])
+		q, err := b.attach(ids, target{pid: p.PID}, retry{})
+		check(t, err)
+		check(t, hal.Stop(q, sched.LevelInterrupt))
 		running(0)
-		check(hal.Start(q, sched.LevelInterrupt))
+		check(t, hal.Start(q, sched.LevelInterrupt))
 		running(2)
 		part := b.parts[ids[1]]
-		b.parts[ids[1]] = struct{ hal.Queue }{part} // it cannot be interrupted
+		methods := part.methods
+		part.methods = nil
 		if err := hal.Stop(q, sched.LevelInterrupt); !errors.Is(err, hal.ErrNotSupported) {
 			t.Errorf("patched %v: got %v, want %v", patched, err, hal.ErrNotSupported)
 		}
 		running(2)
-		b.parts[ids[1]] = part
-		check(hal.Stop(q, sched.LevelInterrupt))
+		part.methods = methods
+		check(t, hal.Stop(q, sched.LevelInterrupt))
 		running(0)
-		check(q.Close())
+		check(t, q.Close())
 		running(2)
-		if again, err := b.attach(ids, Target{PID: p.PID}, retry{}); err != nil || hal.Abilities(again) != 0 {
-			t.Errorf("patched %v: a closed bundle: got %v, %v; want no abilities", patched, hal.Abilities(again), err)
+		if again, err := b.attach(ids, target{pid: p.PID}, retry{}); err != nil || hal.Abilities(again) != 0 {
+			t.Errorf("patched %v, closed bundle: got %v, %v; want no abilities", patched, hal.Abilities(again), err)
 		}
-		check(driver.Close())
-		if left := k.Left(); left != "" {
+		check(t, d.close())
+		if left := m.Left(); left != "" {
 			t.Errorf("patched %v: got %q, want nothing left", patched, left)
 		}
 	}

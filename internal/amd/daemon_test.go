@@ -43,8 +43,8 @@ const (
 	modeDaemon   = "daemon" // with the arguments device, sysfs and, optionally, socket
 )
 
-// runMode runs the test binary as a guardian or daemon if the environment says so.
-func runMode() {
+// TestMain runs the test binary as a guardian or a daemon if the environment says so.
+func TestMain(m *testing.M) {
 	switch os.Getenv(modeEnv) {
 	case modeGuardian:
 		_ = guardian.Keep(3, backends.Adopt, slog.New(slog.DiscardHandler))
@@ -56,9 +56,8 @@ func runMode() {
 		}
 		_ = d.Run(context.Background())
 	default:
-		return
+		os.Exit(m.Run())
 	}
-	os.Exit(0)
 }
 
 // newDaemon makes a daemon. In modeDaemon every process is of class batch.
@@ -94,27 +93,27 @@ func newDaemon(device, sys string) (*daemon.Daemon, *shim.Backend) {
 // runningDaemon is a daemon that runs until stop is called or the test is over.
 type runningDaemon struct {
 	*daemon.Daemon
-	n          *node
+	m          *machine
 	gates      *shim.Backend
 	socket     string
 	stopServer func() // which disconnects the shims
 	stop       func()
 }
 
-func (n *node) daemon() *runningDaemon {
-	n.Helper()
-	d := &runningDaemon{n: n, socket: filepath.Join(n.TempDir(), "s")}
-	d.Daemon, d.gates = newDaemon(n.path, n.sys)
+func (m *machine) daemon() *runningDaemon {
+	m.Helper()
+	d := &runningDaemon{m: m, socket: filepath.Join(m.TempDir(), "s")}
+	d.Daemon, d.gates = newDaemon(m.Path, m.Sys)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := server.New(d.Daemon, server.Config{Socket: d.socket, Pages: d.gates})
-	n.check(s.Listen())
+	m.check(s.Listen())
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		if err := d.Run(ctx); err != nil {
-			n.Errorf("daemon: got %v, want no error", err)
+			m.Errorf("daemon: got %v, want no error", err)
 		}
 	})
-	eventually(n.T, func() bool { return len(d.Status().Devices) > 0 })
+	m.eventually("started", func() bool { return len(d.Status().Devices) > 0 })
 	serving, stopServing := context.WithCancel(ctx)
 	served := make(chan struct{})
 	ended.Go(func() { defer close(served); _ = s.Serve(serving) })
@@ -126,14 +125,14 @@ func (n *node) daemon() *runningDaemon {
 		cancel()
 		ended.Wait()
 	}
-	n.Cleanup(d.stop)
+	m.Cleanup(d.stop)
 	return d
 }
 
 func (d *runningDaemon) change(pid int, c api.Change) {
-	d.n.Helper()
+	d.m.Helper()
 	_, err := d.Change(pid, c)
-	d.n.check(err)
+	d.m.check(err)
 }
 
 // queue returns the queue of a process in giveway ps, or nil.
@@ -186,173 +185,171 @@ var (
 // TestDaemonSchedulesProcesses follows two processes through classes, pause and resume, a
 // new queue, the exit of one, and the end of the daemon.
 func TestDaemonSchedulesProcesses(t *testing.T) {
-	onBothDrivers(t, func(n *node, _ bool) {
-		train, ids := n.program(3)
-		d := n.daemon()
-		eventually(n.T, func() bool { q := d.queue(train.PID); return q != nil && q.Native == 3 })
+	onBothDrivers(t, func(m *machine, _ bool, _ string) {
+		train := m.StartProcess(3)
+		d := m.daemon()
+		m.eventually("found", func() bool { q := d.queue(train.PID); return q != nil && q.Native == 3 })
 		if q := d.queue(train.PID); !strings.HasPrefix(q.Device, "amd-") || q.State != "running" {
-			n.Errorf("got %+v, want it running on an AMD device", q)
+			m.Errorf("got %+v, want it running on an AMD device", q)
 		}
-		if calls := n.kfd.Calls(kfdtest.Trap(kfd.OpEnable)); calls != 0 || n.kfd.Left() != "" {
-			n.Errorf("an unmanaged process: got %d debug sessions, %q; want none", calls, n.kfd.Left())
+		if calls := m.Calls(kfdtest.Trap(kfd.OpEnable)); calls != 0 || m.Left() != "" {
+			m.Errorf("an unmanaged process: got %d debug sessions, %q; want none", calls, m.Left())
 		}
-		serve, serveIDs := n.program(1)
+		serve := m.StartProcess(1)
 		d.change(serve.PID, asStandard) // before a listing can have found it
 
 		d.change(train.PID, paused)
-		eventually(n.T, func() bool { return n.running(ids) == 0 })
-		eventually(n.T, func() bool {
+		m.eventually("stopped", func() bool { return train.Running() == 0 })
+		m.eventually("shown as stopped", func() bool {
 			q := d.queue(train.PID)
 			return q.State == "stopped" && slices.Equal(q.Can, []string{"interrupt"})
 		})
-		ids = append(ids, n.addQueue(train))
-		eventually(n.T, func() bool { return n.running(ids) == 0 })
-		if n.running(serveIDs) != 1 {
-			n.Error("the other process was stopped too")
+		train.AddQueue()
+		m.eventually("stopped", func() bool { return train.Running() == 0 })
+		if serve.Running() != 1 {
+			m.Error("the other process was stopped too")
 		}
 		d.change(train.PID, resumed)
-		eventually(n.T, func() bool { return n.running(ids) == 4 })
+		m.eventually("running", func() bool { return train.Running() == 4 })
 
 		d.change(train.PID, asBatch)
 		d.change(serve.PID, asOnline)
-		eventually(n.T, func() bool { return n.running(ids) == 0 })
-		if n.running(serveIDs) != 1 {
-			n.Error("the online process was stopped")
+		m.eventually("stopped", func() bool { return train.Running() == 0 })
+		if serve.Running() != 1 {
+			m.Error("the online process was stopped")
 		}
 		serve.Kill()
-		eventually(n.T, func() bool { return n.running(ids) == 4 && len(d.Processes()) == 1 })
+		m.eventually("running alone", func() bool { return train.Running() == 4 && len(d.Processes()) == 1 })
 
 		d.change(train.PID, paused)
-		eventually(n.T, func() bool { return n.running(ids) == 0 })
+		m.eventually("stopped", func() bool { return train.Running() == 0 })
 		d.stop()
-		if n.running(ids) != 4 || n.kfd.Left() != "" {
-			n.Errorf("after the daemon: got %d running queues, %q; want 4 and nothing left", n.running(ids), n.kfd.Left())
+		if train.Running() != 4 || m.Left() != "" {
+			m.Errorf("after the daemon: got %d running queues, %q; want 4 and nothing left", train.Running(), m.Left())
 		}
 	})
 }
 
 // enter connects a process to the shim backend, as the shim in it does.
 func (d *runningDaemon) enter(pid int) (inside *pagetest.Process, leave func()) {
-	d.n.Helper()
+	d.m.Helper()
 	fds, leave, err := d.gates.Admit(server.ShimProcess{PID: pid, UID: uint32(os.Getuid()), Runtime: "hip"})
-	d.n.check(err)
+	d.m.check(err)
 	inside, err = pagetest.NewProcess(fds[0], fds[1], fds[2])
-	d.n.check(err)
+	d.m.check(err)
 	return inside, leave
 }
 
 // TestDaemonCombinesGateAndQueues checks that a process with a gate and KFD queues is one
 // queue that can do what either can, and that the KFD queues outlive the gate.
 func TestDaemonCombinesGateAndQueues(t *testing.T) {
-	onBothDrivers(t, func(n *node, patched bool) {
-		method := map[bool]string{true: "batch", false: "debug"}[patched]
-		p, ids := n.program(2)
-		d := n.daemon()
+	onBothDrivers(t, func(m *machine, _ bool, method string) {
+		p := m.StartProcess(2)
+		d := m.daemon()
 		inside, leave := d.enter(p.PID)
 		d.change(p.PID, asBatch)
-		eventually(n.T, func() bool { return d.can(p.PID, method, "hold", "interrupt", "bound") })
+		m.eventually("holdable and stoppable", func() bool { return d.can(p.PID, method, "hold", "interrupt", "bound") })
 		if q := d.queue(p.PID); !strings.HasPrefix(q.Device, "amd-") {
-			n.Errorf("got device %s, want an AMD device", q.Device)
+			m.Errorf("got device %s, want an AMD device", q.Device)
 		}
 		d.change(p.PID, paused)
-		eventually(n.T, func() bool { return n.running(ids) == 0 })
+		m.eventually("stopped", func() bool { return p.Running() == 0 })
 		leave()
-		n.check(inside.Close())
-		eventually(n.T, func() bool { return d.can(p.PID, method, "interrupt") })
-		if n.running(ids) != 0 {
-			n.Error("the queues started when the gate was withdrawn")
+		m.check(inside.Close())
+		m.eventually("stoppable without its gate", func() bool { return d.can(p.PID, method, "interrupt") })
+		if p.Running() != 0 {
+			m.Error("the queues started when the gate was withdrawn")
 		}
 		d.change(p.PID, resumed)
-		eventually(n.T, func() bool { return n.running(ids) == 2 })
+		m.eventually("running", func() bool { return p.Running() == 2 })
 	})
 }
 
 // TestDaemonRestoreEndsSessions checks that after giveway restore a process is unmanaged
 // and in no debug session.
 func TestDaemonRestoreEndsSessions(t *testing.T) {
-	n := newNode(t, false)
-	p, ids := n.program(1)
-	d := n.daemon()
+	m := newMachine(t, false)
+	p := m.StartProcess(1)
+	d := m.daemon()
 	d.change(p.PID, paused)
-	eventually(t, func() bool { return n.running(ids) == 0 })
-	n.check(d.Restore())
-	eventually(t, func() bool { return n.running(ids) == 1 && n.kfd.Left() == "" && d.can(p.PID, "") })
+	m.eventually("stopped", func() bool { return p.Running() == 0 })
+	m.check(d.Restore())
+	m.eventually("restored", func() bool { return p.Running() == 1 && m.Left() == "" && d.can(p.PID, "") })
 }
 
 // TestDaemonStopsInOneCall checks that the stop of a process with ten queues is one call
 // of the patched driver and one runlist update.
 func TestDaemonStopsInOneCall(t *testing.T) {
-	n := newNode(t, true)
-	p, ids := n.program(10)
-	d := n.daemon()
-	eventually(t, func() bool { return d.can(p.PID, "batch", "interrupt") })
-	unmaps, updates := n.kfd.Calls(kfdtest.Request(kfd.ReqBatchUnmap)), n.kfd.Updates(kfdtest.MI300X.GPU)
+	m := newMachine(t, true)
+	p := m.StartProcess(10)
+	d := m.daemon()
+	m.eventually("stoppable", func() bool { return d.can(p.PID, "batch", "interrupt") })
+	unmaps, updates := m.Calls(kfdtest.Request(kfd.ReqBatchUnmap)), m.Updates(kfdtest.MI300X.GPU)
 	d.change(p.PID, paused)
-	eventually(t, func() bool { return n.running(ids) == 0 })
-	if got := n.kfd.Calls(kfdtest.Request(kfd.ReqBatchUnmap)) - unmaps; got != 1 {
+	m.eventually("stopped", func() bool { return p.Running() == 0 })
+	if got := m.Calls(kfdtest.Request(kfd.ReqBatchUnmap)) - unmaps; got != 1 {
 		t.Errorf("got %d calls, want 1", got)
 	}
-	if got := n.kfd.Updates(kfdtest.MI300X.GPU) - updates; got != 1 {
+	if got := m.Updates(kfdtest.MI300X.GPU) - updates; got != 1 {
 		t.Errorf("got %d runlist updates, want 1", got)
 	}
 }
 
 // TestDaemonRetriesRefusedStops checks that a stop that the driver refused is repeated.
 func TestDaemonRetriesRefusedStops(t *testing.T) {
-	n := newNode(t, true)
-	p, ids := n.program(2)
-	d := n.daemon()
-	eventually(t, func() bool { return d.can(p.PID, "batch", "interrupt") })
-	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{Hardware: true})
-	n.kfd.Inject(kfdtest.Trap(kfd.OpEnable), kfdtest.Fault{Errno: unix.EPERM})
+	m := newMachine(t, true)
+	p := m.StartProcess(2)
+	d := m.daemon()
+	m.eventually("stoppable", func() bool { return d.can(p.PID, "batch", "interrupt") })
+	m.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{Hardware: true})
+	m.Inject(kfdtest.Trap(kfd.OpEnable), kfdtest.Fault{Errno: unix.EPERM})
 	d.change(p.PID, paused)
-	eventually(t, func() bool { return d.failed("AMD calls") && n.running(ids) == 2 })
-	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{})
-	eventually(t, func() bool { return n.running(ids) == 0 })
+	m.eventually("refused", func() bool { return d.failed("AMD calls") && p.Running() == 2 })
+	m.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{})
+	m.eventually("stopped", func() bool { return p.Running() == 0 })
 }
 
 // TestDaemonSurvivesHangingCall checks that a call of the driver that hangs delays neither
 // the daemon nor other processes.
 func TestDaemonSurvivesHangingCall(t *testing.T) {
-	n := newNode(t, true)
-	first, firstIDs := n.program(1)
-	second, secondIDs := n.program(1)
-	d := n.daemon()
-	eventually(t, func() bool { return d.can(first.PID, "batch", "interrupt") && d.can(second.PID, "batch", "interrupt") })
+	m := newMachine(t, true)
+	first := m.StartProcess(1)
+	second := m.StartProcess(1)
+	d := m.daemon()
+	m.eventually("stoppable", func() bool { return d.can(first.PID, "batch", "interrupt") && d.can(second.PID, "batch", "interrupt") })
 	hang, unmap := make(chan struct{}), kfdtest.Request(kfd.ReqBatchUnmap)
-	n.kfd.Inject(unmap, kfdtest.Fault{Hang: hang, Times: 1})
-	calls := n.kfd.Calls(unmap)
+	m.Inject(unmap, kfdtest.Fault{Hang: hang, Times: 1})
+	calls := m.Calls(unmap)
 	d.change(first.PID, paused)
-	eventually(t, func() bool { return n.kfd.Calls(unmap) > calls })
+	m.eventually("in the call", func() bool { return m.Calls(unmap) > calls })
 	d.change(second.PID, paused)
-	eventually(t, func() bool { return n.running(secondIDs) == 0 })
+	m.eventually("stopped beside the hanging call", func() bool { return second.Running() == 0 })
 	close(hang)
-	eventually(t, func() bool { return n.running(firstIDs) == 0 })
+	m.eventually("stopped after the hang", func() bool { return first.Running() == 0 })
 }
 
 // startDaemon starts a daemon in a process of its own.
-func (n *node) startDaemon(socket ...string) *exec.Cmd {
-	n.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{n.path, n.sys}, socket...)...)
+func (m *machine) startDaemon(socket ...string) *exec.Cmd {
+	m.Helper()
+	cmd := exec.Command(os.Args[0], append([]string{m.Path, m.Sys}, socket...)...)
 	cmd.Env = append(os.Environ(), modeEnv+"="+modeDaemon)
-	n.check(cmd.Start())
-	n.Cleanup(func() { _ = cmd.Process.Kill() })
+	m.check(cmd.Start())
+	m.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
 }
 
 // TestDriverRestoresWhenDaemonIsKilled kills the daemon while it has queues stopped.
 func TestDriverRestoresWhenDaemonIsKilled(t *testing.T) {
-	onBothDrivers(t, func(n *node, _ bool) {
-		_, ids := n.program(2)
-		_, more := n.program(3)
-		ids = append(ids, more...)
+	onBothDrivers(t, func(m *machine, _ bool, _ string) {
+		first, second := m.StartProcess(2), m.StartProcess(3)
+		running := func() int { return first.Running() + second.Running() }
 		for round := range 3 {
-			cmd := n.startDaemon()
-			eventually(n.T, func() bool { return n.running(ids) < 5 })
+			cmd := m.startDaemon()
+			m.eventually("stopped", func() bool { return running() < 5 })
 			time.Sleep(time.Duration(round*7) * time.Millisecond)
-			n.check(cmd.Process.Kill())
+			m.check(cmd.Process.Kill())
 			_ = cmd.Wait() // it was killed
-			eventually(n.T, func() bool { return n.running(ids) == 5 && n.kfd.Left() == "" })
+			m.eventually("restored by the driver", func() bool { return running() == 5 && m.Left() == "" })
 		}
 	})
 }
@@ -360,19 +357,19 @@ func TestDriverRestoresWhenDaemonIsKilled(t *testing.T) {
 // TestDaemonDoctor checks the status of the daemon and the check of a process that
 // another debugger traces.
 func TestDaemonDoctor(t *testing.T) {
-	n := newNode(t, false)
-	d := n.daemon()
+	m := newMachine(t, false)
+	d := m.daemon()
 	if s := d.Status(); len(s.Devices) != 1 || s.Devices[0].Backend != "amd" || !strings.Contains(s.Devices[0].Model, "gfx942") {
 		t.Errorf("got devices %+v, want one gfx942", s.Devices)
 	}
 	if d.failed("AMD") {
 		t.Errorf("got %+v, want no failed check", d.Status().Checks)
 	}
-	p, ids := n.program(1)
-	n.check(unix.PtraceSeize(p.PID)) // this thread is the other debugger
+	p := m.StartProcess(1)
+	m.check(unix.PtraceSeize(p.PID)) // this thread is the other debugger
 	d.change(p.PID, paused)
-	eventually(t, func() bool { return d.failed(fmt.Sprintf("AMD queues of %d", p.PID)) })
-	if n.running(ids) != 1 {
+	m.eventually("reported as not stoppable", func() bool { return d.failed(fmt.Sprintf("AMD queues of %d", p.PID)) })
+	if p.Running() != 1 {
 		t.Error("the process was stopped")
 	}
 }
@@ -380,42 +377,41 @@ func TestDaemonDoctor(t *testing.T) {
 // TestDaemonReportsInversions checks that an online process which shares too few slots
 // with a lower class is reported, and no longer when the lower class is stopped.
 func TestDaemonReportsInversions(t *testing.T) {
-	n := newNode(t, false)
-	serve, _ := n.program(1)
-	crowd, ids := n.program(int(kfdtest.MI300X.Slots))
-	d := n.daemon()
-	eventually(t, func() bool { return d.queue(serve.PID) != nil && d.queue(crowd.PID) != nil })
+	m := newMachine(t, false)
+	serve, crowd := m.StartProcess(1), m.StartProcess(int(kfdtest.MI300X.Slots))
+	d := m.daemon()
+	m.eventually("found", func() bool { return d.queue(serve.PID) != nil && d.queue(crowd.PID) != nil })
 	reported := func() bool { return d.failed("AMD priority inversion") }
 	if reported() {
 		t.Error("an inversion is reported among processes of one class")
 	}
 	d.change(serve.PID, asOnline)
-	eventually(t, reported)
+	m.eventually("reported", reported)
 	d.change(crowd.PID, asBatch)
-	eventually(t, func() bool { return n.running(ids) == 0 && !reported() })
+	m.eventually("resolved", func() bool { return crowd.Running() == 0 && !reported() })
 }
 
 // TestDaemonWithoutDeviceFile checks that a daemon that may not open KFD says so.
 func TestDaemonWithoutDeviceFile(t *testing.T) {
-	n := newNode(t, true)
-	p, _ := n.program(1)
-	d, _ := newDaemon(n.path+"-missing", n.sys)
+	m := newMachine(t, true)
+	p := m.StartProcess(1)
+	d, _ := newDaemon(m.Path+"-missing", m.Sys)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
-	eventually(t, func() bool {
+	m.eventually("reported", func() bool {
 		return slices.ContainsFunc(d.Status().Checks, func(c api.Check) bool { return strings.Contains(c.Detail, "-missing") && !c.OK })
 	})
 	if _, err := d.Change(p.PID, paused); err == nil {
 		t.Error("an order for a process that the daemon cannot know was accepted")
 	}
 	stop()
-	n.check(<-ended)
+	m.check(<-ended)
 }
 
 // preloaded is a C process that runs under the preload library as it is built for use.
 type preloaded struct {
-	n   *node
+	m   *machine
 	cmd *exec.Cmd
 	in  io.Writer
 	out *bufio.Reader
@@ -423,34 +419,34 @@ type preloaded struct {
 }
 
 // buildPreloaded compiles shim/test/kfdwork.c and writes the library, or skips the test.
-func (n *node) buildPreloaded() (dir string) {
-	n.Helper()
+func (m *machine) buildPreloaded() (dir string) {
+	m.Helper()
 	library, err := preload.Library()
 	if err != nil {
-		n.Skip(err)
+		m.Skip(err)
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
-		n.Skip("gcc is needed to compile shim/test/kfdwork.c")
+		m.Skip("gcc is needed to compile shim/test/kfdwork.c")
 	}
-	dir = n.TempDir()
-	n.check(os.WriteFile(filepath.Join(dir, "libgiveway.so"), library, 0o600))
+	dir = m.TempDir()
+	m.check(os.WriteFile(filepath.Join(dir, "libgiveway.so"), library, 0o600))
 	if out, err := exec.Command("gcc", "-O2", "-o", filepath.Join(dir, "work"), "../../shim/test/kfdwork.c", "-pthread").CombinedOutput(); err != nil {
-		n.Fatalf("gcc: %v: %s", err, out)
+		m.Fatalf("gcc: %v: %s", err, out)
 	}
 	return dir
 }
 
-func (n *node) preloaded(dir, socket string, queues int) *preloaded {
-	n.Helper()
-	p := &preloaded{n: n, cmd: exec.Command(filepath.Join(dir, "work"), n.path)}
+func (m *machine) preloaded(dir, socket string, queues int) *preloaded {
+	m.Helper()
+	p := &preloaded{m: m, cmd: exec.Command(filepath.Join(dir, "work"), m.Path)}
 	p.cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(dir, "libgiveway.so"), "GIVEWAY_SOCKET="+socket)
 	in, err := p.cmd.StdinPipe()
-	n.check(err)
+	m.check(err)
 	out, err := p.cmd.StdoutPipe()
-	n.check(err)
+	m.check(err)
 	p.in, p.out = in, bufio.NewReader(out)
-	n.check(p.cmd.Start())
-	n.Cleanup(func() {
+	m.check(p.cmd.Start())
+	m.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait() // it was killed
 	})
@@ -464,17 +460,17 @@ func (n *node) preloaded(dir, socket string, queues int) *preloaded {
 func (p *preloaded) pid() int { return p.cmd.Process.Pid }
 
 func (p *preloaded) expect(want string) {
-	p.n.Helper()
+	p.m.Helper()
 	if line, err := p.out.ReadString('\n'); err != nil || line != want {
-		p.n.Fatalf("got line %q, %v; want %q", line, err, want)
+		p.m.Fatalf("got line %q, %v; want %q", line, err, want)
 	}
 }
 
 func (p *preloaded) addQueue() {
-	p.n.Helper()
+	p.m.Helper()
 	id := uint32(len(p.ids))
 	_, err := fmt.Fprintf(p.in, "create %d 2 %d 8192 100 7 96\n", kfdtest.MI300X.GPU, 1<<30)
-	p.n.check(err)
+	p.m.check(err)
 	p.expect(fmt.Sprintf("created 0 77 %d\n", id))
 	p.ids = append(p.ids, kfdtest.QueueID{PID: p.pid(), Queue: id})
 }
@@ -483,7 +479,7 @@ func (p *preloaded) addQueue() {
 // as they were created.
 func (p *preloaded) have(percent, priority uint32) bool {
 	for _, id := range p.ids {
-		if s, _ := p.n.kfd.State(id); s != (kfdtest.State{Ring: 1 << 30, RingSize: 8192, Percent: percent, Priority: priority}) {
+		if s, _ := p.m.State(id); s != (kfdtest.State{Ring: 1 << 30, RingSize: 8192, Percent: percent, Priority: priority}) {
 			return false
 		}
 	}
@@ -503,86 +499,86 @@ func (p *preloaded) stoppedBySignal() bool {
 // TestDaemonAsksTheShim checks that where the driver does not let the daemon stop queues,
 // a process with the shim stops its own, and that its class sets their priority.
 func TestDaemonAsksTheShim(t *testing.T) {
-	n := newNode(t, false)
-	dir := n.buildPreloaded()
-	d := n.daemon()
-	p := n.preloaded(dir, d.socket, 2) // its runtime is not enabled, so it cannot be debugged
+	m := newMachine(t, false)
+	dir := m.buildPreloaded()
+	d := m.daemon()
+	p := m.preloaded(dir, d.socket, 2) // its runtime is not enabled, so it cannot be debugged
 	d.change(p.pid(), asBatch)
-	eventually(t, func() bool { return d.can(p.pid(), "own", "interrupt") && p.have(100, 3) })
+	m.eventually("stoppable, with the priority of its class", func() bool { return d.can(p.pid(), "own", "interrupt") && p.have(100, 3) })
 	d.change(p.pid(), paused)
-	eventually(t, func() bool { return p.have(0, 3) })
+	m.eventually("stopped", func() bool { return p.have(0, 3) })
 	p.addQueue()
 	if !p.have(0, 3) {
 		t.Error("a queue that was created in a stopped process runs")
 	}
-	eventually(t, func() bool { return d.queue(p.pid()).Native == 3 })
+	m.eventually("known with its new queue", func() bool { return d.queue(p.pid()).Native == 3 })
 	time.Sleep(2 * time.Second) // longer than a lease
 	if !p.have(0, 3) || d.state(p.pid()) != "stopped" {
 		t.Errorf("after 2 s: got state %s, want stopped", d.state(p.pid()))
 	}
 	d.change(p.pid(), resumed)
-	eventually(t, func() bool { return p.have(100, 3) })
+	m.eventually("running", func() bool { return p.have(100, 3) })
 	d.change(p.pid(), asOnline)
-	eventually(t, func() bool { return p.have(100, 11) })
+	m.eventually("of the online priority", func() bool { return p.have(100, 11) })
 	d.change(p.pid(), asStandard)
-	eventually(t, func() bool { return p.have(100, 7) })
+	m.eventually("as created", func() bool { return p.have(100, 7) })
 
 	checks := d.Status().Checks
 	if !slices.ContainsFunc(checks, func(c api.Check) bool { return c.Name == "AMD own" && c.OK }) || d.failed("AMD queues of") {
 		t.Errorf("got checks %+v, want AMD own and no queues that cannot be stopped", checks)
 	}
 
-	n.check(p.cmd.Process.Signal(unix.SIGSTOP))
-	eventually(t, p.stoppedBySignal)
+	m.check(p.cmd.Process.Signal(unix.SIGSTOP))
+	m.eventually("stopped by SIGSTOP", p.stoppedBySignal)
 	d.change(p.pid(), paused)
-	eventually(t, func() bool { return d.failed("AMD calls") })
+	m.eventually("asked without an answer", func() bool { return d.failed("AMD calls") })
 	if !p.have(100, 7) {
 		t.Error("the queues of a process that does not run were changed")
 	}
-	n.check(p.cmd.Process.Signal(unix.SIGCONT))
-	eventually(t, func() bool { return p.have(0, 7) && d.state(p.pid()) == "stopped" })
+	m.check(p.cmd.Process.Signal(unix.SIGCONT))
+	m.eventually("stopped after SIGCONT", func() bool { return p.have(0, 7) && d.state(p.pid()) == "stopped" })
 	d.change(p.pid(), asIdle)
-	eventually(t, func() bool { return p.have(0, 0) })
+	m.eventually("stopped, of the idle priority", func() bool { return p.have(0, 0) })
 	d.stop()
-	eventually(t, func() bool { return p.have(100, 7) })
+	m.eventually("as created", func() bool { return p.have(100, 7) })
 }
 
 // TestDaemonFollowsTheShim checks that what can be done to a process is found out again
 // when its shim connects after its queues are known, and when the shim disconnects.
 func TestDaemonFollowsTheShim(t *testing.T) {
-	n := newNode(t, false)
+	m := newMachine(t, false)
 	socket := filepath.Join(t.TempDir(), "later")
-	p := n.preloaded(n.buildPreloaded(), socket, 1)
-	d := n.daemon()
-	eventually(t, func() bool { q := d.queue(p.pid()); return q != nil && q.Native == 1 })
+	p := m.preloaded(m.buildPreloaded(), socket, 1)
+	d := m.daemon()
+	m.eventually("found", func() bool { q := d.queue(p.pid()); return q != nil && q.Native == 1 })
 	d.change(p.pid(), paused)
-	eventually(t, func() bool { return d.failed("AMD queues of") })
+	m.eventually("reported as not stoppable", func() bool { return d.failed("AMD queues of") })
 	if !p.have(100, 7) || !d.can(p.pid(), "") {
 		t.Errorf("got %+v, want a queue that cannot be stopped", d.queue(p.pid()))
 	}
-	n.check(os.Symlink(d.socket, socket))
+	m.check(os.Symlink(d.socket, socket))
 	time.Sleep(1100 * time.Millisecond) // the shim waits so long before it connects again
 	p.addQueue()
-	eventually(t, func() bool { return p.have(0, 7) && d.can(p.pid(), "own", "interrupt") })
+	m.eventually("stopped by the shim", func() bool { return p.have(0, 7) && d.can(p.pid(), "own", "interrupt") })
 	d.stopServer()
-	eventually(t, func() bool { return p.have(100, 7) && d.can(p.pid(), "") })
+	m.eventually("restored without the shim", func() bool { return p.have(100, 7) && d.can(p.pid(), "") })
 	d.change(p.pid(), resumed)
-	eventually(t, func() bool { return d.state(p.pid()) == "running" })
+	m.eventually("running", func() bool { return d.state(p.pid()) == "running" })
 }
 
 // TestShimRestoresWhenDaemonIsKilled checks that processes put their own queues back when
 // the daemon is killed.
 func TestShimRestoresWhenDaemonIsKilled(t *testing.T) {
-	n := newNode(t, false)
-	dir, socket := n.buildPreloaded(), filepath.Join(t.TempDir(), "s")
-	cmd := n.startDaemon(socket)
-	eventually(t, func() bool { _, err := os.Stat(socket); return err == nil })
-	first, second := n.preloaded(dir, socket, 2), n.preloaded(dir, socket, 3)
-	eventually(t, func() bool { return first.have(0, 3) || second.have(0, 3) })
-	n.check(cmd.Process.Kill())
+	m := newMachine(t, false)
+	dir, socket := m.buildPreloaded(), filepath.Join(t.TempDir(), "s")
+	cmd := m.startDaemon(socket)
+	m.eventually("listening", func() bool { _, err := os.Stat(socket); return err == nil })
+	first, second := m.preloaded(dir, socket, 2), m.preloaded(dir, socket, 3)
+	m.eventually("stopped", func() bool { return first.have(0, 3) || second.have(0, 3) })
+	m.check(cmd.Process.Kill())
 	began := time.Now()
 	_ = cmd.Wait() // it was killed
-	eventually(t, func() bool { return first.have(100, 7) && second.have(100, 7) })
+	m.eventually("as created", func() bool { return first.have(100, 7) && second.have(100, 7) })
 	// The lease is 0.8 s. The rest of the limit is for a busy machine.
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("got %v, want at most 3s", took)
@@ -592,31 +588,31 @@ func TestShimRestoresWhenDaemonIsKilled(t *testing.T) {
 // TestDaemonFallsBack makes the methods to stop a process fail one after another: batch,
 // debug, own, and then its gate is held.
 func TestDaemonFallsBack(t *testing.T) {
-	n := newNode(t, true)
-	p, ids := n.program(2)
-	d := n.daemon()
+	m := newMachine(t, true)
+	p := m.StartProcess(2)
+	d := m.daemon()
 	inside, leave := d.enter(p.PID)
 	defer func() {
 		leave()
-		n.check(inside.Close())
+		m.check(inside.Close())
 	}()
 	inside.SetQueues(0, kfdtest.MI300X.GPU, 2)
 	d.change(p.PID, asBatch)
-	eventually(t, func() bool { return d.can(p.PID, "batch", "hold", "interrupt", "bound") })
+	m.eventually("holdable and stoppable", func() bool { return d.can(p.PID, "batch", "hold", "interrupt", "bound") })
 
 	refused := kfdtest.Fault{Errno: unix.EPERM}
-	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), refused)
+	m.Inject(kfdtest.Request(kfd.ReqBatchUnmap), refused)
 	d.change(p.PID, paused)
-	eventually(t, func() bool { return n.running(ids) == 0 && n.kfd.Left() != "" }) // in a debug session
+	m.eventually("stopped in a debug session", func() bool { return p.Running() == 0 && m.Left() != "" }) // in a debug session
 	d.change(p.PID, resumed)
-	eventually(t, func() bool { return n.running(ids) == 2 })
+	m.eventually("running", func() bool { return p.Running() == 2 })
 
-	n.kfd.Inject(kfdtest.Trap(kfd.OpSuspendQueues), refused)
+	m.Inject(kfdtest.Trap(kfd.OpSuspendQueues), refused)
 	d.change(p.PID, paused) // the shim does not answer either
-	eventually(t, func() bool { return d.state(p.PID) == "stopped" && n.running(ids) == 2 })
+	m.eventually("held at its gate", func() bool { return d.state(p.PID) == "stopped" && p.Running() == 2 })
 	waited := make(chan bool, 1)
 	go func() { waited <- inside.Launch() }()
-	eventually(t, func() bool { return d.holds(p.PID) == 1 })
+	m.eventually("waiting at its gate", func() bool { return d.holds(p.PID) == 1 })
 	d.change(p.PID, resumed)
 	if !<-waited {
 		t.Error("a launch did not wait at the held gate")
@@ -624,30 +620,30 @@ func TestDaemonFallsBack(t *testing.T) {
 
 	quit := make(chan struct{})
 	var answering sync.WaitGroup
-	answering.Go(func() { answer(p, ids, inside, quit) })
+	answering.Go(func() { answer(p, inside, quit) })
 	defer func() {
 		close(quit)
 		answering.Wait()
 	}()
-	eventually(t, func() bool {
+	m.eventually("stopped by its shim", func() bool {
 		d.change(p.PID, paused)
 		time.Sleep(20 * time.Millisecond) // a method that was refused is not tried again at once
-		off := n.running(ids) == 0 && d.state(p.PID) == "stopped"
+		off := p.Running() == 0 && d.state(p.PID) == "stopped"
 		d.change(p.PID, resumed)
 		return off
 	})
-	eventually(t, func() bool { return n.running(ids) == 2 })
-	n.kfd.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{})
-	updates := n.kfd.Calls(kfdtest.Request(kfd.ReqUpdateQueue))
+	m.eventually("running", func() bool { return p.Running() == 2 })
+	m.Inject(kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Fault{})
+	updates := m.Calls(kfdtest.Request(kfd.ReqUpdateQueue))
 	d.change(p.PID, paused)
-	eventually(t, func() bool { return n.running(ids) == 0 })
-	if got := n.kfd.Calls(kfdtest.Request(kfd.ReqUpdateQueue)) - updates; got != 0 {
+	m.eventually("stopped", func() bool { return p.Running() == 0 })
+	if got := m.Calls(kfdtest.Request(kfd.ReqUpdateQueue)) - updates; got != 0 {
 		t.Errorf("with a working batch method: got %d updates by the process, want 0", got)
 	}
 }
 
 // answer does what the shim does: it stops and starts the queues of a process as asked.
-func answer(p *kfdtest.Program, ids []kfdtest.QueueID, inside *pagetest.Process, quit chan struct{}) {
+func answer(p *kfdtest.Process, inside *pagetest.Process, quit chan struct{}) {
 	done := uint32(0)
 	for {
 		select {
@@ -662,10 +658,10 @@ func answer(p *kfdtest.Program, ids []kfdtest.QueueID, inside *pagetest.Process,
 		done = r.Seq
 		percent, off := uint32(100), uint32(0)
 		if len(r.Stop) > 0 {
-			percent, off = 0, uint32(len(ids))
+			percent, off = 0, uint32(len(p.Queues))
 		}
-		for _, id := range ids {
-			if kfd.UpdateQueue(p, id.Queue, 1<<30, 4096, percent, 7) != nil {
+		for _, id := range p.Queues {
+			if kfdtest.UpdateQueue(p, id.Queue, 1<<30, 4096, percent, 7) != nil {
 				return
 			}
 		}

@@ -3,6 +3,7 @@ package amd
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/giveway/giveway/internal/amd/kfd"
@@ -10,167 +11,169 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// debugWay is the stock driver's debugger interface. A process whose queues were
-// stopped stays in a session until it is given up: to open one takes long, and
-// tells the GPU its runlist anew.
-type debugWay struct {
-	driver *Driver
+// debugMethod uses the debugger interface of a stock driver. The session of a process
+// stays open from the first stop until the process is released: opening one takes long,
+// and makes the GPU load its runlist again.
+type debugMethod struct {
+	driver *driver
 	tracer Tracer
 
 	mu       sync.Mutex
-	sessions map[int]*held
+	sessions map[int]*sessionSlot
 }
 
-// held is where the session of a process is, if there is one.
-type held struct {
+// sessionSlot holds the session of a process, or nil.
+type sessionSlot struct {
 	mu      sync.Mutex
 	session *session
 }
 
-func (d *debugWay) name() string { return "debug" }
+func newDebugMethod(d *driver, t Tracer) *debugMethod {
+	return &debugMethod{driver: d, tracer: t, sessions: make(map[int]*sessionSlot)}
+}
 
-func (d *debugWay) of(pid int) *held {
+func (d *debugMethod) name() string { return "debug" }
+
+func (d *debugMethod) slot(pid int) *sessionSlot {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.sessions[pid] == nil {
-		d.sessions[pid] = &held{}
+		d.sessions[pid] = &sessionSlot{}
 	}
 	return d.sessions[pid]
 }
 
-// open returns the session of a process, which it opens if there is none. h.mu is
-// held.
-func (d *debugWay) open(h *held, t *Target) (*session, error) {
-	if h.session != nil && !h.session.over() {
-		return h.session, nil
+// open returns the session of a process, opened if there is none. s.mu is held.
+func (d *debugMethod) open(s *sessionSlot, t *target) (*session, error) {
+	if s.session != nil && !s.session.over() {
+		return s.session, nil
 	}
-	s, err := openSession(d.driver.file, d.tracer, t.PID)
+	opened, err := openSession(d.driver.file, d.tracer, t.pid)
 	if err != nil {
 		return nil, err
 	}
-	if t.gone() { // it is somebody else's number
-		s.close()
+	if t.gone() { // the pid belongs to another process now
+		opened.close()
 		return nil, hal.ErrGone
 	}
-	h.session = s
-	return s, nil
+	s.session = opened
+	return opened, nil
 }
 
-// with does something in the session of a process. A process that has run another
-// program since is in no session any more, though we trace it still: then a new one
-// is opened, once. h.mu is held.
-func (d *debugWay) with(h *held, t *Target, do func(*session) error) error {
+// inSession calls do with the session of a process. A process that has called exec is no
+// longer in a session although it is still traced: the driver then returns EINVAL, and do
+// is repeated once in a new session. s.mu is held.
+func (d *debugMethod) inSession(s *sessionSlot, t *target, do func(*session) error) error {
 	for again := false; ; again = true {
-		s, err := d.open(h, t)
+		session, err := d.open(s, t)
 		if err != nil {
 			return err
 		}
-		if err = do(s); again || !errors.Is(err, unix.EINVAL) {
+		if err = do(session); again || !errors.Is(err, unix.EINVAL) {
 			return err
 		}
-		_ = s.close() // of what is no more there is nothing to undo
+		_ = session.close() // the driver has ended it already
 	}
 }
 
-// prove opens a session, looks for the queue there, and leaves things as they were.
-func (d *debugWay) prove(_ *Device, t Target) error {
-	h := d.of(t.PID)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	was := h.session
-	err := d.with(h, &t, func(s *session) error { return s.find(t.Queue) })
-	if h.session != nil && h.session != was {
-		err = errors.Join(err, h.session.close())
-		h.session = nil
+// prove opens a session, looks for the queue in it, and closes the session unless it was
+// open before.
+func (d *debugMethod) prove(_ *gpu, t target) error {
+	s := d.slot(t.pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.session
+	err := d.inSession(s, &t, func(session *session) error { return session.find(t.queue) })
+	if s.session != nil && s.session != before {
+		err = errors.Join(err, s.session.close())
+		s.session = nil
 	}
 	return err
 }
 
-func (d *debugWay) stop(pid int, queues []*queue) []error {
-	h := d.of(pid)
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (d *debugMethod) stop(pid int, queues []*queue) []error {
+	s := d.slot(pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var errs []error
-	err := d.with(h, &queues[0].target, func(s *session) error {
+	err := d.inSession(s, &queues[0].target, func(session *session) error {
 		var err error
-		errs, err = s.suspend(ids(queues), queues[0].device.grace())
+		errs, err = session.suspend(queueIDs(queues))
 		return err
 	})
 	if err != nil {
-		return all(queues, err)
+		return forAll(queues, err)
 	}
 	return errs
 }
 
-// start resumes. Where there is no session nothing is suspended: the driver has
-// put everything back.
-func (d *debugWay) start(pid int, queues []*queue) []error {
-	h := d.of(pid)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session == nil || h.session.over() {
+// start resumes queues. Without a session none are suspended: the driver has resumed them.
+func (d *debugMethod) start(pid int, queues []*queue) []error {
+	s := d.slot(pid)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil || s.session.over() {
 		return make([]error, len(queues))
 	}
-	errs, err := h.session.resume(ids(queues))
+	errs, err := s.session.resume(queueIDs(queues))
 	if err != nil {
-		return all(queues, err)
+		return forAll(queues, err)
 	}
 	return errs
 }
 
-func (d *debugWay) leave(pid int) error {
+func (d *debugMethod) release(pid int) error {
 	d.mu.Lock()
-	h := d.sessions[pid]
+	s := d.sessions[pid]
 	delete(d.sessions, pid)
 	d.mu.Unlock()
-	if h == nil {
+	if s == nil {
 		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.session == nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil {
 		return nil
 	}
-	return h.session.close()
+	return s.session.close()
 }
 
-func ids(queues []*queue) []uint32 {
-	found := make([]uint32, len(queues))
+func queueIDs(queues []*queue) []uint32 {
+	ids := make([]uint32, len(queues))
 	for i, q := range queues {
-		found[i] = q.target.Queue
+		ids[i] = q.target.queue
 	}
-	return found
+	return ids
 }
 
-// suspend takes queues off. What is refused as new, or as gone, is looked for in a
-// snapshot, which makes new ones old, and tried once more.
-func (s *session) suspend(queues []uint32, grace kfd.Grace) ([]error, error) {
-	errs := make([]error, len(queues))
-	err := s.do(func() error {
-		came, err := kfd.Suspend(s.file, s.pid, queues, grace)
-		if err != nil {
+// suspend suspends queues. The driver refuses new queues as invalid until a snapshot has
+// listed them, so refused queues are looked up in a snapshot and tried once more.
+func (s *session) suspend(queues []uint32) ([]error, error) {
+	var errs []error
+	err := s.do(func() (err error) {
+		if errs, err = kfd.Suspend(s.file, s.pid, queues, kfd.MinGrace); err != nil {
 			return err
 		}
-		again := refused(came)
-		copy(errs, came)
-		if len(again) == 0 {
+		if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, kfd.ErrInvalidQueue) }) {
 			return s.unmark(queues, errs)
 		}
-		there, err := kfd.Snapshot(s.file, s.pid, kfd.MaskQueueNew)
+		listed, err := kfd.Snapshot(s.file, s.pid, kfd.MaskQueueNew)
 		if err != nil {
 			return err
 		}
-		for _, i := range again {
-			if !lists(there, queues[i]) {
-				errs[i] = fmt.Errorf("%w: %w", came[i], hal.ErrGone)
+		for i, queue := range queues {
+			if !errors.Is(errs[i], kfd.ErrInvalidQueue) {
 				continue
 			}
-			second, err := kfd.Suspend(s.file, s.pid, queues[i:i+1], grace)
-			if err != nil {
-				return err
+			if slices.Contains(listed, queue) {
+				second, err := kfd.Suspend(s.file, s.pid, queues[i:i+1], kfd.MinGrace)
+				if err != nil {
+					return err
+				}
+				errs[i] = second[0]
 			}
-			if errs[i] = second[0]; errors.Is(second[0], kfd.ErrInvalidQueue) { // it is being destroyed
-				errs[i] = fmt.Errorf("%w: %w", second[0], hal.ErrGone)
+			if errors.Is(errs[i], kfd.ErrInvalidQueue) { // destroyed, or being destroyed
+				errs[i] = fmt.Errorf("%w: %w", errs[i], hal.ErrGone)
 			}
 		}
 		return s.unmark(queues, errs)
@@ -178,8 +181,8 @@ func (s *session) suspend(queues []uint32, grace kfd.Grace) ([]error, error) {
 	return errs, err
 }
 
-// unmark resumes what the GPU failed to take off, which the driver has marked as
-// suspended all the same.
+// unmark resumes the queues that the GPU failed to suspend: the driver has marked them as
+// suspended nevertheless.
 func (s *session) unmark(queues []uint32, errs []error) error {
 	var failed []uint32
 	for i, err := range errs {
@@ -194,33 +197,12 @@ func (s *session) unmark(queues []uint32, errs []error) error {
 	return err
 }
 
-// refused are the places of those that the driver called invalid.
-func refused(errs []error) []int {
-	var at []int
-	for i, err := range errs {
-		if errors.Is(err, kfd.ErrInvalidQueue) {
-			at = append(at, i)
-		}
-	}
-	return at
-}
-
-func lists(entries []kfd.Entry, queue uint32) bool {
-	for _, e := range entries {
-		if e.Queue == queue {
-			return true
-		}
-	}
-	return false
-}
-
-// resume puts queues back. One that is unknown has gone.
+// resume resumes queues. An unknown queue is gone.
 func (s *session) resume(queues []uint32) ([]error, error) {
-	errs := make([]error, len(queues))
-	err := s.do(func() error {
-		came, err := kfd.Resume(s.file, s.pid, queues)
-		copy(errs, came)
-		for i, e := range came {
+	var errs []error
+	err := s.do(func() (err error) {
+		errs, err = kfd.Resume(s.file, s.pid, queues)
+		for i, e := range errs {
 			if errors.Is(e, kfd.ErrInvalidQueue) {
 				errs[i] = fmt.Errorf("%w: %w", e, hal.ErrGone)
 			}
@@ -230,11 +212,12 @@ func (s *session) resume(queues []uint32) ([]error, error) {
 	return errs, err
 }
 
-// find looks for a queue in a snapshot, which makes it one that can be suspended.
+// find returns an error unless a snapshot lists the queue. The snapshot makes a new queue
+// suspendable.
 func (s *session) find(queue uint32) error {
 	return s.do(func() error {
-		there, err := kfd.Snapshot(s.file, s.pid, kfd.MaskQueueNew)
-		if err == nil && !lists(there, queue) {
+		listed, err := kfd.Snapshot(s.file, s.pid, kfd.MaskQueueNew)
+		if err == nil && !slices.Contains(listed, queue) {
 			err = fmt.Errorf("queue %d is not in the snapshot: %w", queue, hal.ErrGone)
 		}
 		return err

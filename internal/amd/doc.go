@@ -1,22 +1,21 @@
-// Package amd drives AMD GPUs through KFD: it takes the compute queues of other
-// people's processes off the GPU, waves and all, and puts them back. There are three
-// ways, and of those that work here on a process the first is used; when it fails
-// the next is tried.
+// Package amd is the backend for AMD GPUs. It finds the compute queues of other processes
+// through KFD, AMD's compute driver, and takes them off the GPU and puts them back,
+// running waves included.
 //
-//   - batch: a driver with our patch (internal/amd/kfd/sched.go). One call for any
-//     number of queues of a process, no session, no ptrace.
-//   - debug: a stock driver's debugger interface, which suspends queues. It takes a
-//     debug session, and ptrace: nobody else can debug the process meanwhile.
-//   - own: the process stops its own queues, as any process may (kfd.UpdateQueue),
-//     because our shim in it is told to (shim/kfd.c). One call for each queue.
+// There are three methods to stop queues. For each process the best one that works is
+// used; when it fails, the next is tried.
 //
-// That a shim can hold launches as well (internal/shim) is no business of this
-// package.
+//   - batch: the ioctls of our driver patch (internal/amd/kfd/sched.go). One call for any
+//     number of queues of a process, without a debug session and without ptrace.
+//   - debug: the debugger interface of a stock driver. It needs a debug session of the
+//     process and ptrace, so no other debugger can be used meanwhile.
+//   - own: the process stops its own queues, as the driver allows every process to do
+//     (UPDATE_QUEUE), because the shim in it is asked to (shim/kfd.c). One call per queue.
 //
-// If we die everything is put back, in all three: by the driver, or by the shim when
-// nobody tells it any more to go on. Nobody need guard it.
+// No guardian is needed: when the daemon dies, the driver undoes the first two methods,
+// and the shim undoes the third when its lease ends.
 //
-// Under HWS, which is all but gfx11 and gfx12, any change takes every process's
-// queues off for a moment and puts the rest back. Nothing here was measured on a
-// GPU.
+// Under HWS, the hardware scheduler of all GPUs before gfx11, every change takes the
+// queues of all processes off the GPU for a moment and puts the remaining ones back.
+// Nothing in this package was measured on a GPU.
 package amd

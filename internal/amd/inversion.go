@@ -1,58 +1,44 @@
 package amd
 
-// Inversion is a queue that waits while queues of lower priority need not.
-type Inversion struct {
-	Waiting State
-	Why     Cause
-	Behind  []State // of lower priority
+// inversion is a priority inversion: a queue waits although queues of lower priority run.
+type inversion struct {
+	waiting queueState
+	why     string
+	lower   []queueState // the running queues of lower priority
 }
 
-// Cause is why a queue waits.
-type Cause uint8
-
-// Causes.
 const (
-	HeldStopped Cause = iota + 1 // it is stopped, and they run
-	SharesSlots                  // there are more queues than slots, and they take turns with it
+	whyStopped     = "it is stopped while lower priorities run"
+	whySharesSlots = "it takes turns with lower priorities for too few slots"
 )
 
-func (c Cause) String() string {
-	switch c {
-	case HeldStopped:
-		return "it is stopped while lower priorities run"
-	case SharesSlots:
-		return "it takes turns with lower priorities for too few slots"
-	}
-	return "?"
-}
-
-// Inversions finds priority inversions among the queues of a GPU with so many
-// slots, in the order of the queues. A queue without work waits for nobody, but
-// even one without work takes up a slot.
-func Inversions(slots uint32, states []State) []Inversion {
+// inversions finds the priority inversions among the queues of a GPU, in the order of the
+// queues. A queue without work does not wait, but it takes up a slot.
+func inversions(slots uint32, states []queueState) []inversion {
 	running := uint32(0)
 	for _, s := range states {
-		if !s.Stopped {
+		if !s.stopped {
 			running++
 		}
 	}
-	var found []Inversion
+	var found []inversion
 	for _, s := range states {
-		if !s.Ready || !s.Stopped && running <= slots {
+		if !s.ready || !s.stopped && running <= slots {
 			continue
 		}
-		i := Inversion{Waiting: s, Why: SharesSlots}
-		if s.Stopped {
-			i.Why = HeldStopped
+		v := inversion{waiting: s, why: whySharesSlots}
+		if s.stopped {
+			v.why = whyStopped
 		}
 		for _, o := range states {
-			// What is stopped stands behind one that has work, not one that only could.
-			if o.Priority < s.Priority && !o.Stopped && (o.Ready || !s.Stopped) {
-				i.Behind = append(i.Behind, o)
+			// A stopped queue waits for queues that have work; a running one shares slots
+			// with all.
+			if o.priority < s.priority && !o.stopped && (o.ready || !s.stopped) {
+				v.lower = append(v.lower, o)
 			}
 		}
-		if len(i.Behind) > 0 {
-			found = append(found, i)
+		if len(v.lower) > 0 {
+			found = append(found, v)
 		}
 	}
 	return found

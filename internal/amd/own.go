@@ -9,202 +9,197 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 )
 
-// Shim is what there is of us in a process: it does to the process's own queues what the
-// driver lets nobody else do.
+// Shim is the preload library in a process. It stops the process's own queues, which the
+// driver allows every process to do.
 type Shim interface {
-	// QueueCount is how many compute queues it knows on a GPU.
+	// QueueCount returns how many compute queues on a GPU the shim has seen created.
 	QueueCount(gpu uint32) int
-	// StopQueues has all of them taken off, and those that are made from then on, and
-	// returns how many are. Twice equals once. After an error StartQueues is still called.
+	// StopQueues makes the shim stop all of them, and those that are created later. It
+	// returns how many are stopped. A second call has no effect. After an error
+	// StartQueues must be called.
 	StopQueues(gpu uint32, within time.Duration) (int, error)
-	// StartQueues takes that back. It waits so long at most until it is done.
+	// StartQueues undoes StopQueues and waits for it for the given time at most.
 	StartQueues(gpu uint32, within time.Duration)
 }
 
-// answerTime is how long a process may take to do to its queues as it is told. One update
-// of the runlist for each is some hundred microseconds; a process that is stopped, or has
-// no processor, takes for ever.
+// answerTime is how long a process may take to stop or start its queues. One runlist
+// update for each queue takes some hundred microseconds. A process that is stopped by a
+// signal, or gets no CPU time, does not answer at all.
 const answerTime = 100 * time.Millisecond
 
-// ownWay has a process stop its own queues, through its shim: UPDATE_QUEUE with a
-// percentage of 0. The queues of a process on a GPU are one here: they are off while any
-// of them is to be stopped.
-type ownWay struct {
-	driver *Driver
+// ownName is the name of ownMethod.
+const ownName = "own"
+
+// ownMethod makes processes stop their own queues, through their shims: UPDATE_QUEUE with
+// a percentage of 0. A shim stops all queues of its process on a GPU together: they are
+// stopped while any of them is to be stopped.
+type ownMethod struct {
+	driver *driver
 	shim   func(pid int) Shim
 
-	mu     sync.Mutex
-	places map[place]*standstill
+	mu    sync.Mutex
+	stops map[site]*stopSet
 }
 
-// place is a process on a GPU.
-type place struct {
+// site is a process on a GPU.
+type site struct {
 	pid int
 	gpu uint32
 }
 
-// standstill is the queues that are to be stopped in one place.
-type standstill struct {
-	mu     sync.Mutex // while the process is waited for
+// stopSet holds the queues of a site that are to be stopped.
+type stopSet struct {
+	mu     sync.Mutex // held while the process is waited for
 	queues map[uint32]bool
 }
 
-const ownName = "own"
+func newOwnMethod(d *driver, shim func(int) Shim) *ownMethod {
+	return &ownMethod{driver: d, shim: shim, stops: make(map[site]*stopSet)}
+}
 
-func (o *ownWay) name() string { return ownName }
+func (o *ownMethod) name() string { return ownName }
 
-func (o *ownWay) of(p place) *standstill {
+func (o *ownMethod) stopSet(s site) *stopSet {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.places[p] == nil {
-		o.places[p] = &standstill{queues: map[uint32]bool{}}
+	if o.stops[s] == nil {
+		o.stops[s] = &stopSet{queues: make(map[uint32]bool)}
 	}
-	return o.places[p]
+	return o.stops[s]
 }
 
-// find returns the shim of a process, if it knows of queues on a GPU.
-func (o *ownWay) find(p place) (Shim, error) {
-	s := o.shim(p.pid)
+// find returns the shim of a process, if it has seen queues on the GPU.
+func (o *ownMethod) find(s site) (Shim, error) {
+	shim := o.shim(s.pid)
 	switch {
-	case s == nil:
-		return nil, fmt.Errorf("the program was not started with the shim: %w", hal.ErrNotSupported)
-	case s.QueueCount(p.gpu) == 0:
-		return nil, fmt.Errorf("the program's shim has seen it make no queue on GPU %d: %w", p.gpu, hal.ErrNotSupported)
+	case shim == nil:
+		return nil, fmt.Errorf("the process was not started with the shim: %w", hal.ErrNotSupported)
+	case shim.QueueCount(s.gpu) == 0:
+		return nil, fmt.Errorf("the shim of the process has seen no queue on GPU %d: %w", s.gpu, hal.ErrNotSupported)
 	}
-	return s, nil
+	return shim, nil
 }
 
-func (o *ownWay) prove(d *Device, t Target) error {
-	_, err := o.find(place{t.PID, d.node.GPU})
+func (o *ownMethod) prove(g *gpu, t target) error {
+	_, err := o.find(site{t.pid, g.node.GPU})
 	return err
 }
 
-func (o *ownWay) stop(pid int, queues []*queue) []error {
+func (o *ownMethod) stop(pid int, queues []*queue) []error {
 	return o.eachGPU(pid, queues, o.stopOn)
 }
 
-func (o *ownWay) start(pid int, queues []*queue) []error {
+func (o *ownMethod) start(pid int, queues []*queue) []error {
 	return o.eachGPU(pid, queues, o.startOn)
 }
 
-// eachGPU does something for the queues of each GPU, and returns the errors in order.
-func (o *ownWay) eachGPU(pid int, queues []*queue, do func(place, []*queue) []error) []error {
-	errs := make([]error, len(queues))
-	at := map[uint32][]int{}
-	for i, q := range queues {
-		at[q.device.node.GPU] = append(at[q.device.node.GPU], i)
+// eachGPU calls do for the queues of each GPU and returns the result for each queue.
+func (o *ownMethod) eachGPU(pid int, queues []*queue, do func(site, []*queue) []error) []error {
+	byGPU := make(map[uint32][]*queue)
+	for _, q := range queues {
+		byGPU[q.gpu.node.GPU] = append(byGPU[q.gpu.node.GPU], q)
 	}
-	for gpu, indices := range at {
-		some := make([]*queue, len(indices))
-		for i, j := range indices {
-			some[i] = queues[j]
-		}
-		for i, err := range do(place{pid, gpu}, some) {
-			errs[indices[i]] = err
+	errs := make(map[*queue]error)
+	for gpu, some := range byGPU {
+		for i, err := range do(site{pid, gpu}, some) {
+			errs[some[i]] = err
 		}
 	}
-	return errs
+	return inOrder(queues, errs)
 }
 
-func (o *ownWay) stopOn(p place, queues []*queue) []error {
+func (o *ownMethod) stopOn(s site, queues []*queue) []error {
 	if queues[0].target.gone() {
-		return all(queues, hal.ErrGone)
+		return forAll(queues, hal.ErrGone)
 	}
-	s, err := o.find(p)
+	shim, err := o.find(s)
 	if err != nil {
-		return all(queues, err)
+		return forAll(queues, err)
 	}
-	still := o.of(p)
-	still.mu.Lock()
-	defer still.mu.Unlock()
-	errs, err := o.takeOff(s, p, queues)
+	set := o.stopSet(s)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	errs, err := o.stopSite(shim, s, queues)
 	if err != nil {
-		errs = all(queues, err)
+		errs = forAll(queues, err)
 	}
 	for i, q := range queues {
 		switch {
 		case errs[i] == nil:
-			still.queues[q.target.Queue] = true
+			set.queues[q.target.queue] = true
 		case errors.Is(errs[i], hal.ErrGone):
-			delete(still.queues, q.target.Queue)
+			delete(set.queues, q.target.queue)
 		}
 	}
-	if len(still.queues) == 0 {
-		s.StartQueues(p.gpu, 0) // it has had its time
+	if len(set.queues) == 0 {
+		shim.StartQueues(s.gpu, 0) // the process already had its time to answer
 	}
 	return errs
 }
 
-// takeOff has all queues in a place taken off. What the driver lists and the shim does not
-// know is not off: then nothing is.
-func (o *ownWay) takeOff(s Shim, p place, queues []*queue) ([]error, error) {
-	off, err := s.StopQueues(p.gpu, answerTime)
+// stopSite stops all queues of a site. If the driver lists queues that the shim does not
+// know, those run on, so the stop as a whole fails.
+func (o *ownMethod) stopSite(shim Shim, s site, queues []*queue) ([]error, error) {
+	stopped, err := shim.StopQueues(s.gpu, answerTime)
 	if err != nil {
 		return nil, err
 	}
-	listed, err := o.driver.QueuesOf(p.pid)
+	found, err := o.driver.queuesOf(s.pid)
 	if err != nil {
 		return nil, err
 	}
-	there := map[uint32]bool{}
-	for _, q := range listed {
-		if q.GPU == p.gpu {
-			there[q.ID] = true
+	listed := make(map[uint32]bool)
+	for _, q := range found {
+		if q.GPU == s.gpu {
+			listed[q.ID] = true
 		}
 	}
-	if off < len(there) {
-		return nil, fmt.Errorf("%d of the process's %d queues on GPU %d are off: its shim has not seen the others made", off, len(there), p.gpu)
+	if stopped < len(listed) {
+		return nil, fmt.Errorf("%d of the process's %d queues on GPU %d are stopped: its shim has not seen the others created", stopped, len(listed), s.gpu)
 	}
 	errs := make([]error, len(queues))
 	for i, q := range queues {
-		if !there[q.target.Queue] {
-			errs[i] = fmt.Errorf("queue %d is not listed: %w", q.target.Queue, hal.ErrGone)
+		if !listed[q.target.queue] {
+			errs[i] = fmt.Errorf("queue %d is not listed: %w", q.target.queue, hal.ErrGone)
 		}
 	}
 	return errs, nil
 }
 
-// startOn never fails: what is not wanted any more ends by itself.
-func (o *ownWay) startOn(p place, queues []*queue) []error {
-	still := o.of(p)
-	still.mu.Lock()
-	defer still.mu.Unlock()
+// startOn never fails: a stop that is not renewed ends with its lease.
+func (o *ownMethod) startOn(s site, queues []*queue) []error {
+	set := o.stopSet(s)
+	set.mu.Lock()
+	defer set.mu.Unlock()
 	for _, q := range queues {
-		delete(still.queues, q.target.Queue)
+		delete(set.queues, q.target.queue)
 	}
-	if len(still.queues) == 0 {
-		if s := o.shim(p.pid); s != nil {
-			s.StartQueues(p.gpu, answerTime)
+	if len(set.queues) == 0 {
+		if shim := o.shim(s.pid); shim != nil {
+			shim.StartQueues(s.gpu, answerTime)
 		}
 	}
 	return make([]error, len(queues))
 }
 
-func (o *ownWay) leave(pid int) error {
+func (o *ownMethod) release(pid int) error {
 	o.mu.Lock()
-	var left []*standstill
-	var gpus []uint32
-	for p, still := range o.places {
-		if p.pid == pid {
-			left, gpus = append(left, still), append(gpus, p.gpu)
-			delete(o.places, p)
+	sets := make(map[uint32]*stopSet)
+	for s, set := range o.stops {
+		if s.pid == pid {
+			sets[s.gpu] = set
+			delete(o.stops, s)
 		}
 	}
 	o.mu.Unlock()
-	s := o.shim(pid)
-	for i, still := range left {
-		still.mu.Lock()
-		if s != nil && len(still.queues) > 0 {
-			s.StartQueues(gpus[i], 0)
+	shim := o.shim(pid)
+	for gpu, set := range sets {
+		set.mu.Lock()
+		if shim != nil && len(set.queues) > 0 {
+			shim.StartQueues(gpu, 0)
 		}
-		clear(still.queues)
-		still.mu.Unlock()
+		clear(set.queues)
+		set.mu.Unlock()
 	}
 	return nil
-}
-
-// ByShim reports whether it is the process's shim that stops it, or would.
-func (q *queue) ByShim() bool {
-	by := q.stoppedBy()
-	return q.Way() == ownName || by != nil && by.name() == ownName
 }

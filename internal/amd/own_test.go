@@ -1,4 +1,4 @@
-package amd_test
+package amd
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/hal"
@@ -22,73 +21,29 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// shims are those in the processes of a made-up world. shim/kfd.c is tried on a real one.
-type shims struct {
-	t  *testing.T
-	mu sync.Mutex
-	of map[int]*puppet
-}
-
-func (s *shims) find(pid int) amd.Shim {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.of[pid]; p != nil {
-		return p.gate
-	}
-	return nil
-}
-
-// puppet is the shim in a process with queues on one GPU.
-type puppet struct {
+// simShim does what shim/kfd.c does, in a simulated process with queues on one GPU.
+// shim/kfd_test.go tests shim/kfd.c itself.
+type simShim struct {
 	gate    *shim.Gate
-	program *pagetest.Process
+	process *pagetest.Process
 	file    *kfdtest.File
 	gpu     uint32
-	mu      sync.Mutex
-	queues  []uint32
-	asleep  atomic.Bool // it does not answer
+	hangs   atomic.Bool // it does not answer
+
+	mu     sync.Mutex
+	queues []uint32
 }
 
-// enter puts a shim in a process, which lives as long as the test.
-func (s *shims) enter(file *kfdtest.File, gpu uint32, id kfdtest.QueueID) *puppet {
-	s.t.Helper()
-	must := func(err error) {
-		s.t.Helper()
-		if err != nil {
-			s.t.Fatal(err)
-		}
-	}
-	board, err := shimpage.NewStatusPage()
-	must(err)
-	page, err := shimpage.NewPage()
-	must(err)
-	pageFD, bell, err := page.Descriptors()
-	must(err)
-	boardFD, err := board.Descriptor()
-	must(err)
-	program, err := pagetest.NewProcess(pageFD, boardFD, bell)
-	must(err)
-	p := &puppet{gate: shim.NewGate(page), program: program, file: file, gpu: gpu, queues: []uint32{id.Queue}}
-	program.SetQueues(0, gpu, 1)
-	quit, over := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(over)
-		p.live(quit)
-	}()
-	s.t.Cleanup(func() {
-		close(quit)
-		<-over
-		page.Close()
-		board.Close()
-		must(program.Close())
-	})
+// setQueues changes the queues that the shim knows.
+func (s *simShim) setQueues(queues ...uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of[id.PID] = p
-	return p
+	s.queues = queues
+	s.process.SetQueues(0, s.gpu, uint32(len(queues)))
 }
 
-func (p *puppet) live(quit chan struct{}) {
+// run answers requests until quit is closed.
+func (s *simShim) run(quit chan struct{}) {
 	done := uint32(0)
 	for {
 		select {
@@ -96,199 +51,209 @@ func (p *puppet) live(quit chan struct{}) {
 			return
 		case <-time.After(100 * time.Microsecond):
 		}
-		p.gate.Renew()
-		if w := p.program.QueueRequest(); w.Seq != done && !p.asleep.Load() {
-			done = w.Seq
-			p.obey(w)
+		s.gate.Renew()
+		if r := s.process.QueueRequest(); r.Seq != done && !s.hangs.Load() {
+			done = r.Seq
+			s.apply(r)
 		}
 	}
 }
 
-func (p *puppet) obey(w pagetest.QueueRequest) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	percent, off, failed := uint32(100), uint32(0), uint32(0)
-	if slices.Contains(w.Stop, p.gpu) {
+func (s *simShim) apply(r pagetest.QueueRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	percent, stopped, failed := uint32(100), uint32(0), uint32(0)
+	if slices.Contains(r.Stop, s.gpu) {
 		percent = 0
 	}
-	for _, id := range p.queues {
-		switch err := kfd.UpdateQueue(p.file, id, 0x7f0000000000, 4096, percent, 7); {
+	for _, id := range s.queues {
+		switch err := kfdtest.UpdateQueue(s.file, id, 0x7f0000000000, 4096, percent, 7); {
 		case err != nil:
 			failed++
 		case percent == 0:
-			off++
+			stopped++
 		}
 	}
-	p.program.SetQueueResults(0, off, failed)
-	p.program.Apply(w.Seq)
+	s.process.SetQueueResults(0, stopped, failed)
+	s.process.Apply(r.Seq)
 }
 
-// ownHarness is a harness whose processes have shims.
-type ownHarness struct {
+// shimHarness is a harness whose processes have shims.
+type shimHarness struct {
 	*harness
-	shims *shims
+	mu    sync.Mutex
+	shims map[int]*simShim
 }
 
-func newOwnHarness(t *testing.T, cfg kfdtest.Config) *ownHarness {
+func newShimHarness(t *testing.T, cfg kfdtest.Config) *shimHarness {
 	t.Helper()
-	s := &shims{t: t, of: map[int]*puppet{}}
-	return &ownHarness{newHarnessWith(t, "amd-hws", cfg, s.find), s}
+	h := &shimHarness{shims: make(map[int]*simShim)}
+	h.harness = newHarness(t, "amd-hws", cfg, h.find)
+	return h
 }
 
-func (h *ownHarness) Open() hal.Spec {
+func (h *shimHarness) find(pid int) Shim {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.shims[pid]; s != nil {
+		return s.gate
+	}
+	return nil
+}
+
+// Open implements haltest.Harness. The shim runs until the test is over.
+func (h *shimHarness) Open() hal.Spec {
+	h.t.Helper()
 	spec := h.harness.Open()
 	id := h.queues[spec.Queue]
-	h.shims.enter(h.KFD().Open(id.PID), h.device.GPU(), id)
+	status, err := shimpage.NewStatusPage()
+	check(h.t, err)
+	page, err := shimpage.NewPage()
+	check(h.t, err)
+	pageFD, doorbell, err := page.Descriptors()
+	check(h.t, err)
+	statusFD, err := status.Descriptor()
+	check(h.t, err)
+	process, err := pagetest.NewProcess(pageFD, statusFD, doorbell)
+	check(h.t, err)
+	s := &simShim{gate: shim.NewGate(page), process: process, file: h.KFD().Open(id.PID), gpu: h.gpu.node.GPU}
+	s.setQueues(id.Queue)
+	quit, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		s.run(quit)
+	}()
+	h.t.Cleanup(func() {
+		close(quit)
+		<-over
+		page.Close()
+		status.Close()
+		check(h.t, process.Close())
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shims[id.PID] = s
 	return spec
 }
 
-func (h *ownHarness) attach() (kfdtest.QueueID, hal.Queue, *puppet) {
+func (h *shimHarness) attach() (kfdtest.QueueID, *queue, *simShim) {
 	h.t.Helper()
-	spec := h.Open()
-	q, err := h.device.Attach(spec)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	id := h.queues[spec.Queue]
-	return id, q, h.shims.of[id.PID]
+	id := h.queues[h.Open().Queue]
+	q, err := h.gpu.attach(target{pid: id.PID, queue: id.Queue})
+	check(h.t, err)
+	return id, q, h.shims[id.PID]
 }
 
-// noSession is a GPU on which nobody is to be debugged, so that a stock driver leaves the
-// process's own way only.
-func noSession() []kfd.Node {
+// undebuggable returns a GPU on which debug sessions are harmful, so that on a stock driver
+// only the own method is left.
+func undebuggable() []kfd.Node {
 	n := kfdtest.MI300X
 	n.GFX = 90008
 	return []kfd.Node{n}
 }
 
-func wayOf(q hal.Queue) string { return q.(interface{ Way() string }).Way() }
-
 func TestConformanceOwn(t *testing.T) {
 	haltest.Run(t, func(t *testing.T) haltest.Harness {
-		h := newOwnHarness(t, kfdtest.Config{GPUs: noSession()})
-		if _, q, _ := h.attach(); wayOf(q) != "own" {
-			t.Errorf("the way is %q", wayOf(q))
+		h := newShimHarness(t, kfdtest.Config{GPUs: undebuggable()})
+		if _, q, _ := h.attach(); q.bestMethod() != "own" {
+			t.Errorf("got method %q, want own", q.bestMethod())
 		}
 		return h
 	})
 }
 
-// TestOrder: batch, debug, own, and then none that this package knows of; each is left
-// when it fails, and what it began is undone.
-func TestOrder(t *testing.T) {
-	h := newOwnHarness(t, kfdtest.Config{Patched: true})
-	id, q, p := h.attach()
-	batch, suspend := kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Trap(kfd.OpSuspendQueues)
-	calls := func(c kfdtest.Call, do func()) int {
+// TestMethodOrder makes the methods batch, debug and own fail one after another, and
+// checks that each failure is undone and that the best is tried again.
+func TestMethodOrder(t *testing.T) {
+	h := newShimHarness(t, kfdtest.Config{Patched: true})
+	id, q, s := h.attach()
+	unmap, suspend, update := kfdtest.Request(kfd.ReqBatchUnmap), kfdtest.Trap(kfd.OpSuspendQueues), kfdtest.Request(kfd.ReqUpdateQueue)
+	// stop stops and starts the queue, and returns how many calls of a kind that took.
+	stop := func(c kfdtest.Call, works bool) int {
+		t.Helper()
 		before := h.KFD().Calls(c)
-		do()
+		if err := h.stop(q); (err == nil) != works || h.KFD().Active(id) == works {
+			t.Fatalf("stop: got %v, active %v; want it stopped: %v", err, h.KFD().Active(id), works)
+		}
+		if err := h.start(q); err != nil || !h.KFD().Active(id) {
+			t.Fatalf("start: got %v, active %v; want it active", err, h.KFD().Active(id))
+		}
 		return h.KFD().Calls(c) - before
 	}
-	stop := func(works bool) {
-		t.Helper()
-		if err := hal.Stop(q, sched.LevelInterrupt); (err == nil) != works {
-			t.Fatal(err)
-		}
-		if h.KFD().Active(id) == works {
-			t.Fatal("it runs, or does not, as it should not")
-		}
-		if err := hal.Start(q, sched.LevelInterrupt); err != nil || !h.KFD().Active(id) {
-			t.Fatalf("it does not run: %v", err)
-		}
+	if n := stop(unmap, true); n != 1 || q.bestMethod() != "batch" {
+		t.Errorf("got %d unmap calls by %s, want 1 by batch", n, q.bestMethod())
 	}
-	update := kfdtest.Request(kfd.ReqUpdateQueue)
-	if wayOf(q) != "batch" || calls(batch, func() { stop(true) }) != 1 {
-		t.Error("the first is not batch")
-	}
-	h.KFD().Inject(batch, kfdtest.Fault{Errno: unix.EPERM})
-	if calls(suspend, func() { stop(true) }) == 0 {
-		t.Error("the second is not debug")
+	h.KFD().Inject(unmap, kfdtest.Fault{Errno: unix.EPERM})
+	if n := stop(suspend, true); n == 0 {
+		t.Error("without batch: got no suspend call")
 	}
 	h.KFD().Inject(suspend, kfdtest.Fault{Errno: unix.EPERM})
-	if calls(update, func() { stop(true) }) != 2 {
-		t.Error("the third is not the process's own")
+	if n := stop(update, true); n != 2 {
+		t.Errorf("without debug: got %d updates by the process, want 2", n)
 	}
 	h.KFD().Inject(update, kfdtest.Fault{Errno: unix.EIO})
-	stop(false)
+	stop(update, false)
 	h.KFD().Inject(update, kfdtest.Fault{})
-	p.asleep.Store(true)
+	s.hangs.Store(true)
 	began := time.Now()
-	err := hal.Stop(q, sched.LevelInterrupt)
+	err := h.stop(q)
 	if hal.Outcome(err) != sched.Refused || !strings.Contains(err.Error(), "own: ") {
-		t.Errorf("a program that does not answer: %v", err)
+		t.Errorf("a process that does not answer: got %v, want it refused by own", err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it was waited for for %v", took)
+		t.Errorf("a process that does not answer: got %v, want at most 5s", took)
 	}
-	if w := p.program.QueueRequest(); len(w.Stop) != 0 {
-		t.Errorf("it is to go off still: %+v", w)
+	if r := s.process.QueueRequest(); len(r.Stop) != 0 {
+		t.Errorf("after the failure: got request %+v, want it withdrawn", r)
 	}
-	p.asleep.Store(false)
-	h.KFD().Inject(batch, kfdtest.Fault{})
-	if calls(batch, func() { stop(true) }) != 1 {
-		t.Error("the best is not tried again")
+	s.hangs.Store(false)
+	h.KFD().Inject(unmap, kfdtest.Fault{})
+	if n := stop(unmap, true); n != 1 {
+		t.Errorf("batch works again: got %d unmap calls, want 1", n)
 	}
 }
 
-// TestOwnClaims: only of a program whose shim has seen the queue made is it claimed that
-// it can be stopped so.
+// TestOwnClaims checks that the own method is claimed only for queues that the shim has
+// seen created.
 func TestOwnClaims(t *testing.T) {
-	h := newOwnHarness(t, kfdtest.Config{GPUs: noSession()})
+	h := newShimHarness(t, kfdtest.Config{GPUs: undebuggable()})
 	_, q := h.harness.attach() // without a shim
-	if hal.Abilities(q) != 0 || !strings.Contains(q.(interface{ Why() error }).Why().Error(), "not started with the shim") {
-		t.Errorf("without a shim: %v", hal.Abilities(q))
+	if len(q.methods) != 0 || !strings.Contains(q.why.Error(), "not started with the shim") {
+		t.Errorf("without a shim: got methods %v because of %v, want none", q.methods, q.why)
 	}
-	spec := h.Open()
-	p := h.shims.of[h.queues[spec.Queue].PID]
-	p.program.SetQueues(0, h.device.GPU()+1, 1)
-	if q, err := h.device.Attach(spec); err != nil || hal.Abilities(q) != 0 {
-		t.Errorf("on another GPU: %v, %v", hal.Abilities(q), err)
+	id := h.queues[h.Open().Queue]
+	h.shims[id.PID].process.SetQueues(0, h.gpu.node.GPU+1, 1)
+	if q, err := h.gpu.attach(target{pid: id.PID, queue: id.Queue}); err != nil || len(q.methods) != 0 {
+		t.Errorf("queues on another GPU: got %v, %v; want no methods", q.methods, err)
 	}
-	if !slices.ContainsFunc(h.driver.Doctor(), func(c amd.Check) bool { return c.Name == "own" && c.OK }) {
-		t.Error("the doctor does not name it")
+	if !slices.ContainsFunc(h.driver.checks(), func(c hal.Check) bool { return c.Name == "AMD own" && c.OK }) {
+		t.Error("the checks do not name the own method")
 	}
 }
 
-// TestOwnUnseen: a queue that the shim has not seen made is not off with the others, so
-// none is; and one that is no more is gone.
-func TestOwnUnseen(t *testing.T) {
-	h := newOwnHarness(t, kfdtest.Config{GPUs: noSession()})
-	id, q, p := h.attach()
-	more, err := kfd.CreateQueue(p.file, kfd.NewQueue{GPU: h.device.GPU(), Type: kfd.TypeComputeAQL, Ring: 0x7f0000000000, RingSize: 4096})
-	if err != nil {
-		t.Fatal(err)
+// TestOwnUnseenQueues checks that a stop fails while the process has queues that the shim
+// has not seen, that queues stay stopped while any of them is to be, and that a destroyed
+// queue is gone.
+func TestOwnUnseenQueues(t *testing.T) {
+	h := newShimHarness(t, kfdtest.Config{GPUs: undebuggable()})
+	id, q, s := h.attach()
+	more := createQueue(t, s.file, h.gpu)
+	if err := h.stop(q); hal.Outcome(err) != sched.Refused || !strings.Contains(err.Error(), "1 of the process's 2 queues") {
+		t.Errorf("with an unseen queue: got %v, want it refused", err)
 	}
-	if err := hal.Stop(q, sched.LevelInterrupt); hal.Outcome(err) != sched.Refused || !strings.Contains(err.Error(), "1 of the process's 2 queues") {
-		t.Errorf("%v", err)
+	kfdtest.Eventually(t, "active", func() bool { return h.KFD().Active(id) })
+	s.setQueues(id.Queue, more)
+	h.mustStop(id, q)
+	second, err := h.gpu.attach(target{pid: id.PID, queue: more})
+	check(t, err)
+	check(t, h.stop(second))
+	if err := q.close(); err != nil || h.KFD().Active(id) {
+		t.Errorf("close while another queue is to be stopped: got %v, active %v; want it stopped", err, h.KFD().Active(id))
 	}
-	eventually(t, func() bool { return h.KFD().Active(id) })
-	p.mu.Lock()
-	p.queues = append(p.queues, more)
-	p.program.SetQueues(0, p.gpu, 2)
-	p.mu.Unlock()
-	if err := hal.Stop(q, sched.LevelInterrupt); err != nil || h.KFD().Active(id) {
-		t.Errorf("%v", err)
+	check(t, kfdtest.DestroyQueue(s.file, more))
+	s.setQueues(id.Queue)
+	if err := h.stop(second); !errors.Is(err, hal.ErrGone) {
+		t.Errorf("destroyed queue: got %v, want %v", err, hal.ErrGone)
 	}
-	h.device.Offer(77, amd.Target{PID: id.PID, Queue: more})
-	second, err := h.device.Attach(hal.Spec{Queue: 77})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := hal.Stop(second, sched.LevelInterrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Close(); err != nil || h.KFD().Active(id) {
-		t.Errorf("one is given up while another is to be stopped: %v", err)
-	}
-	if err := kfd.DestroyQueue(p.file, more); err != nil {
-		t.Fatal(err)
-	}
-	p.mu.Lock()
-	p.queues = p.queues[:1]
-	p.program.SetQueues(0, p.gpu, 1)
-	p.mu.Unlock()
-	if err := hal.Stop(second, sched.LevelInterrupt); !errors.Is(err, hal.ErrGone) {
-		t.Errorf("a queue that was destroyed: %v", err)
-	}
-	eventually(t, func() bool { return h.KFD().Active(id) }) // nobody is left who wants it off
+	kfdtest.Eventually(t, "active", func() bool { return h.KFD().Active(id) })
 }

@@ -8,39 +8,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tracer traces the first thread of processes, for the thread that calls.
+// Tracer traces the first thread of processes. All methods but Signals must be called on
+// the same OS thread.
 type Tracer interface {
-	// Seize begins, and the process goes on.
+	// Seize begins to trace a process, which keeps running.
 	Seize(pid int) error
-	// Attend lets the process go on with what it has stopped for, if it has: a
-	// signal is delivered, and a stop by job control stays one. False: it has ended.
-	Attend(pid int) bool
-	// News says when there may be something to attend to, until stop is called.
-	News() (news <-chan os.Signal, stop func())
-	// Release is called at the end, by the same thread.
+	// Continue lets the process continue if it has stopped. A signal is delivered, and a
+	// process stopped by job control stays stopped. It returns false if the process has
+	// ended.
+	Continue(pid int) bool
+	// Signals returns a channel that receives when a process may have stopped, until stop
+	// is called.
+	Signals() (signals <-chan os.Signal, stop func())
+	// Release ends the tracing.
 	Release(pid int)
 }
 
-// Ptrace is the kernel's.
+// Ptrace is the Tracer of the kernel.
 type Ptrace struct{}
 
 // Seize implements Tracer. The process neither stops nor gets a signal.
 func (Ptrace) Seize(pid int) error { return ptrace(unix.PTRACE_SEIZE, pid, 0) }
 
-// News implements Tracer: a traced process that stops is told like a child that does.
-func (Ptrace) News() (<-chan os.Signal, func()) {
-	news := make(chan os.Signal, 1)
-	signal.Notify(news, unix.SIGCHLD)
-	return news, func() { signal.Stop(news) }
+// Signals implements Tracer: the kernel sends SIGCHLD when a traced process stops.
+func (Ptrace) Signals() (<-chan os.Signal, func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGCHLD)
+	return signals, func() { signal.Stop(signals) }
 }
 
-// Release implements Tracer. There is nothing to do: the process is let go when
-// the thread ends, and need not be stopped, as it must for PTRACE_DETACH. That
-// would be seen: some system calls end early when a process was stopped.
+// Release implements Tracer. It does nothing, because the exit of the thread ends the
+// tracing. PTRACE_DETACH would require the process to be stopped, which the process could
+// notice: some system calls return early after a stop.
 func (Ptrace) Release(int) {}
 
-// Attend implements Tracer.
-func (Ptrace) Attend(pid int) bool {
+// Continue implements Tracer.
+func (Ptrace) Continue(pid int) bool {
 	for {
 		var status unix.WaitStatus
 		got, err := unix.Wait4(pid, &status, unix.WNOHANG|unix.WALL, nil)
@@ -56,11 +59,11 @@ func (Ptrace) Attend(pid int) bool {
 		if int(status)>>16 == unix.PTRACE_EVENT_STOP {
 			sig = 0
 			switch status.StopSignal() {
-			case unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // it stays stopped, as somebody wants
+			case unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // stopped by job control
 				request = unix.PTRACE_LISTEN
 			}
 		}
-		_ = ptrace(request, pid, sig) // if it was killed meanwhile, the next look tells
+		_ = ptrace(request, pid, sig) // if the process was killed meanwhile, the next Wait4 tells
 	}
 }
 

@@ -10,157 +10,145 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 )
 
-// queue is a queue under our control, if there is a way to control it.
+// queue is one attached KFD queue.
 type queue struct {
-	device *Device
-	target Target
-	ways   []way // best first: one that was proved, and what there is beside it
-	why    error // better ones do not work
+	gpu     *gpu
+	target  target
+	methods []method // best first; the first was proved. None: the queue cannot be stopped
+	why     error    // why better methods do not work
 
 	mu     sync.Mutex
-	by     way // that it is stopped by; nil: it is not
+	by     method // that stopped the queue; nil: it is not stopped
 	closed bool
 }
 
-// interruptible is a queue that Attach proved can be interrupted.
-type interruptible struct{ *queue }
-
 func (q *queue) key() kfd.QueueKey {
-	return kfd.QueueKey{GPU: q.device.node.GPU, Queue: q.target.Queue}
+	return kfd.QueueKey{GPU: q.gpu.node.GPU, Queue: q.target.queue}
 }
 
-func (q *queue) stoppedBy() way {
+func (q *queue) stoppedBy() method {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.by
 }
 
-func (q *queue) setStopped(by way) {
+func (q *queue) setStoppedBy(m method) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.by = by
+	q.by = m
 }
 
-// wayOf is the way to try in a round of a stop; nil: there is none left. What is
-// stopped already is stopped again in the same way, and in no other.
-func (q *queue) wayOf(round int) way {
-	ways := q.ways
+// method returns the method to try in the given round of a stop, or nil if none is left. A
+// queue that is stopped is stopped again by the same method only.
+func (q *queue) method(round int) method {
+	methods := q.methods
 	if by := q.stoppedBy(); by != nil {
-		ways = []way{by}
+		methods = []method{by}
 	}
-	if round < len(ways) {
-		return ways[round]
+	if round < len(methods) {
+		return methods[round]
 	}
 	return nil
 }
 
-// Why says why the best way that the driver has does not work on this queue; nil: it does.
-func (q *queue) Why() error { return q.why }
-
-// Way names the best way to stop it that was proved; "": there is none.
-func (q *queue) Way() string {
-	if len(q.ways) == 0 {
+// bestMethod names the method that was proved, or returns "".
+func (q *queue) bestMethod() string {
+	if len(q.methods) == 0 {
 		return ""
 	}
-	return q.ways[0].name()
+	return q.methods[0].name()
 }
 
-// Interrupt implements hal.Interrupter.
-func (q *interruptible) Interrupt() error { return q.device.driver.stop([]*queue{q.queue})[0] }
+// byShim reports whether the shim of the process stops the queue, or has stopped it.
+func (q *queue) byShim() bool {
+	by := q.stoppedBy()
+	return q.bestMethod() == ownName || by != nil && by.name() == ownName
+}
 
-// Restore implements hal.Interrupter.
-func (q *interruptible) Restore() error { return q.device.driver.start([]*queue{q.queue})[0] }
-
-// Close implements hal.Queue. Reserved slots keep nobody stopped who is given up.
-func (q *queue) Close() error {
-	if !q.forget() {
+// close starts the queue if it is stopped, and detaches it. A second call has no effect.
+func (q *queue) close() error {
+	if !q.markClosed() {
 		return nil
 	}
 	var err error
 	if by := q.stoppedBy(); by != nil {
-		if err = by.start(q.target.PID, []*queue{q})[0]; errors.Is(err, ErrNoSlot) {
-			err = q.device.unreserved(func() error { return by.start(q.target.PID, []*queue{q})[0] })
-		}
-		q.setStopped(nil)
+		err = by.start(q.target.pid, []*queue{q})[0]
+		q.setStoppedBy(nil)
 	}
-	return errors.Join(undone(err), undone(q.device.driver.detach(q.target.PID)))
+	return errors.Join(ignoreGone(err), ignoreGone(q.gpu.driver.detach(q.target.pid)))
 }
 
-// Abandon gives up a queue whose process has gone. It is not asked for anything.
-func (q *queue) Abandon() error {
-	if !q.forget() {
+// abandon detaches the queue of a process that has exited.
+func (q *queue) abandon() error {
+	if !q.markClosed() {
 		return nil
 	}
-	return undone(q.device.driver.detach(q.target.PID))
+	return ignoreGone(q.gpu.driver.detach(q.target.pid))
 }
 
-// forget takes it from the device's list; false: it was.
-func (q *queue) forget() bool {
+// markClosed reports whether the queue was open.
+func (q *queue) markClosed() bool {
 	q.mu.Lock()
 	was := q.closed
 	q.closed = true
 	q.mu.Unlock()
-	q.device.mu.Lock()
-	delete(q.device.queues, q)
-	q.device.mu.Unlock()
+	q.gpu.mu.Lock()
+	delete(q.gpu.queues, q)
+	q.gpu.mu.Unlock()
 	return !was
 }
 
-// undone is what is wrong with undoing something: of what has gone there is
-// nothing to undo.
-func undone(err error) error {
+// ignoreGone returns nil for a queue that no longer exists: it needs no undoing.
+func ignoreGone(err error) error {
 	if errors.Is(err, hal.ErrGone) {
 		return nil
 	}
 	return err
 }
 
-// stop stops queues, each in the best way that works, with one call for each
-// process and way. The errors are in order.
-func (d *Driver) stop(queues []*queue) []error {
-	errs := make([]error, len(queues))
-	open := map[*queue]int{} // to be stopped, and where its error goes
-	for i, q := range queues {
-		open[q] = i
-	}
-	for round := 0; len(open) > 0; round++ {
-		found := groups(queues, open, func(q *queue) way { return q.wayOf(round) })
-		results := call(found, func(g group) []error {
-			began := time.Now()
-			came := g.way.stop(g.pid, g.queues)
-			d.stats.called(&d.stats.Stops, began, came, round > 0)
-			return came
-		})
-		for at, g := range found {
-			if g.way == nil { // there is none left
-				for _, q := range g.queues {
-					delete(open, q)
-				}
-				continue
+// stop stops queues, each by the best of its methods that works, with one call for each
+// process and method. It returns the result for each queue.
+func (d *driver) stop(queues []*queue) []error {
+	errs := make(map[*queue]error)
+	pending := queues
+	for round := 0; len(pending) > 0; round++ {
+		var next []*queue
+		var ready []*queue
+		for _, q := range pending {
+			if q.method(round) != nil {
+				ready = append(ready, q)
+			} else if round == 0 {
+				errs[q] = fmt.Errorf("no method can stop queue %d: %w", q.target.queue, hal.ErrNotSupported)
 			}
-			came := results[at]
-			for i, q := range g.queues {
-				if came[i] == nil {
-					q.setStopped(g.way)
-					errs[open[q]] = nil
-				} else {
-					errs[open[q]] = also(errs[open[q]], fmt.Errorf("%s: %w", g.way.name(), came[i]))
-				}
-				if errors.Is(came[i], hal.ErrGone) {
-					q.setStopped(nil)
-				}
-				if came[i] == nil || errors.Is(came[i], hal.ErrGone) {
-					delete(open, q)
+		}
+		for _, c := range callAll(ready, func(q *queue) method { return q.method(round) }, func(m method, pid int, queues []*queue) []error {
+			began := time.Now()
+			results := m.stop(pid, queues)
+			d.stats.add(&d.stats.stops, began, results, round > 0)
+			return results
+		}) {
+			for i, q := range c.queues {
+				switch err := c.results[i]; {
+				case err == nil:
+					q.setStoppedBy(c.method)
+					errs[q] = nil
+				case errors.Is(err, hal.ErrGone):
+					q.setStoppedBy(nil)
+					errs[q] = joinMethods(errs[q], fmt.Errorf("%s: %w", c.method.name(), err))
+				default:
+					errs[q] = joinMethods(errs[q], fmt.Errorf("%s: %w", c.method.name(), err))
+					next = append(next, q)
 				}
 			}
 		}
+		pending = next
 	}
-	return errs
+	return inOrder(queues, errs)
 }
 
-// also joins the errors of two ways. Where one of them may work another time, it is not
-// so that none is supported.
-func also(first, second error) error {
+// joinMethods joins the errors of two methods. If one of them may work another time, the
+// result does not wrap hal.ErrNotSupported.
+func joinMethods(first, second error) error {
 	if first == nil {
 		return second
 	}
@@ -173,89 +161,89 @@ func also(first, second error) error {
 	return errors.Join(first, second)
 }
 
-// start puts queues back, each in the way that it was stopped.
-func (d *Driver) start(queues []*queue) []error {
-	errs := make([]error, len(queues))
-	open := map[*queue]int{}
+// start starts the queues that are stopped, each by the method that stopped it. It returns
+// the result for each queue.
+func (d *driver) start(queues []*queue) []error {
+	errs := make(map[*queue]error)
+	var stopped []*queue
+	for _, q := range queues {
+		if q.stoppedBy() != nil {
+			stopped = append(stopped, q)
+		}
+	}
+	for _, c := range callAll(stopped, (*queue).stoppedBy, func(m method, pid int, queues []*queue) []error {
+		began := time.Now()
+		results := m.start(pid, queues)
+		d.stats.add(&d.stats.starts, began, results, false)
+		return results
+	}) {
+		for i, q := range c.queues {
+			err := c.results[i]
+			if ignoreGone(err) == nil {
+				q.setStoppedBy(nil)
+			}
+			if err != nil {
+				errs[q] = fmt.Errorf("%s: %w", c.method.name(), err)
+			}
+		}
+	}
+	return inOrder(queues, errs)
+}
+
+func inOrder(queues []*queue, errs map[*queue]error) []error {
+	out := make([]error, len(queues))
 	for i, q := range queues {
-		if q.stoppedBy() == nil {
+		out[i] = errs[q]
+	}
+	return out
+}
+
+// call is one call of a method for queues of one process, and its results.
+type call struct {
+	method  method
+	pid     int
+	queues  []*queue
+	results []error
+}
+
+// callAll makes one call for each process and method, in the order of the queues. Calls
+// that wait for a process to answer run concurrently, so that one process that does not
+// answer delays no other.
+func callAll(queues []*queue, by func(*queue) method, do func(method, int, []*queue) []error) []*call {
+	var calls []*call
+	seen := make(map[*queue]bool)
+	for _, q := range queues {
+		if seen[q] {
 			continue
 		}
-		if errs[i] = q.device.admit(q); errs[i] == nil {
-			open[q] = i
-		}
-	}
-	found := groups(queues, open, (*queue).stoppedBy)
-	results := call(found, func(g group) []error {
-		began := time.Now()
-		came := g.way.start(g.pid, g.queues)
-		d.stats.called(&d.stats.Starts, began, came, false)
-		return came
-	})
-	for at, g := range found {
-		came := results[at]
-		for i, q := range g.queues {
-			if came[i] == nil || errors.Is(came[i], hal.ErrGone) {
-				q.setStopped(nil)
-			}
-			if came[i] != nil {
-				errs[open[q]] = fmt.Errorf("%s: %w", g.way.name(), came[i])
+		seen[q] = true
+		var c *call
+		for _, other := range calls {
+			if other.method == by(q) && other.pid == q.target.pid && len(other.queues) < kfd.MaxQueues {
+				c = other
 			}
 		}
+		if c == nil {
+			c = &call{method: by(q), pid: q.target.pid}
+			calls = append(calls, c)
+		}
+		c.queues = append(c.queues, q)
 	}
-	return errs
-}
-
-// group is queues of one process that are to be treated in one way.
-type group struct {
-	way    way
-	pid    int
-	queues []*queue
-}
-
-// call makes the calls of groups, in their order. Those that wait for the processes
-// themselves are made beside each other: a process that does not answer holds up nobody.
-func call(groups []group, do func(group) []error) [][]error {
-	results := make([][]error, len(groups))
 	var waiting sync.WaitGroup
-	for i, g := range groups {
-		switch g.way.(type) {
-		case nil:
-		case *ownWay:
-			waiting.Go(func() { results[i] = do(g) })
-		default:
-			results[i] = do(g)
+	for _, c := range calls {
+		run := func() { c.results = do(c.method, c.pid, c.queues) }
+		if _, waits := c.method.(*ownMethod); waits {
+			waiting.Go(run)
+		} else {
+			run()
 		}
 	}
 	waiting.Wait()
-	return results
+	return calls
 }
 
-// groups sorts the queues that are open into groups, in their order.
-func groups(queues []*queue, open map[*queue]int, by func(*queue) way) []group {
-	var found []group
-	for i, q := range queues {
-		if at, ok := open[q]; !ok || at != i { // it may be there twice
-			continue
-		}
-		w, pid := by(q), q.target.PID
-		at := -1
-		for j := range found {
-			if found[j].way == w && found[j].pid == pid && len(found[j].queues) < kfd.MaxQueues {
-				at = j
-			}
-		}
-		if at < 0 {
-			found = append(found, group{way: w, pid: pid})
-			at = len(found) - 1
-		}
-		found[at].queues = append(found[at].queues, q)
-	}
-	return found
-}
-
-// all is the same error for every queue.
-func all(queues []*queue, err error) []error {
+// forAll returns the same error for every queue.
+func forAll(queues []*queue, err error) []error {
 	errs := make([]error, len(queues))
 	for i := range errs {
 		errs[i] = err

@@ -13,128 +13,128 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// session is a debug session of a process. It has an OS thread for life: the
-// driver wants the very thread that traces the process, and what a thread traces
-// is let go when the thread ends, without the process being stopped for that.
+// session is a debug session of a process. It has an OS thread of its own, because the
+// driver accepts calls only from the thread that traces the process, and because the
+// kernel ends the tracing without stopping the process when that thread exits.
 //
-// While it lasts the thread attends to the process: it passes on the signals that
-// a traced process stops for, and answers the driver, for which the process waits
-// when its runtime starts or ends.
+// The thread also serves the process: it forwards the signals for which a traced process
+// stops, and answers the driver, for which the process waits when its runtime starts or
+// ends.
 type session struct {
 	file   kfd.Ioctler
 	tracer Tracer
 	pid    int
 
-	calls chan func() // for the thread
+	calls chan func() // to be run on the thread
 	quit  chan struct{}
-	ended chan struct{} // closed with everything undone but for the tracing
+	ended chan struct{} // closed when all is undone except the tracing
 	once  sync.Once
-	tid   int   // the thread
-	final error // of the end; to be read when it is over
+	tid   int
+	err   error // of the end; valid once ended is closed
 }
 
-// errEnded is for a session whose process has ended.
-var errEnded = fmt.Errorf("the process has ended: %w", hal.ErrGone)
+var errProcessEnded = fmt.Errorf("the process has ended: %w", hal.ErrGone)
 
 // openSession traces a process and opens a debug session of it.
 func openSession(file kfd.Ioctler, tracer Tracer, pid int) (*session, error) {
 	s := &session{file: file, tracer: tracer, pid: pid, calls: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{})}
-	began := make(chan error)
-	onOwnThread(func() { s.live(began) })
-	if err := <-began; err != nil {
-		s.await()
+	opened := make(chan error)
+	onNewThread(func() { s.run(opened) })
+	if err := <-opened; err != nil {
+		s.waitThread()
 		return nil, err
 	}
 	return s, nil
 }
 
-// await waits until the thread is gone, and with it the tracing.
-func (s *session) await() {
+// threadExitTime is how long a thread that has nothing left to do may take to exit.
+const threadExitTime = time.Second
+
+// waitThread waits until the thread has exited, which ends the tracing.
+func (s *session) waitThread() {
 	<-s.ended
-	for end := time.Now().Add(threadEnd); unix.Tgkill(unix.Getpid(), s.tid, 0) == nil && time.Now().Before(end); {
+	for end := time.Now().Add(threadExitTime); unix.Tgkill(unix.Getpid(), s.tid, 0) == nil && time.Now().Before(end); {
 		time.Sleep(50 * time.Microsecond)
 	}
 }
 
-// threadEnd is how long a thread that has nothing left to do may take to end.
-const threadEnd = time.Second
-
-// onOwnThread runs f on a thread that ends with it. The process's first thread
-// never ends, so it is not that.
-func onOwnThread(f func()) {
+// onNewThread runs f on a thread that exits when f returns. That cannot be the first
+// thread of the process, which never exits.
+func onNewThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
 			f()
-			return // still locked: the thread ends
+			return // without unlocking, so the thread exits
 		}
-		settled := make(chan struct{})
-		go func() { // on another, while this one is kept
+		started := make(chan struct{})
+		go func() { // gets another thread, because this goroutine keeps the first
 			runtime.LockOSThread()
-			close(settled)
+			close(started)
 			f()
 		}()
-		<-settled
+		<-started
 		runtime.UnlockOSThread()
 	}()
 }
 
-// live is the thread's life. Whether the session could be opened is told in began.
-func (s *session) live(began chan<- error) {
+// run opens the session, reports the result to opened, and serves the session until it
+// ends.
+func (s *session) run(opened chan<- error) {
 	defer close(s.ended)
 	s.tid = unix.Gettid()
 	defer s.tracer.Release(s.pid)
-	news, stop := s.tracer.News()
+	signals, stop := s.tracer.Signals()
 	defer stop()
 	if err := s.tracer.Seize(s.pid); err != nil {
-		began <- fmt.Errorf("trace process %d: %w", s.pid, traceError(err))
+		opened <- fmt.Errorf("trace process %d: %w", s.pid, traceError(err))
 		return
 	}
 	events, reader, err := newPipe()
 	if err != nil {
-		began <- err
+		opened <- err
 		return
 	}
 	defer reader.Close()
-	defer unix.Close(events) // the driver has its own
-	told := make(chan struct{}, 1)
-	go tell(reader, told)
+	defer unix.Close(events) // the driver has its own reference
+	raised := make(chan struct{}, 1)
+	go notify(reader, raised)
 	ready, err := kfd.EnableDebug(s.file, s.pid, kfd.MaskProcessRuntime, events)
 	if err != nil {
 		if errors.Is(err, unix.EINVAL) { // the hardware scheduler is off
 			err = fmt.Errorf("%w: %w", err, hal.ErrNotSupported)
 		}
-		began <- debugError(err)
+		opened <- debugError(err)
 		return
 	}
-	defer func() { s.final = undone(debugError(kfd.DisableDebug(s.file, s.pid))) }()
+	defer func() { s.err = ignoreGone(debugError(kfd.DisableDebug(s.file, s.pid))) }()
 	if !ready {
-		began <- fmt.Errorf("process %d has no runtime that can be debugged: %w", s.pid, hal.ErrNotSupported)
+		opened <- fmt.Errorf("process %d has no runtime that can be debugged: %w", s.pid, hal.ErrNotSupported)
 		return
 	}
-	began <- nil
+	opened <- nil
 	for {
 		select {
 		case call := <-s.calls:
 			call()
-		case <-told:
-			s.answer()
-		case <-news:
+		case <-raised:
+			s.answerRuntime()
+		case <-signals:
 		case <-s.quit:
 			return
 		}
-		if !s.tracer.Attend(s.pid) {
+		if !s.tracer.Continue(s.pid) {
 			return
 		}
 	}
 }
 
-// answer lets the process go on if its runtime waits for us.
-func (s *session) answer() {
+// answerRuntime lets the process continue if its runtime waits for the debugger.
+func (s *session) answerRuntime() {
 	for {
 		mask, err := kfd.QueryEvent(s.file, s.pid, kfd.MaskProcessRuntime)
 		if err != nil {
-			return // EAGAIN: there is no more
+			return // EAGAIN: no more events
 		}
 		if mask&kfd.MaskProcessRuntime == 0 || kfd.SendRuntimeEvent(s.file, s.pid, kfd.MaskProcessRuntime) != nil {
 			return
@@ -142,14 +142,14 @@ func (s *session) answer() {
 	}
 }
 
-// do makes a call on the thread.
+// do makes a call on the session's thread.
 func (s *session) do(call func() error) error {
 	done := make(chan error, 1)
 	select {
 	case s.calls <- func() { done <- call() }:
 		return debugError(<-done)
 	case <-s.ended:
-		return errEnded
+		return errProcessEnded
 	}
 }
 
@@ -163,15 +163,15 @@ func (s *session) over() bool {
 	}
 }
 
-// close ends the session: everything is resumed and the process is not traced any
-// more. Twice equals once.
+// close ends the session: all queues are resumed and the process is no longer traced. A
+// second call has no effect.
 func (s *session) close() error {
 	s.once.Do(func() { close(s.quit) })
-	s.await()
-	return s.final
+	s.waitThread()
+	return s.err
 }
 
-// newPipe returns a pipe for the driver to write to: a write never waits.
+// newPipe returns a pipe for the driver to write to, without ever blocking.
 func newPipe() (int, *os.File, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -180,37 +180,37 @@ func newPipe() (int, *os.File, error) {
 	return ends[1], os.NewFile(uintptr(ends[0]), "KFD events"), nil
 }
 
-// tell passes on that something was written, until the pipe is closed.
-func tell(r *os.File, told chan<- struct{}) {
+// notify reports to raised that something was written to the pipe, until it is closed.
+func notify(r *os.File, raised chan<- struct{}) {
 	buf := make([]byte, 64)
 	for {
 		if _, err := r.Read(buf); err != nil {
 			return
 		}
 		select {
-		case told <- struct{}{}:
+		case raised <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// debugError says what a failure of the debugger interface means.
+// debugError classifies an error of the debugger interface.
 func debugError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, hal.ErrGone), errors.Is(err, hal.ErrNotSupported):
 		return err
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // EINVAL: it has run another program since
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // EINVAL: the process has called exec
 		return fmt.Errorf("%w: %w", err, hal.ErrGone)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOTTY):
 		return fmt.Errorf("%w: %w", err, hal.ErrNotSupported)
 	case errors.Is(err, unix.EALREADY):
-		return fmt.Errorf("somebody else debugs it: %w", err)
+		return fmt.Errorf("another debugger is attached: %w", err)
 	}
 	return err
 }
 
-// traceError does so for ptrace: EPERM is of somebody else's debugger, or of a
-// rule of the system's.
+// traceError classifies an error of ptrace. EPERM means that another debugger is attached,
+// or that the system forbids tracing.
 func traceError(err error) error {
 	switch {
 	case errors.Is(err, unix.ESRCH):

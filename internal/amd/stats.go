@@ -1,60 +1,57 @@
 package amd
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
 
-// Calls sums up calls of one kind.
-type Calls struct {
-	Calls   uint64
-	Queues  uint64 // that they were about
-	Failed  uint64 // queues
-	Total   time.Duration
-	Longest time.Duration
+// callStats are totals of one kind of call.
+type callStats struct {
+	calls   uint64
+	queues  uint64 // in all calls
+	failed  uint64 // queues
+	total   time.Duration
+	longest time.Duration
 }
 
-// Mean is how long a call took on average.
-func (c Calls) Mean() time.Duration {
-	if c.Calls == 0 {
-		return 0
+func (c callStats) describe(verb string) string {
+	mean := time.Duration(0)
+	if c.calls > 0 {
+		mean = c.total / time.Duration(c.calls)
 	}
-	return c.Total / time.Duration(c.Calls)
+	return fmt.Sprintf("%d calls to %s %d queues (%d failed), mean %v, longest %v", c.calls, verb, c.queues, c.failed, mean, c.longest)
 }
 
-// Stats sums up what was done.
-type Stats struct {
-	Stops, Starts Calls
-	Fallbacks     uint64 // stops that were tried in another way after one failed
-}
-
+// stats are the totals of a driver.
 type stats struct {
-	mu sync.Mutex
-	Stats
+	mu            sync.Mutex
+	stops, starts callStats
+	fallbacks     uint64 // stops by another method after one failed
 }
 
-// called notes a call and what became of its queues.
-func (s *stats) called(c *Calls, began time.Time, errs []error, fallback bool) {
+// add adds a call to c, which is one of s.
+func (s *stats) add(c *callStats, began time.Time, results []error, fallback bool) {
 	took := time.Since(began)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.Calls++
-	c.Queues += uint64(len(errs))
-	c.Total += took
-	c.Longest = max(c.Longest, took)
-	for _, err := range errs {
+	c.calls++
+	c.queues += uint64(len(results))
+	c.total += took
+	c.longest = max(c.longest, took)
+	for _, err := range results {
 		if err != nil {
-			c.Failed++
+			c.failed++
 		}
 	}
 	if fallback {
-		s.Fallbacks++
+		s.fallbacks++
 	}
 }
 
-// Stats returns what was done so far.
-func (d *Driver) Stats() Stats {
-	d.stats.mu.Lock()
-	defer d.stats.mu.Unlock()
-	return d.stats.Stats
+// totals returns stops, starts and fallbacks so far.
+func (s *stats) totals() (stops, starts callStats, fallbacks uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stops, s.starts, s.fallbacks
 }

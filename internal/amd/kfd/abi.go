@@ -12,7 +12,7 @@ const (
 	ReqDebugTrap     = 3<<30 | sizeDebugTrap<<16 | 'K'<<8 | 0x26
 )
 
-// Sizes of what they take, and of what those point at.
+// Sizes of the structs that requests take, and of the structs that those point at.
 const (
 	sizeVersion       = 8  // kfd_ioctl_get_version_args
 	sizeCreateQueue   = 96 // kfd_ioctl_create_queue_args; 88 before KFD 1.17
@@ -35,7 +35,7 @@ const (
 	OpQueueSnapshot    = 13
 )
 
-// Where the fields are.
+// Offsets of fields.
 //
 //	kfd_ioctl_dbg_trap_args    0 pid   4 op   8 one of:
 //	  enable                   8 exception_mask   16 rinfo_ptr         24 rinfo_size   28 dbg_fd
@@ -53,11 +53,8 @@ const (
 	enableInfoSize = 24
 	enableFD       = 28
 
-	eventMask  = 8
-	eventGPU   = 16
-	eventQueue = 20
+	eventMask = 8
 
-	suspendMask  = 8
 	suspendArray = 16
 	suspendCount = 24
 	suspendGrace = 28
@@ -70,38 +67,9 @@ const (
 	snapshotCount     = 24
 	snapshotEntrySize = 28
 
-	runtimeState = 8 // of kfd_runtime_info: 0 r_debug, 8 runtime_state, 12 ttmp_setup
+	runtimeState = 8 // kfd_runtime_info: 0 r_debug, 8 runtime_state, 12 ttmp_setup
 
-	entryStatus   = 0 // kfd_queue_snapshot_entry
-	entryRing     = 8
-	entryWrite    = 16
-	entryRead     = 24
-	entrySave     = 32
-	entryQueue    = 40
-	entryGPU      = 44
-	entryRingSize = 48
-	entryType     = 52
-	entrySaveSize = 56
-
-	updateRing     = 0 // kfd_ioctl_update_queue_args
-	updateQueue    = 8
-	updateRingSize = 12
-	updatePercent  = 16
-	updatePriority = 20
-
-	createRing     = 0 // kfd_ioctl_create_queue_args
-	createWrite    = 8
-	createRead     = 16
-	createDoorbell = 24
-	createRingSize = 32
-	createGPU      = 36
-	createType     = 40
-	createPercent  = 44
-	createPriority = 48
-	createQueue    = 52
-
-	runtimeDebug = 0 // kfd_ioctl_runtime_enable_args
-	runtimeMode  = 8
+	entryQueue = 40 // kfd_queue_snapshot_entry: queue_id
 )
 
 // Exceptions, as bits of a mask: KFD_EC_MASK(code) is 1 << (code-1).
@@ -110,7 +78,7 @@ const (
 	MaskProcessRuntime uint64 = 1 << 47 // EC_PROCESS_RUNTIME
 )
 
-// What the driver ORs into the queue ids that it was given.
+// Bits that the driver sets in queue ids to report the result for each queue.
 const (
 	queueError   uint32 = 1 << 30 // KFD_DBG_QUEUE_ERROR_MASK: the hardware failed
 	queueInvalid uint32 = 1 << 31 // KFD_DBG_QUEUE_INVALID_MASK: unknown, new, or being destroyed
@@ -118,9 +86,8 @@ const (
 
 // Limits of the driver.
 const (
-	MaxQueues   = 1024 // KFD_MAX_NUM_OF_QUEUES_PER_PROCESS: in one call, too
+	MaxQueues   = 1024 // KFD_MAX_NUM_OF_QUEUES_PER_PROCESS; also the limit of one call
 	MaxPriority = 15   // KFD_MAX_QUEUE_PRIORITY
-	maxPercent  = 100  // KFD_MAX_QUEUE_PERCENTAGE
 )
 
 // runtimeEnabled is DEBUG_RUNTIME_STATE_ENABLED.

@@ -7,36 +7,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// QueueKey names a queue of a process.
+// QueueKey identifies a queue within its process.
 type QueueKey struct{ GPU, Queue uint32 }
 
-// BatchUnmap takes queues of a process off their GPUs, waves and all, on a driver
-// with our patch. The errors are those of the queues, in order.
+// BatchUnmap takes queues of a process off their GPUs and saves their running waves. It
+// needs a driver with our patch. The slice holds the result for each queue.
 func BatchUnmap(f Ioctler, pid int, queues []QueueKey, grace Grace) ([]error, error) {
 	return batch(f, ReqBatchUnmap, pid, queues, uint32(grace), fmt.Sprintf("unmap %d queues of process %d", len(queues), pid))
 }
 
-// FastRemap puts them back. ENOSPC is the error of a queue for which there is no
-// slot that is not reserved.
+// FastRemap undoes BatchUnmap. The result for a queue is ENOSPC if all free slots are
+// reserved for higher priorities.
 func FastRemap(f Ioctler, pid int, queues []QueueKey) ([]error, error) {
 	return batch(f, ReqFastRemap, pid, queues, 0, fmt.Sprintf("remap %d queues of process %d", len(queues), pid))
 }
 
-// RemapAll puts back everything of a process, reservation or not, and gives the
-// process up.
-func RemapAll(f Ioctler, pid int) (int, error) {
+// RemapAll remaps all queues of a process, even into reserved slots, and ends the claim on
+// the process.
+func RemapAll(f Ioctler, pid int) error {
 	arg := make([]byte, sizeSched)
 	le.PutUint32(arg[schedPID:], uint32(int32(pid)))
 	le.PutUint32(arg[schedFlags:], SchedAll)
-	n, err := f.Ioctl(ReqFastRemap, arg)
-	if err != nil {
-		return 0, fmt.Errorf("remap all queues of process %d: %w", pid, err)
+	if _, err := f.Ioctl(ReqFastRemap, arg); err != nil {
+		return fmt.Errorf("remap all queues of process %d: %w", pid, err)
 	}
-	return n, nil
+	return nil
 }
 
-// MayUnmap asks whether queues of a process may be unmapped: 0 is the caller's
-// own. It changes nothing.
+// MayUnmap returns an error if queues of a process cannot be unmapped. pid 0 is the
+// caller's process. It changes nothing.
 func MayUnmap(f Ioctler, pid int) error {
 	arg := make([]byte, sizeSched)
 	le.PutUint32(arg[schedPID:], uint32(int32(pid)))
@@ -79,13 +78,13 @@ func batch(f Ioctler, request uint32, pid int, queues []QueueKey, grace uint32, 
 		errs[i] = fmt.Errorf("queue %d: %w", q.Queue, statusError(s))
 	}
 	if n != done {
-		return errs, fmt.Errorf("%s: %d of them have no error and %d are counted: %w", what, done, n, ErrHardware)
+		return errs, fmt.Errorf("%s: %d have no error, but the driver counts %d: %w", what, done, n, ErrHardware)
 	}
 	return errs, nil
 }
 
-// statusError is what the status of an entry means. What is no errno is no status
-// of our driver's.
+// statusError translates the status of an entry. The driver writes a negative errno;
+// anything else is an error of the driver.
 func statusError(s int32) error {
 	if s > 0 || s < -4095 {
 		return fmt.Errorf("status %d: %w", s, ErrHardware)
@@ -93,37 +92,14 @@ func statusError(s int32) error {
 	return unix.Errno(-s)
 }
 
-// Reservation is how many compute slots of a GPU queues below a priority leave
-// free, and how many there are and are in use.
-type Reservation struct {
-	Slots    uint32
-	Priority uint32
-	Total    uint32
-	Active   uint32
-}
-
-// SetReservation has Slots of a GPU left free by queues below Priority, until the
-// descriptor is closed. The answer has Total and Active.
-func SetReservation(f Ioctler, gpu uint32, r Reservation) (Reservation, error) {
-	return reservation(f, gpu, r, 0, "reserve")
-}
-
-// QueryReservation reads what holds of a GPU.
-func QueryReservation(f Ioctler, gpu uint32) (Reservation, error) {
-	return reservation(f, gpu, Reservation{}, HQDQuery, "query")
-}
-
-func reservation(f Ioctler, gpu uint32, r Reservation, flags uint32, what string) (Reservation, error) {
+// ActiveSlots returns how many compute queues of a GPU are active, as the driver counts
+// them. It needs a driver with our patch.
+func ActiveSlots(f Ioctler, gpu uint32) (uint32, error) {
 	arg := make([]byte, sizeReservation)
 	le.PutUint32(arg[reserveGPU:], gpu)
-	le.PutUint32(arg[reserveSlots:], r.Slots)
-	le.PutUint32(arg[reservePriority:], r.Priority)
-	le.PutUint32(arg[reserveFlags:], flags)
+	le.PutUint32(arg[reserveFlags:], HQDQuery)
 	if _, err := f.Ioctl(ReqHQDReservation, arg); err != nil {
-		return Reservation{}, fmt.Errorf("%s slots of GPU %d: %w", what, gpu, err)
+		return 0, fmt.Errorf("query the slots of GPU %d: %w", gpu, err)
 	}
-	return Reservation{
-		Slots: le.Uint32(arg[reserveSlots:]), Priority: le.Uint32(arg[reservePriority:]),
-		Total: le.Uint32(arg[reserveTotal:]), Active: le.Uint32(arg[reserveActive:]),
-	}, nil
+	return le.Uint32(arg[reserveActive:]), nil
 }

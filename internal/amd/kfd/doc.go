@@ -1,13 +1,12 @@
-// Package kfd speaks to amdkfd, the compute half of AMD's Linux driver: its
-// ioctls on /dev/kfd, and what sysfs tells of GPUs, processes and queues.
+// Package kfd calls amdkfd, the compute driver of AMD GPUs on Linux: its ioctls on
+// /dev/kfd, and the files below /sys/class/kfd that list GPUs, processes and queues.
 //
-// The package knows numbers, layouts and answers. It has no judgement: what to
-// call, when and on whom is for others to know. Numbers and structs are those of
-// include/uapi/linux/kfd_ioctl.h in Linux 6.12, and of our own patch to it
-// (sched.go). Everything that is read from the driver or from sysfs is checked:
-// another process may be what it tells of.
+// The package holds request numbers, struct layouts and error codes, and decides
+// nothing. They are those of include/uapi/linux/kfd_ioctl.h in Linux 6.12, and of our
+// patch to it (sched.go). Everything that is read from the driver or sysfs is checked,
+// because other processes influence it.
 //
-// KFD looks at the number of a request and not at its type or size: a shorter
-// argument is taken as if it were followed by zeros. A descriptor is of use to
-// the process only that opened it.
+// KFD identifies a request by its number alone, not by type or size. It treats an
+// argument that is too short as if zeros followed. A descriptor of /dev/kfd works only in
+// the process that opened it.
 package kfd

@@ -6,18 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ioctler is an open /dev/kfd. The bytes are those that the driver sees; where
-// they hold an address, it is one of the caller's memory. What the call returns
-// is a count for some requests: more than zero is no error.
+// Ioctler is an open /dev/kfd. arg holds the bytes that the driver sees; addresses in it
+// are in the memory of the calling process. Some requests return a count instead of 0.
 type Ioctler interface {
 	Ioctl(request uint32, arg []byte) (int, error)
 }
 
-// File is a descriptor of /dev/kfd. It is of use in this process only, and having
-// it makes this process one of KFD's.
+// File is a descriptor of /dev/kfd. Opening it registers this process with KFD.
 type File struct{ f *os.File }
 
-// Open opens /dev/kfd, or what stands for it.
+// Open opens /dev/kfd, or a test double of it.
 func Open(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -26,7 +24,7 @@ func Open(path string) (*File, error) {
 	return &File{f}, nil
 }
 
-// Close closes the descriptor.
+// Close closes the descriptor. The driver then undoes what was done through it.
 func (f *File) Close() error { return f.f.Close() }
 
 // Ioctl implements Ioctler.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pointer is where b lies, or 0 if it is empty. The caller has pinned it.
+// pointer returns the address of b, or 0 if b is empty. The caller has pinned b.
 func pointer(b []byte) uint64 {
 	if len(b) == 0 {
 		return 0
@@ -16,8 +16,8 @@ func pointer(b []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(&b[0])))
 }
 
-// ioctl makes the call on f. A call that a signal interrupted is made again: Go
-// sends itself signals, and each of KFD's calls here may be repeated.
+// ioctl makes the call on f. It repeats a call that a signal interrupted: the Go runtime
+// sends signals to its own threads, and every request here may be repeated.
 func ioctl(f *os.File, request uint32, arg []byte) (int, error) {
 	for {
 		r, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(unsafe.Pointer(&arg[0])))

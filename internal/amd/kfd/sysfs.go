@@ -13,21 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sysfs is where sysfs is mounted: /sys.
+// Sysfs is the directory where sysfs is mounted: /sys.
 type Sysfs string
 
-// Bounds on what is read and believed.
+// Limits on what is read and accepted.
 const (
 	maxText    = 64 << 10
-	maxEntries = 16 << 10 // of one folder
+	maxEntries = 16 << 10 // of one directory
 	maxSlots   = 1 << 14
+	maxPID     = 1 << 22 // PID_MAX_LIMIT
 )
 
 func (s Sysfs) path(parts ...string) string {
 	return filepath.Join(append([]string{string(s), "class/kfd/kfd"}, parts...)...)
 }
 
-// text returns a file's contents, if it is not longer than anything KFD writes.
+// text returns the contents of a file without surrounding space.
 func (s Sysfs) text(parts ...string) (string, error) {
 	f, err := os.Open(s.path(parts...))
 	if err != nil {
@@ -41,7 +42,7 @@ func (s Sysfs) text(parts ...string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// number returns a file's contents as a number of 32 bits.
+// number returns the contents of a file as a 32-bit number.
 func (s Sysfs) number(parts ...string) (uint32, error) {
 	text, err := s.text(parts...)
 	if err != nil {
@@ -60,13 +61,13 @@ func parse(text string) (uint32, error) {
 		if len(text) > 20 {
 			text = text[:20] + "..."
 		}
-		return 0, fmt.Errorf("%q is not a number of 32 bits", text)
+		return 0, fmt.Errorf("%q is not a 32-bit number", text)
 	}
 	return uint32(n), nil
 }
 
-// numbers lists the entries of a folder whose names are numbers, in order. Others
-// are not ours to know.
+// numbers lists the entries of a directory whose names are numbers, in order, and ignores
+// all others.
 func (s Sysfs) numbers(parts ...string) ([]uint32, error) {
 	d, err := os.Open(s.path(parts...))
 	if err != nil {
@@ -89,18 +90,13 @@ func (s Sysfs) numbers(parts ...string) ([]uint32, error) {
 
 // Node is a GPU of the topology.
 type Node struct {
-	Index      uint32 // of the node, CPUs included
-	GPU        uint32 // gpu_id: what KFD calls it
+	Index      uint32 // of the topology node; CPUs are nodes as well
+	GPU        uint32 // gpu_id, which identifies the GPU in ioctls
 	Name       string
 	GFX        GFX
 	Slots      uint32 // num_cp_queues: hardware slots for compute queues
-	XCCs       uint32 // a queue takes a slot in each
 	Capability uint32
-	ClockMHz   uint32 // max_engine_clk_fcompute
-	Render     uint32 // minor of its render node
-	Domain     uint32
-	Location   uint32
-	UniqueID   uint64
+	UniqueID   uint64 // zero: none
 }
 
 // Bits of Node.Capability, from kfd_sysfs.h.
@@ -112,38 +108,38 @@ const (
 // GFX is the version of an instruction set: 90402 is gfx942.
 type GFX uint32
 
-// Major is the generation.
+// Major returns the generation: 9 for gfx942.
 func (g GFX) Major() uint32 { return uint32(g) / 10000 }
 
 func (g GFX) String() string {
 	return fmt.Sprintf("gfx%d%x%x", g.Major(), uint32(g)/100%100, uint32(g)%100)
 }
 
-// Nodes lists the GPUs. What cannot be understood is left out and told in the
-// error, beside what can. A GPU that a container may not use is left out in silence.
+// Nodes lists the GPUs. A node that cannot be parsed is left out and named in the error. A
+// GPU that a container may not use is left out without an error.
 func (s Sysfs) Nodes() ([]Node, error) {
 	indices, err := s.numbers("topology/nodes")
 	if err != nil {
 		return nil, fmt.Errorf("read the topology: %w", err)
 	}
 	var nodes []Node
-	var wrong []error
+	var errs []error
 	for _, i := range indices {
 		n, err := s.node(i)
 		switch {
 		case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist):
 		case err != nil:
-			wrong = append(wrong, fmt.Errorf("node %d: %w", i, err))
-		case n.GPU != 0: // else a CPU
+			errs = append(errs, fmt.Errorf("node %d: %w", i, err))
+		case n.GPU != 0: // zero: a CPU
 			nodes = append(nodes, n)
 		}
 	}
-	return nodes, errors.Join(wrong...)
+	return nodes, errors.Join(errs...)
 }
 
 func (s Sysfs) node(index uint32) (Node, error) {
 	dir := "topology/nodes/" + strconv.FormatUint(uint64(index), 10)
-	n := Node{Index: index, XCCs: 1}
+	n := Node{Index: index}
 	var err error
 	if n.GPU, err = s.number(dir, "gpu_id"); err != nil || n.GPU == 0 {
 		return n, err
@@ -158,25 +154,21 @@ func (s Sysfs) node(index uint32) (Node, error) {
 		return n, err
 	}
 	var gfx uint32
-	wanted := map[string]*uint32{
-		"gfx_target_version": &gfx, "num_cp_queues": &n.Slots, "num_xcc": &n.XCCs, "capability": &n.Capability,
-		"max_engine_clk_fcompute": &n.ClockMHz, "drm_render_minor": &n.Render, "domain": &n.Domain, "location_id": &n.Location,
-	}
+	fields := map[string]*uint32{"gfx_target_version": &gfx, "num_cp_queues": &n.Slots, "capability": &n.Capability}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if at := wanted[key]; at != nil {
-			if *at, err = parse(value); err != nil {
+		if field := fields[key]; field != nil {
+			if *field, err = parse(value); err != nil {
 				return n, fmt.Errorf("%s: %w", key, err)
 			}
 		}
 		if key == "unique_id" {
-			n.UniqueID, _ = strconv.ParseUint(value, 10, 64) // 0: it has none
+			n.UniqueID, _ = strconv.ParseUint(value, 10, 64)
 		}
 	}
 	n.GFX = GFX(gfx)
-	n.XCCs = max(n.XCCs, 1)
 	if n.Slots > maxSlots {
-		return n, fmt.Errorf("num_cp_queues: %d slots", n.Slots)
+		return n, fmt.Errorf("num_cp_queues: %d slots, want at most %d", n.Slots, maxSlots)
 	}
 	return n, nil
 }
@@ -191,26 +183,18 @@ func printable(name string) string {
 	return strings.Map(keep, name[:min(len(name), 64)])
 }
 
-// KernelType is of enum kfd_queue_type: what the kernel calls it, and sysfs.
-type KernelType uint32
-
-// IsCompute reports whether a queue of that type takes a compute slot.
-func (t KernelType) IsCompute() bool { return t == 0 }
-
-// Queue is a queue as sysfs has it. Its id is its process's own.
+// Queue is a queue that sysfs lists.
 type Queue struct {
 	PID  int
-	ID   uint32
+	ID   uint32 // unique within the process
 	GPU  uint32
-	Type KernelType
-	Size uint32 // of its ring
+	Type uint32 // enum kfd_queue_type
 }
 
-// Key names it within its process.
-func (q Queue) Key() QueueKey { return QueueKey{q.GPU, q.ID} }
+// IsCompute reports whether the queue takes a compute slot.
+func (q Queue) IsCompute() bool { return q.Type == 0 } // KFD_QUEUE_TYPE_COMPUTE
 
-// Processes lists the processes that use KFD, by their numbers in the first pid
-// namespace.
+// Processes lists the processes that use KFD, by their pids in the initial pid namespace.
 func (s Sysfs) Processes() ([]int, error) {
 	found, err := s.numbers("proc")
 	if err != nil {
@@ -218,45 +202,42 @@ func (s Sysfs) Processes() ([]int, error) {
 	}
 	var pids []int
 	for _, n := range found {
-		if n > 0 && n <= 1<<22 { // PID_MAX_LIMIT
+		if n > 0 && n <= maxPID {
 			pids = append(pids, int(n))
 		}
 	}
 	return pids, nil
 }
 
-// Queues lists the queues of a process. One that vanishes meanwhile is left out;
-// what cannot be understood is too, and told in the error.
+// Queues lists the queues of a process. A queue that vanishes meanwhile is left out. A
+// queue that cannot be parsed is left out and named in the error.
 func (s Sysfs) Queues(pid int) ([]Queue, error) {
 	ids, err := s.numbers("proc", strconv.Itoa(pid), "queues")
 	if err != nil {
 		return nil, fmt.Errorf("queues of process %d: %w", pid, err)
 	}
 	var queues []Queue
-	var wrong []error
+	var errs []error
 	for _, id := range ids {
 		q, err := s.queue(pid, id)
 		switch {
 		case err == nil:
 			queues = append(queues, q)
-		case !gone(err):
-			wrong = append(wrong, fmt.Errorf("queue %d of process %d: %w", id, pid, err))
+		case !vanished(err):
+			errs = append(errs, fmt.Errorf("queue %d of process %d: %w", id, pid, err))
 		}
 	}
-	return queues, errors.Join(wrong...)
+	return queues, errors.Join(errs...)
 }
 
 func (s Sysfs) queue(pid int, id uint32) (Queue, error) {
 	dir := fmt.Sprintf("proc/%d/queues/%d", pid, id)
-	q := Queue{PID: pid, ID: id}
 	gpu, err := s.number(dir, "gpuid")
 	kind, err2 := s.number(dir, "type")
-	size, err3 := s.number(dir, "size")
-	q.GPU, q.Type, q.Size = gpu, KernelType(kind), size
-	return q, errors.Join(err, err2, err3)
+	return Queue{PID: pid, ID: id, GPU: gpu, Type: kind}, errors.Join(err, err2)
 }
 
-// gone is for a file that went between being listed and being read.
-func gone(err error) bool {
+// vanished reports whether a file went away between being listed and being read.
+func vanished(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 )
 
-// put writes files below a sysfs of the test's.
-func put(t *testing.T, sys string, files map[string]string) {
+// writeFiles writes files below the KFD directory of a sysfs.
+func writeFiles(t *testing.T, sys string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(sys, "class/kfd/kfd", name)
@@ -27,88 +27,89 @@ func put(t *testing.T, sys string, files map[string]string) {
 func TestTopology(t *testing.T) {
 	sys := t.TempDir()
 	second := kfdtest.MI300X
-	second.Index, second.GPU, second.XCCs = 2, 99, 1
+	second.Index, second.GPU, second.Slots = 2, 99, 8
 	kfdtest.New(kfdtest.Config{Sys: sys, GPUs: []kfd.Node{kfdtest.MI300X, second}})
 	nodes, err := kfd.Sysfs(sys).Nodes()
 	if err != nil || len(nodes) != 2 || nodes[0] != kfdtest.MI300X || nodes[1] != second {
-		t.Errorf("%+v, %v", nodes, err)
+		t.Errorf("got %+v, %v; want two GPUs", nodes, err)
 	}
 	for gfx, want := range map[kfd.GFX]string{90402: "gfx942", 90010: "gfx90a", 110000: "gfx1100", 120001: "gfx1201", 90008: "gfx908"} {
 		if gfx.String() != want {
-			t.Errorf("%d is %s, want %s", gfx, gfx, want)
+			t.Errorf("%d: got %s, want %s", gfx, gfx, want)
 		}
 	}
 	if _, err := kfd.Sysfs(t.TempDir()).Nodes(); err == nil {
-		t.Error("a machine without KFD has a topology")
+		t.Error("a machine without KFD: got no error")
 	}
 }
 
-// TestHostileTopology: what no driver writes is told, and hurts nothing else.
-func TestHostileTopology(t *testing.T) {
+// TestMalformedTopology checks that a malformed node is reported and that the others are
+// still listed.
+func TestMalformedTopology(t *testing.T) {
 	good := map[string]string{
 		"topology/nodes/1/gpu_id": "51545\n", "topology/nodes/1/name": "ok\n",
 		"topology/nodes/1/properties": "gfx_target_version 90402\nnum_cp_queues 24\n",
 		"topology/nodes/x/gpu_id":     "7", "topology/nodes/-1/gpu_id": "7", "topology/nodes/99999999999/gpu_id": "7",
 	}
 	for name, bad := range map[string]map[string]string{
-		"a gpu_id of minus one": {"gpu_id": "-1", "name": "", "properties": ""},
-		"a gpu_id of 2^64":      {"gpu_id": "18446744073709551616", "name": "", "properties": ""},
-		"no number":             {"gpu_id": "\x00\xff\x1b[2J", "name": "", "properties": ""},
-		"an endless file":       {"gpu_id": strings.Repeat("1", 1<<17), "name": "", "properties": ""},
-		"negative slots":        {"gpu_id": "5", "name": "n", "properties": "num_cp_queues -24\n"},
-		"a million slots":       {"gpu_id": "5", "name": "n", "properties": "num_cp_queues 1000000\n"},
-		"slots beyond a number": {"gpu_id": "5", "name": "n", "properties": "num_cp_queues 99999999999999999999\n"},
-		"endless properties":    {"gpu_id": "5", "name": "n", "properties": strings.Repeat("a 1\n", 1<<16)},
-		"a key without a value": {"gpu_id": "5", "name": "n", "properties": "num_cp_queues\n"},
+		"negative gpu_id":      {"gpu_id": "-1", "name": "", "properties": ""},
+		"gpu_id of 2^64":       {"gpu_id": "18446744073709551616", "name": "", "properties": ""},
+		"not a number":         {"gpu_id": "\x00\xff\x1b[2J", "name": "", "properties": ""},
+		"huge file":            {"gpu_id": strings.Repeat("1", 1<<17), "name": "", "properties": ""},
+		"negative slots":       {"gpu_id": "5", "name": "n", "properties": "num_cp_queues -24\n"},
+		"a million slots":      {"gpu_id": "5", "name": "n", "properties": "num_cp_queues 1000000\n"},
+		"slots beyond 64 bits": {"gpu_id": "5", "name": "n", "properties": "num_cp_queues 99999999999999999999\n"},
+		"huge properties":      {"gpu_id": "5", "name": "n", "properties": strings.Repeat("a 1\n", 1<<16)},
+		"key without a value":  {"gpu_id": "5", "name": "n", "properties": "num_cp_queues\n"},
 	} {
 		sys := t.TempDir()
-		put(t, sys, good)
+		writeFiles(t, sys, good)
 		for file, text := range bad {
-			put(t, sys, map[string]string{"topology/nodes/2/" + file: text})
+			writeFiles(t, sys, map[string]string{"topology/nodes/2/" + file: text})
 		}
 		nodes, err := kfd.Sysfs(sys).Nodes()
-		if len(nodes) != 1 || nodes[0].GPU != 51545 || nodes[0].Slots != 24 || nodes[0].XCCs != 1 {
-			t.Errorf("%s: %+v", name, nodes)
+		if len(nodes) != 1 || nodes[0].GPU != 51545 || nodes[0].Slots != 24 {
+			t.Errorf("%s: got %+v, want the other GPU", name, nodes)
 		}
 		if err == nil || !strings.Contains(err.Error(), "node 2") || len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\x00\x1b") {
-			t.Errorf("%s: %q", name, err)
+			t.Errorf("%s: got %q, want a short printable error that names node 2", name, err)
 		}
 	}
 	sys := t.TempDir()
-	put(t, sys, map[string]string{
-		"topology/nodes/1/gpu_id": "5", "topology/nodes/1/properties": "nonsense\n\n \x00 \nnum_cp_queues 8\nnum_xcc 0\n",
+	writeFiles(t, sys, map[string]string{
+		"topology/nodes/1/gpu_id": "5", "topology/nodes/1/properties": "nonsense\n\n \x00 \nnum_cp_queues 8\n",
 		"topology/nodes/1/name": "\x1b]0;evil\a" + strings.Repeat("x", 1000),
 	})
 	nodes, err := kfd.Sysfs(sys).Nodes()
-	if err != nil || len(nodes) != 1 || nodes[0].XCCs != 1 || len(nodes[0].Name) > 64 || strings.ContainsAny(nodes[0].Name, "\x1b\a") {
-		t.Errorf("%+v, %v", nodes, err)
+	if err != nil || len(nodes) != 1 || nodes[0].Slots != 8 || len(nodes[0].Name) > 64 || strings.ContainsAny(nodes[0].Name, "\x1b\a") {
+		t.Errorf("odd lines: got %+v, %v; want one GPU with a printable name", nodes, err)
 	}
 }
 
 func TestQueues(t *testing.T) {
 	sys := t.TempDir()
-	put(t, sys, map[string]string{
+	writeFiles(t, sys, map[string]string{
 		"proc/41/pasid":          "32769\n",
-		"proc/41/queues/0/gpuid": "51545", "proc/41/queues/0/type": "0", "proc/41/queues/0/size": "4096",
-		"proc/41/queues/10/gpuid": "51545", "proc/41/queues/10/type": "1", "proc/41/queues/10/size": "4096",
-		"proc/41/queues/2/gpuid": "-3", "proc/41/queues/2/type": "0", "proc/41/queues/2/size": "4096",
-		"proc/41/queues/3/gpuid": "1", // it goes as we look
+		"proc/41/queues/0/gpuid": "51545", "proc/41/queues/0/type": "0",
+		"proc/41/queues/10/gpuid": "51545", "proc/41/queues/10/type": "1",
+		"proc/41/queues/2/gpuid": "-3", "proc/41/queues/2/type": "0",
+		"proc/41/queues/3/gpuid": "1", // its type file has vanished
 		"proc/0/pasid":           "1", "proc/4194305/pasid": "1", "proc/abc/pasid": "1", "proc/-7/pasid": "1",
 	})
 	s := kfd.Sysfs(sys)
 	pids, err := s.Processes()
 	if err != nil || len(pids) != 1 || pids[0] != 41 {
-		t.Errorf("%v, %v", pids, err)
+		t.Errorf("got processes %v, %v; want 41", pids, err)
 	}
 	queues, err := s.Queues(41)
-	want := []kfd.Queue{{PID: 41, ID: 0, GPU: 51545, Size: 4096}, {PID: 41, ID: 10, GPU: 51545, Type: 1, Size: 4096}}
-	if len(queues) != 2 || queues[0] != want[0] || queues[1] != want[1] || !queues[0].Type.IsCompute() || queues[1].Type.IsCompute() {
-		t.Errorf("%+v", queues)
+	want := []kfd.Queue{{PID: 41, ID: 0, GPU: 51545}, {PID: 41, ID: 10, GPU: 51545, Type: 1}}
+	if len(queues) != 2 || queues[0] != want[0] || queues[1] != want[1] || !queues[0].IsCompute() || queues[1].IsCompute() {
+		t.Errorf("got queues %+v, want %+v", queues, want)
 	}
 	if err == nil || !strings.Contains(err.Error(), "queue 2 of process 41") || strings.Contains(err.Error(), "queue 3") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error that names queue 2 only", err)
 	}
 	if _, err := s.Queues(42); err == nil {
-		t.Error("a process that is not has queues")
+		t.Error("unknown process: got no error")
 	}
 }

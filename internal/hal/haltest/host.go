@@ -123,6 +123,13 @@ func (q *Queue) Attached() hal.Queue {
 	return q.queue
 }
 
+// Detail returns what giveway ps would show.
+func (q *Queue) Detail() hal.Detail {
+	q.host.mu.Lock()
+	defer q.host.mu.Unlock()
+	return q.Offer.Detail
+}
+
 // Record returns the record of its process.
 func (q *Queue) Record() *Process { return q.process }
 

@@ -11,145 +11,144 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A row of the table is one call and what has to come of it. The rows are in
-// order: what one does the next ones meet.
+// row is one call of the conformance table and its expected result. The rows run in order,
+// and each may depend on the ones before.
 type row struct {
 	name string
-	by   who
+	by   role
 	req  uint32
-	arg  func(*scene) []byte
-	want string // what result writes
+	arg  func(*run) []byte
+	want string // in the format of run.result
 	need need
 }
 
-// who makes a call.
-type who uint8
+// role says which process makes a call.
+type role uint8
 
 const (
-	self     who = iota // the test, by the thread that traces
-	thread              // the test, by another thread
-	target              // a program whose runtime is enabled
-	bare                // a program that has only opened the device
-	stranger            // another user's program
-	heir                // a program that inherited the test's descriptor
-	holder              // a program that traces bare, until it is killed
-	nobody              // not a call: something else happens
+	tester        role = iota // the test, on the thread that traces
+	testerThread              // the test, on another thread
+	target                    // a program with an enabled runtime
+	noRuntime                 // a program that has only opened the device
+	otherUser                 // a program of another user
+	inheritor                 // a program that inherited a descriptor of the test
+	otherDebugger             // a program that traces noRuntime, until it is killed
+	withoutKFD                // a program that has not opened the device; as a caller: no call
 )
 
-// need is what the driver must have for a row.
+// need says what the driver must offer for a row.
 type need uint8
 
 const (
-	always need = iota
-	stock       // not our patch
-	patch       // our patch
-	queues      // a GPU, or what makes queues as if there were one
-	patchedQueues
+	anyDriver     need = iota
+	stock              // without our patch
+	patch              // with our patch
+	queues             // a GPU on which queues can be created
+	patchedQueues      // both
 )
 
-// cast is who takes part: programs, or what stands for them.
-type cast interface {
-	// of is the one that makes a call.
-	of(who) kfd.Ioctler
-	pid(who) int
-	// seize has the test's thread trace a program; holds has holder trace bare.
-	seize(who) error
-	holds() error
-	kill(who)
+// actors are the processes that take part.
+type actors interface {
+	caller(role) kfd.Ioctler
+	pid(role) int
+	// seize makes the test's thread trace a program.
+	seize(role) error
+	// otherSeizes makes otherDebugger trace noRuntime.
+	otherSeizes() error
+	kill(role)
 }
 
-// scene is a run of the table.
-type scene struct {
-	cast
+// run is one run of the table.
+type run struct {
+	actors
 	t        testing.TB
-	gpu      uint32 // for queues; 0: there is none
-	events   int    // a pipe's end
-	array    []byte // that the last argument points at
+	gpu      uint32 // for queues; 0: none
+	events   int    // write end of a pipe
+	array    []byte // the array that the last argument points at
 	pin      runtime.Pinner
-	readOnly []byte // memory that can only be read
+	readOnly []byte // memory that cannot be written
 }
 
-// Conform runs the table against the device at path: the double's, or a real
-// driver's. gpu is one on which queues can be made as the table does, which only the
-// double lets be done; 0: there is none. Rows that need what the driver has not are
-// left out. It returns what was seen, one line a row.
+// Conform runs the table against the device at path: the double, or a real driver. gpu is
+// a GPU on which queues can be created as in the table, which only the double allows; 0
+// means none. Rows that the driver cannot run are left out. Conform returns one line for
+// each row that was run.
 //
-// It has to be root, for it makes programs of another user; that one has to be
-// allowed to open the device.
+// It needs root, because it starts programs of another user. That user must be allowed to
+// open the device.
 func Conform(t *testing.T, path string, gpu uint32) []string {
 	t.Helper()
-	return run(t, gpu, func() (cast, error) { return hire(t, path) })
+	return runTable(t, gpu, func() (actors, error) { return newRealActors(t, path) })
 }
 
-// ConformInMemory runs the table against a driver that was made with that world.
+// ConformInMemory runs the table against a driver that was made with World w.
 func ConformInMemory(t *testing.T, k *KFD, w *World, gpu uint32) []string {
 	t.Helper()
-	return run(t, gpu, func() (cast, error) { return pretend(k, w), nil })
+	return runTable(t, gpu, func() (actors, error) { return newSimActors(k, w), nil })
 }
 
-func run(t *testing.T, gpu uint32, gather func() (cast, error)) []string {
+func runTable(t *testing.T, gpu uint32, start func() (actors, error)) []string {
 	t.Helper()
-	var seen []string
+	var lines []string
 	done := make(chan struct{})
-	go func() { // a thread of its own, which ends and so lets go what it traced
+	go func() { // on a thread that exits afterwards, which ends its tracing
 		defer close(done)
 		runtime.LockOSThread()
-		c, err := gather()
+		a, err := start()
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		s := &scene{cast: c, t: t, gpu: gpu, events: -1}
-		defer s.clean()
-		if err := s.prepare(); err != nil {
+		r := &run{actors: a, t: t, gpu: gpu, events: -1}
+		defer r.clean()
+		if err := r.prepare(); err != nil {
 			t.Error(err)
 			return
 		}
-		have := s.have()
-		for _, r := range table {
-			if have[r.need] {
-				seen = append(seen, s.play(r))
+		offers := r.offers()
+		for _, row := range table {
+			if offers[row.need] {
+				lines = append(lines, r.call(row))
 			}
 		}
 	}()
 	<-done
-	return seen
+	return lines
 }
 
-// play makes the call of a row, and returns what came of it.
-func (s *scene) play(r row) string {
-	s.array = nil
+// call makes the call of a row and returns the row's line.
+func (r *run) call(row row) string {
+	r.array = nil
 	var arg []byte
-	if r.arg != nil {
-		arg = r.arg(s)
+	if row.arg != nil {
+		arg = row.arg(r)
 	}
 	var n int
 	var err error
-	switch r.by {
-	case thread:
+	switch row.by {
+	case testerThread:
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			runtime.LockOSThread()
-			n, err = s.of(self).Ioctl(r.req, arg)
+			n, err = r.caller(tester).Ioctl(row.req, arg)
 		}()
 		<-done
-	case nobody:
-		return r.name
+	case withoutKFD:
+		return row.name
 	default:
-		n, err = s.of(r.by).Ioctl(r.req, arg)
+		n, err = r.caller(row.by).Ioctl(row.req, arg)
 	}
-	s.pin.Unpin()
-	got := s.result(n, err)
-	if got != r.want {
-		s.t.Errorf("%s: %s, want %s", r.name, got, r.want)
+	r.pin.Unpin()
+	got := r.result(n, err)
+	if got != row.want {
+		r.t.Errorf("%s: got %s, want %s", row.name, got, row.want)
 	}
-	return r.name + ": " + got
+	return row.name + ": " + got
 }
 
-// result writes what a call returned, and what it left in the array that it was
-// given.
-func (s *scene) result(n int, err error) string {
+// result formats what a call returned, and the results that it left in its array.
+func (r *run) result(n int, err error) string {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		return unix.ErrnoName(errno)
@@ -159,13 +158,13 @@ func (s *scene) result(n int, err error) string {
 	}
 	got := []string{fmt.Sprint(n)}
 	switch {
-	case len(s.array)%entrySize == 0 && len(s.array) > 0:
-		for i := 0; i < len(s.array); i += entrySize {
-			got = append(got, statusName(int32(le.Uint32(s.array[i+8:]))))
+	case len(r.array)%entrySize == 0 && len(r.array) > 0:
+		for i := 0; i < len(r.array); i += entrySize {
+			got = append(got, statusName(int32(le.Uint32(r.array[i+8:]))))
 		}
-	case len(s.array) > 0 && len(s.array) < 64:
-		for i := 0; i < len(s.array); i += 4 {
-			got = append(got, markName(le.Uint32(s.array[i:])))
+	case len(r.array) > 0 && len(r.array) < 64:
+		for i := 0; i < len(r.array); i += 4 {
+			got = append(got, markName(le.Uint32(r.array[i:])))
 		}
 	}
 	return strings.Join(got, " ")
@@ -188,41 +187,41 @@ func markName(id uint32) string {
 	return "ok"
 }
 
-// prepare makes what arguments are about.
-func (s *scene) prepare() (err error) {
+// prepare makes the pipe and the memory that arguments refer to.
+func (r *run) prepare() (err error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return err
 	}
-	unix.Close(pipe[0]) // nobody reads
-	s.events = pipe[1]
-	s.readOnly, err = unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
+	unix.Close(pipe[0]) // events are not read
+	r.events = pipe[1]
+	r.readOnly, err = unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
 	return err
 }
 
-func (s *scene) clean() {
-	_ = unix.Munmap(s.readOnly)
-	unix.Close(s.events)
-	s.kill(self)
+func (r *run) clean() {
+	_ = unix.Munmap(r.readOnly)
+	unix.Close(r.events)
+	r.kill(tester)
 }
 
-// have finds out what rows can be run here.
-func (s *scene) have() map[need]bool {
-	f, err := kfd.Probe(s.of(self))
+// offers says which rows can be run.
+func (r *run) offers() map[need]bool {
+	f, err := kfd.Probe(r.caller(tester))
 	if err != nil {
-		s.t.Error(err)
+		r.t.Error(err)
 	}
 	patched := f.Batch == nil
 	return map[need]bool{
-		always: true, stock: !patched, patch: patched, queues: s.gpu != 0, patchedQueues: patched && s.gpu != 0,
+		anyDriver: true, stock: !patched, patch: patched, queues: r.gpu != 0, patchedQueues: patched && r.gpu != 0,
 	}
 }
 
-// point keeps what an argument points at in place until the call is over.
-func (s *scene) point(array []byte) uint64 {
-	s.array = array
+// point pins an array until the call is over, and returns its address.
+func (r *run) point(array []byte) uint64 {
+	r.array = array
 	if len(array) > 0 {
-		s.pin.Pin(&array[0])
+		r.pin.Pin(&array[0])
 	}
 	return address(array)
 }

@@ -4,37 +4,27 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 )
 
-// realEnv names the device of a real driver, for a test binary that runs where
-// there is one:
+// realEnv names the device of a real driver, for a test binary that runs on a machine with
+// one:
 //
 //	CGO_ENABLED=0 go test -c -o kfdtest.test ./internal/amd/kfd/kfdtest
 //	KFDTEST_DEV=/dev/kfd KFDTEST_OUT=seen.txt ./kfdtest.test -test.run Conformance -test.v
 //
-// As root, with the device open to all. What is seen is written to KFDTEST_OUT.
+// It needs root, and a device that all users may open. The results are written to
+// KFDTEST_OUT.
 const (
 	realEnv = "KFDTEST_DEV"
 	outEnv  = "KFDTEST_OUT"
 )
 
-// eventually wants a complaint to become none.
-func eventually(t *testing.T, complaint func() string) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); complaint() != ""; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(complaint())
-		}
-	}
-}
-
-// compare holds what was seen against what the real driver without a GPU showed, which
-// `make kernel-test` compares with the same files.
-func compare(t *testing.T, patched bool, seen []string) {
+// compare compares the results of the double with those of the real driver without a GPU.
+// `make kernel-test` compares the real driver with the same files.
+func compare(t *testing.T, patched bool, lines []string) {
 	t.Helper()
 	file := "../../../../kernel/amdkfd/testdata/stock.txt"
 	if patched {
@@ -44,8 +34,8 @@ func compare(t *testing.T, patched bool, seen []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(seen, "\n") + "\n"; got != string(text) {
-		t.Errorf("the double shows\n%sand the real driver, in %s,\n%s", got, file, text)
+	if got := strings.Join(lines, "\n") + "\n"; got != string(text) {
+		t.Errorf("got from the double:\n%swant as from the real driver, in %s:\n%s", got, file, text)
 	}
 }
 
@@ -55,7 +45,7 @@ func TestConformance(t *testing.T) {
 		name    string
 		cfg     kfdtest.Config
 		gpu     uint32
-		atLeast int // rows
+		minRows int
 	}{
 		{"Stock", kfdtest.Config{}, kfdtest.MI300X.GPU, 60},
 		{"Patched", kfdtest.Config{Patched: true}, kfdtest.MI300X.GPU, 90},
@@ -67,39 +57,39 @@ func TestConformance(t *testing.T) {
 			cfg := tt.cfg
 			cfg.Host = w
 			k := kfdtest.New(cfg)
-			if seen := kfdtest.ConformInMemory(t, k, w, tt.gpu); len(seen) < tt.atLeast {
-				t.Errorf("%d rows were run", len(seen))
+			if lines := kfdtest.ConformInMemory(t, k, w, tt.gpu); len(lines) < tt.minRows {
+				t.Errorf("got %d rows, want at least %d", len(lines), tt.minRows)
 			}
-			eventually(t, k.Left)
+			kfdtest.Eventually(t, "all undone", func() bool { return k.Left() == "" })
 		})
 		t.Run(tt.name, func(t *testing.T) {
 			if os.Getuid() != 0 {
-				t.Skip("programs of another user are needed, and only root makes them")
+				t.Skip("only root can start programs of another user")
 			}
 			k := kfdtest.New(tt.cfg)
 			m := kfdtest.Mounted(t, k)
-			seen := kfdtest.Conform(t, m.Path, tt.gpu)
-			if len(seen) < tt.atLeast {
-				t.Errorf("%d rows were run", len(seen))
+			lines := kfdtest.Conform(t, m.Path, tt.gpu)
+			if len(lines) < tt.minRows {
+				t.Errorf("got %d rows, want at least %d", len(lines), tt.minRows)
 			}
 			if tt.gpu == 0 {
-				compare(t, tt.cfg.Patched, seen)
+				compare(t, tt.cfg.Patched, lines)
 			}
-			eventually(t, func() string { return k.Left() }) // the kernel tells of closed files in its own time
+			kfdtest.Eventually(t, "all undone", func() bool { return k.Left() == "" }) // FUSE reports closed files later
 		})
 	}
 	t.Run("Real", func(t *testing.T) {
 		path := os.Getenv(realEnv)
 		if path == "" {
-			t.Skip(realEnv + " is not set: it names the device of a real driver")
+			t.Skip(realEnv + ", the device of a real driver, is not set")
 		}
-		seen := kfdtest.Conform(t, path, 0)
+		lines := kfdtest.Conform(t, path, 0)
 		if out := os.Getenv(outEnv); out != "" {
-			if err := os.WriteFile(out, []byte(strings.Join(seen, "\n")+"\n"), 0o644); err != nil {
+			if err := os.WriteFile(out, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 				t.Error(err)
 			}
 		}
-		for _, line := range seen {
+		for _, line := range lines {
 			t.Log(line)
 		}
 	})

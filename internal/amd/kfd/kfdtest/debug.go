@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Marks that the driver sets in queue ids.
 const (
 	idError   = 1 << 30
 	idInvalid = 1 << 31
 )
 
-// runtimeEnable takes kfd_ioctl_runtime_enable_args: r_debug 0, mode_mask 8. Under a
-// debugger it waits for the answer to the exception that it raises.
+// runtimeEnable takes kfd_ioctl_runtime_enable_args: r_debug 0, mode_mask 8. In a debug
+// session it raises an exception and waits for the debugger's answer.
 func (k *KFD) runtimeEnable(f *File, c caller, _ Fault, arg []byte) (int, unix.Errno) {
 	p := f.owner
 	if le.Uint32(arg[8:])&1 != 0 {
@@ -41,7 +42,7 @@ func (k *KFD) runtimeEnable(f *File, c caller, _ Fault, arg []byte) (int, unix.E
 	return 0, errno
 }
 
-// raise tells the debugger of an exception, if it wants to know.
+// raise reports an exception to the debugger, if its mask includes it.
 func (k *KFD) raise(p *process, exception uint64) {
 	p.pending |= exception
 	if p.mask&exception == 0 {
@@ -54,8 +55,8 @@ func (k *KFD) raise(p *process, exception uint64) {
 	k.cfg.Host.Signal(debugger.pid, p.events)
 }
 
-// debugTrap takes kfd_ioctl_dbg_trap_args. What is wrong is found in the driver's
-// order.
+// debugTrap takes kfd_ioctl_dbg_trap_args. It checks for errors in the order of the real
+// driver.
 func (k *KFD) debugTrap(f *File, c caller, fault Fault, arg []byte) (int, unix.Errno) {
 	pid, op := int(int32(le.Uint32(arg[0:]))), le.Uint32(arg[4:])
 	if k.cfg.NoHWS {
@@ -68,7 +69,7 @@ func (k *KFD) debugTrap(f *File, c caller, fault Fault, arg []byte) (int, unix.E
 	}
 	traced := k.cfg.Host.Tracer(leader) == c.tid
 	if op == kfd.OpEnable && traced {
-		k.enter(leader)
+		k.register(leader)
 	}
 	target := k.processes[leader]
 	if target == nil {
@@ -87,7 +88,7 @@ func (k *KFD) debugTrap(f *File, c caller, fault Fault, arg []byte) (int, unix.E
 	case kfd.OpEnable:
 		return k.enableDebug(f, c, target, arg)
 	case kfd.OpDisable:
-		k.endDebug(target)
+		k.endSession(target)
 		return 0, 0
 	case kfd.OpSendRuntimeEvent:
 		if le.Uint64(arg[8:])&kfd.MaskProcessRuntime != 0 {
@@ -109,7 +110,7 @@ func (k *KFD) debugTrap(f *File, c caller, fault Fault, arg []byte) (int, unix.E
 
 func (k *KFD) enableDebug(f *File, c caller, target *process, arg []byte) (int, unix.Errno) {
 	if target != f.owner {
-		target.debugger = f.owner // whatever comes of it
+		target.debugger = f.owner // even if the call fails
 	}
 	if target.debugged {
 		return 0, unix.EALREADY
@@ -118,7 +119,7 @@ func (k *KFD) enableDebug(f *File, c caller, target *process, arg []byte) (int, 
 		return 0, unix.ENODEV
 	}
 	fd := int(int32(le.Uint32(arg[28:])))
-	if !k.cfg.Host.Holds(c.pid, fd) {
+	if !k.cfg.Host.HasFD(c.pid, fd) {
 		return 0, unix.EBADF
 	}
 	info := make([]byte, 16)
@@ -131,13 +132,13 @@ func (k *KFD) enableDebug(f *File, c caller, target *process, arg []byte) (int, 
 	le.PutUint32(arg[24:], 16)
 	target.debugged, target.events, target.mask = true, fd, le.Uint64(arg[8:])
 	for _, n := range k.cfg.GPUs {
-		k.update(n.GPU, 1) // it refreshes the runlist
+		k.update(n.GPU, 1) // the real driver refreshes the runlist
 	}
 	return 0, 0
 }
 
-// endDebug ends a session: every queue is resumed.
-func (k *KFD) endDebug(target *process) {
+// endSession ends a debug session, which resumes every queue.
+func (k *KFD) endSession(target *process) {
 	if !target.debugged {
 		return
 	}
@@ -152,7 +153,7 @@ func (k *KFD) resumeAll(p *process) {
 	changed := map[uint32]int{}
 	for _, q := range p.queues {
 		q.suspended = false
-		if k.settle(q) {
+		if k.refresh(q) {
 			changed[q.gpu]++
 		}
 	}
@@ -166,8 +167,8 @@ func (k *KFD) updateEach(changed map[uint32]int) {
 	}
 }
 
-// ids fetches an array of queue ids.
-func ids(c caller, ptr uint64, n uint32) ([]byte, unix.Errno) {
+// readIDs reads an array of queue ids.
+func readIDs(c caller, ptr uint64, n uint32) ([]byte, unix.Errno) {
 	if ptr == 0 {
 		if n > 0 {
 			return nil, unix.EINVAL
@@ -184,9 +185,9 @@ func ids(c caller, ptr uint64, n uint32) ([]byte, unix.Errno) {
 	return buf, 0
 }
 
-// each has something done to the queues that an array names, and marks in it what
-// became of them. Of an id that is there twice the second is not looked at.
-func each(p *process, array []byte, do func(*queue) uint32) int {
+// forEach calls do for the queues in an array and marks the results in the array. The
+// second of two equal ids is marked as invalid.
+func forEach(p *process, array []byte, do func(*queue) uint32) int {
 	done := 0
 	seen := map[uint32]bool{}
 	for i := 0; i < len(array); i += 4 {
@@ -205,26 +206,26 @@ func each(p *process, array []byte, do func(*queue) uint32) int {
 }
 
 func (k *KFD) suspend(c caller, p *process, fault Fault, ptr uint64, n uint32) (int, unix.Errno) {
-	array, errno := ids(c, ptr, n)
+	array, errno := readIDs(c, ptr, n)
 	if errno != 0 {
 		return 0, errno
 	}
 	changed := map[uint32]int{}
-	done := each(p, array, func(q *queue) uint32 {
-		if !q.suspended && (q.exceptions&kfd.MaskQueueNew != 0 || q.destroyed) {
+	done := forEach(p, array, func(q *queue) uint32 {
+		if !q.suspended && (q.exceptions&kfd.MaskQueueNew != 0 || q.destroying) {
 			return idInvalid
 		}
 		q.suspended = true
-		if k.settle(q) {
+		if k.refresh(q) {
 			changed[q.gpu]++
 		}
-		if fault.Hardware { // it stays marked
+		if fault.Hardware { // the queue stays suspended
 			return idError
 		}
 		return 0
 	})
 	k.updateEach(changed)
-	_ = c.memory.Write(ptr, array) // the driver only logs that it cannot
+	_ = c.memory.Write(ptr, array) // the real driver only logs a failure
 	return done, 0
 }
 
@@ -233,17 +234,17 @@ func (k *KFD) resume(c caller, p *process, fault Fault, ptr uint64, n uint32) (i
 		k.resumeAll(p)
 		return len(p.queues), 0
 	}
-	array, errno := ids(c, ptr, n)
+	array, errno := readIDs(c, ptr, n)
 	if errno != 0 {
 		return 0, errno
 	}
 	changed := map[uint32]int{}
-	done := each(p, array, func(q *queue) uint32 {
+	done := forEach(p, array, func(q *queue) uint32 {
 		if fault.Hardware {
 			return idError
 		}
 		q.suspended = false
-		if k.settle(q) {
+		if k.refresh(q) {
 			changed[q.gpu]++
 		}
 		return 0
@@ -254,7 +255,7 @@ func (k *KFD) resume(c caller, p *process, fault Fault, ptr uint64, n uint32) (i
 	return done, 0
 }
 
-// queryEvent reports what of the debugger's mask is pending.
+// queryEvent returns a pending exception that is in the debugger's mask.
 func (k *KFD) queryEvent(p *process, arg []byte) (int, unix.Errno) {
 	clear := le.Uint64(arg[8:])
 	le.PutUint64(arg[8:], 0)

@@ -1,14 +1,17 @@
-// Package kfdtest is a double of amdkfd, for tests on machines without an AMD GPU,
-// and the conformance table that the double and the real driver have to pass.
+// Package kfdtest is a test double of amdkfd for machines without an AMD GPU. It also holds
+// the conformance table that the double and the real driver must both pass.
 //
-// KFD decodes the same bytes as the driver does, so what is tested against it are
-// the layouts as well as the calls. A File of it is used in the same process, by
-// processes of a World that are made up; a Mount puts it behind a real path, and
-// then processes, users, ptrace and death are the kernel's own. A Harness has a
-// simulated GPU behind it all.
+// KFD decodes the same bytes as the real driver, so tests check struct layouts as well as
+// calls. It can be used in three ways:
 //
-// What it answers follows the source of Linux 6.12 (kfd_chardev.c, kfd_debug.c,
-// kfd_device_queue_manager.c), and where no GPU is needed the same answers were
-// seen from that driver. It refuses to guess: a request of the driver's that it
-// does not know is ENOSYS.
+//   - KFD.Open returns a file for use within the test, by processes of a World, which are
+//     simulated.
+//   - Machine puts the double behind a real path. Processes, users, ptrace and process
+//     death are then those of the kernel.
+//   - Harness adds a simulated GPU that runs the queues.
+//
+// The behaviour follows the source of Linux 6.12 (kfd_chardev.c, kfd_debug.c,
+// kfd_device_queue_manager.c). Where no GPU is needed, the real driver was seen to give the
+// same answers. A request of the real driver that the double does not implement returns
+// ENOSYS.
 package kfdtest

@@ -9,32 +9,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call names a kind of call.
+// Call identifies a kind of call.
 type Call struct {
 	nr uint8
 	op uint32
 }
 
-// Request names the calls of one request.
+// Request identifies the calls of one request.
 func Request(request uint32) Call { return Call{nr: uint8(request)} }
 
-// Trap names the calls of one operation of DBG_TRAP.
+// Trap identifies the calls of one operation of DBG_TRAP.
 func Trap(op uint32) Call { return Call{uint8(kfd.ReqDebugTrap & 0xff), op} }
 
-// Fault is what befalls calls of a kind: first time passes, then the call may
-// hang, then it may fail. One that fails with an errno has changed nothing.
+// Fault disturbs calls. Its fields apply in their order. A call that fails with Errno has
+// no effect.
 type Fault struct {
 	Latency  time.Duration
-	Hang     <-chan struct{} // the call goes on when this is closed
+	Hang     <-chan struct{} // the call waits until this is closed
 	Errno    unix.Errno
-	Hardware bool            // the GPU does not do it
-	After    <-chan struct{} // the call is done, and its answer comes when this is closed
-	Skip     int             // how many calls it lets pass first
-	Times    int             // how many calls it befalls; zero: all, until Inject again
+	Hardware bool            // the GPU fails to carry out the call
+	After    <-chan struct{} // the call takes effect, but returns only when this is closed
+	Skip     int             // let so many calls pass first
+	Times    int             // affect so many calls; zero: all, until the next Inject
 }
 
-// Inject has f befall the calls of a kind, in place of what did. The zero Fault
-// takes it away.
+// Inject applies f to the calls of a kind, in place of an earlier Fault. The zero Fault
+// ends it.
 func (k *KFD) Inject(c Call, f Fault) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,8 +45,8 @@ func (k *KFD) Inject(c Call, f Fault) {
 	k.faults[c] = &f
 }
 
-// arrive counts a call and returns what is to befall it.
-func (k *KFD) arrive(c Call) Fault {
+// count counts a call and returns the fault that applies to it.
+func (k *KFD) count(c Call) Fault {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.calls[c]++
@@ -58,70 +58,71 @@ func (k *KFD) arrive(c Call) Fault {
 		f.Skip--
 		return Fault{}
 	}
-	befalls := *f
+	applies := *f
 	if f.Times > 0 {
 		if f.Times--; f.Times == 0 {
 			delete(k.faults, c)
 		}
 	}
-	return befalls
+	return applies
 }
 
-// Calls counts the calls of a kind that have come, those that failed included.
+// Calls returns how many calls of a kind were made, failed ones included.
 func (k *KFD) Calls(c Call) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.calls[c]
 }
 
-// Updates counts how often a GPU was told to run other queues than before.
+// Updates returns how many runlist updates, or MES packets, a GPU received.
 func (k *KFD) Updates(gpu uint32) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.updates[gpu]
 }
 
-// Active reports whether a queue is there and may run.
+// find returns a queue, or nil. k.mu is held.
+func (k *KFD) find(id QueueID) *queue {
+	if p := k.processes[id.PID]; p != nil {
+		return p.queue(id.Queue)
+	}
+	return nil
+}
+
+// Active reports whether a queue exists and is not stopped.
 func (k *KFD) Active(id QueueID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.processes[id.PID]; p != nil {
-		if q := p.queue(id.Queue); q != nil {
-			return q.active()
-		}
-	}
-	return false
+	q := k.find(id)
+	return q != nil && q.active()
 }
 
-// State is a queue as its process has it.
+// State holds what the process of a queue has set.
 type State struct {
 	Ring              uint64
 	RingSize          uint32
 	Percent, Priority uint32
 }
 
-// State tells how a queue is; false: there is none.
+// State returns the state of a queue; false if there is none.
 func (k *KFD) State(id QueueID) (State, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.processes[id.PID]; p != nil {
-		if q := p.queue(id.Queue); q != nil {
-			return State{q.ring, q.ringSize, q.percent, q.priority}, true
-		}
+	if q := k.find(id); q != nil {
+		return State{q.ring, q.ringSize, q.percent, q.priority}, true
 	}
 	return State{}, false
 }
 
-// Left says what of the processes is not as they made it: queues that are stopped
-// by others, debug sessions, claims. Empty is what it has to be when nobody
-// controls anything.
+// Left describes what controllers have changed and not undone: queues that others have
+// stopped, debug sessions, claims and reservations. It is empty when all is undone.
 func (k *KFD) Left() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var left []string
 	for pid, p := range k.processes {
 		if p.debugged {
-			left = append(left, fmt.Sprintf("process %d is debugged", pid))
+			left = append(left, fmt.Sprintf("process %d is in a debug session", pid))
 		}
 		if p.claim != nil {
 			left = append(left, fmt.Sprintf("process %d is claimed", pid))

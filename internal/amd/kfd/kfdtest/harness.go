@@ -10,9 +10,9 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Harness is a driver with a simulated GPU behind it, on which time passes only
-// when it is told to: what a backend needs to run the conformance suite. Its
-// processes are of a World.
+// Harness is a driver with a simulated GPU, on which time passes only through Advance. A
+// backend uses it to run the conformance suite of internal/hal/haltest. Its processes
+// belong to a World.
 type Harness struct {
 	World *World
 
@@ -20,8 +20,8 @@ type Harness struct {
 	gpu *simulated
 }
 
-// NewHarness returns a Harness with a GPU of one of the simulator's models that
-// have slots: amd-hws, amd-mes. cfg's Engine, Host and Sleep are the Harness's own.
+// NewHarness returns a Harness with a GPU of one of the simulator's models that have
+// slots: amd-hws, amd-mes. It sets Engine, Host and Sleep of cfg.
 func NewHarness(model string, cfg Config) (*Harness, error) {
 	m, err := sim.NewModel(model)
 	if err != nil {
@@ -30,35 +30,35 @@ func NewHarness(model string, cfg Config) (*Harness, error) {
 	if m.Slots == nil {
 		return nil, fmt.Errorf("model %s has no slots", model)
 	}
-	m.Gated = false // there is no shim here
+	m.Gated = false // processes have no shim
 	h := &Harness{World: NewWorld(), gpu: &simulated{bench: sim.NewBench(m), queues: make(map[QueueID]sched.QueueID)}}
 	cfg.Engine, cfg.Host, cfg.Sleep = h.gpu, h.World, h.Advance
 	h.kfd = New(cfg)
 	return h, nil
 }
 
-// KFD is the driver, to open and to inject faults into.
+// KFD returns the driver.
 func (h *Harness) KFD() *KFD { return h.kfd }
 
-// Open makes a process with one queue on the first GPU.
+// Open starts a process with one queue on the first GPU.
 func (h *Harness) Open(pid int) (QueueID, error) {
 	h.World.Start(pid, 1000)
 	f := h.kfd.Open(pid)
-	if err := kfd.SetRuntime(f, true); err != nil {
+	if err := SetRuntime(f, true); err != nil {
 		return QueueID{}, err
 	}
-	id, err := kfd.CreateQueue(f, kfd.NewQueue{
-		GPU: h.kfd.cfg.GPUs[0].GPU, Type: kfd.TypeComputeAQL, Ring: 0x7f0000000000, RingSize: 4096, Priority: 7,
+	id, err := CreateQueue(f, NewQueue{
+		GPU: h.kfd.cfg.GPUs[0].GPU, Type: TypeComputeAQL, Ring: 0x7f0000000000, RingSize: 4096, Priority: 7,
 	})
 	return QueueID{pid, id}, err
 }
 
-// Submit gives a queue one command that takes so long alone.
+// Submit adds a command to a queue that takes the given time when it runs alone.
 func (h *Harness) Submit(id QueueID, work time.Duration) {
 	h.gpu.with(id, func(q sched.QueueID) error { h.gpu.bench.Submit(q, work); return nil })
 }
 
-// Completed counts the commands that are done.
+// Completed returns how many commands are done.
 func (h *Harness) Completed(id QueueID) (n uint64) {
 	h.gpu.with(id, func(q sched.QueueID) error { n = h.gpu.bench.Completed(q); return nil })
 	return n
@@ -71,10 +71,10 @@ func (h *Harness) Advance(d time.Duration) {
 	h.gpu.bench.Advance(d)
 }
 
-// Unit is a command length much longer than any call takes here.
+// Unit returns a command length that is much longer than any call takes.
 func (h *Harness) Unit() time.Duration { return h.gpu.bench.Unit() }
 
-// Violations says what the GPU did that it must not.
+// Violations returns the rules of the simulator that were broken.
 func (h *Harness) Violations() []string {
 	h.gpu.mu.Lock()
 	defer h.gpu.mu.Unlock()
@@ -88,7 +88,7 @@ type simulated struct {
 	queues map[QueueID]sched.QueueID
 }
 
-// with does what a model that interrupts does not refuse for a live queue.
+// with calls do for a queue, which must succeed.
 func (s *simulated) with(id QueueID, do func(sched.QueueID) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

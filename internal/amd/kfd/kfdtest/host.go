@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is what the kernel knows of processes.
+// Host answers what the kernel knows about processes.
 type Host interface {
-	// Leader is the process that a thread belongs to; 0 if there is none.
+	// Leader returns the process that a thread belongs to, or 0.
 	Leader(tid int) int
-	// Tracer is the thread that traces the first thread of a process, or 0.
+	// Tracer returns the thread that traces the first thread of a process, or 0.
 	Tracer(pid int) int
-	// Users are its real, effective and saved user.
+	// Users returns the real, effective and saved user of a process.
 	Users(pid int) [3]int
-	// Privileged reports whether it has CAP_SYS_ADMIN.
+	// Privileged reports whether a process has CAP_SYS_ADMIN.
 	Privileged(pid int) bool
-	// Died is closed when it has ended.
+	// Died returns a channel that is closed when a process has ended.
 	Died(pid int) <-chan struct{}
-	// Signal writes a byte to a descriptor of a process; false: it has none such.
+	// Signal writes a byte to a descriptor of a process and reports whether it could.
 	Signal(pid, fd int) bool
-	// Holds reports whether a process has a descriptor.
-	Holds(pid, fd int) bool
+	// HasFD reports whether a process has a descriptor open.
+	HasFD(pid, fd int) bool
 }
 
-// machine is the one that the test runs on.
-type machine struct{}
+// machineHost is the Host of the machine that runs the test.
+type machineHost struct{}
 
 // status returns the fields of one line of /proc/PID/status.
 func status(pid int, name string) []string {
@@ -54,9 +54,9 @@ func number(fields []string, i int) int {
 	return n
 }
 
-// Leader implements Host. A thread of the kernel has no memory, and neither has
-// one that has ended.
-func (machine) Leader(tid int) int {
+// Leader implements Host. Kernel threads and threads that have ended have no memory and
+// are not reported.
+func (machineHost) Leader(tid int) int {
 	if tid <= 0 || status(tid, "VmSize") == nil {
 		return 0
 	}
@@ -64,16 +64,16 @@ func (machine) Leader(tid int) int {
 }
 
 // Tracer implements Host.
-func (machine) Tracer(pid int) int { return number(status(pid, "TracerPid"), 0) }
+func (machineHost) Tracer(pid int) int { return number(status(pid, "TracerPid"), 0) }
 
 // Users implements Host.
-func (machine) Users(pid int) [3]int {
+func (machineHost) Users(pid int) [3]int {
 	f := status(pid, "Uid")
 	return [3]int{number(f, 0), number(f, 1), number(f, 2)}
 }
 
 // Privileged implements Host.
-func (machine) Privileged(pid int) bool {
+func (machineHost) Privileged(pid int) bool {
 	f := status(pid, "CapEff")
 	if len(f) == 0 {
 		return false
@@ -83,11 +83,11 @@ func (machine) Privileged(pid int) bool {
 }
 
 // Died implements Host.
-func (machine) Died(pid int) <-chan struct{} {
+func (machineHost) Died(pid int) <-chan struct{} {
 	died := make(chan struct{})
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		close(died) // already
+		close(died) // it has ended already
 		return died
 	}
 	go func() {
@@ -105,14 +105,14 @@ func (machine) Died(pid int) <-chan struct{} {
 
 func descriptor(pid, fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", pid, fd) }
 
-// Holds implements Host.
-func (machine) Holds(pid, fd int) bool {
+// HasFD implements Host.
+func (machineHost) HasFD(pid, fd int) bool {
 	_, err := os.Readlink(descriptor(pid, fd))
 	return err == nil
 }
 
 // Signal implements Host.
-func (machine) Signal(pid, fd int) bool {
+func (machineHost) Signal(pid, fd int) bool {
 	f, err := os.OpenFile(descriptor(pid, fd), os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
@@ -122,29 +122,29 @@ func (machine) Signal(pid, fd int) bool {
 	return err == nil
 }
 
-// World is a Host of processes that are made up.
+// World is a Host of simulated processes.
 type World struct {
 	mu    sync.Mutex
-	procs map[int]*citizen
+	procs map[int]*simProcess
 }
 
-type citizen struct {
+type simProcess struct {
 	uid    int
 	tracer int
 	died   chan struct{}
 }
 
-// NewWorld returns one without processes.
-func NewWorld() *World { return &World{procs: make(map[int]*citizen)} }
+// NewWorld returns a World without processes.
+func NewWorld() *World { return &World{procs: make(map[int]*simProcess)} }
 
-// Start makes a process. User 0 is privileged.
+// Start adds a process. User 0 is privileged.
 func (w *World) Start(pid, uid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.procs[pid] = &citizen{uid: uid, died: make(chan struct{})}
+	w.procs[pid] = &simProcess{uid: uid, died: make(chan struct{})}
 }
 
-// Kill ends a process. What it traced is not traced any more: see Trace.
+// Kill ends a process. The processes that it traced stay traced until Trace is called.
 func (w *World) Kill(pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,8 +154,8 @@ func (w *World) Kill(pid int) {
 	}
 }
 
-// Trace has a thread trace a process; 0: nobody does. It reports whether the
-// process is there and is not another's.
+// Trace makes a thread trace a process; thread 0 ends the tracing. It reports whether the
+// process exists and no other thread traces it.
 func (w *World) Trace(tid, pid int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,16 +167,16 @@ func (w *World) Trace(tid, pid int) bool {
 	return true
 }
 
-func (w *World) of(pid int) citizen {
+func (w *World) of(pid int) simProcess {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c := w.procs[pid]; c != nil {
 		return *c
 	}
-	return citizen{uid: -1, died: make(chan struct{})}
+	return simProcess{uid: -1, died: make(chan struct{})}
 }
 
-// Leader implements Host: they have one thread each.
+// Leader implements Host. Each process has one thread.
 func (w *World) Leader(tid int) int {
 	if w.of(tid).uid < 0 {
 		return 0
@@ -196,8 +196,8 @@ func (w *World) Privileged(pid int) bool { return w.of(pid).uid == 0 }
 // Died implements Host.
 func (w *World) Died(pid int) <-chan struct{} { return w.of(pid).died }
 
-// Holds implements Host. Their descriptors are the test's.
-func (w *World) Holds(_, fd int) bool { return machine{}.Holds(os.Getpid(), fd) }
+// HasFD implements Host. Descriptors are those of the test.
+func (w *World) HasFD(_, fd int) bool { return machineHost{}.HasFD(os.Getpid(), fd) }
 
 // Signal implements Host.
-func (w *World) Signal(_, fd int) bool { return machine{}.Signal(os.Getpid(), fd) }
+func (w *World) Signal(_, fd int) bool { return machineHost{}.Signal(os.Getpid(), fd) }

@@ -10,16 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens the device for a process of a World, or for our own.
-func (k *KFD) Open(pid int) *File { return k.open(pid) }
-
-// Close closes the file. The process goes on being one of KFD's.
+// Close closes the file. The process stays known to KFD.
 func (f *File) Close() error {
 	f.release()
 	return nil
 }
 
-// Ioctl implements kfd.Ioctler. The thread that calls is the one that runs.
+// Ioctl implements kfd.Ioctler. The caller is the current thread.
 func (f *File) Ioctl(request uint32, arg []byte) (int, error) {
 	n, errno := f.ioctl(caller{pid: f.owner.pid, tid: unix.Gettid(), memory: fusedev.Memory(os.Getpid())}, request, arg)
 	if errno != 0 {
@@ -28,8 +25,7 @@ func (f *File) Ioctl(request uint32, arg []byte) (int, error) {
 	return int(n), nil
 }
 
-// request is an ioctl that the driver knows: what the argument has to hold, and
-// what is done with it.
+// request is an ioctl that the double implements, with the size of its argument.
 type request struct {
 	nr   uint8
 	size int
@@ -48,24 +44,25 @@ var requests = []request{
 	{0xf2, 24, (*KFD).hqdReservation},
 }
 
-// known is the first number after those of the stock driver.
-func (k *KFD) known() uint8 {
+// requestEnd returns the first number after the requests of the stock driver.
+func (k *KFD) requestEnd() uint8 {
 	if k.cfg.Version.Minor < 13 {
 		return 0x25
 	}
 	return 0x27
 }
 
-// ioctl is a call. Like the driver's it looks at the number, and takes what the
-// argument is short of for zeros; our patch wants all of the request to be right.
+// ioctl makes a call. Like the real driver it identifies a request by its number, and
+// treats an argument that is too short as if zeros followed. The requests of our patch
+// must match in type and size as well.
 func (f *File) ioctl(c caller, code uint32, arg []byte) (int32, unix.Errno) {
 	k := f.kfd
 	nr, size := uint8(code), int(code>>16&0x3fff)
 	isOurs := nr >= 0xf0 && nr <= 0xf2 && k.cfg.Patched
-	if (nr == 0 || nr >= k.known()) && !isOurs {
+	if (nr == 0 || nr >= k.requestEnd()) && !isOurs {
 		return 0, unix.ENOTTY
 	}
-	if isOurs && code&^0xff != kfd.ReqBatchUnmap&^0xff { // they differ in the number alone
+	if isOurs && code&^0xff != kfd.ReqBatchUnmap&^0xff { // ours differ only in their number
 		return 0, unix.EINVAL
 	}
 	if c.pid != f.owner.pid {
@@ -83,7 +80,7 @@ func (f *File) ioctl(c caller, code uint32, arg []byte) (int32, unix.Errno) {
 	if nr == uint8(kfd.ReqDebugTrap&0xff) {
 		kind.op = le.Uint32(full[4:])
 	}
-	fault := k.arrive(kind)
+	fault := k.count(kind)
 	if fault.Latency > 0 {
 		k.cfg.Sleep(fault.Latency)
 	}
@@ -119,15 +116,18 @@ func (p *process) queue(id uint32) *queue {
 	return nil
 }
 
+// createQueueID is the offset of queue_id in kfd_ioctl_create_queue_args.
+const createQueueID = 52
+
 // createQueue takes kfd_ioctl_create_queue_args: ring_base 0, ring_size 32, gpu_id 36,
 // queue_type 40, percentage 44, priority 48, queue_id 52.
 func (k *KFD) createQueue(f *File, _ caller, _ Fault, arg []byte) (int, unix.Errno) {
 	q := &queue{
 		owner: f.owner, ring: le.Uint64(arg[0:]), ringSize: le.Uint32(arg[32:]), gpu: le.Uint32(arg[36:]),
-		kind: kfd.QueueType(le.Uint32(arg[40:])), percent: le.Uint32(arg[44:]), priority: le.Uint32(arg[48:]),
+		kind: QueueType(le.Uint32(arg[40:])), percent: le.Uint32(arg[44:]), priority: le.Uint32(arg[48:]),
 		exceptions: kfd.MaskQueueNew,
 	}
-	if q.percent > 100 || q.priority > kfd.MaxPriority || q.kind > kfd.TypeSDMAXGMI || q.ringSize&(q.ringSize-1) != 0 {
+	if q.percent > 100 || q.priority > kfd.MaxPriority || q.kind > typeSDMAXGMI || q.ringSize&(q.ringSize-1) != 0 {
 		return 0, unix.EINVAL
 	}
 	if k.node(q.gpu) == nil {
@@ -141,46 +141,46 @@ func (k *KFD) createQueue(f *File, _ caller, _ Fault, arg []byte) (int, unix.Err
 	}
 	f.owner.queues = append(f.owner.queues, q)
 	slices.SortFunc(f.owner.queues, func(a, b *queue) int { return cmp.Compare(a.id, b.id) })
-	le.PutUint32(arg[52:], q.id)
+	le.PutUint32(arg[createQueueID:], q.id)
 	k.writeQueue(q)
-	if k.cfg.Engine != nil && q.kind.IsCompute() {
+	if k.cfg.Engine != nil && q.kind.isCompute() {
 		k.cfg.Engine.Opened(q.name())
 	}
-	q.ran = true
-	k.settle(q)
+	q.runs = true
+	k.refresh(q)
 	return 0, 0
 }
 
-// destroyQueue waits for a queue that a debugger suspended to be resumed.
+// destroyQueue waits until a queue that a debugger suspended is resumed.
 func (k *KFD) destroyQueue(f *File, c caller, _ Fault, arg []byte) (int, unix.Errno) {
 	q := f.owner.queue(le.Uint32(arg))
 	if q == nil {
 		return 0, unix.EINVAL
 	}
-	if q.destroyed {
+	if q.destroying {
 		return 0, unix.EBUSY
 	}
-	q.destroyed = true
+	q.destroying = true
 	if errno := k.wait(c, func() bool { return !q.suspended || f.owner.dead }); errno != 0 {
-		q.destroyed = false
+		q.destroying = false
 		return 0, errno
 	}
 	k.drop(q)
 	return 0, 0
 }
 
-// drop ends a queue.
+// drop removes a queue. k.mu is held.
 func (k *KFD) drop(q *queue) {
 	p := q.owner
 	if p.queue(q.id) != q {
 		return
 	}
 	p.queues = slices.DeleteFunc(p.queues, func(o *queue) bool { return o == q })
-	if k.cfg.Engine != nil && q.kind.IsCompute() {
+	if k.cfg.Engine != nil && q.kind.isCompute() {
 		k.cfg.Engine.Closed(q.name())
 	}
 	k.removeQueue(q)
-	k.unclaim(p)
+	k.endClaim(p)
 }
 
 // updateQueue takes kfd_ioctl_update_queue_args: ring_base 0, queue_id 8, ring_size 12,
@@ -196,7 +196,7 @@ func (k *KFD) updateQueue(f *File, _ caller, _ Fault, arg []byte) (int, unix.Err
 		return 0, unix.EFAULT
 	}
 	q.ring, q.ringSize, q.percent, q.priority = ring, size, percent, priority
-	k.settle(q)
+	k.refresh(q)
 	k.update(q.gpu, 1)
 	return 0, 0
 }

@@ -16,22 +16,16 @@ var le = binary.LittleEndian
 // Config says what kind of driver to make.
 type Config struct {
 	Version kfd.Version // zero: 1.17, of Linux 6.12
-	Patched bool        // it has our ioctls
+	Patched bool        // it has the ioctls of our patch
 	NoHWS   bool        // sched_policy=2
 	GPUs    []kfd.Node  // nil: one MI300X
 	Engine  Engine      // runs the queues; nil: nothing does
-	Host    Host        // who the processes are; nil: this machine's
-	Sys     string      // a folder to keep sysfs in; "": there is none
+	Host    Host        // knows the processes; nil: those of this machine
+	Sys     string      // directory for the files of sysfs; empty: none are written
 	Sleep   func(time.Duration)
 }
 
-// MI300X is what the topology tells of one, in part.
-var MI300X = kfd.Node{
-	Index: 1, GPU: 51545, Name: "ip discovery", GFX: 90402, Slots: 24, XCCs: 8, ClockMHz: 2100,
-	Capability: kfd.CapTrapDebug | kfd.CapTrapDebugFirmware, Render: 128, UniqueID: 0xabcdef,
-}
-
-// QueueID names a queue on the machine.
+// QueueID identifies a queue on the machine.
 type QueueID struct {
 	PID   int
 	Queue uint32
@@ -41,25 +35,25 @@ type QueueID struct {
 type Engine interface {
 	Opened(QueueID)
 	Closed(QueueID)
-	Stop(QueueID) // it is taken off the GPU, waves and all
+	Stop(QueueID) // takes the queue off the GPU and saves its waves
 	Run(QueueID)
 }
 
-// KFD is a driver in memory. Its methods may be called at any time.
+// KFD is a driver in memory. Its methods may be called from any goroutine.
 type KFD struct {
 	cfg Config
 
 	mu        sync.Mutex
-	changed   *sync.Cond // somebody may go on who waits
+	changed   *sync.Cond // a waiting call may be able to continue
 	processes map[int]*process
-	reserved  map[uint32]*reserved
-	updates   map[uint32]int // of each GPU's runlist
+	reserved  map[uint32]*reservation // by GPU
+	updates   map[uint32]int          // runlist updates by GPU
 	faults    map[Call]*Fault
 	calls     map[Call]int
 }
 
-// reserved are a GPU's slots that an open file reserved.
-type reserved struct {
+// reservation keeps slots of a GPU free for queues of a priority and above.
+type reservation struct {
 	owner    *File
 	slots    uint32
 	priority uint32
@@ -74,13 +68,13 @@ func New(cfg Config) *KFD {
 		cfg.GPUs = []kfd.Node{MI300X}
 	}
 	if cfg.Host == nil {
-		cfg.Host = machine{}
+		cfg.Host = machineHost{}
 	}
 	if cfg.Sleep == nil {
 		cfg.Sleep = time.Sleep
 	}
 	k := &KFD{
-		cfg: cfg, processes: make(map[int]*process), reserved: make(map[uint32]*reserved), updates: make(map[uint32]int),
+		cfg: cfg, processes: make(map[int]*process), reserved: make(map[uint32]*reservation), updates: make(map[uint32]int),
 		faults: make(map[Call]*Fault), calls: make(map[Call]int),
 	}
 	k.changed = sync.NewCond(&k.mu)
@@ -88,30 +82,31 @@ func New(cfg Config) *KFD {
 	return k
 }
 
-// process is a process that uses KFD. It is there until it dies, open files or not.
+// process is a process that uses KFD. It stays until the process dies, even without open
+// files.
 type process struct {
 	pid     int
 	queues  []*queue // in order of id
-	runtime bool
+	runtime bool     // enabled
 
-	// Of the debug session that it is the target of.
+	// The debug session of which the process is the target.
 	debugged bool
 	debugger *process // nil: itself
-	events   int      // descriptor, of whoever debugs
+	events   int      // descriptor of the debugger
 	mask     uint64   // exceptions that the debugger wants
-	pending  uint64   // of the process
-	answers  int      // of the debugger's to its runtime
+	pending  uint64   // exceptions of the process
+	answers  int      // of the debugger to the runtime, not consumed yet
 
-	claim *File // that unmapped queues of it
+	claim *File // that unmapped queues of the process
 	dead  bool
 }
 
-// queue is a queue of a process. It runs if nothing speaks against it.
+// queue is a queue of a process.
 type queue struct {
 	owner      *process
 	id         uint32
 	gpu        uint32
-	kind       kfd.QueueType
+	kind       QueueType
 	ring       uint64
 	ringSize   uint32
 	priority   uint32
@@ -119,10 +114,11 @@ type queue struct {
 	exceptions uint64
 	suspended  bool // by a debugger
 	preempted  bool // by the patch
-	destroyed  bool // is being
-	ran        bool // as the engine was last told
+	destroying bool
+	runs       bool // what the engine was last told
 }
 
+// active reports whether nothing keeps the queue from running.
 func (q *queue) active() bool {
 	return q.percent > 0 && q.ring != 0 && q.ringSize != 0 && !q.suspended && !q.preempted
 }
@@ -136,22 +132,22 @@ type File struct {
 	closed bool
 }
 
-// caller is who makes a call.
+// caller is the thread that makes a call.
 type caller struct {
 	pid, tid    int
 	memory      fusedev.Memory
 	interrupted <-chan struct{}
 }
 
-// open opens the device for a process.
-func (k *KFD) open(pid int) *File {
+// Open opens the device for a process of a World, or for the test itself.
+func (k *KFD) Open(pid int) *File {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return &File{kfd: k, owner: k.enter(pid)}
+	return &File{kfd: k, owner: k.register(pid)}
 }
 
-// enter makes a process one of KFD's. k.mu is held.
-func (k *KFD) enter(pid int) *process {
+// register makes the record of a process. k.mu is held.
+func (k *KFD) register(pid int) *process {
 	if p := k.processes[pid]; p != nil {
 		return p
 	}
@@ -161,41 +157,38 @@ func (k *KFD) enter(pid int) *process {
 	died := k.cfg.Host.Died(pid)
 	go func() {
 		<-died
-		k.died(p)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.removeDead(p)
 	}()
 	return p
 }
 
-// died is what the driver does when the memory of a process is gone.
-func (k *KFD) died(p *process) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.bury(p)
-}
-
-// reap buries those who have died and of whom we were not told yet: the driver does
-// so before anybody else can know. k.mu is held.
+// reap removes the processes that have died but whose death was not reported yet. The real
+// driver removes them before any other process can notice the death. k.mu is held.
 func (k *KFD) reap() {
 	for _, p := range k.processes {
 		if k.cfg.Host.Leader(p.pid) == 0 {
-			k.bury(p)
+			k.removeDead(p)
 		}
 	}
 }
 
-func (k *KFD) bury(p *process) {
+// removeDead does what the driver does when the memory of a process is released. k.mu is
+// held.
+func (k *KFD) removeDead(p *process) {
 	if p.dead {
 		return
 	}
 	p.dead = true
 	delete(k.processes, p.pid)
-	k.endDebug(p)
+	k.endSession(p)
 	for _, target := range k.processes {
 		if target.debugger == p {
-			k.endDebug(target)
+			k.endSession(target)
 		}
 	}
-	k.letGo(func(f *File) bool { return f.owner == p })
+	k.undo(func(f *File) bool { return f.owner == p })
 	for _, q := range slices.Clone(p.queues) {
 		k.drop(q)
 	}
@@ -203,39 +196,39 @@ func (k *KFD) bury(p *process) {
 	k.changed.Broadcast()
 }
 
-// release is the end of an open file. Its process stays.
+// release closes an open file. The record of its process stays.
 func (f *File) release() {
 	f.kfd.mu.Lock()
 	defer f.kfd.mu.Unlock()
 	if !f.closed {
 		f.closed = true
-		f.kfd.letGo(func(o *File) bool { return o == f })
+		f.kfd.undo(func(o *File) bool { return o == f })
 	}
 }
 
-// letGo undoes what was done through the open files that are meant. k.mu is held.
-func (k *KFD) letGo(meant func(*File) bool) {
+// undo undoes what was done through the selected files. k.mu is held.
+func (k *KFD) undo(selected func(*File) bool) {
 	for _, p := range k.processes {
-		if p.claim != nil && meant(p.claim) {
+		if p.claim != nil && selected(p.claim) {
 			k.remapAll(p)
 		}
 	}
 	for gpu, r := range k.reserved {
-		if meant(r.owner) {
+		if selected(r.owner) {
 			delete(k.reserved, gpu)
 		}
 	}
 }
 
-// settle tells the engine of a queue that runs now, or does not any more, and
-// reports whether that is so. k.mu is held.
-func (k *KFD) settle(q *queue) bool {
+// refresh tells the engine whether a queue runs, if that has changed, and reports whether
+// it has. k.mu is held.
+func (k *KFD) refresh(q *queue) bool {
 	now := q.active()
-	if now == q.ran {
+	if now == q.runs {
 		return false
 	}
-	q.ran = now
-	if k.cfg.Engine != nil && q.kind.IsCompute() {
+	q.runs = now
+	if k.cfg.Engine != nil && q.kind.isCompute() {
 		if now {
 			k.cfg.Engine.Run(q.name())
 		} else {
@@ -245,8 +238,8 @@ func (k *KFD) settle(q *queue) bool {
 	return true
 }
 
-// update counts what a call that changed n queues of a GPU costs: one runlist
-// under HWS, a packet for each under MES. k.mu is held.
+// update counts the cost of a call that changed n queues of a GPU: one runlist under HWS,
+// a packet for each queue under MES. k.mu is held.
 func (k *KFD) update(gpu uint32, n int) {
 	if n > 0 && k.node(gpu) != nil && k.node(gpu).GFX.Major() < 11 {
 		n = 1
@@ -261,26 +254,27 @@ func (k *KFD) node(gpu uint32) *kfd.Node {
 	return nil
 }
 
-// wait waits until something is so, or a signal comes for who waits. k.mu is held.
-func (k *KFD) wait(c caller, so func() bool) unix.Errno {
-	stop, over := false, make(chan struct{})
+// wait waits until the condition holds, or until a signal interrupts the caller. k.mu is
+// held.
+func (k *KFD) wait(c caller, holds func() bool) unix.Errno {
+	interrupted, over := false, make(chan struct{})
 	defer close(over)
 	if c.interrupted != nil {
 		go func() {
 			select {
 			case <-c.interrupted:
 				k.mu.Lock()
-				stop = true
+				interrupted = true
 				k.changed.Broadcast()
 				k.mu.Unlock()
 			case <-over:
 			}
 		}()
 	}
-	for !so() && !stop {
+	for !holds() && !interrupted {
 		k.changed.Wait()
 	}
-	if so() {
+	if holds() {
 		return 0
 	}
 	return unix.EINTR

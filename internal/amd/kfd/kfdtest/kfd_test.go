@@ -16,16 +16,17 @@ const (
 	program    = 20
 )
 
-// bed is a driver with a program that has one queue, and a controller.
-func bed(t *testing.T, patched bool) (*kfdtest.KFD, *kfdtest.World, *kfdtest.File, kfdtest.QueueID) {
+// newDriver returns a driver, a world with a program that has one queue, and the file of a
+// controller.
+func newDriver(t *testing.T, patched bool) (*kfdtest.KFD, *kfdtest.World, *kfdtest.File, kfdtest.QueueID) {
 	t.Helper()
 	w := kfdtest.NewWorld()
 	w.Start(controller, 0)
 	w.Start(program, 1000)
 	k := kfdtest.New(kfdtest.Config{Patched: patched, Host: w})
 	f := k.Open(program)
-	check(t, kfd.SetRuntime(f, true))
-	id, err := kfd.CreateQueue(f, kfd.NewQueue{GPU: kfdtest.MI300X.GPU, Type: kfd.TypeComputeAQL, Ring: 1 << 20, RingSize: 4096, Priority: 7})
+	check(t, kfdtest.SetRuntime(f, true))
+	id, err := kfdtest.CreateQueue(f, kfdtest.NewQueue{GPU: kfdtest.MI300X.GPU, Type: kfdtest.TypeComputeAQL, Ring: 1 << 20, RingSize: 4096, Priority: 7})
 	check(t, err)
 	return k, w, k.Open(controller), kfdtest.QueueID{PID: program, Queue: id}
 }
@@ -41,37 +42,36 @@ func keys(id kfdtest.QueueID) []kfd.QueueKey {
 	return []kfd.QueueKey{{GPU: kfdtest.MI300X.GPU, Queue: id.Queue}}
 }
 
-// TestLettingGo: the death of who unmapped puts back, descriptors left open or not,
-// and so does closing the file.
-func TestLettingGo(t *testing.T) {
+// TestUnmapIsUndone checks that queues are remapped when the controller dies, when it
+// closes its file, and by RemapAll.
+func TestUnmapIsUndone(t *testing.T) {
 	for name, end := range map[string]func(*kfdtest.World, *kfdtest.File){
 		"death": func(w *kfdtest.World, _ *kfdtest.File) { w.Kill(controller) },
 		"close": func(_ *kfdtest.World, f *kfdtest.File) { _ = f.Close() },
-		"all":   func(_ *kfdtest.World, f *kfdtest.File) { _, _ = kfd.RemapAll(f, program) },
+		"all":   func(_ *kfdtest.World, f *kfdtest.File) { _ = kfd.RemapAll(f, program) },
 	} {
-		k, w, f, id := bed(t, true)
+		k, w, f, id := newDriver(t, true)
 		_, err := kfd.BatchUnmap(f, program, keys(id), kfd.DefaultGrace)
 		check(t, err)
 		if name != "all" {
-			_, err = kfd.SetReservation(f, kfdtest.MI300X.GPU, kfd.Reservation{Slots: 2, Priority: 8})
-			check(t, err)
+			check(t, kfdtest.Reserve(f, kfdtest.MI300X.GPU, 2, 8))
 		}
 		if k.Active(id) {
-			t.Fatalf("%s: it runs", name)
+			t.Fatalf("%s: the unmapped queue runs", name)
 		}
 		end(w, f)
-		eventually(t, k.Left)
+		kfdtest.Eventually(t, "all undone", func() bool { return k.Left() == "" })
 		if !k.Active(id) {
-			t.Errorf("%s: it does not run", name)
+			t.Errorf("%s: the queue does not run", name)
 		}
 	}
 }
 
-// TestIndependent: what the patch stopped and what a debugger suspended are two
-// things, and a queue runs when neither is so.
-func TestIndependent(t *testing.T) {
-	k, w, f, id := bed(t, true)
-	runtime.LockOSThread() // who traces is a thread
+// TestUnmapAndSuspendAreIndependent checks that a queue runs only when it is neither
+// unmapped nor suspended.
+func TestUnmapAndSuspendAreIndependent(t *testing.T) {
+	k, w, f, id := newDriver(t, true)
+	runtime.LockOSThread() // tracing belongs to a thread
 	defer runtime.UnlockOSThread()
 	w.Trace(unix.Gettid(), program)
 	r, events, err := os.Pipe()
@@ -88,7 +88,7 @@ func TestIndependent(t *testing.T) {
 	step := func(what string, errs []error, err error, runs bool) {
 		t.Helper()
 		if err := errors.Join(append(errs, err)...); err != nil || k.Active(id) != runs {
-			t.Errorf("%s: runs %v, %v", what, k.Active(id), err)
+			t.Errorf("%s: got active %v, %v; want %v", what, k.Active(id), err, runs)
 		}
 	}
 	errs, err := kfd.Suspend(f, program, ids, 1)
@@ -106,33 +106,33 @@ func TestIndependent(t *testing.T) {
 	step("remapped again", errs, err, true)
 }
 
-// TestUpdateQueue: a process takes its own queue off and puts it back.
+// TestUpdateQueue checks that a process can stop and start its own queue.
 func TestUpdateQueue(t *testing.T) {
-	k, _, _, id := bed(t, false)
+	k, _, _, id := newDriver(t, false)
 	f := k.Open(program)
-	check(t, kfd.UpdateQueue(f, id.Queue, 1<<20, 4096, 0, 7))
+	check(t, kfdtest.UpdateQueue(f, id.Queue, 1<<20, 4096, 0, 7))
 	if k.Active(id) {
-		t.Error("at 0 % it runs")
+		t.Error("the queue runs at 0 %")
 	}
-	check(t, kfd.UpdateQueue(f, id.Queue, 1<<20, 4096, 100, 11))
+	check(t, kfdtest.UpdateQueue(f, id.Queue, 1<<20, 4096, 100, 11))
 	if !k.Active(id) {
-		t.Error("at 100 % it does not run")
+		t.Error("the queue does not run at 100 %")
 	}
 }
 
-// TestUnknown: what the double does not know it does not make up.
-func TestUnknown(t *testing.T) {
-	k, _, f, _ := bed(t, false)
+// TestUnknownRequests checks that the double refuses requests that it does not implement.
+func TestUnknownRequests(t *testing.T) {
+	k, _, f, _ := newDriver(t, false)
 	arg := make([]byte, 64)
 	if _, err := f.Ioctl(0xc0184b20, arg); !errors.Is(err, unix.ENOSYS) { // SVM
-		t.Error(err)
+		t.Errorf("SVM: got %v, want ENOSYS", err)
 	}
 	if _, err := f.Ioctl(kfd.ReqDebugTrap, arg[:8]); !errors.Is(err, unix.EFAULT) {
-		t.Errorf("half an argument: %v", err)
+		t.Errorf("half an argument: got %v, want EFAULT", err)
 	}
 	check(t, f.Close())
 	if _, err := f.Ioctl(kfd.ReqGetVersion, arg); !errors.Is(err, unix.EBADF) {
-		t.Errorf("a file that is closed: %v", err)
+		t.Errorf("closed file: got %v, want EBADF", err)
 	}
 	if k.Left() != "" {
 		t.Error(k.Left())

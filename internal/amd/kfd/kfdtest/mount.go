@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount is a driver behind a path, where any process may open it.
+// Mount is a driver behind a path that any process may open.
 type Mount struct{ *fusedev.Mount }
 
-// Mounted puts k behind a file named kfd until the test is over. Where that
-// cannot be, the test is skipped.
+// Mounted mounts k as a file named kfd until the test is over. It skips the test where
+// FUSE is not available.
 func Mounted(t testing.TB, k *KFD) *Mount {
 	t.Helper()
 	return &Mount{fusedev.Mounted(t, "kfd", device{k})}
 }
 
-// device is the driver as it is mounted.
+// device implements fusedev.Device.
 type device struct{ k *KFD }
 
 func (d device) Open(c fusedev.Caller) (fusedev.File, unix.Errno) {
@@ -25,16 +25,16 @@ func (d device) Open(c fusedev.Caller) (fusedev.File, unix.Errno) {
 	if pid == 0 {
 		return nil, unix.ESRCH
 	}
-	return mounted{d.k.open(pid)}, 0
+	return mountedFile{d.k.Open(pid)}, 0
 }
 
-// mounted is an open file of another process.
-type mounted struct{ f *File }
+// mountedFile is a file that a real process has opened.
+type mountedFile struct{ f *File }
 
-func (m mounted) Ioctl(c fusedev.Caller, request uint32, arg []byte) (int32, unix.Errno) {
+func (m mountedFile) Ioctl(c fusedev.Caller, request uint32, arg []byte) (int32, unix.Errno) {
 	return m.f.ioctl(caller{
 		pid: m.f.kfd.cfg.Host.Leader(c.TID), tid: c.TID, memory: fusedev.Memory(c.TID), interrupted: c.Interrupted,
 	}, request, arg)
 }
 
-func (m mounted) Release() { m.f.release() }
+func (m mountedFile) Release() { m.f.release() }

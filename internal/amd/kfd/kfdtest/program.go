@@ -15,38 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test's own binary is another program when the environment says so. That is
-// seen to before any test, or flag, is looked at, so a package whose tests start
-// Programs needs nothing for it.
+// envProgram makes the test binary run as a Program. init checks it before tests and flags
+// are parsed, so a package whose tests start Programs needs no TestMain.
 const envProgram = "KFDTEST_PROGRAM"
 
 func init() {
 	if os.Getenv(envProgram) != "" {
-		runtime.LockOSThread() // the first thread: what it traces it traces for good
-		obey(os.Stdin, os.Stdout)
+		runtime.LockOSThread() // tracing belongs to the first thread
+		serveOrders(os.Stdin, os.Stdout)
 		os.Exit(0)
 	}
 }
 
-// order is what a Program is told to do: open a path, make an ioctl on what it
-// opened or on an inherited descriptor, trace a process.
+// order tells a Program to open a path, to make an ioctl on the file that it opened or on
+// an inherited descriptor, or to trace a process.
 type order struct {
 	Open    string
 	Request uint32
 	Arg     []byte
-	FD      int // 0: what it opened
+	FD      int // 0: the file that it opened
 	Seize   int
 }
 
-// outcome is what came of it.
+// outcome is the result of an order.
 type outcome struct {
 	N     int
 	Errno unix.Errno
 	Arg   []byte
 }
 
-// Program is another process, that does what it is told. It implements kfd.Ioctler
-// for requests whose arguments point at nothing.
+// Program is another process that carries out orders of the test. It implements
+// kfd.Ioctler for requests whose arguments hold no addresses.
 type Program struct {
 	PID int
 
@@ -58,13 +57,13 @@ type Program struct {
 	over sync.Once
 }
 
-// Start starts a Program as a user; it inherits files from descriptor 3 on. It
-// ends with the test, if not before.
+// Start starts a Program as a user. It inherits files from descriptor 3 on. It is killed
+// at the end of the test.
 func Start(t testing.TB, uid int, files ...*os.File) *Program {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	// Under the race detector a program dawdles for a second before it ends. Signals
-	// that Go sends itself would stop it when it is traced by who does not attend.
+	// The race detector delays the exit of a process by a second. The Go runtime's own
+	// signals would stop a process whose tracer does not let it continue.
 	cmd.Env = append(os.Environ(), envProgram+"=1", "GORACE=atexit_sleep_ms=0", "GODEBUG=asyncpreemptoff=1")
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, files
 	if uid != os.Getuid() {
@@ -86,7 +85,7 @@ func Start(t testing.TB, uid int, files ...*os.File) *Program {
 	return p
 }
 
-// Kill ends it by SIGKILL and waits until it is gone.
+// Kill sends SIGKILL and waits until the process has ended.
 func (p *Program) Kill() {
 	p.over.Do(func() {
 		_ = p.cmd.Process.Kill() // it may have ended
@@ -95,46 +94,46 @@ func (p *Program) Kill() {
 	})
 }
 
-func (p *Program) tell(o order) (outcome, error) {
+func (p *Program) order(o order) (outcome, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.in.Encode(o); err != nil {
 		return outcome{}, err
 	}
-	var came outcome
-	if err := p.out.Decode(&came); err != nil {
+	var result outcome
+	if err := p.out.Decode(&result); err != nil {
 		return outcome{}, fmt.Errorf("program %d did not answer: %w", p.PID, err)
 	}
-	if came.Errno != 0 {
-		return came, came.Errno
+	if result.Errno != 0 {
+		return result, result.Errno
 	}
-	return came, nil
+	return result, nil
 }
 
-// Open has it open the device.
+// Open makes it open the device.
 func (p *Program) Open(path string) error {
-	_, err := p.tell(order{Open: path})
+	_, err := p.order(order{Open: path})
 	return err
 }
 
-// Seize has it trace a process.
+// Seize makes it trace a process.
 func (p *Program) Seize(pid int) error {
-	_, err := p.tell(order{Seize: pid})
+	_, err := p.order(order{Seize: pid})
 	return err
 }
 
-// Ioctl implements kfd.Ioctler, on what it opened.
+// Ioctl implements kfd.Ioctler on the file that it opened.
 func (p *Program) Ioctl(request uint32, arg []byte) (int, error) { return p.IoctlOn(0, request, arg) }
 
-// IoctlOn makes the call on a descriptor of its.
+// IoctlOn makes the call on one of its descriptors.
 func (p *Program) IoctlOn(fd int, request uint32, arg []byte) (int, error) {
-	came, err := p.tell(order{Request: request, Arg: arg, FD: fd})
-	copy(arg, came.Arg)
-	return came.N, err
+	result, err := p.order(order{Request: request, Arg: arg, FD: fd})
+	copy(arg, result.Arg)
+	return result.N, err
 }
 
-// obey is the Program's life.
-func obey(r io.Reader, w io.Writer) {
+// serveOrders carries out orders until its input ends.
+func serveOrders(r io.Reader, w io.Writer) {
 	in, out := json.NewDecoder(r), json.NewEncoder(w)
 	var opened *kfd.File
 	for {
@@ -142,7 +141,7 @@ func obey(r io.Reader, w io.Writer) {
 		if in.Decode(&o) != nil {
 			return
 		}
-		var came outcome
+		var result outcome
 		var err error
 		switch {
 		case o.Open != "":
@@ -150,23 +149,23 @@ func obey(r io.Reader, w io.Writer) {
 		case o.Seize != 0:
 			err = seize(o.Seize)
 		case o.FD != 0:
-			came.N, err = ioctl(o.FD, o.Request, o.Arg)
+			result.N, err = ioctl(o.FD, o.Request, o.Arg)
 		case opened == nil:
 			err = unix.EBADF
 		default:
-			came.N, err = opened.Ioctl(o.Request, o.Arg)
+			result.N, err = opened.Ioctl(o.Request, o.Arg)
 		}
-		came.Arg = o.Arg
-		if err != nil && !errors.As(err, &came.Errno) {
-			came.Errno = unix.EIO
+		result.Arg = o.Arg
+		if err != nil && !errors.As(err, &result.Errno) {
+			result.Errno = unix.EIO
 		}
-		if out.Encode(came) != nil {
+		if out.Encode(result) != nil {
 			return
 		}
 	}
 }
 
-// seize begins to trace a process, which goes on.
+// seize begins to trace a process, which keeps running.
 func seize(pid int) error {
 	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0, 0, 0); errno != 0 {
 		return errno

@@ -11,7 +11,7 @@ func credential(uid int) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 }
 
-// ioctl makes a call on a descriptor that is not ours to close.
+// ioctl makes a call on a descriptor that the caller does not own.
 func ioctl(fd int, request uint32, arg []byte) (int, error) {
 	for {
 		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(unsafe.Pointer(&arg[0])))
@@ -25,7 +25,7 @@ func ioctl(fd int, request uint32, arg []byte) (int, error) {
 	}
 }
 
-// address is where b lies, or 0 if it is empty. The caller has pinned it.
+// address returns the address of b, or 0 if b is empty. The caller has pinned b.
 func address(b []byte) uint64 {
 	if len(b) == 0 {
 		return 0

@@ -7,23 +7,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ioctls of our patch, as kernel/amdkfd/ABI.md defines them. Who may control whom is
-// ptrace's rule there; here it is root, and who has the same user.
+// The ioctls of our patch, as kernel/amdkfd/ABI.md defines them. The real driver applies
+// ptrace's rule to decide which process may control another. The double allows it to root
+// and to the same user.
 
 const entrySize = 16 // kfd_sched_queue: gpu_id 0, queue_id 4, status 8, pad 12
 
-// scheduled is a call on queues that was found to be in order.
-type scheduled struct {
+// schedCall is a valid call on queues of a process.
+type schedCall struct {
 	target *process
 	ptr    uint64
 	array  []byte
 	all    bool
 }
 
-// check looks at kfd_ioctl_sched_queues_args: queues_ptr 0, num_queues 8, pid 12,
+// parseSched checks kfd_ioctl_sched_queues_args: queues_ptr 0, num_queues 8, pid 12,
 // grace_period 16, flags 20.
-func (k *KFD) check(f *File, c caller, arg []byte, remap bool) (scheduled, unix.Errno) {
-	s := scheduled{ptr: le.Uint64(arg[0:])}
+func (k *KFD) parseSched(f *File, c caller, arg []byte, remap bool) (schedCall, unix.Errno) {
+	s := schedCall{ptr: le.Uint64(arg[0:])}
 	n, pid, grace, flags := le.Uint32(arg[8:]), int(int32(le.Uint32(arg[12:]))), le.Uint32(arg[16:]), le.Uint32(arg[20:])
 	if k.cfg.NoHWS {
 		return s, unix.EOPNOTSUPP
@@ -69,14 +70,14 @@ func (k *KFD) mayControl(pid, target int) bool {
 	return k.cfg.Host.Users(target) == [3]int{as, as, as}
 }
 
-// apply has something done to each queue that the array names.
-func (k *KFD) apply(c caller, s scheduled, do func(*queue) unix.Errno) int {
+// apply calls do for each queue in the array, and returns how many have no error.
+func (k *KFD) apply(c caller, s schedCall, do func(*queue) unix.Errno) int {
 	done := 0
 	changed := map[uint32]int{}
 	for e := range slices.Chunk(s.array, entrySize) {
 		errno := unix.ENOENT
 		if q := s.target.queue(le.Uint32(e[4:])); q != nil && q.gpu == le.Uint32(e[0:]) {
-			if errno = do(q); k.settle(q) {
+			if errno = do(q); k.refresh(q) {
 				changed[q.gpu]++
 			}
 		}
@@ -86,12 +87,12 @@ func (k *KFD) apply(c caller, s scheduled, do func(*queue) unix.Errno) int {
 		le.PutUint32(e[8:], -uint32(errno))
 	}
 	k.updateEach(changed)
-	_ = c.memory.Write(s.ptr, s.array) // it could be written before
+	_ = c.memory.Write(s.ptr, s.array) // parseSched has written it once already
 	return done
 }
 
 func (k *KFD) batchUnmap(f *File, c caller, fault Fault, arg []byte) (int, unix.Errno) {
-	s, errno := k.check(f, c, arg, false)
+	s, errno := k.parseSched(f, c, arg, false)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -99,7 +100,7 @@ func (k *KFD) batchUnmap(f *File, c caller, fault Fault, arg []byte) (int, unix.
 		switch {
 		case fault.Hardware:
 			return unix.EIO
-		case q.destroyed:
+		case q.destroying:
 			return unix.EBUSY
 		}
 		q.preempted = true
@@ -109,7 +110,7 @@ func (k *KFD) batchUnmap(f *File, c caller, fault Fault, arg []byte) (int, unix.
 }
 
 func (k *KFD) fastRemap(f *File, c caller, fault Fault, arg []byte) (int, unix.Errno) {
-	s, errno := k.check(f, c, arg, true)
+	s, errno := k.parseSched(f, c, arg, true)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -126,11 +127,11 @@ func (k *KFD) fastRemap(f *File, c caller, fault Fault, arg []byte) (int, unix.E
 		q.preempted = false
 		return 0
 	})
-	k.unclaim(s.target)
+	k.endClaim(s.target)
 	return n, 0
 }
 
-// remapAll puts back everything of a process, and counts it.
+// remapAll remaps all queues of a process and returns their number.
 func (k *KFD) remapAll(p *process) int {
 	n := 0
 	changed := map[uint32]int{}
@@ -140,7 +141,7 @@ func (k *KFD) remapAll(p *process) int {
 		}
 		n++
 		q.preempted = false
-		if k.settle(q) {
+		if k.refresh(q) {
 			changed[q.gpu]++
 		}
 	}
@@ -149,29 +150,29 @@ func (k *KFD) remapAll(p *process) int {
 	return n
 }
 
-// unclaim gives up a process of which nothing is unmapped any more.
-func (k *KFD) unclaim(p *process) {
+// endClaim ends the claim on a process that has no unmapped queue.
+func (k *KFD) endClaim(p *process) {
 	if !slices.ContainsFunc(p.queues, func(q *queue) bool { return q.preempted }) {
 		p.claim = nil
 	}
 }
 
-// admits reports whether a queue that is put back leaves reserved slots free.
+// admits reports whether remapping a queue leaves the reserved slots free.
 func (k *KFD) admits(q *queue) bool {
 	r := k.reserved[q.gpu]
-	if r == nil || !q.kind.IsCompute() || q.priority >= r.priority {
+	if r == nil || !q.kind.isCompute() || q.priority >= r.priority {
 		return true
 	}
-	low := k.count(q.gpu, func(o *queue) bool { return o.priority < r.priority })
+	low := k.countActive(q.gpu, func(o *queue) bool { return o.priority < r.priority })
 	return low+r.slots < k.node(q.gpu).Slots
 }
 
-// count counts the compute queues of a GPU that may run and that are so.
-func (k *KFD) count(gpu uint32, so func(*queue) bool) uint32 {
+// countActive counts the active compute queues of a GPU that satisfy the condition.
+func (k *KFD) countActive(gpu uint32, holds func(*queue) bool) uint32 {
 	n := uint32(0)
 	for _, p := range k.processes {
 		for _, q := range p.queues {
-			if q.gpu == gpu && q.kind.IsCompute() && q.active() && so(q) {
+			if q.gpu == gpu && q.kind.isCompute() && q.active() && holds(q) {
 				n++
 			}
 		}
@@ -208,11 +209,11 @@ func (k *KFD) hqdReservation(f *File, c caller, _ Fault, arg []byte) (int, unix.
 	case slots == 0:
 		delete(k.reserved, gpu)
 	default:
-		k.reserved[gpu] = &reserved{f, slots, priority}
+		k.reserved[gpu] = &reservation{f, slots, priority}
 	}
 	le.PutUint32(arg[4:], slots)
 	le.PutUint32(arg[8:], priority)
 	le.PutUint32(arg[16:], n.Slots)
-	le.PutUint32(arg[20:], k.count(gpu, func(*queue) bool { return true }))
+	le.PutUint32(arg[20:], k.countActive(gpu, func(*queue) bool { return true }))
 	return 0, 0
 }

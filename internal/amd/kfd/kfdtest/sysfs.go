@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/giveway/giveway/internal/amd/kfd"
 )
 
-// What sysfs shows, as files in a folder. Like the driver's, those of queues end
-// without a newline.
+// The files of sysfs, in the directory Config.Sys. As with the real driver, the files of
+// queues end without a newline.
 
 func (k *KFD) write(name, text string) {
 	if k.cfg.Sys == "" {
@@ -38,9 +40,8 @@ func (k *KFD) writeTopology() {
 		k.write(dir+"gpu_id", fmt.Sprintf("%d\n", n.GPU))
 		k.write(dir+"name", n.Name+"\n")
 		k.write(dir+"properties", fmt.Sprintf(
-			"cpu_cores_count 0\nsimd_count 1216\ngfx_target_version %d\nlocation_id %d\ndomain %d\ndrm_render_minor %d\nnum_cp_queues %d\n"+
-				"max_engine_clk_fcompute %d\ncapability %d\nunique_id %d\nnum_xcc %d\n",
-			n.GFX, n.Location, n.Domain, n.Render, n.Slots, n.ClockMHz, n.Capability, n.UniqueID, n.XCCs))
+			"cpu_cores_count 0\nsimd_count 1216\ngfx_target_version %d\nnum_cp_queues %d\ncapability %d\nunique_id %d\n",
+			n.GFX, n.Slots, n.Capability, n.UniqueID))
 	}
 }
 
@@ -52,11 +53,11 @@ func (k *KFD) writeProcess(p *process) {
 func (k *KFD) removeProcess(p *process) { k.remove(fmt.Sprintf("proc/%d", p.pid)) }
 
 func (k *KFD) writeQueue(q *queue) {
-	kind := 0 // sysfs has the kernel's enum
+	kind := 0 // enum kfd_queue_type, which differs from the type in ioctls
 	switch q.kind {
-	case 1:
+	case TypeSDMA:
 		kind = 1
-	case 3:
+	case typeSDMAXGMI:
 		kind = 4
 	}
 	dir := fmt.Sprintf("proc/%d/queues/%d/", q.owner.pid, q.id)
@@ -66,3 +67,9 @@ func (k *KFD) writeQueue(q *queue) {
 }
 
 func (k *KFD) removeQueue(q *queue) { k.remove(fmt.Sprintf("proc/%d/queues/%d", q.owner.pid, q.id)) }
+
+// MI300X is part of what the topology says about an MI300X.
+var MI300X = kfd.Node{
+	Index: 1, GPU: 51545, Name: "ip discovery", GFX: 90402, Slots: 24,
+	Capability: kfd.CapTrapDebug | kfd.CapTrapDebugFirmware, UniqueID: 0xabcdef,
+}
