@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 
 	"internal/amd":              {"sched", "internal/hal", "internal/proc", "internal/amd/kfd"},
 	"internal/amd/kfd":          {},
-	"internal/amd/kfd/kfdtest":  {"sched", "internal/fusedev", "internal/amd/kfd", "internal/sim"},
+	"internal/amd/kfd/kfdtest":  {"internal/drivertest", "internal/fusedev", "internal/amd/kfd", "internal/sim"},
 	"internal/amd/lab/amdbench": {"sched", "internal/format", "internal/htmlreport", "internal/sim", "internal/stats"},
 	"internal/amd/lab/hqd":      {},
 

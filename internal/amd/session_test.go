@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/sched"
 	"golang.org/x/sys/unix"
@@ -271,9 +271,8 @@ func runController(text string) error {
 }
 
 type controller struct {
+	*drivertest.Child
 	t   *testing.T
-	cmd *exec.Cmd
-	in  io.Writer
 	out *bufio.Reader
 }
 
@@ -281,16 +280,8 @@ func startController(t *testing.T, m *kfdtest.Machine, queues []kfdtest.QueueID)
 	t.Helper()
 	text, err := json.Marshal(controllerConfig{m.Path, m.Sys, queues})
 	check(t, err)
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), controllerEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	check(t, err)
-	out, err := cmd.StdoutPipe()
-	check(t, err)
-	check(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	return &controller{t, cmd, in, bufio.NewReader(out)}
+	c := drivertest.Start(t, drivertest.Self(controllerEnv+"="+string(text)))
+	return &controller{c, t, bufio.NewReader(c.Out)}
 }
 
 // runTo lets the controller run until it has done a step.
@@ -309,7 +300,7 @@ func (c *controller) runTo(step string) {
 }
 
 // next lets the controller begin its next step.
-func (c *controller) next() { _, _ = io.WriteString(c.in, "\n") }
+func (c *controller) next() { _, _ = io.WriteString(c.In, "\n") }
 
 // TestControllerKilled kills a controller during and between its calls, and checks that no
 // queue stays stopped and no process stays traced or claimed.
@@ -363,10 +354,10 @@ func TestControllerKilled(t *testing.T) {
 					c.next()
 					kfdtest.Eventually(t, "in the call", func() bool { return m.Calls(tt.in) == before+tt.skip+1 })
 				}
-				check(t, c.cmd.Process.Kill())
+				check(t, unix.Kill(c.PID, unix.SIGKILL))
 				m.Inject(tt.in, kfdtest.Fault{})
 				close(hang) // a killed process ends when its call returns
-				_ = c.cmd.Wait()
+				c.Kill()
 				kfdtest.Eventually(t, "all undone", func() bool { return m.Left() == "" })
 				for _, p := range processes {
 					if p.Running() != 2 || traced(p.PID) {

@@ -36,43 +36,13 @@ type Fault struct {
 // Inject applies f to the calls of a kind, in place of an earlier Fault. The zero Fault
 // ends it.
 func (k *KFD) Inject(c Call, f Fault) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if f == (Fault{}) {
-		delete(k.faults, c)
-		return
-	}
-	k.faults[c] = &f
-}
-
-// count counts a call and returns the fault that applies to it.
-func (k *KFD) count(c Call) Fault {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.calls[c]++
-	f := k.faults[c]
-	if f == nil {
-		return Fault{}
-	}
-	if f.Skip > 0 {
-		f.Skip--
-		return Fault{}
-	}
-	applies := *f
-	if f.Times > 0 {
-		if f.Times--; f.Times == 0 {
-			delete(k.faults, c)
-		}
-	}
-	return applies
+	skip, times := f.Skip, f.Times
+	f.Skip, f.Times = 0, 0
+	k.faults.Set(c, f, skip, times)
 }
 
 // Calls returns how many calls of a kind were made, failed ones included.
-func (k *KFD) Calls(c Call) int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.calls[c]
-}
+func (k *KFD) Calls(c Call) int { return k.faults.Calls(c) }
 
 // Updates returns how many runlist updates, or MES packets, a GPU received.
 func (k *KFD) Updates(gpu uint32) int {

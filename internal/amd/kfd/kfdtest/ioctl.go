@@ -80,7 +80,7 @@ func (f *File) ioctl(c caller, code uint32, arg []byte) (int32, unix.Errno) {
 	if nr == uint8(kfd.ReqDebugTrap&0xff) {
 		kind.op = le.Uint32(full[4:])
 	}
-	fault := k.count(kind)
+	fault := k.faults.Arrive(kind)
 	if fault.Latency > 0 {
 		k.cfg.Sleep(fault.Latency)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/fusedev"
 	"golang.org/x/sys/unix"
 )
@@ -35,21 +36,20 @@ type QueueID struct {
 type Engine interface {
 	Opened(QueueID)
 	Closed(QueueID)
-	Stop(QueueID) // takes the queue off the GPU and saves its waves
-	Run(QueueID)
+	Interrupt(QueueID)
+	Restore(QueueID)
 }
 
 // KFD is a driver in memory. Its methods may be called from any goroutine.
 type KFD struct {
-	cfg Config
+	cfg    Config
+	faults drivertest.Faults[Call, Fault]
 
 	mu        sync.Mutex
 	changed   *sync.Cond // a waiting call may be able to continue
 	processes map[int]*process
 	reserved  map[uint32]*reservation // by GPU
 	updates   map[uint32]int          // runlist updates by GPU
-	faults    map[Call]*Fault
-	calls     map[Call]int
 }
 
 // reservation keeps slots of a GPU free for queues of a priority and above.
@@ -75,7 +75,6 @@ func New(cfg Config) *KFD {
 	}
 	k := &KFD{
 		cfg: cfg, processes: make(map[int]*process), reserved: make(map[uint32]*reservation), updates: make(map[uint32]int),
-		faults: make(map[Call]*Fault), calls: make(map[Call]int),
 	}
 	k.changed = sync.NewCond(&k.mu)
 	k.writeTopology()
@@ -230,9 +229,9 @@ func (k *KFD) refresh(q *queue) bool {
 	q.runs = now
 	if k.cfg.Engine != nil && q.kind.isCompute() {
 		if now {
-			k.cfg.Engine.Run(q.name())
+			k.cfg.Engine.Restore(q.name())
 		} else {
-			k.cfg.Engine.Stop(q.name())
+			k.cfg.Engine.Interrupt(q.name())
 		}
 	}
 	return true

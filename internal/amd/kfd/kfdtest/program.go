@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/giveway/giveway/internal/amd/kfd"
+	"github.com/giveway/giveway/internal/drivertest"
 	"golang.org/x/sys/unix"
 )
 
@@ -47,51 +47,26 @@ type outcome struct {
 // Program is another process that carries out orders of the test. It implements
 // kfd.Ioctler for requests whose arguments hold no addresses.
 type Program struct {
-	PID int
+	*drivertest.Child
 
-	cmd  *exec.Cmd
-	mu   sync.Mutex // one order at a time
-	in   *json.Encoder
-	out  *json.Decoder
-	pipe io.Closer
-	over sync.Once
+	mu  sync.Mutex // one order at a time
+	in  *json.Encoder
+	out *json.Decoder
 }
 
 // Start starts a Program as a user. It inherits files from descriptor 3 on. It is killed
 // at the end of the test.
 func Start(t testing.TB, uid int, files ...*os.File) *Program {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	// The race detector delays the exit of a process by a second. The Go runtime's own
-	// signals would stop a process whose tracer does not let it continue.
-	cmd.Env = append(os.Environ(), envProgram+"=1", "GORACE=atexit_sleep_ms=0", "GODEBUG=asyncpreemptoff=1")
-	cmd.Stderr, cmd.ExtraFiles = os.Stderr, files
+	// The Go runtime's own signals would stop a process whose tracer does not let it
+	// continue.
+	cmd := drivertest.Self(envProgram+"=1", "GODEBUG=asyncpreemptoff=1")
+	cmd.ExtraFiles = files
 	if uid != os.Getuid() {
 		cmd.SysProcAttr = &unix.SysProcAttr{Credential: credential(uid)}
 	}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start a program as user %d: %v", uid, err)
-	}
-	p := &Program{PID: cmd.Process.Pid, cmd: cmd, in: json.NewEncoder(in), out: json.NewDecoder(out), pipe: in}
-	t.Cleanup(p.Kill)
-	return p
-}
-
-// Kill sends SIGKILL and waits until the process has ended.
-func (p *Program) Kill() {
-	p.over.Do(func() {
-		_ = p.cmd.Process.Kill() // it may have ended
-		p.pipe.Close()
-		_ = p.cmd.Wait() // it was killed
-	})
+	c := drivertest.Start(t, cmd)
+	return &Program{Child: c, in: json.NewEncoder(c.In), out: json.NewDecoder(c.Out)}
 }
 
 func (p *Program) order(o order) (outcome, error) {
