@@ -155,7 +155,7 @@ func (c *client) open(id sched.QueueID) {
 	c.q = d.open(id, w.process(c.cfg, id), c, c.cfg.Shim)
 	c.q.initialSlice = c.cfg.Slice
 	w.queues[id] = c.q
-	w.observer.queueOpened(c.q)
+	w.observer.observe(c.q, sched.Event{Kind: sched.QueueOpened})
 	c.start()
 	if c.cfg.Lifetime != (Dist{}) {
 		w.after(c.cfg.Lifetime.draw(c.lifetimes), c.retire)
@@ -249,7 +249,7 @@ func (c *client) enqueue(at sched.Time) {
 		return
 	}
 	c.backlog = append(c.backlog, at)
-	c.w.observer.requestStarted(c.q)
+	c.w.observer.observe(c.q, sched.Event{Kind: sched.RequestStarted})
 }
 
 func (c *client) arrive() {
@@ -289,7 +289,9 @@ func (c *client) begin() {
 }
 
 // hint tells the daemon when the next launch is expected.
-func (c *client) hint(at sched.Time) { c.w.observer.arrivalExpected(c.q, at) }
+func (c *client) hint(at sched.Time) {
+	c.w.observer.observe(c.q, sched.Event{Kind: sched.AttrsChanged, Attr: sched.Attr{Expect: at}})
+}
 
 // parkTimeout is after how long a parked kernel ends by itself.
 const parkTimeout = 10 * ms
@@ -361,7 +363,7 @@ func (c *client) completed(n uint64) {
 // reply answers the oldest request.
 func (c *client) reply() {
 	now := c.w.now
-	c.w.observer.requestFinished(c.q, now.Sub(c.answering))
+	c.w.observer.observe(c.q, sched.Event{Kind: sched.RequestFinished, Duration: now.Sub(c.answering)})
 	if from := c.countedFrom(); now <= c.w.countedEnd && now >= from {
 		c.requests++
 		if c.answering >= from {
@@ -390,7 +392,7 @@ func (c *client) kill() {
 	}
 	c.backlog, c.waiting, c.busy, c.waitFor = nil, nil, false, 0
 	c.q.kill()
-	c.w.observer.queueClosed(c.q)
+	c.w.observer.observe(c.q, sched.Event{Kind: sched.QueueClosed})
 }
 
 // idle reports whether the client has nothing left to do.

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math/rand/v2"
-	"time"
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/journal"
@@ -51,7 +50,7 @@ func (d *daemon) start() {
 		for _, q := range dev.queues {
 			if !q.dead {
 				q.unreported = false
-				d.queueOpened(q)
+				d.observe(q, sched.Event{Kind: sched.QueueOpened})
 			}
 		}
 	}
@@ -59,58 +58,43 @@ func (d *daemon) start() {
 }
 
 // post adds an event to the inbox if the daemon is up.
-func (d *daemon) post(ev sched.Event) bool {
+func (d *daemon) post(ev sched.Event) {
 	if d.up {
 		d.inbox = append(d.inbox, ev)
 	}
-	return d.up
 }
 
-func (d *daemon) queueOpened(q *queue) {
-	attr := sched.Attr{}
-	if q.owner != nil {
-		attr = q.owner.cfg.Attr
+// observe implements observer. Requests of a client without an SLO are not reported.
+func (d *daemon) observe(q *queue, ev sched.Event) {
+	ev.Queue = q.id
+	attr := q.owner.cfg.Attr
+	switch ev.Kind {
+	case sched.QueueOpened:
+		ev.Process, ev.Device, ev.Can, ev.Attr = q.process, q.device.id, hal.Abilities(q.hal), attr
+	case sched.QueueClosed:
+		d.journal.Forget(q.id)
+	case sched.RequestStarted, sched.RequestFinished:
+		if attr.SLO <= 0 {
+			return
+		}
+	case sched.AttrsChanged:
+		attr.Expect = ev.Attr.Expect
+		ev.Attr = attr
 	}
-	d.post(sched.Event{
-		Kind: sched.QueueOpened, Queue: q.id, Process: q.process, Device: q.device.id,
-		Can: hal.Abilities(q.hal), Attr: attr,
-	})
-	q.countersChanged(true)
+	d.post(ev)
+	if ev.Kind == sched.QueueOpened {
+		q.countersChanged(true)
+	}
 	d.notify()
 }
 
-func (d *daemon) queueClosed(q *queue) {
-	d.post(sched.Event{Kind: sched.QueueClosed, Queue: q.id})
-	d.journal.Forget(q.id)
-	d.notify()
-}
-
+// countersChanged implements observer.
 func (d *daemon) countersChanged(q *queue, wake bool) {
 	if !q.unreported {
 		q.unreported = true
 		d.unreported = append(d.unreported, q)
 	}
 	if wake {
-		d.notify()
-	}
-}
-
-func (d *daemon) requestStarted(q *queue) {
-	if q.owner.cfg.Attr.SLO > 0 && d.post(sched.Event{Kind: sched.RequestStarted, Queue: q.id}) {
-		d.notify()
-	}
-}
-
-func (d *daemon) requestFinished(q *queue, took time.Duration) {
-	if q.owner.cfg.Attr.SLO > 0 && d.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id, Duration: took}) {
-		d.notify()
-	}
-}
-
-func (d *daemon) arrivalExpected(q *queue, at sched.Time) {
-	attr := q.owner.cfg.Attr
-	attr.Expect = at
-	if d.post(sched.Event{Kind: sched.AttrsChanged, Queue: q.id, Attr: attr}) {
 		d.notify()
 	}
 }

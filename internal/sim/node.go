@@ -66,21 +66,14 @@ func (n *Node) Events(buf []sched.Event) []sched.Event {
 	return buf
 }
 
-func (n *Node) post(k sched.Kind, q *queue, d time.Duration, expect sched.Time) {
-	n.events = append(n.events, sched.Event{Kind: k, Queue: q.id, Duration: d, Attr: sched.Attr{Expect: expect}})
+func (n *Node) observe(q *queue, ev sched.Event) {
+	ev.Queue = q.id
+	n.events = append(n.events, ev)
 }
-
-func (n *Node) queueOpened(q *queue)    { n.post(sched.QueueOpened, q, 0, 0) }
-func (n *Node) queueClosed(q *queue)    { n.post(sched.QueueClosed, q, 0, 0) }
-func (n *Node) requestStarted(q *queue) { n.post(sched.RequestStarted, q, 0, 0) }
-
-func (n *Node) requestFinished(q *queue, d time.Duration) { n.post(sched.RequestFinished, q, d, 0) }
-
-func (n *Node) arrivalExpected(q *queue, expect sched.Time) { n.post(sched.AttrsChanged, q, 0, expect) }
 
 func (n *Node) countersChanged(q *queue, wake bool) {
 	if wake {
-		n.post(sched.Progressed, q, 0, 0)
+		n.observe(q, sched.Event{Kind: sched.Progressed})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/giveway/giveway/internal/loop"
 	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
@@ -34,9 +35,9 @@ type Config struct {
 	MaxBacklog int
 
 	Faults        Faults
-	Segments      int  // how many Segments to keep
-	AllowLivelock bool // two slices too short to make progress are no violation
-	Recorder      Recorder
+	Segments      int           // how many Segments to keep
+	AllowLivelock bool          // two slices too short to make progress are no violation
+	Recorder      loop.Recorder // of the daemon's steps; may be nil
 }
 
 // DeviceConfig is one device of a World.
@@ -45,19 +46,15 @@ type DeviceConfig struct {
 	Model Model
 }
 
-// Recorder receives every step of the daemon: its time, its events and its actions.
-type Recorder interface {
-	Record(sched.Time, []sched.Event, []sched.Action)
-}
-
-// observer receives what a daemon can learn from the processes on its node.
+// observer receives what a daemon can learn from the processes on its node: the daemon
+// itself, or a Node.
 type observer interface {
-	queueOpened(*queue)
-	queueClosed(*queue)
-	countersChanged(q *queue, wake bool) // wake: the shim would wake the daemon
-	requestStarted(*queue)
-	requestFinished(*queue, time.Duration)
-	arrivalExpected(*queue, sched.Time)
+	// observe receives an event of one of the kinds that Node.Events lists, except
+	// Progressed. Only the fields named there are set.
+	observe(*queue, sched.Event)
+	// countersChanged says that a queue with a gate progressed. wake: the shim would
+	// wake the daemon.
+	countersChanged(q *queue, wake bool)
 }
 
 // World is a simulated node.
@@ -69,7 +66,7 @@ type World struct {
 	clients    []*client
 	queues     map[sched.QueueID]*queue // all there ever were, closed ones included
 	daemon     *daemon
-	observer   observer // the daemon, or a Node
+	observer   observer
 	deviceRand *rand.Rand
 	stopping   bool // clients make no further requests
 	segments   []Segment
