@@ -20,7 +20,7 @@ type GPU[ID comparable] struct {
 
 // NewGPU returns a GPU of a model, without queues.
 func NewGPU[ID comparable](m sim.Model) *GPU[ID] {
-	return &GPU[ID]{bench: sim.NewBench(m), queues: make(map[ID]sched.QueueID)}
+	return &GPU[ID]{bench: sim.NewBench(m, 0), queues: make(map[ID]sched.QueueID)}
 }
 
 // Opened adds a queue.
@@ -65,7 +65,7 @@ func (g *GPU[ID]) Advance(d time.Duration) {
 }
 
 // Unit returns a command length that is much longer than any call.
-func (g *GPU[ID]) Unit() time.Duration { return g.bench.Unit() }
+func (g *GPU[ID]) Unit() time.Duration { return 10 * time.Millisecond }
 
 // Violations lists the invariants that the GPU broke.
 func (g *GPU[ID]) Violations() []string {

@@ -39,7 +39,7 @@ func call(t *testing.T, b *sim.Bench, verb sched.Verb, ids ...sched.QueueID) tim
 func TestStockSuspendTakesThePublishedTime(t *testing.T) {
 	m := model(t, "amd-hws")
 	m.Slots.Context.Bytes *= 80.0 / 304 // the MI308X has 80 compute units, the MI300X 304
-	b := sim.NewBench(m)
+	b := sim.NewBench(m, 0)
 	ids := openBusy(b, 1, 1)
 	var off, on time.Duration
 	const n = 200
@@ -72,7 +72,7 @@ func TestUpdatesPerCall(t *testing.T) {
 	} {
 		m := model(t, tt.model)
 		m.Slots.Batch = tt.batch
-		b := sim.NewBench(m)
+		b := sim.NewBench(m, 0)
 		ids := openBusy(b, tt.queues, tt.processes)
 		for _, verb := range []sched.Verb{sched.Stop, sched.Stop, sched.Start, sched.Start} {
 			before := b.Occupancy().Updates
@@ -103,7 +103,7 @@ func TestStopStallsOnlineQueue(t *testing.T) {
 	stall := func(name string, batch bool) time.Duration {
 		m := model(t, name)
 		m.Slots.Batch, m.Slots.Slots = batch, 64
-		b := sim.NewBench(m)
+		b := sim.NewBench(m, 0)
 		ids := openBusy(b, 10, 1)
 		online := b.Open()
 		b.Submit(online, time.Hour)
@@ -124,7 +124,7 @@ func TestStopStallsOnlineQueue(t *testing.T) {
 // gets the same device time, within 10 %.
 func TestOversubscribedQueuesShareEqually(t *testing.T) {
 	for _, name := range amdModels {
-		b := sim.NewBench(model(t, name))
+		b := sim.NewBench(model(t, name), 0)
 		ids := openBusy(b, 61, 1)
 		b.Advance(60 * time.Second)
 		mean := 0.0
@@ -146,8 +146,7 @@ func TestRandomOperationsLoseNoCommand(t *testing.T) {
 		m.Slots.Batch = r.IntN(2) == 0
 		m.Slots.Slots = 1 + r.IntN(12)
 		m.Slots.Quantum = pick(r, ms, 10*ms)
-		b := sim.NewBench(m)
-		b.Seed(seed)
+		b := sim.NewBench(m, seed)
 		l := &randomBench{T: t, Bench: b, r: r, submitted: map[sched.QueueID]uint64{}}
 		for range 300 {
 			l.operate()
@@ -254,7 +253,7 @@ func TestOccupancyCounts(t *testing.T) {
 	for _, name := range amdModels {
 		m := model(t, name)
 		m.Slots.Slots, m.Slots.Context = 4, sim.Context{}
-		b := sim.NewBench(m)
+		b := sim.NewBench(m, 0)
 		busy, idle := b.Open(), b.Open()
 		b.Submit(busy, time.Hour)
 		var want sim.Occupancy

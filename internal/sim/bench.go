@@ -9,31 +9,19 @@ import (
 )
 
 // Bench is one simulated device without daemon and clients. The caller submits commands
-// and advances the clock. Tests use it behind a simulated driver.
+// and advances the clock. The doubles of drivers have
+// one behind them, and giveway bench amd measures on one.
 //
 // The methods that take a queue panic if there never was such a queue.
 type Bench struct{ w *World }
 
 // NewBench returns a Bench with a device of a model, at time zero.
-func NewBench(m Model) *Bench {
-	return &Bench{New(Config{Devices: []DeviceConfig{{ID: "d0", Model: m}}, AllowLivelock: true})}
+func NewBench(m Model, seed uint64) *Bench {
+	return &Bench{New(Config{Seed: seed, Devices: []DeviceConfig{{ID: "d0", Model: m}}, AllowLivelock: true})}
 }
 
-// Device returns the device as a backend offers it. It is a hal.Batcher if the model
-// changes several queues in one update.
-func (b *Bench) Device() hal.Attacher {
-	d := b.w.devices[0]
-	if d.model.Slots != nil && d.model.Slots.Batch {
-		return d
-	}
-	return struct{ hal.Attacher }{d}
-}
-
-// Seed restarts the device's random numbers.
-func (b *Bench) Seed(seed uint64) {
-	b.w.cfg.Seed = seed
-	b.w.deviceRand = b.w.rand("device")
-}
+// Info describes the device as a backend does.
+func (b *Bench) Info() hal.Info { return b.w.devices[0].info() }
 
 // Open creates a queue in a process of its own.
 func (b *Bench) Open() sched.QueueID {
@@ -48,13 +36,10 @@ func (b *Bench) OpenIn(p sched.ProcessID) sched.QueueID {
 	return q.id
 }
 
-func (b *Bench) queue(id sched.QueueID) *queue {
-	queues := b.w.devices[0].queues
-	if id == 0 || int(id) > len(queues) {
-		panic(fmt.Sprintf("sim: no queue %d on the bench", id))
-	}
-	return queues[id-1]
-}
+// Queue returns a queue as a backend attaches it. Its methods take no time.
+func (b *Bench) Queue(id sched.QueueID) hal.Queue { return b.queue(id).hal }
+
+func (b *Bench) queue(id sched.QueueID) *queue { return b.w.queues[id] }
 
 // Submit adds a command that takes so much device time.
 func (b *Bench) Submit(id sched.QueueID, work time.Duration) { b.queue(id).submit(work, false) }
@@ -85,23 +70,17 @@ func (b *Bench) SetSlice(id sched.QueueID, d time.Duration) error {
 func (b *Bench) Call(verb sched.Verb, ids ...sched.QueueID) error {
 	var actions []sched.Action
 	for _, id := range ids {
-		actions = append(actions, sched.Action{Queue: b.queue(id).id, Verb: verb, Level: sched.LevelInterrupt})
+		actions = append(actions, sched.Action{Queue: id, Verb: verb, Level: sched.LevelInterrupt})
 	}
-	calls := b.w.splitCalls(actions)
-	left := len(calls)
-	var err error
-	for _, call := range calls {
-		b.w.perform(call, func(errs []error) {
-			left--
-			for i, e := range errs {
-				if e != nil && err == nil {
-					err = fmt.Errorf("%v queue %d: %w", verb, call[i].Queue, e)
-				}
-			}
-		})
+	var errs []error
+	end := b.w.performAll(actions, func(results []error) { errs = results })
+	b.w.runUntil(end, func() bool { return errs != nil })
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("%v queue %d: %w", verb, ids[i], err)
+		}
 	}
-	b.w.runUntil(b.w.now.Add(time.Hour), func() bool { return left == 0 })
-	return err
+	return nil
 }
 
 // Now returns the time since the Bench was made.
@@ -145,9 +124,6 @@ func (b *Bench) SlotTime(id sched.QueueID) time.Duration {
 
 // Advance advances the clock.
 func (b *Bench) Advance(d time.Duration) { b.w.runUntil(b.w.now.Add(d), nil) }
-
-// Unit returns a command length much longer than any control call.
-func (b *Bench) Unit() time.Duration { return 10 * time.Millisecond }
 
 // Violations lists the invariants that were broken.
 func (b *Bench) Violations() []string { return b.w.violations }

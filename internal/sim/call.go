@@ -31,6 +31,38 @@ func (w *World) oneCall(a, b sched.Action) bool {
 		a.Verb == b.Verb && p.device == q.device && p.process == q.process
 }
 
+// performAll makes the control calls that the actions need, of at most one action a queue.
+// When the last call has ended it passes the error of each action to done. It returns when
+// that will be.
+func (w *World) performAll(actions []sched.Action, done func([]error)) (end sched.Time) {
+	errs := make([]error, len(actions))
+	index := make(map[sched.QueueID]int)
+	var known []sched.Action
+	for i, a := range actions {
+		if index[a.Queue] = i; w.queues[a.Queue] == nil {
+			errs[i] = hal.ErrGone
+		} else {
+			known = append(known, a)
+		}
+	}
+	calls := w.splitCalls(known)
+	left := len(calls)
+	if left == 0 {
+		done(errs)
+	}
+	for _, call := range calls {
+		end = max(end, w.perform(call, func(results []error) {
+			for i, a := range call {
+				errs[index[a.Queue]] = results[i]
+			}
+			if left--; left == 0 {
+				done(errs)
+			}
+		}))
+	}
+	return end
+}
+
 // perform makes one control call, which takes effect and ends as late as the model says,
 // and then passes the error of each action to done. It returns when the call will end.
 // Calls to the driver of a device wait for each other; calls to the shim's gate, which is
@@ -96,31 +128,22 @@ func (d *device) queuesOfProcess(id sched.QueueID) int {
 	return n
 }
 
-// effect carries out the actions of a call, and stores the error of each.
+// effect carries out the actions of a call, as one update of the device, and stores the
+// error of each.
 func (d *device) effect(actions []sched.Action, errs []error) {
-	w := d.world
-	var off, on []hal.Queue
-	var batch []int // indices of the actions that go through Switch, off before on
-	for i, a := range actions {
-		q := w.queues[a.Queue]
-		err := w.cfg.Faults.fail(w, a)
-		switch {
-		case q == nil: // a Node has forgotten it
-			err = hal.ErrGone
-		case err != nil && !errors.Is(err, errApplied):
-		case len(actions) == 1:
-			err = errors.Join(err, hal.Do(q.hal, a))
-		case a.Verb == sched.Stop:
-			batch = slices.Insert(batch, len(off), i)
-			off = append(off, q.hal)
-		default:
-			on, batch = append(on, q.hal), append(batch, i)
-		}
-		errs[i] = err
+	if s, ok := d.engine.(*slots); ok && len(actions) > 1 {
+		s.batching = true
+		defer s.endBatch()
 	}
-	if len(batch) > 0 {
-		for j, err := range d.Switch(off, on) {
-			errs[batch[j]] = err
+	for i, a := range actions {
+		q := d.world.queues[a.Queue]
+		if q == nil { // a Node has forgotten it
+			errs[i] = hal.ErrGone
+			continue
+		}
+		errs[i] = d.world.faultOf(a)
+		if errs[i] == nil || errors.Is(errs[i], errApplied) {
+			errs[i] = errors.Join(errs[i], hal.Do(q.hal, a))
 		}
 	}
 }
@@ -139,5 +162,5 @@ func (c *Calls) cost(a sched.Action, w *World) time.Duration {
 	default:
 		dist = c.SetSlice
 	}
-	return dist.draw(w.deviceRand) + w.cfg.Faults.delay(w)
+	return dist.draw(w.deviceRand) + w.lateness()
 }

@@ -46,7 +46,7 @@ func (d *daemon) start() {
 	}
 	d.inbox, d.unreported = d.inbox[:0], d.unreported[:0]
 	for _, dev := range d.w.devices {
-		d.post(sched.Event{Kind: sched.DeviceOpened, Device: dev.id, About: dev.Info().Device})
+		d.post(sched.Event{Kind: sched.DeviceOpened, Device: dev.id, About: dev.info().Device})
 		for _, q := range dev.queues {
 			if !q.dead {
 				q.unreported = false
@@ -101,7 +101,7 @@ func (d *daemon) countersChanged(q *queue, wake bool) {
 
 // notify schedules a step after the wake-up delay, unless the wake-up is lost.
 func (d *daemon) notify() {
-	if !d.up || d.w.cfg.Faults.loseWake(d.w) {
+	if !d.up || d.w.chance(d.w.cfg.Faults.LostWake) {
 		return
 	}
 	d.wakeBy(d.w.now.Add(d.w.cfg.WakeDelay.draw(d.wakeRand)))

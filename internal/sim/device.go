@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -19,7 +18,7 @@ type engine interface {
 	close()   // record the Segments under way as if they ended now
 }
 
-// device is one accelerator and its driver. It implements hal.Attacher and hal.Batcher.
+// device is one accelerator and its driver.
 type device struct {
 	world         *World
 	id            sched.DeviceID
@@ -51,8 +50,8 @@ func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, 
 	return q
 }
 
-// Info implements hal.Device.
-func (d *device) Info() hal.Info {
+// info describes the device to a daemon.
+func (d *device) info() hal.Info {
 	about := sched.Device{ID: d.id}
 	if r := d.model.Runlist; r != nil {
 		about.Slice, about.MinSharedSlice = r.Slice, r.MinSharedSlice
@@ -66,35 +65,6 @@ func (d *device) Info() hal.Info {
 		about.StopTime += d.model.Calls.PerQueue + s.Context.Save()
 	}
 	return hal.Info{Device: about, Backend: "sim", Model: d.model.Name}
-}
-
-// Attach implements hal.Attacher.
-func (d *device) Attach(s hal.Spec) (hal.Queue, error) {
-	for _, q := range d.queues {
-		if q.id == s.Queue && !q.dead {
-			return q.hal, nil
-		}
-	}
-	return nil, fmt.Errorf("attach queue %d: %w", s.Queue, hal.ErrGone)
-}
-
-// Switch implements hal.Batcher. All changes together are one update of the device.
-func (d *device) Switch(off, on []hal.Queue) []error {
-	var errs []error
-	s, _ := d.engine.(*slots)
-	if s != nil {
-		s.batching = true
-	}
-	for _, q := range off {
-		errs = append(errs, hal.Stop(q, sched.LevelInterrupt))
-	}
-	for _, q := range on {
-		errs = append(errs, hal.Start(q, sched.LevelInterrupt))
-	}
-	if s != nil {
-		s.endBatch()
-	}
-	return errs
 }
 
 // readTrace appends the device time of every queue according to the context-switch trace,

@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -20,9 +19,6 @@ type Faults struct {
 	LostWake    float64       // probability that a wake-up of the daemon is lost
 	Crash       time.Duration // mean time between crashes of the daemon; zero: none
 	Kill        time.Duration // mean time between kills of clients; zero: none
-
-	rand     *rand.Rand
-	disarmed bool
 }
 
 var (
@@ -30,82 +26,62 @@ var (
 	errApplied  = errors.New("injected fault: the call took effect and failed")
 )
 
-func (f *Faults) random(w *World) *rand.Rand {
-	if f.rand == nil {
-		f.rand = w.rand("faults")
-	}
-	return f.rand
+// chance reports whether a fault of probability p strikes.
+func (w *World) chance(p float64) bool {
+	return p > 0 && !w.faultsOver && w.faultRand.Float64() < p
 }
 
-func (f *Faults) chance(w *World, p float64) bool {
-	return p > 0 && !f.disarmed && f.random(w).Float64() < p
-}
-
-// fail returns the injected error of an action, or nil.
-func (f *Faults) fail(w *World, a sched.Action) error {
+// faultOf returns the injected error of an action, or nil.
+func (w *World) faultOf(a sched.Action) error {
+	f := &w.cfg.Faults
 	switch {
-	case f.chance(w, f.Fail):
+	case w.chance(f.Fail):
 		// An undo never fails permanently: then nothing could restore the queue. No
 		// driver applies a change that it can never undo.
 		undoes := a.Verb == sched.Start || a.Verb != sched.Stop && a.Slice == 0 && a.Bound == 0
-		if !undoes && f.chance(w, f.Permanent) {
+		if !undoes && w.chance(f.Permanent) {
 			return fmt.Errorf("%w: %w", errInjected, hal.ErrNotSupported)
 		}
 		return errInjected
-	case a.Verb == sched.SetSlice || a.Verb == sched.SetBound:
-		if f.chance(w, f.FailApplied) {
-			return errApplied
-		}
+	case (a.Verb == sched.SetSlice || a.Verb == sched.SetBound) && w.chance(f.FailApplied):
+		return errApplied
 	}
 	return nil
 }
 
-// delay returns how much longer a call takes than the model says.
-func (f *Faults) delay(w *World) time.Duration {
-	if f.LateBy > 0 && f.chance(w, f.Late) {
-		return time.Duration(f.random(w).Int64N(int64(f.LateBy)))
+// lateness returns how much longer a call takes than the model says.
+func (w *World) lateness() time.Duration {
+	if by := w.cfg.Faults.LateBy; by > 0 && w.chance(w.cfg.Faults.Late) {
+		return time.Duration(w.faultRand.Int64N(int64(by)))
 	}
 	return 0
 }
 
-// loseWake reports whether a wake-up is lost.
-func (f *Faults) loseWake(w *World) bool { return f.chance(w, f.LostWake) }
-
-// arm schedules the crashes and kills.
-func (f *Faults) arm(w *World) {
-	f.armCrash(w)
-	f.armKill(w)
+// scheduleCrash makes the daemon crash once, after a random time.
+func (w *World) scheduleCrash() {
+	w.afterFault(w.cfg.Faults.Crash, w.daemon.crash)
 }
 
-func (f *Faults) armCrash(w *World) {
-	if f.Crash > 0 && !f.disarmed {
-		w.after(f.interval(w, f.Crash), func() {
-			if !f.disarmed {
-				w.daemon.crash()
-			}
-		})
-	}
-}
-
-func (f *Faults) armKill(w *World) {
-	if f.Kill == 0 {
-		return
-	}
-	w.after(f.interval(w, f.Kill), func() {
-		if f.disarmed {
-			return
-		}
-		w.clients[f.random(w).IntN(len(w.clients))].crash()
-		f.armKill(w)
+// scheduleKills kills a random client again and again.
+func (w *World) scheduleKills() {
+	w.afterFault(w.cfg.Faults.Kill, func() {
+		w.clients[w.faultRand.IntN(len(w.clients))].crash()
+		w.scheduleKills()
 	})
 }
 
-func (f *Faults) interval(w *World, mean time.Duration) time.Duration {
-	return time.Duration(f.random(w).ExpFloat64() * float64(mean))
+// afterFault calls strike after an exponentially distributed time, unless the faults are
+// over by then. Zero mean: never.
+func (w *World) afterFault(mean time.Duration, strike func()) {
+	if mean == 0 || w.faultsOver {
+		return
+	}
+	w.after(time.Duration(w.faultRand.ExpFloat64()*float64(mean)), func() {
+		if !w.faultsOver {
+			strike()
+		}
+	})
 }
-
-// disarm ends the faults.
-func (f *Faults) disarm() { f.disarmed = true }
 
 // restartDelay is after how long a client killed by a fault starts again, if the World
 // repeats.
@@ -140,7 +116,7 @@ func (d *daemon) crash() {
 }
 
 func (d *daemon) randomDelay(most time.Duration) time.Duration {
-	return time.Duration(d.w.cfg.Faults.random(d.w).Int64N(int64(most)))
+	return time.Duration(d.w.faultRand.Int64N(int64(most)))
 }
 
 // runGuardian waits until the last calls of the crashed daemon are over, undoes what the
@@ -181,6 +157,6 @@ func (d *daemon) restart() {
 	}
 	d.w.after(d.randomDelay(200*ms), func() {
 		d.start()
-		d.w.cfg.Faults.armCrash(d.w)
+		d.w.scheduleCrash()
 	})
 }

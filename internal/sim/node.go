@@ -28,7 +28,7 @@ func NewNode(cfg Config) *Node {
 	cfg.Warmup, cfg.Length, cfg.Drain, cfg.Segments = 0, 0, 0, 0
 	n := &Node{w: New(cfg)}
 	n.w.observer = n
-	n.w.cfg.Faults.armKill(n.w)
+	n.w.scheduleKills()
 	return n
 }
 
@@ -45,7 +45,7 @@ func (n *Node) AdvanceTo(t sched.Time) { n.w.runUntil(t, nil) }
 func (n *Node) Devices() []hal.Info {
 	var all []hal.Info
 	for i, d := range n.w.devices {
-		info := d.Info()
+		info := d.info()
 		info.Index = i
 		all = append(all, info)
 	}
@@ -141,35 +141,11 @@ func (n *Node) Apply(a sched.Action) error {
 	return errs[0]
 }
 
-// Call makes the control calls that the actions need. The time that they take passes as
-// the clock advances; then done is called with the error of each action. Call returns when
-// that will be.
+// Call makes the control calls that the actions need, of at most one action a queue. The
+// time that they take passes as the clock advances; then done is called with the error of
+// each action. Call returns when that will be.
 func (n *Node) Call(actions []sched.Action, done func([]error)) (end sched.Time) {
-	errs := make([]error, len(actions))
-	index := make(map[sched.QueueID]int)
-	var known []sched.Action
-	for i, a := range actions {
-		index[a.Queue] = i
-		if _, errs[i] = n.queue(a.Queue); errs[i] == nil {
-			known = append(known, a)
-		}
-	}
-	calls := n.w.splitCalls(known)
-	left := len(calls)
-	if left == 0 {
-		done(errs)
-	}
-	for _, call := range calls {
-		end = max(end, n.w.perform(call, func(results []error) {
-			for i, a := range call {
-				errs[index[a.Queue]] = results[i]
-			}
-			if left--; left == 0 {
-				done(errs)
-			}
-		}))
-	}
-	return end
+	return n.w.performAll(actions, done)
 }
 
 // Restore undoes every change of a queue in no time.

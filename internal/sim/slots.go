@@ -298,13 +298,14 @@ func (s *slots) remap() {
 	s.occupancy.Updates++
 }
 
+// endBatch makes the update for all changes since batching was set.
 func (s *slots) endBatch() {
 	s.batching = false
-	if s.remapPending && s.m.RemapAll {
+	if s.remapPending {
+		s.remapPending = false
 		s.remap()
+		s.refill()
 	}
-	s.remapPending = false
-	s.refill()
 }
 
 func (s *slots) close() {

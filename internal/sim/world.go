@@ -68,6 +68,8 @@ type World struct {
 	daemon     *daemon
 	observer   observer
 	deviceRand *rand.Rand
+	faultRand  *rand.Rand
+	faultsOver bool // no further faults are injected
 	stopping   bool // clients make no further requests
 	segments   []Segment
 	violations []string
@@ -89,7 +91,7 @@ func New(cfg Config) *World {
 		cfg.WakeDelay = Between(20*us, 60*us)
 	}
 	w := &World{cfg: cfg, queues: make(map[sched.QueueID]*queue)}
-	w.deviceRand = w.rand("device")
+	w.deviceRand, w.faultRand = w.rand("device"), w.rand("faults")
 	w.countedEnd = sched.Time(cfg.Warmup + cfg.Length)
 	w.daemon = newDaemon(w)
 	w.observer = w.daemon
@@ -138,7 +140,8 @@ func (w *World) runUntil(t sched.Time, done func() bool) {
 func (w *World) Run() Result {
 	if w.cfg.Policy.Make != nil {
 		w.daemon.start()
-		w.cfg.Faults.arm(w)
+		w.scheduleCrash()
+		w.scheduleKills()
 	}
 	w.runUntil(w.countedEnd, nil)
 	for _, d := range w.devices {
@@ -157,7 +160,7 @@ func (w *World) Run() Result {
 // class idle may starve while the daemon runs: they must finish after its shutdown.
 func (w *World) drain() {
 	w.stopping = true
-	w.cfg.Faults.disarm()
+	w.faultsOver = true
 	w.mustFinish(func(q *queue) bool { return q.owner.cfg.Attr.Class != sched.Idle })
 	w.daemon.shutDown()
 	w.runUntil(w.now.Add(time.Minute), w.daemon.shutDownDone)

@@ -28,8 +28,7 @@ const forever = 1000 * time.Hour
 // newBed makes n offline queues that are at work, and one online queue that is
 // not, of a program of its own.
 func newBed(m sim.Model, n int, c *Config) *bed {
-	b := &bed{Bench: sim.NewBench(m), rng: rand.New(rand.NewPCG(c.Seed, uint64(n))), each: n}
-	b.Seed(c.Seed)
+	b := &bed{Bench: sim.NewBench(m, c.Seed), rng: rand.New(rand.NewPCG(c.Seed, uint64(n))), each: n}
 	for i := range n {
 		id := b.OpenIn(sched.ProcessID(1 + i%c.Programs))
 		b.Submit(id, forever)
