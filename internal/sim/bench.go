@@ -37,7 +37,7 @@ func (b *Bench) OpenIn(p sched.ProcessID) sched.QueueID {
 }
 
 // Queue returns a queue as a backend attaches it. Its methods take no time.
-func (b *Bench) Queue(id sched.QueueID) hal.Queue { return b.queue(id).hal }
+func (b *Bench) Queue(id sched.QueueID) hal.Queue { return b.queue(id).attached }
 
 func (b *Bench) queue(id sched.QueueID) *queue { return b.w.queues[id] }
 
@@ -52,17 +52,17 @@ func (b *Bench) Kill(id sched.QueueID) { b.queue(id).kill() }
 
 // Interrupt stops a queue, in no time, until Restore.
 func (b *Bench) Interrupt(id sched.QueueID) error {
-	return hal.Stop(b.queue(id).hal, sched.LevelInterrupt)
+	return hal.Stop(b.queue(id).attached, sched.LevelInterrupt)
 }
 
 // Restore undoes Interrupt.
 func (b *Bench) Restore(id sched.QueueID) error {
-	return hal.Start(b.queue(id).hal, sched.LevelInterrupt)
+	return hal.Start(b.queue(id).attached, sched.LevelInterrupt)
 }
 
 // SetSlice sets the slice of a queue; zero is its initial slice.
 func (b *Bench) SetSlice(id sched.QueueID, d time.Duration) error {
-	return hal.Do(b.queue(id).hal, sched.Action{Verb: sched.SetSlice, Slice: d})
+	return hal.Do(b.queue(id).attached, sched.Action{Verb: sched.SetSlice, Slice: d})
 }
 
 // Call interrupts or restores queues in as many control calls as the model needs. It

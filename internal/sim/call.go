@@ -143,7 +143,7 @@ func (d *device) effect(actions []sched.Action, errs []error) {
 		}
 		errs[i] = d.world.faultOf(a)
 		if errs[i] == nil || errors.Is(errs[i], errApplied) {
-			errs[i] = errors.Join(errs[i], hal.Do(q.hal, a))
+			errs[i] = errors.Join(errs[i], hal.Do(q.attached, a))
 		}
 	}
 }

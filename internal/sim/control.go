@@ -22,10 +22,6 @@ type (
 	interrupter struct{ control }
 	slicer      struct{ control }
 
-	gateOnly struct {
-		control
-		gate
-	}
 	gatedDeactivator struct {
 		control
 		gate
@@ -55,7 +51,7 @@ func newControl(can sched.Ability, c control) hal.Queue {
 	case 0:
 		return c
 	case gated:
-		return gateOnly{c, gate{c}}
+		return gate{c}
 	case gated | sched.CanDeactivate:
 		return gatedDeactivator{c, gate{c}, deactivator{c}}
 	case gated | sched.CanInterrupt:

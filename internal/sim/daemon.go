@@ -70,7 +70,7 @@ func (d *daemon) observe(q *queue, ev sched.Event) {
 	attr := q.owner.cfg.Attr
 	switch ev.Kind {
 	case sched.QueueOpened:
-		ev.Process, ev.Device, ev.Can, ev.Attr = q.process, q.device.id, hal.Abilities(q.hal), attr
+		ev.Process, ev.Device, ev.Can, ev.Attr = q.process, q.device.id, hal.Abilities(q.attached), attr
 	case sched.QueueClosed:
 		d.journal.Forget(q.id)
 	case sched.RequestStarted, sched.RequestFinished:

@@ -44,7 +44,7 @@ func newDevice(w *World, id sched.DeviceID, m Model) *device {
 // open creates a queue.
 func (d *device) open(id sched.QueueID, process sched.ProcessID, owner *client, gated bool) *queue {
 	q := &queue{device: d, id: id, process: process, owner: owner, gated: gated || d.model.Gated}
-	q.hal = newControl(q.abilities(), control{id, q.apply, q.restore})
+	q.attached = newControl(q.abilities(), control{id, q.apply, q.restore})
 	d.queues = append(d.queues, q)
 	d.engine.opened(q)
 	return q

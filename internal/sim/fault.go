@@ -150,11 +150,7 @@ func (d *daemon) undo(todo []sched.Action) {
 
 // restart checks that the guardian left nothing changed, and starts a new daemon.
 func (d *daemon) restart() {
-	for _, q := range d.w.alive() {
-		if !q.unchanged() {
-			d.w.violation("queue %d is not restored by the guardian: %s", q.id, q.changes())
-		}
-	}
+	d.w.checkRestored("the guardian's work")
 	d.w.after(d.randomDelay(200*ms), func() {
 		d.start()
 		d.w.scheduleCrash()

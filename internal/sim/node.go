@@ -159,8 +159,8 @@ func (n *Node) Restore(id sched.QueueID) error {
 // SetDefaultBound sets the bound on commands in flight that applies where the policy sets
 // none; zero is the model's.
 func (n *Node) SetDefaultBound(id sched.QueueID, bound uint32) {
-	if q := n.w.queues[id]; q != nil && q.baseBound != bound {
-		q.baseBound = bound
+	if q := n.w.queues[id]; q != nil && q.defaultBound != bound {
+		q.defaultBound = bound
 		q.launch()
 	}
 }

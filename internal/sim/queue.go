@@ -33,31 +33,41 @@ type queue struct {
 	headIndex                      int // of the oldest in cmds
 	submitted, launched, completed uint64
 
-	gated         bool          // the process has the shim
-	held          bool          // level 1
-	deactivatedAt sched.Time    // level 2; zero: not deactivated
-	flushed       bool          // launched commands that had not begun were taken back
-	interrupted   bool          // level 3
-	bound         uint32        // zero: the default
-	baseBound     uint32        // the default; zero: the model's
-	slice         time.Duration // zero: initialSlice
-	initialSlice  time.Duration // set by the process itself; zero: the model's
-	dead          bool          // its process was killed
+	changes
+	gated        bool          // the process has the shim
+	defaultBound uint32        // zero: the model's
+	initialSlice time.Duration // set by the process itself; zero: the model's
+	dead         bool          // its process was killed
 
-	mapped      bool       // the device may run it (slots)
-	inSlot      bool       // slots
-	restoredAt  sched.Time // when its context is back on the device (slots)
-	noticedAt   sched.Time // runlist: when the host notices its work; slots: since when it has its slot
+	// On a runlist.
+	noticedAt   sched.Time // when the host notices its work
 	noticeTimer timer
+
+	// In slots.
+	mapped       bool // the device may run it
+	inSlot       bool
+	slotSince    sched.Time    // when it got its slot
+	slotTime     time.Duration // how long it had a slot
+	restoredAt   sched.Time    // when its context is back on the device
+	restoreTimer timer
 
 	deviceTime time.Duration
 	// resident is how long its context was on the device, busy or not: what the
 	// context-switch trace can tell.
 	resident       time.Duration
-	slotTime       time.Duration // how long it had a slot
 	lastCompletion sched.Time
-	unreported     bool // counters have changed since the daemon last read them
-	hal            hal.Queue
+	unreported     bool      // counters have changed since the daemon last read them
+	attached       hal.Queue // as a backend attaches it
+}
+
+// changes is what control calls have changed about a queue. Zero value: nothing.
+type changes struct {
+	held          bool          // level 1
+	deactivatedAt sched.Time    // level 2; zero: not deactivated
+	flushed       bool          // by level 2: launched commands that had not begun were taken back
+	interrupted   bool          // level 3
+	bound         uint32        // zero: defaultBound
+	slice         time.Duration // zero: initialSlice
 }
 
 func (q *queue) head() *command { return &q.cmds[q.headIndex] }
@@ -89,7 +99,7 @@ func (q *queue) submit(work time.Duration, parked bool) {
 func (q *queue) launch() {
 	limit := uint64(1 << 62)
 	if q.gated {
-		for _, bound := range []uint32{q.bound, q.baseBound, q.device.model.Bound} {
+		for _, bound := range []uint32{q.bound, q.defaultBound, q.device.model.Bound} {
 			if bound > 0 {
 				limit = uint64(bound)
 				break
@@ -163,15 +173,6 @@ func (q *queue) kill() {
 	q.device.engine.changed(q)
 }
 
-// unchanged reports whether no change to q is left to undo.
-func (q *queue) unchanged() bool {
-	return !q.interrupted && !q.held && !q.flushed && q.deactivatedAt == 0 && q.slice == 0 && q.bound == 0
-}
-
-func (q *queue) changes() string {
-	return fmt.Sprintf("interrupted %v, held %v, deactivated %v, slice %v, bound %d", q.interrupted, q.held, q.deactivatedAt != 0, q.slice, q.bound)
-}
-
 // apply carries out an action. It takes no time; perform adds the time of the call.
 func (q *queue) apply(a sched.Action) error {
 	e := q.device.engine
@@ -205,10 +206,9 @@ func (q *queue) apply(a sched.Action) error {
 
 // restore undoes every change.
 func (q *queue) restore() error {
-	q.held, q.interrupted, q.slice, q.bound = false, false, 0, 0
-	wasDeactivated := q.deactivatedAt != 0
-	q.deactivatedAt = 0
-	if wasDeactivated {
+	deactivated := q.deactivatedAt != 0
+	q.changes = changes{flushed: q.flushed} // which reactivated resets
+	if deactivated {
 		q.device.engine.reactivated(q)
 	}
 	if !q.dead {

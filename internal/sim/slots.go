@@ -102,7 +102,7 @@ func (s *slots) refill() {
 		if c := q.head(); c.begun == 0 {
 			c.begun = max(s.now(), 1)
 		}
-		q.noticedAt = s.now()
+		q.slotSince = s.now()
 	}
 	s.scheduleTimers()
 }
@@ -110,7 +110,7 @@ func (s *slots) refill() {
 // leaveSlot records that a queue leaves its slot.
 func (s *slots) leaveSlot(q *queue) {
 	q.inSlot = false
-	s.d.world.addSegment(s.d, q, q.noticedAt, s.now())
+	s.d.world.addSegment(s.d, q, q.slotSince, s.now())
 }
 
 // pick returns the queue that gets the next free slot, or nil.
@@ -239,48 +239,57 @@ func (s *slots) changed(q *queue) {
 		}
 	}
 	// A queue without work is unmapped and mapped like any other.
-	want := !q.interrupted && !q.dead
-	flipped := want != q.mapped
-	q.mapped = want
+	mapped := !q.interrupted && !q.dead
 	switch {
-	case !flipped:
-	case want:
+	case mapped == q.mapped:
+		s.refill()
+		return
+	case mapped:
 		s.mapped++
 	default:
 		s.mapped--
 	}
+	q.mapped = mapped
 	switch {
-	case !s.m.Interrupt || !flipped:
+	case !s.m.Interrupt:
 	case s.m.RemapAll && s.batching:
 		s.remapPending = true
 		return
 	case s.m.RemapAll:
 		s.remap()
-	case want:
+	case mapped:
 		s.restoreQueue(q)
-	case q.inSlot:
-		off := s.now().Add(s.m.Context.among(len(s.running)).Save())
-		s.saving = append(s.saving, off)
-		s.updatesDone = max(s.updatesDone, off)
-		s.occupancy.Updates++
 	default:
-		s.updatesDone = max(s.updatesDone, s.now())
-		s.occupancy.Updates++
+		s.saveQueue(q)
 	}
 	s.refill()
 }
 
-// restoreQueue restores one queue while the others go on.
+// restoreQueue maps one queue while the others go on.
 func (s *slots) restoreQueue(q *queue) {
 	c := s.m.Context.empty()
 	if q.launched > q.completed && q.head().begun != 0 {
 		c = s.m.Context.among(len(s.running) + 1)
 	}
 	q.restoredAt = s.now().Add(c.Restore())
-	s.updatesDone = max(s.updatesDone, q.restoredAt)
+	s.countUpdate(q.restoredAt)
+	q.restoreTimer.fire = s.refill
+	s.d.world.timeline.set(&q.restoreTimer, q.restoredAt)
+}
+
+// saveQueue unmaps one queue while the others go on.
+func (s *slots) saveQueue(q *queue) {
+	saved := s.now()
+	if q.inSlot {
+		saved = saved.Add(s.m.Context.among(len(s.running)).Save())
+		s.saving = append(s.saving, saved)
+	}
+	s.countUpdate(saved)
+}
+
+func (s *slots) countUpdate(end sched.Time) {
+	s.updatesDone = max(s.updatesDone, end)
 	s.occupancy.Updates++
-	q.noticeTimer.fire = s.refill
-	s.d.world.timeline.set(&q.noticeTimer, q.restoredAt)
 }
 
 // remap is one update of AMD's runlist: all queues are unmapped, and those that may run
@@ -311,7 +320,7 @@ func (s *slots) endBatch() {
 func (s *slots) close() {
 	s.advance()
 	for _, q := range s.running {
-		s.d.world.addSegment(s.d, q, q.noticedAt, s.now())
+		s.d.world.addSegment(s.d, q, q.slotSince, s.now())
 	}
 }
 

@@ -164,11 +164,7 @@ func (w *World) drain() {
 	w.mustFinish(func(q *queue) bool { return q.owner.cfg.Attr.Class != sched.Idle })
 	w.daemon.shutDown()
 	w.runUntil(w.now.Add(time.Minute), w.daemon.shutDownDone)
-	for _, q := range w.alive() {
-		if !q.unchanged() {
-			w.violation("queue %d is not restored after the daemon's shutdown: %s", q.id, q.changes())
-		}
-	}
+	w.checkRestored("the daemon's shutdown")
 	if !w.daemon.journal.Empty() {
 		w.violation("the journal is not empty after the daemon's shutdown: %v", w.daemon.journal.Undo())
 	}
@@ -193,6 +189,15 @@ func (w *World) mustFinish(selected func(*queue) bool) {
 	for _, q := range w.alive() {
 		if q.completed != q.submitted && selected(q) {
 			w.violation("queue %d completed %d of %d commands", q.id, q.completed, q.submitted)
+		}
+	}
+}
+
+// checkRestored checks that no change of a queue is left.
+func (w *World) checkRestored(after string) {
+	for _, q := range w.alive() {
+		if q.changes != (changes{}) {
+			w.violation("queue %d is not restored after %s: %+v", q.id, after, q.changes)
 		}
 	}
 }
