@@ -71,7 +71,7 @@ var mayImport = map[string][]string{
 	"internal/shim/pagetest":   {"internal/shim/pageabi", "internal/shim/shimpage"},
 
 	"internal/sim":      {"sched", "policy", "internal/hal", "internal/loop", "internal/journal", "internal/stats"},
-	"internal/sim/live": {"sched", "internal/hal", "internal/proc", "internal/scenario", "internal/sim"},
+	"internal/sim/live": {"sched", "internal/hal", "internal/proc", "internal/scenario", "internal/shim/pageabi", "internal/sim"},
 	"internal/yamlfile": {"internal/format"},
 	"internal/scenario": {"sched", "policy", "attr", "internal/format", "internal/sim", "internal/stats", "internal/yamlfile"},
 	"internal/trace":    {"sched", "internal/scenario", "internal/sim"},

@@ -131,8 +131,8 @@ func (c *client) scheduleProcess(id sched.QueueID) {
 		return
 	}
 	w.after(c.cfg.Kill, c.kill)
-	if w.cfg.Repeat > 0 {
-		w.after(max(w.cfg.Repeat, c.cfg.Kill), func() {
+	if w.cfg.repeat > 0 {
+		w.after(max(w.cfg.repeat, c.cfg.Kill), func() {
 			c.traceBase, c.traceNext = w.now, 0
 			c.scheduleProcess(w.newQueueID())
 		})
@@ -228,11 +228,11 @@ func (c *client) scheduleTraceArrival() {
 	tr := c.cfg.Arrival.Trace
 	for len(tr) > 0 {
 		if c.traceNext == len(tr) {
-			if c.w.cfg.Repeat == 0 {
+			if c.w.cfg.repeat == 0 {
 				return
 			}
 			c.traceNext = 0
-			c.traceBase = c.traceBase.Add(max(c.w.cfg.Repeat, tr[len(tr)-1]+1))
+			c.traceBase = c.traceBase.Add(max(c.w.cfg.repeat, tr[len(tr)-1]+1))
 		}
 		at := c.traceBase.Add(c.cfg.Start + tr[c.traceNext])
 		c.traceNext++
@@ -245,7 +245,7 @@ func (c *client) scheduleTraceArrival() {
 
 // enqueue adds a request to the backlog.
 func (c *client) enqueue(at sched.Time) {
-	if limit := c.w.cfg.MaxBacklog; limit > 0 && len(c.backlog) >= max(limit, c.depth()) {
+	if limit := c.w.cfg.maxBacklog; limit > 0 && len(c.backlog) >= max(limit, c.depth()) {
 		return
 	}
 	c.backlog = append(c.backlog, at)

@@ -20,19 +20,18 @@ type engine interface {
 
 // device is one accelerator and its driver.
 type device struct {
-	world         *World
-	id            sched.DeviceID
-	model         Model
-	engine        engine
-	queues        []*queue
-	launchCount   uint64                   // numbers commands in the order of their launch
-	lastCompleted map[sched.QueueID]uint64 // number of the command completed last
-	traceReadAt   sched.Time               // when the context-switch trace was last read
-	driverFreeAt  sched.Time               // when the driver has finished the calls made so far
+	world        *World
+	id           sched.DeviceID
+	model        Model
+	engine       engine
+	queues       []*queue
+	launchCount  uint64     // numbers commands in the order of their launch
+	traceReadAt  sched.Time // when the context-switch trace was last read
+	driverFreeAt sched.Time // when the driver has finished the calls made so far
 }
 
 func newDevice(w *World, id sched.DeviceID, m Model) *device {
-	d := &device{world: w, id: id, model: m, lastCompleted: make(map[sched.QueueID]uint64)}
+	d := &device{world: w, id: id, model: m}
 	if m.Runlist != nil {
 		d.engine = newRunlist(d)
 	} else {

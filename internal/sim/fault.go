@@ -91,7 +91,7 @@ const restartDelay = time.Second
 // by themselves.
 func (c *client) crash() {
 	c.kill()
-	if c.w.cfg.Repeat > 0 && c.cfg.Lifetime == (Dist{}) && c.cfg.Kill == 0 {
+	if c.w.cfg.repeat > 0 && c.cfg.Lifetime == (Dist{}) && c.cfg.Kill == 0 {
 		c.w.after(restartDelay, func() {
 			if c.q != nil && c.q.dead {
 				c.open(c.w.newQueueID())

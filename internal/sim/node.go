@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -9,8 +8,8 @@ import (
 )
 
 // Node is a simulated node without a simulated daemon: its owner advances the clock,
-// reads the events and makes the control calls. It never ends (Config.Repeat). It is not
-// safe for concurrent use.
+// reads the events and makes the control calls. It never ends: traces of arrivals repeat,
+// and clients that were killed start again. It is not safe for concurrent use.
 type Node struct {
 	w      *World
 	events []sched.Event
@@ -22,8 +21,8 @@ const maxBacklog = 256
 // NewNode returns a Node at time zero. Of the configuration's faults, lost wake-ups and
 // crashes of the daemon do not apply.
 func NewNode(cfg Config) *Node {
-	cfg.Repeat = max(cfg.Warmup+cfg.Length, time.Second)
-	cfg.MaxBacklog = maxBacklog
+	cfg.repeat = max(cfg.Warmup+cfg.Length, time.Second)
+	cfg.maxBacklog = maxBacklog
 	cfg.Policy, cfg.Recorder = sched.PolicyChoice{}, nil
 	cfg.Warmup, cfg.Length, cfg.Drain, cfg.Segments = 0, 0, 0, 0
 	n := &Node{w: New(cfg)}
@@ -54,7 +53,7 @@ func (n *Node) Devices() []hal.Info {
 
 // Events appends what has happened since the last call, and returns the result:
 //
-//	QueueOpened      Queue has a NodeQueue
+//	QueueOpened      Queue was opened: Node.Queue describes it
 //	QueueClosed      its process was killed, or it was destroyed
 //	Progressed       Queue became ready or idle, or drained while held
 //	RequestStarted   a request to Queue arrived
@@ -69,6 +68,9 @@ func (n *Node) Events(buf []sched.Event) []sched.Event {
 func (n *Node) observe(q *queue, ev sched.Event) {
 	ev.Queue = q.id
 	n.events = append(n.events, ev)
+	if ev.Kind == sched.QueueClosed {
+		delete(n.w.queues, q.id)
+	}
 }
 
 func (n *Node) countersChanged(q *queue, wake bool) {
@@ -77,64 +79,11 @@ func (n *Node) countersChanged(q *queue, wake bool) {
 	}
 }
 
-// NodeQueue describes a queue of a Node.
-type NodeQueue struct {
-	Client  *ClientConfig
-	Process sched.ProcessID
-	Device  int // index in Config.Devices
-	Slice   time.Duration
-	// Batch says that one call can stop and start several queues of the process.
-	Batch bool
-	// Saturating says that the client makes the next request as soon as it can, so that
-	// its requests mean nothing.
-	Saturating bool
-}
-
-// Queue describes a queue.
-func (n *Node) Queue(id sched.QueueID) (NodeQueue, error) {
-	q, err := n.queue(id)
-	if err != nil {
-		return NodeQueue{}, err
-	}
-	c, m := q.owner.cfg, &q.device.model
-	info := NodeQueue{Client: c, Process: q.process, Device: c.Device, Saturating: c.saturating()}
-	if m.Runlist != nil {
-		info.Slice = q.device.sliceOf(q)
-	}
-	info.Batch = m.Slots != nil && m.Slots.Batch
-	return info, nil
-}
-
-func (n *Node) queue(id sched.QueueID) (*queue, error) {
-	if q := n.w.queues[id]; q != nil {
-		return q, nil
-	}
-	return nil, fmt.Errorf("queue %d: %w", id, hal.ErrGone)
-}
-
-// Attach returns a queue as a backend offers it. The methods of the hal.Queue pass their
-// action to do, and Close calls restore.
-func (n *Node) Attach(id sched.QueueID, do func(sched.Action) error, restore func() error) (hal.Queue, error) {
-	q, err := n.queue(id)
-	if err != nil || q.dead {
-		return nil, fmt.Errorf("attach queue %d: %w", id, hal.ErrGone)
-	}
-	return newControl(q.abilities(), control{id, do, restore}), nil
-}
-
-// QueueID returns the queue that Attach returned q for.
-func QueueID(q hal.Queue) sched.QueueID {
-	if c, ok := q.(interface{ queueID() sched.QueueID }); ok {
-		return c.queueID()
-	}
-	return 0
-}
-
 // Apply carries out one action in no time: the gate of the shim is only memory.
 func (n *Node) Apply(a sched.Action) error {
-	q, err := n.queue(a.Queue)
-	if err != nil {
-		return err
+	q := n.w.queues[a.Queue]
+	if q == nil {
+		return hal.ErrGone
 	}
 	var errs [1]error
 	q.device.effect([]sched.Action{a}, errs[:])
@@ -148,35 +97,6 @@ func (n *Node) Call(actions []sched.Action, done func([]error)) (end sched.Time)
 	return n.w.performAll(actions, done)
 }
 
-// Restore undoes every change of a queue in no time.
-func (n *Node) Restore(id sched.QueueID) error {
-	if q := n.w.queues[id]; q != nil {
-		return q.restore()
-	}
-	return nil
-}
-
-// SetDefaultBound sets the bound on commands in flight that applies where the policy sets
-// none; zero is the model's.
-func (n *Node) SetDefaultBound(id sched.QueueID, bound uint32) {
-	if q := n.w.queues[id]; q != nil && q.defaultBound != bound {
-		q.defaultBound = bound
-		q.launch()
-	}
-}
-
-// Counters returns the counters of a queue. Known is false if its process has no shim: a
-// daemon could not know them.
-func (n *Node) Counters(id sched.QueueID) sched.Counters {
-	if q := n.w.queues[id]; q != nil {
-		return q.counters()
-	}
-	return sched.Counters{}
-}
-
-// Submit adds a command to a queue, besides those of its client. Tests use it.
-func (n *Node) Submit(id sched.QueueID, work time.Duration) { n.w.queues[id].submit(work, false) }
-
 // DeviceTimes appends the device time of each queue according to the context-switch trace,
 // as events of kind DeviceTimeMeasured, for each device whose trace may be read again.
 func (n *Node) DeviceTimes(buf []sched.Event) []sched.Event {
@@ -186,13 +106,64 @@ func (n *Node) DeviceTimes(buf []sched.Event) []sched.Event {
 	return buf
 }
 
-// Forget drops a closed queue, to which no call is made any more.
-func (n *Node) Forget(id sched.QueueID) {
-	if q := n.w.queues[id]; q != nil && q.dead {
-		delete(n.w.queues, id)
-		delete(q.device.lastCompleted, id)
+// Violations lists the invariants that were broken.
+func (n *Node) Violations() []string { return n.w.violations }
+
+// NodeQueue is a queue of a Node.
+type NodeQueue struct {
+	Client  *ClientConfig
+	Process sched.ProcessID
+	Slice   time.Duration // zero: the device has no slices
+	// Batch says that one call can stop and start several queues of the process.
+	Batch bool
+	// Saturating says that the client makes the next request as soon as it can, so that
+	// its requests mean nothing.
+	Saturating bool
+
+	q *queue
+}
+
+// Queue returns an open queue, or nil if there is no such queue.
+func (n *Node) Queue(id sched.QueueID) *NodeQueue {
+	q := n.w.queues[id]
+	if q == nil {
+		return nil
+	}
+	c, m := q.owner.cfg, &q.device.model
+	nq := &NodeQueue{Client: c, Process: q.process, Saturating: c.saturating(), q: q}
+	if m.Runlist != nil {
+		nq.Slice = q.device.sliceOf(q)
+	}
+	nq.Batch = m.Slots != nil && m.Slots.Batch
+	return nq
+}
+
+// Attach returns the queue as a backend offers it. The methods of the hal.Queue pass their
+// action to do, and Close calls restore.
+func (q *NodeQueue) Attach(do func(sched.Action) error, restore func() error) hal.Queue {
+	return newControl(q.q.abilities(), control{q.q.id, do, restore})
+}
+
+// QueueID returns the queue that Attach returned q for.
+func QueueID(q hal.Queue) sched.QueueID {
+	return q.(interface{ queueID() sched.QueueID }).queueID()
+}
+
+// Restore undoes every change of the queue in no time.
+func (q *NodeQueue) Restore() error { return q.q.restore() }
+
+// SetDefaultBound sets the bound on commands in flight that applies where the policy sets
+// none; zero is the model's.
+func (q *NodeQueue) SetDefaultBound(bound uint32) {
+	if q.q.defaultBound != bound {
+		q.q.defaultBound = bound
+		q.q.launch()
 	}
 }
 
-// Violations lists the invariants that were broken.
-func (n *Node) Violations() []string { return n.w.violations }
+// Counters returns the counters of the queue. Known is false if its process has no shim: a
+// daemon could not know them.
+func (q *NodeQueue) Counters() sched.Counters { return q.q.counters() }
+
+// Submit adds a command, besides those of the client. Tests use it.
+func (q *NodeQueue) Submit(work time.Duration) { q.q.submit(work, false) }

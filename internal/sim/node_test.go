@@ -75,7 +75,7 @@ func TestNodeLimitsBacklog(t *testing.T) {
 	if got := runNode(n, time.Minute)[1][sched.RequestFinished]; got != 0 {
 		t.Errorf("%d requests finished while interrupted, want 0", got)
 	}
-	if err := n.Restore(1); err != nil {
+	if err := n.Queue(1).Restore(); err != nil {
 		t.Fatal(err)
 	}
 	if got := runNode(n, time.Minute+50*ms)[1][sched.RequestFinished]; got < 200 || got > 300 {
@@ -124,9 +124,9 @@ func TestNodeCallsTakeTime(t *testing.T) {
 	if !returned {
 		t.Error("the call did not return in time")
 	}
-	before := n.Counters(1).Completed
+	before := n.Queue(1).Counters().Completed
 	n.AdvanceTo(end.Add(time.Second))
-	if got := n.Counters(1).Completed; got != before {
+	if got := n.Queue(1).Counters().Completed; got != before {
 		t.Errorf("%d commands completed while interrupted, want none", got-before)
 	}
 }

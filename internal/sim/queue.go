@@ -32,6 +32,7 @@ type queue struct {
 	cmds                           []command
 	headIndex                      int // of the oldest in cmds
 	submitted, launched, completed uint64
+	lastOrder                      uint64 // of the command completed last
 
 	changes
 	gated        bool          // the process has the shim
@@ -131,10 +132,10 @@ func (q *queue) complete() {
 	case q.completed >= q.launched:
 		w.violation("queue %d: a command finished that was not launched", q.id)
 	}
-	if c.order <= q.device.lastCompleted[q.id] {
+	if c.order <= q.lastOrder {
 		w.violation("queue %d: commands finished out of order", q.id)
 	}
-	q.device.lastCompleted[q.id] = c.order
+	q.lastOrder = c.order
 	q.headIndex++
 	q.completed++
 	q.lastCompletion = w.now

@@ -26,18 +26,20 @@ type Config struct {
 	// Drain is how long submitted commands may take to finish after Length. If it is not
 	// zero, the daemon also shuts down, and the World checks that all commands are done
 	// and all changes undone.
-	Drain time.Duration
-	// Repeat, if not zero, makes traces of arrivals begin again after this time, and
-	// clients that were killed start again. It is for a Node, which has no end.
-	Repeat time.Duration
-	// MaxBacklog limits the requests of one client that wait; later ones are dropped.
-	// Zero: no limit.
-	MaxBacklog int
-
+	Drain         time.Duration
 	Faults        Faults
 	Segments      int           // how many Segments to keep
 	AllowLivelock bool          // two slices too short to make progress are no violation
 	Recorder      loop.Recorder // of the daemon's steps; may be nil
+
+	// The rest is for a Node, which has no end.
+
+	// repeat, if not zero, makes traces of arrivals begin again after this time, and
+	// clients that were killed start again.
+	repeat time.Duration
+	// maxBacklog limits the requests of one client that wait; later ones are dropped.
+	// Zero: no limit.
+	maxBacklog int
 }
 
 // DeviceConfig is one device of a World.
@@ -105,7 +107,8 @@ func New(cfg Config) *World {
 }
 
 // rand returns a random source for one purpose. Each purpose has its own, so that the
-// draws of one part of the World do not change those of another.
+// draws of one part of the World do not change those of another. Another name for a
+// purpose changes every run.
 func (w *World) rand(purpose string) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for _, b := range []byte(purpose) {

@@ -6,14 +6,13 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-func (b *Backend) attach(id sched.QueueID) (hal.Queue, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.node.Attach(id, b.do, func() error {
+// attach returns a queue as the daemon controls it.
+func (b *Backend) attach(q *sim.NodeQueue) hal.Queue {
+	return q.Attach(b.do, func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.advance()
-		return b.node.Restore(id)
+		return q.Restore()
 	})
 }
 

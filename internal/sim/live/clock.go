@@ -22,9 +22,6 @@ type clock struct {
 // behind, because the machine is too slow or was suspended, its clock is delayed instead.
 const defaultMaxLag = 100 * time.Millisecond
 
-// start makes the Node's clock show t now.
-func (c *clock) start(t sched.Time) { c.began = time.Now().Add(-c.real(time.Duration(t))) }
-
 // real returns the real duration of a simulated one.
 func (c *clock) real(d time.Duration) time.Duration {
 	if d > 0 {
@@ -67,13 +64,4 @@ func sleep(d time.Duration) {
 	left := unix.NsecToTimespec(int64(d))
 	for errors.Is(unix.Nanosleep(&left, &left), unix.EINTR) { //nolint:revive // the call itself counts down left
 	}
-}
-
-// monotonic returns CLOCK_MONOTONIC, by which processes tell the daemon times.
-func monotonic() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
 }

@@ -73,7 +73,7 @@ func (h *harness) Submit(s hal.Spec, work time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.advance()
-	h.node.Submit(s.Queue, h.clock.simulated(work))
+	h.node.Queue(s.Queue).Submit(h.clock.simulated(work))
 }
 
 func (h *harness) Completed(s hal.Spec) uint64 { return h.completed(s.Queue) }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -22,14 +23,12 @@ const (
 	maxTick = 10 * time.Millisecond
 )
 
-// queue is a queue that exists on the Node. Backend.mu guards it.
+// queue is an open queue of the Node. Backend.mu guards it.
 type queue struct {
-	id      sched.QueueID
-	info    sim.NodeQueue
-	process *process
-	handle  hal.QueueHandle // nil: not offered yet, or not accepted
-	// settings are those that were applied last.
-	settings *hal.Settings
+	node     *sim.NodeQueue
+	process  *process
+	handle   hal.QueueHandle // nil: not offered yet, or not accepted
+	settings *hal.Settings   // applied last
 }
 
 // process is a simulated process. Backend.mu guards it.
@@ -81,12 +80,12 @@ func (b *Backend) advance() {
 		case sched.QueueOpened, sched.QueueClosed:
 			b.found = append(b.found, ev)
 		case sched.Progressed:
-			wake = wake || b.settings(ev.Queue).WatchReady
+			wake = wake || b.settingsOf(ev.Queue).WatchReady
 		case sched.AttrsChanged:
 			wake = true
 			b.facts = append(b.facts, ev)
 		default:
-			wake = wake || b.settings(ev.Queue).WatchRequests
+			wake = wake || b.settingsOf(ev.Queue).WatchRequests
 			b.facts = append(b.facts, ev)
 		}
 	}
@@ -95,36 +94,35 @@ func (b *Backend) advance() {
 	}
 }
 
-// settings returns what is in force for the process of a queue. b.mu is held.
-func (b *Backend) settings(id sched.QueueID) *hal.Settings {
+// settingsOf returns what is in force for the process of a queue. b.mu is held.
+func (b *Backend) settingsOf(id sched.QueueID) *hal.Settings {
 	if q := b.queues[id]; q != nil && q.handle != nil {
 		return q.handle.Process().Settings()
 	}
 	return &hal.Settings{}
 }
 
-// offer offers a new queue to the daemon.
+// offer offers a new queue to the daemon, unless it was closed meanwhile.
 func (b *Backend) offer(id sched.QueueID) {
 	b.mu.Lock()
-	info, err := b.node.Queue(id)
-	if err != nil {
+	found := b.node.Queue(id)
+	if found == nil {
 		b.mu.Unlock()
 		return
 	}
-	q := &queue{id: id, info: info, process: b.processOf(&info)}
+	q := &queue{node: found, process: b.processOf(found)}
 	q.process.queues = append(q.process.queues, q)
 	b.queues[id] = q
-	slice := b.clock.real(info.Slice)
 	b.mu.Unlock()
 
 	o := hal.Offer{
 		Process: q.process.info,
-		Device:  b.devices[info.Device],
-		Attach:  func(hal.Queue) (hal.Queue, error) { return b.attach(id) },
-		Attr:    b.attr(info.Client.Attr),
-		Detail:  hal.Detail{FoundSlice: slice},
+		Device:  b.devices[found.Client.Device],
+		Attach:  func(hal.Queue) (hal.Queue, error) { return b.attach(found), nil },
+		Attr:    b.attr(found.Client.Attr),
+		Detail:  hal.Detail{FoundSlice: b.clock.real(found.Slice)},
 	}
-	if info.Batch {
+	if found.Batch {
 		o.Batcher = b
 	}
 	// The daemon refuses a queue only while it ends.
@@ -136,19 +134,15 @@ func (b *Backend) offer(id sched.QueueID) {
 }
 
 // processOf returns the process of a queue, made if there is none. b.mu is held.
-func (b *Backend) processOf(info *sim.NodeQueue) *process {
-	p := b.processes[info.Process]
+func (b *Backend) processOf(q *sim.NodeQueue) *process {
+	p := b.processes[q.Process]
 	if p == nil {
 		b.started++
-		name := info.Client.Process
-		if name == "" {
-			name = info.Client.Name
-		}
 		p = &process{info: proc.Process{
 			PID: pidBase + b.started, Start: uint64(b.started), UID: uint32(os.Geteuid()),
-			Command: "sim: " + name, Nice: info.Client.Attr.Nice, RealTime: info.Client.Attr.RealTime,
+			Command: "sim: " + cmp.Or(q.Client.Process, q.Client.Name), Nice: q.Client.Attr.Nice, RealTime: q.Client.Attr.RealTime,
 		}}
-		b.processes[info.Process] = p
+		b.processes[q.Process] = p
 	}
 	return p
 }
@@ -165,31 +159,23 @@ func (b *Backend) attr(a sched.Attr) sched.Attr {
 func (b *Backend) withdraw(id sched.QueueID) {
 	b.mu.Lock()
 	q := b.queues[id]
+	if q == nil {
+		b.mu.Unlock()
+		return
+	}
 	delete(b.queues, id)
 	p := q.process
 	p.queues = slices.DeleteFunc(p.queues, func(o *queue) bool { return o == q })
-	p.closed += b.node.Counters(id).Submitted
+	p.closed += q.node.Counters().Submitted
 	exited := len(p.queues) == 0
 	if exited {
-		delete(b.processes, q.info.Process)
+		delete(b.processes, q.node.Process)
 	}
 	handle := q.handle
 	b.mu.Unlock()
-	if handle == nil {
-		b.forget(id)
-		return
+	if handle != nil {
+		handle.Withdraw(exited) // nothing waits for its end: the Node holds nothing for a closed queue
 	}
-	done := handle.Withdraw(exited)
-	go func() {
-		<-done
-		b.forget(id)
-	}()
-}
-
-func (b *Backend) forget(id sched.QueueID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.node.Forget(id)
 }
 
 // Find implements hal.Finder. Every queue is offered as soon as it exists.

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/scenario"
@@ -82,12 +83,12 @@ func (b *Backend) Name() string { return "sim" }
 
 // Start implements hal.Backend.
 func (b *Backend) Start(ctx context.Context, h hal.Host) error {
-	b.host = h
 	for _, d := range b.devices {
 		h.DeviceFound(d)
 	}
 	b.mu.Lock()
-	b.clock.start(b.node.Now())
+	b.host = h
+	b.clock.began = time.Now()
 	b.mu.Unlock()
 	go b.run(ctx)
 	return nil
