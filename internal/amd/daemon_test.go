@@ -506,7 +506,7 @@ func TestDaemonAsksTheShim(t *testing.T) {
 	d.change(p.pid(), asBatch)
 	m.eventually("stoppable, with the priority of its class", func() bool { return d.can(p.pid(), "own", "interrupt") && p.have(100, 3) })
 	d.change(p.pid(), paused)
-	m.eventually("stopped", func() bool { return p.have(0, 3) })
+	m.eventually("stopped", func() bool { return p.have(0, 3) && d.state(p.pid()) == "stopped" })
 	p.addQueue()
 	if !p.have(0, 3) {
 		t.Error("a queue that was created in a stopped process runs")
