@@ -81,7 +81,7 @@ var mayImport = map[string][]string{
 	"internal/bench":    {"internal/format", "internal/htmlreport", "internal/stats"},
 	"internal/metrics":  {"api", "attr"},
 	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc"},
-	"internal/config":   {"sched", "policy", "attr", "internal/yamlfile", "internal/extpolicy"},
+	"internal/config":   {"sched", "policy", "attr", "api", "internal/proc", "internal/yamlfile", "internal/extpolicy"},
 	"internal/backends": {
 		"internal/config", "internal/hal", "internal/proc", "internal/scenario",
 		"internal/shim", "internal/nvidia", "internal/amd", "internal/sim/live",

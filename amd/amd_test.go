@@ -22,6 +22,7 @@ import (
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/cli"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
@@ -72,7 +73,7 @@ func (m *machine) daemon() {
 	m.Helper()
 	log := slog.New(slog.DiscardHandler)
 	d, err := daemon.New(daemon.Config{
-		Policy: api.Policy{Name: "giveway"}, Guardian: []string{"/usr/bin/env", "AMD_TEST=guardian", os.Args[0]},
+		File: config.Config{Policy: api.Policy{Name: "giveway"}}, Guardian: []string{"/usr/bin/env", "AMD_TEST=guardian", os.Args[0]},
 		Backends: []hal.Backend{amd.New(amd.Config{Dev: m.kfd.Path, Sys: kfd.Sysfs(m.kfd.Sys), Only: proc.Everyone})}, Log: log,
 	})
 	m.check(err)

@@ -266,8 +266,9 @@ type RunStarted struct {
 type Policy struct {
 	Name      string            `json:"name"`
 	Params    map[string]string `json:"params,omitempty"`
-	Device    string            `json:"device,omitempty"` // empty: all devices
-	Overruled string            `json:"overruled,omitempty"`
+	Device    string            `json:"device,omitempty"`    // ID or index; empty: all devices
+	Overruled string            `json:"overruled,omitempty"` // why it does not decide now; only in answers
+	Devices   []Policy          `json:"devices,omitempty"`   // of devices that have their own; only in answers
 }
 
 // Status describes the daemon and its devices.

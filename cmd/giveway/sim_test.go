@@ -151,12 +151,14 @@ func TestSimulatedNode(t *testing.T) {
 	if more := n.processes()["train"].Queues[0].Served; more > served+time.Millisecond {
 		t.Errorf("paused, and yet it was served %v", more-served)
 	}
-	n.run(false, "resume", n.pid("train"))
+	n.run(false, "resume", n.pid("train"), "--tree")
 	n.eventually("it makes progress again", func() bool { return n.processes()["train"].Queues[0].Served > served+10*time.Millisecond })
 
 	n.contains(n.run(false, "policy", "wfq"), "wfq")
 	n.eventually("both batch processes run together", func() bool { return n.state("train") == "running" && n.state("embed") == "running" })
 	n.run(true, "policy", "best")
+	n.contains(n.run(false, "policy", "rr", "--device", "0"), "rr on gpu0")
+	n.contains(n.run(false, "policy"), "wfq\nrr on gpu0")
 	n.contains(n.run(false, "policy", "giveway:turn=20ms"), "turn=20ms")
 	n.run(false, "hint", n.pid("serve"), "--expect", "5ms")
 	n.run(true, "set", "1", "--class", "batch")

@@ -23,6 +23,7 @@ import (
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/backends"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
@@ -72,17 +73,15 @@ func newDaemon(device, sys string) (*daemon.Daemon, *shim.Backend) {
 		}
 		return nil
 	}})
+	file := config.Config{Policy: api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}}}
+	if os.Getenv(modeEnv) == modeDaemon {
+		file.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
+	}
 	d, err := daemon.New(daemon.Config{
-		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
+		File:     file,
 		Guardian: []string{"/usr/bin/env", modeEnv + "=" + modeGuardian, os.Args[0]},
 		Backends: []hal.Backend{gates, b},
-		Rule: func(proc.Process) (v attr.Values) {
-			if os.Getenv(modeEnv) == modeDaemon {
-				v = attr.Must("class=batch")
-			}
-			return v
-		},
-		Log: slog.New(slog.DiscardHandler),
+		Log:      slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		panic(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
@@ -46,18 +47,16 @@ func TestMain(m *testing.M) {
 // newDaemon makes a daemon on a control file of the double.
 func newDaemon(control string) *daemon.Daemon {
 	knownDriver := fstest.MapFS{"sys/module/nvidia/version": {Data: []byte("580.159.04\n")}}
+	file := config.Config{Policy: api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}}}
+	if os.Getenv("BACKENDS_TEST") == "daemon" {
+		file.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
+	}
 	d, err := daemon.New(daemon.Config{
-		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
+		File:     file,
 		Guardian: []string{"/usr/bin/env", "BACKENDS_TEST=guardian", os.Args[0]},
 		Backends: []hal.Backend{nvidia.New(nvidia.Config{
 			Only: proc.Everyone, Control: control, Poll: 20 * time.Millisecond, NoBPF: true, Root: knownDriver,
 		})},
-		Rule: func(proc.Process) (v attr.Values) { // for the daemon that is killed
-			if os.Getenv("BACKENDS_TEST") == "daemon" {
-				v = attr.Must("class=batch")
-			}
-			return v
-		},
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

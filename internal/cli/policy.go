@@ -140,20 +140,28 @@ func showOrSetPolicy(cmd *cobra.Command, args []string, device string) (api.Poli
 	return c.SetPolicy(cmd.Context(), api.Policy{Name: name, Params: params, Device: device})
 }
 
+// printPolicy prints a policy, and then those of devices that have their own.
 func printPolicy(w io.Writer, p api.Policy) error {
-	where := ""
+	text := policySpec(p)
 	if p.Device != "" {
-		where = " on " + p.Device
+		text += " on " + printable(p.Device)
 	}
-	if _, err := fmt.Fprintf(w, "%s%s\n", policySpec(p), where); err != nil || p.Overruled == "" {
+	switch {
+	case p.Overruled == "":
+	case p.Name == policy.ExternalName:
+		text += "\nIt does not decide: " + printable(p.Overruled)
+	default:
+		text += "\nIt is overruled, and the devices run as the vendor has them: " + printable(p.Overruled)
+	}
+	if _, err := fmt.Fprintln(w, text); err != nil {
 		return err
 	}
-	format := "It is overruled, and the devices run as the vendor has them: %s\n"
-	if p.Name == policy.ExternalName {
-		format = "It does not decide: %s\n"
+	for _, own := range p.Devices {
+		if err := printPolicy(w, own); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintf(w, format, p.Overruled)
-	return err
+	return nil
 }
 
 // policySpec is a policy as the command line takes it.

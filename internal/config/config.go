@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
@@ -35,8 +36,8 @@ const defaultTCP = "127.0.0.1:50000"
 
 // Config is the content of a file. Its zero value is valid except for the policy.
 type Config struct {
-	Policy    Policy
-	Devices   []DevicePolicy
+	Policy    api.Policy   // its name and parameters are valid
+	Devices   []api.Policy // of single devices: Device is an ID or an index
 	Sched     sched.Config
 	Socket    string // empty: the default
 	TCP       string // host:port; empty: none
@@ -47,42 +48,28 @@ type Config struct {
 	Rules     []Rule // the first that matches applies
 }
 
-// Policy is a policy and its parameters, both valid.
-type Policy struct {
-	Name   string
-	Params map[string]string
-}
-
-// Choice returns the policy as the scheduler takes it.
-func (p Policy) Choice() (sched.PolicyChoice, error) { return policy.Choose(p.Name, p.Params) }
-
-// DevicePolicy is the policy of one device.
-type DevicePolicy struct {
-	Device string // its ID, or its index
-	Policy Policy
-}
-
 // NeedsRestart reports whether a running daemon with this configuration must be restarted
 // for next to take full effect. Policies and rules are applied without a restart.
 func (c Config) NeedsRestart(next Config) bool {
 	for _, same := range []*Config{&c, &next} {
-		same.Policy, same.Devices, same.Rules = Policy{}, nil, nil
+		same.Policy, same.Devices, same.Rules = api.Policy{}, nil, nil
 	}
 	return !reflect.DeepEqual(c, next)
 }
 
-// PolicyFor returns the policy of a device, and whether the file has one for this device.
-func (c *Config) PolicyFor(id string, index int) (p Policy, own bool) {
+// DevicePolicy returns the policy that the file has for one device, if it has one.
+func (c *Config) DevicePolicy(id string, index int) (p api.Policy, ok bool) {
 	for _, d := range c.Devices {
 		if d.Device == id || d.Device == strconv.Itoa(index) {
-			return d.Policy, true
+			d.Device = id
+			return d, true
 		}
 	}
-	return c.Policy, false
+	return api.Policy{}, false
 }
 
 // Default is the configuration without a file.
-func Default() Config { return Config{Policy: Policy{Name: policy.Names()[0]}} }
+func Default() Config { return Config{Policy: api.Policy{Name: policy.Names()[0]}} }
 
 // Load reads a file.
 func Load(path string) (Config, error) {
@@ -121,10 +108,10 @@ func Parse(file string, data []byte) (Config, error) {
 }
 
 // readPolicy reads a policy's name, or a mapping of its name and parameters.
-func readPolicy(f *yamlfile.Form, p *Policy, names []string) {
+func readPolicy(f *yamlfile.Form, p *api.Policy, names []string) {
 	name, params, ok := f.Choice("policy", "policy", names, checkParam)
 	if ok {
-		*p = Policy{Name: name}
+		p.Name, p.Params = name, nil
 	}
 	if len(params) > 0 {
 		p.Params = params
@@ -149,19 +136,19 @@ func checkParam(name, param, value string) error {
 func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
 	known := map[string]bool{}
 	f.List("devices", maxDevices, func(n *yaml.Node, path string) {
-		var d DevicePolicy
+		var d api.Policy
 		df := r.Form(n, path)
 		df.IdentOrIndex("device", &d.Device)
 		df.Need("device", "0")
-		readPolicy(df, &d.Policy, policy.Names())
+		readPolicy(df, &d, policy.Names())
 		df.Need("policy", policy.Names()[0])
 		df.Done("a device")
 		if known[d.Device] && d.Device != "" {
 			df.Wrong("device", "device %s is listed twice", d.Device)
 		}
 		known[d.Device] = true
-		if choice, err := d.Policy.Choice(); err == nil && choice.AllDevices {
-			df.Wrong("policy", "policy %s schedules all devices together, so one device cannot have it alone", d.Policy.Name)
+		if choice, err := policy.Choose(d.Name, d.Params); err == nil && choice.AllDevices {
+			df.Wrong("policy", "policy %s schedules all devices together, so one device cannot have it alone", d.Name)
 		}
 		c.Devices = append(c.Devices, d)
 	})

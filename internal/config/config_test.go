@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/policy"
@@ -74,10 +75,10 @@ func TestEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Policy: Policy{"giveway", map[string]string{"turn": "20ms"}},
-		Devices: []DevicePolicy{
-			{"GPU-1234", Policy{"rr", map[string]string{"quantum": "5ms"}}},
-			{"1", Policy{Name: "native"}},
+		Policy: api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
+		Devices: []api.Policy{
+			{Device: "GPU-1234", Name: "rr", Params: map[string]string{"quantum": "5ms"}},
+			{Device: "1", Name: "native"},
 		},
 		Sched:  sched.Config{Floor: 0.05, FloorTurn: 20 * time.Millisecond, StallLimit: 3 * time.Second},
 		Socket: "/run/x.sock", TCP: "127.0.0.1:50000", TokenFile: "/etc/giveway/token",
@@ -92,10 +93,10 @@ func TestEverything(t *testing.T) {
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
-	for i, name := range []string{"giveway", "native", "rr"} {
+	for i, name := range []string{"", "native", "rr"} {
 		id := []string{"GPU-0", "GPU-5678", "GPU-1234"}[i]
-		if p, own := c.PolicyFor(id, i); p.Name != name || own != (i > 0) {
-			t.Errorf("device %d: %v, %v", i, p, own)
+		if p, ok := c.DevicePolicy(id, i); p.Name != name || ok != (i > 0) || ok && p.Device != id {
+			t.Errorf("policy of device %d: got %+v, %v, want %q", i, p, ok, name)
 		}
 	}
 	if c, err = Parse("x.yaml", []byte("trace: false\nnvidia: true\namd: false\n")); err != nil || !c.NoTrace || c.NoNVIDIA || !c.NoAMD {
@@ -115,8 +116,8 @@ const (
 )
 
 func TestMatch(t *testing.T) {
-	alice := Process{
-		User: "alice", UID: 1000, Command: []string{"/usr/bin/python3", "train.py", "--lr", "0.1"},
+	alice := proc.Process{
+		UID: 1000, Command: "/usr/bin/python3 train.py --lr 0.1",
 		Cgroup:    "/kubepods.slice/kubepods-pod" + strings.ReplaceAll(alicePod, "-", "_") + ".slice/cri-containerd-" + aliceContainer + ".scope",
 		Container: aliceContainer, Pod: alicePod,
 	}
@@ -160,10 +161,10 @@ func TestMatch(t *testing.T) {
 		if want {
 			attrs = attr.Must("class=batch weight=3")
 		}
-		if got := c.Match(alice); got != attrs {
+		if got := c.Match(&alice, "alice"); got != attrs {
 			t.Errorf("%s: got %v, want %v", match, got, attrs)
 		}
-		if got := c.Match(Process{}); got.Empty() != (match != "{}") {
+		if got := c.Match(&proc.Process{}, ""); got.Empty() != (match != "{}") {
 			t.Errorf("%s: a process about which nothing is known got %v", match, got)
 		}
 	}
@@ -171,10 +172,10 @@ func TestMatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Match(alice); got != attr.Must("class=online") {
+	if got := c.Match(&alice, "alice"); got != attr.Must("class=online") {
 		t.Errorf("the first rule that matches: got %v, want class=online", got)
 	}
-	if got := c.Match(Process{}); got != attr.Must("class=batch") {
+	if got := c.Match(&proc.Process{}, ""); got != attr.Must("class=batch") {
 		t.Errorf("a process without a command: got %v, want class=batch", got)
 	}
 }
@@ -207,7 +208,7 @@ func TestMatchAsProcFinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Match(Process{Cgroup: p.Cgroup, Container: p.Container, Pod: p.Pod}); got != attr.Must("class=batch") {
+		if got := c.Match(&p, ""); got != attr.Must("class=batch") {
 			t.Errorf("%s: got %v for %+v", match, got, p)
 		}
 	}
@@ -218,8 +219,8 @@ func TestEveryRuleAttribute(t *testing.T) {
 	for _, id := range attr.IDs(0) {
 		r := id.Row()
 		c, err := Parse("x.yaml", []byte(fmt.Sprintf("rules: [{match: {}, %s: %s}]", r.YAML(), r.Format(r.Max))))
-		if byRule := r.Ways&attr.ByRule != 0; byRule != (err == nil) || byRule && c.Match(Process{}) != id.Of(r.Max) {
-			t.Errorf("%s: got %v, %v; settable by a rule: %v", r.Name, c.Match(Process{}), err, byRule)
+		if byRule := r.Ways&attr.ByRule != 0; byRule != (err == nil) || byRule && c.Match(&proc.Process{}, "") != id.Of(r.Max) {
+			t.Errorf("%s: got %v, %v; settable by a rule: %v", r.Name, c.Match(&proc.Process{}, ""), err, byRule)
 		}
 	}
 }
@@ -268,11 +269,17 @@ func TestWatch(t *testing.T) {
 	}
 	write("policy: rr\n")
 	ctx, cancel := context.WithCancel(t.Context())
-	news := make(chan string, 10)
+	news, signals := make(chan string, 10), make(chan os.Signal, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Watch(ctx, path, func(c Config) { news <- c.Policy.Name }, func(err error) { news <- err.Error() })
+		Watch(ctx, path, signals, func(c Config, err error) {
+			if err != nil {
+				news <- err.Error()
+				return
+			}
+			news <- c.Policy.Name
+		})
 	}()
 	time.Sleep(5 * watchEvery)
 	next := func(want string) {
@@ -301,6 +308,8 @@ func TestWatch(t *testing.T) {
 		f.Close()
 	}
 	next("native")
+	signals <- os.Interrupt // any signal
+	next("native")
 	cancel()
 	<-done
 	if len(news) > 0 {
@@ -312,7 +321,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(everything))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if c, err := Parse("x.yaml", data); err == nil {
-			c.Match(Process{Command: []string{"/bin/x", string(data)}})
+			c.Match(&proc.Process{Command: "/bin/x " + string(data)}, "")
 		}
 	})
 }

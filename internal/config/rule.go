@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"go.yaml.in/yaml/v3"
 )
@@ -19,21 +20,12 @@ type Rule struct {
 	match match
 }
 
-// Process is what rules match. A process can choose its own command line and cgroup, so
-// a rule is a convenience and not an access control.
-type Process struct {
-	User      string
-	UID       uint32
-	Command   []string // the program and its arguments
-	Cgroup    string   // path, as in /proc/PID/cgroup
-	Container string   // container id, 64 hex digits
-	Pod       string   // UID of the Kubernetes pod
-}
-
-// Match returns the attributes of the first rule that p matches.
-func (c *Config) Match(p Process) attr.Values {
+// Match returns the attributes of the first rule that a process matches; user is the name
+// of its user. A process can choose its own command line and cgroup, so a rule is a
+// convenience and not an access control.
+func (c *Config) Match(p *proc.Process, user string) attr.Values {
 	for i := range c.Rules {
-		if c.Rules[i].match.matches(&p) {
+		if c.Rules[i].match.matches(p, user) {
 			return c.Rules[i].Attrs
 		}
 	}
@@ -49,24 +41,17 @@ type match struct {
 // everything reports whether every process matches.
 func (m *match) everything() bool { return *m == match{} }
 
-// maxCommand is how many bytes of a command line are compared.
-const maxCommand = 4096
-
-func (m *match) matches(p *Process) bool {
+func (m *match) matches(p *proc.Process, user string) bool {
 	is := func(re *regexp.Regexp, s string) bool { return re == nil || re.MatchString(s) }
-	return (is(m.user, p.User) || is(m.user, strconv.FormatUint(uint64(p.UID), 10))) &&
+	return (is(m.user, user) || is(m.user, strconv.FormatUint(uint64(p.UID), 10))) &&
 		is(m.cgroup, p.Cgroup) && strings.HasPrefix(p.Container, m.container) && (m.pod == "" || m.pod == p.Pod) &&
-		m.matchesCommand(p.Command)
+		m.matchesCommand(strings.Fields(p.Command))
 }
 
 // matchesCommand compares a pattern with the program's name, and with the command line
 // with and without the program's folder.
 func (m *match) matchesCommand(words []string) bool {
-	if m.command == nil && m.search == nil {
-		return true
-	}
 	line := strings.Join(words, " ")
-	line = line[:min(len(line), maxCommand)]
 	if m.search != nil && !m.search.MatchString(line) {
 		return false
 	}
@@ -76,9 +61,8 @@ func (m *match) matchesCommand(words []string) bool {
 	if len(words) == 0 {
 		return false
 	}
-	name := path.Base(words[0])
-	short := strings.Join(append([]string{name}, words[1:]...), " ")
-	return m.command.MatchString(name) || m.command.MatchString(short[:min(len(short), maxCommand)])
+	words[0] = path.Base(words[0])
+	return m.command.MatchString(words[0]) || m.command.MatchString(strings.Join(words, " "))
 }
 
 // glob turns a pattern of * (any text, also none) and ? (one character) into an

@@ -13,8 +13,8 @@ var watchEvery = time.Second
 
 // stamp is the state of a file, by which a change is noticed.
 type stamp struct {
-	info os.FileInfo
-	err  string
+	info os.FileInfo // nil: none could be read
+	err  string      // why
 }
 
 func stampOf(path string) stamp {
@@ -32,31 +32,28 @@ func (s stamp) same(t stamp) bool {
 	return os.SameFile(s.info, t.info) && s.info.Size() == t.info.Size() && s.info.ModTime().Equal(t.info.ModTime())
 }
 
-// Watch loads a file each time it changes, until ctx is done. It calls onChange with the
-// new content, or onError if the file is wrong or gone. A file that is being written is
-// loaded once it has been the same for one period.
-func Watch(ctx context.Context, path string, onChange func(Config), onError func(error)) {
-	loaded := stampOf(path)
-	last := loaded
+// Watch loads a file each time it changes, and at each signal, until ctx is done. It calls
+// loaded with the content, or with what is wrong with the file. A file that is being
+// written is loaded once it has been the same for one period.
+func Watch(ctx context.Context, path string, signals <-chan os.Signal, loaded func(Config, error)) {
+	known := stampOf(path)
+	last := known
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-signals:
+			loaded(Load(path))
 		case <-tick.C:
-		}
-		now := stampOf(path)
-		settled := now.same(last)
-		last = now
-		if !settled || now.same(loaded) {
-			continue
-		}
-		loaded = now
-		if c, err := Load(path); err != nil {
-			onError(err)
-		} else {
-			onChange(c)
+			now := stampOf(path)
+			settled := now.same(last)
+			last = now
+			if settled && !now.same(known) {
+				known = now
+				loaded(Load(path))
+			}
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
-	"github.com/giveway/giveway/policy"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,14 +24,10 @@ func (g *grant) appliesTo(p *proc.Process) bool { return g.root.UID == 0 || g.ro
 // resolve brings the rule and the run of a process up to date and merges its attributes.
 // d.mu is held.
 func (d *Daemon) resolve(p *process) {
-	var rule, run attr.Values
-	if d.cfg.Rule != nil {
-		rule = d.cfg.Rule(p.info)
-	}
+	p.layers[attr.FromRule], p.layers[attr.FromRun] = d.conf.Match(&p.info, p.user), attr.Values{}
 	if p.run != nil {
-		run = p.run.values
+		p.layers[attr.FromRun] = p.run.values
 	}
-	p.layers[attr.FromRule], p.layers[attr.FromRun] = rule, run
 	p.merge()
 }
 
@@ -60,27 +55,22 @@ const niceInterval = time.Second
 func (d *Daemon) followNice(ctx context.Context) {
 	every := time.NewTicker(niceInterval)
 	defer every.Stop()
-	users := policy.Users(attr.Nice.Row().Uses)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-every.C:
 		}
-		_, policies := d.snapshot()
-		for _, name := range policies {
-			if slices.Contains(users, name) || name == policy.ExternalName {
-				d.readNice()
-				break
-			}
+		d.mu.Lock()
+		if slices.ContainsFunc(d.policyNames(), func(name string) bool { return usedBy(attr.Nice, name) }) {
+			d.readNice()
 		}
+		d.mu.Unlock()
 	}
 }
 
-// readNice reads the CPU scheduling parameters of every process.
+// readNice reads the CPU scheduling parameters of every process. d.mu is held.
 func (d *Daemon) readNice() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for pid, p := range d.processes {
 		now, err := proc.System.Stat(pid)
 		if err != nil || now.Start != p.info.Start {
@@ -130,7 +120,6 @@ func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func()
 	if err != nil {
 		return nil, nil, server.NotFound("begin a run of process %d: %w", pid, err)
 	}
-	_, policies := d.snapshot()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	run := &grant{info, r.Values}
@@ -142,7 +131,7 @@ func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func()
 			d.announce(p)
 		}
 	}
-	return policies.ignored(r.Values), func() {
+	return ignoredBy(d.policyNames(), r.Values), func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *grant) bool { return r == run })
@@ -194,11 +183,14 @@ func (d *Daemon) change(p *process, v attr.Values) error {
 // and of descendants to come. The root may be a shell that uses no device.
 func (d *Daemon) changeTree(pid int, v attr.Values) (*process, error) {
 	info, err := proc.Look(pid)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.processes[pid]; err != nil && p != nil {
+		info, err = p.info, nil // a simulated process is not in /proc
+	}
 	if err != nil {
 		return nil, server.NotFound("there is no process %d", pid)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	tree := grant{info, v}
 	var root *process
 	var refused error

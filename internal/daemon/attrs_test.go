@@ -11,6 +11,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
@@ -20,6 +21,14 @@ func given(attrs string) api.Change { return api.Change{Values: attr.Must(attrs)
 
 // tree is the same for a process and its descendants.
 func tree(attrs string) api.Change { return api.Change{Values: attr.Must(attrs), Tree: true} }
+
+// setRules puts rules in force.
+func setRules(d *Daemon, rules []config.Rule) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conf.Rules = rules
+	d.resolveAll()
+}
 
 // beginRun begins a run of a process with these attributes.
 func beginRun(t *testing.T, d *Daemon, pid int, attrs string) (end func()) {
@@ -56,7 +65,7 @@ func TestRunFoundAfterItsProcess(t *testing.T) {
 
 	// A process that outlives its run keeps the attributes when rules are applied again.
 	beginRun(t, d, plain.Process.Pid, "class=idle")()
-	d.applyRules()
+	setRules(d, d.conf.Rules)
 	check(t, "after its run", plain.found(d), "class=idle", attr.FromRun)
 	// The nearer of two runs applies.
 	defer beginRun(t, d, plain.Process.Pid, "class=batch")()
@@ -69,7 +78,7 @@ func TestRunFoundAfterItsProcess(t *testing.T) {
 // runs, and what was set stays gone.
 func TestRestoreLastsUntilPolicyIsChosen(t *testing.T) {
 	d := newHost()
-	d.cfg.Rule = func(proc.Process) attr.Values { return attr.Must("weight=7") }
+	d.conf.Rules = []config.Rule{{Attrs: attr.Must("weight=7")}}
 	socket, _ := serve(t, d)
 	p := start(t, socket, "cuda")
 	defer beginRun(t, d, os.Getpid(), "class=batch")()
@@ -79,7 +88,7 @@ func TestRestoreLastsUntilPolicyIsChosen(t *testing.T) {
 	if err := d.Restore(); err != nil {
 		t.Fatal(err)
 	}
-	d.applyRules()
+	setRules(d, d.conf.Rules)
 	check(t, "restored", p.found(d), "", attr.FromDefault)
 	if got := d.Policy().Name; got != "native" {
 		t.Errorf("policy after restore: got %s, want native", got)
@@ -177,7 +186,7 @@ func TestGrantsApplyToOneUser(t *testing.T) {
 // rules are applied again and runs begin late.
 func TestSourcesOverrideEachOther(t *testing.T) {
 	d := newHost()
-	d.cfg.Rule = func(proc.Process) attr.Values { return attr.Must("weight=9 nice=3 deadline=9ms") }
+	d.conf.Rules = []config.Rule{{Attrs: attr.Must("weight=9 nice=3 deadline=9ms")}}
 	socket, _ := serve(t, d)
 	p := start(t, socket, "cuda")
 	p.set(t, d, "weight=2 deadline=1s")
@@ -189,7 +198,7 @@ func TestSourcesOverrideEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer beginRun(t, d, os.Getpid(), "slo=14ms weight=3 share=20%")()
-	d.applyRules()
+	setRules(d, d.conf.Rules)
 	check(t, "all sources", p.found(d), "weight=2 priority=7 nice=3 share=20% slo=10ms deadline=1s", attr.FromDefault)
 	for id, want := range map[attr.ID]attr.Source{
 		attr.Weight: attr.FromSet, attr.Priority: attr.FromHint, attr.Nice: attr.FromRule, attr.Share: attr.FromRun,

@@ -21,13 +21,13 @@ import (
 
 // Processes implements server.Node.
 func (d *Daemon) Processes() []api.Process {
-	records, policies := d.snapshot()
+	records := d.records()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := make([]api.Process, 0, len(d.processes))
 	for _, pid := range slices.Sorted(maps.Keys(d.processes)) {
 		if p := d.processes[pid]; len(p.queues) > 0 {
-			all = append(all, d.describe(p, records, policies))
+			all = append(all, d.describe(p, records))
 		}
 	}
 	return all
@@ -35,30 +35,20 @@ func (d *Daemon) Processes() []api.Process {
 
 // records returns the scheduler's record of every queue.
 func (d *Daemon) records() map[sched.QueueID]sched.Queue {
-	records, _ := d.snapshot()
-	return records
-}
-
-// snapshot returns the scheduler's record of every queue, and the policies in force.
-func (d *Daemon) snapshot() (map[sched.QueueID]sched.Queue, policiesInForce) {
-	d.mu.Lock()
-	policies := policiesInForce{"": d.policy.Name}
-	d.mu.Unlock()
 	records := make(map[sched.QueueID]sched.Queue)
 	d.events.inLoop(func() {
 		for _, q := range d.sched.Queues(nil) {
 			records[q.ID] = q
 		}
-		d.sched.Policies(func(id sched.DeviceID, name string) { policies[id] = name })
 	})
-	return records, policies
+	return records
 }
 
 // describe returns a process as the API shows it. d.mu is held.
-func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue, policies policiesInForce) api.Process {
+func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api.Process {
 	out := api.Process{
-		PID: p.info.PID, Command: p.info.Command, UID: p.info.UID, User: userName(p.info.UID),
-		Container: p.info.Container, Pod: p.info.Pod, Attrs: p.attrs, Ignored: policies.ignoredOf(p),
+		PID: p.info.PID, Command: p.info.Command, UID: p.info.UID, User: p.user,
+		Container: p.info.Container, Pod: p.info.Pod, Attrs: p.attrs, Ignored: d.ignoredOf(p),
 		Queues: []api.Queue{}, Requests: p.requests.describe(), Shim: p.describeShim(),
 	}
 	// The scheduler has the time at which a request is expected, users see the time until then.
@@ -124,10 +114,10 @@ func (d *Daemon) find(pid int) (notes string) {
 
 // description is a process as it is when all that was posted has been taken in.
 func (d *Daemon) description(p *process) api.Process {
-	records, policies := d.snapshot()
+	records := d.records()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.describe(p, records, policies)
+	return d.describe(p, records)
 }
 
 // describe returns what the API reports of requests; nil: nothing is known.
@@ -175,7 +165,7 @@ func (d *Daemon) Restore() error {
 		d.announce(p)
 	}
 	d.mu.Unlock()
-	if err := d.putInForce(api.Policy{Name: "native"}); err != nil {
+	if _, err := d.putInForce(api.Policy{Name: "native"}); err != nil {
 		return err
 	}
 	if !d.settle() {
@@ -209,8 +199,8 @@ func (d *Daemon) Status() api.Status {
 	for _, name := range slices.Sorted(maps.Keys(d.failed)) {
 		s.Checks = append(s.Checks, api.Check{Name: name, Detail: d.failed[name].Error(), Fix: "see the daemon's log; run the daemon as root"})
 	}
-	if d.configFile != "" {
-		s.Checks = append(s.Checks, ConfigCheck(d.configFile, d.configErr))
+	if d.confFile != "" {
+		s.Checks = append(s.Checks, ConfigCheck(d.confFile, d.confErr))
 	}
 	s.Checks = append(s.Checks, d.guardian.check())
 	return s

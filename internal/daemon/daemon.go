@@ -12,28 +12,21 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
-	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/loop"
-	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
 // Config is what the daemon is started with.
 type Config struct {
 	Version  string
-	Policy   api.Policy
-	Sched    sched.Config
-	Guardian []string // the program that calls guardian.Keep on descriptor 3
+	File     config.Config // policies, rules and the scheduler's limits
+	Guardian []string      // the program that calls guardian.Keep on descriptor 3
 	Backends []hal.Backend
 	Notes    []hal.Check // what the configuration leaves out, for Status
-	// Rule returns the attributes that the rules give to a process.
-	Rule func(proc.Process) attr.Values
-	// DevicePolicy returns the policy that the configuration names for one device. Nil:
-	// every device has Policy.
-	DevicePolicy func(id string, index int) (api.Policy, bool)
-	Log          *slog.Logger
+	Log      *slog.Logger
 }
 
 // Daemon is a running daemon. It implements server.Node and hal.Host.
@@ -57,16 +50,19 @@ type Daemon struct {
 	failed    map[string]error // backends that could not be started
 	runs      map[int][]*grant // by the pid at the root of the tree
 	trees     map[int]*grant   // the same
-	policy    api.Policy
+	policy    api.Policy       // of the devices that have none of their own
+	conf      config.Config    // its policies and rules are in force
+	confFile  string           // empty: none
+	confErr   error            // why the file was refused when it was last read; nil: it is in force
 
-	configFile string // empty: none
-	configErr  error  // why it was refused when it was last read; nil: it is in force
+	choosing sync.Mutex // held while a policy is put in force; taken before mu
 }
 
 // device is a device that a backend announced.
 type device struct {
 	hal.Device
-	info hal.Info
+	info   hal.Info
+	policy api.Policy // its own; without a name it has the daemon's
 }
 
 // settleTime is how long the daemon waits for all changes to be undone, when it ends or
@@ -76,7 +72,8 @@ const settleTime = 2 * time.Second
 // New makes a daemon that does nothing yet.
 func New(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, start: time.Now(), policy: cfg.Policy, ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
+		cfg: cfg, start: time.Now(), policy: cfg.File.Policy, conf: cfg.File,
+		ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
 		runs: make(map[int][]*grant), trees: make(map[int]*grant),
 	}
@@ -91,14 +88,14 @@ func New(cfg Config) (*Daemon, error) {
 		}
 	}
 	d.events = newEventQueue(sleeper, d.drain)
-	choice, connection, err := d.newPolicy(cfg.Policy)
+	choice, connection, err := d.newPolicy(cfg.File.Policy)
 	if err != nil {
 		return nil, err
 	}
 	if connection != nil {
 		d.external[""] = connection
 	}
-	d.sched = sched.New(cfg.Sched, choice)
+	d.sched = sched.New(cfg.File.Sched, choice)
 	return d, nil
 }
 

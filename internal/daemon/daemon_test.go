@@ -123,7 +123,7 @@ func TestPendingProcessCanBeSet(t *testing.T) {
 func rotateUntilKilled(dir string, pids []string) {
 	b := newFakeBackend(dir)
 	d := newTestDaemon(b)
-	d.cfg.Rule = func(proc.Process) attr.Values { return attr.Must("class=batch") }
+	d.conf.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
 	go func() {
 		<-d.ready
 		for _, text := range pids {
@@ -225,37 +225,39 @@ func TestWithdrawnQueueIsRestored(t *testing.T) {
 }
 
 // TestRulesAndDevicePolicy: the configuration gives classes by rule and a policy to one
-// device; a new file takes effect, and a bad one is refused.
+// device, and a new configuration takes effect.
 func TestRulesAndDevicePolicy(t *testing.T) {
-	var rules ruleBook
-	set := func(text string) error {
+	parse := func(text string) config.Config {
+		t.Helper()
 		c, err := config.Parse("giveway.yaml", []byte(text))
-		if err == nil {
-			rules.set(c)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return err
-	}
-	if err := set("policy: giveway\ndevices: [{device: fake0, policy: native}]\nrules: [{match: {}, class: batch, weight: 3}]\n"); err != nil {
-		t.Fatal(err)
+		return c
 	}
 	b := newFakeBackend(t.TempDir())
 	d := newTestDaemon(b)
-	d.cfg.Rule, d.cfg.DevicePolicy = rules.apply, rules.devicePolicy
+	d.conf = parse("policy: giveway\ndevices: [{device: fake0, policy: native}]\nrules: [{match: {}, class: batch, weight: 3}]\n")
 	defer runDaemon(t, d)()
 	p, _ := sleeper(t)
 	b.mustOffer(t, p)
 	if got := d.Processes()[0]; got.Attrs != attr.Resolve(&attr.Layers{attr.FromRule: attr.Must("class=batch weight=3")}) {
-		t.Errorf("by rule it has %v from %v", got.Attrs.Given(), got.Attrs.Source(attr.Class))
+		t.Errorf("got %v with class from %v, want class=batch weight=3 from the rule", got.Attrs.Given(), got.Attrs.Source(attr.Class))
 	}
-	if err := set("rules: [{match: {}, class: urgent}]"); err == nil {
-		t.Error("an unknown class was accepted")
+	if got := d.Policy(); got.Name != "giveway" || len(got.Devices) != 1 || got.Devices[0].Name != "native" || got.Devices[0].Device != "fake0" {
+		t.Errorf("got policies %+v, want giveway, and native on fake0", got)
 	}
-	if err := set("rules: [{match: {}, class: online}]"); err != nil {
+	if err := d.applyConfig(parse("policy: rr\ndevices: [{device: 0, policy: wfq}]\nrules: [{match: {}, class: online}]")); err != nil {
 		t.Fatal(err)
 	}
-	d.applyRules()
-	if got := d.Processes()[0]; got.Class() != "online" {
-		t.Errorf("after the file changed its class is %s", got.Class())
+	if got := d.Processes()[0]; got.Class() != "online" || got.Ignored[0].Mark != "ignored by wfq" {
+		t.Errorf("with a new configuration: got class %s, ignored %+v, want online, ignored by wfq", got.Class(), got.Ignored)
+	}
+	if err := d.applyConfig(parse("policy: rr")); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Policy(); got.Name != "rr" || len(got.Devices) != 0 {
+		t.Errorf("got policies %+v, want rr on all devices", got)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
@@ -127,7 +128,7 @@ func (b *fakeBackend) hardware(pid int) hardware {
 // newTestDaemon makes a daemon with the given backends and a real guardian.
 func newTestDaemon(backends ...hal.Backend) *Daemon {
 	d, err := New(Config{
-		Policy:   api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}},
+		File:     config.Config{Policy: api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}}},
 		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
 		Backends: backends,
 		Log:      slog.New(slog.DiscardHandler),

@@ -9,7 +9,6 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
-	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -53,28 +52,11 @@ func (d *Daemon) device(dev hal.Device) *device {
 	if known := d.devices[id]; known != nil {
 		return known
 	}
-	d.devices[id] = &device{dev, info}
+	found := &device{Device: dev, info: info}
+	d.devices[id] = found
 	d.events.post(sched.Event{Kind: sched.DeviceOpened, Device: id, About: info.Device})
-	d.applyDevicePolicy(d.devices[id])
-	return d.devices[id]
-}
-
-// applyDevicePolicy gives a device the policy that the configuration names for it, if it
-// names one. d.mu is held.
-func (d *Daemon) applyDevicePolicy(dev *device) {
-	if d.cfg.DevicePolicy == nil {
-		return
-	}
-	p, named := d.cfg.DevicePolicy(string(dev.info.Device.ID), dev.info.Index)
-	if !named {
-		return
-	}
-	choice, err := policy.Choose(p.Name, p.Params)
-	if err != nil {
-		d.cfg.Log.Error("the device's policy could not be applied", "device", dev.info.Device.ID, "error", err)
-		return
-	}
-	d.events.post(sched.Event{Kind: sched.PolicyChosen, Device: dev.info.Device.ID, Choice: choice})
+	d.chooseConfigured(found)
+	return found
 }
 
 // QueueFound implements hal.Host.

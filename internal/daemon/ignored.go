@@ -11,48 +11,51 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// policiesInForce are the names of the policies that are in force, by device. The empty
-// device stands for devices that are not known yet.
-type policiesInForce map[sched.DeviceID]string
-
-// ignored lists the attributes in v that no policy in force uses.
-func (in policiesInForce) ignored(v attr.Values) (out []api.Ignored) {
-	var names []string
-	for id, name := range in {
-		if (id != "" || len(in) == 1) && !slices.Contains(names, name) {
-			names = append(names, name)
+// policyNames returns the names of the policies that are in force on the devices of some
+// queues, or of all devices if there are no queues: sorted, each once. d.mu is held.
+func (d *Daemon) policyNames(queues ...*queue) (names []string) {
+	for _, q := range queues {
+		names = append(names, d.policyOf(q.device))
+	}
+	if len(queues) == 0 {
+		for _, dev := range d.devices {
+			names = append(names, d.policyOf(dev))
 		}
 	}
+	if len(names) == 0 {
+		names = append(names, d.policy.Name)
+	}
 	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// usedBy reports whether a policy uses an attribute. An external policy may use any.
+func usedBy(id attr.ID, name string) bool {
+	uses := id.Row().Uses
+	return uses == "" || name == policy.ExternalName || slices.Contains(policy.Users(uses), name)
+}
+
+// ignoredBy lists the attributes in v that none of the policies uses.
+func ignoredBy(policies []string, v attr.Values) (out []api.Ignored) {
 	for _, id := range v.IDs() {
 		r := id.Row()
 		value, _ := v.Get(id)
-		use := policy.Users(r.Uses)
-		used := func(name string) bool { return slices.Contains(use, name) || name == policy.ExternalName }
-		if r.Uses == "" || slices.ContainsFunc(names, used) || value == r.Default && id != attr.Class {
+		used := slices.ContainsFunc(policies, func(name string) bool { return usedBy(id, name) })
+		if used || value == r.Default && id != attr.Class {
 			continue
 		}
-		by := strings.Join(names, ", ")
+		by := strings.Join(policies, ", ")
 		out = append(out, api.Ignored{
 			Name: r.Name, Mark: "ignored by " + by,
-			Reason: fmt.Sprintf("policy %s does not use it; policies that do: %s", by, strings.Join(use, ", ")),
+			Reason: fmt.Sprintf("policy %s does not use it; policies that do: %s", by, strings.Join(policy.Users(r.Uses), ", ")),
 		})
 	}
 	return out
 }
 
 // ignoredOf lists the attributes that were given to a process and have no effect on it.
-func (in policiesInForce) ignoredOf(p *process) []api.Ignored {
-	here := policiesInForce{}
-	for _, q := range p.queues {
-		id := q.device.info.Device.ID
-		if here[id] = in[id]; here[id] == "" {
-			here[id] = in[""]
-		}
-	}
-	if len(here) == 0 {
-		here[""] = in[""]
-	}
+// d.mu is held.
+func (d *Daemon) ignoredOf(p *process) []api.Ignored {
 	var given attr.Values
 	for _, id := range p.attrs.Given().IDs() {
 		if p.attrs.Source(id) >= attr.FromRule {
@@ -66,7 +69,7 @@ func (in policiesInForce) ignoredOf(p *process) []api.Ignored {
 	if runtime == attr.Expect.Row().Runtime && p.attr.Class == sched.Online {
 		given.Remove(attr.Expect) // the shim takes the device ahead of the request
 	}
-	out := here.ignored(given)
+	out := ignoredBy(d.policyNames(p.queues...), given)
 	for _, id := range given.IDs() {
 		r := id.Row()
 		if !r.Shim || p.attrs.Int(id) == r.Default {

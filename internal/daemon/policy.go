@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/extpolicy"
@@ -16,16 +18,28 @@ func (d *Daemon) Policy() api.Policy {
 	d.mu.Lock()
 	p := d.policy
 	ids := slices.Sorted(maps.Keys(d.devices))
+	for _, id := range ids {
+		if own := d.devices[id].policy; own.Name != "" {
+			p.Devices = append(p.Devices, own)
+		}
+	}
 	d.mu.Unlock()
+	overruled := func(device, reason string) {
+		if i := slices.IndexFunc(p.Devices, func(p api.Policy) bool { return p.Device == device }); i >= 0 {
+			p.Devices[i].Overruled = reason
+		} else {
+			p.Overruled = reason
+		}
+	}
 	d.events.inLoop(func() {
-		for _, c := range d.external {
-			if why := c.Problem(d.Now()); why != "" {
-				p.Overruled = why
+		for device, c := range d.external {
+			if problem := c.Problem(d.Now()); problem != "" {
+				overruled(device, problem)
 			}
 		}
 		for _, id := range ids {
 			if m, _, yes := d.sched.Overruled(id); yes {
-				p.Overruled = m.String()
+				overruled(string(id), m.String())
 			}
 		}
 	})
@@ -35,7 +49,8 @@ func (d *Daemon) Policy() api.Policy {
 // SetPolicy implements server.Node. Rules and runs apply again to processes that were
 // restored.
 func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
-	if err := d.putInForce(p); err != nil {
+	id, err := d.putInForce(p)
+	if err != nil {
 		return api.Policy{}, err
 	}
 	d.mu.Lock()
@@ -44,51 +59,106 @@ func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
 	}
 	d.resolveAll()
 	d.mu.Unlock()
-	return d.Policy(), nil
+	all := d.Policy()
+	if i := slices.IndexFunc(all.Devices, func(p api.Policy) bool { return p.Device == id }); i >= 0 {
+		return all.Devices[i], nil
+	}
+	return all, nil
 }
 
-// putInForce puts a policy in force on p.Device, or on all devices, and leaves restored
-// processes as they are.
-func (d *Daemon) putInForce(p api.Policy) error {
-	d.mu.Lock()
-	known := p.Device == "" || d.devices[sched.DeviceID(p.Device)] != nil
-	d.mu.Unlock()
-	if !known {
-		return server.NotFound("there is no device %q; 'giveway doctor' lists the devices", p.Device)
-	}
-	if err := d.choosePolicy(p); err != nil {
-		return server.BadRequest("%w", err)
-	}
-	if p.Device == "" {
-		d.mu.Lock()
-		d.policy = api.Policy{Name: p.Name, Params: p.Params}
-		for _, process := range d.processes {
-			d.publish(process)
+// putInForce puts a policy in force on p.Device, an ID or an index, or on all devices, and
+// leaves restored processes as they are. It returns the ID of the device.
+func (d *Daemon) putInForce(p api.Policy) (id string, err error) {
+	d.choosing.Lock()
+	defer d.choosing.Unlock()
+	var dev *device
+	if p.Device != "" {
+		if dev, err = d.findDevice(p.Device); err != nil {
+			return "", err
 		}
-		d.mu.Unlock()
+		p.Device = string(dev.info.Device.ID)
 	}
-	return nil
-}
-
-// choosePolicy puts a policy in charge of p.Device, or of all devices. The connection of
-// an external policy is closed once the scheduler uses it no more.
-func (d *Daemon) choosePolicy(p api.Policy) error {
 	choice, connection, err := d.newPolicy(p)
 	if err != nil {
-		return err
+		return "", server.BadRequest("%w", err)
+	}
+	if dev != nil && choice.AllDevices {
+		return "", server.BadRequest("policy %s schedules all devices together, so one device cannot have it alone", p.Name)
+	}
+	d.mu.Lock()
+	d.choose(dev, p, choice)
+	d.publishAll()
+	d.mu.Unlock()
+	d.replaceConnection(p.Device, connection)
+	return p.Device, nil
+}
+
+// findDevice returns the device with an ID or an index.
+func (d *Daemon) findDevice(name string) (found *device, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if dev := d.devices[sched.DeviceID(name)]; dev != nil {
+		return dev, nil
+	}
+	for _, dev := range d.devices {
+		if strconv.Itoa(dev.info.Index) != name || dev.info.Index < 0 {
+			continue
+		}
+		if found != nil {
+			return nil, server.BadRequest("several devices have the index %s: give the ID, as 'giveway doctor' lists it", name)
+		}
+		found = dev
+	}
+	if found == nil {
+		return nil, server.NotFound("there is no device %q; 'giveway doctor' lists the devices", name)
+	}
+	return found, nil
+}
+
+// choose tells the scheduler of a policy for a device, or for all devices if dev is nil.
+// d.mu is held.
+func (d *Daemon) choose(dev *device, p api.Policy, choice sched.PolicyChoice) {
+	if dev != nil {
+		dev.policy = p
+	} else {
+		d.policy = p
+		for _, dev := range d.devices {
+			dev.policy = api.Policy{}
+		}
 	}
 	d.events.post(sched.Event{Kind: sched.PolicyChosen, Device: sched.DeviceID(p.Device), Choice: choice})
+}
+
+// chooseConfigured gives a device the policy that the configuration names for it, if it
+// names one. d.mu is held.
+func (d *Daemon) chooseConfigured(dev *device) {
+	p, ok := d.conf.DevicePolicy(string(dev.info.Device.ID), dev.info.Index)
+	if !ok {
+		return
+	}
+	choice, err := policy.Choose(p.Name, p.Params)
+	if err != nil {
+		d.cfg.Log.Error("policy of a device could not be applied", "device", dev.info.Device.ID, "error", err)
+		return
+	}
+	d.choose(dev, p, choice)
+}
+
+// replaceConnection takes the connection of the policy that was put in force on a device,
+// or on all if it is empty; nil: that policy is not external. Connections that the
+// scheduler no longer uses are closed.
+func (d *Daemon) replaceConnection(device string, connection *extpolicy.Connection) {
 	unused := []*extpolicy.Connection{connection} // unless the loop has ended
 	d.events.inLoop(func() {
 		unused = unused[:0]
-		for device, c := range d.external {
-			if p.Device == "" || device == p.Device {
+		for of, c := range d.external {
+			if device == "" || of == device {
 				unused = append(unused, c)
-				delete(d.external, device)
+				delete(d.external, of)
 			}
 		}
 		if connection != nil {
-			d.external[p.Device] = connection
+			d.external[device] = connection
 		}
 	})
 	for _, c := range unused {
@@ -96,7 +166,6 @@ func (d *Daemon) choosePolicy(p api.Policy) error {
 			c.Close()
 		}
 	}
-	return nil
 }
 
 // newPolicy makes a policy. The connection is nil unless the policy is external.
@@ -111,4 +180,13 @@ func (d *Daemon) newPolicy(p api.Policy) (sched.PolicyChoice, *extpolicy.Connect
 	}
 	c := extpolicy.Start(cfg, d.events.post, d.cfg.Log)
 	return c.Choice(), c, nil
+}
+
+// policyOf returns the name of the policy that is in force on a device. d.mu is held.
+func (d *Daemon) policyOf(dev *device) string { return cmp.Or(dev.policy.Name, d.policy.Name) }
+
+// givesWayBySlices reports whether a policy gives way by slices alone and leaves standard
+// processes as they are.
+func givesWayBySlices(policy string) bool {
+	return policy == "giveway" || policy == "slo" || policy == "native"
 }

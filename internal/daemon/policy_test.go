@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,5 +169,66 @@ func TestExternalPolicyParameters(t *testing.T) {
 	}
 	if p := d.Policy(); p.Name != "giveway" {
 		t.Errorf("after refused orders the policy is %s", p.Name)
+	}
+}
+
+// TestPolicyOfOneDevice: a policy can be put in force on one device, by ID or index, and
+// is reported as such. A policy of all devices replaces it.
+func TestPolicyOfOneDevice(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(newShim(), b)
+	defer runDaemon(t, d)()
+	p, _ := sleeper(t)
+	b.mustOffer(t, p)
+	for _, device := range []string{"fake0", "0"} {
+		got, err := d.SetPolicy(api.Policy{Name: "wfq", Device: device})
+		if err != nil || got.Name != "wfq" || got.Device != "fake0" {
+			t.Errorf("wfq on %s: got %+v, %v, want wfq on fake0", device, got, err)
+		}
+	}
+	if got := d.Policy(); got.Name != "giveway" || len(got.Devices) != 1 || got.Devices[0].Name != "wfq" {
+		t.Errorf("got %+v, want giveway, and wfq on fake0", got)
+	}
+	d.mu.Lock()
+	if s := d.processes[p.PID].Settings(); !s.TakesTurns {
+		t.Error("under wfq a standard process takes no turns")
+	}
+	d.mu.Unlock()
+	for _, bad := range []struct{ name, device, want string }{
+		{"wfq", "1", "there is no device"},
+		{"wfq", "-1", "there is no device"},
+		{"hpf-global", "fake0", "all devices together"},
+		{"nosuch", "fake0", "there is no policy"},
+	} {
+		if _, err := d.SetPolicy(api.Policy{Name: bad.name, Device: bad.device}); err == nil || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%s on %s: got %v, want an error with %q", bad.name, bad.device, err, bad.want)
+		}
+	}
+	if got, err := d.SetPolicy(api.Policy{Name: "rr"}); err != nil || got.Name != "rr" || got.Device != "" || got.Devices != nil {
+		t.Errorf("rr on all devices: got %+v, %v", got, err)
+	}
+}
+
+// TestPoliciesChosenAtOnce puts policies in force from many goroutines: there is a
+// connection to a policy process if and only if the policy in force is external.
+func TestPoliciesChosenAtOnce(t *testing.T) {
+	d := newTestDaemon(newFakeBackend(t.TempDir()))
+	defer runDaemon(t, d)()
+	choices := []api.Policy{{Name: "external", Params: map[string]string{"socket": "/no/such/socket"}}, {Name: "rr"}}
+	for round := range 100 {
+		var ended sync.WaitGroup
+		for _, p := range slices.Repeat(choices, 8) {
+			ended.Go(func() {
+				if _, err := d.SetPolicy(p); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		ended.Wait()
+		connections := 0
+		d.events.inLoop(func() { connections = len(d.external) })
+		if name := d.Policy().Name; (name == "external") != (connections == 1) {
+			t.Fatalf("round %d: policy %s is in force, got %d connections", round, name, connections)
+		}
 	}
 }

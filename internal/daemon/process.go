@@ -15,6 +15,7 @@ import (
 // hal.Process. Daemon.mu guards all but settings.
 type process struct {
 	info     proc.Process
+	user     string // the name of its user
 	id       sched.ProcessID
 	settings atomic.Pointer[hal.Settings]
 	queues   []*queue
@@ -44,7 +45,7 @@ func (p *process) Settings() *hal.Settings { return p.settings.Load() }
 // run and its tree. d.mu is held.
 func (d *Daemon) newProcess(info proc.Process) *process {
 	d.lastID++
-	p := &process{info: info, id: sched.ProcessID(d.lastID)}
+	p := &process{info: info, user: userName(info.UID), id: sched.ProcessID(d.lastID)}
 	p.layers[attr.FromProcess] = cpuAttrs(info.Nice, info.RealTime)
 	for _, t := range d.treesOf(&info) {
 		p.owned = true
@@ -67,11 +68,12 @@ func (d *Daemon) setBackendAttr(p *process, a sched.Attr) {
 // publish makes what is in force for a process visible to the backends. d.mu is held.
 func (d *Daemon) publish(p *process) {
 	a := &p.attr
-	bySlices := d.policyUsesSlices()
-	yields := bySlices // the hardware itself gives way to the process
+	bySlices, sliced := len(p.queues) > 0 || givesWayBySlices(d.policy.Name), true
 	for _, q := range p.queues {
-		yields = yields && q.device.info.Device.Sliced()
+		bySlices = bySlices && givesWayBySlices(d.policyOf(q.device))
+		sliced = sliced && q.device.info.Device.Sliced()
 	}
+	yields := bySlices && sliced // the hardware itself gives way to the process
 	watch := a.SLO > 0 || a.Deadline > 0 || a.Priority != 0 || a.Class == sched.Online && !yields
 	p.settings.Store(&hal.Settings{
 		Attr: *a, Managed: p.managed(),
@@ -82,14 +84,11 @@ func (d *Daemon) publish(p *process) {
 	})
 }
 
-// policyUsesSlices reports whether the policy in force gives way by slices alone and
-// leaves standard processes as they are. d.mu is held.
-func (d *Daemon) policyUsesSlices() bool {
-	switch d.policy.Name {
-	case "giveway", "slo", "native":
-		return true
+// publishAll publishes every process. d.mu is held.
+func (d *Daemon) publishAll() {
+	for _, p := range d.processes {
+		d.publish(p)
 	}
-	return false
 }
 
 // managed reports whether a process was given an attribute by anything but the default

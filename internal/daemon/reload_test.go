@@ -62,9 +62,7 @@ func startReloading(t *testing.T, text string) *reloading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := &ruleBook{}
-	rules.set(first)
-	r.d.cfg.Rule, r.d.cfg.DevicePolicy = rules.apply, rules.devicePolicy
+	r.d.cfg.File, r.d.conf = first, first
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -72,7 +70,7 @@ func startReloading(t *testing.T, text string) *reloading {
 			t.Error(err)
 		}
 	})
-	ended.Go(func() { r.d.reload(ctx, r.file, rules) })
+	ended.Go(func() { r.d.followConfig(ctx, r.file) })
 	t.Cleanup(func() { stop(); ended.Wait() })
 	<-r.d.ready
 	b.mustOffer(t, p)
@@ -144,8 +142,8 @@ func (r *reloading) becomes(class, policy string) {
 
 const (
 	readAgain = "configuration was read again"
-	refused   = "configuration is refused, the old one stays in force"
-	restart   = "only when the daemon is restarted"
+	refused   = "configuration is refused; the old one stays in force"
+	restart   = "changes that need a restart of the daemon"
 )
 
 // TestReloadAtSIGHUP: a bad file is refused with its line, and the old one stays; a

@@ -68,8 +68,6 @@ func visible(m map[string]any, r *attr.Row, inJSON any, from attr.Source) bool {
 // that its row claims, and giveway ps --json shows it with its source.
 func TestEveryAttributeByEveryWay(t *testing.T) {
 	d := newHost()
-	var rules ruleBook
-	d.cfg.Rule = rules.apply
 	socket, _ := serve(t, d)
 	c := client.New(socket)
 	p := start(t, socket, "cuda")
@@ -94,9 +92,8 @@ func TestEveryAttributeByEveryWay(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			rules.set(cfg)
-			d.applyRules()
-			return func() { rules.set(config.Config{}) }, nil
+			setRules(d, cfg.Rules)
+			return func() { setRules(d, nil) }, nil
 		}},
 		{attr.ByRun, attr.FromRun, func(id attr.ID, value int64) (func(), error) {
 			run, err := c.Run(t.Context(), api.Run{Values: id.Of(value)})

@@ -8,6 +8,7 @@ package metrics
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,8 @@ func Text(st api.Status, processes []api.Process) []byte {
 	p.gauge("giveway_policy_info", "The policy in force; always 1.")
 	p.sample(1, "policy", st.Policy.Name)
 	p.gauge("giveway_policy_overruled", "1 while a policy is overruled because of a mistake and the vendor's own scheduling is in force.")
-	p.sample(truth(st.Policy.Overruled != ""))
+	overruled := func(p api.Policy) bool { return p.Overruled != "" }
+	p.sample(truth(overruled(st.Policy) || slices.ContainsFunc(st.Policy.Devices, overruled)))
 	p.counter("giveway_kernel_log_lines_total", "Wrong guesses at handles. Each may have left a line in the kernel's log.")
 	p.sample(float64(st.KernelLogLines))
 	p.devices(st.Devices)

@@ -96,7 +96,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/runs", `{"paused":true}`, 400, "paused cannot be set by run, only by: set"},
 		{"POST", "/v1/runs", `{"Change":{"class":"batch"}}`, 400, `there is no attribute \"Change\"`},
 		{"POST", "/v1/policy", `{}`, 400, "the name of the policy is missing"},
-		{"POST", "/v1/policy", `{"name":"rr","overruled":"x"}`, 400, "overruled cannot be set, only read"},
+		{"POST", "/v1/policy", `{"name":"rr","overruled":"x"}`, 400, "overruled and devices can be read only"},
 		{"POST", "/v1/policy", `{"name":"rr","params":{"a":1}}`, 400, "cannot unmarshal number"},
 	} {
 		w := ask(h, c.method, c.path, c.body)

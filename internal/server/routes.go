@@ -258,8 +258,8 @@ func (s *Server) setPolicy(r *http.Request, c caller) (any, error) {
 	if p.Name == "" {
 		return nil, BadRequest("change the policy: the name of the policy is missing")
 	}
-	if p.Overruled != "" {
-		return nil, BadRequest("change the policy: overruled cannot be set, only read")
+	if p.Overruled != "" || p.Devices != nil {
+		return nil, BadRequest("change the policy: overruled and devices can be read only")
 	}
 	if p.Params["exec"] != "" && !c.local {
 		return nil, Forbidden("change the policy: a command is started only by a request on the daemon's unix socket, not over TCP")
