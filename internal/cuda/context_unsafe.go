@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
@@ -136,7 +137,13 @@ func (e *Event) Record(s *Stream) error { return e.d.call(cuEventRecord, e.handl
 func (e *Event) Synchronize() error { return e.d.call(cuEventSynchronize, e.handle) }
 
 // Passed reports whether the stream has passed the event.
-func (e *Event) Passed() (bool, error) { return done(e.d.call(cuEventQuery, e.handle)) }
+func (e *Event) Passed() (bool, error) {
+	err := e.d.call(cuEventQuery, e.handle)
+	if code := (*Error)(nil); errors.As(err, &code) && code.Code == notReady {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // MillisecondsSince returns the GPU's time between two events that have passed.
 func (e *Event) MillisecondsSince(start *Event) (float64, error) {

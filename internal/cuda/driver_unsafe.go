@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -13,73 +12,51 @@ import (
 // library is the name of the driver's library. The toolkit's libcuda.so is a stub.
 const library = "libcuda.so.1"
 
-// function is a function of the library, as an index into Driver.
+// function is a function of the library, as an index into symbols and Driver.at.
 type function int
 
-const (
-	cuInit function = iota
-	cuDriverGetVersion
-	cuGetErrorName
-	cuGetErrorString
-	cuDeviceGetCount
-	cuDeviceGet
-	cuDeviceGetName
-	cuDeviceGetUuid
-	cuDeviceGetAttribute
-	cuDevicePrimaryCtxSetFlags
-	cuDevicePrimaryCtxRetain
-	cuCtxSetCurrent
-	cuModuleLoadDataEx
-	cuModuleGetFunction
-	cuOccupancyMaxActiveBlocksPerMultiprocessor
-	cuLaunchKernel
-	cuStreamCreate
-	cuStreamSynchronize
-	cuEventCreate
-	cuEventRecord
-	cuEventSynchronize
-	cuEventQuery
-	cuEventElapsedTime
-	cuMemAlloc
-	cuMemHostAlloc
-	cuMemHostGetDevicePointer
-	functions // number of functions
-)
+// symbols lists the library's names of each function, the preferred one first.
+var symbols [][]string
 
-// symbols lists the library's names of each function, the preferred one first. The
-// suffix is the ABI version that this package's arguments have.
-var symbols = [functions][]string{
-	cuInit:                     {"cuInit"},
-	cuDriverGetVersion:         {"cuDriverGetVersion"},
-	cuGetErrorName:             {"cuGetErrorName"},
-	cuGetErrorString:           {"cuGetErrorString"},
-	cuDeviceGetCount:           {"cuDeviceGetCount"},
-	cuDeviceGet:                {"cuDeviceGet"},
-	cuDeviceGetName:            {"cuDeviceGetName"},
-	cuDeviceGetUuid:            {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"},
-	cuDeviceGetAttribute:       {"cuDeviceGetAttribute"},
-	cuDevicePrimaryCtxSetFlags: {"cuDevicePrimaryCtxSetFlags_v2", "cuDevicePrimaryCtxSetFlags"},
-	cuDevicePrimaryCtxRetain:   {"cuDevicePrimaryCtxRetain"},
-	cuCtxSetCurrent:            {"cuCtxSetCurrent"},
-	cuModuleLoadDataEx:         {"cuModuleLoadDataEx"},
-	cuModuleGetFunction:        {"cuModuleGetFunction"},
-	cuOccupancyMaxActiveBlocksPerMultiprocessor: {"cuOccupancyMaxActiveBlocksPerMultiprocessor"},
-	cuLaunchKernel:            {"cuLaunchKernel"},
-	cuStreamCreate:            {"cuStreamCreate"},
-	cuStreamSynchronize:       {"cuStreamSynchronize"},
-	cuEventCreate:             {"cuEventCreate"},
-	cuEventRecord:             {"cuEventRecord"},
-	cuEventSynchronize:        {"cuEventSynchronize"},
-	cuEventQuery:              {"cuEventQuery"},
-	cuEventElapsedTime:        {"cuEventElapsedTime", "cuEventElapsedTime_v2"},
-	cuMemAlloc:                {"cuMemAlloc_v2"},
-	cuMemHostAlloc:            {"cuMemHostAlloc"},
-	cuMemHostGetDevicePointer: {"cuMemHostGetDevicePointer_v2"},
+// bind declares a function. The suffix of a name is the ABI version that this package's
+// arguments have.
+func bind(names ...string) function {
+	symbols = append(symbols, names)
+	return function(len(symbols) - 1)
 }
+
+var (
+	cuInit                     = bind("cuInit")
+	cuDriverGetVersion         = bind("cuDriverGetVersion")
+	cuGetErrorName             = bind("cuGetErrorName")
+	cuGetErrorString           = bind("cuGetErrorString")
+	cuDeviceGetCount           = bind("cuDeviceGetCount")
+	cuDeviceGet                = bind("cuDeviceGet")
+	cuDeviceGetName            = bind("cuDeviceGetName")
+	cuDeviceGetUuid            = bind("cuDeviceGetUuid_v2", "cuDeviceGetUuid")
+	cuDeviceGetAttribute       = bind("cuDeviceGetAttribute")
+	cuDevicePrimaryCtxSetFlags = bind("cuDevicePrimaryCtxSetFlags_v2", "cuDevicePrimaryCtxSetFlags")
+	cuDevicePrimaryCtxRetain   = bind("cuDevicePrimaryCtxRetain")
+	cuCtxSetCurrent            = bind("cuCtxSetCurrent")
+	cuModuleLoadDataEx         = bind("cuModuleLoadDataEx")
+	cuModuleGetFunction        = bind("cuModuleGetFunction")
+	cuOccupancyMaxActiveBlocks = bind("cuOccupancyMaxActiveBlocksPerMultiprocessor")
+	cuLaunchKernel             = bind("cuLaunchKernel")
+	cuStreamCreate             = bind("cuStreamCreate")
+	cuStreamSynchronize        = bind("cuStreamSynchronize")
+	cuEventCreate              = bind("cuEventCreate")
+	cuEventRecord              = bind("cuEventRecord")
+	cuEventSynchronize         = bind("cuEventSynchronize")
+	cuEventQuery               = bind("cuEventQuery")
+	cuEventElapsedTime         = bind("cuEventElapsedTime", "cuEventElapsedTime_v2")
+	cuMemAlloc                 = bind("cuMemAlloc_v2")
+	cuMemHostAlloc             = bind("cuMemHostAlloc")
+	cuMemHostGetDevicePointer  = bind("cuMemHostGetDevicePointer_v2")
+)
 
 // Driver is the loaded library.
 type Driver struct {
-	at [functions]uintptr
+	at []uintptr // address of each function
 }
 
 // Open loads the driver library and initializes it. It is never unloaded.
@@ -97,7 +74,7 @@ func open(path string) (*Driver, error) {
 		}
 		return nil, fmt.Errorf("load %s: %w", path, err)
 	}
-	d := &Driver{}
+	d := &Driver{at: make([]uintptr, len(symbols))}
 	for f, names := range symbols {
 		for _, name := range names {
 			if at, err := purego.Dlsym(handle, name); err == nil {
@@ -123,18 +100,9 @@ func open(path string) (*Driver, error) {
 func (d *Driver) call(f function, args ...uintptr) error {
 	r, _, _ := purego.SyscallN(d.at[f], args...)
 	if code := int32(r); code != success {
-		return d.explain(symbols[f][0], code)
+		return &Error{Call: symbols[f][0], Code: int(code), Name: d.describe(cuGetErrorName, code), Text: d.describe(cuGetErrorString, code)}
 	}
 	return nil
-}
-
-func (d *Driver) explain(call string, code int32) error {
-	return &Error{
-		Call: call,
-		Code: int(code),
-		Name: d.describe(cuGetErrorName, code),
-		Text: d.describe(cuGetErrorString, code),
-	}
 }
 
 // describe returns the library's static text for a result code.
@@ -146,7 +114,8 @@ func (d *Driver) describe(f function, code int32) string {
 	return cString(unsafe.Slice(*text, 1<<10))
 }
 
-// cString returns the bytes before the first zero byte, and reads no further.
+// cString returns the bytes before the first zero byte. It reads no further, unlike
+// bytes.IndexByte: memory after the library's text may not be mapped.
 func cString(b []byte) string {
 	for i := range b {
 		if b[i] == 0 {
@@ -154,14 +123,6 @@ func cString(b []byte) string {
 		}
 	}
 	return string(b)
-}
-
-// done turns the result of a query into whether the work is finished.
-func done(err error) (bool, error) {
-	if e := (*Error)(nil); errors.As(err, &e) && e.Code == notReady {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // Version returns the newest CUDA version that the driver supports: 13000 is 13.0.

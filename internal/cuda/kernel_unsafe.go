@@ -78,10 +78,8 @@ func (c *Context) compile(ptx string) (uintptr, error) {
 		cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0])),
 		uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])), uintptr(unsafe.Pointer(&values)),
 	)
-	if err != nil {
-		if text := strings.TrimSpace(cString(log)); text != "" {
-			err = fmt.Errorf("%w: %s", err, text)
-		}
+	if text := strings.TrimSpace(cString(log)); err != nil && text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
 	}
 	return module, err
 }
@@ -89,7 +87,7 @@ func (c *Context) compile(ptx string) (uintptr, error) {
 // FullGrid returns the number of blocks of spin that fill the GPU twice.
 func (m *Module) FullGrid() (int, error) {
 	var each int32
-	err := m.c.d.call(cuOccupancyMaxActiveBlocksPerMultiprocessor, uintptr(unsafe.Pointer(&each)), m.spin, Threads, 0)
+	err := m.c.d.call(cuOccupancyMaxActiveBlocks, uintptr(unsafe.Pointer(&each)), m.spin, Threads, 0)
 	return 2 * m.c.Device.Multiprocessors * max(int(each), 1), err
 }
 
