@@ -11,7 +11,7 @@ import (
 	"github.com/giveway/giveway/internal/amd/lab/amdbench"
 )
 
-// TestBenchAMD holds what programs read to the golden file.
+// TestBenchAMD compares the JSON output with a golden file.
 func TestBenchAMD(t *testing.T) {
 	out, errs, code := call("bench", "amd", "--traditional", "--batch", "--queues", "1,10,64", "--rounds", "20", "--seed", "1", "--json")
 	if code != exitOK || errs != "" {
@@ -42,7 +42,7 @@ func TestBenchAMDWays(t *testing.T) {
 		}
 		text, errs, code := call(args...)
 		if code != exitOK || errs != "" || !strings.HasPrefix(text, "Every figure is modelled") || strings.Count(text, "; modelled:\n") < 2 {
-			t.Errorf("%q: exit %d: %s%s", flags, code, text, errs)
+			t.Errorf("%q: got exit code %d, %s%s; want tables labelled as modelled", flags, code, text, errs)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestBenchAMDPage(t *testing.T) {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}
 	if page, err := os.ReadFile(path); err != nil || !bytes.HasSuffix(page, []byte("</html>\n")) {
-		t.Errorf("%v, %d bytes", err, len(page))
+		t.Errorf("got %d bytes, error %v; want a whole page", len(page), err)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestBenchAMDErrors(t *testing.T) {
 	} {
 		out, errs, code := call(append([]string{"bench", "amd"}, strings.Fields(args)...)...)
 		if code == exitOK || out != "" || !strings.HasPrefix(errs, want) {
-			t.Errorf("%s: exit %d: %s%s", args, code, out, errs)
+			t.Errorf("%s: got exit code %d, %s%s; want %s", args, code, out, errs, want)
 		}
 	}
 }
@@ -91,11 +91,11 @@ clients:
 `)
 	out, errs, code := call("bench", "amd", "--soak", path)
 	if code != exitOK || !strings.Contains(out, "0 broken rules. Modelled.") || !strings.Contains(out, "gpu0    amd-hws") {
-		t.Errorf("exit %d: %s%s", code, out, errs)
+		t.Errorf("got exit code %d, %s%s; want the slots of gpu0 and no broken rules", code, out, errs)
 	}
 	out, _, _ = call("bench", "amd", "--soak", path, "--json")
 	var v soakJSON
 	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Devices) != 1 || v.Devices[0].Slots != 4 || v.Devices[0].Utilisation < 0.5 {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("got error %v, %s; want one device with 4 slots", err, out)
 	}
 }

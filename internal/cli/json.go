@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
-	"io"
 	"math"
 	"time"
 
@@ -11,12 +9,6 @@ import (
 	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
 
 // simJSON is what `sim --json` prints. docs/SCENARIOS.md describes it. Fields are
 // added, never changed. The same file, policies and seed give the same bytes.

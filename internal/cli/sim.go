@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -20,17 +18,14 @@ import (
 
 // simFlags are the flags of `sim`.
 type simFlags struct {
-	policy  string
-	compare string
-	seed    uint64
-	hasSeed bool
-	json    bool
-	report  string
-	trace   string
+	policy, compare string
+	seed            uint64
+	hasSeed, json   bool
+	report, trace   outputFile
 }
 
 func newSim() *cobra.Command {
-	var f simFlags
+	f := simFlags{report: outputFile{what: "report"}, trace: outputFile{what: "trace"}}
 	cmd := &cobra.Command{
 		Use:   "sim FILE",
 		Short: "Run a scenario in the simulator",
@@ -65,8 +60,8 @@ docs/SCENARIOS.md describes scenario files and defines the figures in the output
 	flags.StringVar(&f.compare, "compare", "", "run under each of these policies, separated by commas, or under \"all\"")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random numbers (default: the scenario's)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
-	flags.StringVar(&f.report, "report", "", "write an HTML report to this file")
-	flags.StringVar(&f.trace, "trace", "", "write a timeline for ui.perfetto.dev to this file, in JSON")
+	flags.StringVar(&f.report.path, "report", "", "write an HTML report to this file")
+	flags.StringVar(&f.trace.path, "trace", "", "write a timeline for ui.perfetto.dev to this file, in JSON")
 	// These return an error only for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("policy", completePolicy)
 	_ = cmd.RegisterFlagCompletionFunc("compare", completePolicies)
@@ -139,14 +134,11 @@ func runSim(w io.Writer, path string, f *simFlags) error {
 	if f.hasSeed {
 		s.Config.Seed = f.seed
 	}
-	// The simulation may take minutes, so files that cannot be written fail first.
-	for _, out := range f.outputs(nil) {
-		if err := canWrite(out.path); err != nil {
-			return fmt.Errorf("write the %s: %w", out.what, err)
-		}
+	if err := cmp.Or(f.report.check(), f.trace.check()); err != nil {
+		return err
 	}
 	var options scenario.Options
-	if f.report != "" || f.trace != "" {
+	if f.report.path != "" || f.trace.path != "" {
 		options.Segments, options.Actions = timelineLimit, timelineLimit
 	}
 	o, err := s.Run(policies, options)
@@ -154,72 +146,18 @@ func runSim(w io.Writer, path string, f *simFlags) error {
 		return err
 	}
 	a := analysis.Of(&o)
+	notes := w // names the files
 	if f.json {
-		err = writeJSON(w, toJSON(a))
+		notes, err = io.Discard, writeJSON(w, toJSON(a))
 	} else {
 		err = printOutcome(w, a)
 	}
-	return errors.Join(err, f.writeFiles(w, a), brokenRules(&o))
-}
-
-// output is a file to write besides the text on standard output.
-type output struct {
-	path, what string
-	write      func(io.Writer) error
-}
-
-func (f *simFlags) outputs(a *analysis.Analysis) []output {
-	return slices.DeleteFunc([]output{
-		{f.report, "report", func(w io.Writer) error { return report.Write(w, a) }},
-		{f.trace, "trace", func(w io.Writer) error { return trace.Write(w, a.Outcome.Runs) }},
-	}, func(o output) bool { return o.path == "" })
-}
-
-func (f *simFlags) writeFiles(w io.Writer, a *analysis.Analysis) error {
-	for _, out := range f.outputs(a) {
-		if err := writeFile(out.path, out.write); err != nil {
-			return fmt.Errorf("write the %s: %w", out.what, err)
-		}
-		if !f.json {
-			fmt.Fprintf(w, "The %s is in %s.\n", out.what, out.path)
-		}
-	}
-	return nil
-}
-
-// canWrite returns an error if a file cannot be written, and changes nothing. Pipes
-// and devices are not tried: opening one may have an effect.
-func canWrite(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-		if errors.Is(err, fs.ErrExist) {
-			return nil // a symbolic link whose target does not exist yet
-		}
-		if err != nil {
-			return err
-		}
-		return errors.Join(file.Close(), os.Remove(path))
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular() && !info.IsDir():
-		return nil
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	return file.Close()
-}
-
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	b := bufio.NewWriter(file)
-	return errors.Join(write(b), b.Flush(), file.Close())
+	return errors.Join(
+		err,
+		f.report.write(notes, func(w io.Writer) error { return report.Write(w, a) }),
+		f.trace.write(notes, func(w io.Writer) error { return trace.Write(w, o.Runs) }),
+		brokenRules(&o),
+	)
 }
 
 // brokenRules returns the violations that the simulator found as one error.

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"html/template"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/format"
@@ -36,7 +37,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	return htmlreport.Write(w, page, data)
 }
 
-// tenQueues is the rows of one model with ten offline queues.
+// tenQueues is the rows of one model with ten offline queues, except those of Native.
 type tenQueues struct {
 	Model                  string
 	OneByOne, Stock, Batch *Row
@@ -45,20 +46,16 @@ type tenQueues struct {
 // Rows returns the three rows.
 func (t tenQueues) Rows() []*Row { return []*Row{t.OneByOne, t.Stock, t.Batch} }
 
-// Total is the caller's time for one request, on average.
+// Total is the time that the caller waits for one request, on average.
 func (r *Row) Total() time.Duration { return r.Unmap.Mean + r.Remap.Mean }
 
+// tenQueues returns the rows of the models that have all three.
 func (r *Result) tenQueues() []tenQueues {
 	var all []tenQueues
 	for _, m := range r.Models {
-		rows := map[Way]*Row{}
-		for i := range m.Rows {
-			if m.Rows[i].Queues == 10 {
-				rows[m.Rows[i].Way] = &m.Rows[i]
-			}
-		}
-		t := tenQueues{m.Name, rows[OneByOne], rows[Stock], rows[Batch]}
-		if t.OneByOne != nil && t.Stock != nil && t.Batch != nil {
+		rows := slices.DeleteFunc(slices.Clone(m.Rows), func(r Row) bool { return r.Queues != 10 })
+		t := tenQueues{m.Name, find(rows, OneByOne), find(rows, Stock), find(rows, Batch)}
+		if !slices.Contains(t.Rows(), nil) {
 			all = append(all, t)
 		}
 	}
@@ -67,7 +64,7 @@ func (r *Result) tenQueues() []tenQueues {
 
 func (m *ModelResult) plots() []*htmlreport.LinePlot {
 	return []*htmlreport.LinePlot{
-		m.timePlot("Time until the request has the device to itself", func(r *Row) *stats.Summary { return r.Own }),
+		m.timePlot("Time until the request has the device to itself", func(r *Row) *stats.Summary { return r.Exclusive }),
 		m.timePlot("Time until the request is answered", func(r *Row) *stats.Summary { return &r.Answer }),
 		m.timePlot("Time of the caller to unmap the queues", func(r *Row) *stats.Summary { return r.Unmap }),
 		m.timePlot("Time of the caller to map them again", func(r *Row) *stats.Summary { return r.Remap }),
@@ -78,35 +75,34 @@ func (m *ModelResult) plots() []*htmlreport.LinePlot {
 
 // timePlot draws the P50 and P99 of a time.
 func (m *ModelResult) timePlot(title string, of func(*Row) *stats.Summary) *htmlreport.LinePlot {
-	return m.plot(title, format.Nanoseconds, true, func(r *Row) (p htmlreport.Point, ok bool) {
-		s := of(r)
-		if s == nil || s.P50 <= 0 {
-			return p, false
+	return m.plot(title, format.Nanoseconds, true, func(r *Row) (p htmlreport.Point) {
+		if s := of(r); s != nil && s.P50 > 0 {
+			p = htmlreport.Point{Y: float64(s.P50), Upper: float64(s.P99), Label: "P50 " + format.Duration(s.P50) + ", P99 " + format.Duration(s.P99)}
 		}
-		return htmlreport.Point{Y: float64(s.P50), Upper: float64(s.P99), Label: "P50 " + format.Duration(s.P50) + ", P99 " + format.Duration(s.P99)}, true
+		return p
 	})
 }
 
 func (m *ModelResult) sharePlot(title string, of func(*Row) float64) *htmlreport.LinePlot {
-	return m.plot(title, format.Percent, false, func(r *Row) (htmlreport.Point, bool) {
-		return htmlreport.Point{Y: of(r), Upper: of(r), Label: format.Percent(of(r))}, true
+	return m.plot(title, format.Percent, false, func(r *Row) htmlreport.Point {
+		return htmlreport.Point{Y: of(r), Upper: of(r), Label: format.Percent(of(r))}
 	})
 }
 
-func (m *ModelResult) plot(title string, label func(float64) string, log bool, of func(*Row) (htmlreport.Point, bool)) *htmlreport.LinePlot {
-	var lines []htmlreport.Line
-	for _, way := range AllWays {
-		line := htmlreport.Line{Name: string(way), Colour: colours[way], Wide: way == Stock}
-		for i := range m.Rows {
-			if r := &m.Rows[i]; r.Way == way {
-				if p, ok := of(r); ok {
-					p.X = float64(r.Queues)
-					p.Label = format.Plural(r.Queues, "queue") + ", " + string(way) + ": " + p.Label
-					line.Points = append(line.Points, p)
-				}
-			}
+// plot draws a line for each way. A point without a label is left out.
+func (m *ModelResult) plot(title string, label func(float64) string, log bool, of func(*Row) htmlreport.Point) *htmlreport.LinePlot {
+	lines := make([]htmlreport.Line, len(AllWays))
+	for i, way := range AllWays {
+		lines[i] = htmlreport.Line{Name: string(way), Colour: colours[way], Wide: way == Stock}
+	}
+	for i := range m.Rows {
+		r := &m.Rows[i]
+		if p := of(r); p.Label != "" {
+			p.X = float64(r.Queues)
+			p.Label = format.Plural(r.Queues, "queue") + ", " + string(r.Way) + ": " + p.Label
+			line := &lines[slices.Index(AllWays, r.Way)]
+			line.Points = append(line.Points, p)
 		}
-		lines = append(lines, line)
 	}
 	p := htmlreport.NewLinePlot(title, "offline queues, logarithmic", lines, label, log)
 	p.Kind = string(Assumed)

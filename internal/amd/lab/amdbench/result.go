@@ -2,23 +2,24 @@ package amdbench
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/stats"
 )
 
-// Result is all that was found. As JSON its fields are added to, never changed.
+// Result is the result of a run. Its JSON fields are added to, never changed.
 type Result struct {
-	Figures    string        `json:"figures"` // what every figure in Models' rows is
+	Figures    string        `json:"figures"` // of what kind the figures in the rows are
 	Seed       uint64        `json:"seed"`
 	Rounds     int           `json:"rounds"`
-	Programs   int           `json:"programs"`
+	Processes  int           `json:"programs"`
 	OnlineWork time.Duration `json:"online_work_ns"`
 	Models     []ModelResult `json:"models"`
 	Published  []Published   `json:"published"`
 }
 
-// ModelResult is what was found on one model.
+// ModelResult is the result of one model.
 type ModelResult struct {
 	Name       string      `json:"name"`
 	Doc        string      `json:"doc"`
@@ -26,7 +27,7 @@ type ModelResult struct {
 	Rows       []Row       `json:"rows"`
 }
 
-// Parameter is one number that the figures follow from.
+// Parameter is a number that the figures follow from.
 type Parameter struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
@@ -34,8 +35,7 @@ type Parameter struct {
 	Source string `json:"source"`
 }
 
-// Kind is how much a number is to be believed. None here is measured: there was no
-// AMD GPU.
+// Kind is how reliable a number is. None is measured: there was no AMD GPU.
 type Kind string
 
 const (
@@ -44,71 +44,72 @@ const (
 	Assumed       Kind = "modelled"
 )
 
-// Published is a figure of somebody else's.
+// Published is a figure that others published.
 type Published struct {
 	Source string `json:"source"`
 	What   string `json:"what"`
 	Value  string `json:"value"`
 }
 
-// Row is one way with so many offline queues.
+// Row is the figures of one way with a number of offline queues.
 type Row struct {
 	Queues int `json:"queues"`
 	Way    Way `json:"way"`
 
-	// From the request: until the last offline queue is off and the device runs
-	// on, so that it is the request's own; and until the request is answered.
-	// Natively the device is never its own.
-	Own    *stats.Summary `json:"own_device,omitempty"`
-	Answer stats.Summary  `json:"answer"`
-	// What the caller waits for: all calls that take offline queues off, and
-	// that put them back.
+	// Exclusive is the time from a request until all offline queues are unmapped and
+	// the device runs again. It is nil for Native, as are Unmap, Remap and Hiccup.
+	Exclusive *stats.Summary `json:"own_device,omitempty"`
+	// Answer is the time from a request to its answer.
+	Answer stats.Summary `json:"answer"`
+	// Unmap and Remap are how long the caller waits for all calls of a request.
 	Unmap *stats.Summary `json:"unmap,omitempty"`
 	Remap *stats.Summary `json:"remap,omitempty"`
-	// Hiccup is how long nothing ran on the device, the online request included,
-	// while queues were taken off.
+	// Hiccup is how long nothing ran on the device, not even the online request,
+	// while queues were unmapped.
 	Hiccup *stats.Summary `json:"hiccup,omitempty"`
 
-	Calls       float64 `json:"calls"`   // for a request, stops and starts
-	Updates     float64 `json:"updates"` // of the runlist, or packets to MES, for a request
+	Calls       float64 `json:"calls"`   // per request, stops and starts
+	Updates     float64 `json:"updates"` // of the runlist, or packets to MES, per request
 	Utilisation float64 `json:"hqd_utilisation"`
-	Mapped      float64 `json:"hqd_mapped"` // as the driver counts: with work or without
-	Stalled     float64 `json:"stalled"`    // part of the time in which nothing ran
+	Mapped      float64 `json:"hqd_mapped"` // as the driver counts slots: with work or without
+	Stalled     float64 `json:"stalled"`    // share of the time in which nothing ran
 	OfflineKept float64 `json:"offline_kept"`
 
 	VsOneByOne *SpeedUp `json:"vs_one_by_one,omitempty"`
 	VsStock    *SpeedUp `json:"vs_stock,omitempty"`
 }
 
-// SpeedUp is how many times as long the other way takes, of means.
+// SpeedUp is the mean times of the other way over those of this one.
 type SpeedUp struct {
-	Own    float64 `json:"own_device"`
-	Answer float64 `json:"answer"`
-	Unmap  float64 `json:"unmap"`
-	Remap  float64 `json:"remap"`
-	Hiccup float64 `json:"hiccup,omitempty"`
+	Exclusive float64 `json:"own_device"`
+	Answer    float64 `json:"answer"`
+	Unmap     float64 `json:"unmap"`
+	Remap     float64 `json:"remap"`
+	Hiccup    float64 `json:"hiccup,omitempty"`
 }
 
-// compare fills in the speed-ups of one number of queues.
+// compare fills in the speed-ups of the rows with the same number of queues.
 func compare(rows []Row) {
-	find := func(w Way) *Row {
-		for i := range rows {
-			if rows[i].Way == w {
-				return &rows[i]
-			}
-		}
-		return nil
-	}
 	for i := range rows {
-		if r := &rows[i]; r.Way == Batch || r.Way == Stock {
-			r.VsOneByOne = r.against(find(OneByOne))
-			if r.Way == Batch {
-				r.VsStock = r.against(find(Stock))
-			}
+		r := &rows[i]
+		if r.Way == Batch || r.Way == Stock {
+			r.VsOneByOne = r.against(find(rows, OneByOne))
+		}
+		if r.Way == Batch {
+			r.VsStock = r.against(find(rows, Stock))
 		}
 	}
 }
 
+// find returns the first row of a way, or nil.
+func find(rows []Row, way Way) *Row {
+	if i := slices.IndexFunc(rows, func(r Row) bool { return r.Way == way }); i >= 0 {
+		return &rows[i]
+	}
+	return nil
+}
+
+// against returns nil if other is nil.
 func (r *Row) against(other *Row) *SpeedUp {
 	if other == nil {
 		return nil
@@ -120,11 +121,10 @@ func (r *Row) against(other *Row) *SpeedUp {
 		return round(float64(a.Mean) / float64(b.Mean))
 	}
 	return &SpeedUp{
-		Own: times(other.Own, r.Own), Answer: times(&other.Answer, &r.Answer),
+		Exclusive: times(other.Exclusive, r.Exclusive), Answer: times(&other.Answer, &r.Answer),
 		Unmap: times(other.Unmap, r.Unmap), Remap: times(other.Remap, r.Remap), Hiccup: times(other.Hiccup, r.Hiccup),
 	}
 }
 
-// round keeps what can be told apart, so that one machine's arithmetic is
-// another's.
+// round keeps four digits, so that all machines print the same figures.
 func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
