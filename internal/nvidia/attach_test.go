@@ -12,21 +12,21 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// attacher is a hal.Attacher whose queues are the groups of targets.
+// attacher is a hal.Attacher for groups.
 type attacher struct {
-	info    hal.Info
-	targets map[sched.QueueID]target
+	info   hal.Info
+	groups map[sched.QueueID]group
 }
 
 func newAttacher() *attacher {
-	return &attacher{deviceInfo(testGPU, "NVIDIA H200", 0), map[sched.QueueID]target{}}
+	return &attacher{deviceInfo(testGPU, "NVIDIA H200", 0), map[sched.QueueID]group{}}
 }
 
 func (a *attacher) Info() hal.Info { return a.info }
 
 func (a *attacher) Attach(s hal.Spec) (hal.Queue, error) {
-	q, _, err := attach(a.targets[s.Queue])
-	return q, err
+	g := a.groups[s.Queue] // a copy
+	return g.attach()
 }
 
 // harness runs attach on the driver double with a simulated GPU.
@@ -54,8 +54,8 @@ func (h *harness) Open() hal.Spec {
 	}
 	id := sched.QueueID(len(h.contexts) + 1)
 	h.contexts[id] = p.Context
-	h.device.targets[id] = target{
-		File: p.File.Copy(), Client: p.Client, Group: p.Compute.Group, Subdevice: p.Subdevice, Channels: p.Compute.Channels,
+	h.device.groups[id] = group{
+		file: p.File.Copy(), Client: p.Client, Handle: p.Compute.Group, Subdevice: p.Subdevice, Channels: p.Compute.Channels,
 	}
 	return hal.Spec{Queue: id}
 }
@@ -147,9 +147,9 @@ func TestLeftoverSliceIsNotRestored(t *testing.T) {
 		if err := g.SetTimeslice(tt.slice); err != nil {
 			t.Fatal(err)
 		}
-		_, found, err := attach(target{File: p.File.Copy(), Client: p.Client, Group: p.Compute.Group, Subdevice: p.Subdevice, Found: tt.earlier})
-		if found != tt.want || err != nil {
-			t.Errorf("slice %v, earlier %v: got %v, %v; want %v", tt.slice, tt.earlier, found, err, tt.want)
+		g := group{file: p.File.Copy(), Client: p.Client, Handle: p.Compute.Group, Subdevice: p.Subdevice, Found: tt.earlier}
+		if _, err := g.attach(); g.Found != tt.want || err != nil {
+			t.Errorf("slice %v, earlier %v: got %v, %v; want %v", tt.slice, tt.earlier, g.Found, err, tt.want)
 		}
 	}
 }

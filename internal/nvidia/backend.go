@@ -6,6 +6,7 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -29,8 +30,8 @@ type Config struct {
 	Log     *slog.Logger // nil: none
 
 	// What follows is for tests. The zero value is for production.
-	Control    string        // the control device; empty: /dev/nvidiactl
-	GPUPattern string        // the device files of the GPUs; empty: /dev/nvidia%d
+	Control    string        // empty: nvrm.ControlPath
+	GPUPattern string        // empty: nvrm.GPUPattern
 	Root       fs.FS         // where the driver states its version and GPUs; nil: os.DirFS("/")
 	Poll       time.Duration // between looks at /proc; zero: 2 s
 	NoBPF      bool          // look at /proc only
@@ -54,7 +55,7 @@ type Backend struct {
 	driver   driverGuard
 	host     hal.Host
 	ended    sync.WaitGroup
-	restored map[groupKey]restoring // used by run only
+	restored map[discover.Key]restoring // used by run only
 
 	mu       sync.Mutex
 	watch    *discover.Watcher // nil: no driver was seen yet
@@ -64,20 +65,14 @@ type Backend struct {
 	gpus     []*gpu
 }
 
-// groupKey identifies a group while it lives. RM gives a client handle to one open file,
-// which several processes may share.
-type groupKey struct{ client, group nvrm.Handle }
-
 // groupName identifies a group of a process.
 type groupName struct {
 	pid   int
 	start uint64
-	groupKey
+	discover.Key
 }
 
-func nameOf(g *discover.Group) groupName {
-	return groupName{g.Process.PID, g.Process.Start, groupKey{g.Client, g.Handle}}
-}
+func nameOf(g *discover.Group) groupName { return groupName{g.Process.PID, g.Process.Start, g.Key} }
 
 // arrival is a group that will be offered when it has not changed for settleTime.
 type arrival struct {
@@ -114,16 +109,11 @@ func New(cfg Config) *Backend {
 	if cfg.Root == nil {
 		cfg.Root = os.DirFS("/")
 	}
-	if cfg.GPUPattern == "" {
-		cfg.GPUPattern = "/dev/nvidia%d"
-	}
-	if cfg.Control == "" {
-		cfg.Control = "/dev/nvidiactl"
-	}
+	cfg.Control, cfg.GPUPattern = cmp.Or(cfg.Control, nvrm.ControlPath), cmp.Or(cfg.GPUPattern, nvrm.GPUPattern)
 	if cfg.openTrace == nil {
 		cfg.openTrace = openTrace
 	}
-	b := &Backend{cfg: cfg, log: cfg.Log, restored: make(map[groupKey]restoring), arrivals: make(map[groupName]*arrival)}
+	b := &Backend{cfg: cfg, log: cfg.Log, restored: make(map[discover.Key]restoring), arrivals: make(map[groupName]*arrival)}
 	b.driver = driverGuard{root: cfg.Root, control: cfg.Control, pattern: cfg.GPUPattern}
 	return b
 }
@@ -218,7 +208,9 @@ func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, g := range b.gpus {
+		g.mu.Lock()
 		g.closeTrace(nil)
+		g.mu.Unlock()
 	}
 	return nil
 }

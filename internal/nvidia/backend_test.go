@@ -109,7 +109,7 @@ func (m made) group(t *testing.T, n int) *discover.Group {
 		t.Fatal(err)
 	}
 	return &discover.Group{
-		Process: m.process, GPU: testGPU, Client: m.Client, Handle: m.Compute.Group, Subdevice: m.Subdevice,
+		Key: discover.Key{Client: m.Client, Handle: m.Compute.Group}, Process: m.process, GPU: testGPU, Subdevice: m.Subdevice,
 		Channels: m.Compute.Channels[:n], File: nvrm.NewFile(fd),
 	}
 }
@@ -257,7 +257,7 @@ func TestChangedGroupIsOfferedAgain(t *testing.T) {
 			t.Errorf("channel %d disabled: got %v, want %v", 6+i, got, want)
 		}
 	}
-	if b.restoringOf(nameOf(made.group(t, 7)).groupKey).done != nil {
+	if b.restoringOf(made.group(t, 7).Key).done != nil {
 		t.Error("a restoration that is done is still listed")
 	}
 }
@@ -282,7 +282,7 @@ func TestGoneGroupIsRestored(t *testing.T) {
 	if len(h.open()) != 1 {
 		t.Error("the queue of an earlier process with the same pid was withdrawn")
 	}
-	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start, Client: made.Client, Group: made.Compute.Group})
+	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start, Key: discover.Key{Client: made.Client, Handle: made.Compute.Group}})
 	if len(h.open()) != 0 || q.exited || made.slice(t) != defaultSlice {
 		t.Errorf("%d queues, exited %v, slice %v; want 0, false, %v", len(h.open()), q.exited, made.slice(t), defaultSlice)
 	}

@@ -16,6 +16,26 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
+// Measured on an H200. Other GPUs are not known to differ.
+const (
+	defaultSlice = 2048 * time.Microsecond // of a compute group, as CUDA sets it
+	minSlice     = time.Microsecond        // zero acts alike
+	// minSharedSlice is well above what two groups need to make progress in turn. A group
+	// that is switched in spends its first 31 us on that.
+	minSharedSlice = 200 * time.Microsecond
+	stopTime       = 800 * time.Microsecond
+)
+
+// deviceInfo describes a GPU to the daemon.
+func deviceInfo(uuid, model string, index int) hal.Info {
+	return hal.Info{
+		Device: sched.Device{
+			ID: sched.DeviceID(uuid), Slice: defaultSlice, MinSharedSlice: minSharedSlice, StopTime: stopTime,
+		},
+		Backend: "nvidia", Model: model, Index: index,
+	}
+}
+
 // gpu is one GPU and, where the driver permits it, its context-switch trace. It implements
 // hal.Device and hal.Tracing.
 type gpu struct {
@@ -146,7 +166,7 @@ func (g *gpu) readTrace(now sched.Time) (resident map[int]time.Duration, ok bool
 		switches, err = g.trace.Read()
 	}
 	if err != nil {
-		g.closeLocked(err)
+		g.closeTrace(err)
 		return nil, false
 	}
 	g.clock = clock
@@ -158,14 +178,8 @@ func (g *gpu) readTrace(now sched.Time) (resident map[int]time.Duration, ok bool
 	return resident, len(resident) > 0
 }
 
-// closeTrace ends the trace. err is why; nil if the daemon shuts down.
+// closeTrace ends the trace. err is why; nil if the daemon shuts down. g.mu is held.
 func (g *gpu) closeTrace(err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closeLocked(err)
-}
-
-func (g *gpu) closeLocked(err error) {
 	if g.trace != nil {
 		_ = g.trace.Close()
 		g.trace, g.traceErr = nil, err
@@ -189,16 +203,12 @@ func (g *gpu) check() hal.Check {
 		c.OK, c.Detail = true, "turned off by the configuration: device time is estimated"
 	case g.traceErr != nil:
 		c.Detail = g.traceErr.Error() + ": device time is estimated"
-		c.Fix = traceFix(g.traceErr)
+		c.Fix = "run the daemon as root; under MIG or confidential computing the driver has no trace"
+		if errors.Is(g.traceErr, errTraceUnknownDriver) {
+			c.Fix = "use a driver that docs/DRIVERS.md lists as compared"
+		}
 	default:
 		c.OK, c.Detail = true, "closed"
 	}
 	return c
-}
-
-func traceFix(err error) string {
-	if errors.Is(err, errTraceUnknownDriver) {
-		return "use a driver that docs/DRIVERS.md lists as compared"
-	}
-	return "run the daemon as root; under MIG or confidential computing the driver has no trace"
 }

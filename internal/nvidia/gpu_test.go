@@ -102,7 +102,7 @@ func (h *onGPU) Open() hal.Spec {
 	g := h.find(p.PID)
 	id := sched.QueueID(len(h.processes) + 1)
 	h.processes[id], h.groups[id] = p, g
-	h.device.targets[id] = target{File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels}
+	h.device.groups[id] = *newGroup(g)
 	return hal.Spec{Queue: id}
 }
 

@@ -3,90 +3,132 @@ package nvidia
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/sched"
 )
 
-// group is a compute channel group under our control.
+// group is a compute channel group with everything that is needed to control it. As a
+// queue it can be sliced and interrupted. The guardian gets it as JSON, with a copy of the
+// descriptor.
 type group struct {
-	target target
-	rm     nvrm.Group
-	found  time.Duration // its slice before it was first changed
+	file      controlFile
+	Client    nvrm.Handle   `json:"client"`
+	Handle    nvrm.Handle   `json:"group"`
+	Subdevice nvrm.Handle   `json:"subdevice"`
+	Channels  []nvrm.Handle `json:"channels"` // none for an MPS server, whose group runs its clients' channels
+	Found     time.Duration `json:"found_ns"` // its slice before it was first changed; zero: not read yet
 }
 
-// The queue types that attach returns. Each claims what attach has proved.
-type (
-	slicer      struct{ g *group }
-	interrupter struct{ g *group }
+// controlFile is an open control file that its holder closes.
+type controlFile interface {
+	nvrm.Ioctler
+	io.Closer
+}
 
-	full struct {
-		*group
-		slicer
-		interrupter
+// What attach returns for a group that the driver does not let us control fully.
+type (
+	closer interface {
+		hal.Queue
+		hal.Abandoner
 	}
-	sliced struct {
-		*group
-		slicer
+	sliceOnly struct {
+		closer
+		hal.Slicer
 	}
-	interrupted struct {
-		*group
-		interrupter
+	interruptOnly struct {
+		closer
+		hal.Interrupter
 	}
+	closeOnly struct{ closer }
 )
 
-// newGroup checks by reading that the target is a channel group with the given channels,
-// and learns its slice.
-func newGroup(t target) (*group, error) {
-	g := &group{target: t, rm: nvrm.Group{File: t.File, Client: t.Client, Handle: t.Group}}
-	if err := g.verify(); err != nil {
-		return nil, fmt.Errorf("attach group %v of client %v: %w", t.Group, t.Client, classify(err))
-	}
-	return g, nil
+func newGroup(g *discover.Group) *group {
+	return &group{file: g.File, Client: g.Client, Handle: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels}
 }
 
+func (g *group) rm() nvrm.Group {
+	return nvrm.Group{File: g.file, Client: g.Client, Handle: g.Handle}
+}
+
+// attach returns a queue that claims what the driver lets us do to the group. It reads
+// before it writes: a group that looks wrong is not written to. What it writes is what is
+// there already: the present slice, and enabled channels.
+func (g *group) attach() (hal.Queue, error) {
+	if err := g.verify(); err != nil {
+		return nil, err
+	}
+	slices, err := isSupported(g.rm().SetTimeslice(g.Found))
+	interrupts := false
+	if err == nil && len(g.Channels) > 0 { // a call without channels would prove nothing
+		interrupts, err = isSupported(g.enable(true))
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("attach group %v: %w", g.Handle, err)
+	case slices && interrupts:
+		return g, nil
+	case slices:
+		return sliceOnly{g, g}, nil
+	case interrupts:
+		return interruptOnly{g, g}, nil
+	}
+	return closeOnly{g}, nil
+}
+
+// observe is attach for a driver that must not be changed. The queue is the file alone: it
+// can do nothing, and closing it restores nothing.
+func (g *group) observe() (hal.Queue, error) { return g.file, g.verify() }
+
+// verify checks by reading that this is a channel group with these channels, and reads its
+// slice.
 func (g *group) verify() error {
-	t := &g.target
-	o, err := nvrm.Lookup(t.File, t.Client, t.Group)
-	if err != nil {
-		return err
-	}
-	if o.Class != nvrm.ClassChannelGroup {
-		return fmt.Errorf("%v is of class %04x, not a channel group", t.Group, o.Class)
-	}
-	for _, c := range t.Channels {
-		o, err := nvrm.Lookup(t.File, t.Client, c)
-		if err != nil {
-			return err
-		}
-		if !nvrm.IsChannel(o.Class) || o.Parent != t.Group {
-			return fmt.Errorf("%v is of class %04x with parent %v, not a channel of the group", c, o.Class, o.Parent)
-		}
-	}
-	if _, err := g.rm.ID(); err != nil {
-		return err
-	}
-	if g.found, err = g.rm.Timeslice(); err != nil {
-		return err
-	}
-	if t.Found > 0 {
-		g.found = t.Found
-	}
-	if g.found < minSharedSlice {
-		// An earlier program left it so and did not restore it. No driver sets such a slice.
-		g.found = defaultSlice
+	if err := g.read(); err != nil {
+		return fmt.Errorf("attach group %v of client %v: %w", g.Handle, g.Client, classify(err))
 	}
 	return nil
 }
 
+func (g *group) read() error {
+	o, err := nvrm.Lookup(g.file, g.Client, g.Handle)
+	if err != nil {
+		return err
+	}
+	if o.Class != nvrm.ClassChannelGroup {
+		return fmt.Errorf("%v is of class %04x, not a channel group", g.Handle, o.Class)
+	}
+	for _, c := range g.Channels {
+		o, err := nvrm.Lookup(g.file, g.Client, c)
+		if err != nil {
+			return err
+		}
+		if !nvrm.IsChannel(o.Class) || o.Parent != g.Handle {
+			return fmt.Errorf("%v is of class %04x with parent %v, not a channel of the group", c, o.Class, o.Parent)
+		}
+	}
+	if _, err := g.rm().ID(); err != nil {
+		return err
+	}
+	slice, err := g.rm().Timeslice()
+	if g.Found == 0 {
+		g.Found = slice
+	}
+	if g.Found < minSharedSlice {
+		// An earlier program left it so and did not restore it. No driver sets such a slice.
+		g.Found = defaultSlice
+	}
+	return err
+}
+
 // enable enables or disables the channels of the group.
 func (g *group) enable(on bool) error {
-	t := &g.target
-	for batch := range slices.Chunk(t.Channels, nvrm.MaxChannels) {
-		if err := nvrm.DisableChannels(t.File, t.Client, t.Subdevice, batch, !on, false); err != nil {
+	for batch := range slices.Chunk(g.Channels, nvrm.MaxChannels) {
+		if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, batch, !on, false); err != nil {
 			return err
 		}
 	}
@@ -96,16 +138,62 @@ func (g *group) enable(on bool) error {
 // Close implements hal.Queue. It restores the group if it still exists and could be
 // changed.
 func (g *group) Close() error {
-	if _, err := nvrm.Lookup(g.target.File, g.target.Client, g.target.Group); errors.Is(classify(err), hal.ErrGone) {
-		return g.target.File.Close()
+	if _, err := nvrm.Lookup(g.file, g.Client, g.Handle); nvrm.IsGone(err) {
+		return g.file.Close()
 	}
-	err := errors.Join(ignoreUnchangeable(g.rm.SetTimeslice(g.found)), ignoreUnchangeable(g.enable(true)))
-	return errors.Join(err, g.target.File.Close())
+	err := errors.Join(ignoreUnchangeable(g.rm().SetTimeslice(g.Found)), ignoreUnchangeable(g.enable(true)))
+	return errors.Join(err, g.file.Close())
 }
 
 // Abandon implements hal.Abandoner. It makes no call: our copy of the descriptor keeps the
 // memory of the exited process on the GPU, so it is closed at once.
-func (g *group) Abandon() error { return g.target.File.Close() }
+func (g *group) Abandon() error { return g.file.Close() }
+
+// SetSlice implements hal.Slicer.
+func (g *group) SetSlice(d time.Duration) error {
+	switch {
+	case d == 0:
+		d = g.Found
+	case d == sched.MinSlice:
+		d = minSlice
+	}
+	return classify(g.rm().SetTimeslice(max(d, minSlice)))
+}
+
+// Interrupt implements hal.Interrupter: a running kernel leaves the GPU and stays off it.
+// After an error nothing has changed.
+func (g *group) Interrupt() error {
+	err := g.enable(false)
+	if err != nil {
+		err = errors.Join(err, ignoreUnchangeable(g.enable(true)))
+	}
+	return classify(err)
+}
+
+// Restore implements hal.Interrupter.
+func (g *group) Restore() error { return classify(g.enable(true)) }
+
+// isSupported interprets the result of a trial call. The error is not nil if the group has
+// gone, so that the trial says nothing.
+func isSupported(err error) (bool, error) {
+	if nvrm.IsGone(err) {
+		return false, classify(err)
+	}
+	return err == nil, nil
+}
+
+// classify adds to an error of the driver what it means to the scheduler.
+func classify(err error) error {
+	if nvrm.IsGone(err) {
+		return fmt.Errorf("%w: %w", err, hal.ErrGone)
+	}
+	for _, s := range []nvrm.Status{nvrm.ErrNotSupported, nvrm.ErrInsufficientPermissions, nvrm.ErrInvalidCommand, nvrm.ErrInvalidParamStruct} {
+		if errors.Is(err, s) {
+			return fmt.Errorf("%w: %w", err, hal.ErrNotSupported)
+		}
+	}
+	return err
+}
 
 // ignoreUnchangeable drops errors that mean there was nothing to restore.
 func ignoreUnchangeable(err error) error {
@@ -115,27 +203,3 @@ func ignoreUnchangeable(err error) error {
 	}
 	return err
 }
-
-// SetSlice implements hal.Slicer.
-func (s slicer) SetSlice(d time.Duration) error {
-	switch {
-	case d == 0:
-		d = s.g.found
-	case d == sched.MinSlice:
-		d = minSlice
-	}
-	return classify(s.g.rm.SetTimeslice(max(d, minSlice)))
-}
-
-// Interrupt implements hal.Interrupter: a running kernel leaves the GPU and stays off it.
-// After an error nothing has changed.
-func (i interrupter) Interrupt() error {
-	err := i.g.enable(false)
-	if err != nil {
-		err = errors.Join(err, ignoreUnchangeable(i.g.enable(true)))
-	}
-	return classify(err)
-}
-
-// Restore implements hal.Interrupter.
-func (i interrupter) Restore() error { return classify(i.g.enable(true)) }

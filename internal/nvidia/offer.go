@@ -70,32 +70,23 @@ func (b *Backend) offer(g *discover.Group) error {
 	for _, old := range b.remove(func(n groupName) bool { return n == name }) {
 		b.restore(old) // the group's channels have changed
 	}
-	earlier := b.restoringOf(name.groupKey)
+	earlier := b.restoringOf(name.Key)
 	driver := b.driver.state()
 	q := &queue{name: name, gpu: b.gpu(g.GPU, driver), mps: g.MPSServer}
-	t := target{
-		File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels, Found: earlier.found,
-	}
+	control := newGroup(g)
+	control.Found = earlier.found
 	o := hal.Offer{Process: g.Process, Device: q.gpu, After: earlier.done}
 	if driver.mayChange() {
-		state := &handoffState{Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels}
-		o.Handoff = &hal.Handoff{State: state, FD: g.File.Fd()}
-		o.Attach = func(hal.Queue) (hal.Queue, error) {
-			attached, found, err := attach(t)
-			q.found, state.Found = found, found
-			return attached, err
-		}
+		o.Handoff = &hal.Handoff{State: control, FD: g.File.Fd()}
+		o.Attach = func(hal.Queue) (hal.Queue, error) { return control.attach() }
 	} else {
-		o.Attach = func(hal.Queue) (hal.Queue, error) {
-			attached, found, err := observe(t)
-			q.found = found
-			return attached, err
-		}
+		o.Attach = func(hal.Queue) (hal.Queue, error) { return control.observe() }
 	}
 	var err error
 	if q.handle, err = b.host.QueueFound(o); err != nil {
 		return err
 	}
+	q.found = control.Found
 	detail := hal.Detail{FoundSlice: q.found}
 	if q.mps {
 		detail.SharedBy = "mps"
@@ -109,9 +100,9 @@ func (b *Backend) offer(g *discover.Group) error {
 
 // gone withdraws a group, or all groups of a process that has exited.
 func (b *Backend) gone(g *discover.Gone) {
-	exited := g.Client == 0 && g.Group == 0
+	exited := g.Key == discover.Key{}
 	match := func(n groupName) bool {
-		return n.pid == g.PID && n.start == g.Start && (exited || n.groupKey == groupKey{g.Client, g.Group})
+		return n.pid == g.PID && n.start == g.Start && (exited || n.Key == g.Key)
 	}
 	b.dropArrivals(match)
 	for _, q := range b.remove(match) {
@@ -142,12 +133,12 @@ func (b *Backend) remove(match func(groupName) bool) []*queue {
 
 // restore withdraws a queue whose group may still exist.
 func (b *Backend) restore(q *queue) {
-	b.restored[q.name.groupKey] = restoring{q.found, q.handle.Withdraw(false)}
+	b.restored[q.name.Key] = restoring{q.found, q.handle.Withdraw(false)}
 }
 
 // restoringOf returns the restoration of a group that is under way; zero if there is none.
-func (b *Backend) restoringOf(key groupKey) restoring {
-	maps.DeleteFunc(b.restored, func(_ groupKey, r restoring) bool {
+func (b *Backend) restoringOf(key discover.Key) restoring {
+	maps.DeleteFunc(b.restored, func(_ discover.Key, r restoring) bool {
 		select {
 		case <-r.done:
 			return true

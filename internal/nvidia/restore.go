@@ -5,32 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
-	"github.com/giveway/giveway/sched"
 )
-
-// handoffState is what the guardian needs to restore a group.
-type handoffState struct {
-	Client    nvrm.Handle   `json:"client"`
-	Group     nvrm.Handle   `json:"group"`
-	Subdevice nvrm.Handle   `json:"subdevice"`
-	Channels  []nvrm.Handle `json:"channels"`
-	Found     time.Duration `json:"found_ns"` // the slice to restore
-}
 
 // Adopt implements hal.Adopter.
 func (b *Backend) Adopt(state json.RawMessage, fd int) (hal.Queue, error) {
-	f := nvrm.NewFile(fd)
-	var s handoffState
-	if err := json.Unmarshal(state, &s); err != nil {
-		return nil, errors.Join(fmt.Errorf("state of a channel group: %w", err), f.Close())
+	g := &group{file: nvrm.NewFile(fd)}
+	if err := json.Unmarshal(state, g); err != nil {
+		return nil, errors.Join(fmt.Errorf("state of a channel group: %w", err), g.file.Close())
 	}
-	t := target{File: f, Client: s.Client, Group: s.Group, Subdevice: s.Subdevice, Channels: s.Channels}
-	return adopt(t, s.Found), nil
+	return g, nil
 }
 
 // RestoreAll implements hal.Restorer. It lets every compute group run, with the slice that
@@ -56,7 +43,7 @@ func (b *Backend) RestoreAll(ctx context.Context) (hal.Restored, error) {
 			return r, fmt.Errorf("NVIDIA driver %s is unknown and its self-test failed, so nothing is changed: %w", s.Version, s.selfTest)
 		}
 		r.Queues++
-		changed, err := restoreGroup(ev.Found)
+		changed, err := restoreGroup(newGroup(ev.Found))
 		if changed {
 			r.Slices++
 		}
@@ -72,16 +59,14 @@ func (b *Backend) RestoreAll(ctx context.Context) (hal.Restored, error) {
 
 // restoreGroup lets one group run with the slice that CUDA sets. changed reports whether it
 // had another one.
-func restoreGroup(g *discover.Group) (changed bool, err error) {
-	t := target{File: g.File, Client: g.Client, Group: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels}
-	q := adopt(t, defaultSlice)
-	defer func() { _ = hal.Abandon(q) }()
-	slice, err := nvrm.Group{File: g.File, Client: g.Client, Handle: g.Handle}.Timeslice()
+func restoreGroup(g *group) (changed bool, err error) {
+	defer g.file.Close()
+	slice, err := g.rm().Timeslice()
 	if err == nil && slice != defaultSlice {
 		changed = true
-		err = hal.Do(q, sched.Action{Verb: sched.SetSlice})
+		err = g.SetSlice(defaultSlice)
 	}
-	return changed, errors.Join(err, hal.Start(q, sched.LevelInterrupt))
+	return changed, errors.Join(err, g.Restore())
 }
 
 // Probe implements hal.Prober.

@@ -41,15 +41,13 @@ var rmRequests = requests{
 const sampleSize = 16 + maxArg
 
 // call is a successful allocation or free. Its content comes from the memory of the process
-// after the call, so it is a hint where to look and no proof.
+// after the call, so it says where to look and proves nothing.
 type call struct {
 	pid    int
 	fd     int
 	free   bool
 	client nvrm.Handle
-	parent nvrm.Handle
 	object nvrm.Handle
-	class  uint32
 }
 
 // decode decodes a sample. It returns false for a call that RM refused.
@@ -64,18 +62,14 @@ func (r requests) decode(b []byte) (call, bool) {
 		fd:     int(int32(le.Uint32(b[4:]))),
 		free:   request == r.free,
 		client: nvrm.Handle(le.Uint32(arg)),
-		parent: nvrm.Handle(le.Uint32(arg[4:])),
 		object: nvrm.Handle(le.Uint32(arg[8:])),
 	}
 	status := 28 // its offset in NVOS21
-	switch size := request >> 16; {
+	switch {
 	case c.free:
 		status = 12
-	case size == nvrm.SizeNVOS64:
+	case request>>16 == nvrm.SizeNVOS64:
 		status = 40
-		fallthrough
-	default:
-		c.class = le.Uint32(arg[12:])
 	}
 	return c, c.pid > 0 && c.fd >= 0 && le.Uint32(arg[status:]) == uint32(nvrm.OK)
 }

@@ -17,9 +17,9 @@ import (
 // fm_length.
 const fiemap = 0xc020660b
 
-func fiemapArg(client, parent, object nvrm.Handle, class uint32) []byte {
+func fiemapArg(client, object, class uint32) []byte {
 	b := make([]byte, nvrm.SizeNVOS21)
-	for i, v := range []uint32{uint32(client), uint32(parent), uint32(object), class} {
+	for i, v := range []uint32{client, 2, object, class} {
 		binary.LittleEndian.PutUint32(b[4*i:], v)
 	}
 	return b
@@ -32,7 +32,7 @@ func fiemapChild(path string) error {
 		return err
 	}
 	for _, class := range []uint32{0x0041, nvrm.ClassChannelGroup, 0x503c, 0xc86f, 0xcbc0, nvrm.ClassSubdevice, 0x003e} {
-		if err := f.Ioctl(fiemap, fiemapArg(0xc1d00001, 2, 0x5c000015, class)); err != nil {
+		if err := f.Ioctl(fiemap, fiemapArg(0xc1d00001, 0x5c000000+class, class)); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func TestCallsOfAnotherProcessAreTraced(t *testing.T) {
 		if err != nil {
 			t.Fatalf("waiting for class %04x: %v", class, err)
 		}
-		want := call{pid: c.Process.Pid, fd: got.fd, client: 0xc1d00001, parent: 2, object: 0x5c000015, class: class}
+		want := call{pid: c.Process.Pid, fd: got.fd, client: 0xc1d00001, object: nvrm.Handle(0x5c000000 + class)}
 		if got != want || got.fd < 3 {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

@@ -65,11 +65,11 @@ func (c *clientList) update() error {
 	}
 	since := int(c.newest-last) & nvrm.ClientMask
 	if last == 0 || c.next == 0 || since > maxAsk {
-		c.next, c.remaining, c.handles = below(c.newest), nvrm.ClientMask, nil
+		c.next, c.remaining, c.handles = step(c.newest, -1), nvrm.ClientMask, nil
 		first := max(int(c.newest&nvrm.ClientMask), minAsk)
 		return c.ask(f, min(first, maxAsk), time.Now().Add(c.budget))
 	}
-	recent := clientList{next: below(c.newest), remaining: since + askAgain}
+	recent := clientList{next: step(c.newest, -1), remaining: since + askAgain}
 	err = recent.ask(f, recent.remaining, time.Now().Add(c.budget))
 	for _, h := range c.handles {
 		recent.add(h)
@@ -104,11 +104,10 @@ func (c *clientList) readCounter(f nvrm.Ioctler) error {
 	return err
 }
 
-// below returns the handle that RM gives out before h.
-func below(h nvrm.Handle) nvrm.Handle { return h&^nvrm.ClientMask | (h-1)&nvrm.ClientMask }
-
-// above returns the handle that RM gives out after h.
-func above(h nvrm.Handle) nvrm.Handle { return h&^nvrm.ClientMask | (h+1)&nvrm.ClientMask }
+// step returns the handle that RM's counter gives out n clients after h, or before it.
+func step(h nvrm.Handle, n int) nvrm.Handle {
+	return h&^nvrm.ClientMask | (h+nvrm.Handle(n))&nvrm.ClientMask
+}
 
 // ask asks about the next n handles, or as many as there is time for.
 func (c *clientList) ask(f nvrm.Ioctler, n int, until time.Time) error {
@@ -123,7 +122,7 @@ func (c *clientList) ask(f nvrm.Ioctler, n int, until time.Time) error {
 		if owner != nvrm.NoFile {
 			c.add(c.next)
 		}
-		c.next = below(c.next)
+		c.next = step(c.next, -1)
 		c.remaining--
 	}
 	return nil

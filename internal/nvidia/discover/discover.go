@@ -14,6 +14,7 @@
 package discover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,16 +33,23 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
+// Key identifies a compute group while it exists. RM gives a client handle to one open file,
+// which several processes may share.
+type Key struct {
+	Client nvrm.Handle
+	Handle nvrm.Handle // of the group
+}
+
 // Group is a compute group of a process.
 type Group struct {
+	Key
 	Process   proc.Process
+	ID        uint32 // number of the group on its runlist
 	GPU       string // its UUID, as nvidia-smi writes it
-	Client    nvrm.Handle
-	Handle    nvrm.Handle
+	Device    nvrm.Handle
 	Subdevice nvrm.Handle
 	Channels  []nvrm.Handle // none for an MPS server: its clients own them
 	File      *nvrm.File    // a copied descriptor; the receiver closes it
-	ID        uint32        // number of the group on its runlist
 	MPSServer bool          // the process is nvidia-cuda-mps-server
 }
 
@@ -55,12 +63,11 @@ type Event struct {
 	Gone  *Gone
 }
 
-// Gone means that a process has exited, or that a group of it no longer exists.
+// Gone means that a group of a process no longer exists, or that the process has exited.
 type Gone struct {
-	PID    int
-	Start  uint64
-	Client nvrm.Handle
-	Group  nvrm.Handle // Client and Group are zero: the process has exited
+	PID   int
+	Start uint64
+	Key   // zero: the process has exited
 }
 
 // Config configures a Watcher.
@@ -98,7 +105,7 @@ type Watcher struct {
 	events chan Event
 	exits  chan *holder
 	calls  chan call
-	done   <-chan struct{}
+	ctx    context.Context // done when the Watcher ends
 	stop   context.CancelFunc
 	rescan chan struct{} // Rescan was called
 	tracer *tracer       // nil: no eBPF
@@ -113,7 +120,7 @@ type Watcher struct {
 
 	// What follows is used by the loop's goroutine only.
 	holders       map[int]*holder
-	owners        map[groupName]*holder
+	owners        map[Key]*holder     // the holders for which groups were reported
 	nonHolders    map[int]nonHolder   // by pid: processes without the control device
 	refused       map[int]uint64      // by pid: start times of processes that may not be inspected
 	pending       map[int]*pending    // by pid: traced calls that wait for a scan
@@ -149,15 +156,7 @@ func Watch(ctx context.Context, c Config) (*Watcher, error) {
 }
 
 func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
-	if c.Proc == "" {
-		c.Proc = "/proc"
-	}
-	if c.Control == "" {
-		c.Control = "/dev/nvidiactl"
-	}
-	if c.Poll <= 0 {
-		c.Poll = 2 * time.Second
-	}
+	c.Proc, c.Control, c.Poll = cmp.Or(c.Proc, "/proc"), cmp.Or(c.Control, nvrm.ControlPath), cmp.Or(c.Poll, 2*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -165,7 +164,7 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 		config: c, proc: procfs{proc.FS(c.Proc)}, log: c.Log,
 		events: make(chan Event), exits: make(chan *holder), calls: make(chan call, 256),
 		tracedSince: math.MaxUint64, rescan: make(chan struct{}, 1), rescans: map[int]bool{},
-		holders: map[int]*holder{}, owners: map[groupName]*holder{}, nonHolders: map[int]nonHolder{},
+		holders: map[int]*holder{}, owners: map[Key]*holder{}, nonHolders: map[int]nonHolder{},
 		refused: map[int]uint64{}, pending: map[int]*pending{}, knownClients: map[nvrm.Handle]int{},
 	}
 	w.allClients = clientList{open: func() (controlFile, error) { return nvrm.Open(c.Control) }, budget: updateBudget}
@@ -177,8 +176,7 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 		return nil, fmt.Errorf("open a pidfd (needs Linux 5.6): %w", err)
 	}
 	unix.Close(self)
-	ctx, w.stop = context.WithCancel(ctx)
-	w.done = ctx.Done()
+	w.ctx, w.stop = context.WithCancel(ctx)
 	return w, nil
 }
 
@@ -205,28 +203,25 @@ func (w *Watcher) Checks() []Check {
 	w.mu.Lock()
 	bpfErr, procErr, denied := w.bpfErr, w.listErr, w.denied
 	w.mu.Unlock()
-	checks := []Check{
-		{Name: "control device", OK: true, Detail: w.config.Control},
-		{Name: "processes", OK: true, Detail: "listed in " + w.config.Proc},
-		{Name: "permissions", OK: true, Detail: "every process could be inspected"},
-		{Name: "eBPF", OK: true, Detail: "allocations are traced as they happen"},
-	}
-	if _, err := os.Stat(w.config.Control); err != nil {
-		checks[0] = Check{checks[0].Name, false, err.Error(), "load NVIDIA's driver; in a container, pass the device in"}
-	}
-	if procErr != nil {
-		checks[1] = Check{checks[1].Name, false, procErr.Error(), "mount proc, without hidepid for this user"}
-	}
+	_, controlErr := os.Stat(w.config.Control)
+	var deniedErr error
 	if denied > 0 {
-		checks[2] = Check{
-			checks[2].Name, false, fmt.Sprintf("%d processes may not be inspected", denied),
-			"run as root or with CAP_SYS_PTRACE, or watch one user's processes as that user",
-		}
+		deniedErr = fmt.Errorf("%d processes may not be inspected", denied)
 	}
-	if bpfErr != nil {
-		checks[3] = Check{checks[3].Name, false, bpfErr.Error(), bpfFix(bpfErr)}
+	return []Check{
+		check("control device", w.config.Control, controlErr, "load NVIDIA's driver; in a container, pass the device in"),
+		check("processes", "listed in "+w.config.Proc, procErr, "mount proc, without hidepid for this user"),
+		check("permissions", "every process could be inspected", deniedErr,
+			"run as root or with CAP_SYS_PTRACE, or watch one user's processes as that user"),
+		check("eBPF", "allocations are traced as they happen", bpfErr, bpfFix(bpfErr)),
 	}
-	return checks
+}
+
+func check(name, detail string, err error, fix string) Check {
+	if err != nil {
+		return Check{Name: name, Detail: err.Error(), Fix: fix}
+	}
+	return Check{Name: name, OK: true, Detail: detail}
 }
 
 var errTurnedOff = errors.New("turned off")

@@ -2,7 +2,6 @@ package discover
 
 import (
 	"errors"
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -44,7 +43,9 @@ func (w *Watcher) clientsOf(f nvrm.Ioctler) ([]nvrm.Handle, error) {
 
 // guessClient finds the client of a descriptor by trying likely handles.
 func (w *Watcher) guessClient(f nvrm.Ioctler) (nvrm.Handle, error) {
-	client, wrong, err := nvrm.FindClient(f, limit(w.guessOrder(), min(maxGuessesTotal-w.guessesMade, maxGuesses)))
+	guesses := w.guessOrder()
+	guesses = guesses[:min(len(guesses), maxGuessesTotal-w.guessesMade, maxGuesses)]
+	client, wrong, err := nvrm.FindClient(f, guesses)
 	w.guessesMade += wrong
 	w.guesses.Add(uint64(wrong))
 	if err != nil {
@@ -60,53 +61,31 @@ func (w *Watcher) guessClient(f nvrm.Ioctler) (nvrm.Handle, error) {
 // guessOrder returns the handles to guess, likeliest first, each once: next to those found,
 // for processes often start together; down from the newest; up from the first. Handles that
 // other descriptors own come last: they may have been freed a moment ago.
-func (w *Watcher) guessOrder() iter.Seq[nvrm.Handle] {
-	return func(yield func(nvrm.Handle) bool) {
-		tried := maps.Clone(w.knownClients)
-		from := func(h nvrm.Handle, n int, up bool) bool {
-			for ; n > 0; n-- {
-				if tried[h] == 0 {
-					tried[h]++
-					if !yield(h) {
-						return false
-					}
-				}
-				if up {
-					h = above(h)
-				} else {
-					h = below(h)
-				}
-			}
-			return true
-		}
-		if w.highest != 0 && !(from(above(w.highest), guessNear, true) && from(below(w.lowest), guessNear, false)) {
-			return
-		}
-		if w.allClients.newest != 0 && !from(below(w.allClients.newest), guessNewer, false) {
-			return
-		}
-		for h := range nvrm.FirstClients(guessFirst) {
-			if !from(h, 1, true) {
-				return
-			}
-		}
-		for _, h := range slices.Sorted(maps.Keys(w.knownClients)) {
-			if !yield(h) {
-				return
-			}
+func (w *Watcher) guessOrder() (order []nvrm.Handle) {
+	listed := maps.Clone(w.knownClients)
+	add := func(h nvrm.Handle) {
+		if listed[h] == 0 {
+			listed[h]++
+			order = append(order, h)
 		}
 	}
-}
-
-// limit returns the first n handles of a sequence.
-func limit(all iter.Seq[nvrm.Handle], n int) iter.Seq[nvrm.Handle] {
-	return func(yield func(nvrm.Handle) bool) {
-		for h := range all {
-			if n--; n < 0 || !yield(h) {
-				return
-			}
+	if w.highest != 0 {
+		for i := range guessNear {
+			add(step(w.highest, 1+i))
+		}
+		for i := range guessNear {
+			add(step(w.lowest, -1-i))
 		}
 	}
+	if newest := w.allClients.newest; newest != 0 {
+		for i := range guessNewer {
+			add(step(newest, -1-i))
+		}
+	}
+	for _, h := range nvrm.FirstClients(guessFirst) {
+		add(h)
+	}
+	return append(order, slices.Sorted(maps.Keys(w.knownClients))...)
 }
 
 // findOlder asks about further handles while a process holds the control device without a
@@ -118,7 +97,7 @@ func (w *Watcher) findOlder() bool {
 	}
 	var without []*holder
 	for _, h := range w.sortedHolders() {
-		unknown := slices.ContainsFunc(slices.Collect(maps.Values(h.files)), func(c *control) bool { return c.client == 0 })
+		unknown := slices.ContainsFunc(slices.Collect(maps.Values(h.files)), func(c *controlFD) bool { return c.client == 0 && !c.foreign })
 		if unknown && len(h.groups) == 0 && !h.sharesGroup && h.process.Start <= w.tracedSince {
 			without = append(without, h)
 		}

@@ -27,12 +27,12 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer self.Close()
-	hold := func(pid int, client nvrm.Handle, id uint32, gpu string) (*holder, *found) {
-		h := &holder{process: proc.Process{PID: pid, Start: uint64(pid)}, pidfd: self, groups: map[groupName]*found{}}
+	hold := func(pid int, client nvrm.Handle, id uint32, gpu string) (*holder, *Group) {
+		h := &holder{process: proc.Process{PID: pid, Start: uint64(pid)}, pidfd: self, groups: map[Key]*Group{}}
 		w.holders[pid] = h
-		return h, &found{groupName: groupName{client, 0x5c000015}, id: id, gpu: gpu}
+		return h, &Group{Key: Key{client, 0x5c000015}, ID: id, GPU: gpu}
 	}
-	keep := func(h *holder, g *found) { h.groups[g.groupName], w.owners[g.groupName] = g, h }
+	keep := func(h *holder, g *Group) { h.groups[g.Key], w.owners[g.Key] = g, h }
 
 	client, clientGroup := hold(50, 0xc1d00001, 3, "GPU-a")
 	if !w.ownsGroup(client, clientGroup, false) {
@@ -52,7 +52,7 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 	if len(w.events) != 1 || len(client.groups) != 0 || !client.sharesGroup {
 		t.Fatalf("got %d events, groups %v of the client; want 1 and none", len(w.events), client.groups)
 	}
-	if g := (<-w.events).Gone; g == nil || g.PID != 50 || g.Group != clientGroup.group {
+	if g := (<-w.events).Gone; g == nil || g.PID != 50 || g.Key != clientGroup.Key {
 		t.Errorf("got %+v, want the client's group gone", g)
 	}
 	if w.ownsGroup(client, clientGroup, false) {

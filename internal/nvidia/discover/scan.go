@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -18,19 +19,20 @@ import (
 type holder struct {
 	process     proc.Process
 	pidfd       *proc.Handle
-	files       map[int]*control     // by descriptor
-	groups      map[groupName]*found // reported, and not gone
-	sharesGroup bool                 // it holds a group that was reported for another process
+	files       map[int]*controlFD // by descriptor
+	groups      map[Key]*Group     // reported, and not gone
+	sharesGroup bool               // it holds a group that was reported for another process
 	since       time.Time
 	next        time.Time // when a scan of all processes includes it again
 }
 
-// control is what is known of a descriptor of the control device.
-type control struct {
-	client nvrm.Handle   // zero: unknown
-	known  []nvrm.Handle // objects that traced calls named
-	tries  int           // rounds of guessing
-	retry  time.Time     // no guess before this time
+// controlFD is a process's descriptor of the control device.
+type controlFD struct {
+	foreign bool          // it is of another file with the same name
+	client  nvrm.Handle   // zero: unknown
+	known   []nvrm.Handle // objects that traced calls named
+	tries   int           // rounds of guessing
+	retry   time.Time     // no guess before this time
 }
 
 const (
@@ -41,8 +43,8 @@ const (
 )
 
 func (h *holder) dependsOn(client, object nvrm.Handle) bool {
-	for name, g := range h.groups {
-		if name.client == client && g.dependsOn(object) {
+	for _, g := range h.groups {
+		if g.Client == client && g.dependsOn(object) {
 			return true
 		}
 	}
@@ -50,8 +52,8 @@ func (h *holder) dependsOn(client, object nvrm.Handle) bool {
 }
 
 // scan compares the groups of a process with those reported, and reports the differences.
-// hints are traced calls. mayGuess permits to guess client handles.
-func (w *Watcher) scan(pid int, hints []hint, mayGuess bool) {
+// calls are traced calls of the process. mayGuess permits to guess client handles.
+func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
 	h, fds := w.holderOf(pid)
 	if h == nil {
 		return
@@ -64,19 +66,22 @@ func (w *Watcher) scan(pid int, hints []hint, mayGuess bool) {
 	}
 	for _, fd := range fds {
 		if h.files[fd] == nil {
-			h.files[fd] = &control{}
+			h.files[fd] = &controlFD{}
 		}
 	}
 	// Descriptors with a known client come first. Once one has led to a compute group no
 	// handles are guessed for the others: CUDA has one client per process.
-	isKnown := func(fd int) bool {
-		return h.files[fd].client != 0 || slices.ContainsFunc(hints, func(t hint) bool { return t.fd == fd })
+	var known, unknown []int
+	for _, fd := range fds {
+		if h.files[fd].client != 0 || slices.ContainsFunc(calls, func(c call) bool { return c.fd == fd }) {
+			known = append(known, fd)
+		} else {
+			unknown = append(unknown, fd)
+		}
 	}
-	order := slices.Clone(fds)
-	slices.SortStableFunc(order, func(a, b int) int { return btoi(isKnown(b)) - btoi(isKnown(a)) })
 	var done []int
-	seen := map[groupName]bool{}
-	for _, fd := range order {
+	seen := map[Key]bool{}
+	for _, fd := range append(known, unknown...) {
 		if w.stopped() || w.holders[pid] != h {
 			return
 		}
@@ -84,14 +89,14 @@ func (w *Watcher) scan(pid int, hints []hint, mayGuess bool) {
 			continue // a dup
 		}
 		done = append(done, fd)
-		w.scanFile(h, fd, hintsFor(fd, fds, hints), mayGuess && len(seen) == 0, seen)
+		w.scanFile(h, fd, callsOn(fd, fds, calls), mayGuess && len(seen) == 0, seen)
 	}
 	if w.holders[pid] != h || w.isExiting(pid) {
 		return // it exited meanwhile
 	}
-	for _, name := range sortedNames(h.groups) {
-		if !seen[name] {
-			w.reportGone(h, name)
+	for _, key := range sortedKeys(h.groups) {
+		if !seen[key] {
+			w.reportGone(h, key)
 		}
 	}
 	h.next = time.Now().Add(w.config.Poll / 2)
@@ -100,17 +105,10 @@ func (w *Watcher) scan(pid int, hints []hint, mayGuess bool) {
 	}
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// hintsFor returns the hints for a descriptor, and those for descriptors that were closed:
-// fd may be a duplicate of one.
-func hintsFor(fd int, fds []int, hints []hint) []hint {
-	return slices.DeleteFunc(slices.Clone(hints), func(t hint) bool { return t.fd != fd && slices.Contains(fds, t.fd) })
+// callsOn returns the calls on a descriptor, and those on descriptors that were closed: fd
+// may be a duplicate of one.
+func callsOn(fd int, fds []int, calls []call) []call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return c.fd != fd && slices.Contains(fds, c.fd) })
 }
 
 // holderOf returns the record of a process that has the control device open and may be
@@ -136,8 +134,8 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 			return nil, nil
 		}
 		if len(fds) == 0 {
-			for _, name := range sortedNames(h.groups) {
-				w.reportGone(h, name)
+			for _, key := range sortedKeys(h.groups) {
+				w.reportGone(h, key)
 			}
 			w.forget(h)
 			return nil, nil
@@ -150,13 +148,13 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 	if err != nil {
 		return nil, nil // it has exited
 	}
-	h = &holder{process: p, pidfd: pidfd, files: map[int]*control{}, groups: map[groupName]*found{}, since: time.Now()}
+	h = &holder{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, since: time.Now()}
 	w.holders[pid] = h
 	w.waiters.Go(func() {
 		if h.pidfd.WaitExit() {
 			select {
 			case w.exits <- h:
-			case <-w.done:
+			case <-w.ctx.Done():
 			}
 		}
 	})
@@ -164,7 +162,7 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 }
 
 // scanFile asks RM for the groups of one descriptor, through a copy.
-func (w *Watcher) scanFile(h *holder, fd int, hints []hint, mayGuess bool, seen map[groupName]bool) {
+func (w *Watcher) scanFile(h *holder, fd int, calls []call, mayGuess bool, seen map[Key]bool) {
 	copied, err := unix.PidfdGetfd(h.pidfd.Fd(), fd, 0) // sets close-on-exec
 	c := h.files[fd]
 	if err != nil {
@@ -174,18 +172,18 @@ func (w *Watcher) scanFile(h *holder, fd int, hints []hint, mayGuess bool, seen 
 		}
 		return
 	}
-	if !isDevice(copied, w.config.Control) {
+	if c.foreign = !isDevice(copied, w.config.Control); c.foreign {
 		unix.Close(copied)
 		return
 	}
 	file := nvrm.NewFile(copied)
 	defer file.Close()
-	for _, t := range hints {
-		if t.fd == fd && len(c.known) < maxHints && !slices.Contains(c.known, t.object) {
+	for _, t := range calls {
+		if t.fd == fd && len(c.known) < maxCalls && !slices.Contains(c.known, t.object) {
 			c.known = append(c.known, t.object)
 		}
 	}
-	client, groups, err := w.findGroups(h, fd, file, hints, mayGuess)
+	client, groups, err := w.findGroups(h, fd, file, calls, mayGuess)
 	w.setClient(c, client)
 	if err != nil && !nvrm.IsGone(err) {
 		w.log.Debug("cannot list the objects of a descriptor", "pid", h.process.PID, "fd", fd, "error", err)
@@ -193,7 +191,7 @@ func (w *Watcher) scanFile(h *holder, fd int, hints []hint, mayGuess bool, seen 
 		return
 	}
 	for _, g := range groups {
-		seen[g.groupName] = true
+		seen[g.Key] = true
 		w.reportFound(h, fd, copied, &g)
 	}
 }
@@ -206,10 +204,10 @@ func (w *Watcher) isExiting(pid int) bool {
 }
 
 // markSeen keeps the groups of a client when RM could not be asked about them.
-func markSeen(h *holder, client nvrm.Handle, seen map[groupName]bool) {
-	for name := range h.groups {
-		if name.client == client {
-			seen[name] = true
+func markSeen(h *holder, client nvrm.Handle, seen map[Key]bool) {
+	for key := range h.groups {
+		if key.Client == client {
+			seen[key] = true
 		}
 	}
 }
@@ -226,9 +224,9 @@ func (w *Watcher) setRefused(p proc.Process, refused bool) {
 }
 
 // findGroups finds the client of a descriptor and its groups.
-func (w *Watcher) findGroups(h *holder, fd int, f nvrm.Ioctler, hints []hint, mayGuess bool) (client nvrm.Handle, groups []found, err error) {
+func (w *Watcher) findGroups(h *holder, fd int, f nvrm.Ioctler, calls []call, mayGuess bool) (client nvrm.Handle, groups []Group, err error) {
 	c := h.files[fd]
-	for _, client := range w.likelyClients(h, fd, hints) {
+	for _, client := range w.likelyClients(h, fd, calls) {
 		groups, err = groupsOf(f, client, c.known)
 		if !errors.Is(err, nvrm.ErrInvalidClient) {
 			return client, groups, err
@@ -253,15 +251,15 @@ func (w *Watcher) findGroups(h *holder, fd int, f nvrm.Ioctler, hints []hint, ma
 
 // likelyClients returns likely clients of a descriptor: those that traced calls through it
 // named, the one it had, and the client of another process's descriptor of the same file.
-func (w *Watcher) likelyClients(h *holder, fd int, hints []hint) []nvrm.Handle {
+func (w *Watcher) likelyClients(h *holder, fd int, calls []call) []nvrm.Handle {
 	var out []nvrm.Handle
 	add := func(client nvrm.Handle) {
 		if client != 0 && len(out) < maxCandidates && !slices.Contains(out, client) {
 			out = append(out, client)
 		}
 	}
-	for _, t := range slices.Backward(hints) { // the latest first
-		add(t.client)
+	for _, c := range slices.Backward(calls) { // the latest first
+		add(c.client)
 	}
 	add(h.files[fd].client)
 	if len(out) > 0 {
@@ -280,7 +278,7 @@ func (w *Watcher) likelyClients(h *holder, fd int, hints []hint) []nvrm.Handle {
 	return out
 }
 
-func (w *Watcher) setClient(c *control, client nvrm.Handle) {
+func (w *Watcher) setClient(c *controlFD, client nvrm.Handle) {
 	if c.client == client {
 		return
 	}
@@ -297,9 +295,9 @@ func (w *Watcher) setClient(c *control, client nvrm.Handle) {
 
 // reportFound emits a group unless it was reported already, for this process or for another
 // with the same open file.
-func (w *Watcher) reportFound(h *holder, fd, copied int, g *found) {
-	old := h.groups[g.groupName]
-	if old != nil && old.equal(g) || h.pidfd.Exited() {
+func (w *Watcher) reportFound(h *holder, fd, copied int, g *Group) {
+	old := h.groups[g.Key]
+	if old != nil && old.same(g) || h.pidfd.Exited() {
 		return
 	}
 	if old == nil && !w.inOwnerScan {
@@ -310,52 +308,50 @@ func (w *Watcher) reportFound(h *holder, fd, copied int, g *found) {
 	if w.holders[h.process.PID] != h {
 		return
 	}
-	if o := w.owners[g.groupName]; o != nil && o != h {
+	if o := w.owners[g.Key]; o != nil && o != h {
 		h.sharesGroup = true
 		return
 	}
-	if old != nil && (old.id != g.id || old.gpu != g.gpu) {
-		w.reportGone(h, g.groupName) // the handle was reused
+	if old != nil && (old.ID != g.ID || old.GPU != g.GPU) {
+		w.reportGone(h, g.Key) // the handle was reused
 	}
 	server := w.proc.isMPSServer(h.process.PID)
 	if !w.ownsGroup(h, g, server) {
 		h.sharesGroup = true
 		return
 	}
-	channels := slices.Clone(g.channels)
-	if server {
-		channels = nil // the work runs on channels of its clients
-	}
 	own, err := unix.FcntlInt(uintptr(copied), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		w.log.Warn("cannot report a channel group", "pid", h.process.PID, "error", os.NewSyscallError("dup", err))
 		return
 	}
-	h.groups[g.groupName] = g
-	w.owners[g.groupName] = h
-	w.log.Debug("channel group found", "pid", h.process.PID, "gpu", g.gpu, "id", g.id, "client", g.client, "handle", g.group, "channels", len(g.channels), "mps", server)
-	w.emit(Event{Found: &Group{
-		Process: h.process, GPU: g.gpu, Client: g.client, Handle: g.group, Subdevice: g.subdevice,
-		Channels: channels, File: nvrm.NewFile(own), ID: g.id, MPSServer: server,
-	}})
+	h.groups[g.Key] = g
+	w.owners[g.Key] = h
+	w.log.Debug("channel group found", "pid", h.process.PID, "gpu", g.GPU, "id", g.ID, "client", g.Client, "handle", g.Handle, "channels", len(g.Channels), "mps", server)
+	report := *g
+	report.Process, report.File, report.MPSServer = h.process, nvrm.NewFile(own), server
+	if report.Channels = slices.Clone(g.Channels); server {
+		report.Channels = nil // the work runs on channels of its clients
+	}
+	w.emit(Event{Found: &report})
 }
 
 // ownsGroup reports whether a group is to be reported for a process. Under MPS all clients
 // use the group of the server, each under a handle of its own: it is one queue and belongs
 // to the server.
-func (w *Watcher) ownsGroup(h *holder, g *found, server bool) bool {
+func (w *Watcher) ownsGroup(h *holder, g *Group, server bool) bool {
 	for _, o := range w.sortedHolders() {
 		if o == h {
 			continue
 		}
-		for _, name := range sortedNames(o.groups) {
-			if same := o.groups[name]; same.id != g.id || same.gpu != g.gpu {
+		for _, key := range sortedKeys(o.groups) {
+			if other := o.groups[key]; other.ID != g.ID || other.GPU != g.GPU {
 				continue
 			}
 			switch {
 			case server:
 				o.sharesGroup = true
-				w.reportGone(o, name)
+				w.reportGone(o, key)
 			case w.proc.isMPSServer(o.process.PID):
 				return false
 			}
@@ -366,10 +362,10 @@ func (w *Watcher) ownsGroup(h *holder, g *found, server bool) bool {
 
 // scanLikelyOwners scans processes that may own the group instead of h: the process for
 // which it was reported, in case it has given it up, and ancestors with the same open file.
-func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *found) {
-	if o := w.owners[g.groupName]; o != nil {
+func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *Group) {
+	if o := w.owners[g.Key]; o != nil {
 		for ofd, c := range o.files {
-			if same, known := sameFile(h.process.PID, fd, o.process.PID, ofd); c.client == g.client && known && !same {
+			if same, known := sameFile(h.process.PID, fd, o.process.PID, ofd); c.client == g.Client && known && !same {
 				w.scan(o.process.PID, nil, false)
 				break
 			}
@@ -385,7 +381,7 @@ func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *found) {
 		fds, _ := w.proc.controls(pid, w.config.Control)
 		for _, a := range fds {
 			if same, _ := sameFile(h.process.PID, fd, pid, a); same {
-				w.scan(pid, []hint{{a, g.client, g.group}}, false)
+				w.scan(pid, []call{{fd: a, client: g.Client, object: g.Handle}}, false)
 				return
 			}
 		}
@@ -394,10 +390,10 @@ func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *found) {
 }
 
 // reportGone emits that one group is gone.
-func (w *Watcher) reportGone(h *holder, name groupName) {
-	delete(h.groups, name)
-	delete(w.owners, name)
-	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start, Client: name.client, Group: name.group}})
+func (w *Watcher) reportGone(h *holder, key Key) {
+	delete(h.groups, key)
+	delete(w.owners, key)
+	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start, Key: key}})
 }
 
 // forget removes a holder and emits no events.
@@ -407,8 +403,8 @@ func (w *Watcher) forget(h *holder) {
 	for _, c := range h.files {
 		w.setClient(c, 0)
 	}
-	for name := range h.groups {
-		delete(w.owners, name)
+	for key := range h.groups {
+		delete(w.owners, key)
 	}
 }
 
@@ -430,11 +426,8 @@ func (w *Watcher) exited(h *holder) {
 	}
 }
 
-func sortedNames(groups map[groupName]*found) []groupName {
-	return slices.SortedFunc(maps.Keys(groups), func(a, b groupName) int {
-		if a.client != b.client {
-			return int(int64(a.client) - int64(b.client))
-		}
-		return int(int64(a.group) - int64(b.group))
+func sortedKeys(groups map[Key]*Group) []Key {
+	return slices.SortedFunc(maps.Keys(groups), func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Handle, b.Handle))
 	})
 }

@@ -7,27 +7,14 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// groupName identifies a compute group while it exists: a client handle belongs to one open
-// file at a time.
-type groupName struct{ client, group nvrm.Handle }
-
-// found is a group that RM confirmed.
-type found struct {
-	groupName
-	id        uint32
-	gpu       string
-	device    nvrm.Handle
-	subdevice nvrm.Handle
-	channels  []nvrm.Handle
-}
-
 // dependsOn reports whether freeing object frees the group or a part of it.
-func (g *found) dependsOn(object nvrm.Handle) bool {
-	return object == g.client || object == g.group || object == g.device || object == g.subdevice || slices.Contains(g.channels, object)
+func (g *Group) dependsOn(object nvrm.Handle) bool {
+	return object == g.Client || object == g.Handle || object == g.Device || object == g.Subdevice || slices.Contains(g.Channels, object)
 }
 
-func (g *found) equal(o *found) bool {
-	return g.groupName == o.groupName && g.id == o.id && g.gpu == o.gpu && g.subdevice == o.subdevice && slices.Equal(g.channels, o.channels)
+// same reports whether RM has the same objects for both groups.
+func (g *Group) same(o *Group) bool {
+	return g.Key == o.Key && g.ID == o.ID && g.GPU == o.GPU && g.Subdevice == o.Subdevice && slices.Equal(g.Channels, o.Channels)
 }
 
 // How many handles of a client are looked up. CUDA gives them out in sequence; if most of
@@ -37,9 +24,9 @@ const (
 	moreObjects  = 0x1000
 )
 
-// groupsOf returns the compute groups of a client. known are further handles of the client
-// that calls have named.
-func groupsOf(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found, error) {
+// groupsOf returns the compute groups of a client, as RM knows them: without process and
+// file. known are further handles of the client that calls have named.
+func groupsOf(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]Group, error) {
 	objects, err := nvrm.Objects(f, client, firstObjects)
 	if n := len(objects); err == nil && n > 0 && objects[n-1].Handle-objects[0].Handle >= firstObjects*3/4 {
 		objects, err = nvrm.Objects(f, client, moreObjects)
@@ -53,10 +40,10 @@ func groupsOf(f nvrm.Ioctler, client nvrm.Handle, known []nvrm.Handle) ([]found,
 	groups := computeGroups(objects)
 	confirmed := groups[:0]
 	for _, g := range groups {
-		g.client = client
-		g.id, err = nvrm.Group{File: f, Client: client, Handle: g.group}.ID()
+		g.Client = client
+		g.ID, err = nvrm.Group{File: f, Client: client, Handle: g.Handle}.ID()
 		if err == nil {
-			g.gpu, err = nvrm.UUID(f, client, g.subdevice)
+			g.GPU, err = nvrm.UUID(f, client, g.Subdevice)
 		}
 		switch {
 		case err == nil:
@@ -94,30 +81,30 @@ func addKnown(f nvrm.Ioctler, client nvrm.Handle, objects []nvrm.Object, known [
 
 // computeGroups returns the groups, among the objects of a client, that have a channel with
 // a compute object.
-func computeGroups(objects []nvrm.Object) []found {
+func computeGroups(objects []nvrm.Object) []Group {
 	byHandle := map[nvrm.Handle]nvrm.Object{}
 	for _, o := range objects {
 		byHandle[o.Handle] = o
 	}
-	var groups []found
+	var groups []Group
 	for _, o := range objects {
 		channel := byHandle[o.Parent]
 		group := byHandle[channel.Parent]
 		if !nvrm.IsCompute(o.Class) || !nvrm.IsChannel(channel.Class) || group.Class != nvrm.ClassChannelGroup ||
-			slices.ContainsFunc(groups, func(g found) bool { return g.group == group.Handle }) {
+			slices.ContainsFunc(groups, func(g Group) bool { return g.Handle == group.Handle }) {
 			continue
 		}
-		g := found{groupName: groupName{group: group.Handle}, device: group.Parent}
+		g := Group{Key: Key{Handle: group.Handle}, Device: group.Parent}
 		for _, c := range objects {
 			switch {
 			case nvrm.IsChannel(c.Class) && c.Parent == group.Handle:
-				g.channels = append(g.channels, c.Handle)
-			case c.Class == nvrm.ClassSubdevice && c.Parent == group.Parent && g.subdevice == 0:
-				g.subdevice = c.Handle
+				g.Channels = append(g.Channels, c.Handle)
+			case c.Class == nvrm.ClassSubdevice && c.Parent == group.Parent && g.Subdevice == 0:
+				g.Subdevice = c.Handle
 			}
 		}
-		slices.Sort(g.channels)
-		if g.subdevice != 0 { // required to identify the GPU and to disable channels
+		slices.Sort(g.Channels)
+		if g.Subdevice != 0 { // required to identify the GPU and to disable channels
 			groups = append(groups, g)
 		}
 	}

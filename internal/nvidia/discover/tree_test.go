@@ -32,7 +32,7 @@ func TestComputeGroups(t *testing.T) {
 		{Handle: 42, Parent: 2, Class: gpfifo},   // in no group
 		{Handle: 43, Parent: 42, Class: compute},
 	}
-	want := []found{{groupName: groupName{group: 10}, device: 2, subdevice: 3, channels: []nvrm.Handle{11, 13}}}
+	want := []Group{{Key: Key{Handle: 10}, Device: 2, Subdevice: 3, Channels: []nvrm.Handle{11, 13}}}
 	if got := computeGroups(objects); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -76,7 +76,7 @@ func TestNamedObjectsAreFound(t *testing.T) {
 		groups, err := groupsOf(f, c.Client, test.known)
 		var got []nvrm.Handle
 		for _, g := range groups {
-			got = append(got, g.group)
+			got = append(got, g.Handle)
 		}
 		if err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("with %v: got %v, %v; want %v", test.known, got, err, test.want)

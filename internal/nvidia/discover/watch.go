@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
 )
 
@@ -18,20 +17,13 @@ const (
 	maxScanInterval = 30 * time.Second       // between scans of a process without the control device
 	youngTime       = 30 * time.Second       // a new holder may still be making objects
 	maxPending      = 4096                   // processes
-	maxHints        = 256                    // per process
+	maxCalls        = 256                    // per process
 )
 
-// hint is a client and an object that a traced call through fd named.
-type hint struct {
-	fd     int
-	client nvrm.Handle
-	object nvrm.Handle
-}
-
-// pending collects the traced calls of a process until it is scanned.
+// pending collects the traced allocations of a process until it is scanned.
 type pending struct {
 	first, due time.Time
-	hints      []hint
+	calls      []call
 }
 
 // nonHolder is a process that did not have the control device open when it was scanned.
@@ -73,7 +65,7 @@ func (w *Watcher) loop() {
 			timer.Reset(time.Until(first))
 		}
 		select {
-		case <-w.done:
+		case <-w.ctx.Done():
 			return
 		case h := <-w.exits:
 			w.exited(h)
@@ -90,20 +82,13 @@ func (w *Watcher) loop() {
 	}
 }
 
-func (w *Watcher) stopped() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
-}
+func (w *Watcher) stopped() bool { return w.ctx.Err() != nil }
 
 // emit sends an event. If the Watcher ends instead, emit closes the descriptor.
 func (w *Watcher) emit(e Event) {
 	select {
 	case w.events <- e:
-	case <-w.done:
+	case <-w.ctx.Done():
 		if e.Found != nil {
 			e.Found.File.Close()
 		}
@@ -125,7 +110,7 @@ func (w *Watcher) readCalls() {
 		}
 		select {
 		case w.calls <- c:
-		case <-w.done:
+		case <-w.ctx.Done():
 			return
 		}
 	}
@@ -152,8 +137,8 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	if last := p.first.Add(burstMax); p.due.After(last) {
 		p.due = last
 	}
-	if !c.free && len(p.hints) < maxHints {
-		p.hints = append(p.hints, hint{c.fd, c.client, c.object})
+	if !c.free && len(p.calls) < maxCalls {
+		p.calls = append(p.calls, c)
 	}
 }
 
@@ -170,7 +155,7 @@ func (w *Watcher) scanPending(now time.Time) {
 	for _, pid := range slices.Sorted(maps.Keys(w.pending)) {
 		if p := w.pending[pid]; !p.due.After(now) && !w.stopped() {
 			delete(w.pending, pid)
-			w.scan(pid, p.hints, false)
+			w.scan(pid, p.calls, false)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestProcIsScanned(t *testing.T) {
 	for { // a scan may come between the free and the exit
 		if got := w.wantGone(); got.PID != first.PID {
 			t.Errorf("got %+v gone", got)
-		} else if got.Group == 0 || got.Group == first.Context.Compute.Group {
+		} else if got.Handle == 0 || got.Handle == first.Context.Compute.Group {
 			break
 		}
 	}
@@ -172,7 +172,7 @@ func TestCallsAreTraced(t *testing.T) {
 		t.Errorf("channels: got %d, want 7", len(g.Channels))
 	}
 	p.order("free group")
-	if got := w.wantGone(); got != (Gone{PID: pid, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
+	if got := w.wantGone(); got != (Gone{PID: pid, Start: g.Process.Start, Key: Key{c.Client, c.Compute.Group}}) {
 		t.Errorf("got %+v gone", got)
 	}
 	w.wantNothing()
@@ -205,7 +205,7 @@ func TestClosedDescriptorIsNoticed(t *testing.T) {
 			c := p.make()
 			g := w.wantFound()
 			p.order("close")
-			if got := w.wantGone(); got != (Gone{PID: p.PID, Start: g.Process.Start, Client: c.Client, Group: c.Compute.Group}) {
+			if got := w.wantGone(); got != (Gone{PID: p.PID, Start: g.Process.Start, Key: Key{c.Client, c.Compute.Group}}) {
 				t.Errorf("got %+v gone", got)
 			}
 			waitForCount(t, "clients", 0, rm.Clients)
@@ -230,7 +230,7 @@ func TestInheritedDescriptor(t *testing.T) {
 	w.Rescan(child)
 	w.wantNothing()
 	p.Kill()
-	if got := w.wantGone(); got.PID != p.PID || got.Group != 0 {
+	if got := w.wantGone(); got.PID != p.PID || got.Handle != 0 {
 		t.Errorf("got %+v gone", got)
 	}
 	if g := w.wantFound(); g.Process.PID != child || g.Client != c.Client {
@@ -261,6 +261,23 @@ func TestOtherFileOfSameName(t *testing.T) {
 	w.wantNothing()
 	if n := rm.Calls(nvrmtest.Control(nvrmtest.GetHandleInfo)); n != 0 {
 		t.Errorf("calls on %s: got %d, want 0", path, n)
+	}
+}
+
+// TestNoClientsOfOtherFileAreLookedFor checks that a process with another file of the same
+// name, whose client is not known, does not make the Watcher ask about every handle.
+func TestNoClientsOfOtherFileAreLookedFor(t *testing.T) {
+	_, _, other := mounted(t)
+	other.Start(t)
+	rm, path, m := mounted(t)
+	p := m.Start(t)
+	w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: true, Once: true})
+	wantGroup(t, w.wantFound(), p.PID, p.Context)
+	if e, more := <-w.Events(); more {
+		t.Errorf("got %+v, want the end", e)
+	}
+	if n := rm.Calls(nvrmtest.Share()); n > 2*minAsk {
+		t.Errorf("handles asked about: got %d, want at most %d", n, 2*minAsk)
 	}
 }
 

@@ -3,7 +3,6 @@ package nvrm
 import (
 	"errors"
 	"fmt"
-	"iter"
 
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
 )
@@ -71,26 +70,22 @@ func OwnerOf(f Ioctler, client Handle) (Owner, error) {
 }
 
 // FirstClients returns the first n handles that RM gives out.
-func FirstClients(n int) iter.Seq[Handle] {
-	return func(yield func(Handle) bool) {
-		for i := 0; i < n && yield(firstClient+Handle(i)); i++ {
-		}
+func FirstClients(n int) []Handle {
+	handles := make([]Handle, n)
+	for i := range handles {
+		handles[i] = firstClient + Handle(i)
 	}
+	return handles
 }
 
-// FindClient tries the handles of guesses and returns the first that is a client made
+// FindClient tries the guesses in order and returns the first that is a client made
 // through f. wrong counts the handles that were not. Each of them may add a line to the
 // kernel's log.
-func FindClient(f Ioctler, guesses iter.Seq[Handle]) (client Handle, wrong int, err error) {
-	for client := range guesses {
-		_, err := handleInfo(f, client, client, indexClass)
-		if err == nil {
-			return client, wrong, nil
+func FindClient(f Ioctler, guesses []Handle) (client Handle, wrong int, err error) {
+	for wrong, client := range guesses {
+		if _, err := handleInfo(f, client, client, indexClass); !errors.Is(err, ErrInvalidClient) {
+			return client, wrong, err
 		}
-		if !errors.Is(err, ErrInvalidClient) {
-			return 0, wrong, err
-		}
-		wrong++
 	}
-	return 0, wrong, fmt.Errorf("no client among %d handles: %w", wrong, ErrInvalidClient)
+	return 0, len(guesses), fmt.Errorf("no client among %d handles: %w", len(guesses), ErrInvalidClient)
 }
