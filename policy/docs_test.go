@@ -13,7 +13,9 @@ func TestDocsListEveryPolicyWithItsAttributes(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := map[string]string{}
-	for _, line := range strings.Split(string(text), "\n") {
+	_, list, _ := strings.Cut(string(text), "| policy |")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for line := range strings.Lines(list) {
 		if cells := strings.Split(line, "|"); len(cells) == 5 && strings.HasPrefix(cells[1], " `") {
 			rows[strings.Trim(cells[1], " `")] = strings.TrimSpace(cells[3])
 		}

@@ -65,10 +65,6 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 			p.order = append(p.order, p.urgencyOf(q, v.Now))
 		}
 	}
-	if len(p.order) == 0 {
-		p.grantOnly(v, func(int) bool { return false })
-		return p.plan(0)
-	}
 	slices.SortFunc(p.order, urgency.compare)
 	k := min(p.k, len(p.order))
 	chosen, waiting := p.order[:k], p.order[k:]
@@ -91,13 +87,7 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 }
 
 func (a urgency) compare(b urgency) int {
-	switch {
-	case a.group != b.group:
-		return cmp.Compare(a.group, b.group)
-	case a.due != b.due:
-		return cmp.Compare(a.due, b.due)
-	}
-	return cmp.Compare(a.queue, b.queue)
+	return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.due, b.due), cmp.Compare(a.queue, b.queue))
 }
 
 func (p *edf) urgencyOf(q *sched.Queue, now sched.Time) urgency {

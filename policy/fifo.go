@@ -10,12 +10,6 @@ func newFIFO() sched.Policy { return &fifo{} }
 
 // Plan implements sched.Policy.
 func (p *fifo) Plan(v *sched.View) sched.Plan {
-	first := -1
-	for i := range v.Queues {
-		if q := &v.Queues[i]; runnable(q) && (first < 0 || q.ReadySince < v.Queues[first].ReadySince) {
-			first = i
-		}
-	}
-	p.grantOnly(v, func(i int) bool { return i == first })
+	p.grantOne(v, first(v, func(i, j int) bool { return v.Queues[i].ReadySince < v.Queues[j].ReadySince }))
 	return p.plan(0)
 }

@@ -13,18 +13,24 @@ type hpf struct {
 	params
 	planner
 	arrivals
-	rank func(*sched.Queue) int32
+	rank func(*sched.Queue) int32 // the priority of a queue
 }
 
-func newHPF() sched.Policy {
-	p := &hpf{}
-	p.setUp(func(q *sched.Queue) int32 { return q.Attr.Priority })
+// hpfGlobal is hpf for all devices together: a runnable queue on one device stops
+// queues of lower priority on all devices. It is for jobs whose parts on different
+// devices wait for each other.
+type hpfGlobal struct{ *hpf }
+
+func (hpfGlobal) allDevices() {}
+
+func newHPF() sched.Policy       { return makeHPF(priorityRank) }
+func newHPFGlobal() sched.Policy { return &hpfGlobal{makeHPF(priorityRank)} }
+func newNice() sched.Policy      { return makeHPF(cpuRank) }
+
+func makeHPF(rank func(*sched.Queue) int32) *hpf {
+	p := &hpf{rank: rank}
+	p.params = p.arrivalParams()
 	return p
-}
-
-func (p *hpf) setUp(rank func(*sched.Queue) int32) {
-	p.rank = rank
-	p.params = p.arrivals.arrivalParams()
 }
 
 // Plan implements sched.Policy.
@@ -52,4 +58,25 @@ func (p *hpf) Plan(v *sched.View) sched.Plan {
 		}
 	}
 	return p.plan(wake)
+}
+
+func priorityRank(q *sched.Queue) int32 { return q.Attr.Priority }
+
+// cpuRank orders queues as the kernel orders their processes: real-time processes
+// first, by priority; then the others, by nice value. A value out of range counts
+// as nice 0, so that a process whose priority cannot be read does not go ahead of
+// others.
+func cpuRank(q *sched.Queue) int32 {
+	if rt := q.Attr.RealTime; rt >= 1 && rt <= 99 {
+		return 100 + int32(rt)
+	}
+	return -int32(niceOf(q))
+}
+
+// niceOf returns the nice value of a queue's process, or 0 if it is out of range.
+func niceOf(q *sched.Queue) int8 {
+	if n := q.Attr.Nice; n >= -20 && n <= 19 {
+		return n
+	}
+	return 0
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -376,10 +377,16 @@ func (l *ladder) spareOf(num, den int) time.Duration {
 	return quantileOf(l.spare[:], l.requests, num, den)
 }
 
-// quantileOf returns a quantile of the last n values in a ring.
+// quantileOf returns the value below which num/den of the last n values in a ring
+// are, or 0 if there are none.
 func quantileOf(ring []time.Duration, n, num, den int) time.Duration {
-	var v [recent]time.Duration
-	return quantile(v[:copy(v[:], ring[:min(n, len(ring))])], num, den)
+	var buf [recent]time.Duration
+	values := buf[:copy(buf[:], ring[:min(n, len(ring))])]
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return values[len(values)*num/den]
 }
 
 // gain returns what batch work would gain by rung i over rung j, as a part of what

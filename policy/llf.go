@@ -48,39 +48,26 @@ func newLLF() sched.Policy {
 
 // Plan implements sched.Policy.
 func (p *llf) Plan(v *sched.View) sched.Plan {
-	first, current := -1, -1
-	var best, own slack
-	for i := range v.Queues {
-		q := &v.Queues[i]
-		if !runnable(q) {
-			continue
-		}
-		s := p.slackOf(q, v.Now)
-		if q.ID == p.running {
-			current, own = i, s
-		}
-		if first < 0 || s.before(best, 0) {
-			first, best = i, s
-		}
+	slackOf := func(i int) slack { return p.slackOf(&v.Queues[i], v.Now) }
+	chosen := first(v, func(i, j int) bool { return slackOf(i).before(slackOf(j), 0) })
+	current, ok := index(v.Queues, p.running)
+	if ok && runnable(&v.Queues[current]) && !slackOf(chosen).before(slackOf(current), p.hysteresis) {
+		chosen = current
 	}
-	if current >= 0 && !best.before(own, p.hysteresis) {
-		first, best = current, own
+	p.running = p.grantOne(v, chosen)
+	if chosen < 0 {
+		return p.plan(0)
 	}
-	p.running = 0
-	if first >= 0 {
-		p.running = v.Queues[first].ID
-	}
-	p.grantOnly(v, func(i int) bool { return i == first })
-	return p.plan(p.wake(v, first, best))
+	return p.plan(p.wake(v, chosen, slackOf(chosen)))
 }
 
 // wake returns when a waiting queue goes ahead of the running one, or the running
 // one becomes too late.
-func (p *llf) wake(v *sched.View, first int, own slack) sched.Time {
+func (p *llf) wake(v *sched.View, running int, own slack) sched.Time {
 	wake := sched.Time(0)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if i == first || !runnable(q) || own.group == noDeadline {
+		if i == running || !runnable(q) || own.group == noDeadline {
 			continue
 		}
 		s := p.slackOf(q, v.Now)

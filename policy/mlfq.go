@@ -49,26 +49,19 @@ func newMLFQ() sched.Policy {
 func (p *mlfq) Plan(v *sched.View) sched.Plan {
 	states := p.states.update(v.Queues)
 	p.move(v, states)
-	ready, fallen, first := 0, false, -1
+	current := first(v, func(i, j int) bool { return states[i].before(&states[j]) })
+	p.turnOf = p.grantOne(v, current)
+	ready, fallen := 0, false
 	for i := range v.Queues {
-		if !runnable(&v.Queues[i]) {
-			continue
-		}
-		ready++
-		fallen = fallen || states[i].level > p.startLevel(&v.Queues[i])
-		if first < 0 || states[i].before(&states[first]) {
-			first = i
+		if q := &v.Queues[i]; runnable(q) {
+			ready++
+			fallen = fallen || states[i].level > p.startLevel(q)
 		}
 	}
-	p.turnOf = 0
-	if first >= 0 {
-		p.turnOf = v.Queues[first].ID
-	}
-	p.grantOnly(v, func(i int) bool { return i == first })
 	if ready < 2 {
 		return p.plan(0)
 	}
-	wake := v.Now.Add(p.quantumAt(states[first].level) - states[first].used)
+	wake := v.Now.Add(p.quantumAt(states[current].level) - states[current].used)
 	if fallen {
 		wake = min(wake, p.nextBoost)
 	}

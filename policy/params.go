@@ -17,57 +17,73 @@ type ParamInfo struct {
 	Doc   string `json:"doc"`
 }
 
-// params are the parameters of a policy. A policy embeds params and so has the
-// methods Set and describe.
+// params are the parameters of a policy, which embeds them.
 type params []param
 
 type param struct {
 	name, allowed, doc string
 	get                func() string
-	set                func(string) error
+	set                func(string) (ok bool) // changes nothing if the value is not allowed
 }
 
-// Set changes one parameter. It changes nothing if it returns an error.
-func (ps params) Set(name, value string) error {
+func (ps params) parameters() params { return ps }
+
+// paramsOf returns the parameters of a policy, nil if it has none.
+func paramsOf(p sched.Policy) params {
+	if p, ok := p.(interface{ parameters() params }); ok {
+		return p.parameters()
+	}
+	return nil
+}
+
+// set changes one parameter. It changes nothing if it returns an error.
+func (ps params) set(name, value string) error {
 	names := make([]string, 0, len(ps))
 	for _, p := range ps {
 		if p.name == name {
-			if err := p.set(value); err != nil {
+			if !p.set(value) {
 				return fmt.Errorf("parameter %s: %q is not %s", name, value, p.allowed)
 			}
 			return nil
 		}
 		names = append(names, p.name)
 	}
+	if len(names) == 0 {
+		return fmt.Errorf("it has no parameter %q; it has none", name)
+	}
 	return fmt.Errorf("it has no parameter %q; it has: %s", name, strings.Join(names, ", "))
 }
 
 func (ps params) describe() []ParamInfo {
-	infos := make([]ParamInfo, 0, len(ps))
+	var infos []ParamInfo
 	for _, p := range ps {
 		infos = append(infos, ParamInfo{p.name, p.get(), p.allowed, p.doc})
 	}
 	return infos
 }
 
-var errRange = fmt.Errorf("out of range")
-
-// durationParam is a duration from lo to hi. The value that v has now is its default.
-func durationParam(name string, v *time.Duration, lo, hi time.Duration, doc string) param {
+// numberParam is a parameter from lo to hi. The value that v has now is its default.
+func numberParam[T int | time.Duration](name string, v *T, kind string, lo, hi T, parse func(string) (T, error), doc string) param {
 	return param{
-		name: name, doc: doc, allowed: fmt.Sprintf("a duration from %v to %v", lo, hi),
-		get: func() string { return v.String() },
-		set: func(s string) error {
-			d, err := time.ParseDuration(s)
-			if err == nil && (d < lo || d > hi) {
-				err = errRange
+		name: name, doc: doc, allowed: fmt.Sprintf("%s from %v to %v", kind, lo, hi),
+		get: func() string { return fmt.Sprint(*v) },
+		set: func(s string) bool {
+			x, err := parse(s)
+			if err != nil || x < lo || x > hi {
+				return false
 			}
-			if err == nil {
-				*v = d
-			}
-			return err
+			*v = x
+			return true
 		},
 	}
+}
+
+func intParam(name string, v *int, lo, hi int, doc string) param {
+	return numberParam(name, v, "a whole number", lo, hi, strconv.Atoi, doc)
+}
+
+func durationParam(name string, v *time.Duration, lo, hi time.Duration, doc string) param {
+	return numberParam(name, v, "a duration", lo, hi, time.ParseDuration, doc)
 }
 
 // quantumParam is the length of a turn or slice. It is at least 100 us: in shorter
@@ -78,47 +94,25 @@ func quantumParam(name string, v *time.Duration, doc string) param {
 
 // sliceParam is a time slice: a duration, or one of the words min and default.
 func sliceParam(name string, v *time.Duration, doc string) param {
-	const hi = 10 * time.Second
-	p := durationParam(name, v, sched.MinSlice, hi, doc)
-	p.allowed = fmt.Sprintf("min, default, or a duration up to %v", hi)
+	p := durationParam(name, v, sched.MinSlice, 10*time.Second, doc)
+	p.allowed = "min, default, or a duration up to 10s"
+	words := map[string]time.Duration{"min": sched.MinSlice, "default": 0}
 	get, set := p.get, p.set
 	p.get = func() string {
 		switch *v {
-		case 0:
+		case words["default"]:
 			return "default"
-		case sched.MinSlice:
+		case words["min"]:
 			return "min"
 		}
 		return get()
 	}
-	p.set = func(s string) error {
-		switch s {
-		case "default":
-			*v = 0
-		case "min":
-			*v = sched.MinSlice
-		default:
-			return set(s)
+	p.set = func(s string) bool {
+		d, isWord := words[s]
+		if isWord {
+			*v = d
 		}
-		return nil
+		return isWord || set(s)
 	}
 	return p
-}
-
-// intParam is a whole number from lo to hi.
-func intParam(name string, v *int, lo, hi int, doc string) param {
-	return param{
-		name: name, doc: doc, allowed: fmt.Sprintf("a whole number from %d to %d", lo, hi),
-		get: func() string { return strconv.Itoa(*v) },
-		set: func(s string) error {
-			n, err := strconv.Atoi(s)
-			if err == nil && (n < lo || n > hi) {
-				err = errRange
-			}
-			if err == nil {
-				*v = n
-			}
-			return err
-		},
-	}
 }

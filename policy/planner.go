@@ -1,11 +1,6 @@
 package policy
 
-import (
-	"slices"
-	"time"
-
-	"github.com/giveway/giveway/sched"
-)
+import "github.com/giveway/giveway/sched"
 
 // planner builds plans. It reuses its buffer of grants.
 type planner struct{ grants []sched.Grant }
@@ -27,8 +22,30 @@ func (p *planner) grantOnly(v *sched.View, chosen func(i int) bool) {
 	}
 }
 
+// grantOne is grantOnly for queue i, or for none if i is -1. It returns the ID of
+// the queue, or 0.
+func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
+	p.grantOnly(v, func(j int) bool { return j == i })
+	if i < 0 {
+		return 0
+	}
+	return v.Queues[i].ID
+}
+
 // runnable reports whether q is ready and not paused.
 func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
+
+// first returns the index of the runnable queue that goes before all others, or -1.
+// Of equal ones it is the one with the lowest ID.
+func first(v *sched.View, before func(i, j int) bool) int {
+	best := -1
+	for i := range v.Queues {
+		if runnable(&v.Queues[i]) && (best < 0 || before(i, best)) {
+			best = i
+		}
+	}
+	return best
+}
 
 // earlier returns the earlier of two wake times, of which zero is none.
 func earlier(a, b sched.Time) sched.Time {
@@ -36,14 +53,4 @@ func earlier(a, b sched.Time) sched.Time {
 		return b
 	}
 	return a
-}
-
-// quantile returns the value below which num/den of the values are, or 0 if there
-// are none. It sorts the values.
-func quantile(values []time.Duration, num, den int) time.Duration {
-	if len(values) == 0 {
-		return 0
-	}
-	slices.Sort(values)
-	return values[len(values)*num/den]
 }

@@ -1,5 +1,5 @@
-// Package policy holds the scheduling policies: one file each, and one line in
-// the table below.
+// Package policy holds the scheduling policies. A file holds one policy or a few
+// variants of one, and each has a line in the table below.
 //
 // A policy is pure, as the scheduler is: its plans depend only on the View and on
 // the policy's own state. The attributes of queues (class, weight, deadline, ...)
@@ -9,6 +9,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/giveway/giveway/sched"
@@ -43,17 +44,26 @@ type entry struct {
 	uses string // names of the attributes that the policy reads: see Info.Uses
 }
 
-// allDevices reports whether one instance of p is in charge of all devices.
-func allDevices(p sched.Policy) bool {
-	_, all := p.(interface{ allDevices() })
-	return all
-}
+// users holds the names of the policies that use each attribute.
+var users = func() map[string][]string {
+	m := map[string][]string{}
+	for _, e := range table {
+		for attribute := range strings.FieldsSeq(e.uses) {
+			m[attribute] = append(m[attribute], e.name)
+		}
+	}
+	return m
+}()
+
+// Users lists the policies whose Info.Uses names an attribute. The caller must not
+// change the list.
+func Users(attribute string) []string { return users[attribute] }
 
 // Info describes a policy.
 type Info struct {
-	Name  string `json:"name"`
-	Doc   string `json:"doc"`
-	Spans bool   `json:"spans_devices,omitempty"`
+	Name       string `json:"name"`
+	Doc        string `json:"doc"`
+	AllDevices bool   `json:"spans_devices,omitempty"` // one instance schedules all devices together
 	// Uses names the attributes that the policy reads: class, weight, priority,
 	// deadline, slo, laxity, work, expect, share, nice (with the real-time
 	// priority) and focus. The policy ignores the others of these. Attributes
@@ -68,9 +78,7 @@ func List() []Info {
 	infos := make([]Info, 0, len(table))
 	for _, e := range table {
 		p := e.make()
-		info := Info{Name: e.name, Doc: e.doc, Uses: strings.Fields(e.uses)}
-		info.Spans, info.Params = allDevices(p), paramsOf(p)
-		infos = append(infos, info)
+		infos = append(infos, Info{e.name, e.doc, allDevices(p), strings.Fields(e.uses), paramsOf(p).describe()})
 	}
 	return infos
 }
@@ -84,48 +92,34 @@ func Names() []string {
 	return names
 }
 
-// Choose returns the named policy. Parameters that are not in params have their
+// Choose returns the named policy. Parameters that are not in values have their
 // defaults. It returns an error for an unknown policy or parameter, and for a
 // value that is not allowed; the error lists what is.
-func Choose(name string, params map[string]string) (sched.PolicyChoice, error) {
-	for _, e := range table {
-		if e.name != name {
-			continue
-		}
-		p := e.make()
-		for key, value := range params { //shape:unordered each sets a parameter of its own
-			if err := set(p, key, value); err != nil {
-				return sched.PolicyChoice{}, fmt.Errorf("policy %s: %w", name, err)
-			}
-		}
-		values := paramsOf(p)
-		update := func(p sched.Policy) {
-			for _, v := range values {
-				_ = set(p, v.Name, v.Value) // p has the same parameters, and the value was allowed
-			}
-		}
-		return sched.PolicyChoice{
-			Name: name, AllDevices: allDevices(p), Update: update,
-			Make: func() sched.Policy { p := e.make(); update(p); return p },
-		}, nil
+func Choose(name string, values map[string]string) (sched.PolicyChoice, error) {
+	i := slices.IndexFunc(table, func(e entry) bool { return e.name == name })
+	if i < 0 {
+		return sched.PolicyChoice{}, fmt.Errorf("there is no policy %q; there are: %s", name, strings.Join(Names(), ", "))
 	}
-	return sched.PolicyChoice{}, fmt.Errorf("there is no policy %q; there are: %s", name, strings.Join(Names(), ", "))
+	p := table[i].make()
+	for param, value := range values { //shape:unordered each sets a parameter of its own
+		if err := paramsOf(p).set(param, value); err != nil {
+			return sched.PolicyChoice{}, fmt.Errorf("policy %s: %w", name, err)
+		}
+	}
+	chosen := paramsOf(p).describe()
+	update := func(p sched.Policy) {
+		for _, c := range chosen {
+			_ = paramsOf(p).set(c.Name, c.Value) // p has the same parameters, and the value was allowed
+		}
+	}
+	return sched.PolicyChoice{
+		Name: name, AllDevices: allDevices(p), Update: update,
+		Make: func() sched.Policy { p := table[i].make(); update(p); return p },
+	}, nil
 }
 
-// set changes one parameter of a policy. It changes nothing if it returns an error.
-func set(p sched.Policy, name, value string) error {
-	if t, ok := p.(interface {
-		Set(name, value string) error
-	}); ok {
-		return t.Set(name, value)
-	}
-	return fmt.Errorf("it has no parameter %q; it has none", name)
-}
-
-// paramsOf describes the parameters of a policy.
-func paramsOf(p sched.Policy) []ParamInfo {
-	if t, ok := p.(interface{ describe() []ParamInfo }); ok {
-		return t.describe()
-	}
-	return nil
+// allDevices reports whether one instance of p schedules all devices together.
+func allDevices(p sched.Policy) bool {
+	_, all := p.(interface{ allDevices() })
+	return all
 }

@@ -25,34 +25,20 @@ func newRR() sched.Policy {
 
 // Plan implements sched.Policy.
 func (p *rr) Plan(v *sched.View) sched.Plan {
-	ready, current, first, next := 0, -1, -1, -1
+	ready, current := 0, -1
 	for i := range v.Queues {
-		q := &v.Queues[i]
-		if !runnable(q) {
-			continue
-		}
-		ready++
-		switch {
-		case q.ID == p.turnOf:
-			current = i
-		case q.ID > p.turnOf && next < 0:
-			next = i
-		}
-		if first < 0 {
-			first = i
+		if q := &v.Queues[i]; runnable(q) {
+			ready++
+			if q.ID == p.turnOf {
+				current = i
+			}
 		}
 	}
 	if current < 0 || v.Now >= p.turnStart.Add(p.quantum) {
-		if current = next; current < 0 {
-			current = first
-		}
+		current = first(v, func(i, j int) bool { return v.Queues[i].ID > p.turnOf && v.Queues[j].ID <= p.turnOf })
 		p.turnStart = v.Now
 	}
-	p.turnOf = 0
-	if current >= 0 {
-		p.turnOf = v.Queues[current].ID
-	}
-	p.grantOnly(v, func(i int) bool { return i == current })
+	p.turnOf = p.grantOne(v, current)
 	if ready < 2 {
 		return p.plan(0)
 	}

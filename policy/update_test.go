@@ -30,14 +30,14 @@ func TestUpdateSetsGivenParametersAndResetsTheOthers(t *testing.T) {
 			changed.Update(p)
 			want := slices.Clone(info.Params)
 			want[i].Value = value
-			if got := paramsOf(p); !slices.Equal(got, want) {
+			if got := paramsOf(p).describe(); !slices.Equal(got, want) {
 				t.Errorf("%s with %s=%s: got %v, want %v", info.Name, param.Name, value, got, want)
 			}
-			if got := paramsOf(changed.Make()); !slices.Equal(got, want) {
+			if got := paramsOf(changed.Make()).describe(); !slices.Equal(got, want) {
 				t.Errorf("new %s with %s=%s: got %v, want %v", info.Name, param.Name, value, got, want)
 			}
 			defaults.Update(p)
-			if got := paramsOf(p); !slices.Equal(got, info.Params) {
+			if got := paramsOf(p).describe(); !slices.Equal(got, info.Params) {
 				t.Errorf("%s with its defaults again: got %v, want %v", info.Name, got, info.Params)
 			}
 		}

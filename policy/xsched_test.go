@@ -34,8 +34,8 @@ func TestXSchedEveryListedPolicyCanBeMadeAndPlans(t *testing.T) {
 		if plan := choice.Make().Plan(v); plan.Invalid || len(v.Queues) > 0 && len(plan.Grants) == 0 {
 			t.Errorf("%s: got no valid plan: %+v", info.Name, plan)
 		}
-		if info.Doc == "" || choice.AllDevices != info.Spans {
-			t.Errorf("%s: doc %q, spans %v but chosen with %v", info.Name, info.Doc, info.Spans, choice.AllDevices)
+		if info.Doc == "" || choice.AllDevices != info.AllDevices {
+			t.Errorf("%s: doc %q, all devices %v, but chosen with %v", info.Name, info.Doc, info.AllDevices, choice.AllDevices)
 		}
 	}
 	if _, err := Choose("spup", nil); err == nil || !strings.Contains(err.Error(), "giveway, native") {
@@ -84,7 +84,7 @@ func TestXSchedStateOfClosedQueuesIsDropped(t *testing.T) {
 		}
 		l.step()
 		for _, p := range l.policies {
-			sizes(reflect.ValueOf(p).Elem(), name, func(path string, n, c int) {
+			sizes(reflect.ValueOf(p), name, func(path string, n, c int) {
 				if n > 0 && !strings.HasSuffix(path, ".params") || c > 64 {
 					t.Errorf("%s: got length %d, capacity %d, want 0 and at most 64", path, n, c)
 				}
@@ -97,6 +97,10 @@ func TestXSchedStateOfClosedQueuesIsDropped(t *testing.T) {
 // buffers only the capacity counts.
 func sizes(v reflect.Value, path string, report func(path string, n, c int)) {
 	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			sizes(v.Elem(), path, report)
+		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			sizes(v.Field(i), path+"."+v.Type().Field(i).Name, report)
@@ -149,15 +153,15 @@ func TestXSchedSettingOneParameterKeepsTheOthers(t *testing.T) {
 	for _, info := range List() {
 		for _, param := range info.Params {
 			p := fresh(t, info.Name)
-			before := paramsOf(p)
+			before := paramsOf(p).describe()
 			for _, bad := range []string{"", "banana", "-1h", "100000h", "99999999999"} {
-				if err := set(p, param.Name, bad); err == nil {
+				if err := paramsOf(p).set(param.Name, bad); err == nil {
 					t.Errorf("%s: %s=%q: got no error, want one", info.Name, param.Name, bad)
 				} else if !strings.Contains(err.Error(), param.Name) {
 					t.Errorf("%s: got error %q, want one that names %s", info.Name, err, param.Name)
 				}
 			}
-			if after := paramsOf(p); !slices.Equal(before, after) {
+			if after := paramsOf(p).describe(); !slices.Equal(before, after) {
 				t.Errorf("%s: an invalid %s changed parameters: got %v, want %v", info.Name, param.Name, after, before)
 			}
 			// A value that every parameter of its type allows.
@@ -165,16 +169,16 @@ func TestXSchedSettingOneParameterKeepsTheOthers(t *testing.T) {
 			if !strings.Contains(param.Range, "duration") {
 				value = "3"
 			}
-			if err := set(p, param.Name, value); err != nil {
+			if err := paramsOf(p).set(param.Name, value); err != nil {
 				t.Errorf("%s: %v", info.Name, err)
 			}
-			for i, after := range paramsOf(p) {
+			for i, after := range paramsOf(p).describe() {
 				if want := before[i].Value; after.Name == param.Name && after.Value != value || after.Name != param.Name && after.Value != want {
 					t.Errorf("%s: after %s=%s, %s is %s", info.Name, param.Name, value, after.Name, after.Value)
 				}
 			}
 		}
-		if err := set(fresh(t, info.Name), "no-such", "1"); err == nil {
+		if err := paramsOf(fresh(t, info.Name)).set("no-such", "1"); err == nil {
 			t.Errorf("%s: unknown parameter: got no error, want one", info.Name)
 		}
 	}
