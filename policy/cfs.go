@@ -6,30 +6,21 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// cfs is the completely fair scheduler of Linux, one queue at a time: the queue
-// with the lowest virtual run time runs for its part of the latency target, but
-// not less than the granularity. A new queue starts at the lowest virtual run time
-// of the others. One that was idle starts at most bonus below that, so that it
+// newCFS returns the completely fair scheduler of Linux, one queue at a time: the
+// queue with the lowest virtual run time runs for its part of the latency target,
+// but not less than the granularity. A new queue starts at the lowest virtual run
+// time of the others. One that was idle starts at most bonus below that, so that it
 // neither gains by idling nor waits for the others to catch up.
-type cfs struct {
-	params
-	fair
-	latency     time.Duration
-	granularity time.Duration
-}
-
 func newCFS() sched.Policy {
-	p := &cfs{latency: 20 * time.Millisecond, granularity: 2 * time.Millisecond}
-	p.fair = fair{
-		party:    byQueue,
+	latency, granularity := 20*time.Millisecond, 2*time.Millisecond
+	p := &fair{
+		memberOf: byQueue,
 		weightOf: func(q *sched.Queue) int64 { return q.Weight() * niceWeight[20+niceOf(q)] },
-		turn: func(weight, total int64) time.Duration {
-			return max(part(p.latency, weight, total), p.granularity)
-		},
+		turn:     func(weight, total int64) time.Duration { return max(part(latency, weight, total), granularity) },
 	}
 	p.params = params{
-		quantumParam("latency", &p.latency, "time in which every ready queue runs once"),
-		quantumParam("granularity", &p.granularity, "shortest turn, even if the latency is then exceeded"),
+		quantumParam("latency", &latency, "time in which every ready queue runs once"),
+		quantumParam("granularity", &granularity, "shortest turn, even if the latency is then exceeded"),
 		durationParam("bonus", &p.bonus, 0, time.Second, "how far below the others' virtual run time a queue starts that was idle"),
 	}
 	return p

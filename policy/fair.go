@@ -8,27 +8,28 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// fair runs one party at a time: the runnable party with the lowest virtual time.
-// This is start-time fair queueing (Goyal, Vin and Cheng, 1996): the virtual times
-// of two parties that are always runnable differ by at most one turn of each,
-// divided by weight. A party is a queue, or all queues of a process.
+// fair runs one member at a time: the runnable member with the lowest virtual
+// time. A member is a queue, or all queues of a process. This is start-time fair
+// queueing (Goyal, Vin and Cheng, 1996): the virtual times of two members that are
+// always runnable differ by at most one turn of each, divided by weight.
 //
-// A policy that embeds fair defines what a party is, its weight and the length of
-// its turn.
+// A policy that uses fair sets what a member is, its weight and the length of its
+// turn.
 type fair struct {
+	params
 	planner
-	party    func(*sched.Queue) uint64               // ID of the queue's party, not zero
-	weightOf func(*sched.Queue) int64                // in units; a party has the highest weight of its queues
-	adjust   func([]party)                           // optional: changes the weights
-	turn     func(weight, total int64) time.Duration // length of a turn; total is the weight of all runnable parties
+	memberOf func(*sched.Queue) uint64               // ID of the queue's member, not zero
+	weightOf func(*sched.Queue) int64                // in units; a member has the highest weight of its queues
+	adjust   func([]member)                          // optional: changes the weights
+	turn     func(weight, total int64) time.Duration // length of a turn; total is the weight of all runnable members
 	bonus    time.Duration                           // see vclock.join
 
 	lastServed perQueue[servedBefore]
-	parties    []party // in order of ID
-	of         []int   // the index of each queue's party
+	members    []member // in order of ID
+	of         []int    // the index of each queue's member
 	clock      vclock
 
-	turnOf    uint64     // the party whose turn it is; zero if none
+	turnOf    uint64     // the member whose turn it is; zero if none
 	turnStart sched.Time // of the current turn
 }
 
@@ -38,14 +39,13 @@ type servedBefore struct {
 	known  bool
 }
 
-// party is a queue, or all queues of a process.
-type party struct {
+type member struct {
 	vtime
 	id     uint64
 	weight int64
 	used   time.Duration // service in the current turn
 	queues int
-	ready  bool // a queue of it is runnable
+	ready  bool // one of its queues is runnable
 }
 
 func byQueue(q *sched.Queue) uint64   { return uint64(q.ID) }
@@ -55,20 +55,20 @@ func byProcess(q *sched.Queue) uint64 { return uint64(q.Process) + 1 }
 func (f *fair) Plan(v *sched.View) sched.Plan {
 	f.update(v)
 	ready, total, current := 0, int64(0), -1
-	for i := range f.parties {
-		if p := &f.parties[i]; p.ready {
+	for i := range f.members {
+		if m := &f.members[i]; m.ready {
 			ready++
-			total += p.weight
-			if p.id == f.turnOf {
+			total += m.weight
+			if m.id == f.turnOf {
 				current = i
 			}
 		}
 	}
 	if current >= 0 {
-		length := f.turn(f.parties[current].weight, total)
-		if v.Now >= f.turnStart.Add(length) {
-			if p := &f.parties[current]; p.used == 0 {
-				p.prepay(length, p.weight)
+		m := &f.members[current]
+		if length := f.turn(m.weight, total); v.Now >= f.turnStart.Add(length) {
+			if m.used == 0 {
+				m.prepay(length, m.weight)
 			}
 			current = -1
 		}
@@ -80,87 +80,87 @@ func (f *fair) Plan(v *sched.View) sched.Plan {
 	if ready < 2 {
 		return f.plan(0)
 	}
-	return f.plan(f.turnStart.Add(f.turn(f.parties[current].weight, total)))
+	return f.plan(f.turnStart.Add(f.turn(f.members[current].weight, total)))
 }
 
-// nextTurn starts the turn of the runnable party with the lowest virtual time, and
-// returns its index, or -1.
+// nextTurn starts the turn of the runnable member with the lowest virtual time,
+// and returns its index, or -1.
 func (f *fair) nextTurn(now sched.Time) int {
 	best := -1
-	for i := range f.parties {
-		if p := &f.parties[i]; p.ready && (best < 0 || p.at < f.parties[best].at) {
+	for i := range f.members {
+		if m := &f.members[i]; m.ready && (best < 0 || m.at < f.members[best].at) {
 			best = i
 		}
 	}
 	f.turnOf = 0
 	if best >= 0 {
-		f.parties[best].used = 0
-		f.turnOf, f.turnStart = f.parties[best].id, now
+		f.members[best].used = 0
+		f.turnOf, f.turnStart = f.members[best].id, now
 	}
 	return best
 }
 
-// update updates the parties and their virtual times.
+// update updates the members, their virtual times and their weights. Service is
+// charged by the weight that the member had while it was served.
 func (f *fair) update(v *sched.View) {
-	f.updateParties(v)
+	f.updateMembers(v)
 	before := f.lastServed.update(v.Queues)
 	for i := range v.Queues {
-		q, s := &v.Queues[i], &before[i]
-		p := &f.parties[f.of[i]]
-		if used := q.Served - s.served; s.known && used > 0 {
-			p.used += used
-			p.charge(used, p.weight)
+		q, m := &v.Queues[i], &f.members[f.of[i]]
+		if used := q.Served - before[i].served; before[i].known && used > 0 {
+			m.used += used
+			m.charge(used, m.weight)
 		}
-		*s = servedBefore{served: q.Served, known: true}
+		before[i] = servedBefore{served: q.Served, known: true}
 	}
-	for i := range f.parties {
-		f.parties[i].weight = 0
-		f.clock.see(&f.parties[i].vtime)
+	for i := range f.members {
+		f.members[i].weight = 0
+		f.clock.see(&f.members[i].vtime)
 	}
 	f.clock.tick()
-	for i := range v.Queues {
-		p := &f.parties[f.of[i]]
-		p.weight = max(p.weight, f.weightOf(&v.Queues[i]))
+	for i := range f.members {
+		f.clock.join(&f.members[i].vtime, f.members[i].ready, f.bonus)
 	}
-	for i := range f.parties {
-		f.clock.join(&f.parties[i].vtime, f.parties[i].ready, f.bonus)
+	for i := range v.Queues {
+		m := &f.members[f.of[i]]
+		m.weight = max(m.weight, f.weightOf(&v.Queues[i]))
 	}
 	if f.adjust != nil {
-		f.adjust(f.parties)
+		f.adjust(f.members)
 	}
 }
 
-// updateParties adds new parties, removes those without a queue, and updates
-// which are runnable.
-func (f *fair) updateParties(v *sched.View) {
-	for i := range f.parties {
-		f.parties[i].queues, f.parties[i].ready = 0, false
+// updateMembers adds new members, removes those without a queue, and updates which
+// are runnable.
+func (f *fair) updateMembers(v *sched.View) {
+	for i := range f.members {
+		f.members[i].queues, f.members[i].ready = 0, false
 	}
-	at := 0
+	at, known := 0, false
 	for i := range v.Queues {
-		id, known := f.party(&v.Queues[i]), false
-		if at, known = f.find(id, at); !known {
-			f.parties = slices.Insert(f.parties, at, party{id: id, weight: unit})
+		q := &v.Queues[i]
+		if at, known = f.find(q, at); !known {
+			f.members = slices.Insert(f.members, at, member{id: f.memberOf(q), weight: unit})
 		}
-		f.parties[at].queues++
-		f.parties[at].ready = f.parties[at].ready || runnable(&v.Queues[i])
+		f.members[at].queues++
+		f.members[at].ready = f.members[at].ready || runnable(q)
 		at++
 	}
-	f.parties = slices.DeleteFunc(f.parties, func(p party) bool { return p.queues == 0 })
-	f.of = f.of[:0]
-	at = 0
+	f.members = slices.DeleteFunc(f.members, func(m member) bool { return m.queues == 0 })
+	f.of, at = f.of[:0], 0
 	for i := range v.Queues {
-		at, _ = f.find(f.party(&v.Queues[i]), at)
+		at, _ = f.find(&v.Queues[i], at)
 		f.of = append(f.of, at)
 		at++
 	}
 }
 
-// find returns the index of a party, or where to insert it. Queues are usually in
-// the order of their parties, so it tries the guess before it searches.
-func (f *fair) find(id uint64, guess int) (int, bool) {
-	if guess < len(f.parties) && f.parties[guess].id == id {
+// find returns the index of q's member, or where to insert it. Queues are usually
+// in the order of their members, so it tries the guess before it searches.
+func (f *fair) find(q *sched.Queue, guess int) (int, bool) {
+	id := f.memberOf(q)
+	if guess < len(f.members) && f.members[guess].id == id {
 		return guess, true
 	}
-	return slices.BinarySearchFunc(f.parties, id, func(p party, id uint64) int { return cmp.Compare(p.id, id) })
+	return slices.BinarySearchFunc(f.members, id, func(m member, id uint64) int { return cmp.Compare(m.id, id) })
 }

@@ -17,7 +17,6 @@ import (
 //
 // Otherwise one queue runs at a time: see fair.
 type wfq struct {
-	params
 	fair
 	base    time.Duration
 	longest time.Duration
@@ -27,7 +26,7 @@ type wfq struct {
 func newWFQ() sched.Policy {
 	p := &wfq{base: 2 * time.Millisecond, longest: 50 * time.Millisecond, quantum: 10 * time.Millisecond}
 	p.fair = fair{
-		party:    byQueue,
+		memberOf: byQueue,
 		weightOf: func(q *sched.Queue) int64 { return q.Weight() * unit },
 		turn:     func(_, _ int64) time.Duration { return p.quantum },
 	}
