@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -12,12 +13,9 @@ import (
 const ExternalName = "external"
 
 // External is a policy that another process computes. It asks with a Question and is
-// answered with an Answer, both in wire.go. A connection carries them:
-//
-//	after every Step:              External.Ask -> question to the process
-//	when an answer arrives:        Event{Kind: PlanOffered, Device, Number, Plan} -> next Step
-//	when the process exits, or its
-//	answer cannot be parsed:       the same event with a nil Plan
+// answered with an Answer, both in wire.go. A connection carries them: after every Step it
+// sends what Ask returns. It passes an answer to the next Step as a PlanOffered event, with
+// a nil Plan if the process has exited or its answer cannot be parsed.
 //
 // One question is open at a time. Until it is answered the last answer stays in force,
 // and queues that the last question did not name are granted. If the answer is later
@@ -29,17 +27,15 @@ type External struct {
 	fallback sched.Policy
 	next     func() uint64 // numbers of questions, unique among the devices of a node
 
-	open     bool // the last question is not answered
-	unsent   bool // and Ask has not returned it yet
-	stale    bool // an event has arrived since it was asked
-	failed   bool // the process is gone or its last answer was wrong
-	number   uint64
+	question Question // the last one
 	askedAt  sched.Time
-	asked    []sched.QueueID // queues of the last question, in order
-	answered []sched.QueueID // queues of the last answered question, in order
-	grants   []sched.Grant   // of the last valid answer
-	wake     sched.Time
-	question Question
+	open     bool // it is not answered
+	unsent   bool // Ask has not returned it yet
+	stale    bool // an event has arrived since it was asked
+
+	answer   sched.Plan      // the last one
+	answered []sched.QueueID // queues of the question that it answers, in order
+	failed   bool            // it was wrong, or the process is gone
 }
 
 // NewExternal returns a policy that asks another process and lets fallback decide while
@@ -60,24 +56,25 @@ func (p *External) Observe(now sched.Time, ev *sched.Event) {
 	switch {
 	case ev.Plan == nil:
 		p.failed, p.open, p.stale = true, false, true // ask again, perhaps a new process
-	case !p.open || ev.Number != p.number: // the answer to no question, or to an old one
+	case !p.open || ev.Number != p.question.Number: // the answer to no question, or to an old one
 	default:
-		p.open, p.failed = false, !p.valid(ev.Plan)
-		p.grants = append(p.grants[:0], ev.Plan.Grants...)
-		p.wake = ev.Plan.Wake
-		p.answered = append(p.answered[:0], p.asked...)
+		p.open, p.answer, p.answered = false, *ev.Plan, p.answered[:0]
+		for i := range p.question.Queues {
+			p.answered = append(p.answered, p.question.Queues[i].ID)
+		}
+		p.failed = !p.valid()
 	}
 }
 
-// valid reports whether a plan grants only queues that the question named, and at most
-// one short slice: two short slices on a device would let neither queue make progress.
-func (p *External) valid(plan *sched.Plan) bool {
+// valid reports whether the answer grants only queues that the question named, and at most
+// one short slice: with two short slices on a device neither queue makes progress.
+func (p *External) valid() bool {
 	short, limit := 0, time.Duration(0)
 	for _, d := range p.question.Devices {
 		limit = max(limit, d.MinSharedSlice)
 	}
-	for _, g := range plan.Grants {
-		if _, named := find(p.asked, g.Queue); !named {
+	for _, g := range p.answer.Grants {
+		if _, named := slices.BinarySearch(p.answered, g.Queue); !named {
 			return false
 		}
 		if g.Slice > 0 && g.Slice < limit {
@@ -92,8 +89,8 @@ func (p *External) late(now sched.Time) bool { return p.open && now >= p.askedAt
 
 // Plan implements sched.Policy.
 func (p *External) Plan(v *sched.View) sched.Plan {
-	if p.wake > 0 && v.Now >= p.wake {
-		p.stale, p.wake = true, 0
+	if p.answer.Wake > 0 && v.Now >= p.answer.Wake {
+		p.stale, p.answer.Wake = true, 0
 	}
 	// After a failure the process is asked again, but not more often than once a
 	// deadline.
@@ -115,16 +112,16 @@ func (p *External) Plan(v *sched.View) sched.Plan {
 func (p *External) follow(v *sched.View) sched.Plan {
 	p.begin()
 	for i := range v.Queues {
-		if _, known := find(p.answered, v.Queues[i].ID); !known {
+		if _, known := slices.BinarySearch(p.answered, v.Queues[i].ID); !known {
 			p.grant(&v.Queues[i])
 		}
 	}
-	for _, g := range p.grants {
-		if has(v.Queues, g.Queue) { // else it has closed since the question
-			p.planner.grants = append(p.planner.grants, g)
+	for _, g := range p.answer.Grants {
+		if _, open := index(v.Queues, g.Queue); open { // else it has closed since the question
+			p.grants = append(p.grants, g)
 		}
 	}
-	wake := p.wake
+	wake := p.answer.Wake
 	if p.open {
 		wake = earlier(wake, p.askedAt.Add(p.deadline))
 	}
@@ -141,13 +138,8 @@ func (p *External) Ask() (*Question, bool) {
 }
 
 func (p *External) ask(v *sched.View) {
-	p.number = p.next()
 	p.askedAt, p.open, p.unsent, p.stale = v.Now, true, true, false
-	p.asked = p.asked[:0]
-	for i := range v.Queues {
-		p.asked = append(p.asked, v.Queues[i].ID)
-	}
-	p.question.fill(p.number, v)
+	p.question.fill(p.next(), v)
 }
 
 // FallingBack reports whether the fallback policy decides, and why.

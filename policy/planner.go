@@ -1,6 +1,11 @@
 package policy
 
-import "github.com/giveway/giveway/sched"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/giveway/giveway/sched"
+)
 
 // planner builds plans. It reuses its buffer of grants.
 type planner struct{ grants []sched.Grant }
@@ -34,6 +39,11 @@ func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
 
 // runnable reports whether q is ready and not paused.
 func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
+
+// index returns the index of a queue in a view.
+func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
+	return slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
+}
 
 // first returns the index of the runnable queue that goes before all others, or -1.
 // Of equal ones it is the one with the lowest ID.

@@ -1,11 +1,9 @@
 package policy
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +56,7 @@ type QuestionQueue struct {
 func (q *Question) fill(number uint64, v *sched.View) {
 	*q = Question{Number: number, Now: v.Now, Devices: q.Devices[:0], Queues: q.Queues[:0]}
 	for _, d := range v.Devices {
-		q.Devices = append(q.Devices, QuestionDevice{d.ID, d.Slice, d.MinSharedSlice, d.StopTime})
+		q.Devices = append(q.Devices, QuestionDevice(d))
 	}
 	for i := range v.Queues {
 		s := &v.Queues[i]
@@ -118,19 +116,7 @@ func ParseAnswer(line []byte) (uint64, *sched.Plan, error) {
 		if g.Slice < 0 || g.Slice > maxSlice {
 			return 0, nil, fmt.Errorf("answer %d: slice_ns %d of queue %d is not from 0 to %d", a.Number, g.Slice, g.Queue, maxSlice)
 		}
-		p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: g.Slice, Bound: g.Bound})
+		p.Grants = append(p.Grants, sched.Grant(g))
 	}
 	return a.Number, p, nil
-}
-
-func find(ids []sched.QueueID, id sched.QueueID) (int, bool) { return slices.BinarySearch(ids, id) }
-
-func has(queues []sched.Queue, id sched.QueueID) bool {
-	_, ok := index(queues, id)
-	return ok
-}
-
-// index returns the index of a queue in a view.
-func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
-	return slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
 }
