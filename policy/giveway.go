@@ -43,10 +43,10 @@ type giveway struct {
 
 // setting is how far batch and idle queues give way in one plan.
 type setting struct {
-	slice   time.Duration // of the batch queue whose turn it is, beside online queues
-	online  time.Duration // slice of online queues, beside batch and idle ones
-	bound   uint32        // on commands in flight of batch and idle queues without slices; zero is none
-	noStops bool          // batch queues without slices run on while online work is ready
+	slice  time.Duration // of the batch queue whose turn it is, beside online queues
+	online time.Duration // slice of online queues, beside batch and idle ones
+	bound  uint32        // on commands in flight of batch and idle queues without slices; zero is none
+	stop   bool          // batch queues without slices are stopped while online work is ready
 }
 
 // batchBound is the default bound on commands in flight of a batch queue without
@@ -88,20 +88,20 @@ func makeGiveway() *giveway {
 
 // summary is the state of a device before the grants of a plan.
 type summary struct {
-	online  bool        // there is an online queue
-	rest    bool        // there is a batch or idle queue
-	busy    bool        // online work is ready, was ready within linger, or is expected now
-	others  bool        // a standard or batch queue is ready
-	current int         // index of the queue whose turn it is, or -1
-	turns   int         // number of queues that take turns
-	class   sched.Class // of those
-	wake    sched.Time  // when the turn is over
-	change  sched.Time  // when busy changes without an event
+	online     bool        // there is an online queue
+	batch      bool        // there is a batch or idle queue
+	busy       bool        // online work is ready, was ready within linger, or is expected now
+	busyChange sched.Time  // when busy changes without an event
+	idleWaits  bool        // a standard or batch queue is ready
+	current    int         // index of the queue whose turn it is, or -1
+	turns      int         // number of queues that take turns
+	class      sched.Class // of those
+	wake       sched.Time  // when the turn is over
 }
 
 // Plan implements sched.Policy.
 func (p *giveway) Plan(v *sched.View) sched.Plan {
-	return p.planWith(v, setting{slice: p.slice, online: p.online, bound: uint32(p.bound)})
+	return p.planWith(v, setting{slice: p.slice, online: p.online, bound: uint32(p.bound), stop: true})
 }
 
 // planWith is Plan with a setting in place of the parameters.
@@ -118,7 +118,7 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 			p.grantBatch(v.Now, dev, q, &accounts[i], &s, &set)
 		case sched.Online:
 			g := sched.Grant{Queue: q.ID}
-			if s.rest && set.online > 0 && yieldsBySlice(dev, q) {
+			if s.batch && set.online > 0 && yieldsBySlice(dev, q) {
 				g.Slice = max(set.online, dev.MinSharedSlice)
 			}
 			p.grants = append(p.grants, g)
@@ -141,14 +141,14 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 		if !a.takesTurns {
 			break // granted: otherwise each online request would cost it a stop and a start
 		}
-		s.wake = earlier(s.wake, s.change)
-		if s.busy && !set.noStops || q.ID != p.current || idle && s.others {
+		s.wake = earlier(s.wake, s.busyChange)
+		if s.busy && set.stop || q.ID != p.current || idle && s.idleWaits {
 			return
 		}
 	case idle && a.takesTurns && p.idleStop > now:
 		s.wake = earlier(s.wake, p.idleStop)
 		return
-	case q.ID == p.current && !(a.takesTurns && idle && s.others):
+	case q.ID == p.current && !(a.takesTurns && idle && s.idleWaits):
 		if s.online || idle {
 			g.Slice = set.slice
 		}
@@ -199,15 +199,15 @@ func (p *giveway) summarize(v *sched.View, accounts []account) summary {
 				serving = true
 			} else if due, change := p.due(q, v.Now, lead); due || change > 0 {
 				s.busy = s.busy || due
-				s.change = earlier(s.change, change)
+				s.busyChange = earlier(s.busyChange, change)
 			}
 		case sched.Batch, sched.Idle:
-			s.rest = true
+			s.batch = true
 			p.clocks[q.Attr.Class-sched.Batch].see(&a.vtime)
 			if !a.takesTurns {
 				break
 			}
-			s.others = s.others || q.Attr.Class == sched.Batch
+			s.idleWaits = s.idleWaits || q.Attr.Class == sched.Batch
 			if s.turns == 0 || q.Attr.Class < s.class {
 				s.turns, s.class = 0, q.Attr.Class
 			}
@@ -218,7 +218,7 @@ func (p *giveway) summarize(v *sched.View, accounts []account) summary {
 			// A standard queue without counters always counts as ready. If it
 			// has slices it does not stop idle queues: an idle queue with the
 			// minimum slice gets only the time that the standard queue leaves.
-			s.others = s.others || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
+			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
 		}
 	}
 	p.updateLinger(v.Now, serving, &s)
@@ -263,10 +263,10 @@ func (p *giveway) updateLinger(now sched.Time, serving bool, s *summary) {
 	p.serving = serving
 	switch {
 	case serving:
-		s.busy, s.change = true, 0
+		s.busy, s.busyChange = true, 0
 	case now < p.lingerUntil:
 		s.busy = true
-		s.change = earlier(s.change, p.lingerUntil)
+		s.busyChange = earlier(s.busyChange, p.lingerUntil)
 	}
 }
 

@@ -54,9 +54,7 @@ type ladder struct {
 
 // rung is a setting and what is known about it. The counts fade.
 type rung struct {
-	slice time.Duration // of batch work
-	bound uint32        // of batch work, without slices
-	hold  bool          // batch work is stopped while a request is open
+	setting // on a device with slices, stop is from the start of a request to its end
 
 	tried, late float64 // requests, and late ones
 
@@ -70,7 +68,7 @@ type rung struct {
 // The figures below are means of six runs of 60 s in the simulator on an H200, each
 // beside a training job, unless they name a test.
 const (
-	maxRungs = 7 // default slice, up to four halvings, minimum slice, hold
+	maxRungs = 7 // default slice, up to four halvings, minimum slice, stop
 
 	// A trial takes at least trialRequests requests and trialTime, so half a
 	// second at 32 requests a second or more. TestSLOConverges allows 4 s.
@@ -107,10 +105,10 @@ const (
 	// online work.
 	minGain = 0.02
 
-	// holdLoss is the part of the time lost in switches above which batch work
+	// stopLoss is the part of the time lost in switches above which batch work
 	// may gain by being stopped during requests. Trying it always cost batch
 	// work 0.6 % beside kernels launched one by one, which gain nothing by it.
-	holdLoss = 0.08
+	stopLoss = 0.08
 
 	// A rung with late requests is tried again after latePause, so that trials
 	// take a tenth of the time at most; one without a gain after noGainPause. The
@@ -127,8 +125,8 @@ const (
 )
 
 // build makes the rungs for a device.
-func (l *ladder) build(dev *sched.Device) {
-	*l = ladder{device: *dev, since: sched.Never, resetScores: true}
+func (l *ladder) build(dev sched.Device) {
+	*l = ladder{device: dev, since: sched.Never, resetScores: true}
 	if dev.Sliced() {
 		n := 1
 		for s := dev.Slice / 2; s >= max(dev.MinSharedSlice, 2) && n < maxRungs-2; s /= 2 {
@@ -137,12 +135,12 @@ func (l *ladder) build(dev *sched.Device) {
 		}
 		l.start, l.last = n, n+1
 		l.rungs[l.start].slice = sched.MinSlice
-		l.rungs[l.last] = rung{slice: sched.MinSlice, hold: true}
+		l.rungs[l.last].setting = setting{slice: sched.MinSlice, stop: true}
 	} else {
 		l.start, l.last = 3, 3
 		l.rungs[1].bound = 4 * batchBound
 		l.rungs[2].bound = batchBound
-		l.rungs[3] = rung{bound: batchBound, hold: true}
+		l.rungs[3].setting = setting{bound: batchBound, stop: true}
 	}
 	l.current, l.chosen = l.start, l.start
 }
@@ -151,8 +149,7 @@ func (l *ladder) build(dev *sched.Device) {
 // have changed.
 func (l *ladder) forget() {
 	for i := range l.rungs {
-		r := &l.rungs[i]
-		*r = rung{slice: r.slice, bound: r.bound, hold: r.hold}
+		l.rungs[i] = rung{setting: l.rungs[i].setting}
 	}
 	l.put(l.current, l.changedAt)
 }
@@ -274,7 +271,6 @@ func (l *ladder) endTrial(now sched.Time, pause time.Duration) {
 
 // leave chooses a rung on which batch work gives way further.
 func (l *ladder) leave(now sched.Time) {
-	hold := l.last
 	l.pause(l.chosen, now, latePause)
 	l.resetScores = true
 	switch sudden := l.requests-l.lastLate[min(l.late, lateLimit)-1] < trialRequests; {
@@ -282,9 +278,9 @@ func (l *ladder) leave(now sched.Time) {
 		l.chosen = l.start
 	case l.chosen < l.start:
 		l.chosen++
-	case l.chosen == l.start && hold != l.start && l.mayHold() && now >= l.rungs[hold].retry:
-		l.chosen = hold
-	case l.chosen == hold && hold != l.start && l.rungs[hold].lateRate() > l.rungs[l.start].lateRate():
+	case l.chosen == l.start && l.mayStop() && now >= l.rungs[l.last].retry:
+		l.chosen = l.last
+	case l.chosen > l.start && l.rungs[l.chosen].lateRate() > l.rungs[l.start].lateRate():
 		l.chosen = l.start // more requests are late, and batch work gets less
 	}
 	l.put(l.chosen, now)
@@ -317,14 +313,13 @@ func (l *ladder) move(now sched.Time) {
 			l.pause(l.current, now, noGainPause)
 		}
 	}
-	hold := l.last
 	switch c := &l.rungs[l.chosen]; {
 	case l.current <= l.chosen && l.current > 0 && l.mayTry(l.current-1, now):
 		l.put(l.current-1, now)
 	case l.current != l.chosen:
 		l.put(l.chosen, now)
-	case l.chosen <= l.start && hold != l.start && float64(c.lost) > holdLoss*float64(c.wall) && l.mayHold() && l.mayTry(hold, now):
-		l.put(hold, now)
+	case l.chosen <= l.start && float64(c.lost) > stopLoss*float64(c.wall) && l.mayStop() && l.mayTry(l.last, now):
+		l.put(l.last, now)
 	}
 }
 
@@ -353,10 +348,10 @@ func (l *ladder) nearlyLate() bool {
 	return float64(tenth) < 1.72*float64(min(quarter-tenth, tenth-least))
 }
 
-// mayHold reports whether requests take long enough for batch work to be stopped
-// and started during one.
-func (l *ladder) mayHold() bool {
-	return quantileOf(l.took[:], l.requests, 1, 2) > 2*l.device.StopTime
+// mayStop reports whether there is a rung beyond the start, which stops batch work
+// during requests, and requests take long enough for a stop and a start.
+func (l *ladder) mayStop() bool {
+	return l.last > l.start && quantileOf(l.took[:], l.requests, 1, 2) > 2*l.device.StopTime
 }
 
 // sliceOf returns for how long batch work stays on the device when online work is

@@ -28,7 +28,6 @@ type slo struct {
 
 	ladder   ladder
 	gauge    gauge
-	device   sched.Device
 	finished []finishedRequest // since the last plan
 	queues   perQueue[onlineQueue]
 
@@ -57,7 +56,7 @@ type finishedRequest struct {
 const (
 	maxFinished = 4096             // requests kept between two plans
 	maxQuiet    = 10 * time.Minute // longest quietAfter
-	maxHold     = time.Second      // for one request: well below the scheduler's StallLimit
+	maxStop     = time.Second      // of batch work for one request: well below the scheduler's StallLimit
 )
 
 func newSLO() sched.Policy {
@@ -90,9 +89,8 @@ func (p *slo) Observe(now sched.Time, ev *sched.Event) {
 
 // Plan implements sched.Policy.
 func (p *slo) Plan(v *sched.View) sched.Plan {
-	if dev := v.Devices[0]; dev != p.device || p.ladder.last == 0 {
-		p.device = dev
-		p.ladder.build(&dev)
+	if dev := v.Devices[0]; dev != p.ladder.device || p.ladder.last == 0 {
+		p.ladder.build(dev)
 	}
 	queues := p.queues.update(v.Queues)
 	if p.ladder.resetScores {
@@ -104,23 +102,24 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	finished := p.countRequests(v, queues)
 	adapts := p.updateQueues(v, queues)
 	wake := p.updateQuiet(v.Now, adapts)
-	r, set := &p.ladder.rungs[p.ladder.start], setting{online: p.online}
+	rung, online := p.ladder.start, p.online
 	switch {
 	case p.isQuiet:
-		r, set.online = &p.ladder.rungs[0], 0
+		rung, online = 0, 0
 	case adapts:
 		p.gauge.read(v, &p.ladder, finished)
 		p.ladder.confirm(v, p.base.current)
 		if p.base.current != 0 {
 			p.ladder.decide(v.Now)
 		}
-		r = &p.ladder.rungs[p.ladder.current]
+		rung = p.ladder.current
 	}
-	set.slice, set.bound, set.noStops = r.slice, r.bound, !r.hold
+	set := p.ladder.rungs[rung].setting
+	set.online = online
 	plan := p.base.planWith(v, set)
 	plan.Wake = earlier(plan.Wake, wake)
-	if r.hold && p.device.Sliced() {
-		p.holdBatch(v, queues, &plan)
+	if set.stop && p.ladder.device.Sliced() {
+		p.stopBatch(v, queues, &plan)
 	}
 	return plan
 }
@@ -205,15 +204,15 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 	return p.lastRequest.Add(p.quietAfter)
 }
 
-// holdBatch removes the grants of batch and idle queues while a request is open,
+// stopBatch removes the grants of batch and idle queues while a request is open,
 // but for one request not longer than four times its SLO: its end may never be
 // reported.
-func (p *slo) holdBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
+func (p *slo) stopBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
 	until := sched.Time(0)
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if q.Attr.Class == sched.Online && q.Attr.SLO > 0 && q.OpenRequests > 0 && !q.Attr.Paused {
-			until = max(until, queues[i].openedAt.Add(min(q.Attr.SLO, maxHold/4)*4))
+			until = max(until, queues[i].openedAt.Add(min(q.Attr.SLO, maxStop/4)*4))
 		}
 	}
 	if until <= v.Now {
