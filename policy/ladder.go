@@ -431,15 +431,16 @@ func (g *gauge) read(v *sched.View, l *ladder, finished int) {
 		l.measured = l.measured && (q.Measured || !batch)
 	}
 	l.measured = l.measured && anyBatch
-	if !l.measured || now.at <= g.at && now.queues == g.queues && now.rung == g.rung && now.since == g.since {
+	old := *g
+	same := old.queues == now.queues && old.rung == now.rung && old.since == now.since
+	if !l.measured || same && now.at <= old.at {
 		g.finished = now.finished
 		return
 	}
-	old := *g
 	*g = now
 	g.finished = 0
 	wall := now.at.Sub(old.at)
-	if old.queues != now.queues || old.rung != now.rung || old.since != now.since || old.at < l.since || now.all < old.all || now.batch < old.batch {
+	if !same || old.at < l.since || now.all < old.all || now.batch < old.batch {
 		return // part of it was under another setting
 	}
 	r := &l.rungs[l.current]

@@ -1,48 +1,33 @@
 package policy
 
-import "github.com/giveway/giveway/sched"
+import (
+	"slices"
 
-// perQueue keeps a value of type T for every queue of a view. The view and the
-// values are both in order of ID, so one pass updates them: a new queue gets a
+	"github.com/giveway/giveway/sched"
+)
+
+// perQueue keeps a value of type T for every queue of a view. A new queue gets a
 // zero value, and the value of a closed queue is dropped. Nothing is allocated
 // while the queues stay the same.
 type perQueue[T any] struct {
-	ids         []sched.QueueID
-	values      []T
-	spareIDs    []sched.QueueID
-	spareValues []T
+	ids    []sched.QueueID // in order, as the queues of a view are
+	values []T
 }
 
 // update returns the values: value i is that of queue i of the view.
 func (p *perQueue[T]) update(queues []sched.Queue) []T {
-	if p.current(queues) {
-		return p.values
-	}
-	ids, values := p.spareIDs[:0], p.spareValues[:0]
-	old := 0
 	for i := range queues {
 		id := queues[i].ID
-		for old < len(p.ids) && p.ids[old] < id {
-			old++
+		if i < len(p.ids) && p.ids[i] == id {
+			continue
 		}
-		var value T
-		if old < len(p.ids) && p.ids[old] == id {
-			value = p.values[old]
+		next, known := slices.BinarySearch(p.ids, id)
+		p.ids, p.values = slices.Delete(p.ids, i, next), slices.Delete(p.values, i, next)
+		if !known {
+			var zero T
+			p.ids, p.values = slices.Insert(p.ids, i, id), slices.Insert(p.values, i, zero)
 		}
-		ids, values = append(ids, id), append(values, value)
 	}
-	p.ids, p.values, p.spareIDs, p.spareValues = ids, values, p.ids, p.values
+	p.ids, p.values = p.ids[:len(queues)], p.values[:len(queues)]
 	return p.values
-}
-
-func (p *perQueue[T]) current(queues []sched.Queue) bool {
-	if len(p.ids) != len(queues) {
-		return false
-	}
-	for i := range queues {
-		if p.ids[i] != queues[i].ID {
-			return false
-		}
-	}
-	return true
 }

@@ -93,8 +93,7 @@ func TestXSchedStateOfClosedQueuesIsDropped(t *testing.T) {
 	}
 }
 
-// sizes reports the length and capacity of every slice and map in v. Of spare
-// buffers only the capacity counts.
+// sizes reports the length and capacity of every slice and map in v.
 func sizes(v reflect.Value, path string, report func(path string, n, c int)) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -106,11 +105,7 @@ func sizes(v reflect.Value, path string, report func(path string, n, c int)) {
 			sizes(v.Field(i), path+"."+v.Type().Field(i).Name, report)
 		}
 	case reflect.Slice:
-		n := v.Len()
-		if strings.Contains(path, ".spare") {
-			n = 0
-		}
-		report(path, n, v.Cap())
+		report(path, v.Len(), v.Cap())
 	case reflect.Map:
 		report(path, v.Len(), v.Len())
 	}
