@@ -97,22 +97,20 @@ func (r Resolved) Public() Resolved {
 
 // Sched returns the attributes that the scheduler and its policies read.
 func (r Resolved) Sched() sched.Attr {
-	var a sched.Attr
+	var all Values
 	for id := range count {
-		if field := table[id].field; field != nil {
-			put(field(&a), r.Int(id))
-		}
+		all.Set(id, r.Int(id))
 	}
-	return a
+	return all.Sched()
 }
 
 // Sched returns the attributes in the set that the scheduler and its policies read. The
 // others are zero.
 func (v Values) Sched() sched.Attr {
 	var a sched.Attr
-	for _, id := range v.IDs() {
-		if field := table[id].field; field != nil {
-			put(field(&a), v.v[id])
+	for id := range count {
+		if f := table[id].field; f != nil && v.Has(id) {
+			f.put(&a, v.v[id])
 		}
 	}
 	return a
@@ -122,8 +120,8 @@ func (v Values) Sched() sched.Attr {
 func FromSched(a sched.Attr) Values {
 	var v Values
 	for id := range count {
-		if field := table[id].field; field != nil {
-			if x := get(field(&a)); x != 0 && x != table[id].Default {
+		if f := table[id].field; f != nil {
+			if x := f.get(&a); x != 0 && x != table[id].Default {
 				v.Set(id, x)
 			}
 		}
@@ -131,47 +129,22 @@ func FromSched(a sched.Attr) Values {
 	return v
 }
 
-// put stores a value in a field of sched.Attr.
-func put(field any, v int64) {
-	switch f := field.(type) {
-	case *sched.Class:
-		*f = sched.Class(v)
-	case *sched.Time:
-		*f = sched.Time(v)
-	case *time.Duration:
-		*f = time.Duration(v)
-	case *int8:
-		*f = int8(v)
-	case *uint8:
-		*f = uint8(v)
-	case *int32:
-		*f = int32(v)
-	case *uint32:
-		*f = uint32(v)
-	case *bool:
-		*f = v != 0
+// field reads and writes a field of sched.Attr.
+type field struct {
+	get func(*sched.Attr) int64
+	put func(*sched.Attr, int64)
+}
+
+func number[T ~int8 | ~uint8 | ~int32 | ~uint32 | ~int64](at func(*sched.Attr) *T) *field {
+	return &field{
+		get: func(a *sched.Attr) int64 { return int64(*at(a)) },
+		put: func(a *sched.Attr, v int64) { *at(a) = T(v) },
 	}
 }
 
-// get reads a field of sched.Attr.
-func get(field any) int64 {
-	switch f := field.(type) {
-	case *sched.Class:
-		return int64(*f)
-	case *sched.Time:
-		return int64(*f)
-	case *time.Duration:
-		return int64(*f)
-	case *int8:
-		return int64(*f)
-	case *uint8:
-		return int64(*f)
-	case *int32:
-		return int64(*f)
-	case *uint32:
-		return int64(*f)
-	case *bool:
-		return truth(*f)
+func flag(at func(*sched.Attr) *bool) *field {
+	return &field{
+		get: func(a *sched.Attr) int64 { return truth(*at(a)) },
+		put: func(a *sched.Attr, v int64) { *at(a) = v != 0 },
 	}
-	return 0
 }

@@ -125,36 +125,31 @@ func printable(value string) string {
 	return value
 }
 
-// toJSON returns a value as JSON holds it.
-func (r *Row) toJSON(v int64) any {
+// toJSON returns a value as JSON.
+func (r *Row) toJSON(v int64) string {
 	switch r.Type {
 	case TypeClass:
-		return r.Format(v)
+		return strconv.Quote(r.Format(v))
 	case TypeBool:
-		return v != 0
+		return r.Format(v)
 	}
-	return v
+	return strconv.FormatInt(v, 10)
 }
 
-// fromJSON reads a value as JSON holds it: a class by its name, a time in nanoseconds.
-func (r *Row) fromJSON(data json.RawMessage) (v int64, err error) {
+// fromJSON reads a value from JSON: a class by its name, a time in nanoseconds.
+func (r *Row) fromJSON(data json.RawMessage) (int64, error) {
+	text := string(data)
 	switch r.Type {
 	case TypeClass:
-		var s string
-		if json.Unmarshal(data, &s) != nil {
-			return 0, r.refuse(string(data))
-		}
-		return r.Parse(s)
+		_ = json.Unmarshal(data, &text) // what is not a string is not the name of a class either
+		return r.Parse(text)
 	case TypeBool:
-		var b bool
-		if json.Unmarshal(data, &b) != nil {
-			return 0, r.refuse(string(data))
-		}
-		return truth(b), nil
+		return r.Parse(text)
 	}
-	if v, err = strconv.ParseInt(string(data), 10, 64); err != nil {
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
 		what := map[Type]string{TypeDuration: " in nanoseconds", TypePercent: " of percent"}[r.Type]
-		return 0, fmt.Errorf("%w; %s is a whole number%s", r.refuse(string(data)), r.Key, what)
+		return 0, fmt.Errorf("%w; %s is a whole number%s", r.refuse(text), r.Key, what)
 	}
 	return v, r.check(v)
 }

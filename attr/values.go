@@ -128,18 +128,11 @@ func (v Values) String() string {
 
 // MarshalJSON writes an object with the key of each attribute in the set.
 func (v Values) MarshalJSON() ([]byte, error) {
-	out := []byte{'{'}
+	var pairs []string
 	for _, id := range v.IDs() {
-		value, err := json.Marshal(id.Row().toJSON(v.v[id]))
-		if err != nil {
-			return nil, err
-		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = fmt.Appendf(out, "%q:%s", id.Row().Key, value)
+		pairs = append(pairs, fmt.Sprintf("%q:%s", id.Row().Key, id.Row().toJSON(v.v[id])))
 	}
-	return append(out, '}'), nil
+	return []byte("{" + strings.Join(pairs, ",") + "}"), nil
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. It refuses keys of no attribute and
