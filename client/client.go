@@ -114,50 +114,37 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 
 // Processes lists the processes on the daemon's devices.
 func (c *Client) Processes(ctx context.Context) ([]api.Process, error) {
-	var all []api.Process
-	err := c.call(ctx, http.MethodGet, "/v1/processes", nil, &all)
-	return all, err
+	return call[[]api.Process](ctx, c, http.MethodGet, "/v1/processes", nil)
 }
 
 // Change sets attributes of a process and returns the process as it is then.
 func (c *Client) Change(ctx context.Context, pid int, change api.Change) (api.Process, error) {
-	var p api.Process
-	err := c.call(ctx, http.MethodPost, "/v1/processes/"+strconv.Itoa(pid), change, &p)
-	return p, err
+	return call[api.Process](ctx, c, http.MethodPost, "/v1/processes/"+strconv.Itoa(pid), change)
 }
 
 // Hint gives a hint for a process and returns the process as it is then.
 func (c *Client) Hint(ctx context.Context, pid int, h api.Hint) (api.Process, error) {
-	var p api.Process
-	err := c.call(ctx, http.MethodPost, "/v1/processes/"+strconv.Itoa(pid)+"/hint", h, &p)
-	return p, err
+	return call[api.Process](ctx, c, http.MethodPost, "/v1/processes/"+strconv.Itoa(pid)+"/hint", h)
 }
 
 // Policy returns the policy in force.
 func (c *Client) Policy(ctx context.Context) (api.Policy, error) {
-	var p api.Policy
-	err := c.call(ctx, http.MethodGet, "/v1/policy", nil, &p)
-	return p, err
+	return call[api.Policy](ctx, c, http.MethodGet, "/v1/policy", nil)
 }
 
-// SetPolicy puts a policy in force.
+// SetPolicy puts a policy in force and returns it as the daemon has it.
 func (c *Client) SetPolicy(ctx context.Context, p api.Policy) (api.Policy, error) {
-	err := c.call(ctx, http.MethodPost, "/v1/policy", p, &p)
-	return p, err
+	return call[api.Policy](ctx, c, http.MethodPost, "/v1/policy", p)
 }
 
 // Status returns the state of the daemon and its devices.
 func (c *Client) Status(ctx context.Context) (api.Status, error) {
-	var s api.Status
-	err := c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
-	return s, err
+	return call[api.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Restore puts everything back as the vendor has it.
+// Restore undoes every change: all queues run with the vendor's own scheduling.
 func (c *Client) Restore(ctx context.Context) (api.Status, error) {
-	var s api.Status
-	err := c.call(ctx, http.MethodPost, "/v1/restore", nil, &s)
-	return s, err
+	return call[api.Status](ctx, c, http.MethodPost, "/v1/restore", nil)
 }
 
 // Run is a run that the daemon has begun: the calling process and its descendants have
@@ -181,7 +168,7 @@ func (c *Client) Run(ctx context.Context, r api.Run) (*Run, error) {
 	var started api.RunStarted
 	resp, err := c.send(held, http.MethodPost, "/v1/runs", r)
 	if err == nil {
-		err = readAnswer(resp, &started)
+		err = decode(resp, &started)
 	}
 	if !stop() {
 		err = ctx.Err() // too late
@@ -202,19 +189,20 @@ func (c *Client) Run(ctx context.Context, r api.Run) (*Run, error) {
 	return &Run{Ignored: started.Ignored, Done: done, cancel: cancel}, nil
 }
 
-// call makes a request and decodes the answer into v.
-func (c *Client) call(ctx context.Context, method, path string, body, v any) error {
+// call makes a request and returns the decoded answer.
+func call[T any](ctx context.Context, c *Client, method, path string, body any) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	defer resp.Body.Close()
-	return readAnswer(resp, v)
+	err = decode(resp, &answer)
+	return answer, err
 }
 
-func readAnswer(resp *http.Response, v any) error {
+func decode(resp *http.Response, v any) error {
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(v); err != nil {
 		return fmt.Errorf("read the daemon's answer: %w", err)
 	}
