@@ -81,20 +81,21 @@ func New(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Che
 	return all, notes, nil
 }
 
-// Simulated returns a function like New for a daemon whose only backend is the simulator.
-// It runs a scenario file; speed is the number of simulated seconds per second.
-func Simulated(file string, speed float64) func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
-	return func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
-		s, err := scenario.Load(file)
-		if err != nil {
-			return nil, nil, err
-		}
-		b, err := live.New(s, live.Options{Speed: speed})
-		if err != nil {
-			return nil, nil, err
-		}
-		return []hal.Backend{b}, nil, nil
+// Simulated returns the simulator, running a scenario file, and the configuration that the
+// scenario has for its daemon. Speed is the number of simulated seconds per second.
+func Simulated(file string, speed float64) (hal.Backend, config.Config, error) {
+	cfg := config.Default()
+	s, err := scenario.Load(file)
+	if err != nil {
+		return nil, cfg, err
 	}
+	b, err := live.New(s, speed)
+	if err != nil {
+		return nil, cfg, err
+	}
+	cfg.Sched = s.Config.Sched
+	cfg.Policy.Name, cfg.Policy.Params, err = scenario.ParsePolicy(s.Policy)
+	return b, cfg, err
 }
 
 // unstarted returns the vendors' backends for use without a daemon. They see the

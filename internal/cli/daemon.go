@@ -43,7 +43,8 @@ change undone.
 With --socket, set GIVEWAY_SOCKET to the same path for the other commands.
 
 With --sim the daemon runs on simulated devices and processes, in real time or at
---speed, on any machine: every other command works on them as on a GPU.
+--speed, on any machine: every other command works on them as on a GPU. Without
+--config the policy is the scenario's.
 
 Without --config the file is ` + config.Path + `, or with --user giveway/giveway.yaml
 in your configuration folder, if it exists.`,
@@ -68,7 +69,11 @@ in your configuration folder, if it exists.`,
 			if o.User {
 				o.DefaultSocket = client.UserSocket()
 			}
-			if cmd.Flags().Changed("speed") && o.Sim == "" {
+			switch changed := cmd.Flags().Changed; {
+			case o.Sim != "":
+			case changed("sim"):
+				return usageError{errors.New("--sim needs a scenario file, for example scenarios/demo.yaml")}
+			case changed("speed"):
 				return usageError{errors.New("--speed is for a simulation: name its scenario with --sim")}
 			}
 			if o.Config == "" && o.Sim == "" {

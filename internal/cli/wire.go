@@ -7,8 +7,10 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/backends"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/spf13/cobra"
 )
 
@@ -30,14 +32,21 @@ func runDaemon(ctx context.Context, o DaemonOptions) error {
 	if err != nil {
 		return err
 	}
-	make := backends.New
-	if o.Sim != "" {
-		make = backends.Simulated(o.Sim, o.Speed)
-	}
-	return daemon.Serve(ctx, daemon.Options{
+	options := daemon.Options{
 		Version: version().Version, File: o.Config, Socket: o.Socket, Default: o.DefaultSocket, User: o.User,
-		Guardian: []string{self, "guardian"}, Backends: make, Log: o.Log,
-	})
+		Guardian: []string{self, "guardian"}, Backends: backends.New, Log: o.Log,
+	}
+	if o.Sim != "" {
+		b, cfg, err := backends.Simulated(o.Sim, o.Speed)
+		if err != nil {
+			return err
+		}
+		options.Config = cfg
+		options.Backends = func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
+			return []hal.Backend{b}, nil, nil
+		}
+	}
+	return daemon.Serve(ctx, options)
 }
 
 // newGuardian returns the command that the daemon starts as its guardian.

@@ -21,8 +21,9 @@ import (
 // Options is what a person says when starting the daemon.
 type Options struct {
 	Version  string
-	File     string // configuration; empty: none
-	Socket   string // empty: as the file says, or Default
+	File     string        // configuration; empty: Config applies
+	Config   config.Config // without a policy: the default one
+	Socket   string        // empty: as the file says, or Default
 	Default  string
 	User     bool // our own processes only
 	Guardian []string
@@ -37,13 +38,14 @@ func Serve(ctx context.Context, o Options) error {
 	if os.Getenv(guardian.Env) != "" {
 		return errors.New("a guardian does not start a daemon")
 	}
-	cfg := config.Default()
+	cfg := o.Config
 	if o.File != "" {
 		var err error
 		if cfg, err = config.Load(o.File); err != nil {
 			return err
 		}
 	}
+	cfg.Policy.Name = cmp.Or(cfg.Policy.Name, config.Default().Policy.Name)
 	socket := cmp.Or(o.Socket, cfg.Socket, o.Default)
 	if socket == "" {
 		return errors.New("listen: XDG_RUNTIME_DIR is not set, so there is no place for the control socket; name one with --socket")

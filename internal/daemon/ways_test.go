@@ -150,7 +150,7 @@ func TestEveryAttributeByScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := live.New(s, live.Options{})
+	b, err := live.New(s, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ clients:
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend, err := live.New(s, live.Options{})
+	backend, err := live.New(s, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

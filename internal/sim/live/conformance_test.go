@@ -20,6 +20,10 @@ type harness struct {
 	opens int
 }
 
+// slowMotion is the maxLag of the clock except in Advance. It nearly stops the simulation,
+// so that a test that is delayed on a busy machine finds the device as Advance left it.
+const slowMotion = 10 * us
+
 const idleClients = `
 name: idle
 devices: [{model: %s}]
@@ -33,7 +37,7 @@ func newHarness(t *testing.T, model string) *harness {
 	eventually(t, "queues are offered", func() bool { return len(h.Queues()) == 2 })
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.clock.maxLag = 2 * ms // if this machine stands still, so does the simulation
+	b.clock.maxLag = slowMotion
 	return &harness{Backend: b, host: h, t: t}
 }
 
@@ -82,6 +86,8 @@ func (h *harness) Completed(s hal.Spec) uint64 { return h.completed(s.Queue) }
 func (h *harness) Advance(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.clock.maxLag = 2 * ms // if this machine stands still, so does the simulation
+	defer func() { h.clock.maxLag = slowMotion }()
 	for end := h.node.Now().Add(h.clock.simulated(d)); h.node.Now() < end; h.advance() {
 		h.mu.Unlock()
 		time.Sleep(ms)

@@ -180,5 +180,5 @@ func (b *Backend) withdraw(id sched.QueueID) {
 
 // Find implements hal.Finder. Every queue is offered as soon as it exists.
 func (b *Backend) Find(int) hal.Found {
-	return hal.Found{Note: "the daemon runs on simulated devices and knows no real processes: giveway ps lists the simulated ones"}
+	return hal.Found{Note: "the daemon controls only the simulated processes that 'giveway ps' lists"}
 }

@@ -25,12 +25,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Options says how to run a scenario.
-type Options struct {
-	Speed float64 // simulated seconds per second; zero means 1
-}
-
-// Limits of Options.Speed. The machine falls behind long before the upper one.
+// Limits of the speed. The machine falls behind long before the upper one.
 const (
 	minSpeed = 0.001
 	maxSpeed = 1000
@@ -54,16 +49,13 @@ type Backend struct {
 	started   int // processes so far
 }
 
-// New returns a backend that runs a scenario.
-func New(s *scenario.Scenario, o Options) (*Backend, error) {
-	if o.Speed == 0 {
-		o.Speed = 1
-	}
-	if !(o.Speed >= minSpeed && o.Speed <= maxSpeed) {
-		return nil, fmt.Errorf("simulate %s: speed %v is not from %v to %v", s.Name, o.Speed, minSpeed, maxSpeed)
+// New returns a backend that runs a scenario, at so many simulated seconds per second.
+func New(s *scenario.Scenario, speed float64) (*Backend, error) {
+	if !(speed >= minSpeed && speed <= maxSpeed) { // also for NaN
+		return nil, fmt.Errorf("simulate %s: speed %v is out of range; want %v to %v", s.Name, speed, minSpeed, maxSpeed)
 	}
 	b := &Backend{
-		node: sim.NewNode(s.Config), clock: clock{speed: o.Speed},
+		node: sim.NewNode(s.Config), clock: clock{speed: speed},
 		queues: make(map[sched.QueueID]*queue), processes: make(map[sched.ProcessID]*process),
 	}
 	var models []string
@@ -74,7 +66,7 @@ func New(s *scenario.Scenario, o Options) (*Backend, error) {
 		b.devices = append(b.devices, device{info, s.Config.Devices[i].Model.TraceInterval > 0})
 		models = append(models, fmt.Sprintf("%s is a simulated %s", info.Device.ID, info.Model))
 	}
-	b.about = fmt.Sprintf("scenario %s at speed %v: %s", s.Name, o.Speed, strings.Join(models, ", "))
+	b.about = fmt.Sprintf("scenario %s at speed %v: %s", s.Name, speed, strings.Join(models, ", "))
 	return b, nil
 }
 

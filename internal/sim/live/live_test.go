@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -36,7 +37,7 @@ func start(t *testing.T, yaml string, speed float64) (*Backend, *haltest.Host) {
 
 func startScenario(t *testing.T, s *scenario.Scenario, speed float64) (*Backend, *haltest.Host) {
 	t.Helper()
-	b, err := New(s, Options{Speed: speed})
+	b, err := New(s, speed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +242,13 @@ func TestSpeedScalesTime(t *testing.T) {
 	if took[len(took)-1] > 500*us {
 		t.Errorf("a request took %v, want a twentieth of 1 to 10ms", took[len(took)-1])
 	}
-	if _, err := New(&scenario.Scenario{}, Options{Speed: -1}); err == nil {
-		t.Error("speed -1 was accepted")
+}
+
+func TestSpeedOutOfRange(t *testing.T) {
+	for _, speed := range []float64{0, -1, 1e9, math.NaN(), math.Inf(1)} {
+		if _, err := New(&scenario.Scenario{Name: "x"}, speed); err == nil || !strings.Contains(err.Error(), "want 0.001 to 1000") {
+			t.Errorf("speed %v: error %v, want one that names the range", speed, err)
+		}
 	}
 }
 
