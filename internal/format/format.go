@@ -32,8 +32,8 @@ func Number(x float64) string {
 }
 
 // Integer returns n with a comma between groups of three digits: 1,234,567.
-func Integer(n uint64) string {
-	s := strconv.FormatUint(n, 10)
+func Integer[T int | uint64](n T) string {
+	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}

@@ -46,7 +46,7 @@ func TestNumbers(t *testing.T) {
 		{format.Percent(math.NaN()), format.Missing},
 		{format.Integer(0), "0"},
 		{format.Integer(999), "999"},
-		{format.Integer(1234567), "1,234,567"},
+		{format.Integer(uint64(1234567)), "1,234,567"},
 		{format.Plural(1, "client"), "1 client"},
 		{format.Plural(3, "client"), "3 clients"},
 	} {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/analysis"
+	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/sched"
 )
@@ -55,14 +57,15 @@ func TestEveryParameterIsListed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := deviceTables([]sim.DeviceConfig{{ID: "a", Model: m}, {ID: "b", Model: m}})
-		if len(d) != 1 || d[0].Devices != "a, b" {
+		v := view{Analysis: &analysis.Analysis{Outcome: &scenario.Outcome{Devices: []sim.DeviceConfig{{ID: "a", Model: m}, {ID: "b", Model: m}}}}}
+		d := v.Devices()
+		if len(d) != 1 || d[0].IDs() != "a, b" {
 			t.Fatalf("got %+v, want equal devices in one table", d)
 		}
 		var names []string
-		for _, p := range d[0].Params {
+		for _, p := range d[0].Params() {
 			if p.Value == "" || strings.ContainsAny(p.Value, "{}") {
-				t.Errorf("%s: %s is %q", name, p.Name, p.Value)
+				t.Errorf("%s: %s: got %q, want a plain value", name, p.Name, p.Value)
 			}
 			names = append(names, p.Name)
 		}
@@ -73,7 +76,7 @@ func TestEveryParameterIsListed(t *testing.T) {
 			}
 		}
 		if m.Slots != nil && !strings.Contains(all, "slots: context: bandwidth") || m.Runlist != nil && !strings.Contains(all, "runlist: min ") {
-			t.Errorf("%s: got only %s", name, all)
+			t.Errorf("%s: got only %s; want the parameters of the slots or the runlist", name, all)
 		}
 	}
 }

@@ -3,65 +3,42 @@ package report
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/giveway/giveway/internal/format"
-	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
 )
 
-// param is a setting and its exact value.
+// param is a parameter of a device and its exact value.
 type param struct{ Name, Value string }
 
-// deviceParams is all parameters of devices that are alike.
-type deviceParams struct {
-	Devices, Model, Doc string
-	Params              []param
-}
-
-func settings(o *scenario.Outcome) []param {
-	all := []param{
-		{"seed", fmt.Sprint(o.Seed)},
-		{"warm-up, not counted", format.ExactDuration(o.Warmup)},
-		{"counted", format.ExactDuration(o.Length)},
-	}
-	if o.Wall > 0 {
-		all = append(all, param{"real time of all runs", format.ExactDuration(o.Wall.Round(time.Millisecond))})
-	}
-	return all
-}
-
-// sameModel is devices with equal parameters.
-type sameModel struct {
+// devices is devices with equal parameters.
+type devices struct {
 	ids   []string
-	model *sim.Model
+	Model *sim.Model
 }
 
-// sameDevices groups devices by their parameters.
-func sameDevices(devices []sim.DeviceConfig) []sameModel {
-	var all []sameModel
-next:
-	for i := range devices {
-		for j := range all {
-			if reflect.DeepEqual(*all[j].model, devices[i].Model) {
-				all[j].ids = append(all[j].ids, string(devices[i].ID))
-				continue next
-			}
+// IDs returns the ids of the devices.
+func (d *devices) IDs() string { return strings.Join(d.ids, ", ") }
+
+// Params returns all parameters of the devices.
+func (d *devices) Params() []param { return listParams(nil, "", reflect.ValueOf(*d.Model)) }
+
+// Devices groups devices by their parameters.
+func (v *view) Devices() []*devices {
+	var all []*devices
+	for i := range v.Outcome.Devices {
+		d := &v.Outcome.Devices[i]
+		same := func(of *devices) bool { return reflect.DeepEqual(*of.Model, d.Model) }
+		if j := slices.IndexFunc(all, same); j >= 0 {
+			all[j].ids = append(all[j].ids, string(d.ID))
+		} else {
+			all = append(all, &devices{[]string{string(d.ID)}, &d.Model})
 		}
-		all = append(all, sameModel{[]string{string(devices[i].ID)}, &devices[i].Model})
-	}
-	return all
-}
-
-func deviceTables(devices []sim.DeviceConfig) []deviceParams {
-	var all []deviceParams
-	for _, d := range sameDevices(devices) {
-		t := deviceParams{Devices: strings.Join(d.ids, ", "), Model: d.model.Name, Doc: d.model.Doc}
-		t.Params = listParams(nil, "", reflect.ValueOf(*d.model))
-		all = append(all, t)
 	}
 	return all
 }
@@ -122,9 +99,8 @@ func value(name string, v reflect.Value) string {
 			return format.Number(x/1e9) + "GB/s"
 		}
 		return fmt.Sprint(x)
-	}
-	if d, ok := v.Interface().(time.Duration); ok {
-		return format.ExactDuration(d)
+	case time.Duration:
+		return format.ExactDuration(x)
 	}
 	return fmt.Sprint(v.Interface())
 }

@@ -58,26 +58,27 @@ const (
 	windowWithWork = 50 * time.Millisecond // where no client is judged by latency
 )
 
-func (s *study) timeline() *timeline {
-	if !slices.ContainsFunc(s.o.Runs, func(r scenario.Run) bool { return len(r.Result.Segments) > 0 }) {
+// Timeline draws the recorded pieces; nil if there are none.
+func (v *view) Timeline() *timeline {
+	if !slices.ContainsFunc(v.Outcome.Runs, func(r scenario.Run) bool { return len(r.Result.Segments) > 0 }) {
 		return nil
 	}
-	from, to, note := s.window()
+	from, to, note := v.window()
 	t := &timeline{Note: note, Window: fmt.Sprint(int64(to - from))}
-	pieces := max(maxPieces/max(len(s.o.Runs)*(len(s.o.Alone)+1), 1), 50)
-	for i := range s.o.Runs {
-		for _, d := range s.o.Devices {
-			g := laneGroup{Run: s.o.Runs[i].Policy, Colour: s.runs[i]}
-			if len(s.o.Devices) > 1 {
+	pieces := max(maxPieces/max(len(v.Outcome.Runs)*(len(v.Outcome.Alone)+1), 1), 50)
+	for i := range v.Outcome.Runs {
+		for _, d := range v.Outcome.Devices {
+			g := laneGroup{Run: v.Outcome.Runs[i].Policy, Colour: v.RunColours[i]}
+			if len(v.Outcome.Devices) > 1 {
 				g.Device = string(d.ID)
 			}
-			s.fillLanes(&g, i, d.ID, from, to, pieces)
+			v.fillLanes(&g, i, d.ID, from, to, pieces)
 			t.Actions = t.Actions || g.Actions != ""
 			t.Lanes = append(t.Lanes, g)
 		}
 	}
-	for _, g := range s.Groups {
-		t.Legend = append(t.Legend, legend{g.Name, s.colours[g]})
+	for _, g := range v.Groups {
+		t.Legend = append(t.Legend, legend{g.Name, v.Colours[g]})
 	}
 	t.Legend = append(t.Legend, legend{"switching", htmlreport.SwitchColour})
 	t.Ticks = htmlreport.Scale{High: float64(to - from)}.Ticks(6, format.Nanoseconds)
@@ -92,10 +93,10 @@ type laneClient struct {
 
 // fillLanes draws run i on one device: in one lane if the device ran one client at
 // a time and all have different colours, else in a lane for each client.
-func (s *study) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched.Time, pieces int) {
+func (v *view) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched.Time, pieces int) {
 	byQueue := map[sched.QueueID][]sim.Segment{}
 	var all []sim.Segment
-	for _, seg := range s.o.Runs[i].Result.Segments {
+	for _, seg := range v.Outcome.Runs[i].Result.Segments {
 		if seg.Device == id && seg.To > from && seg.From < to {
 			seg.From, seg.To = max(seg.From, from), min(seg.To, to)
 			all = append(all, seg)
@@ -104,11 +105,11 @@ func (s *study) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched
 	}
 	var clients []laneClient
 	distinct := true
-	for _, grp := range s.Groups {
+	for _, grp := range v.Groups {
 		distinct = distinct && (grp.Device != id || grp.Count == 1)
-		for _, c := range s.o.Runs[i].Result.Clients[grp.First : grp.First+grp.Count] {
+		for _, c := range v.Outcome.Runs[i].Result.Clients[grp.First : grp.First+grp.Count] {
 			if c.Device == id {
-				clients = append(clients, laneClient{c.Name, s.colours[grp], c.Queue})
+				clients = append(clients, laneClient{c.Name, v.Colours[grp], c.Queue})
 			}
 		}
 	}
@@ -133,7 +134,7 @@ func (s *study) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched
 			g.Height += narrowLane
 		}
 	}
-	g.markActions(&s.o.Runs[i], id, from, to)
+	g.markActions(&v.Outcome.Runs[i], id, from, to)
 }
 
 // piecesPath draws pieces as bars. If there are more than most, pieces that are too

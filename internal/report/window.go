@@ -21,16 +21,16 @@ import (
 // median of its device time: neither the best nor the worst case. The client is
 // the first that is judged by latency, in the run in which it is answered fastest:
 // work that other runs put off then still falls into the window.
-func (s *study) window() (from, to sched.Time, note string) {
-	width := s.windowWidth()
-	first, last := sched.Time(s.o.Warmup), s.recordedUntil()
+func (v *view) window() (from, to sched.Time, note string) {
+	width := v.windowWidth()
+	first, last := sched.Time(v.Outcome.Warmup), v.recordedUntil()
 	inWarmup := last < first+width // only the beginning of the runs was recorded
 	if inWarmup {
 		first = 0
 	}
 	from = min(first, max(last-width, 0))
 	note = fmt.Sprintf("The same %s of every run", format.ExactDuration(time.Duration(width)))
-	if i, run := s.windowClient(); run != nil {
+	if i, run := v.windowClient(); run != nil {
 		client := &run.Result.Clients[i]
 		if start, ok := medianWindow(run.Result.Segments, client.Queue, width, first, last); ok {
 			from = start
@@ -41,14 +41,14 @@ func (s *study) window() (from, to sched.Time, note string) {
 	if inWarmup {
 		note += ", in the warm-up: only the beginning of the runs was recorded"
 	}
-	return from, from + width, note + "." + s.unrecorded()
+	return from, from + width, note + "." + v.unrecorded()
 }
 
 // unrecorded names the clients that ran but of which no piece was recorded.
-func (s *study) unrecorded() string {
+func (v *view) unrecorded() string {
 	text := ""
-	for i := range s.o.Runs {
-		r := &s.o.Runs[i].Result
+	for i := range v.Outcome.Runs {
+		r := &v.Outcome.Runs[i].Result
 		recorded := map[sched.QueueID]bool{}
 		for _, seg := range r.Segments {
 			recorded[seg.Queue] = true
@@ -60,18 +60,18 @@ func (s *study) unrecorded() string {
 			}
 		}
 		if len(names) > 0 && len(recorded) > 0 {
-			text += fmt.Sprintf(" Under %s these clients ran but were not recorded: %s.", s.o.Runs[i].Policy, strings.Join(names, ", "))
+			text += fmt.Sprintf(" Under %s these clients ran but were not recorded: %s.", v.Outcome.Runs[i].Policy, strings.Join(names, ", "))
 		}
 	}
 	return text
 }
 
 // recordedUntil is the time until which all runs were recorded.
-func (s *study) recordedUntil() sched.Time {
+func (v *view) recordedUntil() sched.Time {
 	until := sched.Time(0)
-	for i := range s.o.Runs {
+	for i := range v.Outcome.Runs {
 		last := sched.Time(0)
-		for _, seg := range s.o.Runs[i].Result.Segments {
+		for _, seg := range v.Outcome.Runs[i].Result.Segments {
 			last = max(last, seg.To)
 		}
 		if last > 0 && (until == 0 || last < until) {
@@ -83,10 +83,10 @@ func (s *study) recordedUntil() sched.Time {
 
 // windowWidth is a round length: about 20 requests of the first group that is
 // judged by latency, or twice that to show three requests that take longer.
-func (s *study) windowWidth() sched.Time {
+func (v *view) windowWidth() sched.Time {
 	want := windowWithWork
-	if len(s.Latency) > 0 {
-		g := s.Latency[0]
+	if len(v.Latency) > 0 {
+		g := v.Latency[0]
 		want = 20 * g.Alone.Latency.P50
 		most := 2 * want
 		for i := range g.Runs {
@@ -103,14 +103,14 @@ func (s *study) windowWidth() sched.Time {
 
 // windowClient is the client that the window is about, and the run, of those that
 // recorded it, in which it is answered fastest. run is nil if there is none.
-func (s *study) windowClient() (client int, run *scenario.Run) {
-	for _, g := range s.Latency {
+func (v *view) windowClient() (client int, run *scenario.Run) {
+	for _, g := range v.Latency {
 		i := g.First
-		for r := range s.o.Runs {
-			result := &s.o.Runs[r].Result
+		for r := range v.Outcome.Runs {
+			result := &v.Outcome.Runs[r].Result
 			recorded := func(seg sim.Segment) bool { return seg.Queue == result.Clients[i].Queue }
 			if slices.ContainsFunc(result.Segments, recorded) && (run == nil || result.Clients[i].Latency.P50 < run.Result.Clients[i].Latency.P50) {
-				run = &s.o.Runs[r]
+				run = &v.Outcome.Runs[r]
 			}
 		}
 		if run != nil {
