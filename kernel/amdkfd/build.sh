@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0 OR MIT
-# What `make kernel-check` and `make kernel-test` do. Everything that is built lies under out/kernel; nothing of the kernel's
-# source is ours, and nothing of it stays anywhere else.
+# Implements `make kernel-check` and `make kernel-test`. All kernel sources and build results stay under out/kernel.
 #
-#   build.sh check    the patches apply without fuzz; checkpatch; all of amdkfd with W=1 and sparse; new symbols are exported
-#   build.sh test     boots stock and patched kernels in QEMU: KUnit, conformance, rights; compares with testdata/
-#   build.sh golden   the same, and writes testdata/ anew
+#   build.sh check    check that the patches apply without fuzz; run checkpatch; compile all of amdkfd with W=1 and sparse;
+#                     check that all symbols used are exported
+#   build.sh test     boot stock and patched kernels in QEMU: KUnit, conformance, rights; compare with testdata/
+#   build.sh golden   the same, and rewrite testdata/
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,10 +21,10 @@ touched=("$amdkfd" include/uapi/linux/kfd_ioctl.h)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
-quietly() { # LOG COMMAND...: its output only if it fails
+quietly() { # LOG COMMAND...: print the output only if the command fails
   local log=$1
   shift
-  "$@" >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "$* failed; all of it is in $log"; }
+  "$@" >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "$* failed; the whole output is in $log"; }
 }
 
 install_packages() {
@@ -40,10 +40,10 @@ install_packages() {
   DEBIAN_FRONTEND=noninteractive quietly "$out/apt.log" apt-get install -y --no-install-recommends "${missing[@]}"
 }
 
-# The source as Debian has it, and a copy of what our patches may touch.
+# Unpacks Debian's source, and copies the files that our patches may change.
 unpack() {
   mkdir -p "$out"
-  echo 'module ignored' >"$out/go.mod" # what is below is none of the Go tools' business
+  echo 'module ignored' >"$out/go.mod" # hides the kernel source from the Go tools
   if [[ ! -e $out/orig/.complete || $tarball -nt $out/orig/.complete ]]; then
     say "unpacking $tarball"
     rm -rf "$src" "$out/orig" "$out/build" "$out/check"
@@ -56,7 +56,7 @@ unpack() {
   fi
 }
 
-# Makes the source stock or patched, touching only the files that differ, so that little is built again.
+# Makes the source stock or patched. It changes only the files that differ, so that little is rebuilt.
 source_is() { # stock|patched
   local want=$out/want
   rm -rf "$want"
@@ -85,19 +85,19 @@ configure() { # DIR
   make -s -C "$src" O="$1" olddefconfig >/dev/null
 }
 
-# No name that the new file uses may be one that a module cannot have.
+# Fails if an object uses a symbol that is not exported to modules.
 symbols_are_exported() { # OBJECT
   local s bad=0
   for s in $(nm -u "$1" | awk '{print $2}'); do
     case $s in __fentry__ | __stack_chk_fail | __x86_return_thunk | __x86_indirect_thunk_* | __SCT__* | __SCK__* | kfd_* | sched_policy) continue ;; esac
-    # Some are exported by what defines them under another name, by macros.
+    # Macros export some symbols under another name.
     grep -rqsE "EXPORT_[A-Z_]*\(_*${s#__}(_noprof|_nested)?[,)]" "$src"/{kernel,mm,lib,fs,security,arch/x86} --include='*.[cS]' ||
       { say "$s is used by $(basename "$1") but not exported to modules"; bad=1; }
   done
   return $bad
 }
 
-# The lines that the patches add, as "file:number:".
+# Prints the lines that the patches add, as "file:number:".
 added_lines() {
   local f
   (cd "$out/want" && find "${touched[@]}" -type f) | while read -r f; do
@@ -112,10 +112,10 @@ check() {
   unpack
   source_is patched
   for p in "$here"/patches/*.patch; do
-    # The maintainers' file is not ours to change; amdkfd says uint32_t; who sends it upstream signs it.
+    # Ignored: MAINTAINERS is not changed; amdkfd uses uint32_t; the patches are signed when they are sent upstream.
     (cd "$src" && perl scripts/checkpatch.pl --no-signoff --strict --terse --ignore FILE_PATH_CHANGES,PREFER_KERNEL_TYPES "$p") || bad=1
   done
-  ((bad == 0)) || die 'checkpatch has complaints'
+  ((bad == 0)) || die 'checkpatch reports problems'
 
   configure "$build"
   say 'compiling amdkfd with W=1 and sparse'
@@ -123,23 +123,23 @@ check() {
   local objects=()
   for f in "$src/$amdkfd"/*.c; do objects+=("drivers/gpu/drm/amd/amdgpu/../amdkfd/$(basename "$f" .c).o"); done
   rm -f "$build/$amdkfd"/*.o
-  # Sparse takes a bit-field of amdgv_sriovmsg.h for longer than it is, fails an assertion there, and then looks no further:
-  # so it is told of no assertions. The compiler checks them.
+  # Sparse computes a wrong size for a bit-field of amdgv_sriovmsg.h, fails an assertion there and stops. So assertions are
+  # removed for sparse; the compiler checks them.
   nice -n 15 make -C "$src" O="$build" -j"$jobs" W=1 C=1 CF="-D'_Static_assert(...)='" "${objects[@]}" >"$log" 2>&1 || { grep -E 'error' "$log" >&2; die "see $log"; }
-  # The compiler must have none. Sparse has over a hundred about lines of AMD's; it must have none about ours.
+  # The compiler must report nothing. Sparse reports over a hundred problems in AMD's lines; it must report none in ours.
   local complaints ours
   complaints=$(sed -n "s#^$src/##p" "$log" | sed 's#amdgpu/\.\./##' | grep -E "^($amdkfd|include/uapi/linux/kfd_ioctl).*(warning|error):" || true)
   ours=$(added_lines | grep -Ff - <(printf '%s\n' "$complaints") || true; grep -E '\[-W|error:' <<<"$complaints" || true)
-  [[ -z $ours ]] || { printf '%s\n' "$ours" >&2; die 'amdkfd does not compile without complaints'; }
+  [[ -z $ours ]] || { printf '%s\n' "$ours" >&2; die 'amdkfd does not compile without warnings'; }
   symbols_are_exported "$build/$amdkfd/kfd_sched.o" || die 'the patched driver would not load as a module'
-  echo "make kernel-check: ${#objects[@]} files of amdkfd $(make -s -C "$src" kernelversion) with W=1: no complaint;" \
-    "sparse: none about $(added_lines | wc -l) lines that are ours ($(grep -c . <<<"$complaints") about others)"
+  echo "make kernel-check: ${#objects[@]} files of amdkfd $(make -s -C "$src" kernelversion) with W=1: no warnings;" \
+    "sparse: none in our $(added_lines | wc -l) lines ($(grep -c . <<<"$complaints") in others)"
 }
 
 image() { # stock|patched
   local key
   key=$(sha256sum <"$here/qemu.config")$(stat -L -c "%s %Y" "$tarball")
-  # The stock one is built once. The other is what the tree is left as.
+  # The stock kernel is built once. The source is left patched.
   [[ $1 == stock && -e $out/bzImage-stock && $(cat "$out/bzImage-stock.key" 2>/dev/null) == "$key" ]] && return
   say "building the $1 kernel"
   source_is "$1"
@@ -163,37 +163,37 @@ initrd() {
 boot() { # stock|patched
   rm -f "$out/report-$1.txt"
   say "booting the $1 kernel"
-  # No KVM: it is not everywhere where this has to run, and the whole takes seconds.
+  # KVM is not available everywhere, and the run takes only seconds without it.
   timeout 600 qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 -kernel "$out/bzImage-$1" -initrd "$out/initrd.gz" \
     -append 'console=ttyS0 panic=-1 oops=panic loglevel=7' -display none -monitor none -no-reboot \
     -serial "file:$out/console-$1.log" -serial "file:$out/report-$1.txt" || die "QEMU failed; see $out/console-$1.log"
-  grep -qx '== end' "$out/report-$1.txt" || { tail -n 40 "$out/console-$1.log" >&2; die "the $1 kernel did not come to its end"; }
+  grep -qx '== end' "$out/report-$1.txt" || { tail -n 40 "$out/console-$1.log" >&2; die "the $1 kernel did not finish its tests"; }
 }
 
-part() { # REPORT NAME: the lines of a part of a report
+part() { # REPORT NAME: print the lines of a section of a report
   awk -v want="== $2" '/^== /{on = $0 == want; next} on' "$1"
 }
 
-same() { # GOLDEN; what was seen on stdin, and not by a pipe, which could not say that it failed
+same() { # GOLDEN: compare with stdin; not in a pipe, whose subshell could not set failed
   if [[ $golden ]]; then
     cat >"$here/testdata/$1"
   else
-    diff -u --label "testdata/$1" --label seen "$here/testdata/$1" - || { say "the driver does not answer as testdata/$1 says"; failed=1; }
+    diff -u --label "testdata/$1" --label got "$here/testdata/$1" - || { say "the driver's answers differ from testdata/$1"; failed=1; }
   fi
 }
 
 judge() { # stock|patched
   local r=$out/report-$1.txt log=$out/console-$1.log
   same "$1.txt" < <(part "$r" conformance)
-  [[ $(part "$r" 'conformance status') == 0 ]] || { grep -E -- '--- FAIL|want ' "$log" >&2 || true; say "$1: the conformance table has other answers"; failed=1; }
-  [[ $(part "$r" 'rights status') == 0 ]] || { part "$r" rights | grep -B1 'was promised' >&2 || true; say "$1: rights fail"; failed=1; }
-  part "$r" lockdep | grep -q 'debug_locks: *1' || { say "$1: lockdep has found something"; failed=1; }
-  ! grep -E 'WARNING:|BUG:|INFO: task|possible .* detected|refcount_t' "$log" >&2 || { say "$1: the kernel complains"; failed=1; }
+  [[ $(part "$r" 'conformance status') == 0 ]] || { grep -E -- '--- FAIL|want ' "$log" >&2 || true; say "$1: the conformance table failed"; failed=1; }
+  [[ $(part "$r" 'rights status') == 0 ]] || { part "$r" rights | grep -B1 '^  want ' >&2 || true; say "$1: the tests of rights failed"; failed=1; }
+  part "$r" lockdep | grep -q 'debug_locks: *1' || { say "$1: lockdep found a problem"; failed=1; }
+  ! grep -E 'WARNING:|BUG:|INFO: task|possible .* detected|refcount_t' "$log" >&2 || { say "$1: the kernel logged warnings"; failed=1; }
   if [[ $1 == patched ]]; then
     same rights.txt < <(part "$r" rights)
-    # How long a case took is up to the machine.
+    # The duration of a case depends on the machine.
     same kunit.txt < <(part "$r" kunit | grep -v 'should be marked slow')
-    part "$r" kunit | grep -qE '^ok 1 amdkfd_sched$' && ! part "$r" kunit | grep -q 'not ok' || { say 'KUnit: not all pass'; failed=1; }
+    part "$r" kunit | grep -qE '^ok 1 amdkfd_sched$' && ! part "$r" kunit | grep -q 'not ok' || { say 'KUnit: not all tests passed'; failed=1; }
   fi
   echo "$1: $(part "$r" conformance | wc -l) rows of the conformance table, $(part "$r" rights | wc -l) of rights;" \
     "KUnit$(part "$r" kunit | sed -n 's/^# Totals:/:/p' | grep . || echo ': none')"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// The first program of the small kernel: it runs what is to be run on the driver, writes what was seen to the
-// second serial line, in parts that begin with "== name", and turns the machine off.
+// The init program of the test kernel. It runs the tests of the driver, writes their output to the second serial
+// line in sections that begin with "== name", and powers the machine off.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static int report;
 
 static void section(const char *name) { dprintf(report, "== %s\n", name); }
 
-// Lines of a file that have a word in them; NULL: all.
+// Copies the lines of a file that contain word, or all lines if word is NULL.
 static void show(const char *path, const char *word) {
   FILE *f = fopen(path, "r");
   char line[4096];
@@ -54,7 +54,7 @@ static void mounts(void) {
   mount("dev", "/dev", "devtmpfs", 0, NULL);
   mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
   mount("tmp", "/tmp", "tmpfs", 0, NULL);
-  chmod("/dev/kfd", 0666);  // as udev does for those who may compute; some of our callers are nobody
+  chmod("/dev/kfd", 0666);  // some of the tests run as unprivileged users
 }
 
 static void conformance(void) {
@@ -96,7 +96,7 @@ int main(void) {
   if (glob("/sys/kernel/debug/kunit/*/results", 0, NULL, &found) == 0)
     for (size_t i = 0; i < found.gl_pathc; i++) show(found.gl_pathv[i], NULL);
 
-  // Lockdep turns itself off when it has found something.
+  // Lockdep turns itself off when it finds a problem.
   section("lockdep");
   show("/proc/lockdep_stats", "debug_locks");
   section("end");

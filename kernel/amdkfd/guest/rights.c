@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// Who may control whose queues, and what is refused: the rows that the conformance table cannot have, because
-// they need processes with odd identities and requests of odd sizes. One line a row, "name: answer"; the exit
-// status is 1 if one is not the answer that ABI.md promises.
+// Tests which process may control the queues of which other process, and which input is refused: the rows that
+// the conformance table cannot have, because they need processes with unusual credentials and requests of unusual
+// sizes. It prints one line per row, "name: answer". The exit status is 1 if an answer differs from ABI.md.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +43,7 @@ struct reservation_args {
 #define RESERVE _IOWR('K', 0xf2, struct reservation_args)
 #define PTRACE_CAP (1u << CAP_SYS_PTRACE)
 #define ADMIN_CAP (1u << CAP_SYS_ADMIN)
-#define ALL_CAPS ~0u  // what root has
+#define ALL_CAPS ~0u  // the capabilities of root
 #define DEFAULT_GRACE 0xffffffffu
 
 static int wrong;
@@ -51,19 +51,19 @@ static int wrong;
 static void row(const char *name, int got, int want) {
   printf("%s: %s\n", name, got > 0 ? strerrorname_np(got) : got < 0 ? "no answer" : "ok");
   if (got != want) {
-    printf("  but %s was promised\n", want ? strerrorname_np(want) : "ok");
+    printf("  want %s\n", want ? strerrorname_np(want) : "ok");
     wrong = 1;
   }
   fflush(stdout);
 }
 
-// An identity: what a process is after it was root.
+// The credentials of a process that was started by root.
 struct identity {
   unsigned uid, gid;
-  uint32_t caps;  // of the first 32, which are all we need
+  uint32_t caps;  // of the first 32 capabilities
   bool hidden;    // not dumpable
   bool new_user;  // in a user namespace of its own
-  // One that stays root's.
+  // The id that stays 0.
   enum { NONE, REAL_USER, EFFECTIVE_USER, SAVED_USER, REAL_GROUP, EFFECTIVE_GROUP, SAVED_GROUP } kept;
 };
 
@@ -81,7 +81,7 @@ static void become(struct identity id) {
   if (setresuid(user[0], user[1], user[2])) _exit(201);
   if (id.caps != ALL_CAPS && syscall(SYS_capset, &head, data)) _exit(202);
   if (id.new_user && unshare(CLONE_NEWUSER)) _exit(203);
-  // Changing who one is hides one, too.
+  // A change of credentials makes a process not dumpable.
   if (prctl(PR_SET_DUMPABLE, !id.hidden)) _exit(204);
 }
 
@@ -95,7 +95,7 @@ static void *sleeper(void *arg) {
   return NULL;
 }
 
-// A process that uses KFD. It has a second thread, whose id goes to *tid.
+// Starts a process that uses KFD. It has a second thread, whose id is stored in *tid.
 static pid_t target(struct identity id, int *tid) {
   int ready[2], second = 0;
   if (pipe(ready)) exit(2);
@@ -119,7 +119,7 @@ static pid_t target(struct identity id, int *tid) {
   return pid;
 }
 
-// What a process of that identity is answered.
+// Returns the answer to a call of a process with the given credentials: 0 or an errno.
 static int answer(struct identity id, unsigned long request, void *arg) {
   int status;
   pid_t pid = fork();
@@ -141,7 +141,7 @@ static int may(struct identity id, int pid) {
 static const struct identity root = {0, 0, ALL_CAPS, false, false, NONE};
 static const struct identity alice = {1000, 1000, 0, false, false, NONE};
 
-static void who_may(void) {
+static void permissions(void) {
   struct identity bob = {1001, 1001, 0, false, false, NONE};
   struct identity hidden = alice, other_group = {1000, 1001, 0, false, false, NONE};
   struct identity bare_root = {0, 0, 0, false, false, NONE}, namespaced = bob;
@@ -166,7 +166,7 @@ static void who_may(void) {
     row(name, may(alice, target(half, NULL)), EPERM);
   }
   row("other user", may(bob, open_one), EPERM);
-  row("other user, of root's", may(alice, roots), EPERM);
+  row("other user, the target is root's", may(alice, roots), EPERM);
   row("other user, in a namespace where it is root", may(namespaced, open_one), EPERM);
   row("other user with CAP_SYS_PTRACE", may(tracer, open_one), 0);
   row("other user with CAP_SYS_PTRACE, not dumpable", may(tracer, hidden_one), 0);
@@ -174,12 +174,12 @@ static void who_may(void) {
   row("root", may(root, open_one), 0);
   row("root, not dumpable", may(root, hidden_one), 0);
   row("root without capabilities", may(bare_root, open_one), EPERM);
-  row("root without capabilities, of root's", may(bare_root, roots), 0);
-  row("one's own, by number 0", may(bob, 0), 0);
+  row("root without capabilities, the target is root's", may(bare_root, roots), 0);
+  row("the caller's own process, as pid 0", may(bob, 0), 0);
   row("a thread that is not the leader", may(root, tid), ESRCH);
   row("process 1, without KFD", may(root, 1), ESRCH);
   row("process 1, without KFD, as another user", may(alice, 1), EPERM);
-  row("a negative process", may(root, -1), ESRCH);
+  row("a negative pid", may(root, -1), ESRCH);
 
   struct reservation_args r = {0};
   row("reserve with CAP_SYS_PTRACE", answer(tracer, RESERVE, &r), EPERM);
@@ -190,7 +190,7 @@ static void who_may(void) {
   if (dead == 0) _exit(0);
   siginfo_t info;
   waitid(P_PID, (id_t)dead, &info, WEXITED | WNOWAIT);
-  row("a dead process that nobody has waited for", may(root, dead), ESRCH);
+  row("a zombie process", may(root, dead), ESRCH);
   waitpid(dead, NULL, 0);
 }
 
@@ -209,7 +209,7 @@ static void sizes(int fd) {
       snprintf(name, sizeof name, "number %#x with %u bytes", nr, sizes[i]);
       row(name, call(fd, _IOC(_IOC_READ | _IOC_WRITE, base, nr, sizes[i]), big), EINVAL);
     }
-    snprintf(name, sizeof name, "number %#x that only reads", nr);
+    snprintf(name, sizeof name, "number %#x with read direction only", nr);
     row(name, call(fd, _IOC(_IOC_READ, base, nr, 24), big), EINVAL);
     snprintf(name, sizeof name, "number %#x of another type", nr);
     row(name, call(fd, _IOC(_IOC_READ | _IOC_WRITE, 'X', nr, 24), big), EINVAL);
@@ -236,31 +236,31 @@ static void arguments(int fd) {
   row("1024 entries", call(fd, UNMAP, &args), 0);
   int missing = 0;
   for (int i = 0; i < 1024; i++) missing += all[i].status == -ENOENT;
-  row("and each has an answer", missing == 1024 ? 0 : -1, 0);
+  row("1024 entries, each with a status", missing == 1024 ? 0 : -1, 0);
   args.num_queues = 1025;
   row("1025 entries", call(fd, UNMAP, &args), EINVAL);
   args.num_queues = UINT32_MAX;
   row("4294967295 entries", call(fd, UNMAP, &args), EINVAL);
 
-  // The last entry begins on a page and ends on one that is not there, or cannot be written.
+  // The second entry begins on one page and ends on the next, which is read-only or not mapped.
   char *two = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   struct queue *edge = (struct queue *)(two + 4096 - 24);
   args.queues_ptr = (uintptr_t)edge;
   args.num_queues = 2;
   edge->status = 77;
   mprotect(two + 4096, 4096, PROT_READ);
-  row("an array that cannot be written to its end", call(fd, UNMAP, &args), EFAULT);
-  row("whose first entry is as it was", edge->status == 77 ? 0 : -1, 0);
+  row("an array whose end is read-only", call(fd, UNMAP, &args), EFAULT);
+  row("an array whose end is read-only, first entry unchanged", edge->status == 77 ? 0 : -1, 0);
   munmap(two + 4096, 4096);
-  row("an array that is not there to its end", call(fd, REMAP, &args), EINVAL);
+  row("an array whose end is not mapped, with a grace period", call(fd, REMAP, &args), EINVAL);
   args.grace_period = 0;
-  row("an array that is not there to its end, remapped", call(fd, REMAP, &args), EFAULT);
+  row("an array whose end is not mapped", call(fd, REMAP, &args), EFAULT);
   args.queues_ptr = UINT64_MAX - 7;
-  row("an array at the end of everything", call(fd, REMAP, &args), EFAULT);
+  row("an array at the end of the address space", call(fd, REMAP, &args), EFAULT);
 }
 
-// A file of a program that has become another one by exec.
-static void over_exec(const char *me) {
+// Uses a file that was opened before exec.
+static void after_exec(const char *me) {
   int status = 0;
   pid_t pid = fork();
   if (pid == 0) {
@@ -270,7 +270,7 @@ static void over_exec(const char *me) {
     _exit(207);
   }
   waitpid(pid, &status, 0);
-  row("a file inherited over exec", WIFEXITED(status) ? WEXITSTATUS(status) : -1, EBADF);
+  row("a file opened before exec", WIFEXITED(status) ? WEXITSTATUS(status) : -1, EBADF);
 }
 
 static int use(int fd) {
@@ -278,8 +278,8 @@ static int use(int fd) {
   return call(fd, UNMAP, &args);
 }
 
-// Controllers that are killed while they call. There is no queue to be left stopped; there are locks and
-// references.
+// Kills controllers during their calls. Without a GPU no queue can stay stopped, but locks and references can be
+// left behind.
 static void killed(void) {
   static struct queue some[64];
   struct queues_args args = {.queues_ptr = (uintptr_t)some, .num_queues = 64};
@@ -300,7 +300,7 @@ static void killed(void) {
   }
   row("after 50 controllers were killed", may(root, (int)args.pid), 0);
 
-  // The target dies while it is called for.
+  // The target dies during the call.
   for (int i = 0; i < 10; i++) {
     pid_t victim = target(root, NULL), caller = fork();
     if (caller == 0) {
@@ -317,11 +317,11 @@ static void killed(void) {
     waitpid(caller, &status, 0);
     started[--num_started] = 0;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != ESRCH) {
-      row("a target that dies meanwhile", WIFEXITED(status) ? WEXITSTATUS(status) : -1, ESRCH);
+      row("a target that dies during the call", WIFEXITED(status) ? WEXITSTATUS(status) : -1, ESRCH);
       return;
     }
   }
-  row("a target that dies meanwhile, 10 times", ESRCH, ESRCH);
+  row("a target that dies during the call, 10 times", ESRCH, ESRCH);
 }
 
 int main(int argc, char **argv) {
@@ -337,8 +337,8 @@ int main(int argc, char **argv) {
   }
   sizes(fd);
   arguments(fd);
-  who_may();
-  over_exec(argv[0]);
+  permissions();
+  after_exec(argv[0]);
   killed();
   for (int i = 0; i < num_started; i++) kill(started[i], SIGKILL);
   while (wait(NULL) > 0)
