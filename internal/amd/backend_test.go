@@ -16,6 +16,7 @@ import (
 	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/proc"
@@ -42,7 +43,7 @@ func (m *machine) check(err error) {
 
 func (m *machine) eventually(condition string, holds func() bool) {
 	m.Helper()
-	kfdtest.Eventually(m, condition, holds)
+	drivertest.Eventually(m, condition, holds)
 }
 
 // onBothDrivers runs a test on the patched and on the stock driver. method is the best

@@ -11,6 +11,7 @@ import (
 
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/sched"
@@ -300,7 +301,7 @@ func TestGone(t *testing.T) {
 			t.Errorf("patched %v, destroyed queue: got %v, want %v", patched, err, hal.ErrGone)
 		}
 		h.World.Kill(other.PID)
-		kfdtest.Eventually(t, "dead", func() bool { return !h.KFD().Active(other) })
+		drivertest.Eventually(t, "dead", func() bool { return !h.KFD().Active(other) })
 		if err := q2.close(); err != nil {
 			t.Errorf("patched %v, close: got %v, want no error", patched, err)
 		}

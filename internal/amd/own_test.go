@@ -13,6 +13,7 @@ import (
 
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/shim"
@@ -241,7 +242,7 @@ func TestOwnUnseenQueues(t *testing.T) {
 	if err := h.stop(q); hal.Outcome(err) != sched.Refused || !strings.Contains(err.Error(), "1 of the process's 2 queues") {
 		t.Errorf("with an unseen queue: got %v, want it refused", err)
 	}
-	kfdtest.Eventually(t, "active", func() bool { return h.KFD().Active(id) })
+	drivertest.Eventually(t, "active", func() bool { return h.KFD().Active(id) })
 	s.setQueues(id.Queue, more)
 	h.mustStop(id, q)
 	second, err := h.gpu.attach(target{pid: id.PID, queue: more})
@@ -255,5 +256,5 @@ func TestOwnUnseenQueues(t *testing.T) {
 	if err := h.stop(second); !errors.Is(err, hal.ErrGone) {
 		t.Errorf("destroyed queue: got %v, want %v", err, hal.ErrGone)
 	}
-	kfdtest.Eventually(t, "active", func() bool { return h.KFD().Active(id) })
+	drivertest.Eventually(t, "active", func() bool { return h.KFD().Active(id) })
 }

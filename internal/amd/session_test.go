@@ -153,7 +153,7 @@ func TestSignals(t *testing.T) {
 		return strings.HasPrefix(s, "t") || strings.HasPrefix(s, "T")
 	}
 	check(t, unix.Kill(p.PID, unix.SIGSTOP))
-	kfdtest.Eventually(t, "stopped by SIGSTOP", isStopped)
+	drivertest.Eventually(t, "stopped by SIGSTOP", isStopped)
 	time.Sleep(10 * time.Millisecond)
 	if !isStopped() {
 		t.Errorf("10 ms after SIGSTOP: got state %s, want stopped", status(p.PID, "State"))
@@ -161,7 +161,7 @@ func TestSignals(t *testing.T) {
 	check(t, unix.Kill(p.PID, unix.SIGCONT))
 	m.within("update after SIGCONT", func() error { return update(p) })
 	check(t, unix.Kill(p.PID, unix.SIGTERM))
-	kfdtest.Eventually(t, "ended by SIGTERM", func() bool { return status(p.PID, "VmSize") == "" && m.Left() == "" })
+	drivertest.Eventually(t, "ended by SIGTERM", func() bool { return status(p.PID, "VmSize") == "" && m.Left() == "" })
 }
 
 // TestProcessEndsInSession checks that a process whose queue is stopped can end.
@@ -174,7 +174,7 @@ func TestProcessEndsInSession(t *testing.T) {
 		},
 		"KilledWhileDestroying": func(m *testMachine, p *kfdtest.Process) {
 			go func() { _ = kfdtest.DestroyQueue(p, p.Queues[0].Queue) }() // waits for the queue
-			kfdtest.Eventually(m, "destroying", func() bool { return m.Calls(kfdtest.Request(kfd.ReqDestroyQueue)) == 1 })
+			drivertest.Eventually(m, "destroying", func() bool { return m.Calls(kfdtest.Request(kfd.ReqDestroyQueue)) == 1 })
 			m.within("kill", func() error { p.Kill(); return nil })
 		},
 	} {
@@ -182,7 +182,7 @@ func TestProcessEndsInSession(t *testing.T) {
 			m := newTestMachine(t, false)
 			p, q := m.stopped()
 			end(m, p)
-			kfdtest.Eventually(t, "all undone", func() bool { return m.Left() == "" })
+			drivertest.Eventually(t, "all undone", func() bool { return m.Left() == "" })
 			m.within("start", func() error { return ignoreGone(m.start(q)) })
 			m.within("stop", func() error {
 				if err := m.stop(q); hal.Outcome(err) != sched.Gone {
@@ -204,7 +204,7 @@ func TestDestroyStoppedQueue(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- kfdtest.DestroyQueue(p, p.Queues[0].Queue) }()
 		if !patched {
-			kfdtest.Eventually(t, "destroying", func() bool { return m.Calls(kfdtest.Request(kfd.ReqDestroyQueue)) == 1 })
+			drivertest.Eventually(t, "destroying", func() bool { return m.Calls(kfdtest.Request(kfd.ReqDestroyQueue)) == 1 })
 			select {
 			case err := <-done:
 				t.Errorf("destroy did not wait: %v", err)
@@ -352,13 +352,13 @@ func TestControllerKilled(t *testing.T) {
 					}
 					m.Inject(tt.in, f)
 					c.next()
-					kfdtest.Eventually(t, "in the call", func() bool { return m.Calls(tt.in) == before+tt.skip+1 })
+					drivertest.Eventually(t, "in the call", func() bool { return m.Calls(tt.in) == before+tt.skip+1 })
 				}
 				check(t, unix.Kill(c.PID, unix.SIGKILL))
 				m.Inject(tt.in, kfdtest.Fault{})
 				close(hang) // a killed process ends when its call returns
 				c.Kill()
-				kfdtest.Eventually(t, "all undone", func() bool { return m.Left() == "" })
+				drivertest.Eventually(t, "all undone", func() bool { return m.Left() == "" })
 				for _, p := range processes {
 					if p.Running() != 2 || traced(p.PID) {
 						t.Errorf("process %d: got %d running queues, traced %v; want 2, not traced", p.PID, p.Running(), traced(p.PID))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		_ = guardian.Keep(3, Adopt, slog.New(slog.DiscardHandler))
 		os.Exit(0)
 	case "daemon":
-		d := newDaemon(os.Args[1])
+		d := newDaemon(os.Getenv("BACKENDS_TEST_CONTROL"))
 		fmt.Println("ready")
 		_ = d.Run(context.Background())
 		os.Exit(0)
@@ -51,9 +51,13 @@ func newDaemon(control string) *daemon.Daemon {
 	if os.Getenv("BACKENDS_TEST") == "daemon" {
 		file.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
 	}
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
 	d, err := daemon.New(daemon.Config{
 		File:     file,
-		Guardian: []string{"/usr/bin/env", "BACKENDS_TEST=guardian", os.Args[0]},
+		Guardian: []string{"/usr/bin/env", "BACKENDS_TEST=guardian", self},
 		Backends: []hal.Backend{nvidia.New(nvidia.Config{
 			Only: proc.Everyone, Control: control, Poll: 20 * time.Millisecond, NoBPF: true, Root: knownDriver,
 		})},
@@ -122,28 +126,17 @@ func groupOf(t *testing.T, rm *nvrmtest.RM, control string, pid int) group {
 	return group{}
 }
 
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for range 500 {
-		if so() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("after 5 s it does not hold that %s", what)
-}
-
-// TestDaemonOnNVIDIA runs two processes through a day: found, classed, paused, one
-// killed, the other left as it was found.
+// TestDaemonOnNVIDIA runs the daemon with two processes: they are found, get classes, one
+// is paused, one is killed, and the other is left as it was found.
 func TestDaemonOnNVIDIA(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	m := nvrmtest.Mounted(t, rm)
 	serve, train := m.Start(t), m.Start(t)
 	d := newDaemon(m.Path)
 	stop := run(t, d)
-	eventually(t, "both processes are found", func() bool { return len(d.Processes()) == 2 })
+	drivertest.Eventually(t, "both processes are found", func() bool { return len(d.Processes()) == 2 })
 	if got := groupOf(t, rm, m.Path, train.PID); got != asFound {
-		t.Errorf("a process without attributes has %+v", got)
+		t.Errorf("process without attributes: got %+v, want %+v", got, asFound)
 	}
 	set := func(pid int, attrs string) {
 		t.Helper()
@@ -153,26 +146,26 @@ func TestDaemonOnNVIDIA(t *testing.T) {
 	}
 	set(serve.PID, "class=online")
 	set(train.PID, "class=batch")
-	eventually(t, "batch has the minimum slice", func() bool { return groupOf(t, rm, m.Path, train.PID).slice == time.Microsecond })
-	eventually(t, "online has a long slice", func() bool { return groupOf(t, rm, m.Path, serve.PID).slice == 20*time.Millisecond })
+	drivertest.Eventually(t, "batch has the minimum slice", func() bool { return groupOf(t, rm, m.Path, train.PID).slice == time.Microsecond })
+	drivertest.Eventually(t, "online has a long slice", func() bool { return groupOf(t, rm, m.Path, serve.PID).slice == 20*time.Millisecond })
 	set(train.PID, "paused=true")
-	eventually(t, "it is paused", func() bool { return groupOf(t, rm, m.Path, train.PID).disabled })
+	drivertest.Eventually(t, "it is paused", func() bool { return groupOf(t, rm, m.Path, train.PID).disabled })
 	set(train.PID, "paused=false")
-	eventually(t, "it is resumed", func() bool { return !groupOf(t, rm, m.Path, train.PID).disabled })
+	drivertest.Eventually(t, "it is resumed", func() bool { return !groupOf(t, rm, m.Path, train.PID).disabled })
 
 	before := rm.Clients()
 	serve.Kill()
-	eventually(t, "a killed process is forgotten, and its memory free", func() bool {
+	drivertest.Eventually(t, "a killed process is forgotten, and its memory free", func() bool {
 		return len(d.Processes()) == 1 && rm.Clients() == before/2
 	})
 	stop()
 	if got := groupOf(t, rm, m.Path, train.PID); got != asFound {
-		t.Errorf("after the daemon ended the process has %+v", got)
+		t.Errorf("after the daemon ended: got %+v, want %+v", got, asFound)
 	}
 }
 
-// TestGuardianRestoresNVIDIA kills the daemon while it rotates three batch processes:
-// soon all are as they were found.
+// TestGuardianRestoresNVIDIA kills the daemon while it rotates three batch processes. All
+// are restored to the state in which they were found.
 func TestGuardianRestoresNVIDIA(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	m := nvrmtest.Mounted(t, rm)
@@ -189,28 +182,19 @@ func TestGuardianRestoresNVIDIA(t *testing.T) {
 		return false
 	}
 	for round := range 4 {
-		cmd := exec.Command(os.Args[0], m.Path)
-		cmd.Env = append(os.Environ(), "BACKENDS_TEST=daemon")
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = out.Read(make([]byte, 8)) // ready
-		eventually(t, "the daemon has changed a group", changed)
+		killable := drivertest.Start(t, drivertest.Self("BACKENDS_TEST=daemon", "BACKENDS_TEST_CONTROL="+m.Path))
+		_, _ = killable.Out.Read(make([]byte, 8)) // ready
+		drivertest.Eventually(t, "the daemon has changed a group", changed)
 		time.Sleep(time.Duration(round*7) * time.Millisecond)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		killable.Kill()
 		killed := time.Now()
-		eventually(t, "everything is restored", func() bool { return !changed() })
+		drivertest.Eventually(t, "everything is restored", func() bool { return !changed() })
 		t.Logf("restored %v after the daemon was killed", time.Since(killed))
 	}
 }
 
-// TestKernelLogLinesAreCounted: every line that guessing at handles leaves in the
-// kernel's log is counted in the status.
+// TestKernelLogLinesAreCounted checks that the status counts the lines that wrong guesses
+// leave in the kernel's log.
 func TestKernelLogLinesAreCounted(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	rm.Inject(nvrmtest.Share(), nvrmtest.Fault{Status: nvrm.ErrNotSupported}) // otherwise nothing is guessed
@@ -225,18 +209,19 @@ func TestKernelLogLinesAreCounted(t *testing.T) {
 	freed.Close()
 	d := newDaemon(m.Path)
 	defer run(t, d)()
-	eventually(t, "the process is found", func() bool { return len(d.Processes()) == 1 })
+	drivertest.Eventually(t, "the process is found", func() bool { return len(d.Processes()) == 1 })
 	logged := rm.Logged()
 	if st := d.Status(); logged == 0 || st.KernelLogLines < uint64(logged) {
-		t.Errorf("%d lines are counted of %d", st.KernelLogLines, logged)
+		t.Errorf("kernel log lines: got %d, want at least %d, which is more than 0", st.KernelLogLines, logged)
 	}
 }
 
-// TestAdopt: the guardian refuses a queue of a backend that it does not know.
-func TestAdopt(t *testing.T) {
+// TestAdoptRefusesUnknownBackends checks that the guardian refuses a queue of a backend that
+// it does not know.
+func TestAdoptRefusesUnknownBackends(t *testing.T) {
 	for _, text := range []string{`{}`, `{"backend":"shim"}`, `{"backend":"none","state":{}}`, `not JSON`} {
 		if q, err := Adopt(json.RawMessage(text), -1); err == nil {
-			t.Errorf("%s: adopted %v", text, q)
+			t.Errorf("%s: got %v, want an error", text, q)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Child is a child process of a test. It is killed when the test ends.
@@ -62,4 +63,14 @@ func (c *Child) Kill() {
 		_ = c.cmd.Process.Kill() // fails if it has exited
 		_ = c.cmd.Wait()         // reports the signal
 	})
+}
+
+// Eventually fails the test unless the condition holds within ten seconds.
+func Eventually(t testing.TB, condition string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("does not hold after 10 s: %s", condition)
+		}
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/sched"
 )
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	case "daemon":
-		changeQueues(os.Args[1], os.Args[2])
+		changeQueues(os.Getenv("GUARDIAN_TEST_DIR"), os.Getenv("GUARDIAN_TEST_SEED"))
 	}
 	os.Exit(m.Run())
 }
@@ -109,19 +109,10 @@ func TestGuardianUndoesChangesWhenDaemonIsKilled(t *testing.T) {
 	}
 	for seed := range rounds {
 		dir := t.TempDir()
-		cmd := exec.Command(os.Args[0], dir, strconv.Itoa(seed))
-		cmd.Env = append(os.Environ(), "GUARDIAN_TEST=daemon")
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = out.Read(make([]byte, 8)) // ready
+		daemon := drivertest.Start(t, drivertest.Self("GUARDIAN_TEST=daemon", "GUARDIAN_TEST_DIR="+dir, "GUARDIAN_TEST_SEED="+strconv.Itoa(seed)))
+		_, _ = daemon.Out.Read(make([]byte, 8)) // ready
 		time.Sleep(time.Duration(seed*seed%37) * time.Millisecond / 4)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		daemon.Kill()
 		if changed := changedAfter(dir, 5*time.Second); changed != "" {
 			t.Errorf("seed %d: 5 s after the daemon was killed: got %s want no change", seed, changed)
 		}

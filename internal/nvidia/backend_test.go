@@ -13,6 +13,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
@@ -131,11 +132,11 @@ func TestProcessesAreFoundAndGivenUp(t *testing.T) {
 	rm, m := newDouble(t)
 	first, second := m.Start(t), m.Start(t)
 	b, h, stop := start(t, testConfig(m.Path))
-	eventually(t, "the first group is pending", func() bool {
+	drivertest.Eventually(t, "the first group is pending", func() bool {
 		p := b.Find(first.PID).Pending
 		return p != nil && p.PID == first.PID
 	})
-	eventually(t, "both groups are offered", func() bool { return len(h.open()) == 2 })
+	drivertest.Eventually(t, "both groups are offered", func() bool { return len(h.open()) == 2 })
 	for _, q := range h.open() {
 		if got, want := hal.Abilities(q.queue), sched.CanSlice|sched.CanInterrupt; got != want {
 			t.Errorf("process %d: abilities: got %v, want %v", q.Info().PID, got, want)
@@ -152,7 +153,7 @@ func TestProcessesAreFoundAndGivenUp(t *testing.T) {
 	}
 	clients := rm.Clients()
 	second.Kill()
-	eventually(t, "the killed process is withdrawn and its clients are freed", func() bool {
+	drivertest.Eventually(t, "the killed process is withdrawn and its clients are freed", func() bool {
 		return len(h.open()) == 1 && rm.Clients() == clients/2
 	})
 	h.mu.Lock()
@@ -178,14 +179,14 @@ func TestExitClosesDescriptorAtOnce(t *testing.T) {
 	p := m.Start(t)
 	_, h, stop := start(t, testConfig(m.Path))
 	defer stop()
-	eventually(t, "the group is offered", func() bool { return len(h.open()) == 1 })
+	drivertest.Eventually(t, "the group is offered", func() bool { return len(h.open()) == 1 })
 	hang := make(chan struct{})
 	defer close(hang)
 	for _, c := range []uint32{nvrmtest.SetTimeslice, nvrmtest.DisableChannels} {
 		rm.Inject(nvrmtest.Control(c), nvrmtest.Fault{Hang: hang})
 	}
 	p.Kill()
-	eventually(t, "the clients of the killed process are freed", func() bool { return rm.Clients() == 0 })
+	drivertest.Eventually(t, "the clients of the killed process are freed", func() bool { return rm.Clients() == 0 })
 }
 
 // TestGroupIsOfferedWhenItHasSettled checks that a group which changes is offered
@@ -511,7 +512,7 @@ func TestDriverIsWaitedFor(t *testing.T) {
 	if err := os.Symlink(m.Path, later); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the group is offered", func() bool { return len(h.open()) == 1 })
+	drivertest.Eventually(t, "the group is offered", func() bool { return len(h.open()) == 1 })
 }
 
 // TestCheckWithoutControlDevice checks what doctor says where the control device of a

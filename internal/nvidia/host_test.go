@@ -3,7 +3,6 @@ package nvidia
 import (
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -109,14 +108,3 @@ type fakeFacts struct {
 }
 
 func (f *fakeFacts) DeviceTime(q hal.QueueHandle, total time.Duration) { f.times[q.ID()] = total }
-
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for range 1000 {
-		if so() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("not so after 10 s: %s", what)
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/drivertest"
 )
 
 // realEnv names the device of a real driver, for a test binary that runs on a machine with
@@ -60,7 +61,7 @@ func TestConformance(t *testing.T) {
 			if lines := kfdtest.ConformInMemory(t, k, w, tt.gpu); len(lines) < tt.minRows {
 				t.Errorf("got %d rows, want at least %d", len(lines), tt.minRows)
 			}
-			kfdtest.Eventually(t, "all undone", func() bool { return k.Left() == "" })
+			drivertest.Eventually(t, "all undone", func() bool { return k.Left() == "" })
 		})
 		t.Run(tt.name, func(t *testing.T) {
 			if os.Getuid() != 0 {
@@ -75,7 +76,7 @@ func TestConformance(t *testing.T) {
 			if tt.gpu == 0 {
 				compare(t, tt.cfg.Patched, lines)
 			}
-			kfdtest.Eventually(t, "all undone", func() bool { return k.Left() == "" }) // FUSE reports closed files later
+			drivertest.Eventually(t, "all undone", func() bool { return k.Left() == "" }) // FUSE reports closed files later
 		})
 	}
 	t.Run("Real", func(t *testing.T) {

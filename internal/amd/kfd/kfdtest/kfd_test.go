@@ -8,6 +8,7 @@ import (
 
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
+	"github.com/giveway/giveway/internal/drivertest"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,7 +61,7 @@ func TestUnmapIsUndone(t *testing.T) {
 			t.Fatalf("%s: the unmapped queue runs", name)
 		}
 		end(w, f)
-		kfdtest.Eventually(t, "all undone", func() bool { return k.Left() == "" })
+		drivertest.Eventually(t, "all undone", func() bool { return k.Left() == "" })
 		if !k.Active(id) {
 			t.Errorf("%s: the queue does not run", name)
 		}

@@ -3,7 +3,6 @@ package kfdtest
 import (
 	"os"
 	"testing"
-	"time"
 )
 
 // Machine is a driver behind a real path, for tests with real processes. Its methods fail
@@ -65,15 +64,5 @@ func (m *Machine) check(err error) {
 	m.t.Helper()
 	if err != nil {
 		m.t.Fatal(err)
-	}
-}
-
-// Eventually fails the test unless the condition holds within ten seconds.
-func Eventually(t testing.TB, condition string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("after 10 s: not %s", condition)
-		}
 	}
 }

@@ -77,9 +77,9 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestGroupStopsWithItsLastChannel checks that a group is interrupted when its last channel
-// is disabled, and restored when the first is enabled.
-func TestGroupStopsWithItsLastChannel(t *testing.T) {
+// newProcess returns a harness with one process.
+func newProcess(t *testing.T) (*nvrmtest.Harness, nvrmtest.Process) {
+	t.Helper()
 	h, err := nvrmtest.NewHarness("nvidia-h200")
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +88,13 @@ func TestGroupStopsWithItsLastChannel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return h, p
+}
+
+// TestGroupStopsWithItsLastChannel checks that a group is interrupted when its last channel
+// is disabled, and restored when the first is enabled.
+func TestGroupStopsWithItsLastChannel(t *testing.T) {
+	h, p := newProcess(t)
 	done := uint64(0)
 	for _, tt := range []struct {
 		channels []nvrm.Handle
@@ -118,14 +125,7 @@ func TestGroupStopsWithItsLastChannel(t *testing.T) {
 
 // TestLatencyIsVirtual checks that a slow call takes simulated time and no real time.
 func TestLatencyIsVirtual(t *testing.T) {
-	h, err := nvrmtest.NewHarness("nvidia-h200")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := h.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	h, p := newProcess(t)
 	h.RM().Inject(nvrmtest.Control(nvrmtest.GetTimeslice), nvrmtest.Fault{Latency: time.Hour})
 	h.Submit(p.Context, time.Minute)
 	if _, err := (nvrm.Group{File: p.File, Client: p.Client, Handle: p.Compute.Group}).Timeslice(); err != nil {

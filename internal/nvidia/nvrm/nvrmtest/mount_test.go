@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 	"golang.org/x/sys/unix"
@@ -24,15 +25,6 @@ func mounts(t *testing.T, path string) int {
 		t.Fatal(err)
 	}
 	return strings.Count(string(table), " "+path+" ")
-}
-
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 5 s: %s", what)
-		}
-	}
 }
 
 // TestCloseUnmounts checks that after Close open files fail and the file below is visible.
@@ -99,8 +91,8 @@ func TestKilledTestIsUnmounted(t *testing.T) {
 		t.Error(err)
 	}
 	_ = cmd.Wait() // reports the signal
-	eventually(t, "the file is unmounted", func() bool { return mounts(t, path) == 0 })
-	eventually(t, "the program has exited", func() bool {
+	drivertest.Eventually(t, "the file is unmounted", func() bool { return mounts(t, path) == 0 })
+	drivertest.Eventually(t, "the program has exited", func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(b), ") Z ")
 	})
@@ -124,7 +116,7 @@ func TestHangingCallBlocksOnlyItsThread(t *testing.T) {
 	rm.Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Hang: release, Times: 1})
 	done := make(chan error)
 	go func() { done <- g.SetTimeslice(time.Millisecond) }()
-	eventually(t, "the call has arrived", func() bool { return rm.Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) == 1 })
+	drivertest.Eventually(t, "the call has arrived", func() bool { return rm.Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) == 1 })
 	if d, err := g.Timeslice(); d != 2048*time.Microsecond || err != nil {
 		t.Errorf("slice while a call hangs: got %v, %v; want 2.048ms", d, err)
 	}
