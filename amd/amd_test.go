@@ -24,6 +24,7 @@ import (
 	"github.com/giveway/giveway/internal/cli"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
@@ -104,7 +105,7 @@ func (m *machine) start(queues int) *kfdtest.Process {
 
 func (m *machine) eventually(condition string, holds func() bool) {
 	m.Helper()
-	kfdtest.Eventually(m, condition, holds)
+	drivertest.Eventually(m, condition, holds)
 }
 
 // build compiles C sources.
