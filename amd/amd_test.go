@@ -404,7 +404,7 @@ func TestCommands(t *testing.T) {
 	call("restore")
 	m.eventually("restored", func() bool { return m.kfd.Left() == "" })
 	all, err := client.New("").Processes(t.Context())
-	if err != nil || len(all) != 1 || all[0].Queues[0].Native != 3 {
+	if err != nil || len(all) != 1 || all[0].Queues[0].KFDQueues != 3 {
 		t.Errorf("got %+v, %v; want one process with 3 native queues", all, err)
 	}
 }

@@ -29,9 +29,9 @@ import (
 	"github.com/giveway/giveway/attr"
 )
 
-// Process is a process that uses an accelerator. In JSON its attributes are keys of
-// their own (class, weight, slo_ns, ...), class_from is the source of its class, and
-// sources has the source of every attribute that is not at its default.
+// Process is a process that uses an accelerator. In JSON every attribute is a key
+// (class, weight, slo_ns, ...), class_from is the source of the class, and sources has the
+// source of every attribute that is not from the default.
 type Process struct {
 	PID       int    `json:"pid"`
 	Command   string `json:"command"` // empty if the caller may not see it
@@ -59,7 +59,7 @@ type Ignored struct {
 	Reason string `json:"reason"` // why, and what to do
 }
 
-// processJSON is what the JSON of a Process has besides its fields and attributes.
+// processJSON holds the keys of a Process in JSON besides its fields and attributes.
 type processJSON struct {
 	ClassFrom string            `json:"class_from"`
 	Sources   map[string]string `json:"sources,omitempty"`
@@ -110,66 +110,63 @@ func (p *Process) UnmarshalJSON(data []byte) error {
 
 // joinJSON returns one object with the keys of all objects.
 func joinJSON(objects ...any) ([]byte, error) {
-	out := []byte{'{'}
+	var keys []string
 	for _, o := range objects {
 		b, err := json.Marshal(o)
 		if err != nil {
 			return nil, err
 		}
 		if len(b) > len("{}") {
-			if len(out) > 1 {
-				out = append(out, ',')
-			}
-			out = append(out, b[1:len(b)-1]...)
+			keys = append(keys, string(b[1:len(b)-1]))
 		}
 	}
-	return append(out, '}'), nil
+	return []byte("{" + strings.Join(keys, ",") + "}"), nil
 }
 
-// Requests says how long the requests of a process take.
+// Requests holds the number and the durations of a process's requests.
 type Requests struct {
 	Count uint64        `json:"count"` // finished
 	Open  uint32        `json:"open"`
-	P50   time.Duration `json:"p50_ns"` // of the last ones
+	P50   time.Duration `json:"p50_ns"` // of the durations of the last ones
 	P99   time.Duration `json:"p99_ns"`
 }
 
-// Shim is what the shim in a process reports.
+// Shim holds the counters of the shim in a process.
 type Shim struct {
 	Runtime   string        `json:"runtime"` // cuda, hip, opencl, queue; empty: not known yet
 	Launched  uint64        `json:"launched"`
 	Completed uint64        `json:"completed"`
 	Holds     uint64        `json:"holds"` // launches that waited at the gate
 	HeldFor   time.Duration `json:"held_ns"`
-	Overruns  uint64        `json:"overruns"` // times the bound was exceeded because nothing moved
-	Parked    uint64        `json:"parked"`   // times the device was taken ahead of a request
+	Overruns  uint64        `json:"overruns"` // times the bound was exceeded because no command completed
+	Parked    uint64        `json:"parked"`   // times a kernel was parked for an expected request
 	Hits      uint64        `json:"hits"`     // of those, times the request arrived
 	ParkedFor time.Duration `json:"parked_ns"`
-	Saved     time.Duration `json:"saved_ns"` // by the shim's own estimate
+	Saved     time.Duration `json:"saved_ns"` // by parked kernels, as the shim estimates
 	Ignored   uint64        `json:"ignored"`  // invalid hints and requests
 }
 
 // Queue is a queue of a process: the unit that is scheduled.
 type Queue struct {
-	ID       uint64        `json:"id"`
-	Device   string        `json:"device"`               // GPU-...
-	Index    int           `json:"index"`                // of the device, as nvidia-smi counts
-	State    string        `json:"state"`                // running, stopping, stopped, starting
-	Can      []string      `json:"can"`                  // hold, deactivate, interrupt, slice, bound
-	Slice    time.Duration `json:"slice_ns,omitempty"`   // as set by the daemon; 0: as found
-	Found    time.Duration `json:"found_ns,omitempty"`   // the slice that the queue was found with
-	Served   time.Duration `json:"served_ns"`            // device time
-	Measured bool          `json:"measured,omitempty"`   // the hardware measured it; otherwise it is estimated
-	Shared   string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
-	Native   int           `json:"kfd_queues,omitempty"` // number of AMD hardware queues that it stands for
-	Way      string        `json:"way,omitempty"`        // how those are interrupted: batch, debug, own
+	ID          uint64        `json:"id"`
+	Device      string        `json:"device"`               // GPU-...
+	Index       int           `json:"index"`                // of the device, as nvidia-smi counts
+	State       string        `json:"state"`                // running, stopping, stopped, starting
+	Can         []string      `json:"can"`                  // hold, deactivate, interrupt, slice, bound
+	Slice       time.Duration `json:"slice_ns,omitempty"`   // as set by the daemon; 0: as found
+	VendorSlice time.Duration `json:"found_ns,omitempty"`   // the slice that the queue was found with
+	Served      time.Duration `json:"served_ns"`            // device time
+	Measured    bool          `json:"measured,omitempty"`   // the hardware measured it; otherwise it is estimated
+	Shared      string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
+	KFDQueues   int           `json:"kfd_queues,omitempty"` // number of AMD hardware queues that it stands for
+	Way         string        `json:"way,omitempty"`        // how those are interrupted: batch, debug, own
 }
 
-// Change sets attributes of a process. Those that are not in it stay. In JSON they are
-// keys beside tree.
+// Change sets attributes of a process. Attributes that are not in it stay. In JSON the
+// attributes are keys beside tree.
 type Change struct {
 	attr.Values
-	Tree bool // the process's descendants as well, now and later
+	Tree bool // also for the process's descendants, now and later
 }
 
 type changeJSON struct {
@@ -189,7 +186,8 @@ func (c *Change) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readJSON reads an object of attributes and of the other keys.
+// readJSON reads an object whose keys are attributes and other keys: the attributes into v,
+// the others into other.
 func readJSON(data []byte, v *attr.Values, other any, way attr.Way, keys ...string) error {
 	rest, err := v.ReadJSON(data)
 	if err != nil {
@@ -201,14 +199,14 @@ func readJSON(data []byte, v *attr.Values, other any, way attr.Way, keys ...stri
 			for _, id := range attr.IDs(way) {
 				keys = append(keys, id.Row().Key)
 			}
-			return fmt.Errorf("there is no key %q; there are: %s", clip(key), strings.Join(keys, ", "))
+			return fmt.Errorf("there is no key %.40q; there are: %s", key, strings.Join(keys, ", "))
 		}
 	}
 	return json.Unmarshal(data, other)
 }
 
-// Hint tells what a process is about to do. What is not in it stays. In JSON its
-// attributes are keys beside begin and end.
+// Hint changes attributes of a process, and begins or ends a request. Attributes that are
+// not in it stay. In JSON the attributes are keys beside begin and end.
 type Hint struct {
 	attr.Values
 	Begin *int64 // a request with this number begins
@@ -233,7 +231,8 @@ func (h *Hint) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Check says what is wrong with h.
+// Check returns an error if h begins and ends a request, or if an attribute cannot be set
+// by a hint or is out of range.
 func (h Hint) Check() error {
 	if h.Begin != nil && h.End != nil {
 		return errors.New("begin and end are both given: a request either begins or ends")
@@ -241,23 +240,14 @@ func (h Hint) Check() error {
 	return h.Values.Check(attr.ByHint)
 }
 
-// Empty reports whether h says nothing.
+// Empty reports whether h sets no attribute and neither begins nor ends a request.
 func (h Hint) Empty() bool { return h.Values.Empty() && h.Begin == nil && h.End == nil }
 
-func clip(s string) string {
-	if len(s) > 40 {
-		return s[:37] + "..."
-	}
-	return s
-}
+// Run sets attributes of the calling process and its descendants for as long as the
+// response to the HTTP request stays open.
+type Run struct{ attr.Values }
 
-// Run announces that the caller is about to run a program. The caller and its
-// descendants have these attributes for as long as the request is open.
-type Run struct {
-	attr.Values
-}
-
-// RunStarted is the first thing in the response to a Run. The response then stays open.
+// RunStarted begins the response to a Run.
 type RunStarted struct {
 	Ignored []Ignored `json:"ignored,omitempty"` // attributes that the policy in force does not use
 }
@@ -279,8 +269,8 @@ type Status struct {
 	Policy  Policy        `json:"policy"`
 	Devices []Device      `json:"devices"`
 	Checks  []Check       `json:"checks"`
-	// KernelLogLines is the most lines that the daemon caused in the kernel's log, by
-	// wrong guesses at handles of processes that are older than the daemon.
+	// KernelLogLines is an upper bound of the lines in the kernel's log that the daemon
+	// caused by wrong guesses at handles of processes that are older than the daemon.
 	KernelLogLines uint64 `json:"kernel_log_lines"`
 	Goroutines     int    `json:"goroutines"` // of the daemon
 }
@@ -294,7 +284,7 @@ type Device struct {
 	Trace   bool   `json:"trace"` // the hardware's context-switch trace is read
 }
 
-// Check is one thing that works here or does not.
+// Check is the result of one check of this machine, for giveway doctor.
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`

@@ -187,7 +187,7 @@ func TestDaemonSchedulesProcesses(t *testing.T) {
 	onBothDrivers(t, func(m *machine, _ bool, _ string) {
 		train := m.StartProcess(3)
 		d := m.daemon()
-		m.eventually("found", func() bool { q := d.queue(train.PID); return q != nil && q.Native == 3 })
+		m.eventually("found", func() bool { q := d.queue(train.PID); return q != nil && q.KFDQueues == 3 })
 		if q := d.queue(train.PID); !strings.HasPrefix(q.Device, "amd-") || q.State != "running" {
 			m.Errorf("got %+v, want it running on an AMD device", q)
 		}
@@ -510,7 +510,7 @@ func TestDaemonAsksTheShim(t *testing.T) {
 	if !p.have(0, 3) {
 		t.Error("a queue that was created in a stopped process runs")
 	}
-	m.eventually("known with its new queue", func() bool { return d.queue(p.pid()).Native == 3 })
+	m.eventually("known with its new queue", func() bool { return d.queue(p.pid()).KFDQueues == 3 })
 	time.Sleep(2 * time.Second) // longer than a lease
 	if !p.have(0, 3) || d.state(p.pid()) != "stopped" {
 		t.Errorf("after 2 s: got state %s, want stopped", d.state(p.pid()))
@@ -549,7 +549,7 @@ func TestDaemonFollowsTheShim(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "later")
 	p := m.preloaded(m.buildPreloaded(), socket, 1)
 	d := m.daemon()
-	m.eventually("found", func() bool { q := d.queue(p.pid()); return q != nil && q.Native == 1 })
+	m.eventually("found", func() bool { q := d.queue(p.pid()); return q != nil && q.KFDQueues == 1 })
 	d.change(p.pid(), paused)
 	m.eventually("reported as not stoppable", func() bool { return d.failed("AMD queues of") })
 	if !p.have(100, 7) || !d.can(p.pid(), "") {

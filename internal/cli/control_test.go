@@ -44,7 +44,7 @@ var processes = []api.Process{
 		PID: 812, Command: "python serve.py --port 80", User: "alice", UID: 1000, Attrs: from(attr.FromRun, "class=online slo=10ms bound=16"),
 		Queues: []api.Queue{{
 			ID: 1, Device: "GPU-a", State: "running", Can: []string{"interrupt", "slice"},
-			Found: 2 * time.Millisecond, Served: 93 * time.Second, Measured: true,
+			VendorSlice: 2 * time.Millisecond, Served: 93 * time.Second, Measured: true,
 		}},
 		Requests: &api.Requests{Count: 300, P50: 2100 * time.Microsecond, P99: 9 * time.Millisecond},
 	},
@@ -443,7 +443,7 @@ func TestFlagsOfEveryAttribute(t *testing.T) {
 
 // TestPsShowsStopMethod: the way in which AMD's queues are stopped follows the abilities.
 func TestPsShowsStopMethod(t *testing.T) {
-	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, Native: 3, Way: "own"}}, false)
+	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, KFDQueues: 3, Way: "own"}}, false)
 	if want := "hold,interrupt,(own),(3 queues)"; u.can != want {
 		t.Errorf("%q, want %q", u.can, want)
 	}

@@ -152,7 +152,7 @@ func useOf(queues []api.Queue, paused bool) use {
 	var states, slicesOf, can []string
 	for _, q := range queues {
 		served += q.Served
-		native += q.Native
+		native += q.KFDQueues
 		measured = measured && q.Measured
 		states = include(states, q.State)
 		slicesOf = include(slicesOf, sliceText(q))
@@ -188,8 +188,8 @@ func sliceText(q api.Queue) string {
 		return "minimum"
 	case q.Slice > 0:
 		return format.Duration(q.Slice)
-	case q.Found > 0:
-		return "(" + format.Duration(q.Found) + ")"
+	case q.VendorSlice > 0:
+		return "(" + format.Duration(q.VendorSlice) + ")"
 	}
 	return "-"
 }

@@ -57,9 +57,9 @@ func (d *Daemon) describe(p *process, records map[sched.QueueID]sched.Queue) api
 		r := records[q.id]
 		out.Queues = append(out.Queues, api.Queue{
 			ID: uint64(q.id), Device: string(q.device.info.Device.ID), Index: q.device.info.Index, State: r.State.String(),
-			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, Found: q.detail.FoundSlice,
+			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, VendorSlice: q.detail.FoundSlice,
 			Served: r.Served, Measured: r.Measured, Shared: q.detail.SharedBy,
-			Native: q.detail.NativeQueues, Way: q.detail.StopMethod,
+			KFDQueues: q.detail.NativeQueues, Way: q.detail.StopMethod,
 		})
 	}
 	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })
