@@ -41,7 +41,7 @@ type Layers [sources]Values
 // Resolved is the value of every attribute of a process and its source. In the zero
 // value every attribute is at its default. Values of Resolved can be compared with ==.
 type Resolved struct {
-	v    [count]int64 // less the default
+	v    [count]int64 // value minus default
 	from [count]Source
 }
 
@@ -70,10 +70,10 @@ func (r Resolved) Class() sched.Class { return sched.Class(r.Int(Class)) }
 // Source returns where the value of an attribute came from.
 func (r Resolved) Source(id ID) Source { return r.from[id] }
 
-// Replace puts another value in place of an attribute's and leaves its source.
+// Replace changes the value of an attribute but not its source.
 func (r *Resolved) Replace(id ID, value int64) { r.v[id] = value - table[id].Default }
 
-// Given returns the attributes that a source gave, or that differ from the default.
+// Given returns the attributes whose source or value is not the default.
 func (r Resolved) Given() Values {
 	var v Values
 	for id := range count {
@@ -84,7 +84,8 @@ func (r Resolved) Given() Values {
 	return v
 }
 
-// Public returns r with the defaults in place of what only the owner may see.
+// Public returns r with every attribute at its default that only the owner of the process
+// may see.
 func (r Resolved) Public() Resolved {
 	var l Layers
 	for _, id := range r.Given().IDs() {

@@ -91,13 +91,13 @@ type Row struct {
 	Type     Type
 	Min, Max int64
 	Default  int64
-	Zero     string // what 0 means, where it is more than a number
+	Zero     string // what 0 means; empty: the number 0
 
 	Ways     Way
 	HintKind uint32 // enum gw_hint_kind of shim/abi.h; zero: none
 
 	// Uses is the name under which policy.Info.Uses lists the attribute. It is empty
-	// for an attribute that has its effect under every policy.
+	// for an attribute that has the same effect under every policy.
 	Uses    string
 	Shim    bool   // it has no effect in a process without the shim
 	Runtime string // the shim applies it with this runtime only; empty: with any

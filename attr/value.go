@@ -13,7 +13,8 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Takes says which values the attribute takes, to follow "is not" in an error.
+// Takes describes the values that the attribute takes. An error ends with "is not" and
+// this text.
 func (r *Row) Takes() string {
 	from := r.Format(r.Min)
 	if r.Zero != "" {
@@ -87,7 +88,7 @@ func parsePercent(s string) (int64, bool) {
 	if !isPercent {
 		x *= 100
 	}
-	// Of 0.29 * 100 the nearest float64 is not 29.
+	// 0.29 * 100 is not 29 in float64.
 	whole := math.Round(x)
 	if err != nil || math.IsNaN(x) || math.Abs(x-whole) > 1e-9 || math.Abs(x) > 1000 {
 		return 0, false
@@ -95,7 +96,7 @@ func parsePercent(s string) (int64, bool) {
 	return int64(whole), true
 }
 
-// check says what is wrong with a value.
+// check returns an error if v is out of range.
 func (r *Row) check(v int64) error {
 	if v < r.Min || v > r.Max {
 		return r.refuse(r.Format(v))
@@ -107,8 +108,8 @@ func (r *Row) refuse(value string) error {
 	return fmt.Errorf("%s %s is not %s", r.Name, printable(value), r.Takes())
 }
 
-// printable returns text that was given as a value for an error: short, and without
-// control characters.
+// printable returns a value for use in an error: at most 40 characters, and no control
+// characters.
 func printable(value string) string {
 	value = strings.Map(func(c rune) rune {
 		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {

@@ -9,11 +9,11 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Values is a set of attributes with a value each; those that are not in it are left
-// as they are. The zero value is empty. Values can be compared with ==.
+// Values is a set of attributes with a value each. To set Values of a process leaves its
+// other attributes unchanged. The zero value is empty. Values can be compared with ==.
 //
-// Expect is a time from now wherever people and programs give it. The daemon replaces
-// it by the sched.Time at which it expects the request when it keeps the set.
+// Expect is a time from now in every input. The daemon stores the sched.Time at which it
+// expects the request instead.
 type Values struct {
 	has uint32 // one bit per ID
 	v   [count]int64
@@ -21,14 +21,14 @@ type Values struct {
 
 var _ [32 - count]struct{} // has is large enough
 
-// Of returns the set with this one attribute. The value is not checked.
+// Of returns a set with this one attribute. It does not check the value.
 func (id ID) Of(v int64) Values {
 	var out Values
 	out.Set(id, v)
 	return out
 }
 
-// Set puts a value into the set, unchecked.
+// Set adds an attribute to the set, or changes its value. It does not check the value.
 func (v *Values) Set(id ID, value int64) {
 	v.has |= 1 << id
 	v.v[id] = value
@@ -70,7 +70,8 @@ func (v Values) With(next Values) Values {
 	return v
 }
 
-// Check says what is wrong with the set if it is given in the ways way.
+// Check returns an error if an attribute in the set cannot be set in all of the given ways,
+// is out of range, or contradicts another.
 func (v Values) Check(way Way) error {
 	for _, id := range v.IDs() {
 		r := id.Row()
@@ -108,7 +109,7 @@ func Parse(text string) (Values, error) {
 	return v, nil
 }
 
-// Must is Parse for text that is known to be right. It panics on an error.
+// Must is Parse for text that is known to be valid. It panics on an error.
 func Must(text string) Values {
 	v, err := Parse(text)
 	if err != nil {
@@ -171,8 +172,8 @@ func (v *Values) ReadJSON(data []byte) (rest []string, err error) {
 	return rest, nil
 }
 
-// Form is a mapping of a YAML file, as package yamlfile reads it. Its methods record
-// what is wrong with a field.
+// Form is a mapping of a YAML file, as package yamlfile reads it. Its methods record the
+// errors of a field.
 type Form interface {
 	Has(name string) bool
 	Word(name, what string, allowed []string) (index int, ok bool)
@@ -183,7 +184,7 @@ type Form interface {
 	Wrong(name, format string, args ...any)
 }
 
-// ReadYAML reads the attributes in a mapping that can be set in the ways way.
+// ReadYAML reads the attributes in a mapping that can be set in all of the given ways.
 func ReadYAML(f Form, way Way) Values {
 	var v Values
 	for _, id := range IDs(way) {

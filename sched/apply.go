@@ -219,8 +219,8 @@ func (s *Scheduler) closeDevice(ev *Event) {
 	s.assignDomains()
 }
 
-// choosePolicy puts a policy in charge of one device, or of all. The attributes
-// of queues belong to the scheduler and stay.
+// choosePolicy puts a policy in force on one device, or on all. The attributes of
+// queues belong to the scheduler and stay.
 func (s *Scheduler) choosePolicy(ev *Event) {
 	if ev.Choice.Make == nil {
 		return

@@ -34,12 +34,12 @@ const (
 	// ActionDone is the outcome of an action that Step returned. Uses Queue,
 	// Action, Outcome.
 	ActionDone
-	// PolicyChosen puts a policy in charge of one device, or of all devices if
-	// Device is empty. If the same policy is in charge already and can change
+	// PolicyChosen puts a policy in force on one device, or on all devices if
+	// Device is empty. If the same policy is in force already and can change
 	// its parameters, it does so and keeps its state. Uses Device, Choice.
 	PolicyChosen
-	// PlanOffered carries a plan from a policy in another process. Uses Device,
-	// Number, Plan.
+	// PlanOffered carries a plan from a policy in another process: the answer
+	// to question Number, nil if the process exited. Uses Device, Number, Plan.
 	PlanOffered
 	// ShutdownStarted begins the shutdown: every queue is started, every slice
 	// and bound is restored, and no policy is called again.

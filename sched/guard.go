@@ -21,7 +21,7 @@ func (m Mistake) String() string { return name(mistakeNames, int(m)) }
 
 // guard watches one policy. As in Linux's sched_ext, the default behaviour is
 // restored whenever an error is detected. Unlike there, the policy is still
-// called, and is put in charge again when it has made no mistake for StallLimit.
+// called, and decides again when it has made no mistake for StallLimit.
 type guard struct {
 	mistake  Mistake // why the policy is overruled
 	since    Time    // since when the policy is overruled; Never if it is not
@@ -104,8 +104,8 @@ func (s *Scheduler) earliestHeld(d *domain) Time {
 	return held
 }
 
-// Overruled reports whether the policy in charge of a device is overruled, why,
-// and since when.
+// Overruled reports whether the policy in force on a device is overruled, why, and
+// since when.
 func (s *Scheduler) Overruled(id DeviceID) (Mistake, Time, bool) {
 	for _, d := range s.devices {
 		if d.ID == id {

@@ -109,7 +109,7 @@ func TestServedGrowsByMeasuredTime(t *testing.T) {
 }
 
 // TestGuardOverrulesPolicyUntilItBehaves checks that every mistake makes the
-// scheduler overrule the policy at once, and that the policy is in charge again
+// scheduler overrule the policy at once, and that the policy decides again
 // when it has made no mistake for exactly the limit.
 func TestGuardOverrulesPolicyUntilItBehaves(t *testing.T) {
 	const limit = time.Second
@@ -169,7 +169,7 @@ func TestGuardOverrulesPolicyUntilItBehaves(t *testing.T) {
 }
 
 // TestSamePolicyChangesItsParametersAndKeepsItsState checks that choosing the
-// policy in charge again updates the running instance, on all devices or on one,
+// policy in force again updates the running instance, on all devices or on one,
 // and that a device opened later has the new parameters.
 func TestSamePolicyChangesItsParametersAndKeepsItsState(t *testing.T) {
 	made := 0

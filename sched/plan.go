@@ -2,12 +2,12 @@ package sched
 
 import "time"
 
-// View is what a policy can see: the devices it is in charge of, at one instant.
+// View is what a policy reads: the devices that it schedules, at one instant.
 // The slices belong to the scheduler. A policy reads them during Plan and
 // neither keeps nor changes them.
 type View struct {
 	Now     Time
-	Devices []Device // in order of ID; one, unless the policy is in charge of all devices
+	Devices []Device // in order of ID; one, unless the policy schedules all devices together
 	Queues  []Queue  // in order of ID
 }
 
@@ -57,7 +57,7 @@ type Observer interface {
 type PolicyChoice struct {
 	Name       string
 	Make       func() Policy // returns a new instance without state
-	AllDevices bool          // one instance is in charge of all devices together
+	AllDevices bool          // one instance schedules all devices together
 	// Update gives a running policy of this name the parameters of this choice.
 	// The policy keeps its state. Nil if only a new instance can have them.
 	Update func(Policy)

@@ -10,7 +10,7 @@ import (
 type Config struct {
 	// StallLimit is how long a policy may grant no ready queue of a device
 	// before it is overruled, and how long it must make no mistake before it
-	// is in charge again. Zero means 2 s.
+	// decides again. Zero means 2 s.
 	StallLimit time.Duration
 	// Floor is the share of a device that every ready queue gets, whatever the
 	// policy decides. All queues together get at most a quarter. Zero means
@@ -71,7 +71,7 @@ type device struct {
 	shortGrants int // grants of the current plan with a slice below MinSharedSlice
 }
 
-// domain is a policy and the devices it is in charge of: one, or all.
+// domain is a policy and the devices that it schedules: one, or all.
 type domain struct {
 	choice   PolicyChoice
 	own      bool // the policy was chosen for this one device, not for all
@@ -230,6 +230,14 @@ func (s *Scheduler) Queues(buf []Queue) []Queue {
 		buf = append(buf, d.queues...)
 	}
 	return buf
+}
+
+// Policies calls f with each device and the name of the policy that is in force on
+// it, in order of device ID.
+func (s *Scheduler) Policies(f func(id DeviceID, policy string)) {
+	for _, d := range s.devices {
+		f(d.ID, d.domain.choice.Name)
+	}
 }
 
 // Settled reports whether no action is pending and every queue runs with the
