@@ -232,14 +232,6 @@ func (s *Scheduler) Queues(buf []Queue) []Queue {
 	return buf
 }
 
-// Policies calls f with each device and the name of the policy that is in force on
-// it, in order of device ID.
-func (s *Scheduler) Policies(f func(id DeviceID, policy string)) {
-	for _, d := range s.devices {
-		f(d.ID, d.domain.choice.Name)
-	}
-}
-
 // Settled reports whether no action is pending and every queue runs with the
 // default slice and bound of its device. After ShutdownStarted the daemon may
 // exit when this is true.
