@@ -182,7 +182,7 @@ func TestSimulatedNode(t *testing.T) {
 	n.contains(n.run(false, "policy"), "native")
 }
 
-// externalPolicy puts the example in Python in charge: highest priority first.
+// externalPolicy puts the example in Python in force: highest priority first.
 func (n *node) externalPolicy() {
 	n.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {

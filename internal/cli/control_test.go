@@ -339,7 +339,7 @@ func TestControlUsage(t *testing.T) {
 		"policy rr wfq":                              "policy takes one policy, such as giveway:turn=20ms; there are 2 words",
 		"policy qqqqqqq":                             `there is no policy "qqqqqqq"; there are: `,
 		"policy rr:quantum=5":                        "policy rr: parameter quantum: ",
-		"policy --device 0":                          "--device says where to put a policy in charge, and none is named",
+		"policy --device 0":                          "--device needs the name of a policy to choose for that device",
 		"run":                                        "run needs a command, for example: giveway run --class batch -- python train.py",
 		"run -- true":                                "run needs an attribute, for example --class batch",
 		"run --class bach -- true":                   "class bach is not one of",

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -23,22 +24,18 @@ func newPolicy() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "policy [NAME[:PARAMETER=VALUE,...]]",
-		Short: "Show the scheduling policy, or put another in charge",
-		Long: `Show the scheduling policy that is in charge, or put another in charge: of all
-devices, or of one. 'giveway policy list' lists those there are.`,
+		Short: "Show the scheduling policy, or choose another",
+		Long: `Show the scheduling policy in force, or choose another: for all devices, or for one.
+'giveway policy list' lists the policies, the attributes that each uses and its
+parameters. To choose the policy in force again changes its parameters; it keeps its
+state, and parameters that are not given have their defaults.`,
 		Example: `  giveway policy
   giveway policy wfq
   giveway policy giveway:turn=20ms,slice=200us --device 0`,
 		Args: policyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := showOrSetPolicy(cmd, args, device)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), p)
-			}
-			return printPolicy(cmd.OutOrStdout(), p)
+			return writePolicy(cmd.OutOrStdout(), p, err, asJSON)
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -47,11 +44,13 @@ devices, or of one. 'giveway policy list' lists those there are.`,
 			return completePolicy(cmd, args, typed)
 		},
 	}
-	cmd.Flags().StringVar(&device, "device", "", "of this device only: its index, or its ID")
+	cmd.Flags().StringVar(&device, "device", "", deviceHelp)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.AddCommand(newPolicyList(), newPolicyExternal())
 	return cmd
 }
+
+const deviceHelp = "for this device only: its index, or its ID"
 
 func newPolicyExternal() *cobra.Command {
 	var socket, command, fallback, device string
@@ -59,10 +58,10 @@ func newPolicyExternal() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "external {--socket PATH | --exec COMMAND}",
-		Short: "Put a policy in charge that another process computes",
-		Long: `Put a policy in charge that another process computes. The process listens on a unix
-socket (--socket), or the daemon starts it with its own rights (--exec). It reads one
-question a line and answers each with one line; docs/POLICIES.md describes them, and
+		Short: "Choose a policy that another process computes",
+		Long: `Choose a policy that another process computes. The process listens on a unix socket
+(--socket), or the daemon starts it with its own rights (--exec). It reads one question a
+line and answers each with one line; docs/POLICIES.md describes them, and
 examples/policy/priority.py is a complete policy.
 
 While the process is late, wrong or gone, the fallback policy decides, and 'giveway
@@ -87,13 +86,7 @@ To end it, choose another policy.`,
 				return usageError{err}
 			}
 			p, err := client.New("").SetPolicy(cmd.Context(), api.Policy{Name: policy.ExternalName, Params: params, Device: device})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), p)
-			}
-			return printPolicy(cmd.OutOrStdout(), p)
+			return writePolicy(cmd.OutOrStdout(), p, err, asJSON)
 		},
 	}
 	flags := cmd.Flags()
@@ -101,13 +94,13 @@ To end it, choose another policy.`,
 	flags.StringVar(&command, "exec", "", "command that the daemon starts, as the daemon's user")
 	flags.DurationVar(&deadline, "deadline", extpolicy.DefaultDeadline, "how long an answer may take before the fallback policy decides")
 	flags.StringVar(&fallback, "fallback", policy.Names()[0], "policy that decides while the process is late, wrong or gone")
-	flags.StringVar(&device, "device", "", "of this device only: its ID")
+	flags.StringVar(&device, "device", "", deviceHelp)
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// policyArgs takes a policy that there is. What looks like a slip in the name of
-// a command is told as such.
+// policyArgs accepts one policy of the table. For a word that resembles a subcommand the
+// error suggests that.
 func policyArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -129,7 +122,7 @@ func showOrSetPolicy(cmd *cobra.Command, args []string, device string) (api.Poli
 	c := client.New("")
 	if len(args) == 0 {
 		if device != "" {
-			return api.Policy{}, usageError{errors.New("--device says where to put a policy in charge, and none is named")}
+			return api.Policy{}, usageError{errors.New("--device needs the name of a policy to choose for that device")}
 		}
 		return c.Policy(cmd.Context())
 	}
@@ -138,6 +131,16 @@ func showOrSetPolicy(cmd *cobra.Command, args []string, device string) (api.Poli
 		return api.Policy{}, usageError{err}
 	}
 	return c.SetPolicy(cmd.Context(), api.Policy{Name: name, Params: params, Device: device})
+}
+
+func writePolicy(w io.Writer, p api.Policy, err error, asJSON bool) error {
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return writeJSON(w, p)
+	}
+	return printPolicy(w, p)
 }
 
 // printPolicy prints a policy, and then those of devices that have their own.
@@ -151,7 +154,7 @@ func printPolicy(w io.Writer, p api.Policy) error {
 	case p.Name == policy.ExternalName:
 		text += "\nIt does not decide: " + printable(p.Overruled)
 	default:
-		text += "\nIt is overruled, and the devices run as the vendor has them: " + printable(p.Overruled)
+		text += "\nIt is overruled, and the devices run with the vendor's own scheduling: " + printable(p.Overruled)
 	}
 	if _, err := fmt.Fprintln(w, text); err != nil {
 		return err
@@ -178,7 +181,7 @@ func newPolicyList() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the policies and their parameters",
+		Short: "List the policies, the attributes that each uses and its parameters",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
@@ -195,6 +198,9 @@ func printPolicies(w io.Writer, infos []policy.Info) error {
 	var t format.Table
 	for _, p := range infos {
 		t.Add(p.Name, p.Doc)
+		if len(p.Uses) > 0 {
+			t.Add("", "  uses "+strings.Join(p.Uses, ", "))
+		}
 		for _, k := range p.Params {
 			t.Add("", fmt.Sprintf("  %s=%s  %s (%s)", k.Name, k.Value, k.Doc, k.Range))
 		}
