@@ -136,12 +136,12 @@ type process struct {
 	entries map[uint32]*entry // by KFD's gpu_id
 
 	// Backend.mu guards what follows.
-	settings  *hal.Settings // as last seen
-	attaching bool          // a goroutine attaches queues
-	retry     bool          // attach again the queues that could not be stopped
-	reshim    bool          // attach again, for the shim's abilities have changed
-	reshimAt  time.Time     // when that was last so
-	why       error         // why some queues cannot be stopped; nil: all can, or none was tried
+	settings      *hal.Settings // as last seen
+	attaching     bool          // a goroutine attaches queues
+	retryFailed   bool          // attach again the queues that could not be stopped
+	shimChanged   bool          // attach again the queues that the shim stops, or could stop
+	shimChangedAt time.Time     // when shimChanged was last set
+	why           error         // why some queues cannot be stopped; nil: all can, or none was attached
 }
 
 // entry is the bundle of a process on one GPU. Backend.mu guards it.
@@ -329,7 +329,7 @@ func (b *Backend) Poll(sched.Time, hal.Facts) {
 		for _, e := range p.entries {
 			if s := e.handle.Process().Settings(); s != p.settings {
 				p.settings, changed = s, true
-				p.retry = p.retry || p.why != nil
+				p.retryFailed = p.retryFailed || p.why != nil
 			}
 			break // all queues of a process have the same settings
 		}
@@ -352,13 +352,13 @@ func (b *Backend) checkShim(p *process) bool {
 		knows := shim != nil && shim.QueueCount(id) > 0
 		changed = changed || knows != e.shimKnows || knows && e.method == ""
 	}
-	if !changed || shim != nil && time.Since(p.reshimAt) < listInterval {
+	if !changed || shim != nil && time.Since(p.shimChangedAt) < listInterval {
 		return false
 	}
 	for id, e := range p.entries {
 		e.shimKnows = shim != nil && shim.QueueCount(id) > 0
 	}
-	p.reshim, p.reshimAt = true, time.Now()
+	p.shimChanged, p.shimChangedAt = true, time.Now()
 	return true
 }
 
@@ -370,7 +370,7 @@ func (b *Backend) attach(p *process) {
 		return
 	}
 	wanted := !b.driver.attachingStalls() || p.settings.Managed
-	again := retry{failed: (p.retry || p.reshim) && wanted, shim: p.reshim && wanted}
+	again := retry{failed: (p.retryFailed || p.shimChanged) && wanted, shim: p.shimChanged && wanted}
 	type task struct {
 		gpu uint32
 		e   *entry
@@ -389,7 +389,7 @@ func (b *Backend) attach(p *process) {
 	if len(tasks) == 0 {
 		return
 	}
-	p.attaching, p.retry, p.reshim = true, false, false
+	p.attaching, p.retryFailed, p.shimChanged = true, false, false
 	t := target{pid: p.info.PID, alive: func() bool { return !p.handle.Exited() }}
 	b.calls.Go(func() {
 		var errs []error
