@@ -31,9 +31,9 @@ func TestForeignReservation(t *testing.T) {
 	node.Slots = 4
 	h := newHarness(t, "amd-hws", kfdtest.Config{Patched: true, GPUs: []kfd.Node{node}}, nil)
 	first, second := h.Open(), h.Open()
-	q, err := h.Device().Attach(first)
+	q, err := h.Attach(first)
 	check(t, err)
-	_, err = h.Device().Attach(second)
+	_, err = h.Attach(second)
 	check(t, err)
 	check(t, hal.Stop(q, sched.LevelInterrupt))
 	h.World.Start(5000, 0)
@@ -48,7 +48,7 @@ func TestForeignReservation(t *testing.T) {
 	other = h.KFD().Open(5000)
 	check(t, kfdtest.Reserve(other, node.GPU, 3, 8))
 	_ = q.Close() // its error says that slots are reserved
-	if !h.KFD().Active(h.queues[first.Queue]) {
+	if !h.KFD().Active(h.queues[first]) {
 		t.Error("the queue of a closed bundle is stopped")
 	}
 	check(t, other.Close())

@@ -73,34 +73,28 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// attacher makes a gpu a hal.Attacher.
-type attacher struct {
-	*gpu
-	h *harness
+func (h *harness) Device() hal.Device { return h.gpu }
+
+func (h *harness) Attach(id sched.QueueID) (hal.Queue, error) {
+	q := h.queues[id]
+	return newBundle(h.gpu).attach([]uint32{q.Queue}, target{pid: q.PID}, retry{})
 }
 
-func (a attacher) Attach(s hal.Spec) (hal.Queue, error) {
-	q := a.h.queues[s.Queue]
-	return newBundle(a.gpu).attach([]uint32{q.Queue}, target{pid: q.PID}, retry{})
-}
-
-func (h *harness) Device() hal.Attacher { return attacher{h.gpu, h} }
-
-func (h *harness) Open() hal.Spec {
+func (h *harness) Open() sched.QueueID {
 	id := sched.QueueID(len(h.queues) + 1)
 	q, err := h.Harness.Open(1000 + int(id))
 	check(h.t, err)
 	h.queues[id] = q
-	return hal.Spec{Queue: id, Native: uint64(q.Queue)}
+	return id
 }
 
-func (h *harness) Submit(s hal.Spec, d time.Duration) { h.Harness.Submit(h.queues[s.Queue], d) }
-func (h *harness) Completed(s hal.Spec) uint64        { return h.Harness.Completed(h.queues[s.Queue]) }
+func (h *harness) Submit(id sched.QueueID, d time.Duration) { h.Harness.Submit(h.queues[id], d) }
+func (h *harness) Completed(id sched.QueueID) uint64        { return h.Harness.Completed(h.queues[id]) }
 
 // attach starts a process with one queue and attaches the queue.
 func (h *harness) attach() (kfdtest.QueueID, *queue) {
 	h.t.Helper()
-	id := h.queues[h.Open().Queue]
+	id := h.queues[h.Open()]
 	q, err := h.gpu.attach(target{pid: id.PID, queue: id.Queue})
 	check(h.t, err)
 	return id, q
@@ -191,7 +185,7 @@ func TestClaims(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHarness(t, "amd-hws", tt.cfg, nil)
-			q, err := h.Device().Attach(h.Open())
+			q, err := h.Attach(h.Open())
 			if tt.can != 0 && err != nil {
 				t.Fatal(err)
 			}
@@ -422,7 +416,7 @@ func TestExec(t *testing.T) {
 // to another user, cannot be stopped.
 func TestForeignProcesses(t *testing.T) {
 	h := newHarness(t, "amd-hws", kfdtest.Config{}, nil)
-	id := h.queues[h.Open().Queue]
+	id := h.queues[h.Open()]
 	h.World.Trace(1, id.PID)
 	q, err := h.gpu.attach(target{pid: id.PID, queue: id.Queue})
 	check(t, err)

@@ -103,10 +103,10 @@ func (h *shimHarness) find(pid int) Shim {
 }
 
 // Open implements haltest.Harness. The shim runs until the test is over.
-func (h *shimHarness) Open() hal.Spec {
+func (h *shimHarness) Open() sched.QueueID {
 	h.t.Helper()
-	spec := h.harness.Open()
-	id := h.queues[spec.Queue]
+	opened := h.harness.Open()
+	id := h.queues[opened]
 	status, err := shimpage.NewStatusPage()
 	check(h.t, err)
 	page, err := shimpage.NewPage()
@@ -134,12 +134,12 @@ func (h *shimHarness) Open() hal.Spec {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shims[id.PID] = s
-	return spec
+	return opened
 }
 
 func (h *shimHarness) attach() (kfdtest.QueueID, *queue, *simShim) {
 	h.t.Helper()
-	id := h.queues[h.Open().Queue]
+	id := h.queues[h.Open()]
 	q, err := h.gpu.attach(target{pid: id.PID, queue: id.Queue})
 	check(h.t, err)
 	return id, q, h.shims[id.PID]
@@ -222,7 +222,7 @@ func TestOwnClaims(t *testing.T) {
 	if len(q.methods) != 0 || !strings.Contains(q.why.Error(), "not started with the shim") {
 		t.Errorf("without a shim: got methods %v because of %v, want none", q.methods, q.why)
 	}
-	id := h.queues[h.Open().Queue]
+	id := h.queues[h.Open()]
 	h.shims[id.PID].process.SetQueues(0, h.gpu.node.GPU+1, 1)
 	if q, err := h.gpu.attach(target{pid: id.PID, queue: id.Queue}); err != nil || len(q.methods) != 0 {
 		t.Errorf("queues on another GPU: got %v, %v; want no methods", q.methods, err)

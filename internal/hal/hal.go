@@ -32,19 +32,6 @@ type Info struct {
 	Index   int // as the vendor's tools number it; -1: unknown
 }
 
-// Attacher is a Device whose queues are attached by their number. The simulator and
-// the conformance suite use it; the daemon attaches through Offer.Attach.
-type Attacher interface {
-	Device
-	Attach(Spec) (Queue, error)
-}
-
-// Spec says which queue to attach.
-type Spec struct {
-	Queue  sched.QueueID
-	Native uint64 // the vendor's number: a channel group's handle, a KFD queue's id
-}
-
 // Queue is one attached queue. It implements those of the interfaces below whose methods
 // work on it.
 type Queue interface {

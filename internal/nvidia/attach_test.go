@@ -12,27 +12,20 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// attacher is a hal.Attacher for groups.
-type attacher struct {
-	info   hal.Info
-	groups map[sched.QueueID]group
-}
+// groups is the part of a harness that attaches groups.
+type groups map[sched.QueueID]group
 
-func newAttacher() *attacher {
-	return &attacher{deviceInfo(testGPU, "NVIDIA H200", 0), map[sched.QueueID]group{}}
-}
+func (gs groups) Device() hal.Device { return &gpu{info: deviceInfo(testGPU, "NVIDIA H200", 0)} }
 
-func (a *attacher) Info() hal.Info { return a.info }
-
-func (a *attacher) Attach(s hal.Spec) (hal.Queue, error) {
-	g := a.groups[s.Queue] // a copy
+func (gs groups) Attach(id sched.QueueID) (hal.Queue, error) {
+	g := gs[id] // a copy
 	return g.attach()
 }
 
 // harness runs attach on the driver double with a simulated GPU.
 type harness struct {
 	*nvrmtest.Harness
-	device   *attacher
+	groups
 	contexts map[sched.QueueID]nvrmtest.Context
 }
 
@@ -42,27 +35,24 @@ func newHarness(t *testing.T) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &harness{h, newAttacher(), map[sched.QueueID]nvrmtest.Context{}}
+	return &harness{h, groups{}, map[sched.QueueID]nvrmtest.Context{}}
 }
 
-func (h *harness) Device() hal.Attacher { return h.device }
-
-func (h *harness) Open() hal.Spec {
+func (h *harness) Open() sched.QueueID {
 	p, err := h.Harness.Open()
 	if err != nil {
 		panic(err)
 	}
 	id := sched.QueueID(len(h.contexts) + 1)
 	h.contexts[id] = p.Context
-	h.device.groups[id] = group{
+	h.groups[id] = group{
 		file: p.File.Copy(), Client: p.Client, Handle: p.Compute.Group, Subdevice: p.Subdevice, Channels: p.Compute.Channels,
 	}
-	return hal.Spec{Queue: id}
+	return id
 }
 
-func (h *harness) Submit(s hal.Spec, d time.Duration) { h.Harness.Submit(h.contexts[s.Queue], d) }
-func (h *harness) Completed(s hal.Spec) uint64        { return h.Harness.Completed(h.contexts[s.Queue]) }
-func (h *harness) Unit() time.Duration                { return 10 * time.Millisecond }
+func (h *harness) Submit(id sched.QueueID, d time.Duration) { h.Harness.Submit(h.contexts[id], d) }
+func (h *harness) Completed(id sched.QueueID) uint64        { return h.Harness.Completed(h.contexts[id]) }
 
 func TestConformance(t *testing.T) {
 	haltest.Run(t, func(t *testing.T) haltest.Harness { return newHarness(t) })
@@ -87,7 +77,7 @@ func TestAttachClaimsOnlyWhatItProved(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHarness(t)
-			spec := h.Open()
+			id := h.Open()
 			for cmd, f := range tt.fault {
 				h.RM().Inject(nvrmtest.Control(cmd), f)
 			}
@@ -95,7 +85,7 @@ func TestAttachClaimsOnlyWhatItProved(t *testing.T) {
 				return h.RM().Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) + h.RM().Calls(nvrmtest.Control(nvrmtest.DisableChannels))
 			}
 			before := writes()
-			q, err := h.Device().Attach(spec)
+			q, err := h.Attach(id)
 			if tt.fails {
 				if n := writes() - before; err == nil || n != 0 {
 					t.Errorf("got error %v and %d writes, want an error and none", err, n)
@@ -116,7 +106,7 @@ func TestAttachClaimsOnlyWhatItProved(t *testing.T) {
 // exists and of one that timed out.
 func TestGoneGroupIsReportedAsGone(t *testing.T) {
 	h := newHarness(t)
-	q, err := h.Device().Attach(h.Open())
+	q, err := h.Attach(h.Open())
 	if err != nil {
 		t.Fatal(err)
 	}

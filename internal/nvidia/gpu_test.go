@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/drivertest"
-	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
@@ -31,10 +30,9 @@ const benchEnv = "GIVEWAY_BENCH"
 // onGPU runs attach on a real GPU, with a CUDA process for every queue.
 type onGPU struct {
 	*testing.T
-	bench     string
-	watch     *discover.Watcher
-	device    *attacher
-	groups    map[sched.QueueID]*discover.Group
+	bench string
+	watch *discover.Watcher
+	groups
 	processes map[sched.QueueID]*cudaProcess
 }
 
@@ -52,7 +50,7 @@ func newOnGPU(t *testing.T) *onGPU {
 	if bench == "" {
 		t.Skip(benchEnv + " is not set; it names giveway-bench, and a GPU is needed")
 	}
-	h := &onGPU{T: t, bench: bench, groups: map[sched.QueueID]*discover.Group{}, processes: map[sched.QueueID]*cudaProcess{}}
+	h := &onGPU{T: t, bench: bench, groups: groups{}, processes: map[sched.QueueID]*cudaProcess{}}
 	if nsPerIteration == 0 {
 		out, err := exec.Command(bench, "calibrate").Output()
 		var result struct {
@@ -75,19 +73,16 @@ func newOnGPU(t *testing.T) *onGPU {
 	if h.watch, err = discover.Watch(ctx, discover.Config{Only: proc.Everyone}); err != nil {
 		t.Fatal(err)
 	}
-	h.device = newAttacher()
 	return h
 }
 
-func (h *onGPU) Device() hal.Attacher                 { return h.device }
-func (h *onGPU) Advance(d time.Duration)              { time.Sleep(d) }
-func (h *onGPU) Unit() time.Duration                  { return 20 * time.Millisecond }
-func (h *onGPU) Completed(s hal.Spec) uint64          { return h.processes[s.Queue].done.Load() }
-func (h *onGPU) Submit(s hal.Spec, d time.Duration)   { fmt.Fprintln(h.processes[s.Queue].In, d) }
-func (h *onGPU) group(q sched.QueueID) discover.Group { return *h.groups[q] }
+func (h *onGPU) Advance(d time.Duration)                  { time.Sleep(d) }
+func (h *onGPU) Unit() time.Duration                      { return 20 * time.Millisecond }
+func (h *onGPU) Completed(id sched.QueueID) uint64        { return h.processes[id].done.Load() }
+func (h *onGPU) Submit(id sched.QueueID, d time.Duration) { fmt.Fprintln(h.processes[id].In, d) }
 
 // Open implements haltest.Harness.
-func (h *onGPU) Open() hal.Spec {
+func (h *onGPU) Open() sched.QueueID {
 	h.Helper()
 	p := &cudaProcess{}
 	cmd := exec.Command(h.bench, "obey", "--ns-per-iteration", fmt.Sprint(nsPerIteration))
@@ -99,11 +94,9 @@ func (h *onGPU) Open() hal.Spec {
 	case <-time.After(30 * time.Second):
 		h.Fatal("giveway-bench is not ready after 30 s")
 	}
-	g := h.find(p.PID)
 	id := sched.QueueID(len(h.processes) + 1)
-	h.processes[id], h.groups[id] = p, g
-	h.device.groups[id] = *newGroup(g)
-	return hal.Spec{Queue: id}
+	h.processes[id], h.groups[id] = p, *newGroup(h.find(p.PID))
+	return id
 }
 
 // listen reads the lines of giveway-bench.
@@ -160,22 +153,22 @@ func TestConformanceOnGPU(t *testing.T) {
 // not bring it back.
 func TestDisableSchedulingIsNotDeactivateOnGPU(t *testing.T) {
 	h := newOnGPU(t)
-	spec := h.Open()
-	g := h.group(spec.Queue)
+	id := h.Open()
+	g := h.groups[id]
 	for range 4 {
-		h.Submit(spec, h.Unit())
+		h.Submit(id, h.Unit())
 	}
 	h.Advance(h.Unit() / 2)
-	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, true, true); err != nil {
+	if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, g.Channels, true, true); err != nil {
 		t.Fatal(err)
 	}
 	h.Advance(8 * h.Unit())
-	if n := h.Completed(spec); n != 0 {
+	if n := h.Completed(id); n != 0 {
 		t.Errorf("kernels finished while disabled: got %d of 4, want 0; does it deactivate on this driver?", n)
 	}
-	if err := nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, false, false); err != nil {
+	if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, g.Channels, false, false); err != nil {
 		t.Fatal(err)
 	}
 	h.Advance(8 * h.Unit())
-	t.Logf("kernels finished after the channels were enabled: %d of 4", h.Completed(spec))
+	t.Logf("kernels finished after the channels were enabled: %d of 4", h.Completed(id))
 }

@@ -88,16 +88,10 @@ func (h *harness) program() *program {
 	return p
 }
 
-func (h *harness) Device() hal.Attacher { return gateDevice{device("opencl"), h} }
+func (h *harness) Device() hal.Device { return device("opencl") }
 
-// gateDevice attaches the gates of a harness by number.
-type gateDevice struct {
-	device
-	h *harness
-}
-
-func (d gateDevice) Attach(s hal.Spec) (hal.Queue, error) {
-	return d.h.programs[s.Queue].gate.Attach(nil)
+func (h *harness) Attach(id sched.QueueID) (hal.Queue, error) {
+	return h.programs[id].gate.Attach(nil)
 }
 
 // attach returns a queue behind a gate.
@@ -106,16 +100,16 @@ func (g *Gate) attach(prev hal.Queue) *Queue {
 	return q.(*Queue)
 }
 
-func (h *harness) Open() hal.Spec {
+func (h *harness) Open() sched.QueueID {
 	id := sched.QueueID(len(h.programs) + 1)
 	p := h.program()
 	h.programs[id] = p
-	return hal.Spec{Queue: id}
+	return id
 }
 
-func (h *harness) Submit(s hal.Spec, d time.Duration) { h.programs[s.Queue].work <- d }
-func (h *harness) Completed(s hal.Spec) uint64        { return h.programs[s.Queue].done.Load() }
-func (h *harness) Unit() time.Duration                { return 20 * time.Millisecond }
+func (h *harness) Submit(id sched.QueueID, d time.Duration) { h.programs[id].work <- d }
+func (h *harness) Completed(id sched.QueueID) uint64        { return h.programs[id].done.Load() }
+func (h *harness) Unit() time.Duration                      { return 20 * time.Millisecond }
 
 // Advance keeps the gates as the daemon's loop does.
 func (h *harness) Advance(d time.Duration) {

@@ -14,12 +14,9 @@ import (
 // its methods take no time; Switch takes the time of the model.
 type harness struct{ *sim.Bench }
 
-func (h harness) Device() hal.Attacher                 { return h }
-func (h harness) Open() hal.Spec                       { return hal.Spec{Queue: h.Bench.Open()} }
-func (h harness) Attach(s hal.Spec) (hal.Queue, error) { return h.Queue(s.Queue), nil }
-func (h harness) Submit(s hal.Spec, d time.Duration)   { h.Bench.Submit(s.Queue, d) }
-func (h harness) Completed(s hal.Spec) uint64          { return h.Bench.Completed(s.Queue) }
-func (h harness) Unit() time.Duration                  { return 10 * ms }
+func (h harness) Device() hal.Device                         { return h }
+func (h harness) Attach(id sched.QueueID) (hal.Queue, error) { return h.Queue(id), nil }
+func (h harness) Unit() time.Duration                        { return 10 * ms }
 
 // Switch implements hal.Batcher.
 func (h harness) Switch(off, on []hal.Queue) (errs []error) {

@@ -12,13 +12,16 @@ import (
 
 // Harness is what the test of a backend supplies.
 type Harness interface {
-	Device() hal.Attacher
+	// Device returns the device of the queues. It may be a hal.Batcher.
+	Device() hal.Device
 	// Open starts a process with one queue.
-	Open() hal.Spec
+	Open() sched.QueueID
+	// Attach attaches a queue as the backend does.
+	Attach(sched.QueueID) (hal.Queue, error)
 	// Submit adds a command that takes about so long alone.
-	Submit(hal.Spec, time.Duration)
+	Submit(sched.QueueID, time.Duration)
 	// Completed returns how many commands are done.
-	Completed(hal.Spec) uint64
+	Completed(sched.QueueID) uint64
 	// Advance lets time pass: virtual time in the simulator, real time on hardware.
 	Advance(time.Duration)
 	// Unit returns a command length much longer than any control call.
@@ -45,7 +48,7 @@ func Run(t *testing.T, newHarness func(*testing.T) Harness) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &fixture{T: t, Harness: newHarness(t)}
-			f.spec, f.queue = f.attach()
+			f.id, f.queue = f.attach()
 			if got := hal.Abilities(f.queue); got&tt.need != tt.need {
 				t.Skipf("the queue claims %q, not %q", got, tt.need)
 			}
@@ -55,7 +58,7 @@ func Run(t *testing.T, newHarness func(*testing.T) Harness) {
 	t.Run("StopTwiceEqualsOnce", func(t *testing.T) {
 		for level := sched.LevelHold; level <= sched.LevelInterrupt; level++ {
 			f := &fixture{T: t, Harness: newHarness(t)}
-			f.spec, f.queue = f.attach()
+			f.id, f.queue = f.attach()
 			if err := hal.Stop(f.queue, level); err != nil {
 				if hal.Abilities(f.queue).Level() == level {
 					t.Errorf("stop at level %d, which the queue claims: %v", level, err)
@@ -65,7 +68,7 @@ func Run(t *testing.T, newHarness func(*testing.T) Harness) {
 			f.check(hal.Stop(f.queue, level))
 			f.check(hal.Start(f.queue, level))
 			f.check(hal.Start(f.queue, level))
-			f.Submit(f.spec, f.Unit())
+			f.Submit(f.id, f.Unit())
 			f.wantCompleted(4, 1)
 		}
 	})
@@ -75,16 +78,16 @@ func Run(t *testing.T, newHarness func(*testing.T) Harness) {
 type fixture struct {
 	*testing.T
 	Harness
-	spec  hal.Spec
+	id    sched.QueueID
 	queue hal.Queue
 }
 
-func (f *fixture) attach() (hal.Spec, hal.Queue) {
+func (f *fixture) attach() (sched.QueueID, hal.Queue) {
 	f.Helper()
-	spec := f.Open()
-	q, err := f.Device().Attach(spec)
+	id := f.Open()
+	q, err := f.Attach(id)
 	f.check(err)
-	return spec, q
+	return id, q
 }
 
 func (f *fixture) check(err error) {
@@ -98,13 +101,13 @@ func (f *fixture) check(err error) {
 func (f *fixture) wantCompleted(units int, n uint64) {
 	f.Helper()
 	f.Advance(time.Duration(units) * f.Unit())
-	if got := f.Completed(f.spec); got != n {
+	if got := f.Completed(f.id); got != n {
 		f.Fatalf("%d commands completed, want %d", got, n)
 	}
 }
 
 func attachChangesNothing(f *fixture) {
-	f.Submit(f.spec, f.Unit())
+	f.Submit(f.id, f.Unit())
 	f.wantCompleted(4, 1)
 }
 
@@ -117,7 +120,7 @@ func closeUndoesEverything(f *fixture) {
 	if s, ok := f.queue.(hal.Slicer); ok {
 		f.check(s.SetSlice(sched.MinSlice))
 	}
-	f.Submit(f.spec, f.Unit())
+	f.Submit(f.id, f.Unit())
 	f.wantCompleted(4, 0)
 	f.check(f.queue.Close())
 	f.wantCompleted(4, 1)
@@ -125,7 +128,7 @@ func closeUndoesEverything(f *fixture) {
 
 func holdStopsNewLaunches(f *fixture) {
 	f.check(hal.Stop(f.queue, sched.LevelHold))
-	f.Submit(f.spec, f.Unit())
+	f.Submit(f.id, f.Unit())
 	f.wantCompleted(4, 0)
 	f.check(hal.Start(f.queue, sched.LevelHold))
 	f.wantCompleted(4, 1)
@@ -133,7 +136,7 @@ func holdStopsNewLaunches(f *fixture) {
 
 func deactivateLetsOnlyTheRunningCommandFinish(f *fixture) {
 	for range 4 {
-		f.Submit(f.spec, f.Unit())
+		f.Submit(f.id, f.Unit())
 	}
 	f.Advance(f.Unit() / 2)
 	f.check(hal.Stop(f.queue, sched.LevelDeactivate))
@@ -143,7 +146,7 @@ func deactivateLetsOnlyTheRunningCommandFinish(f *fixture) {
 }
 
 func interruptStopsTheRunningCommand(f *fixture) {
-	f.Submit(f.spec, f.Unit())
+	f.Submit(f.id, f.Unit())
 	f.Advance(f.Unit() / 2)
 	f.check(hal.Stop(f.queue, sched.LevelInterrupt))
 	f.wantCompleted(8, 0)
@@ -154,7 +157,7 @@ func interruptStopsTheRunningCommand(f *fixture) {
 // interruptedWorkIsNotRepeated interrupts one command six times. If its progress were
 // lost each time, it would not complete.
 func interruptedWorkIsNotRepeated(f *fixture) {
-	f.Submit(f.spec, 8*f.Unit())
+	f.Submit(f.id, 8*f.Unit())
 	for range 6 {
 		f.Advance(f.Unit())
 		f.check(hal.Stop(f.queue, sched.LevelInterrupt))
@@ -167,17 +170,17 @@ func interruptedWorkIsNotRepeated(f *fixture) {
 // deviceTimeFollowsSlices wants two saturating queues with slices of 3:1 to complete
 // commands at that ratio.
 func deviceTimeFollowsSlices(f *fixture) {
-	spec2, queue2 := f.attach()
+	id2, queue2 := f.attach()
 	base := f.Device().Info().Device.Slice
 	f.check(f.queue.(hal.Slicer).SetSlice(3 * base))
 	f.check(queue2.(hal.Slicer).SetSlice(base))
 	work := base / 16
 	for range 8000 {
-		f.Submit(f.spec, work)
-		f.Submit(spec2, work)
+		f.Submit(f.id, work)
+		f.Submit(id2, work)
 	}
 	f.Advance(100 * base)
-	one, two := float64(f.Completed(f.spec)), float64(f.Completed(spec2))
+	one, two := float64(f.Completed(f.id)), float64(f.Completed(id2))
 	if ratio := one / two; ratio < 2.5 || ratio > 3.7 {
 		f.Errorf("slices of 3:1: %.0f and %.0f commands completed, a ratio of %.1f", one, two, ratio)
 	}
@@ -189,7 +192,7 @@ func minSliceYieldsAtOnce(f *fixture) {
 	short, _ := f.attach()
 	base := f.Device().Info().Device.Slice
 	f.check(f.queue.(hal.Slicer).SetSlice(sched.MinSlice))
-	f.Submit(f.spec, 1000*base)
+	f.Submit(f.id, 1000*base)
 	f.Advance(10*base + base/3)
 	f.Submit(short, base/100)
 	f.Advance(base / 2)
@@ -203,16 +206,16 @@ func switchStopsAndStarts(f *fixture) {
 	if !ok {
 		f.Skip("the device is no hal.Batcher")
 	}
-	spec2, queue2 := f.attach()
+	id2, queue2 := f.attach()
 	f.check(hal.Stop(queue2, sched.LevelInterrupt))
-	f.Submit(f.spec, f.Unit())
-	f.Submit(spec2, f.Unit())
+	f.Submit(f.id, f.Unit())
+	f.Submit(id2, f.Unit())
 	f.Advance(f.Unit() / 4)
 	for _, err := range batcher.Switch([]hal.Queue{f.queue}, []hal.Queue{queue2}) {
 		f.check(err)
 	}
 	f.wantCompleted(4, 0)
-	if got := f.Completed(spec2); got != 1 {
+	if got := f.Completed(id2); got != 1 {
 		f.Errorf("the queue that was switched on completed %d commands, want 1", got)
 	}
 }

@@ -42,45 +42,40 @@ func newHarness(t *testing.T, model string) *harness {
 }
 
 // Device implements haltest.Harness.
-func (h *harness) Device() hal.Attacher {
-	d := attacher{h.host.Queues()[0].Offer.Device, h}
-	if h.host.Queues()[0].Offer.Batcher != nil {
+func (h *harness) Device() hal.Device {
+	o := h.host.Queues()[0].Offer
+	if o.Batcher != nil {
 		return struct {
-			attacher
+			hal.Device
 			hal.Batcher
-		}{d, h.Backend}
+		}{o.Device, h.Backend}
 	}
-	return d
+	return o.Device
 }
 
-// attacher attaches the queues that were offered.
-type attacher struct {
-	hal.Device
-	h *harness
-}
-
-func (a attacher) Attach(s hal.Spec) (hal.Queue, error) {
-	for _, q := range a.h.host.Queues() {
-		if sim.QueueID(q.Attached()) == s.Queue {
+// Attach implements haltest.Harness. It returns a queue that was offered.
+func (h *harness) Attach(id sched.QueueID) (hal.Queue, error) {
+	for _, q := range h.host.Queues() {
+		if sim.QueueID(q.Attached()) == id {
 			return q.Attached(), nil
 		}
 	}
 	return nil, hal.ErrGone
 }
 
-func (h *harness) Open() hal.Spec {
+func (h *harness) Open() sched.QueueID {
 	h.opens++
-	return hal.Spec{Queue: sched.QueueID(h.opens)}
+	return sched.QueueID(h.opens)
 }
 
-func (h *harness) Submit(s hal.Spec, work time.Duration) {
+func (h *harness) Submit(id sched.QueueID, work time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.advance()
-	h.node.Queue(s.Queue).Submit(h.clock.simulated(work))
+	h.node.Queue(id).Submit(h.clock.simulated(work))
 }
 
-func (h *harness) Completed(s hal.Spec) uint64 { return h.completed(s.Queue) }
+func (h *harness) Completed(id sched.QueueID) uint64 { return h.completed(id) }
 
 // Advance waits until so much simulated time has passed, in real units.
 func (h *harness) Advance(d time.Duration) {

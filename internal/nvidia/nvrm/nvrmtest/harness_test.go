@@ -18,21 +18,20 @@ type bed struct {
 	open []nvrmtest.Process
 }
 
-func (b *bed) Open() hal.Spec {
+func (b *bed) Open() sched.QueueID {
 	p, err := b.Harness.Open()
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.open = append(b.open, p)
-	return hal.Spec{Queue: sched.QueueID(len(b.open)), Native: uint64(p.Compute.Group)}
+	return sched.QueueID(len(b.open))
 }
 
-func (b *bed) of(s hal.Spec) nvrmtest.Process       { return b.open[s.Queue-1] }
-func (b *bed) Submit(s hal.Spec, d time.Duration)   { b.Harness.Submit(b.of(s).Context, d) }
-func (b *bed) Completed(s hal.Spec) uint64          { return b.Harness.Completed(b.of(s).Context) }
-func (b *bed) Device() hal.Attacher                 { return b }
-func (b *bed) Close() error                         { return nil }
-func (b *bed) Attach(s hal.Spec) (hal.Queue, error) { return queue{b.of(s)}, nil }
+func (b *bed) Submit(id sched.QueueID, d time.Duration) { b.Harness.Submit(b.open[id-1].Context, d) }
+
+func (b *bed) Completed(id sched.QueueID) uint64          { return b.Harness.Completed(b.open[id-1].Context) }
+func (b *bed) Device() hal.Device                         { return b }
+func (b *bed) Attach(id sched.QueueID) (hal.Queue, error) { return queue{b.open[id-1]}, nil }
 func (b *bed) Info() hal.Info {
 	return hal.Info{Device: sched.Device{ID: "d0", Slice: 2048 * time.Microsecond}}
 }
