@@ -317,10 +317,7 @@ func (b *Backend) Checks() []hal.Check {
 
 // discoverChecks returns the checks of discovery.
 func discoverChecks(w *discover.Watcher) []hal.Check {
-	var checks []hal.Check
-	for _, c := range w.Checks() {
-		checks = append(checks, hal.Check(c))
-	}
+	checks := w.Checks()
 	if n := w.WrongGuesses(); n > 0 {
 		checks = append(checks, hal.Check{
 			Name: "kernel log", OK: true,

@@ -16,26 +16,23 @@ type Handle struct{ file *os.File }
 // Open returns a handle of the process with that pid and start time. The start time is
 // read after the pidfd is open: if it still matches, the pidfd is of that process.
 func (p FS) Open(pid int, start uint64) (*Handle, error) {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK) // close-on-exec by default
-	if errors.Is(err, unix.EINVAL) {
-		fd, err = unix.PidfdOpen(pid, 0) // before Linux 5.10
-		if err == nil {
-			err = unix.SetNonblock(fd, true)
-		}
-	}
+	fd, err := unix.PidfdOpen(pid, 0) // sets close-on-exec
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
-	f := os.NewFile(uintptr(fd), "pidfd") // nonblocking: waits in the Go runtime's poller
+	h, err := NewHandle(fd)
+	if err != nil {
+		return nil, err
+	}
 	s, err := p.Stat(pid)
 	if err == nil && s.Start != start {
 		err = ErrReplaced
 	}
 	if err != nil {
-		f.Close()
+		h.Close()
 		return nil, err
 	}
-	return &Handle{f}, nil
+	return h, nil
 }
 
 // Fd returns the pidfd. The handle keeps it.

@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
 )
@@ -89,14 +90,6 @@ func (c *Config) ignores(pid int) bool {
 	return pid == os.Getpid() || c.Ignore != nil && c.Ignore(pid)
 }
 
-// Check says whether one thing that discovery needs works.
-type Check struct {
-	Name   string
-	OK     bool
-	Detail string
-	Fix    string // what to do if not OK
-}
-
 // Watcher watches until its context is done, or until it has scanned once (Config.Once).
 type Watcher struct {
 	config Config
@@ -107,13 +100,12 @@ type Watcher struct {
 	calls  chan call
 	ctx    context.Context // done when the Watcher ends
 	stop   context.CancelFunc
-	rescan chan struct{} // Rescan was called
-	tracer *tracer       // nil: no eBPF
+	rescan chan int // pids of Rescan
+	tracer *tracer  // nil: no eBPF
 
 	guesses atomic.Uint64 // wrong guesses
 
-	mu      sync.Mutex   // guards what follows, which other goroutines use
-	rescans map[int]bool // pids of Rescan
+	mu      sync.Mutex // guards what follows, which other goroutines use
 	bpfErr  error
 	listErr error
 	denied  int // processes that may not be inspected
@@ -163,7 +155,7 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 	w := &Watcher{
 		config: c, proc: procfs{proc.FS(c.Proc)}, log: c.Log,
 		events: make(chan Event), exits: make(chan *holder), calls: make(chan call, 256),
-		tracedSince: math.MaxUint64, rescan: make(chan struct{}, 1), rescans: map[int]bool{},
+		tracedSince: math.MaxUint64, rescan: make(chan int, 64),
 		holders: map[int]*holder{}, owners: map[Key]*holder{}, nonHolders: map[int]nonHolder{},
 		refused: map[int]uint64{}, pending: map[int]*pending{}, knownClients: map[nvrm.Handle]int{},
 	}
@@ -187,19 +179,17 @@ func (w *Watcher) Events() <-chan Event { return w.events }
 // added a line to the kernel's log.
 func (w *Watcher) WrongGuesses() uint64 { return w.guesses.Load() }
 
-// Rescan makes the Watcher scan a process soon. It does not wait for it.
+// Rescan makes the Watcher scan a process soon. It does not wait for it, and does nothing if
+// many processes wait already.
 func (w *Watcher) Rescan(pid int) {
-	w.mu.Lock()
-	w.rescans[pid] = true
-	w.mu.Unlock()
 	select {
-	case w.rescan <- struct{}{}:
+	case w.rescan <- pid:
 	default:
 	}
 }
 
-// Checks reports what works at the moment.
-func (w *Watcher) Checks() []Check {
+// Checks returns what works at the moment and what does not.
+func (w *Watcher) Checks() []hal.Check {
 	w.mu.Lock()
 	bpfErr, procErr, denied := w.bpfErr, w.listErr, w.denied
 	w.mu.Unlock()
@@ -208,7 +198,7 @@ func (w *Watcher) Checks() []Check {
 	if denied > 0 {
 		deniedErr = fmt.Errorf("%d processes may not be inspected", denied)
 	}
-	return []Check{
+	return []hal.Check{
 		check("control device", w.config.Control, controlErr, "load NVIDIA's driver; in a container, pass the device in"),
 		check("processes", "listed in "+w.config.Proc, procErr, "mount proc, without hidepid for this user"),
 		check("permissions", "every process could be inspected", deniedErr,
@@ -217,11 +207,11 @@ func (w *Watcher) Checks() []Check {
 	}
 }
 
-func check(name, detail string, err error, fix string) Check {
+func check(name, detail string, err error, fix string) hal.Check {
 	if err != nil {
-		return Check{Name: name, Detail: err.Error(), Fix: fix}
+		return hal.Check{Name: name, Detail: err.Error(), Fix: fix}
 	}
-	return Check{Name: name, OK: true, Detail: detail}
+	return hal.Check{Name: name, OK: true, Detail: detail}
 }
 
 var errTurnedOff = errors.New("turned off")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
@@ -113,10 +112,7 @@ func (w *Watcher) findOlder() bool {
 		return err == nil
 	}
 	for _, h := range without {
-		for _, c := range h.files {
-			c.tries, c.retry = 0, time.Time{}
-		}
-		w.scan(h.process.PID, nil, true)
+		w.scanAnew(h.process.PID)
 	}
 	return err == nil
 }

@@ -126,30 +126,29 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 	fds, err := w.proc.controls(pid, w.config.Control)
 	w.setRefused(p, errors.Is(err, fs.ErrPermission))
 	switch {
-	case err != nil:
+	case err != nil || len(fds) == 0 && (h == nil || w.isExiting(pid)):
+		return nil, nil
+	case len(fds) == 0: // it has closed the device
+		for _, key := range sortedKeys(h.groups) {
+			w.reportGone(h, key)
+		}
+		w.forget(h)
 		return nil, nil
 	case h != nil:
 		h.process = p // its command may have changed
-		if len(fds) == 0 && w.isExiting(pid) {
-			return nil, nil
-		}
-		if len(fds) == 0 {
-			for _, key := range sortedKeys(h.groups) {
-				w.reportGone(h, key)
-			}
-			w.forget(h)
-			return nil, nil
-		}
 		return h, fds
-	case len(fds) == 0:
-		return nil, nil
 	}
-	pidfd, err := w.proc.Open(pid, p.Start)
+	return w.newHolder(p), fds
+}
+
+// newHolder returns a record of a process; nil if it has exited.
+func (w *Watcher) newHolder(p proc.Process) *holder {
+	pidfd, err := w.proc.Open(p.PID, p.Start)
 	if err != nil {
-		return nil, nil // it has exited
+		return nil
 	}
-	h = &holder{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, since: time.Now()}
-	w.holders[pid] = h
+	h := &holder{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, since: time.Now()}
+	w.holders[p.PID] = h
 	w.waiters.Go(func() {
 		if h.pidfd.WaitExit() {
 			select {
@@ -158,7 +157,7 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 			}
 		}
 	})
-	return h, fds
+	return h
 }
 
 // scanFile asks RM for the groups of one descriptor, through a copy.

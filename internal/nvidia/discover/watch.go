@@ -76,8 +76,8 @@ func (w *Watcher) loop() {
 		case now := <-ticker.C:
 			w.tick(now)
 			w.findOlder()
-		case <-w.rescan:
-			w.scanRequested()
+		case pid := <-w.rescan:
+			w.scanAnew(pid)
 		}
 	}
 }
@@ -160,20 +160,15 @@ func (w *Watcher) scanPending(now time.Time) {
 	}
 }
 
-func (w *Watcher) scanRequested() {
-	w.mu.Lock()
-	asked := w.rescans
-	w.rescans = map[int]bool{}
-	w.mu.Unlock()
-	for _, pid := range slices.Sorted(maps.Keys(asked)) {
-		if h := w.holders[pid]; h != nil {
-			for _, c := range h.files {
-				c.tries, c.retry = 0, time.Time{}
-			}
+// scanAnew scans a process as if no client handle had been guessed for it.
+func (w *Watcher) scanAnew(pid int) {
+	if h := w.holders[pid]; h != nil {
+		for _, c := range h.files {
+			c.tries, c.retry = 0, time.Time{}
 		}
-		if !w.config.ignores(pid) {
-			w.scan(pid, nil, true)
-		}
+	}
+	if !w.config.ignores(pid) {
+		w.scan(pid, nil, true)
 	}
 }
 

@@ -1,8 +1,6 @@
 package nvrmtest
 
 import (
-	"encoding/hex"
-
 	"github.com/giveway/giveway/internal/fusedev"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"gvisor.dev/gvisor/pkg/abi/nvgpu"
@@ -96,18 +94,12 @@ func getHandleInfo(_ *RM, c *client, _ *object, p []byte) nvrm.Status {
 }
 
 // getGIDInfo takes {u32 index, u32 flags, u32 length, u8 data[256]}. Flags 2 requests the
-// binary form, 0 the text with a terminating zero.
+// binary form. The double has no other.
 func getGIDInfo(rm *RM, _ *client, _ *object, p []byte) nvrm.Status {
-	data := rm.cfg.UUID[:]
-	switch le.Uint32(p[4:]) {
-	case 0:
-		h := hex.EncodeToString(data)
-		data = []byte("GPU-" + h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:] + "\x00")
-	case 2:
-	default:
+	if le.Uint32(p[4:]) != 2 {
 		return nvrm.ErrNotSupported
 	}
-	le.PutUint32(p[8:], uint32(copy(p[12:], data)))
+	le.PutUint32(p[8:], uint32(copy(p[12:], rm.cfg.UUID[:])))
 	return nvrm.OK
 }
 
