@@ -102,7 +102,7 @@ const anyOfOurs = "*" // every package of this module except cmd/
 // mayDepend lists the modules of third parties that each package may import. Each has a
 // row in docs/DEPENDENCIES.md.
 var mayDepend = map[string][]string{
-	"internal/cli":                  {"github.com/spf13/cobra", "github.com/spf13/pflag"},
+	"internal/cli":                  {"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"internal/cuda":                 {"github.com/ebitengine/purego"},
 	"cmd/giveway-bench":             {"golang.org/x/sys"},
 	"internal/nvidia/nvrm":          {"golang.org/x/sys", "gvisor.dev/gvisor"},

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -109,14 +108,14 @@ func needsShim(v attr.Values) string {
 }
 
 // warnIgnored warns of the attributes in v that have no effect.
-func warnIgnored(stderr io.Writer, v attr.Values, ignored []api.Ignored, asJSON bool) {
+func warnIgnored(cmd *cobra.Command, v attr.Values, ignored []api.Ignored) {
 	for _, id := range v.IDs() {
 		i := slices.IndexFunc(ignored, func(i api.Ignored) bool { return i.Name == id.String() })
 		if i < 0 {
 			continue
 		}
 		value, _ := v.Get(id)
-		say(stderr, "warning", fmt.Sprintf("%s has no effect now: %s", attrText(id, value), printable(ignored[i].Reason)), asJSON)
+		printMessage(cmd, "warning", fmt.Sprintf("%s has no effect now: %s", attrText(id, value), printable(ignored[i].Reason)))
 	}
 }
 

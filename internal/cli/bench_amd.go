@@ -42,7 +42,7 @@ with its source; docs/AMD.md says what the models leave out.`,
 		Example: `  giveway bench amd --traditional --batch
   giveway bench amd --queues 10 --programs 4 --html amd.html
   giveway bench amd --soak scenarios/amd-soak.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
 	}
 	flags := cmd.Flags()

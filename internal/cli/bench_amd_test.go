@@ -67,7 +67,7 @@ func TestBenchAMDErrors(t *testing.T) {
 		"--model amd":                  "giveway: there is no model \"amd\" of an AMD GPU; there are: [amd-hws amd-mes]\n",
 		"--programs 0":                 "giveway: --programs and --rounds must be at least 1\n",
 		"--rounds -4":                  "giveway: -4 rounds; from 1 to 100000 are possible\n",
-		"extra":                        "giveway: unknown command \"extra\" for \"giveway bench amd\"",
+		"extra":                        "giveway: bench amd takes no arguments; got \"extra\"",
 		"--soak none.yaml":             "giveway: read none.yaml: no such file or directory\n",
 		"--html /nowhere/x.h":          "giveway: write the page: ",
 	} {

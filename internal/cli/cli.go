@@ -40,8 +40,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	var program ended
 	if errors.As(err, &program) {
-		asJSON, _ := cmd.Flags().GetBool("json") // run has it
-		return program.exit(stderr, asJSON)
+		return program.exit(cmd)
 	}
 	fmt.Fprintf(stderr, "giveway: %v\n", err)
 	if !parsed || errors.As(err, new(usageError)) {
@@ -69,6 +68,14 @@ work has the device as if it were alone, batch work takes what is left.`,
 		newSim(), newBench(), newVersion(), newMan(), newGuardian(),
 	)
 	return root
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no arguments; got %q", strings.TrimPrefix(cmd.CommandPath(), "giveway "), args[0])
 }
 
 // noSuchCommand refuses arguments that are not the name of a command. It suggests

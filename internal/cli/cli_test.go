@@ -175,7 +175,7 @@ func TestErrors(t *testing.T) {
 		{"simm", exitUsage, `giveway: there is no command "simm"; did you mean sim?` + "\nSee \"giveway --help\".\n"},
 		{"fly", exitUsage, `giveway: there is no command "fly"` + "\nSee \"giveway --help\".\n"},
 		{"policy lits", exitUsage, `giveway: there is no command "lits"; did you mean list?` + "\nSee \"giveway policy --help\".\n"},
-		{"policy list all", exitUsage, `giveway: unknown command "all" for "giveway policy list"`},
+		{"policy list all", exitUsage, `giveway: policy list takes no arguments; got "all"`},
 		{"sim", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; got 0\nSee \"giveway sim --help\".\n"},
 		{"sim a b", exitUsage, "giveway: sim takes one scenario file, such as scenarios/demo.yaml; got 2\n"},
 		{"sim x --polcy rr", exitUsage, "giveway: unknown flag: --polcy\nSee \"giveway sim --help\".\n"},

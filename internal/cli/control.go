@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/spf13/cobra"
 )
@@ -16,7 +19,7 @@ import (
 // onePID accepts one pid.
 func onePID(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("%s takes one pid, as 'giveway ps' lists them; there are %d", cmd.Name(), len(args))
+		return fmt.Errorf("%s takes one pid, as 'giveway ps' lists them; got %d", cmd.Name(), len(args))
 	}
 	if pid, err := strconv.Atoi(args[0]); err != nil || pid <= 0 {
 		return fmt.Errorf("%q is not a pid; 'giveway ps' lists them", args[0])
@@ -42,23 +45,32 @@ func completePID(cmd *cobra.Command, args []string, _ string) ([]string, cobra.S
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// changeProcess sets attributes of a process and prints the process as it is then.
-func changeProcess(cmd *cobra.Command, pid string, c api.Change, asJSON bool) error {
-	id, _ := strconv.Atoi(pid) // onePID has checked it
-	p, err := client.New("").Change(cmd.Context(), id, c)
+// printChanged prints a process to which the daemon gave attributes, and a warning for
+// each of them that has no effect; err is the daemon's refusal.
+func printChanged(cmd *cobra.Command, given attr.Values, p api.Process, err error) error {
 	if err != nil {
 		return err
 	}
-	warnIgnored(cmd.ErrOrStderr(), c.Values, p.Ignored, asJSON)
-	return printProcess(cmd, &p, asJSON)
+	warnIgnored(cmd, given, p.Ignored)
+	return show(cmd, p, describe(&p)+"\n")
 }
 
-func printProcess(cmd *cobra.Command, p *api.Process, asJSON bool) error {
-	if asJSON {
-		return writeJSON(cmd.OutOrStdout(), p)
+// show prints v if --json was given, and otherwise text.
+func show(cmd *cobra.Command, v any, text string) error {
+	if wantsJSON(cmd) {
+		return writeJSON(cmd.OutOrStdout(), v)
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), describe(p))
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
 	return err
+}
+
+// printMessage prints a warning or an error to stderr, as JSON if --json was given.
+func printMessage(cmd *cobra.Command, kind, text string) {
+	if wantsJSON(cmd) {
+		_ = json.NewEncoder(cmd.ErrOrStderr()).Encode(map[string]string{kind: text}) // there is no other place to report it
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "giveway: %s\n", text)
 }
 
 // describe returns a process in one line.

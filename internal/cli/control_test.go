@@ -16,6 +16,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/server"
 )
@@ -315,7 +316,7 @@ ok  driver  version 580
 
 func TestControlUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"set":                                        "set takes one pid, as 'giveway ps' lists them; there are 0",
+		"set":                                        "set takes one pid, as 'giveway ps' lists them; got 0",
 		"set five --class batch":                     `"five" is not a pid; 'giveway ps' lists them`,
 		"set 5":                                      "set needs an attribute, for example --class batch",
 		"set 5 --class bach":                         "class bach is not one of online, standard, batch, idle",
@@ -350,7 +351,9 @@ func TestControlUsage(t *testing.T) {
 		"run --class batch --no-shim --bound 4 true": "--bound needs the shim: leave out --no-shim, or --bound",
 		"run --class batch --no-shim --bound-batch 4 true": "--bound-batch needs the shim: leave out --no-shim, or --bound-batch",
 		"run --class online --no-shim --predict true":      "--predict needs the shim: leave out --no-shim, or --predict",
-		"ps me": `unknown command "me" for "giveway ps"`,
+		"ps me":               `ps takes no arguments; got "me"`,
+		"daemon --speed 2":    "--speed is for a simulation: name its scenario with --sim",
+		"daemon --speed fast": "speed fast is not a number",
 	} {
 		out, errs, code := call(strings.Fields(args)...)
 		if code != exitUsage || out != "" || !strings.HasPrefix(errs, "giveway: "+want) || !strings.Contains(errs, "\nSee ") {
@@ -377,8 +380,8 @@ func TestDaemonCommand(t *testing.T) {
 		t.Errorf("without one: exit %d, %s", code, errs)
 	}
 	defer func() { RunDaemon = nil }()
-	var got DaemonOptions
-	RunDaemon = func(_ context.Context, o DaemonOptions) error {
+	var got daemon.Options
+	RunDaemon = func(_ context.Context, o daemon.Options) error {
 		got = o
 		o.Log.Info("hello")
 		return errors.New("it ends")
@@ -389,7 +392,7 @@ func TestDaemonCommand(t *testing.T) {
 	if code != exitFailure || !strings.Contains(errs, `"msg":"hello"`) || !strings.HasSuffix(errs, "giveway: it ends\n") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
-	if !got.User || got.Socket != "/x.sock" || got.Config != "" || got.DefaultSocket != "/run/user/7/giveway.sock" {
+	if !got.User || got.Socket != "/x.sock" || got.File != "" || got.Default != "/run/user/7/giveway.sock" {
 		t.Errorf("%+v", got)
 	}
 	dir := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "giveway")
@@ -397,11 +400,11 @@ func TestDaemonCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	call("daemon", "--user")
-	if got.Config != filepath.Join(dir, "giveway.yaml") || got.Socket != "" {
+	if got.File != filepath.Join(dir, "giveway.yaml") || got.Socket != "" {
 		t.Errorf("%+v", got)
 	}
 	call("daemon", "--config", "/y.yaml")
-	if got.Config != "/y.yaml" {
+	if got.File != "/y.yaml" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -437,6 +440,36 @@ func TestFlagsOfEveryAttribute(t *testing.T) {
 		}
 		if _, errs, code := call("run", flag, "--", "/none/x"); (code == exitNotFound) != (r.Ways&attr.ByRun != 0) {
 			t.Errorf("run %s: exit %d, %s", flag, code, errs)
+		}
+	}
+}
+
+// TestPsFitsTheTerminal: on a narrow terminal ps leaves out columns, then shortens text.
+func TestPsFitsTheTerminal(t *testing.T) {
+	busy := slices.Clone(processes)
+	busy[0].Attrs = from(attr.FromSet, "class=online weight=2 priority=-3 slo=10ms deadline=20ms")
+	for _, c := range []struct {
+		all         []api.Process
+		wide        bool
+		width, want int
+		columns     string
+	}{
+		{processes[:1], false, 0, 0, "PID USER CLASS GPU STATE SLICE GPU TIME CAN ATTRIBUTES COMMAND"},
+		{processes[:1], true, 20, 0, "PID USER CLASS GPU STATE SLICE GPU TIME CAN ATTRIBUTES REQUESTS COMMAND"},
+		{processes[:1], false, 120, 120, "PID USER CLASS GPU STATE SLICE GPU TIME ATTRIBUTES COMMAND"},
+		{busy, false, 120, 120, "PID CLASS GPU STATE GPU TIME ATTRIBUTES COMMAND"},
+		{busy, false, 100, 100, "PID CLASS GPU STATE GPU TIME ATTRIBUTES COMMAND"},
+		{processes[3:4], false, 80, 80, "PID USER CLASS GPU STATE SLICE GPU TIME CAN COMMAND"},
+	} {
+		text := processesText(c.all, c.wide, c.width)
+		head, _, _ := strings.Cut(text, "\n")
+		if got := strings.Join(strings.Fields(head), " "); got != c.columns {
+			t.Errorf("width %d, wide %v: got columns %s, want %s", c.width, c.wide, got, c.columns)
+		}
+		for line := range strings.Lines(text) {
+			if n := len([]rune(strings.TrimSpace(line))); c.want > 0 && n > c.want {
+				t.Errorf("width %d: got a line of %d characters: %s", c.width, n, line)
+			}
 		}
 	}
 }

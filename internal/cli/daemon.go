@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -10,29 +9,19 @@ import (
 	"syscall"
 
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/spf13/cobra"
 )
 
-// DaemonOptions are the daemon's options on the command line.
-type DaemonOptions struct {
-	Config string  // configuration file; empty: none
-	Socket string  // empty: as in the file, or DefaultSocket
-	User   bool    // manage this user's processes only
-	Sim    string  // scenario file to simulate instead of the devices of this machine; empty: none
-	Speed  float64 // of the simulation
-	Log    *slog.Logger
-	// DefaultSocket is where to listen if neither the command line nor the file says. It
-	// is empty if the user has no folder for sockets.
-	DefaultSocket string
-}
-
-// RunDaemon runs the daemon until ctx is done. Wire sets it.
-var RunDaemon func(context.Context, DaemonOptions) error
-
 func newDaemon() *cobra.Command {
-	var o DaemonOptions
-	var asJSON, verbose bool
+	var o daemon.Options
+	var sim string
+	var speed float64
+	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run the daemon of this machine, or your own",
@@ -51,33 +40,35 @@ in your configuration folder, if it exists.`,
 		Example: `  giveway daemon
   giveway daemon --user --socket /tmp/giveway.sock
   giveway daemon --sim scenarios/demo.yaml --socket /tmp/giveway.sock`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if RunDaemon == nil {
-				return errors.New("this build has no daemon")
-			}
-			level := slog.LevelInfo
-			if verbose {
-				level = slog.LevelDebug
-			}
-			o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			if asJSON {
-				o.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			}
-			o.User = o.User || os.Geteuid() != 0
-			o.DefaultSocket = client.SystemSocket
-			if o.User {
-				o.DefaultSocket = client.UserSocket()
-			}
 			switch changed := cmd.Flags().Changed; {
-			case o.Sim != "":
+			case sim != "":
 			case changed("sim"):
 				return usageError{errors.New("--sim needs a scenario file, for example scenarios/demo.yaml")}
 			case changed("speed"):
 				return usageError{errors.New("--speed is for a simulation: name its scenario with --sim")}
+			case o.File == "":
+				o.File = defaultConfig(o.User || os.Geteuid() != 0)
 			}
-			if o.Config == "" && o.Sim == "" {
-				o.Config = defaultConfig(o.User)
+			if RunDaemon == nil {
+				return errors.New("this build has no daemon")
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.Version, o.Guardian, o.Log = version().Version, []string{self, "guardian"}, newLog(cmd, verbose)
+			o.User = o.User || os.Geteuid() != 0
+			o.Default = client.SystemSocket
+			if o.User {
+				o.Default = client.UserSocket()
+			}
+			o.Backends = backends.New
+			if sim != "" {
+				if err := simulate(&o, sim, speed); err != nil {
+					return err
+				}
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -85,15 +76,48 @@ in your configuration folder, if it exists.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Config, "config", "", "configuration file; docs/CONFIG.md describes it")
+	flags.StringVar(&o.File, "config", "", "configuration file; docs/CONFIG.md describes it")
 	flags.StringVar(&o.Socket, "socket", "", "listen on this socket instead of the one in the file")
 	flags.BoolVar(&o.User, "user", false, "manage your own processes only (the default for all users but root)")
-	flags.StringVar(&o.Sim, "sim", "", "scenario file to simulate instead of using this machine's devices; docs/SCENARIOS.md describes it")
-	flags.Float64Var(&o.Speed, "speed", 1, "simulated seconds per second, with --sim")
-	flags.BoolVar(&asJSON, "json", false, "log in JSON")
+	flags.StringVar(&sim, "sim", "", "scenario file to simulate instead of using this machine's devices; docs/SCENARIOS.md describes it")
+	flags.Float64Var(&speed, "speed", 1, "simulated seconds per second, with --sim")
+	addJSON(cmd, "log in JSON")
 	flags.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // fails only for unknown flags
 	return cmd
+}
+
+// simulate makes the daemon run on simulated devices.
+func simulate(o *daemon.Options, scenario string, speed float64) error {
+	b, cfg, err := backends.Simulated(scenario, speed)
+	o.Config = cfg
+	o.Backends = func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
+		return []hal.Backend{b}, nil, nil
+	}
+	return err
+}
+
+// newLog returns the daemon's log, on stderr.
+func newLog(cmd *cobra.Command, verbose bool) *slog.Logger {
+	o := slog.HandlerOptions{Level: slog.LevelInfo}
+	if verbose {
+		o.Level = slog.LevelDebug
+	}
+	if wantsJSON(cmd) {
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), &o))
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &o))
+}
+
+// newGuardian returns the command that the daemon starts as its guardian.
+func newGuardian() *cobra.Command {
+	return &cobra.Command{
+		Use: "guardian", Hidden: true, Args: noArgs,
+		Short: "Undo what a daemon has changed when it exits (started by the daemon)",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return guardian.Keep(3, backends.Adopt, newLog(cmd, false))
+		},
+	}
 }
 
 // defaultConfig returns the file to read if none is named, or nothing if it does not

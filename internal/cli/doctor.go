@@ -3,8 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"strings"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
@@ -14,11 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// LocalChecks checks the machine if no daemon runs. Wire sets it.
-var LocalChecks func() []api.Check
-
 func newDoctor() *cobra.Command {
-	var asJSON, hqds bool
+	var hqds bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what works here, what does not, and what to do about it",
@@ -31,10 +28,10 @@ With --json it prints the daemon's status; the pid is 0 if no daemon runs.
 With --amd-hqds it prints instead the hardware slots (HQDs) of AMD GPUs, as the kernel
 dumps them for root. The dump stalls everything on the GPU for a moment: use it once, when
 something is wrong.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if hqds {
-				return doctorHQDs(cmd.OutOrStdout(), cmd.ErrOrStderr(), hqdFile, asJSON)
+				return doctorHQDs(cmd.OutOrStdout(), cmd.ErrOrStderr(), hqdFile, wantsJSON(cmd))
 			}
 			st, err := client.New("").Status(cmd.Context())
 			if errors.Is(err, client.ErrNoDaemon) {
@@ -42,15 +39,10 @@ something is wrong.`,
 			} else if err != nil {
 				return err
 			}
-			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), st)
-			} else {
-				err = printStatus(cmd.OutOrStdout(), st)
-			}
-			return errors.Join(err, failedChecks(st.Checks))
+			return errors.Join(show(cmd, st, statusText(st)), failedChecks(st.Checks))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(cmd, printJSON)
 	cmd.Flags().BoolVar(&hqds, "amd-hqds", false, "print the hardware slots of AMD GPUs, which stalls them for a moment (root)")
 	return cmd
 }
@@ -70,12 +62,12 @@ func localStatus(why error, user bool) api.Status {
 	return st
 }
 
-func printStatus(w io.Writer, st api.Status) error {
+// statusText returns a status as doctor prints it.
+func statusText(st api.Status) string {
+	var b strings.Builder
 	var t format.Table
 	if st.PID > 0 {
-		if _, err := fmt.Fprintf(w, "The daemon is running: version %s, pid %d, for %s, policy %s.\n", printable(st.Version), st.PID, longTime(st.Uptime), policySpec(st.Policy)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "The daemon is running: version %s, pid %d, for %s, policy %s.\n", printable(st.Version), st.PID, longTime(st.Uptime), policySpec(st.Policy))
 	}
 	for _, d := range st.Devices {
 		times := "device times are estimated"
@@ -98,7 +90,8 @@ func printStatus(w io.Writer, st api.Status) error {
 			t.Add("", "", "to do: "+c.Fix)
 		}
 	}
-	return t.Write(w, 3)
+	_ = t.Write(&b, 3) // a Builder takes everything
+	return b.String()
 }
 
 // failedChecks returns an error if a check failed.

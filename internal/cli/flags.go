@@ -4,11 +4,22 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+// addJSON adds the flag --json, which wantsJSON reads.
+func addJSON(cmd *cobra.Command, usage string) { cmd.Flags().Bool("json", false, usage) }
+
+// wantsJSON reports whether --json was given.
+func wantsJSON(cmd *cobra.Command) bool {
+	yes, _ := cmd.Flags().GetBool("json") // false without the flag
+	return yes
+}
+
+// printJSON is the usual help text of --json.
+const printJSON = "print JSON"
 
 // flagError says which values a flag takes if it was given another.
 func flagError(_ *cobra.Command, err error) error {
@@ -34,8 +45,8 @@ func takenBy(v pflag.Value) string {
 		return "true or false"
 	case "duration":
 		return "a time such as 20ms"
-	case "int32":
-		return fmt.Sprintf("a whole number from %d to %d", math.MinInt32, math.MaxInt32)
+	case "float64":
+		return "a number"
 	case "int", "int64":
 		return "a whole number of at most 64 bits"
 	case "uint64":

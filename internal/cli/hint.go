@@ -17,7 +17,7 @@ import (
 func newHint() *cobra.Command {
 	var f attrFlags
 	var begin, end int64
-	var self, asJSON bool
+	var self bool
 	cmd := &cobra.Command{
 		Use:   "hint PID | --self",
 		Short: "Tell the daemon what a process is about to do",
@@ -27,10 +27,10 @@ Policies that use such attributes act on them; nothing else changes. 'giveway se
 overrides a hint.
 
 With --self the hint is for the nearest caller that 'giveway ps' lists: the program that
-runs this command, itself or by a script. A shell uses no device and is not listed, so a
-script gives the PID of the program that it speaks for.`,
+runs this command, directly or by a script. A shell uses no device and is not listed, so a
+script must give the PID of the program that the hint is for.`,
 		Example: `  giveway hint 4711 --expect 20ms --work 3ms
-  giveway hint $server --begin 1; ask the server; giveway hint $server --end 1`,
+  giveway hint $server --begin 1; curl localhost:8000; giveway hint $server --end 1`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if self && len(args) > 0 {
 				return errors.New("either a PID or --self, not both")
@@ -63,18 +63,14 @@ script gives the PID of the program that it speaks for.`,
 				return err
 			}
 			p, err := daemon.Hint(cmd.Context(), pid, h)
-			if err != nil {
-				return err
-			}
-			warnIgnored(cmd.ErrOrStderr(), h.Values, p.Ignored, asJSON)
-			return printProcess(cmd, &p, asJSON)
+			return printChanged(cmd, h.Values, p, err)
 		},
 	}
 	f.register(cmd, attr.ByHint)
 	cmd.Flags().Int64Var(&begin, "begin", 0, "a request begins: a number to end it by")
 	cmd.Flags().Int64Var(&end, "end", 0, "the request with that number ends")
 	cmd.Flags().BoolVar(&self, "self", false, "for the program that calls this command, directly or by a script")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(cmd, printJSON)
 	return cmd
 }
 
@@ -91,7 +87,7 @@ func nearestCaller(ctx context.Context, daemon *client.Client) (pid int, err err
 		return pid != 0
 	})
 	if pid == 0 {
-		return 0, errors.New("find the caller: 'giveway ps' lists none of the programs that started this command; give the PID of one that it lists")
+		return 0, errors.New("find the caller: 'giveway ps' lists none of the programs that started this command; give the PID of a process that it lists")
 	}
 	return pid, nil
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,13 +10,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newMan is for packagers: make install runs it.
+// newMan returns the command that make install runs to write the man pages.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man FOLDER",
 		Short:  "Write a man page for each command into a folder",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("man takes one folder; got %d", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeManPages(cmd.Root(), args[0])
 		},
@@ -27,57 +31,71 @@ func newMan() *cobra.Command {
 // writeManPages writes the page of a command and of every command below it that is
 // not hidden: giveway-policy-list.1 for giveway policy list.
 func writeManPages(cmd *cobra.Command, folder string) error {
-	var errs []error
-	if cmd.IsAvailableCommand() || !cmd.HasParent() {
-		name := manName(cmd) + ".1"
-		errs = append(errs, os.WriteFile(filepath.Join(folder, name), []byte(manPage(cmd)), 0o644))
-		for _, sub := range cmd.Commands() {
-			errs = append(errs, writeManPages(sub, folder))
+	if err := os.WriteFile(filepath.Join(folder, manName(cmd)+".1"), []byte(manPage(cmd)), 0o644); err != nil {
+		return fmt.Errorf("write a man page: %w", err)
+	}
+	for _, sub := range shownCommands(cmd) {
+		if err := writeManPages(sub, folder); err != nil {
+			return err
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
+// shownCommands returns the commands below cmd that help lists.
+func shownCommands(cmd *cobra.Command) (shown []*cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			shown = append(shown, sub)
+		}
+	}
+	return shown
+}
+
 // manPage returns a command's help as a man page, in the man macros of roff.
 func manPage(cmd *cobra.Command) string {
 	var b strings.Builder
-	name := manName(cmd)
+	name, subs := manName(cmd), shownCommands(cmd)
 	fmt.Fprintf(&b, ".TH %q 1 \"\" %q \"User Commands\"\n", strings.ToUpper(name), "giveway "+version().Version)
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roffText(name), roffText(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roffText(cmd.UseLine()))
-	if cmd.HasAvailableSubCommands() {
+	if len(subs) > 0 {
 		fmt.Fprintf(&b, ".br\n.B %s\n", roffText(cmd.CommandPath()+" COMMAND"))
 	}
 	if cmd.Long != "" {
 		b.WriteString(".SH DESCRIPTION\n")
 		roffParagraphs(&b, cmd.Long)
 	}
-	if cmd.HasAvailableSubCommands() {
+	if len(subs) > 0 {
 		b.WriteString(".SH COMMANDS\n")
-		for _, sub := range cmd.Commands() {
-			if sub.IsAvailableCommand() {
-				fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roffText(sub.Name()), roffText(sub.Short))
-			}
-		}
+	}
+	var related []string
+	if cmd.HasParent() {
+		related = append(related, ".BR "+roffText(manName(cmd.Parent()))+" (1)")
+	}
+	for _, sub := range subs {
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roffText(sub.Name()), roffText(sub.Short))
+		related = append(related, ".BR "+roffText(manName(sub))+" (1)")
 	}
 	if flags := cmd.NonInheritedFlags(); flags.HasAvailableFlags() {
 		b.WriteString(".SH OPTIONS\n")
-		flags.VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				roffFlag(&b, f)
-			}
-		})
+		flags.VisitAll(func(f *pflag.Flag) { roffFlag(&b, f) })
 	}
 	if cmd.Example != "" {
 		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roffText(cmd.Example))
 	}
-	roffSeeAlso(&b, cmd)
+	if len(related) > 0 {
+		fmt.Fprintf(&b, ".SH SEE ALSO\n%s\n", strings.Join(related, ",\n"))
+	}
 	return b.String()
 }
 
 func roffFlag(b *strings.Builder, f *pflag.Flag) {
+	if f.Hidden {
+		return
+	}
 	value, usage := pflag.UnquoteUsage(f)
 	names := "--" + f.Name
 	if f.Shorthand != "" {
@@ -96,42 +114,18 @@ func roffFlag(b *strings.Builder, f *pflag.Flag) {
 	b.WriteString("\n")
 }
 
-func roffSeeAlso(b *strings.Builder, cmd *cobra.Command) {
-	var pages []string
-	if cmd.HasParent() {
-		pages = append(pages, manName(cmd.Parent()))
-	}
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			pages = append(pages, manName(sub))
-		}
-	}
-	if len(pages) == 0 {
-		return
-	}
-	b.WriteString(".SH SEE ALSO\n")
-	for i, page := range pages {
-		end := ","
-		if i == len(pages)-1 {
-			end = ""
-		}
-		fmt.Fprintf(b, ".BR %s (1)%s\n", roffText(page), end)
-	}
-}
-
-// roffParagraphs writes help text: blank lines part paragraphs, and indented lines are
-// kept as they are.
+// roffParagraphs writes help text: blank lines separate paragraphs, and indented lines
+// are kept as they are.
 func roffParagraphs(b *strings.Builder, text string) {
 	verbatim := false
-	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {
-		line = strings.TrimRight(line, "\n")
-		if indented := strings.HasPrefix(line, "  ") || strings.HasPrefix(line, "\t"); indented != verbatim && line != "" {
-			verbatim = indented
-			b.WriteString(map[bool]string{true: ".nf\n", false: ".fi\n"}[verbatim])
-		}
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		if line == "" {
 			b.WriteString(".PP\n")
 			continue
+		}
+		if indented := line[0] == ' ' || line[0] == '\t'; indented != verbatim {
+			verbatim = indented
+			b.WriteString(map[bool]string{true: ".nf\n", false: ".fi\n"}[verbatim])
 		}
 		b.WriteString(roffText(line) + "\n")
 	}
@@ -142,11 +136,6 @@ func roffParagraphs(b *strings.Builder, text string) {
 
 // roffText escapes what roff would take for a command.
 func roffText(text string) string {
-	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-			lines[i] = `\&` + line
-		}
-	}
-	return strings.Join(lines, "\n")
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'").Replace("\n" + text)
+	return text[1:]
 }

@@ -69,7 +69,7 @@ policy' says why. The daemon connects again, or starts the command again, every 
 To end it, choose another policy.`,
 		Example: `  giveway policy external --exec 'python3 /opt/policies/priority.py'
   giveway policy external --socket /run/policy.sock --deadline 20ms --fallback giveway`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := map[string]string{"deadline": deadline.String(), "fallback": fallback}
 			if socket != "" {
@@ -182,7 +182,7 @@ func newPolicyList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the policies, the attributes that each uses and its parameters",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), policy.List())

@@ -5,11 +5,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/giveway/giveway/client"
+	"golang.org/x/sys/unix"
 )
 
 // preload returns env with the shim, in a file in one of dirs, in front of the other
@@ -42,13 +46,7 @@ func preload(env []string, library func() ([]byte, error), dirs []string) ([]str
 // without returns a list of libraries without one of them.
 func without(list, path string) string {
 	all := strings.FieldsFunc(list, func(c rune) bool { return c == ':' || c == ' ' })
-	var others []string
-	for _, one := range all {
-		if one != path {
-			others = append(others, one)
-		}
-	}
-	return strings.Join(others, ":")
+	return strings.Join(slices.DeleteFunc(all, func(library string) bool { return library == path }), ":")
 }
 
 // preloadDirs lists the folders for the shim, the best first. A program that root starts
@@ -122,4 +120,22 @@ func replaceFile(path string, data []byte) error {
 		_ = os.Remove(f.Name()) // a leftover does no harm
 	}
 	return err
+}
+
+// ownedByUs reports whether only this process's user, and root, can change a file.
+func ownedByUs(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == uint32(os.Geteuid()) && info.Mode().Perm()&0o022 == 0
+}
+
+// mayLoadFrom returns an error if no library can be loaded from a folder.
+func mayLoadFrom(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("read the mount flags of %s: %w", dir, err)
+	}
+	if st.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("%s is mounted noexec", dir)
+	}
+	return nil
 }

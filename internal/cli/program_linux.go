@@ -38,11 +38,7 @@ func runProgram(path string, args, env []string) error {
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
-		var wrapped *os.PathError
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		return ended{code: exitCannotRun, err: fmt.Errorf("run %s: %w", args[0], err)}
+		return ended{code: exitCannotRun, err: fmt.Errorf("run %s: %w", args[0], rootCause(err))}
 	}
 	changes := make(chan syscall.WaitStatus)
 	go follow(p.Pid, changes)

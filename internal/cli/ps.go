@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
@@ -15,39 +17,36 @@ import (
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/sched"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
-// commandWidth is how many characters of a command line are shown.
-const commandWidth = 60
-
 func newPs() *cobra.Command {
-	var asJSON, wide bool
+	var wide bool
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the processes on the devices",
-		Long: `List the processes on the devices, one line for each device that a process uses.
+		Long: `List the processes on the devices, one line for each device that a process uses. A
+narrow terminal, or COLUMNS, leaves out columns and shortens text; --wide shows all.
 
   CLASS       and its source: default, backend, rule, run, hint or set
   GPU         the index of the device, or the runtime if the device is not known
+  STATE       running, stopping, stopped, starting; paused by 'giveway pause'
   SLICE       the time slice; in brackets if it is as the process was found
   GPU TIME    device time; after a ~ if it is estimated
   CAN         what can be done to the process: hold, deactivate, interrupt, slice, bound
   ATTRIBUTES  other attributes that were given; marked if the policy in force ignores them
   REQUESTS    with --wide, if they are known: how long the last ones took, P50 and P99`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := client.New("").Processes(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), all)
-			}
-			return printProcesses(cmd.OutOrStdout(), all, wide)
+			return show(cmd, all, processesText(all, wide, terminalWidth(cmd.OutOrStdout())))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVarP(&wide, "wide", "w", false, "show requests, and command lines in full")
+	addJSON(cmd, printJSON)
+	cmd.Flags().BoolVarP(&wide, "wide", "w", false, "show all columns and requests, and command lines in full")
 	return cmd
 }
 
@@ -56,57 +55,94 @@ Start one with 'giveway run --class batch -- COMMAND', or start it as usual and 
 'giveway set PID --class batch'. If there should be one, see 'giveway doctor'.
 `
 
-// column is a column of the table of processes.
-type column struct {
-	name string
-	cell func(p *api.Process, u *use) string
+// processesText returns the table of processes, in lines of width characters if width is
+// not zero and wide is not set.
+func processesText(all []api.Process, wide bool, width int) string {
+	if len(all) == 0 {
+		return noProcesses
+	}
+	rows := [][]string{{"PID", "USER", "CLASS", "GPU", "STATE", "SLICE", "GPU TIME", "CAN", "ATTRIBUTES", "REQUESTS", "COMMAND"}}
+	for i := range all {
+		p := &all[i]
+		class := p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")"
+		for _, u := range usesOf(p) {
+			rows = append(rows, []string{
+				strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can,
+				cmp.Or(attrsText(p, attr.Paused), "-"), requestsText(p), cmp.Or(printable(p.Command), "-"), // empty: the caller may not see it
+			})
+		}
+	}
+	for _, name := range []string{"ATTRIBUTES", "REQUESTS"} {
+		i := slices.Index(rows[0], name)
+		if !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[i] != "-" }) || name == "REQUESTS" && !wide {
+			dropColumn(rows, i)
+		}
+	}
+	if !wide {
+		cutColumn(rows, len(rows[0])-1, 60)
+		fit(rows, width)
+	}
+	var t format.Table
+	for _, r := range rows {
+		t.Add(r...)
+	}
+	var b strings.Builder
+	_ = t.Write(&b, len(rows[0])) // a Builder takes everything
+	return b.String()
 }
 
-func printProcesses(w io.Writer, all []api.Process, wide bool) error {
-	if len(all) == 0 {
-		_, err := io.WriteString(w, noProcesses)
-		return err
-	}
-	columns := []column{
-		{"PID", func(p *api.Process, _ *use) string { return strconv.Itoa(p.PID) }},
-		{"USER", func(p *api.Process, _ *use) string { return printable(p.User) }},
-		{"CLASS", func(p *api.Process, _ *use) string {
-			return p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")"
-		}},
-		{"GPU", func(_ *api.Process, u *use) string { return u.gpu }},
-		{"STATE", func(_ *api.Process, u *use) string { return u.state }},
-		{"SLICE", func(_ *api.Process, u *use) string { return u.slice }},
-		{"GPU TIME", func(_ *api.Process, u *use) string { return u.time }},
-		{"CAN", func(_ *api.Process, u *use) string { return u.can }},
-	}
-	if slices.ContainsFunc(all, func(p api.Process) bool { return attrsText(&p, attr.Paused) != "" }) {
-		columns = append(columns, column{"ATTRIBUTES", func(p *api.Process, _ *use) string { return cmp.Or(attrsText(p, attr.Paused), "-") }})
-	}
-	if wide && slices.ContainsFunc(all, func(p api.Process) bool { return p.Requests != nil }) {
-		columns = append(columns, column{"REQUESTS", func(p *api.Process, _ *use) string { return requestsText(p) }})
-	}
-	columns = append(columns, column{"COMMAND", func(p *api.Process, _ *use) string {
-		width := commandWidth
-		if wide {
-			width = 0
+// fit makes lines of at most width characters, as far as possible; zero is any number. It
+// leaves out the columns that matter least, and then shortens commands and attributes.
+func fit(rows [][]string, width int) {
+	excess := func() (n int) {
+		for i := range rows[0] {
+			n += columnWidth(rows, i) + 2
 		}
-		return cmp.Or(cut(printable(p.Command), width), "-") // empty: the caller may not see it
-	}})
+		return n - 2 - width
+	}
+	for _, name := range []string{"CAN", "USER", "SLICE"} {
+		if width > 0 && excess() > 0 {
+			dropColumn(rows, slices.Index(rows[0], name))
+		}
+	}
+	for _, name := range []string{"COMMAND", "ATTRIBUTES"} {
+		if i := slices.Index(rows[0], name); width > 0 && excess() > 0 && i >= 0 {
+			cutColumn(rows, i, max(columnWidth(rows, i)-excess(), 12))
+		}
+	}
+}
 
-	var t format.Table
-	heads := t.Add()
-	for _, c := range columns {
-		heads.Cells = append(heads.Cells, c.name)
+func columnWidth(rows [][]string, i int) (n int) {
+	for _, r := range rows {
+		n = max(n, utf8.RuneCountInString(r[i]))
 	}
-	for i := range all {
-		for _, u := range usesOf(&all[i]) {
-			row := t.Add()
-			for _, c := range columns {
-				row.Cells = append(row.Cells, c.cell(&all[i], &u))
-			}
+	return n
+}
+
+func dropColumn(rows [][]string, i int) {
+	for j := range rows {
+		rows[j] = slices.Delete(rows[j], i, i+1)
+	}
+}
+
+func cutColumn(rows [][]string, i, width int) {
+	for _, r := range rows {
+		r[i] = cut(r[i], width)
+	}
+}
+
+// terminalWidth returns how many characters fit in a line: COLUMNS, or the width of the
+// terminal that w is; zero: there is no limit.
+func terminalWidth(w io.Writer) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+			return int(size.Col)
 		}
 	}
-	return t.Write(w, len(columns))
+	return 0
 }
 
 // requestsText says how long the last requests of a process took.
@@ -147,8 +183,7 @@ func useOf(queues []api.Queue, paused bool) use {
 		u.gpu = printable(queues[0].Device)
 	}
 	var served time.Duration
-	native := 0
-	measured := true
+	native, measured := 0, true
 	var states, slicesOf, can []string
 	for _, q := range queues {
 		served += q.Served
@@ -156,9 +191,7 @@ func useOf(queues []api.Queue, paused bool) use {
 		measured = measured && q.Measured
 		states = include(states, q.State)
 		slicesOf = include(slicesOf, sliceText(q))
-		for _, a := range q.Can {
-			can = include(can, a)
-		}
+		can = include(can, q.Can...)
 		if q.Shared != "" {
 			can = include(can, "("+q.Shared+")")
 		}
@@ -166,15 +199,13 @@ func useOf(queues []api.Queue, paused bool) use {
 			can = include(can, "("+printable(q.Way)+")")
 		}
 	}
-	u.state = strings.Join(states, ",")
-	if paused {
-		u.state = "paused"
-	}
-	u.slice = strings.Join(slicesOf, ",")
 	if native > 1 {
 		can = include(can, fmt.Sprintf("(%d queues)", native))
 	}
-	u.time = longTime(served)
+	u.state, u.slice, u.time = strings.Join(states, ","), strings.Join(slicesOf, ","), longTime(served)
+	if paused {
+		u.state = "paused"
+	}
 	if !measured {
 		u.time = "~" + u.time
 	}
@@ -194,12 +225,14 @@ func sliceText(q api.Queue) string {
 	return "-"
 }
 
-// include appends word unless words has it.
-func include(words []string, word string) []string {
-	if slices.Contains(words, word) {
-		return words
+// include appends the words that are not in the list yet.
+func include(list []string, words ...string) []string {
+	for _, word := range words {
+		if !slices.Contains(list, word) {
+			list = append(list, word)
+		}
 	}
-	return append(words, word)
+	return list
 }
 
 // longTime returns d in hours and minutes, or as format.Duration if it is under a minute.

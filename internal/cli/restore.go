@@ -1,17 +1,12 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"github.com/giveway/giveway/client"
-	"github.com/giveway/giveway/internal/hal"
 	"github.com/spf13/cobra"
 )
-
-// LocalRestore undoes what a daemon that is gone has left changed. Wire sets it.
-var LocalRestore func(context.Context) (hal.Restored, error)
 
 // restoredJSON is what `restore --json` prints if no daemon runs.
 type restoredJSON struct {
@@ -21,7 +16,6 @@ type restoredJSON struct {
 }
 
 func newRestore() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "restore",
 		Short: "Put everything back as the vendor has it",
@@ -32,35 +26,28 @@ the attributes of 'giveway run' apply again; what 'set' and 'hint' gave stays go
 
 Without a daemon, every queue that can be reached is started, with the time slice that
 the vendor's driver gives it: for when a daemon and its guardian were both killed.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := client.New("").Restore(cmd.Context())
 			if errors.Is(err, client.ErrNoDaemon) && LocalRestore != nil {
-				return restoreHere(cmd, asJSON)
+				return restoreHere(cmd)
 			}
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), st)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Everything is as the vendor has it. The policy is native; choose another with 'giveway policy'.")
-			return err
+			return show(cmd, st, "Everything is as the vendor has it. The policy is native; choose another with 'giveway policy'.\n")
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: the daemon's status, or what was put back if no daemon runs")
+	addJSON(cmd, "print JSON: the daemon's status, or what was put back if no daemon runs")
 	return cmd
 }
 
 // restoreHere restores without a daemon.
-func restoreHere(cmd *cobra.Command, asJSON bool) error {
+func restoreHere(cmd *cobra.Command) error {
 	restored, err := LocalRestore(cmd.Context())
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		return writeJSON(cmd.OutOrStdout(), restoredJSON{Groups: restored.Queues, Slices: restored.Slices})
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d queues were found and started; %d of them had a slice other than the vendor's\n", restored.Queues, restored.Slices)
-	return err
+	return show(cmd, restoredJSON{Groups: restored.Queues, Slices: restored.Slices},
+		fmt.Sprintf("%d queues were found and started; %d of them had a slice other than the vendor's\n", restored.Queues, restored.Slices))
 }

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -43,9 +41,9 @@ func (e ended) Error() string {
 }
 
 // exit ends this process by the signal that ended the program, or returns its exit code.
-func (e ended) exit(stderr io.Writer, asJSON bool) int {
+func (e ended) exit(cmd *cobra.Command) int {
 	if e.err != nil {
-		say(stderr, "error", e.err.Error(), asJSON)
+		printMessage(cmd, "error", e.err.Error())
 	}
 	if e.signal != 0 {
 		dieBy(e.signal)
@@ -56,7 +54,7 @@ func (e ended) exit(stderr io.Writer, asJSON bool) int {
 
 func newRun() *cobra.Command {
 	var f attrFlags
-	var asJSON, noShim bool
+	var noShim bool
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Run a program, and all that it starts, with attributes such as a class",
@@ -98,33 +96,33 @@ as a daemon is started.`,
 			env := os.Environ()
 			if !noShim {
 				if env, err = preload(env, shim.Library, preloadDirs()); err != nil {
-					say(cmd.ErrOrStderr(), "warning", fmt.Sprintf("%v; %s runs without the shim", err, args[0]), asJSON)
+					printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs without the shim", err, args[0]))
 				}
 			}
-			return runAs(cmd.Context(), v, args, env, cmd.ErrOrStderr(), asJSON)
+			return runAs(cmd, v, args, env)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 	}
 	f.register(cmd, attr.ByRun)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print warnings and errors of giveway itself as JSON; the program's output stays its own")
+	addJSON(cmd, "print warnings and errors of giveway itself as JSON; the program's output stays its own")
 	cmd.Flags().BoolVar(&noShim, "no-shim", false, "without the shim: nothing is loaded into the program")
 	cmd.Flags().SetInterspersed(false) // flags after the command are the command's
 	return cmd
 }
 
 // runAs runs a program as a run of the daemon.
-func runAs(ctx context.Context, v attr.Values, args, env []string, stderr io.Writer, asJSON bool) error {
+func runAs(cmd *cobra.Command, v attr.Values, args, env []string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		code := exitCannotRun
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			code = exitNotFound
 		}
-		return ended{code: code, err: fmt.Errorf("run %s: %w", args[0], errors.Unwrap(err))}
+		return ended{code: code, err: fmt.Errorf("run %s: %w", args[0], rootCause(err))}
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	run := api.Run{Values: v}
 	if slo, _ := v.Get(attr.SLO); slo > 0 && !v.Has(attr.Class) {
@@ -132,22 +130,21 @@ func runAs(ctx context.Context, v attr.Values, args, env []string, stderr io.Wri
 	}
 	switch ignored, err := announce(ctx, run); {
 	case err == nil:
-		warnIgnored(stderr, v, ignored, asJSON)
+		warnIgnored(cmd, v, ignored)
 	case refused(err):
-		say(stderr, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]), asJSON)
+		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]))
 	default:
-		say(stderr, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]), asJSON)
+		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]))
 	}
 	return runProgram(path, args, env)
 }
 
-// say prints a warning or an error of giveway itself.
-func say(stderr io.Writer, what, text string, asJSON bool) {
-	if asJSON {
-		_ = json.NewEncoder(stderr).Encode(map[string]string{what: text}) // there is no other place to report it
-		return
+// rootCause returns the innermost error, without the paths that the outer ones repeat.
+func rootCause(err error) error {
+	for errors.Unwrap(err) != nil {
+		err = errors.Unwrap(err)
 	}
-	fmt.Fprintf(stderr, "giveway: %s\n", text)
+	return err
 }
 
 // announceTime is how long the start of a program waits for the daemon. announcePace is

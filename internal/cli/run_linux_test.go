@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Setenv("GIVEWAY_SOCKET", "/none.sock")
+	os.Unsetenv("COLUMNS") // tables of full width
 	os.Exit(m.Run())
 }
 
@@ -340,7 +341,7 @@ func TestHintSelf(t *testing.T) {
 		return fmt.Sprint(n.changes), string(out), statusOf(cmd)
 	}
 	received, output, status := hint(&daemonNode{none: true})
-	if received != "[]" || status != "1" || !strings.Contains(output, "give the PID of one that it lists") {
+	if received != "[]" || status != "1" || !strings.Contains(output, "give the PID of a process that it lists") {
 		t.Errorf("a script of no listed program: the daemon got %s, status %s: %s", received, status, output)
 	}
 	received, output, status = hint(&daemonNode{more: []api.Process{{PID: me, UID: uint32(os.Getuid())}}})

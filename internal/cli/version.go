@@ -35,20 +35,15 @@ func version() versionInfo {
 }
 
 func newVersion() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := version()
-			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), v)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "giveway %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-			return err
+			return show(cmd, v, fmt.Sprintf("giveway %s (%s, %s)\n", v.Version, v.Go, v.Platform))
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(cmd, printJSON)
 	return cmd
 }

@@ -371,12 +371,12 @@ func TestSocketInUse(t *testing.T) {
 	n := newFake()
 	socket, stop := start(t, n)
 	again := server.New(n, server.Config{Socket: socket})
-	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "another daemon is running there") {
+	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "; stop it, or choose another socket") {
 		t.Errorf("second daemon: %v", err)
 	}
 	// The same without the lock, as by a daemon in another container.
 	os.Remove(socket + ".lock")
-	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "another daemon is running there") {
+	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "; stop it, or choose another socket") {
 		t.Errorf("second daemon without the lock: %v", err)
 	}
 	if _, err := client.New(socket).Status(t.Context()); err != nil {

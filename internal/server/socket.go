@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// maxSocketPath is the longest path of a unix socket: see unix(7).
+const maxSocketPath = 107
+
 // listenUnix listens on a unix socket that every user may connect to, in a folder that
 // only its owner may change. It leaves a socket alone on which a daemon answers, and
 // anything that is not a socket; it replaces one that a dead daemon left behind.
@@ -18,6 +21,9 @@ import (
 // The lock, which is held until the returned file is closed, keeps two daemons from
 // replacing the same dead socket.
 func listenUnix(path string) (net.Listener, *os.File, error) {
+	if len(path) > maxSocketPath {
+		return nil, nil, fmt.Errorf("the path has %d bytes; the kernel allows %d", len(path), maxSocketPath)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, nil, err
 	}
@@ -48,7 +54,25 @@ func replaceSocket(path string) (net.Listener, error) {
 	return l, nil
 }
 
-var errRunning = errors.New("another daemon is running there")
+var errRunning = errors.New("another daemon listens there; stop it, or choose another socket")
+
+// lockFile creates a file if there is none and locks it. The kernel releases the lock
+// when the process ends.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errRunning
+	}
+	return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+}
 
 // removeStale removes a socket on which no daemon answers.
 func removeStale(path string) error {
