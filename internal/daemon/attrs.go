@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -62,25 +63,33 @@ func (d *Daemon) followNice(ctx context.Context) {
 		case <-every.C:
 		}
 		d.mu.Lock()
-		if slices.ContainsFunc(d.policyNames(), func(name string) bool { return usedBy(attr.Nice, name) }) {
+		used := slices.ContainsFunc(d.policyNames(), func(name string) bool { return usedBy(attr.Nice, name) })
+		d.mu.Unlock()
+		if used {
 			d.readNice()
 		}
-		d.mu.Unlock()
 	}
 }
 
-// readNice reads the CPU scheduling parameters of every process. d.mu is held.
+// readNice reads the CPU scheduling parameters of every process. It does so without d.mu,
+// for which the loop would wait.
 func (d *Daemon) readNice() {
-	for pid, p := range d.processes {
+	d.mu.Lock()
+	pids := slices.Collect(maps.Keys(d.processes))
+	d.mu.Unlock()
+	for _, pid := range pids {
 		now, err := proc.System.Stat(pid)
-		if err != nil || now.Start != p.info.Start {
+		if err != nil {
 			continue
 		}
-		if v := cpuAttrs(now.Nice, now.RealTime); v != p.layers[attr.FromProcess] {
+		v := cpuAttrs(now.Nice, now.RealTime)
+		d.mu.Lock()
+		if p := d.processes[pid]; p != nil && p.info.Start == now.Start && p.layers[attr.FromProcess] != v {
 			p.layers[attr.FromProcess] = v
 			p.merge()
 			d.announce(p)
 		}
+		d.mu.Unlock()
 	}
 }
 

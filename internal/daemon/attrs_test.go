@@ -52,66 +52,66 @@ func check(t *testing.T, what string, p api.Process, want string, from attr.Sour
 // TestRunFoundAfterItsProcess begins a run when the shims of its processes have connected
 // already: the run applies, but not over hints and settings.
 func TestRunFoundAfterItsProcess(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	socket, _ := serve(t, d)
-	plain, hinted, owned := start(t, socket, "cuda"), start(t, socket, "cuda"), start(t, socket, "cuda")
-	hinted.do("hint 1 1")
-	eventually(t, "the hint is applied", func() bool { p := hinted.found(d); return p.Class() == "online" })
+	plain, hinted, owned := startShim(t, socket, "cuda"), startShim(t, socket, "cuda"), startShim(t, socket, "cuda")
+	hinted.send("hint 1 1")
+	eventually(t, "the hint is applied", func() bool { p := hinted.described(d); return p.Class() == "online" })
 	owned.set(t, d, "class=idle")
 	defer beginRun(t, d, os.Getpid(), "class=batch weight=3")()
-	check(t, "without hint and setting", plain.found(d), "class=batch weight=3", attr.FromRun)
-	check(t, "with a hint", hinted.found(d), "class=online weight=3", attr.FromHint)
-	check(t, "with a setting", owned.found(d), "class=idle weight=3", attr.FromSet)
+	check(t, "without hint and setting", plain.described(d), "class=batch weight=3", attr.FromRun)
+	check(t, "with a hint", hinted.described(d), "class=online weight=3", attr.FromHint)
+	check(t, "with a setting", owned.described(d), "class=idle weight=3", attr.FromSet)
 
 	// A process that outlives its run keeps the attributes when rules are applied again.
 	beginRun(t, d, plain.Process.Pid, "class=idle")()
 	setRules(d, d.conf.Rules)
-	check(t, "after its run", plain.found(d), "class=idle", attr.FromRun)
+	check(t, "after its run", plain.described(d), "class=idle", attr.FromRun)
 	// The nearer of two runs applies.
 	defer beginRun(t, d, plain.Process.Pid, "class=batch")()
 	defer beginRun(t, d, os.Getppid(), "class=idle")()
-	check(t, "with a run around its own", plain.found(d), "class=batch", attr.FromRun)
+	check(t, "with a run around its own", plain.described(d), "class=batch", attr.FromRun)
 }
 
 // TestRestoreLastsUntilPolicyIsChosen: after restore the policy is native and attributes
 // are at their defaults. A rule reload changes nothing, a policy brings back rules and
 // runs, and what was set stays gone.
 func TestRestoreLastsUntilPolicyIsChosen(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	d.conf.Rules = []config.Rule{{Attrs: attr.Must("weight=7")}}
 	socket, _ := serve(t, d)
-	p := start(t, socket, "cuda")
+	p := startShim(t, socket, "cuda")
 	defer beginRun(t, d, os.Getpid(), "class=batch")()
 	p.set(t, d, "slo=5ms paused=true")
-	p.do("hint %d 9", shimpage.HintPriority)
-	eventually(t, "the hint is applied", func() bool { return p.found(d).Attrs.Int(attr.Priority) == 9 })
+	p.send("hint %d 9", shimpage.HintPriority)
+	eventually(t, "the hint is applied", func() bool { return p.described(d).Attrs.Int(attr.Priority) == 9 })
 	if err := d.Restore(); err != nil {
 		t.Fatal(err)
 	}
 	setRules(d, d.conf.Rules)
-	check(t, "restored", p.found(d), "", attr.FromDefault)
+	check(t, "restored", p.described(d), "", attr.FromDefault)
 	if got := d.Policy().Name; got != "native" {
 		t.Errorf("policy after restore: got %s, want native", got)
 	}
 	// A process that is started now gets its run's attributes, under the policy native.
-	late := start(t, socket, "cuda")
-	check(t, "started after restore", late.found(d), "class=batch weight=7", attr.FromRun)
-	if got := late.found(d).Ignored; len(got) != 2 || got[0].Mark != "ignored by native" {
+	late := startShim(t, socket, "cuda")
+	check(t, "started after restore", late.described(d), "class=batch weight=7", attr.FromRun)
+	if got := late.described(d).Ignored; len(got) != 2 || got[0].Mark != "ignored by native" {
 		t.Errorf("ignored after restore: got %+v, want class and weight", got)
 	}
 	if _, err := d.SetPolicy(api.Policy{Name: "slo"}); err != nil {
 		t.Fatal(err)
 	}
-	check(t, "with a policy again", p.found(d), "class=batch weight=7", attr.FromRun)
+	check(t, "with a policy again", p.described(d), "class=batch weight=7", attr.FromRun)
 }
 
 // TestSetTree: attributes set with --tree reach the descendants that exist and those to
 // come, though the root itself uses no device; but not those of other users.
 func TestSetTree(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	socket, _ := serve(t, d)
 	me := os.Getpid()
-	first := start(t, socket, "cuda")
+	first := startShim(t, socket, "cuda")
 	set := func(pid int, attrs string) {
 		t.Helper()
 		if _, err := d.Change(pid, tree(attrs)); err != nil {
@@ -122,16 +122,16 @@ func TestSetTree(t *testing.T) {
 	if err != nil || got.PID != me || got.Class() != "batch" || len(got.Queues) != 0 {
 		t.Fatalf("the root: got %+v, %v", got, err)
 	}
-	second := start(t, socket, "cuda")
-	check(t, "an older descendant", first.found(d), "class=batch", attr.FromSet)
-	check(t, "a newer descendant", second.found(d), "class=batch", attr.FromSet)
+	second := startShim(t, socket, "cuda")
+	check(t, "an older descendant", first.described(d), "class=batch", attr.FromSet)
+	check(t, "a newer descendant", second.described(d), "class=batch", attr.FromSet)
 	set(me, "paused=true")
-	check(t, "paused", second.found(d), "class=batch paused=true", attr.FromSet)
-	check(t, "started while paused", start(t, socket, "cuda").found(d), "class=batch paused=true", attr.FromSet)
+	check(t, "paused", second.described(d), "class=batch paused=true", attr.FromSet)
+	check(t, "started while paused", startShim(t, socket, "cuda").described(d), "class=batch paused=true", attr.FromSet)
 	set(me, "paused=false")
-	check(t, "resumed", first.found(d), "class=batch paused=false", attr.FromSet)
+	check(t, "resumed", first.described(d), "class=batch paused=false", attr.FromSet)
 
-	// Of what was set for a part and for the whole, the last counts.
+	// Of what was set for a part and for the whole tree, the last order applies.
 	small := first.Process.Pid
 	for _, c := range []struct {
 		pid    int
@@ -142,25 +142,25 @@ func TestSetTree(t *testing.T) {
 		for _, g := range d.treesOf(&proc.Process{PID: small}) {
 			want, _ := attr.Must("paused=" + c.paused).Get(attr.Paused)
 			if got, _ := g.values.Get(attr.Paused); got != want && (c.pid != small || g.root.PID == small) {
-				t.Errorf("%+v: the tree of %d still has paused %d", c, g.root.PID, got)
+				t.Errorf("%+v: got paused %d in the tree of %d, want %d", c, got, g.root.PID, want)
 			}
 		}
 		d.mu.Unlock()
 	}
 	set(me, "bound=4")
-	if got := first.found(d).Attrs.Int(attr.Bound); got != 4 {
+	if got := first.described(d).Attrs.Int(attr.Bound); got != 4 {
 		t.Errorf("bound of the tree: got %d, want 4", got)
 	}
 	d.mu.Lock()
 	d.trees[me].root.UID = 4711
 	delete(d.trees, small)
 	d.mu.Unlock()
-	check(t, "in another user's tree", start(t, socket, "cuda").found(d), "", attr.FromDefault)
+	check(t, "in another user's tree", startShim(t, socket, "cuda").described(d), "", attr.FromDefault)
 	d.mu.Lock()
 	d.trees[me].root.UID = 0
 	d.trees[me].root.Start++
 	d.mu.Unlock()
-	check(t, "in the tree of an earlier process with that pid", start(t, socket, "cuda").found(d), "", attr.FromDefault)
+	check(t, "in the tree of an earlier process with that pid", startShim(t, socket, "cuda").described(d), "", attr.FromDefault)
 	if _, err := d.Change(1<<22+1, tree("class=batch")); err == nil {
 		t.Error("the tree of a process that does not exist was changed")
 	}
@@ -174,10 +174,10 @@ func TestGrantsApplyToOneUser(t *testing.T) {
 	}{{0, 0, true}, {0, 1000, true}, {1000, 1000, true}, {1000, 1001, false}, {1000, 0, false}} {
 		g := grant{root: proc.Process{UID: c.root}}
 		if got := g.appliesTo(&proc.Process{UID: c.uid}); got != c.want {
-			t.Errorf("%+v: got %v", c, got)
+			t.Errorf("%+v: got %v, want %v", c, got, c.want)
 		}
 	}
-	if _, _, err := newHost().BeginRun(os.Getpid(), api.Run{Values: attr.Must("paused=true")}); err == nil {
+	if _, _, err := newShimDaemon().BeginRun(os.Getpid(), api.Run{Values: attr.Must("paused=true")}); err == nil {
 		t.Error("a run with paused was accepted")
 	}
 }
@@ -185,26 +185,26 @@ func TestGrantsApplyToOneUser(t *testing.T) {
 // TestSourcesOverrideEachOther: rule < run < hint < set for every attribute, also when
 // rules are applied again and runs begin late.
 func TestSourcesOverrideEachOther(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	d.conf.Rules = []config.Rule{{Attrs: attr.Must("weight=9 nice=3 deadline=9ms")}}
 	socket, _ := serve(t, d)
-	p := start(t, socket, "cuda")
+	p := startShim(t, socket, "cuda")
 	p.set(t, d, "weight=2 deadline=1s")
-	p.do("hint %d %d", shimpage.HintWeight, 5)
-	p.do("hint %d %d", shimpage.HintPriority, 7)
-	p.do("hint %d %d", shimpage.HintSLO, 10*time.Millisecond)
-	eventually(t, "the hints are applied", func() bool { return p.found(d).Attrs.Duration(attr.SLO) > 0 })
+	p.send("hint %d %d", shimpage.HintWeight, 5)
+	p.send("hint %d %d", shimpage.HintPriority, 7)
+	p.send("hint %d %d", shimpage.HintSLO, 10*time.Millisecond)
+	eventually(t, "the hints are applied", func() bool { return p.described(d).Attrs.Duration(attr.SLO) > 0 })
 	if _, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Must("deadline=0")}); err != nil {
 		t.Fatal(err)
 	}
 	defer beginRun(t, d, os.Getpid(), "slo=14ms weight=3 share=20%")()
 	setRules(d, d.conf.Rules)
-	check(t, "all sources", p.found(d), "weight=2 priority=7 nice=3 share=20% slo=10ms deadline=1s", attr.FromDefault)
+	check(t, "all sources", p.described(d), "weight=2 priority=7 nice=3 share=20% slo=10ms deadline=1s", attr.FromDefault)
 	for id, want := range map[attr.ID]attr.Source{
 		attr.Weight: attr.FromSet, attr.Priority: attr.FromHint, attr.Nice: attr.FromRule, attr.Share: attr.FromRun,
 		attr.SLO: attr.FromHint, attr.Deadline: attr.FromSet, attr.Focus: attr.FromDefault,
 	} {
-		if got := p.found(d).Attrs.Source(id); got != want {
+		if got := p.described(d).Attrs.Source(id); got != want {
 			t.Errorf("source of %v: got %v, want %v", id, got, want)
 		}
 	}
@@ -213,56 +213,56 @@ func TestSourcesOverrideEachOther(t *testing.T) {
 // TestNiceIsTheProcesssOwn: by default the nice value is the one that the process has on
 // the CPU, and follows it.
 func TestNiceIsTheProcesssOwn(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	socket, _ := serve(t, d)
-	p := start(t, socket, "cuda")
+	p := startShim(t, socket, "cuda")
 	pid := p.Process.Pid
 	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, 7); err != nil {
 		t.Fatal(err)
 	}
 	d.readNice()
-	check(t, "after renice", p.found(d), "nice=7", attr.FromDefault)
-	if got := p.found(d).Attrs.Source(attr.Nice); got != attr.FromProcess {
+	check(t, "after renice", p.described(d), "nice=7", attr.FromDefault)
+	if got := p.described(d).Attrs.Source(attr.Nice); got != attr.FromProcess {
 		t.Errorf("source of nice: got %v, want %v", got, attr.FromProcess)
 	}
 	p.set(t, d, "nice=-5")
 	d.readNice()
-	check(t, "set", p.found(d), "nice=-5", attr.FromDefault)
+	check(t, "set", p.described(d), "nice=-5", attr.FromDefault)
 }
 
 // TestProcessOverridesItsOwnerOnIdempotent: what a process says about its own commands
 // overrides its owner's hint, as it does in the shim.
 func TestProcessOverridesItsOwnerOnIdempotent(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	socket, _ := serve(t, d)
-	p := start(t, socket, "cuda")
+	p := startShim(t, socket, "cuda")
 	if got, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Must("idempotent=true")}); err != nil || !got.Attrs.Bool(attr.Idempotent) {
 		t.Fatalf("the owner's hint: got %v, %v", got.Attrs.Given(), err)
 	}
-	p.do("hint %d 0", shimpage.HintIdempotent)
-	eventually(t, "the process says no", func() bool { return !p.found(d).Attrs.Bool(attr.Idempotent) })
-	p.do("hint %d 1", shimpage.HintIdempotent)
-	eventually(t, "the process says yes", func() bool { return p.found(d).Attrs.Bool(attr.Idempotent) })
+	p.send("hint %d 0", shimpage.HintIdempotent)
+	eventually(t, "the process says no", func() bool { return !p.described(d).Attrs.Bool(attr.Idempotent) })
+	p.send("hint %d 1", shimpage.HintIdempotent)
+	eventually(t, "the process says yes", func() bool { return p.described(d).Attrs.Bool(attr.Idempotent) })
 }
 
 // TestIgnoredAttributes: attributes without effect are listed with the reason.
 func TestIgnoredAttributes(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	socket, _ := serve(t, d)
-	cuda, opencl := start(t, socket, "cuda"), start(t, socket, "opencl")
-	marks := func(p *program) map[string]string {
+	cuda, opencl := startShim(t, socket, "cuda"), startShim(t, socket, "opencl")
+	marks := func(p *shimProcess) map[string]string {
 		out := map[string]string{}
-		for _, i := range p.found(d).Ignored {
+		for _, i := range p.described(d).Ignored {
 			out[i.Name] = i.Mark
 			if i.Reason == "" {
-				t.Errorf("%s is ignored for no reason", i.Name)
+				t.Errorf("%s: got an ignored attribute without a reason", i.Name)
 			}
 		}
 		return out
 	}
 	for _, c := range []struct {
 		policy, attrs string
-		p             *program
+		p             *shimProcess
 		want          map[string]string
 	}{
 		{"slo", "class=online slo=5ms predict=true", cuda, map[string]string{}},
@@ -290,6 +290,6 @@ func TestIgnoredAttributes(t *testing.T) {
 	}
 	end()
 	if len(ignored) != 1 || ignored[0].Name != "share" || ignored[0].Reason != "policy slo does not use it; policies that do: share, share-process" {
-		t.Errorf("a run: got %+v", ignored)
+		t.Errorf("a run: got %+v, want that share is ignored by slo", ignored)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -41,10 +42,10 @@ type Daemon struct {
 	facts    facts                            // used by the loop only
 	external map[string]*extpolicy.Connection // used by the loop only: by device, or "" for all
 	ready    chan struct{}                    // closed when Run is under way
+	lastID   atomic.Uint64                    // of queues and processes
 
 	mu        sync.Mutex
 	running   bool // between the beginning of Run and its end
-	lastID    uint64
 	processes map[int]*process
 	devices   map[sched.DeviceID]*device
 	failed    map[string]error // backends that could not be started

@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 		_ = guardian.Keep(3, adoptFake, slog.New(slog.DiscardHandler))
 		os.Exit(0)
 	case "shim":
-		behave(os.Args[1], os.Args[2])
+		runShimProcess(os.Args[1], os.Args[2])
 		os.Exit(0)
-	case "host":
-		hostUntilKilled(os.Args[1])
+	case "server":
+		serveUntilKilled(os.Args[1])
 	case "daemon":
 		rotateUntilKilled(os.Args[1], os.Args[2:])
 		os.Exit(0)
@@ -48,8 +48,8 @@ func adoptFake(found json.RawMessage, fd int) (hal.Queue, error) {
 	return (&fakeBackend{}).Adopt(nil, fd)
 }
 
-// TestDaemonSchedulesAndRestores runs two processes through a day: found, classed,
-// paused, resumed, one killed, the other left as it was found.
+// TestDaemonSchedulesAndRestores: two processes are found, given classes, paused and
+// resumed. One exits. When the daemon stops, the other is as it was found.
 func TestDaemonSchedulesAndRestores(t *testing.T) {
 	b := newFakeBackend(t.TempDir())
 	d := newTestDaemon(b)
@@ -59,10 +59,10 @@ func TestDaemonSchedulesAndRestores(t *testing.T) {
 	serveQueue := b.mustOffer(t, serve)
 	b.mustOffer(t, train)
 	if got := len(d.Processes()); got != 2 {
-		t.Fatalf("%d processes, want 2", got)
+		t.Fatalf("got %d processes, want 2", got)
 	}
 	if got := b.hardware(train.PID); got != (hardware{}) {
-		t.Errorf("a process without attributes has %+v", got)
+		t.Errorf("a process without attributes: got %+v, want no change", got)
 	}
 	change := func(pid int, attrs string) {
 		t.Helper()
@@ -83,16 +83,16 @@ func TestDaemonSchedulesAndRestores(t *testing.T) {
 	if _, err := d.Change(train.PID, api.Change{Values: attr.Class.Of(7)}); err == nil {
 		t.Error("an unknown class was accepted")
 	}
-	if _, err := d.Change(1, given("class=batch")); err == nil || !strings.Contains(err.Error(), "the fake backend knows it not") {
-		t.Errorf("a process without a queue: %v", err)
+	if _, err := d.Change(1, given("class=batch")); err == nil || !strings.Contains(err.Error(), "the fake backend does not know it") {
+		t.Errorf("a process without a queue: got %v, want the note of the backend", err)
 	}
 	<-serveQueue.Withdraw(true)
 	if got := d.Processes(); len(got) != 1 {
-		t.Errorf("after one process exited: %+v", got)
+		t.Errorf("after one process exited: got %+v, want one", got)
 	}
 	stop()
 	if got := b.hardware(train.PID); got != (hardware{}) {
-		t.Errorf("after the daemon ended the process has %+v", got)
+		t.Errorf("after the daemon stopped: got %+v, want no change left", got)
 	}
 	if !b.closed {
 		t.Error("the backend was not closed")
@@ -119,7 +119,7 @@ func TestPendingProcessCanBeSet(t *testing.T) {
 	}
 }
 
-// rotateUntilKilled is a daemon that rotates the batch processes of the given pids.
+// rotateUntilKilled runs a daemon that rotates the batch processes of the given pids.
 func rotateUntilKilled(dir string, pids []string) {
 	b := newFakeBackend(dir)
 	d := newTestDaemon(b)
@@ -190,7 +190,7 @@ func TestHangingCallDelaysOneQueue(t *testing.T) {
 	}
 	eventually(t, "the other process is paused", func() bool { return b.hardware(second.PID).stopped })
 	if b.hardware(first.PID).stopped {
-		t.Error("the call hangs, and yet its process is paused")
+		t.Error("the process whose call hangs is paused")
 	}
 	close(hang)
 	eventually(t, "both are paused", func() bool { return b.hardware(first.PID).stopped })
@@ -211,15 +211,15 @@ func TestWithdrawnQueueIsRestored(t *testing.T) {
 	eventually(t, "it is paused", func() bool { return b.hardware(p.PID).stopped })
 	<-q.Withdraw(false)
 	if got := b.hardware(p.PID); got != (hardware{}) {
-		t.Errorf("withdrawn it has %+v", got)
+		t.Errorf("after Withdraw: got %+v, want no change left", got)
 	}
 	<-q.Withdraw(false) // a second call has no effect
 	d.guardian.mu.Lock()
 	if n := len(d.guardian.adopted); n != 0 {
-		t.Errorf("the guardian still has %d queues", n)
+		t.Errorf("got %d queues at the guardian, want 0", n)
 	}
 	d.guardian.mu.Unlock()
-	b.mustOffer(t, p) // it is found again, and still paused by its owner
+	b.mustOffer(t, p) // found again; its owner's pause is still in force
 	eventually(t, "it is paused again", func() bool { return b.hardware(p.PID).stopped })
 	stop()
 }
@@ -290,7 +290,7 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	}
 	p, leave := admit()
 	if device, can := queue(); device != "cuda" || can != "bound hold" {
-		t.Errorf("before its hardware queue is found it is on %q and can %q", device, can)
+		t.Errorf("with its gate alone: got device %q, abilities %q, want cuda, bound hold", device, can)
 	}
 	b.mustOffer(t, train)
 	both := func() bool {
@@ -298,7 +298,7 @@ func TestHardwareQueueWithGate(t *testing.T) {
 		return device == "fake0" && can == "bound hold interrupt slice"
 	}
 	if !both() {
-		t.Error("with its hardware queue found it cannot do what either can")
+		t.Error("with its hardware queue: it does not have the abilities of both")
 	}
 	change := func(attrs string) {
 		t.Helper()
@@ -324,11 +324,11 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	eventually(t, "it is known to be idle", func() bool { return !ready() })
 	leave()
 	if device, can := queue(); device != "fake0" || can != "interrupt slice" || !ready() {
-		t.Errorf("without its gate it is on %q, can %q, ready %v", device, can, ready())
+		t.Errorf("without its gate: got device %q, abilities %q, ready %v, want fake0, interrupt slice, true", device, can, ready())
 	}
 	p2, leave2 := admit()
 	if !both() {
-		t.Error("with a new gate it cannot do what either can")
+		t.Error("with a new gate: it does not have the abilities of both")
 	}
 	p2.Launch()
 	p2.AddCompleted(1)
@@ -336,6 +336,6 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	stop()
 	leave2()
 	if got := b.hardware(train.PID); got != (hardware{}) {
-		t.Errorf("after the daemon ended the process has %+v", got)
+		t.Errorf("after the daemon stopped: got %+v, want no change left", got)
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// named is a queue that is nothing but a name.
+// named is a queue that has only a name.
 type named string
 
 func (named) Close() error { return nil }
 
-// recorder is a device that stops and starts many queues in one call, and a keeper. It
-// refuses to stop the queue "bad".
+// recorder is a hal.Batcher and a journalKeeper that records calls. It refuses to stop the
+// queue "bad".
 type recorder struct {
 	mu   sync.Mutex
 	log  []string
-	hang chan struct{} // nil: it does not
+	hang chan struct{} // Switch waits for it; nil: it does not wait
 }
 
 func (r *recorder) note(format string, args ...any) {
@@ -48,19 +48,19 @@ func (r *recorder) Begin(a sched.Action) error { r.note("begin %d", a.Queue); re
 
 func (r *recorder) End(a sched.Action, _ sched.Outcome) error { r.note("end %d", a.Queue); return nil }
 
-// TestTurnIsOneCall: what was decided together for queues of one device that batches is
-// one call, with an outcome for each queue, and nobody is told who would have to undo it.
-// A queue that is given up meanwhile is so when the call is over.
-func TestTurnIsOneCall(t *testing.T) {
+// TestBatchIsOneCall: stops and starts that were decided together for queues with a batcher
+// are one call, with an outcome for each queue and no journal. A queue that is removed
+// meanwhile is closed after the call.
+func TestBatchIsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{hang: make(chan struct{})}
 		var mu sync.Mutex
-		came := map[sched.QueueID]sched.Outcome{}
+		outcomes := map[sched.QueueID]sched.Outcome{}
 		e := newExecutor(r, func(evs ...sched.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, ev := range evs {
-				came[ev.Queue] = ev.Outcome
+				outcomes[ev.Queue] = ev.Outcome
 			}
 		})
 		for id, name := range map[sched.QueueID]named{1: "a", 2: "bad", 3: "c"} {
@@ -72,26 +72,26 @@ func TestTurnIsOneCall(t *testing.T) {
 			{Queue: 2, Verb: sched.Stop, Level: sched.LevelInterrupt},
 		})
 		synctest.Wait()
-		if len(came) != 0 {
-			t.Errorf("it hangs, and yet %v came", came)
+		if len(outcomes) != 0 {
+			t.Errorf("during the call: got outcomes %v, want none", outcomes)
 		}
-		left := make(chan struct{})
+		closed := make(chan struct{})
 		e.remove(1, false, func() {})
-		go func() { e.leaving.Wait(); close(left) }()
+		go func() { e.leaving.Wait(); close(closed) }()
 		synctest.Wait()
 		select {
-		case <-left:
-			t.Error("a queue was given up in the middle of a call")
+		case <-closed:
+			t.Error("a queue was closed during a call for it")
 		default:
 		}
 		close(r.hang)
-		<-left
+		<-closed
 		synctest.Wait()
-		if got := strings.Join(r.log, "; "); got != "off [a bad] on [c]" {
-			t.Error(got)
+		if got, want := strings.Join(r.log, "; "), "off [a bad] on [c]"; got != want {
+			t.Errorf("got calls %q, want %q", got, want)
 		}
-		if want := map[sched.QueueID]sched.Outcome{1: sched.Done, 2: sched.Refused, 3: sched.Done}; fmt.Sprint(came) != fmt.Sprint(want) {
-			t.Errorf("%v came", came)
+		if want := map[sched.QueueID]sched.Outcome{1: sched.Done, 2: sched.Refused, 3: sched.Done}; fmt.Sprint(outcomes) != fmt.Sprint(want) {
+			t.Errorf("got outcomes %v, want %v", outcomes, want)
 		}
 		e.remove(2, true, func() {})
 		e.remove(3, true, func() {})

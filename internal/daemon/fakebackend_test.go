@@ -69,7 +69,7 @@ func (b *fakeBackend) Find(pid int) hal.Found {
 	if _, err := os.Stat(filepath.Join(b.dir, fmt.Sprint("pending-", pid))); err == nil {
 		return hal.Found{Pending: &proc.Process{PID: pid}}
 	}
-	return hal.Found{Note: "the fake backend knows it not"}
+	return hal.Found{Note: "the fake backend does not know it"}
 }
 
 // offer offers a queue of a process.
@@ -180,13 +180,13 @@ func (b *fakeBackend) mustOffer(t *testing.T, p proc.Process) hal.QueueHandle {
 }
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, so func() bool) {
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for range 500 {
-		if so() {
+		if holds() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("after 5 s it does not hold that %s", what)
+	t.Fatalf("after 5 s this does not hold: %s", what)
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// newHost makes a daemon that knows nothing but gates.
-func newHost() *Daemon { return newTestDaemon(newShim()) }
+// newShimDaemon makes a daemon whose only backend is the shim.
+func newShimDaemon() *Daemon { return newTestDaemon(newShim()) }
 
 func newShim() *shim.Backend {
 	b, err := shim.New(proc.Everyone)
@@ -36,7 +36,7 @@ func newShim() *shim.Backend {
 	return b
 }
 
-// serve runs a daemon and its socket. What it returns ends both, once or more often.
+// serve runs a daemon and its socket until stop is called, which may be more than once.
 func serve(t testing.TB, d *Daemon) (socket string, stop func()) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -61,9 +61,9 @@ func serve(t testing.TB, d *Daemon) (socket string, stop func()) {
 	return socket, stop
 }
 
-// hostUntilKilled is a daemon in a process of its own.
-func hostUntilKilled(socket string) {
-	d := newHost()
+// serveUntilKilled runs a daemon and its socket in a process of its own.
+func serveUntilKilled(socket string) {
+	d := newShimDaemon()
 	s := server.New(d, server.Config{Socket: socket, Pages: pageHost(d.cfg.Backends)})
 	go func() {
 		<-d.ready
@@ -72,8 +72,8 @@ func hostUntilKilled(socket string) {
 	_ = d.Run(context.Background())
 }
 
-// hello says hello as shim/abi.h has it. It returns nil if it is refused.
-func hello(socket, abi, runtime string) (net.Conn, *pagetest.Process, error) {
+// connectShim asks the daemon for a page, as shim/abi.h describes.
+func connectShim(socket, abi, runtime string) (net.Conn, *pagetest.Process, error) {
 	c, err := net.Dial("unix", socket)
 	if err != nil {
 		return nil, nil, err
@@ -100,20 +100,21 @@ func hello(socket, abi, runtime string) (net.Conn, *pagetest.Process, error) {
 	return c, p, err
 }
 
-// behave is the life of a program with a shim: it does what it reads, a word a line.
-func behave(socket, runtime string) {
-	conn, p, err := hello(socket, "1", runtime)
+// runShimProcess is the process with a shim that the tests control: it reads commands from
+// stdin, one a line, and prints results.
+func runShimProcess(socket, runtime string) {
+	conn, p, err := connectShim(socket, "1", runtime)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("hello")
+	fmt.Println("connected")
 	ends := []func(){}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		word, kind, value := "", shimpage.HintKind(0), int64(0)
-		_, _ = fmt.Sscan(lines.Text(), &word, &kind, &value)
-		switch word {
+		command, kind, value := "", shimpage.HintKind(0), int64(0)
+		_, _ = fmt.Sscan(lines.Text(), &command, &kind, &value)
+		switch command {
 		case "launch":
 			go func() { fmt.Println("launched", p.Launch()) }()
 		case "done":
@@ -126,24 +127,24 @@ func behave(socket, runtime string) {
 			ends[0]()
 			ends = ends[1:]
 		case "watch":
-			fmt.Println("told", p.Page.Watch.Load()&shimpage.ExplicitRequests != 0)
+			fmt.Println("requests reported", p.Page.Watch.Load()&shimpage.ExplicitRequests != 0)
 		case "use":
 			p.Page.Runtimes.Store(uint32(kind))
 		case "bound":
 			_, bound, batch := p.InFlight()
 			fmt.Println(bound, batch)
-		case "told":
-			at, repeatable := p.Page.Expect.Load(), p.Page.Idempotent.Load()
+		case "settings":
+			at, idempotent := p.Page.Expect.Load(), p.Page.Idempotent.Load()
 			in := time.Duration(at) - time.Duration(shimpage.Monotonic(time.Now()))
-			fmt.Println(repeatable, in > 50*time.Second && in <= time.Minute)
+			fmt.Println(idempotent, in > 50*time.Second && in <= time.Minute)
 		case "expects":
 			at := p.Page.Expect.Load()
 			fmt.Println("expects", at != 0)
-		case "breed": // a child that has all our descriptors
+		case "fork": // a child that inherits the connection
 			f, _ := conn.(*net.UnixConn).File()
 			child := exec.Command("sleep", "10")
 			child.ExtraFiles = []*os.File{f}
-			fmt.Println("bred", child.Start())
+			fmt.Println("forked", child.Start())
 		case "scribble":
 			r := rand.New(rand.NewPCG(uint64(kind), 0))
 			p.Scribble(func() byte { return byte(r.Uint32()) })
@@ -152,16 +153,16 @@ func behave(socket, runtime string) {
 	}
 }
 
-// program is such a program, seen from outside.
-type program struct {
+// shimProcess is a process that runs runShimProcess.
+type shimProcess struct {
 	*exec.Cmd
-	in   io.Writer
-	said chan string
+	in     io.Writer
+	output chan string // lines
 }
 
-func start(t *testing.T, socket, runtime string) *program {
+func startShim(t *testing.T, socket, runtime string) *shimProcess {
 	t.Helper()
-	p := &program{Cmd: exec.Command(os.Args[0], socket, runtime), said: make(chan string, 100)}
+	p := &shimProcess{Cmd: exec.Command(os.Args[0], socket, runtime), output: make(chan string, 100)}
 	p.Env = append(os.Environ(), "DAEMON_TEST=shim")
 	in, err := p.StdinPipe()
 	if err != nil {
@@ -177,43 +178,45 @@ func start(t *testing.T, socket, runtime string) *program {
 	p.in = in
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.said <- lines.Text()
+			p.output <- lines.Text()
 		}
-		close(p.said)
+		close(p.output)
 	}()
 	t.Cleanup(func() {
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	})
-	p.hears(t, "hello")
+	p.expect(t, "connected")
 	return p
 }
 
-func (p *program) do(format string, args ...any) { fmt.Fprintf(p.in, format+"\n", args...) }
+// send sends a command to the process.
+func (p *shimProcess) send(format string, args ...any) { fmt.Fprintf(p.in, format+"\n", args...) }
 
-func (p *program) hears(t *testing.T, want string) {
+// expect waits for the next line of output.
+func (p *shimProcess) expect(t *testing.T, want string) {
 	t.Helper()
 	select {
-	case got := <-p.said:
+	case got := <-p.output:
 		if got != want {
-			t.Fatalf("it says %q, want %q", got, want)
+			t.Fatalf("got output %q, want %q", got, want)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatalf("it does not say %q", want)
+		t.Fatalf("got no output within 20 s, want %q", want)
 	}
 }
 
-func (p *program) silent(t *testing.T) {
+func (p *shimProcess) expectNothing(t *testing.T) {
 	t.Helper()
 	select {
-	case got := <-p.said:
-		t.Fatalf("it says %q", got)
+	case got := <-p.output:
+		t.Fatalf("got output %q, want none", got)
 	case <-time.After(50 * time.Millisecond):
 	}
 }
 
-// found returns how the daemon describes a process.
-func (p *program) found(d *Daemon) (out api.Process) {
+// described returns how the daemon describes the process; empty: it does not list it.
+func (p *shimProcess) described(d *Daemon) (out api.Process) {
 	for _, q := range d.Processes() {
 		if q.PID == p.Process.Pid {
 			out = q
@@ -222,7 +225,7 @@ func (p *program) found(d *Daemon) (out api.Process) {
 	return out
 }
 
-func (p *program) set(t *testing.T, d *Daemon, attrs string) {
+func (p *shimProcess) set(t *testing.T, d *Daemon, attrs string) {
 	t.Helper()
 	if _, err := d.Change(p.Process.Pid, given(attrs)); err != nil {
 		t.Fatal(err)

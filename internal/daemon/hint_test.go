@@ -9,12 +9,12 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// TestExpectNothing: an arrival that is expected in no time at all is not known any more,
-// to policies and to the program.
-func TestExpectNothing(t *testing.T) {
-	d := newHost()
+// TestExpectZeroClearsIt: an expected arrival of zero clears the earlier one, for policies
+// and on the page.
+func TestExpectZeroClearsIt(t *testing.T) {
+	d := newShimDaemon()
 	socket, _ := serve(t, d)
-	p := start(t, socket, "cuda")
+	p := startShim(t, socket, "cuda")
 	expected := func() (at sched.Time) {
 		d.events.inLoop(func() {
 			for _, q := range d.sched.Queues(nil) {
@@ -27,14 +27,14 @@ func TestExpectNothing(t *testing.T) {
 		if _, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Expect.Of(int64(in))}); err != nil {
 			t.Fatal(err)
 		}
-		p.do("expects")
+		p.send("expects")
 		if in > 0 {
-			p.hears(t, "expects true")
+			p.expect(t, "expects true")
 		} else {
-			p.hears(t, "expects false")
+			p.expect(t, "expects false")
 		}
 		if at := expected(); (at != 0) != (in > 0) {
-			t.Errorf("expected in %v: the scheduler has %v", in, at)
+			t.Errorf("expected in %v: got %v in the scheduler", in, at)
 		}
 	}
 }

@@ -68,15 +68,22 @@ func (d *Daemon) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := d.openQueue(o, attached)
+	id := sched.QueueID(d.lastID.Add(1))
+	if o.Handoff != nil {
+		if err := d.guardian.adopt(id, adoption{o.Device.Info().Backend, o.Handoff.State}, o.Handoff.FD); err != nil {
+			d.cfg.Log.Warn("guardian could not take a queue, so it is not changed", "pid", o.Process.PID, "error", err)
+		}
+	}
+	q, err := d.openQueue(id, o, attached)
 	if err != nil {
+		d.guardian.forget(id)
 		return nil, errors.Join(err, hal.Abandon(attached))
 	}
 	return q, nil
 }
 
 // openQueue begins to schedule a queue that was attached.
-func (d *Daemon) openQueue(o hal.Offer, attached hal.Queue) (*queue, error) {
+func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*queue, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.running {
@@ -85,13 +92,7 @@ func (d *Daemon) openQueue(o hal.Offer, attached hal.Queue) (*queue, error) {
 	dev := d.device(o.Device)
 	p := d.process(o.Process)
 	d.setBackendAttr(p, o.Attr)
-	q := d.newQueue(p, dev)
-	q.plain, q.detail = attached, o.Detail
-	if o.Handoff != nil {
-		if err := d.guardian.adopt(q.id, adoption{dev.info.Backend, o.Handoff.State}, o.Handoff.FD); err != nil {
-			d.cfg.Log.Warn("the guardian could not take a queue, so it is not changed", "pid", p.info.PID, "error", err)
-		}
-	}
+	q := &queue{d: d, id: id, process: p, device: dev, plain: attached, detail: o.Detail}
 	d.exec.add(q.id, attached, workerConfig{after: o.After, batcher: o.Batcher, journaled: o.Handoff != nil})
 	p.queues = append(p.queues, q)
 	d.events.post(sched.Event{
@@ -99,12 +100,6 @@ func (d *Daemon) openQueue(o hal.Offer, attached hal.Queue) (*queue, error) {
 	})
 	d.arrange(p)
 	return q, nil
-}
-
-// newQueue makes the record of a queue. d.mu is held.
-func (d *Daemon) newQueue(p *process, dev *device) *queue {
-	d.lastID++
-	return &queue{d: d, id: sched.QueueID(d.lastID), process: p, device: dev}
 }
 
 // process returns the record of a process, made if there is none. A pid with another

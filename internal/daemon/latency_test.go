@@ -20,15 +20,15 @@ import (
 	preload "github.com/giveway/giveway/shim"
 )
 
-// stayOn keeps this thread on a CPU, so that the two ends are on two, as they are in
-// testdata/wake.c.
-func stayOn(cpu int) {
+// pinTo keeps this thread on a CPU, so that sender and receiver are on two CPUs, as they
+// are in testdata/wake.c.
+func pinTo(cpu int) {
 	var set unix.CPUSet
 	set.Set(cpu)
-	_ = unix.SchedSetaffinity(0, &set) // where it may not, it may be anywhere
+	_ = unix.SchedSetaffinity(0, &set) // not permitted everywhere; then any CPU is used
 }
 
-// stopwatch is a policy that notes when it is asked what to do about each hint.
+// stopwatch is a policy that records when Plan is called for each hint.
 type stopwatch struct {
 	pin  sync.Once
 	mu   sync.Mutex
@@ -43,7 +43,7 @@ func (s *stopwatch) Observe(_ sched.Time, ev *sched.Event) {
 }
 
 func (s *stopwatch) Plan(v *sched.View) (p sched.Plan) {
-	s.pin.Do(func() { stayOn(1) }) // the loop has a thread of its own
+	s.pin.Do(func() { pinTo(1) }) // the loop has a thread of its own
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.at[s.last]; !known {
@@ -55,7 +55,7 @@ func (s *stopwatch) Plan(v *sched.View) (p sched.Plan) {
 	return p
 }
 
-// built is a program of testdata.
+// built compiles a program of testdata and returns its path.
 func built(b *testing.B, name string) string {
 	b.Helper()
 	program := filepath.Join(b.TempDir(), name)
@@ -65,7 +65,7 @@ func built(b *testing.B, name string) string {
 	return program
 }
 
-// preloaded is the library, in a file.
+// preloaded writes the shim to a file and returns its path.
 func preloaded(b *testing.B) string {
 	b.Helper()
 	library, err := preload.Library()
@@ -79,14 +79,14 @@ func preloaded(b *testing.B) string {
 	return file
 }
 
-// BenchmarkHint measures from the moment that a program behind the library gives a hint
-// until the policy is asked what to do about it, with the daemon asleep; and beside that
-// what it takes to wake a process that does nothing else.
+// BenchmarkHint measures the time from a hint of a process with the shim until the policy
+// is called, with the daemon asleep. For comparison it measures how long it takes to wake a
+// process that does nothing else.
 func BenchmarkHint(b *testing.B) {
 	const count, pause = "2000", "500" // us
 	bare, giver, library := built(b, "wake"), built(b, "hints"), preloaded(b)
 	watch := &stopwatch{at: map[int32]uint64{}}
-	d := newHost()
+	d := newShimDaemon()
 	d.sched = sched.New(sched.Config{}, sched.PolicyChoice{Name: "stopwatch", Make: func() sched.Policy { return watch }})
 	socket, _ := serve(b, d)
 	var hints, wakes []float64
@@ -103,13 +103,13 @@ func BenchmarkHint(b *testing.B) {
 			at, decided := watch.at[int32(i+1)]
 			watch.mu.Unlock()
 			if !decided {
-				continue // two were taken together: the later counts
+				continue // the loop read two hints at once: only the later one is timed
 			}
 			hints = append(hints, float64(at-sent))
 		}
 	}
 	if len(hints) < len(wakes)/2 {
-		b.Fatalf("%d decisions for %d hints", len(hints), len(wakes))
+		b.Fatalf("got %d decisions for %d hints", len(hints), len(wakes))
 	}
 	for _, m := range []struct {
 		name  string

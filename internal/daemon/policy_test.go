@@ -71,7 +71,7 @@ func TestExternalPolicyDecides(t *testing.T) {
 	}
 	eventually(t, "the lower priority is stopped", func() bool { return b.hardware(low.PID).stopped && !b.hardware(high.PID).stopped })
 	if p := d.Policy(); p.Name != "external" || p.Overruled != "" {
-		t.Errorf("the policy is %+v", p)
+		t.Errorf("got policy %+v, want external, not overruled", p)
 	}
 	text, _ := os.ReadFile(pidFile)
 	pid := 0
@@ -85,8 +85,8 @@ func TestExternalPolicyDecides(t *testing.T) {
 	}
 }
 
-// TestExternalPolicyFails: whatever a policy process does, the fallback policy decides,
-// orders of owners are carried out, and the daemon can be stopped.
+// TestExternalPolicyFails: in each case of a failing policy process the fallback policy
+// decides, orders of owners are carried out, and the daemon can be stopped.
 func TestExternalPolicyFails(t *testing.T) {
 	silent, err := net.Listen("unix", filepath.Join(t.TempDir(), "silent"))
 	if err != nil {
@@ -140,7 +140,7 @@ func TestExternalPolicyFails(t *testing.T) {
 				t.Errorf("the daemon took %v to stop", took)
 			}
 			if got := b.hardware(train.PID); got != (hardware{}) {
-				t.Errorf("after the daemon ended the process has %+v", got)
+				t.Errorf("after the daemon stopped: got %+v, want no change left", got)
 			}
 		})
 	}
@@ -164,11 +164,11 @@ func TestExternalPolicyParameters(t *testing.T) {
 		{map[string]string{"exec": "b", "turn": "1ms"}, "it has: socket, exec, deadline, fallback"},
 	} {
 		if _, err := d.SetPolicy(api.Policy{Name: "external", Params: tt.params}); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%v: %v, want an error with %q", tt.params, err, tt.want)
+			t.Errorf("%v: got %v, want an error with %q", tt.params, err, tt.want)
 		}
 	}
 	if p := d.Policy(); p.Name != "giveway" {
-		t.Errorf("after refused orders the policy is %s", p.Name)
+		t.Errorf("after refused orders: got policy %s, want giveway", p.Name)
 	}
 }
 

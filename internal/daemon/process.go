@@ -44,8 +44,7 @@ func (p *process) Settings() *hal.Settings { return p.settings.Load() }
 // newProcess makes the record of a process, with the attributes given so far to it, its
 // run and its tree. d.mu is held.
 func (d *Daemon) newProcess(info proc.Process) *process {
-	d.lastID++
-	p := &process{info: info, user: userName(info.UID), id: sched.ProcessID(d.lastID)}
+	p := &process{info: info, user: userName(info.UID), id: sched.ProcessID(d.lastID.Add(1))}
 	p.layers[attr.FromProcess] = cpuAttrs(info.Nice, info.RealTime)
 	for _, t := range d.treesOf(&info) {
 		p.owned = true

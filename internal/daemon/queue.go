@@ -215,7 +215,7 @@ func (d *Daemon) arrange(p *process) {
 
 // openGate opens the queue of a process that has nothing but its gate. d.mu is held.
 func (d *Daemon) openGate(p *process) {
-	q := d.newQueue(p, p.gate.device)
+	q := &queue{d: d, id: sched.QueueID(d.lastID.Add(1)), process: p, device: p.gate.device}
 	q.attachGate(p.gate)
 	p.queues = append(p.queues, q)
 	d.exec.add(q.id, q.gate, workerConfig{})

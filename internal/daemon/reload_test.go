@@ -19,43 +19,43 @@ import (
 	"github.com/giveway/giveway/internal/config"
 )
 
-// pages is a log that can be read while it is written.
-type pages struct {
+// logBuffer is a log that can be read while it is written.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (p *pages) Write(b []byte) (int, error) {
+func (p *logBuffer) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.Write(b)
 }
 
-func (p *pages) String() string {
+func (p *logBuffer) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.String()
 }
 
-func (p *pages) count(what string) int { return strings.Count(p.String(), what) }
+func (p *logBuffer) count(text string) int { return strings.Count(p.String(), text) }
 
-// reloading is a daemon with one program, that reads its file again.
+// reloading is a daemon with one process that follows its configuration file.
 type reloading struct {
 	*testing.T
 	d    *Daemon
 	file string
-	log  *pages
+	log  *logBuffer
 }
 
 func startReloading(t *testing.T, text string) *reloading {
 	b := newFakeBackend(t.TempDir())
 	p, _ := sleeper(t)
-	// From here on SIGHUP does not kill us, whoever listens.
-	mine := make(chan os.Signal, 1)
-	signal.Notify(mine, syscall.SIGHUP)
-	t.Cleanup(func() { signal.Stop(mine) })
+	// SIGHUP must not end the test before the daemon receives it.
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(ignored) })
 
-	r := &reloading{T: t, d: newTestDaemon(b), file: filepath.Join(t.TempDir(), "giveway.yaml"), log: &pages{}}
+	r := &reloading{T: t, d: newTestDaemon(b), file: filepath.Join(t.TempDir(), "giveway.yaml"), log: &logBuffer{}}
 	r.d.cfg.Log = slog.New(slog.NewTextHandler(r.log, nil))
 	r.write(text)
 	first, err := config.Load(r.file)
@@ -85,8 +85,8 @@ func (r *reloading) write(text string) {
 	}
 }
 
-// writeUnseen changes the file so that only a signal has it read again: its size
-// and its time are what a look at it goes by.
+// writeUnseen changes the file but neither its size nor its time, so that the daemon
+// notices the change only at a signal.
 func (r *reloading) writeUnseen(text string) {
 	r.Helper()
 	info, err := os.Stat(r.file)
@@ -95,7 +95,7 @@ func (r *reloading) writeUnseen(text string) {
 	}
 	room := int(info.Size()) - len(text)
 	if room < 1 {
-		r.Fatalf("%d bytes too long", 1-room)
+		r.Fatalf("the text is %d bytes too long", 1-room)
 	}
 	f, err := os.OpenFile(r.file, os.O_WRONLY, 0) // not emptied first: a signal may be on its way
 	if err != nil {
@@ -107,12 +107,12 @@ func (r *reloading) writeUnseen(text string) {
 	}
 }
 
-// hangUp sends SIGHUP until the log has one more of what is said: the first may
-// come before anybody listens.
+// hangUp sends SIGHUP until the log has the text once more. The first signal may come
+// before the daemon receives signals.
 func (r *reloading) hangUp(until string) {
 	r.Helper()
 	before := r.log.count(until)
-	eventually(r.T, "the log says "+until, func() bool {
+	eventually(r.T, "the log has "+until, func() bool {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			r.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func (r *reloading) configCheck() api.Check {
 
 func (r *reloading) becomes(class, policy string) {
 	r.Helper()
-	eventually(r.T, "the program is "+class+" under "+policy, func() bool { return r.is(class, policy) })
+	eventually(r.T, "the process has class "+class+" under "+policy, func() bool { return r.is(class, policy) })
 }
 
 const (
@@ -146,27 +146,27 @@ const (
 	restart   = "changes that need a restart of the daemon"
 )
 
-// TestReloadAtSIGHUP: a bad file is refused with its line, and the old one stays; a
-// good one counts.
+// TestReloadAtSIGHUP: a file with a mistake is refused with the line, and the old one stays
+// in force. A file without mistakes is applied.
 func TestReloadAtSIGHUP(t *testing.T) {
 	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch}]\n"+strings.Repeat("#", 200)+"\n")
 	r.writeUnseen("policy: rr\n\nrules: [{match: {}, class: urgent}]\n")
 	r.hangUp(refused)
 	if r.log.count(r.file+":3: ") == 0 || r.log.count("urgent") == 0 {
-		t.Errorf("the log does not say what is wrong in which line:\n%s", r.log)
+		t.Errorf("got log\n%s\nwant the mistake and its line", r.log)
 	}
 	if c := r.configCheck(); c.OK || !strings.Contains(c.Detail, "urgent") || strings.Contains(c.Detail, "\n") {
 		t.Errorf("doctor shows %+v, want the mistake in one line", c)
 	}
 	if !r.is("batch", "giveway") || r.log.count(readAgain) > 0 {
-		t.Errorf("a file that was refused counts: %+v, %+v", r.d.Processes(), r.d.Policy())
+		t.Errorf("a file that was refused is in force: got %+v, %+v", r.d.Processes(), r.d.Policy())
 	}
 	if err := os.Rename(r.file, r.file+".away"); err != nil {
 		t.Fatal(err)
 	}
 	r.hangUp("no such file")
 	if !r.is("batch", "giveway") {
-		t.Errorf("a file that is gone counts: %+v, %+v", r.d.Processes(), r.d.Policy())
+		t.Errorf("without the file: got %+v, %+v, want batch under giveway", r.d.Processes(), r.d.Policy())
 	}
 	if err := os.Rename(r.file+".away", r.file); err != nil {
 		t.Fatal(err)
@@ -175,30 +175,30 @@ func TestReloadAtSIGHUP(t *testing.T) {
 	r.hangUp(readAgain)
 	r.becomes("online", "rr")
 	if c := r.configCheck(); !c.OK {
-		t.Errorf("doctor shows %+v, want that the file is right", c)
+		t.Errorf("doctor shows %+v, want that the file is accepted", c)
 	}
 	if n := r.log.count(restart); n > 0 {
-		t.Errorf("a restart is asked for though nothing needs one:\n%s", r.log)
+		t.Errorf("got log\n%s\nwant no request to restart", r.log)
 	}
 	r.writeUnseen("policy: rr\nfloor: 3%\nrules: [{match: {}, class: online}]\n")
 	r.hangUp(restart)
 }
 
-// TestReloadOnChange: the same without a signal, when the file is seen to change.
+// TestReloadOnChange: the file is read again without a signal when it has changed.
 func TestReloadOnChange(t *testing.T) {
 	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch}]\n")
 	r.write("policy: giveway\nrulez: [{match: {}, class: online}]\n")
-	eventually(t, "it is refused", func() bool { return r.log.count(refused) > 0 && r.log.count(r.file+":2: ") > 0 })
+	eventually(t, "the file is refused", func() bool { return r.log.count(refused) > 0 && r.log.count(r.file+":2: ") > 0 })
 	if !r.is("batch", "giveway") {
-		t.Errorf("a file that was refused counts: %+v, %+v", r.d.Processes(), r.d.Policy())
+		t.Errorf("a file that was refused is in force: got %+v, %+v", r.d.Processes(), r.d.Policy())
 	}
 	r.write("policy: wfq\nrules: [{match: {}, class: idle}]\n")
 	r.becomes("idle", "wfq")
 }
 
-// TestReloadAfterASetting: an owner who has said nothing of the class leaves it to the
-// rules, and what he did say stays.
-func TestReloadAfterASetting(t *testing.T) {
+// TestReloadKeepsWhatWasSet: a new rule changes the attributes that the owner has not set,
+// and no others.
+func TestReloadKeepsWhatWasSet(t *testing.T) {
 	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch, weight: 5}]\n")
 	pid := r.d.Processes()[0].PID
 	for _, attrs := range []string{"paused=true weight=3", "paused=false weight=3"} {
@@ -216,7 +216,7 @@ func TestReloadAfterASetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.write("policy: wfq\nrules: [{match: {}, class: batch}]\n")
-	eventually(t, "the file counts", func() bool { return r.d.Policy().Name == "wfq" })
+	eventually(t, "the file is applied", func() bool { return r.d.Policy().Name == "wfq" })
 	if p := r.d.Processes()[0]; p.Class() != "online" || p.Attrs.Source(attr.Class) != attr.FromSet || p.Attrs.Int(attr.Weight) != 3 {
 		t.Errorf("got %v, want online by set with weight 3", p.Attrs.Given())
 	}

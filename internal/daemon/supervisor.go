@@ -22,8 +22,8 @@ type adoption struct {
 	State   any    `json:"state"`
 }
 
-// supervisor keeps a guardian process running and tells it of every change. A guardian
-// that dies is replaced and told everything again; while there is none, nothing is
+// supervisor keeps a guardian process running and reports every change to it. It replaces
+// a guardian that dies, and reports everything again. While there is none, nothing is
 // changed. It implements journalKeeper.
 type supervisor struct {
 	argv []string
@@ -36,24 +36,28 @@ type supervisor struct {
 	closing  bool
 }
 
-// adopted is a queue that the guardian knows, with a copy of its descriptor: a new
-// guardian may have to be told of the queue while the queue itself is being closed.
+// adopted is a queue that the guardian can restore, with a copy of its descriptor: the
+// queue may have to be sent to a new guardian while it is being closed here.
 type adopted struct {
 	adoption
 	fd int
 }
 
-var errNoGuardian = errors.New("no guardian is running, so nothing is changed")
+var (
+	errNoGuardian = errors.New("no guardian is running, so nothing is changed")
+	errNotAdopted = errors.New("the guardian does not have the queue, so it is not changed")
+)
 
 func newSupervisor(argv []string, log *slog.Logger) *supervisor {
 	s := &supervisor{argv: argv, log: log, adopted: make(map[sched.QueueID]adopted)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.startGuardian()
+	go s.keepGuardian()
 	return s
 }
 
-// startGuardian starts a guardian and tells it of all queues and changes. s.mu is held.
+// startGuardian starts a guardian and sends it all queues and changes. s.mu is held.
 func (s *supervisor) startGuardian() {
 	g, err := guardian.Start(s.argv...)
 	for id, a := range s.adopted {
@@ -74,29 +78,38 @@ func (s *supervisor) startGuardian() {
 		return
 	}
 	s.guardian = g
-	go s.watch(g)
 }
 
-// watch replaces a guardian that dies, trying once a second.
-func (s *supervisor) watch(g *guardian.Guardian) {
-	<-g.Gone()
+// guardianPause is the time between two attempts to start a guardian, if the last one
+// failed or did not live that long.
+const guardianPause = time.Second
+
+// keepGuardian starts a guardian whenever there is none, until the supervisor is closed.
+func (s *supervisor) keepGuardian() {
 	for {
+		s.mu.Lock()
+		g, started := s.guardian, time.Now()
+		s.mu.Unlock()
+		if g != nil {
+			<-g.Gone()
+			_ = g.Close() // releases the socket
+			s.mu.Lock()
+			s.guardian = nil
+			s.mu.Unlock()
+		}
+		if time.Since(started) < guardianPause {
+			time.Sleep(guardianPause)
+		}
 		s.mu.Lock()
 		if s.closing {
 			s.mu.Unlock()
 			return
 		}
-		if s.guardian == g {
+		if g != nil {
 			s.log.Error("guardian died; starting another")
-			s.guardian = nil
 		}
 		s.startGuardian()
-		running := s.guardian != nil
 		s.mu.Unlock()
-		if running {
-			return
-		}
-		time.Sleep(time.Second)
 	}
 }
 
@@ -107,22 +120,26 @@ func (s *supervisor) is(pid int) bool {
 	return s.guardian != nil && s.guardian.PID() == pid
 }
 
-// adopt tells the guardian of a queue.
+// adopt sends a queue to the guardian, now or when there is one. After an error the queue
+// is not changed.
 func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("copy a descriptor for the guardian: %w", err)
 	}
-	s.adopted[id] = adopted{a, own}
-	if s.guardian == nil {
-		return errNoGuardian
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.guardian != nil {
+		if err := s.guardian.Adopt(id, a, own); err != nil {
+			_ = unix.Close(own)
+			return err
+		}
 	}
-	return s.guardian.Adopt(id, a, own)
+	s.adopted[id] = adopted{a, own}
+	return nil
 }
 
-// forget tells the guardian that a queue is gone, or restored.
+// forget reports to the guardian that a queue is gone, or restored.
 func (s *supervisor) forget(id sched.QueueID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,6 +161,9 @@ func (s *supervisor) Begin(a sched.Action) error {
 	defer s.mu.Unlock()
 	if s.guardian == nil {
 		return errNoGuardian
+	}
+	if _, ok := s.adopted[a.Queue]; !ok {
+		return errNotAdopted
 	}
 	if err := s.guardian.Begin(a); err != nil {
 		return err

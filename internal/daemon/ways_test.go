@@ -67,10 +67,10 @@ func visible(m map[string]any, r *attr.Row, inJSON any, from attr.Source) bool {
 // TestEveryAttributeByEveryWay walks the table: each attribute can be set in each way
 // that its row claims, and giveway ps --json shows it with its source.
 func TestEveryAttributeByEveryWay(t *testing.T) {
-	d := newHost()
+	d := newShimDaemon()
 	socket, _ := serve(t, d)
 	c := client.New(socket)
-	p := start(t, socket, "cuda")
+	p := startShim(t, socket, "cuda")
 	pid := p.Process.Pid
 	// A process keeps the attributes of its last run, so rules come before runs.
 	for _, way := range []struct {
@@ -109,7 +109,7 @@ func TestEveryAttributeByEveryWay(t *testing.T) {
 			if id == attr.Expect {
 				value = int64(shimpage.Monotonic(time.Now().Add(time.Duration(value))))
 			}
-			p.do("hint %d %d", id.Row().HintKind, value)
+			p.send("hint %d %d", id.Row().HintKind, value)
 			return func() {}, nil
 		}},
 	} {
