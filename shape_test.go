@@ -113,8 +113,6 @@ var mayDepend = map[string][]string{
 	"internal/amd/kfd":              {"golang.org/x/sys"},
 	"internal/amd/kfd/kfdtest":      {"golang.org/x/sys"},
 	"internal/amd":                  {"golang.org/x/sys"},
-	"internal/scenario":             {"go.yaml.in/yaml/v3"},
-	"internal/config":               {"go.yaml.in/yaml/v3"},
 	"internal/yamlfile":             {"go.yaml.in/yaml/v3"},
 	"internal/nvidia/discover":      {"github.com/cilium/ebpf", "golang.org/x/sys"},
 	"internal/guardian":             {"golang.org/x/sys"},

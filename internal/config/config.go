@@ -18,7 +18,6 @@ import (
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
-	"go.yaml.in/yaml/v3"
 )
 
 // Path is the configuration file of the machine's daemon.
@@ -83,25 +82,24 @@ func Load(path string) (Config, error) {
 // Parse reads the text of a file; file is its name in errors. An empty file is the
 // default configuration.
 func Parse(file string, data []byte) (Config, error) {
-	r, root, err := yamlfile.Read(file, "configuration", data, maxBytes)
+	f, err := yamlfile.Read(file, "configuration", data, maxBytes)
 	if err != nil {
 		return Config{}, err
 	}
 	c := Default()
-	if root == nil || root.Tag == "!!null" {
+	if f == nil {
 		return c, nil
 	}
-	f := r.Form(root, "")
 	readPolicy(f, &c.Policy, append(policy.Names(), policy.ExternalName))
-	devices(r, f, &c)
+	devices(f, &c)
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
 	listenTCP(f, &c)
 	c.NoTrace, c.NoNVIDIA, c.NoAMD = !on(f, "trace"), !on(f, "nvidia"), !on(f, "amd")
 	f.Renamed("eyes", "write trace")
-	rules(r, f, &c)
+	rules(f, &c)
 	f.Done("the configuration")
-	if err := r.Err(); err != nil {
+	if err := f.Err(); err != nil {
 		return Config{}, err
 	}
 	return c, nil
@@ -133,11 +131,10 @@ func checkParam(name, param, value string) error {
 	return err
 }
 
-func devices(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
+func devices(f *yamlfile.Form, c *Config) {
 	known := map[string]bool{}
-	f.List("devices", maxDevices, func(n *yaml.Node, path string) {
+	f.List("devices", "", maxDevices, func(df *yamlfile.Form) {
 		var d api.Policy
-		df := r.Form(n, path)
 		df.IdentOrIndex("device", &d.Device)
 		df.Need("device", "0")
 		readPolicy(df, &d, policy.Names())

@@ -9,7 +9,6 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/yamlfile"
-	"go.yaml.in/yaml/v3"
 )
 
 // Rule gives attributes to the processes that match.
@@ -84,27 +83,26 @@ func glob(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(b.String()) // quoted text always compiles
 }
 
-func rules(r *yamlfile.Reader, f *yamlfile.Form, c *Config) {
-	f.List("rules", maxRules, func(n *yaml.Node, path string) {
-		rf := r.Form(n, path)
-		rule := Rule{line: n.Line}
-		before := r.Mistakes()
+func rules(f *yamlfile.Form, c *Config) {
+	f.List("rules", "", maxRules, func(rf *yamlfile.Form) {
+		rule := Rule{line: rf.Line()}
+		before := rf.Mistakes()
 		rf.Need("match", "{user: alice, command: 'python* *train*'}, or match: {} for every process")
-		if n := rf.Get("match"); n != nil {
-			readMatch(r.Form(n, rf.Path("match")), &rule.match)
+		if mf := rf.Form("match"); mf != nil {
+			readMatch(mf, &rule.match)
 		}
 		rule.Attrs = attr.ReadYAML(rf, attr.ByRule)
 		rf.Done("a rule")
-		if r.Mistakes() > before {
+		if rf.Mistakes() > before {
 			return
 		}
 		if rule.Attrs.Empty() {
-			r.Wrong(n, path, "the rule sets no attribute; for example class: batch")
+			rf.Wrong("", "the rule sets no attribute; for example class: batch")
 		} else if err := rule.Attrs.Check(attr.ByRule); err != nil {
-			r.Wrong(n, path, "%v", err)
+			rf.Wrong("", "%v", err)
 		}
 		if last := len(c.Rules) - 1; last >= 0 && c.Rules[last].match.everything() {
-			r.Wrong(n, path, "the rule is never used: the rule above, on line %d, matches every process", c.Rules[last].line)
+			rf.Wrong("", "the rule is never used: the rule above, on line %d, matches every process", c.Rules[last].line)
 		}
 		c.Rules = append(c.Rules, rule)
 	})

@@ -2,28 +2,25 @@ package scenario
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
-	"go.yaml.in/yaml/v3"
 )
 
-func (r *reader) clients(f *form, s *Scenario) {
+func readClients(f *form, s *Scenario, open opener) {
 	f.Need("clients", "[{name: train, class: batch, kernels: {time: 212us}}]")
 	names := map[string]bool{}
 	flight := 0
-	f.List("clients", maxClients, func(n *yaml.Node, path string) {
-		cf := r.Form(n, path)
+	f.List("clients", "client", maxClients, func(cf *form) {
 		c := sim.ClientConfig{Name: "?"}
 		count := 1
 		cf.Ident("name", &c.Name)
 		cf.Need("name", "train")
 		cf.Count("count", &count, 1, maxClients)
-		r.client(cf, &s.Config, &c)
+		readClient(cf, &s.Config, &c, open)
 		renamed(cf, "program", "process", "life", "lifetime", "rest", "downtime")
 		cf.Done("a client")
 		all := &s.Config.Clients
@@ -48,9 +45,6 @@ func (r *reader) clients(f *form, s *Scenario) {
 			*all = append(*all, one)
 		}
 	})
-	if n := f.Value("clients"); n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		f.Wrong("clients", "the list is empty; want at least one client")
-	}
 }
 
 func kernelsOf(c *sim.ClientConfig) int {
@@ -61,16 +55,16 @@ func kernelsOf(c *sim.ClientConfig) int {
 	return n
 }
 
-// client reads the fields of a client other than name and count.
-func (r *reader) client(f *form, cfg *sim.Config, c *sim.ClientConfig) {
-	c.Device = r.deviceOf(f, cfg)
+// readClient reads the fields of a client other than name and count.
+func readClient(f *form, cfg *sim.Config, c *sim.ClientConfig, open opener) {
+	c.Device = deviceOf(f, cfg)
 	f.Ident("process", &c.Process)
 	c.Attr = attr.ReadYAML(f, attr.ByScenario).Sched()
 	f.Boolean("shim", &c.Shim)
-	r.arrival(f, cfg, &c.Arrival)
-	r.kernels(f, c)
-	r.times(f, "before", &c.Before, 0, hour)
-	r.times(f, "after", &c.After, 0, hour)
+	readArrival(f, cfg, &c.Arrival, open)
+	readKernels(f, c)
+	readTime(f, "before", &c.Before, 0, hour)
+	readTime(f, "after", &c.After, 0, hour)
 	f.Duration("prepare", &c.Prepare, 0, hour)
 	f.Boolean("hint", &c.Hint)
 	f.Duration("announce", &c.Announce, 0, hour)
@@ -79,8 +73,8 @@ func (r *reader) client(f *form, cfg *sim.Config, c *sim.ClientConfig) {
 	f.Duration("slice", &c.Slice, time.Microsecond, time.Minute)
 	f.Duration("start", &c.Start, 0, maxLength)
 	f.Duration("kill", &c.Kill, 0, maxLength)
-	r.times(f, "lifetime", &c.Lifetime, time.Millisecond, maxLength)
-	r.times(f, "downtime", &c.Downtime, time.Millisecond, maxLength)
+	readTime(f, "lifetime", &c.Lifetime, time.Millisecond, maxLength)
+	readTime(f, "downtime", &c.Downtime, time.Millisecond, maxLength)
 	switch {
 	case f.Has("kill") && c.Kill <= c.Start:
 		f.Wrong("kill", "%s is not after its start at %s", format.ExactDuration(c.Kill), format.ExactDuration(c.Start))
@@ -99,7 +93,7 @@ func (r *reader) client(f *form, cfg *sim.Config, c *sim.ClientConfig) {
 }
 
 // deviceOf returns the index of the client's device.
-func (r *reader) deviceOf(f *form, cfg *sim.Config) int {
+func deviceOf(f *form, cfg *sim.Config) int {
 	ids := make([]string, len(cfg.Devices))
 	for i, d := range cfg.Devices {
 		ids[i] = string(d.ID)
@@ -114,59 +108,38 @@ func (r *reader) deviceOf(f *form, cfg *sim.Config) int {
 // arrivalNames are in the order of sim.ArrivalKind.
 var arrivalNames = []string{"closed", "periodic", "poisson", "trace"}
 
-// arrival reads how requests arrive. The default is closed: the next request is sent
+// readArrival reads how requests arrive. The default is closed: the next request is sent
 // when the last is answered.
-func (r *reader) arrival(f *form, cfg *sim.Config, a *sim.Arrival) {
-	n := f.Get("arrival")
-	if n == nil {
-		return
-	}
-	path := f.Path("arrival")
-	if n.Kind == yaml.ScalarNode && n.Value == "closed" {
-		return
-	}
-	if n.Kind != yaml.MappingNode {
-		f.Wrong("arrival", "%s, where one of these is wanted: closed, {closed: 5ms}, {periodic: 20ms}, {poisson: 100/s}, {trace: FILE}", yamlfile.Kind(n))
-		return
-	}
-	af := r.Form(n, path)
-	given := 0
-	for i, name := range arrivalNames {
-		if !af.Has(name) {
-			af.Ask(name)
-			continue
+func readArrival(client *form, cfg *sim.Config, a *sim.Arrival, open opener) {
+	if !client.IsForm("arrival") {
+		wanted := "one of closed, {closed: 5ms}, {periodic: 20ms}, {poisson: 100/s}, {trace: FILE}"
+		if s, ok := client.Scalar("arrival", wanted); ok && s != "closed" {
+			client.Wrong("arrival", "%q, where %s is wanted", yamlfile.Clip(s), wanted)
 		}
-		given++
+		return
+	}
+	f := client.Form("arrival")
+	if i := f.Kind("kind of arrival", arrivalNames); i >= 0 {
 		a.Kind = sim.ArrivalKind(i)
-		switch a.Kind {
-		case sim.Closed:
-			af.Duration(name, &a.Every, 0, hour)
-		case sim.Trace:
-			a.Trace = r.trace(af)
-		default:
-			r.every(af, name, cfg, &a.Every)
-		}
 	}
-	af.Duration("offset", &a.Offset, 0, hour)
-	if a.Kind == sim.Closed {
-		af.Count("depth", &a.Depth, 1, 10_000)
+	switch name := arrivalNames[a.Kind]; a.Kind {
+	case sim.Closed:
+		f.Duration(name, &a.Every, 0, hour)
+		f.Count("depth", &a.Depth, 1, 10_000)
+	case sim.Trace:
+		a.Trace = readTrace(f, open)
+	default:
+		readPeriod(f, name, cfg, &a.Every)
 	}
-	before := r.Mistakes()
-	af.Done("an arrival")
+	f.Duration("offset", &a.Offset, 0, hour)
 	for i := range a.Trace {
 		a.Trace[i] += a.Offset // the simulator does not add the offset to a trace
 	}
-	switch {
-	case given == 1 || r.Mistakes() > before:
-	case given == 0:
-		r.Wrong(n, path, "the kind of arrival is missing; there are: %s", strings.Join(arrivalNames, ", "))
-	default:
-		r.Wrong(n, path, "%d kinds, where one is wanted", given)
-	}
+	f.Done("an arrival")
 }
 
-// every reads a period or a rate.
-func (r *reader) every(f *form, name string, cfg *sim.Config, v *time.Duration) {
+// readPeriod reads a period or a rate.
+func readPeriod(f *form, name string, cfg *sim.Config, v *time.Duration) {
 	s, ok := f.Scalar(name, "a period such as 20ms or a rate such as 50/s")
 	if !ok {
 		return
@@ -184,33 +157,23 @@ func (r *reader) every(f *form, name string, cfg *sim.Config, v *time.Duration) 
 	}
 }
 
-// kernels reads one run of equal kernels, or a list of runs.
-func (r *reader) kernels(f *form, c *sim.ClientConfig) {
+// readKernels reads one run of equal kernels, or a list of runs.
+func readKernels(f *form, c *sim.ClientConfig) {
 	f.Need("kernels", "{count: 160, time: 7us}")
-	n := f.Get("kernels")
-	if n == nil {
-		return
-	}
-	read := func(n *yaml.Node, path string) {
+	read := func(kf *form) {
 		k := sim.Kernels{Count: 1}
-		kf := r.Form(n, path)
 		kf.Count("count", &k.Count, 1, maxKernels)
-		r.times(kf, "time", &k.Time, 100*time.Nanosecond, hour)
+		readTime(kf, "time", &k.Time, 100*time.Nanosecond, hour)
 		kf.Need("time", "212us")
-		r.times(kf, "gap", &k.Gap, 0, hour)
+		readTime(kf, "gap", &k.Gap, 0, hour)
 		kf.Boolean("wait", &k.Wait)
 		kf.Done("a run of kernels")
 		c.Kernels = append(c.Kernels, k)
 	}
-	switch {
-	case n.Kind == yaml.MappingNode:
-		read(n, f.Path("kernels"))
-	case n.Kind != yaml.SequenceNode:
-		f.Wrong("kernels", "%s, where {time: 212us} or a list of such is wanted", yamlfile.Kind(n))
-	case len(n.Content) == 0:
-		f.Wrong("kernels", "the list is empty; want at least one run of kernels")
-	default:
-		f.Items(n, "kernels", 10_000, read)
+	if f.IsForm("kernels") {
+		read(f.Form("kernels"))
+	} else {
+		f.List("kernels", "run of kernels such as {time: 212us}", 10_000, read)
 	}
 	if total := kernelsOf(c); total > maxKernels {
 		f.Wrong("kernels", "%d kernels per request; at most %d are allowed", total, maxKernels)

@@ -10,15 +10,13 @@ import (
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/sched"
-	"go.yaml.in/yaml/v3"
 )
 
-func (r *reader) devices(f *form, c *sim.Config) {
+func readDevices(f *form, c *sim.Config) {
 	f.Need("devices", "[{model: nvidia-h200}]")
 	known := map[sched.DeviceID]bool{}
-	f.List("devices", maxDevices, func(n *yaml.Node, path string) {
+	f.List("devices", "device", maxDevices, func(df *form) {
 		id := fmt.Sprintf("gpu%d", len(c.Devices))
-		df := r.Form(n, path)
 		df.Ident("id", &id)
 		d := sim.DeviceConfig{ID: sched.DeviceID(id)}
 		if known[d.ID] {
@@ -30,47 +28,43 @@ func (r *reader) devices(f *form, c *sim.Config) {
 		df.Need("model", names[0])
 		if ok {
 			d.Model, _ = sim.NewModel(names[i]) // the name is valid
-			r.model(df, &d.Model)
+			readModel(df, &d.Model)
 		}
 		c.Devices = append(c.Devices, d)
 	})
-	if n := f.Value("devices"); n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		f.Wrong("devices", "the list is empty; want at least one device")
-	}
 }
 
-// model reads the parameters of a device that differ from its model.
-func (r *reader) model(f *form, m *sim.Model) {
+// readModel reads the parameters of a device that differ from its model.
+func readModel(f *form, m *sim.Model) {
 	switch {
 	case m.Runlist != nil:
 		l := m.Runlist
 		f.Duration("slice", &l.Slice, time.Microsecond, time.Minute)
-		r.times(f, "switch", &l.Switch, 0, time.Second)
+		readTime(f, "switch", &l.Switch, 0, time.Second)
 		f.Duration("refill", &l.Refill, 0, time.Second)
 		f.Duration("stay", &l.Stay, 0, time.Second)
 		f.Duration("notice", &l.Notice, 0, time.Second)
 		f.Duration("call_off", &l.CallOff, 0, time.Second)
 		f.Duration("min_shared_slice", &l.MinSharedSlice, 0, time.Minute)
 	case m.Slots != nil:
-		r.slots(f, m.Slots)
+		readSlots(f, m.Slots)
 	}
 	f.Duration("trace_interval", &m.TraceInterval, 0, time.Minute)
 	f.Boolean("gated", &m.Gated)
 	if w, ok := f.Integer("bound", 0, math.MaxUint32); ok {
 		m.Bound = uint32(w)
 	}
-	if n := f.Get("calls"); n != nil {
-		cf := r.Form(n, f.Path("calls"))
-		r.times(cf, "stop", &m.Calls.Stop, 0, time.Minute)
-		r.times(cf, "start", &m.Calls.Start, 0, time.Minute)
+	if cf := f.Form("calls"); cf != nil {
+		readTime(cf, "stop", &m.Calls.Stop, 0, time.Minute)
+		readTime(cf, "start", &m.Calls.Start, 0, time.Minute)
 		if m.Runlist != nil {
-			r.times(cf, "set_slice", &m.Calls.SetSlice, 0, time.Minute)
+			readTime(cf, "set_slice", &m.Calls.SetSlice, 0, time.Minute)
 		}
-		r.times(cf, "gate", &m.Calls.Gate, 0, time.Minute)
+		readTime(cf, "gate", &m.Calls.Gate, 0, time.Minute)
 		cf.Ratio("effect", &m.Calls.Effect, 0, 1)
 		if m.Slots != nil {
 			cf.Duration("per_queue", &m.Calls.PerQueue, 0, time.Minute)
-			r.times(cf, "after_stop", &m.Calls.AfterStop, 0, time.Minute)
+			readTime(cf, "after_stop", &m.Calls.AfterStop, 0, time.Minute)
 			cf.Duration("copy_per_queue", &m.Calls.CopyPerQueue, 0, time.Minute)
 		}
 		renamed(cf, "each", "per_queue", "after", "after_stop", "copy", "copy_per_queue")
@@ -83,7 +77,7 @@ func (r *reader) model(f *form, m *sim.Model) {
 // deactivateNames are in the order of sim.DeactivateKind.
 var deactivateNames = []string{"none", "flag", "hardware", "flush"}
 
-func (r *reader) slots(f *form, s *sim.SlotsModel) {
+func readSlots(f *form, s *sim.SlotsModel) {
 	f.Count("slots", &s.Slots, 1, 1024)
 	f.Duration("quantum", &s.Quantum, 0, time.Minute)
 	if s.Quantum > 0 && s.Quantum < 10*time.Microsecond {
@@ -97,8 +91,7 @@ func (r *reader) slots(f *form, s *sim.SlotsModel) {
 	}
 	f.Duration("flag_cost", &s.FlagCost, 0, time.Second)
 	f.Duration("flush_cost", &s.FlushCost, 0, time.Second)
-	if n := f.Get("context"); n != nil {
-		cf := r.Form(n, f.Path("context"))
+	if cf := f.Form("context"); cf != nil {
 		bytesOf(cf, "bytes", "185MB", &s.Context.Bytes)
 		bytesOf(cf, "bandwidth", "5.3TB/s", &s.Context.Bandwidth)
 		cf.Duration("fixed", &s.Context.Fixed, 0, time.Second)
@@ -108,7 +101,7 @@ func (r *reader) slots(f *form, s *sim.SlotsModel) {
 		cf.Ratio("lazy", &s.Context.Lazy, 0.001, 1)
 		cf.Done("a context")
 		if save := s.Context.Save() + s.Context.Restore(); save < 0 || save > time.Minute {
-			r.Wrong(cf.At(), f.Path("context"), "saving and restoring takes more than a minute")
+			cf.Wrong("", "saving and restoring takes more than a minute")
 		}
 	}
 }

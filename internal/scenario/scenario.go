@@ -7,7 +7,6 @@ import (
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
-	"go.yaml.in/yaml/v3"
 )
 
 // Limits on a file.
@@ -54,35 +53,30 @@ func Load(path string) (*Scenario, error) {
 
 // Parse reads a scenario. file is the name in errors; open reads the trace files that
 // the scenario names. The error is of type yamlfile.Errors unless the file is not YAML.
-func Parse(file string, data []byte, open func(path string) ([]byte, error)) (*Scenario, error) {
-	yr, root, err := yamlfile.Read(file, "scenario", data, maxBytes)
+func Parse(file string, data []byte, open opener) (*Scenario, error) {
+	f, err := yamlfile.Read(file, "scenario", data, maxBytes)
 	if err != nil {
 		return nil, err
 	}
-	if root == nil {
+	if f == nil {
 		return nil, yamlfile.Errors{{File: file, Problem: "the file is empty; docs/SCENARIOS.md shows what belongs in it"}}
 	}
-	r := &reader{Reader: yr, open: open}
-	s := r.scenario(root)
-	if err := r.Err(); err != nil {
+	s := readScenario(f, open)
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// reader reads a file and collects its mistakes.
-type reader struct {
-	*yamlfile.Reader
-	open func(path string) ([]byte, error) // of trace files
-}
-
 type form = yamlfile.Form
 
-func (r *reader) scenario(n *yaml.Node) *Scenario {
+// opener reads a trace file.
+type opener func(path string) ([]byte, error)
+
+func readScenario(f *form, open opener) *Scenario {
 	s := &Scenario{Policy: policy.Names()[0]}
 	c := &s.Config
 	c.Seed, c.Warmup, c.Length = 1, time.Second, 10*time.Second
-	f := r.Form(n, "")
 	f.Ident("name", &s.Name)
 	f.Need("name", "demo")
 	f.Text("doc", &s.Doc)
@@ -95,14 +89,17 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 	if name, params, ok := f.Choice("policy", "policy", policy.Names(), checkParam); ok {
 		s.Policy = spec{name, params}.String()
 	}
-	r.daemon(f, c)
+	if df := f.Form("daemon"); df != nil {
+		readDaemon(df, c)
+	}
 	f.Boolean("allow_livelock", &c.AllowLivelock)
-	r.devices(f, c)
-	r.clients(f, s)
-	r.faults(f, &c.Faults)
-	f.List("published", 100, func(n *yaml.Node, path string) {
+	readDevices(f, c)
+	readClients(f, s, open)
+	if ff := f.Form("faults"); ff != nil {
+		readFaults(ff, &c.Faults)
+	}
+	f.List("published", "", 100, func(pf *form) {
 		var p Published
-		pf := r.Form(n, path)
 		pf.Text("source", &p.Source)
 		pf.Text("what", &p.What)
 		pf.Text("value", &p.Value)
@@ -115,45 +112,35 @@ func (r *reader) scenario(n *yaml.Node) *Scenario {
 	return s
 }
 
-// daemon reads the settings of the scheduler, and how fast the daemon reacts.
-func (r *reader) daemon(f *form, c *sim.Config) {
-	n := f.Get("daemon")
-	if n == nil {
-		return
-	}
-	df := r.Form(n, "daemon")
-	r.times(df, "wake_delay", &c.WakeDelay, 0, time.Second)
+// readDaemon reads the settings of the scheduler, and how fast the daemon reacts.
+func readDaemon(f *form, c *sim.Config) {
+	readTime(f, "wake_delay", &c.WakeDelay, 0, time.Second)
 	floor := -1.0
-	df.Ratio("floor", &floor, 0, 0.5)
+	f.Ratio("floor", &floor, 0, 0.5)
 	switch {
 	case floor == 0: // the scheduler takes zero for the default, a negative number for none
 		c.Sched.Floor = -1
 	case floor > 0:
 		c.Sched.Floor = floor
 	}
-	df.Duration("floor_turn", &c.Sched.FloorTurn, time.Millisecond, time.Minute)
-	df.Duration("stall_limit", &c.Sched.StallLimit, time.Millisecond, hour)
-	renamed(df, "hop", "wake_delay")
-	df.Done("the daemon")
+	f.Duration("floor_turn", &c.Sched.FloorTurn, time.Millisecond, time.Minute)
+	f.Duration("stall_limit", &c.Sched.StallLimit, time.Millisecond, hour)
+	renamed(f, "hop", "wake_delay")
+	f.Done("the daemon")
 }
 
-func (r *reader) faults(f *form, v *sim.Faults) {
-	n := f.Get("faults")
-	if n == nil {
-		return
-	}
-	ff := r.Form(n, "faults")
-	ff.Ratio("fail", &v.Fail, 0, 0.9)
-	ff.Ratio("fail_applied", &v.FailApplied, 0, 0.9)
-	ff.Ratio("permanent", &v.Permanent, 0, 1)
-	ff.Ratio("late", &v.Late, 0, 1)
-	ff.Duration("late_by", &v.LateBy, 0, time.Minute)
-	ff.Ratio("lost_wake", &v.LostWake, 0, 1)
-	ff.Duration("crash", &v.Crash, time.Millisecond, maxLength)
-	ff.Duration("kill", &v.Kill, time.Millisecond, maxLength)
+func readFaults(f *form, v *sim.Faults) {
+	f.Ratio("fail", &v.Fail, 0, 0.9)
+	f.Ratio("fail_applied", &v.FailApplied, 0, 0.9)
+	f.Ratio("permanent", &v.Permanent, 0, 1)
+	f.Ratio("late", &v.Late, 0, 1)
+	f.Duration("late_by", &v.LateBy, 0, time.Minute)
+	f.Ratio("lost_wake", &v.LostWake, 0, 1)
+	f.Duration("crash", &v.Crash, time.Millisecond, maxLength)
+	f.Duration("kill", &v.Kill, time.Millisecond, maxLength)
 	if v.Late > 0 && v.LateBy == 0 {
-		ff.Need("late_by", "5ms")
+		f.Need("late_by", "5ms")
 	}
-	renamed(ff, "doubt", "fail_applied", "never", "permanent", "lost", "lost_wake")
-	ff.Done("faults")
+	renamed(f, "doubt", "fail_applied", "never", "permanent", "lost", "lost_wake")
+	f.Done("faults")
 }

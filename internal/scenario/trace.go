@@ -13,15 +13,15 @@ import (
 	"github.com/giveway/giveway/internal/yamlfile"
 )
 
-// trace reads the file that a field names. Each line is an arrival, as the time from
+// readTrace reads the file that field trace names. Each line is an arrival, as the time from
 // the start of the client, in order. A number without a unit is in milliseconds. #
 // begins a comment.
-func (r *reader) trace(f *form) []time.Duration {
+func readTrace(f *form, open opener) []time.Duration {
 	name, ok := f.String("trace", "the name of a file")
 	if !ok {
 		return nil
 	}
-	data, err := r.open(name)
+	data, err := open(name)
 	if err != nil {
 		f.Wrong("trace", "%v", err)
 		return nil

@@ -2,7 +2,6 @@ package yamlfile
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -94,9 +93,4 @@ func distance(a, b string, limit int) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// sortErrors sorts mistakes by line.
-func sortErrors(es Errors) {
-	slices.SortStableFunc(es, func(a, b Error) int { return a.Line - b.Line })
 }

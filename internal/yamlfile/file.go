@@ -47,37 +47,59 @@ func readPlain(path string, most int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// Read parses a file with one document and returns its root, nil if the file is
+// document is a file that is being read, and its mistakes.
+type document struct {
+	file  string
+	errs  Errors
+	nodes int
+}
+
+// maxNodes bounds how many values of a file are read. A value counts as often as
+// aliases refer to it.
+const maxNodes = 1_000_000
+
+// Read parses a file with one document and returns its fields, nil if the file is
 // empty. file is the name in errors, and what is the kind of document.
-func Read(file, what string, data []byte, most int) (*Reader, *yaml.Node, error) {
+func Read(file, what string, data []byte, most int) (*Form, error) {
 	if len(data) > most {
-		return nil, nil, Errors{{file, 0, "", fmt.Sprintf("larger than %d MiB", most>>20)}}
+		return nil, Errors{{file, 0, "", fmt.Sprintf("larger than %d MiB", most>>20)}}
 	}
-	r := &Reader{file: file}
 	var doc, rest yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return r, nil, nil
+		return nil, nil
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(&rest); !errors.Is(err, io.EOF) {
-		return nil, nil, Errors{{file, rest.Line, "", "the file has a second document; want one " + what + " per file"}}
+		return nil, Errors{{file, rest.Line, "", "the file has a second document; want one " + what + " per file"}}
 	}
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
-		return r, nil, nil
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].Tag == "!!null" {
+		return nil, nil
 	}
-	return r, doc.Content[0], nil
+	d := &document{file: file}
+	return d.form(doc.Content[0], ""), nil
 }
 
-// Err returns the mistakes in the order of the file, or nil.
-func (r *Reader) Err() error {
-	if len(r.errs) == 0 {
-		return nil
+// full reports whether reading on has no use: there are too many mistakes or values.
+func (d *document) full() bool { return len(d.errs) >= maxErrors || d.nodes > maxNodes }
+
+// wrong records a mistake at n.
+func (d *document) wrong(n *yaml.Node, field, format string, args ...any) {
+	if !d.full() {
+		d.errs = append(d.errs, Error{d.file, n.Line, field, fmt.Sprintf(format, args...)})
 	}
-	sortErrors(r.errs)
-	return r.errs
 }
 
-// Mistakes returns the number of mistakes so far.
-func (r *Reader) Mistakes() int { return len(r.errs) }
+// follow follows aliases from n. It does not expand what the alias refers to, so a
+// small file stays small.
+func (d *document) follow(n *yaml.Node, field string) *yaml.Node {
+	if d.nodes == maxNodes {
+		d.wrong(n, field, "the file has more than %d values, with each counted as often as an alias refers to it", maxNodes)
+	}
+	d.nodes++
+	for i := 0; n.Kind == yaml.AliasNode && i < 100; i++ {
+		n = n.Alias
+	}
+	return n
+}

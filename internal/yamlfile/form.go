@@ -12,47 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds how many values of a file are read. A value counts as often as
-// aliases refer to it.
-const maxNodes = 1_000_000
-
-// Reader reads a file and collects its mistakes.
-type Reader struct {
-	file  string
-	errs  Errors
-	nodes int
-}
-
-// Full reports whether reading on has no use: there are too many mistakes or values.
-func (r *Reader) Full() bool { return len(r.errs) >= maxErrors || r.nodes > maxNodes }
-
-// Wrong records a mistake at n.
-func (r *Reader) Wrong(n *yaml.Node, field, format string, args ...any) {
-	if r.Full() {
-		return
-	}
-	line := 0
-	if n != nil {
-		line = n.Line
-	}
-	r.errs = append(r.errs, Error{r.file, line, field, fmt.Sprintf(format, args...)})
-}
-
-// Node follows aliases from n. It does not expand what the alias refers to, so a
-// small file stays small.
-func (r *Reader) Node(n *yaml.Node, field string) *yaml.Node {
-	if r.nodes == maxNodes {
-		r.Wrong(n, field, "the file has more than %d values, with each counted as often as an alias refers to it", maxNodes)
-	}
-	r.nodes++
-	for i := 0; n.Kind == yaml.AliasNode && i < 100; i++ {
-		n = n.Alias
-	}
-	return n
-}
-
-// Kind describes n in an error.
-func Kind(n *yaml.Node) string {
+// describe describes n in an error.
+func describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
 		return "a set of fields"
@@ -108,7 +69,7 @@ func typeOf(n *yaml.Node) scalarType {
 // Form is a mapping that is read field by field. It records which fields it was
 // asked for, so that Done can refuse all others.
 type Form struct {
-	r      *Reader
+	doc    *document
 	at     *yaml.Node
 	path   string // of the mapping, followed by a dot; empty for the top of the file
 	keys   []*yaml.Node
@@ -116,30 +77,33 @@ type Form struct {
 	asked  []string
 	former map[string]string // fields that were renamed, and what to write instead
 	broken bool              // it is not a mapping: missing fields are not reported
+
+	kind  string   // what kinds are kinds of
+	kinds []string // fields of which the mapping must have one
 }
 
-// Form returns the fields of n, which must be a mapping. path is its name in errors,
+// form returns the fields of n, which must be a mapping. path is its name in errors,
 // empty for the top of the file.
-func (r *Reader) Form(n *yaml.Node, path string) *Form {
-	n = r.Node(n, path)
-	f := &Form{r: r, at: n, values: map[string]*yaml.Node{}}
+func (d *document) form(n *yaml.Node, path string) *Form {
+	n = d.follow(n, path)
+	f := &Form{doc: d, at: n, values: map[string]*yaml.Node{}}
 	if path != "" {
 		f.path = path + "."
 	}
 	if n.Kind != yaml.MappingNode {
-		r.Wrong(n, path, "%s, where a set of fields is wanted", Kind(n))
+		d.wrong(n, path, "%s, where a set of fields is wanted", describe(n))
 		f.broken = true
 		return f
 	}
-	for i := 0; i+1 < len(n.Content) && !r.Full(); i += 2 {
+	for i := 0; i+1 < len(n.Content) && !d.full(); i += 2 {
 		key := n.Content[i]
 		if key.Kind != yaml.ScalarNode {
-			r.Wrong(key, path, "%s, where the name of a field is wanted", Kind(r.Node(key, path)))
+			d.wrong(key, path, "%s, where the name of a field is wanted", describe(d.follow(key, path)))
 			f.broken = true
 			continue
 		}
 		if f.values[key.Value] != nil {
-			r.Wrong(key, f.path+Clip(key.Value), "given twice")
+			d.wrong(key, f.path+Clip(key.Value), "given twice")
 			continue
 		}
 		f.keys = append(f.keys, key)
@@ -148,20 +112,20 @@ func (r *Reader) Form(n *yaml.Node, path string) *Form {
 	return f
 }
 
-// At returns the mapping.
-func (f *Form) At() *yaml.Node { return f.at }
+// Err returns the mistakes in the whole file, in its order, or nil.
+func (f *Form) Err() error {
+	if len(f.doc.errs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.doc.errs, func(a, b Error) int { return a.Line - b.Line })
+	return f.doc.errs
+}
 
-// Where returns the mapping's name in errors.
-func (f *Form) Where() string { return strings.TrimSuffix(f.path, ".") }
+// Mistakes returns the number of mistakes in the whole file so far.
+func (f *Form) Mistakes() int { return len(f.doc.errs) }
 
-// Path returns a field's name in errors.
-func (f *Form) Path(name string) string { return f.path + name }
-
-// Value returns a field as it is in the file, or nil.
-func (f *Form) Value(name string) *yaml.Node { return f.values[name] }
-
-// Ask allows a field without reading it.
-func (f *Form) Ask(name string) { f.asked = append(f.asked, name) }
+// Line returns the line of the mapping.
+func (f *Form) Line() int { return f.at.Line }
 
 // Renamed makes Done refuse a field of an earlier version with what to write instead.
 func (f *Form) Renamed(old, instead string) {
@@ -174,18 +138,35 @@ func (f *Form) Renamed(old, instead string) {
 // Done refuses the fields that no call asked for. what is the thing that has the
 // fields, such as "a client".
 func (f *Form) Done(what string) {
+	before, given := f.Mistakes(), 0
 	for _, key := range f.keys {
-		if f.r.Full() {
-			return
+		if slices.Contains(f.kinds, key.Value) {
+			given++
 		}
+		field := f.path + Clip(key.Value)
 		switch instead := f.former[key.Value]; {
 		case slices.Contains(f.asked, key.Value):
 		case instead != "":
-			f.r.Wrong(key, f.path+Clip(key.Value), "%s has no field %s any more: %s", what, key.Value, instead)
+			f.doc.wrong(key, field, "%s has no field %s any more: %s", what, key.Value, instead)
 		default:
-			f.r.Wrong(key, f.path+Clip(key.Value), "%s has no such field; %s", what, OneOf(key.Value, f.asked))
+			f.doc.wrong(key, field, "%s has no such field; %s", what, OneOf(key.Value, f.asked))
 		}
 	}
+	switch {
+	case f.kind == "" || given == 1 || f.Mistakes() > before:
+	case given == 0:
+		f.Wrong("", "the %s is missing; there are: %s", f.kind, strings.Join(f.kinds, ", "))
+	default:
+		f.Wrong("", "%d fields that say the %s, where one is wanted", given, f.kind)
+	}
+}
+
+// Kind returns the index of the first of the fields that the mapping has, or -1. Done
+// refuses the mapping unless it has exactly one. what is what the fields are kinds of.
+func (f *Form) Kind(what string, fields []string) int {
+	f.kind, f.kinds = what, fields
+	f.asked = append(f.asked, fields...)
+	return slices.IndexFunc(fields, f.Has)
 }
 
 // Wrong records a mistake in a field, or in the mapping if it has no such field.
@@ -194,37 +175,53 @@ func (f *Form) Wrong(name, format string, args ...any) {
 	if v := f.values[name]; v != nil {
 		n = v
 	}
-	f.r.Wrong(n, f.path+name, format, args...)
+	f.doc.wrong(n, strings.TrimSuffix(f.path+name, "."), format, args...)
 }
 
-// Get returns the value of a field, or nil if there is no such field.
-func (f *Form) Get(name string) *yaml.Node {
-	f.asked = append(f.asked, name)
+// get returns the value of a field, or nil if there is no such field.
+func (f *Form) get(name string) *yaml.Node {
+	if !slices.Contains(f.asked, name) {
+		f.asked = append(f.asked, name)
+	}
 	n := f.values[name]
-	if n == nil || f.r.Full() {
+	if n == nil || f.doc.full() {
 		return nil
 	}
-	return f.r.Node(n, f.path+name)
+	return f.doc.follow(n, f.path+name)
 }
 
 // Has reports whether the mapping has a field.
 func (f *Form) Has(name string) bool { return f.values[name] != nil }
 
+// IsForm reports whether a field holds a mapping.
+func (f *Form) IsForm(name string) bool {
+	n := f.get(name)
+	return n != nil && n.Kind == yaml.MappingNode
+}
+
+// Form returns a field that holds a mapping, or nil if there is no such field.
+func (f *Form) Form(name string) *Form {
+	if n := f.get(name); n != nil {
+		return f.doc.form(n, f.path+name)
+	}
+	return nil
+}
+
 // Need records a mistake if the mapping does not have a field.
 func (f *Form) Need(name, example string) {
 	if !f.broken && !f.Has(name) {
-		f.r.Wrong(f.at, f.Where(), "%s is missing; for example %s: %s", name, name, example)
+		f.Wrong("", "%s is missing; for example %s: %s", name, name, example)
 	}
 }
 
 // scalar returns a field that holds a single value.
 func (f *Form) scalar(name, wanted string) *yaml.Node {
-	n := f.Get(name)
+	n := f.get(name)
 	if n == nil {
 		return nil
 	}
 	if n.Kind != yaml.ScalarNode || typeOf(n) == null || typeOf(n) == other {
-		f.Wrong(name, "%s, where %s is wanted", Kind(n), wanted)
+		f.Wrong(name, "%s, where %s is wanted", describe(n), wanted)
 		return nil
 	}
 	return n
@@ -297,7 +294,7 @@ func (f *Form) Ident(name string, v *string) {
 // IdentOrIndex reads a name, or a number from 0.
 func (f *Form) IdentOrIndex(name string, v *string) {
 	n := f.values[name]
-	if n != nil && typeOf(f.r.Node(n, f.path+name)) == number {
+	if n != nil && typeOf(f.doc.follow(n, f.path+name)) == number {
 		if i, ok := f.Integer(name, 0, 1<<31); ok {
 			*v = strconv.FormatInt(i, 10)
 		}
@@ -323,7 +320,7 @@ func (f *Form) Word(name, what string, allowed []string) (int, bool) {
 // rr, or {name: rr, quantum: 5ms}. It calls check for each parameter separately, so
 // that each error has its line, and returns the parameters that are correct.
 func (f *Form) Choice(name, what string, allowed []string, check func(word, param, value string) error) (word string, params map[string]string, ok bool) {
-	n := f.Get(name)
+	n := f.get(name)
 	if n == nil {
 		return "", nil, false
 	}
@@ -331,7 +328,7 @@ func (f *Form) Choice(name, what string, allowed []string, check func(word, para
 		i, ok := f.Word(name, what, allowed)
 		return allowed[i], nil, ok
 	}
-	m := f.r.Form(n, f.Path(name))
+	m := f.doc.form(n, f.path+name)
 	m.Need("name", allowed[0])
 	i, ok := m.Word("name", what, allowed)
 	if !ok {
@@ -424,28 +421,49 @@ func (f *Form) CheckTime(name, s string, v *time.Duration, lo, hi time.Duration)
 	}
 }
 
-// List calls read for every item of a field that holds a list.
-func (f *Form) List(name string, most int, read func(n *yaml.Node, path string)) {
-	n := f.Get(name)
+// Interval reads a list of two times from lo to hi, the smaller one first.
+func (f *Form) Interval(name string, from, to *time.Duration, lo, hi time.Duration) {
+	n := f.get(name)
 	switch {
 	case n == nil:
-	case n.Kind != yaml.SequenceNode:
-		f.Wrong(name, "%s, where a list is wanted", Kind(n))
-	default:
-		f.Items(n, name, most, read)
+		return
+	case n.Kind != yaml.SequenceNode || len(n.Content) != 2:
+		f.Wrong(name, "%s, where the two ends are wanted, such as [20us, 60us]", describe(n))
+		return
+	}
+	before := f.Mistakes()
+	for i, v := range []*time.Duration{from, to} {
+		end := f.doc.follow(n.Content[i], f.path+name)
+		if end.Kind != yaml.ScalarNode {
+			f.Wrong(name, "%s, where a time is wanted, such as 20us", describe(end))
+			return
+		}
+		f.CheckTime(name, end.Value, v, lo, hi)
+	}
+	if *to < *from && f.Mistakes() == before {
+		f.Wrong(name, "the second end, %s, is less than the first, %s", format.ExactDuration(*to), format.ExactDuration(*from))
 	}
 }
 
-// Items calls read for every item of n, the list that a field holds.
-func (f *Form) Items(n *yaml.Node, name string, most int, read func(n *yaml.Node, path string)) {
-	if len(n.Content) > most {
+// List calls read for every item of a field that holds a list of mappings. The list
+// must not be empty unless item, which names an item, is empty.
+func (f *Form) List(name, item string, most int, read func(*Form)) {
+	n := f.get(name)
+	switch {
+	case n == nil:
+	case n.Kind != yaml.SequenceNode && item != "":
+		f.Wrong(name, "%s, where a list with at least one %s is wanted", describe(n), item)
+	case n.Kind != yaml.SequenceNode:
+		f.Wrong(name, "%s, where a list is wanted", describe(n))
+	case len(n.Content) == 0 && item != "":
+		f.Wrong(name, "the list is empty; want at least one %s", item)
+	case len(n.Content) > most:
 		f.Wrong(name, "%d items; at most %d are allowed", len(n.Content), most)
-		return
-	}
-	for i, item := range n.Content {
-		if f.r.Full() {
-			return
+	default:
+		for i, at := range n.Content {
+			if !f.doc.full() {
+				read(f.doc.form(at, fmt.Sprintf("%s%s[%d]", f.path, name, i)))
+			}
 		}
-		read(item, fmt.Sprintf("%s%s[%d]", f.path, name, i))
 	}
 }

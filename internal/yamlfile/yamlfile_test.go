@@ -43,13 +43,12 @@ func TestTypesAreStrict(t *testing.T) {
 		"{a: 1}":      "",
 	} {
 		for kind, read := range kinds {
-			r, root, err := yamlfile.Read("x.yaml", "test", []byte("x: "+value+"\n"), 1000)
+			f, err := yamlfile.Read("x.yaml", "test", []byte("x: "+value+"\n"), 1000)
 			if err != nil {
 				t.Fatalf("%s: %v", value, err)
 			}
-			f := r.Form(root, "")
 			read(f)
-			err = r.Err()
+			err = f.Err()
 			want := strings.Contains(" "+accepted+" ", " "+kind+" ")
 			if (err == nil) != want {
 				t.Errorf("%s as %s: got error %v, want accepted: %v", value, kind, err, want)
