@@ -22,7 +22,7 @@ import (
 // QueueHandle or a Facts: the order is always the backend's lock, then the daemon's.
 // The exceptions are Holder and Bounder: they are called on the loop's thread with the
 // executor's lock held, so they only touch memory and take no lock that is held during
-// a call of the Host.
+// a call of the Host other than Wake.
 //
 // For what else it can do, a backend implements the optional interfaces below.
 type Backend interface {
@@ -114,7 +114,7 @@ type Host interface {
 	// QueueFound offers a queue. It calls o.Attach on the caller's goroutine and returns
 	// its error. After a nil error the queue is scheduled until it is withdrawn.
 	QueueFound(o Offer) (QueueHandle, error)
-	// Wake makes the loop take a turn, and so call Poll, at once.
+	// Wake makes the loop take a turn, and so call Poll, at once. It takes no lock.
 	Wake()
 	// IsGuardian reports whether a process is the daemon's guardian, which holds copies
 	// of other processes' descriptors.
