@@ -24,11 +24,13 @@ func factor(f float64) float64 {
 	return min(f, 1)
 }
 
+// copying returns how many nanoseconds copying in one direction occupies the device.
 func (c Context) copying() float64 {
 	if c.Bandwidth <= 0 {
 		return 0
 	}
-	return c.Bytes / c.Bandwidth * factor(c.Selective) * factor(c.Compress) * float64(time.Second)
+	all := c.Bytes / c.Bandwidth * factor(c.Selective) * factor(c.Compress) * float64(time.Second)
+	return all * (1 - min(max(c.Async, 0), 1))
 }
 
 // among returns the part of one of n queues that share the context equally.
@@ -41,11 +43,9 @@ func (c Context) among(n int) Context {
 func (c Context) empty() Context { return Context{Fixed: c.Fixed} }
 
 // Save returns how long saving occupies the device.
-func (c Context) Save() time.Duration {
-	return c.Fixed + time.Duration(c.copying()*(1-min(max(c.Async, 0), 1)))
-}
+func (c Context) Save() time.Duration { return c.Fixed + time.Duration(c.copying()) }
 
 // Restore returns how long restoring occupies the device.
 func (c Context) Restore() time.Duration {
-	return c.Fixed + time.Duration(c.copying()*(1-min(max(c.Async, 0), 1))*factor(c.Lazy))
+	return c.Fixed + time.Duration(c.copying()*factor(c.Lazy))
 }

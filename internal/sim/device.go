@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -106,8 +107,5 @@ func (d *device) sliceOf(q *queue) time.Duration {
 	if q.slice > 0 {
 		return max(q.slice, time.Microsecond)
 	}
-	if q.initialSlice > 0 {
-		return q.initialSlice
-	}
-	return d.model.Runlist.Slice
+	return cmp.Or(q.initialSlice, d.model.Runlist.Slice)
 }

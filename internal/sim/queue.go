@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -98,14 +100,9 @@ func (q *queue) submit(work time.Duration, parked bool) {
 
 // launch hands commands to the device as far as the gate and the bound allow.
 func (q *queue) launch() {
-	limit := uint64(1 << 62)
-	if q.gated {
-		for _, bound := range []uint32{q.bound, q.defaultBound, q.device.model.Bound} {
-			if bound > 0 {
-				limit = uint64(bound)
-				break
-			}
-		}
+	limit := uint64(math.MaxUint64)
+	if bound := cmp.Or(q.bound, q.defaultBound, q.device.model.Bound); q.gated && bound > 0 {
+		limit = uint64(bound)
 	}
 	for q.launched < q.submitted && q.launched-q.completed < limit && !q.held && !q.flushed && !q.dead {
 		q.device.launchCount++

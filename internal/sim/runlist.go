@@ -96,6 +96,7 @@ func (r *runlist) launched(q *queue) {
 	pending := q.launched - q.completed
 	switch {
 	case r.phase == running && r.current == q:
+		// Before this launch the host had read all commands of q.
 		if pending == 2 && q.head().begun < r.now() && r.othersWaiting(q) {
 			r.hostDone = true
 		}
@@ -110,14 +111,13 @@ func (r *runlist) launched(q *queue) {
 
 // scheduleNotice makes the host notice that q has work: at once if the GPU is idle.
 func (r *runlist) scheduleNotice(q *queue) {
-	switch r.phase {
-	case idle:
+	if r.phase == idle {
 		q.noticedAt = r.now()
 		r.switchTo(q, false)
-	default:
-		q.noticedAt = r.now().Add(r.m.Notice)
-		r.d.world.timeline.set(&q.noticeTimer, q.noticedAt)
+		return
 	}
+	q.noticedAt = r.now().Add(r.m.Notice)
+	r.d.world.timeline.set(&q.noticeTimer, q.noticedAt)
 }
 
 func (r *runlist) onNotice(q *queue) {
@@ -152,13 +152,17 @@ func (r *runlist) startTurn(q *queue) {
 	r.account()
 	now := r.now()
 	r.current, r.phase, r.phaseStart, r.progressFrom, r.hostDone = q, running, now, now, false
-	c := q.head()
 	r.pinnedUntil = now
-	if c.begun != 0 {
+	if q.head().begun != 0 {
 		r.progressFrom, r.pinnedUntil = now.Add(r.m.Refill), now.Add(r.m.Stay)
 	}
-	r.scheduleCommandEnd(c)
-	if r.othersWaiting(q) {
+	r.scheduleEnds()
+}
+
+// scheduleEnds sets the end of the running command, and of the turn if another group waits.
+func (r *runlist) scheduleEnds() {
+	r.scheduleCommandEnd(r.current.head())
+	if r.othersWaiting(r.current) {
 		r.scheduleSliceEnd()
 	}
 }
@@ -179,11 +183,10 @@ func (r *runlist) onCommandEnd() {
 	q := r.current
 	r.advance()
 	q.complete()
-	switch {
-	case q.active() && !(r.hostDone && r.othersWaiting(q)):
+	if q.active() && !(r.hostDone && r.othersWaiting(q)) {
 		r.progressFrom, r.hostDone = r.now(), false
 		r.scheduleCommandEnd(q.head())
-	default:
+	} else {
 		r.leave(!q.active())
 	}
 	q.afterComplete()
@@ -248,13 +251,10 @@ func (r *runlist) onSwitchEnd() {
 	r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
 	r.account()
 	r.current, r.phase = r.target, idle
-	switch n := r.target; {
-	case r.waiting(n):
-		r.startTurn(n)
-	default:
-		if n = r.next(n); n != nil {
-			r.switchTo(n, false)
-		}
+	if r.waiting(r.current) {
+		r.startTurn(r.current)
+	} else if n := r.next(r.current); n != nil {
+		r.switchTo(n, false)
 	}
 }
 
@@ -271,22 +271,13 @@ func (r *runlist) changed(q *queue) {
 			r.current = nil // a disabled group is removed from the GPU
 		}
 	case r.current == q && r.phase == running:
-		r.update(q)
+		r.advance()
+		r.scheduleEnds()
 	case r.current == q && (q.interrupted || q.dead) && r.phase == idle:
 		r.account()
 		r.current = nil
 	case r.waiting(q):
 		r.onNotice(q)
-	}
-}
-
-// update adjusts the timers of the current turn after a parked command was released or
-// the slice changed.
-func (r *runlist) update(q *queue) {
-	r.advance()
-	r.scheduleCommandEnd(q.head())
-	if r.othersWaiting(q) {
-		r.scheduleSliceEnd()
 	}
 }
 

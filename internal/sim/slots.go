@@ -29,7 +29,6 @@ type slots struct {
 	occupancy    Occupancy
 
 	commandEnd, quantum, resume timer
-	finished                    []*queue // reused by onCommandEnd
 }
 
 func newSlots(d *device) *slots {
@@ -175,16 +174,16 @@ func (s *slots) countEligible() int {
 // onCommandEnd completes every command that has no work left.
 func (s *slots) onCommandEnd() {
 	s.advance()
-	s.finished = s.finished[:0]
+	var finished []*queue
 	for _, q := range s.running {
 		// advance divides whole nanoseconds: up to len-1 of them may be left.
 		if c := q.head(); c.left < time.Duration(len(s.running)) && !c.parked {
 			c.left = 0
 			q.complete()
-			s.finished = append(s.finished, q)
+			finished = append(finished, q)
 		}
 	}
-	for _, q := range s.finished {
+	for _, q := range finished {
 		if s.m.Quantum > 0 && s.eligible(q) {
 			q.head().begun = max(s.now(), 1)
 			continue // it keeps its slot
@@ -193,7 +192,7 @@ func (s *slots) onCommandEnd() {
 		s.running = slices.DeleteFunc(s.running, func(c *queue) bool { return c == q })
 	}
 	s.refill()
-	for _, q := range slices.Clone(s.finished) {
+	for _, q := range finished {
 		q.afterComplete()
 	}
 }
