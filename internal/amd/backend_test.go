@@ -78,7 +78,7 @@ func (h *host) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 func (h *host) Ready(pid int) (class sched.Class, ready, known bool) {
 	class, _, known = h.Host.Ready(pid)
 	q := h.queue(pid)
-	return class, !h.idle.Load() && q != nil && !q.Record().Settings().Attr.Paused, known
+	return class, !h.idle.Load() && q != nil && !q.Process().Settings().Attr.Paused, known
 }
 
 // queue returns the queue of a process that is offered, or nil.
@@ -101,7 +101,7 @@ func (h *host) can(pid int, want sched.Ability, method string) bool {
 func (h *host) set(m *machine, pid int, s hal.Settings) {
 	m.Helper()
 	m.eventually("found", func() bool { return h.queue(pid) != nil })
-	h.queue(pid).Record().SetSettings(s)
+	h.queue(pid).SetSettings(s)
 }
 
 // handle waits for withdrawn queues to be closed.

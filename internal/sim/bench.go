@@ -9,8 +9,7 @@ import (
 )
 
 // Bench is one simulated device without daemon and clients. The caller submits commands
-// and advances the clock. The doubles of drivers have
-// one behind them, and giveway bench amd measures on one.
+// and advances the clock. Doubles of drivers use it, and giveway bench amd.
 //
 // The methods that take a queue panic if there never was such a queue.
 type Bench struct{ w *World }

@@ -190,21 +190,31 @@ func (cfg *ClientConfig) saturating() bool {
 	return cfg.Arrival.Kind == Closed && cfg.Arrival.Every == 0
 }
 
+// start schedules the first requests to a new queue.
 func (c *client) start() {
-	a := &c.cfg.Arrival
-	switch a.Kind {
-	case Closed:
-		c.scheduleArrival(c.w.now.Add(a.Offset))
-		for range c.depth() - 1 {
-			c.enqueue(c.w.now.Add(a.Offset))
-		}
+	first := c.w.now.Add(c.cfg.Arrival.Offset)
+	switch c.cfg.Arrival.Kind {
 	case Trace:
 		c.scheduleTraceArrival()
+	case Periodic:
+		c.scheduleArrival(first)
 	case Poisson:
-		c.scheduleArrival(c.w.now.Add(a.Offset + time.Duration(c.arrivals.ExpFloat64()*float64(a.Every))))
-	default:
-		c.scheduleArrival(c.w.now.Add(a.Offset))
+		c.scheduleArrival(first.Add(c.interval()))
+	case Closed:
+		c.scheduleArrival(first)
+		for range c.depth() - 1 {
+			c.enqueue(first)
+		}
 	}
+}
+
+// interval returns the time from one arrival to the next.
+func (c *client) interval() time.Duration {
+	a := &c.cfg.Arrival
+	if a.Kind == Poisson {
+		return Dist{Kind: Exponential, Mean: a.Every}.draw(c.arrivals)
+	}
+	return a.Every
 }
 
 // scheduleArrival sets the next arrival, and what the client does ahead of it.
@@ -254,11 +264,9 @@ func (c *client) enqueue(at sched.Time) {
 
 func (c *client) arrive() {
 	c.enqueue(c.w.now)
-	switch a := &c.cfg.Arrival; a.Kind {
-	case Periodic:
-		c.scheduleArrival(c.w.now.Add(a.Every))
-	case Poisson:
-		c.scheduleArrival(c.w.now.Add(time.Duration(c.arrivals.ExpFloat64() * float64(a.Every))))
+	switch c.cfg.Arrival.Kind {
+	case Periodic, Poisson:
+		c.scheduleArrival(c.w.now.Add(c.interval()))
 	case Trace:
 		c.scheduleTraceArrival()
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// daemon is the simulated daemon: the real loop over the real scheduler, with the World
-// as its Transport and Executor. After a crash it is also the guardian, which undoes what
-// the journal lists (fault.go).
+// daemon is the simulated daemon: the real loop over the real scheduler. It implements
+// loop.Transport and loop.Executor on the World. After a crash it is also the guardian,
+// which undoes what the journal lists (fault.go).
 type daemon struct {
 	w          *World
 	loop       loop.Loop

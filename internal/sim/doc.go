@@ -1,12 +1,13 @@
-// Package sim simulates a node on a virtual clock: devices, processes with queues, the
-// daemon, and faults. The same seed always gives the same run.
+// Package sim simulates accelerators and the processes that use them, on a virtual clock.
+// The same seed always gives the same run.
 //
-// The scheduler and the loop are the daemon's own code: a World implements the loop's
-// Transport and Executor, and its devices pass the same conformance suite as real ones
-// (haltest). Modelled are the devices (model.go), the client processes (client.go) and
-// the faults (fault.go). The NVIDIA models are calibrated on measurements
-// (calibration_test.go).
+//	World   devices, clients, a daemon and faults: Run returns latencies and broken invariants
+//	Node    the same without a daemon and without an end; internal/sim/live runs it in real
+//	        time under the real daemon
+//	Bench   one device without clients and daemon, for doubles of drivers
 //
-// A Node is the same simulation without the simulated daemon; internal/sim/live runs one
-// in real time under the real daemon.
+// Modelled are the devices (model.go, runlist.go, slots.go), the control calls (call.go), the
+// clients (client.go) and the faults (fault.go). The scheduler and the loop are the daemon's
+// own code. The devices pass the conformance suite of real ones (haltest), and the NVIDIA
+// models are calibrated on measurements (calibration_test.go).
 package sim

@@ -58,9 +58,7 @@ func (w *World) lateness() time.Duration {
 }
 
 // scheduleCrash makes the daemon crash once, after a random time.
-func (w *World) scheduleCrash() {
-	w.afterFault(w.cfg.Faults.Crash, w.daemon.crash)
-}
+func (w *World) scheduleCrash() { w.afterFault(w.cfg.Faults.Crash, w.daemon.crash) }
 
 // scheduleKills kills a random client again and again.
 func (w *World) scheduleKills() {
@@ -76,7 +74,7 @@ func (w *World) afterFault(mean time.Duration, strike func()) {
 	if mean == 0 || w.faultsOver {
 		return
 	}
-	w.after(time.Duration(w.faultRand.ExpFloat64()*float64(mean)), func() {
+	w.after(Dist{Kind: Exponential, Mean: mean}.draw(w.faultRand), func() {
 		if !w.faultsOver {
 			strike()
 		}

@@ -16,15 +16,15 @@ import (
 type Host struct {
 	mu        sync.Mutex
 	devices   []hal.Device
-	processes map[int]*Process
+	processes map[int]*process
 	queues    []*Queue
 	lastID    sched.QueueID
 
 	Wakes atomic.Int64 // calls of Wake
 }
 
-// NewHost returns a Host that knows nothing.
-func NewHost() *Host { return &Host{processes: make(map[int]*Process)} }
+// NewHost returns a Host without devices and queues.
+func NewHost() *Host { return &Host{processes: make(map[int]*process)} }
 
 // Devices returns the devices found.
 func (h *Host) Devices() []hal.Device {
@@ -66,7 +66,7 @@ func (h *Host) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 	}
 	p := h.processes[o.Process.PID]
 	if p == nil || p.info.Start != o.Process.Start {
-		p = &Process{info: o.Process}
+		p = &process{info: o.Process}
 		p.settings.Store(&hal.Settings{Attr: o.Attr})
 		h.processes[o.Process.PID] = p
 	}
@@ -92,27 +92,21 @@ func (h *Host) Ready(pid int) (class sched.Class, ready, known bool) {
 	return sched.Standard, false, false
 }
 
-// Process implements hal.Process.
-type Process struct {
+// process implements hal.Process.
+type process struct {
 	info     proc.Process
 	settings atomic.Pointer[hal.Settings]
 }
 
-// Info implements hal.Process.
-func (p *Process) Info() proc.Process { return p.info }
-
-// Settings implements hal.Process.
-func (p *Process) Settings() *hal.Settings { return p.settings.Load() }
-
-// SetSettings publishes what is in force for the process.
-func (p *Process) SetSettings(s hal.Settings) { p.settings.Store(&s) }
+func (p *process) Info() proc.Process      { return p.info }
+func (p *process) Settings() *hal.Settings { return p.settings.Load() }
 
 // Queue is a queue that was offered. It implements hal.QueueHandle.
 type Queue struct {
 	Offer   hal.Offer
 	host    *Host
 	id      sched.QueueID
-	process *Process
+	process *process
 	queue   hal.Queue
 }
 
@@ -130,8 +124,8 @@ func (q *Queue) Detail() hal.Detail {
 	return q.Offer.Detail
 }
 
-// Record returns the record of its process.
-func (q *Queue) Record() *Process { return q.process }
+// SetSettings publishes what is in force for the process of the queue.
+func (q *Queue) SetSettings(s hal.Settings) { q.process.settings.Store(&s) }
 
 // ID implements hal.QueueHandle.
 func (q *Queue) ID() sched.QueueID { return q.id }
@@ -223,7 +217,7 @@ func (f *Facts) Hint(p hal.Process, kind uint32, value int64) {
 
 var (
 	_ hal.Host        = (*Host)(nil)
-	_ hal.Process     = (*Process)(nil)
+	_ hal.Process     = (*process)(nil)
 	_ hal.QueueHandle = (*Queue)(nil)
 	_ hal.Facts       = (*Facts)(nil)
 )

@@ -31,7 +31,7 @@ const (
 	maxSpeed = 1000
 )
 
-// Backend is a simulated node. It implements hal.Backend, hal.Poller and hal.Finder.
+// Backend is a simulated node. It implements hal.Backend, and hal.Batcher for its queues.
 type Backend struct {
 	about   string // the scenario, for Checks
 	host    hal.Host
@@ -43,7 +43,7 @@ type Backend struct {
 	queues map[sched.QueueID]*queue // by the Node's number
 	events []sched.Event            // reused
 	found  []sched.Event            // QueueOpened and QueueClosed, for the discovery goroutine
-	facts  []sched.Event            // requests and hints, for Poll
+	facts  []sched.Event            // requests, hints and device times, for Poll
 	// processes holds those that have a queue, by the Node's number.
 	processes map[sched.ProcessID]*process
 	started   int // processes so far

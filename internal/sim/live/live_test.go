@@ -168,7 +168,7 @@ func TestReportsFacts(t *testing.T) {
 	if got := f.DeviceTimes[train.ID()]; got < 100*ms {
 		t.Errorf("device time of train is %v after 200 ms, want at least 100ms", got)
 	}
-	serve.Record().SetSettings(hal.Settings{RequestsReported: true})
+	serve.SetSettings(hal.Settings{RequestsReported: true})
 	b.Poll(0, f)
 	started := f.Started[pid]
 	time.Sleep(50 * ms)
@@ -186,7 +186,7 @@ func TestWakesForWatchedProcesses(t *testing.T) {
 	if got := h.Wakes.Load() - before; got != 0 {
 		t.Errorf("%d wake-ups for processes that are not watched, want 0", got)
 	}
-	serve.Record().SetSettings(hal.Settings{WatchRequests: true})
+	serve.SetSettings(hal.Settings{WatchRequests: true})
 	eventually(t, "wake-ups for requests", func() bool { return h.Wakes.Load() > before+4 })
 }
 
@@ -277,7 +277,7 @@ clients:
 		eventually(t, "the bound is in effect", func() bool { return inFlight() == want })
 	}
 	wantInFlight(16) // the model's
-	queue.Record().SetSettings(hal.Settings{Bound: hal.Bound{Commands: 8}})
+	queue.SetSettings(hal.Settings{Bound: hal.Bound{Commands: 8}})
 	b.Poll(0, haltest.NewFacts())
 	wantInFlight(8)
 	if err := q.(hal.Bounder).SetBound(2); err != nil {
