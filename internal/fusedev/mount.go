@@ -58,7 +58,7 @@ func NewMount(path string, d Device) (*Mount, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/fuse: %w: %w", err, ErrNoFUSE)
 	}
-	janitor, err := startUnmounter(path)
+	u, err := startUnmounter(path)
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -66,15 +66,15 @@ func NewMount(path string, d Device) (*Mount, error) {
 	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=%d,group_id=%d,allow_other", fd, os.Getuid(), os.Getgid())
 	if err := unix.Mount(filepath.Base(path), path, "fuse.fusedev", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		unix.Close(fd)
-		janitor.cancel()
-		janitor.Close()
+		u.cancel()
+		u.Close()
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV) {
 			err = fmt.Errorf("%w: %w", err, ErrNoFUSE)
 		}
 		return nil, fmt.Errorf("mount on %s: %w", path, err)
 	}
 	// os.NewFile polls the descriptor, which is an error before the mount.
-	m := &Mount{Path: path, fuse: os.NewFile(uintptr(fd), "/dev/fuse"), served: make(chan struct{}), unmounter: janitor}
+	m := &Mount{Path: path, fuse: os.NewFile(uintptr(fd), "/dev/fuse"), served: make(chan struct{}), unmounter: u}
 	s := &server{fuse: m.fuse, device: d, files: make(map[uint64]File), running: make(map[uint64]chan struct{})}
 	go func() {
 		defer close(m.served)

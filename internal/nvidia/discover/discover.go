@@ -108,13 +108,12 @@ type Watcher struct {
 	mu      sync.Mutex // guards what follows, which other goroutines use
 	bpfErr  error
 	listErr error
-	denied  int // processes that may not be inspected
+	refused map[int]uint64 // by pid: start times of processes that may not be inspected; written by the loop only
 
 	// What follows is used by the loop's goroutine only.
 	holders       map[int]*holder
 	owners        map[Key]*holder     // the holders for which groups were reported
 	nonHolders    map[int]nonHolder   // by pid: processes without the control device
-	refused       map[int]uint64      // by pid: start times of processes that may not be inspected
 	pending       map[int]*pending    // by pid: traced calls that wait for a scan
 	knownClients  map[nvrm.Handle]int // clients, with the number of descriptors that lead to them
 	allClients    clientList
@@ -191,17 +190,17 @@ func (w *Watcher) Rescan(pid int) {
 // Checks returns what works at the moment and what does not.
 func (w *Watcher) Checks() []hal.Check {
 	w.mu.Lock()
-	bpfErr, procErr, denied := w.bpfErr, w.listErr, w.denied
+	bpfErr, procErr, refused := w.bpfErr, w.listErr, len(w.refused)
 	w.mu.Unlock()
 	_, controlErr := os.Stat(w.config.Control)
-	var deniedErr error
-	if denied > 0 {
-		deniedErr = fmt.Errorf("%d processes may not be inspected", denied)
+	var refusedErr error
+	if refused > 0 {
+		refusedErr = fmt.Errorf("%d processes may not be inspected", refused)
 	}
 	return []hal.Check{
 		check("control device", w.config.Control, controlErr, "load NVIDIA's driver; in a container, pass the device in"),
 		check("processes", "listed in "+w.config.Proc, procErr, "mount proc, without hidepid for this user"),
-		check("permissions", "every process could be inspected", deniedErr,
+		check("permissions", "every process could be inspected", refusedErr,
 			"run as root or with CAP_SYS_PTRACE, or watch one user's processes as that user"),
 		check("eBPF", "allocations are traced as they happen", bpfErr, bpfFix(bpfErr)),
 	}

@@ -22,8 +22,8 @@ type holder struct {
 	files       map[int]*controlFD // by descriptor
 	groups      map[Key]*Group     // reported, and not gone
 	sharesGroup bool               // it holds a group that was reported for another process
-	since       time.Time
-	next        time.Time // when a scan of all processes includes it again
+	since       time.Time          // when it was first scanned
+	next        time.Time          // when a scan of all processes includes it again
 }
 
 // controlFD is a process's descriptor of the control device.
@@ -42,6 +42,7 @@ const (
 	maxAncestors  = 16
 )
 
+// dependsOn reports whether freeing an object of a client changes a reported group.
 func (h *holder) dependsOn(client, object nvrm.Handle) bool {
 	for _, g := range h.groups {
 		if g.Client == client && g.dependsOn(object) {
@@ -212,14 +213,13 @@ func markSeen(h *holder, client nvrm.Handle, seen map[Key]bool) {
 }
 
 func (w *Watcher) setRefused(p proc.Process, refused bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if refused {
 		w.refused[p.PID] = p.Start
 	} else {
 		delete(w.refused, p.PID)
 	}
-	w.mu.Lock()
-	w.denied = len(w.refused)
-	w.mu.Unlock()
 }
 
 // findGroups finds the client of a descriptor and its groups.
