@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv("AMD_TEST") == "guardian" {
-		_ = guardian.Keep(3, backends.Adopt, slog.New(slog.DiscardHandler))
+		_ = guardian.Run(3, backends.Adopt, slog.New(slog.DiscardHandler))
 		os.Exit(0)
 	}
 	os.Exit(m.Run())

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(guardian.Env) == "" {
 		os.Exit(m.Run())
 	}
-	if err := guardian.Keep(3, backends.Adopt, slog.New(slog.DiscardHandler)); err != nil {
+	if err := guardian.Run(3, backends.Adopt, slog.New(slog.DiscardHandler)); err != nil {
 		panic(err)
 	}
 }

@@ -132,7 +132,7 @@ func (b *Backend) stopping() bool {
 // process is a process with KFD queues.
 type process struct {
 	info    proc.Process
-	handle  *proc.Handle
+	handle  *proc.Pidfd
 	entries map[uint32]*entry // by KFD's gpu_id
 
 	// Backend.mu guards what follows.
@@ -272,7 +272,7 @@ func (b *Backend) open(pid int) *process {
 	if err != nil || b.cfg.Only != proc.Everyone && info.UID != uint32(b.cfg.Only) {
 		return nil
 	}
-	handle, err := proc.System.Open(pid, info.Start)
+	handle, err := proc.System.OpenPidfd(pid, info.Start)
 	if err != nil {
 		return nil
 	}

@@ -48,7 +48,7 @@ const (
 func TestMain(m *testing.M) {
 	switch os.Getenv(modeEnv) {
 	case modeGuardian:
-		_ = guardian.Keep(3, backends.Adopt, slog.New(slog.DiscardHandler))
+		_ = guardian.Run(3, backends.Adopt, slog.New(slog.DiscardHandler))
 	case modeDaemon:
 		d, gates := newDaemon(os.Args[1], os.Args[2])
 		if len(os.Args) > 3 {

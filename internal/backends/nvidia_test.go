@@ -33,7 +33,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("BACKENDS_TEST") {
 	case "guardian":
-		_ = guardian.Keep(3, Adopt, slog.New(slog.DiscardHandler))
+		_ = guardian.Run(3, Adopt, slog.New(slog.DiscardHandler))
 		os.Exit(0)
 	case "daemon":
 		d := newDaemon(os.Getenv("BACKENDS_TEST_CONTROL"))

@@ -115,7 +115,7 @@ func newGuardian() *cobra.Command {
 		Use: "guardian", Hidden: true, Args: noArgs,
 		Short: "Undo what a daemon has changed when it exits (started by the daemon)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return guardian.Keep(3, backends.Adopt, newLog(cmd, false))
+			return guardian.Run(3, backends.Adopt, newLog(cmd, false))
 		},
 	}
 }

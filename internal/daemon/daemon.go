@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Version  string
 	File     config.Config // policies, rules and the scheduler's limits
-	Guardian []string      // the program that calls guardian.Keep on descriptor 3
+	Guardian []string      // the program that calls guardian.Run on descriptor 3
 	Backends []hal.Backend
 	Notes    []hal.Check // what the configuration leaves out, for Status
 	Log      *slog.Logger

@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("DAEMON_TEST") {
 	case "guardian":
-		_ = guardian.Keep(3, adoptFake, slog.New(slog.DiscardHandler))
+		_ = guardian.Run(3, adoptFake, slog.New(slog.DiscardHandler))
 		os.Exit(0)
 	case "shim":
 		runShimProcess(os.Args[1], os.Args[2])

@@ -99,7 +99,8 @@ type Connection struct {
 	problem string                    // why there is no connection; empty: there is one
 }
 
-// Start connects to the process and keeps the connection. Answers are posted as events.
+// Start connects to the process, again whenever the connection fails. Answers are posted
+// as events.
 func Start(cfg Config, post func(...sched.Event), log *slog.Logger) *Connection {
 	c := &Connection{
 		cfg: cfg, post: post, log: log, questions: make(chan []byte, 64),
@@ -107,7 +108,7 @@ func Start(cfg Config, post func(...sched.Event), log *slog.Logger) *Connection 
 	}
 	var ctx context.Context
 	ctx, c.stop = context.WithCancel(context.Background())
-	c.ended.Go(func() { c.keep(ctx) })
+	c.ended.Go(func() { c.run(ctx) })
 	return c
 }
 
@@ -165,8 +166,8 @@ func (c *Connection) Close() {
 	c.ended.Wait()
 }
 
-// keep makes connections, one after the other, until Close.
-func (c *Connection) keep(ctx context.Context) {
+// run makes connections, one after the other, until Close.
+func (c *Connection) run(ctx context.Context) {
 	for {
 		err := c.serve(ctx)
 		if ctx.Err() != nil {

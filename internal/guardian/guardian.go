@@ -58,7 +58,7 @@ type Guardian struct {
 }
 
 // Start starts the guardian process. Argv is its command line; the program must
-// call Keep with descriptor 3.
+// call Run with descriptor 3.
 func Start(argv ...string) (*Guardian, error) {
 	ours, theirs, err := pair()
 	if err != nil {

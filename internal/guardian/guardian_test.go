@@ -47,7 +47,7 @@ func adoptFile(_ json.RawMessage, fd int) (hal.Queue, error) {
 func TestMain(m *testing.M) {
 	switch os.Getenv("GUARDIAN_TEST") {
 	case "guardian":
-		if err := Keep(3, adoptFile, slog.New(slog.DiscardHandler)); err != nil {
+		if err := Run(3, adoptFile, slog.New(slog.DiscardHandler)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -50,12 +50,12 @@ func (c *Config) discover() discover.Config {
 // One goroutine, run, takes the events of discovery and offers the groups. It holds no
 // lock while it calls the driver, so that Poll never waits for a call.
 type Backend struct {
-	cfg      Config
-	log      *slog.Logger
-	driver   driverGuard
-	host     hal.Host
-	ended    sync.WaitGroup
-	restored map[discover.Key]restoring // used by run only
+	cfg       Config
+	log       *slog.Logger
+	driver    loadedDriver
+	host      hal.Host
+	ended     sync.WaitGroup
+	restoring map[discover.Key]restoration // used by run only
 
 	mu       sync.Mutex
 	watch    *discover.Watcher // nil: no driver was seen yet
@@ -89,9 +89,9 @@ type queue struct {
 	mps    bool          // it belongs to an MPS server
 }
 
-// restoring is a group that was withdrawn and is being restored. An offer of the same
+// restoration is of a group that was withdrawn and is being restored. An offer of the same
 // group must wait for done, and takes over the slice that was found first.
-type restoring struct {
+type restoration struct {
 	found time.Duration
 	done  <-chan struct{}
 }
@@ -113,8 +113,8 @@ func New(cfg Config) *Backend {
 	if cfg.openTrace == nil {
 		cfg.openTrace = openTrace
 	}
-	b := &Backend{cfg: cfg, log: cfg.Log, restored: make(map[discover.Key]restoring), arrivals: make(map[groupName]*arrival)}
-	b.driver = driverGuard{root: cfg.Root, control: cfg.Control, pattern: cfg.GPUPattern}
+	b := &Backend{cfg: cfg, log: cfg.Log, restoring: make(map[discover.Key]restoration), arrivals: make(map[groupName]*arrival)}
+	b.driver = loadedDriver{root: cfg.Root, control: cfg.Control, pattern: cfg.GPUPattern}
 	return b
 }
 

@@ -258,7 +258,7 @@ func TestChangedGroupIsOfferedAgain(t *testing.T) {
 			t.Errorf("channel %d disabled: got %v, want %v", 6+i, got, want)
 		}
 	}
-	if b.restoringOf(made.group(t, 7).Key).done != nil {
+	if b.restorationOf(made.group(t, 7).Key).done != nil {
 		t.Error("a restoration that is done is still listed")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
-// driverGuard decides whether the loaded driver may be changed: its branch is in the table
+// loadedDriver decides whether the loaded driver may be changed: its branch is in the table
 // of nvrm, or its self-test has passed. docs/DRIVERS.md describes both.
-type driverGuard struct {
+type loadedDriver struct {
 	root    fs.FS
 	control string
 	pattern string
@@ -35,7 +35,7 @@ func (s driverState) mayChange() bool { return s.known || s.selfTest == nil }
 
 // state returns the state of the loaded driver. The self-test runs once for each driver
 // that is not known.
-func (d *driverGuard) state() driverState {
+func (d *loadedDriver) state() driverState {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	driver, err := nvrm.ReadDriver(d.root)
@@ -50,7 +50,7 @@ func (d *driverGuard) state() driverState {
 	return s
 }
 
-func (d *driverGuard) runSelfTest() error {
+func (d *loadedDriver) runSelfTest() error {
 	f, err := nvrm.Open(d.control)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *driverGuard) runSelfTest() error {
 
 // check says which driver is loaded and what may be done with it. usable is false if there
 // is none, or if it cannot be reached.
-func (d *driverGuard) check() (c hal.Check, usable bool) {
+func (d *loadedDriver) check() (c hal.Check, usable bool) {
 	c.Name = "NVIDIA driver"
 	if _, err := os.Stat(d.control); err != nil {
 		driver, unloaded := nvrm.ReadDriver(d.root)

@@ -70,7 +70,7 @@ func (b *Backend) offer(g *discover.Group) error {
 	for _, old := range b.remove(func(n groupName) bool { return n == name }) {
 		b.restore(old) // the group's channels have changed
 	}
-	earlier := b.restoringOf(name.Key)
+	earlier := b.restorationOf(name.Key)
 	driver := b.driver.state()
 	q := &queue{name: name, gpu: b.gpu(g.GPU, driver), mps: g.MPSServer}
 	control := newGroup(g)
@@ -133,12 +133,12 @@ func (b *Backend) remove(match func(groupName) bool) []*queue {
 
 // restore withdraws a queue whose group may still exist.
 func (b *Backend) restore(q *queue) {
-	b.restored[q.name.Key] = restoring{q.found, q.handle.Withdraw(false)}
+	b.restoring[q.name.Key] = restoration{q.found, q.handle.Withdraw(false)}
 }
 
-// restoringOf returns the restoration of a group that is under way; zero if there is none.
-func (b *Backend) restoringOf(key discover.Key) restoring {
-	maps.DeleteFunc(b.restored, func(_ discover.Key, r restoring) bool {
+// restorationOf returns the restoration of a group that is under way; zero: none is.
+func (b *Backend) restorationOf(key discover.Key) restoration {
+	maps.DeleteFunc(b.restoring, func(_ discover.Key, r restoration) bool {
 		select {
 		case <-r.done:
 			return true
@@ -146,5 +146,5 @@ func (b *Backend) restoringOf(key discover.Key) restoring {
 			return false
 		}
 	})
-	return b.restored[key]
+	return b.restoring[key]
 }

@@ -10,47 +10,57 @@ import (
 // ErrReplaced means that the process has exited and another one has its pid.
 var ErrReplaced = errors.New("the pid belongs to another process now")
 
-// Handle is a pidfd: it keeps naming the same process after the pid is reused.
-type Handle struct{ file *os.File }
+// Pidfd is a descriptor of a process. It names the same process after the pid is reused.
+type Pidfd struct{ file *os.File }
 
-// Open returns a handle of the process with that pid and start time. The start time is
+// OpenPidfd returns a pidfd of the process with that pid and start time. The start time is
 // read after the pidfd is open: if it still matches, the pidfd is of that process.
-func (p FS) Open(pid int, start uint64) (*Handle, error) {
+func (f FS) OpenPidfd(pid int, start uint64) (*Pidfd, error) {
 	fd, err := unix.PidfdOpen(pid, 0) // sets close-on-exec
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
-	h, err := NewHandle(fd)
+	p, err := NewPidfd(fd)
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.Stat(pid)
+	s, err := f.Stat(pid)
 	if err == nil && s.Start != start {
 		err = ErrReplaced
 	}
 	if err != nil {
-		h.Close()
+		p.Close()
 		return nil, err
 	}
-	return h, nil
+	return p, nil
 }
 
-// Fd returns the pidfd. The handle keeps it.
-func (h *Handle) Fd() int { return int(h.file.Fd()) }
+// NewPidfd returns a Pidfd that owns a descriptor which the kernel gave, such as
+// SO_PEERPIDFD. On an error the descriptor is closed.
+func NewPidfd(fd int) (*Pidfd, error) {
+	if err := unix.SetNonblock(fd, true); err != nil { // to wait in the Go runtime's poller
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &Pidfd{os.NewFile(uintptr(fd), "pidfd")}, nil
+}
 
-// Close releases the handle. WaitExit then returns.
-func (h *Handle) Close() error { return h.file.Close() }
+// Fd returns the descriptor, which p keeps.
+func (p *Pidfd) Fd() int { return int(p.file.Fd()) }
 
-// WaitExit returns true when the process has exited, false when the handle was closed.
-func (h *Handle) WaitExit() bool {
-	conn, err := h.file.SyscallConn()
+// Close closes the descriptor. WaitExit then returns.
+func (p *Pidfd) Close() error { return p.file.Close() }
+
+// WaitExit returns true when the process has exited, false when p was closed.
+func (p *Pidfd) WaitExit() bool {
+	conn, err := p.file.SyscallConn()
 	return err == nil && conn.Read(readable) == nil
 }
 
-// Exited reports whether the process has exited, without waiting. A closed handle
-// reports true.
-func (h *Handle) Exited() bool {
-	conn, err := h.file.SyscallConn()
+// Exited reports whether the process has exited, without waiting. It is true if p was
+// closed.
+func (p *Pidfd) Exited() bool {
+	conn, err := p.file.SyscallConn()
 	if err != nil {
 		return true
 	}
@@ -62,14 +72,4 @@ func (h *Handle) Exited() bool {
 func readable(fd uintptr) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 	return err == nil && n > 0
-}
-
-// NewHandle returns a handle that owns a pidfd which the kernel gave, such as
-// SO_PEERPIDFD. On an error the pidfd is closed.
-func NewHandle(fd int) (*Handle, error) {
-	if err := unix.SetNonblock(fd, true); err != nil { // to wait in the Go runtime's poller
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return &Handle{os.NewFile(uintptr(fd), "pidfd")}, nil
 }

@@ -54,7 +54,7 @@ func ownerOf(pid int) (uint32, bool) {
 // peerProcess returns a handle of the process that connected. Before Linux 6.5 the
 // kernel has no pidfd of a socket's peer, and a process that exited since could be
 // mistaken for a later one with its pid: that one must at least be the same user's.
-func peerProcess(c *net.UnixConn, pid int) (*proc.Handle, error) {
+func peerProcess(c *net.UnixConn, pid int) (*proc.Pidfd, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -75,5 +75,5 @@ func peerProcess(c *net.UnixConn, pid int) (*proc.Handle, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	return proc.NewHandle(fd)
+	return proc.NewPidfd(fd)
 }

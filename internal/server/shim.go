@@ -64,7 +64,7 @@ func (s *Server) shim(w http.ResponseWriter, r *http.Request) {
 }
 
 // shimCaller identifies a process that asks for shared memory and may have it.
-func (s *Server) shimCaller(r *http.Request) (caller, *proc.Handle, error) {
+func (s *Server) shimCaller(r *http.Request) (caller, *proc.Pidfd, error) {
 	c, err := s.identify(r)
 	if err != nil {
 		return c, nil, err

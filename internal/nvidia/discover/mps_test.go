@@ -22,7 +22,7 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := proc.System.Open(me.PID, me.Start)
+	self, err := proc.System.OpenPidfd(me.PID, me.Start)
 	if err != nil {
 		t.Fatal(err)
 	}

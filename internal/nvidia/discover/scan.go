@@ -18,7 +18,7 @@ import (
 // holder is a process that has the control device open.
 type holder struct {
 	process     proc.Process
-	pidfd       *proc.Handle
+	pidfd       *proc.Pidfd
 	files       map[int]*controlFD // by descriptor
 	groups      map[Key]*Group     // reported, and not gone
 	sharesGroup bool               // it holds a group that was reported for another process
@@ -144,7 +144,7 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 
 // newHolder returns a record of a process; nil if it has exited.
 func (w *Watcher) newHolder(p proc.Process) *holder {
-	pidfd, err := w.proc.Open(p.PID, p.Start)
+	pidfd, err := w.proc.OpenPidfd(p.PID, p.Start)
 	if err != nil {
 		return nil
 	}

@@ -292,7 +292,7 @@ func TestReusedPID(t *testing.T) {
 	}
 	w.bpfErr = os.ErrInvalid
 	before := openFiles(t)
-	if f, err := w.proc.Open(p.PID, 1); err != proc.ErrReplaced {
+	if f, err := w.proc.OpenPidfd(p.PID, 1); err != proc.ErrReplaced {
 		t.Errorf("got %v, %v; want %v", f, err, proc.ErrReplaced)
 	}
 	if n := openFiles(t); n != before {

@@ -26,10 +26,10 @@ const (
 	undoTries = 400
 )
 
-// Keep runs the guardian: it reads messages from a descriptor until the daemon
+// Run runs the guardian: it reads messages from a descriptor until the daemon
 // has exited, and undoes all changes if the daemon sent no goodbye.
-func Keep(fd int, adopt Adopter, log *slog.Logger) error {
-	k := &keeper{adopt: adopt, queues: make(map[sched.QueueID]hal.Queue), log: log}
+func Run(fd int, adopt Adopter, log *slog.Logger) error {
+	s := &server{adopt: adopt, queues: make(map[sched.QueueID]hal.Queue), log: log}
 	// When memory runs out, the kernel should kill other processes first. This
 	// needs privileges; without them the default stays.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
@@ -38,20 +38,21 @@ func Keep(fd int, adopt Adopter, log *slog.Logger) error {
 		n, received, err := receive(fd, buf)
 		switch {
 		case err != nil || n == 0:
-			if k.goodbye {
+			if s.goodbye {
 				return nil
 			}
 			if err != nil {
 				log.Error("read message from the daemon", "error", err)
 			}
-			return k.undo()
+			return s.undo()
 		default:
-			k.handle(buf[:n], received)
+			s.handle(buf[:n], received)
 		}
 	}
 }
 
-type keeper struct {
+// server is the guardian's side of the connection.
+type server struct {
 	adopt   Adopter
 	journal journal.Journal
 	queues  map[sched.QueueID]hal.Queue
@@ -91,55 +92,55 @@ func receive(fd int, buf []byte) (n, received int, err error) {
 }
 
 // handle applies one message and the descriptor that came with it.
-func (k *keeper) handle(text []byte, fd int) {
+func (s *server) handle(text []byte, fd int) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
-		k.log.Error("decode message from the daemon", "error", err)
+		s.log.Error("decode message from the daemon", "error", err)
 		return
 	}
 	switch {
 	case m.Goodbye:
-		k.goodbye = true
+		s.goodbye = true
 	case m.Adopt != nil && fd >= 0:
-		q, err := k.adopt(m.Adopt, fd)
+		q, err := s.adopt(m.Adopt, fd)
 		if err != nil {
-			k.log.Error("adopt queue", "queue", m.Queue, "error", err)
+			s.log.Error("adopt queue", "queue", m.Queue, "error", err)
 			return
 		}
-		k.queues[m.Queue] = q
+		s.queues[m.Queue] = q
 	case m.Begin != nil:
-		k.journal.Begin(*m.Begin)
+		s.journal.Begin(*m.Begin)
 	case m.End != nil:
-		k.journal.End(*m.End, m.Outcome)
+		s.journal.End(*m.End, m.Outcome)
 	case m.Forget:
-		k.journal.Forget(m.Queue)
-		k.drop(m.Queue)
+		s.journal.Forget(m.Queue)
+		s.drop(m.Queue)
 	}
 }
 
 // drop closes the guardian's copy of a queue's descriptor.
-func (k *keeper) drop(id sched.QueueID) {
-	if q := k.queues[id]; q != nil {
-		delete(k.queues, id)
+func (s *server) drop(id sched.QueueID) {
+	if q := s.queues[id]; q != nil {
+		delete(s.queues, id)
 		_ = hal.Abandon(q)
 	}
 }
 
 // undo undoes all changes in the journal.
-func (k *keeper) undo() error {
-	todo := k.journal.Undo()
-	k.log.Warn("daemon exited without a clean shutdown; restoring", "changes", len(todo))
+func (s *server) undo() error {
+	todo := s.journal.Undo()
+	s.log.Warn("daemon exited without a clean shutdown; restoring", "changes", len(todo))
 	var errs []error
 	for _, a := range todo {
-		if err := k.undoOne(a); err != nil {
+		if err := s.undoOne(a); err != nil {
 			errs = append(errs, fmt.Errorf("queue %d: %w", a.Queue, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (k *keeper) undoOne(a sched.Action) error {
-	q := k.queues[a.Queue]
+func (s *server) undoOne(a sched.Action) error {
+	q := s.queues[a.Queue]
 	if q == nil {
 		return errors.New("the daemon did not send its descriptor")
 	}
