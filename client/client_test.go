@@ -27,7 +27,7 @@ func TestSockets(t *testing.T) {
 		t.Setenv("GIVEWAY_SOCKET", c.socket)
 		t.Setenv("XDG_RUNTIME_DIR", c.runtime)
 		if got := client.Sockets(); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %q", c, got)
+			t.Errorf("GIVEWAY_SOCKET=%s XDG_RUNTIME_DIR=%s: got %q, want %q", c.socket, c.runtime, got, c.want)
 		}
 	}
 }
@@ -38,15 +38,14 @@ func TestNoDaemon(t *testing.T) {
 	_, err := client.New("").Status(t.Context())
 	want := "no daemon is running: start one with 'giveway daemon' (looked at " + path + ")"
 	if !errors.Is(err, client.ErrNoDaemon) || err.Error() != want {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want %s", err, want)
 	}
 	if _, err := client.New(path).Run(t.Context(), api.Run{}); !errors.Is(err, client.ErrNoDaemon) {
-		t.Errorf("run: %v", err)
+		t.Errorf("run: got error %v, want %v", err, client.ErrNoDaemon)
 	}
 }
 
-// TestOddDaemon: the client returns an error for every invalid answer.
-func TestOddDaemon(t *testing.T) {
+func TestInvalidAnswersAreErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -72,17 +71,17 @@ func TestOddDaemon(t *testing.T) {
 	_, err = c.Status(t.Context())
 	var refused *client.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusTeapot || err.Error() != "the daemon answered 418 I'm a teapot" {
-		t.Errorf("status: %v", err)
+		t.Errorf("status: got error %v, want the status 418", err)
 	}
 	if _, err := c.Policy(t.Context()); err == nil {
-		t.Error("policy: no error")
+		t.Error("policy: got no error for an answer that is not JSON")
 	}
 	if _, err := c.Processes(t.Context()); err == nil || err.Error() != "call the daemon: EOF" {
-		t.Errorf("processes: %v", err)
+		t.Errorf("processes: got error %v, want call the daemon: EOF", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.Run(ctx, api.Run{}); err == nil {
-		t.Error("run: no error")
+		t.Error("run: got no error from a daemon that does not answer")
 	}
 }

@@ -20,8 +20,9 @@ import (
 //     are stopped while online work is ready or expected, and otherwise limited
 //     to a small number of commands in flight.
 //
-// Standard queues keep the device's defaults. An idle queue runs when no other
-// queue is ready. The scheduler's floor keeps batch queues from starving.
+// Standard queues keep the device's defaults. A queue of class idle runs when no
+// other queue is ready; here "idle queue" means the class. The scheduler's floor
+// keeps batch queues from starving.
 type giveway struct {
 	params
 	planner
@@ -64,7 +65,6 @@ type account struct {
 	vtime
 	served     time.Duration // Queue.Served at the last plan
 	atTurn     time.Duration // Queue.Served when the current turn began
-	known      bool
 	class      sched.Class
 	unusedTurn bool // used nothing of its last turn: takes no turns until it is served again
 	takesTurns bool // is a batch or idle queue that would use a turn now
@@ -96,7 +96,7 @@ type summary struct {
 	current    int         // index of the queue whose turn it is, or -1
 	turns      int         // number of queues that take turns
 	class      sched.Class // of those
-	wake       sched.Time  // when the turn is over
+	wake       sched.Time  // when the plan changes without an event
 }
 
 // Plan implements sched.Policy.
@@ -240,8 +240,8 @@ func (p *giveway) endTurn(now sched.Time, q *sched.Queue, a *account) {
 
 // update charges q for its service since the last plan.
 func (a *account) update(q *sched.Queue) {
-	if q.Attr.Class != a.class || !a.known {
-		*a = account{served: q.Served, atTurn: q.Served, class: q.Attr.Class, known: true}
+	if q.Attr.Class != a.class { // or the queue is new; a new standard queue needs no account
+		*a = account{served: q.Served, atTurn: q.Served, class: q.Attr.Class}
 	}
 	if !givesWay(q) {
 		return // takes no turns

@@ -43,10 +43,10 @@ type ladder struct {
 	// Of all requests:
 	allTook     [2 * trialRequests]time.Duration // durations of the last requests
 	total       int
-	stalls      float64 // late requests that are not due to the setting, of the last budgetRequests or so
+	counted     float64 // number of them, of the last budgetRequests or so
+	stalls      float64 // of those, late ones that took so long that a stall may be the reason
 	stallsInRow int
-	counted     float64 // requests without stalls, of the last budgetRequests or so
-	lateCounted float64 // of those, the late ones
+	lateCounted float64 // of those, late ones that count: see stalled
 
 	measured    bool // the hardware measures what batch work gets
 	resetScores bool // the chosen rung has changed
@@ -251,21 +251,21 @@ func (l *ladder) stalled(took time.Duration) bool {
 func (l *ladder) decide(now sched.Time) {
 	switch {
 	case l.current != l.chosen && l.late > 0:
-		l.endTrial(now, latePause)
+		l.endTrial(now)
 	case l.failed:
 		l.leave(now)
 	case l.requests < trialRequests || now.Sub(l.since) < trialTime || l.measured && l.rungs[l.current].wall < trialTime:
 		// Not enough is known.
 	case l.current < l.chosen && l.nearlyLate():
-		l.endTrial(now, latePause)
+		l.endTrial(now)
 	default:
 		l.move(now)
 	}
 }
 
 // endTrial returns to the chosen rung and pauses the current one.
-func (l *ladder) endTrial(now sched.Time, pause time.Duration) {
-	l.pause(l.current, now, pause)
+func (l *ladder) endTrial(now sched.Time) {
+	l.pause(l.current, now, latePause)
 	l.put(l.chosen, now)
 }
 
