@@ -27,7 +27,7 @@ var amdHWS = Model{
 	// 400-500 and 300-400 us on an MI308X, not confirmed by others
 	// (TestStockSuspendTakesThePublishedTime). How the time divides is assumed.
 	Calls: Calls{
-		Stop: Between(230*us, 300*us), Start: Between(200*us, 280*us), Gate: Between(20*us, 60*us), Effect: 0.5,
+		Stop: Between(230*us, 300*us), Start: Between(200*us, 280*us), Gate: gateTime, Effect: 0.5,
 		PerQueue:     us,                    // assumed: a flag, and a MAP_QUEUES packet
 		AfterStop:    Between(20*us, 60*us), // assumed: HDP flush, and the wait for a work item
 		CopyPerQueue: 10 * us,               // assumed: a control stack, of every queue of the process (copy_context_work_handler)
@@ -50,7 +50,7 @@ var amdMES = Model{
 		},
 	},
 	Calls: Calls{ // all assumed
-		Stop: Between(20*us, 60*us), Start: Between(20*us, 60*us), Gate: Between(20*us, 60*us), Effect: 0.5,
+		Stop: Between(20*us, 60*us), Start: Between(20*us, 60*us), Gate: gateTime, Effect: 0.5,
 		PerQueue:     100 * us,               // the packet's round trip
 		AfterStop:    Between(40*us, 100*us), // memory fence, TLB flush, and the work item
 		CopyPerQueue: 10 * us,

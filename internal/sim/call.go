@@ -24,6 +24,7 @@ func (w *World) splitCalls(actions []sched.Action) [][]sched.Action {
 	return calls
 }
 
+// oneCall reports whether one control call can do both a and b.
 func (w *World) oneCall(a, b sched.Action) bool {
 	p, q := w.queues[a.Queue], w.queues[b.Queue]
 	s := p.device.model.Slots
@@ -92,6 +93,7 @@ func (w *World) perform(actions []sched.Action, done func([]error)) (end sched.T
 // the next if they come one by one, and in total.
 type callTiming struct{ before, step, total time.Duration }
 
+// callTime draws the time that a call takes.
 func (d *device) callTime(actions []sched.Action) callTiming {
 	w, c, s := d.world, &d.model.Calls, d.model.Slots
 	own := c.cost(actions[0], w)
@@ -151,6 +153,8 @@ func (d *device) effect(actions []sched.Action, errs []error) {
 // isGateCall reports whether an action is done by the shim, without the driver.
 func isGateCall(a sched.Action) bool { return a.Level == sched.LevelHold || a.Verb == sched.SetBound }
 
+// cost draws the time of a call for one queue, without the cost of contexts and of further
+// queues.
 func (c *Calls) cost(a sched.Action, w *World) time.Duration {
 	dist := c.Gate
 	switch {

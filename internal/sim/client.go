@@ -262,6 +262,7 @@ func (c *client) enqueue(at sched.Time) {
 	c.w.observer.observe(c.q, sched.Event{Kind: sched.RequestStarted})
 }
 
+// arrive adds the request that is due and schedules the next arrival.
 func (c *client) arrive() {
 	c.enqueue(c.w.now)
 	switch c.cfg.Arrival.Kind {

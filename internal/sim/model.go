@@ -105,30 +105,27 @@ var models = []Model{
 	nvidia("nvidia-a100", "NVIDIA A100: the H200's model with the switch that GPreempt published", Around(150*us, 0.05)),
 	amdHWS,
 	amdMES,
-	{
-		Name: "level1-npu", Doc: "an accelerator that cannot be interrupted: only launches can be held back",
-		Slots: &SlotsModel{Slots: 1},
-		Calls: Calls{Gate: Between(20*us, 60*us), Effect: 0.5},
+	oneSlot("level1-npu", "an accelerator that cannot be interrupted: only launches can be held back",
+		SlotsModel{}, Dist{}),
+	oneSlot("level2-guardian", "a GPU whose kernels check a flag before they begin",
+		SlotsModel{Deactivate: FlagDeactivate, FlagCost: 3 * us}, Between(10*us, 25*us)),
+	oneSlot("level2-hardware", "an accelerator whose queues can be switched off between commands",
+		SlotsModel{Deactivate: HardwareDeactivate}, Between(20*us, 80*us)),
+	oneSlot("level2-flush", "an accelerator whose queued commands can be dropped and submitted again",
+		SlotsModel{Deactivate: FlushDeactivate, FlushCost: 40 * us}, Between(30*us, 60*us)),
+}
+
+// gateTime is how long it takes to hold, release or bound a queue by the shim.
+var gateTime = Between(20*us, 60*us)
+
+// oneSlot returns the model of a device that runs one command at a time. Stops and starts
+// at level 2 take the same time.
+func oneSlot(name, doc string, s SlotsModel, stop Dist) Model {
+	s.Slots = 1
+	return Model{
+		Name: name, Doc: doc, Slots: &s, Calls: Calls{Stop: stop, Start: stop, Gate: gateTime, Effect: 0.5},
 		Gated: true, Bound: 16,
-	},
-	{
-		Name: "level2-guardian", Doc: "a GPU whose kernels check a flag before they begin",
-		Slots: &SlotsModel{Slots: 1, Deactivate: FlagDeactivate, FlagCost: 3 * us},
-		Calls: Calls{Stop: Between(10*us, 25*us), Start: Between(10*us, 25*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Bound: 16,
-	},
-	{
-		Name: "level2-hardware", Doc: "an accelerator whose queues can be switched off between commands",
-		Slots: &SlotsModel{Slots: 1, Deactivate: HardwareDeactivate},
-		Calls: Calls{Stop: Between(20*us, 80*us), Start: Between(20*us, 80*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Bound: 16,
-	},
-	{
-		Name: "level2-flush", Doc: "an accelerator whose queued commands can be dropped and submitted again",
-		Slots: &SlotsModel{Slots: 1, Deactivate: FlushDeactivate, FlushCost: 40 * us},
-		Calls: Calls{Stop: Between(30*us, 60*us), Start: Between(30*us, 60*us), Gate: Between(20*us, 60*us), Effect: 0.5},
-		Gated: true, Bound: 16,
-	},
+	}
 }
 
 // nvidia returns the model of the H200 with another switch time.
@@ -141,7 +138,7 @@ func nvidia(name, doc string, switchTime Dist) Model {
 		},
 		Calls: Calls{
 			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
-			Gate: Between(20*us, 60*us), Effect: 0.75,
+			Gate: gateTime, Effect: 0.75,
 		},
 		TraceInterval: 10 * ms, Bound: 1024,
 	}

@@ -66,7 +66,7 @@ type World struct {
 	timeline   timeline
 	devices    []*device
 	clients    []*client
-	queues     map[sched.QueueID]*queue // all there ever were, closed ones included
+	queues     map[sched.QueueID]*queue // closed ones included, except on a Node
 	daemon     *daemon
 	observer   observer
 	deviceRand *rand.Rand
