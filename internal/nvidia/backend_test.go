@@ -124,6 +124,16 @@ func (m made) slice(t *testing.T) time.Duration {
 	return d
 }
 
+// newOnDouble returns a backend that is not started, on a double on which this process has
+// made a context.
+func newOnDouble(t *testing.T, h *fakeHost) (*Backend, *fakeHost, made, *nvrmtest.RM) {
+	t.Helper()
+	rm, m := newDouble(t)
+	b := New(testConfig(m.Path))
+	b.host = h
+	return b, h, makeContext(t, m.Path), rm
+}
+
 func isClosed(f *nvrm.File) bool { return f.Close() != nil }
 
 // TestProcessesAreFoundAndGivenUp runs the backend on two processes until one is killed
@@ -192,10 +202,7 @@ func TestExitClosesDescriptorAtOnce(t *testing.T) {
 // TestGroupIsOfferedWhenItHasSettled checks that a group which changes is offered
 // settleTime after its last change, once.
 func TestGroupIsOfferedWhenItHasSettled(t *testing.T) {
-	_, m := newDouble(t)
-	b, h := New(testConfig(m.Path)), &fakeHost{}
-	b.host = h
-	made := makeContext(t, m.Path)
+	b, h, made, _ := newOnDouble(t, &fakeHost{})
 	now := time.Now()
 	early, late := made.group(t, 7), made.group(t, 8)
 	b.arrived(early, now)
@@ -223,10 +230,7 @@ func TestGroupIsOfferedWhenItHasSettled(t *testing.T) {
 // offered again: the new queue waits until the old one is restored, and has the slice that
 // was found first, not the one that we set.
 func TestChangedGroupIsOfferedAgain(t *testing.T) {
-	rm, m := newDouble(t)
-	b, h := New(testConfig(m.Path)), &fakeHost{slow: true}
-	b.host = h
-	made := makeContext(t, m.Path)
+	b, h, made, rm := newOnDouble(t, &fakeHost{slow: true})
 	now := time.Now()
 	b.arrived(made.group(t, 8), now)
 	b.offerDue(now.Add(settleTime))
@@ -266,10 +270,7 @@ func TestChangedGroupIsOfferedAgain(t *testing.T) {
 // TestGoneGroupIsRestored checks that a group which a process gives up, but another may
 // hold, is restored and not abandoned.
 func TestGoneGroupIsRestored(t *testing.T) {
-	_, m := newDouble(t)
-	b, h := New(testConfig(m.Path)), &fakeHost{}
-	b.host = h
-	made := makeContext(t, m.Path)
+	b, h, made, _ := newOnDouble(t, &fakeHost{})
 	now := time.Now()
 	b.arrived(made.group(t, 8), now)
 	b.offerDue(now.Add(settleTime))
@@ -295,10 +296,7 @@ func TestGoneGroupIsRestored(t *testing.T) {
 // TestRefusedGroupIsNotKept checks that the descriptor of a group which cannot be attached
 // is closed.
 func TestRefusedGroupIsNotKept(t *testing.T) {
-	rm, m := newDouble(t)
-	b, h := New(testConfig(m.Path)), &fakeHost{}
-	b.host = h
-	made := makeContext(t, m.Path)
+	b, h, made, rm := newOnDouble(t, &fakeHost{})
 	rm.Inject(nvrmtest.Control(nvrmtest.GetTimeslice), nvrmtest.Fault{Status: nvrm.ErrInsufficientPermissions})
 	g := made.group(t, 8)
 	b.arrived(g, time.Time{})
@@ -311,10 +309,7 @@ func TestRefusedGroupIsNotKept(t *testing.T) {
 // TestMPSServerGroupIsShared checks that the group of an MPS server can be sliced only, is
 // shown as shared, and is named when a client of the server is looked for.
 func TestMPSServerGroupIsShared(t *testing.T) {
-	_, m := newDouble(t)
-	b, h := New(testConfig(m.Path)), &fakeHost{}
-	b.host = h
-	made := makeContext(t, m.Path)
+	b, h, made, _ := newOnDouble(t, &fakeHost{})
 	g := made.group(t, 0)
 	g.MPSServer = true
 	b.arrived(g, time.Time{})
@@ -334,10 +329,7 @@ func TestMPSServerGroupIsShared(t *testing.T) {
 // TestGuardianRestoresHandedOffGroup checks that the state of an offer, as JSON, and a copy
 // of the descriptor are enough to restore a group.
 func TestGuardianRestoresHandedOffGroup(t *testing.T) {
-	rm, m := newDouble(t)
-	b, h := New(testConfig(m.Path)), &fakeHost{}
-	b.host = h
-	made := makeContext(t, m.Path)
+	b, h, made, rm := newOnDouble(t, &fakeHost{})
 	b.arrived(made.group(t, 8), time.Time{})
 	b.offerDue(time.Now())
 	q := h.open()[0]
