@@ -17,7 +17,7 @@ type process struct {
 	actions  []scenario.TimedAction
 	parallel bool // queues run side by side
 	segments []sim.Segment
-	names    map[sched.QueueID]string
+	names    map[sched.QueueID]string // of the clients; queue 0 is a switch
 }
 
 // thread is a row of slices that do not overlap, by time.
@@ -25,12 +25,6 @@ type thread struct {
 	name   string
 	slices []sim.Segment
 }
-
-const (
-	deviceThread    = "device"
-	schedulerThread = "scheduler"
-	switchName      = "switch"
-)
 
 // layOut divides a run into processes, in the order in which the clients, and then
 // the segments, name their devices.
@@ -40,7 +34,7 @@ func layOut(r *scenario.Run) []process {
 	all := make([]process, len(devices))
 	for i, id := range devices {
 		index[id] = i
-		all[i] = process{name: r.Policy + ": " + string(id), names: make(map[sched.QueueID]string)}
+		all[i] = process{name: r.Policy + ": " + string(id), names: map[sched.QueueID]string{0: "switch"}}
 	}
 	deviceOf := make(map[sched.QueueID]int)
 	for _, c := range r.Result.Clients {
@@ -94,7 +88,7 @@ func (p *process) arrange(clients []sim.ClientResult, device sched.DeviceID) {
 	if p.parallel {
 		p.add("switches of the device", byQueue[0])
 	} else {
-		p.add(deviceThread, p.segments)
+		p.add("device", p.segments)
 	}
 	for _, c := range clients {
 		if c.Device == device && c.Queue != 0 {
@@ -105,8 +99,7 @@ func (p *process) arrange(clients []sim.ClientResult, device sched.DeviceID) {
 	delete(byQueue, 0)
 	for _, s := range p.segments { // queues that belong to no client
 		if of := byQueue[s.Queue]; of != nil {
-			p.names[s.Queue] = fmt.Sprint("queue ", s.Queue)
-			p.add(p.names[s.Queue], of)
+			p.add(p.nameOf(s.Queue), of)
 			delete(byQueue, s.Queue)
 		}
 	}
@@ -133,9 +126,10 @@ func (t *thread) free(at sched.Time) bool {
 	return len(t.slices) == 0 || t.slices[len(t.slices)-1].To <= at
 }
 
-func (p *process) nameOf(s sim.Segment) string {
-	if s.Queue == 0 {
-		return switchName
+// nameOf returns the name of a queue's client.
+func (p *process) nameOf(q sched.QueueID) string {
+	if name, known := p.names[q]; known {
+		return name
 	}
-	return p.names[s.Queue]
+	return fmt.Sprint("queue ", q)
 }

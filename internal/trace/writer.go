@@ -41,24 +41,15 @@ const (
 	metadata = "M"
 )
 
-type (
-	nameArgs struct {
-		Name string `json:"name"`
-	}
-	sortArgs struct {
-		Index int `json:"sort_index"`
-	}
-	sliceArgs struct {
-		Queue sched.QueueID `json:"queue"`
-	}
-	actionArgs struct {
-		ID    sched.ActionID `json:"action"`
-		Queue sched.QueueID  `json:"queue"`
-		Level *sched.Level   `json:"level,omitempty"`
-		Slice string         `json:"slice,omitempty"`
-		Bound *uint32        `json:"bound,omitempty"`
-	}
-)
+type args map[string]any
+
+type actionArgs struct {
+	ID    sched.ActionID `json:"action"`
+	Queue sched.QueueID  `json:"queue"`
+	Level *sched.Level   `json:"level,omitempty"`
+	Slice string         `json:"slice,omitempty"`
+	Bound *uint32        `json:"bound,omitempty"`
+}
 
 func (w *writer) event(e event) {
 	if w.wrote {
@@ -86,8 +77,8 @@ func (w *writer) openThread(name string, pid int) int {
 }
 
 func (w *writer) describe(what, name string, pid, tid int) {
-	w.event(event{Phase: metadata, Name: what + "_name", Process: pid, Thread: tid, Args: nameArgs{name}})
-	w.event(event{Phase: metadata, Name: what + "_sort_index", Process: pid, Thread: tid, Args: sortArgs{w.last}})
+	w.event(event{Phase: metadata, Name: what + "_name", Process: pid, Thread: tid, Args: args{"name": name}})
+	w.event(event{Phase: metadata, Name: what + "_sort_index", Process: pid, Thread: tid, Args: args{"sort_index": w.last}})
 }
 
 func (w *writer) process(p *process) {
@@ -114,8 +105,8 @@ func (w *writer) thread(p *process, t *thread, pid int) {
 			category = "switch"
 		}
 		w.event(event{
-			Phase: complete, Name: p.nameOf(s), Category: category, Process: pid, Thread: tid,
-			At: micros(s.From), Length: micros(s.To - s.From), Args: sliceArgs{s.Queue},
+			Phase: complete, Name: p.nameOf(s.Queue), Category: category, Process: pid, Thread: tid,
+			At: micros(s.From), Length: micros(s.To - s.From), Args: args{"queue": s.Queue},
 		})
 	}
 }
@@ -124,25 +115,16 @@ func (w *writer) actions(p *process, pid int) {
 	if len(p.actions) == 0 {
 		return
 	}
-	tid := w.openThread(schedulerThread, pid)
+	tid := w.openThread("scheduler", pid)
 	for i, a := range p.actions {
 		w.event(event{
-			Phase: instant, Name: p.title(a.Action), Category: "action", Process: pid, Thread: tid,
+			Phase: instant, Name: a.Action.Verb.String() + " " + p.nameOf(a.Action.Queue), Category: "action", Process: pid, Thread: tid,
 			At: micros(a.At), Scope: "t", Args: argsOf(a.Action),
 		})
 		if i+1 == len(p.actions) || p.actions[i+1].At != a.At {
 			w.count("actions", "issued", pid, a.At, i+1)
 		}
 	}
-}
-
-// title returns the verb of an action and the name of its queue.
-func (p *process) title(a sched.Action) string {
-	name := p.names[a.Queue]
-	if name == "" {
-		name = fmt.Sprint("queue ", a.Queue)
-	}
-	return a.Verb.String() + " " + name
 }
 
 func argsOf(a sched.Action) actionArgs {
@@ -189,7 +171,7 @@ func (w *writer) queues(p *process, pid int) {
 
 // count sets a counter. Perfetto shows it as "name series".
 func (w *writer) count(name, series string, pid int, at sched.Time, count int) {
-	w.event(event{Phase: counter, Name: name, Process: pid, At: micros(at), Args: map[string]int{series: count}})
+	w.event(event{Phase: counter, Name: name, Process: pid, At: micros(at), Args: args{series: count}})
 }
 
 // micros returns a time in microseconds with nanosecond digits.
