@@ -132,7 +132,7 @@ func TestFailedCaseReportsItsError(t *testing.T) {
 	var cases []Case
 	for breaks := range wants {
 		bad := good
-		bad.Name, bad.Batch = breaks, []Load{load("batch", "batch", 1, "--breaks "+breaks)}
+		bad.Name, bad.Batch = breaks, load("batch", "batch", 1, "--breaks "+breaks)
 		cases = append(cases, bad)
 	}
 	controller := &fakeController{err: errors.New("no such process")}
