@@ -16,19 +16,11 @@ const (
 	Block Sync = 0x04 // CU_CTX_SCHED_BLOCKING_SYNC
 )
 
-// Attributes of a device (CUdevice_attribute).
-const (
-	attrMultiprocessors = 16
-	attrMajor           = 75
-	attrMinor           = 76
-)
-
 // Device describes the GPU of a context.
 type Device struct {
 	Name            string
 	UUID            string // as nvidia-smi writes it
 	Multiprocessors int
-	Major, Minor    int // compute capability
 }
 
 // Context is the process's primary context on one GPU, current on the thread that
@@ -79,22 +71,14 @@ func (d *Driver) describeDevice(dev int32) (Device, error) {
 	if err := d.call(cuDeviceGetUuid, uintptr(unsafe.Pointer(&id[0])), uintptr(dev)); err != nil {
 		return Device{}, err
 	}
-	info := Device{
-		Name: cString(name),
-		UUID: fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16]),
-	}
-	for attr, to := range map[uintptr]*int{
-		attrMultiprocessors: &info.Multiprocessors,
-		attrMajor:           &info.Major,
-		attrMinor:           &info.Minor,
-	} {
-		var v int32
-		if err := d.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&v)), attr, uintptr(dev)); err != nil {
-			return Device{}, fmt.Errorf("attribute %d: %w", attr, err)
-		}
-		*to = int(v)
-	}
-	return info, nil
+	const attrMultiprocessors = 16 // CUdevice_attribute
+	var count int32
+	err := d.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&count)), attrMultiprocessors, uintptr(dev))
+	return Device{
+		Name:            cString(name),
+		UUID:            fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16]),
+		Multiprocessors: int(count),
+	}, err
 }
 
 // Stream is a sequence of work that runs in order.

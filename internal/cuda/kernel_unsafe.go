@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// Threads is the number of threads in a block of the spin kernel.
-const Threads = 256
+// blockThreads is the number of threads in a block of the spin kernel.
+const blockThreads = 256
 
 //go:embed kernels.ptx
 var kernels string
@@ -87,7 +87,7 @@ func (c *Context) compile(ptx string) (uintptr, error) {
 // FullGrid returns the number of blocks of spin that fill the GPU twice.
 func (m *Module) FullGrid() (int, error) {
 	var each int32
-	err := m.c.d.call(cuOccupancyMaxActiveBlocks, uintptr(unsafe.Pointer(&each)), m.spin, Threads, 0)
+	err := m.c.d.call(cuOccupancyMaxActiveBlocks, uintptr(unsafe.Pointer(&each)), m.spin, blockThreads, 0)
 	return 2 * m.c.Device.Multiprocessors * max(int(each), 1), err
 }
 
@@ -114,7 +114,7 @@ func (m *Module) kernel(f uintptr, blocks, threads int, args ...uint64) *Kernel 
 
 // Spin returns a kernel whose threads compute for that many iterations.
 func (m *Module) Spin(blocks int, iterations uint32) *Kernel {
-	return m.kernel(m.spin, blocks, Threads, uint64(m.out), uint64(iterations))
+	return m.kernel(m.spin, blocks, blockThreads, uint64(m.out), uint64(iterations))
 }
 
 // Parked returns a kernel of one thread that waits until the word is not 0, or until
