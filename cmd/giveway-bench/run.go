@@ -39,7 +39,7 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	config.Client = []string{self}
 	config.Log = os.Stderr
 	if *giveway != "" {
-		config.Controller = bench.Command{Path: *giveway}
+		config.Giveway = bench.Program(*giveway)
 	}
 	var saving error
 	config.Save = func(r *bench.Result) {

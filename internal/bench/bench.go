@@ -1,6 +1,6 @@
 // Package bench measures Giveway on a real GPU: the same processes alone, sharing
 // the GPU natively, and sharing it under the daemon, in one run. It starts workload
-// processes (clients), sets their class through a Controller, and summarizes what
+// processes (clients), sets their class with the giveway program, and summarizes what
 // they measured. Only the clients use the GPU and its driver.
 package bench
 
@@ -15,23 +15,16 @@ import (
 	"time"
 )
 
-// Controller sends orders to the daemon.
-type Controller interface {
-	Set(pid int, class string, weight int) error
-	Pause(pid int) error
-	Resume(pid int) error
-}
-
 // Config configures a run. Client is required.
 type Config struct {
-	Client     []string      // command line of giveway-bench, without the subcommand
-	Controller Controller    // nil: measure alone and native only
-	Python     string        // default python3
-	Device     int           // CUDA's index of the GPU
-	Length     time.Duration // of a measurement; default 5 s
-	Settle     time.Duration // between a change and the measurement; default 500 ms
-	Log        io.Writer     // one line for each phase; nil: none
-	Save       func(*Result) // called after each case, so that a failed run leaves a result
+	Client  []string      // command line of giveway-bench, without the subcommand
+	Giveway Giveway       // nil: measure alone and native only
+	Python  string        // default python3
+	Device  int           // CUDA's index of the GPU
+	Length  time.Duration // of a measurement; default 5 s
+	Settle  time.Duration // between a change and the measurement; default 500 ms
+	Log     io.Writer     // one line for each phase; nil: none
+	Save    func(*Result) // called after each case, so that a failed run leaves a result
 }
 
 // harness is one run.

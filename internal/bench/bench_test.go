@@ -20,16 +20,16 @@ import (
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 // measureFake runs cases with fake clients.
-func measureFake(t *testing.T, config Config, controller *fakeController, cases ...Case) (*Result, error) {
+func measureFake(t *testing.T, config Config, daemon *fakeDaemon, cases ...Case) (*Result, error) {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv(fakeFolder, dir)
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector delays each exit by a second
 	config.Client = []string{os.Args[0]}
 	config.Settle, config.Length = 30*ms, 600*ms // a busy machine may stall for half of that
-	if controller != nil {
-		controller.dir = dir
-		config.Controller = controller
+	if daemon != nil {
+		daemon.dir = dir
+		config.Giveway = daemon.order
 	}
 	return Run(context.Background(), config, cases)
 }
@@ -44,11 +44,11 @@ func named(t *testing.T, names ...string) []Case {
 }
 
 func TestPhasesOfSharing(t *testing.T) {
-	controller := &fakeController{}
+	daemon := &fakeDaemon{}
 	var log bytes.Buffer
 	saved := 0
 	config := Config{Log: &log, Save: func(*Result) { saved++ }}
-	r, err := measureFake(t, config, controller, named(t, "micro-40ms", "weights-3-1")...)
+	r, err := measureFake(t, config, daemon, named(t, "micro-40ms", "weights-3-1")...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &log)
 	}
@@ -69,8 +69,8 @@ func TestPhasesOfSharing(t *testing.T) {
 	if math.Abs(g.VsAlone.P50-214.9/48.9) > 1e-6 || math.Abs(g.VsNative.P99-219.8/1509.8) > 1e-6 || math.Abs(*g.Kept-1) > 0.1 {
 		t.Errorf("got ratios %+v and %+v, kept %v", g.VsAlone, g.VsNative, *g.Kept)
 	}
-	if want := []string{"online 1", "batch 1", "batch 3", "batch 1"}; !slices.Equal(controller.orders, want) {
-		t.Errorf("got orders %q, want %q", controller.orders, want)
+	if want := []string{"set --class online --weight 1", "set --class batch --weight 1", "set --class batch --weight 3", "set --class batch --weight 1"}; !slices.Equal(daemon.orders, want) {
+		t.Errorf("got orders %q, want %q", daemon.orders, want)
 	}
 	var file bytes.Buffer
 	if err := r.WriteJSON(&file); err != nil {
@@ -92,7 +92,7 @@ func TestManyClients(t *testing.T) {
 		names = append(names, p.Name)
 	}
 	if want := []string{alone, onlineOnly, nativeIdle, native}; !slices.Equal(names, want) {
-		t.Errorf("without a controller: got phases %q, want %q", names, want)
+		t.Errorf("without a daemon: got phases %q, want %q", names, want)
 	}
 	p := r.Cases[0].phase(native)
 	if p.Latency.Count != 500 || len(p.Batch) != 5 || math.Abs(p.BatchRate-5000) > 500 {
@@ -101,8 +101,8 @@ func TestManyClients(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	controller := &fakeController{}
-	r, err := measureFake(t, Config{}, controller, named(t, "pause")...)
+	daemon := &fakeDaemon{}
+	r, err := measureFake(t, Config{}, daemon, named(t, "pause")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("got the last completion %g us after the pause, want within 300 ms", c.Pause.StoppedAfterUs)
 	}
 	if r, _ := measureFake(t, Config{}, nil, named(t, "pause")...); r.Cases[0].Skipped == "" {
-		t.Error("without a controller: want the case skipped")
+		t.Error("without a daemon: want the case skipped")
 	}
 }
 
@@ -135,8 +135,8 @@ func TestFailedCaseReportsItsError(t *testing.T) {
 		bad.Name, bad.Batch = breaks, load("batch", "batch", 1, "--breaks "+breaks)
 		cases = append(cases, bad)
 	}
-	controller := &fakeController{err: errors.New("no such process")}
-	r, err := measureFake(t, Config{}, controller, append(cases, good)...)
+	daemon := &fakeDaemon{err: errors.New("no such process")}
+	r, err := measureFake(t, Config{}, daemon, append(cases, good)...)
 	for _, c := range r.Cases[:3] {
 		if want := wants[c.Name]; !strings.Contains(c.Error, want) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %q, want %q", c.Name, c.Error, want)
@@ -266,15 +266,15 @@ func TestRatiosWithoutRequests(t *testing.T) {
 	}
 }
 
-func TestCommandReturnsTheProgramsError(t *testing.T) {
-	if err := (Command{"/bin/echo"}).Set(1, "batch", 2); err != nil {
+func TestProgramReturnsItsError(t *testing.T) {
+	if err := Program("/bin/echo")("set", 1, "--class", "batch"); err != nil {
 		t.Error(err)
 	}
 	script := filepath.Join(t.TempDir(), "giveway")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho giveway: no daemon >&2\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := (Command{script}).Pause(1); err == nil || !strings.HasSuffix(err.Error(), "pause: giveway: no daemon") {
+	if err := Program(script)("pause", 1); err == nil || !strings.HasSuffix(err.Error(), "pause: giveway: no daemon") {
 		t.Error(err)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
 
 // fakeFolder is the environment variable that makes the test binary a fake client.
-// It names a folder through which the fake clients and the controller communicate:
+// It names a folder through which the fake clients and the fake daemon communicate:
 // file be-PID exists for each batch client, and file PID holds the class that the
-// controller has set, or "paused".
+// daemon has set, or "paused".
 const fakeFolder = "GIVEWAY_TEST_FAKE_CLIENT"
 
 func TestMain(m *testing.M) {
@@ -113,31 +114,21 @@ func fakeOnline(dir string, w *Writer, seconds float64) {
 	}
 }
 
-// fakeController writes classes to the folder and records its orders.
-type fakeController struct {
+// fakeDaemon writes classes to the folder and records its orders.
+type fakeDaemon struct {
 	dir    string
 	orders []string
-	err    error
+	err    error // of set
 }
 
-func (c *fakeController) write(pid int, what string) error {
-	return os.WriteFile(filepath.Join(c.dir, strconv.Itoa(pid)), []byte(what), 0o644)
-}
-
-func (c *fakeController) Set(pid int, class string, weight int) error {
-	c.orders = append(c.orders, fmt.Sprintf("%s %d", class, weight))
-	if c.err != nil {
-		return c.err
+func (d *fakeDaemon) order(subcommand string, pid int, flags ...string) error {
+	d.orders = append(d.orders, strings.Join(append([]string{subcommand}, flags...), " "))
+	state := map[string]string{"pause": "paused", "resume": "batch"}[subcommand]
+	if subcommand == "set" {
+		if d.err != nil {
+			return d.err
+		}
+		state = flags[1] // after --class
 	}
-	return c.write(pid, class)
-}
-
-func (c *fakeController) Pause(pid int) error {
-	c.orders = append(c.orders, "pause")
-	return c.write(pid, "paused")
-}
-
-func (c *fakeController) Resume(pid int) error {
-	c.orders = append(c.orders, "resume")
-	return c.write(pid, "batch")
+	return os.WriteFile(filepath.Join(d.dir, strconv.Itoa(pid)), []byte(state), 0o644)
 }

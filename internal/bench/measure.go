@@ -41,7 +41,7 @@ func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 	switch {
 	case c.Torch && h.noTorch != "":
 		t.result.Skipped = h.noTorch
-	case c.Pause && h.Controller == nil:
+	case c.Pause && h.Giveway == nil:
 		t.result.Skipped = "needs the daemon: run with --giveway"
 	}
 	if t.result.Skipped != "" {
@@ -73,13 +73,13 @@ func (t *trial) phases(ctx context.Context) error {
 	if err := t.together(ctx, native, nativeIdle); err != nil {
 		return err
 	}
-	if t.Controller == nil {
+	if t.Giveway == nil {
 		return nil
 	}
 	// Online clients first: the daemon does not schedule batch clients without them.
 	for i, cl := range slices.Concat(t.online, t.batch) {
 		l := slices.Concat(t.c.Online, t.c.Batch)[i]
-		if err := t.Controller.Set(cl.pid, l.Class, l.Weight); err != nil {
+		if err := t.Giveway("set", cl.pid, "--class", l.Class, "--weight", fmt.Sprint(l.Weight)); err != nil {
 			return fmt.Errorf("set %s (pid %d) to class %s, weight %d: %w", l.Name, cl.pid, l.Class, l.Weight, err)
 		}
 	}
@@ -194,16 +194,16 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 func (t *trial) pauseAndResume(ctx context.Context) error {
 	cl := t.batch[0]
 	pause := time.Now()
-	if err := t.Controller.Pause(cl.pid); err != nil {
+	if err := t.Giveway("pause", cl.pid); err != nil {
 		return fmt.Errorf("pause %d: %w", cl.pid, err)
 	}
 	t.result.Pause = &PauseResult{PauseCallUs: us(time.Since(pause))}
 	if err := t.measurePhase(ctx, pausedPhase, nil, t.batch); err != nil {
-		return errors.Join(err, t.Controller.Resume(cl.pid))
+		return errors.Join(err, t.Giveway("resume", cl.pid))
 	}
 	t.result.Pause.StoppedAfterUs = us(cl.lastCompletion().Sub(pause))
 	resume := time.Now()
-	if err := t.Controller.Resume(cl.pid); err != nil {
+	if err := t.Giveway("resume", cl.pid); err != nil {
 		return fmt.Errorf("resume %d: %w", cl.pid, err)
 	}
 	t.result.Pause.ResumeCallUs = us(time.Since(resume))

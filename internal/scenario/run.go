@@ -118,18 +118,11 @@ func (r *recorder) Record(now sched.Time, _ []sched.Event, actions []sched.Actio
 
 // inParallel calls all functions, one per CPU at a time.
 func inParallel(functions []func()) {
-	todo := make(chan func())
-	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(functions)) {
-		workers.Go(func() {
-			for f := range todo {
-				f()
-			}
-		})
-	}
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var running sync.WaitGroup
 	for _, f := range functions {
-		todo <- f
+		free <- struct{}{}
+		running.Go(func() { f(); <-free })
 	}
-	close(todo)
-	workers.Wait()
+	running.Wait()
 }
