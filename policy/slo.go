@@ -18,23 +18,22 @@ import (
 //
 // An online queue without an SLO, or without reported requests, must be served as
 // fast as possible. Then slo is giveway, until that queue has launched nothing for
-// a while. Without requests for a while, batch and online queues have the device's
-// default slice.
+// the time quiet. After quiet without requests, batch and online queues have the
+// device's default slice.
 type slo struct {
 	params
-	base   *giveway
-	quiet  time.Duration
-	online time.Duration
+	base  *giveway
+	quiet time.Duration
 
 	ladder   ladder
 	gauge    gauge
 	finished []finishedRequest // since the last plan
 	queues   perQueue[onlineQueue]
 
-	lastRequest sched.Time    // when there last was a request
-	quietAfter  time.Duration // after lastRequest; at least quiet
+	lastRequest sched.Time    // when a request was last open or finished
+	quietAfter  time.Duration // how long after lastRequest isQuiet is set; at least quiet
 	isQuiet     bool
-	quietEnd    sched.Time // when it last ceased to be quiet, until the next request is finished; zero otherwise
+	quietEnd    sched.Time // when isQuiet was last cleared; zero once a request has finished since
 }
 
 // onlineQueue is the state of an online queue.
@@ -60,18 +59,13 @@ const (
 )
 
 func newSLO() sched.Policy {
-	base := makeGiveway()
-	p := &slo{base: base, quiet: 2 * time.Second, online: base.online}
-	for _, param := range base.params {
-		switch param.name {
-		case "slice", "bound", "online": // slo sets these in each plan
-		default:
+	p := &slo{base: makeGiveway(), quiet: 2 * time.Second}
+	for _, param := range p.base.params {
+		if param.name != "slice" && param.name != "bound" { // slo sets these in each plan
 			p.params = append(p.params, param)
 		}
 	}
-	p.params = append(p.params,
-		sliceParam("online", &p.online, "time slice of online queues while a batch or idle queue is on the device"),
-		durationParam("quiet", &p.quiet, time.Millisecond, maxQuiet, "how long after the last request batch work gets the device's default slice"))
+	p.params = append(p.params, durationParam("quiet", &p.quiet, time.Millisecond, maxQuiet, "how long after the last request batch work gets the device's default slice"))
 	return p
 }
 
@@ -102,7 +96,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	finished := p.countRequests(v, queues)
 	adapts := p.updateQueues(v, queues)
 	wake := p.updateQuiet(v.Now, adapts)
-	rung, online := p.ladder.start, p.online
+	rung, online := p.ladder.start, p.base.online
 	switch {
 	case p.isQuiet:
 		rung, online = 0, 0
