@@ -367,7 +367,7 @@ func TestRestoreAllWithoutDaemon(t *testing.T) {
 	m.Start(t)
 	g := findGroup(t, m.Path, p.PID)
 	group := nvrm.Group{File: g.File, Client: g.Client, Handle: g.Handle}
-	if err := errors.Join(group.SetTimeslice(time.Microsecond), nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, true, false)); err != nil {
+	if err := errors.Join(group.SetTimeslice(time.Microsecond), nvrm.DisableChannels(g.File, g.Client, g.Subdevice, g.Channels, true)); err != nil {
 		t.Fatal(err)
 	}
 	rm.Inject(nvrmtest.Control(nvrmtest.GetGIDInfo), nvrmtest.Fault{Latency: time.Second, Times: 1}) // a slow driver is waited for

@@ -3,6 +3,7 @@ package nvidia
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
@@ -159,14 +161,23 @@ func TestDisableSchedulingIsNotDeactivateOnGPU(t *testing.T) {
 		h.Submit(id, h.Unit())
 	}
 	h.Advance(h.Unit() / 2)
-	if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, g.Channels, true, true); err != nil {
+	// bDisable 0, numChannels 4, bOnlyDisableScheduling 8, hClientList 24, hChannelList 280.
+	params := make([]byte, 536)
+	params[0], params[8] = 1, 1
+	le := binary.LittleEndian
+	le.PutUint32(params[4:], uint32(len(g.Channels)))
+	for i, c := range g.Channels {
+		le.PutUint32(params[24+4*i:], uint32(g.Client))
+		le.PutUint32(params[280+4*i:], uint32(c))
+	}
+	if err := nvrm.Control(g.file, g.Client, g.Subdevice, nvrmtest.DisableChannels, params); err != nil {
 		t.Fatal(err)
 	}
 	h.Advance(8 * h.Unit())
 	if n := h.Completed(id); n != 0 {
 		t.Errorf("kernels finished while disabled: got %d of 4, want 0; does it deactivate on this driver?", n)
 	}
-	if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, g.Channels, false, false); err != nil {
+	if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, g.Channels, false); err != nil {
 		t.Fatal(err)
 	}
 	h.Advance(8 * h.Unit())

@@ -128,7 +128,7 @@ func (g *group) read() error {
 // enable enables or disables the channels of the group.
 func (g *group) enable(on bool) error {
 	for batch := range slices.Chunk(g.Channels, nvrm.MaxChannels) {
-		if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, batch, !on, false); err != nil {
+		if err := nvrm.DisableChannels(g.file, g.Client, g.Subdevice, batch, !on); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func TestErrnoAndStatusAreReturned(t *testing.T) {
 			return groupOf(f, c).SetTimeslice(1)
 		}},
 		{"DisableChannels", nvrmtest.Control(nvrmtest.DisableChannels), func(f nvrm.Ioctler, c nvrmtest.Context) error {
-			return nvrm.DisableChannels(f, c.Client, c.Subdevice, c.Compute.Channels, true, false)
+			return nvrm.DisableChannels(f, c.Client, c.Subdevice, c.Compute.Channels, true)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestDisableChannelsLimits(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	f, c := context(t, rm)
 	disable := func(channels []nvrm.Handle) error {
-		return nvrm.DisableChannels(f, c.Client, c.Subdevice, channels, true, false)
+		return nvrm.DisableChannels(f, c.Client, c.Subdevice, channels, true)
 	}
 	for _, n := range []int{0, nvrm.MaxChannels + 1} {
 		if disable(make([]nvrm.Handle, n)) == nil {

@@ -102,17 +102,17 @@ func Free(f Ioctler, client, parent, handle Handle) error {
 	return nil
 }
 
-// MapReadOnly requests a mapping that can only be read: NVOS33_FLAGS_ACCESS, from nvos.h.
-const MapReadOnly = 1
+// mapReadOnly requests a mapping that can only be read: NVOS33_FLAGS_ACCESS, from nvos.h.
+const mapReadOnly = 1
 
-// MapMemory prepares a memory object for one mmap of offset 0 on fd. fd is a descriptor
-// of /dev/nvidiactl without another mapping: an open file holds one. device is the parent
-// of the object, which is the client itself for memory that belongs to no device.
-// UnmapMemory takes the value that MapMemory returns.
-func MapMemory(f Ioctler, client, device, memory Handle, length uint64, flags uint32, fd int) (linear uint64, err error) {
+// MapMemory prepares a memory object for one read-only mmap of offset 0 on fd. fd is a
+// descriptor of the control file without another mapping: an open file holds one. device
+// is the parent of the object, which is the client itself for memory that belongs to no
+// device. UnmapMemory takes the value that MapMemory returns.
+func MapMemory(f Ioctler, client, device, memory Handle, length uint64, fd int) (linear uint64, err error) {
 	arg := escMap.arg(client, device, memory)
 	le.PutUint64(arg[24:], length)
-	le.PutUint32(arg[44:], flags)
+	le.PutUint32(arg[44:], mapReadOnly)
 	le.PutUint32(arg[48:], uint32(int32(fd)))
 	if err := escMap.call(f, arg, nil); err != nil {
 		return 0, fmt.Errorf("map %v: %w", memory, err)

@@ -129,7 +129,7 @@ func TestCopiedDescriptorControlsItsOwner(t *testing.T) {
 	if d, err := g.Timeslice(); d != time.Microsecond || err != nil {
 		t.Errorf("slice: got %v, %v; want 1us", d, err)
 	}
-	if err := nvrm.DisableChannels(f, client, c.Subdevice, c.Compute.Channels, true, false); err != nil {
+	if err := nvrm.DisableChannels(f, client, c.Subdevice, c.Compute.Channels, true); err != nil {
 		t.Error(err)
 	}
 	for _, ch := range c.Compute.Channels {

@@ -52,17 +52,16 @@ const MaxChannels = nvgpu.NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES
 
 // Layout of NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS, from ctrl2080fifo.h.
 const (
-	disableSize           = 536
-	disableCount          = 4
-	disableOnlyScheduling = 8
-	disableClientList     = 24
-	disableChannelList    = 280
+	disableSize        = 536
+	disableCount       = 4
+	disableClientList  = 24
+	disableChannelList = 280
 )
 
 // DisableChannels disables or enables channels of a client, through one of its
 // subdevices. A disabled channel leaves the GPU, its running kernel included, until it
-// is enabled. onlyScheduling sets bOnlyDisableScheduling.
-func DisableChannels(f Ioctler, client, subdevice Handle, channels []Handle, disable, onlyScheduling bool) error {
+// is enabled.
+func DisableChannels(f Ioctler, client, subdevice Handle, channels []Handle, disable bool) error {
 	if len(channels) == 0 || len(channels) > MaxChannels {
 		return fmt.Errorf("disable %d channels: one call takes 1 to %d", len(channels), MaxChannels)
 	}
@@ -71,9 +70,6 @@ func DisableChannels(f Ioctler, client, subdevice Handle, channels []Handle, dis
 		params[0] = 1
 	}
 	le.PutUint32(params[disableCount:], uint32(len(channels)))
-	if onlyScheduling {
-		params[disableOnlyScheduling] = 1
-	}
 	for i, c := range channels {
 		le.PutUint32(params[disableClientList+4*i:], uint32(client))
 		le.PutUint32(params[disableChannelList+4*i:], uint32(c))

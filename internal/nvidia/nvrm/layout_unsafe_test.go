@@ -29,7 +29,6 @@ func TestLayoutsMatchGVisor(t *testing.T) {
 		{"NVOS64", uintptr(escAlloc.size), unsafe.Sizeof(nvgpu.NVOS64_PARAMETERS{})},
 		{"disable", disableSize, unsafe.Sizeof(disable)},
 		{"disable.numChannels", disableCount, unsafe.Offsetof(disable.NumChannels)},
-		{"disable.bOnlyDisableScheduling", disableOnlyScheduling, unsafe.Offsetof(disable.BOnlyDisableScheduling)},
 		{"disable.hClientList", disableClientList, unsafe.Offsetof(disable.HClientList)},
 		{"disable.hChannelList", disableChannelList, unsafe.Offsetof(disable.HChannelList)},
 	} {
@@ -133,11 +132,11 @@ func TestEscapeLayouts(t *testing.T) {
 
 func TestMappingLayouts(t *testing.T) {
 	w := &wire{}
-	if linear, err := MapMemory(w, 0x11, 0x22, 0x33, 4096, MapReadOnly, 9); linear != 0x7777 || err != nil {
+	if linear, err := MapMemory(w, 0x11, 0x22, 0x33, 4096, 9); linear != 0x7777 || err != nil {
 		t.Errorf("MapMemory: got %x, %v; want 7777", linear, err)
 	}
 	if m := w.mapped; m.Params.HClient.Val != 0x11 || m.Params.HDevice.Val != 0x22 || m.Params.HMemory.Val != 0x33 ||
-		m.Params.Offset != 0 || m.Params.Length != 4096 || m.Params.Flags != MapReadOnly || m.FD != 9 {
+		m.Params.Offset != 0 || m.Params.Length != 4096 || m.Params.Flags != mapReadOnly || m.FD != 9 {
 		t.Errorf("map %+v", m)
 	}
 	if err := UnmapMemory(w, 0x11, 0x22, 0x33, 0x7777); err != nil {
@@ -147,7 +146,7 @@ func TestMappingLayouts(t *testing.T) {
 		t.Errorf("unmap %+v", u)
 	}
 	w.status = uint32(ErrNotSupported)
-	_, err := MapMemory(w, 1, 2, 3, 4, 0, 5)
+	_, err := MapMemory(w, 1, 2, 3, 4, 5)
 	for _, err := range []error{err, UnmapMemory(w, 1, 2, 3, 4)} {
 		if !errors.Is(err, ErrNotSupported) {
 			t.Errorf("got %v, want NV_ERR_NOT_SUPPORTED", err)
@@ -157,14 +156,14 @@ func TestMappingLayouts(t *testing.T) {
 
 func TestDisableChannelsLayout(t *testing.T) {
 	w := &wire{}
-	if err := DisableChannels(w, 0xc1, 0x53, []Handle{0x1c, 0x22}, true, true); err != nil {
+	if err := DisableChannels(w, 0xc1, 0x53, []Handle{0x1c, 0x22}, true); err != nil {
 		t.Fatal(err)
 	}
 	p := as[nvgpu.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS](t, w.params)
 	if w.control.HObject.Val != 0x53 || w.control.Cmd != nvgpu.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS {
 		t.Errorf("control %+v", w.control)
 	}
-	if p.BDisable != 1 || p.NumChannels != 2 || p.BOnlyDisableScheduling != 1 || p.BRewindGpPut != 0 || p.PRunlistPreemptEvent != 0 {
+	if p.BDisable != 1 || p.NumChannels != 2 || p.BOnlyDisableScheduling != 0 || p.BRewindGpPut != 0 || p.PRunlistPreemptEvent != 0 {
 		t.Errorf("parameters %+v", p)
 	}
 	if p.HClientList[0].Val != 0xc1 || p.HClientList[1].Val != 0xc1 || p.HClientList[2].Val != 0 {
@@ -173,10 +172,10 @@ func TestDisableChannelsLayout(t *testing.T) {
 	if p.HChannelList[0].Val != 0x1c || p.HChannelList[1].Val != 0x22 || p.HChannelList[2].Val != 0 {
 		t.Errorf("channels %v", p.HChannelList[:3])
 	}
-	if err := DisableChannels(w, 0xc1, 0x53, []Handle{0x1c}, false, false); err != nil {
+	if err := DisableChannels(w, 0xc1, 0x53, []Handle{0x1c}, false); err != nil {
 		t.Fatal(err)
 	}
-	if p := as[nvgpu.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS](t, w.params); p.BDisable != 0 || p.BOnlyDisableScheduling != 0 {
+	if p := as[nvgpu.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS](t, w.params); p.BDisable != 0 {
 		t.Errorf("parameters %+v", p)
 	}
 }

@@ -148,7 +148,7 @@ func (t selfTest) wrongCalls() error {
 			ErrInvalidArgument,
 		},
 		{"an unknown object", Control(t.f, t.client, testNone, cmdGetInfo, make([]byte, 4)), ErrObjectNotFound},
-		{"an unknown channel", DisableChannels(t.f, t.client, testSubdevice, []Handle{testNone}, true, false), ErrInvalidChannel},
+		{"an unknown channel", DisableChannels(t.f, t.client, testSubdevice, []Handle{testNone}, true), ErrInvalidChannel},
 		{
 			"no channels", Control(t.f, t.client, testSubdevice, nvgpu.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS, make([]byte, disableSize)),
 			ErrInvalidParamStruct,

@@ -64,7 +64,7 @@ func (m *memory) make(k memoryKind, handle nvrm.Handle, size int) error {
 	if m.file, err = m.client.open(); err != nil {
 		return err
 	}
-	m.linear, err = nvrm.MapMemory(m.client.file, m.client.handle, m.parent, m.handle, uint64(size), nvrm.MapReadOnly, m.file.Fd())
+	m.linear, err = nvrm.MapMemory(m.client.file, m.client.handle, m.parent, m.handle, uint64(size), m.file.Fd())
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (q queue) Interrupt() error { return q.disable(true) }
 func (q queue) Restore() error   { return q.disable(false) }
 
 func (q queue) disable(yes bool) error {
-	return nvrm.DisableChannels(q.File, q.Client, q.Subdevice, q.Process.Compute.Channels, yes, false)
+	return nvrm.DisableChannels(q.File, q.Client, q.Subdevice, q.Process.Compute.Channels, yes)
 }
 
 func (q queue) SetSlice(d time.Duration) error {
@@ -105,7 +105,7 @@ func TestGroupStopsWithItsLastChannel(t *testing.T) {
 		{p.Copies[0].Channels, false, false},
 		{p.Compute.Channels[3:4], false, true},
 	} {
-		if err := nvrm.DisableChannels(p.File, p.Client, p.Subdevice, tt.channels, tt.disable, false); err != nil {
+		if err := nvrm.DisableChannels(p.File, p.Client, p.Subdevice, tt.channels, tt.disable); err != nil {
 			t.Fatal(err)
 		}
 		h.Submit(p.Context, h.Unit())
