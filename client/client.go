@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,15 +49,6 @@ func Sockets() []string {
 
 // ErrNoDaemon is wrapped by errors that mean that no daemon listens.
 var ErrNoDaemon = errors.New("no daemon is running")
-
-// noDaemon is ErrNoDaemon with the sockets that were tried.
-type noDaemon struct{ looked []string }
-
-func (e noDaemon) Error() string {
-	return fmt.Sprintf("%v: start one with 'giveway daemon' (looked at %s)", ErrNoDaemon, strings.Join(e.looked, ", "))
-}
-
-func (noDaemon) Is(target error) bool { return target == ErrNoDaemon }
 
 // Error is a refusal by the daemon.
 type Error struct {
@@ -109,7 +101,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	return nil, noDaemon{c.sockets}
+	return nil, fmt.Errorf("%w: start one with 'giveway daemon' (looked at %s)", ErrNoDaemon, strings.Join(c.sockets, ", "))
 }
 
 // Processes lists the processes on the daemon's devices.
@@ -225,7 +217,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutURL(err)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
@@ -238,15 +230,14 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	return nil, &Error{resp.StatusCode, refusal.Message}
 }
 
-// plain returns err without the address, which only this package uses.
-func plain(err error) error {
-	var none noDaemon
-	if errors.As(err, &none) {
-		return none
+// withoutURL returns err without the URL, which only this package uses.
+func withoutURL(err error) error {
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
 	}
-	var inner interface{ Unwrap() error }
-	if errors.As(err, &inner) && inner.Unwrap() != nil {
-		err = inner.Unwrap()
+	if errors.Is(err, ErrNoDaemon) {
+		return err
 	}
 	return fmt.Errorf("call the daemon: %w", err)
 }

@@ -77,7 +77,7 @@ func (x *sloRun) step(events ...sched.Event) (wake sched.Time) {
 
 // request makes one request, 20 ms after the last. Takes returns how long it takes
 // with the current setting, and what batch work gets meanwhile.
-func (x *sloRun) request(takes func(slice time.Duration, held bool) (took, batch time.Duration)) {
+func (x *sloRun) request(takes func(slice time.Duration, stopped bool) (took, batch time.Duration)) {
 	begin := x.now
 	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
 	took, batch := takes(x.slice, x.stopped)
@@ -96,17 +96,28 @@ func (x *sloRun) request(takes func(slice time.Duration, held bool) (took, batch
 	)
 }
 
+// whileStopped returns requests that take took while batch work is stopped and
+// otherwise tookBeside; batch work gets batch or batchBeside meanwhile.
+func whileStopped(took, batch, tookBeside, batchBeside time.Duration) func(time.Duration, bool) (time.Duration, time.Duration) {
+	return func(_ time.Duration, stopped bool) (time.Duration, time.Duration) {
+		if stopped {
+			return took, batch
+		}
+		return tookBeside, batchBeside
+	}
+}
+
 // stretch returns requests that take base plus the slice, and beside which batch
 // work gets more with longer slices.
 func stretch(base time.Duration) func(time.Duration, bool) (time.Duration, time.Duration) {
-	return func(slice time.Duration, held bool) (time.Duration, time.Duration) {
+	return func(slice time.Duration, stopped bool) (time.Duration, time.Duration) {
 		switch slice {
 		case 0:
 			slice = h200.Slice
 		case sched.MinSlice:
 			slice = 0
 		}
-		if held {
+		if stopped {
 			return base, 8 * ms
 		}
 		return base + slice, 10*ms + 2*slice
@@ -184,8 +195,8 @@ func TestSLOBearsABusyHost(t *testing.T) {
 				stall = 1 + random.IntN(4)
 			}
 			before := x.served[1]
-			x.request(func(slice time.Duration, held bool) (time.Duration, time.Duration) {
-				took, batch := steps(slice, held)
+			x.request(func(slice time.Duration, stopped bool) (time.Duration, time.Duration) {
+				took, batch := steps(slice, stopped)
 				if stall > 0 {
 					took += 12 * ms
 				}
@@ -218,8 +229,8 @@ func TestSLOForeseesLateRequests(t *testing.T) {
 		late, native, got, possible := 0, 0, time.Duration(0), time.Duration(0)
 		for seed := range uint64(seeds) {
 			x, random := newSLORun(t, h200), rand.New(rand.NewPCG(seed, 7))
-			takes := func(slice time.Duration, held bool) (time.Duration, time.Duration) {
-				took, batch := steps(slice, held)
+			takes := func(slice time.Duration, stopped bool) (time.Duration, time.Duration) {
+				took, batch := steps(slice, stopped)
 				return max(took+time.Duration(random.NormFloat64()*float64(test.spread)), ms), batch
 			}
 			for range n {
@@ -326,16 +337,11 @@ func TestSLOTwoLateRequestsKeepTheSetting(t *testing.T) {
 }
 
 // TestSLOTrialsCostLittle checks that if requests are in time only while batch work
-// is held, a trial of another setting ends after one or two late requests, although
+// is stopped, a trial of another setting ends after one or two late requests, although
 // these take as much longer as with a stall of the host.
 func TestSLOTrialsCostLittle(t *testing.T) {
 	x := newSLORun(t, h200)
-	waits := func(_ time.Duration, held bool) (time.Duration, time.Duration) {
-		if held {
-			return 7 * ms, 12 * ms
-		}
-		return 11 * ms, 10 * ms
-	}
+	waits := whileStopped(7*ms, 12*ms, 11*ms, 10*ms)
 	for range 40 {
 		x.request(waits)
 	}
@@ -351,18 +357,13 @@ func TestSLOTrialsCostLittle(t *testing.T) {
 	}
 }
 
-// TestSLOHoldsBatchForALimitedTime checks that a request whose end is never reported
-// does not hold batch work for ever.
-func TestSLOHoldsBatchForALimitedTime(t *testing.T) {
+// TestSLOStopsBatchForALimitedTime checks that a request whose end is never reported
+// does not stop batch work for ever.
+func TestSLOStopsBatchForALimitedTime(t *testing.T) {
 	x := newSLORun(t, h200)
-	needsHold := func(_ time.Duration, held bool) (time.Duration, time.Duration) {
-		if held {
-			return 8 * ms, 10 * ms
-		}
-		return 14 * ms, 5 * ms
-	}
+	waits := whileStopped(8*ms, 10*ms, 14*ms, 5*ms)
 	for range 200 {
-		x.request(needsHold)
+		x.request(waits)
 	}
 	if x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1}); !x.stopped {
 		t.Fatal("got batch work running during a request, want stopped")
