@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"time"
 
@@ -110,11 +112,9 @@ func New(cfg Config) *World {
 // draws of one part of the World do not change those of another. Another name for a
 // purpose changes every run.
 func (w *World) rand(purpose string) *rand.Rand {
-	h := uint64(14695981039346656037)
-	for _, b := range []byte(purpose) {
-		h = (h ^ uint64(b)) * 1099511628211
-	}
-	return rand.New(rand.NewPCG(w.cfg.Seed, h))
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, purpose) // never fails
+	return rand.New(rand.NewPCG(w.cfg.Seed, h.Sum64()))
 }
 
 // after calls f once, at d from now.

@@ -58,9 +58,6 @@ func (c *clock) until(t sched.Time) time.Duration {
 // sleep sleeps for d in the kernel: time.Sleep would be up to 1 ms late in a process that
 // is otherwise idle.
 func sleep(d time.Duration) {
-	if d <= 0 {
-		return
-	}
 	left := unix.NsecToTimespec(int64(d))
 	for errors.Is(unix.Nanosleep(&left, &left), unix.EINTR) { //nolint:revive // the call itself counts down left
 	}
