@@ -121,10 +121,9 @@ func Of(o *scenario.Outcome) *Analysis {
 	for i := range o.Alone {
 		a.Alone[i] = figures(o.Alone[i:i+1], nil)
 	}
-	for _, g := range o.Groups {
-		a.Groups = append(a.Groups, a.group(g))
-	}
-	for _, g := range a.Groups {
+	for _, entry := range o.Groups {
+		g := a.group(entry)
+		a.Groups = append(a.Groups, g)
 		if g.ByLatency {
 			a.Latency = append(a.Latency, g)
 		} else {

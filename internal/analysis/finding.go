@@ -68,7 +68,11 @@ func (a *Analysis) tailPhrase(groups []*Group, subject int) string {
 	}
 	text := "the P99 latency of " + t.Group.Name
 	if several {
-		text = fmt.Sprintf("the worst P99 latency of the %d %v clients, that of %s,", clients(groups), t.Group.Class, t.Group.Name)
+		clients := 0
+		for _, g := range groups {
+			clients += g.Count
+		}
+		text = fmt.Sprintf("the worst P99 latency of the %d %v clients, that of %s,", clients, t.Group.Class, t.Group.Name)
 	}
 	return text + " is " + format.Ratio(t.P99OverAlone) + " its P99 alone" + a.others(subject, short)
 }
@@ -156,12 +160,4 @@ func (a *Analysis) Warnings() []string {
 		}
 	}
 	return all
-}
-
-func clients(groups []*Group) int {
-	n := 0
-	for _, g := range groups {
-		n += g.Count
-	}
-	return n
 }

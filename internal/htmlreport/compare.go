@@ -101,7 +101,7 @@ func NewComparison(runs []Run, keptTitle, tailTitle string) *Comparison {
 
 func (r *Run) row(y int, kept, tail Scale) comparisonRow {
 	row := comparisonRow{
-		Name: Clip(r.Name, 15), Full: r.Name, Colour: r.Colour,
+		Name: clip(r.Name, 15), Full: r.Name, Colour: r.Colour,
 		BarY: y + (rowHeight-barHeight)/2, TextY: y + rowHeight/2 + 4, DotY: y + rowHeight/2,
 	}
 	if !math.IsNaN(r.Kept) {

@@ -77,8 +77,8 @@ func DarkColour(n int) string { return "o" + strconv.Itoa(n%4) }
 // LightColour is the colour of the nth client that is judged by work.
 func LightColour(n int) string { return "b" + strconv.Itoa(n%8) }
 
-// Clip shortens a name to n characters.
-func Clip(name string, n int) string {
+// clip shortens a name to n characters.
+func clip(name string, n int) string {
 	if r := []rune(name); len(r) > n {
 		return string(r[:n-1]) + "…"
 	}

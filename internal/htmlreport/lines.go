@@ -30,15 +30,15 @@ type Point struct {
 }
 
 type curve struct {
-	Name, Colour  string
-	Wide          bool
-	Points, Upper string
-	Dots          []point
+	*Line
+	Path, Upper string
+	Dots        []point
 }
 
 type point struct{ X, Y, Label string }
 
-// linesHeight is the height of the drawing's coordinates; its width is 1000.
+// linesHeight is the height of the drawing's coordinates; its width is 1000. Both are
+// also in plots.tmpl.
 const linesHeight = 210
 
 // NewLinePlot draws the lines that have points. label writes a figure; log makes
@@ -55,9 +55,9 @@ func NewLinePlot(title, xLabel string, lines []Line, label func(float64) string,
 	if log {
 		y = LogScale(low, high)
 	}
-	for _, l := range lines {
-		if len(l.Points) > 0 {
-			p.Curves = append(p.Curves, l.draw(x, y))
+	for i := range lines {
+		if len(lines[i].Points) > 0 {
+			p.Curves = append(p.Curves, lines[i].draw(x, y))
 		}
 	}
 	p.X = x.Ticks(7, func(v float64) string { return fmt.Sprint(v) })
@@ -68,7 +68,7 @@ func NewLinePlot(title, xLabel string, lines []Line, label func(float64) string,
 }
 
 func (l *Line) draw(x, y Scale) curve {
-	c := curve{Name: l.Name, Colour: l.Colour, Wide: l.Wide}
+	c := curve{Line: l}
 	var line, upper strings.Builder
 	spread := false
 	for _, pt := range l.Points {
@@ -77,7 +77,7 @@ func (l *Line) draw(x, y Scale) curve {
 		spread = spread || pt.Upper != pt.Y
 		c.Dots = append(c.Dots, point{Coordinate(x.At(pt.X)), down(y, pt.Y), pt.Label})
 	}
-	if c.Points = strings.TrimSpace(line.String()); spread {
+	if c.Path = strings.TrimSpace(line.String()); spread {
 		c.Upper = strings.TrimSpace(upper.String())
 	}
 	return c

@@ -19,8 +19,6 @@ type TailPlot struct {
 	Title, XLabel string
 	Lines         []tailLine
 	X, Y          []Tick
-	Height        int // of the plot, without the axis
-	Full          int // of the drawing
 	Low, High     string
 	Nines         string // -log10 of the share of slower requests at the top
 	Ratio         bool   // values are multiples, not times
@@ -49,7 +47,7 @@ type tailLine struct {
 }
 
 const (
-	tailHeight = 250
+	tailHeight = 250 // of the plot in pixels, without the axis; also in plots.tmpl
 	maxPoints  = 300
 	maxNines   = 4.0
 )
@@ -57,7 +55,7 @@ const (
 // NewTailPlot draws the series that have values. It returns nil if none has.
 // format writes a value; ratio says that values are multiples.
 func NewTailPlot(title, xLabel string, series []Series, format func(float64) string, ratio bool) *TailPlot {
-	p := &TailPlot{Title: title, XLabel: xLabel, Ratio: ratio, Height: tailHeight, Full: tailHeight + 22}
+	p := &TailPlot{Title: title, XLabel: xLabel, Ratio: ratio}
 	low, high, most := math.Inf(1), 0.0, 0
 	for _, s := range series {
 		if n := len(s.Values); n > 0 {
