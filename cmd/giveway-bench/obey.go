@@ -30,87 +30,51 @@ func obey(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	o.nsPer = shape.NsPerIteration
-	s := &onDemand{g: g, o: o, to: bench.NewWriter(out), kernels: make(map[string]*cuda.Kernel), start: time.Now()}
-	if err := g.ready(s.to, nil); err != nil {
+	to, q := bench.NewWriter(out), &queue{g: g, start: time.Now()}
+	if err := g.ready(to, nil); err != nil {
 		return err
 	}
+	kernels := make(map[string]*cuda.Kernel) // by line of input
 	for {
-		if len(s.running) == 0 {
-			if err := s.launch(<-lines); err != nil {
+		if len(q.running) > 0 && len(lines) == 0 {
+			runtime.Gosched() // the goroutine that reads the input needs a thread too
+			if err := reap(q, to); err != nil {
 				return err
 			}
+			continue
 		}
-		select {
-		case line := <-lines:
-			err = s.launch(line)
-		default:
-			runtime.Gosched() // the goroutine that reads the input needs a thread too
-			err = s.reap()
+		line := <-lines
+		k := kernels[line]
+		if k == nil {
+			if o.kernel, err = time.ParseDuration(line); err != nil {
+				return fmt.Errorf("launch a kernel of %q: %w", line, err)
+			}
+			if k, _, err = g.kernel(&o, true); err != nil {
+				return err
+			}
+			kernels[line] = k
 		}
-		if err != nil {
+		if err := q.launch(k); err != nil {
 			return err
 		}
 	}
-}
-
-// onDemand is the kernels that were requested and are not done.
-type onDemand struct {
-	g       *gpu
-	o       options
-	to      *bench.Writer
-	kernels map[string]*cuda.Kernel // by line of input
-	running []*cuda.Event           // the oldest first
-	spare   []*cuda.Event
-	start   time.Time
-	done    int64
-}
-
-func (s *onDemand) launch(line string) error {
-	k := s.kernels[line]
-	if k == nil {
-		length, err := time.ParseDuration(line)
-		if err != nil {
-			return fmt.Errorf("launch a kernel of %q: %w", line, err)
-		}
-		s.o.kernel = length
-		if k, _, err = s.g.kernel(&s.o, true); err != nil {
-			return err
-		}
-		s.kernels[line] = k
-	}
-	if len(s.spare) == 0 {
-		e, err := s.g.ctx.NewEvent(false)
-		if err != nil {
-			return err
-		}
-		s.spare = append(s.spare, e)
-	}
-	e := s.spare[len(s.spare)-1]
-	s.spare = s.spare[:len(s.spare)-1]
-	if err := k.Launch(s.g.stream); err != nil {
-		return err
-	}
-	s.running = append(s.running, e)
-	return e.Record(s.g.stream)
 }
 
 // reap sends the progress if kernels have ended.
-func (s *onDemand) reap() error {
-	before := s.done
-	for len(s.running) > 0 {
-		ended, err := s.running[0].Passed()
+func reap(q *queue, to *bench.Writer) error {
+	before := q.done.Load()
+	for len(q.running) > 0 {
+		ended, err := q.running[0].Passed()
 		if err != nil {
-			return fmt.Errorf("after %d kernels: %w", s.done, err)
+			return fmt.Errorf("after %d kernels: %w", q.done.Load(), err)
 		}
 		if !ended {
 			break
 		}
-		s.spare = append(s.spare, s.running[0])
-		s.running = s.running[1:]
-		s.done++
+		q.pop()
 	}
-	if s.done == before {
+	if q.done.Load() == before {
 		return nil
 	}
-	return s.to.Send(bench.Message{Progress: &bench.Progress{At: time.Since(s.start), Done: s.done}})
+	return to.Send(q.progress())
 }
