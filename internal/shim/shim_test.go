@@ -80,7 +80,7 @@ func (h *harness) program() *program {
 		}
 	})
 	h.t.Cleanup(func() {
-		p.page.Close() // whoever waits goes on
+		p.page.Close() // ends the waits at the gate
 		close(p.work)
 		ended.Wait()
 		_ = p.Close()
