@@ -107,7 +107,7 @@ type Run struct {
 	WorkKept float64
 }
 
-// Tail is the P99 latency of the group that suffers most.
+// Tail is the worst P99 latency of a run.
 type Tail struct {
 	Group *Group // nil: no group is judged by latency
 	// P99OverAlone is NaN if a request was never answered, alone or in the run.
@@ -273,8 +273,8 @@ func (a *Analysis) TailGroups() []*Group {
 	return nil
 }
 
-// tail finds the group that suffers most in run r: among those that fall behind, else
-// one that is not answered at all, else the one with the largest ratio.
+// tail finds the worst group of run r: groups that fall behind are worse than others, a
+// group that is not answered is worse than any ratio, then a larger ratio is worse.
 func (a *Analysis) tail(r int) Tail {
 	worst := Tail{P99OverAlone: math.NaN()}
 	for _, g := range a.TailGroups() {

@@ -88,7 +88,7 @@ func (cl *client) read(from io.Reader) {
 			break
 		}
 	}
-	_ = cl.cmd.Wait() // the exit status matters only if the client was not told to quit
+	_ = cl.cmd.Wait() // the exit status of a client that quits does not matter
 }
 
 func (cl *client) handle(line []byte) {
@@ -191,7 +191,7 @@ func (cl *client) lastCompletion() time.Time {
 	return p.read.Add(-p.Idle)
 }
 
-// stop tells the client to quit, and kills it if it does not.
+// stop sends quit to the client, and kills it if it does not exit.
 func (cl *client) stop() {
 	_ = cl.send("quit")
 	_ = cl.stdin.Close()

@@ -182,14 +182,14 @@ def be(torch, args, _started):
     state = {"done": 0, "last": time.monotonic()}
     start = time.monotonic()
 
-    def tell():
+    def send_progress():
         while True:
             time.sleep(0.1)
             done, last, now = state["done"], state["last"], time.monotonic()
             send(progress={"at_ns": int((now - start) * 1e9), "done": done, "idle_ns": int((now - last) * 1e9)})
 
     ready(torch)
-    threading.Thread(target=tell, daemon=True).start()
+    threading.Thread(target=send_progress, daemon=True).start()
     waiting = []
     while True:
         step()

@@ -13,7 +13,7 @@ type Scale struct {
 }
 
 // LogScale spans low to high with some margin, and more if they are so close that
-// values could not be told apart.
+// values could not be distinguished.
 func LogScale(low, high float64) Scale {
 	low = max(low, 1e-12)
 	high = max(high, low)
@@ -79,7 +79,7 @@ func trimZeros(label string) string {
 }
 
 // decades returns round values of a logarithmic axis: 1, 2 and 5 of every decade,
-// or 1 and 3, or 1, or 1 of every so many decades.
+// or 1 and 3, or 1, or 1 of some decades.
 func (s Scale) decades(n int) []float64 {
 	first, last := math.Floor(math.Log10(s.Low)), math.Ceil(math.Log10(s.High))
 	var values []float64

@@ -102,7 +102,7 @@ func (v *view) Facts() []string {
 	return append(facts, fmt.Sprint("seed ", v.Outcome.Seed))
 }
 
-// Warnings lists broken rules first, and not more than a reader can take in.
+// Warnings lists broken rules, then the warnings of the analysis; 12 at most.
 func (v *view) Warnings() []string {
 	var all []string
 	for _, broken := range v.Outcome.Violations() {

@@ -138,7 +138,7 @@ func (v *view) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched.
 }
 
 // piecesPath draws pieces as bars. If there are more than most, pieces that are too
-// close to each other to be told apart become one.
+// close to each other to be distinguished become one.
 func piecesPath(pieces []sim.Segment, from, to sched.Time, y, h, most int) string {
 	slices.SortFunc(pieces, func(a, b sim.Segment) int { return cmp.Compare(a.From, b.From) })
 	gap := sched.Time(0)

@@ -20,7 +20,7 @@ import (
 // Of all windows of that length it takes the one in which one client has the
 // median of its device time: neither the best nor the worst case. The client is
 // the first that is judged by latency, in the run in which it is answered fastest:
-// work that other runs put off then still falls into the window.
+// work that other runs delay then still falls into the window.
 func (v *view) window() (from, to sched.Time, note string) {
 	width := v.windowWidth()
 	first, last := sched.Time(v.Outcome.Warmup), v.recordedUntil()
