@@ -26,7 +26,7 @@ func runBatch(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	kernel, shape, err := g.kernel(&o, true)
+	kernel, shape, err := o.newKernel(g, true)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func runBatch(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) err
 			return fmt.Errorf("after %d kernels: %w", q.done.Load(), err)
 		}
 		if q.done.Load() == 1 { // the queue runs
-			if err := g.ready(to, &bench.Calibration{Full: shape}); err != nil {
+			if err := to.Send(ready(g, &bench.Calibration{Full: shape})); err != nil {
 				return err
 			}
 			go sendProgress(q, to)

@@ -33,17 +33,9 @@ func (o *options) register(set *flag.FlagSet, kernel time.Duration, sync string)
 	set.StringVar(&o.sync, "sync", sync, "`way` of waiting for the GPU: spin or block")
 }
 
-// gpu is a context, current on this thread, with its kernels and a stream.
-type gpu struct {
-	driver *cuda.Driver
-	ctx    *cuda.Context
-	mod    *cuda.Module
-	stream *cuda.Stream
-}
-
 // open opens the GPU, after it has made the process exit with its parent. It locks the
 // calling goroutine to its thread and never unlocks.
-func (o *options) open() (*gpu, error) {
+func (o *options) open() (*cuda.GPU, error) {
 	how, ok := map[string]cuda.Sync{"spin": cuda.Spin, "block": cuda.Block}[o.sync]
 	if !ok {
 		return nil, usageError{fmt.Errorf("--sync %q: want spin or block", o.sync)}
@@ -52,43 +44,23 @@ func (o *options) open() (*gpu, error) {
 		return nil, err
 	}
 	runtime.LockOSThread()
-	g := &gpu{}
-	var err error
-	if g.driver, err = cuda.Open(); err != nil {
-		return nil, err
-	}
-	if g.ctx, err = g.driver.NewContext(o.device, how); err != nil {
-		return nil, fmt.Errorf("make a context on GPU %d: %w", o.device, err)
-	}
-	if g.mod, err = g.ctx.LoadKernels(); err != nil {
-		return nil, err
-	}
-	g.stream, err = g.ctx.NewStream()
-	return g, err
+	return cuda.Open(o.device, how)
 }
 
-// ready tells the harness that the client is ready.
-func (g *gpu) ready(to *bench.Writer, c *bench.Calibration) error {
-	version, err := g.driver.Version()
-	if err != nil {
-		return err
-	}
-	return to.Send(bench.Message{
-		Ready: true, PID: os.Getpid(), Calibration: c,
-		GPU: g.ctx.Device.Name, UUID: g.ctx.Device.UUID,
-		CUDA: fmt.Sprintf("%d.%d", version/1000, version%1000/10),
-	})
+// ready returns the message that the client is ready.
+func ready(g *cuda.GPU, c *bench.Calibration) bench.Message {
+	return bench.Message{Ready: true, PID: os.Getpid(), Calibration: c, GPU: g.Name, UUID: g.UUID, CUDA: g.CUDA}
 }
 
-// kernel makes the kernel of the options. Without --blocks it fills the GPU if fill
+// newKernel makes the kernel of the options. Without --blocks it fills the GPU if fill
 // is true, else it has tinyBlocks.
-func (g *gpu) kernel(o *options, fill bool) (*cuda.Kernel, *bench.Shape, error) {
+func (o *options) newKernel(g *cuda.GPU, fill bool) (*cuda.Kernel, *bench.Shape, error) {
 	var err error
 	blocks := o.blocks
 	switch {
 	case blocks > 0:
 	case fill:
-		if blocks, err = g.mod.FullGrid(); err != nil {
+		if blocks, err = g.FullGrid(); err != nil {
 			return nil, nil, err
 		}
 	default:
@@ -96,7 +68,7 @@ func (g *gpu) kernel(o *options, fill bool) (*cuda.Kernel, *bench.Shape, error) 
 	}
 	fit := cuda.Fit{Blocks: blocks, NsPerIteration: o.nsPer}
 	if o.nsPer <= 0 {
-		if fit, err = g.mod.Calibrate(g.stream, blocks); err != nil {
+		if fit, err = g.Calibrate(blocks); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -105,7 +77,7 @@ func (g *gpu) kernel(o *options, fill bool) (*cuda.Kernel, *bench.Shape, error) 
 		return nil, nil, err
 	}
 	shape := bench.Shape(fit)
-	return g.mod.Spin(blocks, n), &shape, nil
+	return g.Spin(blocks, n), &shape, nil
 }
 
 // quitAtEnd reads lines, sends them to lines if that is not nil, and exits at "quit"
@@ -132,13 +104,13 @@ func calibrate(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) err
 		return err
 	}
 	o.nsPer = 0
-	_, full, err := g.kernel(&o, true)
+	_, full, err := o.newKernel(g, true)
 	if err != nil {
 		return fmt.Errorf("calibrate a full grid: %w", err)
 	}
-	_, tiny, err := g.kernel(&o, false)
+	_, tiny, err := o.newKernel(g, false)
 	if err != nil {
 		return fmt.Errorf("calibrate a tiny grid: %w", err)
 	}
-	return g.ready(bench.NewWriter(out), &bench.Calibration{Full: full, Tiny: tiny})
+	return bench.NewWriter(out).Send(ready(g, &bench.Calibration{Full: full, Tiny: tiny}))
 }

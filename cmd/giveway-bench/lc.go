@@ -95,7 +95,7 @@ func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	kernel, shape, err := g.kernel(&o.options, false)
+	kernel, shape, err := o.newKernel(g, false)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) er
 		return err
 	}
 	to := bench.NewWriter(out)
-	if err := g.ready(to, &bench.Calibration{Tiny: shape}); err != nil {
+	if err := to.Send(ready(g, &bench.Calibration{Tiny: shape})); err != nil {
 		return err
 	}
 	if !o.wait {
@@ -127,7 +127,7 @@ func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) er
 // request is the GPU work of a request.
 type request struct {
 	o      *online
-	g      *gpu
+	g      *cuda.GPU
 	kernel *cuda.Kernel
 	hint   hintFunc // nil: no hints
 	word   *cuda.Word
@@ -139,7 +139,7 @@ const parkedTimeout = 50 * time.Millisecond
 
 // newRequest makes a request and runs it 20 times, so that one-time costs are not
 // measured.
-func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
+func newRequest(g *cuda.GPU, kernel *cuda.Kernel, o *online) (*request, error) {
 	r := &request{o: o, g: g, kernel: kernel}
 	var err error
 	if o.tell || o.announce > 0 {
@@ -148,12 +148,12 @@ func newRequest(g *gpu, kernel *cuda.Kernel, o *online) (*request, error) {
 		}
 	}
 	if o.park > 0 {
-		if r.word, err = g.ctx.NewWord(); err != nil {
+		if r.word, err = g.NewWord(); err != nil {
 			return nil, err
 		}
 	}
 	for range o.park {
-		r.parked = append(r.parked, g.mod.Parked(r.word, parkedTimeout))
+		r.parked = append(r.parked, g.Parked(r.word, parkedTimeout))
 	}
 	for range 20 {
 		if err := r.parkKernels(); err != nil {
@@ -177,7 +177,7 @@ func (r *request) shorten(shape *bench.Shape) error {
 	o := r.o.options
 	o.nsPer = shape.NsPerIteration
 	o.kernel = max(shortest, min(o.kernel, o.kernel-(stats.Summarize(served.Latencies).P50-r.o.alone)))
-	r.kernel, _, err = r.g.kernel(&o, false)
+	r.kernel, _, err = o.newKernel(r.g, false)
 	return err
 }
 
@@ -219,7 +219,7 @@ func (r *request) parkKernels() error {
 		r.word.Set(0)
 	}
 	for _, k := range r.parked {
-		if err := k.Launch(r.g.stream); err != nil {
+		if err := k.Launch(); err != nil {
 			return err
 		}
 	}
@@ -239,21 +239,21 @@ func (r *request) work() error {
 	clock := bench.NewWallClock(false)
 	for i := range r.o.kernels {
 		if i > 0 && r.o.each {
-			if err := r.g.stream.Synchronize(); err != nil {
+			if err := r.g.Synchronize(); err != nil {
 				return err
 			}
 		}
 		if i > 0 && r.o.gap > 0 {
 			clock.Until(clock.Now() + r.o.gap)
 		}
-		if err := r.kernel.Launch(r.g.stream); err != nil {
+		if err := r.kernel.Launch(); err != nil {
 			return err
 		}
 		if i == 0 && r.word != nil {
 			r.word.Set(1)
 		}
 	}
-	return r.g.stream.Synchronize()
+	return r.g.Synchronize()
 }
 
 // hintFunc gives the daemon a hint through the preloaded library.

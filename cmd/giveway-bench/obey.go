@@ -25,13 +25,13 @@ func obey(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, shape, err := g.kernel(&o, true)
+	_, shape, err := o.newKernel(g, true)
 	if err != nil {
 		return err
 	}
 	o.nsPer = shape.NsPerIteration
 	to, q := bench.NewWriter(out), &queue{g: g, start: time.Now()}
-	if err := g.ready(to, nil); err != nil {
+	if err := to.Send(ready(g, nil)); err != nil {
 		return err
 	}
 	kernels := make(map[string]*cuda.Kernel) // by line of input
@@ -49,7 +49,7 @@ func obey(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 			if o.kernel, err = time.ParseDuration(line); err != nil {
 				return fmt.Errorf("launch a kernel of %q: %w", line, err)
 			}
-			if k, _, err = g.kernel(&o, true); err != nil {
+			if k, _, err = o.newKernel(g, true); err != nil {
 				return err
 			}
 			kernels[line] = k

@@ -11,7 +11,7 @@ import (
 
 // queue is the kernels in flight, each followed by an event.
 type queue struct {
-	g       *gpu
+	g       *cuda.GPU
 	running []*cuda.Event // the oldest first
 	spare   []*cuda.Event
 	start   time.Time
@@ -21,7 +21,7 @@ type queue struct {
 
 func (q *queue) launch(k *cuda.Kernel) error {
 	if len(q.spare) == 0 {
-		e, err := q.g.ctx.NewEvent(false)
+		e, err := q.g.NewEvent(false)
 		if err != nil {
 			return err
 		}
@@ -30,7 +30,7 @@ func (q *queue) launch(k *cuda.Kernel) error {
 	e := q.spare[len(q.spare)-1]
 	q.spare = q.spare[:len(q.spare)-1]
 	q.running = append(q.running, e)
-	return cmp.Or(k.Launch(q.g.stream), e.Record(q.g.stream))
+	return cmp.Or(k.Launch(), e.Record())
 }
 
 // pop removes the oldest kernel, which has ended.

@@ -36,16 +36,16 @@ const (
 )
 
 // Calibrate measures the spin kernel with that many blocks. The GPU must be idle.
-func (m *Module) Calibrate(s *Stream, blocks int) (Fit, error) {
-	start, err := m.c.NewEvent(true)
+func (g *GPU) Calibrate(blocks int) (Fit, error) {
+	start, err := g.NewEvent(true)
 	if err != nil {
 		return Fit{}, err
 	}
-	end, err := m.c.NewEvent(true)
+	end, err := g.NewEvent(true)
 	if err != nil {
 		return Fit{}, err
 	}
-	measure := func(iterations uint32) (float64, error) { return m.timed(s, start, end, blocks, iterations) }
+	measure := func(iterations uint32) (float64, error) { return timed(start, g.Spin(blocks, iterations), end) }
 	longest, err := findLongest(measure)
 	if err != nil {
 		return Fit{}, err
@@ -61,8 +61,8 @@ func (m *Module) Calibrate(s *Stream, blocks int) (Fit, error) {
 }
 
 // timed returns how many milliseconds one launch takes by the GPU's clock.
-func (m *Module) timed(s *Stream, start, end *Event, blocks int, iterations uint32) (float64, error) {
-	if err := cmp.Or(start.Record(s), m.Spin(blocks, iterations).Launch(s), end.Record(s), end.Synchronize()); err != nil {
+func timed(start *Event, k *Kernel, end *Event) (float64, error) {
+	if err := cmp.Or(start.Record(), k.Launch(), end.Record(), end.Synchronize()); err != nil {
 		return 0, err // the first; the calls after it did no harm
 	}
 	return end.MillisecondsSince(start)

@@ -14,14 +14,14 @@ import (
 )
 
 func TestMissingLibrary(t *testing.T) {
-	_, err := open("libcuda.so.none")
+	_, err := open("libcuda.so.none", 0, Spin)
 	if want := "libcuda.so.none: not found: is an NVIDIA driver installed?"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
 }
 
 func TestWrongLibrary(t *testing.T) {
-	if _, err := open("libc.so.6"); err == nil || !strings.Contains(err.Error(), "has no cuInit") {
+	if _, err := open("libc.so.6", 0, Spin); err == nil || !strings.Contains(err.Error(), "has no cuInit") {
 		t.Errorf("got error %v", err)
 	}
 }
@@ -40,19 +40,15 @@ func fake(t *testing.T) string {
 	return lib
 }
 
-func newContext(t *testing.T) *Context {
+func openFake(t *testing.T) *GPU {
 	t.Helper()
-	d, err := open(fake(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	c, err := d.NewContext(0, Spin)
+	g, err := open(fake(t), 0, Spin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return g
 }
 
 // try returns a function that ends the test on an error. The fake library returns
@@ -68,48 +64,44 @@ func try[T any](t *testing.T) func(T, error) T {
 }
 
 func TestCallsReachTheLibrary(t *testing.T) {
-	c := newContext(t)
-	want := Device{Name: "Fake GPU", UUID: "GPU-00112233-4455-6677-8899-aabbccddeeff", Multiprocessors: 132}
-	if c.Device != want {
-		t.Errorf("got device %+v, want %+v", c.Device, want)
+	g := openFake(t)
+	got := [...]any{g.Name, g.UUID, g.CUDA, g.multiprocessors}
+	if want := [...]any{"Fake GPU", "GPU-00112233-4455-6677-8899-aabbccddeeff", "13.0", 132}; got != want {
+		t.Errorf("got device %v, want %v", got, want)
 	}
-	m := try[*Module](t)(c.LoadKernels())
-	s := try[*Stream](t)(c.NewStream())
-	if n := try[int](t)(m.FullGrid()); n != 2*132*8 {
+	if n := try[int](t)(g.FullGrid()); n != 2*132*8 {
 		t.Errorf("got a full grid of %d blocks, want %d", n, 2*132*8)
 	}
-	e := try[*Event](t)(c.NewEvent(false))
-	if err := m.Spin(8, 5_000_000).Launch(s); err != nil { // 50 ms
+	e := try[*Event](t)(g.NewEvent(false))
+	if err := g.Spin(8, 5_000_000).Launch(); err != nil { // 50 ms
 		t.Fatal(err)
 	}
-	if err := e.Record(s); err != nil {
+	if err := e.Record(); err != nil {
 		t.Fatal(err)
 	}
 	if passed := try[bool](t)(e.Passed()); passed {
 		t.Error("the event has passed at once, want it to wait for the kernel")
 	}
-	if err := errors.Join(e.Synchronize(), s.Synchronize()); err != nil {
+	if err := errors.Join(e.Synchronize(), g.Synchronize()); err != nil {
 		t.Fatal(err)
 	}
 	if passed := try[bool](t)(e.Passed()); !passed {
 		t.Error("the event has not passed after the kernel")
 	}
-	w := try[*Word](t)(c.NewWord())
-	if err := m.Parked(w, time.Millisecond).Launch(s); err != nil {
+	w := try[*Word](t)(g.NewWord())
+	if err := g.Parked(w, time.Millisecond).Launch(); err != nil {
 		t.Error(err)
 	}
 	w.Set(1)
 }
 
 func TestErrorsNameTheCall(t *testing.T) {
-	c := newContext(t)
-	m := try[*Module](t)(c.LoadKernels())
-	s := try[*Stream](t)(c.NewStream())
-	err := m.Spin(0, 1).Launch(s)
+	g := openFake(t)
+	err := g.Spin(0, 1).Launch()
 	if want := "cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1): said the fake"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
-	if _, err := c.d.NewContext(7, Block); err == nil || !strings.Contains(err.Error(), "no GPU 7") {
+	if _, err := open(fake(t), 7, Block); err == nil || !strings.Contains(err.Error(), "no GPU 7") {
 		t.Errorf("got error %v", err)
 	}
 }
@@ -117,16 +109,16 @@ func TestErrorsNameTheCall(t *testing.T) {
 // TestUnsupportedTarget uses that the fake library does not accept sm_40, as a later
 // driver may not accept the oldest target here.
 func TestUnsupportedTarget(t *testing.T) {
-	c := newContext(t)
+	g := openFake(t)
 	unsupported := ".version 6.0\n.target sm_40"
 	written, first := kernels, heads[0]
 	t.Cleanup(func() { kernels, heads[0] = written, first })
 	kernels, heads[0] = strings.Replace(kernels, first, unsupported, 1), unsupported
-	if _, err := c.load(); err != nil {
+	if _, err := g.compileAny(); err != nil {
 		t.Error(err)
 	}
 	kernels = unsupported
-	_, err := c.load()
+	_, err := g.compileAny()
 	want := "as .version 6.0 .target sm_40: cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX (218): said the fake: ptxas: no such target"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got error %v", err)
@@ -134,10 +126,7 @@ func TestUnsupportedTarget(t *testing.T) {
 }
 
 func TestCalibrate(t *testing.T) {
-	c := newContext(t)
-	m := try[*Module](t)(c.LoadKernels())
-	s := try[*Stream](t)(c.NewStream())
-	fit := try[Fit](t)(m.Calibrate(s, 8))
+	fit := try[Fit](t)(openFake(t).Calibrate(8))
 	if math.Abs(fit.NsPerIteration-10) > 0.5 || math.Abs(fit.OverheadUs-2) > 20 || fit.Blocks != 8 {
 		t.Errorf("got %+v, want 10 ns per iteration, 2 us, 8 blocks", fit)
 	}

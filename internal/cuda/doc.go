@@ -3,8 +3,9 @@
 // share. It loads libcuda.so.1 at run time, without cgo, so that the same binary
 // runs on every machine and reports a missing driver.
 //
-// It is not a general binding. A context belongs to one thread: the caller locks its
-// goroutine to its thread before NewContext and makes all calls from there. Only
+// It is not a general binding: a process opens one GPU and has one stream. A context
+// belongs to one thread, so the caller locks its goroutine to its thread before Open and
+// makes all calls from there. Only
 // giveway-bench uses this package; the daemon never loads the library.
 //
 // Names and numbers are those of cuda.h (CUDA 12 and 13 agree on all of them).

@@ -12,7 +12,7 @@ import (
 // library is the name of the driver's library. The toolkit's libcuda.so is a stub.
 const library = "libcuda.so.1"
 
-// function is a function of the library, as an index into symbols and Driver.at.
+// function is a function of the library, as an index into symbols and driver.at.
 type function int
 
 // symbols lists the library's names of each function, the preferred one first.
@@ -54,15 +54,13 @@ var (
 	cuMemHostGetDevicePointer  = bind("cuMemHostGetDevicePointer_v2")
 )
 
-// Driver is the loaded library.
-type Driver struct {
+// driver is the loaded library.
+type driver struct {
 	at []uintptr // address of each function
 }
 
-// Open loads the driver library and initializes it. It is never unloaded.
-func Open() (*Driver, error) { return open(library) }
-
-func open(path string) (*Driver, error) {
+// load loads the library and initializes it. It is never unloaded.
+func (d *driver) load(path string) error {
 	// dlerror is per thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -70,11 +68,11 @@ func open(path string) (*Driver, error) {
 	if err != nil {
 		// The missing file may also be a library that this one needs.
 		if text := err.Error(); strings.Contains(text, path) && strings.Contains(text, "No such file") {
-			return nil, fmt.Errorf("%s: not found: is an NVIDIA driver installed?", path)
+			return fmt.Errorf("%s: not found: is an NVIDIA driver installed?", path)
 		}
-		return nil, fmt.Errorf("load %s: %w", path, err)
+		return fmt.Errorf("load %s: %w", path, err)
 	}
-	d := &Driver{at: make([]uintptr, len(symbols))}
+	d.at = make([]uintptr, len(symbols))
 	for f, names := range symbols {
 		for _, name := range names {
 			if at, err := purego.Dlsym(handle, name); err == nil {
@@ -83,13 +81,10 @@ func open(path string) (*Driver, error) {
 			}
 		}
 		if d.at[f] == 0 {
-			return nil, fmt.Errorf("%s has no %s: the driver is too old or the library is not NVIDIA's", path, names[0])
+			return fmt.Errorf("%s has no %s: the driver is too old or the library is not NVIDIA's", path, names[0])
 		}
 	}
-	if err := d.call(cuInit, 0); err != nil {
-		return nil, err
-	}
-	return d, nil
+	return d.call(cuInit, 0)
 }
 
 // call calls a function and turns its result into an error. It is the only place
@@ -97,16 +92,16 @@ func open(path string) (*Driver, error) {
 // until call returns.
 //
 //go:uintptrescapes
-func (d *Driver) call(f function, args ...uintptr) error {
+func (d *driver) call(f function, args ...uintptr) error {
 	r, _, _ := purego.SyscallN(d.at[f], args...)
 	if code := int32(r); code != success {
-		return &Error{Call: symbols[f][0], Code: int(code), Name: d.describe(cuGetErrorName, code), Text: d.describe(cuGetErrorString, code)}
+		return &Error{Call: symbols[f][0], Code: int(code), Name: d.textOf(cuGetErrorName, code), Text: d.textOf(cuGetErrorString, code)}
 	}
 	return nil
 }
 
-// describe returns the library's static text for a result code.
-func (d *Driver) describe(f function, code int32) string {
+// textOf returns the library's static text for a result code.
+func (d *driver) textOf(f function, code int32) string {
 	text := new(*byte)
 	if r, _, _ := purego.SyscallN(d.at[f], uintptr(code), uintptr(unsafe.Pointer(text))); r != success || *text == nil {
 		return ""
@@ -123,11 +118,4 @@ func cString(b []byte) string {
 		}
 	}
 	return string(b)
-}
-
-// Version returns the newest CUDA version that the driver supports: 13000 is 13.0.
-func (d *Driver) Version() (int, error) {
-	var v int32
-	err := d.call(cuDriverGetVersion, uintptr(unsafe.Pointer(&v)))
-	return int(v), err
 }

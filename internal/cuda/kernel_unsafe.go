@@ -24,34 +24,26 @@ var heads = []string{
 	".version 7.8\n.target sm_90",
 }
 
-// Module is the kernels, compiled by the driver for the GPU of its context.
-type Module struct {
-	c    *Context
-	spin uintptr
-	park uintptr
-	out  uintptr // result of spin, which it never writes
-}
-
-// LoadKernels compiles the kernels.
-func (c *Context) LoadKernels() (*Module, error) {
-	m := &Module{c: c}
-	mod, err := c.load()
+// loadKernels has the driver compile the kernels for the GPU.
+func (g *GPU) loadKernels() error {
+	mod, err := g.compileAny()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for name, to := range map[string]*uintptr{"spin": &m.spin, "parked": &m.park} {
+	for name, to := range map[string]*uintptr{"spin": &g.spin, "parked": &g.park} {
 		symbol := append([]byte(name), 0)
-		if err := c.d.call(cuModuleGetFunction, uintptr(unsafe.Pointer(to)), mod, uintptr(unsafe.Pointer(&symbol[0]))); err != nil {
-			return nil, fmt.Errorf("kernel %s: %w", name, err)
+		if err := g.call(cuModuleGetFunction, uintptr(unsafe.Pointer(to)), mod, uintptr(unsafe.Pointer(&symbol[0]))); err != nil {
+			return fmt.Errorf("kernel %s: %w", name, err)
 		}
 	}
-	return m, c.d.call(cuMemAlloc, uintptr(unsafe.Pointer(&m.out)), 256)
+	return g.call(cuMemAlloc, uintptr(unsafe.Pointer(&g.out)), 256)
 }
 
-func (c *Context) load() (module uintptr, err error) {
+// compileAny compiles the kernels with the first of heads that the driver accepts.
+func (g *GPU) compileAny() (module uintptr, err error) {
 	var all []error
 	for _, head := range heads {
-		module, err = c.compile(strings.Replace(kernels, heads[0], head, 1))
+		module, err = g.compile(strings.Replace(kernels, heads[0], head, 1))
 		if err == nil {
 			return module, nil
 		}
@@ -61,7 +53,7 @@ func (c *Context) load() (module uintptr, err error) {
 }
 
 // compile compiles PTX. The error includes the compiler's log.
-func (c *Context) compile(ptx string) (uintptr, error) {
+func (g *GPU) compile(ptx string) (uintptr, error) {
 	const ( // CUjit_option
 		errorLog     = 5 // CU_JIT_ERROR_LOG_BUFFER
 		errorLogSize = 6 // CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
@@ -74,7 +66,7 @@ func (c *Context) compile(ptx string) (uintptr, error) {
 		log  unsafe.Pointer
 		size uintptr
 	}{unsafe.Pointer(&log[0]), uintptr(len(log))}
-	err := c.d.call(
+	err := g.call(
 		cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0])),
 		uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])), uintptr(unsafe.Pointer(&values)),
 	)
@@ -85,15 +77,15 @@ func (c *Context) compile(ptx string) (uintptr, error) {
 }
 
 // FullGrid returns the number of blocks of spin that fill the GPU twice.
-func (m *Module) FullGrid() (int, error) {
+func (g *GPU) FullGrid() (int, error) {
 	var each int32
-	err := m.c.d.call(cuOccupancyMaxActiveBlocks, uintptr(unsafe.Pointer(&each)), m.spin, blockThreads, 0)
-	return 2 * m.c.Device.Multiprocessors * max(int(each), 1), err
+	err := g.call(cuOccupancyMaxActiveBlocks, uintptr(unsafe.Pointer(&each)), g.spin, blockThreads, 0)
+	return 2 * g.multiprocessors * max(int(each), 1), err
 }
 
 // Kernel is a kernel with its arguments. It can be launched any number of times.
 type Kernel struct {
-	m       *Module
+	g       *GPU
 	f       uintptr
 	blocks  int
 	threads int
@@ -103,8 +95,8 @@ type Kernel struct {
 	argv [3]unsafe.Pointer
 }
 
-func (m *Module) kernel(f uintptr, blocks, threads int, args ...uint64) *Kernel {
-	k := &Kernel{m: m, f: f, blocks: blocks, threads: threads}
+func (g *GPU) kernel(f uintptr, blocks, threads int, args ...uint64) *Kernel {
+	k := &Kernel{g: g, f: f, blocks: blocks, threads: threads}
 	copy(k.args[:], args)
 	for i := range k.args {
 		k.argv[i] = unsafe.Pointer(&k.args[i])
@@ -113,24 +105,24 @@ func (m *Module) kernel(f uintptr, blocks, threads int, args ...uint64) *Kernel 
 }
 
 // Spin returns a kernel whose threads compute for that many iterations.
-func (m *Module) Spin(blocks int, iterations uint32) *Kernel {
-	return m.kernel(m.spin, blocks, blockThreads, uint64(m.out), uint64(iterations))
+func (g *GPU) Spin(blocks int, iterations uint32) *Kernel {
+	return g.kernel(g.spin, blocks, blockThreads, uint64(g.out), uint64(iterations))
 }
 
 // Parked returns a kernel of one thread that waits until the word is not 0, or until
 // the timeout.
-func (m *Module) Parked(w *Word, timeout time.Duration) *Kernel {
+func (g *GPU) Parked(w *Word, timeout time.Duration) *Kernel {
 	// A read over the bus takes about 1 us, and at least 100 ns.
 	polls := min(uint64(timeout/(100*time.Nanosecond))+1, math.MaxUint32)
-	return m.kernel(m.park, 1, 1, uint64(w.gpu), polls, uint64(timeout))
+	return g.kernel(g.park, 1, 1, uint64(w.gpu), polls, uint64(timeout))
 }
 
 // Launch appends the kernel to the stream. Arguments are little-endian, so a 32-bit
 // parameter is the low half of its word.
-func (k *Kernel) Launch(s *Stream) error {
-	return k.m.c.d.call(
+func (k *Kernel) Launch() error {
+	return k.g.call(
 		cuLaunchKernel, k.f,
 		uintptr(k.blocks), 1, 1, uintptr(k.threads), 1, 1,
-		0, s.handle, uintptr(unsafe.Pointer(&k.argv[0])), 0,
+		0, k.g.stream, uintptr(unsafe.Pointer(&k.argv[0])), 0,
 	)
 }
