@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -170,13 +171,15 @@ func newRequest(g *cuda.GPU, kernel *cuda.Kernel, o *online) (*request, error) {
 // The time that the host adds to a kernel differs between machines.
 func (r *request) shorten(shape *bench.Shape) error {
 	const pause, length, shortest = 5 * time.Millisecond, 500 * time.Millisecond, 2 * time.Microsecond
-	served, err := bench.Serve(bench.NewWallClock(r.o.awake), bench.After(pause), bench.Job{Do: r.do}, length, length)
-	if err != nil || len(served.Latencies) == 0 {
+	alone, err := bench.Serve(bench.NewWallClock(r.o.awake), bench.After(pause), bench.Job{Do: r.do}, length, length)
+	if err != nil || len(alone.SamplesUs) == 0 {
 		return errors.Join(err, errors.New("shorten the kernel: no request was answered"))
 	}
 	o := r.o.options
 	o.nsPer = shape.NsPerIteration
-	o.kernel = max(shortest, min(o.kernel, o.kernel-(stats.Summarize(served.Latencies).P50-r.o.alone)))
+	slices.Sort(alone.SamplesUs)
+	median := time.Duration(stats.Quantile(alone.SamplesUs, 0.5) * 1e3)
+	o.kernel = max(shortest, min(o.kernel, o.kernel-(median-r.o.alone)))
 	r.kernel, _, err = o.newKernel(r.g, false)
 	return err
 }
@@ -197,16 +200,12 @@ func (r *request) serve(to *bench.Writer) error {
 	}
 	length := time.Duration(r.o.seconds * float64(time.Second))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	served, err := bench.Serve(bench.NewWallClock(r.o.awake), arrivals, job, length, length)
+	a, err := bench.Serve(bench.NewWallClock(r.o.awake), arrivals, job, length, length)
 	if err != nil {
-		return fmt.Errorf("after %d requests: %w", len(served.Latencies), err)
+		return fmt.Errorf("after %d requests: %w", len(a.SamplesUs), err)
 	}
-	a := &bench.Answered{Unanswered: served.Unanswered, Took: served.Took, SamplesUs: []float64{}}
 	if r.o.poisson != "" {
 		a.Seed = r.o.seed
-	}
-	for _, l := range served.Latencies {
-		a.SamplesUs = append(a.SamplesUs, float64(l.Nanoseconds())/1e3)
 	}
 	return to.Send(bench.Message{PID: os.Getpid(), Answered: a})
 }

@@ -49,31 +49,24 @@ type Job struct {
 	Lead time.Duration
 }
 
-// Served is the result of Serve.
-type Served struct {
-	Latencies  []time.Duration
-	Unanswered int
-	Took       time.Duration
-}
-
 // Serve answers the requests that arrive within length, one at a time and in order.
 // A request that arrives while another is served waits, and its latency includes
 // the wait. Requests that still wait when grace has passed after the end are
 // counted as unanswered.
-func Serve(clock Clock, arrivals Arrivals, job Job, length, grace time.Duration) (Served, error) {
-	var s Served
+func Serve(clock Clock, arrivals Arrivals, job Job, length, grace time.Duration) (*Answered, error) {
+	a := &Answered{SamplesUs: []float64{}}
 	start := clock.Now()
 	end := start + length
 	arrival := arrivals.next(start, start)
 	for ; arrival < end; arrival = arrivals.next(arrival, clock.Now()) {
 		if clock.Now() > end+grace {
-			s.Unanswered++
+			a.Unanswered++
 			continue
 		}
 		if job.Hint != nil {
 			clock.Until(arrival - job.Lead)
 			if err := job.Hint(); err != nil {
-				return s, err
+				return a, err
 			}
 		}
 		clock.Until(arrival)
@@ -82,12 +75,12 @@ func Serve(clock Clock, arrivals Arrivals, job Job, length, grace time.Duration)
 			from = clock.Now()
 		}
 		if err := job.Do(); err != nil {
-			return s, err
+			return a, err
 		}
-		s.Latencies = append(s.Latencies, clock.Now()-from)
+		a.SamplesUs = append(a.SamplesUs, us(clock.Now()-from))
 	}
-	s.Took = clock.Now() - start
-	return s, nil
+	a.Took = clock.Now() - start
+	return a, nil
 }
 
 // spinWithin is how long before a time the clock stops sleeping and spins. Go's

@@ -44,8 +44,8 @@ func TestRequestsWaitForEarlierOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []time.Duration{25 * ms, 17 * ms, 9 * ms, 2 * ms}; !slices.Equal(s.Latencies, want) || s.Unanswered != 0 {
-		t.Errorf("got latencies %v, want %v; %d unanswered", s.Latencies, want, s.Unanswered)
+	if want := []float64{25e3, 17e3, 9e3, 2e3}; !slices.Equal(s.SamplesUs, want) || s.Unanswered != 0 {
+		t.Errorf("got latencies %v, want %v; %d unanswered", s.SamplesUs, want, s.Unanswered)
 	}
 }
 
@@ -53,23 +53,23 @@ func TestClosedLoopExcludesTimerDelay(t *testing.T) {
 	c := &fakeClock{late: ms}
 	// A late timer is not latency: the client sends the request when it wakes.
 	s, _ := Serve(c, After(5*ms), Job{Do: c.job(4 * ms)}, 31*ms, time.Second)
-	if want := []time.Duration{4 * ms, 4 * ms, 4 * ms}; !slices.Equal(s.Latencies, want) {
-		t.Errorf("got latencies %v, want %v", s.Latencies, want)
+	if want := []float64{4e3, 4e3, 4e3}; !slices.Equal(s.SamplesUs, want) {
+		t.Errorf("got latencies %v, want %v", s.SamplesUs, want)
 	}
 	c = &fakeClock{late: ms}
 	s, _ = Serve(c, Every(5*ms), Job{Do: c.job(2 * ms)}, 11*ms, time.Second)
-	if want := []time.Duration{3 * ms, 3 * ms}; !slices.Equal(s.Latencies, want) {
-		t.Errorf("open loop: got latencies %v, want %v: arrivals have a schedule", s.Latencies, want)
+	if want := []float64{3e3, 3e3}; !slices.Equal(s.SamplesUs, want) {
+		t.Errorf("open loop: got latencies %v, want %v: arrivals have a schedule", s.SamplesUs, want)
 	}
 }
 
 func TestOverloadEndsAfterGrace(t *testing.T) {
 	c := &fakeClock{}
 	s, _ := Serve(c, Every(ms), Job{Do: c.job(10 * ms)}, 100*ms, 100*ms)
-	if len(s.Latencies) != 20 || s.Unanswered != 79 {
-		t.Errorf("got %d answered, %d unanswered; want 20 and 79", len(s.Latencies), s.Unanswered)
+	if len(s.SamplesUs) != 20 || s.Unanswered != 79 {
+		t.Errorf("got %d answered, %d unanswered; want 20 and 79", len(s.SamplesUs), s.Unanswered)
 	}
-	if !slices.IsSorted(s.Latencies) {
+	if !slices.IsSorted(s.SamplesUs) {
 		t.Error("got latencies that do not grow, want them to grow with the queue")
 	}
 }
@@ -92,16 +92,16 @@ func TestServeReturnsTheJobsError(t *testing.T) {
 }
 
 func TestPoissonFollowsItsSeed(t *testing.T) {
-	run := func(seed uint64) Served {
+	run := func(seed uint64) *Answered {
 		c := &fakeClock{}
 		s, _ := Serve(c, Poisson(1000, seed), Job{Do: c.job(0)}, 20*time.Second, 0)
 		return s
 	}
-	n := float64(len(run(1).Latencies))
+	n := float64(len(run(1).SamplesUs))
 	if math.Abs(n-20000) > 4*math.Sqrt(20000) {
 		t.Errorf("got %g arrivals in 20 s at 1000/s, want about 20000", n)
 	}
-	if len(run(1).Latencies) != int(n) || len(run(2).Latencies) == int(n) {
+	if len(run(1).SamplesUs) != int(n) || len(run(2).SamplesUs) == int(n) {
 		t.Error("want the same arrivals for the same seed, and others for another")
 	}
 }
