@@ -24,33 +24,11 @@ var colours = map[string]string{
 	underGiveway: "r1", givewayIdle: "r5", pausedPhase: htmlreport.NativeColour, resumedPhase: "r1",
 }
 
-// caseView is one case of the page.
-type caseView struct {
-	CaseResult
-	Comparison *htmlreport.Comparison
-	Tail       *htmlreport.TailPlot
-	Table      string
-}
-
 // WriteHTML writes a page with the plots and tables of all cases.
-func (r *Result) WriteHTML(w io.Writer) error {
-	view := struct {
-		*Result
-		Facts []string
-		Views []caseView
-	}{Result: r, Facts: r.facts()}
-	for _, c := range r.Cases {
-		v, err := newCaseView(c)
-		if err != nil {
-			return err
-		}
-		view.Views = append(view.Views, v)
-	}
-	return htmlreport.Write(w, page, view)
-}
+func (r *Result) WriteHTML(w io.Writer) error { return htmlreport.Write(w, page, r) }
 
-// facts describes the machine and the run in a few words each.
-func (r *Result) facts() []string {
+// Facts describes the machine and the run in a few words each.
+func (r *Result) Facts() []string {
 	m := r.Machine
 	facts := []string{
 		cmp.Or(m.GPU, "unknown GPU"), cmp.Or(m.Driver, "unknown driver"), "Linux " + cmp.Or(m.Kernel, "of unknown version"),
@@ -62,29 +40,35 @@ func (r *Result) facts() []string {
 	return facts
 }
 
-func newCaseView(c CaseResult) (caseView, error) {
-	v := caseView{CaseResult: c}
+// Text returns the table as text.
+func (c *CaseResult) Text() (string, error) {
 	var text strings.Builder
-	if err := c.writeTable(&text); err != nil {
-		return v, err
-	}
-	v.Table = strings.TrimRight(text.String(), "\n")
+	err := c.writeTable(&text)
+	return strings.TrimRight(text.String(), "\n"), err
+}
+
+// Comparison draws the work kept and the P99 of the phases except alone.
+func (c *CaseResult) Comparison() *htmlreport.Comparison {
 	var runs []htmlreport.Run
-	var series []htmlreport.Series
 	for i := range c.Phases {
-		p := &c.Phases[i]
+		if p := &c.Phases[i]; p.Name != alone {
+			runs = append(runs, c.comparisonRow(p))
+		}
+	}
+	return htmlreport.NewComparison(runs, "batch work kept", "P99 latency over P99 alone, logarithmic")
+}
+
+// Tail draws the latency distributions of all phases.
+func (c *CaseResult) Tail() *htmlreport.TailPlot {
+	var series []htmlreport.Series
+	for _, p := range c.Phases {
 		s := htmlreport.Series{Name: p.Name, Colour: colours[p.Name]}
 		for _, o := range p.Online {
 			s.Add(o.durations(), 1)
 		}
 		series = append(series, s)
-		if p.Name != alone {
-			runs = append(runs, c.comparisonRow(p))
-		}
 	}
-	v.Comparison = htmlreport.NewComparison(runs, "batch work kept", "P99 latency over P99 alone, logarithmic")
-	v.Tail = htmlreport.NewTailPlot("Latency distribution", "latency, logarithmic", series, format.Nanoseconds, false)
-	return v, nil
+	return htmlreport.NewTailPlot("Latency distribution", "latency, logarithmic", series, format.Nanoseconds, false)
 }
 
 func (c *CaseResult) comparisonRow(p *Phase) htmlreport.Run {

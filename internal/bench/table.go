@@ -11,7 +11,7 @@ import (
 
 // WriteTable writes the result as text.
 func (r *Result) WriteTable(w io.Writer) error {
-	fmt.Fprintln(w, strings.Join(r.facts(), "; "))
+	fmt.Fprintln(w, strings.Join(r.Facts(), "; "))
 	for i := range r.Cases {
 		fmt.Fprintf(w, "\n%s: %s\n", r.Cases[i].Name, r.Cases[i].About)
 		if err := r.Cases[i].writeTable(w); err != nil {

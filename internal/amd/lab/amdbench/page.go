@@ -16,7 +16,7 @@ import (
 var templates embed.FS
 
 var page = htmlreport.Parse(templates, template.FuncMap{
-	"time": format.Duration, "part": format.Percent, "times": format.Ratio, "colour": func(w Way) string { return colours[w] },
+	"time": format.Duration, "ways": func() []Way { return AllWays }, "colour": func(w Way) string { return colours[w] },
 })
 
 var colours = map[Way]string{
@@ -24,18 +24,7 @@ var colours = map[Way]string{
 }
 
 // WriteHTML writes a page with plots, tables and parameters.
-func (r *Result) WriteHTML(w io.Writer) error {
-	data := struct {
-		*Result
-		Ways  []Way
-		Ten   []tenQueues
-		Plots [][]*htmlreport.LinePlot
-	}{Result: r, Ways: AllWays, Ten: r.tenQueues()}
-	for i := range r.Models {
-		data.Plots = append(data.Plots, r.Models[i].plots())
-	}
-	return htmlreport.Write(w, page, data)
-}
+func (r *Result) WriteHTML(w io.Writer) error { return htmlreport.Write(w, page, r) }
 
 // tenQueues is the rows of one model with ten offline queues, except those of Native.
 type tenQueues struct {
@@ -49,8 +38,8 @@ func (t tenQueues) Rows() []*Row { return []*Row{t.OneByOne, t.Stock, t.Batch} }
 // Total is the time that the caller waits for one request, on average.
 func (r *Row) Total() time.Duration { return r.Unmap.Mean + r.Remap.Mean }
 
-// tenQueues returns the rows of the models that have all three.
-func (r *Result) tenQueues() []tenQueues {
+// TenQueues returns the rows of the models that have all three.
+func (r *Result) TenQueues() []tenQueues {
 	var all []tenQueues
 	for _, m := range r.Models {
 		rows := slices.DeleteFunc(slices.Clone(m.Rows), func(r Row) bool { return r.Queues != 10 })
@@ -62,7 +51,8 @@ func (r *Result) tenQueues() []tenQueues {
 	return all
 }
 
-func (m *ModelResult) plots() []*htmlreport.LinePlot {
+// Plots returns the plots of the page.
+func (m *ModelResult) Plots() []*htmlreport.LinePlot {
 	return []*htmlreport.LinePlot{
 		m.timePlot("Time until the request has the device to itself", func(r *Row) *stats.Summary { return r.Exclusive }),
 		m.timePlot("Time until the request is answered", func(r *Row) *stats.Summary { return &r.Answer }),
