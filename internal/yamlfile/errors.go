@@ -17,17 +17,14 @@ type Error struct {
 }
 
 func (e Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.File)
+	where := e.File
 	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
+		where += fmt.Sprintf(":%d", e.Line)
 	}
-	b.WriteString(": ")
 	if e.Field != "" {
-		b.WriteString(e.Field + ": ")
+		where += ": " + e.Field
 	}
-	b.WriteString(e.Problem)
-	return b.String()
+	return where + ": " + e.Problem
 }
 
 // Errors is the mistakes in a file, in the order of the file. The file may have more
@@ -38,16 +35,14 @@ func (es Errors) Error() string {
 	if len(es) == 1 {
 		return es[0].Error()
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d mistakes", len(es))
+	text := fmt.Sprintf("%d mistakes:", len(es))
 	if len(es) == maxErrors {
-		b.WriteString(", and perhaps more")
+		text = fmt.Sprintf("%d mistakes, and perhaps more:", len(es))
 	}
-	b.WriteString(":")
 	for _, e := range es {
-		b.WriteString("\n  " + e.Error())
+		text += "\n  " + e.Error()
 	}
-	return b.String()
+	return text
 }
 
 // OneOf lists the allowed words, and the one that word is perhaps a misspelling of.

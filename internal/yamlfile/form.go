@@ -281,10 +281,8 @@ func (f *Form) Ident(name string, v *string) {
 	if !ok {
 		return
 	}
-	plain := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.+", c)
-	}
-	if s == "" || len(s) > 40 || strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+"
+	if s == "" || len(s) > 40 || strings.Trim(s, plain) != "" {
 		f.Wrong(name, "%q is not a name of up to 40 letters, digits, and - _ . +", Clip(s))
 		return
 	}
