@@ -155,23 +155,14 @@ func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
 	if err := c.Check(attr.BySet); err != nil {
 		return api.Process{}, server.BadRequest("%w", err)
 	}
-	do := d.changeOne
 	if c.Tree {
-		do = d.changeTree
+		root, err := d.changeTree(pid, c.Values)
+		if err != nil {
+			return api.Process{}, err
+		}
+		return d.description(root), nil
 	}
-	p, err := do(pid, c.Values)
-	if err != nil {
-		return api.Process{}, err
-	}
-	return d.description(p), nil
-}
-
-func (d *Daemon) changeOne(pid int, v attr.Values) (p *process, err error) {
-	err = d.with(pid, func(known *process) error {
-		p = known
-		return d.change(p, v)
-	})
-	return p, err
+	return d.update(pid, func(p *process) error { return d.change(p, c.Values) })
 }
 
 // change sets attributes of a process for its owner. d.mu is held.
@@ -194,45 +185,50 @@ func (d *Daemon) changeTree(pid int, v attr.Values) (*process, error) {
 	info, err := proc.Look(pid)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p := d.processes[pid]; err != nil && p != nil {
-		info, err = p.info, nil // a simulated process is not in /proc
-	}
-	if err != nil {
+	root := d.processes[pid]
+	if err != nil && root == nil {
 		return nil, server.NotFound("there is no process %d", pid)
 	}
-	tree := grant{info, v}
-	var root *process
-	var refused error
-	done := 0
-	for pid, p := range d.processes {
-		if !descends(pid, info.PID) || !tree.appliesTo(&p.info) || pid == info.PID && p.info.Start != info.Start {
-			continue
-		}
-		if pid == info.PID {
-			root = p
-		}
-		if err := d.change(p, v); err != nil {
-			refused = err
-		} else {
-			done++
-		}
+	if err != nil {
+		info = root.info // a simulated process is not in /proc
 	}
-	if done == 0 && refused != nil {
-		return nil, refused
+	if err := d.changeDescendants(grant{info, v}); err != nil {
+		return nil, err
 	}
-	d.forgetTrees()
-	if t := d.trees[info.PID]; t == nil || t.root.Start != info.Start {
-		d.trees[info.PID] = &grant{root: info}
-	}
-	for pid, t := range d.trees { // the whole tree's value replaces that of a part
-		if tree.appliesTo(&t.root) && descends(pid, info.PID) {
-			t.values = t.values.With(v)
-		}
-	}
-	if root == nil {
+	if root == nil || root.info.Start != info.Start {
 		root = d.newProcess(info) // to be described, and dropped
 	}
 	return root, nil
+}
+
+// changeDescendants changes the processes of a tree, and the grants to it and to trees in
+// it. It fails if no process can have the attributes and one was refused. d.mu is held.
+func (d *Daemon) changeDescendants(tree grant) error {
+	var refused error
+	changed, root := 0, tree.root.PID
+	for pid, p := range d.processes {
+		if !descends(pid, root) || !tree.appliesTo(&p.info) || pid == root && p.info.Start != tree.root.Start {
+			continue
+		}
+		if err := d.change(p, tree.values); err != nil {
+			refused = err
+		} else {
+			changed++
+		}
+	}
+	if changed == 0 && refused != nil {
+		return refused
+	}
+	d.forgetTrees()
+	if t := d.trees[root]; t == nil || t.root.Start != tree.root.Start {
+		d.trees[root] = &grant{root: tree.root}
+	}
+	for pid, t := range d.trees { // the whole tree's value replaces that of a part
+		if tree.appliesTo(&t.root) && descends(pid, root) {
+			t.values = t.values.With(tree.values)
+		}
+	}
+	return nil
 }
 
 // descends reports whether a process is another or its descendant.

@@ -74,22 +74,26 @@ func userName(uid uint32) string {
 	return id
 }
 
-// with calls f, with d.mu held, for a process that is known or about to be. Backends
-// are asked to look for it otherwise.
-func (d *Daemon) with(pid int, f func(*process) error) error {
+// update calls f, with d.mu held, for a process that is known or about to be, and returns
+// the process as it is then. Backends look for a process that is not known.
+func (d *Daemon) update(pid int, f func(*process) error) (api.Process, error) {
 	d.mu.Lock()
-	p := d.processes[pid]
-	d.mu.Unlock()
-	notes := ""
+	p, notes := d.processes[pid], ""
 	if p == nil {
+		d.mu.Unlock()
 		notes = d.find(pid)
+		d.mu.Lock()
+		p = d.processes[pid]
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p = d.processes[pid]; p == nil {
-		return server.NotFound("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s", pid, notes)
+	err := server.NotFound("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s", pid, notes)
+	if p != nil {
+		err = f(p)
 	}
-	return f(p)
+	d.mu.Unlock()
+	if err != nil {
+		return api.Process{}, err
+	}
+	return d.description(p), nil
 }
 
 // find asks the backends to look for a process at once. It returns their notes.

@@ -34,7 +34,7 @@ type Config struct {
 type Daemon struct {
 	cfg      Config
 	start    time.Time
-	events   *eventQueue
+	events   eventQueue
 	exec     *executor
 	guardian *supervisor
 	sched    *sched.Scheduler // used by the loop only
@@ -78,17 +78,15 @@ func New(cfg Config) (*Daemon, error) {
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
 		runs: make(map[int][]*grant), trees: make(map[int]*grant),
 	}
-	d.facts.d = d
-	var sleeper hal.Sleeper = newChannelSleeper()
+	d.facts.d, d.events.sleeper = d, make(channelSleeper, 1)
 	for _, b := range cfg.Backends {
 		if s, ok := b.(hal.Sleeper); ok {
-			sleeper = s
+			d.events.sleeper = s
 		}
 		if p, ok := b.(hal.Poller); ok {
 			d.pollers = append(d.pollers, p)
 		}
 	}
-	d.events = newEventQueue(sleeper, d.drain)
 	choice, connection, err := d.newPolicy(cfg.File.Policy)
 	if err != nil {
 		return nil, err
@@ -127,8 +125,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		// The loop sleeps in a system call. A thread of its own is running again as soon
 		// as that call returns.
 		runtime.LockOSThread()
-		l := loop.Loop{Sched: d.sched, Transport: d.events, Executor: d.exec, Recorder: d}
-		_ = l.Run(looping, d, d.events)
+		l := loop.Loop{Sched: d.sched, Transport: d, Executor: d.exec, Recorder: d}
+		_ = l.Run(looping, d, d.events.sleeper)
 	})
 	for _, b := range d.cfg.Backends {
 		d.startBackend(ctx, b)
@@ -212,9 +210,10 @@ func (d *Daemon) closeBackends() {
 	}
 }
 
-// drain gathers the facts of all backends and the events that were posted. Facts come
-// last: a queue may have been opened while its backend was polled.
-func (d *Daemon) drain(buf []sched.Event) []sched.Event {
+// Drain implements loop.Transport: it returns the facts of all backends and the events
+// that were posted. Facts come last: a queue may have been opened while its backend was
+// polled.
+func (d *Daemon) Drain(buf []sched.Event) []sched.Event {
 	d.events.beginTurn()
 	d.facts.reset()
 	now := d.Now()

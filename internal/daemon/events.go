@@ -8,11 +8,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// eventQueue is the loop's transport: events from all goroutines, and functions that
-// run in the loop.
+// eventQueue collects events from all goroutines, and functions that are to run in the
+// loop.
 type eventQueue struct {
-	sleeper hal.Sleeper
-	drain   func([]sched.Event) []sched.Event
+	sleeper hal.Sleeper // in which the loop sleeps
 
 	mu     sync.Mutex
 	events []sched.Event
@@ -21,16 +20,12 @@ type eventQueue struct {
 	closed bool     // the loop has ended
 }
 
-func newEventQueue(s hal.Sleeper, drain func([]sched.Event) []sched.Event) *eventQueue {
-	return &eventQueue{sleeper: s, drain: drain}
-}
-
 // post adds events, in order, and wakes the loop.
 func (e *eventQueue) post(evs ...sched.Event) {
 	e.mu.Lock()
 	e.events = append(e.events, evs...)
 	e.mu.Unlock()
-	e.Wake()
+	e.sleeper.Wake()
 }
 
 // inLoop calls f in the loop and waits for it. By then the backends were polled again and
@@ -45,18 +40,9 @@ func (e *eventQueue) inLoop(f func()) {
 	}
 	e.calls = append(e.calls, func() { f(); close(done) })
 	e.mu.Unlock()
-	e.Wake()
+	e.sleeper.Wake()
 	<-done
 }
-
-// Wait implements loop.Sleeper.
-func (e *eventQueue) Wait(d time.Duration) { e.sleeper.Wait(d) }
-
-// Wake implements loop.Sleeper.
-func (e *eventQueue) Wake() { e.sleeper.Wake() }
-
-// Drain implements loop.Transport.
-func (e *eventQueue) Drain(buf []sched.Event) []sched.Event { return e.drain(buf) }
 
 // beginTurn marks the calls that runCalls runs at the end of the turn.
 func (e *eventQueue) beginTurn() {
@@ -91,10 +77,9 @@ func (e *eventQueue) close() {
 	e.runCalls()
 }
 
-// channelSleeper is what the loop sleeps in if no backend offers a hal.Sleeper.
+// channelSleeper is for a daemon without a backend that is a hal.Sleeper. Its capacity is
+// one.
 type channelSleeper chan struct{}
-
-func newChannelSleeper() channelSleeper { return make(channelSleeper, 1) }
 
 // Wait implements hal.Sleeper.
 func (c channelSleeper) Wait(d time.Duration) {

@@ -58,14 +58,7 @@ const maxOpenRequests = 1024
 
 // Hint implements server.Node.
 func (d *Daemon) Hint(pid int, h api.Hint) (api.Process, error) {
-	var p *process
-	if err := d.with(pid, func(known *process) error {
-		p = known
-		return d.hint(p, h)
-	}); err != nil {
-		return api.Process{}, err
-	}
-	return d.description(p), nil
+	return d.update(pid, func(p *process) error { return d.hint(p, h) })
 }
 
 // hint applies a hint that came through the API. d.mu is held.

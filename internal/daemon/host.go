@@ -17,7 +17,7 @@ import (
 var errStopping = errors.New("the daemon is starting or stopping")
 
 // Wake implements hal.Host.
-func (d *Daemon) Wake() { d.events.Wake() }
+func (d *Daemon) Wake() { d.events.sleeper.Wake() }
 
 // IsGuardian implements hal.Host.
 func (d *Daemon) IsGuardian(pid int) bool { return d.guardian.is(pid) }

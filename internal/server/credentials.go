@@ -12,29 +12,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerOf asks the kernel which process connected and its user at that moment. On an
-// error the user is noUser.
+// control calls f with the descriptor of a connection.
+func control(c *net.UnixConn, f func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = f(int(fd)) })
+	return errors.Join(err, failed)
+}
+
+// peerOf returns the user and the pid of the process that connected, as the kernel
+// recorded them then. On an error the user is noUser.
 func peerOf(c net.Conn) (uid uint32, pid int, err error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		return noUser, 0, errNoPeer
 	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return noUser, 0, fmt.Errorf("identify the caller: %w", err)
-	}
-	var cred *syscall.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		cred, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	uid = noUser
+	err = control(u, func(fd int) error {
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			uid, pid = cred.Uid, int(cred.Pid)
+		}
+		return err
 	})
-	if err == nil {
-		err = failed
-	}
 	if err != nil {
-		return noUser, 0, fmt.Errorf("identify the caller: %w", err)
+		err = fmt.Errorf("identify the caller: %w", err)
 	}
-	return cred.Uid, int(cred.Pid), nil
+	return uid, pid, err
 }
 
 // ownerOf returns the user that a process runs as. A process with more rights than the
@@ -44,10 +51,7 @@ func ownerOf(pid int) (uint32, bool) {
 	if err != nil {
 		return 0, false
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
+	st := info.Sys().(*syscall.Stat_t) // it always is, on Linux
 	return st.Uid, true
 }
 
@@ -55,25 +59,22 @@ func ownerOf(pid int) (uint32, bool) {
 // kernel has no pidfd of a socket's peer, and a process that exited since could be
 // mistaken for a later one with its pid: that one must at least be the same user's.
 func peerProcess(c *net.UnixConn, pid int) (*proc.Pidfd, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	fd, failed := -1, error(nil)
-	if err := raw.Control(func(s uintptr) { fd, failed = unix.GetsockoptInt(int(s), unix.SOL_SOCKET, unix.SO_PEERPIDFD) }); err != nil {
-		return nil, err
-	}
-	if errors.Is(failed, unix.ENOPROTOOPT) {
-		if fd, failed = unix.PidfdOpen(pid, 0); failed == nil {
-			uid, _, err := peerOf(c)
-			if owner, ok := ownerOf(pid); err != nil || !ok || owner != uid {
+	fd := -1
+	err := control(c, func(s int) (err error) {
+		fd, err = unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+		return err
+	})
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
+			uid, _, failed := peerOf(c)
+			if owner, ok := ownerOf(pid); failed != nil || !ok || owner != uid {
 				_ = unix.Close(fd)
-				failed = errors.New("it has exited")
+				err = errors.New("it has exited")
 			}
 		}
 	}
-	if failed != nil {
-		return nil, failed
+	if err != nil {
+		return nil, err
 	}
 	return proc.NewPidfd(fd)
 }

@@ -179,20 +179,29 @@ func (s *Server) visibleProcesses(c caller) []api.Process {
 
 func (s *Server) processes(_ *http.Request, c caller) (any, error) { return s.visibleProcesses(c), nil }
 
-// pidOf returns the process that a request names in its path.
-func pidOf(r *http.Request) (int, error) {
+// target returns the process that a request names in its path, which the caller may
+// change. The kernel knows the owner of a process that the node does not know yet.
+func (s *Server) target(r *http.Request, c caller) (int, error) {
 	pid, err := strconv.Atoi(r.PathValue("pid"))
 	if err != nil || pid <= 0 {
 		return 0, BadRequest("%s is not a pid", clip(r.PathValue("pid")))
+	}
+	all := s.node.Processes()
+	var uid uint32
+	if i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid }); i >= 0 {
+		uid = all[i].UID
+	} else if owner, ok := ownerOf(pid); ok {
+		uid = owner
+	} else if !c.all { // otherwise the node reports it
+		return 0, NotFound("there is no process %d", pid)
+	}
+	if !c.owns(uid) {
+		return 0, Forbidden("process %d belongs to another user: only its owner and root may change it", pid)
 	}
 	return pid, nil
 }
 
 func (s *Server) hint(r *http.Request, c caller) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
 	var h api.Hint
 	if err := read(r.Body, &h); err != nil {
 		return nil, err
@@ -203,7 +212,8 @@ func (s *Server) hint(r *http.Request, c caller) (any, error) {
 	if h.Empty() {
 		return nil, BadRequest("the hint is empty")
 	}
-	if err := s.mayChange(c, pid); err != nil {
+	pid, err := s.target(r, c)
+	if err != nil {
 		return nil, err
 	}
 	p, err := s.node.Hint(pid, h)
@@ -211,38 +221,16 @@ func (s *Server) hint(r *http.Request, c caller) (any, error) {
 }
 
 func (s *Server) change(r *http.Request, c caller) (any, error) {
-	pid, err := pidOf(r)
-	if err != nil {
-		return nil, err
-	}
 	var change api.Change
 	if err := readAttrs(r.Body, &change, &change.Values, attr.BySet); err != nil {
 		return nil, err
 	}
-	if err := s.mayChange(c, pid); err != nil {
+	pid, err := s.target(r, c)
+	if err != nil {
 		return nil, err
 	}
 	p, err := s.node.Change(pid, change)
 	return c.visible(p), err
-}
-
-// mayChange says why the caller may not change a process. The kernel knows the owner of
-// a process that the node does not know yet.
-func (s *Server) mayChange(c caller, pid int) error {
-	all := s.node.Processes()
-	i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid })
-	var uid uint32
-	if i >= 0 {
-		uid = all[i].UID
-	} else if owner, ok := ownerOf(pid); ok {
-		uid = owner
-	} else if !c.all { // otherwise the node says so
-		return NotFound("there is no process %d", pid)
-	}
-	if !c.owns(uid) {
-		return Forbidden("process %d belongs to another user: only its owner and root may change it", pid)
-	}
-	return nil
 }
 
 func (s *Server) policy(*http.Request, caller) (any, error) { return s.node.Policy(), nil }
