@@ -61,74 +61,82 @@ func processesText(all []api.Process, wide bool, width int) string {
 	if len(all) == 0 {
 		return noProcesses
 	}
-	rows := [][]string{{"PID", "USER", "CLASS", "GPU", "STATE", "SLICE", "GPU TIME", "CAN", "ATTRIBUTES", "REQUESTS", "COMMAND"}}
+	columns := []column{{"PID"}, {"USER"}, {"CLASS"}, {"GPU"}, {"STATE"}, {"SLICE"}, {"GPU TIME"}, {"CAN"}, {"ATTRIBUTES"}, {"REQUESTS"}, {"COMMAND"}}
 	for i := range all {
 		p := &all[i]
 		class := p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")"
 		for _, u := range usesOf(p) {
-			rows = append(rows, []string{
+			for i, cell := range []string{
 				strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can,
-				cmp.Or(attrsText(p, attr.Paused), "-"), requestsText(p), cmp.Or(printable(p.Command), "-"), // empty: the caller may not see it
-			})
+				attrsText(p, attr.Paused), requestsText(p), printable(p.Command), // empty: the caller may not see it
+			} {
+				columns[i] = append(columns[i], cmp.Or(cell, "-"))
+			}
 		}
 	}
-	for _, name := range []string{"ATTRIBUTES", "REQUESTS"} {
-		i := slices.Index(rows[0], name)
-		if !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[i] != "-" }) || name == "REQUESTS" && !wide {
-			dropColumn(rows, i)
-		}
-	}
+	columns = slices.DeleteFunc(columns, func(c column) bool {
+		return c[0] == "REQUESTS" && !wide || (c[0] == "REQUESTS" || c[0] == "ATTRIBUTES") && c.empty()
+	})
 	if !wide {
-		cutColumn(rows, len(rows[0])-1, 60)
-		fit(rows, width)
+		columns[len(columns)-1].cut(60)
+		columns = fit(columns, width)
 	}
 	var t format.Table
-	for _, r := range rows {
-		t.Add(r...)
+	for i := range columns[0] {
+		row := t.Add()
+		for _, c := range columns {
+			row.Cells = append(row.Cells, c[i])
+		}
 	}
 	var b strings.Builder
-	_ = t.Write(&b, len(rows[0])) // a Builder takes everything
+	_ = t.Write(&b, len(columns)) // a Builder takes everything
 	return b.String()
 }
 
-// fit makes lines of at most width characters, as far as possible; zero is any number. It
-// leaves out the columns that matter least, and then shortens commands and attributes.
-func fit(rows [][]string, width int) {
-	excess := func() (n int) {
-		for i := range rows[0] {
-			n += columnWidth(rows, i) + 2
-		}
-		return n - 2 - width
-	}
-	for _, name := range []string{"CAN", "USER", "SLICE"} {
-		if width > 0 && excess() > 0 {
-			dropColumn(rows, slices.Index(rows[0], name))
-		}
-	}
-	for _, name := range []string{"COMMAND", "ATTRIBUTES"} {
-		if i := slices.Index(rows[0], name); width > 0 && excess() > 0 && i >= 0 {
-			cutColumn(rows, i, max(columnWidth(rows, i)-excess(), 12))
-		}
-	}
+// column is a column of a table: its head, then a cell for each row.
+type column []string
+
+func (c column) empty() bool {
+	return !slices.ContainsFunc(c[1:], func(cell string) bool { return cell != "-" })
 }
 
-func columnWidth(rows [][]string, i int) (n int) {
-	for _, r := range rows {
-		n = max(n, utf8.RuneCountInString(r[i]))
+func (c column) width() (n int) {
+	for _, cell := range c {
+		n = max(n, utf8.RuneCountInString(cell))
 	}
 	return n
 }
 
-func dropColumn(rows [][]string, i int) {
-	for j := range rows {
-		rows[j] = slices.Delete(rows[j], i, i+1)
+func (c column) cut(width int) {
+	for i := range c {
+		c[i] = cut(c[i], width)
 	}
 }
 
-func cutColumn(rows [][]string, i, width int) {
-	for _, r := range rows {
-		r[i] = cut(r[i], width)
+// fit makes lines of at most width characters, as far as possible; zero is any number. It
+// leaves out the columns that matter least, and then shortens commands and attributes.
+func fit(columns []column, width int) []column {
+	excess := func() int {
+		n := -2 - width
+		for _, c := range columns {
+			n += c.width() + 2
+		}
+		return n
 	}
+	if width == 0 {
+		return columns
+	}
+	for _, name := range []string{"CAN", "USER", "SLICE"} {
+		if excess() > 0 {
+			columns = slices.DeleteFunc(columns, func(c column) bool { return c[0] == name })
+		}
+	}
+	for _, c := range slices.Backward(columns) {
+		if n := excess(); n > 0 && (c[0] == "COMMAND" || c[0] == "ATTRIBUTES") {
+			c.cut(max(c.width()-n, 12))
+		}
+	}
+	return columns
 }
 
 // terminalWidth returns how many characters fit in a line: COLUMNS, or the width of the
@@ -145,10 +153,10 @@ func terminalWidth(w io.Writer) int {
 	return 0
 }
 
-// requestsText says how long the last requests of a process took.
+// requestsText returns how long the last requests of a process took.
 func requestsText(p *api.Process) string {
 	if p.Requests == nil || p.Requests.Count == 0 {
-		return "-"
+		return ""
 	}
 	return format.Duration(p.Requests.P50) + " " + format.Duration(p.Requests.P99)
 }
@@ -159,7 +167,7 @@ type use struct{ gpu, state, slice, time, can string }
 // usesOf describes the queues of a process, device by device.
 func usesOf(p *api.Process) []use {
 	if len(p.Queues) == 0 {
-		return []use{{"-", "-", "-", "-", "-"}}
+		return []use{{}}
 	}
 	queues := slices.Clone(p.Queues)
 	slices.SortStableFunc(queues, func(a, b api.Queue) int {

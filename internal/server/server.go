@@ -129,15 +129,6 @@ func (s *Server) Listen() (err error) {
 	return nil
 }
 
-// Addrs lists the addresses that the server listens on, TCP first.
-func (s *Server) Addrs() []net.Addr {
-	var addrs []net.Addr
-	for _, l := range s.listeners {
-		addrs = append(addrs, l.Addr())
-	}
-	return addrs
-}
-
 // Time limits of a request. A run has none.
 const (
 	headerTime   = 5 * time.Second
