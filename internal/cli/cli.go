@@ -30,8 +30,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	// Cobra checks arguments and flags before it runs a command: an error from before
-	// that is an error of usage.
+	// Cobra checks arguments and flags before it runs a command: an error before that is a
+	// usage error.
 	parsed := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { parsed = true }
 	cmd, err := root.ExecuteContextC(context.Background())

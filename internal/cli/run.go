@@ -23,7 +23,7 @@ const (
 	exitNotFound  = 127
 )
 
-// ended says how a program that was run ended.
+// ended is the error of run: how its program ended, or why it could not be run.
 type ended struct {
 	code   int
 	signal syscall.Signal // that killed it; zero: none
@@ -112,7 +112,7 @@ as a daemon is started.`,
 	return cmd
 }
 
-// runAs runs a program as a run of the daemon.
+// runAs announces a program with its attributes to the daemon, and runs it.
 func runAs(cmd *cobra.Command, v attr.Values, args, env []string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// grant is the attributes that giveway run or giveway set --tree gave to a process and
-// its descendants. It applies to those of the same user; root's applies to all.
-type grant struct {
+// treeAttrs are attributes that giveway run or giveway set --tree gave to a process and its
+// descendants. They apply to those of the same user; root's apply to all.
+type treeAttrs struct {
 	root   proc.Process
 	values attr.Values
 }
 
-func (g *grant) appliesTo(p *proc.Process) bool { return g.root.UID == 0 || g.root.UID == p.UID }
+func (g *treeAttrs) appliesTo(p *proc.Process) bool { return g.root.UID == 0 || g.root.UID == p.UID }
 
 // resolve brings the rule and the run of a process up to date and merges its attributes.
 // d.mu is held.
@@ -106,7 +106,7 @@ func cpuAttrs(nice int8, realTime uint8) (v attr.Values) {
 
 // runOf returns the nearest run that a process belongs to, or nil. The process may
 // outlive its run or get another parent, so it keeps the result. d.mu is held.
-func (d *Daemon) runOf(info *proc.Process) (run *grant) {
+func (d *Daemon) runOf(info *proc.Process) (run *treeAttrs) {
 	if len(d.runs) == 0 {
 		return nil
 	}
@@ -131,8 +131,8 @@ func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	run := &grant{info, r.Values}
-	d.runs[pid] = append(d.runs[pid], run) // the last counts
+	run := &treeAttrs{info, r.Values}
+	d.runs[pid] = append(d.runs[pid], run) // the last one applies
 	for _, p := range d.processes {
 		if d.runOf(&p.info) == run {
 			p.run, p.restored = run, false
@@ -143,7 +143,7 @@ func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func()
 	return ignoredBy(d.policyNames(), r.Values), func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *grant) bool { return r == run })
+		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *treeAttrs) bool { return r == run })
 		if len(d.runs[pid]) == 0 {
 			delete(d.runs, pid)
 		}
@@ -192,7 +192,7 @@ func (d *Daemon) changeTree(pid int, v attr.Values) (*process, error) {
 	if err != nil {
 		info = root.info // a simulated process is not in /proc
 	}
-	if err := d.changeDescendants(grant{info, v}); err != nil {
+	if err := d.changeDescendants(treeAttrs{info, v}); err != nil {
 		return nil, err
 	}
 	if root == nil || root.info.Start != info.Start {
@@ -201,9 +201,9 @@ func (d *Daemon) changeTree(pid int, v attr.Values) (*process, error) {
 	return root, nil
 }
 
-// changeDescendants changes the processes of a tree, and the grants to it and to trees in
-// it. It fails if no process can have the attributes and one was refused. d.mu is held.
-func (d *Daemon) changeDescendants(tree grant) error {
+// changeDescendants sets attributes of the processes of a tree, of the tree and of the trees
+// in it. It fails if every process refused them. d.mu is held.
+func (d *Daemon) changeDescendants(tree treeAttrs) error {
 	var refused error
 	changed, root := 0, tree.root.PID
 	for pid, p := range d.processes {
@@ -221,7 +221,7 @@ func (d *Daemon) changeDescendants(tree grant) error {
 	}
 	d.forgetTrees()
 	if t := d.trees[root]; t == nil || t.root.Start != tree.root.Start {
-		d.trees[root] = &grant{root: tree.root}
+		d.trees[root] = &treeAttrs{root: tree.root}
 	}
 	for pid, t := range d.trees { // the whole tree's value replaces that of a part
 		if tree.appliesTo(&t.root) && descends(pid, root) {
@@ -240,9 +240,9 @@ func descends(pid, from int) (yes bool) {
 	return yes
 }
 
-// treesOf returns the grants to the trees that a process is in, the widest first. d.mu
-// is held.
-func (d *Daemon) treesOf(p *proc.Process) (trees []*grant) {
+// treesOf returns the trees with attributes that a process is in, the widest first. d.mu is
+// held.
+func (d *Daemon) treesOf(p *proc.Process) (trees []*treeAttrs) {
 	if len(d.trees) == 0 {
 		return nil
 	}
@@ -260,7 +260,7 @@ func (d *Daemon) treesOf(p *proc.Process) (trees []*grant) {
 	return trees
 }
 
-// forgetTrees drops the grants to trees whose root has exited. d.mu is held.
+// forgetTrees drops the trees whose root has exited. d.mu is held.
 func (d *Daemon) forgetTrees() {
 	for pid := range d.trees {
 		if unix.Kill(pid, 0) == unix.ESRCH {

@@ -166,13 +166,13 @@ func TestSetTree(t *testing.T) {
 	}
 }
 
-// TestGrantsApplyToOneUser: a run applies to its own user's processes, root's to all.
-func TestGrantsApplyToOneUser(t *testing.T) {
+// TestTreeAttrsApplyToOneUser: a run applies to its own user's processes, root's to all.
+func TestTreeAttrsApplyToOneUser(t *testing.T) {
 	for _, c := range []struct {
 		root, uid uint32
 		want      bool
 	}{{0, 0, true}, {0, 1000, true}, {1000, 1000, true}, {1000, 1001, false}, {1000, 0, false}} {
-		g := grant{root: proc.Process{UID: c.root}}
+		g := treeAttrs{root: proc.Process{UID: c.root}}
 		if got := g.appliesTo(&proc.Process{UID: c.uid}); got != c.want {
 			t.Errorf("%+v: got %v, want %v", c, got, c.want)
 		}

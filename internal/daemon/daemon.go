@@ -48,13 +48,13 @@ type Daemon struct {
 	running   bool // between the beginning of Run and its end
 	processes map[int]*process
 	devices   map[sched.DeviceID]*device
-	failed    map[string]error // backends that could not be started
-	runs      map[int][]*grant // by the pid at the root of the tree
-	trees     map[int]*grant   // the same
-	policy    api.Policy       // of the devices that have none of their own
-	conf      config.Config    // its policies and rules are in force
-	confFile  string           // empty: none
-	confErr   error            // why the file was refused when it was last read; nil: it is in force
+	failed    map[string]error     // backends that could not be started
+	runs      map[int][]*treeAttrs // of giveway run, by the pid of the root
+	trees     map[int]*treeAttrs   // of giveway set --tree, by the pid of the root
+	policy    api.Policy           // of the devices that have none of their own
+	conf      config.Config        // its policies and rules are in force
+	confFile  string               // empty: none
+	confErr   error                // why the file was refused when it was last read; nil: it is in force
 
 	choosing sync.Mutex // held while a policy is put in force; taken before mu
 }
@@ -76,7 +76,7 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, start: time.Now(), policy: cfg.File.Policy, conf: cfg.File,
 		ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
-		runs: make(map[int][]*grant), trees: make(map[int]*grant),
+		runs: make(map[int][]*treeAttrs), trees: make(map[int]*treeAttrs),
 	}
 	d.facts.d, d.events.sleeper = d, make(channelSleeper, 1)
 	for _, b := range cfg.Backends {
@@ -196,7 +196,7 @@ func (d *Daemon) closeBackends() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		d.exec.leaving.Wait()
+		d.exec.closing.Wait()
 		for _, b := range d.cfg.Backends {
 			if err := b.Close(); err != nil {
 				d.cfg.Log.Warn("backend could not be closed", "backend", b.Name(), "error", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// journalKeeper is told of every change before it is made, so that the change can be
-// undone if this process dies.
+// journalKeeper records every change before it is made, so that the guardian can undo it if
+// this process dies.
 type journalKeeper interface {
 	Begin(sched.Action) error
 	End(sched.Action, sched.Outcome) error
@@ -22,7 +22,7 @@ type executor struct {
 
 	mu      sync.Mutex
 	workers map[sched.QueueID]*worker
-	leaving sync.WaitGroup // queues that are being closed
+	closing sync.WaitGroup // queues that are being closed
 }
 
 // worker carries out the actions for one queue.
@@ -72,7 +72,7 @@ func (e *executor) remove(id sched.QueueID, exited bool, removed func()) {
 		return
 	}
 	close(w.actions)
-	e.leaving.Go(func() {
+	e.closing.Go(func() {
 		<-w.done
 		w.batched.Wait()
 		if q := e.queueOf(w); exited {
@@ -122,9 +122,9 @@ func (e *executor) Execute(actions []sched.Action) {
 }
 
 // batch is the stops and starts that were decided together for one device.
-type batch struct{ stops, starts half }
+type batch struct{ stops, starts batchPart }
 
-type half struct {
+type batchPart struct {
 	actions []sched.Action
 	workers []*worker
 	queues  []hal.Queue

@@ -77,7 +77,7 @@ func TestBatchIsOneCall(t *testing.T) {
 		}
 		closed := make(chan struct{})
 		e.remove(1, false, func() {})
-		go func() { e.leaving.Wait(); close(closed) }()
+		go func() { e.closing.Wait(); close(closed) }()
 		synctest.Wait()
 		select {
 		case <-closed:
@@ -95,6 +95,6 @@ func TestBatchIsOneCall(t *testing.T) {
 		}
 		e.remove(2, true, func() {})
 		e.remove(3, true, func() {})
-		e.leaving.Wait()
+		e.closing.Wait()
 	})
 }

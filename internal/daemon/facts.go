@@ -50,7 +50,7 @@ func (f *facts) Progress(hp hal.Process, c hal.Progress) {
 	}
 	unused := p.gate != nil && c.Launched == 0 && !c.Waiting
 	for _, q := range p.queues {
-		if q.counters == s || q.plain != nil && unused {
+		if q.counters == s || q.hardware != nil && unused {
 			continue
 		}
 		q.counters, p.counters = s, s

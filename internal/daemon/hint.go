@@ -23,7 +23,7 @@ func (d *Daemon) takeHint(p *process, kind uint32, value int64) (changed bool) {
 		return p.attrs != was
 	case id == attr.Expect:
 		var at sched.Time
-		at, ok = d.moment(value)
+		at, ok = d.schedTime(value)
 		value = int64(at)
 	default:
 		ok = id.Of(value).Check(attr.ByPage) == nil
@@ -36,9 +36,9 @@ func (d *Daemon) takeHint(p *process, kind uint32, value int64) (changed bool) {
 	return p.attrs != was
 }
 
-// moment converts CLOCK_MONOTONIC nanoseconds to the scheduler's time. A time long past
+// schedTime converts CLOCK_MONOTONIC nanoseconds to the scheduler's time. A time long past
 // or far ahead is invalid.
-func (d *Daemon) moment(mono int64) (sched.Time, bool) {
+func (d *Daemon) schedTime(mono int64) (sched.Time, bool) {
 	if mono == 0 {
 		return 0, true
 	}

@@ -20,7 +20,7 @@ var errStopping = errors.New("the daemon is starting or stopping")
 func (d *Daemon) Wake() { d.events.sleeper.Wake() }
 
 // IsGuardian implements hal.Host.
-func (d *Daemon) IsGuardian(pid int) bool { return d.guardian.is(pid) }
+func (d *Daemon) IsGuardian(pid int) bool { return d.guardian.isGuardian(pid) }
 
 // Ready implements hal.Host.
 func (d *Daemon) Ready(pid int) (class sched.Class, ready, known bool) {
@@ -92,7 +92,7 @@ func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*
 	dev := d.device(o.Device)
 	p := d.process(o.Process)
 	d.setBackendAttr(p, o.Attr)
-	q := &queue{d: d, id: id, process: p, device: dev, plain: attached, detail: o.Detail}
+	q := &queue{d: d, id: id, process: p, device: dev, hardware: attached, detail: o.Detail}
 	d.exec.add(q.id, attached, workerConfig{after: o.After, batcher: o.Batcher, journaled: o.Handoff != nil})
 	p.queues = append(p.queues, q)
 	d.events.post(sched.Event{

@@ -19,19 +19,19 @@ type process struct {
 	id       sched.ProcessID
 	settings atomic.Pointer[hal.Settings]
 	queues   []*queue
-	gate     *gate // nil: it has not loaded the shim
+	gate     *processGate // nil: it has not loaded the shim
 	exited   bool
 	counters sched.Counters
 	requests requests
-	invalid  uint64 // hints that made no sense
+	invalid  uint64 // number of invalid hints
 
 	layers     attr.Layers   // what each source gave it: see resolve
 	attrs      attr.Resolved // merged from layers
 	attr       sched.Attr    // the part of attrs that the scheduler reads
-	run        *grant        // the run that it belongs to, or did; nil: none
-	owned      bool          // its owner has set something
-	restored   bool          // by giveway restore: backend, rule and run do not count until a policy is chosen
-	idempotent *bool         // what the process itself says, which overrides its owner's hint; nil: nothing
+	run        *treeAttrs    // the run that it belongs to, or did; nil: none
+	owned      bool          // its owner has set attributes
+	restored   bool          // by giveway restore: backend, rule and run have no effect until a policy is chosen
+	idempotent *bool         // the process's own hint, which overrides its owner's; nil: none
 	expectAt   time.Time     // when its owner expects the next request
 }
 

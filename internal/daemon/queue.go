@@ -18,9 +18,9 @@ type queue struct {
 	device  *device
 	removed bool
 
-	plain    hal.Queue // as the backend attached it; nil: the gate alone
-	gate     hal.Gate  // nil: there was none so far
-	gateOf   *gate     // the gate that it belongs to, which may have been withdrawn
+	hardware hal.Queue    // as the backend attached it; nil: the queue is the gate alone
+	gate     hal.Gate     // nil: the process has had no gate so far
+	behind   *processGate // where gate was attached; it may have been withdrawn since
 	detail   hal.Detail
 	counters sched.Counters // as last reported to the scheduler
 }
@@ -42,13 +42,13 @@ func (q *queue) SetDetail(detail hal.Detail) {
 }
 
 // Replace implements hal.QueueHandle.
-func (q *queue) Replace(plain hal.Queue) {
+func (q *queue) Replace(hardware hal.Queue) {
 	q.d.mu.Lock()
 	defer q.d.mu.Unlock()
 	if q.removed || !q.d.running {
 		return
 	}
-	q.plain = plain
+	q.hardware = hardware
 	q.install()
 	q.d.events.post(sched.Event{Kind: sched.QueueOpened, Queue: q.id, Can: q.abilities()})
 }
@@ -58,24 +58,29 @@ func (q *queue) Withdraw(exited bool) <-chan struct{} {
 	q.d.mu.Lock()
 	defer q.d.mu.Unlock()
 	if q.removed || !q.d.running {
-		done := make(chan struct{})
-		close(done)
-		return done
+		return done()
 	}
 	q.removed = true
 	p := q.process
 	p.exited = p.exited || exited
-	done := q.d.removeQueue(q, exited)
+	undone := q.d.removeQueue(q, exited)
 	q.d.arrange(p)
 	q.d.forget(p)
-	return done
+	return undone
+}
+
+// done returns a channel that is closed.
+func done() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }
 
 // install gives the executor the queue as it is now. d.mu is held.
 func (q *queue) install() {
-	now := q.plain
+	now := q.hardware
 	if q.gate != nil {
-		now = hal.Combine(q.plain, q.gate)
+		now = hal.Combine(q.hardware, q.gate)
 	}
 	q.d.exec.replace(q.id, now)
 }
@@ -83,25 +88,26 @@ func (q *queue) install() {
 // abilities returns what can be done to the queue. A gate that was withdrawn can do
 // nothing any more. d.mu is held.
 func (q *queue) abilities() (can sched.Ability) {
-	if q.plain != nil {
-		can = hal.Abilities(q.plain)
+	if q.hardware != nil {
+		can = hal.Abilities(q.hardware)
 	}
-	if q.gate != nil && q.gateOf == q.process.gate {
+	if q.gate != nil && q.behind == q.process.gate {
 		can |= hal.Abilities(q.gate)
 	}
 	return can
 }
 
-// gate is the gate that a backend offered for a process. It implements hal.QueueHandle.
-type gate struct {
+// processGate is the gate that a backend offered for a process. It implements
+// hal.QueueHandle.
+type processGate struct {
 	d       *Daemon
 	process *process
 	offer   hal.Offer
 	device  *device // nil: the process has not used a device yet
-	base    uint64  // of the process's counters: an earlier gate has counted so far
+	base    uint64  // commands that earlier gates of the process counted
 }
 
-// gateFound takes in the gate of a process.
+// gateFound accepts the gate of a process.
 func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,12 +115,12 @@ func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
 		return nil, errStopping
 	}
 	p := d.process(o.Process)
-	g := &gate{d: d, process: p, offer: o, base: p.counters.Submitted}
+	g := &processGate{d: d, process: p, offer: o, base: p.counters.Submitted}
 	if o.Device != nil {
 		g.device = d.device(o.Device)
 	}
 	p.gate = g
-	p.idempotent = nil // a new page: the process says again whether its commands are idempotent
+	p.idempotent = nil // a new page: the process writes this hint again
 	p.merge()
 	d.setBackendAttr(p, o.Attr)
 	d.arrange(p)
@@ -122,19 +128,19 @@ func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
 }
 
 // ID implements hal.QueueHandle.
-func (g *gate) ID() sched.QueueID { return 0 }
+func (g *processGate) ID() sched.QueueID { return 0 }
 
 // Process implements hal.QueueHandle.
-func (g *gate) Process() hal.Process { return g.process }
+func (g *processGate) Process() hal.Process { return g.process }
 
 // Replace implements hal.QueueHandle. A gate does not change.
-func (g *gate) Replace(hal.Queue) {}
+func (g *processGate) Replace(hal.Queue) {}
 
 // SetDetail implements hal.QueueHandle. A gate has none.
-func (g *gate) SetDetail(hal.Detail) {}
+func (g *processGate) SetDetail(hal.Detail) {}
 
 // SetDevice implements hal.QueueHandle.
-func (g *gate) SetDevice(dev hal.Device) {
+func (g *processGate) SetDevice(dev hal.Device) {
 	g.d.mu.Lock()
 	defer g.d.mu.Unlock()
 	if g.process.gate == g && g.d.running {
@@ -145,14 +151,12 @@ func (g *gate) SetDevice(dev hal.Device) {
 
 // Withdraw implements hal.QueueHandle. Nothing reports the process's work any more, so
 // it counts as having work, and its open requests as finished.
-func (g *gate) Withdraw(exited bool) <-chan struct{} {
+func (g *processGate) Withdraw(exited bool) <-chan struct{} {
 	d, p := g.d, g.process
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	done := make(chan struct{})
-	close(done)
 	if p.gate != g {
-		return done
+		return done()
 	}
 	p.gate, p.exited = nil, p.exited || exited
 	if p.counters.Known {
@@ -172,11 +176,11 @@ func (g *gate) Withdraw(exited bool) <-chan struct{} {
 		d.arrange(p)
 		d.forget(p)
 	}
-	return done
+	return done()
 }
 
 // stats returns what the gate counts, or nil if there is none.
-func (g *gate) stats() *hal.GateStats {
+func (g *processGate) stats() *hal.GateStats {
 	if g == nil || g.offer.GateStats == nil {
 		return nil
 	}
@@ -184,13 +188,13 @@ func (g *gate) stats() *hal.GateStats {
 	return &s
 }
 
-// arrange brings the queues of a process in line with what is known of it: its hardware
-// queues, each with the gate in front if there is one; or the gate alone. d.mu is held.
+// arrange makes the queues of a process those that it should have now: its hardware queues,
+// each behind the gate if there is one, or the gate alone. d.mu is held.
 func (d *Daemon) arrange(p *process) {
 	g, alone := p.gate, p.gateAlone()
 	usable := g != nil && g.device != nil && !p.exited
 	wanted := usable && (len(p.queues) == 0 || len(p.queues) == 1 && alone != nil)
-	fits := wanted && alone != nil && alone.gateOf == g
+	fits := wanted && alone != nil && alone.behind == g
 	if alone != nil && !fits {
 		alone.removed = true
 		d.removeQueue(alone, false)
@@ -199,10 +203,10 @@ func (d *Daemon) arrange(p *process) {
 		d.openGate(p)
 	}
 	for _, q := range p.queues {
-		if q.plain == nil {
+		if q.hardware == nil {
 			continue
 		}
-		if usable && q.gateOf != g {
+		if usable && q.behind != g {
 			q.attachGate(g)
 			q.install()
 		}
@@ -226,20 +230,20 @@ func (d *Daemon) openGate(p *process) {
 
 // attachGate puts the queue behind a gate, held and bounded as it was behind the last.
 // d.mu is held.
-func (q *queue) attachGate(g *gate) {
+func (q *queue) attachGate(g *processGate) {
 	var prev hal.Queue
 	if q.gate != nil {
 		prev = q.gate
 	}
 	attached, err := g.offer.Attach(prev)
 	if gated, ok := attached.(hal.Gate); ok && err == nil {
-		q.gate, q.gateOf = gated, g
+		q.gate, q.behind = gated, g
 	}
 }
 
 // gateAlone returns the queue that is the process's gate alone, or nil. d.mu is held.
 func (p *process) gateAlone() *queue {
-	if i := slices.IndexFunc(p.queues, func(q *queue) bool { return q.plain == nil }); i >= 0 {
+	if i := slices.IndexFunc(p.queues, func(q *queue) bool { return q.hardware == nil }); i >= 0 {
 		return p.queues[i]
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/giveway/giveway/internal/server"
 )
 
-// Options is what a person says when starting the daemon.
+// Options are the options with which a user starts the daemon.
 type Options struct {
 	Version  string
 	File     string        // configuration; empty: Config applies

@@ -114,7 +114,7 @@ func (s *supervisor) keepGuardian() {
 }
 
 // is reports whether a process is the guardian.
-func (s *supervisor) is(pid int) bool {
+func (s *supervisor) isGuardian(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guardian != nil && s.guardian.PID() == pid

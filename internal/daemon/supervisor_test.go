@@ -63,7 +63,7 @@ func TestSupervisorReplacesAGuardian(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the last guardian runs", func() bool { return s.check().OK && !s.is(last) })
+	eventually(t, "the last guardian runs", func() bool { return s.check().OK && !s.isGuardian(last) })
 	if after := count(); after > before {
 		t.Errorf("got %d descriptors, want at most %d", after, before)
 	}

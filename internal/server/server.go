@@ -24,8 +24,8 @@ import (
 	"github.com/giveway/giveway/api"
 )
 
-// Node is what requests are about: the daemon. Its methods are called from many
-// goroutines at once. An error is answered with status 500, or with another status if it
+// Node is the daemon as the server uses it. Its methods are called from many goroutines at
+// once. An error is answered with status 500, or with another status if it
 // comes from BadRequest, Forbidden, NotFound or Conflict.
 type Node interface {
 	// Processes lists the processes on the devices, in order of pid.

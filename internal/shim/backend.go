@@ -24,9 +24,9 @@ const (
 
 // Backend implements hal.Backend, hal.Poller, hal.Sleeper and server.PageHost.
 type Backend struct {
-	uid    int // only processes of this user, or proc.Everyone
-	status *shimpage.StatusPage
-	bells  *shimpage.Doorbells
+	uid       int // only processes of this user, or proc.Everyone
+	status    *shimpage.StatusPage
+	doorbells *shimpage.Doorbells
 
 	mu          sync.Mutex
 	host        hal.Host // nil before Start and after Close
@@ -42,14 +42,14 @@ type connection struct {
 	handle   hal.QueueHandle
 	replaced bool // the process has a newer page
 
-	runtime  string        // that the process named when it connected; empty: none
-	inUse    bool          // it has used a runtime, so its gate has a device
-	settings *hal.Settings // as last written to the page
-	watch    uint32
-	parking  bool
-	expect   time.Time
-	priority int // of the process's own hardware queues
-	open     uint32
+	runtime      string        // that the process named when it connected; empty: none
+	inUse        bool          // it has used a runtime, so its gate has a device
+	settings     *hal.Settings // as last written to the page
+	watch        uint32
+	parking      bool
+	expect       time.Time
+	priority     int // of the process's own hardware queues
+	openRequests uint32
 }
 
 // New makes the backend for the processes of one user, or of proc.Everyone.
@@ -58,12 +58,12 @@ func New(uid int) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	bells, err := shimpage.NewDoorbells(status)
+	doorbells, err := shimpage.NewDoorbells(status)
 	if err != nil {
 		status.Close()
 		return nil, err
 	}
-	return &Backend{uid: uid, status: status, bells: bells}, nil
+	return &Backend{uid: uid, status: status, doorbells: doorbells}, nil
 }
 
 // Name implements hal.Backend.
@@ -88,16 +88,16 @@ func (b *Backend) Close() error {
 		b.leave(b.connections[0])
 	}
 	b.host = nil
-	b.bells.Close()
+	b.doorbells.Close()
 	b.status.Close()
 	return nil
 }
 
 // Wait implements hal.Sleeper: it returns when the doorbell of a page rings.
-func (b *Backend) Wait(d time.Duration) { b.bells.Wait(d) }
+func (b *Backend) Wait(d time.Duration) { b.doorbells.Wait(d) }
 
 // Wake implements hal.Sleeper.
-func (b *Backend) Wake() { b.bells.Wake() }
+func (b *Backend) Wake() { b.doorbells.Wake() }
 
 // GateOf returns the gate of a process, or nil.
 func (b *Backend) GateOf(pid int) *Gate {
@@ -183,7 +183,7 @@ func (b *Backend) descriptors(p *shimpage.Page) (fds [3]int, err error) {
 // connect offers the gate of a page. A process that has a page already, for example
 // because it called exec, is from now on read from the new page only. b.mu is held.
 func (b *Backend) connect(c *connection, info proc.Process) error {
-	if err := b.bells.Add(c.page); err != nil {
+	if err := b.doorbells.Add(c.page); err != nil {
 		return err
 	}
 	for _, old := range b.connections {
@@ -199,7 +199,7 @@ func (b *Backend) connect(c *connection, info proc.Process) error {
 	}
 	var err error
 	if c.handle, err = b.host.QueueFound(offer); err != nil {
-		b.bells.Remove(c.page)
+		b.doorbells.Remove(c.page)
 		return err
 	}
 	b.connections = append(b.connections, c)
@@ -213,7 +213,7 @@ func (b *Backend) leave(c *connection) {
 		return
 	}
 	b.connections = slices.Delete(b.connections, i, i+1)
-	b.bells.Remove(c.page)
+	b.doorbells.Remove(c.page)
 	c.page.Close()
 	if !c.replaced {
 		b.withdraw(c)
@@ -274,15 +274,15 @@ func (c *connection) runtimeOf(used uint32) string {
 func (c *connection) reportRequests(p hal.Process, open uint32, f hal.Facts) {
 	const maxOpen = 1024
 	c.page.Requests(func(r shimpage.Request) {
-		if c.open > 0 {
-			c.open--
+		if c.openRequests > 0 {
+			c.openRequests--
 		}
 		f.RequestFinished(p, r.Duration)
 	})
-	for ; c.open < min(open, maxOpen); c.open++ {
+	for ; c.openRequests < min(open, maxOpen); c.openRequests++ {
 		f.RequestStarted(p)
 	}
-	for ; c.open > open; c.open-- { // it ended while its time was not measured
+	for ; c.openRequests > open; c.openRequests-- { // it ended while its time was not measured
 		f.RequestFinished(p, 0)
 	}
 }

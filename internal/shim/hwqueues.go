@@ -27,11 +27,11 @@ func (g *Gate) QueueCount(gpu uint32) int { return g.page.QueueCounts(gpu).Queue
 // creates later included, and returns how many are stopped. If the process does not
 // answer in time the request is withdrawn by the caller's StartQueues.
 func (g *Gate) StopQueues(gpu uint32, within time.Duration) (int, error) {
-	turn, ok := g.page.SetQueuesStopped(gpu, true, queueLease)
+	seq, ok := g.page.SetQueuesStopped(gpu, true, queueLease)
 	if !ok {
 		return 0, errPageClosed
 	}
-	if !g.waitApplied(turn, within) {
+	if !g.waitApplied(seq, within) {
 		return 0, fmt.Errorf("the process has not answered in %v", within)
 	}
 	switch c := g.page.QueueCounts(gpu); {
@@ -47,13 +47,14 @@ func (g *Gate) StopQueues(gpu uint32, within time.Duration) (int, error) {
 // StartQueues asks the process to start those queues again and waits for it, at most so
 // long. If the process does not answer, its queues start at the end of the lease.
 func (g *Gate) StartQueues(gpu uint32, within time.Duration) {
-	if turn, ok := g.page.SetQueuesStopped(gpu, false, queueLease); ok {
-		g.waitApplied(turn, within)
+	if seq, ok := g.page.SetQueuesStopped(gpu, false, queueLease); ok {
+		g.waitApplied(seq, within)
 	}
 }
 
-func (g *Gate) waitApplied(turn uint32, within time.Duration) bool {
-	for end := time.Now().Add(within); !g.page.Applied(turn); time.Sleep(100 * time.Microsecond) {
+// waitApplied waits until the process has applied a request, and reports whether it has.
+func (g *Gate) waitApplied(seq uint32, within time.Duration) bool {
+	for end := time.Now().Add(within); !g.page.Applied(seq); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(end) {
 			return false
 		}
