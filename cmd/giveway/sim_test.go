@@ -41,7 +41,7 @@ func build(t *testing.T) string {
 	cmd := exec.Command("go", "build", "-o", program, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+		t.Fatalf("build: got %v\n%s", err, out)
 	}
 	return program
 }
@@ -224,6 +224,6 @@ func TestSimulatedNodeIsKilled(t *testing.T) {
 		t.Errorf("after SIGTERM the daemon ended with %v", err)
 	}
 	if _, err := os.Stat(n.socket); !os.IsNotExist(err) {
-		t.Errorf("the socket is still there: %v", err)
+		t.Errorf("the socket is still there: got %v", err)
 	}
 }

@@ -64,7 +64,7 @@ func TestSim(t *testing.T) {
 	} {
 		out, errs, code := call(append([]string{"sim", path, "--json"}, c.args...)...)
 		if code != exitOK || errs != "" {
-			t.Errorf("%q: exit %d, %s", c.args, code, errs)
+			t.Errorf("%q: got exit %d, %s", c.args, code, errs)
 			continue
 		}
 		var v simJSON
@@ -75,15 +75,15 @@ func TestSim(t *testing.T) {
 		for _, r := range v.Runs {
 			runs = append(runs, r.Policy)
 			if len(r.Clients) != 2 || r.Clients[0].Latency == nil || r.Clients[1].Rate <= 0 && r.Policy == "giveway" {
-				t.Errorf("%s: %+v", r.Policy, r.Clients)
+				t.Errorf("%s: got %+v", r.Policy, r.Clients)
 			}
 		}
 		if strings.Join(runs, " ") != strings.Join(c.runs, " ") {
-			t.Errorf("%q: ran %q, want %q", c.args, runs, c.runs)
+			t.Errorf("%q: got ran %q, want %q", c.args, runs, c.runs)
 		}
 		text, errs, code := call(append([]string{"sim", path}, c.args...)...)
 		if code != exitOK || errs != "" || !strings.Contains(text, "\nWith ") {
-			t.Errorf("%q: exit %d, %s%s", c.args, code, text, errs)
+			t.Errorf("%q: got exit %d, %s%s", c.args, code, text, errs)
 		}
 	}
 }
@@ -104,18 +104,18 @@ func TestSimFiles(t *testing.T) {
 	report, trace := filepath.Join(t.TempDir(), "out.html"), filepath.Join(t.TempDir(), "out.json")
 	out, errs, code := call("sim", path, "--report", report, "--trace", trace)
 	if code != exitOK {
-		t.Fatalf("exit %d: %s", code, errs)
+		t.Fatalf("exit %d: got %s", code, errs)
 	}
 	if !strings.Contains(out, "The report is in "+report) || !strings.Contains(out, "The trace is in "+trace) {
 		t.Errorf("the output does not name the files:\n%s", out)
 	}
 	page, err := os.ReadFile(report)
 	if err != nil || !bytes.Contains(page, []byte("<html")) {
-		t.Errorf("report: %v, %d bytes", err, len(page))
+		t.Errorf("report: got %v, %d bytes", err, len(page))
 	}
 	data, err := os.ReadFile(trace)
 	if err != nil || !json.Valid(data) {
-		t.Errorf("trace: %v, %d bytes", err, len(data))
+		t.Errorf("trace: got %v, %d bytes", err, len(data))
 	}
 }
 
@@ -127,7 +127,7 @@ func TestSimChecksOutputFilesFirst(t *testing.T) {
 		for _, where := range []string{dir, filepath.Join(dir, "none", "out"), filepath.Join(path, "out")} {
 			out, errs, code := call("sim", path, "--"+what, where)
 			if code != exitFailure || out != "" || !strings.HasPrefix(errs, "giveway: write the "+what+": ") {
-				t.Errorf("%s in %s: exit %d: %s%s", what, where, code, out, errs)
+				t.Errorf("%s in %s: got exit %d: %s%s", what, where, code, out, errs)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func TestSimChecksOutputFilesFirst(t *testing.T) {
 		t.Errorf("the old report is now %q, %v", text, err)
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
-		t.Errorf("files were left behind: %v, %v", all, err)
+		t.Errorf("files were left behind: got %v, %v", all, err)
 	}
 	link := filepath.Join(dir, "link.html") // to a place that is not there yet
 	if err := os.Symlink(filepath.Join(dir, "target.html"), link); err != nil {
@@ -149,7 +149,7 @@ func TestSimChecksOutputFilesFirst(t *testing.T) {
 	}
 	for _, where := range []string{link, link, os.DevNull} { // the second time it is there
 		if _, errs, code := call("sim", path, "--report", where); code != exitOK {
-			t.Errorf("report to %s: exit %d: %s", where, code, errs)
+			t.Errorf("report to %s: got exit %d: %s", where, code, errs)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestSimChecksOutputFilesFirst(t *testing.T) {
 func TestSimReportsBrokenRules(t *testing.T) {
 	out, errs, code := call("sim", file(t, livelock))
 	if code != exitFailure || !strings.Contains(errs, "rules of the simulator were broken, with seed 1:\n  slo: at ") {
-		t.Errorf("exit %d: %s", code, errs)
+		t.Errorf("exit %d: got %s", code, errs)
 	}
 	if !strings.Contains(out, "work") {
 		t.Errorf("no table:\n%s", out)
@@ -190,7 +190,7 @@ func TestErrors(t *testing.T) {
 		files := strings.NewReplacer("GOOD", good, "BAD", bad)
 		out, errs, code := call(strings.Fields(files.Replace(c.args))...)
 		if code != c.code || out != "" || !strings.HasPrefix(errs, files.Replace(c.want)) {
-			t.Errorf("%s: exit %d\n%s%swant %d\n%s", c.args, code, out, errs, c.code, c.want)
+			t.Errorf("%s: got exit %d\n%s%swant %d\n%s", c.args, code, out, errs, c.code, c.want)
 		}
 	}
 }
@@ -210,17 +210,17 @@ func TestOtherCommands(t *testing.T) {
 	} {
 		out, _, code := call(strings.Fields(args)...)
 		if code != exitOK || !strings.Contains(out, want) {
-			t.Errorf("%s: exit %d, no %q in\n%s", args, code, want, out)
+			t.Errorf("%s: got exit %d, no %q in\n%s", args, code, want, out)
 		}
 	}
 	var infos []policy.Info
 	out, _, _ := call("policy", "list", "--json")
 	if err := json.Unmarshal([]byte(out), &infos); err != nil || len(infos) != len(policy.Names()) {
-		t.Errorf("policy list --json: %v, %d policies", err, len(infos))
+		t.Errorf("policy list --json: got %v, %d policies", err, len(infos))
 	}
 	var v versionInfo
 	out, _, _ = call("version", "--json")
 	if err := json.Unmarshal([]byte(out), &v); err != nil || v.Version == "" {
-		t.Errorf("version --json: %v, %+v", err, v)
+		t.Errorf("version --json: got %v, %+v", err, v)
 	}
 }

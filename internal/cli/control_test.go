@@ -210,10 +210,10 @@ func TestControlJSON(t *testing.T) {
 	n := &daemonNode{none: true}
 	startDaemon(t, n)
 	if out, _, _ := call("ps"); out != noProcesses {
-		t.Errorf("empty ps: %s", out)
+		t.Errorf("empty ps: got %s", out)
 	}
 	if out, _, _ := call("ps", "--json"); out != "[]\n" {
-		t.Errorf("empty ps --json: %s", out)
+		t.Errorf("empty ps --json: got %s", out)
 	}
 	for _, c := range []struct {
 		args string
@@ -226,7 +226,7 @@ func TestControlJSON(t *testing.T) {
 	} {
 		out, errs, code := call(strings.Fields(c.args)...)
 		if err := json.Unmarshal([]byte(out), c.v); err != nil || code != c.code {
-			t.Errorf("%s: %v, exit %d: %s%s", c.args, err, code, out, errs)
+			t.Errorf("%s: got %v, exit %d: %s%s", c.args, err, code, out, errs)
 		}
 	}
 	if os.Getuid() != 0 {
@@ -244,7 +244,7 @@ func TestControlJSON(t *testing.T) {
 		var p api.Process
 		out, errs, code := call(strings.Fields(args)...)
 		if err := json.Unmarshal([]byte(out), &p); err != nil || code != exitOK || p.PID != 812 {
-			t.Errorf("%s: %v, exit %d: %s%s", args, err, code, out, errs)
+			t.Errorf("%s: got %v, exit %d: %s%s", args, err, code, out, errs)
 		}
 		if len(n.changes) != 1 || n.changes[0] != want {
 			t.Errorf("%s: the daemon got %q", args, n.changes)
@@ -266,7 +266,7 @@ func TestControlCompletion(t *testing.T) {
 		}
 		out, _, code := call(fields...)
 		if code != exitOK || os.Getuid() == 0 && !strings.Contains(out, want) {
-			t.Errorf("%s: exit %d, no %q in\n%s", args, code, want, out)
+			t.Errorf("%s: got exit %d, no %q in\n%s", args, code, want, out)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func TestNoDaemon(t *testing.T) {
 	for _, args := range []string{"ps", "set 5 --class batch", "pause 5", "resume 5", "policy", "policy rr", "restore"} {
 		out, errs, code := call(strings.Fields(args)...)
 		if code != exitFailure || out != "" || errs != none {
-			t.Errorf("%s: exit %d\n%s%s", args, code, out, errs)
+			t.Errorf("%s: got exit %d\n%s%s", args, code, out, errs)
 		}
 	}
 	defer func() { LocalChecks, LocalRestore = nil, nil }()
@@ -291,15 +291,15 @@ func TestNoDaemon(t *testing.T) {
 ok  driver  version 580
 `
 	if out != want || errs != "giveway: 1 of 2 checks failed\n" || code != exitFailure {
-		t.Errorf("doctor: exit %d\n%s%s", code, out, errs)
+		t.Errorf("doctor: got exit %d\n%s%s", code, out, errs)
 	}
 	if out, _, code := call("restore"); code != exitOK || !strings.HasPrefix(out, "3 queues were found and started; 2 of them had") {
-		t.Errorf("restore: exit %d, %s", code, out)
+		t.Errorf("restore: got exit %d, %s", code, out)
 	}
 	var printed map[string]any
 	out, errs, code = call("restore", "--json")
 	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != exitOK || errs != "" {
-		t.Errorf("restore --json: exit %d, %v, %s%s", code, err, out, errs)
+		t.Errorf("restore --json: got exit %d, %v, %s%s", code, err, out, errs)
 	}
 	if fmt.Sprint(printed) != "map[daemon:false groups_let_run:3 slices_put_back:2]" {
 		t.Errorf("restore --json: got %v", printed)
@@ -309,7 +309,7 @@ ok  driver  version 580
 	}
 	for _, args := range []string{"restore", "restore --json"} {
 		if out, errs, code := call(strings.Fields(args)...); code != exitFailure || out != "" || errs != "giveway: process 7: it hangs\n" {
-			t.Errorf("%s that fails: exit %d, %s%s", args, code, out, errs)
+			t.Errorf("%s that fails: got exit %d, %s%s", args, code, out, errs)
 		}
 	}
 }
@@ -357,7 +357,7 @@ func TestControlUsage(t *testing.T) {
 	} {
 		out, errs, code := call(strings.Fields(args)...)
 		if code != exitUsage || out != "" || !strings.HasPrefix(errs, "giveway: "+want) || !strings.Contains(errs, "\nSee ") {
-			t.Errorf("%s: exit %d\n%s%swant %s", args, code, out, errs, want)
+			t.Errorf("%s: got exit %d\n%s%swant %s", args, code, out, errs, want)
 		}
 	}
 }
@@ -370,14 +370,14 @@ func TestValidRuns(t *testing.T) {
 	} {
 		words := append(append([]string{"run"}, strings.Fields(args)...), "--", "/none/x")
 		if _, errs, code := call(words...); code != exitNotFound {
-			t.Errorf("%s: exit %d: %s", args, code, errs)
+			t.Errorf("%s: got exit %d: %s", args, code, errs)
 		}
 	}
 }
 
 func TestDaemonCommand(t *testing.T) {
 	if _, errs, code := call("daemon"); code != exitFailure || errs != "giveway: this build has no daemon\n" {
-		t.Errorf("without one: exit %d, %s", code, errs)
+		t.Errorf("without one: got exit %d, %s", code, errs)
 	}
 	defer func() { RunDaemon = nil }()
 	var got daemon.Options
@@ -430,7 +430,7 @@ func TestFlagsOfEveryAttribute(t *testing.T) {
 			_, errs, code := call(c.args...)
 			if r.Ways&c.way == 0 {
 				if code != exitUsage || !strings.Contains(errs, "unknown flag") {
-					t.Errorf("%q: exit %d, %s; want an unknown flag", c.args, code, errs)
+					t.Errorf("%q: got exit %d, %s; want an unknown flag", c.args, code, errs)
 				}
 				continue
 			}
@@ -439,7 +439,7 @@ func TestFlagsOfEveryAttribute(t *testing.T) {
 			}
 		}
 		if _, errs, code := call("run", flag, "--", "/none/x"); (code == exitNotFound) != (r.Ways&attr.ByRun != 0) {
-			t.Errorf("run %s: exit %d, %s", flag, code, errs)
+			t.Errorf("run %s: got exit %d, %s", flag, code, errs)
 		}
 	}
 }
@@ -478,7 +478,7 @@ func TestPsFitsTheTerminal(t *testing.T) {
 func TestPsShowsStopMethod(t *testing.T) {
 	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, KFDQueues: 3, Way: "own"}}, false)
 	if want := "hold,interrupt,(own),(3 queues)"; u.can != want {
-		t.Errorf("%q, want %q", u.can, want)
+		t.Errorf("got %q, want %q", u.can, want)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestExtract(t *testing.T) {
 	}
 	before, _ := os.Stat(path)
 	if again, err := extract(data, []string{dir}); err != nil || again != path || !whole() {
-		t.Errorf("the second time: %s, %v", again, err)
+		t.Errorf("the second time: got %s, %v", again, err)
 	}
 	if after, _ := os.Stat(path); !os.SameFile(before, after) {
 		t.Error("the file was written again though it was right")
@@ -44,11 +44,11 @@ func TestExtract(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := extract(data, []string{dir}); err != nil || !whole() {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("files are left behind: %v", left)
+		t.Errorf("files are left behind: got %v", left)
 	}
 }
 
@@ -79,11 +79,11 @@ func TestPreload(t *testing.T) {
 	library := func() ([]byte, error) { return []byte("x"), nil }
 	first, err := preload([]string{"A=1", "LD_PRELOAD=/a.so /b.so", "B=2"}, library, []string{dir})
 	if err != nil || len(first) != 3 || !strings.HasPrefix(first[2], "LD_PRELOAD="+dir) || !strings.HasSuffix(first[2], ".so:/a.so:/b.so") {
-		t.Fatalf("%v, %v", first, err)
+		t.Fatalf("got %v, %v", first, err)
 	}
 	again, err := preload(first, library, []string{dir})
 	if err != nil || !slices.Equal(again, first) {
-		t.Errorf("the second time: %v, %v", again, err)
+		t.Errorf("the second time: got %v, %v", again, err)
 	}
 	env := []string{"A=1"}
 	if got, err := preload(env, library, nil); err == nil || !slices.Equal(got, env) {
@@ -103,7 +103,7 @@ func TestPreloaded(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "cat /proc/self/maps; true")
 	cmd.Env = env
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "/libgiveway-") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("got %v: %s", err, out)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestRunNoRoom(t *testing.T) {
 	cmd := within(self, "run", "--class", "batch", "--", "sh", "-c", "cat /proc/self/maps; ls -A /run/giveway /var/lib/giveway /run/giveway-0")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, &stderr)
+		t.Fatalf("got %v: %s", err, &stderr)
 	}
 	line, rest, _ := strings.Cut(stderr.String(), "\n")
 	if !strings.HasPrefix(line, "giveway: write the shim to a file: ") || !strings.Contains(line, "no space left") ||
@@ -142,6 +142,6 @@ func TestRunNoRoom(t *testing.T) {
 		t.Errorf("got warnings %q", &stderr)
 	}
 	if strings.Contains(stdout.String(), "libgiveway") {
-		t.Errorf("a part of the shim was written: %s", &stdout)
+		t.Errorf("a part of the shim was written: got %s", &stdout)
 	}
 }

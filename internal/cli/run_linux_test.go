@@ -17,6 +17,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/drivertest"
 )
 
 // TestMain lets the tests start the command line as a process of its own, and hides a
@@ -98,13 +99,13 @@ func TestRunNothing(t *testing.T) {
 	for path, want := range map[string]int{"no-such-program": exitNotFound, "/none/x": exitNotFound, plain: exitCannotRun, broken: exitCannotRun, t.TempDir(): exitCannotRun} {
 		_, errs, code := call("run", "--class", "batch", "--no-shim", "--", path)
 		if code != want || !strings.Contains(errs, "giveway: run "+path+": ") {
-			t.Errorf("%s: exit %d, want %d: %s", path, code, want, errs)
+			t.Errorf("%s: got exit %d, want %d: %s", path, code, want, errs)
 		}
 		_, errs, code = call("run", "--class", "batch", "--no-shim", "--json", "--", path)
 		lines := strings.SplitAfter(errs, "\n") // the first may be a warning
 		var said map[string]string
 		if err := json.Unmarshal([]byte(lines[max(0, len(lines)-2)]), &said); err != nil || code != want || !strings.HasPrefix(said["error"], "run "+path+": ") {
-			t.Errorf("%s, in JSON: exit %d, want %d: %v: %s", path, code, want, err, errs)
+			t.Errorf("%s, in JSON: got exit %d, want %d: %v: %s", path, code, want, err, errs)
 		}
 	}
 }
@@ -115,7 +116,7 @@ func TestRunRefused(t *testing.T) {
 	cmd := shell("true")
 	out, _ := cmd.CombinedOutput()
 	if got := string(out); statusOf(cmd) != "0" || !strings.Contains(got, "not today") || !strings.HasSuffix(got, "; sh runs as it would without giveway\n") {
-		t.Errorf("status %s: %s", statusOf(cmd), out)
+		t.Errorf("status %s: got %s", statusOf(cmd), out)
 	}
 }
 
@@ -225,16 +226,7 @@ func stateOf(pid int) string {
 	return strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))[0]
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 1000 {
-		if ok() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("%s: not after 5 s", what)
-}
+var eventually = drivertest.Eventually
 
 // TestRunStops: a program that is stopped from the keyboard stops run as well, so that the
 // shell sees it, and both continue together.
@@ -303,7 +295,7 @@ func TestRunAnnounced(t *testing.T) {
 	_ = cmd.Process.Signal(syscall.SIGUSR1)
 	_ = cmd.Wait()
 	if got := statusOf(cmd); got != "5" || stderr.String() != "" {
-		t.Errorf("ended with %s: %s", got, &stderr)
+		t.Errorf("ended with %s: got %s", got, &stderr)
 	}
 	eventually(t, "end of the run", func() bool { _, ok := known(pid); return !ok })
 }

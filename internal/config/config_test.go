@@ -106,7 +106,7 @@ func TestEverything(t *testing.T) {
 		t.Error("nvidia: off was accepted")
 	}
 	if c, err = Parse("x.yaml", []byte("floor: 0\ntcp: false\n")); err != nil || c.Sched.Floor >= 0 || c.TCP != "" || c.Policy.Name != Default().Policy.Name {
-		t.Errorf("no floor: %+v, %v", c, err)
+		t.Errorf("no floor: got %+v, %v", c, err)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestMatch(t *testing.T) {
 	} {
 		c, err := Parse("x.yaml", []byte("rules: [{match: "+match+", class: batch, weight: 3}]"))
 		if err != nil {
-			t.Errorf("%s: %v", match, err)
+			t.Errorf("%s: got %v", match, err)
 			continue
 		}
 		var attrs attr.Values
@@ -227,10 +227,10 @@ func TestEveryRuleAttribute(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil || !strings.HasSuffix(err.Error(), "none: no such file or directory") {
-		t.Errorf("no file: %v", err)
+		t.Errorf("no file: got %v", err)
 	}
 	if _, err := Load(t.TempDir()); err == nil || !strings.HasSuffix(err.Error(), ": not a plain file") {
-		t.Errorf("a folder: %v", err)
+		t.Errorf("a folder: got %v", err)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestWatch(t *testing.T) {
 	cancel()
 	<-done
 	if len(news) > 0 {
-		t.Errorf("more news: %q", <-news)
+		t.Errorf("more news: got %q", <-news)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestExternalPolicy(t *testing.T) {
 		`policy: {name: external, exec: a, fallback: nobody}`: "there is no policy",
 	} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error with %q", text, err, want)
+			t.Errorf("%s: got %v, want an error with %q", text, err, want)
 		}
 	}
 }

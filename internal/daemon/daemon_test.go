@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 func adoptFake(found json.RawMessage, fd int) (hal.Queue, error) {
 	var a adoption
 	if err := json.Unmarshal(found, &a); err != nil || a.Backend != "fake" {
-		return nil, fmt.Errorf("adopt %s: %w", found, err)
+		return nil, fmt.Errorf("adopt %s: got %w", found, err)
 	}
 	return (&fakeBackend{}).Adopt(nil, fd)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
@@ -179,14 +180,4 @@ func (b *fakeBackend) mustOffer(t *testing.T, p proc.Process) hal.QueueHandle {
 	return q
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for range 500 {
-		if holds() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("after 5 s this does not hold: %s", what)
-}
+var eventually = drivertest.Eventually

@@ -118,7 +118,7 @@ func TestEveryAttributeByEveryWay(t *testing.T) {
 			value, inJSON := example(r)
 			undo, err := way.give(id, value)
 			if (err == nil) != (r.Ways&way.way != 0) {
-				t.Errorf("%v by %v: %v; its row claims %v", id, way.way, err, r.Ways)
+				t.Errorf("%v by %v: got %v; its row claims %v", id, way.way, err, r.Ways)
 			}
 			if err != nil {
 				continue
@@ -174,7 +174,7 @@ func TestEveryAttributeByScenario(t *testing.T) {
 		value, _ := example(r)
 		_, err := scenario.Parse("x.yaml", fmt.Appendf(nil, "name: x\ndevices: [{model: nvidia-h200}]\nclients: [{name: a, %s: %s, kernels: {time: 1ms}}]\n", r.YAML(), r.Format(value)), nil)
 		if (err == nil) != (r.Ways&attr.ByScenario != 0) {
-			t.Errorf("%v by scenario: %v; its row claims %v", id, err, r.Ways)
+			t.Errorf("%v by scenario: got %v; its row claims %v", id, err, r.Ways)
 		}
 	}
 }

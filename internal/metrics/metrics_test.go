@@ -181,11 +181,11 @@ func TestHostileText(t *testing.T) {
 		seen := map[string]bool{}
 		for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 			if !line.MatchString(l) || strings.HasPrefix(l, "giveway_fake") {
-				t.Errorf("%q: %s", name, l)
+				t.Errorf("%q: got %s", name, l)
 			}
 			series := l[:strings.LastIndex(l, " ")]
 			if seen[series] && !strings.HasPrefix(l, "#") {
-				t.Errorf("%q: the series occurs twice: %s", name, l)
+				t.Errorf("%q: the series occurs twice: got %s", name, l)
 			}
 			seen[series] = true
 		}

@@ -101,7 +101,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		w := ask(h, c.method, c.path, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
-			t.Errorf("%s %.40s %.40s: %d %s\nwant %d %s", c.method, c.path, c.body, w.Code, w.Body, c.status, c.want)
+			t.Errorf("%s %.40s %.40s: got %d %s\nwant %d %s", c.method, c.path, c.body, w.Code, w.Body, c.status, c.want)
 		}
 		checkAnswer(t, w)
 	}
@@ -119,13 +119,13 @@ func checkAnswer(t *testing.T, w *httptest.ResponseRecorder) {
 	}
 	if w.Code == 200 {
 		if !json.Valid(w.Body.Bytes()) {
-			t.Errorf("no JSON: %s", w.Body)
+			t.Errorf("no JSON: got %s", w.Body)
 		}
 		return
 	}
 	var e api.Error
 	if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Message == "" || w.Code == 500 {
-		t.Errorf("%d %s: %v", w.Code, w.Body, err)
+		t.Errorf("got %d %s, %v", w.Code, w.Body, err)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestUnknownCaller(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if w.Code != http.StatusForbidden {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestCommandsAreNotStartedOverTCP(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.routes().ServeHTTP(w, r)
 		if w.Code != c.status {
-			t.Errorf("%s, local %v: %d, want %d", c.body, c.local, w.Code, c.status)
+			t.Errorf("%s, local %v: got %d, want %d", c.body, c.local, w.Code, c.status)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestMetrics(t *testing.T) {
 		w := scrape(c.method, c.authorization, c.peer)
 		text := w.Body.String()
 		if w.Code != c.status {
-			t.Errorf("%s: %d %s", c.who, w.Code, text)
+			t.Errorf("%s: got %d %s", c.who, w.Code, text)
 			continue
 		}
 		for _, secret := range []string{"hunter", "c0ffee", "web-0", "train", "serve --"} {

@@ -12,7 +12,7 @@ import (
 func TestNotify(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	if err := Notify(Ready); err != nil {
-		t.Errorf("without systemd: %v", err)
+		t.Errorf("without systemd: got %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "notify")
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -32,7 +32,7 @@ func TestNotify(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	for _, state := range []string{Ready, Stopping} {
 		if err := Notify(state); err != nil || next() != state {
-			t.Errorf("%s: %v", state, err)
+			t.Errorf("%s: got %v", state, err)
 		}
 	}
 	t.Setenv("WATCHDOG_USEC", "30000")
@@ -69,7 +69,7 @@ func TestWatchdog(t *testing.T) {
 		t.Setenv("WATCHDOG_USEC", c.usec)
 		t.Setenv("WATCHDOG_PID", c.pid)
 		if got := Watchdog(); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("%+v: got %v", c, got)
 		}
 	}
 }

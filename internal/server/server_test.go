@@ -18,6 +18,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -140,36 +141,36 @@ func TestCalls(t *testing.T) {
 	c, ctx := client.New(socket), t.Context()
 	all, err := c.Processes(ctx)
 	if err != nil || len(all) != 3 || all[0].Command != "init --secret" && os.Getuid() == 0 || all[2].Command != "python mine.py" || all[0].Queues == nil {
-		t.Errorf("processes: %+v, %v", all, err)
+		t.Errorf("processes: got %+v, %v", all, err)
 	}
 	p, err := c.Change(ctx, 4712, api.Change{Values: idle.Values, Tree: true})
 	if err != nil || p.Attrs != set("class=idle") {
-		t.Errorf("change: %+v, %v", p, err)
+		t.Errorf("change: got %+v, %v", p, err)
 	}
 	if p, err = c.Hint(ctx, 4712, api.Hint{Values: attr.Must("slo=5ms")}); err != nil || p.Attrs.Duration(attr.SLO) != 5*time.Millisecond || p.Attrs.Source(attr.SLO) != attr.FromHint {
-		t.Errorf("hint: %+v, %v", p, err)
+		t.Errorf("hint: got %+v, %v", p, err)
 	}
 	pol, err := c.Policy(ctx)
 	if err != nil || pol.Name != "giveway" {
-		t.Errorf("policy: %+v, %v", pol, err)
+		t.Errorf("policy: got %+v, %v", pol, err)
 	}
 	pol, err = c.SetPolicy(ctx, api.Policy{Name: "rr", Params: map[string]string{"quantum": "5ms"}, Device: "0"})
 	if err != nil || pol.Params["quantum"] != "5ms" || pol.Device != "0" {
-		t.Errorf("set policy: %+v, %v", pol, err)
+		t.Errorf("set policy: got %+v, %v", pol, err)
 	}
 	st, err := c.Status(ctx)
 	if err != nil || st.Version != "test" || st.Devices == nil || st.Checks == nil {
-		t.Errorf("status: %+v, %v", st, err)
+		t.Errorf("status: got %+v, %v", st, err)
 	}
 	if st, err = c.Restore(ctx); err != nil || st.Version != "test" {
-		t.Errorf("restore: %+v, %v", st, err)
+		t.Errorf("restore: got %+v, %v", st, err)
 	}
 	info, err := os.Stat(socket)
 	if err != nil || info.Mode().Perm() != 0o666 {
-		t.Errorf("socket: %v, %v", info, err)
+		t.Errorf("socket: got %v, %v", info, err)
 	}
 	if info, err = os.Stat(filepath.Dir(socket)); err != nil || info.Mode().Perm()&0o022 != 0 {
-		t.Errorf("folder of the socket: %v, %v", info, err)
+		t.Errorf("folder of the socket: got %v, %v", info, err)
 	}
 }
 
@@ -191,11 +192,11 @@ func TestErrors(t *testing.T) {
 		_, err := c.Change(t.Context(), pid, api.Change{Values: attr.Must("paused=true")})
 		var e *client.Error
 		if !errors.As(err, &e) || fmt.Sprint(e.Status, " ", e.Message) != want {
-			t.Errorf("%d: %v, want %s", pid, err, want)
+			t.Errorf("%d: got %v, want %s", pid, err, want)
 		}
 	}
 	if _, err := c.Restore(t.Context()); err == nil || err.Error() != "the journal is gone" {
-		t.Errorf("restore: %v", err)
+		t.Errorf("restore: got %v", err)
 	}
 }
 
@@ -306,16 +307,7 @@ func TestMain(m *testing.M) {
 }
 
 // eventually waits until ok is true.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 500 {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s: not after 5 s", what)
-}
+var eventually = drivertest.Eventually
 
 func TestRun(t *testing.T) {
 	n := newFake()
@@ -347,7 +339,7 @@ func TestRun(t *testing.T) {
 		t.Error("the run outlives the server")
 	}
 	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket outlives the server: %v", err)
+		t.Errorf("the socket outlives the server: got %v", err)
 	}
 }
 
@@ -372,15 +364,15 @@ func TestSocketInUse(t *testing.T) {
 	socket, stop := start(t, n)
 	again := server.New(n, server.Config{Socket: socket})
 	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "; stop it, or choose another socket") {
-		t.Errorf("second daemon: %v", err)
+		t.Errorf("second daemon: got %v", err)
 	}
 	// The same without the lock, as by a daemon in another container.
 	os.Remove(socket + ".lock")
 	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "; stop it, or choose another socket") {
-		t.Errorf("second daemon without the lock: %v", err)
+		t.Errorf("second daemon without the lock: got %v", err)
 	}
 	if _, err := client.New(socket).Status(t.Context()); err != nil {
-		t.Errorf("the first daemon: %v", err)
+		t.Errorf("the first daemon: got %v", err)
 	}
 	stop()
 
@@ -392,7 +384,7 @@ func TestSocketInUse(t *testing.T) {
 	l.Close() // leaves a socket on which no daemon answers
 	serve(t, again)
 	if _, err := client.New(socket).Status(t.Context()); err != nil {
-		t.Errorf("after a stale socket: %v", err)
+		t.Errorf("after a stale socket: got %v", err)
 	}
 
 	plain := filepath.Join(t.TempDir(), "precious")
@@ -403,7 +395,7 @@ func TestSocketInUse(t *testing.T) {
 		t.Error("a regular file was replaced")
 	}
 	if data, err := os.ReadFile(plain); err != nil || string(data) != "data" {
-		t.Errorf("a regular file was changed: %q, %v", data, err)
+		t.Errorf("a regular file was changed: got %q, %v", data, err)
 	}
 }
 
@@ -429,7 +421,7 @@ func TestTCP(t *testing.T) {
 	} {
 		write(c.text, c.mode)
 		if err := server.New(newFake(), cfg).Listen(); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("token %.10q: %v, want %s", c.text, err, c.want)
+			t.Errorf("token %.10q: got %v, want %s", c.text, err, c.want)
 		}
 	}
 	if err := server.New(newFake(), server.Config{TCP: "127.0.0.1:0"}).Listen(); err == nil {
@@ -458,12 +450,12 @@ func TestTCP(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != c.status {
-			t.Errorf("%q %s: %d, want %d", c.header, c.path, resp.StatusCode, c.status)
+			t.Errorf("%q %s: got %d, want %d", c.header, c.path, resp.StatusCode, c.status)
 		}
 	}
 	req, _ := http.NewRequest(http.MethodPost, "http://"+s.Addrs()[0].String()+"/v1/runs", strings.NewReader(`{"class":"batch"}`))
 	req.Header.Set("Authorization", "Bearer "+secret)
 	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != 409 {
-		t.Errorf("run over TCP: %v, %v", resp, err)
+		t.Errorf("run over TCP: got %v, %v", resp, err)
 	}
 }

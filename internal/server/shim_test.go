@@ -86,7 +86,7 @@ func TestShim(t *testing.T) {
 	}
 	for _, headers := range []string{"", "Giveway-Abi: 2\r\n", "Giveway-Abi: " + strings.Repeat("1", 5000) + "\r\n"} {
 		if _, status, fds := visit(t, "unix", socket, headers); status != http.StatusConflict || fds != nil {
-			t.Errorf("%.20q: answered %d with %v", headers, status, fds)
+			t.Errorf("%.20q: got answered %d with %v", headers, status, fds)
 		}
 	}
 	if h.left.Load() != 0 {
@@ -117,6 +117,6 @@ func TestShimRefused(t *testing.T) {
 	serve(t, s)
 	headers := "Giveway-Abi: 1\r\nAuthorization: Bearer 0123456789abcdef\r\n"
 	if _, status, _ := visit(t, "tcp", s.Addrs()[0].String(), headers); status != http.StatusConflict {
-		t.Errorf("over TCP: answered %d", status)
+		t.Errorf("over TCP: got answered %d", status)
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// harness runs programs that follow tmoved pages, each on a device of its own that takes
+// harness runs processes with a page each, on a device of their own that takes
 // as long for a command as the test says.
 type harness struct {
-	t        *testing.T
-	board    *shimpage.StatusPage
-	programs map[sched.QueueID]*program
+	t         *testing.T
+	status    *shimpage.StatusPage
+	processes map[sched.QueueID]*process
 }
 
 func newHarness(t *testing.T) *harness {
@@ -29,11 +29,11 @@ func newHarness(t *testing.T) *harness {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
-	return &harness{t, b, map[sched.QueueID]*program{}}
+	return &harness{t, b, map[sched.QueueID]*process{}}
 }
 
-// program launches commands in order: gate, bound, device.
-type program struct {
+// process launches commands in order: gate, bound, device.
+type process struct {
 	*pagetest.Process
 	page   *shimpage.Page
 	gate   *Gate
@@ -42,22 +42,22 @@ type program struct {
 	done   atomic.Uint64
 }
 
-func (h *harness) program() *program {
+func (h *harness) start() *process {
 	h.t.Helper()
-	p := &program{work: make(chan time.Duration, 1000), device: make(chan time.Duration, 1000)}
+	p := &process{work: make(chan time.Duration, 1000), device: make(chan time.Duration, 1000)}
 	var err error
 	if p.page, err = shimpage.NewPage(); err != nil {
 		h.t.Fatal(err)
 	}
-	page, bell, err := p.page.Descriptors()
+	page, doorbell, err := p.page.Descriptors()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	board, err := h.board.Descriptor()
+	status, err := h.status.Descriptor()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if p.Process, err = pagetest.NewProcess(page, board, bell); err != nil {
+	if p.Process, err = pagetest.NewProcess(page, status, doorbell); err != nil {
 		h.t.Fatal(err)
 	}
 	p.gate = NewGate(p.page)
@@ -91,7 +91,7 @@ func (h *harness) program() *program {
 func (h *harness) Device() hal.Device { return device("opencl") }
 
 func (h *harness) Attach(id sched.QueueID) (hal.Queue, error) {
-	return h.programs[id].gate.Attach(nil)
+	return h.processes[id].gate.Attach(nil)
 }
 
 // attach returns a queue behind a gate.
@@ -101,20 +101,20 @@ func (g *Gate) attach(prev hal.Queue) *Queue {
 }
 
 func (h *harness) Open() sched.QueueID {
-	id := sched.QueueID(len(h.programs) + 1)
-	p := h.program()
-	h.programs[id] = p
+	id := sched.QueueID(len(h.processes) + 1)
+	p := h.start()
+	h.processes[id] = p
 	return id
 }
 
-func (h *harness) Submit(id sched.QueueID, d time.Duration) { h.programs[id].work <- d }
-func (h *harness) Completed(id sched.QueueID) uint64        { return h.programs[id].done.Load() }
+func (h *harness) Submit(id sched.QueueID, d time.Duration) { h.processes[id].work <- d }
+func (h *harness) Completed(id sched.QueueID) uint64        { return h.processes[id].done.Load() }
 func (h *harness) Unit() time.Duration                      { return 20 * time.Millisecond }
 
 // Advance keeps the gates as the daemon's loop does.
 func (h *harness) Advance(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for _, p := range h.programs {
+		for _, p := range h.processes {
 			p.gate.Renew()
 		}
 	}
@@ -127,7 +127,7 @@ func TestConformance(t *testing.T) {
 // TestGateOpensAtEndOfLease: a closed gate whose lease is not renewed opens by itself.
 func TestGateOpensAtEndOfLease(t *testing.T) {
 	h := newHarness(t)
-	p := h.program()
+	p := h.start()
 	q := p.gate.attach(nil)
 	if err := q.Hold(); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestGateOpensAtEndOfLease(t *testing.T) {
 // bound is in force, before the standing one.
 func TestQueuesShareOneGate(t *testing.T) {
 	h := newHarness(t)
-	p := h.program()
+	p := h.start()
 	a, b := p.gate.attach(nil), p.gate.attach(nil)
 	bound := func() [2]uint32 {
 		_, n, batch := p.InFlight()
@@ -185,8 +185,8 @@ func TestQueuesShareOneGate(t *testing.T) {
 	}
 	// On a new page the process is held and bounded as it was on the old one.
 	_, _ = a.Hold(), a.SetBound(6)
-	p = h.program()
-	h.programs[1] = p
+	p = h.start()
+	h.processes[1] = p
 	moved := p.gate.attach(a)
 	p.work <- 0
 	h.Advance(h.Unit())
@@ -203,7 +203,7 @@ func TestQueuesShareOneGate(t *testing.T) {
 // TestClosedPage: holding and bounding a closed page fail, undoing does not.
 func TestClosedPage(t *testing.T) {
 	h := newHarness(t)
-	p := h.program()
+	p := h.start()
 	q := p.gate.attach(nil)
 	p.page.Close()
 	if hal.Outcome(q.Hold()) != sched.Unsupported || hal.Outcome(q.SetBound(4)) != sched.Unsupported {
@@ -238,7 +238,7 @@ func (f *full) Abandon() error { return f.slicer.Abandon() }
 
 // TestCombine: a combined queue claims what its parts can do, and no more.
 func TestCombine(t *testing.T) {
-	gate := newHarness(t).program().gate
+	gate := newHarness(t).start().gate
 	for _, tt := range []struct {
 		queue hal.Queue
 		can   sched.Ability
