@@ -2,7 +2,9 @@ package config
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -11,25 +13,14 @@ import (
 // it.
 var watchEvery = time.Second
 
-// stamp is the state of a file, by which a change is noticed.
-type stamp struct {
-	info os.FileInfo // nil: none could be read
-	err  string      // why
-}
-
-func stampOf(path string) stamp {
+// stampOf returns text that changes when the file does.
+func stampOf(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
-		return stamp{err: err.Error()}
+		return err.Error()
 	}
-	return stamp{info: info}
-}
-
-func (s stamp) same(t stamp) bool {
-	if s.info == nil || t.info == nil {
-		return s.info == t.info && s.err == t.err
-	}
-	return os.SameFile(s.info, t.info) && s.info.Size() == t.info.Size() && s.info.ModTime().Equal(t.info.ModTime())
+	st := info.Sys().(*syscall.Stat_t)
+	return fmt.Sprint(st.Dev, st.Ino, info.Size(), info.ModTime().UnixNano())
 }
 
 // Watch loads a file each time it changes, and at each signal, until ctx is done. It calls
@@ -48,12 +39,11 @@ func Watch(ctx context.Context, path string, signals <-chan os.Signal, loaded fu
 			loaded(Load(path))
 		case <-tick.C:
 			now := stampOf(path)
-			settled := now.same(last)
-			last = now
-			if settled && !now.same(known) {
+			if now == last && now != known { // it has settled
 				known = now
 				loaded(Load(path))
 			}
+			last = now
 		}
 	}
 }

@@ -157,7 +157,7 @@ func FuzzRequest(f *testing.F) {
 }
 
 func TestLimit(t *testing.T) {
-	l := limit(nil, true).(*limited)
+	l := &limited{local: true, open: map[uint32]int{}}
 	for range 3 {
 		if !l.enter(7, 3) {
 			t.Fatal("a connection was refused below the limit")

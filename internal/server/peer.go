@@ -103,10 +103,6 @@ type limited struct {
 	open map[uint32]int // by user
 }
 
-func limit(l net.Listener, local bool) net.Listener {
-	return &limited{Listener: l, local: local, open: map[uint32]int{}}
-}
-
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()

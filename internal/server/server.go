@@ -113,7 +113,7 @@ func (s *Server) Listen() (err error) {
 		if err != nil {
 			return fmt.Errorf("listen on TCP: %w", err)
 		}
-		s.listeners = append(s.listeners, limit(l, false))
+		s.listeners = append(s.listeners, &limited{Listener: l, open: map[uint32]int{}})
 		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 			s.log.Warn("TCP is not encrypted: put TLS in front of it", "tcp", l.Addr().String())
 		}
@@ -124,7 +124,7 @@ func (s *Server) Listen() (err error) {
 			return fmt.Errorf("listen on %s: %w", s.cfg.Socket, err)
 		}
 		s.lock = lock
-		s.listeners = append(s.listeners, limit(l, true))
+		s.listeners = append(s.listeners, &limited{Listener: l, local: true, open: map[uint32]int{}})
 	}
 	return nil
 }
