@@ -104,7 +104,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error) {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case http.StatusInternalServerError:
-		s.log.Error("request failed", "err", err)
+		s.log.Error("request failed", "error", err)
 	}
 	send(w, status, api.Error{Message: err.Error()})
 }
