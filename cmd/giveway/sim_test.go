@@ -162,7 +162,9 @@ func TestSimulatedNode(t *testing.T) {
 	n.contains(n.run(false, "policy", "giveway:turn=20ms"), "turn=20ms")
 	n.run(false, "hint", n.pid("serve"), "--expect", "5ms")
 	n.run(true, "set", "1", "--class", "batch")
-	n.contains(n.run(false, "run", "--class", "batch", "--", "echo", "hello"), "hello")
+	out := n.run(false, "run", "--class", "batch", "--", "echo", "hello")
+	n.contains(out, "hello")
+	n.contains(out, "simulates its devices")
 
 	n.run(false, "policy", "external", "--exec", "sleep 1000", "--deadline", "20ms")
 	n.eventually("the hanging policy is reported", func() bool {

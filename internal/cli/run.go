@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"time"
 
@@ -131,12 +132,24 @@ func runAs(cmd *cobra.Command, v attr.Values, args, env []string) error {
 	switch ignored, err := announce(ctx, run); {
 	case err == nil:
 		warnIgnored(cmd, v, ignored)
+		warnSimulated(cmd, args[0])
 	case refused(err):
 		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]))
 	default:
 		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]))
 	}
 	return runProgram(path, args, env)
+}
+
+// warnSimulated warns that a daemon on simulated devices does not control the program.
+func warnSimulated(cmd *cobra.Command, program string) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), announceTime)
+	defer cancel()
+	st, err := client.New("").Status(ctx)
+	simulated := func(d api.Device) bool { return d.Backend == "sim" }
+	if err == nil && slices.ContainsFunc(st.Devices, simulated) {
+		printMessage(cmd, "warning", fmt.Sprintf("the daemon simulates its devices; %s runs as it would without giveway", program))
+	}
 }
 
 // rootCause returns the innermost error, without the paths that the outer ones repeat.

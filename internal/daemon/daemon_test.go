@@ -241,9 +241,7 @@ func TestRulesAndDevicePolicy(t *testing.T) {
 	defer runDaemon(t, d)()
 	p, _ := sleeper(t)
 	b.mustOffer(t, p)
-	if got := d.Processes()[0]; got.Attrs != attr.Resolve(&attr.Layers{attr.FromRule: attr.Must("class=batch weight=3")}) {
-		t.Errorf("got %v with class from %v, want class=batch weight=3 from the rule", got.Attrs.Given(), got.Attrs.Source(attr.Class))
-	}
+	check(t, "by rule", d.Processes()[0], "class=batch weight=3", attr.FromRule)
 	if got := d.Policy(); got.Name != "giveway" || len(got.Devices) != 1 || got.Devices[0].Name != "native" || got.Devices[0].Device != "fake0" {
 		t.Errorf("got policies %+v, want giveway, and native on fake0", got)
 	}

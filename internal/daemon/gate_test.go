@@ -165,7 +165,7 @@ func TestRequests(t *testing.T) {
 	got, err := c.Hint(t.Context(), p.Process.Pid, api.Hint{End: &one, Values: hints})
 	expect := got.Attrs.Duration(attr.Expect)
 	got.Attrs.Replace(attr.Expect, int64(time.Minute))
-	if got.Attrs.Given() != hints.With(attr.Must("expect=1m work=1m")) || expect <= 0 || expect > time.Minute {
+	if givenTo(got) != hints.With(attr.Must("expect=1m work=1m")) || expect <= 0 || expect > time.Minute {
 		t.Errorf("got %+v, want the attributes of both hints", got.Attrs.Given())
 	}
 	if err != nil || open() != 0 || got.Requests == nil || got.Requests.Count != 3 {

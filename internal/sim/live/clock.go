@@ -62,3 +62,10 @@ func sleep(d time.Duration) {
 	for errors.Is(unix.Nanosleep(&left, &left), unix.EINTR) { //nolint:revive // the call itself counts down left
 	}
 }
+
+// tooSlow returns how much real time was dropped, and whether that is more than a tenth
+// of the time since the start. A short stall of the machine is less.
+func (c *clock) tooSlow(now time.Time) (behind time.Duration, slow bool) {
+	started := c.began.Add(-c.behind)
+	return c.behind, c.behind > max(now.Sub(started)/10, 100*time.Millisecond)
+}

@@ -98,7 +98,7 @@ func (b *Backend) Checks() []hal.Check {
 		Name: "simulated devices", OK: true,
 		Detail: b.about + ". No real device and no real process is controlled",
 	}}
-	if behind := b.clock.behind; behind > 0 {
+	if behind, slow := b.clock.tooSlow(time.Now()); slow {
 		checks = append(checks, hal.Check{
 			Name: "simulation speed", Detail: fmt.Sprintf("this machine is too slow: the simulated clock is %v behind", behind),
 			Fix: "run giveway daemon with a lower --speed",
