@@ -18,9 +18,13 @@ export PREFIX UNITDIR DESTDIR BIN
 # Linters are pinned in a module of their own and built by `go tool` on first use.
 TOOL := go tool -modfile=tools/go.mod
 
-# Not run under the race detector: pure packages, which have no goroutines (shape_test.go
-# checks that), and packages whose tests are skipped there.
-NO_RACE := giveway/giveway$$|/sched$$|/policy$$|/attr$$|/internal/stats$$|/internal/format$$|/internal/e2e$$|/packaging$$
+# The slowest packages; their tests start first, so that the others run beside them.
+SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
+
+# Not run under the race detector: packages without goroutines of their own
+# (TestNoRaceHasNoGoroutines), and packages whose tests start no goroutines in the test's
+# process. The simulator is: its seeds run in parallel.
+NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
 .PHONY: build test fmt demo fuzz bench seeds gpu-bundle install uninstall clean help check-go shim
 .PHONY: kernel-check kernel-test
@@ -35,8 +39,9 @@ test: check-go shim ## check format, vet, lint, run all tests, then again with t
 	  [[ -z $$bad ]] || { printf 'not formatted (make fmt formats):\n%s\n' "$$bad" >&2; exit 1; }
 	go vet ./... # so that go test need not repeat it
 	$(TOOL) staticcheck ./...
-	go test -vet=off -timeout 15m ./...
-	pkgs=$$(go list ./... | grep -Ev '$(NO_RACE)'); CGO_ENABLED=1 go test -vet=off -race -short -timeout 15m $$pkgs
+	go test -vet=off -timeout 15m $(SLOW) ./...
+	pkgs=$$(go list $(SLOW) ./... | grep -Ev '$(NO_RACE)'); CGO_ENABLED=1 go test -vet=off -race -short -timeout 15m $$pkgs
+	CGO_ENABLED=1 go test -vet=off -race -short -run '^TestSeeds$$' ./internal/sim
 	@echo 'make test: all passed'
 
 # The preload library for this machine. It must load with much older C libraries than

@@ -178,7 +178,8 @@ func TestMaxQueues(t *testing.T) {
 			if ready, err := kfd.EnableDebug(f, os.Getpid(), 0, int(w.Fd())); err != nil || !ready {
 				t.Fatal(ready, err)
 			}
-			listed, err := kfd.Snapshot(f, os.Getpid(), kfd.MaskQueueNew)
+			var listed []uint32
+			listed, err = kfd.Snapshot(f, os.Getpid(), kfd.MaskQueueNew)
 			if err != nil || !slices.Equal(listed, slices.Delete(slices.Clone(ids), gone, gone+1)) {
 				t.Fatalf("snapshot: got %d queues, %v; want all but the destroyed one", len(listed), err)
 			}
