@@ -13,7 +13,10 @@ BIN      ?= bin
 # inside the installed files.
 PREFIX  ?= /usr/local
 UNITDIR ?= $(PREFIX)/lib/systemd/system
-export PREFIX UNITDIR DESTDIR BIN
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall: export UNITDIR := $(UNITDIR)
+install uninstall: export DESTDIR := $(DESTDIR)
+install uninstall: export BIN := $(BIN)
 
 # Linters are pinned in a module of their own and built by `go tool` on first use.
 TOOL := go tool -modfile=tools/go.mod

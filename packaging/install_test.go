@@ -20,11 +20,14 @@ type tree struct {
 	dest, bin, prefix string
 }
 
-// make runs make in the source tree. Variables of an outer make would override ours.
+// make runs make in the source tree, without the variables of an outer make.
 func (tr *tree) make(target string) string {
 	tr.Helper()
 	cmd := exec.Command("make", "-s", "-C", "..", target, "BIN="+tr.bin, "DESTDIR="+tr.dest, "PREFIX="+tr.prefix)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") })
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return strings.HasPrefix(name, "MAKE") || slices.Contains([]string{"MFLAGS", "PREFIX", "UNITDIR", "DESTDIR", "BIN"}, name)
+	})
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		tr.Fatalf("make %s: %v\n%s", target, err, out)
