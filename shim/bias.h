@@ -13,6 +13,21 @@
 
 #include "sys.h"
 
+/*
+ * A thread may get the address of an owner that has exited, and with it the ownership. The C
+ * library has waited for that exit before it gives the address away, which ThreadSanitizer
+ * does not see; these calls tell it.
+ */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+#define GW_TSAN_ACQUIRE(b) __tsan_acquire(b)
+#define GW_TSAN_RELEASE(b) __tsan_release(b)
+#else
+#define GW_TSAN_ACQUIRE(b) ((void)0)
+#define GW_TSAN_RELEASE(b) ((void)0)
+#endif
+
 #pragma GCC visibility push(hidden)
 
 typedef struct {
@@ -28,6 +43,7 @@ void gw_bias_lock_slow(gw_bias_t *b);
 
 static inline void gw_bias_lock(gw_bias_t *b) {
   if (__builtin_expect(__atomic_load_n(&b->owner, __ATOMIC_RELAXED) == &gw_this_thread, 1)) {
+    GW_TSAN_ACQUIRE(b);
     __atomic_store_n(&b->inside, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST); /* for the compiler; gw_bias_lock_slow orders the CPUs */
     if (__builtin_expect(!__atomic_load_n(&b->shared, __ATOMIC_ACQUIRE), 1)) return;
@@ -38,8 +54,10 @@ static inline void gw_bias_lock(gw_bias_t *b) {
 
 static inline void gw_bias_unlock(gw_bias_t *b) {
   if (__builtin_expect(__atomic_load_n(&b->owner, __ATOMIC_RELAXED) == &gw_this_thread && b->inside, 1)) {
+    GW_TSAN_RELEASE(b);
     __atomic_store_n(&b->inside, 0, __ATOMIC_RELEASE);
   } else {
+    GW_TSAN_RELEASE(b);
     gw_unlock(&b->lock);
   }
 }
