@@ -177,6 +177,7 @@ func TestCallsAreTraced(t *testing.T) {
 	}
 	w.wantNothing()
 	p.order("close")
+	waitForCount(t, "clients", 0, rm.Clients) // otherwise the next scan tries the old client on the new descriptor
 	p.order("reopen")
 	c = p.make()
 	wantGroup(t, w.wantFound(), pid, c)
