@@ -22,6 +22,7 @@ type node struct {
 	*testing.T
 	program string
 	socket  string
+	flags   []string // more flags of the daemon
 	daemon  *exec.Cmd
 }
 
@@ -52,7 +53,7 @@ func (n *node) start() {
 	if err := os.WriteFile(file, []byte(scenario), 0o600); err != nil {
 		n.Fatal(err)
 	}
-	n.daemon = exec.Command(n.program, "daemon", "--sim", file, "--socket", n.socket)
+	n.daemon = exec.Command(n.program, append([]string{"daemon", "--sim", file, "--socket", n.socket}, n.flags...)...)
 	var log strings.Builder
 	n.daemon.Stderr = &log
 	if err := n.daemon.Start(); err != nil {
@@ -77,6 +78,15 @@ func (n *node) run(fails bool, args ...string) string {
 	if (err != nil) != fails {
 		n.Fatalf("giveway %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+	return string(out)
+}
+
+// doctor returns what giveway doctor prints. It fails on a machine that is too busy for the
+// simulation, so its exit status does not count.
+func (n *node) doctor() string {
+	cmd := exec.Command(n.program, "doctor")
+	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+n.socket)
+	out, _ := cmd.CombinedOutput()
 	return string(out)
 }
 
@@ -131,7 +141,7 @@ func TestSimulatedNode(t *testing.T) {
 	n := &node{T: t, program: program, socket: filepath.Join(dir, "s")}
 	n.start()
 
-	n.contains(n.run(false, "doctor"), "simulated")
+	n.contains(n.doctor(), "simulated")
 	n.contains(n.run(false, "ps"), "sim: serve")
 	n.eventually("requests are answered", func() bool {
 		r := n.processes()["serve"].Requests
@@ -218,7 +228,13 @@ func TestSimulatedNodeIsKilled(t *testing.T) {
 	}
 	_ = n.daemon.Wait()
 	n.contains(n.run(true, "ps"), "daemon")
+	conf := filepath.Join(dir, "giveway.yaml")
+	if err := os.WriteFile(conf, []byte("trace: false\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.flags = []string{"--config", conf}
 	n.start()
+	n.contains(n.doctor(), "no effect on simulated devices")
 	if err := n.daemon.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

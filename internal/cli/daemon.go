@@ -91,8 +91,14 @@ in your configuration folder, if it exists.`,
 func simulate(o *daemon.Options, scenario string, speed float64) error {
 	b, cfg, err := backends.Simulated(scenario, speed)
 	o.Config = cfg
-	o.Backends = func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
-		return []hal.Backend{b}, nil, nil
+	o.Backends = func(file config.Config, _ int, _ *slog.Logger) ([]hal.Backend, []hal.Check, error) {
+		var notes []hal.Check
+		if file.NoTrace || file.NoNVIDIA || file.NoAMD {
+			notes = []hal.Check{{
+				Name: "configuration keys", OK: true, Detail: "trace, nvidia and amd have no effect on simulated devices; the scenario describes them",
+			}}
+		}
+		return []hal.Backend{b}, notes, nil
 	}
 	return err
 }
