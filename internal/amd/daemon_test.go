@@ -130,7 +130,7 @@ func (m *machine) daemon() *runningDaemon {
 
 func (d *runningDaemon) change(pid int, c api.Change) {
 	d.m.Helper()
-	_, err := d.Change(pid, c)
+	_, err := d.Change(server.Caller{All: true}, pid, c)
 	d.m.check(err)
 }
 
@@ -272,7 +272,7 @@ func TestDaemonRestoreEndsSessions(t *testing.T) {
 	d := m.daemon()
 	d.change(p.PID, paused)
 	m.eventually("stopped", func() bool { return p.Running() == 0 })
-	m.check(d.Restore())
+	m.check(d.Restore(server.Caller{All: true}))
 	m.eventually("restored", func() bool { return p.Running() == 1 && m.Left() == "" && d.can(p.PID, "") })
 }
 
@@ -401,7 +401,7 @@ func TestDaemonWithoutDeviceFile(t *testing.T) {
 	m.eventually("reported", func() bool {
 		return slices.ContainsFunc(d.Status().Checks, func(c api.Check) bool { return strings.Contains(c.Detail, "-missing") && !c.OK })
 	})
-	if _, err := d.Change(p.PID, paused); err == nil {
+	if _, err := d.Change(server.Caller{All: true}, p.PID, paused); err == nil {
 		t.Error("an order for a process that the daemon cannot know was accepted")
 	}
 	stop()

@@ -25,6 +25,7 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
 )
 
 // These tests run the real daemon with the NVIDIA backend on a double of the driver: real
@@ -140,7 +141,7 @@ func TestDaemonOnNVIDIA(t *testing.T) {
 	}
 	set := func(pid int, attrs string) {
 		t.Helper()
-		if _, err := d.Change(pid, api.Change{Values: attr.Must(attrs)}); err != nil {
+		if _, err := d.Change(server.Caller{All: true}, pid, api.Change{Values: attr.Must(attrs)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -77,7 +77,7 @@ func (n *daemonNode) Processes() []api.Process {
 	return append(slices.Clone(processes), n.more...)
 }
 
-func (n *daemonNode) Change(pid int, c api.Change) (api.Process, error) {
+func (n *daemonNode) Change(by server.Caller, pid int, c api.Change) (api.Process, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b, _ := json.Marshal(c)
@@ -96,8 +96,8 @@ func (n *daemonNode) Change(pid int, c api.Change) (api.Process, error) {
 	return api.Process{}, server.NotFound("process %d uses no GPU", pid)
 }
 
-func (n *daemonNode) Hint(pid int, h api.Hint) (api.Process, error) {
-	p, err := n.Change(pid, api.Change{})
+func (n *daemonNode) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error) {
+	p, err := n.Change(by, pid, api.Change{})
 	b, _ := json.Marshal(h)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,8 +108,8 @@ func (n *daemonNode) Hint(pid int, h api.Hint) (api.Process, error) {
 func (n *daemonNode) Policy() api.Policy {
 	return api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms", "slice": "200us"}, Overruled: "it named a queue that is not there"}
 }
-func (n *daemonNode) SetPolicy(p api.Policy) (api.Policy, error) { return p, nil }
-func (n *daemonNode) Restore() error                             { return nil }
+func (n *daemonNode) SetPolicy(_ server.Caller, p api.Policy) (api.Policy, error) { return p, nil }
+func (n *daemonNode) Restore(server.Caller) error                                 { return nil }
 
 func (n *daemonNode) Status() api.Status {
 	return api.Status{
@@ -122,7 +122,8 @@ func (n *daemonNode) Status() api.Status {
 	}
 }
 
-func (n *daemonNode) BeginRun(pid int, r api.Run) ([]api.Ignored, func(), error) {
+func (n *daemonNode) BeginRun(by server.Caller, r api.Run) ([]api.Ignored, func(), error) {
+	pid := by.PID
 	if n.refuses != nil {
 		return nil, nil, n.refuses
 	}

@@ -18,6 +18,7 @@ import (
 type treeAttrs struct {
 	root   proc.Process
 	values attr.Values
+	run    uint64 // the number of the run; zero for a tree
 }
 
 func (g *treeAttrs) appliesTo(p *proc.Process) bool { return g.root.UID == 0 || g.root.UID == p.UID }
@@ -121,17 +122,29 @@ func (d *Daemon) runOf(info *proc.Process) (run *treeAttrs) {
 
 // BeginRun implements server.Node. Processes of the run may be known already: after a
 // restart of the daemon the shim can find it before giveway run does.
-func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func(), err error) {
+func (d *Daemon) BeginRun(by server.Caller, r api.Run) (ignored []api.Ignored, end func(), err error) {
 	if err := r.Check(attr.ByRun); err != nil {
 		return nil, nil, server.BadRequest("%w", err)
 	}
-	info, err := proc.Look(pid)
+	info, err := proc.Look(by.PID)
 	if err != nil {
-		return nil, nil, server.NotFound("begin a run of process %d: %w", pid, err)
+		return nil, nil, server.NotFound("begin a run of process %d: %w", by.PID, err)
+	}
+	o := order{Kind: orderRun, By: by, Target: info.ID(), Values: r.Values, Run: d.lastID.Add(1)}
+	if err := d.apply(o); err != nil {
+		return nil, nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	run := &treeAttrs{info, r.Values}
+	return ignoredBy(d.policyNames(), r.Values), func() {
+		_ = d.apply(order{Kind: orderRunEnd, By: by, Target: o.Target, Run: o.Run})
+	}, nil
+}
+
+// beginRun gives the attributes of a run to the processes that belong to it. d.mu is held.
+func (d *Daemon) beginRun(o *order) {
+	pid := o.Target.PID
+	run := &treeAttrs{root: proc.Process{PID: pid, Start: o.Target.Start, UID: o.By.UID}, values: o.Values, run: o.Run}
 	d.runs[pid] = append(d.runs[pid], run) // the last one applies
 	for _, p := range d.processes {
 		if d.runOf(&p.info) == run {
@@ -140,29 +153,15 @@ func (d *Daemon) BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func()
 			d.announce(p)
 		}
 	}
-	return ignoredBy(d.policyNames(), r.Values), func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *treeAttrs) bool { return r == run })
-		if len(d.runs[pid]) == 0 {
-			delete(d.runs, pid)
-		}
-	}, nil
 }
 
-// Change implements server.Node.
-func (d *Daemon) Change(pid int, c api.Change) (api.Process, error) {
-	if err := c.Check(attr.BySet); err != nil {
-		return api.Process{}, server.BadRequest("%w", err)
+// endRun forgets a run. Its processes keep the attributes. d.mu is held.
+func (d *Daemon) endRun(o *order) {
+	pid := o.Target.PID
+	d.runs[pid] = slices.DeleteFunc(d.runs[pid], func(r *treeAttrs) bool { return r.run == o.Run })
+	if len(d.runs[pid]) == 0 {
+		delete(d.runs, pid)
 	}
-	if c.Tree {
-		root, err := d.changeTree(pid, c.Values)
-		if err != nil {
-			return api.Process{}, err
-		}
-		return d.description(root), nil
-	}
-	return d.update(pid, func(p *process) error { return d.change(p, c.Values) })
 }
 
 // change sets attributes of a process for its owner. d.mu is held.
@@ -181,29 +180,32 @@ func (d *Daemon) change(p *process, v attr.Values) error {
 
 // changeTree sets attributes of a process and its descendants, those that can have them,
 // and of descendants to come. The root may be a shell that uses no device.
-func (d *Daemon) changeTree(pid int, v attr.Values) (*process, error) {
+func (d *Daemon) changeTree(by server.Caller, pid int, v attr.Values) (api.Process, error) {
 	info, err := proc.Look(pid)
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	root := d.processes[pid]
+	d.mu.Unlock()
 	if err != nil && root == nil {
-		return nil, server.NotFound("there is no process %d", pid)
+		return api.Process{}, server.NotFound("there is no process %d", pid)
 	}
 	if err != nil {
 		info = root.info // a simulated process is not in /proc
 	}
-	if err := d.changeDescendants(treeAttrs{info, v}); err != nil {
-		return nil, err
+	if err := d.apply(order{Kind: orderTree, By: by, Target: info.ID(), Values: v}); err != nil {
+		return api.Process{}, err
 	}
 	if root == nil || root.info.Start != info.Start {
+		d.mu.Lock()
 		root = d.newProcess(info) // to be described, and dropped
+		d.mu.Unlock()
 	}
-	return root, nil
+	return d.description(root), nil
 }
 
 // changeDescendants sets attributes of the processes of a tree, of the tree and of the trees
 // in it. It fails if every process refused them. d.mu is held.
-func (d *Daemon) changeDescendants(tree treeAttrs) error {
+func (d *Daemon) changeDescendants(o *order) error {
+	tree := treeAttrs{root: proc.Process{PID: o.Target.PID, Start: o.Target.Start, UID: o.By.UID}, values: o.Values}
 	var refused error
 	changed, root := 0, tree.root.PID
 	for pid, p := range d.processes {

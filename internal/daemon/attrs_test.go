@@ -13,6 +13,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
@@ -30,10 +31,15 @@ func setRules(d *Daemon, rules []config.Rule) {
 	d.resolveAll()
 }
 
+// caller is a process of the tests' own user that makes a request.
+func caller(pid int) server.Caller {
+	return server.Caller{UID: ourselves.UID, GID: ourselves.GID, PID: pid, All: true}
+}
+
 // beginRun begins a run of a process with these attributes.
 func beginRun(t *testing.T, d *Daemon, pid int, attrs string) (end func()) {
 	t.Helper()
-	_, end, err := d.BeginRun(pid, api.Run{Values: attr.Must(attrs)})
+	_, end, err := d.BeginRun(caller(pid), api.Run{Values: attr.Must(attrs)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +103,7 @@ func TestRestoreLastsUntilPolicyIsChosen(t *testing.T) {
 	p.set(t, d, "slo=5ms paused=true")
 	p.send("hint %d 9", shimpage.HintPriority)
 	eventually(t, "the hint is applied", func() bool { return p.described(d).Attrs.Int(attr.Priority) == 9 })
-	if err := d.Restore(); err != nil {
+	if err := d.Restore(ourselves); err != nil {
 		t.Fatal(err)
 	}
 	setRules(d, d.conf.Rules)
@@ -111,7 +117,7 @@ func TestRestoreLastsUntilPolicyIsChosen(t *testing.T) {
 	if got := late.described(d).Ignored; len(got) != 2 || got[0].Mark != "ignored by native" {
 		t.Errorf("ignored after restore: got %+v, want class and weight", got)
 	}
-	if _, err := d.SetPolicy(api.Policy{Name: "slo"}); err != nil {
+	if _, err := d.SetPolicy(ourselves, api.Policy{Name: "slo"}); err != nil {
 		t.Fatal(err)
 	}
 	check(t, "with a policy again", p.described(d), "class=batch weight=7", attr.FromRun)
@@ -126,11 +132,11 @@ func TestSetTree(t *testing.T) {
 	first := startShim(t, socket, "cuda")
 	set := func(pid int, attrs string) {
 		t.Helper()
-		if _, err := d.Change(pid, tree(attrs)); err != nil {
+		if _, err := d.Change(ourselves, pid, tree(attrs)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := d.Change(me, tree("class=batch"))
+	got, err := d.Change(ourselves, me, tree("class=batch"))
 	if err != nil || got.PID != me || got.Class() != "batch" || len(got.Queues) != 0 {
 		t.Fatalf("the root: got %+v, %v", got, err)
 	}
@@ -173,7 +179,7 @@ func TestSetTree(t *testing.T) {
 	d.trees[me].root.Start++
 	d.mu.Unlock()
 	check(t, "in the tree of an earlier process with that pid", startShim(t, socket, "cuda").described(d), "", attr.FromDefault)
-	if _, err := d.Change(1<<22+1, tree("class=batch")); err == nil {
+	if _, err := d.Change(ourselves, 1<<22+1, tree("class=batch")); err == nil {
 		t.Error("the tree of a process that does not exist was changed")
 	}
 }
@@ -189,7 +195,7 @@ func TestTreeAttrsApplyToOneUser(t *testing.T) {
 			t.Errorf("%+v: got %v, want %v", c, got, c.want)
 		}
 	}
-	if _, _, err := newShimDaemon().BeginRun(os.Getpid(), api.Run{Values: attr.Must("paused=true")}); err == nil {
+	if _, _, err := newShimDaemon().BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must("paused=true")}); err == nil {
 		t.Error("a run with paused was accepted")
 	}
 }
@@ -206,7 +212,7 @@ func TestSourcesOverrideEachOther(t *testing.T) {
 	p.send("hint %d %d", shimpage.HintPriority, 7)
 	p.send("hint %d %d", shimpage.HintSLO, 10*time.Millisecond)
 	eventually(t, "the hints are applied", func() bool { return p.described(d).Attrs.Duration(attr.SLO) > 0 })
-	if _, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Must("deadline=0")}); err != nil {
+	if _, err := d.Hint(ourselves, p.Process.Pid, api.Hint{Values: attr.Must("deadline=0")}); err != nil {
 		t.Fatal(err)
 	}
 	defer beginRun(t, d, os.Getpid(), "slo=14ms weight=3 share=20%")()
@@ -247,7 +253,7 @@ func TestProcessOverridesItsOwnerOnIdempotent(t *testing.T) {
 	d := newShimDaemon()
 	socket, _ := serve(t, d)
 	p := startShim(t, socket, "cuda")
-	if got, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Must("idempotent=true")}); err != nil || !got.Attrs.Bool(attr.Idempotent) {
+	if got, err := d.Hint(ourselves, p.Process.Pid, api.Hint{Values: attr.Must("idempotent=true")}); err != nil || !got.Attrs.Bool(attr.Idempotent) {
 		t.Fatalf("the owner's hint: got %v, %v", got.Attrs.Given(), err)
 	}
 	p.send("hint %d 0", shimpage.HintIdempotent)
@@ -285,7 +291,7 @@ func TestIgnoredAttributes(t *testing.T) {
 		{"slo", "class=online predict=true", opencl, map[string]string{"predict": "ignored by opencl"}},
 		{"slo", "class=batch predict=true", cuda, map[string]string{"predict": "ignored in class batch", "share": "ignored by slo"}},
 	} {
-		if _, err := d.SetPolicy(api.Policy{Name: c.policy}); err != nil {
+		if _, err := d.SetPolicy(ourselves, api.Policy{Name: c.policy}); err != nil {
 			t.Fatal(err)
 		}
 		for _, one := range strings.Fields(c.attrs) { // one by one: together some are refused
@@ -295,7 +301,7 @@ func TestIgnoredAttributes(t *testing.T) {
 			t.Errorf("%s under %s: got %v, want %v", c.attrs, c.policy, got, c.want)
 		}
 	}
-	ignored, end, err := d.BeginRun(os.Getpid(), api.Run{Values: attr.Must("class=batch share=10%")})
+	ignored, end, err := d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must("class=batch share=10%")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,30 +74,26 @@ func userName(uid uint32) string {
 	return id
 }
 
-// update calls f, with d.mu held, for a process that is known or about to be, and returns
-// the process as it is then. Backends look for a process that is not known.
-func (d *Daemon) update(pid int, f func(*process) error) (api.Process, error) {
-	d.mu.Lock()
-	p, notes := d.processes[pid], ""
-	if p == nil {
-		d.mu.Unlock()
-		notes = d.find(pid)
+// find returns the record of a process that is known or about to be. Backends look for a
+// process that is not known.
+func (d *Daemon) find(pid int) (*process, error) {
+	known := func() *process {
 		d.mu.Lock()
-		p = d.processes[pid]
+		defer d.mu.Unlock()
+		return d.processes[pid]
 	}
-	err := server.NotFound("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s", pid, notes)
-	if p != nil {
-		err = f(p)
+	if p := known(); p != nil {
+		return p, nil
 	}
-	d.mu.Unlock()
-	if err != nil {
-		return api.Process{}, err
+	notes := d.scan(pid)
+	if p := known(); p != nil {
+		return p, nil
 	}
-	return d.description(p), nil
+	return nil, server.NotFound("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s", pid, notes)
 }
 
-// find asks the backends to look for a process at once. It returns their notes.
-func (d *Daemon) find(pid int) (notes string) {
+// scan asks the backends to look for a process at once. It returns their notes.
+func (d *Daemon) scan(pid int) (notes string) {
 	for _, b := range d.cfg.Backends {
 		finder, ok := b.(hal.Finder)
 		if !ok {
@@ -152,8 +148,14 @@ func (p *process) describeShim() *api.Shim {
 
 // Restore implements server.Node. Afterwards the policy is native and every process has
 // its default attributes. Rules and runs apply again once a policy is chosen.
-func (d *Daemon) Restore() error {
+func (d *Daemon) Restore(by server.Caller) error {
+	return d.apply(order{Kind: orderRestore, By: by})
+}
+
+// restoreAll carries out a restore.
+func (d *Daemon) restoreAll(o *order) error {
 	d.mu.Lock()
+	o.Seq = d.nextOrder()
 	clear(d.trees)
 	for _, p := range d.processes {
 		p.layers[attr.FromHint], p.layers[attr.FromSet] = attr.Values{}, attr.Values{}
@@ -169,7 +171,7 @@ func (d *Daemon) Restore() error {
 		d.announce(p)
 	}
 	d.mu.Unlock()
-	if _, err := d.putInForce(api.Policy{Name: "native"}); err != nil {
+	if err := d.putInForce(api.Policy{Name: "native"}); err != nil {
 		return err
 	}
 	if !d.settle() {

@@ -55,6 +55,9 @@ type Daemon struct {
 	conf      config.Config        // its policies and rules are in force
 	confFile  string               // empty: none
 	confErr   error                // why the file was refused when it was last read; nil: it is in force
+	lastOrder uint64               // the number of the last order
+
+	record func(order) // nil, or keeps an order that took effect; called without locks
 
 	choosing sync.Mutex // held while a policy is put in force; taken before mu
 }

@@ -66,7 +66,7 @@ func TestDaemonSchedulesAndRestores(t *testing.T) {
 	}
 	change := func(pid int, attrs string) {
 		t.Helper()
-		if _, err := d.Change(pid, given(attrs)); err != nil {
+		if _, err := d.Change(ourselves, pid, given(attrs)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,10 +80,10 @@ func TestDaemonSchedulesAndRestores(t *testing.T) {
 	change(train.PID, "paused=false")
 	eventually(t, "it is resumed", func() bool { return !b.hardware(train.PID).stopped })
 
-	if _, err := d.Change(train.PID, api.Change{Values: attr.Class.Of(7)}); err == nil {
+	if _, err := d.Change(ourselves, train.PID, api.Change{Values: attr.Class.Of(7)}); err == nil {
 		t.Error("an unknown class was accepted")
 	}
-	if _, err := d.Change(1, given("class=batch")); err == nil || !strings.Contains(err.Error(), "the fake backend does not know it") {
+	if _, err := d.Change(ourselves, 1, given("class=batch")); err == nil || !strings.Contains(err.Error(), "the fake backend does not know it") {
 		t.Errorf("a process without a queue: got %v, want the note of the backend", err)
 	}
 	<-serveQueue.Withdraw(true)
@@ -110,7 +110,7 @@ func TestPendingProcessCanBeSet(t *testing.T) {
 	if err := os.WriteFile(fmt.Sprintf("%s/pending-%d", b.dir, p.PID), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Change(p.PID, given("class=batch")); err != nil {
+	if _, err := d.Change(ourselves, p.PID, given("class=batch")); err != nil {
 		t.Fatal(err)
 	}
 	b.mustOffer(t, p)
@@ -184,7 +184,7 @@ func TestHangingCallDelaysOneQueue(t *testing.T) {
 	b.hang[first.PID] = hang
 	for _, p := range []proc.Process{first, second} {
 		b.mustOffer(t, p)
-		if _, err := d.Change(p.PID, given("paused=true")); err != nil {
+		if _, err := d.Change(ourselves, p.PID, given("paused=true")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestWithdrawnQueueIsRestored(t *testing.T) {
 	stop := runDaemon(t, d)
 	p, _ := sleeper(t)
 	q := b.mustOffer(t, p)
-	if _, err := d.Change(p.PID, given("paused=true")); err != nil {
+	if _, err := d.Change(ourselves, p.PID, given("paused=true")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool { return b.hardware(p.PID).stopped })
@@ -300,7 +300,7 @@ func TestHardwareQueueWithGate(t *testing.T) {
 	}
 	change := func(attrs string) {
 		t.Helper()
-		if _, err := d.Change(train.PID, given(attrs)); err != nil {
+		if _, err := d.Change(ourselves, train.PID, given(attrs)); err != nil {
 			t.Fatal(err)
 		}
 	}

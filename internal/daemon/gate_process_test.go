@@ -227,7 +227,7 @@ func (p *shimProcess) described(d *Daemon) (out api.Process) {
 
 func (p *shimProcess) set(t *testing.T, d *Daemon, attrs string) {
 	t.Helper()
-	if _, err := d.Change(p.Process.Pid, given(attrs)); err != nil {
+	if _, err := d.Change(ourselves, p.Process.Pid, given(attrs)); err != nil {
 		t.Fatal(err)
 	}
 }

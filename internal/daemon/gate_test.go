@@ -202,7 +202,7 @@ func TestBound(t *testing.T) {
 	p.set(t, d, "bound=32")
 	p.send("bound")
 	p.expect(t, "32 8")
-	if _, err := d.Change(p.Process.Pid, api.Change{Values: attr.Bound.Of(1 << 20)}); err == nil {
+	if _, err := d.Change(ourselves, p.Process.Pid, api.Change{Values: attr.Bound.Of(1 << 20)}); err == nil {
 		t.Error("a bound above the maximum was accepted")
 	}
 }

@@ -57,15 +57,25 @@ func (d *Daemon) schedTime(mono int64) (sched.Time, bool) {
 const maxOpenRequests = 1024
 
 // Hint implements server.Node.
-func (d *Daemon) Hint(pid int, h api.Hint) (api.Process, error) {
-	return d.update(pid, func(p *process) error { return d.hint(p, h) })
+func (d *Daemon) Hint(_ server.Caller, pid int, h api.Hint) (api.Process, error) {
+	if err := h.Check(); err != nil {
+		return api.Process{}, server.BadRequest("%w", err)
+	}
+	p, err := d.find(pid)
+	if err != nil {
+		return api.Process{}, err
+	}
+	d.mu.Lock()
+	err = d.hint(p, h)
+	d.mu.Unlock()
+	if err != nil {
+		return api.Process{}, err
+	}
+	return d.description(p), nil
 }
 
 // hint applies a hint that came through the API. d.mu is held.
 func (d *Daemon) hint(p *process, h api.Hint) error {
-	if err := h.Check(); err != nil {
-		return server.BadRequest("%w", err)
-	}
 	if err := d.request(p, h); err != nil {
 		return err
 	}

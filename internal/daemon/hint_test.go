@@ -24,7 +24,7 @@ func TestExpectZeroClearsIt(t *testing.T) {
 		return at
 	}
 	for _, in := range []time.Duration{time.Minute, 0} {
-		if _, err := d.Hint(p.Process.Pid, api.Hint{Values: attr.Expect.Of(int64(in))}); err != nil {
+		if _, err := d.Hint(ourselves, p.Process.Pid, api.Hint{Values: attr.Expect.Of(int64(in))}); err != nil {
 			t.Fatal(err)
 		}
 		p.send("expects")

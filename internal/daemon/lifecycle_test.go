@@ -43,7 +43,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 			if err != nil {
 				return // the daemon is stopping
 			}
-			_, _ = d.Change(p.PID, given([]string{"class=batch", "paused=true", "paused=false", "class=online"}[r.IntN(4)]))
+			_, _ = d.Change(ourselves, p.PID, given([]string{"class=batch", "paused=true", "paused=false", "class=online"}[r.IntN(4)]))
 			time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
 			<-q.Withdraw(false)
 		})
@@ -60,7 +60,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 		})
 	}
 	repeat(func(r *rand.Rand) {
-		_, _ = d.SetPolicy(api.Policy{Name: []string{"giveway", "rr", "slo"}[r.IntN(3)]})
+		_, _ = d.SetPolicy(ourselves, api.Policy{Name: []string{"giveway", "rr", "slo"}[r.IntN(3)]})
 		_ = d.Status()
 		_ = d.Processes()
 	})

@@ -48,49 +48,65 @@ func (d *Daemon) Policy() api.Policy {
 
 // SetPolicy implements server.Node. Rules and runs apply again to processes that were
 // restored.
-func (d *Daemon) SetPolicy(p api.Policy) (api.Policy, error) {
-	id, err := d.putInForce(p)
-	if err != nil {
+func (d *Daemon) SetPolicy(by server.Caller, p api.Policy) (api.Policy, error) {
+	if p.Device != "" {
+		dev, err := d.findDevice(p.Device)
+		if err != nil {
+			return api.Policy{}, err
+		}
+		p.Device = string(dev.info.Device.ID)
+	}
+	if err := d.apply(order{Kind: orderPolicy, By: by, Policy: p}); err != nil {
 		return api.Policy{}, err
 	}
-	d.mu.Lock()
-	for _, process := range d.processes {
-		process.restored = false
-	}
-	d.resolveAll()
-	d.mu.Unlock()
 	all := d.Policy()
-	if i := slices.IndexFunc(all.Devices, func(p api.Policy) bool { return p.Device == id }); i >= 0 {
+	if i := slices.IndexFunc(all.Devices, func(own api.Policy) bool { return own.Device == p.Device }); i >= 0 {
 		return all.Devices[i], nil
 	}
 	return all, nil
 }
 
+// choosePolicy carries out the choice of a policy.
+func (d *Daemon) choosePolicy(o *order) error {
+	if err := d.putInForce(o.Policy); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o.Seq = d.nextOrder()
+	for _, process := range d.processes {
+		process.restored = false
+	}
+	d.resolveAll()
+	return nil
+}
+
 // putInForce puts a policy in force on p.Device, an ID or an index, or on all devices, and
-// leaves restored processes as they are. It returns the ID of the device.
-func (d *Daemon) putInForce(p api.Policy) (id string, err error) {
+// leaves restored processes as they are.
+func (d *Daemon) putInForce(p api.Policy) error {
 	d.choosing.Lock()
 	defer d.choosing.Unlock()
 	var dev *device
 	if p.Device != "" {
+		var err error
 		if dev, err = d.findDevice(p.Device); err != nil {
-			return "", err
+			return err
 		}
 		p.Device = string(dev.info.Device.ID)
 	}
 	choice, connection, err := d.newPolicy(p)
 	if err != nil {
-		return "", server.BadRequest("%w", err)
+		return server.BadRequest("%w", err)
 	}
 	if dev != nil && choice.AllDevices {
-		return "", server.BadRequest("policy %s schedules all devices together, so one device cannot have it alone", p.Name)
+		return server.BadRequest("policy %s schedules all devices together, so one device cannot have it alone", p.Name)
 	}
 	d.mu.Lock()
 	d.choose(dev, p, choice)
 	d.publishAll()
 	d.mu.Unlock()
 	d.replaceConnection(p.Device, connection)
-	return p.Device, nil
+	return nil
 }
 
 // findDevice returns the device with an ID or an index.

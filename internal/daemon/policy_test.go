@@ -30,7 +30,7 @@ func TestParametersChangeWhileThePolicyRuns(t *testing.T) {
 	b.mustOffer(t, second)
 	set := func(quantum string) {
 		t.Helper()
-		if _, err := d.SetPolicy(api.Policy{Name: "rr", Params: map[string]string{"quantum": quantum}}); err != nil {
+		if _, err := d.SetPolicy(ourselves, api.Policy{Name: "rr", Params: map[string]string{"quantum": quantum}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,12 +59,12 @@ func TestExternalPolicyDecides(t *testing.T) {
 	high, _ := sleeper(t)
 	b.mustOffer(t, low)
 	b.mustOffer(t, high)
-	if _, err := d.Change(high.PID, given("priority=5")); err != nil {
+	if _, err := d.Change(ourselves, high.PID, given("priority=5")); err != nil {
 		t.Fatal(err)
 	}
 	example, _ := filepath.Abs("../../examples/policy/priority.py")
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	if _, err := d.SetPolicy(api.Policy{Name: "external", Params: map[string]string{
+	if _, err := d.SetPolicy(ourselves, api.Policy{Name: "external", Params: map[string]string{
 		"exec": fmt.Sprintf("echo $$ > %s; exec python3 %s", pidFile, example), "deadline": "5s",
 	}}); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestExternalPolicyDecides(t *testing.T) {
 	text, _ := os.ReadFile(pidFile)
 	pid := 0
 	_, _ = fmt.Sscan(string(text), &pid)
-	if _, err := d.SetPolicy(api.Policy{Name: "native"}); err != nil {
+	if _, err := d.SetPolicy(ourselves, api.Policy{Name: "native"}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "both run", func() bool { return !b.hardware(low.PID).stopped && !b.hardware(high.PID).stopped })
@@ -117,13 +117,13 @@ func TestExternalPolicyFails(t *testing.T) {
 			b.mustOffer(t, train)
 			set := func(pid int, attrs string) {
 				t.Helper()
-				if _, err := d.Change(pid, given(attrs)); err != nil {
+				if _, err := d.Change(ourselves, pid, given(attrs)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			set(online.PID, "class=online")
 			set(train.PID, "class=batch")
-			if _, err := d.SetPolicy(api.Policy{Name: "external", Params: map[string]string{tt.key: tt.value, "deadline": "20ms"}}); err != nil {
+			if _, err := d.SetPolicy(ourselves, api.Policy{Name: "external", Params: map[string]string{tt.key: tt.value, "deadline": "20ms"}}); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the policy is reported as failing", func() bool { return d.Policy().Overruled != "" })
@@ -163,7 +163,7 @@ func TestExternalPolicyParameters(t *testing.T) {
 		{map[string]string{"exec": "b", "fallback": "hpf-global"}, "all devices at once"},
 		{map[string]string{"exec": "b", "turn": "1ms"}, "it has: socket, exec, deadline, fallback"},
 	} {
-		if _, err := d.SetPolicy(api.Policy{Name: "external", Params: tt.params}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := d.SetPolicy(ourselves, api.Policy{Name: "external", Params: tt.params}); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: got %v, want an error with %q", tt.params, err, tt.want)
 		}
 	}
@@ -181,7 +181,7 @@ func TestPolicyOfOneDevice(t *testing.T) {
 	p, _ := sleeper(t)
 	b.mustOffer(t, p)
 	for _, device := range []string{"fake0", "0"} {
-		got, err := d.SetPolicy(api.Policy{Name: "wfq", Device: device})
+		got, err := d.SetPolicy(ourselves, api.Policy{Name: "wfq", Device: device})
 		if err != nil || got.Name != "wfq" || got.Device != "fake0" {
 			t.Errorf("wfq on %s: got %+v, %v, want wfq on fake0", device, got, err)
 		}
@@ -200,11 +200,11 @@ func TestPolicyOfOneDevice(t *testing.T) {
 		{"hpf-global", "fake0", "all devices together"},
 		{"nosuch", "fake0", "there is no policy"},
 	} {
-		if _, err := d.SetPolicy(api.Policy{Name: bad.name, Device: bad.device}); err == nil || !strings.Contains(err.Error(), bad.want) {
+		if _, err := d.SetPolicy(ourselves, api.Policy{Name: bad.name, Device: bad.device}); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s on %s: got %v, want an error with %q", bad.name, bad.device, err, bad.want)
 		}
 	}
-	if got, err := d.SetPolicy(api.Policy{Name: "rr"}); err != nil || got.Name != "rr" || got.Device != "" || got.Devices != nil {
+	if got, err := d.SetPolicy(ourselves, api.Policy{Name: "rr"}); err != nil || got.Name != "rr" || got.Device != "" || got.Devices != nil {
 		t.Errorf("rr on all devices: got %+v, %v", got, err)
 	}
 }
@@ -219,7 +219,7 @@ func TestPoliciesChosenAtOnce(t *testing.T) {
 		var ended sync.WaitGroup
 		for _, p := range slices.Repeat(choices, 8) {
 			ended.Go(func() {
-				if _, err := d.SetPolicy(p); err != nil {
+				if _, err := d.SetPolicy(ourselves, p); err != nil {
 					t.Error(err)
 				}
 			})

@@ -202,7 +202,7 @@ func TestReloadKeepsWhatWasSet(t *testing.T) {
 	r := startReloading(t, "policy: giveway\nrules: [{match: {}, class: batch, weight: 5}]\n")
 	pid := r.d.Processes()[0].PID
 	for _, attrs := range []string{"paused=true weight=3", "paused=false weight=3"} {
-		if _, err := r.d.Change(pid, given(attrs)); err != nil {
+		if _, err := r.d.Change(ourselves, pid, given(attrs)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestReloadKeepsWhatWasSet(t *testing.T) {
 	if p := r.d.Processes()[0]; p.Attrs.Int(attr.Weight) != 3 || p.Attrs.Bool(attr.Paused) {
 		t.Errorf("got %v, want weight 3, not paused", p.Attrs.Given())
 	}
-	if _, err := r.d.Change(pid, given("class=online")); err != nil {
+	if _, err := r.d.Change(ourselves, pid, given("class=online")); err != nil {
 		t.Fatal(err)
 	}
 	r.write("policy: wfq\nrules: [{match: {}, class: batch}]\n")

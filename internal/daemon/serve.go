@@ -132,12 +132,15 @@ func (d *Daemon) noteConfig(file string, err error) {
 	d.confFile, d.confErr = file, err
 }
 
+// ourselves is the caller of what the configuration file orders.
+var ourselves = server.Caller{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), PID: os.Getpid(), All: true}
+
 // applyConfig puts the rules and the policies of a configuration in force.
 func (d *Daemon) applyConfig(c config.Config) error {
 	d.mu.Lock()
 	d.conf = c
 	d.mu.Unlock()
-	_, err := d.SetPolicy(c.Policy) // applies the rules as well
+	_, err := d.SetPolicy(ourselves, c.Policy) // applies the rules as well
 	var own []api.Policy
 	d.mu.Lock()
 	for id, dev := range d.devices {
@@ -147,7 +150,7 @@ func (d *Daemon) applyConfig(c config.Config) error {
 	}
 	d.mu.Unlock()
 	for _, p := range own {
-		_, failed := d.SetPolicy(p)
+		_, failed := d.SetPolicy(ourselves, p)
 		err = errors.Join(err, failed)
 	}
 	return err

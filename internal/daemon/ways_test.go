@@ -126,10 +126,10 @@ func TestEveryAttributeByEveryWay(t *testing.T) {
 			find := func() map[string]any { return shown(t, c, func(p api.Process) bool { return p.PID == pid }) }
 			eventually(t, fmt.Sprintf("ps --json shows %v by %v: %v", id, way.way, find()), func() bool { return visible(find(), r, inJSON, way.from) })
 			undo()
-			if err := d.Restore(); err != nil {
+			if err := d.Restore(ourselves); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := d.SetPolicy(api.Policy{Name: "slo"}); err != nil {
+			if _, err := d.SetPolicy(ourselves, api.Policy{Name: "slo"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -215,7 +215,7 @@ clients:
 		{"wfq", "weight=4", "weight=1"},
 		{"hpf", "priority=1", "priority=0"},
 	} {
-		if _, err := d.SetPolicy(api.Policy{Name: c.policy}); err != nil {
+		if _, err := d.SetPolicy(ourselves, api.Policy{Name: c.policy}); err != nil {
 			t.Fatal(err)
 		}
 		more, less := "a", "b"
@@ -223,7 +223,7 @@ clients:
 			more, less = less, more
 		}
 		for name, attrs := range map[string]string{more: c.more, less: c.less} {
-			if _, err := d.Change(find(name).PID, given(attrs)); err != nil {
+			if _, err := d.Change(ourselves, find(name).PID, given(attrs)); err != nil {
 				t.Fatal(err)
 			}
 		}

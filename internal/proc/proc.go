@@ -36,6 +36,16 @@ type Process struct {
 	RealTime  uint8  // CPU real-time priority, 1 to 99; zero: not a real-time process
 }
 
+// ID identifies a process for as long as the machine runs: no later process with the same
+// pid has the same start time.
+type ID struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // since boot, in clock ticks
+}
+
+// ID returns what identifies the process.
+func (p *Process) ID() ID { return ID{p.PID, p.Start} }
+
 // Everyone, where a uid selects processes, selects the processes of all users.
 const Everyone = -1
 

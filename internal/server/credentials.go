@@ -23,25 +23,25 @@ func control(c *net.UnixConn, f func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// peerOf returns the user and the pid of the process that connected, as the kernel
-// recorded them then. On an error the user is noUser.
-func peerOf(c net.Conn) (uid uint32, pid int, err error) {
+// peerOf returns the user, the group and the pid of the process that connected, as the
+// kernel recorded them then. On an error user and group are noUser.
+func peerOf(c net.Conn) (uid, gid uint32, pid int, err error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return noUser, 0, errNoPeer
+		return noUser, noUser, 0, errNoPeer
 	}
-	uid = noUser
+	uid, gid = noUser, noUser
 	err = control(u, func(fd int) error {
 		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil {
-			uid, pid = cred.Uid, int(cred.Pid)
+			uid, gid, pid = cred.Uid, cred.Gid, int(cred.Pid)
 		}
 		return err
 	})
 	if err != nil {
 		err = fmt.Errorf("identify the caller: %w", err)
 	}
-	return uid, pid, err
+	return uid, gid, pid, err
 }
 
 // ownerOf returns the user that a process runs as. A process with more rights than the
@@ -66,7 +66,7 @@ func peerProcess(c *net.UnixConn, pid int) (*proc.Pidfd, error) {
 	})
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
-			uid, _, failed := peerOf(c)
+			uid, _, _, failed := peerOf(c)
 			if owner, ok := ownerOf(pid); failed != nil || !ok || owner != uid {
 				_ = unix.Close(fd)
 				err = errors.New("it has exited")

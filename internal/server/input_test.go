@@ -16,15 +16,15 @@ import (
 // mute is a node that accepts everything.
 type mute struct{}
 
-func (mute) Processes() []api.Process                          { return nil }
-func (mute) Change(int, api.Change) (p api.Process, err error) { return p, nil }
-func (mute) Hint(int, api.Hint) (p api.Process, err error)     { return p, nil }
-func (mute) Policy() (p api.Policy)                            { return p }
-func (mute) SetPolicy(p api.Policy) (api.Policy, error)        { return p, nil }
-func (mute) Status() (s api.Status)                            { return s }
-func (mute) Restore() error                                    { return nil }
+func (mute) Processes() []api.Process                                  { return nil }
+func (mute) Change(Caller, int, api.Change) (p api.Process, err error) { return p, nil }
+func (mute) Hint(Caller, int, api.Hint) (p api.Process, err error)     { return p, nil }
+func (mute) Policy() (p api.Policy)                                    { return p }
+func (mute) SetPolicy(_ Caller, p api.Policy) (api.Policy, error)      { return p, nil }
+func (mute) Status() (s api.Status)                                    { return s }
+func (mute) Restore(Caller) error                                      { return nil }
 
-func (mute) BeginRun(int, api.Run) (ignored []api.Ignored, end func(), err error) {
+func (mute) BeginRun(Caller, api.Run) (ignored []api.Ignored, end func(), err error) {
 	return nil, func() {}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 type peer struct {
 	local bool // on the unix socket, identified by the kernel
 	uid   uint32
+	gid   uint32
 	pid   int   // in the daemon's pid namespace; zero if it is not in there
 	err   error // the kernel could not identify it
 	conn  net.Conn
@@ -43,6 +44,9 @@ type caller struct {
 	peer
 	all bool // it may do everything
 }
+
+// public returns the caller as the Node sees it.
+func (c caller) public() Caller { return Caller{UID: c.uid, GID: c.gid, PID: c.pid, All: c.all} }
 
 // identify returns the caller of a request.
 func (s *Server) identify(r *http.Request) (caller, error) {
@@ -112,7 +116,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		p := peer{local: l.local, conn: c}
 		limit := maxTCP
 		if l.local {
-			p.uid, p.pid, p.err = peerOf(c)
+			p.uid, p.gid, p.pid, p.err = peerOf(c)
 			limit = maxOfUser
 		}
 		if l.enter(p.uid, limit) {

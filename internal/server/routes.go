@@ -216,7 +216,7 @@ func (s *Server) hint(r *http.Request, c caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.node.Hint(pid, h)
+	p, err := s.node.Hint(c.public(), pid, h)
 	return c.visible(p), err
 }
 
@@ -229,7 +229,7 @@ func (s *Server) change(r *http.Request, c caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.node.Change(pid, change)
+	p, err := s.node.Change(c.public(), pid, change)
 	return c.visible(p), err
 }
 
@@ -252,7 +252,7 @@ func (s *Server) setPolicy(r *http.Request, c caller) (any, error) {
 	if p.Params["exec"] != "" && !c.local {
 		return nil, Forbidden("change the policy: a command is started only by a request on the daemon's unix socket, not over TCP")
 	}
-	return s.node.SetPolicy(p)
+	return s.node.SetPolicy(c.public(), p)
 }
 
 func (s *Server) status(*http.Request, caller) (any, error) {
@@ -270,7 +270,7 @@ func (s *Server) restore(r *http.Request, c caller) (any, error) {
 	if err := mayManage(c, "restore all devices"); err != nil {
 		return nil, err
 	}
-	if err := s.node.Restore(); err != nil {
+	if err := s.node.Restore(c.public()); err != nil {
 		return nil, err
 	}
 	return s.status(r, c)
@@ -336,5 +336,5 @@ func (s *Server) beginRun(r *http.Request) (ignored []api.Ignored, end func(), e
 	if uid, ok := ownerOf(c.pid); !ok || !c.owns(uid) {
 		return nil, nil, NotFound("begin a run: process %d, the caller, has exited", c.pid)
 	}
-	return s.node.BeginRun(c.pid, run)
+	return s.node.BeginRun(c.public(), run)
 }

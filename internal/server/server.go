@@ -30,19 +30,28 @@ import (
 type Node interface {
 	// Processes lists the processes on the devices, in order of pid.
 	Processes() []api.Process
-	// Change sets attributes of a process. The server has checked that the caller may,
-	// by the owner that Processes or else /proc reports for the pid.
-	Change(pid int, c api.Change) (api.Process, error)
+	// Change sets attributes of a process.
+	Change(by Caller, pid int, c api.Change) (api.Process, error)
 	// Hint applies a hint for a process.
-	Hint(pid int, h api.Hint) (api.Process, error)
+	Hint(by Caller, pid int, h api.Hint) (api.Process, error)
 	Policy() api.Policy
-	SetPolicy(api.Policy) (api.Policy, error)
+	SetPolicy(by Caller, p api.Policy) (api.Policy, error)
 	Status() api.Status
 	// Restore puts everything back as the vendor has it.
-	Restore() error
-	// BeginRun gives a process and its descendants attributes until end is called, which
-	// is once. ignored lists those that have no effect under the policy in force.
-	BeginRun(pid int, r api.Run) (ignored []api.Ignored, end func(), err error)
+	Restore(by Caller) error
+	// BeginRun gives the caller's process and its descendants attributes until end is
+	// called, which is once. ignored lists those that have no effect under the policy in
+	// force.
+	BeginRun(by Caller, r api.Run) (ignored []api.Ignored, end func(), err error)
+}
+
+// Caller is the process that made a request, as the kernel identified it when it
+// connected.
+type Caller struct {
+	UID uint32
+	GID uint32
+	PID int  // in the daemon's pid namespace; zero: unknown
+	All bool // it may do everything: root, the daemon's user, or a client with the token
 }
 
 // ShimProcess is a process with the shim that connected, as the kernel identifies it.

@@ -51,7 +51,7 @@ func set(attrs string) attr.Resolved {
 	return attr.Resolve(&attr.Layers{attr.FromSet: attr.Must(attrs)})
 }
 
-func (n *fakeNode) Change(pid int, c api.Change) (api.Process, error) {
+func (n *fakeNode) Change(_ server.Caller, pid int, c api.Change) (api.Process, error) {
 	return n.change(pid, c.Values, attr.FromSet)
 }
 
@@ -74,23 +74,24 @@ func (n *fakeNode) change(pid int, v attr.Values, from attr.Source) (api.Process
 	return api.Process{PID: pid, Command: "python", UID: stranger, Attrs: attr.Resolve(&l)}, nil
 }
 
-func (n *fakeNode) Hint(pid int, h api.Hint) (api.Process, error) {
+func (n *fakeNode) Hint(_ server.Caller, pid int, h api.Hint) (api.Process, error) {
 	return n.change(pid, h.Values, attr.FromHint)
 }
 
 func (n *fakeNode) Policy() api.Policy { return n.policy }
 
-func (n *fakeNode) SetPolicy(p api.Policy) (api.Policy, error) {
+func (n *fakeNode) SetPolicy(_ server.Caller, p api.Policy) (api.Policy, error) {
 	if p.Name != "rr" {
 		return api.Policy{}, server.BadRequest("there is no policy %q", p.Name)
 	}
 	return p, nil
 }
 
-func (n *fakeNode) Status() api.Status { return api.Status{Version: "test", PID: os.Getpid()} }
-func (n *fakeNode) Restore() error     { return n.fail }
+func (n *fakeNode) Status() api.Status          { return api.Status{Version: "test", PID: os.Getpid()} }
+func (n *fakeNode) Restore(server.Caller) error { return n.fail }
 
-func (n *fakeNode) BeginRun(pid int, r api.Run) ([]api.Ignored, func(), error) {
+func (n *fakeNode) BeginRun(by server.Caller, r api.Run) ([]api.Ignored, func(), error) {
+	pid := by.PID
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.runs[pid] = r.String()
