@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 
 	"internal/proc":        {},
 	"internal/stats":       {},
+	"internal/safepath":    {},
 	"internal/format":      {},
 	"internal/htmlreport":  {"internal/format", "internal/stats"},
 	"internal/fusedev":     {},
@@ -80,8 +81,8 @@ var mayImport = map[string][]string{
 	"internal/cuda":     {"internal/stats"},
 	"internal/bench":    {"internal/format", "internal/htmlreport", "internal/stats"},
 	"internal/metrics":  {"api", "attr"},
-	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc"},
-	"internal/config":   {"sched", "policy", "attr", "api", "internal/proc", "internal/yamlfile", "internal/extpolicy"},
+	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc", "internal/safepath"},
+	"internal/config":   {"sched", "policy", "attr", "api", "internal/proc", "internal/safepath", "internal/yamlfile", "internal/extpolicy"},
 	"internal/backends": {
 		"internal/config", "internal/hal", "internal/proc", "internal/scenario",
 		"internal/shim", "internal/nvidia", "internal/amd", "internal/sim/live",
@@ -125,6 +126,7 @@ var mayDepend = map[string][]string{
 	"internal/shim/pageabi":         {"golang.org/x/sys"},
 	"internal/shim/pagetest":        {"golang.org/x/sys"},
 	"internal/server":               {"golang.org/x/sys"},
+	"internal/safepath":             {"golang.org/x/sys"},
 }
 
 // testsMayDepend is the same for the tests of every package.

@@ -178,6 +178,16 @@ int gw_amd_list(gw_amd *h, gw_amd_queue *queues, size_t room) {
 
 enum { TIMEOUT_MS = 10000, MAX_ANSWER = 16 << 20 };
 
+/* Whether root or the caller's user listens. In a user namespace root may be shown as
+ * 65534; then only the machine's socket is trusted, which only root can make. */
+static int trusted(int fd, const char *path) {
+  struct ucred peer;
+  socklen_t len = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len)) return 0;
+  return peer.uid == 0 || peer.uid == geteuid() ||
+         (peer.uid == 65534 && !strcmp(path, "/run/giveway/giveway.sock"));
+}
+
 static int connect_to(const char *path) {
   struct sockaddr_un to = {.sun_family = AF_UNIX};
   if (strlen(path) >= sizeof to.sun_path) return -ENAMETOOLONG;
@@ -188,6 +198,10 @@ static int connect_to(const char *path) {
     int err = -errno;
     close(fd);
     return err;
+  }
+  if (!trusted(fd, path)) {
+    close(fd);
+    return -EPERM;
   }
   return fd;
 }

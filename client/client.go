@@ -9,15 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -78,31 +75,16 @@ func New(path string) *Client {
 		c.sockets = Sockets()
 	}
 	c.http.Transport = &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
-		DisableCompression: true,
-		IdleConnTimeout:    time.Minute,
+		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
+		DisableCompression:    true,
+		IdleConnTimeout:       time.Minute,
+		ResponseHeaderTimeout: callTime, // also of a run, which has no other limit
 	}
 	return c
 }
 
 // Close closes the connections that are not in use.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	for _, path := range c.sockets {
-		conn, err := d.DialContext(ctx, "unix", path)
-		switch {
-		case err == nil:
-			return conn, nil
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
-			// No daemon listens there.
-		default:
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("%w: start one with 'giveway daemon' (looked at %s)", ErrNoDaemon, strings.Join(c.sockets, ", "))
-}
 
 // Processes lists the processes on the daemon's devices.
 func (c *Client) Processes(ctx context.Context) ([]api.Process, error) {

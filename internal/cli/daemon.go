@@ -29,7 +29,8 @@ func newDaemon() *cobra.Command {
 user. SIGHUP makes it read its configuration again; SIGINT or SIGTERM ends it, with every
 change undone.
 
-With --socket, set GIVEWAY_SOCKET to the same path for the other commands.
+With --socket, set GIVEWAY_SOCKET to the same path for the other commands. The socket must
+be in a folder that no other user can change, so not directly in /tmp.
 
 With --sim the daemon runs on simulated devices and processes, in real time or at
 --speed, on any machine: every other command works on them as on a GPU. Without
@@ -38,8 +39,8 @@ With --sim the daemon runs on simulated devices and processes, in real time or a
 Without --config the file is ` + config.Path + `, or with --user giveway/giveway.yaml
 in your configuration folder, if it exists.`,
 		Example: `  giveway daemon
-  giveway daemon --user --socket /tmp/giveway.sock
-  giveway daemon --sim scenarios/demo.yaml --socket /tmp/giveway.sock`,
+  giveway daemon --user
+  giveway daemon --sim scenarios/demo.yaml --socket ~/.giveway/giveway.sock`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch changed := cmd.Flags().Changed; {

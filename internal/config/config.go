@@ -7,6 +7,7 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"path/filepath"
 	"reflect"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/extpolicy"
+	"github.com/giveway/giveway/internal/safepath"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
@@ -70,11 +72,12 @@ func (c *Config) DevicePolicy(id string, index int) (p api.Policy, ok bool) {
 // Default is the configuration without a file.
 func Default() Config { return Config{Policy: api.Policy{Name: policy.Names()[0]}} }
 
-// Load reads a file.
+// Load reads a file. It refuses one that a user other than root and the daemon's own can
+// change: the file says which commands the daemon starts.
 func Load(path string) (Config, error) {
-	data, err := yamlfile.ReadFile(path, maxBytes)
+	data, err := safepath.ReadFile(path, maxBytes, false)
 	if err != nil {
-		return Config{}, err
+		return Config{}, fmt.Errorf("read the configuration: %w", err)
 	}
 	return Parse(path, data)
 }

@@ -229,7 +229,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil || !strings.HasSuffix(err.Error(), "none: no such file or directory") {
 		t.Errorf("no file: got %v", err)
 	}
-	if _, err := Load(t.TempDir()); err == nil || !strings.HasSuffix(err.Error(), ": not a plain file") {
+	if _, err := Load(t.TempDir()); err == nil || !strings.HasSuffix(err.Error(), " is not a plain file") {
 		t.Errorf("a folder: got %v", err)
 	}
 }

@@ -20,7 +20,7 @@ func stampOf(path string) string {
 		return err.Error()
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	return fmt.Sprint(st.Dev, st.Ino, info.Size(), info.ModTime().UnixNano())
+	return fmt.Sprint(st.Dev, st.Ino, st.Uid, st.Mode, info.Size(), info.ModTime().UnixNano())
 }
 
 // Watch loads a file each time it changes, and at each signal, until ctx is done. It calls

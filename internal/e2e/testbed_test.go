@@ -59,7 +59,7 @@ func newTestbed(t *testing.T) *testbed {
 	}
 	dir, err := os.MkdirTemp("", "giveway-e2e-")
 	if err == nil {
-		err = os.Chmod(dir, 0o777) // other users' daemons create their socket here
+		err = os.Chmod(dir, 0o755)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +99,11 @@ func (b *testbed) command(name string, args ...string) *exec.Cmd {
 // startDaemon starts the daemon and waits until it answers.
 func (b *testbed) startDaemon(args ...string) {
 	b.Helper()
+	if b.user != nil { // a daemon listens only in a folder of its own user or of root
+		if err := os.Chown(filepath.Dir(b.socket), int(b.user.Uid), int(b.user.Gid)); err != nil {
+			b.Fatal(err)
+		}
+	}
 	cmd := b.command("giveway", append([]string{"daemon", "--socket", b.socket}, args...)...)
 	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
 	if err != nil {

@@ -87,7 +87,7 @@ type Server struct {
 	token *token
 
 	listeners []net.Listener
-	lock      *os.File
+	place     *place
 	runs      sync.WaitGroup
 }
 
@@ -128,11 +128,11 @@ func (s *Server) Listen() (err error) {
 		}
 	}
 	if s.cfg.Socket != "" {
-		l, lock, err := listenUnix(s.cfg.Socket)
+		l, place, err := listenUnix(s.cfg.Socket)
 		if err != nil {
 			return fmt.Errorf("listen on %s: %w", s.cfg.Socket, err)
 		}
-		s.lock = lock
+		s.place = place
 		s.listeners = append(s.listeners, &limited{Listener: l, local: true, open: map[uint32]int{}})
 	}
 	return nil
@@ -194,7 +194,7 @@ func (s *Server) close() {
 	for _, l := range s.listeners {
 		l.Close()
 	}
-	if s.lock != nil {
-		s.lock.Close()
+	if s.place != nil {
+		s.place.close()
 	}
 }

@@ -418,7 +418,7 @@ func TestTCP(t *testing.T) {
 	}{
 		{secret, 0o644, "chmod 600"},
 		{"short\n", 0o600, "shorter than 16"},
-		{strings.Repeat("x", 5000), 0o600, "regular file of up to 4096 bytes"},
+		{strings.Repeat("x", 5000), 0o600, "larger than 4096 bytes"},
 	} {
 		write(c.text, c.mode)
 		if err := server.New(newFake(), cfg).Listen(); err == nil || !strings.Contains(err.Error(), c.want) {

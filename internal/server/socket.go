@@ -7,51 +7,80 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/giveway/giveway/internal/safepath"
+	"golang.org/x/sys/unix"
 )
 
 // maxSocketPath is the longest path of a unix socket: see unix(7).
 const maxSocketPath = 107
 
+// place is where a unix socket is: its folder, which no other user can change, and a lock
+// that keeps two daemons from replacing the same dead socket.
+type place struct {
+	folder *safepath.Folder
+	lock   *os.File
+}
+
+func (p *place) close() {
+	p.lock.Close()
+	p.folder.Close()
+}
+
 // listenUnix listens on a unix socket that every user may connect to, in a folder that
-// only its owner may change. It leaves a socket alone on which a daemon answers, and
-// anything that is not a socket; it replaces one that a dead daemon left behind.
-//
-// The lock, which is held until the returned file is closed, keeps two daemons from
-// replacing the same dead socket.
-func listenUnix(path string) (net.Listener, *os.File, error) {
+// only root and the daemon's user can change. It leaves a socket alone on which a daemon
+// answers, and anything that is not a socket; it replaces one that a dead daemon left
+// behind. The place is to be closed after the listener.
+func listenUnix(path string) (net.Listener, *place, error) {
 	if len(path) > maxSocketPath {
 		return nil, nil, fmt.Errorf("the path has %d bytes; the kernel allows %d", len(path), maxSocketPath)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, nil, err
-	}
-	lock, err := lockFile(path + ".lock")
+	folder, err := safepath.OpenFolder(filepath.Dir(path))
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := replaceSocket(path)
+	at := folder.At(filepath.Base(path))
+	lock, err := lockFile(at + ".lock")
 	if err != nil {
-		lock.Close()
+		folder.Close()
 		return nil, nil, err
 	}
-	return l, lock, nil
+	p := &place{folder, lock}
+	l, err := replaceSocket(at)
+	if err != nil {
+		p.close()
+		return nil, nil, err
+	}
+	return l, p, nil
 }
 
 func replaceSocket(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
+	return bindForAll(path)
+}
+
+// bindForAll makes a socket that every user may connect to. The mode comes from the umask
+// at bind: there is no moment with another mode, and no chmod that could reach another
+// file. The umask is that of a thread of its own, which ends here.
+func bindForAll(path string) (l net.Listener, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err = unix.Unshare(unix.CLONE_FS); err != nil {
+			err = fmt.Errorf("get a umask of its own for a thread: %w", err)
+			return
+		}
+		unix.Umask(0o111)
+		l, err = net.Listen("unix", path)
+	}()
+	<-done
+	return l, err
 }
 
 var errRunning = errors.New("another daemon listens there; stop it, or choose another socket")
@@ -98,18 +127,9 @@ func removeStale(path string) error {
 	return fmt.Errorf("find out whether a daemon is running there: %w", err) // it may be too busy to answer
 }
 
-// readToken reads a token. It refuses a file that other users can read.
+// readToken reads a token. It refuses a file that other users can read or change.
 func readToken(path string) (*token, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read the token: %w", err)
-	case !info.Mode().IsRegular() || info.Size() > maxToken:
-		return nil, fmt.Errorf("read the token: %s is not a regular file of up to %d bytes", path, maxToken)
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("read the token: other users may read %s: chmod 600 it", path)
-	}
-	data, err := os.ReadFile(path)
+	data, err := safepath.ReadFile(path, maxToken, true)
 	if err != nil {
 		return nil, fmt.Errorf("read the token: %w", err)
 	}

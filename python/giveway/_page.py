@@ -55,6 +55,13 @@ def _sockets():
     return ["/run/giveway/giveway.sock"] + ([os.path.join(own, "giveway.sock")] if own.startswith("/") else [])
 
 
+def _trusted(connection, path):
+    """Whether root or this process's user listens. In a user namespace root may be shown as
+    65534; then only the machine's socket is trusted, which only root can make."""
+    _, uid, _ = struct.unpack("=iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return uid in (0, os.geteuid()) or uid == 65534 and path == "/run/giveway/giveway.sock"
+
+
 def _dial():
     """Returns a connection to the first daemon that accepts one, or None."""
     for path in _sockets():
@@ -62,9 +69,11 @@ def _dial():
         try:
             s.settimeout(_HELLO_TIMEOUT_S)
             s.connect(path)
-            return s
+            if _trusted(s, path):
+                return s
         except (OSError, ValueError):
-            s.close()
+            pass
+        s.close()
     return None
 
 

@@ -43,13 +43,12 @@ func dial(ctx context.Context) (*connection, error) {
 	}
 	var refused error
 	for _, path := range client.Sockets() {
-		var d net.Dialer
-		socket, err := d.DialContext(ctx, "unix", path)
+		socket, err := client.Dial(ctx, path)
 		if err != nil {
 			refused = errors.Join(refused, err)
 			continue
 		}
-		c, err := hello(ctx, socket.(*net.UnixConn))
+		c, err := hello(ctx, socket)
 		if err != nil {
 			_ = socket.Close()
 			return nil, fmt.Errorf("ask the daemon at %s for a page: %w", path, err)

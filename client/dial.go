@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// connectTime is how long a client tries to connect, and connectPace how long it waits
+// before the next attempt. The kernel refuses a connection at once if too many wait to be
+// accepted.
+const (
+	connectTime = 5 * time.Second
+	connectPace = 20 * time.Millisecond
+)
+
+// overflowUser is the uid that the kernel shows for a user that has no number in this
+// user namespace.
+const overflowUser = 65534
+
+// errAbsent means that no daemon listens on a socket.
+var errAbsent = errors.New("no daemon listens there")
+
+// Dial connects to the daemon at a socket. It refuses a listener that another user
+// started: any user can make a socket in a folder such as /tmp, and a program would send
+// it requests and wait for its answers.
+func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		switch {
+		case err == nil:
+			c := conn.(*net.UnixConn)
+			if err := checkPeer(c, path); err != nil {
+				c.Close()
+				return nil, err
+			}
+			return c, nil
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
+			return nil, fmt.Errorf("%w: %w", errAbsent, err)
+		case !errors.Is(err, syscall.EAGAIN):
+			return nil, err
+		}
+		select {
+		case <-time.After(connectPace):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// checkPeer returns an error unless root or the user of this process started the
+// listener. In a user namespace root may have no number; only the machine's socket is then
+// taken for root's, because only root can make it.
+func checkPeer(c *net.UnixConn, path string) error {
+	uid, err := peerUser(c)
+	if err != nil {
+		return fmt.Errorf("find out which user listens on %s: %w", path, err)
+	}
+	self := uint32(os.Geteuid())
+	if uid == 0 || uid == self || uid == overflowUser && path == SystemSocket {
+		return nil
+	}
+	return fmt.Errorf("user %d listens on %s, and only a daemon of root or of user %d is trusted; use a socket in a folder that no other user can change", uid, path, self)
+}
+
+// dial connects to the first socket on which a daemon listens.
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	for _, path := range c.sockets {
+		conn, err := Dial(ctx, path)
+		switch {
+		case err == nil:
+			return conn, nil
+		case !errors.Is(err, errAbsent):
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: start one with 'giveway daemon' (looked at %s)", ErrNoDaemon, strings.Join(c.sockets, ", "))
+}
