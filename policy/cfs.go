@@ -8,9 +8,9 @@ import (
 
 // newCFS returns the completely fair scheduler of Linux, one queue at a time: the
 // queue with the lowest virtual run time runs for its part of the latency target,
-// but not less than the granularity. A new queue starts at the lowest virtual run
-// time of the others. One that was idle starts at most bonus below that, so that it
-// neither gains by idling nor waits for the others to catch up.
+// but not less than the granularity. A new queue starts at the virtual run time that
+// all would have if they were served at once. One that was idle starts at most bonus
+// below that, so that it neither gains by idling nor waits for the others to catch up.
 func newCFS() sched.Policy {
 	latency, granularity := 20*time.Millisecond, 2*time.Millisecond
 	p := &fair{

@@ -9,9 +9,10 @@ import (
 )
 
 // fair runs one member at a time: the runnable member with the lowest virtual
-// time. A member is a queue, or all queues of a process. This is start-time fair
-// queueing (Goyal, Vin and Cheng, 1996): the virtual times of two members that are
-// always runnable differ by at most one turn of each, divided by weight.
+// time. A member is a queue, or all queues of a process. As in start-time fair
+// queueing (Goyal, Vin and Cheng, 1996) the virtual times of two members that are
+// always runnable differ by at most one turn of each, divided by weight. The clock, at
+// which newcomers start, is that of weighted fair queueing: see vclock.
 //
 // A policy that uses fair sets what a member is, its weight and the length of its
 // turn.
@@ -114,10 +115,10 @@ func (f *fair) update(v *sched.View) {
 		before[i] = servedBefore{served: q.Served, known: true}
 	}
 	for i := range f.members {
+		f.clock.see(&f.members[i].vtime, f.members[i].weight)
 		f.members[i].weight = 0
-		f.clock.see(&f.members[i].vtime)
 	}
-	f.clock.tick()
+	f.clock.tick(v.Now)
 	for i := range f.members {
 		f.clock.join(&f.members[i].vtime, f.members[i].ready, f.bonus)
 	}

@@ -203,7 +203,7 @@ func (p *giveway) summarize(v *sched.View, accounts []account) summary {
 			}
 		case sched.Batch, sched.Idle:
 			s.batch = true
-			p.clocks[q.Attr.Class-sched.Batch].see(&a.vtime)
+			p.clocks[q.Attr.Class-sched.Batch].see(&a.vtime, q.Weight()*unit)
 			if !a.takesTurns {
 				break
 			}
@@ -278,7 +278,7 @@ func (p *giveway) updateLinger(now sched.Time, serving bool, s *summary) {
 // clock each, because an idle queue may be far behind after hours without service.
 func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 	for i := range p.clocks {
-		p.clocks[i].tick()
+		p.clocks[i].tick(v.Now)
 	}
 	best, current := -1, s.current
 	for i := range accounts {

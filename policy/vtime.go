@@ -1,6 +1,10 @@
 package policy
 
-import "time"
+import (
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
 
 // Virtual time is service divided by weight. The member of a group with the lowest
 // virtual time runs next. It is kept in whole nanoseconds with the remainder
@@ -13,12 +17,14 @@ const unit = 1024
 type vtime struct {
 	at        time.Duration
 	remainder int64         // of the last division in advance
+	used      time.Duration // service since the clock last saw it
 	prepaid   time.Duration // charged for, but not yet served
 	active    bool          // was runnable at the last join
 }
 
 // charge advances t by the service used.
 func (t *vtime) charge(used time.Duration, weight int64) {
+	t.used += used
 	paid := min(used, t.prepaid)
 	t.prepaid -= paid
 	t.advance(used-paid, weight)
@@ -40,29 +46,52 @@ func (t *vtime) advance(d time.Duration, weight int64) {
 	t.remainder %= weight
 }
 
-// vclock is the virtual time of a group: the lowest one of its active members. It
-// never goes back. A new member, and one that was idle, starts at the clock and so
-// claims no service for the past. A member that ran alone pays nothing for that.
+// vclock is the virtual time of a group: the virtual time that every member would
+// have if the device served all active members at once, in proportion to weight. It
+// advances by the service of the group divided by the weight of the active members,
+// is at least the lowest virtual time of an active member, and never goes back.
+//
+// A new member, and one that was idle, starts at the clock and so claims no service
+// for the past. A member that ran alone pays nothing for that.
+//
+// The lowest virtual time alone, or the start of the turn in service as in start-time
+// fair queueing, is not enough: each newcomer would start there, and while newcomers
+// arrive faster than turns end the clock would stand still and every older member
+// wait. By service the clock reaches an older member, however many others arrive.
 //
 // At every plan, after all charges: call see for all members, tick once, and join
 // for all members.
 type vclock struct {
-	now    time.Duration
-	lowest time.Duration // of the active members seen since the last tick
-	any    bool          // lowest is set
+	now       time.Duration
+	ticked    sched.Time    // when tick was last called
+	lowest    time.Duration // of the active members seen since the last tick
+	weight    int64         // of those; zero if there are none
+	used      time.Duration // by members that were active, since the last advance
+	remainder int64         // of the last division in tick
 }
 
-func (c *vclock) see(t *vtime) {
-	if t.active && (!c.any || t.at < c.lowest) {
-		c.lowest, c.any = t.at, true
+// see adds a member to the group. The weight is the one that it was charged by.
+func (c *vclock) see(t *vtime, weight int64) {
+	if t.active {
+		if c.weight == 0 || t.at < c.lowest {
+			c.lowest = t.at
+		}
+		c.weight += weight
+		c.used += t.used
 	}
+	t.used = 0
 }
 
-func (c *vclock) tick() {
-	if c.any {
-		c.now = max(c.now, c.lowest)
+// tick advances the clock, once at each instant: a second plan at the same instant
+// must be the same as the first.
+func (c *vclock) tick(at sched.Time) {
+	if c.weight > 0 && at > c.ticked {
+		c.remainder += int64(c.used) * unit
+		c.now = max(c.now+time.Duration(c.remainder/c.weight), c.lowest)
+		c.remainder %= c.weight
+		c.used = 0
 	}
-	c.any = false
+	c.ticked, c.weight = at, 0
 }
 
 // join records whether t is runnable now. A member that becomes active starts at
