@@ -6,7 +6,6 @@ package analysis
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/scenario"
@@ -51,8 +50,8 @@ type Figures struct {
 	// Latency is the distribution of the time from a request's arrival to its
 	// answer, over the requests of all clients. A request that had no answer at the
 	// end of the run counts with its wait until then. Only for open-loop clients.
-	Latency stats.Summary
-	Samples []time.Duration // that Latency summarizes, sorted
+	Latency   stats.Summary
+	Latencies stats.Distribution // that Latency summarizes
 
 	SLO        time.Duration // zero: none
 	SLOMet     float64       // share of requests whose latency is within the SLO
@@ -179,16 +178,16 @@ func figures(clients []sim.ClientResult, alone *sim.ClientResult) Figures {
 		f.MinRate, f.MaxRate = min(f.MinRate, c.Rate), max(f.MaxRate, c.Rate)
 		f.DeviceTime += c.DeviceTime
 		if c.OpenLoop {
-			f.Samples = slices.Concat(f.Samples, c.Latencies)
-			met += c.SLOMet * float64(len(c.Latencies))
+			f.Latencies.Merge(&c.Latencies)
+			met += c.SLOMet * float64(c.Latencies.Count())
 		}
 	}
-	if len(f.Samples) == 0 {
+	if f.Latencies.Count() == 0 {
 		return f
 	}
-	f.Latency = stats.Summarize(f.Samples)
+	f.Latency = f.Latencies.Summary()
 	if f.SLO > 0 {
-		f.SLOMet = met / float64(len(f.Samples))
+		f.SLOMet = met / float64(f.Latency.Count)
 	}
 	if alone != nil {
 		f.P99OverAlone = stats.Ratio(f.Latency.P99, alone.Latency.P99)

@@ -17,8 +17,8 @@ const ms = time.Millisecond
 
 // online is a client whose requests all take as long as p99.
 func online(name string, p99 time.Duration) sim.ClientResult {
-	l := []time.Duration{p99, p99}
-	return sim.ClientResult{Name: name, Class: sched.Online, Device: "gpu0", OpenLoop: true, Latencies: l, Latency: stats.Summarize(l), Rate: 2, DeviceTime: ms}
+	l := stats.NewDistribution(p99, p99)
+	return sim.ClientResult{Name: name, Class: sched.Online, Device: "gpu0", OpenLoop: true, Latencies: l, Latency: l.Summary(), Rate: 2, DeviceTime: ms}
 }
 
 // batch is a closed-loop client that used the device for some time.

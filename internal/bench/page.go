@@ -64,7 +64,8 @@ func (c *CaseResult) Tail() *htmlreport.TailPlot {
 	for _, p := range c.Phases {
 		s := htmlreport.Series{Name: p.Name, Colour: colours[p.Name]}
 		for _, o := range p.Online {
-			s.Add(o.durations(), 1)
+			latencies := stats.NewDistribution(o.durations()...)
+			s.Add(&latencies, 1)
 		}
 		series = append(series, s)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/giveway/giveway/internal/analysis"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/sim"
-	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -26,9 +25,9 @@ func latencyClient(name string, class sched.Class, base time.Duration) sim.Clien
 		if i%50 == 0 {
 			d = 3 * base
 		}
-		r.Latencies = append(r.Latencies, d)
+		r.Latencies.Add(d)
 	}
-	r.Latency = stats.Summarize(r.Latencies)
+	r.Latency = r.Latencies.Summary()
 	return r
 }
 

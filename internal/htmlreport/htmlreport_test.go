@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/stats"
 )
 
 // TestTicks checks that an axis has at least two marks and not too many, in order
@@ -46,11 +47,11 @@ func TestTrimZeros(t *testing.T) {
 
 func TestTailPlotLimitsItsPoints(t *testing.T) {
 	var s Series
-	latencies := make([]time.Duration, 500_000)
-	for i := range latencies {
-		latencies[i] = time.Duration(i) * time.Microsecond
+	var latencies stats.Distribution
+	for i := range 500_000 {
+		latencies.Add(time.Duration(i) * time.Microsecond)
 	}
-	s.Add(latencies, 1)
+	s.Add(&latencies, 1)
 	p := NewTailPlot("chat", "", []Series{s, {Name: "empty"}}, format.Nanoseconds, false)
 	if len(p.Lines) != 1 {
 		t.Fatalf("got %d lines, want 1: a series without values is left out", len(p.Lines))

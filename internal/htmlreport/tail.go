@@ -1,11 +1,11 @@
 package htmlreport
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/giveway/giveway/internal/stats"
 )
@@ -27,15 +27,39 @@ type TailPlot struct {
 // Series is one distribution of a TailPlot.
 type Series struct {
 	Name, Colour string
-	Values       []float64 // sorted and positive; in nanoseconds, unless the plot is of multiples
+	values       []value // in order
+	count        int     // of values, each as often as it occurs
+}
+
+// value is a positive value, in nanoseconds unless the plot is of multiples.
+type value struct {
+	at    float64
+	count int // how often it occurs
+	rank  int // how many values of the series are not greater
 }
 
 // Add adds latencies in multiples of unit.
-func (s *Series) Add(latencies []time.Duration, unit float64) {
-	for _, d := range latencies {
-		s.Values = append(s.Values, float64(max(d, 1))/unit)
+func (s *Series) Add(latencies *stats.Distribution, unit float64) {
+	for d, n := range latencies.All() {
+		s.values = append(s.values, value{at: float64(max(d, 1)) / unit, count: n})
 	}
-	slices.Sort(s.Values)
+	slices.SortStableFunc(s.values, func(a, b value) int { return cmp.Compare(a.at, b.at) })
+	s.count = 0
+	for i := range s.values {
+		s.count += s.values[i].count
+		s.values[i].rank = s.count
+	}
+}
+
+// quantile is stats.Quantile of a series that is not empty.
+func (s *Series) quantile(q float64) float64 {
+	return s.ranked(min(max(int(math.Ceil(q*float64(s.count))), 1), s.count))
+}
+
+// ranked returns the value of a rank, from 1 to s.count.
+func (s *Series) ranked(rank int) float64 {
+	i, _ := slices.BinarySearchFunc(s.values, rank, func(v value, rank int) int { return cmp.Compare(v.rank, rank) })
+	return s.values[i].at
 }
 
 // tailLine is the distribution of one series.
@@ -58,9 +82,9 @@ func NewTailPlot(title, xLabel string, series []Series, format func(float64) str
 	p := &TailPlot{Title: title, XLabel: xLabel, Ratio: ratio}
 	low, high, most := math.Inf(1), 0.0, 0
 	for _, s := range series {
-		if n := len(s.Values); n > 0 {
-			p.Lines = append(p.Lines, tailLine{Series: s, P99: format(stats.Quantile(s.Values, 0.99))})
-			low, high, most = min(low, s.Values[0]), max(high, s.Values[n-1]), max(most, n)
+		if s.count > 0 {
+			p.Lines = append(p.Lines, tailLine{Series: s, P99: format(s.quantile(0.99))})
+			low, high, most = min(low, s.quantile(0)), max(high, s.quantile(1)), max(most, s.count)
 		}
 	}
 	if len(p.Lines) == 0 {
@@ -86,11 +110,12 @@ func NewTailPlot(title, xLabel string, series []Series, format func(float64) str
 // draw makes the points of a line: a step for every value if they are few, else
 // maxPoints points that are evenly spread over the height.
 func (l *tailLine) draw(x Scale, down func(float64) string, nines float64) {
-	n := len(l.Values)
+	n := l.count
 	var b strings.Builder
 	point := func(v, nine float64) { fmt.Fprintf(&b, "%s,%s ", Coordinate(10*x.At(v)), down(nine)) }
 	if 2*n <= maxPoints {
-		for i, v := range l.Values {
+		for i := range n {
+			v := l.ranked(i + 1)
 			point(v, max(-math.Log10(float64(n-i)/float64(n)), 0))
 			if i+1 < n {
 				point(v, -math.Log10(float64(n-i-1)/float64(n)))
@@ -100,11 +125,11 @@ func (l *tailLine) draw(x Scale, down func(float64) string, nines float64) {
 		top := min(math.Log10(float64(n)), nines)
 		for i := range maxPoints {
 			nine := top * float64(i) / (maxPoints - 1)
-			point(stats.Quantile(l.Values, 1-math.Pow(10, -nine)), nine)
+			point(l.quantile(1-math.Pow(10, -nine)), nine)
 		}
 	}
 	l.Points = strings.TrimSpace(b.String())
 	if n >= 100 {
-		l.P99X, l.P99Y = Coordinate(x.At(stats.Quantile(l.Values, 0.99))), down(2)
+		l.P99X, l.P99Y = Coordinate(x.At(l.quantile(0.99))), down(2)
 	}
 }

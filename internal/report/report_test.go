@@ -224,14 +224,14 @@ func TestExtremeOutcomes(t *testing.T) {
 		},
 		"zero": func(o *scenario.Outcome) {
 			for i := range o.Alone {
-				o.Alone[i].Rate, o.Alone[i].Latency, o.Alone[i].Latencies = 0, stats.Summary{}, nil
+				o.Alone[i].Rate, o.Alone[i].Latency, o.Alone[i].Latencies = 0, stats.Summary{}, stats.Distribution{}
 				o.Runs[0].Result.Clients[i].Rate = 0
 			}
 		},
 		"huge": func(o *scenario.Outcome) {
 			c := &o.Runs[0].Result.Clients[0]
-			c.Latencies = []time.Duration{1, math.MaxInt64}
-			c.Latency = stats.Summarize(c.Latencies)
+			c.Latencies = stats.NewDistribution(1, math.MaxInt64)
+			c.Latency = c.Latencies.Summary()
 			o.Runs[0].Result.Clients[1].Rate = 1e300
 			o.Runs[0].Result.Events, o.Seed = math.MaxUint64, math.MaxUint64
 		},

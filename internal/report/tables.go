@@ -104,9 +104,9 @@ func (v *view) series(groups []*analysis.Group, overMedian bool) []htmlreport.Se
 		if overMedian {
 			unit = float64(max(g.Alone.Latency.P50, 1))
 		}
-		all[0].Add(g.Alone.Samples, unit)
+		all[0].Add(&g.Alone.Latencies, unit)
 		for i := range g.Runs {
-			all[1+i].Add(g.Runs[i].Samples, unit)
+			all[1+i].Add(&g.Runs[i].Latencies, unit)
 		}
 	}
 	return all

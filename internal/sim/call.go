@@ -139,7 +139,7 @@ func (d *device) effect(actions []sched.Action, errs []error) {
 	}
 	for i, a := range actions {
 		q := d.world.queues[a.Queue]
-		if q == nil { // a Node has forgotten it
+		if q == nil { // closed since the call began
 			errs[i] = hal.ErrGone
 			continue
 		}

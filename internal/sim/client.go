@@ -3,7 +3,6 @@ package sim
 import (
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/giveway/giveway/internal/stats"
@@ -83,21 +82,22 @@ type client struct {
 	// same times under every policy.
 	rand, arrivals, lifetimes *rand.Rand
 
-	backlog      []sched.Time  // arrivals of requests not begun
-	waiting      []request     // requests launched and not finished
-	arrival      sched.Time    // of the request that the host is launching
-	busy         bool          // the host is launching
-	waitFor      uint64        // the host launches no more until so many commands are completed; zero: it does not wait
-	gapAfterWait time.Duration // before the host launches the next command after that
-	section      int           // index in cfg.Kernels
-	count        int           // kernels launched of that section
-	traceNext    int           // index of the next arrival in the trace
-	traceBase    sched.Time    // the trace's times count from here plus cfg.Start
-	answering    sched.Time    // arrival of the request being answered
+	backlog      fifo[sched.Time] // arrivals of requests not begun
+	waiting      fifo[request]    // requests launched and not finished
+	arrival      sched.Time       // of the request that the host is launching
+	busy         bool             // the host is launching
+	waitFor      uint64           // the host launches no more until so many commands are completed; zero: it does not wait
+	gapAfterWait time.Duration    // before the host launches the next command after that
+	section      int              // index in cfg.Kernels
+	count        int              // kernels launched of that section
+	traceNext    int              // index of the next arrival in the trace
+	traceBase    sched.Time       // the trace's times count from here plus cfg.Start
+	answering    sched.Time       // arrival of the request being answered
 
 	arrivalTimer, hostTimer, answerTimer, parkTimer, unparkTimer, announceTimer timer
 
-	latencies      []time.Duration
+	latencies      stats.Distribution // of an open-loop client
+	withinSLO      int                // of latencies
 	requests       int
 	pastDeviceTime time.Duration // of its earlier queues
 }
@@ -255,10 +255,10 @@ func (c *client) scheduleTraceArrival() {
 
 // enqueue adds a request to the backlog.
 func (c *client) enqueue(at sched.Time) {
-	if limit := c.w.cfg.maxBacklog; limit > 0 && len(c.backlog) >= max(limit, c.depth()) {
+	if limit := c.w.cfg.maxBacklog; limit > 0 && c.backlog.len() >= max(limit, c.depth()) {
 		return
 	}
-	c.backlog = append(c.backlog, at)
+	c.backlog.push(at)
 	c.w.observer.observe(c.q, sched.Event{Kind: sched.RequestStarted})
 }
 
@@ -276,11 +276,10 @@ func (c *client) arrive() {
 
 // begin takes the next request from the backlog if the host is free.
 func (c *client) begin() {
-	if c.busy || len(c.backlog) == 0 || len(c.waiting) >= c.depth() || c.answerTimer.isSet() {
+	if c.busy || c.backlog.len() == 0 || c.waiting.len() >= c.depth() || c.answerTimer.isSet() {
 		return
 	}
-	c.arrival = c.backlog[0]
-	c.backlog = c.backlog[:copy(c.backlog, c.backlog[1:])]
+	c.arrival = c.backlog.pop()
 	c.busy, c.section, c.count = true, 0, 0
 	if p := c.cfg.Prepare; p > 0 {
 		if c.cfg.Hint {
@@ -308,7 +307,7 @@ const parkTimeout = 10 * ms
 // parkKernels launches the parked kernels, unless the client has other commands: those
 // would wait behind the parked kernels for ever.
 func (c *client) parkKernels() {
-	if c.q.dead || c.q.completed != c.q.submitted || len(c.backlog) > 0 {
+	if c.q.dead || c.q.completed != c.q.submitted || c.backlog.len() > 0 {
 		return
 	}
 	for range c.cfg.Park {
@@ -343,7 +342,7 @@ func (c *client) launch() {
 		}
 	}
 	c.busy = false
-	c.waiting = append(c.waiting, request{c.arrival, c.q.submitted})
+	c.waiting.push(request{c.arrival, c.q.submitted})
 	c.completed(c.q.completed) // a short last kernel may be done already
 	c.begin()
 }
@@ -358,9 +357,8 @@ func (c *client) completed(n uint64) {
 			c.launch()
 		}
 	}
-	for len(c.waiting) > 0 && c.waiting[0].last <= n && !c.answerTimer.isSet() {
-		c.answering = c.waiting[0].arrival
-		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
+	for c.waiting.len() > 0 && c.waiting.at(0).last <= n && !c.answerTimer.isSet() {
+		c.answering = c.waiting.pop().arrival
 		if after := c.cfg.After.draw(c.rand); after > 0 && c.depth() == 1 {
 			c.w.timeline.set(&c.answerTimer, c.w.now.Add(after))
 			return
@@ -376,7 +374,7 @@ func (c *client) reply() {
 	if from := c.countedFrom(); now <= c.w.countedEnd && now >= from {
 		c.requests++
 		if c.answering >= from {
-			c.latencies = append(c.latencies, now.Sub(c.answering))
+			c.addLatency(now.Sub(c.answering))
 		}
 	}
 	if a := &c.cfg.Arrival; a.Kind == Closed && !c.w.stopping {
@@ -389,6 +387,18 @@ func (c *client) reply() {
 	c.begin()
 }
 
+// addLatency counts the latency of one request. That of a client that saturates the device
+// means nothing.
+func (c *client) addLatency(d time.Duration) {
+	if c.cfg.saturating() {
+		return
+	}
+	c.latencies.Add(d)
+	if d <= c.cfg.Attr.SLO {
+		c.withinSLO++
+	}
+}
+
 // countedFrom returns the start of the part of the run that is counted for the client.
 func (c *client) countedFrom() sched.Time { return sched.Time(max(c.cfg.Start, c.w.cfg.Warmup)) }
 
@@ -399,14 +409,14 @@ func (c *client) kill() {
 	for _, t := range []*timer{&c.arrivalTimer, &c.hostTimer, &c.answerTimer, &c.parkTimer, &c.unparkTimer, &c.announceTimer} {
 		c.w.timeline.cancel(t)
 	}
-	c.backlog, c.waiting, c.busy, c.waitFor = nil, nil, false, 0
+	c.backlog, c.waiting, c.busy, c.waitFor = fifo[sched.Time]{}, fifo[request]{}, false, 0
 	c.q.kill()
 	c.w.observer.observe(c.q, sched.Event{Kind: sched.QueueClosed})
 }
 
 // idle reports whether the client has nothing left to do.
 func (c *client) idle() bool {
-	return c.q != nil && (c.q.dead || !c.busy && len(c.backlog) == 0 && len(c.waiting) == 0 &&
+	return c.q != nil && (c.q.dead || !c.busy && c.backlog.len() == 0 && c.waiting.len() == 0 &&
 		!c.arrivalTimer.isSet() && !c.answerTimer.isSet() && c.q.completed == c.q.submitted)
 }
 
@@ -422,10 +432,9 @@ func (c *client) result() ClientResult {
 	if counted := c.w.countedEnd.Sub(from); counted > 0 {
 		r.Rate = float64(c.requests) / counted.Seconds()
 	}
-	r.Latencies = c.latencies
 	if r.OpenLoop {
-		pending := append([]sched.Time(nil), c.backlog...)
-		for _, q := range c.waiting {
+		pending := slices.Clone(c.backlog.all())
+		for _, q := range c.waiting.all() {
 			pending = append(pending, q.arrival)
 		}
 		if c.busy {
@@ -434,14 +443,13 @@ func (c *client) result() ClientResult {
 		for _, at := range pending {
 			if at >= from && at < c.w.countedEnd {
 				r.Unfinished++
-				r.Latencies = append(r.Latencies, c.w.countedEnd.Sub(at))
+				c.addLatency(c.w.countedEnd.Sub(at))
 			}
 		}
 	}
-	r.Latency = stats.Summarize(r.Latencies)
-	if r.SLO = c.cfg.Attr.SLO; r.SLO > 0 && len(r.Latencies) > 0 {
-		in := sort.Search(len(r.Latencies), func(i int) bool { return r.Latencies[i] > r.SLO })
-		r.SLOMet = float64(in) / float64(len(r.Latencies))
+	r.Latencies, r.Latency = c.latencies, c.latencies.Summary()
+	if r.SLO = c.cfg.Attr.SLO; r.SLO > 0 && r.Latency.Count > 0 {
+		r.SLOMet = float64(c.withinSLO) / float64(r.Latency.Count)
 	}
 	return r
 }

@@ -44,7 +44,8 @@ func (d *daemon) start() {
 	d.loop = loop.Loop{
 		Sched: sched.New(d.w.cfg.Sched, d.w.cfg.Policy), Transport: d, Executor: d, Recorder: d.w.cfg.Recorder,
 	}
-	d.inbox, d.unreported = d.inbox[:0], d.unreported[:0]
+	d.clearInbox()
+	d.unreported = d.unreported[:0]
 	for _, dev := range d.w.devices {
 		d.post(sched.Event{Kind: sched.DeviceOpened, Device: dev.id, About: dev.info().Device})
 		for _, q := range dev.queues {
@@ -73,6 +74,9 @@ func (d *daemon) observe(q *queue, ev sched.Event) {
 		ev.Process, ev.Device, ev.Can, ev.Attr = q.process, q.device.id, hal.Abilities(q.attached), attr
 	case sched.QueueClosed:
 		d.journal.Forget(q.id)
+		if !d.up {
+			delete(d.w.queues, q.id)
+		}
 	case sched.RequestStarted, sched.RequestFinished:
 		if attr.SLO <= 0 {
 			return
@@ -123,11 +127,22 @@ func (d *daemon) step() {
 	}
 }
 
+// clearInbox empties the inbox. Nothing refers to a closed queue once the daemon has
+// learnt of it, or crashed.
+func (d *daemon) clearInbox() {
+	for i := range d.inbox {
+		if ev := &d.inbox[i]; ev.Kind == sched.QueueClosed {
+			delete(d.w.queues, ev.Queue)
+		}
+	}
+	d.inbox = d.inbox[:0]
+}
+
 // Drain implements loop.Transport. Progress is read from the queues' counters, as the
 // daemon reads it from shared memory: one event for all changes since the last call.
 func (d *daemon) Drain(buf []sched.Event) []sched.Event {
 	buf = append(buf, d.inbox...)
-	d.inbox = d.inbox[:0]
+	d.clearInbox()
 	for _, q := range d.unreported {
 		q.unreported = false
 		buf = append(buf, sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: q.counters()})

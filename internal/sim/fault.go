@@ -106,7 +106,8 @@ func (d *daemon) crash() {
 	d.up, d.crashed = false, true
 	d.crashes++
 	d.w.timeline.cancel(&d.wake)
-	d.inbox, d.unreported = d.inbox[:0], d.unreported[:0]
+	d.clearInbox()
+	d.unreported = d.unreported[:0]
 	for _, q := range d.w.alive() {
 		q.unreported = false
 	}
@@ -128,7 +129,7 @@ func (d *daemon) runGuardian() {
 }
 
 func (d *daemon) undo(todo []sched.Action) {
-	for len(todo) > 0 && d.w.queues[todo[0].Queue].dead {
+	for len(todo) > 0 && d.w.queues[todo[0].Queue] == nil {
 		todo = todo[1:]
 	}
 	if len(todo) == 0 {

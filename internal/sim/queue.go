@@ -31,8 +31,7 @@ type queue struct {
 
 	// Commands submitted and not completed, oldest first. The device has the first
 	// launched-completed of them; the rest wait in the shim.
-	cmds                           []command
-	headIndex                      int // of the oldest in cmds
+	cmds                           fifo[command]
 	submitted, launched, completed uint64
 	lastOrder                      uint64 // of the command completed last
 
@@ -73,7 +72,7 @@ type changes struct {
 	slice         time.Duration // zero: initialSlice
 }
 
-func (q *queue) head() *command { return &q.cmds[q.headIndex] }
+func (q *queue) head() *command { return q.cmds.at(0) }
 
 // active reports whether the device has commands of q that it may run.
 func (q *queue) active() bool { return q.launched > q.completed && !q.interrupted && !q.dead }
@@ -87,12 +86,8 @@ func (q *queue) submit(work time.Duration, parked bool) {
 	if q.dead {
 		return
 	}
-	if q.headIndex > 64 && q.headIndex > len(q.cmds)/2 {
-		q.cmds = q.cmds[:copy(q.cmds, q.cmds[q.headIndex:])]
-		q.headIndex = 0
-	}
 	wasReady := q.submitted > q.completed
-	q.cmds = append(q.cmds, command{left: work, parked: parked})
+	q.cmds.push(command{left: work, parked: parked})
 	q.submitted++
 	q.countersChanged(!wasReady)
 	q.launch()
@@ -106,7 +101,7 @@ func (q *queue) launch() {
 	}
 	for q.launched < q.submitted && q.launched-q.completed < limit && !q.held && !q.flushed && !q.dead {
 		q.device.launchCount++
-		q.cmds[q.headIndex+int(q.launched-q.completed)].order = q.device.launchCount
+		q.cmds.at(int(q.launched - q.completed)).order = q.device.launchCount
 		q.launched++
 		q.device.engine.launched(q)
 	}
@@ -133,7 +128,7 @@ func (q *queue) complete() {
 		w.violation("queue %d: commands finished out of order", q.id)
 	}
 	q.lastOrder = c.order
-	q.headIndex++
+	q.cmds.pop()
 	q.completed++
 	q.lastCompletion = w.now
 	q.countersChanged(q.completed == q.submitted || q.held && q.completed == q.launched)
@@ -157,8 +152,8 @@ func (q *queue) countersChanged(wake bool) {
 // unpark lets parked commands end.
 func (q *queue) unpark() {
 	q.device.engine.advance()
-	for i := q.headIndex; i < len(q.cmds); i++ {
-		if c := &q.cmds[i]; c.parked {
+	for i := range q.cmds.len() {
+		if c := q.cmds.at(i); c.parked {
 			c.parked, c.left = false, unparkTime
 		}
 	}

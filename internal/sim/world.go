@@ -68,7 +68,7 @@ type World struct {
 	timeline   timeline
 	devices    []*device
 	clients    []*client
-	queues     map[sched.QueueID]*queue // closed ones included, except on a Node
+	queues     map[sched.QueueID]*queue // including closed ones that the daemon has not heard of
 	daemon     *daemon
 	observer   observer
 	deviceRand *rand.Rand
@@ -250,19 +250,21 @@ type Result struct {
 
 // ClientResult is the result of one client over the counted part of a run.
 type ClientResult struct {
-	Name       string
-	Queue      sched.QueueID
-	Device     sched.DeviceID
-	Class      sched.Class
-	Latencies  []time.Duration // sorted; an unfinished request counts with the time it has waited
-	Latency    stats.Summary
+	Name   string
+	Queue  sched.QueueID
+	Device sched.DeviceID
+	Class  sched.Class
+	// Latencies of an open-loop client. An unfinished request counts with the time it has
+	// waited.
+	Latencies  stats.Distribution
+	Latency    stats.Summary // of Latencies
 	SLO        time.Duration // zero: none
 	SLOMet     float64       // fraction of Latencies within SLO
 	Unfinished int
 	Requests   int           // finished
 	Rate       float64       // finished per second
 	DeviceTime time.Duration // over the whole run
-	OpenLoop   bool          // false: the client saturates the device, and its latency means nothing
+	OpenLoop   bool          // false: the client saturates the device. Its latency means nothing and is not kept
 }
 
 func (w *World) result() Result {
