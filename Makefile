@@ -7,6 +7,8 @@ SHELL       := bash
 GO_NEEDS := 1.26
 FUZZTIME ?= 30s
 SEEDS    ?= 10000
+N        ?= 150
+SEED     ?= 1
 BIN      ?= bin
 
 # Where `make install` puts things. DESTDIR is for packagers; it is part of no path
@@ -29,7 +31,7 @@ SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
 # process. The simulator is: its seeds run in parallel.
 NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
-.PHONY: build test fmt demo fuzz bench seeds gpu-bundle install uninstall clean help check-go shim
+.PHONY: build test fmt demo fuzz bench seeds mutants gpu-bundle install uninstall clean help check-go shim
 .PHONY: kernel-check kernel-test
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads libcuda) and bin/libgiveway.so
@@ -43,6 +45,7 @@ test: check-go shim ## check format, vet, lint, run all tests, then again with t
 	go vet ./... # so that go test need not repeat it
 	$(TOOL) staticcheck ./...
 	go test -vet=off -timeout 15m $(SLOW) ./...
+	go -C tools test ./...
 	pkgs=$$(go list $(SLOW) ./... | grep -Ev '$(NO_RACE)'); CGO_ENABLED=1 go test -vet=off -race -short -timeout 15m $$pkgs
 	CGO_ENABLED=1 go test -vet=off -race -short -run '^TestSeeds$$' ./internal/sim
 	@echo 'make test: all passed'
@@ -85,6 +88,9 @@ bench: check-go ## benchmark the core and the simulator
 
 seeds: check-go ## run the simulator with SEEDS (10000) different faults
 	go test -run TestSeeds -timeout 60m ./internal/sim -args -seeds $(SEEDS)
+
+mutants: check-go ## change the core in N (150) ways drawn by SEED (1), one at a time; print those that no test notices
+	cd tools && go run ./mutants -root .. -n $(N) -seed $(SEED)
 
 gpu-bundle: build ## fill out/gpu-bundle with everything that needs a GPU, for a machine without Go
 	@mkdir -p out/gpu-bundle/shim/test

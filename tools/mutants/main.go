@@ -1,0 +1,233 @@
+// Mutants measures how much the tests of the core notice. It makes small changes to
+// the code, one at a time, and runs the tests with each. A change that no test
+// notices survives, and shows a behaviour that no test is about.
+//
+//	go run ./mutants -root .. -n 150 -seed 1
+//
+// The sample depends only on the seed and the code. No file is edited in place: the
+// tests are built with go test -overlay. The file equivalent.txt lists the changes that
+// no test can notice, each with the reason; they do not count.
+//
+// It is a tool of its own because gremlins, the maintained one, takes no sample by
+// seed, runs only the tests of the changed package, and shows no diff.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// folders are mutated.
+var folders = []string{"sched", "policy"}
+
+// tests are the commands that a mutant must survive, the quick ones first.
+var tests = [][]string{
+	{"./sched", "./policy"},
+	{"-short", "-run", "^TestSeeds$", "./internal/sim"},
+}
+
+// maxMemory is the address space that one process of a test may use.
+const maxMemory = 6 << 30
+
+func main() {
+	root := flag.String("root", "..", "root of the module")
+	count := flag.Int("n", 150, "number of mutants")
+	seed := flag.Uint64("seed", 1, "of the sample")
+	only := flag.String("only", "", "only mutants whose key contains this")
+	limit := flag.Duration("timeout", time.Minute, "for one run of the tests; longer counts as noticed")
+	want := flag.Float64("want", 0, "exit with status 1 if the score, in per cent, is below this")
+	flag.Parse()
+	score, err := run(*root, *only, *count, *seed, *limit)
+	if err == nil && score < *want {
+		err = fmt.Errorf("the score is below %g %%: add tests for the survivors, or list them in equivalent.txt with the reason", *want)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// run tests a sample of mutants, prints each survivor, and returns the score in per
+// cent.
+func run(root, only string, count int, seed uint64, limit time.Duration) (float64, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return 0, err
+	}
+	all, ignored, err := candidates(root, only)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	// A mutant may allocate without end. The tests inherit this limit.
+	memory := syscall.Rlimit{Cur: maxMemory, Max: maxMemory}
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &memory); err != nil {
+		return 0, fmt.Errorf("limit the memory of the tests: %w", err)
+	}
+	t := tester{root: root, dir: dir, limit: limit}
+	if outcome, out := t.test(nil); outcome != survived {
+		return 0, fmt.Errorf("test the unchanged code: it does not pass; repair that first\n%s", out)
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	fmt.Printf("seed %d: %d mutants, without %d that are equivalent\n", seed, len(all), ignored)
+	tested, noticed := 0, map[outcome]int{}
+	for _, m := range all {
+		if tested == count {
+			break
+		}
+		o, out := t.test(m)
+		if o == failed {
+			return 0, fmt.Errorf("test a mutant: %s", out)
+		}
+		if o == notBuilt {
+			continue
+		}
+		tested++
+		noticed[o]++
+		if o == survived {
+			fmt.Printf("survivor %d of %d: %s\n", noticed[survived], tested, m.diff())
+		}
+	}
+	if tested == 0 {
+		return 0, errors.New("choose mutants: none matches")
+	}
+	score := 100 * float64(tested-noticed[survived]) / float64(tested)
+	fmt.Printf("%d mutants: %d noticed by sched and policy, %d only by TestSeeds, %d survived: score %.1f %%\n",
+		tested, noticed[0], noticed[1], noticed[survived], score)
+	return score, nil
+}
+
+// candidates returns the mutants of all folders that are not listed as equivalent,
+// and how many are.
+func candidates(root, only string) (all []*mutant, ignored int, err error) {
+	equivalent, err := readEquivalent(filepath.Join(root, "tools", "mutants", "equivalent.txt"))
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, folder := range folders {
+		found, err := findMutants(root, folder)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, m := range found {
+			if _, ok := equivalent[m.key()]; ok {
+				equivalent[m.key()] = true
+				ignored++
+			} else if strings.Contains(m.key(), only) {
+				all = append(all, m)
+			}
+		}
+	}
+	for key, used := range equivalent {
+		if !used {
+			return nil, 0, fmt.Errorf("read equivalent.txt: the code has no mutant %q; remove the entry", key)
+		}
+	}
+	return all, ignored, nil
+}
+
+// readEquivalent reads the list of equivalent mutants: a comment with the reason,
+// then the keys that it is for.
+func readEquivalent(name string) (map[string]bool, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, reason := map[string]bool{}, false
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		switch line := strings.TrimSpace(lines.Text()); {
+		case line == "":
+			reason = false
+		case strings.HasPrefix(line, "#"):
+			reason = true
+		case !reason:
+			return nil, fmt.Errorf("%s:%d: no reason: put a line with # and the reason above it", name, n)
+		default:
+			list[line] = false
+		}
+	}
+	return list, lines.Err()
+}
+
+// outcome is the index in tests of the command that noticed a mutant, or one of
+// these.
+type outcome int
+
+const (
+	survived outcome = -1 - iota
+	notBuilt
+	failed // the tests could not be run
+)
+
+type tester struct {
+	root, dir string
+	limit     time.Duration
+}
+
+// test runs the tests with a mutant, or with the unchanged code if m is nil. It
+// returns the output of the last command.
+func (t *tester) test(m *mutant) (outcome, string) {
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	if m != nil {
+		changed := filepath.Join(t.dir, "mutant.go")
+		if err := os.WriteFile(changed, m.mutated(), 0o600); err != nil {
+			return failed, err.Error()
+		}
+		overlay.Replace[filepath.Join(t.root, m.file)] = changed
+	}
+	text, _ := json.Marshal(overlay) // strings always marshal
+	file := filepath.Join(t.dir, "overlay.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return failed, err.Error()
+	}
+	if m != nil {
+		if _, err := t.command("build", "-overlay", file, "./"+filepath.Dir(m.file)); err != nil {
+			return notBuilt, ""
+		}
+	}
+	var out string
+	for i, args := range tests {
+		var err error
+		flags := []string{"test", "-overlay", file, "-vet=off", "-failfast", "-timeout", t.limit.String()}
+		if out, err = t.command(append(flags, args...)...); err != nil {
+			if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
+				return failed, out
+			}
+			return outcome(i), out
+		}
+	}
+	return survived, out
+}
+
+// command runs the go command in the module's root. The limit is for a mutant that
+// allocates or loops so that not even the test's own timeout ends it.
+func (t *tester) command(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*t.limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = t.root
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
