@@ -84,15 +84,18 @@ void gw_write_flags(void) {
 }
 
 bool gw_update(void) {
-  bool ring = false;
   bool ready = gw_in_flight() != 0 || gw_act.entering != 0;
+  /* The daemon has closed the gate and waits until the device is free. */
+  bool draining = gw_act.held != 0 && gw_in_flight() != 0;
+  bool ring = gw_act.draining && !draining && gw_act.held != 0;
+  gw_act.draining = draining;
   GW_WRITE(launched, gw_act.launched + gw_act.started);
   GW_WRITE(completed, gw_act.completed);
   if (ready != gw_act.ready) {
     uint32_t watch = GW_READ(watch);
     uint64_t now = watch ? gw_now() : 0;
     bool guess = watch && !(watch & GW_EXPLICIT_REQUESTS);
-    ring = watch & GW_WATCH_READY;
+    if (watch & GW_WATCH_READY) ring = true;
     if (!ready && guess && gw_act.changed_ns && !gw_act.explicit_requests && gw_log_request(gw_act.changed_ns, now)) ring = true;
     if (ready && watch) gw_hook_ready(now);
     if (!gw_act.explicit_requests) GW_WRITE(open_requests, ready && guess);

@@ -51,6 +51,7 @@ struct gw_activity {
   uint32_t started;             /* commands of queue.c that are running: the daemon sees them in flight */
   uint32_t runtimes;
   bool ready;
+  bool draining; /* a thread is held and commands are in flight */
   bool explicit_requests; /* the program says itself when a request begins and ends */
   uint64_t changed_ns;    /* when ready last changed; 0: the daemon was not interested then */
 

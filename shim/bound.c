@@ -169,13 +169,10 @@ static bool poll_marks(void) {
   return progressed;
 }
 
-/* If there are no marks: marks the stream of this context with most unmarked commands. Streams
- * of another context may be marked only by threads that use that context. */
-static bool mark_fullest(const gw_pass *p) {
+/* With the lock held: the stream of p's context with most unmarked commands, or -1. Streams of
+ * another context may be marked only by threads that use that context. */
+static int fullest_stream(const gw_pass *p) {
   int best = -1;
-  struct gw_bound_place at;
-  gw_bias_lock(&gw_act.lock);
-  bool any = gw_act.marks_set != 0;
   for (int w = 0; w < GW_STREAMS / 64; w++) {
     for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
@@ -186,16 +183,44 @@ static bool mark_fullest(const gw_pass *p) {
       if (best < 0 || s->unmarked > gw_act.streams[best].unmarked) best = i;
     }
   }
-  uint32_t unmarked = best >= 0 ? gw_act.streams[best].unmarked : 0;
-  if (best >= 0) at = gw_bound_reserve(best);
-  gw_bias_unlock(&gw_act.lock);
-  if (best < 0) return any;
-  if (gw_bound_mark(&at)) return true;
-  if (!at.entry) return any;
+  return best;
+}
+
+/* Marks the fullest stream. Returns whether it did. */
+static bool mark_fullest(const gw_pass *p) {
   gw_bias_lock(&gw_act.lock);
-  if (gw_act.streams[best].generation == at.generation) gw_act.streams[best].unmarked += unmarked;
+  int slot = fullest_stream(p);
+  if (slot < 0) {
+    gw_bias_unlock(&gw_act.lock);
+    return false;
+  }
+  uint32_t unmarked = gw_act.streams[slot].unmarked;
+  struct gw_bound_place at = gw_bound_reserve(slot);
+  gw_bias_unlock(&gw_act.lock);
+  if (gw_bound_mark(&at)) return true;
+  if (!at.entry) return false;
+  gw_bias_lock(&gw_act.lock);
+  if (gw_act.streams[slot].generation == at.generation) gw_act.streams[slot].unmarked += unmarked;
+  gw_bias_unlock(&gw_act.lock);
+  return false;
+}
+
+static bool any_mark(void) {
+  gw_bias_lock(&gw_act.lock);
+  bool any = gw_act.marks_set != 0;
   gw_bias_unlock(&gw_act.lock);
   return any;
+}
+
+void gw_bound_mark_all(const gw_pass *p) {
+  while (!gw_capture_in_progress() && mark_fullest(p)) {
+  }
+}
+
+bool gw_bound_poll(void) {
+  if (gw_capture_in_progress()) return true;
+  poll_marks();
+  return any_mark();
 }
 
 /* Exempts all commands in flight from the bound until their stream makes progress. Otherwise
@@ -300,7 +325,7 @@ bool gw_bound_wait(gw_pass *p) {
       progress_ns = gw_now();
       continue;
     }
-    if (!mark_fullest(p)) break; /* there is no mark to wait for */
+    if (!mark_fullest(p) && !any_mark()) break; /* there is no mark to wait for */
     uint64_t now = gw_now();
     if (!began || completed != seen) progress_ns = now;
     if (!began) began = now, first = completed;

@@ -23,6 +23,12 @@ struct gw_bound_place {
  * wait: the gate may have closed meanwhile. */
 bool gw_bound_wait(gw_pass *p);
 
+/* For a thread that is held. gw_bound_mark_all marks the streams of its context that have
+ * unmarked commands. gw_bound_poll queries the marks and returns whether there are any left to
+ * query. Both do nothing during a capture. */
+void gw_bound_mark_all(const gw_pass *p);
+bool gw_bound_poll(void);
+
 /* With the lock held: whether the stream should get a mark now, and where to put it. */
 bool gw_bound_wants_mark(const struct gw_stream *s);
 struct gw_bound_place gw_bound_reserve(int slot);

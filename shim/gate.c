@@ -50,9 +50,24 @@ static void count_expired_lease(uint64_t lease) {
   gw_log("the lease of the closed gate has expired; going on");
 }
 
-/* Waits while the gate is closed and its lease is valid. */
+/*
+ * How long a held thread sleeps until it queries the marks again: an eighth of the time that it
+ * has waited, so the daemon learns late by at most that part when the device is free.
+ */
+#define MIN_DRAIN_SLEEP_NS 50000ull
+#define MAX_DRAIN_SLEEP_NS (5 * GW_MS_NS)
+
+static uint64_t drain_sleep(uint64_t waited) {
+  uint64_t ns = waited / 8;
+  return ns < MIN_DRAIN_SLEEP_NS ? MIN_DRAIN_SLEEP_NS : ns < MAX_DRAIN_SLEEP_NS ? ns : MAX_DRAIN_SLEEP_NS;
+}
+
+/* Waits while the gate is closed and its lease is valid. Until all commands are done it queries
+ * their marks, because nothing else tells the daemon how long the held process still uses the
+ * device. */
 static void wait_at_gate(gw_pass *p) {
   uint64_t began = 0;
+  bool draining = true;
   for (;;) {
     uint32_t gate = __atomic_load_n(&gw_shared.page.gate, __ATOMIC_ACQUIRE);
     if (gate != GW_GATE_CLOSED) break;
@@ -65,8 +80,11 @@ static void wait_at_gate(gw_pass *p) {
     if (!began) {
       began = now;
       begin_hold(p);
+      gw_bound_mark_all(p);
     }
-    long r = gw_futex_wait(&gw_shared.page.gate, GW_GATE_CLOSED, lease, 1);
+    draining = draining && gw_bound_poll();
+    uint64_t until = draining ? gw_now() + drain_sleep(now - began) : lease;
+    long r = gw_futex_wait(&gw_shared.page.gate, GW_GATE_CLOSED, until < lease ? until : lease, 1);
     if (r != 0 && r != -EINTR && r != -EAGAIN && r != -ETIMEDOUT) break;
   }
   if (!began) return;

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
@@ -33,6 +34,7 @@ func testOpenCL(b builder) {
 	t.Run("user event", func(t *testing.T) { testOpenCLUserEvent(t, b.dir) })
 	t.Run("extension", func(t *testing.T) { testOpenCLExtension(t, b.dir) })
 	t.Run("two programs", func(t *testing.T) { testOpenCLPair(t, b.dir) })
+	t.Run("drain", func(t *testing.T) { testOpenCLDrain(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testOpenCLDeadDaemon(t, b.dir) })
 }
 
@@ -149,6 +151,34 @@ func testOpenCLPair(t *testing.T, dir string) {
 	low.expectOK()
 	if c := page.Counters(); c.Launched != 202 {
 		t.Errorf("launched %d, want 202", c.Launched)
+	}
+}
+
+// testOpenCLDrain: a process that is held reports when the commands that it launched before are
+// done, with a bound and without, and wakes the daemon when the last one is.
+func testOpenCLDrain(t *testing.T, dir string) {
+	for _, bound := range []uint32{0, 3, 100} {
+		t.Run(fmt.Sprintf("bound %d", bound), func(t *testing.T) {
+			d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(bound, 2) })
+			p := start(t, d.Socket(), dir, "cl-linked", "chain", "41", "5000", "halfway")
+			page := d.Page()
+			p.waitFor("halfway")
+			page.Hold(lease)
+			page.AckDoorbell()
+			p.send("go on")
+			waitUntilHeld(t, page)
+			pagetest.Until(t, "all launched commands are known to be done", func() bool {
+				c := page.Counters()
+				return c.Completed == c.Launched
+			})
+			pagetest.Until(t, "the doorbell rings", page.AckDoorbell)
+			c := page.Counters()
+			if c.Launched != 1+21 || c.Flags&shimpage.Held == 0 || c.Overruns != 0 {
+				t.Errorf("launched %d, flags %b, %d overruns; want 22 while held, 0 overruns", c.Launched, c.Flags, c.Overruns)
+			}
+			page.Release()
+			p.expectOK()
+		})
 	}
 }
 
