@@ -141,7 +141,7 @@ func newTestDaemon(backends ...hal.Backend) *Daemon {
 }
 
 // runDaemon runs a daemon until stop is called.
-func runDaemon(t *testing.T, d *Daemon) (stop func()) {
+func runDaemon(t testing.TB, d *Daemon) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -156,7 +156,7 @@ func runDaemon(t *testing.T, d *Daemon) (stop func()) {
 }
 
 // sleeper starts a process that does nothing, to have a pid that is alive.
-func sleeper(t *testing.T) (proc.Process, *exec.Cmd) {
+func sleeper(t testing.TB) (proc.Process, *exec.Cmd) {
 	t.Helper()
 	cmd := exec.Command("sleep", "600")
 	if err := cmd.Start(); err != nil {
@@ -171,7 +171,7 @@ func sleeper(t *testing.T) (proc.Process, *exec.Cmd) {
 }
 
 // mustOffer offers a queue of a process and fails the test if it is refused.
-func (b *fakeBackend) mustOffer(t *testing.T, p proc.Process) hal.QueueHandle {
+func (b *fakeBackend) mustOffer(t testing.TB, p proc.Process) hal.QueueHandle {
 	t.Helper()
 	q, err := b.offer(p)
 	if err != nil {

@@ -163,6 +163,14 @@ func (p *Process) Scribble(next func() byte) {
 	p.ring()
 }
 
+// WriteAt writes bytes at an offset of the page, as a hostile process does. What does not
+// fit is left out.
+func (p *Process) WriteAt(offset int, b []byte) {
+	if offset < len(p.pageMemory) {
+		copy(p.pageMemory[offset:], b)
+	}
+}
+
 // SetQueues sets how many compute queues the process has on an AMD GPU, in an entry of the
 // caller's choice, and rings the doorbell.
 func (p *Process) SetQueues(entry int, gpu, queues uint32) {
