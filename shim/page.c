@@ -6,18 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "connect.h"
 #include "kfd.h"
 #include "sys.h"
 
@@ -30,7 +26,6 @@
 #define SO_COOKIE 57
 #endif
 
-#define HELLO_TIMEOUT_NS (250 * GW_MS_NS) /* long, because the machine may be busy */
 #define RETRY_NS GW_SECOND_NS
 #define MAX_RETRY_NS (64 * GW_SECOND_NS)
 
@@ -64,84 +59,6 @@ static uint64_t cookie_of(int fd) {
   socklen_t size = sizeof c;
   long r = gw_sys(SYS_getsockopt, fd, SOL_SOCKET, SO_COOKIE, (long)&c, (long)&size, 0);
   return r < 0 ? 0 : c;
-}
-
-/* Connects without waiting. Returns a descriptor or -1. */
-static int dial(const char *path) {
-  struct sockaddr_un to = {.sun_family = AF_UNIX};
-  size_t n = strlen(path);
-  if (n == 0 || n >= sizeof to.sun_path) return -1;
-  memcpy(to.sun_path, path, n);
-  int fd = (int)GW_SYS_3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
-  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + 1);
-  if (GW_SYS_3(SYS_connect, fd, &to, size) == 0) return fd;
-  GW_SYS_1(SYS_close, fd);
-  return -1;
-}
-
-/* Tries the daemon's sockets in the order in which the commands do. */
-static int dial_any(void) {
-  const char *path = getenv("GIVEWAY_SOCKET");
-  if (path && *path) return dial(path);
-  int fd = dial("/run/giveway/giveway.sock");
-  const char *dir = getenv("XDG_RUNTIME_DIR");
-  if (fd >= 0 || !dir || *dir != '/') return fd;
-  char own[sizeof((struct sockaddr_un *)0)->sun_path + 1] = "";
-  static const char name[] = "/giveway.sock";
-  size_t n = strlen(dir);
-  if (n + sizeof name > sizeof own) return -1;
-  memcpy(own, dir, n);
-  memcpy(own + n, name, sizeof name);
-  return dial(own);
-}
-
-static int send_hello(int fd, const char *runtime) {
-  static const char head[] =
-      "POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\nGiveway-Abi: 1\r\nGiveway-Runtime: ";
-  char text[sizeof head + 32];
-  size_t n = sizeof head - 1, m = strlen(runtime);
-  if (m > 16) return -1;
-  memcpy(text, head, n);
-  memcpy(text + n, runtime, m);
-  memcpy(text + n + m, "\r\n\r\n", 4);
-  n += m + 4;
-  return gw_sys(SYS_sendto, fd, (long)text, (long)n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0) == (long)n ? 0 : -1;
-}
-
-/* Waits for the answer. Returns the number of descriptors that came with it, -1 for an
- * invalid answer, or -2 if none came in time. */
-static int receive_answer(int fd, int fds[3]) {
-  uint64_t until = gw_now() + HELLO_TIMEOUT_NS;
-  struct pollfd p = {.fd = fd, .events = POLLIN};
-  for (;;) {
-    uint64_t now = gw_now();
-    if (now >= until) return -2;
-    struct timespec left = {0, (long)(until - now)};
-    long r = gw_sys(SYS_ppoll, (long)&p, 1, (long)&left, 0, 0, 0);
-    if (r > 0) break;
-    if (r < 0 && r != -EINTR) return -1;
-  }
-  char text[256];
-  union {
-    char room[CMSG_SPACE(3 * sizeof(int))];
-    struct cmsghdr align;
-  } control;
-  struct iovec part = {text, sizeof text};
-  struct msghdr m = {
-      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_LEN(3 * sizeof(int))};
-  long n = GW_SYS_3(SYS_recvmsg, fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  int count = 0;
-  for (struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL; c; c = CMSG_NXTHDR(&m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len && count < 3; at += sizeof(int)) {
-      memcpy(&fds[count++], (char *)c + at, sizeof(int));
-    }
-  }
-  static const char accepted[] = "HTTP/1.1 101";
-  if (n >= (long)sizeof accepted - 1 && memcmp(text, accepted, sizeof accepted - 1) == 0 && count == 3) return count;
-  while (count > 0) GW_SYS_1(SYS_close, fds[--count]);
-  return -1;
 }
 
 /* Whether fd is memory of that size which cannot shrink. */
@@ -204,17 +121,30 @@ static bool is_doorbell(int fd) {
          (s.st_mode & S_IFMT) == 0;
 }
 
+/* Logs why there is no page. */
+static void log_failure(int reason) {
+  switch (reason) {
+  case GW_NO_DAEMON: gw_log("no daemon; running without giveway"); break;
+  case GW_STRANGER:
+    gw_log_always("the daemon's socket belongs to another user, neither root nor this one; running without giveway");
+    break;
+  case GW_SILENT: gw_log("the daemon does not answer; running without giveway"); break;
+  default: gw_log("the daemon refused a page, or sent one of an unknown version; running without giveway");
+  }
+}
+
 /* Makes one attempt to attach, with attach_lock held, and sets retry_ns. */
 static void attach(const char *runtime) {
-  int fds[3] = {-1, -1, -1};
-  int fd = dial_any();
+  int fds[3];
+  int fd = gw_connect(runtime, fds);
   if (fd < 0) {
-    retry_ns = RETRY_NS;
-    gw_log("no daemon; running without giveway");
+    /* A daemon that hangs costs 250 ms at each attempt. */
+    if (fd == GW_SILENT && retry_ns < MAX_RETRY_NS) retry_ns *= 2;
+    if (fd == GW_NO_DAEMON) retry_ns = RETRY_NS;
+    log_failure(fd);
     return;
   }
-  int got = send_hello(fd, runtime) ? -1 : receive_answer(fd, fds);
-  if (got == 3 && pages_are_valid(fds[0], fds[1]) && is_doorbell(fds[2]) && map(&status, fds[1], PROT_READ) &&
+  if (pages_are_valid(fds[0], fds[1]) && is_doorbell(fds[2]) && map(&status, fds[1], PROT_READ) &&
       (wake_sleepers(), map(&gw_shared, fds[0], PROT_READ | PROT_WRITE))) {
     conn = move_fd_up(fd);
     owner_pid = this_pid();
@@ -229,15 +159,10 @@ static void attach(const char *runtime) {
     count_page_change();
     return;
   }
-  if (got == 3) unmap();
-  for (int i = 0; i < 3; i++) {
-    if (fds[i] >= 0 && got == 3) GW_SYS_1(SYS_close, fds[i]);
-  }
+  unmap();
+  for (int i = 0; i < 3; i++) GW_SYS_1(SYS_close, fds[i]);
   GW_SYS_1(SYS_close, fd);
-  /* A daemon that hangs costs 250 ms at each attempt. */
-  if (got == -2 && retry_ns < MAX_RETRY_NS) retry_ns *= 2;
-  gw_log(got == -2 ? "the daemon does not answer; running without giveway"
-                   : "the daemon refused a page, or sent one of an unknown version; running without giveway");
+  log_failure(GW_REFUSED);
 }
 
 bool gw_page_attach(const char *runtime) {

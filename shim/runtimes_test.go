@@ -38,31 +38,44 @@ type process struct {
 // if socket is noShim.
 func start(t testing.TB, socket, dir string, args ...string) *process {
 	t.Helper()
+	p := prepare(t, socket, dir, args...)
+	p.run()
+	return p
+}
+
+// prepare is start without running the program, so that the caller can change p.cmd.
+func prepare(t testing.TB, socket, dir string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, lines: make(chan string, 1<<16)}
 	p.cmd = exec.Command(filepath.Join(dir, args[0]), args[1:]...)
 	p.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "POCL_CACHE_DIR="+filepath.Join(dir, "pocl"))
 	if socket != noShim {
 		p.cmd.Env = append(p.cmd.Env, "LD_PRELOAD="+filepath.Join(dir, "libgiveway.so"), "GIVEWAY_SOCKET="+socket)
 	}
+	p.cmd.Stderr = os.Stderr
+	return p
+}
+
+// run runs a prepared program.
+func (p *process) run() {
+	p.t.Helper()
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	p.cmd.Stderr = os.Stderr
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	p.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
 	go func() {
 		for in := bufio.NewScanner(out); in.Scan(); {
 			p.lines <- in.Text()
 		}
 		close(p.lines)
 	}()
-	return p
 }
 
 // waitFor reads lines up to the first one with the prefix, and returns that line.

@@ -51,15 +51,25 @@ func New(t testing.TB, prepare func(*shimpage.Page)) *Daemon {
 // At starts a daemon on a given socket, for example after another daemon has died.
 func At(t testing.TB, socket string, prepare func(*shimpage.Page)) *Daemon {
 	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return On(t, l, prepare)
+}
+
+// On starts a daemon on a listening socket, for example one of Listen.
+func On(t testing.TB, l net.Listener, prepare func(*shimpage.Page)) *Daemon {
+	t.Helper()
 	if prepare == nil {
 		prepare = func(*shimpage.Page) {}
 	}
-	d := &Daemon{t: t, socket: socket, prepare: prepare, arrived: make(chan *shimpage.Page, 64), dead: make(chan struct{})}
+	d := &Daemon{
+		t: t, socket: l.Addr().String(), listen: l, prepare: prepare,
+		arrived: make(chan *shimpage.Page, 64), dead: make(chan struct{}),
+	}
 	var err error
 	if d.Status, err = shimpage.NewStatusPage(); err != nil {
-		t.Fatal(err)
-	}
-	if d.listen, err = net.Listen("unix", socket); err != nil {
 		t.Fatal(err)
 	}
 	go d.serve()
