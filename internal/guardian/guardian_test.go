@@ -3,6 +3,7 @@ package guardian
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -20,7 +21,8 @@ import (
 )
 
 // fileQueue is a queue whose state is in a file and so outlives the daemon: the
-// slice at offset 0, and at offset 8 whether the queue is stopped.
+// slice at offset 0, at offset 8 whether the queue is stopped, and at offset 16 whether
+// SetSlice hangs.
 type fileQueue struct{ f *os.File }
 
 func (q fileQueue) put(at int64, v uint64) error {
@@ -34,11 +36,16 @@ func (q fileQueue) get(at int64) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-func (q fileQueue) SetSlice(d time.Duration) error { return q.put(0, uint64(d)) }
-func (q fileQueue) Interrupt() error               { return q.put(8, 1) }
-func (q fileQueue) Restore() error                 { return q.put(8, 0) }
-func (q fileQueue) Abandon() error                 { return q.f.Close() }
-func (q fileQueue) Close() error                   { return q.f.Close() }
+func (q fileQueue) SetSlice(d time.Duration) error {
+	for q.get(16) != 0 { // the call hangs until the test lets it return
+		time.Sleep(time.Millisecond)
+	}
+	return q.put(0, uint64(d))
+}
+func (q fileQueue) Interrupt() error { return q.put(8, 1) }
+func (q fileQueue) Restore() error   { return q.put(8, 0) }
+func (q fileQueue) Abandon() error   { return q.f.Close() }
+func (q fileQueue) Close() error     { return q.f.Close() }
 
 func adoptFile(_ json.RawMessage, fd int) (hal.Queue, error) {
 	return fileQueue{os.NewFile(uintptr(fd), "queue")}, nil
@@ -213,4 +220,51 @@ func TestBeginFailsWhenGuardianIsDead(t *testing.T) {
 	if err := g.Begin(sched.Action{Queue: 1, Verb: sched.Stop}); err == nil {
 		t.Error("got no error from Begin, want one")
 	}
+}
+
+// changedQueues returns a guardian and its queues, all of which are sliced and stopped.
+func changedQueues(t *testing.T, n int) (*Guardian, []fileQueue) {
+	t.Helper()
+	g, err := startGuardian()
+	if err != nil {
+		t.Fatal(err)
+	}
+	queues := make([]fileQueue, n)
+	for i := range queues {
+		f, err := os.OpenFile(filepath.Join(t.TempDir(), "q"), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		queues[i] = fileQueue{f}
+		id := sched.QueueID(i + 1)
+		err = g.Adopt(id, struct{}{}, int(f.Fd()))
+		for _, a := range []sched.Action{
+			{Queue: id, Verb: sched.SetSlice, Slice: sched.MinSlice}, {Queue: id, Verb: sched.Stop, Level: sched.LevelInterrupt},
+		} {
+			err = errors.Join(err, g.Begin(a), hal.Do(queues[i], a), g.End(a, sched.Done))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g, queues
+}
+
+// TestHangingCallDelaysNoOtherQueue: a call for the first queue does not return. The others
+// are restored meanwhile, and the first one as soon as its call returns.
+func TestHangingCallDelaysNoOtherQueue(t *testing.T) {
+	g, queues := changedQueues(t, 4)
+	_ = queues[0].put(16, 1)
+	t.Cleanup(func() { _ = queues[0].put(16, 0) })
+	g.die()
+	for i, q := range queues[1:] {
+		drivertest.Eventually(t, fmt.Sprintf("queue %d is restored while a call for queue 1 hangs", i+2), func() bool { return q.get(0) == 0 && q.get(8) == 0 })
+	}
+	if queues[0].get(8) == 0 {
+		t.Error("queue 1 was started with its minimum slice")
+	}
+	_ = queues[0].put(16, 0)
+	drivertest.Eventually(t, "queue 1 is restored", func() bool { return queues[0].get(0) == 0 && queues[0].get(8) == 0 })
+	<-g.Gone()
 }

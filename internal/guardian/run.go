@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -18,13 +18,6 @@ import (
 // Adopter returns a queue for the state and the descriptor that Guardian.Adopt
 // sent. The queue owns the descriptor.
 type Adopter func(found json.RawMessage, fd int) (hal.Queue, error)
-
-// A call that fails while changes are undone is tried again undoTries times,
-// with undoPause in between.
-const (
-	undoPause = 2 * time.Millisecond
-	undoTries = 400
-)
 
 // Run runs the guardian: it reads messages from a descriptor until the daemon
 // has exited, and undoes all changes if the daemon sent no goodbye.
@@ -128,29 +121,24 @@ func (s *server) drop(id sched.QueueID) {
 
 // undo undoes all changes in the journal.
 func (s *server) undo() error {
-	todo := s.journal.Undo()
-	s.log.Warn("daemon exited without a clean shutdown; restoring", "changes", len(todo))
-	var errs []error
-	for _, a := range todo {
-		if err := s.undoOne(a); err != nil {
-			errs = append(errs, fmt.Errorf("queue %d: %w", a.Queue, err))
+	var tasks []Task
+	for _, a := range s.journal.Undo() {
+		i := slices.IndexFunc(tasks, func(t Task) bool { return t.Actions[0].Queue == a.Queue })
+		if i < 0 {
+			i = len(tasks)
+			tasks = append(tasks, s.task(a.Queue))
 		}
+		tasks[i].Actions = append(tasks[i].Actions, a)
 	}
-	return errors.Join(errs...)
+	s.log.Warn("daemon exited without a clean shutdown; restoring", "queues", len(tasks))
+	return Undo(tasks, s.log)
 }
 
-func (s *server) undoOne(a sched.Action) error {
-	q := s.queues[a.Queue]
-	if q == nil {
-		return errors.New("the daemon did not send its descriptor")
-	}
-	var err error
-	for range undoTries {
-		err = hal.Do(q, a)
-		if err == nil || errors.Is(err, hal.ErrGone) {
-			return nil
+func (s *server) task(id sched.QueueID) Task {
+	return Task{Name: fmt.Sprint("queue ", id), Open: func() (hal.Queue, error) {
+		if q := s.queues[id]; q != nil {
+			return q, nil
 		}
-		time.Sleep(undoPause)
-	}
-	return err
+		return nil, errors.New("the daemon did not send its descriptor")
+	}}
 }
