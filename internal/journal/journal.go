@@ -1,4 +1,5 @@
-// Package journal lists the changes made to queues, so that they can be undone.
+// Package journal lists the changes made to queues, so that they can be undone, in memory
+// (Journal) and on disk (Store). The Store also keeps the orders that users gave.
 package journal
 
 import (
@@ -16,27 +17,42 @@ type Journal struct{ entries []entry }
 
 type entry struct {
 	queue sched.QueueID
-	changes
-	before changes // before the pending action
+	Change
+	before Change // before the pending action
 }
 
-type changes struct {
-	level   sched.Level // at which the queue is stopped; zero if it is not
-	sliced  bool
-	bounded bool
+// Change is what was changed of one queue.
+type Change struct {
+	Level   sched.Level `json:"level,omitempty"` // at which the queue is stopped; zero if it is not
+	Sliced  bool        `json:"sliced,omitempty"`
+	Bounded bool        `json:"bounded,omitempty"`
+}
+
+// Undo returns the actions that undo the change: slice and bound before the start.
+func (c Change) Undo(q sched.QueueID) (all []sched.Action) {
+	if c.Sliced {
+		all = append(all, sched.Action{Queue: q, Verb: sched.SetSlice})
+	}
+	if c.Bounded {
+		all = append(all, sched.Action{Queue: q, Verb: sched.SetBound})
+	}
+	if c.Level != sched.LevelNone {
+		all = append(all, sched.Action{Queue: q, Verb: sched.Start, Level: c.Level})
+	}
+	return all
 }
 
 // Begin records that an action is about to be carried out.
 func (j *Journal) Begin(a sched.Action) {
 	e := j.entry(a.Queue)
-	e.before = e.changes
+	e.before = e.Change
 	switch a.Verb {
 	case sched.Stop:
-		e.level = a.Level
+		e.Level = a.Level
 	case sched.SetSlice:
-		e.sliced = true
+		e.Sliced = true
 	case sched.SetBound:
-		e.bounded = true
+		e.Bounded = true
 	}
 }
 
@@ -50,18 +66,18 @@ func (j *Journal) End(a sched.Action, outcome sched.Outcome) {
 	e := &j.entries[i]
 	switch {
 	case outcome == sched.Gone:
-		e.changes = changes{}
+		e.Change = Change{}
 	case outcome == sched.Unsupported || outcome == sched.Refused && a.Verb == sched.Stop:
-		e.changes = e.before // the action changed nothing
+		e.Change = e.before // the action changed nothing
 	case outcome == sched.Refused: // the action may have taken effect: keep the entry
 	case a.Verb == sched.Start:
-		e.level = sched.LevelNone
+		e.Level = sched.LevelNone
 	case a.Verb == sched.SetSlice:
-		e.sliced = a.Slice != 0
+		e.Sliced = a.Slice != 0
 	case a.Verb == sched.SetBound:
-		e.bounded = a.Bound != 0
+		e.Bounded = a.Bound != 0
 	}
-	if e.changes == (changes{}) {
+	if e.Change == (Change{}) {
 		j.Forget(a.Queue)
 	}
 }
@@ -81,14 +97,14 @@ func (j *Journal) Empty() bool { return len(j.entries) == 0 }
 func (j *Journal) Changes() []sched.Action {
 	var all []sched.Action
 	for _, e := range j.entries {
-		if e.sliced {
+		if e.Sliced {
 			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetSlice, Slice: sched.MinSlice})
 		}
-		if e.bounded {
+		if e.Bounded {
 			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetBound, Bound: 1})
 		}
-		if e.level != sched.LevelNone {
-			all = append(all, sched.Action{Queue: e.queue, Verb: sched.Stop, Level: e.level})
+		if e.Level != sched.LevelNone {
+			all = append(all, sched.Action{Queue: e.queue, Verb: sched.Stop, Level: e.Level})
 		}
 	}
 	return all
@@ -99,17 +115,23 @@ func (j *Journal) Changes() []sched.Action {
 func (j *Journal) Undo() []sched.Action {
 	var first, then []sched.Action
 	for _, e := range j.entries {
-		if e.sliced {
-			first = append(first, sched.Action{Queue: e.queue, Verb: sched.SetSlice})
-		}
-		if e.bounded {
-			first = append(first, sched.Action{Queue: e.queue, Verb: sched.SetBound})
-		}
-		if e.level != sched.LevelNone {
-			then = append(then, sched.Action{Queue: e.queue, Verb: sched.Start, Level: e.level})
+		for _, a := range e.Change.Undo(e.queue) {
+			if a.Verb == sched.Start {
+				then = append(then, a)
+			} else {
+				first = append(first, a)
+			}
 		}
 	}
 	return append(first, then...)
+}
+
+// Of returns what was changed of a queue, the pending action included.
+func (j *Journal) Of(q sched.QueueID) Change {
+	if i, ok := j.index(q); ok {
+		return j.entries[i].Change
+	}
+	return Change{}
 }
 
 func (j *Journal) index(q sched.QueueID) (int, bool) {

@@ -1,0 +1,306 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Store is a journal on disk: values by key, which outlive the process. It is a file to which
+// a record is appended for every change of a value, and which is written anew when most of
+// its records are outdated. A nil Store keeps nothing.
+//
+// A write is in the page cache when it returns and so survives SIGKILL of every process. The
+// file is never synced to a disk: only the end of the kernel could lose the page cache, and
+// the values name processes and queues that end with the kernel. A file of an earlier boot
+// is therefore ignored.
+type Store struct {
+	path string
+	log  *slog.Logger
+	lock *os.File // nil: the caller has it
+
+	mu      sync.Mutex
+	file    *os.File
+	values  map[string]json.RawMessage
+	size    int64 // of the file
+	live    int64 // of that, bytes of records that are not outdated
+	torn    bool  // the end of the file is not a whole record, so nothing may be appended
+	damaged error
+}
+
+// Limits of a Store. A file above maxFile was not written by a Store.
+const (
+	maxRecord   = 1 << 20
+	maxLive     = 8 << 20
+	maxFile     = 64 << 20
+	compactSize = 64 << 10 // a smaller file is not written anew
+	compactMore = 4        // times the live bytes: a larger file is
+)
+
+// LockTime is how long to wait for the lock of a journal by default. A guardian that restores
+// queues holds it, at most for as long as guardian.Undo takes.
+const LockTime = 15 * time.Second
+
+// ErrLocked means that another process uses the journal.
+var ErrLocked = errors.New("another daemon, or the guardian of one that died, uses the journal; try again in some seconds")
+
+// Open opens the journal at path, and creates it if there is none. It waits for its lock for
+// the given time at most. The lock is shared with every process that got LockFile.
+//
+// A record that was not written completely is cut off. A damaged file is set aside, under
+// another name: see Damaged.
+func Open(path string, wait time.Duration, log *slog.Logger) (*Store, error) {
+	lock, err := openFile(path+".lock", os.O_CREATE)
+	if err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	if err := waitForLock(lock, wait); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("open the journal %s: %w", path, err)
+	}
+	s, err := OpenLocked(path, log)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	s.lock = lock
+	return s, nil
+}
+
+// OpenLocked is Open for a process that holds the lock already.
+func OpenLocked(path string, log *slog.Logger) (*Store, error) {
+	s := &Store{path: path, log: log, values: make(map[string]json.RawMessage)}
+	if err := s.load(); err != nil {
+		return nil, fmt.Errorf("open the journal %s: %w", path, err)
+	}
+	if err := s.rewrite(); err != nil {
+		return nil, fmt.Errorf("open the journal %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func waitForLock(f *os.File, wait time.Duration) error {
+	for end := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return os.NewSyscallError("flock", err)
+		case time.Now().After(end):
+			return ErrLocked
+		}
+	}
+}
+
+// openFile opens a file that only this user can read and write. A link, or a file of another
+// user, is refused: its owner could make us write elsewhere or read what we did not write.
+func openFile(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	var st syscall.Stat_t
+	if err = syscall.Fstat(int(f.Fd()), &st); err == nil &&
+		(st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Uid != uint32(os.Geteuid()) || st.Mode&0o077 != 0 || st.Nlink > 1) {
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("it is not a regular file that only this user can read and write; remove it")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// load reads the values. After an error the file is as it was.
+func (s *Store) load() error {
+	f, err := openFile(s.path, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s.damaged = s.read(f)
+	if errors.Is(s.damaged, ErrVersion) {
+		return s.damaged
+	}
+	if s.damaged != nil {
+		maps.DeleteFunc(s.values, func(key string, _ json.RawMessage) bool {
+			return !strings.HasPrefix(key, queuePrefix) && !strings.HasPrefix(key, changePrefix)
+		})
+		aside := s.path + ".damaged"
+		err = os.Rename(s.path, aside)
+		s.log.Error("journal is damaged; it is set aside", "error", s.damaged, "kept as", aside, "values kept", len(s.values))
+	}
+	return err
+}
+
+// Damaged returns what is wrong with the file that Open found, or nil. Of a damaged file the
+// queues and changes before the damage are kept: undoing a change twice is harmless. Orders
+// are dropped: a later one may have revoked them.
+func (s *Store) Damaged() error {
+	if s == nil {
+		return nil
+	}
+	return s.damaged
+}
+
+// LockFile returns the file whose lock is held, to give it to another process: the journal is
+// locked until every process has closed it.
+func (s *Store) LockFile() *os.File { return s.lock }
+
+// Path returns the path of the journal.
+func (s *Store) Path() string { return s.path }
+
+// Put sets the value of a key. After an error the old value is in force.
+func (s *Store) Put(key string, value any) error {
+	if s == nil {
+		return nil
+	}
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = s.append(record{Key: key, Value: text})
+	}
+	if err != nil {
+		return fmt.Errorf("write %s to the journal: %w", key, err)
+	}
+	return nil
+}
+
+// Delete removes keys. After an error some may be left.
+func (s *Store) Delete(keys ...string) error {
+	if s == nil {
+		return nil
+	}
+	for _, key := range keys {
+		if err := s.append(record{Key: key}); err != nil {
+			return fmt.Errorf("delete %s from the journal: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// Get decodes the value of a key. ok is false if there is none, or it does not fit.
+func (s *Store) Get(key string, value any) (ok bool) {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, ok := s.values[key]
+	return ok && json.Unmarshal(text, value) == nil
+}
+
+// Keys returns the keys that begin with a prefix, sorted.
+func (s *Store) Keys(prefix string) []string {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.values)), func(key string) bool { return !strings.HasPrefix(key, prefix) })
+}
+
+// Close closes the journal and gives up its lock.
+func (s *Store) Close() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.file.Close()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
+}
+
+// append writes a record and applies it.
+func (s *Store) append(r record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, exists := s.values[r.Key]
+	switch {
+	case r.Value == nil && !exists, r.Value != nil && exists && string(old) == string(r.Value):
+		return nil
+	case s.live+r.length() > maxLive && r.Value != nil:
+		return fmt.Errorf("it has %d bytes of values, and no more than %d are kept", s.live, maxLive)
+	}
+	if s.torn {
+		if err := s.rewrite(); err != nil {
+			return err
+		}
+	}
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	if n, err := s.file.WriteAt(text, s.size); err != nil {
+		s.torn = n > 0 && s.file.Truncate(s.size) != nil
+		return err
+	}
+	s.size += int64(len(text))
+	s.apply(r)
+	if s.size > compactSize && s.size > compactMore*s.live {
+		if err := s.rewrite(); err != nil {
+			s.log.Warn("journal could not be compacted; it grows", "error", err, "bytes", s.size)
+		}
+	}
+	return nil
+}
+
+// apply takes a record in. s.mu is held.
+func (s *Store) apply(r record) {
+	if old, exists := s.values[r.Key]; exists {
+		s.live -= record{r.Key, old}.length()
+	}
+	if r.Value == nil {
+		delete(s.values, r.Key)
+		return
+	}
+	s.values[r.Key] = r.Value
+	s.live += r.length()
+}
+
+// rewrite writes a new file with the present values and puts it in the place of the old one.
+// After an error the old one is in place. s.mu is held, or s is not in use yet.
+func (s *Store) rewrite() error {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o755); err != nil {
+		return err
+	}
+	next := s.path + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := openFile(next, os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	text, err := s.encode()
+	if err == nil {
+		_, err = f.WriteAt(text, 0)
+	}
+	if err == nil {
+		err = os.Rename(next, s.path)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close(), os.Remove(next))
+	}
+	if s.file != nil {
+		_ = s.file.Close()
+	}
+	s.file, s.size, s.torn = f, int64(len(text)), false
+	return nil
+}
