@@ -94,8 +94,8 @@ func TestWorkThatBecomesTooLateGivesWayWithoutAnEvent(t *testing.T) {
 		if done := good.finished[0].done; !near(time.Duration(done), 35*ms, tick) {
 			t.Errorf("%s: got done at %v, want 35ms, when the other is 20 ms late", name, time.Duration(done))
 		}
-		if l.steps > 20 {
-			t.Errorf("%s: got %d steps, want at most 20", name, l.steps)
+		if l.steps > 50 { // a queue for which others wait is looked at: see recheck
+			t.Errorf("%s: got %d steps, want at most 50", name, l.steps)
 		}
 	}
 }
@@ -158,17 +158,22 @@ func TestLLFEqualQueuesChangePlacesOnlyByHysteresis(t *testing.T) {
 	}
 }
 
-// TestLLFDoesNotWakeWhenTheOrderCannotChange uses unknown work: all laxities fall
-// at the same rate.
-func TestLLFDoesNotWakeWhenTheOrderCannotChange(t *testing.T) {
+// TestLLFWakesSeldomWhenTheOrderCannotChange uses unknown work: all laxities fall at
+// the same rate. The running queue is looked at seldom: see recheck.
+func TestLLFWakesSeldomWhenTheOrderCannotChange(t *testing.T) {
 	l := newNode(t, "llf", map[string]string{"tardy": "1h"})
 	for i := range 3 {
 		deadline := time.Duration(100+i) * ms
-		l.open(sched.Queue{Attr: sched.Attr{Deadline: deadline}}, periodic(time.Hour, time.Second))
+		l.open(sched.Queue{Attr: sched.Attr{Deadline: deadline}}, periodic(time.Hour, time.Minute))
 	}
 	l.run(time.Second)
-	if l.steps > 12 {
-		t.Errorf("got %d steps, want at most 12", l.steps)
+	if l.steps > 70 {
+		t.Errorf("got %d steps in the first second, want at most 70", l.steps)
+	}
+	before := l.steps
+	l.run(10 * time.Second)
+	if steps := l.steps - before; steps > 30 {
+		t.Errorf("got %d steps in the next ten seconds, want at most 30", steps)
 	}
 }
 

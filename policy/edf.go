@@ -73,17 +73,26 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 		return runnable(q) && p.urgencyOf(q, v.Now).compare(chosen[k-1]) <= 0
 	})
 
-	// The order changes without an event when a running queue becomes too late
-	// and another with a deadline waits.
+	if len(waiting) == 0 {
+		return p.plan(0)
+	}
+	return p.plan(p.wake(v, chosen, waiting[0].group != noDeadline))
+}
+
+// wake returns when the order may change without an event: when a running queue has
+// finished its work and has more, or becomes too late and another with a deadline
+// waits. New work of a queue with a deadline goes ahead of work without one.
+func (p *edf) wake(v *sched.View, running []urgency, deadlineWaits bool) sched.Time {
 	wake := sched.Time(0)
-	if len(waiting) > 0 && waiting[0].group != noDeadline {
-		for _, u := range chosen {
-			if u.group == mayBeInTime {
-				wake = earlier(wake, u.due.Add(p.tardy).Add(1))
-			}
+	for _, u := range running {
+		if deadlineWaits && u.group == mayBeInTime {
+			wake = earlier(wake, u.due.Add(p.tardy).Add(1))
+		}
+		if i, _ := index(v.Queues, u.queue); deadlineWaits || u.group == noDeadline {
+			wake = earlier(wake, recheck(&v.Queues[i], v.Now))
 		}
 	}
-	return p.plan(wake)
+	return wake
 }
 
 func (a urgency) compare(b urgency) int {

@@ -10,6 +10,12 @@ func newFIFO() sched.Policy { return &fifo{} }
 
 // Plan implements sched.Policy.
 func (p *fifo) Plan(v *sched.View) sched.Plan {
-	p.grantOne(v, first(v, func(i, j int) bool { return v.Queues[i].ReadySince < v.Queues[j].ReadySince }))
+	chosen := first(v, func(i, j int) bool { return v.Queues[i].ReadySince < v.Queues[j].ReadySince })
+	p.grantOne(v, chosen)
+	for i := range v.Queues {
+		if i != chosen && runnable(&v.Queues[i]) {
+			return p.plan(recheck(&v.Queues[chosen], v.Now))
+		}
+	}
 	return p.plan(0)
 }

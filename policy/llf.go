@@ -62,15 +62,21 @@ func (p *llf) Plan(v *sched.View) sched.Plan {
 }
 
 // wake returns when a waiting queue goes ahead of the running one, or the running
-// one becomes too late.
+// one becomes too late or has finished its work and has more.
 func (p *llf) wake(v *sched.View, running int, own slack) sched.Time {
 	wake := sched.Time(0)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if i == running || !runnable(q) || own.group == noDeadline {
+		if i == running || !runnable(q) {
 			continue
 		}
 		s := p.slackOf(q, v.Now)
+		if s.group != noDeadline || own.group == noDeadline {
+			wake = earlier(wake, recheck(&v.Queues[running], v.Now))
+		}
+		if own.group == noDeadline {
+			continue
+		}
 		if s.group == own.group {
 			// When the running queue has done its expected work, its laxity
 			// falls like that of the others, and no other goes ahead of it.

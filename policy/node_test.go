@@ -162,7 +162,8 @@ func (l *testNode) run(d time.Duration, each ...func()) {
 	l.step()
 }
 
-// arrive lets the jobs submit commands, and reports what has changed.
+// arrive lets the jobs submit commands, and reports which became ready or idle. As with
+// the shim, other progress wakes nothing and is read at the next step.
 func (l *testNode) arrive() {
 	for _, j := range l.jobs {
 		if j.closed || j.load == nil {
@@ -172,8 +173,7 @@ func (l *testNode) arrive() {
 			j.loaded = l.now
 			j.load(j, l.now)
 		}
-		done := uint64(len(j.finished))
-		if j.reported.Completed != done || j.reported.Submitted != done+uint64(len(j.todo)) {
+		if was := j.reported.Submitted > j.reported.Completed; was != (len(j.todo) > 0) {
 			l.reportProgress(j)
 		}
 		if l.measureEvery > 0 && l.now%sched.Time(l.measureEvery) == 0 {
@@ -189,6 +189,11 @@ func (l *testNode) step() {
 			l.t.Fatalf("at %v: actions do not end: %v", time.Duration(l.now), l.actions[len(l.actions)-5:])
 		}
 		l.steps++
+		for _, j := range l.jobs {
+			if done := uint64(len(j.finished)); j.load != nil && !j.closed && (j.reported.Completed != done || j.reported.Submitted != done+uint64(len(j.todo))) {
+				l.reportProgress(j)
+			}
+		}
 		var actions []sched.Action
 		actions, l.wake = l.sched.Step(l.now, l.events)
 		if l.wake <= l.now {

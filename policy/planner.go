@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/giveway/giveway/sched"
 )
@@ -55,6 +56,20 @@ func first(v *sched.View, before func(i, j int) bool) int {
 		}
 	}
 	return best
+}
+
+// recheck returns when to look again whether q, for which others wait, has finished
+// the work that it had at ReadySince. The end of that work is an event only if q then
+// becomes idle: the shim does not report every command. Each wait is an eighth of the
+// device time that the work has had, so its end is noticed at most an eighth late, and
+// long work is looked at seldom. Without counters there is nothing to look at.
+func recheck(q *sched.Queue, now sched.Time) sched.Time {
+	const shortest = 500 * time.Microsecond // about what a stop takes
+	if !q.Counters.Known {
+		return 0
+	}
+	had := min(q.Served-q.ServedAtReady, now.Sub(q.ReadySince)) // measured service may be of earlier work
+	return now.Add(max(had/8, shortest))
 }
 
 // earlier returns the earlier of two wake times, of which zero is none.

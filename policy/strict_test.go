@@ -27,12 +27,24 @@ func TestFIFOServesInOrderOfArrivalToTheEnd(t *testing.T) {
 	}
 }
 
-func TestFIFOLaterWorkWaits(t *testing.T) {
-	l := newNode(t, "fifo", nil)
-	a, b := l.open(sched.Queue{}, saturating), l.open(sched.Queue{}, saturating)
-	l.run(time.Second)
-	if !near(a.served, b.served, 5*ms) {
-		t.Errorf("two saturating queues: got %v and %v, want equal parts", a.served, b.served)
+// TestLaterWorkWaits checks that a queue that never becomes idle gives way when it has
+// finished the work that arrived first. No event tells the policy.
+func TestLaterWorkWaits(t *testing.T) {
+	for _, name := range []string{"fifo", "edf", "llf"} {
+		for _, deadline := range []time.Duration{0, time.Second} {
+			for _, n := range []int{2, 16} {
+				l := newNode(t, name, nil)
+				for range n {
+					l.open(sched.Queue{Attr: sched.Attr{Deadline: deadline}}, saturating)
+				}
+				l.run(2 * time.Second)
+				for _, j := range l.jobs {
+					if want := 2 * time.Second / time.Duration(n); !near(j.served, want, want/10) {
+						t.Errorf("%s, deadline %v, %d saturating queues: queue %d got %v, want %v", name, deadline, n, j.ID, j.served, want)
+					}
+				}
+			}
+		}
 	}
 }
 

@@ -292,9 +292,12 @@ func TestXSchedThereIsOneWakeNotOneForEachEvent(t *testing.T) {
 				}
 			}
 		})
-		// The shortest turn of these policies is 5 ms.
-		if wakes > 210 {
-			t.Errorf("%s: got %d wakes in 1 s for %d events (%d steps), want at most 210", name, wakes, events, l.steps-steps)
+		limit := 210 // the shortest turn of these policies is 5 ms
+		if name == "llf" {
+			limit = 2010 // looks every 500 us whether the running queue has finished its work
+		}
+		if wakes > limit {
+			t.Errorf("%s: got %d wakes in 1 s for %d events (%d steps), want at most %d", name, wakes, events, l.steps-steps, limit)
 		}
 	}
 }
