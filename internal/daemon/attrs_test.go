@@ -25,10 +25,7 @@ func tree(attrs string) api.Change { return api.Change{Values: attr.Must(attrs),
 
 // setRules puts rules in force.
 func setRules(d *Daemon, rules []config.Rule) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.conf.Rules = rules
-	d.resolveAll()
+	d.useConfig(&config.Config{Rules: rules})
 }
 
 // caller is a process of the tests' own user that makes a request.
@@ -157,10 +154,11 @@ func TestSetTree(t *testing.T) {
 	}{{me, "true"}, {small, "false"}, {me, "true"}, {me, "false"}, {small, "true"}, {me, "false"}} {
 		set(c.pid, "paused="+c.paused)
 		d.mu.Lock()
-		for _, g := range d.treesOf(&proc.Process{PID: small}) {
+		p := d.processes[small]
+		for _, g := range d.treesOf(&p.info, p.lineage) {
 			want, _ := attr.Must("paused=" + c.paused).Get(attr.Paused)
-			if got, _ := g.values.Get(attr.Paused); got != want && (c.pid != small || g.root.PID == small) {
-				t.Errorf("%+v: got paused %d in the tree of %d, want %d", c, got, g.root.PID, want)
+			if got, _ := g.values.Get(attr.Paused); got != want && (c.pid != small || g.root().PID == small) {
+				t.Errorf("%+v: got paused %d in the tree of %d, want %d", c, got, g.root().PID, want)
 			}
 		}
 		d.mu.Unlock()
@@ -170,13 +168,16 @@ func TestSetTree(t *testing.T) {
 		t.Errorf("bound of the tree: got %d, want 4", got)
 	}
 	d.mu.Lock()
-	d.trees[me].root.UID = 4711
-	delete(d.trees, small)
+	mine := treeOf(t, d, me)
+	mine.by = server.Caller{UID: 4711}
+	delete(d.trees, treeOf(t, d, small).root())
 	d.mu.Unlock()
 	check(t, "in another user's tree", startShim(t, socket, "cuda").described(d), "", attr.FromDefault)
 	d.mu.Lock()
-	d.trees[me].root.UID = 0
-	d.trees[me].root.Start++
+	delete(d.trees, mine.root())
+	mine.by = ourselves
+	mine.lineage[0].Start++
+	d.trees[mine.root()] = mine
 	d.mu.Unlock()
 	check(t, "in the tree of an earlier process with that pid", startShim(t, socket, "cuda").described(d), "", attr.FromDefault)
 	if _, err := d.Change(ourselves, 1<<22+1, tree("class=batch")); err == nil {
@@ -184,13 +185,32 @@ func TestSetTree(t *testing.T) {
 	}
 }
 
+// treeOf returns the tree with attributes whose root has a pid. d.mu is held.
+func treeOf(t *testing.T, d *Daemon, pid int) *treeAttrs {
+	t.Helper()
+	for id, tree := range d.trees {
+		if id.PID == pid {
+			return tree
+		}
+	}
+	t.Fatalf("process %d is not the root of a tree with attributes", pid)
+	return nil
+}
+
 // TestTreeAttrsApplyToOneUser: a run applies to its own user's processes, root's to all.
 func TestTreeAttrsApplyToOneUser(t *testing.T) {
 	for _, c := range []struct {
-		root, uid uint32
-		want      bool
-	}{{0, 0, true}, {0, 1000, true}, {1000, 1000, true}, {1000, 1001, false}, {1000, 0, false}} {
-		g := treeAttrs{root: proc.Process{UID: c.root}}
+		by   server.Caller
+		uid  uint32
+		want bool
+	}{
+		{server.Caller{All: true}, 0, true},
+		{server.Caller{All: true}, 1000, true},
+		{server.Caller{UID: 1000}, 1000, true},
+		{server.Caller{UID: 1000}, 1001, false},
+		{server.Caller{UID: 1000}, 0, false},
+	} {
+		g := treeAttrs{by: c.by}
 		if got := g.appliesTo(&proc.Process{UID: c.uid}); got != c.want {
 			t.Errorf("%+v: got %v, want %v", c, got, c.want)
 		}

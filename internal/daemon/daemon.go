@@ -17,6 +17,7 @@ import (
 	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/loop"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -27,12 +28,20 @@ type Config struct {
 	Guardian []string      // the program that calls guardian.Run on descriptor 3
 	Backends []hal.Backend
 	Notes    []hal.Check // what the configuration leaves out, for Status
+	Proc     ProcSource  // nil: the processes of this machine
 	Log      *slog.Logger
+}
+
+// ProcSource reads the processes of the operating system.
+type ProcSource interface {
+	Process(pid int) (proc.Process, error)
+	Stat(pid int) (proc.Stat, error)
 }
 
 // Daemon is a running daemon. It implements server.Node and hal.Host.
 type Daemon struct {
 	cfg      Config
+	procs    ProcSource
 	start    time.Time
 	events   eventQueue
 	exec     *executor
@@ -43,19 +52,28 @@ type Daemon struct {
 	external map[string]*extpolicy.Connection // used by the loop only: by device, or "" for all
 	ready    chan struct{}                    // closed when Run is under way
 	lastID   atomic.Uint64                    // of queues and processes
+	users    users
+	callers  callers
+	exits    chan struct{} // a process may have exited: see followExits
+
+	// What the API shows. Callers share each computation: see shared.
+	records       shared[map[sched.QueueID]sched.Queue]
+	snapshot      shared[[]api.Process]
+	status        shared[api.Status]
+	policyInForce shared[api.Policy]
 
 	mu        sync.Mutex
 	running   bool // between the beginning of Run and its end
 	processes map[int]*process
 	devices   map[sched.DeviceID]*device
-	failed    map[string]error     // backends that could not be started
-	runs      map[int][]*treeAttrs // of giveway run, by the pid of the root
-	trees     map[int]*treeAttrs   // of giveway set --tree, by the pid of the root
-	policy    api.Policy           // of the devices that have none of their own
-	conf      config.Config        // its policies and rules are in force
-	confFile  string               // empty: none
-	confErr   error                // why the file was refused when it was last read; nil: it is in force
-	lastOrder uint64               // the number of the last order
+	failed    map[string]error         // backends that could not be started
+	runs      map[proc.ID][]*treeAttrs // of giveway run, by root
+	trees     map[proc.ID]*treeAttrs   // of giveway set --tree, by root
+	policy    api.Policy               // of the devices that have none of their own
+	conf      *config.Config           // its policies and rules are in force; it never changes
+	confFile  string                   // empty: none
+	confErr   error                    // why the file was refused when it was last read; nil: it is in force
+	lastOrder uint64                   // the number of the last order
 
 	record func(order) // nil, or keeps an order that took effect; called without locks
 
@@ -76,10 +94,15 @@ const settleTime = 2 * time.Second
 // New makes a daemon that does nothing yet.
 func New(cfg Config) (*Daemon, error) {
 	d := &Daemon{
-		cfg: cfg, start: time.Now(), policy: cfg.File.Policy, conf: cfg.File,
+		cfg: cfg, start: time.Now(), policy: cfg.File.Policy, conf: &cfg.File,
 		ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
-		runs: make(map[int][]*treeAttrs), trees: make(map[int]*treeAttrs),
+		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1),
+	}
+	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll
+	d.status.compute, d.policyInForce.compute = d.readStatus, d.readPolicy
+	if d.procs = cfg.Proc; d.procs == nil {
+		d.procs = proc.System
 	}
 	d.facts.d, d.events.sleeper = d, make(channelSleeper, 1)
 	for _, b := range cfg.Backends {
@@ -131,6 +154,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		l := loop.Loop{Sched: d.sched, Transport: d, Executor: d.exec, Recorder: d}
 		_ = l.Run(looping, d, d.events.sleeper)
 	})
+	ended.Go(func() { d.followExits(looping) })
 	for _, b := range d.cfg.Backends {
 		d.startBackend(ctx, b)
 	}
@@ -224,6 +248,10 @@ func (d *Daemon) Drain(buf []sched.Event) []sched.Event {
 		p.Poll(now, &d.facts)
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.facts.appendTo(d.events.take(buf))
+	buf, again := d.facts.takeIn(d.events.take(buf))
+	d.mu.Unlock()
+	if again {
+		d.Wake()
+	}
+	return buf
 }

@@ -106,7 +106,6 @@ func TestPendingProcessCanBeSet(t *testing.T) {
 	d := newTestDaemon(b)
 	defer runDaemon(t, d)()
 	p, _ := sleeper(t)
-	p.Start = 0 // as Find has it
 	if err := os.WriteFile(fmt.Sprintf("%s/pending-%d", b.dir, p.PID), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +236,7 @@ func TestRulesAndDevicePolicy(t *testing.T) {
 	}
 	b := newFakeBackend(t.TempDir())
 	d := newTestDaemon(b)
-	d.conf = parse("policy: giveway\ndevices: [{device: fake0, policy: native}]\nrules: [{match: {}, class: batch, weight: 3}]\n")
+	*d.conf = parse("policy: giveway\ndevices: [{device: fake0, policy: native}]\nrules: [{match: {}, class: batch, weight: 3}]\n")
 	defer runDaemon(t, d)()
 	p, _ := sleeper(t)
 	b.mustOffer(t, p)

@@ -7,36 +7,76 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// facts collects what backends report while the loop polls them. It implements
-// hal.Facts.
+// facts collects what backends report while the loop polls them. It implements hal.Facts.
+//
+// A report is only noted while backends are polled. All are taken in together, with d.mu
+// held once a turn: a loop that took the lock for each report would wait as often, and the
+// leases of held gates would lapse while users give orders.
 type facts struct {
 	d       *Daemon
+	reports []report
 	events  []sched.Event
 	changed []*process // whose attributes changed by a hint
+	again   bool       // the last turn took in hints: see takeIn
 }
 
-func (f *facts) reset() { f.events, f.changed = f.events[:0], f.changed[:0] }
+// report is one report of a backend.
+type report struct {
+	process  *process
+	kind     reportKind
+	progress hal.Progress
+	took     time.Duration // of a request
+	hint     uint32
+	value    int64
+}
 
-// appendTo appends what was collected to buf. Attributes are read last, so that an
-// order of the owner that came meanwhile is not undone. d.mu is held.
-func (f *facts) appendTo(buf []sched.Event) []sched.Event {
+type reportKind uint8
+
+const (
+	progressed reportKind = iota
+	requestStarted
+	requestFinished
+	hinted
+)
+
+func (f *facts) reset() {
+	clear(f.reports) // do not keep processes
+	clear(f.changed)
+	f.reports, f.events, f.changed = f.reports[:0], f.events[:0], f.changed[:0]
+}
+
+// takeIn applies what was reported and appends it to buf. Attributes are read last, so that
+// an order of the owner that came meanwhile is not undone. It reports whether backends
+// should be polled again at once, because a hint has changed settings that they read before;
+// at most every second turn, because a process can write hints without end. d.mu is held.
+func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
+	for i := range f.reports {
+		switch r := &f.reports[i]; r.kind {
+		case progressed:
+			f.takeProgress(r.process, r.progress)
+		case requestStarted:
+			r.process.requests.reported++
+			f.each(r.process, sched.Event{Kind: sched.RequestStarted})
+		case requestFinished:
+			f.takeRequest(r.process, r.took)
+		case hinted:
+			if f.d.takeHint(r.process, r.hint, r.value) {
+				f.changed = append(f.changed, r.process)
+				f.d.publish(r.process)
+			}
+		}
+	}
 	for _, p := range f.changed {
 		buf = p.appendAttrs(buf)
 	}
-	return append(buf, f.events...)
+	f.again = len(f.changed) > 0 && !f.again
+	return append(buf, f.events...), f.again
 }
 
-// DeviceTime implements hal.Facts.
-func (f *facts) DeviceTime(q hal.QueueHandle, total time.Duration) {
-	f.events = append(f.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.ID(), Duration: total})
-}
-
-// Progress implements hal.Facts. A hardware queue of which the gate has seen no launch
-// yet may be used without the shim's knowledge, so nothing is concluded about it.
-func (f *facts) Progress(hp hal.Process, c hal.Progress) {
-	p := hp.(*process)
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+// takeProgress notes how far a process has come. A hardware queue of which the gate has
+// seen no launch yet may be used without the shim's knowledge, so nothing is concluded about
+// it. d.mu is held.
+func (f *facts) takeProgress(p *process, c hal.Progress) {
 	base := uint64(0)
 	if p.gate != nil {
 		base = p.gate.base
@@ -58,20 +98,8 @@ func (f *facts) Progress(hp hal.Process, c hal.Progress) {
 	}
 }
 
-// RequestStarted implements hal.Facts.
-func (f *facts) RequestStarted(hp hal.Process) {
-	p := hp.(*process)
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
-	p.requests.reported++
-	f.each(p, sched.Event{Kind: sched.RequestStarted})
-}
-
-// RequestFinished implements hal.Facts.
-func (f *facts) RequestFinished(hp hal.Process, took time.Duration) {
-	p := hp.(*process)
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
+// takeRequest notes that a request of a process is over. d.mu is held.
+func (f *facts) takeRequest(p *process, took time.Duration) {
 	if p.requests.reported > 0 {
 		p.requests.reported--
 	}
@@ -89,13 +117,30 @@ func (f *facts) each(p *process, ev sched.Event) {
 	}
 }
 
+func (f *facts) note(p hal.Process, r report) {
+	r.process = p.(*process)
+	f.reports = append(f.reports, r)
+}
+
+// DeviceTime implements hal.Facts.
+func (f *facts) DeviceTime(q hal.QueueHandle, total time.Duration) {
+	f.events = append(f.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.ID(), Duration: total})
+}
+
+// Progress implements hal.Facts.
+func (f *facts) Progress(p hal.Process, c hal.Progress) {
+	f.note(p, report{kind: progressed, progress: c})
+}
+
+// RequestStarted implements hal.Facts.
+func (f *facts) RequestStarted(p hal.Process) { f.note(p, report{kind: requestStarted}) }
+
+// RequestFinished implements hal.Facts.
+func (f *facts) RequestFinished(p hal.Process, took time.Duration) {
+	f.note(p, report{kind: requestFinished, took: took})
+}
+
 // Hint implements hal.Facts.
-func (f *facts) Hint(hp hal.Process, kind uint32, value int64) {
-	p := hp.(*process)
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
-	if f.d.takeHint(p, kind, value) {
-		f.changed = append(f.changed, p)
-		f.d.publish(p)
-	}
+func (f *facts) Hint(p hal.Process, kind uint32, value int64) {
+	f.note(p, report{kind: hinted, hint: kind, value: value})
 }

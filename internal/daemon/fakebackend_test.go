@@ -68,7 +68,9 @@ func (b *fakeBackend) Adopt(_ json.RawMessage, fd int) (hal.Queue, error) {
 // Find implements hal.Finder: a process with a file "pending-PID" has a queue soon.
 func (b *fakeBackend) Find(pid int) hal.Found {
 	if _, err := os.Stat(filepath.Join(b.dir, fmt.Sprint("pending-", pid))); err == nil {
-		return hal.Found{Pending: &proc.Process{PID: pid}}
+		if p, err := proc.Look(pid); err == nil {
+			return hal.Found{Pending: &p}
+		}
 	}
 	return hal.Found{Note: "the fake backend does not know it"}
 }

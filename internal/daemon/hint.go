@@ -57,16 +57,18 @@ func (d *Daemon) schedTime(mono int64) (sched.Time, bool) {
 const maxOpenRequests = 1024
 
 // Hint implements server.Node.
-func (d *Daemon) Hint(_ server.Caller, pid int, h api.Hint) (api.Process, error) {
+func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error) {
 	if err := h.Check(); err != nil {
 		return api.Process{}, server.BadRequest("%w", err)
 	}
-	p, err := d.find(pid)
+	p, err := d.target(by, pid)
 	if err != nil {
 		return api.Process{}, err
 	}
 	d.mu.Lock()
-	err = d.hint(p, h)
+	if err = errExited(pid); d.recordOf(p.info.ID()) == p {
+		err = d.hint(p, h)
+	}
 	d.mu.Unlock()
 	if err != nil {
 		return api.Process{}, err

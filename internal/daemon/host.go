@@ -2,13 +2,9 @@ package daemon
 
 import (
 	"errors"
-	"maps"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/giveway/giveway/internal/hal"
-	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -24,7 +20,7 @@ func (d *Daemon) IsGuardian(pid int) bool { return d.guardian.isGuardian(pid) }
 
 // Ready implements hal.Host.
 func (d *Daemon) Ready(pid int) (class sched.Class, ready, known bool) {
-	records := d.records()
+	records := d.records.get()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.processes[pid]
@@ -84,13 +80,12 @@ func (d *Daemon) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 
 // openQueue begins to schedule a queue that was attached.
 func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*queue, error) {
-	d.mu.Lock()
+	p := d.lockRecord(o.Process)
 	defer d.mu.Unlock()
 	if !d.running {
 		return nil, errStopping
 	}
 	dev := d.device(o.Device)
-	p := d.process(o.Process)
 	d.setBackendAttr(p, o.Attr)
 	q := &queue{d: d, id: id, process: p, device: dev, hardware: attached, detail: o.Detail}
 	d.exec.add(q.id, attached, workerConfig{after: o.After, batcher: o.Batcher, journaled: o.Handoff != nil})
@@ -100,34 +95,6 @@ func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*
 	})
 	d.arrange(p)
 	return q, nil
-}
-
-// process returns the record of a process, made if there is none. A pid with another
-// start time is another process. d.mu is held.
-func (d *Daemon) process(info proc.Process) *process {
-	if p := d.processes[info.PID]; p != nil && p.info.Start == info.Start {
-		return p
-	}
-	p := d.newProcess(info)
-	d.processes[info.PID] = p
-	return p
-}
-
-// forget drops the record of a process without queues and gate, unless its owner gave it
-// attributes and it has not exited: it may open another queue. d.mu is held.
-func (d *Daemon) forget(p *process) {
-	if len(p.queues) == 0 && p.gate == nil && (p.exited || !p.owned) && d.processes[p.info.PID] == p {
-		delete(d.processes, p.info.PID)
-	}
-	d.forgetExited()
-}
-
-// forgetExited drops the records of processes and trees that have exited. d.mu is held.
-func (d *Daemon) forgetExited() {
-	d.forgetTrees()
-	maps.DeleteFunc(d.processes, func(pid int, p *process) bool {
-		return len(p.queues) == 0 && p.gate == nil && unix.Kill(pid, 0) == unix.ESRCH
-	})
 }
 
 // removeQueue ends the scheduling of a queue. exited says that its process has exited,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
@@ -53,9 +54,9 @@ func ignoredBy(policies []string, v attr.Values) (out []api.Ignored) {
 	return out
 }
 
-// ignoredOf lists the attributes that were given to a process and have no effect on it.
-// d.mu is held.
-func (d *Daemon) ignoredOf(p *process) []api.Ignored {
+// ignored lists the attributes that were given to a process and have no effect on it. gate
+// is nil if it has no shim.
+func (p *view) ignored(gate *hal.GateStats) []api.Ignored {
 	var given attr.Values
 	for _, id := range p.attrs.Given().IDs() {
 		if p.attrs.Source(id) >= attr.FromRule {
@@ -63,13 +64,13 @@ func (d *Daemon) ignoredOf(p *process) []api.Ignored {
 		}
 	}
 	shim, runtime := p.gate != nil, ""
-	if stats := p.gate.stats(); stats != nil {
-		runtime = stats.Runtime
+	if gate != nil {
+		runtime = gate.Runtime
 	}
 	if runtime == attr.Expect.Row().Runtime && p.attr.Class == sched.Online {
 		given.Remove(attr.Expect) // the shim takes the device ahead of the request
 	}
-	out := ignoredBy(d.policyNames(p.queues...), given)
+	out := ignoredBy(p.policies, given)
 	for _, id := range given.IDs() {
 		r := id.Row()
 		if !r.Shim || p.attrs.Int(id) == r.Default {

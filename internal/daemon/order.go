@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
@@ -48,33 +49,28 @@ func (d *Daemon) apply(o order) error {
 
 // carryOut carries out an order and gives it a number.
 func (d *Daemon) carryOut(o *order) error {
+	if o.Repeated && o.Target != (proc.ID{}) {
+		if err := d.expect(o); err != nil {
+			return err
+		}
+	}
 	switch o.Kind {
+	case orderSet:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.changeOne(o)
+	case orderTree:
+		return d.changeDescendants(o)
+	case orderRun:
+		return d.beginRun(o)
+	case orderRunEnd:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.endRun(o)
 	case orderPolicy:
 		return d.choosePolicy(o)
 	case orderRestore:
 		return d.restoreAll(o)
-	}
-	if o.Repeated {
-		if err := d.expect(o.Target); err != nil {
-			return err
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	o.Seq = d.nextOrder()
-	switch o.Kind {
-	case orderSet:
-		p := d.processes[o.Target.PID]
-		if p == nil || p.info.ID() != o.Target {
-			return server.NotFound("process %d has exited", o.Target.PID)
-		}
-		return d.change(p, o.Values)
-	case orderTree:
-		return d.changeDescendants(o)
-	case orderRun:
-		d.beginRun(o)
-	case orderRunEnd:
-		d.endRun(o)
 	}
 	return nil
 }
@@ -85,16 +81,33 @@ func (d *Daemon) nextOrder() uint64 {
 	return d.lastOrder
 }
 
-// expect makes the record of a process that a repeated order is for, if the process still
-// exists.
-func (d *Daemon) expect(id proc.ID) error {
-	info, err := proc.Look(id.PID)
-	if err != nil || info.ID() != id {
-		return server.NotFound("process %d has exited", id.PID)
+// expect checks that the process of a repeated order still exists, and makes its record if
+// the order is for that process alone.
+func (d *Daemon) expect(o *order) error {
+	info, err := d.procs.Process(o.Target.PID)
+	if err != nil || info.ID() != o.Target {
+		return errExited(o.Target.PID)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.process(info)
+	if o.Kind == orderSet {
+		d.lockRecord(info)
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+func errExited(pid int) error { return server.NotFound("process %d has exited", pid) }
+
+// changeOne sets attributes of one process. d.mu is held.
+func (d *Daemon) changeOne(o *order) error {
+	p := d.recordOf(o.Target)
+	if p == nil {
+		return errExited(o.Target.PID)
+	}
+	if err := p.refusal(o.Values); err != nil {
+		return err
+	}
+	o.Seq = d.nextOrder()
+	d.give(p, o.Values)
 	return nil
 }
 
@@ -103,10 +116,15 @@ func (d *Daemon) Change(by server.Caller, pid int, c api.Change) (api.Process, e
 	if err := c.Check(attr.BySet); err != nil {
 		return api.Process{}, server.BadRequest("%w", err)
 	}
+	leave, err := d.callers.enter(by)
+	if err != nil {
+		return api.Process{}, err
+	}
+	defer leave()
 	if c.Tree {
 		return d.changeTree(by, pid, c.Values)
 	}
-	p, err := d.find(pid)
+	p, err := d.target(by, pid)
 	if err != nil {
 		return api.Process{}, err
 	}
@@ -114,4 +132,70 @@ func (d *Daemon) Change(by server.Caller, pid int, c api.Change) (api.Process, e
 		return api.Process{}, err
 	}
 	return d.description(p), nil
+}
+
+// identify returns the process that has a pid now, which the caller may change.
+func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
+	info, err := d.procs.Process(pid)
+	switch {
+	case err == nil && mayChange(by, &info):
+		return info, nil
+	case err == nil:
+		return info, server.Forbidden("process %d belongs to another user: only its owner and root may change it", pid)
+	case by.All:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if p := d.processes[pid]; p != nil && p.simulated() {
+			return p.info, nil
+		}
+	}
+	return info, server.NotFound("there is no process %d", pid)
+}
+
+// mayChange reports whether a caller may change a process.
+func mayChange(by server.Caller, p *proc.Process) bool { return by.All || by.UID == p.UID }
+
+// target returns the record of a process that the caller may change. Backends look for a
+// process that is not known. A record with another start time is of an earlier process
+// with the same pid, and is never changed.
+func (d *Daemon) target(by server.Caller, pid int) (*process, error) {
+	info, err := d.identify(by, pid)
+	if err != nil {
+		return nil, err
+	}
+	known := func() *process {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.recordOf(info.ID())
+	}
+	if p := known(); p != nil {
+		return p, nil
+	}
+	if err := d.callers.spend(by, scans); err != nil {
+		return nil, err
+	}
+	notes := d.scan(pid)
+	if p := known(); p != nil {
+		return p, nil
+	}
+	return nil, server.NotFound("process %d is not known here: it uses no device, and was not started by 'giveway run' or has launched nothing yet%s", pid, notes)
+}
+
+// scan asks the backends to look for a process at once. It returns their notes.
+func (d *Daemon) scan(pid int) (notes string) {
+	for _, b := range d.cfg.Backends {
+		finder, ok := b.(hal.Finder)
+		if !ok {
+			continue
+		}
+		found := finder.Find(pid)
+		if found.Pending != nil {
+			d.lockRecord(*found.Pending)
+			d.mu.Unlock()
+		}
+		if found.Note != "" {
+			notes += " (" + found.Note + ")"
+		}
+	}
+	return notes
 }

@@ -14,7 +14,10 @@ import (
 )
 
 // Policy implements server.Node.
-func (d *Daemon) Policy() api.Policy {
+func (d *Daemon) Policy() api.Policy { return d.policyInForce.get() }
+
+// readPolicy returns the policies in force and says which are overruled.
+func (d *Daemon) readPolicy() api.Policy {
 	d.mu.Lock()
 	p := d.policy
 	ids := slices.Sorted(maps.Keys(d.devices))
@@ -72,12 +75,12 @@ func (d *Daemon) choosePolicy(o *order) error {
 		return err
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	o.Seq = d.nextOrder()
-	for _, process := range d.processes {
-		process.restored = false
-	}
-	d.resolveAll()
+	d.mu.Unlock()
+	d.each(d.all(), func(p *process) {
+		p.restored = false
+		d.announceChange(p)
+	})
 	return nil
 }
 
@@ -103,8 +106,8 @@ func (d *Daemon) putInForce(p api.Policy) error {
 	}
 	d.mu.Lock()
 	d.choose(dev, p, choice)
-	d.publishAll()
 	d.mu.Unlock()
+	d.each(d.all(), d.publish)
 	d.replaceConnection(p.Device, connection)
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 // hal.Process. Daemon.mu guards all but settings.
 type process struct {
 	info     proc.Process
-	user     string // the name of its user
+	user     string    // the name of its user
+	lineage  []proc.ID // it and its ancestors, as they were when the record was made
 	id       sched.ProcessID
 	settings atomic.Pointer[hal.Settings]
 	queues   []*queue
@@ -25,7 +26,7 @@ type process struct {
 	requests requests
 	invalid  uint64 // number of invalid hints
 
-	layers     attr.Layers   // what each source gave it: see resolve
+	layers     attr.Layers   // what each source gave it
 	attrs      attr.Resolved // merged from layers
 	attr       sched.Attr    // the part of attrs that the scheduler reads
 	run        *treeAttrs    // the run that it belongs to, or did; nil: none
@@ -40,21 +41,6 @@ func (p *process) Info() proc.Process { return p.info }
 
 // Settings implements hal.Process.
 func (p *process) Settings() *hal.Settings { return p.settings.Load() }
-
-// newProcess makes the record of a process, with the attributes given so far to it, its
-// run and its tree. d.mu is held.
-func (d *Daemon) newProcess(info proc.Process) *process {
-	p := &process{info: info, user: userName(info.UID), id: sched.ProcessID(d.lastID.Add(1))}
-	p.layers[attr.FromProcess] = cpuAttrs(info.Nice, info.RealTime)
-	for _, t := range d.treesOf(&info) {
-		p.owned = true
-		p.layers[attr.FromSet] = p.layers[attr.FromSet].With(t.values)
-	}
-	p.run = d.runOf(&info)
-	d.resolve(p)
-	d.publish(p)
-	return p
-}
 
 // setBackendAttr takes in what a backend knows of a process. d.mu is held.
 func (d *Daemon) setBackendAttr(p *process, a sched.Attr) {
@@ -83,13 +69,6 @@ func (d *Daemon) publish(p *process) {
 	})
 }
 
-// publishAll publishes every process. d.mu is held.
-func (d *Daemon) publishAll() {
-	for _, p := range d.processes {
-		d.publish(p)
-	}
-}
-
 // managed reports whether a process was given an attribute by anything but the default
 // and its own CPU scheduling parameters.
 func (p *process) managed() bool {
@@ -116,8 +95,19 @@ func (p *process) stoppable() bool {
 	return true
 }
 
+// simulated reports whether a process that is not in /proc exists nevertheless, in a
+// simulation. Daemon.mu need not be held.
+func (p *process) simulated() bool { return p.info.PID > maxPID }
+
+// maxPID is PID_MAX_LIMIT of Linux on 64 bits: no real process has a larger pid.
+const maxPID = 4 << 20
+
 // merge merges the attributes that the sources gave to a process.
 func (p *process) merge() {
+	p.layers[attr.FromRun] = attr.Values{}
+	if p.run != nil {
+		p.layers[attr.FromRun] = p.run.values
+	}
 	layers := p.inForce()
 	p.attrs = attr.Resolve(&layers)
 	p.attr = p.attrs.Sched()

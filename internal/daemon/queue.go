@@ -109,12 +109,11 @@ type processGate struct {
 
 // gateFound accepts the gate of a process.
 func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
-	d.mu.Lock()
+	p := d.lockRecord(o.Process)
 	defer d.mu.Unlock()
 	if !d.running {
 		return nil, errStopping
 	}
-	p := d.process(o.Process)
 	g := &processGate{d: d, process: p, offer: o, base: p.counters.Submitted}
 	if o.Device != nil {
 		g.device = d.device(o.Device)

@@ -62,7 +62,7 @@ func startReloading(t *testing.T, text string) *reloading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.d.cfg.File, r.d.conf = first, first
+	r.d.cfg.File, r.d.conf = first, &first
 	ctx, stop := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() {

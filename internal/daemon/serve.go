@@ -137,10 +137,8 @@ var ourselves = server.Caller{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid(
 
 // applyConfig puts the rules and the policies of a configuration in force.
 func (d *Daemon) applyConfig(c config.Config) error {
-	d.mu.Lock()
-	d.conf = c
-	d.mu.Unlock()
-	_, err := d.SetPolicy(ourselves, c.Policy) // applies the rules as well
+	d.useConfig(&c)
+	_, err := d.SetPolicy(ourselves, c.Policy)
 	var own []api.Policy
 	d.mu.Lock()
 	for id, dev := range d.devices {

@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/sched"
+)
+
+// origin is what the record of a process is made from. It is read without d.mu, because
+// that reads files and compares patterns.
+type origin struct {
+	info    proc.Process
+	account account   // of its user
+	lineage []proc.ID // the process and its ancestors, nearest first
+	rule    attr.Values
+}
+
+// read reads what a new record needs, with the rules of a configuration.
+func (d *Daemon) read(info proc.Process, conf *config.Config) origin {
+	a := d.users.get(info.UID)
+	return origin{info, a, proc.Lineage(info.ID(), d.procs.Stat), conf.Match(&info, a.name)}
+}
+
+// lockRecord returns the record of a process, made if there is none, with d.mu held. A pid
+// with another start time is another process.
+func (d *Daemon) lockRecord(info proc.Process) *process {
+	d.mu.Lock()
+	for {
+		if p := d.recordOf(info.ID()); p != nil {
+			return p
+		}
+		conf := d.conf
+		d.mu.Unlock()
+		from := d.read(info, conf)
+		d.mu.Lock()
+		if d.conf == conf && d.recordOf(info.ID()) == nil {
+			p := d.newProcess(from)
+			d.processes[info.PID] = p
+			return p
+		}
+	}
+}
+
+// recordOf returns the record of a process, or nil. d.mu is held.
+func (d *Daemon) recordOf(id proc.ID) *process {
+	if p := d.processes[id.PID]; p != nil && p.info.ID() == id {
+		return p
+	}
+	return nil
+}
+
+// newProcess makes the record of a process, with the attributes given so far to it, its
+// run and its tree. d.mu is held.
+func (d *Daemon) newProcess(o origin) *process {
+	p := &process{info: o.info, user: o.account.name, lineage: o.lineage, id: sched.ProcessID(d.lastID.Add(1))}
+	p.layers[attr.FromProcess], p.layers[attr.FromRule] = cpuAttrs(o.info.Nice, o.info.RealTime), o.rule
+	for _, t := range d.treesOf(&p.info, p.lineage) {
+		p.owned = true
+		p.layers[attr.FromSet] = p.layers[attr.FromSet].With(t.values)
+	}
+	p.run = d.runOf(&p.info, p.lineage)
+	p.merge()
+	d.publish(p)
+	return p
+}
+
+// lockBatch is for how many processes d.mu is held at a time.
+const lockBatch = 64
+
+// all returns all records.
+func (d *Daemon) all() []*process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.processes))
+}
+
+// each calls f with d.mu held for each of some processes that are still known. It lets
+// others have d.mu after every few processes. A process that is found meanwhile is left
+// out, so what new records are made from must be changed first.
+func (d *Daemon) each(some []*process, f func(*process)) {
+	for part := range slices.Chunk(some, lockBatch) {
+		d.mu.Lock()
+		for _, p := range part {
+			if d.processes[p.info.PID] == p {
+				f(p)
+			}
+		}
+		d.mu.Unlock()
+	}
+}
+
+// forget drops the record of a process without queues and gate, unless its owner gave it
+// attributes and it has not exited: it may open another queue. d.mu is held.
+func (d *Daemon) forget(p *process) {
+	if len(p.queues) == 0 && p.gate == nil && (p.exited || !p.owned) && d.processes[p.info.PID] == p {
+		delete(d.processes, p.info.PID)
+	}
+	select {
+	case d.exits <- struct{}{}:
+	default: // a sweep is due already
+	}
+}
+
+// sweepInterval is how often processes that have exited are looked for.
+const sweepInterval = time.Second
+
+// followExits drops what is known of processes that have exited, until ctx is done.
+func (d *Daemon) followExits(ctx context.Context) {
+	every := time.NewTicker(sweepInterval)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		case <-d.exits:
+		}
+		d.sweep()
+	}
+}
+
+// sweep drops the records, trees and runs of processes that have exited.
+func (d *Daemon) sweep() {
+	known := make(map[proc.ID]bool)
+	d.mu.Lock()
+	for _, p := range d.processes {
+		if len(p.queues) == 0 && p.gate == nil {
+			known[p.info.ID()] = true
+		}
+	}
+	for id := range d.trees {
+		known[id] = true
+	}
+	for id := range d.runs {
+		known[id] = true
+	}
+	d.mu.Unlock()
+	maps.DeleteFunc(known, func(id proc.ID, _ bool) bool {
+		s, err := d.procs.Stat(id.PID)
+		return err == nil && s.Start == id.Start
+	})
+	if len(known) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id := range known {
+		if p := d.recordOf(id); p != nil && len(p.queues) == 0 && p.gate == nil {
+			delete(d.processes, id.PID)
+		}
+		delete(d.trees, id)
+		delete(d.runs, id)
+	}
+}

@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/stats"
+	"github.com/giveway/giveway/sched"
+)
+
+// view is a copy of what may change in the record of a process. Descriptions are made from
+// views, without d.mu.
+type view struct {
+	*process // only what never changes is read
+	attrs    attr.Resolved
+	attr     sched.Attr
+	requests requestsView
+	invalid  uint64
+	gate     *processGate
+	queues   []queueView
+	policies []string // in force on its devices
+}
+
+type queueView struct {
+	id     sched.QueueID
+	device *device
+	detail hal.Detail
+}
+
+type requestsView struct {
+	count uint64
+	open  uint32
+	last  [256]time.Duration
+}
+
+// view copies the record of a process. d.mu is held.
+func (d *Daemon) view(p *process) view {
+	r := &p.requests
+	v := view{
+		process: p, attrs: p.attrs, attr: p.attr, invalid: p.invalid, gate: p.gate, policies: d.policyNames(p.queues...),
+		requests: requestsView{r.count, uint32(len(r.open)) + r.reported, r.last},
+	}
+	for _, q := range p.queues {
+		v.queues = append(v.queues, queueView{q.id, q.device, q.detail})
+	}
+	return v
+}
+
+// Processes implements server.Node.
+func (d *Daemon) Processes() []api.Process { return slices.Clone(d.snapshot.get()) }
+
+// describeAll describes the processes that have queues, in order of pid.
+func (d *Daemon) describeAll() []api.Process {
+	records := d.records.get()
+	var views []view
+	d.each(d.all(), func(p *process) {
+		if len(p.queues) > 0 {
+			views = append(views, d.view(p))
+		}
+	})
+	all := make([]api.Process, len(views))
+	for i := range views {
+		all[i] = d.describe(&views[i], records)
+	}
+	slices.SortFunc(all, func(a, b api.Process) int { return cmp.Compare(a.PID, b.PID) })
+	return all
+}
+
+// description is a process as it is when all that was posted has been taken in.
+func (d *Daemon) description(p *process) api.Process {
+	records := d.records.get()
+	d.mu.Lock()
+	v := d.view(p)
+	d.mu.Unlock()
+	return d.describe(&v, records)
+}
+
+// readRecords returns the scheduler's record of every queue.
+func (d *Daemon) readRecords() map[sched.QueueID]sched.Queue {
+	var queues []sched.Queue
+	d.events.inLoop(func() { queues = d.sched.Queues(nil) })
+	records := make(map[sched.QueueID]sched.Queue, len(queues))
+	for _, q := range queues {
+		records[q.ID] = q
+	}
+	return records
+}
+
+// describe returns a process as the API shows it.
+func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Process {
+	shim := v.gate.stats()
+	out := api.Process{
+		PID: v.info.PID, Command: v.info.Command, UID: v.info.UID, User: v.user,
+		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: v.ignored(shim),
+		Queues: []api.Queue{}, Requests: v.requests.describe(), Shim: v.describeShim(shim),
+	}
+	// The scheduler has the time at which a request is expected, users see the time until then.
+	out.Attrs.Replace(attr.Expect, int64(max(v.attr.Expect.Sub(d.Now()), 0)))
+	for _, q := range v.queues {
+		r := records[q.id]
+		out.Queues = append(out.Queues, api.Queue{
+			ID: uint64(q.id), Device: string(q.device.info.Device.ID), Index: q.device.info.Index, State: r.State.String(),
+			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, VendorSlice: q.detail.FoundSlice,
+			Served: r.Served, Measured: r.Measured, Shared: q.detail.SharedBy,
+			KFDQueues: q.detail.NativeQueues, Way: q.detail.StopMethod,
+		})
+	}
+	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// describe returns what the API reports of requests; nil: nothing is known.
+func (r *requestsView) describe() *api.Requests {
+	n := min(r.count, uint64(len(r.last)))
+	out := &api.Requests{Count: r.count, Open: r.open}
+	if *out == (api.Requests{}) {
+		return nil
+	}
+	if n > 0 {
+		last := slices.Sorted(slices.Values(r.last[:n]))
+		out.P50, out.P99 = stats.Quantile(last, 0.50), stats.Quantile(last, 0.99)
+	}
+	return out
+}
+
+// describeShim returns what the API reports of the gate; nil: there is none.
+func (v *view) describeShim(s *hal.GateStats) *api.Shim {
+	if s == nil {
+		return nil
+	}
+	return &api.Shim{
+		Runtime: s.Runtime, Launched: s.Launched, Completed: s.Completed, Holds: s.Holds, HeldFor: s.HeldFor, Overruns: s.Overruns,
+		Parked: s.Parked, Hits: s.Hits, ParkedFor: s.ParkedFor, Saved: s.Saved, Ignored: v.invalid + s.Invalid,
+	}
+}
