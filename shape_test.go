@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 	"internal/hal":         {"sched", "internal/proc"},
 	"internal/hal/haltest": {"sched", "internal/hal", "internal/proc"},
 	"internal/loop":        {"sched"},
-	"internal/journal":     {"sched"},
+	"internal/journal":     {"sched", "internal/proc"},
 	"internal/extpolicy":   {"sched", "policy"},
 	"internal/guardian":    {"sched", "internal/hal", "internal/journal"},
 

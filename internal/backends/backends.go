@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/hal"
@@ -112,13 +114,14 @@ func unstarted() (all []hal.Backend) {
 }
 
 // Adopt returns a queue that the daemon has sent to the guardian process. It is a
-// guardian.Adopter.
+// guardian.Adopter, so it takes the descriptor.
 func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
 	var a struct {
 		Backend string          `json:"backend"`
 		State   json.RawMessage `json:"state"`
 	}
 	if err := json.Unmarshal(found, &a); err != nil {
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("adopt a queue: %w", err)
 	}
 	for _, b := range unstarted() {
@@ -126,6 +129,7 @@ func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
 			return adopter.Adopt(a.State, fd)
 		}
 	}
+	_ = unix.Close(fd)
 	return nil, fmt.Errorf("adopt a queue: backend %q cannot restore queues", a.Backend)
 }
 

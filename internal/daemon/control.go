@@ -83,6 +83,9 @@ func (d *Daemon) readStatus() api.Status {
 		s.Checks = append(s.Checks, ConfigCheck(file, refused))
 	}
 	s.Checks = append(s.Checks, d.guardian.check())
+	if d.cfg.Journal != nil {
+		s.Checks = append(s.Checks, d.journalCheck())
+	}
 	return s
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/extpolicy"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/loop"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
@@ -27,8 +28,9 @@ type Config struct {
 	File     config.Config // policies, rules and the scheduler's limits
 	Guardian []string      // the program that calls guardian.Run on descriptor 3
 	Backends []hal.Backend
-	Notes    []hal.Check // what the configuration leaves out, for Status
-	Proc     ProcSource  // nil: the processes of this machine
+	Notes    []hal.Check    // what the configuration leaves out, for Status
+	Proc     ProcSource     // nil: the processes of this machine
+	Journal  *journal.Store // changes and orders are kept there; nil: they end with the daemon. Run closes it
 	Log      *slog.Logger
 }
 
@@ -51,6 +53,7 @@ type Daemon struct {
 	facts    facts                            // used by the loop only
 	external map[string]*extpolicy.Connection // used by the loop only: by device, or "" for all
 	ready    chan struct{}                    // closed when Run is under way
+	leftErr  error                            // why changes of an earlier daemon may not be undone; set before ready
 	lastID   atomic.Uint64                    // of queues and processes
 	users    users
 	callers  callers
@@ -138,7 +141,9 @@ func (d *Daemon) Record(sched.Time, []sched.Event, []sched.Action) {
 
 // Run drives the node until ctx is done, and then undoes every change.
 func (d *Daemon) Run(ctx context.Context) error {
-	d.guardian = newSupervisor(d.cfg.Guardian, d.cfg.Log)
+	defer d.cfg.Journal.Close()
+	d.undoLeft()
+	d.guardian = newSupervisor(d.cfg.Guardian, d.cfg.Journal, d.cfg.Log)
 	d.exec = newExecutor(d.guardian, d.events.post)
 	d.mu.Lock()
 	d.running = true

@@ -122,6 +122,7 @@ func TestPendingProcessCanBeSet(t *testing.T) {
 func rotateUntilKilled(dir string, pids []string) {
 	b := newFakeBackend(dir)
 	d := newTestDaemon(b)
+	d.cfg.Journal = openJournal(dir)
 	d.conf.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
 	go func() {
 		<-d.ready

@@ -65,6 +65,15 @@ func (b *fakeBackend) Adopt(_ json.RawMessage, fd int) (hal.Queue, error) {
 	return &fakeQueue{b: b, f: os.NewFile(uintptr(fd), "queue")}, nil
 }
 
+// Reopen implements hal.Reopener.
+func (b *fakeBackend) Reopen(p proc.ID, _ json.RawMessage) (hal.Queue, error) {
+	if now, err := proc.System.Stat(p.PID); err != nil || now.Start != p.Start {
+		return nil, hal.ErrGone
+	}
+	f, err := os.OpenFile(filepath.Join(b.dir, fmt.Sprint(p.PID)), os.O_RDWR, 0)
+	return &fakeQueue{b: b, f: f, pid: p.PID}, err
+}
+
 // Find implements hal.Finder: a process with a file "pending-PID" has a queue soon.
 func (b *fakeBackend) Find(pid int) hal.Found {
 	if _, err := os.Stat(filepath.Join(b.dir, fmt.Sprint("pending-", pid))); err == nil {

@@ -66,7 +66,7 @@ func (d *Daemon) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 	}
 	id := sched.QueueID(d.lastID.Add(1))
 	if o.Handoff != nil {
-		if err := d.guardian.adopt(id, adoption{o.Device.Info().Backend, o.Handoff.State}, o.Handoff.FD); err != nil {
+		if err := d.guardian.adopt(id, adoption{o.Process.ID(), o.Device.Info().Backend, o.Handoff.State}, o.Handoff.FD); err != nil {
 			d.cfg.Log.Warn("guardian could not take a queue, so it is not changed", "pid", o.Process.PID, "error", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,21 +13,26 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
 // adoption is what the guardian needs to undo changes of a queue: the backend that knows
-// how, and the state that the backend gave.
+// how, and the state that the backend gave. The process is for the journal on disk: by it
+// the queue can be found again when the guardian, too, was killed.
 type adoption struct {
-	Backend string `json:"backend"`
-	State   any    `json:"state"`
+	Process proc.ID `json:"-"`
+	Backend string  `json:"backend"`
+	State   any     `json:"state"`
 }
 
 // supervisor keeps a guardian process running and reports every change to it. It replaces
 // a guardian that dies, and reports everything again. While there is none, nothing is
-// changed. It implements journalKeeper.
+// changed. Every change is also in the journal on disk before it is made. It implements
+// journalKeeper.
 type supervisor struct {
 	argv []string
+	disk *journal.Store // nil: none
 	log  *slog.Logger
 
 	mu       sync.Mutex
@@ -48,8 +54,8 @@ var (
 	errNotAdopted = errors.New("the guardian does not have the queue, so it is not changed")
 )
 
-func newSupervisor(argv []string, log *slog.Logger) *supervisor {
-	s := &supervisor{argv: argv, log: log, adopted: make(map[sched.QueueID]adopted)}
+func newSupervisor(argv []string, disk *journal.Store, log *slog.Logger) *supervisor {
+	s := &supervisor{argv: argv, disk: disk, log: log, adopted: make(map[sched.QueueID]adopted)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.startGuardian()
@@ -60,6 +66,9 @@ func newSupervisor(argv []string, log *slog.Logger) *supervisor {
 // startGuardian starts a guardian and sends it all queues and changes. s.mu is held.
 func (s *supervisor) startGuardian() {
 	g, err := guardian.Start(s.argv...)
+	if err == nil && s.disk != nil {
+		err = g.Share(s.disk)
+	}
 	for id, a := range s.adopted {
 		if err == nil {
 			err = g.Adopt(id, a.adoption, a.fd)
@@ -127,13 +136,18 @@ func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
 	if err != nil {
 		return fmt.Errorf("copy a descriptor for the guardian: %w", err)
 	}
+	state, err := json.Marshal(a.State)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.guardian != nil {
-		if err := s.guardian.Adopt(id, a, own); err != nil {
-			_ = unix.Close(own)
-			return err
-		}
+	if err == nil {
+		err = s.disk.PutQueue(id, journal.Queue{Process: a.Process, Backend: a.Backend, State: state})
+	}
+	if err == nil && s.guardian != nil {
+		err = s.guardian.Adopt(id, a, own)
+	}
+	if err != nil {
+		_ = unix.Close(own)
+		return err
 	}
 	s.adopted[id] = adopted{a, own}
 	return nil
@@ -153,6 +167,14 @@ func (s *supervisor) forget(id sched.QueueID) {
 	if s.guardian != nil {
 		_ = s.guardian.Forget(id)
 	}
+	s.logDisk(s.disk.ForgetQueue(id))
+}
+
+// logDisk logs that the journal on disk lists too much, which is harmless.
+func (s *supervisor) logDisk(err error) {
+	if err != nil {
+		s.log.Warn("change was undone and stays in the journal", "error", err)
+	}
 }
 
 // Begin implements journalKeeper.
@@ -165,11 +187,17 @@ func (s *supervisor) Begin(a sched.Action) error {
 	if _, ok := s.adopted[a.Queue]; !ok {
 		return errNotAdopted
 	}
-	if err := s.guardian.Begin(a); err != nil {
-		return err
-	}
+	before := s.journal.Of(a.Queue)
 	s.journal.Begin(a)
-	return nil
+	err := s.disk.PutChange(a.Queue, s.journal.Of(a.Queue))
+	if err == nil {
+		err = s.guardian.Begin(a)
+	}
+	if err != nil {
+		s.journal.End(a, sched.Unsupported) // nothing is changed
+		s.logDisk(s.disk.PutChange(a.Queue, before))
+	}
+	return err
 }
 
 // End implements journalKeeper.
@@ -177,6 +205,7 @@ func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.journal.End(a, outcome)
+	s.logDisk(s.disk.PutChange(a.Queue, s.journal.Of(a.Queue)))
 	if s.guardian == nil {
 		return nil
 	}

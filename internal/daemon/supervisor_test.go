@@ -14,7 +14,7 @@ import (
 // can. It is sent the queues that were adopted meanwhile.
 func TestSupervisorStartsAGuardianLater(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "guardian")
-	s := newSupervisor([]string{program}, slog.New(slog.DiscardHandler))
+	s := newSupervisor([]string{program}, nil, slog.New(slog.DiscardHandler))
 	action := sched.Action{Queue: 1, Verb: sched.SetSlice, Slice: sched.MinSlice}
 	if err := s.adopt(1, adoption{Backend: "fake"}, int(openNull(t).Fd())); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestSupervisorStartsAGuardianLater(t *testing.T) {
 // TestSupervisorReplacesAGuardian kills guardians: each is replaced, and no descriptor is
 // leaked.
 func TestSupervisorReplacesAGuardian(t *testing.T) {
-	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, slog.New(slog.DiscardHandler))
+	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler))
 	count := func() int {
 		all, _ := os.ReadDir("/proc/self/fd")
 		return len(all)

@@ -6,7 +6,8 @@
 // daemon also reports every action before it is carried out, and its outcome
 // afterwards. When the daemon's end of the socket closes without a goodbye
 // message, the guardian reads the messages left in the socket and undoes the
-// changes in its journal: slices before starts.
+// changes in its journal: slices before starts. It removes them from the journal
+// on disk too, which it keeps locked meanwhile.
 //
 // The kernel closes a process's descriptors when its last thread has exited, and
 // a thread inside a driver call has not. So when the socket closes, no call of
@@ -25,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -37,6 +39,7 @@ type message struct {
 	Outcome sched.Outcome   `json:"outcome,omitempty"` // of End
 	Forget  bool            `json:"forget,omitempty"`
 	Goodbye bool            `json:"goodbye,omitempty"` // all changes are undone
+	Journal string          `json:"journal,omitempty"` // the path of the journal on disk; the locked file comes with it
 }
 
 // Env is set in the environment of a guardian. A program that finds it set must
@@ -111,6 +114,12 @@ func (g *Guardian) Adopt(id sched.QueueID, found any, fd int) error {
 		return err
 	}
 	return g.send(message{Adopt: text, Queue: id}, fd)
+}
+
+// Share tells the guardian of the journal on disk and shares its lock, so that no other
+// daemon uses the journal before the guardian has undone all changes.
+func (g *Guardian) Share(s *journal.Store) error {
+	return g.send(message{Journal: s.Path()}, int(s.LockFile().Fd()))
 }
 
 // Begin reports that an action is about to be carried out. If Begin returns an

@@ -22,7 +22,7 @@ type Adopter func(found json.RawMessage, fd int) (hal.Queue, error)
 // Run runs the guardian: it reads messages from a descriptor until the daemon
 // has exited, and undoes all changes if the daemon sent no goodbye.
 func Run(fd int, adopt Adopter, log *slog.Logger) error {
-	s := &server{adopt: adopt, queues: make(map[sched.QueueID]hal.Queue), log: log}
+	s := &server{adopt: adopt, lock: -1, queues: make(map[sched.QueueID]hal.Queue), log: log}
 	// When memory runs out, the kernel should kill other processes first. This
 	// needs privileges; without them the default stays.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
@@ -48,6 +48,8 @@ func Run(fd int, adopt Adopter, log *slog.Logger) error {
 type server struct {
 	adopt   Adopter
 	journal journal.Journal
+	path    string // of the journal on disk; empty: there is none
+	lock    int    // the locked file of that journal; -1: none
 	queues  map[sched.QueueID]hal.Queue
 	goodbye bool
 	log     *slog.Logger
@@ -95,12 +97,17 @@ func (s *server) handle(text []byte, fd int) {
 	case m.Goodbye:
 		s.goodbye = true
 	case m.Adopt != nil && fd >= 0:
-		q, err := s.adopt(m.Adopt, fd)
+		q, err := s.adopt(m.Adopt, fd) // takes the descriptor
 		if err != nil {
 			s.log.Error("adopt queue", "queue", m.Queue, "error", err)
 			return
 		}
+		s.drop(m.Queue)
 		s.queues[m.Queue] = q
+	case m.Journal != "" && fd >= 0 && s.lock < 0:
+		s.path, s.lock = m.Journal, fd
+	case fd >= 0:
+		_ = unix.Close(fd)
 	case m.Begin != nil:
 		s.journal.Begin(*m.Begin)
 	case m.End != nil:
@@ -131,7 +138,33 @@ func (s *server) undo() error {
 		tasks[i].Actions = append(tasks[i].Actions, a)
 	}
 	s.log.Warn("daemon exited without a clean shutdown; restoring", "queues", len(tasks))
-	return Undo(tasks, s.log)
+	store := s.openStore()
+	for i, t := range tasks {
+		tasks[i].Undone = func() {
+			if err := store.ForgetQueue(t.Actions[0].Queue); err != nil {
+				s.log.Warn("change was undone and stays in the journal", "error", err)
+			}
+		}
+	}
+	err := Undo(tasks, s.log)
+	if s.lock >= 0 {
+		// A thread that hangs in a call keeps this process, and the file open.
+		_ = unix.Flock(s.lock, unix.LOCK_UN)
+	}
+	return err
+}
+
+// openStore opens the journal on disk, whose lock this process has; nil: there is none.
+func (s *server) openStore() *journal.Store {
+	if s.path == "" {
+		return nil
+	}
+	store, err := journal.OpenLocked(s.path, s.log)
+	if err != nil {
+		s.log.Error("journal on disk is not updated; the next daemon undoes all changes again", "error", err)
+		return nil
+	}
+	return store
 }
 
 func (s *server) task(id sched.QueueID) Task {

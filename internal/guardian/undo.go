@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -19,10 +20,10 @@ type Task struct {
 	Undone  func()                    // called when everything is undone; nil: nothing
 }
 
-// A call that fails is tried again undoTries times, with undoPause in between.
+// A call that fails is tried again after undoPause, for undoTime at most.
 const (
 	undoPause = 2 * time.Millisecond
-	undoTries = 400
+	undoTime  = time.Second
 )
 
 // callTimeout is how long a driver call may take. Afterwards its queue is given up: it is
@@ -30,6 +31,35 @@ const (
 var callTimeout = 5 * time.Second
 
 var errHangs = errors.New("the driver call does not return")
+
+// UndoLeft undoes the changes that a journal on disk lists, of which neither a daemon nor a
+// guardian holds descriptors any more. It returns how many queues were changed, and the
+// highest number of a queue in the journal. What could not be undone stays in the journal.
+func UndoLeft(s *journal.Store, backends []hal.Backend, log *slog.Logger) (changed int, last sched.QueueID, err error) {
+	all, last, err := s.Left()
+	var tasks []Task
+	for _, l := range all {
+		tasks = append(tasks, Task{
+			Name:    fmt.Sprintf("queue %d of process %d (%s)", l.ID, l.Queue.Process.PID, l.Queue.Backend),
+			Open:    func() (hal.Queue, error) { return reopen(backends, l.Queue) },
+			Actions: l.Change.Undo(l.ID),
+			Undone:  func() { _ = s.ForgetQueue(l.ID) }, // if it stays, it is undone again
+		})
+	}
+	if len(tasks) > 0 {
+		log.Warn("an earlier daemon and its guardian were killed; restoring", "queues", len(tasks))
+	}
+	return len(tasks), last, errors.Join(err, Undo(tasks, log))
+}
+
+func reopen(backends []hal.Backend, q journal.Queue) (hal.Queue, error) {
+	for _, b := range backends {
+		if r, ok := b.(hal.Reopener); ok && b.Name() == q.Backend {
+			return r.Reopen(q.Process, q.State)
+		}
+	}
+	return nil, fmt.Errorf("backend %q cannot find its queues again", q.Backend)
+}
 
 // Undo undoes changes of many queues, all at the same time, and returns when each is undone
 // or given up. So a call that hangs delays only its own queue.
@@ -58,11 +88,8 @@ func (t *Task) run() error {
 		q, err = t.Open()
 		return err
 	})
-	for _, a := range t.Actions {
-		if q == nil || errors.Is(err, errHangs) {
-			break // a further call for the queue would wait for the one that hangs
-		}
-		err = errors.Join(err, undo(q, a))
+	if err == nil {
+		err = undoAll(q, t.Actions)
 	}
 	if errors.Is(err, hal.ErrGone) {
 		err = nil
@@ -73,16 +100,25 @@ func (t *Task) run() error {
 	return err
 }
 
+// undoAll carries out actions on a queue and releases it.
+func undoAll(q hal.Queue, actions []sched.Action) (err error) {
+	for _, a := range actions {
+		if err = errors.Join(err, undo(q, a)); errors.Is(err, errHangs) {
+			return err // a further call for the queue would wait for the one that hangs
+		}
+	}
+	_ = hal.Abandon(q)
+	return err
+}
+
 // undo carries out one action, and tries again if it fails.
 func undo(q hal.Queue, a sched.Action) (err error) {
-	for range undoTries {
+	for end := time.Now().Add(undoTime); ; time.Sleep(undoPause) {
 		err = within(callTimeout, func() error { return hal.Do(q, a) })
-		if err == nil || errors.Is(err, hal.ErrGone) || errors.Is(err, errHangs) {
+		if err == nil || errors.Is(err, hal.ErrGone) || errors.Is(err, errHangs) || time.Now().After(end) {
 			return err
 		}
-		time.Sleep(undoPause)
 	}
-	return err
 }
 
 // within calls f and returns its error, or errHangs if f does not return in time.

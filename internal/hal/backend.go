@@ -67,6 +67,13 @@ type (
 	Adopter interface {
 		Adopt(state json.RawMessage, fd int) (Queue, error)
 	}
+	// Reopener finds a queue again that a daemon left changed, when its guardian died too.
+	// Reopen takes the process of the queue and the State of its Handoff, and returns a
+	// queue that calls the driver only to undo changes. The backend is not started. The
+	// error wraps ErrGone if the process or the queue no longer exists.
+	Reopener interface {
+		Reopen(p proc.ID, state json.RawMessage) (Queue, error)
+	}
 	// Restorer restores every queue of the machine to the vendor's state, without a
 	// daemon and without a journal. The backend is not started.
 	Restorer interface {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -18,8 +19,7 @@ const (
 // Queue is what is needed to find a queue again when no process has its descriptor but its
 // owner: the process, and the state that the backend gave for Adopter.Adopt.
 type Queue struct {
-	PID     int             `json:"pid"`
-	Start   uint64          `json:"start"`
+	Process proc.ID         `json:"process"`
 	Backend string          `json:"backend"`
 	State   json.RawMessage `json:"state"`
 }

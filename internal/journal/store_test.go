@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -231,7 +232,7 @@ func TestUndoFromTheDiskAfterACrashAtAnyByte(t *testing.T) {
 			id := sched.QueueID(1 + r.IntN(3))
 			c := journal.Change{Level: sched.Level(r.IntN(4)), Sliced: r.IntN(2) == 0}
 			both := journal.Change{Level: max(c.Level, device[id].Level), Sliced: c.Sliced || device[id].Sliced}
-			err := errors.Join(s.PutQueue(id, journal.Queue{PID: int(id), State: json.RawMessage(`{"found":1}`)}), s.PutChange(id, both))
+			err := errors.Join(s.PutQueue(id, journal.Queue{Process: proc.ID{PID: int(id)}, State: json.RawMessage(`{"found":1}`)}), s.PutChange(id, both))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -303,7 +304,7 @@ func TestUndoFromTheDiskAfterACrashAtAnyByte(t *testing.T) {
 func TestDamagedJournalDropsOrders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	s := open(t, path)
-	_ = errors.Join(s.Put("order", 1), s.PutQueue(3, journal.Queue{PID: 5}), s.PutChange(3, journal.Change{Sliced: true}), s.Put("order", 2))
+	_ = errors.Join(s.Put("order", 1), s.PutQueue(3, journal.Queue{Process: proc.ID{PID: 5}}), s.PutChange(3, journal.Change{Sliced: true}), s.Put("order", 2))
 	_ = s.Close()
 	text, _ := os.ReadFile(path)
 	text[len(text)-1] ^= 1

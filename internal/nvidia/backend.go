@@ -44,8 +44,8 @@ func (c *Config) discover() discover.Config {
 	return discover.Config{Only: c.Only, Control: c.Control, Poll: c.Poll, NoBPF: c.NoBPF, Log: c.Log}
 }
 
-// Backend implements hal.Backend, hal.Poller, hal.Finder, hal.Adopter, hal.Restorer,
-// hal.Prober and hal.KernelLogger.
+// Backend implements hal.Backend, hal.Poller, hal.Finder, hal.Adopter, hal.Reopener,
+// hal.Restorer, hal.Prober and hal.KernelLogger.
 //
 // One goroutine, run, takes the events of discovery and offers the groups. It holds no
 // lock while it calls the driver, so that Poll never waits for a call.
@@ -332,6 +332,7 @@ var (
 	_ hal.Poller       = (*Backend)(nil)
 	_ hal.Finder       = (*Backend)(nil)
 	_ hal.Adopter      = (*Backend)(nil)
+	_ hal.Reopener     = (*Backend)(nil)
 	_ hal.Restorer     = (*Backend)(nil)
 	_ hal.Prober       = (*Backend)(nil)
 	_ hal.KernelLogger = (*Backend)(nil)

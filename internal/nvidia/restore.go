@@ -9,6 +9,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/proc"
 )
 
 // Adopt implements hal.Adopter.
@@ -17,6 +18,20 @@ func (b *Backend) Adopt(state json.RawMessage, fd int) (hal.Queue, error) {
 	if err := json.Unmarshal(state, g); err != nil {
 		return nil, errors.Join(fmt.Errorf("state of a channel group: %w", err), g.file.Close())
 	}
+	return g, nil
+}
+
+// Reopen implements hal.Reopener. The journal has the handles, so nothing is guessed.
+func (b *Backend) Reopen(p proc.ID, state json.RawMessage) (hal.Queue, error) {
+	g := &group{}
+	if err := json.Unmarshal(state, g); err != nil {
+		return nil, fmt.Errorf("state of a channel group: %w", err)
+	}
+	file, err := discover.Open(b.cfg.discover(), p, discover.Key{Client: g.Client, Handle: g.Handle})
+	if err != nil {
+		return nil, err
+	}
+	g.file = file
 	return g, nil
 }
 
