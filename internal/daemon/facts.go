@@ -23,6 +23,7 @@ type facts struct {
 // report is one report of a backend.
 type report struct {
 	process  *process
+	gate     *processGate // of the process when it was reported
 	kind     reportKind
 	progress hal.Progress
 	took     time.Duration // of a request
@@ -51,7 +52,11 @@ func (f *facts) reset() {
 // at most every second turn, because a process can write hints without end. d.mu is held.
 func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 	for i := range f.reports {
-		switch r := &f.reports[i]; r.kind {
+		r := &f.reports[i]
+		if r.gate != r.process.gate {
+			continue // it is about a page that was withdrawn or replaced since
+		}
+		switch r.kind {
 		case progressed:
 			f.takeProgress(r.process, r.progress)
 		case requestStarted:
@@ -119,6 +124,7 @@ func (f *facts) each(p *process, ev sched.Event) {
 
 func (f *facts) note(p hal.Process, r report) {
 	r.process = p.(*process)
+	r.gate = r.process.reporting.Load()
 	f.reports = append(f.reports, r)
 }
 

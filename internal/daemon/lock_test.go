@@ -102,9 +102,9 @@ func newSlowDaemon(t *testing.T) (*Daemon, *fakeBackend, *slowProc) {
 // family adds a shell of a user with n children that use the device.
 func family(t *testing.T, b *fakeBackend, s *slowProc, uid uint32, shell, n int) (pids []int) {
 	t.Helper()
-	s.add(proc.Process{PID: shell, Start: uint64(shell), UID: uid, Parent: 1})
+	s.add(proc.Process{PID: shell, Start: uint64(shell), UID: uid, GID: uid, Parent: 1})
 	for i := range n {
-		p := s.add(proc.Process{PID: shell + 1 + i, Start: uint64(shell + 1 + i), UID: uid, Parent: shell})
+		p := s.add(proc.Process{PID: shell + 1 + i, Start: uint64(shell + 1 + i), UID: uid, GID: uid, Parent: shell})
 		b.mustOffer(t, p)
 		pids = append(pids, p.PID)
 	}
@@ -132,6 +132,12 @@ func TestNoCallReadsProcUnderTheLock(t *testing.T) {
 	d, b, s := newSlowDaemon(t)
 	defer runDaemon(t, d)()
 	s.d = d
+	d.users.lookup = func(uint32) account { // a lookup reads files, too
+		if !s.unlocked() {
+			s.locked.Add(1)
+		}
+		return account{name: "user"}
+	}
 	family(t, b, s, alice, 10_000, 200)
 	bobs := family(t, b, s, bob, 20_000, 2)
 	release := s.hold(alice)

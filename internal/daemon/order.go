@@ -141,7 +141,7 @@ func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 	case err == nil && mayChange(by, &info):
 		return info, nil
 	case err == nil:
-		return info, server.Forbidden("process %d belongs to another user: only its owner and root may change it", pid)
+		return info, server.Forbidden("process %d belongs to another user or group, or has more rights than you: only its owner and root may change it", pid)
 	case by.All:
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -152,8 +152,11 @@ func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 	return info, server.NotFound("there is no process %d", pid)
 }
 
-// mayChange reports whether a caller may change a process.
-func mayChange(by server.Caller, p *proc.Process) bool { return by.All || by.UID == p.UID }
+// mayChange reports whether a caller may change a process: one whom the kernel would let
+// trace it. A setuid program belongs to root.
+func mayChange(by server.Caller, p *proc.Process) bool {
+	return by.All || by.UID == p.UID && by.GID == p.GID
+}
 
 // target returns the record of a process that the caller may change. Backends look for a
 // process that is not known. A record with another start time is of an earlier process

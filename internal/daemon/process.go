@@ -12,19 +12,21 @@ import (
 )
 
 // process is the daemon's record of a process that uses a device. It implements
-// hal.Process. Daemon.mu guards all but settings.
+// hal.Process. Daemon.mu guards all but settings and reporting.
 type process struct {
 	info     proc.Process
 	user     string    // the name of its user
 	lineage  []proc.ID // it and its ancestors, as they were when the record was made
 	id       sched.ProcessID
 	settings atomic.Pointer[hal.Settings]
-	queues   []*queue
-	gate     *processGate // nil: it has not loaded the shim
-	exited   bool
-	counters sched.Counters
-	requests requests
-	invalid  uint64 // number of invalid hints
+	// reporting is gate, for the loop, which reads it without Daemon.mu while it polls.
+	reporting atomic.Pointer[processGate]
+	queues    []*queue
+	gate      *processGate // nil: it has not loaded the shim
+	exited    bool
+	counters  sched.Counters
+	requests  requests
+	invalid   uint64 // number of invalid hints
 
 	layers     attr.Layers   // what each source gave it
 	attrs      attr.Resolved // merged from layers
@@ -82,6 +84,12 @@ func (p *process) appendAttrs(buf []sched.Event) []sched.Event {
 		buf = append(buf, sched.Event{Kind: sched.AttrsChanged, Queue: q.id, Attr: p.attr})
 	}
 	return buf
+}
+
+// setGate sets the gate of the process. Daemon.mu is held.
+func (p *process) setGate(g *processGate) {
+	p.gate = g
+	p.reporting.Store(g)
 }
 
 // stoppable reports whether there is a way to stop each queue of the process. The

@@ -118,7 +118,7 @@ func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
 	if o.Device != nil {
 		g.device = d.device(o.Device)
 	}
-	p.gate = g
+	p.setGate(g)
 	p.idempotent = nil // a new page: the process writes this hint again
 	p.merge()
 	d.setBackendAttr(p, o.Attr)
@@ -157,7 +157,8 @@ func (g *processGate) Withdraw(exited bool) <-chan struct{} {
 	if p.gate != g {
 		return done()
 	}
-	p.gate, p.exited = nil, p.exited || exited
+	p.setGate(nil)
+	p.exited = p.exited || exited
 	if p.counters.Known {
 		p.counters.Submitted++
 	}

@@ -60,7 +60,7 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (ignored []api.Ignored, e
 	// A connection can outlive the process that made it, and the pid be reused.
 	info, err := d.procs.Process(by.PID)
 	if err != nil || !by.All && info.UID != by.UID {
-		return nil, nil, server.NotFound("begin a run: process %d, the caller, has exited", by.PID)
+		return nil, nil, server.NotFound("begin a run: process %d, the caller, has exited or has more rights than you", by.PID)
 	}
 	o := order{Kind: orderRun, By: by, Target: info.ID(), Values: r.Values, Run: d.lastID.Add(1)}
 	if err := d.apply(o); err != nil {

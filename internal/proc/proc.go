@@ -26,7 +26,8 @@ import (
 type Process struct {
 	PID       int
 	Start     uint64 // since boot, in clock ticks
-	UID       uint32
+	UID       uint32 // its owner: see owner.go
+	GID       uint32 // its owner's group
 	Parent    int
 	Command   string // at most 4 KiB, control characters replaced
 	Container string // the container id, 64 hex digits; empty: none
@@ -182,33 +183,19 @@ func parseStat(text string) (Stat, error) {
 	return s, nil
 }
 
-// uid returns the real user of a process.
-func (p FS) uid(pid int) (uint32, error) {
-	text, err := p.read(pid, "status", maxText)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		rest, ok := strings.CutPrefix(line, "Uid:")
-		if fields := strings.Fields(rest); ok && len(fields) > 0 {
-			n, err := strconv.ParseUint(fields[0], 10, 32)
-			return uint32(n), err
-		}
-	}
-	return 0, errors.New("status has no Uid")
-}
-
 // Process describes a process. Labels that cannot be read are left empty.
 func (p FS) Process(pid int) (Process, error) {
 	s, err := p.Stat(pid)
 	if err != nil {
 		return Process{}, err
 	}
-	uid, err := p.uid(pid)
+	owner, err := p.owner(pid)
 	if err != nil {
 		return Process{}, err
 	}
-	out := Process{PID: pid, Start: s.Start, UID: uid, Parent: s.Parent, Nice: s.Nice, RealTime: s.RealTime}
+	out := Process{
+		PID: pid, Start: s.Start, UID: owner.uid, GID: owner.gid, Parent: s.Parent, Nice: s.Nice, RealTime: s.RealTime,
+	}
 	if text, err := p.read(pid, "cmdline", maxCommand); err == nil {
 		out.Command = Printable(strings.TrimRight(text, "\x00"))
 	}

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,13 +97,13 @@ func fakeProc(t *testing.T, files map[string]string) FS {
 func TestProcess(t *testing.T) {
 	p := fakeProc(t, map[string]string{
 		"stat":    "42 (python3)" + statRest,
-		"status":  "Name:\tpython3\nUmask:\t0022\nUid:\t1000\t1001\t1001\t1001\nGid:\t1000\n",
+		"status":  fmt.Sprintf("Name:\tpython3\nUmask:\t0022\nUid:\t%[1]d\t%[1]d\t%[1]d\t7\nGid:\t5 5 5 7\n", os.Getuid()),
 		"cmdline": "python3\x00-c\x00print(\"\x1b[2Jé\u202e\")\x00\xff\x00\x00",
 		"cgroup":  "0::/docker/" + id + "\n",
 	})
 	got, err := p.Process(42)
 	want := Process{
-		PID: 42, Start: 987654, UID: 1000, Parent: 41, Container: id, Cgroup: "/docker/" + id,
+		PID: 42, Start: 987654, UID: uint32(os.Getuid()), GID: 5, Parent: 41, Container: id, Cgroup: "/docker/" + id,
 		Command: "python3 -c print(\"\ufffd[2Jé\ufffd\") \ufffd",
 	}
 	if err != nil || got != want {
@@ -115,7 +116,7 @@ func TestProcess(t *testing.T) {
 
 func TestProcessWithoutCommand(t *testing.T) {
 	p := fakeProc(t, map[string]string{
-		"stat": "42 (a)" + statRest, "status": "Uid:\t7 7 7 7\n", "cmdline": "", "comm": "a\tb\n",
+		"stat": "42 (a)" + statRest, "status": "Uid:\t7 7 7 7\nGid:\t7 7 7 7\n", "cmdline": "", "comm": "a\tb\n",
 	})
 	if got, err := p.Process(42); err != nil || got.Command != "[a\ufffdb]" {
 		t.Errorf("command: got %+v, %v", got, err)

@@ -1,0 +1,65 @@
+package proc
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// owner is the user and the group that a process belongs to.
+type owner struct{ uid, gid uint32 }
+
+// owner returns to which user a process belongs, by the rule by which the kernel decides
+// who may trace it (PTRACE_MODE_READ_FSCREDS): a user whose uid is the real, effective and
+// saved uid of the process and whose gid is likewise its gid, if the process is dumpable.
+// Every other process, such as a setuid program, has or had more rights than the user who
+// started it, and belongs to root.
+func (p FS) owner(pid int) (owner, error) {
+	f, err := os.Open(p.Path(pid, "status"))
+	if err != nil {
+		return owner{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return owner{}, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxText))
+	if err != nil {
+		return owner{}, err
+	}
+	uid, oneUser, err := ids(string(text), "Uid:")
+	if err != nil {
+		return owner{}, err
+	}
+	gid, oneGroup, err := ids(string(text), "Gid:")
+	if err != nil {
+		return owner{}, err
+	}
+	// The files of a process that is not dumpable belong to root.
+	st := info.Sys().(*syscall.Stat_t) // it always is, on Linux
+	if !oneUser || !oneGroup || st.Uid != uid {
+		return owner{}, nil
+	}
+	return owner{uid, gid}, nil
+}
+
+// ids returns the real id in a line of status that lists the real, effective, saved and
+// filesystem id, and whether the first three are the same.
+func ids(status, label string) (id uint32, same bool, err error) {
+	for line := range strings.Lines(status) {
+		rest, ok := strings.CutPrefix(line, label)
+		fields := strings.Fields(rest)
+		if !ok || len(fields) < 3 {
+			continue
+		}
+		n, err := strconv.ParseUint(fields[0], 10, 32)
+		same := !slices.ContainsFunc(fields[1:3], func(f string) bool { return f != fields[0] })
+		return uint32(n), same, err
+	}
+	return 0, false, errors.New("status has no " + strings.TrimSuffix(label, ":"))
+}
