@@ -104,11 +104,13 @@ type Watcher struct {
 	tracer *tracer  // nil: no eBPF
 
 	guesses atomic.Uint64 // wrong guesses
+	looks   atomic.Uint64 // descriptors that were looked at
 
 	mu      sync.Mutex // guards what follows, which other goroutines use
 	bpfErr  error
 	listErr error
 	refused map[int]uint64 // by pid: start times of processes that may not be inspected; written by the loop only
+	sweeps  map[int]sweep  // by pid: processes with more than lookWindow descriptors; written by the loop only
 
 	// What follows is used by the loop's goroutine only.
 	holders       map[int]*holder
@@ -124,6 +126,7 @@ type Watcher struct {
 	tracedSince   uint64 // every call of a process that started after this tick is traced
 	lost          uint64 // calls that the tracer lost
 	overflowed    bool   // there were more pending processes than maxPending
+	swept         int    // the pid whose sweep was continued last
 	inOwnerScan   bool   // a scan of a likely owner is under way, within another scan
 	waiters       sync.WaitGroup
 }
@@ -156,7 +159,7 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 		events: make(chan Event), exits: make(chan *holder), calls: make(chan call, 256),
 		tracedSince: math.MaxUint64, rescan: make(chan int, 64),
 		holders: map[int]*holder{}, owners: map[Key]*holder{}, nonHolders: map[int]nonHolder{},
-		refused: map[int]uint64{}, pending: map[int]*pending{}, knownClients: map[nvrm.Handle]int{},
+		refused: map[int]uint64{}, sweeps: map[int]sweep{}, pending: map[int]*pending{}, knownClients: map[nvrm.Handle]int{},
 	}
 	w.allClients = clientList{open: func() (controlFile, error) { return nvrm.Open(c.Control) }, budget: updateBudget}
 	if _, err := w.proc.PIDs(); err != nil {
@@ -190,7 +193,7 @@ func (w *Watcher) Rescan(pid int) {
 // Checks returns what works at the moment and what does not.
 func (w *Watcher) Checks() []hal.Check {
 	w.mu.Lock()
-	bpfErr, procErr, refused := w.bpfErr, w.listErr, len(w.refused)
+	bpfErr, procErr, refused, large := w.bpfErr, w.listErr, len(w.refused), len(w.sweeps)
 	w.mu.Unlock()
 	_, controlErr := os.Stat(w.config.Control)
 	var refusedErr error
@@ -202,6 +205,7 @@ func (w *Watcher) Checks() []hal.Check {
 		check("processes", "listed in "+w.config.Proc, procErr, "mount proc, without hidepid for this user"),
 		check("permissions", "every process could be inspected", refusedErr,
 			"run as root or with CAP_SYS_PTRACE, or watch one user's processes as that user"),
+		check("descriptors", sweepDetail(large), nil, ""),
 		check("eBPF", "allocations are traced as they happen", bpfErr, bpfFix(bpfErr)),
 	}
 }

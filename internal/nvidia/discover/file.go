@@ -10,18 +10,32 @@ func sameFile(pid1, fd1, pid2, fd2 int) (same, known bool) {
 	return errno == 0 && r == 0, errno == 0
 }
 
-// isDevice reports whether a descriptor is of the control device. In a container the device
-// file is another inode with the same device number.
+// device identifies a device file by its number, whatever its name: in a container, or behind
+// a bind mount, it has another path and another inode. Another kind of file, such as a test's
+// control device, is identified by its inode.
+type device struct {
+	kind       uint16
+	filesystem [2]uint32
+	inode      uint64
+	number     [2]uint32
+}
+
+// deviceAt identifies a file, relative to a directory. It makes no request to the file's
+// filesystem: the server of a FUSE filesystem could leave it without an answer.
+func deviceAt(dir int, name string, flags int) (device, error) {
+	var s unix.Statx_t
+	if err := unix.Statx(dir, name, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT|flags, unix.STATX_TYPE|unix.STATX_INO, &s); err != nil {
+		return device{}, err
+	}
+	if s.Mode&unix.S_IFMT == unix.S_IFCHR {
+		return device{kind: unix.S_IFCHR, number: [2]uint32{s.Rdev_major, s.Rdev_minor}}, nil
+	}
+	return device{kind: s.Mode & unix.S_IFMT, filesystem: [2]uint32{s.Dev_major, s.Dev_minor}, inode: s.Ino}, nil
+}
+
+// isDevice reports whether a descriptor is of the control device.
 func isDevice(fd int, control string) bool {
-	var have, want unix.Stat_t
-	if unix.Fstat(fd, &have) != nil || unix.Stat(control, &want) != nil {
-		return false
-	}
-	if have.Mode&unix.S_IFMT != want.Mode&unix.S_IFMT {
-		return false
-	}
-	if want.Mode&unix.S_IFMT == unix.S_IFCHR {
-		return have.Rdev == want.Rdev
-	}
-	return have.Dev == want.Dev && have.Ino == want.Ino
+	have, err1 := deviceAt(fd, "", unix.AT_EMPTY_PATH)
+	want, err2 := deviceAt(unix.AT_FDCWD, control, 0)
+	return err1 == nil && err2 == nil && have == want
 }

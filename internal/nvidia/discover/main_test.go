@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
@@ -54,7 +57,9 @@ func followOrders(path string) error {
 	var c nvrmtest.Context
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		answer := "ok"
-		switch in.Text() {
+		order, number, _ := strings.Cut(in.Text(), " by ")
+		n, _ := strconv.Atoi(number)
+		switch order {
 		case "make":
 			if c, err = nvrmtest.NewContext(f); err == nil {
 				b, _ := json.Marshal(c)
@@ -68,6 +73,12 @@ func followOrders(path string) error {
 			err = f.Close()
 		case "reopen":
 			f, err = nvrm.Open(path)
+		case "hold more": // descriptors of another file
+			err = duplicate(n)
+		case "open more": // files of the control device, without a client
+			for ; n > 0 && err == nil; n-- {
+				_, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+			}
 		case "pass on":
 			other := child("inherit", path)
 			other.ExtraFiles = []*os.File{os.NewFile(uintptr(f.Fd()), "nvidiactl")}
@@ -80,6 +91,24 @@ func followOrders(path string) error {
 			return fmt.Errorf("%s: %w", in.Text(), err)
 		}
 		fmt.Println(strings.TrimSpace(answer))
+	}
+	return nil
+}
+
+// duplicate opens n descriptors of one file.
+func duplicate(n int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	for range n {
+		if _, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return err
+		}
 	}
 	return nil
 }

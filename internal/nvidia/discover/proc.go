@@ -5,21 +5,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/internal/proc"
 )
 
 // procfs is a mounted procfs.
 type procfs struct{ proc.FS }
-
-// Limits on the descriptors of one process.
-const (
-	maxOpen     = 64 << 10 // all
-	maxControls = 64       // of the control device
-)
 
 // isMPSServer reports whether a process is the MPS server. It looks at the executable: the
 // kernel cuts the name to 15 letters, which the server and the control daemon have in common.
@@ -28,37 +23,76 @@ func (p procfs) isMPSServer(pid int) bool {
 	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "nvidia-cuda-mps-server"
 }
 
-// controls returns the descriptors of a process whose links name the control device, lowest
-// first. A link is a path in the process's own mount namespace, so the caller must check
-// the descriptor itself.
+// controls returns all descriptors of the control device of a process.
 func (p procfs) controls(pid int, control string) ([]int, error) {
-	d, err := os.Open(p.Path(pid, "fd"))
+	const most = 1 << 20 // descriptors that are looked at: what the kernel permits by default
+	d, err := p.descriptors(pid, control)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	var found []int
-	for read := 0; read < maxOpen; {
-		names, err := d.Readdirnames(1024)
-		read += len(names)
-		for _, fd := range proc.Numbers(names) {
-			if p.isControl(pid, fd, control) {
-				found = append(found, fd)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	var all []int
+	for looked, from := 0, 0; looked < most; {
+		fds, n, next, err := d.controls(from)
 		if err != nil {
 			return nil, err
 		}
+		all = append(all, fds...)
+		if next == 0 {
+			break
+		}
+		looked, from = looked+n, next
 	}
-	slices.Sort(found)
-	return found[:min(len(found), maxControls)], nil
+	return all, nil
 }
 
-func (p procfs) isControl(pid, fd int, control string) bool {
-	link, err := os.Readlink(p.Path(pid, "fd/"+strconv.Itoa(fd)))
-	link = strings.TrimSuffix(link, " (deleted)")
-	return err == nil && (link == control || strings.HasSuffix(link, "/nvidiactl"))
+// descriptors is the folder of a process's descriptors.
+type descriptors struct {
+	dir     *os.File
+	control device
+}
+
+func (p procfs) descriptors(pid int, control string) (*descriptors, error) {
+	dir, err := os.Open(p.Path(pid, "fd"))
+	if err != nil {
+		return nil, err
+	}
+	d := &descriptors{dir: dir}
+	d.control, _ = deviceAt(unix.AT_FDCWD, control, 0) // without a driver no descriptor matches
+	return d, nil
+}
+
+func (d *descriptors) Close() error { return d.dir.Close() }
+
+// isControl reports whether a descriptor is of the control device. The process may change
+// it at any time, so the caller must check its copy again.
+func (d *descriptors) isControl(fd int) bool {
+	have, err := deviceAt(int(d.dir.Fd()), strconv.Itoa(fd), 0)
+	return err == nil && have == d.control
+}
+
+// controls looks at up to lookWindow descriptors, from one on, and returns those of the
+// control device. next is the descriptor to go on with; zero: there are no more.
+func (d *descriptors) controls(from int) (found []int, looked, next int, err error) {
+	if from > 0 {
+		const dots = 2 // "." and ".." come before descriptor 0
+		if _, err := d.dir.Seek(int64(from)+dots, io.SeekStart); err != nil {
+			return nil, 0, 0, err
+		}
+	}
+	names, err := d.dir.Readdirnames(lookWindow)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, 0, err
+	}
+	last := 0
+	for _, fd := range proc.Numbers(names) {
+		last = max(last, fd)
+		if d.isControl(fd) {
+			found = append(found, fd)
+		}
+	}
+	if len(names) == lookWindow && last >= from {
+		next = last + 1
+	}
+	return found, len(names), next, nil
 }

@@ -20,6 +20,7 @@ type holder struct {
 	process     proc.Process
 	pidfd       *proc.Pidfd
 	files       map[int]*controlFD // by descriptor
+	asks        uint64             // descriptors about which RM was asked so far
 	groups      map[Key]*Group     // reported, and not gone
 	sharesGroup bool               // it holds a group that was reported for another process
 	since       time.Time          // when it was first scanned
@@ -28,7 +29,8 @@ type holder struct {
 
 // controlFD is a process's descriptor of the control device.
 type controlFD struct {
-	foreign bool          // it is of another file with the same name
+	asked   uint64        // holder.asks when RM was last asked about it; zero: never
+	foreign bool          // it was replaced by another file
 	client  nvrm.Handle   // zero: unknown
 	known   []nvrm.Handle // objects that traced calls named
 	tries   int           // rounds of guessing
@@ -40,6 +42,7 @@ const (
 	retryAfter    = 10 * time.Second
 	maxCandidates = 4
 	maxAncestors  = 16
+	maxCompared   = 4096 // descriptors of other processes that are compared with an unknown one
 )
 
 // dependsOn reports whether freeing an object of a client changes a reported group.
@@ -55,37 +58,23 @@ func (h *holder) dependsOn(client, object nvrm.Handle) bool {
 // scan compares the groups of a process with those reported, and reports the differences.
 // calls are traced calls of the process. mayGuess permits to guess client handles.
 func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
-	h, fds := w.holderOf(pid)
+	h, fds := w.holderOf(pid, calls)
 	if h == nil {
 		return
 	}
-	for fd, c := range h.files {
-		if !slices.Contains(fds, fd) {
-			w.setClient(c, 0)
-			delete(h.files, fd)
-		}
-	}
-	for _, fd := range fds {
-		if h.files[fd] == nil {
-			h.files[fd] = &controlFD{}
-		}
-	}
-	// Descriptors with a known client come first. Once one has led to a compute group no
-	// handles are guessed for the others: CUDA has one client per process.
-	var known, unknown []int
-	for _, fd := range fds {
-		if h.files[fd].client != 0 || slices.ContainsFunc(calls, func(c call) bool { return c.fd == fd }) {
-			known = append(known, fd)
-		} else {
-			unknown = append(unknown, fd)
-		}
-	}
+	w.setFiles(h, fds)
+	turn, rest := h.nextFiles(calls)
 	var done []int
 	seen := map[Key]bool{}
-	for _, fd := range append(known, unknown...) {
+	for _, fd := range rest {
+		markSeen(h, h.files[fd].client, seen)
+	}
+	for _, fd := range turn {
 		if w.stopped() || w.holders[pid] != h {
 			return
 		}
+		h.asks++
+		h.files[fd].asked = h.asks
 		if slices.ContainsFunc(done, func(d int) bool { same, _ := sameFile(pid, d, pid, fd); return same }) {
 			continue // a dup
 		}
@@ -114,7 +103,7 @@ func callsOn(fd int, fds []int, calls []call) []call {
 
 // holderOf returns the record of a process that has the control device open and may be
 // inspected, and its descriptors of the device.
-func (w *Watcher) holderOf(pid int) (*holder, []int) {
+func (w *Watcher) holderOf(pid int, calls []call) (*holder, []int) {
 	p, err := w.proc.Process(pid)
 	h := w.holders[pid]
 	if h != nil && (err != nil && h.pidfd.Exited() || err == nil && p.Start != h.process.Start) {
@@ -122,9 +111,10 @@ func (w *Watcher) holderOf(pid int) (*holder, []int) {
 		h = nil
 	}
 	if err != nil || w.config.Only != proc.Everyone && int64(p.UID) != int64(w.config.Only) {
+		w.endSweep(pid)
 		return nil, nil
 	}
-	fds, err := w.proc.controls(pid, w.config.Control)
+	fds, err := w.controls(p, h, calls)
 	w.setRefused(p, errors.Is(err, fs.ErrPermission))
 	switch {
 	case err != nil || len(fds) == 0 && (h == nil || w.isExiting(pid)):
@@ -264,11 +254,13 @@ func (w *Watcher) likelyClients(h *holder, fd int, calls []call) []nvrm.Handle {
 	if len(out) > 0 {
 		return out
 	}
+	compared := 0
 	for _, o := range w.sortedHolders() {
 		for ofd, c := range o.files {
-			if c.client == 0 || o == h {
+			if c.client == 0 || o == h || compared == maxCompared {
 				continue
 			}
+			compared++
 			if same, _ := sameFile(h.process.PID, fd, o.process.PID, ofd); same {
 				add(c.client)
 			}
@@ -377,8 +369,7 @@ func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *Group) {
 		if err != nil || pid <= 1 || w.config.ignores(pid) {
 			return
 		}
-		fds, _ := w.proc.controls(pid, w.config.Control)
-		for _, a := range fds {
+		for _, a := range w.someControls(pid) {
 			if same, _ := sameFile(h.process.PID, fd, pid, a); same {
 				w.scan(pid, []call{{fd: a, client: g.Client, object: g.Handle}}, false)
 				return

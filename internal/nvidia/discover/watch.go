@@ -55,6 +55,8 @@ func (w *Watcher) loop() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	w.scanAll(time.Now(), true)
+	for i := 0; w.config.Once && i < maxSweeps && w.continueSweeps(); i++ {
+	}
 	for w.config.Once {
 		if w.stopped() || !w.findOlder() {
 			return
@@ -75,6 +77,7 @@ func (w *Watcher) loop() {
 			w.scanPending(time.Now())
 		case now := <-ticker.C:
 			w.tick(now)
+			w.continueSweeps()
 			w.findOlder()
 		case pid := <-w.rescan:
 			w.scanAnew(pid)
@@ -200,13 +203,25 @@ func (w *Watcher) checkHolders() {
 		}
 	}
 	for _, h := range w.sortedHolders() {
-		for fd, c := range h.files {
-			if c.client != 0 && !w.proc.isControl(h.process.PID, fd, w.config.Control) {
-				w.scan(h.process.PID, nil, false)
-				break
-			}
+		if w.hasClosed(h) {
+			w.scan(h.process.PID, nil, false)
 		}
 	}
+}
+
+// hasClosed reports whether a process has closed a descriptor with a known client.
+func (w *Watcher) hasClosed(h *holder) bool {
+	d, err := w.proc.descriptors(h.process.PID, w.config.Control)
+	if err != nil {
+		return true
+	}
+	defer d.Close()
+	for fd, c := range h.files {
+		if c.client != 0 && !d.isControl(fd) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *Watcher) sortedHolders() []*holder {
@@ -215,8 +230,9 @@ func (w *Watcher) sortedHolders() []*holder {
 	})
 }
 
-// scanAll scans the processes, oldest first, so that an inherited descriptor is found in
-// the process that opened it. Without all it skips those that were scanned a short while
+// scanAll scans the processes: first those that were never scanned, so that old ones do not
+// delay them, and each time oldest first, so that an inherited descriptor is found in the
+// process that opened it. Without all it skips those that were scanned a short while
 // ago: the longer a process has run without a GPU, the less often it is scanned. Handles are
 // not guessed for a process whose calls were all traced.
 func (w *Watcher) scanAll(now time.Time, all bool) {
@@ -227,6 +243,7 @@ func (w *Watcher) scanAll(now time.Time, all bool) {
 	type named struct {
 		pid   int
 		start uint64
+		seen  int // 1: it was scanned before
 	}
 	var todo []named
 	live := map[int]bool{}
@@ -236,19 +253,23 @@ func (w *Watcher) scanAll(now time.Time, all bool) {
 			continue
 		}
 		live[pid] = true
+		seen := 1
 		if h := w.holders[pid]; h != nil && h.process.Start == s.Start {
 			if !all && now.Before(h.next) {
 				continue
 			}
 		} else if before := w.nonHolders[pid]; before.start != s.Start {
 			w.nonHolders[pid] = nonHolder{start: s.Start, since: now}
+			seen = 0
 		} else if !all && now.Before(before.next) {
 			continue
 		}
-		todo = append(todo, named{pid, s.Start})
+		todo = append(todo, named{pid, s.Start, seen})
 	}
 	maps.DeleteFunc(w.nonHolders, func(pid int, _ nonHolder) bool { return !live[pid] })
-	slices.SortFunc(todo, func(a, b named) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid)) })
+	slices.SortFunc(todo, func(a, b named) int {
+		return cmp.Or(cmp.Compare(a.seen, b.seen), cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
+	})
 	for _, p := range todo {
 		if w.stopped() {
 			return

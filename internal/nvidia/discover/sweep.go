@@ -1,0 +1,218 @@
+package discover
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/giveway/giveway/internal/proc"
+)
+
+// A process may have a million descriptors, and any of them may be of the control device. So
+// that such processes do not delay others, a scan looks at lookWindow descriptors of one
+// process and asks RM about maxAsks of them. A later scan goes on where this one stopped.
+const (
+	lookWindow  = 1024
+	maxAsks     = 64
+	maxControls = 1024 // descriptors of the control device that are remembered for a process
+	sweepScans  = 64   // scans per tick that continue sweeps, in turn
+	maxSweeps   = 64   // such ticks of a Watcher that scans once: a process may open files faster than they are read
+)
+
+// sweep is how far the descriptors of a process with more than lookWindow of them were read.
+type sweep struct {
+	start uint64 // of the process
+	next  int    // the next descriptor; zero: all were read
+}
+
+// controls returns descriptors of the control device: those already known, those that traced
+// calls named, and those among the next descriptors of the process's sweep.
+func (w *Watcher) controls(p proc.Process, h *holder, calls []call) ([]int, error) {
+	d, err := w.proc.descriptors(p.PID, w.config.Control)
+	if err != nil {
+		w.endSweep(p.PID)
+		return nil, err
+	}
+	defer d.Close()
+	s := w.sweeps[p.PID]
+	if s.start != p.Start {
+		s = sweep{start: p.Start}
+	}
+	from := s.next
+	fds, looked, next, err := d.controls(from)
+	if err != nil {
+		w.endSweep(p.PID)
+		return nil, err
+	}
+	w.looks.Add(uint64(looked))
+	if s.next = next; from == 0 && next == 0 {
+		w.endSweep(p.PID)
+	} else {
+		w.setSweep(p.PID, s)
+	}
+	for _, fd := range namedFDs(h, calls) {
+		if d.isControl(fd) {
+			fds = append(fds, fd)
+		}
+	}
+	slices.Sort(fds)
+	return slices.Compact(fds), nil
+}
+
+// namedFDs returns the descriptors of a holder, which may be nil, and of traced calls.
+func namedFDs(h *holder, calls []call) (fds []int) {
+	if h != nil {
+		fds = slices.AppendSeq(fds, maps.Keys(h.files))
+	}
+	for _, c := range calls {
+		fds = append(fds, c.fd)
+	}
+	return fds
+}
+
+// someControls returns descriptors of the control device of a process, known ones if it is a
+// holder, without continuing its sweep.
+func (w *Watcher) someControls(pid int) []int {
+	if h := w.holders[pid]; h != nil {
+		return slices.Sorted(maps.Keys(h.files))
+	}
+	d, err := w.proc.descriptors(pid, w.config.Control)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	fds, looked, _, _ := d.controls(0)
+	w.looks.Add(uint64(looked))
+	return fds
+}
+
+func (w *Watcher) setSweep(pid int, s sweep) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sweeps[pid] = s
+}
+
+func (w *Watcher) endSweep(pid int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.sweeps, pid)
+}
+
+// continueSweeps scans processes whose descriptors were not all read, or not all asked about,
+// each in turn and sweepScans in all. It returns true if there is more to do.
+func (w *Watcher) continueSweeps() bool {
+	w.dropSweeps()
+	left := sweepScans
+	for {
+		todo := w.unfinished()
+		at, _ := slices.BinarySearch(todo, w.swept+1)
+		for _, pid := range slices.Concat(todo[at:], todo[:at]) {
+			if left == 0 || w.stopped() {
+				return !w.stopped()
+			}
+			left--
+			w.swept = pid
+			w.scan(pid, nil, w.sweeps[pid].start <= w.tracedSince)
+		}
+		if len(todo) == 0 {
+			return false
+		}
+	}
+}
+
+// dropSweeps forgets the sweeps of processes that have exited.
+func (w *Watcher) dropSweeps() {
+	for pid, s := range w.sweeps {
+		if now, err := w.proc.Stat(pid); err != nil || now.Start != s.start {
+			w.endSweep(pid)
+		}
+	}
+}
+
+// unfinished returns the processes for continueSweeps, in order.
+func (w *Watcher) unfinished() (pids []int) {
+	for pid, s := range w.sweeps {
+		if s.next != 0 {
+			pids = append(pids, pid)
+		}
+	}
+	for pid, h := range w.holders {
+		if w.sweeps[pid].next == 0 && h.hasUnasked() {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// setFiles makes fds, which are sorted, the descriptors of a holder. If there are too many, those without a
+// client about which RM was asked make room.
+func (w *Watcher) setFiles(h *holder, fds []int) {
+	for fd, c := range h.files {
+		if _, open := slices.BinarySearch(fds, fd); !open {
+			w.setClient(c, 0)
+			delete(h.files, fd)
+		}
+	}
+	for _, fd := range fds {
+		if h.files[fd] != nil {
+			continue
+		}
+		if len(h.files) >= maxControls {
+			maps.DeleteFunc(h.files, func(_ int, c *controlFD) bool { return c.client == 0 && c.asked > 0 })
+		}
+		if len(h.files) < maxControls {
+			h.files[fd] = &controlFD{}
+		}
+	}
+}
+
+// hasUnasked reports whether RM was never asked about a descriptor of the process.
+func (h *holder) hasUnasked() bool {
+	for _, c := range h.files {
+		if c.asked == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// nextFiles returns the descriptors about which to ask RM in this scan, and the others.
+// Those that calls named come first, then those about which RM was not asked for the longest
+// time. Of the chosen ones those with a known client come first: once one has led to a
+// compute group no handles are guessed for the others, because CUDA has one client per
+// process.
+func (h *holder) nextFiles(calls []call) (turn, rest []int) {
+	called := map[int]bool{}
+	for _, c := range calls {
+		called[c.fd] = true
+	}
+	all := slices.SortedFunc(maps.Keys(h.files), func(a, b int) int {
+		return cmp.Or(first(called[a], called[b]), cmp.Compare(h.files[a].asked, h.files[b].asked), cmp.Compare(a, b))
+	})
+	n := min(len(all), maxAsks)
+	turn, rest = all[:n], all[n:]
+	known := func(fd int) bool { return called[fd] || h.files[fd].client != 0 }
+	slices.SortFunc(turn, func(a, b int) int { return cmp.Or(first(known(a), known(b)), cmp.Compare(a, b)) })
+	return turn, rest
+}
+
+// first orders a before b if only a is true.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// sweepDetail says how many processes have too many descriptors to be read in one scan.
+func sweepDetail(processes int) string {
+	if processes == 0 {
+		return fmt.Sprintf("no process has more than %d", lookWindow)
+	}
+	return fmt.Sprintf("%d processes have more than %d: they are read %d at a time", processes, lookWindow, lookWindow)
+}
