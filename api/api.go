@@ -14,8 +14,8 @@
 //	GET  /metrics                 -> text for Prometheus: see docs/METRICS.md
 //
 // A request that is refused is answered with an Error and status 400 (invalid), 403
-// (not permitted), 404 (no such process or path), 405 (other method) or 409 (not
-// possible now or here).
+// (not permitted), 404 (no such process or path), 405 (other method), 409 (not
+// possible now or here) or 429 (too many requests of one user).
 package api
 
 import (

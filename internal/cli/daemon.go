@@ -14,6 +14,7 @@ import (
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/server"
 	"github.com/spf13/cobra"
 )
 
@@ -71,6 +72,7 @@ in your configuration folder, if it exists.`,
 					return err
 				}
 			}
+			server.RaiseFileLimit()
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			return RunDaemon(ctx, o)

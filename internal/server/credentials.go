@@ -23,25 +23,24 @@ func control(c *net.UnixConn, f func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// peerOf returns the user, the group and the pid of the process that connected, as the
-// kernel recorded them then. On an error user and group are noUser.
-func peerOf(c net.Conn) (uid, gid uint32, pid int, err error) {
+// peerOf returns the process that connected, as the kernel recorded it then. On an error
+// its user and group are noUser.
+func peerOf(c net.Conn) peer {
+	p := peer{local: true, uid: noUser, gid: noUser}
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return noUser, noUser, 0, errNoPeer
+		p.err = errNoPeer
+		return p
 	}
-	uid, gid = noUser, noUser
-	err = control(u, func(fd int) error {
+	p.err = control(u, func(fd int) error {
 		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil {
-			uid, gid, pid = cred.Uid, cred.Gid, int(cred.Pid)
+		if err != nil {
+			return fmt.Errorf("identify the caller: %w", err)
 		}
-		return err
+		p.uid, p.gid, p.pid = cred.Uid, cred.Gid, int(cred.Pid)
+		return nil
 	})
-	if err != nil {
-		err = fmt.Errorf("identify the caller: %w", err)
-	}
-	return uid, gid, pid, err
+	return p
 }
 
 // ownerOf returns the user that a process runs as. A process with more rights than the
@@ -66,8 +65,8 @@ func peerProcess(c *net.UnixConn, pid int) (*proc.Pidfd, error) {
 	})
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
-			uid, _, _, failed := peerOf(c)
-			if owner, ok := ownerOf(pid); failed != nil || !ok || owner != uid {
+			p := peerOf(c)
+			if owner, ok := ownerOf(pid); p.err != nil || !ok || owner != p.uid {
 				_ = unix.Close(fd)
 				err = errors.New("it has exited")
 			}

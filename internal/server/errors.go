@@ -36,6 +36,12 @@ func Conflict(format string, args ...any) error {
 	return statusError{http.StatusConflict, fmt.Errorf(format, args...)}
 }
 
+// TooMany returns an error that is answered with status 429: the caller makes too many
+// requests.
+func TooMany(format string, args ...any) error {
+	return statusError{http.StatusTooManyRequests, fmt.Errorf(format, args...)}
+}
+
 // statusOf returns the status that an error is answered with.
 func statusOf(err error) int {
 	var s statusError

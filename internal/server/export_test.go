@@ -5,8 +5,11 @@ import "net"
 // Addrs lists the addresses that the server listens on, TCP first.
 func (s *Server) Addrs() []net.Addr {
 	var addrs []net.Addr
-	for _, l := range s.listeners {
+	for _, l := range s.doors {
 		addrs = append(addrs, l.Addr())
 	}
 	return addrs
 }
+
+// SetSubuidFile makes the server read another file than /etc/subuid.
+func (s *Server) SetSubuidFile(path string) { s.accounts.path = path }

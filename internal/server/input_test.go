@@ -28,11 +28,17 @@ func (mute) BeginRun(Caller, api.Run) (ignored []api.Ignored, end func(), err er
 	return nil, func() {}, nil
 }
 
+// routesOf returns the front end of a server in the same process.
+func routesOf(s *Server) http.Handler {
+	f := frontEnd{log: s.log, ask: s.ask}
+	return f.routes()
+}
+
 // ask makes a request as the daemon's own user.
 func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // so that a run ends at once
-	ctx = context.WithValue(ctx, peerKey{}, peer{local: true, uid: uint32(os.Geteuid()), pid: os.Getpid()})
+	ctx = context.WithValue(ctx, connKey{}, &connection{peer: peer{local: true, uid: uint32(os.Geteuid()), pid: os.Getpid()}})
 	r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body)).WithContext(ctx)
 	r.Method, r.URL.Path = method, path
 	w := httptest.NewRecorder()
@@ -41,7 +47,7 @@ func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
 }
 
 func TestBadInput(t *testing.T) {
-	h := New(mute{}, Config{}).routes()
+	h := routesOf(New(mute{}, Config{}))
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -131,7 +137,7 @@ func checkAnswer(t *testing.T, w *httptest.ResponseRecorder) {
 
 // TestUnknownCaller: a caller that the kernel does not identify is refused.
 func TestUnknownCaller(t *testing.T) {
-	h := New(mute{}, Config{}).routes()
+	h := routesOf(New(mute{}, Config{}))
 	r := httptest.NewRequest(http.MethodGet, "/v1/status", nil)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -146,7 +152,7 @@ func FuzzRequest(f *testing.F) {
 		f.Add(true, path, `{"name":"rr","params":{"quantum":"5ms"}}`)
 		f.Add(false, path, "")
 	}
-	h := New(mute{}, Config{}).routes()
+	h := routesOf(New(mute{}, Config{}))
 	f.Fuzz(func(t *testing.T, post bool, path, body string) {
 		method := http.MethodGet
 		if post {
@@ -154,22 +160,6 @@ func FuzzRequest(f *testing.F) {
 		}
 		checkAnswer(t, ask(h, method, path, body))
 	})
-}
-
-func TestLimit(t *testing.T) {
-	l := &limited{local: true, open: map[uint32]int{}}
-	for range 3 {
-		if !l.enter(7, 3) {
-			t.Fatal("a connection was refused below the limit")
-		}
-	}
-	if l.enter(7, 3) || !l.enter(8, 3) || !l.enter(0, 0) {
-		t.Error("the limit is not one per user, or it applies to root")
-	}
-	l.leave(7)
-	if !l.enter(7, 3) {
-		t.Error("a closed connection still counts")
-	}
 }
 
 // TestCommandsAreNotStartedOverTCP: the token gives every right but that to start a
@@ -186,11 +176,11 @@ func TestCommandsAreNotStartedOverTCP(t *testing.T) {
 		{`{"name":"external","params":{"socket":"/s"}}`, false, 200},
 		{`{"name":"external","params":{"exec":"true"}}`, true, 200},
 	} {
-		ctx := context.WithValue(t.Context(), peerKey{}, peer{local: c.local})
+		ctx := context.WithValue(t.Context(), connKey{}, &connection{peer: peer{local: c.local}})
 		r := httptest.NewRequestWithContext(ctx, "POST", "/v1/policy", strings.NewReader(c.body))
 		r.Header.Set("Authorization", "Bearer 0123456789abcdef")
 		w := httptest.NewRecorder()
-		s.routes().ServeHTTP(w, r)
+		routesOf(s).ServeHTTP(w, r)
 		if w.Code != c.status {
 			t.Errorf("%s, local %v: got %d, want %d", c.body, c.local, w.Code, c.status)
 		}

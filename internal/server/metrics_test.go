@@ -37,11 +37,11 @@ func (busy) Status() api.Status { return api.Status{Version: "test", KernelLogLi
 func TestMetrics(t *testing.T) {
 	s := New(busy{}, Config{})
 	s.token, _ = newToken([]byte("0123456789abcdef"), "x")
-	h := s.routes()
+	h := routesOf(s)
 	scrape := func(method, authorization string, p *peer) *httptest.ResponseRecorder {
 		ctx := t.Context()
 		if p != nil {
-			ctx = context.WithValue(ctx, peerKey{}, *p)
+			ctx = context.WithValue(ctx, connKey{}, &connection{peer: *p})
 		}
 		r := httptest.NewRequestWithContext(ctx, method, "/metrics", nil)
 		r.Header.Set("Authorization", authorization)

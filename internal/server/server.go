@@ -6,7 +6,11 @@
 // everything. Other users may change their own processes, and see the pid, user, class
 // and queues of others'. Over TCP a caller with the token may do everything.
 //
-// Requests are hostile input: bodies, headers, connections and waiting times are
+// It has two parts. The front end (routes.go) parses HTTP and JSON into a request, which is
+// plain data, and decides nothing. The authority (authority.go) knows the caller of each
+// connection from the kernel, decides, and calls the Node.
+//
+// Requests are hostile input: bodies, headers, connections, rates and waiting times are
 // bounded, and unknown fields are refused.
 package server
 
@@ -16,7 +20,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -58,6 +61,7 @@ type Caller struct {
 type ShimProcess struct {
 	PID     int
 	UID     uint32
+	Account uint32 // the user that its pages count for: the owner of UID, where UID is a subordinate uid
 	Runtime string // as the process reports it: any text
 }
 
@@ -86,19 +90,36 @@ type Server struct {
 	owner uint32 // the daemon's user
 	token *token
 
-	listeners []net.Listener
-	place     *place
-	runs      sync.WaitGroup
+	rights    rights // the daemon's own
+	accounts  accounts
+	admission *admission
+	budgets   *buckets
+	auditor   auditor
+
+	doors []net.Listener // each returns connections
+	place *place
+
+	over    context.Context // done when the server ends
+	end     context.CancelFunc
+	holding sync.Mutex     // over is not done, or runs does not grow
+	runs    sync.WaitGroup // runs and pages
 }
 
 // New returns a server that does not listen yet.
 func New(node Node, cfg Config) *Server {
-	s := &Server{node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid())}
+	s := &Server{
+		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
+		accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
+		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
+	}
+	s.over, s.end = context.WithCancel(context.Background())
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	return s
 }
+
+var errStopping = errors.New("the daemon is stopping")
 
 // Listen opens the sockets. When it returns nil, clients can connect; they are answered
 // once Serve runs. A server can listen only once.
@@ -111,6 +132,9 @@ func (s *Server) Listen() (err error) {
 	if s.cfg.Socket == "" && s.cfg.TCP == "" {
 		return errors.New("listen: neither a unix socket nor a TCP address is configured")
 	}
+	if s.rights, err = readRights("thread-self"); err != nil {
+		return fmt.Errorf("read the daemon's own rights: %w", err)
+	}
 	if s.cfg.TCP != "" {
 		if s.cfg.TokenFile == "" {
 			return errors.New("listen on TCP: set token_file; without a token every user of the network could control the daemon")
@@ -122,7 +146,7 @@ func (s *Server) Listen() (err error) {
 		if err != nil {
 			return fmt.Errorf("listen on TCP: %w", err)
 		}
-		s.listeners = append(s.listeners, &limited{Listener: l, open: map[uint32]int{}})
+		s.doors = append(s.doors, &tcpDoor{Listener: l})
 		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 			s.log.Warn("TCP is not encrypted: put TLS in front of it", "tcp", l.Addr().String())
 		}
@@ -133,45 +157,27 @@ func (s *Server) Listen() (err error) {
 			return fmt.Errorf("listen on %s: %w", s.cfg.Socket, err)
 		}
 		s.place = place
-		s.listeners = append(s.listeners, &limited{Listener: l, local: true, open: map[uint32]int{}})
+		s.doors = append(s.doors, &localDoor{l, s})
 	}
 	return nil
 }
 
-// Time limits of a request. A run has none.
-const (
-	headerTime   = 5 * time.Second
-	requestTime  = 10 * time.Second
-	answerTime   = 30 * time.Second
-	idleTime     = 2 * time.Minute
-	shutdownTime = 3 * time.Second
-	maxHeader    = 16 << 10
-)
+// shutdownTime is how long the server waits at its end for requests under way.
+const shutdownTime = 3 * time.Second
 
 // Serve answers requests until ctx is done. It calls Listen if that was not called. When
 // it returns, every run has ended and the socket is removed.
 func (s *Server) Serve(ctx context.Context) error {
-	if s.listeners == nil {
+	if s.doors == nil {
 		if err := s.Listen(); err != nil {
 			return err
 		}
 	}
 	defer s.close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	srv := &http.Server{
-		Handler:           s.routes(),
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends the runs
-		ConnContext:       withPeer,
-		ReadHeaderTimeout: headerTime,
-		ReadTimeout:       requestTime,
-		WriteTimeout:      answerTime,
-		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	failed := make(chan error, len(s.listeners))
-	for _, l := range s.listeners {
+	front := frontEnd{log: s.log, ask: s.ask}
+	srv := front.server(ctx)
+	failed := make(chan error, len(s.doors))
+	for _, l := range s.doors {
 		go func() { failed <- srv.Serve(l) }()
 	}
 	var err error
@@ -180,7 +186,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	case err = <-failed:
 		err = fmt.Errorf("serve: %w", err)
 	}
-	cancel()
+	s.endRuns()
 	done, stop := context.WithTimeout(context.Background(), shutdownTime)
 	defer stop()
 	if srv.Shutdown(done) != nil {
@@ -190,8 +196,22 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
+// ask answers a request of a connection that one of the doors returned.
+func (s *Server) ask(c net.Conn, r request) reply {
+	conn, _ := c.(*connection)
+	return s.answer(conn, r)
+}
+
+// endRuns ends all runs and pages, and lets none begin.
+func (s *Server) endRuns() {
+	s.holding.Lock()
+	defer s.holding.Unlock()
+	s.end()
+}
+
 func (s *Server) close() {
-	for _, l := range s.listeners {
+	s.end()
+	for _, l := range s.doors {
 		l.Close()
 	}
 	if s.place != nil {

@@ -304,6 +304,14 @@ func TestMain(m *testing.M) {
 		strangersCalls(socket)
 		return
 	}
+	if socket := os.Getenv("GIVEWAY_TEST_SERVE"); socket != "" {
+		serveChild(socket)
+		return
+	}
+	if socket := os.Getenv("GIVEWAY_TEST_POLICY"); socket != "" {
+		callPolicy(socket)
+		return
+	}
 	os.Exit(m.Run())
 }
 

@@ -16,10 +16,12 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Limits on the number of pages: of one user other than root, and in all.
+// Limits on the number of pages: of one user other than root, in all, and of those how many
+// only root can have.
 const (
 	maxPagesPerUser = 256
 	maxPages        = 1024
+	pagesForRoot    = 128
 )
 
 // Backend implements hal.Backend, hal.Poller, hal.Sleeper and server.PageHost.
@@ -35,7 +37,7 @@ type Backend struct {
 
 // connection is a process that loaded the shim, with the page that it shares.
 type connection struct {
-	uid      uint32
+	account  uint32 // the user that the page counts for
 	pid      int
 	page     *shimpage.Page
 	gate     *Gate
@@ -119,10 +121,10 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.refusal(v.UID); err != nil {
+	if err := b.refusal(v); err != nil {
 		return fds, nil, err
 	}
-	c := &connection{uid: v.UID, pid: v.PID, priority: processPriority}
+	c := &connection{account: v.Account, pid: v.PID, priority: processPriority}
 	if slices.Contains(runtimes, v.Runtime) {
 		c.runtime = v.Runtime
 	}
@@ -147,22 +149,26 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 	}, nil
 }
 
-// refusal says why a user gets no further page, if so. b.mu is held.
-func (b *Backend) refusal(uid uint32) error {
+// refusal says why a process gets no page, if so. b.mu is held.
+func (b *Backend) refusal(v server.ShimProcess) error {
 	mine := 0
 	for _, c := range b.connections {
-		if c.uid == uid {
+		if c.account == v.Account {
 			mine++
 		}
+	}
+	limit := maxPages
+	if v.Account != 0 {
+		limit -= pagesForRoot
 	}
 	switch {
 	case b.host == nil:
 		return server.Conflict("the daemon is starting or stopping")
-	case b.uid != proc.Everyone && uint32(b.uid) != uid:
+	case b.uid != proc.Everyone && v.UID != uint32(b.uid):
 		return server.Forbidden("this daemon manages the processes of another user")
-	case len(b.connections) >= maxPages:
+	case len(b.connections) >= limit:
 		return server.Conflict("%d processes have loaded the shim already", len(b.connections))
-	case mine >= maxPagesPerUser && uid != 0:
+	case mine >= maxPagesPerUser && v.Account != 0:
 		return server.Conflict("%d of your processes have loaded the shim already", mine)
 	}
 	return nil

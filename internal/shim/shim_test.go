@@ -9,6 +9,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/hal/haltest"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
@@ -263,27 +264,40 @@ func TestCombine(t *testing.T) {
 // TestPageLimits: the number of pages is limited for each user and in all.
 func TestPageLimits(t *testing.T) {
 	b := &Backend{uid: proc.Everyone}
-	if b.refusal(1000) == nil {
+	if b.refusal(server.ShimProcess{UID: 1000, Account: 1000}) == nil {
 		t.Error("a backend that was not started gave out a page")
 	}
 	b.host = struct{ hal.Host }{}
-	for range maxPagesPerUser {
-		if err := b.refusal(1000); err != nil {
+	of := func(uid uint32) server.ShimProcess { return server.ShimProcess{UID: uid, Account: uid} }
+	// A process of a subordinate uid of user 1000.
+	sub := server.ShimProcess{UID: 100_007, Account: 1000}
+	for i := range maxPagesPerUser {
+		v := of(1000)
+		if i%2 == 0 {
+			v = sub
+		}
+		if err := b.refusal(v); err != nil {
 			t.Fatal(err)
 		}
-		b.connections = append(b.connections, &connection{uid: 1000})
+		b.connections = append(b.connections, &connection{account: v.Account})
 	}
-	if b.refusal(1000) == nil || b.refusal(1001) != nil || b.refusal(0) != nil {
+	if b.refusal(of(1000)) == nil || b.refusal(sub) == nil || b.refusal(of(1001)) != nil || b.refusal(of(0)) != nil {
 		t.Error("the limit of one user is not that user's alone")
 	}
-	for len(b.connections) < maxPages {
-		b.connections = append(b.connections, &connection{uid: 0})
+	for user := uint32(1001); len(b.connections) < maxPages-pagesForRoot; user++ {
+		b.connections = append(b.connections, &connection{account: user})
 	}
-	if b.refusal(1001) == nil || b.refusal(0) == nil {
+	if b.refusal(of(1)) == nil || b.refusal(of(0)) != nil {
+		t.Error("no pages are kept for root")
+	}
+	for len(b.connections) < maxPages {
+		b.connections = append(b.connections, &connection{account: 0})
+	}
+	if b.refusal(of(0)) == nil {
 		t.Error("the total number of pages is not limited")
 	}
 	b.connections, b.uid = nil, 1000
-	if b.refusal(1000) != nil || b.refusal(0) == nil {
+	if b.refusal(of(1000)) != nil || b.refusal(of(0)) == nil {
 		t.Error("a process of another user got a page")
 	}
 }

@@ -1,0 +1,302 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+)
+
+func TestSubuid(t *testing.T) {
+	users := map[string]uint32{"alice": 1000, "root": 0, "1001": 1001}
+	got := parseSubuid(`# comment
+alice:100000:65536
+1001:165536:65536
+
+root:300000:65536
+ldapuser:400000:10
+ldapuser:500000:10
+alice:600000
+alice:-1:5
+alice:99999999999:5
+:1:5
+alice:700000:1
+`, func(name string) (uint32, bool) { uid, ok := users[name]; return uid, ok })
+	want := []uidRange{{100000, 65536, 1000}, {165536, 65536, 1001}, {400000, 10, 400000}, {500000, 10, 400000}, {700000, 1, 1000}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	path := filepath.Join(t.TempDir(), "subuid")
+	a := &accounts{path: path}
+	check := func(uid, want uint32) {
+		t.Helper()
+		a.looked = time.Time{} // look again
+		if got := a.of(uid); got != want {
+			t.Errorf("uid %d counts for %d, want %d", uid, got, want)
+		}
+	}
+	check(100000, 100000)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1000:100000:10\n1001:4294967290:65536\n1002:0:10\n")
+	check(99999, 99999)
+	check(100000, 1000)
+	check(100009, 1000)
+	check(100010, 100010)
+	check(4294967294, 1001)
+	check(0, 0) // root is root, whatever the file says
+	write("1007:100000:1000\n")
+	check(100010, 1007)
+	os.Remove(path)
+	check(100010, 100010)
+}
+
+func TestBuckets(t *testing.T) {
+	b := newBuckets(10, 20)
+	now := time.Unix(1000, 0)
+	spend := func(account uint32, cost float64) (time.Duration, bool) { return b.spend(account, cost, 10, now) }
+	if wait, ok := spend(1, 20); wait != 0 || !ok {
+		t.Errorf("a full bucket: wait %v, %v", wait, ok)
+	}
+	if wait, ok := spend(1, 5); wait != 500*time.Millisecond || !ok {
+		t.Errorf("an empty bucket: wait %v, %v; want 500ms", wait, ok)
+	}
+	if _, ok := spend(1, 6); ok {
+		t.Error("more than the debt was lent")
+	}
+	if wait, ok := spend(2, 5); wait != 0 || !ok {
+		t.Errorf("another account: wait %v, %v", wait, ok)
+	}
+	now = now.Add(time.Second)
+	if wait, ok := spend(1, 5); wait != 0 || !ok {
+		t.Errorf("after a second: wait %v, %v", wait, ok)
+	}
+	for account := range uint32(3 * maxBuckets) {
+		now = now.Add(time.Millisecond)
+		spend(account, 1)
+	}
+	if len(b.of) > maxBuckets {
+		t.Errorf("%d buckets are kept, want at most %d", len(b.of), maxBuckets)
+	}
+}
+
+// TestRequestsAreLimited: a user that makes requests without end is slowed down and then
+// refused, and other users and root are not.
+func TestRequestsAreLimited(t *testing.T) {
+	s := New(mute{}, Config{})
+	s.owner = 0
+	of := func(uid uint32) *connection {
+		return &connection{peer: peer{local: true, uid: uid, account: uid}}
+	}
+	s.budgets.of[1000] = &bucket{tokens: -budgetRate + 1, at: time.Now().Add(time.Hour)} // and it does not fill
+	if a := s.answer(of(1000), request{op: opStatus}); a.status != 429 {
+		t.Errorf("over the limit: got %d", a.status)
+	}
+	if a := s.answer(of(1001), request{op: opStatus}); a.status != 200 {
+		t.Errorf("another user: got %d", a.status)
+	}
+	for range int(budgetBurst) {
+		if a := s.answer(of(0), request{op: opStatus}); a.status != 200 {
+			t.Fatalf("root: got %d", a.status)
+		}
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	a := &admission{most: 5, each: 3, open: map[uint32]int{}}
+	for range 3 {
+		if !a.enter(7) {
+			t.Fatal("a connection was refused below the limit")
+		}
+	}
+	if a.enter(7) {
+		t.Error("an account has more than its limit")
+	}
+	if !a.enter(8) || !a.enter(9) || a.enter(10) {
+		t.Error("the limit of all accounts is not 5")
+	}
+	a.leave(7)
+	if !a.enter(10) {
+		t.Error("a closed connection still counts")
+	}
+}
+
+func TestWaitingRoom(t *testing.T) {
+	r := &waitingRoom{}
+	at := func(address string) *connection { return &connection{peer: peer{address: address}} }
+	first := at("a")
+	if r.enter(first) != nil {
+		t.Error("the first connection evicts another")
+	}
+	var own *connection
+	for i := range maxWaitingAddress {
+		c := at("b")
+		if i == 0 {
+			own = c
+		}
+		r.enter(c)
+	}
+	if got := r.enter(at("b")); got != own {
+		t.Error("an address with too many connections does not lose its oldest one")
+	}
+	admitted := at("c")
+	r.enter(admitted)
+	if !r.admit(admitted) || !r.admit(admitted) {
+		t.Error("a client with the token is not admitted")
+	}
+	for i := len(r.waiting); i < maxWaiting; i++ {
+		r.enter(at(fmt.Sprint(i)))
+	}
+	if got := r.enter(at("d")); got != first {
+		t.Error("a full room does not lose its oldest connection")
+	}
+	for range maxTCP - 1 {
+		if c := at("e"); !r.admit(c) {
+			t.Fatal("fewer clients are admitted than the limit")
+		}
+	}
+	if r.admit(at("f")) {
+		t.Error("more clients are admitted than the limit")
+	}
+	r.leave(admitted)
+	if !r.admit(at("f")) {
+		t.Error("a client that left still counts")
+	}
+}
+
+func TestAddressOf(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.1:5":            "192.0.2.1",
+		"[::ffff:192.0.2.1]:5":   "192.0.2.1",
+		"[2001:db8:1:2:3::4]:5":  "2001:db8:1:2::/64",
+		"[2001:db8:1:2:9::99]:7": "2001:db8:1:2::/64",
+		"[::1]:5":                "::1",
+	} {
+		a, err := net.ResolveTCPAddr("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := addressOf(fromAddr{addr: a}); got != want {
+			t.Errorf("%s: got %s, want %s", addr, got, want)
+		}
+	}
+}
+
+// fromAddr is a connection of which only the address is used.
+type fromAddr struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (f fromAddr) RemoteAddr() net.Addr { return f.addr }
+
+// TestAudit: every order and every refusal is one line, whatever a user puts in it, and a
+// user has a limited number of lines.
+func TestAudit(t *testing.T) {
+	var log bytes.Buffer
+	s := New(busy{}, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s.owner = 0
+	alice := &connection{peer: peer{local: true, uid: 1000, account: 1000, pid: os.Getpid()}}
+	root := &connection{peer: peer{local: true}}
+	remote := &connection{peer: peer{address: "192.0.2.1", account: noUser}}
+	idle := attr.Must("class=idle weight=3")
+	for _, c := range []struct {
+		by   *connection
+		r    request
+		want string
+	}{
+		{alice, request{op: opChange, pid: 5, values: idle}, `level=INFO msg="order carried out" order=set uid=1000 pid=PID command=server.test process=5 from="class=batch" to="class=idle weight=3"`},
+		{alice, request{op: opChange, pid: 5, tree: true, values: attr.Must("paused=true")}, `process=5 tree=true from="" to="paused=true"`},
+		{alice, request{op: opChange, pid: 6, values: idle}, `level=WARN msg="order refused" order=set uid=1000 pid=PID command=server.test process=6 from="" to="class=idle weight=3" status=403 reason="process 6 belongs to another user: only its owner and root may change it"`},
+		{alice, request{op: opHint, pid: 6, values: idle}, `msg="order refused" order=hint`},
+		{alice, request{op: opHint, pid: 5, values: idle}, ""},
+		{alice, request{op: opStatus}, ""},
+		{alice, request{op: opProcesses}, ""},
+		{alice, request{op: opSetPolicy, policy: api.Policy{Name: "rr\nlevel=INFO \x1b[31m\u202e", Params: map[string]string{"b": "2", "a": "1"}}}, `msg="order refused" order=policy uid=1000 pid=PID command=server.test from="" to="rr\\nlevel=INFO \\x1b[31m\\u202e map[a:1 b:2]" status=403`},
+		{root, request{op: opSetPolicy, policy: api.Policy{Name: "rr", Device: "0"}}, `msg="order carried out" order=policy uid=0 pid=0 command="" from="" to="rr on device 0"`},
+		{root, request{op: opRestore}, `msg="order carried out" order=restore`},
+		{alice, request{op: opRestore}, `msg="order refused" order=restore`},
+		{alice, request{op: opRun, values: idle}, `order=run uid=1000`},
+		{remote, request{op: opStatus}, `msg="order refused" order=status address=192.0.2.1 from="" to="" status=401`},
+	} {
+		log.Reset()
+		s.answer(c.by, c.r)
+		got := strings.ReplaceAll(log.String(), fmt.Sprint("pid=", os.Getpid()), "pid=PID")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) || strings.Count(got, "\n") > 1 {
+			t.Errorf("%v:\ngot  %s\nwant %s", c.r.op, got, c.want)
+		}
+	}
+	log.Reset()
+	for range 3 * int(auditBurst) {
+		s.audit(caller{peer: alice.peer}, request{op: opRestore}, outcome{}, Forbidden("no"))
+	}
+	if n := strings.Count(log.String(), "\n"); n > 2*int(auditBurst) {
+		t.Errorf("a user wrote %d lines, want at most about %v", n, auditBurst)
+	}
+	s.auditor.lines.of[1000].tokens = 1
+	log.Reset()
+	s.audit(caller{peer: alice.peer}, request{op: opRestore}, outcome{}, errors.New("x"))
+	if !strings.Contains(log.String(), "lines_left_out=") {
+		t.Errorf("the lines that were left out are not counted: %s", &log)
+	}
+}
+
+// TestRunOutlivesTheFrontEnd: the daemon keeps a run when the front end closes its end of
+// the connection, and ends it when the caller does.
+func TestRunOutlivesTheFrontEnd(t *testing.T) {
+	s := New(mute{}, Config{})
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	own, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(chan struct{})
+	c := &connection{Conn: accepted, peer: peer{local: true, uid: uint32(os.Getuid()), pid: os.Getpid()}, uses: 1, leave: func() { close(left) }}
+	if a := s.answer(c, request{op: opRun, values: attr.Must("class=batch")}); !a.held {
+		t.Fatalf("the run was not begun: %d %s", a.status, a.body)
+	}
+	c.Close()
+	text := make([]byte, 1000)
+	n, err := own.Read(text)
+	if err != nil || !strings.HasPrefix(string(text[:n]), "HTTP/1.1 200 OK\r\n") {
+		t.Errorf("the caller got %q, %v", text[:n], err)
+	}
+	if _, err := own.Write([]byte("more")); err != nil { // which ends nothing
+		t.Error(err)
+	}
+	select {
+	case <-left:
+		t.Error("the run ended before the caller closed its end")
+	case <-time.After(50 * time.Millisecond):
+	}
+	own.Close()
+	<-left
+	s.runs.Wait()
+	s.endRuns()
+	if a := s.answer(c, request{op: opRun, values: attr.Must("class=batch")}); a.status != 409 {
+		t.Errorf("a run at the end of the server: got %d", a.status)
+	}
+}

@@ -1,0 +1,198 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/metrics"
+)
+
+// answer decides on a request of a connection, carries it out and returns the reply.
+func (s *Server) answer(c *connection, r request) (a reply) {
+	by, err := s.identify(c, r.token)
+	var did outcome
+	if err == nil {
+		err = s.budgets.take(by, operations[r.op].cost)
+	}
+	if err == nil {
+		a, did, err = s.carryOut(c, by, r)
+	}
+	if err != nil {
+		a = errorReply(err)
+		a.close = a.status == http.StatusUnauthorized
+		if a.status == http.StatusInternalServerError {
+			s.log.Error("request failed", "request", r.op.String(), "error", err)
+		}
+	}
+	s.audit(by, r, did, err)
+	return a
+}
+
+// outcome says for the audit what an order changed.
+type outcome struct{ from, to string }
+
+// carryOut does what a request asks for. A mistake in it does not end the daemon.
+func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did outcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("request panicked", "request", r.op.String(), "panic", p, "stack", string(debug.Stack()))
+			err = errMistake
+		}
+	}()
+	var v any
+	switch r.op {
+	case opProcesses:
+		v = s.visibleProcesses(by)
+	case opMetrics:
+		return reply{status: http.StatusOK, text: true, body: metrics.Text(s.node.Status(), s.visibleProcesses(by))}, did, nil
+	case opPolicy:
+		v = s.node.Policy()
+	case opStatus:
+		v = s.status()
+	case opHint:
+		v, err = s.hint(by, r)
+	case opChange:
+		v, did, err = s.change(by, r)
+	case opSetPolicy:
+		v, did, err = s.setPolicy(by, r.policy)
+	case opRestore:
+		v, did, err = s.restore(by)
+	case opRun:
+		did.to = r.values.String()
+		return reply{held: true}, did, s.beginRun(c, by, r)
+	case opShim:
+		return reply{held: true}, did, s.beginShim(c, by, r)
+	}
+	if err != nil {
+		return a, did, err
+	}
+	return jsonReply(http.StatusOK, v), did, nil
+}
+
+// owns reports whether the caller may see and change what a user runs.
+func (c caller) owns(uid uint32) bool { return c.all || c.uid == uid }
+
+// visible returns the part of p that the caller may see. Of another user's process that
+// is the pid, the user, the queues and the attributes that are public.
+func (c caller) visible(p api.Process) api.Process {
+	if !c.owns(p.UID) {
+		p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Attrs: p.Attrs.Public(), Queues: p.Queues}
+	}
+	if p.Queues == nil {
+		p.Queues = []api.Queue{} // an empty list in JSON, not null
+	}
+	return p
+}
+
+func (s *Server) visibleProcesses(c caller) []api.Process {
+	all := []api.Process{}
+	for _, p := range s.node.Processes() {
+		all = append(all, c.visible(p))
+	}
+	return all
+}
+
+// target checks that the caller may change a process, and returns it as it is. The kernel
+// knows the owner of a process that the node does not know yet.
+func (s *Server) target(c caller, pid int) (p api.Process, err error) {
+	all := s.node.Processes()
+	if i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid }); i >= 0 {
+		p = all[i]
+	} else if owner, ok := ownerOf(pid); ok {
+		p.UID = owner
+	} else if !c.all { // otherwise the node reports it
+		return p, NotFound("there is no process %d", pid)
+	}
+	if !c.owns(p.UID) {
+		return p, Forbidden("process %d belongs to another user: only its owner and root may change it", pid)
+	}
+	return p, nil
+}
+
+func (s *Server) hint(c caller, r request) (any, error) {
+	if _, err := s.target(c, r.pid); err != nil {
+		return nil, err
+	}
+	p, err := s.node.Hint(c.public(), r.pid, r.hint())
+	return c.visible(p), err
+}
+
+func (s *Server) change(c caller, r request) (v any, did outcome, err error) {
+	did.to = r.values.String()
+	before, err := s.target(c, r.pid)
+	if err != nil {
+		return nil, did, err
+	}
+	old := before.Attrs.Given()
+	for _, id := range old.IDs() {
+		if !r.values.Has(id) {
+			old.Remove(id)
+		}
+	}
+	did.from = old.String()
+	p, err := s.node.Change(c.public(), r.pid, api.Change{Values: r.values, Tree: r.tree})
+	return c.visible(p), did, err
+}
+
+func (s *Server) setPolicy(c caller, p api.Policy) (v any, did outcome, err error) {
+	did.to = describePolicy(p)
+	if err := c.mayManage("change the policy"); err != nil {
+		return nil, did, err
+	}
+	if p.Params["exec"] != "" && !c.local {
+		return nil, did, Forbidden("change the policy: a command is started only by a request on the daemon's unix socket, not over TCP")
+	}
+	did.from = describePolicy(s.node.Policy())
+	v, err = s.node.SetPolicy(c.public(), p)
+	return v, did, err
+}
+
+// describePolicy returns a policy in one line.
+func describePolicy(p api.Policy) string {
+	text := p.Name
+	if len(p.Params) > 0 {
+		text += fmt.Sprintf(" %v", p.Params) // in order of names
+	}
+	if p.Device != "" {
+		text += " on device " + p.Device
+	}
+	return text
+}
+
+func (s *Server) status() api.Status {
+	st := s.node.Status()
+	if st.Devices == nil {
+		st.Devices = []api.Device{}
+	}
+	if st.Checks == nil {
+		st.Checks = []api.Check{}
+	}
+	return st
+}
+
+func (s *Server) restore(c caller) (v any, did outcome, err error) {
+	if err := c.mayManage("restore all devices"); err != nil {
+		return nil, did, err
+	}
+	did.from = describePolicy(s.node.Policy())
+	if err := s.node.Restore(c.public()); err != nil {
+		return nil, did, err
+	}
+	st := s.status()
+	did.to = describePolicy(st.Policy)
+	return st, did, nil
+}
+
+// mayManage says why the caller may not do what affects every user.
+func (c caller) mayManage(what string) error {
+	switch {
+	case c.all:
+		return nil
+	case c.confined != "":
+		return Forbidden("%s: it affects every user, and the caller has not the rights of its user: %s", what, c.confined)
+	}
+	return Forbidden("%s: it affects every user, so only root and the daemon's own user may", what)
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"sync"
+	"time"
+)
+
+// Each account has a bucket of tokens for its requests, so that one user cannot keep the
+// daemon busy. Callers that may do everything have no limit.
+const (
+	budgetRate  = 1000.0 // tokens per second
+	budgetBurst = 2000.0
+	budgetWait  = time.Second // a request that would wait longer is refused
+	maxBuckets  = 4096
+)
+
+// bucket is the tokens of an account at a time. It may be negative: then requests wait.
+type bucket struct {
+	tokens float64
+	at     time.Time
+}
+
+// fill adds the tokens of the time that has passed.
+func (b *bucket) fill(now time.Time, rate, burst float64) {
+	b.tokens = min(burst, b.tokens+rate*now.Sub(b.at).Seconds())
+	b.at = now
+}
+
+// buckets is one bucket for each account.
+type buckets struct {
+	mu          sync.Mutex
+	of          map[uint32]*bucket
+	rate, burst float64
+}
+
+func newBuckets(rate, burst float64) *buckets {
+	return &buckets{of: map[uint32]*bucket{}, rate: rate, burst: burst}
+}
+
+// spend takes tokens of an account, unless more than debt would then be missing. It
+// returns how long the account has to wait until none are missing.
+func (b *buckets) spend(account uint32, cost, debt float64, now time.Time) (wait time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.of[account]
+	if t == nil {
+		b.forget(now)
+		t = &bucket{tokens: b.burst, at: now}
+		b.of[account] = t
+	}
+	t.fill(now, b.rate, b.burst)
+	if t.tokens-cost < -debt {
+		return 0, false
+	}
+	t.tokens -= cost
+	return max(0, time.Duration(-t.tokens/b.rate*float64(time.Second))), true
+}
+
+// forget drops full buckets if there are many: a new one is full as well.
+func (b *buckets) forget(now time.Time) {
+	if len(b.of) < maxBuckets {
+		return
+	}
+	for account, t := range b.of {
+		if t.fill(now, b.rate, b.burst); t.tokens >= b.burst {
+			delete(b.of, account)
+		}
+	}
+}
+
+// take takes tokens of a caller and waits until they are there.
+func (b *buckets) take(c caller, cost float64) error {
+	if c.all {
+		return nil
+	}
+	wait, ok := b.spend(c.account, cost, b.rate*budgetWait.Seconds(), time.Now())
+	if !ok {
+		return TooMany("user %d makes too many requests; wait a second", c.account)
+	}
+	time.Sleep(wait)
+	return nil
+}

@@ -1,0 +1,194 @@
+package server
+
+import (
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// connection is a connection of a caller, as the daemon has it.
+type connection struct {
+	net.Conn
+	peer
+	waiting *waitingRoom // over TCP
+
+	closed sync.Once
+	mu     sync.Mutex
+	uses   int    // by the front end, and by a run or page
+	leave  func() // called when there are no uses any more; nil: nothing
+}
+
+// Close ends the front end's use of the connection.
+func (c *connection) Close() error {
+	err := c.Conn.Close()
+	c.closed.Do(c.release)
+	return err
+}
+
+func (c *connection) release() {
+	c.mu.Lock()
+	c.uses--
+	last := c.uses == 0
+	c.mu.Unlock()
+	if last && c.leave != nil {
+		c.leave()
+	}
+}
+
+// hold returns a copy of the connection that stays open when the front end closes its own.
+// The connection counts until release is called.
+func (c *connection) hold() (*net.UnixConn, error) {
+	u, ok := c.Conn.(*net.UnixConn)
+	if !ok {
+		return nil, errNoPeer
+	}
+	own, err := copyConn(u)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uses++
+	return own, nil
+}
+
+// copyConn returns another descriptor of the same connection.
+func copyConn(c *net.UnixConn) (*net.UnixConn, error) {
+	copied := -1
+	err := control(c, func(fd int) (err error) {
+		copied, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(copied), "connection")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+// shutDown ends a connection for all descriptors of it.
+func shutDown(c net.Conn) {
+	if s, ok := c.(interface {
+		CloseRead() error
+		CloseWrite() error
+	}); ok {
+		_, _ = s.CloseRead(), s.CloseWrite() // it may be over already
+	}
+	c.Close()
+}
+
+// Limits on open connections, most of which are runs and pages: of one account, and of
+// all accounts but root's. Callers that may do everything have no limit.
+const (
+	maxOfAccount = 512
+	maxOfUsers   = 4096
+	// descriptorsEach is how many descriptors of the daemon a connection may take: the
+	// connection itself, and the page, its doorbell and the process for a page.
+	descriptorsEach = 4
+)
+
+// admission counts open connections on the unix socket.
+type admission struct {
+	most int // of all accounts but root's
+	each int // of one account
+
+	mu    sync.Mutex
+	open  map[uint32]int // by account
+	users int            // open connections of all that do not manage the daemon
+}
+
+// newAdmission returns an admission that leaves half of the daemon's descriptors to
+// devices and to callers that may do everything.
+func newAdmission() *admission {
+	most := maxOfUsers
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		most = int(min(maxOfUsers, limit.Cur/2/descriptorsEach))
+	}
+	return &admission{most: most, each: min(maxOfAccount, max(1, most/4)), open: map[uint32]int{}}
+}
+
+// enter counts a connection, or reports that the account or all of them have too many.
+func (a *admission) enter(account uint32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.users >= a.most || a.open[account] >= a.each {
+		return false
+	}
+	a.users++
+	a.open[account]++
+	return true
+}
+
+func (a *admission) leave(account uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.users--
+	if a.open[account]--; a.open[account] == 0 {
+		delete(a.open, account)
+	}
+}
+
+// wantedFiles is the limit on open descriptors that the daemon asks for.
+const wantedFiles = 65536
+
+// RaiseFileLimit raises the process's limit on open descriptors as far as it may.
+func RaiseFileLimit() {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= wantedFiles {
+		return
+	}
+	hard := limit.Max
+	if limit.Cur, limit.Max = wantedFiles, max(hard, wantedFiles); unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		return
+	}
+	limit.Cur, limit.Max = min(wantedFiles, hard), hard // without CAP_SYS_RESOURCE
+	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)      // the limits on connections follow the one in force
+}
+
+// localDoor is the unix socket. It identifies callers and admits them.
+type localDoor struct {
+	net.Listener
+	s *Server
+}
+
+func (d *localDoor) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if conn := d.s.admitLocal(c); conn != nil {
+			return conn, nil
+		}
+		c.Close()
+	}
+}
+
+// admitLocal identifies the process that connected and returns its connection, or nil if
+// there are too many.
+func (s *Server) admitLocal(c net.Conn) *connection {
+	conn := &connection{Conn: c, uses: 1}
+	p := &conn.peer
+	*p = peerOf(c)
+	p.account = s.accounts.of(p.uid)
+	if u, ok := c.(*net.UnixConn); ok && (p.uid == 0 || p.uid == s.owner) {
+		p.confined = s.rights.confinement(u, p.pid)
+	}
+	if s.manages(*p) {
+		return conn
+	}
+	if !s.admission.enter(p.account) {
+		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{}, TooMany("user %d has too many connections", p.account))
+		return nil
+	}
+	conn.leave = func() { s.admission.leave(p.account) }
+	return conn
+}

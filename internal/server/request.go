@@ -1,0 +1,125 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/metrics"
+)
+
+// operation is what a request asks for.
+type operation uint8
+
+const (
+	opProcesses operation = iota + 1
+	opMetrics
+	opPolicy
+	opStatus
+	opHint
+	opChange
+	opSetPolicy
+	opRestore
+	opRun
+	opShim
+	opConnect     // the connection itself, which only the audit names
+	lastOperation = opConnect
+)
+
+// operations describes each operation.
+var operations = [lastOperation + 1]struct {
+	name string
+	cost float64 // in tokens of the caller's bucket
+	// order: it changes something for longer than the request, and is audited.
+	order bool
+}{
+	opProcesses: {name: "processes", cost: 5},
+	opMetrics:   {name: "metrics", cost: 5},
+	opPolicy:    {name: "policy", cost: 1},
+	opStatus:    {name: "status", cost: 5},
+	opHint:      {name: "hint", cost: 1},
+	opChange:    {name: "set", cost: 5, order: true},
+	opSetPolicy: {name: "policy", cost: 5, order: true},
+	opRestore:   {name: "restore", cost: 5, order: true},
+	opRun:       {name: "run", cost: 5, order: true},
+	opShim:      {name: "shim", cost: 5},
+	opConnect:   {name: "connect"},
+}
+
+func (o operation) String() string { return operations[o].name }
+
+// request is a request after HTTP and JSON have been parsed: plain, bounded values.
+type request struct {
+	op     operation
+	pid    int // of opHint and opChange
+	token  sum // of the token that the caller sent; zero: none
+	values attr.Values
+	tree   bool       // of opChange
+	begin  *int64     // of opHint
+	end    *int64     // of opHint
+	policy api.Policy // of opSetPolicy: name, parameters and device
+
+	shimVersion string // of opShim
+	shimRuntime string
+}
+
+// sum is the hash of a token. It keeps comparisons from telling the token's length, and
+// the token out of everything but the parsing of HTTP.
+type sum [sha256.Size]byte
+
+// tokenOf returns the hash of the token in a request's header.
+func tokenOf(h http.Header) (s sum) {
+	scheme, given, _ := strings.Cut(h.Get("Authorization"), " ")
+	if given = strings.TrimSpace(given); strings.EqualFold(scheme, "Bearer") && given != "" {
+		s = sha256.Sum256([]byte(given))
+	}
+	return s
+}
+
+// reply is the answer to a request, ready to be sent.
+type reply struct {
+	status int
+	text   bool // metrics as text; otherwise JSON
+	close  bool // the connection is closed afterwards
+	// held: the authority has answered itself and holds the connection from now on.
+	held bool
+	body []byte
+}
+
+// jsonReply returns a reply with a value as JSON.
+func jsonReply(status int, v any) reply {
+	body, err := json.Marshal(v)
+	if err != nil { // a mistake of ours: all that is sent can be marshalled
+		return reply{status: http.StatusInternalServerError, body: []byte(`{"error":"the answer is not valid JSON"}`)}
+	}
+	return reply{status: status, body: append(body, '\n')}
+}
+
+// errorReply returns the refusal of a request.
+func errorReply(err error) reply {
+	return jsonReply(statusOf(err), api.Error{Message: err.Error()})
+}
+
+// write sends a reply.
+func (a reply) write(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if a.text {
+		h.Set("Content-Type", metrics.ContentType)
+	}
+	h.Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case a.status == http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case a.status == http.StatusTooManyRequests:
+		h.Set("Retry-After", "1")
+	}
+	if a.close {
+		h.Set("Connection", "close")
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // the caller may be gone
+}

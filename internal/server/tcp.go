@@ -1,0 +1,108 @@
+package server
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Limits on connections over TCP: of clients that have sent the token; of those that have
+// not, in all and from one address. A connection without the token has no longer than
+// headerTime to send it, and is closed after a request without it.
+const (
+	maxTCP            = 64
+	maxWaiting        = 64
+	maxWaitingAddress = 16
+)
+
+// waitingRoom holds the connections over TCP that have not sent the token. When it is
+// full, the oldest one has to leave: connections without a token cannot keep out a client
+// that has it.
+type waitingRoom struct {
+	mu       sync.Mutex
+	waiting  []*connection // in order of arrival
+	admitted []*connection
+}
+
+// enter adds a connection. It returns the connection that has to leave for it, if any.
+func (r *waitingRoom) enter(c *connection) (evicted *connection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := 0
+	for _, w := range r.waiting {
+		if w.address == c.address {
+			same++
+		}
+	}
+	oldest := -1
+	switch {
+	case same >= maxWaitingAddress:
+		oldest = slices.IndexFunc(r.waiting, func(w *connection) bool { return w.address == c.address })
+	case len(r.waiting) >= maxWaiting:
+		oldest = 0
+	}
+	if oldest >= 0 {
+		evicted = r.waiting[oldest]
+		r.waiting = slices.Delete(r.waiting, oldest, oldest+1)
+	}
+	r.waiting = append(r.waiting, c)
+	return evicted
+}
+
+// admit moves a connection that has sent the token to those that may stay. It reports
+// false if there are too many of them.
+func (r *waitingRoom) admit(c *connection) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.admitted, c) {
+		return true
+	}
+	if len(r.admitted) >= maxTCP {
+		return false
+	}
+	r.waiting = slices.DeleteFunc(r.waiting, func(w *connection) bool { return w == c })
+	r.admitted = append(r.admitted, c)
+	return true
+}
+
+func (r *waitingRoom) leave(c *connection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is := func(w *connection) bool { return w == c }
+	r.waiting, r.admitted = slices.DeleteFunc(r.waiting, is), slices.DeleteFunc(r.admitted, is)
+}
+
+// tcpDoor is the listener on TCP.
+type tcpDoor struct {
+	net.Listener
+	room waitingRoom
+}
+
+func (d *tcpDoor) Accept() (net.Conn, error) {
+	c, err := d.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	conn := &connection{Conn: c, peer: peer{address: addressOf(c), account: noUser}, waiting: &d.room, uses: 1}
+	conn.leave = func() { d.room.leave(conn) }
+	if evicted := d.room.enter(conn); evicted != nil {
+		shutDown(evicted)
+	}
+	return conn, nil
+}
+
+// addressOf returns the address that a client can be limited by: of IPv6 the network, of
+// which one client usually has all addresses.
+func addressOf(c net.Conn) string {
+	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return c.RemoteAddr().String()
+	}
+	ip := a.Addr().Unmap().WithZone("")
+	if ip.Is4() || ip.IsLoopback() {
+		return ip.String()
+	}
+	network, _ := ip.Prefix(64) // an IPv6 address has one
+	return network.String()
+}
