@@ -185,9 +185,10 @@ func TestGivewayIdleClassRunsOnlyWhenNoOtherQueueIsReady(t *testing.T) {
 	}
 }
 
-// TestGivewayIdleQueueWithoutCountersLeavesTheRotation checks that a batch queue
-// without counters that uses nothing of a turn takes no turns until it is served.
-func TestGivewayIdleQueueWithoutCountersLeavesTheRotation(t *testing.T) {
+// TestGivewayIdleQueueWithoutCountersLeavesTheRotationAndComesBack checks that a batch
+// queue without counters that uses nothing of a turn takes no turns until it is served,
+// and takes turns again then.
+func TestGivewayIdleQueueWithoutCountersLeavesTheRotationAndComesBack(t *testing.T) {
 	l := newNode(t, "giveway", nil, slicedGPU)
 	l.measureEvery = ms
 	work := false
@@ -212,10 +213,19 @@ func TestGivewayIdleQueueWithoutCountersLeavesTheRotation(t *testing.T) {
 	}
 	work = true
 	l.run(200 * ms)
-	a, b := idleQueue.served, busy.served
-	l.run(2 * time.Second)
+	a, b, together := idleQueue.served, busy.served, 0
+	l.run(2*time.Second, func() {
+		if idleQueue.running && busy.running {
+			together++
+		}
+	})
 	if a, b = idleQueue.served-a, busy.served-b; !near(a, b, 100*ms) {
 		t.Errorf("when both work: got %v and %v of 2 s, want equal parts", a, b)
+	}
+	// Beside each other, each with more than the minimum slice, both would keep online
+	// work waiting.
+	if together > 0 {
+		t.Errorf("when both work: they ran side by side for %v, want turns", time.Duration(together)*tick)
 	}
 }
 

@@ -24,6 +24,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -32,10 +34,17 @@ import (
 // folders are mutated.
 var folders = []string{"sched", "policy"}
 
-// tests are the commands that a mutant must survive, the quick ones first.
-var tests = [][]string{
-	{"./sched", "./policy"},
-	{"-short", "-run", "^TestSeeds$", "./internal/sim"},
+// testsOf returns the tests that a mutant of a folder must survive, those that notice
+// most first. Without a folder they are all tests.
+func testsOf(folder string, seeds int) [][]string {
+	tests := [][]string{{"./sched"}, {"./policy"}}
+	if folder == "policy" {
+		slices.Reverse(tests)
+	}
+	if seeds > 0 {
+		tests = append(tests, []string{"-run", "^TestSeeds$", "./internal/sim", "-args", "-seeds", strconv.Itoa(seeds)})
+	}
+	return tests
 }
 
 // maxMemory is the address space that one process of a test may use.
@@ -46,10 +55,11 @@ func main() {
 	count := flag.Int("n", 150, "number of mutants")
 	seed := flag.Uint64("seed", 1, "of the sample")
 	only := flag.String("only", "", "only mutants whose key contains this")
+	seeds := flag.Int("seeds", 150, "number of seeds of TestSeeds; 0: without TestSeeds")
 	limit := flag.Duration("timeout", time.Minute, "for one run of the tests; longer counts as noticed")
 	want := flag.Float64("want", 0, "exit with status 1 if the score, in per cent, is below this")
 	flag.Parse()
-	score, err := run(*root, *only, *count, *seed, *limit)
+	score, err := run(tester{root: *root, seeds: *seeds, limit: *limit}, *only, *count, *seed)
 	if err == nil && score < *want {
 		err = fmt.Errorf("the score is below %g %%: add tests for the survivors, or list them in equivalent.txt with the reason", *want)
 	}
@@ -61,26 +71,24 @@ func main() {
 
 // run tests a sample of mutants, prints each survivor, and returns the score in per
 // cent.
-func run(root, only string, count int, seed uint64, limit time.Duration) (float64, error) {
-	root, err := filepath.Abs(root)
+func run(t tester, only string, count int, seed uint64) (float64, error) {
+	var err error
+	if t.root, err = filepath.Abs(t.root); err != nil {
+		return 0, err
+	}
+	all, ignored, err := candidates(t.root, only)
 	if err != nil {
 		return 0, err
 	}
-	all, ignored, err := candidates(root, only)
-	if err != nil {
+	if t.dir, err = os.MkdirTemp("", "mutants"); err != nil {
 		return 0, err
 	}
-	dir, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(t.dir)
 	// A mutant may allocate without end. The tests inherit this limit.
 	memory := syscall.Rlimit{Cur: maxMemory, Max: maxMemory}
 	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &memory); err != nil {
 		return 0, fmt.Errorf("limit the memory of the tests: %w", err)
 	}
-	t := tester{root: root, dir: dir, limit: limit}
 	if outcome, out := t.test(nil); outcome != survived {
 		return 0, fmt.Errorf("test the unchanged code: it does not pass; repair that first\n%s", out)
 	}
@@ -109,8 +117,8 @@ func run(root, only string, count int, seed uint64, limit time.Duration) (float6
 		return 0, errors.New("choose mutants: none matches")
 	}
 	score := 100 * float64(tested-noticed[survived]) / float64(tested)
-	fmt.Printf("%d mutants: %d noticed by sched and policy, %d only by TestSeeds, %d survived: score %.1f %%\n",
-		tested, noticed[0], noticed[1], noticed[survived], score)
+	fmt.Printf("%d mutants: %d noticed by the tests of their package, %d only by those of the other, %d only by TestSeeds, %d survived: score %.1f %%\n",
+		tested, noticed[0], noticed[1], noticed[2], noticed[survived], score)
 	return score, nil
 }
 
@@ -168,8 +176,7 @@ func readEquivalent(name string) (map[string]bool, error) {
 	return list, lines.Err()
 }
 
-// outcome is the index in tests of the command that noticed a mutant, or one of
-// these.
+// outcome is the index in testsOf of the tests that noticed a mutant, or one of these.
 type outcome int
 
 const (
@@ -180,6 +187,7 @@ const (
 
 type tester struct {
 	root, dir string
+	seeds     int
 	limit     time.Duration
 }
 
@@ -204,8 +212,11 @@ func (t *tester) test(m *mutant) (outcome, string) {
 			return notBuilt, ""
 		}
 	}
-	var out string
-	for i, args := range tests {
+	folder, out := "", ""
+	if m != nil {
+		folder = filepath.Dir(m.file)
+	}
+	for i, args := range testsOf(folder, t.seeds) {
 		var err error
 		flags := []string{"test", "-overlay", file, "-vet=off", "-failfast", "-timeout", t.limit.String()}
 		if out, err = t.command(append(flags, args...)...); err != nil {

@@ -1,0 +1,48 @@
+package sched_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestClosedQueueNoLongerCounts checks that the queues that stay are billed the whole
+// device when another one closes: by its own event, with its device's reply that it is
+// gone, or with work left.
+func TestClosedQueueNoLongerCounts(t *testing.T) {
+	all := func() sched.Policy { return grantAll{} }
+	for name, closing := range map[string]sched.Event{
+		"closed": {Kind: sched.QueueClosed, Queue: 2},
+		"gone":   {Kind: sched.ActionDone, Queue: 2, Action: 1, Outcome: sched.Gone},
+	} {
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: all})
+		s.Step(0, []sched.Event{
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanInterrupt},
+		})
+		now := sched.Time(time.Second)
+		if closing.Kind == sched.ActionDone { // of the stop
+			s.Step(now, []sched.Event{{Kind: sched.AttrsChanged, Queue: 2, Attr: sched.Attr{Paused: true}}})
+		}
+		s.Step(now, []sched.Event{closing})
+		before := queueOf(s, 1).Served
+		s.Step(now.Add(time.Second), []sched.Event{{Kind: sched.PlanOffered}})
+		if got := queueOf(s, 1).Served - before; got != time.Second {
+			t.Errorf("%s: the queue that is left got %v of the next second, want all of it", name, got)
+		}
+		if before != 500*time.Millisecond {
+			t.Errorf("%s: beside the other queue it got %v of a second, want half", name, before)
+		}
+	}
+}
+
+// grantAll is a policy that grants every queue.
+type grantAll struct{}
+
+func (grantAll) Plan(v *sched.View) (p sched.Plan) {
+	for i := range v.Queues {
+		p.Grants = append(p.Grants, sched.Grant{Queue: v.Queues[i].ID})
+	}
+	return p
+}
