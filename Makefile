@@ -7,6 +7,8 @@ SHELL       := bash
 GO_NEEDS := 1.26
 FUZZTIME ?= 30s
 SEEDS    ?= 10000
+DURATION ?= 10m
+SEED     ?= 0
 N        ?= 150
 SEED     ?= 1
 BIN      ?= bin
@@ -31,7 +33,7 @@ SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
 # process. The simulator is: its seeds run in parallel.
 NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
-.PHONY: build test fmt demo fuzz bench seeds mutants gpu-bundle install uninstall clean help check-go shim
+.PHONY: build test fmt demo fuzz soak bench seeds mutants gpu-bundle install uninstall clean help check-go shim
 .PHONY: kernel-check kernel-test
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads libcuda) and bin/libgiveway.so
@@ -81,6 +83,9 @@ demo: build ## simulate one node with and without giveway; write out/demo.html a
 
 fuzz: check-go shim ## run each fuzz target for FUZZTIME (30s) and print how many inputs it executed
 	@FUZZTIME=$(FUZZTIME) tools/fuzz.sh
+
+soak: check-go shim ## run a daemon, programs, kills and orders at random for DURATION (10m), from SEED
+	go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./internal/daemon -args -soak $(DURATION) -seed $(SEED)
 
 bench: check-go ## benchmark the core and the simulator
 	go test -run '^$$' -bench . -benchmem ./sched ./internal/sim

@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	case "server":
 		serveUntilKilled(os.Args[1])
+	case "soak":
+		serveSoak(os.Args[1])
+		os.Exit(0)
 	case "daemon":
 		rotateUntilKilled(os.Args[1], os.Args[2:])
 		os.Exit(0)

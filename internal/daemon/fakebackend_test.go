@@ -97,12 +97,13 @@ func (b *fakeBackend) offer(p proc.Process) (hal.QueueHandle, error) {
 	})
 }
 
-// fakeQueue is a queue whose slice is at offset 0 of a file and whose level of stopping
-// is at offset 8.
+// fakeQueue is a queue whose slice is at offset 0 of a file, whose level of stopping is at
+// offset 8, and how often this daemon started it at offset 16.
 type fakeQueue struct {
-	b   *fakeBackend
-	f   *os.File
-	pid int
+	b      *fakeBackend
+	f      *os.File
+	pid    int
+	starts uint64
 }
 
 func (q *fakeQueue) put(at int64, v uint64) error {
@@ -121,7 +122,15 @@ func (q *fakeQueue) Interrupt() error {
 	}
 	return q.put(8, 1)
 }
-func (q *fakeQueue) Restore() error { return q.put(8, 0) }
+
+func (q *fakeQueue) Restore() error {
+	if err := q.put(8, 0); err != nil {
+		return err
+	}
+	q.starts++
+	return q.put(16, q.starts)
+}
+
 func (q *fakeQueue) Abandon() error { return q.f.Close() }
 func (q *fakeQueue) Close() error   { return errors.Join(q.SetSlice(0), q.Restore(), q.f.Close()) }
 
@@ -135,6 +144,13 @@ func (b *fakeBackend) hardware(pid int) hardware {
 	text, _ := os.ReadFile(filepath.Join(b.dir, fmt.Sprint(pid)))
 	text = append(text, make([]byte, 16)...)
 	return hardware{time.Duration(binary.LittleEndian.Uint64(text)), binary.LittleEndian.Uint64(text[8:]) != 0}
+}
+
+// starts returns how often a queue was started, and whether it is running now.
+func (b *fakeBackend) starts(pid int) (n uint64, running bool) {
+	text, _ := os.ReadFile(filepath.Join(b.dir, fmt.Sprint(pid)))
+	text = append(text, make([]byte, 24)...)
+	return binary.LittleEndian.Uint64(text[16:]), binary.LittleEndian.Uint64(text[8:]) == 0
 }
 
 // newTestDaemon makes a daemon with the given backends and a real guardian.

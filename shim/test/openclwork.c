@@ -3,6 +3,7 @@
  * An OpenCL program that knows nothing of the shim.
  *
  *     openclwork chain KERNELS LOOPS [halfway]
+ *     openclwork paced REQUESTS LOOPS PAUSE_US
  *     openclwork mixed ROUNDS
  *     openclwork user COMMANDS
  *     openclwork extension LAUNCHES
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define WAITS uint32_t, void *const *, void **
 
@@ -179,6 +181,21 @@ static int chain(uint32_t kernels, uint32_t loops, int halfway) {
   return report("chain", now() - since);
 }
 
+/* Requests: a few kernels, their result, and a pause. */
+static int paced(uint32_t requests, uint32_t loops, uint32_t pause_us) {
+  void *q = queue(0), *data = buffer();
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  printf("ready\n");
+  double since = now();
+  for (uint32_t n = 0; n < requests; n++) {
+    for (uint32_t k = 0; k < 4; k++) step(q, data, n + k, loops, 0, NULL, NULL), expect_step(n + k, loops);
+    must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+    if (memcmp(got, want, BYTES) != 0) break;
+    usleep(pause_us);
+  }
+  return report("paced", since);
+}
+
 /*
  * Two queues, one of them out of order, ordered by events: writes, fills, copies, kernels, maps
  * and reads. A queue is created and released in each round.
@@ -272,10 +289,13 @@ static int extension(uint32_t launches) {
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
-  if (n == 0) return fprintf(stderr, "openclwork chain|mixed|user|extension N ...\n"), 2;
+  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|extension N ...\n"), 2;
   begin();
   if (strcmp(argv[1], "chain") == 0 && argc > 3) {
     return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
+  }
+  if (strcmp(argv[1], "paced") == 0 && argc > 4) {
+    return paced(n, (uint32_t)strtoul(argv[3], NULL, 10), (uint32_t)strtoul(argv[4], NULL, 10));
   }
   if (strcmp(argv[1], "mixed") == 0) return mixed(n);
   if (strcmp(argv[1], "user") == 0) return user(n);

@@ -1,0 +1,430 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/shim/pageabi"
+	"github.com/giveway/giveway/internal/shim/pagetest"
+	"github.com/giveway/giveway/internal/stats"
+)
+
+// Limits of the checks. They are generous, because the machine may be busy with other work.
+const (
+	// maxWait is how long a process may make no progress that is neither paused nor of
+	// class idle. The floor gives it a turn of 50 ms at least every few seconds.
+	maxWait = 20 * time.Second
+	// warmUp is how long after its start a daemon uses as much memory as it ever should.
+	warmUp = 15 * time.Second
+	// maxUndo is how long the guardian may take.
+	maxUndo = 5 * time.Second
+)
+
+// soakFigures are what the table shows. soak.mu guards them.
+type soakFigures struct {
+	programs, finished, killedPrograms     int
+	daemonKills, childKills                int
+	violations, checks                     int
+	calls                                  latencies
+	longestWait                            time.Duration
+	longestUndo                            time.Duration
+	lapses, machineStalls                  int
+	shortestLease                          time.Duration
+	overruns                               uint64
+	maxDaemonFDs, maxChildFDs              int
+	maxDaemonKB, maxChildKB, maxGoroutines int
+}
+
+type latencies struct{ all []time.Duration }
+
+// add keeps a latency. Of very many, every other is dropped.
+func (l *latencies) add(d time.Duration) {
+	l.all = append(l.all, d)
+	if len(l.all) > 1<<16 {
+		for i := range len(l.all) / 2 {
+			l.all[i] = l.all[2*i]
+		}
+		l.all = l.all[:len(l.all)/2]
+	}
+}
+
+func (l *latencies) String() string {
+	if len(l.all) == 0 {
+		return "none"
+	}
+	sorted := slices.Sorted(slices.Values(l.all))
+	q := func(p float64) time.Duration { return stats.Quantile(sorted, p).Round(10 * time.Microsecond) }
+	return fmt.Sprintf("%d calls, P50 %v, P99 %v, P99.9 %v, longest %v", len(sorted), q(0.5), q(0.99), q(0.999), q(1))
+}
+
+func (f *soakFigures) line(mu *sync.Mutex) string {
+	mu.Lock()
+	defer mu.Unlock()
+	return fmt.Sprintf("%d programs, %d finished, %d killed; %d daemon kills, %d of children; longest wait %.1fs; %d lapses; %d violations",
+		f.programs, f.finished, f.killedPrograms, f.daemonKills, f.childKills, f.longestWait.Seconds(), f.lapses, f.violations)
+}
+
+// table returns all figures.
+func (s *soak) table() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &s.figures
+	var b strings.Builder
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "| %-32s | %s |\n", name, fmt.Sprintf(format, args...))
+	}
+	row("seed, length", "%d, %v", s.seed, time.Since(s.began).Round(time.Second))
+	row("programs started", "%d: %d finished with the right result, %d killed", f.programs, f.finished, f.killedPrograms)
+	row("daemons killed; their children", "%d; %d", f.daemonKills, f.childKills)
+	row("checks", "%d", f.checks)
+	row("calls", "%v", &f.calls)
+	row("longest time without progress", "%v", f.longestWait.Round(time.Millisecond))
+	row("lease lapses", "%d (and %d while the machine stood still); least time left %v", f.lapses, f.machineStalls, f.shortestLease.Round(time.Millisecond))
+	row("longest undo after a kill", "%v", f.longestUndo.Round(time.Millisecond))
+	row("overruns of bounds", "%d", f.overruns)
+	row("daemon, most", "%d descriptors, %d kB, %d goroutines", f.maxDaemonFDs, f.maxDaemonKB, f.maxGoroutines)
+	row("its children, most", "%d descriptors, %d kB", f.maxChildFDs, f.maxChildKB)
+	row("violations", "%d", f.violations)
+	return b.String()
+}
+
+// check checks the invariants.
+func (s *soak) check() {
+	s.resume(false)
+	if s.daemon.hasEnded() {
+		s.violation("the daemon has exited: %v: %s", s.daemon.ProcessState, tail(s.daemon.output))
+		s.startDaemon()
+		return
+	}
+	var all []api.Process
+	if s.call("check", func(ctx context.Context) (err error) { all, err = s.client.Processes(ctx); return err }) != nil {
+		return
+	}
+	s.mu.Lock()
+	s.figures.checks++
+	s.mu.Unlock()
+	s.checkProgress(all)
+	s.checkUsage()
+	s.checkStatus()
+}
+
+// progress is what a process had done when it was last seen to have done more.
+type progress struct {
+	at   time.Time
+	done float64
+	seen bool
+}
+
+// checkProgress checks that every process that may run does.
+func (s *soak) checkProgress(all []api.Process) {
+	now := time.Now()
+	seen := map[string]bool{}
+	for _, p := range all {
+		if len(p.Queues) == 0 || p.PID == canaryPID() {
+			continue
+		}
+		key := fmt.Sprint(s.daemon.Process.Pid, "/", p.PID)
+		seen[key] = true
+		done, counts := s.workOf(p)
+		mark := s.lastMark[key]
+		exempt := p.Attrs.Bool(attr.Paused) || p.Attrs.Class().String() == "idle" || !counts
+		if exempt || !mark.seen || done >= mark.done+0.02 {
+			s.lastMark[key] = progress{now, done, true}
+			continue
+		}
+		wait := now.Sub(mark.at)
+		s.mu.Lock()
+		s.figures.longestWait = max(s.figures.longestWait, wait)
+		s.mu.Unlock()
+		if wait > maxWait {
+			s.lastMark[key] = progress{now, done, true}
+			s.violation("process %d (%s) of class %s made no progress for %v; queues %+v, shim %+v", p.PID, p.Command, p.Class(), wait.Round(time.Second), p.Queues, p.Shim)
+		}
+	}
+	for key := range s.lastMark {
+		if !seen[key] {
+			delete(s.lastMark, key)
+		}
+	}
+}
+
+// workOf returns a number that grows by 0.02 or more when the process makes progress. It
+// does not use what the daemon estimates: of a simulated process the number is the device
+// time that the simulator measures, of a process with a queue in a file how often it was
+// started, and of a program its CPU time and its launches. counts is false if the process
+// runs or has nothing to do.
+func (s *soak) workOf(p api.Process) (done float64, counts bool) {
+	switch {
+	case strings.HasPrefix(p.Command, "sim: "):
+		return p.Queues[0].Served.Seconds() * 100, p.Queues[0].Measured
+	case p.Shim != nil:
+		return cpuSeconds(p.PID) + float64(p.Shim.Launched), p.Shim.Launched > p.Shim.Completed || p.Queues[0].State != "running"
+	}
+	b := fakeBackend{dir: s.path("queues")}
+	starts, running := b.starts(p.PID)
+	return float64(starts), !running
+}
+
+// cpuSeconds returns the CPU time of a process.
+func cpuSeconds(pid int) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // from the state on: proc(5)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(string(fields[11]))
+	system, _ := strconv.Atoi(string(fields[12]))
+	return float64(user+system) / 100
+}
+
+// usage is what a process uses.
+type usage struct{ fds, kB int }
+
+func usageOf(pid int) (u usage) {
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if _, rest, found := strings.Cut(string(text), "VmRSS:"); found {
+		_, _ = fmt.Sscan(rest, &u.kB)
+	}
+	u.fds = len(fds)
+	return u
+}
+
+// checkUsage checks that descriptors and memory of the daemon and its children do not grow.
+func (s *soak) checkUsage() {
+	d := s.daemon
+	pids := append([]int{d.Process.Pid}, children(d.Process.Pid)...)
+	for i, pid := range pids {
+		u := usageOf(pid)
+		s.mu.Lock()
+		f := &s.figures
+		if i == 0 {
+			f.maxDaemonFDs, f.maxDaemonKB = max(f.maxDaemonFDs, u.fds), max(f.maxDaemonKB, u.kB)
+		} else {
+			f.maxChildFDs, f.maxChildKB = max(f.maxChildFDs, u.fds), max(f.maxChildKB, u.kB)
+		}
+		s.mu.Unlock()
+		key := fmt.Sprint(pid)
+		warm, known := d.warm[key]
+		switch {
+		case !known && time.Since(d.answered) > warmUp:
+			d.warm[key] = u
+		case known && (u.fds > warm.fds+40 || u.kB > 2*warm.kB+24<<10):
+			s.violation("process %d of the daemon (%d of %d) has grown from %+v to %+v", pid, i+1, len(pids), warm, u)
+			d.warm[key] = u
+		}
+	}
+}
+
+// checkStatus checks that the daemon and the simulator report no mistake.
+func (s *soak) checkStatus() {
+	var st api.Status
+	if s.call("status", func(ctx context.Context) (err error) { st, err = s.client.Status(ctx); return err }) != nil {
+		return
+	}
+	s.mu.Lock()
+	s.figures.maxGoroutines = max(s.figures.maxGoroutines, st.Goroutines)
+	s.mu.Unlock()
+	for _, c := range st.Checks {
+		if !c.OK && c.Name == "simulation" {
+			s.violation("the simulator reports: %s", c.Detail)
+		}
+	}
+}
+
+// checkUndone waits until the guardian of a daemon that was killed has undone everything.
+func (s *soak) checkUndone(killed time.Time) {
+	b := fakeBackend{dir: s.path("queues")}
+	for {
+		changed := 0
+		for _, p := range s.sleepers {
+			if b.hardware(p.Process.Pid) != (hardware{}) {
+				changed++
+			}
+		}
+		took := time.Since(killed)
+		if changed > 0 && took < maxUndo {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		s.mu.Lock()
+		s.figures.longestUndo = max(s.figures.longestUndo, took)
+		s.mu.Unlock()
+		if changed > 0 {
+			s.violation("%d queues are changed %v after the daemon was killed", changed, took)
+		}
+		return
+	}
+}
+
+// canaryPID is the pid of the process whose lease is watched: the test itself.
+func canaryPID() int { return os.Getpid() }
+
+// watchLease holds a page of its own at a closed gate and checks that its lease is renewed
+// in time, by every daemon.
+func (s *soak) watchLease() {
+	for {
+		s.mu.Lock()
+		d := s.daemon
+		s.mu.Unlock()
+		if conn, page, err := connectShim(s.path("s"), strconv.Itoa(pageabi.Version), "opencl"); err == nil {
+			s.pauseCanary(d)
+			s.watchPage(page, d)
+			conn.Close()
+			_ = page.Close()
+		}
+		select {
+		case <-s.over:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// pauseCanary pauses the process whose lease is watched.
+func (s *soak) pauseCanary(d *soakDaemon) {
+	if _, err := s.client.Change(s.t.Context(), canaryPID(), given("paused=true")); err != nil && !d.wasKilled() {
+		s.event("the watched page cannot be paused: %v", err)
+	}
+}
+
+// watchPage watches one page until its daemon is killed. A lapse is the machine's if this
+// goroutine did not run in time, or if a thread of the daemon waited for a CPU for most of a
+// lease.
+func (s *soak) watchPage(page *pagetest.Process, d *soakDaemon) {
+	last, stalled, waits := time.Now(), time.Time{}, cpuWaits{pid: d.Process.Pid}
+	for {
+		select {
+		case <-s.over:
+			return
+		case <-d.ended:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		closed, until := page.Page.Gate.Load() == pageabi.GateClosed, page.Page.Lease.Load()
+		left := time.Duration(int64(until - pageabi.Now()))
+		if time.Since(last) > lateTick || waits.longest(left <= 0) > lateTick {
+			stalled = time.Now()
+		}
+		last = time.Now()
+		if !closed || d.wasKilled() || page.Page.Gate.Load() != pageabi.GateClosed {
+			continue
+		}
+		s.noteLease(d, left, time.Since(stalled) < time.Second)
+	}
+}
+
+// lateTick is a delay that shows that the machine is too busy to renew leases in time.
+const lateTick = 200 * time.Millisecond
+
+// noteLease takes in how much of a lease was left.
+func (s *soak) noteLease(d *soakDaemon, left time.Duration, stalled bool) {
+	s.mu.Lock()
+	f := &s.figures
+	if f.shortestLease == 0 || left < f.shortestLease {
+		f.shortestLease = left
+	}
+	lapsed := left <= 0 && !stalled
+	switch {
+	case lapsed:
+		f.lapses++
+	case left <= 0:
+		f.machineStalls++
+	}
+	s.mu.Unlock()
+	if lapsed {
+		s.violation("a lease of daemon %d lapsed %v ago", d.Process.Pid, -left)
+	}
+	if left <= 0 {
+		time.Sleep(time.Second)
+	}
+}
+
+// cpuWaits reads how long the threads of a process waited for a CPU.
+type cpuWaits struct {
+	pid  int
+	last map[string]time.Duration // by thread
+	at   time.Time
+}
+
+// longest returns the longest time that one thread waited since it was last read. It is
+// read every 300 ms, or at once.
+func (w *cpuWaits) longest(atOnce bool) (longest time.Duration) {
+	if !atOnce && time.Since(w.at) < 300*time.Millisecond {
+		return 0
+	}
+	w.at = time.Now()
+	now := map[string]time.Duration{}
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", w.pid))
+	for _, file := range files {
+		var run, wait time.Duration
+		text, _ := os.ReadFile(file)
+		if n, _ := fmt.Sscan(string(text), &run, &wait); n == 2 {
+			now[file] = wait
+			if before, known := w.last[file]; known {
+				longest = max(longest, wait-before)
+			}
+		}
+	}
+	w.last = now
+	return longest
+}
+
+// finish resumes everything, waits for the programs, stops the daemon, and checks that
+// everything is undone.
+func (s *soak) finish(busy *sync.WaitGroup) {
+	s.event("the end begins")
+	s.resume(true)
+	s.restoreAtEnd()
+	ended := make(chan struct{})
+	go func() { busy.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(2 * time.Minute):
+		s.mu.Lock()
+		programs := s.programs
+		s.mu.Unlock()
+		for _, p := range programs {
+			if p != nil {
+				s.violation("program %d %v does not end: %s", p.Process.Pid, p.args, tail(p.output))
+			}
+		}
+	}
+	kids := children(s.daemon.Process.Pid)
+	_ = s.daemon.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.daemon.ended:
+	case <-time.After(20 * time.Second):
+		s.violation("the daemon does not end: %s", tail(s.daemon.output))
+	}
+	s.checkUndone(time.Now())
+	for _, pid := range kids {
+		if syscall.Kill(pid, 0) == nil {
+			s.violation("process %d of the daemon has outlived it", pid)
+		}
+	}
+	if c, err := net.Dial("unix", s.path("s")); err == nil {
+		c.Close()
+		s.violation("the socket is open after the end of the daemon")
+	}
+}
+
+// restoreAtEnd makes the daemon let everything run.
+func (s *soak) restoreAtEnd() {
+	_ = s.call("restore", func(ctx context.Context) error { _, err := s.client.Restore(ctx); return err })
+}

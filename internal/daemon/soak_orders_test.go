@@ -1,0 +1,232 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/policy"
+)
+
+// soakConfigs are the files that the daemon reads again. The last ones are refused.
+var soakConfigs = []string{
+	"policy: slo\n",
+	"policy: {name: giveway, turn: 20ms}\n",
+	"policy: wfq\nrules: [{match: {}, weight: 3}]\n",
+	"policy: slo\ndevices: [{device: gpu0, policy: cfs}]\nrules: [{match: {}, class: batch}]\n",
+	"policy: rr\n",
+	"policy: no such policy\n",
+	"rules: [{match",
+}
+
+// disturb kills something or gives an order.
+func (s *soak) disturb() {
+	ways := []struct {
+		weight int
+		do     func()
+	}{
+		{20, s.setAttrs},
+		{10, s.pause},
+		{6, s.setPolicy},
+		{4, s.list},
+		{3, s.reload},
+		{3, s.killProgram},
+		{2, s.openRun},
+		{2, s.replaceSleeper},
+		{1, s.killDaemon},
+		{1, s.killChild},
+	}
+	sum := 0
+	for _, w := range ways {
+		sum += w.weight
+	}
+	n := s.r.IntN(sum)
+	for _, w := range ways {
+		if n -= w.weight; n < 0 {
+			w.do()
+			return
+		}
+	}
+}
+
+// anyProcess returns a process that the daemon lists; zero: there is none.
+func (s *soak) anyProcess() (pid int) {
+	_ = s.call("list processes", func(ctx context.Context) error {
+		all, err := s.client.Processes(ctx)
+		if len(all) > 0 {
+			pid = all[s.r.IntN(len(all))].PID
+		}
+		return err
+	})
+	return pid
+}
+
+// call makes a call and checks that it is answered: refusals are allowed, an error of the
+// daemon is not.
+func (s *soak) call(what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	began := time.Now()
+	err := f(ctx)
+	s.mu.Lock()
+	s.figures.calls.add(time.Since(began))
+	s.mu.Unlock()
+	var refused *client.Error
+	if err != nil && (!errors.As(err, &refused) || refused.Status >= 500) {
+		s.violation("%s: after %v: %v\n%s", what, time.Since(began), err, tail(s.daemon.output))
+	}
+	return err
+}
+
+func (s *soak) change(pid int, c api.Change) {
+	if pid == 0 || pid == canaryPID() {
+		return
+	}
+	err := s.call("set", func(ctx context.Context) error { _, err := s.client.Change(ctx, pid, c); return err })
+	s.event("set %d %v tree=%v: %v", pid, c.Values, c.Tree, err)
+}
+
+// setAttrs sets attributes of a process.
+func (s *soak) setAttrs() {
+	attrs := []string{
+		"class=online", "class=batch", "class=standard", "class=idle", "class=batch weight=8", "weight=1", "priority=5", "priority=-5",
+		"slo=10ms", "slo=0s", "deadline=50ms", "share=40%", "bound=4", "bound=0", "class=online slo=5ms",
+	}
+	c := api.Change{Values: attr.Must(attrs[s.r.IntN(len(attrs))]), Tree: s.r.IntN(4) == 0}
+	s.change(s.anyProcess(), c)
+}
+
+// pause pauses a process, which check resumes some seconds later.
+func (s *soak) pause() {
+	if pid := s.anyProcess(); pid != 0 && pid != canaryPID() {
+		s.change(pid, given("paused=true"))
+		s.resumes[pid] = time.Now().Add(time.Duration(s.r.Int64N(int64(8 * time.Second))))
+	}
+}
+
+// resume resumes the processes whose pause is over.
+func (s *soak) resume(all bool) {
+	for pid, at := range s.resumes {
+		if all || time.Now().After(at) {
+			s.change(pid, given("paused=false"))
+			delete(s.resumes, pid)
+		}
+	}
+}
+
+// setPolicy chooses a policy. Those that are used by default are chosen more often.
+func (s *soak) setPolicy() {
+	names := append(policy.Names(), "slo", "slo", "giveway", "giveway", "wfq", "cfs")
+	p := api.Policy{Name: names[s.r.IntN(len(names))], Device: []string{"", "", "", "gpu0", "npu0", "fake0", "opencl"}[s.r.IntN(7)]}
+	err := s.call("choose a policy", func(ctx context.Context) error { _, err := s.client.SetPolicy(ctx, p); return err })
+	s.event("policy %s on %q: %v", p.Name, p.Device, err)
+}
+
+func (s *soak) list() {
+	_ = s.call("status", func(ctx context.Context) error { _, err := s.client.Status(ctx); return err })
+	_ = s.call("policy", func(ctx context.Context) error { _, err := s.client.Policy(ctx); return err })
+	if s.r.IntN(10) == 0 {
+		err := s.call("restore", func(ctx context.Context) error { _, err := s.client.Restore(ctx); return err })
+		s.event("restore: %v", err)
+		s.pauseCanary(s.daemon)
+	}
+}
+
+// reload gives the daemon another configuration.
+func (s *soak) reload() {
+	i := s.r.IntN(len(soakConfigs))
+	s.event("configuration %d", i)
+	s.write("giveway.yaml", soakConfigs[i])
+	_ = s.daemon.Process.Signal(syscall.SIGHUP)
+}
+
+// openRun begins a run of this process and ends it soon.
+func (s *soak) openRun() {
+	s.event("a run of the test's own process")
+	_ = s.call("run", func(ctx context.Context) error {
+		run, err := s.client.Run(ctx, api.Run{Values: attr.Must("weight=2")})
+		if err == nil {
+			run.Close()
+		}
+		return err
+	})
+}
+
+// killProgram kills an OpenCL program, or the giveway run in front of it.
+func (s *soak) killProgram() {
+	s.mu.Lock()
+	p := s.programs[s.r.IntN(len(s.programs))]
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	pid := p.pid()
+	s.event("kill program %d, front end %v", p.Process.Pid, pid == 0)
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+	if pid == 0 || s.r.IntN(2) == 0 {
+		p.kill()
+		return
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
+}
+
+// killDaemon kills the daemon, and sometimes all its children at the same time, and starts
+// another. If the guardian lives, it must have undone everything by itself.
+func (s *soak) killDaemon() {
+	if time.Since(s.daemon.answered) < s.daemonLife() {
+		return
+	}
+	d, both := s.daemon, s.r.IntN(3) == 0
+	kids := children(d.Process.Pid)
+	s.event("kill daemon %d, with its children %v", d.Process.Pid, both)
+	s.mu.Lock()
+	d.mu.Lock()
+	d.killed = true
+	d.mu.Unlock()
+	s.figures.daemonKills++
+	s.mu.Unlock()
+	if both {
+		for _, pid := range kids {
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it cannot act before it is killed
+		}
+	}
+	d.kill()
+	if both {
+		for _, pid := range kids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(time.Duration(s.r.Int64N(int64(time.Second))))
+	} else {
+		s.checkUndone(time.Now())
+	}
+	s.startDaemon()
+}
+
+// daemonLife is how long a daemon lives at least: one in four for minutes, so that a leak
+// shows.
+func (s *soak) daemonLife() time.Duration {
+	r := rand.New(rand.NewPCG(s.seed, uint64(s.daemon.Process.Pid)))
+	if r.IntN(4) == 0 {
+		return 2 * time.Minute
+	}
+	return time.Duration(r.Int64N(int64(20 * time.Second)))
+}
+
+// killChild kills a child of the daemon, for example its guardian.
+func (s *soak) killChild() {
+	if kids := children(s.daemon.Process.Pid); len(kids) > 0 {
+		pid := kids[s.r.IntN(len(kids))]
+		s.event("kill %d, a child of the daemon", pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		s.mu.Lock()
+		s.figures.childKills++
+		s.mu.Unlock()
+	}
+}
