@@ -181,16 +181,20 @@ func (l *ladder) confirm(v *sched.View, turnOf sched.QueueID) {
 	}
 }
 
-// request counts a finished request: when it began, how long it took and was
-// allowed to take, and the score of its queue.
+// duration records how long a finished request took.
+func (l *ladder) duration(took time.Duration) {
+	l.allTook[l.total%len(l.allTook)] = took
+	l.total++
+}
+
+// request counts a request that is finished or late: when it began, how long it took
+// and was allowed to take, and the score of its queue.
 func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *float64) {
 	late := took > allowed
 	stalled := late && l.stalled(took)
 	if !late {
 		l.stallsInRow = 0
 	}
-	l.allTook[l.total%len(l.allTook)] = took
-	l.total++
 	l.stalls -= l.stalls / budgetRequests
 	l.counted += 1 - l.counted/budgetRequests
 	l.lateCounted -= l.lateCounted / budgetRequests
@@ -232,9 +236,7 @@ func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *f
 // stalled reports whether a late request took so long that the setting is not the
 // reason. If that happens often, or often in a row, the setting is the reason.
 func (l *ladder) stalled(took time.Duration) bool {
-	usual := quantileOf(l.allTook[:], l.total, 1, 2)
-	spread := quantileOf(l.allTook[:], l.total, 9, 10) - usual
-	if l.total < trialRequests/2 || took-usual < stallFactor*max(l.sliceOf(l.current), l.device.StopTime, spread) {
+	if l.total < trialRequests/2 || took < l.stallTime() {
 		l.stallsInRow = 0
 		return false
 	}
@@ -245,6 +247,20 @@ func (l *ladder) stalled(took time.Duration) bool {
 		limit = 1 // two in a row are due to the trial
 	}
 	return l.stallsInRow <= limit && l.stalls <= maxStallsInRow+lateByStall*min(float64(l.total), budgetRequests)
+}
+
+// stallTime returns how long a late request takes at least if the setting is not the
+// reason.
+func (l *ladder) stallTime() time.Duration {
+	usual := quantileOf(l.allTook[:], l.total, 1, 2)
+	spread := quantileOf(l.allTook[:], l.total, 9, 10) - usual
+	return usual + stallFactor*max(l.sliceOf(l.current), l.device.StopTime, spread)
+}
+
+// latePeriod returns after how long a request that is still open counts as late. From
+// its SLO on it is late, but until stallTime it may yet turn out to be a stall.
+func (l *ladder) latePeriod(allowed time.Duration) time.Duration {
+	return min(max(allowed+1, l.stallTime()), 2*allowed)
 }
 
 // decide changes the current rung if it is time to.

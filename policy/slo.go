@@ -30,6 +30,7 @@ type slo struct {
 	finished []finishedRequest // since the last plan
 	queues   perQueue[onlineQueue]
 
+	countedAt   sched.Time    // when open requests were last counted
 	lastRequest sched.Time    // when a request was last open or finished
 	quietAfter  time.Duration // how long after lastRequest isQuiet is set; at least quiet
 	isQuiet     bool
@@ -42,6 +43,9 @@ type onlineQueue struct {
 	reports  bool       // its requests are reported
 	open     uint32     // OpenRequests at the last plan
 	openedAt sched.Time // when open last changed
+	oldest   sched.Time // Queue.RequestSince at the last plan
+	periods  int        // how many late periods of that request are counted: see countOpen
+	counted  bool       // that request has counted as late
 	launched uint64     // Counters.Launched at the last plan
 	workedAt sched.Time // when it was last ready or launched commands
 }
@@ -56,6 +60,11 @@ const (
 	maxFinished = 4096             // requests kept between two plans
 	maxQuiet    = 10 * time.Minute // longest quietAfter
 	maxStop     = time.Second      // of batch work for one request: well below the scheduler's StallLimit
+
+	// maxLatePeriods is how often one open request counts as late. More than
+	// maxStallsInRow+lateLimit end any setting. The end of a request that is open
+	// for longer may never be reported.
+	maxLatePeriods = 16
 )
 
 func newSLO() sched.Policy {
@@ -103,9 +112,14 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	case adapts:
 		p.gauge.read(v, &p.ladder, finished)
 		p.ladder.confirm(v, p.base.current)
+		if v.Now > p.countedAt { // a second plan at the same instant must be the same as the first
+			p.countedAt = v.Now
+			p.countOpen(v, queues)
+		}
 		if p.base.current != 0 {
 			p.ladder.decide(v.Now)
 		}
+		wake = earlier(wake, p.nextLate(v, queues))
 		rung = p.ladder.current
 	}
 	set := p.ladder.rungs[rung].setting
@@ -171,12 +185,62 @@ func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) 
 			p.quietEnd = 0
 		}
 		p.lastRequest = max(p.lastRequest, r.at)
-		if p.base.current != 0 {
+		switch {
+		case o.counted && began <= o.oldest.Add(time.Millisecond):
+			o.counted = false
+			p.ladder.duration(r.took)
+		case p.base.current != 0:
 			p.ladder.request(began, r.took, q.Attr.SLO, &o.score)
+			p.ladder.duration(r.took)
 		}
 	}
 	p.finished = p.finished[:0]
 	return finished
+}
+
+// countOpen counts requests that are late before they finish: with some settings none
+// may. A request counts when it is open for longer than the ladder needs to tell a
+// stall of the host from the setting, and again each time as much has passed. Only the
+// oldest request of a queue is looked at.
+func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
+	for i := range v.Queues {
+		q, o := &v.Queues[i], &queues[i]
+		anew := q.RequestSince != o.oldest
+		if anew {
+			o.oldest, o.periods, o.counted = q.RequestSince, 0, false
+		}
+		age := v.Now.Sub(q.RequestSince)
+		if !hasLateRequest(q, age) {
+			continue
+		}
+		n := min(int(age/p.ladder.latePeriod(q.Attr.SLO)), maxLatePeriods)
+		for ; o.periods < n; o.periods++ {
+			if !anew && p.base.current != 0 { // otherwise an older request counted in these periods
+				o.counted = true
+				p.ladder.request(q.RequestSince, age, q.Attr.SLO, &o.score)
+			}
+		}
+	}
+}
+
+// hasLateRequest reports whether the oldest open request of q, of this age, is late.
+func hasLateRequest(q *sched.Queue, age time.Duration) bool {
+	return q.RequestSince > 0 && q.Attr.SLO > 0 && age > q.Attr.SLO && q.Attr.Class == sched.Online && !q.Attr.Paused
+}
+
+// nextLate returns when an open request counts next.
+func (p *slo) nextLate(v *sched.View, queues []onlineQueue) (wake sched.Time) {
+	for i := range v.Queues {
+		q, o := &v.Queues[i], &queues[i]
+		switch {
+		case q.RequestSince == 0 || q.Attr.SLO <= 0 || q.Attr.Class != sched.Online || q.Attr.Paused:
+		case !hasLateRequest(q, v.Now.Sub(q.RequestSince)):
+			wake = earlier(wake, q.RequestSince.Add(q.Attr.SLO+1))
+		case o.periods < maxLatePeriods:
+			wake = earlier(wake, q.RequestSince.Add(time.Duration(o.periods+1)*p.ladder.latePeriod(q.Attr.SLO)))
+		}
+	}
+	return wake
 }
 
 // updateQuiet updates whether it is quiet and returns when that may change.
@@ -198,7 +262,7 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 	return p.lastRequest.Add(p.quietAfter)
 }
 
-// stopBatch removes the grants of batch and idle queues while a request is open,
+// stopBatch removes the grants of ready batch and idle queues while a request is open,
 // but for one request not longer than four times its SLO: its end may never be
 // reported.
 func (p *slo) stopBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
@@ -218,7 +282,7 @@ func (p *slo) stopBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
 		for next < len(v.Queues) && v.Queues[next].ID != g.Queue {
 			next++
 		}
-		if q := &v.Queues[next]; !givesWay(q) || q.Level() == sched.LevelNone {
+		if q := &v.Queues[next]; !givesWay(q) || q.Level() == sched.LevelNone || !q.Ready() {
 			kept = append(kept, g)
 		}
 	}

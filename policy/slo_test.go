@@ -75,19 +75,28 @@ func (x *sloRun) step(events ...sched.Event) (wake sched.Time) {
 	}
 }
 
+// runUntil advances the clock, with a step at each time that the scheduler asks for.
+func (x *sloRun) runUntil(t sched.Time) {
+	x.t.Helper()
+	for wake := x.step(); wake < t; wake = x.step() {
+		x.now = wake
+	}
+	x.now = t
+}
+
 // request makes one request, 20 ms after the last. Takes returns how long it takes
 // with the current setting, and what batch work gets meanwhile.
 func (x *sloRun) request(takes func(slice time.Duration, stopped bool) (took, batch time.Duration)) {
 	begin := x.now
 	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
 	took, batch := takes(x.slice, x.stopped)
-	x.now = begin.Add(took)
+	x.runUntil(begin.Add(took))
 	x.step(sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: took})
 	x.n++
 	if took > testSLO {
 		x.late++
 	}
-	x.now = max(x.now, begin.Add(20*ms))
+	x.runUntil(max(x.now, begin.Add(20*ms)))
 	x.served[0] += took / 8
 	x.served[1] += batch
 	x.step(
@@ -426,5 +435,69 @@ func TestSLOAdaptsBesideAnIdleQueueWithoutSLO(t *testing.T) {
 	x.request(stretch(5 * ms))
 	if x.slice != sched.MinSlice {
 		t.Errorf("when it works again: got slice %v, want the minimum", x.slice)
+	}
+}
+
+// TestSLOOpenRequestEndsATrial checks that a trial ends while its first request is still
+// open: with some settings no request finishes.
+func TestSLOOpenRequestEndsATrial(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 500 {
+		x.request(stretch(5 * ms))
+	}
+	x.p.ladder.put(x.p.ladder.chosen+1, x.now) // a trial
+	x.request(stretch(5 * ms))
+	if x.p.ladder.current == x.p.ladder.chosen {
+		t.Fatal("got no trial under way")
+	}
+	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+	x.runUntil(x.now.Add(4*testSLO + 1))
+	if x.step(); x.p.ladder.current != x.p.ladder.chosen {
+		t.Error("got the trial going on beside a request open for 4 times its SLO, want it ended")
+	}
+}
+
+// TestSLOOpenRequestsEndASetting checks that the chosen setting is left while a request
+// stays open, even if no request finishes.
+func TestSLOOpenRequestsEndASetting(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 500 {
+		x.request(stretch(5 * ms))
+	}
+	if x.slice != 0 {
+		t.Fatalf("got slice %v, want the default", x.slice)
+	}
+	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+	if x.runUntil(x.now.Add(2 * maxLatePeriods * testSLO)); x.slice == 0 {
+		t.Error("got the default slice beside a request that is open for 32 times its SLO, want a shorter one")
+	}
+}
+
+// TestSLORequestThatNeverEnds checks that a request whose end is never reported counts a
+// limited number of times.
+func TestSLORequestThatNeverEnds(t *testing.T) {
+	x := newSLORun(t, h200)
+	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+	x.runUntil(x.now.Add(time.Second))
+	for range 4000 {
+		x.request(stretch(5 * ms))
+	}
+	if x.slice != 0 {
+		t.Errorf("got slice %v beside a request that never ends, want the default", x.slice)
+	}
+}
+
+// TestSLOLateRequestCountsOnce checks that a request that counted while it was open does
+// not count again when it finishes.
+func TestSLOLateRequestCountsOnce(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 500 {
+		x.request(stretch(5 * ms))
+	}
+	count := func() float64 { return x.p.ladder.lateCounted + x.p.ladder.stalls }
+	before := count()
+	x.request(func(time.Duration, bool) (time.Duration, time.Duration) { return 25 * ms, 10 * ms })
+	if got := count() - before; got < 0.9 || got > 1.1 {
+		t.Errorf("got one late request counted %.1f times", got)
 	}
 }

@@ -60,22 +60,57 @@ func (s *Scheduler) apply(ev *Event) {
 	d.domain.notify(s.now, ev)
 }
 
-// request counts the open requests of q. A policy without Observe is called when
-// the first request starts and when the last one finishes; a policy with Observe
-// also when any other request finishes.
+// request counts the open requests of q. A policy is called when the first request
+// starts, when the oldest one finishes and when the last one does; a policy with
+// Observe also when any other request finishes.
 func (s *Scheduler) request(d *device, q *Queue, ev *Event) {
-	was := q.OpenRequests
-	switch {
-	case ev.Kind == RequestStarted && q.OpenRequests < math.MaxUint32:
-		q.OpenRequests++
-	case ev.Kind == RequestFinished && q.OpenRequests > 0:
-		q.OpenRequests--
-	}
+	was, since := q.OpenRequests, q.RequestSince
+	s.countRequest(q, ev)
 	if o := d.domain.observer; o != nil {
 		o.Observe(s.now, ev)
 		d.domain.dirty = d.domain.dirty || ev.Kind == RequestFinished
 	}
-	d.domain.dirty = d.domain.dirty || (was == 0) != (q.OpenRequests == 0)
+	d.domain.dirty = d.domain.dirty || (was == 0) != (q.OpenRequests == 0) || q.RequestSince != since
+}
+
+func (s *Scheduler) countRequest(q *Queue, ev *Event) {
+	switch {
+	case ev.Kind == RequestStarted && q.OpenRequests < math.MaxUint32:
+		q.OpenRequests++
+		if len(q.requests) < maxRequestTimes {
+			q.requests = append(q.requests, s.now)
+		}
+	case ev.Kind == RequestFinished && q.OpenRequests > 0:
+		q.OpenRequests--
+		q.forgetRequest(s.now.Add(-max(ev.Duration, 0)), ev.Duration > 0)
+	}
+	switch {
+	case q.OpenRequests == 0:
+		q.RequestSince = 0
+	case len(q.requests) > 0:
+		q.RequestSince = q.requests[0]
+	default:
+		q.RequestSince = s.now // more were open than times are kept
+	}
+}
+
+// maxRequestTimes is for how many open requests of a queue the start is kept.
+const maxRequestTimes = 64
+
+// forgetRequest removes the start that is nearest to began, or the oldest if began is
+// not known. Requests may finish in any order, and began is later than the start
+// that was reported by as much as the report of the end was late.
+func (q *Queue) forgetRequest(began Time, known bool) {
+	if len(q.requests) == 0 {
+		return
+	}
+	nearest := 0
+	for i := 1; known && i < len(q.requests); i++ {
+		if q.requests[i].Sub(began).Abs() < q.requests[nearest].Sub(began).Abs() {
+			nearest = i
+		}
+	}
+	q.requests = slices.Delete(q.requests, nearest, nearest+1)
 }
 
 // notify passes an event to the policy and marks the domain for a new plan.

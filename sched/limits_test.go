@@ -244,21 +244,24 @@ func (o *observing) Observe(_ sched.Time, ev *sched.Event) {
 }
 
 // TestRequestsCallThePolicyOnlyWhenNeeded checks that every policy is called when
-// the first request starts and the last one finishes, and a policy with Observe
-// also when any other request finishes.
+// the first request starts, when the oldest finishes and when the last one does, and a
+// policy with Observe also when any other request finishes.
 func TestRequestsCallThePolicyOnlyWhenNeeded(t *testing.T) {
 	const started, finished = sched.RequestStarted, sched.RequestFinished
 	steps := []struct {
 		kind             sched.Kind
 		open             uint32
+		took             time.Duration
 		plain, observing bool // Plan is called
 	}{
-		{started, 1, true, true},
-		{started, 2, false, false},
-		{finished, 1, false, true},
-		{finished, 0, true, true},
-		{finished, 0, false, true}, // its start was not reported
-		{started, 1, true, true},
+		{started, 1, 0, true, true},
+		{started, 2, 0, false, false},
+		{started, 3, 0, false, false},
+		{finished, 2, 1, false, true}, // not the oldest
+		{finished, 1, 4, true, true},  // the oldest
+		{finished, 0, 4, true, true},
+		{finished, 0, 4, false, true}, // its start was not reported
+		{started, 1, 0, true, true},
 	}
 	for _, observes := range []bool{false, true} {
 		o := &observing{}
@@ -270,7 +273,7 @@ func TestRequestsCallThePolicyOnlyWhenNeeded(t *testing.T) {
 		s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
 		for i, step := range steps {
 			before := o.plans
-			s.Step(sched.Time(i+1), []sched.Event{{Kind: step.kind, Queue: 1, Duration: time.Millisecond}})
+			s.Step(sched.Time(i+1), []sched.Event{{Kind: step.kind, Queue: 1, Duration: step.took}})
 			want := step.plain
 			if observes {
 				want = step.observing
@@ -283,5 +286,35 @@ func TestRequestsCallThePolicyOnlyWhenNeeded(t *testing.T) {
 		if observes && o.requests != len(steps) {
 			t.Errorf("observed %d requests, want %d", o.requests, len(steps))
 		}
+	}
+}
+
+// TestRequestSinceIsTheStartOfTheOldest checks RequestSince while requests finish in any
+// order, without a duration, and beyond the number of starts that are kept.
+func TestRequestSinceIsTheStartOfTheOldest(t *testing.T) {
+	choice := sched.PolicyChoice{Name: "counting", Make: func() sched.Policy { return &counting{} }}
+	s := sched.New(sched.Config{}, choice)
+	s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
+	check := func(at sched.Time, kind sched.Kind, took time.Duration, want sched.Time) {
+		t.Helper()
+		s.Step(at, []sched.Event{{Kind: kind, Queue: 1, Duration: took}})
+		if got := queueOf(s, 1).RequestSince; got != want {
+			t.Errorf("at %d: got the oldest from %d, want %d", at, got, want)
+		}
+	}
+	const started, finished = sched.RequestStarted, sched.RequestFinished
+	check(100, started, 0, 100)
+	check(200, started, 0, 100)
+	check(300, started, 0, 100)
+	check(400, finished, 190, 100) // the one from 200
+	check(500, finished, 410, 300) // the one from 100, measured in the process
+	check(600, started, 0, 300)
+	check(700, finished, 0, 600) // not measured: counts as the oldest
+	check(800, finished, 200, 0)
+	for i := range sched.Time(100) {
+		check(1000+i, started, 0, 1000)
+	}
+	for i := range sched.Time(36) { // the newest, whose starts are not kept
+		check(2000+i, finished, 1, 1000)
 	}
 }

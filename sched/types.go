@@ -131,6 +131,7 @@ type Queue struct {
 	Slice         time.Duration // as last set; zero is the device's default
 	Bound         uint32        // on commands in flight, as last set; zero is the device's default
 	OpenRequests  uint32        // requests started and not finished, where requests are reported
+	RequestSince  Time          // when the oldest of those started; zero if there is none
 	Can           Ability       // abilities, without those that proved unsupported
 	State         State
 	Measured      bool // Served is measured by the hardware, not estimated by the scheduler
@@ -139,6 +140,7 @@ type Queue struct {
 	floor        floorMark     // recent service: floor.go
 	heldSince    Time          // since when the ready queue has not been granted; Never if it is
 	readyMark    uint64        // Submitted when ReadySince was set
+	requests     []Time        // when the open requests started, the oldest first; at most maxRequestTimes
 	lastMeasured time.Duration // the last DeviceTimeMeasured
 }
 
