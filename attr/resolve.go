@@ -45,20 +45,6 @@ type Resolved struct {
 	from [count]Source
 }
 
-// Resolve merges the layers: for each attribute the value of the last source that gave
-// one, or the default.
-func Resolve(l *Layers) Resolved {
-	var r Resolved
-	for id := range count {
-		for from := range l {
-			if given := &l[from]; given.has&(1<<id) != 0 {
-				r.v[id], r.from[id] = given.v[id]-table[id].Default, Source(from)
-			}
-		}
-	}
-	return r
-}
-
 // Int, Duration and Bool return the value of an attribute.
 func (r Resolved) Int(id ID) int64              { return r.v[id] + table[id].Default }
 func (r Resolved) Duration(id ID) time.Duration { return time.Duration(r.Int(id)) }

@@ -103,7 +103,8 @@ type Row struct {
 	Runtime string // the shim applies it with this runtime only; empty: with any
 	Public  bool   // every user may see it, not only the owner of the process
 
-	field *field // where it goes in sched.Attr; nil: it is not part of it
+	demand demand // which values ask for more of the device: see Limits
+	field  *field // where it goes in sched.Attr; nil: it is not part of it
 }
 
 // YAML is the attribute's key in rules and scenario files.
@@ -122,55 +123,55 @@ var table = [count]Row{
 		Name: "class", Key: "class", Type: TypeClass, Max: int64(sched.Idle), Public: true,
 		Help: "the kind of work that the process does",
 		Ways: byOwner | ByHint | ByPage | ByScenario, HintKind: 1,
-		Uses: "class", field: number(func(a *sched.Attr) *sched.Class { return &a.Class }),
+		Uses: "class", demand: demandClass, field: number(func(a *sched.Attr) *sched.Class { return &a.Class }),
 	},
 	Weight: {
 		Name: "weight", Key: "weight", Type: TypeInteger, Min: 1, Max: 10_000, Default: 1,
 		Help: "share of device time relative to other processes: twice the weight, twice the share",
 		Ways: byOwner | ByHint | ByPage | ByScenario, HintKind: 3,
-		Uses: "weight", field: number(func(a *sched.Attr) *uint32 { return &a.Weight }),
+		Uses: "weight", demand: demandGreater, field: number(func(a *sched.Attr) *uint32 { return &a.Weight }),
 	},
 	Priority: {
 		Name: "priority", Key: "priority", Type: TypeInteger, Min: math.MinInt32, Max: math.MaxInt32,
 		Help: "the process with the higher priority runs first",
 		Ways: byOwner | ByHint | ByPage | ByScenario, HintKind: 2,
-		Uses: "priority", field: number(func(a *sched.Attr) *int32 { return &a.Priority }),
+		Uses: "priority", demand: demandGreater, field: number(func(a *sched.Attr) *int32 { return &a.Priority }),
 	},
 	Nice: {
 		Name: "nice", Key: "nice", Type: TypeInteger, Min: -20, Max: 19,
 		Help: "nice value to schedule by, lower runs first; by default the process's own nice value on the CPU",
 		Ways: byOwner | ByScenario,
-		Uses: "nice", field: number(func(a *sched.Attr) *int8 { return &a.Nice }),
+		Uses: "nice", demand: demandSmaller, field: number(func(a *sched.Attr) *int8 { return &a.Nice }),
 	},
 	RealTime: {
 		Name: "real-time", Key: "real_time", Type: TypeInteger, Max: 99, Zero: "not real-time",
 		Help: "real-time priority to schedule by, higher runs first; by default the process's own on the CPU",
 		Ways: byOwner | ByScenario,
-		Uses: "nice", field: number(func(a *sched.Attr) *uint8 { return &a.RealTime }),
+		Uses: "nice", demand: demandGreater, field: number(func(a *sched.Attr) *uint8 { return &a.RealTime }),
 	},
 	Share: {
 		Name: "share", Key: "share_percent", Type: TypePercent, Max: 100, Zero: "an equal part of what is left",
 		Help: "percentage of device time",
 		Ways: byOwner | ByScenario,
-		Uses: "share", field: number(func(a *sched.Attr) *uint8 { return &a.Share }),
+		Uses: "share", demand: demandGreater, field: number(func(a *sched.Attr) *uint8 { return &a.Share }),
 	},
 	SLO: {
 		Name: "slo", Key: "slo_ns", Type: TypeDuration, Max: maxTime, Zero: "none",
 		Help: "time within which nearly every request is to finish",
 		Ways: byOwner | ByHint | ByPage | ByScenario, HintKind: 8,
-		Uses: "slo", field: number(func(a *sched.Attr) *time.Duration { return &a.SLO }),
+		Uses: "slo", demand: demandSmaller, field: number(func(a *sched.Attr) *time.Duration { return &a.SLO }),
 	},
 	Deadline: {
 		Name: "deadline", Key: "deadline_ns", Type: TypeDuration, Max: maxTime, Zero: "none",
 		Help: "time from ready to done that a request may take",
 		Ways: byOwner | ByHint | ByPage | ByScenario, HintKind: 4,
-		Uses: "deadline", field: number(func(a *sched.Attr) *time.Duration { return &a.Deadline }),
+		Uses: "deadline", demand: demandSmaller, field: number(func(a *sched.Attr) *time.Duration { return &a.Deadline }),
 	},
 	Laxity: {
 		Name: "laxity", Key: "laxity_ns", Type: TypeDuration, Max: maxTime, Zero: "unknown",
 		Help: "time that the work can wait and still be done by its deadline",
 		Ways: ByHint | ByPage | ByScenario, HintKind: 5,
-		Uses: "laxity", field: number(func(a *sched.Attr) *time.Duration { return &a.Laxity }),
+		Uses: "laxity", demand: demandSmaller, field: number(func(a *sched.Attr) *time.Duration { return &a.Laxity }),
 	},
 	Work: {
 		Name: "work", Key: "work_ns", Type: TypeDuration, Max: maxTime, Zero: "unknown",
@@ -208,7 +209,7 @@ var table = [count]Row{
 		Name: "focus", Key: "focus", Type: TypeBool, Max: 1,
 		Help: "the process's window has the user's focus",
 		Ways: byOwner | ByHint | ByScenario,
-		Uses: "focus", field: flag(func(a *sched.Attr) *bool { return &a.Focus }),
+		Uses: "focus", demand: demandGreater, field: flag(func(a *sched.Attr) *bool { return &a.Focus }),
 	},
 	Paused: {
 		Name: "paused", Key: "paused", Type: TypeBool, Max: 1, Public: true,

@@ -15,8 +15,9 @@ import (
 // Expect is a time from now in every input. The daemon stores the sched.Time at which it
 // expects the request instead.
 type Values struct {
-	has uint32 // one bit per ID
-	v   [count]int64
+	has  uint32 // one bit per ID
+	free uint32 // of those, attributes without limits: see Unlimited
+	v    [count]int64
 }
 
 var _ [32 - count]struct{} // has is large enough
@@ -31,12 +32,14 @@ func (id ID) Of(v int64) Values {
 // Set adds an attribute to the set, or changes its value. It does not check the value.
 func (v *Values) Set(id ID, value int64) {
 	v.has |= 1 << id
+	v.free &^= 1 << id
 	v.v[id] = value
 }
 
 // Remove takes an attribute out of the set.
 func (v *Values) Remove(id ID) {
 	v.has &^= 1 << id
+	v.free &^= 1 << id
 	v.v[id] = 0
 }
 
@@ -65,6 +68,7 @@ func (v Values) With(next Values) Values {
 	for id := range count {
 		if next.Has(id) {
 			v.Set(id, next.v[id])
+			v.free |= next.free & (1 << id)
 		}
 	}
 	return v

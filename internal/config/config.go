@@ -1,6 +1,6 @@
 // Package config reads the daemon's configuration file: the policy, the scheduler's
-// limits, where to listen, and rules that give attributes to processes. docs/CONFIG.md
-// describes the format.
+// limits, where to listen, rules that give attributes to processes, and limits on what
+// users may ask for. docs/CONFIG.md describes the format.
 //
 // A file is accepted as a whole or refused as a whole, with the line, the field and the
 // allowed values. This package applies nothing: the daemon does.
@@ -43,17 +43,18 @@ type Config struct {
 	Socket    string // empty: the default
 	TCP       string // host:port; empty: none
 	TokenFile string
-	NoTrace   bool   // do not read the hardware's context-switch trace
-	NoNVIDIA  bool   // do not use NVIDIA's driver
-	NoAMD     bool   // do not use AMD's driver
-	Rules     []Rule // the first that matches applies
+	NoTrace   bool    // do not read the hardware's context-switch trace
+	NoNVIDIA  bool    // do not use NVIDIA's driver
+	NoAMD     bool    // do not use AMD's driver
+	Rules     []Rule  // the first that matches applies
+	Limits    []Limit // the first that matches a user applies
 }
 
 // NeedsRestart reports whether a running daemon with this configuration must be restarted
-// for next to take full effect. Policies and rules are applied without a restart.
+// for next to take full effect. Policies, rules and limits are applied without a restart.
 func (c Config) NeedsRestart(next Config) bool {
 	for _, same := range []*Config{&c, &next} {
-		same.Policy, same.Devices, same.Rules = api.Policy{}, nil, nil
+		same.Policy, same.Devices, same.Rules, same.Limits = api.Policy{}, nil, nil, nil
 	}
 	return !reflect.DeepEqual(c, next)
 }
@@ -101,6 +102,7 @@ func Parse(file string, data []byte) (Config, error) {
 	c.NoTrace, c.NoNVIDIA, c.NoAMD = !on(f, "trace"), !on(f, "nvidia"), !on(f, "amd")
 	f.Renamed("eyes", "write trace")
 	rules(f, &c)
+	limits(f, &c)
 	f.Done("the configuration")
 	if err := f.Err(); err != nil {
 		return Config{}, err

@@ -161,10 +161,10 @@ func TestMatch(t *testing.T) {
 		if want {
 			attrs = attr.Must("class=batch weight=3")
 		}
-		if got := c.Match(&alice, "alice"); got != attrs {
+		if got := c.Match(&alice, "alice").Attrs; got != attrs {
 			t.Errorf("%s: got %v, want %v", match, got, attrs)
 		}
-		if got := c.Match(&proc.Process{}, ""); got.Empty() != (match != "{}") {
+		if got := c.Match(&proc.Process{}, "").Attrs; got.Empty() != (match != "{}") {
 			t.Errorf("%s: a process about which nothing is known got %v", match, got)
 		}
 	}
@@ -172,10 +172,10 @@ func TestMatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Match(&alice, "alice"); got != attr.Must("class=online") {
+	if got := c.Match(&alice, "alice").Attrs; got != attr.Must("class=online") {
 		t.Errorf("the first rule that matches: got %v, want class=online", got)
 	}
-	if got := c.Match(&proc.Process{}, ""); got != attr.Must("class=batch") {
+	if got := c.Match(&proc.Process{}, "").Attrs; got != attr.Must("class=batch") {
 		t.Errorf("a process without a command: got %v, want class=batch", got)
 	}
 }
@@ -187,7 +187,7 @@ func TestMatchAsProcFinds(t *testing.T) {
 	pid := filepath.Join(dir, "5")
 	files := map[string]string{
 		"stat":    "5 (x) S 1 5 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0",
-		"status":  "Uid:\t1000\t1000\t1000\t1000\n",
+		"status":  "Uid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\t1000\t1000\n",
 		"cmdline": "x\x00",
 		"cgroup":  "0::/kubepods.slice/kubepods-pod" + strings.ReplaceAll(alicePod, "-", "_") + ".slice/cri-containerd-" + aliceContainer + ".scope\n",
 	}
@@ -208,7 +208,7 @@ func TestMatchAsProcFinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Match(&p, ""); got != attr.Must("class=batch") {
+		if got := c.Match(&p, "").Attrs; got != attr.Must("class=batch") {
 			t.Errorf("%s: got %v for %+v", match, got, p)
 		}
 	}
@@ -219,8 +219,8 @@ func TestEveryRuleAttribute(t *testing.T) {
 	for _, id := range attr.IDs(0) {
 		r := id.Row()
 		c, err := Parse("x.yaml", []byte(fmt.Sprintf("rules: [{match: {}, %s: %s}]", r.YAML(), r.Format(r.Max))))
-		if byRule := r.Ways&attr.ByRule != 0; byRule != (err == nil) || byRule && c.Match(&proc.Process{}, "") != id.Of(r.Max) {
-			t.Errorf("%s: got %v, %v; settable by a rule: %v", r.Name, c.Match(&proc.Process{}, ""), err, byRule)
+		if byRule := r.Ways&attr.ByRule != 0; byRule != (err == nil) || byRule && c.Match(&proc.Process{}, "").Attrs != id.Of(r.Max) {
+			t.Errorf("%s: got %v, %v; settable by a rule: %v", r.Name, c.Match(&proc.Process{}, "").Attrs, err, byRule)
 		}
 	}
 }

@@ -14,21 +14,23 @@ import (
 // Rule gives attributes to the processes that match.
 type Rule struct {
 	Attrs attr.Values
+	// HintsRaise lets the hints of the processes ask for more than Attrs give them.
+	HintsRaise bool
 
 	line  int
 	match match
 }
 
-// Match returns the attributes of the first rule that a process matches; user is the name
-// of its user. A process can choose its own command line and cgroup, so a rule is a
-// convenience and not an access control.
-func (c *Config) Match(p *proc.Process, user string) attr.Values {
+// Match returns the first rule that a process matches, or a rule without attributes; user
+// is the name of its user. A process can choose its own command line and cgroup, so a rule
+// is a convenience and not an access control.
+func (c *Config) Match(p *proc.Process, user string) Rule {
 	for i := range c.Rules {
 		if c.Rules[i].match.matches(p, user) {
-			return c.Rules[i].Attrs
+			return c.Rules[i]
 		}
 	}
-	return attr.Values{}
+	return Rule{}
 }
 
 // match holds the conditions of a rule. Those that are empty hold for every process.
@@ -92,6 +94,7 @@ func rules(f *yamlfile.Form, c *Config) {
 			readMatch(mf, &rule.match)
 		}
 		rule.Attrs = attr.ReadYAML(rf, attr.ByRule)
+		rf.Boolean("hints_raise", &rule.HintsRaise)
 		rf.Done("a rule")
 		if rf.Mistakes() > before {
 			return

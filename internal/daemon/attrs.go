@@ -45,20 +45,20 @@ func (p *process) refusal(v attr.Values) error {
 	return nil
 }
 
-// useConfig puts the rules of a configuration in force. Patterns are compared without
+// useConfig puts the rules and the limits of a configuration in force. Patterns are compared without
 // d.mu: a rule may match slowly.
 func (d *Daemon) useConfig(c *config.Config) {
 	d.mu.Lock()
 	d.conf = c // for new records
 	d.mu.Unlock()
-	rules := make(map[*process]attr.Values)
 	all := d.all()
+	rules, limits := make(map[*process]attr.Values), make(map[*process]attr.Limits)
 	for _, p := range all {
-		rules[p] = c.Match(&p.info, p.user)
+		rules[p], limits[p] = d.administer(&p.info, c)
 	}
 	d.each(all, func(p *process) {
 		if d.conf == c {
-			p.layers[attr.FromRule] = rules[p]
+			p.layers[attr.FromRule], p.limits = rules[p], limits[p]
 			d.announceChange(p)
 		}
 	})

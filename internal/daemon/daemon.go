@@ -58,6 +58,7 @@ type Daemon struct {
 	users    users
 	callers  callers
 	exits    chan struct{} // a process may have exited: see followExits
+	reduced  chan reducedHint
 
 	// What the API shows. Callers share each computation: see shared.
 	records       shared[map[sched.QueueID]sched.Queue]
@@ -100,7 +101,7 @@ func New(cfg Config) (*Daemon, error) {
 		cfg: cfg, start: time.Now(), policy: cfg.File.Policy, conf: &cfg.File,
 		ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
-		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1),
+		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedHint, 64),
 	}
 	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll
 	d.status.compute, d.policyInForce.compute = d.readStatus, d.readPolicy

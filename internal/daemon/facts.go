@@ -69,6 +69,7 @@ func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 				f.changed = append(f.changed, r.process)
 				f.d.publish(r.process)
 			}
+			f.d.noteReduced(r.process)
 		}
 	}
 	for _, p := range f.changed {

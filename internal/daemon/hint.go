@@ -61,6 +61,9 @@ func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error
 	if err := h.Check(); err != nil {
 		return api.Process{}, server.BadRequest("%w", err)
 	}
+	if by.All {
+		h.Values = h.Values.Unlimited()
+	}
 	p, err := d.target(by, pid)
 	if err != nil {
 		return api.Process{}, err
@@ -68,6 +71,7 @@ func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error
 	d.mu.Lock()
 	if err = errExited(pid); d.recordOf(p.info.ID()) == p {
 		err = d.hint(p, h)
+		d.noteReduced(p)
 	}
 	d.mu.Unlock()
 	if err != nil {
@@ -88,7 +92,7 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 		if in > 0 {
 			at, p.expectAt = d.Now().Add(time.Duration(in)), time.Now().Add(time.Duration(in))
 		}
-		v.Set(attr.Expect, int64(at))
+		v.Set(attr.Expect, int64(at)) // has no limit
 	}
 	p.give(attr.FromHint, v)
 	d.announce(p)

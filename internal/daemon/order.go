@@ -38,6 +38,14 @@ type order struct {
 
 // apply carries out an order and records it. An order that fails changes nothing.
 func (d *Daemon) apply(o order) error {
+	if o.By.All {
+		o.Values = o.Values.Unlimited()
+	}
+	if !o.Repeated {
+		if err := d.checkLimits(o.By, o.Values); err != nil {
+			return err
+		}
+	}
 	if err := d.carryOut(&o); err != nil {
 		return err
 	}

@@ -29,7 +29,10 @@ type process struct {
 	invalid   uint64 // number of invalid hints
 
 	layers     attr.Layers   // what each source gave it
-	attrs      attr.Resolved // merged from layers
+	limits     attr.Limits   // on what its user and the process itself may ask for
+	attrs      attr.Resolved // merged from layers, within limits
+	reduced    attr.Values   // what was asked for beyond the limits
+	logged     attr.Values   // attributes of which the log has said that they were reduced
 	attr       sched.Attr    // the part of attrs that the scheduler reads
 	run        *treeAttrs    // the run that it belongs to, or did; nil: none
 	owned      bool          // its owner has set attributes
@@ -117,7 +120,7 @@ func (p *process) merge() {
 		p.layers[attr.FromRun] = p.run.values
 	}
 	layers := p.inForce()
-	p.attrs = attr.Resolve(&layers)
+	p.attrs, p.reduced = layers.Within(&p.limits)
 	p.attr = p.attrs.Sched()
 }
 

@@ -19,12 +19,25 @@ type origin struct {
 	account account   // of its user
 	lineage []proc.ID // the process and its ancestors, nearest first
 	rule    attr.Values
+	limits  attr.Limits
 }
 
 // read reads what a new record needs, with the rules of a configuration.
 func (d *Daemon) read(info proc.Process, conf *config.Config) origin {
+	o := origin{info: info, account: d.users.get(info.UID), lineage: proc.Lineage(info.ID(), d.procs.Stat)}
+	o.rule, o.limits = d.administer(&info, conf)
+	return o
+}
+
+// administer returns the rule and the limits that a configuration has for a process.
+func (d *Daemon) administer(info *proc.Process, conf *config.Config) (attr.Values, attr.Limits) {
 	a := d.users.get(info.UID)
-	return origin{info, a, proc.Lineage(info.ID(), d.procs.Stat), conf.Match(&info, a.name)}
+	rule := conf.Match(info, a.name)
+	limits := attr.Limits{HintsRaise: rule.HintsRaise}
+	if info.UID != 0 {
+		limits.Ceiling = conf.Limit(info.UID, a.name, a.groups).Ceiling
+	}
+	return rule.Attrs, limits
 }
 
 // lockRecord returns the record of a process, made if there is none, with d.mu held. A pid
@@ -58,7 +71,7 @@ func (d *Daemon) recordOf(id proc.ID) *process {
 // newProcess makes the record of a process, with the attributes given so far to it, its
 // run and its tree. d.mu is held.
 func (d *Daemon) newProcess(o origin) *process {
-	p := &process{info: o.info, user: o.account.name, lineage: o.lineage, id: sched.ProcessID(d.lastID.Add(1))}
+	p := &process{info: o.info, user: o.account.name, lineage: o.lineage, limits: o.limits, id: sched.ProcessID(d.lastID.Add(1))}
 	p.layers[attr.FromProcess], p.layers[attr.FromRule] = cpuAttrs(o.info.Nice, o.info.RealTime), o.rule
 	for _, t := range d.treesOf(&p.info, p.lineage) {
 		p.owned = true
@@ -120,6 +133,9 @@ func (d *Daemon) followExits(ctx context.Context) {
 			return
 		case <-every.C:
 		case <-d.exits:
+		case h := <-d.reduced:
+			d.logReduced(h)
+			continue
 		}
 		d.sweep()
 	}

@@ -19,6 +19,7 @@ type view struct {
 	*process // only what never changes is read
 	attrs    attr.Resolved
 	attr     sched.Attr
+	reduced  attr.Values
 	requests requestsView
 	invalid  uint64
 	gate     *processGate
@@ -42,7 +43,7 @@ type requestsView struct {
 func (d *Daemon) view(p *process) view {
 	r := &p.requests
 	v := view{
-		process: p, attrs: p.attrs, attr: p.attr, invalid: p.invalid, gate: p.gate, policies: d.policyNames(p.queues...),
+		process: p, attrs: p.attrs, attr: p.attr, reduced: p.reduced, invalid: p.invalid, gate: p.gate, policies: d.policyNames(p.queues...),
 		requests: requestsView{r.count, uint32(len(r.open)) + r.reported, r.last},
 	}
 	for _, q := range p.queues {
@@ -96,7 +97,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 	shim := v.gate.stats()
 	out := api.Process{
 		PID: v.info.PID, Command: v.info.Command, UID: v.info.UID, User: v.user,
-		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: v.ignored(shim),
+		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), v.limited()...),
 		Queues: []api.Queue{}, Requests: v.requests.describe(), Shim: v.describeShim(shim),
 	}
 	// The scheduler has the time at which a request is expected, users see the time until then.

@@ -1,0 +1,61 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/yamlfile"
+)
+
+// Limit bounds what users may ask for their processes.
+type Limit struct {
+	// Ceiling has the value of each limited attribute that asks for the most that the
+	// users may give by run, set and hint.
+	Ceiling attr.Values
+	Line    int // in the file
+
+	user, group *regexp.Regexp // nil: any
+}
+
+// Limit returns the first limit that matches a user; without one there is none.
+// groups has the names and the numbers of the user's groups.
+func (c *Config) Limit(uid uint32, name string, groups []string) Limit {
+	for _, l := range c.Limits {
+		user := l.user == nil || l.user.MatchString(name) || l.user.MatchString(strconv.FormatUint(uint64(uid), 10))
+		if user && (l.group == nil || slices.ContainsFunc(groups, l.group.MatchString)) {
+			return l
+		}
+	}
+	return Limit{}
+}
+
+func limits(f *yamlfile.Form, c *Config) {
+	f.List("limits", "", maxRules, func(lf *yamlfile.Form) {
+		l := Limit{Line: lf.Line()}
+		before := lf.Mistakes()
+		lf.Need("match", "{user: alice}, {group: students}, or match: {} for every user")
+		if mf := lf.Form("match"); mf != nil {
+			if s, ok := pattern(mf, "user"); ok {
+				l.user = glob(s)
+			}
+			if s, ok := pattern(mf, "group"); ok {
+				l.group = glob(s)
+			}
+			mf.Done("a match")
+		}
+		l.Ceiling = attr.ReadLimits(lf)
+		lf.Done("a limit")
+		if lf.Mistakes() > before {
+			return
+		}
+		if l.Ceiling.Empty() {
+			lf.Wrong("", "the limit limits no attribute; for example class: batch")
+		}
+		if last := len(c.Limits) - 1; last >= 0 && c.Limits[last].user == nil && c.Limits[last].group == nil {
+			lf.Wrong("", "the limit is never used: the limit above, on line %d, matches every user", c.Limits[last].Line)
+		}
+		c.Limits = append(c.Limits, l)
+	})
+}

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/server"
+)
+
+// checkLimits refuses what a caller wants to give to its processes if that exceeds the
+// caller's limits.
+func (d *Daemon) checkLimits(by server.Caller, v attr.Values) error {
+	d.mu.Lock()
+	conf := d.conf
+	d.mu.Unlock()
+	if by.All || v.Empty() || len(conf.Limits) == 0 {
+		return nil
+	}
+	a := d.users.get(by.UID)
+	limit := conf.Limit(by.UID, a.name, a.groups)
+	id, exceeds := v.Exceeds(limit.Ceiling)
+	if !exceeds {
+		return nil
+	}
+	asked, _ := v.Get(id)
+	most, _ := limit.Ceiling.Get(id)
+	return server.Forbidden("%v %s exceeds the limit of user %s, which is %s (limits, line %d of the daemon's configuration): ask for that or less, or ask the administrator",
+		id, id.Row().Format(asked), a.name, id.Row().Format(most), limit.Line)
+}
+
+// limited lists what was asked for a process beyond its limits.
+func (v *view) limited() (out []api.Ignored) {
+	for _, id := range v.reduced.IDs() {
+		asked, _ := v.reduced.Get(id)
+		r := id.Row()
+		out = append(out, api.Ignored{
+			Name: r.Name, Mark: "limited",
+			Reason: fmt.Sprintf("%s was asked for; the limits of its user or its rule in the daemon's configuration allow %s", r.Format(asked), r.Format(v.attrs.Int(id))),
+		})
+	}
+	return out
+}
+
+// noteReduced queues a line of the log about hints of a process that exceed its limits: one
+// for each attribute and process. The log is written without d.mu, which is held.
+func (d *Daemon) noteReduced(p *process) {
+	for _, id := range p.reduced.IDs() {
+		if p.logged.Has(id) {
+			continue
+		}
+		p.logged.Set(id, 0)
+		asked, _ := p.reduced.Get(id)
+		select {
+		case d.reduced <- reducedHint{p, id, asked, p.attrs.Int(id)}:
+		default: // there are too many: giveway ps shows all
+		}
+	}
+}
+
+// reducedHint is a hint that asked for more than the limits allow.
+type reducedHint struct {
+	process        *process
+	id             attr.ID
+	asked, allowed int64
+}
+
+// logReduced writes a line about a hint to the log.
+func (d *Daemon) logReduced(h reducedHint) {
+	r := h.id.Row()
+	d.cfg.Log.Info("hint asks for more than the limits allow", "pid", h.process.info.PID, "user", h.process.user,
+		"attribute", r.Name, "asked", r.Format(h.asked), "in_force", r.Format(h.allowed))
+}
