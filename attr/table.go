@@ -187,7 +187,7 @@ var table = [count]Row{
 	},
 	Bound: {
 		Name: "bound", Key: "bound", Type: TypeInteger, Max: maxBound, Zero: "no bound", Shim: true,
-		Help: "bound on commands in flight where the policy sets none; more are allowed if they are short",
+		Help: "bound on commands in flight where the policy sets none; more are allowed if they are short, fewer if they are long",
 		Ways: byOwner,
 	},
 	BoundBatch: {

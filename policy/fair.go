@@ -30,8 +30,8 @@ type fair struct {
 	of         []int    // the index of each queue's member
 	clock      vclock
 
-	turnOf    uint64     // the member whose turn it is; zero if none
-	turnStart sched.Time // of the current turn
+	turnOf    uint64 // the member whose turn it is; zero if none
+	turnStart turnStart
 }
 
 // servedBefore is Queue.Served at the last plan.
@@ -67,7 +67,9 @@ func (f *fair) Plan(v *sched.View) sched.Plan {
 	}
 	if current >= 0 {
 		m := &f.members[current]
-		if length := f.turn(m.weight, total); v.Now >= f.turnStart.Add(length) {
+		length := f.turnLength(v, m.weight, total)
+		f.turnStart.postpone(v, m.used, length)
+		if v.Now >= f.turnStart.Add(length) {
 			if m.used == 0 {
 				m.prepay(length, m.weight)
 			}
@@ -81,7 +83,15 @@ func (f *fair) Plan(v *sched.View) sched.Plan {
 	if ready < 2 {
 		return f.plan(0)
 	}
-	return f.plan(f.turnStart.Add(f.turn(f.members[current].weight, total)))
+	return f.plan(f.turnStart.Add(f.turnLength(v, f.members[current].weight, total)))
+}
+
+// turnLength returns the length of a turn. It is at least minTurnStops times as long as
+// a stop takes: what stops cost is charged as service, and short turns would pay more
+// of it.
+func (f *fair) turnLength(v *sched.View, weight, total int64) time.Duration {
+	const minTurnStops = 10
+	return max(f.turn(weight, total), minTurnStops*v.Devices[0].StopTime)
 }
 
 // nextTurn starts the turn of the runnable member with the lowest virtual time,
@@ -96,7 +106,7 @@ func (f *fair) nextTurn(now sched.Time) int {
 	f.turnOf = 0
 	if best >= 0 {
 		f.members[best].used = 0
-		f.turnOf, f.turnStart = f.members[best].id, now
+		f.turnOf, f.turnStart.Time = f.members[best].id, now
 	}
 	return best
 }

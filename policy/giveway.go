@@ -36,10 +36,10 @@ type giveway struct {
 	accounts    perQueue[account]
 	clocks      [2]vclock     // of batch and idle queues
 	current     sched.QueueID // the queue whose turn it is; zero if none
-	turnStart   sched.Time    // of the current turn
-	idleStop    sched.Time    // idle queues are stopped until then, because the device was busy
-	serving     bool          // online work was ready at the last plan
-	lingerUntil sched.Time    // batch queues stay stopped until then, in case online work continues
+	turnStart   turnStart
+	idleStop    sched.Time // idle queues are stopped until then, because the device was busy
+	serving     bool       // online work was ready at the last plan
+	lingerUntil sched.Time // batch queues stay stopped until then, in case online work continues
 }
 
 // setting is how far batch and idle queues give way in one plan.
@@ -180,7 +180,6 @@ func givesWay(q *sched.Queue) bool {
 func (p *giveway) summarize(v *sched.View, accounts []account) summary {
 	s := summary{current: -1}
 	dev := &v.Devices[0]
-	turnOver := v.Now >= p.turnStart.Add(p.turn)
 	lead := p.leadTime(v.Devices)
 	serving := false
 	for i := range v.Queues {
@@ -188,7 +187,8 @@ func (p *giveway) summarize(v *sched.View, accounts []account) summary {
 		a.update(q)
 		if q.ID == p.current {
 			s.current = i
-			if turnOver && a.active {
+			p.turnStart.postpone(v, q.Served-a.atTurn, p.turn)
+			if a.active && v.Now >= p.turnStart.Add(p.turn) {
 				p.endTurn(v.Now, q, a)
 			}
 		}
@@ -301,7 +301,7 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 		return
 	case current < 0 || !accounts[current].takesTurns || accounts[current].class != s.class || v.Now >= p.turnStart.Add(p.turn):
 		current = best
-		p.current, p.turnStart = v.Queues[best].ID, v.Now
+		p.current, p.turnStart.Time = v.Queues[best].ID, v.Now
 		for i := range accounts {
 			accounts[i].atTurn = accounts[i].served
 		}
@@ -316,6 +316,6 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 // the device, at work or not. So a queue whose context never was there is idle; a
 // queue with work gets there, if only for a moment, however busy the others are.
 func (p *giveway) turnUnused(q *sched.Queue, a *account) bool {
-	measured := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.turnStart) >= p.turn/2
+	measured := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.turnStart.Time) >= p.turn/2
 	return measured && a.served == a.atTurn
 }

@@ -41,6 +41,30 @@ func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
 // runnable reports whether q is ready and not paused.
 func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
 
+// turnStart is when the current turn began.
+type turnStart struct {
+	sched.Time
+	occupied bool // at the last plan: see postpone
+}
+
+// postpone begins the turn anew if its queue could not run yet, because stopped queues
+// still have commands on a device that runs one command at a time. used is the
+// queue's service in the turn. It may be a little if the queue was started before the
+// others were stopped.
+func (t *turnStart) postpone(v *sched.View, used, length time.Duration) {
+	if !v.Devices[0].Serial {
+		return
+	}
+	was := t.occupied
+	t.occupied = false
+	for i := range v.Queues {
+		t.occupied = t.occupied || v.Queues[i].Draining()
+	}
+	if (was || t.occupied) && used < length/8 {
+		t.Time = v.Now
+	}
+}
+
 // index returns the index of a queue in a view.
 func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
 	return slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })

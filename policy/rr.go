@@ -14,7 +14,8 @@ type rr struct {
 	quantum time.Duration
 
 	turnOf    sched.QueueID // the queue whose turn it is; zero if none
-	turnStart sched.Time    // of the current turn
+	turnStart turnStart
+	atTurn    time.Duration // Queue.Served of that queue when its turn began
 }
 
 func newRR() sched.Policy {
@@ -34,9 +35,15 @@ func (p *rr) Plan(v *sched.View) sched.Plan {
 			}
 		}
 	}
+	if current >= 0 {
+		p.turnStart.postpone(v, v.Queues[current].Served-p.atTurn, p.quantum)
+	}
 	if current < 0 || v.Now >= p.turnStart.Add(p.quantum) {
 		current = first(v, func(i, j int) bool { return v.Queues[i].ID > p.turnOf && v.Queues[j].ID <= p.turnOf })
-		p.turnStart = v.Now
+		p.turnStart.Time = v.Now
+		if current >= 0 {
+			p.atTurn = v.Queues[current].Served
+		}
 	}
 	p.turnOf = p.grantOne(v, current)
 	if ready < 2 {

@@ -25,6 +25,7 @@ type QuestionDevice struct {
 	Slice          time.Duration  `json:"slice_ns"`
 	MinSharedSlice time.Duration  `json:"min_shared_slice_ns"`
 	StopTime       time.Duration  `json:"stop_time_ns"`
+	Serial         bool           `json:"serial"`
 }
 
 // QuestionQueue is a queue in a Question.
@@ -36,6 +37,7 @@ type QuestionQueue struct {
 	State      string          `json:"state"`
 	Can        string          `json:"can"`
 	Ready      bool            `json:"ready"`
+	Draining   bool            `json:"draining"`
 	ReadySince sched.Time      `json:"ready_since_ns"`
 	Served     time.Duration   `json:"served_ns"`
 	Priority   int32           `json:"priority"`
@@ -63,7 +65,7 @@ func (q *Question) fill(number uint64, v *sched.View) {
 		a := &s.Attr
 		q.Queues = append(q.Queues, QuestionQueue{
 			ID: s.ID, Process: s.Process, Device: s.Device, Class: a.Class.String(), State: s.State.String(),
-			Can: s.Can.String(), Ready: s.Ready(), ReadySince: s.ReadySince, Served: s.Served,
+			Can: s.Can.String(), Ready: s.Ready(), Draining: s.Draining(), ReadySince: s.ReadySince, Served: s.Served,
 			Priority: a.Priority, Weight: s.Weight(), Share: a.Share, Nice: a.Nice, RealTime: a.RealTime,
 			Open: s.OpenRequests, SLO: a.SLO, Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
 		})

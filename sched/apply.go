@@ -32,8 +32,10 @@ func (s *Scheduler) apply(ev *Event) {
 		s.closeQueue(d, ev)
 		return
 	case Progressed:
-		if !s.progress(q, &ev.Counters) {
-			d.afterChange(q)
+		before, use := q.Counters, q.act.use
+		changed := s.progress(q, &ev.Counters)
+		s.countCommands(d, q, before)
+		if !changed && q.usage() == use {
 			return // nothing that a plan depends on
 		}
 	case DeviceTimeMeasured:
@@ -210,7 +212,8 @@ func (s *Scheduler) openQueue(ev *Event) {
 	})
 	s.deviceOf[ev.Queue] = d
 	q := &d.queues[i]
-	d.advanceClock(s.now)
+	d.service.advance(s.now, d.Serial)
+	d.service.users[q.act.use]++
 	s.becameReady(q)
 	d.afterChange(q)
 	d.domain.notify(s.now, ev)
@@ -218,9 +221,7 @@ func (s *Scheduler) openQueue(ev *Event) {
 
 func (s *Scheduler) closeQueue(d *device, ev *Event) {
 	i, _ := d.index(ev.Queue)
-	if d.queues[i].act.busy {
-		d.busy--
-	}
+	d.service.users[d.queues[i].act.use]--
 	d.queues = slices.Delete(d.queues, i, i+1)
 	delete(s.deviceOf, ev.Queue)
 	d.domain.notify(s.now, ev)
@@ -232,7 +233,7 @@ func (s *Scheduler) device(id DeviceID) *device {
 	if ok {
 		return s.devices[i]
 	}
-	d := &device{Device: Device{ID: id}, clocked: s.now, wake: Never}
+	d := &device{Device: Device{ID: id}, service: service{clocked: s.now}, wake: Never, drainWake: Never}
 	s.devices = slices.Insert(s.devices, i, d)
 	s.assignDomains()
 	return d

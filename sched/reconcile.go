@@ -16,6 +16,7 @@ type actionState struct {
 	id        ActionID // of the pending action; zero if none is pending
 	pending   Action   // valid if id is not zero
 	stoppedAt Level
+	use       use // how the queue uses its device: service.go
 
 	// A failed action is tried again after a pause. Stops, starts and settings
 	// have separate retries: a queue whose slice cannot be set can still be
@@ -31,13 +32,14 @@ type actionState struct {
 	unsureSlice, unsureBound bool
 	short                    bool // the slice is, or may be, below MinSharedSlice
 
-	busy          bool          // counted in device.busy
-	clockAtCredit time.Duration // device.clock at the last credit
+	clockAtCredit time.Duration // of the clock of use, at the last credit
 
 	// How long the queue could have run since it was last measured: runnableFor,
 	// and the time since runnableSince unless that is Never.
 	runnableSince Time
 	runnableFor   time.Duration
+
+	drain drain
 }
 
 // isDefault reports whether q runs with its device's defaults and no action is
@@ -97,7 +99,7 @@ func (d *device) tooShort(slice time.Duration) bool { return slice > 0 && slice 
 // reconcile issues the actions that bring one device closer to the plan, or to
 // the device's defaults.
 func (s *Scheduler) reconcile(d *device, useDefaults bool) {
-	d.wake = Never
+	d.wake = d.drainWake
 	onFloor := QueueID(0)
 	if useDefaults {
 		d.floor = floorTurn{} // every queue runs
@@ -250,8 +252,9 @@ func (s *Scheduler) succeeded(q *Queue) {
 	switch a.pending.Verb {
 	case Stop:
 		q.State, a.stoppedAt = Stopped, a.pending.Level
+		s.startDrain(s.deviceOf[q.ID], q)
 	case Start:
-		q.State, a.stoppedAt = Running, LevelNone
+		q.State, a.stoppedAt, a.drain.until = Running, LevelNone, 0
 	case SetSlice:
 		q.Slice, a.unsureSlice = a.pending.Slice, false
 		a.short = s.deviceOf[q.ID].tooShort(q.Slice)

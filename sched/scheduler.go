@@ -55,12 +55,8 @@ type device struct {
 	queues []Queue // in order of ID
 	domain *domain
 
-	// The service clock estimates device time: it advances by elapsed/busy, the
-	// time that each of the busy queues gets. One clock for all queues costs
-	// less than updating each queue at each event.
-	clock   time.Duration
-	clocked Time // the time up to which clock has advanced
-	busy    int  // queues that use the device
+	service   service
+	drainWake Time // when the first drain must be over
 
 	floor     floorTurn
 	ready     int  // queues that are ready and not paused
@@ -143,11 +139,14 @@ func (s *Scheduler) decide(d *domain) {
 // refreshView updates the view of d and the counts of its devices.
 func (s *Scheduler) refreshView(d *domain) {
 	for _, dev := range d.devices {
-		dev.advanceClock(s.now)
-		dev.ready, dev.withFloor, dev.short = 0, 0, 0
+		dev.service.advance(s.now, dev.Serial)
+		dev.ready, dev.withFloor, dev.short, dev.drainWake = 0, 0, 0, Never
 		for i := range dev.queues {
 			q := &dev.queues[i]
-			dev.credit(q)
+			dev.service.credit(q)
+			if q.act.use == drains {
+				s.checkDrain(dev, q)
+			}
 			if q.mayRun() {
 				dev.ready++
 				if q.Attr.Class != Idle {
@@ -170,55 +169,6 @@ func (s *Scheduler) refreshView(d *domain) {
 	}
 	slices.SortFunc(d.merged, func(a, b Queue) int { return cmp.Compare(a.ID, b.ID) })
 	d.view.Queues = d.merged
-}
-
-// advanceClock advances the service clock to now.
-func (d *device) advanceClock(now Time) {
-	if d.busy == 0 {
-		d.clocked = now
-		return
-	}
-	each := now.Sub(d.clocked) / time.Duration(d.busy)
-	d.clock += each
-	d.clocked = d.clocked.Add(each * time.Duration(d.busy)) // the remainder counts next time
-}
-
-// credit adds to Served the estimated device time of q since the last credit.
-func (d *device) credit(q *Queue) {
-	if q.act.busy {
-		if !q.Measured {
-			q.Served += d.clock - q.act.clockAtCredit
-		}
-		q.act.clockAtCredit = d.clock
-	}
-}
-
-// beforeChange credits q. It must be called before a change that may put q on
-// the device or take it off, and afterChange after the change.
-func (d *device) beforeChange(q *Queue, now Time) {
-	d.advanceClock(now)
-	d.credit(q)
-}
-
-func (d *device) afterChange(q *Queue) {
-	on := q.onDevice()
-	switch can := on || q.State != Stopped; {
-	case can && q.act.runnableSince == Never:
-		q.act.runnableSince = d.clocked
-	case !can && q.act.runnableSince != Never:
-		q.act.runnableFor += d.clocked.Sub(q.act.runnableSince)
-		q.act.runnableSince = Never
-	}
-	if on == q.act.busy {
-		return
-	}
-	q.act.busy = on
-	if on {
-		d.busy++
-		q.act.clockAtCredit = d.clock
-	} else {
-		d.busy--
-	}
 }
 
 // Queues appends a copy of every queue to buf, by device and ID.

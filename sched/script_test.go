@@ -241,6 +241,7 @@ func (x *script) event(name string, a *args) {
 	case sched.DeviceOpened:
 		ev.Device = sched.DeviceID(a.word())
 		ev.About = sched.Device{Slice: a.durationOf("slice"), MinSharedSlice: a.durationOf("min-shared-slice"), StopTime: a.durationOf("stop-time")}
+		_, ev.About.Serial = a.key("serial")
 	case sched.DeviceClosed:
 		ev.Device = sched.DeviceID(a.word())
 	case sched.ShutdownStarted:
@@ -368,6 +369,9 @@ func (x *script) show() {
 		}
 		if q.OpenRequests != 0 {
 			x.out.WriteString(fmt.Sprintf(" open=%d", q.OpenRequests))
+		}
+		if q.Draining() {
+			x.out.WriteString(" draining")
 		}
 		x.out.WriteString(fmt.Sprintf(" can=%v served=%v\n", q.Can, q.Served))
 	}

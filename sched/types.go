@@ -159,14 +159,9 @@ func (q *Queue) Weight() int64 { return max(int64(q.Attr.Weight), 1) }
 // Level returns the highest level at which q can be stopped.
 func (q *Queue) Level() Level { return q.Can.Level() }
 
-// onDevice reports whether q uses device time. A queue stopped at LevelHold does
-// until its launched commands have finished.
-func (q *Queue) onDevice() bool {
-	if q.State == Running || q.State == Stopping {
-		return q.Ready()
-	}
-	return q.act.stoppedAt == LevelHold && q.Counters.Launched > q.Counters.Completed
-}
+// Draining reports whether q is stopped and, as far as is known, still has commands
+// on the device that it began before.
+func (q *Queue) Draining() bool { return q.act.use == drains }
 
 // off reports whether no command of q can be on the device. Commands that have
 // begun when a queue is held or deactivated run on, for an unknown time.
@@ -185,6 +180,10 @@ type Device struct {
 	// it is off the device. A policy that clears the device for an expected
 	// request begins this much earlier.
 	StopTime time.Duration
+	// Serial says that the device runs one command at a time, to its end, and of
+	// two queues the command that was launched first. While a stopped queue still
+	// has commands there, the other queues wait.
+	Serial bool
 }
 
 // Sliced reports whether the device has time slices.

@@ -47,20 +47,38 @@ void gw_bound_measure(void) {
 
 /*
  * Other processes wait for the device time that is in flight; the number of commands is only
- * a measure of it. For short commands a bound of n commands would hold the program without
- * any gain for the others. So with a grain, a bound of n admits n commands or as many as take
- * n grains of device time, whichever is more. A command counts as at least SHORT_NS, because
- * the next one may be long.
+ * a measure of it. So with a grain, a bound of n admits as many commands as take n grains of
+ * device time:
+ *
+ * - more than n if they are short: a bound of n commands would hold the program without any
+ *   gain for the others. A command counts as at least SHORT_NS, because the next one may be
+ *   long.
+ * - fewer than n if they are long, but at least FEWEST: while one runs, the next is ready.
  */
 #define MAX_GRAIN_US 1000
 #define SHORT_NS 25000ull
+#define FEWEST 2
+
+/* Recent device time per command, measured while a launch waited at the bound. The device is
+ * never idle then, in contrast to pace_ns. */
+static uint64_t busy_ns;
+
+static void learn_busy(uint64_t waited, uint64_t done) {
+  if (!done) return;
+  uint64_t old = __atomic_load_n(&busy_ns, __ATOMIC_RELAXED), ns = waited / done;
+  if (ns > MAX_PACE_NS) ns = MAX_PACE_NS;
+  __atomic_store_n(&busy_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
+}
 
 static uint32_t effective_bound(uint32_t bound) {
   uint32_t us = GW_READ(grain_us);
   uint64_t grain = (us < MAX_GRAIN_US ? us : MAX_GRAIN_US) * 1000ull;
-  uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED);
+  uint64_t ns = __atomic_load_n(&gw_act.pace_ns, __ATOMIC_RELAXED), busy = __atomic_load_n(&busy_ns, __ATOMIC_RELAXED);
   if (ns && ns < SHORT_NS) ns = SHORT_NS;
-  return ns && ns < grain ? (uint32_t)(bound * grain / ns) : bound;
+  if (ns && ns < grain) return (uint32_t)(bound * grain / ns);
+  if (!grain || busy <= grain || bound <= FEWEST) return bound;
+  uint32_t fewer = (uint32_t)(bound * grain / busy);
+  return fewer > FEWEST ? fewer : FEWEST;
 }
 
 /* At least two marks within the bound, or the device would run out of work at each mark. Four
@@ -271,17 +289,6 @@ static void overrun(uint32_t bound) {
 #define MAX_SLEEP_NS 200000ull
 
 static uint64_t shortest_wait_ns;
-
-/* Recent device time per command, measured while a launch waited here. The device is never
- * idle then, in contrast to pace_ns. */
-static uint64_t busy_ns;
-
-static void learn_busy(uint64_t waited, uint64_t done) {
-  if (!done) return;
-  uint64_t old = __atomic_load_n(&busy_ns, __ATOMIC_RELAXED), ns = waited / done;
-  if (ns > MAX_PACE_NS) ns = MAX_PACE_NS;
-  __atomic_store_n(&busy_ns, old ? old - old / 4 + ns / 4 : ns, __ATOMIC_RELAXED);
-}
 
 /* About how much work the device still has when the next mark is reached. */
 static uint64_t queued_work_ns(uint32_t bound) {

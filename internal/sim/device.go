@@ -61,6 +61,9 @@ func (d *device) info() hal.Info {
 		stop = d.model.Calls.Gate
 	}
 	about.StopTime = d.world.cfg.WakeDelay.Mean + stop.Mean
+	if s := d.model.Slots; s != nil && s.Slots == 1 && s.Quantum == 0 {
+		about.Serial = true
+	}
 	if s := d.model.Slots; s != nil && s.Interrupt {
 		about.StopTime += d.model.Calls.PerQueue + s.Context.Save()
 	}

@@ -23,6 +23,9 @@ type Model struct {
 	TraceInterval time.Duration
 	Gated         bool   // every process has the shim: its queue can be held, bounded and counted
 	Bound         uint32 // default bound on commands in flight of a process with the shim
+	// Grain limits what the bound admits if commands are long: as many as take Bound times
+	// Grain of device time, but at least two (shim/bound.c). Zero: no limit.
+	Grain time.Duration
 }
 
 // Calls are the costs of control calls, from the call until it returns. A call takes
@@ -124,7 +127,7 @@ func oneSlot(name, doc string, s SlotsModel, stop Dist) Model {
 	s.Slots = 1
 	return Model{
 		Name: name, Doc: doc, Slots: &s, Calls: Calls{Stop: stop, Start: stop, Gate: gateTime, Effect: 0.5},
-		Gated: true, Bound: 16,
+		Gated: true, Bound: 16, Grain: 200 * us,
 	}
 }
 

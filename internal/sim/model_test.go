@@ -73,7 +73,7 @@ func TestLevelsDifferAsPublished(t *testing.T) {
 	p99 := func(name string, T time.Duration) float64 {
 		m := model(t, name)
 		m.Gated = true
-		m.Bound = 8
+		m.Bound, m.Grain = 8, 0
 		lc := open(20*ms, sim.Kernels{Count: 1, Time: sim.Always(50 * us)})
 		r := one(t, m, choose(t, "hpf", nil), lc, flatOut(0, T, 64))
 		return r.Clients[0].Latency.P99.Seconds() / T.Seconds()

@@ -12,7 +12,8 @@ import (
 
 // command is one piece of device work: a kernel or a copy.
 type command struct {
-	left   time.Duration // device time still needed
+	time   time.Duration // device time that it needs
+	left   time.Duration // of that, still needed
 	order  uint64        // its number among all launches on the device
 	begun  sched.Time    // when it first ran; zero: not yet
 	parked bool          // spins until it is unparked
@@ -33,7 +34,8 @@ type queue struct {
 	// launched-completed of them; the rest wait in the shim.
 	cmds                           fifo[command]
 	submitted, launched, completed uint64
-	lastOrder                      uint64 // of the command completed last
+	lastOrder                      uint64        // of the command completed last
+	lastTime                       time.Duration // device time of that command
 
 	changes
 	gated        bool          // the process has the shim
@@ -87,7 +89,7 @@ func (q *queue) submit(work time.Duration, parked bool) {
 		return
 	}
 	wasReady := q.submitted > q.completed
-	q.cmds.push(command{left: work, parked: parked})
+	q.cmds.push(command{time: work, left: work, parked: parked})
 	q.submitted++
 	q.countersChanged(!wasReady)
 	q.launch()
@@ -98,12 +100,19 @@ func (q *queue) launch() {
 	limit := uint64(math.MaxUint64)
 	if bound := cmp.Or(q.bound, q.defaultBound, q.device.model.Bound); q.gated && bound > 0 {
 		limit = uint64(bound)
+		if grain := q.device.model.Grain; grain > 0 && q.lastTime > grain {
+			limit = max(min(limit, 2), uint64(time.Duration(bound)*grain/q.lastTime))
+		}
 	}
+	before := q.launched
 	for q.launched < q.submitted && q.launched-q.completed < limit && !q.held && !q.flushed && !q.dead {
 		q.device.launchCount++
 		q.cmds.at(int(q.launched - q.completed)).order = q.device.launchCount
 		q.launched++
 		q.device.engine.launched(q)
+	}
+	if q.launched != before {
+		q.countersChanged(false)
 	}
 }
 
@@ -127,11 +136,12 @@ func (q *queue) complete() {
 	if c.order <= q.lastOrder {
 		w.violation("queue %d: commands finished out of order", q.id)
 	}
-	q.lastOrder = c.order
+	q.lastOrder, q.lastTime = c.order, c.time
 	q.cmds.pop()
 	q.completed++
 	q.lastCompletion = w.now
-	q.countersChanged(q.completed == q.submitted || q.held && q.completed == q.launched)
+	drained := q.held && q.completed == q.launched || q.deactivatedAt != 0
+	q.countersChanged(q.completed == q.submitted || drained)
 }
 
 func (q *queue) afterComplete() {
@@ -142,7 +152,7 @@ func (q *queue) afterComplete() {
 }
 
 // countersChanged notifies the observer. The shim wakes the daemon only when the queue
-// becomes ready or idle, or has drained while held.
+// becomes ready or idle, or has drained while stopped.
 func (q *queue) countersChanged(wake bool) {
 	if q.gated {
 		q.device.world.observer.countersChanged(q, wake)

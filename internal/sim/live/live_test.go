@@ -257,7 +257,7 @@ func TestHoldAndBound(t *testing.T) {
 name: npu
 devices: [{model: level1-npu}]
 clients:
-  - {name: train, class: batch, arrival: {closed: 0, depth: 64}, kernels: {time: 1ms}}
+  - {name: train, class: batch, arrival: {closed: 0, depth: 64}, kernels: {time: 200us}}
 `, 1)
 	queue := queuesOf(t, h, 1)["sim: train"]
 	q := queue.Attached()
