@@ -81,6 +81,11 @@ type Daemon struct {
 
 	record func(order) // nil, or keeps an order that took effect; called without locks
 
+	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
+
+	keeping sync.Mutex  // held while the journal is brought up to date; taken before mu
+	ending  func() bool // the daemon ends: then runs end that the next daemon goes on with
+
 	choosing sync.Mutex // held while a policy is put in force; taken before mu
 }
 
@@ -102,6 +107,7 @@ func New(cfg Config) (*Daemon, error) {
 		ready: make(chan struct{}), external: make(map[string]*extpolicy.Connection),
 		processes: make(map[int]*process), devices: make(map[sched.DeviceID]*device), failed: make(map[string]error),
 		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedHint, 64),
+		pendingPolicies: make(map[string]keptPolicy),
 	}
 	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll
 	d.status.compute, d.policyInForce.compute = d.readStatus, d.readPolicy
@@ -144,6 +150,7 @@ func (d *Daemon) Record(sched.Time, []sched.Event, []sched.Action) {
 func (d *Daemon) Run(ctx context.Context) error {
 	defer d.cfg.Journal.Close()
 	d.undoLeft()
+	d.ending = func() bool { return ctx.Err() != nil }
 	d.guardian = newSupervisor(d.cfg.Guardian, d.cfg.Journal, d.cfg.Log)
 	d.exec = newExecutor(d.guardian, d.events.post)
 	d.mu.Lock()
@@ -160,6 +167,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		l := loop.Loop{Sched: d.sched, Transport: d, Executor: d.exec, Recorder: d}
 		_ = l.Run(looping, d, d.events.sleeper)
 	})
+	d.takeOver()
 	ended.Go(func() { d.followExits(looping) })
 	for _, b := range d.cfg.Backends {
 		d.startBackend(ctx, b)

@@ -134,6 +134,9 @@ func rotateUntilKilled(dir string, pids []string) {
 			_, _ = fmt.Sscan(text, &pid)
 			p, _ := proc.Look(pid)
 			_, _ = b.offer(p)
+			if os.Getenv("DAEMON_TEST_PAUSE") != "" {
+				_, _ = d.Change(ourselves, pid, given("paused=true"))
+			}
 		}
 		fmt.Println("ready")
 	}()

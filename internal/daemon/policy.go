@@ -149,10 +149,10 @@ func (d *Daemon) choose(dev *device, p api.Policy, choice sched.PolicyChoice) {
 }
 
 // chooseConfigured gives a device the policy that the configuration names for it, if it
-// names one. d.mu is held.
+// names one, or the one that was chosen before the daemon restarted. d.mu is held.
 func (d *Daemon) chooseConfigured(dev *device) {
 	p, ok := d.conf.DevicePolicy(string(dev.info.Device.ID), dev.info.Index)
-	if !ok {
+	if d.takeOverDevice(string(dev.info.Device.ID), p) || !ok {
 		return
 	}
 	choice, err := policy.Choose(p.Name, p.Params)

@@ -132,6 +132,7 @@ func (d *Daemon) followExits(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-every.C:
+			d.keepAll() // processes may have joined a run, or exited
 		case <-d.exits:
 		case h := <-d.reduced:
 			d.logReduced(h)

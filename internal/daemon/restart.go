@@ -1,8 +1,12 @@
 package daemon
 
 import (
+	"strings"
+
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/proc"
 )
 
 // What a daemon takes over from an earlier one: the journal on disk.
@@ -27,4 +31,107 @@ func (d *Daemon) journalCheck() api.Check {
 		}
 	}
 	return api.Check{Name: "journal", OK: true, Detail: d.cfg.Journal.Path()}
+}
+
+// takeOver puts in force what orders to an earlier daemon have led to. No backend is started
+// yet, so that every process has its attributes when it is found.
+func (d *Daemon) takeOver() {
+	runs := make(map[uint64]*treeAttrs)
+	for _, key := range append(d.cfg.Journal.Keys(keptRuns), d.cfg.Journal.Keys(keptTrees)...) {
+		var k keptTree
+		if d.cfg.Journal.Get(key, &k) && d.isAlive(k.Root) {
+			runs[k.Run] = d.takeOverTree(k)
+		}
+	}
+	for _, key := range d.cfg.Journal.Keys(keptProcesses) {
+		var k keptProcess
+		if d.cfg.Journal.Get(key, &k) {
+			d.takeOverProcess(k, runs)
+		}
+	}
+	for _, key := range d.cfg.Journal.Keys(keptPolicies) {
+		var k keptPolicy
+		if d.cfg.Journal.Get(key, &k) {
+			d.takeOverPolicy(strings.TrimPrefix(key, keptPolicies), k)
+		}
+	}
+	d.record = d.keepOrder
+}
+
+func (d *Daemon) isAlive(id proc.ID) bool {
+	s, err := d.procs.Stat(id.PID)
+	return err == nil && s.Start == id.Start
+}
+
+// takeOverTree puts a tree or a run in force. A run lasts until its root exits, or begins it
+// again.
+func (d *Daemon) takeOverTree(k keptTree) *treeAttrs {
+	t := &treeAttrs{lineage: proc.Lineage(k.Root, d.procs.Stat), by: k.By, values: k.Values, run: k.Run}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if k.Run == 0 {
+		d.trees[k.Root] = t
+		return t
+	}
+	t.takenOver = true
+	d.runs[k.Root] = append(d.runs[k.Root], t)
+	d.reserveID(k.Run)
+	return t
+}
+
+// takeOverProcess makes the record of a process that has not exited.
+func (d *Daemon) takeOverProcess(k keptProcess, runs map[uint64]*treeAttrs) {
+	info, err := d.procs.Process(k.ID.PID)
+	if err != nil || info.ID() != k.ID {
+		return
+	}
+	p := d.lockRecord(info)
+	defer d.mu.Unlock()
+	p.layers[attr.FromSet], p.owned, p.restored = k.Set, k.Owned, k.Restored
+	if k.Run != nil {
+		if p.run = runs[k.Run.Run]; p.run == nil { // it has ended
+			p.run = &treeAttrs{lineage: []proc.ID{k.Run.Root}, by: k.Run.By, values: k.Run.Values, run: k.Run.Run}
+		}
+	}
+	p.merge()
+	d.publish(p)
+}
+
+// reserveID keeps a number from being used again.
+func (d *Daemon) reserveID(n uint64) {
+	for last := d.lastID.Load(); last < n && !d.lastID.CompareAndSwap(last, n); last = d.lastID.Load() {
+	}
+}
+
+// takeOverPolicy puts a policy in force that was chosen by order, unless the configuration
+// has changed since. That of a device is pending until the device is found.
+func (d *Daemon) takeOverPolicy(device string, k keptPolicy) {
+	switch {
+	case device != "":
+		d.pendingPolicies[device] = k
+	case samePolicy(k.Configured, d.conf.Policy):
+		d.repeatPolicy(k.InForce)
+	}
+}
+
+// takeOverDevice puts the policy in force that was chosen by order for a device, and reports
+// whether there is one. d.mu is held.
+func (d *Daemon) takeOverDevice(id string, configured api.Policy) bool {
+	k, pending := d.pendingPolicies[id]
+	delete(d.pendingPolicies, id)
+	if !pending || !samePolicy(k.Configured, configured) {
+		return false
+	}
+	if k.InForce.Name == "" { // an order for all devices replaced the configured one
+		k.InForce = d.policy
+	}
+	k.InForce.Device = id
+	go d.repeatPolicy(k.InForce) // takes d.mu
+	return true
+}
+
+func (d *Daemon) repeatPolicy(p api.Policy) {
+	if err := d.putInForce(p); err != nil {
+		d.cfg.Log.Error("policy that was chosen before the daemon restarted could not be applied", "policy", p.Name, "device", p.Device, "error", err)
+	}
 }

@@ -13,10 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
 )
 
 func journalPath(dir string) string { return filepath.Join(dir, "journal") }
@@ -173,4 +178,176 @@ func TestLeftChangeOfAnExitedProcessIsForgotten(t *testing.T) {
 		t.Errorf("a queue that cannot be found again: got %d, %v, %v; want an error, and its entry kept", last, err, s.Keys(""))
 	}
 	_ = s.Close()
+}
+
+// nextDaemon ends a daemon with a fake backend, cleanly or by simulating a crash, and returns the
+// next one on the same journal. Change may edit its configuration.
+func nextDaemon(t *testing.T, b *fakeBackend, stop func(), change func(*config.Config)) (*Daemon, *fakeBackend, func()) {
+	t.Helper()
+	stop()
+	next := newFakeBackend(b.dir)
+	d := newTestDaemon(next)
+	if change != nil {
+		change(d.conf)
+		d.policy = d.conf.Policy
+	}
+	d.cfg.Journal = openJournal(b.dir)
+	return d, next, runDaemon(t, d)
+}
+
+// newKeptDaemon starts a daemon with a fake backend and a journal.
+func newKeptDaemon(t *testing.T) (*Daemon, *fakeBackend, func()) {
+	t.Helper()
+	b := newFakeBackend(t.TempDir())
+	return nextDaemon(t, b, func() {}, nil)
+}
+
+// TestOrdersSurviveARestart: a paused process stays paused, a tree and a process keep their
+// attributes, and processes that have exited are dropped.
+func TestOrdersSurviveARestart(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	paused, _ := sleeper(t)
+	gone, goneCmd := sleeper(t)
+	b.mustOffer(t, paused)
+	b.mustOffer(t, gone)
+	for pid, attrs := range map[int]string{paused.PID: "paused=true weight=7", gone.PID: "class=batch"} {
+		if _, err := d.Change(ourselves, pid, given(attrs)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Change(ourselves, paused.PID, given("weight=9")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Change(ourselves, os.Getpid(), tree("class=batch")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Change(ourselves, paused.PID, given("class=online")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is paused", func() bool { return b.hardware(paused.PID).stopped })
+	_ = goneCmd.Process.Kill()
+	_ = goneCmd.Wait()
+
+	d, b, stop = nextDaemon(t, b, stop, nil)
+	if b.hardware(paused.PID).stopped {
+		t.Error("the queue was not started when the daemon ended")
+	}
+	b.mustOffer(t, paused)
+	eventually(t, "it is paused again", func() bool { return b.hardware(paused.PID).stopped })
+	later, _ := sleeper(t) // a child of this process: of the tree
+	b.mustOffer(t, later)
+	got := map[int]string{}
+	for _, p := range d.Processes() {
+		got[p.PID] = fmt.Sprint(p.Class(), " ", p.Attrs.Int(attr.Weight))
+	}
+	if want := map[int]string{paused.PID: "online 9", later.PID: "batch 1"}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if keys := d.cfg.Journal.Keys(keptProcesses + fmt.Sprint(gone.PID)); len(keys) > 0 {
+		eventually(t, "the process that has exited is dropped", func() bool { return len(d.cfg.Journal.Keys(keptProcesses+fmt.Sprint(gone.PID))) == 0 })
+	}
+	if err := d.Restore(ourselves); err != nil {
+		t.Fatal(err)
+	}
+	d, b, stop = nextDaemon(t, b, stop, nil)
+	defer stop()
+	b.mustOffer(t, paused)
+	if p := d.Processes()[0]; p.Class() != "standard" || p.Attrs.Bool(attr.Paused) || d.Policy().Name != "native" {
+		t.Errorf("after restore and a restart: got %s, paused %v, policy %s; want standard, false, native", p.Class(), p.Attrs.Bool(attr.Paused), d.Policy().Name)
+	}
+}
+
+// TestOrdersSurviveAKill: the process is paused again although the daemon and its guardian
+// could not do anything at the end.
+func TestOrdersSurviveAKill(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	p, _ := sleeper(t)
+	cmd := drivertest.Self("DAEMON_TEST=daemon", "DAEMON_TEST_PAUSE=1")
+	cmd.Args = []string{os.Args[0], b.dir, fmt.Sprint(p.PID)}
+	child := drivertest.Start(t, cmd)
+	_, _ = child.Out.Read(make([]byte, 8))
+	eventually(t, "it is paused", func() bool { return b.hardware(p.PID).stopped })
+	killBoth(t, child)
+	_, next, stop := nextDaemon(t, b, func() {}, nil)
+	defer stop()
+	if b.hardware(p.PID).stopped {
+		t.Error("the queue is stopped before the next daemon has found it")
+	}
+	next.mustOffer(t, p)
+	eventually(t, "it is paused again", func() bool { return b.hardware(p.PID).stopped })
+}
+
+// TestRunsSurviveARestart: a run whose root is alive applies to processes that are found
+// later, and is replaced when its root begins it again. Processes keep the attributes of a
+// run that has ended.
+func TestRunsSurviveARestart(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	live, _ := sleeper(t)
+	ended, cmd := sleeper(t)
+	member, _ := sleeper(t)
+	begin := func(root proc.Process, attrs string) (end func()) {
+		t.Helper()
+		_, end, err := d.BeginRun(server.Caller{PID: root.PID, All: true}, api.Run{Values: attr.Must(attrs)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return end
+	}
+	endRun := begin(member, "class=batch")
+	b.mustOffer(t, member)
+	endRun()
+	endLive := begin(live, "class=online")
+	_ = begin(ended, "class=idle")
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	stopBoth := func() {
+		stop()
+		endLive() // the server ends all runs when the daemon ends
+	}
+	d, b, stop = nextDaemon(t, b, stopBoth, nil)
+	b.mustOffer(t, live)
+	b.mustOffer(t, member)
+	classes := func() (got []string) {
+		for _, p := range d.Processes() {
+			got = append(got, p.Class())
+		}
+		return got
+	}
+	if got := classes(); fmt.Sprint(got) != "[online batch]" {
+		t.Errorf("got classes %v, want [online batch]", got)
+	}
+	begin(live, "class=idle")()
+	if got := classes(); fmt.Sprint(got) != "[idle batch]" {
+		t.Errorf("after the root began its run again: got classes %v, want [idle batch]", got)
+	}
+	if keys := d.cfg.Journal.Keys(keptRuns); len(keys) != 0 {
+		t.Errorf("after every run has ended: got %v, want none", keys)
+	}
+	stop()
+}
+
+// TestPolicySurvivesARestart: until the policy of the configuration is another one.
+func TestPolicySurvivesARestart(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	policies := func() string {
+		p := d.Policy()
+		text := p.Name + fmt.Sprint(p.Params)
+		for _, own := range p.Devices {
+			text += " " + own.Device + " " + own.Name
+		}
+		return text
+	}
+	for _, p := range []api.Policy{{Name: "wfq"}, {Name: "rr", Device: "fake0"}} {
+		if _, err := d.SetPolicy(ourselves, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := policies()
+	d, b, stop = nextDaemon(t, b, stop, nil)
+	eventually(t, "the policies are in force again: "+want, func() bool { return policies() == want })
+	d, b, stop = nextDaemon(t, b, stop, nil)
+	eventually(t, "and after another restart", func() bool { return policies() == want })
+	d, _, stop = nextDaemon(t, b, stop, func(c *config.Config) { c.Policy = api.Policy{Name: "fifo"} })
+	defer stop()
+	eventually(t, "the changed configuration is in force", func() bool { return policies() == "fifomap[] fake0 rr" })
 }

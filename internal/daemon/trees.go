@@ -19,6 +19,9 @@ type treeAttrs struct {
 	by      server.Caller
 	values  attr.Values
 	run     uint64 // the number of the run; zero for a tree
+	// takenOver means that the run is from an earlier daemon. It ends when its root begins it
+	// again, which giveway run does, or exits.
+	takenOver bool
 }
 
 func (g *treeAttrs) root() proc.ID { return g.lineage[0] }
@@ -102,6 +105,7 @@ func (d *Daemon) addTree(o *order, lineage []proc.ID) (*treeAttrs, error) {
 	case mine >= maxTrees && !o.By.All:
 		return nil, server.Conflict("%d trees of your processes have attributes already; end some of these processes", mine)
 	case o.Kind == orderRun:
+		d.runs[tree.root()] = slices.DeleteFunc(d.runs[tree.root()], func(r *treeAttrs) bool { return r.takenOver })
 		d.runs[tree.root()] = append(d.runs[tree.root()], tree) // the last one applies
 	default:
 		if old := d.trees[tree.root()]; old != nil {

@@ -1,0 +1,156 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
+)
+
+// The journal keeps what orders have led to, so that the next daemon goes on with it: the
+// attributes of processes, trees and runs, and the policies that differ from the
+// configuration's. It keeps results, not orders: their number is bounded, and the next
+// daemon need not repeat how they came about.
+
+// Keys of the journal.
+const (
+	keptProcesses = "process/" // and pid.start: a keptProcess
+	keptTrees     = "tree/"    // and pid.start of the root: a keptTree
+	keptRuns      = "run/"     // and the run's number: a keptTree
+	keptPolicies  = "policy/"  // and the device's ID, or nothing for all devices: a keptPolicy
+)
+
+// keptProcess is what orders gave to a process.
+type keptProcess struct {
+	ID       proc.ID     `json:"id"`
+	Set      attr.Values `json:"set,omitzero"`
+	Owned    bool        `json:"owned,omitempty"`
+	Run      *keptTree   `json:"run,omitempty"` // it may have ended, and its root exited
+	Restored bool        `json:"restored,omitempty"`
+}
+
+// keptTree is a tree or a run.
+type keptTree struct {
+	Root   proc.ID       `json:"root"`
+	By     server.Caller `json:"by"`
+	Values attr.Values   `json:"values,omitzero"`
+	Run    uint64        `json:"run,omitempty"`
+}
+
+// keptPolicy is a policy that was chosen by an order. Configured is the policy that the
+// configuration had then: if it has another one now, the file is the newer order.
+type keptPolicy struct {
+	InForce    api.Policy `json:"in_force"`
+	Configured api.Policy `json:"configured"`
+}
+
+func idKey(prefix string, id proc.ID) string { return fmt.Sprintf("%s%d.%d", prefix, id.PID, id.Start) }
+
+func runKey(n uint64) string { return fmt.Sprint(keptRuns, n) }
+
+func (t *treeAttrs) kept() keptTree { return keptTree{t.root(), t.by, t.values, t.run} }
+
+// kept returns what orders gave to a process; ok is false if that is nothing. d.mu is held.
+func (p *process) kept() (k keptProcess, ok bool) {
+	k = keptProcess{ID: p.info.ID(), Set: p.layers[attr.FromSet], Owned: p.owned, Restored: p.restored}
+	if p.run != nil {
+		run := p.run.kept()
+		k.Run = &run
+	}
+	return k, k != keptProcess{ID: k.ID}
+}
+
+// keepOrder writes the result of an order to the journal.
+func (d *Daemon) keepOrder(o order) {
+	if o.Kind != orderSet {
+		d.keepAll()
+		return
+	}
+	d.keeping.Lock()
+	defer d.keeping.Unlock()
+	d.mu.Lock()
+	p := d.recordOf(o.Target)
+	if p == nil {
+		d.mu.Unlock()
+		return
+	}
+	k, _ := p.kept()
+	d.mu.Unlock()
+	d.logKept(d.cfg.Journal.Put(idKey(keptProcesses, o.Target), k))
+}
+
+// keepAll makes the journal agree with what is in force, and so drops from it what belongs to
+// processes that have exited. It does nothing while the daemon ends.
+func (d *Daemon) keepAll() {
+	if d.cfg.Journal == nil {
+		return
+	}
+	d.keeping.Lock() // an earlier state is not written after a later one
+	defer d.keeping.Unlock()
+	kept := d.inForce()
+	if d.ending() {
+		return
+	}
+	for _, prefix := range []string{keptProcesses, keptTrees, keptRuns, keptPolicies} {
+		for _, key := range d.cfg.Journal.Keys(prefix) {
+			if _, ok := kept[key]; !ok {
+				d.logKept(d.cfg.Journal.Delete(key))
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(kept)) {
+		d.logKept(d.cfg.Journal.Put(key, kept[key]))
+	}
+}
+
+func (d *Daemon) logKept(err error) {
+	if err != nil {
+		d.cfg.Log.Error("order is in force, but the next daemon will not know of it", "error", err)
+	}
+}
+
+// inForce returns everything that the journal keeps, by key.
+func (d *Daemon) inForce() map[string]any {
+	kept := make(map[string]any)
+	d.each(d.all(), func(p *process) {
+		if k, ok := p.kept(); ok {
+			kept[idKey(keptProcesses, k.ID)] = k
+		}
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, t := range d.trees {
+		kept[idKey(keptTrees, id)] = t.kept()
+	}
+	for _, all := range d.runs {
+		for _, r := range all {
+			kept[runKey(r.run)] = r.kept()
+		}
+	}
+	for device, p := range d.pendingPolicies {
+		kept[keptPolicies+device] = p
+	}
+	keepPolicy := func(device string, inForce, configured api.Policy) {
+		if k := (keptPolicy{inForce, configured}); !samePolicy(inForce, configured) {
+			kept[keptPolicies+device] = k
+		}
+	}
+	keepPolicy("", d.policy, d.conf.Policy)
+	for id, dev := range d.devices {
+		configured, _ := d.conf.DevicePolicy(string(id), dev.info.Index)
+		keepPolicy(string(id), dev.policy, configured)
+	}
+	return kept
+}
+
+func samePolicy(a, b api.Policy) bool {
+	a.Device, b.Device = "", "" // one may have the index, the other the ID
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
