@@ -84,7 +84,7 @@ var mayImport = map[string][]string{
 	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc", "internal/safepath"},
 	"internal/config":   {"sched", "policy", "attr", "api", "internal/proc", "internal/safepath", "internal/yamlfile", "internal/extpolicy"},
 	"internal/backends": {
-		"internal/config", "internal/hal", "internal/proc", "internal/scenario",
+		"internal/config", "internal/guardian", "internal/hal", "internal/journal", "internal/proc", "internal/scenario",
 		"internal/shim", "internal/nvidia", "internal/amd", "internal/sim/live",
 	},
 	"internal/daemon": { // no vendor: internal/backends names them

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/nvidia"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/scenario"
@@ -132,6 +135,31 @@ func Adopt(found json.RawMessage, fd int) (hal.Queue, error) {
 	_ = unix.Close(fd)
 	return nil, fmt.Errorf("adopt a queue: backend %q cannot restore queues", a.Backend)
 }
+
+// RestoreLeft undoes the changes that daemons which were killed, with their guardians, left in
+// their journals. sockets are the control sockets of these daemons. It counts the queues that
+// were changed; found is false if there is no journal.
+func RestoreLeft(sockets []string, log *slog.Logger) (queues int, found bool, err error) {
+	for _, socket := range sockets {
+		path := journal.Path(socket)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		found = true
+		s, failed := journal.Open(path, restoreWait, log)
+		if failed == nil {
+			var n int
+			n, _, failed = guardian.UndoLeft(s, unstarted(), log)
+			queues += n
+			failed = errors.Join(failed, s.Damaged(), s.Close())
+		}
+		err = errors.Join(err, failed)
+	}
+	return queues, found, err
+}
+
+// restoreWait is how long RestoreLeft waits for a guardian that is restoring queues.
+const restoreWait = 10 * time.Second
 
 // restoreTime is the time limit of RestoreAll, which usually needs much less.
 const restoreTime = 30 * time.Second

@@ -21,6 +21,7 @@ import (
 	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/nvidia"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
@@ -37,17 +38,29 @@ func TestMain(m *testing.M) {
 		_ = guardian.Run(3, Adopt, slog.New(slog.DiscardHandler))
 		os.Exit(0)
 	case "daemon":
-		d := newDaemon(os.Getenv("BACKENDS_TEST_CONTROL"))
+		d := newDaemon(os.Getenv("BACKENDS_TEST_CONTROL"), os.Getenv("BACKENDS_TEST_JOURNAL"))
 		fmt.Println("ready")
+		if pid, err := strconv.Atoi(os.Getenv("BACKENDS_TEST_ONLINE")); err == nil {
+			go makeOnline(d, pid)
+		}
 		_ = d.Run(context.Background())
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// newDaemon makes a daemon on a control file of the double.
-func newDaemon(control string) *daemon.Daemon {
-	knownDriver := fstest.MapFS{"sys/module/nvidia/version": {Data: []byte("580.159.04\n")}}
+// makeOnline gives a process the class online as soon as the daemon has found it.
+func makeOnline(d *daemon.Daemon, pid int) {
+	for {
+		time.Sleep(time.Millisecond)
+		if _, err := d.Change(server.Caller{All: true}, pid, api.Change{Values: attr.Must("class=online")}); err == nil {
+			return
+		}
+	}
+}
+
+// newDaemon makes a daemon on a control file of the double. Without a journal it keeps none.
+func newDaemon(control, journalPath string) *daemon.Daemon {
 	file := config.Config{Policy: api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}}}
 	if os.Getenv("BACKENDS_TEST") == "daemon" {
 		file.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
@@ -56,18 +69,31 @@ func newDaemon(control string) *daemon.Daemon {
 	if err != nil {
 		panic(err)
 	}
+	var disk *journal.Store
+	if journalPath != "" {
+		if disk, err = journal.Open(journalPath, 10*time.Second, slog.New(slog.DiscardHandler)); err != nil {
+			panic(err)
+		}
+	}
 	d, err := daemon.New(daemon.Config{
 		File:     file,
+		Journal:  disk,
 		Guardian: []string{"/usr/bin/env", "BACKENDS_TEST=guardian", self},
-		Backends: []hal.Backend{nvidia.New(nvidia.Config{
-			Only: proc.Everyone, Control: control, Poll: 20 * time.Millisecond, NoBPF: true, Root: knownDriver,
-		})},
-		Log: slog.New(slog.DiscardHandler),
+		Backends: []hal.Backend{onDouble(control)},
+		Log:      slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		panic(err)
 	}
 	return d
+}
+
+// onDouble returns the NVIDIA backend on a control file of the double.
+func onDouble(control string) *nvidia.Backend {
+	knownDriver := fstest.MapFS{"sys/module/nvidia/version": {Data: []byte("580.159.04\n")}}
+	return nvidia.New(nvidia.Config{
+		Only: proc.Everyone, Control: control, Poll: 20 * time.Millisecond, NoBPF: true, Root: knownDriver,
+	})
 }
 
 // run runs a daemon until stop is called.
@@ -93,7 +119,19 @@ type group struct {
 var asFound = group{slice: 2048 * time.Microsecond}
 
 // groupOf asks the driver, through a copy of the process's descriptor.
-func groupOf(t *testing.T, rm *nvrmtest.RM, control string, pid int) group {
+func groupOf(t *testing.T, rm *nvrmtest.RM, control string, pid int) (found group) {
+	t.Helper()
+	withGroup(t, control, pid, func(g nvrm.Group) error {
+		slice, err := g.Timeslice()
+		const channel = 0x5c00001c
+		found = group{slice, rm.Disabled(g.Client, channel)}
+		return err
+	})
+	return found
+}
+
+// withGroup calls do for the compute group of a process.
+func withGroup(t *testing.T, control string, pid int, do func(nvrm.Group) error) {
 	t.Helper()
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -116,15 +154,17 @@ func groupOf(t *testing.T, rm *nvrmtest.RM, control string, pid int) group {
 		if err != nil {
 			continue
 		}
-		const group1, channel = 0x5c000015, 0x5c00001c
-		slice, err := nvrm.Group{File: f, Client: client, Handle: group1}.Timeslice()
-		if err != nil {
+		const group1 = 0x5c000015
+		g := nvrm.Group{File: f, Client: client, Handle: group1}
+		if _, err := g.Timeslice(); err != nil {
 			continue
 		}
-		return group{slice, rm.Disabled(client, channel)}
+		if err := do(g); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
 	t.Fatalf("process %d has no compute group", pid)
-	return group{}
 }
 
 // TestDaemonOnNVIDIA runs the daemon with two processes: they are found, get classes, one
@@ -133,7 +173,7 @@ func TestDaemonOnNVIDIA(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	m := nvrmtest.Mounted(t, rm)
 	serve, train := m.Start(t), m.Start(t)
-	d := newDaemon(m.Path)
+	d := newDaemon(m.Path, "")
 	stop := run(t, d)
 	drivertest.Eventually(t, "both processes are found", func() bool { return len(d.Processes()) == 2 })
 	if got := groupOf(t, rm, m.Path, train.PID); got != asFound {
@@ -208,7 +248,7 @@ func TestKernelLogLinesAreCounted(t *testing.T) {
 		}
 	}
 	freed.Close()
-	d := newDaemon(m.Path)
+	d := newDaemon(m.Path, "")
 	defer run(t, d)()
 	drivertest.Eventually(t, "the process is found", func() bool { return len(d.Processes()) == 1 })
 	logged := rm.Logged()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -294,24 +295,63 @@ ok  driver  version 580
 	if out != want || errs != "giveway: 1 of 2 checks failed\n" || code != exitFailure {
 		t.Errorf("doctor: got exit %d\n%s%s", code, out, errs)
 	}
-	if out, _, code := call("restore"); code != exitOK || !strings.HasPrefix(out, "3 queues were found and started; 2 of them had") {
-		t.Errorf("restore: got exit %d, %s", code, out)
+	if out, _, code := call("restore", "--all"); code != exitOK || !strings.HasPrefix(out, "3 queues were found and started; 2 of them had") {
+		t.Errorf("restore --all: got exit %d, %s", code, out)
 	}
 	var printed map[string]any
-	out, errs, code = call("restore", "--json")
+	out, errs, code = call("restore", "--all", "--json")
 	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != exitOK || errs != "" {
-		t.Errorf("restore --json: got exit %d, %v, %s%s", code, err, out, errs)
+		t.Errorf("restore --all --json: got exit %d, %v, %s%s", code, err, out, errs)
 	}
-	if fmt.Sprint(printed) != "map[daemon:false groups_let_run:3 slices_put_back:2]" {
-		t.Errorf("restore --json: got %v", printed)
+	if fmt.Sprint(printed) != "map[daemon:false groups_let_run:3 journal:false slices_put_back:2]" {
+		t.Errorf("restore --all --json: got %v", printed)
 	}
 	LocalRestore = func(context.Context) (hal.Restored, error) {
 		return hal.Restored{Queues: 3, Slices: 2}, errors.New("process 7: it hangs")
 	}
-	for _, args := range []string{"restore", "restore --json"} {
+	for _, args := range []string{"restore --all", "restore --all --json"} {
 		if out, errs, code := call(strings.Fields(args)...); code != exitFailure || out != "" || errs != "giveway: process 7: it hangs\n" {
 			t.Errorf("%s that fails: got exit %d, %s%s", args, code, out, errs)
 		}
+	}
+}
+
+// TestRestoreLeft: without a daemon, restore undoes what the journals list; --left does so
+// without asking a daemon.
+func TestRestoreLeft(t *testing.T) {
+	defer func() { LeftRestore = nil }()
+	t.Setenv("GIVEWAY_SOCKET", "/none.sock")
+	for _, c := range []struct {
+		queues int
+		found  bool
+		err    error
+		want   string
+		code   int
+	}{
+		{2, true, nil, "2 queues were left changed; they are as they were found\n", exitOK},
+		{0, false, nil, "There is no journal, so", exitOK},
+		{1, true, errors.New("queue 3 of process 7: it hangs"), "giveway: queue 3 of process 7: it hangs\n", exitFailure},
+	} {
+		LeftRestore = func(sockets []string, _ *slog.Logger) (int, bool, error) {
+			if fmt.Sprint(sockets) != "[/none.sock]" {
+				t.Errorf("got sockets %v, want /none.sock", sockets)
+			}
+			return c.queues, c.found, c.err
+		}
+		for _, args := range []string{"restore", "restore --left"} {
+			if out, errs, code := call(strings.Fields(args)...); code != c.code || !strings.HasPrefix(out+errs, c.want) {
+				t.Errorf("%s: got exit %d, %s%s; want exit %d, %s", args, code, out, errs, c.code, c.want)
+			}
+		}
+	}
+	startDaemon(t, &daemonNode{})
+	asked := false
+	LeftRestore = func([]string, *slog.Logger) (int, bool, error) { asked = true; return 0, true, nil }
+	if _, _, code := call("restore"); code != exitOK || asked {
+		t.Errorf("restore with a daemon: got exit %d, journal read %v; want the daemon to do it", code, asked)
+	}
+	if _, _, code := call("restore", "--left"); code != exitOK || !asked {
+		t.Errorf("restore --left with a daemon: got exit %d, journal read %v; want the journal read", code, asked)
 	}
 }
 

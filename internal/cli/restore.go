@@ -8,14 +8,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// restoredJSON is what `restore --json` prints if no daemon runs.
+// restoredJSON is what `restore --json` prints if no daemon was asked.
 type restoredJSON struct {
-	Daemon bool `json:"daemon"` // false
-	Groups int  `json:"groups_let_run"`
-	Slices int  `json:"slices_put_back"`
+	Daemon  bool `json:"daemon"`  // false
+	Journal bool `json:"journal"` // there was one
+	Groups  int  `json:"groups_let_run"`
+	Slices  int  `json:"slices_put_back"` // with --all
 }
 
 func newRestore() *cobra.Command {
+	var left, all bool
 	cmd := &cobra.Command{
 		Use:   "restore",
 		Short: "Put everything back as the vendor has it",
@@ -24,26 +26,58 @@ found, every attribute of a process at its default. The policy is native afterwa
 When a policy is chosen again ('giveway policy slo'), the rules of the configuration and
 the attributes of 'giveway run' apply again; what 'set' and 'hint' gave stays gone.
 
-Without a daemon, every queue that can be reached is started, with the time slice that
-the vendor's driver gives it: for when a daemon and its guardian were both killed.`,
+Without a daemon, the changes are undone that a daemon left in its journal because it was
+killed together with its guardian. The orders in the journal stay: the next daemon goes
+on with them. The journal lies beside the daemon's socket: set GIVEWAY_SOCKET if that is
+not the usual one. --left does only this, and never asks a daemon.
+
+--all is for when the journal is lost: every queue of the machine that can be reached is
+started, with the time slice that the vendor's driver gives it, changed or not.`,
+		Example: `  giveway restore
+  giveway restore --left`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := client.New("").Restore(cmd.Context())
-			if errors.Is(err, client.ErrNoDaemon) && LocalRestore != nil {
-				return restoreHere(cmd)
+			if left && all {
+				return usageError{errors.New("--left and --all exclude each other: choose one")}
 			}
-			if err != nil {
+			if left && LeftRestore != nil {
+				return restoreLeft(cmd)
+			}
+			st, err := client.New("").Restore(cmd.Context())
+			switch none := errors.Is(err, client.ErrNoDaemon); {
+			case none && all && LocalRestore != nil:
+				return restoreAll(cmd)
+			case none && LeftRestore != nil:
+				return restoreLeft(cmd)
+			case err != nil:
 				return err
+			case all:
+				return errors.New("a daemon is running and has put everything back: --all is for when none runs")
 			}
 			return show(cmd, st, "Everything is as the vendor has it. The policy is native; choose another with 'giveway policy'.\n")
 		},
 	}
 	addJSON(cmd, "print JSON: the daemon's status, or what was put back if no daemon runs")
+	cmd.Flags().BoolVar(&left, "left", false, "only undo what a killed daemon left in its journal")
+	cmd.Flags().BoolVar(&all, "all", false, "without a daemon: give every queue the vendor's state, changed or not")
 	return cmd
 }
 
-// restoreHere restores without a daemon.
-func restoreHere(cmd *cobra.Command) error {
+// restoreLeft undoes what the journals of daemons that were killed list.
+func restoreLeft(cmd *cobra.Command) error {
+	queues, found, err := LeftRestore(client.Sockets(), newLog(cmd, false))
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%d queues were left changed; they are as they were found\n", queues)
+	if !found {
+		text = "There is no journal, so no daemon has left a change since the machine was started. If the file was removed, use --all.\n"
+	}
+	return show(cmd, restoredJSON{Journal: found, Groups: queues}, text)
+}
+
+// restoreAll restores every queue without a daemon and without a journal.
+func restoreAll(cmd *cobra.Command) error {
 	restored, err := LocalRestore(cmd.Context())
 	if err != nil {
 		return err

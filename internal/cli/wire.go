@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/backends"
@@ -15,15 +16,18 @@ var (
 	RunDaemon func(context.Context, daemon.Options) error
 	// LocalChecks checks the machine if no daemon runs.
 	LocalChecks func() []api.Check
-	// LocalRestore undoes what a daemon that is gone has left changed.
+	// LocalRestore restores every queue of the machine to the vendor's state.
 	LocalRestore func(context.Context) (hal.Restored, error)
+	// LeftRestore undoes the changes that killed daemons left in their journals. found is
+	// false if there is no journal.
+	LeftRestore func(sockets []string, log *slog.Logger) (queues int, found bool, err error)
 )
 
 // Wire connects the command line with the daemon and the machine's devices. Tests do not
 // call it: a daemon starts its own program as its guardian, which would be the test
 // program.
 func Wire() {
-	RunDaemon, LocalRestore = daemon.Serve, backends.RestoreAll
+	RunDaemon, LocalRestore, LeftRestore = daemon.Serve, backends.RestoreAll, backends.RestoreLeft
 	LocalChecks = func() (checks []api.Check) {
 		for _, c := range backends.Probe() {
 			checks = append(checks, api.Check(c))

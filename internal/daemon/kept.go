@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/giveway/giveway/api"
@@ -109,7 +111,7 @@ func (d *Daemon) keepAll() {
 }
 
 func (d *Daemon) logKept(err error) {
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrClosed) { // closed: the daemon has ended
 		d.cfg.Log.Error("order is in force, but the next daemon will not know of it", "error", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
@@ -64,6 +65,9 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	s := server.New(d, server.Config{Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Pages: pageHost(backends), Log: o.Log})
 	if err := s.Listen(); err != nil {
+		return err
+	}
+	if d.cfg.Journal, err = journal.Open(journal.Path(socket), journal.LockTime, o.Log); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)

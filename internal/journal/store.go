@@ -51,6 +51,9 @@ const (
 // queues holds it, at most for as long as guardian.Undo takes.
 const LockTime = 15 * time.Second
 
+// Path returns where the daemon with a control socket keeps its journal: beside the socket.
+func Path(socket string) string { return socket + ".journal" }
+
 // ErrLocked means that another process uses the journal.
 var ErrLocked = errors.New("another daemon, or the guardian of one that died, uses the journal; try again in some seconds")
 
