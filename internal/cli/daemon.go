@@ -56,11 +56,7 @@ in your configuration folder, if it exists.`,
 			if RunDaemon == nil {
 				return errors.New("this build has no daemon")
 			}
-			self, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			o.Version, o.Guardian, o.Log = version().Version, []string{self, "guardian"}, newLog(cmd, verbose)
+			o.Version, o.Guardian, o.Log = version().Version, []string{guardian.Self, "guardian"}, newLog(cmd, verbose)
 			o.User = o.User || os.Geteuid() != 0
 			o.Default = client.SystemSocket
 			if o.User {
@@ -73,6 +69,7 @@ in your configuration folder, if it exists.`,
 				}
 			}
 			server.RaiseFileLimit()
+			guardian.RaiseOOMScore()
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			return RunDaemon(ctx, o)

@@ -24,10 +24,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(guardian.Env) != "" && os.Getenv("DAEMON_TEST") == "" {
+		_ = guardian.Run(3, adoptFake, slog.New(slog.DiscardHandler))
+		os.Exit(0)
+	}
 	switch os.Getenv("DAEMON_TEST") {
 	case "guardian":
 		_ = guardian.Run(3, adoptFake, slog.New(slog.DiscardHandler))
 		os.Exit(0)
+	case "supervisor":
+		superviseUntilKilled(os.Args[1:])
 	case "shim":
 		runShimProcess(os.Args[1], os.Args[2])
 		os.Exit(0)

@@ -91,7 +91,8 @@ func (s *supervisor) startGuardian() {
 
 // guardianPause is the time between two attempts to start a guardian, if the last one
 // failed or did not live that long.
-const guardianPause = time.Second
+// Tests set it.
+var guardianPause = time.Second
 
 // keepGuardian starts a guardian whenever there is none, until the supervisor is closed.
 func (s *supervisor) keepGuardian() {

@@ -1,12 +1,20 @@
 package daemon
 
 import (
+	"bufio"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
+	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -40,16 +48,23 @@ func TestSupervisorStartsAGuardianLater(t *testing.T) {
 	}
 }
 
-// TestSupervisorReplacesAGuardian kills guardians: each is replaced, and no descriptor is
-// leaked.
+// TestSupervisorReplacesAGuardian kills 50 guardians: each is replaced and gets the queues,
+// and no descriptor is leaked.
 func TestSupervisorReplacesAGuardian(t *testing.T) {
+	guardianPause = time.Millisecond
+	defer func() { guardianPause = time.Second }()
 	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler))
 	count := func() int {
 		all, _ := os.ReadDir("/proc/self/fd")
 		return len(all)
 	}
+	for id := range 4 {
+		if err := s.adopt(sched.QueueID(id+1), adoption{Backend: "fake"}, int(openNull(t).Fd())); err != nil {
+			t.Fatal(err)
+		}
+	}
 	before, last := count(), 0
-	for range 2 {
+	for range 50 {
 		eventually(t, "a new guardian runs", func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -80,4 +95,56 @@ func openNull(t *testing.T) *os.File {
 	}
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// superviseUntilKilled keeps a guardian running and prints the pid of each. The guardian is
+// this program again, told by GIVEWAY_GUARDIAN what it is.
+func superviseUntilKilled(argv []string) {
+	_ = os.Unsetenv("DAEMON_TEST")
+	s := newSupervisor(argv, nil, slog.New(slog.DiscardHandler))
+	for last := 0; ; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		if s.guardian != nil && s.guardian.PID() != last {
+			last = s.guardian.PID()
+			fmt.Println(last)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// TestGuardianOfAReplacedProgram: the program is moved and another file takes its place, as an
+// upgrade does. A guardian that dies is replaced all the same, by the old program.
+func TestGuardianOfAReplacedProgram(t *testing.T) {
+	text, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "giveway")
+	if err := os.WriteFile(program, text, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, guardian.Self)
+	cmd.Env = append(os.Environ(), "DAEMON_TEST=supervisor")
+	child := drivertest.Start(t, cmd)
+	lines := bufio.NewScanner(child.Out)
+	if !lines.Scan() {
+		t.Fatal("no guardian was started")
+	}
+	if err := errors.Join(os.Rename(program, program+".old"), os.WriteFile(program, []byte("the new version"), 0o700), os.Remove(program+".old")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		pid, _ := strconv.Atoi(lines.Text())
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan bool, 1)
+		go func() { next <- lines.Scan() }()
+		select {
+		case <-next:
+		case <-time.After(10 * time.Second):
+			t.Fatal("no guardian was started after the program was replaced")
+		}
+	}
 }

@@ -46,6 +46,11 @@ type message struct {
 // not start a daemon: it may have been started as a guardian by mistake.
 const Env = "GIVEWAY_GUARDIAN"
 
+// Self is the program of this process as it was when it was started, even if its file was
+// moved, deleted or replaced by another version since. The kernel resolves it in the new
+// process before that runs anything else.
+const Self = "/proc/self/exe"
+
 // maxMessage is the largest packet: a channel group has a few hundred channels at most.
 const maxMessage = 64 << 10
 
@@ -60,8 +65,8 @@ type Guardian struct {
 	done chan struct{} // closed when the process has exited
 }
 
-// Start starts the guardian process. Argv is its command line; the program must
-// call Run with descriptor 3.
+// Start starts the guardian process. Argv is its command line, of which the first
+// is usually Self; the program must call Run with descriptor 3.
 func Start(argv ...string) (*Guardian, error) {
 	ours, theirs, err := pair()
 	if err != nil {
@@ -69,6 +74,9 @@ func Start(argv ...string) (*Guardian, error) {
 	}
 	defer theirs.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
+	if argv[0] == Self {
+		cmd.Args[0] = os.Args[0] // for ps
+	}
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Env = append(os.Environ(), Env+"=1")
 	cmd.Stderr = os.Stderr
@@ -95,6 +103,7 @@ func pair() (ours int, theirs *os.File, err error) {
 	}
 	limit := unix.NsecToTimeval(int64(sendTimeout))
 	if err := unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
 		return 0, nil, fmt.Errorf("socket to the guardian: %w", err)
 	}
 	return fds[0], os.NewFile(uintptr(fds[1]), "daemon"), nil

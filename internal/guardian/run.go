@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +22,7 @@ type Adopter func(found json.RawMessage, fd int) (hal.Queue, error)
 // has exited, and undoes all changes if the daemon sent no goodbye.
 func Run(fd int, adopt Adopter, log *slog.Logger) error {
 	s := &server{adopt: adopt, lock: -1, queues: make(map[sched.QueueID]hal.Queue), log: log}
-	// When memory runs out, the kernel should kill other processes first. This
-	// needs privileges; without them the default stays.
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
+	_ = setOOMScore(guardianScore) // without privileges, and outside the unit, the default stays
 	buf := make([]byte, maxMessage)
 	for {
 		n, received, err := receive(fd, buf)
