@@ -1,0 +1,557 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// ladderRun drives a ladder as slo does, without a scheduler: a setting is in force at
+// once, and a request finishes every so often. docs/POLICIES.md states the figures that
+// are tested here.
+type ladderRun struct {
+	*ladder
+	now     sched.Time
+	every   time.Duration
+	score   float64
+	changes []ladderChange
+}
+
+// ladderChange is a change of the current rung.
+type ladderChange struct {
+	at       sched.Time
+	n        int // requests until then
+	from, to int
+}
+
+func newLadderRun(dev sched.Device, every time.Duration) *ladderRun {
+	x := &ladderRun{ladder: &ladder{}, every: every, now: sched.Time(time.Hour)}
+	x.build(dev)
+	x.begin()
+	return x
+}
+
+// begin puts the current setting in force, and resets the score if the ladder says so.
+func (x *ladderRun) begin() {
+	r := &x.rungs[x.current]
+	x.confirm(&sched.View{Now: x.now, Queues: []sched.Queue{{ID: 2, Slice: r.slice, Bound: r.bound}}}, 2)
+	if x.resetScores {
+		x.resetScores, x.score = false, 0
+	}
+}
+
+// finish finishes a request.
+func (x *ladderRun) finish(took time.Duration) {
+	x.now = x.now.Add(x.every)
+	was := x.current
+	x.request(x.now.Add(-took), took, testSLO, &x.score)
+	x.duration(took)
+	x.decide(x.now)
+	if x.current != was {
+		x.changes = append(x.changes, ladderChange{x.now, x.total, was, x.current})
+	}
+	x.begin()
+}
+
+// gets makes batch work get a share of the device in the time of one request.
+func (x *ladderRun) gets(share float64) {
+	x.measured = true
+	r := &x.rungs[x.current]
+	r.wall += x.every
+	r.batch += time.Duration(share * float64(x.every))
+	r.requests++
+}
+
+// choose makes a rung the chosen one.
+func (x *ladderRun) choose(i int) {
+	x.chosen = i
+	x.put(i, x.now)
+	x.changes, x.score = nil, 0
+	x.begin()
+}
+
+// never makes a rung not be tried.
+func (x *ladderRun) never(rungs ...int) {
+	for _, i := range rungs {
+		x.rungs[i].retry = sched.Never
+	}
+}
+
+func TestLadderHasTheDocumentedRungs(t *testing.T) {
+	us := time.Microsecond
+	for _, c := range []struct {
+		name  string
+		dev   sched.Device
+		want  []setting
+		start int
+	}{
+		{"H200", h200, []setting{{}, {slice: 1024 * us}, {slice: 512 * us}, {slice: 256 * us}, {slice: 1}, {slice: 1, stop: true}}, 4},
+		{"any slice is safe", sched.Device{Slice: 2 * ms}, []setting{{}, {slice: ms}, {slice: 500 * us}, {slice: 250 * us}, {slice: 125 * us}, {slice: 1}, {slice: 1, stop: true}}, 5},
+		{"half can be shared", sched.Device{Slice: 2 * ms, MinSharedSlice: ms}, []setting{{}, {slice: ms}, {slice: 1}, {slice: 1, stop: true}}, 2},
+		{"only the default can", sched.Device{Slice: 2 * ms, MinSharedSlice: 2 * ms}, []setting{{}, {slice: 1}, {slice: 1, stop: true}}, 1},
+		{"no slices", sched.Device{}, []setting{{}, {bound: 16}, {bound: 4}, {bound: 4, stop: true}}, 3},
+	} {
+		var l ladder
+		l.build(c.dev)
+		var got []setting
+		for _, r := range l.rungs[:l.last+1] {
+			got = append(got, r.setting)
+		}
+		if !slices.Equal(got, c.want) || l.start != c.start || l.current != l.start || l.chosen != l.start {
+			t.Errorf("%s: got %+v, start %d, want %+v, %d", c.name, got, l.start, c.want, c.start)
+		}
+	}
+}
+
+// TestLadderTrialTakes16RequestsAndHalfASecond measures how long each setting is in force
+// on the way to the mildest, with requests that are rare, frequent, and in between.
+func TestLadderTrialTakes16RequestsAndHalfASecond(t *testing.T) {
+	for _, every := range []time.Duration{ms, 30 * ms, 32 * ms, 200 * ms} {
+		x := newLadderRun(h200, every)
+		for range 5000 {
+			x.finish(ms)
+		}
+		at, n := sched.Time(time.Hour), 0
+		for _, c := range x.changes {
+			want := max(16, int((500*ms+every-1)/every))
+			if got := c.n - n; got < want || got > want+1 || c.to != c.from-1 {
+				t.Errorf("every %v: from rung %d to %d after %d requests and %v, want %d", every, c.from, c.to, got, c.at.Sub(at), want)
+			}
+			at, n = c.at, c.n
+		}
+		if x.chosen != 0 || len(x.changes) != 4 {
+			t.Errorf("every %v: ends at rung %d by %d changes, want 0 by 4", every, x.chosen, len(x.changes))
+		}
+	}
+}
+
+// TestLadderTrialNeedsMeasuredTime checks that a trial goes on until its gain has been
+// measured for half a second too, where the hardware measures.
+func TestLadderTrialNeedsMeasuredTime(t *testing.T) {
+	x := newLadderRun(h200, 20*ms)
+	x.measured = true
+	for range 100 {
+		x.finish(ms)
+	}
+	if len(x.changes) != 0 {
+		t.Errorf("without a measurement: got %v, want no change", x.changes)
+	}
+	x.rungs[x.current].wall = trialTime
+	if x.finish(ms); len(x.changes) != 1 {
+		t.Errorf("with a measurement of %v: got no change, want one", trialTime)
+	}
+}
+
+// pauses runs the ladder with one rung milder than the chosen one to try, and returns how
+// long it waits from the end of each trial to the next one. A trial has inTime requests in
+// time before a late one, or no late one if that is negative.
+func pauses(x *ladderRun, inTime, n int) (all []time.Duration) {
+	x.choose(x.start)
+	milder := x.start - 1
+	ended, trial := sched.Never, 0
+	for len(all) < n {
+		took := 9 * ms
+		if x.current == milder {
+			if trial++; trial > inTime && inTime >= 0 {
+				took = testSLO + 100*time.Microsecond
+			}
+		}
+		was := x.current
+		x.finish(took)
+		switch {
+		case was == milder && x.current != milder:
+			ended, trial = x.now, 0
+		case was != milder && x.current == milder && ended != sched.Never:
+			all = append(all, x.now.Sub(ended))
+		}
+	}
+	return all
+}
+
+// TestLadderFirstLateRequestEndsATrial checks that, and that the pause before the next
+// trial is 5 s and doubles up to 2 minutes; twice each time if most requests were late.
+func TestLadderFirstLateRequestEndsATrial(t *testing.T) {
+	for _, c := range []struct {
+		inTime        int
+		first, factor time.Duration
+	}{{5, 5 * time.Second, 2}, {0, 10 * time.Second, 4}} {
+		x := newLadderRun(h200, 11*ms)
+		x.never(0, 1, 2)
+		got := pauses(x, c.inTime, 7)
+		want := c.first
+		for i, p := range got {
+			if p < want || p > want+time.Second {
+				t.Errorf("%d requests in time first: pause %d is %v, want %v", c.inTime, i+1, p, want)
+			}
+			want = min(c.factor*want, 2*time.Minute)
+		}
+		for i := 0; i+1 < len(x.changes); i++ {
+			if c0, c1 := x.changes[i], x.changes[i+1]; c0.to == x.start-1 && c1.n-c0.n != c.inTime+1 {
+				t.Errorf("a trial took %d requests, want %d: the late one ends it", c1.n-c0.n, c.inTime+1)
+			}
+		}
+	}
+}
+
+// TestLadderKeepsASettingByWhichBatchWorkGains checks the gain that is needed: 2 % of what
+// batch work gets. Without it the next trial is after 20 s at the earliest.
+func TestLadderKeepsASettingByWhichBatchWorkGains(t *testing.T) {
+	for _, c := range []struct {
+		gain float64
+		keep bool
+	}{{0.03, true}, {0.025, true}, {0.015, false}, {0, false}, {-0.1, false}} {
+		x := newLadderRun(h200, 20*ms)
+		x.never(0, 1, 2)
+		x.choose(x.start)
+		for range 25 * 50 { // 25 s: a second trial is over
+			share := 0.6
+			if x.current < x.start {
+				share *= 1 + c.gain
+			}
+			x.gets(share)
+			x.finish(5 * ms)
+		}
+		if kept := x.chosen == x.start-1; kept != c.keep {
+			t.Errorf("a gain of %.1f %%: kept %v, want %v", 100*c.gain, kept, c.keep)
+		}
+		if c.keep {
+			continue
+		}
+		var begun []sched.Time
+		for _, ch := range x.changes {
+			if ch.to == x.start-1 {
+				begun = append(begun, ch.at)
+			}
+		}
+		if len(begun) != 2 || begun[1].Sub(begun[0]) < 20*time.Second || begun[1].Sub(begun[0]) > 22*time.Second {
+			t.Errorf("a gain of %.1f %%: trials at %v, want two, 20 s apart", 100*c.gain, begun)
+		}
+	}
+}
+
+// TestLadderComparesLossPerRequest checks that a setting under which fewer requests came
+// is not taken for better: batch work gets more then with any setting.
+func TestLadderComparesLossPerRequest(t *testing.T) {
+	var l ladder
+	l.build(h200)
+	l.measured = true
+	// Each request costs batch work 4 ms with rung 3, and 5 ms with rung 4.
+	fill := func(i int, requests float64, cost time.Duration) {
+		l.rungs[i].wall, l.rungs[i].requests = time.Second, requests
+		l.rungs[i].batch = time.Second - time.Duration(requests)*cost
+	}
+	fill(3, 100, 4*ms)
+	fill(4, 20, 5*ms)
+	// At 20 requests a second rung 3 would cost 80 ms instead of 100, of 900 that batch
+	// work gets.
+	if got, want := l.gain(3, 4), 0.020/0.900; math.Abs(got-want) > 1e-9 {
+		t.Errorf("got a gain of %v by the cheaper setting, want %v", got, want)
+	}
+	if got := l.gain(4, 3); got >= 0 {
+		t.Errorf("got a gain of %v by the dearer setting, want a loss", got)
+	}
+	// Without enough measurements a milder setting is better.
+	for _, c := range []struct {
+		name         string
+		measured     bool
+		wall3, wall4 time.Duration
+		n3, n4       float64
+		counts       bool
+	}{
+		{"enough", true, 250 * ms, 250 * ms, 8, 8, true},
+		{"not measured", false, time.Second, time.Second, 100, 100, false},
+		{"little time under one", true, 249 * ms, time.Second, 100, 100, false},
+		{"little time under the other", true, time.Second, 249 * ms, 100, 100, false},
+		{"few requests under one", true, time.Second, time.Second, 7, 100, false},
+		{"few requests under the other", true, time.Second, time.Second, 100, 7, false},
+	} {
+		l.measured = c.measured
+		l.rungs[3].wall, l.rungs[3].requests, l.rungs[3].batch = c.wall3, c.n3, c.wall3/2
+		l.rungs[4].wall, l.rungs[4].requests, l.rungs[4].batch = c.wall4, c.n4, c.wall4*3/4
+		// By the order of the rungs 3 gains over 4; by these measurements it may not.
+		if got := l.gain(3, 4); (got != 1) != c.counts {
+			t.Errorf("%s: got a gain of %v", c.name, got)
+		}
+	}
+}
+
+// TestLadderLeavesASettingAfterThreeLateRequests checks that three late requests in a row
+// end a setting, or a few more with others between them. The ladder begins anew if three
+// are within 16 requests; otherwise the next stricter setting is chosen.
+func TestLadderLeavesASettingAfterThreeLateRequests(t *testing.T) {
+	late := testSLO + 500*time.Microsecond
+	for _, c := range []struct {
+		late, apart int
+		want        int
+	}{
+		{2, 1, 1}, {3, 1, 4}, {3, 7, 1}, {4, 7, 4}, {4, 8, 2}, {4, 20, 2},
+	} {
+		x := newLadderRun(h200, 20*ms)
+		x.never(0)
+		x.choose(1)
+		for range 40 {
+			x.finish(9 * ms)
+		}
+		for range c.late {
+			for range c.apart - 1 {
+				x.finish(9 * ms)
+			}
+			x.finish(late)
+		}
+		if x.chosen != c.want || x.current != c.want {
+			t.Errorf("%d late requests, one in %d: got rung %d, want %d", c.late, c.apart, x.chosen, c.want)
+		}
+	}
+}
+
+// TestLadderToleratesAFewLateRequests checks the long run: 0.4 % late are tolerated, 1 %
+// are not.
+func TestLadderToleratesAFewLateRequests(t *testing.T) {
+	for _, c := range []struct {
+		oneIn int
+		stays bool
+	}{{260, true}, {230, false}, {100, false}} {
+		x := newLadderRun(h200, ms)
+		x.never(0)
+		x.choose(1)
+		for i := range 60_000 {
+			took := 5 * ms
+			if i%c.oneIn == c.oneIn-1 {
+				took = testSLO + 500*time.Microsecond
+			}
+			// A stall takes four times the device's stop time or its slice longer than
+			// usual: this one does not.
+			if took > testSLO {
+				x.allTook = [len(x.allTook)]time.Duration{}
+				for i := range x.allTook {
+					x.allTook[i] = 8 * ms
+				}
+			}
+			x.finish(took)
+		}
+		if stayed := len(x.changes) == 0; stayed != c.stays {
+			t.Errorf("one request in %d is late: stays %v, want %v: %v", c.oneIn, stayed, c.stays, x.changes)
+		}
+	}
+}
+
+// TestLadderCountsALateRequestTwiceIfOthersWereNearlyLate checks that two late requests
+// end a setting under which the others had little time to spare.
+func TestLadderCountsALateRequestTwiceIfOthersWereNearlyLate(t *testing.T) {
+	for _, c := range []struct {
+		spread time.Duration
+		want   int // late requests until the setting ends
+	}{{100 * time.Microsecond, 3}, {1900 * time.Microsecond, 2}} {
+		x := newLadderRun(h200, 20*ms)
+		x.never(0)
+		x.choose(1)
+		for i := range 64 {
+			x.finish(8*ms + c.spread*time.Duration(i*37%64)/64)
+		}
+		n := 0
+		for x.chosen == 1 && n < 10 {
+			x.finish(testSLO + 200*time.Microsecond)
+			n++
+		}
+		if n != c.want {
+			t.Errorf("a spread of %v: the setting ended after %d late requests, want %d", c.spread, n, c.want)
+		}
+	}
+}
+
+// TestLadderForgivesStalls checks what is a stall: a request later than usual by four
+// slices or stop times, and by four times the spread of the slowest tenth. Up to six in a
+// row do not count, in a trial one.
+func TestLadderForgivesStalls(t *testing.T) {
+	stall := func(x *ladderRun, n int, took time.Duration) (counted int) {
+		before := x.lateCounted
+		for i := range n {
+			if i == 4 {
+				took *= 3 // the first four are the slowest tenth now
+			}
+			x.finish(took)
+		}
+		return int(math.Round(x.lateCounted - before))
+	}
+	run := func(rung int, spread time.Duration) *ladderRun {
+		x := newLadderRun(h200, 20*ms)
+		x.never(0, 1, 2, 3, 4, 5)
+		x.choose(rung)
+		for i := range 40 {
+			x.finish(8*ms + spread*time.Duration(i%8/7))
+		}
+		return x
+	}
+	const us = time.Microsecond
+	for _, c := range []struct {
+		name   string
+		rung   int
+		spread time.Duration
+		n      int
+		took   time.Duration
+		want   int // late requests that count
+	}{
+		{"four default slices", 0, 0, 1, 8*ms + 4*2048*us, 0},
+		{"less than four default slices", 0, 0, 1, 8*ms + 4*2048*us - 1, 1},
+		{"four half slices", 1, 0, 1, 8*ms + 4*1024*us, 0},
+		{"less than four half slices", 1, 0, 1, 8*ms + 4*1024*us - 1, 1},
+		{"four stop times", 4, 0, 1, 8*ms + 4*700*us, 0},
+		{"less than four stop times", 4, 0, 1, 8*ms + 4*700*us - 1, 1},
+		{"four times the spread", 4, ms, 1, 8*ms + 4*ms, 0},
+		{"less than four times the spread", 4, ms, 1, 8*ms + 4*ms - 1, 1},
+		{"six in a row", 4, 0, 6, 20 * ms, 0},
+		{"seven in a row", 4, 0, 7, 20 * ms, 1},
+	} {
+		if got := stall(run(c.rung, c.spread), c.n, c.took); got != c.want {
+			t.Errorf("%s: %d late requests count, want %d", c.name, got, c.want)
+		}
+	}
+	x := newLadderRun(h200, 20*ms)
+	for range 7 {
+		x.finish(8 * ms)
+	}
+	if stall(x, 1, 20*ms) != 1 {
+		t.Error("the eighth request of all: it does not count, but what is usual is not known yet")
+	}
+	// A trial: the second in a row is due to it.
+	for n := 1; n <= 2; n++ {
+		x = run(4, 0)
+		x.put(3, x.now)
+		x.begin()
+		if got := stall(x, n, 20*ms); got != n-1 || (x.current == 3) != (n == 1) {
+			t.Errorf("%d in a row in a trial: %d count, rung %d", n, got, x.current)
+		}
+	}
+}
+
+// TestLadderForgivesFewStallsInTheLongRun checks that stalls do not count if they are at
+// most 0.6 % of all requests, besides the first six.
+func TestLadderForgivesFewStallsInTheLongRun(t *testing.T) {
+	for _, c := range []struct {
+		oneIn   int
+		forgive bool
+	}{{180, true}, {90, false}} {
+		x := newLadderRun(h200, ms)
+		x.never(0, 1, 2, 3, 4, 5)
+		x.choose(4)
+		counted := 0.0
+		for i := range 20_000 {
+			took := 8 * ms
+			if i%c.oneIn == c.oneIn-1 {
+				took = 20 * ms
+			}
+			before := x.lateCounted
+			x.finish(took)
+			counted += max(x.lateCounted-before, 0)
+		}
+		if (counted == 0) != c.forgive {
+			t.Errorf("one stall in %d: %.0f count", c.oneIn, counted)
+		}
+	}
+}
+
+// TestLadderTrialsKeepTheirBudget checks that trials, which may end with a late request
+// each, make at most 0.3 % of the last 2,000 requests late, besides the first.
+func TestLadderTrialsKeepTheirBudget(t *testing.T) {
+	x := newLadderRun(h200, 20*ms)
+	late, n := 0, 0
+	for range 30_000 {
+		took := 9 * ms
+		if x.current < x.start {
+			// The pause alone would allow more: it is forgotten when a queue opens.
+			took = testSLO + 100*time.Microsecond
+			late++
+		}
+		n++
+		x.finish(took)
+		for i := range x.rungs {
+			x.rungs[i].retry, x.rungs[i].pause = 0, 0
+		}
+	}
+	if part := float64(late) / float64(n); part < 0.003 || part > 0.004 {
+		t.Errorf("trials made %.2f %% of the requests late, want 0.3 %%", 100*part)
+	}
+}
+
+// TestLadderTriesOnlyWhatHasAChance checks that no trial of a longer slice begins unless
+// nine of ten requests have as much time to spare as the slice becomes longer.
+func TestLadderTriesOnlyWhatHasAChance(t *testing.T) {
+	longer := 256 * time.Microsecond // from the minimum slice to the next
+	for _, c := range []struct {
+		spare  time.Duration
+		short  int // of 20 requests, those with less to spare
+		begins bool
+	}{
+		{longer + 1, 0, true}, {longer, 0, false}, {longer + 1, 2, true}, {longer + 1, 3, false},
+	} {
+		x := newLadderRun(h200, 50*ms)
+		for i := range 60 {
+			took := testSLO - c.spare
+			if i%20 < c.short {
+				took = testSLO - longer/2
+			}
+			x.finish(took)
+			if x.current != x.start {
+				break
+			}
+		}
+		// The first decision is after 16 requests; all 20 kinds have been seen after 60.
+		if begun := x.current != x.start; begun != c.begins {
+			t.Errorf("%v to spare but for %d of 20: trial %v, want %v", c.spare, c.short, begun, c.begins)
+		}
+	}
+}
+
+// TestLadderForeseesLateRequests checks nearlyLate on normally distributed durations: it
+// is true if more than one in a hundred would be late, in nearly all samples of 64.
+func TestLadderForeseesLateRequests(t *testing.T) {
+	for _, c := range []struct {
+		sigmas   float64 // from the mean duration to the SLO; one in a hundred is beyond 2.33
+		from, to float64 // part of the samples in which it is true
+	}{{1.3, 0.95, 1}, {1.7, 0.7, 1}, {3.5, 0, 0.3}, {5, 0, 0.05}} {
+		random, yes := rand.New(rand.NewPCG(5, 5)), 0
+		const samples = 2000
+		for range samples {
+			var l ladder
+			l.build(h200)
+			for range recent {
+				l.spare[l.requests] = time.Duration((c.sigmas + random.NormFloat64()) * float64(ms))
+				l.requests++
+			}
+			if l.nearlyLate() {
+				yes++
+			}
+		}
+		if part := float64(yes) / samples; part < c.from || part > c.to {
+			t.Errorf("the SLO is %.1f deviations above the mean: nearly late in %.2f of the samples, want %.2f to %.2f", c.sigmas, part, c.from, c.to)
+		}
+	}
+}
+
+// TestQuantileOfARing compares with a sorted slice.
+func TestQuantileOfARing(t *testing.T) {
+	random := rand.New(rand.NewPCG(6, 6))
+	for range 2000 {
+		ring := make([]time.Duration, recent/2)
+		n := random.IntN(2 * len(ring))
+		var all []time.Duration
+		for i := range n {
+			ring[i%len(ring)] = time.Duration(random.IntN(1000))
+		}
+		all = append(all, ring[:min(n, len(ring))]...)
+		slices.Sort(all)
+		for _, q := range [][2]int{{0, 1}, {1, 10}, {1, 4}, {1, 2}, {9, 10}} {
+			want := time.Duration(0)
+			if len(all) > 0 {
+				want = all[len(all)*q[0]/q[1]]
+			}
+			if got := quantileOf(ring, n, q[0], q[1]); got != want {
+				t.Fatalf("%d values: quantile %d/%d is %v, want %v", n, q[0], q[1], got, want)
+			}
+		}
+	}
+}
