@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,7 +55,7 @@ func main() {
 	root := flag.String("root", "..", "root of the module")
 	count := flag.Int("n", 150, "number of mutants")
 	seed := flag.Uint64("seed", 1, "of the sample")
-	only := flag.String("only", "", "only mutants whose key contains this")
+	only := flag.String("only", "", "only mutants whose key matches this regular expression")
 	seeds := flag.Int("seeds", 150, "number of seeds of TestSeeds; 0: without TestSeeds")
 	limit := flag.Duration("timeout", time.Minute, "for one run of the tests; longer counts as noticed")
 	want := flag.Float64("want", 0, "exit with status 1 if the score, in per cent, is below this")
@@ -125,6 +126,10 @@ func run(t tester, only string, count int, seed uint64) (float64, error) {
 // candidates returns the mutants of all folders that are not listed as equivalent,
 // and how many are.
 func candidates(root, only string) (all []*mutant, ignored int, err error) {
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return nil, 0, err
+	}
 	equivalent, err := readEquivalent(filepath.Join(root, "tools", "mutants", "equivalent.txt"))
 	if err != nil {
 		return nil, 0, err
@@ -138,7 +143,7 @@ func candidates(root, only string) (all []*mutant, ignored int, err error) {
 			if _, ok := equivalent[m.key()]; ok {
 				equivalent[m.key()] = true
 				ignored++
-			} else if strings.Contains(m.key(), only) {
+			} else if wanted.MatchString(m.key()) {
 				all = append(all, m)
 			}
 		}
