@@ -30,7 +30,7 @@ var (
 func TestSeeds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
-		n = min(n, 40)
+		n = min(n, 100)
 	}
 	first, last := uint64(1), uint64(n)
 	if *seed > 0 {
@@ -46,15 +46,24 @@ func TestSeeds(t *testing.T) {
 				r := sim.New(cfg).Run()
 				events.Add(r.Events)
 				crashes.Add(uint64(r.Crashes))
-				for _, v := range r.Violations {
-					t.Errorf("%s\n(policy %s on %s: go test ./internal/sim -run TestSeeds -args -seed %d)",
-						v, cfg.Policy.Name, cfg.Devices[0].Model.Name, s)
-				}
+				calm := calmConfig(t, s)
+				r2, broken := checkCalm(calm)
+				events.Add(r2.Events)
+				report(t, s, "with faults", &cfg, r.Violations)
+				report(t, s, "calm", &calm, broken)
 			}
 		})
 	}
 	wg.Wait()
 	t.Logf("%d seeds, %d events, %d crashes of the daemon", last-first+1, events.Load(), crashes.Load())
+}
+
+// report fails the test with what is wrong in the World of a seed.
+func report(t *testing.T, seed uint64, kind string, cfg *sim.Config, broken []string) {
+	for _, v := range broken {
+		t.Errorf("%s\n(%s, policy %s on %s: go test ./internal/sim -run TestSeeds -args -seed %d)",
+			v, kind, cfg.Policy.Name, cfg.Devices[0].Model.Name, seed)
+	}
 }
 
 // randomConfig returns the World of a seed.

@@ -33,6 +33,9 @@ type Config struct {
 	Segments      int           // how many Segments to keep
 	AllowLivelock bool          // two slices too short to make progress are no violation
 	Recorder      loop.Recorder // of the daemon's steps; may be nil
+	// Sample, if not nil, is called every SampleInterval with the queues that are open.
+	Sample         func(sched.Time, []QueueSample)
+	SampleInterval time.Duration
 
 	// The rest is for a Node, which has no end.
 
@@ -145,6 +148,9 @@ func (w *World) Run() Result {
 		w.daemon.start()
 		w.scheduleCrash()
 		w.scheduleKills()
+	}
+	if w.cfg.Sample != nil {
+		w.after(w.cfg.SampleInterval, w.sample)
 	}
 	w.runUntil(w.countedEnd, nil)
 	for _, d := range w.devices {
