@@ -146,16 +146,19 @@ func (p *slo) updateQueues(v *sched.View, queues []onlineQueue) (adapts bool) {
 		if q.Ready() || q.Counters.Launched != o.launched {
 			o.launched, o.workedAt = q.Counters.Launched, v.Now
 		}
+		// A queue that launches nothing needs no device, whatever its process reports. Only
+		// counters tell.
+		asleep := q.Counters.Known && v.Now.Sub(o.workedAt) >= p.quiet
 		if q.OpenRequests > 0 {
 			o.reports = true
-			p.lastRequest = v.Now
+			if !asleep {
+				p.lastRequest = v.Now
+			}
 		}
 		if q.OpenRequests != o.open {
 			o.open, o.openedAt = q.OpenRequests, v.Now
 		}
 		withSLO = withSLO || q.Attr.SLO > 0
-		// A queue that launches nothing needs no device. Only counters tell.
-		asleep := q.Counters.Known && v.Now.Sub(o.workedAt) >= p.quiet
 		asFastAsPossible = asFastAsPossible || (q.Attr.SLO <= 0 || !o.reports) && !asleep
 	}
 	return withSLO && !asFastAsPossible
@@ -223,9 +226,11 @@ func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
 	}
 }
 
-// hasLateRequest reports whether the oldest open request of q, of this age, is late.
+// hasLateRequest reports whether the oldest open request of q, of this age, is late and has
+// work for the device. Without, it does not wait for the device, or does not exist: a
+// process can report any request.
 func hasLateRequest(q *sched.Queue, age time.Duration) bool {
-	return q.RequestSince > 0 && q.Attr.SLO > 0 && age > q.Attr.SLO && q.Attr.Class == sched.Online && !q.Attr.Paused
+	return q.Ready() && q.RequestSince > 0 && q.Attr.SLO > 0 && age > q.Attr.SLO && q.Attr.Class == sched.Online && !q.Attr.Paused
 }
 
 // nextLate returns when an open request counts next.
@@ -233,7 +238,7 @@ func (p *slo) nextLate(v *sched.View, queues []onlineQueue) (wake sched.Time) {
 	for i := range v.Queues {
 		q, o := &v.Queues[i], &queues[i]
 		switch {
-		case q.RequestSince == 0 || q.Attr.SLO <= 0 || q.Attr.Class != sched.Online || q.Attr.Paused:
+		case q.RequestSince == 0 || !q.Ready() || q.Attr.SLO <= 0 || q.Attr.Class != sched.Online || q.Attr.Paused:
 		case !hasLateRequest(q, v.Now.Sub(q.RequestSince)):
 			wake = earlier(wake, q.RequestSince.Add(q.Attr.SLO+1))
 		case o.periods < maxLatePeriods:

@@ -501,3 +501,22 @@ func TestSLOLateRequestCountsOnce(t *testing.T) {
 		t.Errorf("got one late request counted %.1f times", got)
 	}
 }
+
+// TestSLORequestWithoutWork checks that a request of a process that has no work for the
+// device, and may not exist, changes no setting: a process can report any request.
+func TestSLORequestWithoutWork(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 500 {
+		x.request(stretch(5 * ms))
+	}
+	if x.slice != 0 {
+		t.Fatalf("got slice %v, want the default", x.slice)
+	}
+	x.step(sched.Event{Kind: sched.Progressed, Queue: 1, Counters: sched.Counters{Submitted: 9, Launched: 9, Completed: 9, Known: true}})
+	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+	for end := x.now.Add(2 * maxLatePeriods * testSLO); x.now < end; x.runUntil(x.now.Add(testSLO)) {
+		if x.slice != 0 || x.stopped {
+			t.Fatalf("got slice %v and stopped %v beside a request without work, want the default", x.slice, x.stopped)
+		}
+	}
+}

@@ -24,6 +24,7 @@ func (d *Daemon) takeHint(p *process, kind uint32, value int64) (changed bool) {
 	case id == attr.Expect:
 		var at sched.Time
 		at, ok = d.schedTime(value)
+		ok = ok && p.believed(at)
 		value = int64(at)
 	default:
 		ok = id.Of(value).Check(attr.ByPage) == nil
@@ -50,6 +51,31 @@ func (d *Daemon) schedTime(mono int64) (sched.Time, bool) {
 	}
 	at := now.Add(time.Duration(mono - ts.Nano()))
 	return at, at > 0 && at > now.Add(-late) && at <= now.Add(time.Duration(attr.Expect.Row().Max))
+}
+
+// maxUnmet is how many requests in a row a process may announce without launching anything.
+const maxUnmet = 16
+
+// announcements counts the requests that a process announced and that did not come.
+type announcements struct {
+	launched uint64 // commands that were launched at the last announcement
+	unmet    int    // announcements since then
+}
+
+// believed reports whether to act on the announcement that a request arrives at a time; 0
+// takes back an announcement. The device is cleared for an announced request, so a process
+// that announces requests and launches nothing is not believed until it launches again.
+// Without counters nothing is known. d.mu is held.
+func (p *process) believed(at sched.Time) bool {
+	a := &p.announced
+	if at == 0 || !p.counters.Known {
+		return true
+	}
+	if p.counters.Launched != a.launched {
+		a.launched, a.unmet = p.counters.Launched, 0
+	}
+	a.unmet++
+	return a.unmet <= maxUnmet
 }
 
 // maxOpenRequests is how many requests of a process may be open that were reported
@@ -82,10 +108,13 @@ func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error
 
 // hint applies a hint that came through the API. d.mu is held.
 func (d *Daemon) hint(p *process, h api.Hint) error {
+	v := h.Values
+	if in, _ := v.Get(attr.Expect); in > 0 && !p.believed(1) {
+		return server.Conflict("announce a request of process %d: %d were announced, and the process has launched nothing since", p.info.PID, maxUnmet)
+	}
 	if err := d.request(p, h); err != nil {
 		return err
 	}
-	v := h.Values
 	if in, ok := v.Get(attr.Expect); ok {
 		at := sched.Time(0) // unknown
 		p.expectAt = time.Time{}

@@ -38,6 +38,7 @@ type process struct {
 	owned      bool          // its owner has set attributes
 	restored   bool          // by giveway restore: backend, rule and run have no effect until a policy is chosen
 	idempotent *bool         // the process's own hint, which overrides its owner's; nil: none
+	announced  announcements // of requests by hints
 	expectAt   time.Time     // when its owner expects the next request
 }
 

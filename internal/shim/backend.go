@@ -52,6 +52,7 @@ type connection struct {
 	expect       time.Time
 	priority     int // of the process's own hardware queues
 	openRequests uint32
+	closedAt     sched.Time // when the gate was last seen closed; zero: never
 }
 
 // New makes the backend for the processes of one user, or of proc.Everyone.
@@ -234,16 +235,16 @@ func (b *Backend) withdraw(c *connection) {
 }
 
 // Poll implements hal.Poller: it reads every page.
-func (b *Backend) Poll(_ sched.Time, f hal.Facts) {
+func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.connections {
-		c.poll(f)
+		c.poll(now, f)
 	}
 }
 
 // poll reads a page and writes the settings of its process to it.
-func (c *connection) poll(f hal.Facts) {
+func (c *connection) poll(now sched.Time, f hal.Facts) {
 	c.page.AckDoorbell()
 	c.gate.Renew()
 	if c.replaced {
@@ -262,9 +263,21 @@ func (c *connection) poll(f hal.Facts) {
 	})
 	c.apply(p.Settings())
 	f.Progress(p, hal.Progress{
-		Launched: counters.Launched, Completed: counters.Completed, Waiting: counters.Flags&shimpage.Held != 0,
+		Launched: counters.Launched, Completed: counters.Completed, Waiting: c.waiting(counters.Flags, now),
 	})
 	c.reportRequests(p, counters.OpenRequests, f)
+}
+
+// passTime is how long a thread that waited at the gate may take to pass it once it is open.
+const passTime = time.Second
+
+// waiting reports whether a thread waits at the gate. No thread waits at an open gate, so
+// what the page says then is not believed.
+func (c *connection) waiting(flags uint32, now sched.Time) bool {
+	if c.gate.closed() {
+		c.closedAt = now
+	}
+	return flags&shimpage.Held != 0 && c.closedAt > 0 && now.Sub(c.closedAt) < passTime
 }
 
 // runtimeOf returns the runtime that the process uses: the one that it named, or the

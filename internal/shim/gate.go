@@ -58,6 +58,13 @@ func (g *Gate) Renew() {
 	g.page.RenewQueueLease(queueLease)
 }
 
+// closed reports whether the gate is closed.
+func (g *Gate) closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.ContainsFunc(g.queues, func(q *Queue) bool { return q.held })
+}
+
 // setStanding sets the bound that is in force where no queue has one.
 func (g *Gate) setStanding(b standingBound) {
 	g.mu.Lock()
