@@ -37,6 +37,8 @@ func TestMain(m *testing.M) {
 	case "guardian":
 		_ = guardian.Run(3, Adopt, slog.New(slog.DiscardHandler))
 		os.Exit(0)
+	case "serve":
+		serve(os.Getenv("BACKENDS_TEST_CONTROL"), os.Getenv("BACKENDS_TEST_SOCKET"))
 	case "daemon":
 		d := newDaemon(os.Getenv("BACKENDS_TEST_CONTROL"), os.Getenv("BACKENDS_TEST_JOURNAL"))
 		fmt.Println("ready")

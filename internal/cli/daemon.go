@@ -30,6 +30,11 @@ func newDaemon() *cobra.Command {
 user. SIGHUP makes it read its configuration again; SIGINT or SIGTERM ends it, with every
 change undone.
 
+What set, pause, run and policy ordered is kept in a journal beside the socket: the next
+daemon goes on with it. With --takeover a new daemon prepares itself, ends the running
+one and takes its place; in between, for less than a second, programs run as they would
+without Giveway. For the daemon of systemd, 'systemctl restart giveway' does the same.
+
 With --socket, set GIVEWAY_SOCKET to the same path for the other commands. The socket must
 be in a folder that no other user can change, so not directly in /tmp.
 
@@ -78,6 +83,7 @@ in your configuration folder, if it exists.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.File, "config", "", "configuration file; docs/CONFIG.md describes it")
 	flags.StringVar(&o.Socket, "socket", "", "listen on this socket instead of the one in the file")
+	flags.BoolVar(&o.TakeOver, "takeover", false, "end the daemon that listens on the socket, and go on with its orders")
 	flags.BoolVar(&o.User, "user", false, "manage your own processes only (the default for all users but root)")
 	flags.StringVar(&sim, "sim", "", "scenario file to simulate instead of using this machine's devices; docs/SCENARIOS.md describes it")
 	flags.Float64Var(&speed, "speed", 1, "simulated seconds per second, with --sim")

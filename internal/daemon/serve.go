@@ -27,6 +27,7 @@ type Options struct {
 	Socket   string        // empty: as the file says, or Default
 	Default  string
 	User     bool // our own processes only
+	TakeOver bool // end the daemon that listens on the socket, and go on with its orders
 	Guardian []string
 	// Backends makes the backends for the processes of one user, or of proc.Everyone,
 	// and says what the configuration leaves out.
@@ -64,6 +65,11 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	s := server.New(d, server.Config{Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Pages: pageHost(backends), Log: o.Log})
+	if o.TakeOver {
+		if err := endOther(ctx, socket); err != nil {
+			return err
+		}
+	}
 	if err := s.Listen(); err != nil {
 		return err
 	}
