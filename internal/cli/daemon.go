@@ -32,7 +32,7 @@ change undone.
 
 What set, pause, run and policy ordered is kept in a journal beside the socket: the next
 daemon goes on with it. With --takeover a new daemon prepares itself, ends the running
-one and takes its place; in between, for less than a second, programs run as they would
+one and takes its place; in between, usually for half a second, programs run as they would
 without Giveway. For the daemon of systemd, 'systemctl restart giveway' does the same.
 
 With --socket, set GIVEWAY_SOCKET to the same path for the other commands. The socket must
