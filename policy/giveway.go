@@ -17,8 +17,8 @@ import (
 //     longer than their requests; otherwise each end of a slice would cost a
 //     request two switches, in which the batch queue makes no progress.
 //   - On other devices, and if the slice of a queue cannot be set, batch queues
-//     are stopped while online work is ready or expected, and otherwise limited
-//     to a small number of commands in flight.
+//     are stopped while online work is ready or expected, if a stop pays (see
+//     stopCost), and otherwise limited to a small number of commands in flight.
 //
 // Standard queues keep the device's defaults. A queue of class idle runs when no
 // other queue is ready; here "idle queue" means the class. The scheduler's floor
@@ -40,6 +40,7 @@ type giveway struct {
 	idleStop    sched.Time // idle queues are stopped until then, because the device was busy
 	serving     bool       // online work was ready at the last plan
 	lingerUntil sched.Time // batch queues stay stopped until then, in case online work continues
+	stopCost    stopCost   // on a device without slices
 }
 
 // setting is how far batch and idle queues give way in one plan.
@@ -90,7 +91,7 @@ func makeGiveway() *giveway {
 type summary struct {
 	online     bool        // there is an online queue
 	batch      bool        // there is a batch or idle queue
-	busy       bool        // online work is ready, was ready within linger, or is expected now
+	busy       bool        // batch work gives way: online work is ready, was ready within linger, or is expected now
 	busyChange sched.Time  // when busy changes without an event
 	idleWaits  bool        // a standard or batch queue is ready
 	current    int         // index of the queue whose turn it is, or -1
@@ -108,7 +109,7 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	dev := &v.Devices[0]
 	accounts := p.accounts.update(v.Queues)
-	s := p.summarize(v, accounts)
+	s := p.summarize(v, accounts, &set)
 	p.rotate(v, accounts, &s)
 	p.begin()
 	for i := range v.Queues {
@@ -177,7 +178,7 @@ func givesWay(q *sched.Queue) bool {
 }
 
 // summarize updates the accounts and returns the state of the device.
-func (p *giveway) summarize(v *sched.View, accounts []account) summary {
+func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) summary {
 	s := summary{current: -1}
 	dev := &v.Devices[0]
 	lead := p.leadTime(v.Devices)
@@ -221,7 +222,7 @@ func (p *giveway) summarize(v *sched.View, accounts []account) summary {
 			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
 		}
 	}
-	p.updateLinger(v.Now, serving, &s)
+	p.updateBusy(v.Now, dev, serving, set.stop, &s)
 	return s
 }
 
@@ -254,20 +255,35 @@ func (a *account) update(q *sched.Queue) {
 	a.takesTurns = !a.unusedTurn && runnable(q)
 }
 
-// updateLinger keeps the device busy for linger after online work, because more
-// often follows.
-func (p *giveway) updateLinger(now sched.Time, serving bool, s *summary) {
-	if p.serving && !serving {
+// updateBusy sets whether batch work gives way now. It does so for linger after online
+// work, because more often follows, and on a device without slices only if a stop pays.
+func (p *giveway) updateBusy(now sched.Time, dev *sched.Device, serving, stops bool, s *summary) {
+	switch {
+	case p.serving && !serving:
 		p.lingerUntil = now.Add(p.linger)
+		p.stopCost.end(now)
+	case serving && !p.serving && now < p.lingerUntil:
+		p.stopCost.resume()
+	case serving && !p.serving && !dev.Sliced():
+		p.stopCost.begin(now, dev.StopTime, stops && s.turns > 0)
 	}
 	p.serving = serving
-	switch {
-	case serving:
-		s.busy, s.busyChange = true, 0
-	case now < p.lingerUntil:
-		s.busy = true
-		s.busyChange = earlier(s.busyChange, p.lingerUntil)
+	if !serving && now >= p.lingerUntil {
+		return
 	}
+	change := p.lingerUntil
+	if serving {
+		change = 0
+	}
+	if runsOn, until := p.stopCost.runOn(now); runsOn && !dev.Sliced() {
+		s.busyChange = earlier(s.busyChange, earlier(until, change))
+		return
+	}
+	if s.busy = true; serving {
+		s.busyChange = 0
+		return
+	}
+	s.busyChange = earlier(s.busyChange, change)
 }
 
 // rotate decides whose turn it is among the queues that take turns, of class

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// periods runs n busy periods, 10 ms apart, which take beside while batch work runs on
+// and stopped otherwise. If batch work is stopped in the middle, one takes both. It
+// returns in how many batch work ran on to the end, and in how many it was stopped late.
+func (c *stopCost) periods(now sched.Time, n int, stopTime, beside, stopped time.Duration) (runsOn, late int) {
+	for i := range n {
+		at := now.Add(time.Duration(i) * 10 * ms)
+		c.begin(at, stopTime, true)
+		on, until := c.runOn(at)
+		took := stopped
+		switch {
+		case on && at.Add(beside) <= until:
+			took = beside
+			runsOn++
+		case on:
+			took = until.Sub(at) + stopped
+			late++
+		}
+		c.end(at.Add(took))
+	}
+	return runsOn, late
+}
+
+func TestStopCostChoosesWhatTakesLess(t *testing.T) {
+	const stopTime = 400 * time.Microsecond
+	for _, test := range []struct {
+		beside, stopped time.Duration
+		runsOn          bool
+	}{
+		{200 * time.Microsecond, 450 * time.Microsecond, true},
+		{400 * time.Microsecond, 400 * time.Microsecond, true}, // a stop saves nothing
+		{500 * time.Microsecond, 400 * time.Microsecond, false},
+		{20 * ms, 400 * time.Microsecond, false},
+		{ms, 900 * time.Microsecond, false}, // longer than two stops: nothing is tried
+		{500 * time.Microsecond, 900 * time.Microsecond, false},
+	} {
+		var c stopCost
+		runsOn, late := c.periods(1, 2000, stopTime, test.beside, test.stopped)
+		if test.runsOn && runsOn < 1900 || !test.runsOn && runsOn+late > 40 || test.stopped > 2*stopTime && runsOn+late > 0 {
+			t.Errorf("%v beside batch work, %v with a stop: got %d of 2000 without a stop and %d with a late one", test.beside, test.stopped, runsOn, late)
+		}
+	}
+}
+
+func TestStopCostFollowsTheLoad(t *testing.T) {
+	const stopTime, us = 400 * time.Microsecond, time.Microsecond
+	var c stopCost
+	c.periods(1, 500, stopTime, 200*us, 450*us)
+	if runsOn, _ := c.periods(sched.Time(10*time.Second), 1000, stopTime, 5*ms, 600*us); runsOn > 30 {
+		t.Errorf("longer requests: got %d of 1000 without a stop, want few", runsOn)
+	}
+	if runsOn, _ := c.periods(sched.Time(time.Minute), 10000, stopTime, 200*us, 450*us); runsOn < 5000 {
+		t.Errorf("short requests again: got %d of 10000 without a stop, want most", runsOn)
+	}
+}
