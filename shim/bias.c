@@ -19,17 +19,21 @@
 
 __thread char gw_this_thread;
 
+bool (*gw_bias_may_call)(void);
+
 /* Costs nothing while there is one thread; with several the kernel would wait for all. */
-__attribute__((constructor)) static void register_membarrier(void) { GW_SYS_3(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0); }
+void gw_bias_register(void) { GW_SYS_3(SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0, 0); }
 
 /*
  * A full barrier on every thread of the process. After it, either the owner has seen that it
- * does not own the lock any more, or this thread sees that the owner is inside. Where the
- * kernel has no membarrier, waiting does the same: no CPU delays a write for a millisecond.
+ * does not own the lock any more, or this thread sees that the owner is inside. Where
+ * membarrier is missing or not permitted, waiting does the same: no CPU delays a write for a
+ * millisecond.
  */
 static void barrier(void) {
-  if (GW_SYS_3(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) < 0) {
-    for (uint64_t until = gw_now() + GW_MS_NS; gw_now() < until;) gw_sleep(GW_MS_NS);
+  bool may_call = !gw_bias_may_call || gw_bias_may_call();
+  if (!may_call || GW_SYS_3(SYS_membarrier, PRIVATE_EXPEDITED, 0, 0) < 0) {
+    for (uint64_t until = gw_now() + GW_MS_NS; gw_now() < until;) {}
   }
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }

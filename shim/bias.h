@@ -11,6 +11,8 @@
 #ifndef GIVEWAY_BIAS_H
 #define GIVEWAY_BIAS_H
 
+#include <stdbool.h>
+
 #include "sys.h"
 
 /*
@@ -38,6 +40,12 @@ typedef struct {
 } gw_bias_t;
 
 extern __thread char gw_this_thread __attribute__((tls_model("initial-exec")));
+
+/* To be called when the library is loaded, if the process may call membarrier. */
+void gw_bias_register(void);
+
+/* Whether the process may call membarrier now. NULL: it may. */
+extern bool (*gw_bias_may_call)(void);
 
 void gw_bias_lock_slow(gw_bias_t *b);
 

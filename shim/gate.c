@@ -240,6 +240,7 @@ void gw_capturing(int change) {
 
 /* A child of fork has its own threads, no context, and nothing in flight. */
 static void forked(void) {
+  gw_filters_forked();
   gw_page_forked();
   __builtin_memset(&gw_act, 0, sizeof gw_act);
   gw_captures = 0;

@@ -13,7 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "activity.h"
 #include "connect.h"
+#include "filter.h"
 #include "kfd.h"
 #include "sys.h"
 
@@ -165,6 +167,56 @@ static void attach(const char *runtime) {
   log_failure(GW_REFUSED);
 }
 
+/* Closes the connection and the doorbell, unless the program has reused their numbers. */
+static void close_connection(void) {
+  bool ours = !cookie || cookie_of(conn) == cookie;
+  int last = __atomic_exchange_n(&doorbell, -1, __ATOMIC_SEQ_CST);
+  if (ours) {
+    GW_SYS_1(SYS_close, conn);
+    if (is_doorbell(last)) GW_SYS_1(SYS_close, last);
+  }
+  conn = -1;
+}
+
+/* With attach_lock held. A daemon that cannot be told, because the filters may forbid it, sees
+ * an idle process. */
+static void leave(enum gw_filters why, bool may_call) {
+  bool attached = gw_page_attached();
+  __atomic_store_n(&gw_ended, 1, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
+  if (attached) {
+    GW_WRITE(completed, GW_READ(launched));
+    GW_WRITE(open_requests, 0);
+    GW_WRITE(flags, 0);
+    wake_sleepers();
+    unmap();
+    if (may_call) close_connection();
+    else __atomic_store_n(&doorbell, -1, __ATOMIC_SEQ_CST);
+  }
+  if (why == GW_INHERITED) {
+    gw_log_always("the program was started under a seccomp filter that may forbid what giveway needs; "
+                  "it runs without giveway. Start it with 'giveway run', which tries the calls");
+  } else if (attached) {
+    gw_log_always("the program restricts its own system calls; it runs without giveway from now on");
+  } else {
+    gw_log("the program restricts its own system calls; running without giveway");
+  }
+}
+
+void gw_page_leave(enum gw_filters why) {
+  gw_lock(&attach_lock);
+  leave(why, true);
+  gw_unlock(&attach_lock);
+}
+
+/* Leaves for good if the filters may forbid the system calls of an attempt to attach, or of a
+ * check. With attach_lock held. */
+static bool may_call(void) {
+  enum gw_filters filters = gw_filters_now();
+  if (filters != GW_PERMITTED) leave(filters, false);
+  return filters == GW_PERMITTED;
+}
+
 bool gw_page_attach(const char *runtime) {
   if (gw_page_attached()) return true;
   if (gw_now_coarse() < __atomic_load_n(&next_check_ns, __ATOMIC_RELAXED)) return false;
@@ -172,7 +224,7 @@ bool gw_page_attach(const char *runtime) {
    * held. */
   gw_lock(&attach_lock);
   if (!gw_page_attached() && gw_now_coarse() >= next_check_ns) {
-    attach(runtime);
+    if (may_call()) attach(runtime);
     __atomic_store_n(&next_check_ns, gw_now_coarse() + retry_ns, __ATOMIC_RELAXED);
   }
   gw_unlock(&attach_lock);
@@ -194,20 +246,13 @@ static bool disconnected(void) {
 void gw_page_check(uint64_t now) {
   if (now < __atomic_load_n(&next_check_ns, __ATOMIC_RELAXED) || !gw_page_attached()) return;
   if (!gw_trylock(&attach_lock)) return;
-  if (gw_page_attached() && now >= next_check_ns) {
+  if (gw_page_attached() && now >= next_check_ns && may_call()) {
     uint64_t next = now + RETRY_NS;
     if (disconnected()) {
-      /* If the program has reused the number of conn, it is not the library's to close. */
-      bool ours = !cookie || cookie_of(conn) == cookie;
       __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
       wake_sleepers();
       unmap();
-      int last = __atomic_exchange_n(&doorbell, -1, __ATOMIC_SEQ_CST);
-      if (ours) {
-        GW_SYS_1(SYS_close, conn);
-        if (is_doorbell(last)) GW_SYS_1(SYS_close, last);
-      }
-      conn = -1;
+      close_connection();
       next = now; /* a new daemon may be there already */
       gw_log("the daemon has closed the connection");
     }
@@ -241,11 +286,11 @@ void gw_page_not_closed(int fd) {
 }
 
 void gw_page_forked(void) {
+  bool mapped = GW_READ(magic) != 0; /* even if the fork interrupted an attempt to attach */
   __atomic_store_n(&gw_attached, 0, __ATOMIC_RELEASE);
-  unmap();
-  if (conn >= 0 && (!cookie || cookie_of(conn) == cookie)) {
-    GW_SYS_1(SYS_close, conn);
-    if (is_doorbell(doorbell)) GW_SYS_1(SYS_close, doorbell);
+  if (mapped) {
+    unmap();
+    if (conn >= 0 && gw_filters_now() == GW_PERMITTED) close_connection();
   }
   conn = doorbell = -1;
   next_check_ns = 0;

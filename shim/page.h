@@ -3,6 +3,7 @@
 #ifndef GIVEWAY_PAGE_H
 #define GIVEWAY_PAGE_H
 
+#include "filter.h"
 #include "gate.h"
 
 #pragma GCC visibility push(hidden)
@@ -23,6 +24,11 @@ bool gw_page_attach(const char *runtime);
 /* Checks at most once a second whether the daemon is still connected, and unmaps its page if
  * not. */
 void gw_page_check(uint64_t now);
+
+/* Gives up the page for good: from now on the library does nothing. why is not GW_PERMITTED. The
+ * filters must still permit all system calls; gw_page_attach and gw_page_check find out when
+ * they do not any more. */
+void gw_page_leave(enum gw_filters why);
 
 /* Writes to the doorbell if the daemon sleeps. The caller has incremented page.doorbell. Also
  * calls gw_page_check. */

@@ -46,6 +46,7 @@ static void *other(void *spins) {
 int main(int argc, char **argv) {
   int rounds = argc > 1 ? atoi(argv[1]) : 1;
   uint64_t lost = 0;
+  gw_bias_register();
   for (int r = 0; r < rounds; r++) {
     pthread_t threads[1 + OTHERS];
     lock = (gw_bias_t){0};
