@@ -40,6 +40,7 @@ type soakFigures struct {
 	calls                                  latencies
 	longestWait                            time.Duration
 	longestUndo                            time.Duration
+	foundChanged                           int // queues, at the end of a daemon
 	lapses, machineStalls                  int
 	shortestLease                          time.Duration
 	overruns                               uint64
@@ -92,7 +93,7 @@ func (s *soak) table() string {
 	row("calls", "%v", &f.calls)
 	row("longest time without progress", "%v", f.longestWait.Round(time.Millisecond))
 	row("lease lapses", "%d (and %d while the machine stood still); least time left %v", f.lapses, f.machineStalls, f.shortestLease.Round(time.Millisecond))
-	row("longest undo after a kill", "%v", f.longestUndo.Round(time.Millisecond))
+	row("undone by the guardian", "%d queues, within %v", f.foundChanged, f.longestUndo.Round(time.Millisecond))
 	row("overruns of bounds", "%d", f.overruns)
 	row("daemon, most", "%d descriptors, %d kB, %d goroutines", f.maxDaemonFDs, f.maxDaemonKB, f.maxGoroutines)
 	row("its children, most", "%d descriptors, %d kB", f.maxChildFDs, f.maxChildKB)
@@ -137,6 +138,9 @@ func (s *soak) checkProgress(all []api.Process) {
 		}
 		key := fmt.Sprint(s.daemon.Process.Pid, "/", p.PID)
 		seen[key] = true
+		if p.Shim != nil {
+			s.addOverruns(key, p.Shim.Overruns)
+		}
 		done, counts := s.workOf(p)
 		mark := s.lastMark[key]
 		exempt := p.Attrs.Bool(attr.Paused) || p.Attrs.Class().String() == "idle" || !counts
@@ -156,8 +160,19 @@ func (s *soak) checkProgress(all []api.Process) {
 	for key := range s.lastMark {
 		if !seen[key] {
 			delete(s.lastMark, key)
+			delete(s.overruns, key)
 		}
 	}
+}
+
+// addOverruns adds the overruns of a process since the last check.
+func (s *soak) addOverruns(key string, n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, known := s.overruns[key]; known && n > last {
+		s.figures.overruns += n - last
+	}
+	s.overruns[key] = n
 }
 
 // workOf returns a number that grows by 0.02 or more when the process makes progress. It
@@ -224,7 +239,7 @@ func (s *soak) checkUsage() {
 		switch {
 		case !known && time.Since(d.answered) > warmUp:
 			d.warm[key] = u
-		case known && (u.fds > warm.fds+40 || u.kB > 2*warm.kB+24<<10):
+		case known && (u.fds > warm.fds+24 || u.kB > 2*warm.kB+24<<10):
 			s.violation("process %d of the daemon (%d of %d) has grown from %+v to %+v", pid, i+1, len(pids), warm, u)
 			d.warm[key] = u
 		}
@@ -250,7 +265,7 @@ func (s *soak) checkStatus() {
 // checkUndone waits until the guardian of a daemon that was killed has undone everything.
 func (s *soak) checkUndone(killed time.Time) {
 	b := fakeBackend{dir: s.path("queues")}
-	for {
+	for first := true; ; first = false {
 		changed := 0
 		for _, p := range s.sleepers {
 			if b.hardware(p.Process.Pid) != (hardware{}) {
@@ -258,6 +273,12 @@ func (s *soak) checkUndone(killed time.Time) {
 			}
 		}
 		took := time.Since(killed)
+		if first {
+			s.event("%d queues are changed when the daemon has ended", changed)
+			s.mu.Lock()
+			s.figures.foundChanged += changed
+			s.mu.Unlock()
+		}
 		if changed > 0 && took < maxUndo {
 			time.Sleep(time.Millisecond)
 			continue
@@ -303,9 +324,8 @@ func (s *soak) pauseCanary(d *soakDaemon) {
 	}
 }
 
-// watchPage watches one page until its daemon is killed. A lapse is the machine's if this
-// goroutine did not run in time, or if a thread of the daemon waited for a CPU for most of a
-// lease.
+// watchPage watches one page until its daemon is killed. A lapse is the machine's if it is
+// too busy: see lateTick.
 func (s *soak) watchPage(page *pagetest.Process, d *soakDaemon) {
 	last, stalled, waits := time.Now(), time.Time{}, cpuWaits{pid: d.Process.Pid}
 	for {
@@ -318,7 +338,7 @@ func (s *soak) watchPage(page *pagetest.Process, d *soakDaemon) {
 		}
 		closed, until := page.Page.Gate.Load() == pageabi.GateClosed, page.Page.Lease.Load()
 		left := time.Duration(int64(until - pageabi.Now()))
-		if time.Since(last) > lateTick || waits.longest(left <= 0) > lateTick {
+		if time.Since(last) > lateTick || waits.since(left <= 0) > busyWait {
 			stalled = time.Now()
 		}
 		last = time.Now()
@@ -329,8 +349,12 @@ func (s *soak) watchPage(page *pagetest.Process, d *soakDaemon) {
 	}
 }
 
-// lateTick is a delay that shows that the machine is too busy to renew leases in time.
-const lateTick = 200 * time.Millisecond
+// If this goroutine is delayed by lateTick, or the threads of the daemon wait for a CPU for
+// busyWait within a lease, the machine is too busy for leases to be renewed in time.
+const (
+	lateTick = 100 * time.Millisecond
+	busyWait = 200 * time.Millisecond
+)
 
 // noteLease takes in how much of a lease was left.
 func (s *soak) noteLease(d *soakDaemon, left time.Duration, stalled bool) {
@@ -362,9 +386,9 @@ type cpuWaits struct {
 	at   time.Time
 }
 
-// longest returns the longest time that one thread waited since it was last read. It is
-// read every 300 ms, or at once.
-func (w *cpuWaits) longest(atOnce bool) (longest time.Duration) {
+// since returns how long all threads together waited since it was last read. It is read
+// every 300 ms, or at once.
+func (w *cpuWaits) since(atOnce bool) (total time.Duration) {
 	if !atOnce && time.Since(w.at) < 300*time.Millisecond {
 		return 0
 	}
@@ -377,12 +401,12 @@ func (w *cpuWaits) longest(atOnce bool) (longest time.Duration) {
 		if n, _ := fmt.Sscan(string(text), &run, &wait); n == 2 {
 			now[file] = wait
 			if before, known := w.last[file]; known {
-				longest = max(longest, wait-before)
+				total += wait - before
 			}
 		}
 	}
 	w.last = now
-	return longest
+	return total
 }
 
 // finish resumes everything, waits for the programs, stops the daemon, and checks that

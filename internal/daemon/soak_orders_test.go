@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"time"
@@ -13,10 +14,11 @@ import (
 	"github.com/giveway/giveway/policy"
 )
 
-// soakConfigs are the files that the daemon reads again. The last ones are refused.
+// soakConfigs are the files that the daemon reads again. The last ones are refused: a
+// running daemon keeps the one before, and a new daemon does not start with them.
 var soakConfigs = []string{
-	"policy: slo\n",
-	"policy: {name: giveway, turn: 20ms}\n",
+	"policy: slo\nrules: [{match: {command: sleep}, class: batch}]\n",
+	"policy: {name: giveway, turn: 20ms}\nrules: [{match: {command: sleep}, class: batch}]\n",
 	"policy: wfq\nrules: [{match: {}, weight: 3}]\n",
 	"policy: slo\ndevices: [{device: gpu0, policy: cfs}]\nrules: [{match: {}, class: batch}]\n",
 	"policy: rr\n",
@@ -24,33 +26,73 @@ var soakConfigs = []string{
 	"rules: [{match",
 }
 
-// disturb kills something or gives an order.
-func (s *soak) disturb() {
-	ways := []struct {
-		weight int
-		do     func()
-	}{
-		{20, s.setAttrs},
-		{10, s.pause},
-		{6, s.setPolicy},
-		{4, s.list},
-		{3, s.reload},
-		{3, s.killProgram},
-		{2, s.openRun},
-		{2, s.replaceSleeper},
-		{1, s.killDaemon},
-		{1, s.killChild},
+// A storm of kills and orders is followed by a calm, in which one policy is in force for
+// long enough to see whether a process starves under it.
+const (
+	stormTime = 40 * time.Second
+	calmTime  = 40 * time.Second
+)
+
+// disturb gives an order or kills something, except in a calm. It returns when to call it
+// again.
+func (s *soak) disturb() (next time.Time) {
+	now := time.Now()
+	if now.After(s.calmEnd) {
+		s.calm, s.isCalm = now.Add(stormTime), false
+		s.calmEnd = s.calm.Add(calmTime)
 	}
+	switch {
+	case now.After(s.calm) && !s.isCalm:
+		s.isCalm = true
+		s.beginCalm()
+	case s.isCalm:
+	case now.After(s.nextKill):
+		s.nextKill = now.Add(time.Second + time.Duration(s.r.Int64N(int64(4*time.Second))))
+		s.pick([]choice{{6, s.killDaemon}, {4, s.killProgram}, {3, s.killChild}, {2, s.replaceSleeper}})
+	default:
+		s.pick([]choice{{20, s.setAttrs}, {10, s.pause}, {6, s.setPolicy}, {4, s.list}, {3, s.reload}, {2, s.openRun}})
+	}
+	return time.Now().Add(time.Duration(s.r.Int64N(int64(time.Second))))
+}
+
+// choice is something to do, and how likely it is.
+type choice struct {
+	weight int
+	do     func()
+}
+
+// pick does one of the choices.
+func (s *soak) pick(all []choice) {
 	sum := 0
-	for _, w := range ways {
-		sum += w.weight
+	for _, c := range all {
+		sum += c.weight
 	}
 	n := s.r.IntN(sum)
-	for _, w := range ways {
-		if n -= w.weight; n < 0 {
-			w.do()
+	for _, c := range all {
+		if n -= c.weight; n < 0 {
+			c.do()
 			return
 		}
+	}
+}
+
+// beginCalm puts one policy in force and gives every process other attributes.
+func (s *soak) beginCalm() {
+	s.event("calm")
+	s.write("giveway.yaml", soakConfigs[0])
+	s.resume(true)
+	names := policy.Names()
+	p := api.Policy{Name: names[s.r.IntN(len(names))]}
+	for _, device := range []string{"", "gpu0", "npu0", "fake0", "opencl"} {
+		p.Device = device
+		err := s.call("choose a policy", func(ctx context.Context) error { _, err := s.client.SetPolicy(ctx, p); return err })
+		s.event("policy %s on %q: %v", p.Name, p.Device, err)
+	}
+	var all []api.Process
+	_ = s.call("list processes", func(ctx context.Context) (err error) { all, err = s.client.Processes(ctx); return err })
+	for _, one := range all {
+		attrs := fmt.Sprintf("class=%s priority=%d weight=%d", []string{"batch", "batch", "standard", "online"}[s.r.IntN(4)], s.r.IntN(5), 1+s.r.IntN(5))
+		s.change(one.PID, given(attrs))
 	}
 }
 
@@ -206,17 +248,17 @@ func (s *soak) killDaemon() {
 	} else {
 		s.checkUndone(time.Now())
 	}
+	s.write("giveway.yaml", soakConfigs[0])
 	s.startDaemon()
 }
 
-// daemonLife is how long a daemon lives at least: one in four for minutes, so that a leak
+// daemonLife is how long a daemon lives at least: one in eight for minutes, so that a leak
 // shows.
 func (s *soak) daemonLife() time.Duration {
-	r := rand.New(rand.NewPCG(s.seed, uint64(s.daemon.Process.Pid)))
-	if r.IntN(4) == 0 {
-		return 2 * time.Minute
+	if rand.New(rand.NewPCG(s.seed, uint64(s.daemon.Process.Pid))).IntN(8) == 0 {
+		return 4 * time.Minute
 	}
-	return time.Duration(r.Int64N(int64(20 * time.Second)))
+	return 0
 }
 
 // killChild kills a child of the daemon, for example its guardian.

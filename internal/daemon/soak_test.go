@@ -63,6 +63,11 @@ type soak struct {
 	sleepers []*soakProcess
 	resumes  map[int]time.Time // by pid: when a paused process is resumed
 	lastMark map[string]progress
+	overruns map[string]uint64 // of the programs, when they were last checked
+
+	calm, calmEnd time.Time // of the next calm, or the present one
+	isCalm        bool
+	nextKill      time.Time
 
 	mu         sync.Mutex
 	programs   [soakPrograms]*soakProgram // nil: none runs at present
@@ -115,8 +120,7 @@ func (s *soak) run(length time.Duration) {
 	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		now := time.Now()
 		if now.After(disturb) {
-			s.disturb()
-			disturb = now.Add(time.Duration(s.r.Int64N(int64(time.Second))))
+			disturb = s.disturb()
 		}
 		if now.After(check) {
 			s.check()

@@ -28,7 +28,7 @@ import (
 func newSoak(t *testing.T, seed uint64) *soak {
 	s := &soak{
 		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), dir: t.TempDir(),
-		over: make(chan struct{}), resumes: map[int]time.Time{}, lastMark: map[string]progress{},
+		over: make(chan struct{}), resumes: map[int]time.Time{}, lastMark: map[string]progress{}, overruns: map[string]uint64{},
 	}
 	s.client = client.New(s.path("s"))
 	s.giveway = s.path("giveway")
