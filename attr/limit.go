@@ -61,6 +61,18 @@ func (v Values) Unlimited() Values {
 	return v
 }
 
+// Split returns the values that limits apply to and those for which Unlimited was called.
+func (v Values) Split() (limited, unlimited Values) {
+	for _, id := range v.IDs() {
+		if v.free&(1<<id) == 0 {
+			limited.Set(id, v.v[id])
+		} else {
+			unlimited.Set(id, v.v[id])
+		}
+	}
+	return limited, unlimited.Unlimited()
+}
+
 // asksForMore reports whether a asks for more of the device than b.
 func (r *Row) asksForMore(a, b int64) bool {
 	switch r.demand {

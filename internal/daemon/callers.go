@@ -75,7 +75,7 @@ func (c *callers) enter(by server.Caller) (leave func(), err error) {
 		return func() {}, nil
 	}
 	c.mu.Lock()
-	u := c.user(by.UID)
+	u := c.user(by.Account)
 	u.waiting++
 	c.mu.Unlock()
 	u.turn.Lock()
@@ -130,10 +130,10 @@ func (c *callers) spend(by server.Caller, what cost) error {
 		return nil
 	}
 	c.mu.Lock()
-	wait, ok := c.user(by.UID).buckets[what].take(rates[what], time.Now())
+	wait, ok := c.user(by.Account).buckets[what].take(rates[what], time.Now())
 	c.mu.Unlock()
 	if !ok {
-		return server.Conflict("too many orders: user %d may give %v a second; try again in %v", by.UID, rates[what].perSecond, wait.Round(time.Second))
+		return server.TooMany("too many orders: user %d may give %v a second; try again in %v", by.Account, rates[what].perSecond, wait.Round(time.Second))
 	}
 	time.Sleep(wait)
 	return nil

@@ -31,6 +31,7 @@ const (
 type keptProcess struct {
 	ID       proc.ID     `json:"id"`
 	Set      attr.Values `json:"set,omitzero"`
+	ByRoot   attr.Values `json:"by_root,omitzero"` // set by a caller without limits
 	Owned    bool        `json:"owned,omitempty"`
 	Run      *keptTree   `json:"run,omitempty"` // it may have ended, and its root exited
 	Restored bool        `json:"restored,omitempty"`
@@ -41,6 +42,7 @@ type keptTree struct {
 	Root   proc.ID       `json:"root"`
 	By     server.Caller `json:"by"`
 	Values attr.Values   `json:"values,omitzero"`
+	ByRoot attr.Values   `json:"by_root,omitzero"` // given by a caller without limits
 	Run    uint64        `json:"run,omitempty"`
 }
 
@@ -55,11 +57,16 @@ func idKey(prefix string, id proc.ID) string { return fmt.Sprintf("%s%d.%d", pre
 
 func runKey(n uint64) string { return fmt.Sprint(keptRuns, n) }
 
-func (t *treeAttrs) kept() keptTree { return keptTree{t.root(), t.by, t.values, t.run} }
+func (t *treeAttrs) kept() keptTree {
+	k := keptTree{Root: t.root(), By: t.by, Run: t.run}
+	k.Values, k.ByRoot = t.values.Split()
+	return k
+}
 
 // kept returns what orders gave to a process; ok is false if that is nothing. d.mu is held.
 func (p *process) kept() (k keptProcess, ok bool) {
-	k = keptProcess{ID: p.info.ID(), Set: p.layers[attr.FromSet], Owned: p.owned, Restored: p.restored}
+	k = keptProcess{ID: p.info.ID(), Owned: p.owned, Restored: p.restored}
+	k.Set, k.ByRoot = p.layers[attr.FromSet].Split()
 	if p.run != nil {
 		run := p.run.kept()
 		k.Run = &run

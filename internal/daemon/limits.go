@@ -17,8 +17,8 @@ func (d *Daemon) checkLimits(by server.Caller, v attr.Values) error {
 	if by.All || v.Empty() || len(conf.Limits) == 0 {
 		return nil
 	}
-	a := d.users.get(by.UID)
-	limit := conf.Limit(by.UID, a.name, a.groups)
+	a := d.users.get(by.Account)
+	limit := conf.Limit(by.Account, a.name, a.groups)
 	id, exceeds := v.Exceeds(limit.Ceiling)
 	if !exceeds {
 		return nil

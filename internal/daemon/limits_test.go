@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
@@ -69,6 +71,18 @@ func TestLimitsOfAUser(t *testing.T) {
 	if got, err = d.Change(of(bob), bobs, given("class=online priority=9")); err != nil || got.Class() != "online" {
 		t.Errorf("by a user without limits: got %v, class %s", err, got.Class())
 	}
+	// A subordinate uid has the limits of its owner.
+	d.users.account = func(uid uint32) uint32 { return map[uint32]uint32{100_005: alice}[uid] }
+	sub := family(t, b, s, 100_005, 30_000, 1)[0]
+	by := of(100_005)
+	by.Account = alice
+	if _, err := d.Change(by, sub, given("class=online")); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("by a subordinate uid: got %v, want %q", err, refused)
+	}
+	if got, err = d.Hint(by, sub, api.Hint{Values: attr.Must("class=online")}); err != nil || got.Class() != "batch" {
+		t.Errorf("a hint by a subordinate uid: got %v, class %s; want batch", err, got.Class())
+	}
+	d.users.account = nil
 	// A limit that comes later bounds what was set before.
 	c, err := config.Parse("x.yaml", []byte("limits: [{match: {}, class: standard, priority: 1}]"))
 	if err != nil {
@@ -149,4 +163,28 @@ func TestHintsDoNotRaiseARule(t *testing.T) {
 func (p *shimProcess) class(d *Daemon) string {
 	got := p.described(d)
 	return got.Class()
+}
+
+// TestJournalKeepsWhatIsUnlimited: after a restart, limits apply to what the owner set and
+// not to what root set.
+func TestJournalKeepsWhatIsUnlimited(t *testing.T) {
+	was := &process{owned: true}
+	was.layers[attr.FromSet] = attr.Must("class=online priority=1").Unlimited().With(attr.Must("priority=9"))
+	k, _ := was.kept()
+	text, err := json.Marshal(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read keptProcess
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	d, _, s := newSlowDaemon(t)
+	info := s.add(proc.Process{PID: 10_000, Start: 5, UID: alice, GID: alice, Parent: 1})
+	read.ID = info.ID()
+	d.conf = &config.Config{Limits: []config.Limit{{Ceiling: attr.Must("class=batch priority=5")}}}
+	d.takeOverProcess(read, nil)
+	if got, want := d.processes[10_000].attrs.Given(), attr.Must("class=online priority=5"); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

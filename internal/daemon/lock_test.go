@@ -111,7 +111,7 @@ func family(t *testing.T, b *fakeBackend, s *slowProc, uid uint32, shell, n int)
 	return pids
 }
 
-func of(uid uint32) server.Caller { return server.Caller{UID: uid, GID: uid} }
+func of(uid uint32) server.Caller { return server.Caller{UID: uid, GID: uid, Account: uid} }
 
 // within fails the test if f has not returned after a generous time.
 func within(t *testing.T, what string, f func()) {
@@ -146,7 +146,7 @@ func TestNoCallReadsProcUnderTheLock(t *testing.T) {
 	for i := range 100 {
 		ended.Go(func() { _, _ = d.Change(of(alice), 10_000, tree(fmt.Sprint("weight=", i+1))) })
 		ended.Go(func() {
-			_, end, err := d.BeginRun(server.Caller{UID: alice, GID: alice, PID: 10_000}, api.Run{Values: attr.Must("class=batch")})
+			_, end, err := d.BeginRun(server.Caller{UID: alice, GID: alice, PID: 10_000, Account: alice}, api.Run{Values: attr.Must("class=batch")})
 			if err == nil {
 				end()
 			}

@@ -35,7 +35,9 @@ func (d *Daemon) administer(info *proc.Process, conf *config.Config) (attr.Value
 	rule := conf.Match(info, a.name)
 	limits := attr.Limits{HintsRaise: rule.HintsRaise}
 	if info.UID != 0 {
-		limits.Ceiling = conf.Limit(info.UID, a.name, a.groups).Ceiling
+		account := d.account(info.UID)
+		a := d.users.get(account)
+		limits.Ceiling = conf.Limit(account, a.name, a.groups).Ceiling
 	}
 	return rule.Attrs, limits
 }

@@ -66,7 +66,7 @@ func (d *Daemon) isAlive(id proc.ID) bool {
 // takeOverTree puts a tree or a run in force. A run lasts until its root exits, or begins it
 // again.
 func (d *Daemon) takeOverTree(k keptTree) *treeAttrs {
-	t := &treeAttrs{lineage: proc.Lineage(k.Root, d.procs.Stat), by: k.By, values: k.Values, run: k.Run}
+	t := &treeAttrs{lineage: proc.Lineage(k.Root, d.procs.Stat), by: k.By, values: k.values(), run: k.Run}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if k.Run == 0 {
@@ -79,6 +79,8 @@ func (d *Daemon) takeOverTree(k keptTree) *treeAttrs {
 	return t
 }
 
+func (k *keptTree) values() attr.Values { return k.Values.With(k.ByRoot.Unlimited()) }
+
 // takeOverProcess makes the record of a process that has not exited.
 func (d *Daemon) takeOverProcess(k keptProcess, runs map[uint64]*treeAttrs) {
 	info, err := d.procs.Process(k.ID.PID)
@@ -87,10 +89,10 @@ func (d *Daemon) takeOverProcess(k keptProcess, runs map[uint64]*treeAttrs) {
 	}
 	p := d.lockRecord(info)
 	defer d.mu.Unlock()
-	p.layers[attr.FromSet], p.owned, p.restored = k.Set, k.Owned, k.Restored
+	p.layers[attr.FromSet], p.owned, p.restored = k.Set.With(k.ByRoot.Unlimited()), k.Owned, k.Restored
 	if k.Run != nil {
 		if p.run = runs[k.Run.Run]; p.run == nil { // it has ended
-			p.run = &treeAttrs{lineage: []proc.ID{k.Run.Root}, by: k.Run.By, values: k.Run.Values, run: k.Run.Run}
+			p.run = &treeAttrs{lineage: []proc.ID{k.Run.Root}, by: k.Run.By, values: k.Run.values(), run: k.Run.Run}
 		}
 	}
 	p.merge()

@@ -86,7 +86,7 @@ func (d *Daemon) addTree(o *order, lineage []proc.ID) (*treeAttrs, error) {
 	tree := &treeAttrs{lineage: lineage, by: o.By, values: o.Values, run: o.Run}
 	mine := 0
 	count := func(t *treeAttrs) {
-		if t.by.UID == o.By.UID {
+		if t.by.Account == o.By.Account {
 			mine++
 		}
 	}

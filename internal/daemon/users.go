@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/giveway/giveway/internal/server"
 )
 
 // Limits of the cache of users.
@@ -19,10 +21,19 @@ type account struct {
 	groups []string // names and numbers
 }
 
+// account returns the user whose limits apply to a uid.
+func (d *Daemon) account(uid uint32) uint32 {
+	if d.users.account != nil {
+		return d.users.account(uid)
+	}
+	return server.Account(uid)
+}
+
 // users looks users up and keeps what it found for a while. A lookup reads files, so it
 // is never made with Daemon.mu held.
 type users struct {
-	lookup func(uid uint32) account // nil: the system's databases
+	lookup  func(uid uint32) account // nil: the system's databases
+	account func(uid uint32) uint32  // nil: server.Account
 
 	mu    sync.Mutex
 	known map[uint32]knownUser

@@ -38,7 +38,9 @@ type caller struct {
 }
 
 // public returns the caller as the Node sees it.
-func (c caller) public() Caller { return Caller{UID: c.uid, GID: c.gid, PID: c.pid, All: c.all} }
+func (c caller) public() Caller {
+	return Caller{UID: c.uid, GID: c.gid, PID: c.pid, All: c.all, Account: c.account}
+}
 
 // manages reports whether a peer on the unix socket may do everything.
 func (s *Server) manages(p peer) bool {

@@ -55,6 +55,9 @@ type Caller struct {
 	GID uint32
 	PID int  // in the daemon's pid namespace; zero: unknown
 	All bool // it may do everything: root, the daemon's user, or a client with the token
+	// Account is the user that limits count for: the owner of UID, where UID is one of a
+	// user's subordinate uids.
+	Account uint32
 }
 
 // ShimProcess is a process with the shim that connected, as the kernel identifies it.

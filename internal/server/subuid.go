@@ -54,6 +54,13 @@ func (a *accounts) of(uid uint32) uint32 {
 	return uid
 }
 
+// machine has the accounts of this machine.
+var machine = accounts{path: subuidFile}
+
+// Account returns the user that a uid of this machine counts for: the owner of uid, where
+// uid is one of a user's subordinate uids.
+func Account(uid uint32) uint32 { return machine.of(uid) }
+
 // reload reads the file if it has changed.
 func (a *accounts) reload() {
 	info, err := os.Stat(a.path)
