@@ -25,6 +25,7 @@ import (
 	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
@@ -337,15 +338,19 @@ func (m *machine) startDaemon(socket ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestDriverRestoresWhenDaemonIsKilled kills the daemon while it has queues stopped.
+// TestDriverRestoresWhenDaemonIsKilled kills the daemon while it has queues stopped, alone or
+// together with its guardian.
 func TestDriverRestoresWhenDaemonIsKilled(t *testing.T) {
 	onBothDrivers(t, func(m *machine, _ bool, _ string) {
 		first, second := m.StartProcess(2), m.StartProcess(3)
 		running := func() int { return first.Running() + second.Running() }
-		for round := range 3 {
+		for round := range 4 {
 			cmd := m.startDaemon()
 			m.eventually("stopped", func() bool { return running() < 5 })
 			time.Sleep(time.Duration(round*7) * time.Millisecond)
+			if round%2 == 1 && drivertest.KillChildren(cmd.Process.Pid) == 0 {
+				t.Error("the daemon has no guardian")
+			}
 			m.check(cmd.Process.Kill())
 			_ = cmd.Wait() // it was killed
 			m.eventually("restored by the driver", func() bool { return running() == 5 && m.Left() == "" })

@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,27 +17,6 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
 	"github.com/giveway/giveway/internal/proc"
 )
-
-// killBoth kills a daemon and its guardian so that neither notices the end of the other.
-func killBoth(t *testing.T, d *drivertest.Child) {
-	t.Helper()
-	_ = syscall.Kill(d.PID, syscall.SIGSTOP)
-	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.PID))
-	killed := 0
-	for _, name := range all {
-		text, _ := os.ReadFile(name)
-		for _, field := range strings.Fields(string(text)) {
-			pid, _ := strconv.Atoi(field)
-			if syscall.Kill(pid, syscall.SIGKILL) == nil {
-				killed++
-			}
-		}
-	}
-	if killed == 0 {
-		t.Fatal("the daemon has no guardian")
-	}
-	d.Kill()
-}
 
 // TestKilledTogetherOnNVIDIA kills the daemon and its guardian at random moments while they
 // schedule three batch processes and an online one, each of which has a slice of its own.
@@ -77,7 +52,9 @@ func TestKilledTogetherOnNVIDIA(t *testing.T) {
 		_, _ = child.Out.Read(make([]byte, 8)) // ready
 		drivertest.Eventually(t, "the daemon has changed slices", func() bool { return state()[online].slice == 20*time.Millisecond })
 		time.Sleep(time.Duration(rand.IntN(40_000)) * time.Microsecond)
-		killBoth(t, child)
+		if child.KillWithChildren() == 0 {
+			t.Fatal("the daemon has no guardian")
+		}
 		if changed() {
 			left++
 		}

@@ -70,7 +70,10 @@ func restoreLeft(cmd *cobra.Command) error {
 		return err
 	}
 	text := fmt.Sprintf("%d queues were left changed; they are as they were found\n", queues)
-	if !found {
+	switch {
+	case found && queues == 0:
+		text = "No queue was left changed.\n"
+	case !found:
 		text = "There is no journal, so no daemon has left a change since the machine was started. If the file was removed, use --all.\n"
 	}
 	return show(cmd, restoredJSON{Journal: found, Groups: queues}, text)

@@ -64,6 +64,7 @@ func serve(t testing.TB, d *Daemon) (socket string, stop func()) {
 // serveUntilKilled runs a daemon and its socket in a process of its own.
 func serveUntilKilled(socket string) {
 	d := newShimDaemon()
+	d.cfg.Journal = openJournal(filepath.Dir(socket))
 	s := server.New(d, server.Config{Socket: socket, Pages: pageHost(d.cfg.Backends)})
 	go func() {
 		<-d.ready
@@ -115,6 +116,13 @@ func runShimProcess(socket, runtime string) {
 		command, kind, value := "", shimpage.HintKind(0), int64(0)
 		_, _ = fmt.Sscan(lines.Text(), &command, &kind, &value)
 		switch command {
+		case "connect": // again, as a shim does that has lost its daemon
+			conn.Close()
+			if conn, p, err = connectShim(socket, "1", runtime); err != nil {
+				fmt.Println(err)
+				return
+			}
+			fmt.Println("connected")
 		case "launch":
 			go func() { fmt.Println("launched", p.Launch()) }()
 		case "done":

@@ -8,13 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/guardian"
@@ -38,25 +37,9 @@ func openJournal(dir string) *journal.Store {
 // killBoth kills a daemon and its guardian so that neither notices the end of the other.
 func killBoth(t *testing.T, daemon *drivertest.Child) {
 	t.Helper()
-	_ = syscall.Kill(daemon.PID, syscall.SIGSTOP)
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", daemon.PID))
-	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", daemon.PID))
-	for _, name := range all {
-		more, _ := os.ReadFile(name)
-		text = append(append(text, ' '), more...)
-	}
-	killed := 0
-	for _, field := range strings.Fields(string(text)) {
-		var pid int
-		_, _ = fmt.Sscan(field, &pid)
-		if syscall.Kill(pid, syscall.SIGKILL) == nil {
-			killed++
-		}
-	}
-	if killed == 0 {
+	if daemon.KillWithChildren() == 0 {
 		t.Fatal("the daemon has no guardian")
 	}
-	daemon.Kill()
 }
 
 // killedTogether runs f after a daemon that rotates three batch processes was killed
@@ -350,4 +333,39 @@ func TestPolicySurvivesARestart(t *testing.T) {
 	d, _, stop = nextDaemon(t, b, stop, func(c *config.Config) { c.Policy = api.Policy{Name: "fifo"} })
 	defer stop()
 	eventually(t, "the changed configuration is in force", func() bool { return policies() == "fifomap[] fake0 rr" })
+}
+
+// TestPausedShimProcessSurvivesAKill: a process that only its gate can stop runs when the
+// daemon and its guardian were killed, and is paused again when it finds the next daemon.
+func TestPausedShimProcessSurvivesAKill(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	c := client.New(socket)
+	start := func() *drivertest.Child {
+		cmd := drivertest.Self("DAEMON_TEST=server")
+		cmd.Args = []string{os.Args[0], socket}
+		child := drivertest.Start(t, cmd)
+		eventually(t, "the daemon answers", func() bool { st, err := c.Status(t.Context()); return err == nil && st.PID == child.PID })
+		return child
+	}
+	isPaused := func() bool {
+		all, err := c.Processes(t.Context())
+		return err == nil && len(all) == 1 && all[0].Queues[0].State == "stopped"
+	}
+	child := start()
+	p := startShim(t, socket, "opencl")
+	if _, err := c.Change(t.Context(), p.Process.Pid, given("paused=true")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is paused", isPaused)
+	p.send("launch")
+	p.expectNothing(t)
+	killBoth(t, child)
+	p.expect(t, "launched true")
+	start()
+	p.send("connect")
+	p.expect(t, "connected")
+	p.send("use 4") // OpenCL
+	eventually(t, "it is paused again", isPaused)
+	p.send("launch")
+	p.expectNothing(t)
 }

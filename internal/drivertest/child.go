@@ -1,10 +1,15 @@
 package drivertest
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -63,6 +68,29 @@ func (c *Child) Kill() {
 		_ = c.cmd.Process.Kill() // fails if it has exited
 		_ = c.cmd.Wait()         // reports the signal
 	})
+}
+
+// KillWithChildren kills the child and its own children, such as a daemon and its guardian, so
+// that none of them notices the end of another. It returns how many children there were.
+func (c *Child) KillWithChildren() (children int) {
+	children = KillChildren(c.PID)
+	c.Kill()
+	return children
+}
+
+// KillChildren stops a process and kills its children. It returns how many there were.
+func KillChildren(pid int) (killed int) {
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, name := range all {
+		text, _ := os.ReadFile(name)
+		for _, field := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil && syscall.Kill(child, syscall.SIGKILL) == nil {
+				killed++
+			}
+		}
+	}
+	return killed
 }
 
 // Eventually fails the test unless the condition holds within ten seconds.
