@@ -94,7 +94,11 @@ as a daemon is started.`,
 			if flag := needsShim(v); noShim && flag != "" {
 				return usageError{fmt.Errorf("--%s needs the shim: leave out --no-shim, or --%s", flag, flag)}
 			}
-			env := os.Environ()
+			env, err := tryFilters(os.Environ())
+			if err != nil {
+				printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]))
+				return runPlain(args)
+			}
 			if !noShim {
 				if env, err = preload(env, shim.Library, preloadDirs()); err != nil {
 					printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs without the shim", err, args[0]))
@@ -113,15 +117,33 @@ as a daemon is started.`,
 	return cmd
 }
 
-// runAs announces a program with its attributes to the daemon, and runs it.
-func runAs(cmd *cobra.Command, v attr.Values, args, env []string) error {
-	path, err := exec.LookPath(args[0])
+// findProgram returns the path of a program.
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
 	if err != nil {
 		code := exitCannotRun
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			code = exitNotFound
 		}
-		return ended{code: code, err: fmt.Errorf("run %s: %w", args[0], rootCause(err))}
+		return "", ended{code: code, err: fmt.Errorf("run %s: %w", name, rootCause(err))}
+	}
+	return path, nil
+}
+
+// runPlain runs a program as it would run without giveway.
+func runPlain(args []string) error {
+	path, err := findProgram(args[0])
+	if err != nil {
+		return err
+	}
+	return runProgram(path, args, os.Environ())
+}
+
+// runAs announces a program with its attributes to the daemon, and runs it.
+func runAs(cmd *cobra.Command, v attr.Values, args, env []string) error {
+	path, err := findProgram(args[0])
+	if err != nil {
+		return err
 	}
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// filtersVariable tells the shim under how many seccomp filters run has tried its calls. A
+// process under the same number has the same filters: exec passes them on, and a process can
+// only add to them.
+const filtersVariable = "GIVEWAY_FILTERS="
+
+// tryFilters adds the variable to env if this process is under seccomp filters that permit
+// what giveway needs. A filter may kill for a forbidden call, so a child tries them.
+func tryFilters(env []string) ([]string, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return env, nil // the shim cannot read it either
+	}
+	n := filterCount(string(status))
+	if n == 0 {
+		return env, nil
+	}
+	if err := exec.Command("/proc/self/exe", tryCommand).Run(); err != nil {
+		return env, fmt.Errorf("a seccomp filter forbids what giveway needs (%w); permit unix sockets, memfd and eventfd", err)
+	}
+	return append(env, filtersVariable+strconv.Itoa(n)), nil
+}
+
+// filterCount returns the number of seccomp filters in the text of /proc/PID/status. Before
+// Linux 5.9 it has none.
+func filterCount(status string) int {
+	for line := range strings.Lines(status) {
+		if value, ok := strings.CutPrefix(line, "Seccomp_filters:"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(value))
+			return n
+		}
+	}
+	return 0
+}
+
+const tryCommand = "try-filters"
+
+func newTryFilters() *cobra.Command {
+	return &cobra.Command{
+		Use: tryCommand, Hidden: true, Args: noArgs,
+		Short: "Make the system calls of the shim, to find out whether seccomp filters permit them",
+		RunE:  func(*cobra.Command, []string) error { return tryCalls() },
+	}
+}
+
+// tryCalls makes the system calls of shim/connect.c, page.c and bias.c. A call that is
+// refused, or ends this process, is one that the shim may not make.
+func tryCalls() error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	memory, err := unix.MemfdCreate("giveway", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	message, control := []byte{0}, make([]byte, unix.CmsgSpace(4))
+	for _, c := range []struct {
+		name string
+		call func() error
+	}{
+		{"connect", func() error { return permitted(unix.Connect(socket, &unix.SockaddrUnix{Name: "/proc/self/nothing"})) }},
+		{"getsockopt", func() error { _, err := unix.GetsockoptUcred(pair[0], unix.SOL_SOCKET, unix.SO_PEERCRED); return err }},
+		{"sendto", func() error { return unix.Send(pair[0], message, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) }},
+		{"ppoll", func() error {
+			_, err := unix.Ppoll([]unix.PollFd{{Fd: int32(pair[1]), Events: unix.POLLIN}}, &unix.Timespec{}, nil)
+			return err
+		}},
+		{"recvfrom", func() error {
+			_, _, err := unix.Recvfrom(pair[1], message, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			return err
+		}},
+		{"recvmsg", func() error {
+			_, _, _, _, err := unix.Recvmsg(pair[1], message, control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			return err
+		}},
+		{"lseek", func() error { _, err := unix.Seek(memory, 0, unix.SEEK_END); return err }},
+		{"fstat", func() error { return unix.Fstat(memory, &unix.Stat_t{}) }},
+		{"fcntl", func() error { _, err := unix.FcntlInt(uintptr(memory), unix.F_GET_SEALS, 0); return err }},
+		{"prlimit64", func() error { return unix.Getrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{}) }},
+		{"membarrier", func() error {
+			_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, 0, 0, 0)
+			if errno == 0 || errno == syscall.ENOSYS { // a kernel without it
+				return nil
+			}
+			return errno
+		}},
+	} {
+		if err := c.call(); err != nil {
+			return os.NewSyscallError(c.name, err)
+		}
+	}
+	_, _ = unix.Getpid(), unix.Geteuid()
+	return nil
+}
+
+// permitted drops errors of a call that was made. A filter refuses with others.
+func permitted(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	return err
+}
