@@ -94,6 +94,7 @@ start_daemon() {
 stop_daemon() {
   [[ -z $daemon ]] || { kill "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null; }
   daemon=
+  rm -f "$GIVEWAY_SOCKET".journal # the next group begins without orders
 }
 
 stop_clients() {
@@ -120,6 +121,7 @@ group_contract() {
 
 group_daemon() {
   e2e 90 TestDaemonKilledAtAnyInstant
+  e2e 120 TestBothKilledAtAnyInstant
   e2e 120 TestFloor
   e2e 60 TestDaemonFindsEarlierProcesses TestOtherNamespaces TestOrdinaryUser TestMPS
   e2e 90 TestIdleBatchJobCostsNothing

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 )
 
@@ -50,13 +51,69 @@ func TestDaemonKilledAtAnyInstant(t *testing.T) {
 	b.atMost("seconds until all eight jobs progress", slowest.Seconds(), 1.5)
 	b.startDaemon()
 	b.await(online.pid, batch[0].pid, batch[7].pid)
+	b.checkAsFound()
+}
+
+// checkAsFound lets the daemon restore everything and checks that it found every queue with
+// the vendor's slice.
+func (b *testbed) checkAsFound() {
+	b.Helper()
+	b.mustGiveway("restore") // orders survive a restart
 	for _, p := range b.ps() {
 		for _, q := range p.Queues {
 			if q.Slice != 0 || q.State != "running" || q.Found < time.Millisecond {
-				t.Errorf("process %d after the last kill: got %+v, want a running queue with the vendor's slice", p.PID, q)
+				b.Errorf("process %d at the end: got %+v, want a running queue with the vendor's slice", p.PID, q)
 			}
 		}
 	}
+}
+
+// TestBothKilledAtAnyInstant kills the daemon and its guardian together, twelve times at
+// random instants while they rotate eight batch jobs. Then 'giveway restore', or the next
+// daemon, restores all queues from the journal.
+func TestBothKilledAtAnyInstant(t *testing.T) {
+	b := newTestbed(t)
+	online := b.start("lc --kernel 28us --after 5ms --wait --seconds 1000")
+	fmt.Fprintln(online.in, "start")
+	var batch []*client
+	for range 8 {
+		batch = append(batch, b.startJob())
+	}
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	b.startDaemon()
+	b.set(online.pid, "--class", "online")
+	for _, c := range batch {
+		b.set(c.pid, "--class", "batch")
+	}
+	slowest := time.Duration(0)
+	for round := range 12 {
+		time.Sleep(time.Duration(500+random.IntN(400)) * time.Millisecond)
+		if drivertest.KillChildren(b.daemon.Process.Pid) == 0 {
+			t.Fatalf("round %d: the daemon has no guardian", round)
+		}
+		b.killDaemon()
+		killed := time.Now()
+		if round%2 == 0 {
+			t.Logf("round %d: %s", round, b.mustGiveway("restore", "--left"))
+			slowest = max(slowest, time.Since(killed))
+		} else {
+			b.startDaemon() // which goes on with the classes
+		}
+		for i, c := range batch {
+			if _, moved := c.awaitProgress(); !moved {
+				t.Fatalf("round %d: batch job %d completed nothing for 3 s", round, i+1)
+			}
+		}
+		if round%2 == 0 {
+			b.startDaemon()
+		}
+		b.await(online.pid, batch[0].pid, batch[7].pid)
+	}
+	b.record("12 kills of both", nil, values{"slowest_restore_s": slowest.Seconds()}, fmt.Sprintf("seed %d", seed))
+	b.atMost("seconds that restore takes", slowest.Seconds(), 1.5)
+	b.checkAsFound()
 }
 
 // TestFloor checks that a batch job beside a saturating online or standard process
