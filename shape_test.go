@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/proc":        {},
 	"internal/stats":       {},
 	"internal/safepath":    {},
+	"internal/sandbox":     {},
 	"internal/format":      {},
 	"internal/htmlreport":  {"internal/format", "internal/stats"},
 	"internal/fusedev":     {},
@@ -127,6 +128,7 @@ var mayDepend = map[string][]string{
 	"internal/shim/pagetest":        {"golang.org/x/sys"},
 	"internal/server":               {"golang.org/x/sys"},
 	"internal/safepath":             {"golang.org/x/sys"},
+	"internal/sandbox":              {"golang.org/x/sys"},
 }
 
 // testsMayDepend is the same for the tests of every package.

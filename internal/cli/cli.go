@@ -65,7 +65,7 @@ work has the device as if it were alone, batch work takes what is left.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newDaemon(), newRun(), newSet(), newHint(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
-		newSim(), newBench(), newVersion(), newMan(), newGuardian(), newTryFilters(),
+		newSim(), newBench(), newVersion(), newMan(), newGuardian(), newFrontEnd(), newTryFilters(),
 	)
 	return root
 }

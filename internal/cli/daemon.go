@@ -14,6 +14,7 @@ import (
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/sandbox"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/spf13/cobra"
 )
@@ -73,8 +74,8 @@ in your configuration folder, if it exists.`,
 					return err
 				}
 			}
-			server.RaiseFileLimit()
-			guardian.RaiseOOMScore()
+			// The kernel's link is right also when the program's file was replaced.
+			o.FrontEnd = append([]string{"/proc/self/exe", "front-end"}, jsonFlag(cmd)...)
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			return RunDaemon(ctx, o)
@@ -130,6 +131,32 @@ func newGuardian() *cobra.Command {
 			return guardian.Run(3, backends.Adopt, newLog(cmd, false))
 		},
 	}
+}
+
+// newFrontEnd returns the command that the daemon starts as its front end.
+func newFrontEnd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "front-end", Hidden: true, Args: noArgs,
+		Short: "Parse requests for a daemon (started by the daemon)",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := newLog(cmd, false)
+			if err := sandbox.FrontEnd(); err != nil {
+				log.Warn("front end has more rights than it needs", "error", err)
+			}
+			return server.RunFrontEnd(log)
+		},
+	}
+	addJSON(cmd, "log in JSON")
+	return cmd
+}
+
+// jsonFlag returns the flag with which a command that this one starts logs in the same
+// format.
+func jsonFlag(cmd *cobra.Command) []string {
+	if wantsJSON(cmd) {
+		return []string{"--json"}
+	}
+	return nil
 }
 
 // defaultConfig returns the file to read if none is named, or nothing if it does not

@@ -7,7 +7,10 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/sandbox"
+	"github.com/giveway/giveway/internal/server"
 )
 
 // What the command line does on the machine itself. Wire sets them.
@@ -27,11 +30,22 @@ var (
 // call it: a daemon starts its own program as its guardian, which would be the test
 // program.
 func Wire() {
-	RunDaemon, LocalRestore, LeftRestore = daemon.Serve, backends.RestoreAll, backends.RestoreLeft
+	RunDaemon, LocalRestore, LeftRestore = confinedDaemon, backends.RestoreAll, backends.RestoreLeft
 	LocalChecks = func() (checks []api.Check) {
 		for _, c := range backends.Probe() {
 			checks = append(checks, api.Check(c))
 		}
 		return checks
 	}
+}
+
+// confinedDaemon runs the daemon with the descriptors that it may need, and without the
+// rights that it does not need.
+func confinedDaemon(ctx context.Context, o daemon.Options) error {
+	server.RaiseFileLimit()
+	guardian.RaiseOOMScore()
+	if err := sandbox.Daemon(); err != nil {
+		o.Log.Warn("some system calls that the daemon does not need stay possible", "error", err)
+	}
+	return daemon.Serve(ctx, o)
 }

@@ -29,6 +29,7 @@ type Options struct {
 	User     bool // our own processes only
 	TakeOver bool // end the daemon that listens on the socket, and go on with its orders
 	Guardian []string
+	FrontEnd []string // empty: requests are parsed in this process
 	// Backends makes the backends for the processes of one user, or of proc.Everyone,
 	// and says what the configuration leaves out.
 	Backends func(cfg config.Config, uid int, log *slog.Logger) ([]hal.Backend, []hal.Check, error)
@@ -64,7 +65,9 @@ func Serve(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s := server.New(d, server.Config{Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Pages: pageHost(backends), Log: o.Log})
+	s := server.New(d, server.Config{
+		Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, Pages: pageHost(backends), FrontEnd: o.FrontEnd, Log: o.Log,
+	})
 	if o.TakeOver {
 		if err := endOther(ctx, socket); err != nil {
 			return err

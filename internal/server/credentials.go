@@ -13,7 +13,7 @@ import (
 )
 
 // control calls f with the descriptor of a connection.
-func control(c *net.UnixConn, f func(fd int) error) error {
+func control(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err

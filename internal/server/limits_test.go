@@ -42,7 +42,7 @@ func asUser(t *testing.T, uid int, f func()) {
 
 // serveChild serves a node in this process for TestUsersCannotKeepRootOut.
 func serveChild(socket string) {
-	s := server.New(newFake(), server.Config{Socket: socket})
+	s := newServer(newFake(), server.Config{Socket: socket})
 	s.SetSubuidFile(filepath.Join(filepath.Dir(socket), "subuid"))
 	if err := s.Serve(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -177,7 +177,7 @@ func TestTCPWithoutToken(t *testing.T) {
 	if err := os.WriteFile(file, []byte("0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(newFake(), server.Config{TCP: "127.0.0.1:0", TokenFile: file})
+	s := newServer(newFake(), server.Config{TCP: "127.0.0.1:0", TokenFile: file})
 	serve(t, s)
 	addr := s.Addrs()[0].String()
 	for range 200 {

@@ -22,6 +22,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -82,6 +83,7 @@ type Config struct {
 	TCP       string       // host:port; empty: none
 	TokenFile string       // holds the token that TCP asks for
 	Pages     PageHost     // nil: no process gets a page
+	FrontEnd  []string     // the program that calls RunFrontEnd; empty: requests are parsed in this process
 	Log       *slog.Logger // nil: none
 }
 
@@ -147,6 +149,9 @@ func (s *Server) Listen() (err error) {
 		}
 		l, err := net.Listen("tcp", s.cfg.TCP)
 		if err != nil {
+			if errors.Is(err, syscall.EAFNOSUPPORT) {
+				err = fmt.Errorf("%w: the service has no network; docs/CONFIG.md says how to give it one", err)
+			}
 			return fmt.Errorf("listen on TCP: %w", err)
 		}
 		s.doors = append(s.doors, &tcpDoor{Listener: l})
@@ -177,6 +182,17 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 	}
 	defer s.close()
+	serve := s.serveHere
+	if len(s.cfg.FrontEnd) > 0 {
+		serve = s.serveSplit
+	}
+	err := serve(ctx)
+	s.runs.Wait()
+	return err
+}
+
+// serveHere parses requests in this process until ctx is done.
+func (s *Server) serveHere(ctx context.Context) error {
 	front := frontEnd{log: s.log, ask: s.ask}
 	srv := front.server(ctx)
 	failed := make(chan error, len(s.doors))
@@ -195,7 +211,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	if srv.Shutdown(done) != nil {
 		srv.Close()
 	}
-	s.runs.Wait()
 	return err
 }
 

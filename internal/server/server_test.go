@@ -108,12 +108,22 @@ func (n *fakeNode) run(pid int) string {
 	return n.runs[pid]
 }
 
+// frontEnds is the command of the front ends; empty: there are none, and requests are
+// parsed in this process.
+var frontEnds []string
+
+// newServer returns a server with front ends as frontEnds says.
+func newServer(n server.Node, cfg server.Config) *server.Server {
+	cfg.FrontEnd = frontEnds
+	return server.New(n, cfg)
+}
+
 // start serves a node on a socket of its own until the test ends.
 func start(t *testing.T, n server.Node) (socket string, stop func()) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "run", "giveway.sock")
 	pages, _ := n.(server.PageHost)
-	return socket, serve(t, server.New(n, server.Config{Socket: socket, Pages: pages}))
+	return socket, serve(t, newServer(n, server.Config{Socket: socket, Pages: pages}))
 }
 
 func serve(t *testing.T, s *server.Server) (stop func()) {
@@ -296,6 +306,10 @@ func strangersCalls(socket string) {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv("GIVEWAY_FRONT_END") != "" {
+		runFrontEnd()
+		return
+	}
 	if os.Getenv("GIVEWAY_TEST_SLEEP") != "" {
 		time.Sleep(time.Minute)
 		return
@@ -371,7 +385,7 @@ func TestRunEndsWithItsConnection(t *testing.T) {
 func TestSocketInUse(t *testing.T) {
 	n := newFake()
 	socket, stop := start(t, n)
-	again := server.New(n, server.Config{Socket: socket})
+	again := newServer(n, server.Config{Socket: socket})
 	if err := again.Listen(); err == nil || !strings.HasSuffix(err.Error(), "; stop it, or choose another socket") {
 		t.Errorf("second daemon: got %v", err)
 	}
@@ -400,7 +414,7 @@ func TestSocketInUse(t *testing.T) {
 	if err := os.WriteFile(plain, []byte("data"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.New(n, server.Config{Socket: plain}).Listen(); err == nil {
+	if err := newServer(n, server.Config{Socket: plain}).Listen(); err == nil {
 		t.Error("a regular file was replaced")
 	}
 	if data, err := os.ReadFile(plain); err != nil || string(data) != "data" {
@@ -429,15 +443,15 @@ func TestTCP(t *testing.T) {
 		{strings.Repeat("x", 5000), 0o600, "larger than 4096 bytes"},
 	} {
 		write(c.text, c.mode)
-		if err := server.New(newFake(), cfg).Listen(); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := newServer(newFake(), cfg).Listen(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("token %.10q: got %v, want %s", c.text, err, c.want)
 		}
 	}
-	if err := server.New(newFake(), server.Config{TCP: "127.0.0.1:0"}).Listen(); err == nil {
+	if err := newServer(newFake(), server.Config{TCP: "127.0.0.1:0"}).Listen(); err == nil {
 		t.Error("TCP without a token")
 	}
 	write(secret+"\n", 0o600)
-	s := server.New(newFake(), cfg)
+	s := newServer(newFake(), cfg)
 	serve(t, s)
 	for _, c := range []struct {
 		header, path string

@@ -113,7 +113,7 @@ func TestShimRefused(t *testing.T) {
 	if err := os.WriteFile(token, []byte("0123456789abcdef"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(h, server.Config{TCP: "127.0.0.1:0", TokenFile: token})
+	s := newServer(h, server.Config{TCP: "127.0.0.1:0", TokenFile: token})
 	serve(t, s)
 	headers := "Giveway-Abi: 1\r\nAuthorization: Bearer 0123456789abcdef\r\n"
 	if _, status, _ := visit(t, "tcp", s.Addrs()[0].String(), headers); status != http.StatusConflict {

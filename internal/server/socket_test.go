@@ -55,7 +55,7 @@ func TestFolderOfTheSocket(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := &files{t, t.TempDir()}
 			c.make(f)
-			s := server.New(newFake(), server.Config{Socket: f.at(c.path)})
+			s := newServer(newFake(), server.Config{Socket: f.at(c.path)})
 			if c.want == "" {
 				serve(t, s)
 				if _, err := client.New(f.at(c.path)).Status(t.Context()); err != nil {
@@ -108,7 +108,7 @@ func TestModeOfTheSocket(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	socket := filepath.Join(t.TempDir(), "sock")
-	serve(t, server.New(newFake(), server.Config{Socket: socket}))
+	serve(t, newServer(newFake(), server.Config{Socket: socket}))
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o666 {
 		t.Errorf("socket: got %v, %v; want mode 0666", info, err)
 	}
@@ -140,7 +140,7 @@ func TestOwnerOfTheToken(t *testing.T) {
 		f.check(os.WriteFile(path, []byte("0123456789abcdef"), 0o600))
 		f.check(os.Chown(path, c.uid, 0))
 		f.check(syscall.Chmod(path, c.mode))
-		err := server.New(newFake(), server.Config{TCP: "127.0.0.1:0", TokenFile: path}).Listen()
+		err := newServer(newFake(), server.Config{TCP: "127.0.0.1:0", TokenFile: path}).Listen()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("owner %d, mode %#o: got %v, want %q", c.uid, c.mode, err, c.want)
 		}

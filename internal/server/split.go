@@ -1,0 +1,348 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// branch is a front end in a process of its own, with the connections that it serves. A
+// front end that dies is started again; its connections are lost, but not the runs and
+// pages that were begun on them.
+type branch struct {
+	s     *Server
+	name  string
+	queue chan *connection // to be passed on
+
+	mu    sync.Mutex
+	last  uint64
+	conns map[uint64]*served
+}
+
+// served is a connection of a branch.
+type served struct {
+	*connection
+	busy bool // a request of it is being answered
+}
+
+// Bounds of a branch.
+const (
+	queueLength = 1024
+	passTime    = 5 * time.Second // a front end that takes no message for so long is killed
+	minRestart  = 100 * time.Millisecond
+	maxRestart  = 5 * time.Second
+)
+
+// branches returns the front ends: of callers that may do everything, of other users, and
+// of TCP. A front end that a caller has taken over can act as the callers that are
+// connected to it, so that these do not share one.
+func (s *Server) branches() (managers, users, remote *branch) {
+	make := func(name string) *branch {
+		return &branch{s: s, name: name, queue: make(chan *connection, queueLength), conns: map[uint64]*served{}}
+	}
+	if s.cfg.TCP != "" {
+		remote = make("tcp")
+	}
+	return make("managers"), make("users"), remote
+}
+
+// serveSplit serves with front ends in processes of their own until ctx is done.
+func (s *Server) serveSplit(ctx context.Context) error {
+	managers, users, remote := s.branches()
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var ended sync.WaitGroup
+	for _, b := range []*branch{managers, users, remote} {
+		if b != nil {
+			ended.Go(func() { b.run(running) })
+		}
+	}
+	failed := make(chan error, len(s.doors))
+	for _, door := range s.doors {
+		go func() {
+			failed <- acceptAll(door, func(c *connection) {
+				b := users
+				switch {
+				case !c.local:
+					b = remote
+				case s.manages(c.peer):
+					b = managers
+				}
+				b.offer(c)
+			})
+		}()
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		err = fmt.Errorf("serve: %w", err)
+	}
+	for _, door := range s.doors {
+		door.Close()
+	}
+	stop()
+	s.endRuns()
+	ended.Wait()
+	return err
+}
+
+// acceptAll passes on every connection of a door until that is closed. Accepting fails for
+// a while when there are no descriptors left.
+func acceptAll(door net.Listener, take func(*connection)) error {
+	for {
+		c, err := door.Accept()
+		switch {
+		case err == nil:
+			take(c.(*connection))
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default:
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// offer takes a connection, or closes it if too many wait.
+func (b *branch) offer(c *connection) {
+	select {
+	case b.queue <- c:
+	default:
+		c.Close()
+	}
+}
+
+// run keeps a front end running until ctx is done.
+func (b *branch) run(ctx context.Context) {
+	pause := minRestart
+	for {
+		began := time.Now()
+		err := b.runChild(ctx)
+		b.dropAll()
+		if ctx.Err() != nil {
+			return
+		}
+		b.s.log.Warn("front end ended and is started again; its connections are lost", "front_end", b.name, "error", err)
+		if time.Since(began) > maxRestart {
+			pause = minRestart
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, maxRestart)
+	}
+}
+
+// dropAll closes all connections.
+func (b *branch) dropAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		c.Close()
+	}
+	clear(b.conns)
+}
+
+// runChild starts a front end and serves it until it ends or ctx is done.
+func (b *branch) runChild(ctx context.Context) error {
+	child, err := startChild(b.s.cfg.FrontEnd)
+	if err != nil {
+		return err
+	}
+	defer child.end()
+	gone := make(chan error, 1)
+	go func() { gone <- b.readRequests(child) }()
+	for {
+		select {
+		case c := <-b.queue:
+			if err := b.pass(child, c); err != nil {
+				return err
+			}
+		case err := <-gone:
+			return err
+		case <-ctx.Done():
+			child.door.Close() // it answers what is under way, and ends
+			select {
+			case <-gone:
+			case <-time.After(shutdownTime):
+			}
+			return nil
+		}
+	}
+}
+
+// pass passes a connection on to the front end.
+func (b *branch) pass(child *child, c *connection) error {
+	conn, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		c.Close()
+		return nil
+	}
+	b.mu.Lock()
+	b.last++
+	number := binary.LittleEndian.AppendUint64(nil, b.last)
+	b.conns[b.last] = &served{connection: c}
+	b.mu.Unlock()
+	_ = child.door.SetWriteDeadline(time.Now().Add(passTime)) // a unix socket has deadlines
+	err := control(conn, func(fd int) error {
+		_, _, err := child.door.WriteMsgUnix(number, unix.UnixRights(fd), nil)
+		return err
+	})
+	if errors.Is(err, net.ErrClosed) {
+		return nil // of this connection, which was evicted; or of the door, as readRequests reports
+	}
+	if err != nil {
+		return fmt.Errorf("pass a connection on: %w", err)
+	}
+	return nil
+}
+
+// readRequests answers the requests of a front end until it is gone or sends what is not
+// a request.
+func (b *branch) readRequests(child *child) error {
+	in := bufio.NewReader(child.wire)
+	for {
+		message, err := readMessage(in, maxMessage)
+		if err != nil {
+			return err
+		}
+		id, r, err := parseRequest(message)
+		if err != nil {
+			return err
+		}
+		if r.op == opClosed {
+			b.closed(id)
+			continue
+		}
+		c, err := b.begin(id)
+		if err != nil {
+			return err
+		}
+		go func() {
+			a := errorReply(NotFound("the connection is closed")) // by the daemon, just now
+			if c != nil {
+				a = b.answer(c, r)
+			}
+			child.send(id, a)
+		}()
+	}
+}
+
+// begin marks a connection as busy. It returns nil if there is no such connection.
+func (b *branch) begin(id uint64) (*served, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.conns[id]
+	if c == nil {
+		return nil, nil
+	}
+	if c.busy {
+		return nil, errors.New("the front end sent two requests of one connection at once")
+	}
+	c.busy = true
+	return c, nil
+}
+
+func (b *branch) answer(c *served, r request) reply {
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		c.busy = false
+	}()
+	if err := r.check(); err != nil {
+		return errorReply(err)
+	}
+	return b.s.answer(c.connection, r)
+}
+
+// closed forgets a connection that the front end has closed.
+func (b *branch) closed(id uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.conns[id]; c != nil {
+		c.Close()
+		delete(b.conns, id)
+	}
+}
+
+// child is the process of a front end.
+type child struct {
+	cmd  *exec.Cmd
+	door *net.UnixConn
+	wire *net.UnixConn
+}
+
+// startChild starts a front end. It gets two sockets, an empty environment and nothing
+// else.
+func startChild(command []string) (*child, error) {
+	door, theirDoor, err := socketPair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		return nil, err
+	}
+	defer theirDoor.Close()
+	wire, theirWire, err := socketPair(unix.SOCK_STREAM)
+	if err != nil {
+		door.Close()
+		return nil, err
+	}
+	defer theirWire.Close()
+	// Go's own descriptors are closed at exec; those that the daemon was started with may
+	// not be. Kernels before 5.11 cannot do this.
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.ExtraFiles = []*os.File{theirDoor, theirWire} // descriptors frontDoor and frontWire
+	cmd.Env, cmd.Dir, cmd.Stderr = []string{"GIVEWAY_FRONT_END=1"}, "/", os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the terminal's signals are for the daemon
+	if err := cmd.Start(); err != nil {
+		door.Close()
+		wire.Close()
+		return nil, fmt.Errorf("start a front end: %w", err)
+	}
+	return &child{cmd, door, wire}, nil
+}
+
+// socketPair returns two connected unix sockets: one of ours, and one for a child.
+func socketPair(kind int) (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "front end"), os.NewFile(uintptr(fds[1]), "daemon")
+	defer ours.Close()
+	c, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	return c.(*net.UnixConn), theirs, nil
+}
+
+// send sends a reply. A front end that does not take it is killed.
+func (c *child) send(id uint64, a reply) {
+	message := frame(func(b []byte) []byte { return appendReply(b, id, a) })
+	_ = c.wire.SetWriteDeadline(time.Now().Add(passTime)) // a unix socket has deadlines
+	if _, err := c.wire.Write(message); err != nil {
+		c.wire.Close() // which ends readRequests, and so the front end
+	}
+}
+
+// end ends the front end, if it has not ended, and waits for it.
+func (c *child) end() {
+	c.door.Close()
+	c.wire.Close()
+	_ = c.cmd.Process.Kill() // it may have ended
+	_ = c.cmd.Wait()         // killed or not, it is gone
+}

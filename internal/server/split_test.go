@@ -1,0 +1,153 @@
+package server_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/sandbox"
+	"github.com/giveway/giveway/internal/server"
+)
+
+// runFrontEnd is the front end that the servers of these tests start.
+func runFrontEnd() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	err := sandbox.FrontEnd()
+	if err == nil {
+		err = server.RunFrontEnd(log)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "front end:", err)
+		os.Exit(1)
+	}
+}
+
+// withFrontEnds makes the servers of a test parse requests in processes of their own.
+func withFrontEnds(t *testing.T) {
+	t.Helper()
+	frontEnds = []string{"/proc/self/exe"}
+	t.Cleanup(func() { frontEnds = nil })
+}
+
+// TestFrontEnds repeats tests of the server with front ends in processes of their own.
+func TestFrontEnds(t *testing.T) {
+	withFrontEnds(t)
+	for name, test := range map[string]func(*testing.T){
+		"Calls": TestCalls, "Errors": TestErrors, "OtherUser": TestOtherUser, "Run": TestRun,
+		"RunEndsWithItsConnection": TestRunEndsWithItsConnection, "SocketInUse": TestSocketInUse, "TCP": TestTCP,
+		"Shim": TestShim, "ShimRefused": TestShimRefused, "RootWithoutRights": TestRootWithoutRights, "TCPWithoutToken": TestTCPWithoutToken,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// children lists the pids of this process's children.
+func children(t *testing.T) (pids []int) {
+	t.Helper()
+	threads, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("list children: %v", err)
+	}
+	for _, name := range threads {
+		text, _ := os.ReadFile(name) // a thread may have ended
+		for _, word := range strings.Fields(string(text)) {
+			pid, _ := strconv.Atoi(word)
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// TestFrontEndsAreReplaced: when the front ends are killed, others take their place, and a
+// run that was begun through one of them goes on until its caller ends it.
+func TestFrontEndsAreReplaced(t *testing.T) {
+	withFrontEnds(t)
+	before := children(t)
+	n := newFake()
+	socket, stop := start(t, n)
+	c := client.New(socket)
+	run, err := c.Run(t.Context(), api.Run{Values: attr.Must("class=batch")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fronts := slices.DeleteFunc(children(t), func(pid int) bool { return slices.Contains(before, pid) })
+	if len(fronts) != 2 {
+		t.Fatalf("there are %d front ends, want one for callers that may do everything and one for others", len(fronts))
+	}
+	for _, pid := range fronts {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a new front end answers", func() bool {
+		c := client.New(socket)
+		defer c.Close()
+		_, err := c.Status(t.Context())
+		return err == nil
+	})
+	if n.run(os.Getpid()) == "" {
+		t.Error("the run ended with the front end")
+	}
+	run.Close()
+	eventually(t, "the end of the run", func() bool { return n.run(os.Getpid()) == "" })
+	stop()
+	eventually(t, "the front ends have ended", func() bool { return slices.Equal(children(t), before) })
+}
+
+// TestFrontEndHasNoRights: a front end is of another user, without capabilities, and has
+// no descriptors but its sockets.
+func TestFrontEndHasNoRights(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: other users have no rights to drop, and may not look into the front end")
+	}
+	withFrontEnds(t)
+	before := children(t)
+	secret, err := os.Open("/etc/passwd") // a descriptor of the daemon
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	socket, _ := start(t, newFake())
+	if _, err := client.New(socket).Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range children(t) {
+		if slices.Contains(before, pid) {
+			continue
+		}
+		status := func() string {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			return string(text)
+		}
+		eventually(t, "the front end is confined", func() bool { return strings.Contains(status(), "Seccomp:\t2\n") })
+		for _, line := range []string{
+			"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n",
+			"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n",
+		} {
+			if !strings.Contains(status(), line) {
+				t.Errorf("front end: there is no line %q in\n%s", line, status())
+			}
+		}
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range fds {
+			target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())) // it may be closed by now
+			own := func(prefix string) bool { return strings.HasPrefix(target, prefix) }
+			if n, _ := strconv.Atoi(fd.Name()); n > 2 && !own("socket:") && !own("anon_inode:[event") && !own("/sys/fs/cgroup/") { // the last are of Go's runtime
+				t.Errorf("the front end has descriptor %s: %s", fd.Name(), target)
+			}
+		}
+	}
+}

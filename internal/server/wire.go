@@ -1,0 +1,236 @@
+package server
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+)
+
+// The messages between the daemon and a front end in a process of its own. A message is
+// its length in four bytes and its content; numbers are little-endian.
+//
+//	front end to daemon: connection (8), operation (1), and for a request its fields, each
+//	                     always present; operation 0: the connection is closed
+//	daemon to front end: connection (8), status (2), flags (1), body
+//
+// The daemon takes nothing on trust: lengths and counts are bounded, values are checked as
+// those of a caller, and a message that is not exactly like this ends the front end.
+
+const (
+	maxMessage = 96 << 10 // from a front end: a body of maxBody, and the other fields
+	maxReply   = 64 << 20
+
+	opClosed operation = 0
+)
+
+// Bits of the flags.
+const (
+	flagTree = 1 << iota
+	flagBegin
+	flagEnd
+)
+
+const (
+	flagText = 1 << iota
+	flagClose
+	flagHeld
+)
+
+// appendRequest appends a request of a connection to a message.
+func appendRequest(b []byte, id uint64, r request) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, id)
+	b = append(b, byte(r.op))
+	if r.op == opClosed {
+		return b
+	}
+	b = le.AppendUint32(b, uint32(r.pid))
+	b = append(b, r.token[:]...)
+	ids := r.values.IDs()
+	b = append(b, byte(len(ids)))
+	for _, id := range ids {
+		v, _ := r.values.Get(id)
+		b = append(b, byte(id))
+		b = le.AppendUint64(b, uint64(v))
+	}
+	var flags byte
+	var begin, end int64
+	if r.tree {
+		flags |= flagTree
+	}
+	if r.begin != nil {
+		flags, begin = flags|flagBegin, *r.begin
+	}
+	if r.end != nil {
+		flags, end = flags|flagEnd, *r.end
+	}
+	b = append(b, flags)
+	b = le.AppendUint64(b, uint64(begin))
+	b = le.AppendUint64(b, uint64(end))
+	b = appendText(b, r.policy.Name)
+	b = appendText(b, r.policy.Device)
+	b = append(b, byte(len(r.policy.Params)))
+	for _, name := range slices.Sorted(maps.Keys(r.policy.Params)) {
+		b = appendText(appendText(b, name), r.policy.Params[name])
+	}
+	return appendText(appendText(b, r.shimVersion), r.shimRuntime)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint16(b, uint16(len(s))), s...)
+}
+
+// fields reads the fields of a message, in order. After the first mistake it returns zeros.
+type fields struct {
+	rest []byte
+	bad  bool
+}
+
+var zeros [maxParam]byte
+
+func (f *fields) bytes(n int) []byte {
+	if f.bad || n > len(f.rest) {
+		f.bad = true
+		return zeros[:min(n, len(zeros))]
+	}
+	b := f.rest[:n]
+	f.rest = f.rest[n:]
+	return b
+}
+
+func (f *fields) byte() byte     { return f.bytes(1)[0] }
+func (f *fields) uint64() uint64 { return binary.LittleEndian.Uint64(f.bytes(8)) }
+
+func (f *fields) text(most int) string {
+	n := int(binary.LittleEndian.Uint16(f.bytes(2)))
+	if n > most {
+		f.bad = true
+		return ""
+	}
+	b := f.bytes(n)
+	f.bad = f.bad || !utf8.Valid(b)
+	return string(b)
+}
+
+// values reads attributes, each at most once.
+func (f *fields) values() (v attr.Values) {
+	known := attr.IDs(0)
+	for range f.byte() {
+		id, value := attr.ID(f.byte()), int64(f.uint64())
+		if f.bad || !slices.Contains(known, id) || v.Has(id) {
+			f.bad = true
+			return attr.Values{}
+		}
+		v.Set(id, value)
+	}
+	return v
+}
+
+func (f *fields) policy() (p api.Policy) {
+	p.Name, p.Device = f.text(maxText), f.text(maxText)
+	n := int(f.byte())
+	if n > maxParams {
+		f.bad = true
+	}
+	for range n {
+		if f.bad {
+			return p
+		}
+		if p.Params == nil {
+			p.Params = map[string]string{}
+		}
+		name := f.text(maxText)
+		p.Params[name] = f.text(maxParam)
+	}
+	return p
+}
+
+// parseRequest reads a message of a front end.
+func parseRequest(message []byte) (id uint64, r request, err error) {
+	f := fields{rest: message}
+	id, r.op = f.uint64(), operation(f.byte())
+	if r.op != opClosed {
+		f.request(&r)
+	}
+	if f.bad || len(f.rest) > 0 {
+		return 0, request{}, errors.New("a message of the front end is malformed")
+	}
+	return id, r, nil
+}
+
+func (f *fields) request(r *request) {
+	r.pid = int(int32(binary.LittleEndian.Uint32(f.bytes(4))))
+	r.token = sum(f.bytes(len(r.token)))
+	r.values = f.values()
+	flags := f.byte()
+	begin, end := int64(f.uint64()), int64(f.uint64())
+	r.tree = flags&flagTree != 0
+	if flags&flagBegin != 0 {
+		r.begin = &begin
+	}
+	if flags&flagEnd != 0 {
+		r.end = &end
+	}
+	r.policy = f.policy()
+	r.shimVersion, r.shimRuntime = f.text(maxText), f.text(maxText)
+	if r.op < opProcesses || r.op > opShim || r.pid < 0 || flags > flagTree|flagBegin|flagEnd {
+		f.bad = true
+	}
+}
+
+// appendReply appends a reply for a connection to a message.
+func appendReply(b []byte, id uint64, a reply) []byte {
+	b = binary.LittleEndian.AppendUint64(b, id)
+	b = binary.LittleEndian.AppendUint16(b, uint16(a.status))
+	var flags byte
+	for bit, set := range map[byte]bool{flagText: a.text, flagClose: a.close, flagHeld: a.held} {
+		if set {
+			flags |= bit
+		}
+	}
+	return append(append(b, flags), a.body...)
+}
+
+// parseReply reads a message of the daemon.
+func parseReply(message []byte) (id uint64, a reply, err error) {
+	f := fields{rest: message}
+	id = f.uint64()
+	a.status = int(binary.LittleEndian.Uint16(f.bytes(2)))
+	flags := f.byte()
+	a.text, a.close, a.held = flags&flagText != 0, flags&flagClose != 0, flags&flagHeld != 0
+	if f.bad {
+		return 0, reply{}, errors.New("a message of the daemon is malformed")
+	}
+	a.body = f.rest
+	return id, a, nil
+}
+
+// readMessage reads one message of at most that many bytes.
+func readMessage(r *bufio.Reader, most uint32) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint32(length[:])
+	if n > most {
+		return nil, fmt.Errorf("a message has %d bytes, and %d are allowed", n, most)
+	}
+	message := make([]byte, n)
+	_, err := io.ReadFull(r, message)
+	return message, err
+}
+
+// frame returns a message with its length, as content appends it.
+func frame(content func([]byte) []byte) []byte {
+	b := content(make([]byte, 4, 256))
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
