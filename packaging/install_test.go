@@ -145,6 +145,52 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 }
 
+// TestServiceIsConfined: systemd rates the exposure of the service below 3 ("OK").
+func TestServiceIsConfined(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("needs systemd-analyze")
+	}
+	text, err := os.ReadFile("giveway.service.in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(t.TempDir(), "giveway.service")
+	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "@BINDIR@", "/usr/bin")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=29", unit).CombinedOutput()
+	if strings.Contains(string(out), "unrecognized option") {
+		t.Skip("needs systemd-analyze 250 or later, which rates a file")
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil {
+		t.Errorf("%v, want an exposure of at most 2.9: %s", err, lines[len(lines)-1])
+	}
+	t.Log(lines[len(lines)-1])
+}
+
+// TestCapabilitiesAreExplained: docs/SECURITY.md says of every capability that the service
+// has what it is for.
+func TestCapabilitiesAreExplained(t *testing.T) {
+	unit, err := os.ReadFile("giveway.service.in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../docs/SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.+)$`).FindStringSubmatch(string(unit))
+	if set == nil {
+		t.Fatal("the service has every capability")
+	}
+	for _, name := range strings.Fields(set[1]) {
+		if !strings.Contains(string(doc), "| `"+name+"` |") {
+			t.Errorf("docs/SECURITY.md has no row for %s", name)
+		}
+	}
+}
+
 // TestVersionWithoutGit runs version.sh in a tree without git, as a source archive is.
 func TestVersionWithoutGit(t *testing.T) {
 	dir := t.TempDir()
