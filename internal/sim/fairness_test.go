@@ -178,6 +178,9 @@ func (c *calmRun) checkUse() {
 // a stop are estimated.
 func (c *calmRun) checkBilling() {
 	within := 0.04
+	if c.cfg.Policy.Name == "kedf" {
+		within = 0.1 // while one of two queues that run together is exchanged, the other has the device
+	}
 	if c.serial() {
 		switch within = 0.1; c.cfg.Policy.Name {
 		case "native", "kedf", "hpf", "hpf-global", "nice", "window":

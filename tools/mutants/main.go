@@ -113,6 +113,9 @@ func run(t tester, only string, count int, seed uint64) (float64, error) {
 		if o == survived {
 			fmt.Printf("survivor %d of %d: %s\n", noticed[survived], tested, m.diff())
 		}
+		if tested%10 == 0 {
+			fmt.Fprintf(os.Stderr, "%d of %d mutants tested\n", tested, count)
+		}
 	}
 	if tested == 0 {
 		return 0, errors.New("choose mutants: none matches")

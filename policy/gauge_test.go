@@ -1,0 +1,158 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// gaugeRun reads a gauge as slo does.
+type gaugeRun struct {
+	gauge
+	l ladder
+	v sched.View
+}
+
+func newGaugeRun() *gaugeRun {
+	x := &gaugeRun{v: sched.View{Now: sched.Time(time.Hour), Queues: []sched.Queue{
+		{ID: 1, Attr: sched.Attr{Class: sched.Online}, Measured: true},
+		{ID: 2, Attr: sched.Attr{Class: sched.Batch}, Measured: true},
+		{ID: 3, Attr: sched.Attr{Class: sched.Idle}, Measured: true},
+		{ID: 4, Attr: sched.Attr{Class: sched.Standard}, Measured: true},
+	}}}
+	x.l.build(h200)
+	x.l.since = x.v.Now
+	x.pass(0, 0)
+	return x
+}
+
+// pass lets time pass in which each queue is served so long, and reads the gauge.
+func (x *gaugeRun) pass(wall time.Duration, finished int, served ...time.Duration) *rung {
+	x.v.Now = x.v.Now.Add(wall)
+	for i := range x.v.Queues {
+		q := &x.v.Queues[i]
+		if i < len(served) {
+			q.Served += served[i]
+		}
+		if q.Measured {
+			q.MeasuredAt = x.v.Now
+		}
+	}
+	x.read(&x.v, &x.l, finished)
+	return &x.l.rungs[x.l.current]
+}
+
+// TestGaugeMeasuresWhatBatchWorkGets checks the figures of one rung: what batch and idle
+// queues had, less an eighth of the time in which no context was on the device.
+func TestGaugeMeasuresWhatBatchWorkGets(t *testing.T) {
+	x := newGaugeRun()
+	x.pass(20*ms, 1, 2*ms, 8*ms, 3*ms, ms)      // 6 ms are lost
+	r := x.pass(30*ms, 2, 5*ms, 20*ms, 0, 5*ms) // nothing is lost
+	if r.wall != 50*ms || r.lost != 6*ms || r.batch != 31*ms-6*ms/8 || r.requests != 3 || !x.l.measured {
+		t.Errorf("got %v, %v lost, %v for batch work, %v requests; want 50ms, 6ms, 30.25ms, 3", r.wall, r.lost, r.batch, r.requests)
+	}
+	// More context switches than batch work has time.
+	if r = x.pass(10*ms, 0, 0, ms/10, 0, 0); r.batch != 31*ms-6*ms/8 || r.lost != 6*ms+9900*time.Microsecond {
+		t.Errorf("got %v for batch work, %v lost, want no more, 15.9ms", r.batch, r.lost)
+	}
+	// A reading may be late: two queues can seem to have had more than there was.
+	if r = x.pass(10*ms, 0, 0, 12*ms, 0, 0); r.lost != 15900*time.Microsecond {
+		t.Errorf("got %v lost, want as before: no time can be gained", r.lost)
+	}
+}
+
+// TestGaugeCountsOnlyOneSetting checks that a reading that is partly from another setting,
+// or from other queues, does not count, and that its requests do not either.
+func TestGaugeCountsOnlyOneSetting(t *testing.T) {
+	for name, change := range map[string]func(*gaugeRun){
+		"another rung":           func(x *gaugeRun) { x.l.current-- },
+		"the same rung anew":     func(x *gaugeRun) { x.l.since = x.v.Now.Add(5 * ms) },
+		"not in force yet":       func(x *gaugeRun) { x.l.since = sched.Never },
+		"a queue closed":         func(x *gaugeRun) { x.v.Queues = x.v.Queues[:3] },
+		"batch work lost a part": func(x *gaugeRun) { x.v.Queues[1].Served = -time.Second },
+		"other work lost a part": func(x *gaugeRun) { x.v.Queues[0].Served = -time.Second },
+	} {
+		x := newGaugeRun()
+		x.pass(20*ms, 1, 2*ms, 8*ms)
+		before := x.l.rungs
+		change(x)
+		x.pass(20*ms, 1, 2*ms, 8*ms)
+		if x.l.rungs != before {
+			t.Errorf("%s: the reading counts, want not", name)
+		}
+	}
+	x := newGaugeRun()
+	x.pass(20*ms, 5, 2*ms, 8*ms)
+	x.l.put(x.l.current-1, x.v.Now)
+	x.l.since = x.v.Now
+	x.pass(20*ms, 7, 2*ms, 8*ms)
+	if r := x.pass(20*ms, 1, 2*ms, 8*ms); r.requests != 1 || r.wall != 20*ms {
+		t.Errorf("after a change: %v requests in %v, want 1 in 20ms", r.requests, r.wall)
+	}
+}
+
+// TestGaugeNeedsANewMeasurement checks that requests between two measurements count with
+// the second.
+func TestGaugeNeedsANewMeasurement(t *testing.T) {
+	x := newGaugeRun()
+	x.pass(20*ms, 1, 2*ms, 8*ms)
+	x.v.Now = x.v.Now.Add(5 * ms)
+	x.read(&x.v, &x.l, 3) // nothing was measured since
+	if r := x.pass(15*ms, 1, 2*ms, 8*ms); r.requests != 5 || r.wall != 40*ms {
+		t.Errorf("got %v requests in %v, want 5 in 40ms", r.requests, r.wall)
+	}
+}
+
+// TestGaugeNeedsMeasuredBatchWork checks that nothing counts unless the hardware measures
+// every batch queue, and there is one. Online queues need not be measured.
+func TestGaugeNeedsMeasuredBatchWork(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*gaugeRun)
+		want   bool
+	}{
+		{"an online queue is not measured", func(x *gaugeRun) { x.v.Queues[0].Measured = false }, true},
+		{"a batch queue is not measured", func(x *gaugeRun) { x.v.Queues[1].Measured = false }, false},
+		{"an idle queue is not measured", func(x *gaugeRun) { x.v.Queues[2].Measured = false }, false},
+		{"there is no batch work", func(x *gaugeRun) {
+			x.v.Queues[1].Attr.Class, x.v.Queues[2].Attr.Class = sched.Standard, sched.Standard
+		}, false},
+	} {
+		x := newGaugeRun()
+		c.change(x)
+		x.pass(20*ms, 1, 0, 8*ms)
+		before := x.l.rungs[x.l.current].wall
+		r := x.pass(20*ms, 1, 0, 8*ms)
+		if x.l.measured != c.want || (r.wall > before) != c.want {
+			t.Errorf("%s: measured %v, counted %v, want %v", c.name, x.l.measured, r.wall > before, c.want)
+		}
+	}
+}
+
+// TestGaugeFades checks that old figures lose weight, half of it each 4 s or so, and that
+// all figures of a rung do so together.
+func TestGaugeFades(t *testing.T) {
+	x := newGaugeRun()
+	for range 1000 { // 20 s at one load
+		x.pass(20*ms, 1, 10*ms, 4*ms)
+	}
+	r := x.l.rungs[x.l.current]
+	if r.wall < 2*time.Second || r.wall > 4*time.Second {
+		t.Errorf("the figures are of the last %v, want 2 to 4 s", r.wall)
+	}
+	near := func(what string, got, want float64) {
+		if got < 0.99*want || got > 1.01*want {
+			t.Errorf("%s is %.4f, want %.4f", what, got, want)
+		}
+	}
+	near("lost", float64(r.lost)/float64(r.wall), 0.3)
+	near("batch", float64(r.batch)/float64(r.wall), (4-6.0/8)/20)
+	near("requests a second", r.requests/r.wall.Seconds(), 50)
+	for range 500 { // 10 s at another
+		x.pass(20*ms, 1, 0, 20*ms)
+	}
+	if now := x.l.rungs[x.l.current]; float64(now.batch) < 0.9*float64(now.wall) {
+		t.Errorf("after 10 s batch work has %v of %v, want nearly all", now.batch, now.wall)
+	}
+}

@@ -1,0 +1,233 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// openOnline opens queue 3, a second online queue.
+func (x *sloRun) openOnline(attr sched.Attr) {
+	attr.Class = sched.Online
+	x.step(sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: h200.ID, Can: canAll, Attr: attr})
+}
+
+// TestSLOIsGivewayBesideAQueueThatMustBeFast checks that batch work keeps the minimum
+// slice, although requests have much time to spare, while another online queue has no SLO,
+// or has one and does not report its requests. A paused one does not matter.
+func TestSLOIsGivewayBesideAQueueThatMustBeFast(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		attr    sched.Attr
+		reports bool
+		want    time.Duration
+	}{
+		{"no SLO, requests reported", sched.Attr{}, true, sched.MinSlice},
+		{"no SLO, no requests", sched.Attr{}, false, sched.MinSlice},
+		{"an SLO, no requests", sched.Attr{SLO: testSLO}, false, sched.MinSlice},
+		{"an SLO, requests reported", sched.Attr{SLO: testSLO}, true, 0},
+		{"no SLO, paused", sched.Attr{Paused: true}, false, 0},
+	} {
+		x := newSLORun(t, h200)
+		x.openOnline(c.attr)
+		for range 500 {
+			if c.reports {
+				x.step(sched.Event{Kind: sched.RequestStarted, Queue: 3})
+				x.step(sched.Event{Kind: sched.RequestFinished, Queue: 3, Duration: ms})
+			}
+			x.request(stretch(3 * ms))
+		}
+		if x.slice != c.want {
+			t.Errorf("%s: batch work has a slice of %v, want %v", c.name, x.slice, c.want)
+		}
+	}
+}
+
+// TestSLOAQueueThatFinishesWithoutAStartReports checks that a request that begins and
+// ends between two readings, of which only the end is reported, counts.
+func TestSLOAQueueThatFinishesWithoutAStartReports(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 200 {
+		x.now = x.now.Add(20 * ms)
+		x.step(sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: 2 * ms})
+	}
+	if x.slice != 0 {
+		t.Errorf("batch work has a slice of %v, want the default: all requests had time to spare", x.slice)
+	}
+}
+
+// TestSLOIgnoresRequestsThatMeanNothing checks that a request with a negative duration, of
+// a queue without an SLO, of a batch queue, or of a queue that is closed, changes nothing.
+func TestSLOIgnoresRequestsThatMeanNothing(t *testing.T) {
+	x := newSLORun(t, h200)
+	x.step(sched.Event{Kind: sched.QueueOpened, Queue: 4, Device: h200.ID, Can: canAll, Attr: sched.Attr{Class: sched.Standard, SLO: testSLO}})
+	for range 300 {
+		x.request(stretch(3 * ms))
+	}
+	total := x.p.ladder.total
+	for range 100 {
+		for _, ev := range []sched.Event{
+			{Queue: 1, Duration: -1}, {Queue: 2, Duration: time.Second}, {Queue: 4, Duration: time.Second}, {Queue: 9, Duration: time.Second},
+		} {
+			ev.Kind = sched.RequestFinished
+			x.step(ev)
+		}
+	}
+	if x.slice != 0 || x.p.ladder.total != total {
+		t.Errorf("batch work has a slice of %v, and %d requests counted; want the default and 0", x.slice, x.p.ladder.total-total)
+	}
+}
+
+// TestSLOBeginsAnewOnAnotherDevice checks that a changed description of the device, for
+// example another default slice, gives new settings.
+func TestSLOBeginsAnewOnAnotherDevice(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 300 {
+		x.request(stretch(3 * ms))
+	}
+	if x.slice != 0 {
+		t.Fatalf("batch work has a slice of %v, want the default", x.slice)
+	}
+	other := h200
+	other.Slice, other.MinSharedSlice = 3*ms, 1400*time.Microsecond
+	x.step(sched.Event{Kind: sched.DeviceOpened, Device: h200.ID, About: other})
+	if x.slice != sched.MinSlice {
+		t.Errorf("at first batch work has a slice of %v, want the minimum", x.slice)
+	}
+	seen := map[time.Duration]bool{}
+	for range 300 {
+		x.request(stretch(3 * ms))
+		seen[x.slice] = true
+	}
+	if len(seen) != 3 || !seen[sched.MinSlice] || !seen[1500*time.Microsecond] || !seen[0] {
+		t.Errorf("batch work had the slices %v, want the minimum, half of the new default, the default", seen)
+	}
+}
+
+// TestSLOForgetsWhenQueuesChange checks that a new online queue makes batch work give way
+// at once, and that a new batch queue leaves the setting in force.
+func TestSLOForgetsWhenQueuesChange(t *testing.T) {
+	for _, c := range []struct {
+		class sched.Class
+		want  time.Duration
+	}{{sched.Batch, 0}, {sched.Online, sched.MinSlice}} {
+		x := newSLORun(t, h200)
+		for range 300 {
+			x.request(stretch(3 * ms))
+		}
+		attr := sched.Attr{Class: c.class, SLO: testSLO}
+		x.step(sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: h200.ID, Can: canAll, Attr: attr})
+		x.step(sched.Event{Kind: sched.RequestFinished, Queue: 3, Duration: ms})
+		if x.slice != c.want {
+			t.Errorf("a new queue of class %v: batch work has a slice of %v, want %v", c.class, x.slice, c.want)
+		}
+	}
+}
+
+// quiet returns how long after a request it is quiet. Batch work has the default slice
+// then.
+func (x *sloRun) quiet() time.Duration {
+	began := x.now
+	for !x.p.isQuiet && x.now < began.Add(time.Hour) {
+		if wake := x.step(); !x.p.isQuiet {
+			x.now = wake
+		}
+	}
+	if x.slice != 0 || x.stopped {
+		x.t.Errorf("when it is quiet batch work has a slice of %v, stopped: %v", x.slice, x.stopped)
+	}
+	return x.now.Sub(began)
+}
+
+// TestSLOQuietTimeDoublesIfTheNextRequestIsLate checks when it is quiet: 2 s after the end
+// of the last request, and twice as long, up to 10 minutes, each time that the first
+// request after quiet is late. A later one that is late does not matter.
+func TestSLOQuietTimeDoublesIfTheNextRequestIsLate(t *testing.T) {
+	x := newSLORun(t, h200)
+	one := func(took time.Duration) {
+		x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+		x.now = x.now.Add(took)
+		x.step(sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: took})
+	}
+	for range 20 {
+		x.request(stretch(9900 * time.Microsecond))
+	}
+	one(9 * ms)
+	want := 2 * time.Second
+	for i := range 14 {
+		if got := x.quiet(); got != want {
+			t.Fatalf("period %d: quiet after %v, want %v", i+1, got, want)
+		}
+		switch i % 3 {
+		case 0: // in time, then late
+			one(9 * ms)
+			one(testSLO + ms)
+			one(9 * ms)
+		default:
+			one(testSLO + ms)
+			one(9 * ms)
+			want = min(2*want, 10*time.Minute)
+		}
+	}
+	if want != 10*time.Minute {
+		t.Errorf("the longest quiet time is %v, want 10m", want)
+	}
+}
+
+// TestSLOAnOpenRequestIsNotQuiet checks that it is not quiet while a request is open.
+func TestSLOAnOpenRequestIsNotQuiet(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 20 {
+		x.request(stretch(9900 * time.Microsecond))
+	}
+	x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+	for range 50 {
+		x.now = x.now.Add(100 * ms)
+		x.step()
+	}
+	if x.slice == 0 {
+		t.Error("batch work has the default slice during a long request, want a shorter one")
+	}
+}
+
+// TestSLOStopsBatchForFourTimesTheSLO checks for how long one request stops batch work: four
+// times its SLO, but at most 1 s. Other queues are not stopped.
+func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
+	for _, c := range []struct{ slo, want time.Duration }{
+		{testSLO, 40 * ms}, {200 * ms, 800 * ms}, {250 * ms, time.Second}, {10 * time.Second, time.Second},
+	} {
+		p := newSLO().(*slo)
+		queues := []sched.Queue{
+			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: c.slo}, OpenRequests: 1},
+			{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
+			{ID: 3, Can: canAll, Attr: sched.Attr{Class: sched.Idle}},
+			{ID: 4, Can: canAll, Attr: sched.Attr{Class: sched.Standard}},
+			{ID: 5, Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},                                // cannot be stopped
+			{ID: 6, Can: canAll, Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Known: true}}, // idle
+		}
+		granted := func(after time.Duration) (ids []sched.QueueID, wake sched.Time) {
+			plan := sched.Plan{}
+			for _, q := range queues {
+				plan.Grants = append(plan.Grants, sched.Grant{Queue: q.ID})
+			}
+			opened := sched.Time(time.Minute)
+			p.stopBatch(&sched.View{Now: opened.Add(after), Queues: queues}, []onlineQueue{{openedAt: opened}, {}, {}, {}, {}, {}}, &plan)
+			for _, g := range plan.Grants {
+				ids = append(ids, g.Queue)
+			}
+			return ids, plan.Wake
+		}
+		got, wake := granted(c.want - 1)
+		if len(got) != 4 || got[0] != 1 || got[1] != 4 || got[2] != 5 || got[3] != 6 || wake != sched.Time(time.Minute+c.want) {
+			t.Errorf("SLO %v: just before %v queues %v run until %v, want 1, 4, 5 and 6", c.slo, c.want, got, wake)
+		}
+		if got, _ := granted(c.want); len(got) != 6 {
+			t.Errorf("SLO %v: after %v queues %v run, want all", c.slo, c.want, got)
+		}
+		queues[0].OpenRequests = 0
+		if got, _ := granted(0); len(got) != 6 {
+			t.Errorf("SLO %v: without a request queues %v run, want all", c.slo, got)
+		}
+	}
+}
