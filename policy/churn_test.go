@@ -68,12 +68,20 @@ func newChurn(t *testing.T, policy string, seed uint64, life time.Duration, visi
 	return c
 }
 
+// few returns n, or a fifth of it with -short.
+func few(n uint64) uint64 {
+	if testing.Short() {
+		return max(n/5, 1)
+	}
+	return n
+}
+
 // TestResidentKeepsItsShareBesideNewcomers checks that queues that come and go take no
 // more than their weight, however often a new one comes.
 func TestResidentKeepsItsShareBesideNewcomers(t *testing.T) {
 	for _, name := range []string{"wfq", "cfs", "share", "share-process", "giveway", "slo"} {
 		for _, life := range []time.Duration{15 * ms, 60 * ms, 300 * ms} {
-			for seed := range uint64(3) {
+			for seed := range few(3) {
 				c := newChurn(t, name, seed, life, 8, 1)
 				c.l.run(10*time.Second, c.tick)
 				// What a queue was served after the last plan before it closed is not
@@ -91,7 +99,7 @@ func TestResidentKeepsItsShareBesideNewcomers(t *testing.T) {
 // and at the end that each has its share, while queues of other weights come and go.
 func TestResidentsStayTogetherBesideNewcomers(t *testing.T) {
 	for name, turn := range map[string]time.Duration{"wfq": 10 * ms, "cfs": 20 * ms, "giveway": 50 * ms} {
-		for seed := range uint64(10) {
+		for seed := range few(10) {
 			c := newChurn(t, name, seed, 100*ms, 5, 1, 2, 5)
 			c.weight = 6
 			c.l.run(5*time.Second, c.tick, func() {
