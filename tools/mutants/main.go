@@ -71,9 +71,14 @@ func main() {
 	count := flag.Int("n", 150, "number of mutants")
 	seed := flag.Uint64("seed", 1, "of the sample")
 	only := flag.String("only", "", "only mutants whose key matches this regular expression")
+	list := flag.Bool("list", false, "print the mutants, as equivalent.txt names them, and test none")
 	seeds := flag.Int("seeds", 150, "number of seeds of TestSeeds; 0: without TestSeeds")
 	want := flag.Float64("want", 0, "exit with status 1 if the score, in per cent, is below this")
 	flag.Parse()
+	if *list {
+		printAll(*root, *only)
+		return
+	}
 	score, err := run(tester{root: *root, seeds: *seeds}, *only, *count, *seed)
 	if err == nil && score < *want {
 		err = fmt.Errorf("the score is below %g %%: add tests for the survivors, or list them in equivalent.txt with the reason", *want)
@@ -81,6 +86,18 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
+	}
+}
+
+// printAll prints every mutant that is not listed as equivalent.
+func printAll(root, only string) {
+	all, _, err := candidates(root, only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+	for _, m := range all {
+		fmt.Println(m.key())
 	}
 }
 
