@@ -44,7 +44,8 @@ type onlineQueue struct {
 	open     uint32     // OpenRequests at the last plan
 	openedAt sched.Time // when open last changed
 	oldest   sched.Time // Queue.RequestSince at the last plan
-	periods  int        // how many late periods of that request are counted: see countOpen
+	from     sched.Time // since when that request counts: see openFrom
+	periods  int        // how many late periods since then are counted: see countOpen
 	counted  bool       // that request has counted as late
 	launched uint64     // Counters.Launched at the last plan
 	workedAt sched.Time // when it was last ready or launched commands
@@ -61,9 +62,9 @@ const (
 	maxQuiet    = 10 * time.Minute // longest quietAfter
 	maxStop     = time.Second      // of batch work for one request: well below the scheduler's StallLimit
 
-	// maxLatePeriods is how often one open request counts as late. More than
-	// maxStallsInRow+lateLimit end any setting. The end of a request that is open
-	// for longer may never be reported.
+	// maxLatePeriods is for how many times the longest late period an open request
+	// counts. More than maxStallsInRow+lateLimit end any setting. The end of a
+	// request that is open for longer may never be reported.
 	maxLatePeriods = 16
 )
 
@@ -202,47 +203,58 @@ func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) 
 }
 
 // countOpen counts requests that are late before they finish: with some settings none
-// may. A request counts when it is open for longer than the ladder needs to tell a
-// stall of the host from the setting, and again each time as much has passed. Only the
-// oldest request of a queue is looked at.
+// may. A request counts when it is open, with the present setting, for longer than the
+// ladder needs to tell a stall of the host from the setting, and again each time as much
+// has passed. Only the oldest request of a queue is looked at.
 func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
 	for i := range v.Queues {
 		q, o := &v.Queues[i], &queues[i]
-		anew := q.RequestSince != o.oldest
-		if anew {
-			o.oldest, o.periods, o.counted = q.RequestSince, 0, false
+		another := q.RequestSince != o.oldest
+		if another {
+			o.oldest, o.counted = q.RequestSince, false
 		}
-		age := v.Now.Sub(q.RequestSince)
-		if !hasLateRequest(q, age) {
-			continue
+		from := p.openFrom(q, v.Now)
+		if another || from != o.from {
+			o.from, o.periods = from, 0
 		}
-		n := min(int(age/p.ladder.latePeriod(q.Attr.SLO)), maxLatePeriods)
+		age := v.Now.Sub(from)
+		if from == 0 || age <= q.Attr.SLO || !q.Ready() {
+			continue // without work it does not wait for the device, or does not exist: a process can report any request
+		}
+		n := int(age / p.ladder.latePeriod(q.Attr.SLO))
 		for ; o.periods < n; o.periods++ {
-			if !anew && p.base.current != 0 { // otherwise an older request counted in these periods
-				o.counted = true
-				p.ladder.request(q.RequestSince, age, q.Attr.SLO, &o.score)
+			if another || p.base.current == 0 || p.ladder.since == sched.Never {
+				continue // an older request counted, or the setting was not in force
 			}
+			o.counted = true
+			p.ladder.request(max(from, p.ladder.since), age, q.Attr.SLO, &o.score)
 		}
 	}
 }
 
-// hasLateRequest reports whether the oldest open request of q, of this age, is late and has
-// work for the device. Without, it does not wait for the device, or does not exist: a
-// process can report any request.
-func hasLateRequest(q *sched.Queue, age time.Duration) bool {
-	return q.Ready() && q.RequestSince > 0 && q.Attr.SLO > 0 && age > q.Attr.SLO && q.Attr.Class == sched.Online && !q.Attr.Paused
+// openFrom returns since when the oldest open request of q is open with the present
+// setting, or zero if no such request may count.
+func (p *slo) openFrom(q *sched.Queue, now sched.Time) sched.Time {
+	switch {
+	case q.RequestSince == 0 || q.Attr.SLO <= 0 || q.Attr.Class != sched.Online || q.Attr.Paused:
+		return 0
+	case now.Sub(q.RequestSince)/maxLatePeriods > 2*q.Attr.SLO: // a late period is at most twice the SLO
+		return 0
+	}
+	return max(q.RequestSince, p.ladder.changedAt)
 }
 
 // nextLate returns when an open request counts next.
 func (p *slo) nextLate(v *sched.View, queues []onlineQueue) (wake sched.Time) {
 	for i := range v.Queues {
 		q, o := &v.Queues[i], &queues[i]
+		from := p.openFrom(q, v.Now)
 		switch {
-		case q.RequestSince == 0 || !q.Ready() || q.Attr.SLO <= 0 || q.Attr.Class != sched.Online || q.Attr.Paused:
-		case !hasLateRequest(q, v.Now.Sub(q.RequestSince)):
-			wake = earlier(wake, q.RequestSince.Add(q.Attr.SLO+1))
-		case o.periods < maxLatePeriods:
-			wake = earlier(wake, q.RequestSince.Add(time.Duration(o.periods+1)*p.ladder.latePeriod(q.Attr.SLO)))
+		case from == 0 || !q.Ready():
+		case v.Now.Sub(from) <= q.Attr.SLO:
+			wake = earlier(wake, from.Add(q.Attr.SLO+1))
+		default:
+			wake = earlier(wake, from.Add(time.Duration(o.periods+1)*p.ladder.latePeriod(q.Attr.SLO)))
 		}
 	}
 	return wake
