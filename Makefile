@@ -33,7 +33,7 @@ SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
 # process. The simulator is: its seeds run in parallel.
 NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
-.PHONY: build test fmt demo fuzz soak bench seeds mutants gpu-bundle install uninstall clean help check-go shim
+.PHONY: build test fmt demo fuzz soak hostile bench seeds mutants gpu-bundle install uninstall clean help check-go shim
 .PHONY: kernel-check kernel-test
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads libcuda) and bin/libgiveway.so
@@ -86,6 +86,9 @@ fuzz: check-go shim ## run each fuzz target for FUZZTIME (30s) and print how man
 
 soak: check-go shim ## run a daemon, programs, kills and orders at random for DURATION (10m), from SEED
 	go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./internal/daemon -args -soak $(DURATION) -seed $(SEED)
+
+hostile: check-go shim ## attack a daemon as an ordinary user for DURATION (10m), as root; print what others see
+	go test -v -count=1 -timeout 0 -run '^TestHostileUser$$' ./internal/daemon -args -hostile $(DURATION)
 
 bench: check-go ## benchmark the core and the simulator
 	go test -run '^$$' -bench . -benchmem ./sched ./internal/sim

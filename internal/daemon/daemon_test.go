@@ -42,6 +42,15 @@ func TestMain(m *testing.M) {
 	case "soak":
 		serveSoak(os.Args[1])
 		os.Exit(0)
+	case "attack":
+		runAttack(os.Args[1], os.Args[2])
+		os.Exit(0)
+	case "victim":
+		runVictim(os.Args[1])
+		os.Exit(0)
+	case "job":
+		runJob(os.Args[1], len(os.Args) > 2)
+		os.Exit(0)
 	case "daemon":
 		rotateUntilKilled(os.Args[1], os.Args[2:])
 		os.Exit(0)

@@ -65,9 +65,16 @@ func (l *latencies) String() string {
 	if len(l.all) == 0 {
 		return "none"
 	}
-	sorted := slices.Sorted(slices.Values(l.all))
-	q := func(p float64) time.Duration { return stats.Quantile(sorted, p).Round(10 * time.Microsecond) }
-	return fmt.Sprintf("%d calls, P50 %v, P99 %v, P99.9 %v, longest %v", len(sorted), q(0.5), q(0.99), q(0.999), q(1))
+	q := func(p float64) time.Duration { return l.quantile(p).Round(10 * time.Microsecond) }
+	return fmt.Sprintf("%d calls, P50 %v, P99 %v, P99.9 %v, longest %v", len(l.all), q(0.5), q(0.99), q(0.999), q(1))
+}
+
+// quantile returns a quantile; zero if there are no latencies.
+func (l *latencies) quantile(p float64) time.Duration {
+	if len(l.all) == 0 {
+		return 0
+	}
+	return stats.Quantile(slices.Sorted(slices.Values(l.all)), p)
 }
 
 func (f *soakFigures) line(mu *sync.Mutex) string {
@@ -324,33 +331,52 @@ func (s *soak) pauseCanary(d *soakDaemon) {
 	}
 }
 
-// watchPage watches one page until its daemon is killed. A lapse is the machine's if it is
-// too busy: see lateTick.
+// watchPage watches one page until its daemon is killed.
 func (s *soak) watchPage(page *pagetest.Process, d *soakDaemon) {
-	last, stalled, waits := time.Now(), time.Time{}, cpuWaits{pid: d.Process.Pid}
-	for {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
 		select {
 		case <-s.over:
-			return
 		case <-d.ended:
+		}
+	}()
+	watchGate(page, d.Process.Pid, over, func(left time.Duration, stalled bool) {
+		if !d.wasKilled() {
+			s.noteLease(d, left, stalled)
+		}
+	})
+}
+
+// watchGate calls note again and again with how much of the lease of a closed gate is left.
+// A lapse is the machine's if it is too busy: see lateTick.
+func watchGate(page *pagetest.Process, daemon int, over <-chan struct{}, note func(left time.Duration, stalled bool)) {
+	last, stalled, waits := time.Now(), time.Time{}, cpuWaits{pid: daemon}
+	for {
+		select {
+		case <-over:
 			return
 		case <-time.After(20 * time.Millisecond):
 		}
 		closed, until := page.Page.Gate.Load() == pageabi.GateClosed, page.Page.Lease.Load()
 		left := time.Duration(int64(until - pageabi.Now()))
-		if time.Since(last) > lateTick || waits.since(left <= 0) > busyWait {
+		if time.Since(last) > lateTick || waits.recent(left <= 0) > busyWait {
 			stalled = time.Now()
 		}
 		last = time.Now()
-		if !closed || d.wasKilled() || page.Page.Gate.Load() != pageabi.GateClosed {
+		if !closed || page.Page.Gate.Load() != pageabi.GateClosed {
 			continue
 		}
-		s.noteLease(d, left, time.Since(stalled) < time.Second)
+		note(left, time.Since(stalled) < time.Second)
+		if left <= 0 {
+			time.Sleep(time.Second) // one lapse counts once
+			last = time.Now()
+		}
 	}
 }
 
-// If this goroutine is delayed by lateTick, or the threads of the daemon wait for a CPU for
-// busyWait within a lease, the machine is too busy for leases to be renewed in time.
+// If this goroutine is delayed by lateTick, or the threads of the daemon together wait for
+// a CPU for busyWait within about a lease, the machine is too busy for leases to be renewed in time.
 const (
 	lateTick = 100 * time.Millisecond
 	busyWait = 200 * time.Millisecond
@@ -374,38 +400,39 @@ func (s *soak) noteLease(d *soakDaemon, left time.Duration, stalled bool) {
 	if lapsed {
 		s.violation("a lease of daemon %d lapsed %v ago", d.Process.Pid, -left)
 	}
-	if left <= 0 {
-		time.Sleep(time.Second)
-	}
 }
 
 // cpuWaits reads how long the threads of a process waited for a CPU.
 type cpuWaits struct {
 	pid  int
 	last map[string]time.Duration // by thread
-	at   time.Time
+	read [3]struct {              // the last readings, the newest first
+		at   time.Time
+		wait time.Duration // of all threads, since the reading before
+	}
 }
 
-// since returns how long all threads together waited since it was last read. It is read
-// every 300 ms, or at once.
-func (w *cpuWaits) since(atOnce bool) (total time.Duration) {
-	if !atOnce && time.Since(w.at) < 300*time.Millisecond {
-		return 0
-	}
-	w.at = time.Now()
-	now := map[string]time.Duration{}
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", w.pid))
-	for _, file := range files {
-		var run, wait time.Duration
-		text, _ := os.ReadFile(file)
-		if n, _ := fmt.Sscan(string(text), &run, &wait); n == 2 {
-			now[file] = wait
-			if before, known := w.last[file]; known {
-				total += wait - before
+// recent returns how long all threads together waited since the last reading but two. They
+// are read every 300 ms, or at once.
+func (w *cpuWaits) recent(atOnce bool) (total time.Duration) {
+	if atOnce || time.Since(w.read[0].at) > 300*time.Millisecond {
+		w.read[2], w.read[1] = w.read[1], w.read[0]
+		w.read[0].at, w.read[0].wait = time.Now(), 0
+		now := map[string]time.Duration{}
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", w.pid))
+		for _, file := range files {
+			var run, wait time.Duration
+			text, _ := os.ReadFile(file)
+			if n, _ := fmt.Sscan(string(text), &run, &wait); n == 2 {
+				now[file] = wait
+				w.read[0].wait += wait - w.last[file]
 			}
 		}
+		w.last = now
 	}
-	w.last = now
+	for _, r := range w.read {
+		total += r.wait
+	}
 	return total
 }
 
