@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +38,13 @@ func effective() uint64 {
 		panic(err)
 	}
 	return uint64(have[1].Effective)<<32 | uint64(have[0].Effective)
+}
+
+// privileged reports whether this process was started with the capabilities of the service.
+// Without them there is nothing to try.
+func privileged() bool {
+	const service = kept &^ (1 << unix.CAP_SYS_RESOURCE)
+	return before&service == service
 }
 
 type try struct {
@@ -126,6 +134,15 @@ func daemonTries() []try {
 			return nil
 		}},
 		{"open", func() error { f, err := os.Open("/etc/passwd"); f.Close(); return err }},
+		{"copy a descriptor of another user's process", copyDescriptor},
+		{"make an eBPF map", func() error {
+			if !privileged() {
+				return nil
+			}
+			// union bpf_attr of BPF_MAP_CREATE: an array with one value of 4 bytes.
+			attr := [16]uint32{0: unix.BPF_MAP_TYPE_ARRAY, 1: 4, 2: 4, 3: 1}
+			return bpf(unix.BPF_MAP_CREATE, attr[:])
+		}},
 		{"start a program", func() error { return exec.Command("/bin/true").Run() }},
 		{"the same for a program that it starts", func() error {
 			out, err := exec.Command("grep", "-E", "^(NoNewPrivs|Seccomp):", "/proc/self/status").Output()
@@ -148,6 +165,8 @@ read another process: <nil>
 io_uring: <nil>
 capabilities: <nil>
 open: <nil>
+copy a descriptor of another user's process: <nil>
+make an eBPF map: <nil>
 start a program: <nil>
 the same for a program that it starts: <nil>
 `
@@ -162,4 +181,32 @@ func check(t *testing.T, which, want string) {
 	if err != nil || string(out) != want {
 		t.Errorf("%v, got\n%swant\n%s", err, out, want)
 	}
+}
+
+// copyDescriptor does what discovery does: it lists the descriptors of another user's
+// process and copies one.
+func copyDescriptor() error {
+	if !privileged() {
+		return nil
+	}
+	cmd := exec.Command("cat") // until its input ends: the daemon may not kill it
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer cmd.Wait()
+	defer input.Close()
+	if fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", cmd.Process.Pid)); err != nil || len(fds) < 3 {
+		return fmt.Errorf("%v, %w", fds, err)
+	}
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.PidfdGetfd(pidfd, 0, 0)
+	return err
 }

@@ -11,6 +11,7 @@ const (
 	budgetRate  = 1000.0 // tokens per second
 	budgetBurst = 2000.0
 	budgetWait  = time.Second // a request that would wait longer is refused
+	connectCost = 2.0         // of a connection, before its first request
 	maxBuckets  = 4096
 )
 

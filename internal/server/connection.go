@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +14,9 @@ type connection struct {
 	net.Conn
 	peer
 	waiting *waitingRoom // over TCP
+	// delay is how long the connection waits for its first request to be read, because its
+	// account has used up its tokens.
+	delay time.Duration
 
 	closed sync.Once
 	mu     sync.Mutex
@@ -190,5 +194,11 @@ func (s *Server) admitLocal(c net.Conn) *connection {
 		return nil
 	}
 	conn.leave = func() { s.admission.leave(p.account) }
+	ok := false
+	if conn.delay, ok = s.budgets.spend(p.account, connectCost, budgetRate*budgetWait.Seconds(), time.Now()); !ok {
+		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{}, TooMany("user %d connects too often", p.account))
+		s.admission.leave(p.account)
+		return nil
+	}
 	return conn
 }

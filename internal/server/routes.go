@@ -87,7 +87,9 @@ func (f *frontEnd) routes() http.Handler {
 func (f *frontEnd) answer(w http.ResponseWriter, r *http.Request, read parse) {
 	req, err := read(r)
 	if err != nil {
-		errorReply(err).write(w)
+		a := errorReply(err)
+		a.close = true // such a request takes no tokens, but the next connection does
+		a.write(w)
 		return
 	}
 	req.token = tokenOf(r.Header)
@@ -129,9 +131,12 @@ func refuseRoute(w http.ResponseWriter, r *http.Request, none http.Handler) {
 	d := discard{header: http.Header{}}
 	none.ServeHTTP(&d, r)
 	if d.status != http.StatusMethodNotAllowed {
-		errorReply(NotFound("there is no path %s", clip(r.URL.Path))).write(w)
+		a := errorReply(NotFound("there is no path %s", clip(r.URL.Path)))
+		a.close = true
+		a.write(w)
 		return
 	}
+	w.Header().Set("Connection", "close")
 	allow := d.header.Get("Allow")
 	w.Header().Set("Allow", allow)
 	jsonReply(d.status, api.Error{Message: fmt.Sprintf("path %s takes %s only", clip(r.URL.Path), allow)}).write(w)

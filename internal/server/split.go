@@ -114,8 +114,12 @@ func acceptAll(door net.Listener, take func(*connection)) error {
 	}
 }
 
-// offer takes a connection, or closes it if too many wait.
+// offer takes a connection after its delay, or closes it if too many wait.
 func (b *branch) offer(c *connection) {
+	if c.delay > 0 {
+		time.AfterFunc(c.delay, func() { c.delay = 0; b.offer(c) })
+		return
+	}
 	select {
 	case b.queue <- c:
 	default:

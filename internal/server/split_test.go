@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
@@ -149,5 +152,46 @@ func TestFrontEndHasNoRights(t *testing.T) {
 				t.Errorf("the front end has descriptor %s: %s", fd.Name(), target)
 			}
 		}
+	}
+}
+
+// TestConnectionsCostTokens: a user that connects without end, with requests that are
+// never valid, is slowed down and refused. Root is answered meanwhile.
+func TestConnectionsCostTokens(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to become another user")
+	}
+	withFrontEnds(t)
+	socket, _ := start(t, newFake())
+	makeReachable(t, filepath.Dir(socket))
+	answered := 0
+	began := time.Now()
+	asUser(t, 1000, func() {
+		for range 2500 {
+			c, err := net.DialTimeout("unix", socket, time.Second)
+			if err != nil {
+				continue
+			}
+			fmt.Fprint(c, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+			text := make([]byte, 12)
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if n, _ := io.ReadFull(c, text); string(text[:n]) == "HTTP/1.1 404" {
+				answered++
+				if _, err := io.Copy(io.Discard, c); err != nil {
+					t.Errorf("the connection is not closed after a request without a path: %v", err)
+					break
+				}
+			}
+			c.Close()
+			if answered%500 == 499 {
+				if _, err := client.New(socket).Status(t.Context()); err != nil {
+					t.Errorf("root: %v", err)
+				}
+			}
+		}
+	})
+	// The bucket holds 1000 connections, and 500 more a second.
+	if most := 1000 + 500*time.Since(began).Seconds() + 100; float64(answered) > most {
+		t.Errorf("%d requests were answered in %v, want at most %.0f", answered, time.Since(began), most)
 	}
 }
