@@ -7,6 +7,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim"
 	"github.com/giveway/giveway/internal/shim/pageabi"
@@ -19,6 +20,11 @@ import (
 func admit(t *testing.T, gates *shim.Backend, runtime string) (pid int, page *pagetest.Process) {
 	t.Helper()
 	p, _ := sleeper(t)
+	return admitProcess(t, gates, p, runtime)
+}
+
+func admitProcess(t *testing.T, gates *shim.Backend, p proc.Process, runtime string) (pid int, page *pagetest.Process) {
+	t.Helper()
 	fds, leave, err := gates.Admit(server.ShimProcess{PID: p.PID, UID: uint32(os.Getuid()), Runtime: runtime})
 	if err != nil {
 		t.Fatal(err)

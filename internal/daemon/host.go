@@ -3,8 +3,10 @@ package daemon
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -53,6 +55,13 @@ func (d *Daemon) device(dev hal.Device) *device {
 	d.events.post(sched.Event{Kind: sched.DeviceOpened, Device: id, About: info.Device})
 	d.chooseConfigured(found)
 	return found
+}
+
+// ProcessFound implements hal.Host.
+func (d *Daemon) ProcessFound(info proc.Process) {
+	p := d.lockRecord(info)
+	defer d.mu.Unlock()
+	p.foundAt = time.Now()
 }
 
 // QueueFound implements hal.Host.

@@ -12,6 +12,8 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shim/pageabi"
+	"golang.org/x/sys/unix"
 )
 
 // Users of the tests in this file. Their processes exist in a slowProc only.
@@ -179,4 +181,60 @@ func TestNoCallReadsProcUnderTheLock(t *testing.T) {
 	if n := s.locked.Load(); n > 0 || s.calls.Load() == 0 {
 		t.Errorf("got %d of %d reads of /proc with the daemon's lock held, want 0 of some", n, s.calls.Load())
 	}
+}
+
+// TestConnectingShimDoesNotStopTheLoop: while reading about a process that connects hangs,
+// the loop takes turns, so that the leases of held gates are renewed, and other processes
+// connect.
+func TestConnectingShimDoesNotStopTheLoop(t *testing.T) {
+	gates, s := newShim(), newSlowProc()
+	d := newTestDaemon(gates)
+	d.procs = s
+	defer runDaemon(t, d)()
+	known := func() proc.Process {
+		p, _ := sleeper(t)
+		return s.add(p)
+	}
+	connect := func(p proc.Process) error {
+		fds, _, err := gates.Admit(server.ShimProcess{PID: p.PID, UID: p.UID, Runtime: "opencl"})
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return err
+	}
+	held, page := admitProcess(t, gates, known(), "opencl")
+	if _, err := d.Change(ourselves, held, given("paused=true")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the gate is closed", func() bool { return page.Page.Gate.Load() == pageabi.GateClosed })
+	slow := known()
+	slow.UID = alice
+	s.add(slow)
+	release := s.hold(alice)
+	var ended sync.WaitGroup
+	defer ended.Wait()
+	defer release()
+	begun := s.calls.Load()
+	for range 20 {
+		ended.Go(func() { _ = connect(slow) })
+	}
+	eventually(t, "a process connects", func() bool { return s.calls.Load() > begun })
+	lease := page.Page.Lease.Load()
+	eventually(t, "the lease is renewed three times", func() bool {
+		renewed := 0
+		for ; renewed < 3; renewed++ {
+			was := page.Page.Lease.Load()
+			for end := time.Now().Add(2 * time.Second); page.Page.Lease.Load() == was; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					return false
+				}
+			}
+		}
+		return page.Page.Lease.Load() > lease
+	})
+	within(t, "another process connects", func() {
+		if err := connect(known()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -24,6 +24,7 @@ type process struct {
 	queues    []*queue
 	gate      *processGate // nil: it has not loaded the shim
 	exited    bool
+	foundAt   time.Time // when a backend announced it, if it did
 	counters  sched.Counters
 	requests  requests
 	invalid   uint64 // number of invalid hints

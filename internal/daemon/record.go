@@ -144,12 +144,20 @@ func (d *Daemon) followExits(ctx context.Context) {
 	}
 }
 
-// sweep drops the records, trees and runs of processes that have exited.
+// offerTime is how long the record of a process that was announced is kept for its queue.
+const offerTime = 10 * time.Second
+
+// sweep drops the records, trees and runs of processes that have exited, and the records
+// of processes that were announced and have got no queue.
 func (d *Daemon) sweep() {
 	known := make(map[proc.ID]bool)
 	d.mu.Lock()
-	for _, p := range d.processes {
-		if len(p.queues) == 0 && p.gate == nil {
+	for pid, p := range d.processes {
+		switch {
+		case len(p.queues) > 0 || p.gate != nil:
+		case !p.foundAt.IsZero() && !p.owned && p.run == nil && time.Since(p.foundAt) > offerTime:
+			delete(d.processes, pid)
+		default:
 			known[p.info.ID()] = true
 		}
 	}

@@ -118,6 +118,11 @@ type Check struct {
 type Host interface {
 	// DeviceFound announces a device. A second call for the same ID has no effect.
 	DeviceFound(Device)
+	// ProcessFound announces a process that a queue will be offered of at once. It reads
+	// what the daemon needs to know of the process from files, which QueueFound then need
+	// not do. A backend that offers queues with a lock held that Poll takes calls it
+	// before, without that lock, so that the loop does not wait for files.
+	ProcessFound(proc.Process)
 	// QueueFound offers a queue. It calls o.Attach on the caller's goroutine and returns
 	// its error. After a nil error the queue is scheduled until it is withdrawn.
 	QueueFound(o Offer) (QueueHandle, error)

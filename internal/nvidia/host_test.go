@@ -50,8 +50,9 @@ func (h *fakeHost) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 	return f, nil
 }
 
-func (h *fakeHost) Wake()               {}
-func (h *fakeHost) IsGuardian(int) bool { return false }
+func (h *fakeHost) Wake()                     {}
+func (h *fakeHost) IsGuardian(int) bool       { return false }
+func (h *fakeHost) ProcessFound(proc.Process) {}
 
 func (h *fakeHost) Ready(int) (sched.Class, bool, bool) { return sched.Standard, false, false }
 

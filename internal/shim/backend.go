@@ -121,6 +121,13 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 		return fds, nil, server.NotFound("read process %d: %w", v.PID, err)
 	}
 	b.mu.Lock()
+	host, err := b.host, b.refusal(v)
+	b.mu.Unlock()
+	if err != nil {
+		return fds, nil, err
+	}
+	host.ProcessFound(info) // it reads files, and Poll waits for b.mu
+	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.refusal(v); err != nil {
 		return fds, nil, err

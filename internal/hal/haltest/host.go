@@ -79,6 +79,9 @@ func (h *Host) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 // Wake implements hal.Host.
 func (h *Host) Wake() { h.Wakes.Add(1) }
 
+// ProcessFound implements hal.Host.
+func (h *Host) ProcessFound(proc.Process) {}
+
 // IsGuardian implements hal.Host.
 func (h *Host) IsGuardian(int) bool { return false }
 
