@@ -6,9 +6,13 @@
 #include "page.h"
 
 /* Kernels of the program may wait for later launches, so a launch must not wait here for
- * ever: not longer than STALL_NS, or than the commands before the next mark may take. */
+ * ever: not longer than STALL_NS, than the commands before the next mark may take, or than
+ * SLOW_FACTOR times as long as it recently took until a mark was reached. A device that other
+ * processes use as well may be that slow, and launches that pass the bound delay them more. */
 #define STALL_NS (100 * GW_MS_NS)
 #define MAX_COMMAND_NS (20 * GW_MS_NS)
+#define SLOW_FACTOR 4
+#define MAX_STALL_NS (2 * GW_SECOND_NS)
 #define POLL_CLOSELY_NS 100000ull /* longer than a sleep ends late */
 #define POLL_SLEEP_NS 20000ull
 
@@ -253,10 +257,18 @@ static void exempt_all(void) {
   }
 }
 
-/* How long the commands before the oldest mark may take. */
+/* The longest of the recent times without progress that ended with progress. */
+static uint64_t slowest_ns;
+
+static void learn_slowest(uint64_t without) {
+  uint64_t old = __atomic_load_n(&slowest_ns, __ATOMIC_RELAXED), faded = old - old / 8;
+  __atomic_store_n(&slowest_ns, without > faded ? without : faded, __ATOMIC_RELAXED);
+}
+
+/* For how long a launch waits without progress. */
 static uint64_t stall_limit(void) {
   static const uint64_t none[GW_STREAMS / 64];
-  uint64_t commands = 0;
+  uint64_t commands = 0, slow = SLOW_FACTOR * __atomic_load_n(&slowest_ns, __ATOMIC_RELAXED);
   gw_bias_lock(&gw_act.lock);
   struct gw_mark *m = take_mark(0, none);
   if (m) {
@@ -265,7 +277,9 @@ static uint64_t stall_limit(void) {
     m->state = GW_MARK_SET;
   }
   gw_bias_unlock(&gw_act.lock);
-  return commands * MAX_COMMAND_NS > STALL_NS ? commands * MAX_COMMAND_NS : STALL_NS;
+  uint64_t limit = slow < MAX_STALL_NS ? slow : MAX_STALL_NS;
+  if (limit < STALL_NS) limit = STALL_NS;
+  return commands * MAX_COMMAND_NS > limit ? commands * MAX_COMMAND_NS : limit;
 }
 
 static void overrun(uint32_t bound) {
@@ -328,8 +342,10 @@ bool gw_bound_wait(gw_pass *p) {
     last = completed;
     if (below_bound) break;
     if (poll_marks()) {
+      uint64_t now = gw_now();
       __atomic_store_n(&slack, 0, __ATOMIC_RELAXED);
-      progress_ns = gw_now();
+      if (progress_ns) learn_slowest(now - progress_ns);
+      progress_ns = now;
       continue;
     }
     if (!mark_fullest(p) && !any_mark()) break; /* there is no mark to wait for */
