@@ -185,11 +185,23 @@ func TestRequests(t *testing.T) {
 }
 
 // TestBound: a bound is on the page as soon as it is set, also zero, which is none.
-// Without one a batch process has the default bound.
+// Without one a batch process has the default bound, and under a policy that stops processes
+// of any class every process has.
 func TestBound(t *testing.T) {
 	d := newShimDaemon()
 	socket, _ := serve(t, d)
 	p := startShim(t, socket, "opencl")
+	p.send("bound")
+	p.expect(t, "0 0")
+	for _, c := range []struct{ policy, bound string }{{"wfq", "16 0"}, {"slo", "0 0"}} {
+		if _, err := d.SetPolicy(ourselves, api.Policy{Name: c.policy}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the bound of a standard process under "+c.policy+" is "+c.bound, func() bool {
+			p.send("bound")
+			return <-p.output == c.bound
+		})
+	}
 	p.set(t, d, "class=batch")
 	p.send("bound")
 	p.expect(t, "16 0")

@@ -71,7 +71,7 @@ func (d *Daemon) publish(p *process) {
 		Attr: *a, Managed: p.managed(),
 		TakesTurns: a.Class != sched.Online && !(a.Class == sched.Standard && bySlices),
 		WatchReady: watch, WatchRequests: watch, TimeRequests: a.Class == sched.Online, RequestsReported: p.requests.byAPI,
-		Bound: p.standingBound(), GateOnly: p.gateAlone() != nil,
+		Bound: p.standingBound(bySlices), GateOnly: p.gateAlone() != nil,
 		Predict: p.attrs.Bool(attr.Predict), Idempotent: p.ownerSaysIdempotent(), ExpectAt: p.expectAt,
 	})
 }
@@ -154,15 +154,17 @@ func (p *process) ownerSaysIdempotent() bool {
 	return value != 0
 }
 
-// defaultBound is for batch and idle processes that only their gate can stop. A gate
-// does not stop what has been launched, and they would launch all the work they have.
+// defaultBound is for processes that give way or take turns and that only their gate can
+// stop. A gate does not stop what has been launched, and they would launch all the work
+// they have.
 const defaultBound = 16
 
-// standingBound is the bound for where the policy sets none.
-func (p *process) standingBound() hal.Bound {
+// standingBound is the bound for where the policy sets none. bySlices says that the policy
+// stops batch and idle processes only.
+func (p *process) standingBound(bySlices bool) hal.Bound {
 	b := hal.Bound{Commands: uint32(p.attrs.Int(attr.Bound)), Batch: uint32(p.attrs.Int(attr.BoundBatch))}
-	low := p.attr.Class == sched.Batch || p.attr.Class == sched.Idle
-	if p.gateAlone() != nil && low && p.attrs.Source(attr.Bound) == attr.FromDefault {
+	stopped := !bySlices || p.attr.Class == sched.Batch || p.attr.Class == sched.Idle
+	if p.gateAlone() != nil && stopped && p.attrs.Source(attr.Bound) == attr.FromDefault {
 		b.Commands = defaultBound
 	}
 	return b
