@@ -23,10 +23,13 @@ type Model struct {
 	TraceInterval time.Duration
 	Gated         bool   // every process has the shim: its queue can be held, bounded and counted
 	Bound         uint32 // default bound on commands in flight of a process with the shim
-	// Grain limits what the bound admits if commands are long: as many as take Bound times
+	// Grain limits what the bound admits if commands are longer: as many as take Bound times
 	// Grain of device time, but at least two (shim/bound.c). Zero: no limit.
 	Grain time.Duration
 }
+
+// maxCommand is the longest that a command counts for the bound: MAX_PACE_NS of shim/bound.c.
+const maxCommand = 1600 * us
 
 // Calls are the costs of control calls, from the call until it returns. A call takes
 // effect when the fraction Effect of its time has passed. A call that saves contexts also
@@ -125,9 +128,13 @@ var gateTime = Between(20*us, 60*us)
 // at level 2 take the same time.
 func oneSlot(name, doc string, s SlotsModel, stop Dist) Model {
 	s.Slots = 1
+	grain := 200 * us // as the daemon sets it where only the gate can stop a process
+	if s.Deactivate != NoDeactivate {
+		grain = ms
+	}
 	return Model{
 		Name: name, Doc: doc, Slots: &s, Calls: Calls{Stop: stop, Start: stop, Gate: gateTime, Effect: 0.5},
-		Gated: true, Bound: 16, Grain: 200 * us,
+		Gated: true, Bound: 16, Grain: grain,
 	}
 }
 

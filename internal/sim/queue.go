@@ -101,7 +101,7 @@ func (q *queue) launch() {
 	if bound := cmp.Or(q.bound, q.defaultBound, q.device.model.Bound); q.gated && bound > 0 {
 		limit = uint64(bound)
 		if grain := q.device.model.Grain; grain > 0 && q.lastTime > grain {
-			limit = max(min(limit, 2), uint64(time.Duration(bound)*grain/q.lastTime))
+			limit = max(min(limit, 2), uint64(time.Duration(bound)*grain/min(q.lastTime, maxCommand)))
 		}
 	}
 	before := q.launched
