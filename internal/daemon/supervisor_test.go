@@ -15,6 +15,7 @@ import (
 
 	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/guardian"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -146,5 +147,36 @@ func TestGuardianOfAReplacedProgram(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("no guardian was started after the program was replaced")
 		}
+	}
+}
+
+// BenchmarkChange measures what the guardian and the journal cost each action, both before
+// and after it: with the journal on tmpfs, as in a runtime directory, and without one.
+func BenchmarkChange(b *testing.B) {
+	for _, disk := range []bool{false, true} {
+		b.Run(fmt.Sprintf("journal=%v", disk), func(b *testing.B) {
+			var store *journal.Store
+			if disk {
+				dir, err := os.MkdirTemp("/dev/shm", "giveway")
+				if err != nil {
+					b.Skip("no tmpfs at /dev/shm")
+				}
+				defer os.RemoveAll(dir)
+				store = openJournal(dir)
+			}
+			s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, store, slog.New(slog.DiscardHandler))
+			if err := s.adopt(1, adoption{Backend: "fake", State: make([]int, 64)}, int(os.Stdin.Fd())); err != nil {
+				b.Fatal(err)
+			}
+			stop := sched.Action{Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt}
+			start := sched.Action{Queue: 1, Verb: sched.Start, Level: sched.LevelInterrupt}
+			for i := 0; b.Loop(); i++ {
+				a := []sched.Action{stop, start}[i%2]
+				if err := errors.Join(s.Begin(a), s.End(a, sched.Done)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			_ = errors.Join(s.close(true), store.Close())
+		})
 	}
 }

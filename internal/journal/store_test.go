@@ -341,3 +341,22 @@ func FuzzStore(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkPutChange measures one record of a change, with the compactions that it causes.
+func BenchmarkPutChange(b *testing.B) {
+	dir, err := os.MkdirTemp("/dev/shm", "journal")
+	if err != nil {
+		b.Skip("no tmpfs at /dev/shm")
+	}
+	defer os.RemoveAll(dir)
+	s, err := journal.Open(filepath.Join(dir, "journal"), 0, quiet)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for i := 0; b.Loop(); i++ {
+		if err := s.PutChange(sched.QueueID(i%32), journal.Change{Sliced: true, Level: sched.Level(1 + i/32%2)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

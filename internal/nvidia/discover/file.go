@@ -1,6 +1,10 @@
 package discover
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // sameFile reports whether descriptors of two processes are the same open file. known is
 // false if the kernel cannot tell.
@@ -24,7 +28,11 @@ type device struct {
 // filesystem: the server of a FUSE filesystem could leave it without an answer.
 func deviceAt(dir int, name string, flags int) (device, error) {
 	var s unix.Statx_t
-	if err := unix.Statx(dir, name, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT|flags, unix.STATX_TYPE|unix.STATX_INO, &s); err != nil {
+	var err error
+	for again := true; again; again = errors.Is(err, unix.EINTR) { // a signal came, such as those of Go's scheduler
+		err = unix.Statx(dir, name, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT|flags, unix.STATX_TYPE|unix.STATX_INO, &s)
+	}
+	if err != nil {
 		return device{}, err
 	}
 	if s.Mode&unix.S_IFMT == unix.S_IFCHR {

@@ -27,6 +27,10 @@ func Open(c Config, p proc.ID, key Key) (*nvrm.File, error) {
 		return nil, fmt.Errorf("open process %d: %w", p.PID, err)
 	}
 	defer pidfd.Close()
+	device, err := deviceAt(unix.AT_FDCWD, control, 0)
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", control, err)
+	}
 	fds, err := fs.controls(p.PID, control)
 	if err != nil && pidfd.Exited() {
 		return nil, fmt.Errorf("process %d has exited: %w", p.PID, hal.ErrGone)
@@ -36,7 +40,7 @@ func Open(c Config, p proc.ID, key Key) (*nvrm.File, error) {
 	}
 	var failed error
 	for _, fd := range fds {
-		f, err := copyControl(pidfd, fd, control)
+		f, err := copyControl(pidfd, fd, device)
 		if err == nil {
 			var o nvrm.Object
 			if o, err = nvrm.Lookup(f, key.Client, key.Handle); err == nil && o.Class == nvrm.ClassChannelGroup {
@@ -57,14 +61,18 @@ func Open(c Config, p proc.ID, key Key) (*nvrm.File, error) {
 var errNotControl = errors.New("it is not of the control device")
 
 // copyControl copies a descriptor of a process if it is of the control device.
-func copyControl(p *proc.Pidfd, fd int, control string) (*nvrm.File, error) {
+func copyControl(p *proc.Pidfd, fd int, control device) (*nvrm.File, error) {
 	copied, err := unix.PidfdGetfd(p.Fd(), fd, 0) // sets close-on-exec
 	if err != nil {
 		return nil, err
 	}
-	if !isDevice(copied, control) {
+	have, err := deviceAt(copied, "", unix.AT_EMPTY_PATH)
+	if err == nil && have != control {
+		err = errNotControl
+	}
+	if err != nil {
 		_ = unix.Close(copied)
-		return nil, errNotControl
+		return nil, err
 	}
 	return nvrm.NewFile(copied), nil
 }
