@@ -66,7 +66,7 @@ var mayImport = map[string][]string{
 	"internal/amd/lab/amdbench": {"sched", "internal/format", "internal/htmlreport", "internal/sim", "internal/stats"},
 	"internal/amd/lab/hqd":      {},
 
-	"internal/shim":            {"sched", "internal/hal", "internal/proc", "internal/server", "internal/shim/shimpage"},
+	"internal/shim":            {"sched", "internal/hal", "internal/proc", "internal/server", "internal/shim/pageabi", "internal/shim/shimpage"},
 	"internal/shim/pageabi":    {},
 	"internal/shim/shimpage":   {"internal/shim/pageabi"},
 	"internal/shim/pageclient": {"client", "internal/shim/pageabi"},
@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"internal/cuda":     {"internal/stats"},
 	"internal/bench":    {"internal/format", "internal/htmlreport", "internal/stats"},
 	"internal/metrics":  {"api", "attr"},
-	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc", "internal/safepath"},
+	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc", "internal/safepath", "internal/shim/pageabi"},
 	"internal/config":   {"sched", "policy", "attr", "api", "internal/proc", "internal/safepath", "internal/yamlfile", "internal/extpolicy"},
 	"internal/backends": {
 		"internal/config", "internal/guardian", "internal/hal", "internal/journal", "internal/proc", "internal/scenario",

@@ -12,9 +12,13 @@
  * Hello: the process connects to the daemon's unix socket and sends
  *
  *     POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\n
- *     Giveway-Abi: 1\r\nGiveway-Runtime: cuda\r\n\r\n
+ *     Giveway-Abi: 1\r\nGiveway-Abi-Max: 1\r\nGiveway-Runtime: cuda\r\n\r\n
  *
- * The daemon answers in one message, "HTTP/1.1 101 ..." with three descriptors: the
+ * The first number is the lowest version of the page that the process understands, the
+ * second the highest. Without the second they are the same. The daemon chooses the highest
+ * version that both understand and refuses if there is none. It writes the version to the
+ * page and into its answer. It answers in one message, "HTTP/1.1 101 ...", with a header
+ * "Upgrade: giveway-shim/1" and with three descriptors: the
  * process's page (read-write), the status page (read-only) and the doorbell (an eventfd
  * with the flags GW_DOORBELL_FLAGS). Any other answer is a refusal: the process then runs
  * as if there were no daemon. The connection stays open and silent as long as both
@@ -25,7 +29,16 @@
 
 #include <stdint.h>
 
+/*
+ * Versions of the page. A version only adds fields, in reserved space, to the one before it,
+ * so a page of one version begins as a page of every earlier one, and a field that the other
+ * side does not know is zero. The daemon of version 1 accepts only shims whose lowest version
+ * is 1. The status page has a version too, which may be lower than that of the page.
+ */
+#define GW_ABI_LOWEST 1u
+#ifndef GW_ABI /* a test compiles a shim of the next version */
 #define GW_ABI 1u
+#endif
 #define GW_MAGIC 0x59575647u /* "GVWY" */
 #define GW_PAGE_SIZE 4096u
 #define GW_STATUS_SIZE 4096u

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
+#include "abi.h"
 #include "sys.h"
 
 #define ANSWER_TIMEOUT_NS (250 * GW_MS_NS) /* long, because the machine may be busy */
@@ -70,13 +71,17 @@ static int dial_any(void) {
   return second == GW_NO_DAEMON ? fd : second;
 }
 
+_Static_assert(GW_ABI_LOWEST < 10 && GW_ABI < 10, "a version in the hello is one digit");
+
 static bool send_hello(int fd, const char *runtime) {
-  static const char head[] =
-      "POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\nGiveway-Abi: 1\r\nGiveway-Runtime: ";
+  static const char head[] = "POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\n"
+                             "Giveway-Abi: L\r\nGiveway-Abi-Max: H\r\nGiveway-Runtime: ";
   char text[sizeof head + 32];
   size_t n = sizeof head - 1, m = strlen(runtime);
   if (m > 16) return false;
   memcpy(text, head, n);
+  text[n - sizeof "L\r\nGiveway-Abi-Max: H\r\nGiveway-Runtime: " + 1] = '0' + GW_ABI_LOWEST;
+  text[n - sizeof "H\r\nGiveway-Runtime: " + 1] = '0' + GW_ABI;
   memcpy(text + n, runtime, m);
   memcpy(text + n + m, "\r\n\r\n", 4);
   n += m + 4;

@@ -106,11 +106,11 @@ static bool pages_are_valid(int page_fd, int status_fd) {
   if (!is_sealed(page_fd, GW_PAGE_SIZE) || !is_sealed(status_fd, GW_STATUS_SIZE)) return false;
   struct gw_page *p = (void *)gw_sys(SYS_mmap, 0, GW_PAGE_SIZE, PROT_READ, MAP_SHARED, page_fd, 0);
   if ((long)p < 0 && (long)p > -4096) return false;
-  bool ok = p->magic == GW_MAGIC && p->abi == GW_ABI && p->size == GW_PAGE_SIZE;
+  bool ok = p->magic == GW_MAGIC && p->abi >= GW_ABI_LOWEST && p->abi <= GW_ABI && p->size == GW_PAGE_SIZE;
   GW_SYS_2(SYS_munmap, p, GW_PAGE_SIZE);
   struct gw_status *s = (void *)gw_sys(SYS_mmap, 0, GW_STATUS_SIZE, PROT_READ, MAP_SHARED, status_fd, 0);
   if ((long)s < 0 && (long)s > -4096) return false;
-  ok = ok && s->magic == GW_MAGIC && s->abi == GW_ABI;
+  ok = ok && s->magic == GW_MAGIC && s->abi > 0 && s->abi <= GW_ABI;
   GW_SYS_2(SYS_munmap, s, GW_STATUS_SIZE);
   return ok;
 }

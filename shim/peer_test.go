@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,15 +32,22 @@ func buildHarm(t *testing.T) builder {
 			t.Fatal(err)
 		}
 	}
-	sources, err := filepath.Glob("*.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.compile("libgiveway.so", append(sources, "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-shared",
-		"-Wl,-Bsymbolic,--version-script=giveway.map,-z,defs,-z,nodelete,-z,relro,-z,now")...)
+	b.compileShim("libgiveway.so")
 	b.compile("libcuda.so.1", "test/fakecuda.c", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1,-Bsymbolic")
 	b.compile("harm", "test/harm.c")
 	return b
+}
+
+func (b builder) compileShim(name string, options ...string) {
+	b.t.Helper()
+	sources, err := filepath.Glob("*.c")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.compile(name, slices.Concat(sources, options, []string{
+		"-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-shared",
+		"-Wl,-Bsymbolic,--version-script=giveway.map,-z,defs,-z,nodelete,-z,relro,-z,now",
+	})...)
 }
 
 // TestPeerIsChecked: a process takes a page from root and from its own user, and from no other

@@ -1,6 +1,10 @@
 package server
 
-import "net"
+import (
+	"net"
+
+	"github.com/giveway/giveway/internal/shim/pageabi"
+)
 
 // Addrs lists the addresses that the server listens on, TCP first.
 func (s *Server) Addrs() []net.Addr {
@@ -10,6 +14,9 @@ func (s *Server) Addrs() []net.Addr {
 	}
 	return addrs
 }
+
+// SetPageVersions makes the server one that understands other versions of the page.
+func (s *Server) SetPageVersions(v pageabi.Versions) { s.pageVersions = v }
 
 // SetSubuidFile makes the server read another file than /etc/subuid.
 func (s *Server) SetSubuidFile(path string) { s.accounts.path = path }

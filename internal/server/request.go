@@ -9,6 +9,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/metrics"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
 // operation is what a request asks for.
@@ -62,8 +63,8 @@ type request struct {
 	end    *int64     // of opHint
 	policy api.Policy // of opSetPolicy: name, parameters and device
 
-	shimVersion string // of opShim
-	shimRuntime string
+	shimVersions pageabi.Versions // of opShim: that the shim understands
+	shimRuntime  string
 }
 
 // sum is the hash of a token. It keeps comparisons from telling the token's length, and

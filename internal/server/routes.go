@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
 // Limits of a request. A run has no time limit.
@@ -222,7 +224,21 @@ func readPolicy(r *http.Request) (request, error) {
 }
 
 func readShim(r *http.Request) (request, error) {
-	return request{op: opShim, shimVersion: cut(r.Header.Get("Giveway-Abi")), shimRuntime: cut(r.Header.Get("Giveway-Runtime"))}, nil
+	return request{op: opShim, shimVersions: versionsIn(r.Header), shimRuntime: cut(r.Header.Get("Giveway-Runtime"))}, nil
+}
+
+// versionsIn returns the versions of the page in a shim's request: zero if they are invalid.
+// A shim without the second header understands one version.
+func versionsIn(h http.Header) (v pageabi.Versions) {
+	lowest, err := strconv.ParseUint(h.Get("Giveway-Abi"), 10, 32)
+	if err != nil {
+		return v
+	}
+	highest, err := strconv.ParseUint(cmp.Or(h.Get("Giveway-Abi-Max"), h.Get("Giveway-Abi")), 10, 32)
+	if err != nil {
+		return v
+	}
+	return pageabi.Versions{Lowest: uint32(lowest), Highest: uint32(highest)}
 }
 
 // cut shortens a text to maxText bytes.

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
 // Node is the daemon as the server uses it. Its methods are called from many goroutines at
@@ -67,6 +68,8 @@ type ShimProcess struct {
 	UID     uint32
 	Account uint32 // the user that its pages count for: the owner of UID, where UID is a subordinate uid
 	Runtime string // as the process reports it: any text
+
+	PageVersion uint32 // of the page that it gets; zero: the highest
 }
 
 // PageHost shares a page of memory with each process that loaded the shim.
@@ -95,11 +98,12 @@ type Server struct {
 	owner uint32 // the daemon's user
 	token *token
 
-	rights    rights // the daemon's own
-	accounts  accounts
-	admission *admission
-	budgets   *buckets
-	auditor   auditor
+	rights       rights // the daemon's own
+	accounts     accounts
+	pageVersions pageabi.Versions
+	admission    *admission
+	budgets      *buckets
+	auditor      auditor
 
 	doors []net.Listener // each returns connections
 	place *place
@@ -114,7 +118,7 @@ type Server struct {
 func New(node Node, cfg Config) *Server {
 	s := &Server{
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
-		accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
+		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
 		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
 	}
 	s.over, s.end = context.WithCancel(context.Background())

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net"
 	"syscall"
 
@@ -8,11 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// abi is the version of the shared memory: GW_ABI of shim/abi.h.
-const abi = "1"
-
-// switching is the response that goes with the descriptors.
-const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: giveway-shim/" + abi + "\r\n\r\n"
+// switching is the response that goes with the descriptors, for a version of the page.
+const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: giveway-shim/%d\r\n\r\n"
 
 // beginShim gives a process memory to share with the daemon. The process keeps it while
 // its connection is open and silent and the process lives.
@@ -21,7 +19,10 @@ func (s *Server) beginShim(c *connection, by caller, r request) error {
 	if err != nil {
 		return err
 	}
-	fds, leave, err := s.cfg.Pages.Admit(ShimProcess{PID: by.pid, UID: by.uid, Account: by.account, Runtime: r.shimRuntime})
+	version := s.pageVersions.Common(r.shimVersions)
+	fds, leave, err := s.cfg.Pages.Admit(ShimProcess{
+		PID: by.pid, UID: by.uid, Account: by.account, Runtime: r.shimRuntime, PageVersion: version,
+	})
 	if err != nil {
 		process.Close()
 		return err
@@ -37,7 +38,7 @@ func (s *Server) beginShim(c *connection, by caller, r request) error {
 		if process.Exited() {
 			return syscall.ESRCH
 		}
-		_, _, err := conn.WriteMsgUnix([]byte(switching), syscall.UnixRights(fds[:]...), nil)
+		_, _, err := conn.WriteMsgUnix(fmt.Appendf(nil, switching, version), syscall.UnixRights(fds[:]...), nil)
 		return err
 	})
 }
@@ -48,8 +49,8 @@ func (s *Server) shimProcess(c *connection, by caller, r request) (*proc.Pidfd, 
 	if s.cfg.Pages == nil || !ok || !by.local || by.pid <= 0 {
 		return nil, Conflict("share memory: only on the daemon's unix socket, with a process that the daemon can see")
 	}
-	if r.shimVersion != abi {
-		return nil, Conflict("share memory: this daemon has version %s of the shim's memory layout, not %s; use the shim of the same release", abi, clip(r.shimVersion))
+	if s.pageVersions.Common(r.shimVersions) == 0 {
+		return nil, Conflict("share memory: this daemon has version %v of the shim's memory layout, the shim %v; use the shim of the same release", s.pageVersions, r.shimVersions)
 	}
 	process, err := peerProcess(conn, by.pid)
 	if err != nil {

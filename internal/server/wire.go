@@ -12,6 +12,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
 // The messages between the daemon and a front end in a process of its own. A message is
@@ -81,7 +82,8 @@ func appendRequest(b []byte, id uint64, r request) []byte {
 	for _, name := range slices.Sorted(maps.Keys(r.policy.Params)) {
 		b = appendText(appendText(b, name), r.policy.Params[name])
 	}
-	return appendText(appendText(b, r.shimVersion), r.shimRuntime)
+	b = le.AppendUint32(le.AppendUint32(b, r.shimVersions.Lowest), r.shimVersions.Highest)
+	return appendText(b, r.shimRuntime)
 }
 
 func appendText(b []byte, s string) []byte {
@@ -107,6 +109,7 @@ func (f *fields) bytes(n int) []byte {
 }
 
 func (f *fields) byte() byte     { return f.bytes(1)[0] }
+func (f *fields) uint32() uint32 { return binary.LittleEndian.Uint32(f.bytes(4)) }
 func (f *fields) uint64() uint64 { return binary.LittleEndian.Uint64(f.bytes(8)) }
 
 func (f *fields) text(most int) string {
@@ -167,7 +170,7 @@ func parseRequest(message []byte) (id uint64, r request, err error) {
 }
 
 func (f *fields) request(r *request) {
-	r.pid = int(int32(binary.LittleEndian.Uint32(f.bytes(4))))
+	r.pid = int(int32(f.uint32()))
 	r.token = sum(f.bytes(len(r.token)))
 	r.values = f.values()
 	flags := f.byte()
@@ -180,7 +183,8 @@ func (f *fields) request(r *request) {
 		r.end = &end
 	}
 	r.policy = f.policy()
-	r.shimVersion, r.shimRuntime = f.text(maxText), f.text(maxText)
+	r.shimVersions = pageabi.Versions{Lowest: f.uint32(), Highest: f.uint32()}
+	r.shimRuntime = f.text(maxText)
 	if r.op < opProcesses || r.op > opShim || r.pid < 0 || flags > flagTree|flagBegin|flagEnd {
 		f.bad = true
 	}

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"context"
 	"math/bits"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 	"github.com/giveway/giveway/sched"
 )
@@ -136,7 +138,7 @@ func (b *Backend) Admit(v server.ShimProcess) (fds [3]int, leave func(), err err
 	if slices.Contains(runtimes, v.Runtime) {
 		c.runtime = v.Runtime
 	}
-	if c.page, err = shimpage.NewPage(); err != nil {
+	if c.page, err = shimpage.NewPageOf(cmp.Or(v.PageVersion, pageabi.Version)); err != nil {
 		return fds, nil, err
 	}
 	if fds, err = b.descriptors(c.page); err != nil {

@@ -9,7 +9,8 @@ import "sync/atomic"
 
 // Constants of shim/abi.h. Its comments say what each one means.
 const (
-	Version       = 1          // GW_ABI
+	LowestVersion = 1          // GW_ABI_LOWEST
+	Version       = 1          // GW_ABI: the highest
 	Magic         = 0x59575647 // GW_MAGIC
 	DoorbellFlags = 0x0c02     // GW_DOORBELL_FLAGS
 	PageSize      = 4096       // GW_PAGE_SIZE

@@ -151,7 +151,7 @@ func TestLayoutEqualsHeader(t *testing.T) {
 // TestNumbersEqualHeader compares every constant with abi.h.
 func TestNumbersEqualHeader(t *testing.T) {
 	ours := map[string]int64{
-		"GW_ABI": Version, "GW_MAGIC": Magic, "GW_PAGE_SIZE": PageSize, "GW_STATUS_SIZE": StatusSize, "GW_DOORBELL_FLAGS": DoorbellFlags,
+		"GW_ABI": Version, "GW_ABI_LOWEST": LowestVersion, "GW_MAGIC": Magic, "GW_PAGE_SIZE": PageSize, "GW_STATUS_SIZE": StatusSize, "GW_DOORBELL_FLAGS": DoorbellFlags,
 		"GW_MAX_LEASE_NS": MaxLeaseNS, "GW_REQUEST_ENTRIES": RequestEntries, "GW_HINT_ENTRIES": HintEntries, "GW_GPU_ENTRIES": GPUEntries,
 		"GW_GATE_OPEN": GateOpen, "GW_GATE_CLOSED": GateClosed,
 		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT_ARRIVALS": PredictArrivals,

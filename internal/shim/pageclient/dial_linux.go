@@ -58,7 +58,9 @@ func dial(ctx context.Context) (*connection, error) {
 	return nil, refused
 }
 
-const greeting = "POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\nGiveway-Abi: 1\r\nGiveway-Runtime: hint\r\n\r\n"
+// greeting asks for a page of any version that this package understands.
+var greeting = fmt.Sprintf("POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\n"+
+	"Giveway-Abi: %d\r\nGiveway-Abi-Max: %d\r\nGiveway-Runtime: hint\r\n\r\n", pageabi.LowestVersion, pageabi.Version)
 
 // hello is the exchange that shim/abi.h describes.
 func hello(ctx context.Context, socket *net.UnixConn) (*connection, error) {
@@ -126,10 +128,10 @@ func mapPages(pageFD, statusFD, doorbell int) (*connection, error) {
 		return nil, fmt.Errorf("map the status page: %w", err)
 	}
 	c.page, c.status = pageabi.PageAt(c.pageMemory), pageabi.StatusAt(c.statusMemory)
-	if c.page.Magic.Load() != pageabi.Magic || c.page.ABI.Load() != pageabi.Version || c.page.Size.Load() != pageabi.PageSize ||
-		c.status.Magic.Load() != pageabi.Magic || c.status.ABI.Load() != pageabi.Version {
+	if c.page.Magic.Load() != pageabi.Magic || c.page.Size.Load() != pageabi.PageSize || c.status.Magic.Load() != pageabi.Magic ||
+		!pageabi.Understood.Accepts(c.page.ABI.Load(), c.status.ABI.Load()) {
 		c.unmap()
-		return nil, fmt.Errorf("not a page of version %d", pageabi.Version)
+		return nil, fmt.Errorf("not a page of version %v", pageabi.Understood)
 	}
 	if err := unix.SetNonblock(doorbell, true); err != nil { // so that no hint waits
 		c.unmap()

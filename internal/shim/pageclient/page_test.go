@@ -51,6 +51,38 @@ func (p *Page) launch() {
 	p.Launched(false)
 }
 
+// TestPageVersions: a process takes a page from a daemon of the release with version 1 and from
+// one of the next version, and none from a daemon that has no version of its own.
+func TestPageVersions(t *testing.T) {
+	next := uint32(pageabi.Version + 1)
+	for name, c := range map[string]struct {
+		prepare func(*pagetest.Daemon)
+		want    uint32
+	}{
+		"released": {(*pagetest.Daemon).Released, 1},
+		"next":     {func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: 1, Highest: next}) }, pageabi.Version},
+		"too new":  {func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: next, Highest: next}) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := pagetest.New(t, nil)
+			c.prepare(d)
+			err := NewPage().Connect(timeout(t))
+			if c.want == 0 {
+				if err == nil {
+					t.Error("connected to a daemon of another version")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pagetest.PageVersion(t, d.Page()); got != c.want {
+				t.Errorf("the page has version %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
 func TestDaemonReadsAllHints(t *testing.T) {
 	_, p, theirs := newPair(t, nil)
 	before := pageabi.Now()

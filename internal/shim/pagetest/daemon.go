@@ -4,14 +4,17 @@ package pagetest
 
 import (
 	"bufio"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
@@ -32,11 +35,12 @@ type Daemon struct {
 	arrived chan *shimpage.Page
 	answer  func(*net.UnixConn) // nil: a page
 
-	mu     sync.Mutex
-	listen net.Listener
-	dead   chan struct{}
-	conns  []net.Conn
-	pages  []*shimpage.Page
+	mu       sync.Mutex
+	versions pageabi.Versions // that it understands
+	listen   net.Listener
+	dead     chan struct{}
+	conns    []net.Conn
+	pages    []*shimpage.Page
 }
 
 // New starts a daemon on a new socket and sets GIVEWAY_SOCKET to it. prepare is called with
@@ -66,7 +70,7 @@ func On(t testing.TB, l net.Listener, prepare func(*shimpage.Page)) *Daemon {
 	}
 	d := &Daemon{
 		t: t, socket: l.Addr().String(), listen: l, prepare: prepare,
-		arrived: make(chan *shimpage.Page, 64), dead: make(chan struct{}),
+		arrived: make(chan *shimpage.Page, 64), dead: make(chan struct{}), versions: pageabi.Understood,
 	}
 	var err error
 	if d.Status, err = shimpage.NewStatusPage(); err != nil {
@@ -113,24 +117,32 @@ func (d *Daemon) serve() {
 	}
 }
 
+// sendNewPage answers as the real daemon does.
 func (d *Daemon) sendNewPage(conn *net.UnixConn) {
-	var head strings.Builder
-	for in := bufio.NewReader(conn); ; {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return // the process only checked whether there is a daemon
-		}
-		if line == "\r\n" {
-			break
-		}
-		head.WriteString(line)
+	r, err := http.ReadRequest(bufio.NewReader(conn))
+	if err != nil {
+		return // the process only checked whether there is a daemon
 	}
-	for _, want := range []string{"POST /v1/shim HTTP/1.1\r\n", "Host: giveway\r\n", "Content-Length: 0\r\n", "Giveway-Abi: 1\r\n"} {
-		if !strings.Contains(head.String(), want) {
-			d.t.Errorf("hello is %q, want %q in it", head.String(), want)
-		}
+	var shim pageabi.Versions
+	_, err1 := fmt.Sscan(r.Header.Get("Giveway-Abi"), &shim.Lowest)
+	_, err2 := fmt.Sscan(r.Header.Get("Giveway-Abi-Max"), &shim.Highest)
+	if r.Method != http.MethodPost || r.URL.Path != "/v1/shim" || r.Host != "giveway" || r.ContentLength != 0 || err1 != nil || err2 != nil {
+		d.t.Errorf("hello is %s %s with %v", r.Method, r.URL, r.Header)
+		return
 	}
-	page, err := shimpage.NewPage()
+	d.mu.Lock()
+	version := d.versions.Common(shim)
+	d.mu.Unlock()
+	if version == 0 {
+		_, _ = io.WriteString(conn, "HTTP/1.1 409 Conflict\r\n\r\n") // the process may have exited
+		return
+	}
+	d.sendPage(conn, fmt.Sprintf("HTTP/1.1 101 Switching Protocols\r\nUpgrade: giveway-shim/%d\r\n\r\n", version), version)
+}
+
+// sendPage sends an answer with a new page of a version.
+func (d *Daemon) sendPage(conn *net.UnixConn, answer string, version uint32) {
+	page, err := shimpage.NewPageOf(version)
 	if err != nil {
 		d.t.Error(err)
 		return
@@ -139,28 +151,28 @@ func (d *Daemon) sendNewPage(conn *net.UnixConn) {
 	d.mu.Lock()
 	d.pages = append(d.pages, page)
 	d.mu.Unlock()
-	d.send(conn, page)
+	d.send(conn, answer, page)
 	d.arrived <- page
 }
 
-// send sends a page as the real daemon does.
-func (d *Daemon) send(conn *net.UnixConn, page *shimpage.Page) {
+// send sends an answer with the descriptors of a page.
+func (d *Daemon) send(conn *net.UnixConn, answer string, page *shimpage.Page) {
 	fd, doorbell, err := page.Descriptors()
 	if err != nil {
 		d.t.Error(err)
 		return
 	}
-	defer syscall.Close(fd)
-	defer syscall.Close(doorbell)
+	defer closeBoth(fd, doorbell)
 	status, err := d.Status.Descriptor()
 	if err != nil {
 		d.t.Error(err)
 		return
 	}
 	defer syscall.Close(status)
-	text := []byte("HTTP/1.1 101 Switching Protocols\r\n\r\n")
-	_, _, _ = conn.WriteMsgUnix(text, syscall.UnixRights(fd, status, doorbell), nil) // the process may have exited
+	_, _, _ = conn.WriteMsgUnix([]byte(answer), syscall.UnixRights(fd, status, doorbell), nil) // the process may have exited
 }
+
+func closeBoth(a, b int) { _, _ = syscall.Close(a), syscall.Close(b) }
 
 func (d *Daemon) renewLeases() {
 	for {

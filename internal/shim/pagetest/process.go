@@ -38,8 +38,8 @@ func NewProcess(page, status, doorbell int) (*Process, error) {
 		return nil, errors.Join(os.NewSyscallError("mmap", err), p.Close())
 	}
 	p.Page, p.status = pageabi.PageAt(p.pageMemory), pageabi.StatusAt(p.statusMemory)
-	if p.Page.Magic.Load() != pageabi.Magic || p.status.Magic.Load() != pageabi.Magic || p.Page.ABI.Load() != pageabi.Version {
-		return nil, errors.Join(fmt.Errorf("not a page of version %d", pageabi.Version), p.Close())
+	if p.Page.Magic.Load() != pageabi.Magic || p.status.Magic.Load() != pageabi.Magic || !pageabi.Understood.Accepts(p.Page.ABI.Load(), p.status.ABI.Load()) {
+		return nil, errors.Join(fmt.Errorf("not a page of version %v", pageabi.Understood), p.Close())
 	}
 	return p, nil
 }

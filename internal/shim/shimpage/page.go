@@ -73,8 +73,12 @@ type Page struct {
 	invalid   uint64       // number of entries that were not valid
 }
 
-// NewPage creates a page with an open gate and no bound, and a doorbell for it.
-func NewPage() (*Page, error) {
+// NewPage creates a page of the highest version with an open gate and no bound, and a
+// doorbell for it.
+func NewPage() (*Page, error) { return NewPageOf(pageabi.Version) }
+
+// NewPageOf is NewPage for a process that understands a page of that version.
+func NewPageOf(version uint32) (*Page, error) {
 	m, err := newMemory("giveway-page", pageabi.PageSize, sizeSeals)
 	if err != nil {
 		return nil, fmt.Errorf("create a page: %w", err)
@@ -85,7 +89,7 @@ func NewPage() (*Page, error) {
 		return nil, fmt.Errorf("create a page: %w", err)
 	}
 	p := &Page{memory: m, page: pageabi.PageAt(m.bytes), doorbell: doorbell}
-	p.page.ABI.Store(pageabi.Version)
+	p.page.ABI.Store(version)
 	p.page.Size.Store(pageabi.PageSize)
 	p.page.Magic.Store(pageabi.Magic)
 	return p, nil

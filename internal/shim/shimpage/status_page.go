@@ -30,7 +30,7 @@ func NewStatusPage() (*StatusPage, error) {
 		_ = m.close()
 		return nil, fmt.Errorf("create the status page: seal it: %w", err)
 	}
-	s.status.ABI.Store(pageabi.Version)
+	s.status.ABI.Store(pageabi.LowestVersion) // processes of every version share it
 	s.status.Magic.Store(pageabi.Magic)
 	// Where the kernel has no seal against writing, a read-only descriptor of a file
 	// with mode 0444 does the same for other users.
