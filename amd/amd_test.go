@@ -29,6 +29,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
+	"github.com/giveway/giveway/internal/shim/pagetest"
 )
 
 func TestMain(m *testing.M) {
@@ -312,6 +313,32 @@ func TestMalformedAnswers(t *testing.T) {
 			_, _ = io.WriteString(c, text) // the library may have closed the connection
 		}()
 		d.expect(failed(want), "s 5")
+	}
+}
+
+// TestListenerOfAnotherUser checks that nothing is sent to a socket on which another user
+// listens.
+func TestListenerOfAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to listen as another user")
+	}
+	m := newMachine(t, true, false)
+	d := m.drive()
+	l := pagetest.Listen(t, m.control, 65534, 10)
+	defer l.Close()
+	got := make(chan int, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		n, _ := c.Read(make([]byte, 4096))
+		got <- n
+	}()
+	d.expect(failed(syscall.EPERM), "s 5")
+	if n := <-got; n != 0 {
+		t.Errorf("the listener got %d bytes, want none", n)
 	}
 }
 

@@ -198,6 +198,22 @@ class TestDaemons(unittest.TestCase):
             with self.subTest(name):
                 self.against(answer)
 
+    @unittest.skipIf(os.geteuid(), "needs root, to listen as another user")
+    def test_another_users_listener(self):
+        """Nothing is sent to a socket on which another user listens."""
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.socket)
+            os.seteuid(65534)
+            try:
+                listener.listen(1)  # the kernel takes the user from here
+            finally:
+                os.seteuid(0)
+            page = _page.Page()
+            self.assertFalse(page.hint(PRIORITY, 1))
+            connection, _ = listener.accept()
+            with connection:
+                self.assertEqual(connection.recv(1000), b"")
+
     def against(self, answer):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.socket)
