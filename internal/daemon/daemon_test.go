@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	case "server":
 		serveUntilKilled(os.Args[1])
 	case "soak":
-		serveSoak(os.Args[1])
+		serveSoak(os.Args[1], len(os.Args) > 2)
 		os.Exit(0)
 	case "attack":
 		runAttack(os.Args[1], os.Args[2])

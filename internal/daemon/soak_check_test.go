@@ -35,12 +35,12 @@ const (
 // soakFigures are what the table shows. soak.mu guards them.
 type soakFigures struct {
 	programs, finished, killedPrograms     int
-	daemonKills, childKills                int
+	daemonKills, childKills, takeovers     int
 	violations, checks                     int
 	calls                                  latencies
 	longestWait                            time.Duration
 	longestUndo                            time.Duration
-	foundChanged                           int // queues, at the end of a daemon
+	leftChanged, kept                      int // queues that were changed when a daemon was killed; paused processes
 	lapses, machineStalls                  int
 	shortestLease                          time.Duration
 	overruns                               uint64
@@ -96,11 +96,13 @@ func (s *soak) table() string {
 	row("seed, length", "%d, %v", s.seed, time.Since(s.began).Round(time.Second))
 	row("programs started", "%d: %d finished with the right result, %d killed", f.programs, f.finished, f.killedPrograms)
 	row("daemons killed; their children", "%d; %d", f.daemonKills, f.childKills)
+	row("takeovers by another daemon", "%d", f.takeovers)
 	row("checks", "%d", f.checks)
 	row("calls", "%v", &f.calls)
 	row("longest time without progress", "%v", f.longestWait.Round(time.Millisecond))
 	row("lease lapses", "%d (and %d while the machine stood still); least time left %v", f.lapses, f.machineStalls, f.shortestLease.Round(time.Millisecond))
-	row("undone by the guardian", "%d queues, within %v", f.foundChanged, f.longestUndo.Round(time.Millisecond))
+	row("undone by the guardian", "%d queues, within %v", f.leftChanged, f.longestUndo.Round(time.Millisecond))
+	row("paused when a daemon was killed", "%d processes", f.kept)
 	row("overruns of bounds", "%d", f.overruns)
 	row("daemon, most", "%d descriptors, %d kB, %d goroutines", f.maxDaemonFDs, f.maxDaemonKB, f.maxGoroutines)
 	row("its children, most", "%d descriptors, %d kB", f.maxChildFDs, f.maxChildKB)
@@ -124,6 +126,7 @@ func (s *soak) check() {
 	s.figures.checks++
 	s.mu.Unlock()
 	s.checkProgress(all)
+	s.checkJournal()
 	s.checkUsage()
 	s.checkStatus()
 }
@@ -253,7 +256,7 @@ func (s *soak) checkUsage() {
 	}
 }
 
-// checkStatus checks that the daemon and the simulator report no mistake.
+// checkStatus checks that the daemon reports no mistake of the simulator or the journal.
 func (s *soak) checkStatus() {
 	var st api.Status
 	if s.call("status", func(ctx context.Context) (err error) { st, err = s.client.Status(ctx); return err }) != nil {
@@ -263,29 +266,17 @@ func (s *soak) checkStatus() {
 	s.figures.maxGoroutines = max(s.figures.maxGoroutines, st.Goroutines)
 	s.mu.Unlock()
 	for _, c := range st.Checks {
-		if !c.OK && c.Name == "simulation" {
-			s.violation("the simulator reports: %s", c.Detail)
+		if !c.OK && (c.Name == "simulation" || c.Name == "journal") {
+			s.violation("the daemon reports of its %s: %s", c.Name, c.Detail)
 		}
 	}
 }
 
-// checkUndone waits until the guardian of a daemon that was killed has undone everything.
-func (s *soak) checkUndone(killed time.Time) {
-	b := fakeBackend{dir: s.path("queues")}
-	for first := true; ; first = false {
-		changed := 0
-		for _, p := range s.sleepers {
-			if b.hardware(p.Process.Pid) != (hardware{}) {
-				changed++
-			}
-		}
-		took := time.Since(killed)
-		if first {
-			s.event("%d queues are changed when the daemon has ended", changed)
-			s.mu.Lock()
-			s.figures.foundChanged += changed
-			s.mu.Unlock()
-		}
+// checkUndone waits until everything is undone that a daemon has changed, which has ended or
+// was killed.
+func (s *soak) checkUndone(since time.Time) {
+	for {
+		changed, took := len(s.changedQueues()), time.Since(since)
 		if changed > 0 && took < maxUndo {
 			time.Sleep(time.Millisecond)
 			continue
@@ -294,7 +285,7 @@ func (s *soak) checkUndone(killed time.Time) {
 		s.figures.longestUndo = max(s.figures.longestUndo, took)
 		s.mu.Unlock()
 		if changed > 0 {
-			s.violation("%d queues are changed %v after the daemon was killed", changed, took)
+			s.violation("%d queues are changed %v after the end of the daemon", changed, took)
 		}
 		return
 	}

@@ -48,7 +48,7 @@ func (s *soak) disturb() (next time.Time) {
 	case s.isCalm:
 	case now.After(s.nextKill):
 		s.nextKill = now.Add(time.Second + time.Duration(s.r.Int64N(int64(4*time.Second))))
-		s.pick([]choice{{6, s.killDaemon}, {4, s.killProgram}, {3, s.killChild}, {2, s.replaceSleeper}})
+		s.pick([]choice{{6, s.killDaemon}, {2, s.takeOver}, {4, s.killProgram}, {3, s.killChild}, {2, s.replaceSleeper}})
 	default:
 		s.pick([]choice{{20, s.setAttrs}, {10, s.pause}, {6, s.setPolicy}, {4, s.list}, {3, s.reload}, {2, s.openRun}})
 	}
@@ -209,9 +209,7 @@ func (s *soak) killProgram() {
 	}
 	pid := p.pid()
 	s.event("kill program %d, front end %v", p.Process.Pid, pid == 0)
-	p.mu.Lock()
-	p.killed = true
-	p.mu.Unlock()
+	p.markKilled()
 	if pid == 0 || s.r.IntN(2) == 0 {
 		p.kill()
 		return
@@ -220,18 +218,19 @@ func (s *soak) killProgram() {
 }
 
 // killDaemon kills the daemon, and sometimes all its children at the same time, and starts
-// another. If the guardian lives, it must have undone everything by itself.
+// another. If the guardian lives, it must have undone everything by itself. Otherwise the
+// next daemon does, by its journal.
 func (s *soak) killDaemon() {
 	if time.Since(s.daemon.answered) < s.daemonLife() {
 		return
 	}
+	paused := s.paused()
 	d, both := s.daemon, s.r.IntN(3) == 0
 	kids := children(d.Process.Pid)
-	s.event("kill daemon %d, with its children %v", d.Process.Pid, both)
+	changed := len(s.changedQueues())
+	s.event("kill daemon %d, with its children: %v; %d queues are changed, %v are paused", d.Process.Pid, both, changed, paused)
+	d.markKilled()
 	s.mu.Lock()
-	d.mu.Lock()
-	d.killed = true
-	d.mu.Unlock()
 	s.figures.daemonKills++
 	s.mu.Unlock()
 	if both {
@@ -239,17 +238,46 @@ func (s *soak) killDaemon() {
 			_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it cannot act before it is killed
 		}
 	}
-	d.kill()
+	_ = d.Process.Kill()
 	if both {
 		for _, pid := range kids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		time.Sleep(time.Duration(s.r.Int64N(int64(time.Second))))
 	} else {
+		s.mu.Lock()
+		s.figures.leftChanged += changed
+		s.mu.Unlock()
 		s.checkUndone(time.Now())
 	}
+	d.kill()
 	s.write("giveway.yaml", soakConfigs[0])
 	s.startDaemon()
+	s.checkKept(paused)
+}
+
+// takeOver starts a daemon that takes over from the one that runs, as an upgrade does.
+func (s *soak) takeOver() {
+	if time.Since(s.daemon.answered) < s.daemonLife() {
+		return
+	}
+	paused, old := s.paused(), s.daemon
+	s.event("take over from daemon %d; %v are paused", old.Process.Pid, paused)
+	old.markKilled()
+	s.write("giveway.yaml", soakConfigs[0])
+	s.startDaemon("takeover")
+	select {
+	case <-old.ended:
+	case <-time.After(20 * time.Second):
+		s.violation("daemon %d does not end when another takes over: %s", old.Process.Pid, tail(old.output))
+		old.kill()
+	}
+	if !old.ProcessState.Success() {
+		s.violation("daemon %d ended with %v when another took over: %s", old.Process.Pid, old.ProcessState, tail(old.output))
+	}
+	s.mu.Lock()
+	s.figures.takeovers++
+	s.mu.Unlock()
+	s.checkKept(paused)
 }
 
 // daemonLife is how long a daemon lives at least: one in eight for minutes, so that a leak

@@ -120,11 +120,15 @@ func (p *soakProcess) kill() {
 	if p.Process == nil {
 		return
 	}
-	p.mu.Lock()
-	p.killed = true
-	p.mu.Unlock()
+	p.markKilled()
 	_ = p.Process.Kill() // it may have exited
 	<-p.ended
+}
+
+func (p *soakProcess) markKilled() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = true
 }
 
 func (p *soakProcess) wasKilled() bool {
@@ -142,16 +146,17 @@ func (p *soakProcess) hasEnded() bool {
 	}
 }
 
-// startDaemon starts a daemon and waits until it answers.
-func (s *soak) startDaemon() {
-	cmd := exec.Command(os.Args[0], s.dir)
+// startDaemon starts a daemon and waits until it answers. The arguments are those of
+// serveSoak after the folder.
+func (s *soak) startDaemon(args ...string) {
+	cmd := exec.Command(os.Args[0], append([]string{s.dir}, args...)...)
 	cmd.Env = append(os.Environ(), "DAEMON_TEST=soak")
 	d := &soakDaemon{soakProcess: s.start(cmd), since: time.Now(), warm: map[string]usage{}}
 	s.mu.Lock()
 	s.daemon = d
 	s.mu.Unlock()
 	for {
-		if _, err := s.client.Status(s.t.Context()); err == nil {
+		if st, err := s.client.Status(s.t.Context()); err == nil && st.PID == d.Process.Pid {
 			break
 		}
 		if d.hasEnded() || time.Since(d.since) > time.Minute {
@@ -170,12 +175,12 @@ func tail(b *logBuffer) string {
 	return text[max(len(text)-2000, 0):]
 }
 
-// serveSoak is the daemon process of TestSoak.
-func serveSoak(dir string) {
+// serveSoak is the daemon process of TestSoak. It may take over from a daemon that runs.
+func serveSoak(dir string, takeOver bool) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err := Serve(ctx, Options{
-		File: filepath.Join(dir, "giveway.yaml"), Socket: filepath.Join(dir, "s"),
+		File: filepath.Join(dir, "giveway.yaml"), Socket: filepath.Join(dir, "s"), TakeOver: takeOver,
 		Guardian: []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]},
 		Backends: func(config.Config, int, *slog.Logger) ([]hal.Backend, []hal.Check, error) {
 			simulated, _, err := backends.Simulated("testdata/soak.yaml", 1)
@@ -212,7 +217,6 @@ func (b *soakQueues) scan(found map[int]hal.QueueHandle) {
 	for _, file := range files {
 		pid, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(file), "pid-"))
 		if p, err := proc.Look(pid); err == nil && found[pid] == nil {
-			b.reset(pid)
 			if q, err := b.offer(p); err == nil {
 				found[pid] = q
 			}
@@ -223,14 +227,6 @@ func (b *soakQueues) scan(found map[int]hal.QueueHandle) {
 			q.Withdraw(true)
 			delete(found, pid)
 		}
-	}
-}
-
-// reset undoes what an earlier daemon left, as the NVIDIA backend does when it attaches a
-// queue.
-func (b *soakQueues) reset(pid int) {
-	if f, err := os.OpenFile(filepath.Join(b.dir, fmt.Sprint(pid)), os.O_RDWR, 0); err == nil {
-		_ = (&fakeQueue{f: f}).Close()
 	}
 }
 
