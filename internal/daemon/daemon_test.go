@@ -161,7 +161,7 @@ func rotateUntilKilled(dir string, pids []string) {
 // TestGuardianRestoresWhenDaemonIsKilled kills a daemon while it rotates three batch
 // processes: soon all are as they were found.
 func TestGuardianRestoresWhenDaemonIsKilled(t *testing.T) {
-	b := newFakeBackend(t.TempDir())
+	b := newFakeBackend(journalDir(t))
 	args := []string{b.dir}
 	var pids []int
 	for range 3 {

@@ -284,7 +284,7 @@ func TestCorruptPageHarmsNoOtherProcess(t *testing.T) {
 // TestGateOpensWhenDaemonIsKilled: a daemon is killed while it holds a process. The gate
 // opens at the end of its lease.
 func TestGateOpensWhenDaemonIsKilled(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
+	socket := filepath.Join(journalDir(t), "s")
 	server := exec.Command(os.Args[0], socket)
 	server.Env = append(os.Environ(), "DAEMON_TEST=server")
 	if err := server.Start(); err != nil {

@@ -34,6 +34,15 @@ func openJournal(dir string) *journal.Store {
 	return s
 }
 
+// journalDir returns a folder for a journal. It is removed when no guardian writes to the
+// journal any more.
+func journalDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() { _ = openJournal(dir).Close() })
+	return dir
+}
+
 // killBoth kills a daemon and its guardian so that neither notices the end of the other.
 func killBoth(t *testing.T, daemon *drivertest.Child) {
 	t.Helper()
@@ -45,7 +54,7 @@ func killBoth(t *testing.T, daemon *drivertest.Child) {
 // killedTogether runs f after a daemon that rotates three batch processes was killed
 // together with its guardian, at random moments. Changed says whether a queue is changed.
 func killedTogether(t *testing.T, f func(b *fakeBackend, changed func() bool)) {
-	b := newFakeBackend(t.TempDir())
+	b := newFakeBackend(journalDir(t))
 	args := []string{b.dir}
 	var pids []int
 	for range 3 {
@@ -116,7 +125,7 @@ func TestRestoreWithoutDaemonUndoesWhatBothLeft(t *testing.T) {
 // TestGuardianEmptiesTheJournal: the guardian alone restores everything, and the next daemon
 // waits for it and finds nothing to undo.
 func TestGuardianEmptiesTheJournal(t *testing.T) {
-	b := newFakeBackend(t.TempDir())
+	b := newFakeBackend(journalDir(t))
 	p, _ := sleeper(t)
 	second, _ := sleeper(t)
 	cmd := drivertest.Self("DAEMON_TEST=daemon")
@@ -135,7 +144,7 @@ func TestGuardianEmptiesTheJournal(t *testing.T) {
 // TestLeftChangeOfAnExitedProcessIsForgotten: nothing is left to undo, and the pid may be
 // another process's.
 func TestLeftChangeOfAnExitedProcessIsForgotten(t *testing.T) {
-	b := newFakeBackend(t.TempDir())
+	b := newFakeBackend(journalDir(t))
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
@@ -181,7 +190,7 @@ func nextDaemon(t *testing.T, b *fakeBackend, stop func(), change func(*config.C
 // newKeptDaemon starts a daemon with a fake backend and a journal.
 func newKeptDaemon(t *testing.T) (*Daemon, *fakeBackend, func()) {
 	t.Helper()
-	b := newFakeBackend(t.TempDir())
+	b := newFakeBackend(journalDir(t))
 	return nextDaemon(t, b, func() {}, nil)
 }
 
@@ -243,7 +252,7 @@ func TestOrdersSurviveARestart(t *testing.T) {
 // TestOrdersSurviveAKill: the process is paused again although the daemon and its guardian
 // could not do anything at the end.
 func TestOrdersSurviveAKill(t *testing.T) {
-	b := newFakeBackend(t.TempDir())
+	b := newFakeBackend(journalDir(t))
 	p, _ := sleeper(t)
 	cmd := drivertest.Self("DAEMON_TEST=daemon", "DAEMON_TEST_PAUSE=1")
 	cmd.Args = []string{os.Args[0], b.dir, fmt.Sprint(p.PID)}
@@ -338,7 +347,7 @@ func TestPolicySurvivesARestart(t *testing.T) {
 // TestPausedShimProcessSurvivesAKill: a process that only its gate can stop runs when the
 // daemon and its guardian were killed, and is paused again when it finds the next daemon.
 func TestPausedShimProcessSurvivesAKill(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
+	socket := filepath.Join(journalDir(t), "s")
 	c := client.New(socket)
 	start := func() *drivertest.Child {
 		cmd := drivertest.Self("DAEMON_TEST=server")
