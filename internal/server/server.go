@@ -67,6 +67,7 @@ type ShimProcess struct {
 	PID     int
 	UID     uint32
 	Account uint32 // the user that its pages count for: the owner of UID, where UID is a subordinate uid
+	All     bool   // it may do everything, as Caller.All; root of a container may not
 	Runtime string // as the process reports it: any text
 
 	PageVersion uint32 // of the page that it gets; zero: the highest

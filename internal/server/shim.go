@@ -21,7 +21,7 @@ func (s *Server) beginShim(c *connection, by caller, r request) error {
 	}
 	version := s.pageVersions.Common(r.shimVersions)
 	fds, leave, err := s.cfg.Pages.Admit(ShimProcess{
-		PID: by.pid, UID: by.uid, Account: by.account, Runtime: r.shimRuntime, PageVersion: version,
+		PID: by.pid, UID: by.uid, Account: by.account, All: by.all, Runtime: r.shimRuntime, PageVersion: version,
 	})
 	if err != nil {
 		process.Close()

@@ -18,8 +18,8 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Limits on the number of pages: of one user other than root, in all, and of those how many
-// only root can have.
+// Limits on the number of pages: of one user, in all, and of those how many only processes
+// that may do everything can have, which also have no limit of their own.
 const (
 	maxPagesPerUser = 256
 	maxPages        = 1024
@@ -168,7 +168,7 @@ func (b *Backend) refusal(v server.ShimProcess) error {
 		}
 	}
 	limit := maxPages
-	if v.Account != 0 {
+	if !v.All {
 		limit -= pagesForRoot
 	}
 	switch {
@@ -178,7 +178,7 @@ func (b *Backend) refusal(v server.ShimProcess) error {
 		return server.Forbidden("this daemon manages the processes of another user")
 	case len(b.connections) >= limit:
 		return server.Conflict("%d processes have loaded the shim already", len(b.connections))
-	case mine >= maxPagesPerUser && v.Account != 0:
+	case mine >= maxPagesPerUser && !v.All:
 		return server.Conflict("%d of your processes have loaded the shim already", mine)
 	}
 	return nil

@@ -268,7 +268,8 @@ func TestPageLimits(t *testing.T) {
 		t.Error("a backend that was not started gave out a page")
 	}
 	b.host = struct{ hal.Host }{}
-	of := func(uid uint32) server.ShimProcess { return server.ShimProcess{UID: uid, Account: uid} }
+	of := func(uid uint32) server.ShimProcess { return server.ShimProcess{UID: uid, Account: uid, All: uid == 0} }
+	ofContainer := server.ShimProcess{} // uid 0, without root's rights
 	// A process of a subordinate uid of user 1000.
 	sub := server.ShimProcess{UID: 100_007, Account: 1000}
 	for i := range maxPagesPerUser {
@@ -287,7 +288,7 @@ func TestPageLimits(t *testing.T) {
 	for user := uint32(1001); len(b.connections) < maxPages-pagesForRoot; user++ {
 		b.connections = append(b.connections, &connection{account: user})
 	}
-	if b.refusal(of(1)) == nil || b.refusal(of(0)) != nil {
+	if b.refusal(of(1)) == nil || b.refusal(ofContainer) == nil || b.refusal(of(0)) != nil {
 		t.Error("no pages are kept for root")
 	}
 	for len(b.connections) < maxPages {
@@ -295,6 +296,13 @@ func TestPageLimits(t *testing.T) {
 	}
 	if b.refusal(of(0)) == nil {
 		t.Error("the total number of pages is not limited")
+	}
+	b.connections = nil
+	for range maxPagesPerUser {
+		b.connections = append(b.connections, &connection{account: 0})
+	}
+	if b.refusal(ofContainer) == nil {
+		t.Error("root of containers has no limit")
 	}
 	b.connections, b.uid = nil, 1000
 	if b.refusal(of(1000)) != nil || b.refusal(of(0)) == nil {
