@@ -83,7 +83,7 @@ func TestResidentKeepsItsShareBesideNewcomers(t *testing.T) {
 		for _, life := range []time.Duration{15 * ms, 60 * ms, 300 * ms} {
 			for seed := range few(3) {
 				c := newChurn(t, name, seed, life, 8, 1)
-				c.l.run(10*time.Second, c.tick)
+				c.l.run(time.Duration(few(10))*time.Second, c.tick)
 				// What a queue was served after the last plan before it closed is not
 				// counted. That is most with lifetimes as short as a turn.
 				if got := float64(c.residents[0].served) / c.fluid[0]; got < 0.75 || got > 1.15 {

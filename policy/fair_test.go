@@ -103,7 +103,7 @@ func TestFairSharesWithSlowActionsAndLateMeasurements(t *testing.T) {
 				l := newNode(t, name, nil)
 				l.actionTime, l.measureEvery = delay, tell
 				a, b := l.open(queues[0], saturating), l.open(queues[1], saturating)
-				l.run(10 * time.Second)
+				l.run(time.Duration(few(10)) * time.Second)
 				if ratio := float64(a.served) / float64(b.served); ratio < 2.7 || ratio > 3.3 {
 					t.Errorf("%s, actions take %v, measured every %v: got %.2f to 1, want 3 to 1", name, delay, tell, ratio)
 				}

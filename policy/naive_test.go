@@ -136,7 +136,7 @@ func lessLaxThan(now sched.Time) func(a, b sched.Queue) bool {
 func TestPoliciesAgreeWithNaiveImplementations(t *testing.T) {
 	for name, mayRun := range naivePolicies {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(3000) {
+			for seed := range few(3000) {
 				v := randomView(rand.New(rand.NewPCG(seed, 1)), plainGPU)
 				var want []sched.QueueID
 				for _, q := range v.Queues {

@@ -131,7 +131,7 @@ func randomAttr(r *rand.Rand) sched.Attr {
 func TestEveryPolicyInRandomRuns(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(40) {
+			for seed := range few(40) {
 				first := randomActions(t, name, seed, func(v *sched.View, p sched.Plan) { checkPlan(t, name, seed, v, p) }, nil)
 				if t.Failed() {
 					return

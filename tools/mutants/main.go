@@ -27,6 +27,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -71,6 +72,7 @@ func main() {
 	count := flag.Int("n", 150, "number of mutants")
 	seed := flag.Uint64("seed", 1, "of the sample")
 	only := flag.String("only", "", "only mutants whose key matches this regular expression")
+	jobs := flag.Int("jobs", 1, "mutants that are tested at the same time")
 	list := flag.Bool("list", false, "print the mutants, as equivalent.txt names them, and test none")
 	seeds := flag.Int("seeds", 150, "number of seeds of TestSeeds; 0: without TestSeeds")
 	want := flag.Float64("want", 0, "exit with status 1 if the score, in per cent, is below this")
@@ -79,7 +81,7 @@ func main() {
 		printAll(*root, *only)
 		return
 	}
-	score, err := run(tester{root: *root, seeds: *seeds}, *only, *count, *seed)
+	score, err := run(tester{root: *root, seeds: *seeds}, *only, *count, *seed, *jobs)
 	if err == nil && score < *want {
 		err = fmt.Errorf("the score is below %g %%: add tests for the survivors, or list them in equivalent.txt with the reason", *want)
 	}
@@ -103,7 +105,7 @@ func printAll(root, only string) {
 
 // run tests a sample of mutants, prints each survivor, and returns the score in per
 // cent.
-func run(t tester, only string, count int, seed uint64) (float64, error) {
+func run(t tester, only string, count int, seed uint64, jobs int) (float64, error) {
 	var err error
 	if t.root, err = filepath.Abs(t.root); err != nil {
 		return 0, err
@@ -125,25 +127,19 @@ func run(t tester, only string, count int, seed uint64) (float64, error) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	fmt.Printf("seed %d: %d mutants, without %d that are equivalent\n", seed, len(all), ignored)
+	results, err := t.testAll(all, count, jobs)
+	if err != nil {
+		return 0, err
+	}
 	tested, noticed := 0, map[outcome]int{}
-	for _, m := range all {
-		if tested == count {
-			break
-		}
-		o, out := t.test(m)
-		if o == failed {
-			return 0, fmt.Errorf("test a mutant: %s", out)
-		}
-		if o == notBuilt {
+	for i, o := range results {
+		if o == notBuilt || tested == count {
 			continue
 		}
 		tested++
 		noticed[o]++
 		if o == survived {
-			fmt.Printf("survivor %d of %d: %s\n", noticed[survived], tested, m.diff())
-		}
-		if tested%10 == 0 {
-			fmt.Fprintf(os.Stderr, "%d of %d mutants tested\n", tested, count)
+			fmt.Printf("survivor %d of %d: %s\n", noticed[survived], tested, all[i].diff())
 		}
 	}
 	if tested == 0 {
@@ -225,6 +221,51 @@ const (
 type tester struct {
 	root, dir string
 	seeds     int
+}
+
+// testAll tests the first count mutants that can be built, several at a time, and a few
+// more. The outcomes are in the order of the mutants.
+func (t *tester) testAll(all []*mutant, count, jobs int) ([]outcome, error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var results []outcome
+	var broken error
+	next, tested := 0, 0
+	for job := range jobs {
+		worker := *t
+		worker.dir = filepath.Join(t.dir, strconv.Itoa(job))
+		if err := os.Mkdir(worker.dir, 0o700); err != nil {
+			return nil, err
+		}
+		wg.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for next < len(all) && tested < count && broken == nil {
+				i := next
+				next++
+				results = append(results, notBuilt)
+				mu.Unlock()
+				o, out := worker.test(all[i])
+				mu.Lock()
+				results[i] = o
+				if o == failed {
+					broken = fmt.Errorf("test a mutant: %s", out)
+				}
+				if o == notBuilt {
+					continue
+				}
+				tested++
+				if o == survived {
+					fmt.Fprintln(os.Stderr, "survives:", all[i].key())
+				}
+				if tested%10 == 0 {
+					fmt.Fprintf(os.Stderr, "%d of %d mutants tested\n", tested, count)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return results, broken
 }
 
 // test runs the tests with a mutant, or with the unchanged code if m is nil. It
