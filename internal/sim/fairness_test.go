@@ -183,6 +183,8 @@ func (c *calmRun) checkBilling() {
 	}
 	if c.serial() {
 		switch within = 0.1; c.cfg.Policy.Name {
+		case "fifo", "edf", "llf":
+			within = 0.2 // these stop a queue after every few commands
 		case "native", "kedf", "hpf", "hpf-global", "nice", "window":
 			return
 		}

@@ -23,6 +23,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -81,7 +82,9 @@ func main() {
 		printAll(*root, *only)
 		return
 	}
-	score, err := run(tester{root: *root, seeds: *seeds}, *only, *count, *seed, *jobs)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	score, err := run(tester{ctx: ctx, root: *root, seeds: *seeds}, *only, *count, *seed, *jobs)
 	if err == nil && score < *want {
 		err = fmt.Errorf("the score is below %g %%: add tests for the survivors, or list them in equivalent.txt with the reason", *want)
 	}
@@ -219,6 +222,7 @@ const (
 )
 
 type tester struct {
+	ctx       context.Context // ends when the user interrupts the tool
 	root, dir string
 	seeds     int
 }
@@ -294,10 +298,13 @@ func (t *tester) test(m *mutant) (outcome, string) {
 		folder = filepath.Dir(m.file)
 	}
 	for i, args := range testsOf(folder, t.seeds) {
+		if t.ctx.Err() != nil {
+			return failed, "interrupted"
+		}
 		var err error
 		flags := []string{"test", "-overlay", file, "-vet=off", "-failfast", "-timeout", maxWall.String()}
 		if out, err = t.command(append(flags, args...)...); err != nil {
-			if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
+			if t.ctx.Err() != nil || strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
 				return failed, out
 			}
 			return outcome(i), out
@@ -306,12 +313,14 @@ func (t *tester) test(m *mutant) (outcome, string) {
 	return survived, out
 }
 
-// command runs the go command in the module's root.
+// command runs the go command in the module's root. It leaves no process behind.
 func (t *tester) command(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*maxWall)
+	ctx, cancel := context.WithTimeout(t.ctx, 2*maxWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.root
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

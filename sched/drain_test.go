@@ -1,0 +1,224 @@
+package sched_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+const ms = time.Millisecond
+
+// drainRun has one device with queue 2, which completes a command every 10 ms, and may be
+// stopped, and queue 1, which runs beside it or not at all. Actions succeed at once.
+type drainRun struct {
+	t     *testing.T
+	s     *sched.Scheduler
+	plans plans
+	now   sched.Time
+	c     sched.Counters // of queue 2
+}
+
+// newDrainRun lets queue 2 run for a second. Each command takes each.
+func newDrainRun(t *testing.T, can sched.Ability, serial bool, each time.Duration) *drainRun {
+	x := &drainRun{t: t, plans: plans{"": grants(2)}}
+	x.s = sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, sched.PolicyChoice{Make: func() sched.Policy { return x.plans }})
+	x.step(0,
+		sched.Event{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Serial: serial}},
+		sched.Event{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: can},
+	)
+	x.c = sched.Counters{Submitted: 1000, Launched: 3, Known: true}
+	x.progress(0, 0)
+	for range 100 {
+		x.progress(each, 1)
+	}
+	return x
+}
+
+func grants(ids ...sched.QueueID) (p sched.Plan) {
+	for _, id := range ids {
+		p.Grants = append(p.Grants, sched.Grant{Queue: id})
+	}
+	return p
+}
+
+// step lets time pass and passes events to the scheduler. It returns when the scheduler
+// wants to be called again.
+func (x *drainRun) step(after time.Duration, events ...sched.Event) sched.Time {
+	x.now = x.now.Add(after)
+	for {
+		actions, wake := x.s.Step(x.now, events)
+		events = nil
+		for _, a := range actions {
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+		}
+		if len(events) == 0 {
+			return wake
+		}
+	}
+}
+
+// progress completes commands of queue 2. It always has three in flight while it runs.
+func (x *drainRun) progress(after time.Duration, completed uint64) {
+	x.c.Completed += completed
+	if !x.stopped() {
+		x.c.Launched += completed
+	}
+	x.step(after, sched.Event{Kind: sched.Progressed, Queue: 2, Counters: x.c})
+}
+
+// replan changes the plan. The event is one that changes nothing else.
+func (x *drainRun) replan(p sched.Plan) {
+	x.plans[""] = p
+	x.step(0, sched.Event{Kind: sched.PlanOffered})
+}
+
+func (x *drainRun) stopped() bool { return queueOf(x.s, 2).State == sched.Stopped }
+
+func (x *drainRun) draining() bool {
+	q := queueOf(x.s, 2)
+	return q.Draining()
+}
+
+func (x *drainRun) served(id sched.QueueID) time.Duration { return queueOf(x.s, id).Served }
+
+// drainsFor stops queue 2 and returns for how long it is charged if it reports nothing.
+func (x *drainRun) drainsFor() time.Duration {
+	x.replan(sched.Plan{})
+	if !x.stopped() {
+		x.t.Fatal("the queue is not stopped")
+	}
+	before := x.served(2)
+	for end := x.now.Add(3 * time.Second); x.now < end; {
+		x.now = min(x.step(0), end)
+	}
+	x.step(0, sched.Event{Kind: sched.PlanOffered})
+	if x.draining() {
+		x.t.Error("it still drains after 3 s")
+	}
+	return x.served(2) - before
+}
+
+// TestStoppedQueueIsChargedForWhatItDrains checks how long a stopped queue is charged that
+// reports nothing more: four times what its commands are expected to take, from 2 ms to 2 s.
+// Those are all that were launched if it is held, one if it is deactivated, and none if it
+// is interrupted.
+func TestStoppedQueueIsChargedForWhatItDrains(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		can  sched.Ability
+		each time.Duration
+		want time.Duration
+	}{
+		{"held, 3 commands", sched.CanHold, 10 * ms, 4 * 3 * 10 * ms},
+		{"held, short commands", sched.CanHold, 100 * time.Microsecond, 2 * ms},
+		{"held, long commands", sched.CanHold, 500 * ms, 2 * time.Second},
+		{"interrupted", sched.CanInterrupt, 10 * ms, 0},
+	} {
+		x := newDrainRun(t, c.can, false, c.each)
+		if got := x.drainsFor(); got != c.want {
+			t.Errorf("%s of %v: charged for %v, want %v", c.name, c.each, got, c.want)
+		}
+	}
+	x := newDrainRun(t, sched.CanDeactivate, false, 10*ms)
+	x.progress(5*ms, 0) // a command is running
+	if got := x.drainsFor(); got != 4*10*ms {
+		t.Errorf("deactivated during a command: charged for %v, want %v", got, 4*10*ms)
+	}
+	x = newDrainRun(t, sched.CanDeactivate, false, 10*ms)
+	if got := x.drainsFor(); got != 0 {
+		t.Errorf("deactivated between commands: charged for %v, want 0", got)
+	}
+}
+
+// TestQueueThatHasCompletedNothingDrainsFor100ms checks the limit while nothing is known
+// about the queue's commands.
+func TestQueueThatHasCompletedNothingDrainsFor100ms(t *testing.T) {
+	x := newDrainRun(t, sched.CanHold, false, 0)
+	x.step(0, sched.Event{Kind: sched.QueueClosed, Queue: 2}, sched.Event{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanHold})
+	x.c = sched.Counters{Submitted: 5, Launched: 3, Known: true}
+	x.progress(0, 0)
+	if got := x.drainsFor(); got != 100*ms {
+		t.Errorf("charged for %v, want 100ms", got)
+	}
+}
+
+// TestDrainEndsWithTheLastCommand checks that each completed command gives the rest new
+// time, and the last one ends the drain.
+func TestDrainEndsWithTheLastCommand(t *testing.T) {
+	x := newDrainRun(t, sched.CanHold, false, 10*ms)
+	x.replan(sched.Plan{})
+	before := x.served(2)
+	for i := range 3 {
+		if !x.draining() {
+			t.Fatalf("it does not drain with %d commands left", 3-i)
+		}
+		x.progress(100*ms, 1) // slower than before, but each within its limit
+	}
+	if x.draining() {
+		t.Error("it drains without commands")
+	}
+	x.step(time.Second, sched.Event{Kind: sched.PlanOffered})
+	if got := x.served(2) - before; got != 300*ms {
+		t.Errorf("charged for %v, want the 300ms in which its commands ran", got)
+	}
+}
+
+// TestHeldQueueMayLaunchLate checks that commands of a thread that had passed the gate are
+// charged for too, even if the drain was over.
+func TestHeldQueueMayLaunchLate(t *testing.T) {
+	x := newDrainRun(t, sched.CanHold, false, 10*ms)
+	x.replan(sched.Plan{})
+	x.progress(30*ms, 3)
+	before := x.served(2)
+	x.c.Launched++
+	x.progress(0, 0)
+	if x.progress(10*ms, 1); x.served(2)-before != 10*ms {
+		t.Errorf("charged for %v, want 10ms", x.served(2)-before)
+	}
+}
+
+// TestDrainSharesTheDevice checks the others' part while a queue drains: half, or nothing
+// on a device that runs one command at a time, in order.
+func TestDrainSharesTheDevice(t *testing.T) {
+	for _, serial := range []bool{false, true} {
+		x := newDrainRun(t, sched.CanHold, serial, 10*ms)
+		x.step(0, sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"})
+		x.replan(grants(1))
+		a, b := x.served(1), x.served(2)
+		x.progress(20*ms, 2)
+		want := 10 * ms
+		if serial {
+			want = 0
+		}
+		if got := x.served(1) - a; got != want || x.served(2)-b != 20*ms-want {
+			t.Errorf("serial %v: of 20 ms the running queue is charged for %v and the one that drains for %v", serial, got, x.served(2)-b)
+		}
+		x.progress(10*ms, 1)
+		a = x.served(1)
+		if x.step(10*ms, sched.Event{Kind: sched.PlanOffered}); x.served(1)-a != 10*ms {
+			t.Errorf("serial %v: after the drain the running queue is charged for %v of 10ms", serial, x.served(1)-a)
+		}
+	}
+}
+
+// TestCompletedCommandRefutesADrain checks that a deactivated queue no longer drains when
+// another one has completed a command on a serial device: that could not have begun.
+func TestCompletedCommandRefutesADrain(t *testing.T) {
+	for _, serial := range []bool{false, true} {
+		x := newDrainRun(t, sched.CanDeactivate, serial, 10*ms)
+		x.step(0, sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"})
+		other := sched.Counters{Submitted: 100, Launched: 100, Known: true}
+		x.step(0, sched.Event{Kind: sched.Progressed, Queue: 1, Counters: other})
+		x.progress(5*ms, 0)
+		x.replan(grants(1))
+		if !x.draining() {
+			t.Fatal("the queue does not drain")
+		}
+		other.Completed = 1
+		x.step(ms, sched.Event{Kind: sched.Progressed, Queue: 1, Counters: other})
+		if got := x.draining(); got == serial {
+			t.Errorf("serial %v: drains %v after another queue has completed a command", serial, got)
+		}
+	}
+}
