@@ -21,19 +21,16 @@ const (
 )
 
 // order is a change that a caller asked for and that lasts longer than the request. Every
-// order passes through Daemon.apply. Orders are plain data, so that they can be kept
-// across a restart of the daemon.
+// order passes through Daemon.apply. What orders have led to is kept across a restart of the
+// daemon: see kept.go.
 type order struct {
-	Seq    uint64        `json:"seq"` // orders took effect in this sequence
-	Kind   orderKind     `json:"kind"`
-	By     server.Caller `json:"by"`
-	Target proc.ID       `json:"target,omitzero"`
-	Values attr.Values   `json:"values,omitzero"`
-	Run    uint64        `json:"run,omitempty"` // the number of a run
-	Policy api.Policy    `json:"policy,omitzero"`
-	// Repeated means that the order is from an earlier daemon. It is not recorded again,
-	// and a process that no backend has found yet is known from then on.
-	Repeated bool `json:"-"`
+	Seq    uint64 // orders took effect in this sequence
+	Kind   orderKind
+	By     server.Caller
+	Target proc.ID
+	Values attr.Values
+	Run    uint64 // the number of a run
+	Policy api.Policy
 }
 
 // apply carries out an order and records it. An order that fails changes nothing.
@@ -41,15 +38,13 @@ func (d *Daemon) apply(o order) error {
 	if o.By.All {
 		o.Values = o.Values.Unlimited()
 	}
-	if !o.Repeated {
-		if err := d.checkLimits(o.By, o.Values); err != nil {
-			return err
-		}
+	if err := d.checkLimits(o.By, o.Values); err != nil {
+		return err
 	}
 	if err := d.carryOut(&o); err != nil {
 		return err
 	}
-	if d.record != nil && !o.Repeated {
+	if d.record != nil {
 		d.record(o)
 	}
 	return nil
@@ -57,11 +52,6 @@ func (d *Daemon) apply(o order) error {
 
 // carryOut carries out an order and gives it a number.
 func (d *Daemon) carryOut(o *order) error {
-	if o.Repeated && o.Target != (proc.ID{}) {
-		if err := d.expect(o); err != nil {
-			return err
-		}
-	}
 	switch o.Kind {
 	case orderSet:
 		d.mu.Lock()
@@ -87,20 +77,6 @@ func (d *Daemon) carryOut(o *order) error {
 func (d *Daemon) nextOrder() uint64 {
 	d.lastOrder++
 	return d.lastOrder
-}
-
-// expect checks that the process of a repeated order still exists, and makes its record if
-// the order is for that process alone.
-func (d *Daemon) expect(o *order) error {
-	info, err := d.procs.Process(o.Target.PID)
-	if err != nil || info.ID() != o.Target {
-		return errExited(o.Target.PID)
-	}
-	if o.Kind == orderSet {
-		d.lockRecord(info)
-		d.mu.Unlock()
-	}
-	return nil
 }
 
 func errExited(pid int) error { return server.NotFound("process %d has exited", pid) }
