@@ -19,7 +19,7 @@ type floorMark struct {
 type floorTurn struct {
 	queue  QueueID // zero if there is no turn
 	began  Time
-	target time.Duration // the turn ends when the queue's Served reaches this
+	target time.Duration // the turn ends when the queue's Served will reach this
 	rest   Time          // no turn begins before this, so that the floor never takes most of the device
 
 	// No queue can be starving before due, so the queues are not searched until
@@ -61,7 +61,7 @@ func (s *Scheduler) floorGrant(d *device) QueueID {
 		return 0
 	}
 	i, _ := d.index(turn.queue)
-	left := max(turn.target-d.queues[i].Served, time.Millisecond)
+	left := max(turn.target-d.queues[i].Served-d.queues[i].committed(d), time.Millisecond)
 	d.wake = min(d.wake, s.now.Add(left), turn.began.Add(floorStretch*s.cfg.FloorTurn))
 	return turn.queue
 }
@@ -77,7 +77,7 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 		if !q.Ready() {
 			limit = s.cfg.FloorTurn // the queue may be between two requests
 		}
-		if !exemptFromFloor(q) && q.Served < turn.target && took < limit {
+		if !exemptFromFloor(q) && q.Served+q.committed(d) < turn.target && took < limit {
 			return false
 		}
 		q.floor = floorMark{turn.began, q.Served} // counting from began, turns start one period apart

@@ -97,6 +97,11 @@ func (s *Scheduler) Step(now Time, events []Event) (actions []Action, wake Time)
 	for i := range events {
 		s.apply(&events[i])
 	}
+	for _, d := range s.devices {
+		if d.service.completed {
+			s.dividePending(d)
+		}
+	}
 	wake = Never
 	for _, d := range s.domains {
 		if d.dirty || d.due() <= s.now {

@@ -2,15 +2,17 @@ package sched
 
 import "time"
 
-// Device time that the hardware does not measure is estimated: the time that passes
-// is divided among the queues that use the device.
+// Device time that the hardware does not measure is estimated. The time that passes is
+// divided among the queues that use the device. On a serial device only one of them
+// runs at a time, and which one is known when a command is completed: the time since
+// the command before then goes to its queue.
 //
-// A stopped queue uses it until the commands that it has begun are finished: it
-// drains. At LevelHold those are all that were launched; at LevelDeactivate it is
-// the one that runs. Only the counters tell when they are finished, and a process
-// may report that late, or never: the shim learns of completed commands only when
-// the process calls it. So a drain has a limit, which each completed command
-// renews. What a process does not report in time, it is not charged for.
+// A stopped queue uses the device until the commands that it has begun are finished:
+// it drains. At LevelHold those are all that were launched; at LevelDeactivate it is
+// the one that runs. Only the counters tell when they are finished, and a process may
+// report that late, or never: the shim learns of completed commands only when the
+// process calls it. So a drain has a limit, which each completed command renews. A
+// process is not charged for what it does not report in time.
 
 // use says how a queue uses its device.
 type use uint8
@@ -30,28 +32,27 @@ type service struct {
 	clocks  [uses]time.Duration
 	clocked Time      // the time up to which the clocks have advanced
 	users   [uses]int // how many queues use the device in each way
+
+	// On a serial device:
+	pending   time.Duration // time that several queues may have used, since the last command was completed
+	completed bool          // commands were completed, and pending is still to be divided
 }
 
-// advance advances the clocks to now. On a serial device, what drains keeps the
-// other queues waiting.
+// advance advances the clocks to now.
 func (s *service) advance(now Time, serial bool) {
-	running, draining := s.users[runs], s.users[drains]
-	if serial && draining > 0 {
-		running = 0
-	}
-	if running+draining == 0 {
+	n := time.Duration(s.users[runs] + s.users[drains])
+	switch elapsed := now.Sub(s.clocked); {
+	case n == 0:
 		s.clocked = now
-		return
-	}
-	n := time.Duration(running + draining)
-	each := now.Sub(s.clocked) / n
-	if running > 0 {
+	case n > 1 && serial:
+		s.pending += elapsed
+		s.clocked = now
+	default:
+		each := elapsed / n
 		s.clocks[runs] += each
-	}
-	if draining > 0 {
 		s.clocks[drains] += each
+		s.clocked = s.clocked.Add(each * n) // the remainder counts next time
 	}
-	s.clocked = s.clocked.Add(each * n) // the remainder counts next time
 }
 
 // credit adds to Served the estimated device time of q since the last credit.
@@ -116,6 +117,7 @@ type drain struct {
 
 	perCommand      time.Duration // device time of a command, averaged over the last ones; zero: none is completed
 	servedAtCommand time.Duration // Served when the last command was completed
+	completed       uint64        // commands completed since then
 }
 
 // The limit of a drain is drainFactor times the time that its commands are expected
@@ -132,29 +134,46 @@ const (
 func (s *Scheduler) startDrain(d *device, q *Queue) {
 	c, dr := &q.Counters, &q.act.drain
 	dr.since = s.now
-	switch {
-	case q.act.stoppedAt == LevelHold:
+	switch q.act.stoppedAt {
+	case LevelHold:
 		dr.to = c.Launched
-	case q.act.stoppedAt == LevelDeactivate && q.Served > dr.servedAtCommand:
-		dr.to = min(c.Completed+1, c.Launched)
-	default: // interrupted, or not served since its last command: no command is running
+	case LevelDeactivate:
+		dr.to = c.Completed
+		if q.mayHaveBegun(d) {
+			dr.to = min(c.Completed+1, c.Launched)
+		}
+	default:
 		dr.to = 0
 	}
 	s.limitDrain(d, q)
+}
+
+// mayHaveBegun reports whether the oldest command of q may be running: q has used device
+// time since its last command.
+func (q *Queue) mayHaveBegun(d *device) bool {
+	return q.Served > q.act.drain.servedAtCommand || d.service.pending > 0
+}
+
+// committed returns the device time that q will still use if it is stopped now.
+func (q *Queue) committed(d *device) time.Duration {
+	left := q.Counters.Launched - q.Counters.Completed
+	switch level := q.Level(); {
+	case level == LevelDeactivate && left > 0 && q.mayHaveBegun(d):
+		left = 1
+	case level != LevelHold:
+		left = 0
+	}
+	return time.Duration(min(left, 1<<16)) * min(q.act.drain.perCommand, maxDrain)
 }
 
 // countCommands updates the drain of q after a change of its counters.
 func (s *Scheduler) countCommands(d *device, q *Queue, before Counters) {
 	c, dr := &q.Counters, &q.act.drain
 	if done := c.Completed - before.Completed; done > 0 {
-		each := (q.Served - dr.servedAtCommand) / time.Duration(min(done, 1<<32))
-		if dr.perCommand == 0 {
-			dr.perCommand = each
-		}
-		dr.perCommand += (each - dr.perCommand) / 4
-		dr.servedAtCommand = q.Served
-		if d.Serial && q.act.use == runs && d.service.users[drains] > 0 {
-			s.endRefutedDrains(d)
+		if dr.completed += done; d.Serial {
+			d.service.completed = true
+		} else {
+			q.learnPerCommand()
 		}
 	}
 	if q.act.stoppedAt == LevelNone || c.Launched == before.Launched && c.Completed == before.Completed {
@@ -166,19 +185,58 @@ func (s *Scheduler) countCommands(d *device, q *Queue, before Counters) {
 	s.limitDrain(d, q)
 }
 
-// endRefutedDrains ends the drains of deactivated queues on a serial device where
-// another queue has just completed a command: that command would not have begun
-// while theirs was running. The counters do not tell whether a command was running
-// when a queue was deactivated.
-func (s *Scheduler) endRefutedDrains(d *device) {
+// learnPerCommand updates the device time of a command after commands were completed
+// and credited.
+func (q *Queue) learnPerCommand() {
+	dr := &q.act.drain
+	each := (q.Served - dr.servedAtCommand) / time.Duration(min(dr.completed, 1<<32))
+	if dr.perCommand == 0 {
+		dr.perCommand = each
+	}
+	dr.perCommand += (each - dr.perCommand) / 4
+	dr.servedAtCommand, dr.completed = q.Served, 0
+}
+
+// dividePending credits the pending time of a serial device to the queues that have
+// completed commands, in proportion to what these usually take. It ends the drains of
+// deactivated queues that have not: their command would have run before these.
+func (s *Scheduler) dividePending(d *device) {
+	d.service.advance(s.now, true)
+	total, known := 0.0, true
 	for i := range d.queues {
-		q := &d.queues[i]
-		if q.act.use == drains && q.act.stoppedAt == LevelDeactivate && q.act.drain.since < s.now {
-			d.service.credit(q)
-			q.act.drain.until = 0
-			d.afterChange(q)
+		if dr := &d.queues[i].act.drain; dr.completed > 0 {
+			known = known && dr.perCommand > 0
 		}
 	}
+	for i := range d.queues {
+		total += d.queues[i].act.drain.usualTime(known)
+	}
+	for i := range d.queues {
+		q := &d.queues[i]
+		dr := &q.act.drain
+		d.service.credit(q)
+		switch {
+		case dr.completed > 0:
+			if !q.Measured {
+				q.Served += time.Duration(float64(d.service.pending) * (dr.usualTime(known) / total))
+			}
+			q.learnPerCommand()
+		case q.act.use == drains && q.act.stoppedAt == LevelDeactivate && dr.since < s.now:
+			dr.until = 0
+			d.afterChange(q)
+			d.domain.dirty = true
+		}
+	}
+	d.service.pending, d.service.completed = 0, false
+}
+
+// usualTime returns what the completed commands usually take, or their number if that is
+// not known of all queues.
+func (dr *drain) usualTime(known bool) float64 {
+	if known {
+		return float64(dr.completed) * float64(dr.perCommand)
+	}
+	return float64(dr.completed)
 }
 
 // limitDrain sets the limit of q's drain for the commands that are left.

@@ -33,9 +33,6 @@ func TestShares(t *testing.T) {
 	for _, p := range sharingPolicies {
 		for _, device := range []string{"level1-npu", "level2-guardian", "level2-hardware", "level2-flush", "amd-hws", "amd-mes"} {
 			for _, kernel := range []time.Duration{ms, 20 * ms, 100 * ms} {
-				if device == "level1-npu" && kernel == 100*ms && p.name != "rr" {
-					continue
-				}
 				t.Run(fmt.Sprint(p.name, "/", device, "/", kernel), func(t *testing.T) {
 					t.Parallel()
 					cfg := sim.Config{
