@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,6 +83,41 @@ func TestKilledTogetherOnNVIDIA(t *testing.T) {
 	if left == 0 {
 		t.Error("no daemon left a change, so nothing was tested")
 	}
+}
+
+// TestHangingCallOnNVIDIA kills the daemon; the first call of its guardian then hangs for 4 s.
+// The other groups are restored meanwhile.
+func TestHangingCallOnNVIDIA(t *testing.T) {
+	rm := nvrmtest.New(nvrmtest.Config{})
+	m := nvrmtest.Mounted(t, rm)
+	var pids []int
+	for range 4 {
+		pids = append(pids, m.Start(t).PID)
+	}
+	online := pids[3]
+	child := drivertest.Start(t, drivertest.Self("BACKENDS_TEST=daemon", "BACKENDS_TEST_CONTROL="+m.Path, fmt.Sprint("BACKENDS_TEST_ONLINE=", online)))
+	_, _ = child.Out.Read(make([]byte, 8)) // ready
+	changed := func() (n int) {
+		for _, pid := range pids {
+			if groupOf(t, rm, m.Path, pid) != asFound {
+				n++
+			}
+		}
+		return n
+	}
+	drivertest.Eventually(t, "all groups are changed", func() bool { return changed() == 4 })
+	_ = syscall.Kill(child.PID, syscall.SIGSTOP)
+	time.Sleep(50 * time.Millisecond) // calls that are under way end
+	rm.Inject(nvrmtest.Control(nvrmtest.SetTimeslice), nvrmtest.Fault{Latency: 4 * time.Second, Times: 1})
+	killed := time.Now()
+	child.Kill()
+	drivertest.Eventually(t, "three groups are restored", func() bool { return changed() == 1 })
+	if took := time.Since(killed); took > 3*time.Second {
+		t.Errorf("three groups were restored after %v, want that they do not wait for the call of 4 s", took)
+	} else {
+		t.Logf("three groups were restored after %v", took)
+	}
+	drivertest.Eventually(t, "the fourth is restored when its call has returned", func() bool { return changed() == 0 })
 }
 
 // TestReopenedGroups: a process that has exited has nothing left to undo, and neither has a
