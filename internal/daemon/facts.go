@@ -17,8 +17,12 @@ type facts struct {
 	reports []report
 	events  []sched.Event
 	changed []*process // whose attributes changed by a hint
-	again   bool       // the last turn took in hints: see takeIn
+	again   int        // turns in a row that took in hints: see takeIn
 }
+
+// maxAgain is how many turns in a row follow each other at once because of hints. A process
+// can write hints without end.
+const maxAgain = 8
 
 // report is one report of a backend.
 type report struct {
@@ -48,8 +52,8 @@ func (f *facts) reset() {
 
 // takeIn applies what was reported and appends it to buf. Attributes are read last, so that
 // an order of the owner that came meanwhile is not undone. It reports whether backends
-// should be polled again at once, because a hint has changed settings that they read before;
-// at most every second turn, because a process can write hints without end. d.mu is held.
+// should be polled again at once, because a hint has changed settings that they read
+// before. d.mu is held.
 func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 	for i := range f.reports {
 		r := &f.reports[i]
@@ -75,8 +79,10 @@ func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 	for _, p := range f.changed {
 		buf = p.appendAttrs(buf)
 	}
-	f.again = len(f.changed) > 0 && !f.again
-	return append(buf, f.events...), f.again
+	if f.again++; len(f.changed) == 0 {
+		f.again = 0
+	}
+	return append(buf, f.events...), f.again > 0 && f.again <= maxAgain
 }
 
 // takeProgress notes how far a process has come. A hardware queue of which the gate has
