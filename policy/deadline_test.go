@@ -187,3 +187,47 @@ func TestLLFUsesTheLaxityAttribute(t *testing.T) {
 		t.Errorf("got done at %v, want 20ms to 31ms", time.Duration(c.done))
 	}
 }
+
+// oneByOne submits n commands of 1 ms from the start on, two of them at a time.
+func oneByOne(n int) func(*job, sched.Time) {
+	return func(j *job, now sched.Time) {
+		for len(j.todo) < 2 && len(j.todo)+len(j.finished) < n {
+			j.submit(now, ms)
+		}
+	}
+}
+
+// TestEDFDeadlineStartsAtTheRequest has a request of many commands, of which the process
+// has only two submitted at a time. Its deadline must not move with them.
+func TestEDFDeadlineStartsAtTheRequest(t *testing.T) {
+	l := newNode(t, "edf", nil)
+	many := l.open(sched.Queue{Attr: sched.Attr{Deadline: 40 * ms}}, oneByOne(20))
+	l.events = append(l.events, sched.Event{Kind: sched.RequestStarted, Queue: many.ID})
+	l.now = 1 // no request starts at time zero
+	l.run(10 * ms)
+	one := l.open(sched.Queue{Attr: sched.Attr{Deadline: 36 * ms}}, periodic(time.Hour, 25*ms))
+	l.run(100 * ms)
+	if done := many.finished[19].done; done > sched.Time(40*ms) {
+		t.Errorf("the request was done at %v, want by 40ms", time.Duration(done))
+	}
+	if done := one.finished[0].done; done > sched.Time(46*ms) {
+		t.Errorf("the other request was done at %v, want by 46ms", time.Duration(done))
+	}
+}
+
+// TestEDFRequestThatNeverEnds checks that a queue whose request never ends, because the
+// process does not mark its requests and is never idle, shares the device with another
+// of the same kind.
+func TestEDFRequestThatNeverEnds(t *testing.T) {
+	l := newNode(t, "edf", nil)
+	l.now = 1
+	a := l.open(sched.Queue{Attr: sched.Attr{Deadline: 20 * ms}}, saturating)
+	b := l.open(sched.Queue{Attr: sched.Attr{Deadline: 20 * ms}}, saturating)
+	for _, j := range l.jobs {
+		l.events = append(l.events, sched.Event{Kind: sched.RequestStarted, Queue: j.ID})
+	}
+	l.run(2 * time.Second)
+	if !near(a.served, b.served, 200*ms) {
+		t.Errorf("got %v and %v, want about equal parts", a.served, b.served)
+	}
+}

@@ -12,6 +12,13 @@ import (
 // runs the k earliest together. Queues without a deadline come last, in order of
 // arrival.
 //
+// A deadline is the time from when the work became ready to when it is done. Where
+// requests are reported it counts from the start of the oldest open request, so that
+// it does not move while the commands of the request come and go. Otherwise, and once
+// the deadline of the request has passed, it counts from ReadySince: in a process that
+// always has commands submitted, each lot of commands has a deadline of its own, even if
+// the process marks no requests and so has one that never ends.
+//
 // Under overload the rule alone makes all work late: the work that is latest has
 // the earliest deadline and makes the next work late too (the domino effect). So
 // work that is late by more than tardy comes after all other work with a deadline.
@@ -110,6 +117,9 @@ func (p *edf) urgencyOf(q *sched.Queue, now sched.Time) urgency {
 		return urgency{noDeadline, q.ReadySince, q.ID}
 	}
 	due := q.ReadySince.Add(q.Attr.Deadline)
+	if of := q.RequestSince.Add(q.Attr.Deadline); q.RequestSince > 0 && now <= of {
+		due = min(due, of)
+	}
 	if now > due.Add(p.tardy) {
 		return urgency{tooLate, due, q.ID}
 	}

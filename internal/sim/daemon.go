@@ -65,7 +65,8 @@ func (d *daemon) post(ev sched.Event) {
 	}
 }
 
-// observe implements observer. Requests of a client without an SLO are not reported.
+// observe implements observer. As by the shim, the requests of a client without an SLO or a
+// deadline are not reported.
 func (d *daemon) observe(q *queue, ev sched.Event) {
 	ev.Queue = q.id
 	attr := q.owner.cfg.Attr
@@ -78,7 +79,7 @@ func (d *daemon) observe(q *queue, ev sched.Event) {
 			delete(d.w.queues, q.id)
 		}
 	case sched.RequestStarted, sched.RequestFinished:
-		if attr.SLO <= 0 {
+		if attr.SLO <= 0 && attr.Deadline <= 0 {
 			return
 		}
 	case sched.AttrsChanged:
