@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -92,7 +93,8 @@ type client struct {
 	count        int              // kernels launched of that section
 	traceNext    int              // index of the next arrival in the trace
 	traceBase    sched.Time       // the trace's times count from here plus cfg.Start
-	answering    sched.Time       // arrival of the request being answered
+	answers      []answer         // requests whose kernels have finished and that are not answered, in order of due
+	thinking     fifo[sched.Time] // Closed: later arrivals than that of arrivalTimer
 
 	arrivalTimer, hostTimer, answerTimer, parkTimer, unparkTimer, announceTimer timer
 
@@ -108,6 +110,9 @@ type request struct {
 	last    uint64 // it is done when so many commands are completed
 }
 
+// answer is a request whose last kernel has finished.
+type answer struct{ arrival, due sched.Time }
+
 func newClient(w *World, i int) *client {
 	c := &client{w: w, cfg: &w.cfg.Clients[i]}
 	c.rand = w.rand("client " + c.cfg.Name)
@@ -115,7 +120,7 @@ func newClient(w *World, i int) *client {
 	c.lifetimes = w.rand("lives " + c.cfg.Name)
 	c.arrivalTimer.fire = c.arrive
 	c.hostTimer.fire = c.launch
-	c.answerTimer.fire = c.reply
+	c.answerTimer.fire = c.answerNext
 	c.parkTimer.fire = c.parkKernels
 	c.unparkTimer.fire = func() { c.q.unpark() }
 	c.announceTimer.fire = func() { c.hint(c.arrivalTimer.at.Add(c.cfg.Prepare)) }
@@ -270,13 +275,17 @@ func (c *client) arrive() {
 		c.scheduleArrival(c.w.now.Add(c.interval()))
 	case Trace:
 		c.scheduleTraceArrival()
+	case Closed:
+		if c.thinking.len() > 0 {
+			c.scheduleArrival(c.thinking.pop())
+		}
 	}
 	c.begin()
 }
 
 // begin takes the next request from the backlog if the host is free.
 func (c *client) begin() {
-	if c.busy || c.backlog.len() == 0 || c.waiting.len() >= c.depth() || c.answerTimer.isSet() {
+	if c.busy || c.backlog.len() == 0 || c.waiting.len()+len(c.answers) >= c.depth() {
 		return
 	}
 	c.arrival = c.backlog.pop()
@@ -357,31 +366,52 @@ func (c *client) completed(n uint64) {
 			c.launch()
 		}
 	}
-	for c.waiting.len() > 0 && c.waiting.at(0).last <= n && !c.answerTimer.isSet() {
-		c.answering = c.waiting.pop().arrival
-		if after := c.cfg.After.draw(c.rand); after > 0 && c.depth() == 1 {
-			c.w.timeline.set(&c.answerTimer, c.w.now.Add(after))
-			return
+	for c.waiting.len() > 0 && c.waiting.at(0).last <= n {
+		arrival := c.waiting.pop().arrival
+		if after := c.cfg.After.draw(c.rand); after > 0 {
+			c.answerAt(answer{arrival, c.w.now.Add(after)})
+		} else {
+			c.reply(arrival)
 		}
-		c.reply()
 	}
 }
 
-// reply answers the oldest request.
-func (c *client) reply() {
+// answerAt schedules an answer. The host prepares the answers of all requests in progress
+// at once.
+func (c *client) answerAt(a answer) {
+	i, _ := slices.BinarySearchFunc(c.answers, a.due+1, func(b answer, due sched.Time) int { return cmp.Compare(b.due, due) })
+	c.answers = slices.Insert(c.answers, i, a)
+	c.w.timeline.set(&c.answerTimer, c.answers[0].due)
+}
+
+// answerNext answers the request that is due.
+func (c *client) answerNext() {
+	arrival := c.answers[0].arrival
+	c.answers = slices.Delete(c.answers, 0, 1)
+	if len(c.answers) > 0 {
+		c.w.timeline.set(&c.answerTimer, c.answers[0].due)
+	}
+	c.reply(arrival)
+}
+
+// reply answers the request that arrived then.
+func (c *client) reply(arrival sched.Time) {
 	now := c.w.now
-	c.w.observer.observe(c.q, sched.Event{Kind: sched.RequestFinished, Duration: now.Sub(c.answering)})
+	c.w.observer.observe(c.q, sched.Event{Kind: sched.RequestFinished, Duration: now.Sub(arrival)})
 	if from := c.countedFrom(); now <= c.w.countedEnd && now >= from {
 		c.requests++
-		if c.answering >= from {
-			c.addLatency(now.Sub(c.answering))
+		if arrival >= from {
+			c.addLatency(now.Sub(arrival))
 		}
 	}
 	if a := &c.cfg.Arrival; a.Kind == Closed && !c.w.stopping {
-		if a.Every > 0 {
-			c.scheduleArrival(now.Add(a.Every))
-		} else {
+		switch {
+		case a.Every == 0:
 			c.enqueue(now)
+		case c.arrivalTimer.isSet():
+			c.thinking.push(now.Add(a.Every))
+		default:
+			c.scheduleArrival(now.Add(a.Every))
 		}
 	}
 	c.begin()
@@ -410,6 +440,7 @@ func (c *client) kill() {
 		c.w.timeline.cancel(t)
 	}
 	c.backlog, c.waiting, c.busy, c.waitFor = fifo[sched.Time]{}, fifo[request]{}, false, 0
+	c.answers, c.thinking = nil, fifo[sched.Time]{}
 	c.q.kill()
 	c.w.observer.observe(c.q, sched.Event{Kind: sched.QueueClosed})
 }
@@ -436,6 +467,9 @@ func (c *client) result() ClientResult {
 		pending := slices.Clone(c.backlog.all())
 		for _, q := range c.waiting.all() {
 			pending = append(pending, q.arrival)
+		}
+		for _, a := range c.answers {
+			pending = append(pending, a.arrival)
 		}
 		if c.busy {
 			pending = append(pending, c.arrival)

@@ -45,3 +45,25 @@ func TestOrderedPoliciesBesideAPipelinedQueue(t *testing.T) {
 		}
 	}
 }
+
+// TestDepthKeepsHostTimes checks that the host times of a request count when the client has
+// several requests in progress: After is part of each latency and keeps its place of the
+// depth, and Every passes before each next request.
+func TestDepthKeepsHostTimes(t *testing.T) {
+	for _, depth := range []int{1, 4} {
+		for _, every := range []time.Duration{0, 5 * ms} {
+			c := pipelined("c", depth, 100*us)
+			c.Kernels[0].Time = sim.Dist{Mean: 100 * us}
+			c.After, c.Arrival.Every = sim.Dist{Mean: 10 * ms}, every
+			r := sim.New(sim.Config{
+				Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "level1-npu")}}, Clients: []sim.ClientConfig{c}, Warmup: time.Second, Length: 10 * time.Second,
+			}).Run().Clients[0]
+			if want := float64(depth) / (every + 10*ms + 100*us).Seconds(); r.Rate < 0.95*want || r.Rate > 1.05*want {
+				t.Errorf("depth %d, every %v: got %.0f requests/s, want %.0f", depth, every, r.Rate, want)
+			}
+			if every > 0 && (r.Latency.P50 < 10*ms || r.Latency.P50 > 11*ms) {
+				t.Errorf("depth %d, every %v: got a P50 of %v, want 10.1ms", depth, every, r.Latency.P50)
+			}
+		}
+	}
+}
