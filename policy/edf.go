@@ -44,6 +44,7 @@ type urgency struct {
 	group dueGroup
 	due   sched.Time
 	queue sched.QueueID
+	blind bool
 }
 
 func newEDF() sched.Policy { return makeEDF(1) }
@@ -69,11 +70,18 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 	p.order = p.order[:0]
 	for i := range v.Queues {
 		if q := &v.Queues[i]; runnable(q) {
-			p.order = append(p.order, p.urgencyOf(q, v.Now))
+			u := p.urgencyOf(q, v.Now)
+			u.blind = blind(q)
+			p.order = append(p.order, u)
 		}
 	}
 	slices.SortFunc(p.order, urgency.compare)
-	k := min(p.k, len(p.order))
+	k := 0 // of the order, with the blind ones in between
+	for known := 0; k < len(p.order) && known < p.k; k++ {
+		if !p.order[k].blind {
+			known++
+		}
+	}
 	chosen, waiting := p.order[:k], p.order[k:]
 	p.grantOnly(v, func(i int) bool {
 		q := &v.Queues[i]
@@ -114,14 +122,14 @@ func (a urgency) compare(b urgency) int {
 
 func (p *edf) urgencyOf(q *sched.Queue, now sched.Time) urgency {
 	if q.Attr.Deadline <= 0 {
-		return urgency{noDeadline, q.ReadySince, q.ID}
+		return urgency{group: noDeadline, due: q.ReadySince, queue: q.ID}
 	}
 	due := q.ReadySince.Add(q.Attr.Deadline)
 	if of := q.RequestSince.Add(q.Attr.Deadline); q.RequestSince > 0 && now <= of {
 		due = min(due, of)
 	}
 	if now > due.Add(p.tardy) {
-		return urgency{tooLate, due, q.ID}
+		return urgency{group: tooLate, due: due, queue: q.ID}
 	}
-	return urgency{mayBeInTime, due, q.ID}
+	return urgency{group: mayBeInTime, due: due, queue: q.ID}
 }

@@ -10,12 +10,10 @@ func newFIFO() sched.Policy { return &fifo{} }
 
 // Plan implements sched.Policy.
 func (p *fifo) Plan(v *sched.View) sched.Plan {
-	chosen := first(v, func(i, j int) bool { return v.Queues[i].ReadySince < v.Queues[j].ReadySince })
-	p.grantOne(v, chosen)
-	for i := range v.Queues {
-		if i != chosen && runnable(&v.Queues[i]) {
-			return p.plan(recheck(&v.Queues[chosen], v.Now))
-		}
+	before := func(i, j int) bool { return v.Queues[i].ReadySince < v.Queues[j].ReadySince }
+	chosen := firstOf(v, knownBusy, before)
+	if waits := p.grantFirst(v, chosen, before); waits {
+		return p.plan(recheck(&v.Queues[chosen], v.Now))
 	}
 	return p.plan(0)
 }

@@ -8,7 +8,8 @@ import (
 
 // hpf, highest priority first, runs the runnable queues of the highest priority
 // together and stops the others. A queue whose request is expected now counts as
-// runnable. The scheduler's floor keeps the others from starving.
+// runnable. The scheduler's floor keeps the others from starving. No queue is stopped
+// for a blind one: that goes ahead by its slice, where the device has slices.
 type hpf struct {
 	params
 	planner
@@ -36,23 +37,25 @@ func makeHPF(rank func(*sched.Queue) int32) *hpf {
 // Plan implements sched.Policy.
 func (p *hpf) Plan(v *sched.View) sched.Plan {
 	lead := p.leadTime(v.Devices)
-	top, low := int32(math.MinInt32), int32(math.MaxInt32)
+	top, highest, low := int32(math.MinInt32), int32(math.MinInt32), int32(math.MaxInt32)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		ready := runnable(q)
-		if ready {
-			low = min(low, p.rank(q))
+		if runnable(q) {
+			highest, low = max(highest, p.rank(q)), min(low, p.rank(q))
 		}
-		if due, _ := p.due(q, v.Now, lead); ready || due {
+		if due, _ := p.due(q, v.Now, lead); due || knownBusy(q) {
 			top = max(top, p.rank(q))
 		}
 	}
 	p.grantOnly(v, func(i int) bool { return p.rank(&v.Queues[i]) >= top })
+	if highest > top {
+		p.goAheadBySlice(v, func(i int) bool { return p.rank(&v.Queues[i]) >= highest })
+	}
 
 	// An expected request matters only if a runnable queue must stop for it.
 	wake := sched.Time(0)
 	for i := range v.Queues {
-		if q := &v.Queues[i]; !q.Ready() && p.rank(q) > low {
+		if q := &v.Queues[i]; !knownBusy(q) && p.rank(q) > low {
 			_, change := p.due(q, v.Now, lead)
 			wake = earlier(wake, change)
 		}

@@ -49,15 +49,17 @@ func newLLF() sched.Policy {
 // Plan implements sched.Policy.
 func (p *llf) Plan(v *sched.View) sched.Plan {
 	slackOf := func(i int) slack { return p.slackOf(&v.Queues[i], v.Now) }
-	chosen := first(v, func(i, j int) bool { return slackOf(i).before(slackOf(j), 0) })
+	before := func(i, j int) bool { return slackOf(i).before(slackOf(j), 0) }
+	chosen := firstOf(v, knownBusy, before)
 	current, ok := index(v.Queues, p.running)
-	if ok && runnable(&v.Queues[current]) && !slackOf(chosen).before(slackOf(current), p.hysteresis) {
+	if ok && knownBusy(&v.Queues[current]) && !slackOf(chosen).before(slackOf(current), p.hysteresis) {
 		chosen = current
 	}
-	p.running = p.grantOne(v, chosen)
-	if chosen < 0 {
+	p.grantFirst(v, chosen, before)
+	if p.running = 0; chosen < 0 {
 		return p.plan(0)
 	}
+	p.running = v.Queues[chosen].ID
 	return p.plan(p.wake(v, chosen, slackOf(chosen)))
 }
 

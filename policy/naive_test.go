@@ -44,11 +44,11 @@ func randomView(r *rand.Rand, dev sched.Device) *sched.View {
 // always may.
 var naivePolicies = map[string]func(v *sched.View, q sched.Queue) bool{
 	"fifo": func(v *sched.View, q sched.Queue) bool {
-		return ahead(v, q, func(a, b sched.Queue) bool { return a.ReadySince < b.ReadySince }) == 0
+		return goesFirst(v, q, func(a, b sched.Queue) bool { return a.ReadySince < b.ReadySince })
 	},
 	"hpf": func(v *sched.View, q sched.Queue) bool {
 		for _, o := range v.Queues {
-			if runnable(&o) && o.Attr.Priority > q.Attr.Priority {
+			if knownBusy(&o) && o.Attr.Priority > q.Attr.Priority {
 				return false
 			}
 		}
@@ -57,7 +57,7 @@ var naivePolicies = map[string]func(v *sched.View, q sched.Queue) bool{
 	"nice": func(v *sched.View, q sched.Queue) bool {
 		for _, o := range v.Queues {
 			a, b := o.Attr, q.Attr
-			if runnable(&o) && (a.RealTime > b.RealTime || a.RealTime == 0 && b.RealTime == 0 && a.Nice < b.Nice) {
+			if knownBusy(&o) && (a.RealTime > b.RealTime || a.RealTime == 0 && b.RealTime == 0 && a.Nice < b.Nice) {
 				return false
 			}
 		}
@@ -65,24 +65,36 @@ var naivePolicies = map[string]func(v *sched.View, q sched.Queue) bool{
 	},
 	"edf":  func(v *sched.View, q sched.Queue) bool { return ahead(v, q, dueBefore(v.Now)) < 1 },
 	"kedf": func(v *sched.View, q sched.Queue) bool { return ahead(v, q, dueBefore(v.Now)) < 2 },
-	"llf":  func(v *sched.View, q sched.Queue) bool { return ahead(v, q, lessLaxThan(v.Now)) < 1 },
+	"llf":  func(v *sched.View, q sched.Queue) bool { return goesFirst(v, q, lessLaxThan(v.Now)) },
 	"window": func(v *sched.View, q sched.Queue) bool {
 		focus, busy := map[sched.ProcessID]bool{}, false
 		for _, o := range v.Queues {
 			focus[o.Process] = focus[o.Process] || o.Attr.Focus
 		}
 		for _, o := range v.Queues {
-			busy = busy || runnable(&o) && focus[o.Process]
+			busy = busy || knownBusy(&o) && focus[o.Process]
 		}
 		return focus[q.Process] || !busy
 	},
 }
 
-// ahead counts the runnable queues that go before q. Of equals the lower ID goes first.
+// goesFirst reports whether no queue that is known to be runnable goes before q. Of
+// equals the lower ID goes first, unless q is blind.
+func goesFirst(v *sched.View, q sched.Queue, before func(a, b sched.Queue) bool) bool {
+	for _, o := range v.Queues {
+		if knownBusy(&o) && (before(o, q) || !blind(&q) && !before(q, o) && o.ID < q.ID) {
+			return false
+		}
+	}
+	return true
+}
+
+// ahead counts the queues known to be runnable that go before q. Of equals the lower ID
+// goes first.
 func ahead(v *sched.View, q sched.Queue, before func(a, b sched.Queue) bool) int {
 	n := 0
 	for _, o := range v.Queues {
-		if runnable(&o) && (before(o, q) || !before(q, o) && o.ID < q.ID) {
+		if knownBusy(&o) && (before(o, q) || !before(q, o) && o.ID < q.ID) {
 			n++
 		}
 	}

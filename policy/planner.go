@@ -41,6 +41,14 @@ func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
 // runnable reports whether q is ready and not paused.
 func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
 
+// blind reports whether q is runnable only as far as is known: its counters cannot be
+// read, so it may be idle. No policy stops other queues until a blind one has nothing
+// to do: they would be stopped for ever beside an idle process.
+func blind(q *sched.Queue) bool { return !q.Counters.Known && !q.Attr.Paused }
+
+// knownBusy reports whether q is runnable and not blind.
+func knownBusy(q *sched.Queue) bool { return q.Counters.Known && runnable(q) }
+
 // turnStart is when the current turn began.
 type turnStart struct {
 	sched.Time
@@ -72,14 +80,69 @@ func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
 
 // first returns the index of the runnable queue that goes before all others, or -1.
 // Of equal ones it is the one with the lowest ID.
-func first(v *sched.View, before func(i, j int) bool) int {
+func first(v *sched.View, before func(i, j int) bool) int { return firstOf(v, runnable, before) }
+
+func firstOf(v *sched.View, eligible func(*sched.Queue) bool, before func(i, j int) bool) int {
 	best := -1
 	for i := range v.Queues {
-		if runnable(&v.Queues[i]) && (best < 0 || before(i, best)) {
+		if eligible(&v.Queues[i]) && (best < 0 || before(i, best)) {
 			best = i
 		}
 	}
 	return best
+}
+
+// grantFirst grants queue chosen, which is the first of those known to be runnable or
+// -1 if there is none, the blind ones that are not after it, and all idle queues. It
+// reports whether a runnable queue waits.
+func (p *planner) grantFirst(v *sched.View, chosen int, before func(i, j int) bool) (waits bool) {
+	p.grantOnly(v, func(i int) bool {
+		granted := i == chosen || blind(&v.Queues[i]) && (chosen < 0 || !before(chosen, i))
+		waits = waits || !granted && runnable(&v.Queues[i])
+		return granted
+	})
+	return waits
+}
+
+// goAheadBySlice lets the queues for which ahead returns true go ahead of the other
+// granted ones by their slices, if one of them is blind and the device has slices: the
+// device itself then switches to it as soon as it has work.
+func (p *planner) goAheadBySlice(v *sched.View, ahead func(i int) bool) {
+	const long = 20 * time.Millisecond // longer than most requests
+	for d := range v.Devices {
+		dev := &v.Devices[d]
+		blindAhead, others := false, 0
+		each := func(f func(i int, g *sched.Grant)) {
+			for i, n := 0, 0; i < len(v.Queues) && n < len(p.grants); i++ {
+				if q := &v.Queues[i]; q.ID == p.grants[n].Queue {
+					if q.Device == dev.ID && q.Can&sched.CanSlice != 0 {
+						f(i, &p.grants[n])
+					}
+					n++
+				}
+			}
+		}
+		each(func(i int, _ *sched.Grant) {
+			if ahead(i) {
+				blindAhead = blindAhead || blind(&v.Queues[i])
+			} else {
+				others++
+			}
+		})
+		if !dev.Sliced() || !blindAhead || others == 0 {
+			continue
+		}
+		each(func(i int, g *sched.Grant) {
+			switch {
+			case ahead(i):
+				g.Slice = max(long, dev.MinSharedSlice)
+			case others == 1:
+				g.Slice = sched.MinSlice
+			default:
+				g.Slice = max(dev.MinSharedSlice, sched.MinSlice)
+			}
+		})
+	}
 }
 
 // recheck returns when to look again whether q, for which others wait, has finished

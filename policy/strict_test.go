@@ -156,3 +156,48 @@ func TestWindowRunsAllQueuesOfTheFocusedProcess(t *testing.T) {
 	l.close(sound)
 	runs("closed", true)
 }
+
+// TestNoQueueIsStoppedForABlindOne checks which queues are granted beside queues without
+// counters, and with which slices.
+func TestNoQueueIsStoppedForABlindOne(t *testing.T) {
+	const minimum, shared, long = sched.MinSlice, ms, 20 * ms
+	type queue struct {
+		rank         int32
+		blind        bool
+		runs         bool
+		plain, slice time.Duration // on a device without and with slices
+	}
+	for _, test := range []struct {
+		name   string
+		queues []queue
+	}{
+		{"one below", []queue{{2, true, true, 0, long}, {1, false, true, 0, minimum}}},
+		{"two below", []queue{{2, true, true, 0, long}, {1, false, true, 0, shared}, {1, true, true, 0, shared}}},
+		{"one known above others", []queue{{2, false, true, 0, 0}, {1, true, false, 0, 0}, {1, false, false, 0, 0}}},
+		{"a known one between", []queue{{3, true, true, 0, long}, {2, false, true, 0, minimum}, {1, true, false, 0, 0}}},
+		{"all blind and equal", []queue{{1, true, true, 0, 0}, {1, true, true, 0, 0}}},
+	} {
+		for _, name := range []string{"hpf", "hpf-global", "nice", "window"} {
+			for _, dev := range []sched.Device{plainGPU, slicedGPU} {
+				if name == "window" && (test.queues[0].rank > 2 || test.name == "all blind and equal") {
+					continue // has two ranks, and all queues of the lower one are equal
+				}
+				l := newNode(t, name, nil, dev)
+				for _, q := range test.queues {
+					j := l.open(sched.Queue{Attr: sched.Attr{Priority: q.rank, Nice: int8(-q.rank), Focus: q.rank == 2}}, nil)
+					j.noCounters, j.load = q.blind, saturating
+				}
+				l.run(20 * ms)
+				for i, q := range test.queues {
+					want := q.plain
+					if dev.Sliced() {
+						want = q.slice
+					}
+					if j := l.jobs[i]; j.running != q.runs || j.running && j.slice != want {
+						t.Errorf("%s, %s, %s: queue %d runs %v with slice %v, want %v, %v", test.name, name, dev.ID, i, j.running, j.slice, q.runs, want)
+					}
+				}
+			}
+		}
+	}
+}

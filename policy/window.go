@@ -8,7 +8,8 @@ import (
 
 // window runs all queues of the processes that have the focus, and the other
 // queues when none of those is runnable. If no process has the focus, all queues
-// run.
+// run. No queue is stopped for a blind one: that goes ahead by its slice, where the
+// device has slices.
 type window struct {
 	planner
 	focused []sched.ProcessID // sorted
@@ -28,9 +29,12 @@ func (p *window) Plan(v *sched.View) sched.Plan {
 	busy := false
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		busy = busy || runnable(q) && p.hasFocus(q)
+		busy = busy || knownBusy(q) && p.hasFocus(q)
 	}
 	p.grantOnly(v, func(i int) bool { return !busy || p.hasFocus(&v.Queues[i]) })
+	if !busy {
+		p.goAheadBySlice(v, func(i int) bool { return p.hasFocus(&v.Queues[i]) })
+	}
 	return p.plan(0)
 }
 
