@@ -303,7 +303,7 @@ func (s *soak) watchLease() {
 		s.mu.Unlock()
 		if conn, page, err := connectShim(s.path("s"), strconv.Itoa(pageabi.Version), "opencl"); err == nil {
 			s.pauseCanary(d)
-			s.watchPage(page, d)
+			s.watchPage(conn, page, d)
 			conn.Close()
 			_ = page.Close()
 		}
@@ -322,17 +322,22 @@ func (s *soak) pauseCanary(d *soakDaemon) {
 	}
 }
 
-// watchPage watches one page until its daemon is killed.
-func (s *soak) watchPage(page *pagetest.Process, d *soakDaemon) {
-	over := make(chan struct{})
+// watchPage watches one page until its daemon closes the connection.
+func (s *soak) watchPage(conn net.Conn, page *pagetest.Process, d *soakDaemon) {
+	closed := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(closed)
+		_, _ = conn.Read(make([]byte, 1)) // the daemon never sends anything
+	}()
+	defer context.AfterFunc(s.t.Context(), func() { conn.Close() })()
+	go func() {
 		select {
 		case <-s.over:
-		case <-d.ended:
+			conn.Close()
+		case <-closed:
 		}
 	}()
-	watchGate(page, d.Process.Pid, over, func(left time.Duration, stalled bool) {
+	watchGate(page, d.Process.Pid, closed, func(left time.Duration, stalled bool) {
 		if !d.wasKilled() {
 			s.noteLease(d, left, stalled)
 		}
@@ -438,14 +443,8 @@ func (s *soak) finish(busy *sync.WaitGroup) {
 	select {
 	case <-ended:
 	case <-time.After(2 * time.Minute):
-		s.mu.Lock()
-		programs := s.programs
-		s.mu.Unlock()
-		for _, p := range programs {
-			if p != nil {
-				s.violation("program %d %v does not end: %s", p.Process.Pid, p.args, tail(p.output))
-			}
-		}
+		s.checkHung()
+		<-ended
 	}
 	kids := children(s.daemon.Process.Pid)
 	_ = s.daemon.Process.Signal(syscall.SIGTERM)
@@ -463,6 +462,26 @@ func (s *soak) finish(busy *sync.WaitGroup) {
 	if c, err := net.Dial("unix", s.path("s")); err == nil {
 		c.Close()
 		s.violation("the socket is open after the end of the daemon")
+	}
+}
+
+// checkHung checks that the programs that have not ended are busy, and kills them.
+func (s *soak) checkHung() {
+	s.mu.Lock()
+	programs := s.programs
+	s.mu.Unlock()
+	before := map[*soakProgram]float64{}
+	for _, p := range programs {
+		if p != nil {
+			before[p] = cpuSeconds(p.pid())
+		}
+	}
+	time.Sleep(10 * time.Second)
+	for p, was := range before {
+		if !p.hasEnded() && cpuSeconds(p.pid()) <= was {
+			s.violation("program %d %v does not end: %s", p.Process.Pid, p.args, tail(p.output))
+		}
+		p.kill()
 	}
 }
 

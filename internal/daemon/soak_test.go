@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	s.finish(&busy)
 	fmt.Print(s.table())
 	if len(s.violations) > 0 {
-		t.Errorf("seed %d: %d violations:\n%s\nlast events:\n%s", s.seed, len(s.violations), strings.Join(s.violations, "\n"), strings.Join(s.events, "\n"))
+		t.Errorf("seed %d: %d violations:\n%s\nlast events:\n%s", s.seed, len(s.violations), strings.Join(s.violations, "\n\n"), strings.Join(s.events, "\n"))
 	}
 }
 
@@ -108,8 +108,9 @@ func (s *soak) violation(format string, args ...any) {
 	s.addEvent("VIOLATION: " + text)
 	s.figures.violations++
 	if len(s.violations) < 20 {
-		s.violations = append(s.violations, s.events[len(s.events)-1])
-		fmt.Printf("soak: %s\n", s.events[len(s.events)-1])
+		recent := strings.Join(s.events[max(len(s.events)-12, 0):], "\n")
+		s.violations = append(s.violations, recent)
+		fmt.Printf("soak: after these events:\n%s\n", recent)
 	}
 }
 

@@ -307,7 +307,8 @@ func (s *soak) startProgram(r *rand.Rand, slot int) *soakProgram {
 		{"paced", fmt.Sprint(100 + r.IntN(800)), "300", fmt.Sprint(1000 + r.IntN(20000))},
 		{"mixed", fmt.Sprint(50 + r.IntN(2000))},
 		{"user", fmt.Sprint(5 + r.IntN(40))},
-	}[[]int{0, 0, 0, 0, 1, 1, 1, 2, 2, 3}[r.IntN(10)]]
+		{"chain", fmt.Sprint(40000 + r.IntN(40000)), "500"}, // long enough to starve another
+	}[[]int{0, 0, 0, 1, 1, 1, 2, 3, 4, 4}[r.IntN(10)]]
 	attrs := [][]string{
 		{"--class", "batch"},
 		{"--class", "batch", "--weight", fmt.Sprint(1 + r.IntN(8))},
