@@ -2,6 +2,7 @@ package server
 
 import (
 	"net"
+	"time"
 
 	"github.com/giveway/giveway/internal/shim/pageabi"
 )
@@ -20,3 +21,6 @@ func (s *Server) SetPageVersions(v pageabi.Versions) { s.pageVersions = v }
 
 // SetSubuidFile makes the server read another file than /etc/subuid.
 func (s *Server) SetSubuidFile(path string) { s.accounts.path = path }
+
+// SetSilence sets how long a front end may be silent.
+func (s *Server) SetSilence(d time.Duration) { s.silence = d }

@@ -173,6 +173,12 @@ func (w *wire) readReplies() error {
 		if err != nil {
 			return err
 		}
+		if id == pingID {
+			if err := w.send(pingID, request{op: opClosed}); err != nil {
+				return err
+			}
+			continue
+		}
 		w.mu.Lock()
 		answer := w.waiting[id]
 		delete(w.waiting, id)

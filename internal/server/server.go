@@ -105,6 +105,7 @@ type Server struct {
 	admission    *admission
 	budgets      *buckets
 	auditor      auditor
+	silence      time.Duration // of a front end, before it is killed
 
 	doors []net.Listener // each returns connections
 	place *place
@@ -121,6 +122,7 @@ func New(node Node, cfg Config) *Server {
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
 		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
 		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
+		silence: silenceTime,
 	}
 	s.over, s.end = context.WithCancel(context.Background())
 	if s.log == nil {

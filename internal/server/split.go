@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,10 +26,15 @@ type branch struct {
 	name  string
 	queue chan *connection // to be passed on
 
+	heard atomic.Int64 // when the front end last sent a message, in Unix nanoseconds
+
 	mu    sync.Mutex
 	last  uint64
 	conns map[uint64]*served
 }
+
+// pingID is the number of no connection. A front end answers a message with it.
+const pingID = 0
 
 // served is a connection of a branch.
 type served struct {
@@ -39,7 +45,9 @@ type served struct {
 // Bounds of a branch.
 const (
 	queueLength = 1024
-	passTime    = 5 * time.Second // a front end that takes no message for so long is killed
+	passTime    = 5 * time.Second  // for a front end to take a message
+	silenceTime = 10 * time.Second // a front end that has sent nothing for so long is killed
+	pingsEach   = 5                // pings in that time
 	minRestart  = 100 * time.Millisecond
 	maxRestart  = 5 * time.Second
 )
@@ -167,10 +175,18 @@ func (b *branch) runChild(ctx context.Context) error {
 		return err
 	}
 	defer child.end()
+	b.heard.Store(time.Now().UnixNano())
 	gone := make(chan error, 1)
 	go func() { gone <- b.readRequests(child) }()
+	ping := time.NewTicker(b.s.silence / pingsEach)
+	defer ping.Stop()
 	for {
 		select {
+		case <-ping.C:
+			if silent := time.Since(time.Unix(0, b.heard.Load())); silent > b.s.silence {
+				return fmt.Errorf("it has sent nothing for %v", silent.Round(time.Millisecond))
+			}
+			go child.send(pingID, reply{})
 		case c := <-b.queue:
 			if err := b.pass(child, c); err != nil {
 				return err
@@ -223,6 +239,7 @@ func (b *branch) readRequests(child *child) error {
 		if err != nil {
 			return err
 		}
+		b.heard.Store(time.Now().UnixNano())
 		id, r, err := parseRequest(message)
 		if err != nil {
 			return err

@@ -107,6 +107,36 @@ func TestFrontEndsAreReplaced(t *testing.T) {
 	eventually(t, "the front ends have ended", func() bool { return slices.Equal(children(t), before) })
 }
 
+// TestFrontEndThatHangs: a front end that does not answer is replaced.
+func TestFrontEndThatHangs(t *testing.T) {
+	withFrontEnds(t)
+	before := children(t)
+	socket := filepath.Join(t.TempDir(), "sock")
+	s := newServer(newFake(), server.Config{Socket: socket})
+	s.SetSilence(2 * time.Second)
+	serve(t, s)
+	var fronts []int
+	eventually(t, "the front ends are started", func() bool {
+		fronts = slices.DeleteFunc(children(t), func(pid int) bool { return slices.Contains(before, pid) })
+		return len(fronts) == 2
+	})
+	for _, pid := range fronts {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the stopped ones are gone", func() bool {
+		now := children(t)
+		return !slices.Contains(now, fronts[0]) && !slices.Contains(now, fronts[1])
+	})
+	eventually(t, "another one answers", func() bool {
+		c := client.New(socket)
+		defer c.Close()
+		_, err := c.Status(t.Context())
+		return err == nil
+	})
+}
+
 // TestFrontEndHasNoRights: a front end is of another user, without capabilities, and has
 // no descriptors but its sockets.
 func TestFrontEndHasNoRights(t *testing.T) {
