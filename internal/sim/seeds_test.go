@@ -26,7 +26,8 @@ var (
 // take effect; wake-ups are lost; processes are killed; the daemon crashes and restarts.
 // In each of them every command of a living process runs exactly once and in order, no
 // stopped queue makes progress, two running groups never both have slices too short, every
-// command completes, and at the end every change is undone.
+// command completes, and at the end every change is undone. Each seed also runs a calm
+// World, in which what each queue must get is known: see fairness_test.go.
 func TestSeeds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
