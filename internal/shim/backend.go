@@ -218,6 +218,9 @@ func (b *Backend) connect(c *connection, info proc.Process) error {
 		b.doorbells.Remove(c.page)
 		return err
 	}
+	// Before the process has the page: without its bound it may launch all the work
+	// that it has before the next poll.
+	c.apply(c.handle.Process().Settings())
 	b.connections = append(b.connections, c)
 	return nil
 }

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -307,5 +308,41 @@ func TestPageLimits(t *testing.T) {
 	b.connections, b.uid = nil, 1000
 	if b.refusal(of(1000)) != nil || b.refusal(of(0)) == nil {
 		t.Error("a process of another user got a page")
+	}
+}
+
+// TestPageHasItsBound: a process that the daemon knows gets its page with the bound on it, not
+// at the next poll: until then it could launch any number of commands.
+func TestPageHasItsBound(t *testing.T) {
+	b, err := New(proc.Everyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	host := haltest.NewHost()
+	if err := b.Start(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	admit := func() *pagetest.Process {
+		fds, leave, err := b.Admit(server.ShimProcess{PID: os.Getpid(), Runtime: "opencl", All: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := pagetest.NewProcess(fds[0], fds[1], fds[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			leave()
+			_ = p.Close()
+		})
+		return p
+	}
+	if _, bound, _ := admit().InFlight(); bound != 0 {
+		t.Errorf("the bound of a process without settings is %d, want 0", bound)
+	}
+	host.Queues()[0].SetSettings(hal.Settings{Bound: hal.Bound{Commands: 7}})
+	if _, bound, _ := admit().InFlight(); bound != 7 { // a second page, as after exec
+		t.Errorf("the bound is %d, want 7", bound)
 	}
 }
