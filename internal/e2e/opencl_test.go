@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -144,24 +145,28 @@ func runShares(t *testing.T, dir string, c sharesCase, length time.Duration, exa
 			_ = cmd.Process.Signal(syscall.SIGTERM) // which run passes on
 			_ = cmd.Wait()
 		})
-		pids[i] = childOf(t, cmd.Process.Pid)
+		pids[i] = childOf(t, cmd.Process.Pid, filepath.Join(dir, "openclwork"))
 	}
 	first, longest := b.watchProgress(pids, length)
 	checkProgress(t, c, first, longest, exact)
 }
 
-// childOf waits until a process has a child and returns its pid.
-func childOf(t *testing.T, pid int) (child int) {
+// childOf waits until a process has a child that runs a program, and returns its pid. The
+// process may have other children for a moment: Go's first fork is a trial.
+func childOf(t *testing.T, pid int, program string) (child int) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 		for _, file := range threads {
 			text, _ := os.ReadFile(file)
-			if _, err := fmt.Sscan(string(text), &child); err == nil {
-				return child
+			for _, word := range strings.Fields(string(text)) {
+				if exe, _ := os.Readlink("/proc/" + word + "/exe"); exe == program {
+					child, _ = strconv.Atoi(word)
+					return child
+				}
 			}
 		}
 		if time.Now().After(end) {
-			t.Fatalf("process %d has no child after a minute", pid)
+			t.Fatalf("process %d has no child that runs %s after a minute", pid, program)
 		}
 	}
 }
