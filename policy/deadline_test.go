@@ -231,3 +231,28 @@ func TestEDFRequestThatNeverEnds(t *testing.T) {
 		t.Errorf("got %v and %v, want about equal parts", a.served, b.served)
 	}
 }
+
+// TestBlindQueueDoesNotKeepThePolicyAwake has a queue without counters, which runs beside
+// the first of the others and never takes its place.
+func TestBlindQueueDoesNotKeepThePolicyAwake(t *testing.T) {
+	for _, name := range []string{"fifo", "edf", "kedf", "llf"} {
+		for _, deadline := range []time.Duration{0, 10 * ms, 30 * ms, time.Second} {
+			l := newNode(t, name, nil)
+			l.open(sched.Queue{Attr: sched.Attr{Deadline: deadline, Laxity: deadline}}, nil) // blind
+			l.open(sched.Queue{Attr: sched.Attr{Deadline: 20 * ms, Work: 5 * ms}}, periodic(20*ms, 5*ms))
+			l.open(sched.Queue{Attr: sched.Attr{Deadline: 40 * ms}}, periodic(40*ms, 5*ms))
+			l.run(0)
+			for range 2000 { // a look each 500 us would be 200
+				if l.wake >= sched.Time(100*ms) {
+					break
+				}
+				l.now = max(l.now, min(l.wake, sched.Time(100*ms)))
+				l.arrive()
+				l.step()
+			}
+			if l.wake < sched.Time(100*ms) {
+				t.Errorf("%s, deadline %v: got more than 2000 steps up to %v, want fewer in 100 ms", name, deadline, time.Duration(l.now))
+			}
+		}
+	}
+}
