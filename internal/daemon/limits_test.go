@@ -188,3 +188,19 @@ func TestJournalKeepsWhatIsUnlimited(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestLimitsOfAProcessThatIsNotDumpable: such a process belongs to root, and has the limits
+// and the rule of the user who started it nevertheless.
+func TestLimitsOfAProcessThatIsNotDumpable(t *testing.T) {
+	d, _, _ := newLimitedDaemon(t, "rules: [{match: {user: root}, weight: 9}, {match: {user: alice}, weight: 2}]\nlimits: [{match: {user: alice}, class: batch}]")
+	rule, limits := d.administer(&proc.Process{PID: 7, Starter: alice}, d.conf)
+	if most, ok := limits.Ceiling.Get(attr.Class); !ok || sched.Class(most) != sched.Batch {
+		t.Errorf("got class %v, %v as its limit, want batch", sched.Class(most), ok)
+	}
+	if weight, _ := rule.Get(attr.Weight); weight != 2 {
+		t.Errorf("got weight %d by rule, want 2", weight)
+	}
+	if _, limits = d.administer(&proc.Process{PID: 7}, d.conf); !limits.Ceiling.Empty() {
+		t.Errorf("root: got limits %v, want none", limits.Ceiling)
+	}
+}

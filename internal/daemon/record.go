@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -29,13 +30,16 @@ func (d *Daemon) read(info proc.Process, conf *config.Config) origin {
 	return o
 }
 
-// administer returns the rule and the limits that a configuration has for a process.
+// administer returns the rule and the limits that a configuration has for a process. A
+// process that belongs to root has those of the user who started it: every process can make
+// itself root's, by PR_SET_DUMPABLE.
 func (d *Daemon) administer(info *proc.Process, conf *config.Config) (attr.Values, attr.Limits) {
-	a := d.users.get(info.UID)
-	rule := conf.Match(info, a.name)
+	of := *info
+	of.UID = cmp.Or(info.UID, info.Starter)
+	rule := conf.Match(&of, d.users.get(of.UID).name)
 	limits := attr.Limits{HintsRaise: rule.HintsRaise}
-	if info.UID != 0 {
-		account := d.account(info.UID)
+	if of.UID != 0 {
+		account := d.account(of.UID)
 		a := d.users.get(account)
 		limits.Ceiling = conf.Limit(account, a.name, a.groups).Ceiling
 	}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// owner is the user and the group that a process belongs to.
-type owner struct{ uid, gid uint32 }
+// owner is the user and the group that a process belongs to, and the user who started it.
+type owner struct{ uid, gid, starter uint32 }
 
 // owner returns to which user a process belongs, by the rule by which the kernel decides
 // who may trace it (PTRACE_MODE_READ_FSCREDS): a user whose uid is the real, effective and
@@ -43,9 +43,9 @@ func (p FS) owner(pid int) (owner, error) {
 	// The files of a process that is not dumpable belong to root.
 	st := info.Sys().(*syscall.Stat_t) // it always is, on Linux
 	if !oneUser || !oneGroup || st.Uid != uid {
-		return owner{}, nil
+		return owner{starter: uid}, nil
 	}
-	return owner{uid, gid}, nil
+	return owner{uid, gid, uid}, nil
 }
 
 // ids returns the real id in a line of status that lists the real, effective, saved and

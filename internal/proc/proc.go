@@ -28,6 +28,7 @@ type Process struct {
 	Start     uint64 // since boot, in clock ticks
 	UID       uint32 // its owner: see owner.go
 	GID       uint32 // its owner's group
+	Starter   uint32 // its real uid: the user who started it, who is not the owner of a setuid program
 	Parent    int
 	Command   string // at most 4 KiB, control characters replaced
 	Container string // the container id, 64 hex digits; empty: none
@@ -194,7 +195,7 @@ func (p FS) Process(pid int) (Process, error) {
 		return Process{}, err
 	}
 	out := Process{
-		PID: pid, Start: s.Start, UID: owner.uid, GID: owner.gid, Parent: s.Parent, Nice: s.Nice, RealTime: s.RealTime,
+		PID: pid, Start: s.Start, UID: owner.uid, GID: owner.gid, Starter: owner.starter, Parent: s.Parent, Nice: s.Nice, RealTime: s.RealTime,
 	}
 	if text, err := p.read(pid, "cmdline", maxCommand); err == nil {
 		out.Command = Printable(strings.TrimRight(text, "\x00"))
