@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/giveway/giveway/api"
@@ -75,6 +77,7 @@ func (d *Daemon) takeOverTree(k keptTree) *treeAttrs {
 	}
 	t.takenOver = true
 	d.runs[k.Root] = append(d.runs[k.Root], t)
+	slices.SortFunc(d.runs[k.Root], func(a, b *treeAttrs) int { return cmp.Compare(a.run, b.run) }) // the last one applies
 	d.reserveID(k.Run)
 	return t
 }
@@ -91,6 +94,7 @@ func (d *Daemon) takeOverProcess(k keptProcess, runs map[uint64]*treeAttrs) {
 	defer d.mu.Unlock()
 	p.layers[attr.FromSet], p.owned, p.restored = k.Set.With(k.ByRoot.Unlimited()), k.Owned, k.Restored
 	if k.Run != nil {
+		d.reserveID(k.Run.Run)                     // a later run with that number would be taken for this one
 		if p.run = runs[k.Run.Run]; p.run == nil { // it has ended
 			p.run = &treeAttrs{lineage: []proc.ID{k.Run.Root}, by: k.Run.By, values: k.Run.values(), run: k.Run.Run}
 		}

@@ -318,6 +318,53 @@ func TestRunsSurviveARestart(t *testing.T) {
 	stop()
 }
 
+// TestLastRunAppliesAfterARestart: of several runs with the same root the last one applies,
+// also when their numbers have different lengths.
+func TestLastRunAppliesAfterARestart(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	d.lastID.Store(8)
+	root, _ := sleeper(t)
+	for _, attrs := range []string{"class=batch", "class=online"} { // runs 9 and 10
+		if _, _, err := d.BeginRun(server.Caller{PID: root.PID, All: true}, api.Run{Values: attr.Must(attrs)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, b, stop = nextDaemon(t, b, stop, nil)
+	defer stop()
+	b.mustOffer(t, root)
+	if got := d.Processes()[0].Class(); got != "online" {
+		t.Errorf("got class %s, want online", got)
+	}
+}
+
+// TestNumbersOfEndedRunsAreNotUsedAgain: a process keeps the attributes of a run that has
+// ended, over several restarts, whatever runs begin meanwhile.
+func TestNumbersOfEndedRunsAreNotUsedAgain(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	member, _ := sleeper(t)
+	b.mustOffer(t, member)
+	d.lastID.Store(100)
+	begin := func(root int, attrs string) (end func()) {
+		_, end, err := d.BeginRun(server.Caller{PID: root, All: true}, api.Run{Values: attr.Must(attrs)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return end
+	}
+	begin(member.PID, "class=batch")() // run 101
+	d, b, stop = nextDaemon(t, b, stop, nil)
+	other, _ := sleeper(t)
+	for d.lastID.Load() < 101 {
+		_ = begin(other.PID, "class=idle")
+	}
+	d, b, stop = nextDaemon(t, b, stop, nil)
+	defer stop()
+	b.mustOffer(t, member)
+	if got := d.Processes()[0].Class(); got != "batch" {
+		t.Errorf("got class %s, want batch", got)
+	}
+}
+
 // TestPolicySurvivesARestart: until the policy of the configuration is another one.
 func TestPolicySurvivesARestart(t *testing.T) {
 	d, b, stop := newKeptDaemon(t)
