@@ -14,3 +14,9 @@ func bpf(command int, attr []uint32) error {
 	}
 	return nil
 }
+
+// filterThread puts a seccomp filter in force for the calling thread only.
+func filterThread(program []unix.SockFilter) error {
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0)
+}

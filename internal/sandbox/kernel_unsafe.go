@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"syscall"
 	"unsafe"
 
@@ -10,9 +11,12 @@ import (
 // setFilter puts a seccomp filter in force for all threads.
 func setFilter(program []unix.SockFilter) error {
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	_, _, failed := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
-	if failed != 0 {
+	thread, _, failed := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	switch {
+	case failed != 0:
 		return failed
+	case thread != 0:
+		return fmt.Errorf("thread %d has another filter", thread)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func FrontEnd() error {
 // kept are the daemon's capabilities. docs/SECURITY.md says what each is for, and
 // packaging/giveway.service.in gives the same ones but the last.
 const kept = 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON |
-	1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_SYS_RESOURCE
+	1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL | 1<<unix.CAP_SYS_RESOURCE
 
 // Daemon takes from this process and those that it starts: capabilities that the daemon
 // does not need, system calls that control the machine and not a device, and the right to

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,9 @@ func TestMain(m *testing.M) {
 		report(FrontEnd(), frontEndTries())
 	case "daemon":
 		report(Daemon(), daemonTries())
+	case "other-filter":
+		filterOneThread()
+		fmt.Println("fails:", install(deny(nil)) != nil)
 	default:
 		os.Exit(m.Run())
 	}
@@ -135,6 +139,7 @@ func daemonTries() []try {
 		}},
 		{"open", func() error { f, err := os.Open("/etc/passwd"); f.Close(); return err }},
 		{"copy a descriptor of another user's process", copyDescriptor},
+		{"kill a front end", killOther},
 		{"make an eBPF map", func() error {
 			if !privileged() {
 				return nil
@@ -166,11 +171,35 @@ io_uring: <nil>
 capabilities: <nil>
 open: <nil>
 copy a descriptor of another user's process: <nil>
+kill a front end: <nil>
 make an eBPF map: <nil>
 start a program: <nil>
 the same for a program that it starts: <nil>
 `
 	check(t, "daemon", want)
+}
+
+// TestThreadWithAnotherFilter: a filter that the kernel does not put in force for all threads
+// is an error. The kernel then returns the thread's number, not an errno.
+func TestThreadWithAnotherFilter(t *testing.T) {
+	check(t, "other-filter", "fails: true\n")
+}
+
+// filterOneThread makes a thread with a filter of its own.
+func filterOneThread() {
+	filtered := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		if err == nil {
+			err = filterThread(deny(nil))
+		}
+		filtered <- err
+		select {} // the thread lives as long as the process
+	}()
+	if err := <-filtered; err != nil {
+		panic(err)
+	}
 }
 
 func check(t *testing.T, which, want string) {
@@ -183,23 +212,44 @@ func check(t *testing.T, which, want string) {
 	}
 }
 
+// startOther starts a process of another user that ends when its input does.
+func startOther(uid uint32) (cmd *exec.Cmd, end func(), err error) {
+	cmd = exec.Command("cat")
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	return cmd, func() { input.Close(); _ = cmd.Wait() }, nil
+}
+
+// killOther does what the daemon does with a front end that hangs, which has another user.
+func killOther() error {
+	if !privileged() {
+		return nil
+	}
+	cmd, end, err := startOther(unprivileged)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return cmd.Process.Kill()
+}
+
 // copyDescriptor does what discovery does: it lists the descriptors of another user's
 // process and copies one.
 func copyDescriptor() error {
 	if !privileged() {
 		return nil
 	}
-	cmd := exec.Command("cat") // until its input ends: the daemon may not kill it
-	input, err := cmd.StdinPipe()
+	cmd, end, err := startOther(12345)
 	if err != nil {
 		return err
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12345, Gid: 12345}}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	defer cmd.Wait()
-	defer input.Close()
+	defer end()
 	if fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", cmd.Process.Pid)); err != nil || len(fds) < 3 {
 		return fmt.Errorf("%v, %w", fds, err)
 	}

@@ -20,8 +20,8 @@ type connection struct {
 
 	closed sync.Once
 	mu     sync.Mutex
-	uses   int    // by the front end, and by a run or page
-	leave  func() // called when there are no uses any more; nil: nothing
+	uses   int    // by the front end, and by a run or page; it stays zero once it is
+	leave  func() // called once, when uses becomes zero; nil: nothing
 }
 
 // Close ends the front end's use of the connection.
@@ -48,14 +48,20 @@ func (c *connection) hold() (*net.UnixConn, error) {
 	if !ok {
 		return nil, errNoPeer
 	}
+	c.mu.Lock()
+	open := c.uses > 0
+	if open {
+		c.uses++ // before copying, so that leave is not called in between
+	}
+	c.mu.Unlock()
+	if !open {
+		return nil, net.ErrClosed
+	}
 	own, err := copyConn(u)
 	if err != nil {
-		return nil, err
+		c.release()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.uses++
-	return own, nil
+	return own, err
 }
 
 // copyConn returns another descriptor of the same connection.
@@ -77,9 +83,9 @@ func copyConn(c *net.UnixConn) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// shutDown ends a connection for all descriptors of it.
-func shutDown(c net.Conn) {
-	if s, ok := c.(interface {
+// shutDown ends the connection for all descriptors of it, also the front end's.
+func (c *connection) shutDown() {
+	if s, ok := c.Conn.(interface { // a net.TCPConn or net.UnixConn
 		CloseRead() error
 		CloseWrite() error
 	}); ok {

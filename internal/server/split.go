@@ -213,16 +213,20 @@ func (b *branch) pass(child *child, c *connection) error {
 	}
 	b.mu.Lock()
 	b.last++
-	number := binary.LittleEndian.AppendUint64(nil, b.last)
-	b.conns[b.last] = &served{connection: c}
+	id := b.last
+	b.conns[id] = &served{connection: c}
 	b.mu.Unlock()
-	_ = child.door.SetWriteDeadline(time.Now().Add(passTime)) // a unix socket has deadlines
+	number := binary.LittleEndian.AppendUint64(nil, id)
+	_ = child.door.SetWriteDeadline(time.Now().Add(child.patience)) // a unix socket has deadlines
 	err := control(conn, func(fd int) error {
 		_, _, err := child.door.WriteMsgUnix(number, unix.UnixRights(fd), nil)
 		return err
 	})
 	if errors.Is(err, net.ErrClosed) {
-		return nil // of this connection, which was evicted; or of the door, as readRequests reports
+		// The connection was evicted, or the door is closed, as readRequests reports. The
+		// front end has not got the connection, so it will not report its end.
+		b.closed(id)
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("pass a connection on: %w", err)
@@ -252,13 +256,12 @@ func (b *branch) readRequests(child *child) error {
 		if err != nil {
 			return err
 		}
-		go func() {
-			a := errorReply(NotFound("the connection is closed")) // by the daemon, just now
-			if c != nil {
-				a = b.answer(c, r)
-			}
-			child.send(id, a)
-		}()
+		if c == nil {
+			// Not on a goroutine: a front end could send any number of such requests.
+			child.send(id, errorReply(NotFound("the connection is closed")))
+			continue
+		}
+		go func() { child.send(id, b.answer(c, r)) }()
 	}
 }
 
@@ -301,9 +304,11 @@ func (b *branch) closed(id uint64) {
 
 // child is the process of a front end.
 type child struct {
-	cmd  *exec.Cmd
-	door *net.UnixConn
-	wire *net.UnixConn
+	cmd      *exec.Cmd
+	door     *net.UnixConn
+	wire     *net.UnixConn
+	patience time.Duration // for the front end to take a message
+	sending  sync.Mutex    // one message is written to wire at a time, each with its own deadline
 }
 
 // startChild starts a front end. It gets two sockets, an empty environment and nothing
@@ -332,7 +337,7 @@ func startChild(command []string) (*child, error) {
 		wire.Close()
 		return nil, fmt.Errorf("start a front end: %w", err)
 	}
-	return &child{cmd, door, wire}, nil
+	return &child{cmd: cmd, door: door, wire: wire, patience: passTime}, nil
 }
 
 // socketPair returns two connected unix sockets: one of ours, and one for a child.
@@ -351,10 +356,12 @@ func socketPair(kind int) (*net.UnixConn, *os.File, error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// send sends a reply. A front end that does not take it is killed.
+// send sends a reply. A front end that does not take it in time is killed.
 func (c *child) send(id uint64, a reply) {
 	message := frame(func(b []byte) []byte { return appendReply(b, id, a) })
-	_ = c.wire.SetWriteDeadline(time.Now().Add(passTime)) // a unix socket has deadlines
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	_ = c.wire.SetWriteDeadline(time.Now().Add(c.patience)) // a unix socket has deadlines
 	if _, err := c.wire.Write(message); err != nil {
 		c.wire.Close() // which ends readRequests, and so the front end
 	}

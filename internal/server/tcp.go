@@ -87,7 +87,7 @@ func (d *tcpDoor) Accept() (net.Conn, error) {
 	conn := &connection{Conn: c, peer: peer{address: addressOf(c), account: noUser}, waiting: &d.room, uses: 1}
 	conn.leave = func() { d.room.leave(conn) }
 	if evicted := d.room.enter(conn); evicted != nil {
-		shutDown(evicted)
+		evicted.shutDown()
 	}
 	return conn, nil
 }

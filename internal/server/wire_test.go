@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -86,9 +87,10 @@ func FuzzWire(f *testing.F) {
 // hostile is a branch with one connection of user 1000, and the other end of its wire.
 type hostile struct {
 	*testing.T
-	conn net.Conn
-	in   *bufio.Reader
-	gone chan error
+	conn  net.Conn
+	in    *bufio.Reader
+	child *child
+	gone  chan error
 }
 
 func newHostile(t *testing.T) *hostile {
@@ -102,12 +104,12 @@ func newHostile(t *testing.T) *hostile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostile{T: t, conn: conn, in: bufio.NewReader(conn), gone: make(chan error, 1)}
+	h := &hostile{T: t, conn: conn, in: bufio.NewReader(conn), child: &child{wire: ours, patience: time.Second}, gone: make(chan error, 1)}
 	s := New(busy{}, Config{})
 	s.owner = 0
 	alice := &connection{Conn: ours, peer: peer{local: true, uid: 1000, account: 1000, pid: os.Getpid()}, uses: 1}
 	b := &branch{s: s, conns: map[uint64]*served{1: {connection: alice}}}
-	go func() { h.gone <- b.readRequests(&child{wire: ours}) }()
+	go func() { h.gone <- b.readRequests(h.child) }()
 	t.Cleanup(func() { ours.Close(); conn.Close() })
 	return h
 }

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// acceptedPair returns a connection of a door and the caller's end of it.
+func acceptedPair(t *testing.T, door net.Listener) (c *connection, caller net.Conn) {
+	t.Helper()
+	caller, err := net.Dial(door.Addr().Network(), door.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { caller.Close() })
+	accepted, err := door.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { accepted.Close() })
+	return accepted.(*connection), caller
+}
+
+func listenTCP(t *testing.T) *tcpDoor {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return &tcpDoor{Listener: l}
+}
+
+// TestEvictedConnectionEnds: a connection over TCP that has to leave ends for its client,
+// although the front end has a descriptor of it too.
+func TestEvictedConnectionEnds(t *testing.T) {
+	door := listenTCP(t)
+	first, client := acceptedPair(t, door)
+	copied, err := first.Conn.(*net.TCPConn).File() // as the front end has one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	for range maxWaitingAddress {
+		acceptedPair(t, door)
+	}
+	_ = client.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the evicted client read %v, want the end of the connection", err)
+	}
+}
+
+// TestEvictedConnectionIsForgotten: a branch keeps no record of a connection that was
+// evicted before it was passed on, because the front end never reports its end.
+func TestEvictedConnectionIsForgotten(t *testing.T) {
+	door := listenTCP(t)
+	c, _ := acceptedPair(t, door)
+	ours, theirs, err := socketPair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	b := &branch{conns: map[uint64]*served{}}
+	c.shutDown()
+	if err := b.pass(&child{door: ours, patience: time.Second}, c); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.conns) != 0 {
+		t.Error("the branch keeps the closed connection")
+	}
+	c, _ = acceptedPair(t, door)
+	if err := b.pass(&child{door: ours, patience: time.Second}, c); err != nil || len(b.conns) != 1 {
+		t.Errorf("the next connection: %v, and %d are kept", err, len(b.conns))
+	}
+}
+
+// TestConnectionLeavesOnce: a connection is counted until its last use ends, whichever of
+// front end and daemon ends first.
+func TestConnectionLeavesOnce(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for i := range 2000 {
+		dialed, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left atomic.Int32
+		c := &connection{Conn: accepted, uses: 1, leave: func() { left.Add(1) }}
+		var both sync.WaitGroup
+		both.Go(func() { c.Close() })
+		both.Go(func() {
+			if own, err := c.hold(); err == nil {
+				runtime.Gosched()
+				own.Close()
+				c.release()
+			}
+		})
+		both.Wait()
+		dialed.Close()
+		if n := left.Load(); n != 1 {
+			t.Fatalf("connection %d left %d times", i, n)
+		}
+	}
+}
+
+// TestFrontEndThatReadsNothing: a front end that sends requests without end and takes no
+// reply is given up, and until then takes a bounded number of goroutines.
+func TestFrontEndThatReadsNothing(t *testing.T) {
+	h := newHostile(t)
+	before := runtime.NumGoroutine()
+	stop := time.AfterFunc(60*time.Second, func() { h.conn.Close() })
+	defer stop.Stop()
+	message := frame(func(b []byte) []byte { return appendRequest(b, 99, request{op: opStatus}) })
+	most := 0
+	for {
+		if _, err := h.conn.Write(message); err != nil {
+			break
+		}
+		if most = max(most, runtime.NumGoroutine()-before); most > 1000 {
+			t.Fatalf("the front end has %d goroutines of the daemon", most)
+		}
+	}
+	if !stop.Stop() {
+		t.Fatal("the front end is served for ever")
+	}
+	<-h.gone
+}
+
+// TestLaterMessagesGrantNoMoreTime: a front end has its time for each message from when the
+// message is written, however many others wait behind it.
+func TestLaterMessagesGrantNoMoreTime(t *testing.T) {
+	h := newHostile(t)
+	large := reply{body: make([]byte, 1<<20)} // more than the socket holds
+	end := time.After(30 * h.child.patience)
+	for {
+		go h.child.send(1, large)
+		select {
+		case <-h.gone:
+			return
+		case <-end:
+			t.Fatal("a front end that takes no message is kept as long as there are new ones")
+		case <-time.After(h.child.patience / 5):
+		}
+	}
+}
