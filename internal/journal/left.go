@@ -33,6 +33,11 @@ type Left struct {
 
 func key(prefix string, id sched.QueueID) string { return prefix + strconv.FormatUint(uint64(id), 10) }
 
+// isOrder reports whether a key is neither of a queue nor of a change.
+func isOrder(key string) bool {
+	return !strings.HasPrefix(key, queuePrefix) && !strings.HasPrefix(key, changePrefix)
+}
+
 // PutQueue records a queue that may be changed.
 func (s *Store) PutQueue(id sched.QueueID, q Queue) error { return s.Put(key(queuePrefix, id), q) }
 
@@ -56,7 +61,9 @@ func (s *Store) Left() (all []Left, last sched.QueueID, err error) {
 		prefix, text, _ := strings.Cut(k, "/")
 		n, wrong := strconv.ParseUint(text, 10, 64)
 		l := Left{ID: sched.QueueID(n)}
-		last = max(last, l.ID)
+		if wrong == nil {
+			last = max(last, l.ID)
+		}
 		isQueue := prefix+"/" == queuePrefix
 		changed := s.Get(key(changePrefix, l.ID), &l.Change)
 		switch {

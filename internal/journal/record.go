@@ -52,6 +52,14 @@ func (r record) length() int64 {
 	return int64(frameSize + len(`{"k":"","v":}`) + len(r.Key) + len(r.Value))
 }
 
+// maxLive returns how large all values may be together for the record to be written.
+func (r record) maxLive() int64 {
+	if isOrder(r.Key) {
+		return maxOrders
+	}
+	return maxLive
+}
+
 func (r record) encode() ([]byte, error) { return frame(nil, r) }
 
 // frame appends v, as JSON in a frame.

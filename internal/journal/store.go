@@ -29,19 +29,22 @@ type Store struct {
 	log  *slog.Logger
 	lock *os.File // nil: the caller has it
 
-	mu      sync.Mutex
-	file    *os.File
-	values  map[string]json.RawMessage
-	size    int64 // of the file
-	live    int64 // of that, bytes of records that are not outdated
-	torn    bool  // the end of the file is not a whole record, so nothing may be appended
-	damaged error
+	mu     sync.Mutex
+	file   *os.File
+	values map[string]json.RawMessage
+	size   int64 // of the file
+	live   int64 // of that, bytes of records that are not outdated
+	torn   bool  // the end of the file is not a whole record, so nothing may be appended
+	// compactAt is the size at which compaction is tried again after it failed; zero: it has not.
+	compactAt int64
+	damaged   error
 }
 
-// Limits of a Store. A file above maxFile was not written by a Store.
+// Limits of a Store. A file never grows beyond maxFile, so a larger one is not read.
 const (
 	maxRecord   = 1 << 20
 	maxLive     = 8 << 20
+	maxOrders   = maxLive / 2 // what is left is for queues and changes: users cannot fill it with orders
 	maxFile     = 64 << 20
 	compactSize = 64 << 10 // a smaller file is not written anew
 	compactMore = 4        // times the live bytes: a larger file is
@@ -140,9 +143,7 @@ func (s *Store) load() error {
 		return s.damaged
 	}
 	if s.damaged != nil {
-		maps.DeleteFunc(s.values, func(key string, _ json.RawMessage) bool {
-			return !strings.HasPrefix(key, queuePrefix) && !strings.HasPrefix(key, changePrefix)
-		})
+		maps.DeleteFunc(s.values, func(key string, _ json.RawMessage) bool { return isOrder(key) })
 		aside := s.path + ".damaged"
 		err = os.Rename(s.path, aside)
 		s.log.Error("journal is damaged; it is set aside", "error", s.damaged, "kept as", aside, "values kept", len(s.values))
@@ -238,17 +239,17 @@ func (s *Store) append(r record) error {
 	switch {
 	case r.Value == nil && !exists, r.Value != nil && exists && string(old) == string(r.Value):
 		return nil
-	case s.live+r.length() > maxLive && r.Value != nil:
-		return fmt.Errorf("it has %d bytes of values, and no more than %d are kept", s.live, maxLive)
-	}
-	if s.torn {
-		if err := s.rewrite(); err != nil {
-			return err
-		}
+	case r.Value != nil && s.live+r.length() > r.maxLive():
+		return fmt.Errorf("it has %d bytes of values, and no more than %d are kept", s.live, r.maxLive())
 	}
 	text, err := r.encode()
 	if err != nil {
 		return err
+	}
+	if s.torn || s.size+int64(len(text)) > maxFile {
+		if err := s.rewrite(); err != nil {
+			return err
+		}
 	}
 	if n, err := s.file.WriteAt(text, s.size); err != nil {
 		s.torn = n > 0 && s.file.Truncate(s.size) != nil
@@ -256,8 +257,9 @@ func (s *Store) append(r record) error {
 	}
 	s.size += int64(len(text))
 	s.apply(r)
-	if s.size > compactSize && s.size > compactMore*s.live {
+	if s.size > max(compactSize, s.compactAt) && s.size > compactMore*s.live {
 		if err := s.rewrite(); err != nil {
+			s.compactAt = 2 * s.size // not with every record
 			s.log.Warn("journal could not be compacted; it grows", "error", err, "bytes", s.size)
 		}
 	}
@@ -304,6 +306,6 @@ func (s *Store) rewrite() error {
 	if s.file != nil {
 		_ = s.file.Close()
 	}
-	s.file, s.size, s.torn = f, int64(len(text)), false
+	s.file, s.size, s.torn, s.compactAt = f, int64(len(text)), false, 0
 	return nil
 }

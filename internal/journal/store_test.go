@@ -323,6 +323,47 @@ func TestDamagedJournalDropsOrders(t *testing.T) {
 	}
 }
 
+// TestJournalThatCannotBeCompacted: it grows, but never so far that it could not be read
+// again. What does not fit is refused.
+func TestJournalThatCannotBeCompacted(t *testing.T) {
+	path := filepath.Join(memoryDir(t), "journal")
+	s := open(t, path)
+	if err := os.MkdirAll(filepath.Join(path+".new", "x"), 0o700); err != nil { // in the way of the new file
+		t.Fatal(err)
+	}
+	_ = s.PutQueue(1, journal.Queue{Process: proc.ID{PID: 5}})
+	_ = s.PutChange(1, journal.Change{Sliced: true})
+	large := strings.Repeat("x", 1<<20-100)
+	var err error
+	for i := 0; i < 100 && err == nil; i++ {
+		err = s.Put("order", fmt.Sprint(i, large))
+	}
+	if err == nil {
+		t.Error("100 MiB: got no error")
+	}
+	_ = errors.Join(s.Close(), os.RemoveAll(path+".new"))
+	s = open(t, path)
+	if all, _, err := s.Left(); len(all) != 1 || err != nil || s.Damaged() != nil {
+		t.Errorf("opened again: got %v, %v, damage %v; want the change", all, err, s.Damaged())
+	}
+}
+
+// TestOrdersLeaveRoomForChanges: with as many orders as fit, a change can still be recorded.
+func TestOrdersLeaveRoomForChanges(t *testing.T) {
+	s := open(t, filepath.Join(memoryDir(t), "journal"))
+	large := strings.Repeat("x", 100<<10)
+	var err error
+	for i := 0; i < 200 && err == nil; i++ {
+		err = s.Put(fmt.Sprint("order/", i), large)
+	}
+	if err == nil {
+		t.Fatal("20 MiB of orders: got no error")
+	}
+	if err := errors.Join(s.PutQueue(1, journal.Queue{State: json.RawMessage(`"` + large + `"`)}), s.PutChange(1, journal.Change{Sliced: true})); err != nil {
+		t.Errorf("a change after that: got %v", err)
+	}
+}
+
 func FuzzStore(f *testing.F) {
 	f.Add([]byte("GIVEWAY\x01"))
 	f.Fuzz(func(t *testing.T, text []byte) {
