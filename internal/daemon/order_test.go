@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/giveway/giveway/api"
@@ -46,6 +47,29 @@ func TestOrdersNeedTheOwner(t *testing.T) {
 				t.Errorf("%s by %s: got %v, want %q", what, c.name, err, c.want)
 			}
 		}
+	}
+}
+
+// unreadable is a table of processes that cannot be read.
+type unreadable struct{ ProcSource }
+
+func (unreadable) Stat(int) (proc.Stat, error) { return proc.Stat{}, syscall.EMFILE }
+
+// TestOrdersOutliveALackOfDescriptors: a process that cannot be looked at has not exited, so
+// what it was given is kept.
+func TestOrdersOutliveALackOfDescriptors(t *testing.T) {
+	d, _, s := newSlowDaemon(t)
+	root := s.add(proc.Process{PID: 10_000, Start: 10_000, UID: alice, GID: alice, Parent: 1})
+	if err := d.apply(order{Kind: orderTree, By: of(alice), Target: root.ID(), Values: attr.Must("class=batch")}); err != nil {
+		t.Fatal(err)
+	}
+	d.procs = unreadable{s}
+	if d.sweep(); len(d.trees) != 1 {
+		t.Errorf("got %d trees, want 1", len(d.trees))
+	}
+	d.procs = newSlowProc() // it has exited
+	if d.sweep(); len(d.trees) != 0 {
+		t.Errorf("after its root has exited: got %d trees, want none", len(d.trees))
 	}
 }
 

@@ -3,8 +3,11 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/giveway/giveway/attr"
@@ -126,6 +129,13 @@ func (d *Daemon) forget(p *process) {
 	}
 }
 
+// hasExited reports whether a process is known to have exited. If that cannot be read, for
+// example because the daemon has no descriptor left, it has not: no order is dropped then.
+func (d *Daemon) hasExited(id proc.ID) bool {
+	s, err := d.procs.Stat(id.PID)
+	return err == nil && s.Start != id.Start || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+}
+
 // sweepInterval is how often processes that have exited are looked for.
 const sweepInterval = time.Second
 
@@ -172,10 +182,7 @@ func (d *Daemon) sweep() {
 		known[id] = true
 	}
 	d.mu.Unlock()
-	maps.DeleteFunc(known, func(id proc.ID, _ bool) bool {
-		s, err := d.procs.Stat(id.PID)
-		return err == nil && s.Start == id.Start
-	})
+	maps.DeleteFunc(known, func(id proc.ID, _ bool) bool { return !d.hasExited(id) })
 	if len(known) == 0 {
 		return
 	}

@@ -41,7 +41,7 @@ func (d *Daemon) takeOver() {
 	runs := make(map[uint64]*treeAttrs)
 	for _, key := range append(d.cfg.Journal.Keys(keptRuns), d.cfg.Journal.Keys(keptTrees)...) {
 		var k keptTree
-		if d.cfg.Journal.Get(key, &k) && d.isAlive(k.Root) {
+		if d.cfg.Journal.Get(key, &k) && !d.hasExited(k.Root) {
 			runs[k.Run] = d.takeOverTree(k)
 		}
 	}
@@ -58,11 +58,6 @@ func (d *Daemon) takeOver() {
 		}
 	}
 	d.record = d.keepOrder
-}
-
-func (d *Daemon) isAlive(id proc.ID) bool {
-	s, err := d.procs.Stat(id.PID)
-	return err == nil && s.Start == id.Start
 }
 
 // takeOverTree puts a tree or a run in force. A run lasts until its root exits, or begins it
