@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,16 +106,18 @@ func (d *Daemon) keepAll() {
 	if d.ending() {
 		return
 	}
+	var failed error // the first one: a full journal refuses every key
 	for _, prefix := range []string{keptProcesses, keptTrees, keptRuns, keptPolicies} {
 		for _, key := range d.cfg.Journal.Keys(prefix) {
 			if _, ok := kept[key]; !ok {
-				d.logKept(d.cfg.Journal.Delete(key))
+				failed = cmp.Or(failed, d.cfg.Journal.Delete(key))
 			}
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
-		d.logKept(d.cfg.Journal.Put(key, kept[key]))
+		failed = cmp.Or(failed, d.cfg.Journal.Put(key, kept[key]))
 	}
+	d.logKept(failed)
 }
 
 func (d *Daemon) logKept(err error) {

@@ -88,6 +88,9 @@ func (s *server) handle(text []byte, fd int) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
 		s.log.Error("decode message from the daemon", "error", err)
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
 		return
 	}
 	switch {

@@ -233,8 +233,8 @@ type Offer struct {
 	// queue, the gate is a queue of its own, on Device. Device may be nil until the
 	// process has used one: QueueHandle.SetDevice then announces it.
 	//
-	// Attach and GateStats of a gate only touch memory: they are called with the
-	// daemon's lock held.
+	// Attach and GateStats of a gate only touch memory. Attach is called with the daemon's
+	// lock held. GateStats is called without it, and so perhaps after Withdraw.
 	Gate      bool
 	GateStats func() GateStats
 	// Batcher, if not nil, stops and starts the queue together with others.
