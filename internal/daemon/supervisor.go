@@ -27,7 +27,7 @@ type adoption struct {
 }
 
 // supervisor keeps a guardian process running and reports every change to it. It replaces
-// a guardian that dies, and reports everything again. While there is none, nothing is
+// a guardian that dies or does not take a message, and reports everything again. While there is none, nothing is
 // changed. Every change is also in the journal on disk before it is made. It implements
 // journalKeeper.
 type supervisor struct {
@@ -82,6 +82,7 @@ func (s *supervisor) startGuardian() {
 	if err != nil {
 		s.log.Error("guardian could not be started; nothing is changed until one runs", "error", err)
 		if g != nil {
+			g.Kill()
 			_ = g.Close()
 		}
 		return
@@ -89,9 +90,21 @@ func (s *supervisor) startGuardian() {
 	s.guardian = g
 }
 
+// tell sends a message to the guardian, if there is one. A guardian that does not take it
+// is killed, and so replaced. s.mu is held.
+func (s *supervisor) tell(send func(*guardian.Guardian) error) error {
+	if s.guardian == nil {
+		return nil
+	}
+	err := send(s.guardian)
+	if errors.Is(err, guardian.ErrUnreachable) {
+		s.guardian.Kill()
+	}
+	return err
+}
+
 // guardianPause is the time between two attempts to start a guardian, if the last one
-// failed or did not live that long.
-// Tests set it.
+// failed or did not live that long. Tests set it.
 var guardianPause = time.Second
 
 // keepGuardian starts a guardian whenever there is none, until the supervisor is closed.
@@ -123,7 +136,7 @@ func (s *supervisor) keepGuardian() {
 	}
 }
 
-// is reports whether a process is the guardian.
+// isGuardian reports whether a process is the guardian.
 func (s *supervisor) isGuardian(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,12 +156,12 @@ func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
 	if err == nil {
 		err = s.disk.PutQueue(id, journal.Queue{Process: a.Process, Backend: a.Backend, State: state})
 	}
-	if err == nil && s.guardian != nil {
-		err = s.guardian.Adopt(id, a, own)
+	if err == nil {
+		err = s.tell(func(g *guardian.Guardian) error { return g.Adopt(id, a, own) })
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, guardian.ErrUnreachable) { // else the next guardian gets the queue
 		_ = unix.Close(own)
-		return err
+		return errors.Join(err, s.disk.ForgetQueue(id))
 	}
 	s.adopted[id] = adopted{a, own}
 	return nil
@@ -165,9 +178,7 @@ func (s *supervisor) forget(id sched.QueueID) {
 	_ = unix.Close(a.fd)
 	delete(s.adopted, id)
 	s.journal.Forget(id)
-	if s.guardian != nil {
-		_ = s.guardian.Forget(id)
-	}
+	_ = s.tell(func(g *guardian.Guardian) error { return g.Forget(id) })
 	s.logDisk(s.disk.ForgetQueue(id))
 }
 
@@ -192,7 +203,7 @@ func (s *supervisor) Begin(a sched.Action) error {
 	s.journal.Begin(a)
 	err := s.disk.PutChange(a.Queue, s.journal.Of(a.Queue))
 	if err == nil {
-		err = s.guardian.Begin(a)
+		err = s.tell(func(g *guardian.Guardian) error { return g.Begin(a) })
 	}
 	if err != nil {
 		s.journal.End(a, sched.Unsupported) // nothing is changed
@@ -207,10 +218,7 @@ func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
 	defer s.mu.Unlock()
 	s.journal.End(a, outcome)
 	s.logDisk(s.disk.PutChange(a.Queue, s.journal.Of(a.Queue)))
-	if s.guardian == nil {
-		return nil
-	}
-	return s.guardian.End(a, outcome)
+	return s.tell(func(g *guardian.Guardian) error { return g.End(a, outcome) })
 }
 
 // close ends the guardian if all changes are undone. Otherwise the guardian is left to

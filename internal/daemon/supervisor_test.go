@@ -88,6 +88,29 @@ func TestSupervisorReplacesAGuardian(t *testing.T) {
 	}
 }
 
+// TestSupervisorReplacesAGuardianThatHangs: a queue that cannot be sent to a guardian is sent
+// to the next one, and can then be changed.
+func TestSupervisorReplacesAGuardianThatHangs(t *testing.T) {
+	guardianPause = time.Millisecond
+	defer func() { guardianPause = time.Second }()
+	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler))
+	first := s.guardian.PID()
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close(true) // kills a guardian that still hangs
+	null := int(openNull(t).Fd())
+	last := sched.QueueID(0)
+	for ; s.isGuardian(first) && last < 10_000; last++ { // until its socket is full
+		if err := s.adopt(last+1, adoption{Backend: "fake"}, null); err != nil {
+			t.Fatalf("queue %d: got %v", last+1, err)
+		}
+	}
+	eventually(t, "another guardian has the last queue", func() bool {
+		return s.Begin(sched.Action{Queue: last, Verb: sched.SetSlice, Slice: sched.MinSlice}) == nil && !s.isGuardian(first)
+	})
+}
+
 func openNull(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.Open(os.DevNull)

@@ -57,6 +57,10 @@ const maxMessage = 64 << 10
 // sendTimeout is how long the daemon waits for the guardian to take a message.
 const sendTimeout = time.Second
 
+// ErrUnreachable means that the guardian has exited, or takes no messages: it does not know
+// what is changed.
+var ErrUnreachable = errors.New("the guardian takes no messages")
+
 // Guardian is the daemon's connection to its guardian process.
 type Guardian struct {
 	mu   sync.Mutex
@@ -161,6 +165,18 @@ func (g *Guardian) Close() error {
 	return err
 }
 
+// Kill ends a guardian that does not take messages, without letting it undo anything: the
+// daemon is running, and the next guardian is told everything.
+func (g *Guardian) Kill() {
+	_ = g.cmd.Process.Kill() // first: the end of the connection makes it undo all changes
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fd >= 0 {
+		_ = unix.Close(g.fd)
+		g.fd = -1
+	}
+}
+
 func (g *Guardian) send(m message, fds ...int) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -176,13 +192,13 @@ func (g *Guardian) send(m message, fds ...int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.fd < 0 {
-		return errors.New("message to the guardian: the connection is closed")
+		return fmt.Errorf("message to the guardian: %w: the connection is closed", ErrUnreachable)
 	}
 	for {
 		err := unix.Sendmsg(g.fd, text, rights, nil, unix.MSG_NOSIGNAL)
 		if !errors.Is(err, unix.EINTR) {
 			if err != nil {
-				err = fmt.Errorf("message to the guardian: %w", err)
+				err = fmt.Errorf("message to the guardian: %w: %w", ErrUnreachable, err)
 			}
 			return err
 		}
