@@ -26,8 +26,8 @@
 
 /* The filters of a thread, as /proc shows them. Before Linux 5.9 it does not show their number. */
 struct filters {
-  bool known;
-  bool no_room; /* no descriptor was free to read them */
+  bool known;    /* false: /proc could not be read, and there may be filters */
+  bool no_room;  /* no descriptor was free to read them */
   uint32_t mode; /* 0: none */
   uint32_t count;
 };
@@ -84,12 +84,12 @@ static bool inherited_permit(void) {
   static uint32_t answer; /* 1: yes, 2: no */
   uint32_t known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
   if (known) return known == 1;
-  bool yes = !at_load.mode;
+  bool yes = at_load.known && !at_load.mode; /* without /proc there may be filters */
   const char *run = getenv("GIVEWAY_FILTERS");
   uint32_t count = 0;
   if (run) find_number(run, "", &count);
   if (run && count == at_load.count && count) yes = true;
-  if (!yes) yes = same(read_filters("/proc/1/status"), at_load);
+  if (!yes && at_load.known) yes = same(read_filters("/proc/1/status"), at_load);
   __atomic_store_n(&answer, yes ? 1 : 2, __ATOMIC_RELAXED);
   return yes;
 }

@@ -104,17 +104,42 @@ func TestInheritedFilters(t *testing.T) {
 	}
 }
 
+// TestFiltersWithoutProc: where /proc does not show the filters of a process, there may be some,
+// so the process is not killed for a call of the shim.
+func TestFiltersWithoutProc(t *testing.T) {
+	b := buildHarm(t)
+	b.compile("filter", "test/filter.c")
+	for _, call := range []string{"membarrier", "socket"} {
+		t.Run(call, func(t *testing.T) {
+			d := newDaemon(t, noSetup)
+			p := prepare(t, d.Socket(), b.dir, "filter", "exec", "raw", "process", call)
+			withMount(t, p, "mount -t tmpfs none /proc", syscall.CLONE_NEWNS)
+			p.run()
+			p.expectOK()
+			if got := d.Waiting(); got != 0 {
+				t.Errorf("the program has taken %d pages, want none", got)
+			}
+		})
+	}
+}
+
 // inNewNamespace makes a program the first process of a pid namespace with its own /proc.
 func inNewNamespace(t *testing.T, p *process) {
 	t.Helper()
-	const script = `mount -t proc proc /proc && exec "$@"`
-	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	probe := exec.Command("sh", "-c", "mount --make-rprivate / && mount -t proc proc /proc")
+	withMount(t, p, "mount -t proc proc /proc", syscall.CLONE_NEWPID|syscall.CLONE_NEWNS)
+}
+
+// withMount runs a program in new namespaces, after a mount command.
+func withMount(t *testing.T, p *process, mount string, namespaces uintptr) {
+	t.Helper()
+	script := "mount --make-rprivate / && " + mount
+	attr := &syscall.SysProcAttr{Cloneflags: namespaces}
+	probe := exec.Command("sh", "-c", script)
 	probe.SysProcAttr = attr
 	if out, err := probe.CombinedOutput(); err != nil {
-		t.Skipf("no pid namespace: %v: %s", err, out)
+		t.Skipf("no namespaces: %v: %s", err, out)
 	}
-	p.cmd.Args = append([]string{"sh", "-c", "mount --make-rprivate / && " + script, "sh", p.cmd.Path}, p.cmd.Args[1:]...)
+	p.cmd.Args = append([]string{"sh", "-c", script + ` && exec "$@"`, "sh", p.cmd.Path}, p.cmd.Args[1:]...)
 	p.cmd.Path = "/bin/sh"
 	p.cmd.SysProcAttr = attr
 }

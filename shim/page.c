@@ -194,8 +194,8 @@ static void leave(enum gw_filters why, bool may_call) {
     else __atomic_store_n(&doorbell, -1, __ATOMIC_SEQ_CST);
   }
   if (why == GW_INHERITED) {
-    gw_log_always("the program was started under a seccomp filter that may forbid what giveway needs; "
-                  "it runs without giveway. Start it with 'giveway run', which tries the calls");
+    gw_log_always("the program was started under a seccomp filter that may forbid what giveway needs, or "
+                  "without /proc, which would show that; it runs without giveway. Start it with 'giveway run', which tries the calls");
   } else if (attached) {
     gw_log_always("the program restricts its own system calls; it runs without giveway from now on");
   } else {

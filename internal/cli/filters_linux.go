@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,26 +26,43 @@ func tryFilters(env []string) ([]string, error) {
 	if err != nil {
 		return env, nil // the shim cannot read it either
 	}
-	n := filterCount(string(status))
-	if n == 0 {
+	f := filtersOf(string(status))
+	if !f.any {
 		return env, nil
 	}
 	if err := exec.Command("/proc/self/exe", tryCommand).Run(); err != nil {
 		return env, fmt.Errorf("a seccomp filter forbids what giveway needs (%w); permit unix sockets, memfd and eventfd", err)
 	}
-	return append(env, filtersVariable+strconv.Itoa(n)), nil
+	return withFilters(env, f.count), nil
 }
 
-// filterCount returns the number of seccomp filters in the text of /proc/PID/status. Before
-// Linux 5.9 it has none.
-func filterCount(status string) int {
+// withFilters returns env with the variable set to that number, or without it for zero.
+func withFilters(env []string, count int) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, filtersVariable) })
+	if count == 0 {
+		return env
+	}
+	return append(env, filtersVariable+strconv.Itoa(count))
+}
+
+// filters are the seccomp filters of a process.
+type filters struct {
+	any   bool
+	count int // zero before Linux 5.9, which does not show it
+}
+
+// filtersOf returns the filters in the text of /proc/PID/status.
+func filtersOf(status string) (f filters) {
 	for line := range strings.Lines(status) {
-		if value, ok := strings.CutPrefix(line, "Seccomp_filters:"); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(value))
-			return n
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		switch name {
+		case "Seccomp":
+			f.any = value != "0"
+		case "Seccomp_filters":
+			f.count, _ = strconv.Atoi(value)
 		}
 	}
-	return 0
+	return f
 }
 
 const tryCommand = "try-filters"

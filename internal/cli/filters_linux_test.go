@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,6 +43,34 @@ func execFiltered(number string) error {
 		return os.NewSyscallError("seccomp", errno)
 	}
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// TestFiltersOf: filters are seen also where the kernel does not show their number.
+func TestFiltersOf(t *testing.T) {
+	for status, want := range map[string]filters{
+		"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n": {},
+		"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t3\n": {any: true, count: 3},
+		"Name:\tx\nSeccomp:\t2\n":                      {any: true}, // before Linux 5.9
+		"Name:\tx\n":                                   {},          // a kernel without seccomp
+	} {
+		if got := filtersOf(status); got != want {
+			t.Errorf("%q: got %+v, want %+v", status, got, want)
+		}
+	}
+}
+
+// TestFiltersVariable: a run inside a run replaces the number of the outer one. A C program
+// reads the first of two variables of one name.
+func TestFiltersVariable(t *testing.T) {
+	env := []string{"A=1", "GIVEWAY_FILTERS=1", "B=2"}
+	for count, want := range map[int][]string{0: {"A=1", "B=2"}, 2: {"A=1", "B=2", "GIVEWAY_FILTERS=2"}} {
+		if got := withFilters(env, count); !slices.Equal(got, want) {
+			t.Errorf("%d filters: got %q, want %q", count, got, want)
+		}
+	}
+	if env[1] != "GIVEWAY_FILTERS=1" {
+		t.Error("the environment of this process is changed")
+	}
 }
 
 // TestRunUnderFilters: run tells the shim under how many filters it has tried its calls. Under

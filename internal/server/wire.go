@@ -20,8 +20,10 @@ import (
 //
 //	front end to daemon: connection (8), operation (1), and for a request its fields, each
 //	                     always present; operation 0: the connection is closed
-//	daemon to front end: connection (8), status (2), flags (1), body; for connection 0,
-//	                     which there is not, the front end sends that it is closed
+//	daemon to front end: connection (8), status (2), flags (1), body
+//
+// No connection has the number pingID. A message of the daemon with it is a ping, which the
+// front end answers with operation 0 for the same number.
 //
 // The daemon takes nothing on trust: lengths and counts are bounded, values are checked as
 // those of a caller, and a message that is not exactly like this ends the front end.

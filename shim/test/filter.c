@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -172,7 +173,7 @@ int main(int argc, char **argv) {
   if (strcmp(when, "exec") == 0) {
     install();
     argv[1] = "none";
-    execv("/proc/self/exe", argv);
+    execv((const char *)getauxval(AT_EXECFN), argv); /* works without /proc too */
     fail("exec");
   }
   void *lib = dlopen("libcuda.so.1", RTLD_NOW);
