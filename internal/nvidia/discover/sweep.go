@@ -100,7 +100,8 @@ func (w *Watcher) endSweep(pid int) {
 }
 
 // continueSweeps scans processes whose descriptors were not all read, or not all asked about,
-// each in turn and sweepScans in all. It returns true if there is more to do.
+// each in turn and sweepScans in all. Handles are not guessed for a process whose calls were
+// all traced. It returns true if there is more to do.
 func (w *Watcher) continueSweeps() bool {
 	w.dropSweeps()
 	left := sweepScans
@@ -113,7 +114,11 @@ func (w *Watcher) continueSweeps() bool {
 			}
 			left--
 			w.swept = pid
-			w.scan(pid, nil, w.sweeps[pid].start <= w.tracedSince)
+			start := w.sweeps[pid].start
+			if h := w.holders[pid]; h != nil {
+				start = h.process.Start
+			}
+			w.scan(pid, nil, start <= w.tracedSince)
 		}
 		if len(todo) == 0 {
 			return false
@@ -146,8 +151,8 @@ func (w *Watcher) unfinished() (pids []int) {
 	return pids
 }
 
-// setFiles makes fds, which are sorted, the descriptors of a holder. If there are too many, those without a
-// client about which RM was asked make room.
+// setFiles makes fds, which are sorted, the descriptors of a holder. If there are too many,
+// those without a client about which RM was asked make room.
 func (w *Watcher) setFiles(h *holder, fds []int) {
 	for fd, c := range h.files {
 		if _, open := slices.BinarySearch(fds, fd); !open {

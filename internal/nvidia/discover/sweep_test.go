@@ -2,6 +2,7 @@ package discover
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,4 +98,37 @@ func TestManyDescriptorsDelayNoOther(t *testing.T) {
 			t.Fatalf("check: got %q, want %q in it", got, want)
 		}
 	}
+}
+
+// TestSweepsDoNotGuessForTracedProcesses: no handle is guessed for a process whose calls were
+// all traced, however many descriptors of the device it has.
+func TestSweepsDoNotGuessForTracedProcesses(t *testing.T) {
+	_, path, _ := mounted(t)
+	p := startProcess(t, path)
+	p.order("open more by 200")
+	w, err := newWatcher(t.Context(), Config{Control: path, Only: proc.Everyone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, traced := range []bool{true, false} {
+		if w.tracedSince = math.MaxUint64; traced {
+			w.tracedSince = 0
+		}
+		w.scan(p.PID, nil, false)
+		h := w.holders[p.PID]
+		if h == nil || !h.hasUnasked() {
+			t.Fatal("the first scan has asked about all descriptors, so nothing is tested")
+		}
+		w.continueSweeps()
+		guesses := 0
+		for _, c := range h.files {
+			guesses += c.tries
+		}
+		if h.hasUnasked() || traced != (guesses == 0) {
+			t.Errorf("traced %v: got %d rounds of guessing", traced, guesses)
+		}
+		w.forget(h)
+	}
+	w.stop()
+	w.waiters.Wait()
 }
