@@ -15,7 +15,7 @@ type connection struct {
 	peer
 	waiting *waitingRoom // over TCP
 	// delay is how long the connection waits for its first request to be read, because its
-	// account has used up its tokens.
+	// account has used up its tokens. Only a branch applies it.
 	delay time.Duration
 
 	closed sync.Once

@@ -1,11 +1,15 @@
 package server
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,4 +163,91 @@ func TestLaterMessagesGrantNoMoreTime(t *testing.T) {
 		case <-time.After(h.child.patience / 5):
 		}
 	}
+}
+
+// fullDoor is a listener without descriptors for a while, then with one connection, then
+// without descriptors again, and then closed.
+type fullDoor struct {
+	net.Listener
+	calls int
+}
+
+func (d *fullDoor) Accept() (net.Conn, error) {
+	d.calls++
+	switch d.calls {
+	case 4:
+		return &connection{}, nil
+	case 8:
+		return nil, net.ErrClosed
+	}
+	return nil, unix.EMFILE
+}
+
+// TestAcceptFailures: the server goes on accepting after failures, and logs each series of
+// them once.
+func TestAcceptFailures(t *testing.T) {
+	var log bytes.Buffer
+	s := New(busy{}, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	taken := 0
+	if err := s.acceptAll(&fullDoor{}, func(*connection) { taken++ }); !errors.Is(err, net.ErrClosed) || taken != 1 {
+		t.Errorf("got %v and %d connections, want the end of the door and 1", err, taken)
+	}
+	if n := strings.Count(log.String(), "no connection can be accepted"); n != 2 {
+		t.Errorf("%d lines are logged, want 2:\n%s", n, log.String())
+	}
+}
+
+// TestConnectionWithoutDescriptor: when the front end has no descriptor left for a connection,
+// it reports that connection as closed and goes on with the next one.
+func TestConnectionWithoutDescriptor(t *testing.T) {
+	door, theirDoor, err := socketPair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer door.Close()
+	stream, theirStream, err := socketPair(unix.SOCK_STREAM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	defer theirStream.Close()
+	front, err := net.FileConn(theirDoor)
+	theirDoor.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer front.Close()
+	for id, rights := range [][]byte{1: nil, 2: unix.UnixRights(int(theirStream.Fd()))} {
+		if id == 0 {
+			continue
+		}
+		if _, _, err := door.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, uint64(id)), rights, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := newHostile(t)
+	p := &passed{front.(*net.UnixConn), &wire{conn: h.conn.(*net.UnixConn)}}
+	c, err := p.Accept()
+	if err != nil {
+		t.Fatalf("the front end ends: %v", err)
+	}
+	defer c.Close()
+	if id := c.(*passedConn).id; id != 2 {
+		t.Errorf("got connection %d, want the one with a descriptor", id)
+	}
+	eventuallyClosed(t, h, 1)
+}
+
+// eventuallyClosed waits until the daemon has forgotten a connection.
+func eventuallyClosed(t *testing.T, h *hostile, id uint64) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		h.branch.mu.Lock()
+		_, known := h.branch.conns[id]
+		h.branch.mu.Unlock()
+		if !known {
+			return
+		}
+	}
+	t.Errorf("connection %d is not reported as closed", id)
 }

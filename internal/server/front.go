@@ -74,28 +74,45 @@ type passed struct {
 	wire *wire
 }
 
+// Accept returns the next connection. One whose descriptor did not arrive, because this process
+// has no number free for it, is reported to the daemon as closed.
 func (p *passed) Accept() (net.Conn, error) {
 	number, oob := make([]byte, 8), make([]byte, syscall.CmsgSpace(4))
-	n, m, _, _, err := p.ReadMsgUnix(number, oob)
-	if err != nil {
-		return nil, err
+	for {
+		n, m, _, _, err := p.ReadMsgUnix(number, oob)
+		if err != nil {
+			return nil, err
+		}
+		if n != len(number) {
+			return nil, io.EOF
+		}
+		id := binary.LittleEndian.Uint64(number)
+		c, err := receivedConn(oob[:m])
+		if err == nil {
+			return &passedConn{Conn: c, id: id, wire: p.wire}, nil
+		}
+		if err := p.wire.send(id, request{op: opClosed}); err != nil {
+			return nil, err
+		}
 	}
-	messages, err := syscall.ParseSocketControlMessage(oob[:m])
-	if n != len(number) || err != nil || len(messages) != 1 {
-		return nil, io.EOF
+}
+
+// receivedConn returns the connection whose descriptor came with a message.
+func receivedConn(oob []byte) (net.Conn, error) {
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil, errNoDescriptor
 	}
 	fds, err := syscall.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return nil, io.EOF
+		return nil, errNoDescriptor
 	}
 	f := os.NewFile(uintptr(fds[0]), "connection")
 	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	return &passedConn{Conn: c, id: binary.LittleEndian.Uint64(number), wire: p.wire}, nil
+	return net.FileConn(f)
 }
+
+var errNoDescriptor = errors.New("the message has no descriptor")
 
 // Addr implements net.Listener.
 func (p *passed) Addr() net.Addr { return p.LocalAddr() }

@@ -31,7 +31,7 @@ import (
 
 // Node is the daemon as the server uses it. Its methods are called from many goroutines at
 // once. An error is answered with status 500, or with another status if it
-// comes from BadRequest, Forbidden, NotFound or Conflict.
+// comes from BadRequest, Forbidden, NotFound, Conflict or TooMany.
 type Node interface {
 	// Processes lists the processes on the devices, in order of pid.
 	Processes() []api.Process

@@ -33,7 +33,7 @@ type branch struct {
 	conns map[uint64]*served
 }
 
-// pingID is the number of no connection. A front end answers a message with it.
+// pingID is the number of no connection: see wire.go.
 const pingID = 0
 
 // served is a connection of a branch.
@@ -79,7 +79,7 @@ func (s *Server) serveSplit(ctx context.Context) error {
 	failed := make(chan error, len(s.doors))
 	for _, door := range s.doors {
 		go func() {
-			failed <- acceptAll(door, func(c *connection) {
+			failed <- s.acceptAll(door, func(c *connection) {
 				b := users
 				switch {
 				case !c.local:
@@ -107,16 +107,22 @@ func (s *Server) serveSplit(ctx context.Context) error {
 }
 
 // acceptAll passes on every connection of a door until that is closed. Accepting fails for
-// a while when there are no descriptors left.
-func acceptAll(door net.Listener, take func(*connection)) error {
+// a while when there are no descriptors left; the first failure of such a while is logged.
+func (s *Server) acceptAll(door net.Listener, take func(*connection)) error {
+	failing := false
 	for {
 		c, err := door.Accept()
 		switch {
 		case err == nil:
+			failing = false
 			take(c.(*connection))
 		case errors.Is(err, net.ErrClosed):
 			return err
 		default:
+			if !failing {
+				s.log.Error("no connection can be accepted; trying again", "error", err)
+			}
+			failing = true
 			time.Sleep(20 * time.Millisecond)
 		}
 	}

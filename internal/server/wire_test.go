@@ -87,10 +87,11 @@ func FuzzWire(f *testing.F) {
 // hostile is a branch with one connection of user 1000, and the other end of its wire.
 type hostile struct {
 	*testing.T
-	conn  net.Conn
-	in    *bufio.Reader
-	child *child
-	gone  chan error
+	conn   net.Conn
+	in     *bufio.Reader
+	child  *child
+	branch *branch
+	gone   chan error
 }
 
 func newHostile(t *testing.T) *hostile {
@@ -108,8 +109,8 @@ func newHostile(t *testing.T) *hostile {
 	s := New(busy{}, Config{})
 	s.owner = 0
 	alice := &connection{Conn: ours, peer: peer{local: true, uid: 1000, account: 1000, pid: os.Getpid()}, uses: 1}
-	b := &branch{s: s, conns: map[uint64]*served{1: {connection: alice}}}
-	go func() { h.gone <- b.readRequests(h.child) }()
+	h.branch = &branch{s: s, conns: map[uint64]*served{1: {connection: alice}}}
+	go func() { h.gone <- h.branch.readRequests(h.child) }()
 	t.Cleanup(func() { ours.Close(); conn.Close() })
 	return h
 }
