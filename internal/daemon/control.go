@@ -22,9 +22,8 @@ func (d *Daemon) Restore(by server.Caller) error {
 }
 
 // restoreAll carries out a restore.
-func (d *Daemon) restoreAll(o *order) error {
+func (d *Daemon) restoreAll() error {
 	d.mu.Lock()
-	o.Seq = d.nextOrder()
 	clear(d.trees)
 	d.mu.Unlock()
 	d.each(d.all(), func(p *process) {

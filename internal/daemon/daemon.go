@@ -77,9 +77,8 @@ type Daemon struct {
 	conf      *config.Config           // its policies and rules are in force; it never changes
 	confFile  string                   // empty: none
 	confErr   error                    // why the file was refused when it was last read; nil: it is in force
-	lastOrder uint64                   // the number of the last order
 
-	record func(order) // nil, or keeps an order that took effect; called without locks
+	record func(order) // nil, or writes the result of an order to the journal; called without locks
 
 	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
 

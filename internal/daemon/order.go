@@ -24,7 +24,6 @@ const (
 // order passes through Daemon.apply. What orders have led to is kept across a restart of the
 // daemon: see kept.go.
 type order struct {
-	Seq    uint64 // orders took effect in this sequence
 	Kind   orderKind
 	By     server.Caller
 	Target proc.ID
@@ -50,7 +49,7 @@ func (d *Daemon) apply(o order) error {
 	return nil
 }
 
-// carryOut carries out an order and gives it a number.
+// carryOut carries out an order.
 func (d *Daemon) carryOut(o *order) error {
 	switch o.Kind {
 	case orderSet:
@@ -66,17 +65,11 @@ func (d *Daemon) carryOut(o *order) error {
 		defer d.mu.Unlock()
 		d.endRun(o)
 	case orderPolicy:
-		return d.choosePolicy(o)
+		return d.choosePolicy(o.Policy)
 	case orderRestore:
-		return d.restoreAll(o)
+		return d.restoreAll()
 	}
 	return nil
-}
-
-// nextOrder returns the number of an order that takes effect now. d.mu is held.
-func (d *Daemon) nextOrder() uint64 {
-	d.lastOrder++
-	return d.lastOrder
 }
 
 func errExited(pid int) error { return server.NotFound("process %d has exited", pid) }
@@ -90,7 +83,6 @@ func (d *Daemon) changeOne(o *order) error {
 	if err := p.refusal(o.Values); err != nil {
 		return err
 	}
-	o.Seq = d.nextOrder()
 	d.give(p, o.Values)
 	return nil
 }

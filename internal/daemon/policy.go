@@ -70,13 +70,10 @@ func (d *Daemon) SetPolicy(by server.Caller, p api.Policy) (api.Policy, error) {
 }
 
 // choosePolicy carries out the choice of a policy.
-func (d *Daemon) choosePolicy(o *order) error {
-	if err := d.putInForce(o.Policy); err != nil {
+func (d *Daemon) choosePolicy(chosen api.Policy) error {
+	if err := d.putInForce(chosen); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	o.Seq = d.nextOrder()
-	d.mu.Unlock()
 	d.each(d.all(), func(p *process) {
 		p.restored = false
 		d.announceChange(p)

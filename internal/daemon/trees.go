@@ -118,7 +118,6 @@ func (d *Daemon) addTree(o *order, lineage []proc.ID) (*treeAttrs, error) {
 			}
 		}
 	}
-	o.Seq = d.nextOrder()
 	return tree, nil
 }
 
@@ -146,7 +145,6 @@ func (d *Daemon) endRun(o *order) {
 	if len(d.runs[o.Target]) == 0 {
 		delete(d.runs, o.Target)
 	}
-	o.Seq = d.nextOrder()
 }
 
 // changeTree sets attributes of a process and its descendants. The root may be a shell
