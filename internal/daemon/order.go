@@ -129,9 +129,11 @@ func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 }
 
 // mayChange reports whether a caller may change a process: one whom the kernel would let
-// trace it. A setuid program belongs to root.
+// trace it. A setuid program belongs to root; uid 0 of a container, which is not root, may
+// not change it.
 func mayChange(by server.Caller, p *proc.Process) bool {
-	return by.All || by.UID == p.UID && by.GID == p.GID
+	setuid := p.UID == 0 && p.Starter != 0
+	return by.All || !setuid && by.UID == p.UID && by.GID == p.GID
 }
 
 // target returns the record of a process that the caller may change. Backends look for a
