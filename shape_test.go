@@ -51,8 +51,8 @@ var mayImport = map[string][]string{
 	"internal/hal/haltest": {"sched", "internal/hal", "internal/proc"},
 	"internal/loop":        {"sched"},
 	"internal/journal":     {"sched", "internal/proc"},
-	"internal/extpolicy":   {"sched", "policy"},
-	"internal/guardian":    {"sched", "internal/hal", "internal/journal"},
+	"internal/extpolicy":   {"sched", "policy", "internal/proc"},
+	"internal/guardian":    {"sched", "internal/hal", "internal/journal", "internal/proc"},
 
 	"internal/nvidia":               {"sched", "internal/hal", "internal/nvidia/discover", "internal/nvidia/nvrm", "internal/nvidia/nvtrace", "internal/proc"},
 	"internal/nvidia/nvrm":          {},

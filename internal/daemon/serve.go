@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -41,6 +42,7 @@ func Serve(ctx context.Context, o Options) error {
 	if os.Getenv(guardian.Env) != "" {
 		return errors.New("a guardian does not start a daemon")
 	}
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), proc.MinProcs))
 	cfg := o.Config
 	if o.File != "" {
 		var err error

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/giveway/giveway/internal/proc"
 )
 
 // dialTime is how long the process may take to accept a connection.
@@ -44,7 +46,7 @@ func start(command string, log *slog.Logger) (*process, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := proc.Start(cmd); err != nil {
 		return nil, err
 	}
 	go logLines(stderr, log)

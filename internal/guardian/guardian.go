@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/internal/journal"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -87,7 +88,7 @@ func Start(argv ...string) (*Guardian, error) {
 	// In a session of its own, the guardian gets no signals that are sent to the
 	// daemon's process group or terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	if err := proc.Start(cmd); err != nil {
 		_ = unix.Close(ours)
 		return nil, fmt.Errorf("start the guardian: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/giveway/giveway/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -338,7 +339,7 @@ func startChild(command []string) (*child, error) {
 	cmd.ExtraFiles = []*os.File{theirDoor, theirWire} // descriptors frontDoor and frontWire
 	cmd.Env, cmd.Dir, cmd.Stderr = []string{"GIVEWAY_FRONT_END=1"}, "/", os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the terminal's signals are for the daemon
-	if err := cmd.Start(); err != nil {
+	if err := proc.Start(cmd); err != nil {
 		door.Close()
 		wire.Close()
 		return nil, fmt.Errorf("start a front end: %w", err)
