@@ -15,14 +15,17 @@ var starting sync.Mutex
 // Until the new process has called execve, the thread that started it sleeps in vfork, and
 // the Go runtime cannot stop that thread. So a garbage collection that begins meanwhile
 // stops all goroutines and waits for the new process, which on a busy machine got no CPU
-// for 1.5 s: leases of closed gates lapsed. Start finishes a collection that is under way
-// and lets none begin.
-func Start(cmd *exec.Cmd) error {
+// for 1.5 s: leases of closed gates lapsed.
+func Start(cmd *exec.Cmd) error { return withoutCollection(cmd.Start) }
+
+// withoutCollection calls f when no garbage collection is under way, and lets none begin
+// until f has returned.
+func withoutCollection(f func() error) error {
 	starting.Lock() // changing the GC percentage stops all goroutines too
 	defer starting.Unlock()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.GC()
-	return cmd.Start()
+	return f()
 }
 
 // MinProcs is how many goroutines at least a program that calls Start should let run at
