@@ -31,9 +31,10 @@ type adoption struct {
 // changed. Every change is also in the journal on disk before it is made. It implements
 // journalKeeper.
 type supervisor struct {
-	argv []string
-	disk *journal.Store // nil: none
-	log  *slog.Logger
+	argv  []string
+	disk  *journal.Store // nil: none
+	log   *slog.Logger
+	pause time.Duration // guardianPause
 
 	mu       sync.Mutex
 	guardian *guardian.Guardian // nil while there is none
@@ -55,7 +56,7 @@ var (
 )
 
 func newSupervisor(argv []string, disk *journal.Store, log *slog.Logger) *supervisor {
-	s := &supervisor{argv: argv, disk: disk, log: log, adopted: make(map[sched.QueueID]adopted)}
+	s := &supervisor{argv: argv, disk: disk, log: log, pause: guardianPause, adopted: make(map[sched.QueueID]adopted)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.startGuardian()
@@ -104,7 +105,8 @@ func (s *supervisor) tell(send func(*guardian.Guardian) error) error {
 }
 
 // guardianPause is the time between two attempts to start a guardian, if the last one
-// failed or did not live that long. Tests set it.
+// failed or did not live that long. Tests set it,
+// before they make a supervisor.
 var guardianPause = time.Second
 
 // keepGuardian starts a guardian whenever there is none, until the supervisor is closed.
@@ -120,8 +122,8 @@ func (s *supervisor) keepGuardian() {
 			s.guardian = nil
 			s.mu.Unlock()
 		}
-		if time.Since(started) < guardianPause {
-			time.Sleep(guardianPause)
+		if time.Since(started) < s.pause {
+			time.Sleep(s.pause)
 		}
 		s.mu.Lock()
 		if s.closing {
