@@ -138,9 +138,15 @@ type progress struct {
 	seen bool
 }
 
-// checkProgress checks that every process that may run does.
+// checkProgress checks that every process that may run does. If the last check was long
+// ago, because an order or the start of a program took long, a process may have been paused
+// meanwhile, so all begin anew.
 func (s *soak) checkProgress(all []api.Process) {
 	now := time.Now()
+	if now.Sub(s.lastProgressCheck) > maxWait/4 {
+		clear(s.lastMark)
+	}
+	s.lastProgressCheck = now
 	seen := map[string]bool{}
 	for _, p := range all {
 		if len(p.Queues) == 0 || p.PID == canaryPID() {

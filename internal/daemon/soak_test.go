@@ -50,20 +50,21 @@ func TestSoak(t *testing.T) {
 
 // soak is a run of TestSoak.
 type soak struct {
-	t        *testing.T
-	seed     uint64
-	r        *rand.Rand // of the main goroutine
-	began    time.Time
-	dir      string
-	giveway  string // the program
-	opencl   string // the OpenCL program; empty: there is no OpenCL
-	client   *client.Client
-	over     chan struct{} // closed when no program is started any more
-	daemon   *soakDaemon
-	sleepers []*soakProcess
-	resumes  map[int]time.Time // by pid: when a paused process is resumed
-	lastMark map[string]progress
-	overruns map[string]uint64 // of the programs, when they were last checked
+	t                 *testing.T
+	seed              uint64
+	r                 *rand.Rand // of the main goroutine
+	began             time.Time
+	dir               string
+	giveway           string // the program
+	opencl            string // the OpenCL program; empty: there is no OpenCL
+	client            *client.Client
+	over              chan struct{} // closed when no program is started any more
+	daemon            *soakDaemon
+	sleepers          []*soakProcess
+	resumes           map[int]time.Time // by pid: when a paused process is resumed
+	lastMark          map[string]progress
+	lastProgressCheck time.Time
+	overruns          map[string]uint64 // of the programs, when they were last checked
 
 	calm, calmEnd time.Time // of the next calm, or the present one
 	isCalm        bool
