@@ -73,6 +73,20 @@ func TestManySmallChargesAddUpToOneLarge(t *testing.T) {
 	}
 }
 
+// TestVirtualTimeOfWeight1IsService checks the scale of virtual time, in which the bonus of
+// cfs is given: for a queue without a weight it is the device time that the queue has had.
+func TestVirtualTimeOfWeight1IsService(t *testing.T) {
+	for name, p := range map[string]*fair{"cfs": fresh(t, "cfs").(*fair), "wfq": &fresh(t, "wfq").(*wfq).fair} {
+		for weight, want := range map[uint32]time.Duration{0: time.Second, 1: time.Second, 4: 250 * ms} {
+			var v vtime
+			v.charge(time.Second, p.weightOf(&sched.Queue{Attr: sched.Attr{Weight: weight}}))
+			if v.at != want {
+				t.Errorf("%s, weight %d: the virtual time after 1 s of service is %v, want %v", name, weight, v.at, want)
+			}
+		}
+	}
+}
+
 // TestUnusedTurnsAreCharged checks that a queue that cannot run, because its start
 // fails or its kernel waits for another process, does not get every turn.
 func TestUnusedTurnsAreCharged(t *testing.T) {

@@ -190,7 +190,7 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 			s.current = i
 			p.turnStart.postpone(v, q.Served-a.atTurn, p.turn)
 			if a.active && v.Now >= p.turnStart.Add(p.turn) {
-				p.endTurn(v.Now, q, a)
+				p.endTurn(v.Now, dev, q, a)
 			}
 		}
 		switch q.Attr.Class {
@@ -227,8 +227,8 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 }
 
 // endTurn updates the account of the queue whose turn is over.
-func (p *giveway) endTurn(now sched.Time, q *sched.Queue, a *account) {
-	if a.class == sched.Idle && q.Measured && a.served-a.atTurn < p.turn/10 {
+func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, a *account) {
+	if a.class == sched.Idle && q.Measured && yieldsBySlice(dev, q) && a.served-a.atTurn < p.turn/10 {
 		p.idleStop = now.Add(idleStopTurns * p.turn)
 	}
 	switch {
@@ -318,6 +318,9 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 	case current < 0 || !accounts[current].takesTurns || accounts[current].class != s.class || v.Now >= p.turnStart.Add(p.turn):
 		current = best
 		p.current, p.turnStart.Time = v.Queues[best].ID, v.Now
+		if s.class == sched.Idle {
+			p.turnStart.Time = max(v.Now, p.idleStop) // a turn in which it is stopped would end like the last one
+		}
 		for i := range accounts {
 			accounts[i].atTurn = accounts[i].served
 		}

@@ -156,6 +156,25 @@ func TestGivewayStopsAQueueThatCannotBeSliced(t *testing.T) {
 	}
 }
 
+// TestGivewayLimitsTheSliceOfAQueueThatCannotBeStopped checks the slice of a batch queue
+// that runs while it is not its turn: as short as two queues may have, but not shorter than
+// the slice parameter, and the device's default if that is the parameter.
+func TestGivewayLimitsTheSliceOfAQueueThatCannotBeStopped(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		want  time.Duration
+	}{{"min", slicedGPU.MinSharedSlice}, {"3ms", 3 * ms}, {"default", 0}} {
+		l := newNode(t, "giveway", map[string]string{"slice": c.value}, slicedGPU)
+		l.open(batch(1), saturating)
+		other := l.open(sched.Queue{Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}}, saturating)
+		l.open(class(sched.Online), periodic(20*ms, ms))
+		l.run(10 * ms)
+		if !other.running || other.slice != c.want {
+			t.Errorf("slice=%s: it runs %v with a slice of %v, want %v", c.value, other.running, other.slice, c.want)
+		}
+	}
+}
+
 func TestGivewayIdleClassRunsOnlyWhenNoOtherQueueIsReady(t *testing.T) {
 	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
 		for _, c := range []sched.Class{sched.Standard, sched.Online, sched.Batch} {
@@ -182,6 +201,67 @@ func TestGivewayIdleClassRunsOnlyWhenNoOtherQueueIsReady(t *testing.T) {
 				t.Errorf("%s: after %v work idle got %v of 10 ms", dev.ID, c, last.served-before)
 			}
 		}
+	}
+}
+
+// TestGivewayIdleClassLeavesABusyDeviceAlone checks that a queue of class idle that gets less
+// than a tenth of its turn is stopped for 20 turns, and then tried again without an event.
+func TestGivewayIdleClassLeavesABusyDeviceAlone(t *testing.T) {
+	p := fresh(t, "giveway")
+	begin := sched.Time(time.Hour)
+	v := sched.View{Devices: []sched.Device{slicedGPU}, Queues: []sched.Queue{
+		{ID: 1, Can: canAll}, // without counters: whether it is busy is not known
+		{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Idle}, Measured: true, Counters: sched.Counters{Submitted: 9, Known: true}},
+	}}
+	for _, step := range []struct {
+		at, served time.Duration
+		runs       bool
+	}{
+		{0, 0, true},
+		{50 * ms, ms, false},
+		{1050*ms - 1, ms, false},
+		{1050 * ms, ms, true},
+		{1100 * ms, 6 * ms, true}, // a tenth of the turn
+		{1150 * ms, 10 * ms, false},
+	} {
+		v.Now, v.Queues[1].Served = begin.Add(step.at), step.served
+		plan := p.Plan(&v)
+		if runs := len(plan.Grants) == 2; runs != step.runs {
+			t.Errorf("at %v, after %v of service: it runs %v, want %v", step.at, step.served, runs, step.runs)
+		}
+		if again := begin.Add(1050 * ms); !step.runs && step.at < 1050*ms && plan.Wake != again {
+			t.Errorf("at %v: got wake %v, want %v, when it is tried again", step.at, plan.Wake.Sub(begin), again.Sub(begin))
+		}
+	}
+}
+
+// TestGivewayIdleClassRunsAgainWhenTheDeviceIsFree checks that a queue of class idle that was
+// stopped, because it got nothing of a busy device, gets the device when that is free. The
+// busy queue has no counters, so only an attempt tells.
+func TestGivewayIdleClassRunsAgainWhenTheDeviceIsFree(t *testing.T) {
+	l := newNode(t, "giveway", nil, slicedGPU)
+	l.measureEvery = 10 * ms
+	busy := l.open(sched.Queue{}, nil)
+	busy.noCounters = true
+	busy.load = func(j *job, now sched.Time) {
+		if now < sched.Time(3*time.Second) {
+			saturating(j, now)
+		}
+	}
+	last := l.open(class(sched.Idle), saturating)
+	running := 0
+	l.run(3*time.Second, func() {
+		if last.running {
+			running++
+		}
+	})
+	if got := time.Duration(running) * tick; got > 500*ms {
+		t.Errorf("beside the busy queue: it is on the device for %v of 3 s, want a turn of 50 ms each second", got)
+	}
+	before := last.served
+	l.run(3 * time.Second)
+	if got := last.served - before; got < 1900*ms {
+		t.Errorf("on the free device: it got %v of 3 s, want all but the second until it is tried again", got)
 	}
 }
 

@@ -175,6 +175,20 @@ func TestSLOQuietTimeDoublesIfTheNextRequestIsLate(t *testing.T) {
 	}
 }
 
+// TestSLOQueueThatMustBeFastEndsQuiet checks that batch work gives way at once when an online
+// queue without an SLO is opened while it is quiet.
+func TestSLOQueueThatMustBeFastEndsQuiet(t *testing.T) {
+	x := newSLORun(t, h200)
+	for range 20 {
+		x.request(stretch(9900 * time.Microsecond))
+	}
+	x.quiet()
+	x.openOnline(sched.Attr{})
+	if x.slice != sched.MinSlice {
+		t.Errorf("batch work has a slice of %v, want the minimum", x.slice)
+	}
+}
+
 // TestSLOAnOpenRequestIsNotQuiet checks that it is not quiet while a request is open.
 func TestSLOAnOpenRequestIsNotQuiet(t *testing.T) {
 	x := newSLORun(t, h200)

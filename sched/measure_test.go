@@ -1,0 +1,34 @@
+package sched_test
+
+import (
+	"testing"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestMeasuredTimeCountsWhileAStartIsPending checks that a queue is charged for what the
+// hardware measures between the order to start it and the report that it has started: it
+// may run as soon as the order is given.
+func TestMeasuredTimeCountsWhileAStartIsPending(t *testing.T) {
+	p := plans{"": grants(1)}
+	s := sched.New(sched.Config{Floor: -1}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+	measured := sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1}
+	done := func(actions []sched.Action) sched.Event {
+		if len(actions) != 1 {
+			t.Fatalf("got actions %v, want one", actions)
+		}
+		return sched.Event{Kind: sched.ActionDone, Queue: 1, Action: actions[0].ID}
+	}
+	s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt}, measured})
+	p[""] = sched.Plan{}
+	stop, _ := s.Step(sched.Time(ms), []sched.Event{{Kind: sched.PlanOffered}})
+	s.Step(sched.Time(ms), []sched.Event{done(stop), measured})
+	p[""] = grants(1)
+	start, _ := s.Step(sched.Time(100*ms), []sched.Event{{Kind: sched.PlanOffered}})
+	before := queueOf(s, 1).Served
+	measured.Duration = 40 * ms
+	s.Step(sched.Time(150*ms), []sched.Event{done(start), measured})
+	if got := queueOf(s, 1).Served - before; got != 40*ms {
+		t.Errorf("charged for %v, want the 40 ms that were measured", got)
+	}
+}
