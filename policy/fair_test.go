@@ -87,6 +87,22 @@ func TestVirtualTimeOfWeight1IsService(t *testing.T) {
 	}
 }
 
+// TestNoQueueIsChargedForAnIdleDevice checks that a device on which no queue is ready leaves
+// no turn behind: of two equal queues that become ready together, the one with the lower ID
+// has a whole turn first.
+func TestNoQueueIsChargedForAnIdleDevice(t *testing.T) {
+	for name, turn := range map[string]time.Duration{"wfq": 10 * ms, "cfs": 10 * ms, "share": 50 * ms} {
+		l := newNode(t, name, nil)
+		a, b := l.open(weight(1), idle), l.open(weight(1), idle)
+		l.run(time.Second)
+		a.load, b.load = saturating, saturating
+		l.run(tick + turn) // they submit after a tick
+		if a.served != turn {
+			t.Errorf("%s: of the first %v queue 1 got %v and queue 2 %v, want all for queue 1", name, turn, a.served, b.served)
+		}
+	}
+}
+
 // TestUnusedTurnsAreCharged checks that a queue that cannot run, because its start
 // fails or its kernel waits for another process, does not get every turn.
 func TestUnusedTurnsAreCharged(t *testing.T) {

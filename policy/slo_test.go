@@ -345,6 +345,19 @@ func TestSLOTwoLateRequestsKeepTheSetting(t *testing.T) {
 	}
 }
 
+// TestSLOThirdLateRequestEndsTheFirstSetting checks that the first setting, like any other,
+// is left after three late requests and not before.
+func TestSLOThirdLateRequestEndsTheFirstSetting(t *testing.T) {
+	x := newSLORun(t, h200)
+	late := func(time.Duration, bool) (time.Duration, time.Duration) { return 10500 * time.Microsecond, 10 * ms }
+	for n := 1; n <= 3; n++ {
+		x.request(late)
+		if left := x.p.ladder.chosen != x.p.ladder.start; left != (n == 3) {
+			t.Errorf("after %d late requests: left the setting %v, want %v", n, left, n == 3)
+		}
+	}
+}
+
 // TestSLOTrialsCostLittle checks that if requests are in time only while batch work
 // is stopped, a trial of another setting ends after one or two late requests, although
 // these take as much longer as with a stall of the host.

@@ -61,3 +61,18 @@ func TestStopCostFollowsTheLoad(t *testing.T) {
 		t.Errorf("short requests again: got %d of 10000 without a stop, want most", runsOn)
 	}
 }
+
+// TestStopCostBoundsOneLongPeriod checks that a busy period that is much too long, for example
+// because the host stalls, counts as four stop times: usual ones of less than two stop times
+// are still known as short.
+func TestStopCostBoundsOneLongPeriod(t *testing.T) {
+	const stopTime, us = 400 * time.Microsecond, time.Microsecond
+	var c stopCost
+	c.periods(1, 100, stopTime, ms, 300*us)
+	before := c.stopped.mean
+	c.periods(sched.Time(time.Second), 1, stopTime, time.Second, time.Second)
+	c.periods(sched.Time(2*time.Second), 1, stopTime, ms, 300*us) // the long one is over
+	if got, want := c.stopped.mean-before, (4*stopTime-before)/8; got <= 0 || got > want {
+		t.Errorf("the mean of %v grows by %v, want at most %v", before, got, want)
+	}
+}

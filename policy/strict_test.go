@@ -48,6 +48,28 @@ func TestLaterWorkWaits(t *testing.T) {
 	}
 }
 
+// TestEndOfWorkIsNoticedAtMostAnEighthLate has a queue that always has two long commands. Work
+// that arrives after the first two waits for those, and not much longer.
+func TestEndOfWorkIsNoticedAtMostAnEighthLate(t *testing.T) {
+	for _, name := range []string{"fifo", "edf", "llf"} {
+		l := newNode(t, name, nil)
+		l.open(sched.Queue{}, func(j *job, now sched.Time) {
+			for len(j.todo) < 2 {
+				j.submit(now, 100*ms)
+			}
+		})
+		second := l.open(sched.Queue{}, func(j *job, now sched.Time) {
+			if now == sched.Time(ms) {
+				j.submit(now, ms)
+			}
+		})
+		l.run(500 * ms)
+		if len(second.finished) == 0 || second.finished[0].done < sched.Time(200*ms) || second.finished[0].done > sched.Time(227*ms) {
+			t.Errorf("%s: the later work is finished %+v, want 1 ms after 200 to 225 ms", name, second.finished)
+		}
+	}
+}
+
 func TestHPFRunsAllOfTheHighestPriorityAndNoneBelow(t *testing.T) {
 	l := newNode(t, "hpf", nil)
 	low, high, same, asleep := l.open(priority(-1), saturating), l.open(priority(5), saturating), l.open(priority(5), saturating), l.open(priority(-9), idle)

@@ -66,3 +66,30 @@ func TestFloorRestsBetweenTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestNoFloorTurnForAQueueThatHasItsShare checks that a queue that the policy grants a short
+// slice, and that has the device to itself, gets no floor turn: those would lengthen its
+// slice.
+func TestNoFloorTurnForAQueueThatHasItsShare(t *testing.T) {
+	p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: time.Millisecond}}}}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+	events := []sched.Event{
+		{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * time.Millisecond}},
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice},
+	}
+	var all []sched.Action
+	for now := sched.Time(0); now < sched.Time(time.Minute); {
+		actions, wake := s.Step(now, events)
+		events = events[:0]
+		for _, a := range actions {
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: 1, Action: a.ID})
+		}
+		all = append(all, actions...)
+		if len(actions) == 0 {
+			now = wake
+		}
+	}
+	if len(all) != 1 {
+		t.Errorf("got %d actions in a minute, want the slice alone: %v", len(all), all)
+	}
+}

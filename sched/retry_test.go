@@ -1,0 +1,51 @@
+package sched_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestFailedSettingIsTriedAgainAfterAPause checks that a slice or bound that cannot be set is
+// tried again after 10 ms, twice as long each time, up to 1 s: not at once, which would keep
+// the daemon busy. The same holds for setting back what a queue no longer supports.
+func TestFailedSettingIsTriedAgainAfterAPause(t *testing.T) {
+	for name, grant := range map[string]sched.Grant{"slice": {Queue: 1, Slice: 5 * ms}, "bound": {Queue: 1, Bound: 4}} {
+		for _, c := range []struct {
+			outcome sched.Outcome
+			set     bool // one value was set before
+		}{{sched.Refused, false}, {sched.Refused, true}, {sched.Unsupported, true}} {
+			p := plans{"": {Grants: []sched.Grant{grant}}}
+			s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+			events := []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice | sched.CanBound}}
+			if c.set {
+				actions, _ := s.Step(0, events)
+				s.Step(0, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: actions[0].ID}})
+				p[""] = sched.Plan{Grants: []sched.Grant{{Queue: 1, Slice: 2 * grant.Slice, Bound: 2 * grant.Bound}}}
+				events = []sched.Event{{Kind: sched.PlanOffered}}
+			}
+			var tries []sched.Time
+			for now := sched.Time(0); now < sched.Time(5*time.Second) && len(tries) < 100; {
+				actions, wake := s.Step(now, events)
+				events = events[:0]
+				for _, a := range actions {
+					tries = append(tries, now)
+					events = append(events, sched.Event{Kind: sched.ActionDone, Queue: 1, Action: a.ID, Outcome: c.outcome})
+				}
+				if len(actions) == 0 {
+					now = wake
+				}
+			}
+			for i, pause := 1, 10*ms; i < len(tries); i, pause = i+1, min(2*pause, time.Second) {
+				if got := tries[i].Sub(tries[i-1]); got != pause {
+					t.Errorf("%s, %v, set before %v: pause %d is %v, want %v", name, c.outcome, c.set, i, got, pause)
+					break
+				}
+			}
+			if len(tries) < 5 {
+				t.Errorf("%s, %v, set before %v: tried %d times in 5 s, want more", name, c.outcome, c.set, len(tries))
+			}
+		}
+	}
+}
