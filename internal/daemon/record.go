@@ -136,8 +136,13 @@ func (d *Daemon) hasExited(id proc.ID) bool {
 	return err == nil && s.Start != id.Start || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
 
-// sweepInterval is how often processes that have exited are looked for.
-const sweepInterval = time.Second
+// sweepInterval is how often processes that have exited are looked for. A process that
+// leaves is looked for sooner, but a user whose processes come and go cannot cause more than
+// one sweep in sweepPause.
+const (
+	sweepInterval = time.Second
+	sweepPause    = 20 * time.Millisecond
+)
 
 // followExits drops what is known of processes that have exited, until ctx is done.
 func (d *Daemon) followExits(ctx context.Context) {
@@ -155,6 +160,7 @@ func (d *Daemon) followExits(ctx context.Context) {
 			continue
 		}
 		d.sweep()
+		time.Sleep(sweepPause)
 	}
 }
 
