@@ -341,3 +341,33 @@ func TestMLFQPriorityIsTheStartLevel(t *testing.T) {
 		t.Error("got nothing for low after 130 ms")
 	}
 }
+
+// TestMLFQFewerLevelsShortenTurns checks that queues at a level that no longer exists move to
+// the last one, and have its quantum.
+func TestMLFQFewerLevelsShortenTurns(t *testing.T) {
+	l := newNode(t, "mlfq", map[string]string{"boost": "1h"})
+	a, b := l.open(sched.Queue{}, saturating), l.open(sched.Queue{}, saturating)
+	l.run(time.Second)
+	longest := func() (most time.Duration) {
+		turn, was := time.Duration(0), a.running
+		l.run(time.Second, func() {
+			if turn += tick; a.running != was {
+				turn, was = tick, a.running
+			}
+			most = max(most, turn)
+		})
+		return most
+	}
+	if got := longest(); !near(got, 80*ms, ms) {
+		t.Errorf("four levels: got turns up to %v, want 80ms", got)
+	}
+	choice, err := Choose("mlfq", map[string]string{"boost": "1h", "levels": "2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.events = append(l.events, sched.Event{Kind: sched.PolicyChosen, Choice: choice})
+	l.run(100 * ms)
+	if got := longest(); !near(got, 20*ms, ms) || b.served == 0 {
+		t.Errorf("two levels: got turns up to %v, want 20ms", got)
+	}
+}

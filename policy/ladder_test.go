@@ -506,6 +506,48 @@ func TestLadderTriesOnlyWhatHasAChance(t *testing.T) {
 	}
 }
 
+// TestLadderStopsBatchOnlyIfSwitchesCostMuch checks when it is tried to stop batch work during
+// requests: if more than 8 % of the time is lost in context switches, and requests take
+// longer than a stop and a start.
+func TestLadderStopsBatchOnlyIfSwitchesCostMuch(t *testing.T) {
+	for _, c := range []struct {
+		lost  float64
+		took  time.Duration
+		tries bool
+	}{{0.09, 5 * ms, true}, {0.07, 5 * ms, false}, {0, 5 * ms, false}, {0.09, 2 * h200.StopTime, false}, {0.09, 2*h200.StopTime + 1, true}} {
+		x := newLadderRun(h200, 20*ms)
+		x.never(0, 1, 2, 3)
+		x.choose(x.start)
+		for range 100 {
+			x.gets(0.6)
+			x.rungs[x.current].lost += time.Duration(c.lost * float64(x.every))
+			x.finish(c.took)
+		}
+		if tries := len(x.changes) > 0 && x.changes[0].to == x.last; tries != c.tries {
+			t.Errorf("%.0f %% lost, requests of %v: tries to stop batch work %v, want %v", 100*c.lost, c.took, tries, c.tries)
+		}
+	}
+}
+
+// TestLadderOpenRequestCountsBetweenOnceAndTwiceItsSLO checks when a request that is still
+// open counts as late: after its SLO, or when it has taken so long that the host may have
+// stalled, but after twice its SLO in any case.
+func TestLadderOpenRequestCountsBetweenOnceAndTwiceItsSLO(t *testing.T) {
+	for _, c := range []struct{ took, want time.Duration }{
+		{2 * ms, testSLO + 1}, // four stop times more are less than the SLO
+		{8 * ms, 8*ms + 4*h200.StopTime},
+		{30 * ms, 2 * testSLO},
+	} {
+		x := newLadderRun(h200, 20*ms)
+		for range 20 {
+			x.duration(c.took)
+		}
+		if got := x.latePeriod(testSLO); got != c.want {
+			t.Errorf("requests take %v: one counts as late after %v, want %v", c.took, got, c.want)
+		}
+	}
+}
+
 // TestLadderForeseesLateRequests checks nearlyLate on normally distributed durations: it
 // is true if more than one in a hundred would be late, in nearly all samples of 64.
 func TestLadderForeseesLateRequests(t *testing.T) {

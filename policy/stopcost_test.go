@@ -76,3 +76,12 @@ func TestStopCostBoundsOneLongPeriod(t *testing.T) {
 		t.Errorf("the mean of %v grows by %v, want at most %v", before, got, want)
 	}
 }
+
+// TestStopCostTrialsAreShort checks that a trial never makes online work wait for long: batch
+// work that runs on is stopped after about as long as a busy period takes with a stop.
+func TestStopCostTrialsAreShort(t *testing.T) {
+	var c stopCost
+	if runsOn, late := c.periods(1, 2000, 400*time.Microsecond, 5*ms, 400*time.Microsecond); runsOn > 0 || late == 0 {
+		t.Errorf("got %d busy periods of 5 ms beside batch work, and %d in which it was stopped late; want none, and some", runsOn, late)
+	}
+}

@@ -202,6 +202,29 @@ func TestDrainSharesTheDevice(t *testing.T) {
 	}
 }
 
+// TestDrainBesideOthersMayTakeLonger checks that the limit of a drain grows with the number of
+// queues that share the device: the commands take as much longer.
+func TestDrainBesideOthersMayTakeLonger(t *testing.T) {
+	for others, want := range map[int]time.Duration{0: 120 * ms, 1: 2 * 120 * ms, 3: 4 * 120 * ms} {
+		x := newDrainRun(t, sched.CanHold, false, 10*ms)
+		var plan sched.Plan
+		for i := range others {
+			id := sched.QueueID(3 + i)
+			plan.Grants = append(plan.Grants, sched.Grant{Queue: id})
+			x.step(0, sched.Event{Kind: sched.QueueOpened, Queue: id, Device: "gpu0"})
+		}
+		x.replan(plan)
+		began := x.now
+		for x.draining() && x.now < began.Add(3*time.Second) {
+			x.now = min(x.step(0), began.Add(3*time.Second))
+			x.step(0)
+		}
+		if got := x.now.Sub(began); got != want {
+			t.Errorf("beside %d others: it drains for %v, want %v", others, got, want)
+		}
+	}
+}
+
 // TestCompletedCommandRefutesADrain checks that a deactivated queue no longer drains when
 // another one has completed a command on a serial device: that could not have begun.
 func TestCompletedCommandRefutesADrain(t *testing.T) {
