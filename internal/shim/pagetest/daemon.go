@@ -4,6 +4,7 @@ package pagetest
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -125,7 +126,7 @@ func (d *Daemon) sendNewPage(conn *net.UnixConn) {
 	}
 	var shim pageabi.Versions
 	_, err1 := fmt.Sscan(r.Header.Get("Giveway-Abi"), &shim.Lowest)
-	_, err2 := fmt.Sscan(r.Header.Get("Giveway-Abi-Max"), &shim.Highest)
+	_, err2 := fmt.Sscan(cmp.Or(r.Header.Get("Giveway-Abi-Max"), r.Header.Get("Giveway-Abi")), &shim.Highest)
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/shim" || r.Host != "giveway" || r.ContentLength != 0 || err1 != nil || err2 != nil {
 		d.t.Errorf("hello is %s %s with %v", r.Method, r.URL, r.Header)
 		return
