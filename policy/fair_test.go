@@ -328,6 +328,17 @@ func TestMLFQNoQueueStarvesForLongerThanABoostPeriod(t *testing.T) {
 	}
 }
 
+func TestMLFQBoostsFavourNoQueue(t *testing.T) {
+	l := newNode(t, "mlfq", nil)
+	all := []*job{l.open(sched.Queue{}, saturating), l.open(sched.Queue{}, saturating), l.open(sched.Queue{}, saturating)}
+	l.run(30 * time.Second)
+	for i, c := range all {
+		if c.served < 9500*ms || c.served > 10500*ms {
+			t.Errorf("queue %d: got %v of 30 s, want a third", i, c.served)
+		}
+	}
+}
+
 func TestMLFQPriorityIsTheStartLevel(t *testing.T) {
 	l := newNode(t, "mlfq", nil)
 	low := l.open(sched.Queue{Attr: sched.Attr{Priority: -2}}, saturating)

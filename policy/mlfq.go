@@ -11,7 +11,8 @@ import (
 // has had the device for a quantum moves one level down, where the quantum is
 // twice as long. So long work moves down and short work stays at the top. Time
 // used counts until the queue moves, so a queue gains nothing by pausing before
-// its quantum is over. Every boost period all queues return to their start level.
+// its quantum is over. Every boost period all queues return to their start level, the
+// one whose turn it was behind the others.
 //
 // A queue starts at level 0, the top; one of priority -n starts at level n.
 type mlfq struct {
@@ -97,6 +98,9 @@ func (p *mlfq) move(v *sched.View, states []mlfqState) {
 		}
 		if boost {
 			r.level, r.used = p.startLevel(q), 0
+			if q.ID == p.turnOf { // otherwise the same queue could get an extra turn in every period
+				p.moveToEnd(r)
+			}
 		}
 	}
 }
