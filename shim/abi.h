@@ -12,13 +12,13 @@
  * Hello: the process connects to the daemon's unix socket and sends
  *
  *     POST /v1/shim HTTP/1.1\r\nHost: giveway\r\nContent-Length: 0\r\n
- *     Giveway-Abi: 1\r\nGiveway-Abi-Max: 1\r\nGiveway-Runtime: cuda\r\n\r\n
+ *     Giveway-Abi: 1\r\nGiveway-Abi-Max: 2\r\nGiveway-Runtime: cuda\r\n\r\n
  *
  * The first number is the lowest version of the page that the process understands, the
  * second the highest. Without the second they are the same. The daemon chooses the highest
  * version that both understand and refuses if there is none. It writes the version to the
  * page and into its answer. It answers in one message, "HTTP/1.1 101 ...", with a header
- * "Upgrade: giveway-shim/1" and with three descriptors: the
+ * "Upgrade: giveway-shim/2" and with three descriptors: the
  * process's page (read-write), the status page (read-only) and the doorbell (an eventfd
  * with the flags GW_DOORBELL_FLAGS). Any other answer is a refusal: the process then runs
  * as if there were no daemon. The connection stays open and silent as long as both
@@ -34,10 +34,13 @@
  * so a page of one version begins as a page of every earlier one, and a field that the other
  * side does not know is zero. The daemon of version 1 accepts only shims whose lowest version
  * is 1. The status page has a version too, which may be lower than that of the page.
+ *
+ * 1: the first release.
+ * 2: late entry (late_entry, late_requests, late_ns, late_early).
  */
 #define GW_ABI_LOWEST 1u
-#ifndef GW_ABI /* a test compiles a shim of the next version */
-#define GW_ABI 1u
+#ifndef GW_ABI /* a test compiles shims of other versions */
+#define GW_ABI 2u
 #endif
 #define GW_MAGIC 0x59575647u /* "GVWY" */
 #define GW_PAGE_SIZE 4096u
@@ -67,6 +70,13 @@
 #define GW_PREDICT_ARRIVALS 4u   /* predict the next arrival from earlier ones */
 #define GW_LOG_REQUESTS 8u       /* log requests; any bit above implies it */
 #define GW_EXPLICIT_REQUESTS 16u /* requests are announced through the API: log no guessed ones, whatever the other bits */
+
+/* Values of late_entry: whether to keep the first commands of a request from the device until
+ * the process has launched enough to keep the device busy. Any other value means GW_LATE_OFF.
+ * The daemon writes GW_LATE_OFF while no batch or idle work is on the process's devices. */
+#define GW_LATE_OFF 0u  /* enter at once */
+#define GW_LATE_AUTO 1u /* enter late where the shim has measured that it pays */
+#define GW_LATE_ON 2u   /* enter late wherever it is possible */
 
 /* Bits of flags. */
 #define GW_READY 1u     /* there is work that is not known to be done */
@@ -128,12 +138,13 @@ struct gw_page {
   uint32_t idempotent;  /* 1: the owner says that the process's commands may run twice */
   uint64_t expect_ns;   /* time of the next arrival according to the owner; 0: unknown */
   uint32_t expect_seq;  /* a futex: changes whenever either side sets an expected arrival */
-  uint32_t reserved1[3];
+  uint32_t late_entry;  /* GW_LATE_OFF, ... Since version 2 */
+  uint32_t reserved1[2];
 
   /* 128: written by the process. */
   uint64_t launched;  /* commands put on the device so far */
   uint64_t completed; /* of those, commands known to be done */
-  uint64_t reserved6;
+  uint64_t late_requests; /* requests that entered late; since version 2 */
   uint64_t held_ns;       /* total time that threads have waited at the gate */
   uint64_t holds;         /* how often a thread had to wait there */
   uint64_t overruns;      /* how often the bound was ignored because nothing completed, or a lease expired */
@@ -149,7 +160,8 @@ struct gw_page {
   uint64_t park_hits; /* of those, how often the arrival came while the device was held */
   uint64_t parked_ns; /* total time that the device was held ahead of arrivals */
   uint64_t saved_ns;  /* total context-switch time that this saved, estimated by the shim */
-  uint64_t reserved2[2];
+  uint64_t late_ns;    /* total time that late entry left the device to others; since version 2 */
+  uint64_t late_early; /* requests whose program waited for them before the planned moment; since version 2 */
 
   /* 256 */
   struct gw_request log[GW_REQUEST_ENTRIES]; /* 1024 bytes */

@@ -9,26 +9,21 @@ import (
 	"github.com/giveway/giveway/internal/shim/pagetest"
 )
 
-// TestPageVersions: shims of this version and of the next work with daemons of the release with
-// version 1, of this version and of the next, on a page of the highest version that both have.
+// TestPageVersions: shims of version 1, of this version and of the next work with daemons of the release
+// with version 1, of this version and of the next, on a page of the highest version that both have.
 func TestPageVersions(t *testing.T) {
 	b := buildHarm(t)
-	next := builder{t, b.path("next")}
-	if err := os.Mkdir(next.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"harm", "libcuda.so.1"} {
-		if err := os.Link(b.path(name), next.path(name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	next.compileShim("libgiveway.so", fmt.Sprintf("-DGW_ABI=%du", pageabi.Version+1))
+	first, next := b.ofVersion("first", 1), b.ofVersion("next", pageabi.Version+1)
 	future := pageabi.Versions{Lowest: pageabi.LowestVersion, Highest: pageabi.Version + 1}
 	for _, c := range []struct {
 		name, dir string
 		daemon    func(*pagetest.Daemon)
 		want      uint32 // version of the page; zero: none
 	}{
+		{"shim of version 1, released daemon", first.dir, (*pagetest.Daemon).Released, 1},
+		{"shim of version 1, this daemon", first.dir, func(*pagetest.Daemon) {}, 1},
+		{"shim of version 1, next daemon", first.dir, func(d *pagetest.Daemon) { d.Speak(future) }, 1},
+		{"this shim, daemon of version 1", b.dir, func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: 1, Highest: 1}) }, 1},
 		{"this shim, released daemon", b.dir, (*pagetest.Daemon).Released, 1},
 		{"this shim, this daemon", b.dir, func(*pagetest.Daemon) {}, pageabi.Version},
 		{"this shim, next daemon", b.dir, func(d *pagetest.Daemon) { d.Speak(future) }, pageabi.Version},
@@ -66,4 +61,21 @@ func TestPageVersions(t *testing.T) {
 			return err == nil && len(all) == 1 && all[0].Shim != nil && all[0].Shim.Launched > 100
 		})
 	})
+}
+
+// ofVersion builds a shim whose highest version of the page is version, in a directory with the
+// other files that TestPageVersions needs.
+func (b builder) ofVersion(name string, version uint32) builder {
+	b.t.Helper()
+	other := builder{b.t, b.path(name)}
+	if err := os.Mkdir(other.dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, file := range []string{"harm", "libcuda.so.1"} {
+		if err := os.Link(b.path(file), other.path(file)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	other.compileShim("libgiveway.so", fmt.Sprintf("-DGW_ABI=%du", version))
+	return other
 }

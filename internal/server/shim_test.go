@@ -87,7 +87,7 @@ func TestShim(t *testing.T) {
 	if status != http.StatusSwitchingProtocols || len(fds) != 3 {
 		t.Fatalf("answered %d with %d descriptors", status, len(fds))
 	}
-	for _, headers := range []string{"", "Giveway-Abi: 2\r\n", "Giveway-Abi: " + strings.Repeat("1", 5000) + "\r\n"} {
+	for _, headers := range []string{"", "Giveway-Abi: 3\r\n", "Giveway-Abi: " + strings.Repeat("1", 5000) + "\r\n"} {
 		if _, status, fds := visit(t, "unix", socket, headers); status != http.StatusConflict || fds != nil {
 			t.Errorf("%.20q: got answered %d with %v", headers, status, fds)
 		}
@@ -147,10 +147,10 @@ func (h *versionHost) Admit(v server.ShimProcess) (fds [3]int, leave func(), err
 	return fds, func() { page.Close(); status.Close() }, err
 }
 
-// TestReleasedShim: a shim of the release with version 1 gets a page that it accepts, from this
-// daemon and from one with the next version.
+// TestReleasedShim: a shim of the release with version 1 gets a page that it accepts, from
+// daemons of its version, of this one and of the next.
 func TestReleasedShim(t *testing.T) {
-	for _, highest := range []uint32{pageabi.Version, pageabi.Version + 1} {
+	for _, highest := range []uint32{1, pageabi.Version, pageabi.Version + 1} {
 		h := &versionHost{newFake(), make(chan uint32, 1)}
 		socket := filepath.Join(t.TempDir(), "run", "giveway.sock")
 		s := server.New(h, server.Config{Socket: socket, Pages: h})

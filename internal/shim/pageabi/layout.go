@@ -10,7 +10,7 @@ import "sync/atomic"
 // Constants of shim/abi.h. Its comments say what each one means.
 const (
 	LowestVersion = 1          // GW_ABI_LOWEST
-	Version       = 1          // GW_ABI: the highest
+	Version       = 2          // GW_ABI: the highest
 	Magic         = 0x59575647 // GW_MAGIC
 	DoorbellFlags = 0x0c02     // GW_DOORBELL_FLAGS
 	PageSize      = 4096       // GW_PAGE_SIZE
@@ -33,6 +33,13 @@ const (
 	PredictArrivals  = 4  // GW_PREDICT_ARRIVALS
 	LogRequests      = 8  // GW_LOG_REQUESTS
 	ExplicitRequests = 16 // GW_EXPLICIT_REQUESTS
+)
+
+// Values of Page.LateEntry.
+const (
+	LateOff  = 0 // GW_LATE_OFF
+	LateAuto = 1 // GW_LATE_AUTO
+	LateOn   = 2 // GW_LATE_ON
 )
 
 // Bits of Page.Flags.
@@ -104,12 +111,13 @@ type Page struct {
 	Idempotent atomic.Uint32    `c:"idempotent"`
 	Expect     atomic.Uint64    `c:"expect_ns"`
 	ExpectSeq  atomic.Uint32    `c:"expect_seq"`
-	_          [3]atomic.Uint32 `c:"reserved1"`
+	LateEntry  atomic.Uint32    `c:"late_entry"`
+	_          [2]atomic.Uint32 `c:"reserved1"`
 
 	// Written by the process.
 	Launched     atomic.Uint64 `c:"launched"`
 	Completed    atomic.Uint64 `c:"completed"`
-	_            atomic.Uint64 `c:"reserved6"`
+	LateRequests atomic.Uint64 `c:"late_requests"`
 	HeldFor      atomic.Uint64 `c:"held_ns"`
 	Holds        atomic.Uint64 `c:"holds"`
 	Overruns     atomic.Uint64 `c:"overruns"`
@@ -118,13 +126,14 @@ type Page struct {
 	Doorbell     atomic.Uint32 `c:"doorbell"`
 	Runtimes     atomic.Uint32 `c:"runtimes"`
 
-	Requests  atomic.Uint64    `c:"requests"`
-	Hints     atomic.Uint64    `c:"hints"`
-	Parked    atomic.Uint64    `c:"parked"`
-	ParkHits  atomic.Uint64    `c:"park_hits"`
-	ParkedFor atomic.Uint64    `c:"parked_ns"`
-	Saved     atomic.Uint64    `c:"saved_ns"`
-	_         [2]atomic.Uint64 `c:"reserved2"`
+	Requests  atomic.Uint64 `c:"requests"`
+	Hints     atomic.Uint64 `c:"hints"`
+	Parked    atomic.Uint64 `c:"parked"`
+	ParkHits  atomic.Uint64 `c:"park_hits"`
+	ParkedFor atomic.Uint64 `c:"parked_ns"`
+	Saved     atomic.Uint64 `c:"saved_ns"`
+	LateFor   atomic.Uint64 `c:"late_ns"`
+	LateEarly atomic.Uint64 `c:"late_early"`
 
 	Log  [RequestEntries]Request `c:"log"`
 	Ring [HintEntries]Hint       `c:"ring"`

@@ -51,8 +51,8 @@ func (p *Page) launch() {
 	p.Launched(false)
 }
 
-// TestPageVersions: a process takes a page from a daemon of the release with version 1 and from
-// one of the next version, and none from a daemon that has no version of its own.
+// TestPageVersions: a process takes a page from a daemon of the release with version 1, of this
+// version and of the next, and none from a daemon that has no version of its own.
 func TestPageVersions(t *testing.T) {
 	next := uint32(pageabi.Version + 1)
 	for name, c := range map[string]struct {
@@ -60,6 +60,8 @@ func TestPageVersions(t *testing.T) {
 		want    uint32
 	}{
 		"released": {(*pagetest.Daemon).Released, 1},
+		"first":    {func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: 1, Highest: 1}) }, 1},
+		"this":     {func(*pagetest.Daemon) {}, pageabi.Version},
 		"next":     {func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: 1, Highest: next}) }, pageabi.Version},
 		"too new":  {func(d *pagetest.Daemon) { d.Speak(pageabi.Versions{Lowest: next, Highest: next}) }, 0},
 	} {

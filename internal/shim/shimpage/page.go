@@ -28,6 +28,16 @@ const (
 	ExplicitRequests = pageabi.ExplicitRequests // log no guessed requests
 )
 
+// LateEntry says whether the process's requests enter the device late.
+type LateEntry uint32
+
+// The values of LateEntry. shim/abi.h says what each one means.
+const (
+	LateOff  LateEntry = pageabi.LateOff
+	LateAuto LateEntry = pageabi.LateAuto
+	LateOn   LateEntry = pageabi.LateOn
+)
+
 // Bits of Counters.Flags.
 const (
 	Ready     = pageabi.Ready     // there is work that is not known to be done
@@ -62,6 +72,7 @@ type Page struct {
 	mu       sync.Mutex
 	memory   memory
 	page     *pageabi.Page // nil: closed
+	version  uint32        // of the page; the process can overwrite the one on it
 	doorbell int
 
 	held      bool         // the gate is closed
@@ -88,7 +99,7 @@ func NewPageOf(version uint32) (*Page, error) {
 		_ = m.close()
 		return nil, fmt.Errorf("create a page: %w", err)
 	}
-	p := &Page{memory: m, page: pageabi.PageAt(m.bytes), doorbell: doorbell}
+	p := &Page{memory: m, page: pageabi.PageAt(m.bytes), version: version, doorbell: doorbell}
 	p.page.ABI.Store(version)
 	p.page.Size.Store(pageabi.PageSize)
 	p.page.Magic.Store(pageabi.Magic)
@@ -137,6 +148,7 @@ func (p *Page) Close() {
 	p.releaseQueues()
 	p.page.Bound.Store(0)
 	p.page.Watch.Store(0)
+	p.page.LateEntry.Store(pageabi.LateOff)
 	p.page = nil
 	_ = p.memory.close()
 	_ = unix.Close(p.doorbell)
@@ -263,6 +275,16 @@ func (p *Page) SetParking(lead, limit time.Duration) {
 	}
 }
 
+// SetLateEntry sets whether the process's requests enter the device late. A page of version 1
+// has no such word.
+func (p *Page) SetLateEntry(e LateEntry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil && p.version >= 2 {
+		p.page.LateEntry.Store(uint32(e))
+	}
+}
+
 // Counters are the counters that the process keeps on its page.
 type Counters struct {
 	Launched, Completed uint64
@@ -271,6 +293,9 @@ type Counters struct {
 	HeldFor             time.Duration
 	ParkedFor           time.Duration
 	Saved               time.Duration
+	LateRequests        uint64        // requests that entered late
+	LateEarly           uint64        // of those, requests that the program waited for before the planned moment
+	LateFor             time.Duration // left to others by late entry
 	Flags               uint32
 	OpenRequests        uint32
 	Runtimes            uint32
@@ -297,6 +322,11 @@ func (p *Page) Counters() (c Counters) {
 	c.HeldFor = time.Duration(min(g.HeldFor.Load(), maxCounter))
 	c.ParkedFor = time.Duration(min(g.ParkedFor.Load(), maxCounter))
 	c.Saved = time.Duration(min(g.Saved.Load(), maxCounter))
+	if p.version >= 2 {
+		c.LateRequests = min(g.LateRequests.Load(), maxCounter)
+		c.LateEarly = min(g.LateEarly.Load(), c.LateRequests)
+		c.LateFor = time.Duration(min(g.LateFor.Load(), maxCounter))
+	}
 	return c
 }
 

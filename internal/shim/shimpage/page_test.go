@@ -290,3 +290,41 @@ func TestClosedPageDoesNothing(t *testing.T) {
 		t.Error("got descriptors of a closed page")
 	}
 }
+
+// TestLateEntry: the daemon's word reaches a process with a page of version 2 until the page is
+// closed, and no process with a page of version 1. Counters of late entry are limited, and of a
+// page of version 1 they are zero.
+func TestLateEntry(t *testing.T) {
+	s, err := shimpage.NewStatusPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	for _, version := range []uint32{1, 2} {
+		p, err := shimpage.NewPageOf(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		process := newProcess(t, p, s)
+		process.Page.ABI.Store(3 - version) // which the daemon does not read
+		p.SetLateEntry(shimpage.LateOn)
+		process.Page.LateRequests.Store(5)
+		process.Page.LateEarly.Store(7)
+		process.Page.LateFor.Store(math.MaxUint64)
+		word, c := process.Page.LateEntry.Load(), p.Counters()
+		if version == 1 {
+			if word != pageabi.LateOff || c != (shimpage.Counters{}) {
+				t.Errorf("version 1: the word is %d, the counters are %+v; want zero", word, c)
+			}
+			continue
+		}
+		if word != pageabi.LateOn || c.LateRequests != 5 || c.LateEarly != 5 || c.LateFor < 0 || c.LateFor > 1<<57 {
+			t.Errorf("version 2: the word is %d, the counters are %+v", word, c)
+		}
+		p.Close()
+		if word := process.Page.LateEntry.Load(); word != pageabi.LateOff {
+			t.Errorf("the word is %d after Close, want %d", word, pageabi.LateOff)
+		}
+	}
+}
