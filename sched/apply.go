@@ -41,6 +41,7 @@ func (s *Scheduler) apply(ev *Event) {
 	case DeviceTimeMeasured:
 		q.MeasuredAt = s.now
 		s.measure(q, ev.Duration)
+		q.visited(&ev.Visits)
 	case RequestStarted, RequestFinished:
 		s.request(d, q, ev)
 		return
@@ -197,6 +198,18 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 	}
 	q.lastMeasured = max(q.lastMeasured, total)
 	a.runnableFor = min(a.runnableFor, slack)
+}
+
+// visited updates the visits of q. Counts never decrease, and no more visits are full than
+// there are.
+func (q *Queue) visited(v *Visits) {
+	if !v.Known {
+		return
+	}
+	q.Visits.Known = true
+	q.Visits.Count = max(q.Visits.Count, v.Count)
+	q.Visits.Full = min(max(q.Visits.Full, v.Full), q.Visits.Count)
+	q.Visits.Arrived = max(q.Visits.Arrived, v.Arrived)
 }
 
 func (s *Scheduler) becameReady(q *Queue) {

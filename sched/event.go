@@ -21,7 +21,8 @@ const (
 	// the next event makes up for a lost one. Uses Queue, Counters.
 	Progressed
 	// DeviceTimeMeasured reports the device time that the hardware has measured
-	// for a queue since the queue was opened. Uses Queue, Duration.
+	// for a queue since the queue was opened, and its visits to the device if they
+	// are known. Uses Queue, Duration, Visits.
 	DeviceTimeMeasured
 	// RequestStarted reports that a request has begun, RequestFinished that one
 	// has ended. Both use Queue, and RequestFinished uses Duration: how long the
@@ -63,6 +64,7 @@ type Event struct {
 	Choice   PolicyChoice
 	Number   uint64
 	Plan     *Plan
+	Visits   Visits
 }
 
 // Outcome is the result of an action.

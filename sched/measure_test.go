@@ -6,6 +6,25 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
+// TestVisitsNeverDecrease checks that visits are kept, whatever is reported: counts never
+// decrease, no more visits are full than there are, and a report without visits is none.
+func TestVisitsNeverDecrease(t *testing.T) {
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return plans{"": grants(1)} }})
+	s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
+	for i, c := range []struct{ report, want sched.Visits }{
+		{sched.Visits{Count: 9}, sched.Visits{}},
+		{sched.Visits{Count: 5, Full: 3, Arrived: 7, Known: true}, sched.Visits{Count: 5, Full: 3, Arrived: 7, Known: true}},
+		{sched.Visits{Count: 4, Full: 2, Arrived: 6, Known: true}, sched.Visits{Count: 5, Full: 3, Arrived: 7, Known: true}},
+		{sched.Visits{Count: 6, Full: 8, Arrived: 8, Known: true}, sched.Visits{Count: 6, Full: 6, Arrived: 8, Known: true}},
+		{sched.Visits{}, sched.Visits{Count: 6, Full: 6, Arrived: 8, Known: true}},
+	} {
+		s.Step(sched.Time(i), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Visits: c.report}})
+		if got := queueOf(s, 1).Visits; got != c.want {
+			t.Errorf("after %+v: got %+v, want %+v", c.report, got, c.want)
+		}
+	}
+}
+
 // TestMeasuredTimeCountsWhileAStartIsPending checks that a queue is charged for what the
 // hardware measures between the order to start it and the report that it has started: it
 // may run as soon as the order is given.

@@ -105,6 +105,31 @@ type Counters struct {
 	Known     bool   // false if no backend can read them; the queue then counts as ready
 }
 
+// Visits are the periods in which the context of a queue was on the device, from one
+// context switch to the next. A queue that fills the device leaves when its slice is over,
+// and one that does not leaves earlier, by itself, if another queue waits. A queue that is
+// alone makes no visits: its context stays.
+type Visits struct {
+	Count uint64 // visits so far
+	Full  uint64 // of those, the visits that took about the device's default slice: see IsFull
+	// Arrived is when the last visit began that followed an absence of at least
+	// MinAbsence; zero if there was none. For an online queue that is the arrival of a
+	// request, late by as long as the queue waited for the device.
+	Arrived Time
+	Known   bool // false if no backend can read them
+}
+
+// MinAbsence is how long a queue must have been off its device for its next visit to
+// count as an arrival. Shorter absences occur within a request that waits for others.
+const MinAbsence = 5 * time.Millisecond
+
+// IsFull reports whether a visit ended because the slice was over: it took as long as the
+// slice and a context switch. Measured on an H200 with a slice of 2048 us: 2158 to 2217 us
+// in nine of ten visits of jobs that fill the GPU.
+func IsFull(visit, slice time.Duration) bool {
+	return visit >= slice-slice/16 && visit <= slice+slice/4
+}
+
 // State is the state of a queue.
 type State uint8
 
@@ -134,7 +159,8 @@ type Queue struct {
 	RequestSince  Time          // when the oldest of those started; zero if there is none
 	Can           Ability       // abilities, without those that proved unsupported
 	State         State
-	Measured      bool // Served is measured by the hardware, not estimated by the scheduler
+	Measured      bool   // Served is measured by the hardware, not estimated by the scheduler
+	Visits        Visits // as the hardware last measured them
 
 	act          actionState   // pending action and retries: reconcile.go
 	floor        floorMark     // recent service: floor.go

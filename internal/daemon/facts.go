@@ -136,8 +136,8 @@ func (f *facts) note(p hal.Process, r report) {
 }
 
 // DeviceTime implements hal.Facts.
-func (f *facts) DeviceTime(q hal.QueueHandle, total time.Duration) {
-	f.events = append(f.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.ID(), Duration: total})
+func (f *facts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
+	f.events = append(f.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.ID(), Duration: total, Visits: visits})
 }
 
 // Progress implements hal.Facts.

@@ -140,8 +140,8 @@ type Host interface {
 // Poll, on the same goroutine.
 type Facts interface {
 	// DeviceTime reports how long a queue has been on its device since it was opened,
-	// as measured by the hardware.
-	DeviceTime(q QueueHandle, total time.Duration)
+	// as measured by the hardware, and its visits if they are known.
+	DeviceTime(q QueueHandle, total time.Duration, visits sched.Visits)
 	// Progress reports how far a process has come since its gate or its queue was
 	// offered. It applies to all queues of the process.
 	Progress(p Process, c Progress)

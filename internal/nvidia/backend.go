@@ -262,7 +262,7 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 		if !g.due(now, turnInterval) || !g.due(now, b.interval(g)) {
 			continue
 		}
-		resident, ok := g.readTrace(now)
+		processes, ok := g.readTrace(now)
 		if !ok {
 			continue
 		}
@@ -273,11 +273,12 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 				continue
 			}
 			reported[pid] = true
-			d, traced := resident[pid]
+			p, traced := processes[pid]
 			if q.mps && !traced {
 				continue // the trace has the pids of the server's clients
 			}
-			f.DeviceTime(q.handle, d)
+			p.visits.Known = true // a process that the trace does not name has made none
+			f.DeviceTime(q.handle, p.resident, p.visits)
 		}
 	}
 }

@@ -98,6 +98,8 @@ func (b *Backend) gpu(uuid string, driver driverState) *gpu {
 	}
 	if g.trace != nil {
 		g.account = nvtrace.NewAccount(g.trace.Started())
+		g.account.MinAbsence = sched.MinAbsence
+		g.account.IsFull = func(visit time.Duration) bool { return sched.IsFull(visit, defaultSlice) }
 	} else {
 		b.log.Warn("context-switch trace cannot be read: device time is estimated", "gpu", uuid, "reason", g.traceErr)
 	}
@@ -150,10 +152,16 @@ func (g *gpu) due(now sched.Time, every time.Duration) bool {
 	return g.read == 0 || now.Sub(g.read) >= every
 }
 
-// readTrace reads the trace and returns for how long each process has been on the GPU so
-// far, by pid. ok is false without a trace, and before the first context switch, when the
-// process on the GPU is unknown. A trace that cannot be read is closed.
-func (g *gpu) readTrace(now sched.Time) (resident map[int]time.Duration, ok bool) {
+// presence is when a process was on a GPU.
+type presence struct {
+	resident time.Duration
+	visits   sched.Visits
+}
+
+// readTrace reads the trace and returns when each process was on the GPU so far, by pid.
+// ok is false without a trace, and before the first context switch, when the process on
+// the GPU is unknown. A trace that cannot be read is closed.
+func (g *gpu) readTrace(now sched.Time) (processes map[int]presence, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.read = now
@@ -171,11 +179,15 @@ func (g *gpu) readTrace(now sched.Time) (resident map[int]time.Duration, ok bool
 	}
 	g.clock = clock
 	g.account.Add(switches)
-	resident = make(map[int]time.Duration)
+	processes = make(map[int]presence)
 	for _, u := range g.account.Usage(clock) {
-		resident[int(u.PID)] = u.Resident
+		p := presence{u.Resident, sched.Visits{Count: u.SwitchIns, Full: u.Full, Known: true}}
+		if u.Arrived > 0 {
+			p.visits.Arrived = now.Add(time.Duration(u.Arrived - clock))
+		}
+		processes[int(u.PID)] = p
 	}
-	return resident, len(resident) > 0
+	return processes, len(processes) > 0
 }
 
 // closeTrace ends the trace. err is why; nil if the daemon shuts down. g.mu is held.

@@ -87,6 +87,24 @@ func TestPollReportsDeviceTime(t *testing.T) {
 	}
 }
 
+// TestPollReportsVisits checks that the visits of the trace are reported, full ones by the
+// GPU's own slice, and arrivals in the scheduler's time.
+func TestPollReportsVisits(t *testing.T) {
+	const us = int64(time.Microsecond)
+	trace := &fakeTrace{clock: 20_000 * us}
+	b, _ := traced(trace)
+	for i, at := range []int64{1000, 3200, 3300, 3600, 3700, 10_000, 10_100, 10_500} { // 1 and 2 in turn, each on and off
+		trace.switches = append(trace.switches, nvtrace.Switch{PID: uint32(1 + i/2%2), On: i%2 == 0, At: at * us, Seq: uint16(i)})
+	}
+	f := &fakeFacts{times: map[sched.QueueID]time.Duration{}, visits: map[sched.QueueID]sched.Visits{}}
+	b.Poll(sched.Time(time.Second), f)
+	arrived := sched.Time(time.Second - 9900*time.Microsecond)
+	want := map[sched.QueueID]sched.Visits{1: {Count: 2, Full: 1, Known: true}, 3: {Count: 2, Arrived: arrived, Known: true}}
+	if !maps.Equal(f.visits, want) {
+		t.Errorf("got %+v, want %+v", f.visits, want)
+	}
+}
+
 // TestTraceIsReadMoreOftenForTurns checks the interval at which the trace is read.
 func TestTraceIsReadMoreOftenForTurns(t *testing.T) {
 	for _, tt := range []struct {

@@ -105,7 +105,13 @@ func (q *fakeQueue) close() {
 // fakeFacts records what Poll reports.
 type fakeFacts struct {
 	hal.Facts
-	times map[sched.QueueID]time.Duration
+	times  map[sched.QueueID]time.Duration
+	visits map[sched.QueueID]sched.Visits
 }
 
-func (f *fakeFacts) DeviceTime(q hal.QueueHandle, total time.Duration) { f.times[q.ID()] = total }
+func (f *fakeFacts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
+	f.times[q.ID()] = total
+	if f.visits != nil {
+		f.visits[q.ID()] = visits
+	}
+}

@@ -81,7 +81,8 @@ func (d *device) readTrace(buf []sched.Event) []sched.Event {
 	d.engine.advance()
 	for _, q := range d.queues {
 		if !q.dead {
-			buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: q.resident})
+			q.visits.Known = d.model.Runlist != nil
+			buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: q.resident, Visits: q.visits})
 		}
 	}
 	return buf

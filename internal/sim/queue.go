@@ -59,6 +59,9 @@ type queue struct {
 	// resident is how long its context was on the device, busy or not: what the
 	// context-switch trace can tell.
 	resident       time.Duration
+	visits         sched.Visits
+	cameOnAt       sched.Time // when its context last came onto the device
+	leftAt         sched.Time // when it last left
 	lastCompletion sched.Time
 	unreported     bool      // counters have changed since the daemon last read them
 	attached       hal.Queue // as a backend attaches it

@@ -250,11 +250,33 @@ func (r *runlist) switchTo(q *queue, canCallOff bool) {
 func (r *runlist) onSwitchEnd() {
 	r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
 	r.account()
+	r.endVisit(r.phaseStart)
 	r.current, r.phase = r.target, idle
+	r.beginVisit()
 	if r.waiting(r.current) {
 		r.startTurn(r.current)
 	} else if n := r.next(r.current); n != nil {
 		r.switchTo(n, false)
+	}
+}
+
+// beginVisit counts the visit of the group that has come onto the GPU.
+func (r *runlist) beginVisit() {
+	q := r.current
+	q.visits.Count++
+	if q.leftAt > 0 && r.now().Sub(q.leftAt) >= sched.MinAbsence {
+		q.visits.Arrived = r.now()
+	}
+	q.cameOnAt = r.now()
+}
+
+// endVisit ends the visit of the group on the GPU, if there is one.
+func (r *runlist) endVisit(at sched.Time) {
+	if q := r.current; q != nil {
+		if sched.IsFull(at.Sub(q.cameOnAt), r.m.Slice) {
+			q.visits.Full++
+		}
+		q.leftAt = at
 	}
 }
 
@@ -268,6 +290,7 @@ func (r *runlist) changed(q *queue) {
 	case r.current == q && r.phase == running && !q.active():
 		r.leave(false)
 		if r.current == q {
+			r.endVisit(r.now())
 			r.current = nil // a disabled group is removed from the GPU
 		}
 	case r.current == q && r.phase == running:
@@ -275,6 +298,7 @@ func (r *runlist) changed(q *queue) {
 		r.scheduleEnds()
 	case r.current == q && (q.interrupted || q.dead) && r.phase == idle:
 		r.account()
+		r.endVisit(r.now())
 		r.current = nil
 	case r.waiting(q):
 		r.onNotice(q)

@@ -179,6 +179,7 @@ func (q *Queue) Withdraw(exited bool) <-chan struct{} {
 // Facts records what a backend reports when it is polled. It implements hal.Facts.
 type Facts struct {
 	DeviceTimes map[sched.QueueID]time.Duration
+	Visits      map[sched.QueueID]sched.Visits
 	Progresses  map[int]hal.Progress // the last, by pid
 	Started     map[int]int          // requests, by pid
 	Finished    map[int][]time.Duration
@@ -194,13 +195,15 @@ type Hint struct {
 // NewFacts returns empty Facts.
 func NewFacts() *Facts {
 	return &Facts{
-		DeviceTimes: make(map[sched.QueueID]time.Duration), Progresses: make(map[int]hal.Progress),
+		DeviceTimes: make(map[sched.QueueID]time.Duration), Visits: make(map[sched.QueueID]sched.Visits), Progresses: make(map[int]hal.Progress),
 		Started: make(map[int]int), Finished: make(map[int][]time.Duration), Hints: make(map[int][]Hint),
 	}
 }
 
 // DeviceTime implements hal.Facts.
-func (f *Facts) DeviceTime(q hal.QueueHandle, total time.Duration) { f.DeviceTimes[q.ID()] = total }
+func (f *Facts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
+	f.DeviceTimes[q.ID()], f.Visits[q.ID()] = total, visits
+}
 
 // Progress implements hal.Facts.
 func (f *Facts) Progress(p hal.Process, c hal.Progress) { f.Progresses[p.Info().PID] = c }

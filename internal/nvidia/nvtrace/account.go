@@ -25,6 +25,8 @@ type Usage struct {
 	PID       uint32
 	Resident  time.Duration // time that its contexts were on the GPU; never decreases
 	SwitchIns uint64        // how often one came on
+	Full      uint64        // of those, the visits for which Account.IsFull was true when they ended
+	Arrived   int64         // GPU time at which one last came on after none was for MinAbsence; zero: never
 	On        bool          // one is on now
 }
 
@@ -56,6 +58,9 @@ type Totals struct {
 // Account accepts any switches in any order and has no clock of its own. A zero Account
 // starts at the first time that Usage or Totals is called with.
 type Account struct {
+	IsFull     func(visit time.Duration) bool // counts visits by their length; may be nil
+	MinAbsence time.Duration                  // after which a process counts as arrived; zero: none does
+
 	begun   bool
 	pending []Switch
 	pids    map[uint32]*usage
@@ -63,6 +68,7 @@ type Account struct {
 
 	state  state
 	holder uint32 // in stateHeld: the pid on the GPU
+	cameOn int64  // in stateHeld: the time of its START; zero: unknown
 	since  int64  // time from here on is not attributed yet
 	endAt  int64  // in stateReleased: the time of the END
 
@@ -77,6 +83,9 @@ type Account struct {
 type usage struct {
 	resident int64
 	ins      uint64
+	full     uint64
+	arrived  int64
+	leftAt   int64 // the time of its last END; zero: none
 }
 
 type state int
@@ -112,7 +121,7 @@ func (a *Account) Usage(now int64) []Usage {
 	out := make([]Usage, 0, len(a.pids))
 	for pid, u := range a.pids {
 		on := a.state == stateHeld && a.accountedPID(a.holder) == pid
-		out = append(out, Usage{PID: pid, Resident: time.Duration(u.resident), SwitchIns: u.ins, On: on})
+		out = append(out, Usage{PID: pid, Resident: time.Duration(u.resident), SwitchIns: u.ins, Full: u.full, Arrived: u.arrived, On: on})
 	}
 	slices.SortFunc(out, func(x, y Usage) int { return cmp.Compare(x.PID, y.PID) })
 	return out
@@ -222,14 +231,25 @@ func (a *Account) start(s Switch, t int64) {
 		}
 		a.totals.Switching += time.Duration(t - a.since)
 	}
-	a.state, a.holder, a.since = stateHeld, s.PID, t
-	a.usageOf(s.PID).ins++
+	a.state, a.holder, a.since, a.cameOn = stateHeld, s.PID, t, s.At
+	u := a.usageOf(s.PID)
+	u.ins++
+	if a.MinAbsence > 0 && u.leftAt > 0 && s.At-u.leftAt >= int64(a.MinAbsence) {
+		u.arrived = s.At
+	}
 }
 
 // end accounts for a context that went off.
 func (a *Account) end(s Switch, t int64) {
+	u := a.usageOf(s.PID)
+	u.leftAt = s.At
 	switch {
-	case a.state == stateUnknown, a.state == stateHeld && a.holder == s.PID:
+	case a.state == stateHeld && a.holder == s.PID:
+		if a.IsFull != nil && a.IsFull(time.Duration(s.At-a.cameOn)) {
+			u.full++
+		}
+		a.addResident(s.PID, t)
+	case a.state == stateUnknown:
 		a.addResident(s.PID, t)
 	case a.state == stateHeld, a.state == stateReleased: // its START is missing
 		a.totals.Unpaired++

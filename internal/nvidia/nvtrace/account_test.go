@@ -231,3 +231,24 @@ func TestAccountSwitchTimes(t *testing.T) {
 		t.Errorf("got %d switches, P50 %v, P99 %v; want %d, 512ns, 1.014us", tot.Switches, tot.P50, tot.P99, 6*maxRecent)
 	}
 }
+
+// TestAccountVisits checks which visits are full, and which follow an absence.
+func TestAccountVisits(t *testing.T) {
+	a := NewAccount(0)
+	a.MinAbsence = 5 * time.Millisecond
+	a.IsFull = func(visit time.Duration) bool { return visit == 2*time.Millisecond }
+	a.Add(script(
+		[2]int64{1000 * us, 1}, [2]int64{3000 * us, -1}, // full
+		[2]int64{3100 * us, 2}, [2]int64{3600 * us, -2}, // the first visit is no arrival
+		[2]int64{3700 * us, 1}, [2]int64{5700 * us, -1}, // full, after a short absence
+		[2]int64{8600 * us, 2}, [2]int64{9000 * us, -2}, // after exactly MinAbsence
+		[2]int64{9100 * us, 1},
+	))
+	want := []Usage{
+		{PID: 1, Resident: time.Duration(4900 * us), SwitchIns: 3, Full: 2, On: true},
+		{PID: 2, Resident: time.Duration(900 * us), SwitchIns: 2, Arrived: 8600 * us},
+	}
+	if got := a.Usage(10_000 * us); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

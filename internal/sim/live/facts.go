@@ -7,7 +7,7 @@ import (
 )
 
 // Poll implements hal.Poller.
-func (b *Backend) Poll(_ sched.Time, f hal.Facts) {
+func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.host == nil {
@@ -23,6 +23,9 @@ func (b *Backend) Poll(_ sched.Time, f hal.Facts) {
 	b.facts = b.node.DeviceTimes(b.facts)
 	for _, ev := range b.facts {
 		if q := b.queues[ev.Queue]; q != nil && q.handle != nil {
+			if ev.Visits.Arrived > 0 {
+				ev.Visits.Arrived = now.Add(b.clock.until(ev.Visits.Arrived))
+			}
 			b.reportFact(q, ev, f)
 		}
 	}
@@ -70,7 +73,7 @@ func (b *Backend) reportFact(q *queue, ev sched.Event, f hal.Facts) {
 	wanted := !s.RequestsReported && (!q.node.Saturating || s.Attr.SLO > 0)
 	switch {
 	case ev.Kind == sched.DeviceTimeMeasured:
-		f.DeviceTime(q.handle, b.clock.real(ev.Duration))
+		f.DeviceTime(q.handle, b.clock.real(ev.Duration), ev.Visits)
 	case ev.Kind == sched.AttrsChanged:
 		at := pageabi.Now() + uint64(max(b.clock.until(ev.Attr.Expect), 0))
 		f.Hint(record, uint32(pageabi.HintExpect), int64(at))
