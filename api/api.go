@@ -143,7 +143,12 @@ type Shim struct {
 	Hits      uint64        `json:"hits"`     // of those, times the request arrived
 	ParkedFor time.Duration `json:"parked_ns"`
 	Saved     time.Duration `json:"saved_ns"` // by parked kernels, as the shim estimates
-	Ignored   uint64        `json:"ignored"`  // invalid hints and requests
+	// Late entry: requests that entered late, those of them that the program waited for before
+	// the planned moment, and how long the device was left to others.
+	LateRequests uint64        `json:"late_requests"`
+	LateEarly    uint64        `json:"late_early"`
+	LateFor      time.Duration `json:"late_ns"`
+	Ignored      uint64        `json:"ignored"` // invalid hints and requests
 }
 
 // Queue is a queue of a process: the unit that is scheduled.

@@ -37,6 +37,9 @@ func TestRowsAreComplete(t *testing.T) {
 		if want := r.YAML() + suffix; r.Key != want {
 			t.Errorf("%s: key %q, want %q", r.Name, r.Key, want)
 		}
+		if n := int64(len(r.Words)); (r.Type == TypeWord) != (n > 0) || n > 0 && (r.Min != 0 || r.Max != n-1) {
+			t.Errorf("%s: %d words for the values from %d to %d", r.Name, n, r.Min, r.Max)
+		}
 		if r.Uses != "" && r.field == nil {
 			t.Errorf("%s: policies use it, but it is not part of sched.Attr", r.Name)
 		}
@@ -139,6 +142,9 @@ func TestParse(t *testing.T) {
 		"share=2.5%":           "share 2.5% is not a whole percentage from 0% (an equal part of what is left) to 100%, such as 25%",
 		"share=NaN":            "share NaN is not a whole percentage from 0% (an equal part of what is left) to 100%, such as 25%",
 		"share=25":             "share 25 is not a whole percentage from 0% (an equal part of what is left) to 100%, such as 25%",
+		"late-entry=on":        "late-entry=on",
+		"late-entry=2":         "late-entry 2 is not one of off, auto, on",
+		"late-entry=":          `late-entry "" is not one of off, auto, on`,
 		"predict=1":            "predict 1 is not true or false",
 		"priority=99999999999": "priority 99999999999 is not a whole number from -2147483648 to 2147483647",
 		"colour=red":           `"colour=red" is not an attribute and its value, such as class=batch`,
@@ -168,6 +174,9 @@ func TestCheck(t *testing.T) {
 		{Must("bound=0 bound-batch=16"), BySet, ""},
 		{Must("class=batch predict=true"), ByRun, "predict is for class online only, not for batch: choose that class, or leave predict out"},
 		{Must("class=batch predict=false"), ByRun, ""},
+		{Must("class=batch late-entry=on"), ByRun, "late-entry is for class online only, not for batch: choose that class, or leave late-entry out"},
+		{Must("class=batch late-entry=off"), ByRun, ""},
+		{LateEntry.Of(3), BySet, "late-entry unknown-3 is not one of off, auto, on"},
 		{Must("bound=16 bound-batch=17"), BySet, "bound-batch 17 is more than bound 16"},
 		{Must("paused=true"), ByRun, "paused cannot be set by run, only by: set"},
 		{Must("expect=1ms"), BySet, "expect cannot be set by set, only by: hint, page"},
@@ -201,8 +210,8 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s: got %v, want %v: %v", data, back, v, err)
 		}
 	}
-	got, _ := json.Marshal(Must("class=batch slo=10ms share=25% paused=true"))
-	if want := `{"class":"batch","share_percent":25,"slo_ns":10000000,"paused":true}`; string(got) != want {
+	got, _ := json.Marshal(Must("class=batch slo=10ms share=25% late-entry=on paused=true"))
+	if want := `{"class":"batch","share_percent":25,"slo_ns":10000000,"late_entry":"on","paused":true}`; string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for text, want := range map[string]string{
@@ -214,6 +223,7 @@ func TestJSON(t *testing.T) {
 		`{"slo_ns":"10ms"}`:            `slo "10ms" is not a time from 0 (none) to 1h, such as 20ms; slo_ns is a whole number in nanoseconds`,
 		`{"slo_ns":-1}`:                "slo -1ns is not a time from 0 (none) to 1h, such as 20ms",
 		`{"paused":"yes"}`:             `paused "yes" is not true or false`,
+		`{"late_entry":2}`:             "late-entry 2 is not one of off, auto, on",
 		`{"colour":"red"}`:             `there is no attribute "colour"`,
 		`[]`:                           "json: cannot unmarshal array into Go value of type map[string]json.RawMessage",
 	} {

@@ -37,6 +37,7 @@ const (
 	Bound
 	BoundBatch
 	Predict
+	LateEntry
 	Idempotent
 	Focus
 	Paused
@@ -52,10 +53,11 @@ const (
 	TypeDuration             // nanoseconds
 	TypeBool                 // 0 or 1
 	TypePercent              // whole percent
+	TypeWord                 // index of one of Row.Words
 )
 
 func (t Type) String() string {
-	return [...]string{"class", "number", "duration", "bool", "percent"}[t]
+	return [...]string{"class", "number", "duration", "bool", "percent", "word"}[t]
 }
 
 // Way is a set of ways in which an attribute can be set.
@@ -91,17 +93,19 @@ type Row struct {
 	Type     Type
 	Min, Max int64
 	Default  int64
-	Zero     string // what 0 means; empty: the number 0
+	Zero     string   // what 0 means; empty: the number 0
+	Words    []string // of TypeWord: from Min to Max
 
 	Ways     Way
 	HintKind uint32 // enum gw_hint_kind of shim/abi.h; zero: none
 
 	// Uses is the name under which policy.Info.Uses lists the attribute. It is empty
 	// for an attribute that has the same effect under every policy.
-	Uses    string
-	Shim    bool   // it has no effect in a process without the shim
-	Runtime string // the shim applies it with this runtime only; empty: with any
-	Public  bool   // every user may see it, not only the owner of the process
+	Uses     string
+	Shim     bool     // it has no effect in a process without the shim
+	Runtimes []string // the shim applies it with these runtimes only; empty: with any
+	Online   bool     // it has no effect in another class
+	Public   bool     // every user may see it, not only the owner of the process
 
 	demand demand // which values ask for more of the device: see Limits
 	field  *field // where it goes in sched.Attr; nil: it is not part of it
@@ -117,6 +121,17 @@ const (
 
 	byOwner = ByRule | ByRun | BySet
 )
+
+// Values of LateEntry.
+const (
+	LateEntryOff  = iota // requests enter at once
+	LateEntryAuto        // late where the shim has measured that it pays
+	LateEntryOn          // late wherever it is possible
+
+	LateEntryDefault = LateEntryAuto
+)
+
+var lateEntryWords = []string{"off", "auto", "on"}
 
 var table = [count]Row{
 	Class: {
@@ -182,7 +197,7 @@ var table = [count]Row{
 	Expect: {
 		Name: "expect", Key: "expect_ns", Type: TypeDuration, Max: maxTime, Zero: "unknown",
 		Help: "time from now until the next request arrives",
-		Ways: ByHint | ByPage, HintKind: 7, Runtime: "cuda",
+		Ways: ByHint | ByPage, HintKind: 7, Runtimes: []string{"cuda"},
 		Uses: "expect", field: number(func(a *sched.Attr) *sched.Time { return &a.Expect }),
 	},
 	Bound: {
@@ -196,8 +211,14 @@ var table = [count]Row{
 		Ways: byOwner,
 	},
 	Predict: {
-		Name: "predict", Key: "predict", Type: TypeBool, Max: 1, Shim: true, Runtime: "cuda",
+		Name: "predict", Key: "predict", Type: TypeBool, Max: 1, Shim: true, Runtimes: []string{"cuda"}, Online: true,
 		Help: "take the device shortly before requests that arrive at a regular interval, in class online on CUDA",
+		Ways: byOwner,
+	},
+	LateEntry: {
+		Name: "late-entry", Key: "late_entry", Type: TypeWord, Words: lateEntryWords, Max: LateEntryOn, Default: LateEntryDefault,
+		Shim: true, Runtimes: []string{"cuda", "hip", "opencl"}, Online: true,
+		Help: "keep the first commands of a request from the device while the program launches the others, in class online beside batch work",
 		Ways: byOwner,
 	},
 	Idempotent: {

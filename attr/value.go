@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ func (r *Row) Takes() string {
 		return "a time " + limits + ", such as 20ms"
 	case TypeBool:
 		return "true or false"
+	case TypeWord:
+		return "one of " + strings.Join(r.Words, ", ")
 	case TypePercent:
 		return "a whole percentage " + limits + ", such as 25%"
 	}
@@ -48,6 +51,11 @@ func (r *Row) Format(v int64) string {
 		return strconv.FormatBool(v != 0)
 	case TypePercent:
 		return strconv.FormatInt(v, 10) + "%"
+	case TypeWord:
+		if v >= 0 && v < int64(len(r.Words)) {
+			return r.Words[v]
+		}
+		return "unknown-" + strconv.FormatInt(v, 10)
 	}
 	return strconv.FormatInt(v, 10)
 }
@@ -76,6 +84,9 @@ func (r *Row) parse(s string) (v int64, ok bool) {
 		return truth(s == "true"), s == "true" || s == "false"
 	case TypePercent:
 		return parsePercent(s)
+	case TypeWord:
+		i := slices.Index(r.Words, s)
+		return int64(i), i >= 0
 	}
 	v, err := strconv.ParseInt(strings.ReplaceAll(s, "_", ""), 10, 64)
 	return v, err == nil
@@ -129,7 +140,7 @@ func printable(value string) string {
 // toJSON returns a value as JSON.
 func (r *Row) toJSON(v int64) string {
 	switch r.Type {
-	case TypeClass:
+	case TypeClass, TypeWord:
 		return strconv.Quote(r.Format(v))
 	case TypeBool:
 		return r.Format(v)
@@ -137,12 +148,12 @@ func (r *Row) toJSON(v int64) string {
 	return strconv.FormatInt(v, 10)
 }
 
-// fromJSON reads a value from JSON: a class by its name, a time in nanoseconds.
+// fromJSON reads a value from JSON: a class or another word by its name, a time in nanoseconds.
 func (r *Row) fromJSON(data json.RawMessage) (int64, error) {
 	text := string(data)
 	switch r.Type {
-	case TypeClass:
-		_ = json.Unmarshal(data, &text) // what is not a string is not the name of a class either
+	case TypeClass, TypeWord:
+		_ = json.Unmarshal(data, &text) // what is not a string is not one of the words either
 		return r.Parse(text)
 	case TypeBool:
 		return r.Parse(text)

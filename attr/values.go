@@ -89,8 +89,20 @@ func (v Values) Check(way Way) error {
 	if v.v[Bound] > 0 && v.v[BoundBatch] > v.v[Bound] {
 		return fmt.Errorf("bound-batch %d is more than bound %d", v.v[BoundBatch], v.v[Bound])
 	}
-	if class := sched.Class(v.v[Class]); v.v[Predict] != 0 && v.Has(Class) && class != sched.Online {
-		return fmt.Errorf("predict is for class online only, not for %v: choose that class, or leave predict out", class)
+	return v.checkClass()
+}
+
+// checkClass returns an error if an attribute is asked for that has no effect in the class that
+// is set with it.
+func (v Values) checkClass() error {
+	class := sched.Class(v.v[Class])
+	if !v.Has(Class) || class == sched.Online {
+		return nil
+	}
+	for _, id := range v.IDs() {
+		if r := id.Row(); r.Online && v.v[id] > r.Default {
+			return fmt.Errorf("%s is for class online only, not for %v: choose that class, or leave %[1]s out", r.Name, class)
+		}
 	}
 	return nil
 }
@@ -205,6 +217,9 @@ func readYAML(f Form, r *Row) (int64, bool) {
 	case TypeClass:
 		i, ok := f.Word(name, r.Name, ClassNames())
 		return int64(Classes()[i].Class), ok
+	case TypeWord:
+		i, ok := f.Word(name, r.Name, r.Words)
+		return int64(i), ok
 	case TypeInteger:
 		return f.Integer(name, r.Min, r.Max)
 	case TypeDuration:

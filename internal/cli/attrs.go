@@ -33,6 +33,9 @@ func (f *attrFlags) register(cmd *cobra.Command, way attr.Way) {
 		if r.Default != 0 {
 			flag.DefValue = r.Format(r.Default)
 		}
+		if r.Type == attr.TypeWord {
+			_ = cmd.RegisterFlagCompletionFunc(r.Name, cobra.FixedCompletions(r.Words, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
+		}
 	}
 	_ = cmd.RegisterFlagCompletionFunc(attr.Class.String(), completeClass) // fails only for unknown flags
 }
@@ -65,8 +68,11 @@ func (f *attrFlag) Type() string   { return f.id.Row().Type.String() }
 // attrUsage returns the help text of an attribute's flag.
 func attrUsage(r *attr.Row) string {
 	s := r.Help
-	if r.Type == attr.TypeClass {
+	switch r.Type {
+	case attr.TypeClass:
 		s += ": " + strings.Join(attr.ClassNames(), ", ")
+	case attr.TypeWord:
+		s += ": " + strings.Join(r.Words, ", ")
 	}
 	if r.Zero != "" {
 		s += "; " + r.Format(0) + ": " + r.Zero
@@ -100,7 +106,7 @@ func completeClass(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 func needsShim(v attr.Values) string {
 	for _, id := range v.IDs() {
 		value, _ := v.Get(id)
-		if r := id.Row(); r.Shim && (r.Type != attr.TypeBool || value != 0) {
+		if r := id.Row(); r.Shim && (value != 0 || r.Type != attr.TypeBool && r.Type != attr.TypeWord) {
 			return r.Name
 		}
 	}

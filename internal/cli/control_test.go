@@ -390,8 +390,11 @@ func TestControlUsage(t *testing.T) {
 		"set 5 --class idle --predict":               "predict is for class online only, not for idle",
 		"run --slo 5ms --class batch --predict true": "predict is for class online only, not for batch",
 		"run --class batch --no-shim --bound 4 true": "--bound needs the shim: leave out --no-shim, or --bound",
-		"run --class batch --no-shim --bound-batch 4 true": "--bound-batch needs the shim: leave out --no-shim, or --bound-batch",
-		"run --class online --no-shim --predict true":      "--predict needs the shim: leave out --no-shim, or --predict",
+		"run --class batch --no-shim --bound-batch 4 true":  "--bound-batch needs the shim: leave out --no-shim, or --bound-batch",
+		"set 5 --class batch --late-entry on":               "late-entry is for class online only, not for batch",
+		"set 5 --late-entry maybe":                          "late-entry maybe is not one of off, auto, on",
+		"run --class online --no-shim --late-entry on true": "--late-entry needs the shim: leave out --no-shim, or --late-entry",
+		"run --class online --no-shim --predict true":       "--predict needs the shim: leave out --no-shim, or --predict",
 		"ps me":               `ps takes no arguments; got "me"`,
 		"daemon --speed 2":    "--speed is for a simulation: name its scenario with --sim",
 		"daemon --speed fast": "speed fast is not a number",
@@ -407,7 +410,7 @@ func TestControlUsage(t *testing.T) {
 func TestValidRuns(t *testing.T) {
 	for _, args := range []string{
 		"--class online --predict", "--slo 5ms --predict", "--predict", "--class batch --predict=false", "--weight 2",
-		"--class batch --no-shim --predict=false",
+		"--class batch --no-shim --predict=false", "--class batch --late-entry off", "--class online --no-shim --late-entry off",
 	} {
 		words := append(append([]string{"run"}, strings.Fields(args)...), "--", "/none/x")
 		if _, errs, code := call(words...); code != exitNotFound {
@@ -515,6 +518,21 @@ func TestPsFitsTheTerminal(t *testing.T) {
 	}
 }
 
+// TestPsShowsLateEntry: --wide shows what late entry did, if it did anything.
+func TestPsShowsLateEntry(t *testing.T) {
+	p := api.Process{PID: 7, Shim: &api.Shim{LateRequests: 120, LateEarly: 3, LateFor: 90 * time.Second}}
+	all := []api.Process{p, {PID: 8, Shim: &api.Shim{}}, {PID: 9}}
+	text := processesText(all, true, 0)
+	if !strings.Contains(text, "LATE ENTRY") || !strings.Contains(text, "120 (3 wrong) 1m30s") {
+		t.Errorf("got\n%s", text)
+	}
+	for name, text := range map[string]string{"narrow": processesText(all, false, 0), "none late": processesText(all[1:], true, 0)} {
+		if strings.Contains(text, "LATE") {
+			t.Errorf("%s: got\n%s", name, text)
+		}
+	}
+}
+
 // TestPsShowsStopMethod: the way in which AMD's queues are stopped follows the abilities.
 func TestPsShowsStopMethod(t *testing.T) {
 	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, KFDQueues: 3, Way: "own"}}, false)
@@ -527,11 +545,11 @@ func TestPsShowsStopMethod(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	p := api.Process{
 		PID: 7, Command: "serve", Attrs: from(attr.FromSet, "class=online weight=2 priority=-3 nice=5 share=25% slo=10ms deadline=20ms laxity=1ms"+
-			" work=3ms expect=1234567ns bound=5 bound-batch=3 predict=true idempotent=true focus=true paused=true"),
+			" work=3ms expect=1234567ns bound=5 bound-batch=3 predict=true late-entry=off idempotent=true focus=true paused=true"),
 		Ignored: []api.Ignored{{Name: "deadline", Mark: "ignored by slo"}, {Name: "predict", Mark: "ignored by opencl"}},
 	}
 	const want = "7 (serve): online, weight 2, priority -3, nice 5, share 25%, slo 10ms, deadline 20ms (ignored by slo), laxity 1ms, work 3ms, expect 1.23ms," +
-		" bound 5, bound-batch 3, predict (ignored by opencl), idempotent, focus, paused"
+		" bound 5, bound-batch 3, predict (ignored by opencl), late-entry off, idempotent, focus, paused"
 	if got := describe(&p); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

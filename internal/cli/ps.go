@@ -35,7 +35,9 @@ narrow terminal, or COLUMNS, leaves out columns and shortens text; --wide shows 
   GPU TIME    device time; after a ~ if it is estimated
   CAN         what can be done to the process: hold, deactivate, interrupt, slice, bound
   ATTRIBUTES  other attributes that were given; marked if the policy in force ignores them
-  REQUESTS    with --wide, if they are known: how long the last ones took, P50 and P99`,
+  REQUESTS    with --wide, if they are known: how long the last ones took, P50 and P99
+  LATE ENTRY  with --wide: requests that entered late, wrong guesses among them, and the
+              time that was left to other processes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := client.New("").Processes(cmd.Context())
@@ -61,21 +63,22 @@ func processesText(all []api.Process, wide bool, width int) string {
 	if len(all) == 0 {
 		return noProcesses
 	}
-	columns := []column{{"PID"}, {"USER"}, {"CLASS"}, {"GPU"}, {"STATE"}, {"SLICE"}, {"GPU TIME"}, {"CAN"}, {"ATTRIBUTES"}, {"REQUESTS"}, {"COMMAND"}}
+	columns := []column{{"PID"}, {"USER"}, {"CLASS"}, {"GPU"}, {"STATE"}, {"SLICE"}, {"GPU TIME"}, {"CAN"}, {"ATTRIBUTES"}, {"REQUESTS"}, {"LATE ENTRY"}, {"COMMAND"}}
 	for i := range all {
 		p := &all[i]
 		class := p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")"
 		for _, u := range usesOf(p) {
 			for i, cell := range []string{
 				strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can,
-				attrsText(p, attr.Paused), requestsText(p), printable(p.Command), // empty: the caller may not see it
+				attrsText(p, attr.Paused), requestsText(p), lateText(p), printable(p.Command), // empty: the caller may not see it
 			} {
 				columns[i] = append(columns[i], cmp.Or(cell, "-"))
 			}
 		}
 	}
 	columns = slices.DeleteFunc(columns, func(c column) bool {
-		return c[0] == "REQUESTS" && !wide || (c[0] == "REQUESTS" || c[0] == "ATTRIBUTES") && c.empty()
+		detail := c[0] == "REQUESTS" || c[0] == "LATE ENTRY"
+		return detail && !wide || (detail || c[0] == "ATTRIBUTES") && c.empty()
 	})
 	if !wide {
 		columns[len(columns)-1].cut(60)
@@ -159,6 +162,14 @@ func requestsText(p *api.Process) string {
 		return ""
 	}
 	return format.Duration(p.Requests.P50) + " " + format.Duration(p.Requests.P99)
+}
+
+// lateText returns how many requests of a process entered late, and what that gave to others.
+func lateText(p *api.Process) string {
+	if p.Shim == nil || p.Shim.LateRequests == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d (%d wrong) %s", p.Shim.LateRequests, p.Shim.LateEarly, longTime(p.Shim.LateFor))
 }
 
 // use describes the queues of a process on one device.

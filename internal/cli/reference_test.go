@@ -57,8 +57,8 @@ func usedBy(r *attr.Row) string {
 		by = append(by, strings.Join(users, ", "))
 	}
 	switch {
-	case r.Runtime != "":
-		by = append(by, "the shim with "+r.Runtime)
+	case len(r.Runtimes) > 0:
+		by = append(by, "the shim with "+strings.Join(r.Runtimes, ", "))
 	case r.Shim:
 		by = append(by, "the shim")
 	case r.Uses == "":

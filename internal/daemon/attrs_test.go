@@ -308,7 +308,8 @@ func TestIgnoredAttributes(t *testing.T) {
 		{"rr", "slo=0 class=standard predict=false", cuda, map[string]string{"class": "ignored by rr"}},
 		{"share", "share=20% weight=1", cuda, map[string]string{"class": "ignored by share"}},
 		{"wfq", "paused=true bound=4", opencl, map[string]string{}},
-		{"slo", "class=online predict=true", opencl, map[string]string{"predict": "ignored by opencl"}},
+		{"slo", "class=online late-entry=on predict=true", opencl, map[string]string{"predict": "ignored by opencl"}},
+		{"slo", "class=batch late-entry=off", opencl, map[string]string{"predict": "ignored by opencl", "late-entry": "ignored in class batch"}},
 		{"slo", "class=batch predict=true", cuda, map[string]string{"predict": "ignored in class batch", "share": "ignored by slo"}},
 	} {
 		if _, err := d.SetPolicy(ourselves, api.Policy{Name: c.policy}); err != nil {

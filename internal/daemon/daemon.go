@@ -78,6 +78,8 @@ type Daemon struct {
 	confFile  string                   // empty: none
 	confErr   error                    // why the file was refused when it was last read; nil: it is in force
 
+	nextBackgroundCheck sched.Time // see late.go
+
 	record func(order) // nil, or writes the result of an order to the journal; called without locks
 
 	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
@@ -93,6 +95,8 @@ type device struct {
 	hal.Device
 	info   hal.Info
 	policy api.Policy // its own; without a name it has the daemon's
+	// backgroundUntil is until when it counts as having batch or idle work: see late.go.
+	backgroundUntil sched.Time
 }
 
 // settleTime is how long the daemon waits for all changes to be undone, when it ends or
@@ -262,8 +266,9 @@ func (d *Daemon) Drain(buf []sched.Event) []sched.Event {
 	}
 	d.mu.Lock()
 	buf, again := d.facts.takeIn(d.events.take(buf))
+	changed := d.checkBackground(now)
 	d.mu.Unlock()
-	if again {
+	if again || changed {
 		d.Wake()
 	}
 	return buf

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/internal/shim"
+	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
@@ -104,7 +106,8 @@ func connectShim(socket, abi, runtime string) (net.Conn, *pagetest.Process, erro
 // runShimProcess is the process with a shim that the tests control: it reads commands from
 // stdin, one a line, and prints results.
 func runShimProcess(socket, runtime string) {
-	conn, p, err := connectShim(socket, "1", runtime)
+	version := strconv.Itoa(pageabi.Version)
+	conn, p, err := connectShim(socket, version, runtime)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -118,7 +121,7 @@ func runShimProcess(socket, runtime string) {
 		switch command {
 		case "connect": // again, as a shim does that has lost its daemon
 			conn.Close()
-			if conn, p, err = connectShim(socket, "1", runtime); err != nil {
+			if conn, p, err = connectShim(socket, version, runtime); err != nil {
 				fmt.Println(err)
 				return
 			}
@@ -145,6 +148,13 @@ func runShimProcess(socket, runtime string) {
 			at, idempotent := p.Page.Expect.Load(), p.Page.Idempotent.Load()
 			in := time.Duration(at) - time.Duration(shimpage.Monotonic(time.Now()))
 			fmt.Println(idempotent, in > 50*time.Second && in <= time.Minute)
+		case "late": // what the daemon says, and what the process counts
+			fmt.Println("late", p.Page.LateEntry.Load())
+		case "count-late":
+			p.Page.LateRequests.Store(7)
+			p.Page.LateEarly.Store(2)
+			p.Page.LateFor.Store(uint64(3 * time.Millisecond))
+			fmt.Println("counted")
 		case "expects":
 			at := p.Page.Expect.Load()
 			fmt.Println("expects", at != 0)

@@ -67,7 +67,7 @@ func (p *view) ignored(gate *hal.GateStats) []api.Ignored {
 	if gate != nil {
 		runtime = gate.Runtime
 	}
-	if runtime == attr.Expect.Row().Runtime && p.attr.Class == sched.Online {
+	if slices.Contains(attr.Expect.Row().Runtimes, runtime) && p.attr.Class == sched.Online {
 		given.Remove(attr.Expect) // the shim takes the device ahead of the request
 	}
 	out := ignoredBy(p.policies, given)
@@ -80,10 +80,10 @@ func (p *view) ignored(gate *hal.GateStats) []api.Ignored {
 		switch {
 		case !shim:
 			i.Mark, i.Reason = "ignored without the shim", "the process has no shim; 'giveway run' starts a program with it"
-		case r.Runtime != "" && runtime != "" && runtime != r.Runtime:
+		case len(r.Runtimes) > 0 && runtime != "" && !slices.Contains(r.Runtimes, runtime):
 			i.Mark = "ignored by " + runtime
-			i.Reason = fmt.Sprintf("the shim can do it for %s only, and the process uses %s", r.Runtime, runtime)
-		case id == attr.Predict && p.attr.Class != sched.Online:
+			i.Reason = fmt.Sprintf("the shim can do it for %s only, and the process uses %s", strings.Join(r.Runtimes, ", "), runtime)
+		case r.Online && p.attr.Class != sched.Online:
 			i.Mark = "ignored in class " + p.attr.Class.String()
 			i.Reason = fmt.Sprintf("the process is of class %v, and it works in class online only", p.attr.Class)
 		default:

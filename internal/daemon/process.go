@@ -41,6 +41,8 @@ type process struct {
 	idempotent *bool         // the process's own hint, which overrides its owner's; nil: none
 	announced  announcements // of requests by hints
 	expectAt   time.Time     // when its owner expects the next request
+
+	besideBackground bool // at the last checkBackground
 }
 
 // Info implements hal.Process.
@@ -72,7 +74,7 @@ func (d *Daemon) publish(p *process) {
 		TakesTurns: a.Class != sched.Online && !(a.Class == sched.Standard && bySlices),
 		WatchReady: watch, WatchRequests: watch, TimeRequests: a.Class == sched.Online, RequestsReported: p.requests.byAPI,
 		Bound: p.standingBound(bySlices), GateOnly: p.gateAlone() != nil,
-		Predict: p.attrs.Bool(attr.Predict), Idempotent: p.ownerSaysIdempotent(), ExpectAt: p.expectAt,
+		Predict: p.attrs.Bool(attr.Predict), LateEntry: p.lateEntry(), Idempotent: p.ownerSaysIdempotent(), ExpectAt: p.expectAt,
 	})
 }
 

@@ -23,6 +23,8 @@ type queue struct {
 	behind   *processGate // where gate was attached; it may have been withdrawn since
 	detail   hal.Detail
 	counters sched.Counters // as last reported to the scheduler
+
+	launchedAtCheck uint64 // counters.Launched at the last checkBackground
 }
 
 // ID implements hal.QueueHandle.

@@ -136,6 +136,7 @@ func (v *view) describeShim(s *hal.GateStats) *api.Shim {
 	}
 	return &api.Shim{
 		Runtime: s.Runtime, Launched: s.Launched, Completed: s.Completed, Holds: s.Holds, HeldFor: s.HeldFor, Overruns: s.Overruns,
-		Parked: s.Parked, Hits: s.Hits, ParkedFor: s.ParkedFor, Saved: s.Saved, Ignored: v.invalid + s.Invalid,
+		Parked: s.Parked, Hits: s.Hits, ParkedFor: s.ParkedFor, Saved: s.Saved,
+		LateRequests: s.LateRequests, LateEarly: s.LateEarly, LateFor: s.LateFor, Ignored: v.invalid + s.Invalid,
 	}
 }

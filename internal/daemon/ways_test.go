@@ -43,7 +43,7 @@ func shown(t *testing.T, c *client.Client, is func(api.Process) bool) map[string
 // example returns a value of an attribute other than its default, as JSON shows it.
 func example(r *attr.Row) (value int64, inJSON any) {
 	switch r.Type {
-	case attr.TypeClass:
+	case attr.TypeClass, attr.TypeWord:
 		return r.Max, r.Format(r.Max)
 	case attr.TypeBool:
 		return 1, true

@@ -205,10 +205,22 @@ type Settings struct {
 	Bound      Bound // on commands in flight, where the policy sets none
 	GateOnly   bool  // the process has no queue but its gate
 	Predict    bool  // take the device ahead of requests that arrive at a regular interval
-	Idempotent bool  // commands may be run twice
+	LateEntry  LateEntry
+	Idempotent bool // commands may be run twice
 	// ExpectAt is when the next request arrives, by order of the owner; zero: unknown.
 	ExpectAt time.Time
 }
+
+// LateEntry says when the requests of a process enter the device: at once, or when the process
+// has launched enough to keep it busy. The numbers are those of shim/abi.h.
+type LateEntry uint32
+
+// The values of LateEntry.
+const (
+	LateOff  LateEntry = iota // at once
+	LateAuto                  // late where the shim has measured that it pays
+	LateOn                    // late wherever it is possible
+)
 
 // Bound limits the commands in flight of a process.
 type Bound struct {
@@ -277,7 +289,12 @@ type GateStats struct {
 	Hits      uint64 // of those, times the arrival came
 	ParkedFor time.Duration
 	Saved     time.Duration // by parking, as the process estimates it
-	Invalid   uint64        // entries of the page that made no sense
+	// Late entry: requests that entered late, those of them that the program waited for before
+	// the planned moment, and how long the device was left to others.
+	LateRequests uint64
+	LateEarly    uint64
+	LateFor      time.Duration
+	Invalid      uint64 // entries of the page that made no sense
 }
 
 // QueueHandle is a queue that was offered and accepted.

@@ -114,6 +114,9 @@ func (p *page) shims(all []api.Process) {
 		{"parked_hits_total", "Times a request arrived while the device was held for it.", func(s *api.Shim) float64 { return float64(s.Hits) }},
 		{"parked_seconds_total", "Time that the device was held ahead of requests: the most that other processes lost.", func(s *api.Shim) float64 { return s.ParkedFor.Seconds() }},
 		{"saved_seconds_total", "Time that requests did not wait because of it, by the shim's estimate.", func(s *api.Shim) float64 { return s.Saved.Seconds() }},
+		{"late_requests_total", "Requests that entered the device late.", func(s *api.Shim) float64 { return float64(s.LateRequests) }},
+		{"late_early_total", "Of those, requests that the program waited for before the planned moment: wrong guesses.", func(s *api.Shim) float64 { return float64(s.LateEarly) }},
+		{"late_seconds_total", "Time for which late entry left the device to others.", func(s *api.Shim) float64 { return s.LateFor.Seconds() }},
 	} {
 		p.counter("giveway_shim_"+m.name, m.help)
 		for _, proc := range all {

@@ -28,7 +28,7 @@ var processes = []api.Process{
 	{
 		PID: 812, Command: "python --password=hunter2", User: "alice", UID: 1000, Attrs: attrs("class=online"), Container: "c0ffee", Pod: "web-0",
 		Queues:   []api.Queue{{ID: 1, Device: "GPU-a", State: "running", Served: 93*time.Second + 250*time.Millisecond, Measured: true}},
-		Shim:     &api.Shim{Runtime: "cuda", Launched: 9, Completed: 8, Holds: 2, HeldFor: time.Second, Overruns: 1, Parked: 5, Hits: 4, ParkedFor: time.Millisecond, Saved: time.Microsecond},
+		Shim:     &api.Shim{Runtime: "cuda", Launched: 9, Completed: 8, Holds: 2, HeldFor: time.Second, Overruns: 1, Parked: 5, Hits: 4, ParkedFor: time.Millisecond, Saved: time.Microsecond, LateRequests: 6, LateEarly: 1, LateFor: 3 * time.Millisecond},
 		Requests: &api.Requests{Count: 7, P50: time.Millisecond, P99: 2 * time.Millisecond},
 	},
 	{
@@ -124,6 +124,15 @@ giveway_shim_parked_seconds_total{pid="812"} 0.001
 # HELP giveway_shim_saved_seconds_total Time that requests did not wait because of it, by the shim's estimate.
 # TYPE giveway_shim_saved_seconds_total counter
 giveway_shim_saved_seconds_total{pid="812"} 1e-06
+# HELP giveway_shim_late_requests_total Requests that entered the device late.
+# TYPE giveway_shim_late_requests_total counter
+giveway_shim_late_requests_total{pid="812"} 6
+# HELP giveway_shim_late_early_total Of those, requests that the program waited for before the planned moment: wrong guesses.
+# TYPE giveway_shim_late_early_total counter
+giveway_shim_late_early_total{pid="812"} 1
+# HELP giveway_shim_late_seconds_total Time for which late entry left the device to others.
+# TYPE giveway_shim_late_seconds_total counter
+giveway_shim_late_seconds_total{pid="812"} 0.003
 # HELP giveway_requests_total Requests that finished.
 # TYPE giveway_requests_total counter
 giveway_requests_total{pid="812"} 7

@@ -335,6 +335,7 @@ func (c *connection) apply(s *hal.Settings) {
 	c.settings = s
 	c.gate.setStanding(standingBoundOf(s))
 	c.page.SetIdempotent(s.Idempotent)
+	c.page.SetLateEntry(shimpage.LateEntry(s.LateEntry))
 	if w := watchBits(s); w != c.watch {
 		c.watch = w
 		c.page.SetWatch(w)
@@ -402,6 +403,7 @@ func (c *connection) stats() hal.GateStats {
 	n := c.page.Counters()
 	return hal.GateStats{
 		Runtime: c.runtimeOf(n.Runtimes), Launched: n.Launched, Completed: n.Completed, Holds: n.Holds, HeldFor: n.HeldFor,
-		Overruns: n.Overruns, Parked: n.Parked, Hits: n.Hits, ParkedFor: n.ParkedFor, Saved: n.Saved, Invalid: c.page.InvalidEntries(),
+		Overruns: n.Overruns, Parked: n.Parked, Hits: n.Hits, ParkedFor: n.ParkedFor, Saved: n.Saved,
+		LateRequests: n.LateRequests, LateEarly: n.LateEarly, LateFor: n.LateFor, Invalid: c.page.InvalidEntries(),
 	}
 }

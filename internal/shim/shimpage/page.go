@@ -82,6 +82,7 @@ type Page struct {
 	hints     uint64       // number of hints read so far
 	requests  uint64       // number of requests read so far
 	invalid   uint64       // number of entries that were not valid
+	late      lateCounters // as last read
 }
 
 // NewPage creates a page of the highest version with an open gate and no bound, and a
@@ -323,11 +324,19 @@ func (p *Page) Counters() (c Counters) {
 	c.ParkedFor = time.Duration(min(g.ParkedFor.Load(), maxCounter))
 	c.Saved = time.Duration(min(g.Saved.Load(), maxCounter))
 	if p.version >= 2 {
-		c.LateRequests = min(g.LateRequests.Load(), maxCounter)
-		c.LateEarly = min(g.LateEarly.Load(), c.LateRequests)
-		c.LateFor = time.Duration(min(g.LateFor.Load(), maxCounter))
+		c.LateRequests, c.LateEarly, c.LateFor = p.late.read(g)
 	}
 	return c
+}
+
+// lateCounters are the counters of late entry. They never go back, whatever the process writes.
+type lateCounters struct{ requests, early, ns uint64 }
+
+func (l *lateCounters) read(g *pageabi.Page) (requests, early uint64, left time.Duration) {
+	l.early = max(l.early, min(g.LateEarly.Load(), maxCounter)) // before LateRequests, which the process increases first
+	l.requests = max(l.requests, min(g.LateRequests.Load(), maxCounter))
+	l.ns = max(l.ns, min(g.LateFor.Load(), maxCounter))
+	return l.requests, min(l.early, l.requests), time.Duration(l.ns)
 }
 
 // InvalidEntries returns how many hints and requests were not valid so far.

@@ -322,6 +322,11 @@ func TestLateEntry(t *testing.T) {
 		if word != pageabi.LateOn || c.LateRequests != 5 || c.LateEarly != 5 || c.LateFor < 0 || c.LateFor > 1<<57 {
 			t.Errorf("version 2: the word is %d, the counters are %+v", word, c)
 		}
+		process.Page.LateRequests.Store(4)
+		process.Page.LateFor.Store(0)
+		if again := p.Counters(); again != c {
+			t.Errorf("the counters went back from %+v to %+v", c, again)
+		}
 		p.Close()
 		if word := process.Page.LateEntry.Load(); word != pageabi.LateOff {
 			t.Errorf("the word is %d after Close, want %d", word, pageabi.LateOff)
