@@ -17,12 +17,15 @@
 #   torch     PyTorch with slices from the vendor's to the minimum; training with a bound
 #   bench     giveway bench without PyTorch: micro, hint, eight, weights, pause, poisson, priority
 #   bench-torch  giveway bench with PyTorch
+#   small     giveway bench: launch-bound batch jobs, saturating ones, loops of launch and wait
+#   late      giveway bench: launch-bound online programs, with late entry
+#   pool      giveway bench: batch jobs in the pool
 #
 # It starts only processes of its own and ends them by their ids.
 set -u
 cd "$(dirname "$0")"
 self=$(basename "$0")
-all=(contract daemon churn latency shim slo torch bench bench-torch)
+all=(contract daemon churn latency shim slo torch bench bench-torch small late pool)
 
 usage() { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$self"; }
 
@@ -157,6 +160,9 @@ bench() {
 
 group_bench() { bench 580 bench --cases micro,hint,eight,weights,pause,poisson,priority; }
 group_bench-torch() { bench 400 bench-torch --cases torch --length 8s; }
+group_small() { bench 400 small --cases small,loop --length 3s; }
+group_late() { bench 400 late --cases late --length 3s; }
+group_pool() { bench 300 pool --cases pool --length 3s; }
 
 for g in "${groups[@]}"; do
   echo "==== group $g"

@@ -49,14 +49,18 @@ func (o *online) register(set *flag.FlagSet) {
 	set.BoolVar(&o.wait, "wait", false, "run each time that \"start\" is read, not once at the beginning")
 }
 
-// arrivals returns when requests arrive. Exactly one of three flags must say it.
-func (o *online) arrivals() (a bench.Arrivals, err error) {
+// arrivals returns when requests arrive. Exactly one of three flags must say it. If
+// random is true, requests with a period arrive at random instead, at the same rate.
+func (o *online) arrivals(random bool) (a bench.Arrivals, err error) {
 	given := 0
 	if o.after > 0 {
 		a, given = bench.After(o.after), given+1
 	}
 	if o.every > 0 {
 		a, given = bench.Every(o.every), given+1
+		if random {
+			a = bench.Poisson(1/o.every.Seconds(), o.seed)
+		}
 	}
 	if o.poisson != "" {
 		rate, err := strconv.ParseFloat(strings.TrimSuffix(o.poisson, "/s"), 64)
@@ -85,7 +89,7 @@ func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) er
 	if err := parse(set, args); err != nil {
 		return err
 	}
-	if _, err := o.arrivals(); err != nil {
+	if _, err := o.arrivals(false); err != nil {
 		return usageError{err}
 	}
 	lines := make(chan string, 16)
@@ -112,13 +116,13 @@ func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) er
 		return err
 	}
 	if !o.wait {
-		return r.serve(to)
+		return r.serve(to, false)
 	}
 	for line := range lines {
-		if line != "start" {
-			return fmt.Errorf("read %q: want start or quit", line)
+		if line != "start" && line != startRandom {
+			return fmt.Errorf("read %q: want start, %s or quit", line, startRandom)
 		}
-		if err := r.serve(to); err != nil {
+		if err := r.serve(to, line == startRandom); err != nil {
 			return err
 		}
 	}
@@ -184,9 +188,12 @@ func (r *request) shorten(shape *bench.Shape) error {
 	return err
 }
 
+// startRandom is the command for a run with random arrivals.
+const startRandom = "start random"
+
 // serve does one run. Garbage collection is off: its pauses would count as latency.
-func (r *request) serve(to *bench.Writer) error {
-	arrivals, err := r.o.arrivals()
+func (r *request) serve(to *bench.Writer, random bool) error {
+	arrivals, err := r.o.arrivals(random)
 	if err != nil {
 		return err
 	}
@@ -204,7 +211,7 @@ func (r *request) serve(to *bench.Writer) error {
 	if err != nil {
 		return fmt.Errorf("after %d requests: %w", len(a.SamplesUs), err)
 	}
-	if r.o.poisson != "" {
+	if r.o.poisson != "" || random {
 		a.Seed = r.o.seed
 	}
 	return to.Send(bench.Message{PID: os.Getpid(), Answered: a})

@@ -177,3 +177,49 @@ func TestHarnessWithRealClients(t *testing.T) {
 		}
 	}
 }
+
+// TestBatchClientWorksAndRests checks --wait: nothing runs until "work", nor after "rest".
+func TestBatchClientWorksAndRests(t *testing.T) {
+	withFake(t)
+	cmd := program(t, "be", "--kernel", "1ms", "--depth", "4", "--wait", "--ns-per-iteration", "10")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	next := func() (m bench.Message) {
+		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &m) != nil {
+			t.Fatalf("got %q, want a message", lines.Text())
+		}
+		return m
+	}
+	if !next().Ready {
+		t.Fatal("want ready first")
+	}
+	for range 3 {
+		if done := next().Progress.Done; done != 4 {
+			t.Fatalf("got %d kernels before work, want the 4 of the warm-up", done)
+		}
+	}
+	for _, again := range []int64{1, 2} {
+		_, _ = in.Write([]byte("work\n"))
+		for next().Progress.Done < 4+again*20 {
+		}
+		_, _ = in.Write([]byte("rest\n"))
+		last := int64(-1)
+		for done := next().Progress.Done; done != last; done = next().Progress.Done { // 0.1 s apart
+			last = done
+		}
+	}
+	_, _ = in.Write([]byte("nonsense\n"))
+	message := ""
+	for lines.Scan() {
+		var m bench.Message
+		_ = json.Unmarshal(lines.Bytes(), &m)
+		message = m.Error
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(message, `"nonsense"`) {
+		t.Errorf("got %v, error %q; want an error that quotes the line", err, message)
+	}
+}

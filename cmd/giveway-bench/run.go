@@ -25,6 +25,7 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	set.DurationVar(&config.Length, "length", 5*time.Second, "`length` of each measurement")
 	set.IntVar(&config.Device, "device", 0, "CUDA's `index` of the GPU")
 	set.StringVar(&config.Python, "python", "python3", "Python `program` for the PyTorch cases")
+	mps := set.Bool("mps", true, "measure also with an MPS server, in the cases that have it")
 	if err := parse(set, args); err != nil {
 		return err
 	}
@@ -40,6 +41,10 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	config.Log = os.Stderr
 	if *giveway != "" {
 		config.Giveway = bench.Program(*giveway)
+		config.RunWith = []string{*giveway, "run"}
+	}
+	if *mps {
+		config.MPSControl = "nvidia-cuda-mps-control"
 	}
 	var saving error
 	config.Save = func(r *bench.Result) {

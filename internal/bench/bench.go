@@ -18,13 +18,17 @@ import (
 // Config configures a run. Client is required.
 type Config struct {
 	Client  []string      // command line of giveway-bench, without the subcommand
-	Giveway Giveway       // nil: measure alone and native only
+	Giveway Giveway       // nil: measure only without the daemon
+	RunWith []string      // command line of giveway run, without its flags
 	Python  string        // default python3
 	Device  int           // CUDA's index of the GPU
 	Length  time.Duration // of a measurement; default 5 s
 	Settle  time.Duration // between a change and the measurement; default 500 ms
+	Adapt   time.Duration // more time for the daemon to learn how the clients behave; default 1 s
 	Log     io.Writer     // one line for each phase; nil: none
 	Save    func(*Result) // called after each case, so that a failed run leaves a result
+
+	MPSControl string // NVIDIA's program that controls MPS; empty: do not measure with MPS
 }
 
 // harness is one run.
@@ -41,6 +45,7 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 	config.Python = cmp.Or(config.Python, "python3")
 	config.Length = cmp.Or(config.Length, 5*time.Second)
 	config.Settle = cmp.Or(config.Settle, 500*time.Millisecond)
+	config.Adapt = cmp.Or(config.Adapt, time.Second)
 	config.Log = cmp.Or(config.Log, io.Discard)
 	h := &harness{Config: config}
 	result := &Result{Started: time.Now().UTC(), Seconds: h.Length.Seconds(), Machine: thisMachine()}
@@ -77,7 +82,7 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 // calibrate measures the kernels for all clients, while the GPU is still idle.
 func (h *harness) calibrate(ctx context.Context, result *Result) error {
 	argv := slices.Concat(h.Client, []string{"calibrate", "--device", fmt.Sprint(h.Device)})
-	cl, m, err := startClient(ctx, argv[0], argv, startTimeout)
+	cl, m, err := startClient(ctx, clientOptions{name: argv[0], argv: argv, timeout: startTimeout})
 	if err != nil {
 		return fmt.Errorf("calibrate: %w", err)
 	}
@@ -98,19 +103,21 @@ func (h *harness) calibrate(ctx context.Context, result *Result) error {
 	return nil
 }
 
-// argv returns the command line of a client. kind is lc or be.
-func (h *harness) argv(c Case, l Load, kind string) []string {
-	program, shape := h.Client, h.calibration.Full
+// argv returns the command line of a client. It waits for a command to begin.
+func (h *harness) argv(c Case, l Load, online bool) []string {
+	program, kind, shape := h.Client, "be", h.calibration.Full
 	if c.Torch {
 		program = []string{h.Python, "-u", h.script}
 	}
-	argv := slices.Concat(program, []string{kind}, l.Args, []string{"--device", fmt.Sprint(h.Device)})
-	if kind == "lc" {
-		shape = h.calibration.Tiny
-		argv = append(argv, "--wait", "--seconds", fmt.Sprint(h.Length.Seconds()))
+	if online {
+		kind, shape = "lc", h.calibration.Tiny
 	}
-	if !c.Torch {
-		argv = append(argv, "--ns-per-iteration", fmt.Sprint(shape.NsPerIteration))
+	argv := slices.Concat(program, []string{kind}, l.Args, []string{"--wait", "--device", fmt.Sprint(h.Device)})
+	if online {
+		argv = append(argv, "--seconds", fmt.Sprint(h.Length.Seconds()))
 	}
-	return argv
+	if c.Torch {
+		return append(argv, "--lock", h.script+".lock")
+	}
+	return append(argv, "--ns-per-iteration", fmt.Sprint(shape.NsPerIteration))
 }

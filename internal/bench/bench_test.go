@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,10 +27,12 @@ func measureFake(t *testing.T, config Config, daemon *fakeDaemon, cases ...Case)
 	t.Setenv(fakeFolder, dir)
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise the race detector delays each exit by a second
 	config.Client = []string{os.Args[0]}
-	config.Settle, config.Length = 30*ms, 600*ms // a busy machine may stall for half of that
+	config.Settle, config.Adapt = 30*ms, ms
+	config.Length = cmp.Or(config.Length, 600*ms) // a busy machine may stall for half of that
 	if daemon != nil {
 		daemon.dir = dir
 		config.Giveway = daemon.order
+		config.RunWith = []string{os.Args[0], "run"}
 	}
 	return Run(context.Background(), config, cases)
 }
@@ -91,7 +94,7 @@ func TestManyClients(t *testing.T) {
 	for _, p := range r.Cases[0].Phases {
 		names = append(names, p.Name)
 	}
-	if want := []string{alone, onlineOnly, nativeIdle, native}; !slices.Equal(names, want) {
+	if want := []string{alone, onlineOnly, "native, online idle", native}; !slices.Equal(names, want) {
 		t.Errorf("without a daemon: got phases %q, want %q", names, want)
 	}
 	p := r.Cases[0].phase(native)
@@ -215,7 +218,7 @@ func sample() *Result {
 			p.Online = []OnlineResult{newOnlineResult("online", a)}
 		}
 		for i, r := range rates {
-			p.Batch = append(p.Batch, BatchResult{[]string{"heavy", "light"}[i], r})
+			p.Batch = append(p.Batch, BatchResult{Name: []string{"heavy", "light"}[i], Rate: r})
 		}
 		p.sum()
 		return p
@@ -230,7 +233,13 @@ func sample() *Result {
 		},
 	}
 	for i := range r.Cases {
-		r.Cases[i].compare()
+		c := &r.Cases[i]
+		for j := range c.Phases {
+			for k := range c.Phases[j].Batch {
+				c.Phases[j].Batch[k].AloneRate = c.Phases[0].BatchRate
+			}
+		}
+		c.compare()
 	}
 	return r
 }

@@ -1,26 +1,42 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// Case is a set of processes that is measured without the daemon and with it.
+// Case is a set of processes that is measured alone, together without the daemon, and
+// together with it.
 type Case struct {
 	Name, About string
-	Group       string // default: the name up to the first dash
-	Online      []Load // measured by the latency of their requests
-	Batch       []Load // measured by their rate; all do the same work
-	Pause       bool   // pause and resume the only batch load
-	Torch       bool   // the clients are the PyTorch script, not giveway-bench
+	Groups      []string // default: the name up to the first dash
+	Online      []Load   // measured by the latency of their requests
+	Batch       []Load   // measured by their rate
+	Pause       bool     // pause and resume the only batch load
+	Torch       bool     // the clients are the PyTorch script, not giveway-bench
+	Idle        bool     // measure also while the online clients are idle
+	Random      bool     // measure also with random arrivals at the same rate
+	Light       bool     // some batch loads do not fill the GPU, so that work kept cannot be computed
+	Prepared    bool     // with the daemon, measure only the setups
+	Setups      []Setup  // measured after the clients that nothing was prepared for
 }
 
-// is reports whether a name is that of the case or of its group.
+// is reports whether a name is that of the case or of one of its groups.
 func (c Case) is(name string) bool {
 	prefix, _, _ := strings.Cut(c.Name, "-")
-	return name == c.Name || name == cmp.Or(c.Group, prefix)
+	return name == c.Name || slices.Contains(c.Groups, name) || len(c.Groups) == 0 && name == prefix
+}
+
+// mixed reports whether the batch loads do different work, so that their rates cannot
+// be added.
+func (c Case) mixed() bool {
+	return slices.ContainsFunc(c.Batch, func(l Load) bool { return !slices.Equal(l.Args, c.Batch[0].Args) })
+}
+
+// firstLike returns the index of the first batch load that does the same work as load i.
+func (c Case) firstLike(i int) int {
+	return slices.IndexFunc(c.Batch, func(l Load) bool { return slices.Equal(l.Args, c.Batch[i].Args) })
 }
 
 // Load is one client process.
@@ -30,6 +46,24 @@ type Load struct {
 	Weight int
 	Args   []string
 }
+
+// Setup starts the clients of a case anew in another way, and measures them.
+type Setup struct {
+	Name string // of its phase
+	// MPS starts all clients in an MPS server, the online ones with the higher client
+	// priority, without the daemon.
+	MPS bool
+	// Run returns the flags of giveway run for a load. A load without flags is started
+	// plainly, and its class is set while it runs.
+	Run func(Load) string
+	// Alone measures the online clients also alone.
+	Alone bool
+	// Then changes an attribute of the online clients, and measures again.
+	Then []Change
+}
+
+// Change is a change of an attribute.
+type Change struct{ Name, Flag, Value string }
 
 func load(name, class string, weight int, args string) []Load {
 	return []Load{{Name: name, Class: class, Weight: weight, Args: strings.Fields(args)}}
@@ -49,7 +83,10 @@ func times(n int, loads []Load) []Load {
 }
 
 // Cases returns all cases, in order.
-func Cases() []Case {
+func Cases() []Case { return slices.Concat(kernelCases(), loopCases(), torchCases()) }
+
+// kernelCases returns the cases of kernels that fill the GPU.
+func kernelCases() []Case {
 	const job = "--kernel 212us --depth 64"
 	online := func(args string) []Load { return load("online", "online", 1, args) }
 	micro := online("--kernel 28us --alone 44us --after 5ms --awake")
@@ -58,28 +95,127 @@ func Cases() []Case {
 	versus := func(a, b int) []Load {
 		return append(load("heavy", "batch", a, job), load("light", "batch", b, job)...)
 	}
-	resnet := func(mode string) []Load { return load("resnet50", "online", 1, "--every-ms 20 --mode "+mode) }
-	training := load("training", "batch", 1, "")
+	inMicro := []string{"micro"}
 	return []Case{
 		{Name: "micro-40ms", About: "one kernel, 44 us alone, 5 ms after each answer, against batch kernels of 40 ms", Online: micro, Batch: long},
 		{Name: "micro-212us", About: "the same against batch kernels of 212 us", Online: micro, Batch: batch},
-		{Name: "long", Group: "micro", About: "an online kernel of 350 us against batch kernels of 212 us", Online: online("--kernel 350us --after 5ms"), Batch: batch},
-		{Name: "steps", Group: "micro", About: "requests of 20 kernels of 28 us, launched 50 us apart", Online: online("--kernel 28us --kernels 20 --gap 50us --every 20ms"), Batch: batch},
+		{Name: "long", Groups: inMicro, About: "an online kernel of 350 us against batch kernels of 212 us", Online: online("--kernel 350us --after 5ms"), Batch: batch},
+		{Name: "steps", Groups: inMicro, About: "requests of 20 kernels of 28 us, launched 50 us apart", Online: online("--kernel 28us --kernels 20 --gap 50us --every 20ms"), Batch: batch},
 		{Name: "hint", About: "as micro-212us, with two waiting kernels put on the GPU 300 us before each request", Online: online("--kernel 28us --after 5ms --parked 2 --lead 300us"), Batch: batch},
-		{Name: "eight", About: "one online client against eight batch processes", Online: micro, Batch: times(8, batch)},
+		{Name: "eight", About: "one online client against eight batch processes", Online: micro, Batch: times(8, batch), Idle: true},
 		{Name: "weights-3-1", About: "two batch processes of weights 3 and 1", Batch: versus(3, 1)},
 		{Name: "weights-8-1", About: "two batch processes of weights 8 and 1", Batch: versus(8, 1)},
 		{Name: "pause", About: "a batch process is paused and resumed", Batch: batch, Pause: true},
 		{
 			Name: "poisson", About: "five online clients with 40 random requests a second each, against five batch processes",
-			Online: times(5, online("--kernel 200us --poisson 40/s --seed #")), Batch: times(5, batch),
+			Online: times(5, online("--kernel 200us --poisson 40/s --seed #")), Batch: times(5, batch), Idle: true,
 		},
 		{
 			Name: "priority", About: "online work that fills the GPU against batch work that fills it too",
 			Batch: append(load("high", "online", 1, job), load("low", "batch", 1, job)...),
 		},
-		{Name: "torch-graph", About: "ResNet-50 as a CUDA graph every 20 ms against transformer training", Torch: true, Online: resnet("graph"), Batch: training},
-		{Name: "torch-eager", About: "ResNet-50 launched kernel by kernel every 20 ms against transformer training", Torch: true, Online: resnet("eager"), Batch: training},
+	}
+}
+
+// loopCases returns the cases of an online client that waits for each kernel and
+// launches the next after a gap.
+func loopCases() []Case {
+	var cases []Case
+	for _, gap := range []string{"1us", "60us", "200us"} {
+		setups := []Setup{{Name: underRun, Run: byClass}}
+		if gap == "1us" { // MPS does not depend on the gap: nothing is switched
+			setups = append(setups, Setup{Name: mpsPriority, MPS: true})
+		}
+		cases = append(cases, Case{
+			Name: "loop-" + gap, About: "an online loop of one kernel of 100 us, a wait and a gap of " + gap + ", against batch kernels of 200 us",
+			Online: load("online", "online", 1, "--kernel 100us --after "+gap), Batch: load("batch", "batch", 1, "--kernel 200us --depth 64"),
+			Setups: setups,
+		})
+	}
+	return cases
+}
+
+// torchCases returns the cases of PyTorch processes: ResNet-50 and a decoding
+// transformer as online work, training and ResNet-50 in a loop as batch work.
+func torchCases() []Case {
+	resnet := func(mode string) []Load { return load("resnet50", "online", 1, "--every-ms 20 --mode "+mode) }
+	loop := func(mode string) []Load { return load(mode, "online", 1, "--every-ms 0 --mode "+mode) }
+	training := load("training", "batch", 1, "--work train")
+	small := load("small", "batch", 1, "--work small")
+	big := load("big", "batch", 1, "--work big")
+	mps := Setup{Name: mpsPriority, MPS: true}
+	pool := Setup{Name: inPool, Run: inPoolIf(func(l Load) bool { return true })}
+	late := Setup{
+		Name: lateEntry, Alone: true, Run: lateOnline,
+		Then: []Change{{Name: lateAuto, Flag: "--late-entry", Value: "auto"}, {Name: lateOff, Flag: "--late-entry", Value: "off"}},
+	}
+	inSmall, inPools, inLate := []string{"small"}, []string{"pool"}, []string{"late"}
+	cases := []Case{
+		{Name: "torch-graph", About: "ResNet-50 as a CUDA graph every 20 ms against transformer training", Online: resnet("graph"), Batch: training},
+		{Name: "torch-eager", About: "ResNet-50 launched kernel by kernel every 20 ms against transformer training", Online: resnet("eager"), Batch: training},
+		{
+			Name: "many-small", Groups: inSmall, About: "four launch-bound batch jobs: ResNet-50 launched kernel by kernel, batch size 1",
+			Batch: times(4, small), Light: true,
+		},
+		{
+			Name: "many-small-online", Groups: inSmall, About: "the same with ResNet-50 as a CUDA graph every 20 ms",
+			Online: resnet("graph"), Batch: times(4, small), Light: true, Random: true, Setups: []Setup{mps},
+		},
+		{
+			Name: "heavy", Groups: inSmall, About: "three batch jobs that fill the GPU (ResNet-50, batch size 64), with ResNet-50 as a CUDA graph every 20 ms",
+			Online: resnet("graph"), Batch: times(3, big), Random: true, Setups: []Setup{mps},
+		},
+		{
+			Name: "pool-small", Groups: inPools, About: "four launch-bound batch jobs in the pool, with ResNet-50 as a CUDA graph every 20 ms",
+			Online: resnet("graph"), Batch: times(4, small), Light: true, Idle: true, Random: true, Prepared: true, Setups: []Setup{pool},
+		},
+		{
+			Name: "pool-mixed", Groups: inPools, About: "training and two launch-bound jobs in the pool, with ResNet-50 as a CUDA graph every 20 ms",
+			Online: resnet("graph"), Batch: slices.Concat(training, times(2, small)), Light: true,
+			Setups: []Setup{mps, {Name: inPoolSmall, Run: inPoolIf(func(l Load) bool { return l.Name != "training" })}, {Name: inPool, Run: pool.Run}},
+		},
+		{
+			Name: "eager-late", Groups: inLate, About: "ResNet-50 launched kernel by kernel every 20 ms, with late entry, against training",
+			Online: resnet("eager"), Batch: training, Random: true, Prepared: true, Setups: []Setup{mps, late},
+		},
+		{
+			Name: "eager-loop-late", Groups: inLate, About: "the same in a loop that never rests",
+			Online: loop("eager"), Batch: training, Prepared: true, Setups: []Setup{mps, late},
+		},
+		{
+			Name: "decode-late", Groups: inLate, About: "a transformer of 24 blocks that decodes without rest, with late entry, against training",
+			Online: loop("decode"), Batch: training, Prepared: true, Setups: []Setup{mps, late},
+		},
+		{
+			Name: "decode-every-late", About: "the same, one token every 20 ms",
+			Online: load("decode", "online", 1, "--every-ms 20 --mode decode"), Batch: training, Random: true, Prepared: true, Setups: []Setup{late},
+		},
+	}
+	for i := range cases {
+		cases[i].Torch = true
+	}
+	return cases
+}
+
+// byClass returns the flags of giveway run for the load's class.
+func byClass(l Load) string { return fmt.Sprintf("--class %s --weight %d", l.Class, l.Weight) }
+
+// lateOnline adds late entry for online loads.
+func lateOnline(l Load) string {
+	if l.Class == "online" {
+		return byClass(l) + " --late-entry on"
+	}
+	return byClass(l)
+}
+
+// inPoolIf puts the batch loads for which member returns true into the pool. Only they
+// are started with giveway run.
+func inPoolIf(member func(Load) bool) func(Load) string {
+	return func(l Load) string {
+		if l.Class == "batch" && member(l) {
+			return byClass(l) + " --pool"
+		}
+		return ""
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -37,15 +39,24 @@ type timedProgress struct {
 	read time.Time
 }
 
+// clientOptions says how to start a client.
+type clientOptions struct {
+	name    string
+	argv    []string
+	env     []string // added to the harness's own
+	timeout time.Duration
+}
+
 // startClient starts a process and waits until it is ready. It returns the message
 // that says so.
-func startClient(ctx context.Context, name string, argv []string, timeout time.Duration) (*client, Message, error) {
+func startClient(ctx context.Context, o clientOptions) (*client, Message, error) {
 	cl := &client{
-		name: name, cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), stderr: &lastBytes{},
+		name: o.name, cmd: exec.CommandContext(ctx, o.argv[0], o.argv[1:]...), stderr: &lastBytes{},
 		ready: make(chan Message, 1), answers: make(chan *Answered, 4), ended: make(chan struct{}),
 	}
 	cl.cmd.WaitDelay = quitTimeout
 	cl.cmd.Stderr = cl.stderr
+	cl.cmd.Env = append(os.Environ(), o.env...)
 	stdin, err := cl.cmd.StdinPipe()
 	if err != nil {
 		return nil, Message{}, err
@@ -55,16 +66,17 @@ func startClient(ctx context.Context, name string, argv []string, timeout time.D
 		err = cl.cmd.Start()
 	}
 	if err != nil {
-		return nil, Message{}, fmt.Errorf("%s: %w", name, err)
+		return nil, Message{}, fmt.Errorf("%s: %w", o.name, err)
 	}
 	cl.stdin, cl.pid = stdin, cl.cmd.Process.Pid
 	go cl.read(stdout)
 	select {
 	case m := <-cl.ready:
+		cl.pid = cmp.Or(m.PID, cl.pid) // giveway run starts the client as a child
 		return cl, m, nil
-	case <-time.After(timeout):
+	case <-time.After(o.timeout):
 		cl.kill()
-		return nil, Message{}, cl.error(fmt.Sprintf("not ready after %v", timeout))
+		return nil, Message{}, cl.error(fmt.Sprintf("not ready after %v", o.timeout))
 	case <-cl.ended:
 	}
 	select {
@@ -127,12 +139,17 @@ func (cl *client) error(what string) error {
 	return fmt.Errorf("%s: %s", cl.name, what)
 }
 
-// send writes a command to the client: start or quit.
+// send writes a command to the client: start, work, rest or quit.
 func (cl *client) send(command string) error {
-	if _, err := io.WriteString(cl.stdin, command+"\n"); err != nil {
+	if _, err := io.WriteString(cl.stdin, command+"\n"); err == nil {
+		return nil
+	}
+	select {
+	case <-cl.ended:
+		return cl.error("ended during the measurement")
+	case <-time.After(quitTimeout):
 		return cl.error("does not read its input: send " + command)
 	}
-	return nil
 }
 
 // samples waits for the samples of the last start.
@@ -149,20 +166,26 @@ func (cl *client) samples(ctx context.Context, timeout time.Duration) (*Answered
 	}
 }
 
-// rate returns the completions per second between two times, by the client's clock.
+// rate returns the completions per second between two times, by the client's clock. If
+// the client sent too little progress by then, rate waits for more.
 func (cl *client) rate(from, to time.Time) (float64, error) {
-	select {
-	case <-cl.ended:
-		return 0, cl.error("ended during the measurement")
-	default:
+	for end := to.Add(progressTimeout); ; to = time.Now() {
+		select {
+		case <-cl.ended:
+			return 0, cl.error("ended during the measurement")
+		default:
+		}
+		cl.mu.Lock()
+		rate, ok := rateOf(cl.progress, from, to)
+		cl.mu.Unlock()
+		if ok {
+			return rate, nil
+		}
+		if to.After(end) {
+			return 0, cl.error("sent too little progress to compute a rate")
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	cl.mu.Lock()
-	rate, ok := rateOf(cl.progress, from, to)
-	cl.mu.Unlock()
-	if !ok {
-		return 0, cl.error("sent too little progress to compute a rate")
-	}
-	return rate, nil
 }
 
 func rateOf(progress []timedProgress, from, to time.Time) (float64, bool) {
@@ -202,7 +225,11 @@ func (cl *client) stop() {
 	}
 }
 
+// kill kills the client, and giveway run where that started it.
 func (cl *client) kill() {
+	if cl.pid != cl.cmd.Process.Pid {
+		_ = syscall.Kill(cl.pid, syscall.SIGKILL)
+	}
 	_ = cl.cmd.Process.Kill()
 	<-cl.ended
 }

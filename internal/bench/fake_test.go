@@ -5,36 +5,62 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// fakeFolder is the environment variable that makes the test binary a fake client.
-// It names a folder through which the fake clients and the fake daemon communicate:
-// file be-PID exists for each batch client, and file PID holds the class that the
-// daemon has set, or "paused".
+// fakeFolder is the environment variable that makes the test binary a fake client, or a
+// fake giveway run. It names a folder through which the fake clients and the fake daemon
+// communicate: file be-PID exists while a batch client works, file PID holds the class
+// that the daemon has set, or "paused", and file started has a line for each client.
 const fakeFolder = "GIVEWAY_TEST_FAKE_CLIENT"
 
+// fakeFlags is the environment variable that holds the flags of the fake giveway run.
+const fakeFlags = "GIVEWAY_TEST_FAKE_FLAGS"
+
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(fakeFolder); dir != "" {
+	dir := os.Getenv(fakeFolder)
+	switch {
+	case dir == "":
+		os.Exit(m.Run())
+	case os.Args[1] == "run":
+		os.Exit(fakeRun(os.Args[2:]))
+	default:
 		fakeClient(dir, os.Args[1], os.Args[2:])
-		return
 	}
-	os.Exit(m.Run())
+}
+
+// fakeRun runs a client as a child, as giveway run does.
+func fakeRun(args []string) int {
+	end := slices.Index(args, "--")
+	cmd := exec.Command(args[end+1], args[end+2:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), fakeFlags+"="+strings.Join(args[:end], " "))
+	if err := cmd.Run(); err != nil {
+		return 1
+	}
+	return 0
 }
 
 func fakeClient(dir, what string, args []string) {
 	set := flag.NewFlagSet(what, flag.ExitOnError)
-	for _, name := range []string{"kernel", "depth", "after", "alone", "poisson", "gap", "every", "device", "parked", "lead", "kernels", "seed"} {
+	for _, name := range []string{
+		"kernel", "depth", "after", "alone", "poisson", "gap", "every", "device", "parked", "lead", "kernels", "seed",
+		"every-ms", "mode", "work",
+	} {
 		set.String(name, "", "")
 	}
 	perNs := set.Float64("ns-per-iteration", 0, "")
 	seconds := set.Float64("seconds", 0, "")
-	set.Bool("wait", false, "")
+	wait := set.Bool("wait", false, "")
 	set.Bool("awake", false, "")
+	lock := set.String("lock", "", "")
 	breaks := set.String("breaks", "", "")
 	_ = set.Parse(args)
 	w := NewWriter(os.Stdout)
@@ -43,8 +69,8 @@ func fakeClient(dir, what string, args []string) {
 		_ = w.Send(Message{Ready: true, GPU: "Fake GPU", Calibration: &Calibration{Full: shape, Tiny: shape}})
 		return
 	}
-	if *perNs != 10 {
-		_ = w.Send(Message{Error: "not calibrated"})
+	if *perNs != 10 && *lock == "" || !*wait {
+		_ = w.Send(Message{Error: "not calibrated, or not told to wait"})
 		os.Exit(1)
 	}
 	switch *breaks {
@@ -57,10 +83,29 @@ func fakeClient(dir, what string, args []string) {
 	case "soon":
 		go func() { time.Sleep(150 * ms); fmt.Fprintln(os.Stderr, "core dumped"); os.Exit(3) }()
 	}
+	noteStart(dir, what)
 	if what == "be" {
 		fakeBatch(dir, w)
 	}
 	fakeOnline(dir, w, *seconds)
+}
+
+// noteStart notes how the client was started, and joins the fake MPS server.
+func noteStart(dir, what string) {
+	flags, pipes := os.Getenv(fakeFlags), os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
+	if flags != "" {
+		_ = os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), []byte(strings.Fields(flags)[1]), 0o644)
+	}
+	line := what + " " + flags
+	if pipes != "" {
+		line += "MPS priority " + os.Getenv("CUDA_MPS_CLIENT_PRIORITY")
+		_ = os.WriteFile(filepath.Join(pipes, fmt.Sprintf("client-%d", os.Getpid())), nil, 0o644)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "started"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err == nil {
+		fmt.Fprintln(f, strings.TrimSpace(line))
+		f.Close()
+	}
 }
 
 func class(dir string) string {
@@ -68,17 +113,17 @@ func class(dir string) string {
 	return string(b)
 }
 
-// fakeBatch completes 1000 kernels per second unless it is paused.
+// fakeBatch completes 1000 kernels per second while it works, unless it is paused.
 func fakeBatch(dir string, w *Writer) {
 	own := filepath.Join(dir, fmt.Sprintf("be-%d", os.Getpid()))
-	_ = os.WriteFile(own, nil, 0o644)
 	_ = w.Send(Message{Ready: true, PID: os.Getpid()})
+	var working atomic.Bool
 	go func() {
 		start, done, idle := time.Now(), 0.0, time.Duration(0)
 		for last := start; ; {
 			time.Sleep(10 * ms)
 			now := time.Now()
-			if class(dir) == "paused" {
+			if !working.Load() || class(dir) == "paused" {
 				idle += now.Sub(last)
 			} else {
 				done, idle = done+1000*now.Sub(last).Seconds(), 0
@@ -88,16 +133,23 @@ func fakeBatch(dir string, w *Writer) {
 		}
 	}()
 	for in := bufio.NewScanner(os.Stdin); in.Scan() && in.Text() != "quit"; {
+		working.Store(in.Text() == "work")
+		if working.Load() {
+			_ = os.WriteFile(own, nil, 0o644)
+		} else {
+			_ = os.Remove(own)
+		}
 	}
 	_ = os.Remove(own)
 	os.Exit(0)
 }
 
-// fakeOnline takes 44 us alone, 1500 us beside a batch client, 210 us beside one with
-// class online.
+// fakeOnline takes 44 us alone, 1500 us beside a batch client that works, 210 us beside
+// one with class online, and twice as long with random arrivals.
 func fakeOnline(dir string, w *Writer, seconds float64) {
 	_ = w.Send(Message{Ready: true, PID: os.Getpid()})
 	for in := bufio.NewScanner(os.Stdin); in.Scan() && in.Text() != "quit"; {
+		time.Sleep(time.Duration(seconds * float64(time.Second))) // by then batch clients have read their commands
 		took := 44.0
 		if others, _ := filepath.Glob(filepath.Join(dir, "be-*")); len(others) > 0 {
 			took = 1500
@@ -105,11 +157,13 @@ func fakeOnline(dir string, w *Writer, seconds float64) {
 				took = 210
 			}
 		}
-		a := &Answered{}
+		if in.Text() == "start random" {
+			took *= 2
+		}
+		a := &Answered{Took: time.Duration(seconds * float64(time.Second))}
 		for i := range 100 {
 			a.SamplesUs = append(a.SamplesUs, took+float64(i)/10)
 		}
-		time.Sleep(time.Duration(seconds * float64(time.Second)))
 		_ = w.Send(Message{Answered: a})
 	}
 }
@@ -128,7 +182,44 @@ func (d *fakeDaemon) order(subcommand string, pid int, flags ...string) error {
 		if d.err != nil {
 			return d.err
 		}
-		state = flags[1] // after --class
+		if flags[0] != "--class" {
+			return nil
+		}
+		state = flags[1]
 	}
 	return os.WriteFile(filepath.Join(d.dir, strconv.Itoa(pid)), []byte(state), 0o644)
+}
+
+// fakePython writes a script that stands for Python: it runs fake clients.
+func fakePython(t *testing.T) string {
+	t.Helper()
+	return script(t, "python3", `[ "$2" = check ] && echo 2.9.0 && exit
+shift 2
+exec `+os.Args[0]+` "$@"
+`)
+}
+
+// fakeMPSControl writes a script that stands for nvidia-cuda-mps-control. Its server has
+// the fake clients that found its folder. It lists lose clients fewer.
+func fakeMPSControl(t *testing.T, lose int) string {
+	t.Helper()
+	return script(t, "nvidia-cuda-mps-control", fmt.Sprintf(`[ "$1" = -d ] && exit
+read -r command server
+cd "$CUDA_MPS_PIPE_DIRECTORY" || exit 1
+case $command in
+  get_server_list) echo 4242 ;;
+  get_client_list) [ "$server" = 4242 ] && ls | sed -n 's/^client-//p' | tail -n +%d ;;
+  quit) ;;
+  *) exit 1 ;;
+esac
+`, lose+1))
+}
+
+func script(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -8,16 +8,29 @@ import (
 	"time"
 )
 
-// Names of phases.
+// Names of phases, before the situation.
 const (
-	alone        = "alone"       // the first online client, then the first batch client
+	alone        = "alone"       // the first online client, then each kind of batch client
 	onlineOnly   = "online only" // all online clients, if there are several
 	native       = "native"      // all clients, without the daemon
-	nativeIdle   = "native, online idle"
-	underGiveway = "giveway"
-	givewayIdle  = "giveway, online idle"
+	underGiveway = "giveway"     // classes set while the clients run
+	underRun     = "giveway run" // clients with the shim
+	mpsPriority  = "MPS with priority"
+	lateEntry    = "late entry on"
+	lateAuto     = "late entry auto"
+	lateOff      = "late entry off"
+	inPool       = "pool"
+	inPoolSmall  = "pool of small jobs"
 	pausedPhase  = "paused"
 	resumedPhase = "resumed"
+)
+
+// Situations of a phase. The zero value is the usual one: all clients, and the online
+// ones with their own arrivals.
+const (
+	onlineIdle     = "online idle"
+	onlineAlone    = "alone"
+	randomArrivals = "random arrivals"
 )
 
 const (
@@ -25,6 +38,8 @@ const (
 	startTimeout = 60 * time.Second
 	torchTimeout = 300 * time.Second
 	quitTimeout  = 5 * time.Second
+
+	progressTimeout = 5 * time.Second // for progress that should have come in a measurement
 )
 
 // trial is a case during its measurement.
@@ -32,25 +47,32 @@ type trial struct {
 	*harness
 	c             Case
 	online, batch []*client
+	aloneRates    []float64 // of the batch loads
 	result        CaseResult
 }
 
-// measure runs one case. Its clients run through all phases.
+// measure runs one case. After a setup that fails it goes on with the next.
 func (h *harness) measure(ctx context.Context, c Case) CaseResult {
-	t := &trial{harness: h, c: c, result: CaseResult{Name: c.Name, About: c.About}}
+	t := &trial{harness: h, c: c, aloneRates: make([]float64, len(c.Batch))}
+	t.result = CaseResult{Name: c.Name, About: c.About, Light: c.Light, Mixed: c.mixed()}
 	switch {
 	case c.Torch && h.noTorch != "":
 		t.result.Skipped = h.noTorch
 	case c.Pause && h.Giveway == nil:
-		t.result.Skipped = "needs the daemon: run with --giveway"
+		t.result.Skipped = needsDaemon
 	}
 	if t.result.Skipped != "" {
 		fmt.Fprintf(h.Log, "%s: skipped: %s\n", c.Name, t.result.Skipped)
 		return t.result
 	}
-	err := t.phases(ctx)
-	for _, cl := range slices.Concat(t.online, t.batch) {
-		cl.stop()
+	err := t.unprepared(ctx)
+	t.stop()
+	for _, s := range c.Setups {
+		if reason := h.cannot(s); reason != "" {
+			t.result.Notes = append(t.result.Notes, s.Name+": not measured: "+reason)
+		} else if e := t.prepared(ctx, s); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", s.Name, e))
+		}
 	}
 	if err != nil {
 		t.result.Error = err.Error()
@@ -60,55 +82,37 @@ func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 	return t.result
 }
 
-func (t *trial) phases(ctx context.Context) error {
+// unprepared measures clients that nothing was prepared for: alone, native, and with
+// classes that are set while they run. The same processes run through all phases.
+func (t *trial) unprepared(ctx context.Context) error {
+	if err := t.start(ctx, Setup{}, nil); err != nil {
+		return err
+	}
 	if err := t.measureAlone(ctx); err != nil {
+		return err
+	}
+	if err := send("work", t.batch); err != nil {
 		return err
 	}
 	if t.c.Pause {
 		return t.pauseAndResume(ctx)
 	}
-	if err := t.start(ctx, t.c.Batch[len(t.batch):], "be", &t.batch); err != nil {
+	if err := t.together(ctx, native); err != nil || t.Giveway == nil || t.c.Prepared {
 		return err
 	}
-	if err := t.together(ctx, native, nativeIdle); err != nil {
+	if err := t.classify(func(Load) bool { return true }); err != nil {
 		return err
 	}
-	if t.Giveway == nil {
-		return nil
+	if err := sleep(ctx, t.Adapt); err != nil {
+		return err
 	}
-	// Online clients first: the daemon does not schedule batch clients without them.
-	for i, cl := range slices.Concat(t.online, t.batch) {
-		l := slices.Concat(t.c.Online, t.c.Batch)[i]
-		if err := t.Giveway("set", cl.pid, "--class", l.Class, "--weight", fmt.Sprint(l.Weight)); err != nil {
-			return fmt.Errorf("set %s (pid %d) to class %s, weight %d: %w", l.Name, cl.pid, l.Class, l.Weight, err)
-		}
-	}
-	return t.together(ctx, underGiveway, givewayIdle)
+	return t.together(ctx, underGiveway)
 }
 
-// start starts a client for each load, one after the other, and appends it to to.
-func (t *trial) start(ctx context.Context, loads []Load, kind string, to *[]*client) error {
-	timeout := startTimeout
-	if t.c.Torch {
-		timeout = torchTimeout
-	}
-	for _, l := range loads {
-		cl, _, err := startClient(ctx, l.Name, t.argv(t.c, l, kind), timeout)
-		if err != nil {
-			return fmt.Errorf("start %s: %w", l.Name, err)
-		}
-		*to = append(*to, cl)
-	}
-	return nil
-}
-
-// measureAlone measures the first online client, then all online clients, before any
-// batch client is started, and then the first batch client.
+// measureAlone measures the first online client, then all online clients, and then each
+// kind of batch client. The other clients rest.
 func (t *trial) measureAlone(ctx context.Context) error {
-	if err := t.start(ctx, t.c.Online, "lc", &t.online); err != nil {
-		return err
-	}
-	first, all := Phase{Name: alone}, Phase{Name: onlineOnly}
+	first, all, random := newPhase(alone, ""), newPhase(onlineOnly, ""), newPhase(alone, randomArrivals)
 	if len(t.online) > 0 {
 		if err := t.run(ctx, &first, t.online[:1], nil); err != nil {
 			return err
@@ -119,34 +123,51 @@ func (t *trial) measureAlone(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.start(ctx, t.c.Batch[:1], "be", &t.batch); err != nil {
-		return err
+	if t.c.Random {
+		if err := t.run(ctx, &random, t.online[:1], nil); err != nil {
+			return err
+		}
 	}
-	if err := t.run(ctx, &first, nil, t.batch); err != nil {
-		return err
+	for i, cl := range t.batch {
+		if like := t.c.firstLike(i); like < i {
+			t.aloneRates[i] = t.aloneRates[like]
+			continue
+		}
+		only := []*client{cl}
+		if err := errors.Join(send("work", only), t.run(ctx, &first, nil, only), send("rest", only)); err != nil {
+			return err
+		}
+		t.aloneRates[i] = first.Batch[len(first.Batch)-1].Rate
 	}
 	t.add(first)
 	if len(t.online) > 1 {
 		t.add(all)
 	}
+	if t.c.Random {
+		t.add(random)
+	}
 	return nil
 }
 
-// together measures all clients. If several batch clients share the GPU, it first
-// measures them while the online clients are idle.
-func (t *trial) together(ctx context.Context, name, idle string) error {
-	if len(t.online) > 0 && len(t.batch) > 1 {
-		if err := t.measurePhase(ctx, idle, nil, t.batch); err != nil {
+// together measures all clients, in each situation of the case.
+func (t *trial) together(ctx context.Context, name string) error {
+	if t.c.Idle {
+		if err := t.measurePhase(ctx, newPhase(name, onlineIdle), nil, t.batch); err != nil {
 			return err
 		}
 	}
-	return t.measurePhase(ctx, name, t.online, t.batch)
+	if err := t.measurePhase(ctx, newPhase(name, ""), t.online, t.batch); err != nil {
+		return err
+	}
+	if t.c.Random {
+		return t.measurePhase(ctx, newPhase(name, randomArrivals), t.online, t.batch)
+	}
+	return nil
 }
 
-func (t *trial) measurePhase(ctx context.Context, name string, online, batch []*client) error {
-	p := Phase{Name: name}
+func (t *trial) measurePhase(ctx context.Context, p Phase, online, batch []*client) error {
 	if err := t.run(ctx, &p, online, batch); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", p.Name, err)
 	}
 	t.add(p)
 	return nil
@@ -162,11 +183,13 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 	if err := sleep(ctx, t.Settle); err != nil {
 		return err
 	}
+	start := "start"
+	if p.Situation == randomArrivals {
+		start = "start random"
+	}
 	from := time.Now()
-	for _, cl := range online {
-		if err := cl.send("start"); err != nil {
-			return err
-		}
+	if err := send(start, online); err != nil {
+		return err
 	}
 	if err := sleep(ctx, t.Length); err != nil {
 		return err
@@ -184,7 +207,7 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 		if err != nil {
 			return err
 		}
-		p.Batch = append(p.Batch, BatchResult{Name: cl.name, Rate: r})
+		p.Batch = append(p.Batch, BatchResult{Name: cl.name, Rate: r, AloneRate: t.aloneRates[slices.Index(t.batch, cl)]})
 	}
 	p.sum()
 	return nil
@@ -198,7 +221,7 @@ func (t *trial) pauseAndResume(ctx context.Context) error {
 		return fmt.Errorf("pause %d: %w", cl.pid, err)
 	}
 	t.result.Pause = &PauseResult{PauseCallUs: us(time.Since(pause))}
-	if err := t.measurePhase(ctx, pausedPhase, nil, t.batch); err != nil {
+	if err := t.measurePhase(ctx, newPhase(pausedPhase, ""), nil, t.batch); err != nil {
 		return errors.Join(err, t.Giveway("resume", cl.pid))
 	}
 	t.result.Pause.StoppedAfterUs = us(cl.lastCompletion().Sub(pause))
@@ -207,7 +230,7 @@ func (t *trial) pauseAndResume(ctx context.Context) error {
 		return fmt.Errorf("resume %d: %w", cl.pid, err)
 	}
 	t.result.Pause.ResumeCallUs = us(time.Since(resume))
-	return t.measurePhase(ctx, resumedPhase, nil, t.batch)
+	return t.measurePhase(ctx, newPhase(resumedPhase, ""), nil, t.batch)
 }
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

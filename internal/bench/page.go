@@ -18,10 +18,15 @@ var templates embed.FS
 
 var page = htmlreport.Parse(templates, nil)
 
-// colours by phase.
+// colours by phase, of those that are in most cases.
 var colours = map[string]string{
-	alone: htmlreport.AloneColour, onlineOnly: "r2", native: htmlreport.NativeColour, nativeIdle: "r4",
-	underGiveway: "r1", givewayIdle: "r5", pausedPhase: htmlreport.NativeColour, resumedPhase: "r1",
+	alone: htmlreport.AloneColour, onlineOnly: "r2", native: htmlreport.NativeColour, native + ", " + onlineIdle: "r4",
+	underGiveway: "r1", underGiveway + ", " + onlineIdle: "r5", pausedPhase: htmlreport.NativeColour, resumedPhase: "r1",
+}
+
+// colour returns the colour of phase i.
+func (c *CaseResult) colour(i int) string {
+	return cmp.Or(colours[c.Phases[i].Name], htmlreport.RunColour(i))
 }
 
 // WriteHTML writes a page with the plots and tables of all cases.
@@ -52,7 +57,7 @@ func (c *CaseResult) Comparison() *htmlreport.Comparison {
 	var runs []htmlreport.Run
 	for i := range c.Phases {
 		if p := &c.Phases[i]; p.Name != alone {
-			runs = append(runs, c.comparisonRow(p))
+			runs = append(runs, c.comparisonRow(p, c.colour(i)))
 		}
 	}
 	return htmlreport.NewComparison(runs, "batch work kept", "P99 latency over P99 alone, logarithmic")
@@ -61,8 +66,8 @@ func (c *CaseResult) Comparison() *htmlreport.Comparison {
 // Tail draws the latency distributions of all phases.
 func (c *CaseResult) Tail() *htmlreport.TailPlot {
 	var series []htmlreport.Series
-	for _, p := range c.Phases {
-		s := htmlreport.Series{Name: p.Name, Colour: colours[p.Name]}
+	for i, p := range c.Phases {
+		s := htmlreport.Series{Name: p.Name, Colour: c.colour(i)}
 		for _, o := range p.Online {
 			latencies := stats.NewDistribution(o.durations()...)
 			s.Add(&latencies, 1)
@@ -72,12 +77,12 @@ func (c *CaseResult) Tail() *htmlreport.TailPlot {
 	return htmlreport.NewTailPlot("Latency distribution", "latency, logarithmic", series, format.Nanoseconds, false)
 }
 
-func (c *CaseResult) comparisonRow(p *Phase) htmlreport.Run {
-	run := htmlreport.Run{Name: p.Name, Colour: colours[p.Name], Kept: math.NaN(), Ratio: math.NaN()}
+func (c *CaseResult) comparisonRow(p *Phase, colour string) htmlreport.Run {
+	run := htmlreport.Run{Name: p.Name, Colour: colour, Kept: math.NaN(), Ratio: math.NaN()}
 	if p.Kept != nil {
 		run.Kept = *p.Kept
 		for i, b := range p.Batch {
-			size := stats.Ratio(b.Rate, c.phase(alone).BatchRate)
+			size := stats.Ratio(b.Rate, b.AloneRate)
 			run.Parts = append(run.Parts, htmlreport.Part{Name: b.Name, Colour: htmlreport.LightColour(i), Size: size, Kept: size})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -37,30 +38,46 @@ type Machine struct {
 type CaseResult struct {
 	Name    string       `json:"name"`
 	About   string       `json:"about"`
+	Light   bool         `json:"light,omitempty"` // see Case
+	Mixed   bool         `json:"mixed,omitempty"` // the batch clients do different work
 	Skipped string       `json:"skipped,omitempty"`
 	Error   string       `json:"error,omitempty"`
+	Notes   []string     `json:"notes,omitempty"` // what was not measured, and why
 	Phases  []Phase      `json:"phases,omitempty"`
 	Pause   *PauseResult `json:"pause,omitempty"`
 }
 
-// Phase is one measurement. Phase "alone" is two: the first online client, then the
-// first batch client.
+// Phase is one measurement. Phase "alone" is several: the first online client, then each
+// kind of batch client.
 type Phase struct {
-	Name   string         `json:"name"`
-	Online []OnlineResult `json:"online,omitempty"`
-	Batch  []BatchResult  `json:"batch,omitempty"`
+	Name      string         `json:"name"`
+	Situation string         `json:"situation,omitempty"` // the end of the name
+	Online    []OnlineResult `json:"online,omitempty"`
+	Batch     []BatchResult  `json:"batch,omitempty"`
 
 	Latency   *stats.Summary `json:"latency,omitempty"` // of the requests of all online clients
 	BatchRate float64        `json:"batch_per_s"`       // of all batch clients together
 	Kept      *float64       `json:"kept,omitempty"`    // stats.WorkKept of the batch clients
 	VsAlone   *Ratios        `json:"vs_alone,omitempty"`
 	VsNative  *Ratios        `json:"vs_native,omitempty"`
+
+	// BatchVsNative is the batch rate over that of phase native. If the clients do
+	// different work, it is the mean of each client's rate over its own.
+	BatchVsNative *float64 `json:"batch_vs_native,omitempty"`
+}
+
+func newPhase(name, situation string) Phase {
+	if situation != "" {
+		name += ", " + situation
+	}
+	return Phase{Name: name, Situation: situation}
 }
 
 // OnlineResult is the latencies of one client.
 type OnlineResult struct {
 	Name       string        `json:"name"`
 	Latency    stats.Summary `json:"latency"`
+	Rate       float64       `json:"per_s"` // of answers
 	Unanswered int           `json:"unfinished,omitempty"`
 	Seed       uint64        `json:"seed,omitempty"`
 	SamplesUs  []float64     `json:"samples_us"`
@@ -68,8 +85,9 @@ type OnlineResult struct {
 
 // BatchResult is the rate of one client.
 type BatchResult struct {
-	Name string  `json:"name"`
-	Rate float64 `json:"per_s"`
+	Name      string  `json:"name"`
+	Rate      float64 `json:"per_s"`
+	AloneRate float64 `json:"alone_per_s,omitempty"` // of a client that does the same work
 }
 
 // Ratios compares two latency distributions.
@@ -90,6 +108,9 @@ type PauseResult struct {
 func newOnlineResult(name string, a *Answered) OnlineResult {
 	o := OnlineResult{Name: name, SamplesUs: a.SamplesUs, Unanswered: a.Unanswered, Seed: a.Seed}
 	o.Latency = stats.Summarize(o.durations())
+	if a.Took > 0 {
+		o.Rate = float64(len(a.SamplesUs)) / a.Took.Seconds()
+	}
 	return o
 }
 
@@ -117,6 +138,14 @@ func (p *Phase) sum() {
 	}
 }
 
+func (p *Phase) answersPerSecond() float64 {
+	sum := 0.0
+	for _, o := range p.Online {
+		sum += o.Rate
+	}
+	return sum
+}
+
 func (p *Phase) unanswered() int {
 	n := 0
 	for _, o := range p.Online {
@@ -134,26 +163,57 @@ func (c *CaseResult) phase(name string) *Phase {
 	return nil
 }
 
-// compare fills in the ratios to phases alone and native, and the work kept. All
-// batch clients of a case do the same work, and each fills the GPU when alone.
+// compare fills in the ratios to phases alone and native in the same situation, and the
+// work kept. Each batch client fills the GPU when alone, unless the case is light.
 func (c *CaseResult) compare() {
-	base, shared := c.phase(alone), c.phase(native)
 	for i := range c.Phases {
 		p := &c.Phases[i]
-		if base != nil && p != base {
-			p.VsAlone = newRatios(p.Latency, base.Latency)
-			var work []stats.Work
-			for _, b := range p.Batch {
-				work = append(work, stats.Work{Rate: b.Rate, AloneRate: base.BatchRate, AloneUse: 1})
-			}
-			if kept, _ := stats.WorkKept(work); kept >= 0 { // not NaN
-				p.Kept = &kept
-			}
+		if p.Name == alone || p.Name == newPhase(alone, randomArrivals).Name {
+			continue
 		}
-		if shared != nil && p != shared && p != base {
+		base := c.phase(newPhase(alone, p.Situation).Name)
+		if base == nil {
+			base = c.phase(alone)
+		}
+		if base != nil {
+			p.VsAlone = newRatios(p.Latency, base.Latency)
+		}
+		p.Kept = c.kept(p)
+		if shared := c.phase(newPhase(native, p.Situation).Name); shared != nil && shared != p {
 			p.VsNative = newRatios(p.Latency, shared.Latency)
+			p.BatchVsNative = c.batchRatio(p, shared)
 		}
 	}
+}
+
+// kept returns nil where the work kept is not known.
+func (c *CaseResult) kept(p *Phase) *float64 {
+	var work []stats.Work
+	for _, b := range p.Batch {
+		work = append(work, stats.Work{Rate: b.Rate, AloneRate: b.AloneRate, AloneUse: 1})
+	}
+	if kept, _ := stats.WorkKept(work); kept >= 0 && !c.Light { // not NaN
+		return &kept
+	}
+	return nil
+}
+
+// batchRatio returns BatchVsNative of a phase, or nil where it has none.
+func (c *CaseResult) batchRatio(p, base *Phase) *float64 {
+	if len(p.Batch) == 0 || len(p.Batch) != len(base.Batch) {
+		return nil
+	}
+	ratio := stats.Ratio(p.BatchRate, base.BatchRate)
+	if c.Mixed {
+		ratio = 0
+		for i := range p.Batch {
+			ratio += stats.Ratio(p.Batch[i].Rate, base.Batch[i].Rate) / float64(len(p.Batch))
+		}
+	}
+	if math.IsNaN(ratio) || math.IsInf(ratio, 0) {
+		return nil // JSON has no such number
+	}
+	return &ratio
 }
 
 // newRatios returns nil if there is nothing to compare.

@@ -34,6 +34,9 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 	if p := c.Pause; p != nil {
 		fmt.Fprintf(w, "  pause took %.0f us, the last kernel ended after %.0f us; resume took %.0f us\n", p.PauseCallUs, p.StoppedAfterUs, p.ResumeCallUs)
 	}
+	for _, note := range c.Notes {
+		fmt.Fprintf(w, "  %s\n", note)
+	}
 	if c.Error != "" {
 		fmt.Fprintf(w, "  stopped by an error: %s\n", c.Error)
 	}
@@ -44,14 +47,15 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 func (c *CaseResult) table() *format.Table {
 	head := []string{""}
 	if c.hasOnline() {
-		head = append(head, "p50", "p90", "p99", "max", "p50/alone", "p99/alone", "p50/native", "p99/native", "requests", "unanswered")
+		head = append(head, "p50", "p90", "p99", "max", "p50/alone", "p99/alone", "p50/native", "p99/native", "requests", "per second", "unanswered")
 	}
 	names, first := c.batchColumns(), len(head)
 	head = append(head, names...)
-	if len(names) == 2 {
+	ratio := len(names) == 2 && !c.Mixed
+	if ratio {
 		head = append(head, "ratio")
 	}
-	head = append(head, "batch", "kept")
+	head = append(head, "batch", "batch/native", "kept")
 	t := &format.Table{}
 	t.Add(head...)
 	for i := range c.Phases {
@@ -59,21 +63,33 @@ func (c *CaseResult) table() *format.Table {
 		row := slices.Repeat([]string{format.Missing}, len(head))
 		row[0] = p.Name
 		copy(row[1:], p.latencyCells())
-		for j := range min(len(names), len(p.Batch)) {
-			row[first+j] = format.Rate(p.Batch[j].Rate)
+		for j, name := range names {
+			if k := slices.IndexFunc(p.Batch, func(b BatchResult) bool { return b.Name == name }); k >= 0 {
+				row[first+j] = format.Rate(p.Batch[k].Rate)
+			}
 		}
-		if len(names) == 2 && len(p.Batch) == 2 && p.Batch[1].Rate > 0 {
+		if ratio && len(p.Batch) == 2 && p.Batch[1].Rate > 0 {
 			row[first+2] = fmt.Sprintf("%.2f:1", p.Batch[0].Rate/p.Batch[1].Rate)
 		}
-		if len(p.Batch) > 0 {
-			row[len(row)-2] = format.Rate(p.BatchRate)
-		}
-		if p.Kept != nil {
-			row[len(row)-1] = format.Percent(*p.Kept)
-		}
+		copy(row[len(row)-3:], c.batchCells(p))
 		t.Add(row...)
 	}
 	return t
+}
+
+// batchCells returns the batch clients' rate, that over native, and the work kept.
+func (c *CaseResult) batchCells(p *Phase) []string {
+	cells := []string{format.Missing, format.Missing, format.Missing}
+	if len(p.Batch) > 0 && !c.Mixed {
+		cells[0] = format.Rate(p.BatchRate)
+	}
+	if p.BatchVsNative != nil {
+		cells[1] = format.Ratio(*p.BatchVsNative)
+	}
+	if p.Kept != nil {
+		cells[2] = format.Percent(*p.Kept)
+	}
+	return cells
 }
 
 // hasOnline reports whether any phase has latencies.
@@ -82,11 +98,11 @@ func (c *CaseResult) hasOnline() bool {
 }
 
 // batchColumns returns the names of the batch clients that get a column each: those
-// of a case without online clients, if there are several.
+// of a case without online clients, if there are several, and those that do different work.
 func (c *CaseResult) batchColumns() []string {
 	var names []string
-	i := slices.IndexFunc(c.Phases, func(p Phase) bool { return len(p.Batch) > 1 })
-	if i >= 0 && !c.hasOnline() {
+	i := slices.IndexFunc(c.Phases, func(p Phase) bool { return len(p.Batch) > 1 && p.Name != alone })
+	if i >= 0 && (!c.hasOnline() || c.Mixed) {
 		for _, b := range c.Phases[i].Batch {
 			names = append(names, b.Name)
 		}
@@ -108,15 +124,15 @@ func (p *Phase) latencyCells() []string {
 			cells = append(cells, format.Ratio(r.P50), format.Ratio(r.P99))
 		}
 	}
-	return append(cells, fmt.Sprint(l.Count), fmt.Sprint(p.unanswered()))
+	return append(cells, fmt.Sprint(l.Count), format.Rate(p.answersPerSecond()), fmt.Sprint(p.unanswered()))
 }
 
 // line is a phase in one line, for the log.
 func (p *Phase) line() string {
 	var parts []string
 	if l := p.Latency; l != nil {
-		parts = append(parts, fmt.Sprintf("P50 %s, P90 %s, P99 %s, max %s of %d requests",
-			format.Duration(l.P50), format.Duration(l.P90), format.Duration(l.P99), format.Duration(l.Max), l.Count))
+		parts = append(parts, fmt.Sprintf("P50 %s, P90 %s, P99 %s, max %s of %d requests, %s",
+			format.Duration(l.P50), format.Duration(l.P90), format.Duration(l.P99), format.Duration(l.Max), l.Count, format.Rate(p.answersPerSecond())))
 		if n := p.unanswered(); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d unanswered", n))
 		}

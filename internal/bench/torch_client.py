@@ -1,10 +1,14 @@
-"""The benchmark's PyTorch client: ResNet-50 inference (lc) or transformer
-training (be). It prints the same lines of JSON as giveway-bench."""
+"""The benchmark's PyTorch client: requests (lc) of ResNet-50 or of a decoding transformer,
+or batch work (be): training, or ResNet-50 in a loop. It prints the same lines of JSON as
+giveway-bench and reads the same commands."""
 
 import argparse
+import contextlib
 import ctypes
+import fcntl
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -31,14 +35,50 @@ def die_with_parent():
         pass  # the process also exits at the end of its input
 
 
-def read_words(started):
-    """Exits at "quit" or the end of the input, even if the GPU hangs."""
-    for line in sys.stdin:
-        if line.strip() == "quit":
-            break
-        if line.strip() == "start":
-            started.release()
-    os._exit(0)
+class Commands:
+    """The commands of the harness: start, for lc; work and rest, for be."""
+
+    def __init__(self, working):
+        self.starts = []  # arguments of start that are not served yet
+        self.changed = threading.Condition()
+        self.working = working
+
+    def read(self):
+        """Exits at "quit" or the end of the input, even if the GPU hangs."""
+        for line in sys.stdin:
+            command, _, argument = line.strip().partition(" ")
+            if command == "quit":
+                break
+            with self.changed:
+                if command == "start":
+                    self.starts.append(argument)
+                elif command in ("work", "rest"):
+                    self.working = command == "work"
+                else:
+                    send(error=f"read {line.strip()!r}: want start, work, rest or quit")
+                    break
+                self.changed.notify_all()
+        os._exit(0)
+
+    def next_start(self):
+        with self.changed:
+            self.changed.wait_for(lambda: self.starts)
+            return self.starts.pop(0)
+
+    def wait_for_work(self):
+        with self.changed:
+            self.changed.wait_for(lambda: self.working)
+
+
+@contextlib.contextmanager
+def warm_up_lock(path, exclusive):
+    """Keeps other clients off the GPU while cuDNN measures which algorithms are fast."""
+    if not path:
+        yield
+        return
+    with open(path, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
 
 
 def bottleneck(nn, into, mid, stride):
@@ -79,7 +119,7 @@ def resnet50(nn):
     return nn.Sequential(*layers)
 
 
-def request(torch, mode):
+def resnet_request(torch, graph):
     """Returns a function that serves one request and returns when it is done."""
     torch.backends.cudnn.benchmark = True
     model = resnet50(torch.nn).cuda().half().eval()
@@ -96,19 +136,70 @@ def request(torch, mode):
             model(x)
         stream.synchronize()
 
-    if mode == "eager":
+    if not graph:
         return eager
-    graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph, stream=stream):
+    captured = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(captured, stream=stream):
         y = model(x)
 
     def replay():
         with torch.cuda.stream(stream):
-            graph.replay()
+            captured.replay()
         stream.synchronize()
 
     replay.keep = y
     return replay
+
+
+def decoder(torch, blocks=24, width=2048, heads=16, cache=1024, words=32000):
+    """Returns a function that decodes one token and returns it: a transformer in fp16,
+    launched kernel by kernel, whose key-value cache is full. Each call depends on the
+    last one's token."""
+    functional, part = torch.nn.functional, width // heads
+    like = {"device": "cuda", "dtype": torch.half}
+
+    def weights(*shape):
+        return torch.randn(*shape, **like) * 0.02
+
+    class Block:
+        def __init__(self):
+            self.before, self.between = torch.ones(width, **like), torch.ones(width, **like)
+            self.qkv, self.out = weights(3 * width, width), weights(width, width)
+            self.up, self.down = weights(4 * width, width), weights(width, 4 * width)
+            self.keys, self.values = weights(1, heads, cache, part), weights(1, heads, cache, part)
+
+    with torch.inference_mode():
+        layers = [Block() for _ in range(blocks)]
+        embedding = torch.randn(words, width, **like)
+    state = {"token": 1, "position": 0}
+
+    def attend(layer, x, at):
+        h = functional.rms_norm(x, (width,), layer.before)
+        q, k, v = functional.linear(h, layer.qkv).view(1, 1, 3, heads, part).permute(2, 0, 3, 1, 4)
+        layer.keys[:, :, at:at + 1] = k
+        layer.values[:, :, at:at + 1] = v
+        a = functional.scaled_dot_product_attention(q, layer.keys, layer.values)
+        return functional.linear(a.transpose(1, 2).reshape(1, 1, width), layer.out)
+
+    def decode():
+        with torch.inference_mode():
+            at = state["position"] % cache
+            x = embedding[state["token"]].view(1, 1, width)
+            for layer in layers:
+                x = x + attend(layer, x, at)
+                h = functional.rms_norm(x, (width,), layer.between)
+                x = x + functional.linear(functional.gelu(functional.linear(h, layer.up)), layer.down)
+            state["token"] = functional.linear(x, embedding).argmax(-1).item()
+        state["position"] += 1
+        return state["token"]
+
+    return decode
+
+
+def request(torch, mode):
+    if mode == "decode":
+        return decoder(torch)
+    return resnet_request(torch, graph=mode == "graph")
 
 
 def until(t):
@@ -119,11 +210,18 @@ def until(t):
         pass
 
 
-def serve(do, period, seconds):
-    """Open loop: requests arrive at fixed times. The latency includes the wait."""
+def serve(do, period, seconds, seed):
+    """Serves requests for that long. With a period it is an open loop: requests arrive at
+    fixed times, or with a seed at random times at the same rate, and the latency includes
+    the wait. Without a period each request follows the last at once."""
     samples, unfinished = [], 0
+    rng = random.Random(seed)
+
+    def gap():
+        return rng.expovariate(1 / period) if seed and period else period
+
     start = time.monotonic()
-    end, arrival = start + seconds, start + period
+    end, arrival = start + seconds, start + gap()
     while arrival < end:
         if time.monotonic() > end + seconds:
             unfinished += 1
@@ -131,24 +229,27 @@ def serve(do, period, seconds):
             until(arrival)
             do()
             samples.append((time.monotonic() - arrival) * 1e6)
-        arrival += period
+        arrival = arrival + gap() if period else time.monotonic()
     took = int((time.monotonic() - start) * 1e9)
-    send(pid=os.getpid(), answered={"samples_us": samples, "unfinished": unfinished, "took_ns": took})
+    answered = {"samples_us": samples, "unfinished": unfinished, "took_ns": took}
+    if seed:
+        answered["seed"] = seed
+    send(pid=os.getpid(), answered=answered)
 
 
 def ready(torch):
     send(ready=True, pid=os.getpid(), gpu=torch.cuda.get_device_name(), cuda=torch.version.cuda or "")
 
 
-def lc(torch, args, started):
-    do = request(torch, args.mode)
-    for _ in range(50):
-        do()
+def lc(torch, args, commands):
+    with warm_up_lock(args.lock, exclusive=True):
+        do = request(torch, args.mode)
+        for _ in range(50):
+            do()
     ready(torch)
     while True:
-        if args.wait:
-            started.acquire()
-        serve(do, args.every_ms / 1e3, args.seconds)
+        how = commands.next_start() if args.wait else ""
+        serve(do, args.every_ms / 1e3, args.seconds, args.seed if how == "random" else 0)
         if not args.wait:
             return
 
@@ -174,11 +275,35 @@ def training(torch):
     return step
 
 
-def be(torch, args, _started):
-    step = training(torch)
-    for _ in range(5):
-        step()
-    torch.cuda.synchronize()
+def inference(torch, size):
+    """Returns a function that queues ResNet-50 for a batch of that size, launched kernel
+    by kernel. cuDNN chooses algorithms by rule, so that all processes have the same."""
+    model = resnet50(torch.nn).cuda().half().eval()
+    x = torch.randn(size, 3, 224, 224, device="cuda", dtype=torch.half)
+
+    def step():
+        with torch.inference_mode():
+            model(x)
+
+    return step
+
+
+def batch_work(torch, work):
+    """Returns a function that queues one step, and how many steps to queue ahead."""
+    if work == "small":  # launch-bound
+        step = inference(torch, 1)
+        return lambda: (step(), torch.cuda.synchronize()), 0
+    if work == "big":
+        return inference(torch, 64), 2
+    return training(torch), 1  # one step ahead, so that the GPU never waits for Python
+
+
+def be(torch, args, commands):
+    with warm_up_lock(args.lock, exclusive=False):
+        step, ahead = batch_work(torch, args.work)
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
     state = {"done": 0, "last": time.monotonic()}
     start = time.monotonic()
 
@@ -191,15 +316,22 @@ def be(torch, args, _started):
     ready(torch)
     threading.Thread(target=send_progress, daemon=True).start()
     waiting = []
+
+    def finish(all_but):
+        while len(waiting) > all_but:
+            waiting.pop(0).synchronize()
+            state["last"] = time.monotonic()
+            state["done"] += 1
+
     while True:
+        if not commands.working:
+            finish(0)
+            commands.wait_for_work()
         step()
         event = torch.cuda.Event(blocking=True)
         event.record()
         waiting.append(event)
-        if len(waiting) > 1:  # one step ahead, so that the GPU never waits for Python
-            waiting.pop(0).synchronize()
-            state["last"] = time.monotonic()
-            state["done"] += 1
+        finish(ahead)
 
 
 def check():
@@ -209,25 +341,32 @@ def check():
     print(torch.__version__)
 
 
-def main():
+def flags(words):
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["check", "lc", "be"])
     parser.add_argument("--device", type=int, default=0)
-    parser.add_argument("--mode", choices=["graph", "eager"], default="graph")
-    parser.add_argument("--every-ms", type=float, default=20)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--wait", action="store_true")
-    args = parser.parse_args()
+    parser.add_argument("--mode", choices=["graph", "eager", "decode"], default="graph", help="request of lc")
+    parser.add_argument("--every-ms", type=float, default=20, help="period of lc; 0: a loop that never rests")
+    parser.add_argument("--seconds", type=float, default=10, help="length of a run of lc")
+    parser.add_argument("--seed", type=int, default=1, help="of the random arrivals")
+    parser.add_argument("--work", choices=["train", "small", "big"], default="train", help="work of be")
+    parser.add_argument("--wait", action="store_true", help="begin at a command: start, or work")
+    parser.add_argument("--lock", default="", help="file to lock while warming up")
+    return parser.parse_args(words)
+
+
+def main():
+    args = flags(sys.argv[1:])
     if args.what == "check":
         return check()
     die_with_parent()
-    started = threading.Semaphore(0)
+    commands = Commands(working=not args.wait)
     if args.wait or args.what == "be":
-        threading.Thread(target=read_words, args=(started,), daemon=True).start()
+        threading.Thread(target=commands.read, daemon=True).start()
     try:
         import torch
         torch.cuda.set_device(args.device)
-        {"lc": lc, "be": be}[args.what](torch, args, started)
+        {"lc": lc, "be": be}[args.what](torch, args, commands)
     except Exception as e:  # the harness reads lines, not traces
         send(error=f"{type(e).__name__}: {e}"[:500])
         raise

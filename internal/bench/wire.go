@@ -8,9 +8,10 @@ import (
 )
 
 // Message is one line of JSON from a client to the harness. A client sends Ready
-// once. Then a batch client sends its progress ten times a second; an online client
-// reads "start" and answers with its samples, any number of times. Both end when
-// they read "quit" or the end of their input.
+// once. Then a batch client sends its progress ten times a second, and reads "work" and
+// "rest"; an online client reads "start", or "start random" for random arrivals, and
+// answers with its samples, any number of times. Both end when they read "quit" or the
+// end of their input.
 type Message struct {
 	Ready bool   `json:"ready,omitempty"`
 	PID   int    `json:"pid,omitempty"`

@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const needsDaemon = "needs the daemon: run with --giveway"
+
+// cannot returns why a setup cannot be measured here, or an empty string.
+func (h *harness) cannot(s Setup) string {
+	switch {
+	case s.MPS:
+		return h.noMPS()
+	case h.Giveway == nil || len(h.RunWith) == 0:
+		return needsDaemon
+	}
+	return ""
+}
+
+// prepared starts the clients in the setup's way, measures them, and stops them.
+func (t *trial) prepared(ctx context.Context, s Setup) error {
+	var server *mpsServer
+	if s.MPS {
+		var err error
+		if server, err = startMPS(ctx, t.MPSControl); err != nil {
+			return err
+		}
+		defer server.stop()
+	}
+	err := t.start(ctx, s, server)
+	defer t.stop() // before the MPS server
+	if err == nil && s.MPS {
+		err = server.check(ctx, slices.Concat(t.online, t.batch))
+	}
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, t.Settle); err != nil { // the daemon attaches a queue that has not changed for a while
+		return err
+	}
+	if err := t.classify(func(l Load) bool { return !s.MPS && s.Run(l) == "" }); err != nil {
+		return err
+	}
+	if s.Alone {
+		if err := t.measurePhase(ctx, newPhase(s.Name, onlineAlone), t.online, nil); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(send("work", t.batch), sleep(ctx, t.Adapt)); err != nil {
+		return err
+	}
+	if s.MPS {
+		return t.measurePhase(ctx, newPhase(s.Name, ""), t.online, t.batch)
+	}
+	if err := t.together(ctx, s.Name); err != nil {
+		return err
+	}
+	for _, change := range s.Then {
+		if err := t.change(ctx, change); err != nil {
+			return fmt.Errorf("%s: %w", change.Name, err)
+		}
+	}
+	return nil
+}
+
+// change changes an attribute of the online clients and measures all clients.
+func (t *trial) change(ctx context.Context, c Change) error {
+	for _, cl := range t.online {
+		if err := t.Giveway("set", cl.pid, c.Flag, c.Value); err != nil {
+			return fmt.Errorf("set %s (pid %d): %w", cl.name, cl.pid, err)
+		}
+	}
+	if err := sleep(ctx, t.Adapt); err != nil {
+		return err
+	}
+	return t.measurePhase(ctx, newPhase(c.Name, ""), t.online, t.batch)
+}
+
+// classify sets the classes of the chosen loads, those of online loads first: the daemon
+// does not schedule batch clients without them.
+func (t *trial) classify(chosen func(Load) bool) error {
+	loads := slices.Concat(t.c.Online, t.c.Batch)
+	for i, cl := range slices.Concat(t.online, t.batch) {
+		l := loads[i]
+		if !chosen(l) {
+			continue
+		}
+		if err := t.Giveway("set", cl.pid, "--class", l.Class, "--weight", fmt.Sprint(l.Weight)); err != nil {
+			return fmt.Errorf("set %s (pid %d) to class %s, weight %d: %w", l.Name, cl.pid, l.Class, l.Weight, err)
+		}
+	}
+	return nil
+}
+
+// start starts a client for each load and waits until all are ready. Batch clients rest.
+// PyTorch clients start at the same time, because each takes seconds; the others one
+// after the other, because an online client may calibrate itself.
+func (t *trial) start(ctx context.Context, s Setup, server *mpsServer) error {
+	loads := slices.Concat(t.c.Online, t.c.Batch)
+	clients, failed := make([]*client, len(loads)), make([]error, len(loads))
+	startOne := func(i int) {
+		o := clientOptions{name: loads[i].Name, timeout: startTimeout, argv: t.argv(t.c, loads[i], i < len(t.c.Online))}
+		if s.Run != nil {
+			if flags := strings.Fields(s.Run(loads[i])); len(flags) > 0 {
+				o.argv = slices.Concat(t.RunWith, flags, []string{"--"}, o.argv)
+			}
+		}
+		if server != nil {
+			o.env = server.env(i < len(t.c.Online))
+		}
+		if t.c.Torch {
+			o.timeout = torchTimeout
+		}
+		if clients[i], _, failed[i] = startClient(ctx, o); failed[i] != nil {
+			failed[i] = fmt.Errorf("start %s: %w", loads[i].Name, failed[i])
+		}
+	}
+	var all sync.WaitGroup
+	for i := range loads {
+		if t.c.Torch {
+			all.Go(func() { startOne(i) })
+		} else if startOne(i); failed[i] != nil {
+			break
+		}
+	}
+	all.Wait()
+	if err := errors.Join(failed...); err != nil {
+		stopClients(clients)
+		return err
+	}
+	t.online, t.batch = clients[:len(t.c.Online)], clients[len(t.c.Online):]
+	return nil
+}
+
+// stop stops all clients.
+func (t *trial) stop() {
+	stopClients(slices.Concat(t.online, t.batch))
+	t.online, t.batch = nil, nil
+}
+
+// stopClients stops clients at the same time. Those that are nil were not started.
+func stopClients(clients []*client) {
+	var all sync.WaitGroup
+	for _, cl := range clients {
+		if cl != nil {
+			all.Go(cl.stop)
+		}
+	}
+	all.Wait()
+}
+
+// send sends a command to clients.
+func send(command string, clients []*client) error {
+	for _, cl := range clients {
+		if err := cl.send(command); err != nil {
+			return err
+		}
+	}
+	return nil
+}

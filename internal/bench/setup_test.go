@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// started returns how the clients of the last run were started, sorted.
+func started(t *testing.T, daemon *fakeDaemon) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(daemon.dir, "started"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	slices.Sort(lines)
+	return lines
+}
+
+func phaseNames(c CaseResult) (names []string) {
+	for _, p := range c.Phases {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func TestSetups(t *testing.T) {
+	daemon := &fakeDaemon{}
+	config := Config{Python: fakePython(t), MPSControl: fakeMPSControl(t, 0), Length: 100 * ms}
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, want := range []struct {
+		name            string
+		phases          []string
+		starts, changes []string
+	}{
+		{
+			name:   "pool-mixed",
+			phases: []string{alone, native, underGiveway, mpsPriority, inPoolSmall, inPool},
+			starts: []string{
+				"be", "be", "be", "lc", // nothing prepared
+				"be MPS priority 1", "be MPS priority 1", "be MPS priority 1", "lc MPS priority 0",
+				"be", "be --class batch --weight 1 --pool", "be --class batch --weight 1 --pool", "lc",
+				"be --class batch --weight 1 --pool", "be --class batch --weight 1 --pool", "be --class batch --weight 1 --pool", "lc",
+			},
+			changes: []string{
+				"set --class online --weight 1", "set --class batch --weight 1", "set --class batch --weight 1", "set --class batch --weight 1",
+				"set --class online --weight 1", "set --class batch --weight 1", "set --class online --weight 1",
+			},
+		},
+		{
+			name: "eager-late",
+			phases: []string{
+				alone, "alone, random arrivals", native, "native, random arrivals", mpsPriority,
+				"late entry on, alone", lateEntry, "late entry on, random arrivals", lateAuto, lateOff,
+			},
+			starts:  []string{"be", "lc", "be MPS priority 1", "lc MPS priority 0", "be --class batch --weight 1", "lc --class online --weight 1 --late-entry on"},
+			changes: []string{"set --late-entry auto", "set --late-entry off"},
+		},
+	} {
+		var log bytes.Buffer
+		config.Log, daemon.orders = &log, nil
+		r, err := measureFake(t, config, daemon, named(t, want.name)...)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", want.name, err, &log)
+		}
+		c := r.Cases[0]
+		if got := phaseNames(c); !slices.Equal(got, want.phases) {
+			t.Errorf("%s: got phases\n%q, want\n%q", want.name, got, want.phases)
+		}
+		slices.Sort(want.starts)
+		if got := started(t, daemon); !slices.Equal(got, want.starts) {
+			t.Errorf("%s: got clients\n%q, want\n%q", want.name, got, want.starts)
+		}
+		if !slices.Equal(daemon.orders, want.changes) {
+			t.Errorf("%s: got orders\n%q, want\n%q", want.name, daemon.orders, want.changes)
+		}
+		if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "*")); len(left) > 0 {
+			t.Errorf("%s: left behind %q", want.name, left)
+		}
+	}
+}
+
+// TestSituations compares random arrivals with random arrivals, and regular ones with
+// regular ones.
+func TestSituations(t *testing.T) {
+	r, err := measureFake(t, Config{Python: fakePython(t)}, &fakeDaemon{}, named(t, "many-small-online")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.Cases[0]
+	for name, p50 := range map[string]time.Duration{
+		alone: 48900, "alone, random arrivals": 92900, native: 1504900, "native, random arrivals": 3004900,
+		underGiveway: 214900, "giveway, random arrivals": 424900,
+	} {
+		if p := c.phase(name); p == nil || p.Latency.P50 != p50 {
+			t.Fatalf("%s: got %+v, want P50 %v", name, p, p50)
+		}
+	}
+	p := c.phase("giveway, random arrivals")
+	if math.Abs(p.VsAlone.P50-424.9/92.9) > 1e-6 || math.Abs(p.VsNative.P50-424.9/3004.9) > 1e-6 {
+		t.Errorf("got ratios %+v and %+v to alone and native", p.VsAlone, p.VsNative)
+	}
+	if p.Kept != nil || math.Abs(*p.BatchVsNative-1) > 0.1 {
+		t.Errorf("got work kept %v, want none of jobs that do not fill the GPU; rate over native %v, want 1", p.Kept, *p.BatchVsNative)
+	}
+	if rate := p.answersPerSecond(); math.Abs(rate-100/0.6) > 1e-6 {
+		t.Errorf("got %g requests per second, want %g", rate, 100/0.6)
+	}
+	if want := []string{"MPS with priority: not measured: left out by --mps=false"}; !slices.Equal(c.Notes, want) {
+		t.Errorf("got notes %q, want %q", c.Notes, want)
+	}
+}
+
+func TestMixedWorkIsComparedByClient(t *testing.T) {
+	batch := func(train, small float64) []BatchResult {
+		return []BatchResult{{Name: "training", Rate: train, AloneRate: 20}, {Name: "small-1", Rate: small, AloneRate: 260}, {Name: "small-2", Rate: small, AloneRate: 260}}
+	}
+	c := CaseResult{Mixed: true, Light: true, Phases: []Phase{{Name: alone}, {Name: native, Batch: batch(16, 100)}, {Name: inPool, Batch: batch(8, 175)}}}
+	for i := range c.Phases {
+		c.Phases[i].sum()
+	}
+	c.compare()
+	if got := *c.phase(inPool).BatchVsNative; math.Abs(got-(0.5+1.75+1.75)/3) > 1e-9 {
+		t.Errorf("got %g of native, want the mean of 0.5, 1.75 and 1.75", got)
+	}
+	cells := c.batchCells(c.phase(inPool))
+	if want := []string{"-", "1.33x", "-"}; !slices.Equal(cells, want) {
+		t.Errorf("got cells %q, want %q: rates of different work have no sum", cells, want)
+	}
+	if names := c.batchColumns(); !slices.Equal(names, []string{"training", "small-1", "small-2"}) {
+		t.Errorf("got columns %q, want each client", names)
+	}
+	if c := named(t, "pool-mixed")[0]; !c.mixed() || c.firstLike(2) != 1 || c.firstLike(0) != 0 {
+		t.Error("pool-mixed: want different work, and the third load like the second")
+	}
+}
+
+// TestClientOutsideMPS checks that a client that runs without MPS is noticed, and that
+// the setups after it are measured.
+func TestClientOutsideMPS(t *testing.T) {
+	c := named(t, "loop-1us")[0]
+	slices.Reverse(c.Setups)
+	daemon := &fakeDaemon{}
+	r, err := measureFake(t, Config{MPSControl: fakeMPSControl(t, 1)}, daemon, c)
+	if err == nil || !strings.Contains(err.Error(), "MPS with priority: ") || !strings.Contains(err.Error(), "is not a client of the MPS server") {
+		t.Errorf("got error %v, want one that names the client", err)
+	}
+	if got, want := phaseNames(r.Cases[0]), []string{alone, native, underGiveway, underRun}; !slices.Equal(got, want) {
+		t.Errorf("got phases %q, want %q", got, want)
+	}
+}
+
+// TestTorchClient runs the unit tests of the PyTorch client, which need no PyTorch, and
+// lets it parse the flags of all cases.
+func TestTorchClient(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	var flags strings.Builder
+	for _, c := range torchCases() {
+		h := &harness{Config: Config{Length: time.Second}, script: "torch_client.py"}
+		for i, l := range slices.Concat(c.Online, c.Batch) {
+			argv := h.argv(c, l, i < len(c.Online))
+			fmt.Fprintln(&flags, strings.Join(argv[3:], " ")) // after python -u script
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-B", "testdata/test_torch_client.py")
+	cmd.Env = append(os.Environ(), "PYTHONPATH=.", "FLAGS_OF_CASES="+flags.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
