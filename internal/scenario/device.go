@@ -44,7 +44,6 @@ func readModel(f *form, m *sim.Model) {
 		f.Duration("refill", &l.Refill, 0, time.Second)
 		f.Duration("stay", &l.Stay, 0, time.Second)
 		f.Duration("notice", &l.Notice, 0, time.Second)
-		f.Duration("call_off", &l.CallOff, 0, time.Second)
 		f.Duration("min_shared_slice", &l.MinSharedSlice, 0, time.Minute)
 	case m.Slots != nil:
 		readSlots(f, m.Slots)

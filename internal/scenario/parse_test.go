@@ -94,7 +94,7 @@ func TestEveryField(t *testing.T) {
 	}
 	h200, _ := sim.NewModel("nvidia-h200")
 	*h200.Runlist = sim.RunlistModel{
-		Slice: ms, Switch: sim.Always(100 * us), Refill: 10 * us, Stay: 8 * us, Notice: 5 * us, CallOff: 50 * us, MinSharedSlice: 300 * us,
+		Slice: ms, Switch: sim.Always(100 * us), Refill: 10 * us, Stay: 8 * us, Notice: 5 * us, MinSharedSlice: 300 * us,
 	}
 	h200.Calls = sim.Calls{
 		Stop: sim.Between(1*us, 2*us), Start: sim.Always(3 * us), SetSlice: sim.Always(4 * us),

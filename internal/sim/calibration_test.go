@@ -268,3 +268,54 @@ func TestLongRequests(t *testing.T) {
 		near(t, fmt.Sprint("own slice ", row.slice), got, row.p50, 0.10)
 	}
 }
+
+// syncing is the client of section 11: it launches one 100 us kernel, waits for it, and
+// launches the next after a pause. Alone it takes 110 us from launch to answer.
+func syncing(pause time.Duration, host sim.Dist) sim.ClientConfig {
+	return sim.ClientConfig{
+		Name: "lc", Attr: sched.Attr{Class: sched.Online}, Arrival: sim.Arrival{Kind: sim.Closed, Every: pause},
+		Kernels: []sim.Kernels{{Count: 1, Time: sim.Around(100*us, 0.01)}}, Before: host, After: host,
+	}
+}
+
+// TestSynchronisingLoops compares the model with section 11: a client that waits for each
+// kernel beside one that saturates the GPU with kernels of 200 us. A launch, however soon
+// after the last kernel's end, does not keep the GPU.
+func TestSynchronisingLoops(t *testing.T) {
+	hot := sim.Around(5*us, 0.2)
+	cold := sim.Around(12*us, 0.2) // after a pause of 200 us launch and answer take longer
+	be := func(slice time.Duration) []sim.ClientConfig {
+		return []sim.ClientConfig{saturating(0, time.Second/4890, slice)}
+	}
+	for _, row := range []struct {
+		name          string
+		lc            sim.ClientConfig
+		be            []sim.ClientConfig
+		p50, rate, bf float64 // measured: us, requests/s, BE kernels/s
+	}{
+		{"alone", syncing(us, hot), nil, 110, 8940, 0},
+		{"native, pause 1 us", syncing(us, hot), be(0), 2522, 396, 3961},
+		{"native, pause 60 us", syncing(60*us, hot), be(0), 2462, 397, 3963},
+		{"minimum slice, pause 1 us", syncing(us, hot), be(us), 451, 2138, 0},
+		{"minimum slice, pause 200 us", syncing(208*us, cold), be(us), 298, 1976, 370},
+	} {
+		r := sim.New(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: with(row.lc, row.be...),
+			Warmup: time.Second, Length: 10 * time.Second,
+		}).Run()
+		lc := r.Clients[0]
+		got := 0.0
+		if row.be != nil {
+			got = r.Clients[1].Rate
+		}
+		t.Logf("%-28s P50 measured %5.0f, model %5.0f us; %5.0f, %5.0f requests/s; BE %4.0f, %4.0f kernels/s",
+			row.name, row.p50, micro(lc.Latency.P50), row.rate, lc.Rate, row.bf, got)
+		near(t, row.name+" P50", micro(lc.Latency.P50), row.p50, 0.20)
+		near(t, row.name+" requests", lc.Rate, row.rate, 0.10)
+		if row.bf > 0 {
+			near(t, row.name+" BE", got, row.bf, 0.10)
+		} else if got > 0.01*4890 {
+			t.Errorf("%s: BE rate %.0f/s, want none", row.name, got)
+		}
+	}
+}

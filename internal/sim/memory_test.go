@@ -29,7 +29,7 @@ func (h *heapRecorder) Record(now sched.Time, _ []sched.Event, _ []sched.Action)
 // Nothing may grow with time: not the latencies of clients, open-loop or not, nor what is
 // left of queues that were closed.
 func TestLongRunsTakeFlatMemory(t *testing.T) {
-	busy := open(200*us, sim.Kernels{Count: 1, Time: sim.Always(20 * us)})
+	busy := open(600*us, sim.Kernels{Count: 1, Time: sim.Always(20 * us)})
 	busy.Attr.SLO = ms
 	churn := flatOut(1, 500*us, 64)
 	churn.Lifetime, churn.Downtime = sim.Around(3*ms, 0.5), sim.Around(ms, 0.5)

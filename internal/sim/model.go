@@ -62,10 +62,6 @@ type RunlistModel struct {
 	// Notice is the time from a launch on an idle group until the host notices it, while
 	// another group runs.
 	Notice time.Duration
-	// CallOff is for how long a switch away from a group that ran out of work can be
-	// called off by a launch of that group. It is why a process that launches kernels one
-	// by one keeps the GPU for the whole of its request.
-	CallOff time.Duration
 	// MinSharedSlice is the shortest slice with which two groups both make progress, as
 	// told to the scheduler.
 	MinSharedSlice time.Duration
@@ -143,7 +139,7 @@ func nvidia(name, doc string, switchTime Dist) Model {
 	return Model{
 		Name: name, Doc: doc,
 		Runlist: &RunlistModel{
-			Slice: 2048 * us, Switch: switchTime, Refill: 40 * us, Stay: 31 * us, Notice: 8 * us, CallOff: 50 * us,
+			Slice: 2048 * us, Switch: switchTime, Refill: 40 * us, Stay: 31 * us, Notice: 8 * us,
 			MinSharedSlice: 200 * us,
 		},
 		Calls: Calls{

@@ -9,19 +9,18 @@ import (
 // runlist shares a device as an NVIDIA GPU does: one channel group at a time, round-robin
 // among those that have work. The period of one group is its turn.
 //
-//	idle ──launch──> switching ────────────────> running
-//	  ^               ^     │                      │ │
-//	  │               │     └─switch called off───>│ │
-//	  │               └──slice over, out of work───┘ │
-//	  └─────────────out of work, no other waits──────┘
+//	idle ──launch──> switching ──────────────────> running
+//	  ^               ^                             │ │
+//	  │               └──slice over, out of work────┘ │
+//	  └─────────────out of work, no other waits───────┘
 //
 // Two properties of the host scheduler are in no manual and were measured:
 //
 //   - When the host has read all commands of a group, it counts the group's turn as over:
 //     the running command goes on, but a later one waits for the group's next turn. One
 //     parked kernel therefore costs two switches more than none, and two cost nothing.
-//   - A switch away from a group that ran out of work is called off if the group launches
-//     soon enough (RunlistModel.CallOff).
+//   - A group that has finished all its work leaves if another one waits. A later launch,
+//     however soon, waits for the group's next turn: no switch is called off.
 type runlist struct {
 	d       *device
 	m       *RunlistModel
@@ -34,7 +33,6 @@ type runlist struct {
 	progressFrom sched.Time // since when the running command makes progress that is not yet credited
 	pinnedUntil  sched.Time // until then the group cannot be made to leave
 	hostDone     bool       // the host takes no more commands from current in this turn
-	canCallOff   bool       // the switch under way can be called off
 	accountedTo  sched.Time // device time is credited up to here
 
 	sliceEnd, commandEnd, switchEnd timer
@@ -100,10 +98,6 @@ func (r *runlist) launched(q *queue) {
 		if pending == 2 && q.head().begun < r.now() && r.othersWaiting(q) {
 			r.hostDone = true
 		}
-	case r.phase == switching && r.current == q && r.canCallOff && r.now().Sub(r.phaseStart) < r.m.CallOff:
-		r.d.world.timeline.cancel(&r.switchEnd)
-		r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
-		r.startTurn(q)
 	case pending == 1:
 		r.scheduleNotice(q)
 	}
@@ -113,7 +107,7 @@ func (r *runlist) launched(q *queue) {
 func (r *runlist) scheduleNotice(q *queue) {
 	if r.phase == idle {
 		q.noticedAt = r.now()
-		r.switchTo(q, false)
+		r.switchTo(q)
 		return
 	}
 	q.noticedAt = r.now().Add(r.m.Notice)
@@ -126,7 +120,7 @@ func (r *runlist) onNotice(q *queue) {
 	}
 	switch {
 	case r.phase == idle:
-		r.switchTo(q, false)
+		r.switchTo(q)
 	case r.phase == running && r.current != q:
 		r.scheduleSliceEnd()
 	}
@@ -143,7 +137,7 @@ func (r *runlist) scheduleSliceEnd() {
 
 func (r *runlist) onSliceEnd() {
 	if r.phase == running && r.othersWaiting(r.current) {
-		r.leave(false)
+		r.leave()
 	}
 }
 
@@ -187,7 +181,7 @@ func (r *runlist) onCommandEnd() {
 		r.progressFrom, r.hostDone = r.now(), false
 		r.scheduleCommandEnd(q.head())
 	} else {
-		r.leave(!q.active())
+		r.leave()
 	}
 	q.afterComplete()
 }
@@ -219,7 +213,7 @@ func (r *runlist) advance() {
 }
 
 // leave ends the current turn and switches to the next group that waits, if any.
-func (r *runlist) leave(outOfWork bool) {
+func (r *runlist) leave() {
 	w := r.d.world
 	q := r.current
 	if q.launched > q.completed {
@@ -231,19 +225,19 @@ func (r *runlist) leave(outOfWork bool) {
 	w.timeline.cancel(&r.sliceEnd)
 	r.phase = idle
 	if n := r.next(q); n != nil {
-		r.switchTo(n, outOfWork)
+		r.switchTo(n)
 	}
 }
 
 // switchTo brings q onto an idle GPU: at once if its context is there already.
-func (r *runlist) switchTo(q *queue, canCallOff bool) {
+func (r *runlist) switchTo(q *queue) {
 	if r.current == q {
 		r.startTurn(q)
 		return
 	}
 	w := r.d.world
 	r.account()
-	r.phase, r.target, r.phaseStart, r.canCallOff = switching, q, r.now(), canCallOff
+	r.phase, r.target, r.phaseStart = switching, q, r.now()
 	w.timeline.set(&r.switchEnd, r.now().Add(r.m.Switch.draw(w.deviceRand)))
 }
 
@@ -256,7 +250,7 @@ func (r *runlist) onSwitchEnd() {
 	if r.waiting(r.current) {
 		r.startTurn(r.current)
 	} else if n := r.next(r.current); n != nil {
-		r.switchTo(n, false)
+		r.switchTo(n)
 	}
 }
 
@@ -288,7 +282,7 @@ func (r *runlist) changed(q *queue) {
 	}
 	switch {
 	case r.current == q && r.phase == running && !q.active():
-		r.leave(false)
+		r.leave()
 		if r.current == q {
 			r.endVisit(r.now())
 			r.current = nil // a disabled group is removed from the GPU

@@ -206,7 +206,8 @@ func TestSLORestoresSlicesWhenRequestsStop(t *testing.T) {
 }
 
 // TestSLOWithSeveralClients checks two different services, random arrivals, and several
-// batch clients that take turns.
+// batch clients that take turns. Three seeds are counted together: one has too few requests
+// of the rare service to tell 0.99 from 0.988.
 func TestSLOWithSeveralClients(t *testing.T) {
 	long(t)
 	other := graph(4 * ms)
@@ -218,11 +219,16 @@ func TestSLOWithSeveralClients(t *testing.T) {
 		"poisson":       {random, training("be")},
 		"three batches": {eager(13 * ms), training("be"), training("be2"), training("be3")},
 	} {
-		r := sim.New(sloWorld(t, 1, "slo", clients...)).Run()
-		for _, c := range r.Clients {
-			t.Logf("%s: %s met %.4f, %.0f/s", name, c.Name, c.SLOMet, c.Rate)
-			if c.Class == sched.Online && c.SLOMet < 0.99 {
-				t.Errorf("%s: %s met its SLO by %.4f, want 0.99", name, c.Name, c.SLOMet)
+		met := make([]float64, len(clients))
+		for seed := range uint64(3) {
+			for i, c := range sim.New(sloWorld(t, seed, "slo", clients...)).Run().Clients {
+				met[i] += c.SLOMet / 3
+				t.Logf("%s: seed %d: %s met %.4f, %.0f/s", name, seed, c.Name, c.SLOMet, c.Rate)
+			}
+		}
+		for i, c := range clients {
+			if c.Attr.Class == sched.Online && met[i] < 0.99 {
+				t.Errorf("%s: %s met its SLO by %.4f, want 0.99", name, c.Name, met[i])
 			}
 		}
 	}
