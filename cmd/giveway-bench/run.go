@@ -44,7 +44,7 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 		config.RunWith = []string{*giveway, "run"}
 	}
 	if *mps {
-		config.MPSControl = "nvidia-cuda-mps-control"
+		config.MPSControl = bench.MPSControl
 	}
 	var saving error
 	config.Save = func(r *bench.Result) {

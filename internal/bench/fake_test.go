@@ -21,8 +21,12 @@ import (
 // that the daemon has set, or "paused", and file started has a line for each client.
 const fakeFolder = "GIVEWAY_TEST_FAKE_CLIENT"
 
-// fakeFlags is the environment variable that holds the flags of the fake giveway run.
-const fakeFlags = "GIVEWAY_TEST_FAKE_FLAGS"
+// fakeFlags is the environment variable that holds the flags of the fake giveway run, and
+// fakePool the one that holds the folder of the fake pool. Without it nothing can join.
+const (
+	fakeFlags = "GIVEWAY_TEST_FAKE_FLAGS"
+	fakePool  = "GIVEWAY_TEST_FAKE_POOL"
+)
 
 func TestMain(m *testing.M) {
 	dir := os.Getenv(fakeFolder)
@@ -42,6 +46,9 @@ func fakeRun(args []string) int {
 	cmd := exec.Command(args[end+1], args[end+2:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), fakeFlags+"="+strings.Join(args[:end], " "))
+	if pool := os.Getenv(fakePool); pool != "" && slices.Contains(args[:end], "--pool") {
+		cmd.Env = append(cmd.Env, "CUDA_MPS_PIPE_DIRECTORY="+pool, "CUDA_MPS_CLIENT_PRIORITY=of the pool")
+	}
 	if err := cmd.Run(); err != nil {
 		return 1
 	}
@@ -98,12 +105,12 @@ func noteStart(dir, what string) {
 	}
 	line := what + " " + flags
 	if pipes != "" {
-		line += "MPS priority " + os.Getenv("CUDA_MPS_CLIENT_PRIORITY")
+		line += " MPS priority " + os.Getenv("CUDA_MPS_CLIENT_PRIORITY")
 		_ = os.WriteFile(filepath.Join(pipes, fmt.Sprintf("client-%d", os.Getpid())), nil, 0o644)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "started"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err == nil {
-		fmt.Fprintln(f, strings.TrimSpace(line))
+		fmt.Fprintln(f, strings.Join(strings.Fields(line), " "))
 		f.Close()
 	}
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,10 @@ import (
 	"time"
 )
 
-// mpsTimeout limits a call of the control program.
+// MPSControl is NVIDIA's program that controls MPS.
+const MPSControl = "nvidia-cuda-mps-control"
+
+// mpsTimeout limits a call of it.
 const mpsTimeout = 20 * time.Second
 
 // noMPS returns why there is no MPS server to measure with, or an empty string.
@@ -77,9 +81,19 @@ func (m *mpsServer) call(ctx context.Context, input string, args ...string) (str
 	return string(out), nil
 }
 
-// check returns an error if a process is not a client of the server. A client that does
-// not find its server runs without MPS and does not say so.
-func (m *mpsServer) check(ctx context.Context, clients []*client) error {
+// serverOf returns the MPS server that the environment of a process names, or nil.
+func serverOf(pid int, control string) *mpsServer {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	for variable := range strings.SplitSeq(string(text), "\x00") {
+		if dir, ok := strings.CutPrefix(variable, "CUDA_MPS_PIPE_DIRECTORY="); ok {
+			return &mpsServer{cmp.Or(control, MPSControl), dir}
+		}
+	}
+	return nil
+}
+
+// check returns an error if a process is not a client of the server.
+func (m *mpsServer) check(ctx context.Context, cl *client) error {
 	servers, err := m.call(ctx, "get_server_list\n")
 	if err != nil {
 		return err
@@ -92,10 +106,8 @@ func (m *mpsServer) check(ctx context.Context, clients []*client) error {
 		}
 		known = append(known, strings.Fields(list)...)
 	}
-	for _, cl := range clients {
-		if !slices.Contains(known, strconv.Itoa(cl.pid)) {
-			return fmt.Errorf("%s (pid %d) is not a client of the MPS server, which has %q", cl.name, cl.pid, known)
-		}
+	if !slices.Contains(known, strconv.Itoa(cl.pid)) {
+		return cl.error(fmt.Sprintf("process %d is not a client of the MPS server in %s, which has %q", cl.pid, m.dir, known))
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ func (t *trial) prepared(ctx context.Context, s Setup) error {
 	}
 	err := t.start(ctx, s, server)
 	defer t.stop() // before the MPS server
-	if err == nil && s.MPS {
-		err = server.check(ctx, slices.Concat(t.online, t.batch))
+	if err == nil {
+		err = t.checkServers(ctx, s, server)
 	}
 	if err != nil {
 		return err
@@ -63,6 +63,26 @@ func (t *trial) prepared(ctx context.Context, s Setup) error {
 	for _, change := range s.Then {
 		if err := t.change(ctx, change); err != nil {
 			return fmt.Errorf("%s: %w", change.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkServers returns an error if a client is not in the MPS server that it was started
+// for. Such a client runs without MPS and does not say so.
+func (t *trial) checkServers(ctx context.Context, s Setup, server *mpsServer) error {
+	loads := slices.Concat(t.c.Online, t.c.Batch)
+	for i, cl := range slices.Concat(t.online, t.batch) {
+		in := server
+		if s.Run != nil && slices.Contains(strings.Fields(s.Run(loads[i])), "--pool") {
+			if in = serverOf(cl.pid, t.MPSControl); in == nil {
+				return cl.error("is not in the pool")
+			}
+		}
+		if in != nil {
+			if err := in.check(ctx, cl); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

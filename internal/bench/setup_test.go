@@ -33,6 +33,8 @@ func phaseNames(c CaseResult) (names []string) {
 }
 
 func TestSetups(t *testing.T) {
+	const pooled = "be --class batch --weight 1 --pool MPS priority of the pool"
+	t.Setenv(fakePool, t.TempDir())
 	daemon := &fakeDaemon{}
 	config := Config{Python: fakePython(t), MPSControl: fakeMPSControl(t, 0), Length: 100 * ms}
 	t.Setenv("TMPDIR", t.TempDir())
@@ -47,8 +49,8 @@ func TestSetups(t *testing.T) {
 			starts: []string{
 				"be", "be", "be", "lc", // nothing prepared
 				"be MPS priority 1", "be MPS priority 1", "be MPS priority 1", "lc MPS priority 0",
-				"be", "be --class batch --weight 1 --pool", "be --class batch --weight 1 --pool", "lc",
-				"be --class batch --weight 1 --pool", "be --class batch --weight 1 --pool", "be --class batch --weight 1 --pool", "lc",
+				"be", pooled, pooled, "lc",
+				pooled, pooled, pooled, "lc",
 			},
 			changes: []string{
 				"set --class online --weight 1", "set --class batch --weight 1", "set --class batch --weight 1", "set --class batch --weight 1",
@@ -155,6 +157,16 @@ func TestClientOutsideMPS(t *testing.T) {
 	}
 	if got, want := phaseNames(r.Cases[0]), []string{alone, native, underGiveway, underRun}; !slices.Equal(got, want) {
 		t.Errorf("got phases %q, want %q", got, want)
+	}
+}
+
+// TestClientOutsideThePool checks that a program that could not join the pool, which
+// giveway run only warns of, is noticed.
+func TestClientOutsideThePool(t *testing.T) {
+	config := Config{Python: fakePython(t), MPSControl: fakeMPSControl(t, 0), Length: 100 * ms}
+	_, err := measureFake(t, config, &fakeDaemon{}, named(t, "pool-small")...)
+	if err == nil || !strings.Contains(err.Error(), "pool: small-1: is not in the pool") {
+		t.Errorf("got error %v, want one that says that the client is not in the pool", err)
 	}
 }
 
