@@ -18,8 +18,8 @@
 #   bench     giveway bench without PyTorch: micro, hint, eight, weights, pause, poisson, priority
 #   bench-torch  giveway bench with PyTorch
 #   small     giveway bench: launch-bound batch jobs, saturating ones, loops of launch and wait
-#   late      giveway bench: launch-bound online programs, with late entry
-#   pool      giveway bench: batch jobs in the pool
+#   late      late entry: equal results; giveway bench with launch-bound online programs
+#   pool      the pool: members, a killed server, a killed daemon; giveway bench
 #
 # It starts only processes of its own and ends them by their ids.
 set -u
@@ -135,7 +135,8 @@ group_latency() { e2e 120 TestOnlineLatency; }
 
 group_shim() {
   e2e 150 TestShimOrder
-  e2e 120 TestShimCost TestShimOnly
+  e2e 150 TestShimCost
+  e2e 120 TestShimOnly
   e2e 150 TestAnnouncedArrivals
   e2e 60 TestGuard
 }
@@ -161,8 +162,18 @@ bench() {
 group_bench() { bench 580 bench --cases micro,hint,eight,weights,pause,poisson,priority; }
 group_bench-torch() { bench 400 bench-torch --cases torch --length 8s; }
 group_small() { bench 400 small --cases small,loop --length 3s; }
-group_late() { bench 400 late --cases late --length 3s; }
-group_pool() { bench 300 pool --cases pool --length 3s; }
+
+group_late() {
+  e2e 180 TestLateEntryIsExact
+  bench 400 late --cases late --length 3s
+}
+
+group_pool() {
+  e2e 120 TestPool
+  e2e 120 TestKilledWithLateEntryAndPool
+  bench 300 pool --cases pool --length 3s
+  step 30 ./giveway pool end
+}
 
 for g in "${groups[@]}"; do
   echo "==== group $g"

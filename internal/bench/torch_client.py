@@ -1,11 +1,13 @@
 """The benchmark's PyTorch client: requests (lc) of ResNet-50 or of a decoding transformer,
 or batch work (be): training, or ResNet-50 in a loop. It prints the same lines of JSON as
-giveway-bench and reads the same commands."""
+giveway-bench and reads the same commands. It also computes checksums of work that is the same each time
+(equal)."""
 
 import argparse
 import contextlib
 import ctypes
 import fcntl
+import hashlib
 import json
 import os
 import random
@@ -193,6 +195,14 @@ def decoder(torch, blocks=24, width=2048, heads=16, cache=1024, words=32000):
         state["position"] += 1
         return state["token"]
 
+    def reset():
+        state.update(token=1, position=0)
+        with torch.inference_mode():
+            for layer in layers:
+                layer.keys.fill_(0.01)
+                layer.values.fill_(0.01)
+
+    decode.reset = reset
     return decode
 
 
@@ -334,6 +344,78 @@ def be(torch, args, commands):
         finish(ahead)
 
 
+def exact_inference(torch):
+    """Returns a function that runs ResNet-50 on 20 inputs and returns its answers."""
+    model = resnet50(torch.nn).cuda().eval()
+    inputs = torch.randn(20, 1, 3, 224, 224, device="cuda")
+
+    def run():
+        with torch.inference_mode():
+            return [model(x).cpu() for x in inputs]
+
+    return run
+
+
+def exact_decoding(torch):
+    """Returns a function that decodes 40 tokens from the beginning and returns them."""
+    decode = decoder(torch, blocks=12, words=8000)
+
+    def run():
+        decode.reset()
+        return [torch.tensor([decode() for _ in range(40)])]
+
+    return run
+
+
+def exact_training(torch):
+    """Returns a function that trains a network from the beginning for 20 steps and returns
+    its losses and parameters. autograd launches from a thread of its own."""
+    nn = torch.nn
+    width = 512
+    layers = [nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(12)]
+    model = nn.Sequential(*layers).cuda()
+    first = {name: value.clone() for name, value in model.state_dict().items()}
+    x = torch.randn(20, 64, width, device="cuda")
+
+    def run():
+        model.load_state_dict(first)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        losses = []
+        for part in x:
+            optimizer.zero_grad(set_to_none=True)
+            loss = nn.functional.mse_loss(model(part), part)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return [torch.tensor(losses, dtype=torch.float64), *model.parameters()]
+
+    return run
+
+
+def checksum(tensors):
+    """Copies tensors to the host, each by a call that waits, and returns a hash of all bytes."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        host = tensor.detach().cpu().contiguous()
+        digest.update(ctypes.string_at(host.data_ptr(), host.numel() * host.element_size()))
+    return digest.hexdigest()
+
+
+def equal(torch, args, commands):
+    """At each start, does the same work and sends the checksum of its results."""
+    torch.manual_seed(1)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    run = {"inference": exact_inference, "decoding": exact_decoding, "training": exact_training}[args.exact](torch)
+    run()
+    torch.cuda.synchronize()
+    ready(torch)
+    while True:
+        commands.next_start()
+        send(pid=os.getpid(), checksum=checksum(run()))
+
+
 def check():
     import torch
     if not torch.cuda.is_available():
@@ -343,13 +425,14 @@ def check():
 
 def flags(words):
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["check", "lc", "be"])
+    parser.add_argument("what", choices=["check", "lc", "be", "equal"])
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--mode", choices=["graph", "eager", "decode"], default="graph", help="request of lc")
     parser.add_argument("--every-ms", type=float, default=20, help="period of lc; 0: a loop that never rests")
     parser.add_argument("--seconds", type=float, default=10, help="length of a run of lc")
     parser.add_argument("--seed", type=int, default=1, help="of the random arrivals")
     parser.add_argument("--work", choices=["train", "small", "big"], default="train", help="work of be")
+    parser.add_argument("--exact", choices=["inference", "decoding", "training"], default="inference", help="work of equal")
     parser.add_argument("--wait", action="store_true", help="begin at a command: start, or work")
     parser.add_argument("--lock", default="", help="file to lock while warming up")
     return parser.parse_args(words)
@@ -361,12 +444,14 @@ def main():
         return check()
     die_with_parent()
     commands = Commands(working=not args.wait)
-    if args.wait or args.what == "be":
+    if args.wait or args.what != "lc":
         threading.Thread(target=commands.read, daemon=True).start()
+    if args.what == "equal":  # cuBLAS reads it when it starts, and deterministic algorithms need it
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     try:
         import torch
         torch.cuda.set_device(args.device)
-        {"lc": lc, "be": be}[args.what](torch, args, commands)
+        {"lc": lc, "be": be, "equal": equal}[args.what](torch, args, commands)
     except Exception as e:  # the harness reads lines, not traces
         send(error=f"{type(e).__name__}: {e}"[:500])
         raise

@@ -22,6 +22,7 @@ type Message struct {
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Progress    *Progress    `json:"progress,omitempty"`
 	Answered    *Answered    `json:"answered,omitempty"`
+	Checksum    string       `json:"checksum,omitempty"` // of work that is the same each time
 	Error       string       `json:"error,omitempty"`
 }
 

@@ -32,6 +32,7 @@ type client struct {
 	done    int64         // completions reported so far
 	last    time.Duration // time of the last completion, by the client's clock
 	samples chan []float64
+	sums    chan string   // checksums of results
 	exited  chan struct{} // closed when the client's output ends
 }
 
@@ -85,7 +86,7 @@ func (b *testbed) torchScript() string {
 
 func (b *testbed) startCommand(cmd *exec.Cmd) *client {
 	b.Helper()
-	c := &client{bed: b, cmd: cmd, samples: make(chan []float64, 8), exited: make(chan struct{})}
+	c := &client{bed: b, cmd: cmd, samples: make(chan []float64, 8), sums: make(chan string, 8), exited: make(chan struct{})}
 	cmd.Stderr = os.Stderr
 	var err error
 	if c.in, err = cmd.StdinPipe(); err != nil {
@@ -130,6 +131,8 @@ func (c *client) readMessages(out io.Reader, ready chan<- int) {
 			c.mu.Unlock()
 		case m.Answered != nil:
 			c.samples <- m.Answered.SamplesUs
+		case m.Checksum != "":
+			c.sums <- m.Checksum
 		}
 	}
 }
@@ -225,4 +228,28 @@ func (c *client) measureSamples() []float64 {
 		c.bed.Fatal("the online client sent no latencies within 2 minutes")
 	}
 	return nil
+}
+
+// checksum makes a client do its work once and returns the checksum of the results. It may
+// run beside the test's own goroutine, so it fails nothing.
+func (c *client) checksum() (string, error) {
+	fmt.Fprintln(c.in, "start")
+	select {
+	case sum := <-c.sums:
+		return sum, nil
+	case <-c.exited:
+		return "", fmt.Errorf("process %d ended", c.pid)
+	case <-time.After(time.Minute):
+		return "", fmt.Errorf("process %d sent no checksum within a minute", c.pid)
+	}
+}
+
+// alive reports whether the client's output is still open.
+func (c *client) alive() bool {
+	select {
+	case <-c.exited:
+		return false
+	default:
+		return true
+	}
 }

@@ -79,7 +79,8 @@ func (b *testbed) pauseAndResumeUntil(done chan error) (pauses int) {
 // than the shim costs.
 //
 // Measured on an H200, shim / driver: launch and wait 1.006 to 1.009, bursts 1.012 to
-// 1.018; with a bound of 16, 1.015 to 1.021 and 1.063 to 1.064.
+// 1.018; with a bound of 16, 1.015 to 1.021 and 1.063 to 1.064. With late entry on, the
+// process is alone on the device and has nothing to gain.
 func TestShimCost(t *testing.T) {
 	b := newTestbed(t)
 	program := b.nvcc("launch.cu")
@@ -89,22 +90,21 @@ func TestShimCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The order in which launch.cu reports, first for the driver and then for the shim.
-	figures := []struct {
-		name   string
-		limits map[string]float64 // by bound
+	figures := []string{"launch+wait p50", "launch+wait p99", "burst p50", "burst p90"}
+	for _, setting := range []struct {
+		name, flags string
+		limits      []float64 // of the figures
 	}{
-		{"launch+wait p50", map[string]float64{"0": 1.05, "16": 1.07}},
-		{"launch+wait p99", map[string]float64{"0": 1.50, "16": 1.50}},
-		{"burst p50", map[string]float64{"0": 1.07, "16": 1.15}},
-		{"burst p90", map[string]float64{"0": 1.50, "16": 1.50}},
-	}
-	for _, bound := range []string{"0", "16"} {
+		{"bound 0", "--class standard --bound 0", []float64{1.05, 1.50, 1.07, 1.50}},
+		{"bound 16", "--class standard --bound 16", []float64{1.07, 1.50, 1.15, 1.50}},
+		{"late entry", "--class online --late-entry on", []float64{1.05, 1.50, 1.07, 1.50}},
+	} {
 		driver, shim, ratio := make([][]float64, len(figures)), make([][]float64, len(figures)), make([][]float64, len(figures))
 		for range 7 {
 			cmd := exec.Command(program, strings.TrimSpace(string(path)))
 			cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+b.socket)
 			c := b.startCommand(cmd)
-			b.set(c.pid, "--class", "standard", "--bound", bound)
+			b.set(c.pid, strings.Fields(setting.flags)...)
 			us := c.measureSamples()
 			c.kill()
 			if len(us) != 2*len(figures) {
@@ -116,9 +116,9 @@ func TestShimCost(t *testing.T) {
 			}
 		}
 		for i, f := range figures {
-			name := fmt.Sprintf("bound %s: %s", bound, f.name)
+			name := setting.name + ": " + f
 			b.record(name, nil, values{"driver_us": median(driver[i]), "shim_us": median(shim[i])}, "medians of 7 processes")
-			b.atMost(name+", shim / driver", median(ratio[i]), f.limits[bound])
+			b.atMost(name+", shim / driver", median(ratio[i]), setting.limits[i])
 		}
 	}
 }
@@ -219,7 +219,7 @@ func TestAnnouncedArrivals(t *testing.T) {
 			b.record(s.name, &latency, values{"batch_of_alone": kept})
 			measured[s.name].add(latency, kept)
 		}
-		t.Logf("shim counters: %s", b.shimCounters())
+		t.Logf("shim counters: %s", b.shimText())
 		c.kill()
 	}
 	native, plain, announced, predicted := measured["native"], measured["giveway"], measured["announced"], measured["predicted"]
@@ -231,8 +231,8 @@ func TestAnnouncedArrivals(t *testing.T) {
 	b.atLeast("batch kept, predicted", predicted.rate(), 0.80)
 }
 
-// shimCounters returns the shim's part of giveway ps --json, on one line.
-func (b *testbed) shimCounters() string {
+// shimText returns the shim's part of giveway ps --json, on one line.
+func (b *testbed) shimText() string {
 	out, _ := b.giveway("ps", "--json")
 	_, shim, _ := strings.Cut(out, `"shim":`)
 	shim, _, _ = strings.Cut(strings.Join(strings.Fields(shim), ""), "}")

@@ -91,7 +91,8 @@ func (b *testbed) calibrate() {
 // command returns a program of the bundle, not yet started.
 func (b *testbed) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(b.bundle, name), args...)
-	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+b.socket, "HOME="+filepath.Dir(b.socket))
+	dir := filepath.Dir(b.socket)
+	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+b.socket, "HOME="+dir, "GIVEWAY_POOLS="+filepath.Join(dir, "pools"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.user}
 	return cmd
 }
@@ -202,6 +203,18 @@ type process struct {
 		Found  time.Duration `json:"found_ns"`
 		Shared string        `json:"shared_by"`
 	}
+	Shim   *shimCounters
+	Member *struct { // of an MPS server
+		Server int
+		Pool   string
+	}
+}
+
+// shimCounters is the part of the shim's counters that the tests use.
+type shimCounters struct {
+	Late    uint64        `json:"late_requests"`
+	Early   uint64        `json:"late_early"`
+	LateFor time.Duration `json:"late_ns"`
 }
 
 func (b *testbed) ps() []process {

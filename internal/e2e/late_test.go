@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/stats"
+)
+
+var exactFor = flag.Duration("exact", 20*time.Second, "how long TestLateEntryIsExact compares results; 10m for a release")
+
+// TestLateEntryIsExact repeats three kinds of work of PyTorch, with deterministic
+// algorithms, in processes whose requests enter late beside a batch job. Every result must
+// equal, bit for bit, that of a process without the shim.
+func TestLateEntryIsExact(t *testing.T) {
+	b := newTestbed(t)
+	b.startDaemon()
+	batch := b.startJob()
+	b.set(batch.pid, "--class", "batch")
+	works := []string{"inference", "decoding", "training"}
+	want := map[string]string{}
+	late := map[string]*client{}
+	for _, work := range works {
+		plain := b.startTorch("equal --exact " + work)
+		first, err := plain.checksum()
+		again, err2 := plain.checksum()
+		if err != nil || err2 != nil || first != again {
+			t.Fatalf("%s without the shim: got %q and %q, %v, %v; want the same twice", work, first, again, err, err2)
+		}
+		plain.kill()
+		want[work] = first
+		late[work] = b.runTorch("--class online --late-entry on", "equal --exact "+work)
+	}
+	begun := time.Now()
+	rounds := make([]int, len(works))
+	var all sync.WaitGroup
+	for i, work := range works {
+		all.Go(func() {
+			for ; time.Since(begun) < *exactFor; rounds[i]++ {
+				got, err := late[work].checksum()
+				if err != nil || got != want[work] {
+					t.Errorf("%s, round %d: got %q, %v; want %q", work, rounds[i]+1, got, err, want[work])
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, work := range works {
+		s := b.shim(late[work].pid)
+		b.record(work, nil, values{"rounds": float64(rounds[i]), "late_requests": float64(s.Late), "late_early": float64(s.Early), "late_s": s.LateFor.Seconds()})
+		b.atLeast(work+": requests that entered late, by round", float64(s.Late)/float64(max(rounds[i], 1)), 1)
+	}
+}
+
+// shim returns the counters of a process's shim, zero where it has none.
+func (b *testbed) shim(pid int) (s shimCounters) {
+	b.Helper()
+	for _, p := range b.ps() {
+		if p.PID == pid && p.Shim != nil {
+			s = *p.Shim
+		}
+	}
+	return s
+}
+
+// TestKilledWithLateEntryAndPool kills the daemon again and again at random instants while
+// requests of an online process enter late and a pool runs. No process may hang or exit,
+// and the next daemon must find every queue with the vendor's slice.
+func TestKilledWithLateEntryAndPool(t *testing.T) {
+	b := newTestbed(t)
+	b.needMPS()
+	b.startDaemon()
+	online := b.run("--class online --late-entry on", "lc --kernel 10us --kernels 40 --gap 40us --every 8ms --wait --seconds 0.25 --ns-per-iteration "+b.nsPerTiny)
+	answers := serveOn(online)
+	members := []*client{b.startMember(), b.startMember()}
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	var took []time.Duration // until every process made progress
+	pending := 0             // rounds in which requests entered late
+	for round := range *kills {
+		b.await(online.pid, members[0].pid, members[1].pid)
+		if round > 0 {
+			b.checkFound()
+		}
+		if b.awaitLate(online.pid) {
+			pending++
+		}
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+		b.killDaemon()
+		killed := time.Now()
+		for i, c := range members {
+			if _, moved := c.awaitProgress(); !moved || !c.alive() {
+				t.Fatalf("round %d: member %d: alive %v, and completed nothing for 3 s after the daemon was killed", round, i+1, c.alive())
+			}
+		}
+		if !answers.awaitNext(3 * time.Second) {
+			t.Fatalf("round %d: the online process, alive %v, answered nothing for 3 s after the daemon was killed", round, online.alive())
+		}
+		took = append(took, time.Since(killed))
+		b.startDaemon()
+	}
+	recovery := stats.Summarize(slices.Clone(took))
+	worst := answers.worst()
+	b.record(fmt.Sprintf("%d kills", *kills), &recovery, values{"rounds_with_late_entry": float64(pending), "slowest_request_ms": worst.Seconds() * 1e3}, fmt.Sprintf("seed %d", seed))
+	b.atMost("seconds until every process makes progress", slices.Max(took).Seconds(), 1.5)
+	b.atMost("milliseconds of the slowest request", worst.Seconds()*1e3, 1000)
+	b.atLeast("share of the kills with late entry", float64(pending)/float64(*kills), 0.5)
+	b.await(online.pid, members[0].pid, members[1].pid)
+	b.checkAsFound()
+}
+
+// awaitLate waits until another request of a process enters late, for at most 4 s.
+func (b *testbed) awaitLate(pid int) bool {
+	b.Helper()
+	before := b.shim(pid).Late
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if b.shim(pid).Late > before {
+			return true
+		}
+	}
+	return false
+}
+
+// checkFound checks that the daemon found every queue with the vendor's slice.
+func (b *testbed) checkFound() {
+	b.Helper()
+	for _, p := range b.ps() {
+		for _, q := range p.Queues {
+			if q.Found < time.Millisecond {
+				b.Errorf("process %d: the daemon found the slice %v, want the vendor's", p.PID, q.Found)
+			}
+		}
+	}
+}
+
+// answers are those of an online client that is measured all the time.
+type answers struct {
+	next    chan struct{} // a run of the client has ended
+	mu      sync.Mutex
+	slowest time.Duration
+}
+
+// serveOn makes an online client serve until it exits.
+func serveOn(c *client) *answers {
+	a := &answers{next: make(chan struct{})}
+	go func() {
+		for {
+			fmt.Fprintln(c.in, "start")
+			select {
+			case us := <-c.samples:
+				a.mu.Lock()
+				for _, v := range us {
+					a.slowest = max(a.slowest, time.Duration(v*1e3))
+				}
+				a.mu.Unlock()
+			case <-c.exited:
+				return
+			}
+			select {
+			case a.next <- struct{}{}:
+			default: // the test does not wait
+			}
+		}
+	}()
+	return a
+}
+
+// awaitNext waits for the ends of two runs: the first may have been under way before.
+func (a *answers) awaitNext(limit time.Duration) bool {
+	timeout := time.After(limit)
+	for range 2 {
+		select {
+		case <-a.next:
+		case <-timeout:
+			return false
+		}
+	}
+	return true
+}
+
+func (a *answers) worst() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.slowest
+}
