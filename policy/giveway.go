@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -41,6 +42,8 @@ type giveway struct {
 	serving     bool       // online work was ready at the last plan
 	lingerUntil sched.Time // batch queues stay stopped until then, in case online work continues
 	stopCost    stopCost   // on a device without slices
+	burst       burst      // on a device with slices
+	planned     sched.Time // when planWith was last called
 }
 
 // setting is how far batch and idle queues give way in one plan.
@@ -49,6 +52,7 @@ type setting struct {
 	online time.Duration // slice of online queues, beside batch and idle ones
 	bound  uint32        // on commands in flight of batch and idle queues without slices; zero is none
 	stop   bool          // batch queues without slices are stopped while online work is ready
+	bursts bool          // batch queues may be stopped for bursts of online work
 }
 
 // batchBound is the default bound on commands in flight of a batch queue without
@@ -83,7 +87,7 @@ func makeGiveway() *giveway {
 		sliceParam("online", &p.online, "time slice of online queues, while a batch or idle queue is on the device; a longer request is interrupted by switches"),
 		intParam("bound", &p.bound, 1, 1<<16, "commands in flight of a batch queue, on devices without slices"),
 		durationParam("linger", &p.linger, 0, time.Second, "how long after online work batch queues stay stopped, on devices without slices"),
-	}, p.arrivalParams()...)
+	}, slices.Concat(p.burst.burstParams(), p.arrivalParams())...)
 	return p
 }
 
@@ -102,15 +106,17 @@ type summary struct {
 
 // Plan implements sched.Policy.
 func (p *giveway) Plan(v *sched.View) sched.Plan {
-	return p.planWith(v, setting{slice: p.slice, online: p.online, bound: uint32(p.bound), stop: true})
+	return p.planWith(v, setting{slice: p.slice, online: p.online, bound: uint32(p.bound), stop: true, bursts: true})
 }
 
 // planWith is Plan with a setting in place of the parameters.
 func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	dev := &v.Devices[0]
 	accounts := p.accounts.update(v.Queues)
+	p.updateBurst(v, &set)
 	s := p.summarize(v, accounts, &set)
 	p.rotate(v, accounts, &s)
+	s.wake = earlier(s.wake, p.burst.wake)
 	p.begin()
 	for i := range v.Queues {
 		q := &v.Queues[i]
@@ -130,8 +136,24 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	return p.plan(s.wake)
 }
 
+// updateBurst begins and ends bursts. In a burst the current turn is not used up, and in a
+// gap the batch queue has the device's own slice.
+func (p *giveway) updateBurst(v *sched.View, set *setting) {
+	dev := &v.Devices[0]
+	if p.burst.phase == inBurst {
+		p.turnStart.Time = p.turnStart.Add(v.Now.Sub(p.planned))
+	}
+	p.planned = v.Now
+	if p.burst.update(v, set.bursts && set.slice > 0 && set.slice < dev.MinSharedSlice); p.burst.phase == inGap {
+		set.slice = 0
+	}
+}
+
 // grantBatch grants a batch or idle queue if it may run.
 func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, a *account, s *summary, set *setting) {
+	if p.burst.stops(dev, q) {
+		return
+	}
 	g := sched.Grant{Queue: q.ID}
 	idle := q.Attr.Class == sched.Idle
 	switch {

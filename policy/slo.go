@@ -124,7 +124,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		rung = p.ladder.current
 	}
 	set := p.ladder.rungs[rung].setting
-	set.online = online
+	set.online, set.bursts = online, !adapts
 	plan := p.base.planWith(v, set)
 	plan.Wake = earlier(plan.Wake, wake)
 	if set.stop && p.ladder.device.Sliced() {

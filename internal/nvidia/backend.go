@@ -248,7 +248,7 @@ func (b *Backend) KernelLogLines() uint64 {
 // How often the trace of a GPU is read. Each read takes the driver's locks for a moment,
 // and a request that arrives just then waits about 10 us longer.
 const (
-	turnInterval = 10 * time.Millisecond // two processes take turns: one that lets its turn pass must be noticed
+	turnInterval = 10 * time.Millisecond // a batch queue shares the GPU: unused turns and ping-pong must be noticed
 	idleInterval = 25 * time.Millisecond // otherwise
 )
 
@@ -285,13 +285,17 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 
 // interval returns how often the trace of g is read. b.mu is held.
 func (b *Backend) interval(g *gpu) time.Duration {
-	turns := 0
+	turns, queues := 0, 0
 	for _, q := range b.queues {
-		if q.gpu == g && q.handle.Process().Settings().TakesTurns {
+		if q.gpu != g {
+			continue
+		}
+		queues++
+		if q.handle.Process().Settings().TakesTurns {
 			turns++
 		}
 	}
-	if turns < 2 {
+	if turns == 0 || queues < 2 {
 		return idleInterval
 	}
 	return turnInterval

@@ -1,0 +1,231 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// burst ends ping-pong. An online queue that waits for each of its kernels is out of work
+// after each, so the hardware switches to the batch queue, which has the minimum slice, and
+// back as soon as the next kernel is launched. Each kernel costs two switches. Measured on
+// an H200 with kernels of 100 us, 1 us apart: online work takes 451 us a kernel (alone: 110
+// us), and batch work makes no progress.
+//
+// burst recognizes such a loop in the visits that the hardware counts. It then stops batch
+// queues for a burst, in which the loop runs as if alone, lets them run with the device's
+// own slice in the gap until the next burst, and so on. In a gap the loop is served as it
+// is natively.
+//
+// A queue that is alone on the device makes no visits, so only a gap shows whether the loop
+// goes on: its queue then comes on after every slice of the batch queue. If it does not, the
+// bursts end. Where counters are known, they also end as soon as no online queue has work.
+// Bursts are left from time to time, because a gap cannot show what batch work would get
+// with the minimum slice.
+type burst struct {
+	length time.Duration // of a burst; zero: no bursts
+	gap    time.Duration
+
+	phase    burstPhase
+	since    sched.Time    // when the phase began
+	entered  sched.Time    // when the first burst began
+	from     visitCount    // at the start of the window in which visits are compared
+	window   time.Duration // how long that is, before the first burst
+	workedAt sched.Time    // when an online queue was last known, or not known not, to have work
+	launched uint64        // by online queues, at the last plan
+	wake     sched.Time    // when the phase may change without an event
+}
+
+type burstPhase uint8
+
+const (
+	noBurst burstPhase = iota // the policy's setting is in force
+	inBurst                   // batch queues are stopped
+	inGap                     // batch queues have the device's own slice
+)
+
+const (
+	firstWindow   = 50 * time.Millisecond
+	longestWindow = time.Second
+	burstRecheck  = 5 * time.Second      // after which bursts are left, to see whether they are still needed
+	burstIdle     = 5 * time.Millisecond // bursts end if no online queue has had work for so long
+
+	// Measured on an H200. A visit of an online queue costs two switches of 165 us. A visit
+	// of a batch queue that is cut off at once counts as about 100 us of device time, in
+	// which it makes no progress: the trace counts half of each switch, and 40 us pass
+	// before the queue continues.
+	visitCost   = 330 * time.Microsecond
+	uselessTime = 100 * time.Microsecond
+)
+
+func (b *burst) burstParams() params {
+	b.length, b.gap = 72*time.Millisecond, 28*time.Millisecond
+	return params{
+		durationParam("burst", &b.length, 0, time.Second, "how long batch queues are stopped at a time for an online queue that waits for each of its kernels; 0s is never"),
+		durationParam("gap", &b.gap, time.Millisecond, time.Second, "how long batch queues run between two bursts, with the device's default slice"),
+	}
+}
+
+// visitCount is what the hardware has counted up to a time.
+type visitCount struct {
+	at          sched.Time
+	online      uint64        // visits of online queues
+	batch       uint64        // visits of batch and idle queues that can be stopped
+	batchServed time.Duration // device time of those
+	queues      uint64        // a checksum of the queues that were counted, and their classes
+	known       bool          // visits of online queues are known, and there are batch queues to stop
+}
+
+// update begins and ends bursts. allowed says that the setting of this plan makes the
+// hardware leave batch queues as soon as online work is ready.
+func (b *burst) update(v *sched.View, allowed bool) {
+	now := countVisits(v)
+	b.wake = 0
+	if !allowed || b.length == 0 || !now.known {
+		b.leave(v.Now, now, firstWindow)
+		return
+	}
+	if now.queues != b.from.queues {
+		b.from = now // counts of other queues cannot be compared
+	}
+	switch b.phase {
+	case noBurst:
+		b.watch(v.Now, now)
+	case inBurst:
+		b.stopWhileNeeded(v, now)
+	case inGap:
+		b.judge(v.Now, now, v.Devices[0].Slice)
+	}
+}
+
+// watch begins a burst if the last window shows ping-pong.
+func (b *burst) watch(at sched.Time, now visitCount) {
+	b.window = max(b.window, firstWindow)
+	if now.at.Sub(b.from.at) >= b.window {
+		if b.pingPong(now) {
+			b.phase, b.since, b.entered = inBurst, at, at
+			b.workedAt, b.wake = at, at.Add(min(b.length, burstIdle))
+		}
+		b.from = now
+	}
+	if b.phase != noBurst {
+		return
+	}
+	if b.wake = b.from.at.Add(b.window); b.wake <= at {
+		b.wake = at.Add(b.window)
+	}
+}
+
+// pingPong reports whether the window that ends now was spent on switches between online
+// and batch queues, and batch work would get more in gaps.
+func (b *burst) pingPong(now visitCount) bool {
+	length := now.at.Sub(b.from.at)
+	visits, batchVisits := now.online-b.from.online, now.batch-b.from.batch
+	useful := now.batchServed - b.from.batchServed - times(batchVisits, uselessTime)
+	inGaps := float64(length) * float64(b.gap) / float64(b.length+b.gap)
+	return times(visits, visitCost) >= length/5 && batchVisits >= visits/2 && float64(useful) < inGaps*3/4
+}
+
+// stopWhileNeeded ends the burst when it is over, or all bursts when no online queue has work.
+func (b *burst) stopWhileNeeded(v *sched.View, now visitCount) {
+	works, launched := onlineWorks(v)
+	if works || launched != b.launched {
+		b.workedAt = v.Now
+	}
+	b.launched = launched
+	idleAt, over := b.workedAt.Add(burstIdle), b.since.Add(b.length)
+	switch {
+	case v.Now >= idleAt:
+		b.leave(v.Now, now, firstWindow)
+	case v.Now >= over:
+		b.phase, b.since, b.from.at, b.wake = inGap, v.Now, 0, v.Now.Add(b.gap)
+	default:
+		b.wake = min(idleAt, over)
+	}
+}
+
+// judge ends the gap when it is over: a burst follows if the online queue came on after
+// every slice of the batch queue.
+func (b *burst) judge(at sched.Time, now visitCount, slice time.Duration) {
+	if b.from.at == 0 && now.at > b.since {
+		b.from = now
+	}
+	if over := b.since.Add(b.gap); at < over {
+		b.wake = over
+		return
+	}
+	visits, served := now.online-b.from.online, now.batchServed-b.from.batchServed
+	judged := b.from.at > 0 && now.at.Sub(b.from.at) >= b.gap/4
+	loops := visits > 0 && served <= times(visits, slice)*3/2
+	switch {
+	case judged && !loops && at.Sub(b.entered) < 3*(b.length+b.gap):
+		// Bursts that end at once should begin less readily the next time.
+		b.leave(at, now, min(2*b.window, longestWindow))
+	case judged && !loops, at.Sub(b.entered) >= burstRecheck:
+		b.leave(at, now, firstWindow)
+	default:
+		b.phase, b.since, b.workedAt = inBurst, at, at
+		b.wake = at.Add(min(b.length, burstIdle))
+	}
+}
+
+// leave ends all bursts. The next begin after a window that shows ping-pong again.
+func (b *burst) leave(at sched.Time, now visitCount, window time.Duration) {
+	if b.phase != noBurst {
+		b.phase, b.since = noBurst, at
+		b.wake = at.Add(window)
+	}
+	b.from, b.window = now, window
+}
+
+// stops reports whether q is stopped because of a burst.
+func (b *burst) stops(dev *sched.Device, q *sched.Queue) bool {
+	return b.phase == inBurst && stoppable(dev, q) && runnable(q)
+}
+
+// stoppable reports whether q gives way through its slice and can be stopped as well.
+func stoppable(dev *sched.Device, q *sched.Queue) bool {
+	return givesWay(q) && yieldsBySlice(dev, q) && q.Level() != sched.LevelNone
+}
+
+// countVisits returns what the hardware has counted so far.
+func countVisits(v *sched.View) (c visitCount) {
+	online, batch := false, false
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		switch {
+		case !q.Visits.Known:
+			continue
+		case q.Attr.Class == sched.Online:
+			online = true
+			c.online += q.Visits.Count
+		case stoppable(&v.Devices[0], q):
+			batch = true
+			c.batch += q.Visits.Count
+			c.batchServed += q.Served
+		default:
+			continue
+		}
+		c.at = max(c.at, q.MeasuredAt)
+		c.queues = c.queues*31 + uint64(q.ID)*4 + uint64(q.Attr.Class)
+	}
+	c.known = online && batch
+	return c
+}
+
+// onlineWorks reports whether an online queue has work, as far as is known, and how many
+// commands the online queues have launched.
+func onlineWorks(v *sched.View) (works bool, launched uint64) {
+	for i := range v.Queues {
+		if q := &v.Queues[i]; q.Attr.Class == sched.Online {
+			works = works || runnable(q)
+			launched += q.Counters.Launched
+		}
+	}
+	return works, launched
+}
+
+// times returns n times d, within limits.
+func times(n uint64, d time.Duration) time.Duration {
+	return time.Duration(min(n, 1<<24)) * d
+}
