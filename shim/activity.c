@@ -5,6 +5,7 @@
 
 #include "bound.h"
 #include "hook.h"
+#include "late.h"
 #include "page.h"
 
 struct gw_activity gw_act;
@@ -98,6 +99,7 @@ bool gw_update(void) {
     if (watch & GW_WATCH_READY) ring = true;
     if (!ready && guess && gw_act.changed_ns && !gw_act.explicit_requests && gw_log_request(gw_act.changed_ns, now)) ring = true;
     if (ready && watch) gw_hook_ready(now);
+    if (!ready) gw_late_idle();
     if (!gw_act.explicit_requests) GW_WRITE(open_requests, ready && guess);
     gw_act.ready = ready;
     gw_act.changed_ns = now;
@@ -121,6 +123,7 @@ void gw_activity_publish(void) {
   /* The new page's log and ring are empty. */
   gw_act.requests = gw_act.hints = 0;
   gw_hint_republish();
+  gw_late_publish();
   gw_write_flags();
   gw_bias_unlock(&gw_act.lock);
 }

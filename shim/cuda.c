@@ -3,6 +3,7 @@
 
 /* The CUDA driver's calls that put work on a stream, and how programs find them. */
 #include "cuda.h"
+#include "late.h"
 #include "park.h"
 
 #include <stddef.h>
@@ -62,6 +63,22 @@ static void *stream_of_first(const void *list, unsigned devices) {
 #define ARGS_9 ARGS_8, a9
 #define ARGS_10 ARGS_9, a10
 #define ARGS_11 ARGS_10, a11
+#define WORDS(...) GLUE(WORDS_, COUNT(__VA_ARGS__))
+#define WORDS_1 (uintptr_t)a1
+#define WORDS_2 WORDS_1, (uintptr_t)a2
+#define WORDS_3 WORDS_2, (uintptr_t)a3
+#define WORDS_4 WORDS_3, (uintptr_t)a4
+#define WORDS_5 WORDS_4, (uintptr_t)a5
+#define WORDS_6 WORDS_5, (uintptr_t)a6
+#define WORDS_7 WORDS_6, (uintptr_t)a7
+#define WORDS_8 WORDS_7, (uintptr_t)a8
+#define WORDS_9 WORDS_8, (uintptr_t)a9
+#define WORDS_10 WORDS_9, (uintptr_t)a10
+#define WORDS_11 WORDS_10, (uintptr_t)a11
+
+/* Before a command, if late entry is on. */
+#define LATE(symbol, ...) \
+  if (gw_late_wanted()) cuda_late(HOOK_##symbol, &pass, (const uintptr_t[]){WORDS(__VA_ARGS__)})
 
 /* COMMAND: the command may still run when the call returns. COPY: it is done then. */
 #define COMMAND(symbol, if_null, stream, ...)                                                   \
@@ -72,6 +89,7 @@ static void *stream_of_first(const void *list, unsigned devices) {
     if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                                \
     if (!gw_enter(&pass, &cuda_runtime, ctx, cuda_stream((void *)(stream), if_null)))           \
       return real(ARGS(__VA_ARGS__));                                                           \
+    LATE(symbol, __VA_ARGS__);                                                                  \
     cuda_launching();                                                                           \
     int result = real(ARGS(__VA_ARGS__));                                                       \
     cuda_arrived(ctx);                                                                          \
@@ -86,6 +104,7 @@ static void *stream_of_first(const void *list, unsigned devices) {
     if (!real) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                      \
     if (!gw_enter(&pass, &cuda_runtime, ctx, stream)) return real(ARGS(__VA_ARGS__)); \
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);                          \
+    LATE(symbol, __VA_ARGS__);                                                        \
     cuda_arrived(ctx);                                                                \
     int result = real(ARGS(__VA_ARGS__));                                             \
     gw_leave_done(&pass, result == CUDA_SUCCESS);                                     \

@@ -64,12 +64,23 @@ static inline void cuda_count_destroyed(void) { __atomic_add_fetch(&cuda_destroy
 #define PER_THREAD ((void *)2) /* CU_STREAM_PER_THREAD */
 void *cuda_stream(void *stream, void *if_null);
 
+/* The driver's handle for a stream key. NULL for another thread's default stream. */
+void *cuda_driver_handle(void *stream);
+
+/* Around calls of the library's own, which belong to no capture: chooses the relaxed mode for this
+ * thread, and goes back to the mode that it returned. */
+int cuda_leave_captures(void);
+void cuda_restore_captures(int mode);
+
 /* Forgets the events of a context, or with GW_ALL of every context, which is destroyed. */
 void cuda_marks_forget(void *ctx);
 
 /* A copy between host and device has returned: all commands before `ticket` on its stream are
  * done. On the legacy stream those on all blocking streams are done too. */
 void cuda_copied(void *ctx, void *stream, uint64_t ticket);
+
+/* Late entry, before a command that is launched by the hook's call with these arguments. */
+void cuda_late(int hook, const gw_pass *pass, const uintptr_t *arguments);
 
 /* In the child of a fork. */
 void cuda_marks_forked(void);

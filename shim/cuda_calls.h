@@ -19,13 +19,15 @@
  * These calls are not wrapped:
  *   cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync: ordered with the stream, but no
  *     work for the device;
- *   cuStreamWaitValue, cuStreamWriteValue, cuStreamBatchMemOp: another process may wait for
- *     them. If they were held, they would hold processes whose gate is open;
+ *   cuStreamWaitValue: ordering, no work;
  *   cuMemMapArrayAsync, cuStreamAttachMemAsync: they change mappings and access rights from a
  *     point of the stream on, and are no work for the device;
  *   cuStreamBeginCaptureToCig, cuStreamEndCaptureToCig: for command lists of Direct3D 12, which
  *     does not exist where this library runs;
- *   cuStreamWaitEvent, external semaphores, graphics: ordering, no work.
+ *   cuStreamWaitEvent, waits for external semaphores, graphics: ordering, no work.
+ *
+ * cuStreamWriteValue, cuStreamBatchMemOp and cuSignalExternalSemaphoresAsync are wrapped, but not
+ * held: another process may wait for them, whose gate is open.
  */
 
 /* Launches. */
@@ -162,6 +164,29 @@ OTHER(cuStreamEndCapture_ptsz, "cuStreamEndCapture", 10000, 1)
 OTHER(cuGraphAddEventRecordNode, "cuGraphAddEventRecordNode", 11010, 0)
 OTHER(cuGraphEventRecordNodeSetEvent, "cuGraphEventRecordNodeSetEvent", 11010, 0)
 OTHER(cuGraphExecEventRecordNodeSetEvent, "cuGraphExecEventRecordNodeSetEvent", 11010, 0)
+OTHER(cuEventElapsedTime, "cuEventElapsedTime", 2000, 0)
+OTHER(cuEventElapsedTime_v2, "cuEventElapsedTime", 12080, 0)
+OTHER(cuStreamWriteValue32, "cuStreamWriteValue32", 8000, 0)
+OTHER(cuStreamWriteValue32_ptsz, "cuStreamWriteValue32", 8000, 1)
+OTHER(cuStreamWriteValue32_v2, "cuStreamWriteValue32", 11070, 0)
+OTHER(cuStreamWriteValue32_v2_ptsz, "cuStreamWriteValue32", 11070, 1)
+OTHER(cuStreamWriteValue64, "cuStreamWriteValue64", 9000, 0)
+OTHER(cuStreamWriteValue64_ptsz, "cuStreamWriteValue64", 9000, 1)
+OTHER(cuStreamWriteValue64_v2, "cuStreamWriteValue64", 11070, 0)
+OTHER(cuStreamWriteValue64_v2_ptsz, "cuStreamWriteValue64", 11070, 1)
+OTHER(cuStreamBatchMemOp, "cuStreamBatchMemOp", 8000, 0)
+OTHER(cuStreamBatchMemOp_ptsz, "cuStreamBatchMemOp", 8000, 1)
+OTHER(cuStreamBatchMemOp_v2, "cuStreamBatchMemOp", 11070, 0)
+OTHER(cuStreamBatchMemOp_v2_ptsz, "cuStreamBatchMemOp", 11070, 1)
+OTHER(cuSignalExternalSemaphoresAsync, "cuSignalExternalSemaphoresAsync", 10000, 0)
+OTHER(cuSignalExternalSemaphoresAsync_ptsz, "cuSignalExternalSemaphoresAsync", 10000, 1)
+OTHER(cuIpcGetEventHandle, "cuIpcGetEventHandle", 4010, 0)
+OTHER(cuMemAlloc_v2, "cuMemAlloc", 3020, 0)
+OTHER(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, 0)
+OTHER(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0)
+OTHER(cuMemAllocHost_v2, "cuMemAllocHost", 3020, 0)
+OTHER(cuMemHostAlloc, "cuMemHostAlloc", 2020, 0)
+OTHER(cuMemUnmap, "cuMemUnmap", 10020, 0)
 OTHER(cuMemFree_v2, "cuMemFree", 3020, 0)
 OTHER(cuMemFreeHost, "cuMemFreeHost", 2000, 0)
 OTHER(cuMemHostRegister_v2, "cuMemHostRegister", 6050, 0)
@@ -173,6 +198,7 @@ OTHER(cuModuleLoadData, "cuModuleLoadData", 2000, 0)
 OTHER(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0)
 OTHER(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0)
 OTHER(cuModuleGetFunction, "cuModuleGetFunction", 2000, 0)
+OTHER(cuModuleGetGlobal_v2, "cuModuleGetGlobal", 3020, 0)
 OTHER(cuModuleUnload, "cuModuleUnload", 2000, 0)
 OTHER(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0)
 OTHER(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0)
@@ -183,6 +209,9 @@ OTHER(cuLibraryUnload, "cuLibraryUnload", 12000, 0)
 OTHER(cuArrayDestroy, "cuArrayDestroy", 2000, 0)
 OTHER(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0)
 OTHER(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0)
+OTHER(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0)
+OTHER(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0)
+OTHER(cuGraphInstantiateWithFlags, "cuGraphInstantiate", 12000, 0)
 OTHER(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0)
 OTHER(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0)
 OTHER(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", 12040, 0)

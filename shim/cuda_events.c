@@ -5,9 +5,10 @@
  * streams, events and contexts. None of them is ever held. */
 #include <stddef.h>
 
-#include "cuda.h"
-#include "park.h"
 #include "activity.h"
+#include "cuda.h"
+#include "late.h"
+#include "park.h"
 #include "sys.h"
 
 #define CALL(symbol, types, args)                                \
@@ -78,12 +79,24 @@ void cuda_events_forked(void) {
   __builtin_memset(blocking, 0, sizeof blocking);
 }
 
+/* Before a call that waits for work of the program or asks whether it is done. */
+static void will_wait(void) {
+  cuda_unpark();
+  gw_late_waits();
+}
+
+/* Before a call that may wait although that is not its purpose. */
+static void may_wait(void) {
+  cuda_unpark();
+  gw_late_may_wait();
+}
+
 /* Completed work. */
 
 EXPORTED int cuCtxSynchronize(void) {
   void *ctx = cuda_context();
   uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);
-  cuda_unpark();
+  will_wait();
   CALL(cuCtxSynchronize, (void), ());
   if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket);
   return result;
@@ -91,7 +104,7 @@ EXPORTED int cuCtxSynchronize(void) {
 
 EXPORTED int cuCtxSynchronize_v2(void *ctx) {
   uint64_t ticket = gw_ticket(&cuda_runtime, ctx, GW_ALL);
-  cuda_unpark();
+  will_wait();
   CALL(cuCtxSynchronize_v2, (void *), (ctx));
   if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, GW_ALL, ticket);
   return result;
@@ -104,7 +117,7 @@ static void *context_of(void *key) { return (uintptr_t)key & 3 ? cuda_context() 
   EXPORTED int symbol(void *stream) {                                              \
     void *key = cuda_stream(stream, if_null), *ctx = context_of(key);              \
     uint64_t ticket = gw_ticket(&cuda_runtime, ctx, key);                          \
-    cuda_unpark();                                                                 \
+    will_wait();                                                                   \
     CALL(symbol, (void *), (stream));                                              \
     if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, ctx, key, ticket);          \
     return result;                                                                 \
@@ -117,7 +130,10 @@ STREAM_IS_DONE(cuStreamQuery_ptsz, PER_THREAD)
 #define EVENT_IS_DONE(symbol)                                                                    \
   EXPORTED int symbol(void *event) {                                                             \
     struct recording p = find_recording(event);                                                  \
-    cuda_unpark();                                                                               \
+    /* If it is known to be reached, it is not behind a pending wait. Allocators ask for old     \
+     * events all the time. */                                                                   \
+    if (gw_known_done(&cuda_runtime, p.ctx, p.stream, p.ticket)) cuda_unpark();                  \
+    else will_wait();                                                                            \
     CALL(symbol, (void *), (event));                                                             \
     if (result == CUDA_SUCCESS) gw_done(&cuda_runtime, p.ctx, p.stream, p.ticket);               \
     return result;                                                                               \
@@ -166,7 +182,7 @@ static int is_capturing(void *stream, void *if_null) {
 
 #define BEGIN(symbol, types, params, args)                \
   EXPORTED int symbol params {                            \
-    cuda_unpark();                                        \
+    may_wait();                                           \
     CALL(symbol, types, args);                            \
     if (result == CUDA_SUCCESS) gw_capturing(+1);         \
     return result;                                        \
@@ -209,6 +225,7 @@ EXPORTED int cuStreamCreateWithPriority(void **stream, unsigned flags, int prior
 #define DESTROY_STREAM(symbol)                                                          \
   EXPORTED int symbol(void *stream) {                                                   \
     bool captured = stream && gw_capture_in_progress() && is_capturing(stream, LEGACY); \
+    gw_late_may_wait();                                                                 \
     if (stream) gw_forget(&cuda_runtime, GW_ALL, stream);                               \
     if (stream) replace(stream, NULL);                                                  \
     cuda_count_destroyed();                                                             \
@@ -230,6 +247,7 @@ DESTROY_EVENT(cuEventDestroy_v2)
 
 static void forget_context(void *ctx) {
   cuda_count_destroyed();
+  gw_late_forget(ctx);
   cuda_park_forget(ctx);
   gw_forget(&cuda_runtime, ctx, GW_ALL);
   cuda_marks_forget(ctx);
@@ -267,6 +285,7 @@ static bool primary_is_active(int device) {
     cuda_count_destroyed();                                                          \
     gw_forget(&cuda_runtime, GW_ALL, GW_ALL);                                        \
     cuda_marks_forget(GW_ALL);                                                       \
+    gw_late_forget(GW_ALL);                                                          \
     cuda_park_stop();                                                                \
     int result = real ? real(device) : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;    \
     cuda_park_resume(!primary_is_active(device));                                    \
@@ -300,13 +319,21 @@ EXPORTED int cuGraphExecEventRecordNodeSetEvent(void *graph, void *node, void *e
  * Loading code is one of them. */
 #define WAITS(symbol, types, params, args) \
   EXPORTED int symbol params {             \
-    cuda_unpark();                         \
+    may_wait();                            \
     CALL(symbol, types, args);             \
     return result;                         \
   }
 #define WAITS_1(symbol, type) WAITS(symbol, (type), (type a), (a))
 #define WAITS_2(symbol, first, second) WAITS(symbol, (first, second), (first a, second b), (a, b))
-WAITS_1(cuMemFree_v2, unsigned long long)
+typedef unsigned long long address;
+WAITS_2(cuMemAlloc_v2, address *, size_t)
+WAITS(cuMemAllocPitch_v2, (address *, size_t *, size_t, size_t, unsigned),
+      (address *a, size_t *pitch, size_t width, size_t height, unsigned n), (a, pitch, width, height, n))
+WAITS(cuMemAllocManaged, (address *, size_t, unsigned), (address *a, size_t n, unsigned flags), (a, n, flags))
+WAITS_2(cuMemAllocHost_v2, void **, size_t)
+WAITS(cuMemHostAlloc, (void **, size_t, unsigned), (void **a, size_t n, unsigned flags), (a, n, flags))
+WAITS_2(cuMemUnmap, address, size_t)
+WAITS_1(cuMemFree_v2, address)
 WAITS_1(cuMemFreeHost, void *)
 WAITS(cuMemHostRegister_v2, (void *, size_t, unsigned), (void *a, size_t n, unsigned flags), (a, n, flags))
 WAITS_1(cuMemHostUnregister, void *)
@@ -318,6 +345,8 @@ WAITS(cuModuleLoadDataEx, (void **, const void *, unsigned, void *, void **),
       (void **module, const void *code, unsigned n, void *options, void **values), (module, code, n, options, values))
 WAITS_2(cuModuleLoadFatBinary, void **, const void *)
 WAITS(cuModuleGetFunction, (void **, void *, const char *), (void **f, void *module, const char *name), (f, module, name))
+WAITS(cuModuleGetGlobal_v2, (address *, size_t *, void *, const char *),
+      (address *a, size_t *n, void *module, const char *name), (a, n, module, name))
 WAITS_1(cuModuleUnload, void *)
 #define LIBRARY_TYPES (void **, const void *, void *, void **, unsigned, void *, void **, unsigned)
 #define LIBRARY_PARAMS \
@@ -330,9 +359,45 @@ WAITS_1(cuFuncLoad, void *)
 WAITS_1(cuLibraryUnload, void *)
 WAITS_1(cuArrayDestroy, void *)
 WAITS_1(cuMipmappedArrayDestroy, void *)
-WAITS_1(cuIpcCloseMemHandle, unsigned long long)
+WAITS_1(cuIpcCloseMemHandle, address)
+#define INSTANTIATE(symbol)                                                                     \
+  WAITS(symbol, (void **, void *, void *, char *, size_t),                                      \
+        (void **exec, void *graph, void *node, char *log, size_t n), (exec, graph, node, log, n))
+INSTANTIATE(cuGraphInstantiate)
+INSTANTIATE(cuGraphInstantiate_v2)
+WAITS(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long),
+      (void **exec, void *graph, unsigned long long flags), (exec, graph, flags))
 WAITS_1(cuGraphExecDestroy, void *)
 WAITS_2(cuCtxSetLimit, int, size_t)
+
+/* Not a wait, but it says whether the events were reached. */
+WAITS(cuEventElapsedTime, (float *, void *, void *), (float *ms, void *a, void *b), (ms, a, b))
+WAITS(cuEventElapsedTime_v2, (float *, void *, void *), (float *ms, void *a, void *b), (ms, a, b))
+
+/* Another thread or process may wait for these without a call. */
+#define WRITE_VALUE(symbol, type) \
+  WAITS(symbol, (void *, address, type, unsigned), (void *s, address to, type value, unsigned flags), (s, to, value, flags))
+#define WRITE_VALUE_4(symbol, type) \
+  WRITE_VALUE(symbol, type) WRITE_VALUE(symbol##_ptsz, type) WRITE_VALUE(symbol##_v2, type) WRITE_VALUE(symbol##_v2_ptsz, type)
+WRITE_VALUE_4(cuStreamWriteValue32, uint32_t)
+WRITE_VALUE_4(cuStreamWriteValue64, uint64_t)
+#define MEMORY_OPERATIONS(symbol) \
+  WAITS(symbol, (void *, unsigned, void *, unsigned), (void *s, unsigned n, void *list, unsigned flags), (s, n, list, flags))
+MEMORY_OPERATIONS(cuStreamBatchMemOp)
+MEMORY_OPERATIONS(cuStreamBatchMemOp_ptsz)
+MEMORY_OPERATIONS(cuStreamBatchMemOp_v2)
+MEMORY_OPERATIONS(cuStreamBatchMemOp_v2_ptsz)
+#define SIGNAL(symbol) \
+  WAITS(symbol, (void *, void *, unsigned, void *), (void *list, void *params, unsigned n, void *s), (list, params, n, s))
+SIGNAL(cuSignalExternalSemaphoresAsync)
+SIGNAL(cuSignalExternalSemaphoresAsync_ptsz)
+
+/* Another process may wait for the event at any time. */
+EXPORTED int cuIpcGetEventHandle(void *handle, void *event) {
+  gw_late_disable();
+  CALL(cuIpcGetEventHandle, (void *, void *), (handle, event));
+  return result;
+}
 
 /* A context of a part of a device can be current in one thread only. */
 EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {

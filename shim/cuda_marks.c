@@ -65,8 +65,7 @@ void *cuda_stream(void *stream, void *if_null) {
   return stream == PER_THREAD ? per_thread_stream() : stream;
 }
 
-/* The driver's handle for a stream key. NULL for another thread's default stream. */
-static void *driver_handle(void *stream) {
+void *cuda_driver_handle(void *stream) {
   if (((uintptr_t)stream & 3) != 3) return stream;
   return stream == per_thread_stream() ? PER_THREAD : NULL;
 }
@@ -75,14 +74,14 @@ static void *driver_handle(void *stream) {
  * While a thread captures in the strictest mode, no thread may query events, unless it has
  * chosen the relaxed mode. The library may: its events are in no graph.
  */
-static int allow_queries(void) {
+int cuda_leave_captures(void) {
   int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
   const struct cuda_driver *d = cuda_driver();
   int (*exchange)(int *) = d->cuThreadExchangeStreamCaptureMode;
   return exchange && exchange(&mode) == CUDA_SUCCESS ? mode : -1;
 }
 
-static void restore_mode(int mode) {
+void cuda_restore_captures(int mode) {
   if (mode >= 0) cuda_driver()->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
@@ -112,15 +111,15 @@ static void drop(void *mark) {
 
 static void *mark(void *ctx, void *stream) {
   const struct cuda_driver *d = cuda_driver();
-  void *to = driver_handle(stream);
+  void *to = cuda_driver_handle(stream);
   if (cuda_context() != ctx) return NULL; /* the event would be of another context */
   if (!to || !d->cuEventCreate || !d->cuEventRecord || !d->cuEventQuery) return NULL;
   struct event *e = reserve(ctx);
   if (!e) return NULL;
-  int mode = allow_queries();
+  int mode = cuda_leave_captures();
   bool ok = (e->event || d->cuEventCreate(&e->event, 2 /* CU_EVENT_DISABLE_TIMING */) == CUDA_SUCCESS) &&
             d->cuEventRecord(e->event, to) == CUDA_SUCCESS;
-  restore_mode(mode);
+  cuda_restore_captures(mode);
   if (ok) return e;
   drop(e);
   return NULL;
@@ -130,16 +129,16 @@ static int reached(void *mark) {
   struct event *e = mark;
   void *event = e->event;
   if (!event) return -1; /* its context was destroyed meanwhile */
-  int mode = allow_queries();
+  int mode = cuda_leave_captures();
   int result = cuda_driver()->cuEventQuery(event);
-  restore_mode(mode);
+  cuda_restore_captures(mode);
   return result == CUDA_SUCCESS ? 1 : result == CUDA_ERROR_NOT_READY ? 0 : -1;
 }
 
 static int markable(void *ctx, void *stream) {
   (void)ctx;
   int status = 0;
-  void *to = driver_handle(stream);
+  void *to = cuda_driver_handle(stream);
   const struct cuda_driver *d = cuda_driver();
   if (!to) return 0;
   if (!d->cuStreamIsCapturing) return 1;

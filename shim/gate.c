@@ -10,6 +10,7 @@
 #include "bound.h"
 #include "hook.h"
 #include "kfd.h"
+#include "late.h"
 #include "page.h"
 #include "sys.h"
 
@@ -112,6 +113,7 @@ __attribute__((visibility("default"))) void giveway_ungated(int on) { ungated = 
 bool gw_enter_slow(gw_pass *p) {
   int before = errno;
   bool ours = false;
+  gw_late_may_wait(); /* this thread may wait until commands are done */
   if (!ungated && !__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) && gw_page_attach(p->runtime->name) && !is_captured(p)) {
     do wait_at_gate(p);
     while (gw_bound_wait(p) && GW_READ(gate) == GW_GATE_CLOSED);
@@ -217,6 +219,15 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
   else gw_page_check(gw_now_coarse());
 }
 
+bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket) {
+  if (!ticket || ticket & ALL_STREAMS || !gw_page_attached()) return false;
+  gw_bias_lock(&gw_act.lock);
+  int at = gw_stream_find(rt, ctx, stream);
+  bool done = at >= 0 && ticket <= gw_act.streams[at].done;
+  gw_bias_unlock(&gw_act.lock);
+  return done;
+}
+
 void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream) {
   gw_bound_forget(rt, ctx, stream);
   gw_bias_lock(&gw_act.lock);
@@ -246,6 +257,7 @@ static void forked(void) {
   gw_captures = 0;
   gw_kfd_forked();
   gw_hint_forked();
+  gw_late_forked();
   gw_hook_forked();
 }
 

@@ -94,6 +94,9 @@ void gw_leave_done(gw_pass *p, bool launched);
 uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream);
 void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket);
 
+/* Whether all that the ticket of a single stream stands for is known to be done. */
+bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket);
+
 /* A stream was destroyed; with stream GW_ALL a context; with both GW_ALL every context. On
  * return all its marks are dropped and none is in use. */
 void gw_forget(const struct gw_runtime *rt, void *ctx, void *stream);

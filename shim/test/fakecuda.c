@@ -303,12 +303,60 @@ int cuModuleGetFunction(void **f, void *module, const char *name) {
   if (module != &park_module || strcmp(name, "giveway_park") != 0) return NOT_FOUND;
   return *f = (void *)run_park, OK;
 }
-int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { return p && n == 4096 && flags == 3 ? OK : INVALID; }
-int cuMemHostGetDevicePointer_v2(ptr *to, void *p, unsigned flags) { return flags ? INVALID : (*to = (ptr)p, OK); }
+/* Host memory that is known to the driver. The device has it at another address. */
+#define ALIAS (1ull << 62)
+static struct {
+  void *ctx;
+  ptr from;
+} registered[64];
+int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
+  if (!p || n != 4096 || flags != 3) return INVALID;
+  int r = INVALID;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < 64 && r == INVALID; i++) {
+    if (registered[i].from == (ptr)p) r = 712;
+    else if (!registered[i].from) registered[i].from = (ptr)p, registered[i].ctx = current, r = unsafe();
+  }
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+static int is_registered(ptr p) {
+  int r = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < 64; i++) r |= registered[i].from && p - registered[i].from < 4096;
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int cuMemHostGetDevicePointer_v2(ptr *to, void *p, unsigned flags) {
+  return flags || !is_registered((ptr)p) ? INVALID : (*to = (ptr)p | ALIAS, OK);
+}
+/* All memory of the tests is pageable. */
+int cuPointerGetAttribute(void *type, int what, ptr p) {
+  return what != 2 || !is_registered(p) ? INVALID : (*(unsigned *)type = 1, OK);
+}
 static int launch_park(CUstream s, void **params) {
-  struct op op = {.run = run_park, .words = {*(uint64_t *)params[0], *(uint32_t *)params[1], *(uint64_t *)params[2]}};
+  uint64_t word = *(uint64_t *)params[0] & ~ALIAS;
+  struct op op = {.run = run_park, .words = {word, *(uint32_t *)params[1], *(uint64_t *)params[2]}};
   return give_part(s, 0, 0, op);
 }
+
+/* Stops the stream until the word has reached the value, for ever if nothing writes it. */
+static uint64_t stops, longest_stop;
+static void run_stop(struct op *op) {
+  struct timespec from, now;
+  clock_gettime(CLOCK_MONOTONIC, &from);
+  while ((int32_t)(__atomic_load_n((uint32_t *)op->to, __ATOMIC_ACQUIRE) - (uint32_t)op->words[0]) < 0) {
+    nanosleep(&(struct timespec){0, 10000}, NULL);
+  }
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  uint64_t ns = (uint64_t)(now.tv_sec - from.tv_sec) * 1000000000ull + (uint64_t)now.tv_nsec - (uint64_t)from.tv_nsec;
+  if (ns > __atomic_load_n(&longest_stop, __ATOMIC_RELAXED)) __atomic_store_n(&longest_stop, ns, __ATOMIC_RELAXED);
+}
+TWO(cuStreamWaitValue32_v2, _ptsz, (CUstream s, ptr p, unsigned value, unsigned flags), {
+  if (flags || !(p & ALIAS) || !is_registered(p & ~ALIAS) || p % 4) return INVALID;
+  __atomic_add_fetch(&stops, 1, __ATOMIC_RELAXED);
+  return give_part(s, O, 0, (struct op){.run = run_stop, .to = p & ~ALIAS, .words = {value}});
+})
 
 #define LAUNCH \
   void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned m, CUstream s, void **params
@@ -325,7 +373,17 @@ TWO(cuMemcpyHtoD_v2, _ptds, (ptr to, void *from, size_t n), GIVE(0, 1, from_host
 TWO(cuMemcpyDtoH_v2, _ptds, (void *to, ptr from, size_t n), GIVE(0, 1, copy((ptr)to, from, n)))
 TWO(cuMemcpyDtoD_v2, _ptds, (ptr to, ptr from, size_t n), GIVE(0, 0, copy(to, from, n)))
 TWO(cuMemcpyHtoDAsync_v2, _ptsz, (ptr to, void *from, size_t n, CUstream s), GIVE(s, 0, from_host(to, from, n)))
-TWO(cuMemcpyDtoHAsync_v2, _ptsz, (void *to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy((ptr)to, from, n)))
+/* To memory that the driver does not know the copy is done when the call returns. */
+static int copy_back(struct op op, CUstream stream, int own_default) {
+  op.counts = 1;
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, own_default);
+  int r = put(s, op);
+  if (r == OK && !s->graph) wait_for(s, s->given);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+TWO(cuMemcpyDtoHAsync_v2, _ptsz, (void *to, ptr from, size_t n, CUstream s), return copy_back(copy((ptr)to, from, n), s, O);)
 TWO(cuMemcpyDtoDAsync_v2, _ptsz, (ptr to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy(to, from, n)))
 TWO(cuMemcpyAsync, _ptsz, (ptr to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy(to, from, n)))
 TWO(cuMemcpyPeerAsync, _ptsz, (ptr to, void *tc, ptr from, void *fc, size_t n, CUstream s),
@@ -356,6 +414,12 @@ TWO(cuMemFreeAsync, _ptsz, (ptr p, CUstream s), (void)s; (void)p; (void)O; retur
 
 int cuInit(unsigned flags) { return (int)flags; }
 int cuMemAlloc_v2(ptr *p, size_t n) { return *p = (ptr)calloc(1, n), OK; }
+int cuCtxSynchronize(void);
+int cuMemFree_v2(ptr p) {
+  int r = cuCtxSynchronize(); /* as the real driver does */
+  free((void *)p);
+  return r;
+}
 int cuCtxGetCurrent(void **ctx) { return *ctx = current, OK; }
 int cuCtxSetCurrent(void *ctx) { return current = ctx, OK; }
 int cuThreadExchangeStreamCaptureMode(int *mode) {
@@ -441,6 +505,9 @@ int cuCtxDestroy_v2(void *ctx) {
   pthread_mutex_lock(&lock);
   for (CUevent e = events; e; e = e->next) {
     if (e->ctx == ctx) e->alive = 0;
+  }
+  for (int i = 0; i < 64; i++) {
+    if (registered[i].ctx == ctx) registered[i].from = 0;
   }
   pthread_mutex_unlock(&lock);
   if (current == ctx) current = &context;
@@ -532,6 +599,12 @@ void fakeParks(uint64_t *ended, uint64_t *late) {
   *late = __atomic_load_n(&parks_late, __ATOMIC_RELAXED);
 }
 
+/* How often a stream was told to stop, and for how long at most it did. */
+void fakeStops(uint64_t *count, uint64_t *longest_ns) {
+  *count = __atomic_load_n(&stops, __ATOMIC_RELAXED);
+  *longest_ns = __atomic_load_n(&longest_stop, __ATOMIC_RELAXED);
+}
+
 void fakeCounts(uint64_t *all, uint64_t *at_once) {
   pthread_mutex_lock(&lock);
   *all = commands;
@@ -582,6 +655,7 @@ static const struct name_row meanings[] = {
     PAIR("cuStreamEndCapture", cuStreamEndCapture, 10000, _ptsz),
     ONE("cuInit", cuInit, 2000),
     ONE("cuMemAlloc", cuMemAlloc_v2, 3020),
+    ONE("cuMemFree", cuMemFree_v2, 3020),
     ONE("cuCtxGetCurrent", cuCtxGetCurrent, 4000),
     ONE("cuCtxSetCurrent", cuCtxSetCurrent, 4000),
     ONE("cuCtxCreate", cuCtxCreate_v2, 3020),
@@ -621,6 +695,7 @@ static void child(void) {
   pthread_cond_init(&moved, NULL);
   memset(streams, 0, sizeof streams);
   memset(graphs, 0, sizeof graphs);
+  memset(registered, 0, sizeof registered);
   own = NULL;
   in_flight = most = commands = 0;
 }

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+/* Late entry for CUDA: the wait is a stream memory operation, which the device's host engine
+ * carries out without the context's compute engine. */
+#include "cuda.h"
+#include "late.h"
+#include "park.h"
+
+#include <string.h>
+
+#define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
+#define STAGED_BYTES 65536 /* so much pageable memory is copied to the driver's buffer at once */
+
+/* How commands behave. All others may wait, or are not known: they release. */
+static const uint8_t kinds[HOOKS] = {
+#define BOTH(symbol, suffix, kind) [HOOK_##symbol] = kind, [HOOK_##symbol##suffix] = kind
+    BOTH(cuLaunchKernel, _ptsz, GW_LATE_KERNEL),
+    BOTH(cuLaunchKernelEx, _ptsz, GW_LATE_KERNEL),
+    BOTH(cuLaunchCooperativeKernel, _ptsz, GW_LATE_KERNEL),
+    /* A graph needs one launch, and the program may wait for a host function without a call. */
+    BOTH(cuGraphLaunch, _ptsz, GW_LATE_BARS),
+    BOTH(cuGraphUpload, _ptsz, GW_LATE_BARS),
+    BOTH(cuLaunchHostFunc, _ptsz, GW_LATE_BARS),
+    BOTH(cuLaunchHostFunc_v2, _ptsz, GW_LATE_BARS),
+    BOTH(cuStreamAddCallback, _ptsz, GW_LATE_BARS),
+    [HOOK_cuLaunchCooperativeKernelMultiDevice] = GW_LATE_BARS,
+    BOTH(cuMemcpyDtoDAsync_v2, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemcpyDtoD_v2, _ptds, GW_LATE_QUIET),
+    BOTH(cuMemsetD8Async, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemsetD16Async, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemsetD32Async, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemsetD2D8Async, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemsetD2D16Async, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemsetD2D32Async, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemsetD8_v2, _ptds, GW_LATE_QUIET),
+    BOTH(cuMemsetD16_v2, _ptds, GW_LATE_QUIET),
+    BOTH(cuMemsetD32_v2, _ptds, GW_LATE_QUIET),
+    BOTH(cuMemcpyHtoD_v2, _ptds, GW_LATE_WAITS),
+    BOTH(cuMemcpyDtoH_v2, _ptds, GW_LATE_WAITS),
+    BOTH(cuMemcpyHtoA_v2, _ptds, GW_LATE_WAITS),
+    BOTH(cuMemcpyAtoH_v2, _ptds, GW_LATE_WAITS),
+    [HOOK_cuMemcpyHtoD] = GW_LATE_WAITS,
+    [HOOK_cuMemcpyDtoH] = GW_LATE_WAITS,
+    [HOOK_cuMemcpyHtoA] = GW_LATE_WAITS,
+    [HOOK_cuMemcpyAtoH] = GW_LATE_WAITS,
+#undef BOTH
+};
+
+static struct {
+  int (*cuMemHostRegister_v2)(void *, size_t, unsigned);
+  int (*cuMemHostGetDevicePointer_v2)(uint64_t *, void *, unsigned);
+  int (*cuStreamWaitValue32)(void *, uint64_t, uint32_t, unsigned);
+  int (*cuPointerGetAttribute)(void *, int, uint64_t);
+} driver;
+
+/* The second form of the call, since CUDA 11.7, works on every device and needs no option of the
+ * kernel module. The first needs one that is off by default, and fails without it. */
+static bool find_driver(void) {
+#define FIND(field, name) __atomic_store_n((void **)&driver.field, gw_library_symbol(&gw_cuda_library, name), __ATOMIC_RELAXED)
+  FIND(cuMemHostRegister_v2, "cuMemHostRegister_v2");
+  FIND(cuMemHostGetDevicePointer_v2, "cuMemHostGetDevicePointer_v2");
+  FIND(cuStreamWaitValue32, "cuStreamWaitValue32_v2");
+  FIND(cuPointerGetAttribute, "cuPointerGetAttribute");
+  if (!driver.cuStreamWaitValue32) FIND(cuStreamWaitValue32, "cuStreamWaitValue32");
+#undef FIND
+  return driver.cuMemHostRegister_v2 && driver.cuMemHostGetDevicePointer_v2 && driver.cuStreamWaitValue32 &&
+         driver.cuPointerGetAttribute;
+}
+
+static uint64_t map(void *area) {
+  uint64_t address = 0;
+  if (!find_driver()) return 0;
+  int captures = cuda_leave_captures();
+  int result = driver.cuMemHostRegister_v2(area, GW_LATE_AREA, 3 /* portable, mapped */);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+    if (driver.cuMemHostGetDevicePointer_v2(&address, area, 0) != CUDA_SUCCESS) address = 0;
+  }
+  cuda_restore_captures(captures);
+  return address;
+}
+
+static bool put_wait(void *stream, uint64_t word, uint32_t n) {
+  void *to = cuda_driver_handle(stream);
+  return to && driver.cuStreamWaitValue32(to, word, n, 0 /* CU_STREAM_WAIT_VALUE_GEQ */) == CUDA_SUCCESS;
+}
+
+static const struct gw_late_runtime runtime = {map, put_wait};
+
+/* Whether the driver knows the memory: a copy of other memory may wait for the stream. */
+static bool is_known(uintptr_t address) {
+  uint32_t type = 0;
+  return driver.cuPointerGetAttribute && driver.cuPointerGetAttribute(&type, 2 /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE */, address) == CUDA_SUCCESS;
+}
+
+/* Whether a copy may wait depends on the memory. It matters only while a wait is pending. */
+static enum gw_late_kind kind_of(int hook, const uintptr_t *a) {
+  if (!__atomic_load_n(&gw_late_active, __ATOMIC_RELAXED)) return kinds[hook];
+  switch (hook) {
+  case HOOK_cuMemcpyHtoDAsync_v2:
+  case HOOK_cuMemcpyHtoDAsync_v2_ptsz: return a[2] <= STAGED_BYTES || is_known(a[1]) ? GW_LATE_QUIET : GW_LATE_RELEASES;
+  case HOOK_cuMemcpyDtoHAsync_v2:
+  case HOOK_cuMemcpyDtoHAsync_v2_ptsz: return is_known(a[0]) ? GW_LATE_QUIET : GW_LATE_WAITS;
+  case HOOK_cuMemcpyAsync:
+  case HOOK_cuMemcpyAsync_ptsz: return is_known(a[0]) && is_known(a[1]) ? GW_LATE_QUIET : GW_LATE_RELEASES;
+  default: return kinds[hook];
+  }
+}
+
+/* Requests are alike if they begin with the same kernel and grid. */
+static uint64_t key_of(int hook, const uintptr_t *a) {
+  uint64_t key = a[0];
+  if (hook == HOOK_cuLaunchKernelEx || hook == HOOK_cuLaunchKernelEx_ptsz) {
+    unsigned shape[3] = {0};
+    if (a[0]) memcpy(shape, (const void *)a[0], sizeof shape);
+    key = a[1];
+    for (int i = 0; i < 3; i++) key = key * 0x9e3779b97f4a7c15ull + shape[i];
+    return key;
+  }
+  for (int i = 1; i < 4; i++) key = key * 0x9e3779b97f4a7c15ull + a[i];
+  return key;
+}
+
+void cuda_late(int hook, const gw_pass *pass, const uintptr_t *arguments) {
+  enum gw_late_kind kind = kind_of(hook, arguments);
+  if (kind == GW_LATE_KERNEL && __atomic_load_n(&cuda_parked, __ATOMIC_RELAXED)) {
+    kind = GW_LATE_BARS; /* the device was taken for this request ahead of time */
+  }
+  gw_late_command(&runtime, kind, pass->ctx, pass->stream, kind == GW_LATE_KERNEL ? key_of(hook, arguments) : 0);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+#define _GNU_SOURCE
+#include "sys.h"
+
+#include "late.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include "late_plan.h"
+#include "page.h"
+
+struct gw_late_wait gw_late_pending;
+uint32_t gw_late_active;
+
+/* Why a wait was released. */
+enum why { PLANNED, WAITED, TIMER, OTHERS };
+
+/* The last release: time and reason are valid if number is that of the request. */
+static struct {
+  uint32_t number, why;
+  uint64_t at_ns;
+} released;
+
+static uint32_t disabled, exiting;
+static uint64_t next_check; /* the value of page.launched from which on commands take the slow path */
+
+/* The lock is held for a short time only, never during a call of the runtime. It may be taken
+ * with gw_act.lock held, not the other way round. The timer thread never takes it. */
+static struct {
+  gw_lock_t lock;
+  enum { NOT_STARTED, STARTING, STARTED, NO_THREAD } thread;
+
+  /* The request that is followed. */
+  bool barred;  /* it has commands ahead of which it cannot enter late */
+  bool decided; /* its first kernel has come */
+  uint32_t number; /* of its wait; 0: it has entered at once */
+  uint32_t point;  /* the next point */
+  uint64_t base;   /* page.launched when it began */
+  uint64_t began_ns;
+  struct gw_late_choice choice;
+  struct gw_late_sample sample;
+
+  uint32_t last_number;
+  uint64_t requests, late_ns, early;
+  struct gw_late_plan plan;
+  /* Allocated by the library, so it outlives the context; shared memory, so that after a fork
+   * the parent and the device still see the same page. */
+  struct area {
+    const struct gw_late_runtime *runtime;
+    void *ctx;
+    uint32_t *word;
+    uint64_t device_word; /* 0: not mapped, or refused */
+    bool busy;            /* it is being mapped */
+  } areas[8];
+} late;
+
+static void release(uint32_t n, enum why why) {
+  n = gw_late_free(&gw_late_pending, n);
+  if (!n) return;
+  __atomic_store_n(&released.at_ns, gw_now(), __ATOMIC_RELAXED);
+  __atomic_store_n(&released.why, why, __ATOMIC_RELAXED);
+  __atomic_store_n(&released.number, n, __ATOMIC_RELEASE);
+}
+
+void gw_late_release_now(void) { release(0, WAITED); }
+
+void gw_late_waits_now(void) {
+  release(0, WAITED);
+  gw_lock(&late.lock);
+  if (gw_late_active && late.decided && !late.sample.waited_ns) {
+    late.sample.waited_ns = gw_now() - late.began_ns;
+    late.sample.commands = (uint32_t)(GW_READ(launched) - late.base);
+  }
+  gw_unlock(&late.lock);
+}
+
+/* The timer thread. It calls nothing of the runtime and takes no lock, so nothing that waits for
+ * the device can keep it from releasing. */
+static void *run(void *unused) {
+  prctl(PR_SET_TIMERSLACK, 50000ul);
+  prctl(PR_SET_NAME, "giveway-late");
+  for (;;) {
+    uint64_t from = gw_now();
+    uint32_t n = gw_late_tick(&gw_late_pending);
+    if (n) {
+      __atomic_store_n(&released.at_ns, gw_now(), __ATOMIC_RELAXED);
+      __atomic_store_n(&released.why, TIMER, __ATOMIC_RELAXED);
+      __atomic_store_n(&released.number, n, __ATOMIC_RELEASE);
+    }
+    /* A futex that cannot be waited for must not cost a CPU. */
+    static int quick;
+    quick = !n && gw_now() - from < 20000 ? quick + 1 : 0;
+    if (quick > 100) gw_sleep(GW_MS_NS);
+  }
+  return unused;
+}
+
+/* Runs before the driver's own exit handler, which was registered earlier. */
+static void stop(void) {
+  __atomic_store_n(&exiting, 1, __ATOMIC_SEQ_CST);
+  release(0, OTHERS);
+}
+
+/* Without the lock. */
+static bool start_thread(void) {
+  int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
+  int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
+  if (!create || !detach || atexit(stop) != 0) return false;
+  sigset_t all, before;
+  sigfillset(&all); /* by sigprocmask, which leaves the C library's signals: setuid needs every thread to take one */
+  sigprocmask(SIG_SETMASK, &all, &before);
+  unsigned long thread;
+  bool ok = create(&thread, NULL, run, NULL) == 0;
+  if (ok) detach(thread);
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  return ok;
+}
+
+/* With the lock held: the area of a context, or a free one, or NULL. */
+static struct area *area_for(void *ctx) {
+  struct area *unused = NULL;
+  for (size_t i = 0; i < sizeof late.areas / sizeof *late.areas; i++) {
+    struct area *a = &late.areas[i];
+    if (a->ctx == ctx) return a;
+    if (!a->ctx && !a->busy && !unused) unused = a;
+  }
+  return unused;
+}
+
+/* Prepares a context and the timer thread, once each, on the thread of the program that is about
+ * to use them. With the lock held, but not during the calls. */
+static void prepare(const struct gw_late_runtime *rt, void *ctx) {
+  struct area *a = area_for(ctx);
+  if (!a || a->busy || a->ctx || late.thread == NO_THREAD) return;
+  bool start = late.thread == NOT_STARTED;
+  if (start) late.thread = STARTING;
+  a->ctx = ctx;
+  a->runtime = rt;
+  a->busy = true;
+  uint32_t *word = a->word;
+  gw_unlock(&late.lock);
+  if (!word) {
+    void *m = mmap(NULL, GW_LATE_AREA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    word = m == MAP_FAILED ? NULL : m;
+  }
+  uint64_t device_word = word ? rt->map(word) : 0;
+  bool started = start && start_thread();
+  gw_lock(&late.lock);
+  if (start) late.thread = started ? STARTED : NO_THREAD;
+  a->word = word;
+  a->device_word = a->ctx == ctx ? device_word : 0; /* the context may have been destroyed */
+  a->busy = false;
+  if (!device_word || (start && !started)) gw_log("the driver or the system refuses what late entry needs; requests enter at once");
+}
+
+/* With the lock held: makes the request enter late. Returns its area, or NULL if it cannot. */
+static struct area *arm(const struct gw_late_runtime *rt, void *ctx, uint64_t now) {
+  struct area *a = area_for(ctx);
+  if (a && a->ctx != ctx) { /* this request enters at once: what is prepared here serves the next */
+    prepare(rt, ctx);
+    return NULL;
+  }
+  if (!a || a->busy || !a->device_word || a->runtime != rt || late.thread != STARTED) return NULL;
+  if (!++late.last_number) late.last_number = 1;
+  if (!gw_late_arm(&gw_late_pending, a->word, late.last_number, now + late.choice.limit_ns)) return NULL;
+  late.number = late.last_number;
+  /* The exit handler may have released before the wait was armed. */
+  if (__atomic_load_n(&exiting, __ATOMIC_SEQ_CST)) release(late.number, OTHERS);
+  return a;
+}
+
+/* With the lock held: follows a request that begins. */
+static void begin(uint64_t launched) {
+  late.barred = late.decided = false;
+  late.number = late.point = 0;
+  late.base = launched;
+  late.sample = (struct gw_late_sample){0};
+  __atomic_store_n(&next_check, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&gw_late_active, 1, __ATOMIC_RELAXED);
+}
+
+/* With the lock held: when commands have to be looked at again. */
+static void set_next_check(void) {
+  uint64_t at = ~0ull, commands = late.choice.shape ? late.choice.shape->commands : 0;
+  if (commands && late.point < GW_LATE_POINTS) at = late.base + commands * (late.point + 1) / GW_LATE_POINTS;
+  if (late.number && late.choice.release_at) {
+    uint64_t planned = late.base + late.choice.release_at;
+    if (__atomic_load_n(&gw_late_pending.armed, __ATOMIC_RELAXED) == late.number && planned < at) at = planned;
+  }
+  __atomic_store_n(&next_check, at, __ATOMIC_RELAXED);
+}
+
+/* With the lock held: notes the time at which points are passed, and releases at the planned one. */
+static void pass_points(uint64_t launched) {
+  uint64_t made = launched - late.base, commands = late.choice.shape->commands, now = gw_now() - late.began_ns;
+  if (late.number && late.choice.release_at && made >= late.choice.release_at) release(late.number, PLANNED);
+  for (; commands && late.point < GW_LATE_POINTS && made >= commands * (late.point + 1) / GW_LATE_POINTS; late.point++) {
+    late.sample.point_ns[late.point] = now;
+  }
+  set_next_check();
+}
+
+/* With the lock held: the first kernel of a request decides how it enters. */
+static struct area *decide(const struct gw_late_runtime *rt, void *ctx, uint64_t key, bool always) {
+  struct area *a = NULL;
+  late.decided = true;
+  late.began_ns = gw_now();
+  late.choice = gw_late_choose(&late.plan, key, late.began_ns, always);
+  if (late.choice.late) a = arm(rt, ctx, late.began_ns);
+  if (!late.number) late.choice.late = false;
+  set_next_check();
+  return a;
+}
+
+/* The setting, or GW_LATE_OFF where late entry is not possible. */
+static uint32_t mode(void) {
+  uint32_t m = GW_READ(late_entry);
+  bool off = m > GW_LATE_ON || __atomic_load_n(&disabled, __ATOMIC_RELAXED) || __atomic_load_n(&exiting, __ATOMIC_RELAXED) ||
+             __atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || !gw_page_attached();
+  return off ? GW_LATE_OFF : m;
+}
+
+static void command(const struct gw_late_runtime *rt, enum gw_late_kind kind, void *ctx, void *stream, uint64_t key) {
+  uint32_t m = mode();
+  if (m == GW_LATE_OFF) {
+    release(0, OTHERS);
+    __atomic_store_n(&gw_late_active, 0, __ATOMIC_RELAXED);
+    return;
+  }
+  if (kind == GW_LATE_WAITS) gw_late_waits_now();
+  if (kind == GW_LATE_RELEASES || kind == GW_LATE_BARS) release(0, WAITED);
+  if (gw_capture_in_progress()) return;
+  struct area *a = NULL;
+  gw_lock(&late.lock);
+  uint64_t launched = GW_READ(launched);
+  /* A request whose first launch failed never ends, because the process was never ready. */
+  bool stale = late.decided && launched == late.base && !(GW_READ(flags) & GW_READY) &&
+               !__atomic_load_n(&gw_late_pending.armed, __ATOMIC_RELAXED);
+  if (!gw_late_active || stale) begin(launched);
+  if (late.decided) pass_points(launched);
+  else if (kind == GW_LATE_BARS) late.barred = true;
+  else if (kind == GW_LATE_KERNEL && !late.barred) a = decide(rt, ctx, key, m == GW_LATE_ON);
+  uint32_t n = late.number;
+  uint64_t word = a ? a->device_word : 0;
+  gw_unlock(&late.lock);
+  if (!a || rt->wait(stream, word, n)) return;
+  release(n, OTHERS);
+  gw_lock(&late.lock);
+  a->device_word = 0; /* the runtime refuses */
+  if (late.number == n) late.number = 0, late.choice.late = false;
+  gw_unlock(&late.lock);
+}
+
+void gw_late_command(const struct gw_late_runtime *rt, enum gw_late_kind kind, void *ctx, void *stream, uint64_t key) {
+  bool nothing = kind >= GW_LATE_QUIET && __atomic_load_n(&gw_late_active, __ATOMIC_RELAXED) &&
+                 GW_READ(launched) < __atomic_load_n(&next_check, __ATOMIC_RELAXED) && GW_READ(late_entry) != GW_LATE_OFF;
+  if (__builtin_expect(nothing, 1)) return;
+  int before = errno;
+  command(rt, kind, ctx, stream, key);
+  errno = before;
+}
+
+/* With the lock held: counts a late request, and returns whether its sample is complete. */
+static bool count_late(uint64_t now) {
+  bool known = __atomic_load_n(&released.number, __ATOMIC_ACQUIRE) == late.number;
+  uint64_t at = known ? released.at_ns : now, why = known ? released.why : OTHERS;
+  late.sample.released_ns = at > late.began_ns ? at - late.began_ns : 0;
+  late.requests++;
+  late.late_ns += late.sample.released_ns;
+  if (why == WAITED && late.choice.release_at) late.early++;
+  GW_WRITE(late_requests, late.requests);
+  GW_WRITE(late_ns, late.late_ns);
+  GW_WRITE(late_early, late.early);
+  return known;
+}
+
+void gw_late_end(void) {
+  release(0, OTHERS);
+  uint64_t now = gw_now();
+  gw_lock(&late.lock);
+  if (gw_late_active && late.decided) {
+    bool complete = !late.number || count_late(now);
+    late.sample.done_ns = now - late.began_ns;
+    if (complete && late.sample.waited_ns && !late.barred) gw_late_learn(&late.choice, &late.sample, now);
+  }
+  late.decided = false;
+  late.number = 0;
+  __atomic_store_n(&gw_late_active, 0, __ATOMIC_RELAXED);
+  gw_unlock(&late.lock);
+}
+
+void gw_late_forget(void *ctx) {
+  release(0, OTHERS);
+  gw_lock(&late.lock);
+  for (size_t i = 0; i < sizeof late.areas / sizeof *late.areas; i++) {
+    if (ctx == GW_ALL || late.areas[i].ctx == ctx) late.areas[i].ctx = NULL, late.areas[i].device_word = 0;
+  }
+  gw_unlock(&late.lock);
+}
+
+void gw_late_disable(void) {
+  __atomic_store_n(&disabled, 1, __ATOMIC_SEQ_CST);
+  release(0, OTHERS);
+}
+
+void gw_late_publish(void) {
+  gw_lock(&late.lock);
+  GW_WRITE(late_requests, late.requests);
+  GW_WRITE(late_ns, late.late_ns);
+  GW_WRITE(late_early, late.early);
+  gw_unlock(&late.lock);
+}
+
+void gw_late_forked(void) {
+  /* The words are the parent's: the parent releases its own waits. */
+  memset(&late, 0, sizeof late);
+  memset(&gw_late_pending, 0, sizeof gw_late_pending);
+  memset(&released, 0, sizeof released);
+  gw_late_active = disabled = exiting = 0;
+  next_check = 0;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+#include "late_plan.h"
+
+#include <string.h>
+
+#define US 1000ull
+#define MS (1000 * US)
+#define SECOND (1000 * MS)
+
+#define MIN_COMMANDS 10u    /* requests of fewer commands enter at once */
+#define MAX_COMMANDS 512u   /* more are not queued: the driver blocks launches at about a thousand */
+#define MIN_HOLD_NS (500 * US) /* two context switches, and something to gain */
+#define MAX_HOLD_NS (20 * MS)
+#define MAX_DELAY_NS (3 * MS) /* by how much the timer may be later than planned */
+#define BLIND_HOLD_NS (2 * MS) /* for a request of which nothing is known */
+
+#define MIN_SCORE 4u /* requests that must repeat first */
+#define MAX_SCORE 16u
+#define PROBES 2u
+#define TRIAL 64u    /* requests of which every second enters at once */
+#define CONTROL 32u  /* afterwards one of so many does */
+#define MIN_TOLERANCE_NS (30 * US)
+#define MAX_PAUSE_NS (64 * SECOND)
+
+static struct gw_late_shape *shape_for(struct gw_late_plan *p, uint64_t key) {
+  struct gw_late_shape *oldest = p->shapes;
+  p->requests++;
+  for (struct gw_late_shape *s = p->shapes; s < p->shapes + GW_LATE_SHAPES; s++) {
+    if (s->used && s->key == key) {
+      s->used = p->requests;
+      return s;
+    }
+    if (s->used < oldest->used) oldest = s;
+  }
+  *oldest = (struct gw_late_shape){.key = key, .used = p->requests};
+  return oldest;
+}
+
+/* The time from the first kernel to command number n: measured at the points, linear between. */
+static uint64_t time_of(const struct gw_late_shape *s, uint32_t point) {
+  if (point == 0) return 0;
+  if (point > GW_LATE_POINTS) return s->cpu_ns;
+  return s->point_ns[point - 1];
+}
+
+/* After how many commands `lead` of CPU time is left. */
+static uint32_t command_at(const struct gw_late_shape *s, uint64_t lead) {
+  uint64_t at = s->cpu_ns > lead ? s->cpu_ns - lead : 0;
+  for (uint32_t i = 0; i < GW_LATE_POINTS; i++) {
+    uint64_t from = time_of(s, i), to = time_of(s, i + 1);
+    if (at > to || to <= from) continue;
+    uint64_t part = at > from ? (at - from) * 1000 / (to - from) : 0;
+    uint32_t n = (uint32_t)((i * 1000 + part) * s->commands / (GW_LATE_POINTS * 1000));
+    return n ? n : 1;
+  }
+  return s->commands ? s->commands : 1; /* what is left comes after the last command */
+}
+
+static void pause_shape(struct gw_late_shape *s, uint64_t now) {
+  s->pause_ns = s->pause_ns ? s->pause_ns * 2 : SECOND;
+  if (s->pause_ns > MAX_PAUSE_NS) s->pause_ns = MAX_PAUSE_NS;
+  s->paused_until_ns = now + s->pause_ns;
+  s->probes = s->turn = s->worse = s->once_count = s->late_count = 0;
+}
+
+/* Enters late, and is released when the lead is left. */
+static void enter_late(struct gw_late_choice *c, uint64_t lead) {
+  struct gw_late_shape *s = c->shape;
+  uint64_t delay = s->lead_ns < MAX_DELAY_NS ? s->lead_ns : MAX_DELAY_NS;
+  c->late = true;
+  c->release_at = command_at(s, lead);
+  if (c->release_at > MAX_COMMANDS) c->release_at = MAX_COMMANDS;
+  c->hold_ns = s->cpu_ns > lead ? s->cpu_ns - lead : 0;
+  /* The CPU is sometimes slow; then a release by the clock would be too early. */
+  c->limit_ns = c->hold_ns + c->hold_ns / 4 + delay + MIN_HOLD_NS;
+  if (c->limit_ns > MAX_HOLD_NS) c->limit_ns = MAX_HOLD_NS;
+}
+
+struct gw_late_choice gw_late_choose(struct gw_late_plan *p, uint64_t key, uint64_t now_ns, bool always) {
+  struct gw_late_choice c = {.shape = shape_for(p, key)};
+  struct gw_late_shape *s = c.shape;
+  if (always) {
+    if (s->score && s->cpu_ns > MIN_HOLD_NS) enter_late(&c, s->lead_ns ? s->lead_ns : s->cpu_ns / 5);
+    else c.late = true, c.limit_ns = BLIND_HOLD_NS;
+    return c;
+  }
+  if (s->score < MIN_SCORE || s->commands < MIN_COMMANDS || now_ns < s->paused_until_ns) return c;
+  /* If the program waits for long even though the request entered at once, the device is what it
+   * waits for, and nothing can be left to others. */
+  if (s->tail_ns > s->cpu_ns / 2) return c;
+  uint64_t lead = s->probes < PROBES ? s->cpu_ns / 16 : s->lead_ns;
+  if (s->cpu_ns < lead + MIN_HOLD_NS) {
+    if (s->probes >= PROBES) pause_shape(s, now_ns);
+    return c;
+  }
+  uint32_t turn = s->turn++, every = turn < TRIAL ? 2 : CONTROL;
+  bool probe = s->probes < PROBES;
+  if (!probe && turn % every == 0) {
+    c.compared = true;
+    return c;
+  }
+  /* Of the late requests those are compared that follow one that entered at once: whatever
+   * changes with time then affects both alike. */
+  c.compared = !probe && turn % every == 1;
+  enter_late(&c, lead);
+  return c;
+}
+
+static uint64_t smooth(uint64_t old, uint64_t new) {
+  if (!old) return new;
+  if (new > 2 * old) new = 2 * old; /* a single slow request is chance */
+  return old - old / 8 + new / 8;
+}
+
+/* Returns whether the request is like the earlier ones. */
+static bool repeats(struct gw_late_shape *s, const struct gw_late_sample *q) {
+  uint32_t more = q->commands > s->commands ? q->commands - s->commands : s->commands - q->commands;
+  if (s->commands && more * 8 <= s->commands) {
+    if (s->score < MAX_SCORE) s->score++;
+    s->commands = (7 * s->commands + q->commands + 4) / 8;
+    return true;
+  }
+  s->score = s->score > 4 ? s->score - 4 : 0;
+  if (s->score) return false;
+  *s = (struct gw_late_shape){.key = s->key, .used = s->used, .commands = q->commands, .score = 1,
+                              .pause_ns = s->pause_ns, .paused_until_ns = s->paused_until_ns};
+  return true;
+}
+
+static void learn_lead(struct gw_late_shape *s, const struct gw_late_sample *q) {
+  if (!s->tail_ns) return; /* no request has entered at once yet */
+  uint64_t tail = q->done_ns - q->waited_ns, excess = tail > s->tail_ns ? tail - s->tail_ns : 0;
+  uint64_t left = q->waited_ns > q->released_ns ? q->waited_ns - q->released_ns : 0;
+  uint64_t tolerance = q->done_ns / 64 > MIN_TOLERANCE_NS ? q->done_ns / 64 : MIN_TOLERANCE_NS;
+  if (s->probes < PROBES) {
+    /* The device was busy from the release until the end, so this is what the lead should have
+     * been. */
+    uint64_t lead = left + (excess > tolerance ? excess : 0);
+    if (!s->probes || lead > s->lead_ns) s->lead_ns = lead;
+    s->probes++;
+    return;
+  }
+  /* In balance about one request of ten is late by more than the tolerance. */
+  if (excess > tolerance) s->lead_ns += excess / 4;
+  else s->lead_ns -= s->lead_ns < tolerance / 16 ? s->lead_ns : tolerance / 16;
+  if (s->lead_ns > s->cpu_ns) s->lead_ns = s->cpu_ns;
+}
+
+static void sort(uint64_t *v, int n) {
+  for (int i = 1; i < n; i++) {
+    uint64_t x = v[i];
+    int j = i;
+    for (; j > 0 && v[j - 1] > x; j--) v[j] = v[j - 1];
+    v[j] = x;
+  }
+}
+
+/* Compares the latencies of both kinds, once for each set. */
+static void compare(struct gw_late_shape *s, uint64_t now_ns) {
+  uint64_t away[GW_LATE_PAIRS];
+  sort(s->once_ns, GW_LATE_PAIRS);
+  sort(s->late_ns, GW_LATE_PAIRS);
+  uint64_t once = s->once_ns[GW_LATE_PAIRS / 2], once_90 = s->once_ns[GW_LATE_PAIRS * 9 / 10];
+  for (int i = 0; i < GW_LATE_PAIRS; i++) away[i] = s->once_ns[i] > once ? s->once_ns[i] - once : once - s->once_ns[i];
+  sort(away, GW_LATE_PAIRS);
+  /* Of 32 requests the median varies by about half of the median deviation, the P90 by about as
+   * much as the deviation. */
+  uint64_t noise = away[GW_LATE_PAIRS / 2];
+  bool worse = s->late_ns[GW_LATE_PAIRS / 2] > once + once / 50 + noise / 2 ||
+               s->late_ns[GW_LATE_PAIRS * 9 / 10] > once_90 + once_90 / 50 + noise;
+  s->once_count = s->late_count = 0;
+  s->worse = worse ? s->worse + 1 : 0;
+  if (!worse) s->pause_ns = 0;
+  if (s->worse == 1) {
+    s->lead_ns += s->lead_ns / 4; /* perhaps it is released too late */
+    s->turn = 0;                  /* and the next comparison comes soon */
+  } else if (s->worse > 1) {
+    pause_shape(s, now_ns);
+  }
+}
+
+void gw_late_learn(const struct gw_late_choice *c, const struct gw_late_sample *q, uint64_t now_ns) {
+  struct gw_late_shape *s = c->shape;
+  if (!s || !repeats(s, q)) return;
+  s->cpu_ns = smooth(s->cpu_ns, q->waited_ns);
+  for (int i = 0; i < GW_LATE_POINTS; i++) {
+    if (q->point_ns[i]) s->point_ns[i] = smooth(s->point_ns[i], q->point_ns[i]);
+  }
+  if (!c->late) s->tail_ns = smooth(s->tail_ns, q->done_ns - q->waited_ns);
+  else if (c->release_at) learn_lead(s, q);
+  if (!c->compared) return;
+  uint32_t *count = c->late ? &s->late_count : &s->once_count;
+  uint64_t *latency = c->late ? s->late_ns : s->once_ns;
+  if (*count < GW_LATE_PAIRS) latency[(*count)++] = q->done_ns;
+  if (s->once_count == GW_LATE_PAIRS && s->late_count == GW_LATE_PAIRS) compare(s, now_ns);
+}
