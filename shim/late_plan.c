@@ -16,13 +16,14 @@
 #define MAX_DELAY_NS (3 * MS) /* by how much the timer may be later than planned */
 #define BLIND_HOLD_NS (2 * MS) /* for a request of which nothing is known */
 
-#define MIN_SCORE 4u /* requests that must repeat first */
+#define MIN_SCORE 8u /* requests that must repeat first */
 #define MAX_SCORE 16u
 #define PROBES 2u
 #define TRIAL 64u    /* requests of which every second enters at once */
 #define CONTROL 32u  /* afterwards one of so many does */
 #define MIN_TOLERANCE_NS (30 * US)
-#define MAX_PAUSE_NS (64 * SECOND)
+#define MIN_PAUSE_NS (4 * SECOND)
+#define MAX_PAUSE_NS (256 * SECOND)
 
 static struct gw_late_shape *shape_for(struct gw_late_plan *p, uint64_t key) {
   struct gw_late_shape *oldest = p->shapes;
@@ -59,7 +60,7 @@ static uint32_t command_at(const struct gw_late_shape *s, uint64_t lead) {
 }
 
 static void pause_shape(struct gw_late_shape *s, uint64_t now) {
-  s->pause_ns = s->pause_ns ? s->pause_ns * 2 : SECOND;
+  s->pause_ns = s->pause_ns ? s->pause_ns * 2 : MIN_PAUSE_NS;
   if (s->pause_ns > MAX_PAUSE_NS) s->pause_ns = MAX_PAUSE_NS;
   s->paused_until_ns = now + s->pause_ns;
   s->probes = s->turn = s->worse = s->once_count = s->late_count = 0;
@@ -133,7 +134,7 @@ static void learn_lead(struct gw_late_shape *s, const struct gw_late_sample *q) 
   if (!s->tail_ns) return; /* no request has entered at once yet */
   uint64_t tail = q->done_ns - q->waited_ns, excess = tail > s->tail_ns ? tail - s->tail_ns : 0;
   uint64_t left = q->waited_ns > q->released_ns ? q->waited_ns - q->released_ns : 0;
-  uint64_t tolerance = q->done_ns / 64 > MIN_TOLERANCE_NS ? q->done_ns / 64 : MIN_TOLERANCE_NS;
+  uint64_t tolerance = q->done_ns / 100 > MIN_TOLERANCE_NS ? q->done_ns / 100 : MIN_TOLERANCE_NS;
   if (s->probes < PROBES) {
     /* The device was busy from the release until the end, so this is what the lead should have
      * been. */
