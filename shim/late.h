@@ -69,7 +69,8 @@ void gw_late_waits_now(void);
 void gw_late_release_now(void);
 
 static inline void gw_late_waits(void) {
-  if (__builtin_expect(__atomic_load_n(&gw_late_active, __ATOMIC_RELAXED) != 0, 0)) gw_late_waits_now();
+  uint32_t any = __atomic_load_n(&gw_late_active, __ATOMIC_RELAXED) | __atomic_load_n(&gw_late_pending.armed, __ATOMIC_RELAXED);
+  if (__builtin_expect(any != 0, 0)) gw_late_waits_now();
 }
 static inline void gw_late_may_wait(void) {
   if (__builtin_expect(__atomic_load_n(&gw_late_pending.armed, __ATOMIC_RELAXED) != 0, 0)) gw_late_release_now();

@@ -125,3 +125,31 @@ func TestLatePlan(t *testing.T) {
 	}
 	t.Logf("\n%s", out)
 }
+
+// TestLateModel runs the functions that release waits of late entry in every interleaving, and
+// shows that the test would notice mistakes.
+func TestLateModel(t *testing.T) {
+	b := newBuilder(t)
+	scripts := [][]string{{"1p3s", "r", "0"}, {"1p3", "r", "1"}, {"1s", "2s", "1"}, {"12p", "r", "2"}, {"1r", "1", "2"}}
+	for mistake := range 5 {
+		program := fmt.Sprintf("late_model_%d", mistake)
+		b.compile(program, "test/late_model.c", fmt.Sprintf("-DBROKEN=%d", mistake), "-Wno-unused-function")
+		found := false
+		for _, script := range scripts {
+			out, err := exec.Command(b.path(program), script...).CombinedOutput()
+			if mistake == 0 && err != nil {
+				t.Errorf("%v: %v: %s", script, err, out)
+			}
+			if mistake == 0 {
+				t.Logf("%v: %s", script, out)
+			}
+			found = err != nil && strings.HasPrefix(string(out), "a wait stays")
+			if found {
+				break
+			}
+		}
+		if mistake != 0 && !found {
+			t.Errorf("mistake %d was not found", mistake)
+		}
+	}
+}
