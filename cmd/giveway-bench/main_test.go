@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,7 +161,7 @@ func TestObeyLaunchesTheRequestedKernels(t *testing.T) {
 func TestHarnessWithRealClients(t *testing.T) {
 	withFake(t)
 	t.Setenv(asProgram, "1")
-	cases, err := bench.Select([]string{"micro-212us", "hint"})
+	cases, err := bench.Select([]string{"micro-212us", "hint", "loop-60us"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,5 +222,36 @@ func TestBatchClientWorksAndRests(t *testing.T) {
 	}
 	if err := cmd.Wait(); err == nil || !strings.Contains(message, `"nonsense"`) {
 		t.Errorf("got %v, error %q; want an error that quotes the line", err, message)
+	}
+}
+
+// TestRandomArrivals checks that "start random" replaces a period by random arrivals, and
+// only for that run.
+func TestRandomArrivals(t *testing.T) {
+	withFake(t)
+	cmd := program(t, "lc", "--kernel", "1ms", "--every", "5ms", "--seed", "9", "--seconds", "0.2", "--wait", "--ns-per-iteration", "10")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = in.Write([]byte("start random\nstart\n"))
+	var seeds []uint64
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var m bench.Message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			t.Fatalf("%s: %v", lines.Bytes(), err)
+		}
+		if m.Answered != nil {
+			seeds = append(seeds, m.Answered.Seed)
+		}
+		if len(seeds) == 2 {
+			break
+		}
+	}
+	in.Close()
+	_ = cmd.Wait()
+	if !slices.Equal(seeds, []uint64{9, 0}) {
+		t.Errorf("got seeds %v, want that of the random run and none", seeds)
 	}
 }

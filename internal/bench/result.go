@@ -88,6 +88,8 @@ type BatchResult struct {
 	Name      string  `json:"name"`
 	Rate      float64 `json:"per_s"`
 	AloneRate float64 `json:"alone_per_s,omitempty"` // of a client that does the same work
+
+	VsNative *float64 `json:"vs_native,omitempty"` // the rate over that of the same client in phase native
 }
 
 // Ratios compares two latency distributions.
@@ -198,22 +200,30 @@ func (c *CaseResult) kept(p *Phase) *float64 {
 	return nil
 }
 
-// batchRatio returns BatchVsNative of a phase, or nil where it has none.
+// batchRatio fills in VsNative of the batch clients and returns BatchVsNative of the phase,
+// or nil where it has none.
 func (c *CaseResult) batchRatio(p, base *Phase) *float64 {
 	if len(p.Batch) == 0 || len(p.Batch) != len(base.Batch) {
 		return nil
 	}
-	ratio := stats.Ratio(p.BatchRate, base.BatchRate)
+	sum := 0.0 // NaN where a client did nothing in phase native
+	for i := range p.Batch {
+		ratio := stats.Ratio(p.Batch[i].Rate, base.Batch[i].Rate)
+		p.Batch[i].VsNative = number(ratio)
+		sum += ratio
+	}
 	if c.Mixed {
-		ratio = 0
-		for i := range p.Batch {
-			ratio += stats.Ratio(p.Batch[i].Rate, base.Batch[i].Rate) / float64(len(p.Batch))
-		}
+		return number(sum / float64(len(p.Batch)))
 	}
-	if math.IsNaN(ratio) || math.IsInf(ratio, 0) {
-		return nil // JSON has no such number
+	return number(stats.Ratio(p.BatchRate, base.BatchRate))
+}
+
+// number returns nil for what JSON cannot hold.
+func number(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
 	}
-	return &ratio
+	return &v
 }
 
 // newRatios returns nil if there is nothing to compare.

@@ -137,6 +137,10 @@ func TestMixedWorkIsComparedByClient(t *testing.T) {
 	if want := []string{"-", "1.33x", "-"}; !slices.Equal(cells, want) {
 		t.Errorf("got cells %q, want %q: rates of different work have no sum", cells, want)
 	}
+	text, err := c.Text()
+	if err != nil || !strings.Contains(text, "8.00/s (0.50x)") || !strings.Contains(text, "175/s (1.75x)") {
+		t.Errorf("got %v and\n%s\nwant each client's rate, and that over native", err, text)
+	}
 	if names := c.batchColumns(); !slices.Equal(names, []string{"training", "small-1", "small-2"}) {
 		t.Errorf("got columns %q, want each client", names)
 	}

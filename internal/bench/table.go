@@ -66,6 +66,9 @@ func (c *CaseResult) table() *format.Table {
 		for j, name := range names {
 			if k := slices.IndexFunc(p.Batch, func(b BatchResult) bool { return b.Name == name }); k >= 0 {
 				row[first+j] = format.Rate(p.Batch[k].Rate)
+				if r := p.Batch[k].VsNative; r != nil && c.Mixed {
+					row[first+j] += " (" + format.Ratio(*r) + ")"
+				}
 			}
 		}
 		if ratio && len(p.Batch) == 2 && p.Batch[1].Rate > 0 {

@@ -5,6 +5,7 @@ giveway-bench and reads the same commands. It also computes checksums of work th
 
 import argparse
 import contextlib
+import copy
 import ctypes
 import fcntl
 import hashlib
@@ -374,7 +375,7 @@ def exact_training(torch):
     width = 512
     layers = [nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(12)]
     model = nn.Sequential(*layers).cuda()
-    first = {name: value.clone() for name, value in model.state_dict().items()}
+    first = copy.deepcopy(model.state_dict())
     x = torch.randn(20, 64, width, device="cuda")
 
     def run():

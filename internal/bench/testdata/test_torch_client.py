@@ -1,5 +1,6 @@
 """Tests of the PyTorch client that need neither PyTorch nor a GPU."""
 
+import ctypes
 import os
 import threading
 import time
@@ -26,6 +27,38 @@ class Event:
 def fake_torch():
     cuda = types.SimpleNamespace(Event=Event, synchronize=lambda: None, get_device_name=lambda: "Fake GPU")
     return types.SimpleNamespace(cuda=cuda, version=types.SimpleNamespace(cuda="13.0"))
+
+
+class Anything:
+    """Stands for PyTorch and all that it returns: it takes every call. It has three parts."""
+
+    def __init__(self):
+        self.calls = []
+
+    def take(self, *_args, **_kwargs):
+        return Anything()
+
+    def __call__(self, *_args, **_kwargs):
+        self.calls.append(_args)
+        return Anything()
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = Anything()
+        setattr(self, name, made)
+        return made
+
+    def __iter__(self):
+        return iter([Anything(), Anything(), Anything()])
+
+    def __exit__(self, *_):
+        return False
+
+    def __setitem__(self, _key, _value):
+        pass
+
+    __enter__ = __getitem__ = __add__ = __mul__ = take
 
 
 class Clock:
@@ -135,6 +168,39 @@ class Client(unittest.TestCase):
                 mock.patch.object(torch_client, "training", lambda _: made.append("training")):
             aheads = [torch_client.batch_work(fake_torch(), work)[1] for work in ("small", "big", "train")]
         self.assertEqual((made, aheads), ([1, 64, "training"], [0, 2, 1]))
+
+    def test_every_work_runs(self):
+        """Runs all lines of each work, so that a wrong name is found without PyTorch."""
+        torch = Anything()
+        with mock.patch.object(torch_client, "resnet50", lambda _nn: Anything()):
+            for mode in ("graph", "eager", "decode"):
+                torch_client.request(torch, mode)()
+            for work in ("train", "small", "big"):
+                torch_client.batch_work(torch, work)[0]()
+            for exact in (torch_client.exact_inference, torch_client.exact_decoding, torch_client.exact_training):
+                self.assertGreater(len(exact(torch)()), 0)
+
+    def test_checksum(self):
+        def tensor(*values):
+            array = (ctypes.c_float * len(values))(*values)
+            host = mock.Mock(data_ptr=lambda: ctypes.addressof(array), numel=lambda: len(values), element_size=lambda: 4)
+            host.contiguous.return_value = host
+            tensor = mock.Mock(**{"detach.return_value.cpu.return_value": host})
+            tensor.keep = array
+            return tensor
+
+        one = torch_client.checksum([tensor(1, 2), tensor(3)])
+        self.assertEqual(one, torch_client.checksum([tensor(1, 2), tensor(3)]))
+        self.assertNotEqual(one, torch_client.checksum([tensor(1, 2), tensor(3.0000002)]))
+
+    def test_equal_answers_each_start(self):
+        commands = torch_client.Commands(working=True)
+        work = mock.Mock(return_value=mock.Mock(return_value=[]))
+        args = torch_client.flags(["equal", "--exact", "training"])
+        with mock.patch.object(torch_client, "exact_training", work):
+            threading.Thread(target=torch_client.equal, args=(Anything(), args, commands), daemon=True).start()
+            self.order(commands, "start", "start")
+            self.sent.wait_for(lambda sent: sum("checksum" in m for m in sent) == 2)
 
 
 if __name__ == "__main__":
