@@ -20,6 +20,7 @@ type Case struct {
 	Light       bool     // some batch loads do not fill the GPU, so that work kept cannot be computed
 	Prepared    bool     // with the daemon, measure only the setups
 	Setups      []Setup  // measured after the clients that nothing was prepared for
+	Targets     []Target
 }
 
 // is reports whether a name is that of the case or of one of its groups.
@@ -129,94 +130,13 @@ func loopCases() []Case {
 		cases = append(cases, Case{
 			Name: "loop-" + gap, About: "an online loop of one kernel of 100 us, a wait and a gap of " + gap + ", against batch kernels of 200 us",
 			Online: load("online", "online", 1, "--kernel 100us --after "+gap), Batch: load("batch", "batch", 1, "--kernel 200us --depth 64"),
-			Setups: setups,
+			Setups: setups, Targets: []Target{
+				{Phase: underGiveway, Figure: P50Alone, Most: 1.15},
+				{Phase: underGiveway, Figure: BatchNative, Least: 0.25},
+			},
 		})
 	}
 	return cases
-}
-
-// torchCases returns the cases of PyTorch processes: ResNet-50 and a decoding
-// transformer as online work, training and ResNet-50 in a loop as batch work.
-func torchCases() []Case {
-	resnet := func(mode string) []Load { return load("resnet50", "online", 1, "--every-ms 20 --mode "+mode) }
-	loop := func(mode string) []Load { return load(mode, "online", 1, "--every-ms 0 --mode "+mode) }
-	training := load("training", "batch", 1, "--work train")
-	small := load("small", "batch", 1, "--work small")
-	big := load("big", "batch", 1, "--work big")
-	mps := Setup{Name: mpsPriority, MPS: true}
-	pool := Setup{Name: inPool, Run: inPoolIf(func(l Load) bool { return true })}
-	late := Setup{
-		Name: lateEntry, Alone: true, Run: lateOnline,
-		Then: []Change{{Name: lateAuto, Flag: "--late-entry", Value: "auto"}, {Name: lateOff, Flag: "--late-entry", Value: "off"}},
-	}
-	inSmall, inPools, inLate := []string{"small"}, []string{"pool"}, []string{"late"}
-	cases := []Case{
-		{Name: "torch-graph", About: "ResNet-50 as a CUDA graph every 20 ms against transformer training", Online: resnet("graph"), Batch: training},
-		{Name: "torch-eager", About: "ResNet-50 launched kernel by kernel every 20 ms against transformer training", Online: resnet("eager"), Batch: training},
-		{
-			Name: "many-small", Groups: inSmall, About: "four launch-bound batch jobs: ResNet-50 launched kernel by kernel, batch size 1",
-			Batch: times(4, small), Light: true,
-		},
-		{
-			Name: "many-small-online", Groups: inSmall, About: "the same with ResNet-50 as a CUDA graph every 20 ms",
-			Online: resnet("graph"), Batch: times(4, small), Light: true, Random: true, Setups: []Setup{mps},
-		},
-		{
-			Name: "heavy", Groups: inSmall, About: "three batch jobs that fill the GPU (ResNet-50, batch size 64), with ResNet-50 as a CUDA graph every 20 ms",
-			Online: resnet("graph"), Batch: times(3, big), Random: true, Setups: []Setup{mps},
-		},
-		{
-			Name: "pool-small", Groups: inPools, About: "four launch-bound batch jobs in the pool, with ResNet-50 as a CUDA graph every 20 ms",
-			Online: resnet("graph"), Batch: times(4, small), Light: true, Idle: true, Random: true, Prepared: true, Setups: []Setup{pool},
-		},
-		{
-			Name: "pool-mixed", Groups: inPools, About: "training and two launch-bound jobs in the pool, with ResNet-50 as a CUDA graph every 20 ms",
-			Online: resnet("graph"), Batch: slices.Concat(training, times(2, small)), Light: true,
-			Setups: []Setup{mps, {Name: inPoolSmall, Run: inPoolIf(func(l Load) bool { return l.Name != "training" })}, {Name: inPool, Run: pool.Run}},
-		},
-		{
-			Name: "eager-late", Groups: inLate, About: "ResNet-50 launched kernel by kernel every 20 ms, with late entry, against training",
-			Online: resnet("eager"), Batch: training, Random: true, Prepared: true, Setups: []Setup{mps, late},
-		},
-		{
-			Name: "eager-loop-late", Groups: inLate, About: "the same in a loop that never rests",
-			Online: loop("eager"), Batch: training, Prepared: true, Setups: []Setup{mps, late},
-		},
-		{
-			Name: "decode-late", Groups: inLate, About: "a transformer of 24 blocks that decodes without rest, with late entry, against training",
-			Online: loop("decode"), Batch: training, Prepared: true, Setups: []Setup{mps, late},
-		},
-		{
-			Name: "decode-every-late", About: "the same, one token every 20 ms",
-			Online: load("decode", "online", 1, "--every-ms 20 --mode decode"), Batch: training, Random: true, Prepared: true, Setups: []Setup{late},
-		},
-	}
-	for i := range cases {
-		cases[i].Torch = true
-	}
-	return cases
-}
-
-// byClass returns the flags of giveway run for the load's class.
-func byClass(l Load) string { return fmt.Sprintf("--class %s --weight %d", l.Class, l.Weight) }
-
-// lateOnline adds late entry for online loads.
-func lateOnline(l Load) string {
-	if l.Class == "online" {
-		return byClass(l) + " --late-entry on"
-	}
-	return byClass(l)
-}
-
-// inPoolIf puts the batch loads for which member returns true into the pool. Only they
-// are started with giveway run.
-func inPoolIf(member func(Load) bool) func(Load) string {
-	return func(l Load) string {
-		if l.Class == "batch" && member(l) {
-			return byClass(l) + " --pool"
-		}
-		return ""
-	}
 }
 
 // Select returns the cases with these names or of these groups, in the order of

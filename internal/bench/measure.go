@@ -79,6 +79,7 @@ func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 		fmt.Fprintf(h.Log, "%s: %v\n", c.Name, err)
 	}
 	t.result.compare()
+	t.result.judge(c.Targets)
 	return t.result
 }
 

@@ -45,6 +45,8 @@ type CaseResult struct {
 	Notes   []string     `json:"notes,omitempty"` // what was not measured, and why
 	Phases  []Phase      `json:"phases,omitempty"`
 	Pause   *PauseResult `json:"pause,omitempty"`
+
+	Targets []TargetResult `json:"targets,omitempty"`
 }
 
 // Phase is one measurement. Phase "alone" is several: the first online client, then each

@@ -113,6 +113,15 @@ func TestSituations(t *testing.T) {
 	if p.Kept != nil || math.Abs(*p.BatchVsNative-1) > 0.1 {
 		t.Errorf("got work kept %v, want none of jobs that do not fill the GPU; rate over native %v, want 1", p.Kept, *p.BatchVsNative)
 	}
+	for _, r := range c.Targets {
+		g := c.phase(underGiveway)
+		if want := map[Figure]float64{BatchNative: *g.BatchVsNative, P99Native: g.VsNative.P99}[r.Figure]; r.Got != want || !r.Met {
+			t.Errorf("got target %+v, want it met with %g", r, want)
+		}
+	}
+	if len(c.Targets) != 2 {
+		t.Errorf("got %d targets, want 2", len(c.Targets))
+	}
 	if rate := p.answersPerSecond(); math.Abs(rate-100/0.6) > 1e-6 {
 		t.Errorf("got %g requests per second, want %g", rate, 100/0.6)
 	}
@@ -147,6 +156,50 @@ func TestMixedWorkIsComparedByClient(t *testing.T) {
 	if c := named(t, "pool-mixed")[0]; !c.mixed() || c.firstLike(2) != 1 || c.firstLike(0) != 0 {
 		t.Error("pool-mixed: want different work, and the third load like the second")
 	}
+}
+
+func TestTargets(t *testing.T) {
+	c := sample().Cases[0] // P99 3.00 of alone and 0.16 of native; 0.98 of native's batch work
+	c.judge([]Target{
+		{Phase: underGiveway, Figure: P99Alone, Most: 2.5},
+		{Phase: underGiveway, Figure: P99Native, Most: 0.2},
+		{Phase: underGiveway, Figure: BatchNative, Least: 1},
+		{Phase: inPool, Figure: BatchNative, Least: 1}, // not measured
+	})
+	const want = `  MISSED: giveway p99/alone: 3.005, target <= 2.5
+  met: giveway p99/native: 0.160, target <= 0.2
+  MISSED: giveway batch/native: 0.980, target >= 1
+`
+	if got := c.targetLines(); got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+	for _, c := range Cases() {
+		for _, target := range c.Targets {
+			if (target.Least > 0) == (target.Most > 0) {
+				t.Errorf("%s: target %+v has not exactly one limit", c.Name, target)
+			}
+			if !slices.Contains(phasesOf(c), target.Phase) {
+				t.Errorf("%s: target %+v: the case has only the phases %q", c.Name, target, phasesOf(c))
+			}
+		}
+	}
+}
+
+// phasesOf returns the names of the phases with the daemon that a case can have.
+func phasesOf(c Case) (names []string) {
+	if !c.Prepared {
+		names = append(names, underGiveway)
+	}
+	for _, s := range c.Setups {
+		names = append(names, s.Name)
+		if c.Idle {
+			names = append(names, newPhase(s.Name, onlineIdle).Name)
+		}
+		for _, change := range s.Then {
+			names = append(names, change.Name)
+		}
+	}
+	return names
 }
 
 // TestClientOutsideMPS checks that a client that runs without MPS is noticed, and that

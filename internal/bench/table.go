@@ -34,6 +34,7 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 	if p := c.Pause; p != nil {
 		fmt.Fprintf(w, "  pause took %.0f us, the last kernel ended after %.0f us; resume took %.0f us\n", p.PauseCallUs, p.StoppedAfterUs, p.ResumeCallUs)
 	}
+	fmt.Fprint(w, c.targetLines())
 	for _, note := range c.Notes {
 		fmt.Fprintf(w, "  %s\n", note)
 	}
