@@ -134,8 +134,8 @@ group_churn() { e2e 240 TestShortProcesses; }
 group_latency() { e2e 120 TestOnlineLatency; }
 
 group_shim() {
-  e2e 150 TestShimOrder
-  e2e 150 TestShimCost
+  e2e 180 TestShimOrder
+  e2e 120 TestShimCost
   e2e 120 TestShimOnly
   e2e 150 TestAnnouncedArrivals
   e2e 60 TestGuard

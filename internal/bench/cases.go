@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Case is a set of processes that is measured alone, together without the daemon, and
@@ -64,7 +65,10 @@ type Setup struct {
 }
 
 // Change is a change of an attribute.
-type Change struct{ Name, Flag, Value string }
+type Change struct {
+	Name, Flag, Value string
+	Learn             time.Duration // that the shim needs to learn, besides Config.Adapt
+}
 
 func load(name, class string, weight int, args string) []Load {
 	return []Load{{Name: name, Class: class, Weight: weight, Args: strings.Fields(args)}}

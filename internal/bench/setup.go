@@ -95,7 +95,7 @@ func (t *trial) change(ctx context.Context, c Change) error {
 			return fmt.Errorf("set %s (pid %d): %w", cl.name, cl.pid, err)
 		}
 	}
-	if err := sleep(ctx, t.Adapt); err != nil {
+	if err := errors.Join(sleep(ctx, t.Adapt), sleep(ctx, c.Learn)); err != nil {
 		return err
 	}
 	return t.measurePhase(ctx, newPhase(c.Name, ""), t.online, t.batch)

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // torchCases returns the cases of PyTorch processes: ResNet-50 and a decoding transformer
@@ -83,7 +84,8 @@ func lateCases() []Case {
 	groups := []string{"late"}
 	late := Setup{
 		Name: lateEntry, Alone: true, Run: lateOnline,
-		Then: []Change{{Name: lateAuto, Flag: "--late-entry", Value: "auto"}, {Name: lateOff, Flag: "--late-entry", Value: "off"}},
+		// It compares 64 requests of each kind before it decides.
+		Then: []Change{{Name: lateAuto, Flag: "--late-entry", Value: "auto", Learn: 2 * time.Second}, {Name: lateOff, Flag: "--late-entry", Value: "off"}},
 	}
 	restless := []Target{{Phase: lateAuto, Figure: P50Alone, Most: 1.05}, {Phase: lateAuto, Figure: BatchNative, Least: 0.75}}
 	return []Case{

@@ -13,8 +13,8 @@ import (
 )
 
 // TestShimOrder runs sixteen orders of calls that programs rely on (order.cu) natively
-// and behind the gate: open, bounded, and held every few milliseconds. The output must
-// be the same.
+// and behind the gate: open, bounded, held every few milliseconds, and with late entry
+// beside a batch job. The output must be the same.
 func TestShimOrder(t *testing.T) {
 	b := newTestbed(t)
 	for _, cudart := range []string{"-cudart=static", "-cudart=shared"} {
@@ -27,10 +27,15 @@ func TestShimOrder(t *testing.T) {
 			t.Logf("native\n%s", native)
 			b.startShimOnlyDaemon()
 		}
-		for _, gate := range []string{"open", "--bound 1", "--bound 4", "--bound 16", "held"} {
+		for _, gate := range []string{"open", "--bound 1", "--bound 4", "--bound 16", "held", "late"} {
 			flags := []string{"run", "--class", "batch"}
 			if strings.HasPrefix(gate, "--") {
 				flags = append(flags, strings.Fields(gate)...)
+			}
+			var beside *client
+			if gate == "late" {
+				flags = []string{"run", "--class", "online", "--late-entry", "on"}
+				beside = b.run("--class batch", batchJob+" --ns-per-iteration "+b.nsPer)
 			}
 			cmd := b.command("giveway", append(flags, "--", program, "3")...)
 			var out strings.Builder
@@ -40,9 +45,13 @@ func TestShimOrder(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() { done <- cmd.Wait() }()
-			holds := 0
-			if gate == "held" {
+			holds, late := 0, uint64(0)
+			switch gate {
+			case "held":
 				holds = b.pauseAndResumeUntil(done)
+			case "late":
+				late = b.lateRequestsUntil(done)
+				b.atLeast(cudart+": requests that entered late", float64(late), 10)
 			}
 			select {
 			case err = <-done:
@@ -53,7 +62,10 @@ func TestShimOrder(t *testing.T) {
 			if err != nil || out.String() != string(native) {
 				t.Errorf("%s, gate %s: got %v and\n%s\nwant the native output", cudart, gate, err, out.String())
 			}
-			b.record(cudart+" gate "+gate, nil, values{"holds": float64(holds)})
+			b.record(cudart+" gate "+gate, nil, values{"holds": float64(holds), "late_requests": float64(late)})
+			if beside != nil {
+				beside.kill()
+			}
 		}
 	}
 }
@@ -72,6 +84,20 @@ func (b *testbed) pauseAndResumeUntil(done chan error) (pauses int) {
 		}
 	}
 	return pauses
+}
+
+// lateRequestsUntil returns the largest number of requests that entered late in one process
+// before done held a value, for at most a minute.
+func (b *testbed) lateRequestsUntil(done chan error) (most uint64) {
+	b.Helper()
+	for end := time.Now().Add(time.Minute); len(done) == 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, p := range b.ps() {
+			if p.Shim != nil {
+				most = max(most, p.Shim.Late)
+			}
+		}
+	}
+	return most
 }
 
 // TestShimCost measures what a launch costs through the shim and through the driver.
