@@ -10,56 +10,79 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/stats"
 )
 
-// TestPool runs three batch jobs in a pool: the MPS server has them as its clients, one can
-// be paused, one that is killed harms no other, and the daemon says when the server has
-// exited. A job outside the pool goes on throughout.
+// TestPool runs four batch clients in a pool, which gives way to an online client as one
+// queue. One member is paused, one is killed, and at last their server is: the daemon says
+// so, and the next member gets another server. A job outside the pool goes on throughout.
 func TestPool(t *testing.T) {
 	b := newTestbed(t)
 	b.needMPS()
+	online := b.start("lc --kernel 28us --after 5ms --wait --seconds 3")
+	alone := online.measure()
+	b.record("alone", &alone, nil)
 	b.startDaemon()
-	outside := b.startJob()
-	members := []*client{b.startMember(), b.startMember(), b.startMember()}
+	b.set(online.pid, "--class", "online")
+	var members []*client
+	for range 4 {
+		members = append(members, b.startMember())
+	}
 	server := b.checkMembers(members)
-	b.record("members", nil, values{"per_s": sumOfRates(members, 2*time.Second), "outside_per_s": outside.rate(time.Second)})
+	measure := func(policy string) (stats.Summary, float64) {
+		b.policy(policy)
+		latency, rate := online.measure(), sumOfRates(members, 2*time.Second)
+		b.record("pool, "+policy, &latency, values{"batch_per_s": rate})
+		return latency, rate
+	}
+	native, nativeRate := measure("native")
+	got, rate := measure("giveway")
+	b.atMost("P50 giveway / native", float64(got.P50)/float64(native.P50), 0.25)
+	b.atLeast("batch rate giveway / native", rate/nativeRate, 0.85)
 
-	pid := strconv.Itoa(members[1].pid)
+	pid := strconv.Itoa(members[0].pid)
 	b.mustGiveway("pause", pid)
-	time.Sleep(500 * time.Millisecond)
-	b.atMost("kernels per second of a paused member", members[1].rate(time.Second), 0)
-	b.atLeast("kernels per second of another", members[0].rate(time.Second), 1)
+	time.Sleep(time.Second)
+	b.atMost("kernels per second of a paused member", members[0].rate(time.Second), 0)
+	b.atLeast("batch rate of the others / all", sumOfRates(members[1:], 2*time.Second)/rate, 0.85)
 	b.mustGiveway("resume", pid)
+	if took, moved := members[0].awaitProgress(); !moved {
+		t.Errorf("a resumed member has completed nothing after %v", took)
+	}
 
 	members[0].kill()
-	for i, c := range members[1:] {
-		if took, moved := c.awaitProgress(); !moved || !c.alive() {
-			t.Errorf("member %d after another was killed: alive %v, nothing completed for %v", i+2, c.alive(), took)
-		}
-	}
+	time.Sleep(500 * time.Millisecond)
+	b.atLeast("batch rate after one member was killed / all", sumOfRates(members[1:], 2*time.Second)/rate, 0.85)
 	members[0] = b.startMember() // a new one can join
 	if again := b.checkMembers(members); again != server {
 		t.Errorf("the pool has server %d, want still %d", again, server)
 	}
+	b.killServer(server, members)
+}
 
+// killServer kills the pool's server, on which its members end.
+func (b *testbed) killServer(server int, members []*client) {
+	b.Helper()
+	outside := b.startJob()
 	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
+	killed := time.Now()
 	b.awaitLog("MPS server has exited")
-	begun := time.Now()
 	for i, c := range members {
 		select {
 		case <-c.exited:
 		case <-time.After(20 * time.Second):
-			t.Errorf("member %d neither fails nor exits within 20 s of its server's exit", i+1)
+			b.Errorf("member %d has not ended 20 s after its server", i+1)
 		}
 	}
-	b.record("server killed", nil, values{"members_exited_after_s": time.Since(begun).Seconds()})
+	b.record("server killed", nil, values{"members_ended_after_s": time.Since(killed).Seconds()})
 	if _, moved := outside.awaitProgress(); !moved {
-		t.Error("the job outside the pool completes nothing after the server's exit")
+		b.Error("the job outside the pool completes nothing after the server's exit")
 	}
 	if again := b.checkMembers([]*client{b.startMember()}); again == server {
-		t.Errorf("the pool still has server %d, which was killed", server)
+		b.Errorf("the pool still has server %d, which was killed", server)
 	}
 }
 
