@@ -38,6 +38,7 @@ const (
 	BoundBatch
 	Predict
 	LateEntry
+	Pool
 	Idempotent
 	Focus
 	Paused
@@ -221,6 +222,11 @@ var table = [count]Row{
 		Help: "keep the first commands of a request from the device while the program launches the others, in class online beside batch work",
 		Ways: byOwner,
 	},
+	Pool: {
+		Name: "pool", Key: "pool", Type: TypeWord, Words: modeNames, Max: int64(ModeOn),
+		Help: "run a batch program side by side with the other members of its user's pool (NVIDIA; docs/POOL.md)",
+		Ways: ByRule | ByRun,
+	},
 	Idempotent: {
 		Name: "idempotent", Key: "idempotent", Type: TypeBool, Max: 1, Shim: true,
 		Help: "commands that are launched from now on may be run twice",
@@ -238,6 +244,19 @@ var table = [count]Row{
 		Ways: BySet, field: flag(func(a *sched.Attr) *bool { return &a.Paused }),
 	},
 }
+
+// Mode is a value of Pool.
+type Mode int64
+
+const (
+	ModeOff  Mode = iota
+	ModeAuto      // where it is possible and pays
+	ModeOn
+)
+
+var modeNames = []string{"off", "auto", "on"}
+
+func (m Mode) String() string { return modeNames[m] }
 
 // Row returns the row of id.
 func (id ID) Row() *Row { return &table[id] }

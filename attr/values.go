@@ -96,6 +96,9 @@ func (v Values) Check(way Way) error {
 // is set with it.
 func (v Values) checkClass() error {
 	class := sched.Class(v.v[Class])
+	if Mode(v.v[Pool]) == ModeOn && v.Has(Class) && class != sched.Batch {
+		return fmt.Errorf("a pool is for class batch only, not for %v: choose that class, or leave pool out", class)
+	}
 	if !v.Has(Class) || class == sched.Online {
 		return nil
 	}

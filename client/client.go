@@ -124,9 +124,9 @@ func (c *Client) Restore(ctx context.Context) (api.Status, error) {
 // Run is a run that the daemon has begun: the calling process and its descendants have
 // the attributes of the run until it ends.
 type Run struct {
-	Ignored []api.Ignored   // attributes that have no effect under the policy in force
-	Done    <-chan struct{} // closed when the run ends: by Close, or because the daemon exited
-	cancel  context.CancelFunc
+	api.RunStarted
+	Done   <-chan struct{} // closed when the run ends: by Close, or because the daemon exited
+	cancel context.CancelFunc
 }
 
 // Close ends the run. It may be called more than once.
@@ -160,7 +160,7 @@ func (c *Client) Run(ctx context.Context, r api.Run) (*Run, error) {
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, resp.Body) // until the daemon exits or cancel is called
 	}()
-	return &Run{Ignored: started.Ignored, Done: done, cancel: cancel}, nil
+	return &Run{RunStarted: started, Done: done, cancel: cancel}, nil
 }
 
 // call makes a request and returns the decoded answer.

@@ -27,8 +27,11 @@ func (f *attrFlags) register(cmd *cobra.Command, way attr.Way) {
 	for _, id := range attr.IDs(way) {
 		r := id.Row()
 		flag := cmd.Flags().VarPF(&attrFlag{f, id}, r.Name, "", attrUsage(r))
-		if r.Type == attr.TypeBool {
+		switch {
+		case r.Type == attr.TypeBool:
 			flag.NoOptDefVal = "true"
+		case id == attr.Pool:
+			flag.NoOptDefVal = attr.ModeOn.String()
 		}
 		if r.Default != 0 {
 			flag.DefValue = r.Format(r.Default)

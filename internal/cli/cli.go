@@ -64,8 +64,8 @@ work has the device as if it were alone, batch work takes what is left.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newDaemon(), newRun(), newSet(), newHint(), newPs(), newPause(), newResume(), newPolicy(), newDoctor(), newRestore(),
-		newSim(), newBench(), newVersion(), newMan(), newGuardian(), newFrontEnd(), newTryFilters(),
+		newDaemon(), newRun(), newSet(), newHint(), newPs(), newPause(), newResume(), newPolicy(), newPool(), newDoctor(), newRestore(),
+		newSim(), newBench(), newVersion(), newMan(), newGuardian(), newFrontEnd(), newTryFilters(), newPoolKeeper(),
 	)
 	return root
 }

@@ -31,7 +31,7 @@ type daemonNode struct {
 	runs    map[int]attr.Values
 	begun   int
 	refuses error // the answer to a run
-	ignored []api.Ignored
+	started api.RunStarted
 }
 
 // from returns attributes that one source gave.
@@ -123,16 +123,16 @@ func (n *daemonNode) Status() api.Status {
 	}
 }
 
-func (n *daemonNode) BeginRun(by server.Caller, r api.Run) ([]api.Ignored, func(), error) {
+func (n *daemonNode) BeginRun(by server.Caller, r api.Run) (api.RunStarted, func(), error) {
 	pid := by.PID
 	if n.refuses != nil {
-		return nil, nil, n.refuses
+		return n.started, nil, n.refuses
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.runs[pid] = r.Values
 	n.begun++
-	return n.ignored, func() {
+	return n.started, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(n.runs, pid)

@@ -14,6 +14,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/pool"
 	"github.com/giveway/giveway/shim"
 	"github.com/spf13/cobra"
 )
@@ -56,6 +57,7 @@ func (e ended) exit(cmd *cobra.Command) int {
 func newRun() *cobra.Command {
 	var f attrFlags
 	var noShim bool
+	var label string
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Run a program, and all that it starts, with attributes such as a class",
@@ -72,11 +74,17 @@ and otherwise what the daemon's rules say, or standard. An attribute that the po
 force does not use has no effect until another policy is chosen: a warning says so, and
 'giveway ps' marks it.
 
+--pool runs a batch program side by side with the other members of its user's pool, under
+an MPS server that giveway starts and ends (NVIDIA); a program that cannot join runs
+outside. One member that writes to an illegal address ends all: --pool-label makes a pool
+of programs that trust each other.
+
 Without a daemon the program runs as well, with a warning; it gets its attributes as soon
 as a daemon is started.`,
 		Example: `  giveway run --class online -- python serve.py
   giveway run --slo 10ms -- python serve.py
-  giveway run --class batch --weight 2 -- python train.py --epochs 3`,
+  giveway run --class batch --weight 2 -- python train.py --epochs 3
+  giveway run --class batch --pool -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("run needs a command, for example: giveway run --class batch -- python train.py")
@@ -94,6 +102,9 @@ as a daemon is started.`,
 			if flag := needsShim(v); noShim && flag != "" {
 				return usageError{fmt.Errorf("--%s needs the shim: leave out --no-shim, or --%s", flag, flag)}
 			}
+			if err := pool.CheckLabel(label); err != nil {
+				return usageError{err}
+			}
 			env, err := tryFilters(os.Environ())
 			if err != nil {
 				printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]))
@@ -104,7 +115,7 @@ as a daemon is started.`,
 					printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs without the shim", err, args[0]))
 				}
 			}
-			return runAs(cmd, v, args, env)
+			return runAs(cmd, v, label, args, env)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -112,6 +123,7 @@ as a daemon is started.`,
 	}
 	f.register(cmd, attr.ByRun)
 	addJSON(cmd, "print warnings and errors of giveway itself as JSON; the program's output stays its own")
+	cmd.Flags().StringVar(&label, "pool-label", pool.DefaultLabel, "with --pool: the pool with this name; members of one pool must trust each other")
 	cmd.Flags().BoolVar(&noShim, "no-shim", false, "without the shim: nothing is loaded into the program")
 	cmd.Flags().SetInterspersed(false) // flags after the command are the command's
 	return cmd
@@ -140,7 +152,7 @@ func runPlain(args []string) error {
 }
 
 // runAs announces a program with its attributes to the daemon, and runs it.
-func runAs(cmd *cobra.Command, v attr.Values, args, env []string) error {
+func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) error {
 	path, err := findProgram(args[0])
 	if err != nil {
 		return err
@@ -148,17 +160,36 @@ func runAs(cmd *cobra.Command, v attr.Values, args, env []string) error {
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	run := api.Run{Values: v}
-	if slo, _ := v.Get(attr.SLO); slo > 0 && !v.Has(attr.Class) {
+	slo, _ := v.Get(attr.SLO)
+	mode, _ := v.Get(attr.Pool)
+	switch {
+	case v.Has(attr.Class):
+	case slo > 0:
 		run.Values = v.With(attr.Must("class=online"))
+	case attr.Mode(mode) == attr.ModeOn:
+		run.Values = v.With(attr.Must("class=batch"))
 	}
-	switch ignored, err := announce(ctx, run); {
+	wanted := poolMode(run.Values)
+	switch started, err := announce(ctx, run); {
 	case err == nil:
-		warnIgnored(cmd, v, ignored)
+		wanted = started.Pool
+		warnIgnored(cmd, v, started.Ignored)
 		warnSimulated(cmd, args[0])
 	case refused(err):
+		wanted = ""
 		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]))
 	default:
 		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]))
+	}
+	if wanted != "" {
+		m, err := joinPool(run.Values, label, args, env)
+		switch {
+		case err == nil:
+			defer m.Leave()
+			env = m.Env
+		case wanted == attr.ModeOn.String():
+			printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs outside the pool", err, args[0]))
+		}
 	}
 	return runProgram(path, args, env)
 }
@@ -191,15 +222,14 @@ const (
 
 // announce begins a run with the daemon, and begins it again each time that a new daemon
 // answers, until ctx is done. It returns the outcome of the first attempt.
-func announce(ctx context.Context, r api.Run) ([]api.Ignored, error) {
+func announce(ctx context.Context, r api.Run) (started api.RunStarted, err error) {
 	daemon := client.New("")
 	run, err := begin(ctx, daemon, r)
 	if refused(err) {
-		return nil, err // it would refuse again
+		return started, err // it would refuse again
 	}
-	var ignored []api.Ignored
 	if run != nil {
-		ignored = run.Ignored
+		started = run.RunStarted
 	}
 	go func() {
 		for {
@@ -219,7 +249,7 @@ func announce(ctx context.Context, r api.Run) ([]api.Ignored, error) {
 			run, _ = begin(ctx, daemon, r) // one warning is enough
 		}
 	}()
-	return ignored, err
+	return started, err
 }
 
 // refused reports whether a daemon answered and refused.

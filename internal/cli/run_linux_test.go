@@ -19,21 +19,24 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/drivertest"
+	"github.com/giveway/giveway/internal/pool/mpstest"
 )
 
 // TestMain lets the tests start the command line as a process of its own, and hides a
 // daemon that happens to run.
 func TestMain(m *testing.M) {
+	mpstest.RunIfNamed()
 	if number := os.Getenv(filterEnv); number != "" {
 		fmt.Fprintln(os.Stderr, execFiltered(number)) // returns if it failed
 		os.Exit(1)
 	}
-	if os.Getenv("GIVEWAY_TEST_MAIN") != "" || slices.Equal(os.Args[1:], []string{tryCommand}) {
+	if os.Getenv("GIVEWAY_TEST_MAIN") != "" || slices.Equal(os.Args[1:], []string{tryCommand}) || len(os.Args) > 1 && os.Args[1] == keeperCommand {
 		os.Unsetenv("GIVEWAY_TEST_MAIN")
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Setenv("GIVEWAY_SOCKET", "/none.sock")
-	os.Unsetenv("COLUMNS") // tables of full width
+	os.Setenv("GIVEWAY_POOLS", "/none") // no pools of this machine
+	os.Unsetenv("COLUMNS")              // tables of full width
 	os.Exit(m.Run())
 }
 
@@ -308,7 +311,7 @@ func TestRunAnnounced(t *testing.T) {
 // TestRunWarnsOfIgnoredAttributes: run prints a warning that names the policies which use
 // the attribute.
 func TestRunWarnsOfIgnoredAttributes(t *testing.T) {
-	startDaemon(t, &daemonNode{ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr", Reason: "policy rr does not use it; policies that do: slo"}}})
+	startDaemon(t, &daemonNode{started: api.RunStarted{Ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr", Reason: "policy rr does not use it; policies that do: slo"}}}})
 	for args, want := range map[string]string{
 		"--slo 5ms":                    "giveway: slo 5ms has no effect now: policy rr does not use it; policies that do: slo\n",
 		"--slo 5ms --json":             `{"warning":"slo 5ms has no effect now: policy rr does not use it; policies that do: slo"}` + "\n",

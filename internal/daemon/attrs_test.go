@@ -322,12 +322,12 @@ func TestIgnoredAttributes(t *testing.T) {
 			t.Errorf("%s under %s: got %v, want %v", c.attrs, c.policy, got, c.want)
 		}
 	}
-	ignored, end, err := d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must("class=batch share=10%")})
+	started, end, err := d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must("class=batch share=10%")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	end()
-	if len(ignored) != 1 || ignored[0].Name != "share" || ignored[0].Reason != "policy slo does not use it; policies that do: share, share-process" {
+	if ignored := started.Ignored; len(ignored) != 1 || ignored[0].Name != "share" || ignored[0].Reason != "policy slo does not use it; policies that do: share, share-process" {
 		t.Errorf("a run: got %+v, want that share is ignored by slo", ignored)
 	}
 }

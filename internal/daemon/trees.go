@@ -51,28 +51,32 @@ func (d *Daemon) treesOf(info *proc.Process, lineage []proc.ID) (trees []*treeAt
 
 // BeginRun implements server.Node. Processes of the run may be known already: after a
 // restart of the daemon the shim can find it before giveway run does.
-func (d *Daemon) BeginRun(by server.Caller, r api.Run) (ignored []api.Ignored, end func(), err error) {
+func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, end func(), err error) {
 	if err := r.Check(attr.ByRun); err != nil {
-		return nil, nil, server.BadRequest("%w", err)
+		return started, nil, server.BadRequest("%w", err)
 	}
 	leave, err := d.callers.enter(by)
 	if err != nil {
-		return nil, nil, err
+		return started, nil, err
 	}
 	defer leave()
 	// A connection can outlive the process that made it, and the pid be reused.
 	info, err := d.procs.Process(by.PID)
 	if err != nil || !by.All && info.UID != by.UID {
-		return nil, nil, server.NotFound("begin a run: process %d, the caller, has exited or has more rights than you", by.PID)
+		return started, nil, server.NotFound("begin a run: process %d, the caller, has exited or has more rights than you", by.PID)
 	}
 	o := order{Kind: orderRun, By: by, Target: info.ID(), Values: r.Values, Run: d.lastID.Add(1)}
 	if err := d.apply(o); err != nil {
-		return nil, nil, err
+		return started, nil, err
 	}
 	d.mu.Lock()
-	policies := d.policyNames()
+	policies, conf := d.policyNames(), d.conf
 	d.mu.Unlock()
-	return ignoredBy(policies, r.Values), func() {
+	started.Ignored = ignoredBy(policies, r.Values)
+	if mode := d.poolMode(&info, o.Values, conf); mode != attr.ModeOff {
+		started.Pool = mode.String()
+	}
+	return started, func() {
 		_ = d.apply(order{Kind: orderRunEnd, By: by, Target: o.Target, Run: o.Run})
 	}, nil
 }

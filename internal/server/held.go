@@ -27,13 +27,13 @@ func (s *Server) beginRun(c *connection, by caller, r request) error {
 	if uid, ok := ownerOf(by.pid); !ok || !by.owns(uid) {
 		return NotFound("begin a run: process %d, the caller, has exited", by.pid)
 	}
-	ignored, end, err := s.node.BeginRun(by.public(), api.Run{Values: r.values})
+	started, end, err := s.node.BeginRun(by.public(), api.Run{Values: r.values})
 	if err != nil {
 		return err
 	}
 	h := &held{end: end, events: unix.POLLRDHUP}
 	return s.hold(c, h, func(conn *net.UnixConn) error {
-		text, err := json.Marshal(api.RunStarted{Ignored: ignored})
+		text, err := json.Marshal(started)
 		if err == nil {
 			_, err = conn.Write(append([]byte(runHeader), append(text, '\n')...))
 		}

@@ -24,8 +24,8 @@ func (mute) SetPolicy(_ Caller, p api.Policy) (api.Policy, error)      { return 
 func (mute) Status() (s api.Status)                                    { return s }
 func (mute) Restore(Caller) error                                      { return nil }
 
-func (mute) BeginRun(Caller, api.Run) (ignored []api.Ignored, end func(), err error) {
-	return nil, func() {}, nil
+func (mute) BeginRun(Caller, api.Run) (started api.RunStarted, end func(), err error) {
+	return api.RunStarted{}, func() {}, nil
 }
 
 // routesOf returns the front end of a server in the same process.

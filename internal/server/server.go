@@ -45,9 +45,8 @@ type Node interface {
 	// Restore puts everything back as the vendor has it.
 	Restore(by Caller) error
 	// BeginRun gives the caller's process and its descendants attributes until end is
-	// called, which is once. ignored lists those that have no effect under the policy in
-	// force.
-	BeginRun(by Caller, r api.Run) (ignored []api.Ignored, end func(), err error)
+	// called, which is once.
+	BeginRun(by Caller, r api.Run) (started api.RunStarted, end func(), err error)
 }
 
 // Caller is the process that made a request, as the kernel identified it when it

@@ -90,12 +90,12 @@ func (n *fakeNode) SetPolicy(_ server.Caller, p api.Policy) (api.Policy, error) 
 func (n *fakeNode) Status() api.Status          { return api.Status{Version: "test", PID: os.Getpid()} }
 func (n *fakeNode) Restore(server.Caller) error { return n.fail }
 
-func (n *fakeNode) BeginRun(by server.Caller, r api.Run) ([]api.Ignored, func(), error) {
+func (n *fakeNode) BeginRun(by server.Caller, r api.Run) (api.RunStarted, func(), error) {
 	pid := by.PID
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.runs[pid] = r.String()
-	return []api.Ignored{{Name: "slo", Mark: "ignored by rr"}}, func() {
+	return api.RunStarted{Ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr"}}}, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(n.runs, pid)

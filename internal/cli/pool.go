@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/pool"
+	"github.com/giveway/giveway/sched"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func newPool() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pool",
+		Short: "List your pools, or end those without members",
+		Long: `List your pools. A pool is an MPS server (NVIDIA) in which batch programs of one user run
+side by side: 'giveway run --class batch --pool -- COMMAND' starts a program in it.
+
+  LABEL    as given by --pool-label
+  GPUS     the GPUs that members may use, as in CUDA_VISIBLE_DEVICES
+  SERVER   the pid of the MPS server, which 'giveway ps' shows as one queue; - before the
+           first member uses a GPU
+  MEMBERS  pids of the members as the MPS server lists them
+  FOLDER   for CUDA_MPS_PIPE_DIRECTORY: mount it into a container to let it join
+
+A pool starts with its first member and ends 30 s after its last one.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := pool.List()
+			if err != nil {
+				return err
+			}
+			return show(cmd, all, poolsText(all))
+		},
+	}
+	addJSON(cmd, printJSON)
+	end := &cobra.Command{
+		Use:   "end",
+		Short: "End your pools that have no members now",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ended, err := pool.EndUnused()
+			if err != nil {
+				return err
+			}
+			return show(cmd, map[string]int{"ended": ended}, fmt.Sprintf("%d pools were ended\n", ended))
+		},
+	}
+	addJSON(end, printJSON)
+	cmd.AddCommand(end)
+	return cmd
+}
+
+// poolsText returns the table of pools.
+func poolsText(all []pool.Status) string {
+	if len(all) == 0 {
+		return "You have no pool. Start one with 'giveway run --class batch --pool -- COMMAND'.\n"
+	}
+	var t format.Table
+	t.Add().Cells = []string{"LABEL", "GPUS", "SERVER", "MEMBERS", "FOLDER"}
+	for _, p := range all {
+		gpus := p.Devices
+		if gpus == "" {
+			gpus = "all"
+		}
+		t.Add().Cells = []string{p.Label, printable(gpus), numbersText(p.Servers), numbersText(p.Clients), printable(p.Folder)}
+	}
+	var b strings.Builder
+	_ = t.Write(&b, 5) // a Builder takes everything
+	return b.String()
+}
+
+func numbersText(all []int) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	var words []string
+	for _, n := range all {
+		words = append(words, strconv.Itoa(n))
+	}
+	return strings.Join(words, ",")
+}
+
+const (
+	keeperCommand = "pool-keeper"
+	keeperLock    = 3 // a descriptor
+)
+
+// newPoolKeeper returns the command of the process that ends a pool without members. It
+// inherits a lock, which it holds until it exits.
+func newPoolKeeper() *cobra.Command {
+	return &cobra.Command{
+		Use: keeperCommand + " FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
+		Short: "End a pool when it has had no members for a while",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			unix.CloseOnExec(keeperLock) // the programs that it starts do not hold the lock
+			return pool.Keep(args[0], newLog(cmd, false))
+		},
+	}
+}
+
+// poolMode returns which pool mode attributes ask for if no daemon says so; empty: none.
+func poolMode(v attr.Values) string {
+	mode, _ := v.Get(attr.Pool)
+	if class, _ := v.Get(attr.Class); sched.Class(class) != sched.Batch || attr.Mode(mode) == attr.ModeOff {
+		return ""
+	}
+	return attr.Mode(mode).String()
+}
+
+// joinPool makes this process a member of a pool.
+func joinPool(v attr.Values, label string, args, env []string) (*pool.Member, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	weight, _ := v.Get(attr.Weight)
+	return pool.Join(pool.Request{Env: env, Label: label, Weight: weight, Command: strings.Join(args, " "), Keeper: []string{self, keeperCommand}})
+}

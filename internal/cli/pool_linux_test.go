@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/pool"
+	"github.com/giveway/giveway/internal/pool/mpstest"
+)
+
+// installMPS puts a double of NVIDIA's MPS in PATH and pools in a folder of their own. The
+// pool must be gone when the test ends.
+func installMPS(t *testing.T) {
+	t.Helper()
+	bin := t.TempDir()
+	dir, err := os.MkdirTemp("", "gp") // a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mpstest.Install(bin); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv(pool.FolderEnv, dir)
+	t.Cleanup(func() {
+		all, _ := pool.List()
+		for _, p := range all {
+			t.Errorf("pool %+v is left", p)
+			_ = syscall.Kill(p.Control, syscall.SIGKILL)
+		}
+		os.RemoveAll(dir)
+	})
+}
+
+// pooled is a 'giveway run' of the double of a CUDA program.
+type pooled struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	errs  strings.Builder
+	says  string // by the program
+}
+
+func startPooled(t *testing.T, args ...string) *pooled {
+	t.Helper()
+	p := &pooled{cmd: giveway(append(append([]string{"run", "--no-shim"}, args...), "--", mpstest.Program)...)}
+	p.cmd.Stderr = &p.errs
+	p.stdin, _ = p.cmd.StdinPipe()
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	p.says, _ = bufio.NewReader(out).ReadString('\n')
+	return p
+}
+
+func (p *pooled) end(t *testing.T) {
+	t.Helper()
+	p.stdin.Close()
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, &p.errs)
+	}
+}
+
+// TestRunInPool checks that run --pool makes a program a client of the pool's server, that
+// 'giveway pool' lists it, and that 'giveway pool end' leaves a pool with members alone.
+func TestRunInPool(t *testing.T) {
+	installMPS(t)
+	p := startPooled(t, "--pool") // the class is batch
+	if !strings.HasPrefix(p.says, "inside "+os.Getenv(pool.FolderEnv)) {
+		t.Errorf("got %q: %s", p.says, &p.errs)
+	}
+	out, errs, code := call("pool", "end")
+	if code != 0 || out != "0 pools were ended\n" {
+		t.Errorf("end with a member: got %d, %s%s", code, out, errs)
+	}
+	out, _, _ = call("pool", "--json")
+	var all []pool.Status
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || len(all[0].Clients) != 1 || len(all[0].Members) != 1 || all[0].Members[0].PID != p.cmd.Process.Pid {
+		t.Errorf("list: got %v: %s", err, out)
+	}
+	out, _, _ = call("pool")
+	if lines := strings.Split(out, "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "default  all ") {
+		t.Errorf("list: got %s", out)
+	}
+	p.end(t)
+	if out, errs, code = call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
+	}
+	if out, _, _ = call("pool"); !strings.HasPrefix(out, "You have no pool.") {
+		t.Errorf("list: got %s", out)
+	}
+}
+
+// TestRunInPoolByRule checks that the daemon's answer decides, that programs with different
+// labels are in different pools, and that restore ends pools without members.
+func TestRunInPoolByRule(t *testing.T) {
+	installMPS(t)
+	n := &daemonNode{started: api.RunStarted{Pool: "auto"}}
+	startDaemon(t, n)
+	a, b := startPooled(t, "--class", "batch"), startPooled(t, "--class", "batch", "--pool-label", "other")
+	for _, p := range []*pooled{a, b} {
+		p.end(t)
+		if !strings.HasPrefix(p.says, "inside ") || p.errs.String() != "" {
+			t.Errorf("got %q: %s", p.says, &p.errs)
+		}
+	}
+	if a.says == b.says {
+		t.Errorf("two labels: got one folder, %s", a.says)
+	}
+	n.started.Pool = ""
+	c := startPooled(t, "--class", "batch", "--pool")
+	if !strings.HasPrefix(c.says, "outside ") {
+		t.Errorf("by a daemon that says no: got %q", c.says)
+	}
+	c.end(t)
+	if _, errs, code := call("restore"); code != 0 || errs != "" {
+		t.Errorf("restore: got %d: %s", code, errs)
+	}
+}
+
+// TestRunOutsidePool checks that a program which cannot join runs nevertheless, with a
+// warning if the pool was asked for by name.
+func TestRunOutsidePool(t *testing.T) {
+	installMPS(t)
+	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", "/my/own")
+	startDaemon(t, &daemonNode{started: api.RunStarted{Pool: "on"}})
+	p := startPooled(t, "--pool")
+	if p.says != "outside /my/own  \n" {
+		t.Errorf("got %q", p.says)
+	}
+	p.end(t)
+	const want = "giveway: it uses an MPS server of yours: CUDA_MPS_PIPE_DIRECTORY is /my/own; unset it to use the pool; cuda-program runs outside the pool\n"
+	if p.errs.String() != want {
+		t.Errorf("got %q, want %q", &p.errs, want)
+	}
+	for _, args := range [][]string{{"--class", "online", "--pool"}, {"--pool", "--pool-label", "a/b"}, {"--pool=sometimes"}} {
+		if _, errs, code := call(append(append([]string{"run"}, args...), "--", "true")...); code != exitUsage {
+			t.Errorf("%q: got %d: %s", args, code, errs)
+		}
+	}
+}

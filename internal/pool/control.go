@@ -1,0 +1,164 @@
+package pool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	controlProgram = "nvidia-cuda-mps-control"
+	// controlComm is its name as the kernel has it, which the server's begins with too.
+	controlComm = "nvidia-cuda-mps"
+
+	commandTime = 10 * time.Second // that a command of the control program may take
+	startTime   = 5 * time.Second  // until a control daemon that was started is there
+	quitTime    = 10 * time.Second // until one that was told to quit has exited
+)
+
+// controlPID returns the pid of the control daemon on a pipe folder; zero: there is none.
+// The daemon writes it to a file that a killed daemon leaves behind.
+func controlPID(pipe string) int {
+	text, err := os.ReadFile(filepath.Join(pipe, controlProgram+".pid"))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 1 {
+		return 0
+	}
+	// "pid (name) state ...": a zombie is not alive, and another program may have the pid.
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), " ("+controlComm+") ")
+	if err != nil || rest == "" || rest[0] == 'Z' || rest[0] == 'X' {
+		return 0
+	}
+	return pid
+}
+
+// environment returns the environment of the control daemon and the server. What the
+// program has for its own CUDA clients does not apply to them.
+func (p *Pool) environment(env []string) []string {
+	var out []string
+	for _, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, "CUDA_MPS_") && name != "LD_PRELOAD" && name != devicesEnv && name != Env {
+			out = append(out, e)
+		}
+	}
+	if p.Devices != "" && !hasIndices(p.Devices) {
+		out = append(out, devicesEnv+"="+p.Devices)
+	}
+	// From driver 615 on version 2 is still the default and has the commands used here.
+	return append(out, "CUDA_MPS_PROTOCOL_VERSION=2", pipeEnv+"="+p.pipe(), logEnv+"="+p.log(), Env+"="+p.Label)
+}
+
+// start starts a control daemon. The pool's lock is held and there is none.
+func (p *Pool) start(env []string) error {
+	program, err := exec.LookPath(controlProgram)
+	if err != nil {
+		return fmt.Errorf("%w: there is no %s; install NVIDIA's compute utilities", ErrNoMPS, controlProgram)
+	}
+	entries, err := os.ReadDir(p.pipe())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries { // left by a daemon that was killed
+		if err := os.RemoveAll(filepath.Join(p.pipe(), e.Name())); err != nil {
+			return err
+		}
+	}
+	// The daemon may keep its output open, so that a pipe would not end.
+	out, err := os.CreateTemp(p.log(), "start-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-d")
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.environment(env), "/", out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signals of the terminal
+	err = cmd.Run()
+	for end := time.Now().Add(startTime); err == nil && controlPID(p.pipe()) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			err = fmt.Errorf("it is not there after %v", startTime)
+		}
+	}
+	if err != nil {
+		text, _ := os.ReadFile(out.Name())
+		return fmt.Errorf("start %s: %w: %s; see the logs in %s", controlProgram, err, bytes.TrimSpace(text), p.log())
+	}
+	return nil
+}
+
+// ask gives a command to the control daemon and returns its answer.
+func (p *Pool) ask(command string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, controlProgram)
+	cmd.Env, cmd.Dir, cmd.Stdin = p.environment(os.Environ()), "/", strings.NewReader(command+"\n")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("ask the MPS control daemon for %s: %w: %s", command, err, bytes.TrimSpace(out))
+	}
+	return string(out), nil
+}
+
+// askPIDs gives a command whose answer is a list of pids.
+func (p *Pool) askPIDs(command string) ([]int, error) {
+	text, err := p.ask(command)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for field := range strings.FieldsSeq(text) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, fmt.Errorf("ask the MPS control daemon for %s: got %q, not a list of pids", command, text)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// servers returns the pids of the pool's servers, clients those of the servers' clients.
+func (p *Pool) servers() ([]int, error) { return p.askPIDs("get_server_list") }
+
+func (p *Pool) clients() ([]int, error) {
+	servers, err := p.servers()
+	var all []int
+	for _, server := range servers {
+		of, failed := p.askPIDs(fmt.Sprintf("get_client_list %d", server))
+		all, err = append(all, of...), errors.Join(err, failed)
+	}
+	return all, err
+}
+
+// quit ends the control daemon and its servers. The pool's lock is held.
+func (p *Pool) quit() error {
+	pid := controlPID(p.pipe())
+	if pid == 0 {
+		return nil
+	}
+	if _, err := p.ask("quit"); err != nil && controlPID(p.pipe()) != 0 {
+		return err
+	}
+	for end := time.Now().Add(quitTime); controlPID(p.pipe()) != 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("the MPS control daemon, process %d, was told to quit and is there after %v", pid, quitTime)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package pool
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// gpusFolder has a folder for each GPU, in which the driver describes it. Tests set it.
+var gpusFolder = "/proc/driver/nvidia/gpus"
+
+// gpu is a GPU as the driver describes it.
+type gpu struct{ bus, model, uuid string }
+
+// gpuSet returns the GPUs that a program may use, as it would be in CUDA_VISIBLE_DEVICES:
+// by UUID if possible. An index means another GPU to the client of a server that does not
+// see all GPUs, and the same GPU if the program is not a client after all; a UUID means the
+// same GPU everywhere. Indices stay where the driver's order of GPUs is not known, and then
+// the server sees all GPUs. Empty is all GPUs.
+func gpuSet(env []string) string {
+	visible, given := lookup(env, devicesEnv)
+	if !given {
+		return ""
+	}
+	names := strings.FieldsFunc(visible, func(c rune) bool { return c == ',' || c == ' ' })
+	order, _ := lookup(env, orderEnv)
+	gpus := readGPUs()
+	// Without PCI_BUS_ID the fastest GPU is first; equal ones are in the order of the bus.
+	ordered := order == "PCI_BUS_ID" || !slices.ContainsFunc(gpus, func(g gpu) bool { return g.model != gpus[0].model })
+	var out []string
+	for _, name := range names {
+		i, err := strconv.Atoi(name)
+		if err == nil && ordered && i >= 0 && i < len(gpus) {
+			name = gpus[i].uuid
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, ",")
+}
+
+// hasIndices reports whether a set of GPUs names some by index.
+func hasIndices(set string) bool {
+	return slices.ContainsFunc(strings.Split(set, ","), func(name string) bool {
+		_, err := strconv.Atoi(name)
+		return err == nil
+	})
+}
+
+// readGPUs returns the GPUs in the order of the PCI bus; none if they cannot be read.
+func readGPUs() (gpus []gpu) {
+	paths, _ := filepath.Glob(filepath.Join(gpusFolder, "*", "information"))
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil
+		}
+		g := gpu{bus: filepath.Base(filepath.Dir(path))}
+		for line := range strings.Lines(string(text)) {
+			key, value, _ := strings.Cut(line, ":")
+			switch value = strings.TrimSpace(value); strings.TrimSpace(key) {
+			case "Model":
+				g.model = value
+			case "GPU UUID":
+				g.uuid = value
+			}
+		}
+		if !strings.HasPrefix(g.uuid, "GPU-") || strings.Contains(g.uuid, "?") { // not initialised yet
+			return nil
+		}
+		gpus = append(gpus, g)
+	}
+	slices.SortFunc(gpus, func(a, b gpu) int { return strings.Compare(a.bus, b.bus) })
+	return gpus
+}
+
+// lookup returns the value of a variable; the last one counts, as in os/exec.
+func lookup(env []string, name string) (value string, ok bool) {
+	for _, e := range env {
+		if v, is := strings.CutPrefix(e, name+"="); is {
+			value, ok = v, true
+		}
+	}
+	return value, ok
+}

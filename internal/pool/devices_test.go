@@ -1,0 +1,66 @@
+package pool
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestGPUSet checks that indices become UUIDs where the driver's order is known, so that a
+// program outside the pool means the same GPU.
+func TestGPUSet(t *testing.T) {
+	describe := func(t *testing.T, models ...string) {
+		was := gpusFolder
+		gpusFolder = t.TempDir()
+		t.Cleanup(func() { gpusFolder = was })
+		for i, model := range models {
+			dir := filepath.Join(gpusFolder, fmt.Sprintf("0000:%02x:00.0", i+1))
+			text := fmt.Sprintf("Model: \t\t %s\nIRQ:   \t\t 42\nGPU UUID: \t GPU-%d\n", model, i)
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "information"), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	equal, mixed := []string{"H200", "H200", "H200"}, []string{"L4", "H200"}
+	for _, tt := range []struct {
+		name   string
+		models []string
+		env    []string
+		want   string
+	}{
+		{"not given", equal, nil, ""},
+		{"indices", equal, []string{"CUDA_VISIBLE_DEVICES=2,0"}, "GPU-2,GPU-0"},
+		{"UUIDs", equal, []string{"CUDA_VISIBLE_DEVICES=GPU-1"}, "GPU-1"},
+		{"no such index", equal, []string{"CUDA_VISIBLE_DEVICES=3"}, "3"},
+		{"unknown order", mixed, []string{"CUDA_VISIBLE_DEVICES=1"}, "1"},
+		{"order of the bus", mixed, []string{"CUDA_VISIBLE_DEVICES=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID"}, "GPU-1"},
+		{"nothing known", nil, []string{"CUDA_VISIBLE_DEVICES=0"}, "0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			describe(t, tt.models...)
+			if got := gpuSet(tt.env); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestEnvironment checks what the control daemon gets of the program's environment: a
+// server that sees all GPUs if the program names some by index.
+func TestEnvironment(t *testing.T) {
+	p := &Pool{Info: Info{"a", "GPU-1"}, dir: "/x"}
+	got := p.environment([]string{"HOME=/root", "LD_PRELOAD=/lib.so", "CUDA_MPS_CLIENT_PRIORITY=1", "CUDA_VISIBLE_DEVICES=1"})
+	want := []string{"HOME=/root", "CUDA_VISIBLE_DEVICES=GPU-1", "CUDA_MPS_PROTOCOL_VERSION=2", "CUDA_MPS_PIPE_DIRECTORY=/x/pipe", "CUDA_MPS_LOG_DIRECTORY=/x/log", "GIVEWAY_POOL=a"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	p.Devices = "1"
+	if got := p.environment(nil); slices.Contains(got, "CUDA_VISIBLE_DEVICES=1") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,177 @@
+package pool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// Request describes a program that is to run in a pool.
+type Request struct {
+	Env     []string // of the program
+	Label   string   // of the pool; empty: DefaultLabel
+	Weight  int64    // of the program
+	Command string
+	// Keeper is a command that calls Keep with the folder of the pool, its last argument,
+	// and with descriptor 3.
+	Keeper []string
+}
+
+// Member is a program's place in a pool.
+type Member struct {
+	Info
+	Env    []string // for the program
+	Folder string   // of the pool's pipes, to mount into a container
+	file   *os.File
+}
+
+// Leave gives up the place. The kernel does the same when the process exits.
+func (m *Member) Leave() { m.file.Close() }
+
+// defaultPipe is where MPS has its pipes if no folder is given. Tests set it.
+var defaultPipe = "/tmp/nvidia-mps"
+
+// Join makes this process a member of a pool, which it starts if necessary.
+func Join(r Request) (*Member, error) {
+	if err := ownServer(r.Env); err != nil {
+		return nil, err
+	}
+	if _, err := exec.LookPath(controlProgram); err != nil {
+		return nil, fmt.Errorf("%w: there is no %s; install NVIDIA's compute utilities", ErrNoMPS, controlProgram)
+	}
+	info := Info{Label: cmp.Or(r.Label, DefaultLabel), Devices: gpuSet(r.Env)}
+	if err := CheckLabel(info.Label); err != nil {
+		return nil, err
+	}
+	p, err := open(info)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	lock, err := p.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	others, err := p.ready(r.Env)
+	if err != nil {
+		return nil, err
+	}
+	m := &Member{Info: info, Folder: p.pipe()}
+	if m.file, err = p.register(member{PID: os.Getpid(), Weight: max(r.Weight, 1), Command: r.Command}); err != nil {
+		return nil, err
+	}
+	if err := p.startKeeper(r.Keeper); err != nil {
+		m.Leave()
+		return nil, err
+	}
+	m.Env = p.clientEnv(r, others)
+	return m, nil
+}
+
+// ownServer returns an error if the user runs an MPS server that the program would use.
+func ownServer(env []string) error {
+	if pipe, ok := lookup(env, pipeEnv); ok {
+		return fmt.Errorf("%w: %s is %s; unset it to use the pool", ErrOwnServer, pipeEnv, pipe)
+	}
+	if pid := controlPID(defaultPipe); pid != 0 {
+		return fmt.Errorf("%w: the control daemon in %s, process %d; end it to use the pool", ErrOwnServer, defaultPipe, pid)
+	}
+	return nil
+}
+
+// ready makes sure that the pool has a control daemon and room for one more, and returns
+// its members. The pool's lock is held.
+func (p *Pool) ready(env []string) ([]member, error) {
+	others, err := p.members()
+	if err != nil {
+		return nil, err
+	}
+	clients := 0
+	if controlPID(p.pipe()) == 0 {
+		if err := p.start(env); err != nil {
+			return nil, err
+		}
+	} else {
+		all, err := p.clients()
+		if err != nil {
+			return nil, err
+		}
+		clients = len(all)
+	}
+	// A member may have several clients, or none yet.
+	if most := max(clients, len(others)); most >= MaxClients {
+		return nil, fmt.Errorf("%w: it has %d members, and MPS takes %d clients; wait for one to end, or use another pool with --pool-label", ErrFull, most, MaxClients)
+	}
+	return others, nil
+}
+
+// clientEnv returns the environment of a program in the pool.
+func (p *Pool) clientEnv(r Request, others []member) []string {
+	env := append(without(r.Env, devicesEnv, pipeEnv, logEnv), pipeEnv+"="+p.pipe(), logEnv+"="+p.log())
+	if _, given := lookup(r.Env, devicesEnv); given {
+		env = append(env, devicesEnv+"="+p.Devices)
+	}
+	if _, given := lookup(r.Env, threadsEnv); !given {
+		if part := threadPart(r.Weight, others); part < 100 {
+			env = append(env, fmt.Sprintf("%s=%d", threadsEnv, part))
+		}
+	}
+	return env
+}
+
+// threadPart returns the percentage of the GPU's multiprocessors that a member may use: all
+// if no member has a larger weight, otherwise in proportion to the largest. MPS takes it
+// when the program starts and does not change it later.
+func threadPart(weight int64, others []member) int64 {
+	largest := max(weight, 1)
+	for _, o := range others {
+		largest = max(largest, o.Weight)
+	}
+	return max(100*max(weight, 1)/largest, 1)
+}
+
+// without returns an environment without some variables.
+func without(env []string, names ...string) (out []string) {
+next:
+	for _, e := range env {
+		for _, name := range names {
+			if len(e) > len(name) && e[:len(name)] == name && e[len(name)] == '=' {
+				continue next
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// startKeeper starts a keeper unless the pool has one. The keeper inherits the lock that
+// says so. The pool's lock is held.
+func (p *Pool) startKeeper(command []string) error {
+	f, err := os.OpenFile(p.folder.At("keeper"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !tryLock(f) {
+		return nil
+	}
+	if len(command) == 0 {
+		return errors.New("start the keeper of the pool: no command is given")
+	}
+	log, err := os.OpenFile(p.folder.At("log/keeper.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(command[0], append(command[1:len(command):len(command)], p.dir)...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = p.environment(os.Environ()), "/", log, log, []*os.File{f}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the keeper of the pool: %w", err)
+	}
+	return cmd.Process.Release()
+}

@@ -1,0 +1,288 @@
+// Package mpstest is a double of NVIDIA's nvidia-cuda-mps-control, its server and a CUDA
+// program, for tests of pools. The test's own program plays all three, under their names:
+// Install makes links with these names, and RunIfNamed, called by TestMain, plays the part
+// of the name under which the program was started.
+//
+// The double behaves as NVIDIA's documentation says: -d starts one daemon for each pipe
+// folder, which writes nvidia-cuda-mps-control.pid there; without options commands are read
+// from standard input; a server is started for the first client; a CUDA program that finds
+// no daemon runs without MPS and says nothing. Where the documentation is silent it is
+// harsher than may be: a killed daemon leaves its files behind and its clients fail, and
+// quit ends clients.
+package mpstest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names under which the program plays a part.
+const (
+	Control = "nvidia-cuda-mps-control"
+	Server  = "nvidia-cuda-mps-server"
+	Program = "cuda-program"
+)
+
+// RunIfNamed plays the part of the program's name and exits; it returns if the name is
+// another one.
+func RunIfNamed() {
+	var err error
+	switch filepath.Base(os.Args[0]) {
+	case Control:
+		err = control(os.Args[1:])
+	case Server:
+		time.Sleep(time.Hour) // until it is killed
+	case Program:
+		err = program()
+	default:
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Install makes the names in a folder, to be put in PATH.
+func Install(dir string) error {
+	self, err := os.Executable()
+	for _, name := range []string{Control, Server, Program} {
+		err = errors.Join(err, os.Symlink(self, filepath.Join(dir, name)))
+	}
+	return err
+}
+
+func pipe(name string) string {
+	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
+	if dir == "" {
+		dir = "/tmp/nvidia-mps"
+	}
+	return filepath.Join(dir, name)
+}
+
+func pidFile() string { return pipe(Control + ".pid") }
+
+// control is nvidia-cuda-mps-control.
+func control(args []string) error {
+	switch {
+	case slices.Equal(args, []string{"-d"}):
+		return daemonise()
+	case slices.Equal(args, []string{"-f"}):
+		return serve()
+	case len(args) == 0:
+		return commands()
+	}
+	return fmt.Errorf("%s: unknown option %q", Control, args)
+}
+
+func dial() (net.Conn, error) { return net.Dial("unix", pipe("control_privileged")) }
+
+func daemonise() error {
+	if c, err := dial(); err == nil {
+		c.Close()
+		return errors.New("an instance of this daemon is already running")
+	}
+	self, err := exec.LookPath(Control)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, "-f")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	for range 1000 {
+		if text, err := os.ReadFile(pidFile()); err == nil && string(text) == fmt.Sprintln(cmd.Process.Pid) {
+			return nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return errors.New("the daemon did not start")
+}
+
+// commands sends the commands on standard input to the daemon and prints its answers.
+func commands() error {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		c, err := dial()
+		if err != nil {
+			fmt.Println("Cannot find MPS control daemon process")
+			return errors.New("")
+		}
+		fmt.Fprintln(c, lines.Text())
+		_, err = io.Copy(os.Stdout, c)
+		c.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// daemon is the control daemon.
+type daemon struct {
+	mu      sync.Mutex
+	server  *exec.Cmd
+	clients map[int]net.Conn
+}
+
+func serve() error {
+	if err := os.MkdirAll(pipe(""), 0o755); err != nil {
+		return err
+	}
+	signal.Ignore(syscall.SIGHUP)
+	_ = unix.Mkfifo(pipe("control"), 0o666)
+	_ = os.WriteFile(pipe("control_lock"), nil, 0o666)
+	l, err := net.Listen("unix", pipe("control_privileged"))
+	if err != nil {
+		return err // a killed daemon left its socket
+	}
+	if err := os.WriteFile(pidFile(), fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
+		return err
+	}
+	d := &daemon{clients: map[int]net.Conn{}}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go d.answer(c)
+	}
+}
+
+func (d *daemon) answer(c net.Conn) {
+	line, err := bufio.NewReader(c).ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) == 0 {
+		c.Close()
+		return
+	}
+	if words[0] == "client" {
+		d.client(c)
+		return
+	}
+	defer c.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch words[0] {
+	case "get_server_list":
+		if d.server != nil {
+			fmt.Fprintln(c, d.server.Process.Pid)
+		}
+	case "get_client_list":
+		if d.server == nil || len(words) != 2 || words[1] != strconv.Itoa(d.server.Process.Pid) {
+			fmt.Fprintln(c, "Server not found")
+			return
+		}
+		for pid := range d.clients {
+			fmt.Fprintln(c, pid)
+		}
+	case "start_server":
+		d.startServer()
+	case "quit":
+		if d.server != nil {
+			_ = d.server.Process.Kill()
+		}
+		_ = os.Remove(pidFile())
+		os.Exit(0)
+	default:
+		fmt.Fprintf(c, "Unknown command: %s\n", words[0])
+	}
+}
+
+// startServer starts a server unless there is one. d.mu is held.
+func (d *daemon) startServer() {
+	path, err := exec.LookPath(Server)
+	if err != nil || d.server != nil {
+		return
+	}
+	cmd := exec.Command(path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if cmd.Start() != nil {
+		return
+	}
+	d.server = cmd
+	go func() {
+		_ = cmd.Wait()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.server = nil
+		for _, c := range d.clients {
+			c.Close()
+		}
+	}()
+}
+
+// client serves a client until it leaves.
+func (d *daemon) client(c net.Conn) {
+	cred, err := peer(c)
+	if err != nil {
+		c.Close()
+		return
+	}
+	d.mu.Lock()
+	d.startServer()
+	d.clients[int(cred.Pid)] = c
+	d.mu.Unlock()
+	fmt.Fprintln(c, "connected")
+	_, _ = io.Copy(io.Discard, c)
+	c.Close()
+	d.mu.Lock()
+	delete(d.clients, int(cred.Pid))
+	d.mu.Unlock()
+}
+
+func peer(c net.Conn) (cred *unix.Ucred, err error) {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	failed := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cred, errors.Join(err, failed)
+}
+
+// program is a CUDA program: it prints its part of the GPU and whether it is a client of
+// MPS, and ends when its input does. It fails if its server ends.
+func program() error {
+	where := "outside"
+	lost := make(chan struct{})
+	if c, err := dial(); err == nil {
+		fmt.Fprintln(c, "client")
+		r := bufio.NewReader(c)
+		if line, _ := r.ReadString('\n'); line == "connected\n" {
+			where = "inside"
+			go func() {
+				_, _ = io.Copy(io.Discard, r)
+				close(lost)
+			}()
+		}
+	}
+	fmt.Println(where, os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), os.Getenv("CUDA_VISIBLE_DEVICES"))
+	over := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(over)
+	}()
+	select {
+	case <-over:
+		return nil
+	case <-lost:
+		return errors.New("cudaErrorMpsRpcFailure")
+	}
+}
