@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"internal/nvidia/nvrm":          {},
 	"internal/nvidia/nvrm/nvrmtest": {"internal/drivertest", "internal/fusedev", "internal/nvidia/nvrm", "internal/sim"},
 	"internal/nvidia/nvtrace":       {"internal/nvidia/nvrm", "internal/stats"},
-	"internal/nvidia/discover":      {"internal/hal", "internal/nvidia/nvrm", "internal/proc"},
+	"internal/nvidia/discover":      {"internal/hal", "internal/nvidia/nvrm", "internal/pool", "internal/proc"},
 
 	"internal/amd":              {"sched", "internal/hal", "internal/proc", "internal/amd/kfd"},
 	"internal/amd/kfd":          {},

@@ -46,6 +46,16 @@ type Process struct {
 	Queues   []Queue   `json:"queues"`
 	Requests *Requests `json:"requests,omitempty"` // nil: none are known
 	Shim     *Shim     `json:"shim,omitempty"`     // nil: the process has no shim
+	Member   *Member   `json:"member,omitempty"`   // nil: it is not a client of an MPS server
+}
+
+// Member says that a process is a client of an MPS server, whose queue runs its work.
+type Member struct {
+	Server int           `json:"server"`         // pid
+	Pool   string        `json:"pool,omitempty"` // the label of the pool; empty: giveway does not own the server
+	Index  int           `json:"index"`          // of the device
+	Served time.Duration `json:"served_ns"`      // device time, as estimated
+	Lost   bool          `json:"lost,omitempty"` // the server has exited, so the process can use the device no more
 }
 
 // Class returns the name of the process's class.
@@ -163,6 +173,7 @@ type Queue struct {
 	Served      time.Duration `json:"served_ns"`            // device time
 	Measured    bool          `json:"measured,omitempty"`   // the hardware measured it; otherwise it is estimated
 	Shared      string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
+	Pool        string        `json:"pool,omitempty"`       // the label of the pool that the queue is
 	KFDQueues   int           `json:"kfd_queues,omitempty"` // number of AMD hardware queues that it stands for
 	Way         string        `json:"way,omitempty"`        // how those are interrupted: batch, debug, own
 }

@@ -13,6 +13,10 @@ import (
 
 // announce tells the backends and the scheduler of a process's attributes. d.mu is held.
 func (d *Daemon) announce(p *process) {
+	d.pauseMember(p)
+	for _, q := range p.pool.queues {
+		d.weigh(q)
+	}
 	d.publish(p)
 	d.events.post(p.appendAttrs(nil)...)
 }
@@ -36,6 +40,9 @@ func (d *Daemon) give(p *process, v attr.Values) {
 // refusal says why a process cannot have attributes that its owner wants to set. Daemon.mu
 // is held.
 func (p *process) refusal(v attr.Values) error {
+	if err := p.refusalInPool(v); err != nil {
+		return err
+	}
 	switch paused, _ := v.Get(attr.Paused); {
 	case (v.Has(attr.Bound) || v.Has(attr.BoundBatch)) && p.gate == nil:
 		return server.Conflict("process %d has no shim, so its commands in flight cannot be bounded: start it with 'giveway run'", p.info.PID)

@@ -100,6 +100,9 @@ func (f *facts) takeProgress(p *process, c hal.Progress) {
 	if c.Waiting {
 		s.Submitted++
 	}
+	if len(p.pool.queues) > 0 {
+		p.counters = s
+	}
 	unused := p.gate != nil && c.Launched == 0 && !c.Waiting
 	for _, q := range p.queues {
 		if q.counters == s || q.hardware != nil && unused {

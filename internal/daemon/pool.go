@@ -1,11 +1,16 @@
 package daemon
 
 import (
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -25,4 +30,230 @@ func (d *Daemon) poolMode(run *proc.Process, v attr.Values, conf *config.Config)
 		return attr.ModeOff
 	}
 	return attr.Mode(merged.Int(attr.Pool))
+}
+
+// membership is the place of a process in MPS servers: in a pool, or in a server that
+// giveway does not own. Daemon.mu guards it.
+type membership struct {
+	queues []*queue      // of the servers, one for each device
+	gate   hal.Gate      // the process's gate, which only a pause closes; nil: none
+	server int           // pid of the last server
+	label  string        // of the pool; empty: of none
+	index  int           // of the device
+	lost   bool          // the server has exited before the process
+	served time.Duration // device time, as estimated
+	done   uint64        // commands that were completed when it was last estimated
+	warned bool          // the log says that the process is outside the pool
+}
+
+// known reports whether the process is a member, or was one when its server exited.
+func (m *membership) known() bool { return len(m.queues) > 0 || m.lost }
+
+// describe returns what the API shows; nil: nothing.
+func (m *membership) describe() *api.Member {
+	if !m.known() {
+		return nil
+	}
+	return &api.Member{Server: m.server, Pool: m.label, Index: m.index, Served: m.served, Lost: m.lost}
+}
+
+// setMembers makes processes the members of the queue of an MPS server. A member's work
+// runs in that queue, so its gate is no queue of its own. d.mu is held.
+func (d *Daemon) setMembers(q *queue, members []proc.Process) {
+	for _, p := range d.processes {
+		is := slices.ContainsFunc(members, func(m proc.Process) bool { return m.ID() == p.info.ID() })
+		was := slices.Contains(p.pool.queues, q)
+		switch {
+		case is && !was:
+			p.pool.queues = append(p.pool.queues, q)
+			p.pool.server, p.pool.label, p.pool.index, p.pool.lost = q.process.info.PID, q.detail.Pool, q.device.info.Index, false
+			d.arrange(p)
+		case was && !is:
+			p.leave(q)
+			d.arrange(p)
+			d.forget(p)
+		}
+	}
+	d.weigh(q)
+}
+
+// leave ends the membership of a process in a queue. Daemon.mu is held.
+func (p *process) leave(q *queue) {
+	p.pool.queues = slices.DeleteFunc(p.pool.queues, func(o *queue) bool { return o == q })
+	if len(p.pool.queues) == 0 && p.pool.gate != nil {
+		_ = p.pool.gate.Close() // opens it; it is only memory
+		p.pool.gate = nil
+	}
+}
+
+// loseServer ends the membership in a queue that was removed. If the server has exited, MPS
+// ends the work of its clients. d.mu is held.
+func (d *Daemon) loseServer(q *queue, exited bool) {
+	var lost []int
+	for _, p := range d.processes {
+		if !slices.Contains(p.pool.queues, q) {
+			continue
+		}
+		p.leave(q)
+		if len(p.pool.queues) == 0 && exited && !p.exited {
+			p.pool.lost = true
+			lost = append(lost, p.info.PID)
+		}
+		d.arrange(p)
+	}
+	if len(lost) > 0 {
+		slices.Sort(lost)
+		log, server, label := d.cfg.Log, q.process.info.PID, q.detail.Pool
+		go log.Warn("MPS server has exited; its clients can use the device no more", "server", server, "pool", label, "clients", lost)
+	}
+}
+
+// weigh gives the queue of a pool the sum of its members' weights: each has the share that
+// it would have outside. d.mu is held.
+func (d *Daemon) weigh(q *queue) {
+	if q.detail.Pool == "" || q.removed {
+		return
+	}
+	sum := int64(0)
+	for _, m := range q.detail.Members {
+		if p := d.recordOf(m.ID()); p != nil {
+			sum += p.attrs.Int(attr.Weight)
+		}
+	}
+	sum = min(max(sum, 1), attr.Weight.Row().Max)
+	was := q.process.attrs
+	d.setBackendAttr(q.process, sched.Attr{Class: sched.Batch, Weight: uint32(sum)})
+	if q.process.attrs != was {
+		d.announce(q.process)
+	}
+}
+
+// pauseMember closes the gate of a member that is paused, and opens it otherwise. No queue
+// of the scheduler stands for the gate of a member. d.mu is held.
+func (d *Daemon) pauseMember(p *process) {
+	g, m := p.gate, &p.pool
+	if len(m.queues) == 0 || g == nil || g.device == nil || p.exited {
+		return
+	}
+	if m.gate == nil {
+		attached, err := g.offer.Attach(nil)
+		gated, ok := attached.(hal.Gate)
+		if err != nil || !ok {
+			return
+		}
+		m.gate = gated
+	}
+	if p.attr.Paused {
+		_ = m.gate.Hold() // fails if the page is closed: then another gate comes, or none
+	} else {
+		_ = m.gate.Release()
+	}
+}
+
+// refusalInPool says why a client of an MPS server cannot have attributes: those that the
+// scheduler reads are the server's. Daemon.mu is held.
+func (p *process) refusalInPool(v attr.Values) error {
+	if len(p.pool.queues) == 0 {
+		return nil
+	}
+	for _, id := range v.IDs() {
+		value, _ := v.Get(id)
+		switch {
+		case id == attr.Paused && value != 0 && p.gate == nil:
+			return server.Conflict("process %d cannot be paused: it is a client of the MPS server, process %d, and has no shim; start it with 'giveway run'", p.info.PID, p.pool.server)
+		case id == attr.Paused || id == attr.Bound || id == attr.BoundBatch:
+		case id == attr.Weight && p.pool.label != "":
+		case id == attr.Class && p.pool.label != "" && sched.Class(value) == sched.Batch:
+		default:
+			return server.Conflict("%v of process %d cannot be set: its work runs in the queue of the MPS server, process %d, which is one for all clients; set that process, or start this one outside MPS", id, p.info.PID, p.pool.server)
+		}
+	}
+	return nil
+}
+
+// outsidePool reports whether a process that was to be in a pool has hardware queues of its
+// own: it is no client of the pool's server, for example because it changed
+// CUDA_MPS_PIPE_DIRECTORY. MPS itself says nothing in this case. Daemon.mu is held.
+func (p *process) outsidePool() bool {
+	wanted := attr.Mode(p.attrs.Int(attr.Pool)) != attr.ModeOff && p.attr.Class == sched.Batch
+	return wanted && !p.pool.known() && slices.ContainsFunc(p.queues, func(q *queue) bool { return q.hardware != nil && q.detail.SharedBy == "" })
+}
+
+// poolIgnored lists what a membership, or a missing one, makes of the attributes.
+func (v *view) poolIgnored() (out []api.Ignored) {
+	if v.outside {
+		out = append(out, api.Ignored{
+			Name: attr.Pool.String(), Mark: "outside the pool",
+			Reason: "the process is no client of the pool's MPS server: 'giveway run' could not start it there and said why, or the program has another CUDA_MPS_PIPE_DIRECTORY",
+		})
+	}
+	if v.member == nil {
+		return out
+	}
+	if v.member.Lost {
+		out = append(out, api.Ignored{Name: attr.Class.String(), Mark: "MPS server has exited", Reason: "the MPS server has exited, and CUDA calls of its clients fail: start the program again"})
+	} else if v.attr.Class != sched.Batch && v.member.Pool != "" {
+		out = append(out, api.Ignored{Name: attr.Class.String(), Mark: "ignored in the pool", Reason: "the process is in a pool, which is of class batch as a whole"})
+	}
+	return out
+}
+
+// followPools estimates the device time of members and warns of processes outside their
+// pool. The time that a pool had since the last estimate is divided among the members that
+// completed a command since then, by equal parts; among all members if none has a shim or
+// none completed anything.
+func (d *Daemon) followPools() {
+	var pools []*queue
+	var outside []int
+	d.mu.Lock()
+	for _, p := range d.processes {
+		for _, q := range p.queues {
+			if len(q.detail.Members) > 0 {
+				pools = append(pools, q)
+			}
+		}
+		if !p.pool.warned && p.outsidePool() {
+			p.pool.warned = true
+			outside = append(outside, p.info.PID)
+		}
+	}
+	d.mu.Unlock()
+	for _, pid := range outside {
+		d.cfg.Log.Warn("process was to run in a pool and runs outside", "pid", pid)
+	}
+	if len(pools) == 0 {
+		return // do not wake the loop
+	}
+	records := d.records.get()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, q := range pools {
+		if r, ok := records[q.id]; ok {
+			d.divide(q, r.Served)
+		}
+	}
+}
+
+// divide divides new device time of a queue among its members. d.mu is held.
+func (d *Daemon) divide(q *queue, served time.Duration) {
+	delta := served - q.divided
+	q.divided = served
+	var all, active []*process
+	for _, m := range q.detail.Members {
+		p := d.recordOf(m.ID())
+		if p == nil {
+			continue
+		}
+		all = append(all, p)
+		if c := p.counters; !c.Known || c.Completed != p.pool.done {
+			active = append(active, p)
+		}
+		p.pool.done = p.counters.Completed
+	}
+	if len(active) == 0 {
+		active = all
+	}
+	for _, p := range active {
+		p.pool.served += delta / time.Duration(len(active))
+	}
 }

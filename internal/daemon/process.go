@@ -23,6 +23,7 @@ type process struct {
 	reporting atomic.Pointer[processGate]
 	queues    []*queue
 	gate      *processGate // nil: it has not loaded the shim
+	pool      membership   // in a pool, or in another MPS server
 	exited    bool
 	foundAt   time.Time // when a backend announced it, if it did
 	counters  sched.Counters

@@ -23,6 +23,7 @@ type queue struct {
 	behind   *processGate // where gate was attached; it may have been withdrawn since
 	detail   hal.Detail
 	counters sched.Counters // as last reported to the scheduler
+	divided  time.Duration  // device time that was divided among the members of the pool
 
 	launchedAtCheck uint64 // counters.Launched at the last checkBackground
 }
@@ -38,9 +39,16 @@ func (q *queue) SetDevice(hal.Device) {}
 
 // SetDetail implements hal.QueueHandle.
 func (q *queue) SetDetail(detail hal.Detail) {
+	for _, m := range detail.Members {
+		q.d.lockRecord(m) // makes a record
+		q.d.mu.Unlock()
+	}
 	q.d.mu.Lock()
 	defer q.d.mu.Unlock()
 	q.detail = detail
+	if !q.removed && q.d.running {
+		q.d.setMembers(q, detail.Members)
+	}
 }
 
 // Replace implements hal.QueueHandle.
@@ -66,6 +74,7 @@ func (q *queue) Withdraw(exited bool) <-chan struct{} {
 	p := q.process
 	p.exited = p.exited || exited
 	undone := q.d.removeQueue(q, exited)
+	q.d.loseServer(q, exited)
 	q.d.arrange(p)
 	q.d.forget(p)
 	return undone
@@ -160,6 +169,7 @@ func (g *processGate) Withdraw(exited bool) <-chan struct{} {
 		return done()
 	}
 	p.setGate(nil)
+	p.pool.gate = nil
 	p.exited = p.exited || exited
 	if p.counters.Known {
 		p.counters.Submitted++
@@ -195,7 +205,7 @@ func (g *processGate) stats() *hal.GateStats {
 func (d *Daemon) arrange(p *process) {
 	g, alone := p.gate, p.gateAlone()
 	usable := g != nil && g.device != nil && !p.exited
-	wanted := usable && (len(p.queues) == 0 || len(p.queues) == 1 && alone != nil)
+	wanted := usable && len(p.pool.queues) == 0 && (len(p.queues) == 0 || len(p.queues) == 1 && alone != nil)
 	fits := wanted && alone != nil && alone.behind == g
 	if alone != nil && !fits {
 		alone.removed = true
@@ -216,6 +226,7 @@ func (d *Daemon) arrange(p *process) {
 			d.events.post(sched.Event{Kind: sched.QueueOpened, Queue: q.id, Can: q.abilities()})
 		}
 	}
+	d.pauseMember(p)
 	d.publish(p)
 }
 

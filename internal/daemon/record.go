@@ -120,7 +120,7 @@ func (d *Daemon) each(some []*process, f func(*process)) {
 // forget drops the record of a process without queues and gate, unless its owner gave it
 // attributes and it has not exited: it may open another queue. d.mu is held.
 func (d *Daemon) forget(p *process) {
-	if len(p.queues) == 0 && p.gate == nil && (p.exited || !p.owned) && d.processes[p.info.PID] == p {
+	if len(p.queues) == 0 && p.gate == nil && !p.pool.known() && (p.exited || !p.owned) && d.processes[p.info.PID] == p {
 		delete(d.processes, p.info.PID)
 	}
 	select {
@@ -154,6 +154,7 @@ func (d *Daemon) followExits(ctx context.Context) {
 			return
 		case <-every.C:
 			d.keepAll() // processes may have joined a run, or exited
+			d.followPools()
 		case <-d.exits:
 		case h := <-d.reduced:
 			d.logReduced(h)

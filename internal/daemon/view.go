@@ -24,6 +24,8 @@ type view struct {
 	invalid  uint64
 	gate     *processGate
 	queues   []queueView
+	member   *api.Member
+	outside  bool     // it was to be in a pool
 	policies []string // in force on its devices
 }
 
@@ -49,6 +51,7 @@ func (d *Daemon) view(p *process) view {
 	for _, q := range p.queues {
 		v.queues = append(v.queues, queueView{q.id, q.device, q.detail})
 	}
+	v.member, v.outside = p.pool.describe(), p.outsidePool()
 	return v
 }
 
@@ -60,7 +63,7 @@ func (d *Daemon) describeAll() []api.Process {
 	records := d.records.get()
 	var views []view
 	d.each(d.all(), func(p *process) {
-		if len(p.queues) > 0 {
+		if len(p.queues) > 0 || p.pool.known() {
 			views = append(views, d.view(p))
 		}
 	})
@@ -99,7 +102,9 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 		PID: v.info.PID, Command: v.info.Command, UID: v.info.UID, User: v.user,
 		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), v.limited()...),
 		Queues: []api.Queue{}, Requests: v.requests.describe(), Shim: v.describeShim(shim),
+		Member: v.member,
 	}
+	out.Ignored = append(out.Ignored, v.poolIgnored()...)
 	// The scheduler has the time at which a request is expected, users see the time until then.
 	out.Attrs.Replace(attr.Expect, int64(max(v.attr.Expect.Sub(d.Now()), 0)))
 	for _, q := range v.queues {
@@ -107,7 +112,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 		out.Queues = append(out.Queues, api.Queue{
 			ID: uint64(q.id), Device: string(q.device.info.Device.ID), Index: q.device.info.Index, State: r.State.String(),
 			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, VendorSlice: q.detail.FoundSlice,
-			Served: r.Served, Measured: r.Measured, Shared: q.detail.SharedBy,
+			Served: r.Served, Measured: r.Measured, Shared: q.detail.SharedBy, Pool: q.detail.Pool,
 			KFDQueues: q.detail.NativeQueues, Way: q.detail.StopMethod,
 		})
 	}

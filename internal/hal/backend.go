@@ -271,10 +271,12 @@ type Handoff struct {
 
 // Detail is shown by giveway ps.
 type Detail struct {
-	FoundSlice   time.Duration // the slice that the queue had when it was attached
-	SharedBy     string        // mps: the queue serves all clients of an MPS server
-	NativeQueues int           // how many hardware queues it stands for; zero: one
-	StopMethod   string        // how it is interrupted, if there are several ways
+	FoundSlice   time.Duration  // the slice that the queue had when it was attached
+	SharedBy     string         // mps: the queue serves all clients of an MPS server
+	Pool         string         // the label of the pool that the queue is; empty: it is none
+	Members      []proc.Process // the clients of the MPS server, as far as they are known
+	NativeQueues int            // how many hardware queues it stands for; zero: one
+	StopMethod   string         // how it is interrupted, if there are several ways
 }
 
 // GateStats are the counts of a gate.

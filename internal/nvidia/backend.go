@@ -20,6 +20,7 @@ import (
 	"github.com/giveway/giveway/internal/nvidia/discover"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/nvidia/nvtrace"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -63,6 +64,7 @@ type Backend struct {
 	arrivals map[groupName]*arrival
 	queues   []*queue // in the order in which they were accepted
 	gpus     []*gpu
+	members  map[groupName][]proc.Process // of MPS servers: their clients
 }
 
 // groupName identifies a group of a process.
@@ -87,6 +89,7 @@ type queue struct {
 	handle hal.QueueHandle
 	found  time.Duration // its slice before it was attached
 	mps    bool          // it belongs to an MPS server
+	pool   string        // the label of the server's pool; empty: none
 }
 
 // restoration is of a group that was withdrawn and is being restored. An offer of the same
@@ -113,7 +116,7 @@ func New(cfg Config) *Backend {
 	if cfg.openTrace == nil {
 		cfg.openTrace = openTrace
 	}
-	b := &Backend{cfg: cfg, log: cfg.Log, restoring: make(map[discover.Key]restoration), arrivals: make(map[groupName]*arrival)}
+	b := &Backend{cfg: cfg, log: cfg.Log, restoring: make(map[discover.Key]restoration), arrivals: make(map[groupName]*arrival), members: make(map[groupName][]proc.Process)}
 	b.driver = loadedDriver{root: cfg.Root, control: cfg.Control, pattern: cfg.GPUPattern}
 	return b
 }
@@ -174,6 +177,10 @@ func (b *Backend) run(ctx context.Context) {
 				b.arrived(ev.Found, time.Now())
 			case ev.Gone != nil:
 				b.gone(ev.Gone)
+			case ev.Joined != nil:
+				b.setMember(ev.Joined, true)
+			case ev.Left != nil:
+				b.setMember(ev.Left, false)
 			}
 		}
 	}

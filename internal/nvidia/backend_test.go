@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,7 +152,7 @@ func TestProcessesAreFoundAndGivenUp(t *testing.T) {
 		if got, want := hal.Abilities(q.queue), sched.CanSlice|sched.CanInterrupt; got != want {
 			t.Errorf("process %d: abilities: got %v, want %v", q.Info().PID, got, want)
 		}
-		if got, want := *q.detail.Load(), (hal.Detail{FoundSlice: defaultSlice}); got != want {
+		if got, want := *q.detail.Load(), (hal.Detail{FoundSlice: defaultSlice}); !reflect.DeepEqual(got, want) {
 			t.Errorf("process %d: detail: got %+v, want %+v", q.Info().PID, got, want)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/sched"
 )
 
 // arrived notes a group that discovery has found, or found changed.
@@ -72,10 +74,13 @@ func (b *Backend) offer(g *discover.Group) error {
 	}
 	earlier := b.restorationOf(name.Key)
 	driver := b.driver.state()
-	q := &queue{name: name, gpu: b.gpu(g.GPU, driver), mps: g.MPSServer}
+	q := &queue{name: name, gpu: b.gpu(g.GPU, driver), mps: g.MPSServer, pool: g.Pool}
 	control := newGroup(g)
 	control.Found = earlier.found
 	o := hal.Offer{Process: g.Process, Device: q.gpu, After: earlier.done}
+	if q.pool != "" {
+		o.Attr.Class = sched.Batch
+	}
 	if driver.mayChange() {
 		o.Handoff = &hal.Handoff{State: control, FD: g.File.Fd()}
 		o.Attach = func(hal.Queue) (hal.Queue, error) { return control.attach() }
@@ -87,15 +92,44 @@ func (b *Backend) offer(g *discover.Group) error {
 		return err
 	}
 	q.found = control.Found
-	detail := hal.Detail{FoundSlice: q.found}
+	b.mu.Lock()
+	b.queues = append(b.queues, q)
+	members := slices.Clone(b.members[name])
+	b.mu.Unlock()
+	q.describe(members)
+	return nil
+}
+
+// describe tells the daemon what giveway ps shows of a queue.
+func (q *queue) describe(members []proc.Process) {
+	detail := hal.Detail{FoundSlice: q.found, Pool: q.pool, Members: members}
 	if q.mps {
 		detail.SharedBy = "mps"
 	}
 	q.handle.SetDetail(detail)
+}
+
+// setMember notes that a process is a client of an MPS server, or has exited. The server's
+// queue may be offered later.
+func (b *Backend) setMember(m *discover.Member, in bool) {
+	name := groupName{m.Server.PID, m.Server.Start, m.Group}
 	b.mu.Lock()
-	b.queues = append(b.queues, q)
+	all := slices.DeleteFunc(b.members[name], func(p proc.Process) bool { return p.ID() == m.Process.ID() })
+	if in {
+		all = append(all, m.Process)
+	}
+	if b.members[name] = all; len(all) == 0 {
+		delete(b.members, name)
+	}
+	i := slices.IndexFunc(b.queues, func(q *queue) bool { return q.name == name })
+	var q *queue
+	if i >= 0 {
+		q = b.queues[i]
+	}
 	b.mu.Unlock()
-	return nil
+	if q != nil {
+		q.describe(slices.Clone(all))
+	}
 }
 
 // gone withdraws a group, or all groups of a process that has exited.
@@ -105,6 +139,9 @@ func (b *Backend) gone(g *discover.Gone) {
 		return n.pid == g.PID && n.start == g.Start && (exited || n.Key == g.Key)
 	}
 	b.dropArrivals(match)
+	b.mu.Lock()
+	maps.DeleteFunc(b.members, func(n groupName, _ []proc.Process) bool { return match(n) })
+	b.mu.Unlock()
 	for _, q := range b.remove(match) {
 		if exited {
 			// Our copy of the descriptor keeps the memory of the process on the GPU:

@@ -52,6 +52,7 @@ type Group struct {
 	Channels  []nvrm.Handle // none for an MPS server: its clients own them
 	File      *nvrm.File    // a copied descriptor; the receiver closes it
 	MPSServer bool          // the process is nvidia-cuda-mps-server
+	Pool      string        // it is the server of a pool with this label; empty: of none
 }
 
 // Event has one field set.
@@ -60,8 +61,19 @@ type Group struct {
 // earlier one; each has a File of its own. RM keeps the objects of a process until the last
 // copy of its descriptor is closed, so a receiver of Gone should close its copies at once.
 type Event struct {
-	Found *Group
-	Gone  *Gone
+	Found  *Group
+	Gone   *Gone
+	Joined *Member
+	Left   *Member
+}
+
+// Member is a client of an MPS server: it holds a group of the server under a handle of its
+// own. Joined is reported once for each group, which may be reported later. Left is reported
+// when the client exits, not when the server does.
+type Member struct {
+	Process proc.Process
+	Server  proc.ID
+	Group   Key // of the server
 }
 
 // Gone means that a group of a process no longer exists, or that the process has exited.

@@ -2,6 +2,7 @@ package discover
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
@@ -49,16 +50,66 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 		t.Fatal("the group of the server does not belong to it")
 	}
 	keep(mps, mpsGroup)
-	if len(w.events) != 1 || len(client.groups) != 0 || !client.sharesGroup {
-		t.Fatalf("got %d events, groups %v of the client; want 1 and none", len(w.events), client.groups)
+	if len(w.events) != 2 || len(client.groups) != 0 || !client.sharesGroup {
+		t.Fatalf("got %d events, groups %v of the client; want 2 and none", len(w.events), client.groups)
 	}
 	if g := (<-w.events).Gone; g == nil || g.PID != 50 || g.Key != clientGroup.Key {
 		t.Errorf("got %+v, want the client's group gone", g)
 	}
+	joined := func(pid int) {
+		t.Helper()
+		if len(w.events) != 1 {
+			t.Fatalf("got %d events, want one", len(w.events))
+		}
+		m := (<-w.events).Joined
+		if m == nil || m.Process.PID != pid || m.Server.PID != server || m.Group != mpsGroup.Key {
+			t.Errorf("got %+v, want that process %d has joined", m, pid)
+		}
+	}
+	joined(50)
 	if w.ownsGroup(client, clientGroup, false) {
 		t.Error("the group of the server belongs to a client")
 	}
+	if len(w.events) != 0 {
+		t.Error("a client has joined twice")
+	}
+	late, lateGroup := hold(53, 0xc1d00005, 3, "GPU-a")
+	if w.ownsGroup(late, lateGroup, false) {
+		t.Error("the group of the server belongs to a later client")
+	}
+	joined(53)
+	w.exited(late)
+	if m := (<-w.events).Left; m == nil || m.Process.PID != 53 || m.Group != mpsGroup.Key {
+		t.Errorf("got %+v, want that process 53 has left", m)
+	}
 	if !w.ownsGroup(other, apart, false) || !w.ownsGroup(elsewhere, far, false) {
 		t.Error("a group with another number, or on another GPU, belongs to the server")
+	}
+}
+
+// TestPoolOf checks that the server of a pool is known by its environment, or by that of the
+// control daemon, its parent, and that nothing else is taken for a label.
+func TestPoolOf(t *testing.T) {
+	for name, tt := range map[string]struct {
+		environ, want string
+	}{
+		"pool":         {"HOME=/\x00GIVEWAY_POOL=night-2\x00", "night-2"},
+		"none":         {"HOME=/\x00XGIVEWAY_POOL=x\x00", ""},
+		"empty":        {"GIVEWAY_POOL=\x00", ""},
+		"not a label":  {"GIVEWAY_POOL=a\x1b[2Jb\x00", ""},
+		"cut at limit": {"A=" + strings.Repeat("x", maxEnviron) + "\x00GIVEWAY_POOL=x\x00", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := fakeProc(t, map[string]string{"exe": "/usr/bin/nvidia-cuda-mps-server"})
+			if err := os.WriteFile(p.Path(42, "environ"), []byte(tt.environ), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.poolOf(proc.Process{PID: 42}); got != tt.want {
+				t.Errorf("by its own environment: got %q, want %q", got, tt.want)
+			}
+			if got := p.poolOf(proc.Process{PID: 7, Parent: 42}); got != tt.want {
+				t.Errorf("by its parent's: got %q, want %q", got, tt.want)
+			}
+		})
 	}
 }

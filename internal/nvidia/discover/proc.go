@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/giveway/giveway/internal/pool"
 	"github.com/giveway/giveway/internal/proc"
 )
 
@@ -21,6 +22,30 @@ type procfs struct{ proc.FS }
 func (p procfs) isMPSServer(pid int) bool {
 	exe, err := os.Readlink(p.Path(pid, "exe"))
 	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "nvidia-cuda-mps-server"
+}
+
+// maxEnviron is how much of the environment of a process is read.
+const maxEnviron = 128 << 10
+
+// poolOf returns the label of the pool that an MPS server serves; empty: none. 'giveway run'
+// sets it in the environment of the control daemon, whose child the server is. A user can
+// set it for a server of its own, which then is of class batch.
+func (p procfs) poolOf(server proc.Process) string {
+	for _, pid := range []int{server.PID, server.Parent} {
+		f, err := os.Open(p.Path(pid, "environ"))
+		if err != nil {
+			continue
+		}
+		text, _ := io.ReadAll(io.LimitReader(f, maxEnviron)) // of a process that exits: what there is
+		f.Close()
+		for e := range strings.SplitSeq(string(text), "\x00") {
+			label, ok := strings.CutPrefix(e, pool.Env+"=")
+			if ok && pool.CheckLabel(label) == nil {
+				return label
+			}
+		}
+	}
+	return ""
 }
 
 // controls returns all descriptors of the control device of a process.

@@ -23,6 +23,7 @@ type holder struct {
 	asks        uint64             // descriptors about which RM was asked so far
 	groups      map[Key]*Group     // reported, and not gone
 	sharesGroup bool               // it holds a group that was reported for another process
+	memberOf    []*Member          // reported by Joined
 	since       time.Time          // when it was first scanned
 	next        time.Time          // when a scan of all processes includes it again
 }
@@ -323,6 +324,7 @@ func (w *Watcher) reportFound(h *holder, fd, copied int, g *Group) {
 	report.Process, report.File, report.MPSServer = h.process, nvrm.NewFile(own), server
 	if report.Channels = slices.Clone(g.Channels); server {
 		report.Channels = nil // the work runs on channels of its clients
+		report.Pool = w.proc.poolOf(h.process)
 	}
 	w.emit(Event{Found: &report})
 }
@@ -343,12 +345,25 @@ func (w *Watcher) ownsGroup(h *holder, g *Group, server bool) bool {
 			case server:
 				o.sharesGroup = true
 				w.reportGone(o, key)
+				w.reportJoined(o, h, g.Key)
 			case w.proc.isMPSServer(o.process.PID):
+				w.reportJoined(h, o, key)
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// reportJoined emits that a process is a client of an MPS server, once for each group.
+func (w *Watcher) reportJoined(h, server *holder, group Key) {
+	m := &Member{h.process, server.process.ID(), group}
+	known := func(o *Member) bool { return o.Server == m.Server && o.Group == m.Group }
+	if slices.ContainsFunc(h.memberOf, known) {
+		return
+	}
+	h.memberOf = append(h.memberOf, m)
+	w.emit(Event{Joined: m})
 }
 
 // scanLikelyOwners scans processes that may own the group instead of h: the process for
@@ -404,6 +419,9 @@ func (w *Watcher) exited(h *holder) {
 		return // handled already
 	}
 	w.forget(h)
+	for _, m := range h.memberOf {
+		w.emit(Event{Left: m})
+	}
 	if len(h.groups) == 0 {
 		return
 	}
@@ -411,6 +429,7 @@ func (w *Watcher) exited(h *holder) {
 	for _, o := range w.sortedHolders() {
 		if o.sharesGroup && w.holders[o.process.PID] == o {
 			o.sharesGroup = false
+			o.memberOf = slices.DeleteFunc(o.memberOf, func(m *Member) bool { return m.Server == h.process.ID() })
 			w.scan(o.process.PID, nil, false)
 		}
 	}
