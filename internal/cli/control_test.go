@@ -69,6 +69,19 @@ var processes = []api.Process{
 		Queues: []api.Queue{{ID: 6, Device: "opencl", Index: -1, State: "running", Can: []string{"hold", "bound"}}},
 	},
 	{PID: 5000, Command: "nvidia-smi", User: "root"},
+	{
+		PID: 4600, Command: "python train.py", User: "bob", UID: 1001, Attrs: from(attr.FromRun, "class=batch pool=on"), Shim: &api.Shim{Runtime: "cuda"},
+		Queues: []api.Queue{}, Member: &api.Member{Server: 5100, Pool: "night", Served: 40 * time.Second},
+	},
+	{
+		PID: 4601, Command: "python other.py", User: "bob", UID: 1001, Attrs: from(attr.FromRun, "class=batch pool=on"),
+		Ignored: []api.Ignored{{Name: "class", Mark: "server exited"}},
+		Queues:  []api.Queue{}, Member: &api.Member{Server: 5099, Pool: "night", Lost: true},
+	},
+	{
+		PID: 5100, Command: "nvidia-cuda-mps-server", User: "bob", UID: 1001, Attrs: from(attr.FromBackend, "class=batch weight=2"),
+		Queues: []api.Queue{{ID: 9, Device: "GPU-a", State: "running", Can: []string{"slice"}, Slice: 200 * time.Microsecond, Served: time.Minute, Shared: "mps", Pool: "night"}},
+	},
 }
 
 func (n *daemonNode) Processes() []api.Process {

@@ -35,6 +35,7 @@ narrow terminal, or COLUMNS, leaves out columns and shortens text; --wide shows 
   GPU TIME    device time; after a ~ if it is estimated
   CAN         what can be done to the process: hold, deactivate, interrupt, slice, bound
   ATTRIBUTES  other attributes that were given; marked if the policy in force ignores them
+  PID         indented below an MPS server: a member of its pool, or a client
   REQUESTS    with --wide, if they are known: how long the last ones took, P50 and P99
   LATE ENTRY  with --wide: requests that entered late, wrong guesses among them, and the
               time that was left to other processes`,
@@ -64,12 +65,13 @@ func processesText(all []api.Process, wide bool, width int) string {
 		return noProcesses
 	}
 	columns := []column{{"PID"}, {"USER"}, {"CLASS"}, {"GPU"}, {"STATE"}, {"SLICE"}, {"GPU TIME"}, {"CAN"}, {"ATTRIBUTES"}, {"REQUESTS"}, {"LATE ENTRY"}, {"COMMAND"}}
+	all = membersBelow(all)
 	for i := range all {
 		p := &all[i]
 		class := p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")"
 		for _, u := range usesOf(p) {
 			for i, cell := range []string{
-				strconv.Itoa(p.PID), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can,
+				pidText(p), printable(p.User), class, u.gpu, u.state, u.slice, u.time, u.can,
 				attrsText(p, attr.Paused), requestsText(p), lateText(p), printable(p.Command), // empty: the caller may not see it
 			} {
 				columns[i] = append(columns[i], cmp.Or(cell, "-"))
@@ -94,6 +96,32 @@ func processesText(all []api.Process, wide bool, width int) string {
 	var b strings.Builder
 	_ = t.Write(&b, len(columns)) // a Builder takes everything
 	return b.String()
+}
+
+// membersBelow returns the processes with the clients of each MPS server below it.
+func membersBelow(all []api.Process) []api.Process {
+	var out []api.Process
+	serves := func(m *api.Member, p *api.Process) bool { return m != nil && !m.Lost && m.Server == p.PID }
+	for i := range all {
+		p := &all[i]
+		if slices.ContainsFunc(all, func(o api.Process) bool { return serves(p.Member, &o) }) {
+			continue
+		}
+		out = append(out, *p)
+		for _, o := range all {
+			if serves(o.Member, p) {
+				out = append(out, o)
+			}
+		}
+	}
+	return out
+}
+
+func pidText(p *api.Process) string {
+	if p.Member != nil && !p.Member.Lost {
+		return fmt.Sprintf("  %d", p.PID)
+	}
+	return strconv.Itoa(p.PID)
 }
 
 // column is a column of a table: its head, then a cell for each row.
@@ -177,7 +205,10 @@ type use struct{ gpu, state, slice, time, can string }
 
 // usesOf describes the queues of a process, device by device.
 func usesOf(p *api.Process) []use {
-	if len(p.Queues) == 0 {
+	switch {
+	case len(p.Queues) == 0 && p.Member != nil:
+		return []use{memberUse(p)}
+	case len(p.Queues) == 0:
 		return []use{{}}
 	}
 	queues := slices.Clone(p.Queues)
@@ -196,6 +227,21 @@ func usesOf(p *api.Process) []use {
 	return uses
 }
 
+// memberUse describes a client of an MPS server, which has no queue of its own.
+func memberUse(p *api.Process) use {
+	u := use{gpu: strconv.Itoa(p.Member.Index), state: "member", time: "~" + longTime(p.Member.Served), can: "nothing"}
+	if p.Shim != nil {
+		u.can = "hold,bound"
+	}
+	switch {
+	case p.Member.Lost:
+		u.state, u.can = "lost", "nothing"
+	case p.Attrs.Bool(attr.Paused):
+		u.state = "paused"
+	}
+	return u
+}
+
 func useOf(queues []api.Queue, paused bool) use {
 	u := use{gpu: strconv.Itoa(queues[0].Index)}
 	if queues[0].Index < 0 {
@@ -211,7 +257,10 @@ func useOf(queues []api.Queue, paused bool) use {
 		states = include(states, q.State)
 		slicesOf = include(slicesOf, sliceText(q))
 		can = include(can, q.Can...)
-		if q.Shared != "" {
+		switch {
+		case q.Pool != "":
+			can = include(can, "(pool "+printable(q.Pool)+")")
+		case q.Shared != "":
 			can = include(can, "("+q.Shared+")")
 		}
 		if q.Way != "" {

@@ -191,7 +191,7 @@ func (v *view) poolIgnored() (out []api.Ignored) {
 		return out
 	}
 	if v.member.Lost {
-		out = append(out, api.Ignored{Name: attr.Class.String(), Mark: "MPS server has exited", Reason: "the MPS server has exited, and CUDA calls of its clients fail: start the program again"})
+		out = append(out, api.Ignored{Name: attr.Class.String(), Mark: "server exited", Reason: "the MPS server has exited, and CUDA calls of its clients fail: start the program again"})
 	} else if v.attr.Class != sched.Batch && v.member.Pool != "" {
 		out = append(out, api.Ignored{Name: attr.Class.String(), Mark: "ignored in the pool", Reason: "the process is in a pool, which is of class batch as a whole"})
 	}

@@ -120,7 +120,7 @@ func (d *Daemon) each(some []*process, f func(*process)) {
 // forget drops the record of a process without queues and gate, unless its owner gave it
 // attributes and it has not exited: it may open another queue. d.mu is held.
 func (d *Daemon) forget(p *process) {
-	if len(p.queues) == 0 && p.gate == nil && !p.pool.known() && (p.exited || !p.owned) && d.processes[p.info.PID] == p {
+	if len(p.queues) == 0 && p.gate == nil && (p.exited || !p.owned && !p.pool.known()) && d.processes[p.info.PID] == p {
 		delete(d.processes, p.info.PID)
 	}
 	select {

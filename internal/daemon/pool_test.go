@@ -1,0 +1,249 @@
+package daemon
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/sched"
+)
+
+// poolBed is a daemon with the queue of an MPS server, and processes with the shim.
+type poolBed struct {
+	*testing.T
+	d      *Daemon
+	socket string
+	server proc.Process
+	queue  hal.QueueHandle
+}
+
+func newPoolBed(t *testing.T) *poolBed {
+	t.Helper()
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(newShim(), b)
+	socket, _ := serve(t, d)
+	server, _ := sleeper(t)
+	return &poolBed{t, d, socket, server, b.mustOffer(t, server)}
+}
+
+// job starts a batch process that has a gate.
+func (b *poolBed) job(attrs string) *shimProcess {
+	b.Helper()
+	p := startShim(b.T, b.socket, "cuda")
+	p.set(b.T, b.d, attrs)
+	return p
+}
+
+// pool makes processes the members of the server.
+func (b *poolBed) pool(label string, members ...*shimProcess) {
+	b.Helper()
+	detail := hal.Detail{SharedBy: "mps", Pool: label}
+	for _, m := range members {
+		p, err := proc.Look(m.Process.Pid)
+		if err != nil {
+			b.Fatal(err)
+		}
+		detail.Members = append(detail.Members, p)
+	}
+	b.queue.SetDetail(detail)
+}
+
+func (b *poolBed) described(pid int) (out api.Process) {
+	for _, p := range b.d.Processes() {
+		if p.PID == pid {
+			out = p
+		}
+	}
+	return out
+}
+
+// scheduled returns how many queues the scheduler has, and the attributes of the pool's.
+func (b *poolBed) scheduled() (queues int, pool sched.Attr) {
+	b.d.events.inLoop(func() {
+		for _, q := range b.d.sched.Queues(nil) {
+			if queues++; q.ID == b.queue.ID() {
+				pool = q.Attr
+			}
+		}
+	})
+	return queues, pool
+}
+
+// TestPoolIsOneQueue checks that the scheduler has one queue for the pool, of class batch
+// and with the weights of all members, and that a member that leaves is a queue again.
+func TestPoolIsOneQueue(t *testing.T) {
+	b := newPoolBed(t)
+	one, two := b.job("class=batch weight=3"), b.job("class=batch")
+	if n, _ := b.scheduled(); n != 3 {
+		t.Fatalf("before: got %d queues, want 3", n)
+	}
+	b.pool("night", one, two)
+	if n, a := b.scheduled(); n != 1 || a.Class != sched.Batch || a.Weight != 4 {
+		t.Errorf("got %d queues, the pool with %+v; want 1 of class batch and weight 4", n, a)
+	}
+	two.set(t, b.d, "weight=5")
+	if _, a := b.scheduled(); a.Weight != 8 {
+		t.Errorf("weight of a member changed: got %d for the pool, want 8", a.Weight)
+	}
+	if m := b.described(one.Process.Pid).Member; m == nil || m.Server != b.server.PID || m.Pool != "night" || m.Lost {
+		t.Errorf("a member: got %+v", m)
+	}
+	if q := b.described(b.server.PID).Queues; len(q) != 1 || q[0].Pool != "night" || q[0].Shared != "mps" {
+		t.Errorf("the server: got %+v", q)
+	}
+	b.pool("night", one)
+	if n, a := b.scheduled(); n != 2 || a.Weight != 3 {
+		t.Errorf("after one left: got %d queues, weight %d; want 2 and 3", n, a.Weight)
+	}
+}
+
+// TestPauseOfMember checks that one member is paused by its gate, for longer than the
+// lease, and the other goes on; and that a member without a gate is not paused.
+func TestPauseOfMember(t *testing.T) {
+	b := newPoolBed(t)
+	one, two := b.job("class=batch"), b.job("class=batch")
+	b.pool("night", one, two)
+	one.set(t, b.d, "paused=true")
+	one.send("launch")
+	two.send("launch")
+	two.expect(t, "launched false")
+	time.Sleep(time.Second)
+	one.expectNothing(t)
+	one.set(t, b.d, "paused=false")
+	one.expect(t, "launched true")
+	for attrs, want := range map[string]string{"class=online": "MPS server", "slo=5ms": "MPS server", "class=batch weight=2": "", "bound=4": ""} {
+		_, err := b.d.Change(ourselves, one.Process.Pid, given(attrs))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", attrs, err, want)
+		}
+	}
+	plain, _ := sleeper(t)
+	b.queue.SetDetail(hal.Detail{SharedBy: "mps", Pool: "night", Members: []proc.Process{plain}})
+	if _, err := b.d.Change(ourselves, plain.PID, given("paused=true")); err == nil || !strings.Contains(err.Error(), "no shim") {
+		t.Errorf("pause without a gate: got %v", err)
+	}
+}
+
+// TestOwnMPSServer checks that the class of a server that giveway does not own is not
+// changed, and that its clients refuse attributes with an error that names it.
+func TestOwnMPSServer(t *testing.T) {
+	b := newPoolBed(t)
+	one := b.job("class=batch weight=3")
+	b.pool("", one)
+	if _, a := b.scheduled(); a.Class != sched.Standard || a.Weight != 1 {
+		t.Errorf("got %+v, want that it is left alone", a)
+	}
+	if _, err := b.d.Change(ourselves, one.Process.Pid, given("weight=2")); err == nil || !strings.Contains(err.Error(), "MPS server") {
+		t.Errorf("set on a client: got %v", err)
+	}
+}
+
+// TestServerOfPoolExits checks that members of a server that has exited are shown as such.
+func TestServerOfPoolExits(t *testing.T) {
+	b := newPoolBed(t)
+	one := b.job("class=batch")
+	b.pool("night", one)
+	<-b.queue.Withdraw(true)
+	p := b.described(one.Process.Pid)
+	marked := slices.ContainsFunc(p.Ignored, func(i api.Ignored) bool { return i.Mark == "server exited" })
+	if p.Member == nil || !p.Member.Lost || !marked {
+		t.Errorf("got %+v, ignored %+v", p.Member, p.Ignored)
+	}
+	_ = one.Process.Kill()
+	_ = one.Wait()
+	eventually(t, "it is forgotten", func() bool { return b.described(one.Process.Pid).PID == 0 })
+}
+
+// TestOutsideThePool checks that a process which was to be in a pool and has a hardware
+// queue of its own is marked. MPS does not report a wrong pipe folder.
+func TestOutsideThePool(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	serve(t, d)
+	p, _ := sleeper(t)
+	b.mustOffer(t, p)
+	me := caller(os.Getpid())
+	marked := func() bool {
+		for _, q := range d.Processes() {
+			if q.PID == p.PID {
+				return slices.ContainsFunc(q.Ignored, func(i api.Ignored) bool { return i.Name == "pool" && i.Mark == "outside the pool" })
+			}
+		}
+		return false
+	}
+	if marked() {
+		t.Error("without a run: it is marked")
+	}
+	_, end, err := d.BeginRun(me, api.Run{Values: attr.Must("class=batch pool=on")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	if !marked() {
+		t.Error("it is not marked")
+	}
+	eventually(t, "a line of the log", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.processes[p.PID].pool.warned
+	})
+}
+
+// TestDeviceTimeOfMembers checks that the time of a pool is divided among the members that
+// completed something.
+func TestDeviceTimeOfMembers(t *testing.T) {
+	b := newPoolBed(t)
+	one, two := b.job("class=batch"), b.job("class=batch")
+	b.pool("night", one, two)
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	q := b.queue.(*queue)
+	first, second := b.d.processes[one.Process.Pid], b.d.processes[two.Process.Pid]
+	know := func(p *process, completed uint64) {
+		p.counters = sched.Counters{Known: true, Launched: 9, Submitted: 9, Completed: completed}
+	}
+	start := q.divided
+	was := [2]time.Duration{first.pool.served, second.pool.served}
+	know(first, 1)
+	know(second, 2)
+	b.d.divide(q, start+8*time.Second)
+	know(first, 3)
+	b.d.divide(q, start+10*time.Second)
+	b.d.divide(q, start+12*time.Second) // none completed anything
+	if a, b := first.pool.served-was[0], second.pool.served-was[1]; a != 7*time.Second || b != 5*time.Second {
+		t.Errorf("got %v and %v, want 7s and 5s", a, b)
+	}
+}
+
+// TestPoolByRule checks that the rule for the program decides with the run, and that a
+// pool is for class batch.
+func TestPoolByRule(t *testing.T) {
+	conf, err := config.Parse("x.yaml", []byte("rules:\n- match: {command: \"python* train*\"}\n  class: batch\n  pool: auto\n- match: {command: other}\n  pool: on\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newShimDaemon()
+	for _, tt := range []struct {
+		command, run string
+		want         attr.Mode
+	}{
+		{"giveway run --weight 2 -- python3 train.py", "weight=2", attr.ModeAuto},
+		{"giveway run --class online -- python3 train.py", "class=online", attr.ModeOff},
+		{"giveway run --pool=off -- python3 train.py", "pool=off", attr.ModeOff},
+		{"giveway run --pool -- python3 serve.py", "class=batch pool=on", attr.ModeOn},
+		{"giveway run --class batch -- python3 serve.py", "class=batch", attr.ModeOff},
+		{"giveway run --class idle -- other", "class=idle", attr.ModeOff},
+	} {
+		got := d.poolMode(&proc.Process{PID: 1, UID: uint32(os.Getuid()), Command: tt.command}, attr.Must(tt.run), &conf)
+		if got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.command, got, tt.want)
+		}
+	}
+}
