@@ -8,6 +8,7 @@ import (
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/internal/yamlfile"
+	"github.com/giveway/giveway/sched"
 )
 
 func readClients(f *form, s *Scenario, open opener) {
@@ -70,6 +71,9 @@ func readClient(f *form, cfg *sim.Config, c *sim.ClientConfig, open opener) {
 	f.Duration("announce", &c.Announce, 0, hour)
 	f.Count("park", &c.Park, 0, 16)
 	f.Duration("lead", &c.Lead, 0, hour)
+	f.Ratio("late_entry", &c.LateEntry, 0, 1)
+	f.Ident("pool", &c.Pool)
+	readTime(f, "jitter", &c.Jitter, 0, hour)
 	f.Duration("slice", &c.Slice, time.Microsecond, time.Minute)
 	f.Duration("start", &c.Start, 0, maxLength)
 	f.Duration("kill", &c.Kill, 0, maxLength)
@@ -87,8 +91,22 @@ func readClient(f *form, cfg *sim.Config, c *sim.ClientConfig, open opener) {
 	case f.Has("lead") && c.Park == 0:
 		f.Wrong("lead", "lead is how long before a request kernels are parked, and park is missing")
 	}
+	checkPool(f, cfg, c)
 	if f.Has("slice") && c.Device >= 0 && len(cfg.Devices) > 0 && cfg.Devices[c.Device].Model.Slots != nil {
 		f.Wrong("slice", "device %s of model %s has no slices", cfg.Devices[c.Device].ID, cfg.Devices[c.Device].Model.Name)
+	}
+}
+
+// checkPool checks a client in a pool. The daemon sees the pool, not the client.
+func checkPool(f *form, cfg *sim.Config, c *sim.ClientConfig) {
+	switch {
+	case c.Pool == "":
+	case c.Device >= 0 && len(cfg.Devices) > 0 && cfg.Devices[c.Device].Model.Slots != nil:
+		f.Wrong("pool", "device %s of model %s has no pools", cfg.Devices[c.Device].ID, cfg.Devices[c.Device].Model.Name)
+	case c.Attr.Class == sched.Online:
+		f.Wrong("pool", "a client of class online cannot be in a pool")
+	case c.Process != "" || c.Shim || c.Attr.SLO > 0 || c.Hint || c.Announce > 0 || c.Park > 0 || c.LateEntry > 0:
+		f.Wrong("pool", "a client in a pool has no process, shim, slo, hint, announce, park or late_entry: the daemon sees only the pool")
 	}
 }
 
@@ -126,6 +144,7 @@ func readArrival(client *form, cfg *sim.Config, a *sim.Arrival, open opener) {
 	case sim.Closed:
 		f.Duration(name, &a.Every, 0, hour)
 		f.Count("depth", &a.Depth, 1, 10_000)
+		readTime(f, "jitter", &a.Jitter, 0, hour)
 	case sim.Trace:
 		a.Trace = readTrace(f, open)
 	default:
@@ -167,6 +186,8 @@ func readKernels(f *form, c *sim.ClientConfig) {
 		kf.Need("time", "212us")
 		readTime(kf, "gap", &k.Gap, 0, hour)
 		kf.Boolean("wait", &k.Wait)
+		kf.Ratio("occupancy", &k.Occupancy, 0.001, 1)
+		kf.Ratio("bandwidth", &k.Bandwidth, 0, 1)
 		kf.Done("a run of kernels")
 		c.Kernels = append(c.Kernels, k)
 	}

@@ -42,6 +42,7 @@ func readModel(f *form, m *sim.Model) {
 		f.Duration("slice", &l.Slice, time.Microsecond, time.Minute)
 		readTime(f, "switch", &l.Switch, 0, time.Second)
 		f.Duration("refill", &l.Refill, 0, time.Second)
+		f.Duration("fetch", &l.Fetch, 0, time.Second)
 		f.Duration("stay", &l.Stay, 0, time.Second)
 		f.Duration("notice", &l.Notice, 0, time.Second)
 		f.Duration("min_shared_slice", &l.MinSharedSlice, 0, time.Minute)

@@ -94,7 +94,7 @@ func TestEveryField(t *testing.T) {
 	}
 	h200, _ := sim.NewModel("nvidia-h200")
 	*h200.Runlist = sim.RunlistModel{
-		Slice: ms, Switch: sim.Always(100 * us), Refill: 10 * us, Stay: 8 * us, Notice: 5 * us, MinSharedSlice: 300 * us,
+		Slice: ms, Switch: sim.Always(100 * us), Refill: 10 * us, Fetch: 9 * us, Stay: 8 * us, Notice: 5 * us, MinSharedSlice: 300 * us,
 	}
 	h200.Calls = sim.Calls{
 		Stop: sim.Between(1*us, 2*us), Start: sim.Always(3 * us), SetSlice: sim.Always(4 * us),
@@ -129,10 +129,15 @@ func TestEveryField(t *testing.T) {
 				},
 				Before: sim.Always(8 * us), After: sim.Always(9 * us),
 				Prepare: 255 * us, Hint: true, Announce: ms, Park: 2, Lead: 200 * us,
+				LateEntry: 0.8, Jitter: sim.Dist{Kind: sim.Exponential, Mean: 4 * us},
 				Slice: 4 * ms, Start: 10 * ms, Kill: time.Second,
 			},
 			{Name: "work-1", Device: 1, Arrival: sim.Arrival{Every: 5 * ms, Depth: 4}, Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}}},
 			{Name: "work-2", Device: 1, Arrival: sim.Arrival{Every: 5 * ms, Depth: 4}, Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}}},
+			{
+				Name: "small", Attr: sched.Attr{Class: sched.Batch}, Pool: "jobs", Arrival: sim.Arrival{Every: us, Jitter: sim.Always(2 * us)},
+				Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(7 * us), Occupancy: 0.3, Bandwidth: 0.1}},
+			},
 			{Name: "often", Device: 1, Arrival: sim.Arrival{Kind: sim.Poisson, Every: 10 * ms}, Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}}},
 			{
 				Name: "traced", Device: 1, Kernels: []sim.Kernels{{Count: 1, Time: sim.Always(212 * us)}},
@@ -151,7 +156,7 @@ func TestEveryField(t *testing.T) {
 	for i := range want.Clients {
 		same(t, want.Clients[i].Name, s.Config.Clients[i], want.Clients[i])
 	}
-	same(t, "groups", s.Groups, []Group{{"serve", 0, 1}, {"work", 1, 2}, {"often", 3, 1}, {"traced", 4, 1}, {"flat-out", 5, 1}})
+	same(t, "groups", s.Groups, []Group{{"serve", 0, 1}, {"work", 1, 2}, {"small", 3, 1}, {"often", 4, 1}, {"traced", 5, 1}, {"flat-out", 6, 1}})
 	same(t, "policy", s.Policy, "giveway:slice=200us,turn=20ms")
 	same(t, "published", s.Published, []Published{{"a paper", "P99", "40 us"}})
 }

@@ -19,8 +19,8 @@ type Options struct {
 // is a name, or a name and parameters as in giveway:turn=20ms. A policy without
 // parameters gets those of the scenario, if it is the scenario's policy.
 //
-// Alone and under Native there is no daemon, so clients give no hints and park no
-// kernels. Of clients that are alike only the first runs alone.
+// Alone and under Native there is no daemon, so clients give no hints, park no
+// kernels, enter at once and share no pool. Of clients that are alike only the first runs alone.
 //
 // The simulations run in parallel. The outcome does not depend on how many do.
 func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
@@ -83,12 +83,13 @@ func (s *Scenario) under(name string) (sim.Config, string, error) {
 	return cfg, p.String(), nil
 }
 
-// withoutDaemon returns the clients without hints and parked kernels, which need the
-// daemon or its shim.
+// withoutDaemon returns the clients without hints, parked kernels, late entry and pools,
+// which need the daemon or its shim.
 func withoutDaemon(clients []sim.ClientConfig) []sim.ClientConfig {
 	plain := append([]sim.ClientConfig(nil), clients...)
 	for i := range plain {
 		plain[i].Hint, plain[i].Announce, plain[i].Park, plain[i].Lead = false, 0, 0, 0
+		plain[i].LateEntry, plain[i].Pool = 0, ""
 	}
 	return plain
 }

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"testing"
@@ -21,8 +22,15 @@ func lone() sim.ClientConfig {
 		Name: "lc", Attr: sched.Attr{Class: sched.Online},
 		Arrival: sim.Arrival{Kind: sim.Closed, Every: 5 * ms},
 		Kernels: []sim.Kernels{{Count: 1, Time: sim.Around(28*us, 0.03)}},
-		Before:  sim.Around(8*us, 0.1), After: sim.Around(8*us, 0.2),
+		Before:  sim.Around(7*us, 0.1), After: sim.Around(7*us, 0.2), Jitter: exponential(4 * us),
 	}
+}
+
+// hiccups makes some pauses of a client longer, by more than a slice in one of fifty. It is
+// for the rows whose P99 is that of a request at a random time: a slice and a switch.
+func hiccups(c sim.ClientConfig) sim.ClientConfig {
+	c.Arrival.Jitter = lognormal(200*us, 3)
+	return c
 }
 
 // hinted is the LC client of section 5: 27.6 us from launch to answer when alone, with its
@@ -30,7 +38,7 @@ func lone() sim.ClientConfig {
 func hinted(park int, lead time.Duration) sim.ClientConfig {
 	c := lone()
 	c.Kernels = []sim.Kernels{{Count: 1, Time: sim.Around(19*us, 0.03)}}
-	c.Before, c.After = sim.Dist{}, sim.Around(8600, 0.3)
+	c.Before, c.After, c.Jitter = sim.Dist{}, sim.Around(7*us, 0.3), exponential(3*us)
 	c.Park, c.Lead = park, lead
 	return c
 }
@@ -54,6 +62,7 @@ type row struct {
 	livelock bool
 
 	p50, p99 time.Duration // measured
+	tail     float64       // tolerance of p99; zero: 0.20
 	be       []float64     // measured rates, one per BE client, or their sum
 	kept     [2]float64    // measured fraction of BE's rate alone, from and to
 }
@@ -75,7 +84,7 @@ func rows() []row {
 	return []row{
 		{name: "4: LC alone", clients: with(lone()), p50: 44 * us},
 		{name: "4: native, 40 ms", clients: with(lone(), saturating(0, long, 0)), p50: 1521 * us, p99: 1564 * us, kept: [2]float64{.98, .98}},
-		{name: "4: native, 212 us", clients: with(lone(), bes(1, 0)...), p50: 1537 * us, p99: 2200 * us, kept: [2]float64{.98, .98}},
+		{name: "4: native, 212 us", clients: with(hiccups(lone()), bes(1, 0)...), p50: 1537 * us, p99: 2200 * us, kept: [2]float64{.98, .98}},
 		{name: "4: slice 1 us, 40 ms", clients: with(lone(), saturating(0, long, us)), p50: 210 * us, p99: 241 * us, kept: [2]float64{.92, .99}},
 		{name: "4: slice 1 us, 212 us", clients: with(lone(), bes(1, us)...), p50: 225 * us, p99: 256 * us, kept: [2]float64{.92, .99}},
 		{name: "4: slice 200 us, 40 ms", clients: with(lone(), saturating(0, long, 200*us)), p50: 372 * us, p99: 407 * us, kept: [2]float64{.95, .95}},
@@ -95,8 +104,8 @@ func rows() []row {
 		{name: "5: one parked, lead 300", clients: with(hinted(1, 300*us), bes(1, us)...), p50: 360 * us},
 		{name: "5: two parked, lead 100", clients: with(hinted(2, 100*us), bes(1, us)...), p50: 98 * us, p99: 119 * us, kept: [2]float64{.87, .98}},
 		{name: "5: two parked, lead 150", clients: with(hinted(2, 150*us), bes(1, us)...), p50: 47 * us, p99: 59 * us, kept: [2]float64{.87, .98}},
-		{name: "5: two parked, lead 200", clients: with(hinted(2, 200*us), bes(1, us)...), p50: 30 * us, p99: 71 * us, kept: [2]float64{.87, .98}},
-		{name: "5: two parked, lead 300", clients: with(hinted(2, 300*us), bes(1, us)...), p50: 31 * us, p99: 72 * us, kept: [2]float64{.87, .98}},
+		{name: "5: two parked, lead 200", clients: with(hinted(2, 200*us), bes(1, us)...), p50: 30 * us, p99: 71 * us, tail: 0.45, kept: [2]float64{.87, .98}},
+		{name: "5: two parked, lead 300", clients: with(hinted(2, 300*us), bes(1, us)...), p50: 31 * us, p99: 72 * us, tail: 0.45, kept: [2]float64{.87, .98}},
 		{name: "5: two parked, lead 500", clients: with(hinted(2, 500*us), bes(1, us)...), p50: 30 * us, p99: 43 * us, kept: [2]float64{.87, .98}},
 
 		{name: "6: one BE alone", clients: bes(1, 0), be: []float64{4977}},
@@ -105,7 +114,7 @@ func rows() []row {
 		{name: "6: all at 1 us", clients: bes(8, us), be: []float64{0}, livelock: true},
 		{name: "6: all at 1 us, LC", clients: with(lone(), bes(8, us)...), p50: 1491 * us, p99: 1542 * us, be: []float64{0}, livelock: true},
 		{name: "6: rotated, 10 ms", clients: bes(8, 0), turn: 10 * ms, be: []float64{4711}},
-		{name: "6: rotated, 10 ms, LC", clients: with(lone(), bes(8, 0)...), turn: 10 * ms, p50: 223 * us, p99: 355 * us, be: []float64{4401}},
+		{name: "6: rotated, 10 ms, LC", clients: with(lone(), bes(8, 0)...), turn: 10 * ms, p50: 223 * us, p99: 355 * us, tail: 0.3, be: []float64{4401}},
 		{name: "6: rotated, 20 ms", clients: bes(8, 0), turn: 20 * ms, be: []float64{4844}},
 		{name: "6: rotated, 20 ms, LC", clients: with(lone(), bes(8, 0)...), turn: 20 * ms, p50: 226 * us, p99: 264 * us, be: []float64{4525}},
 		{name: "6: rotated, 50 ms", clients: bes(8, 0), turn: 50 * ms, be: []float64{4900}},
@@ -114,7 +123,8 @@ func rows() []row {
 }
 
 // TestCalibration compares the simulator with the measurements: P50 within 20 %, BE rates
-// within 7 %, rows measured as zero below 1 % of native. P99 is only printed.
+// within 7 %, rows measured as zero below 1 % of native. P99 within 20 %, except where the
+// model's tail is shorter than the measured one (row.tail).
 func TestCalibration(t *testing.T) {
 	t.Logf("%-26s %22s %22s %20s", "us", "P50 measured / model", "P99 measured / model", "BE measured / model")
 	for _, r := range rows() {
@@ -134,6 +144,9 @@ func TestCalibration(t *testing.T) {
 			got := res.Clients[0].Latency
 			line += fmt.Sprintf(" %10.1f / %9.1f %10.1f / %9.1f", micro(r.p50), micro(got.P50), micro(r.p99), micro(got.P99))
 			near(t, r.name+" P50", micro(got.P50), micro(r.p50), 0.20)
+			if r.p99 > 0 {
+				near(t, r.name+" P99", micro(got.P99), micro(r.p99), cmp.Or(r.tail, 0.20))
+			}
 		} else {
 			line += fmt.Sprintf("%46s", "")
 		}
@@ -187,6 +200,24 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
 	if math.Abs(got-want) > tolerance*want {
 		t.Errorf("%s: got %.1f, want %.1f: off by %+.1f %%", what, got, want, 100*(got/want-1))
+	}
+}
+
+// TestRandomArrivals has requests at random times, where the rows have a fixed pause that
+// locks to the phase of the slices. A request then waits for a random part of the slice of
+// the client that runs, and for a switch.
+func TestRandomArrivals(t *testing.T) {
+	for _, slice := range []time.Duration{2048 * us, 200 * us, us} {
+		lc := lone()
+		lc.Arrival = sim.Arrival{Kind: sim.Closed, Every: 2 * ms, Jitter: sim.Between(0, 6*ms)}
+		got := sim.New(sim.Config{
+			Seed: 1, Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: with(lc, bes(1, slice)...),
+			Warmup: time.Second, Length: 20 * time.Second,
+		}).Run().Clients[0].Latency
+		least := 44*us + 173*us // alone, and a switch after the host has noticed the launch
+		t.Logf("slice %v: P50 %v, P99 %v", slice, got.P50, got.P99)
+		near(t, fmt.Sprint("P50 with slice ", slice), micro(got.P50), micro(least+slice/2), 0.20)
+		near(t, fmt.Sprint("P99 with slice ", slice), micro(got.P99), micro(least+slice), 0.20)
 	}
 }
 
@@ -283,7 +314,7 @@ func syncing(pause time.Duration, host sim.Dist) sim.ClientConfig {
 // after the last kernel's end, does not keep the GPU.
 func TestSynchronisingLoops(t *testing.T) {
 	hot := sim.Around(5*us, 0.2)
-	cold := sim.Around(12*us, 0.2) // after a pause of 200 us launch and answer take longer
+	cold := sim.Around(13*us, 0.2) // after a pause of 200 us launch and answer take longer
 	be := func(slice time.Duration) []sim.ClientConfig {
 		return []sim.ClientConfig{saturating(0, time.Second/4890, slice)}
 	}

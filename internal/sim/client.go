@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -38,6 +39,15 @@ type ClientConfig struct {
 	// the request is launched: they bring the context onto the device early.
 	Park int
 	Lead time.Duration
+	// LateEntry puts a wait ahead of the first launch of a request to an idle queue. It is
+	// released after so large a fraction of the request's launches, or when the host waits
+	// for the device. Until then the commands do not reach the device. Zero: no wait.
+	LateEntry float64
+	// Pool names the pool in which the client's kernels run beside those of its other
+	// members. Empty: the client has a channel group of its own.
+	Pool string
+	// Jitter is a further delay of the host in each request, before its first launch.
+	Jitter Dist
 
 	Slice time.Duration // that the process sets itself when it starts; zero: the model's
 	Start time.Duration // when the process starts
@@ -53,6 +63,10 @@ type Kernels struct {
 	Time  Dist
 	Gap   Dist // host time from one launch to the next
 	Wait  bool // the host waits for each kernel, and Gap counts from its end
+	// Occupancy and Bandwidth are what one kernel by itself uses of the device's
+	// processors and of its memory bandwidth, as fractions. They matter in a pool. Zero:
+	// all processors, and no bandwidth.
+	Occupancy, Bandwidth float64
 }
 
 // Arrival says when requests arrive.
@@ -62,6 +76,7 @@ type Arrival struct {
 	Offset time.Duration   // of the first request
 	Trace  []time.Duration // Trace: times since the client's start, in order
 	Depth  int             // Closed: requests in progress at a time; zero means 1
+	Jitter Dist            // Closed: added to Every
 }
 
 // ArrivalKind is the kind of an arrival process.
@@ -81,12 +96,13 @@ type client struct {
 	q   *queue
 	// Arrivals have a random source of their own, so that the same requests arrive at the
 	// same times under every policy.
-	rand, arrivals, lifetimes *rand.Rand
+	rand, arrivals, lifetimes, jitter *rand.Rand
 
 	backlog      fifo[sched.Time] // arrivals of requests not begun
 	waiting      fifo[request]    // requests launched and not finished
 	arrival      sched.Time       // of the request that the host is launching
 	busy         bool             // the host is launching
+	releaseAt    uint64           // of a late entry: the wait is released when so many commands are submitted
 	waitFor      uint64           // the host launches no more until so many commands are completed; zero: it does not wait
 	gapAfterWait time.Duration    // before the host launches the next command after that
 	section      int              // index in cfg.Kernels
@@ -118,6 +134,7 @@ func newClient(w *World, i int) *client {
 	c.rand = w.rand("client " + c.cfg.Name)
 	c.arrivals = w.rand("arrivals " + c.cfg.Name)
 	c.lifetimes = w.rand("lives " + c.cfg.Name)
+	c.jitter = w.rand("jitter " + c.cfg.Name)
 	c.arrivalTimer.fire = c.arrive
 	c.hostTimer.fire = c.launch
 	c.answerTimer.fire = c.answerNext
@@ -157,10 +174,14 @@ func (c *client) open(id sched.QueueID) {
 		c.pastDeviceTime += c.q.deviceTime
 		d.queues = slices.DeleteFunc(d.queues, func(q *queue) bool { return q == c.q })
 	}
-	c.q = d.open(id, w.process(c.cfg, id), c, c.cfg.Shim)
-	c.q.initialSlice = c.cfg.Slice
-	w.queues[id] = c.q
-	w.observer.observe(c.q, sched.Event{Kind: sched.QueueOpened})
+	if c.cfg.Pool != "" {
+		c.q = d.openMember(id, c)
+	} else {
+		c.q = d.open(id, w.process(c.cfg, id), c, c.cfg.Shim)
+		c.q.initialSlice = c.cfg.Slice
+		w.queues[id] = c.q
+		w.observer.observe(c.q, sched.Event{Kind: sched.QueueOpened})
+	}
 	c.start()
 	if c.cfg.Lifetime != (Dist{}) {
 		w.after(c.cfg.Lifetime.draw(c.lifetimes), c.retire)
@@ -190,9 +211,18 @@ func (w *World) process(cfg *ClientConfig, id sched.QueueID) sched.ProcessID {
 
 func (c *client) depth() int { return max(c.cfg.Arrival.Depth, 1) }
 
+// kernels returns how many kernels a request has.
+func (cfg *ClientConfig) kernels() int {
+	n := 0
+	for i := range cfg.Kernels {
+		n += cfg.Kernels[i].Count
+	}
+	return n
+}
+
 // saturating reports whether the client makes the next request as soon as it can.
 func (cfg *ClientConfig) saturating() bool {
-	return cfg.Arrival.Kind == Closed && cfg.Arrival.Every == 0
+	return cfg.Arrival.Kind == Closed && cfg.Arrival.Every == 0 && cfg.Arrival.Jitter == Dist{}
 }
 
 // start schedules the first requests to a new queue.
@@ -298,7 +328,7 @@ func (c *client) begin() {
 			c.w.timeline.set(&c.parkTimer, c.w.now.Add(p-c.cfg.Lead))
 		}
 	}
-	if d := c.cfg.Prepare + c.cfg.Before.draw(c.rand); d > 0 {
+	if d := c.cfg.Prepare + c.cfg.Before.draw(c.rand) + c.cfg.Jitter.draw(c.jitter); d > 0 {
 		c.w.timeline.set(&c.hostTimer, c.w.now.Add(d))
 		return
 	}
@@ -334,13 +364,22 @@ func (c *client) launch() {
 			continue
 		}
 		c.count++
-		c.q.submit(max(k.Time.draw(c.rand), 1), false)
+		if c.cfg.LateEntry > 0 && c.section == 0 && c.count == 1 {
+			c.q.behindWait = c.q.completed == c.q.submitted
+			c.releaseAt = c.q.submitted + max(1, uint64(math.Ceil(c.cfg.LateEntry*float64(c.cfg.kernels()))))
+		}
+		work := max(k.Time.draw(c.rand), 1)
+		c.q.submitCommand(command{time: work, left: work, use: use{cmp.Or(k.Occupancy, 1), k.Bandwidth}})
 		if c.cfg.Park > 0 && c.section == 0 && c.count == 1 {
 			c.w.timeline.cancel(&c.unparkTimer)
 			c.q.unpark()
 		}
 		last := c.section == len(c.cfg.Kernels)-1 && c.count == k.Count
 		gap := k.Gap.draw(c.rand)
+		if c.q.behindWait && (c.q.submitted >= c.releaseAt || k.Wait || last) {
+			c.q.behindWait = false
+			c.q.launch()
+		}
 		if k.Wait && !last && c.q.completed < c.q.submitted {
 			c.waitFor, c.gapAfterWait = c.q.submitted, gap
 			return
@@ -406,31 +445,16 @@ func (c *client) reply(arrival sched.Time) {
 	}
 	if a := &c.cfg.Arrival; a.Kind == Closed && !c.w.stopping {
 		switch {
-		case a.Every == 0:
+		case c.cfg.saturating():
 			c.enqueue(now)
 		case c.arrivalTimer.isSet():
-			c.thinking.push(now.Add(a.Every))
+			c.thinking.push(now.Add(a.Every + a.Jitter.draw(c.arrivals)))
 		default:
-			c.scheduleArrival(now.Add(a.Every))
+			c.scheduleArrival(now.Add(a.Every + a.Jitter.draw(c.arrivals)))
 		}
 	}
 	c.begin()
 }
-
-// addLatency counts the latency of one request. That of a client that saturates the device
-// means nothing.
-func (c *client) addLatency(d time.Duration) {
-	if c.cfg.saturating() {
-		return
-	}
-	c.latencies.Add(d)
-	if d <= c.cfg.Attr.SLO {
-		c.withinSLO++
-	}
-}
-
-// countedFrom returns the start of the part of the run that is counted for the client.
-func (c *client) countedFrom() sched.Time { return sched.Time(max(c.cfg.Start, c.w.cfg.Warmup)) }
 
 func (c *client) kill() {
 	if c.q == nil || c.q.dead {
@@ -442,48 +466,13 @@ func (c *client) kill() {
 	c.backlog, c.waiting, c.busy, c.waitFor = fifo[sched.Time]{}, fifo[request]{}, false, 0
 	c.answers, c.thinking = nil, fifo[sched.Time]{}
 	c.q.kill()
-	c.w.observer.observe(c.q, sched.Event{Kind: sched.QueueClosed})
+	if q := c.q.scheduled(); q.dead {
+		c.w.observer.observe(q, sched.Event{Kind: sched.QueueClosed})
+	}
 }
 
 // idle reports whether the client has nothing left to do.
 func (c *client) idle() bool {
 	return c.q != nil && (c.q.dead || !c.busy && c.backlog.len() == 0 && c.waiting.len() == 0 &&
 		!c.arrivalTimer.isSet() && !c.answerTimer.isSet() && c.q.completed == c.q.submitted)
-}
-
-func (c *client) result() ClientResult {
-	from := c.countedFrom()
-	r := ClientResult{
-		Name: c.cfg.Name, Class: c.cfg.Attr.Class, Device: c.w.devices[c.cfg.Device].id,
-		Requests: c.requests, OpenLoop: !c.cfg.saturating(),
-	}
-	if c.q != nil {
-		r.Queue, r.DeviceTime = c.q.id, c.pastDeviceTime+c.q.deviceTime
-	}
-	if counted := c.w.countedEnd.Sub(from); counted > 0 {
-		r.Rate = float64(c.requests) / counted.Seconds()
-	}
-	if r.OpenLoop {
-		pending := slices.Clone(c.backlog.all())
-		for _, q := range c.waiting.all() {
-			pending = append(pending, q.arrival)
-		}
-		for _, a := range c.answers {
-			pending = append(pending, a.arrival)
-		}
-		if c.busy {
-			pending = append(pending, c.arrival)
-		}
-		for _, at := range pending {
-			if at >= from && at < c.w.countedEnd {
-				r.Unfinished++
-				c.addLatency(c.w.countedEnd.Sub(at))
-			}
-		}
-	}
-	r.Latencies, r.Latency = c.latencies, c.latencies.Summary()
-	if r.SLO = c.cfg.Attr.SLO; r.SLO > 0 && r.Latency.Count > 0 {
-		r.SLOMet = float64(c.withinSLO) / float64(r.Latency.Count)
-	}
-	return r
 }

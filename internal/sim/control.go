@@ -60,6 +60,8 @@ func newControl(can sched.Ability, c control) hal.Queue {
 		return gatedGroup{c, gate{c}, interrupter{c}, slicer{c}}
 	case sched.CanInterrupt:
 		return interrupter{c}
+	case sched.CanSlice: // a pool
+		return slicer{c}
 	case sched.CanInterrupt | sched.CanSlice:
 		return group{c, interrupter{c}, slicer{c}}
 	}

@@ -57,6 +57,9 @@ type RunlistModel struct {
 	// it runs again. In a shorter turn it makes none at all: two groups with such slices
 	// livelock.
 	Refill time.Duration
+	// Fetch is how long such a group ends no command when it runs again. In a shorter turn
+	// groups with short kernels make no progress either.
+	Fetch time.Duration
 	// Stay is how long such a group cannot be stopped again.
 	Stay time.Duration
 	// Notice is the time from a launch on an idle group until the host notices it, while
@@ -139,7 +142,7 @@ func nvidia(name, doc string, switchTime Dist) Model {
 	return Model{
 		Name: name, Doc: doc,
 		Runlist: &RunlistModel{
-			Slice: 2048 * us, Switch: switchTime, Refill: 40 * us, Stay: 31 * us, Notice: 8 * us,
+			Slice: 2048 * us, Switch: switchTime, Refill: 40 * us, Fetch: 68 * us, Stay: 31 * us, Notice: 8 * us,
 			MinSharedSlice: 200 * us,
 		},
 		Calls: Calls{

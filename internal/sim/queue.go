@@ -17,6 +17,7 @@ type command struct {
 	order  uint64        // its number among all launches on the device
 	begun  sched.Time    // when it first ran; zero: not yet
 	parked bool          // spins until it is unparked
+	use    use
 }
 
 // unparkTime is how long a parked command takes to end once it is unparked.
@@ -42,6 +43,11 @@ type queue struct {
 	defaultBound uint32        // zero: the model's
 	initialSlice time.Duration // set by the process itself; zero: the model's
 	dead         bool          // its process was killed
+	behindWait   bool          // of a late entry: commands are not launched
+
+	pool    string   // name, of a pool
+	members []*queue // of a pool
+	group   *queue   // of a member: its pool
 
 	// On a runlist.
 	noticedAt   sched.Time // when the host notices its work
@@ -80,19 +86,23 @@ type changes struct {
 func (q *queue) head() *command { return q.cmds.at(0) }
 
 // active reports whether the device has commands of q that it may run.
-func (q *queue) active() bool { return q.launched > q.completed && !q.interrupted && !q.dead }
+func (q *queue) active() bool { return q.inFlight() > 0 && !q.interrupted && !q.dead }
 
 func (q *queue) counters() sched.Counters {
 	return sched.Counters{Submitted: q.submitted, Launched: q.launched, Completed: q.completed, Known: q.gated}
 }
 
-// submit adds a command, which takes so much device time.
+// submit adds a command that fills the device and takes so much time.
 func (q *queue) submit(work time.Duration, parked bool) {
+	q.submitCommand(command{time: work, left: work, parked: parked, use: use{occupancy: 1}})
+}
+
+func (q *queue) submitCommand(c command) {
 	if q.dead {
 		return
 	}
 	wasReady := q.submitted > q.completed
-	q.cmds.push(command{time: work, left: work, parked: parked})
+	q.cmds.push(c)
 	q.submitted++
 	q.countersChanged(!wasReady)
 	q.launch()
@@ -108,7 +118,7 @@ func (q *queue) launch() {
 		}
 	}
 	before := q.launched
-	for q.launched < q.submitted && q.launched-q.completed < limit && !q.held && !q.flushed && !q.dead {
+	for q.launched < q.submitted && q.launched-q.completed < limit && !q.held && !q.flushed && !q.behindWait && !q.dead {
 		q.device.launchCount++
 		q.cmds.at(int(q.launched - q.completed)).order = q.device.launchCount
 		q.launched++
@@ -232,6 +242,8 @@ func (q *queue) abilities() sched.Ability {
 	}
 	m := &q.device.model
 	switch {
+	case q.pool != "":
+		can = sched.CanSlice
 	case m.Runlist != nil:
 		can |= sched.CanInterrupt | sched.CanSlice
 	case m.Slots.Interrupt:

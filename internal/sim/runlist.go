@@ -32,10 +32,14 @@ type runlist struct {
 	phaseStart   sched.Time // when the turn, or the switch, began
 	progressFrom sched.Time // since when the running command makes progress that is not yet credited
 	pinnedUntil  sched.Time // until then the group cannot be made to leave
+	fetchUntil   sched.Time // until then no command of the group ends
 	hostDone     bool       // the host takes no more commands from current in this turn
 	accountedTo  sched.Time // device time is credited up to here
 
 	sliceEnd, commandEnd, switchEnd timer
+
+	lanes []*queue // whose oldest commands run, during a turn
+	done  []*queue // buffer
 }
 
 type phase uint8
@@ -83,7 +87,8 @@ func (r *runlist) othersWaiting(q *queue) bool {
 // opened does nothing: a group joins the ring at its first launch.
 func (r *runlist) opened(*queue) {}
 
-func (r *runlist) launched(q *queue) {
+func (r *runlist) launched(lane *queue) {
+	q := lane.scheduled()
 	if !slices.Contains(r.ring, q) {
 		r.ring = append(r.ring, q)
 		q.noticeTimer.fire = func() { r.onNotice(q) }
@@ -91,14 +96,16 @@ func (r *runlist) launched(q *queue) {
 	if q.interrupted {
 		return
 	}
-	pending := q.launched - q.completed
 	switch {
 	case r.phase == running && r.current == q:
-		// Before this launch the host had read all commands of q.
-		if pending == 2 && q.head().begun < r.now() && r.othersWaiting(q) {
-			r.hostDone = true
+		switch {
+		case lane != q && lane.inFlight() == 1: // it runs beside the commands of other members
+			r.advance()
+			r.scheduleCommandEnd()
+		case lane == q && q.inFlight() == 2 && q.head().begun < r.now() && r.othersWaiting(q):
+			r.hostDone = true // before this launch the host had read all commands of q
 		}
-	case pending == 1:
+	case q.inFlight() == 1:
 		r.scheduleNotice(q)
 	}
 }
@@ -147,43 +154,57 @@ func (r *runlist) startTurn(q *queue) {
 	now := r.now()
 	r.current, r.phase, r.phaseStart, r.progressFrom, r.hostDone = q, running, now, now, false
 	r.pinnedUntil = now
-	if q.head().begun != 0 {
-		r.progressFrom, r.pinnedUntil = now.Add(r.m.Refill), now.Add(r.m.Stay)
+	r.fetchUntil = now
+	r.lanes = q.lanes(r.lanes[:0])
+	if slices.ContainsFunc(r.lanes, func(l *queue) bool { return l.head().begun != 0 }) {
+		r.progressFrom, r.pinnedUntil, r.fetchUntil = now.Add(r.m.Refill), now.Add(r.m.Stay), now.Add(r.m.Fetch)
 	}
 	r.scheduleEnds()
 }
 
-// scheduleEnds sets the end of the running command, and of the turn if another group waits.
+// scheduleEnds sets the end of the running commands, and of the turn if another group waits.
 func (r *runlist) scheduleEnds() {
-	r.scheduleCommandEnd(r.current.head())
+	r.scheduleCommandEnd()
 	if r.othersWaiting(r.current) {
 		r.scheduleSliceEnd()
 	}
 }
 
-// scheduleCommandEnd sets the end of the running command. A parked one has none.
-func (r *runlist) scheduleCommandEnd(c *command) {
-	if c.begun == 0 {
-		c.begun = max(r.now(), 1)
+// scheduleCommandEnd sets the end of the running command, or of the first of those that run
+// side by side. A parked one has none.
+func (r *runlist) scheduleCommandEnd() {
+	r.lanes = r.current.lanes(r.lanes[:0])
+	for _, l := range r.lanes {
+		if c := l.head(); c.begun == 0 {
+			c.begun = max(r.now(), 1)
+		}
 	}
-	if c.parked {
+	if left, ok := timeLeft(r.lanes); ok {
+		r.d.world.timeline.set(&r.commandEnd, max(max(r.progressFrom, r.now()).Add(left), r.fetchUntil))
+	} else {
 		r.d.world.timeline.cancel(&r.commandEnd)
-		return
 	}
-	r.d.world.timeline.set(&r.commandEnd, max(r.progressFrom, r.now()).Add(c.left))
 }
 
 func (r *runlist) onCommandEnd() {
 	q := r.current
 	r.advance()
-	q.complete()
+	r.done = r.done[:0]
+	for _, l := range r.lanes {
+		if c := l.head(); c.left <= 0 && !c.parked {
+			l.complete()
+			r.done = append(r.done, l)
+		}
+	}
 	if q.active() && !(r.hostDone && r.othersWaiting(q)) {
 		r.progressFrom, r.hostDone = r.now(), false
-		r.scheduleCommandEnd(q.head())
+		r.scheduleCommandEnd()
 	} else {
 		r.leave()
 	}
-	q.afterComplete()
+	for _, l := range r.done {
+		l.afterComplete()
+	}
 }
 
 // account credits the group on the GPU with the time since the last call. A group whose
@@ -199,15 +220,15 @@ func (r *runlist) account() {
 	r.accountedTo = now
 }
 
-// advance credits the running command with its progress so far.
+// advance credits the running commands with their progress so far.
 func (r *runlist) advance() {
 	r.account()
 	if r.phase != running {
 		return
 	}
 	now := r.now()
-	if c := r.current.head(); now > r.progressFrom && !c.parked {
-		c.left -= now.Sub(r.progressFrom)
+	if now > r.progressFrom {
+		credit(r.lanes, now.Sub(r.progressFrom))
 	}
 	r.progressFrom = max(r.progressFrom, now)
 }
@@ -216,10 +237,7 @@ func (r *runlist) advance() {
 func (r *runlist) leave() {
 	w := r.d.world
 	q := r.current
-	if q.launched > q.completed {
-		r.advance()
-	}
-	r.account()
+	r.advance()
 	w.addSegment(r.d, q, r.phaseStart, r.now())
 	w.timeline.cancel(&r.commandEnd)
 	w.timeline.cancel(&r.sliceEnd)
@@ -274,8 +292,12 @@ func (r *runlist) endVisit(at sched.Time) {
 	}
 }
 
-func (r *runlist) changed(q *queue) {
-	w := r.d.world
+func (r *runlist) changed(lane *queue) {
+	w, q := r.d.world, lane.scheduled()
+	if lane != q && lane.dead {
+		r.advance()
+		lane.leavePool()
+	}
 	if q.dead {
 		r.ring = slices.DeleteFunc(r.ring, func(c *queue) bool { return c == q })
 		w.timeline.cancel(&q.noticeTimer)
