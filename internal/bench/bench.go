@@ -17,16 +17,19 @@ import (
 
 // Config configures a run. Client is required.
 type Config struct {
-	Client  []string      // command line of giveway-bench, without the subcommand
-	Giveway Giveway       // nil: measure only without the daemon
-	RunWith []string      // command line of giveway run, without its flags
-	Python  string        // default python3
-	Device  int           // CUDA's index of the GPU
-	Length  time.Duration // of a measurement; default 5 s
-	Settle  time.Duration // between a change and the measurement; default 500 ms
-	Adapt   time.Duration // more time for the daemon to learn how the clients behave; default 1 s
-	Log     io.Writer     // one line for each phase; nil: none
-	Save    func(*Result) // called after each case, so that a failed run leaves a result
+	Client  []string // command line of giveway-bench, without the subcommand
+	Giveway Giveway  // nil: measure only without the daemon
+	RunWith []string // command line of giveway run, without its flags
+	// Ask runs giveway with arguments and returns what it prints; nil: phases lack what only
+	// the daemon knows.
+	Ask    func(args ...string) []byte
+	Python string        // default python3
+	Device int           // CUDA's index of the GPU
+	Length time.Duration // of a measurement; default 5 s
+	Settle time.Duration // between a change and the measurement; default 500 ms
+	Adapt  time.Duration // more time for the daemon to learn how the clients behave; default 1 s
+	Log    io.Writer     // one line for each phase; nil: none
+	Save   func(*Result) // called after each case, so that a failed run leaves a result
 
 	MPSControl string // NVIDIA's program that controls MPS; empty: do not measure with MPS
 }
@@ -37,6 +40,7 @@ type harness struct {
 	calibration Calibration
 	script      string // path of the PyTorch client
 	noTorch     string // reason why it cannot run
+	uuid        string // of the GPU
 }
 
 // Run measures the cases. After a case that fails it goes on with the next. The
@@ -90,7 +94,7 @@ func (h *harness) calibrate(ctx context.Context, result *Result) error {
 	if m.Calibration == nil || m.Calibration.Full == nil || m.Calibration.Tiny == nil {
 		return errors.New("calibrate: the client sent no calibration")
 	}
-	h.calibration = *m.Calibration
+	h.calibration, h.uuid = *m.Calibration, m.UUID
 	result.Calibration = h.calibration
 	result.Machine.GPU, result.Machine.UUID, result.Machine.CUDA = m.GPU, m.UUID, m.CUDA
 	for _, s := range []*Shape{h.calibration.Full, h.calibration.Tiny} {

@@ -137,6 +137,7 @@ func loopCases() []Case {
 			Setups: setups, Targets: []Target{
 				{Phase: underGiveway, Figure: P50Alone, Most: 1.15},
 				{Phase: underGiveway, Figure: BatchNative, Least: 0.25},
+				{Phase: underGiveway, Figure: LostShare, Most: 0.1},
 			},
 		})
 	}

@@ -188,6 +188,7 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 	if p.Situation == randomArrivals {
 		start = "start random"
 	}
+	before := t.counters(online)
 	from := time.Now()
 	if err := send(start, online); err != nil {
 		return err
@@ -210,6 +211,7 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 		}
 		p.Batch = append(p.Batch, BatchResult{Name: cl.name, Rate: r, AloneRate: t.aloneRates[slices.Index(t.batch, cl)]})
 	}
+	t.counters(online).addTo(p, before)
 	p.sum()
 	return nil
 }

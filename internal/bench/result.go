@@ -66,6 +66,9 @@ type Phase struct {
 	// BatchVsNative is the batch rate over that of phase native. If the clients do
 	// different work, it is the mean of each client's rate over its own.
 	BatchVsNative *float64 `json:"batch_vs_native,omitempty"`
+
+	Late *LateResult `json:"late,omitempty"` // nil: no request entered late, or it is not known
+	Lost *float64    `json:"lost,omitempty"` // share of the time that the device lost in context switches; nil: not known
 }
 
 func newPhase(name, situation string) Phase {

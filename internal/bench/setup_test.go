@@ -202,6 +202,34 @@ func phasesOf(c Case) (names []string) {
 	return names
 }
 
+func TestCountersOfTheDaemon(t *testing.T) {
+	answers := map[string]string{
+		"ps":     `[{"pid":7,"shim":{"late_requests":10,"late_early":1,"late_ns":50000000}},{"pid":8},{"pid":9,"shim":{"late_requests":99}}]`,
+		"doctor": `{"devices":[{"id":"GPU-1","switching":{"lost_ns":1000}},{"id":"GPU-2","switching":{"lost_ns":5000000000}}]}`,
+	}
+	h := &harness{Config: Config{Ask: func(args ...string) []byte { return []byte(answers[args[0]]) }}, uuid: "GPU-2"}
+	clients := []*client{{pid: 7}, {pid: 8}}
+	before := h.counters(clients)
+	answers["ps"] = strings.NewReplacer("10", "30", `"late_early":1`, `"late_early":4`, "50000000", "150000000").Replace(answers["ps"])
+	answers["doctor"] = strings.Replace(answers["doctor"], "5000000000", "5250000000", 1)
+	after := h.counters(clients)
+	after.collected = before.collected.Add(2 * time.Second)
+	var p Phase
+	after.addTo(&p, before)
+	if p.Late == nil || *p.Late != (LateResult{Requests: 20, Early: 3, LeftUs: 5000}) {
+		t.Errorf("got %+v, want 20 requests that entered late by 5 ms, 3 of them early", p.Late)
+	}
+	if p.Lost == nil || *p.Lost != 0.125 {
+		t.Errorf("got %v, want 0.125 of the time lost on this GPU", p.Lost)
+	}
+	answers = nil // an older daemon, or none
+	p = Phase{}
+	h.counters(clients).addTo(&p, h.counters(clients))
+	if p.Late != nil || p.Lost != nil {
+		t.Errorf("the daemon tells nothing: got %+v and %v, want nothing", p.Late, p.Lost)
+	}
+}
+
 // TestClientOutsideMPS checks that a client that runs without MPS is noticed, and that
 // the setups after it are measured.
 func TestClientOutsideMPS(t *testing.T) {

@@ -34,6 +34,14 @@ func (c *CaseResult) writeTable(w io.Writer) error {
 	if p := c.Pause; p != nil {
 		fmt.Fprintf(w, "  pause took %.0f us, the last kernel ended after %.0f us; resume took %.0f us\n", p.PauseCallUs, p.StoppedAfterUs, p.ResumeCallUs)
 	}
+	for _, p := range c.Phases {
+		if p.Late != nil {
+			fmt.Fprintf(w, "  %s: %s\n", p.Name, p.Late.line())
+		}
+		if p.Lost != nil {
+			fmt.Fprintf(w, "  %s: %s of the time lost in context switches\n", p.Name, format.Percent(*p.Lost))
+		}
+	}
 	fmt.Fprint(w, c.targetLines())
 	for _, note := range c.Notes {
 		fmt.Fprintf(w, "  %s\n", note)
@@ -140,6 +148,12 @@ func (p *Phase) line() string {
 		if n := p.unanswered(); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d unanswered", n))
 		}
+	}
+	if p.Late != nil {
+		parts = append(parts, p.Late.line())
+	}
+	if p.Lost != nil {
+		parts = append(parts, format.Percent(*p.Lost)+" lost in switches")
 	}
 	if len(p.Batch) > 0 {
 		batch := "batch " + format.Rate(p.BatchRate)

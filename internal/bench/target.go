@@ -13,7 +13,7 @@ type Target struct {
 	Most   float64 // zero: none
 }
 
-// Figure is a ratio of a phase.
+// Figure is a ratio or a share of a phase.
 type Figure string
 
 // Figures, named as the columns of the table.
@@ -22,6 +22,7 @@ const (
 	P99Alone    Figure = "p99/alone"
 	P99Native   Figure = "p99/native"
 	BatchNative Figure = "batch/native"
+	LostShare   Figure = "time lost in context switches"
 )
 
 // of returns the figure of a phase, or nil where it has none.
@@ -35,6 +36,8 @@ func (f Figure) of(p *Phase) *float64 {
 		return &p.VsNative.P99
 	case f == BatchNative:
 		return p.BatchVsNative
+	case f == LostShare:
+		return p.Lost
 	}
 	return nil
 }
