@@ -29,6 +29,9 @@ struct gw_stream {
   uint64_t exempt;         /* commands in flight that the bound does not count: see bound.c */
   uint32_t unmarked;       /* commands since the last mark */
   uint32_t generation;     /* of the slot: a mark of an earlier generation is void */
+  uint32_t ask_after;      /* see unwaited.c: waits of the program between two questions */
+  uint64_t ask_at;         /* at this value of gw_act.waits the runtime is asked about the stream */
+  uint64_t seen_launched;  /* value of launched at the last wait of the program */
 };
 
 enum gw_mark_state { GW_MARK_FREE, GW_MARK_SET, GW_MARK_BUSY };
@@ -67,6 +70,7 @@ struct gw_activity {
   struct gw_stream streams[GW_STREAMS] __attribute__((aligned(64)));
   uint64_t pace_ns;            /* recent device time per command: see bound.c; 0: unknown */
   uint64_t pace_at, pace_done; /* when it was last measured, and the value of completed then */
+  uint64_t waits;              /* of the program, for a stream or a context */
   uint32_t marks_set;          /* marks that are not free */
   uint64_t marks_made;
   struct gw_mark marks[GW_MARKS];

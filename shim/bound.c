@@ -132,6 +132,11 @@ struct gw_bound_place gw_bound_reserve(int slot) {
   return (struct gw_bound_place){s->runtime, s->ctx, s->stream, (uint32_t)slot, s->generation, s->launched, m};
 }
 
+void gw_bound_unreserve(const struct gw_bound_place *at) {
+  at->entry->state = GW_MARK_FREE;
+  gw_act.marks_set--;
+}
+
 bool gw_bound_mark(const struct gw_bound_place *at) {
   struct gw_mark *m = at->entry;
   if (!m) return false;

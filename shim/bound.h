@@ -33,6 +33,9 @@ bool gw_bound_poll(void);
 bool gw_bound_wants_mark(const struct gw_stream *s);
 struct gw_bound_place gw_bound_reserve(int slot);
 
+/* With the lock held: gives a reserved entry back, if no mark is to be put. */
+void gw_bound_unreserve(const struct gw_bound_place *at);
+
 /* With the lock held: measures the device time per command after commands have completed. */
 void gw_bound_measure(void);
 

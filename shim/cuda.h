@@ -42,6 +42,7 @@ struct cuda_driver {
   int (*cuEventRecord)(void *event, void *stream);
   int (*cuEventQuery)(void *event);
   int (*cuStreamIsCapturing)(void *stream, int *status);
+  int (*cuStreamQuery)(void *stream);
   int (*cuThreadExchangeStreamCaptureMode)(int *mode);
 };
 const struct cuda_driver *cuda_driver(void);

@@ -354,7 +354,20 @@ WAITS_1(cuModuleUnload, void *)
 WAITS(cuLibraryLoadData, LIBRARY_TYPES, LIBRARY_PARAMS, (lib, from, jit, jits, n, option, options, m))
 WAITS(cuLibraryLoadFromFile, LIBRARY_TYPES, LIBRARY_PARAMS, (lib, from, jit, jits, n, option, options, m))
 WAITS_2(cuLibraryGetModule, void **, void *)
-WAITS_2(cuKernelGetFunction, void **, void *)
+/* The runtime library asks for the function of a kernel ahead of many launches. Only the first
+ * time may the kernel have to be loaded. */
+static bool is_new_kernel(const void *kernel) {
+  static const void *known[4096];
+  const void **at = &known[((uintptr_t)kernel >> 4) % (sizeof known / sizeof *known)];
+  if (__atomic_load_n(at, __ATOMIC_RELAXED) == kernel) return false;
+  __atomic_store_n(at, kernel, __ATOMIC_RELAXED);
+  return true;
+}
+EXPORTED int cuKernelGetFunction(void **function, void *kernel) {
+  if (is_new_kernel(kernel)) may_wait();
+  CALL(cuKernelGetFunction, (void **, void *), (function, kernel));
+  return result;
+}
 WAITS_1(cuFuncLoad, void *)
 WAITS_1(cuLibraryUnload, void *)
 WAITS_1(cuArrayDestroy, void *)

@@ -27,6 +27,7 @@ const struct cuda_driver *cuda_driver(void) {
   FIND(cuEventRecord);
   FIND(cuEventQuery);
   FIND(cuStreamIsCapturing);
+  FIND(cuStreamQuery);
   FIND(cuThreadExchangeStreamCaptureMode);
 #undef FIND
   /* If there is no driver yet, one may be loaded later. */
@@ -146,6 +147,15 @@ static int markable(void *ctx, void *stream) {
   return d->cuStreamIsCapturing(to, &status) == CUDA_SUCCESS && status == 0;
 }
 
+static int idle(void *ctx, void *stream) {
+  const struct cuda_driver *d = cuda_driver();
+  if (cuda_context() != ctx || !d->cuStreamQuery || !markable(ctx, stream)) return -1;
+  int mode = cuda_leave_captures();
+  int result = d->cuStreamQuery(cuda_driver_handle(stream));
+  cuda_restore_captures(mode);
+  return result == CUDA_SUCCESS ? 1 : result == CUDA_ERROR_NOT_READY ? 0 : -1;
+}
+
 void cuda_marks_forget(void *ctx) {
   for (struct event *e = events; e < events + EVENTS; e++) {
     gw_lock(&lock);
@@ -170,4 +180,5 @@ const struct gw_runtime cuda_runtime = {
     .reached = reached,
     .drop = drop,
     .markable = markable,
+    .idle = idle,
 };

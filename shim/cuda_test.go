@@ -34,6 +34,7 @@ func testCUDA(b builder) {
 		{"capture", testCUDACapture},
 		{"bound", testCUDABound},
 		{"launches that wait for others", testCUDAWaits},
+		{"a stream that nobody waits for", testCUDAUnwaited},
 		{"ready and idle", testCUDAReady},
 		{"hints", testCUDAHints},
 		{"contexts", testCUDAContexts},
@@ -229,6 +230,20 @@ func testCUDAWaits(t *testing.T, dir string) {
 			t.Errorf("bound %d: %d overruns for 40 launches that wait for each other, want 1 to 12", n, c.Overruns)
 		}
 	}
+}
+
+// testCUDAUnwaited: commands on a stream that the program never waits for are known to be done
+// after a while, so the process becomes idle.
+func testCUDAUnwaited(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "work", "12080", "unwaited", "40")
+	page := d.Page()
+	p.waitFor("done 40")
+	if c := page.Counters(); c.Launched != c.Completed || c.Flags != 0 {
+		t.Errorf("%d launched, %d done, flags %b; want all done, and no flags", c.Launched, c.Completed, c.Flags)
+	}
+	p.send("go on")
+	p.expectOK()
 }
 
 func testCUDAThreads(t *testing.T, dir string) {

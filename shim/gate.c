@@ -13,6 +13,7 @@
 #include "late.h"
 #include "page.h"
 #include "sys.h"
+#include "unwaited.h"
 
 /* Whether a command on the stream now goes into a graph instead of to the device. */
 static bool is_captured(const gw_pass *p) {
@@ -213,8 +214,10 @@ void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t tick
     }
   }
   if (GW_READ(bound)) gw_bound_measure();
+  struct gw_bound_place unwaited = gw_unwaited_next(rt, ctx);
   bool ring = gw_update();
   gw_bias_unlock(&gw_act.lock);
+  if (unwaited.entry && gw_unwaited_ask(&unwaited)) ring = true;
   if (ring) gw_page_ring();
   else gw_page_check(gw_now_coarse());
 }

@@ -38,6 +38,9 @@ struct gw_runtime {
   void (*drop)(void *mark);
   /* Whether this thread may put marks on the stream now: not during a capture. */
   int (*markable)(void *ctx, void *stream);
+  /* Whether all commands of the stream are done: 1, 0, or negative if unknown. It neither waits
+   * nor puts anything on the stream. NULL if the runtime cannot tell. */
+  int (*idle)(void *ctx, void *stream);
 };
 
 /* One command on its way through the gate. Opaque to adapters. */

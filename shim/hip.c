@@ -104,6 +104,7 @@ static struct gw_hook hooks[];
 
 typedef int hipEventRecord_type(void *event, void *stream);
 typedef int hipEventQuery_type(void *event);
+typedef int hipStreamQuery_type(void *stream);
 
 static uint64_t devices; /* one bit for each device seen so far, up to 64 */
 
@@ -170,7 +171,18 @@ static int markable(void *ctx, void *key) {
   return hipStreamIsCapturing()(stream, &status) == hipSuccess && status == 0;
 }
 
-const struct gw_runtime gw_hip = {"hip", 1u << 1, mark, reached, drop, markable};
+static int idle(void *ctx, void *key) {
+  bool foreign;
+  void *stream = handle_of(key, &foreign);
+  int r = -1;
+  if (foreign || ctx != context()) return -1;
+  gw_lock(&query_lock);
+  if (captures == 0 && REAL(hipStreamQuery)) r = REAL(hipStreamQuery)(stream);
+  gw_unlock(&query_lock);
+  return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
+}
+
+const struct gw_runtime gw_hip = {"hip", 1u << 1, mark, reached, drop, markable, idle};
 
 /*
  * Where events were recorded, so that a program that waits for an event also tells how far its

@@ -88,6 +88,7 @@ struct gw_late_choice gw_late_choose(struct gw_late_plan *p, uint64_t key, uint6
     return c;
   }
   if (s->score < MIN_SCORE || s->commands < MIN_COMMANDS || now_ns < s->paused_until_ns) return c;
+  if (!s->tail_ns) return c; /* all requests so far were made to enter late */
   /* If the program waits for long even though the request entered at once, the device is what it
    * waits for, and nothing can be left to others. */
   if (s->tail_ns > s->cpu_ns / 2) return c;

@@ -409,6 +409,23 @@ static void across(int n) {
   if (!fgets(line, sizeof line, stdin)) exit(1);
 }
 
+/* Never waits for one of its streams, but often for another. */
+static void unwaited(int n) {
+  void *s, *t;
+  char line[8];
+  ptr p = word(), q = word();
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuStreamCreate(&t, 1));
+  for (int i = 0; i < 3; i++) MUST(put(q, i, t));
+  for (int i = 0; i < n; i++) {
+    MUST(put(p, i % 10, s));
+    MUST(cu.cuStreamSynchronize(s));
+  }
+  printf("done %d\n", n);
+  fflush(stdout);
+  if (!fgets(line, sizeof line, stdin)) exit(1);
+}
+
 /* Captures in the strictest mode while another thread launches all the time. */
 static int stop;
 static void *beside(void *arg) {
@@ -489,6 +506,7 @@ int main(int argc, char **argv) {
   } else if (strcmp(what, "burst") == 0) burst(n);
   else if (strcmp(what, "chain") == 0) chain(n, argc > 4 ? atol(argv[4]) : 0);
   else if (strcmp(what, "across") == 0) across(n);
+  else if (strcmp(what, "unwaited") == 0) unwaited(n);
   else if (strcmp(what, "own") == 0) own_streams(n);
   else if (strcmp(what, "contexts") == 0) contexts(n);
   else if (strcmp(what, "waits") == 0) waits(n);
