@@ -34,7 +34,7 @@ func testCUDA(b builder) {
 		{"capture", testCUDACapture},
 		{"bound", testCUDABound},
 		{"launches that wait for others", testCUDAWaits},
-		{"a stream that nobody waits for", testCUDAUnwaited},
+		{"a stream without a wait", testCUDAUnwaited},
 		{"ready and idle", testCUDAReady},
 		{"hints", testCUDAHints},
 		{"contexts", testCUDAContexts},
