@@ -133,7 +133,7 @@ func (b *testbed) checkFound() {
 	b.Helper()
 	for _, p := range b.ps() {
 		for _, q := range p.Queues {
-			if q.Found < time.Millisecond {
+			if slices.Contains(q.Can, "slice") && q.Found < time.Millisecond {
 				b.Errorf("process %d: the daemon found the slice %v, want the vendor's", p.PID, q.Found)
 			}
 		}

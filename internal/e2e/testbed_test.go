@@ -198,6 +198,7 @@ type process struct {
 	PID    int
 	Class  string
 	Queues []struct {
+		Can    []string
 		State  string
 		Slice  time.Duration `json:"slice_ns"`
 		Found  time.Duration `json:"found_ns"`
