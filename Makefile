@@ -13,6 +13,9 @@ N        ?= 150
 SEED     ?= 1
 BIN      ?= bin
 
+# Scenarios that make demo runs after demo.yaml: the hard cases.
+DEMOS := launch-bound decode-loop decode-loop-late many-small many-small-pool mixed mixed-pool gpreempt-z
+
 # Where `make install` puts things. DESTDIR is for packagers; it is part of no path
 # inside the installed files.
 PREFIX  ?= /usr/local
@@ -77,9 +80,10 @@ uninstall: ## remove what `make install` installed; a changed configuration file
 fmt: check-go ## format all Go files
 	$(TOOL) gofumpt -w .
 
-demo: build ## simulate one node with and without giveway; write out/demo.html and out/demo.json
+demo: build ## simulate nodes with and without giveway; write out/demo.html and out/demo.json
 	@mkdir -p out
 	$(BIN)/giveway sim scenarios/demo.yaml --compare native,giveway --report out/demo.html --trace out/demo.json
+	@for name in $(DEMOS); do echo; $(BIN)/giveway sim scenarios/$$name.yaml --compare native,giveway || exit; done
 
 fuzz: check-go shim ## run each fuzz target for FUZZTIME (30s) and print how many inputs it executed
 	@FUZZTIME=$(FUZZTIME) tools/fuzz.sh
