@@ -129,6 +129,27 @@ func TestRunInPoolByRule(t *testing.T) {
 	}
 }
 
+// TestRunFromMember checks that a program which a member starts by 'giveway run' is outside
+// the pool, or in the one that it asks for.
+func TestRunFromMember(t *testing.T) {
+	installMPS(t)
+	bin, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "export GIVEWAY_TEST_MAIN=1; " + bin + " run --class online --no-shim -- " + mpstest.Program + " </dev/null; " +
+		bin + " run --pool --pool-label inner --no-shim -- " + mpstest.Program + " </dev/null"
+	cmd := giveway("run", "--pool", "--no-shim", "--", "sh", "-c", script)
+	out, err := cmd.Output()
+	lines := strings.Split(string(out), "\n")
+	if err != nil || len(lines) != 3 || lines[0] != "outside   " || !strings.HasPrefix(lines[1], "inside "+os.Getenv(pool.FolderEnv)+"/inner-") {
+		t.Errorf("got %v: %q", err, out)
+	}
+	if out, errs, code := call("pool", "end"); code != 0 || out != "2 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
+	}
+}
+
 // TestRunOutsidePool checks that a program which cannot join runs nevertheless, with a
 // warning if the pool was asked for by name.
 func TestRunOutsidePool(t *testing.T) {

@@ -74,7 +74,27 @@ func (d *Daemon) setMembers(q *queue, members []proc.Process) {
 			d.forget(p)
 		}
 	}
+	d.noteEmpty(q, len(members) == 0)
 	d.weigh(q)
+}
+
+// noteEmpty tells the scheduler that a pool whose last member has gone is idle until there is
+// another: it must not have turns while it is kept for the next member. Before, and while it
+// has members, its work is not known, and it counts as ready. d.mu is held.
+func (d *Daemon) noteEmpty(q *queue, empty bool) {
+	q.peopled = q.peopled || !empty
+	c := &q.counters
+	idle := c.Known && c.Submitted == c.Completed
+	if q.detail.Pool == "" || !q.peopled || empty == idle {
+		return
+	}
+	if empty {
+		c.Known, c.Completed, c.Launched = true, c.Submitted, c.Submitted
+	} else {
+		c.Submitted++
+		c.Launched++
+	}
+	d.events.post(sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: *c})
 }
 
 // leave ends the membership of a process in a queue. Daemon.mu is held.

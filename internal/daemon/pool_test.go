@@ -104,6 +104,34 @@ func TestPoolIsOneQueue(t *testing.T) {
 	}
 }
 
+// TestEmptyPoolIsIdle checks that a pool without members has no turns once it had members.
+func TestEmptyPoolIsIdle(t *testing.T) {
+	b := newPoolBed(t)
+	ready := func() (is bool) {
+		b.d.events.inLoop(func() {
+			for _, q := range b.d.sched.Queues(nil) {
+				is = is || q.ID == b.queue.ID() && q.Ready()
+			}
+		})
+		return is
+	}
+	one := b.job("class=batch")
+	b.pool("night")
+	if !ready() {
+		t.Error("before its first member, when members may be unknown: it is idle")
+	}
+	for range 2 {
+		b.pool("night", one)
+		if !ready() {
+			t.Error("with a member: it is idle")
+		}
+		b.pool("night")
+		if ready() {
+			t.Error("after its last member: it is ready")
+		}
+	}
+}
+
 // TestPauseOfMember checks that one member is paused by its gate, for longer than the
 // lease, and the other goes on; and that a member without a gate is not paused.
 func TestPauseOfMember(t *testing.T) {

@@ -111,7 +111,7 @@ func (p *Pool) ready(env []string) ([]member, error) {
 
 // clientEnv returns the environment of a program in the pool.
 func (p *Pool) clientEnv(r Request, others []member) []string {
-	env := append(without(r.Env, devicesEnv, pipeEnv, logEnv), pipeEnv+"="+p.pipe(), logEnv+"="+p.log())
+	env := append(without(r.Env, devicesEnv), pipeEnv+"="+p.pipe(), logEnv+"="+p.log(), Env+"="+p.Label)
 	if _, given := lookup(r.Env, devicesEnv); given {
 		env = append(env, devicesEnv+"="+p.Devices)
 	}
@@ -121,6 +121,16 @@ func (p *Pool) clientEnv(r Request, others []member) []string {
 		}
 	}
 	return env
+}
+
+// Outside returns an environment without the variables of a pool: a program that a member
+// starts with 'giveway run' is not in the member's pool, unless it joins itself. Variables
+// of an MPS server that giveway does not own stay.
+func Outside(env []string) []string {
+	if _, member := lookup(env, Env); !member {
+		return env
+	}
+	return without(env, pipeEnv, logEnv, threadsEnv, Env)
 }
 
 // threadPart returns the percentage of the GPU's multiprocessors that a member may use: all

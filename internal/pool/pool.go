@@ -36,7 +36,8 @@ import (
 )
 
 const (
-	// Env is set, to the pool's label, for the control daemon and the server of a pool.
+	// Env is set, to the pool's label, for the control daemon, the server and the members of
+	// a pool.
 	Env = "GIVEWAY_POOL"
 	// FolderEnv names the folder of all pools of a user, if it is not the usual one.
 	FolderEnv = "GIVEWAY_POOLS"
