@@ -116,6 +116,10 @@ func (p *Pool) ask(command string) (string, error) {
 	return string(out), nil
 }
 
+// errNoPIDs means that the control daemon answered, but not with a list of pids. A server
+// may have exited meanwhile.
+var errNoPIDs = errors.New("this is not a list of pids")
+
 // askPIDs gives a command whose answer is a list of pids.
 func (p *Pool) askPIDs(command string) ([]int, error) {
 	text, err := p.ask(command)
@@ -126,7 +130,7 @@ func (p *Pool) askPIDs(command string) ([]int, error) {
 	for field := range strings.FieldsSeq(text) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
-			return nil, fmt.Errorf("ask the MPS control daemon for %s: got %q, not a list of pids", command, text)
+			return nil, fmt.Errorf("ask the MPS control daemon for %s: got %q: %w", command, text, errNoPIDs)
 		}
 		pids = append(pids, pid)
 	}

@@ -97,8 +97,8 @@ func (p *Pool) ready(env []string) ([]member, error) {
 		}
 	} else {
 		all, err := p.clients()
-		if err != nil {
-			return nil, err
+		if err != nil && !errors.Is(err, errNoPIDs) {
+			return nil, err // a program would wait for such a daemon as well
 		}
 		clients = len(all)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/giveway/giveway/internal/drivertest"
@@ -51,6 +52,36 @@ func (m *Mount) Start(t testing.TB) *Program {
 		t.Fatalf("read from program: %v", err)
 	}
 	return p
+}
+
+// StartMPSServer starts a Program that is called nvidia-cuda-mps-server, with additions to
+// its environment. ShareGroup makes others its clients.
+func (m *Mount) StartMPSServer(t testing.TB, env ...string) *Program {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "nvidia-cuda-mps-server")
+	if err := os.WriteFile(path, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := drivertest.Self(append(env, envProgram+"="+m.Path)...)
+	cmd.Path = path
+	p := &Program{Child: drivertest.Start(t, cmd)}
+	if err := json.NewDecoder(p.Out).Decode(&p.programInfo); err != nil {
+		t.Fatalf("read from MPS server: %v", err)
+	}
+	return p
+}
+
+// ShareGroup makes the compute group of a client that of an MPS server: it has the server's
+// number under a handle of its own, as on an H200. It is called before the group is used.
+func (rm *RM) ShareGroup(server, client Context) {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	of := func(c Context) *object { return rm.clients[c.Client].objects[c.Compute.Group] }
+	of(client).group = of(server).group
 }
 
 // runProgram makes a context, reports it, and waits until standard input is closed.
