@@ -15,6 +15,7 @@
 #include "gate.h"
 #include "hook.h"
 #include "opencl_calls.h"
+#include "opencl_late.h"
 #include "sys.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -46,7 +47,6 @@ static void *library_function(void **cache, const char *name) {
 
 LIBRARY(int32_t, clEnqueueMarkerWithWaitList, (void *, uint32_t, const void *, void **))
 LIBRARY(int32_t, clFlush, (void *))
-LIBRARY(int32_t, clGetEventInfo, (void *, uint32_t, size_t, void *, size_t *))
 LIBRARY(int32_t, clReleaseEvent, (void *))
 LIBRARY(int32_t, clGetCommandQueueInfo, (void *, uint32_t, size_t, void *, size_t *))
 
@@ -61,11 +61,12 @@ static void *mark(void *ctx, void *queue) {
   return event;
 }
 
+static int32_t real_clGetEventInfo(void *event, uint32_t what, size_t size, void *value, size_t *real_size);
+
 static int reached(void *event) {
   int32_t status;
-  clGetEventInfo_type *ask = clGetEventInfo();
   const uint32_t what = CL_EVENT_COMMAND_EXECUTION_STATUS;
-  if (!ask || ask(event, what, sizeof status, &status, NULL) != CL_SUCCESS) return -1;
+  if (real_clGetEventInfo(event, what, sizeof status, &status, NULL) != CL_SUCCESS) return -1;
   return status <= 0; /* complete, or ended by an error */
 }
 
@@ -204,6 +205,12 @@ static void leave(struct passage *p, bool launched, bool blocking, void **event)
   HOOK(clEnqueueCommandBufferKHR)                                                                            \
   HOOK(clFinish)                                                                                             \
   HOOK(clWaitForEvents)                                                                                      \
+  HOOK(clGetEventInfo)                                                                                       \
+  HOOK(clGetEventProfilingInfo)                                                                              \
+  HOOK(clSetEventCallback)                                                                                   \
+  HOOK(clReleaseMemObject)                                                                                   \
+  HOOK(clReleaseContext)                                                                                     \
+  HOOK(clSVMFree)                                                                                            \
   HOOK(clRetainCommandQueue)                                                                                 \
   HOOK(clReleaseCommandQueue)                                                                                \
   HOOK(clGetExtensionFunctionAddress)                                                                        \
@@ -216,6 +223,33 @@ enum { GW_OPENCL_CALLS(NUMBER) GW_OPENCL_EXTENSIONS(NUMBER) OTHERS(NUMBER) };
 static struct gw_hook hooks[];
 #define REAL(name) ((name##_type *)gw_hook_real(&gw_opencl_library, &hooks[at_##name]))
 
+/* How commands behave: see late.h. All others may wait, or are not known: they release. */
+static const uint8_t kinds[] = {
+    [at_clEnqueueNDRangeKernel] = GW_LATE_KERNEL,
+    [at_clEnqueueTask] = GW_LATE_KERNEL,
+    [at_clEnqueueCopyBuffer] = GW_LATE_QUIET,
+    [at_clEnqueueCopyBufferRect] = GW_LATE_QUIET,
+    [at_clEnqueueCopyImage] = GW_LATE_QUIET,
+    [at_clEnqueueCopyImageToBuffer] = GW_LATE_QUIET,
+    [at_clEnqueueCopyBufferToImage] = GW_LATE_QUIET,
+    [at_clEnqueueFillBuffer] = GW_LATE_QUIET,
+    [at_clEnqueueFillImage] = GW_LATE_QUIET,
+    [at_clEnqueueSVMMemFill] = GW_LATE_QUIET,
+    /* The program may wait for a host function without a call, and other APIs for their objects. */
+    [at_clEnqueueNativeKernel] = GW_LATE_BARS,
+    [at_clEnqueueSVMFree] = GW_LATE_BARS,
+    [at_clEnqueueAcquireGLObjects] = GW_LATE_BARS,
+    [at_clEnqueueReleaseGLObjects] = GW_LATE_BARS,
+    [at_clEnqueueCommandBufferKHR] = GW_LATE_BARS,
+    [at_clGetExtensionFunctionAddressForPlatform] = 0, /* so that every hook has an entry */
+};
+
+/* Before a command. Requests are alike if they begin with the same kernel. */
+static void late(int hook, void *queue, bool blocking, uintptr_t kernel) {
+  gw_opencl_late(blocking ? GW_LATE_WAITS : kinds[hook], queue, queue && in_order(queue), kernel);
+}
+
+#define SECOND(a, b, ...) (b)
 #define WRAPPER(linkage, name, blocking, parameters, arguments)                                              \
   typedef int32_t name##_type parameters;                                                                    \
   linkage int32_t name parameters {                                                                          \
@@ -223,6 +257,7 @@ static struct gw_hook hooks[];
     struct passage passage;                                                                                  \
     if (!real) return CL_INVALID_OPERATION;                                                                  \
     if (!enter(&passage, q, blocking)) return real arguments;                                                \
+    if (gw_late_wanted()) late(at_##name, q, blocking, (uintptr_t)SECOND arguments);                         \
     int32_t result = real arguments;                                                                         \
     leave(&passage, result == CL_SUCCESS, blocking, e);                                                      \
     return result;                                                                                           \
@@ -249,6 +284,7 @@ GW_OPENCL_EXTENSIONS(CALL)
     if (!error) error = &here;                                                                               \
     if (!real) return *error = CL_INVALID_OPERATION, NULL;                                                   \
     if (!enter(&passage, q, b)) return error = given, real arguments;                                        \
+    if (gw_late_wanted()) late(at_##name, q, b, 0);                                                          \
     void *result = real arguments;                                                                           \
     leave(&passage, *error == CL_SUCCESS, b, e);                                                             \
     return result;                                                                                           \
@@ -270,6 +306,7 @@ static int32_t clEnqueueCommandBufferKHR(uint32_t n, void **queues, void *buffer
   if (!real) return CL_INVALID_OPERATION;
   void *q = n && queues ? queues[0] : NULL;
   if (!enter(&p, q, false)) return real(n, queues, buffer, w, ws, e);
+  if (gw_late_wanted()) late(at_clEnqueueCommandBufferKHR, q, false, 0);
   int32_t r = real(n, queues, buffer, w, ws, e);
   leave(&p, r == CL_SUCCESS, !q, e);
   return r;
@@ -281,6 +318,7 @@ int32_t clFinish(void *q) {
   clFinish_type *real = REAL(clFinish);
   if (!real) return CL_INVALID_OPERATION;
   uint64_t ticket = gw_ticket(&gw_opencl, q, q);
+  gw_opencl_waits();
   int32_t r = real(q);
   if (r == CL_SUCCESS) gw_done(&gw_opencl, q, q, ticket);
   return r;
@@ -291,9 +329,37 @@ EXPORT int32_t clWaitForEvents(uint32_t n, void *const *events);
 int32_t clWaitForEvents(uint32_t n, void *const *events) {
   clWaitForEvents_type *real = REAL(clWaitForEvents);
   if (!real) return CL_INVALID_OPERATION;
+  gw_opencl_waits();
   int32_t r = real(n, events);
   for (uint32_t i = 0; r == CL_SUCCESS && i < n; i++) event_done(events[i]);
   return r;
+}
+
+/* Calls that ask for completion, or may wait: they release a request that has not entered yet. */
+#define RELEASES(result, name, before, if_missing, parameters, arguments)                                    \
+  typedef result name##_type parameters;                                                                     \
+  EXPORT result name parameters;                                                                             \
+  result name parameters {                                                                                   \
+    name##_type *real = REAL(name);                                                                          \
+    if (!real) return if_missing;                                                                            \
+    before();                                                                                                \
+    return real arguments;                                                                                   \
+  }
+RELEASES(int32_t, clGetEventInfo, gw_opencl_waits, CL_INVALID_OPERATION,
+         (void *event, uint32_t what, size_t size, void *value, size_t *real_size),
+         (event, what, size, value, real_size))
+RELEASES(int32_t, clGetEventProfilingInfo, gw_opencl_waits, CL_INVALID_OPERATION,
+         (void *event, uint32_t what, size_t size, void *value, size_t *real_size),
+         (event, what, size, value, real_size))
+RELEASES(int32_t, clSetEventCallback, gw_opencl_waits, CL_INVALID_OPERATION,
+         (void *event, int32_t status, void *f, void *data), (event, status, f, data))
+RELEASES(int32_t, clReleaseMemObject, gw_opencl_may_wait, CL_INVALID_OPERATION, (void *memory), (memory))
+RELEASES(int32_t, clReleaseContext, gw_opencl_may_wait, CL_INVALID_OPERATION, (void *context), (context))
+RELEASES(void, clSVMFree, gw_opencl_may_wait, , (void *context, void *memory), (context, memory))
+
+static int32_t real_clGetEventInfo(void *event, uint32_t what, size_t size, void *value, size_t *real_size) {
+  clGetEventInfo_type *real = REAL(clGetEventInfo);
+  return real ? real(event, what, size, value, real_size) : CL_INVALID_OPERATION;
 }
 
 typedef int32_t clRetainCommandQueue_type(void *q);
@@ -311,6 +377,7 @@ EXPORT int32_t clReleaseCommandQueue(void *q);
 int32_t clReleaseCommandQueue(void *q) {
   clReleaseCommandQueue_type *real = REAL(clReleaseCommandQueue);
   if (!real) return CL_INVALID_OPERATION;
+  gw_opencl_may_wait();
   if (release(q)) { /* before the call: after it the handle may be reused */
     forget_events_of(q);
     gw_forget(&gw_opencl, q, q);
@@ -358,6 +425,7 @@ static void forked(void) {
   lock = (gw_lock_t){0};
   memset(recorded, 0, sizeof recorded);
   memset(retained, 0, sizeof retained);
+  gw_opencl_late_forked();
   nested = 0;
 }
 

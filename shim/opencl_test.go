@@ -36,6 +36,8 @@ func testOpenCL(b builder) {
 	t.Run("two programs", func(t *testing.T) { testOpenCLPair(t, b.dir) })
 	t.Run("drain", func(t *testing.T) { testOpenCLDrain(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testOpenCLDeadDaemon(t, b.dir) })
+	t.Run("late entry", func(t *testing.T) { testOpenCLLate(t, b.dir) })
+	t.Run("late entry, killed daemons", func(t *testing.T) { testOpenCLLateKilled(t, b.dir) })
 }
 
 // testOpenCLResults: the results are the same whatever the gate does, and all commands are counted.

@@ -4,8 +4,11 @@
  *
  *     openclwork chain KERNELS LOOPS [halfway]
  *     openclwork paced REQUESTS LOOPS PAUSE_US
+ *     openclwork endless (requests until it reads a line)
  *     openclwork mixed ROUNDS
  *     openclwork user COMMANDS
+ *     openclwork polled REQUESTS
+ *     openclwork callback REQUESTS
  *     openclwork extension LAUNCHES
  *
  * With halfway it prints a line after half of the kernels and waits for one before it goes on.
@@ -14,6 +17,7 @@
  * function through dlopen and dlsym.
  */
 #include <dlfcn.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +51,8 @@
   F(int32_t, clSetUserEventStatus, (void *, int32_t))                                                        \
   F(int32_t, clWaitForEvents, (uint32_t, void *const *))                                                     \
   F(int32_t, clReleaseEvent, (void *))                                                                       \
+  F(int32_t, clGetEventInfo, (void *, uint32_t, size_t, void *, size_t *))                                   \
+  F(int32_t, clSetEventCallback, (void *, int32_t, void (*)(void *, int32_t, void *), void *))               \
   F(void *, clGetExtensionFunctionAddressForPlatform, (void *, const char *))                                \
   F(int32_t, clFlush, (void *))                                                                              \
   F(int32_t, clFinish, (void *))
@@ -181,13 +187,19 @@ static int chain(uint32_t kernels, uint32_t loops, int halfway) {
   return report("chain", now() - since);
 }
 
-/* Requests: a few kernels, their result, and a pause. */
+static int input(void) {
+  struct pollfd p = {.fd = 0, .events = POLLIN};
+  return poll(&p, 1, 0) > 0;
+}
+
+/* Requests: a few kernels, their result, and a pause. Without a number of requests it goes on
+ * until there is input. */
 static int paced(uint32_t requests, uint32_t loops, uint32_t pause_us) {
   void *q = queue(0), *data = buffer();
   must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
   printf("ready\n");
   double since = now();
-  for (uint32_t n = 0; n < requests; n++) {
+  for (uint32_t n = 0; requests ? n < requests : !input(); n++) {
     for (uint32_t k = 0; k < 4; k++) step(q, data, n + k, loops, 0, NULL, NULL), expect_step(n + k, loops);
     must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
     if (memcmp(got, want, BYTES) != 0) break;
@@ -253,6 +265,37 @@ static int user(uint32_t commands) {
   return report("user", since);
 }
 
+static void set(void *event, int32_t status, void *done) {
+  (void)event, (void)status;
+  __atomic_store_n((int *)done, 1, __ATOMIC_RELEASE);
+}
+
+/* Requests whose end the program learns without a call that waits: it asks for the status of
+ * their last event, or is called back. */
+static int asked(uint32_t requests, int by_callback) {
+  void *q = queue(0), *data = buffer();
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  printf("ready\n");
+  double since = now();
+  for (uint32_t n = 0; n < requests; n++) {
+    void *last;
+    int done = 0;
+    for (uint32_t k = 0; k < 4; k++) step(q, data, n + k, 50, 0, NULL, k == 3 ? &last : NULL), expect_step(n + k, 50);
+    must(clFlush(q), "clFlush");
+    if (by_callback) must(clSetEventCallback(last, 0, set, &done), "clSetEventCallback");
+    while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE)) {
+      int32_t status = 0;
+      if (!by_callback) must(clGetEventInfo(last, 0x11D3, sizeof status, &status, NULL), "clGetEventInfo");
+      if (!by_callback && status == 0) break;
+      usleep(10);
+    }
+    must(clReleaseEvent(last), "clReleaseEvent");
+    must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+    if (memcmp(got, want, BYTES) != 0) break;
+  }
+  return report(by_callback ? "callback" : "polled", since);
+}
+
 /* A kernel in a command buffer of cl_khr_command_buffer, launched repeatedly. */
 static int extension(uint32_t launches) {
   void *q = queue(0), *data = buffer();
@@ -289,7 +332,8 @@ static int extension(uint32_t launches) {
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
-  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|extension N ...\n"), 2;
+  if (argc > 1 && strcmp(argv[1], "endless") == 0) return begin(), paced(0, 200, 0);
+  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|extension N ...\n"), 2;
   begin();
   if (strcmp(argv[1], "chain") == 0 && argc > 3) {
     return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
@@ -299,6 +343,8 @@ int main(int argc, char **argv) {
   }
   if (strcmp(argv[1], "mixed") == 0) return mixed(n);
   if (strcmp(argv[1], "user") == 0) return user(n);
+  if (strcmp(argv[1], "polled") == 0) return asked(n, 0);
+  if (strcmp(argv[1], "callback") == 0) return asked(n, 1);
   if (strcmp(argv[1], "extension") == 0) return extension(n);
   return fprintf(stderr, "openclwork: no %s\n", argv[1]), 2;
 }
