@@ -21,6 +21,7 @@
 #include "elf.h"
 #include "gate.h"
 #include "hip_calls.h"
+#include "hip_late.h"
 #include "hook.h"
 #include "sys.h"
 
@@ -91,6 +92,16 @@ LIBRARY(hipStreamIsCapturing, (void *, int *))
   HOOK(hipStreamBeginCaptureToGraph)                                                                         \
   HOOK(hipStreamEndCapture)                                                                                  \
   HOOK(hipStreamEndCapture_spt)                                                                              \
+  HOOK(hipFree)                                                                                              \
+  HOOK(hipHostFree)                                                                                          \
+  HOOK(hipFreeHost)                                                                                          \
+  HOOK(hipFreeArray)                                                                                         \
+  HOOK(hipHostUnregister)                                                                                    \
+  HOOK(hipModuleUnload)                                                                                      \
+  HOOK(hipMemPoolDestroy)                                                                                    \
+  HOOK(hipMemPoolTrimTo)                                                                                     \
+  HOOK(hipEventElapsedTime)                                                                                  \
+  HOOK(hipIpcGetEventHandle)                                                                                 \
   HOOK(hipStreamDestroy)                                                                                     \
   HOOK(hipDeviceReset)                                                                                       \
   HOOK(hipGetProcAddress)
@@ -253,6 +264,42 @@ static int leave(struct passage *p, bool waits, int r) {
   return r;
 }
 
+/* How commands behave: see late.h. All others may wait, or are not known: they release. */
+static const uint8_t kinds[] = {
+#define BOTH(name, kind) [at_##name] = kind, [at_##name##_spt] = kind
+    BOTH(hipLaunchKernel, GW_LATE_KERNEL),
+    BOTH(hipLaunchCooperativeKernel, GW_LATE_KERNEL),
+    [at_hipExtLaunchKernel] = GW_LATE_KERNEL,
+    [at_hipModuleLaunchKernel] = GW_LATE_KERNEL,
+    [at_hipExtModuleLaunchKernel] = GW_LATE_KERNEL,
+    [at_hipModuleLaunchCooperativeKernel] = GW_LATE_KERNEL,
+    [at_hipLaunchKernelExC] = GW_LATE_QUIET, /* its first argument does not name the kernel */
+    [at_hipDrvLaunchKernelEx] = GW_LATE_QUIET,
+    BOTH(hipMemsetAsync, GW_LATE_QUIET),
+    [at_hipMemsetD8Async] = GW_LATE_QUIET,
+    [at_hipMemsetD16Async] = GW_LATE_QUIET,
+    [at_hipMemsetD32Async] = GW_LATE_QUIET,
+    /* A graph needs one launch, and the program may wait for a host function without a call. */
+    BOTH(hipGraphLaunch, GW_LATE_BARS),
+    [at_hipGraphUpload] = GW_LATE_BARS,
+    BOTH(hipLaunchHostFunc, GW_LATE_BARS),
+    BOTH(hipStreamAddCallback, GW_LATE_BARS),
+    [at_hipLaunchCooperativeKernelMultiDevice] = GW_LATE_BARS,
+    [at_hipExtLaunchMultiKernelMultiDevice] = GW_LATE_BARS,
+    [at_hipModuleLaunchCooperativeKernelMultiDevice] = GW_LATE_BARS,
+    [at_hipGetProcAddress] = 0, /* so that every hook has an entry */
+#undef BOTH
+};
+
+/* Before a command. Requests are alike if they begin with the same kernel. */
+static void late(int hook, const struct passage *p, void *stream, bool waits, const void *first_argument) {
+  enum gw_late_kind kind = waits ? GW_LATE_WAITS : kinds[hook];
+  uint64_t key = 0;
+  if (kind == GW_LATE_KERNEL) memcpy(&key, first_argument, sizeof key);
+  gw_hip_late(kind, p->ctx, stream, key);
+}
+
+#define FIRST(a, ...) a
 #define CALL(name, stream, waits, parameters, arguments)                                                     \
   typedef int name##_type parameters;                                                                        \
   EXPORT int name parameters;                                                                                \
@@ -261,6 +308,7 @@ static int leave(struct passage *p, bool waits, int r) {
     struct passage passage;                                                                                  \
     if (!real) return hipErrorNotSupported;                                                                  \
     if (!enter(&passage, stream, waits)) return real arguments;                                              \
+    if (gw_late_wanted()) late(at_##name, &passage, stream, waits, &(FIRST arguments));                      \
     return leave(&passage, waits, real arguments);                                                           \
   }
 #define BOTH(name, stream, waits, parameters, arguments)                                                     \
@@ -288,15 +336,17 @@ CALL(hipLaunchByPtr, configured, 0, (const void *f), (f))
     if (!real) return hipErrorNotSupported;                                                                  \
     before;                                                                                                  \
     int r = real arguments;                                                                                  \
-    if (r == hipSuccess) after;                                                                              \
+    if (r == hipSuccess) {                                                                                   \
+      after;                                                                                                 \
+    }                                                                                                        \
     return r;                                                                                                \
   }
 #define STREAM_IS_DONE(name, parameters, arguments, stream)                                                  \
   AROUND(name, parameters, arguments, void *ctx = context(); void *key = key_of(stream);                     \
-         uint64_t ticket = gw_ticket(&gw_hip, ctx, key), gw_done(&gw_hip, ctx, key, ticket))
+         uint64_t ticket = gw_ticket(&gw_hip, ctx, key); gw_late_waits(), gw_done(&gw_hip, ctx, key, ticket))
 #define DEVICE_IS_DONE(name)                                                                                 \
-  AROUND(name, (void), (), void *ctx = context(); uint64_t ticket = gw_ticket(&gw_hip, ctx, GW_ALL),         \
-         gw_done(&gw_hip, ctx, GW_ALL, ticket))
+  AROUND(name, (void), (), void *ctx = context(); uint64_t ticket = gw_ticket(&gw_hip, ctx, GW_ALL);         \
+         gw_late_waits(), gw_done(&gw_hip, ctx, GW_ALL, ticket))
 #define RECORDS(name, parameters, arguments, stream)                                                         \
   AROUND(name, parameters, arguments, void *ctx = context(); void *key = key_of(stream);                     \
          uint64_t ticket = gw_ticket(&gw_hip, ctx, key),                                                     \
@@ -311,8 +361,22 @@ DEVICE_IS_DONE(hipCtxSynchronize)
 RECORDS(hipEventRecord, (void *event, void *s), (event, s), s)
 RECORDS(hipEventRecord_spt, (void *event, void *s), (event, s), per_thread(s))
 RECORDS(hipEventRecordWithFlags, (void *event, void *s, uint32_t flags), (event, s, flags), s)
-AROUND(hipEventSynchronize, (void *event), (event), , event_done(event))
-AROUND(hipEventQuery, (void *event), (event), , event_done(event))
+AROUND(hipEventSynchronize, (void *event), (event), gw_late_waits(), event_done(event))
+AROUND(hipEventQuery, (void *event), (event), gw_late_waits(), event_done(event))
+AROUND(hipEventElapsedTime, (float *ms, void *from, void *to), (ms, from, to), gw_late_waits(), )
+
+/* Calls that may wait until streams are done. */
+#define MAY_WAIT(name, parameters, arguments) AROUND(name, parameters, arguments, gw_late_may_wait(), )
+MAY_WAIT(hipFree, (void *p), (p))
+MAY_WAIT(hipHostFree, (void *p), (p))
+MAY_WAIT(hipFreeHost, (void *p), (p))
+MAY_WAIT(hipFreeArray, (void *array), (array))
+MAY_WAIT(hipHostUnregister, (void *p), (p))
+MAY_WAIT(hipModuleUnload, (void *module), (module))
+MAY_WAIT(hipMemPoolDestroy, (void *pool), (pool))
+MAY_WAIT(hipMemPoolTrimTo, (void *pool, size_t n), (pool, n))
+/* Other processes wait for the event, by calls that are not seen here. */
+AROUND(hipIpcGetEventHandle, (void *handle, void *event), (handle, event), gw_late_disable(), )
 
 /* Captures. */
 
@@ -335,6 +399,7 @@ static bool is_capturing(void *stream) {
   int name parameters {                                                                                      \
     name##_type *real = REAL(name);                                                                          \
     if (!real) return hipErrorNotSupported;                                                                  \
+    gw_late_may_wait();                                                                                      \
     change_captures(1);                                                                                      \
     int r = real arguments;                                                                                  \
     if (r != hipSuccess) change_captures(-1);                                                                \
@@ -370,6 +435,7 @@ int hipStreamDestroy(void *s) {
   if (!real) return hipErrorNotSupported;
   if (s == NULL || s == LEGACY || s == PER_THREAD) return real(s); /* an error, which HIP reports */
   if (__atomic_load_n(&captures, __ATOMIC_RELAXED) > 0 && is_capturing(s)) change_captures(-1);
+  gw_late_may_wait();
   uint64_t seen = __atomic_load_n(&devices, __ATOMIC_RELAXED);
   for (uintptr_t i = 0; i < 64; i++) { /* the stream may be of another device than the current one */
     if (seen >> i & 1) forget((void *)(i + 1), s);
@@ -382,6 +448,7 @@ EXPORT int hipDeviceReset(void);
 int hipDeviceReset(void) {
   hipDeviceReset_type *real = REAL(hipDeviceReset);
   if (!real) return hipErrorNotSupported;
+  gw_late_forget(context());
   forget(context(), GW_ALL);
   return real();
 }

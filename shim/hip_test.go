@@ -30,6 +30,7 @@ func testHIP(b builder) {
 	t.Run("capture is not held", func(t *testing.T) { testHIPCapture(t, b.dir) })
 	t.Run("event recorded again", func(t *testing.T) { testHIPEventAgain(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testHIPDeadDaemon(t, b.dir) })
+	t.Run("late entry", func(t *testing.T) { testHIPLate(t, b.dir) })
 }
 
 func testHIPOrder(t *testing.T, dir, how string) {
@@ -120,4 +121,39 @@ func testHIPDeadDaemon(t *testing.T, dir string) {
 	waitUntilHeld(t, d.Page())
 	d.Die()
 	p.expectOK()
+}
+
+// testHIPLate: programs get the same results if their requests enter late, which they do only if
+// the owner asks for it.
+func testHIPLate(t *testing.T, dir string) {
+	for _, work := range []struct {
+		mode, n  string
+		launched uint64 // 0: varies
+		late     uint64 // at least so many requests enter late
+	}{
+		{"requests", "100", 100*8 + 20, 80},
+		{"order", "40", 40*2 + 5 + 5*2, 0},
+		{"steps", "100", 100, 0},
+		{"threads", "60", 121, 0},
+		{"capture", "10", 0, 0},
+		{"graph", "20", 1, 0},
+		{"later", "5", 10, 0},
+	} {
+		for _, setting := range []shimpage.LateEntry{shimpage.LateAuto, shimpage.LateOn} {
+			t.Run(fmt.Sprint(work.mode, setting), func(t *testing.T) {
+				d := newDaemon(t, lateEntry(setting))
+				p := start(t, d.Socket(), dir, "hip-linked", work.mode, work.n)
+				page := d.Page()
+				p.expectOK()
+				c := page.Counters()
+				if work.launched != 0 && c.Launched != work.launched || c.Completed != c.Launched || c.Flags != 0 {
+					t.Errorf("%d commands launched, %d done, flags %b; want %d, all, 0", c.Launched, c.Completed, c.Flags, work.launched)
+				}
+				if on := setting == shimpage.LateOn; on && c.LateRequests < work.late || !on && c.LateRequests > 0 {
+					t.Errorf("%d requests entered late", c.LateRequests)
+				}
+				t.Logf("%d requests entered late, %v, %d early", c.LateRequests, c.LateFor, c.LateEarly)
+			})
+		}
+	}
 }

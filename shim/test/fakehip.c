@@ -6,15 +6,17 @@
  *
  * It is as strict as the real library where the shim could go wrong: querying an event of a
  * stream that is being captured invalidates the capture, as in ROCm's clr, and so does a call
- * that HIP forbids in a capturing thread. It also counts the most commands in flight.
+ * that HIP forbids in a capturing thread. A wait for a value takes registered memory only, and
+ * nothing else ends it. It also counts the most commands in flight.
  */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STREAMS = 64, OPS = 4096 };
-enum { OK = 0, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_SPOILT = 901 };
+enum { OK = 0, INVALID = 1, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_SPOILT = 901 };
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
 typedef struct {
@@ -191,6 +193,35 @@ int hipMemcpy(void *to, const void *from, size_t n, int kind) {
 }
 int hipMemsetAsync(void *to, int value, size_t n, void *s) {
   return put(s, (struct op){.run = run_set, .to = to, .value = (uint64_t)value, .bytes = n, .counts = 1});
+}
+
+static struct {
+  char *at;
+  size_t bytes;
+} registered[16];
+static int registrations;
+
+int hipHostRegister(void *at, size_t bytes, unsigned flags) {
+  (void)flags;
+  pthread_mutex_lock(&lock);
+  int r = registrations < 16 && !spoils() ? OK : INVALID;
+  if (r == OK) registered[registrations].at = at, registered[registrations++].bytes = bytes;
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+int hipHostGetDevicePointer(void **device, void *host, unsigned flags) { return *device = host, flags ? INVALID : OK; }
+
+static void run_wait(struct op *op) {
+  while (__atomic_load_n((uint32_t *)op->to, __ATOMIC_SEQ_CST) < op->value) usleep(20);
+}
+int hipStreamWaitValue32(void *s, void *at, uint32_t value, unsigned flags, uint32_t mask) {
+  int known = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < registrations; i++) known |= (char *)at >= registered[i].at && (char *)at < registered[i].at + registered[i].bytes;
+  int capturing = stream_of(s)->capturing;
+  pthread_mutex_unlock(&lock);
+  if (!known || flags != 0 || mask != 0xffffffff || capturing) return INVALID;
+  return put(s, (struct op){.run = run_wait, .to = at, .value = value});
 }
 
 int hipStreamCreate(void **s) {

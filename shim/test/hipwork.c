@@ -9,6 +9,7 @@
  *     hipwork later N      a kernel that waits for one launched after it
  *     hipwork again N      an event of a busy stream, recorded again in another stream
  *     hipwork steps N      kernels in order, with a line for each
+ *     hipwork requests N   requests whose end the program learns in five ways
  *
  * A command that is lost, run twice or out of order changes the results. Built twice, like
  * openclwork.c; the one that is not LINKED finds hipLaunchKernel through hipGetProcAddress.
@@ -42,6 +43,7 @@ typedef struct {
   F(int, hipEventRecord, (void *, void *))                                                                   \
   F(int, hipEventRecordWithFlags, (void *, void *, unsigned))                                                \
   F(int, hipEventSynchronize, (void *))                                                                      \
+  F(int, hipEventQuery, (void *))                                                                            \
   F(int, hipStreamBeginCapture, (void *, int))                                                               \
   F(int, hipStreamEndCapture, (void *, void **))                                                             \
   F(int, hipGraphInstantiate, (void **, void *, void *, char *, size_t))                                     \
@@ -270,16 +272,40 @@ static int steps(uint64_t n) {
   return finish("steps", x, want);
 }
 
+/* The last way is to look at memory, without any call. */
+static int requests(uint64_t n) {
+  void *s, *event;
+  uint64_t want = 0, seen;
+  MUST(hipStreamCreate(&s));
+  MUST(hipEventCreateWithFlags(&event, 2));
+  for (uint64_t k = 0; k < n; k++) {
+    for (uint64_t i = 0; i < 8; i++) {
+      launch(x_step, k + i, s);
+      want = want * 3 + k + i;
+    }
+    MUST(hipEventRecord(event, s));
+    if (k % 5 == 0) MUST(hipStreamSynchronize(s));
+    if (k % 5 == 1) MUST(hipEventSynchronize(event));
+    for (int r = 600; k % 5 == 2 && r == 600;) r = hipEventQuery(event);
+    if (k % 5 == 3) MUST(hipMemcpy(&seen, &x, sizeof x, 2));
+    while (k % 5 == 4 && __atomic_load_n(&x, __ATOMIC_ACQUIRE) != want) pause_us(50);
+    if (x != want) return finish("requests", x, want);
+    if (k % 5 > 2) MUST(hipDeviceSynchronize());
+  }
+  return finish("requests", x, want);
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
     int (*run)(uint64_t);
   } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
-               {"later", later}, {"again", again},     {"steps", steps}};
+               {"later", later}, {"again", again},     {"steps", steps},
+               {"requests", requests}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests N\n"), 2;
 }

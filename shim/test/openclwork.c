@@ -9,6 +9,7 @@
  *     openclwork user COMMANDS
  *     openclwork polled REQUESTS
  *     openclwork callback REQUESTS
+ *     openclwork watched REQUESTS
  *     openclwork extension LAUNCHES
  *
  * With halfway it prints a line after half of the kernels and waits for one before it goes on.
@@ -296,6 +297,29 @@ static int asked(uint32_t requests, int by_callback) {
   return report(by_callback ? "callback" : "polled", since);
 }
 
+/* Requests whose end the program learns without any call: it looks at memory that the device
+ * shares with it, as PoCL's CPU does. */
+static int watched(uint32_t requests) {
+  static uint32_t shared[ITEMS] __attribute__((aligned(4096)));
+  int32_t r;
+  memcpy(shared, want, BYTES);
+  void *q = queue(0), *data = clCreateBuffer(context, 1 | 8 /* CL_MEM_USE_HOST_PTR */, BYTES, shared, &r);
+  must(r, "clCreateBuffer");
+  printf("ready\n");
+  double since = now();
+  for (uint32_t n = 0; n < requests; n++) {
+    for (uint32_t k = 0; k < 4; k++) step(q, data, n + k, 50, 0, NULL, NULL), expect_step(n + k, 50);
+    must(clFlush(q), "clFlush");
+    for (double begin = now(); __atomic_load_n(&shared[ITEMS - 1], __ATOMIC_ACQUIRE) != want[ITEMS - 1]; usleep(50)) {
+      if (now() - begin > 20e3) return printf("wrong watched: request %u does not end\n", n), 1;
+    }
+    must(clFinish(q), "clFinish");
+    memcpy(got, shared, BYTES);
+    if (memcmp(got, want, BYTES) != 0) break;
+  }
+  return report("watched", since);
+}
+
 /* A kernel in a command buffer of cl_khr_command_buffer, launched repeatedly. */
 static int extension(uint32_t launches) {
   void *q = queue(0), *data = buffer();
@@ -333,7 +357,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
   if (argc > 1 && strcmp(argv[1], "endless") == 0) return begin(), paced(0, 200, 0);
-  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|extension N ...\n"), 2;
+  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|watched|extension N ...\n"), 2;
   begin();
   if (strcmp(argv[1], "chain") == 0 && argc > 3) {
     return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
@@ -345,6 +369,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "user") == 0) return user(n);
   if (strcmp(argv[1], "polled") == 0) return asked(n, 0);
   if (strcmp(argv[1], "callback") == 0) return asked(n, 1);
+  if (strcmp(argv[1], "watched") == 0) return watched(n);
   if (strcmp(argv[1], "extension") == 0) return extension(n);
   return fprintf(stderr, "openclwork: no %s\n", argv[1]), 2;
 }
