@@ -82,6 +82,7 @@
 #define GW_READY 1u     /* there is work that is not known to be done */
 #define GW_HELD 2u      /* a thread is waiting at the gate */
 #define GW_CAPTURING 4u /* a graph is being captured: commands that go into it are not gated */
+#define GW_WAITS_LATE 8u /* late entry keeps all commands in flight from the device; only with GW_WATCH_READY. Since version 2 */
 
 /* Kinds of hints. The comment says what the value is. */
 enum gw_hint_kind {

@@ -68,7 +68,12 @@ void gw_stream_free(int slot) {
   gw_act.used[slot / 64] &= ~(1ull << slot % 64);
 }
 
-void gw_count_ring(void) { __atomic_store_n(&gw_shared.page.doorbell, ++gw_act.doorbell, __ATOMIC_SEQ_CST); }
+/* The release of a late request rings without the lock. If two threads store their numbers in the
+ * other order, the daemon sees a new number all the same. */
+void gw_count_ring(void) {
+  uint32_t n = __atomic_add_fetch(&gw_act.doorbell, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&gw_shared.page.doorbell, n, __ATOMIC_SEQ_CST);
+}
 
 bool gw_log_request(uint64_t begin_ns, uint64_t end_ns) {
   struct gw_request *r = &gw_shared.page.log[gw_act.requests % GW_REQUEST_ENTRIES];
@@ -78,11 +83,35 @@ bool gw_log_request(uint64_t begin_ns, uint64_t end_ns) {
   return GW_READ(watch) & GW_WATCH_REQUESTS;
 }
 
+/* Whether all commands in flight are on one stream: while a request waits to enter late, that is
+ * the stream that waits. */
+static bool on_one_stream(void) {
+  int streams = gw_act.untracked ? 2 : 0;
+  for (int w = 0; w < GW_STREAMS / 64 && streams < 2; w++) {
+    for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
+      const struct gw_stream *s = &gw_act.streams[w * 64 + __builtin_ctzll(left)];
+      streams += s->launched != s->done;
+    }
+  }
+  return streams < 2;
+}
+
+/* Whether late entry keeps all that is in flight from the device. Only where the daemon acts on
+ * it: looking at all streams costs time. */
+static bool waits_late(void) {
+  return __builtin_expect(__atomic_load_n(&gw_late_pending.armed, __ATOMIC_SEQ_CST) != 0, 0) &&
+         GW_READ(watch) & GW_WATCH_READY && gw_in_flight() && !gw_act.held && on_one_stream();
+}
+
 void gw_write_flags(void) {
   uint32_t flags = (gw_act.ready ? GW_READY : 0) | (gw_act.held ? GW_HELD : 0) |
-                   (gw_capture_in_progress() ? GW_CAPTURING : 0);
-  __atomic_store_n(&gw_shared.page.flags, flags, __ATOMIC_RELEASE);
+                   (gw_capture_in_progress() ? GW_CAPTURING : 0) | (waits_late() ? GW_WAITS_LATE : 0);
+  __atomic_store_n(&gw_shared.page.flags, flags, __ATOMIC_SEQ_CST);
+  /* A release in between has not seen the flag that it clears. */
+  if (flags & GW_WAITS_LATE && !__atomic_load_n(&gw_late_pending.armed, __ATOMIC_SEQ_CST)) gw_write_entered();
 }
+
+void gw_write_entered(void) { __atomic_fetch_and(&gw_shared.page.flags, ~GW_WAITS_LATE, __ATOMIC_SEQ_CST); }
 
 bool gw_update(void) {
   bool ready = gw_in_flight() != 0 || gw_act.entering != 0;
@@ -96,7 +125,7 @@ bool gw_update(void) {
     uint32_t watch = GW_READ(watch);
     uint64_t now = watch ? gw_now() : 0;
     bool guess = watch && !(watch & GW_EXPLICIT_REQUESTS);
-    if (watch & GW_WATCH_READY) ring = true;
+    if (watch & GW_WATCH_READY && !(ready && waits_late())) ring = true;
     if (!ready && guess && gw_act.changed_ns && !gw_act.explicit_requests && gw_log_request(gw_act.changed_ns, now)) ring = true;
     if (ready && watch) gw_hook_ready(now);
     if (!ready) gw_late_idle();
@@ -104,8 +133,12 @@ bool gw_update(void) {
     gw_act.ready = ready;
     gw_act.changed_ns = now;
     gw_write_flags();
-  } else if ((GW_READ(flags) & GW_HELD) != (gw_act.held ? GW_HELD : 0)) {
-    gw_write_flags();
+  } else {
+    uint32_t flags = GW_READ(flags), wanted = (gw_act.held ? GW_HELD : 0) | (waits_late() ? GW_WAITS_LATE : 0);
+    if ((flags & (GW_HELD | GW_WAITS_LATE)) != wanted) {
+      if (flags & ~wanted & GW_WAITS_LATE) ring = true;
+      gw_write_flags();
+    }
   }
   if (ring) gw_count_ring();
   return ring;

@@ -109,7 +109,10 @@ bool gw_log_request(uint64_t begin_ns, uint64_t end_ns);
 /* Writes page.flags. */
 void gw_write_flags(void);
 
-/* Increments page.doorbell. */
+/* Removes GW_WAITS_LATE from page.flags. The lock need not be held. */
+void gw_write_entered(void);
+
+/* Increments page.doorbell. The lock need not be held. */
 void gw_count_ring(void);
 
 #pragma GCC visibility pop

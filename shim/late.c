@@ -62,12 +62,20 @@ static struct {
   } areas[8];
 } late;
 
-static void release(uint32_t n, enum why why) {
-  n = gw_late_free(&gw_late_pending, n);
-  if (!n) return;
+/* Wait n is released. Tells the daemon, if it has been told that the device is left to others. */
+static void note_release(uint32_t n, enum why why) {
   __atomic_store_n(&released.at_ns, gw_now(), __ATOMIC_RELAXED);
   __atomic_store_n(&released.why, why, __ATOMIC_RELAXED);
   __atomic_store_n(&released.number, n, __ATOMIC_RELEASE);
+  if (!(GW_READ(flags) & GW_WAITS_LATE)) return;
+  gw_write_entered();
+  gw_count_ring();
+  gw_page_ring();
+}
+
+static void release(uint32_t n, enum why why) {
+  n = gw_late_free(&gw_late_pending, n);
+  if (n) note_release(n, why);
 }
 
 void gw_late_release_now(void) { release(0, WAITED); }
@@ -90,11 +98,7 @@ static void *run(void *unused) {
   for (;;) {
     uint64_t from = gw_now();
     uint32_t n = gw_late_tick(&gw_late_pending);
-    if (n) {
-      __atomic_store_n(&released.at_ns, gw_now(), __ATOMIC_RELAXED);
-      __atomic_store_n(&released.why, TIMER, __ATOMIC_RELAXED);
-      __atomic_store_n(&released.number, n, __ATOMIC_RELEASE);
-    }
+    if (n) note_release(n, TIMER);
     /* A futex that cannot be waited for must not cost a CPU. */
     static int quick;
     quick = !n && gw_now() - from < 20000 ? quick + 1 : 0;

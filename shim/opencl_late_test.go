@@ -73,3 +73,25 @@ func testOpenCLLateKilled(t *testing.T, dir string) {
 	p.send("end")
 	t.Logf("%s; %d requests entered late", p.expectOK(), late)
 }
+
+// testOpenCLLateFlags: a daemon that watches sees when a request waits and when it has entered, and
+// is woken for the latter.
+func testOpenCLLateFlags(t *testing.T, dir string) {
+	d := newDaemon(t, func(p *shimpage.Page) {
+		p.SetLateEntry(shimpage.LateOn)
+		p.SetWatch(shimpage.WatchReady)
+	})
+	p := start(t, d.Socket(), dir, "cl-linked", "endless")
+	page := d.Page()
+	const both = shimpage.Ready | shimpage.WaitsLate
+	for range 5 {
+		eventually(t, "a request waits", func() bool { return page.Counters().Flags&both == both })
+		eventually(t, "it has entered", func() bool { return page.Counters().Flags&shimpage.WaitsLate == 0 })
+	}
+	p.send("end")
+	p.expectOK()
+	c := page.Counters()
+	if c.Flags != 0 || !page.AckDoorbell() {
+		t.Errorf("flags %b at the end, want 0, and a doorbell that has rung", c.Flags)
+	}
+}

@@ -37,6 +37,7 @@ func testOpenCL(b builder) {
 	t.Run("drain", func(t *testing.T) { testOpenCLDrain(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testOpenCLDeadDaemon(t, b.dir) })
 	t.Run("late entry", func(t *testing.T) { testOpenCLLate(t, b.dir) })
+	t.Run("late entry, flags", func(t *testing.T) { testOpenCLLateFlags(t, b.dir) })
 	t.Run("late entry, killed daemons", func(t *testing.T) { testOpenCLLateKilled(t, b.dir) })
 }
 

@@ -150,6 +150,11 @@ func runShimProcess(socket, runtime string) {
 			fmt.Println(idempotent, in > 50*time.Second && in <= time.Minute)
 		case "late": // what the daemon says, and what the process counts
 			fmt.Println("late", p.Page.LateEntry.Load())
+		case "launch-late":
+			p.LaunchLate()
+			fmt.Println("waits")
+		case "enter":
+			p.EnterLate()
 		case "count-late":
 			p.Page.LateRequests.Store(7)
 			p.Page.LateEarly.Store(2)

@@ -107,6 +107,43 @@ func choosePolicy(t *testing.T, d *Daemon, name string) {
 	}
 }
 
+// TestBatchRunsUntilEntry: where batch work is stopped during online requests, it runs until a
+// request enters. A request that claims to wait for too long counts as entered.
+func TestBatchRunsUntilEntry(t *testing.T) {
+	d := newShimDaemon()
+	socket, _ := serve(t, d)
+	online, batch := startShim(t, socket, "opencl"), startShim(t, socket, "opencl")
+	online.set(t, d, "class=online late-entry=on")
+	batch.set(t, d, "class=batch")
+	batch.send("launch")
+	batch.expect(t, "launched false")
+	online.eventuallyLate(t, "beside batch work", enterLate)
+	state := func() string { return batch.described(d).Queues[0].State }
+	for range 3 {
+		begin := time.Now()
+		online.send("launch-late")
+		online.expect(t, "waits")
+		// The state is newer than the launch: it is read after a poll. It is believed for 250 ms.
+		if got := state(); got != "running" && time.Since(begin) < 200*time.Millisecond {
+			t.Errorf("batch work is %s before the request enters", got)
+		}
+		online.send("enter")
+		eventually(t, "batch work is stopped", func() bool { return state() == "stopped" })
+		online.send("done")
+		eventually(t, "batch work runs", func() bool { return state() == "running" })
+	}
+	online.send("launch-late")
+	online.expect(t, "waits")
+	eventually(t, "a request that never enters counts as entered", func() bool { return state() == "stopped" })
+	online.send("done")
+	eventually(t, "batch work runs again", func() bool { return state() == "running" })
+	online.set(t, d, "late-entry=off")
+	online.eventuallyLate(t, "off", enterAtOnce)
+	online.send("launch-late")
+	online.expect(t, "waits")
+	eventually(t, "a process that may not enter late is not believed", func() bool { return state() == "stopped" })
+}
+
 // TestLateEntryIsCounted: the counters of the page are in the API.
 func TestLateEntryIsCounted(t *testing.T) {
 	d := newShimDaemon()

@@ -55,6 +55,9 @@ type connection struct {
 	priority     int // of the process's own hardware queues
 	openRequests uint32
 	closedAt     sched.Time // when the gate was last seen closed; zero: never
+	entered      uint64     // commands launched when no request waited to enter late
+	waitsSince   sched.Time // since when one waits; zero: none does
+	doneThen     uint64     // commands completed then
 }
 
 // New makes the backend for the processes of one user, or of proc.Everyone.
@@ -275,9 +278,29 @@ func (c *connection) poll(now sched.Time, f hal.Facts) {
 	})
 	c.apply(p.Settings())
 	f.Progress(p, hal.Progress{
-		Launched: counters.Launched, Completed: counters.Completed, Waiting: c.waiting(counters.Flags, now),
+		Launched: c.onDevice(&counters, now), Completed: counters.Completed, Waiting: c.waiting(counters.Flags, now),
 	})
 	c.reportRequests(p, counters.OpenRequests, f)
+}
+
+// maxLate is how long a request that waits to enter late is believed to leave the device to
+// others. The shim's timer releases it long before.
+const maxLate = 250 * time.Millisecond
+
+// onDevice returns how many commands the device has been given. Commands that wait to enter late
+// do not count: the device is not cleared for them yet.
+func (c *connection) onDevice(n *shimpage.Counters, now sched.Time) uint64 {
+	if n.Flags&shimpage.WaitsLate == 0 || c.settings.LateEntry == hal.LateOff {
+		c.entered, c.waitsSince = n.Launched, 0
+		return n.Launched
+	}
+	if c.waitsSince == 0 || n.Completed != c.doneThen { // another request
+		c.waitsSince, c.doneThen = now, n.Completed
+	}
+	if now.Sub(c.waitsSince) > maxLate {
+		return n.Launched
+	}
+	return min(max(c.entered, n.Completed), n.Launched)
 }
 
 // passTime is how long a thread that waited at the gate may take to pass it once it is open.

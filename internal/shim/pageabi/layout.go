@@ -47,6 +47,7 @@ const (
 	Ready     = 1 // GW_READY
 	Held      = 2 // GW_HELD
 	Capturing = 4 // GW_CAPTURING
+	WaitsLate = 8 // GW_WAITS_LATE
 )
 
 // HintKind says what a hint is about: enum gw_hint_kind.

@@ -157,7 +157,7 @@ func TestNumbersEqualHeader(t *testing.T) {
 		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT_ARRIVALS": PredictArrivals,
 		"GW_LOG_REQUESTS": LogRequests, "GW_EXPLICIT_REQUESTS": ExplicitRequests,
 		"GW_LATE_OFF": LateOff, "GW_LATE_AUTO": LateAuto, "GW_LATE_ON": LateOn,
-		"GW_READY": Ready, "GW_HELD": Held, "GW_CAPTURING": Capturing,
+		"GW_READY": Ready, "GW_HELD": Held, "GW_CAPTURING": Capturing, "GW_WAITS_LATE": WaitsLate,
 		"GW_HINT_CLASS": int64(HintClass), "GW_HINT_PRIORITY": int64(HintPriority), "GW_HINT_WEIGHT": int64(HintWeight),
 		"GW_HINT_DEADLINE": int64(HintDeadline), "GW_HINT_LAXITY": int64(HintLaxity), "GW_HINT_WORK": int64(HintWork),
 		"GW_HINT_EXPECT": int64(HintExpect), "GW_HINT_SLO": int64(HintSLO), "GW_HINT_BEGIN": int64(HintBegin),

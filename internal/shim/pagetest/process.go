@@ -110,6 +110,23 @@ func (p *Process) AddCompleted(n uint64) {
 	}
 }
 
+// LaunchLate counts a command as put on a stream that waits to enter late.
+func (p *Process) LaunchLate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Page.Flags.Or(pageabi.Ready | pageabi.WaitsLate)
+	p.Page.Launched.Add(1)
+}
+
+// EnterLate releases that stream.
+func (p *Process) EnterLate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Page.Flags.And(^uint32(pageabi.WaitsLate))
+	p.Page.LateRequests.Add(1)
+	p.ringFor(pageabi.WatchReady)
+}
+
 // Hint gives a hint and rings the doorbell.
 func (p *Process) Hint(kind pageabi.HintKind, value int64) {
 	p.mu.Lock()

@@ -43,6 +43,7 @@ const (
 	Ready     = pageabi.Ready     // there is work that is not known to be done
 	Held      = pageabi.Held      // a thread waits at the gate
 	Capturing = pageabi.Capturing // a graph is being captured
+	WaitsLate = pageabi.WaitsLate // late entry keeps all commands in flight from the device
 )
 
 // HintKind says what a hint is about.
