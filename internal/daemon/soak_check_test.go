@@ -43,7 +43,7 @@ type soakFigures struct {
 	leftChanged, kept                      int // queues that were changed when a daemon was killed; paused processes
 	lapses, machineStalls                  int
 	shortestLease                          time.Duration
-	overruns                               uint64
+	overruns, late                         uint64
 	maxDaemonFDs, maxChildFDs              int
 	maxDaemonKB, maxChildKB, maxGoroutines int
 }
@@ -104,6 +104,7 @@ func (s *soak) table() string {
 	row("undone by the guardian", "%d queues, within %v", f.leftChanged, f.longestUndo.Round(time.Millisecond))
 	row("paused when a daemon was killed", "%d processes", f.kept)
 	row("overruns of bounds", "%d", f.overruns)
+	row("requests that entered late", "%d", f.late)
 	row("daemon, most", "%d descriptors, %d kB, %d goroutines", f.maxDaemonFDs, f.maxDaemonKB, f.maxGoroutines)
 	row("its children, most", "%d descriptors, %d kB", f.maxChildFDs, f.maxChildKB)
 	row("violations", "%d", f.violations)
@@ -155,7 +156,7 @@ func (s *soak) checkProgress(all []api.Process) {
 		key := fmt.Sprint(s.daemon.Process.Pid, "/", p.PID)
 		seen[key] = true
 		if p.Shim != nil {
-			s.addOverruns(key, p.Shim.Overruns)
+			s.addShim(key, p.Shim)
 		}
 		done, counts := s.workOf(p)
 		mark := s.lastMark[key]
@@ -176,19 +177,20 @@ func (s *soak) checkProgress(all []api.Process) {
 	for key := range s.lastMark {
 		if !seen[key] {
 			delete(s.lastMark, key)
-			delete(s.overruns, key)
+			delete(s.shims, key)
 		}
 	}
 }
 
-// addOverruns adds the overruns of a process since the last check.
-func (s *soak) addOverruns(key string, n uint64) {
+// addShim adds what the shim of a process has counted since the last check.
+func (s *soak) addShim(key string, n *api.Shim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last, known := s.overruns[key]; known && n > last {
-		s.figures.overruns += n - last
+	if last, known := s.shims[key]; known {
+		s.figures.overruns += n.Overruns - min(last.Overruns, n.Overruns)
+		s.figures.late += n.LateRequests - min(last.LateRequests, n.LateRequests)
 	}
-	s.overruns[key] = n
+	s.shims[key] = *n
 }
 
 // workOf returns a number that grows by 0.02 or more when the process makes progress. It

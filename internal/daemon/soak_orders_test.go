@@ -17,8 +17,8 @@ import (
 // soakConfigs are the files that the daemon reads again. The last ones are refused: a
 // running daemon keeps the one before, and a new daemon does not start with them.
 var soakConfigs = []string{
-	"policy: slo\nrules: [{match: {command: sleep}, class: batch}]\n",
-	"policy: {name: giveway, turn: 20ms}\nrules: [{match: {command: sleep}, class: batch}]\n",
+	"policy: slo\nrules: [{match: {command: sleep}, class: batch}, {match: {command: openclwork}, late_entry: on}]\n",
+	"policy: {name: giveway, turn: 20ms}\nrules: [{match: {command: sleep}, class: batch}, {match: {command: openclwork}, late_entry: on}]\n",
 	"policy: wfq\nrules: [{match: {}, weight: 3}]\n",
 	"policy: slo\ndevices: [{device: gpu0, policy: cfs}]\nrules: [{match: {}, class: batch}]\n",
 	"policy: rr\n",
@@ -138,6 +138,7 @@ func (s *soak) setAttrs() {
 	attrs := []string{
 		"class=online", "class=batch", "class=standard", "class=idle", "class=batch weight=8", "weight=1", "priority=5", "priority=-5",
 		"slo=10ms", "slo=0s", "deadline=50ms", "share=40%", "bound=4", "bound=0", "class=online slo=5ms",
+		"class=online late-entry=on", "late-entry=on", "late-entry=auto", "late-entry=off",
 	}
 	c := api.Change{Values: attr.Must(attrs[s.r.IntN(len(attrs))]), Tree: s.r.IntN(4) == 0}
 	s.change(s.anyProcess(), c)

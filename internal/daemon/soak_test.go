@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
 )
 
@@ -64,7 +65,7 @@ type soak struct {
 	resumes           map[int]time.Time // by pid: when a paused process is resumed
 	lastMark          map[string]progress
 	lastProgressCheck time.Time
-	overruns          map[string]uint64 // of the programs, when they were last checked
+	shims             map[string]api.Shim // of the programs, when they were last checked
 
 	calm, calmEnd time.Time // of the next calm, or the present one
 	isCalm        bool

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/backends"
 	"github.com/giveway/giveway/internal/config"
@@ -28,7 +29,7 @@ import (
 func newSoak(t *testing.T, seed uint64) *soak {
 	s := &soak{
 		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), dir: t.TempDir(),
-		over: make(chan struct{}), resumes: map[int]time.Time{}, lastMark: map[string]progress{}, overruns: map[string]uint64{},
+		over: make(chan struct{}), resumes: map[int]time.Time{}, lastMark: map[string]progress{}, shims: map[string]api.Shim{},
 	}
 	s.client = client.New(s.path("s"))
 	s.giveway = s.path("giveway")
