@@ -27,6 +27,7 @@ func testOpenCLLate(t *testing.T, dir string) {
 		{[]string{"polled", "50"}, 1 + 50*5, 40},
 		{[]string{"callback", "50"}, 1 + 50*5, 40},
 		{[]string{"watched", "50"}, 50 * 4, 40}, // only the timer releases
+		{[]string{"leave", "10"}, 1 + 10*5 + 4, 5},
 	} {
 		for _, how := range []string{"cl-linked", "cl-dlsym"} {
 			t.Run(fmt.Sprint(how, work.args), func(t *testing.T) {

@@ -10,6 +10,7 @@
  *     openclwork polled REQUESTS
  *     openclwork callback REQUESTS
  *     openclwork watched REQUESTS
+ *     openclwork leave REQUESTS (exits, and forks, without waiting for the last ones)
  *     openclwork extension LAUNCHES
  *
  * With halfway it prints a line after half of the kernels and waits for one before it goes on.
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -320,6 +322,26 @@ static int watched(uint32_t requests) {
   return report("watched", since);
 }
 
+/* Forks and exits while commands are queued. */
+static int leave(uint32_t requests) {
+  void *q = queue(0), *data = buffer();
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  double since = now();
+  for (uint32_t n = 0; n <= requests; n++) {
+    for (uint32_t k = 0; k < 4; k++) step(q, data, n + k, 50, 0, NULL, NULL);
+    must(clFlush(q), "clFlush");
+    if (n == requests) break;
+    for (uint32_t k = 0; k < 4; k++) expect_step(n + k, 50);
+    pid_t child = fork();
+    if (child == 0) _exit(7);
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || WEXITSTATUS(status) != 7) return printf("wrong leave: child %d\n", status), 1;
+    must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+    if (memcmp(got, want, BYTES) != 0) break;
+  }
+  return report("leave", since);
+}
+
 /* A kernel in a command buffer of cl_khr_command_buffer, launched repeatedly. */
 static int extension(uint32_t launches) {
   void *q = queue(0), *data = buffer();
@@ -357,7 +379,7 @@ int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
   if (argc > 1 && strcmp(argv[1], "endless") == 0) return begin(), paced(0, 200, 0);
-  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|watched|extension N ...\n"), 2;
+  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|watched|leave|extension N ...\n"), 2;
   begin();
   if (strcmp(argv[1], "chain") == 0 && argc > 3) {
     return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
@@ -370,6 +392,7 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "polled") == 0) return asked(n, 0);
   if (strcmp(argv[1], "callback") == 0) return asked(n, 1);
   if (strcmp(argv[1], "watched") == 0) return watched(n);
+  if (strcmp(argv[1], "leave") == 0) return leave(n);
   if (strcmp(argv[1], "extension") == 0) return extension(n);
   return fprintf(stderr, "openclwork: no %s\n", argv[1]), 2;
 }
