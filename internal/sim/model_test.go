@@ -37,33 +37,35 @@ func flatOut(i int, kernel time.Duration, depth int) sim.ClientConfig {
 }
 
 // TestResNet compares the model with PyTorch on the H200: ResNet-50 every 20 ms beside a
-// training job, as a CUDA graph and launched kernel by kernel. These rows were not used for
-// the calibration.
+// training job, as a CUDA graph and launched kernel by kernel. Only the division of the host
+// time into launches and the rest was fitted, to section 8.
 func TestResNet(t *testing.T) {
 	m := model(t, "nvidia-h200")
-	periodic := sim.Arrival{Kind: sim.Periodic, Every: 20 * ms}
-	graph := open(0, sim.Kernels{Count: 160, Time: sim.Around(7400, 0.1)})
-	graph.Arrival = periodic
-	eager := open(0, sim.Kernels{Count: 160, Time: sim.Around(7400, 0.1), Gap: sim.Around(51*us, 0.2)})
-	eager.Arrival = periodic
+	graph := graphEvery20(1190*us, 0)
+	eager := open(0, eagerKernels(5300*us)...)
+	eager.Arrival = sim.Arrival{Kind: sim.Periodic, Every: 20 * ms}
+	eager.Before, eager.After, eager.Jitter = sim.Always(1900*us), sim.Always(15*us), exponential(1100*us)
 	train := flatOut(0, 100*us, 256)
 	alone := one(t, m, sched.PolicyChoice{}, train).Clients[0].Rate
 	for _, tt := range []struct {
-		name       string
-		lc         sim.ClientConfig
-		choice     sched.PolicyChoice
-		p50, p99   float64 // measured, ms
-		kept, most float64 // measured fraction of BE's rate alone; tolerance of P50
+		name     string
+		lc       sim.ClientConfig
+		choice   sched.PolicyChoice
+		p50, p99 float64 // measured, ms
+		kept     float64 // measured fraction of BE's rate alone
 	}{
-		{"graph native", graph, sched.PolicyChoice{}, 2.11, 3.07, 17.96 / 19.0, 0.2},
-		{"graph giveway", graph, choose(t, "giveway", nil), 1.18, 1.23, 17.91 / 19.0, 0.2},
-		{"eager giveway", eager, choose(t, "giveway", nil), 8.21, 12.73, 13.54 / 19.0, 0.2},
+		{"graph native", graph, sched.PolicyChoice{}, 2.11, 3.07, 17.96 / 19.0},
+		{"graph giveway", graph, choose(t, "giveway", nil), 1.18, 1.23, 17.91 / 19.0},
+		{"eager native", eager, sched.PolicyChoice{}, 8.86, 12.10, 17.45 / 19.0},
+		{"eager giveway", eager, choose(t, "giveway", nil), 8.21, 12.73, 13.54 / 19.0},
 	} {
 		r := one(t, m, tt.choice, tt.lc, train)
 		got, kept := r.Clients[0].Latency, r.Clients[1].Rate/alone
 		t.Logf("%-14s P50 measured %.2f model %.2f, P99 %.2f / %.2f ms, BE kept %.2f / %.2f", tt.name,
 			tt.p50, got.P50.Seconds()*1e3, tt.p99, got.P99.Seconds()*1e3, tt.kept, kept)
-		near(t, tt.name, got.P50.Seconds()*1e3, tt.p50, tt.most)
+		near(t, tt.name+" P50", got.P50.Seconds()*1e3, tt.p50, 0.2)
+		near(t, tt.name+" P99", got.P99.Seconds()*1e3, tt.p99, 0.2)
+		near(t, tt.name+" BE", kept, tt.kept, 0.1)
 	}
 }
 

@@ -88,7 +88,24 @@ func randomConfig(t testing.TB, seed uint64) sim.Config {
 	for i := range 1 + r.IntN(8) {
 		cfg.Clients = append(cfg.Clients, randomClient(r, i, len(cfg.Devices)))
 	}
+	for i := range cfg.Clients {
+		enterLateOrPool(&cfg, i)
+	}
 	return cfg
+}
+
+// enterLateOrPool gives one of two clients late entry, and puts one of two that are not of
+// class online into a pool, if their device has channel groups.
+func enterLateOrPool(cfg *sim.Config, i int) {
+	r := rand.New(rand.NewPCG(cfg.Seed, 1000+uint64(i)))
+	c := &cfg.Clients[i]
+	c.LateEntry = pick(r, 0, 0, 0.5, 1)
+	if cfg.Devices[c.Device].Model.Runlist == nil || c.Attr.Class == sched.Online || r.IntN(2) == 0 {
+		return
+	}
+	c.Pool, c.Kernels[0].Occupancy = "jobs", pick(r, 1, 0.6, 0.3)
+	c.Process, c.Shim, c.Attr.SLO, c.Attr.Deadline = "", false, 0, 0
+	c.Hint, c.Announce, c.Park, c.LateEntry = false, 0, 0, 0
 }
 
 func randomClient(r *rand.Rand, i, devices int) sim.ClientConfig {
