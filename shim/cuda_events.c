@@ -405,12 +405,17 @@ MEMORY_OPERATIONS(cuStreamBatchMemOp_v2_ptsz)
 SIGNAL(cuSignalExternalSemaphoresAsync)
 SIGNAL(cuSignalExternalSemaphoresAsync_ptsz)
 
-/* Another process may wait for the event at any time. */
-EXPORTED int cuIpcGetEventHandle(void *handle, void *event) {
-  gw_late_disable();
-  CALL(cuIpcGetEventHandle, (void *, void *), (handle, event));
-  return result;
-}
+/* Another process may wait at any time for the event, or for what kernels write to the memory. */
+#define SHARES(symbol, types, params, args) \
+  EXPORTED int symbol params {              \
+    gw_late_disable();                      \
+    CALL(symbol, types, args);              \
+    return result;                          \
+  }
+SHARES(cuIpcGetEventHandle, (void *, void *), (void *handle, void *event), (handle, event))
+SHARES(cuIpcGetMemHandle, (void *, address), (void *handle, address a), (handle, a))
+SHARES(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), (void *handle, uint64_t memory, int type, uint64_t flags),
+       (handle, memory, type, flags))
 
 /* A context of a part of a device can be current in one thread only. */
 EXPORTED int cuCtxFromGreenCtx(void **ctx, void *green) {

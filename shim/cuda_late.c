@@ -82,7 +82,9 @@ static uint64_t map(void *area) {
 
 static bool put_wait(void *stream, uint64_t word, uint32_t n) {
   void *to = cuda_driver_handle(stream);
-  return to && driver.cuStreamWaitValue32(to, word, n, 0 /* CU_STREAM_WAIT_VALUE_GEQ */) == CUDA_SUCCESS;
+  if (!to) return false;
+  if (to == LEGACY) to = NULL; /* what every driver takes for it */
+  return driver.cuStreamWaitValue32(to, word, n, 0 /* CU_STREAM_WAIT_VALUE_GEQ */) == CUDA_SUCCESS;
 }
 
 static const struct gw_late_runtime runtime = {map, put_wait};

@@ -51,7 +51,7 @@ func testCUDA(b builder) {
 		{"daemon restarts", testDaemonRestarts},
 		{"daemon lies", testDaemonLies},
 		{"park", testPark},
-		{"late entry", testLateOrder},
+		{"late entry", testLate},
 	} {
 		b.t.Run(test.name, func(t *testing.T) { test.run(t, b.dir) })
 	}

@@ -162,7 +162,7 @@ static void prepare(const struct gw_late_runtime *rt, void *ctx) {
   a->word = word;
   a->device_word = a->ctx == ctx ? device_word : 0; /* the context may have been destroyed */
   a->busy = false;
-  if (!device_word || (start && !started)) gw_log("the driver or the system refuses what late entry needs; requests enter at once");
+  if (!device_word || (start && !started)) gw_log("the runtime or the system refuses what late entry needs; requests enter at once");
 }
 
 /* With the lock held: makes the request enter late. Returns its area, or NULL if it cannot. */
@@ -258,7 +258,8 @@ static void command(const struct gw_late_runtime *rt, enum gw_late_kind kind, vo
   if (!a || rt->wait(stream, word, n)) return;
   release(n, OTHERS);
   gw_lock(&late.lock);
-  a->device_word = 0; /* the runtime refuses */
+  a->device_word = 0;
+  gw_log("the runtime refuses to put a wait on a stream; requests enter at once");
   if (late.number == n) late.number = 0, late.choice.late = false;
   gw_unlock(&late.lock);
 }

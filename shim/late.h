@@ -85,7 +85,7 @@ static inline void gw_late_idle(void) {
 /* A context, or with GW_ALL every context, is about to be destroyed. */
 void gw_late_forget(void *ctx);
 
-/* Other processes wait for this one's events: late entry is switched off for good. */
+/* Other processes may wait for this one: late entry is switched off for good. */
 void gw_late_disable(void);
 
 /* Writes the counters to a new page. Called with gw_act.lock held. */

@@ -1,7 +1,14 @@
 package shim_test
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
@@ -10,25 +17,172 @@ func lateEntry(setting shimpage.LateEntry) func(*shimpage.Page) {
 	return func(p *shimpage.Page) { p.SetLateEntry(setting) }
 }
 
-// testLateOrder: a program gets the same results if its requests enter late.
+// testLate runs programs whose requests enter late. The fake device stops at each wait until it is
+// released, for ever if need be.
+func testLate(t *testing.T, dir string) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, string)
+	}{
+		{"order", testLateOrder},
+		{"programs", testLatePrograms},
+		{"changes", testLateChanges},
+		{"learned", testLateLearned},
+		{"daemon killed", testLateDaemonKilled},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, dir) })
+	}
+}
+
+// runLate runs a program with late entry on, compares its result with that without the shim, and
+// returns the counters.
+func runLate(t *testing.T, dir string, args ...string) shimpage.Counters {
+	t.Helper()
+	native := start(t, noShim, dir, args...).expectOK()
+	d := newDaemon(t, lateEntry(shimpage.LateOn))
+	p := start(t, d.Socket(), dir, args...)
+	page := d.Page()
+	line := p.expectOK()
+	if checksum(line) != checksum(native) {
+		t.Errorf("%v: got %s, without the shim %s", args, line, native)
+	}
+	c := page.Counters()
+	// The last request may not have ended. If several threads launch, a wait may be put for one that
+	// has ended already.
+	stops := field(t, line, "stops")
+	if c.LateRequests > stops || c.LateRequests+1 < stops && !slices.Contains(args, "crowd") {
+		t.Errorf("%v: %d requests are said to have entered late, but streams were stopped %d times", args, c.LateRequests, stops)
+	}
+	return c
+}
+
+// testLateOrder: a program gets the same results if its requests enter late, however it finds the
+// driver.
 func testLateOrder(t *testing.T, dir string) {
 	for _, lookup := range lookups {
-		args := append(lookup, "order", "3")
-		native := start(t, noShim, dir, args...).expectOK()
-		d := newDaemon(t, lateEntry(shimpage.LateOn))
-		p := start(t, d.Socket(), dir, args...)
-		page := d.Page()
-		line := p.expectOK()
-		if checksum(line) != checksum(native) {
-			t.Errorf("%s: got %s, without the shim %s", lookup[1], line, native)
-		}
-		c := page.Counters()
-		if want := field(t, line, "commands"); c.Launched != want {
-			t.Errorf("%s: %d of %d commands passed the gate", lookup[1], c.Launched, want)
-		}
-		if c.LateRequests < 5 || c.LateFor == 0 {
+		if c := runLate(t, dir, append(slices.Clone(lookup), "order", "3")...); c.LateRequests < 5 || c.LateFor == 0 {
 			t.Errorf("%s: got %+v, want at least 5 requests that entered late", lookup[1], c)
 		}
-		t.Logf("%s: %s, %d late, %v, %d early", lookup[1], line, c.LateRequests, c.LateFor, c.LateEarly)
+	}
+}
+
+// testLatePrograms: neither several threads, streams and contexts nor captures, forks, kernels that
+// wait for later launches or any way to wait make a program hang or change its results.
+func testLatePrograms(t *testing.T, dir string) {
+	for _, c := range []struct {
+		args  []string
+		least uint64 // requests that enter late
+	}{
+		{[]string{"requests", "100", "50000"}, 50},
+		{[]string{"requests", "40", "0"}, 20},
+		{[]string{"crowd", "4"}, 3},
+		{[]string{"capture", "10"}, 0},
+		{[]string{"contexts", "5"}, 5},
+		{[]string{"waits", "40"}, 1},
+		{[]string{"fork"}, 0},
+		{[]string{"ends"}, 1},
+		{[]string{"burst", "3000"}, 0}, // more launches than the device's queue takes
+	} {
+		for _, lookup := range []string{"12080", "13020p"} {
+			got := runLate(t, dir, append([]string{"work", lookup}, c.args...)...)
+			if got.LateRequests < c.least {
+				t.Errorf("%s %v: %d requests entered late, want at least %d", lookup, c.args, got.LateRequests, c.least)
+			}
+		}
+	}
+}
+
+// testLateChanges: late entry is switched on and off and the gate closed at random moments.
+func testLateChanges(t *testing.T, dir string) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	args := []string{"work", "12080", "requests", "60", "100000"}
+	native := start(t, noShim, dir, args...).expectOK()
+	d := newDaemon(t, lateEntry(shimpage.LateOn))
+	p := start(t, d.Socket(), dir, args...)
+	page := d.Page()
+	ended := make(chan string, 1)
+	go func() { ended <- p.expectOK() }()
+	for {
+		select {
+		case line := <-ended:
+			if checksum(line) != checksum(native) {
+				t.Errorf("got %s, without the shim %s", line, native)
+			}
+			return
+		case <-time.After(time.Duration(r.Int64N(int64(3 * time.Millisecond)))):
+		}
+		switch r.IntN(4) {
+		case 0:
+			page.SetLateEntry(shimpage.LateEntry(r.IntN(3)))
+		case 1:
+			page.Hold(lease)
+		case 2:
+			page.Release()
+		case 3:
+			page.SetBound(uint32(r.IntN(3)), 1)
+		}
+	}
+}
+
+// testLateLearned: without being told to, alike requests enter late after a while, and those of a
+// program without a daemon's order never do.
+func testLateLearned(t *testing.T, dir string) {
+	for _, setting := range []shimpage.LateEntry{shimpage.LateOff, shimpage.LateAuto} {
+		d := newDaemon(t, lateEntry(setting))
+		p := start(t, d.Socket(), dir, "work", "12080", "alike", "100000", "200000")
+		page := d.Page()
+		if setting == shimpage.LateOff {
+			p.waitFor("at 39")
+			if c := page.Counters(); c.LateRequests != 0 || c.LateFor != 0 {
+				t.Errorf("got %+v, want no late requests", c)
+			}
+			continue
+		}
+		eventually(t, "requests enter late", func() bool { return page.Counters().LateRequests >= 10 })
+		if c := page.Counters(); c.LateFor < 10*500*time.Microsecond {
+			t.Errorf("got %+v, want requests that enter late by 500 us at least", c)
+		}
+	}
+}
+
+// progress waits until the program has made some more requests.
+func progress(t *testing.T, p *process) {
+	t.Helper()
+	at := func() int {
+		n, err := strconv.Atoi(strings.TrimPrefix(p.waitFor("at "), "at "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for from := at(); at() < from+20; {
+	}
+}
+
+// testLateDaemonKilled: the daemon dies at random moments while waits are pending. The program goes
+// on, and enters late again under the next daemon.
+func testLateDaemonKilled(t *testing.T, dir string) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var p *process
+	socket := ""
+	for round := range 6 {
+		d := newDaemon(t, lateEntry(shimpage.LateOn))
+		if p == nil {
+			socket = d.Socket()
+			p = start(t, socket, dir, "work", "12080", "alike", "1000000", fmt.Sprint(50000+r.Int64N(200000)))
+		} else if err := os.Rename(d.Socket(), socket); err != nil {
+			t.Fatal(err)
+		}
+		page := d.Page()
+		before := page.Counters().LateRequests
+		eventually(t, "requests enter late", func() bool { return page.Counters().LateRequests > before+2 })
+		time.Sleep(time.Duration(r.Int64N(int64(5 * time.Millisecond))))
+		d.Die()
+		progress(t, p)
+		t.Logf("round %d: %+v", round, page.Counters())
 	}
 }

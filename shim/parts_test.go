@@ -130,7 +130,7 @@ func TestLatePlan(t *testing.T) {
 // shows that the test would notice mistakes.
 func TestLateModel(t *testing.T) {
 	b := newBuilder(t)
-	scripts := [][]string{{"1p3s", "r", "0"}, {"1p3", "r", "1"}, {"1s", "2s", "1"}, {"12p", "r", "2"}, {"1r", "1", "2"}}
+	scripts := [][]string{{"1p3", "r", "1"}, {"1p3s", "r", "0"}, {"1s", "2s", "1"}, {"12p", "r", "2"}, {"1r", "1", "2"}}
 	for mistake := range 5 {
 		program := fmt.Sprintf("late_model_%d", mistake)
 		b.compile(program, "test/late_model.c", fmt.Sprintf("-DBROKEN=%d", mistake), "-Wno-unused-function")

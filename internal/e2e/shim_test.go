@@ -12,7 +12,7 @@ import (
 	"github.com/giveway/giveway/internal/stats"
 )
 
-// TestShimOrder runs sixteen orders of calls that programs rely on (order.cu) natively
+// TestShimOrder runs 25 orders of calls that programs rely on (order.cu) natively
 // and behind the gate: open, bounded, held every few milliseconds, and with late entry
 // beside a batch job. The output must be the same.
 func TestShimOrder(t *testing.T) {

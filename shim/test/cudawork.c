@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ typedef unsigned U;
 #define CALLS(F, G)                                                                                            \
   F(cuInit, , cuInit, U)                                                                                       \
   F(cuMemAlloc_v2, , cuMemAlloc, ptr *, size_t)                                                                \
+  F(cuMemFree_v2, , cuMemFree, ptr)                                                                            \
   F(cuStreamCreate, , cuStreamCreate, void **, U)                                                              \
   F(cuStreamDestroy_v2, , cuStreamDestroy, void *)                                                             \
   F(cuStreamSynchronize, _ptsz, cuStreamSynchronize, void *)                                                   \
@@ -72,6 +74,7 @@ static struct {
 } cu;
 static int (*fakeGraphNodes)(void *);
 static void (*fakeCounts)(uint64_t *, uint64_t *);
+static uint64_t (*fakeStops)(void);
 static int version, per_thread;
 
 #define MUST(what)                                                                             \
@@ -91,6 +94,7 @@ static void find(const char *way) {
   if (!lib) printf("%s\n", dlerror()), exit(1);
   fakeGraphNodes = (int (*)(void *))dlsym(lib, "fakeGraphNodes");
   fakeCounts = (void (*)(uint64_t *, uint64_t *))dlsym(lib, "fakeCounts");
+  fakeStops = (uint64_t (*)(void))dlsym(lib, "fakeStops");
 #ifdef LINKED
 #define TAKE(symbol, suffix, name, ...) cu.name = (void *)symbol;
   if (strcmp(way, "linked") == 0) {
@@ -303,6 +307,126 @@ static void burst(int n) {
   MUST(cu.cuStreamDestroy(s));
 }
 
+/* Requests of a few kernels, made at intervals, on one stream or two, and the ways in which a
+ * program may learn that they are done. */
+#define WAYS 10
+static uint64_t noticed;
+static void notice(void *p) { __atomic_store_n(&noticed, *(uint64_t *)p, __ATOMIC_RELEASE); }
+
+static void wait_in_some_way(int way, void *s, ptr p, uint64_t want) {
+  uint64_t v = 0;
+  void *e;
+  MUST(cu.cuEventCreate(&e, 2));
+  MUST(cu.cuEventRecord(e, s));
+  switch (way) {
+  case 0: MUST(cu.cuStreamSynchronize(s)); break;
+  case 1: MUST(cu.cuCtxSynchronize()); break;
+  case 2: MUST(cu.cuEventSynchronize(e)); break;
+  case 3:
+    for (int r; (r = cu.cuEventQuery(e));) { MUST(r != 600); nap(1000); }
+    break;
+  case 4:
+    for (int r; (r = cu.cuStreamQuery(s));) { MUST(r != 600); nap(1000); }
+    break;
+  case 5:
+    MUST(cu.cuMemcpyDtoHAsync(&v, p, 8, s));
+    expect("copied", v, want);
+    break;
+  case 6: MUST(cu.cuMemFree(word())); break;
+  case 7:
+    __atomic_store_n(&noticed, ~want, __ATOMIC_RELAXED);
+    MUST(host_func(s, notice, (void *)p));
+    while (__atomic_load_n(&noticed, __ATOMIC_ACQUIRE) != want) nap(1000);
+    break;
+  case 8: /* without a call that the library could see */
+    while (__atomic_load_n((uint64_t *)p, __ATOMIC_ACQUIRE) != want) nap(1000);
+    break;
+  case 9:
+    MUST(cu.cuStreamWaitEvent(NULL, e, 0));
+    expect("copied after an event", read_word(p), want);
+    break;
+  }
+  MUST(cu.cuStreamSynchronize(s));
+  MUST(cu.cuEventDestroy(e));
+}
+/* What comes on one stream waits for what is on another. */
+static void follow(void *later, void *earlier, void *event) {
+  MUST(cu.cuEventRecord(event, earlier));
+  MUST(cu.cuStreamWaitEvent(later, event, 0));
+}
+static void requests(int n, long gap_ns) {
+  void *s, *t, *e;
+  ptr p = word(), q;
+  uint64_t want = 0, zero = 0;
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(cu.cuEventCreate(&e, 2));
+  for (int i = 0; i < n; i++) {
+    if (i % 3 == 1) MUST(cu.cuMemcpyHtoDAsync(p + 8, &zero, 8, s)); /* a request may begin with a copy */
+    for (int k = 0; k < 12; k++) {
+      bool other = i % 4 == 3 && k % 5 == 4; /* on another stream, ordered by events */
+      if (other) follow(t, s, e);
+      MUST(put(p, (uint64_t)k % 10, other ? t : s));
+      if (other) follow(s, t, e);
+      if (k == 6) {
+        MUST(cu.cuMemAllocAsync(&q, 64, s));
+        MUST(cu.cuMemcpyDtoDAsync(q, p, 8, s));
+        MUST(cu.cuMemFreeAsync(q, s));
+      }
+      want = want * 10 + (uint64_t)k % 10;
+      nap(gap_ns);
+    }
+    wait_in_some_way(i % WAYS, s, p, want);
+    expect("request", *(uint64_t *)p, want);
+    MUST(cu.cuStreamSynchronize(t));
+    if (i % 10 == 9) printf("at %d\n", i), fflush(stdout);
+  }
+  MUST(cu.cuStreamDestroy(s));
+  MUST(cu.cuStreamDestroy(t));
+}
+
+/* Alike requests, as many as it takes. */
+static void alike(int n, long gap_ns) {
+  void *s;
+  ptr p = word();
+  MUST(cu.cuStreamCreate(&s, 1));
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < 24; k++) {
+      MUST(put(p, (uint64_t)k % 10, s));
+      nap(gap_ns);
+    }
+    MUST(cu.cuStreamSynchronize(s));
+    if (i % 10 == 9) printf("at %d\n", i), fflush(stdout);
+  }
+}
+
+/* Forks, and in the end exits, in the middle of a request. */
+static void ends(void) {
+  void *s;
+  ptr p = word();
+  uint64_t want = 0;
+  int status = -1;
+  MUST(cu.cuStreamCreate(&s, 1));
+  for (int i = 0; i < 5; i++) {
+    for (int k = 0; k < 5; k++) {
+      MUST(put(p, (uint64_t)k, s));
+      want = want * 10 + (uint64_t)k;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+      burst(7);
+      _exit(sum ? 0 : 3);
+    }
+    waitpid(child, &status, 0);
+    expect("the child's end", (uint64_t)status, 0);
+    MUST(put(p, 7, s));
+    want = want * 10 + 7;
+    MUST(cu.cuStreamSynchronize(s));
+    expect("around a fork", *(uint64_t *)p, want);
+  }
+  for (int k = 0; k < 5; k++) MUST(put(p, (uint64_t)k, s));
+}
+
 /* Contexts that are created and destroyed while their work is not known to be done. */
 static void contexts(int n) {
   void *ctx;
@@ -507,9 +631,14 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "chain") == 0) chain(n, argc > 4 ? atol(argv[4]) : 0);
   else if (strcmp(what, "across") == 0) across(n);
   else if (strcmp(what, "unwaited") == 0) unwaited(n);
-  else if (strcmp(what, "own") == 0) own_streams(n);
+  else if (strcmp(what, "crowd") == 0) {
+    for (int i = 0; i < 10; i++) threads(n);
+  } else if (strcmp(what, "own") == 0) own_streams(n);
   else if (strcmp(what, "contexts") == 0) contexts(n);
   else if (strcmp(what, "waits") == 0) waits(n);
+  else if (strcmp(what, "requests") == 0) requests(n, argc > 4 ? atol(argv[4]) : 0);
+  else if (strcmp(what, "alike") == 0) alike(n, argc > 4 ? atol(argv[4]) : 0);
+  else if (strcmp(what, "ends") == 0) ends();
   else if (strcmp(what, "threads") == 0) threads(n);
   else if (strcmp(what, "capture") == 0) capture_beside(n);
   else if (strcmp(what, "scribble") == 0) scribble(n);
@@ -535,6 +664,6 @@ int main(int argc, char **argv) {
   } else return 2;
   uint64_t all, most;
   fakeCounts(&all, &most);
-  printf("ok sum=%llx commands=%llu most=%llu\n", (ptr)sum, (ptr)all, (ptr)most);
+  printf("ok sum=%llx commands=%llu most=%llu stops=%llu\n", (ptr)sum, (ptr)all, (ptr)most, (ptr)fakeStops());
   return 0;
 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of CUDA calls that a program may rely on. Each probe prints a line with "ok" or
 // "WRONG". It runs as it is and under the preload library, with the gate open, held now and
-// then, and with a bound: all runs must print the same. order [rounds]
+// then, with a bound, and with late entry: all runs must print the same. order [rounds]
 #include <atomic>
 #include <cooperative_groups.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime.h>
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #define CHECK(call)                                                        \
@@ -327,7 +330,262 @@ static bool waitsForALaterLaunch() {
   return true;
 }
 
+// A request of many launches on one stream, as programs make them that are bound by their CPU.
+static void manyLaunches(cudaStream_t s, int *p, int n) {
+  for (int i = 0; i < n; i++) addOne<<<64, 256, 0, s>>>(p, N);
+}
+
+static void clear(int *p) {
+  CHECK(cudaMemset(p, 0, N * sizeof(int)));
+  CHECK(cudaDeviceSynchronize());
+}
+
+static bool severalStreams() {
+  cudaStream_t s[4];
+  cudaEvent_t e[4];
+  std::vector<int> got(N);
+  for (int i = 0; i < 4; i++) {
+    CHECK(cudaStreamCreateWithFlags(&s[i], i % 2 ? cudaStreamNonBlocking : cudaStreamDefault));
+    CHECK(cudaEventCreateWithFlags(&e[i], cudaEventDisableTiming));
+  }
+  bool ok = true;
+  for (int round = 0; round < 10; round++) {
+    clear(dev);
+    for (int i = 0; i < 12; i++) { // every stream continues what another one has begun
+      cudaStream_t to = s[i % 4];
+      if (i) CHECK(cudaStreamWaitEvent(to, e[(i - 1) % 4], 0));
+      manyLaunches(to, dev, 8);
+      CHECK(cudaEventRecord(e[i % 4], to));
+    }
+    CHECK(cudaStreamWaitEvent(s[1], e[3], 0));
+    CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s[1]));
+    CHECK(cudaStreamSynchronize(s[1]));
+    ok = ok && all(got.data(), 96);
+  }
+  for (int i = 0; i < 4; i++) {
+    CHECK(cudaEventDestroy(e[i]));
+    CHECK(cudaStreamDestroy(s[i]));
+  }
+  return ok;
+}
+
+// A program that only asks, and never waits, sees its work done.
+static bool queriesSeeTheEnd() {
+  cudaStream_t s;
+  cudaEvent_t e;
+  int *pinned;
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+  CHECK(cudaMallocHost(&pinned, N * sizeof(int)));
+  bool ok = true;
+  for (int round = 0; round < 20; round++) {
+    clear(dev);
+    manyLaunches(s, dev, 40);
+    CHECK(cudaMemcpyAsync(pinned, dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
+    CHECK(cudaEventRecord(e, s));
+    cudaError_t r;
+    while ((r = round % 2 ? cudaStreamQuery(s) : cudaEventQuery(e)) == cudaErrorNotReady) {
+    }
+    CHECK(r);
+    ok = ok && all(pinned, 40);
+  }
+  CHECK(cudaFreeHost(pinned));
+  CHECK(cudaEventDestroy(e));
+  CHECK(cudaStreamDestroy(s));
+  return ok;
+}
+
+// A program that neither asks nor waits by a call, but looks at memory that the device writes.
+static bool memorySeesTheEnd() {
+  cudaStream_t s;
+  volatile int *pinned;
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(cudaMallocHost((void **)&pinned, sizeof(int)));
+  for (int round = 1; round <= 20; round++) {
+    *pinned = -1;
+    clear(dev);
+    manyLaunches(s, dev, 20 + round);
+    CHECK(cudaMemcpyAsync((void *)pinned, dev, sizeof(int), cudaMemcpyDeviceToHost, s));
+    while (*pinned != 20 + round) std::this_thread::yield();
+    CHECK(cudaStreamSynchronize(s));
+  }
+  CHECK(cudaFreeHost((void *)pinned));
+  CHECK(cudaStreamDestroy(s));
+  return true;
+}
+
+// Memory that is allocated and freed in the order of streams is reused in that order.
+static bool asyncAllocReused() {
+  cudaStream_t s, t;
+  cudaEvent_t e;
+  std::vector<int> got(N);
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
+  CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+  bool ok = true;
+  for (int round = 0; round < 20; round++) {
+    int *p, *q;
+    CHECK(cudaMallocAsync(&p, N * sizeof(int), s));
+    slowSet<<<64, 256, 0, s>>>(p, N, 1, 1000);
+    manyLaunches(s, p, 20);
+    CHECK(cudaMemcpyAsync(dev, p, N * sizeof(int), cudaMemcpyDeviceToDevice, s));
+    CHECK(cudaFreeAsync(p, s));
+    CHECK(cudaEventRecord(e, s));
+    CHECK(cudaStreamWaitEvent(t, e, 0));
+    CHECK(cudaMallocAsync(&q, N * sizeof(int), t)); // may be what p was
+    slowSet<<<64, 256, 0, t>>>(q, N, 7, 1000);
+    CHECK(cudaFreeAsync(q, t));
+    CHECK(cudaStreamSynchronize(t));
+    CHECK(cudaMemcpy(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost));
+    ok = ok && all(got.data(), 21);
+  }
+  CHECK(cudaEventDestroy(e));
+  CHECK(cudaStreamDestroy(s));
+  CHECK(cudaStreamDestroy(t));
+  return ok;
+}
+
+// Threads that launch on the same stream and on streams of their own.
+static bool threadsShareAStream() {
+  cudaStream_t s;
+  std::vector<int> got(N);
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  bool ok = true;
+  for (int round = 0; round < 10; round++) {
+    clear(dev);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++) {
+      threads.emplace_back([s, t] {
+        cudaStream_t own;
+        CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+        manyLaunches(s, dev, 25);
+        manyLaunches(own, dev2, 5);
+        CHECK(cudaStreamSynchronize(t % 2 ? s : own));
+        CHECK(cudaStreamDestroy(own));
+      });
+    }
+    for (auto &t : threads) t.join();
+    CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
+    CHECK(cudaStreamSynchronize(s));
+    ok = ok && all(got.data(), 100);
+  }
+  CHECK(cudaStreamDestroy(s));
+  return ok;
+}
+
+// A child that does not use CUDA, forked in the middle of a request, changes nothing.
+static bool forkWithinARequest() {
+  cudaStream_t s;
+  std::vector<int> got(N);
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  bool ok = true;
+  for (int round = 0; round < 5; round++) {
+    clear(dev);
+    manyLaunches(s, dev, 20);
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    manyLaunches(s, dev, 20);
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
+    CHECK(cudaStreamSynchronize(s));
+    ok = ok && status == 0 && all(got.data(), 40);
+  }
+  CHECK(cudaStreamDestroy(s));
+  return ok;
+}
+
+// Frees and allocations in the middle of a request wait for the device.
+static bool freeWithinARequest() {
+  cudaStream_t s;
+  std::vector<int> got(N);
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  bool ok = true;
+  for (int round = 0; round < 10; round++) {
+    int *p;
+    clear(dev);
+    manyLaunches(s, dev, 10);
+    CHECK(cudaMalloc(&p, N * sizeof(int)));
+    manyLaunches(s, dev, 10);
+    CHECK(cudaFree(p));
+    manyLaunches(s, dev, 10);
+    CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
+    CHECK(cudaStreamSynchronize(s));
+    ok = ok && all(got.data(), 30);
+  }
+  CHECK(cudaStreamDestroy(s));
+  return ok;
+}
+
+// More launches than the device's queue takes.
+static bool longRequest() {
+  cudaStream_t s;
+  std::vector<int> got(N);
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  clear(dev);
+  manyLaunches(s, dev, 3000);
+  CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
+  CHECK(cudaStreamSynchronize(s));
+  CHECK(cudaStreamDestroy(s));
+  return all(got.data(), 3000);
+}
+
+// Another process waits for an event of this one. The last probe: from then on the library lets
+// all requests enter at once.
+static bool eventOfAnotherProcess() {
+  int to[2], back[2], status = -1;
+  if (pipe2(to, O_CLOEXEC) || pipe2(back, O_CLOEXEC)) return false; // or the child would keep its own open
+  if (fflush(stdout)) return false;
+  pid_t child = vfork();
+  if (child == 0) {
+    dup2(to[0], 0);
+    dup2(back[1], 1);
+    execl("/proc/self/exe", "order", "waiter", (char *)nullptr);
+    _exit(9);
+  }
+  close(to[0]);
+  close(back[1]);
+  cudaStream_t s;
+  cudaEvent_t e;
+  cudaIpcEventHandle_t handle;
+  char c;
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming | cudaEventInterprocess));
+  CHECK(cudaIpcGetEventHandle(&handle, e));
+  bool ok = write(to[1], &handle, sizeof handle) == sizeof handle && read(back[0], &c, 1) == 1;
+  for (int round = 0; ok && round < 10; round++) {
+    manyLaunches(s, dev, 40);
+    CHECK(cudaEventRecord(e, s));
+    ok = write(to[1], "w", 1) == 1 && read(back[0], &c, 1) == 1; // it has waited
+    ok = ok && cudaEventQuery(e) == cudaSuccess;
+  }
+  close(to[1]);
+  waitpid(child, &status, 0);
+  close(back[0]);
+  CHECK(cudaStreamSynchronize(s));
+  CHECK(cudaEventDestroy(e));
+  CHECK(cudaStreamDestroy(s));
+  return ok && status == 0;
+}
+
+static int waiter() {
+  cudaIpcEventHandle_t handle;
+  cudaEvent_t e;
+  char c;
+  if (read(0, &handle, sizeof handle) != sizeof handle) return 1;
+  CHECK(cudaFree(nullptr));
+  CHECK(cudaIpcOpenEventHandle(&e, handle));
+  if (write(1, "r", 1) != 1) return 1;
+  while (read(0, &c, 1) == 1) {
+    CHECK(cudaEventSynchronize(e));
+    if (write(1, "d", 1) != 1) return 1;
+  }
+  CHECK(cudaEventDestroy(e));
+  return 0;
+}
+
 int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "waiter") == 0) return waiter();
   int rounds = argc > 1 ? atoi(argv[1]) : 1, wrong = 0;
   CHECK(cudaMalloc(&dev, N * sizeof(int)));
   CHECK(cudaMalloc(&dev2, N * sizeof(int)));
@@ -351,9 +609,19 @@ int main(int argc, char **argv) {
       {"graphs, captured as one likes", captureRelaxed},
       {"host function", hostFunctionInOrder},
       {"a kernel that waits for a later launch", waitsForALaterLaunch},
+      {"several streams of one request", severalStreams},
+      {"queries see the end", queriesSeeTheEnd},
+      {"memory sees the end", memorySeesTheEnd},
+      {"asynchronous allocation, reused", asyncAllocReused},
+      {"threads that share a stream", threadsShareAStream},
+      {"a fork within a request", forkWithinARequest},
+      {"allocations and frees within a request", freeWithinARequest},
+      {"a long request", longRequest},
+      {"an event of another process", eventOfAnotherProcess},
   };
   for (int r = 0; r < rounds; r++) {
     for (auto &p : probes) {
+      if (p.probe == eventOfAnotherProcess && r < rounds - 1) continue; // it ends late entry
       bool ok = p.probe();
       if (!ok) wrong++;
       if (r == rounds - 1 || !ok) printf("%-55s %s\n", p.name, ok ? "ok" : "WRONG");
