@@ -16,7 +16,7 @@ type Request struct {
 	Weight  int64    // of the program
 	Command string
 	// Keeper is a command that calls Keep with the folder of the pool, its last argument,
-	// and with descriptor 3.
+	// and with descriptor 3, which it closes to give up the keeper's lock.
 	Keeper []string
 }
 

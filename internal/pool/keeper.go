@@ -15,48 +15,57 @@ var (
 	keepInterval = 2 * time.Second
 )
 
-// Keep keeps the pool in a folder until it has had no member for Linger, and then ends it.
-// If the control daemon exits, Keep returns: the next member starts another one, with
-// another keeper.
+// Keep keeps the pool in a folder until its control daemon has exited or it has had no
+// member for Linger, in which case Keep ends it. Before it returns it calls release, which
+// gives up the lock that Join passed to the keeper, with the pool's lock held: the next
+// member starts another control daemon and another keeper.
 //
 // A member is a 'giveway run' that holds its file, or a client that the server lists: what
 // a program left running counts. The control daemon is asked only if there is no
 // 'giveway run'.
-func Keep(dir string, log *slog.Logger) error {
+func Keep(dir string, release func(), log *slog.Logger) error {
 	p, err := openExisting(dir)
 	if err != nil {
 		return fmt.Errorf("keep the pool in %s: %w", dir, err)
 	}
 	defer p.close()
-	pid := controlPID(p.pipe())
-	if pid == 0 {
-		return fmt.Errorf("keep the pool in %s: it has no control daemon", dir)
-	}
-	control, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return fmt.Errorf("keep the pool in %s: watch process %d: %w", dir, pid, err)
-	}
-	defer unix.Close(control)
-	log.Info("pool is kept", "folder", dir, "control", pid)
-	empty := time.Now()
 	for {
-		if exited(control, keepInterval) || controlPID(p.pipe()) != pid {
+		pid := controlPID(p.pipe())
+		log.Info("pool is kept", "folder", dir, "control", pid)
+		if p.watch(pid, log) {
 			log.Warn("MPS control daemon of the pool has exited; the next member starts another one", "folder", dir, "control", pid)
+		}
+		switch ended, err := p.endUnused(release); {
+		case err != nil:
+			return fmt.Errorf("end the pool in %s: %w", dir, err)
+		case ended:
+			log.Info("pool has ended", "folder", dir)
 			return nil
 		}
-		switch used, err := p.used(); {
-		case err != nil:
-			log.Warn("members of the pool cannot be counted", "folder", dir, "error", err)
+	}
+}
+
+// watch returns when the control daemon has exited, or the pool has had no member for
+// Linger.
+func (p *Pool) watch(pid int, log *slog.Logger) (gone bool) {
+	control, err := unix.PidfdOpen(pid, 0)
+	if pid == 0 || err != nil {
+		return true
+	}
+	defer unix.Close(control)
+	for empty := time.Now(); time.Since(empty) < Linger; {
+		if exited(control, keepInterval) || controlPID(p.pipe()) != pid {
+			return true
+		}
+		used, err := p.used()
+		if err != nil {
+			log.Warn("members of the pool cannot be counted", "folder", p.dir, "error", err)
+		}
+		if used || err != nil {
 			empty = time.Now()
-		case used:
-			empty = time.Now()
-		case time.Since(empty) >= Linger:
-			if ended, err := p.end(); ended || err != nil {
-				log.Info("pool is ended", "folder", dir, "error", err)
-				return err
-			}
 		}
 	}
+	return false
 }
 
 // exited waits until a process has exited, or for that long.
@@ -84,18 +93,22 @@ func (p *Pool) usedLocked() (bool, error) {
 	return len(clients) > 0, err
 }
 
-// end ends the pool if it has no member.
-func (p *Pool) end() (ended bool, err error) {
+// endUnused ends the pool if it has no member, and reports whether it has ended or had
+// ended before. Then it calls release, with the pool's lock held.
+func (p *Pool) endUnused(release func()) (ended bool, err error) {
 	lock, err := p.lock()
 	if err != nil {
 		return false, err
 	}
 	defer lock.Close()
-	if controlPID(p.pipe()) == 0 {
-		return false, nil
+	if controlPID(p.pipe()) != 0 {
+		if used, err := p.usedLocked(); used || err != nil {
+			return false, err
+		}
+		if err := p.quit(); err != nil {
+			return false, err
+		}
 	}
-	if used, err := p.usedLocked(); used || err != nil {
-		return false, err
-	}
-	return true, p.quit()
+	release()
+	return true, nil
 }

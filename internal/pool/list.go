@@ -67,7 +67,10 @@ func List() (all []Status, err error) {
 // EndUnused ends the pools of this user that have no member, and returns how many.
 func EndUnused() (ended int, err error) {
 	err = each(func(p *Pool) error {
-		done, err := p.end()
+		if controlPID(p.pipe()) == 0 {
+			return nil
+		}
+		done, err := p.endUnused(func() {})
 		if done {
 			ended++
 		}

@@ -26,11 +26,15 @@ func TestMain(m *testing.M) {
 	mpstest.RunIfNamed()
 	keepInterval = 10 * time.Millisecond
 	Linger = 100 * time.Millisecond
+	if text := os.Getenv("POOL_TEST_LINGER"); text != "" {
+		Linger, _ = time.ParseDuration(text)
+		keepInterval = time.Millisecond
+	}
 	var err error
 	switch part, _, _ := strings.Cut(os.Getenv("POOL_TEST"), " "); {
 	case len(os.Args) == 3 && os.Args[1] == "keep":
 		unix.CloseOnExec(3)
-		err = Keep(os.Args[2], slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		err = Keep(os.Args[2], func() { unix.Close(3) }, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	case part == "join":
 		err = joiner()
 	default:
@@ -205,6 +209,29 @@ func TestKilledMemberLeavesNothing(t *testing.T) {
 		t.Error("the pool was ended under a client")
 	}
 	j.stdin.Close() // the program ends
+	b.wait("the end of the pool", func() bool { return b.control() == 0 && !b.kept() })
+}
+
+// TestJoinWhilePoolEnds checks that a program which joins while the pool is being ended is
+// in a pool nevertheless, and that the pool has a keeper.
+func TestJoinWhilePoolEnds(t *testing.T) {
+	b := newTestbed(t)
+	t.Setenv("POOL_TEST_LINGER", "1ms")
+	controls := map[int]bool{}
+	for range 25 {
+		j := b.start(1)
+		if !strings.HasPrefix(j.says, "inside ") {
+			t.Fatalf("got %q: %s", j.says, j.errs)
+		}
+		if !b.kept() {
+			t.Fatal("the pool of a program that runs has no keeper")
+		}
+		controls[b.control()] = true
+		if err := j.end(); err != nil {
+			t.Fatalf("%v: %s", err, j.errs)
+		}
+	}
+	t.Logf("%d control daemons for 25 programs", len(controls))
 	b.wait("the end of the pool", func() bool { return b.control() == 0 && !b.kept() })
 }
 
