@@ -77,6 +77,9 @@ func (s *Scheduler) request(d *device, q *Queue, ev *Event) {
 }
 
 func (s *Scheduler) countRequest(q *Queue, ev *Event) {
+	if ev.Kind == RequestFinished && ev.Duration > 0 {
+		q.pace.finished(s.now, ev.Duration)
+	}
 	switch {
 	case ev.Kind == RequestStarted && q.OpenRequests < math.MaxUint32:
 		q.OpenRequests++
@@ -191,6 +194,7 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 	}
 	if !q.Measured {
 		q.Measured, q.Served = true, max(q.Served, total)
+		q.floor = floorMark{s.now, q.Served} // an estimate is no share
 	} else if total > q.lastMeasured {
 		more := min(total-q.lastMeasured, a.runnableFor)
 		q.Served += more

@@ -1,12 +1,18 @@
 package sched
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The floor gives every ready queue a small share of its device, whatever the
 // policy decides, so that strict policies are safe to use. A queue that has had
 // less than its share for a while gets a floor turn: it runs beside the queues
-// that the policy granted, with the device's default slice. Paused queues and
-// queues of class Idle have no floor.
+// that the policy granted. Paused queues and queues of class Idle have no floor.
+//
+// On a device with slices the queue gets its turn in one piece: its slice is as
+// long as the turn. It then makes more progress than in many short slices, and of
+// all the requests of an online process that never rests only one is delayed.
 
 // floorMark is the time and the service of a queue when the floor last found
 // that it had its share.
@@ -19,8 +25,16 @@ type floorMark struct {
 type floorTurn struct {
 	queue  QueueID // zero if there is no turn
 	began  Time
+	length time.Duration // device time that the turn gives
+	period time.Duration // from one turn of the queue to the next
 	target time.Duration // the turn ends when the queue's Served will reach this
 	rest   Time          // no turn begins before this, so that the floor never takes most of the device
+
+	// On a device with slices:
+	slice  time.Duration // of the queue; zero: the device's default
+	others time.Duration // longest slice of the other queues during the turn; zero: the turn is not in one piece
+	entry  time.Duration // how long those let the queue wait
+	runs   Time          // since when the queue runs with this slice; zero: not yet
 
 	// No queue can be starving before due, so the queues are not searched until
 	// then, unless withFloor has fallen below three quarters: with fewer queues
@@ -30,7 +44,16 @@ type floorTurn struct {
 }
 
 const (
-	floorStretch = 8   // a turn ends after this many times FloorTurn, even if other queues took most of it
+	floorTurnShared = 50 * time.Millisecond // default length of a turn on a device without slices
+	floorTurnSliced = 20 * time.Millisecond // the same with slices, in one piece
+	floorLongest    = 50 * time.Millisecond // longest piece, for a queue whose commands are long
+	floorEntry      = 20 * time.Millisecond // how long the slices of the other queues may be together
+
+	// floorWindow is the time within which every queue gets its share. Turns are
+	// at most four fifths of it apart.
+	floorWindow = 5 * time.Second
+
+	floorStretch = 8   // a turn ends after this many times its length, even if other queues took most of it
 	floorYield   = 0.9 // part of a turn that is service: starting and stopping the queue takes the rest
 	floorRest    = 1   // a turn is followed by a rest of this many times its length
 
@@ -53,7 +76,7 @@ func (s *Scheduler) floorGrant(d *device) QueueID {
 		if worst := s.starving(d); worst != nil && s.now < turn.rest {
 			turn.due = turn.rest
 		} else if worst != nil {
-			turn.queue, turn.began, turn.target = worst.ID, s.now, worst.Served+s.cfg.FloorTurn
+			s.beginFloorTurn(d, worst)
 		}
 	}
 	if turn.queue == 0 {
@@ -61,9 +84,131 @@ func (s *Scheduler) floorGrant(d *device) QueueID {
 		return 0
 	}
 	i, _ := d.index(turn.queue)
-	left := max(turn.target-d.queues[i].Served-d.queues[i].committed(d), time.Millisecond)
-	d.wake = min(d.wake, s.now.Add(left), turn.began.Add(floorStretch*s.cfg.FloorTurn))
+	q := &d.queues[i]
+	if turn.runs == 0 && q.State == Running && q.act.id == 0 && q.Slice == turn.slice {
+		turn.runs = s.now
+	}
+	missing := turn.target - q.Served - q.committed(d)
+	d.wake = min(d.wake, s.now.Add(max(missing, time.Millisecond)), turn.began.Add(floorStretch*turn.length))
+	if end, _ := turn.pieceEnd(d, q, missing); end > s.now {
+		d.wake = min(d.wake, end)
+	}
 	return turn.queue
+}
+
+// beginFloorTurn begins the turn of q.
+func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
+	share := s.floorShare(d)
+	length := s.floorLength(d, q, share)
+	d.floor = floorTurn{
+		queue: q.ID, began: s.now, length: length, period: floorPeriod(length, share), target: q.Served + length,
+		rest: d.floor.rest, due: d.floor.due, withFloor: d.floor.withFloor,
+	}
+	q.OnFloor = true
+	if !d.Sliced() || q.Can&CanSlice == 0 {
+		return
+	}
+	turn := &d.floor
+	if length > d.Slice {
+		turn.slice = length
+	}
+	turn.others = max(floorEntry/time.Duration(max(d.ready-1, 1)), d.Slice)
+	for i := range d.queues {
+		if o := &d.queues[i]; o != q && o.mayRun() && o.act.epoch == s.epoch {
+			turn.entry += min(max(o.act.want.Slice, d.Slice), turn.others)
+		}
+	}
+}
+
+// floorShare returns the share of each queue. With many ready queues even a fair
+// share is smaller than cfg.Floor.
+func (s *Scheduler) floorShare(d *device) float64 {
+	return min(s.cfg.Floor, floorMax/float64(max(d.withFloor, 1)))
+}
+
+// floorPeriod returns how long after the begin of a turn the next one is due.
+func floorPeriod(length time.Duration, share float64) time.Duration {
+	return time.Duration(floorYield * float64(length) / share)
+}
+
+// floorLength returns the length of a floor turn of q. On a device with slices it is
+// longer if the commands of q are long, so that q finishes one, and shorter if an
+// online process could not bear the delay.
+func (s *Scheduler) floorLength(d *device, q *Queue, share float64) time.Duration {
+	onePiece := d.Sliced() && q.Can&CanSlice != 0
+	length := s.cfg.FloorTurn
+	switch {
+	case length == 0 && onePiece:
+		length = min(max(floorTurnSliced, q.act.drain.perCommand+d.Slice), floorLongest)
+	case length == 0:
+		length = floorTurnShared
+	}
+	if !onePiece {
+		return length
+	}
+	length = min(length, time.Duration(share*float64(floorWindow)*4/5))
+	for i := range d.queues {
+		if o := &d.queues[i]; o.Attr.Class == Online && o.mayRun() {
+			length = min(length, o.bearable(floorPeriod(length, share), d.Slice, s.now))
+		}
+	}
+	return max(length, d.Slice)
+}
+
+// bearable returns how long requests of an online queue may be delayed once in a period.
+//
+//   - The SLO leaves some time, by which a request may be late. If that is less than the
+//     shortest piece, some requests miss the SLO, and they are fewest with long pieces.
+//   - Of few requests one would be more than one in a hundred. Then it is an eighth of
+//     what a request takes.
+func (q *Queue) bearable(period, shortest time.Duration, now Time) time.Duration {
+	most, p := time.Duration(math.MaxInt64), &q.pace
+	if q.Attr.SLO > 0 {
+		left := q.Attr.SLO / 2
+		if p.took > 0 {
+			left = (q.Attr.SLO - p.took) * 3 / 4
+		}
+		if left >= shortest {
+			most = left
+		}
+	}
+	if p.took > 0 && max(p.every, now.Sub(p.last)) > period/100 {
+		most = min(most, p.took/8)
+	}
+	return most
+}
+
+// requestPace is how often requests of a queue finish and how long they take, averaged
+// over the last ones; took is zero if none was reported.
+type requestPace struct {
+	last        Time
+	every, took time.Duration
+}
+
+func (p *requestPace) finished(now Time, took time.Duration) {
+	if p.took == 0 {
+		p.last, p.took = now, took
+		return
+	}
+	p.every += (now.Sub(p.last) - p.every) / 8
+	p.took = max(p.took+(took-p.took)/8, 1)
+	p.last = now
+}
+
+// pieceEnd returns when the queue has had its turn in one piece; Never if the turn is not
+// in one piece. Later the queue might begin a second piece. It is certain if the hardware
+// was seen to be in the piece, of which missing was left then.
+func (t *floorTurn) pieceEnd(d *device, q *Queue, missing time.Duration) (end Time, certain bool) {
+	if t.others == 0 || t.runs == 0 {
+		return Never, false
+	}
+	end = t.runs.Add(t.entry + t.length - d.Slice/2)
+	if q.Measured && q.MeasuredAt > t.runs && t.length-missing >= time.Millisecond {
+		if seen := q.MeasuredAt.Add(max(missing, 0)); seen <= end {
+			return seen, true
+		}
+	}
+	return end, false
 }
 
 // floorTurnOver reports whether the current turn is over, and starts the rest.
@@ -73,14 +218,21 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 	i, ok := d.index(turn.queue)
 	if ok {
 		q := &d.queues[i]
-		limit := floorStretch * s.cfg.FloorTurn
+		limit := floorStretch * turn.length
 		if !q.Ready() {
-			limit = s.cfg.FloorTurn // the queue may be between two requests
+			limit = turn.length // the queue may be between two requests
 		}
-		if !exemptFromFloor(q) && q.Served+q.committed(d) < turn.target && took < limit {
+		missing := turn.target - q.Served - q.committed(d)
+		end, certain := turn.pieceEnd(d, q, missing)
+		enough := missing <= 0 || s.now >= end && (certain || missing <= turn.length/2 || !q.Measured)
+		if !exemptFromFloor(q) && !enough && took < limit {
 			return false
 		}
 		q.floor = floorMark{turn.began, q.Served} // counting from began, turns start one period apart
+		if enough && missing > 0 && !certain && q.Measured {
+			// The next turn is earlier by as much as this one was too short.
+			q.floor.at -= Time(float64(turn.period) * float64(missing) / float64(turn.length))
+		}
 	}
 	turn.rest, turn.due = s.now.Add(floorRest*took), s.now
 	return true
@@ -89,27 +241,27 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 // starving returns the queue that has waited longest for its share, or nil, and
 // sets the time of the next search.
 func (s *Scheduler) starving(d *device) (worst *Queue) {
-	// With many ready queues even a fair share is smaller than cfg.Floor.
-	share := min(s.cfg.Floor, floorMax/float64(max(d.withFloor, 1)))
-	period := time.Duration(floorYield * float64(s.cfg.FloorTurn) / share)
+	share := s.floorShare(d)
 	turn := &d.floor
 	turn.withFloor, turn.due = d.withFloor, Never
 	for i := range d.queues {
 		q := &d.queues[i]
 		if !hasFloor(q) {
+			q.OnFloor = false
 			continue
 		}
+		period := floorPeriod(s.floorLength(d, q, share), share)
 		if s.fullyGranted(d, q) {
 			// The plan grants q all that the floor could. If q has used
 			// little, it needed little: without counters q counts as ready
 			// even when it is idle.
-			q.floor = floorMark{s.now, q.Served}
+			q.floor, q.OnFloor = floorMark{s.now, q.Served}, false
 			turn.due = min(turn.due, s.now.Add(period))
 			continue
 		}
 		elapsed := s.now.Sub(q.floor.at)
 		if elapsed >= period && float64(q.Served-q.floor.served) >= share*float64(elapsed) {
-			q.floor, elapsed = floorMark{s.now, q.Served}, 0
+			q.floor, q.OnFloor, elapsed = floorMark{s.now, q.Served}, false, 0
 		}
 		if elapsed < period {
 			turn.due = min(turn.due, q.floor.at.Add(period))

@@ -93,3 +93,125 @@ func TestNoFloorTurnForAQueueThatHasItsShare(t *testing.T) {
 		t.Errorf("got %d actions in a minute, want the slice alone: %v", len(all), all)
 	}
 }
+
+// TestFloorPiece checks how long a floor turn is on a device with slices: one piece that is
+// long enough for the commands of the queue, and that the online process can bear.
+func TestFloorPiece(t *testing.T) {
+	const slice = 2 * ms
+	finished := func(every, took time.Duration) func(sched.Time) []sched.Event {
+		next := sched.Time(0)
+		return func(now sched.Time) (events []sched.Event) {
+			for ; next <= now; next = next.Add(every) {
+				events = append(events, sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: took})
+			}
+			return events
+		}
+	}
+	completed := func(each time.Duration) func(sched.Time) []sched.Event {
+		return func(now sched.Time) []sched.Event {
+			n := uint64(min(now, sched.Time(time.Second)) / sched.Time(each))
+			return []sched.Event{
+				{Kind: sched.DeviceTimeMeasured, Queue: 2, Duration: min(time.Duration(now), time.Second)},
+				{Kind: sched.Progressed, Queue: 2, Counters: sched.Counters{Submitted: n + 9, Launched: n + 9, Completed: n}},
+			}
+		}
+	}
+	nothing := func(sched.Time) []sched.Event { return nil }
+	for _, tt := range []struct {
+		name   string
+		slo    time.Duration
+		cfg    sched.Config
+		events func(sched.Time) []sched.Event
+		want   time.Duration
+	}{
+		{"of the default length", 0, sched.Config{}, nothing, 20 * ms},
+		{"of the configured length", 0, sched.Config{FloorTurn: 35 * ms}, nothing, 35 * ms},
+		{"within an SLO", 16 * ms, sched.Config{}, nothing, 8 * ms},
+		{"within what the requests leave of an SLO", 16 * ms, sched.Config{}, finished(9*ms, 8*ms), 6 * ms},
+		{"long, if no piece keeps the SLO", 3 * ms, sched.Config{}, finished(2*ms, 2*ms), 20 * ms},
+		{"long, if one of hundreds of requests is late", 0, sched.Config{}, finished(2*ms, 2*ms), 20 * ms},
+		{"short, if requests are rare", 0, sched.Config{}, finished(40*ms, 40*ms), 5 * ms},
+		{"not shorter than a slice, which is the device's own", 0, sched.Config{}, finished(12*ms, 12*ms), 0},
+		{"long enough for a command", 0, sched.Config{}, completed(30 * ms), 32 * ms},
+		{"not too long for a command", 0, sched.Config{}, completed(200 * ms), 50 * ms},
+		{"short enough to reach a small share in time", 0, sched.Config{Floor: 0.002}, nothing, 8 * ms},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := firstPiece(tt.cfg, slice, tt.slo, tt.events); got != tt.want {
+				t.Errorf("got a slice of %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// grantOneAfterASecond is a policy that grants all queues, and after a second queue 1 alone.
+type grantOneAfterASecond struct{}
+
+func (grantOneAfterASecond) Plan(v *sched.View) sched.Plan {
+	if v.Now < sched.Time(time.Second) {
+		return grants(1, 2)
+	}
+	return grants(1)
+}
+
+// firstPiece returns the slice of queue 2 in its first floor turn, beside the online queue 1.
+// Actions take no time.
+func firstPiece(cfg sched.Config, slice, slo time.Duration, facts func(sched.Time) []sched.Event) time.Duration {
+	s := sched.New(cfg, sched.PolicyChoice{Make: func() sched.Policy { return grantOneAfterASecond{} }})
+	can := sched.CanInterrupt | sched.CanSlice
+	events := []sched.Event{
+		{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: slice, MinSharedSlice: 200 * time.Microsecond}},
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: can, Attr: sched.Attr{Class: sched.Online, SLO: slo}},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: can, Attr: sched.Attr{Class: sched.Batch}},
+	}
+	for now := sched.Time(0); now < sched.Time(20*time.Second); {
+		actions, _ := s.Step(now, append(events, facts(now)...))
+		events = nil
+		for _, a := range actions {
+			if a.Queue == 2 && a.Verb == sched.SetSlice {
+				return a.Slice
+			}
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+		}
+		if len(actions) == 0 {
+			now = now.Add(ms)
+		}
+	}
+	return 0
+}
+
+// TestOnFloor checks that a queue is reported to live on the floor from its first floor turn
+// until the policy gives it its share.
+func TestOnFloor(t *testing.T) {
+	p := plans{"": grants(1)}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+	events := []sched.Event{
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanInterrupt},
+	}
+	now := sched.Time(0)
+	run := func(d time.Duration) bool {
+		for end := now.Add(d); now < end; now = now.Add(ms) {
+			actions, _ := s.Step(now, events)
+			events = events[:0]
+			for _, a := range actions {
+				events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			}
+		}
+		if queueOf(s, 1).OnFloor {
+			t.Errorf("at %v: the granted queue is on the floor", time.Duration(now))
+		}
+		return queueOf(s, 2).OnFloor
+	}
+	if run(2 * time.Second) {
+		t.Error("on the floor before the first floor turn")
+	}
+	if !run(time.Second) || !run(10*time.Second) {
+		t.Error("not on the floor, although the policy never grants the queue")
+	}
+	p[""] = grants(1, 2)
+	events = append(events, sched.Event{Kind: sched.PlanOffered})
+	if run(5 * time.Second) {
+		t.Error("on the floor, although the policy grants the queue")
+	}
+}

@@ -110,11 +110,14 @@ func (s *Scheduler) reconcile(d *device, useDefaults bool) {
 		q := &d.queues[i]
 		want, run := &q.act.want, q.act.epoch == s.epoch
 		switch {
-		case useDefaults || q.ID == onFloor:
+		case useDefaults:
 			want, run = &deviceDefaults, true
-		case onFloor != 0 && want.Slice > d.Slice:
-			// Beside queues with long slices the floor turn would be too little.
-			shorter := Grant{Queue: want.Queue, Bound: want.Bound}
+		case q.ID == onFloor:
+			onFloorGrant := Grant{Slice: d.floor.slice}
+			want, run = &onFloorGrant, true
+		case onFloor != 0 && want.Slice > max(d.floor.others, d.Slice):
+			// Behind longer slices the queue would wait too long for its floor turn.
+			shorter := Grant{Queue: want.Queue, Slice: d.floor.others, Bound: want.Bound}
 			want = &shorter
 		}
 		if q.Attr.Paused && !s.shuttingDown {

@@ -17,7 +17,9 @@ type Config struct {
 	// 0.02. Negative means no floor; then a policy that holds a ready queue
 	// longer than StallLimit is overruled.
 	Floor float64
-	// FloorTurn is the length of a floor turn. Zero means 50 ms.
+	// FloorTurn is the device time that a floor turn gives. Zero means 50 ms, and on a
+	// device with slices 20 ms, or more if the commands of the queue are long. With
+	// slices it is less where an online process could not bear the delay.
 	FloorTurn time.Duration
 }
 
@@ -29,9 +31,7 @@ func (c Config) withDefaults() Config {
 		c.Floor = 0.02
 	}
 	c.Floor = min(max(c.Floor, 0), floorMax)
-	if c.FloorTurn <= 0 {
-		c.FloorTurn = 50 * time.Millisecond
-	}
+	c.FloorTurn = max(c.FloorTurn, 0)
 	return c
 }
 

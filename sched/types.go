@@ -159,11 +159,13 @@ type Queue struct {
 	RequestSince  Time          // when the oldest of those started; zero if there is none
 	Can           Ability       // abilities, without those that proved unsupported
 	State         State
+	OnFloor       bool   // its device time comes from floor turns: the policy gives it less than its share
 	Measured      bool   // Served is measured by the hardware, not estimated by the scheduler
 	Visits        Visits // as the hardware last measured them
 
 	act          actionState   // pending action and retries: reconcile.go
 	floor        floorMark     // recent service: floor.go
+	pace         requestPace   // of its requests: floor.go
 	heldSince    Time          // since when the ready queue has not been granted; Never if it is
 	readyMark    uint64        // Submitted when ReadySince was set
 	requests     []Time        // when the open requests started, the oldest first; at most maxRequestTimes
