@@ -172,6 +172,7 @@ type Queue struct {
 	VendorSlice time.Duration `json:"found_ns,omitempty"`   // the slice that the queue was found with
 	Served      time.Duration `json:"served_ns"`            // device time
 	Measured    bool          `json:"measured,omitempty"`   // the hardware measured it; otherwise it is estimated
+	OnFloor     bool          `json:"on_floor,omitempty"`   // the policy gives it less than the floor, which gives it the rest
 	Shared      string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
 	Pool        string        `json:"pool,omitempty"`       // the label of the pool that the queue is
 	KFDQueues   int           `json:"kfd_queues,omitempty"` // number of AMD hardware queues that it stands for
@@ -301,6 +302,17 @@ type Device struct {
 	Model   string `json:"model"`
 	Backend string `json:"backend"`
 	Trace   bool   `json:"trace"` // the hardware's context-switch trace is read
+	// Switching is what the trace says of context switches; nil: nothing.
+	Switching *Switching `json:"switching,omitempty"`
+}
+
+// Switching is the time that a device loses in context switches: no process makes progress
+// in it.
+type Switching struct {
+	Lost     time.Duration `json:"lost_ns"`    // since the daemon was started
+	Switches uint64        `json:"switches"`   // the same
+	Share    float64       `json:"share"`      // part of the last second that was lost
+	Rate     float64       `json:"per_second"` // switches in the last second
 }
 
 // Check is the result of one check of this machine, for giveway doctor.

@@ -54,7 +54,7 @@ var processes = []api.Process{
 		PID: 4711, User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2"),
 		Queues: []api.Queue{
 			{ID: 3, Device: "GPU-b", Index: 1, State: "stopped", Can: []string{"interrupt"}, Slice: 200 * time.Microsecond, Served: 4 * time.Second},
-			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour},
+			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour, OnFloor: true},
 			{ID: 4, Device: "GPU-b", Index: 1, State: "running", Can: []string{"slice"}, Slice: time.Millisecond, Served: 500 * time.Millisecond, Measured: true},
 		},
 	},
@@ -128,7 +128,10 @@ func (n *daemonNode) Restore(server.Caller) error                               
 func (n *daemonNode) Status() api.Status {
 	return api.Status{
 		Version: "v1", PID: 99, Uptime: 3 * time.Hour, Policy: api.Policy{Name: "giveway"},
-		Devices: []api.Device{{ID: "GPU-a", Model: "H200", Backend: "nvidia", Trace: true}},
+		Devices: []api.Device{
+			{ID: "GPU-a", Model: "H200", Backend: "nvidia", Trace: true, Switching: &api.Switching{Lost: time.Minute, Switches: 1000, Share: 0.049, Rate: 780}},
+			{ID: "GPU-b", Index: 1, Model: "H200", Backend: "nvidia", Trace: true, Switching: &api.Switching{Share: 0.009, Rate: 90}},
+		},
 		Checks: []api.Check{
 			{Name: "driver", OK: true, Detail: "version 580"},
 			{Name: "bpf", Detail: "not permitted", Fix: "run the daemon as root"},

@@ -62,6 +62,14 @@ func localStatus(why error, user bool) api.Status {
 	return st
 }
 
+// deviceName returns the name of a device as messages have it.
+func deviceName(d api.Device) string {
+	if d.Index < 0 {
+		return printable(d.ID)
+	}
+	return fmt.Sprintf("GPU %d", d.Index)
+}
+
 // statusText returns a status as doctor prints it.
 func statusText(st api.Status) string {
 	var b strings.Builder
@@ -74,11 +82,7 @@ func statusText(st api.Status) string {
 		if d.Trace {
 			times = "device times are measured (context-switch trace)"
 		}
-		name := fmt.Sprintf("GPU %d", d.Index)
-		if d.Index < 0 {
-			name = printable(d.ID)
-		}
-		t.Add("", name, fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, times))
+		t.Add("", deviceName(d), fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, times))
 	}
 	for _, c := range st.Checks {
 		mark := "ok"

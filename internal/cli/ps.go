@@ -30,7 +30,8 @@ narrow terminal, or COLUMNS, leaves out columns and shortens text; --wide shows 
 
   CLASS       and its source: default, backend, rule, run, hint or set
   GPU         the index of the device, or the runtime if the device is not known
-  STATE       running, stopping, stopped, starting; paused by 'giveway pause'
+  STATE       running, stopping, stopped, starting; paused by 'giveway pause'; floor if
+              the process gets no more than the share that every process is guaranteed
   SLICE       the time slice; in brackets if it is as the process was found
   GPU TIME    device time; after a ~ if it is estimated
   CAN         what can be done to the process: hold, deactivate, interrupt, slice, bound
@@ -38,14 +39,21 @@ narrow terminal, or COLUMNS, leaves out columns and shortens text; --wide shows 
   PID         indented below an MPS server: a member of its pool, or a client
   REQUESTS    with --wide, if they are known: how long the last ones took, P50 and P99
   LATE ENTRY  with --wide: requests that entered late, wrong guesses among them, and the
-              time that was left to other processes`,
+              time that was left to other processes
+
+A line below the table says what part of the last second a GPU lost in context switches,
+in which no process makes progress, if it was more than 1 %.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := client.New("").Processes(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return show(cmd, all, processesText(all, wide, terminalWidth(cmd.OutOrStdout())))
+			text := processesText(all, wide, terminalWidth(cmd.OutOrStdout()))
+			if st, err := client.New("").Status(cmd.Context()); err == nil && len(all) > 0 {
+				text += switchingText(st.Devices)
+			}
+			return show(cmd, all, text)
 		},
 	}
 	addJSON(cmd, printJSON)
@@ -122,6 +130,18 @@ func pidText(p *api.Process) string {
 		return fmt.Sprintf("  %d", p.PID)
 	}
 	return strconv.Itoa(p.PID)
+}
+
+// switchingText returns a line for each device that lost more than 1 % of the last second in
+// context switches.
+func switchingText(devices []api.Device) string {
+	var b strings.Builder
+	for _, d := range devices {
+		if s := d.Switching; s != nil && s.Share > 0.01 {
+			fmt.Fprintf(&b, "%s lost %.1f %% of the last second in %.0f context switches.\n", deviceName(d), 100*s.Share, s.Rate)
+		}
+	}
+	return b.String()
 }
 
 // column is a column of a table: its head, then a cell for each row.
@@ -248,12 +268,13 @@ func useOf(queues []api.Queue, paused bool) use {
 		u.gpu = printable(queues[0].Device)
 	}
 	var served time.Duration
-	native, measured := 0, true
+	native, measured, onFloor := 0, true, false
 	var states, slicesOf, can []string
 	for _, q := range queues {
 		served += q.Served
 		native += q.KFDQueues
 		measured = measured && q.Measured
+		onFloor = onFloor || q.OnFloor
 		states = include(states, q.State)
 		slicesOf = include(slicesOf, sliceText(q))
 		can = include(can, q.Can...)
@@ -271,8 +292,11 @@ func useOf(queues []api.Queue, paused bool) use {
 		can = include(can, fmt.Sprintf("(%d queues)", native))
 	}
 	u.state, u.slice, u.time = strings.Join(states, ","), strings.Join(slicesOf, ","), longTime(served)
-	if paused {
+	switch {
+	case paused:
 		u.state = "paused"
+	case onFloor:
+		u.state = "floor"
 	}
 	if !measured {
 		u.time = "~" + u.time

@@ -97,6 +97,7 @@ type device struct {
 	policy api.Policy // its own; without a name it has the daemon's
 	// backgroundUntil is until when it counts as having batch or idle work: see late.go.
 	backgroundUntil sched.Time
+	switching       switchMeter
 }
 
 // settleTime is how long the daemon waits for all changes to be undone, when it ends or

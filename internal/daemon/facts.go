@@ -17,7 +17,8 @@ type facts struct {
 	reports []report
 	events  []sched.Event
 	changed []*process // whose attributes changed by a hint
-	again   int        // turns in a row that took in hints: see takeIn
+	lost    []deviceLoss
+	again   int // turns in a row that took in hints: see takeIn
 }
 
 // maxAgain is how many turns in a row follow each other at once because of hints. A process
@@ -47,7 +48,8 @@ const (
 func (f *facts) reset() {
 	clear(f.reports) // do not keep processes
 	clear(f.changed)
-	f.reports, f.events, f.changed = f.reports[:0], f.events[:0], f.changed[:0]
+	clear(f.lost)
+	f.reports, f.events, f.changed, f.lost = f.reports[:0], f.events[:0], f.changed[:0], f.lost[:0]
 }
 
 // takeIn applies what was reported and appends it to buf. Attributes are read last, so that
@@ -78,6 +80,11 @@ func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 	}
 	for _, p := range f.changed {
 		buf = p.appendAttrs(buf)
+	}
+	for _, l := range f.lost {
+		if dev := f.d.devices[l.device.Info().Device.ID]; dev != nil {
+			dev.switching.update(f.d.Now(), l.lost, l.switches)
+		}
 	}
 	if f.again++; len(f.changed) == 0 {
 		f.again = 0
@@ -141,6 +148,11 @@ func (f *facts) note(p hal.Process, r report) {
 // DeviceTime implements hal.Facts.
 func (f *facts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
 	f.events = append(f.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.ID(), Duration: total, Visits: visits})
+}
+
+// Switching implements hal.Facts.
+func (f *facts) Switching(d hal.Device, lost time.Duration, switches uint64) {
+	f.lost = append(f.lost, deviceLoss{d, lost, switches})
 }
 
 // Progress implements hal.Facts.

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"testing"
+	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
@@ -56,5 +58,45 @@ func TestHintsWithoutEndDoNotKeepTheLoopAwake(t *testing.T) {
 	}
 	if turn(0) || !turn(7) {
 		t.Error("after a turn without hints, a hint does not make backends be polled again")
+	}
+}
+
+// TestSwitchingPerSecond checks that what a device loses in context switches is shown in all
+// and for the last second, and that counts which decrease are no loss.
+func TestSwitchingPerSecond(t *testing.T) {
+	var m switchMeter
+	if got := m.describe(); got != nil {
+		t.Errorf("before the first report: got %+v, want nothing", got)
+	}
+	second := sched.Time(time.Second)
+	for _, tt := range []struct {
+		at   sched.Time
+		lost time.Duration
+		n    uint64
+		want api.Switching
+	}{
+		{10 * second, 5 * time.Second, 900, api.Switching{Lost: 5 * time.Second, Switches: 900}},
+		{10*second + second/2, 5100 * time.Millisecond, 1000, api.Switching{Lost: 5100 * time.Millisecond, Switches: 1000}},
+		{12 * second, 5500 * time.Millisecond, 2900, api.Switching{Lost: 5500 * time.Millisecond, Switches: 2900, Share: 0.25, Rate: 1000}},
+		{12*second + 1, time.Second, 10, api.Switching{Lost: time.Second, Switches: 10, Share: 0.25, Rate: 1000}}, // the trace was opened again
+		{13*second + 1, time.Second, 10, api.Switching{Lost: time.Second, Switches: 10}},
+	} {
+		m.update(tt.at, tt.lost, tt.n)
+		if got := m.describe(); *got != tt.want {
+			t.Errorf("at %v: got %+v, want %+v", time.Duration(tt.at), *got, tt.want)
+		}
+	}
+}
+
+// TestSwitchingIsShown checks that a backend's report reaches the status.
+func TestSwitchingIsShown(t *testing.T) {
+	d := newTestDaemon()
+	dev := fakeDevice{}
+	d.DeviceFound(dev)
+	d.facts.reset()
+	d.facts.Switching(dev, time.Second, 42)
+	d.facts.takeIn(nil)
+	if got := d.devices[dev.Info().Device.ID].switching.describe(); got == nil || got.Lost != time.Second || got.Switches != 42 {
+		t.Errorf("got %+v, want 1 s in 42 switches", got)
 	}
 }

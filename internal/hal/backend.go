@@ -142,6 +142,9 @@ type Facts interface {
 	// DeviceTime reports how long a queue has been on its device since it was opened,
 	// as measured by the hardware, and its visits if they are known.
 	DeviceTime(q QueueHandle, total time.Duration, visits sched.Visits)
+	// Switching reports how much time a device has lost in context switches, and in how
+	// many, since its context-switch trace is read.
+	Switching(d Device, lost time.Duration, switches uint64)
 	// Progress reports how far a process has come since its gate or its queue was
 	// offered. It applies to all queues of the process.
 	Progress(p Process, c Progress)

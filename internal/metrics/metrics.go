@@ -55,6 +55,18 @@ func (p *page) devices(all []api.Device) {
 	for _, d := range all {
 		p.sample(truth(d.Trace), "device", d.ID)
 	}
+	p.counter("giveway_device_switching_seconds_total", "Time lost in context switches.")
+	for _, d := range all {
+		if d.Switching != nil {
+			p.sample(d.Switching.Lost.Seconds(), "device", d.ID)
+		}
+	}
+	p.counter("giveway_device_switches_total", "Context switches.")
+	for _, d := range all {
+		if d.Switching != nil {
+			p.sample(float64(d.Switching.Switches), "device", d.ID)
+		}
+	}
 }
 
 func (p *page) processes(all []api.Process) {
@@ -91,6 +103,8 @@ func (p *page) queues(all []api.Process) {
 	})
 	p.gauge("giveway_queue_measured", "1 if the hardware measured the device time; 0 if it is estimated.")
 	each(func(_ *api.Process, q *api.Queue, names []string) { p.sample(truth(q.Measured), names...) })
+	p.gauge("giveway_queue_on_floor", "1 if the policy gives the queue less than the floor, which gives it the rest.")
+	each(func(_ *api.Process, q *api.Queue, names []string) { p.sample(truth(q.OnFloor), names...) })
 	p.gauge("giveway_queue_state", "1 for the state of the queue, 0 for the other states.")
 	each(func(_ *api.Process, q *api.Queue, names []string) {
 		for _, state := range states {

@@ -16,7 +16,7 @@ import (
 var status = api.Status{
 	Version: "1.2", PID: 7, Uptime: 90*time.Second + time.Millisecond,
 	Policy:  api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}, Overruled: "stalled"},
-	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Trace: true}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
+	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Trace: true, Switching: &api.Switching{Lost: 1500 * time.Millisecond, Switches: 900, Share: 0.1, Rate: 7}}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
 	Checks:  []api.Check{{Name: "secret check"}}, KernelLogLines: 42, Goroutines: 9,
 }
 
@@ -34,7 +34,7 @@ var processes = []api.Process{
 	{
 		PID: 4711, User: "bob", UID: 1001, Attrs: attrs("class=batch paused=true"),
 		Queues: []api.Queue{
-			{ID: 2, Device: "GPU-a", State: "stopped", Served: time.Nanosecond},
+			{ID: 2, Device: "GPU-a", State: "stopped", Served: time.Nanosecond, OnFloor: true},
 			{ID: 3, Device: "GPU-a", State: "stopping"}, // the same process on the same device
 		},
 	},
@@ -64,6 +64,12 @@ giveway_device_info{device="GPU-b",index="1",model="NVIDIA H200",backend="nvidia
 # TYPE giveway_device_trace gauge
 giveway_device_trace{device="GPU-a"} 1
 giveway_device_trace{device="GPU-b"} 0
+# HELP giveway_device_switching_seconds_total Time lost in context switches.
+# TYPE giveway_device_switching_seconds_total counter
+giveway_device_switching_seconds_total{device="GPU-a"} 1.5
+# HELP giveway_device_switches_total Context switches.
+# TYPE giveway_device_switches_total counter
+giveway_device_switches_total{device="GPU-a"} 900
 # HELP giveway_processes Processes on the devices, by class.
 # TYPE giveway_processes gauge
 giveway_processes{class="online"} 1
@@ -83,6 +89,11 @@ giveway_queue_served_seconds_total{device="GPU-a",pid="4711",queue="3",class="ba
 giveway_queue_measured{device="GPU-a",pid="812",queue="1"} 1
 giveway_queue_measured{device="GPU-a",pid="4711",queue="2"} 0
 giveway_queue_measured{device="GPU-a",pid="4711",queue="3"} 0
+# HELP giveway_queue_on_floor 1 if the policy gives the queue less than the floor, which gives it the rest.
+# TYPE giveway_queue_on_floor gauge
+giveway_queue_on_floor{device="GPU-a",pid="812",queue="1"} 0
+giveway_queue_on_floor{device="GPU-a",pid="4711",queue="2"} 1
+giveway_queue_on_floor{device="GPU-a",pid="4711",queue="3"} 0
 # HELP giveway_queue_state 1 for the state of the queue, 0 for the other states.
 # TYPE giveway_queue_state gauge
 giveway_queue_state{device="GPU-a",pid="812",queue="1",state="running"} 1

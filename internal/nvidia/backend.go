@@ -273,6 +273,8 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 		if !ok {
 			continue
 		}
+		lost, switches := g.switching()
+		f.Switching(g, lost, switches)
 		reported := make(map[int]bool)
 		for _, q := range b.queues {
 			pid := q.name.pid

@@ -190,6 +190,13 @@ func (g *gpu) readTrace(now sched.Time) (processes map[int]presence, ok bool) {
 	return processes, len(processes) > 0
 }
 
+// switching returns the time lost in context switches up to the last read, and their number.
+func (g *gpu) switching() (time.Duration, uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.account.Switching()
+}
+
 // closeTrace ends the trace. err is why; nil if the daemon shuts down. g.mu is held.
 func (g *gpu) closeTrace(err error) {
 	if g.trace != nil {

@@ -59,8 +59,9 @@ func traced(trace *fakeTrace) (*Backend, *fakeHost) {
 func TestPollReportsDeviceTime(t *testing.T) {
 	trace := &fakeTrace{clock: 1000}
 	b, _ := traced(trace)
+	var f *fakeFacts
 	poll := func(now time.Duration) map[sched.QueueID]time.Duration {
-		f := &fakeFacts{times: map[sched.QueueID]time.Duration{}}
+		f = &fakeFacts{times: map[sched.QueueID]time.Duration{}}
 		b.Poll(sched.Time(now), f)
 		return f.times
 	}
@@ -76,6 +77,9 @@ func TestPollReportsDeviceTime(t *testing.T) {
 	trace.switches = []nvtrace.Switch{{PID: 9, At: 2000, Seq: 2}, {PID: 3, On: true, At: 2100, Seq: 3}}
 	if got, want := poll(3*time.Second), map[sched.QueueID]time.Duration{1: 1499, 3: 0, 4: 900}; !maps.Equal(got, want) {
 		t.Errorf("with the MPS server in the trace: got %v, want %v", got, want)
+	}
+	if f.lost != 200 || f.count != 2 {
+		t.Errorf("got %v lost in %d switches, want 200ns in 2", f.lost, f.count)
 	}
 	c := b.gpus[0].check()
 	if !c.OK || !strings.Contains(c.Detail, "2 switches, P50 ") {

@@ -107,6 +107,12 @@ type fakeFacts struct {
 	hal.Facts
 	times  map[sched.QueueID]time.Duration
 	visits map[sched.QueueID]sched.Visits
+	lost   time.Duration // in context switches
+	count  uint64        // of those
+}
+
+func (f *fakeFacts) Switching(_ hal.Device, lost time.Duration, switches uint64) {
+	f.lost, f.count = lost, switches
 }
 
 func (f *fakeFacts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {

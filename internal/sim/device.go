@@ -26,9 +26,11 @@ type device struct {
 	model        Model
 	engine       engine
 	queues       []*queue
-	launchCount  uint64     // numbers commands in the order of their launch
-	traceReadAt  sched.Time // when the context-switch trace was last read
-	driverFreeAt sched.Time // when the driver has finished the calls made so far
+	launchCount  uint64        // numbers commands in the order of their launch
+	traceReadAt  sched.Time    // when the context-switch trace was last read
+	driverFreeAt sched.Time    // when the driver has finished the calls made so far
+	switching    time.Duration // lost in context switches
+	switches     uint64
 }
 
 func newDevice(w *World, id sched.DeviceID, m Model) *device {

@@ -106,6 +106,11 @@ func (n *Node) DeviceTimes(buf []sched.Event) []sched.Event {
 	return buf
 }
 
+// Switching returns the time that device i has lost in context switches, and their number.
+func (n *Node) Switching(i int) (lost time.Duration, switches uint64) {
+	return n.w.devices[i].switching, n.w.devices[i].switches
+}
+
 // Violations lists the invariants that were broken.
 func (n *Node) Violations() []string { return n.w.violations }
 

@@ -40,7 +40,9 @@ func (o *Occupancy) add(occupied, mapped int, elapsed, progress time.Duration) {
 
 // DeviceResult is the result of one device. The Occupancy is zero for a model without slots.
 type DeviceResult struct {
-	ID sched.DeviceID
+	ID        sched.DeviceID
+	Switching time.Duration // lost in context switches
+	Switches  uint64
 	Occupancy
 }
 

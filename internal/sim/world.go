@@ -230,6 +230,10 @@ func (w *World) violation(format string, args ...any) {
 }
 
 func (w *World) addSegment(d *device, q *queue, from, to sched.Time) {
+	if q == nil && from < to {
+		d.switching += to.Sub(from)
+		d.switches++
+	}
 	if len(w.segments) >= w.cfg.Segments || from >= to {
 		return
 	}
@@ -282,7 +286,7 @@ func (w *World) result() Result {
 		r.Clients = append(r.Clients, c.result())
 	}
 	for _, d := range w.devices {
-		r.Devices = append(r.Devices, DeviceResult{ID: d.id, Occupancy: d.occupancy()})
+		r.Devices = append(r.Devices, DeviceResult{ID: d.id, Switching: d.switching, Switches: d.switches, Occupancy: d.occupancy()})
 	}
 	return r
 }

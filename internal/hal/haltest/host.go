@@ -180,8 +180,9 @@ func (q *Queue) Withdraw(exited bool) <-chan struct{} {
 type Facts struct {
 	DeviceTimes map[sched.QueueID]time.Duration
 	Visits      map[sched.QueueID]sched.Visits
-	Progresses  map[int]hal.Progress // the last, by pid
-	Started     map[int]int          // requests, by pid
+	Lost        map[sched.DeviceID]time.Duration // in context switches
+	Progresses  map[int]hal.Progress             // the last, by pid
+	Started     map[int]int                      // requests, by pid
 	Finished    map[int][]time.Duration
 	Hints       map[int][]Hint
 }
@@ -195,7 +196,7 @@ type Hint struct {
 // NewFacts returns empty Facts.
 func NewFacts() *Facts {
 	return &Facts{
-		DeviceTimes: make(map[sched.QueueID]time.Duration), Visits: make(map[sched.QueueID]sched.Visits), Progresses: make(map[int]hal.Progress),
+		DeviceTimes: make(map[sched.QueueID]time.Duration), Visits: make(map[sched.QueueID]sched.Visits), Lost: make(map[sched.DeviceID]time.Duration), Progresses: make(map[int]hal.Progress),
 		Started: make(map[int]int), Finished: make(map[int][]time.Duration), Hints: make(map[int][]Hint),
 	}
 }
@@ -203,6 +204,11 @@ func NewFacts() *Facts {
 // DeviceTime implements hal.Facts.
 func (f *Facts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
 	f.DeviceTimes[q.ID()], f.Visits[q.ID()] = total, visits
+}
+
+// Switching implements hal.Facts.
+func (f *Facts) Switching(d hal.Device, lost time.Duration, _ uint64) {
+	f.Lost[d.Info().Device.ID] = lost
 }
 
 // Progress implements hal.Facts.

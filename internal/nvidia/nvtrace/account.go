@@ -138,6 +138,11 @@ func (a *Account) Totals(now int64) Totals {
 	return t
 }
 
+// Switching returns the time lost in context switches so far, and their number, as in Totals.
+func (a *Account) Switching() (lost time.Duration, switches uint64) {
+	return a.totals.Switching, a.totals.Switches
+}
+
 // advanceTo applies the pending switches that are not later than now.
 func (a *Account) advanceTo(now int64) {
 	if now < 0 || now > maxTime {

@@ -42,6 +42,9 @@ func TestAccountTwoProcesses(t *testing.T) {
 	if tot.Switching != time.Duration(162*us) || tot.Switches != 2 || tot.Idle != 0 || tot.Unknown != 0 || tot.Window != time.Millisecond {
 		t.Errorf("totals: got %+v", tot)
 	}
+	if lost, switches := a.Switching(); lost != tot.Switching || switches != tot.Switches {
+		t.Errorf("switching: got %v in %d switches, want %v in %d", lost, switches, tot.Switching, tot.Switches)
+	}
 	// A process that is alone makes no records and stays on.
 	if got := resident(a, 10_000_000*us)[7]; got != time.Duration(763*us+9_998_000*us) {
 		t.Errorf("alone: got %v", got)

@@ -21,6 +21,11 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 		b.reportProgress(p, f)
 	}
 	b.facts = b.node.DeviceTimes(b.facts)
+	for i, d := range b.devices {
+		if lost, switches := b.node.Switching(i); d.tracing {
+			f.Switching(d, b.clock.real(lost), switches)
+		}
+	}
 	for _, ev := range b.facts {
 		if q := b.queues[ev.Queue]; q != nil && q.handle != nil {
 			if ev.Visits.Arrived > 0 {

@@ -235,6 +235,9 @@ func TestSpeedScalesTime(t *testing.T) {
 	first := len(f.Finished[pid])
 	time.Sleep(500 * ms) // 10 s of the scenario
 	b.Poll(0, f)
+	if f.Lost["gpu0"] <= 0 || f.Lost["gpu0"] > time.Second {
+		t.Errorf("%v lost in context switches, want some of a second", f.Lost["gpu0"])
+	}
 	took := f.Finished[pid]
 	if n := len(took) - first; n < 100 || n > 600 {
 		t.Errorf("%d requests in 500 ms, want about 500", n)
