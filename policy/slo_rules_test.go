@@ -199,9 +199,9 @@ func TestSLOAnOpenRequestIsNotQuiet(t *testing.T) {
 	for range 50 {
 		x.now = x.now.Add(100 * ms)
 		x.step()
-	}
-	if x.slice == 0 {
-		t.Error("batch work has the default slice during a long request, want a shorter one")
+		if x.p.isQuiet { // the slice may be that of a floor turn
+			t.Fatalf("it is quiet at %v, during a request", time.Duration(x.now))
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package sim_test
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -20,23 +22,17 @@ func syncLoop(kernel, pause time.Duration) sim.ClientConfig {
 	}
 }
 
-// runLoop runs clients for 5 s and returns the result and the part of the time that the
-// GPU spent on context switches.
+// runLoop runs clients for 5 s and returns the result and the part of the time that the GPU
+// spent on context switches.
 func runLoop(t *testing.T, policy string, clients ...sim.ClientConfig) (sim.Result, float64) {
 	t.Helper()
 	cfg := sloWorld(t, 1, policy, clients...)
-	cfg.Warmup, cfg.Length, cfg.Segments = time.Second, 5*time.Second, 1<<20
+	cfg.Warmup, cfg.Length = time.Second, 5*time.Second
 	r := sim.New(cfg).Run()
 	if r.Overruled != sched.NoMistake || len(r.Violations) > 0 {
 		t.Errorf("%s was overruled (%v), violations %v", policy, r.Overruled, r.Violations)
 	}
-	lost := time.Duration(0)
-	for _, s := range r.Segments {
-		if s.Queue == 0 {
-			lost += s.To.Sub(s.From)
-		}
-	}
-	return r, lost.Seconds() / r.Simulated.Seconds()
+	return r, r.Devices[0].Switching.Seconds() / r.Simulated.Seconds()
 }
 
 // TestNoPingPong checks that an online process that waits for each of its kernels runs as
@@ -77,6 +73,48 @@ func TestRequestsWithPausesKeepTheMinimumSlice(t *testing.T) {
 		with, _ := runLoop(t, "giveway", syncLoop(100*us, pause), saturating(1, kernel212, 0))
 		if with.Calls > 4 {
 			t.Errorf("a request every %v: got %d calls in 6 s, want the slices to be set once", pause, with.Calls)
+		}
+	}
+}
+
+// TestSwitchingIsWorthIt runs random mixtures of an online process that waits for each of its
+// kernels and batch jobs. More than a fifth of the time may be lost in context switches only
+// if it gains something: requests are as fast as alone, or batch work gets at least a quarter of
+// what it gets natively.
+func TestSwitchingIsWorthIt(t *testing.T) {
+	const seed = 11
+	random := rand.New(rand.NewPCG(seed, 0))
+	between := func(lo, hi time.Duration) time.Duration { // as many short ones as long ones
+		return time.Duration(float64(lo) * math.Pow(float64(hi)/float64(lo), random.Float64()))
+	}
+	batchRate := func(r sim.Result) (sum float64) {
+		for _, c := range r.Clients[1:] {
+			sum += c.Rate
+		}
+		return sum
+	}
+	n := 24
+	if testing.Short() {
+		n = 6
+	}
+	for i := range n {
+		lc := syncLoop(between(10*us, 4*ms), between(us, 10*ms))
+		lc.Shim = random.IntN(2) == 0
+		clients := []sim.ClientConfig{lc}
+		for j := range 1 + random.IntN(3) {
+			be := saturating(j, between(50*us, 5*ms), 0)
+			be.Shim = random.IntN(4) == 0
+			clients = append(clients, be)
+		}
+		alone, _ := runLoop(t, "native", lc)
+		native, _ := runLoop(t, "native", clients...)
+		r, lost := runLoop(t, "slo", clients...)
+		p50, p50Alone := r.Clients[0].Latency.P50, alone.Clients[0].Latency.P50
+		kept := batchRate(r) / batchRate(native)
+		t.Logf("seed %d, mixture %d: kernels of %v every %v beside %d jobs: %.3f lost, P50 %v, alone %v; batch work keeps %.2f of native",
+			seed, i, lc.Kernels[0].Time.Mean, lc.Arrival.Every, len(clients)-1, lost, p50, p50Alone, kept)
+		if lost > 0.20 && p50 > p50Alone*115/100 && kept < 0.25 {
+			t.Errorf("seed %d, mixture %d: %.3f of the time lost in switches, and neither side gains", seed, i, lost)
 		}
 	}
 }
