@@ -15,7 +15,8 @@ import (
 // burst recognizes such a loop in the visits that the hardware counts. It then stops batch
 // queues for a burst, in which the loop runs as if alone, lets them run with the device's
 // own slice in the gap until the next burst, and so on. In a gap the loop is served as it
-// is natively.
+// is natively. A process that enters late needs no bursts: that costs it nothing and leaves
+// more to batch work.
 //
 // A queue that is alone on the device makes no visits, so only a gap shows whether the loop
 // goes on: its queue then comes on after every slice of the batch queue. If it does not, the
@@ -33,6 +34,8 @@ type burst struct {
 	window   time.Duration // how long that is, before the first burst
 	workedAt sched.Time    // when an online queue was last known, or not known not, to have work
 	launched uint64        // by online queues, at the last plan
+	late     uint64        // requests of online queues that entered late
+	lateAt   sched.Time    // when that last changed
 	wake     sched.Time    // when the phase may change without an event
 }
 
@@ -49,6 +52,7 @@ const (
 	longestWindow = time.Second
 	burstRecheck  = 5 * time.Second      // after which bursts are left, to see whether they are still needed
 	burstIdle     = 5 * time.Millisecond // bursts end if no online queue has had work for so long
+	burstLate     = 2 * time.Second      // no bursts for so long after a request that entered late
 
 	// Measured on an H200. A visit of an online queue costs two switches of 165 us. A visit
 	// of a batch queue that is cut off at once counts as about 100 us of device time, in
@@ -73,6 +77,7 @@ type visitCount struct {
 	batch       uint64        // visits of batch and idle queues that can be stopped
 	batchServed time.Duration // device time of those
 	queues      uint64        // a checksum of the queues that were counted, and their classes
+	late        uint64        // requests of online queues that entered late
 	known       bool          // visits of online queues are known, and there are batch queues to stop
 }
 
@@ -81,8 +86,15 @@ type visitCount struct {
 func (b *burst) update(v *sched.View, allowed bool) {
 	now := countVisits(v)
 	b.wake = 0
-	if !allowed || b.length == 0 || !now.known {
+	if now.late != b.late {
+		b.late, b.lateAt = now.late, v.Now
+	}
+	late := b.late > 0 && v.Now < b.lateAt.Add(burstLate)
+	if !allowed || b.length == 0 || !now.known || late {
 		b.leave(v.Now, now, firstWindow)
+		if late {
+			b.wake = b.lateAt.Add(burstLate)
+		}
 		return
 	}
 	if now.queues != b.from.queues {
@@ -199,6 +211,7 @@ func countVisits(v *sched.View) (c visitCount) {
 		case q.Attr.Class == sched.Online:
 			online = true
 			c.online += q.Visits.Count
+			c.late += q.Counters.Late
 		case stoppable(&v.Devices[0], q):
 			batch = true
 			c.batch += q.Visits.Count

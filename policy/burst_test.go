@@ -259,3 +259,31 @@ func TestNewQueueStartsANewWindow(t *testing.T) {
 		t.Errorf("got %d entries into bursts, want none", n.entries)
 	}
 }
+
+// TestLateEntryNeedsNoBursts checks that bursts end as soon as requests enter late, and come
+// back when none has for a while.
+func TestLateEntryNeedsNoBursts(t *testing.T) {
+	n := newLoopNode(sched.Attr{})
+	n.run(time.Second)
+	if n.policy.burst.phase == noBurst {
+		t.Fatal("no bursts")
+	}
+	enterLate := func() {
+		n.view.Queues[0].Counters.Late++
+		n.facts[0].Counters.Late++
+	}
+	enterLate()
+	n.run(2 * ms)
+	n.stopped = 0
+	for range 20 {
+		enterLate()
+		n.run(time.Second)
+	}
+	if n.stopped > 0 {
+		t.Errorf("batch work was stopped for %v beside requests that enter late", n.stopped)
+	}
+	n.run(5 * time.Second)
+	if n.stopped == 0 {
+		t.Error("no bursts 5 s after the last late request")
+	}
+}

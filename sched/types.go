@@ -102,6 +102,7 @@ type Counters struct {
 	Submitted uint64 // commands that the process has submitted
 	Launched  uint64 // of those, handed to the device
 	Completed uint64 // of those, finished
+	Late      uint64 // requests that entered the device late, when most of their commands were launched
 	Known     bool   // false if no backend can read them; the queue then counts as ready
 }
 

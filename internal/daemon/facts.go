@@ -103,7 +103,7 @@ func (f *facts) takeProgress(p *process, c hal.Progress) {
 	s := sched.Counters{Launched: base + c.Launched, Completed: base + c.Completed, Known: true}
 	s.Launched = max(s.Launched, p.counters.Launched)
 	s.Completed = min(max(s.Completed, p.counters.Completed), s.Launched)
-	s.Submitted = s.Launched
+	s.Submitted, s.Late = s.Launched, max(c.Late, p.counters.Late)
 	if c.Waiting {
 		s.Submitted++
 	}

@@ -158,11 +158,12 @@ type Facts interface {
 	Hint(p Process, kind uint32, value int64)
 }
 
-// Progress is how many commands a process has handed to the device and how many of
-// those are done. Counts never go back.
+// Progress is how many commands a process has handed to the device, how many of those
+// are done, and how many requests entered late. Counts never go back.
 type Progress struct {
 	Launched  uint64
 	Completed uint64
+	Late      uint64
 	Waiting   bool // a further command waits at the gate
 }
 

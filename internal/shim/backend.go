@@ -278,7 +278,7 @@ func (c *connection) poll(now sched.Time, f hal.Facts) {
 	})
 	c.apply(p.Settings())
 	f.Progress(p, hal.Progress{
-		Launched: c.onDevice(&counters, now), Completed: counters.Completed, Waiting: c.waiting(counters.Flags, now),
+		Launched: c.onDevice(&counters, now), Completed: counters.Completed, Late: counters.LateRequests, Waiting: c.waiting(counters.Flags, now),
 	})
 	c.reportRequests(p, counters.OpenRequests, f)
 }
