@@ -79,7 +79,7 @@ func (c caller) owns(uid uint32) bool { return c.all || c.uid == uid }
 // is the pid, the user, the queues and the attributes that are public.
 func (c caller) visible(p api.Process) api.Process {
 	if !c.owns(p.UID) {
-		p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Attrs: p.Attrs.Public(), Queues: p.Queues}
+		p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Attrs: p.Attrs.Public(), Queues: p.Queues, Member: p.Member}
 	}
 	if p.Queues == nil {
 		p.Queues = []api.Queue{} // an empty list in JSON, not null

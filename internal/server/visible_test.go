@@ -21,6 +21,7 @@ func TestVisible(t *testing.T) {
 		PID: 5, Command: "train", User: "alice", UID: alice, Container: "c0ffee", Pod: "2f1b7a04",
 		Attrs: attr.Resolve(&attr.Layers{attr.FromSet: all}), Ignored: []api.Ignored{{Name: "slo"}},
 		Queues: []api.Queue{{ID: 1}}, Requests: &api.Requests{Count: 6}, Shim: &api.Shim{Launched: 7},
+		Member: &api.Member{Server: 8},
 	}
 	fields := func(p api.Process) (names []string) {
 		v := reflect.ValueOf(p)
@@ -40,7 +41,7 @@ func TestVisible(t *testing.T) {
 		}
 	}
 	got := caller{peer: peer{uid: bob}}.visible(p)
-	if want := []string{"PID", "User", "UID", "Attrs", "Queues"}; !slices.Equal(fields(got), want) {
+	if want := []string{"PID", "User", "UID", "Attrs", "Queues", "Member"}; !slices.Equal(fields(got), want) {
 		t.Errorf("another user sees %q, want %q", fields(got), want)
 	}
 	if got, want := got.Attrs.Given(), attr.Must("class=idle paused=true"); got != want {
