@@ -319,6 +319,12 @@ func (s *soak) startProgram(r *rand.Rand, slot int) *soakProgram {
 		{"--slo", "20ms"},
 		{"--priority", fmt.Sprint(r.IntN(10))},
 	}[r.IntN(7)]
+	switch slot { // often requests beside batch work, so that they enter late
+	case 0:
+		work, attrs = []string{"paced", fmt.Sprint(500 + r.IntN(1500)), "300", fmt.Sprint(r.IntN(5000))}, []string{"--class", "online"}
+	case 1:
+		attrs = []string{"--class", "batch"}
+	}
 	args := append(append([]string{"-n", "5", s.giveway, "run", "--no-shim"}, attrs...), "--", s.opencl)
 	cmd := exec.Command("nice", append(args, work...)...)
 	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+s.path("s"), "LD_PRELOAD="+s.path("libgiveway.so"),
