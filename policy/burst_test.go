@@ -231,6 +231,7 @@ func TestBurstsAreRechecked(t *testing.T) {
 // up nothing of a turn.
 func TestBatchQueuesShareGaps(t *testing.T) {
 	n := newLoopNode(sched.Attr{Weight: 3}, sched.Attr{Weight: 1})
+	n.policy.shared = sched.MinSlice // both take turns, whatever their visits
 	n.run(time.Second)
 	a, b := n.facts[1].Served, n.facts[2].Served
 	n.run(60 * time.Second)

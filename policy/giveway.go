@@ -28,13 +28,16 @@ type giveway struct {
 	params
 	planner
 	arrivals
+	sideBySide
 	turn   time.Duration
 	slice  time.Duration
 	online time.Duration
 	bound  int
 	linger time.Duration
 
-	accounts    perQueue[account]
+	accounts      perQueue[account]
+	onlineRecords perQueue[onlineRecord]
+
 	clocks      [2]vclock     // of batch and idle queues
 	current     sched.QueueID // the queue whose turn it is; zero if none
 	turnStart   turnStart
@@ -49,6 +52,7 @@ type giveway struct {
 // setting is how far batch and idle queues give way in one plan.
 type setting struct {
 	slice  time.Duration // of the batch queue whose turn it is, beside online queues
+	shared time.Duration // of batch queues side by side, beside online queues; MinSlice: they take turns instead
 	online time.Duration // slice of online queues, beside batch and idle ones
 	bound  uint32        // on commands in flight of batch and idle queues without slices; zero is none
 	stop   bool          // batch queues without slices are stopped while online work is ready
@@ -73,6 +77,12 @@ type account struct {
 	class      sched.Class
 	unusedTurn bool // used nothing of its last turn: takes no turns until it is served again
 	takesTurns bool // is a batch or idle queue that would use a turn now
+	light      bool // is a batch queue that takes no turns, because it runs side by side with others
+
+	lastTurn      sched.Time
+	load          loadRecord
+	seen          time.Duration // Queue.Served when unservedSince was set
+	unservedSince sched.Time    // since when a batch queue that runs was not served
 }
 
 func newGiveway() sched.Policy { return makeGiveway() }
@@ -81,9 +91,11 @@ func makeGiveway() *giveway {
 	p := &giveway{
 		turn: 50 * time.Millisecond, slice: sched.MinSlice, online: 20 * time.Millisecond, bound: batchBound, linger: 200 * time.Microsecond,
 	}
+	p.shared = 500 * time.Microsecond
 	p.params = append(params{
 		durationParam("turn", &p.turn, time.Millisecond, 10*time.Second, "length of a batch queue's turn"),
 		sliceParam("slice", &p.slice, "time slice of the batch queue whose turn it is, while an online queue is on the device"),
+		sliceParam("shared", &p.shared, "time slice of batch queues that run side by side, because they do not fill the device, while there is online work; min lets them take turns"),
 		sliceParam("online", &p.online, "time slice of online queues, while a batch or idle queue is on the device; a longer request is interrupted by switches"),
 		intParam("bound", &p.bound, 1, 1<<16, "commands in flight of a batch queue, on devices without slices"),
 		durationParam("linger", &p.linger, 0, time.Second, "how long after online work batch queues stay stopped, on devices without slices"),
@@ -102,11 +114,24 @@ type summary struct {
 	turns      int         // number of queues that take turns
 	class      sched.Class // of those
 	wake       sched.Time  // when the plan changes without an event
+
+	active        int           // online queues that had work lately
+	first         sched.QueueID // of those, the one that goes before all others; zero if there is none
+	firstPriority int32
+	firstSLO      time.Duration
+	predicted     bool       // the requests of all of them come when they are expected
+	clear         bool       // a request is expected now: only one batch queue may run
+	onlineChange  sched.Time // when this changes without an event
 }
 
 // Plan implements sched.Policy.
 func (p *giveway) Plan(v *sched.View) sched.Plan {
-	return p.planWith(v, setting{slice: p.slice, online: p.online, bound: uint32(p.bound), stop: true, bursts: true})
+	return p.planWith(v, p.ownSetting())
+}
+
+// ownSetting returns the setting of the parameters.
+func (p *giveway) ownSetting() setting {
+	return setting{slice: p.slice, shared: p.shared, online: p.online, bound: uint32(p.bound), stop: true, bursts: true}
 }
 
 // planWith is Plan with a setting in place of the parameters.
@@ -115,7 +140,8 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	accounts := p.accounts.update(v.Queues)
 	p.updateBurst(v, &set)
 	s := p.summarize(v, accounts, &set)
-	p.rotate(v, accounts, &s)
+	p.rotate(v, accounts, &s, &set)
+	p.updateOverlap(v, accounts, &s)
 	s.wake = earlier(s.wake, p.burst.wake)
 	p.begin()
 	for i := range v.Queues {
@@ -124,11 +150,7 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 		case sched.Batch, sched.Idle:
 			p.grantBatch(v.Now, dev, q, &accounts[i], &s, &set)
 		case sched.Online:
-			g := sched.Grant{Queue: q.ID}
-			if s.batch && set.online > 0 && yieldsBySlice(dev, q) {
-				g.Slice = max(set.online, dev.MinSharedSlice)
-			}
-			p.grants = append(p.grants, g)
+			p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: p.onlineSlice(dev, q, &s, &set)})
 		default:
 			p.grant(q)
 		}
@@ -137,7 +159,7 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 }
 
 // updateBurst begins and ends bursts. In a burst the current turn is not used up, and in a
-// gap the batch queue has the device's own slice.
+// gap batch queues have the device's own slice.
 func (p *giveway) updateBurst(v *sched.View, set *setting) {
 	dev := &v.Devices[0]
 	if p.burst.phase == inBurst {
@@ -145,7 +167,9 @@ func (p *giveway) updateBurst(v *sched.View, set *setting) {
 	}
 	p.planned = v.Now
 	if p.burst.update(v, set.bursts && set.slice > 0 && set.slice < dev.MinSharedSlice); p.burst.phase == inGap {
-		set.slice = 0
+		if set.slice = 0; set.shared != sched.MinSlice {
+			set.shared = 0
+		}
 	}
 }
 
@@ -171,6 +195,8 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 	case idle && a.takesTurns && p.idleStop > now:
 		s.wake = earlier(s.wake, p.idleStop)
 		return
+	case p.runsBeside(q, a):
+		g.Slice = p.sliceBeside(now, dev, a, s, set)
 	case q.ID == p.current && !(a.takesTurns && idle && s.idleWaits):
 		if s.online || idle {
 			g.Slice = set.slice
@@ -245,6 +271,12 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 		}
 	}
 	p.updateBusy(v.Now, dev, serving, set.stop, &s)
+	if dev.Sliced() {
+		p.watchLoads(v, accounts, &s)
+		p.watchOnline(v, p.clearLead(dev, lead, s.turns), &s)
+		p.decide(v, accounts, &s, set)
+		p.measureClear(v, accounts, &s)
+	}
 	return s
 }
 
@@ -271,7 +303,9 @@ func (a *account) update(q *sched.Queue) {
 	}
 	if used := q.Served - a.served; used > 0 {
 		a.unusedTurn = false
-		a.charge(used, q.Weight()*unit)
+		if !a.light { // side by side, the device divides its time
+			a.charge(used, q.Weight()*unit)
+		}
 	}
 	a.served = q.Served
 	a.takesTurns = !a.unusedTurn && runnable(q)
@@ -314,7 +348,7 @@ func (p *giveway) updateBusy(now sched.Time, dev *sched.Device, serving, stops b
 //
 // A queue that becomes runnable joins at the clock. Batch and idle queues have one
 // clock each, because an idle queue may be far behind after hours without service.
-func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
+func (p *giveway) rotate(v *sched.View, accounts []account, s *summary, set *setting) {
 	for i := range p.clocks {
 		p.clocks[i].tick(v.Now)
 	}
@@ -324,8 +358,8 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 		if !givesWay(&v.Queues[i]) {
 			continue
 		}
-		p.clocks[a.class-sched.Batch].join(&a.vtime, a.takesTurns, 0)
-		if a.takesTurns && a.class == s.class && (best < 0 || a.at < accounts[best].at) {
+		p.clocks[a.class-sched.Batch].join(&a.vtime, a.takesTurns && !a.light, 0)
+		if p.takesPart(a) && a.class == s.class && (best < 0 || a.before(&accounts[best])) {
 			best = i
 		}
 	}
@@ -337,8 +371,12 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 	case best < 0:
 		p.current = 0
 		return
-	case current < 0 || !accounts[current].takesTurns || accounts[current].class != s.class || v.Now >= p.turnStart.Add(p.turn):
+	case current < 0 || !p.takesPart(&accounts[current]) || accounts[current].class != s.class || v.Now >= p.turnStart.Add(p.turn):
+		if p.overlapped = 0; current >= 0 && p.takesPart(&accounts[current]) {
+			p.beginOverlap(v.Now, &v.Queues[current], &v.Queues[best], s, set)
+		}
 		current = best
+		accounts[best].lastTurn = v.Now
 		p.current, p.turnStart.Time = v.Queues[best].ID, v.Now
 		if s.class == sched.Idle {
 			p.turnStart.Time = max(v.Now, p.idleStop) // a turn in which it is stopped would end like the last one
@@ -350,6 +388,15 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary) {
 	if q := &v.Queues[current]; s.turns > 1 || q.Measured && !q.Counters.Known {
 		s.wake = earlier(s.wake, p.turnStart.Add(p.turn))
 	}
+}
+
+// before reports whether a has the next turn rather than b. Queues that run side by side
+// have turns only for the moments in which the device is cleared for a request.
+func (a *account) before(b *account) bool {
+	if a.light && b.light {
+		return a.lastTurn < b.lastTurn
+	}
+	return a.at < b.at
 }
 
 // turnUnused reports whether q used nothing of the turn that is over. Without

@@ -145,6 +145,15 @@ func (l *ladder) build(dev sched.Device) {
 	l.current, l.chosen = l.start, l.start
 }
 
+// setting returns the setting of a rung. Light batch queues run side by side with the same
+// slice as the queue whose turn it is, unless that is the minimum slice: then all of them
+// take turns.
+func (l *ladder) setting(i int) setting {
+	set := l.rungs[i].setting
+	set.shared = set.slice
+	return set
+}
+
 // forget drops what is known about the rungs, because the queues on the device
 // have changed.
 func (l *ladder) forget() {

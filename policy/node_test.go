@@ -28,6 +28,7 @@ type testNode struct {
 	actions      []sched.Action // all since the start
 	steps        int
 	measureEvery time.Duration // how often device time is reported; zero is never
+	visits       bool          // and visits, on a device with slices
 	actionTime   time.Duration // how long an action takes
 	pending      []pendingAction
 	policies     []sched.Policy
@@ -47,6 +48,11 @@ type job struct {
 	slice    time.Duration
 	reported sched.Counters
 	loaded   sched.Time // when load was last called
+
+	burst   time.Duration // how long it stays on the device beside other queues if its slice is longer; zero: it fills any slice
+	visited sched.Visits
+	visit   time.Duration // length of the present visit so far
+	usedAt  sched.Time    // when it was last served
 }
 
 type pendingAction struct {
@@ -177,7 +183,8 @@ func (l *testNode) arrive() {
 			l.reportProgress(j)
 		}
 		if l.measureEvery > 0 && l.now%sched.Time(l.measureEvery) == 0 {
-			l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: j.ID, Duration: j.served})
+			j.visited.Known = l.visits
+			l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: j.ID, Duration: j.served, Visits: j.visited})
 		}
 	}
 }
@@ -249,13 +256,39 @@ func (l *testNode) serve(id sched.DeviceID) {
 		}
 		return j.slice
 	}
-	total := time.Duration(0)
+	total, sharing := time.Duration(0), 0
 	for _, j := range l.jobs {
 		total += part(j)
+		if part(j) > sched.MinSlice {
+			sharing++
+		}
 	}
 	for _, j := range l.jobs {
 		if p := part(j); p > 0 {
 			j.use(tick*p/total, l.now)
+			j.countVisits(tick*p/total, p, dev.Slice, sharing > 1, l.now)
+		}
+	}
+}
+
+// countVisits counts the visits of j, which was served for d. Beside other queues a visit
+// ends with its burst or its slice. A queue that is alone stays.
+func (j *job) countVisits(d, slice, vendor time.Duration, beside bool, now sched.Time) {
+	if now.Sub(j.usedAt) >= sched.MinAbsence {
+		j.visited.Arrived = now.Add(-tick)
+	}
+	j.usedAt = now
+	length := slice
+	if j.burst > 0 {
+		length = min(j.burst, slice)
+	}
+	if j.visit += d; !beside || slice == sched.MinSlice {
+		return
+	}
+	for ; j.visit >= length; j.visit -= length {
+		j.visited.Count++
+		if sched.IsFull(length, vendor) {
+			j.visited.Full++
 		}
 	}
 }

@@ -106,12 +106,16 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	finished := p.countRequests(v, queues)
 	adapts := p.updateQueues(v, queues)
 	wake := p.updateQuiet(v.Now, adapts)
-	rung, online := p.ladder.start, p.base.online
+	set := p.ladder.setting(p.ladder.start)
+	set.shared, set.online = p.base.shared, p.base.online
 	switch {
 	case p.isQuiet:
-		rung, online = 0, 0
+		set = p.ladder.setting(0)
 	case adapts:
 		p.gauge.read(v, &p.ladder, finished)
+		if p.base.several {
+			p.ladder.measured = false // light queues do more side by side, with less time on the device
+		}
 		p.ladder.confirm(v, p.base.current)
 		if v.Now > p.countedAt { // a second plan at the same instant must be the same as the first
 			p.countedAt = v.Now
@@ -121,10 +125,10 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 			p.ladder.decide(v.Now)
 		}
 		wake = earlier(wake, p.nextLate(v, queues))
-		rung = p.ladder.current
+		set = p.ladder.setting(p.ladder.current)
+		set.online = p.base.online
 	}
-	set := p.ladder.rungs[rung].setting
-	set.online, set.bursts = online, !adapts
+	set.bursts = !adapts
 	plan := p.base.planWith(v, set)
 	plan.Wake = earlier(plan.Wake, wake)
 	if set.stop && p.ladder.device.Sliced() {

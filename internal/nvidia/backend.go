@@ -255,7 +255,7 @@ func (b *Backend) KernelLogLines() uint64 {
 // How often the trace of a GPU is read. Each read takes the driver's locks for a moment,
 // and a request that arrives just then waits about 10 us longer.
 const (
-	turnInterval = 10 * time.Millisecond // a batch queue shares the GPU: unused turns and ping-pong must be noticed
+	turnInterval = 5 * time.Millisecond  // a batch queue shares the GPU: how it uses its turns, and ping-pong, must be noticed
 	idleInterval = 25 * time.Millisecond // otherwise
 )
 

@@ -117,8 +117,8 @@ func TestTraceIsReadMoreOftenForTurns(t *testing.T) {
 		want  int // reads in 100 ms, with a poll every millisecond
 	}{
 		{"no turns", nil, 4},
-		{"one process takes turns beside others", []int{2}, 10},
-		{"two processes take turns", []int{2, 3}, 10},
+		{"one process takes turns beside others", []int{2}, 20},
+		{"two processes take turns", []int{2, 3}, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			trace := &fakeTrace{clock: 1000}

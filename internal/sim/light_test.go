@@ -2,6 +2,9 @@ package sim_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
 
 	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/sched"
@@ -15,5 +18,183 @@ func light(i int) sim.ClientConfig {
 		Name: fmt.Sprint("light", i), Attr: sched.Attr{Class: sched.Batch},
 		Arrival: sim.Arrival{Kind: sim.Closed}, Kernels: []sim.Kernels{{Count: 1, Time: sim.Around(350*us, 0.2)}},
 		Before: sim.Around(1000*us, 0.2),
+	}
+}
+
+// lights and heavies return so many batch clients of one kind.
+func lights(n int) (all []sim.ClientConfig) {
+	for i := range n {
+		all = append(all, light(i))
+	}
+	return all
+}
+
+func heavies(n int) (all []sim.ClientConfig) {
+	for i := range n {
+		all = append(all, training(fmt.Sprint("heavy", i)))
+	}
+	return all
+}
+
+// mixture is a set of batch clients, beside an online client that is the graph of slo_test.go
+// or none.
+type mixture struct {
+	batch   []sim.ClientConfig
+	arrival sim.Arrival // Every zero: no online client
+}
+
+var (
+	regular = sim.Arrival{Kind: sim.Periodic, Every: 20 * ms}
+	random  = sim.Arrival{Kind: sim.Poisson, Every: 20 * ms}
+)
+
+// outcome is what a mixture gets: the sum over the batch clients of the rate relative to that
+// alone, and the P99 of the online client.
+type outcome struct {
+	sum   float64
+	p99   time.Duration
+	calls uint64
+}
+
+// run runs the mixture for 10 s after a warm-up of 1 s.
+func (m *mixture) run(t *testing.T, seed uint64, policy string, params ...map[string]string) outcome {
+	t.Helper()
+	clients := m.batch
+	if m.arrival.Every > 0 {
+		lc := graph(0)
+		lc.Arrival = m.arrival
+		clients = with(lc, m.batch...)
+	}
+	cfg := sloWorld(t, seed, policy, clients...)
+	cfg.Warmup, cfg.Length = time.Second, 10*time.Second
+	for _, p := range params {
+		cfg.Policy = choose(t, policy, p)
+	}
+	r := sim.New(cfg).Run()
+	if r.Overruled != sched.NoMistake || len(r.Violations) > 0 {
+		t.Errorf("seed %d: %s was overruled (%v), violations %v", seed, policy, r.Overruled, r.Violations)
+	}
+	o := outcome{calls: r.Calls}
+	for i, c := range r.Clients {
+		switch k := clients[i].Kernels[0].Time.Mean; {
+		case c.Class == sched.Online:
+			o.p99 = c.Latency.P99
+		default:
+			o.sum += c.Rate * (k + clients[i].Before.Mean).Seconds()
+		}
+	}
+	return o
+}
+
+// TestSideBySide compares the policy with native sharing and with turns for all (shared=min),
+// for jobs that fill the GPU, jobs that do not, and both.
+func TestSideBySide(t *testing.T) {
+	long(t)
+	both := append(heavies(1), lights(2)...)
+	for _, c := range []struct {
+		name  string
+		m     mixture
+		sum   float64 // of native's, at least
+		p99   float64 // of native's, at most
+		calls uint64  // in 11 s, at most
+	}{
+		{"four light", mixture{batch: lights(4)}, 0.97, 0, 40},
+		{"four light, regular", mixture{lights(4), regular}, 0.80, 0.6, 6000},
+		{"four light, random", mixture{lights(4), random}, 0.95, 1.05, 100},
+		{"three heavy", mixture{batch: heavies(3)}, 1.05, 0, 600},
+		{"three heavy, regular", mixture{heavies(3), regular}, 1.05, 0.25, 600},
+		{"three heavy, random", mixture{heavies(3), random}, 1.05, 0.4, 600},
+		{"one heavy, two light", mixture{batch: both}, 0.97, 0, 40},
+		{"one heavy, two light, regular", mixture{both, regular}, 0.80, 0.6, 6000},
+		{"one heavy, two light, random", mixture{both, random}, 0.95, 1, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			native, got := c.m.run(t, 1, "native"), c.m.run(t, 1, "giveway")
+			t.Logf("sum and P99: native %.2f %v, giveway %.2f %v with %d calls", native.sum, native.p99, got.sum, got.p99, got.calls)
+			if got.sum < c.sum*native.sum {
+				t.Errorf("batch sum %.2f, want %.2f of the native %.2f", got.sum, c.sum, native.sum)
+			}
+			if float64(got.p99) > c.p99*float64(native.p99) {
+				t.Errorf("P99 %v, want at most %.2f of the native %v", got.p99, c.p99, native.p99)
+			}
+			if got.calls > c.calls {
+				t.Errorf("%d calls, want at most %d", got.calls, c.calls)
+			}
+		})
+	}
+}
+
+// TestSaturatingJobsAreServedAsByTurns checks that for jobs that fill the GPU the trials cost
+// next to nothing: neither their rate nor the P99 of the online client differs from turns.
+func TestSaturatingJobsAreServedAsByTurns(t *testing.T) {
+	long(t)
+	for _, arrival := range []sim.Arrival{regular, random} {
+		m := mixture{heavies(3), arrival}
+		got := m.run(t, 1, "giveway")
+		turns := m.run(t, 1, "giveway", map[string]string{"shared": "min"})
+		if got.sum < 0.99*turns.sum || got.p99 > turns.p99*105/100 {
+			t.Errorf("sum and P99 %.3f %v, want those of turns, %.3f %v", got.sum, got.p99, turns.sum, turns.p99)
+		}
+	}
+}
+
+// TestRandomMixtures checks the policy on random mixtures: batch work gets 0.95 of what it
+// gets natively, or 0.9 beside online work, unless the online tail is much better for it, and
+// the online tail is never worse than the native one.
+func TestRandomMixtures(t *testing.T) {
+	long(t)
+	for seed := range uint64(24) {
+		r := rand.New(rand.NewPCG(seed, 16))
+		var m mixture
+		for i := range 1 + r.IntN(5) {
+			c := light(i)
+			c.Kernels[0].Time = sim.Around(time.Duration(100+r.IntN(500))*us, 0.2)
+			c.Before = sim.Around(time.Duration(500+r.IntN(3000))*us, 0.2)
+			if r.IntN(2) == 0 {
+				c = training(fmt.Sprint("heavy", i))
+			}
+			m.batch = append(m.batch, c)
+		}
+		if k := r.IntN(3); k > 0 {
+			m.arrival = []sim.Arrival{regular, random}[k-1]
+			m.arrival.Every = time.Duration(10+r.IntN(90)) * ms
+		}
+		native, got := m.run(t, seed, "native"), m.run(t, seed, "giveway")
+		part, tail := got.sum/native.sum, 0.0
+		if native.p99 > 0 {
+			tail = float64(got.p99) / float64(native.p99)
+		}
+		t.Logf("seed %2d: %d jobs, arrivals %v every %v: batch %.3f, P99 %.2f of native, %d calls", seed, len(m.batch), m.arrival.Kind, m.arrival.Every, part, tail, got.calls)
+		least := 0.95
+		if m.arrival.Every > 0 {
+			least = 0.9
+		}
+		if part < least && (m.arrival.Every == 0 || tail > 0.75) || part < 0.7 {
+			t.Errorf("seed %d: batch work gets %.3f of its native sum, for an online P99 of %.2f of the native one", seed, part, tail)
+		}
+		if tail > 1.05 {
+			t.Errorf("seed %d: the online P99 is %.2f of the native one", seed, tail)
+		}
+	}
+}
+
+// TestTwoOnlineClients checks that a long online request does not keep short ones waiting for
+// longer than natively, beside batch work.
+func TestTwoOnlineClients(t *testing.T) {
+	long(t)
+	run := func(policy string) time.Duration {
+		short, slow := lone(), lone()
+		short.Kernels = []sim.Kernels{{Count: 1, Time: sim.Around(500*us, 0.05)}}
+		short.Arrival = sim.Arrival{Kind: sim.Poisson, Every: 20 * ms}
+		slow.Name, slow.Kernels = "slow", []sim.Kernels{{Count: 1, Time: sim.Around(120*ms, 0.05)}}
+		slow.Arrival = sim.Arrival{Kind: sim.Poisson, Every: 300 * ms}
+		cfg := sloWorld(t, 1, policy, short, slow, training("be"))
+		cfg.Warmup = time.Second
+		return sim.New(cfg).Run().Clients[0].Latency.P99
+	}
+	native, got := run("native"), run("giveway")
+	t.Logf("P99 of the short requests: native %v, giveway %v", native, got)
+	if got > native {
+		t.Errorf("P99 of the short requests %v, want at most the native %v", got, native)
 	}
 }

@@ -149,7 +149,7 @@ func nvidia(name, doc string, switchTime Dist) Model {
 			Stop: Between(570*us, 850*us), Start: Between(270*us, 390*us), SetSlice: Between(350*us, 530*us),
 			Gate: gateTime, Effect: 0.75,
 		},
-		TraceInterval: 10 * ms, Bound: 1024,
+		TraceInterval: 5 * ms, Bound: 1024,
 	}
 }
 

@@ -1,0 +1,159 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// onlineRecord is what giveway knows about an online queue.
+type onlineRecord struct {
+	seen     time.Duration // Queue.Served at the last plan
+	visits   uint64        // Queue.Visits.Count then
+	activeAt sched.Time    // when it was last known, or had to be taken, to have work
+	ready    bool          // it was ready at the last plan, by its counters
+
+	rhythm  rhythm
+	arrival sched.Time    // the last one
+	served  time.Duration // Queue.Served then
+	work    meanTime      // device time of a request
+
+	clearFor   sched.Time // the expected request for which the device was last cleared
+	clearUntil sched.Time
+}
+
+const (
+	// onlineAway is how long after the work of an online queue light batch queues get the
+	// default slice.
+	onlineAway = 2 * time.Second
+
+	// handover is the time from the end of a request until the other queues are started
+	// again: a switch, and the error of the mean.
+	handover = 300 * time.Microsecond
+)
+
+// watch updates the record from what is known of q.
+func (o *onlineRecord) watch(q *sched.Queue, now sched.Time) {
+	ready := knownBusy(q)
+	if o.activeAt == 0 || ready || q.OpenRequests > 0 || q.Visits.Count != o.visits || q.Served != o.seen || !q.Counters.Known && !q.Measured {
+		o.activeAt, o.seen, o.visits = max(now, 1), q.Served, q.Visits.Count
+	}
+	at := q.Visits.Arrived
+	if q.Counters.Known {
+		at = 0
+		if ready && !o.ready {
+			at = q.ReadySince
+		}
+	}
+	o.ready = ready
+	if at <= o.arrival {
+		return
+	}
+	if o.arrival > 0 && o.rhythm.period > 0 && at.Sub(o.arrival) < o.rhythm.period*3/2 {
+		o.work.add(q.Served - o.served)
+	}
+	o.arrival, o.served = at, q.Served
+	o.rhythm.arrived(at)
+}
+
+// active reports whether the queue had work lately, and when that changes.
+func (o *onlineRecord) active(now sched.Time) (bool, sched.Time) {
+	until := o.activeAt.Add(onlineAway)
+	return now < until, until
+}
+
+// margin is how early the device must be clear for an expected request.
+func (o *onlineRecord) margin() time.Duration {
+	return min(max(2*o.rhythm.jitter, 100*time.Microsecond), time.Millisecond)
+}
+
+// predictable reports whether the requests of the queue come regularly, and leave most of
+// the time between the periods in which the device is cleared.
+func (o *onlineRecord) predictable(now sched.Time, lead time.Duration) bool {
+	r := &o.rhythm
+	return r.expected(now) > 0 && o.work.n > 0 && 2*(lead+2*o.margin()+o.work.mean+handover) < r.period
+}
+
+// clear reports whether the device is to be clear for a request of q now, and when that
+// changes; zero is not by itself.
+func (o *onlineRecord) clear(q *sched.Queue, now sched.Time, lead time.Duration) (bool, sched.Time) {
+	r := &o.rhythm
+	if now < o.clearUntil {
+		switch {
+		case q.Counters.Known && q.ReadySince >= o.clearFor.Add(-lead-o.margin()) && !q.Ready():
+			o.clearUntil = now // the request is over
+		case !q.Counters.Known && o.arrival > o.clearFor.Add(-r.period/2):
+			o.clearUntil = min(o.clearUntil, o.arrival.Add(o.work.mean+handover))
+		}
+	}
+	if now < o.clearUntil {
+		return true, o.clearUntil
+	}
+	if !o.predictable(now, lead) {
+		return false, 0
+	}
+	at := r.expected(now)
+	if at.Sub(o.clearFor) <= r.period/2 {
+		at = at.Add(r.period)
+	}
+	if from := at.Add(-lead - o.margin()); now < from {
+		return false, from
+	}
+	o.clearFor, o.clearUntil = at, at.Add(o.margin()+o.work.mean+handover)
+	return true, o.clearUntil
+}
+
+// watchOnline updates the records of the online queues, and what the plan depends on.
+// Lead is how long before a request the light queues must be stopped.
+func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
+	records := p.onlineRecords.update(v.Queues)
+	predictable := 0
+	for i := range v.Queues {
+		q, o := &v.Queues[i], &records[i]
+		if q.Attr.Class != sched.Online || q.Attr.Paused {
+			continue
+		}
+		o.watch(q, v.Now)
+		if active, change := o.active(v.Now); active {
+			s.active++
+			s.onlineChange = earlier(s.onlineChange, change)
+			p.rank(q, s)
+		}
+		if o.predictable(v.Now, lead) {
+			predictable++
+		}
+		clear, change := o.clear(q, v.Now, lead)
+		if due, at := p.due(q, v.Now, lead); !clear && (due || at > 0) {
+			clear, change = due, earlier(change, at)
+		}
+		s.clear = s.clear || clear
+		s.onlineChange = earlier(s.onlineChange, change)
+	}
+	s.predicted = predictable > 0 && predictable == s.active
+}
+
+// rank notes q if it goes before all active online queues seen so far: by priority, then
+// the one with the tighter SLO.
+func (p *giveway) rank(q *sched.Queue, s *summary) {
+	slo := q.Attr.SLO
+	if slo <= 0 {
+		slo = time.Duration(sched.Never)
+	}
+	switch {
+	case s.active == 1 || q.Attr.Priority > s.firstPriority || q.Attr.Priority == s.firstPriority && slo < s.firstSLO:
+		s.first, s.firstPriority, s.firstSLO = q.ID, q.Attr.Priority, slo
+	case q.Attr.Priority == s.firstPriority && slo == s.firstSLO:
+		s.first = 0
+	}
+}
+
+// onlineSlice returns the slice of an online queue. Beside batch work it is longer than a
+// request, so that requests are not interrupted by switches. If other online queues are
+// active, only one that goes before all of them has it: with the others a long request
+// would keep short ones waiting.
+func (p *giveway) onlineSlice(dev *sched.Device, q *sched.Queue, s *summary, set *setting) time.Duration {
+	if !s.batch || set.online == 0 || !yieldsBySlice(dev, q) || s.active > 1 && q.ID != s.first {
+		return 0
+	}
+	return max(set.online, dev.MinSharedSlice)
+}

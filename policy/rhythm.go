@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// rhythm predicts the arrivals of a queue whose requests come at regular intervals. It
+// takes the requests for regular after eight intervals of which at most one differs, and
+// follows their period and phase from then on. An arrival is reported late, never early, so
+// the phase follows early arrivals at once and late ones slowly. When too many arrivals are
+// not where they were expected, rhythm begins anew.
+type rhythm struct {
+	last   sched.Time // the last arrival
+	period time.Duration
+	next   sched.Time    // when the next arrival is expected; valid if period is not zero
+	jitter time.Duration // mean distance of arrivals from where they were expected
+	late   time.Duration // mean time by which they were later than expected
+	score  int
+
+	intervals [8]time.Duration // the last ones, a ring
+	n         int
+}
+
+const (
+	// An arrival counts as expected within a rhythmTolerance-th of the period.
+	rhythmTolerance = 8
+	maxScore        = 16
+	missScore       = 5 // so one miss in six ends the prediction
+)
+
+// arrived adds an arrival.
+func (r *rhythm) arrived(at sched.Time) {
+	if at <= r.last {
+		return
+	}
+	interval := at.Sub(r.last)
+	first := r.last == 0
+	r.last = at
+	switch {
+	case first:
+	case r.period == 0:
+		r.intervals[r.n%len(r.intervals)] = interval
+		r.n++
+		r.find(at)
+	default:
+		r.follow(at)
+	}
+}
+
+// find begins to predict if the last intervals are regular. An interval may be a multiple
+// of the period: an arrival may have been missed.
+func (r *rhythm) find(at sched.Time) {
+	if r.n < len(r.intervals) {
+		return
+	}
+	sorted := r.intervals
+	slices.Sort(sorted[:])
+	usual := sorted[len(sorted)/2]
+	regular, periods, sum := 0, time.Duration(0), time.Duration(0)
+	for _, d := range r.intervals {
+		k := (d + usual/2) / usual
+		if k > 0 && (d-k*usual).Abs() <= usual/rhythmTolerance {
+			regular++
+			periods += k
+			sum += d
+		}
+	}
+	if regular < len(r.intervals)-1 {
+		return
+	}
+	r.period, r.score = sum/periods, len(r.intervals)
+	r.next, r.jitter = at.Add(r.period), r.period/rhythmTolerance/2
+}
+
+// follow compares an arrival with the expected one and corrects phase and period.
+func (r *rhythm) follow(at sched.Time) {
+	k := floorDiv(at.Sub(r.next)+r.period/2, r.period) // arrivals that were missed before it
+	expected := r.next.Add(k * r.period)
+	off := at.Sub(expected)
+	if off.Abs() > r.period/rhythmTolerance {
+		if r.score -= missScore; r.score <= 0 {
+			*r = rhythm{last: at}
+		}
+		return
+	}
+	r.score = min(r.score+1, maxScore)
+	r.jitter += (off.Abs() - r.jitter) / 8
+	r.late += (off - r.late) / 8
+	r.period += (off - r.late) / 64
+	if off > 0 {
+		off /= 16
+	}
+	r.next = expected.Add(r.period + off)
+}
+
+// expected returns the first expected arrival that is not before now by more than the
+// tolerance, or zero. After four periods without an arrival it expects none.
+func (r *rhythm) expected(now sched.Time) sched.Time {
+	if r.period == 0 || now.Sub(r.last) > 4*r.period+r.period/2 {
+		return 0
+	}
+	tolerance := r.period / rhythmTolerance
+	late := now.Sub(r.next) - tolerance
+	if late <= 0 {
+		return r.next
+	}
+	return r.next.Add((late/r.period + 1) * r.period)
+}
+
+// floorDiv returns a/b, rounded down. b is positive.
+func floorDiv(a, b time.Duration) time.Duration {
+	if a < 0 {
+		return -((-a + b - 1) / b)
+	}
+	return a / b
+}

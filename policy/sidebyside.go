@@ -1,0 +1,239 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// sideBySide decides which batch queues of a device with time slices run side by side.
+// Light queues do, all the time, together with the heavy queue whose turn it is. Without
+// online work they have the device's default slice. Beside online work they have a shorter
+// one, which costs them little and online work waits less: the parameter shared.
+//
+// A request that is expected finds only one batch queue on the device, the one whose turn
+// it is, with the minimum slice: the others are stopped shortly before, and started again
+// when the request is over.
+//
+// If there are only heavy queues, they take turns and nothing can be told from their
+// visits. So from time to time the queue that leaves and the one that enters run beside
+// each other for a moment: an overlap.
+type sideBySide struct {
+	shared time.Duration
+
+	light      int  // light queues that would use a turn now; unknown ones count as light
+	together   bool // they run side by side now
+	several    bool // there are other batch queues to run beside
+	heavyTurns bool // only heavy queues take turns
+
+	trialSince sched.Time // since when newcomers run side by side with the others; zero: they do not
+	nextTrial  sched.Time
+
+	clearing  sched.Time // since when the device is being cleared for a request; zero: it is not, or is clear
+	cleared   bool       // it was cleared at the last plan
+	clearTime meanTime   // how long that takes
+
+	overlapped  sched.QueueID // the queue that leaves, during an overlap; zero: there is none
+	overlapFrom sched.Time
+	nextOverlap sched.Time
+}
+
+const (
+	// An overlap takes 5 to 20 ms: two readings of the trace. Beside online work it is at
+	// most one part in overlapRarity of the time, so that the P99 of requests is not one
+	// of those that meet it.
+	maxOverlap       = 40 * time.Millisecond
+	maxOnlineOverlap = 25 * time.Millisecond
+	overlapPause     = time.Second
+	overlapRarity    = 150
+	overlapStep      = 2 * time.Millisecond // how often the daemon looks during one
+
+	// unusedFor is after how long without service a light queue counts as idle.
+	unusedFor = 250 * time.Millisecond
+
+	// loadStep is how often the visits of light queues are looked at, and arrivalStep how
+	// often those of online queues, to find out whether their requests come regularly.
+	loadStep    = 50 * time.Millisecond
+	arrivalStep = 10 * time.Millisecond
+)
+
+// isLight reports whether q runs side by side with others if there are any.
+func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, a *account) bool {
+	return isCandidate(dev, q, a) && (a.load.load == lightLoad || a.load.load == unknownLoad && s.trialSince > 0)
+}
+
+// isCandidate reports whether the load of q matters, and can be found out.
+func isCandidate(dev *sched.Device, q *sched.Queue, a *account) bool {
+	return a.takesTurns && q.Attr.Class == sched.Batch && q.Visits.Known && yieldsBySlice(dev, q)
+}
+
+// updateTrial begins the trial of newcomers if there are any, and ends it when all are known
+// or it takes too long. The next one begins four times as long after it: where jobs come and
+// go all the time, newcomers would otherwise have most of the device.
+func (s *sideBySide) updateTrial(now sched.Time, newcomers int, sum *summary) {
+	switch took := now.Sub(s.trialSince); {
+	case s.trialSince > 0 && (newcomers == 0 || took >= trialLength):
+		s.trialSince, s.nextTrial = 0, now.Add(4*took)
+	case s.trialSince == 0 && newcomers > 0 && now >= s.nextTrial:
+		s.trialSince = max(now, 1)
+	}
+	switch {
+	case s.trialSince > 0:
+		sum.wake = earlier(sum.wake, s.trialSince.Add(trialLength))
+	case newcomers > 0:
+		sum.wake = earlier(sum.wake, s.nextTrial)
+	}
+}
+
+// watchLoads updates the loads of the batch queues, and which of the light ones are idle.
+func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary) {
+	dev := &v.Devices[0]
+	s.light = 0
+	company, newcomers := 0, 0 // queues that run beside each other; queues whose load is unknown
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if q.State == sched.Running && runnable(q) && (q.Attr.Class == sched.Standard || q.Attr.Class == sched.Batch && accounts[i].takesTurns) {
+			company++
+		}
+		if a := &accounts[i]; a.load.load == unknownLoad && isCandidate(dev, q, a) {
+			newcomers++
+		}
+	}
+	if sum.turns < 2 {
+		newcomers = 0
+	}
+	s.updateTrial(v.Now, newcomers, sum)
+	for i := range v.Queues {
+		q, a := &v.Queues[i], &accounts[i]
+		if q.Attr.Class != sched.Batch {
+			continue
+		}
+		a.load.watch(q, v.Now, company > 1)
+		if q.State != sched.Running || q.Served != a.seen || !a.light {
+			a.seen, a.unservedSince = q.Served, v.Now
+		}
+		if !s.isLight(dev, q, a) {
+			continue
+		}
+		s.light++
+		if !q.Counters.Known && q.Measured && q.MeasuredAt.Sub(a.unservedSince) >= unusedFor {
+			a.unusedTurn = true // as of the next plan
+		}
+	}
+}
+
+// decide sets whether the light queues take no turns, and whether they run side by side
+// now. All queues take turns if online work needs it, by the setting.
+func (s *sideBySide) decide(v *sched.View, accounts []account, sum *summary, set *setting) {
+	s.several = s.light > 0 && sum.turns > 1 && sum.class == sched.Batch
+	apart := s.several && (sum.active == 0 || set.shared != sched.MinSlice)
+	dev := &v.Devices[0]
+	for i := range accounts {
+		a := &accounts[i]
+		a.light = apart && s.isLight(dev, &v.Queues[i], a)
+	}
+	s.heavyTurns = apart && s.light < sum.turns
+	s.together = apart && !sum.clear
+	if !apart {
+		return
+	}
+	s.overlapped = 0
+	sum.wake = earlier(sum.wake, sum.onlineChange)
+	step := loadStep
+	if sum.active > 0 && !sum.predicted {
+		step = arrivalStep
+	}
+	sum.wake = earlier(sum.wake, v.Now.Add(step))
+}
+
+// measureClear learns how long it takes until only one batch queue is on the device.
+func (p *giveway) measureClear(v *sched.View, accounts []account, sum *summary) {
+	if !sum.clear || !p.several {
+		p.clearing, p.cleared = 0, false
+		return
+	}
+	if !p.cleared {
+		p.cleared, p.clearing = true, v.Now
+		return
+	}
+	if p.clearing == 0 {
+		return
+	}
+	for i := range v.Queues {
+		if q := &v.Queues[i]; accounts[i].light && q.ID != p.current && q.State != sched.Stopped || q.ID == p.current && q.Slice == 0 {
+			return
+		}
+	}
+	p.clearTime.add(v.Now.Sub(p.clearing))
+	p.clearing = 0
+}
+
+// clearLead returns how long before a request the light queues must be stopped: what it
+// has taken so far, with a reserve of an eighth. The driver makes one call after the other.
+func (p *giveway) clearLead(dev *sched.Device, lead time.Duration, turns int) time.Duration {
+	if p.clearTime.n == 0 {
+		return lead + time.Duration(max(turns-1, 0))*dev.StopTime/2
+	}
+	return max(lead, p.clearTime.mean*9/8)
+}
+
+// takesPart reports whether a queue with this account can have the turn.
+func (s *sideBySide) takesPart(a *account) bool { return a.takesTurns && !(s.heavyTurns && a.light) }
+
+// runsBeside reports whether q runs side by side with others now.
+func (p *giveway) runsBeside(q *sched.Queue, a *account) bool {
+	switch {
+	case p.together:
+		return a.light || q.ID == p.current && a.takesTurns && q.Attr.Class == sched.Batch
+	case p.overlapped != 0:
+		return q.ID == p.overlapped || q.ID == p.current
+	}
+	return false
+}
+
+// sliceBeside returns the slice of a queue that runs side by side with others.
+func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, a *account, sum *summary, set *setting) time.Duration {
+	if sum.active == 0 || set.shared == 0 || sum.predicted && s.together {
+		return 0
+	}
+	if trial, change := a.load.inTrial(now); s.together {
+		if sum.wake = earlier(sum.wake, change); trial {
+			return 0
+		}
+	}
+	return max(set.shared, dev.MinSharedSlice)
+}
+
+// beginOverlap lets the queue whose turn is over run on beside the next, if it is time to.
+func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
+	if s.light > 0 || now < s.nextOverlap || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
+		sum.active > 0 && set.shared == sched.MinSlice || sum.class != sched.Batch {
+		return
+	}
+	s.overlapped, s.overlapFrom = leaving.ID, now
+	s.nextOverlap = now.Add(overlapPause)
+}
+
+// updateOverlap ends the overlap when both queues are judged, or it takes too long.
+func (p *giveway) updateOverlap(v *sched.View, accounts []account, sum *summary) {
+	if p.overlapped == 0 {
+		return
+	}
+	limit, rarity := maxOverlap, time.Duration(1)
+	if sum.active > 0 {
+		limit, rarity = maxOnlineOverlap, overlapRarity
+	}
+	took := v.Now.Sub(p.overlapFrom)
+	if p.judgedInOverlap(v, accounts, p.overlapped) && p.judgedInOverlap(v, accounts, p.current) || took >= limit {
+		p.overlapped = 0
+		p.nextOverlap = max(p.nextOverlap, v.Now.Add(rarity*took))
+		return
+	}
+	sum.wake = earlier(sum.wake, min(v.Now.Add(overlapStep), p.overlapFrom.Add(limit)))
+}
+
+// judgedInOverlap reports whether a queue was judged since the overlap began, or is gone.
+func (p *giveway) judgedInOverlap(v *sched.View, accounts []account, id sched.QueueID) bool {
+	i, ok := index(v.Queues, id)
+	return !ok || accounts[i].load.judgedAt >= p.overlapFrom
+}

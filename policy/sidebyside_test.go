@@ -1,0 +1,425 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// sharedGPU is a device whose trace is read, with the slices of an H200.
+var sharedGPU = sched.Device{ID: "shared", Slice: 2 * ms, MinSharedSlice: 200 * time.Microsecond, StopTime: 500 * time.Microsecond}
+
+const (
+	lightBurst = 300 * time.Microsecond
+	ownShared  = 500 * time.Microsecond // the default of the parameter shared
+)
+
+// newShared returns a node with batch jobs of these bursts; zero is a heavy job.
+func newShared(t *testing.T, params map[string]string, bursts ...time.Duration) (*testNode, []*job) {
+	t.Helper()
+	l := newNode(t, "giveway", params, sharedGPU)
+	l.measureEvery, l.visits, l.actionTime = 10*ms, true, 500*time.Microsecond
+	var jobs []*job
+	for _, b := range bursts {
+		jobs = append(jobs, l.openJob(batch(1), saturating, b))
+	}
+	return l, jobs
+}
+
+// openJob opens a job without counters.
+func (l *testNode) openJob(q sched.Queue, load func(*job, sched.Time), burst time.Duration) *job {
+	j := l.open(q, nil)
+	j.load, j.noCounters, j.burst = load, true, burst
+	return j
+}
+
+// runningShare runs the node for d and returns for which part of it each job may run, and the
+// largest number at a time.
+func (l *testNode) runningShare(d time.Duration, jobs []*job) (share []float64, most int) {
+	share = make([]float64, len(jobs))
+	l.run(d, func() {
+		n := 0
+		for i, j := range jobs {
+			if j.running {
+				share[i] += float64(tick) / float64(d)
+				n++
+			}
+		}
+		most = max(most, n)
+	})
+	return share, most
+}
+
+// atRandom submits work at intervals that no rhythm fits.
+func atRandom(work time.Duration) func(*job, sched.Time) {
+	next, n := sched.Time(0), 0
+	return func(j *job, now sched.Time) {
+		for ; now >= next; n++ {
+			j.submit(now, work)
+			next = next.Add([]time.Duration{13, 31, 17, 43, 11, 23, 37}[n%7] * ms)
+		}
+	}
+}
+
+func TestGivewayRunsLightQueuesSideBySide(t *testing.T) {
+	l, jobs := newShared(t, nil, lightBurst, lightBurst, lightBurst, lightBurst)
+	l.run(200 * ms)
+	before := len(l.actions)
+	share, _ := l.runningShare(5*time.Second, jobs)
+	for i, s := range share {
+		if s < 0.999 || jobs[i].slice != 0 {
+			t.Errorf("job %d: ran for %.3f of the time with slice %v, want always with the default", i, s, jobs[i].slice)
+		}
+	}
+	if n := len(l.actions) - before; n > 0 {
+		t.Errorf("got %d actions in 5 s, want none: %v", n, l.actions[before:])
+	}
+}
+
+func TestGivewayLightQueuesHaveASharedSliceBesideOnlineWork(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		want  time.Duration
+	}{{"500us", ownShared}, {"100us", sharedGPU.MinSharedSlice}, {"default", 0}} {
+		l, jobs := newShared(t, map[string]string{"shared": c.value}, lightBurst, lightBurst, lightBurst)
+		l.openJob(class(sched.Online), atRandom(ms), 0)
+		l.run(4 * time.Second)
+		before := len(l.actions)
+		share, _ := l.runningShare(3*time.Second, jobs)
+		for i, s := range share {
+			if s < 0.999 || jobs[i].slice != c.want {
+				t.Errorf("shared=%s: job %d ran for %.3f of the time with slice %v, want always with %v", c.value, i, s, jobs[i].slice, c.want)
+			}
+		}
+		if n := len(l.actions) - before; n > 6 {
+			t.Errorf("shared=%s: got %d actions in 3 s, want at most 6", c.value, n)
+		}
+	}
+	l, jobs := newShared(t, map[string]string{"shared": "min"}, lightBurst, lightBurst, lightBurst)
+	l.openJob(class(sched.Online), atRandom(ms), 0)
+	l.run(time.Second)
+	if _, most := l.runningShare(3*time.Second, jobs); most != 1 {
+		t.Errorf("shared=min: %d jobs ran at a time, want turns", most)
+	}
+}
+
+// TestGivewayLightQueuesGetTheDefaultSliceWhenOnlineWorkIsAway checks that an online queue
+// without work for a while is no reason for short slices.
+func TestGivewayLightQueuesGetTheDefaultSliceWhenOnlineWorkIsAway(t *testing.T) {
+	l, jobs := newShared(t, nil, lightBurst, lightBurst)
+	arrive := atRandom(ms)
+	l.openJob(class(sched.Online), func(j *job, now sched.Time) {
+		if now < sched.Time(2*time.Second) || now > sched.Time(6*time.Second) {
+			arrive(j, now)
+		}
+	}, 0)
+	for _, c := range []struct {
+		at   time.Duration
+		want time.Duration
+	}{{1900 * ms, ownShared}, {5 * time.Second, 0}, {6500 * ms, ownShared}} {
+		l.run(c.at - time.Duration(l.now))
+		if jobs[0].slice != c.want || jobs[1].slice != c.want {
+			t.Errorf("at %v: got slices %v and %v, want %v", c.at, jobs[0].slice, jobs[1].slice, c.want)
+		}
+	}
+}
+
+func TestGivewayHeavyQueuesTakeTurns(t *testing.T) {
+	for _, online := range []bool{false, true} {
+		l, jobs := newShared(t, nil, 0, 0, 0)
+		if online {
+			l.openJob(class(sched.Online), atRandom(ms), 0)
+		}
+		l.run(500 * ms)
+		overlaps := 0
+		l.run(10*time.Second, func() {
+			n := 0
+			for _, j := range jobs {
+				if j.running {
+					n++
+				}
+			}
+			if n > 1 {
+				overlaps++
+			}
+		})
+		part := float64(overlaps) * float64(tick) / float64(10*time.Second)
+		most := 0.05
+		if online {
+			most = 0.01
+		}
+		if part == 0 || part > most {
+			t.Errorf("online %v: two queues ran beside each other for %.4f of the time, want a little, at most %v", online, part, most)
+		}
+	}
+}
+
+func TestGivewayHeavyQueueTakesTurnsBesideLightOnes(t *testing.T) {
+	for _, online := range []bool{false, true} {
+		l, jobs := newShared(t, nil, 0, 0, lightBurst)
+		want := time.Duration(0)
+		if online {
+			l.openJob(class(sched.Online), atRandom(ms), 0)
+			want = ownShared
+		}
+		l.run(time.Second)
+		share, most := l.runningShare(5*time.Second, jobs)
+		if share[0] < 0.4 || share[1] < 0.4 || share[0]+share[1] > 1.1 || share[2] < 0.999 || most > 3 || jobs[2].slice != want {
+			t.Errorf("online %v: heavy jobs ran for %.3f and %.3f of the time, the light one for %.3f with slice %v", online, share[0], share[1], share[2], jobs[2].slice)
+		}
+	}
+}
+
+// TestGivewayNoticesAChangeOfLoad checks that a light queue that becomes heavy takes turns,
+// and a heavy one that becomes light runs side by side, within a second, or three beside
+// online work, and that nothing oscillates.
+func TestGivewayNoticesAChangeOfLoad(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		from, to []time.Duration
+		online   bool
+		within   time.Duration
+		most     int // that run at a time in the end
+	}{
+		{"light to heavy", []time.Duration{lightBurst, lightBurst, lightBurst}, []time.Duration{0, 0, 0}, false, time.Second, 1},
+		{"light to heavy, online", []time.Duration{lightBurst, lightBurst, lightBurst}, []time.Duration{0, 0, 0}, true, time.Second, 1},
+		{"heavy to light", []time.Duration{0, 0, 0}, []time.Duration{lightBurst, lightBurst, lightBurst}, false, 2 * time.Second, 3},
+		{"heavy to light, online", []time.Duration{0, 0, 0}, []time.Duration{lightBurst, lightBurst, lightBurst}, true, 5 * time.Second, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, jobs := newShared(t, nil, c.from...)
+			if c.online {
+				l.openJob(class(sched.Online), atRandom(ms), 0)
+			}
+			l.run(3 * time.Second)
+			for i := range jobs {
+				jobs[i].burst = c.to[i]
+			}
+			l.run(c.within)
+			before := len(l.actions)
+			share, _ := l.runningShare(900*ms, jobs)
+			sum := 0.0
+			for _, s := range share {
+				sum += s
+			}
+			if want := float64(c.most); sum < want-0.1 || sum > want+0.1 {
+				t.Errorf("%v after the change: %.2f jobs run on average, want %d", c.within, sum, c.most)
+			}
+			if n := len(l.actions) - before; n > 100 {
+				t.Errorf("got %d actions in 0.9 s, want at most three for each turn of 50 ms", n)
+			}
+		})
+	}
+}
+
+// TestGivewayShortPhasesChangeNothing checks that a light queue which is busy for a moment
+// now and then keeps running side by side.
+func TestGivewayShortPhasesChangeNothing(t *testing.T) {
+	l, jobs := newShared(t, nil, lightBurst, lightBurst)
+	l.run(500 * ms)
+	before := len(l.actions)
+	l.run(10*time.Second, func() {
+		if jobs[0].burst = lightBurst; l.now%sched.Time(300*ms) < sched.Time(10*ms) {
+			jobs[0].burst = 0
+		}
+	})
+	if n := len(l.actions) - before; n > 0 {
+		t.Errorf("got %d actions, want none", n)
+	}
+}
+
+// TestGivewayNewcomersAreKnownSoon checks that a heavy newcomer beside a heavy queue runs
+// side by side with it only for a moment, also beside online work.
+func TestGivewayNewcomersAreKnownSoon(t *testing.T) {
+	for _, online := range []bool{false, true} {
+		l, jobs := newShared(t, nil, 0, 0)
+		if online {
+			l.openJob(class(sched.Online), atRandom(ms), 0)
+		}
+		l.run(900 * ms)
+		jobs = append(jobs, l.openJob(batch(1), saturating, 0))
+		l.run(200 * ms)
+		if _, most := l.runningShare(300*ms, jobs); most > 2 {
+			t.Errorf("online %v: %d jobs ran at a time, want turns", online, most)
+		}
+	}
+}
+
+// TestGivewayIdleNewcomerLeavesTheTurnToOthers checks that a process without work does not
+// take the minimum slice from the queue that works.
+func TestGivewayIdleNewcomerLeavesTheTurnToOthers(t *testing.T) {
+	l, jobs := newShared(t, nil, 0)
+	l.openJob(batch(1), idle, 0)
+	l.openJob(class(sched.Online), atRandom(ms), 0)
+	l.run(time.Second)
+	before := len(l.actions)
+	l.run(3*time.Second, func() {
+		if !jobs[0].running || jobs[0].slice != sched.MinSlice {
+			t.Fatalf("at %v: running %v with slice %v, want the minimum slice", time.Duration(l.now), jobs[0].running, jobs[0].slice)
+		}
+	})
+	if n := len(l.actions) - before; n > 0 {
+		t.Errorf("got %d actions in 3 s, want none", n)
+	}
+}
+
+// TestGivewayClearsTheDeviceForRegularRequests checks that a request which comes every 20 ms
+// finds one batch queue, with the minimum slice, and that all light queues run for most of
+// the time in between.
+func TestGivewayClearsTheDeviceForRegularRequests(t *testing.T) {
+	for _, counters := range []bool{false, true} {
+		l, jobs := newShared(t, nil, lightBurst, lightBurst, lightBurst, lightBurst)
+		var online *job
+		if load := periodic(20*ms, ms); counters {
+			online = l.open(class(sched.Online), load)
+		} else {
+			online = l.openJob(class(sched.Online), load, 0)
+		}
+		l.run(2 * time.Second)
+		arrivals, clear := 0, 0
+		share := 0.0
+		done := len(online.finished)
+		l.run(4*time.Second, func() {
+			n, short := 0, 0
+			for _, j := range jobs {
+				if j.running {
+					n++
+					share += float64(tick) / float64(16*time.Second)
+				}
+				if j.running && j.slice == sched.MinSlice {
+					short++
+				}
+			}
+			if l.now%sched.Time(20*ms) == sched.Time(tick) {
+				if arrivals++; n == 1 && short == 1 {
+					clear++
+				}
+			}
+		})
+		if clear < arrivals*95/100 {
+			t.Errorf("counters %v: %d of %d requests found one batch queue with the minimum slice, want 95 %%", counters, clear, arrivals)
+		}
+		if share < 0.75 {
+			t.Errorf("counters %v: batch queues ran for %.2f of the time, want 0.75", counters, share)
+		}
+		for _, c := range online.finished[done:] {
+			if took := c.done.Sub(c.arrived); took > 2*ms {
+				t.Fatalf("counters %v: a request of 1 ms took %v", counters, took)
+			}
+		}
+	}
+}
+
+func TestRhythm(t *testing.T) {
+	const period = 20 * ms
+	regular := func(r *rhythm, from sched.Time, n int, late func(i int) time.Duration) sched.Time {
+		at := from
+		for i := range n {
+			at = from.Add(time.Duration(i) * period)
+			r.arrived(at.Add(late(i)))
+		}
+		return at
+	}
+	none := func(int) time.Duration { return 0 }
+	t.Run("regular", func(t *testing.T) {
+		var r rhythm
+		last := regular(&r, 1, 9, none)
+		if got := r.expected(last + 1); got != last.Add(period) {
+			t.Errorf("got %v, want %v", got, last.Add(period))
+		}
+		if got := r.expected(last.Add(period + 10*ms)); got != last.Add(2*period) {
+			t.Errorf("after one that did not come: got %v, want %v", got, last.Add(2*period))
+		}
+		if got := r.expected(last.Add(6 * period)); got != 0 {
+			t.Errorf("long after the last one: got %v, want none", got)
+		}
+	})
+	t.Run("late reports", func(t *testing.T) {
+		var r rhythm
+		last := regular(&r, 1, 200, func(i int) time.Duration { return time.Duration(i*7%5) * 400 * time.Microsecond })
+		if off := r.expected(last + sched.Time(5*ms)).Sub(last.Add(period)); off < -ms || off > ms {
+			t.Errorf("the expected arrival is off by %v, want at most 1 ms", off)
+		}
+	})
+	t.Run("one in ten missing", func(t *testing.T) {
+		var r rhythm
+		for i := range 100 {
+			if i%10 != 3 {
+				r.arrived(sched.Time(1 + time.Duration(i)*period))
+			}
+		}
+		if want := sched.Time(1 + 100*period); r.expected(want-1) != want {
+			t.Errorf("got %v, want %v", r.expected(want-1), want)
+		}
+	})
+	t.Run("ends", func(t *testing.T) {
+		var r rhythm
+		last := regular(&r, 1, 30, none)
+		for i := range 8 {
+			r.arrived(last.Add(time.Duration(i+1)*period + []time.Duration{7, 11, 9, 5}[i%4]*ms))
+		}
+		if got := r.expected(last.Add(9 * period)); r.score > 0 && got != 0 {
+			t.Errorf("after irregular arrivals: got %v with score %d, want none", got, r.score)
+		}
+	})
+	t.Run("irregular", func(t *testing.T) {
+		var r rhythm
+		at := sched.Time(1)
+		for i := range 500 {
+			at = at.Add([]time.Duration{13, 31, 17, 43, 11, 23, 37}[i%7] * ms)
+			r.arrived(at)
+			if r.period != 0 {
+				t.Fatalf("arrival %d: got period %v, want none", i, r.period)
+			}
+		}
+	})
+}
+
+// TestGivewaySliceOfSeveralOnlineQueues checks that of several active online queues only one
+// that goes before all others has the long slice.
+func TestGivewaySliceOfSeveralOnlineQueues(t *testing.T) {
+	const long = 20 * ms
+	online := func(priority int32, slo time.Duration) sched.Attr {
+		return sched.Attr{Class: sched.Online, Priority: priority, SLO: slo}
+	}
+	for _, c := range []struct {
+		attrs []sched.Attr
+		want  []time.Duration
+	}{
+		{[]sched.Attr{online(0, 0)}, []time.Duration{long}},
+		{[]sched.Attr{online(0, 0), online(0, 0)}, []time.Duration{0, 0}},
+		{[]sched.Attr{online(0, 0), online(1, 0), online(0, ms)}, []time.Duration{0, long, 0}},
+		{[]sched.Attr{online(0, 5*ms), online(0, 2*ms)}, []time.Duration{0, long}},
+		{[]sched.Attr{online(0, 5*ms), online(0, 0)}, []time.Duration{long, 0}},
+		{[]sched.Attr{online(1, 0), online(1, 0), online(2, 0), online(2, 0)}, []time.Duration{0, 0, 0, 0}},
+	} {
+		l, _ := newShared(t, nil, 0)
+		var got []time.Duration
+		var jobs []*job
+		for _, a := range c.attrs {
+			jobs = append(jobs, l.openJob(sched.Queue{Attr: a}, periodic(20*ms, ms), 0))
+		}
+		l.run(500 * ms)
+		for _, j := range jobs {
+			got = append(got, j.slice)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got slices %v, want %v", fmt.Sprint(c.attrs), got, c.want)
+		}
+	}
+	// One that has had no work for a while does not count.
+	l, _ := newShared(t, nil, 0)
+	a := l.openJob(class(sched.Online), periodic(20*ms, ms), 0)
+	l.openJob(class(sched.Online), func(j *job, now sched.Time) {
+		if now == 0 {
+			j.submit(now, ms)
+		}
+	}, 0)
+	l.run(3 * time.Second)
+	if a.slice != long {
+		t.Errorf("beside an online queue without work: got slice %v, want %v", a.slice, long)
+	}
+}
