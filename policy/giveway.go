@@ -8,7 +8,8 @@ import (
 )
 
 // giveway runs online work first. Online queues are never stopped. Batch queues
-// take turns, one at a time on a device, by weight, and give way to online work:
+// take turns, one at a time on a device, by weight, and give way to online work; those
+// that do not fill a device with time slices run side by side (see sideBySide):
 //
 //   - On a device with time slices the batch queue whose turn it is has the
 //     minimum slice, so the hardware itself switches to online work as soon as
