@@ -164,19 +164,20 @@ type Shim struct {
 // Queue is a queue of a process: the unit that is scheduled.
 type Queue struct {
 	ID          uint64        `json:"id"`
-	Device      string        `json:"device"`               // GPU-...
-	Index       int           `json:"index"`                // of the device, as nvidia-smi counts
-	State       string        `json:"state"`                // running, stopping, stopped, starting
-	Can         []string      `json:"can"`                  // hold, deactivate, interrupt, slice, bound
-	Slice       time.Duration `json:"slice_ns,omitempty"`   // as set by the daemon; 0: as found
-	VendorSlice time.Duration `json:"found_ns,omitempty"`   // the slice that the queue was found with
-	Served      time.Duration `json:"served_ns"`            // device time
-	Measured    bool          `json:"measured,omitempty"`   // the hardware measured it; otherwise it is estimated
-	OnFloor     bool          `json:"on_floor,omitempty"`   // the policy gives it less than the floor, which gives it the rest
-	Shared      string        `json:"shared_by,omitempty"`  // mps: one queue for all clients of an MPS server
-	Pool        string        `json:"pool,omitempty"`       // the label of the pool that the queue is
-	KFDQueues   int           `json:"kfd_queues,omitempty"` // number of AMD hardware queues that it stands for
-	Way         string        `json:"way,omitempty"`        // how those are interrupted: batch, debug, own
+	Device      string        `json:"device"`                 // GPU-...
+	Index       int           `json:"index"`                  // of the device, as nvidia-smi counts
+	State       string        `json:"state"`                  // running, stopping, stopped, starting
+	Can         []string      `json:"can"`                    // hold, deactivate, interrupt, slice, bound
+	Slice       time.Duration `json:"slice_ns,omitempty"`     // as set by the daemon; 0: as found
+	VendorSlice time.Duration `json:"found_ns,omitempty"`     // the slice that the queue was found with
+	Served      time.Duration `json:"served_ns"`              // device time
+	Measured    bool          `json:"measured,omitempty"`     // the hardware measured it; otherwise it is estimated
+	OnFloor     bool          `json:"on_floor,omitempty"`     // the policy gives it less than the floor, which gives it the rest
+	SideBySide  bool          `json:"side_by_side,omitempty"` // runs beside other batch queues instead of taking turns
+	Shared      string        `json:"shared_by,omitempty"`    // mps: one queue for all clients of an MPS server
+	Pool        string        `json:"pool,omitempty"`         // the label of the pool that the queue is
+	KFDQueues   int           `json:"kfd_queues,omitempty"`   // number of AMD hardware queues that it stands for
+	Way         string        `json:"way,omitempty"`          // how those are interrupted: batch, debug, own
 }
 
 // Change sets attributes of a process. Attributes that are not in it stay. In JSON the

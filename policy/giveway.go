@@ -179,7 +179,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 	if p.burst.stops(dev, q) {
 		return
 	}
-	g := sched.Grant{Queue: q.ID}
+	g := sched.Grant{Queue: q.ID, SideBySide: a.light}
 	idle := q.Attr.Class == sched.Idle
 	switch {
 	case !yieldsBySlice(dev, q):

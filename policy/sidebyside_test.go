@@ -167,6 +167,11 @@ func TestGivewayHeavyQueueTakesTurnsBesideLightOnes(t *testing.T) {
 		}
 		l.run(time.Second)
 		share, most := l.runningShare(5*time.Second, jobs)
+		for _, q := range l.sched.Queues(nil) {
+			if light := q.ID == jobs[2].ID; q.SideBySide != light {
+				t.Errorf("online %v: queue %d is shown as side by side: %v, want %v", online, q.ID, q.SideBySide, light)
+			}
+		}
 		if share[0] < 0.4 || share[1] < 0.4 || share[0]+share[1] > 1.1 || share[2] < 0.999 || most > 3 || jobs[2].slice != want {
 			t.Errorf("online %v: heavy jobs ran for %.3f and %.3f of the time, the light one for %.3f with slice %v", online, share[0], share[1], share[2], jobs[2].slice)
 		}

@@ -118,7 +118,7 @@ func ParseAnswer(line []byte) (uint64, *sched.Plan, error) {
 		if g.Slice < 0 || g.Slice > maxSlice {
 			return 0, nil, fmt.Errorf("answer %d: slice_ns %d of queue %d is not from 0 to %d", a.Number, g.Slice, g.Queue, maxSlice)
 		}
-		p.Grants = append(p.Grants, sched.Grant(g))
+		p.Grants = append(p.Grants, sched.Grant{Queue: g.Queue, Slice: g.Slice, Bound: g.Bound})
 	}
 	return a.Number, p, nil
 }

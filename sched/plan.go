@@ -20,6 +20,9 @@ type Grant struct {
 	Queue QueueID
 	Slice time.Duration // zero is the device's default
 	Bound uint32        // on commands in flight; zero is the device's default
+	// SideBySide says that the queue runs beside others of its class instead of taking
+	// turns with them. It is shown to users and changes nothing.
+	SideBySide bool
 }
 
 // Plan is the decision of a policy. It holds until the next plan.

@@ -81,7 +81,7 @@ func (s *Scheduler) markGrants(d *domain, p *Plan) Mistake {
 			continue // granted twice: the first grant counts
 		}
 		q.act.want, q.act.epoch = *g, s.epoch
-		q.act.want.Slice = max(g.Slice, 0)
+		q.act.want.Slice, q.SideBySide = max(g.Slice, 0), g.SideBySide
 		d.granted = d.granted || q.mayRun()
 		if dev.tooShort(g.Slice) && q.Can&CanSlice != 0 && !q.Attr.Paused {
 			dev.shortGrants++

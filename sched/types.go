@@ -161,6 +161,7 @@ type Queue struct {
 	Can           Ability       // abilities, without those that proved unsupported
 	State         State
 	OnFloor       bool   // its device time comes from floor turns: the policy gives it less than its share
+	SideBySide    bool   // Grant.SideBySide of the last grant
 	Measured      bool   // Served is measured by the hardware, not estimated by the scheduler
 	Visits        Visits // as the hardware last measured them
 

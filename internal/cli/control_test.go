@@ -549,6 +549,23 @@ func TestPsShowsLateEntry(t *testing.T) {
 	}
 }
 
+// TestStateNamesJobsThatRunSideBySide checks the STATE column of jobs that take no turns.
+func TestStateNamesJobsThatRunSideBySide(t *testing.T) {
+	for _, c := range []struct {
+		queue  api.Queue
+		paused bool
+		want   string
+	}{
+		{api.Queue{State: "running"}, false, "running"},
+		{api.Queue{State: "running", SideBySide: true}, false, "running side by side"},
+		{api.Queue{State: "stopped", SideBySide: true}, true, "paused"},
+	} {
+		if got := useOf([]api.Queue{c.queue}, c.paused).state; got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.queue, got, c.want)
+		}
+	}
+}
+
 // TestPsShowsStopMethod: the way in which AMD's queues are stopped follows the abilities.
 func TestPsShowsStopMethod(t *testing.T) {
 	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, KFDQueues: 3, Way: "own"}}, false)

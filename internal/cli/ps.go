@@ -31,7 +31,8 @@ narrow terminal, or COLUMNS, leaves out columns and shortens text; --wide shows 
   CLASS       and its source: default, backend, rule, run, hint or set
   GPU         the index of the device, or the runtime if the device is not known
   STATE       running, stopping, stopped, starting; paused by 'giveway pause'; floor if
-              the process gets no more than the share that every process is guaranteed
+              the process gets no more than the share that every process is guaranteed;
+              side by side if it is a batch job that takes no turns with others
   SLICE       the time slice; in brackets if it is as the process was found
   GPU TIME    device time; after a ~ if it is estimated
   CAN         what can be done to the process: hold, deactivate, interrupt, slice, bound
@@ -262,6 +263,14 @@ func memberUse(p *api.Process) use {
 	return u
 }
 
+// stateText returns the state of a queue as ps shows it.
+func stateText(q api.Queue) string {
+	if q.SideBySide {
+		return q.State + " side by side"
+	}
+	return q.State
+}
+
 func useOf(queues []api.Queue, paused bool) use {
 	u := use{gpu: strconv.Itoa(queues[0].Index)}
 	if queues[0].Index < 0 {
@@ -275,7 +284,7 @@ func useOf(queues []api.Queue, paused bool) use {
 		native += q.KFDQueues
 		measured = measured && q.Measured
 		onFloor = onFloor || q.OnFloor
-		states = include(states, q.State)
+		states = include(states, stateText(q))
 		slicesOf = include(slicesOf, sliceText(q))
 		can = include(can, q.Can...)
 		switch {
