@@ -198,3 +198,32 @@ func TestTwoOnlineClients(t *testing.T) {
 		t.Errorf("P99 of the short requests %v, want at most the native %v", got, native)
 	}
 }
+
+// TestSLOChoosesHowLightJobsRun checks that slo lets light jobs run side by side where the SLO
+// permits it, and one at a time where it does not, and that the SLO is met in both cases.
+func TestSLOChoosesHowLightJobsRun(t *testing.T) {
+	long(t)
+	for _, c := range []struct {
+		slo   time.Duration
+		least float64 // of the sum that four light jobs get natively
+		most  float64
+	}{{6 * ms, 0.9, 1.1}, {1700 * us, 0.2, 0.6}} {
+		lc := graph(c.slo)
+		lc.Arrival = sim.Arrival{Kind: sim.Periodic, Every: 20 * ms}
+		run := func(policy string) (met, sum float64) {
+			cfg := sloWorld(t, 1, policy, with(lc, lights(4)...)...)
+			cfg.Warmup = 5 * time.Second
+			r := sim.New(cfg).Run()
+			for _, c := range r.Clients[1:] {
+				sum += c.Rate
+			}
+			return r.Clients[0].SLOMet, sum
+		}
+		_, native := run("native")
+		met, sum := run("slo")
+		t.Logf("SLO %v: met by %.4f, batch sum %.3f of native", c.slo, met, sum/native)
+		if met < 0.99 || sum < c.least*native || sum > c.most*native {
+			t.Errorf("SLO %v: met by %.4f with %.3f of the native batch sum, want 0.99 and %.2f to %.2f", c.slo, met, sum/native, c.least, c.most)
+		}
+	}
+}
