@@ -36,6 +36,8 @@ type giveway struct {
 	bound  int
 	linger time.Duration
 
+	readsSLO bool // the policy is slo
+
 	accounts      perQueue[account]
 	onlineRecords perQueue[onlineRecord]
 

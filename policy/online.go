@@ -132,11 +132,11 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 	s.predicted = predictable > 0 && predictable == s.active
 }
 
-// rank notes q if it goes before all active online queues seen so far: by priority, then
-// the one with the tighter SLO.
+// rank notes q if it goes before all active online queues seen so far: by priority, and
+// under slo then the one with the tighter SLO.
 func (p *giveway) rank(q *sched.Queue, s *summary) {
 	slo := q.Attr.SLO
-	if slo <= 0 {
+	if slo <= 0 || !p.readsSLO {
 		slo = time.Duration(sched.Never)
 	}
 	switch {

@@ -19,7 +19,7 @@ import (
 // the simulator.
 var table = []entry{
 	{"slo", "as giveway, but batch work gives way only as far as online requests need to meet their SLO; without SLOs it is giveway", newSLO, "class weight priority slo expect"},
-	{"giveway", "online work first; batch queues take turns on what is left, by weight", newGiveway, "class weight priority slo expect"},
+	{"giveway", "online work first; batch queues take turns on what is left, by weight", newGiveway, "class weight priority expect"},
 	{"native", "the vendor's own scheduling: no queue is stopped, no slice is changed", newNative, ""},
 	{"fifo", "work in order of arrival, one queue at a time, to the end", newFIFO, ""},
 	{"rr", "turns of equal length, one queue at a time", newRR, ""},

