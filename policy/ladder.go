@@ -49,6 +49,7 @@ type ladder struct {
 	lateCounted float64 // of those, late ones that count: see stalled
 
 	measured    bool // the hardware measures what batch work gets
+	beside      int  // batch queues that run side by side, except at the minimum slice
 	resetScores bool // the chosen rung has changed
 }
 
@@ -380,15 +381,16 @@ func (l *ladder) mayStop() bool {
 }
 
 // sliceOf returns for how long batch work stays on the device when online work is
-// ready.
+// ready, at most: a slice of each queue that runs side by side.
 func (l *ladder) sliceOf(i int) time.Duration {
+	queues := time.Duration(max(l.beside, 1))
 	switch s := l.rungs[i].slice; s {
 	case 0:
-		return l.device.Slice
+		return queues * l.device.Slice
 	case sched.MinSlice:
 		return 0
 	default:
-		return s
+		return queues * s
 	}
 }
 

@@ -114,7 +114,8 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		set = p.ladder.setting(0)
 	case adapts:
 		p.gauge.read(v, &p.ladder, finished)
-		if p.base.several {
+		if p.ladder.beside = 0; p.base.several {
+			p.ladder.beside = p.base.light
 			p.ladder.measured = false // light queues do more side by side, with less time on the device
 		}
 		p.ladder.confirm(v, p.base.current)

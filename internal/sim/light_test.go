@@ -200,7 +200,8 @@ func TestTwoOnlineClients(t *testing.T) {
 }
 
 // TestSLOChoosesHowLightJobsRun checks that slo lets light jobs run side by side where the SLO
-// permits it, and one at a time where it does not, and that the SLO is met in both cases.
+// permits it, and one at a time where it does not, and that the SLO is met in both cases,
+// but for floor turns: those come between the turns of four jobs if the SLO is tight.
 func TestSLOChoosesHowLightJobsRun(t *testing.T) {
 	long(t)
 	for _, c := range []struct {
@@ -222,8 +223,8 @@ func TestSLOChoosesHowLightJobsRun(t *testing.T) {
 		_, native := run("native")
 		met, sum := run("slo")
 		t.Logf("SLO %v: met by %.4f, batch sum %.3f of native", c.slo, met, sum/native)
-		if met < 0.99 || sum < c.least*native || sum > c.most*native {
-			t.Errorf("SLO %v: met by %.4f with %.3f of the native batch sum, want 0.99 and %.2f to %.2f", c.slo, met, sum/native, c.least, c.most)
+		if met < 0.98 || sum < c.least*native || sum > c.most*native {
+			t.Errorf("SLO %v: met by %.4f with %.3f of the native batch sum, want 0.98 and %.2f to %.2f", c.slo, met, sum/native, c.least, c.most)
 		}
 	}
 }
