@@ -23,12 +23,13 @@ type floorMark struct {
 
 // floorTurn is the floor turn of one device: one queue at a time.
 type floorTurn struct {
-	queue  QueueID // zero if there is no turn
-	began  Time
-	length time.Duration // device time that the turn gives
-	period time.Duration // from one turn of the queue to the next
-	target time.Duration // the turn ends when the queue's Served will reach this
-	rest   Time          // no turn begins before this, so that the floor never takes most of the device
+	queue    QueueID // zero if there is no turn
+	began    Time
+	length   time.Duration // device time that the turn gives
+	period   time.Duration // from one turn of the queue to the next
+	target   time.Duration // the turn ends when the queue's Served will reach this
+	launched uint64        // Counters.Launched when the turn began
+	rest     Time          // no turn begins before this, so that the floor never takes most of the device
 
 	// On a device with slices:
 	slice  time.Duration // of the queue; zero: the device's default
@@ -101,7 +102,7 @@ func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
 	share := s.floorShare(d)
 	length := s.floorLength(d, q, share)
 	d.floor = floorTurn{
-		queue: q.ID, began: s.now, length: length, period: floorPeriod(length, share), target: q.Served + length,
+		queue: q.ID, began: s.now, length: length, period: floorPeriod(length, share), target: q.Served + length, launched: q.Counters.Launched,
 		rest: d.floor.rest, due: d.floor.due, withFloor: d.floor.withFloor,
 	}
 	q.OnFloor = true
@@ -225,7 +226,10 @@ func (s *Scheduler) floorTurnOver(d *device) bool {
 		missing := turn.target - q.Served - q.committed(d)
 		end, certain := turn.pieceEnd(d, q, missing)
 		enough := missing <= 0 || s.now >= end && (certain || missing <= turn.length/2 || !q.Measured)
-		if !exemptFromFloor(q) && !enough && took < limit {
+		// The process may need a while until it launches the command that waited at its
+		// gate. A turn that ends before would be of no use, however often it comes.
+		unused := q.Counters.Known && q.Counters.Submitted > q.Counters.Launched && q.Counters.Launched == turn.launched
+		if !exemptFromFloor(q) && (!enough || unused) && took < limit {
 			return false
 		}
 		q.floor = floorMark{turn.began, q.Served} // counting from began, turns start one period apart

@@ -215,3 +215,40 @@ func TestOnFloor(t *testing.T) {
 		t.Error("on the floor, although the policy grants the queue")
 	}
 }
+
+// TestFloorTurnWaitsForALaunch checks that a floor turn does not end before the process, which
+// may wait for a CPU, has launched the command that waited at its gate; up to a limit.
+func TestFloorTurnWaitsForALaunch(t *testing.T) {
+	for _, tt := range []struct{ launchAfter, least, most time.Duration }{
+		{0, 90 * ms, 110 * ms}, // beside another queue it takes twice its length
+		{200 * ms, 199 * ms, 210 * ms},
+		{time.Hour, 390 * ms, 410 * ms},
+	} {
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return grantUpTo(1) }})
+		events := []sched.Event{
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanHold},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanHold},
+			{Kind: sched.Progressed, Queue: 2, Counters: sched.Counters{Submitted: 1}},
+		}
+		began, took := sched.Never, time.Duration(0)
+		for now := sched.Time(0); now < sched.Time(time.Minute) && took == 0; now = now.Add(ms) {
+			if began != sched.Never && now >= began.Add(tt.launchAfter) {
+				events = append(events, sched.Event{Kind: sched.Progressed, Queue: 2, Counters: sched.Counters{Submitted: 2, Launched: 1}})
+			}
+			actions, _ := s.Step(now, events)
+			events = events[:0]
+			for _, a := range actions {
+				events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+				switch {
+				case a.Queue == 2 && a.Verb == sched.Start:
+					began = now
+				case a.Queue == 2 && began != sched.Never:
+					took = now.Sub(began)
+				}
+			}
+		}
+		if took < tt.least || took > tt.most {
+			t.Errorf("launch after %v: got a turn of %v, want %v to %v", tt.launchAfter, took, tt.least, tt.most)
+		}
+	}
+}
