@@ -54,6 +54,11 @@ const (
 	// at most four fifths of it apart.
 	floorWindow = 5 * time.Second
 
+	// floorPatience is how long a queue waits at least for its first floor turn. A queue
+	// that waits for its turn in a rotation of many does not starve, however short and
+	// frequent its floor turns would be.
+	floorPatience = 800 * time.Millisecond
+
 	floorStretch = 8   // a turn ends after this many times its length, even if other queues took most of it
 	floorYield   = 0.9 // part of a turn that is service: starting and stopping the queue takes the rest
 	floorRest    = 1   // a turn is followed by a rest of this many times its length
@@ -262,6 +267,9 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 			q.floor, q.OnFloor = floorMark{s.now, q.Served}, false
 			turn.due = min(turn.due, s.now.Add(period))
 			continue
+		}
+		if !q.OnFloor {
+			period = max(period, floorPatience)
 		}
 		elapsed := s.now.Sub(q.floor.at)
 		if elapsed >= period && float64(q.Served-q.floor.served) >= share*float64(elapsed) {
