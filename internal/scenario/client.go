@@ -72,7 +72,7 @@ func readClient(f *form, cfg *sim.Config, c *sim.ClientConfig, open opener) {
 	f.Count("park", &c.Park, 0, 16)
 	f.Duration("lead", &c.Lead, 0, hour)
 	f.Ratio("late_entry", &c.LateEntry, 0, 1)
-	f.Ident("pool", &c.Pool)
+	f.Ident("member_of", &c.Pool)
 	readTime(f, "jitter", &c.Jitter, 0, hour)
 	f.Duration("slice", &c.Slice, time.Microsecond, time.Minute)
 	f.Duration("start", &c.Start, 0, maxLength)
@@ -102,11 +102,11 @@ func checkPool(f *form, cfg *sim.Config, c *sim.ClientConfig) {
 	switch {
 	case c.Pool == "":
 	case c.Device >= 0 && len(cfg.Devices) > 0 && cfg.Devices[c.Device].Model.Slots != nil:
-		f.Wrong("pool", "device %s of model %s has no pools", cfg.Devices[c.Device].ID, cfg.Devices[c.Device].Model.Name)
+		f.Wrong("member_of", "device %s of model %s has no pools", cfg.Devices[c.Device].ID, cfg.Devices[c.Device].Model.Name)
 	case c.Attr.Class == sched.Online:
-		f.Wrong("pool", "a client of class online cannot be in a pool")
+		f.Wrong("member_of", "a client of class online cannot be in a pool")
 	case c.Process != "" || c.Shim || c.Attr.SLO > 0 || c.Hint || c.Announce > 0 || c.Park > 0 || c.LateEntry > 0:
-		f.Wrong("pool", "a client in a pool has no process, shim, slo, hint, announce, park or late_entry: the daemon sees only the pool")
+		f.Wrong("member_of", "a client in a pool has no process, shim, slo, hint, announce, park or late_entry: the daemon sees only the pool")
 	}
 }
 
