@@ -170,9 +170,6 @@ func TestEveryAttributeByScenario(t *testing.T) {
 		}
 	}
 	for _, id := range attr.IDs(0) {
-		if id == attr.Pool {
-			continue // a scenario has a key of this name: the name of a simulated pool
-		}
 		r := id.Row()
 		value, _ := example(r)
 		_, err := scenario.Parse("x.yaml", fmt.Appendf(nil, "name: x\ndevices: [{model: nvidia-h200}]\nclients: [{name: a, %s: %s, kernels: {time: 1ms}}]\n", r.YAML(), r.Format(value)), nil)
