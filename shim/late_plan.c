@@ -18,7 +18,10 @@
 
 #define MIN_SCORE 8u /* requests that must repeat first */
 #define MAX_SCORE 16u
-#define PROBES 2u
+#define PROBES 3u
+#define PROBE_EVERY 2048u
+#define MIN_FAR_NS (400 * US) /* two context switches */
+#define MANY_FAR 8u
 #define TRIAL 64u    /* requests of which every second enters at once */
 #define CONTROL 32u  /* afterwards one of so many does */
 #define MIN_TOLERANCE_NS (30 * US)
@@ -131,6 +134,27 @@ static bool repeats(struct gw_late_shape *s, const struct gw_late_sample *q) {
   return true;
 }
 
+/*
+ * Adjusts the lead, but not by more than a quarter of what the probes found. A tail may be long
+ * because the device came too late, or because it came so early that it had done all that was
+ * queued, went to others, and had to come back for the end. To lengthen the lead makes the second
+ * case worse.
+ */
+static void adjust_lead(struct gw_late_shape *s, uint64_t excess, uint64_t tolerance) {
+  uint64_t least = s->probed_ns - s->probed_ns / 4, most = s->probed_ns + s->probed_ns / 4;
+  uint64_t far = s->probed_ns / 4 > MIN_FAR_NS ? s->probed_ns / 4 : MIN_FAR_NS;
+  /* In balance about one request of ten is late by more than the tolerance. */
+  if (excess > tolerance) s->lead_ns += excess / 4;
+  else s->lead_ns -= s->lead_ns < tolerance / 16 ? s->lead_ns : tolerance / 16;
+  bool at_limit = s->lead_ns <= least || s->lead_ns >= most;
+  if (s->lead_ns < least) s->lead_ns = least;
+  if (s->lead_ns > most) s->lead_ns = most;
+  s->far = excess > far ? s->far + 1 : 0;
+  s->since_probe++;
+  /* The device time has changed, or the probes were wrong. Probes are late, so they are rare. */
+  if (s->far >= MANY_FAR || (at_limit && s->since_probe >= PROBE_EVERY)) s->probes = 0;
+}
+
 static void learn_lead(struct gw_late_shape *s, const struct gw_late_sample *q) {
   if (!s->tail_ns) return; /* no request has entered at once yet */
   uint64_t tail = q->done_ns - q->waited_ns, excess = tail > s->tail_ns ? tail - s->tail_ns : 0;
@@ -138,16 +162,15 @@ static void learn_lead(struct gw_late_shape *s, const struct gw_late_sample *q) 
   uint64_t tolerance = q->done_ns / 100 > MIN_TOLERANCE_NS ? q->done_ns / 100 : MIN_TOLERANCE_NS;
   if (s->probes < PROBES) {
     /* The device was busy from the release until the end, so this is what the lead should have
-     * been. */
+     * been. The least of the probes is the one that noise has lengthened least. */
     uint64_t lead = left + (excess > tolerance ? excess : 0);
-    if (!s->probes || lead > s->lead_ns) s->lead_ns = lead;
+    if (!s->probes || lead < s->lead_ns) s->lead_ns = lead;
+    s->probed_ns = s->lead_ns;
     s->probes++;
+    s->since_probe = s->far = 0;
     return;
   }
-  /* In balance about one request of ten is late by more than the tolerance. */
-  if (excess > tolerance) s->lead_ns += excess / 4;
-  else s->lead_ns -= s->lead_ns < tolerance / 16 ? s->lead_ns : tolerance / 16;
-  if (s->lead_ns > s->cpu_ns) s->lead_ns = s->cpu_ns;
+  adjust_lead(s, excess, tolerance);
 }
 
 static void sort(uint64_t *v, int n) {

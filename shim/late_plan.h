@@ -31,7 +31,10 @@ struct gw_late_shape {
   uint64_t point_ns[GW_LATE_POINTS]; /* from the first kernel to each point */
   uint64_t tail_ns;                  /* of requests that entered at once */
   uint64_t lead_ns;
-  uint32_t probes; /* requests that were released late on purpose, to measure the lead */
+  uint32_t probes;      /* requests that were released late on purpose, to measure the lead */
+  uint64_t probed_ns;   /* what they found */
+  uint32_t since_probe; /* late requests since then */
+  uint32_t far;         /* of those, how many in a row ended much too late */
   uint32_t turn;   /* requests since late entry was last taken up */
   uint64_t once_ns[GW_LATE_PAIRS], late_ns[GW_LATE_PAIRS]; /* latencies */
   uint32_t once_count, late_count;

@@ -18,6 +18,7 @@ struct program {
   int commands;
   double cpu_us, gpu_us; /* of one request, all commands */
   double noise;          /* of the CPU time, relative */
+  double slow;           /* half of the time, in stretches, the CPU is slower by this part */
   double tail_us;        /* from the end of the last command until the program goes on */
   double penalty;        /* of late entry itself, relative to the CPU time */
   int vary;              /* commands vary by so many */
@@ -42,12 +43,19 @@ static double skewed(double noise) {
   return 1 + x + (u > 0.98 ? 3 * noise * uniform() : 0);
 }
 
+/* The CPU changes its speed once in about 100 requests. */
+static double speed(const struct program *p) {
+  static int is_slow;
+  if (p->slow && uniform() < 0.01) is_slow = !is_slow;
+  return p->slow && is_slow ? 1 + p->slow : 1;
+}
+
 static const double switch_us = 200;
 
 /* Simulates one request. release_at: after so many commands; negative: enters at once. Fills in the
  * sample. */
-static void simulate(const struct program *p, int n, double gpu_us, int release_at, double limit_ns, struct gw_late_sample *q, uint32_t commands) {
-  double cpu = p->cpu_us * skewed(p->noise) * (release_at >= 0 ? 1 + p->penalty : 1), gpu_free = 0, released = release_at < 0 ? 0 : -1, at = 0;
+static void simulate(const struct program *p, double speed_now, int n, double gpu_us, int release_at, double limit_ns, struct gw_late_sample *q, uint32_t commands) {
+  double cpu = p->cpu_us * speed_now * skewed(p->noise) * (release_at >= 0 ? 1 + p->penalty : 1), gpu_free = 0, released = release_at < 0 ? 0 : -1, at = 0;
   uint32_t point = 0;
   double *made = malloc(sizeof *made * (size_t)(n + 1));
   for (int i = 0; i <= n; i++) {
@@ -63,7 +71,8 @@ static void simulate(const struct program *p, int n, double gpu_us, int release_
   if (released < 0) released = at;
   if (release_at >= 0) gpu_free = released + switch_us;
   for (int i = 0; i < n; i++) {
-    double from = made[i] > gpu_free ? made[i] : gpu_free;
+    /* A device that has done all that is queued goes to others, and has to come back. */
+    double from = made[i] > gpu_free ? made[i] + (i ? switch_us : 0) : gpu_free;
     gpu_free = from + gpu_us / n;
   }
   double done = (gpu_free > at ? gpu_free : at) + p->tail_us;
@@ -91,10 +100,11 @@ static int run(const struct program *p) {
     double gpu = p->gpu_later_us && i >= p->requests / 2 ? p->gpu_later_us : p->gpu_us;
     int n = p->commands + (p->vary ? (int)(uniform() * p->vary) : 0);
     struct gw_late_choice c = gw_late_choose(&plan, p->key_changes ? (uint64_t)i : 1, (uint64_t)now, false);
+    double speed_now = speed(p);
     unsigned long long again = seed;
-    simulate(p, n, gpu, -1, 0, &w, c.shape->commands);
+    simulate(p, speed_now, n, gpu, -1, 0, &w, c.shape->commands);
     seed = again;
-    simulate(p, n, gpu, c.late ? (int)c.release_at : -1, (double)c.limit_ns, &q, c.shape->commands);
+    simulate(p, speed_now, n, gpu, c.late ? (int)c.release_at : -1, (double)c.limit_ns, &q, c.shape->commands);
     gw_late_learn(&c, &q, (uint64_t)now);
     now += (double)q.done_ns + p->gap_ms * MS;
     if (i < skip) continue;
@@ -120,6 +130,8 @@ int main(void) {
   static const struct program programs[] = {
       {.name = "ResNet-50 eager", .commands = 160, .cpu_us = 7000, .gpu_us = 1200, .noise = 0.15, .tail_us = 30, .requests = 4000, .gap_ms = 13,
        .late_least = 0.9, .late_most = 1, .held_least = 0.85, .worse_most = 0.02},
+      {.name = "a CPU of two speeds", .commands = 338, .cpu_us = 3900, .gpu_us = 1900, .noise = 0.05, .slow = 0.45, .tail_us = 30, .requests = 8000,
+       .late_least = 0.9, .late_most = 1, .held_least = 0.8, .worse_most = 0.02},
       {.name = "the same without noise", .commands = 160, .cpu_us = 7000, .gpu_us = 1200, .noise = 0.01, .tail_us = 30, .requests = 4000,
        .late_least = 0.9, .late_most = 1, .held_least = 0.93, .worse_most = 0.02},
       {.name = "decode loop", .commands = 400, .cpu_us = 12000, .gpu_us = 4000, .noise = 0.1, .tail_us = 20, .requests = 4000,
@@ -129,7 +141,7 @@ int main(void) {
       {.name = "less work later", .commands = 160, .cpu_us = 7000, .gpu_us = 3500, .gpu_later_us = 1200, .noise = 0.1, .tail_us = 30, .requests = 8000,
        .late_least = 0.9, .late_most = 1, .held_least = 1.05, .worse_most = 0.02},
       {.name = "a pause after the first", .commands = 100, .cpu_us = 6000, .gpu_us = 1000, .front = 0.5, .noise = 0.05, .tail_us = 30, .requests = 4000,
-       .late_least = 0.9, .late_most = 1, .held_least = 0.8, .worse_most = 0.02},
+       .late_least = 0.9, .late_most = 1, .held_least = 0.8, .worse_most = 0.03},
       {.name = "commands vary a little", .commands = 150, .vary = 12, .cpu_us = 6000, .gpu_us = 1500, .noise = 0.1, .tail_us = 30, .requests = 4000,
        .late_least = 0.9, .late_most = 1, .held_least = 0.7, .worse_most = 0.02},
       {.name = "commands vary much", .commands = 20, .vary = 300, .cpu_us = 6000, .gpu_us = 1500, .noise = 0.1, .tail_us = 30, .requests = 4000,
