@@ -136,15 +136,16 @@ static bool repeats(struct gw_late_shape *s, const struct gw_late_sample *q) {
 
 /*
  * Adjusts the lead, but not by more than a quarter of what the probes found. A tail may be long
- * because the device came too late, or because it came so early that it had done all that was
- * queued, went to others, and had to come back for the end. To lengthen the lead makes the second
- * case worse.
+ * because the device came too late; then it was busy from the release until the end, for about as
+ * long as in the probes. Or it came so early that it had done all that was queued, went to others,
+ * and had to come back for the end; then that took longer, and a longer lead would make it worse.
  */
-static void adjust_lead(struct gw_late_shape *s, uint64_t excess, uint64_t tolerance) {
+static void adjust_lead(struct gw_late_shape *s, uint64_t took, uint64_t excess, uint64_t tolerance) {
   uint64_t least = s->probed_ns - s->probed_ns / 4, most = s->probed_ns + s->probed_ns / 4;
   uint64_t far = s->probed_ns / 4 > MIN_FAR_NS ? s->probed_ns / 4 : MIN_FAR_NS;
+  bool too_late = excess > tolerance && took <= s->probed_ns + s->probed_ns / 8;
   /* In balance about one request of ten is late by more than the tolerance. */
-  if (excess > tolerance) s->lead_ns += excess / 4;
+  if (too_late) s->lead_ns += excess / 4;
   else s->lead_ns -= s->lead_ns < tolerance / 16 ? s->lead_ns : tolerance / 16;
   bool at_limit = s->lead_ns <= least || s->lead_ns >= most;
   if (s->lead_ns < least) s->lead_ns = least;
@@ -170,7 +171,7 @@ static void learn_lead(struct gw_late_shape *s, const struct gw_late_sample *q) 
     s->since_probe = s->far = 0;
     return;
   }
-  adjust_lead(s, excess, tolerance);
+  adjust_lead(s, q->done_ns - q->released_ns, excess, tolerance);
 }
 
 static void sort(uint64_t *v, int n) {
