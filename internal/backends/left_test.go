@@ -43,6 +43,9 @@ func TestKilledTogetherOnNVIDIA(t *testing.T) {
 		return got
 	}
 	changed := func() bool { return fmt.Sprint(state()) != fmt.Sprint(want) }
+	if changed() {
+		t.Fatalf("got %v at first, want %v", state(), want)
+	}
 	rounds, left := 10, 0
 	if testing.Short() {
 		rounds = 4
@@ -95,8 +98,6 @@ func TestHangingCallOnNVIDIA(t *testing.T) {
 		pids = append(pids, m.Start(t).PID)
 	}
 	online := pids[3]
-	child := drivertest.Start(t, drivertest.Self("BACKENDS_TEST=daemon", "BACKENDS_TEST_CONTROL="+m.Path, fmt.Sprint("BACKENDS_TEST_ONLINE=", online)))
-	_, _ = child.Out.Read(make([]byte, 8)) // ready
 	changed := func() (n int) {
 		for _, pid := range pids {
 			if groupOf(t, rm, m.Path, pid) != asFound {
@@ -105,6 +106,11 @@ func TestHangingCallOnNVIDIA(t *testing.T) {
 		}
 		return n
 	}
+	if n := changed(); n > 0 {
+		t.Fatalf("%d groups are changed at first", n)
+	}
+	child := drivertest.Start(t, drivertest.Self("BACKENDS_TEST=daemon", "BACKENDS_TEST_CONTROL="+m.Path, fmt.Sprint("BACKENDS_TEST_ONLINE=", online)))
+	_, _ = child.Out.Read(make([]byte, 8)) // ready
 	drivertest.Eventually(t, "all groups are changed", func() bool { return changed() == 4 })
 	_ = syscall.Kill(child.PID, syscall.SIGSTOP)
 	time.Sleep(50 * time.Millisecond) // calls that are under way end

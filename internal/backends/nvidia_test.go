@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -120,17 +121,32 @@ type group struct {
 // asFound is a group that nothing has changed.
 var asFound = group{slice: 2048 * time.Microsecond}
 
-// groupOf asks the driver, through a copy of the process's descriptor.
-func groupOf(t *testing.T, rm *nvrmtest.RM, control string, pid int) (found group) {
+// groupOf returns the state of the compute group of a process. Only the first call for a
+// process makes a copy of its descriptor: while there is one, a daemon in another process would
+// take this one, an ancestor with the same open file, for the owner of the group.
+func groupOf(t *testing.T, rm *nvrmtest.RM, control string, pid int) group {
 	t.Helper()
-	withGroup(t, control, pid, func(g nvrm.Group) error {
-		slice, err := g.Timeslice()
-		const channel = 0x5c00001c
-		found = group{slice, rm.Disabled(g.Client, channel)}
-		return err
-	})
-	return found
+	type key struct {
+		rm  *nvrmtest.RM
+		pid int
+	}
+	known, ok := clientsOf.Load(key{rm, pid})
+	if !ok {
+		withGroup(t, control, pid, func(g nvrm.Group) error {
+			known = g.Client
+			clientsOf.Store(key{rm, pid}, known)
+			return nil
+		})
+	}
+	client := known.(nvrm.Handle)
+	const channel = 0x5c00001c
+	return group{rm.Slice(client, computeGroup), rm.Disabled(client, channel)}
 }
+
+var clientsOf sync.Map // of processes of the double
+
+// computeGroup is the handle of the compute group of a process of the double.
+const computeGroup = 0x5c000015
 
 // withGroup calls do for the compute group of a process.
 func withGroup(t *testing.T, control string, pid int, do func(nvrm.Group) error) {
@@ -156,8 +172,7 @@ func withGroup(t *testing.T, control string, pid int, do func(nvrm.Group) error)
 		if err != nil {
 			continue
 		}
-		const group1 = 0x5c000015
-		g := nvrm.Group{File: f, Client: client, Handle: group1}
+		g := nvrm.Group{File: f, Client: client, Handle: computeGroup}
 		if _, err := g.Timeslice(); err != nil {
 			continue
 		}

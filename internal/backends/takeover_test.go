@@ -66,6 +66,9 @@ func TestTakeoverOnNVIDIA(t *testing.T) {
 		return func() bool { st, err := c.Status(t.Context()); return err == nil && st.Version == version }
 	}
 	stopped := func() bool { return groupOf(t, rm, m.Path, paused.PID).disabled }
+	if stopped() {
+		t.Fatal("stopped at first")
+	}
 	daemon := start("0")
 	drivertest.Eventually(t, "the first daemon answers", answers("0"))
 	order := func(do func() error) {

@@ -67,6 +67,17 @@ func (rm *RM) Clients() int {
 	return len(rm.clients)
 }
 
+// Slice returns the slice of a channel group; zero if there is none.
+func (rm *RM) Slice(client, group nvrm.Handle) time.Duration {
+	rm.mu.Lock()
+	defer rm.mu.Unlock()
+	c := rm.clients[client]
+	if c == nil || c.objects[group] == nil || c.objects[group].group == nil {
+		return 0
+	}
+	return time.Duration(c.objects[group].group.slice) * time.Microsecond
+}
+
 // Disabled reports whether a channel is disabled.
 func (rm *RM) Disabled(client, channel nvrm.Handle) bool {
 	rm.mu.Lock()
