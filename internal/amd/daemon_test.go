@@ -77,6 +77,7 @@ func newDaemon(device, sys string) (*daemon.Daemon, *shim.Backend) {
 	file := config.Config{Policy: api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}}}
 	if os.Getenv(modeEnv) == modeDaemon {
 		file.Rules = []config.Rule{{Attrs: attr.Must("class=batch")}}
+		file.Policy.Params["turn"] = "200ms" // the shim's thread needs a CPU to stop a process within a turn
 	}
 	d, err := daemon.New(daemon.Config{
 		File:     file,
