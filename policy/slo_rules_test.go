@@ -245,3 +245,38 @@ func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
 		}
 	}
 }
+
+// TestSLOAdaptsOnlyWithAnSLO checks that a service without an SLO that sleeps is no reason to adapt.
+func TestSLOAdaptsOnlyWithAnSLO(t *testing.T) {
+	for target, want := range map[time.Duration]bool{0: false, ms: true} {
+		p := newSLO().(*slo)
+		q := sched.Queue{ID: 1, Attr: sched.Attr{Class: sched.Online, SLO: target}, Counters: sched.Counters{Known: true}}
+		v := &sched.View{Now: sched.Time(time.Hour), Queues: []sched.Queue{q}, Devices: []sched.Device{h200Device}}
+		if got := p.updateQueues(v, p.queues.update(v.Queues)); got != want {
+			t.Errorf("SLO %v: adapts is %v, want %v", target, got, want)
+		}
+	}
+}
+
+// TestSLOKeepsABoundedNumberOfRequests checks that requests between two plans take bounded memory.
+func TestSLOKeepsABoundedNumberOfRequests(t *testing.T) {
+	p := newSLO().(*slo)
+	for range 2 * maxFinished {
+		p.Observe(1, &sched.Event{Kind: sched.RequestFinished, Queue: 1})
+	}
+	if len(p.finished) != maxFinished {
+		t.Errorf("got %d requests, want %d", len(p.finished), maxFinished)
+	}
+}
+
+// TestLadderPausesLongerIfMostRequestsWereLate checks that half of them are not most.
+func TestLadderPausesLongerIfMostRequestsWereLate(t *testing.T) {
+	for late, want := range map[float64]time.Duration{5: time.Second, 6: 2 * time.Second} {
+		l := ladder{}
+		l.rungs[0] = rung{tried: 10, late: late}
+		l.pause(0, 0, time.Second)
+		if got := l.rungs[0].pause; got != want {
+			t.Errorf("%v of 10 requests late: got a pause of %v, want %v", late, got, want)
+		}
+	}
+}
