@@ -108,15 +108,16 @@ func makeGiveway() *giveway {
 
 // summary is the state of a device before the grants of a plan.
 type summary struct {
-	online     bool        // there is an online queue
-	batch      bool        // there is a batch or idle queue
-	busy       bool        // batch work gives way: online work is ready, was ready within linger, or is expected now
-	busyChange sched.Time  // when busy changes without an event
-	idleWaits  bool        // a standard or batch queue is ready
-	current    int         // index of the queue whose turn it is, or -1
-	turns      int         // number of queues that take turns
-	class      sched.Class // of those
-	wake       sched.Time  // when the plan changes without an event
+	online      bool        // there is an online queue
+	batch       bool        // there is a batch or idle queue
+	busy        bool        // batch work gives way: online work is ready, was ready within linger, or is expected now
+	busyChange  sched.Time  // when busy changes without an event
+	idleWaits   bool        // a standard or batch queue is ready
+	current     int         // index of the queue whose turn it is, or -1
+	turns       int         // number of queues that take turns
+	unstoppable int         // of those, queues that cannot be stopped: they run in the turns of others too
+	class       sched.Class // of those
+	wake        sched.Time  // when the plan changes without an event
 
 	active        int           // online queues that had work lately
 	first         sched.QueueID // of those, the one that goes before all others; zero if there is none
@@ -204,6 +205,9 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 		if s.online || idle {
 			g.Slice = set.slice
 		}
+		if others := s.unstoppable; g.Slice > 0 && (others > 1 || others == 1 && q.Level() != sched.LevelNone) {
+			g.Slice = max(dev.MinSharedSlice, g.Slice) // beside a ready queue, a shorter one makes no progress
+		}
 	case !a.takesTurns: // costs nothing, and its next command starts at once
 		if s.online && set.slice > 0 { // the new work is noticed only after a while
 			g.Slice = max(dev.MinSharedSlice, set.slice)
@@ -260,6 +264,9 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 				break
 			}
 			s.idleWaits = s.idleWaits || q.Attr.Class == sched.Batch
+			if yieldsBySlice(dev, q) && q.Level() == sched.LevelNone {
+				s.unstoppable++
+			}
 			if s.turns == 0 || q.Attr.Class < s.class {
 				s.turns, s.class = 0, q.Attr.Class
 			}

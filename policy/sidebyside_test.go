@@ -429,3 +429,30 @@ func TestGivewaySliceOfSeveralOnlineQueues(t *testing.T) {
 		t.Errorf("beside an online queue without work: got slice %v, want %v", a.slice, long)
 	}
 }
+
+// TestNoStarvationBesideAQueueThatCannotBeStopped checks that a batch queue whose turn it is has
+// a slice with which it makes progress beside a pool, which cannot be stopped for the turn.
+func TestNoStarvationBesideAQueueThatCannotBeStopped(t *testing.T) {
+	p := makeGiveway()
+	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
+		{ID: 1, Can: sched.CanSlice | sched.CanInterrupt, Attr: sched.Attr{Class: sched.Online}},
+		{ID: 2, Can: sched.CanSlice | sched.CanInterrupt, Attr: sched.Attr{Class: sched.Batch}},
+		{ID: 3, Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
+	}}
+	for range 500 {
+		v.Now = v.Now.Add(ms)
+		grants := p.Plan(v).Grants
+		for _, g := range grants {
+			if len(grants) == 3 && g.Slice > 0 && g.Slice < h200Device.MinSharedSlice {
+				t.Fatalf("queue %d has a slice of %v beside another that is ready; want %v at least", g.Queue, g.Slice, h200Device.MinSharedSlice)
+			}
+		}
+	}
+	v.Queues = v.Queues[:2]
+	v.Now = v.Now.Add(ms)
+	for _, g := range p.Plan(v).Grants {
+		if g.Queue == 2 && g.Slice != sched.MinSlice {
+			t.Errorf("alone beside online work: got a slice of %v, want the minimum", g.Slice)
+		}
+	}
+}
