@@ -12,11 +12,13 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/giveway/giveway/internal/safepath"
 )
 
 const (
 	controlProgram = "nvidia-cuda-mps-control"
-	// controlComm is its name as the kernel has it, which the server's begins with too.
+	// controlComm is its name as the kernel has it, which cuts it, and the server's, to this.
 	controlComm = "nvidia-cuda-mps"
 
 	commandTime = 10 * time.Second // that a command of the control program may take
@@ -25,9 +27,10 @@ const (
 )
 
 // controlPID returns the pid of the control daemon on a pipe folder; zero: there is none.
-// The daemon writes it to a file that a killed daemon leaves behind.
+// The daemon writes it to a file that a killed daemon leaves behind. The default folder is
+// in /tmp, where another user may have put anything under that name.
 func controlPID(pipe string) int {
-	text, err := os.ReadFile(filepath.Join(pipe, controlProgram+".pid"))
+	text, err := safepath.ReadFile(filepath.Join(pipe, controlProgram+".pid"), 32, false)
 	if err != nil {
 		return 0
 	}
