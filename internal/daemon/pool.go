@@ -195,7 +195,7 @@ func (p *process) refusalInPool(v attr.Values) error {
 // own: it is no client of the pool's server, for example because it changed
 // CUDA_MPS_PIPE_DIRECTORY. MPS itself says nothing in this case. Daemon.mu is held.
 func (p *process) outsidePool() bool {
-	wanted := attr.Mode(p.attrs.Int(attr.Pool)) != attr.ModeOff && p.attr.Class == sched.Batch
+	wanted := attr.Mode(p.attrs.Int(attr.Pool)) == attr.ModeOn && p.attr.Class == sched.Batch
 	return wanted && !p.pool.known() && slices.ContainsFunc(p.queues, func(q *queue) bool { return q.hardware != nil && q.detail.SharedBy == "" })
 }
 
