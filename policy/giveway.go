@@ -196,7 +196,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 		if s.busy && set.stop || q.ID != p.current || idle && s.idleWaits {
 			return
 		}
-	case idle && a.takesTurns && p.idleStop > now:
+	case idle && a.takesTurns && p.idleStop > now && q.Level() != sched.LevelNone: // not granted it would have the default slice
 		s.wake = earlier(s.wake, p.idleStop)
 		return
 	case p.runsBeside(q, a):

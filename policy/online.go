@@ -46,7 +46,9 @@ func (o *onlineRecord) watch(q *sched.Queue, now sched.Time) {
 		}
 	}
 	o.ready = ready
-	if at <= o.arrival {
+	// The hardware's time of one arrival differs by a little from reading to reading, because its
+	// clock is compared with ours each time.
+	if at <= o.arrival || !q.Counters.Known && at < o.arrival.Add(sched.MinAbsence) {
 		return
 	}
 	if o.arrival > 0 && o.rhythm.period > 0 && at.Sub(o.arrival) < o.rhythm.period*3/2 {

@@ -108,7 +108,9 @@ func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary)
 		if q.Attr.Class != sched.Batch {
 			continue
 		}
-		a.load.watch(q, v.Now, company > 1)
+		// With a slice in which a queue makes no progress, all its visits are short.
+		tooShort := q.Slice > 0 && q.Slice < dev.MinSharedSlice
+		a.load.watch(q, v.Now, company > 1 && !tooShort)
 		if q.State != sched.Running || q.Served != a.seen || !a.light {
 			a.seen, a.unservedSince = q.Served, v.Now
 		}

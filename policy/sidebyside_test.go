@@ -456,3 +456,19 @@ func TestNoStarvationBesideAQueueThatCannotBeStopped(t *testing.T) {
 		}
 	}
 }
+
+// TestArrivalsOfAnInexactClock checks that regular arrivals are recognized although each reading
+// of the trace gives a slightly different time for the same one.
+func TestArrivalsOfAnInexactClock(t *testing.T) {
+	var o onlineRecord
+	q := sched.Queue{Measured: true, Visits: sched.Visits{Known: true}}
+	for now := sched.Time(time.Second); now < sched.Time(3*time.Second); now = now.Add(5 * ms) {
+		last := now / sched.Time(20*ms) * sched.Time(20*ms)
+		q.Visits.Arrived = max(q.Visits.Arrived, last.Add(time.Duration(now/sched.Time(5*ms)%7)*6*time.Microsecond))
+		q.Served += ms / 4
+		o.watch(&q, now)
+	}
+	if got := o.rhythm.period; got < 19900*time.Microsecond || got > 20100*time.Microsecond {
+		t.Errorf("got a period of %v, want 20 ms", got)
+	}
+}

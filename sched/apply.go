@@ -184,8 +184,8 @@ func (s *Scheduler) progress(q *Queue, counters *Counters) bool {
 // measure adds the device time that the hardware has measured to Served. An
 // estimate from before the first measurement stays, so that Served never
 // decreases. The hardware counts how long the context was loaded, and a stopped
-// queue stays loaded while no other queue needs the device. So no more is added
-// than q could have run.
+// queue stays loaded while no other queue needs the device; and it may count what
+// the process used before q was opened. So no more is added than q could have run.
 func (s *Scheduler) measure(q *Queue, total time.Duration) {
 	const slack = 10 * time.Millisecond // a reading may be this much later than the time it is for
 	a := &q.act
@@ -194,7 +194,7 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 		a.runnableSince = s.now
 	}
 	if !q.Measured {
-		q.Measured, q.Served = true, max(q.Served, total)
+		q.Measured, q.Served = true, max(q.Served, min(total, a.runnableFor))
 		q.floor = floorMark{s.now, q.Served} // an estimate is no share
 	} else if total > q.lastMeasured {
 		more := min(total-q.lastMeasured, a.runnableFor)

@@ -252,3 +252,31 @@ func TestFloorTurnWaitsForALaunch(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstMeasurementCountsNoHistory checks that a queue is not charged what its process used
+// before the queue was opened.
+func TestFirstMeasurementCountsNoHistory(t *testing.T) {
+	served := time.Duration(-1)
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy {
+		return planner(func(v *sched.View) sched.Plan {
+			if len(v.Queues) > 0 {
+				served = v.Queues[0].Served
+			}
+			return grants(1)
+		})
+	}})
+	s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt}})
+	s.Step(sched.Time(10*ms), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Hour}})
+	s.Step(sched.Time(20*ms), []sched.Event{
+		{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: time.Hour + 5*ms},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanInterrupt},
+	})
+	if served < 5*ms || served > 20*ms {
+		t.Errorf("got %v of service in 20 ms", served)
+	}
+}
+
+// planner is a policy that is a function.
+type planner func(*sched.View) sched.Plan
+
+func (p planner) Plan(v *sched.View) sched.Plan { return p(v) }
