@@ -57,13 +57,15 @@ static struct {
 /* The second form of the call, since CUDA 11.7, works on every device and needs no option of the
  * kernel module. The first needs one that is off by default, and fails without it. */
 static bool find_driver(void) {
-#define FIND(field, name) __atomic_store_n((void **)&driver.field, gw_library_symbol(&gw_cuda_library, name), __ATOMIC_RELAXED)
-  FIND(cuMemHostRegister_v2, "cuMemHostRegister_v2");
-  FIND(cuMemHostGetDevicePointer_v2, "cuMemHostGetDevicePointer_v2");
-  FIND(cuStreamWaitValue32, "cuStreamWaitValue32_v2");
-  FIND(cuPointerGetAttribute, "cuPointerGetAttribute");
-  if (!driver.cuStreamWaitValue32) FIND(cuStreamWaitValue32, "cuStreamWaitValue32");
-#undef FIND
+  void *wait = gw_library_symbol(&gw_cuda_library, "cuStreamWaitValue32_v2");
+  if (!wait) wait = gw_library_symbol(&gw_cuda_library, "cuStreamWaitValue32");
+  /* Other threads may be using what was found earlier, which is the same. */
+#define STORE(field, symbol) __atomic_store_n((void **)&driver.field, symbol, __ATOMIC_RELAXED)
+  STORE(cuMemHostRegister_v2, gw_library_symbol(&gw_cuda_library, "cuMemHostRegister_v2"));
+  STORE(cuMemHostGetDevicePointer_v2, gw_library_symbol(&gw_cuda_library, "cuMemHostGetDevicePointer_v2"));
+  STORE(cuStreamWaitValue32, wait);
+  STORE(cuPointerGetAttribute, gw_library_symbol(&gw_cuda_library, "cuPointerGetAttribute"));
+#undef STORE
   return driver.cuMemHostRegister_v2 && driver.cuMemHostGetDevicePointer_v2 && driver.cuStreamWaitValue32 &&
          driver.cuPointerGetAttribute;
 }

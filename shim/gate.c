@@ -190,7 +190,8 @@ uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
 }
 
 static void stream_reached(struct gw_stream *s, uint64_t ticket) {
-  if (!(ticket & ALL_STREAMS)) gw_stream_done(s, ticket);
+  /* A ticket beyond what was launched is of an earlier stream with the same handle. */
+  if (!(ticket & ALL_STREAMS)) gw_stream_done(s, ticket <= s->launched ? ticket : 0);
   else if (s->last_launch <= (ticket & ~ALL_STREAMS)) gw_stream_done(s, s->launched);
   /* Otherwise commands were launched on it after the ticket, and how many is not known. */
 }

@@ -159,8 +159,9 @@ static void prepare(const struct gw_late_runtime *rt, void *ctx) {
   bool started = start && start_thread();
   gw_lock(&late.lock);
   if (start) late.thread = started ? STARTED : NO_THREAD;
-  a->word = word;
-  a->device_word = a->ctx == ctx ? device_word : 0; /* the context may have been destroyed */
+  bool lives = a->ctx == ctx; /* the context may have been destroyed, and this memory with it for the device */
+  a->word = lives ? word : NULL;
+  a->device_word = lives ? device_word : 0;
   a->busy = false;
   if (!device_word || (start && !started)) gw_log("the runtime or the system refuses what late entry needs; requests enter at once");
 }
@@ -306,7 +307,10 @@ void gw_late_forget(void *ctx) {
   release(0, OTHERS);
   gw_lock(&late.lock);
   for (size_t i = 0; i < sizeof late.areas / sizeof *late.areas; i++) {
-    if (ctx == GW_ALL || late.areas[i].ctx == ctx) late.areas[i].ctx = NULL, late.areas[i].device_word = 0;
+    /* The memory stays registered with this context until it is gone, so the next context gets
+     * other memory. It stays allocated: the device may still read it. */
+    struct area *a = &late.areas[i];
+    if (ctx == GW_ALL || a->ctx == ctx) a->ctx = NULL, a->device_word = 0, a->word = NULL;
   }
   gw_unlock(&late.lock);
 }
