@@ -269,7 +269,7 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 		if !g.due(now, turnInterval) || !g.due(now, b.interval(g)) {
 			continue
 		}
-		processes, ok := g.readTrace(now)
+		processes, ok := g.readTrace(now, b.serverOf(g))
 		if !ok {
 			continue
 		}
@@ -284,12 +284,31 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 			reported[pid] = true
 			p, traced := processes[pid]
 			if q.mps && !traced {
-				continue // the trace has the pids of the server's clients
+				continue // its clients, whose pids the trace has, are not known yet
 			}
 			p.visits.Known = true // a process that the trace does not name has made none
 			f.DeviceTime(q.handle, p.resident, p.visits)
 		}
 	}
+}
+
+// serverOf returns the pid of the MPS server of each process that is a client of one on g.
+// The trace has the pid of the process that made a channel. All clients of a server use one
+// context, on channels of their own. b.mu is held.
+func (b *Backend) serverOf(g *gpu) map[uint32]uint32 {
+	var servers map[uint32]uint32
+	for _, q := range b.queues {
+		if q.gpu != g || !q.mps {
+			continue
+		}
+		for _, m := range b.members[q.name] {
+			if servers == nil {
+				servers = make(map[uint32]uint32)
+			}
+			servers[uint32(m.PID)] = uint32(q.name.pid)
+		}
+	}
+	return servers
 }
 
 // interval returns how often the trace of g is read. b.mu is held.

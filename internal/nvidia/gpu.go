@@ -160,8 +160,9 @@ type presence struct {
 
 // readTrace reads the trace and returns when each process was on the GPU so far, by pid.
 // ok is false without a trace, and before the first context switch, when the process on
-// the GPU is unknown. A trace that cannot be read is closed.
-func (g *gpu) readTrace(now sched.Time) (processes map[int]presence, ok bool) {
+// the GPU is unknown. A trace that cannot be read is closed. The time of the processes in
+// serverOf counts for their servers.
+func (g *gpu) readTrace(now sched.Time, serverOf map[uint32]uint32) (processes map[int]presence, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.read = now
@@ -178,6 +179,11 @@ func (g *gpu) readTrace(now sched.Time) (processes map[int]presence, ok bool) {
 		return nil, false
 	}
 	g.clock = clock
+	for i := range switches {
+		if server, ok := serverOf[switches[i].PID]; ok {
+			switches[i].PID = server
+		}
+	}
 	g.account.Add(switches)
 	processes = make(map[int]presence)
 	for _, u := range g.account.Usage(clock) {

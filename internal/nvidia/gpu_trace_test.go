@@ -10,6 +10,7 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/nvtrace"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -88,6 +89,26 @@ func TestPollReportsDeviceTime(t *testing.T) {
 	trace.ownUser = true
 	if c := b.gpus[0].check(); !strings.Contains(c.Detail, "processes of this user only") {
 		t.Errorf("check: got %+v", c)
+	}
+}
+
+// TestPollReportsDeviceTimeOfAPool checks that the time of the clients of an MPS server is the
+// server's, even if a visit begins with a channel of one client and ends with one of another.
+func TestPollReportsDeviceTimeOfAPool(t *testing.T) {
+	trace := &fakeTrace{clock: 10_000}
+	b, _ := traced(trace)
+	b.members[groupName{pid: 3}] = []proc.Process{{PID: 7}, {PID: 8}}
+	trace.switches = []nvtrace.Switch{
+		{PID: 7, On: true, At: 1000, Seq: 0},
+		{PID: 8, At: 4000, Seq: 1},
+		{PID: 1, On: true, At: 4100, Seq: 2},
+		{PID: 1, At: 5000, Seq: 3},
+		{PID: 8, On: true, At: 5100, Seq: 4},
+	}
+	f := &fakeFacts{times: map[sched.QueueID]time.Duration{}, visits: map[sched.QueueID]sched.Visits{}}
+	b.Poll(sched.Time(time.Second), f)
+	if got, want := f.times[4], 7900*time.Nanosecond; got != want || f.visits[4].Count != 2 {
+		t.Errorf("got %v in %d visits, want %v in 2", got, f.visits[4].Count, want)
 	}
 }
 
