@@ -103,12 +103,16 @@ static bool waits_late(void) {
          GW_READ(watch) & GW_WATCH_READY && gw_in_flight() && !gw_act.held && on_one_stream();
 }
 
-void gw_write_flags(void) {
+uint32_t gw_write_flags(void) {
   uint32_t flags = (gw_act.ready ? GW_READY : 0) | (gw_act.held ? GW_HELD : 0) |
                    (gw_capture_in_progress() ? GW_CAPTURING : 0) | (waits_late() ? GW_WAITS_LATE : 0);
   __atomic_store_n(&gw_shared.page.flags, flags, __ATOMIC_SEQ_CST);
   /* A release in between has not seen the flag that it clears. */
-  if (flags & GW_WAITS_LATE && !__atomic_load_n(&gw_late_pending.armed, __ATOMIC_SEQ_CST)) gw_write_entered();
+  if (flags & GW_WAITS_LATE && !__atomic_load_n(&gw_late_pending.armed, __ATOMIC_SEQ_CST)) {
+    gw_write_entered();
+    flags &= ~GW_WAITS_LATE;
+  }
+  return flags;
 }
 
 void gw_write_entered(void) { __atomic_fetch_and(&gw_shared.page.flags, ~GW_WAITS_LATE, __ATOMIC_SEQ_CST); }
@@ -125,14 +129,14 @@ bool gw_update(void) {
     uint32_t watch = GW_READ(watch);
     uint64_t now = watch ? gw_now() : 0;
     bool guess = watch && !(watch & GW_EXPLICIT_REQUESTS);
-    if (watch & GW_WATCH_READY && !(ready && waits_late())) ring = true;
     if (!ready && guess && gw_act.changed_ns && !gw_act.explicit_requests && gw_log_request(gw_act.changed_ns, now)) ring = true;
     if (ready && watch) gw_hook_ready(now);
     if (!ready) gw_late_idle();
     if (!gw_act.explicit_requests) GW_WRITE(open_requests, ready && guess);
     gw_act.ready = ready;
     gw_act.changed_ns = now;
-    gw_write_flags();
+    /* While the device is left to others, the daemon need not know; the release tells it. */
+    if (!(gw_write_flags() & GW_WAITS_LATE && ready) && watch & GW_WATCH_READY) ring = true;
   } else {
     uint32_t flags = GW_READ(flags), wanted = (gw_act.held ? GW_HELD : 0) | (waits_late() ? GW_WAITS_LATE : 0);
     if ((flags & (GW_HELD | GW_WAITS_LATE)) != wanted) {

@@ -106,8 +106,8 @@ bool gw_update(void);
 /* Adds a request to the log. Returns whether the daemon wants to be woken for it. */
 bool gw_log_request(uint64_t begin_ns, uint64_t end_ns);
 
-/* Writes page.flags. */
-void gw_write_flags(void);
+/* Writes page.flags and returns what is in force. */
+uint32_t gw_write_flags(void);
 
 /* Removes GW_WAITS_LATE from page.flags. The lock need not be held. */
 void gw_write_entered(void);

@@ -67,7 +67,8 @@ static void note_release(uint32_t n, enum why why) {
   __atomic_store_n(&released.at_ns, gw_now(), __ATOMIC_RELAXED);
   __atomic_store_n(&released.why, why, __ATOMIC_RELAXED);
   __atomic_store_n(&released.number, n, __ATOMIC_RELEASE);
-  if (!(GW_READ(flags) & GW_WAITS_LATE)) return;
+  /* Pairs with gw_write_flags: one of the two sees what the other has written. */
+  if (!(__atomic_load_n(&gw_shared.page.flags, __ATOMIC_SEQ_CST) & GW_WAITS_LATE)) return;
   gw_write_entered();
   gw_count_ring();
   gw_page_ring();
