@@ -41,9 +41,10 @@ func TestPoolOnNVIDIA(t *testing.T) {
 	if len(p.Queues) != 1 || p.Queues[0].Pool != "night" || p.Class() != "batch" || p.Attrs.Source(attr.Class) != attr.FromBackend || p.Attrs.Int(attr.Weight) != 2 {
 		t.Errorf("the server: got %+v", p)
 	}
-	if _, err := d.Change(server.Caller{All: true}, online.PID, api.Change{Values: attr.Must("class=online")}); err != nil {
-		t.Fatal(err)
-	}
+	drivertest.Eventually(t, "the online process is known", func() bool {
+		_, err := d.Change(server.Caller{All: true}, online.PID, api.Change{Values: attr.Must("class=online")})
+		return err == nil
+	})
 	drivertest.Eventually(t, "the pool has the minimum slice", func() bool { return groupOf(t, rm, m.Path, mps.PID).slice == time.Microsecond })
 	one.Kill()
 	drivertest.Eventually(t, "the pool has one member", func() bool { return of(one.PID).PID == 0 && of(mps.PID).Attrs.Int(attr.Weight) == 1 })
