@@ -118,7 +118,8 @@ func TestFrontEndThatHangs(t *testing.T) {
 	var fronts []int
 	eventually(t, "the front ends are started", func() bool {
 		fronts = slices.DeleteFunc(children(t), func(pid int) bool { return slices.Contains(before, pid) })
-		return len(fronts) == 2
+		// Until it runs its own program a child has one thread, and this process waits for it.
+		return len(fronts) == 2 && threads(fronts[0]) > 1 && threads(fronts[1]) > 1
 	})
 	for _, pid := range fronts {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -224,4 +225,10 @@ func TestConnectionsCostTokens(t *testing.T) {
 	if most := 1000 + 500*time.Since(began).Seconds() + 100; float64(answered) > most {
 		t.Errorf("%d requests were answered in %v, want at most %.0f", answered, time.Since(began), most)
 	}
+}
+
+// threads returns the number of threads of a process.
+func threads(pid int) int {
+	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	return len(all)
 }
