@@ -215,6 +215,9 @@ func TestKilledMemberLeavesNothing(t *testing.T) {
 // TestJoinWhilePoolEnds checks that a program which joins while the pool is being ended is
 // in a pool nevertheless, and that the pool has a keeper.
 func TestJoinWhilePoolEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts 25 programs and as many control daemons, which takes minutes with the race detector")
+	}
 	b := newTestbed(t)
 	t.Setenv("POOL_TEST_LINGER", "1ms")
 	controls := map[int]bool{}
