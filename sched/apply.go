@@ -42,6 +42,11 @@ func (s *Scheduler) apply(ev *Event) {
 		q.MeasuredAt = s.now
 		s.measure(q, ev.Duration)
 		q.visited(&ev.Visits)
+	case MeasurementLost:
+		if !q.Measured && !q.Visits.Known {
+			return
+		}
+		q.Measured, q.Visits.Known = false, false
 	case RequestStarted, RequestFinished:
 		s.request(d, q, ev)
 		return
@@ -183,9 +188,11 @@ func (s *Scheduler) progress(q *Queue, counters *Counters) bool {
 
 // measure adds the device time that the hardware has measured to Served. An
 // estimate from before the first measurement stays, so that Served never
-// decreases. The hardware counts how long the context was loaded, and a stopped
-// queue stays loaded while no other queue needs the device; and it may count what
-// the process used before q was opened. So no more is added than q could have run.
+// decreases; so does one from a time in which the measurement was lost, which
+// total then begins behind. The hardware counts how long the context was loaded,
+// and a stopped queue stays loaded while no other queue needs the device; and it
+// may count what the process used before q was opened. So no more is added than q
+// could have run.
 func (s *Scheduler) measure(q *Queue, total time.Duration) {
 	const slack = 10 * time.Millisecond // a reading may be this much later than the time it is for
 	a := &q.act
@@ -193,15 +200,20 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 		a.runnableFor += s.now.Sub(a.runnableSince)
 		a.runnableSince = s.now
 	}
-	if !q.Measured {
-		q.Measured, q.Served = true, max(q.Served, min(total, a.runnableFor))
+	switch {
+	case !q.Measured:
+		if !q.wasMeasured {
+			q.Served = max(q.Served, min(total, a.runnableFor))
+		}
+		q.Measured, q.wasMeasured = true, true
+		q.lastMeasured = total               // a new trace may count from zero
 		q.floor = floorMark{s.now, q.Served} // an estimate is no share
-	} else if total > q.lastMeasured {
+	case total > q.lastMeasured:
 		more := min(total-q.lastMeasured, a.runnableFor)
 		q.Served += more
 		a.runnableFor -= more
+		q.lastMeasured = total
 	}
-	q.lastMeasured = max(q.lastMeasured, total)
 	a.runnableFor = min(a.runnableFor, slack)
 }
 

@@ -24,6 +24,11 @@ const (
 	// for a queue since the queue was opened, and its visits to the device if they
 	// are known. Uses Queue, Duration, Visits.
 	DeviceTimeMeasured
+	// MeasurementLost reports that the hardware no longer measures the device time
+	// and the visits of a queue, for example because its trace cannot be read. The
+	// scheduler estimates the device time until the next DeviceTimeMeasured. Uses
+	// Queue.
+	MeasurementLost
 	// RequestStarted reports that a request has begun, RequestFinished that one
 	// has ended. Both use Queue, and RequestFinished uses Duration: how long the
 	// request took. A request that begins and ends between two readings of the

@@ -314,6 +314,9 @@ func (x *randomRun) randomEvent() {
 		ev.Kind, ev.Counters = sched.Progressed, sched.Counters{Submitted: 255, Launched: 255, Completed: 255}
 	case 8:
 		ev.Kind, ev.Duration = sched.DeviceTimeMeasured, time.Duration(x.byte())*10*time.Millisecond
+		if ev.Duration%(80*time.Millisecond) == 70*time.Millisecond {
+			ev.Kind = sched.MeasurementLost
+		}
 	case 9:
 		ev.Kind, ev.Attr = sched.AttrsChanged, x.attr()
 	case 10: // an outcome of an action that may not be pending

@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/sched"
 )
@@ -49,5 +50,47 @@ func TestMeasuredTimeCountsWhileAStartIsPending(t *testing.T) {
 	s.Step(sched.Time(150*ms), []sched.Event{done(start), measured})
 	if got := queueOf(s, 1).Served - before; got != 40*ms {
 		t.Errorf("charged for %v, want the 40 ms that were measured", got)
+	}
+}
+
+// TestLostMeasurementIsEstimated checks that a queue whose measurement is lost is charged by
+// estimate and has no known visits, and that it is charged by measurement again afterwards:
+// once for each moment, whether the new measurement goes on from the old one or begins at
+// zero.
+func TestLostMeasurementIsEstimated(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		again time.Duration // the first measurement afterwards
+	}{
+		{"the count goes on", 12 * ms},
+		{"the count begins anew", 0},
+		{"the count includes time in which the queue was loaded and stopped", time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := sched.New(sched.Config{Floor: -1}, sched.PolicyChoice{Make: func() sched.Policy { return plans{"": grants(1, 2)} }})
+			measured := func(total time.Duration) sched.Event {
+				return sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: total, Visits: sched.Visits{Count: 3, Full: 1, Arrived: 1, Known: true}}
+			}
+			step := func(at time.Duration, ev sched.Event, served time.Duration, known bool) {
+				t.Helper()
+				s.Step(sched.Time(at), []sched.Event{ev})
+				if q := queueOf(s, 1); q.Served != served || q.Measured != known || q.Visits != (sched.Visits{Count: 3, Full: 1, Arrived: 1, Known: known}) {
+					t.Errorf("at %v: got %v served, measured %v and visits %+v; want %v and %v", at, q.Served, q.Measured, q.Visits, served, known)
+				}
+			}
+			s.Step(0, []sched.Event{
+				{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"},
+				{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0"},
+			})
+			step(0, measured(0), 0, true)
+			step(100*ms, measured(10*ms), 10*ms, true)
+			step(110*ms, sched.Event{Kind: sched.MeasurementLost, Queue: 1}, 10*ms, false)
+			step(150*ms, sched.Event{Kind: sched.MeasurementLost, Queue: 1}, 30*ms, false) // half of the time passed
+			step(210*ms, measured(c.again), 60*ms, true)
+			step(310*ms, measured(c.again+30*ms), 90*ms, true)
+			if q := queueOf(s, 2); q.Measured || q.Served == 0 {
+				t.Errorf("the other queue: got %v served, measured %v; want an estimate", q.Served, q.Measured)
+			}
+		})
 	}
 }

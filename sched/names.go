@@ -14,7 +14,7 @@ var (
 	abilityNames = []string{"hold", "deactivate", "interrupt", "slice", "bound"}
 	kindNames    = []string{
 		"", "device-opened", "device-closed", "queue-opened", "queue-closed", "progressed", "device-time",
-		"request-started", "request-finished", "attrs-changed", "action-done", "policy-chosen", "plan-offered",
+		"measurement-lost", "request-started", "request-finished", "attrs-changed", "action-done", "policy-chosen", "plan-offered",
 		"shutdown-started",
 	}
 )

@@ -163,7 +163,7 @@ type Queue struct {
 	OnFloor       bool   // its device time comes from floor turns: the policy gives it less than its share
 	SideBySide    bool   // Grant.SideBySide of the last grant
 	Measured      bool   // Served is measured by the hardware, not estimated by the scheduler
-	Visits        Visits // as the hardware last measured them
+	Visits        Visits // as the hardware last measured them; not Known while the measurement is lost
 
 	act          actionState   // pending action and retries: reconcile.go
 	floor        floorMark     // recent service: floor.go
@@ -172,6 +172,7 @@ type Queue struct {
 	readyMark    uint64        // Submitted when ReadySince was set
 	requests     []Time        // when the open requests started, the oldest first; at most maxRequestTimes
 	lastMeasured time.Duration // the last DeviceTimeMeasured
+	wasMeasured  bool          // there was one
 }
 
 // Ready reports whether q has unfinished work. A queue without counters counts

@@ -98,6 +98,7 @@ type device struct {
 	// backgroundUntil is until when it counts as having batch or idle work: see late.go.
 	backgroundUntil sched.Time
 	switching       switchMeter
+	ledger          hal.Ledger // of its spans
 }
 
 // settleTime is how long the daemon waits for all changes to be undone, when it ends or

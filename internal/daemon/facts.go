@@ -17,6 +17,7 @@ type facts struct {
 	reports []report
 	events  []sched.Event
 	changed []*process // whose attributes changed by a hint
+	spans   []deviceSpan
 	lost    []deviceLoss
 	again   int // turns in a row that took in hints: see takeIn
 }
@@ -24,6 +25,12 @@ type facts struct {
 // maxAgain is how many turns in a row follow each other at once because of hints. A process
 // can write hints without end.
 const maxAgain = 8
+
+// deviceSpan is a span of a device.
+type deviceSpan struct {
+	device hal.Device
+	hal.Span
+}
 
 // report is one report of a backend.
 type report struct {
@@ -48,8 +55,9 @@ const (
 func (f *facts) reset() {
 	clear(f.reports) // do not keep processes
 	clear(f.changed)
+	clear(f.spans)
 	clear(f.lost)
-	f.reports, f.events, f.changed, f.lost = f.reports[:0], f.events[:0], f.changed[:0], f.lost[:0]
+	f.reports, f.events, f.changed, f.spans, f.lost = f.reports[:0], f.events[:0], f.changed[:0], f.spans[:0], f.lost[:0]
 }
 
 // takeIn applies what was reported and appends it to buf. Attributes are read last, so that
@@ -80,6 +88,11 @@ func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 	}
 	for _, p := range f.changed {
 		buf = p.appendAttrs(buf)
+	}
+	for i := range f.spans {
+		if dev := f.d.devices[f.spans[i].device.Info().Device.ID]; dev != nil {
+			dev.ledger.Add(f.spans[i].Span)
+		}
 	}
 	for _, l := range f.lost {
 		if dev := f.d.devices[l.device.Info().Device.ID]; dev != nil {
@@ -148,6 +161,18 @@ func (f *facts) note(p hal.Process, r report) {
 // DeviceTime implements hal.Facts.
 func (f *facts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
 	f.events = append(f.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.ID(), Duration: total, Visits: visits})
+}
+
+// MeasurementLost implements hal.Facts.
+func (f *facts) MeasurementLost(q hal.QueueHandle) {
+	f.events = append(f.events, sched.Event{Kind: sched.MeasurementLost, Queue: q.ID()})
+}
+
+// Spans implements hal.Facts.
+func (f *facts) Spans(d hal.Device, spans []hal.Span) {
+	for _, s := range spans {
+		f.spans = append(f.spans, deviceSpan{d, s})
+	}
 }
 
 // Switching implements hal.Facts.

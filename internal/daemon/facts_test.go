@@ -100,3 +100,31 @@ func TestSwitchingIsShown(t *testing.T) {
 		t.Errorf("got %+v, want 1 s in 42 switches", got)
 	}
 }
+
+// TestSpansAreSummedUp checks that the spans of a device reach its ledger, and that a lost
+// measurement reaches the scheduler.
+func TestSpansAreSummedUp(t *testing.T) {
+	d := newTestDaemon()
+	dev := fakeDevice{}
+	d.DeviceFound(dev)
+	d.facts.reset()
+	d.facts.Spans(dev, []hal.Span{
+		{Begin: 0, End: 5, PID: 7, Kind: hal.SpanHeld, Left: hal.Preempted},
+		{Begin: 5, End: 7, PID: 8, Kind: hal.SpanSwitch},
+	})
+	d.facts.Spans(dev, []hal.Span{
+		{Begin: 7, End: 8, PID: 8, Kind: hal.SpanHeld},
+		{Begin: 8, End: 8, PID: 8, Kind: hal.SpanHeld, Left: hal.LeftItself},
+		{Begin: 8, End: 11, Kind: hal.SpanIdle},
+		{Begin: 11, End: 20},
+	})
+	d.facts.MeasurementLost(&queue{id: 3})
+	events, _ := d.facts.takeIn(nil)
+	if len(events) != 1 || events[0].Kind != sched.MeasurementLost || events[0].Queue != 3 {
+		t.Errorf("got events %v, want a lost measurement of queue 3", events)
+	}
+	got, want := d.devices[dev.Info().Device.ID].ledger, hal.Ledger{Held: 6, Switching: 2, Idle: 3, Unknown: 9, Visits: 2, Preempted: 1, Switches: 1}
+	if got != want || got.Wall() != 20 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

@@ -142,6 +142,13 @@ type Facts interface {
 	// DeviceTime reports how long a queue has been on its device since it was opened,
 	// as measured by the hardware, and its visits if they are known.
 	DeviceTime(q QueueHandle, total time.Duration, visits sched.Visits)
+	// MeasurementLost reports that the device time of a queue is no longer measured. It is
+	// measured again from the next DeviceTime on.
+	MeasurementLost(q QueueHandle)
+	// Spans reports what a device did, from where the last report on it ended. Spans that
+	// are long or not over are reported in parts. The slice is valid during the call. A
+	// device that runs several processes at the same time reports none.
+	Spans(d Device, spans []Span)
 	// Switching reports how much time a device has lost in context switches, and in how
 	// many, since its context-switch trace is read.
 	Switching(d Device, lost time.Duration, switches uint64)

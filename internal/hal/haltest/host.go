@@ -180,6 +180,7 @@ func (q *Queue) Withdraw(exited bool) <-chan struct{} {
 type Facts struct {
 	DeviceTimes map[sched.QueueID]time.Duration
 	Visits      map[sched.QueueID]sched.Visits
+	SpansOf     map[sched.DeviceID][]hal.Span
 	Lost        map[sched.DeviceID]time.Duration // in context switches
 	Progresses  map[int]hal.Progress             // the last, by pid
 	Started     map[int]int                      // requests, by pid
@@ -196,7 +197,8 @@ type Hint struct {
 // NewFacts returns empty Facts.
 func NewFacts() *Facts {
 	return &Facts{
-		DeviceTimes: make(map[sched.QueueID]time.Duration), Visits: make(map[sched.QueueID]sched.Visits), Lost: make(map[sched.DeviceID]time.Duration), Progresses: make(map[int]hal.Progress),
+		DeviceTimes: make(map[sched.QueueID]time.Duration), Visits: make(map[sched.QueueID]sched.Visits), Lost: make(map[sched.DeviceID]time.Duration),
+		SpansOf: make(map[sched.DeviceID][]hal.Span), Progresses: make(map[int]hal.Progress),
 		Started: make(map[int]int), Finished: make(map[int][]time.Duration), Hints: make(map[int][]Hint),
 	}
 }
@@ -204,6 +206,18 @@ func NewFacts() *Facts {
 // DeviceTime implements hal.Facts.
 func (f *Facts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
 	f.DeviceTimes[q.ID()], f.Visits[q.ID()] = total, visits
+}
+
+// MeasurementLost implements hal.Facts.
+func (f *Facts) MeasurementLost(q hal.QueueHandle) {
+	delete(f.DeviceTimes, q.ID())
+	delete(f.Visits, q.ID())
+}
+
+// Spans implements hal.Facts.
+func (f *Facts) Spans(d hal.Device, spans []hal.Span) {
+	id := d.Info().Device.ID
+	f.SpansOf[id] = append(f.SpansOf[id], spans...)
 }
 
 // Switching implements hal.Facts.
