@@ -118,7 +118,7 @@ func (h *harness) argv(c Case, l Load, online bool) []string {
 	}
 	argv := slices.Concat(program, []string{kind}, l.Args, []string{"--wait", "--device", fmt.Sprint(h.Device)})
 	if online {
-		argv = append(argv, "--seconds", fmt.Sprint(h.Length.Seconds()))
+		argv = append(argv, "--seconds", fmt.Sprint(h.length(c).Seconds()))
 	}
 	if c.Torch {
 		return append(argv, "--lock", h.script+".lock")

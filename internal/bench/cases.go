@@ -21,6 +21,7 @@ type Case struct {
 	Light       bool     // some batch loads do not fill the GPU, so that work kept cannot be computed
 	Prepared    bool     // with the daemon, measure only the setups
 	Setups      []Setup  // measured after the clients that nothing was prepared for
+	InRounds    *Setup   // measure it, alone and native in rounds: see rounds
 	Targets     []Target
 }
 
@@ -58,8 +59,6 @@ type Setup struct {
 	// Run returns the flags of giveway run for a load. A load without flags is started
 	// plainly, and its class is set while it runs.
 	Run func(Load) string
-	// Alone measures the online clients also alone.
-	Alone bool
 	// Then changes an attribute of the online clients, and measures again.
 	Then []Change
 }

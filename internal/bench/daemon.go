@@ -19,6 +19,14 @@ func (l *LateResult) line() string {
 	return fmt.Sprintf("%d requests entered late, by %.0f us, %d of them before the planned moment", l.Requests, l.LeftUs, l.Early)
 }
 
+// add adds the requests of another measurement.
+func (l *LateResult) add(other LateResult) {
+	left := l.LeftUs*float64(l.Requests) + other.LeftUs*float64(other.Requests)
+	l.Requests += other.Requests
+	l.Early += other.Early
+	l.LeftUs = left / float64(l.Requests)
+}
+
 // counters are what the daemon has counted so far.
 type counters struct {
 	late      lateCounters  // of the online clients

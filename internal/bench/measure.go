@@ -29,7 +29,6 @@ const (
 // ones with their own arrivals.
 const (
 	onlineIdle     = "online idle"
-	onlineAlone    = "alone"
 	randomArrivals = "random arrivals"
 )
 
@@ -47,6 +46,7 @@ type trial struct {
 	*harness
 	c             Case
 	online, batch []*client
+	idle          []*client // online clients of phases that are over
 	aloneRates    []float64 // of the batch loads
 	result        CaseResult
 }
@@ -65,7 +65,11 @@ func (h *harness) measure(ctx context.Context, c Case) CaseResult {
 		fmt.Fprintf(h.Log, "%s: skipped: %s\n", c.Name, t.result.Skipped)
 		return t.result
 	}
-	err := t.unprepared(ctx)
+	first := t.unprepared
+	if c.InRounds != nil {
+		first = t.measureInRounds
+	}
+	err := first(ctx)
 	t.stop()
 	for _, s := range c.Setups {
 		if reason := h.cannot(s); reason != "" {
@@ -129,16 +133,8 @@ func (t *trial) measureAlone(ctx context.Context) error {
 			return err
 		}
 	}
-	for i, cl := range t.batch {
-		if like := t.c.firstLike(i); like < i {
-			t.aloneRates[i] = t.aloneRates[like]
-			continue
-		}
-		only := []*client{cl}
-		if err := errors.Join(send("work", only), t.run(ctx, &first, nil, only), send("rest", only)); err != nil {
-			return err
-		}
-		t.aloneRates[i] = first.Batch[len(first.Batch)-1].Rate
+	if err := t.measureBatchAlone(ctx, &first); err != nil {
+		return err
 	}
 	t.add(first)
 	if len(t.online) > 1 {
@@ -146,6 +142,22 @@ func (t *trial) measureAlone(ctx context.Context) error {
 	}
 	if t.c.Random {
 		t.add(random)
+	}
+	return nil
+}
+
+// measureBatchAlone measures each kind of batch client alone.
+func (t *trial) measureBatchAlone(ctx context.Context, p *Phase) error {
+	for i, cl := range t.batch {
+		if like := t.c.firstLike(i); like < i {
+			t.aloneRates[i] = t.aloneRates[like]
+			continue
+		}
+		only := []*client{cl}
+		if err := errors.Join(send("work", only), t.run(ctx, p, nil, only), send("rest", only)); err != nil {
+			return err
+		}
+		t.aloneRates[i] = p.Batch[len(p.Batch)-1].Rate
 	}
 	return nil
 }
@@ -193,12 +205,12 @@ func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) erro
 	if err := send(start, online); err != nil {
 		return err
 	}
-	if err := sleep(ctx, t.Length); err != nil {
+	if err := sleep(ctx, t.length(t.c)); err != nil {
 		return err
 	}
 	to := time.Now() // online clients may still have waiting requests
 	for _, cl := range online {
-		a, err := cl.samples(ctx, t.Length+grace)
+		a, err := cl.samples(ctx, t.length(t.c)+grace)
 		if err != nil {
 			return err
 		}

@@ -69,6 +69,8 @@ type Phase struct {
 
 	Late *LateResult `json:"late,omitempty"` // nil: no request entered late, or it is not known
 	Lost *float64    `json:"lost,omitempty"` // share of the time that the device lost in context switches; nil: not known
+
+	parts int // measurements that were merged into it
 }
 
 func newPhase(name, situation string) Phase {
@@ -114,12 +116,14 @@ type PauseResult struct {
 
 func newOnlineResult(name string, a *Answered) OnlineResult {
 	o := OnlineResult{Name: name, SamplesUs: a.SamplesUs, Unanswered: a.Unanswered, Seed: a.Seed}
-	o.Latency = stats.Summarize(o.durations())
+	o.summarize()
 	if a.Took > 0 {
 		o.Rate = float64(len(a.SamplesUs)) / a.Took.Seconds()
 	}
 	return o
 }
+
+func (o *OnlineResult) summarize() { o.Latency = stats.Summarize(o.durations()) }
 
 func (o *OnlineResult) durations() []time.Duration {
 	all := make([]time.Duration, len(o.SamplesUs))

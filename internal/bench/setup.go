@@ -46,11 +46,6 @@ func (t *trial) prepared(ctx context.Context, s Setup) error {
 	if err := t.classify(func(l Load) bool { return !s.MPS && s.Run(l) == "" }); err != nil {
 		return err
 	}
-	if s.Alone {
-		if err := t.measurePhase(ctx, newPhase(s.Name, onlineAlone), t.online, nil); err != nil {
-			return err
-		}
-	}
 	if err := errors.Join(send("work", t.batch), sleep(ctx, t.Adapt)); err != nil {
 		return err
 	}
@@ -60,6 +55,11 @@ func (t *trial) prepared(ctx context.Context, s Setup) error {
 	if err := t.together(ctx, s.Name); err != nil {
 		return err
 	}
+	return t.measureThen(ctx, &s)
+}
+
+// measureThen measures the changes of a setup.
+func (t *trial) measureThen(ctx context.Context, s *Setup) error {
 	for _, change := range s.Then {
 		if err := t.change(ctx, change); err != nil {
 			return fmt.Errorf("%s: %w", change.Name, err)
@@ -118,10 +118,18 @@ func (t *trial) classify(chosen func(Load) bool) error {
 }
 
 // start starts a client for each load and waits until all are ready. Batch clients rest.
+func (t *trial) start(ctx context.Context, s Setup, server *mpsServer) error {
+	clients, err := t.startLoads(ctx, s, server, slices.Concat(t.c.Online, t.c.Batch))
+	if err == nil {
+		t.online, t.batch = clients[:len(t.c.Online)], clients[len(t.c.Online):]
+	}
+	return err
+}
+
+// startLoads starts a client for each load, those of online loads first.
 // PyTorch clients start at the same time, because each takes seconds; the others one
 // after the other, because an online client may calibrate itself.
-func (t *trial) start(ctx context.Context, s Setup, server *mpsServer) error {
-	loads := slices.Concat(t.c.Online, t.c.Batch)
+func (t *trial) startLoads(ctx context.Context, s Setup, server *mpsServer, loads []Load) ([]*client, error) {
 	clients, failed := make([]*client, len(loads)), make([]error, len(loads))
 	startOne := func(i int) {
 		o := clientOptions{name: loads[i].Name, timeout: startTimeout, argv: t.argv(t.c, loads[i], i < len(t.c.Online))}
@@ -151,16 +159,15 @@ func (t *trial) start(ctx context.Context, s Setup, server *mpsServer) error {
 	all.Wait()
 	if err := errors.Join(failed...); err != nil {
 		stopClients(clients)
-		return err
+		return nil, err
 	}
-	t.online, t.batch = clients[:len(t.c.Online)], clients[len(t.c.Online):]
-	return nil
+	return clients, nil
 }
 
 // stop stops all clients.
 func (t *trial) stop() {
-	stopClients(slices.Concat(t.online, t.batch))
-	t.online, t.batch = nil, nil
+	stopClients(slices.Concat(t.idle, t.online, t.batch))
+	t.idle, t.online, t.batch = nil, nil, nil
 }
 
 // stopClients stops clients at the same time. Those that are nil were not started.

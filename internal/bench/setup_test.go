@@ -60,11 +60,14 @@ func TestSetups(t *testing.T) {
 		{
 			name: "eager-late",
 			phases: []string{
-				alone, "alone, random arrivals", native, "native, random arrivals", mpsPriority,
-				"late entry on, alone", lateEntry, "late entry on, random arrivals", lateAuto, lateOff,
+				alone, "alone, random arrivals", native, "native, random arrivals",
+				lateAuto, "late entry auto, random arrivals", lateOff, lateEntry, mpsPriority,
 			},
-			starts:  []string{"be", "lc", "be MPS priority 1", "lc MPS priority 0", "be --class batch --weight 1", "lc --class online --weight 1 --late-entry on"},
-			changes: []string{"set --late-entry auto", "set --late-entry off"},
+			starts: []string{"be", "lc", "lc --class online --weight 1 --late-entry auto", "be MPS priority 1", "lc MPS priority 0"},
+			changes: append(slices.Repeat([]string{
+				"set --class standard --weight 1", "set --class standard --weight 1", // native
+				"set --class batch --weight 1", "set --class batch --weight 1",
+			}, rounds), "set --late-entry off", "set --late-entry on"),
 		},
 	} {
 		var log bytes.Buffer
@@ -190,7 +193,11 @@ func phasesOf(c Case) (names []string) {
 	if !c.Prepared {
 		names = append(names, underGiveway)
 	}
-	for _, s := range c.Setups {
+	setups := c.Setups
+	if c.InRounds != nil {
+		setups = append(slices.Clone(setups), *c.InRounds)
+	}
+	for _, s := range setups {
 		names = append(names, s.Name)
 		if c.Idle {
 			names = append(names, newPhase(s.Name, onlineIdle).Name)

@@ -82,16 +82,17 @@ func poolCases() []Case {
 // lateCases returns the cases of launch-bound online programs, with late entry.
 func lateCases() []Case {
 	groups := []string{"late"}
-	late := Setup{
-		Name: lateEntry, Alone: true, Run: lateOnline,
+	late := &Setup{
+		Name: lateAuto, Run: withLate("auto"),
 		// It compares 64 requests of each kind before it decides.
-		Then: []Change{{Name: lateAuto, Flag: "--late-entry", Value: "auto", Learn: 2 * time.Second}, {Name: lateOff, Flag: "--late-entry", Value: "off"}},
+		Then: []Change{{Name: lateOff, Flag: "--late-entry", Value: "off"}, {Name: lateEntry, Flag: "--late-entry", Value: "on", Learn: time.Second}},
 	}
+	mps := []Setup{byMPS}
 	restless := []Target{{Phase: lateAuto, Figure: P50Alone, Most: 1.05}, {Phase: lateAuto, Figure: BatchNative, Least: 0.75}}
 	return []Case{
 		{
 			Name: "eager-late", Groups: groups, About: "ResNet-50 launched kernel by kernel every 20 ms, with late entry, against training",
-			Online: eager, Batch: training, Random: true, Prepared: true, Setups: []Setup{byMPS, late},
+			Online: eager, Batch: training, Random: true, InRounds: late, Setups: mps,
 			Targets: []Target{
 				{Phase: lateAuto, Figure: P50Alone, Most: 1.05},
 				{Phase: lateAuto, Figure: P99Alone, Most: 1.05},
@@ -100,15 +101,15 @@ func lateCases() []Case {
 		},
 		{
 			Name: "eager-loop-late", Groups: groups, About: "the same in a loop that never rests", Batch: training,
-			Online: load("eager", "online", 1, "--every-ms 0 --mode eager"), Prepared: true, Setups: []Setup{byMPS, late}, Targets: restless,
+			Online: load("eager", "online", 1, "--every-ms 0 --mode eager"), InRounds: late, Setups: mps, Targets: restless,
 		},
 		{
 			Name: "decode-late", Groups: groups, About: "a transformer of 24 blocks that decodes without rest, with late entry, against training", Batch: training,
-			Online: load("decode", "online", 1, "--every-ms 0 --mode decode"), Prepared: true, Setups: []Setup{byMPS, late}, Targets: restless,
+			Online: load("decode", "online", 1, "--every-ms 0 --mode decode"), InRounds: late, Setups: mps, Targets: restless,
 		},
 		{
 			Name: "decode-every-late", About: "the same, one token every 20 ms", Batch: training,
-			Online: load("decode", "online", 1, "--every-ms 20 --mode decode"), Random: true, Prepared: true, Setups: []Setup{late},
+			Online: load("decode", "online", 1, "--every-ms 20 --mode decode"), Random: true, InRounds: late,
 		},
 	}
 }
@@ -116,12 +117,9 @@ func lateCases() []Case {
 // byClass returns the flags of giveway run for the load's class.
 func byClass(l Load) string { return fmt.Sprintf("--class %s --weight %d", l.Class, l.Weight) }
 
-// lateOnline adds late entry for online loads.
-func lateOnline(l Load) string {
-	if l.Class == "online" {
-		return byClass(l) + " --late-entry on"
-	}
-	return byClass(l)
+// withLate returns the flags of giveway run with late entry.
+func withLate(mode string) func(Load) string {
+	return func(l Load) string { return byClass(l) + " --late-entry " + mode }
 }
 
 // inPoolIf puts the batch loads for which member returns true into the pool. Only they
