@@ -171,12 +171,14 @@ func (p *giveway) measureClear(v *sched.View, accounts []account, sum *summary) 
 }
 
 // clearLead returns how long before a request the light queues must be stopped: what it
-// has taken so far, with a reserve of an eighth. The driver makes one call after the other.
+// has taken so far, with a reserve that all but a few exceptions fit into. The driver makes
+// one call after the other, so its time varies.
 func (p *giveway) clearLead(dev *sched.Device, lead time.Duration, turns int) time.Duration {
 	if p.clearTime.n == 0 {
 		return lead + time.Duration(max(turns-1, 0))*dev.StopTime/2
 	}
-	return max(lead, p.clearTime.mean*9/8)
+	mean := p.clearTime.mean
+	return max(lead, mean+min(max(mean/8, 3*p.clearTime.off), mean))
 }
 
 // takesPart reports whether a queue with this account can have the turn.
@@ -208,7 +210,7 @@ func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, a *account, 
 
 // beginOverlap lets the queue whose turn is over run on beside the next, if it is time to.
 func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
-	if s.light > 0 || now < s.nextOverlap || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
+	if s.light > 0 || sum.clear || now < s.nextOverlap || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
 		sum.active > 0 && set.shared == sched.MinSlice || sum.class != sched.Batch {
 		return
 	}
@@ -216,7 +218,8 @@ func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue
 	s.nextOverlap = now.Add(overlapPause)
 }
 
-// updateOverlap ends the overlap when both queues are judged, or it takes too long.
+// updateOverlap ends the overlap when both queues are judged, when a request is expected, or
+// when it takes too long.
 func (p *giveway) updateOverlap(v *sched.View, accounts []account, sum *summary) {
 	if p.overlapped == 0 {
 		return
@@ -226,12 +229,12 @@ func (p *giveway) updateOverlap(v *sched.View, accounts []account, sum *summary)
 		limit, rarity = maxOnlineOverlap, overlapRarity
 	}
 	took := v.Now.Sub(p.overlapFrom)
-	if p.judgedInOverlap(v, accounts, p.overlapped) && p.judgedInOverlap(v, accounts, p.current) || took >= limit {
+	if p.judgedInOverlap(v, accounts, p.overlapped) && p.judgedInOverlap(v, accounts, p.current) || took >= limit || sum.clear {
 		p.overlapped = 0
 		p.nextOverlap = max(p.nextOverlap, v.Now.Add(rarity*took))
 		return
 	}
-	sum.wake = earlier(sum.wake, min(v.Now.Add(overlapStep), p.overlapFrom.Add(limit)))
+	sum.wake = earlier(earlier(sum.wake, sum.onlineChange), min(v.Now.Add(overlapStep), p.overlapFrom.Add(limit)))
 }
 
 // judgedInOverlap reports whether a queue was judged since the overlap began, or is gone.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -470,5 +471,53 @@ func TestArrivalsOfAnInexactClock(t *testing.T) {
 	}
 	if got := o.rhythm.period; got < 19900*time.Microsecond || got > 20100*time.Microsecond {
 		t.Errorf("got a period of %v, want 20 ms", got)
+	}
+}
+
+// TestClearLeadFitsSlowCalls gives calls of varying length. The device must be clear in time
+// for nearly all requests, and the reserve must not exceed the time itself.
+func TestClearLeadFitsSlowCalls(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var p giveway
+	p.clearTime.add(time.Millisecond)
+	late, longest := 0, time.Duration(0)
+	const n = 2000
+	for range n {
+		took := time.Millisecond + time.Duration(random.ExpFloat64()*150e3)
+		lead := p.clearLead(&sched.Device{}, 0, 4)
+		longest = max(longest, lead)
+		if took > lead {
+			late++
+		}
+		p.clearTime.add(took)
+	}
+	if late > n*6/100 || longest > 2200*time.Microsecond {
+		t.Errorf("got %d of %d clearings later than their lead, of up to %v; want at most 6 %%, up to 2.2 ms", late, n, longest)
+	}
+}
+
+// TestOverlapsSpareRegularRequests checks that a request that is expected meets one batch
+// queue, also while heavy queues run beside each other to find out whether they still are.
+func TestOverlapsSpareRegularRequests(t *testing.T) {
+	l, jobs := newShared(t, nil, 0, 0, 0)
+	online := l.openJob(class(sched.Online), periodic(20*ms, ms), 0)
+	l.run(2 * time.Second)
+	overlap, met := 0, 0
+	l.run(20*time.Second, func() {
+		n := 0
+		for _, j := range jobs {
+			if j.running {
+				n++
+			}
+		}
+		if n > 1 {
+			overlap++
+			if len(online.todo) > 0 {
+				met++
+			}
+		}
+	})
+	if overlap == 0 || met*100 > overlap {
+		t.Errorf("heavy queues ran beside each other in %d ticks, %d of them during a request; want some, and at most a hundredth", overlap, met)
 	}
 }

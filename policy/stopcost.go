@@ -100,10 +100,15 @@ func (c *stopCost) runOn(now sched.Time) (bool, sched.Time) {
 // meanTime is a mean in which a new value has a weight of at least an eighth.
 type meanTime struct {
 	mean time.Duration
-	n    int // values so far
+	off  time.Duration // mean distance of a value from the mean
+	n    int           // values so far
 }
 
 func (m *meanTime) add(d time.Duration) {
 	m.n++
-	m.mean += (d - m.mean) / time.Duration(min(m.n, 8))
+	weight := time.Duration(min(m.n, 8))
+	if m.n > 1 {
+		m.off += ((d - m.mean).Abs() - m.off) / weight
+	}
+	m.mean += (d - m.mean) / weight
 }
