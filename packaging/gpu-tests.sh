@@ -170,7 +170,7 @@ group_late() {
 
 group_pool() {
   e2e 120 TestPool
-  e2e 120 TestKilledWithLateEntryAndPool
+  e2e 180 TestKilledWithLateEntryAndPool
   bench 300 pool --cases pool --length 3s
   step 30 ./giveway pool end
 }

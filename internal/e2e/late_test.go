@@ -4,8 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,47 +16,62 @@ import (
 
 var exactFor = flag.Duration("exact", 20*time.Second, "how long TestLateEntryIsExact compares results; 10m for a release")
 
-// TestLateEntryIsExact repeats three kinds of work of PyTorch, with deterministic
-// algorithms, in processes whose requests enter late beside a batch job. Every result must
-// equal, bit for bit, that of a process without the shim.
-func TestLateEntryIsExact(t *testing.T) {
-	b := newTestbed(t)
-	b.startDaemon()
-	batch := b.startJob()
-	b.set(batch.pid, "--class", "batch")
-	works := []string{"inference", "decoding", "training"}
-	want := map[string]string{}
-	late := map[string]*client{}
-	for _, work := range works {
-		plain := b.startTorch("equal --exact " + work)
+// exactWork is a kind of work that a PyTorch process repeats with deterministic algorithms.
+// Its requests enter late.
+type exactWork struct {
+	name   string
+	want   string // the result of a process without the shim
+	late   *client
+	rounds int
+}
+
+// startExact starts a process for each kind of work.
+func (b *testbed) startExact() (works []*exactWork) {
+	b.Helper()
+	for _, name := range []string{"inference", "decoding", "training"} {
+		plain := b.startTorch("equal --exact " + name)
 		first, err := plain.checksum()
 		again, err2 := plain.checksum()
 		if err != nil || err2 != nil || first != again {
-			t.Fatalf("%s without the shim: got %q and %q, %v, %v; want the same twice", work, first, again, err, err2)
+			b.Fatalf("%s without the shim: got %q and %q, %v, %v; want the same twice", name, first, again, err, err2)
 		}
 		plain.kill()
-		want[work] = first
-		late[work] = b.runTorch("--class online --late-entry on", "equal --exact "+work)
+		late := b.runTorch("--class online --late-entry on", "equal --exact "+name)
+		works = append(works, &exactWork{name: name, want: first, late: late})
 	}
-	begun := time.Now()
-	rounds := make([]int, len(works))
+	return works
+}
+
+// repeatWhile repeats the works at the same time. Every result must equal, bit for bit, that
+// of the process without the shim. The function that it returns waits for the last results.
+func (b *testbed) repeatWhile(works []*exactWork, wanted func() bool) (wait func()) {
 	var all sync.WaitGroup
-	for i, work := range works {
+	for _, w := range works {
 		all.Go(func() {
-			for ; time.Since(begun) < *exactFor; rounds[i]++ {
-				got, err := late[work].checksum()
-				if err != nil || got != want[work] {
-					t.Errorf("%s, round %d: got %q, %v; want %q", work, rounds[i]+1, got, err, want[work])
+			for ; wanted(); w.rounds++ {
+				if got, err := w.late.checksum(); err != nil || got != w.want {
+					b.Errorf("%s, round %d: got %q, %v; want %q", w.name, w.rounds+1, got, err, w.want)
 					return
 				}
 			}
 		})
 	}
-	all.Wait()
-	for i, work := range works {
-		s := b.shim(late[work].pid)
-		b.record(work, nil, values{"rounds": float64(rounds[i]), "late_requests": float64(s.Late), "late_early": float64(s.Early), "late_s": s.LateFor.Seconds()})
-		b.atLeast(work+": requests that entered late, by round", float64(s.Late)/float64(max(rounds[i], 1)), 1)
+	return all.Wait
+}
+
+// TestLateEntryIsExact repeats three kinds of work beside a batch job.
+func TestLateEntryIsExact(t *testing.T) {
+	b := newTestbed(t)
+	b.startDaemon()
+	batch := b.startJob()
+	b.set(batch.pid, "--class", "batch")
+	works := b.startExact()
+	begun := time.Now()
+	b.repeatWhile(works, func() bool { return time.Since(begun) < *exactFor })()
+	for _, w := range works {
+		s := b.shim(w.late.pid)
+		b.record(w.name, nil, values{"rounds": float64(w.rounds), "late_requests": float64(s.Late), "late_early": float64(s.Early), "late_s": s.LateFor.Seconds()})
+		b.atLeast(w.name+": requests that entered late, by round", float64(s.Late)/float64(max(w.rounds, 1)), 1)
 	}
 }
 
@@ -71,7 +88,8 @@ func (b *testbed) shim(pid int) (s shimCounters) {
 
 // TestKilledWithLateEntryAndPool kills the daemon again and again at random instants while
 // requests of an online process enter late and a pool runs. No process may hang or exit,
-// and the next daemon must find every queue with the vendor's slice.
+// and the next daemon must find every queue with the vendor's slice. With PyTorch, three
+// processes that enter late compute all the while; their results must be exact.
 func TestKilledWithLateEntryAndPool(t *testing.T) {
 	b := newTestbed(t)
 	b.needMPS()
@@ -79,6 +97,14 @@ func TestKilledWithLateEntryAndPool(t *testing.T) {
 	online := b.run("--class online --late-entry on", "lc --kernel 10us --kernels 40 --gap 40us --every 8ms --wait --seconds 0.25 --ns-per-iteration "+b.nsPerTiny)
 	answers := serveOn(online)
 	members := []*client{b.startMember(), b.startMember()}
+	var works []*exactWork
+	if os.Getenv(torchEnv) != "" {
+		works = b.startExact()
+	}
+	var over atomic.Bool
+	waitForWorks := b.repeatWhile(works, func() bool { return !over.Load() })
+	defer waitForWorks()
+	defer over.Store(true)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
@@ -105,6 +131,12 @@ func TestKilledWithLateEntryAndPool(t *testing.T) {
 		}
 		took = append(took, time.Since(killed))
 		b.startDaemon()
+	}
+	over.Store(true)
+	waitForWorks()
+	for _, w := range works {
+		b.record(w.name, nil, values{"rounds": float64(w.rounds)})
+		b.atLeast(w.name+": rounds", float64(w.rounds), 1)
 	}
 	recovery := stats.Summarize(slices.Clone(took))
 	worst := answers.worst()
