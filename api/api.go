@@ -10,6 +10,10 @@
 //	POST /v1/policy               Policy -> Policy
 //	GET  /v1/status               -> Status
 //	POST /v1/restore              -> Status
+//	GET  /v1/record               RecordQuery in the query -> Record
+//	GET  /v1/record/stream        the same -> Records as server-sent events
+//	GET  /v1/delays               -> Delays
+//	GET  /v1/pressure             -> Pressure, or text in the kernel's format
 //	POST /v1/shim                 -> 101 and the shim's shared memory: see shim/abi.h
 //	GET  /metrics                 -> text for Prometheus: see docs/METRICS.md
 //
@@ -178,6 +182,10 @@ type Queue struct {
 	Pool        string        `json:"pool,omitempty"`         // the label of the pool that the queue is
 	KFDQueues   int           `json:"kfd_queues,omitempty"`   // number of AMD hardware queues that it stands for
 	Way         string        `json:"way,omitempty"`          // how those are interrupted: batch, debug, own
+	MayRun      bool          `json:"may_run"`                // the scheduler has decided that it runs; State follows
+	Reason      string        `json:"reason,omitempty"`       // why it runs or waits: a name of sched.Reason
+	DecidedFor  time.Duration `json:"decided_for_ns"`         // how long MayRun and Reason have been so
+	Ready       bool          `json:"ready"`                  // it has work, as far as is known
 }
 
 // Change sets attributes of a process. Attributes that are not in it stay. In JSON the
