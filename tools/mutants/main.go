@@ -5,7 +5,7 @@
 //	go run ./mutants -root .. -n 150 -seed 1
 //
 // The sample depends only on the seed and the code. No file is edited in place: the
-// tests are built with go test -overlay. The file equivalent.txt lists the changes that
+// tests are built with go test -overlay, and the quick ones run first. The file equivalent.txt lists the changes that
 // no test can notice, each with the reason; they do not count.
 //
 // It is a tool of its own because gremlins, the maintained one, takes no sample by
@@ -14,59 +14,21 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 )
 
 // folders are mutated.
 var folders = []string{"sched", "policy"}
-
-// testsOf returns the tests that a mutant of a folder must survive, those that notice
-// most first. Without a folder they are all tests.
-func testsOf(folder string, seeds int) [][]string {
-	tests := [][]string{{"-short", "./sched"}, {"./sched"}, {"./policy"}}
-	if folder == "policy" {
-		tests = [][]string{{"-short", "./policy"}, {"./policy"}, {"./sched"}}
-	}
-	if seeds > 0 {
-		tests = append(tests, []string{"-run", "^TestSeeds$", "./internal/sim", "-args", "-seeds", strconv.Itoa(seeds)})
-	}
-	return tests
-}
-
-// A mutant may allocate or run without end. Its tests fail at these limits. The second is
-// on processor time, so that a busy machine does not make mutants look noticed.
-const (
-	maxMemory = 6 << 30 // bytes of address space
-	maxCPU    = 90      // seconds
-	maxWall   = 20 * time.Minute
-)
-
-// limitTests sets the limits of this process, which the tests inherit.
-func limitTests() error {
-	for resource, most := range map[int]uint64{syscall.RLIMIT_AS: maxMemory, syscall.RLIMIT_CPU: maxCPU} {
-		limit := syscall.Rlimit{Cur: most, Max: most}
-		if err := syscall.Setrlimit(resource, &limit); err != nil {
-			return fmt.Errorf("limit the resources of the tests: %w", err)
-		}
-	}
-	return nil
-}
 
 func main() {
 	root := flag.String("root", "..", "root of the module")
@@ -124,8 +86,8 @@ func run(t tester, only string, count int, seed uint64, jobs int) (float64, erro
 	if err := limitTests(); err != nil {
 		return 0, err
 	}
-	if outcome, out := t.test(nil); outcome != survived {
-		return 0, fmt.Errorf("test the unchanged code: it does not pass; repair that first\n%s", out)
+	if err := t.measure(); err != nil {
+		return 0, fmt.Errorf("test the unchanged code: %w; repair that first", err)
 	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -150,7 +112,7 @@ func run(t tester, only string, count int, seed uint64, jobs int) (float64, erro
 	}
 	score := 100 * float64(tested-noticed[survived]) / float64(tested)
 	fmt.Printf("%d mutants: %d noticed by the tests of their package, %d only by those of the other, %d only by TestSeeds, %d survived: score %.1f %%\n",
-		tested, noticed[0]+noticed[1], noticed[2], noticed[3], noticed[survived], score)
+		tested, noticed[byQuick]+noticed[bySlow], noticed[byOther], noticed[bySeeds], noticed[survived], score)
 	return score, nil
 }
 
@@ -210,120 +172,4 @@ func readEquivalent(name string) (map[string]bool, error) {
 		}
 	}
 	return list, lines.Err()
-}
-
-// outcome is the index in testsOf of the tests that noticed a mutant, or one of these.
-type outcome int
-
-const (
-	survived outcome = -1 - iota
-	notBuilt
-	failed // the tests could not be run
-)
-
-type tester struct {
-	ctx       context.Context // ends when the user interrupts the tool
-	root, dir string
-	seeds     int
-}
-
-// testAll tests the first count mutants that can be built, several at a time, and a few
-// more. The outcomes are in the order of the mutants.
-func (t *tester) testAll(all []*mutant, count, jobs int) ([]outcome, error) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var results []outcome
-	var broken error
-	next, tested := 0, 0
-	for job := range jobs {
-		worker := *t
-		worker.dir = filepath.Join(t.dir, strconv.Itoa(job))
-		if err := os.Mkdir(worker.dir, 0o700); err != nil {
-			return nil, err
-		}
-		wg.Go(func() {
-			mu.Lock()
-			defer mu.Unlock()
-			for next < len(all) && tested < count && broken == nil {
-				i := next
-				next++
-				results = append(results, notBuilt)
-				mu.Unlock()
-				o, out := worker.test(all[i])
-				mu.Lock()
-				results[i] = o
-				if o == failed {
-					broken = fmt.Errorf("test a mutant: %s", out)
-				}
-				if o == notBuilt {
-					continue
-				}
-				tested++
-				if o == survived {
-					fmt.Fprintln(os.Stderr, "survives:", all[i].key())
-				}
-				if tested%10 == 0 {
-					fmt.Fprintf(os.Stderr, "%d of %d mutants tested\n", tested, count)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return results, broken
-}
-
-// test runs the tests with a mutant, or with the unchanged code if m is nil. It
-// returns the output of the last command.
-func (t *tester) test(m *mutant) (outcome, string) {
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	if m != nil {
-		changed := filepath.Join(t.dir, "mutant.go")
-		if err := os.WriteFile(changed, m.mutated(), 0o600); err != nil {
-			return failed, err.Error()
-		}
-		overlay.Replace[filepath.Join(t.root, m.file)] = changed
-	}
-	text, _ := json.Marshal(overlay) // strings always marshal
-	file := filepath.Join(t.dir, "overlay.json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return failed, err.Error()
-	}
-	if m != nil {
-		if _, err := t.command("build", "-overlay", file, "./"+filepath.Dir(m.file)); err != nil {
-			return notBuilt, ""
-		}
-	}
-	folder, out := "", ""
-	if m != nil {
-		folder = filepath.Dir(m.file)
-	}
-	for i, args := range testsOf(folder, t.seeds) {
-		if t.ctx.Err() != nil {
-			return failed, "interrupted"
-		}
-		var err error
-		flags := []string{"test", "-overlay", file, "-vet=off", "-failfast", "-timeout", maxWall.String()}
-		if out, err = t.command(append(flags, args...)...); err != nil {
-			if t.ctx.Err() != nil || strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
-				return failed, out
-			}
-			return outcome(i), out
-		}
-	}
-	return survived, out
-}
-
-// command runs the go command in the module's root. It leaves no process behind.
-func (t *tester) command(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(t.ctx, 2*maxWall)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = t.root
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	return out.String(), err
 }

@@ -68,6 +68,15 @@ func TestMutantsOf(t *testing.T) {
 	}
 }
 
+// TestQuickTests checks that quick tests are found in what go test -v prints, and subtests
+// are not taken for tests.
+func TestQuickTests(t *testing.T) {
+	out := "=== RUN   TestA\n--- PASS: TestA (0.00s)\n    --- PASS: TestA/part (0.00s)\n--- PASS: TestSlow (1.25s)\n--- PASS: FuzzB (0.04s)\nPASS\n"
+	if got, want := quickTests(out), []string{"TestA", "FuzzB"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestEquivalentNeedsAReason checks the list of equivalent mutants: each paragraph begins
 // with a reason.
 func TestEquivalentNeedsAReason(t *testing.T) {

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A mutant may allocate or run without end. Its tests fail at these limits. The second is
+// on processor time, so that a busy machine does not make mutants look noticed: the tests of
+// a package need less than 10 s.
+const (
+	maxMemory = 6 << 30 // bytes of address space
+	maxCPU    = 45      // seconds
+	maxWall   = 20 * time.Minute
+)
+
+// quickTest is the longest test that runs before the others, in seconds. Most mutants are
+// noticed by a test of a few milliseconds.
+const quickTest = 0.1
+
+// limitTests sets the limits of this process, which the tests inherit.
+func limitTests() error {
+	for resource, most := range map[int]uint64{syscall.RLIMIT_AS: maxMemory, syscall.RLIMIT_CPU: maxCPU} {
+		limit := syscall.Rlimit{Cur: most, Max: most}
+		if err := syscall.Setrlimit(resource, &limit); err != nil {
+			return fmt.Errorf("limit the resources of the tests: %w", err)
+		}
+	}
+	return nil
+}
+
+// outcome says which tests noticed a mutant.
+type outcome int
+
+const (
+	survived outcome = iota // none
+	byQuick                 // the quick ones of its package
+	bySlow                  // the other ones of its package
+	byOther                 // those of the other package
+	bySeeds                 // TestSeeds
+	notBuilt
+	failed // the tests could not be run
+)
+
+// stage is a part of the tests.
+type stage struct {
+	outcome outcome
+	folder  string
+	args    []string // of the test program
+}
+
+// stages returns the tests that a mutant of a folder must survive, those that take least
+// time first.
+func (t *tester) stages(folder string) []stage {
+	list := []stage{{byQuick, folder, []string{"-test.run", t.quick[folder]}}, {bySlow, folder, []string{"-test.skip", t.quick[folder]}}}
+	for _, other := range folders {
+		if other != folder {
+			list = append(list, stage{byOther, other, nil})
+		}
+	}
+	return append(list, t.simulation()...)
+}
+
+// simulation returns the tests that run the core in the simulator, if any are wanted.
+func (t *tester) simulation() []stage {
+	if t.seeds == 0 {
+		return nil
+	}
+	return []stage{{bySeeds, "internal/sim", []string{"-test.run", "^TestSeeds$", "-seeds", strconv.Itoa(t.seeds)}}}
+}
+
+type tester struct {
+	ctx       context.Context // ends when the user interrupts the tool
+	root, dir string
+	seeds     int
+	quick     map[string]string // for each folder a regular expression of the quick tests
+}
+
+// measure runs the tests with the unchanged code, and finds the quick ones.
+func (t *tester) measure() error {
+	t.quick = map[string]string{}
+	overlay, err := t.overlay(nil)
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		binary, out, err := t.build(overlay, folder)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		if out, err = t.test(binary, folder, "-test.v"); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		t.quick[folder] = "^(" + strings.Join(quickTests(out), "|") + ")$"
+	}
+	if o, out := t.try(nil, t.simulation()); o != survived {
+		return fmt.Errorf("it does not pass\n%s", out)
+	}
+	return nil
+}
+
+var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \(([\d.]+)s\)$`)
+
+// quickTests returns the names of the quick tests in the output of go test -v.
+func quickTests(out string) (names []string) {
+	for _, m := range passed.FindAllStringSubmatch(out, -1) {
+		if took, err := strconv.ParseFloat(m[2], 64); err == nil && took <= quickTest {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+// testAll tests the first count mutants that can be built, several at a time, and a few
+// more. The outcomes are in the order of the mutants.
+func (t *tester) testAll(all []*mutant, count, jobs int) ([]outcome, error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var results []outcome
+	var broken error
+	next, tested := 0, 0
+	for job := range jobs {
+		worker := *t
+		worker.dir = filepath.Join(t.dir, strconv.Itoa(job))
+		if err := os.Mkdir(worker.dir, 0o700); err != nil {
+			return nil, err
+		}
+		wg.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for next < len(all) && tested < count && broken == nil {
+				i := next
+				next++
+				results = append(results, notBuilt)
+				mu.Unlock()
+				o, out := worker.try(all[i], worker.stages(filepath.Dir(all[i].file)))
+				mu.Lock()
+				results[i] = o
+				if o == failed {
+					broken = fmt.Errorf("test a mutant: %s", out)
+				}
+				if o == notBuilt {
+					continue
+				}
+				tested++
+				if o == survived {
+					fmt.Fprintln(os.Stderr, "survives:", all[i].key())
+				}
+				if tested%10 == 0 {
+					fmt.Fprintf(os.Stderr, "%d of %d mutants tested\n", tested, count)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return results, broken
+}
+
+// try runs stages of the tests with a mutant, or with the unchanged code if m is nil. It
+// returns the output of the last command.
+func (t *tester) try(m *mutant, stages []stage) (outcome, string) {
+	overlay, err := t.overlay(m)
+	if err != nil {
+		return failed, err.Error()
+	}
+	binary, out := "", ""
+	for i, s := range stages {
+		if i == 0 || stages[i-1].folder != s.folder {
+			if binary, out, err = t.build(overlay, s.folder); err != nil && t.ctx.Err() == nil && i == 0 {
+				return notBuilt, out
+			} else if err != nil {
+				return failed, out
+			}
+		}
+		out, err = t.test(binary, s.folder, s.args...)
+		if t.ctx.Err() != nil {
+			return failed, "interrupted"
+		}
+		if err != nil {
+			return s.outcome, out
+		}
+	}
+	return survived, out
+}
+
+// overlay writes the file that has the go command build the mutant, and returns its name.
+func (t *tester) overlay(m *mutant) (string, error) {
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	if m != nil {
+		changed := filepath.Join(t.dir, "mutant.go")
+		if err := os.WriteFile(changed, m.mutated(), 0o600); err != nil {
+			return "", err
+		}
+		overlay.Replace[filepath.Join(t.root, m.file)] = changed
+	}
+	text, _ := json.Marshal(overlay) // strings always marshal
+	file := filepath.Join(t.dir, "overlay.json")
+	return file, os.WriteFile(file, text, 0o600)
+}
+
+// build builds the tests of a folder and returns the program.
+func (t *tester) build(overlay, folder string) (binary, out string, err error) {
+	binary = filepath.Join(t.dir, "tests")
+	out, err = t.command(t.root, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+folder)
+	return binary, out, err
+}
+
+// test runs a program that build has built.
+func (t *tester) test(binary, folder string, args ...string) (string, error) {
+	flags := []string{"-test.failfast", "-test.timeout", maxWall.String()}
+	return t.command(filepath.Join(t.root, folder), binary, append(flags, args...)...)
+}
+
+// command runs a program in a folder. It leaves no process behind.
+func (t *tester) command(dir, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, 2*maxWall)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
