@@ -21,6 +21,7 @@ type mutant struct {
 	start, end  int // offsets in the file
 	replacement string
 	source      []byte // of the whole file, unchanged
+	number      int    // in the program that has many mutants: combine.go; zero: it is not there
 }
 
 // mutated returns the changed file.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"go/format"
 	"os"
 	"path/filepath"
@@ -105,5 +106,39 @@ func TestEquivalentMutantsExist(t *testing.T) {
 	}
 	if _, _, err := candidates(root, ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCombine checks that a file with several mutants is Go, and that the lines of an error
+// lead to the mutant that it is in.
+func TestCombine(t *testing.T) {
+	found, err := mutantsOf("policy/sample.go", []byte(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range found {
+		m.number = i + 1
+	}
+	c, err := combine(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := format.Source(c.text); err != nil {
+		t.Fatalf("it is not Go: %v\n%s", err, c.text)
+	}
+	if got, want := len(c.bodies), len(found)-2; got != want {
+		t.Errorf("got %d bodies, want %d: all but those of the constant", got, want)
+	}
+	lines := strings.Split(string(c.text), "\n")
+	for _, b := range c.bodies {
+		_, after := b.mutant.lines()
+		text := strings.Join(strings.Fields(strings.Join(lines[b.from-1:b.to], "\n")), " ")
+		if !strings.Contains(text, after) {
+			t.Errorf("mutant %d: the lines %d to %d do not have %q", b.mutant.number, b.from, b.to, after)
+		}
+		out := fmt.Sprintf("# giveway/policy\npolicy/sample.go:%d:3: declared and not used: n\n", b.from+1)
+		if got := refusedMutants(out, map[string]*combined{"policy/sample.go": c}); len(got) != 1 || got[0] != b.mutant {
+			t.Errorf("an error in mutant %d is taken for one of %d others", b.mutant.number, len(got))
+		}
 	}
 }

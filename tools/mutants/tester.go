@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,25 +88,29 @@ type tester struct {
 	quick     map[string]string // for each folder a regular expression of the quick tests
 }
 
-// measure runs the tests with the unchanged code, and finds the quick ones.
+// folders returns the folders whose tests run.
+func (t *tester) folders() []string {
+	if t.seeds == 0 {
+		return folders
+	}
+	return append(slices.Clone(folders), "internal/sim")
+}
+
+// measure runs the tests that combineAll has built with no mutant active, and finds the
+// quick ones.
 func (t *tester) measure() error {
 	t.quick = map[string]string{}
-	overlay, err := t.overlay(nil)
-	if err != nil {
-		return err
-	}
 	for _, folder := range folders {
-		binary, out, err := t.build(overlay, folder)
+		out, err := t.test(stage{folder: folder, args: []string{"-test.v"}}, 0)
 		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		if out, err = t.test(binary, folder, "-test.v"); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		t.quick[folder] = "^(" + strings.Join(quickTests(out), "|") + ")$"
 	}
-	if o, out := t.try(nil, t.simulation()); o != survived {
-		return fmt.Errorf("it does not pass\n%s", out)
+	for _, s := range t.simulation() {
+		if out, err := t.test(s, 0); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
 	}
 	return nil
 }
@@ -130,12 +135,7 @@ func (t *tester) testAll(all []*mutant, count, jobs int) ([]outcome, error) {
 	var results []outcome
 	var broken error
 	next, tested := 0, 0
-	for job := range jobs {
-		worker := *t
-		worker.dir = filepath.Join(t.dir, strconv.Itoa(job))
-		if err := os.Mkdir(worker.dir, 0o700); err != nil {
-			return nil, err
-		}
+	for range jobs {
 		wg.Go(func() {
 			mu.Lock()
 			defer mu.Unlock()
@@ -144,7 +144,7 @@ func (t *tester) testAll(all []*mutant, count, jobs int) ([]outcome, error) {
 				next++
 				results = append(results, notBuilt)
 				mu.Unlock()
-				o, out := worker.try(all[i], worker.stages(filepath.Dir(all[i].file)))
+				o, out := t.try(all[i])
 				mu.Lock()
 				results[i] = o
 				if o == failed {
@@ -167,23 +167,33 @@ func (t *tester) testAll(all []*mutant, count, jobs int) ([]outcome, error) {
 	return results, broken
 }
 
-// try runs stages of the tests with a mutant, or with the unchanged code if m is nil. It
-// returns the output of the last command.
-func (t *tester) try(m *mutant, stages []stage) (outcome, string) {
-	overlay, err := t.overlay(m)
-	if err != nil {
-		return failed, err.Error()
+// try runs the tests with a mutant. It returns the output of the last command.
+func (t *tester) try(m *mutant) (outcome, string) {
+	worker, overlay := *t, ""
+	if m.number == 0 {
+		var err error
+		if worker.dir, err = os.MkdirTemp(t.dir, "alone"); err != nil {
+			return failed, err.Error()
+		}
+		defer os.RemoveAll(worker.dir)
+		changed := filepath.Join(worker.dir, "mutant.go")
+		if err := os.WriteFile(changed, m.mutated(), 0o600); err != nil {
+			return failed, err.Error()
+		}
+		if overlay, err = worker.overlay(map[string]string{filepath.Join(t.root, m.file): changed}); err != nil {
+			return failed, err.Error()
+		}
 	}
-	binary, out := "", ""
+	stages := t.stages(filepath.Dir(m.file))
 	for i, s := range stages {
-		if i == 0 || stages[i-1].folder != s.folder {
-			if binary, out, err = t.build(overlay, s.folder); err != nil && t.ctx.Err() == nil && i == 0 {
+		if m.number == 0 && (i == 0 || stages[i-1].folder != s.folder) {
+			if out, err := worker.build(overlay, s.folder); err != nil && t.ctx.Err() == nil && i == 0 {
 				return notBuilt, out
 			} else if err != nil {
 				return failed, out
 			}
 		}
-		out, err = t.test(binary, s.folder, s.args...)
+		out, err := worker.test(s, m.number)
 		if t.ctx.Err() != nil {
 			return failed, "interrupted"
 		}
@@ -191,43 +201,41 @@ func (t *tester) try(m *mutant, stages []stage) (outcome, string) {
 			return s.outcome, out
 		}
 	}
-	return survived, out
+	return survived, ""
 }
 
-// overlay writes the file that has the go command build the mutant, and returns its name.
-func (t *tester) overlay(m *mutant) (string, error) {
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	if m != nil {
-		changed := filepath.Join(t.dir, "mutant.go")
-		if err := os.WriteFile(changed, m.mutated(), 0o600); err != nil {
-			return "", err
-		}
-		overlay.Replace[filepath.Join(t.root, m.file)] = changed
-	}
-	text, _ := json.Marshal(overlay) // strings always marshal
+// overlay writes the file that has the go command build other files in place of those of
+// the module, and returns its name.
+func (t *tester) overlay(replace map[string]string) (string, error) {
+	text, _ := json.Marshal(map[string]any{"Replace": replace}) // strings always marshal
 	file := filepath.Join(t.dir, "overlay.json")
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// build builds the tests of a folder and returns the program.
-func (t *tester) build(overlay, folder string) (binary, out string, err error) {
-	binary = filepath.Join(t.dir, "tests")
-	out, err = t.command(t.root, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+folder)
-	return binary, out, err
+// program returns the name of the program with the tests of a folder.
+func (t *tester) program(folder string) string {
+	return filepath.Join(t.dir, filepath.Base(folder)+".test")
 }
 
-// test runs a program that build has built.
-func (t *tester) test(binary, folder string, args ...string) (string, error) {
-	flags := []string{"-test.failfast", "-test.timeout", maxWall.String()}
-	return t.command(filepath.Join(t.root, folder), binary, append(flags, args...)...)
+// build builds the tests of a folder.
+func (t *tester) build(overlay, folder string) (string, error) {
+	return t.command(t.root, "", "go", "test", "-c", "-vet=off", "-gcflags=-e", "-ldflags=-s -w", "-overlay", overlay, "-o", t.program(folder), "./"+folder)
 }
 
-// command runs a program in a folder. It leaves no process behind.
-func (t *tester) command(dir, name string, args ...string) (string, error) {
+// test runs tests that were built, with one mutant active.
+func (t *tester) test(s stage, active int) (string, error) {
+	args := append([]string{"-test.failfast", "-test.timeout", maxWall.String()}, s.args...)
+	return t.command(filepath.Join(t.root, s.folder), "ACTIVE_MUTANT="+strconv.Itoa(active), t.program(s.folder), args...)
+}
+
+// command runs a program in a folder, with one more variable in its environment. It leaves no
+// process behind.
+func (t *tester) command(dir, env, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, 2*maxWall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
