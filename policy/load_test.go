@@ -1,0 +1,397 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// loadTest is the load record of a queue that runs beside others on an H200, and what the
+// hardware has counted of the queue.
+type loadTest struct {
+	loadRecord
+	q      sched.Queue
+	now    sched.Time
+	beside bool
+}
+
+func newLoadTest(slice time.Duration) *loadTest {
+	l := &loadTest{now: sched.Time(time.Second), beside: true}
+	l.q = sched.Queue{ID: 1, Slice: slice, Measured: true, Visits: sched.Visits{Known: true}}
+	l.measure(0, 0, 0)
+	return l
+}
+
+// measure reports what the queue did in the next 10 ms.
+func (l *loadTest) measure(visits, full uint64, served time.Duration) {
+	l.now = l.now.Add(10 * ms)
+	l.q.Visits.Count += visits
+	l.q.Visits.Full += full
+	l.q.Served += served
+	l.q.MeasuredAt = l.now
+	l.watch(&l.q, l.now, l.beside)
+}
+
+// window reports ten visits, of which full were full.
+func (l *loadTest) window(full uint64) { l.measure(10, full, 5*ms) }
+
+// windows reports such visits for a time.
+func (l *loadTest) windows(full uint64, d time.Duration) {
+	for end := l.now.Add(d); l.now < end; {
+		l.window(full)
+	}
+}
+
+// visitsOf reports six visits of the same length.
+func (l *loadTest) visitsOf(length time.Duration) { l.measure(6, 0, 6*length) }
+
+// TestLoadOfANewcomer checks which part of the visits must be full for a newcomer to be
+// heavy, and which for it to be light. In between nothing is known.
+func TestLoadOfANewcomer(t *testing.T) {
+	for _, tt := range []struct {
+		full uint64
+		want load
+	}{{0, lightLoad}, {4, lightLoad}, {5, unknownLoad}, {6, unknownLoad}, {7, heavyLoad}, {10, heavyLoad}} {
+		l := newLoadTest(0)
+		if l.window(tt.full); l.load != tt.want {
+			t.Errorf("%d of 10 visits full: got load %d, want %d", tt.full, l.load, tt.want)
+		}
+		if held := l.heldUntil > l.now; held != (tt.want != unknownLoad) {
+			t.Errorf("%d of 10 visits full: a verdict holds: %v", tt.full, held)
+		}
+	}
+}
+
+// TestLoadNeedsSixVisits checks that a verdict needs six visits in one window, of at most a
+// quarter of a second.
+func TestLoadNeedsSixVisits(t *testing.T) {
+	l := newLoadTest(0)
+	if l.measure(5, 5, 10*ms); l.load != unknownLoad {
+		t.Errorf("after 5 visits: got load %d, want none", l.load)
+	}
+	if l.measure(1, 1, 2*ms); l.load != heavyLoad {
+		t.Errorf("after 6 visits: got load %d, want heavy", l.load)
+	}
+	// A visit every 60 ms is no sign of anything: the others were mostly idle.
+	l = newLoadTest(0)
+	for i := range 300 {
+		visit := uint64(0)
+		if i%6 == 0 {
+			visit = 1
+		}
+		if l.measure(visit, visit, 4*ms); l.load != unknownLoad {
+			t.Fatalf("after %d visits, 60 ms apart: got load %d, want none", i/6, l.load)
+		}
+	}
+}
+
+// TestLoadWithoutVisits checks that a newcomer which makes few visits, and uses less than an
+// eighth of the time, is light. A newcomer without any service may only be idle.
+func TestLoadWithoutVisits(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		served time.Duration // of 10 ms
+		want   load
+	}{
+		{"idle", 0, unknownLoad},
+		{"little", ms, lightLoad},
+		{"more than an eighth", 1300 * time.Microsecond, unknownLoad},
+	} {
+		l := newLoadTest(0)
+		for range 25 {
+			l.measure(0, 0, tt.served)
+		}
+		if l.load != unknownLoad {
+			t.Errorf("%s: got load %d within 250 ms, want none yet", tt.name, l.load)
+		}
+		for range 60 {
+			l.measure(0, 0, tt.served)
+		}
+		if l.load != tt.want {
+			t.Errorf("%s: got load %d, want %d", tt.name, l.load, tt.want)
+		}
+	}
+	l := newLoadTest(0)
+	l.windows(10, 20*ms)
+	for range 100 {
+		l.measure(0, 0, ms)
+	}
+	if l.load != heavyLoad {
+		t.Errorf("a heavy queue without visits: got load %d, want heavy as before", l.load)
+	}
+}
+
+// TestLoadOfALightQueueChangesAfterTwoWindows checks that one window of full visits changes
+// nothing, and that no number of them does before the verdict has held for half a second.
+func TestLoadOfALightQueueChangesAfterTwoWindows(t *testing.T) {
+	l := newLoadTest(0)
+	l.window(0)
+	l.windows(10, 490*ms)
+	if l.load != lightLoad {
+		t.Errorf("490 ms after the verdict: got load %d, want light", l.load)
+	}
+	if l.windows(10, 20*ms); l.load != heavyLoad {
+		t.Errorf("510 ms after the verdict: got load %d, want heavy", l.load)
+	}
+	l = newLoadTest(0)
+	l.windows(0, time.Second)
+	for range 50 {
+		l.window(10)
+		if l.load != lightLoad {
+			t.Fatal("one full window made the queue heavy")
+		}
+		l.window(5)
+	}
+	l.window(10)
+	if l.window(7); l.load != heavyLoad {
+		t.Errorf("after two full windows: got load %d, want heavy", l.load)
+	}
+}
+
+// TestLoadOfAHeavyQueueBecomesUnknownFirst checks that a heavy queue whose visits end early is
+// judged again, beside all others, before it is light.
+func TestLoadOfAHeavyQueueBecomesUnknownFirst(t *testing.T) {
+	l := newLoadTest(0)
+	l.window(10)
+	l.windows(0, 490*ms)
+	if l.load != heavyLoad {
+		t.Errorf("490 ms after the verdict: got load %d, want heavy", l.load)
+	}
+	if l.window(5); l.load != heavyLoad {
+		t.Errorf("half of the visits full: got load %d, want heavy", l.load)
+	}
+	if l.window(4); l.load != unknownLoad {
+		t.Errorf("visits that end early: got load %d, want none", l.load)
+	}
+	if trial, until := l.inTrial(l.now); !trial || until != l.now.Add(300*ms) {
+		t.Errorf("then: in a trial %v until %v, want 300 ms from now", trial, until.Sub(l.now))
+	}
+	if l.window(4); l.load != lightLoad {
+		t.Errorf("in the trial: got load %d, want light", l.load)
+	}
+}
+
+// TestLoadHoldsLongerIfItChangesOften checks that a verdict holds for half a second, twice as
+// long each time that it changes soon after the last change, up to about a minute, and for
+// half a second again after a quiet time.
+func TestLoadHoldsLongerIfItChangesOften(t *testing.T) {
+	l := newLoadTest(0)
+	l.window(0)
+	want := 500 * ms
+	for range 8 {
+		if got := l.heldUntil.Sub(l.now); got != want {
+			t.Fatalf("the verdict holds for %v, want %v", got, want)
+		}
+		from := l.load
+		full := uint64(10)
+		if from == heavyLoad {
+			full = 0
+		}
+		began := l.now
+		for l.load == from || l.load == unknownLoad {
+			l.window(full)
+		}
+		if took := l.now.Sub(began); took < want || took > want+50*ms {
+			t.Fatalf("the load changed after %v, want %v", took, want)
+		}
+		want = min(2*want, 64*time.Second)
+	}
+	if l.load == heavyLoad {
+		t.Fatal("want a light queue at the end")
+	}
+	l.windows(0, 600*time.Second) // eight times what the verdict holds
+	l.windows(10, 20*ms)
+	if got := l.heldUntil.Sub(l.now); l.load != heavyLoad || got != 500*ms {
+		t.Errorf("after a quiet time: got load %d, which holds for %v; want heavy for 500 ms", l.load, got)
+	}
+}
+
+// TestLoadSuspicion checks which visits with a short slice raise the suspicion that a light
+// queue has become heavy. A visit that is much longer than the slice ended only when another
+// queue had work: it says nothing.
+func TestLoadSuspicion(t *testing.T) {
+	const slice = 500 * time.Microsecond
+	for _, tt := range []struct {
+		visit time.Duration
+		want  bool
+	}{
+		{300 * time.Microsecond, false},
+		{424 * time.Microsecond, false},
+		{425 * time.Microsecond, true},
+		{slice, true},
+		{1000 * time.Microsecond, true},
+		{1001 * time.Microsecond, false},
+	} {
+		l := newLoadTest(slice)
+		l.load = lightLoad
+		for range 10 {
+			l.visitsOf(tt.visit)
+		}
+		if l.suspected != tt.want {
+			t.Errorf("visits of %v: suspected %v, want %v", tt.visit, l.suspected, tt.want)
+		}
+	}
+}
+
+// TestLoadSuspicionNeedsSeveralWindows checks that a suspicion arises after five windows and
+// ends after four.
+func TestLoadSuspicionNeedsSeveralWindows(t *testing.T) {
+	const slice = 500 * time.Microsecond
+	l := newLoadTest(slice)
+	l.load = lightLoad
+	count := func(visit time.Duration, want bool) (n int) {
+		for ; l.suspected != want && n < 50; n++ {
+			l.visitsOf(visit)
+		}
+		return n
+	}
+	if n := count(slice, true); n != 5 {
+		t.Errorf("suspected after %d windows, want 5", n)
+	}
+	if n := count(slice/2, false); n != 4 {
+		t.Errorf("suspected for %d windows, want 4", n)
+	}
+	if l.load != lightLoad {
+		t.Errorf("got load %d, want light: a suspicion is no verdict", l.load)
+	}
+}
+
+// TestLoadTrialOfASuspectedQueue checks that a suspicion leads to a trial of 300 ms with the
+// device's default slice: soon, if the last verdict was long ago, and again later if the
+// trial gives no verdict.
+func TestLoadTrialOfASuspectedQueue(t *testing.T) {
+	const slice = 500 * time.Microsecond
+	l := newLoadTest(0)
+	l.window(0)
+	verdict := l.now
+	l.q.Slice = slice
+	for range 12 {
+		l.visitsOf(slice)
+	}
+	if !l.suspected {
+		t.Fatal("not suspected")
+	}
+	begin := verdict.Add(500 * ms)
+	for _, tt := range []struct {
+		at     sched.Time
+		want   bool
+		change sched.Time
+	}{
+		{begin - 1, false, begin},
+		{begin, true, begin.Add(300 * ms)},
+		{begin.Add(300*ms) - 1, true, begin.Add(300 * ms)},
+		{begin.Add(300 * ms), false, begin.Add(1300 * ms)}, // twice as long until the next
+		{begin.Add(1300 * ms), true, begin.Add(1600 * ms)},
+	} {
+		if got, change := l.inTrial(tt.at); got != tt.want || change != tt.change {
+			t.Errorf("%v after the verdict: in a trial %v until %v, want %v until %v", tt.at.Sub(verdict), got, change.Sub(verdict), tt.want, tt.change.Sub(verdict))
+		}
+	}
+	// In the trial two windows of full visits are needed, as always; one of short ones
+	// ends the suspicion.
+	l.now, l.q.Slice = begin.Add(1310*ms), 0
+	l.measure(0, 0, 0)
+	l.measure(0, 0, 0)
+	heavy := *l
+	if l.window(0); l.suspected || l.load != lightLoad || l.heldUntil != l.now.Add(2*time.Second) {
+		t.Errorf("after short visits: suspected %v, load %d for %v, want light for 2s", l.suspected, l.load, l.heldUntil.Sub(l.now))
+	}
+	if heavy.window(10); heavy.load != lightLoad || !heavy.suspected {
+		t.Errorf("after one window of full visits: got load %d, want light and suspected", heavy.load)
+	}
+	if heavy.window(10); heavy.load != heavyLoad || heavy.suspected {
+		t.Errorf("after two windows of full visits: got load %d, suspected %v, want heavy", heavy.load, heavy.suspected)
+	}
+	if trial, change := heavy.inTrial(heavy.now); trial || change != 0 {
+		t.Errorf("a heavy queue: in a trial %v until %v, want none", trial, change)
+	}
+}
+
+// TestLoadSuspicionShortensALongVerdict checks that a verdict which holds for long, because
+// the load changed often, does not delay the trial of a queue that is newly suspected.
+func TestLoadSuspicionShortensALongVerdict(t *testing.T) {
+	const slice = 500 * time.Microsecond
+	l := newLoadTest(slice)
+	l.load, l.hold, l.heldAt, l.heldUntil = lightLoad, 8*time.Second, l.now, l.now.Add(8*time.Second)
+	from := l.now
+	for range 20 {
+		l.visitsOf(slice)
+	}
+	if trial, change := l.inTrial(l.now); trial || change != from.Add(500*ms) {
+		t.Errorf("in a trial %v until %v after the verdict, want one to begin after 500 ms", trial, change.Sub(from))
+	}
+	// The verdict of a queue that was judged light long ago is tried at once.
+	l = newLoadTest(slice)
+	l.load, l.hold, l.heldAt, l.heldUntil = lightLoad, 64*time.Second, l.now, l.now.Add(64*time.Second)
+	for l.now < l.heldAt.Add(3*time.Second) {
+		l.visitsOf(slice / 2)
+	}
+	for !l.suspected {
+		l.visitsOf(slice)
+	}
+	if trial, change := l.inTrial(l.now); !trial || change != l.now.Add(300*ms) {
+		t.Errorf("in a trial %v until %v from now, want 300 ms from now", trial, change.Sub(l.now))
+	}
+}
+
+// TestLoadOfAHeavyQueueWithAShortSlice checks that visits much shorter than a short slice show
+// that a queue is no longer heavy, and that a newcomer is light.
+func TestLoadOfAHeavyQueueWithAShortSlice(t *testing.T) {
+	const slice = 500 * time.Microsecond
+	l := newLoadTest(slice)
+	l.load, l.heldUntil = heavyLoad, l.now.Add(100*ms)
+	for l.now < l.heldUntil.Add(-10*ms) {
+		if l.visitsOf(slice / 2); l.load != heavyLoad {
+			t.Fatalf("got load %d while the verdict holds, want heavy", l.load)
+		}
+	}
+	if l.visitsOf(slice); l.load != heavyLoad {
+		t.Errorf("visits that fill the slice: got load %d, want heavy", l.load)
+	}
+	l.visitsOf(slice / 2)
+	if trial, _ := l.inTrial(l.now); l.load != unknownLoad || !trial {
+		t.Errorf("short visits: got load %d, in a trial %v; want a trial", l.load, trial)
+	}
+	if l.visitsOf(slice); l.load != unknownLoad {
+		t.Errorf("unknown, visits that fill a short slice: got load %d, want none", l.load)
+	}
+	if l.visitsOf(slice / 2); l.load != lightLoad || l.heldUntil <= l.now {
+		t.Errorf("unknown, short visits: got load %d until %v from now, want light", l.load, l.heldUntil.Sub(l.now))
+	}
+}
+
+// TestLoadCountsOnlyVisitsBesideOthers checks that visits which a queue made alone, or with
+// another slice, or before it was stopped for a moment, do not count in the wrong window.
+func TestLoadCountsOnlyVisitsBesideOthers(t *testing.T) {
+	l := newLoadTest(0)
+	l.beside = false
+	l.windows(10, 100*ms)
+	l.beside = true
+	l.measure(0, 0, 0)
+	if l.measure(0, 0, 0); l.load != unknownLoad {
+		t.Errorf("visits alone: got load %d, want none", l.load)
+	}
+	l.measure(5, 5, 10*ms)
+	l.q.Slice = 500 * time.Microsecond
+	l.measure(3, 3, 6*ms)
+	l.q.Slice = 0
+	if l.measure(3, 3, 6*ms); l.load != unknownLoad {
+		t.Errorf("few visits with each slice: got load %d, want none", l.load)
+	}
+	l.measure(0, 0, 0)
+	l.measure(3, 3, 6*ms)
+	l.q.State = sched.Stopped
+	for range 10 {
+		l.measure(0, 0, 0)
+	}
+	l.q.State = sched.Running
+	if l.measure(3, 3, 6*ms); l.load != heavyLoad {
+		t.Errorf("visits before and after a short stop: got load %d, want heavy", l.load)
+	}
+	l = newLoadTest(0)
+	l.q.Visits.Known = false
+	if l.windows(10, 100*ms); l.load != unknownLoad {
+		t.Errorf("without a trace: got load %d, want none", l.load)
+	}
+}

@@ -1,0 +1,221 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// onlineTest is the record of an online queue with a request of 2 ms every 40 ms, of which
+// 1 ms is device time.
+type onlineTest struct {
+	onlineRecord
+	q    sched.Queue
+	last sched.Time // the last arrival
+}
+
+const (
+	onlinePeriod = 40 * ms
+	onlineLead   = 3 * ms
+)
+
+func newOnlineTest(counters bool) *onlineTest {
+	o := &onlineTest{q: sched.Queue{ID: 1, Measured: true, Attr: sched.Attr{Class: sched.Online}}}
+	o.q.Counters.Known, o.q.Visits.Known = counters, !counters
+	for i := range 200 {
+		o.request(sched.Time(time.Second).Add(time.Duration(i) * onlinePeriod))
+	}
+	return o
+}
+
+// request lets a request arrive and end.
+func (o *onlineTest) request(at sched.Time) {
+	o.begin(at)
+	o.watch(&o.q, at)
+	o.end()
+	o.watch(&o.q, at.Add(2*ms))
+}
+
+func (o *onlineTest) begin(at sched.Time) {
+	o.last = at
+	if o.q.Counters.Known {
+		o.q.Counters.Submitted++
+		o.q.Counters.Launched++
+		o.q.ReadySince = at
+	} else {
+		o.q.Visits.Arrived = at
+		o.q.Visits.Count++
+	}
+}
+
+func (o *onlineTest) end() {
+	o.q.Served += ms
+	o.q.Counters.Completed = o.q.Counters.Submitted
+}
+
+// margin of requests without jitter, and what a request with its handover takes.
+const (
+	onlineMargin = 100 * time.Microsecond
+	onlineTakes  = ms + 300*time.Microsecond
+)
+
+// TestDeviceIsClearForAnExpectedRequest checks when the device is clear for a request: from
+// the lead and the margin before it until it is over, or should be if it does not come.
+func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
+	for _, counters := range []bool{false, true} {
+		o := newOnlineTest(counters)
+		next := o.last.Add(onlinePeriod)
+		from, until := next.Add(-onlineLead-onlineMargin), next.Add(onlineMargin+onlineTakes)
+		check := func(at sched.Time, want bool, change sched.Time) {
+			t.Helper()
+			o.watch(&o.q, at)
+			if got, when := o.clear(&o.q, at, onlineLead); got != want || !near(when.Sub(change), 0, time.Microsecond) {
+				t.Errorf("counters %v, %v after the request: clear %v until %v, want %v until %v",
+					counters, at.Sub(next), got, when.Sub(next), want, change.Sub(next))
+			}
+		}
+		check(next.Add(-20*ms), false, from)
+		check(from-1, false, from)
+		check(from, true, until)
+		check(next.Add(500*time.Microsecond), true, until)
+		check(until-1, true, until)
+		check(until, false, from.Add(onlinePeriod)) // it did not come
+		next = next.Add(onlinePeriod)
+		from, until = from.Add(onlinePeriod), until.Add(onlinePeriod)
+		check(from, true, until)
+		o.begin(next.Add(-50 * time.Microsecond))
+		if counters {
+			check(next, true, until)
+			o.end()
+			check(next.Add(200*time.Microsecond), false, from.Add(onlinePeriod-50*time.Microsecond))
+			continue
+		}
+		over := next.Add(onlineTakes - 50*time.Microsecond)
+		check(next, true, over)
+		check(over-1, true, over)
+		o.watch(&o.q, over)
+		if got, _ := o.clear(&o.q, over, onlineLead); got {
+			t.Error("clear although the request must be over")
+		}
+	}
+}
+
+// TestDeviceIsClearOncePerRequest checks that the device is not cleared a second time for a
+// request that came and ended early.
+func TestDeviceIsClearOncePerRequest(t *testing.T) {
+	o := newOnlineTest(true)
+	next := o.last.Add(onlinePeriod)
+	cleared := 0
+	was := false
+	for at := next.Add(-10 * ms); at < next.Add(10*onlinePeriod-10*ms); at = at.Add(100 * time.Microsecond) {
+		if phase := at.Sub(next.Add(-10*ms)) % onlinePeriod; phase == 8*ms { // 2 ms early
+			o.begin(at)
+		} else if phase == 10*ms {
+			o.end()
+		}
+		o.watch(&o.q, at)
+		clear, _ := o.clear(&o.q, at, onlineLead)
+		if clear && !was {
+			cleared++
+		}
+		was = clear
+	}
+	if cleared != 10 {
+		t.Errorf("the device was cleared %d times for 10 requests", cleared)
+	}
+}
+
+// TestPredictableRequests checks that the device is cleared only if that leaves batch work
+// more than half of the time.
+func TestPredictableRequests(t *testing.T) {
+	o := newOnlineTest(true)
+	now := o.last.Add(ms)
+	// The lead, twice the margin, a request and the handover are half of the period.
+	longest := onlinePeriod/2 - 2*onlineMargin - onlineTakes
+	if o.work.mean != ms {
+		t.Fatalf("got a mean of %v of device time for each request, want 1 ms", o.work.mean)
+	}
+	if !o.predictable(now, longest-1) || o.predictable(now, longest) {
+		t.Errorf("with a lead of %v: predictable %v, one nanosecond less %v; want false and true", longest, o.predictable(now, longest), o.predictable(now, longest-1))
+	}
+	if clear, change := o.clear(&o.q, now, longest); clear || change != 0 {
+		t.Errorf("with a lead that is too long: clear %v until %v, want never", clear, change)
+	}
+	if o.predictable(now.Add(5*onlinePeriod), ms) {
+		t.Error("predictable long after the last request")
+	}
+	o.work = meanTime{}
+	if o.predictable(now, ms) {
+		t.Error("predictable although the device time of a request is not known")
+	}
+}
+
+// TestMarginFollowsTheJitter checks the limits of the margin: twice the jitter, at least
+// 100 us and at most 1 ms.
+func TestMarginFollowsTheJitter(t *testing.T) {
+	for jitter, want := range map[time.Duration]time.Duration{
+		0: 100 * time.Microsecond, 50 * time.Microsecond: 100 * time.Microsecond, 60 * time.Microsecond: 120 * time.Microsecond,
+		400 * time.Microsecond: 800 * time.Microsecond, 600 * time.Microsecond: ms, time.Second: ms,
+	} {
+		o := onlineRecord{rhythm: rhythm{jitter: jitter}}
+		if got := o.margin(); got != want {
+			t.Errorf("jitter of %v: got a margin of %v, want %v", jitter, got, want)
+		}
+	}
+}
+
+// TestWorkOfARequest checks that the device time of a request is not measured over an arrival
+// that was missed.
+func TestWorkOfARequest(t *testing.T) {
+	o := newOnlineTest(false)
+	n := o.work.n
+	o.end() // of a request whose arrival was not noticed
+	o.request(o.last.Add(2 * onlinePeriod))
+	if o.work.n != n || o.work.mean != ms {
+		t.Errorf("got %d values with mean %v, want %d with 1 ms", o.work.n, o.work.mean, n)
+	}
+}
+
+// TestOnlineQueueIsActive checks what counts as work of an online queue, and that the queue
+// is taken for active until two seconds after the last.
+func TestOnlineQueueIsActive(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(q *sched.Queue)
+		want   bool
+	}{
+		{"nothing", func(*sched.Queue) {}, false},
+		{"device time", func(q *sched.Queue) { q.Served++ }, true},
+		{"a visit", func(q *sched.Queue) { q.Visits.Count++ }, true},
+		{"an open request", func(q *sched.Queue) { q.OpenRequests = 1 }, true},
+		{"a command", func(q *sched.Queue) { q.Counters = sched.Counters{Known: true, Submitted: 1} }, true},
+		{"counters without work", func(q *sched.Queue) { q.Counters.Known, q.Measured = true, false }, false},
+		{"not known", func(q *sched.Queue) { q.Measured = false }, true},
+	} {
+		var o onlineRecord
+		q := sched.Queue{Measured: true, Visits: sched.Visits{Known: true}}
+		from := sched.Time(time.Second)
+		o.watch(&q, from)
+		if active, until := o.active(from.Add(2*time.Second - 1)); !active || until != from.Add(2*time.Second) {
+			t.Errorf("%s: a new queue is active %v until %v, want for 2s", tt.name, active, until.Sub(from))
+		}
+		now := from.Add(3 * time.Second)
+		o.watch(&q, now)
+		if active, _ := o.active(now); active {
+			t.Errorf("%s: active before, want not", tt.name)
+		}
+		tt.change(&q)
+		o.watch(&q, now.Add(ms))
+		if active, _ := o.active(now.Add(ms)); active != tt.want {
+			t.Errorf("%s: active %v, want %v", tt.name, active, tt.want)
+		}
+		// What has been seen once is no work any more.
+		if tt.name == "device time" || tt.name == "a visit" {
+			o.watch(&q, now.Add(2*time.Second))
+			if active, _ := o.active(now.Add(2*time.Second + ms)); active {
+				t.Errorf("%s: active 2 s later, want not", tt.name)
+			}
+		}
+	}
+}
