@@ -113,7 +113,7 @@ func (p *External) follow(v *sched.View) sched.Plan {
 	p.begin()
 	for i := range v.Queues {
 		if _, known := slices.BinarySearch(p.answered, v.Queues[i].ID); !known {
-			p.grant(&v.Queues[i])
+			p.grant(&v.Queues[i], sched.ByDefault)
 		}
 	}
 	for _, g := range p.answer.Grants {

@@ -154,12 +154,14 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 		case sched.Batch, sched.Idle:
 			p.grantBatch(v.Now, dev, q, &accounts[i], &s, &set)
 		case sched.Online:
-			p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: p.onlineSlice(dev, q, &s, &set)})
+			p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: p.onlineSlice(dev, q, &s, &set), Reason: sched.IsOnline})
 		default:
-			p.grant(q)
+			p.grant(q, sched.ByDefault)
 		}
 	}
-	return p.plan(s.wake)
+	plan := p.plan(s.wake)
+	plan.Waiting = p.waitReasons(v.Now, dev, &s, &set)
+	return plan
 }
 
 // updateBurst begins and ends bursts. In a burst the current turn is not used up, and in a
@@ -182,7 +184,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 	if p.burst.stops(dev, q) {
 		return
 	}
-	g := sched.Grant{Queue: q.ID, SideBySide: a.light}
+	g := sched.Grant{Queue: q.ID, SideBySide: a.light, Reason: p.runReason(dev, q, a)}
 	idle := q.Attr.Class == sched.Idle
 	switch {
 	case !yieldsBySlice(dev, q):

@@ -34,7 +34,7 @@ func TestGivewayPlansRandomViewsByItsRules(t *testing.T) {
 			for _, q := range v.Queues {
 				g, ok := grants[q.ID]
 				if c := q.Attr.Class; c == sched.Online && (!ok || g.Slice != 0 && g.Slice < dev.Slice || g.Bound != 0) ||
-					c == sched.Standard && (!ok || g != sched.Grant{Queue: q.ID}) {
+					c == sched.Standard && (!ok || g != sched.Grant{Queue: q.ID, Reason: sched.ByDefault}) {
 					t.Fatalf("seed %d: %v queue %d has %+v, %v", seed, c, q.ID, g, ok)
 				}
 			}

@@ -11,7 +11,7 @@ func newNative() sched.Policy { return &native{} }
 func (p *native) Plan(v *sched.View) sched.Plan {
 	p.begin()
 	for i := range v.Queues {
-		p.grant(&v.Queues[i])
+		p.grant(&v.Queues[i], sched.ByDefault)
 	}
 	return p.plan(0)
 }

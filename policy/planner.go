@@ -13,17 +13,26 @@ type planner struct{ grants []sched.Grant }
 
 func (p *planner) begin() { p.grants = p.grants[:0] }
 
-func (p *planner) grant(q *sched.Queue) { p.grants = append(p.grants, sched.Grant{Queue: q.ID}) }
+func (p *planner) grant(q *sched.Queue, reason sched.Reason) {
+	p.grants = append(p.grants, sched.Grant{Queue: q.ID, Reason: reason})
+}
 
-func (p *planner) plan(wake sched.Time) sched.Plan { return sched.Plan{Grants: p.grants, Wake: wake} }
+func (p *planner) plan(wake sched.Time) sched.Plan {
+	return sched.Plan{Grants: p.grants, Waiting: notFirst, Wake: wake}
+}
+
+// notFirst is why queues wait under the policies that put queues in an order.
+var notFirst = [...]sched.Reason{sched.NotFirst, sched.NotFirst, sched.NotFirst, sched.NotFirst}
 
 // grantOnly grants the ready queues for which chosen returns true, and all idle
 // queues: an idle queue costs nothing, and its next command then starts at once.
 func (p *planner) grantOnly(v *sched.View, chosen func(i int) bool) {
 	p.begin()
 	for i := range v.Queues {
-		if q := &v.Queues[i]; !q.Ready() || chosen(i) {
-			p.grant(q)
+		if q := &v.Queues[i]; !q.Ready() {
+			p.grant(q, sched.NoWork)
+		} else if chosen(i) {
+			p.grant(q, sched.IsFirst)
 		}
 	}
 }

@@ -300,6 +300,7 @@ func (p *slo) stopBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
 		return
 	}
 	plan.Wake = earlier(plan.Wake, until)
+	plan.Waiting[sched.Batch], plan.Waiting[sched.Idle] = sched.OnlineWork, sched.OnlineWork
 	kept, next := plan.Grants[:0], 0
 	for _, g := range plan.Grants {
 		for next < len(v.Queues) && v.Queues[next].ID != g.Queue {

@@ -64,7 +64,7 @@ func (p *wfq) Plan(v *sched.View) sched.Plan {
 		if ratio := q.Weight() / lowest; ratio <= int64(longest/base) {
 			slice = min(longest, base*time.Duration(q.Weight())/time.Duration(lowest))
 		}
-		p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: slice})
+		p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: slice, Reason: sched.Shared})
 	}
 	return p.plan(0)
 }

@@ -23,6 +23,7 @@ type Grant struct {
 	// SideBySide says that the queue runs beside others of its class instead of taking
 	// turns with them. It is shown to users and changes nothing.
 	SideBySide bool
+	Reason     Reason // why the queue runs
 }
 
 // Plan is the decision of a policy. It holds until the next plan.
@@ -32,6 +33,8 @@ type Plan struct {
 	// at once. A policy that grants a queue before its expected request, and
 	// leaves out the other queues, preempts ahead of time.
 	Grants []Grant
+	// Waiting is why the queues that are not granted wait, by their class.
+	Waiting [classes]Reason
 	// Wake is when the policy must be called again even without an event; zero
 	// is never.
 	Wake Time

@@ -100,7 +100,10 @@ func (d *device) tooShort(slice time.Duration) bool { return slice > 0 && slice 
 // the device's defaults.
 func (s *Scheduler) reconcile(d *device, useDefaults bool) {
 	d.wake = d.drainWake
-	onFloor := QueueID(0)
+	onFloor, byDefault := QueueID(0), PolicyOverruled
+	if s.shuttingDown {
+		byDefault = ShuttingDown
+	}
 	if useDefaults {
 		d.floor = floorTurn{} // every queue runs
 	} else {
@@ -109,19 +112,26 @@ func (s *Scheduler) reconcile(d *device, useDefaults bool) {
 	for i := range d.queues {
 		q := &d.queues[i]
 		want, run := &q.act.want, q.act.epoch == s.epoch
+		reason := want.Reason
+		if !run {
+			reason = d.domain.waiting[q.Attr.Class%classes]
+		}
 		switch {
 		case useDefaults:
-			want, run = &deviceDefaults, true
+			want, run, reason = &deviceDefaults, true, byDefault
 		case q.ID == onFloor:
 			onFloorGrant := Grant{Slice: d.floor.slice}
-			want, run = &onFloorGrant, true
+			want, run, reason = &onFloorGrant, true, FloorTurn
 		case onFloor != 0 && want.Slice > max(d.floor.others, d.Slice):
 			// Behind longer slices the queue would wait too long for its floor turn.
 			shorter := Grant{Queue: want.Queue, Slice: d.floor.others, Bound: want.Bound}
 			want = &shorter
 		}
 		if q.Attr.Paused && !s.shuttingDown {
-			run = false
+			run, reason = false, UserPaused
+		}
+		if is := &q.Decided; is.Run != run || is.Reason != reason || run && (is.Slice != want.Slice || is.Bound != want.Bound) {
+			s.decided(d, q, run, want, reason)
 		}
 		switch {
 		case q.act.id != 0: // its outcome comes first

@@ -44,6 +44,7 @@ type Scheduler struct {
 	domains      []*domain // in order of their first device
 	deviceOf     map[QueueID]*device
 	actions      []Action
+	decisions    []Decision
 	lastID       ActionID
 	epoch        uint64 // number of the current plan: grants of earlier plans have a lower one
 	shuttingDown bool
@@ -75,10 +76,11 @@ type domain struct {
 	observer Observer
 	devices  []*device
 	view     View
-	merged   []Queue // backs view.Queues when there are several devices
-	dirty    bool    // needs a new plan
-	granted  bool    // the current plan grants a queue that is ready and not paused
-	wake     Time    // Plan.Wake of the current plan
+	merged   []Queue         // backs view.Queues when there are several devices
+	dirty    bool            // needs a new plan
+	granted  bool            // the current plan grants a queue that is ready and not paused
+	waiting  [classes]Reason // Plan.Waiting of the current plan
+	wake     Time            // Plan.Wake of the current plan
 	guard    guard
 }
 
@@ -93,7 +95,7 @@ func New(cfg Config, c PolicyChoice) *Scheduler {
 // last Step, the time of the last Step is used.
 func (s *Scheduler) Step(now Time, events []Event) (actions []Action, wake Time) {
 	s.now = max(s.now, now)
-	s.actions = s.actions[:0]
+	s.actions, s.decisions = s.actions[:0], s.decisions[:0]
 	for i := range events {
 		s.apply(&events[i])
 	}
@@ -133,6 +135,7 @@ func (s *Scheduler) decide(d *domain) {
 		if plan.Wake > 0 {
 			d.wake = max(plan.Wake, s.now+1)
 		}
+		d.waiting = plan.Waiting
 		s.epoch++
 		useDefaults = s.checkPolicy(d, s.markGrants(d, &plan))
 	}

@@ -164,6 +164,7 @@ type Queue struct {
 	SideBySide    bool   // Grant.SideBySide of the last grant
 	Measured      bool   // Served is measured by the hardware, not estimated by the scheduler
 	Visits        Visits // as the hardware last measured them; not Known while the measurement is lost
+	Decided       Decided
 
 	act          actionState   // pending action and retries: reconcile.go
 	floor        floorMark     // recent service: floor.go
