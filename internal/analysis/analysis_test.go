@@ -2,6 +2,7 @@ package analysis_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,12 +145,21 @@ func TestFinding(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	late := online("chat", 20*ms)
 	late.Unfinished = 7
-	r := run("giveway", late)
-	r.Result.Crashes = 2
-	got := strings.Join(analysis.Of(outcome([]sim.ClientResult{online("chat", ms)}, r)).Warnings(), "\n")
-	for _, want := range []string{"giveway: the scenario killed the daemon 2 times.", "giveway: requests without an answer when the run ended: chat 7."} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got\n%s\nwant %q in it", got, want)
-		}
+	first, second, blind := run("giveway", late), run("rr", late), run("fifo", online("chat", ms))
+	first.Result.Crashes = 2
+	first.Derived, second.Derived = "the priority was derived", "the priority was derived"
+	first.Result.Calls, second.Result.Calls, blind.Result.Steps = 1, 1, 5
+	o := outcome([]sim.ClientResult{online("chat", ms)}, first, second, blind)
+	o.NotApplicable = []scenario.NotApplicable{{Policy: "edf", Reason: "no deadline"}, {Policy: "share", Reason: "no share"}, {Policy: "llf", Reason: "no deadline"}}
+	want := []string{
+		"giveway, rr: the priority was derived.",
+		"giveway: the scenario killed the daemon 2 times.",
+		"fifo: the policy changed nothing, so the figures are those of native. Without the shim, or requests that are reported, the daemon does not know when work begins and ends.",
+		"Requests without an answer when the run ended: giveway (chat 7), rr (chat 7). They count with their wait until then, so the true latency is longer.",
+		"Not applicable and not run: edf, llf: no deadline.",
+		"Not applicable and not run: share: no share.",
+	}
+	if got := analysis.Of(o).Warnings(); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

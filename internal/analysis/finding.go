@@ -137,27 +137,76 @@ func (a *Analysis) best(subject int) string {
 	return text
 }
 
-// Warnings lists what the reader must know before trusting the figures.
+// Warnings lists what the reader must know before trusting the figures. A warning about
+// several runs is given once.
 func (a *Analysis) Warnings() []string {
-	var all []string
+	var w warnings
+	var behind []string
 	for i := range a.Outcome.Runs {
 		run := &a.Outcome.Runs[i]
-		if m := run.Result.Overruled; m != sched.NoMistake {
-			all = append(all, fmt.Sprintf("%s: the policy %v. It was overruled, and for a while the device shared as without a daemon.", run.Policy, m))
+		r := &run.Result
+		if run.Derived != "" {
+			w.add(run.Derived+".", run.Policy)
 		}
-		if n := run.Result.Crashes; n > 0 {
-			all = append(all, fmt.Sprintf("%s: the scenario killed the daemon %s.", run.Policy, format.Plural(n, "time")))
+		if r.Overruled != sched.NoMistake {
+			w.add(fmt.Sprintf("the policy %v. It was overruled, and for a while the device shared as without a daemon.", r.Overruled), run.Policy)
 		}
-		var behind []string
+		if r.Crashes > 0 {
+			w.add(fmt.Sprintf("the scenario killed the daemon %s.", format.Plural(r.Crashes, "time")), run.Policy)
+		}
+		if r.Steps > 0 && r.Calls == 0 && run.Policy != scenario.Native {
+			w.add("the policy changed nothing, so the figures are those of native. Without the shim, or requests that are reported, the daemon does not know when work begins and ends.", run.Policy)
+		}
+		var groups []string
 		for _, g := range a.Latency {
 			if f := &g.Runs[i]; f.FallsBehind() {
-				behind = append(behind, fmt.Sprintf("%s %d", g.Name, f.Unanswered))
+				groups = append(groups, fmt.Sprintf("%s %d", g.Name, f.Unanswered))
 			}
 		}
-		if len(behind) > 0 {
-			all = append(all, fmt.Sprintf("%s: requests without an answer when the run ended: %s. They count with their wait until then, so the true latency is longer.",
-				run.Policy, strings.Join(behind, ", ")))
+		if len(groups) > 0 {
+			behind = append(behind, run.Policy+" ("+strings.Join(groups, ", ")+")")
 		}
+	}
+	if len(behind) > 0 {
+		w.add("", "Requests without an answer when the run ended: "+strings.Join(behind, ", ")+". They count with their wait until then, so the true latency is longer.")
+	}
+	var left warnings
+	for _, n := range a.Outcome.NotApplicable {
+		left.add(n.Reason+".", n.Policy)
+	}
+	for _, text := range left.list() {
+		w.add("", "Not applicable and not run: "+text)
+	}
+	return w.list()
+}
+
+// warnings collects texts and the policies that each is about.
+type warnings []warning
+
+type warning struct {
+	text     string
+	policies []string
+}
+
+func (w *warnings) add(text, policy string) {
+	for i := range *w {
+		if (*w)[i].text == text && text != "" {
+			(*w)[i].policies = append((*w)[i].policies, policy)
+			return
+		}
+	}
+	*w = append(*w, warning{text, []string{policy}})
+}
+
+// list returns each text behind its policies.
+func (w warnings) list() []string {
+	var all []string
+	for _, v := range w {
+		line := strings.Join(v.policies, ", ")
+		if v.text != "" {
+			line += ": " + v.text
+		}
+		all = append(all, line)
 	}
 	return all
 }

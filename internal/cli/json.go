@@ -13,17 +13,18 @@ import (
 // simJSON is what `sim --json` prints. docs/SCENARIOS.md describes it. Fields are
 // added, never changed. The same file, policies and seed give the same bytes.
 type simJSON struct {
-	Name      string               `json:"name"`
-	Doc       string               `json:"doc,omitempty"`
-	Seed      uint64               `json:"seed"`
-	Warmup    time.Duration        `json:"warmup_ns"`
-	Length    time.Duration        `json:"length_ns"`
-	Devices   []deviceJSON         `json:"devices"`
-	Alone     []clientJSON         `json:"alone"`
-	Runs      []runJSON            `json:"runs"`
-	Published []scenario.Published `json:"published,omitempty"`
-	Summary   string               `json:"summary,omitempty"`
-	Warnings  []string             `json:"warnings,omitempty"`
+	Name          string                   `json:"name"`
+	Doc           string                   `json:"doc,omitempty"`
+	Seed          uint64                   `json:"seed"`
+	Warmup        time.Duration            `json:"warmup_ns"`
+	Length        time.Duration            `json:"length_ns"`
+	Devices       []deviceJSON             `json:"devices"`
+	Alone         []clientJSON             `json:"alone"`
+	Runs          []runJSON                `json:"runs"`
+	Published     []scenario.Published     `json:"published,omitempty"`
+	NotApplicable []scenario.NotApplicable `json:"not_applicable,omitempty"`
+	Summary       string                   `json:"summary,omitempty"`
+	Warnings      []string                 `json:"warnings,omitempty"`
 }
 
 type deviceJSON struct {
@@ -33,6 +34,7 @@ type deviceJSON struct {
 
 type runJSON struct {
 	Policy     string       `json:"policy"`
+	Derived    string       `json:"derived,omitempty"` // the attribute of the clients that was derived for the policy
 	Clients    []clientJSON `json:"clients"`
 	Groups     []clientJSON `json:"groups"` // clients that are alike, taken together
 	Classes    []classJSON  `json:"classes,omitempty"`
@@ -75,7 +77,7 @@ func toJSON(a *analysis.Analysis) simJSON {
 	o := a.Outcome
 	v := simJSON{
 		Name: o.Name, Doc: o.Doc, Seed: o.Seed, Warmup: o.Warmup, Length: o.Length, Summary: a.Finding(), Warnings: a.Warnings(),
-		Alone: clientsJSON(a, a.Alone), Published: o.Published,
+		Alone: clientsJSON(a, a.Alone), Published: o.Published, NotApplicable: o.NotApplicable,
 	}
 	for _, d := range o.Devices {
 		v.Devices = append(v.Devices, deviceJSON{string(d.ID), d.Model.Name})
@@ -83,7 +85,7 @@ func toJSON(a *analysis.Analysis) simJSON {
 	for i := range o.Runs {
 		r := &o.Runs[i].Result
 		run := runJSON{
-			Policy: o.Runs[i].Policy, Clients: clientsJSON(a, a.Clients[i]),
+			Policy: o.Runs[i].Policy, Derived: o.Runs[i].Derived, Clients: clientsJSON(a, a.Clients[i]),
 			Calls: r.Calls, Steps: r.Steps, Crashes: r.Crashes, Events: r.Events,
 			Overruled: overruled(r.Overruled), Violations: r.Violations,
 		}

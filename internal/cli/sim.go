@@ -137,7 +137,7 @@ func runSim(w io.Writer, path string, f *simFlags) error {
 	if err := cmp.Or(f.report.check(), f.trace.check()); err != nil {
 		return err
 	}
-	var options scenario.Options
+	options := scenario.Options{Compare: f.compare != ""}
 	if f.report.path != "" || f.trace.path != "" {
 		options.Segments, options.Actions = timelineLimit, timelineLimit
 	}

@@ -13,19 +13,21 @@ import (
 // Outcome is the result of running a scenario: every client alone, and all
 // clients together under each policy.
 type Outcome struct {
-	Name      string
-	File      string // path of the scenario file; empty if there is none
-	Doc       string
-	Policy    string // the scenario's own, as in Run.Policy
-	Devices   []sim.DeviceConfig
-	Seed      uint64
-	Warmup    time.Duration
-	Length    time.Duration      // of the time that counts, after the warm-up
-	Groups    []Group            // the entries of the file's list of clients
-	Alone     []sim.ClientResult // by client, in the order of the file
-	Runs      []Run              // in the order requested; each has the same clients as Alone
-	Published []Published
-	Wall      time.Duration // real time that all simulations took
+	Name    string
+	File    string // path of the scenario file; empty if there is none
+	Doc     string
+	Policy  string // the scenario's own, as in Run.Policy
+	Devices []sim.DeviceConfig
+	Seed    uint64
+	Warmup  time.Duration
+	Length  time.Duration      // of the time that counts, after the warm-up
+	Groups  []Group            // the entries of the file's list of clients
+	Alone   []sim.ClientResult // by client, in the order of the file
+	Runs    []Run              // in the order requested; each has the same clients as Alone
+	// NotApplicable lists the policies that were requested and not run: see Options.Compare.
+	NotApplicable []NotApplicable
+	Published     []Published
+	Wall          time.Duration // real time that all simulations took
 }
 
 // Group is one entry of the file's list of clients: Count clients that are alike.
@@ -40,6 +42,11 @@ type Run struct {
 	Policy  string
 	Result  sim.Result
 	Actions []TimedAction // of the scheduler, if Options asks for them
+	// Derived says which attribute of the clients was derived for this policy; empty: none.
+	Derived string
+	// RecordedUntil is when a limit of Options was reached: segments and actions after
+	// that were not recorded. Zero: all were.
+	RecordedUntil sched.Time
 }
 
 // TimedAction is an action of the scheduler and when it was issued.

@@ -1,8 +1,10 @@
 package scenario
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/giveway/giveway/internal/sim"
@@ -13,6 +15,20 @@ import (
 type Options struct {
 	Segments int // pieces of device time, at most
 	Actions  int // actions of the scheduler, at most
+	// Compare is for a comparison of policies with each other. Clients then get the
+	// attributes that a policy uses and none of them has, as far as they can be derived;
+	// policies that would be without the attribute they need are left out. The
+	// scenario's own policy runs as the scenario has it.
+	Compare bool
+	// Simulated, if not nil, is advanced by the time that the simulations have
+	// simulated. Total returns what it will be in the end.
+	Simulated *atomic.Int64
+}
+
+// Total returns the time that Run will simulate under a number of policies, drains not
+// included.
+func (s *Scenario) Total(policies int) time.Duration {
+	return time.Duration(len(s.Groups)+policies) * (s.Config.Warmup + s.Config.Length)
 }
 
 // Run runs every client alone, and all clients together under each policy. A policy
@@ -30,19 +46,33 @@ func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
 		Name: s.Name, File: s.File, Doc: s.Doc, Policy: s.Policy, Devices: c.Devices, Seed: c.Seed, Warmup: c.Warmup, Length: c.Length,
 		Groups: s.Groups, Published: s.Published,
 		Alone: make([]sim.ClientResult, len(c.Clients)),
-		Runs:  make([]Run, len(policies)),
+		Runs:  make([]Run, 0, len(policies)), // the simulations keep pointers to its items
 	}
 	var simulations []func()
 	for _, g := range s.Groups {
-		simulations = append(simulations, func() { s.alone(g, out.Alone) })
+		simulations = append(simulations, func() { s.alone(g, out.Alone, o.Simulated) })
 	}
-	for i, name := range policies {
-		cfg, label, err := s.under(name)
+	for _, name := range policies {
+		cfg, p, err := s.under(name)
 		if err != nil {
 			return Outcome{}, err
 		}
-		cfg.Segments = o.Segments
-		simulations = append(simulations, func() { out.Runs[i] = together(cfg, label, o.Actions) })
+		run := Run{Policy: p.String()}
+		if o.Compare && run.Policy != s.Policy {
+			var reason string
+			if run.Derived, reason = prepare(&cfg, p.name); reason != "" {
+				out.NotApplicable = append(out.NotApplicable, NotApplicable{run.Policy, reason})
+				addTime(o.Simulated, c.Warmup+c.Length)
+				continue
+			}
+		}
+		cfg.Segments, cfg.Simulated = o.Segments, o.Simulated
+		out.Runs = append(out.Runs, run)
+		r := &out.Runs[len(out.Runs)-1]
+		simulations = append(simulations, func() { r.simulate(cfg, o.Actions) })
+	}
+	if n := out.NotApplicable; len(out.Runs) == 0 && len(n) > 0 {
+		return Outcome{}, fmt.Errorf("compare policies: %s is not applicable: %s; --policy runs it all the same", n[0].Policy, n[0].Reason)
 	}
 	inParallel(simulations)
 	out.Wall = time.Since(start)
@@ -50,8 +80,9 @@ func (s *Scenario) Run(policies []string, o Options) (Outcome, error) {
 }
 
 // alone runs the first client of g alone and stores the result for all clients of g.
-func (s *Scenario) alone(g Group, results []sim.ClientResult) {
+func (s *Scenario) alone(g Group, results []sim.ClientResult, simulated *atomic.Int64) {
 	cfg := s.Config
+	cfg.Simulated = simulated
 	cfg.Clients = withoutDaemon(cfg.Clients[g.First : g.First+1])
 	cfg.Faults, cfg.Drain = sim.Faults{}, 0
 	r := sim.New(cfg).Run().Clients[0]
@@ -61,26 +92,26 @@ func (s *Scenario) alone(g Group, results []sim.ClientResult) {
 	}
 }
 
-// under returns the configuration with a policy, and the policy's label.
-func (s *Scenario) under(name string) (sim.Config, string, error) {
+// under returns the configuration with a policy, and the policy.
+func (s *Scenario) under(name string) (sim.Config, spec, error) {
 	cfg := s.Config
 	p, err := parseSpec(name)
 	if err != nil {
-		return cfg, "", err
+		return cfg, p, err
 	}
 	if own, _ := parseSpec(s.Policy); own.name == p.name && len(p.params) == 0 {
 		p = own
 	}
 	choice, err := p.choice()
 	if err != nil {
-		return cfg, "", err
+		return cfg, p, err
 	}
 	if p.name == Native {
 		cfg.Clients = withoutDaemon(cfg.Clients)
 	} else {
 		cfg.Policy = choice
 	}
-	return cfg, p.String(), nil
+	return cfg, p, nil
 }
 
 // withoutDaemon returns the clients without hints, parked kernels, late entry and pools,
@@ -94,13 +125,27 @@ func withoutDaemon(clients []sim.ClientConfig) []sim.ClientConfig {
 	return plain
 }
 
-func together(cfg sim.Config, label string, actions int) Run {
+// simulate runs all clients together.
+func (r *Run) simulate(cfg sim.Config, actions int) {
 	var rec recorder
 	if actions > 0 {
 		rec.limit = actions
 		cfg.Recorder = &rec
 	}
-	return Run{Policy: label, Result: sim.New(cfg).Run(), Actions: rec.actions}
+	r.Result = sim.New(cfg).Run()
+	r.Actions = rec.actions
+	if n := len(r.Result.Segments); n > 0 && n == cfg.Segments {
+		r.RecordedUntil = r.Result.Segments[n-1].To
+	}
+	if n := len(r.Actions); n > 0 && n == actions && (r.RecordedUntil == 0 || r.Actions[n-1].At < r.RecordedUntil) {
+		r.RecordedUntil = r.Actions[n-1].At
+	}
+}
+
+func addTime(to *atomic.Int64, d time.Duration) {
+	if to != nil {
+		to.Add(int64(d))
+	}
 }
 
 // recorder records the first actions of the scheduler.

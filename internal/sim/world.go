@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/giveway/giveway/internal/loop"
@@ -36,6 +37,9 @@ type Config struct {
 	// Sample, if not nil, is called every SampleInterval with the queues that are open.
 	Sample         func(sched.Time, []QueueSample)
 	SampleInterval time.Duration
+	// Simulated, if not nil, is advanced by the time that Run has simulated. Several
+	// Worlds may share it.
+	Simulated *atomic.Int64
 
 	// The rest is for a Node, which has no end.
 
@@ -82,6 +86,7 @@ type World struct {
 	violations []string
 	countedEnd sched.Time // end of the counted part
 	reopened   int        // queues that clients opened after their first
+	reported   sched.Time // added to cfg.Simulated
 }
 
 // Segment is a period of a device's time.
@@ -138,8 +143,20 @@ func (w *World) runUntil(t sched.Time, done func() bool) {
 			panic("sim: a timer was set in the past")
 		}
 		w.now = next
+		if w.cfg.Simulated != nil && w.now >= w.reported+simulatedStep {
+			w.reportTime()
+		}
 		w.timeline.fire()
 	}
+}
+
+// simulatedStep is how often Config.Simulated is advanced.
+const simulatedStep = sched.Time(10 * time.Millisecond)
+
+// reportTime advances cfg.Simulated by the time since the last call.
+func (w *World) reportTime() {
+	w.cfg.Simulated.Add(int64(w.now - w.reported))
+	w.reported = w.now
 }
 
 // Run simulates warm-up, counted part and drain, and returns the result.
@@ -153,6 +170,10 @@ func (w *World) Run() Result {
 		w.after(w.cfg.SampleInterval, w.sample)
 	}
 	w.runUntil(w.countedEnd, nil)
+	if w.cfg.Simulated != nil {
+		w.reportTime()
+		w.cfg.Simulated = nil // the drain takes as long as it takes
+	}
 	for _, d := range w.devices {
 		d.engine.close()
 	}
