@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"internal/pool/mpstest": {},
 	"internal/sandbox":      {},
 	"internal/format":       {},
+	"internal/progress":     {},
 	"internal/htmlreport":   {"internal/format", "internal/stats"},
 	"internal/fusedev":      {},
 	"internal/drivertest":   {"sched", "internal/sim"},
@@ -82,7 +83,7 @@ var mayImport = map[string][]string{
 	"internal/analysis": {"sched", "internal/format", "internal/scenario", "internal/sim", "internal/stats"},
 	"internal/report":   {"sched", "internal/analysis", "internal/format", "internal/htmlreport", "internal/scenario", "internal/sim", "internal/stats"},
 	"internal/cuda":     {"internal/stats"},
-	"internal/bench":    {"internal/format", "internal/htmlreport", "internal/stats"},
+	"internal/bench":    {"internal/format", "internal/htmlreport", "internal/progress", "internal/stats"},
 	"internal/metrics":  {"api", "attr"},
 	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc", "internal/safepath", "internal/shim/pageabi"},
 	"internal/config":   {"sched", "policy", "attr", "api", "internal/proc", "internal/safepath", "internal/yamlfile", "internal/extpolicy"},
@@ -98,7 +99,7 @@ var mayImport = map[string][]string{
 	"packaging":         {},
 	"internal/cli":      {anyOfOurs},
 	"cmd/giveway":       {"internal/cli"},
-	"cmd/giveway-bench": {"internal/bench", "internal/cuda", "internal/shim/pageabi", "internal/stats"},
+	"cmd/giveway-bench": {"internal/bench", "internal/cuda", "internal/progress", "internal/shim/pageabi", "internal/stats"},
 }
 
 const anyOfOurs = "*" // every package of this module except cmd/
@@ -124,6 +125,7 @@ var mayDepend = map[string][]string{
 	"internal/shim":                 {"golang.org/x/sys"},
 	"internal/shim/shimpage":        {"golang.org/x/sys"},
 	"internal/proc":                 {"golang.org/x/sys"},
+	"internal/progress":             {"golang.org/x/sys"},
 	"internal/backends":             {"golang.org/x/sys"},
 	"internal/shim/pageclient":      {"golang.org/x/sys"},
 	"internal/shim/pageabi":         {"golang.org/x/sys"},
