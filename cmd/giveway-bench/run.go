@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
+	"github.com/giveway/giveway/internal/progress"
 )
 
 // run measures cases and writes the tables to out.
@@ -39,7 +40,9 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 		return err
 	}
 	config.Client = []string{self}
-	config.Log = os.Stderr
+	config.Progress = progress.Start(os.Stderr, "starting")
+	defer config.Progress.Stop()
+	config.Log = config.Progress.Writer(os.Stderr)
 	if *giveway != "" {
 		config.Giveway = bench.Program(*giveway)
 		config.RunWith = []string{*giveway, "run"}
@@ -58,6 +61,7 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	result, err := bench.Run(ctx, config, chosen)
+	config.Progress.Stop()
 	return errors.Join(err, saving, result.WriteTable(out))
 }
 

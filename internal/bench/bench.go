@@ -13,6 +13,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/giveway/giveway/internal/progress"
 )
 
 // Config configures a run. Client is required.
@@ -29,6 +31,8 @@ type Config struct {
 	Settle time.Duration // between a change and the measurement; default 500 ms
 	Adapt  time.Duration // more time for the daemon to learn how the clients behave; default 1 s
 	Log    io.Writer     // one line for each phase; nil: none
+	// Progress shows what is being measured; may be nil.
+	Progress *progress.Line
 	Save   func(*Result) // called after each case, so that a failed run leaves a result
 
 	MPSControl string // NVIDIA's program that controls MPS; empty: do not measure with MPS
@@ -41,6 +45,7 @@ type harness struct {
 	script      string // path of the PyTorch client
 	noTorch     string // reason why it cannot run
 	uuid        string // of the GPU
+	cases, done int    // cases of the run; cases measured
 }
 
 // Run measures the cases. After a case that fails it goes on with the next. The
@@ -51,7 +56,7 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 	config.Settle = cmp.Or(config.Settle, 500*time.Millisecond)
 	config.Adapt = cmp.Or(config.Adapt, time.Second)
 	config.Log = cmp.Or(config.Log, io.Discard)
-	h := &harness{Config: config}
+	h := &harness{Config: config, cases: len(cases)}
 	result := &Result{Started: time.Now().UTC(), Seconds: h.Length.Seconds(), Machine: thisMachine()}
 	if err := h.calibrate(ctx, result); err != nil {
 		return result, err
@@ -73,6 +78,7 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 			failed = append(failed, fmt.Errorf("case %s: %s", c.Name, r.Error))
 		}
 		result.Cases = append(result.Cases, r)
+		h.done++
 		if h.Save != nil {
 			h.Save(result)
 		}
@@ -83,8 +89,15 @@ func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
 	return result, errors.Join(failed...)
 }
 
+// showProgress shows what is being done for a case.
+func (h *harness) showProgress(c Case, doing string) {
+	part := float64(h.done) / float64(h.cases)
+	h.Progress.Set(fmt.Sprintf("case %d of %d, %s: %s", h.done+1, h.cases, c.Name, doing), func() float64 { return part })
+}
+
 // calibrate measures the kernels for all clients, while the GPU is still idle.
 func (h *harness) calibrate(ctx context.Context, result *Result) error {
+	h.Progress.Set("measuring how long the kernels take", nil)
 	argv := slices.Concat(h.Client, []string{"calibrate", "--device", fmt.Sprint(h.Device)})
 	cl, m, err := startClient(ctx, clientOptions{name: argv[0], argv: argv, timeout: startTimeout})
 	if err != nil {

@@ -193,6 +193,7 @@ func (t *trial) add(p Phase) {
 
 // run waits for the clients to settle, measures them, and adds the results to p.
 func (t *trial) run(ctx context.Context, p *Phase, online, batch []*client) error {
+	t.showProgress(t.c, "measuring "+p.Name)
 	if err := sleep(ctx, t.Settle); err != nil {
 		return err
 	}

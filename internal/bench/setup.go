@@ -130,6 +130,7 @@ func (t *trial) start(ctx context.Context, s Setup, server *mpsServer) error {
 // PyTorch clients start at the same time, because each takes seconds; the others one
 // after the other, because an online client may calibrate itself.
 func (t *trial) startLoads(ctx context.Context, s Setup, server *mpsServer, loads []Load) ([]*client, error) {
+	t.showProgress(t.c, "starting its processes")
 	clients, failed := make([]*client, len(loads)), make([]error, len(loads))
 	startOne := func(i int) {
 		o := clientOptions{name: loads[i].Name, timeout: startTimeout, argv: t.argv(t.c, loads[i], i < len(t.c.Online))}

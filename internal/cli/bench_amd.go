@@ -9,6 +9,7 @@ import (
 	"github.com/giveway/giveway/internal/amd/lab/amdbench"
 	"github.com/giveway/giveway/internal/analysis"
 	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/progress"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/spf13/cobra"
 )
@@ -43,7 +44,11 @@ with its source; docs/AMD.md says what the models leave out.`,
   giveway bench amd --queues 10 --programs 4 --html amd.html
   giveway bench amd --soak scenarios/amd-soak.yaml`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			line := progress.Start(cmd.ErrOrStderr(), "simulating")
+			defer line.Stop()
+			return f.run(cmd.OutOrStdout(), line)
+		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&f.traditional, "traditional", false, "compare one by one with native and stock suspend")
@@ -63,9 +68,9 @@ with its source; docs/AMD.md says what the models leave out.`,
 	return cmd
 }
 
-func (f *amdFlags) run(w io.Writer) error {
+func (f *amdFlags) run(w io.Writer, line *progress.Line) error {
 	if f.soak != "" {
-		return runSoak(w, f.soak, f.json)
+		return runSoak(w, f.soak, f.json, line)
 	}
 	if f.Processes == 0 || f.Rounds == 0 {
 		return usageError{errors.New("--programs and --rounds must be at least 1")}
@@ -78,7 +83,9 @@ func (f *amdFlags) run(w io.Writer) error {
 	if err := f.html.check(); err != nil {
 		return err
 	}
+	f.Progress = func(part float64) { line.Set("simulating", func() float64 { return part }) }
 	r, err := amdbench.Run(f.Config)
+	line.Stop()
 	if err != nil {
 		return usageError{err}
 	}
@@ -111,12 +118,12 @@ type slotsJSON struct {
 }
 
 // runSoak runs a scenario under its own policy and prints the use of the devices' slots.
-func runSoak(w io.Writer, path string, asJSON bool) error {
+func runSoak(w io.Writer, path string, asJSON bool, line *progress.Line) error {
 	s, err := scenario.Load(path)
 	if err != nil {
 		return err
 	}
-	o, err := s.Run([]string{s.Policy}, scenario.Options{})
+	o, err := runScenario(s, []string{s.Policy}, scenario.Options{}, line)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/progress"
 	"github.com/spf13/cobra"
 )
 
@@ -33,12 +34,16 @@ something is wrong.`,
 			if hqds {
 				return doctorHQDs(cmd.OutOrStdout(), cmd.ErrOrStderr(), hqdFile, wantsJSON(cmd))
 			}
+			line := progress.Start(cmd.ErrOrStderr(), "asking the daemon")
+			defer line.Stop()
 			st, err := client.New("").Status(cmd.Context())
 			if errors.Is(err, client.ErrNoDaemon) {
+				line.Set("checking this machine without a daemon", nil)
 				st = localStatus(err, os.Geteuid() != 0)
 			} else if err != nil {
 				return err
 			}
+			line.Stop()
 			return errors.Join(show(cmd, st, statusText(st)), failedChecks(st.Checks))
 		},
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/pool"
+	"github.com/giveway/giveway/internal/progress"
 	"github.com/spf13/cobra"
 )
 
@@ -42,15 +43,18 @@ started, with the time slice that the vendor's driver gives it, changed or not.`
 			if left && all {
 				return usageError{errors.New("--left and --all exclude each other: choose one")}
 			}
+			line := progress.Start(cmd.ErrOrStderr(), "putting everything back")
+			defer line.Stop()
+			cmd.SetErr(line.Writer(cmd.ErrOrStderr()))
 			if left && LeftRestore != nil {
-				return restoreLeft(cmd)
+				return restoreLeft(cmd, line)
 			}
 			st, err := client.New("").Restore(cmd.Context())
 			switch none := errors.Is(err, client.ErrNoDaemon); {
 			case none && all && LocalRestore != nil:
-				return restoreAll(cmd)
+				return restoreAll(cmd, line)
 			case none && LeftRestore != nil:
-				return restoreLeft(cmd)
+				return restoreLeft(cmd, line)
 			case err != nil:
 				return err
 			case all:
@@ -59,6 +63,7 @@ started, with the time slice that the vendor's driver gives it, changed or not.`
 			if _, err := pool.EndUnused(); err != nil {
 				printMessage(cmd, "warning", fmt.Sprintf("end pools without members: %v", err))
 			}
+			line.Stop()
 			return show(cmd, st, "Everything is as the vendor has it. The policy is native; choose another with 'giveway policy'.\n")
 		},
 	}
@@ -69,8 +74,9 @@ started, with the time slice that the vendor's driver gives it, changed or not.`
 }
 
 // restoreLeft undoes what the journals of daemons that were killed list.
-func restoreLeft(cmd *cobra.Command) error {
+func restoreLeft(cmd *cobra.Command, line *progress.Line) error {
 	queues, found, err := LeftRestore(client.Sockets(), newLog(cmd, false))
+	line.Stop()
 	if err != nil {
 		return err
 	}
@@ -85,8 +91,9 @@ func restoreLeft(cmd *cobra.Command) error {
 }
 
 // restoreAll restores every queue without a daemon and without a journal.
-func restoreAll(cmd *cobra.Command) error {
+func restoreAll(cmd *cobra.Command, line *progress.Line) error {
 	restored, err := LocalRestore(cmd.Context())
+	line.Stop()
 	if err != nil {
 		return err
 	}

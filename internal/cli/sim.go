@@ -7,8 +7,11 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/giveway/giveway/internal/analysis"
+	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/progress"
 	"github.com/giveway/giveway/internal/report"
 	"github.com/giveway/giveway/internal/scenario"
 	"github.com/giveway/giveway/internal/trace"
@@ -46,7 +49,9 @@ docs/SCENARIOS.md describes scenario files and defines the figures in the output
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.hasSeed = cmd.Flags().Changed("seed")
-			return runSim(cmd.OutOrStdout(), args[0], &f)
+			line := progress.Start(cmd.ErrOrStderr(), "reading "+args[0])
+			defer line.Stop()
+			return runSim(cmd.OutOrStdout(), args[0], &f, line)
 		},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -122,7 +127,7 @@ func (f *simFlags) policies(s *scenario.Scenario) ([]string, error) {
 // for the report and the trace: some tens of megabytes of trace.
 const timelineLimit = 200_000
 
-func runSim(w io.Writer, path string, f *simFlags) error {
+func runSim(w io.Writer, path string, f *simFlags, line *progress.Line) error {
 	s, err := scenario.Load(path)
 	if err != nil {
 		return err
@@ -141,7 +146,7 @@ func runSim(w io.Writer, path string, f *simFlags) error {
 	if f.report.path != "" || f.trace.path != "" {
 		options.Segments, options.Actions = timelineLimit, timelineLimit
 	}
-	o, err := s.Run(policies, options)
+	o, err := runScenario(s, policies, options, line)
 	if err != nil {
 		return err
 	}
@@ -158,6 +163,20 @@ func runSim(w io.Writer, path string, f *simFlags) error {
 		f.trace.write(notes, func(w io.Writer) error { return trace.Write(w, o.Runs) }),
 		brokenRules(&o),
 	)
+}
+
+// runScenario runs a scenario and shows its progress. The line is gone when it returns.
+func runScenario(s *scenario.Scenario, policies []string, o scenario.Options, line *progress.Line) (scenario.Outcome, error) {
+	defer line.Stop()
+	o.Simulated = new(atomic.Int64)
+	total := s.Total(len(policies))
+	under := policies[0]
+	if len(policies) > 1 {
+		under = fmt.Sprintf("%d policies", len(policies))
+	}
+	text := fmt.Sprintf("simulating %s, alone and under %s", format.Plural(len(s.Config.Clients), "client"), under)
+	line.Set(text, func() float64 { return float64(o.Simulated.Load()) / float64(total) })
+	return s.Run(policies, o)
 }
 
 // brokenRules returns the violations that the simulator found as one error.

@@ -21,10 +21,23 @@ touched=("$amdkfd" include/uapi/linux/kfd_ioctl.h)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
+timed() { # TEXT COMMAND...: show on a terminal how long the command has taken so far
+  local text=$1 status=0 ticker
+  shift
+  [[ -t 2 ]] || { "$@"; return; }
+  (s=0; while sleep 1 && kill -0 $$ 2>/dev/null; do printf '\r%s (%ds)' "$text" $((++s)); done) >&2 &
+  ticker=$!
+  "$@" || status=$?
+  kill "$ticker" 2>/dev/null
+  wait "$ticker" 2>/dev/null || true
+  printf '\r%*s\r' $((${#text} + 12)) '' >&2
+  return "$status"
+}
+to_log() { "${@:2}" >"$1" 2>&1; } # LOG COMMAND...
 quietly() { # LOG COMMAND...: print the output only if the command fails
   local log=$1
   shift
-  "$@" >"$log" 2>&1 || { tail -n 40 "$log" >&2; die "$* failed; the whole output is in $log"; }
+  timed "  output is in $log" to_log "$log" "$@" || { tail -n 40 "$log" >&2; die "$* failed; the whole output is in $log"; }
 }
 
 install_packages() {
@@ -47,7 +60,7 @@ unpack() {
   if [[ ! -e $out/orig/.complete || $tarball -nt $out/orig/.complete ]]; then
     say "unpacking $tarball"
     rm -rf "$src" "$out/orig" "$out/build" "$out/check"
-    tar xf "$tarball" -C "$out"
+    timed '  unpacking' tar xf "$tarball" -C "$out"
     for f in "${touched[@]}"; do
       mkdir -p "$out/orig/$(dirname "$f")"
       cp -a "$src/$f" "$out/orig/$f"
@@ -125,7 +138,7 @@ check() {
   rm -f "$build/$amdkfd"/*.o
   # Sparse computes a wrong size for a bit-field of amdgv_sriovmsg.h, fails an assertion there and stops. So assertions are
   # removed for sparse; the compiler checks them.
-  nice -n 15 make -C "$src" O="$build" -j"$jobs" W=1 C=1 CF="-D'_Static_assert(...)='" "${objects[@]}" >"$log" 2>&1 || { grep -E 'error' "$log" >&2; die "see $log"; }
+  timed "  output is in $log" to_log "$log" nice -n 15 make -C "$src" O="$build" -j"$jobs" W=1 C=1 CF="-D'_Static_assert(...)='" "${objects[@]}" || { grep -E 'error' "$log" >&2; die "see $log"; }
   # The compiler must report nothing. Sparse reports over a hundred problems in AMD's lines; it must report none in ours.
   local complaints ours
   complaints=$(sed -n "s#^$src/##p" "$log" | sed 's#amdgpu/\.\./##' | grep -E "^($amdkfd|include/uapi/linux/kfd_ioctl).*(warning|error):" || true)
@@ -164,7 +177,7 @@ boot() { # stock|patched
   rm -f "$out/report-$1.txt"
   say "booting the $1 kernel"
   # KVM is not available everywhere, and the run takes only seconds without it.
-  timeout 600 qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 -kernel "$out/bzImage-$1" -initrd "$out/initrd.gz" \
+  timed "  its output is in $out/console-$1.log" timeout 600 qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 -kernel "$out/bzImage-$1" -initrd "$out/initrd.gz" \
     -append 'console=ttyS0 panic=-1 oops=panic loglevel=7' -display none -monitor none -no-reboot \
     -serial "file:$out/console-$1.log" -serial "file:$out/report-$1.txt" || die "QEMU failed; see $out/console-$1.log"
   grep -qx '== end' "$out/report-$1.txt" || { tail -n 40 "$out/console-$1.log" >&2; die "the $1 kernel did not finish its tests"; }

@@ -48,6 +48,8 @@ type Config struct {
 	Processes int      // that have the offline queues: a call changes the queues of one process; default 1
 	Rounds    int      // online requests for each number of queues; default 200
 	Seed      uint64
+	// Progress, if not nil, is called with the share of the figures that are computed.
+	Progress func(part float64)
 }
 
 // The work on the device. Offline queues always have work.
@@ -98,6 +100,7 @@ func Run(c Config) (*Result, error) {
 	r := &Result{
 		Figures: "modelled", Seed: c.Seed, Rounds: c.Rounds, Processes: c.Processes, OnlineWork: onlineWork, Published: published,
 	}
+	done := 0
 	for _, name := range c.Models {
 		m, err := modelFor(name, c.Processes)
 		if err != nil {
@@ -112,6 +115,10 @@ func Run(c Config) (*Result, error) {
 					return nil, fmt.Errorf("%s, %s, %d queues: %w", name, way, n, err)
 				}
 				mr.Rows = append(mr.Rows, row)
+				done++
+				if c.Progress != nil {
+					c.Progress(float64(done) / float64(len(c.Models)*len(c.Queues)*len(c.Ways)))
+				}
 			}
 			compare(mr.Rows[first:])
 		}
