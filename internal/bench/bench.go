@@ -33,7 +33,7 @@ type Config struct {
 	Log    io.Writer     // one line for each phase; nil: none
 	// Progress shows what is being measured; may be nil.
 	Progress *progress.Line
-	Save   func(*Result) // called after each case, so that a failed run leaves a result
+	Save     func(*Result) // called after each case, so that a failed run leaves a result
 
 	MPSControl string // NVIDIA's program that controls MPS; empty: do not measure with MPS
 }

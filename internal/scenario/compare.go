@@ -66,7 +66,7 @@ var derivations = map[string]derivation{
 func classDiffers(a, first *sched.Attr) bool { return a.Class != first.Class }
 
 // prepare gives the clients of cfg the attributes that a policy uses and none of them
-// has, as a person would who chose that policy for them. derived says what was derived.
+// has, as an administrator would for that policy. derived says what was derived.
 // If the policy needs an attribute that cannot be derived, reason says so.
 func prepare(cfg *sim.Config, name string) (derived, reason string) {
 	all := policy.List()
