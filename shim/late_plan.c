@@ -66,7 +66,7 @@ static void pause_shape(struct gw_late_shape *s, uint64_t now) {
   s->pause_ns = s->pause_ns ? s->pause_ns * 2 : MIN_PAUSE_NS;
   if (s->pause_ns > MAX_PAUSE_NS) s->pause_ns = MAX_PAUSE_NS;
   s->paused_until_ns = now + s->pause_ns;
-  s->probes = s->turn = s->worse = s->once_count = s->late_count = 0;
+  s->probes = s->turn = s->worse = s->pairs = 0;
 }
 
 /* Enters late, and is released when the lead is left. */
@@ -174,51 +174,66 @@ static void learn_lead(struct gw_late_shape *s, const struct gw_late_sample *q) 
   adjust_lead(s, q->done_ns - q->released_ns, excess, tolerance);
 }
 
-static void sort(uint64_t *v, int n) {
+static void sort(int64_t *v, int n) {
   for (int i = 1; i < n; i++) {
-    uint64_t x = v[i];
+    int64_t x = v[i];
     int j = i;
     for (; j > 0 && v[j - 1] > x; j--) v[j] = v[j - 1];
     v[j] = x;
   }
 }
 
-/* Compares the latencies of both kinds, once for each set. */
+/*
+ * Decides by a set of pairs whether late entry makes requests slower. The two of a pair follow one
+ * another, because the speed of a CPU may change by half from one second to the next, which would
+ * hide what late entry costs, or look like a cost of it.
+ */
 static void compare(struct gw_late_shape *s, uint64_t now_ns) {
-  uint64_t away[GW_LATE_PAIRS];
-  sort(s->once_ns, GW_LATE_PAIRS);
-  sort(s->late_ns, GW_LATE_PAIRS);
-  uint64_t once = s->once_ns[GW_LATE_PAIRS / 2], once_90 = s->once_ns[GW_LATE_PAIRS * 9 / 10];
-  for (int i = 0; i < GW_LATE_PAIRS; i++) away[i] = s->once_ns[i] > once ? s->once_ns[i] - once : once - s->once_ns[i];
+  int64_t *more = s->more_ns, away[GW_LATE_PAIRS], tolerance = (int64_t)(s->usual_ns / 50);
+  sort(more, GW_LATE_PAIRS);
+  int64_t median = more[GW_LATE_PAIRS / 2], least = more[GW_LATE_PAIRS / 10], most = more[GW_LATE_PAIRS - 1 - GW_LATE_PAIRS / 10];
+  for (int i = 0; i < GW_LATE_PAIRS; i++) away[i] = more[i] > median ? more[i] - median : median - more[i];
   sort(away, GW_LATE_PAIRS);
-  /* Of 32 requests the median varies by about half of the median deviation, the P90 by about as
-   * much as the deviation. */
-  uint64_t noise = away[GW_LATE_PAIRS / 2];
-  bool worse = s->late_ns[GW_LATE_PAIRS / 2] > once + once / 50 + noise / 2 ||
-               s->late_ns[GW_LATE_PAIRS * 9 / 10] > once_90 + once_90 / 50 + noise;
-  s->once_count = s->late_count = 0;
+  /* Of 32 pairs the median varies by about half of the median deviation. Noise is as often on one
+   * side as on the other: a tail is one that is much longer towards slow. */
+  int64_t noise = away[GW_LATE_PAIRS / 2];
+  bool worse = median > tolerance + noise / 2 || most + least > 2 * (tolerance + noise);
+  s->pairs = 0;
   s->worse = worse ? s->worse + 1 : 0;
   if (!worse) s->pause_ns = 0;
   if (s->worse == 1) {
-    s->lead_ns += s->lead_ns / 4; /* perhaps it is released too late */
-    s->turn = 0;                  /* and the next comparison comes soon */
+    s->probes = 0; /* perhaps the lead is wrong */
+    s->turn = 0;   /* and the next comparison comes soon */
   } else if (s->worse > 1) {
     pause_shape(s, now_ns);
   }
 }
 
+/* Adds a request that is compared. */
+static void pair(struct gw_late_shape *s, bool late, uint64_t took, uint64_t now_ns) {
+  if (!late) {
+    s->once_ns = took;
+    s->usual_ns = smooth(s->usual_ns, took);
+    return;
+  }
+  if (!s->once_ns) return; /* the one before it was not like the others */
+  s->more_ns[s->pairs++] = (int64_t)took - (int64_t)s->once_ns;
+  s->once_ns = 0;
+  if (s->pairs == GW_LATE_PAIRS) compare(s, now_ns);
+}
+
 void gw_late_learn(const struct gw_late_choice *c, const struct gw_late_sample *q, uint64_t now_ns) {
   struct gw_late_shape *s = c->shape;
-  if (!s || !repeats(s, q)) return;
+  if (!s) return;
+  if (!repeats(s, q)) {
+    s->once_ns = 0;
+    return;
+  }
   s->cpu_ns = smooth(s->cpu_ns, q->waited_ns);
   for (int i = 0; i < GW_LATE_POINTS; i++) {
     if (q->point_ns[i]) s->point_ns[i] = smooth(s->point_ns[i], q->point_ns[i]);
   }
   if (!c->late) s->tail_ns = smooth(s->tail_ns, q->done_ns - q->waited_ns);
   else if (c->release_at) learn_lead(s, q);
-  if (!c->compared) return;
-  uint32_t *count = c->late ? &s->late_count : &s->once_count;
-  uint64_t *latency = c->late ? s->late_ns : s->once_ns;
-  if (*count < GW_LATE_PAIRS) latency[(*count)++] = q->done_ns;
-  if (s->once_count == GW_LATE_PAIRS && s->late_count == GW_LATE_PAIRS) compare(s, now_ns);
+  if (c->compared) pair(s, c->late, q->done_ns, now_ns);
 }

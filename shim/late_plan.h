@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define GW_LATE_POINTS 16 /* moments of a request that are timed: after each sixteenth of its commands */
-#define GW_LATE_PAIRS 32  /* requests of each kind that are compared at a time */
+#define GW_LATE_PAIRS 32  /* pairs of requests that are compared at a time */
 #define GW_LATE_SHAPES 16
 
 #pragma GCC visibility push(hidden)
@@ -36,8 +36,10 @@ struct gw_late_shape {
   uint32_t since_probe; /* late requests since then */
   uint32_t far;         /* of those, how many in a row ended much too late */
   uint32_t turn;   /* requests since late entry was last taken up */
-  uint64_t once_ns[GW_LATE_PAIRS], late_ns[GW_LATE_PAIRS]; /* latencies */
-  uint32_t once_count, late_count;
+  uint64_t usual_ns; /* latency of requests that entered at once */
+  uint64_t once_ns;  /* of the last one, if a late request is compared with it; 0: none */
+  int64_t more_ns[GW_LATE_PAIRS]; /* by how much late requests took longer than the ones before them */
+  uint32_t pairs;
   uint32_t worse; /* comparisons in a row that late entry has lost */
   uint64_t pause_ns, paused_until_ns;
 };

@@ -18,7 +18,8 @@ struct program {
   int commands;
   double cpu_us, gpu_us; /* of one request, all commands */
   double noise;          /* of the CPU time, relative */
-  double slow;           /* half of the time, in stretches, the CPU is slower by this part */
+  double slow;           /* at times the CPU is slower by this part */
+  double slow_for;       /* for so many requests; 0: for 100 */
   double tail_us;        /* from the end of the last command until the program goes on */
   double penalty;        /* of late entry itself, relative to the CPU time */
   int vary;              /* commands vary by so many */
@@ -43,10 +44,10 @@ static double skewed(double noise) {
   return 1 + x + (u > 0.98 ? 3 * noise * uniform() : 0);
 }
 
-/* The CPU changes its speed once in about 100 requests. */
+/* The CPU becomes slow once in about 100 requests. */
 static double speed(const struct program *p) {
   static int is_slow;
-  if (p->slow && uniform() < 0.01) is_slow = !is_slow;
+  if (p->slow && uniform() < (is_slow && p->slow_for ? 1 / p->slow_for : 0.01)) is_slow = !is_slow;
   return p->slow && is_slow ? 1 + p->slow : 1;
 }
 
@@ -132,7 +133,9 @@ int main(void) {
        .late_least = 0.9, .late_most = 1, .held_least = 0.85, .worse_most = 0.02},
       {.name = "a CPU of two speeds", .commands = 338, .cpu_us = 3900, .gpu_us = 1900, .noise = 0.05, .slow = 0.45, .tail_us = 30, .requests = 8000,
        .late_least = 0.9, .late_most = 1, .held_least = 0.8, .worse_most = 0.02},
-      {.name = "the same without noise", .commands = 160, .cpu_us = 7000, .gpu_us = 1200, .noise = 0.01, .tail_us = 30, .requests = 4000,
+      {.name = "a CPU that is slow at times", .commands = 338, .cpu_us = 3900, .gpu_us = 1900, .noise = 0.03, .slow = 0.8, .slow_for = 15, .tail_us = 30,
+       .requests = 8000, .late_least = 0.95, .late_most = 1, .held_least = 0.8, .worse_most = 0.02},
+      {.name = "ResNet-50 without noise", .commands = 160, .cpu_us = 7000, .gpu_us = 1200, .noise = 0.01, .tail_us = 30, .requests = 4000,
        .late_least = 0.9, .late_most = 1, .held_least = 0.93, .worse_most = 0.02},
       {.name = "decode loop", .commands = 400, .cpu_us = 12000, .gpu_us = 4000, .noise = 0.1, .tail_us = 20, .requests = 4000,
        .late_least = 0.9, .late_most = 1, .held_least = 0.85, .worse_most = 0.02},
