@@ -18,7 +18,6 @@ type facts struct {
 	events  []sched.Event
 	changed []*process // whose attributes changed by a hint
 	spans   []deviceSpan
-	lost    []deviceLoss
 	again   int // turns in a row that took in hints: see takeIn
 }
 
@@ -28,7 +27,7 @@ const maxAgain = 8
 
 // deviceSpan is a span of a device.
 type deviceSpan struct {
-	device hal.Device
+	device sched.DeviceID
 	hal.Span
 }
 
@@ -55,9 +54,7 @@ const (
 func (f *facts) reset() {
 	clear(f.reports) // do not keep processes
 	clear(f.changed)
-	clear(f.spans)
-	clear(f.lost)
-	f.reports, f.events, f.changed, f.spans, f.lost = f.reports[:0], f.events[:0], f.changed[:0], f.spans[:0], f.lost[:0]
+	f.reports, f.events, f.changed, f.spans = f.reports[:0], f.events[:0], f.changed[:0], f.spans[:0]
 }
 
 // takeIn applies what was reported and appends it to buf. Attributes are read last, so that
@@ -89,20 +86,26 @@ func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 	for _, p := range f.changed {
 		buf = p.appendAttrs(buf)
 	}
-	for i := range f.spans {
-		if dev := f.d.devices[f.spans[i].device.Info().Device.ID]; dev != nil {
-			dev.ledger.Add(f.spans[i].Span)
-		}
-	}
-	for _, l := range f.lost {
-		if dev := f.d.devices[l.device.Info().Device.ID]; dev != nil {
-			dev.switching.update(f.d.Now(), l.lost, l.switches)
-		}
-	}
+	f.takeSpans()
 	if f.again++; len(f.changed) == 0 {
 		f.again = 0
 	}
 	return append(buf, f.events...), f.again > 0 && f.again <= maxAgain
+}
+
+// takeSpans adds the spans to the ledgers of their devices. d.mu is held.
+func (f *facts) takeSpans() {
+	var dev *device
+	for i := range f.spans {
+		s := &f.spans[i]
+		if i == 0 || s.device != f.spans[i-1].device {
+			dev = f.d.devices[s.device]
+		}
+		if dev != nil {
+			dev.ledger.Add(s.Span)
+			dev.switching.update(s.End, &dev.ledger)
+		}
+	}
 }
 
 // takeProgress notes how far a process has come. A hardware queue of which the gate has
@@ -170,14 +173,10 @@ func (f *facts) MeasurementLost(q hal.QueueHandle) {
 
 // Spans implements hal.Facts.
 func (f *facts) Spans(d hal.Device, spans []hal.Span) {
+	id := d.Info().Device.ID
 	for _, s := range spans {
-		f.spans = append(f.spans, deviceSpan{d, s})
+		f.spans = append(f.spans, deviceSpan{id, s})
 	}
-}
-
-// Switching implements hal.Facts.
-func (f *facts) Switching(d hal.Device, lost time.Duration, switches uint64) {
-	f.lost = append(f.lost, deviceLoss{d, lost, switches})
 }
 
 // Progress implements hal.Facts.

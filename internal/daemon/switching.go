@@ -8,19 +8,12 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// deviceLoss is a report of the time that a device has lost in context switches.
-type deviceLoss struct {
-	device   hal.Device
-	lost     time.Duration
-	switches uint64
-}
-
 // switchMeter is what a device loses in context switches: so far, and per second.
 type switchMeter struct {
 	lost     time.Duration // so far
 	switches uint64
 	since    sched.Time // start of the current period; zero: nothing was reported yet
-	atSince  deviceLoss // what was reported then
+	atSince  hal.Ledger // then
 	share    float64    // of the last period
 	rate     float64
 }
@@ -28,19 +21,19 @@ type switchMeter struct {
 // meterPeriod is the time over which a switchMeter averages.
 const meterPeriod = time.Second
 
-// update takes in a report. Counts that decrease begin a new period.
-func (m *switchMeter) update(now sched.Time, lost time.Duration, switches uint64) {
-	m.lost, m.switches = lost, switches
+// update takes in what the device has done up to now.
+func (m *switchMeter) update(now sched.Time, l *hal.Ledger) {
+	m.lost, m.switches = l.Switching, l.Switches
 	elapsed := now.Sub(m.since)
 	switch {
-	case m.since == 0, lost < m.atSince.lost, switches < m.atSince.switches:
+	case m.since == 0:
 	case elapsed < meterPeriod:
 		return
 	default:
-		m.share = min((lost-m.atSince.lost).Seconds()/elapsed.Seconds(), 1)
-		m.rate = float64(switches-m.atSince.switches) / elapsed.Seconds()
+		m.share = min((l.Switching-m.atSince.Switching).Seconds()/elapsed.Seconds(), 1)
+		m.rate = float64(l.Switches-m.atSince.Switches) / elapsed.Seconds()
 	}
-	m.since, m.atSince = max(now, 1), deviceLoss{lost: lost, switches: switches}
+	m.since, m.atSince = max(now, 1), *l
 }
 
 // describe returns what the API shows; nil: nothing was reported.

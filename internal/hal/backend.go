@@ -149,9 +149,6 @@ type Facts interface {
 	// are long or not over are reported in parts. The slice is valid during the call. A
 	// device that runs several processes at the same time reports none.
 	Spans(d Device, spans []Span)
-	// Switching reports how much time a device has lost in context switches, and in how
-	// many, since its context-switch trace is read.
-	Switching(d Device, lost time.Duration, switches uint64)
 	// Progress reports how far a process has come since its gate or its queue was
 	// offered. It applies to all queues of the process.
 	Progress(p Process, c Progress)

@@ -13,13 +13,14 @@ import (
 )
 
 // groups is the part of a harness that attaches groups.
-type groups map[sched.QueueID]group
+type groups map[sched.QueueID]*group
 
 func (gs groups) Device() hal.Device { return &gpu{info: deviceInfo(testGPU, "NVIDIA H200", 0)} }
 
 func (gs groups) Attach(id sched.QueueID) (hal.Queue, error) {
-	g := gs[id] // a copy
-	return g.attach()
+	g := gs[id]
+	attached := group{file: g.file, Client: g.Client, Handle: g.Handle, Subdevice: g.Subdevice, Channels: g.Channels, Found: g.Found}
+	return attached.attach()
 }
 
 // harness runs attach on the driver double with a simulated GPU.
@@ -45,7 +46,7 @@ func (h *harness) Open() sched.QueueID {
 	}
 	id := sched.QueueID(len(h.contexts) + 1)
 	h.contexts[id] = p.Context
-	h.groups[id] = group{
+	h.groups[id] = &group{
 		file: p.File.Copy(), Client: p.Client, Handle: p.Compute.Group, Subdevice: p.Subdevice, Channels: p.Compute.Channels,
 	}
 	return id

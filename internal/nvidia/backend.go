@@ -65,6 +65,9 @@ type Backend struct {
 	queues   []*queue // in the order in which they were accepted
 	gpus     []*gpu
 	members  map[groupName][]proc.Process // of MPS servers: their clients
+	servers  map[uint32]uint32            // of clients on one GPU, their MPS servers; of the present Poll
+
+	traceFailed chan struct{} // a trace is to be closed, and opened again later
 }
 
 // groupName identifies a group of a process.
@@ -87,9 +90,12 @@ type queue struct {
 	name   groupName
 	gpu    *gpu
 	handle hal.QueueHandle
+	group  *group
 	found  time.Duration // its slice before it was attached
 	mps    bool          // it belongs to an MPS server
 	pool   string        // the label of the server's pool; empty: none
+
+	measured bool // its device time was reported, and not that the measurement is lost
 }
 
 // restoration is of a group that was withdrawn and is being restored. An offer of the same
@@ -116,7 +122,10 @@ func New(cfg Config) *Backend {
 	if cfg.openTrace == nil {
 		cfg.openTrace = openTrace
 	}
-	b := &Backend{cfg: cfg, log: cfg.Log, restoring: make(map[discover.Key]restoration), arrivals: make(map[groupName]*arrival), members: make(map[groupName][]proc.Process)}
+	b := &Backend{
+		cfg: cfg, log: cfg.Log, restoring: make(map[discover.Key]restoration), arrivals: make(map[groupName]*arrival), members: make(map[groupName][]proc.Process),
+		servers: make(map[uint32]uint32), traceFailed: make(chan struct{}, 1),
+	}
 	b.driver = loadedDriver{root: cfg.Root, control: cfg.Control, pattern: cfg.GPUPattern}
 	return b
 }
@@ -169,6 +178,9 @@ func (b *Backend) run(ctx context.Context) {
 			return
 		case <-timer.C:
 			b.offerDue(time.Now())
+			b.reopenTraces(time.Now())
+		case <-b.traceFailed:
+			b.reopenTraces(time.Now())
 		case ev, ok := <-events:
 			switch {
 			case !ok: // discovery has ended, because ctx is done
@@ -215,9 +227,7 @@ func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, g := range b.gpus {
-		g.mu.Lock()
-		g.closeTrace(nil)
-		g.mu.Unlock()
+		g.close()
 	}
 	return nil
 }
@@ -260,55 +270,64 @@ const (
 )
 
 // Poll implements hal.Poller. It reports the device time of every process with a queue on
-// a GPU whose trace is read, changed or not. The trace knows processes, not queues: the
-// first queue of a process on a GPU stands for all.
+// a GPU whose trace is read, changed or not.
 func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, g := range b.gpus {
-		if !g.due(now, turnInterval) || !g.due(now, b.interval(g)) {
-			continue
-		}
-		processes, ok := g.readTrace(now, b.serverOf(g))
-		if !ok {
-			continue
-		}
-		lost, switches := g.switching()
-		f.Switching(g, lost, switches)
-		reported := make(map[int]bool)
-		for _, q := range b.queues {
-			pid := q.name.pid
-			if q.gpu != g || reported[pid] {
-				continue
-			}
-			reported[pid] = true
-			p, traced := processes[pid]
-			if q.mps && !traced {
-				continue // its clients, whose pids the trace has, are not known yet
-			}
-			p.visits.Known = true // a process that the trace does not name has made none
-			f.DeviceTime(q.handle, p.resident, p.visits)
+		if g.due(now, turnInterval) && g.due(now, b.interval(g)) {
+			b.pollGPU(g, now, f)
 		}
 	}
 }
 
-// serverOf returns the pid of the MPS server of each process that is a client of one on g.
-// The trace has the pid of the process that made a channel. All clients of a server use one
-// context, on channels of their own. b.mu is held.
-func (b *Backend) serverOf(g *gpu) map[uint32]uint32 {
-	var servers map[uint32]uint32
+// pollGPU reads the trace of g and reports what it says. b.mu is held.
+func (b *Backend) pollGPU(g *gpu, now sched.Time, f hal.Facts) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b.findProcesses(g)
+	known, err := g.poll(now, f, b.servers)
 	for _, q := range b.queues {
-		if q.gpu != g || !q.mps {
-			continue
-		}
-		for _, m := range b.members[q.name] {
-			if servers == nil {
-				servers = make(map[uint32]uint32)
-			}
-			servers[uint32(m.PID)] = uint32(q.name.pid)
+		if q.gpu == g && g.processes[q.name.pid].queue == q {
+			g.report(q, known, f)
 		}
 	}
-	return servers
+	if err == nil {
+		return
+	}
+	b.log.Warn("context-switch trace has failed: device time is estimated until it can be opened again", "gpu", g.info.Device.ID, "error", err)
+	g.fail(err, time.Now())
+	select {
+	case b.traceFailed <- struct{}{}:
+	default: // run knows already
+	}
+}
+
+// findProcesses finds the processes with a queue on g, which are tracked, and the pid of the
+// MPS server of each client of one there. The trace has the pid of the process that made a
+// channel. All clients of a server use one context, on channels of their own. b.mu and g.mu
+// are held.
+func (b *Backend) findProcesses(g *gpu) {
+	clear(g.processes)
+	clear(b.servers)
+	for _, q := range b.queues {
+		if q.gpu != g {
+			continue
+		}
+		p, known := g.processes[q.name.pid]
+		if p.more = known; !known {
+			p.queue = q
+			if g.account != nil {
+				g.account.Track(uint32(q.name.pid))
+			}
+		}
+		g.processes[q.name.pid] = p
+		if q.mps {
+			for _, m := range b.members[q.name] {
+				b.servers[uint32(m.PID)] = uint32(q.name.pid)
+			}
+		}
+	}
 }
 
 // interval returns how often the trace of g is read. b.mu is held.

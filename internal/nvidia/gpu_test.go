@@ -97,7 +97,7 @@ func (h *onGPU) Open() sched.QueueID {
 		h.Fatal("giveway-bench is not ready after 30 s")
 	}
 	id := sched.QueueID(len(h.processes) + 1)
-	h.processes[id], h.groups[id] = p, *newGroup(h.find(p.PID))
+	h.processes[id], h.groups[id] = p, newGroup(h.find(p.PID))
 	return id
 }
 

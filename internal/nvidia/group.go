@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -23,6 +24,8 @@ type group struct {
 	Subdevice nvrm.Handle   `json:"subdevice"`
 	Channels  []nvrm.Handle `json:"channels"` // none for an MPS server, whose group runs its clients' channels
 	Found     time.Duration `json:"found_ns"` // its slice before it was first changed; zero: not read yet
+
+	use atomic.Pointer[groupUse] // nil: it was not changed
 }
 
 // controlFile is an open control file that its holder closes.
@@ -157,21 +160,43 @@ func (g *group) SetSlice(d time.Duration) error {
 	case d == sched.MinSlice:
 		d = minSlice
 	}
-	return classify(g.rm().SetTimeslice(max(d, minSlice)))
+	d = max(d, minSlice)
+	began := time.Now()
+	err := g.rm().SetTimeslice(d)
+	g.change(func(u *groupUse) {
+		u.oldSlice, u.slice, u.sliceFrom, u.sliceTo = u.slice, d, began, time.Now()
+	})
+	return classify(err)
 }
 
 // Interrupt implements hal.Interrupter: a running kernel leaves the GPU and stays off it.
 // After an error nothing has changed.
 func (g *group) Interrupt() error {
+	began := time.Now()
 	err := g.enable(false)
 	if err != nil {
-		err = errors.Join(err, ignoreUnchangeable(g.enable(true)))
+		return classify(errors.Join(err, ignoreUnchangeable(g.enable(true))))
 	}
-	return classify(err)
+	g.change(func(u *groupUse) { u.stopFrom, u.stopTo = began, time.Time{} })
+	return nil
 }
 
 // Restore implements hal.Interrupter.
-func (g *group) Restore() error { return classify(g.enable(true)) }
+func (g *group) Restore() error {
+	err := g.enable(true)
+	g.change(func(u *groupUse) { u.stopTo = time.Now() })
+	return classify(err)
+}
+
+// change notes how the group is controlled now. The calls of a group follow each other.
+func (g *group) change(edit func(*groupUse)) {
+	u := groupUse{slice: g.Found}
+	if old := g.use.Load(); old != nil {
+		u = *old
+	}
+	edit(&u)
+	g.use.Store(&u)
+}
 
 // isSupported interprets the result of a trial call. The error is not nil if the group has
 // gone, so that the trial says nothing.

@@ -107,17 +107,18 @@ type fakeFacts struct {
 	hal.Facts
 	times  map[sched.QueueID]time.Duration
 	visits map[sched.QueueID]sched.Visits
-	lost   time.Duration // in context switches
-	count  uint64        // of those
+	lost   []sched.QueueID // measurements
+	spans  []hal.Span
 }
 
-func (f *fakeFacts) Switching(_ hal.Device, lost time.Duration, switches uint64) {
-	f.lost, f.count = lost, switches
+func newFacts() *fakeFacts {
+	return &fakeFacts{times: map[sched.QueueID]time.Duration{}, visits: map[sched.QueueID]sched.Visits{}}
 }
+
+func (f *fakeFacts) Spans(_ hal.Device, spans []hal.Span) { f.spans = append(f.spans, spans...) }
+
+func (f *fakeFacts) MeasurementLost(q hal.QueueHandle) { f.lost = append(f.lost, q.ID()) }
 
 func (f *fakeFacts) DeviceTime(q hal.QueueHandle, total time.Duration, visits sched.Visits) {
-	f.times[q.ID()] = total
-	if f.visits != nil {
-		f.visits[q.ID()] = visits
-	}
+	f.times[q.ID()], f.visits[q.ID()] = total, visits
 }

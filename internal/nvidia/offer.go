@@ -22,13 +22,18 @@ func (b *Backend) arrived(g *discover.Group, now time.Time) {
 	b.arrivals[name] = &arrival{g, now.Add(settleTime)}
 }
 
-// nextDue returns when the next arrival is to be offered.
+// nextDue returns when the next arrival is to be offered, or a trace to be opened again.
 func (b *Backend) nextDue() (due time.Time, any bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, a := range b.arrivals {
 		if !any || a.due.Before(due) {
 			due, any = a.due, true
+		}
+	}
+	for _, g := range b.gpus {
+		if at := g.nextReopen(); !at.IsZero() && (!any || at.Before(due)) {
+			due, any = at, true
 		}
 	}
 	return due, any
@@ -76,6 +81,7 @@ func (b *Backend) offer(g *discover.Group) error {
 	driver := b.driver.state()
 	q := &queue{name: name, gpu: b.gpu(g.GPU, driver), mps: g.MPSServer, pool: g.Pool}
 	control := newGroup(g)
+	q.group = control
 	control.Found = earlier.found
 	o := hal.Offer{Process: g.Process, Device: q.gpu, After: earlier.done}
 	if q.pool != "" {
@@ -165,6 +171,11 @@ func (b *Backend) remove(match func(groupName) bool) []*queue {
 		}
 		return false
 	})
+	for _, q := range removed {
+		if !slices.ContainsFunc(b.queues, func(o *queue) bool { return o.gpu == q.gpu && o.name.pid == q.name.pid }) {
+			q.gpu.forget(q.name.pid)
+		}
+	}
 	return removed
 }
 

@@ -31,6 +31,7 @@ type device struct {
 	driverFreeAt sched.Time    // when the driver has finished the calls made so far
 	switching    time.Duration // lost in context switches
 	switches     uint64
+	spans        *spanLog // nil: not kept
 }
 
 func newDevice(w *World, id sched.DeviceID, m Model) *device {

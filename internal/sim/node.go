@@ -27,6 +27,11 @@ func NewNode(cfg Config) *Node {
 	cfg.Warmup, cfg.Length, cfg.Drain, cfg.Segments = 0, 0, 0, 0
 	n := &Node{w: New(cfg)}
 	n.w.observer = n
+	for _, d := range n.w.devices {
+		if d.model.Runlist != nil && d.model.TraceInterval > 0 {
+			d.spans = &spanLog{}
+		}
+	}
 	n.w.scheduleKills()
 	return n
 }
@@ -104,11 +109,6 @@ func (n *Node) DeviceTimes(buf []sched.Event) []sched.Event {
 		buf = d.readTrace(buf)
 	}
 	return buf
-}
-
-// Switching returns the time that device i has lost in context switches, and their number.
-func (n *Node) Switching(i int) (lost time.Duration, switches uint64) {
-	return n.w.devices[i].switching, n.w.devices[i].switches
 }
 
 // Violations lists the invariants that were broken.

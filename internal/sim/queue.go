@@ -29,6 +29,7 @@ type queue struct {
 	device  *device
 	id      sched.QueueID
 	process sched.ProcessID
+	pid     int     // of its spans
 	owner   *client // nil on a Bench
 
 	// Commands submitted and not completed, oldest first. The device has the first

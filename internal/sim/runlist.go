@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -29,12 +30,13 @@ type runlist struct {
 	target  *queue   // to which the GPU is switching
 	phase   phase
 
-	phaseStart   sched.Time // when the turn, or the switch, began
-	progressFrom sched.Time // since when the running command makes progress that is not yet credited
-	pinnedUntil  sched.Time // until then the group cannot be made to leave
-	fetchUntil   sched.Time // until then no command of the group ends
-	hostDone     bool       // the host takes no more commands from current in this turn
-	accountedTo  sched.Time // device time is credited up to here
+	phaseStart   sched.Time    // when the turn, or the switch, began
+	progressFrom sched.Time    // since when the running command makes progress that is not yet credited
+	pinnedUntil  sched.Time    // until then the group cannot be made to leave
+	fetchUntil   sched.Time    // until then no command of the group ends
+	hostDone     bool          // the host takes no more commands from current in this turn
+	accountedTo  sched.Time    // device time is credited up to here
+	left         hal.Departure // how the visit ends, as far as is known
 
 	sliceEnd, commandEnd, switchEnd timer
 
@@ -144,6 +146,7 @@ func (r *runlist) scheduleSliceEnd() {
 
 func (r *runlist) onSliceEnd() {
 	if r.phase == running && r.othersWaiting(r.current) {
+		r.left = hal.Preempted
 		r.leave()
 	}
 }
@@ -155,6 +158,7 @@ func (r *runlist) startTurn(q *queue) {
 	r.current, r.phase, r.phaseStart, r.progressFrom, r.hostDone = q, running, now, now, false
 	r.pinnedUntil = now
 	r.fetchUntil = now
+	r.left = hal.LeftItself
 	r.lanes = q.lanes(r.lanes[:0])
 	if slices.ContainsFunc(r.lanes, func(l *queue) bool { return l.head().begun != 0 }) {
 		r.progressFrom, r.pinnedUntil, r.fetchUntil = now.Add(r.m.Refill), now.Add(r.m.Stay), now.Add(r.m.Fetch)
@@ -211,7 +215,12 @@ func (r *runlist) onCommandEnd() {
 // context is there without work counts as resident.
 func (r *runlist) account() {
 	now := r.now()
-	if d := now.Sub(r.accountedTo); r.current != nil && r.phase != switching {
+	switch d := now.Sub(r.accountedTo); {
+	case r.phase == switching: // reported when it is over
+	case r.current == nil:
+		r.d.spans.add(hal.SpanIdle, nil, now, hal.Stays)
+	default:
+		r.d.spans.add(hal.SpanHeld, r.current, now, hal.Stays)
 		r.current.resident += d
 		if r.phase == running {
 			r.current.deviceTime += d
@@ -255,6 +264,7 @@ func (r *runlist) switchTo(q *queue) {
 	}
 	w := r.d.world
 	r.account()
+	r.endSpan()
 	r.phase, r.target, r.phaseStart = switching, q, r.now()
 	w.timeline.set(&r.switchEnd, r.now().Add(r.m.Switch.draw(w.deviceRand)))
 }
@@ -262,6 +272,7 @@ func (r *runlist) switchTo(q *queue) {
 func (r *runlist) onSwitchEnd() {
 	r.d.world.addSegment(r.d, nil, r.phaseStart, r.now())
 	r.account()
+	r.d.spans.add(hal.SpanSwitch, r.target, r.now(), hal.Stays)
 	r.endVisit(r.phaseStart)
 	r.current, r.phase = r.target, idle
 	r.beginVisit()
@@ -280,6 +291,14 @@ func (r *runlist) beginVisit() {
 		q.visits.Arrived = r.now()
 	}
 	q.cameOnAt = r.now()
+	r.left = hal.LeftItself
+}
+
+// endSpan reports the end of the visit of the group on the GPU, if there is one.
+func (r *runlist) endSpan() {
+	if r.current != nil {
+		r.d.spans.add(hal.SpanHeld, r.current, r.now(), r.left)
+	}
 }
 
 // endVisit ends the visit of the group on the GPU, if there is one.
@@ -302,10 +321,16 @@ func (r *runlist) changed(lane *queue) {
 		r.ring = slices.DeleteFunc(r.ring, func(c *queue) bool { return c == q })
 		w.timeline.cancel(&q.noticeTimer)
 	}
+	if r.current == q && q.interrupted && r.phase == running {
+		r.left = hal.Preempted
+	}
 	switch {
 	case r.current == q && r.phase == running && !q.active():
 		r.leave()
 		if r.current == q {
+			if r.phase != switching {
+				r.endSpan()
+			}
 			r.endVisit(r.now())
 			r.current = nil // a disabled group is removed from the GPU
 		}
@@ -314,6 +339,7 @@ func (r *runlist) changed(lane *queue) {
 		r.scheduleEnds()
 	case r.current == q && (q.interrupted || q.dead) && r.phase == idle:
 		r.account()
+		r.endSpan()
 		r.endVisit(r.now())
 		r.current = nil
 	case r.waiting(q):

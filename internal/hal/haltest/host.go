@@ -181,9 +181,8 @@ type Facts struct {
 	DeviceTimes map[sched.QueueID]time.Duration
 	Visits      map[sched.QueueID]sched.Visits
 	SpansOf     map[sched.DeviceID][]hal.Span
-	Lost        map[sched.DeviceID]time.Duration // in context switches
-	Progresses  map[int]hal.Progress             // the last, by pid
-	Started     map[int]int                      // requests, by pid
+	Progresses  map[int]hal.Progress // the last, by pid
+	Started     map[int]int          // requests, by pid
 	Finished    map[int][]time.Duration
 	Hints       map[int][]Hint
 }
@@ -197,7 +196,7 @@ type Hint struct {
 // NewFacts returns empty Facts.
 func NewFacts() *Facts {
 	return &Facts{
-		DeviceTimes: make(map[sched.QueueID]time.Duration), Visits: make(map[sched.QueueID]sched.Visits), Lost: make(map[sched.DeviceID]time.Duration),
+		DeviceTimes: make(map[sched.QueueID]time.Duration), Visits: make(map[sched.QueueID]sched.Visits),
 		SpansOf: make(map[sched.DeviceID][]hal.Span), Progresses: make(map[int]hal.Progress),
 		Started: make(map[int]int), Finished: make(map[int][]time.Duration), Hints: make(map[int][]Hint),
 	}
@@ -218,11 +217,6 @@ func (f *Facts) MeasurementLost(q hal.QueueHandle) {
 func (f *Facts) Spans(d hal.Device, spans []hal.Span) {
 	id := d.Info().Device.ID
 	f.SpansOf[id] = append(f.SpansOf[id], spans...)
-}
-
-// Switching implements hal.Facts.
-func (f *Facts) Switching(d hal.Device, lost time.Duration, _ uint64) {
-	f.Lost[d.Info().Device.ID] = lost
 }
 
 // Progress implements hal.Facts.

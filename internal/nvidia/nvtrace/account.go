@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/stats"
 )
 
@@ -14,20 +15,21 @@ const MaxSwitch = time.Millisecond
 
 // Limits of an Account.
 const (
-	maxPending = 1 << 20 // switches between two calls of Usage; more are lost
-	maxPIDs    = 1 << 16 // processes; further ones count as PIDHidden
+	maxPending = 1 << 20 // switches between two calls of Advance; more are lost
 	maxAhead   = int64(time.Second)
 	maxRecent  = 1024 // switch times that are kept for P50 and P99
+
+	// maxWait is how long the first switch is waited for, which tells what was on the GPU
+	// before it. After that the time is unknown.
+	maxWait = int64(time.Second)
 )
 
-// Usage is the GPU time of one process since the start of the Account.
-type Usage struct {
-	PID       uint32
-	Resident  time.Duration // time that its contexts were on the GPU; never decreases
-	SwitchIns uint64        // how often one came on
-	Full      uint64        // of those, the visits for which Account.IsFull was true when they ended
-	Arrived   int64         // GPU time at which one last came on after none was for MinAbsence; zero: never
-	On        bool          // one is on now
+// Span is a hal.Span in GPU time.
+type Span struct {
+	Begin, End int64
+	PID        uint32 // may be PIDHidden or PIDKernel
+	Kind       hal.SpanKind
+	Left       hal.Departure
 }
 
 // Totals are sums over all processes since the start of the Account. Resident, Switching
@@ -51,25 +53,33 @@ type Totals struct {
 	Bad      uint64 // switches without a time, with an impossible one, or repeated
 }
 
-// Account turns switches into time on the GPU per process. Add takes the switches that were
-// read; Usage accounts for everything up to a time. Time that is accounted for does not
-// change: a switch that comes late counts as if it had happened at the last such time.
+// Account turns switches into spans, and into the usage of the processes that are tracked.
+// Add takes the switches that were read; Advance accounts for everything up to a time. Each
+// moment is accounted for once, in spend, and that does not change: a switch that comes late
+// counts as if it had happened at the last such time.
 //
 // Account accepts any switches in any order and has no clock of its own. A zero Account
-// starts at the first time that Usage or Totals is called with.
+// starts at the first time that Advance is called with. Once its buffers have grown it
+// allocates nothing.
 type Account struct {
 	IsFull     func(visit time.Duration) bool // counts visits by their length; may be nil
 	MinAbsence time.Duration                  // after which a process counts as arrived; zero: none does
+	// Left says how a visit of a process ended; nil: unknown.
+	Left func(pid uint32, begin, end int64) hal.Departure
+	// Spent is called with each span, in order. It may be nil. A span begins where the one
+	// before ended, unless the clock was set back. A visit or a time that is not over is
+	// reported in parts.
+	Spent func(Span)
 
 	begun   bool
 	pending []Switch
-	pids    map[uint32]*usage
-	now     int64 // everything up to this time is accounted for
+	tracked table
+	now     int64 // switches up to this time are applied
 
 	state  state
 	holder uint32 // in stateHeld: the pid on the GPU
-	cameOn int64  // in stateHeld: the time of its START; zero: unknown
-	since  int64  // time from here on is not attributed yet
+	cameOn int64  // in stateHeld: the time of its START
+	since  int64  // everything up to this time is spent
 	endAt  int64  // in stateReleased: the time of the END
 
 	haveSeq bool
@@ -78,14 +88,6 @@ type Account struct {
 
 	totals Totals
 	recent [maxRecent]time.Duration // the last switch times, a ring
-}
-
-type usage struct {
-	resident int64
-	ins      uint64
-	full     uint64
-	arrived  int64
-	leftAt   int64 // the time of its last END; zero: none
 }
 
 type state int
@@ -106,45 +108,17 @@ func NewAccount(start int64) *Account {
 // Add adds the switches that Read returned, in their order.
 func (a *Account) Add(switches []Switch) {
 	room := maxPending - len(a.pending)
-	if len(switches) > room {
-		// The sequence numbers of later switches show the gap.
-		switches = switches[:room]
+	cut := len(switches) > room
+	a.pending = append(a.pending, switches[:min(len(switches), room)]...)
+	if cut {
+		a.pending[len(a.pending)-1].Cut = true
 	}
-	a.pending = append(a.pending, switches...)
 }
 
-// Usage accounts for everything up to now, a GPU time, and returns the usage of each
-// process, sorted by pid. The process that came on last counts as on until now, for a
-// process that is alone makes no records. Switches later than now are kept.
-func (a *Account) Usage(now int64) []Usage {
-	a.advanceTo(now)
-	out := make([]Usage, 0, len(a.pids))
-	for pid, u := range a.pids {
-		on := a.state == stateHeld && a.accountedPID(a.holder) == pid
-		out = append(out, Usage{PID: pid, Resident: time.Duration(u.resident), SwitchIns: u.ins, Full: u.full, Arrived: u.arrived, On: on})
-	}
-	slices.SortFunc(out, func(x, y Usage) int { return cmp.Compare(x.PID, y.PID) })
-	return out
-}
-
-// Totals accounts for everything up to now, a GPU time, and returns the sums.
-func (a *Account) Totals(now int64) Totals {
-	a.advanceTo(now)
-	t := a.totals
-	t.Unknown = t.Window - t.Resident - t.Switching - t.Idle
-	recent := slices.Clone(a.recent[:min(t.Switches, maxRecent)])
-	slices.Sort(recent)
-	t.P50, t.P99 = stats.Quantile(recent, 0.50), stats.Quantile(recent, 0.99)
-	return t
-}
-
-// Switching returns the time lost in context switches so far, and their number, as in Totals.
-func (a *Account) Switching() (lost time.Duration, switches uint64) {
-	return a.totals.Switching, a.totals.Switches
-}
-
-// advanceTo applies the pending switches that are not later than now.
-func (a *Account) advanceTo(now int64) {
+// Advance accounts for everything up to now, a GPU time. The process that came on last
+// counts as on until now, for a process that is alone makes no records. Switches later than
+// now are kept.
+func (a *Account) Advance(now int64) {
 	if now < 0 || now > maxTime {
 		return
 	}
@@ -152,36 +126,98 @@ func (a *Account) advanceTo(now int64) {
 		a.begun, a.now, a.since = true, now, now
 	}
 	if now < a.now-maxAhead {
-		a.restart(now)
+		a.restart(now, stateLost)
 	}
-	now = max(now, a.now)
-	a.totals.Window += time.Duration(now - a.now)
-	a.now = now
+	a.extend(now)
 	done := 0
 	for _, s := range a.pending {
-		if s.At > now && s.At-now <= maxAhead {
+		if s.At > a.now && s.At-a.now <= maxAhead {
 			break
 		}
 		a.apply(s)
+		if s.Cut {
+			a.state = stateLost
+		}
 		done++
 	}
 	a.pending = slices.Delete(a.pending, 0, done)
-	a.attribute()
+	a.spendCertain()
 }
 
-// restart starts again at now, because the clock was set back.
-func (a *Account) restart(now int64) {
+// Reopen goes on with a trace that was opened at start, a GPU time, because the last one
+// could not be read any more. The time in between is unknown. Usage and Totals are kept.
+func (a *Account) Reopen(start int64) {
+	start = min(max(start, 0), maxTime)
+	a.pending = a.pending[:0]
+	a.state = stateLost
+	if start >= a.now {
+		a.extend(start)
+		a.spendCertain()
+	}
+	a.restart(start, stateUnknown)
+}
+
+// Known reports whether the present state of the GPU is known: there was a switch, and none
+// was lost since.
+func (a *Account) Known() bool { return a.state == stateHeld || a.state == stateReleased }
+
+// Totals returns the sums up to the last Advance.
+func (a *Account) Totals() Totals {
+	t := a.totals
+	t.Unknown += time.Duration(a.now - a.since)
+	recent := slices.Clone(a.recent[:min(t.Switches, maxRecent)])
+	slices.Sort(recent)
+	t.P50, t.P99 = stats.Quantile(recent, 0.50), stats.Quantile(recent, 0.99)
+	return t
+}
+
+// extend makes the window end at now, but not earlier than it does.
+func (a *Account) extend(now int64) {
+	now = max(now, a.now)
+	a.totals.Window += time.Duration(now - a.now)
+	a.now = now
+}
+
+// restart goes on at now, in a state, without regard to earlier switches: the clock was set
+// back, or the trace is another.
+func (a *Account) restart(now int64, s state) {
+	a.spend(hal.SpanUnknown, 0, a.now, hal.Stays)
 	a.now, a.since, a.at = now, now, now
-	a.state, a.haveSeq = stateLost, false
+	a.state, a.haveSeq = s, false
 }
 
-// attribute adds the time up to now to a process, or to idle time, as far as it is certain.
-func (a *Account) attribute() {
+// spend accounts for the time up to t. It is the only way to do so, so that the sums are
+// those of the spans.
+func (a *Account) spend(kind hal.SpanKind, pid uint32, t int64, left hal.Departure) {
+	length := time.Duration(t - a.since)
+	switch kind {
+	case hal.SpanHeld:
+		a.totals.Resident += length
+		if u := a.tracked.of(pid); u != nil {
+			u.Resident += length
+		}
+	case hal.SpanSwitch:
+		a.totals.Switching += length
+	case hal.SpanIdle:
+		a.totals.Idle += length
+	default:
+		a.totals.Unknown += length
+	}
+	if a.Spent != nil && (length > 0 || left != hal.Stays || kind == hal.SpanSwitch) {
+		a.Spent(Span{a.since, t, pid, kind, left})
+	}
+	a.since = t
+}
+
+// spendCertain accounts for the time up to now as far as it is certain.
+func (a *Account) spendCertain() {
 	switch {
 	case a.state == stateHeld:
-		a.addResident(a.holder, a.now)
+		a.spend(hal.SpanHeld, a.holder, a.now, hal.Stays)
 	case a.state == stateReleased && a.now-a.endAt > int64(MaxSwitch):
-		a.addIdle(a.now)
+		a.spend(hal.SpanIdle, 0, a.now, hal.Stays)
+	case a.state == stateLost, a.state == stateUnknown && a.now-a.since > maxWait:
+		a.spend(hal.SpanUnknown, 0, a.now, hal.Stays)
 	}
 }
 
@@ -192,14 +228,11 @@ func (a *Account) apply(s Switch) {
 		a.totals.Bad++ // repeated
 		return
 	}
-	gap := a.haveSeq && missing != 0
-	if gap {
+	if a.haveSeq && missing != 0 {
 		a.totals.Lost += uint64(missing)
+		a.state = stateLost // what happened since is unknown
 	}
 	a.haveSeq, a.seq = true, s.Seq
-	if gap {
-		a.state = stateLost // the time since then stays unknown
-	}
 	if s.At <= 0 || s.At > a.now {
 		a.totals.Bad++
 		if s.At != 0 {
@@ -218,80 +251,55 @@ func (a *Account) apply(s Switch) {
 
 // start accounts for a context that came on.
 func (a *Account) start(s Switch, t int64) {
-	switch a.state {
-	case stateUnknown: // a context that was on before would have gone off first
-		a.addIdle(t)
-	case stateHeld: // the END of the holder is missing: it was on until now
+	switch took := s.At - a.endAt; {
+	case a.state == stateLost:
+		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
+	case a.state == stateUnknown: // a context that was on before would have gone off first
+		a.spend(hal.SpanIdle, 0, t, hal.Stays)
+	case a.state == stateHeld: // the END of the holder is missing: it was on until now
 		a.totals.Unpaired++
-		a.addResident(a.holder, t)
-	case stateReleased:
-		took := s.At - a.endAt
-		if took > int64(MaxSwitch) {
-			a.addIdle(t)
-			break
-		}
-		if took >= 0 {
-			a.recent[a.totals.Switches%maxRecent] = time.Duration(took)
-			a.totals.Switches++
-		}
-		a.totals.Switching += time.Duration(t - a.since)
+		a.spend(hal.SpanHeld, a.holder, t, hal.LeftUnknown)
+	case took > int64(MaxSwitch):
+		a.spend(hal.SpanIdle, 0, t, hal.Stays)
+	case took >= 0:
+		a.recent[a.totals.Switches%maxRecent] = time.Duration(took)
+		a.totals.Switches++
+		a.spend(hal.SpanSwitch, s.PID, t, hal.Stays)
+	default: // it is earlier than the END before it
+		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
 	}
-	a.state, a.holder, a.since, a.cameOn = stateHeld, s.PID, t, s.At
-	u := a.usageOf(s.PID)
-	u.ins++
-	if a.MinAbsence > 0 && u.leftAt > 0 && s.At-u.leftAt >= int64(a.MinAbsence) {
-		u.arrived = s.At
+	a.state, a.holder, a.cameOn = stateHeld, s.PID, s.At
+	if u := a.tracked.of(s.PID); u != nil {
+		u.SwitchIns++
+		if a.MinAbsence > 0 && u.leftAt > 0 && s.At-u.leftAt >= int64(a.MinAbsence) {
+			u.Arrived = s.At
+		}
 	}
 }
 
 // end accounts for a context that went off.
 func (a *Account) end(s Switch, t int64) {
-	u := a.usageOf(s.PID)
-	u.leftAt = s.At
+	u := a.tracked.of(s.PID)
+	if u != nil {
+		u.leftAt = s.At
+	}
 	switch {
 	case a.state == stateHeld && a.holder == s.PID:
-		if a.IsFull != nil && a.IsFull(time.Duration(s.At-a.cameOn)) {
-			u.full++
+		if u != nil && a.IsFull != nil && a.IsFull(time.Duration(s.At-a.cameOn)) {
+			u.Full++
 		}
-		a.addResident(s.PID, t)
+		left := hal.LeftUnknown
+		if a.Left != nil {
+			left = cmp.Or(a.Left(s.PID, a.cameOn, s.At), left)
+		}
+		a.spend(hal.SpanHeld, s.PID, t, left)
 	case a.state == stateUnknown:
-		a.addResident(s.PID, t)
+		a.spend(hal.SpanHeld, s.PID, t, hal.LeftUnknown)
 	case a.state == stateHeld, a.state == stateReleased: // its START is missing
 		a.totals.Unpaired++
+		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
+	default:
+		a.spend(hal.SpanUnknown, 0, t, hal.Stays)
 	}
-	a.state, a.since, a.endAt = stateReleased, t, s.At
-}
-
-// addResident attributes the time up to t to a process.
-func (a *Account) addResident(pid uint32, t int64) {
-	a.usageOf(pid).resident += t - a.since
-	a.totals.Resident += time.Duration(t - a.since)
-	a.since = t
-}
-
-// addIdle counts the time up to t as idle.
-func (a *Account) addIdle(t int64) {
-	a.totals.Idle += time.Duration(t - a.since)
-	a.since = t
-}
-
-// accountedPID returns the pid under which a process is accounted for.
-func (a *Account) accountedPID(pid uint32) uint32 {
-	if a.pids[pid] == nil && len(a.pids) >= maxPIDs {
-		return PIDHidden
-	}
-	return pid
-}
-
-func (a *Account) usageOf(pid uint32) *usage {
-	pid = a.accountedPID(pid)
-	u := a.pids[pid]
-	if u == nil {
-		if a.pids == nil {
-			a.pids = map[uint32]*usage{}
-		}
-		u = &usage{}
-		a.pids[pid] = u
-	}
-	return u
+	a.state, a.endAt = stateReleased, s.At
 }

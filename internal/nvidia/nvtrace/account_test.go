@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/hal"
 )
 
 const us = int64(time.Microsecond)
@@ -19,31 +21,58 @@ func script(steps ...[2]int64) []Switch {
 	return out
 }
 
+// newTracking returns an Account that tracks processes 1 to 9.
+func newTracking(start int64) *Account {
+	a := NewAccount(start)
+	for pid := range uint32(9) {
+		a.Track(pid + 1)
+	}
+	return a
+}
+
+func totals(a *Account, now int64) Totals {
+	a.Advance(now)
+	return a.Totals()
+}
+
+// resident returns the time of each tracked process that had some.
 func resident(a *Account, now int64) map[uint32]time.Duration {
+	a.Advance(now)
 	out := map[uint32]time.Duration{}
-	for _, u := range a.Usage(now) {
-		out[u.PID] = u.Resident
+	for _, u := range a.tracked {
+		if u.Resident > 0 {
+			out[u.pid] = u.Resident
+		}
+	}
+	return out
+}
+
+// usages returns the usage of the tracked processes that came on or went off.
+func usages(a *Account, now int64) []Usage {
+	a.Advance(now)
+	var out []Usage
+	for _, u := range a.tracked {
+		if u.leftAt = 0; u != (Usage{pid: u.pid}) {
+			out = append(out, u)
+		}
 	}
 	return out
 }
 
 func TestAccountTwoProcesses(t *testing.T) {
-	a := NewAccount(1000 * us)
+	a := newTracking(1000 * us)
 	// 7 is on from the start, 8 comes on for 75 us, then 7 comes on and stays.
 	a.Add(script([2]int64{1500 * us, -7}, [2]int64{1580 * us, 8}, [2]int64{1655 * us, -8}, [2]int64{1737 * us, 7}))
 	want := []Usage{
-		{PID: 7, Resident: time.Duration(500*us + 263*us), SwitchIns: 1, On: true},
-		{PID: 8, Resident: time.Duration(75 * us), SwitchIns: 1},
+		{pid: 7, Resident: time.Duration(500*us + 263*us), SwitchIns: 1},
+		{pid: 8, Resident: time.Duration(75 * us), SwitchIns: 1},
 	}
-	if got := a.Usage(2000 * us); !slices.Equal(got, want) {
+	if got := usages(a, 2000*us); !slices.Equal(got, want) {
 		t.Errorf("usage: got %+v, want %+v", got, want)
 	}
-	tot := a.Totals(2000 * us)
+	tot := totals(a, 2000*us)
 	if tot.Switching != time.Duration(162*us) || tot.Switches != 2 || tot.Idle != 0 || tot.Unknown != 0 || tot.Window != time.Millisecond {
 		t.Errorf("totals: got %+v", tot)
-	}
-	if lost, switches := a.Switching(); lost != tot.Switching || switches != tot.Switches {
-		t.Errorf("switching: got %v in %d switches, want %v in %d", lost, switches, tot.Switching, tot.Switches)
 	}
 	// A process that is alone makes no records and stays on.
 	if got := resident(a, 10_000_000*us)[7]; got != time.Duration(763*us+9_998_000*us) {
@@ -52,19 +81,19 @@ func TestAccountTwoProcesses(t *testing.T) {
 }
 
 func TestAccountIdle(t *testing.T) {
-	a := NewAccount(0)
-	if tot := a.Totals(5000 * us); tot.Unknown != 5*time.Millisecond || tot.Idle != 0 {
+	a := newTracking(0)
+	if tot := totals(a, 5000*us); tot.Unknown != 5*time.Millisecond || tot.Idle != 0 {
 		t.Errorf("before the first record: got %+v", tot)
 	}
 	a.Add(script([2]int64{6000 * us, 1}, [2]int64{7000 * us, -1}))
-	if tot := a.Totals(7500 * us); tot.Idle != 6*time.Millisecond || tot.Unknown != 500*time.Microsecond {
+	if tot := totals(a, 7500*us); tot.Idle != 6*time.Millisecond || tot.Unknown != 500*time.Microsecond {
 		t.Errorf("during a switch: got %+v", tot)
 	}
-	if tot := a.Totals(9000 * us); tot.Idle != 8*time.Millisecond || tot.Unknown != 0 || tot.Switches != 0 {
+	if tot := totals(a, 9000*us); tot.Idle != 8*time.Millisecond || tot.Unknown != 0 || tot.Switches != 0 {
 		t.Errorf("while idle: got %+v", tot)
 	}
 	a.Add([]Switch{{PID: 2, On: true, At: 10_000 * us, Seq: 2}})
-	if tot := a.Totals(10_000 * us); tot.Idle != 9*time.Millisecond || tot.Switches != 0 || tot.Window != 10*time.Millisecond {
+	if tot := totals(a, 10_000*us); tot.Idle != 9*time.Millisecond || tot.Switches != 0 || tot.Window != 10*time.Millisecond {
 		t.Errorf("after idle time: got %+v", tot)
 	}
 }
@@ -141,9 +170,9 @@ func TestAccountBadTraces(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := NewAccount(0)
+			a := newTracking(0)
 			a.Add(c.switches)
-			got, tot := resident(a, 1000), a.Totals(1000)
+			got, tot := resident(a, 1000), totals(a, 1000)
 			if got[1] != c.one || got[2] != c.two || tot.Unknown != c.unknown || !c.totals(tot) {
 				t.Errorf("got %v, %+v; want %v and %v, unknown %v", got, tot, c.one, c.two, c.unknown)
 			}
@@ -154,11 +183,11 @@ func TestAccountBadTraces(t *testing.T) {
 // TestAccountLateSwitches checks that a switch which arrives after its time was accounted
 // for never reduces the time of a process.
 func TestAccountLateSwitches(t *testing.T) {
-	a := NewAccount(0)
+	a := newTracking(0)
 	a.Add(script([2]int64{1, 1}))
-	a.Usage(1000)
+	a.Advance(1000)
 	a.Add([]Switch{{PID: 1, At: 600, Seq: 1}, {PID: 2, On: true, At: 700, Seq: 2}})
-	if got, tot := resident(a, 1500), a.Totals(1500); got[1] != 999 || got[2] != 500 || tot.P50 != 100 || tot.Unknown != 0 {
+	if got, tot := resident(a, 1500), totals(a, 1500); got[1] != 999 || got[2] != 500 || tot.P50 != 100 || tot.Unknown != 0 {
 		t.Errorf("got %v, %+v", got, tot)
 	}
 }
@@ -166,37 +195,156 @@ func TestAccountLateSwitches(t *testing.T) {
 // TestAccountClockSetBack checks that a clock which is set back starts a new window and keeps
 // the time of the processes.
 func TestAccountClockSetBack(t *testing.T) {
-	a := NewAccount(int64(time.Hour))
+	a := newTracking(int64(time.Hour))
 	a.Add([]Switch{{PID: 1, On: true, At: int64(time.Hour) + 10, Seq: 4}})
-	a.Usage(int64(time.Hour) + 110)
+	a.Advance(int64(time.Hour) + 110)
 	a.Add([]Switch{{PID: 1, On: true, At: 50, Seq: 0}})
 	if got := resident(a, 40)[1]; got != 100 {
 		t.Errorf("resident: got %v, want 100ns", got)
 	}
-	if got, tot := resident(a, 150)[1], a.Totals(150); got != 200 || tot.Window != 220 || tot.Lost != 0 {
+	if got, tot := resident(a, 150)[1], totals(a, 150); got != 200 || tot.Window != 220 || tot.Lost != 0 {
 		t.Errorf("got %v, %+v", got, tot)
 	}
 	for _, now := range []int64{-1, math.MinInt64, math.MaxInt64} {
-		if tot := a.Totals(now); tot.Window != 220 {
+		if tot := totals(a, now); tot.Window != 220 {
 			t.Errorf("at %d: got %+v", now, tot)
 		}
 	}
 }
 
-func TestAccountLimits(t *testing.T) {
+// TestAccountForgets checks that a pid which is used again begins without usage, and that a
+// process for which there is no room is not reported at all.
+func TestAccountForgets(t *testing.T) {
 	a := NewAccount(0)
-	for i := range 2 * maxPIDs {
-		a.Add([]Switch{{PID: uint32(i + 1), On: true, At: int64(i + 1), Seq: uint16(i)}})
+	for pid := range uint32(maxTracked) {
+		if !a.Track(pid + 1) {
+			t.Fatalf("process %d is not tracked", pid+1)
+		}
 	}
-	now := int64(3 * maxPIDs)
-	got := a.Usage(now)
-	if len(got) != maxPIDs+1 || got[0].PID != PIDHidden || !got[0].On || got[0].Resident != 2*maxPIDs-1 {
-		t.Errorf("got %d processes, the first %+v", len(got), got[0])
+	const late = maxTracked + 1
+	a.Add(script([2]int64{1, 7}, [2]int64{101, -7}, [2]int64{103, late}, [2]int64{203, -late}))
+	a.Advance(300)
+	if _, ok := a.Usage(late); a.Track(late) || ok {
+		t.Error("process without room: it has a usage")
 	}
-	a.Add(make([]Switch, maxPending+5))
+	if !a.Track(7) || resident(a, 300)[7] != 100 {
+		t.Error("process that is tracked already: it lost its usage, or found no room")
+	}
+	if tot := a.Totals(); tot.Resident != 200 {
+		t.Errorf("totals: got %+v, want a resident time of both", tot)
+	}
+	a.Forget(7)
+	a.Forget(7)
+	if _, ok := a.Usage(7); ok {
+		t.Error("forgotten process: it has a usage")
+	}
+	a.Track(late)
+	if u, ok := a.Usage(late); !ok || u != (Usage{pid: late}) {
+		t.Errorf("after another was forgotten: got %+v, %v; want an empty usage", u, ok)
+	}
+}
+
+// TestAccountLimits checks that switches beyond the limit are lost, which makes the time
+// after them unknown.
+func TestAccountLimits(t *testing.T) {
+	a := newTracking(0)
+	a.Add(slices.Repeat([]Switch{{Seq: 65535}}, maxPending-1)) // without a time
+	a.Add([]Switch{{PID: 1, On: true, At: 10}, {PID: 1, At: 20, Seq: 1}})
+	if len(a.pending) != maxPending || !a.pending[maxPending-1].Cut {
+		t.Errorf("pending: got %d, cut %v; want %d, cut", len(a.pending), a.pending[len(a.pending)-1].Cut, maxPending)
+	}
+	if tot := totals(a, 100); tot.Unknown != 90 || a.Known() {
+		t.Errorf("got %+v, known %v; want 90 ns unknown", tot, a.Known())
+	}
 	a.Add(make([]Switch, 5))
-	if len(a.pending) != maxPending {
-		t.Errorf("pending: got %d, want %d", len(a.pending), maxPending)
+	if len(a.pending) != 5 {
+		t.Errorf("pending: got %d, want 5", len(a.pending))
+	}
+}
+
+// TestAccountDoesNotAllocate checks that a steady stream of switches costs no memory.
+func TestAccountDoesNotAllocate(t *testing.T) {
+	a := newTracking(0)
+	a.Spent = func(Span) {}
+	a.Left = func(uint32, int64, int64) hal.Departure { return hal.Preempted }
+	switches := make([]Switch, 64)
+	now, seq := int64(0), uint16(0)
+	round := func() {
+		for i := range switches {
+			now += 100 * us
+			switches[i] = Switch{PID: uint32(i/2%12 + 1), On: i%2 == 0, At: now, Seq: seq} // three are not tracked
+			seq++
+		}
+		a.Add(switches)
+		a.Advance(now - 50*us)
+		for pid := range uint32(12) {
+			a.Usage(pid + 1)
+		}
+	}
+	round()
+	if n := testing.AllocsPerRun(100, round); n != 0 {
+		t.Errorf("got %v allocations, want none", n)
+	}
+}
+
+// TestAccountReopen checks that the time between two traces is unknown, and that the usage
+// goes on with the second.
+func TestAccountReopen(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		start  int64
+		window time.Duration
+	}{
+		{"later", 5000, 6000},
+		{"the clock was reset", 20, 1000 + 1000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newTracking(0)
+			var spans []Span
+			a.Spent = func(s Span) { spans = append(spans, s) }
+			a.Add(script([2]int64{100, 1}))
+			a.Advance(1000)
+			a.Add(script([2]int64{1100, -1})) // read, and not accounted for
+			a.Reopen(c.start)
+			if a.Known() {
+				t.Error("the state is known without a switch")
+			}
+			a.Add([]Switch{{PID: 2, At: c.start + 600, Seq: 900}, {PID: 1, On: true, At: c.start + 700, Seq: 901}})
+			tot := totals(a, c.start+1000)
+			if got := resident(a, c.start+1000); got[1] != 900+300 || got[2] != 600 {
+				t.Errorf("got %v, want 1200 ns of 1 and 600 ns of 2", got)
+			}
+			if tot.Window != c.window || tot.Unknown != c.window-2000 || tot.Lost != 0 || tot.Switches != 1 || !a.Known() {
+				t.Errorf("got %+v", tot)
+			}
+			var sum time.Duration
+			for _, s := range spans {
+				sum += time.Duration(s.End - s.Begin)
+			}
+			if sum != c.window {
+				t.Errorf("spans: got %v together, want %v: %+v", sum, c.window, spans)
+			}
+		})
+	}
+}
+
+// TestUnknownIsNotWaitedForLong checks that a GPU without switches is reported as unknown
+// within a second or so, and that the process on it is then credited from there on.
+func TestUnknownIsNotWaitedForLong(t *testing.T) {
+	a := newTracking(0)
+	var last Span
+	a.Spent = func(s Span) { last = s }
+	a.Advance(maxWait)
+	if last != (Span{}) {
+		t.Errorf("too early: got %+v", last)
+	}
+	a.Advance(maxWait + 1)
+	if want := (Span{End: maxWait + 1}); last != want {
+		t.Errorf("got %+v, want %+v", last, want)
+	}
+	a.Add(script([2]int64{maxWait + 50, -4}))
+	if got := resident(a, maxWait+60)[4]; got != 49 {
+		t.Errorf("got %v, want 49ns", got)
 	}
 }
 
@@ -204,16 +352,18 @@ func TestZeroAccount(t *testing.T) {
 	const day = int64(24 * time.Hour)
 	var a Account
 	a.Add(script([2]int64{day - 30, -1}, [2]int64{day - 20, 2}, [2]int64{day + 10, -2}, [2]int64{day + 15, 1}))
-	if got, tot := resident(&a, day), a.Totals(day); got[1] != 0 || got[2] != 0 || tot.Window != 0 || tot.P50 != 10 {
+	a.Track(1)
+	a.Track(2)
+	if got, tot := resident(&a, day), totals(&a, day); got[1] != 0 || got[2] != 0 || tot.Window != 0 || tot.P50 != 10 {
 		t.Errorf("at its start: got %v, %+v", got, tot)
 	}
-	if got, tot := resident(&a, day+20), a.Totals(day+20); got[1] != 5 || got[2] != 10 || tot.Window != 20 || tot.Switching != 5 {
+	if got, tot := resident(&a, day+20), totals(&a, day+20); got[1] != 5 || got[2] != 10 || tot.Window != 20 || tot.Switching != 5 {
 		t.Errorf("later: got %v, %+v", got, tot)
 	}
 }
 
 func TestAccountSwitchTimes(t *testing.T) {
-	a := NewAccount(0)
+	a := newTracking(0)
 	var now int64
 	seq := uint16(0)
 	add := func(took int64) { // a switch that takes so long
@@ -221,7 +371,7 @@ func TestAccountSwitchTimes(t *testing.T) {
 		seq += 2
 		now += 1 + took
 	}
-	if tot := a.Totals(now); tot.Switches != 0 || tot.P50 != 0 || tot.P99 != 0 {
+	if tot := totals(a, now); tot.Switches != 0 || tot.P50 != 0 || tot.P99 != 0 {
 		t.Errorf("without switches: got %+v", tot)
 	}
 	for range 5 * maxRecent {
@@ -230,14 +380,14 @@ func TestAccountSwitchTimes(t *testing.T) {
 	for i := range int64(maxRecent) {
 		add(i + 1)
 	}
-	if tot := a.Totals(now); tot.Switches != 6*maxRecent || tot.P50 != maxRecent/2 || tot.P99 != 1014 {
+	if tot := totals(a, now); tot.Switches != 6*maxRecent || tot.P50 != maxRecent/2 || tot.P99 != 1014 {
 		t.Errorf("got %d switches, P50 %v, P99 %v; want %d, 512ns, 1.014us", tot.Switches, tot.P50, tot.P99, 6*maxRecent)
 	}
 }
 
 // TestAccountVisits checks which visits are full, and which follow an absence.
 func TestAccountVisits(t *testing.T) {
-	a := NewAccount(0)
+	a := newTracking(0)
 	a.MinAbsence = 5 * time.Millisecond
 	a.IsFull = func(visit time.Duration) bool { return visit == 2*time.Millisecond }
 	a.Add(script(
@@ -248,10 +398,10 @@ func TestAccountVisits(t *testing.T) {
 		[2]int64{9100 * us, 1},
 	))
 	want := []Usage{
-		{PID: 1, Resident: time.Duration(4900 * us), SwitchIns: 3, Full: 2, On: true},
-		{PID: 2, Resident: time.Duration(900 * us), SwitchIns: 2, Arrived: 8600 * us},
+		{pid: 1, Resident: time.Duration(4900 * us), SwitchIns: 3, Full: 2},
+		{pid: 2, Resident: time.Duration(900 * us), SwitchIns: 2, Arrived: 8600 * us},
 	}
-	if got := a.Usage(10_000 * us); !slices.Equal(got, want) {
+	if got := usages(a, 10_000*us); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/sched"
 )
 
-// TestOnGPU traces a real GPU and prints the time of each process. It runs only on request,
+// TestOnGPU traces a real GPU, prints the time of each process and checks that all time is
+// accounted for. It runs only on request,
 // while two processes keep the GPU busy (one alone makes no switches):
 //
 //	CGO_ENABLED=0 go test -c -o nvtrace.test ./internal/nvidia/nvtrace
@@ -35,6 +38,14 @@ func TestOnGPU(t *testing.T) {
 	t.Logf("all users %v, room for %d records; GPU clock minus wall clock %v", tr.AllUsers(), tr.buffer.count,
 		time.Duration(tr.Started()-time.Now().UnixNano()))
 	a := NewAccount(tr.Started())
+	var ledger hal.Ledger
+	held := map[uint32]time.Duration{}
+	a.Spent = func(s Span) {
+		ledger.Add(hal.Span{Begin: sched.Time(s.Begin), End: sched.Time(s.End), Kind: s.Kind, Left: s.Left})
+		if s.Kind == hal.SpanHeld {
+			held[s.PID] += time.Duration(s.End - s.Begin)
+		}
+	}
 	end := time.Now().Add(time.Duration(number(t, "NVTRACE_SECONDS", 2) * float64(time.Second)))
 	every := time.Duration(number(t, "NVTRACE_EVERY_MS", 100) * float64(time.Millisecond))
 	read, back, slowest := 0, 0, time.Duration(0)
@@ -60,16 +71,22 @@ func TestOnGPU(t *testing.T) {
 			read, last = read+1, s.At
 		}
 		a.Add(switches)
-		a.Usage(now)
+		a.Advance(now)
 	}
-	tot := a.Totals(now)
+	tot := a.Totals()
 	part := func(d time.Duration) string {
 		return fmt.Sprintf("%6.2f %%", 100*float64(d)/float64(max(tot.Window, 1)))
 	}
 	t.Logf("%d switches in %v, %d dropped, %d back in time; slowest read %v; flush allowed %v", read, tot.Window, tr.Dropped(), back, slowest, !tr.noFlush)
-	for _, u := range a.Usage(now) {
-		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", u.PID))
-		t.Logf("pid %-10d %-16s resident %s  %v  switch-ins %d  on %v", u.PID, strings.TrimSpace(string(name)), part(u.Resident), u.Resident, u.SwitchIns, u.On)
+	var sum time.Duration
+	for pid, d := range held {
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		t.Logf("pid %-10d %-16s held %s  %v", pid, strings.TrimSpace(string(name)), part(d), d)
+		sum += d
+	}
+	rest := time.Duration(a.now - a.since) // of a switch under way
+	if wall := time.Duration(now - tr.Started()); sum != ledger.Held || ledger.Wall()+rest != wall {
+		t.Errorf("ledger: %v held by processes, %+v, %v open; want %v together", sum, ledger, rest, wall)
 	}
 	t.Logf("switching %s  idle %s  unknown %s", part(tot.Switching), part(tot.Idle), part(tot.Unknown))
 	t.Logf("END to START: %d, P50 %v  P99 %v", tot.Switches, tot.P50, tot.P99)

@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/sched"
 )
 
 // stretch is a part of a schedule with one process on the GPU, or none.
@@ -76,6 +79,65 @@ func count(all []stretch, now int64) (by map[uint32]time.Duration, tot Totals, u
 	return by, tot, unknown
 }
 
+// tape collects the spans of an Account.
+type tape struct {
+	t     *testing.T
+	spans []Span
+	by    map[uint32]time.Duration // held, by process
+}
+
+// newTape returns a tape of a. It checks that each span begins where the last one ended.
+func newTape(t *testing.T, a *Account, start int64) *tape {
+	p := &tape{t: t, by: map[uint32]time.Duration{}}
+	end := start
+	a.Spent = func(s Span) {
+		if s.Begin != end || s.End < s.Begin {
+			t.Errorf("span %+v after %d", s, end)
+		}
+		end = s.End
+		p.spans = append(p.spans, s)
+		if s.Kind == hal.SpanHeld {
+			p.by[s.PID] += time.Duration(s.End - s.Begin)
+		}
+	}
+	return p
+}
+
+// within returns the sum of the parts of the spans that are between two times.
+func (p *tape) within(from, to int64) (l hal.Ledger) {
+	for _, s := range p.spans {
+		if begin, end := max(s.Begin, from), min(s.End, to); begin < end || s.Begin == s.End && begin == end {
+			l.Add(hal.Span{Begin: sched.Time(begin), End: sched.Time(end), Kind: s.Kind, Left: s.Left})
+		}
+	}
+	return l
+}
+
+// check compares the spans with the sums of the Account, over all of its time up to now and
+// over a random part. What is not spent yet counts as unknown.
+func (p *tape) check(r *rand.Rand, a *Account, start, now int64) {
+	got, want := p.within(start, a.since), a.Totals()
+	got.Unknown += time.Duration(now - a.since)
+	if got.Wall() != time.Duration(now-start) || got.Wall() != want.Window {
+		p.t.Errorf("spans of %v: got %+v, which is %v; window %v", time.Duration(now-start), got, got.Wall(), want.Window)
+	}
+	if got.Held != want.Resident || got.Switching != want.Switching || got.Idle != want.Idle || got.Unknown != want.Unknown || got.Switches != want.Switches {
+		p.t.Errorf("spans: got %+v, want %+v", got, want)
+	}
+	if spent := a.since - start; spent > 0 {
+		from := start + r.Int64N(spent)
+		to := from + r.Int64N(a.since-from+1)
+		if part := p.within(from, to); part.Wall() != time.Duration(to-from) {
+			p.t.Errorf("from %d to %d: got %+v, which is %v, want %v", from, to, part, part.Wall(), to-from)
+		}
+	}
+	for _, u := range a.tracked {
+		if u.Resident != p.by[u.pid] {
+			p.t.Errorf("process %d: got %v, its spans are %v", u.pid, u.Resident, p.by[u.pid])
+		}
+	}
+}
+
 func seeds(t *testing.T, n int, run func(*testing.T, *rand.Rand)) {
 	for seed := range uint64(n) {
 		if run(t, rand.New(rand.NewPCG(seed, 7))); t.Failed() {
@@ -91,7 +153,8 @@ func TestCompleteTraceIsExact(t *testing.T) {
 		start := r.Int64N(1 << 60)
 		all, record := schedule(r, start, 1+r.IntN(40))
 		end := all[len(all)-1].to + r.Int64N(int64(3*time.Millisecond))
-		a := NewAccount(start)
+		a := newTracking(start)
+		p := newTape(t, a, start)
 		for now := start; now < end; {
 			now = min(now+1+r.Int64N(int64(20*time.Millisecond)), end)
 			given := 0 // everything up to now and perhaps more, as from a Read after a Clock
@@ -101,7 +164,8 @@ func TestCompleteTraceIsExact(t *testing.T) {
 			a.Add(record[:given])
 			record = record[given:]
 			by, want, unknown := count(all, now)
-			got := a.Totals(now)
+			got := totals(a, now)
+			p.check(r, a, start, now)
 			if got.Window != time.Duration(now-start) || got.Resident+got.Switching+got.Idle+unknown != got.Window || got.Unknown != unknown {
 				t.Errorf("%v after %v: %+v, want unknown %v", now, start, got, unknown)
 			}
@@ -134,9 +198,17 @@ func TestLostRecordsNeverAddTime(t *testing.T) {
 		}
 		now := all[len(all)-1].to
 		by, want, _ := count(all, now)
-		a := NewAccount(start)
+		a := newTracking(start)
+		p := newTape(t, a, start)
 		a.Add(kept)
-		got := a.Totals(now)
+		got := totals(a, now)
+		p.check(r, a, start, now)
+		for i := 1; i < len(kept); i++ {
+			from, to := kept[i-1], kept[i]
+			if part := p.within(from.At, to.At); to.Seq != from.Seq+1 && part.Unknown != part.Wall() {
+				t.Errorf("records between %+v and %+v were lost: got %+v, want unknown time only", from, to, part)
+			}
+		}
 		if got.Lost != uint64(len(record)-len(kept)) || got.Resident > want.Resident || got.Switching > want.Switching || got.Idle > want.Idle {
 			t.Errorf("got %+v, want at most %+v with %d lost", got, want, len(record)-len(kept))
 		}
@@ -178,7 +250,9 @@ func TestHostileTraces(t *testing.T) {
 				bad[i], bad[len(bad)-1] = bad[len(bad)-1], bad[i]
 			}
 		}
-		a := NewAccount(start)
+		a := newTracking(start)
+		a.Left = func(uint32, int64, int64) hal.Departure { return hal.Departure(r.IntN(4)) }
+		p := newTape(t, a, start)
 		var before Totals
 		had := map[uint32]Usage{}
 		for now := start; now < all[len(all)-1].to; {
@@ -186,22 +260,59 @@ func TestHostileTraces(t *testing.T) {
 			n := r.IntN(len(bad) + 1)
 			a.Add(bad[:n])
 			bad = bad[n:]
-			got := a.Totals(now)
+			got := totals(a, now)
+			p.check(r, a, start, now)
 			if got.Window != time.Duration(now-start) || got.Unknown < 0 || got.Resident < before.Resident ||
 				got.Switching < before.Switching || got.Idle < before.Idle || got.Switches < before.Switches {
 				t.Errorf("%+v after %+v", got, before)
 			}
 			before = got
-			var sum time.Duration
-			for _, u := range a.Usage(now) {
-				if old := had[u.PID]; u.Resident < old.Resident || u.SwitchIns < old.SwitchIns {
+			for _, u := range a.tracked {
+				if old := had[u.pid]; u.Resident < old.Resident || u.SwitchIns < old.SwitchIns || u.Full > u.SwitchIns {
 					t.Errorf("%+v after %+v", u, old)
 				}
-				had[u.PID] = u
-				sum += u.Resident
+				had[u.pid] = u
 			}
-			if sum != got.Resident {
-				t.Errorf("sum of the processes: got %v, want %v", sum, got.Resident)
+		}
+	})
+}
+
+// TestCutTraces checks that nothing is known from a switch after which others were lost to
+// the next one, however often the account is brought up to date in between.
+func TestCutTraces(t *testing.T) {
+	seeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+		start := r.Int64N(1 << 60)
+		all, record := schedule(r, start, 2+r.IntN(40))
+		a := newTracking(start)
+		p := newTape(t, a, start)
+		now := start
+		type loss struct{ from, to int64 }
+		var losses []loss
+		for len(record) > 0 {
+			n := min(1+r.IntN(6), len(record))
+			kept := record[:n]
+			record = record[n:]
+			now = kept[n-1].At
+			lost := min(r.IntN(4), max(len(record)-1, 0))
+			if lost > 0 {
+				kept[n-1].Cut = true
+				losses = append(losses, loss{now, record[lost].At})
+			}
+			a.Add(kept)
+			for len(record) > 0 && now < record[lost].At-1 && r.IntN(3) > 0 {
+				now += 1 + r.Int64N(record[lost].At-1-now)
+				a.Advance(now)
+			}
+			a.Advance(now)
+			p.check(r, a, start, now)
+			record = record[lost:]
+		}
+		now = all[len(all)-1].to
+		a.Advance(now)
+		p.check(r, a, start, now)
+		for _, l := range losses {
+			if part := p.within(l.from, l.to); part.Unknown != part.Wall() || part.Wall() != time.Duration(l.to-l.from) {
+				t.Errorf("from %d to %d: got %+v, want unknown time only", l.from, l.to, part)
 			}
 		}
 	})

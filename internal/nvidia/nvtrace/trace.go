@@ -27,6 +27,7 @@ type Switch struct {
 	At      int64  // GPU time in ns; 0 when the driver hides it
 	Seq     uint16 // sequence number; a gap means lost switches
 	Context uint32 // number of a channel; may differ between on and off
+	Cut     bool   // switches after this one were lost
 }
 
 // Config says which GPU to trace.
@@ -50,6 +51,8 @@ type Trace struct {
 	skipped uint16 // records that were no switches; subtracted from Seq
 	gaps    uint64
 	full    uint64
+
+	out []Switch // reused
 }
 
 // Open starts tracing a GPU.
@@ -98,8 +101,9 @@ func (t *Trace) AllUsers() bool {
 	return t.buffer.allUsers
 }
 
-// Read returns the switches since the last Read in order. It takes the locks of all GPUs
-// for a moment. Switches that are returned with an error are valid.
+// Read returns the switches since the last Read in order, valid until the next Read. It
+// takes the locks of all GPUs for a moment. Switches that are returned with an error are
+// valid.
 func (t *Trace) Read() ([]Switch, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,13 +111,17 @@ func (t *Trace) Read() ([]Switch, error) {
 		return nil, fmt.Errorf("read context-switch trace: %w", os.ErrClosed)
 	}
 	flushed := t.flush()
-	var out []Switch
+	out := t.out[:0]
 	dropped, err := t.buffer.drain(func(record []byte) {
 		if s, ok := t.decode(record); ok {
 			out = append(out, s)
 		}
 	})
 	t.full += dropped
+	if n := len(out); dropped > 0 && n > 0 {
+		out[n-1].Cut = true // a full buffer keeps the oldest records
+	}
+	t.out = out
 	if err = errors.Join(flushed, err); err != nil {
 		return out, fmt.Errorf("read context-switch trace: %w", err)
 	}

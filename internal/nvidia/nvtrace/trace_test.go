@@ -252,11 +252,15 @@ func TestRingWrapsAndDrops(t *testing.T) {
 	for range count + 9 { // the ring holds count-1
 		rm.switches(6, 1, rm.now)
 	}
-	if got, err := tr.Read(); len(got) != count-1 || err != nil || tr.Dropped() != 10 {
+	got, err := tr.Read()
+	if len(got) != count-1 || err != nil || tr.Dropped() != 10 {
 		t.Errorf("got %d switches, %v, %d dropped; want %d and 10", len(got), err, tr.Dropped(), count-1)
 	}
+	if i := slices.IndexFunc(got, func(s Switch) bool { return s.Cut }); i != count-2 {
+		t.Errorf("cut: got switch %d, want the last", i)
+	}
 	rm.switches(6, 1, rm.now)
-	if got, err := tr.Read(); len(got) != 1 || err != nil || tr.Dropped() != 10 {
+	if got, err := tr.Read(); len(got) != 1 || got[0].Cut || err != nil || tr.Dropped() != 10 {
 		t.Errorf("then got %d switches, %v, %d dropped; want 1 and 10", len(got), err, tr.Dropped())
 	}
 	if err := tr.Close(); err != nil {

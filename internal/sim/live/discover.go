@@ -111,6 +111,7 @@ func (b *Backend) offer(id sched.QueueID) {
 		return
 	}
 	q := &queue{node: found, process: b.processOf(found)}
+	found.SetPID(q.process.info.PID)
 	q.process.queues = append(q.process.queues, q)
 	b.queues[id] = q
 	b.mu.Unlock()

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"time"
+
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/sched"
@@ -21,10 +23,8 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 		b.reportProgress(p, f)
 	}
 	b.facts = b.node.DeviceTimes(b.facts)
-	for i, d := range b.devices {
-		if lost, switches := b.node.Switching(i); d.tracing {
-			f.Switching(d, b.clock.real(lost), switches)
-		}
+	for i := range b.devices {
+		b.reportSpans(i, now, f)
 	}
 	for _, ev := range b.facts {
 		if q := b.queues[ev.Queue]; q != nil && q.handle != nil {
@@ -35,6 +35,29 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 		}
 	}
 	b.facts = b.facts[:0]
+}
+
+// reportSpans reports what a device did, in the time of the scheduler. Each span begins where
+// the last one ended, although the clock of the Node is delayed when the machine is too slow.
+func (b *Backend) reportSpans(i int, now sched.Time, f hal.Facts) {
+	if b.spans = b.node.Spans(i, b.spans[:0]); len(b.spans) == 0 {
+		return
+	}
+	// The present time is later than now by as long as other backends took. The smallest
+	// difference seen tells when the scheduler's clock was zero.
+	if o := time.Now().Add(-time.Duration(now)); b.origin.IsZero() || o.Before(b.origin) {
+		b.origin = o
+	}
+	began := sched.Time(b.clock.began.Sub(b.origin))
+	for j := range b.spans {
+		s := &b.spans[j]
+		if s.Begin == 0 {
+			b.reported[i] = max(began, 0)
+		}
+		s.Begin, s.End = b.reported[i], max(began.Add(b.clock.real(time.Duration(s.End))), b.reported[i])
+		b.reported[i] = s.End
+	}
+	f.Spans(b.devices[i], b.spans)
 }
 
 // applySettings applies the bound that is in force for the process of q.

@@ -44,6 +44,11 @@ type Backend struct {
 	events []sched.Event            // reused
 	found  []sched.Event            // QueueOpened and QueueClosed, for the discovery goroutine
 	facts  []sched.Event            // requests, hints and device times, for Poll
+	spans  []hal.Span               // reused
+	// reported is until when the spans of each device are reported, and origin when the
+	// scheduler's clock was zero.
+	reported []sched.Time
+	origin   time.Time
 	// processes holds those that have a queue, by the Node's number.
 	processes map[sched.ProcessID]*process
 	started   int // processes so far
@@ -66,6 +71,7 @@ func New(s *scenario.Scenario, speed float64) (*Backend, error) {
 		b.devices = append(b.devices, device{info, s.Config.Devices[i].Model.TraceInterval > 0})
 		models = append(models, fmt.Sprintf("%s is a simulated %s", info.Device.ID, info.Model))
 	}
+	b.reported = make([]sched.Time, len(b.devices))
 	b.about = fmt.Sprintf("scenario %s at speed %v: %s", s.Name, speed, strings.Join(models, ", "))
 	return b, nil
 }

@@ -218,6 +218,47 @@ func TestCallsTakeTimeAndStopWork(t *testing.T) {
 	}
 }
 
+// TestSpans checks that the spans of a device follow each other up to the present time, name
+// the processes, and agree with the device time that is reported.
+func TestSpans(t *testing.T) {
+	b, h := start(t, pair, 1)
+	all := queuesOf(t, h, 2)
+	serve, train := all["sim: serve"], all["sim: train"]
+	f := haltest.NewFacts()
+	began := time.Now()
+	now := func() sched.Time { return sched.Time(time.Hour + time.Since(began)) } // the daemon is older than the devices
+	var spans []hal.Span
+	held := map[int]time.Duration{}
+	left := map[int]map[hal.Departure]int{}
+	eventually(t, "each process is often on the device", func() bool {
+		b.Poll(now(), f)
+		spans = f.SpansOf["gpu0"]
+		clear(held)
+		for _, p := range []*haltest.Queue{serve, train} {
+			left[p.Process().Info().PID] = map[hal.Departure]int{}
+		}
+		for i, s := range spans {
+			if s.End < s.Begin || i > 0 && s.Begin != spans[i-1].End {
+				t.Fatalf("span %+v after %+v", s, spans[max(i, 1)-1])
+			}
+			if s.Kind == hal.SpanHeld && s.PID != 0 { // without a pid, it was not offered yet
+				held[s.PID] += s.Length()
+				left[s.PID][s.Left]++
+			}
+		}
+		return left[serve.Process().Info().PID][hal.LeftItself] > 10 && left[train.Process().Info().PID][hal.Preempted] > 10
+	})
+	if age := now().Sub(spans[len(spans)-1].End); age < 0 || age > 5*time.Second || spans[0].Begin < sched.Time(59*time.Minute) {
+		t.Errorf("spans from %v to %v ago; want them from an hour on, to the present", time.Duration(spans[0].Begin), age)
+	}
+	for _, q := range []*haltest.Queue{serve, train} {
+		got, want := held[q.Process().Info().PID], f.DeviceTimes[q.ID()]
+		if diff := (got - want).Abs(); diff > want/5+20*ms {
+			t.Errorf("%s: spans of %v, measured %v", q.Process().Info().Command, got, want)
+		}
+	}
+}
+
 // TestSpeedScalesTime checks that at speed 20 everything takes a twentieth of its time.
 func TestSpeedScalesTime(t *testing.T) {
 	b, h := start(t, pair, 20)
@@ -235,8 +276,12 @@ func TestSpeedScalesTime(t *testing.T) {
 	first := len(f.Finished[pid])
 	time.Sleep(500 * ms) // 10 s of the scenario
 	b.Poll(0, f)
-	if f.Lost["gpu0"] <= 0 || f.Lost["gpu0"] > time.Second {
-		t.Errorf("%v lost in context switches, want some of a second", f.Lost["gpu0"])
+	var ledger hal.Ledger
+	for _, s := range f.SpansOf["gpu0"] {
+		ledger.Add(s)
+	}
+	if ledger.Switching <= 0 || ledger.Wall() < 400*ms || ledger.Wall() > 10*time.Second {
+		t.Errorf("spans: got %+v, want switches within about half a second", ledger)
 	}
 	took := f.Finished[pid]
 	if n := len(took) - first; n < 100 || n > 600 {
