@@ -272,20 +272,32 @@ func TestSpeedScalesTime(t *testing.T) {
 	}
 	f := haltest.NewFacts()
 	pid := serve.Process().Info().PID
+	shown := func() time.Duration {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return time.Duration(b.node.Now())
+	}
+	began := time.Now()
 	b.Poll(0, f)
-	first := len(f.Finished[pid])
-	time.Sleep(500 * ms) // 10 s of the scenario
-	b.Poll(0, f)
+	first, from := len(f.Finished[pid]), shown()
+	eventually(t, "ten seconds of the scenario", func() bool {
+		b.Poll(0, f)
+		return shown()-from >= 10*time.Second
+	})
+	passed := shown() - from
+	if took := time.Since(began); took < 400*ms {
+		t.Errorf("%v of the scenario took %v, want a twentieth at least", passed, took)
+	}
 	var ledger hal.Ledger
 	for _, s := range f.SpansOf["gpu0"] {
 		ledger.Add(s)
 	}
-	if ledger.Switching <= 0 || ledger.Wall() < 400*ms || ledger.Wall() > 10*time.Second {
-		t.Errorf("spans: got %+v, want switches within about half a second", ledger)
+	if ledger.Switching <= 0 || ledger.Wall() < 400*ms {
+		t.Errorf("spans: got %+v, want switches within half a second or more", ledger)
 	}
 	took := f.Finished[pid]
-	if n := len(took) - first; n < 100 || n > 600 {
-		t.Errorf("%d requests in 500 ms, want about 500", n)
+	if n, want := len(took)-first, int(passed/(20*ms)); n < want-10 || n > want+10 {
+		t.Errorf("%d requests in %v of the scenario, want about %d", n, passed, want)
 	}
 	if took[len(took)-1] > 500*us {
 		t.Errorf("a request took %v, want a twentieth of 1 to 10ms", took[len(took)-1])
