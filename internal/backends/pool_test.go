@@ -18,7 +18,7 @@ import (
 func TestPoolOnNVIDIA(t *testing.T) {
 	rm := nvrmtest.New(nvrmtest.Config{})
 	m := nvrmtest.Mounted(t, rm)
-	mps := m.StartMPSServer(t, "GIVEWAY_POOL=night")
+	mps := m.StartMPSServer(t, "GIVEWAY_POOL=night:/p/pipe", "CUDA_MPS_PIPE_DIRECTORY=/p/pipe")
 	one, two, online := m.Start(t), m.Start(t), m.Start(t)
 	rm.ShareGroup(mps.Context, one.Context)
 	rm.ShareGroup(mps.Context, two.Context)

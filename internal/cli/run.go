@@ -110,7 +110,7 @@ as a daemon is started.`,
 				printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs as it would without giveway", err, args[0]))
 				return runPlain(args)
 			}
-			env = pool.Outside(env)
+			env = pool.WithoutPool(env)
 			if !noShim {
 				if env, err = preload(env, shim.Library, preloadDirs()); err != nil {
 					printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs without the shim", err, args[0]))

@@ -50,7 +50,8 @@ func controlPID(pipe string) int {
 // environment returns the environment of the control daemon and the server. What the
 // program has for its own CUDA clients does not apply to them.
 func (p *Pool) environment(env []string) []string {
-	var out []string
+	// From driver 615 on version 2 is still the default and has the commands used here.
+	out := append(p.variables(), "CUDA_MPS_PROTOCOL_VERSION=2")
 	for _, e := range env {
 		name, _, _ := strings.Cut(e, "=")
 		if !strings.HasPrefix(name, "CUDA_MPS_") && name != "LD_PRELOAD" && name != devicesEnv && name != Env {
@@ -60,8 +61,7 @@ func (p *Pool) environment(env []string) []string {
 	if p.Devices != "" && !hasIndices(p.Devices) {
 		out = append(out, devicesEnv+"="+p.Devices)
 	}
-	// From driver 615 on version 2 is still the default and has the commands used here.
-	return append(out, "CUDA_MPS_PROTOCOL_VERSION=2", pipeEnv+"="+p.pipe(), logEnv+"="+p.log(), Env+"="+p.Label)
+	return out
 }
 
 // start starts a control daemon. The pool's lock is held and there is none.

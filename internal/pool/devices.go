@@ -74,13 +74,3 @@ func readGPUs() (gpus []gpu) {
 	slices.SortFunc(gpus, func(a, b gpu) int { return strings.Compare(a.bus, b.bus) })
 	return gpus
 }
-
-// lookup returns the value of a variable; the last one counts, as in os/exec.
-func lookup(env []string, name string) (value string, ok bool) {
-	for _, e := range env {
-		if v, is := strings.CutPrefix(e, name+"="); is {
-			value, ok = v, true
-		}
-	}
-	return value, ok
-}

@@ -55,7 +55,7 @@ func TestGPUSet(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	p := &Pool{Info: Info{"a", "GPU-1"}, dir: "/x"}
 	got := p.environment([]string{"HOME=/root", "LD_PRELOAD=/lib.so", "CUDA_MPS_CLIENT_PRIORITY=1", "CUDA_VISIBLE_DEVICES=1"})
-	want := []string{"HOME=/root", "CUDA_VISIBLE_DEVICES=GPU-1", "CUDA_MPS_PROTOCOL_VERSION=2", "CUDA_MPS_PIPE_DIRECTORY=/x/pipe", "CUDA_MPS_LOG_DIRECTORY=/x/log", "GIVEWAY_POOL=a"}
+	want := []string{"GIVEWAY_POOL=a:/x/pipe", "CUDA_MPS_PIPE_DIRECTORY=/x/pipe", "CUDA_MPS_LOG_DIRECTORY=/x/log", "CUDA_MPS_PROTOCOL_VERSION=2", "HOME=/root", "CUDA_VISIBLE_DEVICES=GPU-1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

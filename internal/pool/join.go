@@ -111,7 +111,7 @@ func (p *Pool) ready(env []string) ([]member, error) {
 
 // clientEnv returns the environment of a program in the pool.
 func (p *Pool) clientEnv(r Request, others []member) []string {
-	env := append(without(r.Env, devicesEnv), pipeEnv+"="+p.pipe(), logEnv+"="+p.log(), Env+"="+p.Label)
+	env := append(p.variables(), without(r.Env, Env, pipeEnv, logEnv, devicesEnv)...)
 	if _, given := lookup(r.Env, devicesEnv); given {
 		env = append(env, devicesEnv+"="+p.Devices)
 	}
@@ -123,16 +123,6 @@ func (p *Pool) clientEnv(r Request, others []member) []string {
 	return env
 }
 
-// Outside returns an environment without the variables of a pool: a program that a member
-// starts with 'giveway run' is not in the member's pool, unless it joins itself. Variables
-// of an MPS server that giveway does not own stay.
-func Outside(env []string) []string {
-	if _, member := lookup(env, Env); !member {
-		return env
-	}
-	return without(env, pipeEnv, logEnv, threadsEnv, Env)
-}
-
 // threadPart returns the percentage of the GPU's multiprocessors that a member may use: all
 // if no member has a larger weight, otherwise in proportion to the largest. MPS takes it
 // when the program starts and does not change it later.
@@ -142,20 +132,6 @@ func threadPart(weight int64, others []member) int64 {
 		largest = max(largest, o.Weight)
 	}
 	return max(100*max(weight, 1)/largest, 1)
-}
-
-// without returns an environment without some variables.
-func without(env []string, names ...string) (out []string) {
-next:
-	for _, e := range env {
-		for _, name := range names {
-			if len(e) > len(name) && e[:len(name)] == name && e[len(name)] == '=' {
-				continue next
-			}
-		}
-		out = append(out, e)
-	}
-	return out
 }
 
 // startKeeper starts a keeper unless the pool has one. The keeper inherits the lock that

@@ -36,18 +36,6 @@ import (
 )
 
 const (
-	// Env is set, to the pool's label, for the control daemon, the server and the members of
-	// a pool.
-	Env = "GIVEWAY_POOL"
-	// FolderEnv names the folder of all pools of a user, if it is not the usual one.
-	FolderEnv = "GIVEWAY_POOLS"
-
-	pipeEnv    = "CUDA_MPS_PIPE_DIRECTORY"
-	logEnv     = "CUDA_MPS_LOG_DIRECTORY"
-	threadsEnv = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-	devicesEnv = "CUDA_VISIBLE_DEVICES"
-	orderEnv   = "CUDA_DEVICE_ORDER"
-
 	// DefaultLabel is the label of the pool of programs for which none is given.
 	DefaultLabel = "default"
 	// MaxClients is how many clients an MPS server takes, by NVIDIA's documentation.

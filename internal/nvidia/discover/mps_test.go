@@ -88,27 +88,39 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 }
 
 // TestPoolOf checks that the server of a pool is known by its environment, or by that of the
-// control daemon, its parent, and that nothing else is taken for a label.
+// control daemon, its parent, and that nothing else is taken for a label. A server that the
+// user starts in a member of a pool inherits the variable, but has another pipe folder.
 func TestPoolOf(t *testing.T) {
+	const pipe = "CUDA_MPS_PIPE_DIRECTORY=/p/pipe\x00"
 	for name, tt := range map[string]struct {
 		environ, want string
 	}{
-		"pool":         {"HOME=/\x00GIVEWAY_POOL=night-2\x00", "night-2"},
-		"none":         {"HOME=/\x00XGIVEWAY_POOL=x\x00", ""},
-		"empty":        {"GIVEWAY_POOL=\x00", ""},
-		"not a label":  {"GIVEWAY_POOL=a\x1b[2Jb\x00", ""},
-		"cut at limit": {"A=" + strings.Repeat("x", maxEnviron) + "\x00GIVEWAY_POOL=x\x00", ""},
+		"pool":            {"HOME=/\x00GIVEWAY_POOL=night-2:/p/pipe\x00" + pipe, "night-2"},
+		"none":            {"HOME=/\x00XGIVEWAY_POOL=x:/p/pipe\x00" + pipe, ""},
+		"empty":           {"GIVEWAY_POOL=\x00" + pipe, ""},
+		"no pipe folder":  {"GIVEWAY_POOL=x\x00" + pipe, ""},
+		"not a label":     {"GIVEWAY_POOL=a\x1b[2Jb:/p/pipe\x00" + pipe, ""},
+		"cut at limit":    {"A=" + strings.Repeat("x", maxEnviron) + "\x00GIVEWAY_POOL=x:/p/pipe\x00" + pipe, ""},
+		"own pipe folder": {"GIVEWAY_POOL=x:/p/pipe\x00CUDA_MPS_PIPE_DIRECTORY=/own\x00", ""},
+		"default folder":  {"GIVEWAY_POOL=x:/p/pipe\x00HOME=/\x00", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := fakeProc(t, map[string]string{"exe": "/usr/bin/nvidia-cuda-mps-server"})
-			if err := os.WriteFile(p.Path(42, "environ"), []byte(tt.environ), 0o600); err != nil {
-				t.Fatal(err)
+			server := fakeProc(t, map[string]string{"exe": "/usr/bin/nvidia-cuda-mps-server"})
+			control := fakeProc(t, map[string]string{"exe": "/usr/bin/nvidia-cuda-mps-control"})
+			other := fakeProc(t, map[string]string{"exe": "/bin/sh"})
+			for _, p := range []procfs{server, control, other} {
+				if err := os.WriteFile(p.Path(42, "environ"), []byte(tt.environ), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if got := p.poolOf(proc.Process{PID: 42}); got != tt.want {
+			if got := server.poolOf(proc.Process{PID: 42}); got != tt.want {
 				t.Errorf("by its own environment: got %q, want %q", got, tt.want)
 			}
-			if got := p.poolOf(proc.Process{PID: 7, Parent: 42}); got != tt.want {
-				t.Errorf("by its parent's: got %q, want %q", got, tt.want)
+			if got := control.poolOf(proc.Process{PID: 7, Parent: 42}); got != tt.want {
+				t.Errorf("by that of the control daemon: got %q, want %q", got, tt.want)
+			}
+			if got := other.poolOf(proc.Process{PID: 7, Parent: 42}); got != "" {
+				t.Errorf("by that of another parent, such as a member: got %q", got)
 			}
 		})
 	}

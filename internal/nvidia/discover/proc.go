@@ -17,11 +17,18 @@ import (
 // procfs is a mounted procfs.
 type procfs struct{ proc.FS }
 
-// isMPSServer reports whether a process is the MPS server. It looks at the executable: the
-// kernel cuts the name to 15 letters, which the server and the control daemon have in common.
-func (p procfs) isMPSServer(pid int) bool {
+// isMPSServer reports whether a process is the MPS server.
+func (p procfs) isMPSServer(pid int) bool { return p.program(pid) == "nvidia-cuda-mps-server" }
+
+// program returns the name of the executable of a process; empty: it cannot be read. The
+// kernel's name for a process is cut to 15 letters, which the MPS server and the control
+// daemon have in common.
+func (p procfs) program(pid int) string {
 	exe, err := os.Readlink(p.Path(pid, "exe"))
-	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "nvidia-cuda-mps-server"
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(strings.TrimSuffix(exe, " (deleted)"))
 }
 
 // maxEnviron is how much of the environment of a process is read.
@@ -31,21 +38,22 @@ const maxEnviron = 128 << 10
 // sets it in the environment of the control daemon, whose child the server is. A user can
 // set it for a server of its own, which then is of class batch.
 func (p procfs) poolOf(server proc.Process) string {
-	for _, pid := range []int{server.PID, server.Parent} {
-		f, err := os.Open(p.Path(pid, "environ"))
-		if err != nil {
-			continue
-		}
-		text, _ := io.ReadAll(io.LimitReader(f, maxEnviron)) // of a process that exits: what there is
-		f.Close()
-		for e := range strings.SplitSeq(string(text), "\x00") {
-			label, ok := strings.CutPrefix(e, pool.Env+"=")
-			if ok && pool.CheckLabel(label) == nil {
-				return label
-			}
-		}
+	label := pool.LabelOf(p.environ(server.PID))
+	if label == "" && p.program(server.Parent) == "nvidia-cuda-mps-control" {
+		label = pool.LabelOf(p.environ(server.Parent))
 	}
-	return ""
+	return label
+}
+
+// environ returns the beginning of the environment of a process; none if it cannot be read.
+func (p procfs) environ(pid int) []string {
+	f, err := os.Open(p.Path(pid, "environ"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, maxEnviron)) // of a process that exits: what there is
+	return strings.Split(string(text), "\x00")
 }
 
 // controls returns all descriptors of the control device of a process.
