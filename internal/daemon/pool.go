@@ -43,6 +43,7 @@ type membership struct {
 	lost   bool          // the server has exited before the process
 	served time.Duration // device time, as estimated
 	done   uint64        // commands that were completed when it was last estimated
+	busyAt time.Time     // when the process was last known to have work, or to have joined
 	warned bool          // the log says that the process is outside the pool
 }
 
@@ -67,6 +68,7 @@ func (d *Daemon) setMembers(q *queue, members []proc.Process) {
 		case is && !was:
 			p.pool.queues = append(p.pool.queues, q)
 			p.pool.server, p.pool.label, p.pool.index, p.pool.lost = q.process.info.PID, q.detail.Pool, q.device.info.Index, false
+			p.pool.busyAt = time.Now()
 			d.arrange(p)
 		case was && !is:
 			p.leave(q)
@@ -82,10 +84,10 @@ func (d *Daemon) setMembers(q *queue, members []proc.Process) {
 // another: it must not have turns while it is kept for the next member. Before, and while it
 // has members, its work is not known, and it counts as ready. d.mu is held.
 func (d *Daemon) noteEmpty(q *queue, empty bool) {
-	q.peopled = q.peopled || !empty
+	q.hadMembers = q.hadMembers || !empty
 	c := &q.counters
 	idle := c.Known && c.Submitted == c.Completed
-	if q.detail.Pool == "" || !q.peopled || empty == idle {
+	if q.detail.Pool == "" || !q.hadMembers || empty == idle {
 		return
 	}
 	if empty {
@@ -128,17 +130,32 @@ func (d *Daemon) loseServer(q *queue, exited bool) {
 	}
 }
 
-// weigh gives the queue of a pool the sum of its members' weights: each has the share that
-// it would have outside. d.mu is held.
+// weigh gives the queue of a pool the sum of its busy members' weights: each has the share
+// that it would have outside. If none is busy, all count. The sum stays within the limit of
+// the user: otherwise one program could have the shares of others that only pretend to work.
+// d.mu is held.
 func (d *Daemon) weigh(q *queue) {
 	if q.detail.Pool == "" || q.removed {
 		return
 	}
-	sum := int64(0)
+	var all, busy, largest int64
 	for _, m := range q.detail.Members {
-		if p := d.recordOf(m.ID()); p != nil {
-			sum += p.attrs.Int(attr.Weight)
+		p := d.recordOf(m.ID())
+		if p == nil {
+			continue
 		}
+		weight := p.attrs.Int(attr.Weight)
+		all, largest = all+weight, max(largest, weight)
+		if p.pool.busy() && !p.attr.Paused {
+			busy += weight
+		}
+	}
+	sum := busy
+	if busy == 0 {
+		sum = all
+	}
+	if ceiling, limited := q.process.limits.Ceiling.Get(attr.Weight); limited {
+		sum = min(sum, max(ceiling, largest)) // a rule may give a member more than the limit
 	}
 	sum = min(max(sum, 1), attr.Weight.Row().Max)
 	was := q.process.attrs
@@ -146,6 +163,22 @@ func (d *Daemon) weigh(q *queue) {
 	if q.process.attrs != was {
 		d.announce(q.process)
 	}
+}
+
+// busyTime is how long a member that has no work counts as busy.
+const busyTime = 5 * time.Second
+
+// busy reports whether the member has had work lately, as far as it is known.
+func (m *membership) busy() bool { return time.Since(m.busyAt) < busyTime }
+
+// note takes in the counters of the member, and reports whether it has completed a command
+// since the last call. Without a shim that is not known, and it counts as if it had.
+func (m *membership) note(c sched.Counters, now time.Time) (worked bool) {
+	worked = !c.Known || c.Completed != m.done
+	if m.done = c.Completed; worked || c.Submitted != c.Completed {
+		m.busyAt = now
+	}
+	return worked
 }
 
 // pauseMember closes the gate of a member that is paused, and opens it otherwise. No queue
@@ -219,9 +252,9 @@ func (v *view) poolIgnored() (out []api.Ignored) {
 }
 
 // followPools estimates the device time of members and warns of processes outside their
-// pool. The time that a pool had since the last estimate is divided among the members that
-// completed a command since then, by equal parts; among all members if none has a shim or
-// none completed anything.
+// pool, and follows which members are busy. The time that a pool had since the last
+// estimate is divided among the members that completed a command since then, by equal parts;
+// among all members if none has a shim or none completed anything.
 func (d *Daemon) followPools() {
 	var pools []*queue
 	var outside []int
@@ -247,28 +280,45 @@ func (d *Daemon) followPools() {
 	records := d.records.get()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	worked := d.noteMembers(pools, time.Now())
 	for _, q := range pools {
 		if r, ok := records[q.id]; ok {
-			d.divide(q, r.Served)
+			d.divide(q, r.Served, worked)
 		}
+		d.weigh(q)
 	}
 }
 
-// divide divides new device time of a queue among its members. d.mu is held.
-func (d *Daemon) divide(q *queue, served time.Duration) {
-	delta := served - q.divided
-	q.divided = served
+// noteMembers takes in the counters of the members of some queues. It returns the members
+// that have completed a command since the last call. A member with two GPUs is in two
+// queues; its commands are counted once. d.mu is held.
+func (d *Daemon) noteMembers(pools []*queue, now time.Time) (worked map[*process]bool) {
+	worked = make(map[*process]bool)
+	for _, q := range pools {
+		for _, m := range q.detail.Members {
+			p := d.recordOf(m.ID())
+			if _, noted := worked[p]; p != nil && !noted {
+				worked[p] = p.pool.note(p.counters, now)
+			}
+		}
+	}
+	return worked
+}
+
+// divide divides new device time of a queue among its members that worked, or among all if
+// none did. d.mu is held.
+func (d *Daemon) divide(q *queue, served time.Duration, worked map[*process]bool) {
+	delta := served - q.servedAtEstimate
+	q.servedAtEstimate = served
 	var all, active []*process
 	for _, m := range q.detail.Members {
 		p := d.recordOf(m.ID())
 		if p == nil {
 			continue
 		}
-		all = append(all, p)
-		if c := p.counters; !c.Known || c.Completed != p.pool.done {
+		if all = append(all, p); worked[p] {
 			active = append(active, p)
 		}
-		p.pool.done = p.counters.Completed
 	}
 	if len(active) == 0 {
 		active = all

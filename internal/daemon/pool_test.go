@@ -18,10 +18,11 @@ import (
 // poolBed is a daemon with the queue of an MPS server, and processes with the shim.
 type poolBed struct {
 	*testing.T
-	d      *Daemon
-	socket string
-	server proc.Process
-	queue  hal.QueueHandle
+	d       *Daemon
+	socket  string
+	backend *fakeBackend
+	server  proc.Process
+	queue   hal.QueueHandle
 }
 
 func newPoolBed(t *testing.T) *poolBed {
@@ -30,7 +31,7 @@ func newPoolBed(t *testing.T) *poolBed {
 	d := newTestDaemon(newShim(), b)
 	socket, _ := serve(t, d)
 	server, _ := sleeper(t)
-	return &poolBed{t, d, socket, server, b.mustOffer(t, server)}
+	return &poolBed{t, d, socket, b, server, b.mustOffer(t, server)}
 }
 
 // job starts a batch process that has a gate.
@@ -224,6 +225,12 @@ func TestOutsideThePool(t *testing.T) {
 	})
 }
 
+// complete makes the shim of a process report so many completed commands, and none in
+// flight. Daemon.mu is held.
+func complete(p *process, n uint64) {
+	p.counters = sched.Counters{Known: true, Launched: n, Submitted: n, Completed: n}
+}
+
 // TestDeviceTimeOfMembers checks that the time of a pool is divided among the members that
 // completed something.
 func TestDeviceTimeOfMembers(t *testing.T) {
@@ -234,19 +241,102 @@ func TestDeviceTimeOfMembers(t *testing.T) {
 	defer b.d.mu.Unlock()
 	q := b.queue.(*queue)
 	first, second := b.d.processes[one.Process.Pid], b.d.processes[two.Process.Pid]
-	know := func(p *process, completed uint64) {
-		p.counters = sched.Counters{Known: true, Launched: 9, Submitted: 9, Completed: completed}
+	start := q.servedAtEstimate
+	divide := func(served time.Duration) {
+		b.d.divide(q, start+served, b.d.noteMembers([]*queue{q}, time.Now()))
 	}
-	start := q.divided
 	was := [2]time.Duration{first.pool.served, second.pool.served}
-	know(first, 1)
-	know(second, 2)
-	b.d.divide(q, start+8*time.Second)
-	know(first, 3)
-	b.d.divide(q, start+10*time.Second)
-	b.d.divide(q, start+12*time.Second) // none completed anything
+	complete(first, 1)
+	complete(second, 2)
+	divide(8 * time.Second)
+	complete(first, 3)
+	divide(10 * time.Second)
+	divide(12 * time.Second) // none completed anything
 	if a, b := first.pool.served-was[0], second.pool.served-was[1]; a != 7*time.Second || b != 5*time.Second {
 		t.Errorf("got %v and %v, want 7s and 5s", a, b)
+	}
+}
+
+// TestDeviceTimeOnTwoGPUs checks that a member which works on two GPUs gets the time of
+// both, and the idle one none of either.
+func TestDeviceTimeOnTwoGPUs(t *testing.T) {
+	b := newPoolBed(t)
+	other := b.backend.mustOffer(t, b.server)
+	one, two := b.job("class=batch"), b.job("class=batch")
+	b.pool("night", one, two)
+	other.SetDetail(b.queue.(*queue).detail)
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	pools := []*queue{b.queue.(*queue), other.(*queue)}
+	first, second := b.d.processes[one.Process.Pid], b.d.processes[two.Process.Pid]
+	complete(first, 0)
+	complete(second, 0)
+	b.d.noteMembers(pools, time.Now())
+	was := [2]time.Duration{first.pool.served, second.pool.served}
+	complete(first, 1)
+	worked := b.d.noteMembers(pools, time.Now())
+	for _, q := range pools {
+		b.d.divide(q, q.servedAtEstimate+2*time.Second, worked)
+	}
+	if a, b := first.pool.served-was[0], second.pool.served-was[1]; a != 4*time.Second || b != 0 {
+		t.Errorf("got %v and %v, want 4s and 0s", a, b)
+	}
+}
+
+// TestWeightOfIdleMembers checks that members without work do not raise the weight of the
+// pool for those with work, and that the weight stays within the limit of the user.
+func TestWeightOfIdleMembers(t *testing.T) {
+	b := newPoolBed(t)
+	one, two := b.job("class=batch weight=4"), b.job("class=batch weight=4")
+	b.pool("night", one, two)
+	q := b.queue.(*queue)
+	expect := func(when string, want uint32, f func(first, second *process)) {
+		t.Helper()
+		b.d.mu.Lock()
+		first, second := b.d.processes[one.Process.Pid], b.d.processes[two.Process.Pid]
+		complete(first, 0) // so that the daemon knows that they have no work
+		complete(second, 0)
+		f(first, second)
+		b.d.weigh(q)
+		b.d.mu.Unlock()
+		if _, a := b.scheduled(); a.Weight != want {
+			t.Errorf("%s: got weight %d, want %d", when, a.Weight, want)
+		}
+	}
+	longAgo, ahead := time.Now().Add(-time.Hour), time.Now().Add(time.Hour) // of this test
+	expect("both are busy", 8, func(first, second *process) { first.pool.busyAt, second.pool.busyAt = ahead, ahead })
+	expect("one is idle", 4, func(_, second *process) { second.pool.busyAt = longAgo })
+	expect("both are idle", 8, func(first, _ *process) { first.pool.busyAt = longAgo })
+	expect("a limit", 5, func(first, second *process) {
+		first.pool.busyAt, second.pool.busyAt = ahead, ahead
+		q.process.limits.Ceiling = attr.Must("weight=5")
+	})
+	expect("a member above the limit by its rule", 4, func(*process, *process) { q.process.limits.Ceiling = attr.Must("weight=2") })
+	b.d.mu.Lock()
+	q.process.limits.Ceiling = attr.Values{}
+	b.d.mu.Unlock()
+	two.set(t, b.d, "paused=true")
+	if _, a := b.scheduled(); a.Weight != 4 {
+		t.Errorf("one is paused: got weight %d, want 4", a.Weight)
+	}
+}
+
+// TestBusyMember checks when a member counts as busy.
+func TestBusyMember(t *testing.T) {
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		was, is sched.Counters
+		busy    bool
+	}{
+		"no shim":   {busy: true},
+		"idle":      {sched.Counters{Known: true, Completed: 3}, sched.Counters{Known: true, Launched: 3, Submitted: 3, Completed: 3}, false},
+		"completed": {sched.Counters{Known: true, Completed: 3}, sched.Counters{Known: true, Launched: 4, Submitted: 4, Completed: 4}, true},
+		"in flight": {sched.Counters{Known: true, Completed: 3}, sched.Counters{Known: true, Launched: 4, Submitted: 4, Completed: 3}, true},
+	} {
+		m := membership{done: tt.was.Completed}
+		if m.note(tt.is, now); m.busyAt.Equal(now) != tt.busy {
+			t.Errorf("%s: got busy at %v", name, m.busyAt)
+		}
 	}
 }
 

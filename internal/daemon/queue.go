@@ -23,8 +23,9 @@ type queue struct {
 	behind   *processGate // where gate was attached; it may have been withdrawn since
 	detail   hal.Detail
 	counters sched.Counters // as last reported to the scheduler
-	peopled  bool           // it is a pool and has had a member
-	divided  time.Duration  // device time that was divided among the members of the pool
+
+	hadMembers       bool          // it is a pool and has had a member
+	servedAtEstimate time.Duration // its device time when that of its members was last estimated
 
 	launchedAtCheck uint64 // counters.Launched at the last checkBackground
 }
