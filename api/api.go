@@ -279,6 +279,9 @@ type RunStarted struct {
 	// Pool is auto or on if the program is to run in a pool, by its rule or by the run;
 	// empty: it is not.
 	Pool string `json:"pool,omitempty"`
+	// Weight is the program's weight if it is to run in a pool, by its rule or by the run;
+	// zero: it is not.
+	Weight int64 `json:"weight,omitempty"`
 }
 
 // Policy is the policy in force, or one to put in force.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -26,16 +27,18 @@ side by side: 'giveway run --class batch --pool -- COMMAND' starts a program in 
   SERVER   the pid of the MPS server, which 'giveway ps' shows as one queue; - before the
            first member uses a GPU
   MEMBERS  pids of the members as the MPS server lists them
-  FOLDER   for CUDA_MPS_PIPE_DIRECTORY: mount it into a container to let it join
+  FOLDER   of the pool. FOLDER/pipe is for CUDA_MPS_PIPE_DIRECTORY: mount it into a
+           container to let it join. FOLDER/log has the logs of MPS and of the keeper
 
-A pool starts with its first member and ends 30 s after its last one.`,
+A pool starts with its first member and ends 30 s after its last one. Programs of another
+pid namespace, such as a container, have pools of their own, which are not listed.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := pool.List()
-			if err != nil {
-				return err
+			all, failed := pool.List()
+			if len(all) == 0 && failed != nil {
+				return failed
 			}
-			return show(cmd, all, poolsText(all))
+			return errors.Join(show(cmd, all, poolsText(all)), failed)
 		},
 	}
 	addJSON(cmd, printJSON)
@@ -44,11 +47,8 @@ A pool starts with its first member and ends 30 s after its last one.`,
 		Short: "End your pools that have no members now",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ended, err := pool.EndUnused()
-			if err != nil {
-				return err
-			}
-			return show(cmd, map[string]int{"ended": ended}, fmt.Sprintf("%d pools were ended\n", ended))
+			ended, failed := pool.EndUnused()
+			return errors.Join(show(cmd, map[string]int{"ended": ended}, fmt.Sprintf("%d pools were ended\n", ended)), failed)
 		},
 	}
 	addJSON(end, printJSON)
@@ -72,7 +72,22 @@ func poolsText(all []pool.Status) string {
 	}
 	var b strings.Builder
 	_ = t.Write(&b, 5) // a Builder takes everything
+	if pids := withoutRules(all); len(pids) > 0 {
+		fmt.Fprintf(&b, "No daemon answered when 'giveway run' started as process %s: the thread percentage is by --weight, not by a rule.\n", numbersText(pids))
+	}
 	return b.String()
+}
+
+// withoutRules returns the pids of members to whose weight no rule was applied.
+func withoutRules(all []pool.Status) (pids []int) {
+	for _, p := range all {
+		for _, m := range p.Members {
+			if !m.RulesApplied {
+				pids = append(pids, m.PID)
+			}
+		}
+	}
+	return pids
 }
 
 func numbersText(all []int) string {
@@ -113,12 +128,16 @@ func poolMode(v attr.Values) string {
 	return attr.Mode(mode).String()
 }
 
-// joinPool makes this process a member of a pool.
-func joinPool(v attr.Values, label string, args, env []string) (*pool.Member, error) {
+// joinPool makes this process a member of a pool. weight is by the daemon; zero: no daemon
+// answered, and the attributes of the run count.
+func joinPool(v attr.Values, weight int64, label string, args, env []string) (*pool.Member, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	weight, _ := v.Get(attr.Weight)
-	return pool.Join(pool.Request{Env: env, Label: label, Weight: weight, Command: strings.Join(args, " "), Keeper: []string{self, keeperCommand}})
+	r := pool.Request{Env: env, Label: label, Weight: weight, RulesApplied: weight > 0, Command: strings.Join(args, " "), Keeper: []string{self, keeperCommand}}
+	if !r.RulesApplied {
+		r.Weight, _ = v.Get(attr.Weight)
+	}
+	return pool.Join(r)
 }

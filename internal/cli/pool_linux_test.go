@@ -3,9 +3,13 @@ package cli
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,7 +94,7 @@ func TestRunInPool(t *testing.T) {
 		t.Errorf("list: got %v: %s", err, out)
 	}
 	out, _, _ = call("pool")
-	if lines := strings.Split(out, "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "default  all ") {
+	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "default  all ") || !strings.HasPrefix(lines[2], "No daemon answered") {
 		t.Errorf("list: got %s", out)
 	}
 	p.end(t)
@@ -106,7 +110,7 @@ func TestRunInPool(t *testing.T) {
 // labels are in different pools, and that restore ends pools without members.
 func TestRunInPoolByRule(t *testing.T) {
 	installMPS(t)
-	n := &daemonNode{started: api.RunStarted{Pool: "auto"}}
+	n := &daemonNode{started: api.RunStarted{Pool: "auto", Weight: 1}}
 	startDaemon(t, n)
 	a, b := startPooled(t, "--class", "batch"), startPooled(t, "--class", "batch", "--pool-label", "other")
 	for _, p := range []*pooled{a, b} {
@@ -169,5 +173,70 @@ func TestRunOutsidePool(t *testing.T) {
 		if _, errs, code := call(append(append([]string{"run"}, args...), "--", "true")...); code != exitUsage {
 			t.Errorf("%q: got %d: %s", args, code, errs)
 		}
+	}
+}
+
+// TestWeightByRule checks that the weight by which MPS limits a member is the daemon's, and
+// that 'giveway pool' says when no daemon was asked.
+func TestWeightByRule(t *testing.T) {
+	installMPS(t)
+	alone := startPooled(t, "--pool", "--weight", "4")
+	out, _, code := call("pool")
+	if want := fmt.Sprintf("No daemon answered when 'giveway run' started as process %d: ", alone.cmd.Process.Pid); code != 0 || !strings.Contains(out, want) {
+		t.Errorf("got %d: %s\nwant %q", code, out, want)
+	}
+	n := &daemonNode{started: api.RunStarted{Pool: "on", Weight: 2}}
+	startDaemon(t, n)
+	ruled := startPooled(t, "--pool")
+	if !strings.HasSuffix(ruled.says, "/pipe 50 \n") {
+		t.Errorf("weight 2 by a rule beside 4: got %q, want 50 %% of the threads", ruled.says)
+	}
+	alone.end(t)
+	if out, _, _ := call("pool"); strings.Contains(out, "No daemon answered") {
+		t.Errorf("got %s", out)
+	}
+	ruled.end(t)
+	if out, errs, code := call("pool", "end"); code != 0 || out != "1 pools were ended\n" {
+		t.Errorf("end: got %d, %s%s", code, out, errs)
+	}
+}
+
+// TestOneBrokenPool checks that a pool which cannot be read is an error, and that the others
+// are listed and ended nevertheless.
+func TestOneBrokenPool(t *testing.T) {
+	installMPS(t)
+	p := startPooled(t, "--pool")
+	broken := filepath.Join(os.Getenv(pool.FolderEnv), "a-broken")
+	if err := errors.Join(os.Mkdir(broken, 0o700), os.WriteFile(filepath.Join(broken, "pool.json"), []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, code := call("pool"); code == 0 || !strings.Contains(out, "default  all ") || !strings.Contains(errs, broken) {
+		t.Errorf("list: got %d: %s%s", code, out, errs)
+	}
+	p.end(t)
+	if out, errs, code := call("pool", "end"); code == 0 || out != "1 pools were ended\n" || !strings.Contains(errs, broken) {
+		t.Errorf("end: got %d: %s%s", code, out, errs)
+	}
+}
+
+// TestRestoreEndsPoolsWithoutDaemon checks that pools without members are ended by restore
+// if no daemon runs, but not by restore --left.
+func TestRestoreEndsPoolsWithoutDaemon(t *testing.T) {
+	installMPS(t)
+	was := LeftRestore
+	LeftRestore = func([]string, *slog.Logger) (int, bool, error) { return 0, false, nil }
+	defer func() { LeftRestore = was }()
+	startPooled(t, "--pool").end(t)
+	for _, args := range [][]string{{"restore", "--left"}, {"restore"}} {
+		all, err := pool.List()
+		if err != nil || len(all) != 1 {
+			t.Fatalf("before %v: got %v, %v; want one pool", args, all, err)
+		}
+		if _, errs, code := call(args...); code != 0 {
+			t.Errorf("%v: got %d: %s", args, code, errs)
+		}
+	}
+	if all, err := pool.List(); err != nil || len(all) != 0 {
+		t.Errorf("got %v, %v; want that restore ended it", all, err)
 	}
 }

@@ -27,7 +27,8 @@ func newRestore() *cobra.Command {
 found, every attribute of a process at its default. The policy is native afterwards.
 When a policy is chosen again ('giveway policy slo'), the rules of the configuration and
 the attributes of 'giveway run' apply again; what 'set' and 'hint' gave stays gone. Your
-pools without members are ended; one with members goes on, as a queue like any other.
+pools without members are ended, also if no daemon runs; one with members goes on, as a
+queue like any other.
 
 Without a daemon, the changes are undone that a daemon left in its journal because it was
 killed together with its guardian. The orders in the journal stay: the next daemon goes
@@ -50,6 +51,9 @@ started, with the time slice that the vendor's driver gives it, changed or not.`
 				return restoreLeft(cmd, line)
 			}
 			st, err := client.New("").Restore(cmd.Context())
+			if _, failed := pool.EndUnused(); failed != nil {
+				printMessage(cmd, "warning", fmt.Sprintf("end pools without members: %v", failed))
+			}
 			switch none := errors.Is(err, client.ErrNoDaemon); {
 			case none && all && LocalRestore != nil:
 				return restoreAll(cmd, line)
@@ -59,9 +63,6 @@ started, with the time slice that the vendor's driver gives it, changed or not.`
 				return err
 			case all:
 				return errors.New("a daemon is running and has put everything back: --all is for when none runs")
-			}
-			if _, err := pool.EndUnused(); err != nil {
-				printMessage(cmd, "warning", fmt.Sprintf("end pools without members: %v", err))
 			}
 			line.Stop()
 			return show(cmd, st, "Everything is as the vendor has it. The policy is native; choose another with 'giveway policy'.\n")

@@ -171,7 +171,8 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 		run.Values = v.With(attr.Must("class=batch"))
 	}
 	wanted := poolMode(run.Values)
-	switch started, err := announce(ctx, run); {
+	started, err := announce(ctx, run)
+	switch {
 	case err == nil:
 		wanted = started.Pool
 		warnIgnored(cmd, v, started.Ignored)
@@ -183,7 +184,7 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]))
 	}
 	if wanted != "" {
-		m, err := joinPool(run.Values, label, args, env)
+		m, err := joinPool(run.Values, started.Weight, label, args, env)
 		switch {
 		case err == nil:
 			defer m.Leave()

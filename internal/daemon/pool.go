@@ -14,10 +14,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// poolMode returns whether the program of a run is to be in a pool, by the rule for it and
-// by the attributes of the run. The program has not been started: its command is what
-// follows -- in that of its 'giveway run'. Pools are for class batch.
-func (d *Daemon) poolMode(run *proc.Process, v attr.Values, conf *config.Config) attr.Mode {
+// poolOf returns whether the program of a run is to be in a pool, and its weight there, by
+// the rule for it and by the attributes of the run. The program has not been started: its
+// command is what follows -- in that of its 'giveway run'. Pools are for class batch.
+func (d *Daemon) poolOf(run *proc.Process, v attr.Values, conf *config.Config) (attr.Mode, int64) {
 	program := *run
 	if _, command, ok := strings.Cut(run.Command, " -- "); ok {
 		program.Command = command
@@ -26,10 +26,11 @@ func (d *Daemon) poolMode(run *proc.Process, v attr.Values, conf *config.Config)
 	var limits attr.Limits
 	layers[attr.FromRule], limits = d.administer(&program, conf)
 	merged, _ := layers.Within(&limits)
-	if merged.Class() != sched.Batch {
-		return attr.ModeOff
+	mode := attr.Mode(merged.Int(attr.Pool))
+	if merged.Class() != sched.Batch || mode == attr.ModeOff {
+		return attr.ModeOff, 0
 	}
-	return attr.Mode(merged.Int(attr.Pool))
+	return mode, merged.Int(attr.Weight)
 }
 
 // membership is the place of a process in MPS servers: in a pool, or in a server that

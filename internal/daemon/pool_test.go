@@ -340,10 +340,10 @@ func TestBusyMember(t *testing.T) {
 	}
 }
 
-// TestPoolByRule checks that the rule for the program decides with the run, and that a
-// pool is for class batch.
+// TestPoolByRule checks that the rule for the program decides with the run, also on the
+// weight, and that a pool is for class batch.
 func TestPoolByRule(t *testing.T) {
-	conf, err := config.Parse("x.yaml", []byte("rules:\n- match: {command: \"python* train*\"}\n  class: batch\n  pool: auto\n- match: {command: other}\n  pool: on\n"))
+	conf, err := config.Parse("x.yaml", []byte("rules:\n- match: {command: \"python* train*\"}\n  class: batch\n  weight: 4\n  pool: auto\n- match: {command: other}\n  pool: on\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,17 +351,19 @@ func TestPoolByRule(t *testing.T) {
 	for _, tt := range []struct {
 		command, run string
 		want         attr.Mode
+		weight       int64
 	}{
-		{"giveway run --weight 2 -- python3 train.py", "weight=2", attr.ModeAuto},
-		{"giveway run --class online -- python3 train.py", "class=online", attr.ModeOff},
-		{"giveway run --pool=off -- python3 train.py", "pool=off", attr.ModeOff},
-		{"giveway run --pool -- python3 serve.py", "class=batch pool=on", attr.ModeOn},
-		{"giveway run --class batch -- python3 serve.py", "class=batch", attr.ModeOff},
-		{"giveway run --class idle -- other", "class=idle", attr.ModeOff},
+		{"giveway run --weight 2 -- python3 train.py", "weight=2", attr.ModeAuto, 2},
+		{"giveway run --priority 1 -- python3 train.py", "priority=1", attr.ModeAuto, 4},
+		{"giveway run --class online -- python3 train.py", "class=online", attr.ModeOff, 0},
+		{"giveway run --pool=off -- python3 train.py", "pool=off", attr.ModeOff, 0},
+		{"giveway run --pool -- python3 serve.py", "class=batch pool=on", attr.ModeOn, 1},
+		{"giveway run --class batch -- python3 serve.py", "class=batch", attr.ModeOff, 0},
+		{"giveway run --class idle -- other", "class=idle", attr.ModeOff, 0},
 	} {
-		got := d.poolMode(&proc.Process{PID: 1, UID: uint32(os.Getuid()), Command: tt.command}, attr.Must(tt.run), &conf)
-		if got != tt.want {
-			t.Errorf("%s: got %v, want %v", tt.command, got, tt.want)
+		got, weight := d.poolOf(&proc.Process{PID: 1, UID: uint32(os.Getuid()), Command: tt.command}, attr.Must(tt.run), &conf)
+		if got != tt.want || weight != tt.weight {
+			t.Errorf("%s: got %v with weight %d, want %v with %d", tt.command, got, weight, tt.want, tt.weight)
 		}
 	}
 }

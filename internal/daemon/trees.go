@@ -73,8 +73,8 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	policies, conf := d.policyNames(), d.conf
 	d.mu.Unlock()
 	started.Ignored = ignoredBy(policies, r.Values)
-	if mode := d.poolMode(&info, o.Values, conf); mode != attr.ModeOff {
-		started.Pool = mode.String()
+	if mode, weight := d.poolOf(&info, o.Values, conf); mode != attr.ModeOff {
+		started.Pool, started.Weight = mode.String(), weight
 	}
 	return started, func() {
 		_ = d.apply(order{Kind: orderRunEnd, By: by, Target: o.Target, Run: o.Run})

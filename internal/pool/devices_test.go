@@ -9,7 +9,8 @@ import (
 )
 
 // TestGPUSet checks that indices become UUIDs where the driver's order is known, so that a
-// program outside the pool means the same GPU.
+// program outside the pool means the same GPU; that a set of GPUs is one pool, however it is
+// written; and that the program keeps its order.
 func TestGPUSet(t *testing.T) {
 	describe := func(t *testing.T, models ...string) {
 		was := gpusFolder
@@ -17,7 +18,7 @@ func TestGPUSet(t *testing.T) {
 		t.Cleanup(func() { gpusFolder = was })
 		for i, model := range models {
 			dir := filepath.Join(gpusFolder, fmt.Sprintf("0000:%02x:00.0", i+1))
-			text := fmt.Sprintf("Model: \t\t %s\nIRQ:   \t\t 42\nGPU UUID: \t GPU-%d\n", model, i)
+			text := fmt.Sprintf("Model: \t\t %s\nIRQ:   \t\t 42\nGPU UUID: \t GPU-%c%d\n", model, 'a'+i, i)
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -31,20 +32,29 @@ func TestGPUSet(t *testing.T) {
 		name   string
 		models []string
 		env    []string
-		want   string
+		set    string // of the pool
+		member string // CUDA_VISIBLE_DEVICES of the program
 	}{
-		{"not given", equal, nil, ""},
-		{"indices", equal, []string{"CUDA_VISIBLE_DEVICES=2,0"}, "GPU-2,GPU-0"},
-		{"UUIDs", equal, []string{"CUDA_VISIBLE_DEVICES=GPU-1"}, "GPU-1"},
-		{"no such index", equal, []string{"CUDA_VISIBLE_DEVICES=3"}, "3"},
-		{"unknown order", mixed, []string{"CUDA_VISIBLE_DEVICES=1"}, "1"},
-		{"order of the bus", mixed, []string{"CUDA_VISIBLE_DEVICES=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID"}, "GPU-1"},
-		{"nothing known", nil, []string{"CUDA_VISIBLE_DEVICES=0"}, "0"},
+		{"not given", equal, nil, "", ""},
+		{"indices", equal, []string{"CUDA_VISIBLE_DEVICES=2,0"}, "GPU-a0,GPU-c2", "GPU-c2,GPU-a0"},
+		{"another order", equal, []string{"CUDA_VISIBLE_DEVICES=0,2"}, "GPU-a0,GPU-c2", "GPU-a0,GPU-c2"},
+		{"UUIDs", equal, []string{"CUDA_VISIBLE_DEVICES=GPU-c2,GPU-b1"}, "GPU-b1,GPU-c2", "GPU-c2,GPU-b1"},
+		{"beginnings of UUIDs", equal, []string{"CUDA_VISIBLE_DEVICES=GPU-c,GPU-b"}, "GPU-b1,GPU-c2", "GPU-c2,GPU-b1"},
+		{"beginning of several", equal, []string{"CUDA_VISIBLE_DEVICES=GPU-"}, "GPU-", "GPU-"},
+		{"all", equal, []string{"CUDA_VISIBLE_DEVICES=2,1,0"}, "", "GPU-c2,GPU-b1,GPU-a0"},
+		{"no such index", equal, []string{"CUDA_VISIBLE_DEVICES=3"}, "3", "3"},
+		{"unknown order", mixed, []string{"CUDA_VISIBLE_DEVICES=1"}, "1", "1"},
+		{"order of the bus", mixed, []string{"CUDA_VISIBLE_DEVICES=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID"}, "GPU-b1", "GPU-b1"},
+		{"nothing known", nil, []string{"CUDA_VISIBLE_DEVICES=0"}, "0", "0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			describe(t, tt.models...)
-			if got := gpuSet(tt.env); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
+			if got := gpuSet(tt.env); got != tt.set {
+				t.Errorf("set: got %q, want %q", got, tt.set)
+			}
+			p := &Pool{Info: Info{Label: "a"}, dir: "/x"}
+			if got, _ := lookup(p.clientEnv(Request{Env: tt.env}, nil), devicesEnv); got != tt.member {
+				t.Errorf("member: got %q, want %q", got, tt.member)
 			}
 		})
 	}
@@ -53,7 +63,7 @@ func TestGPUSet(t *testing.T) {
 // TestEnvironment checks what the control daemon gets of the program's environment: a
 // server that sees all GPUs if the program names some by index.
 func TestEnvironment(t *testing.T) {
-	p := &Pool{Info: Info{"a", "GPU-1"}, dir: "/x"}
+	p := &Pool{Info: Info{Label: "a", Devices: "GPU-1"}, dir: "/x"}
 	got := p.environment([]string{"HOME=/root", "LD_PRELOAD=/lib.so", "CUDA_MPS_CLIENT_PRIORITY=1", "CUDA_VISIBLE_DEVICES=1"})
 	want := []string{"GIVEWAY_POOL=a:/x/pipe", "CUDA_MPS_PIPE_DIRECTORY=/x/pipe", "CUDA_MPS_LOG_DIRECTORY=/x/log", "CUDA_MPS_PROTOCOL_VERSION=2", "HOME=/root", "CUDA_VISIBLE_DEVICES=GPU-1"}
 	if !slices.Equal(got, want) {

@@ -26,7 +26,7 @@ func TestLabelOf(t *testing.T) {
 // pool, and keeps those of an MPS server that the member's user started.
 func TestWithoutPool(t *testing.T) {
 	p := &Pool{Info: Info{Label: "a"}, dir: "/x"}
-	member := p.clientEnv(Request{Env: []string{"HOME=/"}, Weight: 1}, []member{{Weight: 2}})
+	member := p.clientEnv(Request{Env: []string{"HOME=/"}, Weight: 1}, []MemberInfo{{Weight: 2}})
 	if got := WithoutPool(member); !slices.Equal(got, []string{"HOME=/"}) {
 		t.Errorf("got %q", got)
 	}

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 )
 
 // Request describes a program that is to run in a pool.
 type Request struct {
-	Env     []string // of the program
-	Label   string   // of the pool; empty: DefaultLabel
-	Weight  int64    // of the program
-	Command string
+	Env    []string // of the program
+	Label  string   // of the pool; empty: DefaultLabel
+	Weight int64    // of the program
+	// RulesApplied says that Weight is by the rules of the daemon too.
+	RulesApplied bool
+	Command      string
 	// Keeper is a command that calls Keep with the folder of the pool, its last argument,
 	// and with descriptor 3, which it closes to give up the keeper's lock.
 	Keeper []string
@@ -42,7 +45,11 @@ func Join(r Request) (*Member, error) {
 	if _, err := exec.LookPath(controlProgram); err != nil {
 		return nil, fmt.Errorf("%w: there is no %s; install NVIDIA's compute utilities", ErrNoMPS, controlProgram)
 	}
-	info := Info{Label: cmp.Or(r.Label, DefaultLabel), Devices: gpuSet(r.Env)}
+	namespace, err := pidNamespace()
+	if err != nil {
+		return nil, err
+	}
+	info := Info{Label: cmp.Or(r.Label, DefaultLabel), Devices: gpuSet(r.Env), Namespace: namespace}
 	if err := CheckLabel(info.Label); err != nil {
 		return nil, err
 	}
@@ -56,19 +63,32 @@ func Join(r Request) (*Member, error) {
 		return nil, err
 	}
 	defer lock.Close()
-	others, err := p.ready(r.Env)
+	return p.join(r)
+}
+
+// join makes this process a member. The keeper comes first: if this process is killed
+// meanwhile, the keeper ends the control daemon. The pool's lock is held.
+func (p *Pool) join(r Request) (*Member, error) {
+	if err := p.save(); err != nil {
+		return nil, err
+	}
+	others, err := p.members()
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Info: info, Folder: p.pipe()}
-	if m.file, err = p.register(member{PID: os.Getpid(), Weight: max(r.Weight, 1), Command: r.Command}); err != nil {
+	m := &Member{Info: p.Info, Folder: p.pipe(), Env: p.clientEnv(r, others)}
+	info := MemberInfo{PID: os.Getpid(), Weight: max(r.Weight, 1), Command: r.Command, RulesApplied: r.RulesApplied}
+	if m.file, err = p.register(info); err != nil {
 		return nil, err
 	}
-	if err := p.startKeeper(r.Keeper); err != nil {
+	err = p.startKeeper(r.Keeper)
+	if err == nil {
+		err = p.makeRoom(r.Env, len(others))
+	}
+	if err != nil {
 		m.Leave()
 		return nil, err
 	}
-	m.Env = p.clientEnv(r, others)
 	return m, nil
 }
 
@@ -83,37 +103,32 @@ func ownServer(env []string) error {
 	return nil
 }
 
-// ready makes sure that the pool has a control daemon and room for one more, and returns
-// its members. The pool's lock is held.
-func (p *Pool) ready(env []string) ([]member, error) {
-	others, err := p.members()
-	if err != nil {
-		return nil, err
-	}
-	clients := 0
-	if controlPID(p.pipe()) == 0 {
-		if err := p.start(env); err != nil {
-			return nil, err
-		}
-	} else {
+// makeRoom makes sure that the pool has room for a client beside those of some other
+// members, and a control daemon. The pool's lock is held.
+func (p *Pool) makeRoom(env []string, members int) error {
+	control, clients := controlPID(p.pipe()), 0
+	if control != 0 {
 		all, err := p.clients()
 		if err != nil && !errors.Is(err, errNoPIDs) {
-			return nil, err // a program would wait for such a daemon as well
+			return err // a program would wait for such a daemon as well
 		}
 		clients = len(all)
 	}
 	// A member may have several clients, or none yet.
-	if most := max(clients, len(others)); most >= MaxClients {
-		return nil, fmt.Errorf("%w: it has %d members, and MPS takes %d clients; wait for one to end, or use another pool with --pool-label", ErrFull, most, MaxClients)
+	if most := max(clients, members); most >= MaxClients {
+		return fmt.Errorf("%w: it has %d members, and MPS takes %d clients; wait for one to end, or use another pool with --pool-label", ErrFull, most, MaxClients)
 	}
-	return others, nil
+	if control == 0 {
+		return p.start(env)
+	}
+	return nil
 }
 
 // clientEnv returns the environment of a program in the pool.
-func (p *Pool) clientEnv(r Request, others []member) []string {
+func (p *Pool) clientEnv(r Request, others []MemberInfo) []string {
 	env := append(p.variables(), without(r.Env, Env, pipeEnv, logEnv, devicesEnv)...)
-	if _, given := lookup(r.Env, devicesEnv); given {
-		env = append(env, devicesEnv+"="+p.Devices)
+	if names, given := visibleGPUs(r.Env, readGPUs()); given {
+		env = append(env, devicesEnv+"="+strings.Join(names, ","))
 	}
 	if _, given := lookup(r.Env, threadsEnv); !given {
 		if part := threadPart(r.Weight, others); part < 100 {
@@ -126,7 +141,7 @@ func (p *Pool) clientEnv(r Request, others []member) []string {
 // threadPart returns the percentage of the GPU's multiprocessors that a member may use: all
 // if no member has a larger weight, otherwise in proportion to the largest. MPS takes it
 // when the program starts and does not change it later.
-func threadPart(weight int64, others []member) int64 {
+func threadPart(weight int64, others []MemberInfo) int64 {
 	largest := max(weight, 1)
 	for _, o := range others {
 		largest = max(largest, o.Weight)

@@ -1,24 +1,29 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Linger is how long a pool without members is kept for the next one. keepInterval is how
-// often the keeper looks for members. Tests set them.
+// often the keeper looks for members. appearTime is how long it waits for a control daemon
+// whose starter was killed. Tests set them.
 var (
 	Linger       = 30 * time.Second
 	keepInterval = 2 * time.Second
+	appearTime   = 5 * time.Second
 )
 
 // Keep keeps the pool in a folder until its control daemon has exited or it has had no
 // member for Linger, in which case Keep ends it. Before it returns it calls release, which
 // gives up the lock that Join passed to the keeper, with the pool's lock held: the next
-// member starts another control daemon and another keeper.
+// member starts another control daemon and another keeper. What fails is logged and tried
+// again, because a pool without a keeper would never end.
 //
 // A member is a 'giveway run' that holds its file, or a client that the server lists: what
 // a program left running counts. The control daemon is asked only if there is no
@@ -29,37 +34,92 @@ func Keep(dir string, release func(), log *slog.Logger) error {
 		return fmt.Errorf("keep the pool in %s: %w", dir, err)
 	}
 	defer p.close()
-	for {
+	if f, err := p.excludeFromCleaning(); err == nil {
+		defer f.Close()
+	}
+	k := &keeper{Pool: p, log: log}
+	if err := p.waitForControl(); err != nil {
+		k.warn(err)
+	}
+	for kept := 0; ; {
 		pid := controlPID(p.pipe())
-		log.Info("pool is kept", "folder", dir, "control", pid)
-		if p.watch(pid, log) {
+		if pid != 0 && pid != kept {
+			kept = pid
+			log.Info("pool is kept", "folder", dir, "control", pid)
+		}
+		if gone := k.watch(pid); gone && pid != 0 {
 			log.Warn("MPS control daemon of the pool has exited; the next member starts another one", "folder", dir, "control", pid)
 		}
-		switch ended, err := p.endUnused(release); {
-		case err != nil:
-			return fmt.Errorf("end the pool in %s: %w", dir, err)
-		case ended:
+		ended, err := p.endUnused(release)
+		if ended {
 			log.Info("pool has ended", "folder", dir)
 			return nil
+		}
+		if _, gone := os.Stat(dir); errors.Is(gone, os.ErrNotExist) {
+			return fmt.Errorf("keep the pool in %s: the folder was removed; if process %d, the MPS control daemon, still runs, kill it", dir, pid)
+		}
+		if err != nil {
+			k.warn(err)
+			time.Sleep(keepInterval)
 		}
 	}
 }
 
+// keeper is a Keep that runs.
+type keeper struct {
+	*Pool
+	log  *slog.Logger
+	last string // the last error
+}
+
+// warn logs an error unless it is the last one again.
+func (k *keeper) warn(err error) {
+	if err.Error() != k.last {
+		k.last = err.Error()
+		k.log.Warn("pool cannot be kept or ended; trying again", "folder", k.dir, "error", err)
+	}
+}
+
+// excludeFromCleaning returns a file that, while it is open, excludes the folder from the
+// ageing of /tmp by systemd-tmpfiles.
+func (p *Pool) excludeFromCleaning() (*os.File, error) {
+	f, err := os.Open(p.folder.At("."))
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	}
+	return f, err
+}
+
+// waitForControl waits until the member that started the keeper has started the control
+// daemon, for which it holds the pool's lock. If that member was killed, the control daemon
+// may appear a little later.
+func (p *Pool) waitForControl() error {
+	lock, err := p.lock()
+	if err != nil {
+		return err
+	}
+	lock.Close()
+	for end := time.Now().Add(appearTime); controlPID(p.pipe()) == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil
+}
+
 // watch returns when the control daemon has exited, or the pool has had no member for
 // Linger.
-func (p *Pool) watch(pid int, log *slog.Logger) (gone bool) {
+func (k *keeper) watch(pid int) (gone bool) {
 	control, err := unix.PidfdOpen(pid, 0)
 	if pid == 0 || err != nil {
 		return true
 	}
 	defer unix.Close(control)
 	for empty := time.Now(); time.Since(empty) < Linger; {
-		if exited(control, keepInterval) || controlPID(p.pipe()) != pid {
+		if exited(control, keepInterval) || controlPID(k.pipe()) != pid {
 			return true
 		}
-		used, err := p.used()
+		used, err := k.used()
 		if err != nil {
-			log.Warn("members of the pool cannot be counted", "folder", p.dir, "error", err)
+			k.warn(err)
 		}
 		if used || err != nil {
 			empty = time.Now()

@@ -2,47 +2,63 @@ package pool
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/giveway/giveway/internal/safepath"
 )
 
 // Status is a pool and its members.
 type Status struct {
 	Info
-	Folder  string   `json:"folder"`
-	Control int      `json:"control"` // pid of the control daemon; zero: it does not run
-	Servers []int    `json:"servers"`
-	Clients []int    `json:"clients"`
-	Members []member `json:"members"`
+	Folder  string       `json:"folder"`
+	Control int          `json:"control"` // pid of the control daemon; zero: it does not run
+	Servers []int        `json:"servers"`
+	Clients []int        `json:"clients"`
+	Members []MemberInfo `json:"members"`
 }
 
-// each calls f for each pool of this user.
+// each calls f for each pool of this user in this pid namespace, and returns all errors. One
+// pool that cannot be read does not hide the others.
 func each(f func(*Pool) error) error {
-	var failed error
-	for _, parent := range parents() {
-		entries, err := os.ReadDir(parent)
-		if errors.Is(err, os.ErrNotExist) {
+	parent := folderFor(os.Geteuid())
+	if _, err := os.Lstat(parent); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	folder, err := safepath.OpenFolder(parent)
+	if err != nil {
+		return fmt.Errorf("read the folder of pools: %w (%s)", err, FolderEnv)
+	}
+	defer folder.Close()
+	namespace, err := pidNamespace()
+	if err != nil {
+		return err
+	}
+	entries, failed := os.ReadDir(folder.At("."))
+	for _, e := range entries {
+		if !e.IsDir() {
 			continue
 		}
-		if err != nil {
-			return err
+		p, err := openExisting(filepath.Join(parent, e.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // not a pool
 		}
-		for _, e := range entries {
-			p, err := openExisting(filepath.Join(parent, e.Name()))
-			if errors.Is(err, os.ErrNotExist) {
-				continue // not a pool
-			}
-			if err == nil {
+		if err == nil {
+			if p.Namespace == namespace {
 				err = f(p)
-				p.close()
 			}
-			failed = errors.Join(failed, err)
+			p.close()
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("pool in %s: %w", filepath.Join(parent, e.Name()), err))
 		}
 	}
 	return failed
 }
 
-// List returns the pools of this user that run.
+// List returns the pools of this user that run. With an error it returns those that it
+// could read.
 func List() (all []Status, err error) {
 	err = each(func(p *Pool) error {
 		lock, err := p.lock()

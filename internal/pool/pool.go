@@ -12,7 +12,7 @@
 //
 //	lock        held while a member joins and while the pool ends
 //	keeper      held by the keeper for as long as it runs
-//	pool.json   an Info
+//	pool.json   an Info; it is replaced by renaming
 //	members/    a file for each member, which that member's 'giveway run' holds locked
 //	pipe/, log/ CUDA_MPS_PIPE_DIRECTORY, CUDA_MPS_LOG_DIRECTORY
 //
@@ -28,7 +28,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -55,8 +54,9 @@ var (
 
 // Info describes a pool.
 type Info struct {
-	Label   string `json:"label"`
-	Devices string `json:"devices"` // as CUDA_VISIBLE_DEVICES; empty: all
+	Label     string `json:"label"`
+	Devices   string `json:"devices"`       // as CUDA_VISIBLE_DEVICES; empty: all
+	Namespace string `json:"pid_namespace"` // in which the pids in the folder are valid
 }
 
 // Pool is the folder of a pool.
@@ -76,46 +76,40 @@ func CheckLabel(label string) error {
 	return nil
 }
 
-// open opens the folder of a pool in the first usable folder of pools, and makes what is
-// missing.
-func open(info Info) (*Pool, error) {
-	var failed []string
-	for _, parent := range parents() {
-		p, err := openIn(parent, info)
-		if err == nil {
-			return p, nil
-		}
-		failed = append(failed, err.Error())
+// folderFor returns the folder of a user's pools. It is the same in every session: with
+// XDG_RUNTIME_DIR or TMPDIR in it, programs of one user would be in several pools and
+// nothing would say so. Root's is not in /run/giveway, which systemd removes when the daemon
+// is stopped.
+func folderFor(uid int) string {
+	if dir := os.Getenv(FolderEnv); dir != "" {
+		return dir
 	}
-	return nil, fmt.Errorf("make the pool's folder: %s", strings.Join(failed, "; "))
+	if uid == 0 {
+		return "/run/giveway-pool"
+	}
+	return fmt.Sprintf("/tmp/giveway-%d/pool", uid)
 }
 
-// parents lists the folders of pools, the best first. Root's is not in /run/giveway, which
-// systemd removes when the daemon is stopped.
-func parents() []string {
-	if dir := os.Getenv(FolderEnv); dir != "" {
-		return []string{dir}
+// pidNamespace names the pid namespace of this process. In another one the pids in a pool's
+// folder mean other processes or none, so that its control daemon would seem to be dead.
+func pidNamespace() (string, error) {
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return "", errors.New("/proc is missing or shows another pid namespace; mount proc")
 	}
-	uid := os.Geteuid()
-	dirs := []string{filepath.Join(os.TempDir(), fmt.Sprintf("giveway-%d", uid), "pool")}
-	switch dir := os.Getenv("XDG_RUNTIME_DIR"); {
-	case uid == 0:
-		dirs = slices.Insert(dirs, 0, "/run/giveway-pool")
-	case filepath.IsAbs(dir):
-		dirs = slices.Insert(dirs, 0, filepath.Join(dir, "giveway", "pool"))
-	}
-	return dirs
+	return os.Readlink("/proc/self/ns/pid")
 }
 
 // name returns the name of a pool's folder.
 func (i Info) name() string {
-	sum := sha256.Sum256([]byte(i.Label + "\x00" + i.Devices))
+	sum := sha256.Sum256([]byte(i.Label + "\x00" + i.Devices + "\x00" + i.Namespace))
 	return fmt.Sprintf("%s-%x", i.Label, sum[:4])
 }
 
-func openIn(parent string, info Info) (*Pool, error) {
+// open opens the folder of a pool, and makes what is missing.
+func open(info Info) (*Pool, error) {
+	parent := folderFor(os.Geteuid())
 	if !filepath.IsAbs(parent) {
-		return nil, fmt.Errorf("%s is not an absolute path", parent)
+		return nil, fmt.Errorf("%s, the folder of pools, is not an absolute path; set %s to one", parent, FolderEnv)
 	}
 	p := &Pool{Info: info, dir: filepath.Join(parent, info.name())}
 	if len(p.pipe()) > maxPipe {
@@ -123,7 +117,7 @@ func openIn(parent string, info Info) (*Pool, error) {
 	}
 	f, err := safepath.OpenFolder(p.dir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make the pool's folder: %w (%s)", err, FolderEnv)
 	}
 	p.folder = f
 	err = os.Chmod(f.At("."), 0o700)
@@ -132,14 +126,24 @@ func openIn(parent string, info Info) (*Pool, error) {
 			err = cmp.Or(err, e)
 		}
 	}
-	if text, e := json.Marshal(info); e == nil && err == nil {
-		err = os.WriteFile(f.At("pool.json"), text, 0o600)
-	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return p, nil
+}
+
+// save writes pool.json. A reader does not take the lock, so the file is replaced. The
+// pool's lock is held.
+func (p *Pool) save() error {
+	text, err := json.Marshal(p.Info)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(p.folder.At("pool.json.new"), text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(p.folder.At("pool.json.new"), p.folder.At("pool.json"))
 }
 
 // openExisting opens the folder of a pool that was made before.
@@ -160,21 +164,24 @@ func (p *Pool) pipe() string { return filepath.Join(p.dir, "pipe") }
 func (p *Pool) log() string  { return filepath.Join(p.dir, "log") }
 func (p *Pool) close()       { p.folder.Close() }
 
-// member is what the file of a member says.
-type member struct {
-	PID     int    `json:"pid"`
+// MemberInfo is what the file of a member says.
+type MemberInfo struct {
+	PID     int    `json:"pid"` // of its 'giveway run'
 	Weight  int64  `json:"weight"`
 	Command string `json:"command"`
+	// RulesApplied says that Weight is by the rules of the daemon too. Otherwise no daemon
+	// answered when the member started.
+	RulesApplied bool `json:"rules_applied"`
 }
 
 // members returns the members whose 'giveway run' is alive, and removes the files of the
 // others. The pool's lock is held.
-func (p *Pool) members() ([]member, error) {
+func (p *Pool) members() ([]MemberInfo, error) {
 	entries, err := os.ReadDir(p.folder.At("members"))
 	if err != nil {
 		return nil, err
 	}
-	var all []member
+	var all []MemberInfo
 	for _, e := range entries {
 		name := filepath.Join("members", e.Name())
 		f, err := os.OpenFile(p.folder.At(name), os.O_RDWR, 0)
@@ -186,7 +193,7 @@ func (p *Pool) members() ([]member, error) {
 			f.Close()
 			continue
 		}
-		m := member{Weight: 1}
+		m := MemberInfo{Weight: 1}
 		_ = json.NewDecoder(f).Decode(&m) // being written: it counts as well
 		m.PID, _ = strconv.Atoi(e.Name())
 		f.Close()
@@ -196,8 +203,8 @@ func (p *Pool) members() ([]member, error) {
 }
 
 // register makes the file of a member, locked until it is closed. The pool's lock is held.
-func (p *Pool) register(m member) (*os.File, error) {
-	f, err := os.OpenFile(p.folder.At(filepath.Join("members", strconv.Itoa(m.PID))), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+func (p *Pool) register(m MemberInfo) (*os.File, error) {
+	f, err := os.OpenFile(p.folder.At(filepath.Join("members", strconv.Itoa(m.PID))), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +212,11 @@ func (p *Pool) register(m member) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("register process %d with the pool: it is registered already", m.PID)
 	}
-	if err := json.NewEncoder(f).Encode(m); err != nil {
+	err = f.Truncate(0) // of an earlier process with this pid
+	if err == nil {
+		err = json.NewEncoder(f).Encode(m)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}

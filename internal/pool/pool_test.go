@@ -26,9 +26,13 @@ func TestMain(m *testing.M) {
 	mpstest.RunIfNamed()
 	keepInterval = 10 * time.Millisecond
 	Linger = 100 * time.Millisecond
+	appearTime = 100 * time.Millisecond
 	if text := os.Getenv("POOL_TEST_LINGER"); text != "" {
 		Linger, _ = time.ParseDuration(text)
 		keepInterval = time.Millisecond
+	}
+	if text := os.Getenv("POOL_TEST_APPEAR"); text != "" {
+		appearTime, _ = time.ParseDuration(text)
 	}
 	var err error
 	switch part, _, _ := strings.Cut(os.Getenv("POOL_TEST"), " "); {
@@ -51,8 +55,7 @@ func TestMain(m *testing.M) {
 func joiner() error {
 	weight, _ := strconv.ParseInt(os.Getenv("POOL_TEST")[len("join "):], 10, 64)
 	os.Unsetenv("POOL_TEST")
-	self, _ := os.Executable()
-	m, err := Join(Request{Env: os.Environ(), Weight: weight, Command: "cuda-program", Keeper: []string{self, "keep"}})
+	m, err := Join(Request{Env: os.Environ(), Weight: weight, Command: "cuda-program", Keeper: keeperCommand()})
 	if err != nil {
 		return err
 	}
@@ -61,10 +64,17 @@ func joiner() error {
 	return cmd.Run()
 }
 
+// keeperCommand is the command of a keeper.
+func keeperCommand() []string {
+	self, _ := os.Executable()
+	return []string{self, "keep"}
+}
+
 // testbed is a folder of pools with NVIDIA's programs.
 type testbed struct {
 	*testing.T
 	dir string
+	bin string // NVIDIA's programs
 }
 
 func newTestbed(t *testing.T) *testbed {
@@ -87,18 +97,57 @@ func newTestbed(t *testing.T) *testbed {
 	defaultPipe = filepath.Join(dir, "none")
 	t.Cleanup(func() {
 		defaultPipe = was
-		b := &testbed{t, dir}
+		b := &testbed{t, dir, bin}
 		if pid := b.control(); pid != 0 {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		b.wait("the end of the keeper", func() bool { return !b.kept() })
 		os.RemoveAll(dir)
 	})
-	return &testbed{t, dir}
+	return &testbed{t, dir, bin}
 }
 
-func (b *testbed) folder() string { return filepath.Join(b.dir, Info{Label: DefaultLabel}.name()) }
+// info describes the pool of the joiners.
+func (b *testbed) info() Info {
+	namespace, err := pidNamespace()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return Info{Label: DefaultLabel, Namespace: namespace}
+}
+
+func (b *testbed) folder() string { return filepath.Join(b.dir, b.info().name()) }
 func (b *testbed) control() int   { return controlPID(filepath.Join(b.folder(), "pipe")) }
+
+// ended reports whether the pool has neither a control daemon nor a keeper.
+func (b *testbed) ended() bool { return b.control() == 0 && !b.kept() }
+
+// wrapControl replaces NVIDIA's control program by a shell script, in which $real is the
+// program and $dir the testbed's folder.
+func (b *testbed) wrapControl(script string) {
+	b.Helper()
+	bin := b.TempDir()
+	text := fmt.Sprintf("#!/bin/sh\nreal=%s/%s dir=%s\n[ \"$1\" != -f ] || exec \"$real\" -f\n%s\n", b.bin, controlProgram, b.dir, script)
+	if err := os.WriteFile(filepath.Join(bin, controlProgram), []byte(text), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	b.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
+
+// mark makes a file in the testbed's folder; marked reports whether there is one.
+func (b *testbed) mark(name string) {
+	b.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), nil, 0o600); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *testbed) unmark(name string) { os.Remove(filepath.Join(b.dir, name)) }
+
+func (b *testbed) marked(name string) bool {
+	_, err := os.Stat(filepath.Join(b.dir, name))
+	return err == nil
+}
 
 // kept reports whether the pool has a keeper.
 func (b *testbed) kept() bool {
@@ -127,12 +176,18 @@ type job struct {
 	says  string // what the CUDA program printed
 }
 
-// start starts a joiner and waits until its program runs or has failed.
-func (b *testbed) start(weight int, env ...string) *job {
-	b.Helper()
+// command returns a joiner that is not started.
+func (b *testbed) command(weight int, env ...string) *job {
 	j := &job{cmd: exec.Command("/proc/self/exe"), errs: &strings.Builder{}}
 	j.cmd.Env = append(append(os.Environ(), fmt.Sprint("POOL_TEST=join ", weight)), env...)
 	j.cmd.Stderr = j.errs
+	return j
+}
+
+// start starts a joiner and waits until its program runs or has failed.
+func (b *testbed) start(weight int, env ...string) *job {
+	b.Helper()
+	j := b.command(weight, env...)
 	in, err := j.cmd.StdinPipe()
 	out, err2 := j.cmd.StdoutPipe()
 	if err := errors.Join(err, err2, j.cmd.Start()); err != nil {
@@ -182,7 +237,7 @@ func TestPoolLivesWithItsMembers(t *testing.T) {
 			t.Errorf("%v: %s", err, j.errs)
 		}
 	}
-	b.wait("the end of the pool", func() bool { return b.control() == 0 && !b.kept() })
+	b.wait("the end of the pool", b.ended)
 }
 
 func mustStat(t *testing.T, path string) os.FileInfo {
@@ -204,24 +259,25 @@ func TestKilledMemberLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = j.cmd.Process.Release()
-	time.Sleep(3 * Linger)
+	time.Sleep(3 * Linger) // in which an unused pool would end
 	if b.control() != control {
 		t.Error("the pool was ended under a client")
 	}
 	j.stdin.Close() // the program ends
-	b.wait("the end of the pool", func() bool { return b.control() == 0 && !b.kept() })
+	b.wait("the end of the pool", b.ended)
 }
 
 // TestJoinWhilePoolEnds checks that a program which joins while the pool is being ended is
 // in a pool nevertheless, and that the pool has a keeper.
 func TestJoinWhilePoolEnds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts 25 programs and as many control daemons, which takes minutes with the race detector")
-	}
 	b := newTestbed(t)
 	t.Setenv("POOL_TEST_LINGER", "1ms")
 	controls := map[int]bool{}
-	for range 25 {
+	rounds := 25
+	if testing.Short() {
+		rounds = 4 // each starts about ten processes
+	}
+	for range rounds {
 		j := b.start(1)
 		if !strings.HasPrefix(j.says, "inside ") {
 			t.Fatalf("got %q: %s", j.says, j.errs)
@@ -234,8 +290,8 @@ func TestJoinWhilePoolEnds(t *testing.T) {
 			t.Fatalf("%v: %s", err, j.errs)
 		}
 	}
-	t.Logf("%d control daemons for 25 programs", len(controls))
-	b.wait("the end of the pool", func() bool { return b.control() == 0 && !b.kept() })
+	t.Logf("%d control daemons for %d programs", len(controls), rounds)
+	b.wait("the end of the pool", b.ended)
 }
 
 // TestControlDaemonDies checks that the next member gets a new control daemon, in a folder
@@ -258,7 +314,7 @@ func TestControlDaemonDies(t *testing.T) {
 	if err := second.end(); err != nil {
 		t.Error(err)
 	}
-	b.wait("the end of the pool", func() bool { return b.control() == 0 && !b.kept() })
+	b.wait("the end of the pool", b.ended)
 }
 
 // TestServerDies checks that members of a server that was killed fail and new ones do not.
@@ -297,7 +353,7 @@ func TestKeeperDies(t *testing.T) {
 	if err := errors.Join(first.end(), second.end()); err != nil {
 		t.Error(err)
 	}
-	b.wait("the end of the pool", func() bool { return b.control() == 0 && !b.kept() })
+	b.wait("the end of the pool", b.ended)
 }
 
 // keepersOf returns the pids of the keepers of a folder.
@@ -343,13 +399,13 @@ func TestOwnServer(t *testing.T) {
 // TestFull checks that the program after the last that MPS takes gets a clear answer.
 func TestFull(t *testing.T) {
 	b := newTestbed(t)
-	p, err := open(Info{Label: DefaultLabel})
+	p, err := open(b.info())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.close()
 	for i := range MaxClients {
-		f, err := p.register(member{PID: 1<<30 + i, Weight: 1})
+		f, err := p.register(MemberInfo{PID: 1<<30 + i, Weight: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -390,8 +446,35 @@ func TestNotPossible(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-		if _, err := Join(Request{}); err == nil || !strings.Contains(err.Error(), "exit status 3: no device") {
+		if _, err := Join(Request{Keeper: keeperCommand()}); err == nil || !strings.Contains(err.Error(), "exit status 3: no device") {
 			t.Errorf("got %v", err)
+		}
+		b.wait("the end of the keeper", b.ended)
+	})
+	t.Run("keeper fails", func(t *testing.T) {
+		_, err := Join(Request{Keeper: []string{"/none"}})
+		if err == nil || !strings.Contains(err.Error(), "start the keeper") {
+			t.Errorf("got %v", err)
+		}
+		if b.control() != 0 {
+			t.Error("a control daemon is left that nothing ends")
+		}
+	})
+	t.Run("folder of another user", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("only root can make a folder of another user")
+		}
+		dir := filepath.Join(b.dir, "foreign")
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, 12345, 12345)); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(FolderEnv, dir)
+		_, joined := Join(Request{})
+		_, listed := List()
+		for _, err := range []error{joined, listed} {
+			if err == nil || !strings.Contains(err.Error(), dir+" belongs to user 12345") || !strings.Contains(err.Error(), FolderEnv) {
+				t.Errorf("got %v", err)
+			}
 		}
 	})
 	t.Run("folder of others", func(t *testing.T) {
@@ -417,4 +500,128 @@ func TestNotPossible(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestKilledWhileStarting checks that the control daemon which a joiner was starting when it
+// was killed is ended: the keeper is there before it.
+func TestKilledWhileStarting(t *testing.T) {
+	b := newTestbed(t)
+	b.wrapControl(`if [ "$1" != -d ]; then exec "$real"; fi
+: >"$dir/starting"
+while [ -e "$dir/wait" ]; do sleep 0.02; done
+"$real" -d && : >"$dir/started"`)
+	b.mark("wait")
+	j := b.command(1, "POOL_TEST_APPEAR=1h")
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("the start of the control daemon", func() bool { return b.marked("starting") })
+	_ = j.cmd.Process.Kill()
+	_ = j.cmd.Wait()
+	b.unmark("wait")
+	b.wait("the control daemon", func() bool { return b.marked("started") })
+	b.wait("the end of the pool", b.ended)
+}
+
+// TestKeeperTriesAgain checks that a keeper which cannot end the control daemon says so and
+// tries again.
+func TestKeeperTriesAgain(t *testing.T) {
+	b := newTestbed(t)
+	b.wrapControl(`if [ "$1" = -d ]; then exec "$real" -d; fi
+read -r command
+if [ "$command" = quit ] && [ -e "$dir/broken" ]; then : >"$dir/refused"; exit 1; fi
+echo "$command" | "$real"`)
+	b.mark("broken")
+	j := b.start(1)
+	if err := j.end(); err != nil {
+		t.Fatalf("%v: %s", err, j.errs)
+	}
+	b.wait("an attempt to end the pool", func() bool { return b.marked("refused") })
+	b.unmark("refused")
+	b.wait("another attempt", func() bool { return b.marked("refused") })
+	if !b.kept() {
+		t.Error("the keeper has given up")
+	}
+	b.unmark("broken")
+	b.wait("the end of the pool", b.ended)
+	text, err := os.ReadFile(filepath.Join(b.folder(), "log", "keeper.log"))
+	if err != nil || strings.Count(string(text), "trying again") != 1 {
+		t.Errorf("got %v; log:\n%s", err, text)
+	}
+}
+
+// TestFolderIsRemoved checks that the keeper ends if the folder does.
+func TestFolderIsRemoved(t *testing.T) {
+	b := newTestbed(t)
+	j := b.start(1)
+	control, keeper := b.control(), keepersOf(t, b.folder())[0]
+	if err := os.RemoveAll(b.folder()); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("the end of the keeper", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", keeper))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+	_ = syscall.Kill(control, syscall.SIGKILL)
+	_ = j.end()
+}
+
+// TestFolderFor checks that all sessions of a user have the same pools.
+func TestFolderFor(t *testing.T) {
+	for uid, want := range map[int]string{0: "/run/giveway-pool", 1000: "/tmp/giveway-1000/pool"} {
+		for _, session := range []string{"", "/run/user/1000", "/elsewhere"} {
+			t.Setenv(FolderEnv, "")
+			t.Setenv("XDG_RUNTIME_DIR", session)
+			t.Setenv("TMPDIR", session)
+			if got := folderFor(uid); got != want {
+				t.Errorf("user %d in %q: got %s, want %s", uid, session, got, want)
+			}
+			t.Setenv(FolderEnv, "/mine")
+			if got := folderFor(uid); got != "/mine" {
+				t.Errorf("with %s: got %s", FolderEnv, got)
+			}
+		}
+	}
+}
+
+// TestUnreadablePool checks that a pool which cannot be read does not hide the others.
+func TestUnreadablePool(t *testing.T) {
+	b := newTestbed(t)
+	j := b.start(1)
+	broken := filepath.Join(b.dir, "a-broken")
+	if err := errors.Join(os.Mkdir(broken, 0o700), os.WriteFile(filepath.Join(broken, "pool.json"), []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	all, err := List()
+	if len(all) != 1 || len(all[0].Clients) != 1 {
+		t.Errorf("got %+v", all)
+	}
+	if err == nil || !strings.Contains(err.Error(), broken) {
+		t.Errorf("got %v, want an error that names %s", err, broken)
+	}
+	if err := j.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRegisterLeavesOthersAlone checks that the file of a member that is registered already,
+// for example in another pid namespace, is not changed.
+func TestRegisterLeavesOthersAlone(t *testing.T) {
+	b := newTestbed(t)
+	p, err := open(b.info())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	f, err := p.register(MemberInfo{PID: 1 << 30, Weight: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := p.register(MemberInfo{PID: 1 << 30, Weight: 1}); err == nil {
+		t.Error("it was registered twice")
+	}
+	if all, err := p.members(); err != nil || len(all) != 1 || all[0].Weight != 7 {
+		t.Errorf("got %+v, %v", all, err)
+	}
 }
