@@ -69,7 +69,8 @@ type Event struct {
 
 // Member is a client of an MPS server: it holds a group of the server under a handle of its
 // own. Joined is reported once for each group, which may be reported later. Left is reported
-// when the client exits, not when the server does.
+// when the client exits, frees its handle, closes the control device or executes another
+// program; not when the server exits or frees the group.
 type Member struct {
 	Process proc.Process
 	Server  proc.ID

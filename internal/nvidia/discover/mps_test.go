@@ -1,10 +1,15 @@
 package discover
 
 import (
+	"bufio"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
 )
@@ -50,8 +55,8 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 		t.Fatal("the group of the server does not belong to it")
 	}
 	keep(mps, mpsGroup)
-	if len(w.events) != 2 || len(client.groups) != 0 || !client.sharesGroup {
-		t.Fatalf("got %d events, groups %v of the client; want 2 and none", len(w.events), client.groups)
+	if len(w.events) != 1 || len(client.groups) != 0 || !client.sharesGroup || w.pending[50] == nil {
+		t.Fatalf("got %d events, groups %v of the client, pending %v; want one, none, and a scan of the client", len(w.events), client.groups, w.pending)
 	}
 	if g := (<-w.events).Gone; g == nil || g.PID != 50 || g.Key != clientGroup.Key {
 		t.Errorf("got %+v, want the client's group gone", g)
@@ -66,13 +71,12 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 			t.Errorf("got %+v, want that process %d has joined", m, pid)
 		}
 	}
+	for range 2 { // it joins once
+		if w.ownsGroup(client, clientGroup, false) {
+			t.Error("the group of the server belongs to a client")
+		}
+	}
 	joined(50)
-	if w.ownsGroup(client, clientGroup, false) {
-		t.Error("the group of the server belongs to a client")
-	}
-	if len(w.events) != 0 {
-		t.Error("a client has joined twice")
-	}
 	late, lateGroup := hold(53, 0xc1d00005, 3, "GPU-a")
 	if w.ownsGroup(late, lateGroup, false) {
 		t.Error("the group of the server belongs to a later client")
@@ -85,6 +89,85 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 	if !w.ownsGroup(other, apart, false) || !w.ownsGroup(elsewhere, far, false) {
 		t.Error("a group with another number, or on another GPU, belongs to the server")
 	}
+}
+
+// startServer starts a process that follows orders and is called nvidia-cuda-mps-server.
+func startServer(t *testing.T, path string) *testProcess {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := child("orders", path)
+	cmd.Path = filepath.Join(t.TempDir(), "nvidia-cuda-mps-server")
+	if err := os.WriteFile(cmd.Path, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := drivertest.Start(t, cmd)
+	return &testProcess{c, t, bufio.NewReader(c.Out)}
+}
+
+// wantMember waits for Joined or Left of a process, which must be the next event.
+func (w *testWatcher) wantMember(pid int, joined bool) {
+	w.t.Helper()
+	select {
+	case e := <-w.Events():
+		m := e.Left
+		if joined {
+			m = e.Joined
+		}
+		if m == nil || m.Process.PID != pid {
+			w.t.Fatalf("got %+v, want that process %d joined: %v", e, pid, joined)
+		}
+	case <-time.After(20 * time.Second):
+		w.t.Fatalf("process %d: got no event, want that it joined: %v", pid, joined)
+	}
+}
+
+// TestMemberLeaves checks that a client which frees its group, or closes the device, as a
+// program that executes another one does, is no member any more.
+func TestMemberLeaves(t *testing.T) {
+	for _, noBPF := range []bool{false, true} {
+		for _, order := range []string{"free group", "close"} {
+			t.Run(fmt.Sprintf("NoBPF=%v/%s", noBPF, order), func(t *testing.T) {
+				rm, path, _ := mounted(t)
+				server, client := startServer(t, path), startProcess(t, path)
+				rm.ShareGroup(server.make(), client.make())
+				w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: noBPF})
+				if g := w.wantFound(); g.Process.PID != server.PID || !g.MPSServer {
+					t.Fatalf("got %+v, want the server's group", g)
+				}
+				w.wantMember(client.PID, true)
+				w.wantNothing()
+				client.order(order)
+				w.wantMember(client.PID, false)
+				w.wantNothing()
+			})
+		}
+	}
+}
+
+// TestStaleGroupMakesNoMember checks that a process whose group has the number of one that
+// the MPS server has freed is no client of the server.
+func TestStaleGroupMakesNoMember(t *testing.T) {
+	rm, path, _ := mounted(t)
+	server := startServer(t, path)
+	of := server.make()
+	w := startWatcher(t, Config{Control: path, Only: proc.Everyone, NoBPF: true, Poll: time.Hour})
+	if g := w.wantFound(); g.Process.PID != server.PID {
+		t.Fatalf("got %+v, want the server's group", g)
+	}
+	other := startProcess(t, path)
+	rm.ShareGroup(of, other.make())
+	server.order("free group")
+	w.Rescan(other.PID)
+	if got := w.wantGone(); got.PID != server.PID || got.Handle != of.Compute.Group {
+		t.Errorf("got %+v gone, want the server's group", got)
+	}
+	if g := w.wantFound(); g.Process.PID != other.PID {
+		t.Errorf("got %+v, want the group of the other process", g)
+	}
+	w.wantNothing()
 }
 
 // TestPoolOf checks that the server of a pool is known by its environment, or by that of the

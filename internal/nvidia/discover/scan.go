@@ -23,7 +23,7 @@ type holder struct {
 	asks        uint64             // descriptors about which RM was asked so far
 	groups      map[Key]*Group     // reported, and not gone
 	sharesGroup bool               // it holds a group that was reported for another process
-	memberOf    []*Member          // reported by Joined
+	memberOf    []membership       // reported by Joined
 	since       time.Time          // when it was first scanned
 	next        time.Time          // when a scan of all processes includes it again
 }
@@ -53,7 +53,7 @@ func (h *holder) dependsOn(client, object nvrm.Handle) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(h.memberOf, func(m membership) bool { return m.by.Client == client && m.by.dependsOn(object) })
 }
 
 // scan compares the groups of a process with those reported, and reports the differences.
@@ -90,6 +90,7 @@ func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
 			w.reportGone(h, key)
 		}
 	}
+	w.reportLeft(h, func(m membership) bool { return !seen[m.by.Key] })
 	h.next = time.Now().Add(w.config.Poll / 2)
 	if time.Since(h.since) > youngTime {
 		h.next = time.Now().Add(5 * w.config.Poll)
@@ -124,6 +125,7 @@ func (w *Watcher) holderOf(pid int, calls []call) (*holder, []int) {
 		for _, key := range sortedKeys(h.groups) {
 			w.reportGone(h, key)
 		}
+		w.reportLeft(h, func(membership) bool { return true })
 		w.forget(h)
 		return nil, nil
 	case h != nil:
@@ -199,6 +201,11 @@ func markSeen(h *holder, client nvrm.Handle, seen map[Key]bool) {
 	for key := range h.groups {
 		if key.Client == client {
 			seen[key] = true
+		}
+	}
+	for _, m := range h.memberOf {
+		if m.by.Client == client {
+			seen[m.by.Key] = true
 		}
 	}
 }
@@ -329,43 +336,6 @@ func (w *Watcher) reportFound(h *holder, fd, copied int, g *Group) {
 	w.emit(Event{Found: &report})
 }
 
-// ownsGroup reports whether a group is to be reported for a process. Under MPS all clients
-// use the group of the server, each under a handle of its own: it is one queue and belongs
-// to the server.
-func (w *Watcher) ownsGroup(h *holder, g *Group, server bool) bool {
-	for _, o := range w.sortedHolders() {
-		if o == h {
-			continue
-		}
-		for _, key := range sortedKeys(o.groups) {
-			if other := o.groups[key]; other.ID != g.ID || other.GPU != g.GPU {
-				continue
-			}
-			switch {
-			case server:
-				o.sharesGroup = true
-				w.reportGone(o, key)
-				w.reportJoined(o, h, g.Key)
-			case w.proc.isMPSServer(o.process.PID):
-				w.reportJoined(h, o, key)
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// reportJoined emits that a process is a client of an MPS server, once for each group.
-func (w *Watcher) reportJoined(h, server *holder, group Key) {
-	m := &Member{h.process, server.process.ID(), group}
-	known := func(o *Member) bool { return o.Server == m.Server && o.Group == m.Group }
-	if slices.ContainsFunc(h.memberOf, known) {
-		return
-	}
-	h.memberOf = append(h.memberOf, m)
-	w.emit(Event{Joined: m})
-}
-
 // scanLikelyOwners scans processes that may own the group instead of h: the process for
 // which it was reported, in case it has given it up, and ancestors with the same open file.
 func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *Group) {
@@ -399,6 +369,7 @@ func (w *Watcher) reportGone(h *holder, key Key) {
 	delete(h.groups, key)
 	delete(w.owners, key)
 	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start, Key: key}})
+	w.dropMembers(h, key)
 }
 
 // forget removes a holder and emits no events.
@@ -419,9 +390,7 @@ func (w *Watcher) exited(h *holder) {
 		return // handled already
 	}
 	w.forget(h)
-	for _, m := range h.memberOf {
-		w.emit(Event{Left: m})
-	}
+	w.reportLeft(h, func(membership) bool { return true })
 	if len(h.groups) == 0 {
 		return
 	}
@@ -429,7 +398,7 @@ func (w *Watcher) exited(h *holder) {
 	for _, o := range w.sortedHolders() {
 		if o.sharesGroup && w.holders[o.process.PID] == o {
 			o.sharesGroup = false
-			o.memberOf = slices.DeleteFunc(o.memberOf, func(m *Member) bool { return m.Server == h.process.ID() })
+			o.memberOf = slices.DeleteFunc(o.memberOf, func(m membership) bool { return m.Server == h.process.ID() })
 			w.scan(o.process.PID, nil, false)
 		}
 	}
