@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"bufio"
 	"errors"
 	"os"
 	"os/exec"
@@ -23,22 +22,6 @@ func unshared(t *testing.T, args ...string) *exec.Cmd {
 	return exec.Command("unshare", append(before, args...)...)
 }
 
-// run starts a job by another command and reads what its CUDA program says.
-func (b *testbed) run(cmd *exec.Cmd, env ...string) *job {
-	b.Helper()
-	j := &job{cmd: cmd, errs: &strings.Builder{}}
-	cmd.Env, cmd.Stderr = append(os.Environ(), env...), j.errs
-	in, err := cmd.StdinPipe()
-	out, err2 := cmd.StdoutPipe()
-	if err := errors.Join(err, err2, cmd.Start()); err != nil {
-		b.Fatal(err)
-	}
-	j.stdin = in
-	j.says, _ = bufio.NewReader(out).ReadString('\n')
-	b.Cleanup(func() { _ = cmd.Process.Kill(); in.Close(); _ = cmd.Wait() })
-	return j
-}
-
 // TestOtherPIDNamespace checks that a joiner in another pid namespace, to which the control
 // daemon of the pool seems to be dead, has a pool of its own and does not harm that one.
 func TestOtherPIDNamespace(t *testing.T) {
@@ -49,7 +32,7 @@ func TestOtherPIDNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := b.run(unshared(t, self), "POOL_TEST=join 1")
+	second := b.run(unshared(t, self), joinEnv(1))
 	if !strings.HasPrefix(second.says, "inside ") || second.says == first.says {
 		t.Errorf("got %q, outside the namespace %q; %s", second.says, first.says, second.errs)
 	}

@@ -1,209 +1,18 @@
 package pool
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/giveway/giveway/internal/pool/mpstest"
-	"golang.org/x/sys/unix"
 )
-
-// TestMain plays the parts of the other processes: NVIDIA's, a 'giveway run' that joins a
-// pool and runs a CUDA program in it, and the keeper.
-func TestMain(m *testing.M) {
-	mpstest.RunIfNamed()
-	keepInterval = 10 * time.Millisecond
-	Linger = 100 * time.Millisecond
-	appearTime = 100 * time.Millisecond
-	if text := os.Getenv("POOL_TEST_LINGER"); text != "" {
-		Linger, _ = time.ParseDuration(text)
-		keepInterval = time.Millisecond
-	}
-	if text := os.Getenv("POOL_TEST_APPEAR"); text != "" {
-		appearTime, _ = time.ParseDuration(text)
-	}
-	var err error
-	switch part, _, _ := strings.Cut(os.Getenv("POOL_TEST"), " "); {
-	case len(os.Args) == 3 && os.Args[1] == "keep":
-		unix.CloseOnExec(3)
-		err = Keep(os.Args[2], func() { unix.Close(3) }, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	case part == "join":
-		err = joiner()
-	default:
-		os.Exit(m.Run())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// joiner is a 'giveway run --pool -- cuda-program'.
-func joiner() error {
-	weight, _ := strconv.ParseInt(os.Getenv("POOL_TEST")[len("join "):], 10, 64)
-	os.Unsetenv("POOL_TEST")
-	m, err := Join(Request{Env: os.Environ(), Weight: weight, Command: "cuda-program", Keeper: keeperCommand()})
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(mpstest.Program)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = m.Env, os.Stdin, os.Stdout, os.Stderr
-	return cmd.Run()
-}
-
-// keeperCommand is the command of a keeper.
-func keeperCommand() []string {
-	self, _ := os.Executable()
-	return []string{self, "keep"}
-}
-
-// testbed is a folder of pools with NVIDIA's programs.
-type testbed struct {
-	*testing.T
-	dir string
-	bin string // NVIDIA's programs
-}
-
-func newTestbed(t *testing.T) *testbed {
-	t.Helper()
-	bin := t.TempDir()
-	if err := mpstest.Install(bin); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "pt") // a short path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	t.Setenv(FolderEnv, dir)
-	for _, name := range []string{pipeEnv, logEnv, threadsEnv, devicesEnv} {
-		t.Setenv(name, "")
-		os.Unsetenv(name)
-	}
-	was := defaultPipe
-	defaultPipe = filepath.Join(dir, "none")
-	t.Cleanup(func() {
-		defaultPipe = was
-		b := &testbed{t, dir, bin}
-		if pid := b.control(); pid != 0 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		b.wait("the end of the keeper", func() bool { return !b.kept() })
-		os.RemoveAll(dir)
-	})
-	return &testbed{t, dir, bin}
-}
-
-// info describes the pool of the joiners.
-func (b *testbed) info() Info {
-	namespace, err := pidNamespace()
-	if err != nil {
-		b.Fatal(err)
-	}
-	return Info{Label: DefaultLabel, Namespace: namespace}
-}
-
-func (b *testbed) folder() string { return filepath.Join(b.dir, b.info().name()) }
-func (b *testbed) control() int   { return controlPID(filepath.Join(b.folder(), "pipe")) }
-
-// ended reports whether the pool has neither a control daemon nor a keeper.
-func (b *testbed) ended() bool { return b.control() == 0 && !b.kept() }
-
-// wrapControl replaces NVIDIA's control program by a shell script, in which $real is the
-// program and $dir the testbed's folder.
-func (b *testbed) wrapControl(script string) {
-	b.Helper()
-	bin := b.TempDir()
-	text := fmt.Sprintf("#!/bin/sh\nreal=%s/%s dir=%s\n[ \"$1\" != -f ] || exec \"$real\" -f\n%s\n", b.bin, controlProgram, b.dir, script)
-	if err := os.WriteFile(filepath.Join(bin, controlProgram), []byte(text), 0o755); err != nil {
-		b.Fatal(err)
-	}
-	b.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-}
-
-// mark makes a file in the testbed's folder; marked reports whether there is one.
-func (b *testbed) mark(name string) {
-	b.Helper()
-	if err := os.WriteFile(filepath.Join(b.dir, name), nil, 0o600); err != nil {
-		b.Fatal(err)
-	}
-}
-
-func (b *testbed) unmark(name string) { os.Remove(filepath.Join(b.dir, name)) }
-
-func (b *testbed) marked(name string) bool {
-	_, err := os.Stat(filepath.Join(b.dir, name))
-	return err == nil
-}
-
-// kept reports whether the pool has a keeper.
-func (b *testbed) kept() bool {
-	f, err := os.OpenFile(filepath.Join(b.folder(), "keeper"), os.O_RDWR, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return !tryLock(f)
-}
-
-func (b *testbed) wait(what string, is func() bool) {
-	b.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.Fatalf("waited for %s in vain", what)
-		}
-	}
-}
-
-// job is a joiner that runs.
-type job struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	errs  *strings.Builder
-	says  string // what the CUDA program printed
-}
-
-// command returns a joiner that is not started.
-func (b *testbed) command(weight int, env ...string) *job {
-	j := &job{cmd: exec.Command("/proc/self/exe"), errs: &strings.Builder{}}
-	j.cmd.Env = append(append(os.Environ(), fmt.Sprint("POOL_TEST=join ", weight)), env...)
-	j.cmd.Stderr = j.errs
-	return j
-}
-
-// start starts a joiner and waits until its program runs or has failed.
-func (b *testbed) start(weight int, env ...string) *job {
-	b.Helper()
-	j := b.command(weight, env...)
-	in, err := j.cmd.StdinPipe()
-	out, err2 := j.cmd.StdoutPipe()
-	if err := errors.Join(err, err2, j.cmd.Start()); err != nil {
-		b.Fatal(err)
-	}
-	j.stdin = in
-	j.says, _ = bufio.NewReader(out).ReadString('\n')
-	b.Cleanup(func() { _ = j.cmd.Process.Kill(); in.Close(); _ = j.cmd.Wait() })
-	return j
-}
-
-// end lets the program end and returns the joiner's error.
-func (j *job) end() error {
-	j.stdin.Close()
-	return j.cmd.Wait()
-}
 
 // TestPoolLivesWithItsMembers checks that joiners at the same time get one control daemon,
 // that all programs are its clients, and that the pool ends after the last one.
@@ -249,51 +58,6 @@ func mustStat(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
-// TestKilledMemberLeavesNothing checks that the pool ends after a SIGKILL of the joiner,
-// but not while a program that it left behind is a client.
-func TestKilledMemberLeavesNothing(t *testing.T) {
-	b := newTestbed(t)
-	j := b.start(1)
-	control := b.control()
-	if err := j.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = j.cmd.Process.Release()
-	time.Sleep(3 * Linger) // in which an unused pool would end
-	if b.control() != control {
-		t.Error("the pool was ended under a client")
-	}
-	j.stdin.Close() // the program ends
-	b.wait("the end of the pool", b.ended)
-}
-
-// TestJoinWhilePoolEnds checks that a program which joins while the pool is being ended is
-// in a pool nevertheless, and that the pool has a keeper.
-func TestJoinWhilePoolEnds(t *testing.T) {
-	b := newTestbed(t)
-	t.Setenv("POOL_TEST_LINGER", "1ms")
-	controls := map[int]bool{}
-	rounds := 25
-	if testing.Short() {
-		rounds = 4 // each starts about ten processes
-	}
-	for range rounds {
-		j := b.start(1)
-		if !strings.HasPrefix(j.says, "inside ") {
-			t.Fatalf("got %q: %s", j.says, j.errs)
-		}
-		if !b.kept() {
-			t.Fatal("the pool of a program that runs has no keeper")
-		}
-		controls[b.control()] = true
-		if err := j.end(); err != nil {
-			t.Fatalf("%v: %s", err, j.errs)
-		}
-	}
-	t.Logf("%d control daemons for %d programs", len(controls), rounds)
-	b.wait("the end of the pool", b.ended)
-}
-
 // TestControlDaemonDies checks that the next member gets a new control daemon, in a folder
 // with the files of the old one.
 func TestControlDaemonDies(t *testing.T) {
@@ -335,42 +99,6 @@ func TestServerDies(t *testing.T) {
 	if !strings.HasPrefix(second.says, "inside ") {
 		t.Errorf("got %q; %s", second.says, second.errs)
 	}
-}
-
-// TestKeeperDies checks that the next member starts another keeper.
-func TestKeeperDies(t *testing.T) {
-	b := newTestbed(t)
-	first := b.start(1)
-	for _, pid := range keepersOf(t, b.folder()) {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	b.wait("the end of the keeper", func() bool { return !b.kept() })
-	control := b.control()
-	second := b.start(1)
-	if !b.kept() || b.control() != control || control == 0 {
-		t.Errorf("kept %v, control daemon %d, before %d", b.kept(), b.control(), control)
-	}
-	if err := errors.Join(first.end(), second.end()); err != nil {
-		t.Error(err)
-	}
-	b.wait("the end of the pool", b.ended)
-}
-
-// keepersOf returns the pids of the keepers of a folder.
-func keepersOf(t *testing.T, folder string) (pids []int) {
-	t.Helper()
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range lines {
-		text, _ := os.ReadFile(path)
-		if strings.HasSuffix(string(text), "\x00keep\x00"+folder+"\x00") {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-			pids = append(pids, pid)
-		}
-	}
-	if len(pids) != 1 {
-		t.Fatalf("got keepers %v, want one", pids)
-	}
-	return pids
 }
 
 // TestOwnServer checks that a program which would use an MPS server of the user does not
@@ -502,70 +230,6 @@ func TestNotPossible(t *testing.T) {
 	})
 }
 
-// TestKilledWhileStarting checks that the control daemon which a joiner was starting when it
-// was killed is ended: the keeper is there before it.
-func TestKilledWhileStarting(t *testing.T) {
-	b := newTestbed(t)
-	b.wrapControl(`if [ "$1" != -d ]; then exec "$real"; fi
-: >"$dir/starting"
-while [ -e "$dir/wait" ]; do sleep 0.02; done
-"$real" -d && : >"$dir/started"`)
-	b.mark("wait")
-	j := b.command(1, "POOL_TEST_APPEAR=1h")
-	if err := j.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	b.wait("the start of the control daemon", func() bool { return b.marked("starting") })
-	_ = j.cmd.Process.Kill()
-	_ = j.cmd.Wait()
-	b.unmark("wait")
-	b.wait("the control daemon", func() bool { return b.marked("started") })
-	b.wait("the end of the pool", b.ended)
-}
-
-// TestKeeperTriesAgain checks that a keeper which cannot end the control daemon says so and
-// tries again.
-func TestKeeperTriesAgain(t *testing.T) {
-	b := newTestbed(t)
-	b.wrapControl(`if [ "$1" = -d ]; then exec "$real" -d; fi
-read -r command
-if [ "$command" = quit ] && [ -e "$dir/broken" ]; then : >"$dir/refused"; exit 1; fi
-echo "$command" | "$real"`)
-	b.mark("broken")
-	j := b.start(1)
-	if err := j.end(); err != nil {
-		t.Fatalf("%v: %s", err, j.errs)
-	}
-	b.wait("an attempt to end the pool", func() bool { return b.marked("refused") })
-	b.unmark("refused")
-	b.wait("another attempt", func() bool { return b.marked("refused") })
-	if !b.kept() {
-		t.Error("the keeper has given up")
-	}
-	b.unmark("broken")
-	b.wait("the end of the pool", b.ended)
-	text, err := os.ReadFile(filepath.Join(b.folder(), "log", "keeper.log"))
-	if err != nil || strings.Count(string(text), "trying again") != 1 {
-		t.Errorf("got %v; log:\n%s", err, text)
-	}
-}
-
-// TestFolderIsRemoved checks that the keeper ends if the folder does.
-func TestFolderIsRemoved(t *testing.T) {
-	b := newTestbed(t)
-	j := b.start(1)
-	control, keeper := b.control(), keepersOf(t, b.folder())[0]
-	if err := os.RemoveAll(b.folder()); err != nil {
-		t.Fatal(err)
-	}
-	b.wait("the end of the keeper", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", keeper))
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	})
-	_ = syscall.Kill(control, syscall.SIGKILL)
-	_ = j.end()
-}
-
 // TestFolderFor checks that all sessions of a user have the same pools.
 func TestFolderFor(t *testing.T) {
 	for uid, want := range map[int]string{0: "/run/giveway-pool", 1000: "/tmp/giveway-1000/pool"} {
@@ -623,5 +287,47 @@ func TestRegisterLeavesOthersAlone(t *testing.T) {
 	}
 	if all, err := p.members(); err != nil || len(all) != 1 || all[0].Weight != 7 {
 		t.Errorf("got %+v, %v", all, err)
+	}
+}
+
+// TestEnvironOfControlDaemons checks that the pool's control daemon is known by its
+// environment, whose first variable says so, and that one which the user starts in a member,
+// with a pipe folder of its own, is not.
+func TestEnvironOfControlDaemons(t *testing.T) {
+	b := newTestbed(t)
+	environ := func(pid int) []string {
+		t.Helper()
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(string(text), "\x00")
+	}
+	j := b.start(1)
+	env := environ(b.control())
+	if LabelOf(env) != DefaultLabel || !strings.HasPrefix(env[0], Env+"=") {
+		t.Errorf("the pool's: got label %q, first variable %q", LabelOf(env), env[0])
+	}
+	all, err := List()
+	if err != nil || len(all) != 1 || len(all[0].Clients) != 1 {
+		t.Fatalf("got %+v, %v", all, err)
+	}
+	member := environ(all[0].Clients[0])
+	if LabelOf(member) != DefaultLabel {
+		t.Errorf("a member: got label %q", LabelOf(member))
+	}
+	own := filepath.Join(b.dir, "own")
+	cmd := exec.Command(mpstest.Control, "-d")
+	cmd.Env = append(member, pipeEnv+"="+own)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pid := controlPID(own)
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	if env := environ(pid); LabelOf(env) != "" {
+		t.Errorf("the user's own: got label %q", LabelOf(env))
+	}
+	if err := j.end(); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,160 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestKilledMemberLeavesNothing checks that the pool ends after a SIGKILL of the joiner,
+// but not while a program that it left behind is a client.
+func TestKilledMemberLeavesNothing(t *testing.T) {
+	b := newTestbed(t)
+	j := b.start(1)
+	control := b.control()
+	if err := j.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = j.cmd.Process.Release()
+	time.Sleep(3 * Linger) // in which an unused pool would end
+	if b.control() != control {
+		t.Error("the pool was ended under a client")
+	}
+	j.stdin.Close() // the program ends
+	b.wait("the end of the pool", b.ended)
+}
+
+// TestJoinWhilePoolEnds checks that a program which joins while the pool is being ended is
+// in a pool nevertheless, and that the pool has a keeper.
+func TestJoinWhilePoolEnds(t *testing.T) {
+	b := newTestbed(t)
+	t.Setenv("POOL_TEST_LINGER", "1ms")
+	controls := map[int]bool{}
+	rounds := 25
+	if testing.Short() {
+		rounds = 4 // each starts about ten processes
+	}
+	for range rounds {
+		j := b.start(1)
+		if !strings.HasPrefix(j.says, "inside ") {
+			t.Fatalf("got %q: %s", j.says, j.errs)
+		}
+		if !b.kept() {
+			t.Fatal("the pool of a program that runs has no keeper")
+		}
+		controls[b.control()] = true
+		if err := j.end(); err != nil {
+			t.Fatalf("%v: %s", err, j.errs)
+		}
+	}
+	t.Logf("%d control daemons for %d programs", len(controls), rounds)
+	b.wait("the end of the pool", b.ended)
+}
+
+// TestKeeperDies checks that the next member starts another keeper.
+func TestKeeperDies(t *testing.T) {
+	b := newTestbed(t)
+	first := b.start(1)
+	for _, pid := range keepersOf(t, b.folder()) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	b.wait("the end of the keeper", func() bool { return !b.kept() })
+	control := b.control()
+	second := b.start(1)
+	if !b.kept() || b.control() != control || control == 0 {
+		t.Errorf("kept %v, control daemon %d, before %d", b.kept(), b.control(), control)
+	}
+	if err := errors.Join(first.end(), second.end()); err != nil {
+		t.Error(err)
+	}
+	b.wait("the end of the pool", b.ended)
+}
+
+// TestKilledWhileStarting checks that the control daemon which a joiner was starting when it
+// was killed is ended: the keeper is there before it.
+func TestKilledWhileStarting(t *testing.T) {
+	b := newTestbed(t)
+	b.wrapControl(`if [ "$1" != -d ]; then exec "$real"; fi
+: >"$dir/starting"
+while [ -e "$dir/wait" ]; do sleep 0.02; done
+"$real" -d && : >"$dir/started"`)
+	b.mark("wait")
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), joinEnv(1), "POOL_TEST_APPEAR=1h")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("the start of the control daemon", func() bool { return b.marked("starting") })
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	b.unmark("wait")
+	b.wait("the control daemon", func() bool { return b.marked("started") })
+	b.wait("the end of the pool", b.ended)
+}
+
+// TestKeeperTriesAgain checks that a keeper which cannot end the control daemon says so and
+// tries again.
+func TestKeeperTriesAgain(t *testing.T) {
+	b := newTestbed(t)
+	b.wrapControl(`if [ "$1" = -d ]; then exec "$real" -d; fi
+read -r command
+if [ "$command" = quit ] && [ -e "$dir/broken" ]; then : >"$dir/refused"; exit 1; fi
+echo "$command" | "$real"`)
+	b.mark("broken")
+	j := b.start(1)
+	if err := j.end(); err != nil {
+		t.Fatalf("%v: %s", err, j.errs)
+	}
+	b.wait("an attempt to end the pool", func() bool { return b.marked("refused") })
+	b.unmark("refused")
+	b.wait("another attempt", func() bool { return b.marked("refused") })
+	if !b.kept() {
+		t.Error("the keeper has given up")
+	}
+	b.unmark("broken")
+	b.wait("the end of the pool", b.ended)
+	text, err := os.ReadFile(filepath.Join(b.folder(), "log", "keeper.log"))
+	if err != nil || strings.Count(string(text), "trying again") != 1 {
+		t.Errorf("got %v; log:\n%s", err, text)
+	}
+}
+
+// TestFolderIsRemoved checks that the keeper ends if the folder does.
+func TestFolderIsRemoved(t *testing.T) {
+	b := newTestbed(t)
+	j := b.start(1)
+	control, keeper := b.control(), keepersOf(t, b.folder())[0]
+	if err := os.RemoveAll(b.folder()); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("the end of the keeper", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", keeper))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+	_ = syscall.Kill(control, syscall.SIGKILL)
+	_ = j.end()
+}
+
+// keepersOf returns the pids of the keepers of a folder.
+func keepersOf(t *testing.T, folder string) (pids []int) {
+	t.Helper()
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range lines {
+		text, _ := os.ReadFile(path)
+		if strings.HasSuffix(string(text), "\x00keep\x00"+folder+"\x00") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) != 1 {
+		t.Fatalf("got keepers %v, want one", pids)
+	}
+	return pids
+}
