@@ -122,7 +122,9 @@ func TestRunInPoolByRule(t *testing.T) {
 	if a.says == b.says {
 		t.Errorf("two labels: got one folder, %s", a.says)
 	}
-	n.started.Pool = ""
+	n.mu.Lock()
+	n.started = api.RunStarted{}
+	n.mu.Unlock()
 	c := startPooled(t, "--class", "batch", "--pool")
 	if !strings.HasPrefix(c.says, "outside ") {
 		t.Errorf("by a daemon that says no: got %q", c.says)

@@ -131,6 +131,7 @@ func TestFolderIsRemoved(t *testing.T) {
 	b := newTestbed(t)
 	j := b.start(1)
 	control, keeper := b.control(), keepersOf(t, b.folder())[0]
+	defer func() { _ = syscall.Kill(control, syscall.SIGKILL); _ = j.end() }()
 	if err := os.RemoveAll(b.folder()); err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +139,6 @@ func TestFolderIsRemoved(t *testing.T) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", keeper))
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
-	_ = syscall.Kill(control, syscall.SIGKILL)
-	_ = j.end()
 }
 
 // keepersOf returns the pids of the keepers of a folder.
