@@ -138,6 +138,7 @@ func readFaults(f *form, v *sim.Faults) {
 	f.Ratio("lost_wake", &v.LostWake, 0, 1)
 	f.Duration("crash", &v.Crash, time.Millisecond, maxLength)
 	f.Duration("kill", &v.Kill, time.Millisecond, maxLength)
+	f.Duration("trace", &v.Trace, time.Millisecond, maxLength)
 	if v.Late > 0 && v.LateBy == 0 {
 		f.Need("late_by", "5ms")
 	}

@@ -32,6 +32,7 @@ type device struct {
 	switching    time.Duration // lost in context switches
 	switches     uint64
 	spans        *spanLog // nil: not kept
+	traceFailed  bool     // the context-switch trace cannot be read
 }
 
 func newDevice(w *World, id sched.DeviceID, m Model) *device {
@@ -71,24 +72,6 @@ func (d *device) info() hal.Info {
 		about.StopTime += d.model.Calls.PerQueue + s.Context.Save()
 	}
 	return hal.Info{Device: about, Backend: "sim", Model: d.model.Name}
-}
-
-// readTrace appends the device time of every queue according to the context-switch trace,
-// if the device has one and it may be read again.
-func (d *device) readTrace(buf []sched.Event) []sched.Event {
-	now := d.world.now
-	if d.model.TraceInterval == 0 || now < d.traceReadAt.Add(d.model.TraceInterval) {
-		return buf
-	}
-	d.traceReadAt = now
-	d.engine.advance()
-	for _, q := range d.queues {
-		if !q.dead {
-			q.visits.Known = d.model.Runlist != nil
-			buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: q.resident, Visits: q.visits})
-		}
-	}
-	return buf
 }
 
 // checkSlices reports a violation if two groups that may run have slices so short that

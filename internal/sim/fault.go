@@ -19,6 +19,7 @@ type Faults struct {
 	LostWake    float64       // probability that a wake-up of the daemon is lost
 	Crash       time.Duration // mean time between crashes of the daemon; zero: none
 	Kill        time.Duration // mean time between kills of clients; zero: none
+	Trace       time.Duration // mean time until the context-switch trace of a device fails; zero: it does not
 }
 
 var (

@@ -33,6 +33,7 @@ func NewNode(cfg Config) *Node {
 		}
 	}
 	n.w.scheduleKills()
+	n.w.scheduleTraceFailures()
 	return n
 }
 
@@ -103,7 +104,8 @@ func (n *Node) Call(actions []sched.Action, done func([]error)) (end sched.Time)
 }
 
 // DeviceTimes appends the device time of each queue according to the context-switch trace,
-// as events of kind DeviceTimeMeasured, for each device whose trace may be read again.
+// as events of kind DeviceTimeMeasured, for each device whose trace may be read again. If it
+// cannot be read, by a fault, the events are of kind MeasurementLost.
 func (n *Node) DeviceTimes(buf []sched.Event) []sched.Event {
 	for _, d := range n.w.devices {
 		buf = d.readTrace(buf)

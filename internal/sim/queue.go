@@ -29,7 +29,8 @@ type queue struct {
 	device  *device
 	id      sched.QueueID
 	process sched.ProcessID
-	pid     int     // of its spans
+	pid     int // of its spans
+	trace   traced
 	owner   *client // nil on a Bench
 
 	// Commands submitted and not completed, oldest first. The device has the first

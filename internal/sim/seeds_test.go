@@ -91,6 +91,7 @@ func randomConfig(t testing.TB, seed uint64) sim.Config {
 	for i := range cfg.Clients {
 		enterLateOrPool(&cfg, i)
 	}
+	cfg.Faults.Trace = pick(r, 0, 200*ms)
 	return cfg
 }
 

@@ -20,11 +20,18 @@ type spanLog struct {
 	spans []span
 	end   sched.Time // of the last span
 	full  bool       // spans were lost
+	blind bool       // the trace has failed: every span is unknown
 }
 
 // add adds a span from the end of the last one. A span that goes on is kept as one.
 func (l *spanLog) add(kind hal.SpanKind, q *queue, end sched.Time, left hal.Departure) {
-	if l == nil || end == l.end && left == hal.Stays && kind != hal.SpanSwitch {
+	if l == nil {
+		return
+	}
+	if l.blind {
+		kind, q, left = hal.SpanUnknown, nil, hal.Stays
+	}
+	if end == l.end && left == hal.Stays && kind != hal.SpanSwitch {
 		return
 	}
 	s := span{hal.Span{Begin: l.end, End: end, Kind: kind, Left: left}, q}

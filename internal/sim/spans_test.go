@@ -41,7 +41,9 @@ func (r *spanReader) advance(to sched.Time) {
 	}
 	clear(r.measured)
 	for _, ev := range r.node.DeviceTimes(nil) {
-		r.measured[int(ev.Queue)] = ev
+		if ev.Kind == sched.DeviceTimeMeasured {
+			r.measured[int(ev.Queue)] = ev
+		}
 	}
 	for _, s := range r.node.Spans(0, nil) {
 		if s.Begin != r.end || s.End < s.Begin || s.End > to {
@@ -63,8 +65,8 @@ func (r *spanReader) advance(to sched.Time) {
 }
 
 // TestSpansAreTheTime checks on random Nodes, whose queues are stopped, started, sliced and
-// killed at random, that the spans add up to the time that passed, and that they agree with
-// the device time and the visits of each queue.
+// killed at random, and whose trace may fail, that the spans add up to the time that passed,
+// and that they agree with the device time and the visits of each queue.
 func TestSpansAreTheTime(t *testing.T) {
 	for seed := range uint64(25) {
 		rnd := rand.New(rand.NewPCG(seed, 17))
@@ -80,7 +82,11 @@ func TestSpansAreTheTime(t *testing.T) {
 			}
 			clients = append(clients, c)
 		}
-		n := node(t, clients...)
+		faults := sim.Faults{Trace: pick(rnd, 0, 300*ms)}
+		n := sim.NewNode(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: clients, Length: time.Second,
+			Seed: seed, Faults: faults,
+		})
 		r := newSpanReader(t, n)
 		for at := sched.Time(0); at < sched.Time(2*time.Second); {
 			id := sched.QueueID(1 + rnd.IntN(len(clients)))
@@ -98,7 +104,7 @@ func TestSpansAreTheTime(t *testing.T) {
 			r.advance(at)
 		}
 		r.advance(n.Now().Add(time.Second))
-		if open := n.Now().Sub(r.end); r.ledger.Wall() != time.Duration(r.end) || open > ms || r.ledger.Unknown != 0 {
+		if open := n.Now().Sub(r.end); r.ledger.Wall() != time.Duration(r.end) || open > ms || (r.ledger.Unknown == 0) != (faults.Trace == 0) {
 			t.Errorf("seed %d: got %+v, %v together, up to %v of %v", seed, r.ledger, r.ledger.Wall(), r.end, n.Now())
 		}
 		var held time.Duration
@@ -149,7 +155,11 @@ func TestSpansSayHowQueuesLeave(t *testing.T) {
 func TestSpansAreBounded(t *testing.T) {
 	n := node(t, flatOut(0, 200*us, 8), flatOut(0, 200*us, 8))
 	r := newSpanReader(t, n)
-	n.AdvanceTo(sched.Time(time.Minute)) // about 26,000 switches
+	var events []sched.Event
+	for at := sched.Time(0); at < sched.Time(time.Minute); at = at.Add(time.Second) { // about 26,000 switches
+		n.AdvanceTo(at)
+		events = n.Events(events[:0])
+	}
 	spans := 0
 	r.advance(sched.Time(time.Minute))
 	for _, left := range r.left {
@@ -164,5 +174,29 @@ func TestSpansAreBounded(t *testing.T) {
 	r.advance(sched.Time(time.Minute + time.Second))
 	if r.ledger.Unknown != known || r.ledger.Wall() != time.Duration(r.end) {
 		t.Errorf("afterwards: got %+v, want no more unknown time", r.ledger)
+	}
+}
+
+// TestSchedulerSurvivesFailingTraces runs the default policy while the trace fails again and
+// again: two heavy jobs still share the device by their weights, and online work comes first.
+func TestSchedulerSurvivesFailingTraces(t *testing.T) {
+	online := open(20*ms, sim.Kernels{Count: 1, Time: sim.Always(ms)})
+	clients := []sim.ClientConfig{online, flatOut(0, 212*us, 16), flatOut(1, 212*us, 16)}
+	clients[1].Attr.Weight = 3
+	run := func(faults sim.Faults) sim.Result {
+		return sim.New(sim.Config{
+			Devices: []sim.DeviceConfig{{ID: "gpu0", Model: model(t, "nvidia-h200")}}, Clients: clients,
+			Policy: choose(t, "giveway", nil), Warmup: time.Second, Length: 20 * time.Second, Seed: 5, Faults: faults,
+		}).Run()
+	}
+	calm, failing := run(sim.Faults{}), run(sim.Faults{Trace: 200 * ms})
+	for i := range clients {
+		got, want := failing.Clients[i].DeviceTime.Seconds(), calm.Clients[i].DeviceTime.Seconds()
+		if got < 0.85*want || got > 1.15*want {
+			t.Errorf("client %d: %.2f s of device time, want about %.2f as without failures", i, got, want)
+		}
+	}
+	if got, want := failing.Clients[0].Latency.P99, calm.Clients[0].Latency.P99; got > 2*want {
+		t.Errorf("P99 of the online client: got %v, want about %v as without failures", got, want)
 	}
 }

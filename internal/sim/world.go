@@ -165,6 +165,7 @@ func (w *World) Run() Result {
 		w.daemon.start()
 		w.scheduleCrash()
 		w.scheduleKills()
+		w.scheduleTraceFailures()
 	}
 	if w.cfg.Sample != nil {
 		w.after(w.cfg.SampleInterval, w.sample)

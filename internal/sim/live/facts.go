@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
@@ -38,7 +39,8 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 }
 
 // reportSpans reports what a device did, in the time of the scheduler. Each span begins where
-// the last one ended, although the clock of the Node is delayed when the machine is too slow.
+// the last one ended. The time by which the clock of the Node is delayed, because the machine
+// is too slow, is unknown.
 func (b *Backend) reportSpans(i int, now sched.Time, f hal.Facts) {
 	if b.spans = b.node.Spans(i, b.spans[:0]); len(b.spans) == 0 {
 		return
@@ -49,14 +51,19 @@ func (b *Backend) reportSpans(i int, now sched.Time, f hal.Facts) {
 		b.origin = o
 	}
 	began := sched.Time(b.clock.began.Sub(b.origin))
+	at := func(t sched.Time) sched.Time { return max(began.Add(b.clock.real(time.Duration(t))), 0) }
+	end := &b.reported[i]
+	if b.spans[0].Begin == 0 {
+		*end = at(0)
+	}
 	for j := range b.spans {
 		s := &b.spans[j]
-		if s.Begin == 0 {
-			b.reported[i] = max(began, 0)
-		}
-		s.Begin, s.End = b.reported[i], max(began.Add(b.clock.real(time.Duration(s.End))), b.reported[i])
-		b.reported[i] = s.End
+		s.Begin, s.End = max(at(s.Begin), *end), max(at(s.End), *end)
 	}
+	if delayed := b.spans[0].Begin; delayed > *end {
+		b.spans = slices.Insert(b.spans, 0, hal.Span{Begin: *end, End: delayed})
+	}
+	*end = b.spans[len(b.spans)-1].End
 	f.Spans(b.devices[i], b.spans)
 }
 
@@ -102,6 +109,8 @@ func (b *Backend) reportFact(q *queue, ev sched.Event, f hal.Facts) {
 	switch {
 	case ev.Kind == sched.DeviceTimeMeasured:
 		f.DeviceTime(q.handle, b.clock.real(ev.Duration), ev.Visits)
+	case ev.Kind == sched.MeasurementLost:
+		f.MeasurementLost(q.handle)
 	case ev.Kind == sched.AttrsChanged:
 		at := pageabi.Now() + uint64(max(b.clock.until(ev.Attr.Expect), 0))
 		f.Hint(record, uint32(pageabi.HintExpect), int64(at))

@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/sched"
+)
+
+// traced is what the context-switch trace says of a queue.
+type traced struct {
+	measured bool // it was read, and has not failed since
+
+	// What the queue had when the trace failed, and what it had while the trace could not
+	// be read, which is never known.
+	had, unseen counted
+}
+
+// counted is what a queue had on the device.
+type counted struct {
+	resident     time.Duration
+	visits, full uint64
+}
+
+func (q *queue) counted() counted { return counted{q.resident, q.visits.Count, q.visits.Full} }
+
+// readTrace appends the device time of every queue according to the context-switch trace,
+// if the device has one and it may be read again.
+func (d *device) readTrace(buf []sched.Event) []sched.Event {
+	now := d.world.now
+	if d.model.TraceInterval == 0 || now < d.traceReadAt.Add(d.model.TraceInterval) {
+		return buf
+	}
+	d.traceReadAt = now
+	d.engine.advance()
+	for _, q := range d.queues {
+		switch {
+		case q.dead:
+		case !d.traceFailed:
+			q.trace.measured = true
+			visits, unseen := q.visits, &q.trace.unseen
+			visits.Count -= unseen.visits
+			visits.Full -= unseen.full
+			visits.Known = d.model.Runlist != nil
+			buf = append(buf, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: q.id, Duration: q.resident - unseen.resident, Visits: visits})
+		case q.trace.measured:
+			q.trace.measured = false
+			buf = append(buf, sched.Event{Kind: sched.MeasurementLost, Queue: q.id})
+		}
+	}
+	return buf
+}
+
+// maxTraceFailure is how long a trace that has failed cannot be read, at most.
+const maxTraceFailure = time.Second
+
+// scheduleTraceFailures makes the trace of each device fail again and again.
+func (w *World) scheduleTraceFailures() {
+	for _, d := range w.devices {
+		if d.model.TraceInterval > 0 {
+			d.scheduleTraceFailure()
+		}
+	}
+}
+
+func (d *device) scheduleTraceFailure() {
+	w := d.world
+	w.afterFault(w.cfg.Faults.Trace, func() {
+		d.failTrace()
+		w.after(time.Duration(w.faultRand.Int64N(int64(maxTraceFailure))), func() {
+			d.reopenTrace()
+			d.scheduleTraceFailure()
+		})
+	})
+}
+
+func (d *device) failTrace() {
+	d.engine.advance()
+	d.traceFailed = true
+	d.spans.setBlind(true, d.world.now)
+	for _, q := range d.queues {
+		q.trace.had = q.counted()
+	}
+}
+
+// reopenTrace makes the trace readable again. It goes on with what it had counted.
+func (d *device) reopenTrace() {
+	d.engine.advance()
+	d.traceFailed = false
+	d.spans.setBlind(false, d.world.now)
+	for _, q := range d.queues {
+		now, had, unseen := q.counted(), &q.trace.had, &q.trace.unseen
+		unseen.resident += now.resident - had.resident
+		unseen.visits += now.visits - had.visits
+		unseen.full += now.full - had.full
+		*had = now
+	}
+}
+
+// setBlind makes what follows unknown, or known again.
+func (l *spanLog) setBlind(blind bool, now sched.Time) {
+	if l != nil {
+		l.add(hal.SpanUnknown, nil, now, hal.Stays) // of a switch that is under way
+		l.blind = blind
+	}
+}
