@@ -68,6 +68,7 @@ type loadRecord struct {
 func (r *loadRecord) watch(q *sched.Queue, now sched.Time, beside bool) {
 	switch {
 	case !q.Visits.Known:
+		r.since = 0 // a window that goes on later would count time that is estimated
 		return
 	case q.State != sched.Running:
 		return // it makes no visits: the window goes on when it runs again

@@ -395,3 +395,19 @@ func TestLoadCountsOnlyVisitsBesideOthers(t *testing.T) {
 		t.Errorf("without a trace: got load %d, want none", l.load)
 	}
 }
+
+// TestLostMeasurementIsNoSign checks that the device time which is estimated while the
+// measurement is lost does not count for the visits before and after it.
+func TestLostMeasurementIsNoSign(t *testing.T) {
+	l := newLoadTest(500 * time.Microsecond)
+	l.load = heavyLoad
+	l.measure(3, 0, 1500*time.Microsecond)
+	l.q.Measured, l.q.Visits.Known = false, false
+	l.now = l.now.Add(2 * time.Second)
+	l.q.Served += time.Second // half of the time, by estimate
+	l.watch(&l.q, l.now, true)
+	l.q.Measured, l.q.Visits.Known = true, true
+	if l.visitsOf(500 * time.Microsecond); l.load != heavyLoad {
+		t.Errorf("got load %d, want heavy as before", l.load)
+	}
+}

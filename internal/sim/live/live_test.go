@@ -261,6 +261,30 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// TestDelayedClockIsUnknown checks that the time by which the simulated clock is delayed is an
+// unknown span.
+func TestDelayedClockIsUnknown(t *testing.T) {
+	b, h := start(t, pair, 1)
+	queuesOf(t, h, 2)
+	f := haltest.NewFacts()
+	began := time.Now()
+	unknown := func() (d time.Duration) {
+		b.Poll(sched.Time(time.Hour+time.Since(began)), f)
+		for _, s := range f.SpansOf["gpu0"] {
+			if s.Kind == hal.SpanUnknown {
+				d += s.Length()
+			}
+		}
+		return d
+	}
+	eventually(t, "spans are reported", func() bool { unknown(); return len(f.SpansOf["gpu0"]) > 10 })
+	before := unknown()
+	b.mu.Lock()
+	b.clock.began = b.clock.began.Add(100 * ms)
+	b.mu.Unlock()
+	eventually(t, "100 ms are unknown", func() bool { return unknown() >= before+100*ms })
+}
+
 // TestSpeedScalesTime checks that at speed 20 everything takes a twentieth of its time.
 func TestSpeedScalesTime(t *testing.T) {
 	b, h := start(t, pair, 20)
