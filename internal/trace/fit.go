@@ -19,19 +19,41 @@ type Cut struct {
 
 // Bytes in the trace, at most, without names.
 const (
-	segmentBytes = 300 // on the threads of the device and the client, or with two counters
+	segmentBytes = 270 // on the threads of the device and the client, or with two counters
 	switchBytes  = 150
 	actionBytes  = 260 // with a counter
 	clientBytes  = 800 // the names and places of its thread, and of its device's
 	unknownName  = 32  // of a queue that belongs to no client
 )
 
+// share divides limit bytes among runs: what a run does not need, the others get.
+func share(runs []scenario.Run, limit int) []int {
+	parts, order := make([]int, len(runs)), make([]int, len(runs))
+	for i := range runs {
+		for _, c := range costs(&runs[i]) {
+			parts[i] += c.bytes
+		}
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(parts[a], parts[b]) })
+	for done, i := range order {
+		parts[i] = min(parts[i], limit/(len(runs)-done))
+		limit -= parts[i]
+	}
+	return parts
+}
+
 // fit returns the beginning of a run that takes at most limit bytes, and when it ends; zero
 // if the run is complete.
 func fit(r *scenario.Run, limit int) (*scenario.Run, sched.Time) {
 	until := r.RecordedUntil
-	if at, over := full(r, limit); over && (until == 0 || at < until) {
-		until = at
+	for _, c := range costs(r) {
+		if limit -= c.bytes; limit < 0 {
+			if at := max(c.at, 1); until == 0 || at < until {
+				until = at
+			}
+			break
+		}
 	}
 	if until == 0 {
 		return r, 0
@@ -54,38 +76,33 @@ func fit(r *scenario.Run, limit int) (*scenario.Run, sched.Time) {
 	return &out, until
 }
 
-// full returns when the events of a run have reached limit bytes; over is false if they
-// never do.
-func full(r *scenario.Run, limit int) (at sched.Time, over bool) {
+// cost is bytes that the trace has from a time on.
+type cost struct {
+	at    sched.Time
+	bytes int
+}
+
+// costs estimates what the events of a run take in the trace, from above, by time.
+func costs(r *scenario.Run) []cost {
 	names := map[sched.QueueID]int{}
-	left := limit
+	all := make([]cost, 0, len(r.Result.Clients)+len(r.Result.Segments)+len(r.Actions))
 	for _, c := range r.Result.Clients {
 		names[c.Queue] = quoted(c.Name)
-		left -= clientBytes + quoted(c.Name) + quoted(r.Policy+string(c.Device))
+		all = append(all, cost{0, clientBytes + quoted(c.Name) + quoted(r.Policy+string(c.Device))})
 	}
 	nameOf := func(q sched.QueueID) int { return cmp.Or(names[q], unknownName) }
-	type cost struct {
-		at    sched.Time
-		bytes int
-	}
-	costs := make([]cost, 0, len(r.Result.Segments)+len(r.Actions))
 	for _, s := range r.Result.Segments {
 		if s.Queue == 0 {
-			costs = append(costs, cost{s.From, switchBytes})
+			all = append(all, cost{s.From, switchBytes})
 		} else {
-			costs = append(costs, cost{s.From, segmentBytes + 2*nameOf(s.Queue)})
+			all = append(all, cost{s.From, segmentBytes + 2*nameOf(s.Queue)})
 		}
 	}
 	for _, a := range r.Actions {
-		costs = append(costs, cost{a.At, actionBytes + nameOf(a.Action.Queue)})
+		all = append(all, cost{a.At, actionBytes + nameOf(a.Action.Queue)})
 	}
-	slices.SortFunc(costs, func(a, b cost) int { return cmp.Compare(a.at, b.at) })
-	for _, c := range costs {
-		if left -= c.bytes; left < 0 {
-			return max(c.at, 1), true
-		}
-	}
-	return 0, false
+	slices.SortStableFunc(all, func(a, b cost) int { return cmp.Compare(a.at, b.at) })
+	return all
 }
 
 // quoted returns the length of a name as JSON.

@@ -35,18 +35,19 @@ import (
 // Counters show the actions so far and, if queues run side by side, how many run
 // at a time.
 //
-// The trace has at most limit bytes, of which every run has the same part. A run that does
-// not fit is cut at one time in all its threads. Write returns the runs that are not
+// The trace has at most limit bytes, if the segments of a queue do not overlap. A run that
+// does not fit into its part is cut at one time in all its threads. Write returns the runs that are not
 // complete, also those of which only the beginning was recorded.
 func Write(w io.Writer, runs []scenario.Run, limit int) ([]Cut, error) {
 	out := &writer{Writer: bufio.NewWriterSize(w, 1<<16)}
 	var cuts []Cut
+	parts := share(runs, limit)
 	_, _ = out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	for i := range runs {
 		if err := check(&runs[i]); err != nil {
 			return nil, fmt.Errorf("write trace of policy %q: %w", runs[i].Policy, err)
 		}
-		run, until := fit(&runs[i], limit/len(runs))
+		run, until := fit(&runs[i], parts[i])
 		if until > 0 {
 			cuts = append(cuts, Cut{runs[i].Policy, time.Duration(until)})
 		}
