@@ -291,3 +291,181 @@ func TestSliceBeside(t *testing.T) {
 		}
 	}
 }
+
+// lightNode is a policy with batch queues that take turns, of these loads.
+func lightNode(loads ...load) (*giveway, *sched.View, []account) {
+	p, v := makeGiveway(), &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{h200Device}}
+	accounts := make([]account, len(loads))
+	for i, l := range loads {
+		v.Queues = append(v.Queues, sched.Queue{
+			ID: sched.QueueID(i + 1), Can: sched.CanSlice | sched.CanInterrupt, Measured: true, MeasuredAt: v.Now,
+			Attr: sched.Attr{Class: sched.Batch}, Visits: sched.Visits{Known: true},
+		})
+		accounts[i] = account{takesTurns: true, class: sched.Batch, load: loadRecord{load: l}}
+	}
+	return p, v, accounts
+}
+
+// TestSideBySideOrTurns checks which queues run side by side, and who takes turns.
+func TestSideBySideOrTurns(t *testing.T) {
+	light, heavy := lightLoad, heavyLoad
+	for _, tt := range []struct {
+		name       string
+		loads      []load
+		sum        summary
+		shared     time.Duration
+		light      []bool // which run side by side
+		together   bool   // now
+		heavyTurns bool
+		step       time.Duration // after which the policy looks again; zero: only if something happens
+	}{
+		{"light queues", []load{light, light}, summary{}, ownShared, []bool{true, true}, true, false, 50 * ms},
+		{"a light one and a heavy one", []load{light, heavy}, summary{}, ownShared, []bool{true, false}, true, true, 50 * ms},
+		{"heavy ones", []load{heavy, heavy}, summary{}, ownShared, []bool{false, false}, false, false, 0},
+		{"a light one alone", []load{light}, summary{}, ownShared, []bool{false}, false, false, 0},
+		{"beside online work", []load{light, light}, summary{active: 1}, ownShared, []bool{true, true}, true, false, 10 * ms},
+		{"beside online work that is expected", []load{light, light}, summary{active: 1, predicted: true}, ownShared, []bool{true, true}, true, false, 50 * ms},
+		{"a request is expected now", []load{light, light}, summary{active: 1, predicted: true, clear: true}, ownShared, []bool{true, true}, false, false, 50 * ms},
+		{"shared=min", []load{light, light}, summary{}, sched.MinSlice, []bool{true, true}, true, false, 50 * ms},
+		{"shared=min beside online work", []load{light, light}, summary{active: 1}, sched.MinSlice, []bool{false, false}, false, false, 0},
+	} {
+		p, v, accounts := lightNode(tt.loads...)
+		sum, set := tt.sum, p.ownSetting()
+		sum.turns, sum.class, set.shared = len(tt.loads), sched.Batch, tt.shared
+		p.watchLoads(v, accounts, &sum)
+		p.overlapped = 1
+		p.decide(v, accounts, &sum, &set)
+		for i, want := range tt.light {
+			if accounts[i].light != want {
+				t.Errorf("%s: queue %d runs side by side: %v, want %v", tt.name, i+1, accounts[i].light, want)
+			}
+			if got, want := p.takesPart(&accounts[i]), !tt.heavyTurns || !want; got != want {
+				t.Errorf("%s: queue %d takes turns: %v, want %v", tt.name, i+1, got, want)
+			}
+		}
+		if p.together != tt.together || p.heavyTurns != tt.heavyTurns {
+			t.Errorf("%s: together %v, only heavy ones take turns %v; want %v and %v", tt.name, p.together, p.heavyTurns, tt.together, tt.heavyTurns)
+		}
+		if got := max(sum.wake-v.Now, 0); got != sched.Time(tt.step) {
+			t.Errorf("%s: the policy looks again after %v, want %v", tt.name, time.Duration(got), tt.step)
+		}
+		if apart := tt.step > 0; apart != (p.overlapped == 0) {
+			t.Errorf("%s: an overlap goes on: %v, want %v", tt.name, p.overlapped != 0, !apart)
+		}
+	}
+	// Queues of class idle take turns, whatever their visits.
+	p, v, accounts := lightNode(light, light)
+	sum, set := summary{turns: 2, class: sched.Idle}, p.ownSetting()
+	p.watchLoads(v, accounts, &sum)
+	if p.decide(v, accounts, &sum, &set); p.together {
+		t.Error("side by side although only queues of class idle take turns")
+	}
+}
+
+// TestOnlySomeQueuesAreCandidates checks which queues of unknown load begin a trial: several
+// batch queues that take turns, with a slice that can be set and a trace.
+func TestOnlySomeQueuesAreCandidates(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(q *sched.Queue, a *account)
+		turns  int
+		want   bool
+	}{
+		{"a newcomer", func(*sched.Queue, *account) {}, 2, true},
+		{"alone", func(*sched.Queue, *account) {}, 1, false},
+		{"without a trace", func(q *sched.Queue, _ *account) { q.Visits.Known = false }, 2, false},
+		{"without a slice", func(q *sched.Queue, _ *account) { q.Can = sched.CanInterrupt }, 2, false},
+		{"takes no turns", func(_ *sched.Queue, a *account) { a.takesTurns = false }, 2, false},
+		{"of class idle", func(q *sched.Queue, _ *account) { q.Attr.Class = sched.Idle }, 2, false},
+		{"known to be heavy", func(_ *sched.Queue, a *account) { a.load.load = heavyLoad }, 2, false},
+		{"known to be light", func(_ *sched.Queue, a *account) { a.load.load = lightLoad }, 2, false},
+	} {
+		p, v, accounts := lightNode(unknownLoad, heavyLoad)
+		tt.change(&v.Queues[0], &accounts[0])
+		p.watchLoads(v, accounts, &summary{turns: tt.turns, class: sched.Batch})
+		if got := p.trialSince > 0; got != tt.want {
+			t.Errorf("%s: a trial begins: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestLightQueueWithoutServiceIsIdle checks that a light queue without counters that runs and
+// gets nothing for a quarter of a second takes no turns: it has no work.
+func TestLightQueueWithoutServiceIsIdle(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(q *sched.Queue, a *account)
+		want   bool
+	}{
+		{"idle", func(*sched.Queue, *account) {}, true},
+		{"served", func(q *sched.Queue, _ *account) { q.Served++ }, false},
+		{"stopped", func(q *sched.Queue, _ *account) { q.State = sched.Stopped }, false},
+		{"with counters", func(q *sched.Queue, _ *account) { q.Counters = sched.Counters{Known: true, Submitted: 1} }, false},
+		{"not measured", func(q *sched.Queue, _ *account) { q.Measured = false }, false},
+		{"heavy", func(_ *sched.Queue, a *account) { a.load.load = heavyLoad }, false},
+	} {
+		p, v, accounts := lightNode(lightLoad, lightLoad)
+		from, idleAt := v.Now, time.Duration(0)
+		sum := summary{turns: 2, class: sched.Batch}
+		for v.Now < from.Add(time.Second) && idleAt == 0 {
+			p.watchLoads(v, accounts, &sum)
+			if accounts[0].unusedTurn {
+				idleAt = v.Now.Sub(from)
+			}
+			v.Now = v.Now.Add(10 * ms)
+			v.Queues[0].MeasuredAt = v.Now
+			v.Queues[1].Served, v.Queues[1].MeasuredAt = v.Queues[1].Served+ms, v.Now
+			tt.change(&v.Queues[0], &accounts[0])
+			accounts[0].light, accounts[1].light = accounts[0].load.load == lightLoad, true
+		}
+		if got := idleAt > 0; got != tt.want || tt.want && idleAt != 250*ms {
+			t.Errorf("%s: the queue counts as idle after %v, want %v, after 250 ms", tt.name, idleAt, tt.want)
+		}
+		if accounts[1].unusedTurn {
+			t.Errorf("%s: the queue that is served counts as idle", tt.name)
+		}
+	}
+}
+
+// TestCompanyOfABatchQueue checks beside which queues the visits of a batch queue tell its
+// load: those that run, and fill the device if they can.
+func TestCompanyOfABatchQueue(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(q *sched.Queue, a *account)
+		want   load
+	}{
+		{"a batch queue", func(*sched.Queue, *account) {}, heavyLoad},
+		{"a standard queue", func(q *sched.Queue, a *account) { q.Attr.Class, a.takesTurns = sched.Standard, false }, heavyLoad},
+		{"an online queue", func(q *sched.Queue, _ *account) { q.Attr.Class = sched.Online }, unknownLoad},
+		{"a stopped queue", func(q *sched.Queue, _ *account) { q.State = sched.Stopped }, unknownLoad},
+		{"a queue that takes no turns", func(_ *sched.Queue, a *account) { a.takesTurns = false }, unknownLoad},
+		{"a queue without work", func(q *sched.Queue, _ *account) { q.Counters.Known = true }, unknownLoad},
+	} {
+		p, v, accounts := lightNode(unknownLoad, heavyLoad)
+		tt.change(&v.Queues[1], &accounts[1])
+		for range 5 {
+			p.watchLoads(v, accounts, &summary{turns: 2, class: sched.Batch})
+			v.Now = v.Now.Add(10 * ms)
+			q := &v.Queues[0]
+			q.MeasuredAt, q.Visits.Count, q.Visits.Full = v.Now, q.Visits.Count+10, q.Visits.Full+10
+		}
+		if got := accounts[0].load.load; got != tt.want {
+			t.Errorf("beside %s: got load %d, want %d", tt.name, got, tt.want)
+		}
+	}
+	// With the minimum slice all visits are short, and tell nothing.
+	for slice, want := range map[time.Duration]load{sched.MinSlice: unknownLoad, h200Device.MinSharedSlice - 1: unknownLoad, h200Device.MinSharedSlice: lightLoad} {
+		p, v, accounts := lightNode(unknownLoad, heavyLoad)
+		for range 5 {
+			v.Queues[0].Slice = slice
+			p.watchLoads(v, accounts, &summary{turns: 2, class: sched.Batch})
+			v.Now = v.Now.Add(10 * ms)
+			q := &v.Queues[0]
+			q.MeasuredAt, q.Visits.Count, q.Served = v.Now, q.Visits.Count+10, q.Served+ms
+		}
+		if got := accounts[0].load.load; got != want {
+			t.Errorf("with a slice of %v: got load %d, want %d", slice, got, want)
+		}
+	}
+}
