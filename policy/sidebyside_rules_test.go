@@ -306,7 +306,7 @@ func lightNode(loads ...load) (*giveway, *sched.View, []account) {
 	return p, v, accounts
 }
 
-// TestSideBySideOrTurns checks which queues run side by side, and who takes turns.
+// TestSideBySideOrTurns checks which queues run side by side, and which take turns.
 func TestSideBySideOrTurns(t *testing.T) {
 	light, heavy := lightLoad, heavyLoad
 	for _, tt := range []struct {
