@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 )
 
 // Table prints rows in columns. The zero value is an empty table.
@@ -32,13 +31,13 @@ func (t *Table) Write(w io.Writer, left int) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], Width(cell))
 		}
 	}
 	for _, r := range t.Rows {
 		var b strings.Builder
 		for i, cell := range r.Cells {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			pad := strings.Repeat(" ", widths[i]-Width(cell))
 			if i < left {
 				b.WriteString(cell + pad + "  ")
 			} else {
