@@ -1,0 +1,208 @@
+package describe
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/sched"
+)
+
+// TestStateNamesJobsThatRunSideBySide checks the state of jobs that take no turns.
+func TestStateNamesJobsThatRunSideBySide(t *testing.T) {
+	for _, c := range []struct {
+		queue  api.Queue
+		paused bool
+		want   string
+	}{
+		{api.Queue{State: "running"}, false, "running"},
+		{api.Queue{State: "running", SideBySide: true}, false, "running side by side"},
+		{api.Queue{State: "stopped", SideBySide: true}, true, "paused"},
+	} {
+		if got := useOf([]api.Queue{c.queue}, c.paused).State; got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.queue, got, c.want)
+		}
+	}
+}
+
+// TestStopMethod: the way in which AMD's queues are stopped follows the abilities.
+func TestStopMethod(t *testing.T) {
+	u := useOf([]api.Queue{{State: "running", Can: []string{"hold", "interrupt"}, KFDQueues: 3, Way: "own"}}, false)
+	if want := "hold,interrupt,(own),(3 queues)"; u.Can != want {
+		t.Errorf("got %q, want %q", u.Can, want)
+	}
+}
+
+func queue(id uint64, device string, served time.Duration) api.Queue {
+	return api.Queue{ID: id, Device: device, Served: served}
+}
+
+func TestShares(t *testing.T) {
+	start := time.Unix(1000, 0)
+	before := Sample{start, []api.Process{
+		{PID: 1, Queues: []api.Queue{queue(1, "a", 5*time.Second), queue(2, "b", 0)}},
+		{PID: 2, Queues: []api.Queue{queue(3, "a", time.Second)}},
+		{PID: 3, Member: &api.Member{Server: 2, Served: time.Second}},
+		{PID: 5, Queues: []api.Queue{queue(9, "a", time.Hour)}}, // the pid is reused
+	}}
+	after := Sample{start.Add(2 * time.Second), []api.Process{
+		{PID: 1, Queues: []api.Queue{queue(1, "a", 6*time.Second), queue(2, "b", 3*time.Second)}},
+		{PID: 2, Queues: []api.Queue{queue(3, "a", 1500*time.Millisecond)}},
+		{PID: 3, Member: &api.Member{Server: 2, Served: 1400 * time.Millisecond}},
+		{PID: 4, Queues: []api.Queue{queue(4, "a", time.Second)}}, // new
+		{PID: 5, Queues: []api.Queue{queue(10, "a", time.Second)}},
+	}}
+	shares := Shares(before, after)
+	for pid, want := range map[int]float64{1: 1.5, 2: 0.25, 3: 0.2} { // all of b, although 1.5 times the time was counted
+		p := after.Processes[pid-1]
+		if got, known := Share(shares, &p); !known || got < want-1e-9 || got > want+1e-9 {
+			t.Errorf("process %d: got share %v, %v, want %v", pid, got, known, want)
+		}
+	}
+	for _, i := range []int{3, 4} {
+		if got, known := Share(shares, &after.Processes[i]); known {
+			t.Errorf("process %d: got share %v, want none", after.Processes[i].PID, got)
+		}
+	}
+	if got := Shares(after, before); len(got) != 0 {
+		t.Errorf("samples in the wrong order: got %v, want none", got)
+	}
+}
+
+func TestMembersBelow(t *testing.T) {
+	all := []api.Process{
+		{PID: 1, Member: &api.Member{Server: 3}},
+		{PID: 2, Member: &api.Member{Server: 99}},
+		{PID: 3},
+		{PID: 4, Member: &api.Member{Server: 3, Lost: true}},
+		{PID: 5, Member: &api.Member{Server: 5}}, // names itself
+		{PID: 6, Member: &api.Member{Server: 3}},
+	}
+	var got []int
+	for _, p := range MembersBelow(all) {
+		got = append(got, p.PID)
+	}
+	if want := []int{2, 3, 1, 6, 4, 5}; len(got) != len(want) {
+		t.Fatalf("got %v, want %v", got, want)
+	} else {
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("got %v, want %v", got, want)
+			}
+		}
+	}
+}
+
+// TestEveryReasonIsExplained: no reason of the scheduler lacks a sentence.
+func TestEveryReasonIsExplained(t *testing.T) {
+	for _, r := range sched.Reasons() {
+		text, known := byName(r.String())
+		if !known || text.because == "" || len(text.change) == 0 && r != sched.ShuttingDown {
+			t.Errorf("reason %v: got %+v, want a sentence and what would change it", r, text)
+		}
+	}
+	if len(reasons) != len(sched.Reasons()) {
+		t.Errorf("got %d explanations, want %d", len(reasons), len(sched.Reasons()))
+	}
+}
+
+func from(source attr.Source, attrs string) attr.Resolved {
+	var l attr.Layers
+	l[source] = attr.Must(attrs)
+	return attr.Resolve(&l)
+}
+
+func TestExplain(t *testing.T) {
+	began := time.Date(2026, 11, 16, 12, 0, 0, 0, time.Local)
+	root := int64(0)
+	train := api.Process{
+		PID: 4711, Command: "python train.py", User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2 slo=5ms"),
+		Ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr", Reason: "policy rr does not use it"}},
+		Queues:  []api.Queue{{ID: 1, Device: "GPU-a", State: "stopped", Reason: "turn of another", DecidedFor: 1500 * time.Millisecond, Ready: true, Served: time.Minute}},
+	}
+	f := Facts{
+		Process: &train, Policy: "giveway", Devices: []api.Device{{ID: "GPU-a", Model: "H200"}}, Now: began.Add(time.Hour),
+		All:    []api.Process{train, {PID: 812, Command: "python serve.py \x1b[2J"}},
+		Shares: map[Key]float64{{4711, "GPU-a"}: 0.305},
+		Delays: &api.Delays{Delays: []api.Delay{
+			{PID: 4711, Holder: api.Holder{Kind: "process", PID: 812}, Last10: 2 * time.Second},
+			{PID: 4711, Holder: api.Holder{Kind: "switch"}, Last10: 30 * time.Millisecond, Estimated: true},
+			{PID: 812, Holder: api.Holder{Kind: "process", PID: 4711}, Last10: time.Second},
+			{PID: 4711, Holder: api.Holder{Kind: "idle"}},
+		}},
+		Orders: &api.Record{Clock: api.Clock{Began: began}, Entries: []api.Entry{
+			{PID: 4711, At: time.Minute, Order: &api.Order{Name: "set", UID: &root, PID: 77, Command: "giveway", From: "weight 1", To: "weight 2"}},
+			{PID: 812, At: time.Minute, Order: &api.Order{Name: "set", To: "weight 9"}},
+			{PID: 4711, At: 2 * time.Minute, Order: &api.Order{Name: "set", To: "class online", Refused: true, Reason: "user bob may not"}},
+		}},
+	}
+	want := `Process 4711 (python train.py) of user bob is of class batch.
+On GPU 0 (H200) it waits, for 1.50s, since 12:59:58.500: it is the turn of
+another batch process. They take turns on what online work leaves, by their
+weights.
+It has had 30.5% of the device time of the last moment, and 1m00s in all.
+
+Waits in the last 10 s:
+  2.00s while process 812 (python serve.py ?[2J) had the device
+  about 30.0ms while the device switched between contexts
+
+What was asked of it:
+  class batch, by 'giveway set'
+  weight 2, by 'giveway set'
+  slo 5ms, by 'giveway set'; it has no effect now: policy rr does not use it
+
+Orders, the last first:
+  2026-11-16 12:02:00 set: class online; refused: user bob may not
+  2026-11-16 12:01:00 set by uid 0 (giveway, pid 77): weight 2, before weight
+    1
+
+What would change it:
+  giveway set 4711 --weight N: with a larger N it gets a larger part of the
+    time that batch work has
+  giveway set 4711 --class standard: it is scheduled as the device itself
+    does, and takes no turns
+  giveway set 4711 --class online: it is not stopped any more, and batch work
+    gives way to it
+`
+	if got := Write(Explain(f), 78); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestExplainLittle: a process of which little is known is explained as far as that goes.
+func TestExplainLittle(t *testing.T) {
+	for _, c := range []struct {
+		p    api.Process
+		want string
+	}{
+		{api.Process{PID: 7}, "It has no queue on a device that Giveway can see."},
+		{api.Process{PID: 7, Queues: []api.Queue{{Index: -1, Device: "opencl", MayRun: true, DecidedFor: 1}}}, "it runs, for 1.00ns, since 23:59:59.999. Policy x gives no reason."},
+		{api.Process{PID: 7, Queues: []api.Queue{{Index: -1, Device: "opencl", State: "running"}}}, "On a device of opencl it is running. The daemon gives no reason."},
+		{api.Process{PID: 7, Queues: []api.Queue{{Reason: "tea break"}}}, "it waits: tea break."},
+		{api.Process{PID: 7, Queues: []api.Queue{{MayRun: true, State: "stopped", Reason: "turn"}}}, "it is still being started"},
+		{api.Process{PID: 7, Queues: []api.Queue{{State: "running", Reason: "turn of another"}}}, "it still runs"},
+		{api.Process{PID: 7, Member: &api.Member{Server: 9, Pool: "night"}}, "It is a member of pool night: process 9 has the queue"},
+		{api.Process{PID: 7, Member: &api.Member{Server: 9, Lost: true}}, "Its MPS server, process 9, has exited."},
+		{api.Process{PID: 7, Attrs: from(attr.FromSet, "paused=true"), Member: &api.Member{Server: 9}}, "and it is paused"},
+	} {
+		got := Write(Explain(Facts{Process: &c.p, Policy: "x", UID: 1000}), 200)
+		if !strings.Contains(got, c.want) || !strings.Contains(got, "belongs to another user") {
+			t.Errorf("got\n%s\nwant it to contain %q", got, c.want)
+		}
+	}
+}
+
+// TestWriteFitsAnyWidth: no line is longer than the width, whatever the names are.
+func TestWriteFitsAnyWidth(t *testing.T) {
+	p := api.Process{PID: 7, Command: strings.Repeat("字\x1b[1m", 9000), User: "\xff\n", Container: strings.Repeat("f", 64), Queues: []api.Queue{{Reason: "turn"}}}
+	for _, width := range []int{10, 40, 80} {
+		for line := range strings.Lines(Write(Explain(Facts{Process: &p, All: []api.Process{p}}), width)) {
+			if n := format.Width(strings.TrimSuffix(line, "\n")); n > width {
+				t.Errorf("width %d: got %d columns: %s", width, n, line)
+			}
+		}
+	}
+}

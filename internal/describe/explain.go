@@ -1,0 +1,346 @@
+package describe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/format"
+)
+
+// Facts is what is known of a process that is to be explained.
+type Facts struct {
+	Process *api.Process
+	All     []api.Process // to name other processes
+	Devices []api.Device
+	Policy  string
+	Shares  map[Key]float64 // of the last moment; nil: not measured
+	Delays  *api.Delays     // nil: the daemon does not say
+	Orders  *api.Record     // its entries of kind order; nil: the daemon does not say
+	Now     time.Time
+	UID     int // of the caller
+}
+
+// Section is a part of an explanation.
+type Section struct {
+	Head  string // empty: the first part
+	Lines []string
+}
+
+// Explain says why a process runs or waits, since when, what was asked of it and what would
+// change it.
+func Explain(f Facts) []Section {
+	first := Section{Lines: f.whatItIs()}
+	var changes []string
+	switch p := f.Process; {
+	case p.Member != nil && p.Member.Lost:
+		first.Lines = append(first.Lines, fmt.Sprintf("Its MPS server, process %d, has exited. It can use the device no more, and has to be started again.", p.Member.Server))
+	case p.Member != nil && len(p.Queues) == 0:
+		first.Lines = append(first.Lines, f.memberLine())
+		changes = []string{fmt.Sprintf("giveway explain %d: why the MPS server runs or waits", p.Member.Server)}
+	case len(p.Queues) == 0:
+		first.Lines = append(first.Lines, "It has no queue on a device that Giveway can see.")
+	default:
+		for _, q := range p.Queues {
+			lines, change := f.queueLines(q)
+			first.Lines = append(first.Lines, lines...)
+			changes = include(changes, change...)
+		}
+	}
+	first.Lines = append(first.Lines, f.shareLine()...)
+	sections := []Section{first}
+	for _, s := range []Section{
+		{"Waits in the last 10 s", f.waitLines()},
+		{"What was asked of it", f.attrLines()},
+		{"Orders, the last first", f.orderLines()},
+		{"What would change it", changes},
+	} {
+		if len(s.Lines) > 0 {
+			sections = append(sections, s)
+		}
+	}
+	return sections
+}
+
+// whatItIs names the process.
+func (f *Facts) whatItIs() []string {
+	p := f.Process
+	line := fmt.Sprintf("Process %s of user %s is of class %s", f.name(p.PID), cmp.Or(format.Text(p.User, 40), strconv.Itoa(int(p.UID))), p.Class())
+	if p.Attrs.Source(attr.Class) == attr.FromDefault {
+		line += ", the default"
+	}
+	if c := Container(p); c != "" {
+		line += ", in container " + format.Text(c, 20)
+	}
+	lines := []string{line + "."}
+	if f.UID != 0 && f.UID != int(p.UID) && p.Command == "" {
+		lines = append(lines, "It belongs to another user: its command, its requests and orders for it are not shown to you.")
+	}
+	return lines
+}
+
+// queueLines says why a queue runs or waits and since when, and returns what would change it.
+func (f *Facts) queueLines(q api.Queue) (lines, changes []string) {
+	verb := "waits"
+	if q.MayRun {
+		verb = "runs"
+	}
+	if q.Reason == "" && q.DecidedFor == 0 {
+		return []string{fmt.Sprintf("On %s it is %s. The daemon gives no reason.", f.device(q), format.Text(q.State, 40))}, nil
+	}
+	why, known := byName(q.Reason)
+	line := fmt.Sprintf("On %s it %s", f.device(q), verb)
+	if q.DecidedFor > 0 {
+		line += fmt.Sprintf(", for %s, since %s", LongTime(q.DecidedFor), f.Now.Add(-q.DecidedFor).Format("15:04:05.000"))
+	}
+	switch {
+	case known:
+		line += ": " + why.because + "."
+	case q.Reason != "":
+		line += ": " + format.Text(q.Reason, 80) + "."
+	default:
+		line += fmt.Sprintf(". Policy %s gives no reason.", format.Text(f.Policy, 40))
+	}
+	lines = append(lines, line)
+	switch {
+	case q.MayRun && (q.State == "stopped" || q.State == "starting"):
+		lines = append(lines, "The decision is new: it is still being started.")
+	case !q.MayRun && q.State == "running":
+		lines = append(lines, "The decision is new, or the last attempt to stop it did not succeed: it still runs.")
+	case !q.MayRun && q.State == "stopping":
+		lines = append(lines, "It is being stopped.")
+	}
+	if q.OnFloor {
+		lines = append(lines, "The policy gives it less than the floor, the share that every process is guaranteed; it gets the floor.")
+	}
+	if !q.Ready && q.MayRun {
+		lines = append(lines, "It has no work for the device now, as far as is known.")
+	}
+	for _, c := range why.change {
+		changes = append(changes, strings.ReplaceAll(c, "PID", strconv.Itoa(f.Process.PID)))
+	}
+	return lines, changes
+}
+
+func (f *Facts) memberLine() string {
+	m := f.Process.Member
+	what := "an MPS server"
+	if m.Pool != "" {
+		what = "pool " + format.Text(m.Pool, 40)
+	}
+	if f.Process.Attrs.Bool(attr.Paused) {
+		return fmt.Sprintf("It is a member of %s, process %d, and it is paused: it launches nothing until it is resumed.", what, m.Server)
+	}
+	return fmt.Sprintf("It is a member of %s: process %d has the queue in which its work runs, and is scheduled for all members.", what, m.Server)
+}
+
+func (f *Facts) shareLine() []string {
+	share, known := Share(f.Shares, f.Process)
+	if !known {
+		return nil
+	}
+	return []string{fmt.Sprintf("It has had %s of the device time of the last moment, and %s in all.", format.Percent(share), f.served())}
+}
+
+func (f *Facts) served() string {
+	var sum time.Duration
+	for _, q := range f.Process.Queues {
+		sum += q.Served
+	}
+	if f.Process.Member != nil && len(f.Process.Queues) == 0 {
+		sum = f.Process.Member.Served
+	}
+	return LongTime(sum)
+}
+
+// waitLines says for what the process waited.
+func (f *Facts) waitLines() (lines []string) {
+	if f.Delays == nil {
+		return nil
+	}
+	for _, d := range f.Delays.Delays {
+		if d.PID != f.Process.PID || d.Last10 <= 0 {
+			continue
+		}
+		about := ""
+		if d.Estimated {
+			about = "about "
+		}
+		lines = append(lines, fmt.Sprintf("%s%s %s", about, format.Duration(d.Last10), f.holder(d.Holder)))
+	}
+	return lines
+}
+
+func (f *Facts) holder(h api.Holder) string {
+	switch h.Kind {
+	case "process":
+		if h.PID == 0 {
+			return "while a process of another user had the device"
+		}
+		return "while process " + f.name(h.PID) + " had the device"
+	case "switch":
+		return "while the device switched between contexts"
+	case "idle":
+		return "while no process had the device"
+	case "others":
+		return "while other processes had the device"
+	}
+	return "for " + format.Text(h.Kind, 40)
+}
+
+// sourceText says where an attribute is from.
+var sourceText = map[attr.Source]string{
+	attr.FromProcess: "follows from the process itself",
+	attr.FromBackend: "was found out by the daemon",
+	attr.FromRule:    "by a rule of the configuration",
+	attr.FromRun:     "by 'giveway run'",
+	attr.FromHint:    "by a hint of the program",
+	attr.FromSet:     "by 'giveway set'",
+}
+
+// attrLines lists the attributes that were given, with their source.
+func (f *Facts) attrLines() (lines []string) {
+	p := f.Process
+	for _, id := range p.Attrs.Given().IDs() {
+		from := p.Attrs.Source(id)
+		if from == attr.FromDefault {
+			continue
+		}
+		row := id.Row()
+		line := row.Name + " " + row.Format(p.Attrs.Int(id)) + ", " + cmp.Or(sourceText[from], "by "+from.String())
+		if i := slices.IndexFunc(p.Ignored, func(i api.Ignored) bool { return i.Name == row.Name }); i >= 0 {
+			line += "; it has no effect now: " + format.Text(cmp.Or(p.Ignored[i].Reason, p.Ignored[i].Mark), 300)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// mostOrders is how many orders are listed.
+const mostOrders = 8
+
+// orderLines lists the last orders that changed the process.
+func (f *Facts) orderLines() (lines []string) {
+	if f.Orders == nil {
+		return nil
+	}
+	left := 0
+	for _, e := range slices.Backward(f.Orders.Entries) {
+		if e.Order == nil || e.PID != f.Process.PID {
+			continue
+		}
+		if len(lines) == mostOrders {
+			left++
+			continue
+		}
+		lines = append(lines, f.Orders.Began.Add(e.At).Local().Format("2006-01-02 15:04:05")+" "+orderText(e.Order))
+	}
+	if left > 0 {
+		lines = append(lines, fmt.Sprintf("and %s before", format.Plural(left, "order")))
+	}
+	return lines
+}
+
+// orderText describes an order in one line.
+func orderText(o *api.Order) string {
+	var b strings.Builder
+	b.WriteString(format.Text(o.Name, 20))
+	if o.UID != nil {
+		fmt.Fprintf(&b, " by uid %d", *o.UID)
+	}
+	var by []string
+	if o.Command != "" {
+		by = append(by, format.Text(o.Command, 40))
+	}
+	if o.PID != 0 {
+		by = append(by, fmt.Sprintf("pid %d", o.PID))
+	}
+	if o.Address != "" {
+		by = append(by, "from "+format.Text(o.Address, 60))
+	}
+	if len(by) > 0 {
+		b.WriteString(" (" + strings.Join(by, ", ") + ")")
+	}
+	if o.To != "" {
+		b.WriteString(": " + format.Text(o.To, 200))
+		if o.From != "" {
+			b.WriteString(", before " + format.Text(o.From, 200))
+		}
+	}
+	if o.Tree {
+		b.WriteString(", with its descendants")
+	}
+	if o.Refused {
+		b.WriteString("; refused")
+		if o.Reason != "" {
+			b.WriteString(": " + format.Text(o.Reason, 200))
+		}
+	}
+	return b.String()
+}
+
+// name returns the pid of a process and its command, if it is known.
+func (f *Facts) name(pid int) string {
+	for i := range f.All {
+		if p := &f.All[i]; p.PID == pid && p.Command != "" {
+			return fmt.Sprintf("%d (%s)", pid, format.Text(p.Command, 60))
+		}
+	}
+	return strconv.Itoa(pid)
+}
+
+func (f *Facts) device(q api.Queue) string {
+	for _, d := range f.Devices {
+		if d.ID == q.Device && q.Index >= 0 {
+			return fmt.Sprintf("GPU %d (%s)", q.Index, format.Text(d.Model, 40))
+		}
+	}
+	if q.Index >= 0 {
+		return fmt.Sprintf("GPU %d", q.Index)
+	}
+	return "a device of " + format.Text(q.Device, 40)
+}
+
+// Write returns an explanation as text in lines of at most width columns.
+func Write(sections []Section, width int) string {
+	var b strings.Builder
+	for i, s := range sections {
+		indent := ""
+		if s.Head != "" {
+			if i > 0 {
+				b.WriteString("\n")
+			}
+			b.WriteString(format.Text(s.Head+":", width) + "\n")
+			indent = "  "
+		}
+		for _, line := range s.Lines {
+			wrap(&b, line, indent, width)
+		}
+	}
+	return b.String()
+}
+
+// wrap writes a sentence in lines of at most width columns, the first of them indented and
+// the others more so. A word that is longer than a line is cut.
+func wrap(b *strings.Builder, text, indent string, width int) {
+	line, begin := indent, indent
+	if indent != "" {
+		indent += "  "
+	}
+	for word := range strings.FieldsSeq(text) {
+		if line != begin && format.Width(line)+1+format.Width(word) > width {
+			b.WriteString(line + "\n")
+			line, begin = indent, indent
+		}
+		if line != begin {
+			line += " "
+		}
+		line += format.Text(word, max(width-format.Width(line), 1))
+	}
+	b.WriteString(line + "\n")
+}
