@@ -1,0 +1,309 @@
+package top
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/describe"
+)
+
+func explainFacts(name string) describe.Facts {
+	return describe.Facts{Now: start, Orders: &api.Record{Entries: []api.Entry{
+		{PID: 5100, Order: &api.Order{Name: name, Command: name, From: name, To: name, Refused: true, Reason: name}},
+	}}}
+}
+
+// order returns the pids of the rows.
+func order(s *State) string {
+	var pids []string
+	for _, r := range s.rows {
+		pids = append(pids, fmt.Sprint(r.process.PID))
+	}
+	return strings.Join(pids, " ")
+}
+
+// TestFigures: shares, rates and waits are those of the constructed processes.
+func TestFigures(t *testing.T) {
+	s := running(Look{}, 80, 24, 40)
+	byPID := map[int]row{}
+	for _, r := range s.all {
+		byPID[r.process.PID] = r
+	}
+	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
+	for _, c := range []struct {
+		pid         int
+		now, minute float64
+	}{{812, 0.1, 0.1}, {4711, 0, 0.25}, {5100, 0.8 + 0.25, 0.3 + 0.25 + 0.25}, {4600, 0.2, 0.2}} {
+		if r := byPID[c.pid]; !near(r.now, c.now) || !near(r.minute, c.minute) || !r.known {
+			t.Errorf("%d: got %v now, %v in a minute, want %v, %v", c.pid, r.now, r.minute, c.now, c.minute)
+		}
+	}
+	serve := byPID[812]
+	if !near(serve.rate, 50) || !near(serve.met, 0.9) || serve.waitsFor != "switch 0.8%" || serve.holdsUp != "4711 4.0%" {
+		t.Errorf("812: got %v requests/s, %v met, waits for %q, holds up %q", serve.rate, serve.met, serve.waitsFor, serve.holdsUp)
+	}
+	train := byPID[4711]
+	if train.waitsFor != "5100 50.0%" || train.holdsUp != "812 0.2%" || train.rates || train.hasMet {
+		t.Errorf("4711: got waits for %q, holds up %q, requests %v", train.waitsFor, train.holdsUp, train.rates)
+	}
+	levels := train.history.levels(6) // of 10 s each: 20 s unknown, 20 s at work, 20 s paused
+	for i, want := range []float64{-1, -1, 0.5, 0.5, 0, 0} {
+		if !near(levels[i], want) {
+			t.Errorf("4711: got levels %v", levels)
+			break
+		}
+	}
+	for second := 41; second < 200; second++ {
+		s.Take(snapshotAt(second))
+	}
+	if n := len(s.history[812].steps); n > 61 {
+		t.Errorf("got %d steps after 200 s, want not more than a minute's", n)
+	}
+}
+
+// TestReusedPID: another process with the pid of one that is gone begins anew.
+func TestReusedPID(t *testing.T) {
+	s := running(Look{}, 80, 24, 10)
+	next := snapshotAt(11)
+	next.Processes[0].Queues[0].ID = 99
+	s.Take(next)
+	if r := s.all[0]; r.known || r.hasMet {
+		t.Errorf("got %+v, want a process of which nothing is known", r)
+	}
+	next = snapshotAt(12)
+	next.Processes = next.Processes[1:]
+	s.Take(next)
+	if s.history[812] != nil {
+		t.Error("the history of a process that is gone is kept")
+	}
+}
+
+func TestSortFilterTree(t *testing.T) {
+	s := running(Look{}, 80, 24, 10)
+	for _, c := range []struct{ keys, want string }{
+		{"", "5100 4600 4711 812"}, // by share of the minute, the member below its server
+		{"t", "5100 4711 4600 812"},
+		{"r", "812 4600 4711 5100"},
+		{"r t > > >", "812 4711 5100 4600"}, // requests/s, then pid
+		{"< < <", "5100 4600 4711 812"},
+		{"/ t r a i n enter", "4711"},
+		{"esc", "5100 4600 4711 812"},
+		{"/ B O B backspace enter", "5100 4600 4711"},
+		{"/ z enter", ""},
+		{"/ esc", "5100 4600 4711 812"},
+		{"<", "812 4711 5100 4600"}, // from the first order to the last, by pid
+	} {
+		press(s, strings.Fields(c.keys)...)
+		if got := order(s); got != c.want {
+			t.Errorf("%q: got %s, want %s", c.keys, got, c.want)
+		}
+	}
+	if !strings.Contains(s.View(), "by pid") {
+		t.Errorf("the screen does not say how it is sorted:\n%s", s.View())
+	}
+}
+
+// TestOrders: orders are given only after a confirmation, for the process that was selected
+// when they were begun.
+func TestOrders(t *testing.T) {
+	for _, c := range []struct {
+		keys, want string
+	}{
+		{"c b y", "set class of 5100 (nvidia-cuda-mps-server) to batch: 5100 class=batch"},
+		{"c o y", "set class of 5100 (nvidia-cuda-mps-server) to online: 5100 class=online"},
+		{"c x y", ""},
+		{"c b n", ""},
+		{"c b enter", ""},
+		{"c esc y", ""},
+		{"down down w 1 6 enter y", "set weight of 4711 (python train.py) to 16: 4711 weight=16"},
+		{"w 0 enter y", ""},
+		{"w 1 esc y", ""},
+		{"p y", "pause 5100 (nvidia-cuda-mps-server): 5100 paused=true"},
+		{"u Y", "resume 5100 (nvidia-cuda-mps-server): 5100 paused=false"},
+		{"p p", ""},
+		{"p ctrl+c", "quit"},
+		{"q", "quit"},
+	} {
+		s := running(Look{}, 80, 24, 10)
+		e := press(s, strings.Fields(c.keys)...)
+		got := ""
+		switch {
+		case e.Quit:
+			got = "quit"
+		case e.Order != nil:
+			got = fmt.Sprintf("%s: %d %v", e.Order.Text, e.Order.PID, e.Order.Change().Values)
+		}
+		if got != c.want {
+			t.Errorf("%q: got %q, want %q", c.keys, got, c.want)
+		}
+	}
+	s := running(Look{}, 80, 24, 10)
+	press(s, "p")
+	later := snapshotAt(11)
+	later.Processes = later.Processes[:2] // the process ends while the question is open
+	s.Take(later)
+	if e := press(s, "y"); e.Order == nil || e.Order.PID != 5100 {
+		t.Errorf("got %+v, want the order for the process that was selected", e.Order)
+	}
+	press(s, "w", "0", "enter")
+	if !strings.Contains(s.View(), "weight 0 is not a whole number from 1 to 10000") {
+		t.Errorf("a wrong weight: got\n%s", s.View())
+	}
+}
+
+// TestOutcomes: the daemon's refusal, and what has no effect, are on the screen.
+func TestOutcomes(t *testing.T) {
+	s := running(Look{}, 120, 24, 10)
+	o := Order{PID: 812, Attr: attr.Weight, Text: "set weight of 812 to 3"}
+	for _, c := range []struct {
+		p    api.Process
+		err  error
+		want string
+	}{
+		{api.Process{}, errors.New("process 812 belongs to alice: only alice and root may change it"), "set weight of 812 to 3: process 812 belongs to alice"},
+		{api.Process{}, nil, "done: set weight of 812 to 3"},
+		{api.Process{Ignored: []api.Ignored{{Name: "weight", Reason: "policy rr does not use it"}}}, nil, "no effect now: policy rr does not use it"},
+	} {
+		s.Done(o, c.p, c.err)
+		if view := s.View(); !strings.Contains(view, c.want) {
+			t.Errorf("got\n%s\nwant %q", view, c.want)
+		}
+		if press(s, "down"); strings.Contains(s.View(), c.want) {
+			t.Error("the message stays after the next key")
+		}
+	}
+}
+
+func TestExplainPage(t *testing.T) {
+	s := running(Look{}, 80, 12, 10)
+	if e := press(s, "enter"); !e.Explain {
+		t.Fatal("Enter asks for no explanation")
+	}
+	s.Explained(explainFacts("set"), nil)
+	if view := s.View(); !strings.Contains(view, "On GPU 0 (NVIDIA H200) it runs: it is its turn.") || !strings.Contains(view, "Esc: back") {
+		t.Errorf("got\n%s", view)
+	}
+	press(s, "pgdown", "pgdown", "pgdown", "down")
+	if view := s.View(); !strings.Contains(view, "giveway pause 5100") {
+		t.Errorf("scrolled to the end: got\n%s", view)
+	}
+	press(s, "q")
+	if view := s.View(); !strings.Contains(view, "COMMAND") {
+		t.Errorf("back: got\n%s", view)
+	}
+	s.Explained(describe.Facts{}, errors.New("no daemon is running"))
+	if view := s.View(); !strings.Contains(view, "explain: no daemon is running") {
+		t.Errorf("an error: got\n%s", view)
+	}
+}
+
+// TestFrozen: a frozen screen does not change, and goes on later.
+func TestFrozen(t *testing.T) {
+	s := running(Look{}, 80, 24, 10)
+	press(s, "space")
+	before := s.View()
+	s.Take(snapshotAt(11))
+	if s.View() != before || !strings.Contains(before, "FROZEN") {
+		t.Errorf("got\n%s\nwant\n%s", s.View(), before)
+	}
+	press(s, "space")
+	s.Take(snapshotAt(13))
+	if !strings.Contains(s.View(), "12:00:13") {
+		t.Errorf("got\n%s", s.View())
+	}
+}
+
+// TestDaemonGone: the screen says that the daemon does not answer and keeps the last
+// figures; when there is a daemon again, it goes on.
+func TestDaemonGone(t *testing.T) {
+	d := &fakeDaemon{}
+	p := &program{ctx: t.Context(), source: d, reader: NewReader(d), state: New(Look{}, 100, 24)}
+	p.Init()
+	read := func() string {
+		t.Helper()
+		_, cmd := p.Update(p.read())
+		if cmd == nil {
+			t.Fatal("no further snapshot is asked for")
+		}
+		return p.state.View()
+	}
+	d.err = errors.New("no daemon is running: start one")
+	if view := read(); !strings.Contains(view, "No answer from the daemon: no daemon is running: start one; trying again") {
+		t.Errorf("no daemon at first: got\n%s", view)
+	}
+	d.err = nil
+	read()
+	d.second++
+	if view := read(); strings.Contains(view, "No answer") || !strings.Contains(view, "nvidia-c") {
+		t.Errorf("a daemon: got\n%s", view)
+	}
+	d.err = errors.New("gone")
+	if view := read(); !strings.Contains(view, "no answer from the daemon: gone; trying again") || !strings.Contains(view, "nvidia-c") {
+		t.Errorf("the daemon is gone: got\n%s", view)
+	}
+	d.err = nil
+	if view := read(); strings.Contains(view, "answer") {
+		t.Errorf("a daemon again: got\n%s", view)
+	}
+}
+
+// TestProgram: keys of the terminal reach the daemon as orders, and a resize the screen.
+func TestProgram(t *testing.T) {
+	d := &fakeDaemon{}
+	p := &program{ctx: t.Context(), source: d, reader: NewReader(d), state: New(Look{}, 80, 24)}
+	p.Update(p.read())
+	p.Update(tea.WindowSizeMsg{Width: 120, Height: 30})
+	if p.state.width != 120 || p.state.height != 30 {
+		t.Errorf("got %dx%d, want 120x30", p.state.width, p.state.height)
+	}
+	key := func(r rune) tea.Cmd {
+		_, cmd := p.Update(tea.KeyPressMsg{Code: r, Text: string(r)})
+		return cmd
+	}
+	key('p')
+	cmd := key('y')
+	if cmd == nil {
+		t.Fatal("the confirmed order is not given")
+	}
+	p.Update(cmd())
+	if got := strings.Join(d.changed, ";"); !strings.HasSuffix(got, " paused=true") {
+		t.Errorf("the daemon got %q", got)
+	}
+	if !strings.Contains(p.View().Content, "done: pause ") || !p.View().AltScreen {
+		t.Errorf("got\n%s", p.View().Content)
+	}
+	_, cmd = p.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+	p.Update(cmd())
+	if p.state.mode != inExplain {
+		t.Errorf("Enter: got mode %d, want an explanation", p.state.mode)
+	}
+	key('q')
+	if _, quits := key('q')().(tea.QuitMsg); !quits {
+		t.Error("q does not quit")
+	}
+}
+
+// TestOnce: without a terminal the screen is text, with all processes and without styles.
+func TestOnce(t *testing.T) {
+	s := running(Look{Colour: true, UTF8: true}, 80, 24, 3)
+	text := s.Text(0)
+	for _, want := range []string{"GPU 0  used 90.0%  780 switches/s, 4.9% lost  pressure 54.2% full 1.3%  NVIDIA H200\n", "python serve.py --port 80\n", "turn of another"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got\n%s\nwant %q", text, want)
+		}
+	}
+	if strings.Contains(text, "\x1b") {
+		t.Errorf("got styles: %q", text)
+	}
+	begin := time.Now()
+	if text, err := Once(t.Context(), &fakeDaemon{}, Look{}, 100); err != nil || !strings.Contains(text, "812") || time.Since(begin) < period {
+		t.Errorf("got %v\n%s", err, text)
+	}
+}
