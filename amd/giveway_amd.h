@@ -100,9 +100,9 @@ int gw_amd_suspend(gw_amd *handle, int pid);
 int gw_amd_resume(gw_amd *handle, int pid);
 
 /*
- * Get the output of `giveway ps --json` and of `giveway doctor --json` from the daemon. As
- * with snprintf, the text is cut to room bytes including a terminating zero, and the length
- * of the whole text is returned.
+ * Get the processes, a list like that in `giveway ps --json`, and the output of
+ * `giveway doctor --json` from the daemon. As with snprintf, the text is cut to room bytes
+ * including a terminating zero, and the length of the whole text is returned.
  */
 int gw_amd_processes(gw_amd *handle, char *json, size_t room);
 int gw_amd_status(gw_amd *handle, char *json, size_t room);

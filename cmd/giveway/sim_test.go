@@ -94,12 +94,12 @@ func (n *node) processes() map[string]api.Process {
 	cmd := exec.Command(n.program, "ps", "--json")
 	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+n.socket)
 	out, err := cmd.Output()
-	var all []api.Process
+	var all struct{ Processes []api.Process }
 	if err != nil || json.Unmarshal(out, &all) != nil {
 		return nil
 	}
 	byName := make(map[string]api.Process)
-	for _, p := range all {
+	for _, p := range all.Processes {
 		byName[strings.TrimPrefix(p.Command, "sim: ")] = p
 	}
 	return byName

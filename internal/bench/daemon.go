@@ -48,12 +48,14 @@ func (h *harness) counters(online []*client) (c counters) {
 	if h.Ask == nil {
 		return c
 	}
-	var processes []struct {
-		PID  int
-		Shim *lateCounters
+	var printed struct {
+		Processes []struct {
+			PID  int
+			Shim *lateCounters
+		}
 	}
-	_ = json.Unmarshal(h.Ask("ps", "--json"), &processes)
-	for _, p := range processes {
+	_ = json.Unmarshal(h.Ask("ps", "--json"), &printed)
+	for _, p := range printed.Processes {
 		if p.Shim != nil && slices.ContainsFunc(online, func(cl *client) bool { return cl.pid == p.PID }) {
 			c.late.Requests += p.Shim.Requests
 			c.late.Early += p.Shim.Early

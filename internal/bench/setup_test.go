@@ -211,7 +211,7 @@ func phasesOf(c Case) (names []string) {
 
 func TestCountersOfTheDaemon(t *testing.T) {
 	answers := map[string]string{
-		"ps":     `[{"pid":7,"shim":{"late_requests":10,"late_early":1,"late_ns":50000000}},{"pid":8},{"pid":9,"shim":{"late_requests":99}}]`,
+		"ps":     `{"version":1,"processes":[{"pid":7,"shim":{"late_requests":10,"late_early":1,"late_ns":50000000}},{"pid":8},{"pid":9,"shim":{"late_requests":99}}]}`,
 		"doctor": `{"devices":[{"id":"GPU-1","switching":{"lost_ns":1000}},{"id":"GPU-2","switching":{"lost_ns":5000000000}}]}`,
 	}
 	h := &harness{Config: Config{Ask: func(args ...string) []byte { return []byte(answers[args[0]]) }}, uuid: "GPU-2"}

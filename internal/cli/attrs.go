@@ -124,7 +124,7 @@ func warnIgnored(cmd *cobra.Command, v attr.Values, ignored []api.Ignored) {
 			continue
 		}
 		value, _ := v.Get(id)
-		printMessage(cmd, "warning", fmt.Sprintf("%s has no effect now: %s", attrText(id, value), printable(ignored[i].Reason)))
+		printMessage(cmd, "warning", fmt.Sprintf("%s has no effect now: %s", attrText(id, value), format.Printable(ignored[i].Reason)))
 	}
 }
 
@@ -157,7 +157,7 @@ func attrsText(p *api.Process, except ...attr.ID) string {
 func ignoredMark(p *api.Process, id attr.ID, layout string) string {
 	for _, i := range p.Ignored {
 		if i.Name == id.String() {
-			return fmt.Sprintf(layout, printable(cmp.Or(i.Mark, "ignored")))
+			return fmt.Sprintf(layout, format.Printable(cmp.Or(i.Mark, "ignored")))
 		}
 	}
 	return ""

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/spf13/cobra"
 )
 
@@ -40,7 +40,7 @@ func completePID(cmd *cobra.Command, args []string, _ string) ([]string, cobra.S
 	}
 	var words []string
 	for _, p := range all {
-		words = append(words, cobra.CompletionWithDesc(strconv.Itoa(p.PID), p.Class()+" "+cut(printable(p.Command), 40)))
+		words = append(words, cobra.CompletionWithDesc(strconv.Itoa(p.PID), p.Class()+" "+format.Text(p.Command, 40)))
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
@@ -52,7 +52,7 @@ func printChanged(cmd *cobra.Command, given attr.Values, p api.Process, err erro
 		return err
 	}
 	warnIgnored(cmd, given, p.Ignored)
-	return show(cmd, p, describe(&p)+"\n")
+	return show(cmd, p, processText(&p)+"\n")
 }
 
 // show prints v if --json was given, and otherwise text.
@@ -73,35 +73,16 @@ func printMessage(cmd *cobra.Command, kind, text string) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "giveway: %s\n", text)
 }
 
-// describe returns a process in one line.
-func describe(p *api.Process) string {
+// processText returns a process in one line.
+func processText(p *api.Process) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d", p.PID)
 	if p.Command != "" {
-		b.WriteString(" (" + cut(printable(p.Command), 60) + ")")
+		b.WriteString(" (" + format.Text(p.Command, 60) + ")")
 	}
 	b.WriteString(": " + p.Class())
 	if text := attrsText(p); text != "" {
 		b.WriteString(", " + text)
 	}
 	return b.String()
-}
-
-// printable returns s without characters that a terminal would obey: any user can
-// choose a command line.
-func printable(s string) string {
-	return strings.Map(func(c rune) rune {
-		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {
-			return '?'
-		}
-		return c
-	}, s)
-}
-
-// cut shortens s to at most width characters; zero is any number.
-func cut(s string, width int) string {
-	if letters := []rune(s); width > 0 && len(letters) > width {
-		return string(letters[:width-3]) + "..."
-	}
-	return s
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/daemon"
+	"github.com/giveway/giveway/internal/describe"
 	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/progress"
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ func localStatus(why error, user bool) api.Status {
 // deviceName returns the name of a device as messages have it.
 func deviceName(d api.Device) string {
 	if d.Index < 0 {
-		return printable(d.ID)
+		return format.Printable(d.ID)
 	}
 	return fmt.Sprintf("GPU %d", d.Index)
 }
@@ -80,7 +81,7 @@ func statusText(st api.Status) string {
 	var b strings.Builder
 	var t format.Table
 	if st.PID > 0 {
-		fmt.Fprintf(&b, "The daemon is running: version %s, pid %d, for %s, policy %s.\n", printable(st.Version), st.PID, longTime(st.Uptime), policySpec(st.Policy))
+		fmt.Fprintf(&b, "The daemon is running: version %s, pid %d, for %s, policy %s.\n", format.Printable(st.Version), st.PID, describe.LongTime(st.Uptime), policySpec(st.Policy))
 	}
 	for _, d := range st.Devices {
 		times := "device times are estimated"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -31,7 +32,7 @@ func flagError(_ *cobra.Command, err error) error {
 	if takes == "" {
 		return err
 	}
-	value := cmp.Or(cut(printable(bad.GetValue()), 40), `""`)
+	value := cmp.Or(format.Text(bad.GetValue(), 40), `""`)
 	return fmt.Errorf("%s %s is not %s", bad.GetFlag().Name, value, takes)
 }
 

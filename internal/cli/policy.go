@@ -147,14 +147,14 @@ func writePolicy(w io.Writer, p api.Policy, err error, asJSON bool) error {
 func printPolicy(w io.Writer, p api.Policy) error {
 	text := policySpec(p)
 	if p.Device != "" {
-		text += " on " + printable(p.Device)
+		text += " on " + format.Printable(p.Device)
 	}
 	switch {
 	case p.Overruled == "":
 	case p.Name == policy.ExternalName:
-		text += "\nIt does not decide: " + printable(p.Overruled)
+		text += "\nIt does not decide: " + format.Printable(p.Overruled)
 	default:
-		text += "\nIt is overruled, and the devices run with the vendor's own scheduling: " + printable(p.Overruled)
+		text += "\nIt is overruled, and the devices run with the vendor's own scheduling: " + format.Printable(p.Overruled)
 	}
 	if _, err := fmt.Fprintln(w, text); err != nil {
 		return err
@@ -174,7 +174,7 @@ func policySpec(p api.Policy) string {
 		s += sep + key + "=" + p.Params[key]
 		sep = ","
 	}
-	return printable(s)
+	return format.Printable(s)
 }
 
 func newPolicyList() *cobra.Command {

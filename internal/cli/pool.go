@@ -68,7 +68,7 @@ func poolsText(all []pool.Status) string {
 		if gpus == "" {
 			gpus = "all"
 		}
-		t.Add().Cells = []string{p.Label, printable(gpus), numbersText(p.Servers), numbersText(p.Clients), printable(p.Folder)}
+		t.Add().Cells = []string{p.Label, format.Printable(gpus), numbersText(p.Servers), numbersText(p.Clients), format.Printable(p.Folder)}
 	}
 	var b strings.Builder
 	_ = t.Write(&b, 5) // a Builder takes everything

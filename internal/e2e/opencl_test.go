@@ -203,10 +203,11 @@ func (b *testbed) watchProgress(pids []int, length time.Duration) (completed []u
 // completed returns how many commands each process has completed.
 func (b *testbed) completed(pids []int) []uint64 {
 	b.Helper()
-	var all []api.Process
-	if err := json.Unmarshal([]byte(b.mustGiveway("ps", "--json")), &all); err != nil {
+	var printed struct{ Processes []api.Process }
+	if err := json.Unmarshal([]byte(b.mustGiveway("ps", "--json")), &printed); err != nil {
 		b.Fatal(err)
 	}
+	all := printed.Processes
 	counts := make([]uint64, len(pids))
 	for i, pid := range pids {
 		at := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid })

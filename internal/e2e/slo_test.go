@@ -166,14 +166,14 @@ func (b *testbed) measureLoop(name string, online, batch *client, slo time.Durat
 // own goroutine, so it fails nothing.
 func (b *testbed) batchSlice(pid int) string {
 	out, err := b.giveway("ps", "--json")
-	var all []process
+	var printed struct{ Processes []process }
 	if err == nil {
-		err = json.Unmarshal([]byte(out), &all)
+		err = json.Unmarshal([]byte(out), &printed)
 	}
 	if err != nil {
 		return "unknown"
 	}
-	for _, p := range all {
+	for _, p := range printed.Processes {
 		if p.PID != pid || len(p.Queues) == 0 {
 			continue
 		}

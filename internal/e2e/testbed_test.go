@@ -221,11 +221,11 @@ type shimCounters struct {
 func (b *testbed) ps() []process {
 	b.Helper()
 	out := b.mustGiveway("ps", "--json")
-	var all []process
-	if err := json.Unmarshal([]byte(out), &all); err != nil {
+	var printed struct{ Processes []process }
+	if err := json.Unmarshal([]byte(out), &printed); err != nil {
 		b.Fatalf("giveway ps --json: %v: %s", err, out)
 	}
-	return all
+	return printed.Processes
 }
 
 // await waits until the daemon knows these processes.

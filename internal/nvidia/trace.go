@@ -76,10 +76,8 @@ func (g *gpu) poll(now sched.Time, f hal.Facts, serverOf map[uint32]uint32) (kno
 	if !known {
 		g.timeline.add(hal.Span{End: now})
 	}
-	if len(g.timeline.spans) > 0 {
-		f.Spans(g, g.timeline.spans)
-		g.timeline.spans = g.timeline.spans[:0]
-	}
+	f.Spans(g, g.timeline.spans)
+	g.timeline.spans = g.timeline.spans[:0]
 	return known && g.account.Known(), err
 }
 

@@ -19,7 +19,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/giveway/giveway/internal/scenario"
 )
@@ -34,33 +33,23 @@ import (
 //
 // Counters show the actions so far and, if queues run side by side, how many run
 // at a time.
-//
-// The trace has at most limit bytes, if the segments of a queue do not overlap. A run that
-// does not fit into its part is cut at one time in all its threads. Write returns the runs that are not
-// complete, also those of which only the beginning was recorded.
-func Write(w io.Writer, runs []scenario.Run, limit int) ([]Cut, error) {
+func Write(w io.Writer, runs []scenario.Run) error {
 	out := &writer{Writer: bufio.NewWriterSize(w, 1<<16)}
-	var cuts []Cut
-	parts := share(runs, limit)
 	_, _ = out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	for i := range runs {
 		if err := check(&runs[i]); err != nil {
-			return nil, fmt.Errorf("write trace of policy %q: %w", runs[i].Policy, err)
+			return fmt.Errorf("write trace of policy %q: %w", runs[i].Policy, err)
 		}
-		run, until := fit(&runs[i], parts[i])
-		if until > 0 {
-			cuts = append(cuts, Cut{runs[i].Policy, time.Duration(until)})
-		}
-		processes := layOut(run)
+		processes := layOut(&runs[i])
 		for j := range processes {
 			out.process(&processes[j])
 		}
 	}
 	_, _ = out.WriteString("\n]}\n")
 	if err := out.Flush(); err != nil {
-		return nil, fmt.Errorf("write trace: %w", err)
+		return fmt.Errorf("write trace: %w", err)
 	}
-	return cuts, nil
+	return nil
 }
 
 // check returns an error for times that the importer would drop.

@@ -132,7 +132,7 @@ class Controller:
             room = 2 * n
 
     def processes(self):
-        """Returns what the daemon knows about the processes, as `giveway ps --json` prints it."""
+        """Returns what the daemon knows about the processes, a list like that in `giveway ps --json`."""
         return self._json("processes")
 
     def status(self):

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/internal/describe"
+	"github.com/giveway/giveway/internal/top"
+	"github.com/spf13/cobra"
+)
+
+func newExplain() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain PID",
+		Short: "Say why a process runs or waits, and what would change it",
+		Long: `Say in sentences why a process runs or waits on its devices, since when, for which
+processes it waited, what was asked of it and by whom, and what would change it.
+
+Root and the process's own user see all of it. Of other users' processes the command, the
+requests and the orders are hidden.`,
+		Example:           "  giveway explain 4711",
+		Args:              onePID,
+		ValidArgsFunction: completePID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pid, _ := strconv.Atoi(args[0]) // onePID has checked it
+			facts, err := gatherFacts(cmd.Context(), client.New(""), pid)
+			if err != nil {
+				return err
+			}
+			width := cmp.Or(screenOf(cmd.OutOrStdout()).width, 80)
+			return show(cmd, nil, describe.Write(describe.Explain(facts), min(max(width, 20), 100)))
+		},
+	}
+}
+
+// gatherFacts asks the daemon for what it knows of a process. An older daemon knows neither
+// delays nor orders.
+func gatherFacts(ctx context.Context, c *client.Client, pid int) (f describe.Facts, err error) {
+	before, err := c.Processes(ctx)
+	if err != nil {
+		return f, err
+	}
+	at := time.Now()
+	find := func(all []api.Process) int {
+		return slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid })
+	}
+	if find(before) < 0 {
+		return f, fmt.Errorf("explain process %d: it uses no device that the daemon knows; 'giveway ps' lists those that do", pid)
+	}
+	time.Sleep(psMoment)
+	if f.All, err = c.Processes(ctx); err != nil {
+		return f, err
+	}
+	f.Now = time.Now()
+	i := find(f.All)
+	if i < 0 {
+		return f, fmt.Errorf("explain process %d: it has just ended", pid)
+	}
+	f.Process = &f.All[i]
+	f.Shares = describe.Shares(describe.Sample{At: at, Processes: before}, describe.Sample{At: f.Now, Processes: f.All})
+	st, err := c.Status(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.Devices, f.Policy = st.Devices, st.Policy.Name
+	f.UID = os.Geteuid()
+	return f, readRecord(ctx, c, &f)
+}
+
+// readRecord reads delays and orders.
+func readRecord(ctx context.Context, c top.Source, f *describe.Facts) error {
+	daemon, ok := c.(top.Recorder)
+	if !ok {
+		return nil
+	}
+	delays, err := daemon.Delays(ctx)
+	switch {
+	case err == nil:
+		f.Delays = &delays
+	case !isUnknownPath(err):
+		return err
+	}
+	f.Orders, err = top.Orders(ctx, c)
+	return err
+}
+
+// isUnknownPath reports whether a daemon refused a request because it is too old to know it.
+func isUnknownPath(err error) bool {
+	var refusal *client.Error
+	return errors.As(err, &refusal) && refusal.Status == http.StatusNotFound
+}
