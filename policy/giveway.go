@@ -84,6 +84,7 @@ type account struct {
 
 	lastTurn      sched.Time
 	load          loadRecord
+	usage         usageRecord   // of a standard queue
 	seen          time.Duration // Queue.Served when unservedSince was set
 	unservedSince sched.Time    // since when a batch queue that runs was not served
 }
@@ -117,6 +118,9 @@ type summary struct {
 	turns       int         // number of queues that take turns
 	unstoppable int         // of those, queues that cannot be stopped: they run in the turns of others too
 	class       sched.Class // of those
+	standard    int         // standard queues that used much of the device lately
+	usageChange sched.Time  // when this may change without an event
+	idleShort   bool        // an idle queue that cannot be stopped has the minimum slice
 	wake        sched.Time  // when the plan changes without an event
 
 	active        int           // online queues that had work lately
@@ -146,6 +150,9 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	s := p.summarize(v, accounts, &set)
 	p.rotate(v, accounts, &s, &set)
 	p.updateOverlap(v, accounts, &s)
+	if s.online && s.turns > 0 {
+		s.wake = earlier(s.wake, s.usageChange)
+	}
 	s.wake = earlier(s.wake, p.burst.wake)
 	p.begin()
 	for i := range v.Queues {
@@ -204,12 +211,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 	case p.runsBeside(q, a):
 		g.Slice = p.sliceBeside(now, dev, a, s, set)
 	case q.ID == p.current && !(a.takesTurns && idle && s.idleWaits):
-		if s.online || idle {
-			g.Slice = set.slice
-		}
-		if others := s.unstoppable; g.Slice > 0 && (others > 1 || others == 1 && q.Level() != sched.LevelNone) {
-			g.Slice = max(dev.MinSharedSlice, g.Slice) // beside a ready queue, a shorter one makes no progress
-		}
+		g.Slice = currentSlice(dev, q, a, s, set)
 	case !a.takesTurns: // costs nothing, and its next command starts at once
 		if s.online && set.slice > 0 { // the new work is noticed only after a while
 			g.Slice = max(dev.MinSharedSlice, set.slice)
@@ -218,10 +220,34 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 		if (s.online || idle) && set.slice > 0 {
 			g.Slice = max(dev.MinSharedSlice, set.slice)
 		}
+		if idle && s.idleWaits && set.slice > 0 && !s.idleShort {
+			g.Slice, s.idleShort = sched.MinSlice, true // no other queue has one: see currentSlice
+		}
 	default:
 		return
 	}
 	p.grants = append(p.grants, g)
+}
+
+// currentSlice returns the slice of the queue whose turn it is. Beside a batch queue that
+// cannot be stopped, or a standard queue that uses much of the device, it makes no progress
+// with a slice below MinSharedSlice, and little with that one.
+func currentSlice(dev *sched.Device, q *sched.Queue, a *account, s *summary, set *setting) time.Duration {
+	idle := q.Attr.Class == sched.Idle
+	if !s.online && !idle || set.slice == 0 {
+		return 0
+	}
+	others := s.unstoppable
+	if q.Level() == sched.LevelNone && a.takesTurns {
+		others--
+	}
+	switch {
+	case others == 0 && (idle || s.standard == 0):
+		return set.slice
+	case set.shared == 0:
+		return 0
+	}
+	return max(set.slice, set.shared, dev.MinSharedSlice)
 }
 
 // yieldsBySlice reports whether q gives way through its time slice.
@@ -280,6 +306,9 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 			// has slices it does not stop idle queues: an idle queue with the
 			// minimum slice gets only the time that the standard queue leaves.
 			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
+			if dev.Sliced() {
+				p.watchStandard(v.Now, q, a, &s)
+			}
 		}
 	}
 	p.updateBusy(v.Now, dev, serving, set.stop, &s)

@@ -156,21 +156,69 @@ func TestGivewayStopsAQueueThatCannotBeSliced(t *testing.T) {
 	}
 }
 
-// TestGivewayLimitsTheSliceOfAQueueThatCannotBeStopped checks the slice of a batch queue
-// that runs while it is not its turn: as short as two queues may have, but not shorter than
-// the slice parameter, and the device's default if that is the parameter.
+// TestGivewayLimitsTheSliceOfAQueueThatCannotBeStopped checks the slices of a batch queue that
+// runs while it is not its turn, and of the one whose turn it is. The first is as short as two
+// queues may have, but not shorter than the slice parameter, and the device's default if that
+// is the parameter. The second is longer, so that it is not half lost in switches.
 func TestGivewayLimitsTheSliceOfAQueueThatCannotBeStopped(t *testing.T) {
+	const shortest = 200 * time.Microsecond
 	for _, c := range []struct {
-		value string
-		want  time.Duration
-	}{{"min", slicedGPU.MinSharedSlice}, {"3ms", 3 * ms}, {"default", 0}} {
-		l := newNode(t, "giveway", map[string]string{"slice": c.value}, slicedGPU)
-		l.open(batch(1), saturating)
-		other := l.open(sched.Queue{Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}}, saturating)
+		slice, shared string
+		pool, current time.Duration
+	}{
+		{"min", "500us", shortest, ownShared},
+		{"min", "min", shortest, shortest},
+		{"min", "default", shortest, 0},
+		{"3ms", "500us", 3 * ms, 3 * ms},
+		{"default", "500us", 0, 0},
+	} {
+		l := newNode(t, "giveway", map[string]string{"slice": c.slice, "shared": c.shared}, sharedGPU)
+		a, b := l.open(batch(1), saturating), l.open(batch(1), saturating)
+		pool := l.open(sched.Queue{Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}}, saturating)
 		l.open(class(sched.Online), periodic(20*ms, ms))
 		l.run(10 * ms)
-		if !other.running || other.slice != c.want {
-			t.Errorf("slice=%s: it runs %v with a slice of %v, want %v", c.value, other.running, other.slice, c.want)
+		l.run(2*time.Second, func() {
+			short := 0
+			for _, j := range l.jobs {
+				if j.running && j.slice > 0 && j.slice < shortest {
+					short++
+				}
+			}
+			if !pool.running || short > 1 || a.running && b.running {
+				t.Fatalf("at %v: the pool runs: %v; the others %v and %v; slices %v, %v, %v", time.Duration(l.now), pool.running, a.running, b.running, pool.slice, a.slice, b.slice)
+			}
+			if !a.running && !b.running { // the turn of the pool
+				return
+			}
+			current := a
+			if b.running {
+				current = b
+			}
+			if pool.slice != c.pool || current.slice != c.current {
+				t.Fatalf("slice=%s, shared=%s at %v: got slices %v of the pool and %v of the other, want %v and %v",
+					c.slice, c.shared, time.Duration(l.now), pool.slice, current.slice, c.pool, c.current)
+			}
+		})
+	}
+}
+
+// TestGivewayIdleClassThatCannotBeStopped checks that an idle queue which cannot be stopped takes
+// as little as possible from batch work, and that batch work makes progress beside it.
+func TestGivewayIdleClassThatCannotBeStopped(t *testing.T) {
+	for _, online := range []bool{false, true} {
+		l := newNode(t, "giveway", nil, sharedGPU)
+		worker := l.open(batch(1), saturating)
+		pool := sched.Queue{Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Idle}}
+		first, second := l.open(pool, saturating), l.open(pool, saturating)
+		want := time.Duration(0)
+		if online {
+			l.open(class(sched.Online), periodic(50*ms, ms))
+			want = ownShared
+		}
+		l.run(time.Second)
+		if first.slice != sched.MinSlice || second.slice != sharedGPU.MinSharedSlice || worker.slice != want || worker.served < 600*ms {
+			t.Errorf("online %v: got slices %v and %v of the idle queues, %v of the batch queue, which had %v of 1 s; want %v, %v and %v, and 600 ms",
+				online, first.slice, second.slice, worker.slice, worker.served, sched.MinSlice, sharedGPU.MinSharedSlice, want)
 		}
 	}
 }
@@ -319,5 +367,41 @@ func TestGivewayBatchQueueThatIsIdleForAMomentCostsNoCalls(t *testing.T) {
 	}
 	if l.wake != sched.Never {
 		t.Errorf("got wake %v though no queue waits, want never", time.Duration(l.wake))
+	}
+}
+
+// TestGivewayBatchBesideABusyStandardQueue checks that a batch queue makes progress beside a
+// standard queue that saturates, although there is an online queue, and that it keeps the
+// minimum slice beside a standard queue that rests.
+func TestGivewayBatchBesideABusyStandardQueue(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		load  func(*job, sched.Time)
+		slice time.Duration
+		least float64
+	}{
+		{"saturating", saturating, ownShared, 0.1},
+		{"one part in 20", periodic(20*ms, ms), sched.MinSlice, 0.8},
+		{"idle", idle, sched.MinSlice, 0.9},
+		{"saturating at first", func(j *job, now sched.Time) {
+			if now < sched.Time(time.Second) {
+				saturating(j, now)
+			}
+		}, sched.MinSlice, 0.9},
+	} {
+		for _, counters := range []bool{false, true} {
+			l, jobs := newShared(t, nil, 0)
+			standard := l.openJob(class(sched.Standard), c.load, 0)
+			standard.noCounters = !counters
+			l.openJob(class(sched.Online), periodic(50*ms, ms), 0)
+			l.run(4 * time.Second)
+			before := jobs[0].served
+			l.run(2 * time.Second)
+			got := (jobs[0].served - before).Seconds() / 2
+			if jobs[0].slice != c.slice || got < c.least || standard.slice != 0 || !standard.running {
+				t.Errorf("%s, counters %v: it has a slice of %v and %.3f of the device, want %v and %.2f; the standard queue has %v",
+					c.name, counters, jobs[0].slice, got, c.slice, c.least, standard.slice)
+			}
+		}
 	}
 }
