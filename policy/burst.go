@@ -15,7 +15,8 @@ import (
 // burst recognizes such a loop in the visits that the hardware counts. It then stops batch
 // queues for a burst, in which the loop runs as if alone, lets them run with the device's
 // own slice in the gap until the next burst, and so on. In a gap the loop is served as it
-// is natively. A process that enters late needs no bursts: that costs it nothing and leaves
+// is natively. A batch queue that cannot be stopped keeps the minimum slice in a burst: the
+// loop gains nothing, but batch work makes progress in the gaps. A process that enters late needs no bursts: that costs it nothing and leaves
 // more to batch work.
 //
 // A queue that is alone on the device makes no visits, so only a gap shows whether the loop
@@ -43,7 +44,7 @@ type burstPhase uint8
 
 const (
 	noBurst burstPhase = iota // the policy's setting is in force
-	inBurst                   // batch queues are stopped
+	inBurst                   // batch queues that can be stopped are
 	inGap                     // batch queues have the device's own slice
 )
 
@@ -74,11 +75,11 @@ func (b *burst) burstParams() params {
 type visitCount struct {
 	at          sched.Time
 	online      uint64        // visits of online queues
-	batch       uint64        // visits of batch and idle queues that can be stopped
+	batch       uint64        // visits of batch and idle queues
 	batchServed time.Duration // device time of those
 	queues      uint64        // a checksum of the queues that were counted, and their classes
 	late        uint64        // requests of online queues that entered late
-	known       bool          // visits of online queues are known, and there are batch queues to stop
+	known       bool          // visits of online queues and of batch queues are known
 }
 
 // update begins and ends bursts. allowed says that the setting of this plan makes the
@@ -192,12 +193,7 @@ func (b *burst) leave(at sched.Time, now visitCount, window time.Duration) {
 
 // stops reports whether q is stopped because of a burst.
 func (b *burst) stops(dev *sched.Device, q *sched.Queue) bool {
-	return b.phase == inBurst && stoppable(dev, q) && runnable(q)
-}
-
-// stoppable reports whether q gives way through its slice and can be stopped as well.
-func stoppable(dev *sched.Device, q *sched.Queue) bool {
-	return givesWay(q) && yieldsBySlice(dev, q) && q.Level() != sched.LevelNone
+	return b.phase == inBurst && givesWay(q) && yieldsBySlice(dev, q) && q.Level() != sched.LevelNone && runnable(q)
 }
 
 // countVisits returns what the hardware has counted so far.
@@ -212,7 +208,7 @@ func countVisits(v *sched.View) (c visitCount) {
 			online = true
 			c.online += q.Visits.Count
 			c.late += q.Counters.Late
-		case stoppable(&v.Devices[0], q):
+		case givesWay(q) && yieldsBySlice(&v.Devices[0], q):
 			batch = true
 			c.batch += q.Visits.Count
 			c.batchServed += q.Served

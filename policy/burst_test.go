@@ -145,6 +145,28 @@ func TestBurstsForALoop(t *testing.T) {
 	}
 }
 
+// TestGapsForAQueueThatCannotBeStopped checks that a batch queue that cannot be stopped has the
+// device's own slice in gaps, in which it makes progress, and the minimum slice in bursts.
+func TestGapsForAQueueThatCannotBeStopped(t *testing.T) {
+	n := newLoopNode(sched.Attr{})
+	n.facts[1].Can = sched.CanSlice
+	n.read()
+	n.run(time.Second)
+	n.stopped = 0
+	gaps := time.Duration(0)
+	for range 20_000 {
+		n.run(ms)
+		if g, _ := n.batchGrant(); g.Slice == 0 {
+			gaps += ms
+		} else if g.Slice != sched.MinSlice {
+			t.Fatalf("got a slice of %v, want the minimum or the default", g.Slice)
+		}
+	}
+	if got := gaps.Seconds() / 20; n.stopped > 0 || got < 0.25 || got > 0.31 {
+		t.Errorf("it had the default slice for %.3f of the time and was stopped for %v, want 0.28 and never", got, n.stopped)
+	}
+}
+
 // TestBurstsEndWithTheLoop checks that batch work is stopped no more when the loop has ended:
 // within a burst and a gap if only the trace can tell, at once if the counters can.
 func TestBurstsEndWithTheLoop(t *testing.T) {
@@ -180,7 +202,6 @@ func TestNoBursts(t *testing.T) {
 		{"a pause of a millisecond, in which batch work gets more than in gaps", func(n *loopNode) { n.minVisits, n.lost = 0.78, 430*time.Microsecond }},
 		{"an idle batch job", func(n *loopNode) { n.batchIdle = true }},
 		{"an idle process", func(n *loopNode) { n.idle = true }},
-		{"a batch job that cannot be stopped", func(n *loopNode) { n.facts[1].Can = sched.CanSlice }},
 		{"no trace", func(n *loopNode) { n.facts[0].Visits.Known, n.facts[1].Visits.Known = false, false }},
 		{"no bursts by the parameter", func(n *loopNode) { n.policy.burst.length = 0 }},
 		{"a longer batch slice by the parameter", func(n *loopNode) { n.policy.slice = 500 * time.Microsecond }},

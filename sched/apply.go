@@ -40,8 +40,10 @@ func (s *Scheduler) apply(ev *Event) {
 		}
 	case DeviceTimeMeasured:
 		q.MeasuredAt = s.now
+		before, served := q.Visits, q.Served
 		s.measure(q, ev.Duration)
 		q.visited(&ev.Visits)
+		d.countWasted(q, &before, served)
 	case MeasurementLost:
 		if !q.Measured && !q.Visits.Known {
 			return
@@ -54,7 +56,7 @@ func (s *Scheduler) apply(ev *Event) {
 		was := hasFloor(q)
 		q.Attr = ev.Attr
 		if !was {
-			q.floor = floorMark{s.now, q.Served}
+			q.floor = floorMark{s.now, q.useful()}
 		}
 	case ActionDone:
 		if ev.Outcome == Gone && q.act.id != 0 && q.act.id == ev.Action {
@@ -207,7 +209,7 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 		}
 		q.Measured, q.wasMeasured = true, true
 		q.lastMeasured = total               // a new trace may count from zero
-		q.floor = floorMark{s.now, q.Served} // an estimate is no share
+		q.floor = floorMark{s.now, q.useful()} // an estimate is no share
 	case total > q.lastMeasured:
 		more := min(total-q.lastMeasured, a.runnableFor)
 		q.Served += more
@@ -231,7 +233,7 @@ func (q *Queue) visited(v *Visits) {
 
 func (s *Scheduler) becameReady(q *Queue) {
 	q.ReadySince, q.ServedAtReady, q.readyMark = s.now, q.Served, q.Counters.Submitted
-	q.floor = floorMark{s.now, q.Served}
+	q.floor = floorMark{s.now, q.useful()}
 }
 
 func (s *Scheduler) openQueue(ev *Event) {

@@ -280,3 +280,49 @@ func TestFirstMeasurementCountsNoHistory(t *testing.T) {
 type planner func(*sched.View) sched.Plan
 
 func (p planner) Plan(v *sched.View) sched.Plan { return p(v) }
+
+// TestFloorSeesServiceWithoutProgress checks that a queue that cannot be stopped, and that is on
+// the device for a fifth of the time in visits that are cut off at once, gets floor turns in one
+// piece, and that one whose visits are long gets none.
+func TestFloorSeesServiceWithoutProgress(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		visits uint64 // in 10 ms, in which the queue is served for 2 ms
+		turns  bool
+	}{{"cut off at once", 20, true}, {"long visits", 2, false}} {
+		p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: sched.MinSlice}}}}
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+		events := []sched.Event{
+			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond}},
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Online}},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
+		}
+		served, visits, long, slice := time.Duration(0), uint64(0), 0, time.Duration(0)
+		for now := sched.Time(0); now < sched.Time(5*time.Second); now = now.Add(10 * time.Millisecond) {
+			for range 10 {
+				actions, _ := s.Step(now, events)
+				events = events[:0]
+				for _, a := range actions {
+					if a.Queue == 2 {
+						slice = a.Slice
+					}
+					if a.Queue == 2 && slice >= 20*time.Millisecond {
+						long++
+					}
+					events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+				}
+			}
+			if served += 2 * time.Millisecond; slice == sched.MinSlice {
+				visits += c.visits
+			} else {
+				served += 8 * time.Millisecond
+			}
+			events = append(events, sched.Event{
+				Kind: sched.DeviceTimeMeasured, Queue: 2, Duration: served, Visits: sched.Visits{Count: visits, Known: true},
+			})
+		}
+		if c.turns && (long < 3 || long > 6) || !c.turns && long > 0 {
+			t.Errorf("%s: got %d floor turns in 5 s, want turns: %v", c.name, long, c.turns)
+		}
+	}
+}

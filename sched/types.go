@@ -168,6 +168,7 @@ type Queue struct {
 
 	act          actionState   // pending action and retries: reconcile.go
 	floor        floorMark     // recent service: floor.go
+	wasted       time.Duration // part of Served without progress: floor.go
 	pace         requestPace   // of its requests: floor.go
 	heldSince    Time          // since when the ready queue has not been granted; Never if it is
 	readyMark    uint64        // Submitted when ReadySince was set

@@ -60,3 +60,24 @@ func TestBatchBesideAPool(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolBesideALoop checks that a pool, which cannot be stopped, makes progress beside an online
+// process that waits for each of its kernels: in gaps, or by its floor where there are none.
+func TestPoolBesideALoop(t *testing.T) {
+	clients := with(syncLoop(100*us, us), inPool(2, 1, 0)...)
+	rate := func(r sim.Result) float64 { return r.Clients[1].Rate + r.Clients[2].Rate }
+	native := rate(runBeside(t, "native", clients...))
+	for _, c := range []struct {
+		burst string
+		least float64
+	}{{"72ms", 0.2}, {"0s", 0.015}} {
+		cfg := sloWorld(t, 1, "giveway", clients...)
+		cfg.Policy = choose(t, "giveway", map[string]string{"burst": c.burst})
+		cfg.Warmup, cfg.Length = time.Second, 10*time.Second
+		got := rate(sim.New(cfg).Run())
+		t.Logf("burst=%s: the pool completes %.0f kernels/s, natively %.0f", c.burst, got, native)
+		if got < c.least*native {
+			t.Errorf("burst=%s: the pool completes %.0f kernels/s, want %.3f of the native %.0f", c.burst, got, c.least, native)
+		}
+	}
+}
