@@ -313,8 +313,8 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 	}
 	p.updateBusy(v.Now, dev, serving, set.stop, &s)
 	if dev.Sliced() {
-		p.watchLoads(v, accounts, &s)
 		p.watchOnline(v, p.clearLead(dev, lead, s.turns), &s)
+		p.watchLoads(v, accounts, &s)
 		p.decide(v, accounts, &s, set)
 		p.measureClear(v, accounts, &s)
 	}

@@ -48,19 +48,30 @@ type loadRecord struct {
 	wasHeavy  bool    // the last window with the default slice was that of a heavy queue
 	judgedAt  sched.Time
 
-	// The window: from when on the queue has run beside others with one slice, and the
-	// first measurement since then.
-	since  sched.Time // zero: it does not
+	// The window is the sum of the periods between two measurements in which the queue ran
+	// beside others with one slice. It may be interrupted: trials can be short and rare.
 	slice  time.Duration
-	at     sched.Time // of the measurement; zero: there was none
-	visits sched.Visits
-	served time.Duration
-	read   sched.Time // when the window was last looked at
+	window visitWindow
+	since  sched.Time // from when on the queue has run beside others with this slice; zero: it does not
+	read   reading    // the last measurement since then; at is zero if there was none
 
 	// When the last verdict was, until when it holds, and for how long that is. A trial
 	// begins then.
 	heldAt, heldUntil sched.Time
 	hold              time.Duration
+}
+
+// visitWindow is what was measured in a period.
+type visitWindow struct {
+	visits, full uint64
+	served, took time.Duration
+}
+
+// reading is a measurement of a queue.
+type reading struct {
+	at     sched.Time
+	visits sched.Visits
+	served time.Duration
 }
 
 // watch updates the record from the visits of q. Beside says that q runs beside another
@@ -76,36 +87,37 @@ func (r *loadRecord) watch(q *sched.Queue, now sched.Time, beside bool) {
 		r.since = 0
 		return
 	}
+	if r.slice != q.Slice {
+		r.window = visitWindow{}
+	}
 	if r.since == 0 || r.slice != q.Slice {
-		r.since, r.slice, r.at = now, q.Slice, 0
+		r.since, r.slice, r.read.at = now, q.Slice, 0
 	}
+	last := r.read
+	if q.MeasuredAt < r.since || q.MeasuredAt == last.at {
+		return
+	}
+	r.read = reading{q.MeasuredAt, q.Visits, q.Served}
+	if last.at == 0 {
+		return
+	}
+	w := &r.window
+	w.visits += q.Visits.Count - last.visits.Count
+	w.full += q.Visits.Full - last.visits.Full
+	w.served += q.Served - last.served
+	w.took += q.MeasuredAt.Sub(last.at)
 	switch {
-	case q.MeasuredAt < r.since || q.MeasuredAt == r.read:
+	case w.visits >= windowVisits && r.slice == 0:
+		r.judge(float64(w.full)/float64(w.visits), now)
+	case w.visits >= windowVisits:
+		r.suspect(w.served/time.Duration(w.visits), now)
+	case w.took <= maxWindow:
 		return
-	case r.at == 0:
-		r.open(q)
-		return
+	case r.load == unknownLoad && w.served > 0 && w.served < w.took/8: // the others are busy, and it is not
+		r.load = lightLoad
+		r.holdVerdict(now)
 	}
-	r.read = q.MeasuredAt
-	if n := q.Visits.Count - r.visits.Count; n >= windowVisits {
-		if r.slice == 0 {
-			r.judge(float64(q.Visits.Full-r.visits.Full)/float64(n), now)
-		} else {
-			r.suspect((q.Served-r.served)/time.Duration(n), now)
-		}
-		r.open(q)
-	} else if took := q.MeasuredAt.Sub(r.at); took > maxWindow { // the queue is idle, or the others are
-		if used := q.Served - r.served; r.load == unknownLoad && used > 0 && used < took/8 {
-			r.load = lightLoad
-			r.holdVerdict(now)
-		}
-		r.open(q)
-	}
-}
-
-// open begins a window at the last measurement.
-func (r *loadRecord) open(q *sched.Queue) {
-	r.at, r.read, r.visits, r.served = q.MeasuredAt, q.MeasuredAt, q.Visits, q.Served
+	*w = visitWindow{}
 }
 
 // judge sets the load by the part of the visits that were full, with the default slice. A
@@ -169,11 +181,11 @@ func (r *loadRecord) holdVerdict(now sched.Time) {
 	r.heldAt, r.heldUntil = now, now.Add(r.hold)
 }
 
-// inTrial reports whether the queue, which runs beside others, needs the default slice now,
-// and when that changes; zero is not by itself.
+// inTrial reports whether the queue, which is light and runs beside others, needs the default
+// slice now, and when that changes; zero is not by itself.
 func (r *loadRecord) inTrial(now sched.Time) (bool, sched.Time) {
 	switch {
-	case r.load == heavyLoad || r.load == lightLoad && !r.suspected:
+	case r.load != lightLoad || !r.suspected:
 		return false, 0
 	case r.heldUntil == 0:
 		r.heldUntil = now

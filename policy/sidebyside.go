@@ -26,8 +26,9 @@ type sideBySide struct {
 	several    bool // there are other batch queues to run beside
 	heavyTurns bool // only heavy queues take turns
 
-	trialSince sched.Time // since when newcomers run side by side with the others; zero: they do not
-	nextTrial  sched.Time
+	trialSince sched.Time    // since when newcomers run side by side with the others; zero: they do not
+	trialEnd   sched.Time    // when they last stopped doing so
+	trialTook  time.Duration // how long they did then
 
 	clearing  sched.Time // since when the device is being cleared for a request; zero: it is not, or is clear
 	cleared   bool       // it was cleared at the last plan
@@ -47,6 +48,10 @@ const (
 	overlapPause     = time.Second
 	overlapRarity    = 150
 	overlapStep      = 2 * time.Millisecond // how often the daemon looks during one
+
+	// maxOnlineTrial is the longest trial of newcomers beside online work: what six visits of
+	// a few queues with the default slice take. Visits of several trials count together.
+	maxOnlineTrial = 2 * maxOnlineOverlap
 
 	// unusedFor is after how long without service a light queue counts as idle.
 	unusedFor = 250 * time.Millisecond
@@ -68,21 +73,34 @@ func isCandidate(dev *sched.Device, q *sched.Queue, a *account) bool {
 }
 
 // updateTrial begins the trial of newcomers if there are any, and ends it when all are known
-// or it takes too long. The next one begins four times as long after it: where jobs come and
-// go all the time, newcomers would otherwise have most of the device.
+// or it takes too long. Where jobs come and go all the time, newcomers would otherwise have
+// most of the device, and online work would wait for them: see trialLimits.
 func (s *sideBySide) updateTrial(now sched.Time, newcomers int, sum *summary) {
+	limit, rarity := trialLimits(sum)
+	next := s.trialEnd.Add(rarity * s.trialTook)
 	switch took := now.Sub(s.trialSince); {
-	case s.trialSince > 0 && (newcomers == 0 || took >= trialLength):
-		s.trialSince, s.nextTrial = 0, now.Add(4*took)
-	case s.trialSince == 0 && newcomers > 0 && now >= s.nextTrial:
+	case s.trialSince > 0 && (newcomers == 0 || took >= limit):
+		s.trialSince, s.trialEnd, s.trialTook = 0, now, took
+		next = now.Add(rarity * took)
+	case s.trialSince == 0 && newcomers > 0 && now >= next:
 		s.trialSince = max(now, 1)
 	}
 	switch {
 	case s.trialSince > 0:
-		sum.wake = earlier(sum.wake, s.trialSince.Add(trialLength))
+		sum.wake = earlier(sum.wake, s.trialSince.Add(limit))
 	case newcomers > 0:
-		sum.wake = earlier(sum.wake, s.nextTrial)
+		sum.wake = earlier(sum.wake, next)
 	}
+}
+
+// trialLimits returns how long a trial of newcomers may take, and how many times as long the
+// next one must wait. Beside online work that is not predicted, trials are as rare as
+// overlaps.
+func trialLimits(sum *summary) (limit, rarity time.Duration) {
+	if sum.active > 0 && !sum.predicted {
+		return maxOnlineTrial, overlapRarity
+	}
+	return trialLength, 4
 }
 
 // watchLoads updates the loads of the batch queues, and which of the light ones are idle.
@@ -162,7 +180,7 @@ func (p *giveway) measureClear(v *sched.View, accounts []account, sum *summary) 
 		return
 	}
 	for i := range v.Queues {
-		if q := &v.Queues[i]; accounts[i].light && q.ID != p.current && q.State != sched.Stopped || q.ID == p.current && q.Slice == 0 {
+		if q := &v.Queues[i]; accounts[i].light && q.ID != p.current && q.State != sched.Stopped && q.Level() != sched.LevelNone || q.ID == p.current && q.Slice == 0 {
 			return
 		}
 	}
@@ -200,7 +218,11 @@ func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, a *account, 
 	if sum.active == 0 || set.shared == 0 || sum.predicted && s.together {
 		return 0
 	}
-	if trial, change := a.load.inTrial(now); s.together {
+	switch trial, change := a.load.inTrial(now); {
+	case !s.together:
+	case a.load.load == unknownLoad && s.trialSince > 0:
+		return 0
+	default:
 		if sum.wake = earlier(sum.wake, change); trial {
 			return 0
 		}

@@ -521,3 +521,54 @@ func TestOverlapsSpareRegularRequests(t *testing.T) {
 		t.Errorf("heavy queues ran beside each other in %d ticks, %d of them during a request; want some, and at most a hundredth", overlap, met)
 	}
 }
+
+// TestGivewayTrialsAreRareBesideOnlineWork checks that newcomers, however often one comes, run
+// beside others for little more of the time than an overlap does, if there is online work, and
+// that their load is found out nevertheless when they stay.
+func TestGivewayTrialsAreRareBesideOnlineWork(t *testing.T) {
+	l, jobs := newShared(t, nil, 0)
+	l.openJob(class(sched.Online), atRandom(ms), 0)
+	l.run(time.Second)
+	beside := time.Duration(0)
+	for range 40 {
+		young := l.openJob(batch(1), saturating, 0)
+		l.run(700*ms, func() {
+			if jobs[0].running && young.running {
+				beside += tick
+			}
+		})
+		l.close(young)
+	}
+	if part := beside.Seconds() / 28; part == 0 || part > 0.02 {
+		t.Errorf("newcomers ran beside the old job for %.4f of the time, want a little, at most 0.02", part)
+	}
+	jobs = append(jobs, l.openJob(batch(1), saturating, lightBurst), l.openJob(batch(1), saturating, lightBurst))
+	l.run(20 * time.Second)
+	if share, _ := l.runningShare(3*time.Second, jobs); share[1] < 0.95 || share[2] < 0.95 {
+		t.Errorf("light newcomers that stay run for %.2f and %.2f of the time, want side by side", share[1], share[2])
+	}
+}
+
+// TestTimeToClearBesideAQueueThatCannotBeStopped checks that the time to clear the device ends when
+// the queues that can be stopped are.
+func TestTimeToClearBesideAQueueThatCannotBeStopped(t *testing.T) {
+	p := makeGiveway()
+	p.several, p.current = true, 1
+	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{sharedGPU}, Queues: []sched.Queue{
+		{ID: 1, Can: canAll, Slice: sched.MinSlice},
+		{ID: 2, Can: canAll, State: sched.Stopping},
+		{ID: 3, Can: sched.CanSlice},
+	}}
+	accounts := []account{{light: true}, {light: true}, {light: true}}
+	for i, state := range []sched.State{sched.Running, sched.Stopping, sched.Stopped} {
+		v.Now = v.Now.Add(ms)
+		v.Queues[1].State = state
+		p.measureClear(v, accounts, &summary{clear: true})
+		if want := i / 2; p.clearTime.n != want {
+			t.Errorf("while queue 2 is %v: measured %d times, want %d", state, p.clearTime.n, want)
+		}
+	}
+	if p.clearTime.mean != 2*ms {
+		t.Errorf("got %v, want 2 ms", p.clearTime.mean)
+	}
+}

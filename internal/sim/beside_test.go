@@ -46,7 +46,9 @@ func TestBatchBesideAPool(t *testing.T) {
 	clients := append(inPool(2, 1, 0), training("be"))
 	lc := graph(0)
 	lc.Arrival = random
-	sum := func(r sim.Result) float64 { return (r.Clients[1].Rate+r.Clients[2].Rate)*100e-6 + r.Clients[3].Rate*119e-6 }
+	sum := func(r sim.Result) float64 {
+		return (r.Clients[1].Rate+r.Clients[2].Rate)*100e-6 + r.Clients[3].Rate*119e-6
+	}
 	native := runBeside(t, "native", with(lc, clients...)...)
 	for _, policy := range []string{"giveway", "slo"} {
 		got := runBeside(t, policy, with(lc, clients...)...)
