@@ -82,6 +82,10 @@ type account struct {
 	takesTurns bool // is a batch or idle queue that would use a turn now
 	light      bool // is a batch queue that takes no turns, because it runs side by side with others
 
+	// Of a queue that ran side by side:
+	ahead     time.Duration // virtual time by which it had more than sideBySideShare times its share
+	overdrawn bool          // that was too much: it takes turns until the others have had as much
+
 	lastTurn      sched.Time
 	load          loadRecord
 	usage         usageRecord   // of a standard queue
@@ -314,6 +318,7 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 	p.updateBusy(v.Now, dev, serving, set.stop, &s)
 	if dev.Sliced() {
 		p.watchOnline(v, p.clearLead(dev, lead, s.turns), &s)
+		p.limitShares(v, accounts)
 		p.watchLoads(v, accounts, &s)
 		p.decide(v, accounts, &s, set)
 		p.measureClear(v, accounts, &s)
@@ -344,7 +349,9 @@ func (a *account) update(q *sched.Queue) {
 	}
 	if used := q.Served - a.served; used > 0 {
 		a.unusedTurn = false
-		if !a.light { // side by side, the device divides its time
+		if a.light {
+			a.ahead += used / time.Duration(q.Weight()*sideBySideShare)
+		} else {
 			a.charge(used, q.Weight()*unit)
 		}
 	}

@@ -30,6 +30,9 @@ type sideBySide struct {
 	trialEnd   sched.Time    // when they last stopped doing so
 	trialTook  time.Duration // how long they did then
 
+	limitedAt    sched.Time    // when limitShares last did something
+	limitedClock time.Duration // virtual time of the queues that take turns, then
+
 	clearing  sched.Time // since when the device is being cleared for a request; zero: it is not, or is clear
 	cleared   bool       // it was cleared at the last plan
 	clearTime meanTime   // how long that takes
@@ -53,6 +56,13 @@ const (
 	// a few queues with the default slice take. Visits of several trials count together.
 	maxOnlineTrial = 2 * maxOnlineOverlap
 
+	// Light queues share the device as its slices divide it. Beside heavy queues that take
+	// turns, a process that pauses on purpose would so get more than its weight. A queue may
+	// get sideBySideShare times its share, and for a moment maxAheadTurns turns more. With
+	// less, jobs that are light by nature would lose work.
+	sideBySideShare = 2
+	maxAheadTurns   = 2
+
 	// unusedFor is after how long without service a light queue counts as idle.
 	unusedFor = 250 * time.Millisecond
 
@@ -64,7 +74,7 @@ const (
 
 // isLight reports whether q runs side by side with others if there are any.
 func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, a *account) bool {
-	return isCandidate(dev, q, a) && (a.load.load == lightLoad || a.load.load == unknownLoad && s.trialSince > 0)
+	return isCandidate(dev, q, a) && !a.overdrawn && (a.load.load == lightLoad || a.load.load == unknownLoad && s.trialSince > 0)
 }
 
 // isCandidate reports whether the load of q matters, and can be found out.
@@ -101,6 +111,35 @@ func trialLimits(sum *summary) (limit, rarity time.Duration) {
 		return maxOnlineTrial, overlapRarity
 	}
 	return trialLength, 4
+}
+
+// limitShares lets light queues that had much more than their share take turns until the heavy
+// ones have had as much.
+func (p *giveway) limitShares(v *sched.View, accounts []account) {
+	if v.Now <= p.limitedAt { // a second plan at the same instant must be the same as the first
+		return
+	}
+	clock := p.clocks[0].now
+	passed := clock - p.limitedClock
+	p.limitedAt, p.limitedClock = v.Now, clock
+	heavy := false
+	for i := range accounts {
+		a := &accounts[i]
+		heavy = heavy || a.class == sched.Batch && a.takesTurns && !a.light && !a.overdrawn
+	}
+	for i := range accounts {
+		a := &accounts[i]
+		if a.ahead = max(a.ahead-passed, 0); !heavy {
+			a.ahead = 0
+		}
+		switch {
+		case a.ahead == 0:
+			a.overdrawn = false
+		case a.ahead > maxAheadTurns*p.turn && !a.overdrawn:
+			a.overdrawn = true
+			a.at = max(a.at, clock+a.ahead) // its next turn is when the others have caught up
+		}
+	}
 }
 
 // watchLoads updates the loads of the batch queues, and which of the light ones are idle.

@@ -572,3 +572,39 @@ func TestTimeToClearBesideAQueueThatCannotBeStopped(t *testing.T) {
 		t.Errorf("got %v, want 2 ms", p.clearTime.mean)
 	}
 }
+
+// TestGivewayLimitsWhatALightQueueGets checks that a process which pauses in order to look light
+// gets at most about twice its share beside heavy queues that take turns.
+func TestGivewayLimitsWhatALightQueueGets(t *testing.T) {
+	for _, c := range []struct {
+		heavy  int
+		weight uint32
+		most   float64
+	}{{2, 1, 0.55}, {4, 1, 0.42}, {8, 1, 0.24}, {4, 4, 0.13}} {
+		for _, online := range []bool{false, true} {
+			l, jobs := newShared(t, nil)
+			for range c.heavy {
+				jobs = append(jobs, l.openJob(batch(c.weight), saturating, 0))
+			}
+			sly := l.openJob(batch(1), saturating, 700*time.Microsecond)
+			if online {
+				l.openJob(class(sched.Online), atRandom(ms), 0)
+			}
+			l.run(2 * time.Second)
+			before := sly.served
+			rest := time.Duration(0)
+			for _, j := range jobs {
+				rest -= j.served
+			}
+			l.run(20 * time.Second)
+			got := sly.served - before
+			for _, j := range jobs {
+				rest += j.served
+			}
+			fair := 1 / (1 + float64(c.heavy)*float64(c.weight))
+			if part := got.Seconds() / (got + rest).Seconds(); part > c.most || part < fair*0.9 {
+				t.Errorf("beside %d heavy queues of weight %d, online %v: got %.3f of the batch time, want %.3f to %.3f", c.heavy, c.weight, online, part, fair, c.most)
+			}
+		}
+	}
+}
