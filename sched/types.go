@@ -112,7 +112,7 @@ type Counters struct {
 // alone makes no visits: its context stays.
 type Visits struct {
 	Count uint64 // visits so far
-	Full  uint64 // of those, the visits that took about the device's default slice: see IsFull
+	Full  uint64 // of those, the visits that took about the queue's default slice: see IsFull
 	// Arrived is when the last visit began that followed an absence of at least
 	// MinAbsence; zero if there was none. For an online queue that is the arrival of a
 	// request, late by as long as the queue waited for the device.

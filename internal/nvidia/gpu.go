@@ -65,7 +65,7 @@ func (b *Backend) gpu(uuid string, driver driverState) *gpu {
 		g.reopen.openedAt = time.Now()
 		g.account = nvtrace.NewAccount(g.trace.Started())
 		g.account.MinAbsence = sched.MinAbsence
-		g.account.IsFull = func(visit time.Duration) bool { return sched.IsFull(visit, defaultSlice) }
+		g.account.IsFull = g.isFull
 		g.account.Left, g.account.Spent = g.left, g.timeline.spent
 	} else {
 		b.log.Warn("context-switch trace cannot be read: device time is estimated", "gpu", uuid, "reason", g.traceErr)

@@ -411,3 +411,27 @@ func TestRefusedTraceIsShownByDoctor(t *testing.T) {
 }
 
 var _ hal.QueueHandle = (*fakeQueue)(nil)
+
+// TestFullVisitsAreOfTheSliceThatWasFound checks that a visit is full if it takes the slice with
+// which the group of the process was found, which need not be CUDA's.
+func TestFullVisitsAreOfTheSliceThatWasFound(t *testing.T) {
+	trace := &fakeTrace{clock: 1}
+	b, _ := traced(trace)
+	b.queues[0].found = 6 * time.Millisecond
+	seq, at := uint16(0), int64(1000)
+	visit := func(pid uint32, took time.Duration) {
+		trace.switches = append(trace.switches, nvtrace.Switch{PID: pid, On: true, At: at, Seq: seq}, nvtrace.Switch{PID: pid, At: at + int64(took), Seq: seq + 1})
+		seq, at = seq+2, at+int64(took)+1000
+		trace.clock = at
+	}
+	for range 3 {
+		visit(1, 6*time.Millisecond)
+		visit(2, defaultSlice)
+	}
+	visit(1, defaultSlice)
+	f := newFacts()
+	b.Poll(sched.Time(time.Second), f)
+	if one, two := f.visits[1], f.visits[3]; one.Full != 3 || one.Count != 4 || two.Full != 3 || two.Count != 3 {
+		t.Errorf("got %+v and %+v, want 3 full visits of 4 and of 3", one, two)
+	}
+}

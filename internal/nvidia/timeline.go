@@ -80,6 +80,16 @@ func (t *timeline) add(s hal.Span) {
 	}
 }
 
+// isFull implements Account.IsFull: a visit is full if it took the slice with which the group
+// of the process was found. That is the slice it has when the policy sets none. g.mu is held.
+func (g *gpu) isFull(pid uint32, visit time.Duration) bool {
+	slice := defaultSlice
+	if q := g.processes[int(pid)].queue; q != nil && q.found > 0 {
+		slice = q.found
+	}
+	return sched.IsFull(visit, slice)
+}
+
 // left implements Account.Left. The trace does not say why a context left, but how long it
 // was there. g.mu is held.
 func (g *gpu) left(pid uint32, begin, end int64) hal.Departure {

@@ -62,8 +62,8 @@ type Totals struct {
 // starts at the first time that Advance is called with. Once its buffers have grown it
 // allocates nothing.
 type Account struct {
-	IsFull     func(visit time.Duration) bool // counts visits by their length; may be nil
-	MinAbsence time.Duration                  // after which a process counts as arrived; zero: none does
+	IsFull     func(pid uint32, visit time.Duration) bool // counts visits by their length; may be nil
+	MinAbsence time.Duration                              // after which a process counts as arrived; zero: none does
 	// Left says how a visit of a process ended; nil: unknown.
 	Left func(pid uint32, begin, end int64) hal.Departure
 	// Spent is called with each span, in order. It may be nil. A span begins where the one
@@ -285,7 +285,7 @@ func (a *Account) end(s Switch, t int64) {
 	}
 	switch {
 	case a.state == stateHeld && a.holder == s.PID:
-		if u != nil && a.IsFull != nil && a.IsFull(time.Duration(s.At-a.cameOn)) {
+		if u != nil && a.IsFull != nil && a.IsFull(s.PID, time.Duration(s.At-a.cameOn)) {
 			u.Full++
 		}
 		left := hal.LeftUnknown

@@ -389,7 +389,7 @@ func TestAccountSwitchTimes(t *testing.T) {
 func TestAccountVisits(t *testing.T) {
 	a := newTracking(0)
 	a.MinAbsence = 5 * time.Millisecond
-	a.IsFull = func(visit time.Duration) bool { return visit == 2*time.Millisecond }
+	a.IsFull = func(pid uint32, visit time.Duration) bool { return pid == 1 && visit == 2*time.Millisecond }
 	a.Add(script(
 		[2]int64{1000 * us, 1}, [2]int64{3000 * us, -1}, // full
 		[2]int64{3100 * us, 2}, [2]int64{3600 * us, -2}, // the first visit is no arrival
