@@ -60,6 +60,10 @@ type setting struct {
 	bound  uint32        // on commands in flight of batch and idle queues without slices; zero is none
 	stop   bool          // batch queues without slices are stopped while online work is ready
 	bursts bool          // batch queues may be stopped for bursts of online work
+
+	// betweenRequests says that batch queues run side by side between regular requests, even
+	// if they take turns beside others because shared is MinSlice.
+	betweenRequests bool
 }
 
 // batchBound is the default bound on commands in flight of a batch queue without

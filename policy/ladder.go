@@ -51,6 +51,12 @@ type ladder struct {
 	measured    bool // the hardware measures what batch work gets
 	beside      int  // batch queues that run side by side, except at the minimum slice
 	resetScores bool // the chosen rung has changed
+
+	// At the start rung light batch queues run side by side between regular requests, unless
+	// that made too many requests late.
+	predicts     bool // they do, as of the last plan
+	predictRetry sched.Time
+	predictPause time.Duration
 }
 
 // rung is a setting and what is known about it. The counts fade.
@@ -278,6 +284,8 @@ func (l *ladder) decide(now sched.Time) {
 	switch {
 	case l.current != l.chosen && l.late > 0:
 		l.endTrial(now)
+	case l.failed && l.predicts:
+		l.stopPredicting(now)
 	case l.failed:
 		l.leave(now)
 	case l.requests < trialRequests || now.Sub(l.since) < trialTime || l.measured && l.rungs[l.current].wall < trialTime:
@@ -310,6 +318,27 @@ func (l *ladder) leave(now sched.Time) {
 		l.chosen = l.start // more requests are late, and batch work gets less
 	}
 	l.put(l.chosen, now)
+}
+
+// mayPredict reports whether light batch queues may run side by side between regular requests
+// although the rung lets them take turns.
+func (l *ladder) mayPredict(now sched.Time) bool {
+	return l.current == l.start && l.device.Sliced() && now >= l.predictRetry
+}
+
+// stopPredicting lets light batch queues take turns for a pause: requests were late, so they
+// may come at other times than predicted.
+func (l *ladder) stopPredicting(now sched.Time) {
+	l.predictPause = min(max(2*l.predictPause, latePause), maxPause)
+	l.predictRetry, l.resetScores = now.Add(l.predictPause), true
+	l.put(l.current, now)
+}
+
+// hopeless reports whether most requests are late although batch work gives way at once, and
+// they are too short to stop it for each.
+func (l *ladder) hopeless() bool {
+	r := &l.rungs[l.start]
+	return l.current == l.start && l.chosen == l.start && r.tried >= trialRequests && r.lateRate() > 0.5 && !l.mayStop()
 }
 
 // lateRate is the part of the requests that were late.

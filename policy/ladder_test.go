@@ -597,3 +597,27 @@ func TestQuantileOfARing(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderStopsPredictingAfterLateRequests checks that light queues take turns for a while, twice
+// as long each time, if requests are late while the queues run side by side between them. The
+// rung stays.
+func TestLadderStopsPredictingAfterLateRequests(t *testing.T) {
+	var l ladder
+	l.build(h200)
+	now := sched.Time(time.Hour)
+	for _, pause := range []time.Duration{latePause, 2 * latePause, 4 * latePause} {
+		if !l.mayPredict(now) {
+			t.Fatalf("at %v it may not predict", time.Duration(now))
+		}
+		l.since, l.predicts, l.failed = now, true, true
+		l.decide(now)
+		if l.mayPredict(now.Add(pause-1)) || !l.mayPredict(now.Add(pause)) || l.current != l.start || l.chosen != l.start || !l.resetScores {
+			t.Errorf("it may not be that it predicts before %v, and then it must, on rung %d; now on %d", pause, l.start, l.current)
+		}
+		now = now.Add(pause)
+	}
+	l.put(l.start-1, now)
+	if l.mayPredict(now) {
+		t.Error("it predicts on a rung on which light queues run side by side anyway")
+	}
+}

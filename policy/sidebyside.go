@@ -26,6 +26,8 @@ type sideBySide struct {
 	several    bool // there are other batch queues to run beside
 	heavyTurns bool // only heavy queues take turns
 
+	sharesBetweenRequests bool // light queues run side by side only because requests are regular
+
 	trialSince sched.Time    // since when newcomers run side by side with the others; zero: they do not
 	trialEnd   sched.Time    // when they last stopped doing so
 	trialTook  time.Duration // how long they did then
@@ -185,7 +187,7 @@ func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary)
 // now. All queues take turns if online work needs it, by the setting.
 func (s *sideBySide) decide(v *sched.View, accounts []account, sum *summary, set *setting) {
 	s.several = s.light > 0 && sum.turns > 1 && sum.class == sched.Batch
-	apart := s.several && (sum.active == 0 || set.shared != sched.MinSlice)
+	apart := s.several && (sum.active == 0 || set.shared != sched.MinSlice || set.betweenRequests && sum.predicted)
 	dev := &v.Devices[0]
 	for i := range accounts {
 		a := &accounts[i]
@@ -193,6 +195,7 @@ func (s *sideBySide) decide(v *sched.View, accounts []account, sum *summary, set
 	}
 	s.heavyTurns = apart && s.light < sum.turns
 	s.together = apart && !sum.clear
+	s.sharesBetweenRequests = apart && sum.active > 0 && set.shared == sched.MinSlice
 	if !apart {
 		return
 	}

@@ -123,15 +123,17 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 			p.countedAt = v.Now
 			p.countOpen(v, queues)
 		}
-		if p.base.current != 0 {
+		if p.counts() {
 			p.ladder.decide(v.Now)
 		}
 		wake = earlier(wake, p.nextLate(v, queues))
 		set = p.ladder.setting(p.ladder.current)
 		set.online = p.base.online
+		set.betweenRequests = p.base.shared != sched.MinSlice && p.ladder.mayPredict(v.Now)
 	}
-	set.bursts = !adapts
+	set.bursts = !adapts || p.ladder.hopeless()
 	plan := p.base.planWith(v, set)
+	p.ladder.predicts = set.betweenRequests && p.base.sharesBetweenRequests
 	plan.Wake = earlier(plan.Wake, wake)
 	if set.stop && p.ladder.device.Sliced() {
 		p.stopBatch(v, queues, &plan)
@@ -199,7 +201,7 @@ func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) 
 		case o.counted && began <= o.oldest.Add(time.Millisecond):
 			o.counted = false
 			p.ladder.duration(r.took)
-		case p.base.current != 0:
+		case p.counts():
 			p.ladder.request(began, r.took, q.Attr.SLO, &o.score)
 			p.ladder.duration(r.took)
 		}
@@ -207,6 +209,10 @@ func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) 
 	p.finished = p.finished[:0]
 	return finished
 }
+
+// counts reports whether requests say something about the current rung: there is batch work,
+// and no bursts, in which other settings are in force.
+func (p *slo) counts() bool { return p.base.current != 0 && p.base.burst.phase == noBurst }
 
 // countOpen counts requests that are late before they finish: with some settings none
 // may. A request counts when it is open, with the present setting, for longer than the
@@ -229,7 +235,7 @@ func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
 		}
 		n := int(age / p.ladder.latePeriod(q.Attr.SLO))
 		for ; o.periods < n; o.periods++ {
-			if another || p.base.current == 0 || p.ladder.since == sched.Never {
+			if another || !p.counts() || p.ladder.since == sched.Never {
 				continue // an older request counted, or the setting was not in force
 			}
 			o.counted = true

@@ -118,3 +118,28 @@ func TestSwitchingIsWorthIt(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPingPongWithAnSLOThatCannotBeMet checks that bursts also serve a loop whose SLO is shorter
+// than what its requests take beside a batch job with the minimum slice, and that a loop whose
+// SLO leaves room meets it.
+func TestNoPingPongWithAnSLOThatCannotBeMet(t *testing.T) {
+	lc, be := syncLoop(100*us, us), saturating(1, kernel212, 0)
+	lc.Attr.SLO = 300 * us
+	alone, _ := runLoop(t, "native", lc)
+	native, _ := runLoop(t, "native", lc, be)
+	r, lost := runLoop(t, "slo", lc, be)
+	got := r.Clients[0]
+	t.Logf("SLO met by %.3f, P50 %v, alone %v; batch %.0f/s, native %.0f/s; lost in switches %.3f", got.SLOMet, got.Latency.P50,
+		alone.Clients[0].Latency.P50, r.Clients[1].Rate, native.Clients[1].Rate, lost)
+	if got.Latency.P50 > alone.Clients[0].Latency.P50*115/100 || got.SLOMet < 0.9 {
+		t.Errorf("P50 %v and %.3f in time, want at most 1.15 times %v, and 0.9", got.Latency.P50, got.SLOMet, alone.Clients[0].Latency.P50)
+	}
+	if r.Clients[1].Rate < 0.2*native.Clients[1].Rate || lost > 0.12 {
+		t.Errorf("batch rate %.0f/s and %.3f lost in switches, want a fifth of %.0f/s and at most 0.12", r.Clients[1].Rate, lost, native.Clients[1].Rate)
+	}
+	lc.Attr.SLO = 5 * ms
+	r, _ = runLoop(t, "slo", lc, be)
+	if met, rate := r.Clients[0].SLOMet, r.Clients[1].Rate; met < 0.99 || rate < 0.2*native.Clients[1].Rate {
+		t.Errorf("SLO of 5 ms: met by %.3f, batch rate %.0f/s, want 0.99 and a fifth of %.0f/s", met, rate, native.Clients[1].Rate)
+	}
+}
