@@ -100,6 +100,15 @@ func BenchmarkStep(b *testing.B) {
 				s.Step(now, ev)
 			}
 		})
+		b.Run(name+"/floor", func(b *testing.B) { // the floor searches the queues in each step
+			s, now := busyDevice(b, size.policy, size.queues)
+			ev := []sched.Event{{Kind: sched.AttrsChanged, Queue: 2, Attr: sched.Attr{Class: sched.Batch}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(time.Second)
+				s.Step(now, ev)
+			}
+		})
 		b.Run(name+"/flip", func(b *testing.B) { // an online queue becomes ready and idle
 			s, now := busyDevice(b, size.policy, size.queues)
 			ev := []sched.Event{{Kind: sched.Progressed, Queue: 1}}

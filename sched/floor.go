@@ -120,7 +120,7 @@ func (s *Scheduler) floorGrant(d *device) QueueID {
 // beginFloorTurn begins the turn of q.
 func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
 	share := s.floorShare(d)
-	length := s.floorLength(d, q, share)
+	length := s.floorLength(d, q, share, &bearable{})
 	d.floor = floorTurn{
 		queue: q.ID, began: s.now, length: length, period: floorPeriod(length, share), target: q.Served + length, launched: q.Counters.Launched,
 		rest: d.floor.rest, due: d.floor.due, withFloor: d.floor.withFloor,
@@ -154,13 +154,15 @@ func floorPeriod(length time.Duration, share float64) time.Duration {
 
 // floorLength returns the length of a floor turn of q. On a device with slices it is
 // longer if the commands of q are long, so that q finishes one, and shorter if an
-// online process could not bear the delay.
-func (s *Scheduler) floorLength(d *device, q *Queue, share float64) time.Duration {
+// online process could not bear the delay. b has what is known about that.
+func (s *Scheduler) floorLength(d *device, q *Queue, share float64, b *bearable) time.Duration {
 	onePiece := d.Sliced() && q.Can&CanSlice != 0
 	length := s.cfg.FloorTurn
 	switch {
 	case length == 0 && onePiece:
-		length = min(max(floorTurnSliced, q.act.drain.perCommand+d.Slice), floorLongest)
+		step := d.Slice // few lengths, so that bearable is seldom computed
+		needed := (q.act.drain.perCommand + d.Slice + step - 1) / step * step
+		length = min(max(floorTurnSliced, needed), floorLongest)
 	case length == 0:
 		length = floorTurnShared
 	}
@@ -168,6 +170,19 @@ func (s *Scheduler) floorLength(d *device, q *Queue, share float64) time.Duratio
 		return length
 	}
 	length = min(length, time.Duration(share*float64(floorWindow)*4/5))
+	if b.of != length {
+		b.of, b.length = length, s.bearableLength(d, length, share)
+	}
+	return b.length
+}
+
+// bearable is the longest floor turn that the online queues of a device can bear, of those not
+// longer than of. It is the same for all queues.
+type bearable struct{ of, length time.Duration }
+
+// bearableLength returns the longest floor turn that the online queues of d can bear, but at
+// least a slice and at most length.
+func (s *Scheduler) bearableLength(d *device, length time.Duration, share float64) time.Duration {
 	for i := range d.queues {
 		if o := &d.queues[i]; o.Attr.Class == Online && o.mayRun() {
 			length = min(length, o.bearable(floorPeriod(length, share), d.Slice, s.now))
@@ -268,13 +283,14 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 	share := s.floorShare(d)
 	turn := &d.floor
 	turn.withFloor, turn.due = d.withFloor, Never
+	var b bearable
 	for i := range d.queues {
 		q := &d.queues[i]
 		if !hasFloor(q) {
 			q.OnFloor = false
 			continue
 		}
-		period := floorPeriod(s.floorLength(d, q, share), share)
+		period := floorPeriod(s.floorLength(d, q, share, &b), share)
 		if s.fullyGranted(d, q) {
 			// The plan grants q all that the floor could. If q has used
 			// little, it needed little: without counters q counts as ready
