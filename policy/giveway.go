@@ -84,7 +84,7 @@ type account struct {
 	class      sched.Class
 	unusedTurn bool // used nothing of its last turn: takes no turns until it is served again
 	takesTurns bool // is a batch or idle queue that would use a turn now
-	light      bool // is a batch queue that takes no turns, because it runs side by side with others
+	sideBySide bool // is a light batch queue that takes no turns, because it runs side by side with others
 
 	// Of a queue that ran side by side:
 	ahead     time.Duration // virtual time by which it had more than sideBySideShare times its share
@@ -126,6 +126,9 @@ type summary struct {
 	turns       int         // number of queues that take turns
 	unstoppable int         // of those, queues that cannot be stopped: they run in the turns of others too
 	class       sched.Class // of those
+	running     int         // batch and standard queues that run and have work
+	newcomers   int         // batch queues whose load is unknown
+	traced      bool        // the visits of a batch or idle queue are known
 	standard    int         // standard queues that used much of the device lately
 	usageChange sched.Time  // when this may change without an event
 	idleShort   bool        // an idle queue that cannot be stopped has the minimum slice
@@ -199,7 +202,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 	if p.burst.stops(dev, q) {
 		return
 	}
-	g := sched.Grant{Queue: q.ID, SideBySide: a.light, Reason: p.runReason(dev, q, a)}
+	g := sched.Grant{Queue: q.ID, SideBySide: a.sideBySide}
 	idle := q.Attr.Class == sched.Idle
 	switch {
 	case !yieldsBySlice(dev, q):
@@ -234,6 +237,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 	default:
 		return
 	}
+	g.Reason = p.runReason(dev, q, a)
 	p.grants = append(p.grants, g)
 }
 
@@ -295,11 +299,15 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 			}
 		case sched.Batch, sched.Idle:
 			s.batch = true
+			s.traced = s.traced || q.Visits.Known
 			p.clocks[q.Attr.Class-sched.Batch].see(&a.vtime, q.Weight()*unit)
 			if !a.takesTurns {
 				break
 			}
-			s.idleWaits = s.idleWaits || q.Attr.Class == sched.Batch
+			if q.Attr.Class == sched.Batch {
+				s.idleWaits = true
+				p.countBatch(dev, q, a, &s)
+			}
 			if yieldsBySlice(dev, q) && q.Level() == sched.LevelNone {
 				s.unstoppable++
 			}
@@ -315,6 +323,9 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 			// minimum slice gets only the time that the standard queue leaves.
 			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
 			if dev.Sliced() {
+				if q.State == sched.Running && runnable(q) {
+					s.running++
+				}
 				p.watchStandard(v.Now, q, a, &s)
 			}
 		}
@@ -328,6 +339,16 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 		p.measureClear(v, accounts, &s)
 	}
 	return s
+}
+
+// countBatch counts a batch queue that would use a turn now.
+func (p *giveway) countBatch(dev *sched.Device, q *sched.Queue, a *account, s *summary) {
+	if q.State == sched.Running {
+		s.running++
+	}
+	if a.load.load == unknownLoad && isCandidate(dev, q, a) {
+		s.newcomers++
+	}
 }
 
 // endTurn updates the account of the queue whose turn is over.
@@ -353,7 +374,7 @@ func (a *account) update(q *sched.Queue) {
 	}
 	if used := q.Served - a.served; used > 0 {
 		a.unusedTurn = false
-		if a.light {
+		if a.sideBySide {
 			a.ahead += used / time.Duration(q.Weight()*sideBySideShare)
 		} else {
 			a.charge(used, q.Weight()*unit)
@@ -410,7 +431,7 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary, set *set
 		if !givesWay(&v.Queues[i]) {
 			continue
 		}
-		p.clocks[a.class-sched.Batch].join(&a.vtime, a.takesTurns && !a.light, 0)
+		p.clocks[a.class-sched.Batch].join(&a.vtime, a.takesTurns && !a.sideBySide, 0)
 		if p.takesPart(a) && a.class == s.class && (best < 0 || a.before(&accounts[best])) {
 			best = i
 		}
@@ -445,7 +466,7 @@ func (p *giveway) rotate(v *sched.View, accounts []account, s *summary, set *set
 // before reports whether a has the next turn rather than b. Queues that run side by side
 // have turns only for the moments in which the device is cleared for a request.
 func (a *account) before(b *account) bool {
-	if a.light && b.light {
+	if a.sideBySide && b.sideBySide {
 		return a.lastTurn < b.lastTurn
 	}
 	return a.at < b.at

@@ -121,10 +121,13 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 			s.onlineChange = earlier(s.onlineChange, change)
 			p.rank(q, s)
 		}
-		if o.predictable(v.Now, lead) {
-			predictable++
+		clear, change := false, sched.Time(0)
+		if o.rhythm.period > 0 || v.Now < o.clearUntil {
+			if o.predictable(v.Now, lead) {
+				predictable++
+			}
+			clear, change = o.clear(q, v.Now, lead)
 		}
-		clear, change := o.clear(q, v.Now, lead)
 		if due, at := p.due(q, v.Now, lead); !clear && (due || at > 0) {
 			clear, change = due, earlier(change, at)
 		}

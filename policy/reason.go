@@ -30,7 +30,7 @@ func (p *giveway) waitReasons(now sched.Time, dev *sched.Device, s *summary, set
 		batch, idle = sched.InBurst, sched.InBurst
 	case !dev.Sliced() && s.busy && set.stop && (p.serving || now < p.lingerUntil):
 		batch, idle = sched.OnlineWork, sched.OnlineWork
-	case !dev.Sliced() && s.busy && set.stop, dev.Sliced() && s.clear && p.several:
+	case !dev.Sliced() && s.busy && set.stop, dev.Sliced() && s.clear && p.mayShare:
 		batch, idle = sched.RequestExpected, sched.RequestExpected
 	}
 	why[sched.Batch], why[sched.Idle] = batch, idle

@@ -21,10 +21,11 @@ import (
 type sideBySide struct {
 	shared time.Duration
 
-	light      int  // light queues that would use a turn now; unknown ones count as light
-	together   bool // they run side by side now
-	several    bool // there are other batch queues to run beside
-	heavyTurns bool // only heavy queues take turns
+	lightQueues int  // light queues that would use a turn now; unknown ones count as light in a trial
+	mayShare    bool // there are light queues, and other batch queues to run beside
+	sharing     bool // the light queues run side by side, but not while the device is cleared for a request
+	sharingNow  bool // the light queues run side by side now
+	heavyTurns  bool // light queues run side by side, and only heavy ones take turns
 
 	sharesBetweenRequests bool // light queues run side by side only because requests are regular
 
@@ -33,6 +34,7 @@ type sideBySide struct {
 	trialTook  time.Duration // how long they did then
 
 	limitedAt    sched.Time    // when limitShares last did something
+	someAhead    bool          // some queue was ahead then
 	limitedClock time.Duration // virtual time of the queues that take turns, then
 
 	clearing  sched.Time // since when the device is being cleared for a request; zero: it is not, or is clear
@@ -124,10 +126,14 @@ func (p *giveway) limitShares(v *sched.View, accounts []account) {
 	clock := p.clocks[0].now
 	passed := clock - p.limitedClock
 	p.limitedAt, p.limitedClock = v.Now, clock
+	if !p.sharing && !p.someAhead {
+		return
+	}
+	p.someAhead = false
 	heavy := false
 	for i := range accounts {
 		a := &accounts[i]
-		heavy = heavy || a.class == sched.Batch && a.takesTurns && !a.light && !a.overdrawn
+		heavy = heavy || a.class == sched.Batch && a.takesTurns && !a.sideBySide && !a.overdrawn
 	}
 	for i := range accounts {
 		a := &accounts[i]
@@ -141,27 +147,22 @@ func (p *giveway) limitShares(v *sched.View, accounts []account) {
 			a.overdrawn = true
 			a.at = max(a.at, clock+a.ahead) // its next turn is when the others have caught up
 		}
+		p.someAhead = p.someAhead || a.ahead > 0
 	}
 }
 
 // watchLoads updates the loads of the batch queues, and which of the light ones are idle.
 func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary) {
 	dev := &v.Devices[0]
-	s.light = 0
-	company, newcomers := 0, 0 // queues that run beside each other; queues whose load is unknown
-	for i := range v.Queues {
-		q := &v.Queues[i]
-		if q.State == sched.Running && runnable(q) && (q.Attr.Class == sched.Standard || q.Attr.Class == sched.Batch && accounts[i].takesTurns) {
-			company++
-		}
-		if a := &accounts[i]; a.load.load == unknownLoad && isCandidate(dev, q, a) {
-			newcomers++
-		}
-	}
+	s.lightQueues = 0
+	newcomers := sum.newcomers
 	if sum.turns < 2 {
 		newcomers = 0
 	}
 	s.updateTrial(v.Now, newcomers, sum)
+	if !sum.traced {
+		return
+	}
 	for i := range v.Queues {
 		q, a := &v.Queues[i], &accounts[i]
 		if q.Attr.Class != sched.Batch {
@@ -169,14 +170,14 @@ func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary)
 		}
 		// With a slice in which a queue makes no progress, all its visits are short.
 		tooShort := q.Slice > 0 && q.Slice < dev.MinSharedSlice
-		a.load.watch(q, v.Now, company > 1 && !tooShort)
-		if q.State != sched.Running || q.Served != a.seen || !a.light {
+		a.load.watch(q, v.Now, sum.running > 1 && !tooShort)
+		if q.State != sched.Running || q.Served != a.seen || !a.sideBySide {
 			a.seen, a.unservedSince = q.Served, v.Now
 		}
 		if !s.isLight(dev, q, a) {
 			continue
 		}
-		s.light++
+		s.lightQueues++
 		if !q.Counters.Known && q.Measured && q.MeasuredAt.Sub(a.unservedSince) >= unusedFor {
 			a.unusedTurn = true // as of the next plan
 		}
@@ -186,17 +187,18 @@ func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary)
 // decide sets whether the light queues take no turns, and whether they run side by side
 // now. All queues take turns if online work needs it, by the setting.
 func (s *sideBySide) decide(v *sched.View, accounts []account, sum *summary, set *setting) {
-	s.several = s.light > 0 && sum.turns > 1 && sum.class == sched.Batch
-	apart := s.several && (sum.active == 0 || set.shared != sched.MinSlice || set.betweenRequests && sum.predicted)
+	s.mayShare = s.lightQueues > 0 && sum.turns > 1 && sum.class == sched.Batch
+	was, sharing := s.sharing, s.mayShare && (sum.active == 0 || set.shared != sched.MinSlice || set.betweenRequests && sum.predicted)
+	s.sharing = sharing
 	dev := &v.Devices[0]
-	for i := range accounts {
+	for i := 0; i < len(accounts) && (sharing || was); i++ {
 		a := &accounts[i]
-		a.light = apart && s.isLight(dev, &v.Queues[i], a)
+		a.sideBySide = sharing && s.isLight(dev, &v.Queues[i], a)
 	}
-	s.heavyTurns = apart && s.light < sum.turns
-	s.together = apart && !sum.clear
-	s.sharesBetweenRequests = apart && sum.active > 0 && set.shared == sched.MinSlice
-	if !apart {
+	s.heavyTurns = sharing && s.lightQueues < sum.turns
+	s.sharingNow = sharing && !sum.clear
+	s.sharesBetweenRequests = sharing && sum.active > 0 && set.shared == sched.MinSlice
+	if !sharing {
 		return
 	}
 	s.overlapped = 0
@@ -210,7 +212,7 @@ func (s *sideBySide) decide(v *sched.View, accounts []account, sum *summary, set
 
 // measureClear learns how long it takes until only one batch queue is on the device.
 func (p *giveway) measureClear(v *sched.View, accounts []account, sum *summary) {
-	if !sum.clear || !p.several {
+	if !sum.clear || !p.mayShare {
 		p.clearing, p.cleared = 0, false
 		return
 	}
@@ -222,7 +224,7 @@ func (p *giveway) measureClear(v *sched.View, accounts []account, sum *summary) 
 		return
 	}
 	for i := range v.Queues {
-		if q := &v.Queues[i]; accounts[i].light && q.ID != p.current && q.State != sched.Stopped && q.Level() != sched.LevelNone || q.ID == p.current && q.Slice == 0 {
+		if q := &v.Queues[i]; accounts[i].sideBySide && q.ID != p.current && q.State != sched.Stopped && q.Level() != sched.LevelNone || q.ID == p.current && q.Slice == 0 {
 			return
 		}
 	}
@@ -242,13 +244,15 @@ func (p *giveway) clearLead(dev *sched.Device, lead time.Duration, turns int) ti
 }
 
 // takesPart reports whether a queue with this account can have the turn.
-func (s *sideBySide) takesPart(a *account) bool { return a.takesTurns && !(s.heavyTurns && a.light) }
+func (s *sideBySide) takesPart(a *account) bool {
+	return a.takesTurns && !(s.heavyTurns && a.sideBySide)
+}
 
 // runsBeside reports whether q runs side by side with others now.
 func (p *giveway) runsBeside(q *sched.Queue, a *account) bool {
 	switch {
-	case p.together:
-		return a.light || q.ID == p.current && a.takesTurns && q.Attr.Class == sched.Batch
+	case p.sharingNow:
+		return a.sideBySide || q.ID == p.current && a.takesTurns && q.Attr.Class == sched.Batch
 	case p.overlapped != 0:
 		return q.ID == p.overlapped || q.ID == p.current
 	}
@@ -257,11 +261,11 @@ func (p *giveway) runsBeside(q *sched.Queue, a *account) bool {
 
 // sliceBeside returns the slice of a queue that runs side by side with others.
 func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, a *account, sum *summary, set *setting) time.Duration {
-	if sum.active == 0 || set.shared == 0 || sum.predicted && s.together {
+	if sum.active == 0 || set.shared == 0 || sum.predicted && s.sharingNow {
 		return 0
 	}
 	switch trial, change := a.load.inTrial(now); {
-	case !s.together:
+	case !s.sharingNow:
 	case a.load.load == unknownLoad && s.trialSince > 0:
 		return 0
 	default:
@@ -274,7 +278,7 @@ func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, a *account, 
 
 // beginOverlap lets the queue whose turn is over run on beside the next, if it is time to.
 func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
-	if s.light > 0 || sum.clear || now < s.nextOverlap || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
+	if s.lightQueues > 0 || sum.clear || now < s.nextOverlap || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
 		sum.active > 0 && set.shared == sched.MinSlice || sum.class != sched.Batch {
 		return
 	}

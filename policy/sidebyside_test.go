@@ -553,13 +553,13 @@ func TestGivewayTrialsAreRareBesideOnlineWork(t *testing.T) {
 // the queues that can be stopped are.
 func TestTimeToClearBesideAQueueThatCannotBeStopped(t *testing.T) {
 	p := makeGiveway()
-	p.several, p.current = true, 1
+	p.mayShare, p.current = true, 1
 	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{sharedGPU}, Queues: []sched.Queue{
 		{ID: 1, Can: canAll, Slice: sched.MinSlice},
 		{ID: 2, Can: canAll, State: sched.Stopping},
 		{ID: 3, Can: sched.CanSlice},
 	}}
-	accounts := []account{{light: true}, {light: true}, {light: true}}
+	accounts := []account{{sideBySide: true}, {sideBySide: true}, {sideBySide: true}}
 	for i, state := range []sched.State{sched.Running, sched.Stopping, sched.Stopped} {
 		v.Now = v.Now.Add(ms)
 		v.Queues[1].State = state

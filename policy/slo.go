@@ -114,8 +114,8 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		set = p.ladder.setting(0)
 	case adapts:
 		p.gauge.read(v, &p.ladder, finished)
-		if p.ladder.beside = 0; p.base.several {
-			p.ladder.beside = p.base.light
+		if p.ladder.beside = 0; p.base.mayShare {
+			p.ladder.beside = p.base.lightQueues
 			p.ladder.measured = false // light queues do more side by side, with less time on the device
 		}
 		p.ladder.confirm(v, p.base.current)
@@ -221,6 +221,9 @@ func (p *slo) counts() bool { return p.base.current != 0 && p.base.burst.phase =
 func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
 	for i := range v.Queues {
 		q, o := &v.Queues[i], &queues[i]
+		if q.Attr.Class != sched.Online {
+			continue
+		}
 		another := q.RequestSince != o.oldest
 		if another {
 			o.oldest, o.counted = q.RequestSince, false
@@ -260,6 +263,9 @@ func (p *slo) openFrom(q *sched.Queue, now sched.Time) sched.Time {
 func (p *slo) nextLate(v *sched.View, queues []onlineQueue) (wake sched.Time) {
 	for i := range v.Queues {
 		q, o := &v.Queues[i], &queues[i]
+		if q.Attr.Class != sched.Online {
+			continue
+		}
 		from := p.openFrom(q, v.Now)
 		switch {
 		case from == 0 || !q.Ready():

@@ -208,7 +208,7 @@ func (s *Scheduler) measure(q *Queue, total time.Duration) {
 			q.Served = max(q.Served, min(total, a.runnableFor))
 		}
 		q.Measured, q.wasMeasured = true, true
-		q.lastMeasured = total               // a new trace may count from zero
+		q.lastMeasured = total                 // a new trace may count from zero
 		q.floor = floorMark{s.now, q.useful()} // an estimate is no share
 	case total > q.lastMeasured:
 		more := min(total-q.lastMeasured, a.runnableFor)
