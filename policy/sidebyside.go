@@ -56,8 +56,9 @@ const (
 	overlapRarity    = 150
 	overlapStep      = 2 * time.Millisecond // how often the daemon looks during one
 
-	// maxOnlineTrial is the longest trial of newcomers beside online work: what six visits of
-	// a few queues with the default slice take. Visits of several trials count together.
+	// maxOnlineTrial is the longest trial of newcomers beside online work if there are few
+	// queues: what six visits with the default slice take. Visits of several trials count
+	// together.
 	maxOnlineTrial = 2 * maxOnlineOverlap
 
 	// Light queues share the device as its slices divide it. Beside heavy queues that take
@@ -89,13 +90,16 @@ func isCandidate(dev *sched.Device, q *sched.Queue, a *account) bool {
 // updateTrial begins the trial of newcomers if there are any, and ends it when all are known
 // or it takes too long. Where jobs come and go all the time, newcomers would otherwise have
 // most of the device, and online work would wait for them: see trialLimits.
-func (s *sideBySide) updateTrial(now sched.Time, newcomers int, sum *summary) {
-	limit, rarity := trialLimits(sum)
+func (s *sideBySide) updateTrial(now sched.Time, dev *sched.Device, newcomers int, sum *summary) {
+	limit, rarity := trialLimits(dev, sum)
 	next := s.trialEnd.Add(rarity * s.trialTook)
 	switch took := now.Sub(s.trialSince); {
 	case s.trialSince > 0 && (newcomers == 0 || took >= limit):
 		s.trialSince, s.trialEnd, s.trialTook = 0, now, took
 		next = now.Add(rarity * took)
+		if rarity == overlapRarity {
+			s.nextOverlap = max(s.nextOverlap, next) // it is as rare after a trial as after another overlap
+		}
 	case s.trialSince == 0 && newcomers > 0 && now >= next:
 		s.trialSince = max(now, 1)
 	}
@@ -109,10 +113,11 @@ func (s *sideBySide) updateTrial(now sched.Time, newcomers int, sum *summary) {
 
 // trialLimits returns how long a trial of newcomers may take, and how many times as long the
 // next one must wait. Beside online work that is not predicted, trials are as rare as
-// overlaps.
-func trialLimits(sum *summary) (limit, rarity time.Duration) {
+// overlaps, and take no longer than a verdict about all queues needs.
+func trialLimits(dev *sched.Device, sum *summary) (limit, rarity time.Duration) {
 	if sum.active > 0 && !sum.predicted {
-		return maxOnlineTrial, overlapRarity
+		needed := (windowVisits + 2) * time.Duration(sum.turns) * dev.Slice * 9 / 8 // with the switches
+		return min(max(maxOnlineTrial, needed), trialLength), overlapRarity
 	}
 	return trialLength, 4
 }
@@ -159,7 +164,7 @@ func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary)
 	if sum.turns < 2 {
 		newcomers = 0
 	}
-	s.updateTrial(v.Now, newcomers, sum)
+	s.updateTrial(v.Now, dev, newcomers, sum)
 	if !sum.traced {
 		return
 	}
@@ -279,7 +284,7 @@ func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, a *account, 
 // beginOverlap lets the queue whose turn is over run on beside the next, if it is time to.
 func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
 	if s.lightQueues > 0 || sum.clear || now < s.nextOverlap || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
-		sum.active > 0 && set.shared == sched.MinSlice || sum.class != sched.Batch {
+		sum.active > 0 && (set.shared == sched.MinSlice || sum.newcomers > 0) || sum.class != sched.Batch {
 		return
 	}
 	s.overlapped, s.overlapFrom = leaving.ID, now
