@@ -1,0 +1,69 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestWaitReasons checks why batch and idle queues wait, by what happens on the device.
+func TestWaitReasons(t *testing.T) {
+	const now = sched.Time(time.Second)
+	for _, tt := range []struct {
+		name        string
+		sliced      bool
+		change      func(p *giveway, s *summary, set *setting)
+		batch, idle sched.Reason
+	}{
+		{"turns", true, func(*giveway, *summary, *setting) {}, sched.OtherTurn, sched.OtherTurn},
+		{"batch work is ready", true, func(_ *giveway, s *summary, _ *setting) { s.idleWaits = true }, sched.OtherTurn, sched.OtherWork},
+		{"idle queues found the device busy", true, func(p *giveway, _ *summary, _ *setting) { p.idleStop = now + 1 }, sched.OtherTurn, sched.OtherWork},
+		{"they did, long ago", true, func(p *giveway, _ *summary, _ *setting) { p.idleStop = now }, sched.OtherTurn, sched.OtherTurn},
+		{"a burst", true, func(p *giveway, _ *summary, _ *setting) { p.burst.phase = inBurst }, sched.InBurst, sched.InBurst},
+		{"a gap", true, func(p *giveway, _ *summary, _ *setting) { p.burst.phase = inGap }, sched.OtherTurn, sched.OtherTurn},
+		{"online work, on a device with slices", true, func(p *giveway, s *summary, _ *setting) { s.busy, p.serving = true, true }, sched.OtherTurn, sched.OtherTurn},
+		{"online work", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.serving = true, true }, sched.OnlineWork, sched.OnlineWork},
+		{"online work a moment ago", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.lingerUntil = true, now+1 }, sched.OnlineWork, sched.OnlineWork},
+		{"online work before that", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.lingerUntil = true, now }, sched.RequestExpected, sched.RequestExpected},
+		{"online work that stops nothing", false, func(p *giveway, s *summary, set *setting) { s.busy, p.serving, set.stop = true, true, false }, sched.OtherTurn, sched.OtherTurn},
+		{"a request is expected, with slices", true, func(p *giveway, s *summary, _ *setting) { s.clear, p.mayShare = true, true }, sched.RequestExpected, sched.RequestExpected},
+		{"the same with a single batch queue", true, func(_ *giveway, s *summary, _ *setting) { s.clear = true }, sched.OtherTurn, sched.OtherTurn},
+	} {
+		p, dev := makeGiveway(), sched.Device{}
+		if tt.sliced {
+			dev = h200Device
+		}
+		s, set := summary{}, p.ownSetting()
+		tt.change(p, &s, &set)
+		why := p.waitReasons(now, &dev, &s, &set)
+		if why[sched.Batch] != tt.batch || why[sched.Idle] != tt.idle {
+			t.Errorf("%s: batch queues wait because of %q, idle ones of %q; want %q and %q", tt.name, why[sched.Batch], why[sched.Idle], tt.batch, tt.idle)
+		}
+	}
+}
+
+// TestRunReasons checks why a batch queue that is granted runs.
+func TestRunReasons(t *testing.T) {
+	sliceable, other := sched.Queue{ID: 1, Can: sched.CanSlice}, sched.Queue{ID: 1}
+	for _, tt := range []struct {
+		name   string
+		q      sched.Queue
+		change func(p *giveway, a *account)
+		want   sched.Reason
+	}{
+		{"its turn", sliceable, func(p *giveway, a *account) { p.current, a.takesTurns = 1, true }, sched.ItsTurn},
+		{"its turn in a gap", sliceable, func(p *giveway, _ *account) { p.current, p.burst.phase = 1, inGap }, sched.InGap},
+		{"side by side", sliceable, func(p *giveway, a *account) { p.sharingNow, a.sideBySide = true, true }, sched.Beside},
+		{"the same without a slice", other, func(p *giveway, a *account) { p.sharingNow, a.sideBySide, p.current = true, true, 1 }, sched.ItsTurn},
+		{"an overlap", sliceable, func(p *giveway, _ *account) { p.overlapped = 1 }, sched.Beside},
+		{"no work", sliceable, func(*giveway, *account) {}, sched.NoWork},
+		{"cannot be stopped", sliceable, func(_ *giveway, a *account) { a.takesTurns = true }, sched.Unstoppable},
+	} {
+		p, a := makeGiveway(), account{}
+		tt.change(p, &a)
+		if got := p.runReason(&h200Device, &tt.q, &a); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,500 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestTrialOfNewcomers checks that newcomers run side by side with the others until all are
+// known, for 300 ms at most, and that four times as long passes until the next trial.
+func TestTrialOfNewcomers(t *testing.T) {
+	var s sideBySide
+	begin := sched.Time(time.Second)
+	for _, tt := range []struct {
+		name      string
+		after     time.Duration
+		newcomers int
+		trial     bool
+		wake      time.Duration // after begin; zero: none
+	}{
+		{"no newcomers", 0, 0, false, 0},
+		{"one comes", 10 * ms, 1, true, 310 * ms},
+		{"another comes", 60 * ms, 2, true, 310 * ms},
+		{"all are known", 110 * ms, 0, false, 0},
+		{"one comes soon after", 200 * ms, 1, false, 510 * ms},
+		{"just before four times as long has passed", 510*ms - 1, 1, false, 510 * ms},
+		{"then", 510 * ms, 1, true, 810 * ms},
+		{"it is not known for long", 810*ms - 1, 1, true, 810 * ms},
+		{"for too long", 810 * ms, 1, false, 2010 * ms},
+		{"it is known later", 900 * ms, 0, false, 0},
+		{"another one comes later", 2010 * ms, 1, true, 2310 * ms},
+	} {
+		sum := summary{}
+		s.updateTrial(begin.Add(tt.after), &sharedGPU, tt.newcomers, &sum)
+		wake := sched.Time(0)
+		if tt.wake > 0 {
+			wake = begin.Add(tt.wake)
+		}
+		if got := s.trialSince > 0; got != tt.trial || sum.wake != wake {
+			t.Errorf("%s: trial %v, wake %v; want %v and %v", tt.name, got, sum.wake.Sub(begin), tt.trial, tt.wake)
+		}
+	}
+}
+
+// TestClearLead checks how long before a request the device is cleared: by the stop time of
+// the device for each queue before it is known, then by the mean of what it took, with a
+// reserve of an eighth or three times the usual distance from the mean.
+func TestClearLead(t *testing.T) {
+	dev := sched.Device{StopTime: 800 * time.Microsecond}
+	for _, tt := range []struct {
+		name  string
+		turns int
+		took  meanTime
+		want  time.Duration
+	}{
+		{"nothing known, no batch queue", 0, meanTime{}, ms},
+		{"nothing known, one batch queue", 1, meanTime{}, ms},
+		{"nothing known, four", 4, meanTime{}, ms + 1200*time.Microsecond},
+		{"always the same", 4, meanTime{n: 9, mean: 4 * ms}, 4500 * time.Microsecond},
+		{"varies a little", 4, meanTime{n: 9, mean: 4 * ms, off: 100 * time.Microsecond}, 4500 * time.Microsecond},
+		{"varies", 4, meanTime{n: 9, mean: 4 * ms, off: ms}, 7 * ms},
+		{"varies much", 4, meanTime{n: 9, mean: 4 * ms, off: 3 * ms}, 8 * ms},
+		{"takes no longer than the lead", 4, meanTime{n: 9, mean: 500 * time.Microsecond}, ms},
+	} {
+		p := makeGiveway()
+		p.clearTime = tt.took
+		if got := p.clearLead(&dev, ms, tt.turns); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestMeanTime checks that the first values have the same weight, later ones an eighth, and
+// that the distance from the mean is known from the second value on.
+func TestMeanTime(t *testing.T) {
+	var m meanTime
+	for i, tt := range []struct{ value, mean, off time.Duration }{
+		{8 * ms, 8 * ms, 0},
+		{4 * ms, 6 * ms, 2 * ms},
+		{6 * ms, 6 * ms, 2*ms - 2*ms/3},
+	} {
+		if m.add(tt.value); m.mean != tt.mean || !near(m.off, tt.off, 10) || m.n != i+1 {
+			t.Errorf("value %d: got a mean of %v, off by %v, of %d values; want %v, %v", i, m.mean, m.off, m.n, tt.mean, tt.off)
+		}
+	}
+	for range 200 {
+		m.add(6 * ms)
+	}
+	if m.add(14 * ms); !near(m.mean, 7*ms, 10) || !near(m.off, ms, 10) {
+		t.Errorf("one value far off after many: got a mean of %v, off by %v; want 7ms, 1ms", m.mean, m.off)
+	}
+}
+
+// clearNode is a policy that runs three light queues, of which queue 1 has the turn.
+func clearNode() (*giveway, *sched.View, []account) {
+	p := makeGiveway()
+	p.mayShare, p.current = true, 1
+	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{{ID: 1}, {ID: 2}, {ID: 3}}}
+	return p, v, []account{{sideBySide: true}, {sideBySide: true}, {sideBySide: true}}
+}
+
+// TestClearTimeIsMeasured checks that clearing the device takes from the first plan that does
+// until all light queues but the one with the turn are stopped, and that one has a short slice.
+func TestClearTimeIsMeasured(t *testing.T) {
+	p, v, accounts := clearNode()
+	clear := summary{clear: true}
+	step := func(change func()) int {
+		v.Now = v.Now.Add(ms)
+		change()
+		p.measureClear(v, accounts, &clear)
+		return p.clearTime.n
+	}
+	nothing := func() {}
+	if n := step(nothing) + step(nothing); n != 0 {
+		t.Fatalf("got %d values, want none yet", n)
+	}
+	if n := step(func() { v.Queues[1].State = sched.Stopped; v.Queues[2].State = sched.Stopping }); n != 0 {
+		t.Errorf("one queue is still being stopped: got %d values, want none", n)
+	}
+	if n := step(func() { v.Queues[2].State = sched.Stopped }); n != 0 {
+		t.Errorf("the slice is not yet set: got %d values, want none", n)
+	}
+	if n := step(func() { v.Queues[0].Slice = sched.MinSlice }); n != 1 || p.clearTime.mean != 4*ms {
+		t.Errorf("got %d values with mean %v, want one of 4 ms", n, p.clearTime.mean)
+	}
+	if n := step(nothing); n != 1 {
+		t.Errorf("got %d values for one request, want one", n)
+	}
+	// The next request: queues are cleared anew.
+	clear.clear = false
+	step(func() { v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Running, sched.Running, 0 })
+	clear.clear = true
+	step(nothing)
+	if n := step(func() {
+		v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Stopped, sched.Stopped, sched.MinSlice
+	}); n != 2 || p.clearTime.mean != 2500*time.Microsecond {
+		t.Errorf("got %d values with mean %v, want two, of 4 ms and 1 ms", n, p.clearTime.mean)
+	}
+	// A request that is over before the device was clear tells nothing.
+	clear.clear = false
+	step(func() { v.Queues[1].State = sched.Running })
+	clear.clear = true
+	step(nothing)
+	clear.clear = false
+	step(nothing)
+	clear.clear = true
+	step(nothing)
+	if n := step(func() { v.Queues[1].State = sched.Stopped }); n != 3 || p.clearTime.mean >= 2500*time.Microsecond {
+		t.Errorf("got %d values with mean %v, want the third of 1 ms", n, p.clearTime.mean)
+	}
+	p, v, accounts = clearNode()
+	p.mayShare = false
+	v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Stopped, sched.Stopped, sched.MinSlice
+	if n := step(nothing) + step(nothing); n != 0 {
+		t.Errorf("with a single batch queue: got %d values, want none", n)
+	}
+}
+
+// overlapNode is a policy whose queue 1 leaves its turn to queue 2.
+func overlapNode() (*giveway, *sched.View, []account) {
+	p := makeGiveway()
+	p.current = 2
+	queue := sched.Queue{Attr: sched.Attr{Class: sched.Batch}, Visits: sched.Visits{Known: true}}
+	v := &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{queue, queue}}
+	v.Queues[0].ID, v.Queues[1].ID = 1, 2
+	return p, v, make([]account, 2)
+}
+
+// TestOverlapBegins checks when the queue that leaves runs on beside the next for a moment.
+func TestOverlapBegins(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(p *giveway, v *sched.View, sum *summary, set *setting)
+		want   bool
+	}{
+		{"heavy queues", func(*giveway, *sched.View, *summary, *setting) {}, true},
+		{"beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.active = 1 }, true},
+		{"light queues", func(p *giveway, _ *sched.View, _ *summary, _ *setting) { p.lightQueues = 1 }, false},
+		{"a request is expected", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.clear = true }, false},
+		{"soon after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.nextOverlap = v.Now + 1 }, false},
+		{"a while after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.nextOverlap = v.Now }, true},
+		{"one queue", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].ID = 1 }, false},
+		{"no trace of one", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[0].Visits.Known = false }, false},
+		{"no trace of the other", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].Visits.Known = false }, false},
+		{"queues of class idle", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.class = sched.Idle }, false},
+		{"shared=min", func(_ *giveway, _ *sched.View, _ *summary, set *setting) { set.shared = sched.MinSlice }, true},
+		{"shared=min, beside online work", func(_ *giveway, _ *sched.View, s *summary, set *setting) { s.active, set.shared = 1, sched.MinSlice }, false},
+	} {
+		p, v, _ := overlapNode()
+		sum, set := summary{class: sched.Batch}, p.ownSetting()
+		tt.change(p, v, &sum, &set)
+		next := p.nextOverlap
+		p.beginOverlap(v.Now, &v.Queues[0], &v.Queues[1], &sum, &set)
+		if got := p.overlapped == 1; got != tt.want {
+			t.Errorf("%s: an overlap begins: %v, want %v", tt.name, got, tt.want)
+		}
+		if tt.want && p.nextOverlap != v.Now.Add(time.Second) || !tt.want && p.nextOverlap != next {
+			t.Errorf("%s: the next overlap is due %v from now", tt.name, p.nextOverlap.Sub(v.Now))
+		}
+	}
+}
+
+// TestOverlapEnds checks that an overlap ends when both queues are judged, when a request is
+// expected, and after 40 ms, or 25 ms beside online work; and that it takes little of the
+// time beside online work.
+func TestOverlapEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		after  time.Duration
+		judged []bool
+		online int
+		clear  bool
+		want   bool
+		next   time.Duration // after the overlap; of one that goes on: until the policy looks again
+	}{
+		{"judged too few", 10 * ms, []bool{true, false}, 0, false, false, 2 * ms},
+		{"judged the other only", 10 * ms, []bool{false, true}, 0, false, false, 2 * ms},
+		{"judged both", 10 * ms, []bool{true, true}, 0, false, true, 990 * ms},
+		{"long", 39 * ms, []bool{false, false}, 0, false, false, ms},
+		{"too long", 40 * ms, []bool{false, false}, 0, false, true, 960 * ms},
+		{"long beside online work", 24 * ms, []bool{false, false}, 1, false, false, ms},
+		{"too long beside online work", 25 * ms, []bool{false, false}, 1, false, true, 3750 * ms},
+		{"judged both beside online work", 4 * ms, []bool{true, true}, 1, false, true, 996 * ms},
+		{"a request is expected", 10 * ms, []bool{false, false}, 1, true, true, 1500 * ms},
+	} {
+		p, v, accounts := overlapNode()
+		sum, set := summary{class: sched.Batch, active: tt.online}, p.ownSetting()
+		accounts[0].load.judgedAt, accounts[1].load.judgedAt = v.Now-1, v.Now-1
+		p.beginOverlap(v.Now, &v.Queues[0], &v.Queues[1], &sum, &set)
+		v.Now = v.Now.Add(tt.after)
+		for i, judged := range tt.judged {
+			if judged {
+				accounts[i].load.judgedAt = v.Now
+			}
+		}
+		sum.clear = tt.clear
+		p.updateOverlap(v, accounts, &sum)
+		if got := p.overlapped == 0; got != tt.want {
+			t.Errorf("%s: the overlap ends: %v, want %v", tt.name, got, tt.want)
+		}
+		if got := p.nextOverlap.Sub(v.Now); tt.want && got != tt.next {
+			t.Errorf("%s: the next overlap is due after %v, want %v", tt.name, got, tt.next)
+		}
+		if got := sum.wake.Sub(v.Now); !tt.want && got != tt.next {
+			t.Errorf("%s: the policy looks again after %v, want %v", tt.name, got, tt.next)
+		}
+	}
+	// A queue that has gone need not be judged.
+	p, v, accounts := overlapNode()
+	sum, set := summary{class: sched.Batch}, p.ownSetting()
+	p.beginOverlap(v.Now, &v.Queues[0], &v.Queues[1], &sum, &set)
+	v.Queues, accounts = v.Queues[1:], accounts[1:]
+	accounts[0].load.judgedAt = v.Now
+	if p.updateOverlap(v, accounts, &sum); p.overlapped != 0 {
+		t.Error("the overlap goes on after one queue has gone and the other is judged")
+	}
+}
+
+// TestSliceBeside checks the slice of a queue that runs side by side with others.
+func TestSliceBeside(t *testing.T) {
+	suspected := loadRecord{load: lightLoad, suspected: true, heldUntil: 1}
+	for _, tt := range []struct {
+		name      string
+		active    int
+		predicted bool
+		together  bool
+		shared    time.Duration
+		load      loadRecord
+		want      time.Duration
+		wake      bool // by the end of a trial
+	}{
+		{"no online work", 0, false, true, ownShared, loadRecord{}, 0, false},
+		{"online work", 1, false, true, ownShared, loadRecord{load: lightLoad}, ownShared, false},
+		{"a short slice by the parameter", 1, false, true, 50 * time.Microsecond, loadRecord{load: lightLoad}, h200Device.MinSharedSlice, false},
+		{"the default one by the parameter", 1, false, true, 0, loadRecord{load: lightLoad}, 0, false},
+		{"online work that is expected: the device is cleared for it", 1, true, true, ownShared, loadRecord{load: lightLoad}, 0, false},
+		{"the same in an overlap", 1, true, false, ownShared, loadRecord{load: lightLoad}, ownShared, false},
+		{"a trial", 1, false, true, ownShared, suspected, 0, true},
+		{"a heavy queue in an overlap", 1, false, false, ownShared, suspected, ownShared, false},
+	} {
+		p := makeGiveway()
+		p.sharingNow = tt.together
+		sum, set, a := summary{active: tt.active, predicted: tt.predicted}, p.ownSetting(), account{load: tt.load}
+		set.shared = tt.shared
+		if got := p.sliceBeside(sched.Time(ms), &h200Device, &a, &sum, &set); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+		if got := sum.wake > 0; got != tt.wake {
+			t.Errorf("%s: the policy looks again by itself: %v, want %v", tt.name, got, tt.wake)
+		}
+	}
+}
+
+// lightNode is a policy with batch queues that take turns, of these loads.
+func lightNode(loads ...load) (*giveway, *sched.View, []account) {
+	p, v := makeGiveway(), &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{h200Device}}
+	accounts := make([]account, len(loads))
+	for i, l := range loads {
+		v.Queues = append(v.Queues, sched.Queue{
+			ID: sched.QueueID(i + 1), Can: sched.CanSlice | sched.CanInterrupt, Measured: true, MeasuredAt: v.Now,
+			Attr: sched.Attr{Class: sched.Batch}, Visits: sched.Visits{Known: true},
+		})
+		accounts[i] = account{takesTurns: true, class: sched.Batch, load: loadRecord{load: l}}
+	}
+	return p, v, accounts
+}
+
+// TestSideBySideOrTurns checks which queues run side by side, and which take turns.
+func TestSideBySideOrTurns(t *testing.T) {
+	light, heavy := lightLoad, heavyLoad
+	for _, tt := range []struct {
+		name       string
+		loads      []load
+		sum        summary
+		shared     time.Duration
+		light      []bool // which run side by side
+		together   bool   // now
+		heavyTurns bool
+		step       time.Duration // after which the policy looks again; zero: only if something happens
+	}{
+		{"light queues", []load{light, light}, summary{}, ownShared, []bool{true, true}, true, false, 50 * ms},
+		{"a light one and a heavy one", []load{light, heavy}, summary{}, ownShared, []bool{true, false}, true, true, 50 * ms},
+		{"heavy ones", []load{heavy, heavy}, summary{}, ownShared, []bool{false, false}, false, false, 0},
+		{"a light one alone", []load{light}, summary{}, ownShared, []bool{false}, false, false, 0},
+		{"beside online work", []load{light, light}, summary{active: 1}, ownShared, []bool{true, true}, true, false, 10 * ms},
+		{"beside online work that is expected", []load{light, light}, summary{active: 1, predicted: true}, ownShared, []bool{true, true}, true, false, 50 * ms},
+		{"a request is expected now", []load{light, light}, summary{active: 1, predicted: true, clear: true}, ownShared, []bool{true, true}, false, false, 50 * ms},
+		{"shared=min", []load{light, light}, summary{}, sched.MinSlice, []bool{true, true}, true, false, 50 * ms},
+		{"shared=min beside online work", []load{light, light}, summary{active: 1}, sched.MinSlice, []bool{false, false}, false, false, 0},
+	} {
+		p, v, accounts := lightNode(tt.loads...)
+		sum, set := tt.sum, p.ownSetting()
+		sum.turns, sum.class, set.shared = len(tt.loads), sched.Batch, tt.shared
+		countLoads(v, accounts, &sum)
+		p.watchLoads(v, accounts, &sum)
+		p.overlapped = 1
+		p.decide(v, accounts, &sum, &set)
+		for i, want := range tt.light {
+			if accounts[i].sideBySide != want {
+				t.Errorf("%s: queue %d runs side by side: %v, want %v", tt.name, i+1, accounts[i].sideBySide, want)
+			}
+			if got, want := p.takesPart(&accounts[i]), !tt.heavyTurns || !want; got != want {
+				t.Errorf("%s: queue %d takes turns: %v, want %v", tt.name, i+1, got, want)
+			}
+		}
+		if p.sharingNow != tt.together || p.heavyTurns != tt.heavyTurns {
+			t.Errorf("%s: together %v, only heavy ones take turns %v; want %v and %v", tt.name, p.sharingNow, p.heavyTurns, tt.together, tt.heavyTurns)
+		}
+		if got := max(sum.wake-v.Now, 0); got != sched.Time(tt.step) {
+			t.Errorf("%s: the policy looks again after %v, want %v", tt.name, time.Duration(got), tt.step)
+		}
+		if apart := tt.step > 0; apart != (p.overlapped == 0) {
+			t.Errorf("%s: an overlap goes on: %v, want %v", tt.name, p.overlapped != 0, !apart)
+		}
+	}
+	// Queues of class idle take turns, whatever their visits.
+	p, v, accounts := lightNode(light, light)
+	sum, set := summary{turns: 2, class: sched.Idle}, p.ownSetting()
+	countLoads(v, accounts, &sum)
+	p.watchLoads(v, accounts, &sum)
+	if p.decide(v, accounts, &sum, &set); p.sharingNow {
+		t.Error("side by side although only queues of class idle take turns")
+	}
+}
+
+// TestOnlySomeQueuesAreCandidates checks which queues of unknown load begin a trial: several
+// batch queues that take turns, with a slice that can be set and a trace.
+func TestOnlySomeQueuesAreCandidates(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(q *sched.Queue, a *account)
+		turns  int
+		want   bool
+	}{
+		{"a newcomer", func(*sched.Queue, *account) {}, 2, true},
+		{"alone", func(*sched.Queue, *account) {}, 1, false},
+		{"without a trace", func(q *sched.Queue, _ *account) { q.Visits.Known = false }, 2, false},
+		{"without a slice", func(q *sched.Queue, _ *account) { q.Can = sched.CanInterrupt }, 2, false},
+		{"takes no turns", func(_ *sched.Queue, a *account) { a.takesTurns = false }, 2, false},
+		{"of class idle", func(q *sched.Queue, _ *account) { q.Attr.Class = sched.Idle }, 2, false},
+		{"known to be heavy", func(_ *sched.Queue, a *account) { a.load.load = heavyLoad }, 2, false},
+		{"known to be light", func(_ *sched.Queue, a *account) { a.load.load = lightLoad }, 2, false},
+	} {
+		p, v, accounts := lightNode(unknownLoad, heavyLoad)
+		tt.change(&v.Queues[0], &accounts[0])
+		sum := summary{turns: tt.turns, class: sched.Batch}
+		countLoads(v, accounts, &sum)
+		p.watchLoads(v, accounts, &sum)
+		if got := p.trialSince > 0; got != tt.want {
+			t.Errorf("%s: a trial begins: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestLightQueueWithoutServiceIsIdle checks that a light queue without counters that runs and
+// gets nothing for a quarter of a second takes no turns: it has no work.
+func TestLightQueueWithoutServiceIsIdle(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(q *sched.Queue, a *account)
+		want   bool
+	}{
+		{"idle", func(*sched.Queue, *account) {}, true},
+		{"served", func(q *sched.Queue, _ *account) { q.Served++ }, false},
+		{"stopped", func(q *sched.Queue, _ *account) { q.State = sched.Stopped }, false},
+		{"with counters", func(q *sched.Queue, _ *account) { q.Counters = sched.Counters{Known: true, Submitted: 1} }, false},
+		{"not measured", func(q *sched.Queue, _ *account) { q.Measured = false }, false},
+		{"heavy", func(_ *sched.Queue, a *account) { a.load.load = heavyLoad }, false},
+	} {
+		p, v, accounts := lightNode(lightLoad, lightLoad)
+		from, idleAt := v.Now, time.Duration(0)
+		sum := summary{turns: 2, class: sched.Batch}
+		for v.Now < from.Add(time.Second) && idleAt == 0 {
+			countLoads(v, accounts, &sum)
+			p.watchLoads(v, accounts, &sum)
+			if accounts[0].unusedTurn {
+				idleAt = v.Now.Sub(from)
+			}
+			v.Now = v.Now.Add(10 * ms)
+			v.Queues[0].MeasuredAt = v.Now
+			v.Queues[1].Served, v.Queues[1].MeasuredAt = v.Queues[1].Served+ms, v.Now
+			tt.change(&v.Queues[0], &accounts[0])
+			accounts[0].sideBySide, accounts[1].sideBySide = accounts[0].load.load == lightLoad, true
+		}
+		if got := idleAt > 0; got != tt.want || tt.want && idleAt != 250*ms {
+			t.Errorf("%s: the queue counts as idle after %v, want %v, after 250 ms", tt.name, idleAt, tt.want)
+		}
+		if accounts[1].unusedTurn {
+			t.Errorf("%s: the queue that is served counts as idle", tt.name)
+		}
+	}
+}
+
+// TestCompanyOfABatchQueue checks beside which queues the visits of a batch queue tell its
+// load: those that run, and fill the device if they can.
+func TestCompanyOfABatchQueue(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(q *sched.Queue, a *account)
+		want   load
+	}{
+		{"a batch queue", func(*sched.Queue, *account) {}, heavyLoad},
+		{"a standard queue", func(q *sched.Queue, a *account) { q.Attr.Class, a.takesTurns = sched.Standard, false }, heavyLoad},
+		{"an online queue", func(q *sched.Queue, _ *account) { q.Attr.Class = sched.Online }, unknownLoad},
+		{"a stopped queue", func(q *sched.Queue, _ *account) { q.State = sched.Stopped }, unknownLoad},
+		{"a queue that takes no turns", func(_ *sched.Queue, a *account) { a.takesTurns = false }, unknownLoad},
+		{"a queue without work", func(q *sched.Queue, _ *account) { q.Counters.Known = true }, unknownLoad},
+	} {
+		p, v, accounts := lightNode(unknownLoad, heavyLoad)
+		tt.change(&v.Queues[1], &accounts[1])
+		for range 5 {
+			sum := summary{turns: 2, class: sched.Batch}
+			countLoads(v, accounts, &sum)
+			p.watchLoads(v, accounts, &sum)
+			v.Now = v.Now.Add(10 * ms)
+			q := &v.Queues[0]
+			q.MeasuredAt, q.Visits.Count, q.Visits.Full = v.Now, q.Visits.Count+10, q.Visits.Full+10
+		}
+		if got := accounts[0].load.load; got != tt.want {
+			t.Errorf("beside %s: got load %d, want %d", tt.name, got, tt.want)
+		}
+	}
+	// With the minimum slice all visits are short, and tell nothing.
+	for slice, want := range map[time.Duration]load{sched.MinSlice: unknownLoad, h200Device.MinSharedSlice - 1: unknownLoad, h200Device.MinSharedSlice: lightLoad} {
+		p, v, accounts := lightNode(unknownLoad, heavyLoad)
+		for range 5 {
+			v.Queues[0].Slice = slice
+			sum := summary{turns: 2, class: sched.Batch}
+			countLoads(v, accounts, &sum)
+			p.watchLoads(v, accounts, &sum)
+			v.Now = v.Now.Add(10 * ms)
+			q := &v.Queues[0]
+			q.MeasuredAt, q.Visits.Count, q.Served = v.Now, q.Visits.Count+10, q.Served+ms
+		}
+		if got := accounts[0].load.load; got != want {
+			t.Errorf("with a slice of %v: got load %d, want %d", slice, got, want)
+		}
+	}
+}
+
+// countLoads counts the queues as summarize does before watchLoads.
+func countLoads(v *sched.View, accounts []account, sum *summary) {
+	p := makeGiveway()
+	sum.running, sum.newcomers, sum.traced = 0, 0, false
+	for i := range v.Queues {
+		q, a := &v.Queues[i], &accounts[i]
+		switch q.Attr.Class {
+		case sched.Batch:
+			sum.traced = sum.traced || q.Visits.Known
+			if a.takesTurns && runnable(q) {
+				p.countBatch(&v.Devices[0], q, a, sum)
+			}
+		case sched.Standard:
+			if q.State == sched.Running && runnable(q) {
+				sum.running++
+			}
+		}
+	}
+}
