@@ -83,6 +83,9 @@ void cuda_copied(void *ctx, void *stream, uint64_t ticket);
 /* Late entry, before a command that is launched by the hook's call with these arguments. */
 void cuda_late(int hook, const gw_pass *pass, const uintptr_t *arguments);
 
+/* A context, or with GW_ALL every context, is about to be destroyed. */
+void cuda_late_forget(void *ctx);
+
 /* In the child of a fork. */
 void cuda_marks_forked(void);
 void cuda_events_forked(void);

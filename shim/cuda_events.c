@@ -247,7 +247,7 @@ DESTROY_EVENT(cuEventDestroy_v2)
 
 static void forget_context(void *ctx) {
   cuda_count_destroyed();
-  gw_late_forget(ctx);
+  cuda_late_forget(ctx);
   cuda_park_forget(ctx);
   gw_forget(&cuda_runtime, ctx, GW_ALL);
   cuda_marks_forget(ctx);
@@ -285,7 +285,7 @@ static bool primary_is_active(int device) {
     cuda_count_destroyed();                                                          \
     gw_forget(&cuda_runtime, GW_ALL, GW_ALL);                                        \
     cuda_marks_forget(GW_ALL);                                                       \
-    gw_late_forget(GW_ALL);                                                          \
+    cuda_late_forget(GW_ALL);                                                        \
     cuda_park_stop();                                                                \
     int result = real ? real(device) : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;    \
     cuda_park_resume(!primary_is_active(device));                                    \

@@ -12,7 +12,8 @@
 #define CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED 712
 #define STAGED_BYTES 65536 /* so much pageable memory is copied to the driver's buffer at once */
 
-/* How commands behave. All others may wait, or are not known: they release. */
+/* How commands behave. All others may wait, or are not known: they release. The first argument of
+ * every quiet command is its destination. */
 static const uint8_t kinds[HOOKS] = {
 #define BOTH(symbol, suffix, kind) [HOOK_##symbol] = kind, [HOOK_##symbol##suffix] = kind
     BOTH(cuLaunchKernel, _ptsz, GW_LATE_KERNEL),
@@ -25,6 +26,10 @@ static const uint8_t kinds[HOOKS] = {
     BOTH(cuLaunchHostFunc_v2, _ptsz, GW_LATE_BARS),
     BOTH(cuStreamAddCallback, _ptsz, GW_LATE_BARS),
     [HOOK_cuLaunchCooperativeKernelMultiDevice] = GW_LATE_BARS,
+    /* Quiet, unless their memory is the host's: kind_by_memory. */
+    BOTH(cuMemcpyHtoDAsync_v2, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemcpyDtoHAsync_v2, _ptsz, GW_LATE_QUIET),
+    BOTH(cuMemcpyAsync, _ptsz, GW_LATE_QUIET),
     BOTH(cuMemcpyDtoDAsync_v2, _ptsz, GW_LATE_QUIET),
     BOTH(cuMemcpyDtoD_v2, _ptds, GW_LATE_QUIET),
     BOTH(cuMemsetD8Async, _ptsz, GW_LATE_QUIET),
@@ -51,7 +56,7 @@ static struct {
   int (*cuMemHostRegister_v2)(void *, size_t, unsigned);
   int (*cuMemHostGetDevicePointer_v2)(uint64_t *, void *, unsigned);
   int (*cuStreamWaitValue32)(void *, uint64_t, uint32_t, unsigned);
-  int (*cuPointerGetAttribute)(void *, int, uint64_t);
+  int (*cuPointerGetAttributes)(unsigned, const int *, void **, uint64_t);
 } driver;
 
 /* The second form of the call, since CUDA 11.7, works on every device and needs no option of the
@@ -64,10 +69,10 @@ static bool find_driver(void) {
   STORE(cuMemHostRegister_v2, gw_library_symbol(&gw_cuda_library, "cuMemHostRegister_v2"));
   STORE(cuMemHostGetDevicePointer_v2, gw_library_symbol(&gw_cuda_library, "cuMemHostGetDevicePointer_v2"));
   STORE(cuStreamWaitValue32, wait);
-  STORE(cuPointerGetAttribute, gw_library_symbol(&gw_cuda_library, "cuPointerGetAttribute"));
+  STORE(cuPointerGetAttributes, gw_library_symbol(&gw_cuda_library, "cuPointerGetAttributes"));
 #undef STORE
   return driver.cuMemHostRegister_v2 && driver.cuMemHostGetDevicePointer_v2 && driver.cuStreamWaitValue32 &&
-         driver.cuPointerGetAttribute;
+         driver.cuPointerGetAttributes;
 }
 
 static uint64_t map(void *area) {
@@ -91,24 +96,53 @@ static bool put_wait(void *stream, uint64_t word, uint32_t n) {
 
 static const struct gw_late_runtime runtime = {map, put_wait};
 
-/* Whether the driver knows the memory: a copy of other memory may wait for the stream. */
-static bool is_known(uintptr_t address) {
-  uint32_t type = 0;
-  return driver.cuPointerGetAttribute && driver.cuPointerGetAttribute(&type, 2 /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE */, address) == CUDA_SUCCESS;
+void cuda_late_forget(void *ctx) { gw_late_forget(&runtime, ctx); }
+
+enum memory { PAGEABLE, HOST, DEVICE };
+
+/* HOST is pinned or managed memory, of which the program sees what the device writes. Memory that
+ * the driver does not know is pageable. */
+static enum memory memory_at(uintptr_t address) {
+  uint64_t type = 0, managed = 0; /* the driver writes 32 bits */
+  const int what[] = {2 /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE */, 8 /* CU_POINTER_ATTRIBUTE_IS_MANAGED */};
+  void *values[] = {&type, &managed};
+  if (!driver.cuPointerGetAttributes || driver.cuPointerGetAttributes(2, what, values, address) != CUDA_SUCCESS || !type) return PAGEABLE;
+  return managed || type == 1 /* CU_MEMORYTYPE_HOST */ ? HOST : DEVICE;
 }
 
-/* Whether a copy may wait depends on the memory. It matters only while a wait is pending. */
-static enum gw_late_kind kind_of(int hook, const uintptr_t *a) {
-  if (!__atomic_load_n(&gw_late_active, __ATOMIC_RELAXED)) return kinds[hook];
+/*
+ * How a quiet command behaves with its memory, while a wait is pending.
+ *
+ * A copy of pageable memory may wait for the stream. Copies between host and host do, even with an
+ * Async call, and so do memsets on HOST memory without a stream ("API synchronization behavior" in
+ * CUDA's manual). The others that write to HOST memory release because the program may watch it,
+ * with one exception: requests usually end with a copy from the device to pinned memory, for which
+ * the program then waits by a call.
+ */
+static enum gw_late_kind kind_by_memory(int hook, const uintptr_t *a) {
+  enum memory to = memory_at(a[0]);
+  bool quiet = to != HOST; /* else it is the device's, even if the driver does not know the address */
   switch (hook) {
   case HOOK_cuMemcpyHtoDAsync_v2:
-  case HOOK_cuMemcpyHtoDAsync_v2_ptsz: return a[2] <= STAGED_BYTES || is_known(a[1]) ? GW_LATE_QUIET : GW_LATE_RELEASES;
+  case HOOK_cuMemcpyHtoDAsync_v2_ptsz: quiet &= a[2] <= STAGED_BYTES || memory_at(a[1]) != PAGEABLE; break;
   case HOOK_cuMemcpyDtoHAsync_v2:
-  case HOOK_cuMemcpyDtoHAsync_v2_ptsz: return is_known(a[0]) ? GW_LATE_QUIET : GW_LATE_WAITS;
+  case HOOK_cuMemcpyDtoHAsync_v2_ptsz:
   case HOOK_cuMemcpyAsync:
-  case HOOK_cuMemcpyAsync_ptsz: return is_known(a[0]) && is_known(a[1]) ? GW_LATE_QUIET : GW_LATE_RELEASES;
-  default: return kinds[hook];
+  case HOOK_cuMemcpyAsync_ptsz: {
+    enum memory from = memory_at(a[1]);
+    quiet = to == DEVICE ? from != PAGEABLE : to == HOST && from == DEVICE;
+    break;
   }
+  }
+  return quiet ? GW_LATE_QUIET : GW_LATE_RELEASES;
+}
+
+static enum gw_late_kind kind_of(int hook, const uintptr_t *a) {
+  if (kinds[hook] != GW_LATE_QUIET) return kinds[hook];
+  /* Such a copy may be what the program waits for, whether the request has entered late or not. */
+  bool to_host = hook == HOOK_cuMemcpyDtoHAsync_v2 || hook == HOOK_cuMemcpyDtoHAsync_v2_ptsz;
+  if (to_host && __atomic_load_n(&gw_late_active, __ATOMIC_RELAXED) && memory_at(a[0]) == PAGEABLE) return GW_LATE_WAITS;
+  return __atomic_load_n(&gw_late_pending.armed, __ATOMIC_RELAXED) ? kind_by_memory(hook, a) : GW_LATE_QUIET;
 }
 
 /* Requests are alike if they begin with the same kernel and grid. */

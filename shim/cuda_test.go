@@ -18,7 +18,7 @@ const runtimeCUDA = 1 // in gw_page.runtimes
 // testCUDA runs CUDA programs on a fake driver that checks the order of commands, with and
 // without the shim, and with daemons that misbehave.
 func testCUDA(b builder) {
-	b.compile("libcuda.so.1", "test/fakecuda.c", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1,-Bsymbolic")
+	b.compileFakeCUDA()
 	b.compile("work", "test/cudawork.c")
 	b.compile("conform-cuda", b.path("shim.o"), "test/cuda_conform.c", "-l:libcuda.so.1")
 	b.t.Run("conform", func(t *testing.T) { builder{t, b.dir}.conforms("conform-cuda") })
@@ -39,6 +39,7 @@ func testCUDA(b builder) {
 		{"hints", testCUDAHints},
 		{"contexts", testCUDAContexts},
 		{"another context", testCUDAAcross},
+		{"an event of a stream that is no more", testCUDAReused},
 		{"private addresses", testCUDAPrivate},
 		{"fork", testCUDAFork},
 		{"exec", testCUDAExec},
@@ -55,6 +56,16 @@ func testCUDA(b builder) {
 	} {
 		b.t.Run(test.name, func(t *testing.T) { test.run(t, b.dir) })
 	}
+}
+
+// compileFakeCUDA compiles the fake driver, unless another test has.
+func (b builder) compileFakeCUDA() {
+	b.t.Helper()
+	const library = "libcuda.so.1"
+	if _, err := os.Stat(b.path(library)); err == nil {
+		return
+	}
+	b.compile(library, "test/fakecuda.c", "-fPIC", "-shared", "-Wl,-soname,"+library+",-Bsymbolic")
 }
 
 // field returns a number from a process's last line.
@@ -241,6 +252,20 @@ func testCUDAUnwaited(t *testing.T, dir string) {
 	p.waitFor("done 40")
 	if c := page.Counters(); c.Launched != c.Completed || c.Flags != 0 {
 		t.Errorf("%d launched, %d done, flags %b; want all done, and no flags", c.Launched, c.Completed, c.Flags)
+	}
+	p.send("go on")
+	p.expectOK()
+}
+
+// testCUDAReused: an event that was recorded in a destroyed stream says nothing about the next
+// stream that has the same handle.
+func testCUDAReused(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "work", "12080", "reused", "5")
+	page := d.Page()
+	p.waitFor("done 5")
+	if c := page.Counters(); c.Launched != 10 || c.Completed != 5 {
+		t.Errorf("%d launched, %d done; want 10 and 5", c.Launched, c.Completed)
 	}
 	p.send("go on")
 	p.expectOK()

@@ -173,9 +173,18 @@ static void leave(gw_pass *p, bool launched, bool over) {
 void gw_leave(gw_pass *p, bool launched) { leave(p, launched, false); }
 void gw_leave_done(gw_pass *p, bool launched) { leave(p, launched, true); }
 
-/* A ticket for all streams is a count of all commands, one for a single stream a count of
- * that stream's commands. This bit tells them apart. */
+/*
+ * A ticket for all streams is a count of all commands. One for a single stream is a count of that
+ * stream's commands and, above it, the generation of the stream's slot: a stream that was destroyed
+ * may have the handle of a later one, and its tickets say nothing about that one.
+ */
 #define ALL_STREAMS (1ull << 63)
+#define COUNT_BITS 43
+#define COUNT_MASK ((1ull << COUNT_BITS) - 1)
+
+static uint64_t stream_ticket(const struct gw_stream *s, uint64_t n) {
+  return (((uint64_t)s->generation << COUNT_BITS) & ~ALL_STREAMS) | n;
+}
 
 uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
   if (!gw_page_attached()) return 0;
@@ -183,15 +192,21 @@ uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
   uint64_t t = gw_act.launched | ALL_STREAMS;
   if (stream != GW_ALL) {
     int at = gw_stream_find(rt, ctx, stream);
-    t = at < 0 ? 0 : gw_act.streams[at].launched;
+    const struct gw_stream *s = &gw_act.streams[at < 0 ? 0 : at];
+    t = at < 0 || s->launched > COUNT_MASK ? 0 : stream_ticket(s, s->launched);
   }
   gw_bias_unlock(&gw_act.lock);
   return t;
 }
 
+/* How many commands of the stream a ticket stands for: 0 if it is of another stream. */
+static uint64_t count_of(const struct gw_stream *s, uint64_t ticket) {
+  uint64_t n = ticket & COUNT_MASK;
+  return ticket == stream_ticket(s, n) ? n : 0;
+}
+
 static void stream_reached(struct gw_stream *s, uint64_t ticket) {
-  /* A ticket beyond what was launched is of an earlier stream with the same handle. */
-  if (!(ticket & ALL_STREAMS)) gw_stream_done(s, ticket <= s->launched ? ticket : 0);
+  if (!(ticket & ALL_STREAMS)) gw_stream_done(s, count_of(s, ticket));
   else if (s->last_launch <= (ticket & ~ALL_STREAMS)) gw_stream_done(s, s->launched);
   /* Otherwise commands were launched on it after the ticket, and how many is not known. */
 }
@@ -227,7 +242,8 @@ bool gw_known_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_
   if (!ticket || ticket & ALL_STREAMS || !gw_page_attached()) return false;
   gw_bias_lock(&gw_act.lock);
   int at = gw_stream_find(rt, ctx, stream);
-  bool done = at >= 0 && ticket <= gw_act.streams[at].done;
+  uint64_t n = at < 0 ? 0 : count_of(&gw_act.streams[at], ticket);
+  bool done = n && n <= gw_act.streams[at].done;
   gw_bias_unlock(&gw_act.lock);
   return done;
 }

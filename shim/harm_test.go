@@ -23,7 +23,7 @@ func TestUnusualPrograms(t *testing.T) {
 	if out, err := exec.Command("make", "-C", "..", "CC=gcc", "SHIM="+library, library).CombinedOutput(); err != nil {
 		t.Fatalf("make the library: %v\n%s", err, out)
 	}
-	b.compile("libcuda.so.1", "test/fakecuda.c", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1,-Bsymbolic")
+	b.compileFakeCUDA()
 	b.compile("harm", "test/harm.c")
 	b.compile("harm-stub", "-DSTUB", "-rdynamic", "test/harm.c")
 

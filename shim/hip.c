@@ -144,8 +144,16 @@ static void *handle_of(void *key, bool *foreign) {
 
 static void *per_thread(void *stream) { return stream == NULL || stream == LEGACY ? PER_THREAD : stream; }
 
-static gw_lock_t query_lock; /* held while an event is queried and while captures changes */
+static gw_lock_t query_lock; /* held while an event is queried, a wait put on a stream, and while captures changes */
 static int captures;
+
+bool gw_hip_lock_captures(void) {
+  gw_lock(&query_lock);
+  if (captures == 0) return true;
+  gw_unlock(&query_lock);
+  return false;
+}
+void gw_hip_unlock_captures(void) { gw_unlock(&query_lock); }
 
 /* HIP as a gw_runtime. */
 
@@ -448,7 +456,7 @@ EXPORT int hipDeviceReset(void);
 int hipDeviceReset(void) {
   hipDeviceReset_type *real = REAL(hipDeviceReset);
   if (!real) return hipErrorNotSupported;
-  gw_late_forget(context());
+  gw_hip_late_forget(context());
   forget(context(), GW_ALL);
   return real();
 }

@@ -5,7 +5,13 @@
 
 #include "hook.h"
 
-enum { hipSuccess = 0, hipErrorHostMemoryAlreadyRegistered = 712, hipHostRegisterPortableMapped = 3, hipStreamWaitValueGte = 0 };
+enum {
+  hipSuccess = 0,
+  hipErrorHostMemoryAlreadyRegistered = 712,
+  hipHostRegisterPortableMapped = 3,
+  hipStreamWaitValueGte = 0,
+  hipStreamCaptureModeRelaxed = 2,
+};
 
 extern struct gw_library gw_hip_library;
 
@@ -13,26 +19,50 @@ static struct {
   int (*hipHostRegister)(void *, size_t, uint32_t);
   int (*hipHostGetDevicePointer)(void **, void *, uint32_t);
   int (*hipStreamWaitValue32)(void *, void *, uint32_t, uint32_t, uint32_t);
+  int (*hipStreamIsCapturing)(void *, int *);
+  int (*hipThreadExchangeStreamCaptureMode)(int *);
 } hip;
 
-static uint64_t map(void *area) {
+static bool find_functions(void) {
 #define FIND(name) __atomic_store_n((void **)&hip.name, gw_library_symbol(&gw_hip_library, #name), __ATOMIC_RELAXED)
   FIND(hipHostRegister), FIND(hipHostGetDevicePointer), FIND(hipStreamWaitValue32);
+  FIND(hipStreamIsCapturing), FIND(hipThreadExchangeStreamCaptureMode);
 #undef FIND
-  if (!hip.hipHostRegister || !hip.hipHostGetDevicePointer || !hip.hipStreamWaitValue32) return 0;
-  void *address = NULL;
-  int result = hip.hipHostRegister(area, GW_LATE_AREA, hipHostRegisterPortableMapped);
-  if (result != hipSuccess && result != hipErrorHostMemoryAlreadyRegistered) return 0;
-  return hip.hipHostGetDevicePointer(&address, area, 0) == hipSuccess ? (uint64_t)(uintptr_t)address : 0;
+  return hip.hipHostRegister && hip.hipHostGetDevicePointer && hip.hipStreamWaitValue32 && hip.hipStreamIsCapturing &&
+         hip.hipThreadExchangeStreamCaptureMode;
 }
 
-/* HIP compares numbers without regard to wrapping. late_word.h sets the word to n - 1 first, so
- * that this makes no difference. */
+/* hipHostRegister invalidates captures, unless this thread has chosen the relaxed mode. */
+static uint64_t map(void *area) {
+  void *address = NULL;
+  int mode = hipStreamCaptureModeRelaxed;
+  if (!find_functions() || hip.hipThreadExchangeStreamCaptureMode(&mode) != hipSuccess) return 0;
+  int result = hip.hipHostRegister(area, GW_LATE_AREA, hipHostRegisterPortableMapped);
+  bool registered = result == hipSuccess || result == hipErrorHostMemoryAlreadyRegistered;
+  if (!registered || hip.hipHostGetDevicePointer(&address, area, 0) != hipSuccess) address = NULL;
+  hip.hipThreadExchangeStreamCaptureMode(&mode); /* the program's own */
+  return (uint64_t)(uintptr_t)address;
+}
+
+/*
+ * A stream that is captured gets no wait, and its request enters at once. ROCm's clr does not look:
+ * it would stop the stream of a captured command that never runs there.
+ *
+ * HIP compares numbers without regard to wrapping. late_word.h sets the word to n - 1 first, so
+ * that this makes no difference.
+ */
 static bool put_wait(void *stream, uint64_t word, uint32_t n) {
-  return hip.hipStreamWaitValue32(stream, (void *)(uintptr_t)word, n, hipStreamWaitValueGte, 0xffffffff) == hipSuccess;
+  int capturing = 0;
+  if (!gw_hip_lock_captures()) return true;
+  bool free = hip.hipStreamIsCapturing(stream, &capturing) == hipSuccess && !capturing;
+  bool ok = !free || hip.hipStreamWaitValue32(stream, (void *)(uintptr_t)word, n, hipStreamWaitValueGte, 0xffffffff) == hipSuccess;
+  gw_hip_unlock_captures();
+  return ok;
 }
 
 static const struct gw_late_runtime runtime = {map, put_wait};
+
+void gw_hip_late_forget(void *ctx) { gw_late_forget(&runtime, ctx); }
 
 void gw_hip_late(enum gw_late_kind kind, void *ctx, void *stream, uint64_t key) {
   if (GW_READ(late_entry) == GW_LATE_AUTO) {

@@ -138,6 +138,7 @@ func testHIPLate(t *testing.T, dir string) {
 		{"capture", "10", 0, 0},
 		{"graph", "20", 1, 0},
 		{"later", "5", 10, 0},
+		{"unseen", "10", 1 + 10*9, 9},
 	} {
 		for _, setting := range []shimpage.LateEntry{shimpage.LateAuto, shimpage.LateOn} {
 			t.Run(fmt.Sprint(work.mode, setting), func(t *testing.T) {

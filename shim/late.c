@@ -6,9 +6,7 @@
 
 #include "late.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,16 +14,22 @@
 
 #include "late_plan.h"
 #include "page.h"
+#include "thread.h"
 
 struct gw_late_wait gw_late_pending;
 uint32_t gw_late_active;
 
-/* Why a wait was released. */
-enum why { PLANNED, WAITED, TIMER, OTHERS };
+/* What has released a wait. */
+enum releaser {
+  BY_PLAN,  /* the command at which the plan has it released */
+  BY_CALL,  /* a call of the program that waits, may wait or asks for completion */
+  BY_TIMER, /* the timer thread */
+  BY_OTHER, /* the end of the request, of the context, of late entry or of the process */
+};
 
-/* The last release: time and reason are valid if number is that of the request. */
+/* The last release: the other fields are valid if number is that of the request. */
 static struct {
-  uint32_t number, why;
+  uint32_t number, by;
   uint64_t at_ns;
 } released;
 
@@ -33,7 +37,7 @@ static uint32_t disabled, exiting;
 static uint64_t next_check; /* the value of page.launched from which on commands take the slow path */
 
 /* The lock is held for a short time only, never during a call of the runtime. It may be taken
- * with gw_act.lock held, not the other way round. The timer thread never takes it. */
+ * with gw_act.lock held, not the other way round. The timer thread does not take it. */
 static struct {
   gw_lock_t lock;
   enum { NOT_STARTED, STARTING, STARTED, NO_THREAD } thread;
@@ -43,7 +47,7 @@ static struct {
   bool decided; /* its first kernel has come */
   uint32_t number; /* of its wait; 0: it has entered at once */
   uint32_t point;  /* the next point */
-  uint64_t base;   /* page.launched when it began */
+  uint64_t base;   /* page.launched when it began, then when its first kernel came */
   uint64_t began_ns;
   struct gw_late_choice choice;
   struct gw_late_sample sample;
@@ -63,9 +67,9 @@ static struct {
 } late;
 
 /* Wait n is released. Tells the daemon, if it has been told that the device is left to others. */
-static void note_release(uint32_t n, enum why why) {
+static void note_release(uint32_t n, enum releaser by) {
   __atomic_store_n(&released.at_ns, gw_now(), __ATOMIC_RELAXED);
-  __atomic_store_n(&released.why, why, __ATOMIC_RELAXED);
+  __atomic_store_n(&released.by, by, __ATOMIC_RELAXED);
   __atomic_store_n(&released.number, n, __ATOMIC_RELEASE);
   /* Pairs with gw_write_flags: one of the two sees what the other has written. */
   if (!(__atomic_load_n(&gw_shared.page.flags, __ATOMIC_SEQ_CST) & GW_WAITS_LATE)) return;
@@ -74,15 +78,15 @@ static void note_release(uint32_t n, enum why why) {
   gw_page_ring();
 }
 
-static void release(uint32_t n, enum why why) {
-  n = gw_late_free(&gw_late_pending, n);
-  if (n) note_release(n, why);
+static void release(uint32_t n, enum releaser by) {
+  n = gw_late_release(&gw_late_pending, n);
+  if (n) note_release(n, by);
 }
 
-void gw_late_release_now(void) { release(0, WAITED); }
+void gw_late_release_now(void) { release(0, BY_CALL); }
 
 void gw_late_waits_now(void) {
-  release(0, WAITED);
+  release(0, BY_CALL);
   gw_lock(&late.lock);
   if (gw_late_active && late.decided && !late.sample.waited_ns) {
     late.sample.waited_ns = gw_now() - late.began_ns;
@@ -91,15 +95,15 @@ void gw_late_waits_now(void) {
   gw_unlock(&late.lock);
 }
 
-/* The timer thread. It calls nothing of the runtime and takes no lock, so nothing that waits for
- * the device can keep it from releasing. */
+/* The timer thread. It calls nothing of the runtime and waits for no lock, so nothing that waits
+ * for the device can keep it from releasing. (gw_page_ring tries a lock, after the release.) */
 static void *run(void *unused) {
   prctl(PR_SET_TIMERSLACK, 50000ul);
   prctl(PR_SET_NAME, "giveway-late");
   for (;;) {
     uint64_t from = gw_now();
     uint32_t n = gw_late_tick(&gw_late_pending);
-    if (n) note_release(n, TIMER);
+    if (n) note_release(n, BY_TIMER);
     /* A futex that cannot be waited for must not cost a CPU. */
     static int quick;
     quick = !n && gw_now() - from < 20000 ? quick + 1 : 0;
@@ -111,23 +115,11 @@ static void *run(void *unused) {
 /* Runs before the driver's own exit handler, which was registered earlier. */
 static void stop(void) {
   __atomic_store_n(&exiting, 1, __ATOMIC_SEQ_CST);
-  release(0, OTHERS);
+  release(0, BY_OTHER);
 }
 
 /* Without the lock. */
-static bool start_thread(void) {
-  int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
-  int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
-  if (!create || !detach || atexit(stop) != 0) return false;
-  sigset_t all, before;
-  sigfillset(&all); /* by sigprocmask, which leaves the C library's signals: setuid needs every thread to take one */
-  sigprocmask(SIG_SETMASK, &all, &before);
-  unsigned long thread;
-  bool ok = create(&thread, NULL, run, NULL) == 0;
-  if (ok) detach(thread);
-  sigprocmask(SIG_SETMASK, &before, NULL);
-  return ok;
-}
+static bool start_thread(void) { return atexit(stop) == 0 && gw_thread_start(run); }
 
 /* With the lock held: the area of a context, or a free one, or NULL. */
 static struct area *area_for(void *ctx) {
@@ -179,7 +171,7 @@ static struct area *arm(const struct gw_late_runtime *rt, void *ctx, uint64_t no
   if (!gw_late_arm(&gw_late_pending, a->word, late.last_number, now + late.choice.limit_ns)) return NULL;
   late.number = late.last_number;
   /* The exit handler may have released before the wait was armed. */
-  if (__atomic_load_n(&exiting, __ATOMIC_SEQ_CST)) release(late.number, OTHERS);
+  if (__atomic_load_n(&exiting, __ATOMIC_SEQ_CST)) release(late.number, BY_OTHER);
   return a;
 }
 
@@ -207,7 +199,7 @@ static void set_next_check(void) {
 /* With the lock held: notes the time at which points are passed, and releases at the planned one. */
 static void pass_points(uint64_t launched) {
   uint64_t made = launched - late.base, commands = late.choice.shape->commands, now = gw_now() - late.began_ns;
-  if (late.number && late.choice.release_at && made >= late.choice.release_at) release(late.number, PLANNED);
+  if (late.number && late.choice.release_at && made >= late.choice.release_at) release(late.number, BY_PLAN);
   for (; commands && late.point < GW_LATE_POINTS && made >= commands * (late.point + 1) / GW_LATE_POINTS; late.point++) {
     late.sample.point_ns[late.point] = now;
   }
@@ -215,9 +207,10 @@ static void pass_points(uint64_t launched) {
 }
 
 /* With the lock held: the first kernel of a request decides how it enters. */
-static struct area *decide(const struct gw_late_runtime *rt, void *ctx, uint64_t key, bool always) {
+static struct area *decide(const struct gw_late_runtime *rt, void *ctx, uint64_t key, bool always, uint64_t launched) {
   struct area *a = NULL;
   late.decided = true;
+  late.base = launched; /* copies ahead of it vary from request to request */
   late.began_ns = gw_now();
   late.choice = gw_late_choose(&late.plan, key, late.began_ns, always);
   if (late.choice.late) a = arm(rt, ctx, late.began_ns);
@@ -234,42 +227,58 @@ static uint32_t mode(void) {
   return off ? GW_LATE_OFF : m;
 }
 
+/* Whether commands of the process are in flight. A request begins only if there are none. */
+static bool is_in_flight(uint64_t launched) { return launched != GW_READ(completed); }
+
+/* With the lock held: whether a command is the first of a request. A request that never made the
+ * process ready does not end: it has had only commands that were done when their calls returned,
+ * or its first launch has failed. */
+static bool begins_anew(uint64_t launched) {
+  if (is_in_flight(launched)) return false;
+  if (!gw_late_active || !late.decided) return true;
+  return launched == late.base && !__atomic_load_n(&gw_late_pending.armed, __ATOMIC_RELAXED);
+}
+
 static void command(const struct gw_late_runtime *rt, enum gw_late_kind kind, void *ctx, void *stream, uint64_t key) {
   uint32_t m = mode();
   if (m == GW_LATE_OFF) {
-    release(0, OTHERS);
+    release(0, BY_OTHER);
     __atomic_store_n(&gw_late_active, 0, __ATOMIC_RELAXED);
     return;
   }
   if (kind == GW_LATE_WAITS) gw_late_waits_now();
-  if (kind == GW_LATE_RELEASES || kind == GW_LATE_BARS) release(0, WAITED);
+  if (kind == GW_LATE_RELEASES || kind == GW_LATE_BARS) release(0, BY_CALL);
   if (gw_capture_in_progress()) return;
+  if (!__atomic_load_n(&gw_late_active, __ATOMIC_RELAXED) && is_in_flight(GW_READ(launched))) return;
   struct area *a = NULL;
   gw_lock(&late.lock);
   uint64_t launched = GW_READ(launched);
-  /* A request whose first launch failed never ends, because the process was never ready. */
-  bool stale = late.decided && launched == late.base && !(GW_READ(flags) & GW_READY) &&
-               !__atomic_load_n(&gw_late_pending.armed, __ATOMIC_RELAXED);
-  if (!gw_late_active || stale) begin(launched);
+  if (begins_anew(launched)) begin(launched);
   if (late.decided) pass_points(launched);
   else if (kind == GW_LATE_BARS) late.barred = true;
-  else if (kind == GW_LATE_KERNEL && !late.barred) a = decide(rt, ctx, key, m == GW_LATE_ON);
+  else if (kind == GW_LATE_KERNEL && !late.barred) a = decide(rt, ctx, key, m == GW_LATE_ON, launched);
   uint32_t n = late.number;
   uint64_t word = a ? a->device_word : 0;
   gw_unlock(&late.lock);
   if (!a || rt->wait(stream, word, n)) return;
-  release(n, OTHERS);
+  release(n, BY_OTHER);
   gw_lock(&late.lock);
-  a->device_word = 0;
+  if (a->ctx == ctx) a->device_word = 0;
   gw_log("the runtime refuses to put a wait on a stream; requests enter at once");
   if (late.number == n) late.number = 0, late.choice.late = false;
   gw_unlock(&late.lock);
 }
 
+/* Whether a command changes nothing: most do not. */
+static bool is_nothing_to_do(enum gw_late_kind kind) {
+  if (kind < GW_LATE_QUIET || GW_READ(late_entry) == GW_LATE_OFF) return false;
+  uint64_t launched = GW_READ(launched);
+  bool active = __atomic_load_n(&gw_late_active, __ATOMIC_RELAXED);
+  return active ? launched < __atomic_load_n(&next_check, __ATOMIC_RELAXED) : is_in_flight(launched);
+}
+
 void gw_late_command(const struct gw_late_runtime *rt, enum gw_late_kind kind, void *ctx, void *stream, uint64_t key) {
-  bool nothing = kind >= GW_LATE_QUIET && __atomic_load_n(&gw_late_active, __ATOMIC_RELAXED) &&
-                 GW_READ(launched) < __atomic_load_n(&next_check, __ATOMIC_RELAXED) && GW_READ(late_entry) != GW_LATE_OFF;
-  if (__builtin_expect(nothing, 1)) return;
+  if (__builtin_expect(is_nothing_to_do(kind), 1)) return;
   int before = errno;
   command(rt, kind, ctx, stream, key);
   errno = before;
@@ -278,11 +287,11 @@ void gw_late_command(const struct gw_late_runtime *rt, enum gw_late_kind kind, v
 /* With the lock held: counts a late request, and returns whether its sample is complete. */
 static bool count_late(uint64_t now) {
   bool known = __atomic_load_n(&released.number, __ATOMIC_ACQUIRE) == late.number;
-  uint64_t at = known ? released.at_ns : now, why = known ? released.why : OTHERS;
+  uint64_t at = known ? released.at_ns : now;
   late.sample.released_ns = at > late.began_ns ? at - late.began_ns : 0;
   late.requests++;
   late.late_ns += late.sample.released_ns;
-  if (why == WAITED && late.choice.release_at) late.early++;
+  if (known && released.by == BY_CALL && late.choice.release_at) late.early++;
   GW_WRITE(late_requests, late.requests);
   GW_WRITE(late_ns, late.late_ns);
   GW_WRITE(late_early, late.early);
@@ -290,7 +299,7 @@ static bool count_late(uint64_t now) {
 }
 
 void gw_late_end(void) {
-  release(0, OTHERS);
+  release(0, BY_OTHER);
   uint64_t now = gw_now();
   gw_lock(&late.lock);
   if (gw_late_active && late.decided) {
@@ -304,21 +313,21 @@ void gw_late_end(void) {
   gw_unlock(&late.lock);
 }
 
-void gw_late_forget(void *ctx) {
-  release(0, OTHERS);
+void gw_late_forget(const struct gw_late_runtime *rt, void *ctx) {
+  release(0, BY_OTHER);
   gw_lock(&late.lock);
   for (size_t i = 0; i < sizeof late.areas / sizeof *late.areas; i++) {
     /* The memory stays registered with this context until it is gone, so the next context gets
      * other memory. It stays allocated: the device may still read it. */
     struct area *a = &late.areas[i];
-    if (ctx == GW_ALL || a->ctx == ctx) a->ctx = NULL, a->device_word = 0, a->word = NULL;
+    if (a->runtime == rt && (ctx == GW_ALL || a->ctx == ctx)) a->ctx = NULL, a->device_word = 0, a->word = NULL;
   }
   gw_unlock(&late.lock);
 }
 
 void gw_late_disable(void) {
   __atomic_store_n(&disabled, 1, __ATOMIC_SEQ_CST);
-  release(0, OTHERS);
+  release(0, BY_OTHER);
 }
 
 void gw_late_publish(void) {

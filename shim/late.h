@@ -10,7 +10,7 @@
  * released, and the device does all of them in one burst. Nothing is deferred or reordered.
  *
  * A request begins with the first command of an idle process and ends when all is known to be
- * done. Only the stream of its first kernel waits; other streams enter at once. The wait is
+ * done. Its commands are counted from its first kernel on. Only the stream of its first kernel waits; other streams enter at once. The wait is
  * released
  *   - after as many commands as earlier requests of this kind suggest (late_plan.h);
  *   - by every call of the program that waits, may wait or asks for completion;
@@ -62,7 +62,7 @@ static inline bool gw_late_wanted(void) {
   return __builtin_expect(any != 0, 0);
 }
 
-/* A command is about to be launched. key: equal for requests that begin alike. */
+/* A command is about to be launched. key: equal for requests whose first kernels are alike. */
 void gw_late_command(const struct gw_late_runtime *rt, enum gw_late_kind kind, void *ctx, void *stream, uint64_t key);
 
 void gw_late_waits_now(void);
@@ -82,8 +82,8 @@ static inline void gw_late_idle(void) {
   if (__builtin_expect(__atomic_load_n(&gw_late_active, __ATOMIC_RELAXED) != 0, 0)) gw_late_end();
 }
 
-/* A context, or with GW_ALL every context, is about to be destroyed. */
-void gw_late_forget(void *ctx);
+/* A context of the runtime, or with GW_ALL every one of its contexts, is about to be destroyed. */
+void gw_late_forget(const struct gw_late_runtime *rt, void *ctx);
 
 /* Other processes may wait for this one: late entry is switched off for good. */
 void gw_late_disable(void);

@@ -66,7 +66,7 @@ static void pause_shape(struct gw_late_shape *s, uint64_t now) {
   s->pause_ns = s->pause_ns ? s->pause_ns * 2 : MIN_PAUSE_NS;
   if (s->pause_ns > MAX_PAUSE_NS) s->pause_ns = MAX_PAUSE_NS;
   s->paused_until_ns = now + s->pause_ns;
-  s->probes = s->turn = s->worse = s->pairs = 0;
+  s->probes = s->decisions = s->worse = s->pairs = 0;
 }
 
 /* Enters late, and is released when the lead is left. */
@@ -100,15 +100,15 @@ struct gw_late_choice gw_late_choose(struct gw_late_plan *p, uint64_t key, uint6
     if (s->probes >= PROBES) pause_shape(s, now_ns);
     return c;
   }
-  uint32_t turn = s->turn++, every = turn < TRIAL ? 2 : CONTROL;
+  uint32_t decision = s->decisions++, every = decision < TRIAL ? 2 : CONTROL;
   bool probe = s->probes < PROBES;
-  if (!probe && turn % every == 0) {
+  if (!probe && decision % every == 0) {
     c.compared = true;
     return c;
   }
   /* Of the late requests those are compared that follow one that entered at once: whatever
    * changes with time then affects both alike. */
-  c.compared = !probe && turn % every == 1;
+  c.compared = !probe && decision % every == 1;
   enter_late(&c, lead);
   return c;
 }
@@ -203,7 +203,7 @@ static void compare(struct gw_late_shape *s, uint64_t now_ns) {
   if (!worse) s->pause_ns = 0;
   if (s->worse == 1) {
     s->probes = 0; /* perhaps the lead is wrong */
-    s->turn = 0;   /* and the next comparison comes soon */
+    s->decisions = 0; /* and the next comparison comes soon */
   } else if (s->worse > 1) {
     pause_shape(s, now_ns);
   }

@@ -35,7 +35,7 @@ struct gw_late_shape {
   uint64_t probed_ns;   /* what they found */
   uint32_t since_probe; /* late requests since then */
   uint32_t far;         /* of those, how many in a row ended much too late */
-  uint32_t turn;   /* requests since late entry was last taken up */
+  uint32_t decisions;   /* requests that it was used for or compared with, since it was last taken up */
   uint64_t usual_ns; /* latency of requests that entered at once */
   uint64_t once_ns;  /* of the last one, if a late request is compared with it; 0: none */
   int64_t more_ns[GW_LATE_PAIRS]; /* by how much late requests took longer than the ones before them */

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ func testLate(t *testing.T, dir string) {
 		{"programs", testLatePrograms},
 		{"changes", testLateChanges},
 		{"learned", testLateLearned},
+		{"after copies", testLateAfterCopies},
+		{"in the middle of a request", testLateBusy},
+		{"timer thread", testLateTimer},
 		{"daemon killed", testLateDaemonKilled},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, dir) })
@@ -52,6 +56,10 @@ func runLate(t *testing.T, dir string, args ...string) shimpage.Counters {
 	stops := field(t, line, "stops")
 	if c.LateRequests > stops || c.LateRequests+1 < stops && !slices.Contains(args, "crowd") {
 		t.Errorf("%v: %d requests are said to have entered late, but streams were stopped %d times", args, c.LateRequests, stops)
+	}
+	// If another thread launches, it may put a wait after this one has released all.
+	if blocked := field(t, line, "blocked"); blocked > 0 && !slices.Contains(args, "crowd") && !slices.Contains(args, "capture") {
+		t.Errorf("%v: %d calls waited for a stream that was stopped, want 0: they release first", args, blocked)
 	}
 	return c
 }
@@ -81,6 +89,7 @@ func testLatePrograms(t *testing.T, dir string) {
 		{[]string{"waits", "40"}, 1},
 		{[]string{"fork"}, 0},
 		{[]string{"ends"}, 1},
+		{[]string{"pinned", "70"}, 50},
 		{[]string{"burst", "3000"}, 0}, // more launches than the device's queue takes
 	} {
 		for _, lookup := range []string{"12080", "13020p"} {
@@ -143,6 +152,54 @@ func testLateLearned(t *testing.T, dir string) {
 		eventually(t, "requests enter late", func() bool { return page.Counters().LateRequests >= 10 })
 		if c := page.Counters(); c.LateFor < 10*500*time.Microsecond {
 			t.Errorf("got %+v, want requests that enter late by 500 us at least", c)
+		}
+	}
+}
+
+// testLateAfterCopies: copies that were done before a request, however many, are no part of it.
+func testLateAfterCopies(t *testing.T, dir string) {
+	d := newDaemon(t, lateEntry(shimpage.LateAuto))
+	start(t, d.Socket(), dir, "work", "12080", "copied", "100000", "200000")
+	page := d.Page()
+	eventually(t, "requests enter late", func() bool { return page.Counters().LateRequests >= 10 })
+}
+
+// testLateBusy: late entry that is switched on while commands are in flight begins with the next
+// request, not in the middle of this one.
+func testLateBusy(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "work", "12080", "busy", "20")
+	page := d.Page()
+	p.waitFor("busy")
+	page.SetLateEntry(shimpage.LateOn)
+	p.send("go on")
+	p.waitFor("done")
+	p.send("go on")
+	if stops := field(t, p.expectOK(), "stops"); stops != 0 {
+		t.Errorf("streams were stopped %d times while the process was ready, want 0", stops)
+	}
+}
+
+// testLateTimer: the timer thread inherits neither a real-time policy nor the only CPU of the
+// thread that happens to create it, and takes none of the program's signals.
+func testLateTimer(t *testing.T, dir string) {
+	d := newDaemon(t, lateEntry(shimpage.LateOn))
+	p := start(t, d.Socket(), dir, "work", "12080", "realtime")
+	program := p.waitFor("program ")
+	timer := p.waitFor("timer ")
+	p.expectOK()
+	if field(t, program, "policy") == 0 {
+		t.Log("no right to use SCHED_FIFO: the policy is not tested")
+	}
+	if got := field(t, timer, "policy"); got != 0 {
+		t.Errorf("policy %d, want 0: SCHED_OTHER", got)
+	}
+	if got, want := field(t, timer, "cpus"), field(t, program, "cpus"); got != want {
+		t.Errorf("%d CPUs, want %d as the main thread", got, want)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGALRM, syscall.SIGPROF, syscall.SIGCHLD, syscall.SIGUSR1} {
+		if field(t, timer, "blocked")>>(s-1)&1 == 0 {
+			t.Errorf("%v is not blocked", s)
 		}
 	}
 }

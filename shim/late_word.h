@@ -32,11 +32,11 @@
 #define GW_LATE_NEVER (~0ull)
 
 struct gw_late_wait {
-  uint32_t armed;    /* number of the pending wait; 0: none */
-  uint32_t bell;     /* a futex: changes when the timer has to look before wakes_ns */
-  uint32_t *word;    /* the word that the pending wait waits for */
-  uint64_t due_ns;   /* when the timer releases it */
-  uint64_t wakes_ns; /* when the timer looks next; 0: it is awake */
+  uint32_t armed;      /* number of the pending wait; 0: none */
+  uint32_t timer_wake; /* a futex: changes when the timer has to look before wakes_ns */
+  uint32_t *word;      /* the word that the pending wait waits for */
+  uint64_t due_ns;     /* when the timer releases it */
+  uint64_t wakes_ns;   /* when the timer looks next; 0: it is awake */
 };
 
 /* Advances a word to n, and never back. */
@@ -61,14 +61,14 @@ static inline bool gw_late_arm(struct gw_late_wait *w, uint32_t *word, uint32_t 
   /* Either this thread sees when the timer wakes, or the timer sees the new wait before it
    * sleeps. */
   if (GW_LATE_LOAD(&w->wakes_ns) <= due_ns) return true;
-  GW_LATE_STORE(&w->bell, n);
-  GW_LATE_WAKE(&w->bell);
+  GW_LATE_STORE(&w->timer_wake, n);
+  GW_LATE_WAKE(&w->timer_wake);
   return true;
 }
 
 /* Releases wait n, or with n 0 whichever is pending. Returns the number of the wait if this call
  * was the one that released it, otherwise 0. */
-static inline uint32_t gw_late_free(struct gw_late_wait *w, uint32_t n) {
+static inline uint32_t gw_late_release(struct gw_late_wait *w, uint32_t n) {
   uint32_t pending = GW_LATE_LOAD(&w->armed);
   if (!pending || (n && pending != n)) return 0;
   /* If the wait was released meanwhile, this may be the word of the next one, whose number is
@@ -82,13 +82,13 @@ static inline uint32_t gw_late_free(struct gw_late_wait *w, uint32_t n) {
  * number of the wait that it released, or 0. */
 static inline uint32_t gw_late_tick(struct gw_late_wait *w) {
   GW_LATE_STORE(&w->wakes_ns, 0);
-  uint32_t bell = GW_LATE_LOAD(&w->bell), n = GW_LATE_LOAD(&w->armed);
+  uint32_t wake = GW_LATE_LOAD(&w->timer_wake), n = GW_LATE_LOAD(&w->armed);
   uint64_t due = GW_LATE_LOAD(&w->due_ns);
-  if (n && GW_LATE_NOW() >= due) return gw_late_free(w, n);
+  if (n && GW_LATE_NOW() >= due) return gw_late_release(w, n);
   uint64_t until = n ? due : GW_LATE_NEVER;
   GW_LATE_STORE(&w->wakes_ns, until);
   if (GW_LATE_LOAD(&w->armed) != n || GW_LATE_LOAD(&w->due_ns) != due) return 0;
-  GW_LATE_SLEEP(&w->bell, bell, until == GW_LATE_NEVER ? 0 : until);
+  GW_LATE_SLEEP(&w->timer_wake, wake, until == GW_LATE_NEVER ? 0 : until);
   return 0;
 }
 

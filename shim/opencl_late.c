@@ -4,15 +4,14 @@
 #define _GNU_SOURCE
 #include "opencl_late.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 
 #include "hook.h"
 #include "sys.h"
+#include "thread.h"
 
 enum { CL_SUCCESS = 0, CL_COMPLETE = 0, CL_QUEUE_CONTEXT = 0x1090 };
 
@@ -41,8 +40,9 @@ static struct {
   uint32_t n;
 } waits[4];
 static uint32_t count;   /* entries that are not free; a futex of the library's thread */
-static uint32_t setting; /* threads that are calling OpenCL to set an event */
-static uint32_t ended;   /* the process exits: only the exit handler calls OpenCL */
+static uint32_t calling; /* threads that may be calling OpenCL for the library */
+static uint32_t started; /* the library's thread runs */
+static uint32_t ended;   /* the process exits: no wait is put on a queue any more. Set with the lock held */
 
 static bool find_functions(void) {
 #define FIND(name) __atomic_store_n((void **)&opencl.name, gw_library_symbol(&gw_opencl_library, #name), __ATOMIC_RELAXED)
@@ -68,7 +68,7 @@ static void *take_released(void) {
 /* Sets the events of all waits that are released. */
 static void set_released(void) {
   if (__atomic_load_n(&count, __ATOMIC_SEQ_CST) == 0) return;
-  __atomic_fetch_add(&setting, 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&calling, 1, __ATOMIC_SEQ_CST);
   for (;;) {
     gw_lock(&lock);
     void *event = take_released();
@@ -77,14 +77,20 @@ static void set_released(void) {
     opencl.clSetUserEventStatus(event, CL_COMPLETE);
     opencl.clReleaseEvent(event);
   }
-  __atomic_fetch_sub(&setting, 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_sub(&calling, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Sleeps while there is no wait. A futex that cannot be waited for must not cost a CPU. */
+static void sleep_until_wait(void) {
+  long r = gw_futex_wait(&count, 0, 0, 0);
+  if (r != 0 && r != -EAGAIN && r != -EINTR) gw_sleep(GW_MS_NS);
 }
 
 static void *run(void *unused) {
   prctl(PR_SET_NAME, "giveway-late-cl");
   while (!__atomic_load_n(&ended, __ATOMIC_SEQ_CST)) {
     if (__atomic_load_n(&count, __ATOMIC_SEQ_CST) == 0) {
-      gw_futex_wait(&count, 0, 0, 0);
+      sleep_until_wait();
       continue;
     }
     set_released();
@@ -93,38 +99,38 @@ static void *run(void *unused) {
   return unused;
 }
 
-/* Runs before OpenCL's own exit handlers, which were registered earlier: they may wait for the
- * queues. Events that are set after them may be freed already. */
+/*
+ * Runs before OpenCL's own exit handlers, which were registered earlier: they may wait for the
+ * queues, and free the events. A thread that is about to put a wait on a queue either sees that
+ * the process exits and sets its event itself, or has added it before and this function sets it.
+ */
 static void stop(void) {
+  gw_lock(&lock);
+  __atomic_store_n(&ended, 1, __ATOMIC_SEQ_CST);
+  gw_unlock(&lock);
   gw_late_release_now();
   set_released();
-  __atomic_store_n(&ended, 1, __ATOMIC_SEQ_CST);
-  for (int i = 0; i < 1000 && __atomic_load_n(&setting, __ATOMIC_SEQ_CST); i++) gw_sleep(GW_MS_NS / 10);
+  for (int i = 0; i < 1000 && __atomic_load_n(&calling, __ATOMIC_SEQ_CST); i++) gw_sleep(GW_MS_NS / 10);
 }
 
+/* Starts the library's thread, once in a process. */
 static bool start_thread(void) {
-  int (*create)(unsigned long *, const void *, void *(*)(void *), void *) = gw_real_dlsym(RTLD_DEFAULT, "pthread_create");
-  int (*detach)(unsigned long) = gw_real_dlsym(RTLD_DEFAULT, "pthread_detach");
-  if (!create || !detach || atexit(stop) != 0) return false;
-  sigset_t all, before;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &before);
-  unsigned long thread;
-  bool ok = create(&thread, NULL, run, NULL) == 0;
-  if (ok) detach(thread);
-  sigprocmask(SIG_SETMASK, &before, NULL);
-  return ok;
+  if (__atomic_exchange_n(&started, 1, __ATOMIC_SEQ_CST)) return true;
+  if (atexit(stop) == 0 && gw_thread_start(run)) return true;
+  __atomic_store_n(&started, 0, __ATOMIC_SEQ_CST);
+  return false;
 }
 
 /* OpenCL as a gw_late_runtime. All queues share one area, which the device does not see. */
 
 static uint64_t map(void *area) { return find_functions() && start_thread() ? (uint64_t)(uintptr_t)area : 0; }
 
-/* Adds an event that is set when the word has reached n. Returns false if there is no room. */
+/* Adds an event that is set when the word has reached n. Returns false if there is no room, or if
+ * the process exits. */
 static bool add(void *event, const uint32_t *word, uint32_t n) {
   bool added = false;
   gw_lock(&lock);
-  for (size_t i = 0; i < sizeof waits / sizeof *waits && !added; i++) {
+  for (size_t i = 0; i < sizeof waits / sizeof *waits && !added && !ended; i++) {
     if (waits[i].event) continue;
     waits[i].event = event, waits[i].word = word, waits[i].n = n;
     __atomic_fetch_add(&count, 1, __ATOMIC_SEQ_CST);
@@ -135,12 +141,10 @@ static bool add(void *event, const uint32_t *word, uint32_t n) {
   return added;
 }
 
-/* A wait that cannot be put on the queue is left out: the request then enters at once. Only what
- * OpenCL refuses ends late entry. */
-static bool put_wait(void *queue, uint64_t word, uint32_t n) {
+/* Returns false if OpenCL refuses. */
+static bool put_barrier(void *queue, uint64_t word, uint32_t n) {
   void *context = NULL, *event;
   int32_t error = CL_SUCCESS;
-  if (__atomic_load_n(&ended, __ATOMIC_SEQ_CST)) return true;
   if (opencl.clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof context, &context, NULL) != CL_SUCCESS) return false;
   event = opencl.clCreateUserEvent(context, &error);
   if (!event || error != CL_SUCCESS) return false;
@@ -150,6 +154,15 @@ static bool put_wait(void *queue, uint64_t word, uint32_t n) {
     opencl.clReleaseEvent(event);
   }
   return put;
+}
+
+/* A wait that cannot be put on the queue is left out: the request then enters at once. Only what
+ * OpenCL refuses ends late entry. */
+static bool put_wait(void *queue, uint64_t word, uint32_t n) {
+  __atomic_fetch_add(&calling, 1, __ATOMIC_SEQ_CST); /* so that the exit handler waits for this thread */
+  bool ok = __atomic_load_n(&ended, __ATOMIC_SEQ_CST) || put_barrier(queue, word, n);
+  __atomic_fetch_sub(&calling, 1, __ATOMIC_SEQ_CST);
+  return ok;
 }
 
 static const struct gw_late_runtime runtime = {map, put_wait};
@@ -172,5 +185,5 @@ void gw_opencl_may_wait(void) {
 void gw_opencl_late_forked(void) { /* the events are the parent's */
   lock = (gw_lock_t){0};
   memset(waits, 0, sizeof waits);
-  count = setting = ended = 0;
+  count = calling = started = ended = 0;
 }

@@ -96,3 +96,29 @@ func testOpenCLLateFlags(t *testing.T, dir string) {
 		t.Errorf("flags %b at the end, want 0, and a doorbell that has rung", c.Flags)
 	}
 }
+
+// testOpenCLLateBeside: a program that gives back a context of CUDA goes on with late entry in
+// OpenCL, with one thread of the library.
+func testOpenCLLateBeside(b builder) {
+	t := b.t
+	const requests = 20
+	b.compileFakeCUDA()
+	d := newDaemon(t, lateEntry(shimpage.LateOn))
+	p := start(t, d.Socket(), b.dir, "cl-linked", "beside", fmt.Sprint(requests))
+	page := d.Page()
+	threads := field(t, p.waitFor("threads="), "threads")
+	p.expectOK()
+	if late := page.Counters().LateRequests; late < requests-2 || threads != 1 {
+		t.Errorf("%d of %d requests entered late, with %d threads; want nearly all, with 1", late, requests, threads)
+	}
+}
+
+// TestOpenCLLate runs the parts of late entry that belong to OpenCL against functions that count
+// their calls: no queue may wait for an event that nothing sets, also while the process exits.
+func TestOpenCLLate(t *testing.T) {
+	b := newBuilder(t)
+	b.compile("opencl_late", "test/opencl_late.c", "sys.c")
+	for _, name := range []string{"exit", "exits", "threads", "futex", "word"} {
+		t.Run(name, func(t *testing.T) { start(t, noShim, b.dir, "opencl_late", name).expectOK() })
+	}
+}

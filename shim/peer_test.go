@@ -33,7 +33,7 @@ func buildHarm(t *testing.T) builder {
 		}
 	}
 	b.compileShim("libgiveway.so")
-	b.compile("libcuda.so.1", "test/fakecuda.c", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1,-Bsymbolic")
+	b.compileFakeCUDA()
 	b.compile("harm", "test/harm.c")
 	return b
 }

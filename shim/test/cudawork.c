@@ -8,9 +8,11 @@
  * CUDA version to ask cuGetProcAddress for, with a p appended for per-thread default streams.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -30,6 +32,8 @@ typedef unsigned U;
   F(cuInit, , cuInit, U)                                                                                       \
   F(cuMemAlloc_v2, , cuMemAlloc, ptr *, size_t)                                                                \
   F(cuMemFree_v2, , cuMemFree, ptr)                                                                            \
+  F(cuMemHostAlloc, , cuMemHostAlloc, void **, size_t, U)                                                      \
+  F(cuMemAllocManaged, , cuMemAllocManaged, ptr *, size_t, U)                                                  \
   F(cuStreamCreate, , cuStreamCreate, void **, U)                                                              \
   F(cuStreamDestroy_v2, , cuStreamDestroy, void *)                                                             \
   F(cuStreamSynchronize, _ptsz, cuStreamSynchronize, void *)                                                   \
@@ -74,7 +78,7 @@ static struct {
 } cu;
 static int (*fakeGraphNodes)(void *);
 static void (*fakeCounts)(uint64_t *, uint64_t *);
-static uint64_t (*fakeStops)(void);
+static uint64_t (*fakeStops)(void), (*fakeUnreleased)(void), (*fakeBlocked)(void);
 static int version, per_thread;
 
 #define MUST(what)                                                                             \
@@ -95,6 +99,8 @@ static void find(const char *way) {
   fakeGraphNodes = (int (*)(void *))dlsym(lib, "fakeGraphNodes");
   fakeCounts = (void (*)(uint64_t *, uint64_t *))dlsym(lib, "fakeCounts");
   fakeStops = (uint64_t (*)(void))dlsym(lib, "fakeStops");
+  fakeUnreleased = (uint64_t (*)(void))dlsym(lib, "fakeUnreleased");
+  fakeBlocked = (uint64_t (*)(void))dlsym(lib, "fakeBlocked");
 #ifdef LINKED
 #define TAKE(symbol, suffix, name, ...) cu.name = (void *)symbol;
   if (strcmp(way, "linked") == 0) {
@@ -400,6 +406,146 @@ static void alike(int n, long gap_ns) {
   }
 }
 
+/* Alike requests that follow different numbers of copies, each of which is done when its call
+ * returns. */
+static void copied(int n, long gap_ns) {
+  void *s;
+  ptr p = word();
+  uint64_t v = 0;
+  MUST(cu.cuStreamCreate(&s, 1));
+  for (int i = 0; i < n; i++) {
+    for (int k = i * 7 % 60; k > 0; k--) MUST(cu.cuMemcpyHtoD(p + 8, &v, 8));
+    for (int k = 0; k < 24; k++) {
+      MUST(put(p, (uint64_t)k % 10, s));
+      nap(gap_ns);
+    }
+    MUST(cu.cuStreamSynchronize(s));
+    if (i % 10 == 9) printf("at %d\n", i), fflush(stdout);
+  }
+}
+
+/* Requests beside a kernel that does not end until a line is read. */
+static void busy_beside(int n) {
+  static uint64_t end;
+  void *s, *t;
+  char line[8];
+  ptr p = word();
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(launch(spin, (ptr)&end, 0, t));
+  printf("busy\n"), fflush(stdout);
+  if (!fgets(line, sizeof line, stdin)) exit(1);
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < 12; k++) MUST(put(p, (uint64_t)k % 10, s));
+    MUST(cu.cuStreamSynchronize(s));
+  }
+  printf("done\n"), fflush(stdout);
+  if (!fgets(line, sizeof line, stdin)) exit(1);
+  __atomic_store_n(&end, 1, __ATOMIC_RELEASE);
+  MUST(cu.cuCtxSynchronize());
+}
+
+/* Commands on memory of the host, of which the program sees the effect without a call that waits. */
+static void pinned(int n) {
+  ptr p = word(), managed;
+  uint64_t *a, *b, want = 0;
+  MUST(cu.cuMemHostAlloc((void **)&a, 64, 0));
+  MUST(cu.cuMemHostAlloc((void **)&b, 64, 0));
+  MUST(cu.cuMemAllocManaged(&managed, 64, 1));
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < 4; k++) {
+      MUST(put(p, (uint64_t)k, NULL));
+      want = want * 10 + (uint64_t)k;
+    }
+    *b = (uint64_t)i + 7;
+    switch (i % 7) {
+    case 0:
+      MUST(cu.cuMemcpyAsync((ptr)a, (ptr)b, 8, NULL));
+      expect("copied between host and host", *a, (uint64_t)i + 7);
+      expect("after all kernels", *(uint64_t *)p, want);
+      break;
+    case 1:
+      MUST(cu.cuMemsetD8((ptr)a, 3, 8));
+      expect("memset on pinned memory", *a, 0x0303030303030303);
+      break;
+    case 2:
+      MUST(cu.cuMemsetD8(managed, 4, 8));
+      expect("memset on managed memory", *(uint64_t *)managed, 0x0404040404040404);
+      break;
+    case 3: MUST(cu.cuMemsetD32Async((ptr)a, 5, 2, NULL)); break;
+    case 4: MUST(cu.cuMemsetD32Async(managed, 6, 2, NULL)); break;
+    case 5: MUST(cu.cuMemcpyDtoDAsync((ptr)a, p, 8, NULL)); break;
+    case 6: MUST(cu.cuMemcpyHtoDAsync((ptr)a, b, 8, NULL)); break;
+    }
+    expect("waits that stay", fakeUnreleased(), 0);
+    MUST(cu.cuMemcpyDtoHAsync(b, p, 8, NULL)); /* pinned: the program waits for it */
+    MUST(cu.cuStreamSynchronize(NULL));
+    expect("copied to the host", *b, want);
+  }
+}
+
+/* An event that was recorded in a stream which is no more. The next stream has the same handle. */
+static void reused(int n) {
+  static uint64_t end;
+  void *s, *t, *e;
+  char line[8];
+  ptr p = word();
+  MUST(cu.cuEventCreate(&e, 2));
+  MUST(cu.cuStreamCreate(&s, 1));
+  for (int i = 0; i < n; i++) MUST(put(p, (uint64_t)i, s));
+  MUST(cu.cuEventRecord(e, s));
+  MUST(cu.cuStreamSynchronize(s));
+  MUST(cu.cuStreamDestroy(s));
+  MUST(cu.cuStreamCreate(&t, 1));
+  expect("the handle is the same", s == t, 1);
+  for (int i = 0; i < n; i++) MUST(launch(spin, (ptr)&end, 0, t));
+  MUST(cu.cuEventQuery(e));
+  MUST(cu.cuEventSynchronize(e));
+  printf("done %d\n", n), fflush(stdout);
+  if (!fgets(line, sizeof line, stdin)) exit(1);
+  __atomic_store_n(&end, 1, __ATOMIC_RELEASE);
+  MUST(cu.cuStreamSynchronize(t));
+}
+
+/* Requests of a thread with a real-time policy that is pinned to one CPU. Prints what the library's
+ * timer thread has inherited. */
+static int cpus_of(int tid, cpu_set_t *cpus) { return sched_getaffinity(tid, sizeof *cpus, cpus) == 0 ? CPU_COUNT(cpus) : -1; }
+static void *pinned_thread(void *arg) {
+  struct sched_param lowest = {.sched_priority = 1};
+  cpu_set_t cpus, one;
+  int first = 0;
+  MUST(cpus_of(0, &cpus) < 1);
+  while (!CPU_ISSET(first, &cpus)) first++;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  MUST(sched_setaffinity(0, sizeof one, &one));
+  int policy = sched_setscheduler(0, SCHED_FIFO, &lowest) == 0 ? SCHED_FIFO : SCHED_OTHER; /* else it is not permitted */
+  alike(5, 1000);
+  printf("program policy=%d cpus=%d\n", policy, CPU_COUNT(&cpus));
+  return arg;
+}
+static void print_thread(const char *tid) {
+  char path[64], text[4096] = "";
+  cpu_set_t cpus;
+  snprintf(path, sizeof path, "/proc/self/task/%s/status", tid);
+  FILE *f = fopen(path, "r");
+  if (!f) return;
+  if (!fread(text, 1, sizeof text - 1, f)) printf("%s cannot be read\n", path);
+  fclose(f);
+  char *mask = strstr(text, "\nSigBlk:\t");
+  if (strncmp(text, "Name:\tgiveway-late\n", 19) != 0 || !mask) return;
+  printf("timer policy=%d cpus=%d blocked=%llu\n", sched_getscheduler(atoi(tid)), cpus_of(atoi(tid), &cpus), strtoull(mask + 9, NULL, 16));
+}
+static void realtime(void) {
+  pthread_t t;
+  struct dirent *e;
+  MUST(pthread_create(&t, NULL, pinned_thread, NULL));
+  MUST(pthread_join(t, NULL));
+  DIR *d = opendir("/proc/self/task");
+  while (d && (e = readdir(d))) print_thread(e->d_name);
+  if (d) closedir(d);
+}
+
 /* Forks, and in the end exits, in the middle of a request. */
 static void ends(void) {
   void *s;
@@ -638,6 +784,11 @@ int main(int argc, char **argv) {
   else if (strcmp(what, "waits") == 0) waits(n);
   else if (strcmp(what, "requests") == 0) requests(n, argc > 4 ? atol(argv[4]) : 0);
   else if (strcmp(what, "alike") == 0) alike(n, argc > 4 ? atol(argv[4]) : 0);
+  else if (strcmp(what, "copied") == 0) copied(n, argc > 4 ? atol(argv[4]) : 0);
+  else if (strcmp(what, "busy") == 0) busy_beside(n);
+  else if (strcmp(what, "pinned") == 0) pinned(n);
+  else if (strcmp(what, "realtime") == 0) realtime();
+  else if (strcmp(what, "reused") == 0) reused(n);
   else if (strcmp(what, "ends") == 0) ends();
   else if (strcmp(what, "threads") == 0) threads(n);
   else if (strcmp(what, "capture") == 0) capture_beside(n);
@@ -664,6 +815,7 @@ int main(int argc, char **argv) {
   } else return 2;
   uint64_t all, most;
   fakeCounts(&all, &most);
-  printf("ok sum=%llx commands=%llu most=%llu stops=%llu\n", (ptr)sum, (ptr)all, (ptr)most, (ptr)fakeStops());
+  printf("ok sum=%llx commands=%llu most=%llu stops=%llu blocked=%llu\n", (ptr)sum, (ptr)all, (ptr)most, (ptr)fakeStops(),
+         (ptr)fakeBlocked());
   return 0;
 }

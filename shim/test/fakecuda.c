@@ -7,7 +7,8 @@
  *
  * It is as strict as the real driver where the shim could go wrong: a call that is forbidden
  * during a capture invalidates the capture, a mark in a captured stream becomes part of the
- * graph, and the use of a destroyed event ends the program.
+ * graph, and the use of a destroyed event ends the program. A call on memory of the host waits
+ * where CUDA's documentation says so ("API synchronization behavior").
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@ enum { OK = 0, INVALID = 1, NOT_FOUND = 500, NOT_READY = 600 };
 enum { UNSUPPORTED = 900, INVALIDATED = 901, UNMATCHED = 903, IMPLICIT = 906, CAPTURED_EVENT = 907 };
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 enum { STREAMS = 64, OPS = 4096, NODES = 1024 };
+enum { PAGEABLE, HOST, DEVICE }; /* CUmemorytype */
 #define ALIVE 0x616c697665ull
 
 typedef unsigned long long ptr;
@@ -182,7 +184,26 @@ static int put(CUstream s, struct op op) {
   return OK;
 }
 
+/* Waits for a word that have not been released, on any stream. */
+static void run_stop(struct op *op);
+static int is_released(const struct op *op) {
+  return (int32_t)(__atomic_load_n((uint32_t *)op->to, __ATOMIC_ACQUIRE) - (uint32_t)op->words[0]) >= 0;
+}
+static uint64_t unreleased(void) {
+  uint64_t n = 0;
+  for (int i = 0; i < STREAMS; i++) {
+    for (uint64_t k = streams[i].done; k < streams[i].given; k++) {
+      const struct op *op = streams[i].ops[k % OPS];
+      n += op->run == run_stop && !is_released(op);
+    }
+  }
+  return n;
+}
+
+/* How often a program waited, or asked for completion, while such a wait was on a stream. */
+static uint64_t blocked;
 static void wait_for(CUstream s, uint64_t seq) {
+  if (s->done < seq && unreleased()) blocked++;
   while (s->done < seq) pthread_cond_wait(&moved, &lock);
 }
 
@@ -225,8 +246,11 @@ static struct op kernel(void *f, void **params) {
   return op;
 }
 
+static int memory_at(ptr p, int *managed);
 /* A copy from memory that the driver does not know is taken at once. */
 static struct op from_host(ptr to, const void *from, size_t n) {
+  int managed;
+  if (memory_at((ptr)from, &managed) != PAGEABLE) return (struct op){.run = run_copy, .to = to, .from = (ptr)from, .bytes = n};
   struct op op = {.run = run_copy, .to = to, .bytes = n, .data = malloc(n ? n : 1)};
   memcpy(op.data, from, n);
   return op;
@@ -330,9 +354,46 @@ static int is_registered(ptr p) {
 int cuMemHostGetDevicePointer_v2(ptr *to, void *p, unsigned flags) {
   return flags || !is_registered((ptr)p) ? INVALID : (*to = (ptr)p | ALIAS, OK);
 }
-/* All memory of the tests is pageable. */
-int cuPointerGetAttribute(void *type, int what, ptr p) {
-  return what != 2 || !is_registered(p) ? INVALID : (*(unsigned *)type = 1, OK);
+/* Memory that the program has allocated, except by cuMemAllocAsync: all other memory that is not
+ * registered is pageable. */
+static struct {
+  ptr from;
+  size_t bytes;
+  int type, managed;
+} memory[1 << 16];
+static int memories;
+static ptr allocate(size_t n, int type, int managed) {
+  ptr p = (ptr)calloc(1, n ? n : 1);
+  pthread_mutex_lock(&lock);
+  if (memories == sizeof memory / sizeof *memory) die("too many allocations");
+  memory[memories].from = p, memory[memories].bytes = n;
+  memory[memories].type = type, memory[memories++].managed = managed;
+  pthread_mutex_unlock(&lock);
+  return p;
+}
+static int memory_at(ptr p, int *managed) {
+  int type = is_registered(p & ~ALIAS) ? HOST : PAGEABLE;
+  *managed = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = memories - 1; i >= 0 && type == PAGEABLE; i--) {
+    if (p - memory[i].from < memory[i].bytes) type = memory[i].type, *managed = memory[i].managed;
+  }
+  pthread_mutex_unlock(&lock);
+  return type;
+}
+/* As the real one it succeeds for memory that it does not know, with zeros. */
+int cuPointerGetAttributes(unsigned n, const int *what, void **data, ptr p) {
+  int managed, type = memory_at(p, &managed);
+  for (unsigned i = 0; i < n; i++) {
+    if (what[i] == 2) *(unsigned *)data[i] = (unsigned)type;
+    else if (what[i] == 8) *(unsigned *)data[i] = (unsigned)managed;
+    else return INVALID;
+  }
+  return OK;
+}
+static int is_device(ptr p) {
+  int managed;
+  return memory_at(p, &managed) == DEVICE && !managed;
 }
 static int launch_park(CUstream s, void **params) {
   uint64_t word = *(uint64_t *)params[0] & ~ALIAS;
@@ -343,9 +404,7 @@ static int launch_park(CUstream s, void **params) {
 /* Stops the stream until the word has reached the value, for ever if nothing writes it. */
 static uint64_t stops;
 static void run_stop(struct op *op) {
-  while ((int32_t)(__atomic_load_n((uint32_t *)op->to, __ATOMIC_ACQUIRE) - (uint32_t)op->words[0]) < 0) {
-    nanosleep(&(struct timespec){0, 10000}, NULL);
-  }
+  while (!is_released(op)) nanosleep(&(struct timespec){0, 10000}, NULL);
 }
 TWO(cuStreamWaitValue32_v2, _ptsz, (CUstream s, ptr p, unsigned value, unsigned flags), {
   if (flags || !(p & ALIAS) || !is_registered(p & ~ALIAS) || p % 4) return INVALID;
@@ -370,21 +429,35 @@ TWO(cuMemcpyDtoD_v2, _ptds, (ptr to, ptr from, size_t n), GIVE(0, 0, copy(to, fr
 TWO(cuMemcpyHtoDAsync_v2, _ptsz, (ptr to, void *from, size_t n, CUstream s), GIVE(s, 0, from_host(to, from, n)))
 /* To memory that the driver does not know the copy is done when the call returns. */
 static int copy_back(struct op op, CUstream stream, int own_default) {
+  int managed, waits = memory_at(op.to, &managed) == PAGEABLE;
   op.counts = 1;
   pthread_mutex_lock(&lock);
   CUstream s = stream_for(stream, own_default);
   int r = put(s, op);
-  if (r == OK && !s->graph) wait_for(s, s->given);
+  if (r == OK && !s->graph && waits) wait_for(s, s->given);
   pthread_mutex_unlock(&lock);
   return r;
 }
 TWO(cuMemcpyDtoHAsync_v2, _ptsz, (void *to, ptr from, size_t n, CUstream s), return copy_back(copy((ptr)to, from, n), s, O);)
 TWO(cuMemcpyDtoDAsync_v2, _ptsz, (ptr to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy(to, from, n)))
-TWO(cuMemcpyAsync, _ptsz, (ptr to, ptr from, size_t n, CUstream s), GIVE(s, 0, copy(to, from, n)))
+/* Between host and host the copy is done when the call returns. */
+static int copy_any(ptr to, ptr from, size_t n, CUstream stream, int own_default) {
+  int waits = !is_device(to) && !is_device(from);
+  pthread_mutex_lock(&lock);
+  CUstream s = stream_for(stream, own_default);
+  struct op op = copy(to, from, n);
+  op.counts = 1;
+  int r = put(s, op);
+  if (r == OK && !s->graph && waits) wait_for(s, s->given);
+  pthread_mutex_unlock(&lock);
+  return r;
+}
+TWO(cuMemcpyAsync, _ptsz, (ptr to, ptr from, size_t n, CUstream s), return copy_any(to, from, n, s, O);)
 TWO(cuMemcpyPeerAsync, _ptsz, (ptr to, void *tc, ptr from, void *fc, size_t n, CUstream s),
     if (!tc || !fc) return INVALID; GIVE(s, 0, copy(to, from, n)))
-TWO(cuMemsetD8_v2, _ptds, (ptr to, unsigned char v, size_t n), GIVE(0, 0, set(to, v, n, 1)))
-TWO(cuMemsetD32_v2, _ptds, (ptr to, unsigned v, size_t n), GIVE(0, 0, set(to, v, n, 4)))
+/* On pinned and managed memory a memset without a stream is done when the call returns. */
+TWO(cuMemsetD8_v2, _ptds, (ptr to, unsigned char v, size_t n), GIVE(0, !is_device(to), set(to, v, n, 1)))
+TWO(cuMemsetD32_v2, _ptds, (ptr to, unsigned v, size_t n), GIVE(0, !is_device(to), set(to, v, n, 4)))
 TWO(cuMemsetD8Async, _ptsz, (ptr to, unsigned char v, size_t n, CUstream s), GIVE(s, 0, set(to, v, n, 1)))
 TWO(cuMemsetD32Async, _ptsz, (ptr to, unsigned v, size_t n, CUstream s), GIVE(s, 0, set(to, v, n, 4)))
 TWO(cuGraphLaunch, _ptsz, (CUgraph g, CUstream s), GIVE(s, 0, ((struct op){.run = run_graph, .data = g})))
@@ -408,10 +481,17 @@ TWO(cuMemAllocAsync, _ptsz, (ptr * p, size_t n, CUstream s), (void)s; (void)O; *
 TWO(cuMemFreeAsync, _ptsz, (ptr p, CUstream s), (void)s; (void)p; (void)O; return OK;)
 
 int cuInit(unsigned flags) { return (int)flags; }
-int cuMemAlloc_v2(ptr *p, size_t n) { return *p = (ptr)calloc(1, n), OK; }
+int cuMemAlloc_v2(ptr *p, size_t n) { return *p = allocate(n, DEVICE, 0), OK; }
+int cuMemAllocManaged(ptr *p, size_t n, unsigned flags) { return *p = allocate(n, DEVICE, 1), flags == 1 ? OK : INVALID; }
+int cuMemHostAlloc(void **p, size_t n, unsigned flags) { return *p = (void *)allocate(n, HOST, 0), (int)flags; }
 int cuCtxSynchronize(void);
 int cuMemFree_v2(ptr p) {
   int r = cuCtxSynchronize(); /* as the real driver does */
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < memories; i++) {
+    if (memory[i].from == p) memory[i] = memory[--memories];
+  }
+  pthread_mutex_unlock(&lock);
   free((void *)p);
   return r;
 }
@@ -443,7 +523,7 @@ static int stream_wait(CUstream stream, int own_default, int query) {
   CUstream s = stream_for(stream, own_default);
   int r = unsafe();
   if (r == OK && s->graph) s->graph->spoilt = 1, r = UNSUPPORTED;
-  if (r == OK && query && s->done < s->given) r = NOT_READY;
+  if (r == OK && query && s->done < s->given) r = NOT_READY, blocked += unreleased() != 0;
   if (r == OK && !query) wait_for(s, s->given);
   pthread_mutex_unlock(&lock);
   return r;
@@ -520,7 +600,7 @@ static int event_wait(CUevent e, int query) {
   must_live(e);
   pthread_mutex_lock(&lock);
   int r = e->graph ? CAPTURED_EVENT : unsafe();
-  if (r == OK && e->stream && query && e->stream->done < e->at) r = NOT_READY;
+  if (r == OK && e->stream && query && e->stream->done < e->at) r = NOT_READY, blocked += unreleased() != 0;
   if (r == OK && e->stream && !query) wait_for(e->stream, e->at);
   pthread_mutex_unlock(&lock);
   return r;
@@ -597,6 +677,20 @@ void fakeParks(uint64_t *ended, uint64_t *late) {
 /* How often a stream was told to stop. */
 uint64_t fakeStops(void) { return __atomic_load_n(&stops, __ATOMIC_RELAXED); }
 
+/* How many of them have not been released, and how often the program waited for one. */
+uint64_t fakeUnreleased(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t n = unreleased();
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+uint64_t fakeBlocked(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t n = blocked;
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+
 void fakeCounts(uint64_t *all, uint64_t *at_once) {
   pthread_mutex_lock(&lock);
   *all = commands;
@@ -648,6 +742,8 @@ static const struct name_row meanings[] = {
     ONE("cuInit", cuInit, 2000),
     ONE("cuMemAlloc", cuMemAlloc_v2, 3020),
     ONE("cuMemFree", cuMemFree_v2, 3020),
+    ONE("cuMemHostAlloc", cuMemHostAlloc, 2020),
+    ONE("cuMemAllocManaged", cuMemAllocManaged, 6000),
     ONE("cuCtxGetCurrent", cuCtxGetCurrent, 4000),
     ONE("cuCtxSetCurrent", cuCtxSetCurrent, 4000),
     ONE("cuCtxCreate", cuCtxCreate_v2, 3020),
@@ -689,6 +785,6 @@ static void child(void) {
   memset(graphs, 0, sizeof graphs);
   memset(registered, 0, sizeof registered);
   own = NULL;
-  in_flight = most = commands = 0;
+  in_flight = most = commands = blocked = 0;
 }
 __attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, child); }

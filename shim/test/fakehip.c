@@ -7,7 +7,8 @@
  * It is as strict as the real library where the shim could go wrong: querying an event of a
  * stream that is being captured invalidates the capture, as in ROCm's clr, and so does a call
  * that HIP forbids in a capturing thread. A wait for a value takes registered memory only, and
- * nothing else ends it. It also counts the most commands in flight.
+ * nothing else ends it. On a stream that is captured it stops the stream, not the graph, as in
+ * ROCm's clr; such waits are counted. So are the most commands in flight.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -30,6 +31,7 @@ struct op {
   uint64_t value;
   size_t bytes;
   int counts;               /* it is a command, not a mark */
+  int never_captured;
   uint64_t behind[STREAMS]; /* how much of each other stream must be done before */
 };
 
@@ -105,7 +107,7 @@ static int put(void *handle, struct op like) {
   *op = like;
   pthread_mutex_lock(&lock);
   struct stream *s = stream_of(handle);
-  if (s->capturing) {
+  if (s->capturing && !op->never_captured) {
     s->graph[s->in_graph++] = op;
     pthread_mutex_unlock(&lock);
     return OK;
@@ -214,14 +216,15 @@ int hipHostGetDevicePointer(void **device, void *host, unsigned flags) { return 
 static void run_wait(struct op *op) {
   while (__atomic_load_n((uint32_t *)op->to, __ATOMIC_SEQ_CST) < op->value) usleep(20);
 }
+static int captured_waits;
 int hipStreamWaitValue32(void *s, void *at, uint32_t value, unsigned flags, uint32_t mask) {
   int known = 0;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < registrations; i++) known |= (char *)at >= registered[i].at && (char *)at < registered[i].at + registered[i].bytes;
-  int capturing = stream_of(s)->capturing;
+  if (stream_of(s)->capturing) captured_waits++;
   pthread_mutex_unlock(&lock);
-  if (!known || flags != 0 || mask != 0xffffffff || capturing) return INVALID;
-  return put(s, (struct op){.run = run_wait, .to = at, .value = value});
+  if (!known || flags != 0 || mask != 0xffffffff) return INVALID;
+  return put(s, (struct op){.run = run_wait, .to = at, .value = value, .never_captured = 1});
 }
 
 int hipStreamCreate(void **s) {
@@ -347,3 +350,7 @@ uint64_t fakehip_most(void) { return most; }
 
 /* Not part of HIP: the number of nodes of a graph. */
 int fakehip_nodes(void *graph) { return ((struct graph *)graph)->n; }
+
+/* Not part of HIP: begins a capture without a call that the shim sees, as a library of its own
+ * might. Returns how many waits were put on captured streams so far. */
+int fakehip_capture(void *s, int mode) { return hipStreamBeginCapture(s, mode), captured_waits; }

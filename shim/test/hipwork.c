@@ -10,6 +10,7 @@
  *     hipwork again N      an event of a busy stream, recorded again in another stream
  *     hipwork steps N      kernels in order, with a line for each
  *     hipwork requests N   requests whose end the program learns in five ways
+ *     hipwork unseen N     captures that the shim does not see, beside requests and on their stream
  *
  * A command that is lost, run twice or out of order changes the results. Built twice, like
  * openclwork.c; the one that is not LINKED finds hipLaunchKernel through hipGetProcAddress.
@@ -50,7 +51,9 @@ typedef struct {
   F(int, hipGraphLaunch, (void *, void *))                                                                   \
   F(int, hipGetProcAddress, (const char *, void **, int, uint64_t, int *))                                   \
   F(uint64_t, fakehip_most, (void))                                                                          \
-  F(int, fakehip_nodes, (void *))
+  F(int, fakehip_nodes, (void *))                                                                            \
+  F(int, hipThreadExchangeStreamCaptureMode, (int *))                                                        \
+  F(int, fakehip_capture, (void *, int))
 
 #ifdef LINKED
 #define F(result, name, parameters) extern result name parameters;
@@ -295,17 +298,45 @@ static int requests(uint64_t n) {
   return finish("requests", x, want);
 }
 
+/* The first request must not invalidate the capture of another stream, although the shim prepares
+ * late entry meanwhile. The later ones begin with a kernel that goes into a graph. */
+static int unseen(uint64_t n) {
+  void *s, *other, *graph;
+  uint64_t want = 0;
+  int mode = 1; /* thread-local */
+  MUST(hipStreamCreate(&s));
+  MUST(hipStreamCreate(&other));
+  fakehip_capture(other, 0);
+  MUST(hipThreadExchangeStreamCaptureMode(&mode));
+  launch(x_step, 1, s), want = want * 3 + 1;
+  if (MUST(hipThreadExchangeStreamCaptureMode(&mode)), mode != 1) return printf("wrong unseen: mode %d\n", mode), 1;
+  MUST(hipStreamEndCapture(other, &graph));
+  MUST(hipStreamSynchronize(s));
+  for (uint64_t k = 0; k < n; k++) {
+    for (uint64_t i = 0; i < 8; i++) launch(x_step, k + i, s), want = want * 3 + k + i;
+    MUST(hipStreamSynchronize(s));
+    fakehip_capture(s, 0);
+    launch(x_step, k, s);
+    MUST(hipStreamEndCapture(s, &graph));
+    if (fakehip_nodes(graph) != 1) return printf("wrong unseen: %d nodes\n", fakehip_nodes(graph)), 1;
+    MUST(hipDeviceSynchronize());
+  }
+  if (fakehip_capture(s, 0) != 0) return printf("wrong unseen: a wait on a captured stream\n"), 1;
+  MUST(hipStreamEndCapture(s, &graph));
+  return finish("unseen", x, want);
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
     int (*run)(uint64_t);
   } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
                {"later", later}, {"again", again},     {"steps", steps},
-               {"requests", requests}};
+               {"requests", requests}, {"unseen", unseen}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|unseen N\n"), 2;
 }

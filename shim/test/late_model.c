@@ -38,10 +38,10 @@ static uint64_t now_ns;
 #define GW_LATE_SLEEP(p, value, until) model_sleep(value, until)
 
 #if BROKEN == 1 /* the wait counts as released before the word is written, and a thread may die in between */
-#define gw_late_free right_free
+#define gw_late_release right_release
 #include "../late_word.h"
-#undef gw_late_free
-static uint32_t gw_late_free(struct gw_late_wait *w, uint32_t n) {
+#undef gw_late_release
+static uint32_t gw_late_release(struct gw_late_wait *w, uint32_t n) {
   uint32_t pending = GW_LATE_LOAD(&w->armed);
   if (!pending || (n && pending != n)) return 0;
   uint32_t *word = GW_LATE_LOAD(&w->word);
@@ -62,11 +62,11 @@ static bool is_word(const uint32_t *p);
 #undef gw_late_tick
 static uint32_t gw_late_tick(struct gw_late_wait *w) {
   GW_LATE_STORE(&w->wakes_ns, 0);
-  uint32_t bell = GW_LATE_LOAD(&w->bell), n = GW_LATE_LOAD(&w->armed);
+  uint32_t wake = GW_LATE_LOAD(&w->timer_wake), n = GW_LATE_LOAD(&w->armed);
   uint64_t due = GW_LATE_LOAD(&w->due_ns);
-  if (n && GW_LATE_NOW() >= due) return gw_late_free(w, n);
+  if (n && GW_LATE_NOW() >= due) return gw_late_release(w, n);
   GW_LATE_STORE(&w->wakes_ns, n ? due : GW_LATE_NEVER);
-  GW_LATE_SLEEP(&w->bell, bell, n ? due : 0);
+  GW_LATE_SLEEP(&w->timer_wake, wake, n ? due : 0);
   return 0;
 }
 #elif BROKEN == 4 /* the wait is put on the device before it is known */
@@ -92,7 +92,7 @@ static struct {
     uint64_t read;     /* a hash of what it has read since its call began */
     int at;            /* in its script */
     uint32_t mine;     /* its last wait */
-    uint32_t value;    /* ASLEEP: wakes if the bell is not that value any more, or is rung, or at until */
+    uint32_t value;    /* ASLEEP: wakes if timer_wake is not that value any more, or is woken, or at until */
     uint64_t until;
   } threads[THREADS];
 } m;
@@ -128,7 +128,7 @@ static void model_wake(void) {
 static void model_sleep(uint32_t value, uint64_t until) {
   step();
   struct thread *t = &m.threads[running];
-  if (m.wait.bell != value) return;
+  if (m.wait.timer_wake != value) return;
   *t = (struct thread){.status = ASLEEP, .value = value, .until = until, .read = t->read};
   to_scheduler();
   t->value = 0;
@@ -178,8 +178,8 @@ static void run_program(void) {
     char c = scripts[running][t->at];
     t->read = 0;
     if (!c) break;
-    if (c == 'r' || c == 's') gw_late_free(&m.wait, 0);
-    else if (c == 'p') { if (t->mine) gw_late_free(&m.wait, t->mine); }
+    if (c == 'r' || c == 's') gw_late_release(&m.wait, 0);
+    else if (c == 'p') { if (t->mine) gw_late_release(&m.wait, t->mine); }
     else enter_late(t, c - '0');
     if (c == 's') {
       t->status = DRAINING;

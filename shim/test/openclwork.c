@@ -12,12 +12,14 @@
  *     openclwork watched REQUESTS
  *     openclwork leave REQUESTS (exits, and forks, without waiting for the last ones)
  *     openclwork extension LAUNCHES
+ *     openclwork beside REQUESTS (uses CUDA too, and gives its primary context back each time)
  *
  * With halfway it prints a line after half of the kernels and waits for one before it goes on.
  * It checks its results against its own calculation: a command that is lost, run twice or out
  * of order changes them. Built twice: with LINKED, against libOpenCL; without, it finds every
  * function through dlopen and dlsym.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <poll.h>
 #include <stdint.h>
@@ -375,11 +377,43 @@ static int extension(uint32_t launches) {
   return report("extension", since);
 }
 
+/* How many threads the library has for late entry. */
+static int count_threads(void) {
+  int n = 0;
+  DIR *d = opendir("/proc/self/task");
+  for (struct dirent *e; d && (e = readdir(d));) {
+    char path[300], name[32] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", e->d_name);
+    FILE *f = fopen(path, "r");
+    if (!f) continue;
+    n += fgets(name, sizeof name, f) && strcmp(name, "giveway-late-cl\n") == 0;
+    fclose(f);
+  }
+  if (d) closedir(d);
+  return n;
+}
+
+static int beside(uint32_t requests) {
+  void *q = queue(0), *data = buffer(), *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+  int (*release)(int) = cuda ? (int (*)(int))dlsym(cuda, "cuDevicePrimaryCtxRelease_v2") : NULL;
+  if (!release) return printf("wrong beside: no CUDA\n"), 1;
+  must(clEnqueueWriteBuffer(q, data, 1, 0, BYTES, want, 0, NULL, NULL), "clEnqueueWriteBuffer");
+  double since = now();
+  for (uint32_t n = 0; n < requests; n++) {
+    for (uint32_t k = 0; k < 4; k++) step(q, data, n + k, 50, 0, NULL, NULL), expect_step(n + k, 50);
+    must(clEnqueueReadBuffer(q, data, 1, 0, BYTES, got, 0, NULL, NULL), "clEnqueueReadBuffer");
+    if (memcmp(got, want, BYTES) != 0) break;
+    must(release(0), "cuDevicePrimaryCtxRelease");
+  }
+  printf("threads=%d\n", count_threads());
+  return report("beside", since);
+}
+
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IONBF, 0);
   uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
   if (argc > 1 && strcmp(argv[1], "endless") == 0) return begin(), paced(0, 200, 0);
-  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|watched|leave|extension N ...\n"), 2;
+  if (n == 0) return fprintf(stderr, "openclwork chain|paced|mixed|user|polled|callback|watched|leave|extension|beside N ...\n"), 2;
   begin();
   if (strcmp(argv[1], "chain") == 0 && argc > 3) {
     return chain(n, (uint32_t)strtoul(argv[3], NULL, 10), argc > 4);
@@ -394,5 +428,6 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "watched") == 0) return watched(n);
   if (strcmp(argv[1], "leave") == 0) return leave(n);
   if (strcmp(argv[1], "extension") == 0) return extension(n);
+  if (strcmp(argv[1], "beside") == 0) return beside(n);
   return fprintf(stderr, "openclwork: no %s\n", argv[1]), 2;
 }

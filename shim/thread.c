@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+//go:build ignore
+
+#define _GNU_SOURCE
+#include "thread.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+
+#include "gate.h"
+#include "sys.h"
+
+/* These functions have been in different libraries, and an old program need not have loaded
+ * them. */
+struct threads {
+  int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  int (*detach)(pthread_t);
+  int (*attr_init)(pthread_attr_t *);
+  int (*attr_destroy)(pthread_attr_t *);
+  int (*attr_setinheritsched)(pthread_attr_t *, int);
+  int (*attr_setschedpolicy)(pthread_attr_t *, int);
+  int (*attr_setschedparam)(pthread_attr_t *, const struct sched_param *);
+  int (*attr_setaffinity_np)(pthread_attr_t *, size_t, const cpu_set_t *);
+};
+
+static bool find_threads(struct threads *t) {
+#define FIND(field) ((*(void **)&t->field = gw_real_dlsym(RTLD_DEFAULT, "pthread_" #field)) != NULL)
+  return FIND(create) && FIND(detach) && FIND(attr_init) && FIND(attr_destroy) && FIND(attr_setinheritsched) &&
+         FIND(attr_setschedpolicy) && FIND(attr_setschedparam) && FIND(attr_setaffinity_np);
+#undef FIND
+}
+
+/* Whether the calling thread has a real-time policy that its children inherit. */
+static bool is_realtime(void) {
+  long policy = GW_SYS_1(SYS_sched_getscheduler, 0);
+  return policy == SCHED_FIFO || policy == SCHED_RR;
+}
+
+/* The CPUs of a thread: of the caller if 0, of the main thread if the process's number. Returns
+ * how many there are, or 0 if that is not known. */
+static int cpus_of(long tid, cpu_set_t *cpus) {
+  CPU_ZERO(cpus);
+  return GW_SYS_3(SYS_sched_getaffinity, tid, sizeof *cpus, cpus) > 0 ? CPU_COUNT(cpus) : 0;
+}
+
+/* Sets what the new thread is not to inherit. Returns false if it may inherit everything. */
+static bool choose(const struct threads *t, pthread_attr_t *attr) {
+  const struct sched_param lowest = {0};
+  cpu_set_t cpus;
+  bool any = false;
+  if (is_realtime()) {
+    any = t->attr_setinheritsched(attr, PTHREAD_EXPLICIT_SCHED) == 0 && t->attr_setschedpolicy(attr, SCHED_OTHER) == 0 &&
+          t->attr_setschedparam(attr, &lowest) == 0;
+  }
+  if (cpus_of(0, &cpus) == 1 && cpus_of(gw_sys(SYS_getpid, 0, 0, 0, 0, 0, 0), &cpus) > 1) {
+    any |= t->attr_setaffinity_np(attr, sizeof cpus, &cpus) == 0;
+  }
+  return any;
+}
+
+static bool create(const struct threads *t, void *(*run)(void *)) {
+  pthread_t thread;
+  pthread_attr_t attr;
+  bool ok = false;
+  if (t->attr_init(&attr) == 0) {
+    ok = choose(t, &attr) && t->create(&thread, &attr, run, NULL) == 0;
+    t->attr_destroy(&attr);
+  }
+  /* There is nothing to choose, or the system does not permit it. */
+  if (!ok) ok = t->create(&thread, NULL, run, NULL) == 0;
+  if (ok) t->detach(thread);
+  return ok;
+}
+
+bool gw_thread_start(void *(*run)(void *)) {
+  struct threads t;
+  if (!find_threads(&t)) return false;
+  sigset_t all, before;
+  sigfillset(&all); /* by sigprocmask, which leaves the C library's signals: setuid needs every thread to take one */
+  sigprocmask(SIG_SETMASK, &all, &before);
+  bool ok = create(&t, run);
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  return ok;
+}
