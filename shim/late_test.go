@@ -122,16 +122,7 @@ func testLateChanges(t *testing.T, dir string) {
 			return
 		case <-time.After(time.Duration(r.Int64N(int64(3 * time.Millisecond)))):
 		}
-		switch r.IntN(4) {
-		case 0:
-			page.SetLateEntry(shimpage.LateEntry(r.IntN(3)))
-		case 1:
-			page.Hold(lease)
-		case 2:
-			page.Release()
-		case 3:
-			page.SetBound(uint32(r.IntN(3)), 1)
-		}
+		changeAtRandom(page, r)
 	}
 }
 

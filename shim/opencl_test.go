@@ -39,6 +39,7 @@ func testOpenCL(b builder) {
 	t.Run("late entry", func(t *testing.T) { testOpenCLLate(t, b.dir) })
 	t.Run("late entry, flags", func(t *testing.T) { testOpenCLLateFlags(t, b.dir) })
 	t.Run("late entry, beside CUDA", func(t *testing.T) { testOpenCLLateBeside(builder{t, b.dir}) })
+	t.Run("late entry, random programs", func(t *testing.T) { testOpenCLLateRandom(builder{t, b.dir}) })
 	t.Run("late entry, killed daemons", func(t *testing.T) { testOpenCLLateKilled(t, b.dir) })
 }
 
