@@ -283,10 +283,7 @@ static const uint8_t kinds[] = {
     [at_hipModuleLaunchCooperativeKernel] = GW_LATE_KERNEL,
     [at_hipLaunchKernelExC] = GW_LATE_QUIET, /* its first argument does not name the kernel */
     [at_hipDrvLaunchKernelEx] = GW_LATE_QUIET,
-    BOTH(hipMemsetAsync, GW_LATE_QUIET),
-    [at_hipMemsetD8Async] = GW_LATE_QUIET,
-    [at_hipMemsetD16Async] = GW_LATE_QUIET,
-    [at_hipMemsetD32Async] = GW_LATE_QUIET,
+    /* Copies and memsets release: the memory may be the host's, and the program may watch it. */
     /* A graph needs one launch, and the program may wait for a host function without a call. */
     BOTH(hipGraphLaunch, GW_LATE_BARS),
     [at_hipGraphUpload] = GW_LATE_BARS,

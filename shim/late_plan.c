@@ -202,7 +202,7 @@ static void compare(struct gw_late_shape *s, uint64_t now_ns) {
   s->worse = worse ? s->worse + 1 : 0;
   if (!worse) s->pause_ns = 0;
   if (s->worse == 1) {
-    s->probes = 0; /* perhaps the lead is wrong */
+    s->probes = 0;    /* perhaps the lead is wrong */
     s->decisions = 0; /* and the next comparison comes soon */
   } else if (s->worse > 1) {
     pause_shape(s, now_ns);

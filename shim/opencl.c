@@ -223,7 +223,8 @@ enum { GW_OPENCL_CALLS(NUMBER) GW_OPENCL_EXTENSIONS(NUMBER) OTHERS(NUMBER) };
 static struct gw_hook hooks[];
 #define REAL(name) ((name##_type *)gw_hook_real(&gw_opencl_library, &hooks[at_##name]))
 
-/* How commands behave: see late.h. All others may wait, or are not known: they release. */
+/* How commands behave: see late.h. All others may wait, or are not known: they release. The program
+ * sees buffers and images only through calls, but shared virtual memory at any time. */
 static const uint8_t kinds[] = {
     [at_clEnqueueNDRangeKernel] = GW_LATE_KERNEL,
     [at_clEnqueueTask] = GW_LATE_KERNEL,
@@ -234,7 +235,6 @@ static const uint8_t kinds[] = {
     [at_clEnqueueCopyBufferToImage] = GW_LATE_QUIET,
     [at_clEnqueueFillBuffer] = GW_LATE_QUIET,
     [at_clEnqueueFillImage] = GW_LATE_QUIET,
-    [at_clEnqueueSVMMemFill] = GW_LATE_QUIET,
     /* The program may wait for a host function without a call, and other APIs for their objects. */
     [at_clEnqueueNativeKernel] = GW_LATE_BARS,
     [at_clEnqueueSVMFree] = GW_LATE_BARS,

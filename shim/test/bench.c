@@ -8,11 +8,19 @@
  *
  * The page is ordinary memory, set up as if there were a daemon.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 
+#include "../late.h"
 #include "../page.c"
+
+/* Requests enter at once: the commands are only counted. */
+static uint64_t map_nothing(void *area) { return (void)area, 0; }
+static bool put_nothing(void *stream, uint64_t word, uint32_t n) { return (void)stream, (void)word, (void)n, false; }
+static const struct gw_late_runtime late = {map_nothing, put_nothing};
 
 static void *mark(void *ctx, void *stream) { return (void)ctx, (void)stream, (void *)1; }
 static int reached(void *m) { return (void)m, 1; }
@@ -84,6 +92,13 @@ int main(void) {
   TIME("gate check and count (enter, leave)", gw_enter(&p, &none, NULL, stream); gw_leave(&p, true));
   TIME("launch and wait (enter, leave, ticket, done)", gw_enter(&p, &none, NULL, stream); gw_leave(&p, true);
        gw_done(&none, NULL, stream, gw_ticket(&none, NULL, stream)));
+  gw_shared.page.late_entry = GW_LATE_AUTO;
+  TIME("late entry (enter, late, leave)", gw_enter(&p, &none, NULL, stream);
+       if (gw_late_wanted()) gw_late_command(&late, GW_LATE_KERNEL, NULL, stream, 1); gw_leave(&p, true));
+  TIME("late entry, launch and wait", gw_enter(&p, &none, NULL, stream);
+       if (gw_late_wanted()) gw_late_command(&late, GW_LATE_KERNEL, NULL, stream, 1); gw_leave(&p, true);
+       uint64_t ticket = gw_ticket(&none, NULL, stream); gw_late_waits(); gw_done(&none, NULL, stream, ticket));
+  gw_shared.page.late_entry = GW_LATE_OFF;
   gw_shared.page.bound = 16;
   gw_shared.page.batch = 8;
   TIME("bound 16 in batches of 8 (enter, leave)", gw_enter(&p, &none, NULL, stream); gw_leave(&p, true));

@@ -424,23 +424,31 @@ static void copied(int n, long gap_ns) {
   }
 }
 
-/* Requests beside a kernel that does not end until a line is read. */
-static void busy_beside(int n) {
-  static uint64_t end;
-  void *s, *t;
-  char line[8];
-  ptr p = word();
-  MUST(cu.cuStreamCreate(&s, 1));
-  MUST(cu.cuStreamCreate(&t, 1));
-  MUST(launch(spin, (ptr)&end, 0, t));
-  printf("busy\n"), fflush(stdout);
-  if (!fgets(line, sizeof line, stdin)) exit(1);
+/* Requests, and then the same beside a kernel that does not end until a line is read. */
+static void make_requests(int n, ptr p, void *s) {
   for (int i = 0; i < n; i++) {
     for (int k = 0; k < 12; k++) MUST(put(p, (uint64_t)k % 10, s));
     MUST(cu.cuStreamSynchronize(s));
   }
-  printf("done\n"), fflush(stdout);
+}
+static void say(const char *what) {
+  char line[8];
+  printf("%s stops=%llu\n", what, (ptr)fakeStops());
+  fflush(stdout);
   if (!fgets(line, sizeof line, stdin)) exit(1);
+}
+static void busy_beside(int n) {
+  static uint64_t end;
+  void *s, *t;
+  ptr p = word();
+  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(cu.cuStreamCreate(&t, 1));
+  make_requests(n, p, s);
+  say("idle");
+  MUST(launch(spin, (ptr)&end, 0, t));
+  say("busy");
+  make_requests(n, p, s);
+  say("done");
   __atomic_store_n(&end, 1, __ATOMIC_RELEASE);
   MUST(cu.cuCtxSynchronize());
 }
