@@ -205,6 +205,7 @@ func TestNoBursts(t *testing.T) {
 		{"no trace", func(n *loopNode) { n.facts[0].Visits.Known, n.facts[1].Visits.Known = false, false }},
 		{"no bursts by the parameter", func(n *loopNode) { n.policy.burst.length = 0 }},
 		{"a longer batch slice by the parameter", func(n *loopNode) { n.policy.slice = 500 * time.Microsecond }},
+		{"the shortest slice with which batch work makes progress", func(n *loopNode) { n.policy.slice = h200Device.MinSharedSlice }},
 		{"an online process alone", func(n *loopNode) { n.facts = n.facts[:1]; n.minVisits = 0 }},
 		{"an online and a standard process", func(n *loopNode) { n.facts[1].Attr.Class = sched.Standard }},
 	} {

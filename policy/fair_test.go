@@ -382,3 +382,26 @@ func TestMLFQFewerLevelsShortenTurns(t *testing.T) {
 		t.Errorf("two levels: got turns up to %v, want 20ms", got)
 	}
 }
+
+// TestMLFQTurnsAtTheLowestLevelAreWhole checks that a queue at the lowest level whose turn was
+// ended late has a whole turn the next time.
+func TestMLFQTurnsAtTheLowestLevelAreWhole(t *testing.T) {
+	choice, err := Choose("mlfq", map[string]string{"boost": "1h", "levels": "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := choice.Make()
+	v := &sched.View{Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{{ID: 1, Can: canAll}, {ID: 2, Can: canAll}}}
+	turn := func(at time.Duration, want sched.QueueID) {
+		t.Helper()
+		v.Now = sched.Time(time.Second).Add(at)
+		plan := p.Plan(v)
+		if len(plan.Grants) != 1 || plan.Grants[0].Queue != want || plan.Wake != v.Now.Add(10*ms) {
+			t.Errorf("at %v: got %+v until %v, want queue %d for 10 ms", at, plan.Grants, plan.Wake.Sub(v.Now), want)
+		}
+	}
+	turn(0, 1)
+	turn(17*ms, 2) // 7 ms late
+	turn(27*ms, 1)
+	turn(37*ms, 2)
+}

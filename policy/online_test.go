@@ -219,3 +219,58 @@ func TestOnlineQueueIsActive(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsOfSeveralQueues checks that the device is cleared for the requests of any online
+// queue, announced or regular, and that requests count as predicted only if those of all
+// active queues come regularly.
+func TestRequestsOfSeveralQueues(t *testing.T) {
+	const lead = 3 * ms
+	regular := newOnlineTest(true)
+	now := regular.last.Add(onlinePeriod / 2)
+	plan := func(announced sched.Time, others ...sched.Queue) summary {
+		p := makeGiveway()
+		v := &sched.View{Now: now, Devices: []sched.Device{h200Device}, Queues: []sched.Queue{regular.q}}
+		v.Queues[0].Attr.Expect = announced
+		v.Queues = append(v.Queues, others...)
+		p.onlineRecords.update(v.Queues)[0] = regular.onlineRecord
+		s := summary{}
+		p.watchOnline(v, lead, &s)
+		return s
+	}
+	known := sched.Counters{Known: true}
+	queue := sched.Queue{ID: 2, Counters: known, Measured: true, Attr: sched.Attr{Class: sched.Online}}
+	next := regular.last.Add(onlinePeriod - lead - onlineMargin)
+	if s := plan(0); !s.predicted || s.clear || s.active != 1 || !near(s.onlineChange.Sub(next), 0, time.Microsecond) {
+		t.Errorf("one regular queue: predicted %v, clear %v, %d active, change after %v", s.predicted, s.clear, s.active, s.onlineChange.Sub(now))
+	}
+	if s := plan(0, queue); s.predicted || s.active != 2 {
+		t.Errorf("beside an irregular one: predicted %v with %d active, want false with 2", s.predicted, s.active)
+	}
+	paused := queue
+	paused.Attr.Paused = true
+	batch := queue
+	batch.ID, batch.Attr.Class = 3, sched.Batch
+	if s := plan(0, paused, batch); !s.predicted || s.active != 1 {
+		t.Errorf("beside a paused one and a batch queue: predicted %v with %d active, want true with 1", s.predicted, s.active)
+	}
+	if s := plan(now.Add(10 * ms)); s.clear || s.onlineChange != now.Add(7*ms) {
+		t.Errorf("a request is announced in 10 ms: clear %v, change after %v; want false, 7ms", s.clear, s.onlineChange.Sub(now))
+	}
+	if s := plan(now.Add(2 * ms)); !s.clear || s.onlineChange != now.Add(4*ms) {
+		t.Errorf("a request is announced in 2 ms: clear %v, change after %v; want true, 4ms with the patience", s.clear, s.onlineChange.Sub(now))
+	}
+	announced := queue
+	announced.Attr.Expect = now.Add(2 * ms)
+	if s := plan(0, announced); !s.clear {
+		t.Error("a request of the second queue is announced in 2 ms: the device is not cleared")
+	}
+	if s := plan(now.Add(2*ms), queue); !s.clear {
+		t.Error("a request of the first queue is announced in 2 ms: the device is not cleared")
+	}
+	none := makeGiveway()
+	v := &sched.View{Now: now, Devices: []sched.Device{h200Device}}
+	s := summary{}
+	if none.watchOnline(v, lead, &s); s.predicted {
+		t.Error("no online queue: predicted")
+	}
+}

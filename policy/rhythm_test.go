@@ -52,6 +52,10 @@ func TestRhythmIsFoundAfterEightIntervals(t *testing.T) {
 	if want := 110 * ms / 7; r.period != want || r.next != last.Add(want) {
 		t.Errorf("got a period of %v and the next after %v, want %v", r.period, r.next.Sub(last), want)
 	}
+	// Until more is known, arrivals are taken to be half as far off as they may be.
+	if want := r.period / 16; r.jitter != want {
+		t.Errorf("got a jitter of %v at first, want %v", r.jitter, want)
+	}
 }
 
 // TestRhythmSurvivesAMissInSix checks how many arrivals may be elsewhere than expected until

@@ -101,3 +101,33 @@ func TestTurnBeginsWhenTheQueueCanRun(t *testing.T) {
 		}
 	}
 }
+
+// TestLaterTurnBeginsWhenTheQueueCanRun checks the same for a turn of queues that have had much
+// service before.
+func TestLaterTurnBeginsWhenTheQueueCanRun(t *testing.T) {
+	x := newSerialRun(t, "giveway", map[string]string{"turn": "10ms"}, 40)
+	// In turn, commands of 1 ms: each queue completes what it has launched.
+	at := time.Duration(0)
+	for ; at < 300*ms; at += 2 * ms {
+		x.completeAt(at+ms, 1)
+		x.counters[2].Launched++
+		x.completeAt(at+2*ms, 2)
+	}
+	// Queue 2 has the turn, and one command of 30 ms of queue 1 is still on the device.
+	for n := len(x.starts); len(x.starts) == n && at < 400*ms; at += ms {
+		x.completeAt(at+ms, 1)
+	}
+	began := time.Duration(x.starts[len(x.starts)-1])
+	x.counters[1].Launched = x.counters[1].Completed + 1
+	end := began + 30*ms
+	for x.wake <= sched.Time(end) {
+		if x.now = x.wake; x.now > sched.Time(began) {
+			for _, q := range x.s.Queues(nil) {
+				if q.ID == 2 && q.State != sched.Running {
+					t.Fatalf("the turn of queue 2 ended %v after it began, before it could run", time.Duration(x.now)-began)
+				}
+			}
+		}
+		x.step()
+	}
+}

@@ -223,3 +223,26 @@ func TestNoQueueIsStoppedForABlindOne(t *testing.T) {
 		}
 	}
 }
+
+// TestBlindQueueGoesAheadOnItsOwnDevice checks that a blind queue that goes ahead by slices
+// changes no slice on another device, and none that cannot be set.
+func TestBlindQueueGoesAheadOnItsOwnDevice(t *testing.T) {
+	p := fresh(t, "hpf-global")
+	v := &sched.View{Now: 1, Devices: []sched.Device{slicedGPU, {ID: "other", Slice: 2 * ms, MinSharedSlice: ms}}, Queues: []sched.Queue{
+		{ID: 1, Device: slicedGPU.ID, Can: canAll, Attr: sched.Attr{Priority: 1}}, // blind
+		{ID: 2, Device: slicedGPU.ID, Can: canAll},
+		{ID: 3, Device: slicedGPU.ID, Can: canStop},
+		{ID: 4, Device: "other", Can: canAll},
+		{ID: 5, Device: "other", Can: canStop, Attr: sched.Attr{Priority: 1}}, // blind, without slices
+	}}
+	want := map[sched.QueueID]time.Duration{1: 20 * ms, 2: sched.MinSlice, 3: 0, 4: 0, 5: 0}
+	plan := p.Plan(v)
+	if len(plan.Grants) != len(want) {
+		t.Fatalf("got grants %+v, want one for each queue", plan.Grants)
+	}
+	for _, g := range plan.Grants {
+		if g.Slice != want[g.Queue] {
+			t.Errorf("queue %d has a slice of %v, want %v", g.Queue, g.Slice, want[g.Queue])
+		}
+	}
+}

@@ -245,3 +245,58 @@ func TestCompletedCommandRefutesADrain(t *testing.T) {
 		}
 	}
 }
+
+// TestDrainThatEndsWithAnotherCommandIsCharged checks that a deactivated queue is charged for
+// the time in which its last command had a serial device to itself, if what ends the drain is
+// the report of a command of another queue that was idle until then.
+func TestDrainThatEndsWithAnotherCommandIsCharged(t *testing.T) {
+	x := newDrainRun(t, sched.CanDeactivate, true, 10*ms)
+	x.step(0,
+		sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: "gpu0", Can: sched.CanDeactivate},
+		sched.Event{Kind: sched.Progressed, Queue: 3},
+	)
+	x.step(2*ms, sched.Event{Kind: sched.PlanOffered}) // its next command begins
+	x.replan(sched.Plan{})
+	if !x.draining() {
+		t.Fatal("queue 2 does not drain")
+	}
+	before := x.served(2)
+	x.step(8*ms, sched.Event{Kind: sched.Progressed, Queue: 3, Counters: sched.Counters{Submitted: 1, Launched: 1, Completed: 1}})
+	if x.draining() {
+		t.Error("queue 2 drains although a later command is finished")
+	}
+	if got := x.served(2) - before; got != 8*ms {
+		t.Errorf("charged for %v, want the 8 ms that it had the device", got)
+	}
+}
+
+// TestCommandsReportedTogetherAreChargedByWhatTheyUsuallyTake checks how the time of a serial
+// device is divided among commands whose ends are reported at once: by what commands of each
+// queue usually take, or equally if that is not known of all.
+func TestCommandsReportedTogetherAreChargedByWhatTheyUsuallyTake(t *testing.T) {
+	x := newDrainRun(t, sched.CanHold, true, 10*ms)
+	x.plans[""] = grants(2, 3)
+	other := sched.Counters{Submitted: 1000, Launched: 3}
+	x.step(0,
+		sched.Event{Kind: sched.QueueOpened, Queue: 3, Device: "gpu0", Can: sched.CanHold},
+		sched.Event{Kind: sched.Progressed, Queue: 3, Counters: other},
+	)
+	together := func() (two, three time.Duration) {
+		two, three = x.served(2), x.served(3)
+		x.c.Completed, x.c.Launched = x.c.Completed+1, x.c.Launched+1
+		other.Completed, other.Launched = other.Completed+1, other.Launched+1
+		x.step(40*ms, sched.Event{Kind: sched.Progressed, Queue: 2, Counters: x.c}, sched.Event{Kind: sched.Progressed, Queue: 3, Counters: other})
+		return x.served(2) - two, x.served(3) - three
+	}
+	if two, three := together(); two != 20*ms || three != 20*ms {
+		t.Errorf("nothing is known about queue 3: charged for %v and %v of 40 ms, want equal parts", two, three)
+	}
+	for range 40 {
+		x.progress(10*ms, 1)
+		other.Completed, other.Launched = other.Completed+1, other.Launched+1
+		x.step(30*ms, sched.Event{Kind: sched.Progressed, Queue: 3, Counters: other})
+	}
+	if two, three := together(); (two-10*ms).Abs() > ms || (three-30*ms).Abs() > ms {
+		t.Errorf("commands of 10 and 30 ms: charged for %v and %v of 40 ms", two, three)
+	}
+}

@@ -154,7 +154,7 @@ func TestWarnings(t *testing.T) {
 	want := []string{
 		"giveway, rr: the priority was derived.",
 		"giveway: the scenario killed the daemon 2 times.",
-		"fifo: the policy changed nothing, so the figures are those of native. Without the shim, or requests that are reported, the daemon does not know when work begins and ends.",
+		"fifo: the policy changed nothing, so the figures are those of native. Without the shim nothing tells whether a process has work: see docs/POLICIES.md.",
 		"Requests without an answer when the run ended: giveway (chat 7), rr (chat 7). They count with their wait until then, so the true latency is longer.",
 		"Not applicable and not run: edf, llf: no deadline.",
 		"Not applicable and not run: share: no share.",

@@ -155,7 +155,7 @@ func (a *Analysis) Warnings() []string {
 			w.add(fmt.Sprintf("the scenario killed the daemon %s.", format.Plural(r.Crashes, "time")), run.Policy)
 		}
 		if r.Steps > 0 && r.Calls == 0 && run.Policy != scenario.Native {
-			w.add("the policy changed nothing, so the figures are those of native. Without the shim, or requests that are reported, the daemon does not know when work begins and ends.", run.Policy)
+			w.add("the policy changed nothing, so the figures are those of native. Without the shim nothing tells whether a process has work: see docs/POLICIES.md.", run.Policy)
 		}
 		var groups []string
 		for _, g := range a.Latency {

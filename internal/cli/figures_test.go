@@ -177,26 +177,27 @@ func rows(t *testing.T, page, section string) [][]cell {
 func inHTML(t *testing.T, page string) shown {
 	t.Helper()
 	all := shown{}
-	group := ""
+	group, column := "", map[string]int{}
 	for i, row := range rows(t, page, "latency") {
 		switch {
 		case i == 0: // the head
+			for j, c := range row {
+				column[strings.ToLower(c.Text)] = j
+			}
 			continue
 		case len(row) == 1:
 			group = row[0].Text
 			continue
 		}
 		run := row[0].Text
-		for i, figure := range latencyColumns {
-			all.add(group, run, figure, row[1+i].Text)
+		for _, figure := range latencyColumns {
+			all.add(group, run, figure, row[column[figure]].Text)
 		}
 		if run != "alone" {
-			all.add(group, run, "p99/alone", cmp.Or(row[3].Small[0], format.Missing))
+			all.add(group, run, "p99/alone", cmp.Or(row[column["p99"]].Small[0], format.Missing))
 		}
-		for _, note := range row[6].Small {
-			if met, _, ok := strings.Cut(note, " within "); ok {
-				all.add(group, run, "slo", met)
-			}
+		if j, ok := column["slo met"]; ok && row[j].Text != "" {
+			all.add(group, run, "slo", row[j].Text)
 		}
 	}
 	var head []cell

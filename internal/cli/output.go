@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/giveway/giveway/internal/format"
 )
 
 func writeJSON(w io.Writer, v any) error {
@@ -56,19 +58,34 @@ func canWrite(path string) error {
 	return file.Close()
 }
 
-// write writes the file and prints its path to w.
+// countingWriter counts what is written.
+type countingWriter struct {
+	w     io.Writer
+	bytes int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// write writes the file and prints its path and size to w.
 func (f *outputFile) write(w io.Writer, content func(io.Writer) error) error {
 	if f.path == "" {
 		return nil
 	}
 	file, err := os.Create(f.path)
+	size := int64(0)
 	if err == nil {
-		b := bufio.NewWriter(file)
+		count := &countingWriter{w: file}
+		b := bufio.NewWriter(count)
 		err = errors.Join(content(b), b.Flush(), file.Close())
+		size = count.bytes
 	}
 	if err != nil {
 		return fmt.Errorf("write the %s: %w", f.what, err)
 	}
-	_, err = fmt.Fprintf(w, "The %s is in %s.\n", f.what, f.path)
+	_, err = fmt.Fprintf(w, "The %s is in %s (%s).\n", f.what, f.path, format.Bytes(size))
 	return err
 }

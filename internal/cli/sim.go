@@ -160,9 +160,31 @@ func runSim(w io.Writer, path string, f *simFlags, line *progress.Line) error {
 	return errors.Join(
 		err,
 		f.report.write(notes, func(w io.Writer) error { return report.Write(w, a) }),
-		f.trace.write(notes, func(w io.Writer) error { return trace.Write(w, o.Runs) }),
+		f.writeTrace(notes, o.Runs),
 		brokenRules(&o),
 	)
+}
+
+// maxTrace is how many bytes a trace has at most: viewers read all of it into memory.
+const maxTrace = 64_000_000
+
+// writeTrace writes the trace, and says on w what is not in it.
+func (f *simFlags) writeTrace(w io.Writer, runs []scenario.Run) error {
+	var cuts []trace.Cut
+	err := f.trace.write(w, func(w io.Writer) (err error) {
+		cuts, err = trace.Write(w, runs, maxTrace)
+		return err
+	})
+	if err != nil || len(cuts) == 0 {
+		return err
+	}
+	var list []string
+	for _, c := range cuts {
+		list = append(list, c.Policy+" "+format.Duration(c.Until))
+	}
+	_, err = fmt.Fprintf(w, "To stay below %s the trace has only the beginning of these runs: %s. --policy traces more of one.\n",
+		format.Bytes(maxTrace), strings.Join(list, ", "))
+	return err
 }
 
 // runScenario runs a scenario and shows its progress. The line is gone when it returns.

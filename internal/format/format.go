@@ -70,6 +70,21 @@ func Rate(perSecond float64) string { return withUnit(perSecond, "/s") }
 // Ratio returns a multiple: 1.15x.
 func Ratio(x float64) string { return withUnit(x, "x") }
 
+// Bytes returns a size in the largest unit of 1000 that leaves a digit before the point:
+// 40.4MB.
+func Bytes(n int64) string {
+	switch x := float64(n); {
+	case x < 1e3:
+		return strconv.FormatInt(n, 10) + "B"
+	case x < 999.5e3:
+		return Number(x/1e3) + "kB"
+	case x < 999.5e6:
+		return Number(x/1e6) + "MB"
+	default:
+		return Number(x/1e9) + "GB"
+	}
+}
+
 func withUnit(x float64, unit string) string {
 	if s := Number(x); s != Missing {
 		return s + unit

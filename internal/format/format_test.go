@@ -47,6 +47,11 @@ func TestNumbers(t *testing.T) {
 		{format.Integer(0), "0"},
 		{format.Integer(999), "999"},
 		{format.Integer(uint64(1234567)), "1,234,567"},
+		{format.Bytes(0), "0B"},
+		{format.Bytes(999), "999B"},
+		{format.Bytes(999_600), "1.00MB"},
+		{format.Bytes(40_393_817), "40.4MB"},
+		{format.Bytes(511_000_000_000), "511GB"},
 		{format.Plural(1, "client"), "1 client"},
 		{format.Plural(3, "client"), "3 clients"},
 	} {

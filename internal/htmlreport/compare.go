@@ -14,6 +14,7 @@ type Comparison struct {
 	Full                 int // with the axis
 	Kept, Tail           *axis
 	KeptTitle, TailTitle string
+	LongText             bool // a text beside a dot is longer than a ratio
 }
 
 type axis struct {
@@ -51,7 +52,6 @@ type comparisonRow struct {
 	Kept, KeptX        string
 	Dots               []drawnDot
 	Tail, TailX        string
-	TailLeft           bool // the text is left of its dot: there is no room on the right
 }
 
 type bar struct{ Name, Kept, X, W, Colour string }
@@ -64,6 +64,8 @@ type drawnDot struct {
 const (
 	rowHeight = 34
 	barHeight = 18
+
+	maxRatioText = 6 // characters of a ratio; a longer text needs the class long
 )
 
 // NewComparison draws the runs. It returns nil if neither figure is known for any.
@@ -85,10 +87,11 @@ func NewComparison(runs []Run, keptTitle, tailTitle string) *Comparison {
 	if !hasKept && !hasTail {
 		return nil
 	}
-	kept := Scale{High: most * 1.2} // leaves room for the number
-	tail := LogScale(low, high*math.Pow(max(high/low, 2), 0.45))
+	// The style sheet leaves room for the texts to the right of both plots.
+	kept, tail := Scale{High: most}, LogScale(low, high)
 	for i := range runs {
 		c.Rows = append(c.Rows, runs[i].row(i*rowHeight, kept, tail))
+		c.LongText = c.LongText || len(c.Rows[i].Tail) > maxRatioText
 	}
 	if hasKept {
 		c.Kept = &axis{One: Coordinate(kept.At(1)), Ticks: kept.Ticks(3, format.Percent)}
@@ -123,7 +126,7 @@ func (r *Run) row(y int, kept, tail Scale) comparisonRow {
 		}
 	}
 	if !math.IsNaN(r.Ratio) {
-		row.Tail, row.TailX, row.TailLeft = r.RatioText, Coordinate(tail.At(r.Ratio)), tail.At(r.Ratio) > 68
+		row.Tail, row.TailX = r.RatioText, Coordinate(tail.At(r.Ratio))
 		if row.Tail == "" {
 			row.Tail = format.Ratio(r.Ratio)
 		}

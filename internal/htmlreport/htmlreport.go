@@ -68,8 +68,22 @@ const (
 	SwitchColour = "sw"
 )
 
-// RunColour is the colour of the nth run that is not native.
-func RunColour(n int) string { return "r" + strconv.Itoa(1+n%6) }
+// strongColours and dashes are how many colours of runs and patterns of lines there are.
+const (
+	strongColours = 6
+	dashes        = 4
+)
+
+// RunColour is the colour of the nth run that is not native, and the pattern of its lines:
+// the eye tells few colours apart, so runs after the sixth have dashed lines. The first 24
+// are different.
+func RunColour(n int) string {
+	colour := "r" + strconv.Itoa(1+n%strongColours)
+	if dash := n / strongColours % dashes; dash > 0 {
+		colour += " d" + strconv.Itoa(dash)
+	}
+	return colour
+}
 
 // DarkColour is the colour of the nth client that is judged by latency.
 func DarkColour(n int) string { return "o" + strconv.Itoa(n%4) }

@@ -94,3 +94,52 @@ func TestWrite(t *testing.T) {
 		t.Errorf("got error %v, want %v", err, io.ErrClosedPipe)
 	}
 }
+
+// TestRunColoursDiffer checks that as many runs as there are policies, and some more, are
+// drawn in different colours or patterns, all of which the style sheet has.
+func TestRunColoursDiffer(t *testing.T) {
+	style, err := shared.ReadFile("style.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{NativeColour: true, AloneColour: true}
+	for n := range strongColours * dashes {
+		colour := RunColour(n)
+		if seen[colour] {
+			t.Errorf("run %d has the colour %s of an earlier one", n, colour)
+		}
+		seen[colour] = true
+		for class := range strings.FieldsSeq(colour) {
+			if !strings.Contains(string(style), "."+class+" {") {
+				t.Errorf("the style sheet has no class %s", class)
+			}
+		}
+	}
+}
+
+// TestComparisonTexts checks, for rows of every kind, that the text of a row is drawn where
+// the style sheet leaves room for it: from the bar or dot to the right, at most as long as
+// the room.
+func TestComparisonTexts(t *testing.T) {
+	const letter = 9.3 // pixels, at most, of a bold digit or letter of 13 pixels
+	for _, ratio := range []float64{0.5, 1, 1.15, 20, 12345} {
+		for _, text := range []string{"", "falls behind"} {
+			c := NewComparison([]Run{
+				{Name: "a", Kept: 1.37, Parts: []Part{{Size: 1.37, Kept: 1.37}}, Ratio: ratio, RatioText: text, Dots: []Dot{{Ratio: ratio}}},
+				{Name: "b", Kept: 0, Ratio: 1, Dots: []Dot{{Ratio: 1}}},
+			}, "", "")
+			room := 72.0
+			if c.LongText {
+				room = 126
+			}
+			for _, r := range c.Rows {
+				if w := 11 + letter*float64(len(r.Tail)); w > room {
+					t.Errorf("text %q takes %v pixels, want at most %v", r.Tail, w, room)
+				}
+				if w := 7 + letter*float64(len(r.Kept)); w > 72 {
+					t.Errorf("text %q takes %v pixels, want at most 72", r.Kept, w)
+				}
+			}
+		}
+	}
+}

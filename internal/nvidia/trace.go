@@ -76,8 +76,10 @@ func (g *gpu) poll(now sched.Time, f hal.Facts, serverOf map[uint32]uint32) (kno
 	if !known {
 		g.timeline.add(hal.Span{End: now})
 	}
-	f.Spans(g, g.timeline.spans)
-	g.timeline.spans = g.timeline.spans[:0]
+	if len(g.timeline.spans) > 0 {
+		f.Spans(g, g.timeline.spans)
+		g.timeline.spans = g.timeline.spans[:0]
+	}
 	return known && g.account.Known(), err
 }
 

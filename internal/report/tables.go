@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/internal/analysis"
@@ -54,7 +55,23 @@ func (r latencyRow) SLO() string {
 	if math.IsNaN(r.SLOMet) {
 		return ""
 	}
-	return format.Percent(r.SLOMet) + " within " + format.Duration(r.Figures.SLO)
+	return format.Percent(r.SLOMet)
+}
+
+// HasSLO reports whether a group that is judged by latency has an SLO.
+func (v *view) HasSLO() bool {
+	return slices.ContainsFunc(v.Latency, func(g *analysis.Group) bool { return g.Alone.SLO > 0 })
+}
+
+// ManyRuns reports whether the table of work has a row for each run, because columns for
+// all of them would not fit the page.
+func (v *view) ManyRuns() bool {
+	const mostRuns, mostCharacters = 4, 48
+	characters := 0
+	for _, r := range v.Runs {
+		characters += len(r.Policy)
+	}
+	return len(v.Runs) > mostRuns || characters > mostCharacters
 }
 
 // tails are the latency distributions: a plot for each group, or one for all

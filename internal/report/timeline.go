@@ -104,12 +104,13 @@ func (v *view) fillLanes(g *laneGroup, i int, id sched.DeviceID, from, to sched.
 		}
 	}
 	var clients []laneClient
-	distinct := true
+	distinct, used := true, map[string]bool{}
 	for _, grp := range v.Groups {
-		distinct = distinct && (grp.Device != id || grp.Count == 1)
 		for _, c := range v.Outcome.Runs[i].Result.Clients[grp.First : grp.First+grp.Count] {
 			if c.Device == id {
 				clients = append(clients, laneClient{c.Name, v.Colours[grp], c.Queue})
+				distinct = distinct && !used[v.Colours[grp]]
+				used[v.Colours[grp]] = true
 			}
 		}
 	}

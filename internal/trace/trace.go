@@ -19,6 +19,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/giveway/giveway/internal/scenario"
 )
@@ -33,23 +34,33 @@ import (
 //
 // Counters show the actions so far and, if queues run side by side, how many run
 // at a time.
-func Write(w io.Writer, runs []scenario.Run) error {
+//
+// The trace has at most limit bytes, if the segments of a queue do not overlap. A run that
+// does not fit into its part is cut at one time in all its threads. Write returns the runs that are not
+// complete, also those of which only the beginning was recorded.
+func Write(w io.Writer, runs []scenario.Run, limit int) ([]Cut, error) {
 	out := &writer{Writer: bufio.NewWriterSize(w, 1<<16)}
+	var cuts []Cut
+	parts := share(runs, limit)
 	_, _ = out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	for i := range runs {
 		if err := check(&runs[i]); err != nil {
-			return fmt.Errorf("write trace of policy %q: %w", runs[i].Policy, err)
+			return nil, fmt.Errorf("write trace of policy %q: %w", runs[i].Policy, err)
 		}
-		processes := layOut(&runs[i])
+		run, until := fit(&runs[i], parts[i])
+		if until > 0 {
+			cuts = append(cuts, Cut{runs[i].Policy, time.Duration(until)})
+		}
+		processes := layOut(run)
 		for j := range processes {
 			out.process(&processes[j])
 		}
 	}
 	_, _ = out.WriteString("\n]}\n")
 	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write trace: %w", err)
+		return nil, fmt.Errorf("write trace: %w", err)
 	}
-	return nil
+	return cuts, nil
 }
 
 // check returns an error for times that the importer would drop.

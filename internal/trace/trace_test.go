@@ -163,8 +163,8 @@ const deviceThread = "device"
 func write(t *testing.T, runs ...scenario.Run) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := trace.Write(&b, runs); err != nil {
-		t.Fatal(err)
+	if cuts, err := trace.Write(&b, runs, 1<<30); err != nil || cuts != nil {
+		t.Fatalf("got %v, %v; want the whole trace", cuts, err)
 	}
 	return b.Bytes()
 }
@@ -299,12 +299,12 @@ func TestWriteErrors(t *testing.T) {
 		{Result: sim.Result{Segments: []sim.Segment{{From: -1, To: 1}}}},
 		{Actions: []scenario.TimedAction{{At: -1}}},
 	} {
-		if err := trace.Write(&bytes.Buffer{}, []scenario.Run{run}); err == nil {
+		if _, err := trace.Write(&bytes.Buffer{}, []scenario.Run{run}, 1<<30); err == nil {
 			t.Errorf("%+v: got no error, want one", run)
 		}
 	}
 	full := scenario.Run{Result: sim.Result{Segments: make([]sim.Segment, 10_000)}}
-	if err := trace.Write(brokenPipe{}, []scenario.Run{full}); !errors.Is(err, errBroken) {
+	if _, err := trace.Write(brokenPipe{}, []scenario.Run{full}, 1<<30); !errors.Is(err, errBroken) {
 		t.Errorf("got error %v, want %v", err, errBroken)
 	}
 }
@@ -314,6 +314,57 @@ var errBroken = errors.New("broken pipe")
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errBroken }
+
+// TestLimit writes runs that do not fit: the trace stays within the limit, uses most of it,
+// and has everything until the time that Write returns and nothing after it.
+func TestLimit(t *testing.T) {
+	for _, model := range []string{"nvidia-h200", "amd-hws", "level1-npu"} {
+		runs := []scenario.Run{simulated(t, model, "native"), simulated(t, model, "giveway")}
+		whole := len(write(t, runs...))
+		limit := min(whole/3, 1<<20)
+		var b bytes.Buffer
+		cuts, err := trace.Write(&b, runs, limit)
+		if err != nil || len(cuts) == 0 {
+			t.Fatalf("%s: got %v, %v; want a run that is cut", model, cuts, err)
+		}
+		if b.Len() > limit || b.Len() < limit/4 {
+			t.Errorf("%s: got %d bytes of %d, want at most %d and at least a quarter of that", model, b.Len(), whole, limit)
+		}
+		p := parse(t, b.Bytes())
+		for _, c := range cuts {
+			until := sched.Time(c.Until)
+			var last sched.Time
+			slices := 0
+			for _, e := range p.events {
+				if e.Ph == "X" && strings.HasPrefix(p.processes[e.Pid], c.Policy+" (first ") && isClient(p.threads[e.Tid]) {
+					slices++
+					last = max(last, nanos(t, e.Ts)+nanos(t, e.Dur))
+				}
+			}
+			want := 0
+			for _, s := range runs[map[string]int{"native": 0, "giveway": 1}[c.Policy]].Result.Segments {
+				if s.Queue != 0 && s.From < until {
+					want++
+				}
+			}
+			if last > until || slices != want {
+				t.Errorf("%s, %s: got %d slices until %v, want %d until %v", model, c.Policy, slices, last, want, until)
+			}
+		}
+	}
+}
+
+// TestRecordedUntil writes a run of which only the beginning was recorded.
+func TestRecordedUntil(t *testing.T) {
+	run := simulated(t, "nvidia-h200", "giveway")
+	run.RecordedUntil = sched.Time(300 * ms)
+	var b bytes.Buffer
+	cuts, err := trace.Write(&b, []scenario.Run{run}, 1<<30)
+	if err != nil || len(cuts) != 1 || cuts[0] != (trace.Cut{Policy: "giveway", Until: 300 * ms}) {
+		t.Errorf("got %v, %v; want giveway until 300ms", cuts, err)
+	}
+	parse(t, b.Bytes())
+}
 
 // TestEmptyRuns writes runs without segments.
 func TestEmptyRuns(t *testing.T) {

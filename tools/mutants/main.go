@@ -83,7 +83,7 @@ func run(t tester, only string, count int, seed uint64, jobs int) (float64, erro
 		return 0, err
 	}
 	defer os.RemoveAll(t.dir)
-	if err := limitTests(); err != nil {
+	if err := limitMemory(); err != nil {
 		return 0, err
 	}
 	r := rand.New(rand.NewPCG(seed, 0))
