@@ -86,7 +86,8 @@ var mayImport = map[string][]string{
 	"internal/cuda":     {"internal/stats"},
 	"internal/bench":    {"internal/format", "internal/htmlreport", "internal/progress", "internal/stats"},
 	"internal/metrics":  {"api", "attr"},
-	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc", "internal/safepath", "internal/shim/pageabi"},
+	"internal/record":   {"sched", "api", "internal/hal"},
+	"internal/server":   {"api", "attr", "internal/metrics", "internal/proc", "internal/record", "internal/safepath", "internal/shim/pageabi"},
 	"internal/config":   {"sched", "policy", "attr", "api", "internal/proc", "internal/safepath", "internal/yamlfile", "internal/extpolicy"},
 	"internal/backends": {
 		"internal/config", "internal/guardian", "internal/hal", "internal/journal", "internal/proc", "internal/scenario",
@@ -94,7 +95,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/daemon": { // no vendor: internal/backends names them
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
-		"internal/proc", "internal/server", "internal/stats",
+		"internal/proc", "internal/record", "internal/server", "internal/stats",
 	},
 	"internal/describe": {"api", "attr", "internal/format", "sched"},
 	"internal/top":      {"api", "attr", "client", "internal/describe", "internal/format"},

@@ -262,6 +262,7 @@ type Pressure struct {
 // Full: one waited, and no process held it.
 type DevicePressure struct {
 	Device    string `json:"device"`
+	Index     int    `json:"index"` // as nvidia-smi counts
 	Some      Stall  `json:"some"`
 	Full      Stall  `json:"full"`
 	Estimated bool   `json:"estimated,omitempty"`

@@ -31,14 +31,14 @@ const (
 	MeasurementLost
 	// RequestStarted reports that a request has begun, RequestFinished that one
 	// has ended. Both use Queue, and RequestFinished uses Duration: how long the
-	// request took. A request that begins and ends between two readings of the
+	// request took, and for the record At: when it ended; zero if that is unknown. A request that begins and ends between two readings of the
 	// shim's page is reported by RequestFinished alone.
 	RequestStarted
 	RequestFinished
 	// AttrsChanged replaces the attributes of a queue. Uses Queue, Attr.
 	AttrsChanged
 	// ActionDone is the outcome of an action that Step returned. Uses Queue,
-	// Action, Outcome.
+	// Action, Outcome. Duration, for the record, is how long the call took.
 	ActionDone
 	// PolicyChosen puts a policy in force on one device, or on all devices if
 	// Device is empty. If the same policy is in force already and can change
@@ -63,6 +63,7 @@ type Event struct {
 	Device   DeviceID
 	Action   ActionID
 	Duration time.Duration
+	At       Time
 	Counters Counters
 	Attr     Attr
 	About    Device

@@ -50,7 +50,8 @@ type Daemon struct {
 	guardian *supervisor
 	sched    *sched.Scheduler // used by the loop only
 	pollers  []hal.Poller
-	facts    facts                            // used by the loop only
+	facts    facts // used by the loop only
+	recorder *recorder
 	external map[string]*extpolicy.Connection // used by the loop only: by device, or "" for all
 	ready    chan struct{}                    // closed when Run is under way
 	leftErr  error                            // why changes of an earlier daemon may not be undone; set before ready
@@ -65,6 +66,8 @@ type Daemon struct {
 	snapshot      shared[[]api.Process]
 	status        shared[api.Status]
 	policyInForce shared[api.Policy]
+	delays        shared[api.Delays]
+	pressure      shared[api.Pressure]
 
 	mu        sync.Mutex
 	running   bool // between the beginning of Run and its end
@@ -114,7 +117,9 @@ func New(cfg Config) (*Daemon, error) {
 		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedHint, 64),
 		pendingPolicies: make(map[string]keptPolicy),
 	}
+	d.recorder = newRecorder(d)
 	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll
+	d.delays.compute, d.pressure.compute = d.readDelays, d.readPressure
 	d.status.compute, d.policyInForce.compute = d.readStatus, d.readPolicy
 	if d.procs = cfg.Proc; d.procs == nil {
 		d.procs = proc.System
@@ -142,9 +147,9 @@ func New(cfg Config) (*Daemon, error) {
 // Now implements loop.Clock.
 func (d *Daemon) Now() sched.Time { return sched.Time(time.Since(d.start)) }
 
-// Record implements loop.Recorder. After each turn, external policies are asked and the
-// functions given to eventQueue.inLoop are run.
-func (d *Daemon) Record(sched.Time, []sched.Event, []sched.Action) {
+// afterTurn asks external policies and runs the functions given to eventQueue.inLoop. The
+// loop calls it after each turn.
+func (d *Daemon) afterTurn() {
 	for _, c := range d.external {
 		c.Flush()
 	}
@@ -156,7 +161,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer d.cfg.Journal.Close()
 	d.undoLeft()
 	d.ending = func() bool { return ctx.Err() != nil }
-	d.guardian = newSupervisor(d.cfg.Guardian, d.cfg.Journal, d.cfg.Log)
+	d.guardian = newSupervisor(d.cfg.Guardian, d.cfg.Journal, d.cfg.Log, func(text string) {
+		d.recorder.rec.Note("", 0, "guardian", text)
+	})
 	d.exec = newExecutor(d.guardian, d.events.post)
 	d.mu.Lock()
 	d.running = true
@@ -169,7 +176,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		// The loop sleeps in a system call. A thread of its own is running again as soon
 		// as that call returns.
 		runtime.LockOSThread()
-		l := loop.Loop{Sched: d.sched, Transport: d, Executor: d.exec, Recorder: d}
+		l := loop.Loop{Sched: d.sched, Transport: d, Executor: d.exec, Recorder: d.recorder}
 		_ = l.Run(looping, d, d.events.sleeper)
 	})
 	d.takeOver()

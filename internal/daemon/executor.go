@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"sync"
+	"time"
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/sched"
@@ -102,11 +103,12 @@ func (e *executor) Execute(actions []sched.Action) {
 		w := e.workers[a.Queue]
 		switch {
 		case w == nil:
-			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: sched.Gone})
+			e.post(over(a, sched.Gone, 0))
 		case a.Level == sched.LevelHold || a.Verb == sched.SetBound:
 			// A gate is only memory, so writing it takes less time than handing it to a
 			// worker. It needs no journal: its lease ends when this process dies.
-			e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: hal.Outcome(hal.Do(w.queue, a))})
+			outcome, took := timed(func() error { return hal.Do(w.queue, a) })
+			e.post(over(a, outcome, took))
 		case w.batcher != nil && a.Level == sched.LevelInterrupt && (a.Verb == sched.Stop || a.Verb == sched.Start):
 			if batches[w.batcher] == nil {
 				batches[w.batcher] = &batch{}
@@ -142,10 +144,12 @@ func (b *batch) add(w *worker, a sched.Action) {
 // runBatch carries out a batch in one call. A call that hangs delays only the queues of
 // its batch: the next batch has other queues and a goroutine of its own.
 func (e *executor) runBatch(device hal.Batcher, b *batch) {
+	began := time.Now()
 	errs := device.Switch(b.stops.queues, b.starts.queues)
+	took := time.Since(began)
 	var evs []sched.Event
 	for i, a := range append(b.stops.actions, b.starts.actions...) {
-		evs = append(evs, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: hal.Outcome(errs[i])})
+		evs = append(evs, over(a, hal.Outcome(errs[i]), took))
 	}
 	for _, w := range append(b.stops.workers, b.starts.workers...) {
 		w.batched.Done()
@@ -162,18 +166,30 @@ func (e *executor) queueOf(w *worker) hal.Queue {
 func (e *executor) work(w *worker) {
 	defer close(w.done)
 	for a := range w.actions {
-		e.post(sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: e.do(w, a)})
+		e.post(e.do(w, a))
 	}
 }
 
 // do carries out an action. One that must be journaled and cannot be is refused.
-func (e *executor) do(w *worker, a sched.Action) sched.Outcome {
+func (e *executor) do(w *worker, a sched.Action) sched.Event {
 	if w.journaled && e.journal.Begin(a) != nil {
-		return sched.Refused
+		return over(a, sched.Refused, 0)
 	}
-	outcome := hal.Outcome(hal.Do(e.queueOf(w), a))
+	outcome, took := timed(func() error { return hal.Do(e.queueOf(w), a) })
 	if w.journaled {
 		_ = e.journal.End(a, outcome)
 	}
-	return outcome
+	return over(a, outcome, took)
+}
+
+// timed makes a call to a driver and returns what its result means and how long it took.
+func timed(call func() error) (sched.Outcome, time.Duration) {
+	began := time.Now()
+	err := call()
+	return hal.Outcome(err), time.Since(began)
+}
+
+// over returns the event that an action is over.
+func over(a sched.Action, outcome sched.Outcome, took time.Duration) sched.Event {
+	return sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: outcome, Duration: took}
 }

@@ -18,21 +18,21 @@ type named string
 
 func (named) Close() error { return nil }
 
-// recorder is a hal.Batcher and a journalKeeper that records calls. It refuses to stop the
+// callRecorder is a hal.Batcher and a journalKeeper that records calls. It refuses to stop the
 // queue "bad".
-type recorder struct {
+type callRecorder struct {
 	mu   sync.Mutex
 	log  []string
 	hang chan struct{} // Switch waits for it; nil: it does not wait
 }
 
-func (r *recorder) note(format string, args ...any) {
+func (r *callRecorder) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.log = append(r.log, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) Switch(off, on []hal.Queue) []error {
+func (r *callRecorder) Switch(off, on []hal.Queue) []error {
 	r.note("off %v on %v", off, on)
 	if r.hang != nil {
 		<-r.hang
@@ -44,16 +44,19 @@ func (r *recorder) Switch(off, on []hal.Queue) []error {
 	return errs
 }
 
-func (r *recorder) Begin(a sched.Action) error { r.note("begin %d", a.Queue); return nil }
+func (r *callRecorder) Begin(a sched.Action) error { r.note("begin %d", a.Queue); return nil }
 
-func (r *recorder) End(a sched.Action, _ sched.Outcome) error { r.note("end %d", a.Queue); return nil }
+func (r *callRecorder) End(a sched.Action, _ sched.Outcome) error {
+	r.note("end %d", a.Queue)
+	return nil
+}
 
 // TestBatchIsOneCall: stops and starts that were decided together for queues with a batcher
 // are one call, with an outcome for each queue and no journal. A queue that is removed
 // meanwhile is closed after the call.
 func TestBatchIsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &recorder{hang: make(chan struct{})}
+		r := &callRecorder{hang: make(chan struct{})}
 		var mu sync.Mutex
 		outcomes := map[sched.QueueID]sched.Outcome{}
 		e := newExecutor(r, func(evs ...sched.Event) {

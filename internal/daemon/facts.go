@@ -38,6 +38,7 @@ type report struct {
 	kind     reportKind
 	progress hal.Progress
 	took     time.Duration // of a request
+	ended    sched.Time    // the same
 	hint     uint32
 	value    int64
 }
@@ -74,7 +75,7 @@ func (f *facts) takeIn(buf []sched.Event) (_ []sched.Event, pollAgain bool) {
 			r.process.requests.reported++
 			f.each(r.process, sched.Event{Kind: sched.RequestStarted})
 		case requestFinished:
-			f.takeRequest(r.process, r.took)
+			f.takeRequest(r.process, r.took, r.ended)
 		case hinted:
 			if f.d.takeHint(r.process, r.hint, r.value) {
 				f.changed = append(f.changed, r.process)
@@ -137,14 +138,15 @@ func (f *facts) takeProgress(p *process, c hal.Progress) {
 }
 
 // takeRequest notes that a request of a process is over. d.mu is held.
-func (f *facts) takeRequest(p *process, took time.Duration) {
+func (f *facts) takeRequest(p *process, took time.Duration, ended sched.Time) {
 	if p.requests.reported > 0 {
 		p.requests.reported--
 	}
 	if took > 0 {
 		p.requests.add(took)
+		f.d.recorder.request(p, took, ended)
 	}
-	f.each(p, sched.Event{Kind: sched.RequestFinished, Duration: took})
+	f.each(p, sched.Event{Kind: sched.RequestFinished, Duration: took, At: ended})
 }
 
 // each appends an event for every queue of a process. d.mu is held.
@@ -188,8 +190,8 @@ func (f *facts) Progress(p hal.Process, c hal.Progress) {
 func (f *facts) RequestStarted(p hal.Process) { f.note(p, report{kind: requestStarted}) }
 
 // RequestFinished implements hal.Facts.
-func (f *facts) RequestFinished(p hal.Process, took time.Duration) {
-	f.note(p, report{kind: requestFinished, took: took})
+func (f *facts) RequestFinished(p hal.Process, took time.Duration, ended sched.Time) {
+	f.note(p, report{kind: requestFinished, took: took, ended: ended})
 }
 
 // Hint implements hal.Facts.

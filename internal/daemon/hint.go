@@ -152,8 +152,10 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 			return server.BadRequest("end a request of process %d: no request %d has begun", p.info.PID, *h.End)
 		}
 		delete(a.open, *h.End)
-		ev.Kind, ev.Duration = sched.RequestFinished, d.Now().Sub(began)
+		ev.Kind, ev.At = sched.RequestFinished, d.Now()
+		ev.Duration = ev.At.Sub(began)
 		a.add(ev.Duration)
+		d.recorder.request(p, ev.Duration, ev.At)
 	default:
 		return nil
 	}

@@ -52,6 +52,7 @@ func (d *Daemon) device(dev hal.Device) *device {
 	}
 	found := &device{Device: dev, info: info}
 	d.devices[id] = found
+	d.recorder.found(dev)
 	d.events.post(sched.Event{Kind: sched.DeviceOpened, Device: id, About: info.Device})
 	d.chooseConfigured(found)
 	return found
@@ -99,6 +100,7 @@ func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*
 	q := &queue{d: d, id: id, process: p, device: dev, hardware: attached, detail: o.Detail}
 	d.exec.add(q.id, attached, workerConfig{after: o.After, batcher: o.Batcher, journaled: o.Handoff != nil})
 	p.queues = append(p.queues, q)
+	d.recorder.own(q.id, p)
 	d.events.post(sched.Event{
 		Kind: sched.QueueOpened, Queue: q.id, Process: p.id, Device: dev.info.Device.ID, Can: hal.Abilities(attached), Attr: p.attr,
 	})

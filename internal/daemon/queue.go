@@ -238,6 +238,7 @@ func (d *Daemon) openGate(p *process) {
 	q.attachGate(p.gate)
 	p.queues = append(p.queues, q)
 	d.exec.add(q.id, q.gate, workerConfig{})
+	d.recorder.own(q.id, p)
 	d.events.post(sched.Event{
 		Kind: sched.QueueOpened, Queue: q.id, Process: p.id, Device: q.device.info.Device.ID, Can: q.abilities(), Attr: p.attr,
 	})

@@ -126,6 +126,7 @@ func (d *Daemon) followConfig(ctx context.Context, file string) {
 	config.Watch(ctx, file, hup, func(c config.Config, err error) {
 		<-d.ready // the file is newer than what Run takes over from the journal
 		d.noteConfig(file, err)
+		d.recorder.config(file, err)
 		if err != nil {
 			d.cfg.Log.Error("configuration is refused; the old one stays in force", "error", err)
 			return

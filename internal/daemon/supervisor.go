@@ -35,6 +35,7 @@ type supervisor struct {
 	disk  *journal.Store // nil: none
 	log   *slog.Logger
 	pause time.Duration // guardianPause
+	note  func(string)  // tells the record what became of the guardian
 
 	mu       sync.Mutex
 	guardian *guardian.Guardian // nil while there is none
@@ -55,8 +56,8 @@ var (
 	errNotAdopted = errors.New("the guardian does not have the queue, so it is not changed")
 )
 
-func newSupervisor(argv []string, disk *journal.Store, log *slog.Logger) *supervisor {
-	s := &supervisor{argv: argv, disk: disk, log: log, pause: guardianPause, adopted: make(map[sched.QueueID]adopted)}
+func newSupervisor(argv []string, disk *journal.Store, log *slog.Logger, note func(string)) *supervisor {
+	s := &supervisor{argv: argv, disk: disk, log: log, note: note, pause: guardianPause, adopted: make(map[sched.QueueID]adopted)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.startGuardian()
@@ -82,6 +83,7 @@ func (s *supervisor) startGuardian() {
 	}
 	if err != nil {
 		s.log.Error("guardian could not be started; nothing is changed until one runs", "error", err)
+		s.note("could not be started; nothing is changed until one runs")
 		if g != nil {
 			g.Kill()
 			_ = g.Close()
@@ -89,6 +91,7 @@ func (s *supervisor) startGuardian() {
 		return
 	}
 	s.guardian = g
+	s.note("running")
 }
 
 // tell sends a message to the guardian, if there is one. A guardian that does not take it
@@ -132,6 +135,7 @@ func (s *supervisor) keepGuardian() {
 		}
 		if g != nil {
 			s.log.Error("guardian died; starting another")
+			s.note("died; starting another")
 		}
 		s.startGuardian()
 		s.mu.Unlock()

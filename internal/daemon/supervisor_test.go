@@ -23,7 +23,7 @@ import (
 // can. It is sent the queues that were adopted meanwhile.
 func TestSupervisorStartsAGuardianLater(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "guardian")
-	s := newSupervisor([]string{program}, nil, slog.New(slog.DiscardHandler))
+	s := newSupervisor([]string{program}, nil, slog.New(slog.DiscardHandler), func(string) {})
 	action := sched.Action{Queue: 1, Verb: sched.SetSlice, Slice: sched.MinSlice}
 	if err := s.adopt(1, adoption{Backend: "fake"}, int(openNull(t).Fd())); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestSupervisorStartsAGuardianLater(t *testing.T) {
 func TestSupervisorReplacesAGuardian(t *testing.T) {
 	guardianPause = time.Millisecond
 	defer func() { guardianPause = time.Second }()
-	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler))
+	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler), func(string) {})
 	count := func() int {
 		all, _ := os.ReadDir("/proc/self/fd")
 		return len(all)
@@ -93,7 +93,7 @@ func TestSupervisorReplacesAGuardian(t *testing.T) {
 func TestSupervisorReplacesAGuardianThatHangs(t *testing.T) {
 	guardianPause = time.Millisecond
 	defer func() { guardianPause = time.Second }()
-	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler))
+	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler), func(string) {})
 	first := s.guardian.PID()
 	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func openNull(t *testing.T) *os.File {
 // this program again, told by GIVEWAY_GUARDIAN what it is.
 func superviseUntilKilled(argv []string) {
 	_ = os.Unsetenv("DAEMON_TEST")
-	s := newSupervisor(argv, nil, slog.New(slog.DiscardHandler))
+	s := newSupervisor(argv, nil, slog.New(slog.DiscardHandler), func(string) {})
 	for last := 0; ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
 		if s.guardian != nil && s.guardian.PID() != last {
@@ -187,7 +187,7 @@ func BenchmarkChange(b *testing.B) {
 				defer os.RemoveAll(dir)
 				store = openJournal(dir)
 			}
-			s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, store, slog.New(slog.DiscardHandler))
+			s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, store, slog.New(slog.DiscardHandler), func(string) {})
 			if err := s.adopt(1, adoption{Backend: "fake", State: make([]int, 64)}, int(os.Stdin.Fd())); err != nil {
 				b.Fatal(err)
 			}

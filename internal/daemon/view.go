@@ -107,6 +107,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 	out.Ignored = append(out.Ignored, v.poolIgnored()...)
 	// The scheduler has the time at which a request is expected, users see the time until then.
 	out.Attrs.Replace(attr.Expect, int64(max(v.attr.Expect.Sub(d.Now()), 0)))
+	now := d.Now()
 	for _, q := range v.queues {
 		r := records[q.id]
 		out.Queues = append(out.Queues, api.Queue{
@@ -114,6 +115,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, VendorSlice: q.detail.FoundSlice,
 			Served: r.Served, Measured: r.Measured, OnFloor: r.OnFloor, SideBySide: r.SideBySide, Shared: q.detail.SharedBy, Pool: q.detail.Pool,
 			KFDQueues: q.detail.NativeQueues, Way: q.detail.StopMethod,
+			MayRun: r.Decided.Run, Reason: r.Decided.Reason.String(), DecidedFor: max(now.Sub(r.Decided.Since), 0), Ready: r.Ready(),
 		})
 	}
 	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })

@@ -152,11 +152,11 @@ type Facts interface {
 	// Progress reports how far a process has come since its gate or its queue was
 	// offered. It applies to all queues of the process.
 	Progress(p Process, c Progress)
-	// RequestStarted reports that a request began, RequestFinished that one is over and
-	// how long it took; zero if that is unknown. A request that began and ended between
+	// RequestStarted reports that a request began, RequestFinished that one is over, how
+	// long it took and when it ended; zero if that is unknown. A request that began and ended between
 	// two polls is reported by RequestFinished alone.
 	RequestStarted(p Process)
-	RequestFinished(p Process, took time.Duration)
+	RequestFinished(p Process, took time.Duration, ended sched.Time)
 	// Hint reports that a process set one of its own attributes. Kinds and values are
 	// those of shim/abi.h; an invalid one is counted and changes nothing.
 	Hint(p Process, kind uint32, value int64)

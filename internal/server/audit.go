@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/record"
 )
 
 // Each account has this many lines of audit, so that no user can fill the disk.
@@ -56,9 +59,11 @@ func (s *Server) audit(c caller, r request, did outcome, err error) {
 	if !ok {
 		return
 	}
+	order := orderOf(c, r, did, skipped, status, err)
+	s.node.Record().Order(r.pid, order, record.Details{UID: did.uid, AffectsAll: did.all && err == nil})
 	attrs := []any{"order", r.op.String()}
 	if c.local {
-		attrs = append(attrs, "uid", c.uid, "pid", c.pid, "command", commandOf(c.pid))
+		attrs = append(attrs, "uid", c.uid, "pid", c.pid, "command", order.Command)
 	} else {
 		attrs = append(attrs, "address", c.address)
 	}
@@ -68,27 +73,34 @@ func (s *Server) audit(c caller, r request, did outcome, err error) {
 	if r.tree {
 		attrs = append(attrs, "tree", true)
 	}
-	attrs = append(attrs, "from", printable(did.from), "to", printable(did.to))
+	attrs = append(attrs, "from", record.Printable(did.from), "to", record.Printable(did.to))
 	if skipped > 0 {
 		attrs = append(attrs, "lines_left_out", skipped)
 	}
 	if err != nil {
-		s.log.Warn("order refused", append(attrs, "status", status, "reason", printable(err.Error()))...)
+		s.log.Warn("order refused", append(attrs, "status", status, "reason", record.Printable(err.Error()))...)
 		return
 	}
 	s.log.Info("order carried out", attrs...)
 }
 
+// orderOf returns an order as the record has it.
+func orderOf(c caller, r request, did outcome, skipped, status int, err error) api.Order {
+	o := api.Order{
+		Name: r.op.String(), Address: c.address, Tree: r.tree, From: record.Printable(did.from), To: record.Printable(did.to), LeftOut: skipped,
+	}
+	if c.local {
+		uid := int64(c.uid)
+		o.UID, o.PID, o.Command = &uid, c.pid, commandOf(c.pid)
+	}
+	if err != nil {
+		o.Refused, o.Status, o.Reason = true, status, record.Printable(err.Error())
+	}
+	return o
+}
+
 // commandOf returns the name of a process's command.
 func commandOf(pid int) string {
 	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm") // empty if it has exited
-	return printable(strings.TrimSuffix(string(name), "\n"))
-}
-
-// printable returns text that a user chose in one line of printable ASCII, of bounded
-// length.
-func printable(s string) string {
-	const most = 300
-	s = strconv.QuoteToASCII(s[:min(len(s), most)])
-	return s[1 : len(s)-1]
+	return record.Printable(strings.TrimSuffix(string(name), "\n"))
 }

@@ -13,7 +13,7 @@ import (
 // answer decides on a request of a connection, carries it out and returns the reply.
 func (s *Server) answer(c *connection, r request) (a reply) {
 	by, err := s.identify(c, r.token)
-	var did outcome
+	did := outcome{uid: noUser}
 	if err == nil {
 		err = s.budgets.take(by, operations[r.op].cost)
 	}
@@ -32,7 +32,11 @@ func (s *Server) answer(c *connection, r request) (a reply) {
 }
 
 // outcome says for the audit what an order changed.
-type outcome struct{ from, to string }
+type outcome struct {
+	from, to string
+	uid      uint32 // the user that it affects; noUser: none but the caller
+	all      bool   // it affects every user
+}
 
 // carryOut does what a request asks for. A mistake in it does not end the daemon.
 func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did outcome, err error) {
@@ -42,6 +46,7 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 			err = errMistake
 		}
 	}()
+	did.uid = noUser
 	var v any
 	switch r.op {
 	case opProcesses:
@@ -65,6 +70,14 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 		return reply{held: true}, did, s.beginRun(c, by, r)
 	case opShim:
 		return reply{held: true}, did, s.beginShim(c, by, r)
+	case opRecord:
+		return s.readRecord(by, r.record), did, nil
+	case opStream:
+		return reply{held: true}, did, s.beginStream(c, by, r.record)
+	case opDelays:
+		v = s.node.Delays()
+	case opPressure:
+		return s.pressure(r)
 	}
 	if err != nil {
 		return a, did, err
@@ -121,11 +134,12 @@ func (s *Server) hint(c caller, r request) (any, error) {
 }
 
 func (s *Server) change(c caller, r request) (v any, did outcome, err error) {
-	did.to = r.values.String()
+	did.to, did.uid = r.values.String(), noUser
 	before, err := s.target(c, r.pid)
 	if err != nil {
 		return nil, did, err
 	}
+	did.uid = before.UID
 	old := before.Attrs.Given()
 	for _, id := range old.IDs() {
 		if !r.values.Has(id) {
@@ -138,14 +152,14 @@ func (s *Server) change(c caller, r request) (v any, did outcome, err error) {
 }
 
 func (s *Server) setPolicy(c caller, p api.Policy) (v any, did outcome, err error) {
-	did.to = describePolicy(p)
+	did.to, did.uid = describePolicy(p), noUser
 	if err := c.mayManage("change the policy"); err != nil {
 		return nil, did, err
 	}
 	if p.Params["exec"] != "" && !c.local {
 		return nil, did, Forbidden("change the policy: a command is started only by a request on the daemon's unix socket, not over TCP")
 	}
-	did.from = describePolicy(s.node.Policy())
+	did.from, did.all = describePolicy(s.node.Policy()), true
 	v, err = s.node.SetPolicy(c.public(), p)
 	return v, did, err
 }
@@ -174,9 +188,11 @@ func (s *Server) status() api.Status {
 }
 
 func (s *Server) restore(c caller) (v any, did outcome, err error) {
+	did.uid = noUser
 	if err := c.mayManage("restore all devices"); err != nil {
 		return nil, did, err
 	}
+	did.all = true
 	did.from = describePolicy(s.node.Policy())
 	if err := s.node.Restore(c.public()); err != nil {
 		return nil, did, err

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,10 +42,16 @@ func (c *connection) release() {
 	}
 }
 
+// socket is a connection with a descriptor: a net.UnixConn or net.TCPConn.
+type socket interface {
+	net.Conn
+	syscall.Conn
+}
+
 // hold returns a copy of the connection that stays open when the front end closes its own.
 // The connection counts until release is called.
-func (c *connection) hold() (*net.UnixConn, error) {
-	u, ok := c.Conn.(*net.UnixConn)
+func (c *connection) hold() (socket, error) {
+	u, ok := c.Conn.(socket)
 	if !ok {
 		return nil, errNoPeer
 	}
@@ -65,7 +72,7 @@ func (c *connection) hold() (*net.UnixConn, error) {
 }
 
 // copyConn returns another descriptor of the same connection.
-func copyConn(c *net.UnixConn) (*net.UnixConn, error) {
+func copyConn(c syscall.Conn) (socket, error) {
 	copied := -1
 	err := control(c, func(fd int) (err error) {
 		copied, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -80,7 +87,12 @@ func copyConn(c *net.UnixConn) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return conn.(*net.UnixConn), nil
+	own, ok := conn.(socket)
+	if !ok {
+		conn.Close()
+		return nil, errNoPeer
+	}
+	return own, nil
 }
 
 // shutDown ends the connection for all descriptors of it, also the front end's.

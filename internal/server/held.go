@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -11,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections that outlive their request: a run and a page last until their connection
-// ends. The daemon answers on its own copy of the connection, keeps that and watches it, so
+// Connections that outlive their request: a run, a page and a stream last until their
+// connection ends. The daemon answers on its own copy of the connection, keeps that and watches it, so
 // the front end has no part in it any more.
 
 // runHeader begins the response to a run, which has no end of its own.
@@ -32,7 +31,7 @@ func (s *Server) beginRun(c *connection, by caller, r request) error {
 		return err
 	}
 	h := &held{end: end, events: unix.POLLRDHUP}
-	return s.hold(c, h, func(conn *net.UnixConn) error {
+	return s.hold(c, h, func(conn socket) error {
 		text, err := json.Marshal(started)
 		if err == nil {
 			_, err = conn.Write(append([]byte(runHeader), append(text, '\n')...))
@@ -41,7 +40,7 @@ func (s *Server) beginRun(c *connection, by caller, r request) error {
 	})
 }
 
-// held is a run or a page.
+// held is a run, a page or a stream.
 type held struct {
 	end     func()
 	process *proc.Pidfd // it ends with this process; nil: with the connection only
@@ -50,7 +49,7 @@ type held struct {
 
 // hold sends an answer on a copy of the connection and keeps that until its end. If hold
 // returns an error, h has ended.
-func (s *Server) hold(c *connection, h *held, send func(*net.UnixConn) error) error {
+func (s *Server) hold(c *connection, h *held, send func(socket) error) error {
 	conn, err := s.startHolding(c)
 	if err == nil {
 		if err = conn.SetWriteDeadline(time.Now().Add(time.Second)); err == nil {
@@ -72,7 +71,7 @@ func (s *Server) hold(c *connection, h *held, send func(*net.UnixConn) error) er
 	return nil
 }
 
-func (s *Server) startHolding(c *connection) (*net.UnixConn, error) {
+func (s *Server) startHolding(c *connection) (socket, error) {
 	s.holding.Lock()
 	defer s.holding.Unlock()
 	if s.over.Err() != nil {
@@ -85,7 +84,7 @@ func (s *Server) startHolding(c *connection) (*net.UnixConn, error) {
 	return conn, err
 }
 
-func (s *Server) stopHolding(c *connection, conn *net.UnixConn) {
+func (s *Server) stopHolding(c *connection, conn socket) {
 	conn.Close()
 	c.release()
 	s.runs.Done()
@@ -99,7 +98,7 @@ func (h *held) close() {
 }
 
 // wait returns when the other end is closed, the process has exited or ctx is done.
-func (h *held) wait(ctx context.Context, conn *net.UnixConn) {
+func (h *held) wait(ctx context.Context, conn socket) {
 	wake := func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) } // a unix socket has deadlines
 	defer context.AfterFunc(ctx, wake)()
 	if h.process != nil {

@@ -8,9 +8,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/metrics"
+	"github.com/giveway/giveway/internal/record"
 )
 
 // mute is a node that accepts everything.
@@ -23,6 +25,12 @@ func (mute) Policy() (p api.Policy)                                    { return 
 func (mute) SetPolicy(_ Caller, p api.Policy) (api.Policy, error)      { return p, nil }
 func (mute) Status() (s api.Status)                                    { return s }
 func (mute) Restore(Caller) error                                      { return nil }
+
+func (mute) Record() *record.Record     { return muteRecord }
+func (mute) Delays() (d api.Delays)     { return d }
+func (mute) Pressure() (p api.Pressure) { return p }
+
+var muteRecord = record.New(time.Now(), 0)
 
 func (mute) BeginRun(Caller, api.Run) (started api.RunStarted, end func(), err error) {
 	return api.RunStarted{}, func() {}, nil

@@ -26,6 +26,10 @@ const (
 	opRestore
 	opRun
 	opShim
+	opRecord
+	opStream
+	opDelays
+	opPressure
 	opConnect     // the connection itself, which only the audit names
 	lastOperation = opConnect
 )
@@ -47,6 +51,10 @@ var operations = [lastOperation + 1]struct {
 	opRestore:   {name: "restore", cost: 5, order: true},
 	opRun:       {name: "run", cost: 5, order: true},
 	opShim:      {name: "shim", cost: 5},
+	opRecord:    {name: "record", cost: 25},
+	opStream:    {name: "stream", cost: 25},
+	opDelays:    {name: "delays", cost: 5},
+	opPressure:  {name: "pressure", cost: 5},
 	opConnect:   {name: "connect"},
 }
 
@@ -55,13 +63,17 @@ func (o operation) String() string { return operations[o].name }
 // request is a request after HTTP and JSON have been parsed: plain, bounded values.
 type request struct {
 	op     operation
-	pid    int // of opHint and opChange
+	pid    int // of opHint, opChange and opPressure
 	token  sum // of the token that the caller sent; zero: none
 	values attr.Values
 	tree   bool       // of opChange
 	begin  *int64     // of opHint
 	end    *int64     // of opHint
 	policy api.Policy // of opSetPolicy: name, parameters and device
+
+	record recordQuery // of opRecord and opStream
+	device string      // of opPressure: ID or index
+	psi    bool        // of opPressure: text in the kernel's format
 
 	shimVersions pageabi.Versions // of opShim: that the shim understands
 	shimRuntime  string
@@ -83,7 +95,7 @@ func tokenOf(h http.Header) (s sum) {
 // reply is the answer to a request, ready to be sent.
 type reply struct {
 	status int
-	text   bool // metrics as text; otherwise JSON
+	text   bool // text, of metrics or pressure; otherwise JSON
 	close  bool // the connection is closed afterwards
 	// held: the authority has answered itself and holds the connection from now on.
 	held bool

@@ -71,6 +71,10 @@ func (f *frontEnd) routes() http.Handler {
 		"POST /v1/runs":                 readRun,
 		"POST /v1/shim":                 readShim,
 		"GET /metrics":                  plain(opMetrics),
+		"GET /v1/record":                readRecordQuery(opRecord),
+		"GET /v1/record/stream":         readRecordQuery(opStream),
+		"GET /v1/delays":                plain(opDelays),
+		"GET /v1/pressure":              readPressure,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.answer(w, r, read) })
 	}
@@ -252,8 +256,10 @@ func (r *request) check() error {
 		return r.checkAttrs()
 	case opSetPolicy:
 		return r.checkPolicy()
-	case opProcesses, opMetrics, opPolicy, opStatus, opRestore, opShim:
+	case opProcesses, opMetrics, opPolicy, opStatus, opRestore, opShim, opDelays, opPressure:
 		return nil
+	case opRecord, opStream:
+		return r.record.check()
 	}
 	return BadRequest("there is no operation %d", r.op)
 }

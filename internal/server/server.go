@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
@@ -47,6 +48,10 @@ type Node interface {
 	// BeginRun gives the caller's process and its descendants attributes until end is
 	// called, which is once.
 	BeginRun(by Caller, r api.Run) (started api.RunStarted, end func(), err error)
+	// Record returns the record, to which the server adds the orders. It is never nil.
+	Record() *record.Record
+	Delays() api.Delays
+	Pressure() api.Pressure
 }
 
 // Caller is the process that made a request, as the kernel identified it when it
@@ -104,6 +109,7 @@ type Server struct {
 	admission    *admission
 	budgets      *buckets
 	auditor      auditor
+	streams      streams
 	silence      time.Duration // of a front end, before it is killed
 
 	doors []net.Listener // each returns connections
@@ -121,7 +127,7 @@ func New(node Node, cfg Config) *Server {
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
 		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
 		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
-		silence: silenceTime,
+		streams: streams{open: map[uint32]int{}}, silence: silenceTime,
 	}
 	s.over, s.end = context.WithCancel(context.Background())
 	if s.log == nil {

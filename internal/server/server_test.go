@@ -19,6 +19,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/drivertest"
+	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -33,10 +34,21 @@ type fakeNode struct {
 	runs    map[int]string
 	policy  api.Policy
 	fail    error
+	rec     *record.Record
 }
 
 func newFake() *fakeNode {
-	return &fakeNode{runs: map[int]string{}, policy: api.Policy{Name: "giveway"}}
+	return &fakeNode{runs: map[int]string{}, policy: api.Policy{Name: "giveway"}, rec: record.New(time.Now(), 0)}
+}
+
+func (n *fakeNode) Record() *record.Record { return n.rec }
+func (n *fakeNode) Delays() api.Delays     { return api.Delays{Version: api.RecordVersion} }
+
+func (n *fakeNode) Pressure() api.Pressure {
+	return api.Pressure{
+		Version: api.RecordVersion, Devices: []api.DevicePressure{{Device: "GPU-a", Some: api.Stall{Avg10: 1.5, Total: 7 * time.Millisecond}}},
+		Processes: []api.ProcessPressure{{PID: 4711, Full: api.Stall{Avg300: 99.25}}},
+	}
 }
 
 func (n *fakeNode) Processes() []api.Process {

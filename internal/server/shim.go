@@ -33,12 +33,12 @@ func (s *Server) beginShim(c *connection, by caller, r request) error {
 		}
 	}()
 	h := &held{end: leave, process: process, events: unix.POLLIN | unix.POLLRDHUP}
-	return s.hold(c, h, func(conn *net.UnixConn) error {
+	return s.hold(c, h, func(conn socket) error {
 		// If the caller is still alive, what the node read about its pid is about it.
 		if process.Exited() {
 			return syscall.ESRCH
 		}
-		_, _, err := conn.WriteMsgUnix(fmt.Appendf(nil, switching, version), syscall.UnixRights(fds[:]...), nil)
+		_, _, err := conn.(*net.UnixConn).WriteMsgUnix(fmt.Appendf(nil, switching, version), syscall.UnixRights(fds[:]...), nil)
 		return err
 	})
 }

@@ -48,6 +48,8 @@ func TestFrontEnds(t *testing.T) {
 		"Calls": TestCalls, "Errors": TestErrors, "OtherUser": TestOtherUser, "Run": TestRun,
 		"RunEndsWithItsConnection": TestRunEndsWithItsConnection, "SocketInUse": TestSocketInUse, "TCP": TestTCP,
 		"Shim": TestShim, "ShimRefused": TestShimRefused, "RootWithoutRights": TestRootWithoutRights, "TCPWithoutToken": TestTCPWithoutToken,
+		"RecordSnapshot": TestRecordSnapshot, "RecordStream": TestRecordStream, "StreamResumes": TestStreamResumesByEventID,
+		"StreamsAreBounded": TestStreamsAreBounded, "PressureAsText": TestPressureAsText,
 	} {
 		t.Run(name, test)
 	}

@@ -1,12 +1,15 @@
 package server
 
 import (
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/record"
 )
 
 // TestVisible: the owner of a process and callers that may do everything see all of it,
@@ -49,5 +52,40 @@ func TestVisible(t *testing.T) {
 	}
 	if got := (caller{peer: peer{uid: bob}}).visible(api.Process{UID: alice}); got.Queues == nil {
 		t.Error("without queues the list is null in JSON, not empty")
+	}
+}
+
+// TestOthersSeeLess checks what is hidden in the record from users that an entry does not
+// concern.
+func TestOthersSeeLess(t *testing.T) {
+	const alice, bob = 1000, 1001
+	s, by := New(mute{}, Config{}), caller{peer: peer{local: true, uid: bob}}
+	rec, uid := s.node.Record(), int64(alice)
+	from := rec.Last()
+	order := api.Order{Name: "set", UID: &uid, PID: 3, Command: "sh", To: "weight=3"}
+	rec.Order(5, order, record.Details{UID: alice})
+	rec.Order(6, order, record.Details{UID: bob})
+	rec.Order(0, order, record.Details{AffectsAll: true, UID: alice})
+	rec.Add(&record.Entry{Kind: record.Request, PID: 5, UID: alice})
+	rec.Add(&record.Entry{Kind: record.Request, PID: 6, UID: bob})
+	rec.Add(&record.Entry{Kind: record.State, What: record.Queue, PID: 5, UID: alice, Slice: 7, Bound: 3, Paused: true})
+	var r api.Record
+	if err := json.Unmarshal(s.readRecord(by, recordQuery{after: from, kinds: record.All, limit: 100}).body, &r); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range r.Entries {
+		switch {
+		case e.Order != nil:
+			got = append(got, fmt.Sprintf("order %q %q %v", e.Order.To, e.Order.Command, e.Order.UID != nil))
+		case e.Request != nil:
+			got = append(got, fmt.Sprint("request ", e.PID))
+		case e.State != nil:
+			got = append(got, fmt.Sprintf("state %v %d %v", e.State.SLO, e.State.Weight, e.State.Paused))
+		}
+	}
+	want := []string{`order "" "" false`, `order "weight=3" "sh" true`, `order "weight=3" "sh" true`, "request 6", "state 0s 0 true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
@@ -40,6 +41,8 @@ const (
 	flagTree = 1 << iota
 	flagBegin
 	flagEnd
+	flagLast
+	flagPSI
 )
 
 const (
@@ -70,6 +73,12 @@ func appendRequest(b []byte, id uint64, r request) []byte {
 	if r.tree {
 		flags |= flagTree
 	}
+	if r.record.last {
+		flags |= flagLast
+	}
+	if r.psi {
+		flags |= flagPSI
+	}
 	if r.begin != nil {
 		flags, begin = flags|flagBegin, *r.begin
 	}
@@ -86,7 +95,11 @@ func appendRequest(b []byte, id uint64, r request) []byte {
 		b = appendText(appendText(b, name), r.policy.Params[name])
 	}
 	b = le.AppendUint32(le.AppendUint32(b, r.shimVersions.Lowest), r.shimVersions.Highest)
-	return appendText(b, r.shimRuntime)
+	b = appendText(b, r.shimRuntime)
+	b = le.AppendUint64(b, r.record.after)
+	b = le.AppendUint16(b, uint16(r.record.kinds))
+	b = le.AppendUint16(b, uint16(r.record.limit))
+	return appendText(b, r.device)
 }
 
 func appendText(b []byte, s string) []byte {
@@ -112,6 +125,7 @@ func (f *fields) bytes(n int) []byte {
 }
 
 func (f *fields) byte() byte     { return f.bytes(1)[0] }
+func (f *fields) uint16() uint16 { return binary.LittleEndian.Uint16(f.bytes(2)) }
 func (f *fields) uint32() uint32 { return binary.LittleEndian.Uint32(f.bytes(4)) }
 func (f *fields) uint64() uint64 { return binary.LittleEndian.Uint64(f.bytes(8)) }
 
@@ -188,7 +202,9 @@ func (f *fields) request(r *request) {
 	r.policy = f.policy()
 	r.shimVersions = pageabi.Versions{Lowest: f.uint32(), Highest: f.uint32()}
 	r.shimRuntime = f.text(maxText)
-	if r.op < opProcesses || r.op > opShim || r.pid < 0 || flags > flagTree|flagBegin|flagEnd {
+	r.record = recordQuery{after: f.uint64(), kinds: record.Set(f.uint16()), limit: int(f.uint16()), last: flags&flagLast != 0}
+	r.device, r.psi = f.text(maxText), flags&flagPSI != 0
+	if r.op < opProcesses || r.op > opPressure || r.pid < 0 || flags > flagTree|flagBegin|flagEnd|flagLast|flagPSI {
 		f.bad = true
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 )
 
@@ -23,6 +24,7 @@ func fullRequest() request {
 	return request{
 		op: opChange, pid: 4711, token: sum{1, 2, 31: 9}, values: attr.Must("class=batch weight=7 slo=5ms"), tree: true,
 		begin: &begin, end: &end, policy: api.Policy{Name: "rr", Device: "0", Params: map[string]string{"quantum": "5ms", "exec": strings.Repeat("x", maxParam)}},
+		record: recordQuery{after: 1 << 50, kinds: record.All, limit: api.MaxRecordLimit, last: true}, device: "GPU-a", psi: true,
 		shimVersions: pageabi.Versions{Lowest: 1, Highest: 2}, shimRuntime: "cuda",
 	}
 }

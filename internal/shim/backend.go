@@ -280,7 +280,7 @@ func (c *connection) poll(now sched.Time, f hal.Facts) {
 	f.Progress(p, hal.Progress{
 		Launched: c.onDevice(&counters, now), Completed: counters.Completed, Late: counters.LateRequests, Waiting: c.waiting(counters.Flags, now),
 	})
-	c.reportRequests(p, counters.OpenRequests, f)
+	c.reportRequests(now, p, counters.OpenRequests, f)
 }
 
 // maxLate is how long a request that waits to enter late is believed to leave the device to
@@ -325,19 +325,21 @@ func (c *connection) runtimeOf(used uint32) string {
 }
 
 // reportRequests reports the requests that are over and those that have begun.
-func (c *connection) reportRequests(p hal.Process, open uint32, f hal.Facts) {
+func (c *connection) reportRequests(now sched.Time, p hal.Process, open uint32, f hal.Facts) {
 	const maxOpen = 1024
+	clock := pageabi.Now()
 	c.page.Requests(func(r shimpage.Request) {
 		if c.openRequests > 0 {
 			c.openRequests--
 		}
-		f.RequestFinished(p, r.Duration)
+		ago := time.Duration(clock - min(r.Begin+uint64(r.Duration), clock))
+		f.RequestFinished(p, r.Duration, max(now.Add(-ago), 1))
 	})
 	for ; c.openRequests < min(open, maxOpen); c.openRequests++ {
 		f.RequestStarted(p)
 	}
 	for ; c.openRequests > open; c.openRequests-- { // it ended while its time was not measured
-		f.RequestFinished(p, 0)
+		f.RequestFinished(p, 0, 0)
 	}
 }
 

@@ -226,7 +226,7 @@ func (f *Facts) Progress(p hal.Process, c hal.Progress) { f.Progresses[p.Info().
 func (f *Facts) RequestStarted(p hal.Process) { f.Started[p.Info().PID]++ }
 
 // RequestFinished implements hal.Facts.
-func (f *Facts) RequestFinished(p hal.Process, took time.Duration) {
+func (f *Facts) RequestFinished(p hal.Process, took time.Duration, _ sched.Time) {
 	f.Finished[p.Info().PID] = append(f.Finished[p.Info().PID], took)
 }
 

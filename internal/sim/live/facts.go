@@ -119,6 +119,6 @@ func (b *Backend) reportFact(q *queue, ev sched.Event, f hal.Facts) {
 		f.RequestStarted(record)
 	case ev.Kind == sched.RequestFinished && (wanted || p.requests > 0):
 		p.requests = max(p.requests-1, 0)
-		f.RequestFinished(record, b.clock.real(ev.Duration))
+		f.RequestFinished(record, b.clock.real(ev.Duration), 0)
 	}
 }

@@ -1,0 +1,176 @@
+package record
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// interval is a period: from is in it, to is not.
+type interval struct{ from, to sched.Time }
+
+// maxIntervals is how many periods of a client are kept between two updates. If there are
+// more, the last two become one.
+const maxIntervals = 64
+
+// intervals is a list of periods, and one that is not over.
+type intervals struct {
+	over []interval
+	open sched.Time // since when; Never: there is none
+}
+
+func (v *intervals) begin(now sched.Time) {
+	if v.open == sched.Never {
+		v.open = now
+	}
+}
+
+func (v *intervals) end(now sched.Time) {
+	if v.open != sched.Never {
+		v.add(interval{v.open, now})
+		v.open = sched.Never
+	}
+}
+
+func (v *intervals) add(i interval) {
+	if len(v.over) >= maxIntervals {
+		last := &v.over[len(v.over)-1]
+		last.from, last.to = min(last.from, i.from), max(last.to, i.to)
+		return
+	}
+	v.over = append(v.over, i)
+}
+
+// within appends the parts of the periods that lie between two times.
+func (v *intervals) within(buf []interval, from, to sched.Time) []interval {
+	for _, i := range v.over {
+		if i.from = max(i.from, from); i.from < min(i.to, to) {
+			buf = append(buf, interval{i.from, min(i.to, to)})
+		}
+	}
+	if v.open < to {
+		buf = append(buf, interval{max(v.open, from), to})
+	}
+	return buf
+}
+
+// forget drops what was before a time.
+func (v *intervals) forget(before sched.Time) {
+	v.over = slices.DeleteFunc(v.over, func(i interval) bool { return i.to <= before })
+}
+
+// union sorts periods and joins those that overlap, from index start on.
+func union(all []interval, start int) []interval {
+	part := all[start:]
+	if len(part) < 2 {
+		return all
+	}
+	slices.SortFunc(part, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
+	n := 0
+	for _, i := range part[1:] {
+		if last := &part[n]; i.from <= last.to {
+			last.to = max(last.to, i.to)
+		} else {
+			n++
+			part[n] = i
+		}
+	}
+	return all[:start+n+1]
+}
+
+// client is a process on a device.
+type client struct {
+	pid     int32
+	class   sched.Class
+	process *processAccount
+	paused  bool
+	queues  int
+	row     row
+
+	// It has work: as the counters of its queues tell, while one of its requests is open,
+	// or, of a process without both, from when the hardware preempted it until it came back.
+	ready    int // queues that have work, by their counters
+	counted  bool
+	counters intervals
+	requests intervals
+	open     int // requests
+	reports  bool
+	visits   intervals
+
+	// Of the window that is accounted for: its periods in the account's buffer, and for an
+	// estimate what it was served and waited.
+	first, last int
+	own, waited time.Duration
+	served      time.Duration // up to the window, as far as it is estimated
+	servedNow   time.Duration // by the last records
+}
+
+func newClient(pid int32, class sched.Class) *client {
+	c := &client{pid: pid, class: class}
+	c.counters.open, c.requests.open, c.visits.open = sched.Never, sched.Never, sched.Never
+	return c
+}
+
+// hadWork appends when the client had work between two times.
+func (c *client) hadWork(buf []interval, from, to sched.Time) []interval {
+	start := len(buf)
+	switch {
+	case c.paused:
+		return buf
+	case c.reports:
+		buf = c.requests.within(buf, from, to)
+	case c.counted:
+		buf = c.counters.within(buf, from, to)
+	default:
+		buf = c.visits.within(buf, from, to)
+	}
+	return union(buf, start)
+}
+
+// guessed reports whether it is not known when the client had work.
+func (c *client) guessed() bool { return !c.reports && !c.counted }
+
+// forget drops what was before a time.
+func (c *client) forget(before sched.Time) {
+	c.counters.forget(before)
+	c.requests.forget(before)
+	c.visits.forget(before)
+}
+
+// progress takes in whether a queue has work.
+func (c *client) progress(now sched.Time, q *queueAccount, ready bool) {
+	c.counted = true
+	if ready == q.ready {
+		return
+	}
+	if q.ready = ready; ready {
+		c.ready++
+		c.counters.begin(now)
+		return
+	}
+	if c.ready--; c.ready == 0 {
+		c.counters.end(now)
+	}
+}
+
+// requestStarted and requestFinished take in requests. The begin of a request is known
+// exactly when it is over.
+func (c *client) requestStarted(now sched.Time) {
+	c.open++
+	c.requests.begin(now)
+}
+
+func (c *client) requestFinished(was interval, known bool) {
+	if c.open > 0 {
+		c.open--
+	}
+	if c.open == 0 {
+		c.requests.open = sched.Never
+	}
+	if known {
+		c.reports = true
+		c.requests.add(was)
+	}
+}
