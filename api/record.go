@@ -62,7 +62,7 @@ const (
 	KindWait     EntryKind = "wait"     // an online queue no longer waits for the device
 	KindState    EntryKind = "state"    // a device, process or queue appeared, changed or is gone
 	KindOrder    EntryKind = "order"    // an order was carried out or refused
-	KindNote     EntryKind = "note"     // a policy was overruled, a floor turn began, ...
+	KindNote     EntryKind = "note"     // a policy was overruled, the guardian died, ...
 )
 
 // EntryKinds lists all kinds.
@@ -182,7 +182,7 @@ type StateChange struct {
 // changes, if it changes one. Another user's order that does not affect the caller has only
 // Name and Refused.
 type Order struct {
-	Name    string `json:"name"` // set, hint, run, run-end, policy, restore, config, connect, ...
+	Name    string `json:"name"` // set, run, policy, restore, config, or what was refused
 	UID     *int64 `json:"uid,omitempty"`
 	PID     int    `json:"by_pid,omitempty"`
 	Command string `json:"by_command,omitempty"` // the name of the caller's command, in printable ASCII
@@ -198,9 +198,9 @@ type Order struct {
 
 // Note is something else that a user may want to know.
 type Note struct {
-	// Name is floor (a floor turn of the queue began), overruled (the policy of the device
-	// makes mistakes, and the vendor's scheduling is in force), resumed (it decides again),
-	// guardian, config, lost.
+	// Name is overruled (the policy of the device makes mistakes, and the vendor's
+	// scheduling is in force), resumed (it decides again) or guardian. A floor turn is a
+	// decision with the reason floor.
 	Name string `json:"name"`
 	Text string `json:"text,omitempty"` // in printable ASCII
 }

@@ -247,7 +247,7 @@ func (r *recorder) spans(now sched.Time) {
 	for i := range r.d.facts.spans {
 		s := &r.d.facts.spans[i]
 		e := r.begin(record.Span, now)
-		e.Device, e.PID = s.device.Info().Device.ID, int32(s.PID)
+		e.Device, e.PID = s.device, int32(s.PID)
 		e.Begin, e.End, e.SpanKind, e.Left = s.Begin, s.End, s.Kind, s.Left
 		r.rec.Add(e)
 		r.accounts.Span(now, e.Device, &s.Span)

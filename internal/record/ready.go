@@ -11,14 +11,15 @@ import (
 // interval is a period: from is in it, to is not.
 type interval struct{ from, to sched.Time }
 
-// maxIntervals is how many periods of a client are kept between two updates. If there are
-// more, the last two become one.
-const maxIntervals = 64
+// maxIntervals is how many periods of a client are kept until they are accounted for: about
+// 3,000 a second. If there are more, the last two become one, which is an estimate.
+const maxIntervals = 1024
 
 // intervals is a list of periods, and one that is not over.
 type intervals struct {
-	over []interval
-	open sched.Time // since when; Never: there is none
+	over   []interval
+	open   sched.Time // since when; Never: there is none
+	joined bool       // there were too many
 }
 
 func (v *intervals) begin(now sched.Time) {
@@ -38,6 +39,7 @@ func (v *intervals) add(i interval) {
 	if len(v.over) >= maxIntervals {
 		last := &v.over[len(v.over)-1]
 		last.from, last.to = min(last.from, i.from), max(last.to, i.to)
+		v.joined = true
 		return
 	}
 	v.over = append(v.over, i)
@@ -58,7 +60,9 @@ func (v *intervals) within(buf []interval, from, to sched.Time) []interval {
 
 // forget drops what was before a time.
 func (v *intervals) forget(before sched.Time) {
-	v.over = slices.DeleteFunc(v.over, func(i interval) bool { return i.to <= before })
+	if v.over = slices.DeleteFunc(v.over, func(i interval) bool { return i.to <= before }); len(v.over) < maxIntervals {
+		v.joined = false
+	}
 }
 
 // union sorts periods and joins those that overlap, from index start on.
@@ -130,7 +134,9 @@ func (c *client) hadWork(buf []interval, from, to sched.Time) []interval {
 }
 
 // guessed reports whether it is not known when the client had work.
-func (c *client) guessed() bool { return !c.reports && !c.counted }
+func (c *client) guessed() bool {
+	return !c.reports && !c.counted || c.counters.joined || c.requests.joined
+}
 
 // forget drops what was before a time.
 func (c *client) forget(before sched.Time) {

@@ -161,6 +161,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	cancel() // all end
 	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
 	for end := time.Now().Add(time.Minute); open() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("no stream can be opened after all were closed")

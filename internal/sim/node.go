@@ -65,6 +65,8 @@ func (n *Node) Devices() []hal.Info {
 //	RequestStarted   a request to Queue arrived
 //	RequestFinished  it was answered after Duration
 //	AttrsChanged     the process expects its next launch at Attr.Expect
+//
+// At is when it happened.
 func (n *Node) Events(buf []sched.Event) []sched.Event {
 	buf = append(buf, n.events...)
 	n.events = n.events[:0]
@@ -72,7 +74,7 @@ func (n *Node) Events(buf []sched.Event) []sched.Event {
 }
 
 func (n *Node) observe(q *queue, ev sched.Event) {
-	ev.Queue = q.id
+	ev.Queue, ev.At = q.id, n.w.now
 	n.events = append(n.events, ev)
 	if ev.Kind == sched.QueueClosed {
 		delete(n.w.queues, q.id)

@@ -32,6 +32,7 @@ func (b *Backend) Poll(now sched.Time, f hal.Facts) {
 			if ev.Visits.Arrived > 0 {
 				ev.Visits.Arrived = now.Add(b.clock.until(ev.Visits.Arrived))
 			}
+			ev.At = max(b.began(now).Add(b.clock.real(time.Duration(ev.At))), 1)
 			b.reportFact(q, ev, f)
 		}
 	}
@@ -45,12 +46,7 @@ func (b *Backend) reportSpans(i int, now sched.Time, f hal.Facts) {
 	if b.spans = b.node.Spans(i, b.spans[:0]); len(b.spans) == 0 {
 		return
 	}
-	// The present time is later than now by as long as other backends took. The smallest
-	// difference seen tells when the scheduler's clock was zero.
-	if o := time.Now().Add(-time.Duration(now)); b.origin.IsZero() || o.Before(b.origin) {
-		b.origin = o
-	}
-	began := sched.Time(b.clock.began.Sub(b.origin))
+	began := b.began(now)
 	at := func(t sched.Time) sched.Time { return max(began.Add(b.clock.real(time.Duration(t))), 0) }
 	end := &b.reported[i]
 	if b.spans[0].Begin == 0 {
@@ -65,6 +61,16 @@ func (b *Backend) reportSpans(i int, now sched.Time, f hal.Facts) {
 	}
 	*end = b.spans[len(b.spans)-1].End
 	f.Spans(b.devices[i], b.spans)
+}
+
+// began returns when the Node's clock was zero, in the time of the scheduler, which is now.
+func (b *Backend) began(now sched.Time) sched.Time {
+	// The present time is later than now by as long as other backends took. The smallest
+	// difference seen tells when the scheduler's clock was zero.
+	if o := time.Now().Add(-time.Duration(now)); b.origin.IsZero() || o.Before(b.origin) {
+		b.origin = o
+	}
+	return sched.Time(b.clock.began.Sub(b.origin))
 }
 
 // applySettings applies the bound that is in force for the process of q.
@@ -119,6 +125,6 @@ func (b *Backend) reportFact(q *queue, ev sched.Event, f hal.Facts) {
 		f.RequestStarted(record)
 	case ev.Kind == sched.RequestFinished && (wanted || p.requests > 0):
 		p.requests = max(p.requests-1, 0)
-		f.RequestFinished(record, b.clock.real(ev.Duration), 0)
+		f.RequestFinished(record, b.clock.real(ev.Duration), ev.At)
 	}
 }
