@@ -19,6 +19,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -84,6 +85,9 @@ var processes = []api.Process{
 	},
 }
 
+// emptyRecord is the record of every daemonNode.
+var emptyRecord = record.New(time.Now(), 0)
+
 func (n *daemonNode) Processes() []api.Process {
 	if n.none {
 		return nil
@@ -124,6 +128,11 @@ func (n *daemonNode) Policy() api.Policy {
 }
 func (n *daemonNode) SetPolicy(_ server.Caller, p api.Policy) (api.Policy, error) { return p, nil }
 func (n *daemonNode) Restore(server.Caller) error                                 { return nil }
+func (n *daemonNode) Record() *record.Record { return emptyRecord }
+
+func (n *daemonNode) Delays() api.Delays { return api.Delays{} }
+
+func (n *daemonNode) Pressure() api.Pressure { return api.Pressure{} }
 
 func (n *daemonNode) Status() api.Status {
 	return api.Status{
