@@ -128,7 +128,7 @@ func (n *daemonNode) Policy() api.Policy {
 }
 func (n *daemonNode) SetPolicy(_ server.Caller, p api.Policy) (api.Policy, error) { return p, nil }
 func (n *daemonNode) Restore(server.Caller) error                                 { return nil }
-func (n *daemonNode) Record() *record.Record { return emptyRecord }
+func (n *daemonNode) Record() *record.Record                                      { return emptyRecord }
 
 func (n *daemonNode) Delays() api.Delays { return api.Delays{} }
 

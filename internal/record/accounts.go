@@ -71,21 +71,30 @@ type deviceAccount struct {
 
 	byOwn  []*client // by what they were served in the window, the most first
 	window []held    // of the window that is accounted for
-	sums   []held    // the same by holder: end - begin is the sum
+	sums   []heldSum // the same by holder, the most first
+	sumOf  map[int32]int
+	delays []time.Duration // of a client, by sum
 }
 
 // held is a part of a span with its holder.
 type held struct {
 	interval
 	holder  int32
-	class   int  // index in deviceAccount.classes
+	sum     int  // index in deviceAccount.sums
 	covered bool // a client waits all the time
 }
 
-// stall is a period in which a client waits.
+// heldSum is how long a holder had the device.
+type heldSum struct {
+	holder int32
+	class  int // index in deviceAccount.classes
+	length time.Duration
+}
+
+// stall is a part of a span, by its index, in which a client waits.
 type stall struct {
 	interval
-	free bool // no process held the device
+	span int
 }
 
 // Indices of deviceAccount.classes besides the classes.
@@ -106,6 +115,7 @@ func (a *Accounts) Device(now sched.Time, id sched.DeviceID, index int, tracing 
 	if a.device(id) == nil {
 		a.devices = append(a.devices, &deviceAccount{
 			id: id, index: index, tracing: tracing, to: now, spanEnd: now, reported: now, some: newPSI(now), full: newPSI(now),
+			sumOf: make(map[int32]int),
 		})
 	}
 }
@@ -305,15 +315,9 @@ func (a *Accounts) account(d *deviceAccount, to sched.Time) {
 			always, only = always+1, c
 		}
 	}
-	some, full := time.Duration(0), time.Duration(0)
 	for i := range d.window {
 		h := &d.window[i]
-		if h.covered = always > 1 || always == 1 && only.pid != h.holder; h.covered && h.holder != heldByUnknown {
-			some += h.to.Sub(h.from)
-			if h.holder < 0 {
-				full += h.to.Sub(h.from)
-			}
-		}
+		h.covered = always > 1 || always == 1 && only.pid != h.holder
 	}
 	a.stalls = a.stalls[:0]
 	for _, c := range d.clients {
@@ -321,14 +325,17 @@ func (a *Accounts) account(d *deviceAccount, to sched.Time) {
 		case c.first == c.last:
 			c.charge(0, to, false)
 		case c.class != sched.Online && c.hasAlways(a.periods, d.to, to):
-			a.chargeSums(d, c, to)
+			for i := range d.sums {
+				d.delays[i] = d.sums[i].length
+			}
+			c.charge(d.chargeDelays(c), to, false)
 		default:
 			a.chargeSpans(d, c, to)
 		}
 	}
-	moreSome, moreFull := unionOfStalls(a.stalls)
-	d.some.add(to, some+moreSome)
-	d.full.add(to, full+moreFull)
+	some, full := a.stalled(d)
+	d.some.add(to, some)
+	d.full.add(to, full)
 }
 
 // hasAlways reports whether the client had work in all of the window.
@@ -339,22 +346,32 @@ func (c *client) hasAlways(periods []interval, from, to sched.Time) bool {
 // clip makes the window and its sums from the spans up to a time.
 func (d *deviceAccount) clip(to sched.Time) {
 	d.window, d.sums = d.window[:0], d.sums[:0]
+	clear(d.sumOf)
 	for i := range d.spans {
 		s := &d.spans[i]
 		part := held{interval: interval{max(s.Begin, d.to), min(s.End, to)}, holder: holderOf(s)}
 		if part.from >= part.to {
 			continue
 		}
-		length := part.to - part.from
-		j := slices.IndexFunc(d.sums, func(h held) bool { return h.holder == part.holder })
-		if j < 0 {
-			j = len(d.sums)
-			d.sums = append(d.sums, held{holder: part.holder, class: d.classOf(part.holder)})
-		}
-		d.sums[j].to += length
-		part.class = d.sums[j].class
 		d.window = append(d.window, part)
+		j, known := d.sumOf[part.holder]
+		if !known {
+			j = len(d.sums)
+			d.sumOf[part.holder] = j
+			d.sums = append(d.sums, heldSum{holder: part.holder, class: d.classOf(part.holder)})
+		}
+		d.sums[j].length += part.to.Sub(part.from)
 	}
+	slices.SortFunc(d.sums, func(x, y heldSum) int {
+		return cmp.Or(cmp.Compare(y.length, x.length), cmp.Compare(x.holder, y.holder))
+	})
+	for i := range d.sums {
+		d.sumOf[d.sums[i].holder] = i
+	}
+	for i := range d.window {
+		d.window[i].sum = d.sumOf[d.window[i].holder]
+	}
+	d.delays = slices.Grow(d.delays[:0], len(d.sums))[:len(d.sums)]
 }
 
 // holderOf returns the holder of a device during a span.
@@ -370,13 +387,25 @@ func holderOf(s *hal.Span) int32 {
 	return heldByUnknown
 }
 
-// chargeSums charges a client that had work in all of the window.
-func (a *Accounts) chargeSums(d *deviceAccount, c *client, to sched.Time) {
-	waited := time.Duration(0)
-	for _, h := range d.sums {
-		waited += d.delay(c, h.holder, h.class, time.Duration(h.to), false)
+// chargeDelays adds the delays of a client and clears them. Beside the holders that had the
+// device for most of the window the others count together: otherwise each window would bring
+// a client hundreds of holders. It returns how long the client waited.
+func (d *deviceAccount) chargeDelays(c *client) (waited time.Duration) {
+	listed := 0
+	for i := range d.sums {
+		h, length := &d.sums[i], d.delays[i]
+		if d.delays[i] = 0; length == 0 {
+			continue
+		}
+		by := h.holder
+		if by >= 0 && by != c.pid {
+			if listed++; listed > maxHolders {
+				by = heldByOthers
+			}
+		}
+		waited += d.delay(c, by, h.class, length, false)
 	}
-	c.charge(waited, to, false)
+	return waited
 }
 
 // delay adds that a holder delayed a client, unless it is the client itself or not known. It
@@ -409,8 +438,8 @@ func (d *deviceAccount) classOf(holder int32) int {
 // chargeSpans charges a client for each part of a span in which it had work. The waits of an
 // online client are recorded.
 func (a *Accounts) chargeSpans(d *deviceAccount, c *client, to sched.Time) {
-	waited, w := time.Duration(0), wait{}
-	next := 0
+	w, next := wait{}, 0
+	clear(d.delays)
 	for _, p := range a.periods[c.first:c.last] {
 		for next < len(d.window) && d.window[next].to <= p.from {
 			next++
@@ -418,15 +447,17 @@ func (a *Accounts) chargeSpans(d *deviceAccount, c *client, to sched.Time) {
 		for i := next; i < len(d.window) && d.window[i].from < p.to; i++ {
 			h := &d.window[i]
 			part := interval{max(p.from, h.from), min(p.to, h.to)}
-			length := d.delay(c, h.holder, h.class, part.to.Sub(part.from), false)
-			waited += length
-			if length > 0 && !h.covered {
-				a.stalls = append(a.stalls, stall{part, h.holder < 0})
+			d.delays[h.sum] += part.to.Sub(part.from)
+			waits := h.holder != c.pid && h.holder != heldByUnknown
+			if waits && !h.covered {
+				if h.covered = part == h.interval; !h.covered {
+					a.stalls = append(a.stalls, stall{part, i})
+				}
 			}
-			if c.class == sched.Online && (length == 0 || w.end != part.from) {
+			if c.class == sched.Online && (!waits || w.end != part.from) {
 				a.recordWait(d, c, &w)
 			}
-			if length > 0 {
+			if waits {
 				w.add(part, h.holder)
 			}
 		}
@@ -434,23 +465,30 @@ func (a *Accounts) chargeSpans(d *deviceAccount, c *client, to sched.Time) {
 	if c.class == sched.Online {
 		a.recordWait(d, c, &w)
 	}
-	c.charge(waited, to, false)
+	c.charge(d.chargeDelays(c), to, false)
 }
 
-// unionOfStalls returns how long at least one client waited, and of that the time in which no
-// process held the device.
-func unionOfStalls(all []stall) (some, full time.Duration) {
-	slices.SortFunc(all, func(x, y stall) int { return cmp.Compare(x.from, y.from) })
+// stalled returns for how much of the window at least one client waited, and of that the time
+// in which no process held the device.
+func (a *Accounts) stalled(d *deviceAccount) (some, full time.Duration) {
+	add := func(h *held, length sched.Time) {
+		if some += time.Duration(length); h.holder < 0 {
+			full += time.Duration(length)
+		}
+	}
+	for i := range d.window {
+		if h := &d.window[i]; h.covered && h.holder != heldByUnknown {
+			add(h, h.to-h.from)
+		}
+	}
+	a.stalls = slices.DeleteFunc(a.stalls, func(s stall) bool { return d.window[s.span].covered })
+	slices.SortFunc(a.stalls, func(x, y stall) int { return cmp.Compare(x.from, y.from) })
 	to := sched.Time(0)
-	for _, s := range all {
-		if s.from = max(s.from, to); s.from >= s.to {
-			continue
+	for _, s := range a.stalls {
+		if s.from = max(s.from, to); s.from < s.to {
+			add(&d.window[s.span], s.to-s.from)
+			to = s.to
 		}
-		some += s.to.Sub(s.from)
-		if s.free {
-			full += s.to.Sub(s.from)
-		}
-		to = s.to
 	}
 	return some, full
 }
