@@ -191,7 +191,7 @@ func newRecordLoad(processes, perSecond int) *recordLoad {
 	return l
 }
 
-type tracedDevice struct{ fakeDevice }
+type tracedDevice struct{}
 
 func (tracedDevice) Tracing() bool  { return true }
 func (tracedDevice) Info() hal.Info { return hal.Info{Device: sched.Device{ID: "d"}} }

@@ -6,7 +6,7 @@ import "sync/atomic"
 const chunkLength = 1024
 
 // ring keeps the last entries in chunks. One goroutine writes at a time. Readers take no
-// lock: they pin a chunk, read the entries of it that are complete, and unpin it. The writer
+// lock: they pin a chunk, read those of its entries that are written, and unpin it. The writer
 // never waits: a chunk that is pinned when its turn to be overwritten comes is replaced by a
 // new one, and left to the reader.
 type ring struct {
@@ -17,7 +17,6 @@ type ring struct {
 
 type chunk struct {
 	number  atomic.Uint64 // one more than the index of its first entry / chunkLength; zero: it is being replaced
-	used    atomic.Int64  // entries that are complete
 	pins    atomic.Int64
 	entries [chunkLength]Entry
 }
@@ -34,7 +33,6 @@ func (r *ring) add(e *Entry) {
 		r.begin(index / chunkLength)
 	}
 	r.current.entries[at] = *e
-	r.current.used.Store(int64(at) + 1)
 	r.written.Store(index + 1)
 }
 
@@ -52,7 +50,6 @@ func (r *ring) begin(number uint64) {
 	if c == nil || c.pins.Load() > 0 {
 		c = &chunk{}
 	}
-	c.used.Store(0)
 	c.number.Store(number + 1)
 	slot.Store(c)
 	r.current = c
@@ -74,9 +71,6 @@ func (r *ring) pin(number uint64) *chunk {
 
 func (c *chunk) unpin() { c.pins.Add(-1) }
 
-// complete returns the entries of a pinned chunk that are complete.
-func (c *chunk) complete() []Entry { return c.entries[:c.used.Load()] }
-
 // oldest returns the index of the first entry that may still be there.
 func (r *ring) oldest() uint64 {
 	begun := (r.written.Load() + chunkLength - 1) / chunkLength // chunks
@@ -87,7 +81,7 @@ func (r *ring) oldest() uint64 {
 // returns the index of the first entry that it has not visited, and calls skip with each
 // range of entries that are overwritten.
 func (r *ring) read(from uint64, skip func(from, to uint64) bool, visit func(*Entry) bool) (next uint64) {
-	for from < r.written.Load() {
+	for written := r.written.Load(); from < written; written = r.written.Load() {
 		c := r.pin(from / chunkLength)
 		if c == nil {
 			to := max(r.oldest(), (from/chunkLength+1)*chunkLength)
@@ -97,7 +91,8 @@ func (r *ring) read(from uint64, skip func(from, to uint64) bool, visit func(*En
 			from = to
 			continue
 		}
-		entries := c.complete()[from%chunkLength:]
+		first := from / chunkLength * chunkLength
+		entries := c.entries[from-first : min(written-first, chunkLength)]
 		for i := range entries {
 			if !visit(&entries[i]) {
 				c.unpin()
