@@ -195,8 +195,8 @@ func (f *Facts) holder(h api.Holder) string {
 
 // sourceText says where an attribute is from.
 var sourceText = map[attr.Source]string{
-	attr.FromProcess: "follows from the process itself",
-	attr.FromBackend: "was found out by the daemon",
+	attr.FromProcess: "from the process itself",
+	attr.FromBackend: "found out by the daemon",
 	attr.FromRule:    "by a rule of the configuration",
 	attr.FromRun:     "by 'giveway run'",
 	attr.FromHint:    "by a hint of the program",

@@ -54,6 +54,13 @@ func (s *State) Press(k Key) Effect {
 	return Effect{}
 }
 
+// Paste adds text to what is typed. Elsewhere it does nothing.
+func (s *State) Paste(text string) {
+	if s.mode == inFilter || s.mode == inWeight {
+		s.Press(Key{Text: text})
+	}
+}
+
 // pressTable handles a key above the table.
 func (s *State) pressTable(k Key) Effect {
 	if s.move(k.Name) {

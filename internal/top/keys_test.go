@@ -235,7 +235,7 @@ func TestDaemonGone(t *testing.T) {
 		return p.state.View()
 	}
 	d.err = errors.New("no daemon is running: start one")
-	if view := read(); !strings.Contains(view, "No answer from the daemon: no daemon is running: start one; trying again") {
+	if view := read(); !strings.Contains(view, "No answer yet, trying again: no daemon is running: start one") {
 		t.Errorf("no daemon at first: got\n%s", view)
 	}
 	d.err = nil
@@ -245,11 +245,11 @@ func TestDaemonGone(t *testing.T) {
 		t.Errorf("a daemon: got\n%s", view)
 	}
 	d.err = errors.New("gone")
-	if view := read(); !strings.Contains(view, "no answer from the daemon: gone; trying again") || !strings.Contains(view, "nvidia-c") {
+	if view := read(); !strings.Contains(view, ", trying again: gone") || !strings.Contains(view, "nvidia-c") {
 		t.Errorf("the daemon is gone: got\n%s", view)
 	}
 	d.err = nil
-	if view := read(); strings.Contains(view, "answer") {
+	if view := read(); strings.Contains(view, "No answer") {
 		t.Errorf("a daemon again: got\n%s", view)
 	}
 }
@@ -267,6 +267,16 @@ func TestProgram(t *testing.T) {
 		_, cmd := p.Update(tea.KeyPressMsg{Code: r, Text: string(r)})
 		return cmd
 	}
+	p.Update(tea.PasteMsg{Content: "py"})
+	if len(d.changed) > 0 || p.state.mode != inTable {
+		t.Errorf("a paste: got orders %q, mode %d, want none", d.changed, p.state.mode)
+	}
+	key('/')
+	p.Update(tea.PasteMsg{Content: "python"})
+	if p.state.filter != "python" {
+		t.Errorf("a pasted filter: got %q", p.state.filter)
+	}
+	p.Update(tea.KeyPressMsg{Code: tea.KeyEsc})
 	key('p')
 	cmd := key('y')
 	if cmd == nil {

@@ -88,6 +88,8 @@ func (p *program) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return p, tea.ClearScreen // what the terminal made of the old lines is not known
 	case tea.KeyPressMsg:
 		return p, p.carryOut(p.state.Press(Key{msg.String(), msg.Text}))
+	case tea.PasteMsg: // it is text, even if its letters are keys
+		p.state.Paste(msg.Content)
 	case tick:
 		return p, p.read
 	case snapshot:
@@ -151,6 +153,5 @@ func Orders(ctx context.Context, source Source) (*api.Record, error) {
 func (p *program) View() tea.View {
 	v := tea.NewView(p.state.View())
 	v.AltScreen = true
-	v.DisableBracketedPasteMode = true // a paste would give orders
 	return v
 }

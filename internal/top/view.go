@@ -114,11 +114,10 @@ func (s *State) header() string {
 }
 
 func (s *State) goneText() string {
-	text := "No answer from the daemon: " + s.gone.Error() + "; trying again"
 	if s.shown {
-		text = "Since " + s.last.At.Format("15:04:05") + " no answer from the daemon: " + s.gone.Error() + "; trying again"
+		return "No answer since " + s.last.At.Format("15:04:05") + ", trying again: " + s.gone.Error()
 	}
-	return text
+	return "No answer yet, trying again: " + s.gone.Error()
 }
 
 // join returns as many of the parts as fit, the first of them in any case.
