@@ -128,8 +128,8 @@ func TestExplain(t *testing.T) {
 		All:    []api.Process{train, {PID: 812, Command: "python serve.py \x1b[2J"}},
 		Shares: map[Key]float64{{4711, "GPU-a"}: 0.305},
 		Delays: &api.Delays{Delays: []api.Delay{
-			{PID: 4711, Holder: api.Holder{Kind: "process", PID: 812}, Last10: 2 * time.Second},
 			{PID: 4711, Holder: api.Holder{Kind: "switch"}, Last10: 30 * time.Millisecond, Estimated: true},
+			{PID: 4711, Holder: api.Holder{Kind: "process", PID: 812}, Last10: 2 * time.Second},
 			{PID: 812, Holder: api.Holder{Kind: "process", PID: 4711}, Last10: time.Second},
 			{PID: 4711, Holder: api.Holder{Kind: "idle"}},
 		}},

@@ -163,7 +163,9 @@ func (f *Facts) waitLines() (lines []string) {
 	if f.Delays == nil {
 		return nil
 	}
-	for _, d := range f.Delays.Delays {
+	delays := slices.Clone(f.Delays.Delays)
+	slices.SortStableFunc(delays, func(a, b api.Delay) int { return cmp.Compare(b.Last10, a.Last10) })
+	for _, d := range delays {
 		if d.PID != f.Process.PID || d.Last10 <= 0 {
 			continue
 		}

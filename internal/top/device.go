@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/format"
@@ -37,11 +38,14 @@ func (s *State) slotStyle(slot int) format.Style {
 func (s *State) deviceLines() (out []string) {
 	devices := s.last.Status.Devices
 	room := max((s.height-3)/2, 0)
-	titles := 2*len(devices) <= room
+	titles, between := 2*len(devices) <= room, 3*len(devices) <= room
 	for i, d := range devices {
 		switch left := len(devices) - i; {
 		case titles:
 			out = append(out, s.deviceTitle(d), s.bar(d, ""))
+			if line := s.betweenClasses(d); between && line != "" {
+				out = append(out, line)
+			}
 		case len(out) == room:
 			return out
 		case left > 1 && len(out) == room-1:
@@ -80,6 +84,34 @@ func (s *State) deviceTitle(d api.Device) string {
 		parts = append(parts, fmt.Sprintf("pressure %s%.1f%% full %.1f%%", about, p.Some.Avg10, p.Full.Avg10))
 	}
 	return format.Text(join(append(parts, format.Text(d.Model, 40)), s.width), s.width)
+}
+
+// betweenClasses says how long online and batch work waited for each other; empty: they do
+// not share the device, or it is not known.
+func (s *State) betweenClasses(d api.Device) string {
+	if s.last.Delays == nil {
+		return ""
+	}
+	class := map[int]string{}
+	has := map[string]bool{}
+	for i := range s.last.Processes {
+		p := &s.last.Processes[i]
+		class[p.PID] = p.Class()
+		if slices.ContainsFunc(p.Queues, func(q api.Queue) bool { return q.Device == d.ID }) {
+			has[p.Class()] = true
+		}
+	}
+	if !has["online"] || !has["batch"] {
+		return ""
+	}
+	waited := map[[2]string]time.Duration{} // by class of the waiting process and of the holder
+	for _, x := range s.last.Delays.Delays {
+		if x.Device == d.ID && x.Holder.Kind == "process" {
+			waited[[2]string{class[x.PID], class[x.Holder.PID]}] += x.Last10
+		}
+	}
+	return format.Text(fmt.Sprintf("in 10 s online waited %s for batch, batch waited %s for online work",
+		format.Duration(waited[[2]string{"online", "batch"}]), format.Duration(waited[[2]string{"batch", "online"}])), s.width)
 }
 
 // part is a part of a bar.

@@ -304,7 +304,7 @@ func TestProgram(t *testing.T) {
 func TestOnce(t *testing.T) {
 	s := running(Look{Colour: true, UTF8: true}, 80, 24, 3)
 	text := s.Text(0)
-	for _, want := range []string{"GPU 0  used 90.0%  780 switches/s, 4.9% lost  pressure 54.2% full 1.3%  NVIDIA H200\n", "python serve.py --port 80\n", "turn of another"} {
+	for _, want := range []string{"GPU 0  used 90.0%  780 switches/s, 4.9% lost  pressure 54.2% full 1.3%  NVIDIA H200\n", "in 10 s online waited 20.0ms for batch, batch waited 400ms for online work\n", "python serve.py --port 80\n", "turn of another"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got\n%s\nwant %q", text, want)
 		}

@@ -67,10 +67,10 @@ func snapshotAt(second int) Snapshot {
 			{PID: 4600, Command: "python sweep.py", User: "bob", Attrs: from(attr.FromRun, "class=batch"), Member: &api.Member{Server: 5100, Pool: "night", Served: at / 5}},
 		},
 		Delays: &api.Delays{Delays: []api.Delay{
-			{PID: 4711, Holder: api.Holder{Kind: "process", PID: 812}, Last10: 400 * time.Millisecond},
+			{Device: "GPU-a", PID: 4711, Holder: api.Holder{Kind: "process", PID: 812}, Last10: 400 * time.Millisecond},
 			{PID: 4711, Holder: api.Holder{Kind: "process", PID: 5100}, Last10: 5 * time.Second},
 			{PID: 812, Holder: api.Holder{Kind: "switch"}, Last10: 80 * time.Millisecond},
-			{PID: 812, Holder: api.Holder{Kind: "process", PID: 4711}, Last10: 20 * time.Millisecond},
+			{Device: "GPU-a", PID: 812, Holder: api.Holder{Kind: "process", PID: 4711}, Last10: 20 * time.Millisecond},
 		}},
 		Pressure: &api.Pressure{Devices: []api.DevicePressure{{Device: "GPU-a", Some: api.Stall{Avg10: 54.2}, Full: api.Stall{Avg10: 1.3}}}},
 	}

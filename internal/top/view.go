@@ -142,7 +142,7 @@ func (s *State) foot() string {
 }
 
 // sparkWidth is how many columns the last minute takes.
-const sparkWidth = 10
+const sparkWidth = 8
 
 // columns returns the columns of the table for some rows.
 func (s *State) columns(rows []row) format.Columns {
@@ -152,10 +152,10 @@ func (s *State) columns(rows []row) format.Columns {
 	}{
 		{format.Column{Head: "PID", Right: false, Min: 7, Paint: func(i int) format.Style { return s.slotStyle(rows[i].history.slot) }}, s.pidCell},
 		{format.Column{Head: "USER", Max: 10, Rank: 14}, func(r *row) string { return format.Text(r.process.User, 10) }},
-		{format.Column{Head: "CLASS", Min: 8, Paint: func(i int) format.Style { return describe.ClassStyle(rows[i].process.Class()) }}, func(r *row) string { return r.process.Class() }},
+		{format.Column{Head: "CLASS", Paint: func(i int) format.Style { return describe.ClassStyle(rows[i].process.Class()) }}, func(r *row) string { return r.process.Class() }},
 		{format.Column{Head: "GPU", Max: 8, Rank: 13}, func(r *row) string { return r.use.GPU }},
 		{format.Column{Head: "STATE", Min: 7, Max: 12, Elide: 7, Paint: func(i int) format.Style { return describe.StateStyle(rows[i].use.State) }}, func(r *row) string { return r.use.State }},
-		{format.Column{Head: "WHY", Max: 24, Elide: 11, Rank: 6}, func(r *row) string { return r.use.Why }},
+		{format.Column{Head: "WHY", Max: 24, Elide: 10, Rank: 6}, func(r *row) string { return r.use.Why }},
 		{format.Column{Head: "NOW", Right: true, Min: 6}, shareCell(func(r *row) float64 { return r.now })},
 		{format.Column{Head: "MINUTE", Right: true, Min: 6, Rank: 7}, shareCell(func(r *row) float64 { return r.minute })},
 		{format.Column{Head: "TREND", Min: sparkWidth, Rank: 5}, s.sparkCell},
@@ -325,6 +325,9 @@ func (s *State) Text(width int) string {
 	}, plain.width), " "), plain.width) + "\n")
 	for _, d := range s.last.Status.Devices {
 		b.WriteString(plain.deviceTitle(d) + "\n" + plain.bar(d, "") + "\n")
+		if line := plain.betweenClasses(d); line != "" {
+			b.WriteString(line + "\n")
+		}
 	}
 	if len(s.rows) == 0 {
 		b.WriteString("No process uses a device here.\n")
