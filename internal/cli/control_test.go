@@ -47,7 +47,7 @@ var processes = []api.Process{
 		PID: 812, Command: "python serve.py --port 80", User: "alice", UID: 1000, Attrs: from(attr.FromRun, "class=online slo=10ms bound=16"),
 		Queues: []api.Queue{{
 			ID: 1, Device: "GPU-a", State: "running", Can: []string{"interrupt", "slice"},
-			VendorSlice: 2 * time.Millisecond, Served: 93 * time.Second, Measured: true,
+			VendorSlice: 2 * time.Millisecond, Served: 93 * time.Second, Measured: true, MayRun: true, Reason: "online", Ready: true,
 		}},
 		Requests: &api.Requests{Count: 300, P50: 2100 * time.Microsecond, P99: 9 * time.Millisecond},
 	},
@@ -55,7 +55,7 @@ var processes = []api.Process{
 		PID: 4711, User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2"),
 		Queues: []api.Queue{
 			{ID: 3, Device: "GPU-b", Index: 1, State: "stopped", Can: []string{"interrupt"}, Slice: 200 * time.Microsecond, Served: 4 * time.Second},
-			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour, OnFloor: true},
+			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour, OnFloor: true, Reason: "turn of another"},
 			{ID: 4, Device: "GPU-b", Index: 1, State: "running", Can: []string{"slice"}, Slice: time.Millisecond, Served: 500 * time.Millisecond, Measured: true},
 		},
 	},
@@ -130,7 +130,12 @@ func (n *daemonNode) SetPolicy(_ server.Caller, p api.Policy) (api.Policy, error
 func (n *daemonNode) Restore(server.Caller) error                                 { return nil }
 func (n *daemonNode) Record() *record.Record                                      { return emptyRecord }
 
-func (n *daemonNode) Delays() api.Delays { return api.Delays{} }
+func (n *daemonNode) Delays() api.Delays {
+	return api.Delays{Delays: []api.Delay{
+		{Device: "GPU-a", PID: 4711, Class: "batch", Holder: api.Holder{Kind: "process", PID: 812}, Last10: 1200 * time.Millisecond},
+		{Device: "GPU-a", PID: 812, Class: "online", Holder: api.Holder{Kind: "switch"}, Last10: 90 * time.Millisecond},
+	}}
+}
 
 func (n *daemonNode) Pressure() api.Pressure { return api.Pressure{} }
 

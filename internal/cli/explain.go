@@ -73,24 +73,13 @@ func gatherFacts(ctx context.Context, c *client.Client, pid int) (f describe.Fac
 	}
 	f.Devices, f.Policy = st.Devices, st.Policy.Name
 	f.UID = os.Geteuid()
-	return f, readRecord(ctx, c, &f)
-}
-
-// readRecord reads delays and orders.
-func readRecord(ctx context.Context, c top.Source, f *describe.Facts) error {
-	daemon, ok := c.(top.Recorder)
-	if !ok {
-		return nil
-	}
-	delays, err := daemon.Delays(ctx)
-	switch {
-	case err == nil:
+	if delays, err := c.Delays(ctx); err == nil {
 		f.Delays = &delays
-	case !isUnknownPath(err):
-		return err
+	} else if !isUnknownPath(err) {
+		return f, err
 	}
 	f.Orders, err = top.Orders(ctx, c)
-	return err
+	return f, err
 }
 
 // isUnknownPath reports whether a daemon refused a request because it is too old to know it.

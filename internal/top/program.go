@@ -139,11 +139,7 @@ func (p *program) explain() tea.Msg {
 
 // Orders reads the orders in the daemon's record; nil: the daemon is older than the record.
 func Orders(ctx context.Context, source Source) (*api.Record, error) {
-	record, ok := source.(Recorder)
-	if !ok {
-		return nil, nil
-	}
-	orders, err := record.Record(ctx, api.RecordQuery{Kinds: []api.EntryKind{api.KindOrder}, Last: true, Limit: api.MaxRecordLimit})
+	orders, err := source.Record(ctx, api.RecordQuery{Kinds: []api.EntryKind{api.KindOrder}, Last: true, Limit: api.MaxRecordLimit})
 	if tooOld(err) {
 		return nil, nil
 	}

@@ -18,10 +18,6 @@ type Source interface {
 	Processes(ctx context.Context) ([]api.Process, error)
 	Status(ctx context.Context) (api.Status, error)
 	Change(ctx context.Context, pid int, change api.Change) (api.Process, error)
-}
-
-// Recorder is a daemon that keeps a record.
-type Recorder interface {
 	Record(ctx context.Context, q api.RecordQuery) (api.Record, error)
 	Delays(ctx context.Context) (api.Delays, error)
 	Pressure(ctx context.Context) (api.Pressure, error)
@@ -60,32 +56,28 @@ func (r *Reader) Read(ctx context.Context) (s Snapshot, err error) {
 		return s, err
 	}
 	s.At = time.Now()
-	record, ok := r.source.(Recorder)
-	if !ok {
-		return s, nil
-	}
-	delays, err := record.Delays(ctx)
+	delays, err := r.source.Delays(ctx)
 	switch {
 	case tooOld(err):
 		return s, nil
 	case err != nil:
 		return s, err
 	}
-	pressure, err := record.Pressure(ctx)
+	pressure, err := r.source.Pressure(ctx)
 	if err != nil {
 		return s, err
 	}
 	s.Delays, s.Pressure = &delays, &pressure
-	return s, r.readRequests(ctx, record, &s)
+	return s, r.readRequests(ctx, &s)
 }
 
 // readRequests reads the requests that ended since the last snapshot. A new daemon counts
 // the entries of its record anew.
-func (r *Reader) readRequests(ctx context.Context, record Recorder, s *Snapshot) error {
+func (r *Reader) readRequests(ctx context.Context, s *Snapshot) error {
 	if !s.Delays.Began.Equal(r.began) {
 		r.next, r.began = 0, s.Delays.Began
 	}
-	part, err := record.Record(ctx, api.RecordQuery{After: r.next, Kinds: []api.EntryKind{api.KindRequest}, Last: true, Limit: requestLimit})
+	part, err := r.source.Record(ctx, api.RecordQuery{After: r.next, Kinds: []api.EntryKind{api.KindRequest}, Last: true, Limit: requestLimit})
 	if err != nil {
 		return err
 	}
