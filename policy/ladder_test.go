@@ -621,3 +621,37 @@ func TestLadderStopsPredictingAfterLateRequests(t *testing.T) {
 		t.Error("it predicts on a rung on which light queues run side by side anyway")
 	}
 }
+
+// TestLadderNearlyLate checks from how many requests, and from which spare time, one in a
+// hundred is expected to be late.
+func TestLadderNearlyLate(t *testing.T) {
+	for _, tt := range []struct {
+		name                  string
+		requests              int
+		least, tenth, quarter time.Duration // time to spare of the slowest requests
+		want                  bool
+	}{
+		{"close", 16, 2 * ms, 3 * ms, 5 * ms, false},
+		{"far apart", 16, ms, 3 * ms, 5 * ms, true},
+		{"too few requests", 15, ms, 3 * ms, 5 * ms, false},
+		{"much time to spare", 16, 98 * ms, 100 * ms, 102 * ms, false},
+		{"the quarter is of a faster kind", 16, 2900 * time.Microsecond, 3 * ms, 50 * ms, false},
+		{"the slowest is an exception", 16, -50 * ms, 3 * ms, 3100 * time.Microsecond, false},
+		{"late by now", 16, -2 * ms, -ms, 5 * ms, true},
+	} {
+		l := ladder{requests: tt.requests}
+		for i := range tt.requests {
+			switch {
+			case i == 0:
+				l.spare[i] = tt.least
+			case i < 4:
+				l.spare[i] = tt.tenth
+			default:
+				l.spare[i] = tt.quarter
+			}
+		}
+		if got := l.nearlyLate(); got != tt.want {
+			t.Errorf("%s: nearly late %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

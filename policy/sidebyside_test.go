@@ -420,7 +420,7 @@ func TestGivewaySliceOfSeveralOnlineQueues(t *testing.T) {
 	// One that has had no work for a while does not count.
 	l, _ := newShared(t, nil, 0)
 	a := l.openJob(class(sched.Online), periodic(20*ms, ms), 0)
-	l.openJob(class(sched.Online), func(j *job, now sched.Time) {
+	away := l.openJob(class(sched.Online), func(j *job, now sched.Time) {
 		if now == 0 {
 			j.submit(now, ms)
 		}
@@ -428,6 +428,9 @@ func TestGivewaySliceOfSeveralOnlineQueues(t *testing.T) {
 	l.run(3 * time.Second)
 	if a.slice != long {
 		t.Errorf("beside an online queue without work: got slice %v, want %v", a.slice, long)
+	}
+	if away.slice != long { // its next request is not interrupted
+		t.Errorf("an online queue without work has a slice of %v, want %v", away.slice, long)
 	}
 }
 

@@ -244,6 +244,16 @@ func TestCompletedCommandRefutesADrain(t *testing.T) {
 			t.Errorf("serial %v: drains %v after another queue has completed a command", serial, got)
 		}
 	}
+	// A held queue has several commands on the device, and others may run between them.
+	x := newDrainRun(t, sched.CanHold, true, 10*ms)
+	x.step(0, sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"})
+	x.step(0, sched.Event{Kind: sched.Progressed, Queue: 1, Counters: sched.Counters{Submitted: 9, Launched: 9}})
+	x.progress(5*ms, 0)
+	x.replan(grants(1))
+	x.step(ms, sched.Event{Kind: sched.Progressed, Queue: 1, Counters: sched.Counters{Submitted: 9, Launched: 9, Completed: 1}})
+	if !x.draining() {
+		t.Error("a held queue no longer drains after another queue has completed a command")
+	}
 }
 
 // TestDrainThatEndsWithAnotherCommandIsCharged checks that a deactivated queue is charged for
