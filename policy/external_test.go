@@ -198,3 +198,31 @@ func FuzzParseAnswer(f *testing.F) {
 		}
 	})
 }
+
+// TestExternalAnswerMayGrantDefaultSlices checks that any number of grants with the device's
+// default slice, and one with a short slice, is a valid answer, and two short ones are not.
+func TestExternalAnswerMayGrantDefaultSlices(t *testing.T) {
+	for grants, want := range map[string]bool{
+		`{"queue":1},{"queue":2},{"queue":3}`:                                                  true,
+		`{"queue":1,"slice_ns":1},{"queue":2},{"queue":3,"slice_ns":200000}`:                   true,
+		`{"queue":1,"slice_ns":1},{"queue":2,"slice_ns":199999},{"queue":3}`:                   false,
+		`{"queue":1,"slice_ns":200000},{"queue":2,"slice_ns":200000},{"queue":3,"slice_ns":1}`: true,
+	} {
+		o := newExternalTest(t, func(q *policy.Question) (string, bool) {
+			if len(q.Queues) < 3 {
+				return highestPriority(q)
+			}
+			return `{"answer":` + num(q) + `,"grants":[` + grants + `]}`, true
+		})
+		o.step(sched.Event{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * time.Millisecond, MinSharedSlice: 200 * time.Microsecond}})
+		for id := sched.QueueID(1); id <= 3; id++ {
+			o.open(id, 0)
+		}
+		for range 300 {
+			o.step()
+		}
+		if got := !o.fallingBack(); got != want {
+			t.Errorf("grants %s: the answer is used: %v, want %v", grants, got, want)
+		}
+	}
+}

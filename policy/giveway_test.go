@@ -405,3 +405,33 @@ func TestGivewayBatchBesideABusyStandardQueue(t *testing.T) {
 		}
 	}
 }
+
+// TestGivewayBoundsBatchQueuesOnlyBesideOnlineOnes checks that on a device without slices batch
+// and idle queues have a bound on commands in flight while there is an online queue, also one
+// without work, and none otherwise: a bound costs them some of their rate.
+func TestGivewayBoundsBatchQueuesOnlyBesideOnlineOnes(t *testing.T) {
+	for _, online := range []bool{false, true} {
+		v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{
+			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
+			{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Idle}, Counters: sched.Counters{Known: true}},
+		}}
+		want := uint32(0)
+		if online {
+			want = 3
+			v.Queues = append(v.Queues, sched.Queue{ID: 3, Can: canAll, Attr: sched.Attr{Class: sched.Online}, Counters: sched.Counters{Known: true}})
+		}
+		choice, err := Choose("giveway", map[string]string{"bound": "3"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		grants := choice.Make().Plan(v).Grants
+		if len(grants) != len(v.Queues) {
+			t.Errorf("online queue %v: got grants %+v, want one for each queue", online, grants)
+		}
+		for _, g := range grants {
+			if g.Queue < 3 && g.Bound != want || g.Queue == 3 && g.Bound != 0 {
+				t.Errorf("online queue %v: queue %d has a bound of %d, want %d", online, g.Queue, g.Bound, want)
+			}
+		}
+	}
+}

@@ -102,32 +102,48 @@ func TestTurnBeginsWhenTheQueueCanRun(t *testing.T) {
 	}
 }
 
-// TestLaterTurnBeginsWhenTheQueueCanRun checks the same for a turn of queues that have had much
-// service before.
-func TestLaterTurnBeginsWhenTheQueueCanRun(t *testing.T) {
-	x := newSerialRun(t, "giveway", map[string]string{"turn": "10ms"}, 40)
-	// In turn, commands of 1 ms: each queue completes what it has launched.
-	at := time.Duration(0)
-	for ; at < 300*ms; at += 2 * ms {
-		x.completeAt(at+ms, 1)
-		x.counters[2].Launched++
-		x.completeAt(at+2*ms, 2)
-	}
-	// Queue 2 has the turn, and one command of 30 ms of queue 1 is still on the device.
-	for n := len(x.starts); len(x.starts) == n && at < 400*ms; at += ms {
-		x.completeAt(at+ms, 1)
-	}
-	began := time.Duration(x.starts[len(x.starts)-1])
-	x.counters[1].Launched = x.counters[1].Completed + 1
-	end := began + 30*ms
-	for x.wake <= sched.Time(end) {
-		if x.now = x.wake; x.now > sched.Time(began) {
-			for _, q := range x.s.Queues(nil) {
-				if q.ID == 2 && q.State != sched.Running {
-					t.Fatalf("the turn of queue 2 ended %v after it began, before it could run", time.Duration(x.now)-began)
-				}
+// TestNoTurnEndsBeforeItsQueueCouldRun checks turns on a device that runs one command at a time,
+// of queues that have had much service: a turn does not end while the commands of the queue
+// that was held before, which take longer than a turn, keep the device.
+func TestNoTurnEndsBeforeItsQueueCouldRun(t *testing.T) {
+	x := newSerialRun(t, "giveway", map[string]string{"turn": "20ms"}, 0)
+	work := [3]time.Duration{1: 30 * ms, 2: 5 * ms} // of a command of each queue
+	var launched []sched.QueueID                    // the first one runs
+	left, turns := time.Duration(0), 0
+	ran, was := [3]time.Duration{}, [3]bool{} // device time in the turn
+	for ; x.now < sched.Time(5*time.Second); x.now = x.now.Add(ms) {
+		var events []sched.Event
+		if len(launched) > 0 {
+			ran[launched[0]] += ms
+			if left -= ms; left == 0 {
+				x.counters[launched[0]].Completed++
+				launched = launched[1:]
 			}
 		}
-		x.step()
+		for id := sched.QueueID(1); id <= 2; id++ {
+			events = append(events, sched.Event{Kind: sched.Progressed, Queue: id, Counters: x.counters[id]})
+		}
+		x.step(events...)
+		for _, q := range x.s.Queues(nil) {
+			runs := q.State == sched.Running
+			if was[q.ID] && !runs {
+				if turns++; turns > 10 && ran[q.ID] == 0 {
+					t.Fatalf("at %v: the turn of queue %d ends, in which it did not run", time.Duration(x.now), q.ID)
+				}
+			}
+			if !was[q.ID] && runs {
+				ran[q.ID] = 0
+			}
+			was[q.ID] = runs
+			for c := &x.counters[q.ID]; runs && c.Launched < c.Completed+2; c.Launched++ {
+				launched = append(launched, q.ID)
+			}
+		}
+		if len(launched) > 0 && left == 0 {
+			left = work[launched[0]]
+		}
+	}
+	if turns < 20 {
+		t.Errorf("got %d turns in 5 s, want more", turns)
 	}
 }

@@ -354,6 +354,19 @@ func TestSideBySideOrTurns(t *testing.T) {
 			t.Errorf("%s: an overlap goes on: %v, want %v", tt.name, p.overlapped != 0, !apart)
 		}
 	}
+	// A newcomer runs side by side with the others only during a trial.
+	for _, trial := range []bool{false, true} {
+		p, v, accounts := lightNode(light, light, unknownLoad)
+		if !trial {
+			p.nextTrial = v.Now + 1
+		}
+		sum, set := summary{turns: 3, class: sched.Batch}, p.ownSetting()
+		p.watchLoads(v, accounts, &sum)
+		p.decide(v, accounts, &sum, &set)
+		if !accounts[0].light || accounts[2].light != trial || p.heavyTurns == trial {
+			t.Errorf("trial %v: the newcomer runs side by side: %v", trial, accounts[2].light)
+		}
+	}
 	// Queues of class idle take turns, whatever their visits.
 	p, v, accounts := lightNode(light, light)
 	sum, set := summary{turns: 2, class: sched.Idle}, p.ownSetting()

@@ -310,3 +310,24 @@ func TestCommandsReportedTogetherAreChargedByWhatTheyUsuallyTake(t *testing.T) {
 		t.Errorf("commands of 10 and 30 ms: charged for %v and %v of 40 ms", two, three)
 	}
 }
+
+// TestInterruptedQueueDoesNotDrain checks that an interrupted queue is charged for nothing, also
+// if it was held before, because an interrupt was refused, and had many commands in flight then.
+func TestInterruptedQueueDoesNotDrain(t *testing.T) {
+	x := newDrainRun(t, sched.CanHold|sched.CanInterrupt, false, 10*ms)
+	x.plans[""] = sched.Plan{}
+	actions, _ := x.s.Step(x.now, []sched.Event{{Kind: sched.PlanOffered}})
+	if len(actions) != 1 || actions[0].Level != sched.LevelInterrupt {
+		t.Fatalf("got %v, want an interrupt", actions)
+	}
+	x.step(0, sched.Event{Kind: sched.ActionDone, Queue: 2, Action: actions[0].ID, Outcome: sched.Refused})
+	if !x.stopped() || !x.draining() {
+		t.Fatalf("stopped %v, drains %v; want the queue to be held and to drain", x.stopped(), x.draining())
+	}
+	x.replan(grants(2))
+	x.step(time.Second, sched.Event{Kind: sched.PlanOffered})
+	x.replan(sched.Plan{})
+	if !x.stopped() || x.draining() {
+		t.Errorf("stopped %v, drains %v; want the queue to be interrupted", x.stopped(), x.draining())
+	}
+}

@@ -216,6 +216,34 @@ func TestOnFloor(t *testing.T) {
 	}
 }
 
+// TestQueueWithoutSlicesThatIsGrantedIsNotOnTheFloor checks that a queue which is granted, and
+// whose slice cannot be set, is not taken to starve if it is idle: the policy gives it all that
+// the floor could, whatever slice it asked for.
+func TestQueueWithoutSlicesThatIsGrantedIsNotOnTheFloor(t *testing.T) {
+	for _, can := range []sched.Ability{sched.CanInterrupt, sched.CanInterrupt | sched.CanSlice} {
+		plan := sched.Plan{Grants: []sched.Grant{{Queue: 1}, {Queue: 2, Slice: sched.MinSlice}}}
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return plan }) }})
+		events := []sched.Event{
+			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms, MinSharedSlice: ms}},
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: can},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: can},
+			{Kind: sched.DeviceTimeMeasured, Queue: 2},
+		}
+		onFloor := false
+		for now := sched.Time(0); now < sched.Time(3*time.Second); now = now.Add(ms) {
+			actions, _ := s.Step(now, events)
+			events = events[:0]
+			for _, a := range actions {
+				events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			}
+			onFloor = onFloor || queueOf(s, 2).OnFloor
+		}
+		if want := can&sched.CanSlice != 0; onFloor != want {
+			t.Errorf("slices can be set %v: on the floor %v, want %v", want, onFloor, want)
+		}
+	}
+}
+
 // TestFloorTurnWaitsForALaunch checks that a floor turn does not end before the process, which
 // may wait for a CPU, has launched the command that waited at its gate; up to a limit.
 func TestFloorTurnWaitsForALaunch(t *testing.T) {

@@ -94,3 +94,29 @@ func TestLostMeasurementIsEstimated(t *testing.T) {
 		})
 	}
 }
+
+// TestStoppedQueueIsChargedForALateReading checks that of what the hardware measures of a
+// stopped queue 10 ms count, by which a reading may be late: its context stays on the device
+// while no other queue needs it.
+func TestStoppedQueueIsChargedForALateReading(t *testing.T) {
+	p := plans{"": grants(1)}
+	s := sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+	s.Step(0, []sched.Event{
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt},
+		{Kind: sched.DeviceTimeMeasured, Queue: 1},
+	})
+	s.Step(sched.Time(100*ms), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: 40 * ms}})
+	if got := queueOf(s, 1).Served; got != 40*ms {
+		t.Fatalf("charged for %v while it ran, want 40 ms", got)
+	}
+	p[""] = sched.Plan{}
+	stop, _ := s.Step(sched.Time(100*ms), []sched.Event{{Kind: sched.PlanOffered}})
+	s.Step(sched.Time(100*ms), []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: stop[0].ID}})
+	for i := range 5 {
+		total := 40*ms + time.Duration(i+1)*15*ms
+		s.Step(sched.Time(100*ms+time.Duration(i+1)*20*ms), []sched.Event{{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: total}})
+	}
+	if got := queueOf(s, 1).Served; got != 50*ms {
+		t.Errorf("charged for %v in all, want 50 ms", got)
+	}
+}
