@@ -358,13 +358,14 @@ func TestSideBySideOrTurns(t *testing.T) {
 	for _, trial := range []bool{false, true} {
 		p, v, accounts := lightNode(light, light, unknownLoad)
 		if !trial {
-			p.nextTrial = v.Now + 1
+			p.trialEnd, p.trialTook = v.Now-1, ms
 		}
 		sum, set := summary{turns: 3, class: sched.Batch}, p.ownSetting()
+		countLoads(v, accounts, &sum)
 		p.watchLoads(v, accounts, &sum)
 		p.decide(v, accounts, &sum, &set)
-		if !accounts[0].light || accounts[2].light != trial || p.heavyTurns == trial {
-			t.Errorf("trial %v: the newcomer runs side by side: %v", trial, accounts[2].light)
+		if !accounts[0].sideBySide || accounts[2].sideBySide != trial || p.heavyTurns == trial {
+			t.Errorf("trial %v: the newcomer runs side by side: %v", trial, accounts[2].sideBySide)
 		}
 	}
 	// Queues of class idle take turns, whatever their visits.
