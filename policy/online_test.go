@@ -274,3 +274,18 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 		t.Error("no online queue: predicted")
 	}
 }
+
+// TestBusyQueueHasNoArrivals checks that a queue which is never idle has one arrival, although
+// its oldest work changes all the time.
+func TestBusyQueueHasNoArrivals(t *testing.T) {
+	o := newOnlineTest(true)
+	last := o.last.Add(onlinePeriod)
+	o.begin(last)
+	for i := range 20 {
+		o.q.ReadySince = last.Add(time.Duration(i) * 20 * ms)
+		o.watch(&o.q, o.q.ReadySince)
+	}
+	if o.arrival != last {
+		t.Errorf("got an arrival %v after the queue became busy, want none", o.arrival.Sub(last))
+	}
+}

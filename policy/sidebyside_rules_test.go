@@ -512,3 +512,75 @@ func countLoads(v *sched.View, accounts []account, sum *summary) {
 		}
 	}
 }
+
+// TestTrialLimits checks how long a trial of newcomers may take, and how rare trials are: 300 ms
+// and a fifth of the time, and beside online work that may come at any moment only as long as
+// all queues need for eight visits, from 50 ms to 300 ms, and one part in 150.
+func TestTrialLimits(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		sum           summary
+		limit, rarity time.Duration
+	}{
+		{"no online work", summary{turns: 2}, 300 * ms, 4},
+		{"online work that is predicted", summary{turns: 2, active: 1, predicted: true}, 300 * ms, 4},
+		{"two queues beside online work", summary{turns: 2, active: 1}, 50 * ms, 150},
+		{"four", summary{turns: 4, active: 1}, 8 * 4 * h200Device.Slice * 9 / 8, 150},
+		{"fifty", summary{turns: 50, active: 1}, 300 * ms, 150},
+	} {
+		if limit, rarity := trialLimits(&h200Device, &tt.sum); limit != tt.limit || rarity != tt.rarity {
+			t.Errorf("%s: got %v and one part in %d, want %v and %d", tt.name, limit, rarity, tt.limit, tt.rarity)
+		}
+	}
+}
+
+// TestLightQueueThatIsFarAheadTakesTurns checks that a light queue which had more than two turns
+// beyond its share takes turns beside heavy ones until those have caught up, and that nothing
+// is counted without heavy ones.
+func TestLightQueueThatIsFarAheadTakesTurns(t *testing.T) {
+	p, v, accounts := lightNode(lightLoad, heavyLoad)
+	p.sharing, accounts[0].sideBySide = true, true
+	limit := func(passed time.Duration) *account {
+		v.Now = v.Now.Add(ms)
+		p.clocks[0].now += passed
+		p.limitShares(v, accounts)
+		return &accounts[0]
+	}
+	limit(0)
+	accounts[0].ahead = 2 * p.turn
+	if a := limit(0); a.overdrawn || a.ahead != 2*p.turn {
+		t.Errorf("two turns ahead: it takes turns %v, ahead by %v; want side by side, ahead by %v", a.overdrawn, a.ahead, 2*p.turn)
+	}
+	accounts[0].ahead++
+	if a := limit(0); !a.overdrawn || a.at != p.clocks[0].now+a.ahead {
+		t.Errorf("further ahead: it takes turns %v, the next at %v; want when the others have caught up", a.overdrawn, a.at)
+	}
+	if accounts[1].overdrawn || accounts[1].ahead != 0 {
+		t.Error("the heavy queue is limited as well")
+	}
+	accounts[0].sideBySide, p.sharing = false, false
+	if a := limit(p.turn); !a.overdrawn || a.ahead != p.turn+1 {
+		t.Errorf("one turn later: it takes turns %v, ahead by %v; want still, by %v", a.overdrawn, a.ahead, p.turn+1)
+	}
+	before := accounts[0].ahead
+	if p.limitShares(v, accounts); accounts[0].ahead != before {
+		t.Error("a second plan at the same time changes something")
+	}
+	if a := limit(2 * p.turn); a.overdrawn || a.ahead != 0 {
+		t.Errorf("when the others have caught up: it takes turns %v, ahead by %v; want side by side", a.overdrawn, a.ahead)
+	}
+	// Without a heavy queue that takes turns, no queue is kept from anything.
+	for _, change := range []func(a *account){
+		func(a *account) { a.takesTurns = false },
+		func(a *account) { a.class = sched.Idle },
+		func(a *account) { a.sideBySide = true },
+		func(a *account) { a.overdrawn, a.ahead = true, ms },
+	} {
+		p, v, accounts = lightNode(lightLoad, heavyLoad)
+		p.sharing, accounts[0].sideBySide, accounts[0].ahead = true, true, 5*p.turn
+		change(&accounts[1])
+		if a := limit(0); a.overdrawn || a.ahead != 0 {
+			t.Errorf("no heavy queue takes turns: %v, ahead by %v; want side by side", a.overdrawn, a.ahead)
+		}
+	}
+}
