@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ type recorder struct {
 	accounts  *record.Accounts
 	entry     record.Entry  // reused
 	buf       []sched.Queue // reused
+
+	lastDelays   lastAnswer[api.Delays]
+	lastPressure lastAnswer[api.Pressure]
 
 	mu      sync.Mutex
 	owners  map[sched.QueueID]owner       // of queues that the loop has not seen yet
@@ -280,15 +284,33 @@ func (r *recorder) config(file string, err error) {
 	r.rec.Order(0, o, record.Details{AffectsAll: true})
 }
 
-// readDelays and readPressure ask the loop.
-func (d *Daemon) readDelays() (all api.Delays) {
-	d.events.inLoop(func() { all = d.recorder.accounts.Delays() })
-	all.Clock = d.recorder.rec.Clock()
+// lastAnswer is an answer from the accounts, and the number of the update that it is from.
+// One computation uses it at a time: see shared.
+type lastAnswer[T any] struct {
+	of    uint64
+	value T
+}
+
+// ask lets the loop compute an answer, unless the accounts are as they were at the last one.
+// So users that ask often do not keep the loop busy.
+func ask[T any](r *recorder, last *lastAnswer[T], compute func() T) T {
+	r.d.events.inLoop(func() {
+		if n := r.accounts.Updates(); n != last.of || n == 0 {
+			last.of, last.value = n, compute()
+		}
+	})
+	return last.value
+}
+
+func (d *Daemon) readDelays() api.Delays {
+	all := ask(d.recorder, &d.recorder.lastDelays, d.recorder.accounts.Delays)
+	all.Clock, all.Delays = d.recorder.rec.Clock(), slices.Clone(all.Delays)
+	record.SortDelays(all.Delays)
 	return all
 }
 
-func (d *Daemon) readPressure() (all api.Pressure) {
-	d.events.inLoop(func() { all = d.recorder.accounts.Pressure() })
+func (d *Daemon) readPressure() api.Pressure {
+	all := ask(d.recorder, &d.recorder.lastPressure, d.recorder.accounts.Pressure)
 	all.Clock = d.recorder.rec.Clock()
 	return all
 }

@@ -32,6 +32,8 @@ type Accounts struct {
 	queues    map[sched.QueueID]*queueAccount
 	processes map[int32]*processAccount
 	next      sched.Time // of the next update
+	now       sched.Time // of the last update
+	updates   uint64
 	entry     Entry
 	periods   []interval // of all clients of a device, in one update
 	stalls    []stall    // the same
@@ -233,7 +235,8 @@ func (a *Accounts) Update(now sched.Time, queues func() []sched.Queue) {
 	if now < a.next {
 		return
 	}
-	a.next = now.Add(accountPeriod)
+	a.next, a.now = now.Add(accountPeriod), now
+	a.updates++
 	var records []sched.Queue
 	for _, d := range a.devices {
 		traced := d.tracing() && now.Sub(d.reported) < traceTimeout
@@ -258,6 +261,9 @@ func (a *Accounts) Update(now sched.Time, queues func() []sched.Queue) {
 	}
 	a.press()
 }
+
+// Updates counts the updates: as long as it is the same, so are the answers.
+func (a *Accounts) Updates() uint64 { return a.updates }
 
 // advance ends the window at a time.
 func (d *deviceAccount) advance(to sched.Time) {
@@ -532,7 +538,7 @@ func (a *Accounts) recordWait(d *deviceAccount, c *client, w *wait) {
 			}
 		}
 		a.entry = Entry{
-			Kind: Wait, At: w.end, Device: d.id, PID: c.pid, Begin: w.begin, End: w.end,
+			Kind: Wait, At: max(a.now, w.end), Device: d.id, PID: c.pid, Begin: w.begin, End: w.end,
 			Holder: w.holders[best].holder, Cost: w.holders[best].length, Estimated: c.guessed(),
 		}
 		a.add(&a.entry)

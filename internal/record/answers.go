@@ -9,7 +9,8 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Delays returns which processes waited for which others. The caller adds the clock.
+// Delays returns which processes waited for which others. The caller adds the clock and sorts
+// the delays.
 func (a *Accounts) Delays() api.Delays {
 	out := api.Delays{Version: api.RecordVersion, Delays: []api.Delay{}, Classes: []api.ClassDelay{}}
 	for i, d := range a.devices {
@@ -36,8 +37,12 @@ func (a *Accounts) Delays() api.Delays {
 			}
 		}
 	}
-	slices.SortStableFunc(out.Delays, func(x, y api.Delay) int { return cmp.Compare(y.Total, x.Total) })
 	return out
+}
+
+// SortDelays sorts delays, the largest total first.
+func SortDelays(all []api.Delay) {
+	slices.SortStableFunc(all, func(x, y api.Delay) int { return cmp.Compare(y.Total, x.Total) })
 }
 
 func holderClassName(class int) string {

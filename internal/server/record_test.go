@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/record"
+	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -222,5 +224,32 @@ func TestPressureAsText(t *testing.T) {
 	}
 	if _, status := get("/v1/pressure?pid=1"); status != http.StatusNotFound {
 		t.Errorf("an unknown process: got %d", status)
+	}
+}
+
+// TestStreamOverTCP reads the stream over TCP.
+func TestStreamOverTCP(t *testing.T) {
+	const secret = "0123456789abcdef"
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := newFake()
+	addSpans(n.rec, 3)
+	s := newServer(n, server.Config{TCP: "127.0.0.1:0", TokenFile: tokenFile})
+	serve(t, s)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addrs()[0].String()+"/v1/record/stream?after=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+secret)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewScanner(resp.Body)
+	if !in.Scan() || !strings.HasPrefix(in.Text(), `data: {"version":1,`) || !strings.Contains(in.Text(), `"seq":2,`) {
+		t.Errorf("got %d %q, %v", resp.StatusCode, in.Text(), in.Err())
 	}
 }

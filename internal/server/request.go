@@ -53,7 +53,7 @@ var operations = [lastOperation + 1]struct {
 	opShim:      {name: "shim", cost: 5},
 	opRecord:    {name: "record", cost: 25},
 	opStream:    {name: "stream", cost: 25},
-	opDelays:    {name: "delays", cost: 5},
+	opDelays:    {name: "delays", cost: 25},
 	opPressure:  {name: "pressure", cost: 5},
 	opConnect:   {name: "connect"},
 }

@@ -475,6 +475,8 @@ func TestTCP(t *testing.T) {
 		{"Basic " + secret, "/v1/status", 401},
 		{"Bearer " + secret, "/v1/status", 200},
 		{"bearer " + secret, "/v1/processes", 200},
+		{"Bearer " + secret, "/v1/record", 200},
+		{"", "/v1/record/stream", 401},
 		{"Bearer " + secret, "/v1/runs", 405},
 	} {
 		req, _ := http.NewRequest(http.MethodGet, "http://"+s.Addrs()[0].String()+c.path, nil)

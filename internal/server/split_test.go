@@ -49,7 +49,7 @@ func TestFrontEnds(t *testing.T) {
 		"RunEndsWithItsConnection": TestRunEndsWithItsConnection, "SocketInUse": TestSocketInUse, "TCP": TestTCP,
 		"Shim": TestShim, "ShimRefused": TestShimRefused, "RootWithoutRights": TestRootWithoutRights, "TCPWithoutToken": TestTCPWithoutToken,
 		"RecordSnapshot": TestRecordSnapshot, "RecordStream": TestRecordStream, "StreamResumes": TestStreamResumesByEventID,
-		"StreamsAreBounded": TestStreamsAreBounded, "PressureAsText": TestPressureAsText,
+		"StreamsAreBounded": TestStreamsAreBounded, "PressureAsText": TestPressureAsText, "StreamOverTCP": TestStreamOverTCP,
 	} {
 		t.Run(name, test)
 	}
