@@ -80,9 +80,9 @@ uninstall: ## remove what `make install` installed; a changed configuration file
 fmt: check-go ## format all Go files
 	$(TOOL) gofumpt -w .
 
-demo: build ## simulate nodes with and without giveway; write out/demo.html and out/demo.json
+demo: build ## simulate nodes with and without giveway; write out/demo.html and out/demo.pftrace
 	@mkdir -p out
-	$(BIN)/giveway sim scenarios/demo.yaml --compare native,giveway --report out/demo.html --trace out/demo.json
+	$(BIN)/giveway sim scenarios/demo.yaml --compare native,giveway --report out/demo.html --trace out/demo.pftrace
 	@for name in $(DEMOS); do echo; $(BIN)/giveway sim scenarios/$$name.yaml --compare native,giveway || exit; done
 	@printf '\nThe report is out/demo.html. To watch the real daemon on the same simulated GPU, live:\n'
 	@printf '  export GIVEWAY_SOCKET=$$HOME/.giveway/giveway.sock\n  $(BIN)/giveway daemon --sim scenarios/demo.yaml --socket $$GIVEWAY_SOCKET &\n  $(BIN)/giveway top\n'

@@ -40,7 +40,7 @@ A policy may have parameters: --policy giveway:turn=20ms,slice=200us
 docs/SCENARIOS.md describes scenario files and defines the figures in the output.`,
 		Example: `  giveway sim scenarios/demo.yaml
   giveway sim scenarios/demo.yaml --compare native,rr,giveway,giveway:turn=20ms
-  giveway sim scenarios/demo.yaml --report out.html --trace out.json`,
+  giveway sim scenarios/demo.yaml --report out.html --trace out.pftrace`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("sim takes one scenario file, such as scenarios/demo.yaml; got %d", len(args))
@@ -66,12 +66,12 @@ docs/SCENARIOS.md describes scenario files and defines the figures in the output
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random numbers (default: the scenario's)")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.StringVar(&f.report.path, "report", "", "write an HTML report to this file")
-	flags.StringVar(&f.trace.path, "trace", "", "write a timeline for ui.perfetto.dev to this file, in JSON")
+	flags.StringVar(&f.trace.path, "trace", "", "write a timeline for ui.perfetto.dev to this file")
 	// These return an error only for flags that do not exist.
 	_ = cmd.RegisterFlagCompletionFunc("policy", completePolicy)
 	_ = cmd.RegisterFlagCompletionFunc("compare", completePolicies)
 	_ = cmd.MarkFlagFilename("report", "html")
-	_ = cmd.MarkFlagFilename("trace", "json")
+	_ = cmd.MarkFlagFilename("trace", "pftrace")
 	return cmd
 }
 

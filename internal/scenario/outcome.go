@@ -39,20 +39,30 @@ type Group struct {
 
 // Run is the result under one policy. Native is without a daemon.
 type Run struct {
-	Policy  string
-	Result  sim.Result
-	Actions []TimedAction // of the scheduler, if Options asks for them
+	Policy    string
+	Result    sim.Result
+	Actions   []TimedAction // of the scheduler, if Options asks for them
+	Decisions []TimedDecision
 	// Derived says which attribute of the clients was derived for this policy; empty: none.
 	Derived string
-	// RecordedUntil is when a limit of Options was reached: segments and actions after
-	// that were not recorded. Zero: all were.
+	// RecordedUntil is when a limit of Options was reached: segments, requests, actions and
+	// decisions after that were not recorded. Zero: all were.
 	RecordedUntil sched.Time
 }
 
-// TimedAction is an action of the scheduler and when it was issued.
+// TimedAction is an action of the scheduler, when it was issued, and its outcome.
 type TimedAction struct {
-	At     sched.Time
-	Action sched.Action
+	At        sched.Time
+	Action    sched.Action
+	Decision  uint64     // number of the last decision about the queue; zero: none
+	Completed sched.Time // zero: the outcome is not known
+	Outcome   sched.Outcome
+}
+
+// TimedDecision is a decision of the scheduler and when it was made.
+type TimedDecision struct {
+	At       sched.Time
+	Decision sched.Decision
 }
 
 // Published is a figure that others published for a similar case.

@@ -14,7 +14,7 @@ import (
 // Options says how much of a run to record. The zero value records only the results.
 type Options struct {
 	Segments int // pieces of device time, at most
-	Actions  int // actions of the scheduler, at most
+	Actions  int // actions of the scheduler at most, and as many decisions and requests
 	// Compare is for a comparison of policies with each other. Clients then get the
 	// attributes that a policy uses and none of them has, as far as they can be derived;
 	// policies that would be without the attribute they need are left out. The
@@ -125,40 +125,9 @@ func withoutDaemon(clients []sim.ClientConfig) []sim.ClientConfig {
 	return plain
 }
 
-// simulate runs all clients together.
-func (r *Run) simulate(cfg sim.Config, actions int) {
-	var rec recorder
-	if actions > 0 {
-		rec.limit = actions
-		cfg.Recorder = &rec
-	}
-	r.Result = sim.New(cfg).Run()
-	r.Actions = rec.actions
-	if n := len(r.Result.Segments); n > 0 && n == cfg.Segments {
-		r.RecordedUntil = r.Result.Segments[n-1].To
-	}
-	if n := len(r.Actions); n > 0 && n == actions && (r.RecordedUntil == 0 || r.Actions[n-1].At < r.RecordedUntil) {
-		r.RecordedUntil = r.Actions[n-1].At
-	}
-}
-
 func addTime(to *atomic.Int64, d time.Duration) {
 	if to != nil {
 		to.Add(int64(d))
-	}
-}
-
-// recorder records the first actions of the scheduler.
-type recorder struct {
-	limit   int
-	actions []TimedAction
-}
-
-func (r *recorder) Record(now sched.Time, _ []sched.Event, actions []sched.Action) {
-	for _, a := range actions {
-		if len(r.actions) < r.limit {
-			r.actions = append(r.actions, TimedAction{now, a})
-		}
 	}
 }
 

@@ -91,9 +91,10 @@ const (
 
 // client is a running client.
 type client struct {
-	w   *World
-	cfg *ClientConfig
-	q   *queue
+	w     *World
+	index int // in Config.Clients
+	cfg   *ClientConfig
+	q     *queue
 	// Arrivals have a random source of their own, so that the same requests arrive at the
 	// same times under every policy.
 	rand, arrivals, lifetimes, jitter *rand.Rand
@@ -130,7 +131,7 @@ type request struct {
 type answer struct{ arrival, due sched.Time }
 
 func newClient(w *World, i int) *client {
-	c := &client{w: w, cfg: &w.cfg.Clients[i]}
+	c := &client{w: w, index: i, cfg: &w.cfg.Clients[i]}
 	c.rand = w.rand("client " + c.cfg.Name)
 	c.arrivals = w.rand("arrivals " + c.cfg.Name)
 	c.lifetimes = w.rand("lives " + c.cfg.Name)
@@ -437,6 +438,9 @@ func (c *client) answerNext() {
 func (c *client) reply(arrival sched.Time) {
 	now := c.w.now
 	c.w.observer.observe(c.q, sched.Event{Kind: sched.RequestFinished, Duration: now.Sub(arrival)})
+	if !c.cfg.saturating() && len(c.w.requests) < c.w.cfg.Requests {
+		c.w.requests = append(c.w.requests, Request{Client: c.index, Begin: arrival, End: now})
+	}
 	if from := c.countedFrom(); now <= c.w.countedEnd && now >= from {
 		c.requests++
 		if arrival >= from {

@@ -44,6 +44,9 @@ func (d *daemon) start() {
 	d.loop = loop.Loop{
 		Sched: sched.New(d.w.cfg.Sched, d.w.cfg.Policy), Transport: d, Executor: d, Recorder: d.w.cfg.Recorder,
 	}
+	if d.w.cfg.Started != nil {
+		d.w.cfg.Started(d.loop.Sched)
+	}
 	d.clearInbox()
 	d.unreported = d.unreported[:0]
 	for _, dev := range d.w.devices {

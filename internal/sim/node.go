@@ -23,8 +23,8 @@ const maxBacklog = 256
 func NewNode(cfg Config) *Node {
 	cfg.repeat = max(cfg.Warmup+cfg.Length, time.Second)
 	cfg.maxBacklog = maxBacklog
-	cfg.Policy, cfg.Recorder = sched.PolicyChoice{}, nil
-	cfg.Warmup, cfg.Length, cfg.Drain, cfg.Segments = 0, 0, 0, 0
+	cfg.Policy, cfg.Recorder, cfg.Started = sched.PolicyChoice{}, nil, nil
+	cfg.Warmup, cfg.Length, cfg.Drain, cfg.Segments, cfg.Requests = 0, 0, 0, 0, 0
 	n := &Node{w: New(cfg)}
 	n.w.observer = n
 	for _, d := range n.w.devices {

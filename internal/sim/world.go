@@ -33,7 +33,10 @@ type Config struct {
 	Faults        Faults
 	Segments      int           // how many Segments to keep
 	AllowLivelock bool          // two slices too short to make progress are no violation
+	Requests      int           // how many Requests to keep
 	Recorder      loop.Recorder // of the daemon's steps; may be nil
+	// Started, if not nil, is called with the scheduler of the daemon each time it starts.
+	Started func(*sched.Scheduler)
 	// Sample, if not nil, is called every SampleInterval with the queues that are open.
 	Sample         func(sched.Time, []QueueSample)
 	SampleInterval time.Duration
@@ -83,6 +86,7 @@ type World struct {
 	faultsOver bool // no further faults are injected
 	stopping   bool // clients make no further requests
 	segments   []Segment
+	requests   []Request
 	violations []string
 	countedEnd sched.Time // end of the counted part
 	reopened   int        // queues that clients opened after their first
@@ -271,6 +275,7 @@ type Result struct {
 	Clients    []ClientResult
 	Devices    []DeviceResult
 	Segments   []Segment
+	Requests   []Request
 	Events     uint64 // simulated: timers fired, and events that the daemon received
 	Calls      uint64 // control calls made
 	Steps      uint64 // of the daemon
@@ -278,6 +283,12 @@ type Result struct {
 	Simulated  time.Duration
 	Overruled  sched.Mistake // the first mistake for which the scheduler overruled the policy
 	Violations []string
+}
+
+// Request is a request of a client that was answered.
+type Request struct {
+	Client     int // index in Config.Clients
+	Begin, End sched.Time
 }
 
 // ClientResult is the result of one client over the counted part of a run.
@@ -301,7 +312,7 @@ type ClientResult struct {
 
 func (w *World) result() Result {
 	r := Result{
-		Segments: w.segments, Calls: w.daemon.calls, Steps: w.daemon.steps, Crashes: w.daemon.crashes,
+		Segments: w.segments, Requests: w.requests, Calls: w.daemon.calls, Steps: w.daemon.steps, Crashes: w.daemon.crashes,
 		Simulated: w.now.Sub(0), Overruled: w.daemon.overruled,
 	}
 	for _, c := range w.clients {

@@ -2,179 +2,208 @@ package trace
 
 import (
 	"bufio"
-	"cmp"
-	"encoding/json"
+	"encoding/binary"
 	"fmt"
-	"slices"
-
-	"github.com/giveway/giveway/sched"
+	"io"
+	"time"
 )
 
-// writer writes one event per line and numbers processes and threads. The
-// bufio.Writer keeps the first error.
+// writer writes tracks and events in Perfetto's format. Each event is written at once. The
+// reader sorts events by time; those of one track with the same time stay in the order in
+// which they were written. The bufio.Writer keeps the first error.
 type writer struct {
-	*bufio.Writer
-	// last is the last number used. Processes and threads share one sequence: the
-	// importer takes a thread with its process's number for the main thread.
-	last  int
-	wrote bool
+	out     *bufio.Writer
+	written int64
+	tracks  uint64 // number of the last track; zero is the reader's own
+	flows   uint64 // number of the last flow
+
+	categories, names, args interned
+
+	packet, event, arg, data message // reused
 }
 
-// event is one event of the trace. Each kind of event uses some of the fields.
+// interned numbers texts, from 1. A text is written when it is first used.
+type interned struct {
+	field   uint64 // of InternedData
+	numbers map[string]uint64
+}
+
+// arg is a named value of an event: a number or a text.
+type arg struct {
+	name   string
+	text   string
+	number uint64
+	isText bool
+}
+
+func text(name, value string) arg          { return arg{name: name, text: clean(value), isText: true} }
+func number(name string, value uint64) arg { return arg{name: name, number: value} }
+
+func newWriter(w io.Writer) *writer {
+	out := &writer{
+		out:        bufio.NewWriterSize(w, 1<<16),
+		categories: interned{internedCategories, map[string]uint64{}},
+		names:      interned{internedEventNames, map[string]uint64{}},
+		args:       interned{internedArgNames, map[string]uint64{}},
+	}
+	out.begin(stateCleared)
+	out.end()
+	return out
+}
+
+// begin begins a packet, and end writes it. All packets are of one sequence.
+func (w *writer) begin(flags uint64) {
+	w.packet, w.data = w.packet[:0], w.data[:0]
+	w.packet.uint(packetSequence, 1)
+	w.packet.uint(packetSequenceFlags, flags)
+}
+
+func (w *writer) end() {
+	if len(w.data) > 0 {
+		w.packet.message(packetInternedData, w.data)
+	}
+	w.arg = w.arg[:0] // the tag and the length of the packet
+	w.arg.tag(tracePacket, wireBytes)
+	w.arg = binary.AppendUvarint(w.arg, uint64(len(w.packet)))
+	_, _ = w.out.Write(w.arg)
+	_, _ = w.out.Write(w.packet)
+	w.written += int64(len(w.arg) + len(w.packet))
+}
+
+// clock says which wall-clock time a time of the trace is.
+func (w *writer) clock(at time.Duration, wall time.Time) {
+	var snapshot message
+	for _, c := range [][2]uint64{{clockBoottime, nanos(at)}, {clockRealtime, uint64(wall.UnixNano())}} {
+		var m message
+		m.uint(clockID, c[0])
+		m.uint(clockTimestamp, c[1])
+		snapshot.message(snapshotClocks, m)
+	}
+	snapshot.uint(snapshotPrimaryClock, clockBoottime)
+	w.begin(0)
+	w.packet.message(packetClockSnapshot, snapshot)
+	w.end()
+}
+
+// process opens the track of a process, below which its other tracks are.
+func (w *writer) process(pid int, name string) (track uint64) {
+	var m, process message
+	process.uint(processPID, uint64(pid))
+	process.text(processName, name)
+	w.tracks++
+	m.uint(trackUUID, w.tracks)
+	m.message(trackProcess, process)
+	m.uint(trackChildOrdering, orderExplicit)
+	w.describe(m)
+	return w.tracks
+}
+
+// track opens a track below another one, or on its own if parent is zero. Tracks with the
+// same name and parent are shown as one; rank is their place below the parent.
+func (w *writer) track(parent uint64, name string, rank int) (track uint64) {
+	var m message
+	w.tracks++
+	m.uint(trackUUID, w.tracks)
+	m.text(trackName, name)
+	if parent != 0 {
+		m.uint(trackParent, parent)
+		m.uint(trackSiblingRank, uint64(rank))
+	}
+	w.describe(m)
+	return w.tracks
+}
+
+func (w *writer) describe(descriptor message) {
+	w.begin(0)
+	w.packet.message(packetTrackDescriptor, descriptor)
+	w.end()
+}
+
+// flow returns the number of a new flow: an arrow through the events that have it, in order
+// of time.
+func (w *writer) flow() uint64 {
+	w.flows++
+	return w.flows
+}
+
+// slice writes a slice that is over.
+func (w *writer) slice(track uint64, begin, end time.Duration, e event) {
+	w.write(typeSliceBegin, track, begin, &e)
+	w.close(track, end)
+}
+
+// open begins a slice, and close ends the last one of a track that is open.
+func (w *writer) open(track uint64, at time.Duration, e event) {
+	w.write(typeSliceBegin, track, at, &e)
+}
+
+func (w *writer) close(track uint64, at time.Duration) { w.write(typeSliceEnd, track, at, &event{}) }
+
+func (w *writer) instant(track uint64, at time.Duration, e event) {
+	w.write(typeInstant, track, at, &e)
+}
+
+// event is what is shown of an event.
 type event struct {
-	Phase    string      `json:"ph"`
-	Name     string      `json:"name"`
-	Category string      `json:"cat,omitempty"`
-	Process  int         `json:"pid"`
-	Thread   int         `json:"tid,omitempty"`
-	At       json.Number `json:"ts,omitempty"`
-	Length   json.Number `json:"dur,omitempty"`
-	Scope    string      `json:"s,omitempty"`
-	Args     any         `json:"args,omitempty"`
+	category, name string
+	flows          []uint64 // zero: none
+	args           []arg
 }
 
-// Phases of events.
-const (
-	complete = "X"
-	instant  = "i"
-	counter  = "C"
-	metadata = "M"
-)
-
-type args map[string]any
-
-type actionArgs struct {
-	ID    sched.ActionID `json:"action"`
-	Queue sched.QueueID  `json:"queue"`
-	Level *sched.Level   `json:"level,omitempty"`
-	Slice string         `json:"slice,omitempty"`
-	Bound *uint32        `json:"bound,omitempty"`
-}
-
-func (w *writer) event(e event) {
-	if w.wrote {
-		_ = w.WriteByte(',')
+func (w *writer) write(kind, track uint64, at time.Duration, e *event) {
+	w.begin(needsState)
+	w.packet.uint(packetTimestamp, nanos(at))
+	w.event = w.event[:0]
+	w.event.uint(eventType, kind)
+	w.event.uint(eventTrack, track)
+	if e.name != "" {
+		w.event.uint(eventCategory, w.intern(&w.categories, e.category))
+		w.event.uint(eventName, w.intern(&w.names, e.name))
 	}
-	w.wrote = true
-	_ = w.WriteByte('\n')
-	line, _ := json.Marshal(e) // it has only strings and numbers
-	_, _ = w.Write(line)
-}
-
-// openProcess names the next process and returns its number. Processes and threads
-// are shown in the order in which they were opened.
-func (w *writer) openProcess(name string) int {
-	w.last++
-	w.describe("process", name, w.last, 0)
-	return w.last
-}
-
-// openThread names the next thread of a process and returns its number.
-func (w *writer) openThread(name string, pid int) int {
-	w.last++
-	w.describe("thread", name, pid, w.last)
-	return w.last
-}
-
-func (w *writer) describe(what, name string, pid, tid int) {
-	w.event(event{Phase: metadata, Name: what + "_name", Process: pid, Thread: tid, Args: args{"name": name}})
-	w.event(event{Phase: metadata, Name: what + "_sort_index", Process: pid, Thread: tid, Args: args{"sort_index": w.last}})
-}
-
-func (w *writer) process(p *process) {
-	pid := w.openProcess(p.name)
-	for i := range p.threads {
-		if i == 1 {
-			w.actions(p, pid) // between the device and the clients
-		}
-		w.thread(p, &p.threads[i], pid)
-	}
-	if len(p.threads) <= 1 {
-		w.actions(p, pid)
-	}
-	if p.parallel {
-		w.queues(p, pid)
-	}
-}
-
-func (w *writer) thread(p *process, t *thread, pid int) {
-	tid := w.openThread(t.name, pid)
-	for _, s := range t.slices {
-		category := "run"
-		if s.Queue == 0 {
-			category = "switch"
-		}
-		w.event(event{
-			Phase: complete, Name: p.nameOf(s.Queue), Category: category, Process: pid, Thread: tid,
-			At: micros(s.From), Length: micros(s.To - s.From), Args: args{"queue": s.Queue},
-		})
-	}
-}
-
-func (w *writer) actions(p *process, pid int) {
-	if len(p.actions) == 0 {
-		return
-	}
-	tid := w.openThread("scheduler", pid)
-	for i, a := range p.actions {
-		w.event(event{
-			Phase: instant, Name: a.Action.Verb.String() + " " + p.nameOf(a.Action.Queue), Category: "action", Process: pid, Thread: tid,
-			At: micros(a.At), Scope: "t", Args: argsOf(a.Action),
-		})
-		if i+1 == len(p.actions) || p.actions[i+1].At != a.At {
-			w.count("actions", "issued", pid, a.At, i+1)
+	for _, f := range e.flows {
+		if f != 0 {
+			w.event.fixed64(eventFlow, f)
 		}
 	}
+	for i := range e.args {
+		w.addArg(&e.args[i])
+	}
+	w.packet.message(packetTrackEvent, w.event)
+	w.end()
 }
 
-func argsOf(a sched.Action) actionArgs {
-	args := actionArgs{ID: a.ID, Queue: a.Queue}
-	switch a.Verb {
-	case sched.Stop, sched.Start:
-		args.Level = &a.Level
-	case sched.SetSlice:
-		switch a.Slice {
-		case 0:
-			args.Slice = "default"
-		case sched.MinSlice:
-			args.Slice = "min"
-		default:
-			args.Slice = a.Slice.String()
-		}
-	case sched.SetBound:
-		args.Bound = &a.Bound
+func (w *writer) addArg(a *arg) {
+	w.arg = w.arg[:0]
+	w.arg.uint(argName, w.intern(&w.args, a.name))
+	if a.isText {
+		w.arg.text(argText, a.text)
+	} else {
+		w.arg.uint(argUint, a.number)
 	}
-	return args
+	w.event.message(eventArg, w.arg)
 }
 
-// queues counts the queues that run at a time.
-func (w *writer) queues(p *process, pid int) {
-	type change struct {
-		at sched.Time
-		by int
+// intern returns the number of a text, and adds a new one to the packet.
+func (w *writer) intern(t *interned, s string) uint64 {
+	n, known := t.numbers[s]
+	if !known {
+		n = uint64(len(t.numbers)) + 1
+		t.numbers[s] = n
+		var m message
+		m.uint(internedID, n)
+		m.text(internedText, s)
+		w.data.message(t.field, m)
 	}
-	var changes []change
-	for _, s := range p.segments {
-		if s.Queue != 0 && s.From < s.To {
-			changes = append(changes, change{s.From, 1}, change{s.To, -1})
-		}
-	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	count := 0
-	for i, c := range changes {
-		count += c.by
-		if i+1 == len(changes) || changes[i+1].at != c.at {
-			w.count("queues", "running", pid, c.at, count)
-		}
-	}
+	return n
 }
 
-// count sets a counter. Perfetto shows it as "name series".
-func (w *writer) count(name, series string, pid int, at sched.Time, count int) {
-	w.event(event{Phase: counter, Name: name, Process: pid, At: micros(at), Args: args{series: count}})
+// flush writes what is buffered.
+func (w *writer) flush() error {
+	if err := w.out.Flush(); err != nil {
+		return fmt.Errorf("write trace: %w", err)
+	}
+	return nil
 }
 
-// micros returns a time in microseconds with nanosecond digits.
-func micros(t sched.Time) json.Number {
-	return json.Number(fmt.Sprintf("%d.%03d", t/1000, t%1000))
-}
+// nanos returns a time as the format has it: none is before zero.
+func nanos(t time.Duration) uint64 { return uint64(max(t, 0)) }
