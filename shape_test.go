@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 		"internal/proc", "internal/record", "internal/server", "internal/stats",
 	},
 	"internal/describe": {"api", "attr", "internal/format", "sched"},
-	"internal/top":      {"api", "attr", "client", "internal/describe", "internal/format"},
+	"internal/top":      {"api", "attr", "client", "internal/describe", "internal/format", "sched"},
 	"internal/e2e":      {},
 	"packaging":         {},
 	"internal/cli":      {anyOfOurs},

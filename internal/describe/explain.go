@@ -158,15 +158,23 @@ func (f *Facts) served() string {
 	return LongTime(sum)
 }
 
+// mostWaits is for how many holders waits are listed one by one.
+const mostWaits = 6
+
 // waitLines says for what the process waited.
 func (f *Facts) waitLines() (lines []string) {
 	if f.Delays == nil {
 		return nil
 	}
+	rest := time.Duration(0)
 	delays := slices.Clone(f.Delays.Delays)
 	slices.SortStableFunc(delays, func(a, b api.Delay) int { return cmp.Compare(b.Last10, a.Last10) })
 	for _, d := range delays {
 		if d.PID != f.Process.PID || d.Last10 <= 0 {
+			continue
+		}
+		if len(lines) == mostWaits {
+			rest += d.Last10
 			continue
 		}
 		about := ""
@@ -174,6 +182,9 @@ func (f *Facts) waitLines() (lines []string) {
 			about = "about "
 		}
 		lines = append(lines, fmt.Sprintf("%s%s %s", about, format.Duration(d.Last10), f.holder(d.Holder)))
+	}
+	if rest > 0 {
+		lines = append(lines, format.Duration(rest)+" for others")
 	}
 	return lines
 }

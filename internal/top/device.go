@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/format"
@@ -89,29 +88,23 @@ func (s *State) deviceTitle(d api.Device) string {
 // betweenClasses says how long online and batch work waited for each other; empty: they do
 // not share the device, or it is not known.
 func (s *State) betweenClasses(d api.Device) string {
-	if s.last.Delays == nil {
-		return ""
-	}
-	class := map[int]string{}
 	has := map[string]bool{}
 	for i := range s.last.Processes {
 		p := &s.last.Processes[i]
-		class[p.PID] = p.Class()
 		if slices.ContainsFunc(p.Queues, func(q api.Queue) bool { return q.Device == d.ID }) {
 			has[p.Class()] = true
 		}
 	}
-	if !has["online"] || !has["batch"] {
+	if len(s.classes) < 2 || !has["online"] || !has["batch"] {
 		return ""
 	}
-	waited := map[[2]string]time.Duration{} // by class of the waiting process and of the holder
-	for _, x := range s.last.Delays.Delays {
-		if x.Device == d.ID && x.Holder.Kind == "process" {
-			waited[[2]string{class[x.PID], class[x.Holder.PID]}] += x.Last10
-		}
+	first, last := s.classes[0], s.classes[len(s.classes)-1]
+	waited := func(class, holder string) string {
+		key := classPair{d.ID, class, holder}
+		return format.Duration(last.totals[key] - first.totals[key])
 	}
-	return format.Text(fmt.Sprintf("in 10 s online waited %s for batch, batch waited %s for online work",
-		format.Duration(waited[[2]string{"online", "batch"}]), format.Duration(waited[[2]string{"batch", "online"}])), s.width)
+	return format.Text(fmt.Sprintf("in %.0f s online waited %s for batch, batch waited %s for online work",
+		(last.at-first.at).Seconds(), waited("online", "batch"), waited("batch", "online")), s.width)
 }
 
 // part is a part of a bar.

@@ -115,6 +115,37 @@ func (h *history) levels(n int) []float64 {
 	return out
 }
 
+// classPair is a class that waits and the class that has the device.
+type classPair struct{ device, class, holder string }
+
+// classTotals is how long classes had waited for each other at some time.
+type classTotals struct {
+	at     time.Duration // since the daemon was started
+	totals map[classPair]time.Duration
+}
+
+// classTime is the period for which waits between classes are shown.
+const classTime = 10 * time.Second
+
+// addClasses notes how long classes have waited for each other, and drops what is too old.
+func addClasses(all []classTotals, d *api.Delays) []classTotals {
+	if d == nil {
+		return nil
+	}
+	if n := len(all); n > 0 && d.Now <= all[n-1].at {
+		all = nil // the daemon is another
+	}
+	next := classTotals{d.Now, map[classPair]time.Duration{}}
+	for _, c := range d.Classes {
+		next.totals[classPair{c.Device, c.Class, c.Holder}] += c.Total
+	}
+	all = append(all, next)
+	for len(all) > 2 && all[1].at <= d.Now-classTime {
+		all = all[1:]
+	}
+	return all
+}
+
 // row is a process on the screen.
 type row struct {
 	process  *api.Process

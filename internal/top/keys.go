@@ -287,7 +287,7 @@ const helpText = `Keys
 
 Columns
   NOW, MINUTE           share of device time, in the last second and minute
-  TREND                 the last minute, 7.5 s each; the newest is on the right
+  TREND                 share in the last minute; the newest is on the right
   WHY                   why it runs or waits; Enter says more
   P99, MET              of its last requests; those within the SLO, in a minute
   WAITS FOR             what it waited for most in the last 10 s, and how much

@@ -24,6 +24,7 @@ type State struct {
 	gone    error
 	history map[int]*history
 	shares  map[describe.Key]float64 // between the last two snapshots
+	classes []classTotals            // of the last 10 s, the oldest first
 	all     []row                    // of all processes
 	rows    []row                    // those on the screen: filtered and sorted
 
@@ -82,6 +83,7 @@ func (s *State) Take(next Snapshot) {
 		s.all = append(s.all, rowOf(p, s.historyOf(p), s.shares))
 	}
 	addDelays(s.all, next.Delays)
+	s.classes = addClasses(s.classes, next.Delays)
 	s.arrange()
 }
 

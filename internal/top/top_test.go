@@ -66,7 +66,11 @@ func snapshotAt(second int) Snapshot {
 			},
 			{PID: 4600, Command: "python sweep.py", User: "bob", Attrs: from(attr.FromRun, "class=batch"), Member: &api.Member{Server: 5100, Pool: "night", Served: at / 5}},
 		},
-		Delays: &api.Delays{Delays: []api.Delay{
+		Delays: &api.Delays{Clock: api.Clock{Began: start, Now: at}, Classes: []api.ClassDelay{
+			{Device: "GPU-a", Class: "online", Holder: "batch", Total: at / 500},
+			{Device: "GPU-a", Class: "batch", Holder: "online", Total: at / 25},
+			{Device: "GPU-a", Class: "batch", Holder: "batch", Total: at},
+		}, Delays: []api.Delay{
 			{Device: "GPU-a", PID: 4711, Holder: api.Holder{Kind: "process", PID: 812}, Last10: 400 * time.Millisecond},
 			{PID: 4711, Holder: api.Holder{Kind: "process", PID: 5100}, Last10: 5 * time.Second},
 			{PID: 812, Holder: api.Holder{Kind: "switch"}, Last10: 80 * time.Millisecond},
@@ -323,7 +327,9 @@ func (d *fakeDaemon) Delays(context.Context) (api.Delays, error) {
 	if d.old {
 		return api.Delays{}, &client.Error{Status: 404, Message: "there is no such path"}
 	}
-	return api.Delays{Clock: api.Clock{Began: d.began}, Delays: snapshotAt(d.second).Delays.Delays}, d.err
+	delays := *snapshotAt(d.second).Delays
+	delays.Began = d.began
+	return delays, d.err
 }
 
 func (d *fakeDaemon) Pressure(context.Context) (api.Pressure, error) {

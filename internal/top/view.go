@@ -10,6 +10,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/describe"
 	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/sched"
 )
 
 // View returns the screen: at most height lines of at most width columns.
@@ -141,8 +142,13 @@ func (s *State) foot() string {
 	return s.paint(format.Faint, format.Text(keys, s.width))
 }
 
-// sparkWidth is how many columns the last minute takes.
-const sparkWidth = 8
+// sparkWidth returns how many columns the last minute takes.
+func (s *State) sparkWidth() int {
+	if s.width >= 120 {
+		return 12
+	}
+	return 6
+}
 
 // columns returns the columns of the table for some rows.
 func (s *State) columns(rows []row) format.Columns {
@@ -155,10 +161,10 @@ func (s *State) columns(rows []row) format.Columns {
 		{format.Column{Head: "CLASS", Paint: func(i int) format.Style { return describe.ClassStyle(rows[i].process.Class()) }}, func(r *row) string { return r.process.Class() }},
 		{format.Column{Head: "GPU", Max: 8, Rank: 13}, func(r *row) string { return r.use.GPU }},
 		{format.Column{Head: "STATE", Min: 7, Max: 12, Elide: 7, Paint: func(i int) format.Style { return describe.StateStyle(rows[i].use.State) }}, func(r *row) string { return r.use.State }},
-		{format.Column{Head: "WHY", Max: 24, Elide: 10, Rank: 6}, func(r *row) string { return r.use.Why }},
+		{format.Column{Head: "WHY", Max: 24, Elide: 12, Rank: 6}, whyCell},
 		{format.Column{Head: "NOW", Right: true, Min: 6}, shareCell(func(r *row) float64 { return r.now })},
 		{format.Column{Head: "MINUTE", Right: true, Min: 6, Rank: 7}, shareCell(func(r *row) float64 { return r.minute })},
-		{format.Column{Head: "TREND", Min: sparkWidth, Rank: 5}, s.sparkCell},
+		{format.Column{Head: "TREND", Min: s.sparkWidth(), Rank: 5}, s.sparkCell},
 		{format.Column{Head: "REQ/S", Right: true, Min: 5, Rank: 3}, rateCell},
 		{format.Column{Head: "P99", Right: true, Min: 6, Rank: 1}, func(r *row) string { return describe.P99(r.process) }},
 		{format.Column{Head: "SLO", Right: true, Rank: 10}, func(r *row) string { return describe.Attr(r.process, attr.SLO) }},
@@ -232,6 +238,11 @@ func shareCell(share func(r *row) float64) func(r *row) string {
 	}
 }
 
+// whyCell returns the reason in few words: there is little room.
+func whyCell(r *row) string {
+	return strings.ReplaceAll(r.use.Why, sched.OtherTurn.String(), "other turn")
+}
+
 func timeCell(r *row) string {
 	for _, q := range r.process.Queues {
 		if !q.Measured {
@@ -267,8 +278,8 @@ var sparks = map[bool][]rune{false: []rune("_.-=+*%#"), true: []rune("▁▂▃�
 
 func (s *State) sparkCell(r *row) string {
 	levels := sparks[s.look.UTF8]
-	out := make([]rune, 0, sparkWidth)
-	for _, share := range r.history.levels(sparkWidth) {
+	out := make([]rune, 0, s.sparkWidth())
+	for _, share := range r.history.levels(s.sparkWidth()) {
 		switch {
 		case share < 0:
 			out = append(out, ' ')
