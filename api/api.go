@@ -316,6 +316,21 @@ type Device struct {
 	Trace   bool   `json:"trace"` // the hardware's context-switch trace is read
 	// Switching is what the trace says of context switches; nil: nothing.
 	Switching *Switching `json:"switching,omitempty"`
+	// Ledger is what the device did since the daemon was started, by the trace; nil: it is
+	// not known.
+	Ledger *Ledger `json:"ledger,omitempty"`
+}
+
+// Ledger is the sum of the spans of a device. Held, switching, idle and unknown time are
+// together the time since the trace was first read.
+type Ledger struct {
+	Held      time.Duration `json:"held_ns"` // by processes
+	Switching time.Duration `json:"switching_ns"`
+	Idle      time.Duration `json:"idle_ns"`
+	Unknown   time.Duration `json:"unknown_ns"` // records were lost
+	Visits    uint64        `json:"visits"`     // that have ended
+	Preempted uint64        `json:"preempted"`  // of those
+	Switches  uint64        `json:"switches"`
 }
 
 // Switching is the time that a device loses in context switches: no process makes progress

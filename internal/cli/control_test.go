@@ -19,6 +19,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/daemon"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/metrics"
 	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/server"
 )
@@ -138,6 +139,7 @@ func (n *daemonNode) Delays() api.Delays {
 }
 
 func (n *daemonNode) Pressure() api.Pressure { return api.Pressure{} }
+func (n *daemonNode) Tally() *metrics.Tally  { return metrics.NewTally(metrics.Labels{}) }
 
 func (n *daemonNode) Status() api.Status {
 	return api.Status{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/extpolicy"
+	"github.com/giveway/giveway/internal/metrics"
 	"github.com/giveway/giveway/internal/safepath"
 	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/giveway/giveway/policy"
@@ -30,6 +31,7 @@ const (
 	maxBytes   = 1 << 20
 	maxRules   = 1000
 	maxDevices = 256
+	maxSeries  = 10000
 )
 
 // defaultTCP is the address of "tcp: true".
@@ -42,7 +44,9 @@ type Config struct {
 	Sched     sched.Config
 	Socket    string // empty: the default
 	TCP       string // host:port; empty: none
-	TokenFile string
+	TokenFile string // of the token with which a client may do everything
+	ReadToken string // the same, of the token with which it may only read
+	Metrics   metrics.Labels
 	NoTrace   bool    // do not read the hardware's context-switch trace
 	NoNVIDIA  bool    // do not use NVIDIA's driver
 	NoAMD     bool    // do not use AMD's driver
@@ -99,6 +103,7 @@ func Parse(file string, data []byte) (Config, error) {
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
 	listenTCP(f, &c)
+	metricLabels(f, &c.Metrics)
 	c.NoTrace, c.NoNVIDIA, c.NoAMD = !on(f, "trace"), !on(f, "nvidia"), !on(f, "amd")
 	f.Renamed("eyes", "write trace")
 	rules(f, &c)
@@ -194,6 +199,7 @@ func absolute(f *yamlfile.Form, name string, v *string) {
 func listenTCP(f *yamlfile.Form, c *Config) {
 	s, ok := f.Scalar("tcp", "an address such as "+defaultTCP+", or true for that")
 	absolute(f, "token_file", &c.TokenFile)
+	absolute(f, "read_token_file", &c.ReadToken)
 	if !ok {
 		return
 	}
@@ -209,7 +215,23 @@ func listenTCP(f *yamlfile.Form, c *Config) {
 		}
 		c.TCP = s
 	}
-	if c.TCP != "" {
+	if c.TCP != "" && !f.Has("read_token_file") {
 		f.Need("token_file", "/etc/giveway/token")
 	}
+}
+
+// metricLabels reads which labels the metrics of processes have.
+func metricLabels(f *yamlfile.Form, l *metrics.Labels) {
+	mf := f.Form("metrics")
+	if mf == nil {
+		return
+	}
+	for _, label := range []struct {
+		name   string
+		wanted *bool
+	}{{"pid", &l.PID}, {"user", &l.User}, {"container", &l.Container}, {"pod", &l.Pod}} {
+		mf.Boolean(label.name, label.wanted)
+	}
+	mf.Count("series", &l.Series, 1, maxSeries)
+	mf.Done("metrics")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/metrics"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
@@ -64,6 +65,8 @@ stall_limit: 3s
 socket: /run/x.sock
 tcp: true
 token_file: /etc/giveway/token
+read_token_file: /etc/giveway/read.token
+metrics: {user: true, pod: true, pid: false, series: 50}
 rules:
   - {match: {user: alice, command: 'python* *serve*'}, class: online, priority: -3}
   - {match: {cgroup: '/kubepods*', pod_uid: 2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2e}, class: batch, weight: 4, slo: 5ms, share: 10%}
@@ -81,10 +84,11 @@ func TestEverything(t *testing.T) {
 			{Device: "1", Name: "native"},
 		},
 		Sched:  sched.Config{Floor: 0.05, FloorTurn: 20 * time.Millisecond, StallLimit: 3 * time.Second},
-		Socket: "/run/x.sock", TCP: "127.0.0.1:50000", TokenFile: "/etc/giveway/token",
+		Socket: "/run/x.sock", TCP: "127.0.0.1:50000", TokenFile: "/etc/giveway/token", ReadToken: "/etc/giveway/read.token",
+		Metrics: metrics.Labels{User: true, Pod: true, Series: 50},
 		Rules: []Rule{
-			{Attrs: attr.Must("class=online priority=-3"), line: 13},
-			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 14},
+			{Attrs: attr.Must("class=online priority=-3"), line: 15},
+			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 16},
 		},
 	}
 	for i := range c.Rules {

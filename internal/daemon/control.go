@@ -67,16 +67,19 @@ func (d *Daemon) readStatus() api.Status {
 	d.mu.Lock()
 	devices, failed := slices.Collect(maps.Values(d.devices)), maps.Clone(d.failed)
 	file, refused := d.confFile, d.confErr
-	switching := make(map[*device]*api.Switching)
+	switching, ledgers := make(map[*device]*api.Switching), make(map[*device]*api.Ledger)
 	for _, dev := range devices {
-		switching[dev] = dev.switching.describe()
+		if switching[dev] = dev.switching.describe(); dev.ledger.Wall() > 0 {
+			ledger := api.Ledger(dev.ledger)
+			ledgers[dev] = &ledger
+		}
 	}
 	d.mu.Unlock()
 	slices.SortFunc(devices, func(a, b *device) int { return strings.Compare(string(a.info.Device.ID), string(b.info.Device.ID)) })
 	for _, dev := range devices {
 		tracing, ok := dev.Device.(hal.Tracing)
 		s.Devices = append(s.Devices, api.Device{
-			ID: string(dev.info.Device.ID), Index: dev.info.Index, Model: dev.info.Model, Backend: dev.info.Backend, Trace: ok && tracing.Tracing(), Switching: switching[dev],
+			ID: string(dev.info.Device.ID), Index: dev.info.Index, Model: dev.info.Model, Backend: dev.info.Backend, Trace: ok && tracing.Tracing(), Switching: switching[dev], Ledger: ledgers[dev],
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(failed)) {

@@ -68,6 +68,7 @@ type Daemon struct {
 	policyInForce shared[api.Policy]
 	delays        shared[api.Delays]
 	pressure      shared[api.Pressure]
+	counted       shared[struct{}]
 
 	mu        sync.Mutex
 	running   bool // between the beginning of Run and its end
@@ -120,6 +121,10 @@ func New(cfg Config) (*Daemon, error) {
 	d.recorder = newRecorder(d)
 	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll
 	d.delays.compute, d.pressure.compute = d.readDelays, d.readPressure
+	d.counted.compute = func() (none struct{}) {
+		d.events.inLoop(func() { d.recorder.count(d.Now()) })
+		return none
+	}
 	d.status.compute, d.policyInForce.compute = d.readStatus, d.readPolicy
 	if d.procs = cfg.Proc; d.procs == nil {
 		d.procs = proc.System
@@ -162,7 +167,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.undoLeft()
 	d.ending = func() bool { return ctx.Err() != nil }
 	d.guardian = newSupervisor(d.cfg.Guardian, d.cfg.Journal, d.cfg.Log, func(text string) {
-		d.recorder.rec.Note("", 0, "guardian", text)
+		if d.recorder.rec.Note("", 0, "guardian", text); text == guardianRuns {
+			d.recorder.tally.GuardianStarted()
+		}
 	})
 	d.exec = newExecutor(d.guardian, d.events.post)
 	d.mu.Lock()

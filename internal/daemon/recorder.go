@@ -7,6 +7,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/metrics"
 	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/sched"
 )
@@ -14,8 +15,9 @@ import (
 // recorder writes the record: in the loop what each turn brought, and from other goroutines
 // orders and notes. It implements loop.Recorder.
 type recorder struct {
-	d   *Daemon
-	rec *record.Record
+	d     *Daemon
+	rec   *record.Record
+	tally *metrics.Tally
 
 	// Used by the loop only:
 	queues    map[sched.QueueID]*recordedQueue
@@ -24,6 +26,7 @@ type recorder struct {
 	accounts  *record.Accounts
 	entry     record.Entry  // reused
 	buf       []sched.Queue // reused
+	nextCount sched.Time    // of device time
 
 	lastDelays   lastAnswer[api.Delays]
 	lastPressure lastAnswer[api.Pressure]
@@ -35,8 +38,9 @@ type recorder struct {
 
 // owner is the process of a queue.
 type owner struct {
-	pid int32
-	uid uint32
+	pid  int32
+	uid  uint32
+	name metrics.Process
 }
 
 // recordedQueue is what the record needs to know of a queue.
@@ -47,12 +51,20 @@ type recordedQueue struct {
 	decision uint64       // the number of the last one
 	pending  sched.Action // ID is zero if there is none
 	ordered  sched.Time
+	onFloor  bool // the last decision is a floor turn
 }
 
+// countPeriod is how often device time is counted for metrics.
+const countPeriod = 100 * time.Millisecond
+
 func newRecorder(d *Daemon) *recorder {
-	rec := record.New(d.start, 0)
+	rec, tally := record.New(d.start, 0), metrics.NewTally(d.cfg.File.Metrics)
+	wait := func(e *record.Entry) {
+		rec.Add(e)
+		tally.Waited(e.Device, e.End.Sub(e.Begin))
+	}
 	return &recorder{
-		d: d, rec: rec, accounts: record.NewAccounts(rec.Add), devices: make(map[sched.DeviceID]hal.Device),
+		d: d, rec: rec, tally: tally, accounts: record.NewAccounts(wait), devices: make(map[sched.DeviceID]hal.Device),
 		queues: make(map[sched.QueueID]*recordedQueue), processes: make(map[int32]int),
 		overruled: make(map[sched.DeviceID]bool), owners: make(map[sched.QueueID]owner),
 	}
@@ -62,7 +74,12 @@ func newRecorder(d *Daemon) *recorder {
 func (r *recorder) own(id sched.QueueID, p *process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owners[id] = owner{int32(p.info.PID), p.info.UID}
+	r.owners[id] = owner{int32(p.info.PID), p.info.UID, nameOf(p)}
+}
+
+// nameOf returns a process as metrics name it.
+func nameOf(p *process) metrics.Process {
+	return metrics.Process{PID: p.info.PID, UID: p.info.UID, User: p.user, Container: p.info.Container, Pod: p.info.Pod}
 }
 
 // found notes a device that is about to be opened.
@@ -102,11 +119,21 @@ func (r *recorder) Record(now sched.Time, events []sched.Event, actions []sched.
 		}
 	}
 	r.spans(now)
+	if now >= r.nextCount {
+		r.count(now)
+	}
 	r.accounts.Update(now, func() []sched.Queue {
 		r.buf = r.d.sched.Queues(r.buf[:0])
 		return r.buf
 	})
 	r.d.afterTurn()
+}
+
+// count counts the device time of all queues for metrics.
+func (r *recorder) count(now sched.Time) {
+	r.nextCount = now.Add(countPeriod)
+	r.buf = r.d.sched.Queues(r.buf[:0])
+	r.tally.Served(now, r.buf)
 }
 
 // begin returns an entry to fill in and add.
@@ -147,6 +174,7 @@ func (r *recorder) event(now sched.Time, ev *sched.Event) {
 		if q := r.queues[ev.Queue]; q != nil && q.shows(&ev.Attr) {
 			q.attr = ev.Attr
 			r.accounts.Attrs(now, ev.Queue, &ev.Attr)
+			r.tally.SetClass(ev.Queue, ev.Attr.Class)
 			r.state(now, ev.Queue, q, record.Queue, record.Attributes)
 		}
 	case sched.Progressed:
@@ -172,6 +200,7 @@ func (r *recorder) opened(now sched.Time, ev *sched.Event) {
 	q := &recordedQueue{owner: r.take(ev.Queue), device: ev.Device, attr: ev.Attr}
 	r.queues[ev.Queue] = q
 	r.accounts.Open(now, ev.Queue, ev.Device, q.pid, &ev.Attr)
+	r.tally.Open(ev.Queue, ev.Device, ev.Attr.Class, q.name)
 	if r.processes[q.pid]++; r.processes[q.pid] == 1 {
 		r.state(now, 0, q, record.Process, record.Appeared)
 	}
@@ -185,6 +214,7 @@ func (r *recorder) closed(now sched.Time, id sched.QueueID) {
 	}
 	delete(r.queues, id)
 	r.accounts.Close(now, id)
+	r.tally.Close(id)
 	r.state(now, id, q, record.Queue, record.Gone)
 	if r.processes[q.pid]--; r.processes[q.pid] == 0 {
 		delete(r.processes, q.pid)
@@ -212,6 +242,10 @@ func (r *recorder) action(now sched.Time, q *recordedQueue, ev *sched.Event) {
 	e.Number, e.Cause, e.Verb, e.Level, e.Slice, e.Bound = uint64(a.ID), q.decision, a.Verb, a.Level, a.Slice, a.Bound
 	e.Begin, e.End, e.Cost, e.Outcome = q.ordered, now, ev.Duration, ev.Outcome
 	r.rec.Add(e)
+	over := metrics.Action{At: now, PID: int(q.pid), Verb: a.Verb, Level: a.Level, Outcome: ev.Outcome, Took: now.Sub(q.ordered), Cost: ev.Duration}
+	if r.tally.Over(over) {
+		r.rec.Note(q.device, ev.Queue, "action", over.String())
+	}
 	a.ID = 0
 	if ev.Outcome == sched.Gone {
 		r.closed(now, ev.Queue)
@@ -232,9 +266,14 @@ func (r *recorder) decisions(now sched.Time) {
 		q.about(e, d.Queue)
 		e.Number, e.Run, e.Reason, e.Slice, e.Bound, e.Text = d.Number, d.Run, d.Reason, d.Slice, d.Bound, d.Policy
 		r.rec.Add(e)
-		if d.Reason == sched.PolicyOverruled && !r.overruled[d.Device] {
+		floor := d.Run && d.Reason == sched.FloorTurn
+		if floor && !q.onFloor {
+			r.tally.FloorTurn(d.Device)
+		}
+		if q.onFloor = floor; d.Reason == sched.PolicyOverruled && !r.overruled[d.Device] {
 			mistake, _, _ := r.d.sched.Overruled(d.Device)
 			r.overruled[d.Device] = true
+			r.tally.Overruled(d.Device)
 			r.rec.Note(d.Device, 0, "overruled", d.Policy+" "+mistake.String())
 		}
 	}
@@ -264,6 +303,7 @@ func (r *recorder) request(p *process, took time.Duration, ended sched.Time) {
 		return
 	}
 	now := r.d.Now()
+	r.tally.Request(now, p.attr.Class, nameOf(p), took, p.attr.SLO)
 	e := record.Entry{Kind: record.Request, At: now, PID: int32(p.info.PID), UID: p.info.UID, Slice: p.attr.SLO}
 	if e.End = ended; ended == 0 {
 		e.End, e.Estimated = now, true
@@ -277,6 +317,7 @@ func (r *recorder) request(p *process, took time.Duration, ended sched.Time) {
 
 // config records that the configuration was read again.
 func (r *recorder) config(file string, err error) {
+	r.tally.ConfigRead(err != nil)
 	o := api.Order{Name: "config", To: record.Printable(file)}
 	if err != nil {
 		o.Refused, o.Reason = true, record.Printable(err.Error())
@@ -320,6 +361,12 @@ func (d *Daemon) Delays() api.Delays { return d.delays.get() }
 
 // Pressure implements server.Node.
 func (d *Daemon) Pressure() api.Pressure { return d.pressure.get() }
+
+// Tally implements server.Node. Device time is counted up to now.
+func (d *Daemon) Tally() *metrics.Tally {
+	d.counted.get()
+	return d.recorder.tally
+}
 
 // Record implements server.Node.
 func (d *Daemon) Record() *record.Record { return d.recorder.rec }

@@ -65,6 +65,9 @@ func newSupervisor(argv []string, disk *journal.Store, log *slog.Logger, note fu
 	return s
 }
 
+// guardianRuns is the note that a guardian was started.
+const guardianRuns = "running"
+
 // startGuardian starts a guardian and sends it all queues and changes. s.mu is held.
 func (s *supervisor) startGuardian() {
 	g, err := guardian.Start(s.argv...)
@@ -91,7 +94,7 @@ func (s *supervisor) startGuardian() {
 		return
 	}
 	s.guardian = g
-	s.note("running")
+	s.note(guardianRuns)
 }
 
 // tell sends a message to the guardian, if there is one. A guardian that does not take it

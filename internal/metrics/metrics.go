@@ -1,9 +1,8 @@
-// Package metrics writes the state of a node in Prometheus' text format, version 0.0.4.
-// docs/METRICS.md describes each metric.
+// Package metrics counts what happens in the daemon and writes it, and the state of the
+// node, in Prometheus' text format, version 0.0.4. docs/METRICS.md describes each metric.
 //
-// It keeps nothing between scrapes. The caller leaves out what a user may not see.
-// Command lines are never written: they can hold secrets, and each would be a series of
-// its own.
+// The caller leaves out what a user may not see. Command lines are never written: they can
+// hold secrets, and each would be a series of its own.
 package metrics
 
 import (
@@ -22,28 +21,67 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 // states are the states of a queue.
 var states = []string{"running", "stopping", "stopped", "starting"}
 
-// Text returns the state of a node as metrics. Processes are in order of pid.
-func Text(st api.Status, processes []api.Process) []byte {
+// Node is what metrics are made from, as far as the reader may see it.
+type Node struct {
+	Status    api.Status
+	Processes []api.Process // in order of pid
+	Delays    api.Delays
+	Pressure  api.Pressure
+	Tally     *Tally
+	Record    uint64 // entries of the record so far
+	// Everything: the reader may see the requests, containers and pods of all users.
+	// Otherwise it sees those of UID.
+	Everything bool
+	UID        uint32
+}
+
+// Text returns the metrics of a node.
+func Text(n *Node) []byte {
 	var p page
+	st := &n.Status
 	p.gauge("giveway_build_info", "The daemon's version; always 1.")
 	p.sample(1, "version", st.Version)
 	p.gauge("giveway_uptime_seconds", "Time since the daemon was started.")
 	p.sample(st.Uptime.Seconds())
+	p.policy(st)
+	p.guardian(st)
+	p.counter("giveway_kernel_log_lines_total", "Wrong guesses at handles. Each may have left a line in the kernel's log.")
+	p.sample(float64(st.KernelLogLines))
+	p.counter("giveway_record_entries_total", "Entries of the record: decisions, actions, context switches, requests, waits, states, orders and notes.")
+	p.sample(float64(n.Record))
+	p.devices(st.Devices)
+	p.processes(n.Processes)
+	p.delays(n.Delays.Classes)
+	p.pressure(n.Pressure.Devices)
+	p.tally(n)
+	p.ofProcesses(n)
+	p.gauge("giveway_goroutines", "Goroutines of the daemon.")
+	p.sample(float64(st.Goroutines))
+	return p.text
+}
+
+func (p *page) policy(st *api.Status) {
 	p.gauge("giveway_policy_info", "The policy in force; always 1.")
 	p.sample(1, "policy", st.Policy.Name)
 	p.gauge("giveway_policy_overruled", "1 while a policy is overruled because of a mistake and the vendor's own scheduling is in force.")
 	overruled := func(p api.Policy) bool { return p.Overruled != "" }
 	p.sample(truth(overruled(st.Policy) || slices.ContainsFunc(st.Policy.Devices, overruled)))
-	p.counter("giveway_kernel_log_lines_total", "Wrong guesses at handles. Each may have left a line in the kernel's log.")
-	p.sample(float64(st.KernelLogLines))
-	p.devices(st.Devices)
-	p.processes(processes)
-	p.queues(processes)
-	p.shims(processes)
-	p.requests(processes)
-	p.gauge("giveway_goroutines", "Goroutines of the daemon.")
-	p.sample(float64(st.Goroutines))
-	return p.text
+}
+
+// guardian writes whether the guardian and the configuration are as they should be.
+func (p *page) guardian(st *api.Status) {
+	for _, check := range []struct{ name, metric, help string }{
+		{"guardian", "giveway_guardian_up", "1 if the guardian runs; without it nothing is changed."},
+		{"configuration", "giveway_config_accepted", "1 if the configuration was accepted when it was last read; 0 if an older one is in force."},
+	} {
+		p.gauge(check.metric, check.help)
+		for _, c := range st.Checks {
+			if c.Name == check.name {
+				p.sample(truth(c.OK))
+				break
+			}
+		}
+	}
 }
 
 func (p *page) devices(all []api.Device) {
@@ -55,16 +93,25 @@ func (p *page) devices(all []api.Device) {
 	for _, d := range all {
 		p.sample(truth(d.Trace), "device", d.ID)
 	}
-	p.counter("giveway_device_switching_seconds_total", "Time lost in context switches.")
+	p.counter("giveway_device_state_seconds_total", "Time of a device by what it did: held by a process, switching, idle, unknown.")
 	for _, d := range all {
-		if d.Switching != nil {
-			p.sample(d.Switching.Lost.Seconds(), "device", d.ID)
+		if l := d.Ledger; l != nil {
+			p.sample(l.Held.Seconds(), "device", d.ID, "state", "held")
+			p.sample(l.Switching.Seconds(), "device", d.ID, "state", "switching")
+			p.sample(l.Idle.Seconds(), "device", d.ID, "state", "idle")
+			p.sample(l.Unknown.Seconds(), "device", d.ID, "state", "unknown")
 		}
 	}
 	p.counter("giveway_device_switches_total", "Context switches.")
 	for _, d := range all {
-		if d.Switching != nil {
-			p.sample(float64(d.Switching.Switches), "device", d.ID)
+		if d.Ledger != nil {
+			p.sample(float64(d.Ledger.Switches), "device", d.ID)
+		}
+	}
+	p.counter("giveway_device_preemptions_total", "Visits of a process to a device that the hardware ended although the process had more work.")
+	for _, d := range all {
+		if d.Ledger != nil {
+			p.sample(float64(d.Ledger.Preempted), "device", d.ID)
 		}
 	}
 }
@@ -86,75 +133,24 @@ func (p *page) processes(all []api.Process) {
 	p.sample(float64(paused))
 }
 
-// queues writes the metrics of each queue. A process may have many queues on one device,
-// so the queue's id is among the labels.
-func (p *page) queues(all []api.Process) {
-	each := func(write func(proc *api.Process, q *api.Queue, names []string)) {
-		for i := range all {
-			for j := range all[i].Queues {
-				proc, q := &all[i], &all[i].Queues[j]
-				write(proc, q, []string{"device", q.Device, "pid", strconv.Itoa(proc.PID), "queue", strconv.FormatUint(q.ID, 10)})
-			}
-		}
-	}
-	p.counter("giveway_queue_served_seconds_total", "Device time.")
-	each(func(proc *api.Process, q *api.Queue, names []string) {
-		p.sample(q.Served.Seconds(), append(names, "class", proc.Class(), "user", proc.User)...)
-	})
-	p.gauge("giveway_queue_measured", "1 if the hardware measured the device time; 0 if it is estimated.")
-	each(func(_ *api.Process, q *api.Queue, names []string) { p.sample(truth(q.Measured), names...) })
-	p.gauge("giveway_queue_on_floor", "1 if the policy gives the queue less than the floor, which gives it the rest.")
-	each(func(_ *api.Process, q *api.Queue, names []string) { p.sample(truth(q.OnFloor), names...) })
-	p.gauge("giveway_queue_state", "1 for the state of the queue, 0 for the other states.")
-	each(func(_ *api.Process, q *api.Queue, names []string) {
-		for _, state := range states {
-			p.sample(truth(q.State == state), append(names, "state", state)...)
-		}
-	})
-}
-
-// shims writes what the shims in processes report.
-func (p *page) shims(all []api.Process) {
-	for _, m := range []struct {
-		name, help string
-		value      func(*api.Shim) float64
-	}{
-		{"launched_total", "Commands launched.", func(s *api.Shim) float64 { return float64(s.Launched) }},
-		{"completed_total", "Commands known to be completed.", func(s *api.Shim) float64 { return float64(s.Completed) }},
-		{"holds_total", "Launches that waited at the gate.", func(s *api.Shim) float64 { return float64(s.Holds) }},
-		{"held_seconds_total", "Time that threads waited at the gate.", func(s *api.Shim) float64 { return s.HeldFor.Seconds() }},
-		{"overruns_total", "Times the bound was exceeded because nothing moved.", func(s *api.Shim) float64 { return float64(s.Overruns) }},
-		{"parked_total", "Times the device was taken ahead of a request.", func(s *api.Shim) float64 { return float64(s.Parked) }},
-		{"parked_hits_total", "Times a request arrived while the device was held for it.", func(s *api.Shim) float64 { return float64(s.Hits) }},
-		{"parked_seconds_total", "Time that the device was held ahead of requests: the most that other processes lost.", func(s *api.Shim) float64 { return s.ParkedFor.Seconds() }},
-		{"saved_seconds_total", "Time that requests did not wait because of it, by the shim's estimate.", func(s *api.Shim) float64 { return s.Saved.Seconds() }},
-		{"late_requests_total", "Requests that entered the device late.", func(s *api.Shim) float64 { return float64(s.LateRequests) }},
-		{"late_early_total", "Of those, requests that the program waited for before the planned moment: wrong guesses.", func(s *api.Shim) float64 { return float64(s.LateEarly) }},
-		{"late_seconds_total", "Time for which late entry left the device to others.", func(s *api.Shim) float64 { return s.LateFor.Seconds() }},
-	} {
-		p.counter("giveway_shim_"+m.name, m.help)
-		for _, proc := range all {
-			if proc.Shim != nil {
-				p.sample(m.value(proc.Shim), "pid", strconv.Itoa(proc.PID))
-			}
-		}
+// delays writes which classes waited for which.
+func (p *page) delays(all []api.ClassDelay) {
+	p.counter("giveway_wait_seconds_total", "Time in which processes of a class had work and were not on the device, by what held it.")
+	for _, d := range all {
+		p.sample(d.Total.Seconds(), "device", d.Device, "class", d.Class, "holder", d.Holder)
 	}
 }
 
-// requests writes how long requests take.
-func (p *page) requests(all []api.Process) {
-	p.counter("giveway_requests_total", "Requests that finished.")
-	for _, proc := range all {
-		if proc.Requests != nil {
-			p.sample(float64(proc.Requests.Count), "pid", strconv.Itoa(proc.PID))
-		}
+// pressure writes the pressure of devices, with the names that node_exporter has for the
+// kernel's.
+func (p *page) pressure(all []api.DevicePressure) {
+	p.counter("giveway_pressure_waiting_seconds_total", "Time in which at least one process waited for the device.")
+	for _, d := range all {
+		p.sample(d.Some.Total.Seconds(), "device", d.Device)
 	}
-	p.gauge("giveway_request_seconds", "Time that the last requests took.")
-	for _, proc := range all {
-		if r := proc.Requests; r != nil {
-			p.sample(r.P50.Seconds(), "pid", strconv.Itoa(proc.PID), "quantile", "0.5")
-			p.sample(r.P99.Seconds(), "pid", strconv.Itoa(proc.PID), "quantile", "0.99")
-		}
+	p.counter("giveway_pressure_stalled_seconds_total", "Time in which a process waited for the device and no process held it.")
+	for _, d := range all {
+		p.sample(d.Full.Total.Seconds(), "device", d.Device)
 	}
 }
 
@@ -181,13 +177,21 @@ func (p *page) head(name, kind, help string) {
 }
 
 // sample adds a sample of the last metric. Labels are names and values in turn.
-func (p *page) sample(v float64, labels ...string) {
+func (p *page) sample(v float64, labels ...string) { p.write("", v, labels) }
+
+// write adds a sample with a suffix of the metric's name. A label without a name is left out.
+func (p *page) write(suffix string, v float64, labels []string) {
 	p.text = append(p.text, p.name...)
+	p.text = append(p.text, suffix...)
+	sep := byte('{')
 	for i := 0; i < len(labels); i += 2 {
-		p.text = append(p.text, "{,"[min(i, 1)])
-		p.text = append(p.text, labels[i]+`="`+escape(labels[i+1])+`"`...)
+		if labels[i] != "" {
+			p.text = append(p.text, sep)
+			p.text = append(p.text, labels[i]+`="`+escape(labels[i+1])+`"`...)
+			sep = ','
+		}
 	}
-	if len(labels) > 0 {
+	if sep == ',' {
 		p.text = append(p.text, '}')
 	}
 	p.text = append(p.text, ' ')
@@ -195,7 +199,22 @@ func (p *page) sample(v float64, labels ...string) {
 	p.text = append(p.text, '\n')
 }
 
+// histogram adds the samples of a histogram.
+func (p *page) histogram(h *histogram, labels ...string) {
+	sum := uint64(0)
+	for i, n := range h.counts {
+		sum += n
+		le := "+Inf"
+		if i < len(bounds) {
+			le = strconv.FormatFloat(bounds[i].Seconds(), 'g', -1, 64)
+		}
+		p.write("_bucket", float64(sum), append(slices.Clip(labels), "le", le))
+	}
+	p.write("_sum", h.sum.Seconds(), labels)
+	p.write("_count", float64(sum), labels)
+}
+
 // escape returns text as the value of a label.
-func escape(s string) string { return escapes.Replace(strings.ToValidUTF8(s, "\ufffd")) }
+func escape(s string) string { return escapes.Replace(clean(s)) }
 
 var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

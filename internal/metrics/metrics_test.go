@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"flag"
 	"os"
 	"regexp"
 	"slices"
@@ -16,8 +17,8 @@ import (
 var status = api.Status{
 	Version: "1.2", PID: 7, Uptime: 90*time.Second + time.Millisecond,
 	Policy:  api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}, Overruled: "stalled"},
-	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Trace: true, Switching: &api.Switching{Lost: 1500 * time.Millisecond, Switches: 900, Share: 0.1, Rate: 7}}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
-	Checks:  []api.Check{{Name: "secret check"}}, KernelLogLines: 42, Goroutines: 9,
+	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Trace: true, Ledger: &api.Ledger{Held: time.Minute, Switching: 1500 * time.Millisecond, Idle: 28 * time.Second, Unknown: time.Millisecond, Switches: 900, Preempted: 40, Visits: 90}}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
+	Checks:  []api.Check{{Name: "secret check"}, {Name: "guardian", OK: true}, {Name: "configuration"}}, KernelLogLines: 42, Goroutines: 9,
 }
 
 func attrs(text string) attr.Resolved {
@@ -41,124 +42,91 @@ var processes = []api.Process{
 	{PID: 5000, User: "root", Attrs: attrs("class=batch")},
 }
 
-const wantText = `# HELP giveway_build_info The daemon's version; always 1.
-# TYPE giveway_build_info gauge
-giveway_build_info{version="1.2"} 1
-# HELP giveway_uptime_seconds Time since the daemon was started.
-# TYPE giveway_uptime_seconds gauge
-giveway_uptime_seconds 90.001
-# HELP giveway_policy_info The policy in force; always 1.
-# TYPE giveway_policy_info gauge
-giveway_policy_info{policy="giveway"} 1
-# HELP giveway_policy_overruled 1 while a policy is overruled because of a mistake and the vendor's own scheduling is in force.
-# TYPE giveway_policy_overruled gauge
-giveway_policy_overruled 1
-# HELP giveway_kernel_log_lines_total Wrong guesses at handles. Each may have left a line in the kernel's log.
-# TYPE giveway_kernel_log_lines_total counter
-giveway_kernel_log_lines_total 42
-# HELP giveway_device_info A device that the daemon drives; always 1.
-# TYPE giveway_device_info gauge
-giveway_device_info{device="GPU-a",index="0",model="NVIDIA H200",backend="nvidia"} 1
-giveway_device_info{device="GPU-b",index="1",model="NVIDIA H200",backend="nvidia"} 1
-# HELP giveway_device_trace 1 if the hardware's context-switch trace is read.
-# TYPE giveway_device_trace gauge
-giveway_device_trace{device="GPU-a"} 1
-giveway_device_trace{device="GPU-b"} 0
-# HELP giveway_device_switching_seconds_total Time lost in context switches.
-# TYPE giveway_device_switching_seconds_total counter
-giveway_device_switching_seconds_total{device="GPU-a"} 1.5
-# HELP giveway_device_switches_total Context switches.
-# TYPE giveway_device_switches_total counter
-giveway_device_switches_total{device="GPU-a"} 900
-# HELP giveway_processes Processes on the devices, by class.
-# TYPE giveway_processes gauge
-giveway_processes{class="online"} 1
-giveway_processes{class="standard"} 0
-giveway_processes{class="batch"} 2
-giveway_processes{class="idle"} 0
-# HELP giveway_processes_paused Processes that are paused.
-# TYPE giveway_processes_paused gauge
-giveway_processes_paused 1
-# HELP giveway_queue_served_seconds_total Device time.
-# TYPE giveway_queue_served_seconds_total counter
-giveway_queue_served_seconds_total{device="GPU-a",pid="812",queue="1",class="online",user="alice"} 93.25
-giveway_queue_served_seconds_total{device="GPU-a",pid="4711",queue="2",class="batch",user="bob"} 1e-09
-giveway_queue_served_seconds_total{device="GPU-a",pid="4711",queue="3",class="batch",user="bob"} 0
-# HELP giveway_queue_measured 1 if the hardware measured the device time; 0 if it is estimated.
-# TYPE giveway_queue_measured gauge
-giveway_queue_measured{device="GPU-a",pid="812",queue="1"} 1
-giveway_queue_measured{device="GPU-a",pid="4711",queue="2"} 0
-giveway_queue_measured{device="GPU-a",pid="4711",queue="3"} 0
-# HELP giveway_queue_on_floor 1 if the policy gives the queue less than the floor, which gives it the rest.
-# TYPE giveway_queue_on_floor gauge
-giveway_queue_on_floor{device="GPU-a",pid="812",queue="1"} 0
-giveway_queue_on_floor{device="GPU-a",pid="4711",queue="2"} 1
-giveway_queue_on_floor{device="GPU-a",pid="4711",queue="3"} 0
-# HELP giveway_queue_state 1 for the state of the queue, 0 for the other states.
-# TYPE giveway_queue_state gauge
-giveway_queue_state{device="GPU-a",pid="812",queue="1",state="running"} 1
-giveway_queue_state{device="GPU-a",pid="812",queue="1",state="stopping"} 0
-giveway_queue_state{device="GPU-a",pid="812",queue="1",state="stopped"} 0
-giveway_queue_state{device="GPU-a",pid="812",queue="1",state="starting"} 0
-giveway_queue_state{device="GPU-a",pid="4711",queue="2",state="running"} 0
-giveway_queue_state{device="GPU-a",pid="4711",queue="2",state="stopping"} 0
-giveway_queue_state{device="GPU-a",pid="4711",queue="2",state="stopped"} 1
-giveway_queue_state{device="GPU-a",pid="4711",queue="2",state="starting"} 0
-giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="running"} 0
-giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="stopping"} 1
-giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="stopped"} 0
-giveway_queue_state{device="GPU-a",pid="4711",queue="3",state="starting"} 0
-# HELP giveway_shim_launched_total Commands launched.
-# TYPE giveway_shim_launched_total counter
-giveway_shim_launched_total{pid="812"} 9
-# HELP giveway_shim_completed_total Commands known to be completed.
-# TYPE giveway_shim_completed_total counter
-giveway_shim_completed_total{pid="812"} 8
-# HELP giveway_shim_holds_total Launches that waited at the gate.
-# TYPE giveway_shim_holds_total counter
-giveway_shim_holds_total{pid="812"} 2
-# HELP giveway_shim_held_seconds_total Time that threads waited at the gate.
-# TYPE giveway_shim_held_seconds_total counter
-giveway_shim_held_seconds_total{pid="812"} 1
-# HELP giveway_shim_overruns_total Times the bound was exceeded because nothing moved.
-# TYPE giveway_shim_overruns_total counter
-giveway_shim_overruns_total{pid="812"} 1
-# HELP giveway_shim_parked_total Times the device was taken ahead of a request.
-# TYPE giveway_shim_parked_total counter
-giveway_shim_parked_total{pid="812"} 5
-# HELP giveway_shim_parked_hits_total Times a request arrived while the device was held for it.
-# TYPE giveway_shim_parked_hits_total counter
-giveway_shim_parked_hits_total{pid="812"} 4
-# HELP giveway_shim_parked_seconds_total Time that the device was held ahead of requests: the most that other processes lost.
-# TYPE giveway_shim_parked_seconds_total counter
-giveway_shim_parked_seconds_total{pid="812"} 0.001
-# HELP giveway_shim_saved_seconds_total Time that requests did not wait because of it, by the shim's estimate.
-# TYPE giveway_shim_saved_seconds_total counter
-giveway_shim_saved_seconds_total{pid="812"} 1e-06
-# HELP giveway_shim_late_requests_total Requests that entered the device late.
-# TYPE giveway_shim_late_requests_total counter
-giveway_shim_late_requests_total{pid="812"} 6
-# HELP giveway_shim_late_early_total Of those, requests that the program waited for before the planned moment: wrong guesses.
-# TYPE giveway_shim_late_early_total counter
-giveway_shim_late_early_total{pid="812"} 1
-# HELP giveway_shim_late_seconds_total Time for which late entry left the device to others.
-# TYPE giveway_shim_late_seconds_total counter
-giveway_shim_late_seconds_total{pid="812"} 0.003
-# HELP giveway_requests_total Requests that finished.
-# TYPE giveway_requests_total counter
-giveway_requests_total{pid="812"} 7
-# HELP giveway_request_seconds Time that the last requests took.
-# TYPE giveway_request_seconds gauge
-giveway_request_seconds{pid="812",quantile="0.5"} 0.001
-giveway_request_seconds{pid="812",quantile="0.99"} 0.002
-# HELP giveway_goroutines Goroutines of the daemon.
-# TYPE giveway_goroutines gauge
-giveway_goroutines 9
-`
+// counted returns a Tally in which everything was counted.
+func counted(l Labels) *Tally {
+	t := NewTally(l)
+	const second = sched.Time(time.Second)
+	alice := Process{PID: 812, UID: 1000, User: "alice", Container: "c0ffee", Pod: "web-0"}
+	bob := Process{PID: 4711, UID: 1001, User: "bob"}
+	t.Open(1, "GPU-a", sched.Online, alice)
+	t.Open(2, "GPU-a", sched.Batch, bob)
+	t.Open(3, "GPU-a", sched.Batch, bob)
+	t.Served(second, []sched.Queue{{ID: 1, Served: 93 * time.Second}, {ID: 2, Served: time.Second}, {ID: 3, Served: time.Second}, {ID: 9, Served: time.Hour}})
+	t.SetClass(2, sched.Idle)
+	t.Served(2*second, []sched.Queue{{ID: 1, Served: 93*time.Second + 250*time.Millisecond}, {ID: 2, Served: 4 * time.Second}})
+	t.Close(3)
+	for _, took := range []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond, 11 * time.Millisecond, time.Hour} {
+		t.Request(2*second, sched.Online, alice, took, 10*time.Millisecond)
+	}
+	t.Request(2*second, sched.Batch, bob, time.Second, 0)
+	t.Waited("GPU-a", 1800*time.Microsecond)
+	for i, o := range []sched.Outcome{sched.Done, sched.Refused, sched.Unsupported, sched.Gone} {
+		t.Over(Action{Verb: sched.Stop, Level: sched.LevelInterrupt, Outcome: o, Took: 700 * time.Microsecond, Cost: 600 * time.Microsecond, PID: i})
+	}
+	t.Over(Action{Verb: sched.SetSlice, Outcome: sched.Done, Took: time.Millisecond, Cost: 300 * time.Microsecond})
+	t.FloorTurn("GPU-a")
+	t.Overruled("GPU-b")
+	t.GuardianStarted()
+	t.ConfigRead(false)
+	t.ConfigRead(true)
+	return t
+}
 
+// node returns a node in which every metric has a sample.
+func node(l Labels) *Node {
+	return &Node{
+		Status: status, Processes: processes, Tally: counted(l), Record: 77, Everything: true,
+		Delays: api.Delays{Classes: []api.ClassDelay{{Device: "GPU-a", Class: "online", Holder: "batch", Total: 1500 * time.Millisecond}}},
+		Pressure: api.Pressure{Devices: []api.DevicePressure{
+			{Device: "GPU-a", Some: api.Stall{Total: 2 * time.Second}, Full: api.Stall{Total: time.Millisecond}},
+		}},
+	}
+}
+
+var allLabels = Labels{PID: true, User: true, Container: true, Pod: true}
+
+var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+
+// TestText compares all metrics with testdata/all.prom, and those without labels of processes
+// with the part of it that has none.
 func TestText(t *testing.T) {
-	if got := string(Text(status, processes)); got != wantText {
-		t.Errorf("got\n%s", got)
+	got := Text(node(allLabels))
+	const path = "testdata/all.prom"
+	if *rewrite {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%v; got\n%s\nrun go test ./internal/metrics -run TestText -rewrite, and read the difference", err, got)
+	}
+	var none []string
+	for l := range strings.Lines(string(want)) {
+		if name := strings.FieldsFunc(strings.TrimPrefix(strings.TrimPrefix(l, "# HELP "), "# TYPE "), func(c rune) bool { return c == ' ' || c == '{' })[0]; !ofProcess.MatchString(name) {
+			none = append(none, l)
+		}
+	}
+	if got := string(Text(node(Labels{}))); got != strings.Join(none, "") {
+		t.Errorf("without labels: got\n%s\nwant\n%s", got, strings.Join(none, ""))
+	}
+}
+
+var ofProcess = regexp.MustCompile(`^giveway_(process|queue|shim|processes_left_out)(_|$)`)
+
+// TestOtherUsers: a reader that may not see everything sees no requests of others, and of the
+// series with labels of processes those of its own.
+func TestOtherUsers(t *testing.T) {
+	n := node(allLabels)
+	n.Everything, n.UID, n.Processes = false, 1001, processes[1:]
+	text := string(Text(n))
+	for _, secret := range []string{"c0ffee", "web-0", "alice", "giveway_request_seconds_count", "giveway_slo_requests_total{", `pid="812"`} {
+		if strings.Contains(text, secret) {
+			t.Errorf("bob sees %s", secret)
+		}
+	}
+	if want := `giveway_process_device_seconds_total{device="GPU-a",class="batch",pid="4711",user="bob",container="",pod=""} 2`; !strings.Contains(text, want+"\n") {
+		t.Errorf("bob does not see %s:\n%s", want, text)
 	}
 }
 
@@ -169,7 +137,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var written, documented []string
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllStringSubmatch(wantText, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllStringSubmatch(string(Text(node(allLabels))), -1) {
 		written = append(written, m[1]+" "+m[2])
 	}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(giveway_[a-z_]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(doc), -1) {
@@ -187,14 +155,28 @@ var line = regexp.MustCompile(`^(# (HELP|TYPE) giveway_[a-z_]+ .+|giveway_[a-z_]
 // TestHostileText: text that a user chose does not become a sample.
 func TestHostileText(t *testing.T) {
 	for _, name := range []string{
-		"a\"} 1\ngiveway_fake 1\n#", `\`, `\n`, "\xff\xfe", "\r\n", "", strings.Repeat("{", 5000), "\x00\u2028",
+		"a\"} 1\ngiveway_fake 1\n#", `\`, `\n`, "\xff\xfe", "\r\n", "", strings.Repeat("{", 5000), strings.Repeat("\x1b[31m", 16<<10), strings.Repeat("\xc3", 64<<10), `a"b`, "\x00\u2028",
 	} {
-		st, ps := status, slices.Clone(processes)
-		st.Version, st.Policy.Name = name, name
-		st.Devices = []api.Device{{ID: name, Model: name, Backend: name}}
-		ps[0].User = name
-		ps[0].Queues = []api.Queue{{Device: name, State: name, Served: -1}}
-		text := string(Text(st, ps))
+		n := node(allLabels)
+		n.Status.Version, n.Status.Policy.Name = name, name
+		n.Status.Devices = []api.Device{{ID: name, Model: name, Backend: name, Ledger: &api.Ledger{}}}
+		n.Processes = slices.Clone(processes)
+		n.Processes[0].User = name
+		n.Processes[0].Queues = []api.Queue{{Device: name, State: name, Served: -1}}
+		n.Delays.Classes[0].Device, n.Pressure.Devices[0].Device = name, name
+		// Two texts that are the same once they are valid.
+		for i, like := range []string{name, name + "\xff", name + "\xfe"} {
+			id := sched.QueueID(100 + i)
+			p := Process{PID: 1, User: like, Container: like, Pod: like}
+			n.Tally.Open(id, sched.DeviceID(name), sched.Batch, p)
+			n.Tally.Served(0, []sched.Queue{{ID: id, Served: time.Second}})
+			n.Tally.Request(0, sched.Online, p, time.Second, time.Second)
+		}
+		n.Tally.Waited(sched.DeviceID(name), time.Second)
+		text := string(Text(n))
+		if limit := 200 << 10; len(text) > limit {
+			t.Errorf("%.20q: %d bytes", name, len(text))
+		}
 		if text != strings.ToValidUTF8(text, "?") {
 			t.Errorf("%q: not UTF-8", name)
 		}

@@ -15,6 +15,9 @@ func (s *Server) answer(c *connection, r request) (a reply) {
 	by, err := s.identify(c, r.token)
 	did := outcome{uid: noUser}
 	if err == nil {
+		err = by.mayAsk(r.op)
+	}
+	if err == nil {
 		err = s.budgets.take(by, operations[r.op].cost)
 	}
 	if err == nil {
@@ -52,7 +55,7 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 	case opProcesses:
 		v = s.visibleProcesses(by)
 	case opMetrics:
-		return reply{status: http.StatusOK, text: true, body: metrics.Text(s.node.Status(), s.visibleProcesses(by))}, did, nil
+		return reply{status: http.StatusOK, text: true, body: s.metrics(by)}, did, nil
 	case opPolicy:
 		v = s.node.Policy()
 	case opStatus:
@@ -106,6 +109,21 @@ func (s *Server) visibleProcesses(c caller) []api.Process {
 		all = append(all, c.visible(p))
 	}
 	return all
+}
+
+// metrics returns the metrics. The token for reading is made for them, so its caller sees
+// those of all users; metrics have no command lines.
+func (s *Server) metrics(by caller) []byte {
+	n := metrics.Node{
+		Status: s.node.Status(), Delays: s.node.Delays(), Pressure: s.node.Pressure(), Tally: s.node.Tally(), Record: s.node.Record().Last(),
+		Everything: by.all || by.reads, UID: by.uid,
+	}
+	if n.Everything {
+		n.Processes = s.node.Processes()
+	} else {
+		n.Processes = s.visibleProcesses(by)
+	}
+	return metrics.Text(&n)
 }
 
 // target checks that the caller may change a process, and returns it as it is. The kernel

@@ -29,8 +29,13 @@ func (mute) Restore(Caller) error                                      { return 
 func (mute) Record() *record.Record     { return muteRecord }
 func (mute) Delays() (d api.Delays)     { return d }
 func (mute) Pressure() (p api.Pressure) { return p }
+func (mute) Tally() *metrics.Tally      { return muteTally }
 
-var muteRecord = record.New(time.Now(), 0)
+var (
+	muteBegan  = time.Now()
+	muteRecord = record.New(muteBegan, 0)
+	muteTally  = metrics.NewTally(metrics.Labels{PID: true})
+)
 
 func (mute) BeginRun(Caller, api.Run) (started api.RunStarted, end func(), err error) {
 	return api.RunStarted{}, func() {}, nil

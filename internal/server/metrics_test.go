@@ -11,6 +11,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/record"
 )
 
 func attrs(text string) attr.Resolved {
@@ -31,6 +32,20 @@ func (busy) Processes() []api.Process {
 }
 
 func (busy) Status() api.Status { return api.Status{Version: "test", KernelLogLines: 3} }
+
+// rooted is a busy node on which root has a process as well.
+type rooted struct {
+	busy
+	rec *record.Record
+}
+
+func (n rooted) Record() *record.Record { return n.rec }
+
+func (n rooted) Processes() []api.Process {
+	all := n.busy.Processes()
+	all[0].Shim, all[0].Requests = &api.Shim{Launched: 3}, &api.Requests{Count: 1}
+	return append(all, api.Process{PID: 7, Command: "hunter4", User: "root", Container: "c0ffee", Attrs: attrs("class=idle")})
+}
 
 // TestMetrics: a caller that may list processes may scrape, and sees no more. Command
 // lines, containers and pods are in no metrics.
@@ -87,7 +102,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for _, want := range []string{
 			`giveway_build_info{version="test"} 1`, "giveway_kernel_log_lines_total 3", `giveway_processes{class="batch"} 1`,
-			`giveway_queue_served_seconds_total{device="GPU-a",pid="6",queue="2",class="online",user="bob"} 1`,
+			`giveway_queue_state{device="GPU-a",pid="6",queue="2",state="running"} 1`,
 		} {
 			if !strings.Contains(text, want+"\n") {
 				t.Errorf("%s: no %s in\n%s", c.who, want, text)

@@ -35,6 +35,9 @@ const noUser = math.MaxUint32
 type caller struct {
 	peer
 	all bool // it may do everything
+	// reads: it has the token for reading. It may change nothing, and sees what a user without
+	// processes sees, and all metrics.
+	reads bool
 }
 
 // public returns the caller as the Node sees it.
@@ -55,14 +58,27 @@ func (s *Server) identify(c *connection, given sum) (caller, error) {
 	case c.err != nil:
 		return caller{peer: c.peer}, Forbidden("%w", c.err)
 	case c.local:
-		return caller{c.peer, s.manages(c.peer)}, nil
-	case !s.token.matches(given):
-		return caller{peer: c.peer}, errNoToken
+		return caller{peer: c.peer, all: s.manages(c.peer)}, nil
+	}
+	by := caller{peer: c.peer, all: s.token.matches(given), reads: s.read.matches(given)}
+	if !by.all {
+		by.uid, by.gid = noUser, noUser
+	}
+	if !by.all && !by.reads {
+		return by, errNoToken
 	}
 	if c.waiting != nil && !c.waiting.admit(c) {
-		return caller{peer: c.peer}, Conflict("%d clients are connected over TCP already", maxTCP)
+		return by, Conflict("%d clients are connected over TCP already", maxTCP)
 	}
-	return caller{c.peer, true}, nil
+	return by, nil
+}
+
+// mayAsk says why the caller may not make requests of a kind.
+func (c caller) mayAsk(op operation) error {
+	if c.reads && !c.all && !operations[op].reads {
+		return Forbidden("%v: the token is for reading only; use the token of token_file, or the daemon's unix socket", op)
+	}
+	return nil
 }
 
 var errNoToken = errors.New("over TCP every request needs the header \"Authorization: Bearer TOKEN\" with the daemon's token")

@@ -40,21 +40,22 @@ var operations = [lastOperation + 1]struct {
 	cost float64 // in tokens of the caller's bucket
 	// order: it changes something for longer than the request, and is audited.
 	order bool
+	reads bool // it changes nothing, and is allowed with the token for reading
 }{
-	opProcesses: {name: "processes", cost: 5},
-	opMetrics:   {name: "metrics", cost: 5},
-	opPolicy:    {name: "policy", cost: 1},
-	opStatus:    {name: "status", cost: 5},
+	opProcesses: {name: "processes", cost: 5, reads: true},
+	opMetrics:   {name: "metrics", cost: 5, reads: true},
+	opPolicy:    {name: "policy", cost: 1, reads: true},
+	opStatus:    {name: "status", cost: 5, reads: true},
 	opHint:      {name: "hint", cost: 1},
 	opChange:    {name: "set", cost: 5, order: true},
 	opSetPolicy: {name: "policy", cost: 5, order: true},
 	opRestore:   {name: "restore", cost: 5, order: true},
 	opRun:       {name: "run", cost: 5, order: true},
 	opShim:      {name: "shim", cost: 5},
-	opRecord:    {name: "record", cost: 25},
-	opStream:    {name: "stream", cost: 25},
-	opDelays:    {name: "delays", cost: 25},
-	opPressure:  {name: "pressure", cost: 5},
+	opRecord:    {name: "record", cost: 25, reads: true},
+	opStream:    {name: "stream", cost: 25, reads: true},
+	opDelays:    {name: "delays", cost: 25, reads: true},
+	opPressure:  {name: "pressure", cost: 5, reads: true},
 	opConnect:   {name: "connect"},
 }
 

@@ -58,24 +58,27 @@ func (f *frontEnd) server(ctx context.Context) *http.Server {
 // parse reads a request.
 type parse func(*http.Request) (request, error)
 
+// paths has the parser of each path.
+var paths = map[string]parse{
+	"GET /v1/processes":             plain(opProcesses),
+	"POST /v1/processes/{pid}":      readChange,
+	"POST /v1/processes/{pid}/hint": readHint,
+	"GET /v1/policy":                plain(opPolicy),
+	"POST /v1/policy":               readPolicy,
+	"GET /v1/status":                plain(opStatus),
+	"POST /v1/restore":              plain(opRestore),
+	"POST /v1/runs":                 readRun,
+	"POST /v1/shim":                 readShim,
+	"GET /metrics":                  plain(opMetrics),
+	"GET /v1/record":                readRecordQuery(opRecord),
+	"GET /v1/record/stream":         readRecordQuery(opStream),
+	"GET /v1/delays":                plain(opDelays),
+	"GET /v1/pressure":              readPressure,
+}
+
 func (f *frontEnd) routes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, read := range map[string]parse{
-		"GET /v1/processes":             plain(opProcesses),
-		"POST /v1/processes/{pid}":      readChange,
-		"POST /v1/processes/{pid}/hint": readHint,
-		"GET /v1/policy":                plain(opPolicy),
-		"POST /v1/policy":               readPolicy,
-		"GET /v1/status":                plain(opStatus),
-		"POST /v1/restore":              plain(opRestore),
-		"POST /v1/runs":                 readRun,
-		"POST /v1/shim":                 readShim,
-		"GET /metrics":                  plain(opMetrics),
-		"GET /v1/record":                readRecordQuery(opRecord),
-		"GET /v1/record/stream":         readRecordQuery(opStream),
-		"GET /v1/delays":                plain(opDelays),
-		"GET /v1/pressure":              readPressure,
-	} {
+	for pattern, read := range paths {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { f.answer(w, r, read) })
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -4,7 +4,8 @@
 // It decides which caller may do what; the Node does the rest. The kernel identifies a
 // caller on the unix socket (SO_PEERCRED). Root and the daemon's own user may do
 // everything. Other users may change their own processes, and see the pid, user, class
-// and queues of others'. Over TCP a caller with the token may do everything.
+// and queues of others'. Over TCP a caller with the token may do everything, and one with
+// the token for reading sees what any user sees, and all metrics.
 //
 // It has two parts. The front end (routes.go) parses HTTP and JSON into a request, which is
 // plain data, and decides nothing. The authority (authority.go) knows the caller of each
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/metrics"
 	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 )
@@ -52,6 +54,8 @@ type Node interface {
 	Record() *record.Record
 	Delays() api.Delays
 	Pressure() api.Pressure
+	// Tally returns what was counted for metrics. It is never nil.
+	Tally() *metrics.Tally
 }
 
 // Caller is the process that made a request, as the kernel identified it when it
@@ -89,7 +93,8 @@ type PageHost interface {
 type Config struct {
 	Socket    string       // path of the unix socket; empty: none
 	TCP       string       // host:port; empty: none
-	TokenFile string       // holds the token that TCP asks for
+	TokenFile string       // holds the token with which a client over TCP may do everything; empty: none can
+	ReadToken string       // the file of the token with which it may only read; empty: none
 	Pages     PageHost     // nil: no process gets a page
 	FrontEnd  []string     // the program that calls RunFrontEnd; empty: requests are parsed in this process
 	Log       *slog.Logger // nil: none
@@ -102,6 +107,7 @@ type Server struct {
 	log   *slog.Logger
 	owner uint32 // the daemon's user
 	token *token
+	read  *token // for reading only
 
 	rights       rights // the daemon's own
 	accounts     accounts
@@ -153,10 +159,7 @@ func (s *Server) Listen() (err error) {
 		return fmt.Errorf("read the daemon's own rights: %w", err)
 	}
 	if s.cfg.TCP != "" {
-		if s.cfg.TokenFile == "" {
-			return errors.New("listen on TCP: set token_file; without a token every user of the network could control the daemon")
-		}
-		if s.token, err = readToken(s.cfg.TokenFile); err != nil {
+		if err := s.readTokens(); err != nil {
 			return err
 		}
 		l, err := net.Listen("tcp", s.cfg.TCP)
@@ -178,6 +181,27 @@ func (s *Server) Listen() (err error) {
 		}
 		s.place = place
 		s.doors = append(s.doors, &localDoor{l, s})
+	}
+	return nil
+}
+
+// readTokens reads the tokens of TCP.
+func (s *Server) readTokens() (err error) {
+	if s.cfg.TokenFile == "" && s.cfg.ReadToken == "" {
+		return errors.New("listen on TCP: set token_file or read_token_file; without a token every user of the network could control the daemon")
+	}
+	if s.cfg.TokenFile != "" {
+		if s.token, err = readToken(s.cfg.TokenFile); err != nil {
+			return err
+		}
+	}
+	if s.cfg.ReadToken != "" {
+		if s.read, err = readToken(s.cfg.ReadToken); err != nil {
+			return err
+		}
+	}
+	if s.token != nil && s.read != nil && s.token.sum == s.read.sum {
+		return errors.New("listen on TCP: token_file and read_token_file have the same token, so a client that may only read could do everything; make another with: openssl rand -hex 32")
 	}
 	return nil
 }

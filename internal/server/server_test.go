@@ -19,6 +19,7 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/drivertest"
+	"github.com/giveway/giveway/internal/metrics"
 	"github.com/giveway/giveway/internal/record"
 	"github.com/giveway/giveway/internal/server"
 )
@@ -43,6 +44,7 @@ func newFake() *fakeNode {
 
 func (n *fakeNode) Record() *record.Record { return n.rec }
 func (n *fakeNode) Delays() api.Delays     { return api.Delays{Version: api.RecordVersion} }
+func (n *fakeNode) Tally() *metrics.Tally  { return metrics.NewTally(metrics.Labels{}) }
 
 func (n *fakeNode) Pressure() api.Pressure {
 	return api.Pressure{

@@ -1,0 +1,373 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// Labels says which labels the metrics of processes have, besides device and class. Without
+// any there are no such metrics. Each is a series for every process, user, container or pod.
+type Labels struct {
+	PID, User, Container, Pod bool
+	Series                    int // at most so many series of a metric; zero: DefaultSeries
+}
+
+// DefaultSeries is how many series a metric of processes has at most.
+const DefaultSeries = 200
+
+// Any reports whether there are metrics of processes.
+func (l Labels) Any() bool { return l.PID || l.User || l.Container || l.Pod }
+
+// Process identifies a process.
+type Process struct {
+	PID       int
+	UID       uint32
+	User      string
+	Container string
+	Pod       string
+}
+
+// Tally counts what happens in the daemon, from its start on: no count ever goes down, also
+// when processes exit. Its methods may be called from any goroutine.
+type Tally struct {
+	labels Labels
+
+	mu        sync.Mutex
+	queues    map[sched.QueueID]*queue
+	classes   map[seriesKey]time.Duration // device time by device and class
+	times     family
+	requests  family
+	latency   [classes]histogram // of requests
+	met       [classes]uint64    // requests within their SLO
+	missed    [classes]uint64
+	waits     map[sched.DeviceID]*histogram
+	stops     [levels]histogram // from the order to the outcome
+	actions   map[actionKey]*actionCount
+	floors    map[sched.DeviceID]uint64
+	overruled map[sched.DeviceID]uint64
+	guardians uint64 // that were started
+	reloads   [2]uint64
+	failures  failures
+}
+
+const (
+	classes = 4
+	levels  = 4
+)
+
+// queue is an open queue.
+type queue struct {
+	key    seriesKey
+	uid    uint32
+	served time.Duration
+}
+
+// actionKey is a kind of action.
+type actionKey struct {
+	verb  sched.Verb
+	level sched.Level
+}
+
+// outcomes is the number of outcomes of an action.
+const outcomes = 4
+
+type actionCount struct {
+	cost histogram
+	over [outcomes]uint64 // by outcome
+}
+
+// NewTally returns a Tally in which everything is zero.
+func NewTally(l Labels) *Tally {
+	if l.Series <= 0 {
+		l.Series = DefaultSeries
+	}
+	t := &Tally{
+		labels: l, queues: make(map[sched.QueueID]*queue), classes: make(map[seriesKey]time.Duration),
+		waits: make(map[sched.DeviceID]*histogram), actions: make(map[actionKey]*actionCount),
+		floors: make(map[sched.DeviceID]uint64), overruled: make(map[sched.DeviceID]uint64),
+	}
+	t.times.most, t.requests.most = l.Series, l.Series
+	return t
+}
+
+// key returns the series of a process, with the labels that are wanted.
+func (t *Tally) key(device sched.DeviceID, class sched.Class, p *Process) seriesKey {
+	k := seriesKey{device: clean(string(device)), class: class % classes}
+	if t.labels.PID {
+		k.pid = strconv.Itoa(p.PID)
+	}
+	if t.labels.User {
+		k.user = clean(p.User)
+	}
+	if t.labels.Container {
+		k.container = clean(p.Container)
+	}
+	if t.labels.Pod {
+		k.pod = clean(p.Pod)
+	}
+	return k
+}
+
+// Open begins to count the device time of a queue.
+func (t *Tally) Open(id sched.QueueID, device sched.DeviceID, class sched.Class, p Process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queues[id] = &queue{key: t.key(device, class, &p), uid: p.UID}
+}
+
+// SetClass counts what a queue is served from now on for another class.
+func (t *Tally) SetClass(id sched.QueueID, class sched.Class) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q := t.queues[id]; q != nil {
+		q.key.class = class % classes
+	}
+}
+
+// Close ends the count of a queue.
+func (t *Tally) Close(id sched.QueueID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.queues, id)
+}
+
+// Served takes in the device time of queues so far.
+func (t *Tally) Served(now sched.Time, all []sched.Queue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range all {
+		q := t.queues[all[i].ID]
+		if q == nil || all[i].Served <= q.served {
+			continue
+		}
+		more := all[i].Served - q.served
+		q.served = all[i].Served
+		t.classes[seriesKey{device: q.key.device, class: q.key.class}] += more
+		if t.labels.Any() {
+			t.times.get(now, q.key, q.uid).time += more
+		}
+	}
+}
+
+// Request counts a request that is over. Without an SLO it neither meets nor misses it.
+func (t *Tally) Request(now sched.Time, class sched.Class, p Process, took, slo time.Duration) {
+	class %= classes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.latency[class].observe(took)
+	var s *series
+	if t.labels.Any() {
+		s = t.requests.get(now, t.key("", class, &p), p.UID)
+		s.requests++
+	}
+	switch {
+	case slo <= 0:
+		return
+	case took <= slo:
+		t.met[class]++
+		if s != nil {
+			s.met++
+		}
+	default:
+		t.missed[class]++
+		if s != nil {
+			s.missed++
+		}
+	}
+}
+
+// Waited counts that an online process had work and waited for a device.
+func (t *Tally) Waited(device sched.DeviceID, d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.waits[device]
+	if h == nil {
+		h = &histogram{}
+		t.waits[device] = h
+	}
+	h.observe(d)
+}
+
+// Action is an action that is over.
+type Action struct {
+	At      sched.Time
+	PID     int
+	Verb    sched.Verb
+	Level   sched.Level
+	Outcome sched.Outcome
+	Took    time.Duration // from the order to the outcome
+	Cost    time.Duration // of the call to the driver; zero: it is not known
+}
+
+// Failed reports whether the action had no effect although its process was still there.
+func (a *Action) Failed() bool { return a.Outcome == sched.Refused || a.Outcome == sched.Unsupported }
+
+// Over counts an action. It reports whether the action failed and is the first of its kind,
+// of its process, to fail for a while: then it is worth a line.
+func (t *Tally) Over(a Action) (report bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := actionKey{a.Verb, a.Level}
+	c := t.actions[k]
+	if c == nil {
+		c = &actionCount{}
+		t.actions[k] = c
+	}
+	c.over[min(int(a.Outcome), outcomes-1)]++
+	if a.Cost > 0 {
+		c.cost.observe(a.Cost)
+	}
+	if a.Verb == sched.Stop && a.Outcome == sched.Done {
+		t.stops[min(int(a.Level), levels-1)].observe(a.Took)
+	}
+	return a.Failed() && t.failures.add(a)
+}
+
+// FloorTurn counts that a queue of a device has begun a floor turn.
+func (t *Tally) FloorTurn(device sched.DeviceID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.floors[device]++
+}
+
+// Overruled counts that the policy of a device was overruled.
+func (t *Tally) Overruled(device sched.DeviceID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.overruled[device]++
+}
+
+// GuardianStarted counts a guardian.
+func (t *Tally) GuardianStarted() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.guardians++
+}
+
+// ConfigRead counts that the configuration was read again, and whether it was refused.
+func (t *Tally) ConfigRead(refused bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if refused {
+		t.reloads[1]++
+	} else {
+		t.reloads[0]++
+	}
+}
+
+// seriesKey is the labels of a series.
+type seriesKey struct {
+	device, pid, user, container, pod string
+	class                             sched.Class
+}
+
+func (k seriesKey) compare(o seriesKey) int {
+	return cmp.Or(
+		strings.Compare(k.device, o.device), cmp.Compare(k.class, o.class), strings.Compare(k.user, o.user),
+		strings.Compare(k.pod, o.pod), strings.Compare(k.container, o.container), strings.Compare(k.pid, o.pid),
+	)
+}
+
+// series is the counts of one series of a family.
+type series struct {
+	time                  time.Duration
+	requests, met, missed uint64
+	used                  sched.Time
+	uid                   uint32 // of its processes
+	shared                bool   // they have several users
+}
+
+// family is a metric with a bounded number of series.
+type family struct {
+	most int
+	of   map[seriesKey]*series
+	own  int        // series that are not of others
+	full sched.Time // until then no series can make room
+}
+
+// otherName is the value of the labels of all processes that have no series of their own.
+const otherName = "other"
+
+// unusedTime is after which time without an increase a series may make room for another.
+// It is longer than any interval at which Prometheus scrapes.
+const unusedTime = 5 * time.Minute
+
+// get returns the series with a key. If there are too many, one that was not used for a
+// while makes room; otherwise it is the series of others.
+func (f *family) get(now sched.Time, k seriesKey, uid uint32) *series {
+	s := f.of[k]
+	if s == nil {
+		if f.of == nil {
+			f.of = make(map[seriesKey]*series)
+		}
+		switch other := k.others(); {
+		case k == other: // it has none of the labels
+		case f.own >= f.most && !f.makeRoom(now):
+			k = other
+		default:
+			f.own++
+		}
+		if s = f.of[k]; s == nil {
+			s = &series{uid: uid}
+			f.of[k] = s
+		}
+	}
+	s.used, s.shared = now, s.shared || s.uid != uid
+	return s
+}
+
+// others returns the key of the processes without a series of their own. Labels that are not
+// wanted stay empty.
+func (k seriesKey) others() seriesKey {
+	for _, label := range []*string{&k.pid, &k.user, &k.container, &k.pod} {
+		if *label != "" {
+			*label = otherName
+		}
+	}
+	return k
+}
+
+// makeRoom drops the series that was not used for the longest time.
+func (f *family) makeRoom(now sched.Time) bool {
+	if now < f.full {
+		return false
+	}
+	var oldest seriesKey
+	last := now
+	for k, s := range f.of {
+		if k != k.others() && s.used < last {
+			oldest, last = k, s.used
+		}
+	}
+	if f.full = last.Add(unusedTime); now < f.full {
+		return false
+	}
+	delete(f.of, oldest)
+	f.own--
+	return true
+}
+
+// keys returns the keys in order.
+func (f *family) keys() []seriesKey {
+	return slices.SortedFunc(maps.Keys(f.of), seriesKey.compare)
+}
+
+// maxLabel is the longest value of a label, in bytes.
+const maxLabel = 256
+
+// clean returns text that a user chose as it can be the value of a label: valid UTF-8 of
+// bounded length. Different texts may become the same, so keys are made of clean texts.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s[:min(len(s), 2*maxLabel)], "\ufffd")
+	if len(s) > maxLabel {
+		s = strings.ToValidUTF8(s[:maxLabel], "")
+	}
+	return s
+}
