@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ type daemonNode struct {
 	begun   int
 	refuses error // the answer to a run
 	started api.RunStarted
+	record  *record.Record // nil: one that keeps nothing
 }
 
 // from returns attributes that one source gave.
@@ -86,9 +88,9 @@ var processes = []api.Process{
 	},
 }
 
-// Record returns a record that keeps nothing: the orders of these tests are at another time in
-// each run, and the outputs are compared as a whole.
-func (n *daemonNode) Record() *record.Record { return record.New(time.Now(), 1) }
+// Record returns by default a record that keeps nothing: the orders of these tests are at
+// another time in each run, and the outputs are compared as a whole.
+func (n *daemonNode) Record() *record.Record { return cmp.Or(n.record, record.New(time.Now(), 1)) }
 
 func (n *daemonNode) Processes() []api.Process {
 	if n.none {

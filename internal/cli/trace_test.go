@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/record"
+	"github.com/giveway/giveway/sched"
+)
+
+// addSpans adds spans of a millisecond and a note after every tenth.
+func addSpans(r *record.Record, from, n int) {
+	for i := from; i < from+n; i++ {
+		at := sched.Time(i) * sched.Time(time.Millisecond)
+		r.Add(&record.Entry{Kind: record.Span, At: at, Begin: at - 1e6, End: at, Device: "gpu0", PID: 812, SpanKind: hal.SpanHeld})
+		if i%10 == 9 {
+			r.Add(&record.Entry{Kind: record.Note, At: at, Text: "floor"})
+		}
+	}
+}
+
+// TestTraceDump checks that a dump has as many entries as the API has, in more than one
+// answer, without the old notes that the record keeps longer.
+func TestTraceDump(t *testing.T) {
+	n := &daemonNode{record: record.New(time.Now().Add(-time.Minute), 16<<10)}
+	for range 300 {
+		n.record.Add(&record.Entry{Kind: record.Note, At: 1, Text: "floor"})
+	}
+	addSpans(n.record, 5000, 12_000)
+	startDaemon(t, n)
+	path := filepath.Join(t.TempDir(), "a.pftrace")
+	out, errs, code := call("trace", "dump", "-o", path)
+	if code != exitOK {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 || info.Size() < 12_000*20 {
+		t.Fatalf("got %v, %v; want a file for its owner only", info, err)
+	}
+	for _, want := range []string{
+		"The trace is in " + path + " (", "Entries: 13,200 in 12.0s (span 12,000, note 1,200). Lost: 0.\n",
+		"300 older entries of kinds state, order and note are not in it.", "ui.perfetto.dev",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("got\n%swant %q in it", out, want)
+		}
+	}
+}
+
+// TestTraceRecord records while entries are added, and checks that those from before are
+// not in the trace.
+func TestTraceRecord(t *testing.T) {
+	n := &daemonNode{record: record.New(time.Now(), 0)}
+	addSpans(n.record, 1, 50)
+	startDaemon(t, n)
+	done := make(chan string)
+	path := filepath.Join(t.TempDir(), "b.pftrace")
+	go func() {
+		out, errs, code := call("trace", "record", "2s", "-o", path)
+		done <- fmt.Sprint(code, out, errs)
+	}()
+	time.Sleep(time.Second) // the recording has begun, even on a busy machine, and is not over
+	addSpans(n.record, 1000, 40)
+	if out := <-done; !strings.HasPrefix(out, "0") || !strings.Contains(out, "(span 40, note 4). Lost: 0.") {
+		t.Errorf("got %s; want 40 spans and 4 notes", out)
+	}
+}
+
+// TestTraceErrors checks command lines and files that are wrong.
+func TestTraceErrors(t *testing.T) {
+	startDaemon(t, &daemonNode{})
+	for _, length := range []string{"x", "0s", "2h", "10"} {
+		if _, errs, code := call("trace", "record", length); code != exitUsage || !strings.Contains(errs, "is not a duration") {
+			t.Errorf("%s: got exit %d: %s", length, code, errs)
+		}
+	}
+	dir := t.TempDir()
+	if _, errs, code := call("trace", "dump", "-o", dir); code != exitFailure || !strings.Contains(errs, "write the trace: ") {
+		t.Errorf("got exit %d: %s", code, errs)
+	}
+	t.Setenv("GIVEWAY_SOCKET", filepath.Join(dir, "none.sock"))
+	path := filepath.Join(dir, "c.pftrace")
+	if _, errs, code := call("trace", "dump", "-o", path); code != exitFailure || errs == "" {
+		t.Errorf("got exit %d: %s", code, errs)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("without a daemon there is a file, want none")
+	}
+}
+
+// TestShortName checks names of processes.
+func TestShortName(t *testing.T) {
+	for command, want := range map[string]string{
+		"":                                    "",
+		"/usr/bin/python /home/a/train.py -x": "python train.py",
+		"./serve --port 80":                   "serve",
+	} {
+		if got := shortName(command); got != want {
+			t.Errorf("%q: got %q, want %q", command, got, want)
+		}
+	}
+}
