@@ -563,6 +563,7 @@ func TestLightQueueThatIsFarAheadTakesTurns(t *testing.T) {
 		t.Errorf("one turn later: it takes turns %v, ahead by %v; want still, by %v", a.overdrawn, a.ahead, p.turn+1)
 	}
 	before := accounts[0].ahead
+	p.clocks[0].now += ms // by the first plan
 	if p.limitShares(v, accounts); accounts[0].ahead != before {
 		t.Error("a second plan at the same time changes something")
 	}

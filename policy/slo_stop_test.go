@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestSLOStopsOnlyBatchAndBeginsAnew checks for how long batch work is stopped for an open
+// request: four times its SLO, at most a second, from when the number of open requests last
+// changed. A queue that cannot be stopped, has no work, or does not give way stays.
+func TestSLOStopsOnlyBatchAndBeginsAnew(t *testing.T) {
+	for _, tt := range []struct{ slo, want time.Duration }{{10 * ms, 40 * ms}, {250 * ms, time.Second}, {10 * time.Second, time.Second}} {
+		p := newSLO().(*slo)
+		begin := sched.Time(time.Minute)
+		v := &sched.View{Now: begin, Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
+			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: tt.slo}, OpenRequests: 1},
+			{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
+			{ID: 3, Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
+			{ID: 4, Can: canAll, Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Known: true}},
+			{ID: 5, Can: canAll, Attr: sched.Attr{Class: sched.Idle}},
+			{ID: 6, Can: canAll},
+		}}
+		stops := func(after time.Duration) (batch bool, wake sched.Time) {
+			t.Helper()
+			v.Now = begin.Add(after)
+			queues := p.queues.update(v.Queues)
+			p.updateQueues(v, queues)
+			plan := sched.Plan{}
+			for i := range v.Queues {
+				plan.Grants = append(plan.Grants, sched.Grant{Queue: v.Queues[i].ID})
+			}
+			p.stopBatch(v, queues, &plan)
+			granted := map[sched.QueueID]bool{}
+			for _, g := range plan.Grants {
+				granted[g.Queue] = true
+			}
+			if !granted[1] || !granted[3] || !granted[4] || !granted[6] || granted[2] != granted[5] {
+				t.Errorf("SLO %v, after %v: granted are %v", tt.slo, after, granted)
+			}
+			return !granted[2], plan.Wake
+		}
+		if batch, wake := stops(0); !batch || wake != begin.Add(tt.want) {
+			t.Errorf("SLO %v: batch work is stopped %v until %v, want for %v", tt.slo, batch, wake.Sub(begin), tt.want)
+		}
+		if batch, _ := stops(tt.want - 1); !batch {
+			t.Errorf("SLO %v: batch work is not stopped just before %v", tt.slo, tt.want)
+		}
+		if batch, wake := stops(tt.want); batch || wake != 0 {
+			t.Errorf("SLO %v: batch work is stopped after %v", tt.slo, tt.want)
+		}
+		v.Queues[0].OpenRequests = 2
+		if batch, wake := stops(2 * tt.want); !batch || wake != begin.Add(3*tt.want) {
+			t.Errorf("SLO %v, another request: batch work is stopped %v until %v, want until %v", tt.slo, batch, wake.Sub(begin), 3*tt.want)
+		}
+		v.Queues[0].OpenRequests = 0
+		if batch, _ := stops(2 * tt.want); batch {
+			t.Errorf("SLO %v: batch work is stopped without a request", tt.slo)
+		}
+	}
+}
+
+// TestLadderCountsQueuesSideBySide checks that online work waits for a slice of each batch queue
+// that runs side by side, except with the minimum slice, with which one runs at a time.
+func TestLadderCountsQueuesSideBySide(t *testing.T) {
+	var l ladder
+	l.build(h200)
+	for _, beside := range []int{0, 1, 3} {
+		l.beside = beside
+		n := time.Duration(max(beside, 1))
+		for i, want := range []time.Duration{n * h200.Slice, n * h200.Slice / 2, n * h200.Slice / 4, n * h200.Slice / 8, 0} {
+			if got := l.sliceOf(i); got != want {
+				t.Errorf("%d queues side by side, rung %d: online work waits for %v, want %v", beside, i, got, want)
+			}
+		}
+	}
+	// Under slo they are the light queues of the device.
+	node := newNode(t, "slo", nil, sharedGPU)
+	node.measureEvery, node.visits, node.actionTime = 10*ms, true, 500*time.Microsecond
+	for range 3 {
+		node.openJob(batch(1), saturating, lightBurst)
+	}
+	online := node.openJob(sched.Queue{Attr: sched.Attr{Class: sched.Online, SLO: 50 * ms}}, periodic(20*ms, ms), 0)
+	for range 100 {
+		node.events = append(node.events, sched.Event{Kind: sched.RequestFinished, Queue: online.ID, Duration: 2 * ms})
+		node.run(20 * ms)
+	}
+	if got := node.policies[0].(*slo).ladder.beside; got != 3 {
+		t.Errorf("three light queues: the ladder counts %d side by side", got)
+	}
+}
