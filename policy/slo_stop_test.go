@@ -90,3 +90,19 @@ func TestLadderCountsQueuesSideBySide(t *testing.T) {
 		t.Errorf("three light queues: the ladder counts %d side by side", got)
 	}
 }
+
+// TestSLOOrdersOnlineQueuesByTheirSLO checks that under slo the online queue with the tighter SLO
+// goes before the other, and has the long slice. giveway does not read SLOs.
+func TestSLOOrdersOnlineQueuesByTheirSLO(t *testing.T) {
+	for name, want := range map[string]time.Duration{"slo": 20 * ms, "giveway": 0} {
+		node := newNode(t, name, nil, sharedGPU)
+		node.measureEvery, node.visits = 10*ms, true
+		node.openJob(batch(1), saturating, 0)
+		loose := node.openJob(sched.Queue{Attr: sched.Attr{Class: sched.Online, SLO: 5 * ms}}, periodic(20*ms, ms), 0)
+		tight := node.openJob(sched.Queue{Attr: sched.Attr{Class: sched.Online, SLO: 2 * ms}}, periodic(20*ms, ms), 0)
+		node.run(500 * ms)
+		if loose.slice != 0 || tight.slice != want {
+			t.Errorf("%s: got slices %v and %v for SLOs of 5 and 2 ms, want 0s and %v", name, loose.slice, tight.slice, want)
+		}
+	}
+}

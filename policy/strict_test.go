@@ -246,3 +246,18 @@ func TestBlindQueueGoesAheadOnItsOwnDevice(t *testing.T) {
 		}
 	}
 }
+
+// TestHPFWakesOnlyForRequestsThatStopAQueue checks that hpf asks to be called for an expected
+// request only if a queue of lower priority must then stop.
+func TestHPFWakesOnlyForRequestsThatStopAQueue(t *testing.T) {
+	now := sched.Time(time.Second)
+	for priority, want := range map[int32]sched.Time{-1: 0, 0: 0, 1: now.Add(10*ms - plainGPU.StopTime)} {
+		v := &sched.View{Now: now, Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{
+			{ID: 1, Can: canAll, Attr: sched.Attr{Priority: priority, Expect: now.Add(10 * ms)}, Counters: sched.Counters{Known: true}},
+			{ID: 2, Can: canAll, Counters: sched.Counters{Known: true, Submitted: 1}},
+		}}
+		if got := fresh(t, "hpf").Plan(v).Wake; got != want {
+			t.Errorf("a request of priority %d beside work of priority 0: got wake %v, want %v", priority, got, want)
+		}
+	}
+}

@@ -161,3 +161,33 @@ func TestShortFloorTurnIsMadeUpFor(t *testing.T) {
 // around reports whether a time is as expected, but for what rounding and the millisecond
 // between two looks at a turn that has no other end make.
 func around(got, want time.Duration) bool { return (got - want).Abs() <= time.Millisecond }
+
+// TestEstimateIsNoShare checks that a queue which the hardware measures for the first time, and
+// which gets nothing, has its floor turn one period later, whatever was estimated before.
+func TestEstimateIsNoShare(t *testing.T) {
+	plan := sched.Plan{Grants: []sched.Grant{{Queue: 1}, {Queue: 2, Slice: sched.MinSlice}}}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return plan }) }})
+	can := sched.CanInterrupt | sched.CanSlice
+	events := []sched.Event{
+		{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms, MinSharedSlice: 200 * time.Microsecond}},
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: can},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: can},
+	}
+	measured, turn := sched.Time(600*ms), sched.Never
+	for now := sched.Time(0); now < sched.Time(5*time.Second) && turn == sched.Never; now = now.Add(ms) {
+		if now >= measured {
+			events = append(events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 2})
+		}
+		actions, _ := s.Step(now, events)
+		events = events[:0]
+		for _, a := range actions {
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			if a.Queue == 2 && a.Slice == 20*ms {
+				turn = now
+			}
+		}
+	}
+	if got := turn.Sub(measured); got < 890*ms || got > 910*ms {
+		t.Errorf("got a floor turn %v after the first measurement, want 900 ms", got)
+	}
+}
