@@ -3,9 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -73,17 +71,9 @@ func gatherFacts(ctx context.Context, c *client.Client, pid int) (f describe.Fac
 	}
 	f.Devices, f.Policy = st.Devices, st.Policy.Name
 	f.UID = os.Geteuid()
-	if delays, err := c.Delays(ctx); err == nil {
-		f.Delays = &delays
-	} else if !isUnknownPath(err) {
+	if f.Delays, err = top.Delays(ctx, c); err != nil {
 		return f, err
 	}
 	f.Orders, err = top.Orders(ctx, c)
 	return f, err
-}
-
-// isUnknownPath reports whether a daemon refused a request because it is too old to know it.
-func isUnknownPath(err error) bool {
-	var refusal *client.Error
-	return errors.As(err, &refusal) && refusal.Status == http.StatusNotFound
 }

@@ -4,6 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/record"
 )
 
 // TestExplain: the daemon's reason, delays and orders are in the explanation. An order is
@@ -12,7 +15,7 @@ func TestExplain(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to whom the daemon shows everything")
 	}
-	startDaemon(t, &daemonNode{})
+	startDaemon(t, &daemonNode{record: record.New(time.Now(), 0)})
 	if _, errs, code := call("set", "4711", "--weight", "7"); code != exitOK {
 		t.Fatalf("set: got exit %d: %s", code, errs)
 	}
@@ -26,7 +29,7 @@ func TestExplain(t *testing.T) {
 		"On GPU 0 (H200) it waits: it is the turn of another batch process.",
 		"1.20s while process 812 (python serve.py --port 80) had the device",
 		"weight 2, by 'giveway set'",
-		"set by uid 0 (cli.test, pid ", "): weight=7",
+		"set by root (cli.test, pid ", "): weight=7",
 		"giveway set 4711 --weight N: ",
 	} {
 		if !strings.Contains(text, want) {

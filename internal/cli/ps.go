@@ -72,7 +72,7 @@ in which no process makes progress, if it was more than 1 %. 'giveway explain PI
 a process runs or waits, and 'giveway top' shows all of it live.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := psCommand{cmd: cmd, client: client.New(""), wide: wide, screen: screenOf(cmd.OutOrStdout())}
+			p := psCommand{cmd: cmd, client: client.New(""), wide: wide}
 			if watch > 0 {
 				return p.watch(cmd.Context(), watch)
 			}
@@ -99,7 +99,6 @@ type psCommand struct {
 	cmd    *cobra.Command
 	client *client.Client
 	wide   bool
-	screen screen
 }
 
 // sample reads the processes.
@@ -135,7 +134,7 @@ func (p *psCommand) watch(ctx context.Context, every time.Duration) error {
 		time.Sleep(wait)
 		after, err := p.sample(ctx)
 		if err != nil {
-			if _, err := io.WriteString(p.cmd.OutOrStdout(), p.screen.redraw("giveway: "+err.Error()+"\n")); err != nil {
+			if _, err := io.WriteString(p.cmd.OutOrStdout(), screenOf(p.cmd.OutOrStdout()).redraw("giveway: "+err.Error()+"\n")); err != nil {
 				return err
 			}
 			continue
@@ -158,14 +157,15 @@ func (p *psCommand) print(ctx context.Context, before, after describe.Sample, ag
 		slices.SortFunc(out.Shares, func(a, b psShare) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Device, b.Device)) })
 		return writeJSON(p.cmd.OutOrStdout(), out)
 	}
-	text := processesText(after.Processes, shares, p.wide, p.screen)
+	s := screenOf(p.cmd.OutOrStdout()) // now: the user may have changed its size
+	text := processesText(after.Processes, shares, p.wide, s)
 	if len(after.Processes) > 0 {
 		if st, err := p.client.Status(ctx); err == nil {
 			text += switchingText(st.Devices)
 		}
 	}
 	if again {
-		text = p.screen.redraw(text)
+		text = s.redraw(text)
 	}
 	_, err := io.WriteString(p.cmd.OutOrStdout(), text)
 	return err

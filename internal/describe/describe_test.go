@@ -117,7 +117,7 @@ func from(source attr.Source, attrs string) attr.Resolved {
 
 func TestExplain(t *testing.T) {
 	began := time.Date(2026, 11, 16, 12, 0, 0, 0, time.Local)
-	root := int64(0)
+	root, bob := int64(0), int64(1001)
 	train := api.Process{
 		PID: 4711, Command: "python train.py", User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2 slo=5ms"),
 		Ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr", Reason: "policy rr does not use it"}},
@@ -136,7 +136,7 @@ func TestExplain(t *testing.T) {
 		Orders: &api.Record{Clock: api.Clock{Began: began}, Entries: []api.Entry{
 			{PID: 4711, At: time.Minute, Order: &api.Order{Name: "set", UID: &root, PID: 77, Command: "giveway", From: "weight 1", To: "weight 2"}},
 			{PID: 812, At: time.Minute, Order: &api.Order{Name: "set", To: "weight 9"}},
-			{PID: 4711, At: 2 * time.Minute, Order: &api.Order{Name: "set", To: "class online", Refused: true, Reason: "user bob may not"}},
+			{PID: 4711, At: 2 * time.Minute, Order: &api.Order{Name: "set", UID: &bob, To: "class online", Refused: true, Reason: "user bob may not"}},
 		}},
 	}
 	want := `Process 4711 (python train.py) of user bob is of class batch.
@@ -155,9 +155,8 @@ What was asked of it:
   slo 5ms, by 'giveway set'; it has no effect now: policy rr does not use it
 
 Orders, the last first:
-  2026-11-16 12:02:00 set: class online; refused: user bob may not
-  2026-11-16 12:01:00 set by uid 0 (giveway, pid 77): weight 2, before weight
-    1
+  2026-11-16 12:02:00 set by bob: class online; refused: user bob may not
+  2026-11-16 12:01:00 set by root (giveway, pid 77): weight 2, before weight 1
 
 What would change it:
   giveway set 4711 --weight N: with a larger N it gets a larger part of the

@@ -251,7 +251,7 @@ func (f *Facts) orderLines() (lines []string) {
 			left++
 			continue
 		}
-		lines = append(lines, f.Orders.Began.Add(e.At).Local().Format("2006-01-02 15:04:05")+" "+orderText(e.Order))
+		lines = append(lines, f.Orders.Began.Add(e.At).Local().Format("2006-01-02 15:04:05")+" "+f.orderText(e.Order))
 	}
 	if left > 0 {
 		lines = append(lines, fmt.Sprintf("and %s before", format.Plural(left, "order")))
@@ -260,11 +260,11 @@ func (f *Facts) orderLines() (lines []string) {
 }
 
 // orderText describes an order in one line.
-func orderText(o *api.Order) string {
+func (f *Facts) orderText(o *api.Order) string {
 	var b strings.Builder
 	b.WriteString(format.Text(o.Name, 20))
 	if o.UID != nil {
-		fmt.Fprintf(&b, " by uid %d", *o.UID)
+		b.WriteString(" by " + f.user(*o.UID))
 	}
 	var by []string
 	if o.Command != "" {
@@ -295,6 +295,19 @@ func orderText(o *api.Order) string {
 		}
 	}
 	return b.String()
+}
+
+// user returns the name of a user, if it is known.
+func (f *Facts) user(uid int64) string {
+	if uid == 0 {
+		return "root"
+	}
+	for i := range f.All {
+		if p := &f.All[i]; int64(p.UID) == uid && p.User != "" {
+			return format.Text(p.User, 40)
+		}
+	}
+	return fmt.Sprintf("uid %d", uid)
 }
 
 // name returns the pid of a process and its command, if it is known.

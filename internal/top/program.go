@@ -133,17 +133,8 @@ func (p *program) carryOut(e Effect) tea.Cmd {
 func (p *program) explain() tea.Msg {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	f, err := Orders(ctx, p.source)
-	return facts{describe.Facts{Orders: f, Now: time.Now(), UID: os.Geteuid()}, err}
-}
-
-// Orders reads the orders in the daemon's record; nil: the daemon is older than the record.
-func Orders(ctx context.Context, source Source) (*api.Record, error) {
-	orders, err := source.Record(ctx, api.RecordQuery{Kinds: []api.EntryKind{api.KindOrder}, Last: true, Limit: api.MaxRecordLimit})
-	if tooOld(err) {
-		return nil, nil
-	}
-	return &orders, err
+	orders, err := Orders(ctx, p.source)
+	return facts{describe.Facts{Orders: orders, Now: time.Now(), UID: os.Geteuid()}, err}
 }
 
 func (p *program) View() tea.View {

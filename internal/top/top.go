@@ -56,18 +56,14 @@ func (r *Reader) Read(ctx context.Context) (s Snapshot, err error) {
 		return s, err
 	}
 	s.At = time.Now()
-	delays, err := r.source.Delays(ctx)
-	switch {
-	case tooOld(err):
-		return s, nil
-	case err != nil:
+	if s.Delays, err = Delays(ctx, r.source); s.Delays == nil {
 		return s, err
 	}
 	pressure, err := r.source.Pressure(ctx)
 	if err != nil {
 		return s, err
 	}
-	s.Delays, s.Pressure = &delays, &pressure
+	s.Pressure = &pressure
 	return s, r.readRequests(ctx, &s)
 }
 
@@ -86,6 +82,30 @@ func (r *Reader) readRequests(ctx context.Context, s *Snapshot) error {
 	}
 	r.next = part.Next
 	return nil
+}
+
+// Delays reads which processes waited for which; nil: the daemon is older than delays.
+func Delays(ctx context.Context, source Source) (*api.Delays, error) {
+	delays, err := source.Delays(ctx)
+	switch {
+	case tooOld(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &delays, nil
+}
+
+// Orders reads the orders in the daemon's record; nil: the daemon is older than the record.
+func Orders(ctx context.Context, source Source) (*api.Record, error) {
+	orders, err := source.Record(ctx, api.RecordQuery{Kinds: []api.EntryKind{api.KindOrder}, Last: true, Limit: api.MaxRecordLimit})
+	switch {
+	case tooOld(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &orders, nil
 }
 
 // tooOld reports whether a daemon does not know a request.
