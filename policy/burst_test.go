@@ -136,6 +136,9 @@ func TestBurstsForALoop(t *testing.T) {
 		if g, granted := n.batchGrant(); granted && g.Slice != 0 {
 			short += ms
 		}
+		if b := &n.policy.burst; b.phase != noBurst && (n.plan.Wake == 0 || n.plan.Wake > b.wake) {
+			t.Fatalf("the policy looks again at %v, want when a burst or gap ends, at %v", time.Duration(n.plan.Wake), time.Duration(b.wake))
+		}
 	}
 	if got := n.stopped.Seconds() / 20; got < 0.69 || got > 0.73 {
 		t.Errorf("batch work was stopped for %.3f of the time, want about 0.71", got)

@@ -191,3 +191,24 @@ func TestEstimateIsNoShare(t *testing.T) {
 		t.Errorf("got a floor turn %v after the first measurement, want 900 ms", got)
 	}
 }
+
+// TestFloorPieceFollowsTheRequests checks that the length of a floor turn follows requests that
+// become shorter or longer: it is an eighth of what they take now.
+func TestFloorPieceFollowsTheRequests(t *testing.T) {
+	for _, first := range []time.Duration{160 * ms, 20 * ms} {
+		next := sched.Time(0)
+		got := firstPiece(sched.Config{}, 2*ms, 0, func(now sched.Time) (events []sched.Event) {
+			for ; next <= now; next = next.Add(40 * ms) {
+				took := 40 * ms
+				if now < sched.Time(200*ms) {
+					took = first
+				}
+				events = append(events, sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: took})
+			}
+			return events
+		})
+		if got < 4*ms || got > 6*ms {
+			t.Errorf("requests of %v at first, then 40 ms: got a floor turn of %v, want about 5 ms", first, got)
+		}
+	}
+}
