@@ -57,6 +57,9 @@ func TestLoadOfANewcomer(t *testing.T) {
 		if l.window(tt.full); l.load != tt.want {
 			t.Errorf("%d of 10 visits full: got load %d, want %d", tt.full, l.load, tt.want)
 		}
+		if l.judgedAt != l.now {
+			t.Errorf("%d of 10 visits full: the queue was judged at %v, want now: an overlap waits for that", tt.full, l.judgedAt)
+		}
 		if held := l.heldUntil > l.now; held != (tt.want != unknownLoad) {
 			t.Errorf("%d of 10 visits full: a verdict holds: %v", tt.full, held)
 		}
@@ -131,8 +134,8 @@ func TestLoadOfALightQueueChangesAfterTwoWindows(t *testing.T) {
 	if l.load != lightLoad {
 		t.Errorf("490 ms after the verdict: got load %d, want light", l.load)
 	}
-	if l.windows(10, 20*ms); l.load != heavyLoad {
-		t.Errorf("510 ms after the verdict: got load %d, want heavy", l.load)
+	if l.windows(10, 10*ms); l.load != heavyLoad {
+		t.Errorf("500 ms after the verdict: got load %d, want heavy", l.load)
 	}
 	l = newLoadTest(0)
 	l.windows(0, time.Second)
@@ -227,6 +230,9 @@ func TestLoadSuspicion(t *testing.T) {
 		l.load = lightLoad
 		for range 10 {
 			l.visitsOf(tt.visit)
+		}
+		if l.judgedAt != l.now {
+			t.Errorf("visits of %v: the queue was judged at %v, want now", tt.visit, l.judgedAt)
 		}
 		if l.suspected != tt.want {
 			t.Errorf("visits of %v: suspected %v, want %v", tt.visit, l.suspected, tt.want)

@@ -106,9 +106,19 @@ func TestTurnBeginsWhenTheQueueCanRun(t *testing.T) {
 // of queues that have had much service: a turn does not end while the commands of the queue
 // that was held before, which take longer than a turn, keep the device.
 func TestNoTurnEndsBeforeItsQueueCouldRun(t *testing.T) {
-	x := newSerialRun(t, "giveway", map[string]string{"turn": "20ms"}, 0)
-	work := [3]time.Duration{1: 30 * ms, 2: 5 * ms} // of a command of each queue
-	var launched []sched.QueueID                    // the first one runs
+	for name, turn := range map[string]string{"giveway": "turn", "rr": "quantum"} {
+		for _, work := range [][3]time.Duration{{1: 30 * ms, 2: 5 * ms}, {1: 5 * ms, 2: 30 * ms}} {
+			t.Run(name+" "+work[1].String(), func(t *testing.T) {
+				checkTurnsAreUsed(t, newSerialRun(t, name, map[string]string{turn: "20ms"}, 0), work)
+			})
+		}
+	}
+}
+
+// checkTurnsAreUsed runs both queues, whose commands take work, and checks that each uses the
+// device in each of its turns.
+func checkTurnsAreUsed(t *testing.T, x *serialRun, work [3]time.Duration) {
+	var launched []sched.QueueID // the first one runs
 	left, turns := time.Duration(0), 0
 	ran, was := [3]time.Duration{}, [3]bool{} // device time in the turn
 	for ; x.now < sched.Time(5*time.Second); x.now = x.now.Add(ms) {

@@ -106,3 +106,28 @@ func TestSLOOrdersOnlineQueuesByTheirSLO(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderStopsOnlyIfARungIsThere checks that batch work is stopped during requests only where
+// the ladder has such a rung beyond its start, and requests take longer than two stops.
+func TestLadderStopsOnlyIfARungIsThere(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		dev  sched.Device
+		took time.Duration
+		want bool
+	}{
+		{"with slices", h200, 10 * ms, true},
+		{"with slices, requests of two stops", h200, 2 * h200.StopTime, false},
+		{"without slices, where the start stops already", sched.Device{StopTime: h200.StopTime}, 10 * ms, false},
+	} {
+		var l ladder
+		l.build(tt.dev)
+		for range trialRequests {
+			l.took[l.requests] = tt.took
+			l.requests++
+		}
+		if got := l.mayStop(); got != tt.want {
+			t.Errorf("%s: may stop %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -67,6 +67,31 @@ func TestFloorRestsBetweenTurns(t *testing.T) {
 	}
 }
 
+// TestFirstFloorTurnIsPatient checks that a queue waits at least 800 ms for its first floor turn,
+// also if its floor turns are short and frequent: a queue that waits for its turn in a rotation
+// does not starve. The next ones follow after a period.
+func TestFirstFloorTurnIsPatient(t *testing.T) {
+	s := sched.New(sched.Config{Floor: 0.1, FloorTurn: 20 * ms}, sched.PolicyChoice{Make: func() sched.Policy { return grantUpTo(1) }})
+	events := []sched.Event{
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanInterrupt},
+	}
+	var began []sched.Time
+	for now := sched.Time(0); len(began) < 3 && now < sched.Time(5*time.Second); now = now.Add(ms) {
+		actions, _ := s.Step(now, events)
+		events = events[:0]
+		for _, a := range actions {
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			if a.Verb == sched.Start {
+				began = append(began, now)
+			}
+		}
+	}
+	if len(began) < 3 || began[0] < sched.Time(800*ms) || began[0] > sched.Time(810*ms) || began[2].Sub(began[1]) > 190*ms {
+		t.Errorf("floor turns begin at %v, want the first after 800 ms and the next 180 ms apart", began)
+	}
+}
+
 // TestNoFloorTurnForAQueueThatHasItsShare checks that a queue that the policy grants a short
 // slice, and that has the device to itself, gets no floor turn: those would lengthen its
 // slice.

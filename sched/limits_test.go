@@ -318,3 +318,26 @@ func TestRequestSinceIsTheStartOfTheOldest(t *testing.T) {
 		check(2000+i, finished, 1, 1000)
 	}
 }
+
+// TestRequestSinceWithManyOpenRequests checks that of more open requests than times are kept,
+// the rest counts as open since the last that is known: a time that has passed is not used.
+func TestRequestSinceWithManyOpenRequests(t *testing.T) {
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return plans{"": grants(1)} }})
+	s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
+	now := sched.Time(0)
+	for range 70 {
+		now = now.Add(ms)
+		s.Step(now, []sched.Event{{Kind: sched.RequestStarted, Queue: 1}})
+	}
+	for i := range 69 {
+		now = now.Add(ms)
+		s.Step(now, []sched.Event{{Kind: sched.RequestFinished, Queue: 1}})
+		want := now // more were open than times are kept
+		if i < 63 {
+			want = sched.Time(time.Duration(i+2) * ms)
+		}
+		if q := queueOf(s, 1); q.RequestSince != want || q.OpenRequests != uint32(69-i) {
+			t.Fatalf("%d finished: %d open since %v, want %d since %v", i+1, q.OpenRequests, time.Duration(q.RequestSince), 69-i, time.Duration(want))
+		}
+	}
+}
