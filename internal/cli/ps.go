@@ -134,7 +134,9 @@ func (p *psCommand) watch(ctx context.Context, every time.Duration) error {
 		time.Sleep(wait)
 		after, err := p.sample(ctx)
 		if err != nil {
-			if _, err := io.WriteString(p.cmd.OutOrStdout(), screenOf(p.cmd.OutOrStdout()).redraw("giveway: "+err.Error()+"\n")); err != nil {
+			s := screenOf(p.cmd.OutOrStdout())
+			text := format.Text("giveway: "+err.Error(), cmp.Or(s.width, 1000)) + "\n"
+			if _, err := io.WriteString(p.cmd.OutOrStdout(), s.redraw(text)); err != nil {
 				return err
 			}
 			continue

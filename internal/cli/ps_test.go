@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -113,6 +115,25 @@ func TestPsJSON(t *testing.T) {
 	}
 	if i := slices.IndexFunc(printed.Shares, func(s psShare) bool { return s.PID == 812 }); i < 0 || printed.Shares[i] != (psShare{812, "GPU-a", 0}) {
 		t.Errorf("got shares %+v, want one of process 812, of nothing", printed.Shares)
+	}
+}
+
+// TestPsSchemaIsDocumented: docs/TOP.md has every key that ps --json prints.
+func TestPsSchemaIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/TOP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []any{psJSON{}, psShare{}, api.Process{}, api.Queue{}, api.Requests{}, api.Shim{}, api.Member{}, api.Ignored{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if key != "" && key != "-" && !strings.Contains(string(doc), "`"+key+"`") {
+				t.Errorf("%T: docs/TOP.md does not have the key %s", v, key)
+			}
+		}
+	}
+	if !strings.Contains(string(doc), fmt.Sprintf("| `version` | %d.", psVersion)) {
+		t.Errorf("docs/TOP.md does not have version %d", psVersion)
 	}
 }
 

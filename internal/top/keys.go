@@ -275,7 +275,7 @@ func (s *State) prompt() string {
 
 // helpText lists the keys and what the columns mean.
 const helpText = `Keys
-  q, Ctrl-C             quit
+  q, Ctrl-C, Ctrl-Z     quit; suspend
   up, down, PgUp, PgDn  select a process; also j, k, Home, End
   Enter                 explain the selected process
   c, w                  set its class, its weight; asks before it does

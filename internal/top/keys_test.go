@@ -305,6 +305,11 @@ func TestProgram(t *testing.T) {
 		t.Errorf("Enter: got mode %d, want an explanation", p.state.mode)
 	}
 	key('q')
+	if _, cmd := p.Update(tea.KeyPressMsg{Code: 'z', Mod: tea.ModCtrl}); cmd == nil {
+		t.Error("Ctrl-Z does not suspend")
+	} else if _, suspends := cmd().(tea.SuspendMsg); !suspends {
+		t.Errorf("Ctrl-Z: got %T", cmd())
+	}
 	if _, quits := key('q')().(tea.QuitMsg); !quits {
 		t.Error("q does not quit")
 	}

@@ -87,6 +87,9 @@ func (p *program) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		p.state.Resize(msg.Width, msg.Height)
 		return p, tea.ClearScreen // what the terminal made of the old lines is not known
 	case tea.KeyPressMsg:
+		if msg.String() == "ctrl+z" {
+			return p, tea.Suspend
+		}
 		return p, p.carryOut(p.state.Press(Key{msg.String(), msg.Text}))
 	case tea.PasteMsg: // it is text, even if its letters are keys
 		p.state.Paste(msg.Content)
