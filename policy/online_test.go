@@ -289,3 +289,15 @@ func TestBusyQueueHasNoArrivals(t *testing.T) {
 		t.Errorf("got an arrival %v after the queue became busy, want none", o.arrival.Sub(last))
 	}
 }
+
+// TestRequestsFiveMillisecondsApart checks that requests as often as every 5 ms are told apart
+// by the trace alone.
+func TestRequestsFiveMillisecondsApart(t *testing.T) {
+	o := &onlineTest{q: sched.Queue{ID: 1, Measured: true, Visits: sched.Visits{Known: true}}}
+	for i := range 20 {
+		o.request(sched.Time(time.Second).Add(time.Duration(i) * 5 * ms))
+	}
+	if got := o.rhythm.period; got != 5*ms {
+		t.Errorf("got a period of %v, want 5 ms", got)
+	}
+}

@@ -131,3 +131,17 @@ func TestLadderStopsOnlyIfARungIsThere(t *testing.T) {
 		}
 	}
 }
+
+// TestSLOBeginsWithTheChosenSettingAfterAQuietPeriod checks that the first request after a quiet
+// period ends a trial that was under way before: what it would show is not due to the trial.
+func TestSLOBeginsWithTheChosenSettingAfterAQuietPeriod(t *testing.T) {
+	p := newSLO().(*slo)
+	p.ladder.build(h200)
+	now := sched.Time(time.Hour)
+	p.ladder.put(p.ladder.chosen-1, now.Add(-time.Minute))
+	p.isQuiet, p.lastRequest = true, now
+	p.updateQuiet(now, true)
+	if p.isQuiet || p.ladder.current != p.ladder.chosen || p.quietEnd != now {
+		t.Errorf("quiet %v, on rung %d; want rung %d, which was chosen", p.isQuiet, p.ladder.current, p.ladder.chosen)
+	}
+}
