@@ -136,6 +136,8 @@ func TestExplain(t *testing.T) {
 		Orders: &api.Record{Clock: api.Clock{Began: began}, Entries: []api.Entry{
 			{PID: 4711, At: time.Minute, Order: &api.Order{Name: "set", UID: &root, PID: 77, Command: "giveway", From: "weight 1", To: "weight 2"}},
 			{PID: 812, At: time.Minute, Order: &api.Order{Name: "set", To: "weight 9"}},
+			{At: 90 * time.Second, Order: &api.Order{Name: "policy", UID: &root, From: "rr", To: "giveway"}},
+			{At: 90 * time.Second, Order: &api.Order{Name: "policy", UID: &bob, To: "fifo", Refused: true}},
 			{PID: 4711, At: 2 * time.Minute, Order: &api.Order{Name: "set", UID: &bob, To: "class online", Refused: true, Reason: "user bob may not"}},
 		}},
 	}
@@ -156,6 +158,7 @@ What was asked of it:
 
 Orders, the last first:
   2026-11-16 12:02:00 set by bob: class online; refused: user bob may not
+  2026-11-16 12:01:30 policy by root: giveway, before rr
   2026-11-16 12:01:00 set by root (giveway, pid 77): weight 2, before weight 1
 
 What would change it:

@@ -237,6 +237,11 @@ func (f *Facts) attrLines() (lines []string) {
 // mostOrders is how many orders are listed.
 const mostOrders = 8
 
+// changesAll reports whether an order changes how all processes are scheduled.
+func changesAll(o *api.Order) bool {
+	return !o.Refused && slices.Contains([]string{"policy", "restore", "config"}, o.Name)
+}
+
 // orderLines lists the last orders that changed the process.
 func (f *Facts) orderLines() (lines []string) {
 	if f.Orders == nil {
@@ -244,7 +249,7 @@ func (f *Facts) orderLines() (lines []string) {
 	}
 	left := 0
 	for _, e := range slices.Backward(f.Orders.Entries) {
-		if e.Order == nil || e.PID != f.Process.PID {
+		if e.Order == nil || e.PID != f.Process.PID && !changesAll(e.Order) {
 			continue
 		}
 		if len(lines) == mostOrders {
