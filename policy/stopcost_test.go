@@ -85,3 +85,26 @@ func TestStopCostTrialsAreShort(t *testing.T) {
 		t.Errorf("got %d busy periods of 5 ms beside batch work, and %d in which it was stopped late; want none, and some", runsOn, late)
 	}
 }
+
+// TestBusyPeriodsAreApartByLinger checks that online work which continues within linger belongs
+// to the same busy period, and that a new one begins after it.
+func TestBusyPeriodsAreApartByLinger(t *testing.T) {
+	p, s := makeGiveway(), summary{turns: 1}
+	first := sched.Time(time.Second)
+	update := func(at sched.Time, serving bool) { p.updateBusy(at, &plainGPU, serving, true, &s) }
+	update(first, true)
+	update(first.Add(ms), false)
+	update(first.Add(ms+p.linger-1), true)
+	if c := &p.stopCost; c.began != first || c.ended != 0 {
+		t.Errorf("work within linger: the busy period began %v after the first, ended %v; want the first to go on", c.began.Sub(first), c.ended)
+	}
+	update(first.Add(2*ms), false)
+	next := first.Add(2*ms + p.linger)
+	update(next, true)
+	if c := &p.stopCost; c.began != next || !c.counts {
+		t.Errorf("work after linger: the busy period began %v after the first, want %v", c.began.Sub(first), next.Sub(first))
+	}
+	if c := &p.stopCost; c.stopped.n != 1 || c.stopped.mean != 2*ms {
+		t.Errorf("got %d periods of %v, want one of 2 ms", c.stopped.n, c.stopped.mean)
+	}
+}
