@@ -178,8 +178,11 @@ func TestRhythmExpects(t *testing.T) {
 			t.Errorf("%v after the last arrival: got %v, want %v", tt.after, got, want)
 		}
 	}
-	if got := (&rhythm{}).expected(last); got != 0 {
-		t.Errorf("without a rhythm: got %v, want none", got)
+	irregular, last := arrivalsAt(7 * ms)
+	for _, now := range []sched.Time{last, last + 1} {
+		if got := irregular.expected(now); got != 0 {
+			t.Errorf("without a rhythm: got %v, want none", got)
+		}
 	}
 }
 
