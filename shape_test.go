@@ -95,7 +95,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/daemon": { // no vendor: internal/backends names them
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
-		"internal/metrics", "internal/proc", "internal/record", "internal/server", "internal/stats",
+		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/server", "internal/stats",
 	},
 	"internal/describe": {"api", "attr", "internal/format", "sched"},
 	"internal/top":      {"api", "attr", "client", "internal/describe", "internal/format", "sched"},

@@ -31,6 +31,9 @@ type Record struct {
 	// Next continues: the next call asks for what is after it. It is also the ID of an event
 	// in the stream.
 	Next uint64 `json:"next"`
+	// KeptLost says that entries of the kinds that are kept longer were overwritten since the
+	// daemon was started.
+	KeptLost bool `json:"kept_lost,omitempty"`
 	// More says that entries were left out because of the limit.
 	More bool `json:"more,omitempty"`
 }

@@ -310,7 +310,7 @@ func TestControlCompletion(t *testing.T) {
 func TestNoDaemon(t *testing.T) {
 	t.Setenv("GIVEWAY_SOCKET", "/none.sock")
 	const none = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock)\n"
-	for _, args := range []string{"ps", "ps --watch", "top", "explain 5", "set 5 --class batch", "pause 5", "resume 5", "policy", "policy rr", "restore"} {
+	for _, args := range []string{"ps", "ps --watch", "top", "explain 5", "log", "log --follow", "set 5 --class batch", "pause 5", "resume 5", "policy", "policy rr", "restore"} {
 		out, errs, code := call(strings.Fields(args)...)
 		if code != exitFailure || out != "" || errs != none {
 			t.Errorf("%s: got exit %d\n%s%s", args, code, out, errs)

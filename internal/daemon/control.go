@@ -88,6 +88,7 @@ func (d *Daemon) readStatus() api.Status {
 	if file != "" {
 		s.Checks = append(s.Checks, ConfigCheck(file, refused))
 	}
+	s.Checks = append(s.Checks, d.pastChecks()...)
 	s.Checks = append(s.Checks, d.guardian.check())
 	if d.cfg.Journal != nil {
 		s.Checks = append(s.Checks, d.journalCheck())
@@ -100,6 +101,10 @@ func ConfigCheck(file string, err error) api.Check {
 	if err == nil {
 		return api.Check{Name: "configuration", OK: true, Detail: file}
 	}
-	mistakes := strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' }), "; ")
-	return api.Check{Name: "configuration", Detail: file + " is refused: " + mistakes, Fix: "correct the file; until then the daemon keeps the last one that was right, or does not start"}
+	return api.Check{Name: "configuration", Detail: file + " is refused: " + oneLine(err), Fix: "correct the file; until then the daemon keeps the last one that was right, or does not start"}
+}
+
+// oneLine returns the text of an error in one line.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' }), "; ")
 }

@@ -81,6 +81,9 @@ type Daemon struct {
 	conf      *config.Config           // its policies and rules are in force; it never changes
 	confFile  string                   // empty: none
 	confErr   error                    // why the file was refused when it was last read; nil: it is in force
+	// When the file was refused, the last times, and why the last time.
+	confRefused []time.Time
+	confReason  error
 
 	nextBackgroundCheck sched.Time // see late.go
 

@@ -244,7 +244,9 @@ func (r *recorder) action(now sched.Time, q *recordedQueue, ev *sched.Event) {
 	r.rec.Add(e)
 	over := metrics.Action{At: now, PID: int(q.pid), Verb: a.Verb, Level: a.Level, Outcome: ev.Outcome, Took: now.Sub(q.ordered), Cost: ev.Duration}
 	if r.tally.Over(over) {
-		r.rec.Note(q.device, ev.Queue, "action", over.String())
+		note := record.Entry{Kind: record.Note, At: now, Text: "action", Words: &record.Details{Note: over.String()}}
+		q.about(&note, ev.Queue)
+		r.rec.Add(&note)
 	}
 	a.ID = 0
 	if ev.Outcome == sched.Gone {
@@ -315,12 +317,15 @@ func (r *recorder) request(p *process, took time.Duration, ended sched.Time) {
 	r.rec.Add(&e)
 }
 
-// config records that the configuration was read again.
-func (r *recorder) config(file string, err error) {
+// config records that the configuration was read again: what it was and what it is, or why it
+// was refused.
+func (r *recorder) config(file, from, to string, err error) {
 	r.tally.ConfigRead(err != nil)
-	o := api.Order{Name: "config", To: record.Printable(file)}
+	o := api.Order{Name: "config", From: record.Printable(from), To: record.Printable(file)}
 	if err != nil {
 		o.Refused, o.Reason = true, record.Printable(err.Error())
+	} else {
+		o.To = record.Printable(file + ": " + to)
 	}
 	r.rec.Order(0, o, record.Details{AffectsAll: true})
 }

@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/journal"
@@ -125,28 +128,86 @@ func (d *Daemon) followConfig(ctx context.Context, file string) {
 	d.noteConfig(file, nil)
 	config.Watch(ctx, file, hup, func(c config.Config, err error) {
 		<-d.ready // the file is newer than what Run takes over from the journal
-		d.noteConfig(file, err)
-		d.recorder.config(file, err)
-		if err != nil {
-			d.cfg.Log.Error("configuration is refused; the old one stays in force", "error", err)
-			return
-		}
+		d.readAgain(file, c, err)
+	})
+}
+
+// readAgain applies a configuration that was read again, unless it was refused with an error.
+// The record has it as an order.
+func (d *Daemon) readAgain(file string, c config.Config, err error) {
+	d.noteConfig(file, err)
+	d.mu.Lock()
+	before := describeConfig(d.policy.Name, d.conf)
+	d.mu.Unlock()
+	after := describeConfig(c.Policy.Name, &c)
+	switch {
+	case err != nil:
+		d.cfg.Log.Error("configuration is refused; the old one stays in force", "error", err)
+	default:
 		if d.cfg.File.NeedsRestart(c) {
 			d.cfg.Log.Warn("configuration has changes that need a restart of the daemon: all but policies and rules", "file", file)
 		}
-		if err := d.applyConfig(c); err != nil {
+		if err = d.applyConfig(c); err != nil {
 			d.cfg.Log.Error("policy of the configuration could not be applied", "file", file, "error", err)
-			return
+			break
 		}
-		d.cfg.Log.Info("configuration was read again", "file", file)
-	})
+		d.cfg.Log.Info("configuration was read again", "file", file, "from", before, "to", after)
+	}
+	d.recorder.config(file, before, after, err)
+}
+
+// describeConfig returns the policy and what else a configuration can change without a restart,
+// in a few words.
+func describeConfig(policy string, c *config.Config) string {
+	text := fmt.Sprintf("policy %s, %s, %s", policy, format.Plural(len(c.Rules), "rule"), format.Plural(len(c.Limits), "limit"))
+	for _, own := range c.Devices {
+		text += fmt.Sprintf(", %s on device %s", own.Name, own.Device)
+	}
+	return text
 }
 
 // noteConfig notes for Status whether the file was accepted when it was last read.
 func (d *Daemon) noteConfig(file string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.confFile, d.confErr = file, err
+	if d.confFile, d.confErr = file, err; err != nil {
+		d.confRefused = append(d.confRefused, time.Now())
+		d.confRefused = d.confRefused[max(0, len(d.confRefused)-maxRefused):]
+		d.confReason = err
+	}
+}
+
+// maxRefused is how many refused configurations are counted.
+const maxRefused = 100
+
+// lastHour is how long ago what doctor shows may be.
+const lastHour = time.Hour
+
+// pastChecks reports what went wrong in the last hour: a file that was refused although it is
+// right now, and actions that failed.
+func (d *Daemon) pastChecks() (checks []api.Check) {
+	d.mu.Lock()
+	refused, reason := 0, d.confReason
+	for _, at := range d.confRefused {
+		if time.Since(at) < lastHour {
+			refused++
+		}
+	}
+	right := d.confErr == nil
+	d.mu.Unlock()
+	if refused > 0 && right {
+		checks = append(checks, api.Check{
+			Name: "earlier configuration", OK: true,
+			Detail: fmt.Sprintf("the file is accepted now; it was refused %s in the last hour, the last time because of %s", format.Plural(refused, "time"), oneLine(reason)),
+		})
+	}
+	if failed, last := d.recorder.tally.Failures(d.Now()); failed > 0 {
+		checks = append(checks, api.Check{
+			Name: "actions", Detail: fmt.Sprintf("%s failed in the last hour; the last one %s ago: %s", format.Plural(failed, "action"), d.Now().Sub(last.At).Round(time.Second), last.String()),
+			Fix: "giveway log shows which; the daemon tries other ways, and processes that cannot be stopped run as without Giveway",
+		})
+	}
+	return checks
 }
 
 // ourselves is the caller of what the configuration file orders.

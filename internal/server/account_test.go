@@ -221,8 +221,8 @@ func TestAudit(t *testing.T) {
 		r    request
 		want string
 	}{
-		{alice, request{op: opChange, pid: 5, values: idle}, `level=INFO msg="order carried out" order=set uid=1000 pid=PID command=server.test process=5 from="class=batch" to="class=idle weight=3"`},
-		{alice, request{op: opChange, pid: 5, tree: true, values: attr.Must("paused=true")}, `process=5 tree=true from="" to="paused=true"`},
+		{alice, request{op: opChange, pid: 5, values: idle}, `level=INFO msg="order carried out" order=set uid=1000 pid=PID command=server.test process=5 from="class=batch weight=1" to="class=idle weight=3"`},
+		{alice, request{op: opChange, pid: 5, tree: true, values: attr.Must("paused=true")}, `process=5 tree=true from="paused=false" to="paused=true"`},
 		{alice, request{op: opChange, pid: 6, values: idle}, `level=WARN msg="order refused" order=set uid=1000 pid=PID command=server.test process=6 from="" to="class=idle weight=3" status=403 reason="process 6 belongs to another user: only its owner and root may change it"`},
 		{alice, request{op: opHint, pid: 6, values: idle}, `msg="order refused" order=hint`},
 		{alice, request{op: opHint, pid: 5, values: idle}, ""},

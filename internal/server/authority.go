@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/metrics"
 )
 
@@ -158,13 +159,13 @@ func (s *Server) change(c caller, r request) (v any, did outcome, err error) {
 		return nil, did, err
 	}
 	did.uid = before.UID
-	old := before.Attrs.Given()
-	for _, id := range old.IDs() {
-		if !r.values.Has(id) {
-			old.Remove(id)
+	if before.PID != 0 {
+		var old attr.Values // the same attributes, also where they are the default
+		for _, id := range r.values.IDs() {
+			old.Set(id, before.Attrs.Int(id))
 		}
+		did.from = old.String()
 	}
-	did.from = old.String()
 	p, err := s.node.Change(c.public(), r.pid, api.Change{Values: r.values, Tree: r.tree})
 	return c.visible(p), did, err
 }
