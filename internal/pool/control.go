@@ -28,9 +28,10 @@ const (
 
 // controlPID returns the pid of the control daemon on a pipe folder; zero: there is none.
 // The daemon writes it to a file that a killed daemon leaves behind. The default folder is
-// in /tmp, where another user may have put anything under that name.
+// in /tmp, where another user may have put anything under that name. As daemons do, it may
+// clear its umask: then others may write the file.
 func controlPID(pipe string) int {
-	text, err := safepath.ReadFile(filepath.Join(pipe, controlProgram+".pid"), 32, false)
+	text, err := safepath.ReadUntrusted(filepath.Join(pipe, controlProgram+".pid"), 32)
 	if err != nil {
 		return 0
 	}

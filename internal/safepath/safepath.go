@@ -191,6 +191,25 @@ func (s *status) check(path string, sticky bool) error {
 // ReadFile reads a regular file of at most that many bytes. It refuses a file that
 // another user owns or can write and, if secret, one that another user can read.
 func ReadFile(path string, most int64, secret bool) ([]byte, error) {
+	return read(path, most, func(st *status) error {
+		if err := st.check(path, false); err != nil {
+			return err
+		}
+		if secret && st.Mode&0o077 != 0 {
+			return fmt.Errorf("other users may read %s; chmod 600 it", path)
+		}
+		return nil
+	})
+}
+
+// ReadUntrusted reads a regular file of at most that many bytes that no other user owns.
+// Other users may be able to write it, so the caller must not trust what is in it.
+func ReadUntrusted(path string, most int64) ([]byte, error) {
+	return read(path, most, func(st *status) error { return st.checkOwner(path) })
+}
+
+// read reads a regular file that passes a check.
+func read(path string, most int64, check func(*status) error) ([]byte, error) {
 	// Opening a pipe must not wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -204,11 +223,8 @@ func ReadFile(path string, most int64, secret bool) ([]byte, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, fmt.Errorf("%s is not a plain file", path)
 	}
-	if err := st.check(path, false); err != nil {
+	if err := check(&st); err != nil {
 		return nil, err
-	}
-	if secret && st.Mode&0o077 != 0 {
-		return nil, fmt.Errorf("other users may read %s; chmod 600 it", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(data)) > most {

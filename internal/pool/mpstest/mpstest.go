@@ -158,7 +158,8 @@ func serve() error {
 	if err != nil {
 		return err // a killed daemon left its socket
 	}
-	if err := os.WriteFile(pidFile(), fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
+	syscall.Umask(0)
+	if err := os.WriteFile(pidFile(), fmt.Appendln(nil, os.Getpid()), 0o666); err != nil {
 		return err
 	}
 	d := &daemon{clients: map[int]net.Conn{}}
