@@ -28,6 +28,9 @@ type param struct {
 
 func (ps params) parameters() params { return ps }
 
+// Params describes the parameters of a policy, with the values that they have.
+func Params(p sched.Policy) []ParamInfo { return paramsOf(p).describe() }
+
 // paramsOf returns the parameters of a policy, nil if it has none.
 func paramsOf(p sched.Policy) params {
 	if p, ok := p.(interface{ parameters() params }); ok {
