@@ -81,6 +81,7 @@ var mayImport = map[string][]string{
 	"internal/yamlfile": {"internal/format"},
 	"internal/scenario": {"sched", "policy", "attr", "internal/format", "internal/sim", "internal/stats", "internal/yamlfile"},
 	"internal/trace":    {"api", "sched", "internal/scenario"},
+	"internal/replay":   {"sched", "policy"},
 	"internal/analysis": {"sched", "internal/format", "internal/scenario", "internal/sim", "internal/stats"},
 	"internal/report":   {"sched", "internal/analysis", "internal/format", "internal/htmlreport", "internal/scenario", "internal/sim", "internal/stats"},
 	"internal/cuda":     {"internal/stats"},
@@ -95,7 +96,7 @@ var mayImport = map[string][]string{
 	},
 	"internal/daemon": { // no vendor: internal/backends names them
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
-		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/server", "internal/stats",
+		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/replay", "internal/server", "internal/stats",
 	},
 	"internal/describe": {"api", "attr", "internal/format", "sched"},
 	"internal/top":      {"api", "attr", "client", "internal/describe", "internal/format", "sched"},

@@ -293,3 +293,9 @@ type Stall struct {
 func (s Stall) String() string {
 	return fmt.Sprintf("avg10=%.2f avg60=%.2f avg300=%.2f total=%d", s.Avg10, s.Avg60, s.Avg300, s.Total.Microseconds())
 }
+
+// Inputs is a part of a recording of the scheduler's inputs, in the form of
+// internal/replay. It has no meaning for other programs.
+type Inputs struct {
+	Data []byte `json:"data"`
+}

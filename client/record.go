@@ -32,6 +32,22 @@ func (c *Client) Pressure(ctx context.Context) (api.Pressure, error) {
 	return call[api.Pressure](ctx, c, http.MethodGet, "/v1/pressure", nil)
 }
 
+// BeginInputs begins a recording of the scheduler's inputs, which only root may have, and
+// returns its beginning. It ends when NextInputs is not called for 10 s.
+func (c *Client) BeginInputs(ctx context.Context) (api.Inputs, error) {
+	return call[api.Inputs](ctx, c, http.MethodPost, "/v1/record/inputs", nil)
+}
+
+// NextInputs returns the next part of the recording of the scheduler's inputs.
+func (c *Client) NextInputs(ctx context.Context) (api.Inputs, error) {
+	return call[api.Inputs](ctx, c, http.MethodGet, "/v1/record/inputs", nil)
+}
+
+// EndInputs ends the recording of the scheduler's inputs and returns its last part.
+func (c *Client) EndInputs(ctx context.Context) (api.Inputs, error) {
+	return call[api.Inputs](ctx, c, http.MethodDelete, "/v1/record/inputs", nil)
+}
+
 // silence is how long a stream of the record may send nothing: the daemon sends a heartbeat
 // every 10 s.
 const silence = 35 * time.Second

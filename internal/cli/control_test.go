@@ -36,6 +36,7 @@ type daemonNode struct {
 	refuses error // the answer to a run
 	started api.RunStarted
 	record  *record.Record // nil: one that keeps nothing
+	inputs  [][]byte       // parts of the recording of inputs
 }
 
 // from returns attributes that one source gave.
@@ -141,7 +142,19 @@ func (n *daemonNode) Delays() api.Delays {
 }
 
 func (n *daemonNode) Pressure() api.Pressure { return api.Pressure{} }
-func (n *daemonNode) Tally() *metrics.Tally  { return metrics.NewTally(metrics.Labels{}) }
+
+func (n *daemonNode) BeginInputs() ([]byte, error) { return n.NextInputs(false) }
+
+func (n *daemonNode) NextInputs(bool) (part []byte, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.inputs) > 0 {
+		part, n.inputs = n.inputs[0], n.inputs[1:]
+	}
+	return part, nil
+}
+
+func (n *daemonNode) Tally() *metrics.Tally { return metrics.NewTally(metrics.Labels{}) }
 
 func (n *daemonNode) Status() api.Status {
 	return api.Status{

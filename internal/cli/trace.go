@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -37,7 +38,7 @@ The trace has what the caller may see: other users' requests and commands are no
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTraceDump(), newTraceRecord())
+	cmd.AddCommand(newTraceDump(), newTraceRecord(), newTraceReplay())
 	return cmd
 }
 
@@ -64,7 +65,10 @@ func newTraceRecord() *cobra.Command {
 		Use:   "record DURATION",
 		Short: "Write what happens from now on",
 		Long: `Write what happens from now on, for a duration of at most an hour. Interrupt it (Ctrl-C)
-to end earlier: the trace is complete until then.`,
+to end earlier: the trace is complete until then.
+
+If root records it, the trace also has the state and the inputs of the scheduler, from which
+'giveway trace replay' computes the same decisions again. They are of all processes.`,
 		Example: "  giveway trace record 10s",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -107,6 +111,9 @@ type tracing struct {
 	lost    uint64        // entries that were overwritten before they were read
 	older   int           // entries from before the rest that are not in the trace
 	started bool
+	inputs  string // what is said about the scheduler's inputs
+
+	mu sync.Mutex // of trace
 }
 
 // writeTrace writes a trace and says what it has. What fill wrote before an error is kept.
@@ -191,6 +198,8 @@ func (t *tracing) take(r *api.Record) error {
 			t.trace.Names(names)
 		}
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i := range r.Entries {
 		t.first = min(t.first, r.Entries[i].At)
 		t.trace.Add(&r.Entries[i])
@@ -270,6 +279,8 @@ func (t *tracing) record(length time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, length+lateness)
 	defer cancel()
+	ended := t.recordInputs(ctx)
+	defer ended()
 	err = t.client.FollowRecord(ctx, api.RecordQuery{After: now.Next, Limit: api.MaxRecordLimit}, func(r api.Record) error {
 		t.lost += r.Lost
 		if r.Now > end { // what was made after the end is not part of it
@@ -307,6 +318,7 @@ func (t *tracing) summary(path string, s *trace.Summary) string {
 		fmt.Fprintf(&b, "To stay below %s it ends %s after its beginning: %d later entries are not in it.\n",
 			format.Bytes(maxTrace), format.Duration(s.Until-t.first), s.LeftOut)
 	}
+	b.WriteString(t.inputs)
 	b.WriteString("Open it in https://ui.perfetto.dev with \"Open trace file\"; the page reads it in the browser and sends it nowhere.\n")
 	return b.String()
 }

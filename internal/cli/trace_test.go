@@ -10,6 +10,8 @@ import (
 
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/record"
+	"github.com/giveway/giveway/internal/replay"
+	"github.com/giveway/giveway/policy"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -102,6 +104,55 @@ func TestShortName(t *testing.T) {
 	} {
 		if got := shortName(command); got != want {
 			t.Errorf("%q: got %q, want %q", command, got, want)
+		}
+	}
+}
+
+// TestTraceReplay records the inputs of a scheduler in a trace and replays them from the
+// file. A file that is cut, damaged or of another kind is an error.
+func TestTraceReplay(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: only root may record the scheduler's inputs")
+	}
+	choice, err := policy.Choose("giveway", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sched.New(sched.Config{}, choice)
+	recording, err := replay.Begin(s, version().Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &daemonNode{record: record.New(time.Now(), 0), inputs: [][]byte{recording.Take()}}
+	for i, events := range [][]sched.Event{
+		{{Kind: sched.DeviceOpened, Device: "g"}},
+		{{Kind: sched.QueueOpened, Device: "g", Queue: 1, Can: sched.CanInterrupt, Attr: sched.Attr{Paused: true}}},
+	} {
+		actions, _ := s.Step(sched.Time(i), events)
+		if err := recording.Step(sched.Time(i), events, actions); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.inputs = append(n.inputs, recording.Take())
+	startDaemon(t, n)
+	path := filepath.Join(t.TempDir(), "d.pftrace")
+	if out, errs, code := call("trace", "record", "10ms", "-o", path); code != exitOK || !strings.Contains(out, "'giveway trace replay' computes") {
+		t.Fatalf("got exit %d: %s%s", code, out, errs)
+	}
+	if out, errs, code := call("trace", "replay", path); code != exitOK || out != "2 steps with 2 events in 1.00ns: the same 1 decisions and 1 actions.\n" {
+		t.Errorf("got exit %d: %s%s", code, out, errs)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-3] ^= 1
+	for what, content := range map[string][]byte{"damaged": data, "cut": data[:len(data)-1], "foreign": []byte("{}"), "empty": nil} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, errs, code := call("trace", "replay", path); code != exitFailure || out != "" || !strings.HasPrefix(errs, "giveway: replay "+path+": ") {
+			t.Errorf("a %s file: got exit %d: %s%s", what, code, out, errs)
 		}
 	}
 }

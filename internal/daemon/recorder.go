@@ -26,7 +26,8 @@ type recorder struct {
 	accounts  *record.Accounts
 	entry     record.Entry  // reused
 	buf       []sched.Queue // reused
-	nextCount sched.Time    // of device time
+	inputs    inputs
+	nextCount sched.Time // of device time
 
 	lastDelays   lastAnswer[api.Delays]
 	lastPressure lastAnswer[api.Pressure]
@@ -119,6 +120,7 @@ func (r *recorder) Record(now sched.Time, events []sched.Event, actions []sched.
 		}
 	}
 	r.spans(now)
+	r.inputs.step(now, events, actions)
 	if now >= r.nextCount {
 		r.count(now)
 	}

@@ -82,6 +82,8 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 		v = s.node.Delays()
 	case opPressure:
 		return s.pressure(r)
+	case opBeginInputs, opNextInputs, opEndInputs:
+		v, err = s.inputs(by, r.op)
 	}
 	if err != nil {
 		return a, did, err
@@ -204,6 +206,20 @@ func (s *Server) status() api.Status {
 		st.Checks = []api.Check{}
 	}
 	return st
+}
+
+// inputs begins a recording of the scheduler's inputs, or returns the next part of it, or
+// the last one. They are of all processes.
+func (s *Server) inputs(by caller, op operation) (part api.Inputs, err error) {
+	if err := by.mayManage("record the scheduler's inputs"); err != nil {
+		return part, err
+	}
+	if op == opBeginInputs {
+		part.Data, err = s.node.BeginInputs()
+	} else {
+		part.Data, err = s.node.NextInputs(op == opEndInputs)
+	}
+	return part, err
 }
 
 func (s *Server) restore(c caller) (v any, did outcome, err error) {

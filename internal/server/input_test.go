@@ -26,10 +26,12 @@ func (mute) SetPolicy(_ Caller, p api.Policy) (api.Policy, error)      { return 
 func (mute) Status() (s api.Status)                                    { return s }
 func (mute) Restore(Caller) error                                      { return nil }
 
-func (mute) Record() *record.Record     { return muteRecord }
-func (mute) Delays() (d api.Delays)     { return d }
-func (mute) Pressure() (p api.Pressure) { return p }
-func (mute) Tally() *metrics.Tally      { return muteTally }
+func (mute) Record() *record.Record              { return muteRecord }
+func (mute) Delays() (d api.Delays)              { return d }
+func (mute) Pressure() (p api.Pressure)          { return p }
+func (mute) Tally() *metrics.Tally               { return muteTally }
+func (mute) BeginInputs() ([]byte, error)        { return nil, nil }
+func (mute) NextInputs(end bool) ([]byte, error) { return nil, nil }
 
 var (
 	muteBegan  = time.Now()

@@ -30,6 +30,9 @@ const (
 	opStream
 	opDelays
 	opPressure
+	opBeginInputs
+	opNextInputs
+	opEndInputs
 	opConnect     // the connection itself, which only the audit names
 	lastOperation = opConnect
 )
@@ -42,21 +45,24 @@ var operations = [lastOperation + 1]struct {
 	order bool
 	reads bool // it changes nothing, and is allowed with the token for reading
 }{
-	opProcesses: {name: "processes", cost: 5, reads: true},
-	opMetrics:   {name: "metrics", cost: 5, reads: true},
-	opPolicy:    {name: "policy", cost: 1, reads: true},
-	opStatus:    {name: "status", cost: 5, reads: true},
-	opHint:      {name: "hint", cost: 1},
-	opChange:    {name: "set", cost: 5, order: true},
-	opSetPolicy: {name: "policy", cost: 5, order: true},
-	opRestore:   {name: "restore", cost: 5, order: true},
-	opRun:       {name: "run", cost: 5, order: true},
-	opShim:      {name: "shim", cost: 5},
-	opRecord:    {name: "record", cost: 25, reads: true},
-	opStream:    {name: "stream", cost: 25, reads: true},
-	opDelays:    {name: "delays", cost: 25, reads: true},
-	opPressure:  {name: "pressure", cost: 5, reads: true},
-	opConnect:   {name: "connect"},
+	opProcesses:   {name: "processes", cost: 5, reads: true},
+	opMetrics:     {name: "metrics", cost: 5, reads: true},
+	opPolicy:      {name: "policy", cost: 1, reads: true},
+	opStatus:      {name: "status", cost: 5, reads: true},
+	opHint:        {name: "hint", cost: 1},
+	opChange:      {name: "set", cost: 5, order: true},
+	opSetPolicy:   {name: "policy", cost: 5, order: true},
+	opRestore:     {name: "restore", cost: 5, order: true},
+	opRun:         {name: "run", cost: 5, order: true},
+	opShim:        {name: "shim", cost: 5},
+	opRecord:      {name: "record", cost: 25, reads: true},
+	opStream:      {name: "stream", cost: 25, reads: true},
+	opDelays:      {name: "delays", cost: 25, reads: true},
+	opPressure:    {name: "pressure", cost: 5, reads: true},
+	opBeginInputs: {name: "record inputs", cost: 25},
+	opNextInputs:  {name: "read inputs", cost: 5},
+	opEndInputs:   {name: "read inputs", cost: 5},
+	opConnect:     {name: "connect"},
 }
 
 func (o operation) String() string { return operations[o].name }

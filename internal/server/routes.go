@@ -74,6 +74,9 @@ var paths = map[string]parse{
 	"GET /v1/record/stream":         readRecordQuery(opStream),
 	"GET /v1/delays":                plain(opDelays),
 	"GET /v1/pressure":              readPressure,
+	"POST /v1/record/inputs":        plain(opBeginInputs),
+	"GET /v1/record/inputs":         plain(opNextInputs),
+	"DELETE /v1/record/inputs":      plain(opEndInputs),
 }
 
 func (f *frontEnd) routes() http.Handler {
@@ -259,7 +262,7 @@ func (r *request) check() error {
 		return r.checkAttrs()
 	case opSetPolicy:
 		return r.checkPolicy()
-	case opProcesses, opMetrics, opPolicy, opStatus, opRestore, opShim, opDelays, opPressure:
+	case opProcesses, opMetrics, opPolicy, opStatus, opRestore, opShim, opDelays, opPressure, opBeginInputs, opNextInputs, opEndInputs:
 		return nil
 	case opRecord, opStream:
 		return r.record.check()

@@ -54,6 +54,11 @@ type Node interface {
 	Record() *record.Record
 	Delays() api.Delays
 	Pressure() api.Pressure
+	// BeginInputs begins a recording of the scheduler's inputs and returns its beginning.
+	BeginInputs() ([]byte, error)
+	// NextInputs returns what was added to it since the last call, and ends it if end is set.
+	// It also ends when it is not read for a while.
+	NextInputs(end bool) ([]byte, error)
 	// Tally returns what was counted for metrics. It is never nil.
 	Tally() *metrics.Tally
 }

@@ -42,9 +42,11 @@ func newFake() *fakeNode {
 	return &fakeNode{runs: map[int]string{}, policy: api.Policy{Name: "giveway"}, rec: record.New(time.Now(), 0)}
 }
 
-func (n *fakeNode) Record() *record.Record { return n.rec }
-func (n *fakeNode) Delays() api.Delays     { return api.Delays{Version: api.RecordVersion} }
-func (n *fakeNode) Tally() *metrics.Tally  { return metrics.NewTally(metrics.Labels{}) }
+func (n *fakeNode) Record() *record.Record              { return n.rec }
+func (n *fakeNode) Delays() api.Delays                  { return api.Delays{Version: api.RecordVersion} }
+func (n *fakeNode) BeginInputs() ([]byte, error)        { return []byte("begin"), nil }
+func (n *fakeNode) NextInputs(end bool) ([]byte, error) { return []byte("next"), nil }
+func (n *fakeNode) Tally() *metrics.Tally               { return metrics.NewTally(metrics.Labels{}) }
 
 func (n *fakeNode) Pressure() api.Pressure {
 	return api.Pressure{

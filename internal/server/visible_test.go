@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"testing"
@@ -87,5 +88,19 @@ func TestOthersSeeLess(t *testing.T) {
 	want := []string{`order "" "" false`, `order "weight=3" "sh" true`, `order "weight=3" "sh" true`, "request 6", "state 0s 0 true"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestInputsAreForRoot checks that no other user gets the inputs of the scheduler, which are
+// of all processes.
+func TestInputsAreForRoot(t *testing.T) {
+	s := New(mute{}, Config{})
+	for _, op := range []operation{opBeginInputs, opNextInputs, opEndInputs} {
+		if _, err := s.inputs(caller{peer: peer{local: true, uid: 1000}}, op); statusOf(err) != http.StatusForbidden {
+			t.Errorf("%v for another user: got %v, want a refusal", op, err)
+		}
+		if _, err := s.inputs(caller{all: true}, op); err != nil {
+			t.Errorf("%v for root: got %v", op, err)
+		}
 	}
 }

@@ -204,7 +204,7 @@ func (f *fields) request(r *request) {
 	r.shimRuntime = f.text(maxText)
 	r.record = recordQuery{after: f.uint64(), kinds: record.Set(f.uint16()), limit: int(f.uint16()), last: flags&flagLast != 0}
 	r.device, r.psi = f.text(maxText), flags&flagPSI != 0
-	if r.op < opProcesses || r.op > opPressure || r.pid < 0 || flags > flagTree|flagBegin|flagEnd|flagLast|flagPSI {
+	if r.op < opProcesses || r.op > opEndInputs || r.pid < 0 || flags > flagTree|flagBegin|flagEnd|flagLast|flagPSI {
 		f.bad = true
 	}
 }

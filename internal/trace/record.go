@@ -56,6 +56,8 @@ type Trace struct {
 	requests  []request         // not written yet
 	general   map[string]uint64 // tracks of no process and no device
 	pending   int               // spans and requests that are not written yet
+
+	inputsFull bool // a part of the inputs was left out
 }
 
 // Summary says what a trace has.

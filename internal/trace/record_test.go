@@ -181,3 +181,64 @@ func TestRecordLimit(t *testing.T) {
 		t.Errorf("got %d bytes with %d entries, want about 20000", b.Len(), sum.Total())
 	}
 }
+
+// TestInputs writes a recording of inputs between entries and reads it again.
+func TestInputs(t *testing.T) {
+	var b bytes.Buffer
+	tr := trace.New(&b, 20_000)
+	r, want := rand.New(rand.NewPCG(1, 2)), ""
+	for i := range 60 {
+		e := randomEntry(r, time.Duration(i)*ms)
+		tr.Add(&e)
+		part := strings.Repeat("i", i)
+		want += part
+		if !tr.Inputs([]byte(part)) {
+			t.Fatal("got no room, want some")
+		}
+	}
+	if tr.Inputs(make([]byte, 20_000)) || tr.Inputs([]byte("x")) {
+		t.Error("got room after a part for which there was none")
+	}
+	sum, err := tr.Close()
+	if err != nil || len(read(t, b.Bytes())) != sum.Total() {
+		t.Fatalf("got %+v, %v", sum, err)
+	}
+	if got, err := trace.ReadInputs(bytes.NewReader(b.Bytes())); err != nil || string(got) != want {
+		t.Errorf("got %d bytes, %v; want %d", len(got), err, len(want))
+	}
+}
+
+// TestReadInputsErrors checks files that are not traces, not complete, or have no inputs.
+func TestReadInputsErrors(t *testing.T) {
+	var b bytes.Buffer
+	if _, err := trace.New(&b, 1<<20).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ file, want string }{
+		{b.String(), "it has no inputs"},
+		{"", "it has no inputs"},
+		{b.String()[:b.Len()-1], "not a trace"},
+		{"{\"json\": true}", "not a trace"},
+		{"\x0a\x05\xff\xff\xff\xff\xff", "not a trace"},
+	} {
+		if _, err := trace.ReadInputs(strings.NewReader(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want %q", c.file, err, c.want)
+		}
+	}
+}
+
+// FuzzReadInputs reads any file.
+func FuzzReadInputs(f *testing.F) {
+	var b bytes.Buffer
+	tr := trace.New(&b, 1<<20)
+	tr.Inputs([]byte("inputs"))
+	if _, err := tr.Close(); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, file []byte) {
+		if got, err := trace.ReadInputs(bytes.NewReader(file)); err == nil && len(got) > len(file) {
+			t.Errorf("got %d bytes of a file of %d", len(got), len(file))
+		}
+	})
+}
