@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/sched"
@@ -191,11 +192,18 @@ func (p *page) shims(all []api.Process) {
 
 // latencies writes how long the last requests of processes took.
 func (p *page) latencies(all []api.Process) {
-	p.gauge("giveway_process_request_seconds", "Time that the last requests of the process took.")
-	for _, proc := range all {
-		if r := proc.Requests; r != nil {
-			p.sample(r.P50.Seconds(), "pid", strconv.Itoa(proc.PID), "quantile", "0.5")
-			p.sample(r.P99.Seconds(), "pid", strconv.Itoa(proc.PID), "quantile", "0.99")
+	for _, q := range []struct {
+		name  string
+		value func(*api.Requests) time.Duration
+	}{
+		{"p50", func(r *api.Requests) time.Duration { return r.P50 }},
+		{"p99", func(r *api.Requests) time.Duration { return r.P99 }},
+	} {
+		p.gauge("giveway_process_request_"+q.name+"_seconds", "Time within which so many percent of the last requests of the process were answered.")
+		for _, proc := range all {
+			if proc.Requests != nil {
+				p.sample(q.value(proc.Requests).Seconds(), "pid", strconv.Itoa(proc.PID))
+			}
 		}
 	}
 }

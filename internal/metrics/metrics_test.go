@@ -91,16 +91,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 // with the part of it that has none.
 func TestText(t *testing.T) {
 	got := Text(node(allLabels))
-	const path = "testdata/all.prom"
-	if *rewrite {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil || string(got) != string(want) {
-		t.Errorf("%v; got\n%s\nrun go test ./internal/metrics -run TestText -rewrite, and read the difference", err, got)
-	}
+	want := golden(t, "testdata/all.prom", got)
 	var none []string
 	for l := range strings.Lines(string(want)) {
 		if name := strings.FieldsFunc(strings.TrimPrefix(strings.TrimPrefix(l, "# HELP "), "# TYPE "), func(c rune) bool { return c == ' ' || c == '{' })[0]; !ofProcess.MatchString(name) {
@@ -110,6 +101,35 @@ func TestText(t *testing.T) {
 	if got := string(Text(node(Labels{}))); got != strings.Join(none, "") {
 		t.Errorf("without labels: got\n%s\nwant\n%s", got, strings.Join(none, ""))
 	}
+}
+
+// golden compares metrics with those in a file, and returns these. Prometheus' own parser reads
+// the files in tools/promcheck.
+func golden(t *testing.T, path string, got []byte) []byte {
+	t.Helper()
+	if *rewrite {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%v; got\n%s\nrun go test ./internal/metrics -run TestText -rewrite, and read the difference", err, got)
+	}
+	return want
+}
+
+// TestTextHostile compares metrics with names that were chosen to do harm with
+// testdata/hostile.prom.
+func TestTextHostile(t *testing.T) {
+	const name = "a\"} 1\ngiveway_fake 1\n# \\ \x1b[2J\xff"
+	n := node(allLabels)
+	p := Process{PID: 666, UID: 1002, User: name, Container: strings.Repeat("\"", 64<<10), Pod: strings.Repeat("\xc3", 64<<10)}
+	n.Tally.Open(66, "GPU-a", sched.Batch, p)
+	n.Tally.Served(0, []sched.Queue{{ID: 66, Served: time.Second}})
+	n.Tally.Request(0, sched.Online, p, time.Second, time.Second)
+	n.Status.Version, n.Status.Policy.Name = name, name
+	golden(t, "testdata/hostile.prom", Text(n))
 }
 
 var ofProcess = regexp.MustCompile(`^giveway_(process|queue|shim|processes_left_out)(_|$)`)
@@ -140,7 +160,7 @@ func TestDocs(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`).FindAllStringSubmatch(string(Text(node(allLabels))), -1) {
 		written = append(written, m[1]+" "+m[2])
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(giveway_[a-z_]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(doc), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(giveway_[a-z0-9_]+)` \\| ([a-z]+) \\|").FindAllStringSubmatch(string(doc), -1) {
 		documented = append(documented, m[1]+" "+m[2])
 	}
 	if !slices.Equal(written, documented) {
@@ -150,7 +170,7 @@ func TestDocs(t *testing.T) {
 
 // line is the format: a name, labels whose values have every backslash, quote and line
 // feed escaped, and a number.
-var line = regexp.MustCompile(`^(# (HELP|TYPE) giveway_[a-z_]+ .+|giveway_[a-z_]+(\{([a-z]+="([^"\\\n]|\\[\\"n])*",?)+\})? [0-9.e+-]+)$`)
+var line = regexp.MustCompile(`^(# (HELP|TYPE) giveway_[a-z0-9_]+ .+|giveway_[a-z0-9_]+(\{([a-z]+="([^"\\\n]|\\[\\"n])*",?)+\})? [0-9.e+-]+)$`)
 
 // TestHostileText: text that a user chose does not become a sample.
 func TestHostileText(t *testing.T) {
