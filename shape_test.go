@@ -98,13 +98,14 @@ var mayImport = map[string][]string{
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
 		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/replay", "internal/server", "internal/stats",
 	},
-	"internal/describe": {"api", "attr", "internal/format", "sched"},
-	"internal/top":      {"api", "attr", "client", "internal/describe", "internal/format", "sched"},
-	"internal/e2e":      {},
-	"packaging":         {},
-	"internal/cli":      {anyOfOurs},
-	"cmd/giveway":       {"internal/cli"},
-	"cmd/giveway-bench": {"internal/bench", "internal/cuda", "internal/progress", "internal/shim/pageabi", "internal/stats"},
+	"internal/describe":  {"api", "attr", "internal/format", "sched"},
+	"internal/top":       {"api", "attr", "client", "internal/describe", "internal/format", "sched"},
+	"internal/dashboard": {"api", "client"},
+	"internal/e2e":       {},
+	"packaging":          {},
+	"internal/cli":       {anyOfOurs},
+	"cmd/giveway":        {"internal/cli"},
+	"cmd/giveway-bench":  {"internal/bench", "internal/cuda", "internal/progress", "internal/shim/pageabi", "internal/stats"},
 }
 
 const anyOfOurs = "*" // every package of this module except cmd/

@@ -64,7 +64,7 @@ work has the device as if it were alone, batch work takes what is left.`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newDaemon(), newRun(), newSet(), newHint(), newPs(), newTop(), newExplain(), newPause(), newResume(), newPolicy(), newPool(), newLogCommand(), newDoctor(), newRestore(),
+		newDaemon(), newRun(), newSet(), newHint(), newPs(), newDashboard(), newTop(), newExplain(), newPause(), newResume(), newPolicy(), newPool(), newLogCommand(), newDoctor(), newRestore(),
 		newTrace(), newSim(), newBench(), newVersion(), newMan(), newGuardian(), newFrontEnd(), newTryFilters(), newPoolKeeper(),
 	)
 	return root
