@@ -37,6 +37,8 @@ type daemonNode struct {
 	started api.RunStarted
 	record  *record.Record // nil: one that keeps nothing
 	inputs  [][]byte       // parts of the recording of inputs
+
+	recording chan struct{} // closed when that begins; may be nil
 }
 
 // from returns attributes that one source gave.
@@ -143,7 +145,12 @@ func (n *daemonNode) Delays() api.Delays {
 
 func (n *daemonNode) Pressure() api.Pressure { return api.Pressure{} }
 
-func (n *daemonNode) BeginInputs() ([]byte, error) { return n.NextInputs(false) }
+func (n *daemonNode) BeginInputs() ([]byte, error) {
+	if n.recording != nil {
+		close(n.recording)
+	}
+	return n.NextInputs(false)
+}
 
 func (n *daemonNode) NextInputs(bool) (part []byte, err error) {
 	n.mu.Lock()

@@ -105,6 +105,10 @@ func (d *decoder) value(v reflect.Value) {
 	case reflect.String:
 		v.SetString(d.text())
 	case reflect.Struct:
+		if isPlain(v.Type()) && d.bytes(1)[0] == 0 {
+			v.SetZero()
+			return
+		}
 		for i := range v.NumField() {
 			d.value(v.Field(i))
 		}

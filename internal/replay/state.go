@@ -109,6 +109,37 @@ func hasChoice(t reflect.Type) bool {
 	return false
 }
 
+// plainTypes has the structs for which isPlain was called.
+var plainTypes sync.Map
+
+// isPlain reports whether a struct has only numbers and texts. Of one that is zero only that
+// is written: most parts of an event are.
+func isPlain(t reflect.Type) bool {
+	if known, ok := plainTypes.Load(t); ok {
+		return known.(bool)
+	}
+	plain := hasOnlyData(t)
+	plainTypes.Store(t, plain)
+	return plain
+}
+
+func hasOnlyData(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if !hasOnlyData(t.Field(i).Type) {
+				return false
+			}
+		}
+		return true
+	case reflect.Array:
+		return hasOnlyData(t.Elem())
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface, reflect.Func:
+		return false
+	}
+	return true
+}
+
 type pointerKey struct {
 	address uintptr
 	of      reflect.Type
@@ -129,12 +160,6 @@ func (e *encoder) text(s string) {
 }
 
 func (e *encoder) value(v reflect.Value) {
-	v = accessible(v)
-	if v.Type() == choiceType {
-		c := v.Interface().(sched.PolicyChoice)
-		e.choice(&c)
-		return
-	}
 	switch v.Kind() {
 	case reflect.Bool:
 		b := byte(0)
@@ -151,9 +176,7 @@ func (e *encoder) value(v reflect.Value) {
 	case reflect.String:
 		e.text(v.String())
 	case reflect.Struct:
-		for i := range v.NumField() {
-			e.value(v.Field(i))
-		}
+		e.structure(v)
 	case reflect.Array:
 		for i := range v.Len() {
 			e.value(v.Index(i))
@@ -169,6 +192,24 @@ func (e *encoder) value(v reflect.Value) {
 	case reflect.Func:
 	default:
 		e.err = errors.Join(e.err, fmt.Errorf("a value of type %v cannot be recorded", v.Type()))
+	}
+}
+
+func (e *encoder) structure(v reflect.Value) {
+	if v.Type() == choiceType {
+		c := accessible(v).Interface().(sched.PolicyChoice)
+		e.choice(&c)
+		return
+	}
+	if isPlain(v.Type()) {
+		if v.IsZero() {
+			e.out = append(e.out, 0)
+			return
+		}
+		e.out = append(e.out, 1)
+	}
+	for i := range v.NumField() {
+		e.value(v.Field(i))
 	}
 }
 
