@@ -30,6 +30,7 @@ type fakeBackend struct {
 
 	mu     sync.Mutex
 	hang   map[int]chan struct{} // by pid: Interrupt waits for it
+	refuse map[int]error // by pid: Interrupt returns it
 	closed bool
 }
 
@@ -115,10 +116,13 @@ func (q *fakeQueue) SetSlice(d time.Duration) error { return q.put(0, uint64(d))
 
 func (q *fakeQueue) Interrupt() error {
 	q.b.mu.Lock()
-	hang := q.b.hang[q.pid]
+	hang, refused := q.b.hang[q.pid], q.b.refuse[q.pid]
 	q.b.mu.Unlock()
 	if hang != nil {
 		<-hang
+	}
+	if refused != nil {
+		return refused
 	}
 	return q.put(8, 1)
 }
