@@ -30,7 +30,7 @@ type fakeBackend struct {
 
 	mu     sync.Mutex
 	hang   map[int]chan struct{} // by pid: Interrupt waits for it
-	refuse map[int]error // by pid: Interrupt returns it
+	refuse map[int]error         // by pid: Interrupt returns it
 	closed bool
 }
 

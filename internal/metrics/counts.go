@@ -12,10 +12,7 @@ import (
 )
 
 // tally writes what was counted since the daemon was started.
-func (p *page) tally(n *Node) {
-	t := n.Tally
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (p *page) tally(n *Node, t *counts) {
 	p.counter("giveway_class_device_seconds_total", "Device time of the processes of a class.")
 	for _, k := range slices.SortedFunc(maps.Keys(t.classes), seriesKey.compare) {
 		p.sample(t.classes[k].Seconds(), "device", k.device, "class", k.class.String())
@@ -36,7 +33,7 @@ func (p *page) tally(n *Node) {
 }
 
 // requestCounts writes how long requests took, to readers that may see those of all users.
-func (p *page) requestCounts(t *Tally, everything bool) {
+func (p *page) requestCounts(t *counts, everything bool) {
 	p.head("giveway_request_seconds", "histogram", "Time that requests took, by the class of the process.")
 	for class := range t.latency {
 		if everything {
@@ -53,7 +50,7 @@ func (p *page) requestCounts(t *Tally, everything bool) {
 }
 
 // actions writes what the scheduler ordered of the backends.
-func (p *page) actions(t *Tally) {
+func (p *page) actions(t *counts) {
 	keys := slices.SortedFunc(maps.Keys(t.actions), func(a, b actionKey) int {
 		return cmp.Or(cmp.Compare(a.verb, b.verb), cmp.Compare(a.level, b.level))
 	})
@@ -87,10 +84,10 @@ func (p *page) perDevice(name, help string, counts map[sched.DeviceID]uint64, de
 }
 
 // ofProcesses writes the metrics that have labels of processes, if they are wanted.
-func (p *page) ofProcesses(n *Node) {
-	l := n.Tally.labels
+func (p *page) ofProcesses(n *Node, t *counts) {
+	l := t.labels
 	if l.Any() {
-		p.families(n)
+		p.families(n, t)
 	}
 	if !l.PID {
 		return
@@ -105,10 +102,7 @@ func (p *page) ofProcesses(n *Node) {
 
 // families writes the device time and the requests by the labels that are wanted. A reader
 // that may not see everything sees the series of its own processes.
-func (p *page) families(n *Node) {
-	t := n.Tally
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (p *page) families(n *Node, t *counts) {
 	labels := func(k seriesKey) []string {
 		all := []string{"class", k.class.String()}
 		for _, l := range []struct {

@@ -38,7 +38,7 @@ type Node struct {
 // Text returns the metrics of a node.
 func Text(n *Node) []byte {
 	var p page
-	st := &n.Status
+	st, counted := &n.Status, n.Tally.snapshot()
 	p.gauge("giveway_build_info", "The daemon's version; always 1.")
 	p.sample(1, "version", st.Version)
 	p.gauge("giveway_uptime_seconds", "Time since the daemon was started.")
@@ -53,8 +53,8 @@ func Text(n *Node) []byte {
 	p.processes(n.Processes)
 	p.delays(n.Delays.Classes)
 	p.pressure(n.Pressure.Devices)
-	p.tally(n)
-	p.ofProcesses(n)
+	p.tally(n, counted)
+	p.ofProcesses(n, counted)
 	p.gauge("giveway_goroutines", "Goroutines of the daemon.")
 	p.sample(float64(st.Goroutines))
 	return p.text

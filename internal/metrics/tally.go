@@ -1,11 +1,8 @@
 package metrics
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,11 +34,15 @@ type Process struct {
 // Tally counts what happens in the daemon, from its start on: no count ever goes down, also
 // when processes exit. Its methods may be called from any goroutine.
 type Tally struct {
-	labels Labels
+	mu     sync.Mutex // the loop takes it: it is never held for long
+	queues map[sched.QueueID]*queue
+	counts
+}
 
-	mu        sync.Mutex
-	queues    map[sched.QueueID]*queue
-	classes   map[seriesKey]time.Duration // device time by device and class
+// counts is what was counted.
+type counts struct {
+	labels    Labels                       // they never change
+	classes   map[seriesKey]*time.Duration // device time by device and class
 	times     family
 	requests  family
 	latency   [classes]histogram // of requests
@@ -57,6 +58,28 @@ type Tally struct {
 	failures  failures
 }
 
+// snapshot returns a copy of the counts, to be written without delaying the loop.
+func (t *Tally) snapshot() *counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts
+	c.classes, c.waits, c.actions = copied(c.classes), copied(c.waits), copied(c.actions)
+	c.floors, c.overruled = maps.Clone(c.floors), maps.Clone(c.overruled)
+	c.times.of, c.requests.of = copied(c.times.of), copied(c.requests.of)
+	return &c
+}
+
+// copied returns a copy of a map and of what its values point to.
+func copied[K comparable, V any](m map[K]*V) map[K]*V {
+	values := make([]V, 0, len(m))
+	out := make(map[K]*V, len(m))
+	for k, v := range m {
+		values = append(values, *v)
+		out[k] = &values[len(values)-1]
+	}
+	return out
+}
+
 const (
 	classes = 4
 	levels  = 4
@@ -67,6 +90,9 @@ type queue struct {
 	key    seriesKey
 	uid    uint32
 	served time.Duration
+	class  *time.Duration // of its device and class; nil: not known yet
+	series *series        // nil: not known yet, or it may have changed
+	at     uint64         // family.changed when series was looked up
 }
 
 // actionKey is a kind of action.
@@ -88,11 +114,11 @@ func NewTally(l Labels) *Tally {
 	if l.Series <= 0 {
 		l.Series = DefaultSeries
 	}
-	t := &Tally{
-		labels: l, queues: make(map[sched.QueueID]*queue), classes: make(map[seriesKey]time.Duration),
+	t := &Tally{queues: make(map[sched.QueueID]*queue), counts: counts{
+		labels: l, classes: make(map[seriesKey]*time.Duration),
 		waits: make(map[sched.DeviceID]*histogram), actions: make(map[actionKey]*actionCount),
 		floors: make(map[sched.DeviceID]uint64), overruled: make(map[sched.DeviceID]uint64),
-	}
+	}}
 	t.times.most, t.requests.most = l.Series, l.Series
 	return t
 }
@@ -127,7 +153,7 @@ func (t *Tally) SetClass(id sched.QueueID, class sched.Class) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q := t.queues[id]; q != nil {
-		q.key.class = class % classes
+		q.key.class, q.class, q.series = class%classes, nil, nil
 	}
 }
 
@@ -149,11 +175,27 @@ func (t *Tally) Served(now sched.Time, all []sched.Queue) {
 		}
 		more := all[i].Served - q.served
 		q.served = all[i].Served
-		t.classes[seriesKey{device: q.key.device, class: q.key.class}] += more
-		if t.labels.Any() {
-			t.times.get(now, q.key, q.uid).time += more
+		if q.class == nil {
+			q.class = t.class(seriesKey{device: q.key.device, class: q.key.class})
 		}
+		*q.class += more
+		if !t.labels.Any() {
+			continue
+		}
+		if q.series == nil || q.at != t.times.changed || q.series.others && now >= t.times.full {
+			q.series, q.at = t.times.get(now, q.key, q.uid), t.times.changed
+		}
+		q.series.used = now
+		q.series.time += more
 	}
+}
+
+// class returns the device time of a class on a device.
+func (t *Tally) class(k seriesKey) *time.Duration {
+	if t.classes[k] == nil {
+		t.classes[k] = new(time.Duration)
+	}
+	return t.classes[k]
 }
 
 // Request counts a request that is over. Without an SLO it neither meets nor misses it.
@@ -260,114 +302,4 @@ func (t *Tally) ConfigRead(refused bool) {
 	} else {
 		t.reloads[0]++
 	}
-}
-
-// seriesKey is the labels of a series.
-type seriesKey struct {
-	device, pid, user, container, pod string
-	class                             sched.Class
-}
-
-func (k seriesKey) compare(o seriesKey) int {
-	return cmp.Or(
-		strings.Compare(k.device, o.device), cmp.Compare(k.class, o.class), strings.Compare(k.user, o.user),
-		strings.Compare(k.pod, o.pod), strings.Compare(k.container, o.container), strings.Compare(k.pid, o.pid),
-	)
-}
-
-// series is the counts of one series of a family.
-type series struct {
-	time                  time.Duration
-	requests, met, missed uint64
-	used                  sched.Time
-	uid                   uint32 // of its processes
-	shared                bool   // they have several users
-}
-
-// family is a metric with a bounded number of series.
-type family struct {
-	most int
-	of   map[seriesKey]*series
-	own  int        // series that are not of others
-	full sched.Time // until then no series can make room
-}
-
-// otherName is the value of the labels of all processes that have no series of their own.
-const otherName = "other"
-
-// unusedTime is after which time without an increase a series may make room for another.
-// It is longer than any interval at which Prometheus scrapes.
-const unusedTime = 5 * time.Minute
-
-// get returns the series with a key. If there are too many, one that was not used for a
-// while makes room; otherwise it is the series of others.
-func (f *family) get(now sched.Time, k seriesKey, uid uint32) *series {
-	s := f.of[k]
-	if s == nil {
-		if f.of == nil {
-			f.of = make(map[seriesKey]*series)
-		}
-		switch other := k.others(); {
-		case k == other: // it has none of the labels
-		case f.own >= f.most && !f.makeRoom(now):
-			k = other
-		default:
-			f.own++
-		}
-		if s = f.of[k]; s == nil {
-			s = &series{uid: uid}
-			f.of[k] = s
-		}
-	}
-	s.used, s.shared = now, s.shared || s.uid != uid
-	return s
-}
-
-// others returns the key of the processes without a series of their own. Labels that are not
-// wanted stay empty.
-func (k seriesKey) others() seriesKey {
-	for _, label := range []*string{&k.pid, &k.user, &k.container, &k.pod} {
-		if *label != "" {
-			*label = otherName
-		}
-	}
-	return k
-}
-
-// makeRoom drops the series that was not used for the longest time.
-func (f *family) makeRoom(now sched.Time) bool {
-	if now < f.full {
-		return false
-	}
-	var oldest seriesKey
-	last := now
-	for k, s := range f.of {
-		if k != k.others() && s.used < last {
-			oldest, last = k, s.used
-		}
-	}
-	if f.full = last.Add(unusedTime); now < f.full {
-		return false
-	}
-	delete(f.of, oldest)
-	f.own--
-	return true
-}
-
-// keys returns the keys in order.
-func (f *family) keys() []seriesKey {
-	return slices.SortedFunc(maps.Keys(f.of), seriesKey.compare)
-}
-
-// maxLabel is the longest value of a label, in bytes.
-const maxLabel = 256
-
-// clean returns text that a user chose as it can be the value of a label: valid UTF-8 of
-// bounded length. Different texts may become the same, so keys are made of clean texts.
-func clean(s string) string {
-	s = strings.ToValidUTF8(s[:min(len(s), 2*maxLabel)], "\ufffd")
-	if len(s) > maxLabel {
-		s = strings.ToValidUTF8(s[:maxLabel], "")
-	}
-	return s
 }

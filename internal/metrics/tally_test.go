@@ -191,3 +191,40 @@ func TestManyProcesses(t *testing.T) {
 		t.Errorf("got %d series, %v left out", count, got["giveway_processes_left_out"])
 	}
 }
+
+// TestScrapeWhileCounting: metrics are written while the daemon counts; the race detector
+// watches, and no counter goes down.
+func TestScrapeWhileCounting(t *testing.T) {
+	n, queues := crowd()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 200 {
+			for j := range queues {
+				queues[j].Served += time.Millisecond
+			}
+			now := sched.Time(i) * sched.Time(time.Minute)
+			n.Tally.Served(now, queues)
+			n.Tally.Request(now, sched.Online, Process{PID: i}, time.Millisecond, time.Second)
+			n.Tally.Waited("GPU-a", time.Millisecond)
+			n.Tally.Over(Action{At: now, PID: i, Verb: sched.Stop, Level: sched.LevelHold, Outcome: sched.Refused})
+			n.Tally.SetClass(queues[i].ID, sched.Idle)
+		}
+	}()
+	last := map[string]float64{}
+	for counting := true; counting; {
+		select {
+		case <-done:
+			counting = false
+		default:
+		}
+		now := samples(t, Text(n))
+		for name := range now { // a series that makes room may come back, from zero
+			if strings.HasPrefix(name, "giveway_process_") {
+				delete(now, name)
+			}
+		}
+		checkCounters(t, last, now)
+		last = now
+	}
+}
