@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -241,20 +242,36 @@ func TestSimulatedLog(t *testing.T) {
 	if one := n.run(false, "log", "--pid", train, "--since", "10m"); strings.Count(one, "process "+train) != 3 || strings.Contains(one, "policy") {
 		t.Errorf("of one process: got %s", one)
 	}
-	// The stream has the same lines.
+	// The stream has the same lines, and goes on with the next daemon.
 	for _, w := range want {
-		for found := false; !found; {
-			select {
-			case l, ok := <-lines:
-				if !ok {
-					t.Fatalf("log --follow has ended without %q", w)
-				}
-				found = strings.Contains(l, w)
-			case <-time.After(20 * time.Second):
-				t.Fatalf("log --follow does not show %q", w)
-			}
-		}
+		awaitLine(t, lines, w)
 	}
+	if err := n.daemon.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = n.daemon.Wait()
+	n.start()
+	awaitLine(t, lines, "guardian: running")
+	n.run(false, "pause", n.pid("embed"))
+	awaitLine(t, lines, "paused process "+n.pid("embed"))
 	cancel()
 	_ = follow.Wait() // it was killed
+}
+
+// awaitLine waits for a line that contains a text.
+func awaitLine(t *testing.T, lines <-chan string, text string) {
+	t.Helper()
+	for {
+		select {
+		case l, ok := <-lines:
+			if !ok {
+				t.Fatalf("log --follow has ended without %q", text)
+			}
+			if strings.Contains(l, text) {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("log --follow does not show %q", text)
+		}
+	}
 }
