@@ -130,6 +130,12 @@ func TestExternalPolicyFails(t *testing.T) {
 			if tt.name != "grants nothing" { // that one is overruled by the scheduler: the vendor's default
 				eventually(t, "the fallback policy slices batch work", func() bool { return b.hardware(train.PID).slice == sched.MinSlice })
 			}
+			eventually(t, "metrics show it", func() bool { return strings.Contains(scraped(d), "\ngiveway_policy_overruled 1\n") })
+			if tt.name == "grants nothing" {
+				eventually(t, "the scheduler has overruled the policy once, by metrics and record", func() bool {
+					return strings.Contains(scraped(d), `giveway_policy_overrules_total{device="fake0"} 1`) && notes(t, d, "overruled", "external") == 1
+				})
+			}
 			set(train.PID, "paused=true")
 			eventually(t, "an order is carried out", func() bool { return b.hardware(train.PID).stopped })
 			set(train.PID, "paused=false")

@@ -23,7 +23,7 @@ func (p *page) tally(n *Node, t *counts) {
 		p.histogram(t.waits[id], "device", string(id))
 	}
 	p.actions(t)
-	p.perDevice("giveway_floor_turns_total", "Floor turns that began.", t.floors, n.Status.Devices)
+	p.perDevice("giveway_floor_turns_total", "Times a queue was let run to get its minimum share, the floor.", t.floors, n.Status.Devices)
 	p.perDevice("giveway_policy_overrules_total", "Times the policy of the device was overruled.", t.overruled, n.Status.Devices)
 	p.counter("giveway_guardian_starts_total", "Guardians that were started: more than one means that one died.")
 	p.sample(float64(t.guardians))
