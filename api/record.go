@@ -202,8 +202,9 @@ type Order struct {
 // Note is something else that a user may want to know.
 type Note struct {
 	// Name is overruled (the policy of the device makes mistakes, and the vendor's
-	// scheduling is in force), resumed (it decides again) or guardian. A floor turn is a
-	// decision with the reason floor.
+	// scheduling is in force), resumed (it decides again), guardian or action (an action
+	// failed; the same failure is noted once a minute). A floor turn is a decision with the
+	// reason floor.
 	Name string `json:"name"`
 	Text string `json:"text,omitempty"` // in printable ASCII
 }

@@ -22,7 +22,8 @@ func newLogCommand() *cobra.Command {
 		Short: "Show the orders that the daemon was given, and what became of them",
 		Long: `Show every order to the daemon (run, set, pause, resume, policy, restore, a configuration
 that was read again): the user and the command that gave it, what it changed, from what to
-what, and whether it was refused. Overruled policies, failed actions and the guardian are shown too.
+what, and whether it was refused. Overruled policies, failed actions and the guardian are
+shown too.
 
 Root sees all orders. Other users see their own, those that affect their processes and those
 that affect everyone; of the others they see the name of the order and the outcome.

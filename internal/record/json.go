@@ -275,7 +275,7 @@ func (r *Record) AppendRecord(b []byte, q Query, hide func(*Entry) bool) ([]byte
 	o.b = append(o.b, ']')
 	o.uint("lost", res.Lost)
 	o.uint("next", res.Next)
-	o.yes("kept_lost", r.kept.oldest() > 0 && r.all.oldest() > 0)
+	o.yes("kept_lost", r.keptOf(q.Kinds).oldest() > 0 && r.all.oldest() > 0)
 	o.yes("more", res.More)
 	return append(o.b, '}'), res
 }

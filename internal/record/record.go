@@ -42,6 +42,10 @@ const All Set = 1<<kinds - 1
 // kept are the kinds that are kept longer than the others: there are few of them.
 const kept = 1<<State | 1<<Order | 1<<Note
 
+// audited are the kinds of the audit. A user whose processes come and go causes states without
+// end, and must not push them out.
+const audited = 1<<Order | 1<<Note
+
 // Has reports whether k is in the set.
 func (s Set) Has(k Kind) bool { return s&(1<<k) != 0 }
 
@@ -132,6 +136,7 @@ const (
 const (
 	DefaultEntries = 64 << 10
 	keptEntries    = 8 << 10
+	auditEntries   = 8 << 10
 )
 
 // Record is the record of a daemon. Add may be called from any goroutine, and takes a
@@ -142,6 +147,8 @@ type Record struct {
 	mu   sync.Mutex // of writers
 	all  ring       // the entry with sequence number n has the index n-1
 	kept ring
+	// audit has the audited kinds once more. It is read if no other kind is asked for.
+	audit ring
 }
 
 // New returns an empty record of a daemon that was started at a time, with room for so many
@@ -150,7 +157,7 @@ func New(began time.Time, entries int) *Record {
 	if entries <= 0 {
 		entries = DefaultEntries
 	}
-	return &Record{began: began, all: newRing(entries), kept: newRing(keptEntries)}
+	return &Record{began: began, all: newRing(entries), kept: newRing(keptEntries), audit: newRing(auditEntries)}
 }
 
 // Add adds an entry and sets its sequence number.
@@ -161,6 +168,9 @@ func (r *Record) Add(e *Entry) {
 	r.all.add(e)
 	if kept&(1<<e.Kind) != 0 {
 		r.kept.add(e)
+	}
+	if audited&(1<<e.Kind) != 0 {
+		r.audit.add(e)
 	}
 }
 
@@ -238,15 +248,24 @@ func (r *Record) Read(q Query, visit func(*Entry)) (res Result) {
 		res.Next = e.Seq
 		return true
 	}
-	r.all.read(q.After, func(from, to uint64) bool { return r.readKept(from, to, &res, take) }, take)
+	r.all.read(q.After, func(from, to uint64) bool { return r.readKept(q.Kinds, from, to, &res, take) }, take)
 	return res
+}
+
+// keptOf returns the ring that has entries of some kinds for longest.
+func (r *Record) keptOf(kinds Set) *ring {
+	if kinds&^audited == 0 {
+		return &r.audit
+	}
+	return &r.kept
 }
 
 // readKept visits the entries that are kept longer, of those with the indices from from to
 // to that are overwritten, and counts the others as lost.
-func (r *Record) readKept(from, to uint64, res *Result, take func(*Entry) bool) bool {
+func (r *Record) readKept(kinds Set, from, to uint64, res *Result, take func(*Entry) bool) bool {
 	stopped := false
-	r.kept.read(r.kept.oldest(), func(uint64, uint64) bool { return true }, func(e *Entry) bool {
+	kept := r.keptOf(kinds)
+	kept.read(kept.oldest(), func(uint64, uint64) bool { return true }, func(e *Entry) bool {
 		switch {
 		case e.Seq <= from:
 			return true

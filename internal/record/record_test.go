@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -70,6 +71,25 @@ func TestOrdersAreKeptLonger(t *testing.T) {
 	seqs, res := read(some(n), Query{Kinds: 1 << Order})
 	if len(seqs) != n/100 || seqs[0] != 100 || res.Lost == 0 || res.Next != n {
 		t.Errorf("got %d orders from %v on, %+v", len(seqs), seqs[:min(1, len(seqs))], res)
+	}
+}
+
+// TestStatesDoNotPushOrdersOut: processes that come and go leave the orders where they are.
+func TestStatesDoNotPushOrdersOut(t *testing.T) {
+	r := New(time.Now(), 2*chunkLength)
+	r.Order(5, api.Order{Name: "set"}, Details{})
+	r.Note("", 0, "guardian", "running")
+	for range 20_000 {
+		r.Add(&Entry{Kind: State})
+	}
+	if seqs, _ := read(r, Query{Kinds: 1<<Order | 1<<Note}); len(seqs) != 2 || seqs[0] != 1 || seqs[1] != 2 {
+		t.Errorf("got %v", seqs)
+	}
+	if text, _ := r.AppendRecord(nil, Query{Kinds: 1 << Order}, func(*Entry) bool { return false }); strings.Contains(string(text), "kept_lost") {
+		t.Errorf("orders are said to be lost: %s", text)
+	}
+	if text, _ := r.AppendRecord(nil, Query{Kinds: 1 << State, Limit: 1}, func(*Entry) bool { return false }); !strings.Contains(string(text), `"kept_lost":true`) {
+		t.Errorf("states are not said to be lost: %s", text)
 	}
 }
 
