@@ -180,8 +180,8 @@ func checkAgreement(n *node, address string) {
 	}
 }
 
-// TestSimulatedLog: every order is in the log of the record and in the daemon's own exactly
-// once, with its outcome; doctor shows a configuration that was refused.
+// TestSimulatedLog: giveway log shows every order exactly once, with its outcome, and log
+// --follow shows them as they come; doctor shows a configuration that was refused.
 func TestSimulatedLog(t *testing.T) {
 	n, _, file := observed(t)
 	ctx, cancel := context.WithCancel(t.Context())
