@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -58,11 +59,41 @@ func serveDashboard(ctx context.Context, cmd *cobra.Command, listen string) erro
 		return fmt.Errorf("serve the dashboard: %w; choose another port with --listen", err)
 	}
 	token := rand.Text()
-	fmt.Fprintf(cmd.OutOrStdout(), "With your rights: http://%s/#token=%s\nTo look only:     http://%s/\nCtrl-C ends it.\n", l.Addr(), token, l.Addr())
-	server := &http.Server{Handler: dashboard.Handler(daemon, token), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	fmt.Fprintf(cmd.OutOrStdout(), "With your rights: http://%s/#token=%s\nTo look only:     http://%s/#look\nCtrl-C ends it.\n", l.Addr(), token, l.Addr())
+	server := &http.Server{Handler: dashboard.Handler(daemon, token), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(&fewConnections{Listener: l, room: make(chan struct{}, maxBrowsers)}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the dashboard: %w", err)
 	}
 	return nil
+}
+
+// maxBrowsers is how many connections the dashboard has at a time. A browser uses up to six.
+const maxBrowsers = 48
+
+// fewConnections accepts no more connections than there is room for.
+type fewConnections struct {
+	net.Listener
+	room chan struct{}
+}
+
+func (l *fewConnections) Accept() (net.Conn, error) {
+	l.room <- struct{}{}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.room
+		return nil, err
+	}
+	return &countedConn{Conn: c, leave: sync.OnceFunc(func() { <-l.room })}, nil
+}
+
+// countedConn makes room for another connection when it is closed.
+type countedConn struct {
+	net.Conn
+	leave func()
+}
+
+func (c *countedConn) Close() error {
+	c.leave()
+	return c.Conn.Close()
 }

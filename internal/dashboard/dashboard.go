@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/client"
@@ -40,17 +42,21 @@ const tokenHeader = "Giveway-Token"
 // maxChange is the longest body of a change.
 const maxChange = 4 << 10
 
+// rightsHeader says in each answer whether the request had the token: "change" or "look".
+const rightsHeader = "Giveway-Rights"
+
 // server answers the page's requests.
 type server struct {
 	daemon Daemon
 	token  string
+	others bucket // for requests without the token
 }
 
 // Handler returns the page and the parts of the API that it uses. Every local user can
-// connect to it, so a request without the token can change nothing, and sees neither
-// commands nor what was ordered.
+// connect to it, so a request without the token can change nothing, and sees what a user
+// without processes sees with 'giveway ps'.
 func Handler(daemon Daemon, token string) http.Handler {
-	s := &server{daemon, token}
+	s := &server{daemon: daemon, token: token}
 	page, err := fs.Sub(files, "page")
 	if err != nil {
 		panic(err) // the folder is embedded above
@@ -73,6 +79,14 @@ func Handler(daemon Daemon, token string) http.Handler {
 			fail(w, http.StatusForbidden, errors.New("this page answers only requests to localhost, of its own page"))
 			return
 		}
+		h.Set(rightsHeader, "change")
+		if !s.trusted(r) {
+			h.Set(rightsHeader, "look")
+			if !s.others.take(time.Now()) {
+				fail(w, http.StatusTooManyRequests, errors.New("too many requests without the token; wait a second"))
+				return
+			}
+		}
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -88,8 +102,34 @@ func isLocal(host string) bool {
 	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// sameOrigin reports whether a request is not one of a page of another site.
+// bucket limits requests without the token: they use the daemon with the rights and within
+// the limits of the user who serves the page.
+type bucket struct {
+	mu   sync.Mutex
+	used float64
+	at   time.Time
+}
+
+const othersPerSecond, othersAtOnce = 40, 80
+
+func (b *bucket) take(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used = max(b.used-othersPerSecond*now.Sub(b.at).Seconds(), 0)
+	b.at = now
+	if b.used+1 > othersAtOnce {
+		return false
+	}
+	b.used++
+	return true
+}
+
+// sameOrigin reports whether a request is not one of a page of another site. For some
+// requests of such a page a browser sends no Origin, but then it says where they are from.
 func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "none" && site != "same-origin" {
+		return false
+	}
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		return true
@@ -107,7 +147,8 @@ func (s *server) processes(w http.ResponseWriter, r *http.Request) {
 	all, err := s.daemon.Processes(r.Context())
 	if !s.trusted(r) {
 		for i := range all {
-			all[i].Command = ""
+			p := &all[i]
+			*p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Attrs: p.Attrs.Public(), Queues: p.Queues, Member: p.Member}
 		}
 	}
 	answer(w, all, err)
@@ -121,13 +162,23 @@ func (s *server) record(w http.ResponseWriter, r *http.Request) {
 	}
 	record, err := s.daemon.Record(r.Context(), q)
 	if !s.trusted(r) {
-		for i := range record.Entries {
-			if o := record.Entries[i].Order; o != nil {
-				record.Entries[i].Order = &api.Order{Name: o.Name, Refused: o.Refused}
-			}
-		}
+		record.Entries = public(record.Entries)
 	}
 	answer(w, record, err)
+}
+
+// public returns what every user may see of entries.
+func public(entries []api.Entry) []api.Entry {
+	entries = slices.DeleteFunc(entries, func(e api.Entry) bool { return e.Kind == api.KindRequest })
+	for i := range entries {
+		if o := entries[i].Order; o != nil {
+			entries[i].Order = &api.Order{Name: o.Name, Refused: o.Refused}
+		}
+		if s := entries[i].State; s != nil {
+			entries[i].State = &api.StateChange{What: s.What, Change: s.Change, Class: s.Class, Paused: s.Paused, Policy: s.Policy}
+		}
+	}
+	return entries
 }
 
 // readQuery reads what the page asks for; the daemon checks it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/client"
 )
 
@@ -24,7 +25,10 @@ type fakeDaemon struct {
 }
 
 func (d *fakeDaemon) Processes(context.Context) ([]api.Process, error) {
-	return []api.Process{{PID: 7, Command: "train --key=hidden"}}, d.err
+	slo := attr.Must("slo=1234567ns")
+	layers := attr.Layers{attr.FromRule: slo}
+	p := api.Process{PID: 7, Command: "train --key=hidden", Container: "hidden", Pod: "hidden", Attrs: attr.Resolve(&layers), Requests: &api.Requests{P99: 1234567}}
+	return []api.Process{p}, d.err
 }
 
 func (d *fakeDaemon) Status(context.Context) (api.Status, error) {
@@ -35,7 +39,11 @@ func (d *fakeDaemon) Record(_ context.Context, q api.RecordQuery) (api.Record, e
 	d.query = q
 	uid := int64(5)
 	order := &api.Order{Name: "set", UID: &uid, Command: "giveway", To: "class=hidden"}
-	return api.Record{Next: 3, Entries: []api.Entry{{Kind: api.KindOrder, Order: order}}}, d.err
+	return api.Record{Next: 3, Entries: []api.Entry{
+		{Kind: api.KindOrder, Order: order},
+		{Kind: api.KindRequest, Request: &api.RequestSpan{Begin: 1, End: 1234567}},
+		{Kind: api.KindState, State: &api.StateChange{What: "process", Class: "batch", SLO: 1234567}},
+	}}, d.err
 }
 
 func (d *fakeDaemon) Delays(context.Context) (api.Delays, error) { return api.Delays{}, d.err }
@@ -68,7 +76,7 @@ func TestWithoutTheTokenNothingPrivateIsShown(t *testing.T) {
 	for _, path := range []string{"/v1/processes", "/v1/record?last=true", "/v1/status", "/v1/delays", "/v1/pressure"} {
 		for token, private := range map[string]bool{"": false, "wrong": false, testToken: true} {
 			status, body := call(t, &fakeDaemon{}, "GET", path, "", tokenHeader, token)
-			shows := strings.Contains(body, "hidden")
+			shows := strings.Contains(body, "hidden") || strings.Contains(body, "1234567")
 			if status != http.StatusOK || shows && !private {
 				t.Errorf("%s with token %q: got status %d, %s", path, token, status, body)
 			}
@@ -114,6 +122,10 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		{[]string{"Host", "127.0.0.1.evil.example"}, http.StatusForbidden},
 		{[]string{"Origin", "https://evil.example"}, http.StatusForbidden},
 		{[]string{"Origin", "null"}, http.StatusForbidden},
+		{[]string{"Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
+		{[]string{"Sec-Fetch-Site", "same-site"}, http.StatusForbidden},
+		{[]string{"Sec-Fetch-Site", "same-origin"}, http.StatusOK},
+		{[]string{"Sec-Fetch-Site", "none"}, http.StatusOK},
 		{[]string{"Origin", "http://127.0.0.1:8047"}, http.StatusOK},
 		{[]string{"Host", "localhost:8047", "Origin", "http://localhost:8047"}, http.StatusOK},
 		{[]string{"Host", "[::1]:8047"}, http.StatusOK},
@@ -121,6 +133,29 @@ func TestOtherSitesAreRefused(t *testing.T) {
 		if status, body := call(t, &fakeDaemon{}, "GET", "/v1/status", "", c.header...); status != c.want {
 			t.Errorf("%q: got %d %s, want %d", c.header, status, body, c.want)
 		}
+	}
+}
+
+// TestRequestsWithoutTheTokenAreLimited: they spend what the daemon allows the user who
+// serves the page.
+func TestRequestsWithoutTheTokenAreLimited(t *testing.T) {
+	h := Handler(&fakeDaemon{}, testToken)
+	status := func(token string) int {
+		r := httptest.NewRequest("GET", "/v1/status", nil)
+		r.Host = "localhost"
+		r.Header.Set(tokenHeader, token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	refused := 0
+	for range 10 * othersAtOnce {
+		if status("") == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused == 0 || status(testToken) != http.StatusOK {
+		t.Errorf("%d of %d requests were refused; want most, and none with the token", refused, 10*othersAtOnce)
 	}
 }
 

@@ -1,7 +1,7 @@
 // The dashboard: asks the daemon, and draws. Nothing that the daemon says becomes HTML:
 // all of it is set as text.
 import { Model, quantile } from "./model.js";
-import { Timeline, View, length } from "./timeline.js";
+import { Timeline, View, deviceName, length } from "./timeline.js";
 
 const KINDS = "decision,span,request,wait,state,order,note";
 const POLL = 200, SLOW = 1000; // ms between questions: for the record, for the rest
@@ -9,50 +9,60 @@ const LIMIT = 5000;
 
 const $ = (id) => document.getElementById(id);
 const model = new Model(), view = new View();
-const token = takeToken();
-let problem = "";
+let token = takeToken();
+const problemOf = new Map(); // by what failed
 
-// The token comes with the address, and does not stay in it.
+// The token comes with the address, and does not stay in it. The address to look only gives
+// up a token that this tab had.
 function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem("token", given);
-    history.replaceState(null, "", location.pathname);
-  }
-  return given ?? sessionStorage.getItem("token") ?? "";
+  const hash = new URLSearchParams(location.hash.slice(1)), given = hash.get("token");
+  if (given) sessionStorage.setItem("token", given);
+  else if (hash.has("look")) sessionStorage.removeItem("token");
+  if (location.hash) history.replaceState(null, "", location.pathname);
+  return sessionStorage.getItem("token") ?? "";
 }
+addEventListener("hashchange", () => location.hash && location.reload());
 
 async function ask(path, body) {
   const headers = token ? { "Giveway-Token": token } : {};
   const options = body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) } : { headers };
   const answer = await fetch(path, options);
+  if (token && answer.headers.get("Giveway-Rights") === "look") {
+    token = ""; // the dashboard was started again
+    sessionStorage.removeItem("token");
+    setProblem("token", "The token is no longer valid; this page can only look. Open the address that 'giveway dashboard' prints now.");
+  }
   const value = await answer.json();
   if (!answer.ok) throw new Error(value.error ?? answer.statusText);
   return value;
 }
 
-// Calls a function again and again. An error is shown until the next success.
-async function forever(pause, call) {
+// Calls a function again and again. An error is shown until its next success.
+async function forever(name, pause, call) {
   for (;;) {
     try {
       await call();
-      if (problem) setProblem("");
+      setProblem(name, "");
     } catch (error) {
-      setProblem(`${error.message}. Trying again.`);
+      setProblem(name, `${error.message}. Trying again.`);
       await new Promise((done) => setTimeout(done, 1000));
     }
     await new Promise((done) => setTimeout(done, document.hidden ? 2000 : pause));
   }
 }
 
-function setProblem(text) {
-  problem = text;
-  $("problem").hidden = !text;
-  $("problem").textContent = text;
+function setProblem(name, text) {
+  if ((problemOf.get(name) ?? "") === text) return;
+  problemOf.set(name, text);
+  const all = [...new Set(problemOf.values())].filter(Boolean).join(" ");
+  $("problem").hidden = !all;
+  $("problem").textContent = all;
 }
+$("problem").onclick = () => ["change", "token"].forEach((name) => setProblem(name, ""));
 
 async function readRecord() {
   for (;;) {
+    model.keep = view.follow ? Infinity : view.end - view.width;
     const query = model.next ? `after=${model.next}` : "last=true";
     const record = await ask(`/v1/record?${query}&kinds=${KINDS}&limit=${LIMIT}`);
     model.addRecord(record);
@@ -88,8 +98,7 @@ function readColours() {
 
 // Processes of a class have shades of its colour.
 paint.process = (pid) => {
-  const p = model.processes.get(pid);
-  const known = model.colours.get(pid), cls = p?.class ?? known?.cls ?? "standard", n = known?.n ?? 0;
+  const cls = model.classOf(pid), n = model.colours.get(pid)?.n ?? 0;
   const key = `${cls}/${n}`;
   let colour = paint.cache.get(key);
   if (!colour) {
@@ -130,7 +139,7 @@ function frame() {
     }
     t.draw(model, view, now);
   }
-  const about = view.follow ? `${length(view.width)}, live` : `${length(view.width)}, paused`;
+  const about = view.follow ? `${length(view.width)}, live` : `${length(view.width)}, frozen`;
   if ($("window").textContent !== about) $("window").textContent = about;
   stats.frames++;
   stats.drawMs += (performance.now() - begun - stats.drawMs) / 20;
@@ -158,11 +167,18 @@ function chip(pid) {
   return c;
 }
 
-const percent = (x) => (x === null || Number.isNaN(x) ? "-" : `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)} %`);
+// Parts near all and near nothing have a decimal, which is cut off: not quite all is not all.
+function percent(x) {
+  if (x === null || Number.isNaN(x)) return "-";
+  if (x < 0.0995) return `${(100 * x).toFixed(1)} %`;
+  return x > 0.99 && x < 1 ? `${(Math.floor(1000 * x) / 10).toFixed(1)} %` : `${(100 * x).toFixed(0)} %`;
+}
 
 function drawTables() {
   const s = model.status;
-  $("daemon").textContent = s ? `${s.version}, policy ${s.policy?.name ?? "?"}${s.policy?.overruled ? " (overruled)" : ""}${token ? "" : ", read only"}` : "";
+  const lost = model.lost ? `, ${model.lost} entries of the record missed` : "";
+  const about = s ? `${s.version}, policy ${s.policy?.name ?? "?"}${s.policy?.overruled ? " (overruled)" : ""}${token ? "" : ", to look only"}${lost}` : "";
+  if ($("daemon").textContent !== about) $("daemon").textContent = about;
   drawDevices();
   drawProcesses();
   drawLatency();
@@ -183,7 +199,7 @@ function drawDevices() {
     };
     const kept = { online: 0, standard: 0, batch: 0, idle: 0 };
     for (const [pid, took] of [...held].sort((a, b) => b[1] - a[1])) {
-      kept[model.processes.get(pid)?.class ?? "standard"] += took / span;
+      kept[model.classOf(pid)] += took / span;
       add(took / span, paint.process(pid), `${model.name(pid)}: ${percent(took / span)}`);
     }
     add(other.switch / span, paint.switch, `context switches: ${percent(other.switch / span)}`);
@@ -201,66 +217,85 @@ function drawDevices() {
     }
     const p = model.pressure.get(d.id);
     if (p) figure("pressure", `${p.some.avg10.toFixed(1)} %${p.estimated ? " (estimated)" : ""}`, "Part of the last ten seconds in which a process waited for the device");
-    cards.push(make("article", { cls: "device" }, make("h2", {}, `GPU ${d.about.index ?? "?"}`, make("small", { text: d.about.model ?? d.id })), bar, figures));
+    cards.push(make("article", { cls: "device" }, make("h2", {}, deviceName(d.about), make("small", { text: d.about.model ?? d.id })), bar, figures));
   }
   $("devices").replaceChildren(...cards);
 }
 
 const COLUMNS = ["Process", "Class", "State", "Now", "Minute", "Requests", "P99", "In time", "Weight", "Slice", "User", "Command", ""];
 const TEXT = new Set(["Process", "Class", "State", "User", "Command", ""]);
+const CLASSES = ["online", "standard", "batch", "idle"];
+const MAX_ROWS = 300;
+const rows = new Map(); // by pid
 
+// Rows stay while their processes do, so that focus, clicks and open lists last.
 function drawProcesses() {
-  const table = $("processes"), head = table.tHead;
-  if (!head.rows.length) head.append(make("tr", {}, ...COLUMNS.map((c) => make("th", { text: c, cls: TEXT.has(c) ? "text" : "" }))));
-  if (table.contains(document.activeElement) && document.activeElement.tagName === "SELECT") return; // do not close an open list
-  const order = ["online", "standard", "batch", "idle"];
-  const all = [...model.processes.values()].sort((a, b) => order.indexOf(a.class) - order.indexOf(b.class) || a.pid - b.pid).slice(0, 300);
-  table.tBodies[0].replaceChildren(...all.map(row));
+  const table = $("processes");
+  if (!table.tHead.rows.length) table.tHead.append(make("tr", {}, ...COLUMNS.map((c) => make("th", { text: c, cls: TEXT.has(c) ? "text" : "" }))));
+  const all = [...model.processes.values()].sort((a, b) => CLASSES.indexOf(a.class) - CLASSES.indexOf(b.class) || a.pid - b.pid).slice(0, MAX_ROWS);
+  const shown = new Set(all.map((p) => p.pid)), now = model.shares(1e3), minute = model.shares(60e3), body = table.tBodies[0];
+  for (const [pid, row] of rows) {
+    if (shown.has(pid)) continue;
+    row.root.remove();
+    rows.delete(pid);
+  }
+  all.forEach((p, i) => {
+    let row = rows.get(p.pid);
+    if (!row) rows.set(p.pid, (row = newRow(p.pid)));
+    fillRow(row, p, now(p), minute(p));
+    if (body.rows[i] !== row.root) body.insertBefore(row.root, body.rows[i] ?? null);
+  });
 }
 
-function row(p) {
-  const q = p.queues?.[0], lat = model.latencies(p.pid, 60e3), sorted = lat.now.toSorted((a, b) => a - b);
-  const seconds = Math.min(60, model.now / 1e3);
+function newRow(pid) {
+  const root = make("tr"), cells = COLUMNS.map((c) => make("td", { cls: TEXT.has(c) ? "text" : "" }));
+  cells[11].classList.add("command");
+  const colour = make("span", { cls: "chip" });
+  cells[0].append(colour, `${pid}`);
+  root.append(...cells);
+  const row = { root, cells, colour };
+  if (token) addActions(row, pid);
+  return row;
+}
+
+function fillRow(row, p, now, minute) {
+  const q = p.queues?.[0], lat = model.latencies(p.pid, 60e3), n = lat.now.length;
   const slice = !q?.slice_ns ? "-" : q.slice_ns === 1 ? "minimum" : length(q.slice_ns / 1e6);
   const state = p.paused ? "paused" : q?.on_floor ? "floor" : q?.side_by_side ? "side by side" : q?.state ?? (p.member ? "in a pool" : "-");
-  const cells = [
-    make("td", { cls: "text" }, chip(p.pid), `${p.pid}`),
-    make("td", { cls: "text", text: p.class, title: `from ${p.class_from}` }),
-    make("td", { cls: "text", text: state }),
-    make("td", { text: percent(model.share(p.pid, 1e3)) }),
-    make("td", { text: percent(model.share(p.pid, 60e3)) }),
-    make("td", { text: sorted.length ? `${(sorted.length / seconds).toFixed(1)}/s` : "-" }),
-    make("td", { text: sorted.length ? length(quantile(sorted, 0.99)) : "-" }),
-    make("td", { text: lat.slo && sorted.length ? percent(1 - lat.late / sorted.length) : "-", cls: lat.late ? "late" : "" }),
-    make("td", { text: `${p.weight ?? 1}` }),
-    make("td", { text: slice }),
-    make("td", { cls: "text", text: p.user }),
-    make("td", { cls: "text command", text: p.command || "-", title: p.command }),
-    make("td", { cls: "text" }, ...actions(p)),
+  const texts = [
+    null, p.class, state, percent(now), percent(minute), n ? `${lat.rate.toFixed(1)}/s` : "-", n ? length(quantile(lat.now, 0.99)) : "-",
+    lat.slo && n ? percent(1 - lat.late / n) : "-", `${p.weight ?? 1}`, slice, p.user, p.command || "-",
   ];
-  return make("tr", {}, ...cells);
+  texts.forEach((text, i) => {
+    if (text !== null && row.cells[i].textContent !== text) row.cells[i].textContent = text;
+  });
+  row.cells[7].classList.toggle("late", lat.late > 0);
+  row.cells[11].title = p.command ?? "";
+  row.colour.style.background = paint.process(p.pid);
+  row.process = p;
+  if (!row.pause) return;
+  row.pause.textContent = p.paused ? "Resume" : "Pause";
+  if (document.activeElement !== row.cls) row.cls.value = p.class;
 }
 
-function actions(p) {
-  if (!token) return [];
-  const pause = make("button", { text: p.paused ? "Resume" : "Pause" });
-  pause.onclick = () => change(p, { paused: !p.paused }, p.paused ? `Let process ${p.pid} use its devices again?` : `Pause process ${p.pid}? It keeps its memory.`);
-  const cls = make("select", { title: "class" });
-  cls.setAttribute("aria-label", `class of ${p.pid}`);
-  for (const name of ["online", "standard", "batch", "idle"]) {
-    const o = make("option", { text: name });
-    o.selected = name === p.class;
-    cls.append(o);
-  }
-  cls.onchange = async () => {
-    const wanted = cls.value;
-    cls.blur();
-    if (!(await change(p, { class: wanted }, `Set the class of process ${p.pid} to ${wanted}?`))) drawProcesses();
+function addActions(row, pid) {
+  row.pause = make("button");
+  row.pause.onclick = () => {
+    const paused = row.process.paused;
+    change(pid, { paused: !paused }, paused ? `Let process ${pid} use its devices again?` : `Pause process ${pid}? It keeps its memory.`);
   };
-  return [pause, " ", cls];
+  row.cls = make("select");
+  row.cls.setAttribute("aria-label", `class of ${pid}`);
+  row.cls.append(...CLASSES.map((text) => make("option", { text })));
+  row.cls.onchange = async () => {
+    const wanted = row.cls.value;
+    row.cls.blur();
+    if (!(await change(pid, { class: wanted }, `Set the class of process ${pid} to ${wanted}?`))) row.cls.value = row.process.class;
+  };
+  row.cells.at(-1).append(row.pause, " ", row.cls);
 }
 
-async function change(p, body, question) {
+async function change(pid, body, question) {
   $("question").textContent = question;
   const dialog = $("confirm");
   dialog.returnValue = "no";
@@ -268,11 +303,12 @@ async function change(p, body, question) {
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
   if (dialog.returnValue !== "yes") return false;
   try {
-    await ask(`/v1/processes/${p.pid}`, body);
+    await ask(`/v1/processes/${pid}`, body);
+    setProblem("change", "");
     await readRest();
     return true;
   } catch (error) {
-    setProblem(error.message);
+    setProblem("change", `${error.message}. (Click to close.)`);
     return false;
   }
 }
@@ -280,17 +316,20 @@ async function change(p, body, question) {
 // ---- Latencies, delays, events
 
 function drawLatency() {
-  const programs = [...model.processes.values()].filter((p) => (model.requests.get(p.pid) ?? []).length).slice(0, 6);
+  const programs = model.requesting(), most = 6;
   if (!programs.length) {
-    $("latency").replaceChildren(make("p", { cls: "hint", text: "No program reports requests. The shim or hints tell the daemon about them." }));
+    const why = token ? "No program reports requests. The shim or hints tell the daemon about them." : "Only the address with the token shows requests.";
+    $("latency").replaceChildren(make("p", { cls: "hint", text: why }));
     return;
   }
-  $("latency").replaceChildren(...programs.map(program));
-  for (const e of $("latency").children) e.draw?.();
+  const shown = programs.slice(0, most).sort((a, b) => a - b).map(program);
+  $("latency").replaceChildren(...shown);
+  for (const e of shown) e.draw();
+  if (programs.length > most) $("latency").append(make("p", { cls: "hint", text: `and ${programs.length - most} more with fewer requests` }));
 }
 
-function program(p) {
-  const lat = model.latencies(p.pid, 60e3), now = lat.now.toSorted((a, b) => a - b), alone = lat.alone.toSorted((a, b) => a - b);
+function program(pid) {
+  const lat = model.latencies(pid, 60e3), { now, alone } = lat;
   const figures = make("dl", { cls: "figures" });
   const figure = (name, value, cls) => figures.append(make("div", {}, make("dt", { text: name }), make("dd", { text: value, cls })));
   for (const q of [0.5, 0.9, 0.99]) figure(`P${100 * q}`, length(quantile(now, q)));
@@ -299,8 +338,8 @@ function program(p) {
   figure("P99", length(quantile(alone, 0.99)));
   if (lat.slo) figure(`within ${length(lat.slo)}`, percent(1 - lat.late / now.length), lat.late ? "late" : "");
   const canvas = make("canvas");
-  const root = make("div", { cls: "program" }, make("div", {}, chip(p.pid), model.name(p.pid)), canvas, figures);
-  root.draw = () => histogram(canvas, now, alone, paint.process(p.pid), lat.slo);
+  const root = make("div", { cls: "program" }, make("div", {}, chip(pid), model.name(pid)), canvas, figures);
+  root.draw = () => histogram(canvas, now, alone, paint.process(pid), lat.slo);
   return root;
 }
 
@@ -391,7 +430,7 @@ function drawLog() {
   for (let i = all.length - 1; i >= 0 && lines.length < 120; i--) {
     const e = all[i], text = sentence(e);
     if (filter && !`${e.kind} ${text}`.toLowerCase().includes(filter)) continue;
-    const at = new Date(model.began + e.at_ns / 1e6);
+    const at = new Date(model.base + e.at_ns / 1e6);
     const stamp = `${at.toTimeString().slice(0, 8)}.${String(at.getMilliseconds()).padStart(3, "0")}`;
     lines.push(make("li", { cls: e.order?.refused ? "refused" : "" }, make("time", { text: stamp }), make("b", { text: e.kind }), make("span", { text })));
   }
@@ -401,10 +440,8 @@ function drawLog() {
 // ---- Input
 
 function setFollow(on) {
-  if (on) view.follow = true;
-  else view.follow = false;
-  $("follow").textContent = view.follow ? "Pause" : "Follow";
-  $("follow").setAttribute("aria-pressed", `${view.follow}`);
+  view.follow = on;
+  $("follow").textContent = on ? "Freeze" : "Follow";
 }
 
 function listen(t) {
@@ -412,7 +449,8 @@ function listen(t) {
   t.canvas.addEventListener("wheel", (event) => {
     if (!event.deltaY) return;
     event.preventDefault();
-    view.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, at(event));
+    const lines = event.deltaMode === 1 ? 30 : 1;
+    view.zoom(Math.exp(Math.max(-1, Math.min(1, event.deltaY * lines * 0.002))), at(event));
   }, { passive: false });
   let dragged = 0;
   t.canvas.addEventListener("pointerdown", (event) => {
@@ -438,7 +476,7 @@ const themes = ["", "light", "dark"];
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
   localStorage.setItem("theme", name);
-  $("theme").textContent = name || "System";
+  $("theme").textContent = `Theme: ${name || "system"}`;
   readColours();
 }
 
@@ -455,7 +493,8 @@ const keys = {
   "?": () => $("keys").showModal(),
 };
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, button, dialog")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog")) return;
+  if (event.key === " " && event.target.closest("button, input")) return; // it presses the button
   const act = keys[event.key];
   if (!act) return;
   event.preventDefault();
@@ -463,11 +502,13 @@ document.addEventListener("keydown", (event) => {
 });
 $("follow").onclick = () => setFollow(!view.follow);
 $("theme").onclick = () => setTheme(themes[(themes.indexOf(document.documentElement.dataset.theme ?? "") + 1) % themes.length]);
+$("closer").onclick = keys["+"];
+$("wider").onclick = keys["-"];
 $("help").onclick = () => $("keys").showModal();
 $("filter").oninput = $("decisions").onchange = drawLog;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColours);
 
 setTheme(localStorage.getItem("theme") ?? "");
-forever(POLL, readRecord);
-forever(SLOW, readRest);
+forever("record", POLL, readRecord);
+forever("rest", SLOW, readRest);
 requestAnimationFrame(frame);

@@ -7,11 +7,27 @@ const MAX_LOG = 500; // of each of the two lists
 
 const ms = (ns) => ns / 1e6;
 
+const MAX_REQUESTS = 60e3; // of one process
+
 // Keeps the entries of a list that end after a time, once there are many older ones.
+// list.from is from when on it is complete.
 function trim(list, before, most) {
   let n = 0;
   while (n < list.length && (list[n].end < before || list.length - n > most)) n++;
-  if (n > 1000 || list.length > most) list.splice(0, n);
+  if (n < 1000 && list.length <= most) return;
+  list.from = list[n - 1].end;
+  list.splice(0, n);
+}
+
+// The first index whose entry ends after a time.
+export function firstAfter(list, time) {
+  let low = 0, high = list.length;
+  while (low < high) {
+    const mid = (low + high) >> 1;
+    if (list[mid].end <= time) low = mid + 1;
+    else high = mid;
+  }
+  return low;
 }
 
 export class Model {
@@ -21,6 +37,9 @@ export class Model {
 
   clear() {
     this.began = 0; // the wall clock at the daemon's start, in ms
+    this.base = 0; // the same by the clock as it is set now
+    this.from = Infinity; // from when on the record is complete
+    this.keep = Infinity; // what is after this is kept: a paused view shows it
     this.now = 0; // of the daemon, at the last answer
     this.received = performance.now();
     this.next = 0;
@@ -47,6 +66,7 @@ export class Model {
     if (restarted) this.clear();
     this.began = began;
     this.now = ms(answer.now_ns);
+    this.base = Date.parse(answer.wall) - this.now;
     this.received = performance.now();
     return !restarted;
   }
@@ -84,12 +104,13 @@ export class Model {
 
   addRecord(record) {
     if (!this.addClock(record)) return;
+    if (!this.next || record.lost) this.from = record.entries.length ? ms(record.entries[0].at_ns) : this.now;
     this.lost += this.next ? record.lost : 0;
     this.next = record.next;
     for (const e of record.entries) this.add(e);
-    const old = this.now - KEEP;
+    const old = Math.min(this.now - KEEP, this.keep);
     for (const d of this.devices.values()) trim(d.spans, old, MAX_SPANS);
-    for (const known of [this.requests, this.waits]) for (const all of known.values()) trim(all, old, 20e3);
+    for (const known of [this.requests, this.waits]) for (const all of known.values()) trim(all, old, MAX_REQUESTS);
     for (const log of [this.decisions, this.events]) if (log.length > 2 * MAX_LOG) log.splice(0, log.length - MAX_LOG);
   }
 
@@ -135,7 +156,7 @@ export class Model {
   // How long each process held a device, and what else it did, in the last `span`, and for how
   // much of that it is known.
   use(device, span) {
-    const to = this.now, from = Math.max(to - span, device.spans[0]?.begin ?? to);
+    const to = this.now, from = to - span;
     const held = new Map(), other = { switch: 0, idle: 0, unknown: 0 };
     let switches = 0;
     for (let i = device.spans.length - 1; i >= 0; i--) {
@@ -147,39 +168,73 @@ export class Model {
       else other[s.what] = (other[s.what] ?? 0) + part;
       if (s.what === "switch") switches++;
     }
-    return { held, other, switches, known: Math.max(to - from, 1e-9) };
+    let known = other.switch + other.idle;
+    for (const took of held.values()) known += took;
+    return { held, other, switches, known: Math.max(known, 1e-9) };
   }
 
-  // The part of the last `span` in which a process held devices, or null if it is not known.
-  share(pid, span) {
-    let sum = 0, known = false;
-    for (const d of this.devices.values()) {
-      if (!d.spans.length) continue;
-      const use = this.use(d, span);
-      known = true;
-      sum += (use.held.get(pid) ?? 0) / use.known;
+  // The devices of a process.
+  devicesOf(p) {
+    return new Set((p.queues ?? []).map((q) => q.device));
+  }
+
+  // Returns a function for the part of the last `span` in which a process held its devices;
+  // null if it is not known.
+  shares(span) {
+    const uses = new Map();
+    for (const d of this.devices.values()) if (d.spans.length) uses.set(d.id, this.use(d, span));
+    return (p) => {
+      let sum = 0, known = false;
+      for (const id of this.devicesOf(p)) {
+        const use = uses.get(id);
+        if (!use) continue;
+        known = true;
+        sum += (use.held.get(p.pid) ?? 0) / use.known;
+      }
+      return known ? sum : null;
+    };
+  }
+
+  // The class of a process, also of one that is gone.
+  classOf(pid) {
+    return this.processes.get(pid)?.class ?? this.colours.get(pid)?.cls ?? "standard";
+  }
+
+  // Processes that made requests in the last minute, those with the most first.
+  requesting() {
+    const busy = [];
+    for (const [pid, all] of this.requests) {
+      const n = all.length - firstAfter(all, this.now - 60e3);
+      if (n) busy.push([pid, n]);
     }
-    return known ? sum : null;
+    return busy.sort((a, b) => b[1] - a[1]).map(([pid]) => pid);
   }
 
   // The latencies of a process's requests, and what they would have been alone: without the
-  // time in which it waited while others held the device.
+  // time in which it waited while others held the device. Requests may overlap each other, and
+  // on several devices waits may.
   latencies(pid, span) {
-    const from = this.now - span, waits = this.waits.get(pid) ?? [];
-    const all = (this.requests.get(pid) ?? []).filter((r) => r.end > from);
-    let w = 0;
+    const from = this.now - span, waits = (this.waits.get(pid) ?? []).filter((w) => w.holder.kind !== "idle");
+    const list = this.requests.get(pid) ?? [], all = list.slice(firstAfter(list, from));
     const alone = all.map((r) => {
-      while (w < waits.length && waits[w].end < r.begin) w++;
-      let waited = 0;
-      for (let i = w; i < waits.length && waits[i].begin < r.end; i++) {
-        if (waits[i].holder.kind === "idle") continue;
-        waited += Math.max(0, Math.min(waits[i].end, r.end) - Math.max(waits[i].begin, r.begin));
+      let waited = 0, until = r.begin;
+      for (let i = firstAfter(waits, r.begin); i < waits.length && waits[i].begin < r.end; i++) {
+        const begin = Math.max(waits[i].begin, until), end = Math.min(waits[i].end, r.end);
+        if (end <= begin) continue;
+        waited += end - begin;
+        until = end;
       }
       return Math.max(r.end - r.begin - waited, 0);
     });
-    const now = all.map((r) => r.end - r.begin);
-    const slo = all.at(-1)?.slo ?? 0;
-    return { now, alone, slo, late: all.filter((r) => r.late).length, estimated: all.some((r) => r.estimated) };
+    const sort = (values) => values.sort((a, b) => a - b);
+    const known = Math.max(this.now - Math.max(from, this.from, list.from ?? -Infinity), 1);
+    return {
+      now: sort(all.map((r) => r.end - r.begin)),
+      alone: sort(alone),
+      slo: all.at(-1)?.slo ?? 0,
+      late: all.filter((r) => r.late).length,
+      rate: all.length / (known / 1e3),
+    };
   }
 
   name(pid) {
@@ -194,5 +249,5 @@ export class Model {
 
 export function quantile(sorted, q) {
   if (!sorted.length) return NaN;
-  return sorted[Math.min(sorted.length - 1, Math.ceil(q * sorted.length) - 1 < 0 ? 0 : Math.ceil(q * sorted.length) - 1)];
+  return sorted[Math.max(0, Math.ceil(q * sorted.length) - 1)];
 }

@@ -1,7 +1,9 @@
+import { firstAfter as from } from "./model.js";
+
 // The timeline of a device: a row with the processes that held it, and a row for each online process with
 // its requests. What a request waited for has the colour of the holder.
 
-const ROW = 26, REQUESTS = 16, GAP = 4, AXIS = 18;
+const ROW = 26, REQUESTS = 16, GAP = 4, AXIS = 18, ROWS = 8;
 
 export class View {
   constructor() {
@@ -28,17 +30,6 @@ export class View {
   }
 }
 
-// The first index whose span ends after a time.
-function from(list, time) {
-  let low = 0, high = list.length;
-  while (low < high) {
-    const mid = (low + high) >> 1;
-    if (list[mid].end <= time) low = mid + 1;
-    else high = mid;
-  }
-  return low;
-}
-
 export class Timeline {
   constructor(parent, device, paint) {
     this.device = device;
@@ -55,16 +46,23 @@ export class Timeline {
     parent.append(this.root);
   }
 
-  // Processes with requests, at most as many as fit.
+  // Processes of this device with requests: the busiest, in a lasting order.
   rows(model) {
-    const all = [...model.requests.keys()].filter((pid) => model.processes.has(pid) || model.requests.get(pid).length);
-    return all.sort((a, b) => a - b).slice(0, 8);
+    const here = (pid) => {
+      const p = model.processes.get(pid);
+      return !p || model.devicesOf(p).has(this.device.id);
+    };
+    return model.requesting().filter(here).slice(0, ROWS).sort((a, b) => a - b);
   }
 
   draw(model, view, now) {
-    const about = this.device.about, rows = this.rows(model);
-    const title = `GPU ${about.index ?? "?"} ${about.model ?? this.device.id}`;
-    if (this.title.textContent !== title) this.title.textContent = title;
+    const about = this.device.about, title = `${deviceName(about)} ${about.model ?? ""}`;
+    if (this.title.textContent !== title) {
+      this.title.textContent = title;
+      this.canvas.setAttribute("aria-label", `${title}: the processes that held the device, as a timeline`);
+    }
+    if (!this.rowsAt || now - this.rowsAt > 500) [this.rowList, this.rowsAt] = [this.rows(model), now];
+    const rows = this.rowList;
     const css = this.canvas.clientWidth, height = ROW + rows.length * (REQUESTS + GAP) + AXIS, scale = devicePixelRatio || 1;
     if (this.canvas.width !== Math.round(css * scale) || this.canvas.height !== Math.round(height * scale)) {
       this.canvas.width = Math.round(css * scale);
@@ -79,7 +77,6 @@ export class Timeline {
     this.held(g, t0, t1, css);
     rows.forEach((pid, i) => this.requests(g, model, pid, t0, t1, css, ROW + GAP + i * (REQUESTS + GAP)));
     this.axis(g, t0, t1, css, height, now);
-    this.canvas.setAttribute("aria-label", `${title}: the processes that held the device from ${((t0 - now) / 1e3).toFixed(1)} s to ${((t1 - now) / 1e3).toFixed(1)} s`);
   }
 
   // Spans narrower than a pixel are added up: the pixel has the colour of what took most of it.
@@ -188,6 +185,10 @@ export class Timeline {
     const lines = waited.slice(0, 5).map((w) => `waited ${length(w.end - w.begin)} for ${w.holder.kind === "process" ? model.name(w.holder.pid) : w.holder.kind}`);
     return [`request of ${model.name(pid)}: ${length(r.end - r.begin)}${r.late ? ", later than its SLO" : ""}`, ...lines].join("\n");
   }
+}
+
+export function deviceName(about) {
+  return about.index >= 0 ? `GPU ${about.index}` : about.id;
 }
 
 export function length(ms) {
