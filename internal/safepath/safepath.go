@@ -183,9 +183,18 @@ func (s *status) check(path string, sticky bool) error {
 		return err
 	}
 	if s.Mode&0o022 != 0 && !(sticky && s.Mode&unix.S_ISVTX != 0) {
-		return fmt.Errorf("other users may write to %s; chmod go-w it, or use another path", path)
+		return fmt.Errorf("other users may write to %s; %s", path, s.remedy())
 	}
 	return nil
+}
+
+// remedy says what to do about a file that other users may write. Programs of other users
+// may need a folder of root or a sticky one, such as /tmp, as it is.
+func (s *status) remedy() string {
+	if s.Mode&unix.S_IFMT == unix.S_IFDIR && (s.Uid == 0 || s.Mode&unix.S_ISVTX != 0) {
+		return "use a path in a folder of your own, for example one made with: mkdir -m 700 ~/.giveway"
+	}
+	return "chmod go-w it, or use another path"
 }
 
 // ReadFile reads a regular file of at most that many bytes. It refuses a file that

@@ -43,7 +43,7 @@ func TestFolderOfTheSocket(t *testing.T) {
 			f.folder("open", 0, 0o777)
 			f.folder("open/own", 0, 0o755)
 		}, "other users may write to"},
-		{"a sticky folder", "tmp/sock", func(f *files) { f.folder("tmp", 0, 0o1777) }, "other users may write to"},
+		{"a sticky folder", "tmp/sock", func(f *files) { f.folder("tmp", 0, 0o1777) }, "own, for example one made with: mkdir -m 700"},
 		{"another user's link in a sticky folder", "tmp/link/sock", func(f *files) {
 			f.folder("tmp", 0, 0o1777)
 			f.folder("real", 0, 0o755)
