@@ -44,6 +44,15 @@ func Sockets() []string {
 	return []string{SystemSocket}
 }
 
+// StartCommand returns the command that starts a daemon where Sockets looks for one. The
+// daemon itself does not read GIVEWAY_SOCKET.
+func StartCommand() string {
+	if path := os.Getenv("GIVEWAY_SOCKET"); path != "" {
+		return "giveway daemon --socket " + path
+	}
+	return "giveway daemon"
+}
+
 // ErrNoDaemon is wrapped by errors that mean that no daemon listens.
 var ErrNoDaemon = errors.New("no daemon is running")
 

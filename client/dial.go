@@ -83,5 +83,5 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%w: start one with 'giveway daemon' (looked at %s)", ErrNoDaemon, strings.Join(c.sockets, ", "))
+	return nil, fmt.Errorf("%w: start one with '%s' (looked at %s)", ErrNoDaemon, StartCommand(), strings.Join(c.sockets, ", "))
 }

@@ -329,7 +329,7 @@ func TestControlCompletion(t *testing.T) {
 
 func TestNoDaemon(t *testing.T) {
 	t.Setenv("GIVEWAY_SOCKET", "/none.sock")
-	const none = "giveway: no daemon is running: start one with 'giveway daemon' (looked at /none.sock)\n"
+	const none = "giveway: no daemon is running: start one with 'giveway daemon --socket /none.sock' (looked at /none.sock)\n"
 	for _, args := range []string{"ps", "ps --watch", "top", "explain 5", "log", "log --follow", "set 5 --class batch", "pause 5", "resume 5", "policy", "policy rr", "restore"} {
 		out, errs, code := call(strings.Fields(args)...)
 		if code != exitFailure || out != "" || errs != none {
@@ -342,8 +342,8 @@ func TestNoDaemon(t *testing.T) {
 	}
 	LocalRestore = func(context.Context) (hal.Restored, error) { return hal.Restored{Queues: 3, Slices: 2}, nil }
 	out, errs, code := call("doctor")
-	want := `no  daemon  no daemon is running: start one with 'giveway daemon' (looked at /none.sock)
-            to do: giveway daemon, or: systemctl start giveway
+	want := `no  daemon  no daemon is running: start one with 'giveway daemon --socket /none.sock' (looked at /none.sock)
+            to do: giveway daemon --socket /none.sock
 ok  driver  version 580
 `
 	if out != want || errs != "giveway: 1 of 2 checks failed\n" || code != exitFailure {

@@ -55,9 +55,11 @@ something is wrong.`,
 
 // localStatus returns what can be checked without a daemon.
 func localStatus(why error, user bool) api.Status {
-	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{
-		{Name: "daemon", Detail: why.Error(), Fix: "giveway daemon, or: systemctl start giveway"},
-	}}
+	fix := client.StartCommand()
+	if os.Getenv("GIVEWAY_SOCKET") == "" { // systemd's daemon listens at the usual socket
+		fix += ", or: systemctl start giveway"
+	}
+	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{{Name: "daemon", Detail: why.Error(), Fix: fix}}}
 	if file := defaultConfig(user); file != "" {
 		_, err := config.Load(file)
 		st.Checks = append(st.Checks, daemon.ConfigCheck(file, err))
