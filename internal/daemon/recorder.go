@@ -266,6 +266,7 @@ func (r *recorder) decisions(now sched.Time) {
 			continue
 		}
 		q.decision = d.Number
+		r.accounts.Decided(now, d.Queue, d.Reason)
 		e := r.begin(record.Decision, now)
 		q.about(e, d.Queue)
 		e.Number, e.Run, e.Reason, e.Slice, e.Bound, e.Text = d.Number, d.Run, d.Reason, d.Slice, d.Bound, d.Policy

@@ -43,6 +43,8 @@ type queueAccount struct {
 	device *deviceAccount
 	client *client
 	ready  bool
+	noWork bool          // by the last decision
+	served time.Duration // up to the window, as far as it is estimated
 }
 
 // processAccount is the pressure of a process.
@@ -50,8 +52,10 @@ type processAccount struct {
 	some, full psi
 	clients    int
 	estimated  bool
+	accounted  sched.Time // up to when some and full are
 	// Of the present update:
 	waited, least time.Duration
+	charged       int // clients
 	to            sched.Time
 }
 
@@ -60,6 +64,7 @@ type deviceAccount struct {
 	id       sched.DeviceID
 	index    int
 	tracing  func() bool
+	traced   bool // in the last update
 	clients  []*client
 	to       sched.Time // accounted for up to then
 	spans    []hal.Span // since then
@@ -140,7 +145,7 @@ func (a *Accounts) Open(now sched.Time, id sched.QueueID, device sched.DeviceID,
 		c := newClient(pid, attr.Class)
 		d.clients = append(d.clients, c)
 		if c.process = a.processes[pid]; c.process == nil {
-			c.process = &processAccount{some: newPSI(d.to), full: newPSI(d.to)}
+			c.process = &processAccount{some: newPSI(d.to), full: newPSI(d.to), accounted: d.to}
 			a.processes[pid] = c.process
 		}
 		c.process.clients++
@@ -161,6 +166,9 @@ func (a *Accounts) Close(now sched.Time, id sched.QueueID) {
 	c := q.client
 	if q.ready {
 		c.progress(now, q, false)
+	}
+	if q.noWork {
+		c.noWork--
 	}
 	if c.queues--; c.queues > 0 {
 		return
@@ -186,6 +194,23 @@ func (a *Accounts) Progress(now sched.Time, id sched.QueueID, c *sched.Counters)
 	}
 }
 
+// Decided takes in why a queue runs or waits: the scheduler knows of queues without counters
+// too that they have no work.
+func (a *Accounts) Decided(now sched.Time, id sched.QueueID, reason sched.Reason) {
+	q := a.queues[id]
+	if q == nil || q.noWork == (reason == sched.NoWork) {
+		return
+	}
+	c := q.client
+	if q.noWork = !q.noWork; !q.noWork {
+		c.noWork--
+		return
+	}
+	if c.noWork++; c.noWork == c.queues {
+		c.visits.end(now)
+	}
+}
+
 // RequestStarted and RequestFinished take in a request of a queue's process. took and ended
 // are zero if they are not known.
 func (a *Accounts) RequestStarted(now sched.Time, id sched.QueueID) {
@@ -208,8 +233,13 @@ func (a *Accounts) Span(now sched.Time, device sched.DeviceID, s *hal.Span) {
 		return
 	}
 	d.reported, d.spanEnd = now, max(d.spanEnd, s.End)
-	if s.Kind == hal.SpanHeld {
+	switch s.Kind {
+	case hal.SpanHeld:
 		d.follow(s)
+	case hal.SpanUnknown:
+		for _, c := range d.clients {
+			c.visits.end(s.Begin) // it may have come back and run out of work
+		}
 	}
 	if d.spans = append(d.spans, *s); len(d.spans) >= maxSpans {
 		a.next = now
@@ -222,7 +252,7 @@ func (d *deviceAccount) follow(s *hal.Span) {
 		if c.pid != int32(s.PID) || c.counted || c.reports {
 			continue
 		}
-		if c.visits.end(s.Begin); s.Left == hal.Preempted {
+		if c.visits.end(s.Begin); s.Left == hal.Preempted && c.noWork < c.queues {
 			c.visits.begin(s.End)
 		}
 	}
@@ -248,11 +278,16 @@ func (a *Accounts) Update(now sched.Time, queues func() []sched.Queue) {
 		} else if records == nil {
 			records = queues()
 		}
+		lost := d.traced && !traced
+		if d.traced = traced; lost {
+			a.baseline(d, records)
+		}
 		for d.to < to {
 			end := min(to, sched.Time((bucketAt(d.to)+1)*uint64(bucketLength)))
-			if traced {
+			switch {
+			case traced:
 				a.account(d, end)
-			} else {
+			case !lost: // else the time since the last span is not known
 				a.estimate(d, end, to, records)
 			}
 			d.advance(end)
@@ -279,29 +314,37 @@ func (d *deviceAccount) advance(to sched.Time) {
 }
 
 // press adds what the processes waited to their pressure. Of a process on several devices it
-// is estimated: the sum, and for full the least.
+// is estimated: the sum, at most the time that passed, and for full the least.
 func (a *Accounts) press() {
+	for _, d := range a.devices {
+		for _, c := range d.clients {
+			p := c.process
+			if p.charged++; p.charged == 1 || c.charged < p.least {
+				p.least = c.charged
+			}
+			c.charged = 0
+		}
+	}
 	for _, p := range a.processes { //shape:unordered each changes only itself
-		if p.to == 0 {
-			continue
+		if p.to > 0 {
+			full := p.waited
+			if p.charged > 1 {
+				p.waited = min(p.waited, p.to.Sub(min(p.accounted, p.to)))
+				full = min(p.least, p.waited)
+				p.estimated = true
+			}
+			p.some.add(p.to, p.waited)
+			p.full.add(p.to, full)
+			p.accounted = max(p.accounted, p.to)
 		}
-		full := p.waited
-		if p.clients > 1 {
-			p.waited, full = min(p.waited, p.to.Sub(min(p.some.updated, p.to))), p.least
-			p.estimated = true
-		}
-		p.some.add(p.to, p.waited)
-		p.full.add(p.to, full)
-		p.waited, p.least, p.to = 0, 0, 0
+		p.waited, p.least, p.charged, p.to = 0, 0, 0, 0
 	}
 }
 
 // charge adds that a client waited up to a time.
 func (c *client) charge(waited time.Duration, to sched.Time, estimated bool) {
 	p := c.process
-	if p.to == 0 || waited < p.least {
-		p.least = waited
-	}
+	c.charged += waited
 	p.waited += waited
 	p.to = max(p.to, to)
 	p.estimated = p.estimated || waited > 0 && (estimated || c.guessed())

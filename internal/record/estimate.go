@@ -13,18 +13,15 @@ import (
 // holders, in proportion to what they were served. last is when the records are from: the
 // time until then may be divided in several windows.
 func (a *Accounts) estimate(d *deviceAccount, to, last sched.Time, records []sched.Queue) {
-	d.countServed(a, records)
-	part := float64(to-d.to) / float64(max(last-d.to, 1))
+	a.countServed(d, records, float64(to-d.to)/float64(max(last-d.to, 1)))
 	total := time.Duration(0)
 	for _, c := range d.clients {
-		served := time.Duration(part * float64(max(c.servedNow-c.served, 0)))
-		c.served += served
 		a.periods = c.hadWork(a.periods[:0], d.to, to)
 		had := time.Duration(0)
 		for _, p := range a.periods {
 			had += p.to.Sub(p.from)
 		}
-		c.own = min(served, to.Sub(d.to))
+		c.own = min(c.own, to.Sub(d.to))
 		c.waited = max(had-c.own, 0)
 		total += c.own
 	}
@@ -43,14 +40,30 @@ func (a *Accounts) estimate(d *deviceAccount, to, last sched.Time, records []sch
 	d.full.add(to, max(some-total, 0))
 }
 
-// countServed sets what each client of the device has been served.
-func (d *deviceAccount) countServed(a *Accounts, records []sched.Queue) {
+// countServed sets what each client of the device was served in the window, which is a part
+// of the time since the last records.
+func (a *Accounts) countServed(d *deviceAccount, records []sched.Queue, part float64) {
 	for _, c := range d.clients {
-		c.servedNow = 0
+		c.own = 0
 	}
 	for i := range records {
 		if q := a.queues[records[i].ID]; q != nil && q.device == d {
-			q.client.servedNow += records[i].Served
+			served := time.Duration(part * float64(max(records[i].Served-q.served, 0)))
+			q.served += served
+			q.client.own += served
+		}
+	}
+}
+
+// baseline makes the present records those from which estimates begin: what the queues were
+// served before is accounted for by the trace. Without it no client is seen to come back.
+func (a *Accounts) baseline(d *deviceAccount, records []sched.Queue) {
+	for _, c := range d.clients {
+		c.visits.end(d.spanEnd)
+	}
+	for i := range records {
+		if q := a.queues[records[i].ID]; q != nil && q.device == d {
+			q.served = records[i].Served
 		}
 	}
 }

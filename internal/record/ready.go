@@ -91,6 +91,7 @@ type client struct {
 	process *processAccount
 	paused  bool
 	queues  int
+	noWork  int // queues that have none, by the last decisions
 	row     row
 
 	// It has work: as the counters of its queues tell, while one of its requests is open,
@@ -107,8 +108,7 @@ type client struct {
 	// estimate what it was served and waited.
 	first, last int
 	own, waited time.Duration
-	served      time.Duration // up to the window, as far as it is estimated
-	servedNow   time.Duration // by the last records
+	charged     time.Duration // what it waited, of the present update
 }
 
 func newClient(pid int32, class sched.Class) *client {
