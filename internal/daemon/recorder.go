@@ -52,7 +52,8 @@ type recordedQueue struct {
 	decision uint64       // the number of the last one
 	pending  sched.Action // ID is zero if there is none
 	ordered  sched.Time
-	onFloor  bool // the last decision is a floor turn
+	cause    uint64 // the decision because of which it was ordered
+	onFloor  bool   // the last decision is a floor turn
 }
 
 // countPeriod is how often device time is counted for metrics.
@@ -116,7 +117,7 @@ func (r *recorder) Record(now sched.Time, events []sched.Event, actions []sched.
 	r.decisions(now)
 	for _, a := range actions {
 		if q := r.queues[a.Queue]; q != nil {
-			q.pending, q.ordered = a, now
+			q.pending, q.ordered, q.cause = a, now, q.decision
 		}
 	}
 	r.spans(now)
@@ -241,7 +242,7 @@ func (r *recorder) action(now sched.Time, q *recordedQueue, ev *sched.Event) {
 	a := &q.pending
 	e := r.begin(record.Action, now)
 	q.about(e, ev.Queue)
-	e.Number, e.Cause, e.Verb, e.Level, e.Slice, e.Bound = uint64(a.ID), q.decision, a.Verb, a.Level, a.Slice, a.Bound
+	e.Number, e.Cause, e.Verb, e.Level, e.Slice, e.Bound = uint64(a.ID), q.cause, a.Verb, a.Level, a.Slice, a.Bound
 	e.Begin, e.End, e.Cost, e.Outcome = q.ordered, now, ev.Duration, ev.Outcome
 	r.rec.Add(e)
 	over := metrics.Action{At: now, PID: int(q.pid), Verb: a.Verb, Level: a.Level, Outcome: ev.Outcome, Took: now.Sub(q.ordered), Cost: ev.Duration}

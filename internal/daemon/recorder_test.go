@@ -321,3 +321,23 @@ func TestRecordNeedsNoMemory(t *testing.T) {
 		t.Errorf("kept %d queues, %d processes, %d owners", len(r.queues), len(r.processes), len(r.owners))
 	}
 }
+
+// TestCauseOfAnAction: an action names the decision because of which it was ordered, also if
+// another one was made before the action was over.
+func TestCauseOfAnAction(t *testing.T) {
+	d := newTestDaemon()
+	q := &recordedQueue{owner: owner{pid: 5}, device: "d", decision: 7}
+	d.recorder.queues[1] = q
+	d.recorder.Record(1, nil, []sched.Action{{ID: 3, Queue: 1, Verb: sched.Stop}})
+	q.decision = 8
+	d.recorder.Record(2, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: 3}}, nil)
+	for _, e := range recorded(t, d) {
+		if e.Action != nil {
+			if e.Action.Decision != 7 {
+				t.Errorf("the action is because of decision %d, want 7", e.Action.Decision)
+			}
+			return
+		}
+	}
+	t.Error("the action is not in the record")
+}
