@@ -26,6 +26,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -291,6 +292,16 @@ type Policy struct {
 	Device    string            `json:"device,omitempty"`    // ID or index; empty: all devices
 	Overruled string            `json:"overruled,omitempty"` // why it does not decide now; only in answers
 	Devices   []Policy          `json:"devices,omitempty"`   // of devices that have their own; only in answers
+}
+
+// Spec returns the policy as the command line takes it, such as giveway:turn=20ms.
+func (p Policy) Spec() string {
+	s, sep := p.Name, ":"
+	for _, key := range slices.Sorted(maps.Keys(p.Params)) {
+		s += sep + key + "=" + p.Params[key]
+		sep = ","
+	}
+	return s
 }
 
 // Status describes the daemon and its devices.

@@ -83,7 +83,7 @@ func statusText(st api.Status) string {
 	var b strings.Builder
 	var t format.Table
 	if st.PID > 0 {
-		fmt.Fprintf(&b, "The daemon is running: version %s, pid %d, for %s, policy %s.\n", format.Printable(st.Version), st.PID, describe.LongTime(st.Uptime), policySpec(st.Policy))
+		fmt.Fprintf(&b, "The daemon is running: version %s, pid %d, for %s, policy %s.\n", format.Printable(st.Version), st.PID, describe.LongTime(st.Uptime), format.Printable(st.Policy.Spec()))
 	}
 	for _, d := range st.Devices {
 		times := "device times are estimated"

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -145,7 +143,7 @@ func writePolicy(w io.Writer, p api.Policy, err error, asJSON bool) error {
 
 // printPolicy prints a policy, and then those of devices that have their own.
 func printPolicy(w io.Writer, p api.Policy) error {
-	text := policySpec(p)
+	text := format.Printable(p.Spec())
 	if p.Device != "" {
 		text += " on " + format.Printable(p.Device)
 	}
@@ -165,16 +163,6 @@ func printPolicy(w io.Writer, p api.Policy) error {
 		}
 	}
 	return nil
-}
-
-// policySpec is a policy as the command line takes it.
-func policySpec(p api.Policy) string {
-	s, sep := p.Name, ":"
-	for _, key := range slices.Sorted(maps.Keys(p.Params)) {
-		s += sep + key + "=" + p.Params[key]
-		sep = ","
-	}
-	return format.Printable(s)
 }
 
 func newPolicyList() *cobra.Command {

@@ -89,7 +89,8 @@ func Serve(ctx context.Context, o Options) error {
 	var serving error
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		<-d.ready
+		<-d.ready // after that the policy is the one that the journal had, if any
+		o.Log.Info("daemon is running", "socket", socket, "policy", d.Policy().Spec(), "file", o.File)
 		_ = server.Notify(server.Ready)
 		serving = s.Serve(ctx)
 		stop() // without its socket the daemon cannot be controlled
@@ -97,7 +98,6 @@ func Serve(ctx context.Context, o Options) error {
 	ended.Go(func() { d.followConfig(ctx, o.File) })
 	ended.Go(func() { d.followNice(ctx) })
 	ended.Go(func() { server.KeepAlive(ctx, func() bool { d.events.inLoop(func() {}); return true }) })
-	o.Log.Info("daemon is running", "socket", socket, "policy", cfg.Policy.Name, "file", o.File)
 	err = d.Run(ctx)
 	_ = server.Notify(server.Stopping)
 	stop()

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,11 +11,13 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/record"
 )
 
 func TestSubuid(t *testing.T) {
@@ -156,7 +159,7 @@ func TestWaitingRoom(t *testing.T) {
 	admitted := at("c")
 	r.enter(admitted)
 	for _, when := range []string{"at first", "again"} {
-		if !r.admit(admitted) {
+		if !r.admit(admitted, false) {
 			t.Errorf("%s: a client with the token is not admitted", when)
 		}
 	}
@@ -166,16 +169,20 @@ func TestWaitingRoom(t *testing.T) {
 	if got := r.enter(at("d")); got != first {
 		t.Error("a full room does not lose its oldest connection")
 	}
-	for range maxTCP - 1 {
-		if c := at("e"); !r.admit(c) {
+	for i := range maxTCP - 1 {
+		reads := i < maxTCPReaders
+		if !r.admit(at("e"), reads) {
 			t.Fatal("fewer clients are admitted than the limit")
 		}
+		if reads && i == maxTCPReaders-1 && r.admit(at("e"), true) {
+			t.Error("more readers are admitted than the limit")
+		}
 	}
-	if r.admit(at("f")) {
+	if r.admit(at("f"), false) {
 		t.Error("more clients are admitted than the limit")
 	}
 	r.leave(admitted)
-	if !r.admit(at("f")) {
+	if !r.admit(at("f"), false) {
 		t.Error("a client that left still counts")
 	}
 }
@@ -228,7 +235,7 @@ func TestAudit(t *testing.T) {
 		{alice, request{op: opHint, pid: 5, values: idle}, ""},
 		{alice, request{op: opStatus}, ""},
 		{alice, request{op: opProcesses}, ""},
-		{alice, request{op: opSetPolicy, policy: api.Policy{Name: "rr\nlevel=INFO \x1b[31m\u202e", Params: map[string]string{"b": "2", "a": "1"}}}, `msg="order refused" order=policy uid=1000 pid=PID command=server.test from="" to="rr\\nlevel=INFO \\x1b[31m\\u202e map[a:1 b:2]" status=403`},
+		{alice, request{op: opSetPolicy, policy: api.Policy{Name: "rr\nlevel=INFO \x1b[31m\u202e", Params: map[string]string{"b": "2", "a": "1"}}}, `msg="order refused" order=policy uid=1000 pid=PID command=server.test from="" to="rr\\nlevel=INFO \\x1b[31m\\u202e:a=1,b=2" status=403`},
 		{root, request{op: opSetPolicy, policy: api.Policy{Name: "rr", Device: "0"}}, `msg="order carried out" order=policy uid=0 pid=0 command="" from="" to="rr on device 0"`},
 		{root, request{op: opRestore}, `msg="order carried out" order=restore`},
 		{alice, request{op: opRestore}, `msg="order refused" order=restore`},
@@ -300,5 +307,75 @@ func TestRunOutlivesTheFrontEnd(t *testing.T) {
 	s.endRuns()
 	if a := s.answer(c, request{op: opRun, values: attr.Must("class=batch")}); a.status != 409 {
 		t.Errorf("a run at the end of the server: got %d", a.status)
+	}
+}
+
+// sink is a connection that keeps what is written to it.
+type sink struct {
+	net.Conn
+	text bytes.Buffer
+}
+
+func (*sink) SyscallConn() (syscall.RawConn, error) { return nil, errNoPeer }
+
+func (s *sink) Write(b []byte) (int, error)    { return s.text.Write(b) }
+func (*sink) SetWriteDeadline(time.Time) error { return nil }
+
+// TestStreamPaysForTheRecord: a stream gives an account no more of the record than it has
+// tokens for.
+func TestStreamPaysForTheRecord(t *testing.T) {
+	n := rooted{rec: record.New(muteBegan, 0)}
+	s := New(n, Config{})
+	for range 10 {
+		n.rec.Add(&record.Entry{Kind: record.Span, PID: 5})
+	}
+	s.budgets.of[1000] = &bucket{tokens: -budgetRate, at: time.Now().Add(time.Hour)} // and it does not fill
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var conn sink
+	s.stream(ctx, &conn, caller{peer: peer{local: true, uid: 1000, account: 1000}}, recordQuery{kinds: record.All, limit: 1})
+	if got := strings.Count(conn.text.String(), "\nid: "); got != 1 || ctx.Err() != nil {
+		t.Errorf("got %d events for one request, %v:\n%s", got, ctx.Err(), &conn.text)
+	}
+}
+
+// TestStreamsOfReaders: streams with the token for reading take none from root.
+func TestStreamsOfReaders(t *testing.T) {
+	s := New(mute{}, Config{})
+	reader, root := caller{peer: peer{account: noUser}, reads: true}, caller{peer: peer{local: true}, all: true}
+	enter := func(by caller, most int) {
+		t.Helper()
+		for i := range most + 1 {
+			if _, err := s.streams.enter(by); (err != nil) != (i == most) {
+				t.Errorf("stream %d of %d: got %v", i, most, err)
+			}
+		}
+	}
+	enter(reader, maxStreamsOfAccount)
+	enter(root, maxStreams)
+}
+
+// TestRefusedConnectionsAffectNoUser: a refused connection is recorded as one that affects its
+// caller only, not root.
+func TestRefusedConnectionsAffectNoUser(t *testing.T) {
+	n := rooted{rec: record.New(muteBegan, 0)}
+	s := New(n, Config{})
+	s.admission.most = 0
+	mine, other := net.Pipe()
+	defer mine.Close()
+	defer other.Close()
+	if s.admitLocal(mine) != nil {
+		t.Fatal("the connection was admitted")
+	}
+	confined := caller{peer: peer{local: true, uid: 0, account: 0}}
+	hidden := 0
+	n.rec.AppendRecord(nil, confined.query(recordQuery{kinds: record.All, limit: 10}), func(e *record.Entry) bool {
+		if confined.hides(e) {
+			hidden++
+		}
+		return false
+	})
+	if hidden != 1 {
+		t.Errorf("%d entries are hidden from root of a container, want 1", hidden)
 	}
 }

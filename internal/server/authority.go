@@ -1,7 +1,7 @@
 package server
 
 import (
-	"fmt"
+	"context"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -19,7 +19,7 @@ func (s *Server) answer(c *connection, r request) (a reply) {
 		err = by.mayAsk(r.op)
 	}
 	if err == nil {
-		err = s.budgets.take(by, operations[r.op].cost)
+		err = s.budgets.take(context.Background(), by, operations[r.op].cost)
 	}
 	if err == nil {
 		a, did, err = s.carryOut(c, by, r)
@@ -187,10 +187,7 @@ func (s *Server) setPolicy(c caller, p api.Policy) (v any, did outcome, err erro
 
 // describePolicy returns a policy in one line.
 func describePolicy(p api.Policy) string {
-	text := p.Name
-	if len(p.Params) > 0 {
-		text += fmt.Sprintf(" %v", p.Params) // in order of names
-	}
+	text := p.Spec()
 	if p.Device != "" {
 		text += " on device " + p.Device
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -69,8 +70,8 @@ func (b *buckets) forget(now time.Time) {
 	}
 }
 
-// take takes tokens of a caller and waits until they are there.
-func (b *buckets) take(c caller, cost float64) error {
+// take takes tokens of a caller and waits until they are there, or ctx is done.
+func (b *buckets) take(ctx context.Context, c caller, cost float64) error {
 	if c.all {
 		return nil
 	}
@@ -78,6 +79,11 @@ func (b *buckets) take(c caller, cost float64) error {
 	if !ok {
 		return TooMany("user %d makes too many requests; wait a second", c.account)
 	}
-	time.Sleep(wait)
-	return nil
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
 }

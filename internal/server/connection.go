@@ -208,13 +208,13 @@ func (s *Server) admitLocal(c net.Conn) *connection {
 		return conn
 	}
 	if !s.admission.enter(p.account) {
-		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{}, TooMany("user %d has too many connections", p.account))
+		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{uid: noUser}, TooMany("user %d has too many connections", p.account))
 		return nil
 	}
 	conn.leave = func() { s.admission.leave(p.account) }
 	ok := false
 	if conn.delay, ok = s.budgets.spend(p.account, connectCost, budgetRate*budgetWait.Seconds(), time.Now()); !ok {
-		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{}, TooMany("user %d connects too often", p.account))
+		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{uid: noUser}, TooMany("user %d connects too often", p.account))
 		s.admission.leave(p.account)
 		return nil
 	}

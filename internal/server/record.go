@@ -121,24 +121,30 @@ const (
 // streams counts the open streams.
 type streams struct {
 	mu   sync.Mutex
-	open map[uint32]int // by account; of callers that may do everything under noUser
-	all  int            // but those
+	open map[streamKey]int
+	all  int // but those of callers that may do everything
+}
+
+// streamKey is what streams are counted by: the account, or all callers that may do everything.
+type streamKey struct {
+	account uint32
+	all     bool
 }
 
 // enter counts a stream. leave ends it.
 func (s *streams) enter(by caller) (leave func(), err error) {
-	account, most := by.account, maxStreamsOfAccount
+	key, most := streamKey{account: by.account}, maxStreamsOfAccount
 	if by.all {
-		account, most = noUser, maxStreams
+		key, most = streamKey{all: true}, maxStreams
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[account] >= most || !by.all && s.all >= maxStreams {
+	if s.open[key] >= most || !by.all && s.all >= maxStreams {
 		return nil, TooMany("stream the record: too many streams are open; close one, or read /v1/record")
 	}
 	count := func(n int) {
-		if s.open[account] += n; s.open[account] == 0 {
-			delete(s.open, account)
+		if s.open[key] += n; s.open[key] == 0 {
+			delete(s.open, key)
 		}
 		if !by.all {
 			s.all += n
@@ -184,6 +190,8 @@ func (s *Server) beginStream(c *connection, by caller, q recordQuery) error {
 
 // stream writes entries to a connection until ctx is done or the connection ends. Memory is
 // bounded by the limit of the query: a reader that is too slow loses entries, and is told.
+// An event after which the record has more costs as much as another request for the record;
+// the stream ends if the account has not the tokens.
 func (s *Server) stream(ctx context.Context, conn socket, by caller, q recordQuery) {
 	tick := time.NewTicker(streamPeriod)
 	defer tick.Stop()
@@ -219,6 +227,9 @@ func (s *Server) stream(ctx context.Context, conn socket, by caller, q recordQue
 			last = time.Now()
 		}
 		if res.More {
+			if s.budgets.take(ctx, by, operations[opStream].cost) != nil {
+				return
+			}
 			continue
 		}
 		select {

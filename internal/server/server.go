@@ -138,7 +138,7 @@ func New(node Node, cfg Config) *Server {
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
 		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
 		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
-		streams: streams{open: map[uint32]int{}}, silence: silenceTime,
+		streams: streams{open: map[streamKey]int{}}, silence: silenceTime,
 	}
 	s.over, s.end = context.WithCancel(context.Background())
 	if s.log == nil {

@@ -7,11 +7,12 @@ import (
 	"sync"
 )
 
-// Limits on connections over TCP: of clients that have sent the token; of those that have
-// not, in all and from one address. A connection without the token has no longer than
+// Limits on connections over TCP: of clients that have sent a token, and of these of clients
+// with the token for reading; of those that have not, in all and from one address. A connection without the token has no longer than
 // headerTime to send it, and is closed after a request without it.
 const (
 	maxTCP            = 64
+	maxTCPReaders     = 32
 	maxWaiting        = 64
 	maxWaitingAddress = 16
 )
@@ -22,7 +23,8 @@ const (
 type waitingRoom struct {
 	mu       sync.Mutex
 	waiting  []*connection // in order of arrival
-	admitted []*connection
+	admitted []*connection // with the token for everything
+	readers  []*connection // with the token for reading
 }
 
 // enter adds a connection. It returns the connection that has to leave for it, if any.
@@ -50,19 +52,23 @@ func (r *waitingRoom) enter(c *connection) (evicted *connection) {
 	return evicted
 }
 
-// admit moves a connection that has sent the token to those that may stay. It reports
-// false if there are too many of them.
-func (r *waitingRoom) admit(c *connection) bool {
+// admit moves a connection that has sent a token to those that may stay. It reports false
+// if there are too many of them. Readers leave room for clients that may do everything.
+func (r *waitingRoom) admit(c *connection, reads bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.Contains(r.admitted, c) {
+	if slices.Contains(r.admitted, c) || slices.Contains(r.readers, c) {
 		return true
 	}
-	if len(r.admitted) >= maxTCP {
+	if len(r.admitted)+len(r.readers) >= maxTCP || reads && len(r.readers) >= maxTCPReaders {
 		return false
 	}
 	r.waiting = slices.DeleteFunc(r.waiting, func(w *connection) bool { return w == c })
-	r.admitted = append(r.admitted, c)
+	if reads {
+		r.readers = append(r.readers, c)
+	} else {
+		r.admitted = append(r.admitted, c)
+	}
 	return true
 }
 
@@ -70,7 +76,7 @@ func (r *waitingRoom) leave(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is := func(w *connection) bool { return w == c }
-	r.waiting, r.admitted = slices.DeleteFunc(r.waiting, is), slices.DeleteFunc(r.admitted, is)
+	r.waiting, r.admitted, r.readers = slices.DeleteFunc(r.waiting, is), slices.DeleteFunc(r.admitted, is), slices.DeleteFunc(r.readers, is)
 }
 
 // tcpDoor is the listener on TCP.
