@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 		"api", "attr", "policy", "sched", "internal/config", "internal/extpolicy", "internal/guardian", "internal/hal", "internal/journal", "internal/loop",
 		"internal/format", "internal/metrics", "internal/proc", "internal/record", "internal/replay", "internal/server", "internal/stats",
 	},
-	"internal/describe":  {"api", "attr", "internal/format", "sched"},
+	"internal/describe":  {"api", "attr", "internal/format", "policy", "sched"},
 	"internal/top":       {"api", "attr", "client", "internal/describe", "internal/format", "sched"},
 	"internal/dashboard": {"api", "client"},
 	"internal/e2e":       {},

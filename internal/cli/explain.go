@@ -69,7 +69,7 @@ func gatherFacts(ctx context.Context, c *client.Client, pid int) (f describe.Fac
 	if err != nil {
 		return f, err
 	}
-	f.Devices, f.Policy = st.Devices, st.Policy.Name
+	f.Devices, f.Policy = st.Devices, st.Policy
 	f.UID = os.Geteuid()
 	if f.Delays, err = top.Delays(ctx, c); err != nil {
 		return f, err

@@ -99,8 +99,9 @@ func TestMembersBelow(t *testing.T) {
 // TestEveryReasonIsExplained: no reason of the scheduler lacks a sentence.
 func TestEveryReasonIsExplained(t *testing.T) {
 	for _, r := range sched.Reasons() {
-		text, known := byName(r.String())
-		if !known || text.because == "" || len(text.change) == 0 && r != sched.ShuttingDown {
+		named, known := byName(r.String())
+		text := reasons[named]
+		if !known || named != r || text.because == "" || len(text.change) == 0 && r != sched.ShuttingDown {
 			t.Errorf("reason %v: got %+v, want a sentence and what would change it", r, text)
 		}
 	}
@@ -124,7 +125,7 @@ func TestExplain(t *testing.T) {
 		Queues:  []api.Queue{{ID: 1, Device: "GPU-a", State: "stopped", Reason: "turn of another", DecidedFor: 1500 * time.Millisecond, Ready: true, Served: time.Minute}},
 	}
 	f := Facts{
-		Process: &train, Policy: "giveway", Devices: []api.Device{{ID: "GPU-a", Model: "H200"}}, Now: began.Add(time.Hour),
+		Process: &train, Policy: api.Policy{Name: "giveway"}, Devices: []api.Device{{ID: "GPU-a", Model: "H200"}}, Now: began.Add(time.Hour),
 		All:    []api.Process{train, {PID: 812, Command: "python serve.py \x1b[2J"}},
 		Shares: map[Key]float64{{4711, "GPU-a"}: 0.305},
 		Delays: &api.Delays{Delays: []api.Delay{
@@ -190,7 +191,7 @@ func TestExplainLittle(t *testing.T) {
 		{api.Process{PID: 7, Member: &api.Member{Server: 9, Lost: true}}, "Its MPS server, process 9, has exited."},
 		{api.Process{PID: 7, Attrs: from(attr.FromSet, "paused=true"), Member: &api.Member{Server: 9}}, "and it is paused"},
 	} {
-		got := Write(Explain(Facts{Process: &c.p, Policy: "x", UID: 1000}), 200)
+		got := Write(Explain(Facts{Process: &c.p, Policy: api.Policy{Name: "x"}, UID: 1000}), 200)
 		if !strings.Contains(got, c.want) || !strings.Contains(got, "belongs to another user") {
 			t.Errorf("got\n%s\nwant it to contain %q", got, c.want)
 		}

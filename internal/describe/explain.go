@@ -18,7 +18,7 @@ type Facts struct {
 	Process *api.Process
 	All     []api.Process // to name other processes
 	Devices []api.Device
-	Policy  string
+	Policy  api.Policy      // in force
 	Shares  map[Key]float64 // of the last moment; nil: not measured
 	Delays  *api.Delays     // nil: the daemon does not say
 	Orders  *api.Record     // its entries of kind order; nil: the daemon does not say
@@ -94,17 +94,18 @@ func (f *Facts) queueLines(q api.Queue) (lines, changes []string) {
 		return []string{fmt.Sprintf("On %s it is %s. The daemon gives no reason.", f.device(q), format.Text(q.State, 40))}, nil
 	}
 	why, known := byName(q.Reason)
+	here := situation{f.Process, f.policyOf(&q), f.UID}
 	line := fmt.Sprintf("On %s it %s", f.device(q), verb)
 	if q.DecidedFor > 0 {
 		line += fmt.Sprintf(", for %s, since %s", LongTime(q.DecidedFor), f.Now.Add(-q.DecidedFor).Format("15:04:05.000"))
 	}
 	switch {
 	case known:
-		line += ": " + why.because + "."
+		line += ": " + here.because(why) + "."
 	case q.Reason != "":
 		line += ": " + format.Text(q.Reason, 80) + "."
 	default:
-		line += fmt.Sprintf(". Policy %s gives no reason.", format.Text(f.Policy, 40))
+		line += fmt.Sprintf(". Policy %s gives no reason.", here.policyName())
 	}
 	lines = append(lines, line)
 	switch {
@@ -121,10 +122,7 @@ func (f *Facts) queueLines(q api.Queue) (lines, changes []string) {
 	if !q.Ready && q.MayRun {
 		lines = append(lines, "It has no work for the device now, as far as is known.")
 	}
-	for _, c := range why.change {
-		changes = append(changes, strings.ReplaceAll(c, "PID", strconv.Itoa(f.Process.PID)))
-	}
-	return lines, changes
+	return lines, here.changes(why)
 }
 
 func (f *Facts) memberLine() string {

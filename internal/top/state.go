@@ -321,7 +321,7 @@ func (s *State) Explained(f describe.Facts, err error) {
 	if f.Process = s.process(); f.Process == nil {
 		return
 	}
-	f.All, f.Devices, f.Policy, f.Delays = s.last.Processes, s.last.Status.Devices, s.last.Status.Policy.Name, s.last.Delays
+	f.All, f.Devices, f.Policy, f.Delays = s.last.Processes, s.last.Status.Devices, s.last.Status.Policy, s.last.Delays
 	f.Shares = s.shares
 	s.mode, s.scroll, s.explained = inExplain, 0, describe.Explain(f)
 }
