@@ -95,7 +95,7 @@ func (p *page) ofProcesses(n *Node, t *counts) {
 	shown := n.Processes[:min(len(n.Processes), l.Series)]
 	p.gauge("giveway_processes_left_out", "Processes whose queues and shims have no metrics, because there are too many.")
 	p.sample(float64(len(n.Processes) - len(shown)))
-	p.queues(shown)
+	p.queues(n.Processes, shown, l.Series)
 	p.shims(shown)
 	p.latencies(shown)
 }
@@ -133,23 +133,34 @@ func (p *page) families(n *Node, t *counts) {
 	})
 }
 
-// queues writes the metrics of each queue. A process may have many queues on one device,
-// so the queue's id is among the labels.
-func (p *page) queues(all []api.Process) {
-	each := func(write func(q *api.Queue, names []string)) {
-		for i := range all {
-			for j := range all[i].Queues {
-				proc, q := &all[i], &all[i].Queues[j]
+// queues writes the metrics of each queue of the processes that are shown, of at most so many
+// series each. A process may have many queues on one device, so the queue's id is among the
+// labels.
+func (p *page) queues(all, shown []api.Process, most int) {
+	count := func(of []api.Process) (n int) {
+		for i := range of {
+			n += len(of[i].Queues)
+		}
+		return n
+	}
+	p.gauge("giveway_queues_left_out", "Queues that have no metrics, because there are too many.")
+	p.sample(float64(count(all) - min(count(shown), most)))
+	each := func(most int, write func(q *api.Queue, names []string)) {
+		for i := range shown {
+			proc := &shown[i]
+			for j := range proc.Queues[:min(len(proc.Queues), most)] {
+				q := &proc.Queues[j]
+				most--
 				write(q, []string{"device", q.Device, "pid", strconv.Itoa(proc.PID), "queue", strconv.FormatUint(q.ID, 10)})
 			}
 		}
 	}
 	p.gauge("giveway_queue_measured", "1 if the hardware measured the device time; 0 if it is estimated.")
-	each(func(q *api.Queue, names []string) { p.sample(truth(q.Measured), names...) })
+	each(most, func(q *api.Queue, names []string) { p.sample(truth(q.Measured), names...) })
 	p.gauge("giveway_queue_on_floor", "1 if the policy gives the queue less than the floor, which gives it the rest.")
-	each(func(q *api.Queue, names []string) { p.sample(truth(q.OnFloor), names...) })
+	each(most, func(q *api.Queue, names []string) { p.sample(truth(q.OnFloor), names...) })
 	p.gauge("giveway_queue_state", "1 for the state of the queue, 0 for the other states.")
-	each(func(q *api.Queue, names []string) {
+	each(most/len(states), func(q *api.Queue, names []string) {
 		for _, state := range states {
 			p.sample(truth(q.State == state), append(names, "state", state)...)
 		}

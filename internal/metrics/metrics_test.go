@@ -132,7 +132,7 @@ func TestTextHostile(t *testing.T) {
 	golden(t, "testdata/hostile.prom", Text(n))
 }
 
-var ofProcess = regexp.MustCompile(`^giveway_(process|queue|shim|processes_left_out)(_|$)`)
+var ofProcess = regexp.MustCompile(`^giveway_(process|queue|shim|processes_left_out|queues_left_out)(_|$)`)
 
 // TestOtherUsers: a reader that may not see everything sees no requests of others, and of the
 // series with labels of processes those of its own.

@@ -192,6 +192,24 @@ func TestManyProcesses(t *testing.T) {
 	}
 }
 
+// TestManyQueues: one process with many queues has no more than so many series of a metric.
+func TestManyQueues(t *testing.T) {
+	n := Node{Tally: NewTally(Labels{PID: true, Series: 9}), Everything: true}
+	n.Processes = []api.Process{{PID: 1, Queues: []api.Queue{{ID: 1}}}, {PID: 2}}
+	for id := range uint64(20) {
+		n.Processes[1].Queues = append(n.Processes[1].Queues, api.Queue{ID: id + 2})
+	}
+	got := samples(t, Text(&n))
+	counts := map[string]int{}
+	for name := range got {
+		name, _, _ = strings.Cut(name, "{")
+		counts[name]++
+	}
+	if counts["giveway_queue_measured"] != 9 || counts["giveway_queue_on_floor"] != 9 || counts["giveway_queue_state"] != 8 || got["giveway_queues_left_out"] != 12 {
+		t.Errorf("got %v, %v left out", counts, got["giveway_queues_left_out"])
+	}
+}
+
 // TestScrapeWhileCounting: metrics are written while the daemon counts; the race detector
 // watches, and no counter goes down.
 func TestScrapeWhileCounting(t *testing.T) {

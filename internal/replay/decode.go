@@ -13,6 +13,10 @@ import (
 // maxDepth is how deep values may contain each other.
 const maxDepth = 1000
 
+// maxDecoded is how much memory the values of one block may take, in bytes. A struct takes one
+// byte in the file if it is zero, so a small file can stand for much memory.
+const maxDecoded = 256 << 20
+
 var errDamaged = errors.New("the recording is damaged")
 
 // decoder reads what an encoder wrote. After the first mistake it reads zeros.
@@ -21,6 +25,7 @@ type decoder struct {
 	pointers []reflect.Value
 	choice   sched.PolicyChoice // the last one
 	depth    int
+	decoded  int // bytes of memory that values took
 	err      error
 }
 
@@ -29,6 +34,19 @@ func (d *decoder) fail() {
 		d.err = errDamaged
 	}
 	d.rest = nil
+}
+
+// charge counts memory that n values of a type are about to take, and reports whether they may.
+func (d *decoder) charge(n int, size uintptr) bool {
+	if size > 0 && n > (maxDecoded-d.decoded)/int(size) {
+		if d.err == nil {
+			d.err = fmt.Errorf("%w: it needs more than %d MiB of memory", errDamaged, maxDecoded>>20)
+		}
+		d.rest = nil
+		return false
+	}
+	d.decoded += n * int(size)
+	return true
 }
 
 func (d *decoder) uint() uint64 {
@@ -136,6 +154,9 @@ func (d *decoder) slice(v reflect.Value) {
 		v.SetZero()
 		return
 	}
+	if !d.charge(n, v.Type().Elem().Size()) {
+		return
+	}
 	v.Set(reflect.MakeSlice(v.Type(), n, n))
 	for i := range n {
 		d.value(v.Index(i))
@@ -161,7 +182,11 @@ func (d *decoder) mapping(v reflect.Value) {
 		return
 	}
 	v.Set(reflect.MakeMap(v.Type()))
+	size := v.Type().Key().Size() + v.Type().Elem().Size()
 	for range n {
+		if !d.charge(1, size) {
+			return
+		}
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
 		d.value(key)
 		d.value(value)
@@ -186,6 +211,9 @@ func (d *decoder) pointer(v reflect.Value) {
 		}
 		v.Set(p)
 	case n == uint64(len(d.pointers))+1:
+		if !d.charge(1, v.Type().Elem().Size()+reflect.TypeFor[reflect.Value]().Size()) {
+			return
+		}
 		if v.IsNil() {
 			v.Set(reflect.New(v.Type().Elem()))
 		}

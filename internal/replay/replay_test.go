@@ -2,9 +2,12 @@ package replay
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -271,6 +274,26 @@ func TestForeignRecordings(t *testing.T) {
 	other.add(head.out)
 	if _, err := Run(other.out); err == nil || !strings.Contains(err.Error(), `version "v9.9"`) {
 		t.Errorf("got %v, want an error that names the version", err)
+	}
+}
+
+// TestSmallFileForMuchMemory: a file of zeros, each of which stands for a struct, cannot take
+// all memory.
+func TestSmallFileForMuchMemory(t *testing.T) {
+	const n = 8 << 20
+	d := decoder{rest: append(binary.AppendUvarint(nil, n+1), make([]byte, n)...)}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var actions []sched.Action
+	d.value(reflect.ValueOf(&actions).Elem())
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(d.err, errDamaged) || took > maxDecoded {
+		t.Errorf("%d bytes took %d MiB of memory, %v", n, took>>20, d.err)
+	}
+	small := decoder{rest: []byte{4, 0, 0, 0}}
+	small.value(reflect.ValueOf(&actions).Elem())
+	if small.err != nil || len(actions) != 3 {
+		t.Errorf("got %d actions, %v", len(actions), small.err)
 	}
 }
 
