@@ -185,7 +185,7 @@ func (r *recorder) event(now sched.Time, ev *sched.Event) {
 	case sched.RequestStarted:
 		r.accounts.RequestStarted(now, ev.Queue)
 	case sched.RequestFinished:
-		r.accounts.RequestFinished(ev.Queue, ev.Duration, ev.At)
+		r.accounts.RequestFinished(now, ev.Queue, ev.Duration, ev.At)
 	case sched.ActionDone:
 		if q := r.queues[ev.Queue]; q != nil && q.pending.ID == ev.Action && ev.Action != 0 {
 			r.action(now, q, ev)

@@ -21,6 +21,9 @@ const (
 	maxSpans = 16 << 10
 	// minWait is the shortest wait that is recorded.
 	minWait = 10 * time.Microsecond
+	// requestTimeout is how long after its last request a process counts as one that reports
+	// requests.
+	requestTimeout = 5 * time.Second
 )
 
 // Accounts is the account of which process delayed which, and the pressure. It is not safe
@@ -44,6 +47,7 @@ type queueAccount struct {
 	client *client
 	ready  bool
 	noWork bool          // by the last decision
+	open   int           // requests
 	served time.Duration // up to the window, as far as it is estimated
 }
 
@@ -139,7 +143,7 @@ func (a *Accounts) device(id sched.DeviceID) *deviceAccount {
 func (a *Accounts) Open(now sched.Time, id sched.QueueID, device sched.DeviceID, pid int32, attr *sched.Attr) {
 	a.Device(now, device, -1, func() bool { return false })
 	d := a.device(device)
-	i := slices.IndexFunc(d.clients, func(c *client) bool { return c.pid == pid })
+	i := slices.IndexFunc(d.clients, func(c *client) bool { return c.pid == pid && !c.closed() })
 	if i < 0 {
 		i = len(d.clients)
 		c := newClient(pid, attr.Class)
@@ -156,7 +160,8 @@ func (a *Accounts) Open(now sched.Time, id sched.QueueID, device sched.DeviceID,
 	a.Attrs(now, id, attr)
 }
 
-// Close removes a queue.
+// Close removes a queue. The client of the last one is kept until the time up to now is
+// accounted for.
 func (a *Accounts) Close(now sched.Time, id sched.QueueID) {
 	q := a.queues[id]
 	if q == nil {
@@ -170,21 +175,46 @@ func (a *Accounts) Close(now sched.Time, id sched.QueueID) {
 	if q.noWork {
 		c.noWork--
 	}
+	if c.open -= q.open; c.open == 0 {
+		c.requests.end(now)
+	}
 	if c.queues--; c.queues > 0 {
 		return
 	}
-	q.device.clients = slices.DeleteFunc(q.device.clients, func(o *client) bool { return o == c })
+	c.visits.end(now)
+	c.closedAt = now
 	if c.process.clients--; c.process.clients == 0 {
 		delete(a.processes, c.pid)
 	}
 }
 
+// removeClosed removes the clients that are closed and accounted for.
+func (a *Accounts) removeClosed(d *deviceAccount) {
+	d.clients = slices.DeleteFunc(d.clients, func(c *client) bool {
+		if c.closedAt > d.to {
+			return false
+		}
+		a.recordWait(d, c)
+		return true
+	})
+}
+
 // Attrs changes the class of a queue's process and whether it is paused: then it does not
-// wait.
+// wait. A process that is no longer online and has no SLO may report no more requests.
 func (a *Accounts) Attrs(_ sched.Time, id sched.QueueID, attr *sched.Attr) {
-	if q := a.queues[id]; q != nil {
-		q.client.class, q.client.paused = attr.Class, attr.Paused
+	q := a.queues[id]
+	if q == nil {
+		return
 	}
+	c := q.client
+	if c.class != attr.Class {
+		a.recordWait(q.device, c)
+	}
+	hasRequests := attr.Class == sched.Online || attr.SLO > 0
+	if c.hasRequests && !hasRequests {
+		c.reported = false
+	}
+	c.class, c.paused, c.hasRequests = attr.Class, attr.Paused, hasRequests
 }
 
 // Progress takes in whether a queue has work.
@@ -215,15 +245,22 @@ func (a *Accounts) Decided(now sched.Time, id sched.QueueID, reason sched.Reason
 // are zero if they are not known.
 func (a *Accounts) RequestStarted(now sched.Time, id sched.QueueID) {
 	if q := a.queues[id]; q != nil {
+		q.open++
 		q.client.requestStarted(now)
 	}
 }
 
 // RequestFinished is described at RequestStarted.
-func (a *Accounts) RequestFinished(id sched.QueueID, took time.Duration, ended sched.Time) {
-	if q := a.queues[id]; q != nil {
-		q.client.requestFinished(interval{ended.Add(-took), ended}, took > 0 && ended > 0)
+func (a *Accounts) RequestFinished(now sched.Time, id sched.QueueID, took time.Duration, ended sched.Time) {
+	q := a.queues[id]
+	if q == nil {
+		return
 	}
+	if q.open > 0 {
+		q.open--
+		q.client.open--
+	}
+	q.client.requestFinished(now, interval{ended.Add(-took), ended}, took > 0 && ended > 0)
 }
 
 // Span takes in a span of a device. Spans of a device come in order.
@@ -249,7 +286,7 @@ func (a *Accounts) Span(now sched.Time, device sched.DeviceID, s *hal.Span) {
 // follow notes when a client that was preempted waits to come back.
 func (d *deviceAccount) follow(s *hal.Span) {
 	for _, c := range d.clients {
-		if c.pid != int32(s.PID) || c.counted || c.reports {
+		if c.pid != int32(s.PID) || c.closed() || c.counted || c.reports(s.End) {
 			continue
 		}
 		if c.visits.end(s.Begin); s.Left == hal.Preempted && c.noWork < c.queues {
@@ -294,6 +331,9 @@ func (a *Accounts) Update(now sched.Time, queues func() []sched.Queue) {
 		}
 	}
 	a.press()
+	for _, d := range a.devices {
+		a.removeClosed(d)
+	}
 }
 
 // Updates counts the updates: as long as it is the same, so are the answers.

@@ -47,7 +47,7 @@ func TestDelayByOneSlice(t *testing.T) {
 	} {
 		a.Span(20*ms, "d", &s)
 	}
-	a.RequestFinished(1, 3*time.Millisecond, 13*ms)
+	a.RequestFinished(20*ms, 1, 3*time.Millisecond, 13*ms)
 	a.Update(20*ms+sched.Time(accountLag), nil)
 	for by, want := range map[api.Holder]time.Duration{process(2): 2 * time.Millisecond, {Kind: "switch"}: time.Millisecond / 4} {
 		if got := delayOf(a, 1, by); got.Total != want || got.Class != "online" || got.Estimated {

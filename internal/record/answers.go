@@ -19,6 +19,9 @@ func (a *Accounts) Delays() api.Delays {
 			out.WindowEnd = end
 		}
 		for _, c := range d.clients {
+			if c.closed() {
+				continue
+			}
 			for j := range c.row.cells {
 				cell := &c.row.cells[j]
 				out.Delays = append(out.Delays, api.Delay{

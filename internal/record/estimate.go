@@ -16,7 +16,10 @@ func (a *Accounts) estimate(d *deviceAccount, to, last sched.Time, records []sch
 	a.countServed(d, records, float64(to-d.to)/float64(max(last-d.to, 1)))
 	total := time.Duration(0)
 	for _, c := range d.clients {
-		a.periods = c.hadWork(a.periods[:0], d.to, to)
+		a.periods = a.periods[:0]
+		if !c.closed() { // of a closed one it is not known what it was served at the end
+			a.periods = c.hadWork(a.periods, d.to, to)
+		}
 		had := time.Duration(0)
 		for _, p := range a.periods {
 			had += p.to.Sub(p.from)
@@ -60,6 +63,7 @@ func (a *Accounts) countServed(d *deviceAccount, records []sched.Queue, part flo
 func (a *Accounts) baseline(d *deviceAccount, records []sched.Queue) {
 	for _, c := range d.clients {
 		c.visits.end(d.spanEnd)
+		a.recordWait(d, c)
 	}
 	for i := range records {
 		if q := a.queues[records[i].ID]; q != nil && q.device == d {

@@ -30,7 +30,7 @@ func (v *intervals) begin(now sched.Time) {
 
 func (v *intervals) end(now sched.Time) {
 	if v.open != sched.Never {
-		v.add(interval{v.open, now})
+		v.add(interval{v.open, max(v.open, now)})
 		v.open = sched.Never
 	}
 }
@@ -101,29 +101,44 @@ type client struct {
 	counters intervals
 	requests intervals
 	open     int // requests
-	reports  bool
+	reported bool
+	lastDone sched.Time // when a request was last reported
 	visits   intervals
+
+	hasRequests bool       // its class or SLO says so
+	closedAt    sched.Time // Never: it is not
+	wait        wait       // of an online client, up to the window
 
 	// Of the window that is accounted for: its periods in the account's buffer, and for an
 	// estimate what it was served and waited.
 	first, last int
+	byRequests  bool // they tell when it had work
 	own, waited time.Duration
 	charged     time.Duration // what it waited, of the present update
 }
 
 func newClient(pid int32, class sched.Class) *client {
-	c := &client{pid: pid, class: class}
+	c := &client{pid: pid, class: class, closedAt: sched.Never}
 	c.counters.open, c.requests.open, c.visits.open = sched.Never, sched.Never, sched.Never
 	return c
+}
+
+func (c *client) closed() bool { return c.closedAt != sched.Never }
+
+// reports reports whether the requests of the client tell at a time when it has work. A
+// process may stop to report them.
+func (c *client) reports(at sched.Time) bool {
+	return c.reported && (c.open > 0 || at.Sub(c.lastDone) < requestTimeout)
 }
 
 // hadWork appends when the client had work between two times.
 func (c *client) hadWork(buf []interval, from, to sched.Time) []interval {
 	start := len(buf)
+	c.byRequests = c.reports(to)
 	switch {
 	case c.paused:
 		return buf
-	case c.reports:
+	case c.byRequests:
 		buf = c.requests.within(buf, from, to)
 	case c.counted:
 		buf = c.counters.within(buf, from, to)
@@ -135,7 +150,7 @@ func (c *client) hadWork(buf []interval, from, to sched.Time) []interval {
 
 // guessed reports whether it is not known when the client had work.
 func (c *client) guessed() bool {
-	return !c.reports && !c.counted || c.counters.joined || c.requests.joined
+	return !c.byRequests && !c.counted || c.counters.joined || c.requests.joined
 }
 
 // forget drops what was before a time.
@@ -168,15 +183,18 @@ func (c *client) requestStarted(now sched.Time) {
 	c.requests.begin(now)
 }
 
-func (c *client) requestFinished(was interval, known bool) {
-	if c.open > 0 {
-		c.open--
-	}
-	if c.open == 0 {
+func (c *client) requestFinished(now sched.Time, was interval, known bool) {
+	switch {
+	case c.open > 0:
+	case !known:
+		c.requests.end(now)
+	case was.from <= c.requests.open: // the request is all of the period, and is added below
 		c.requests.open = sched.Never
+	default:
+		c.requests.end(was.to)
 	}
 	if known {
-		c.reports = true
+		c.reported, c.lastDone = true, now
 		c.requests.add(was)
 	}
 }

@@ -30,6 +30,7 @@ func (a *Accounts) account(d *deviceAccount, to sched.Time) {
 	for _, c := range d.clients {
 		switch {
 		case c.first == c.last:
+			a.recordWait(d, c)
 			c.charge(0, to, false)
 		case c.class != sched.Online && c.hasAlways(a.periods, d.to, to):
 			for i := range d.sums {
@@ -143,9 +144,9 @@ func (d *deviceAccount) classOf(holder int32) int {
 }
 
 // chargeSpans charges a client for each part of a span in which it had work. The waits of an
-// online client are recorded.
+// online client are recorded; one that goes on at the end of the window is kept for the next.
 func (a *Accounts) chargeSpans(d *deviceAccount, c *client, to sched.Time) {
-	w, next := wait{}, 0
+	next, online := 0, c.class == sched.Online
 	clear(d.delays)
 	for _, p := range a.periods[c.first:c.last] {
 		for next < len(d.window) && d.window[next].to <= p.from {
@@ -161,16 +162,16 @@ func (a *Accounts) chargeSpans(d *deviceAccount, c *client, to sched.Time) {
 					a.stalls = append(a.stalls, stall{part, i})
 				}
 			}
-			if c.class == sched.Online && (!waits || w.end != part.from) {
-				a.recordWait(d, c, &w)
+			if !waits || c.wait.end != part.from {
+				a.recordWait(d, c)
 			}
-			if waits {
-				w.add(part, h.holder)
+			if waits && online {
+				c.wait.add(part, h.holder)
 			}
 		}
 	}
-	if c.class == sched.Online {
-		a.recordWait(d, c, &w)
+	if c.wait.end < to {
+		a.recordWait(d, c)
 	}
 	c.charge(d.chargeDelays(c), to, false)
 }
@@ -220,7 +221,7 @@ func (w *wait) add(part interval, holder int32) {
 		i++
 	}
 	if i == len(w.holders) {
-		return // of more holders none is the one with the most time
+		return // of more holders hardly one is that with the most time
 	}
 	if i == w.n {
 		w.n++
@@ -229,8 +230,12 @@ func (w *wait) add(part interval, holder int32) {
 	w.holders[i].length += part.to.Sub(part.from)
 }
 
-// recordWait records a wait of an online client and begins the next.
-func (a *Accounts) recordWait(d *deviceAccount, c *client, w *wait) {
+// recordWait records the wait of an online client, if there is one, and begins the next.
+func (a *Accounts) recordWait(d *deviceAccount, c *client) {
+	w := &c.wait
+	if w.end == 0 {
+		return
+	}
 	if w.end.Sub(w.begin) >= minWait {
 		best := 0
 		for i := range w.n {

@@ -47,7 +47,7 @@ func (d *delayTruth) step(poll time.Duration) {
 			d.queues = append(d.queues, ev.Queue)
 			d.accounts.Open(now, ev.Queue, "gpu0", int32(ev.Queue), &q.Client.Attr)
 		case ev.Kind == sched.RequestFinished && !q.Saturating:
-			d.accounts.RequestFinished(ev.Queue, ev.Duration, ev.At)
+			d.accounts.RequestFinished(now, ev.Queue, ev.Duration, ev.At)
 		}
 	}
 	var ready uint64
