@@ -21,7 +21,7 @@ func newExplain() *cobra.Command {
 		Use:   "explain PID",
 		Short: "Say why a process runs or waits, and what would change it",
 		Long: `Say in sentences why a process runs or waits on its devices, since when, for which
-processes it waited, what was asked of it and by whom, and what would change it.
+processes it waited, its attributes, the orders for it, and what would change it.
 
 Root and the process's own user see all of it. Of other users' processes the command, the
 requests and the orders are hidden.`,
@@ -58,7 +58,7 @@ func gatherFacts(ctx context.Context, c *client.Client, pid int) (f describe.Fac
 	if f.All, err = c.Processes(ctx); err != nil {
 		return f, err
 	}
-	f.Now = time.Now()
+	f.Now, f.Period = time.Now(), psMoment
 	i := find(f.All)
 	if i < 0 {
 		return f, fmt.Errorf("explain process %d: it has just ended", pid)

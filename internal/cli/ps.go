@@ -54,7 +54,7 @@ narrow terminal, or COLUMNS, shortens the command and leaves out columns; --wide
   STATE       running, stopping, stopped, starting; paused by 'giveway pause'; floor if
               the process gets no more than the share that every process is guaranteed;
               side by side if it is a batch job that takes no turns with others
-  SHARE       of the device's time, in the last moment
+  SHARE       of the device's time, in 0.4 s or, with --watch, since the last list
   WEIGHT, SLO, BOUND
               if they were given; in brackets if they have no effect: ATTRIBUTES says why
   P99         of the last requests, if they are known

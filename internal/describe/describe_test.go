@@ -120,14 +120,14 @@ func TestExplain(t *testing.T) {
 	began := time.Date(2026, 11, 16, 12, 0, 0, 0, time.Local)
 	root, bob := int64(0), int64(1001)
 	train := api.Process{
-		PID: 4711, Command: "python train.py", User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2 slo=5ms"),
+		PID: 4711, Command: "python train.py", User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2 slo=5ms priority=0 paused=true"),
 		Ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr", Reason: "policy rr does not use it"}},
 		Queues:  []api.Queue{{ID: 1, Device: "GPU-a", State: "stopped", Reason: "turn of another", DecidedFor: 1500 * time.Millisecond, Ready: true, Served: time.Minute}},
 	}
 	f := Facts{
 		Process: &train, Policy: api.Policy{Name: "giveway"}, Devices: []api.Device{{ID: "GPU-a", Model: "H200"}}, Now: began.Add(time.Hour),
 		All:    []api.Process{train, {PID: 812, Command: "python serve.py \x1b[2J"}},
-		Shares: map[Key]float64{{4711, "GPU-a"}: 0.305},
+		Shares: map[Key]float64{{4711, "GPU-a"}: 0.305}, Period: 400 * time.Millisecond,
 		Delays: &api.Delays{Delays: []api.Delay{
 			{PID: 4711, Holder: api.Holder{Kind: "switch"}, Last10: 30 * time.Millisecond, Estimated: true},
 			{PID: 4711, Holder: api.Holder{Kind: "process", PID: 812}, Last10: 2 * time.Second},
@@ -136,6 +136,9 @@ func TestExplain(t *testing.T) {
 		}},
 		Orders: &api.Record{Clock: api.Clock{Began: began}, Entries: []api.Entry{
 			{PID: 4711, At: time.Minute, Order: &api.Order{Name: "set", UID: &root, PID: 77, Command: "giveway", From: "weight 1", To: "weight 2"}},
+			{PID: 4711, At: time.Minute, Order: &api.Order{Name: "set", UID: &root, From: "weight=2", To: "weight=2"}},
+			{PID: 4711, At: time.Minute, Order: &api.Order{Name: "set", UID: &root, From: "paused=false", To: "paused=true"}},
+			{PID: 4711, At: time.Minute, Order: &api.Order{Name: "set", UID: &root, From: "paused=true", To: "paused=true"}},
 			{PID: 812, At: time.Minute, Order: &api.Order{Name: "set", To: "weight 9"}},
 			{At: 90 * time.Second, Order: &api.Order{Name: "policy", UID: &root, From: "rr", To: "giveway"}},
 			{At: 90 * time.Second, Order: &api.Order{Name: "policy", UID: &bob, To: "fifo", Refused: true}},
@@ -146,20 +149,24 @@ func TestExplain(t *testing.T) {
 On GPU 0 (H200) it waits, for 1.50s, since 12:59:58.500: it is the turn of
 another batch process. They take turns on what online work leaves, by their
 weights.
-It has had 30.5% of the device time of the last moment, and 1m00s in all.
+It has had 30.5% of the device time in the last 400ms, and 1m00s in all.
 
 Waits in the last 10 s:
   2.00s while process 812 (python serve.py ?[2J) had the device
   about 30.0ms while the device switched between contexts
 
-What was asked of it:
+Attributes:
   class batch, by 'giveway set'
   weight 2, by 'giveway set'
   slo 5ms, by 'giveway set'; it has no effect now: policy rr does not use it
+  paused, by 'giveway pause'
 
 Orders, the last first:
   2026-11-16 12:02:00 set by bob: class online; refused: user bob may not
   2026-11-16 12:01:30 policy by root: giveway, before rr
+  2026-11-16 12:01:00 pause by root, unchanged
+  2026-11-16 12:01:00 pause by root
+  2026-11-16 12:01:00 set by root: weight=2, unchanged
   2026-11-16 12:01:00 set by root (giveway, pid 77): weight 2, before weight 1
 
 What would change it:

@@ -19,7 +19,8 @@ type Facts struct {
 	All     []api.Process // to name other processes
 	Devices []api.Device
 	Policy  api.Policy      // in force
-	Shares  map[Key]float64 // of the last moment; nil: not measured
+	Shares  map[Key]float64 // of Period; nil: not measured
+	Period  time.Duration   // the last one, of which Shares are
 	Delays  *api.Delays     // nil: the daemon does not say
 	Orders  *api.Record     // its entries of kind order; nil: the daemon does not say
 	Now     time.Time
@@ -32,7 +33,7 @@ type Section struct {
 	Lines []string
 }
 
-// Explain says why a process runs or waits, since when, what was asked of it and what would
+// Explain says why a process runs or waits, since when, its attributes and what would
 // change it.
 func Explain(f Facts) []Section {
 	first := Section{Lines: f.whatItIs()}
@@ -56,7 +57,7 @@ func Explain(f Facts) []Section {
 	sections := []Section{first}
 	for _, s := range []Section{
 		{"Waits in the last 10 s", f.waitLines()},
-		{"What was asked of it", f.attrLines()},
+		{"Attributes", f.attrLines()},
 		{"Orders, the last first", f.orderLines()},
 		{"What would change it", changes},
 	} {
@@ -142,7 +143,7 @@ func (f *Facts) shareLine() []string {
 	if !known {
 		return nil
 	}
-	return []string{fmt.Sprintf("It has had %s of the device time of the last moment, and %s in all.", format.Percent(share), f.served())}
+	return []string{fmt.Sprintf("It has had %s of the device time in the last %s, and %s in all.", format.Percent(share), format.Duration(f.Period), f.served())}
 }
 
 func (f *Facts) served() string {
@@ -207,23 +208,26 @@ func (f *Facts) holder(h api.Holder) string {
 // sourceText says where an attribute is from.
 var sourceText = map[attr.Source]string{
 	attr.FromProcess: "from the process itself",
-	attr.FromBackend: "found out by the daemon",
+	attr.FromBackend: "by the backend",
 	attr.FromRule:    "by a rule of the configuration",
 	attr.FromRun:     "by 'giveway run'",
 	attr.FromHint:    "by a hint of the program",
 	attr.FromSet:     "by 'giveway set'",
 }
 
-// attrLines lists the attributes that were given, with their source.
+// attrLines lists the attributes that were given and are not their default, with their source.
 func (f *Facts) attrLines() (lines []string) {
 	p := f.Process
 	for _, id := range p.Attrs.Given().IDs() {
 		from := p.Attrs.Source(id)
-		if from == attr.FromDefault {
+		row := id.Row()
+		if from == attr.FromDefault || p.Attrs.Int(id) == row.Default && id != attr.Class {
 			continue
 		}
-		row := id.Row()
 		line := row.Name + " " + row.Format(p.Attrs.Int(id)) + ", " + cmp.Or(sourceText[from], "by "+from.String())
+		if id == attr.Paused && from == attr.FromSet {
+			line = "paused, by 'giveway pause'"
+		}
 		if i := slices.IndexFunc(p.Ignored, func(i api.Ignored) bool { return i.Name == row.Name }); i >= 0 {
 			line += "; it has no effect now: " + format.Text(cmp.Or(p.Ignored[i].Reason, p.Ignored[i].Mark), 300)
 		}
@@ -265,7 +269,8 @@ func (f *Facts) orderLines() (lines []string) {
 // orderText describes an order in one line.
 func (f *Facts) orderText(o *api.Order) string {
 	var b strings.Builder
-	b.WriteString(format.Text(o.Name, 20))
+	name, pauses := pauseName(o)
+	b.WriteString(format.Text(name, 20))
 	if o.UID != nil {
 		b.WriteString(" by " + f.user(*o.UID))
 	}
@@ -282,11 +287,14 @@ func (f *Facts) orderText(o *api.Order) string {
 	if len(by) > 0 {
 		b.WriteString(" (" + strings.Join(by, ", ") + ")")
 	}
-	if o.To != "" {
+	if o.To != "" && !pauses {
 		b.WriteString(": " + format.Text(o.To, 200))
-		if o.From != "" {
-			b.WriteString(", before " + format.Text(o.From, 200))
-		}
+	}
+	switch {
+	case unchanged(o):
+		b.WriteString(", unchanged")
+	case o.To != "" && o.From != "" && !pauses:
+		b.WriteString(", before " + format.Text(o.From, 200))
 	}
 	if o.Tree {
 		b.WriteString(", with its descendants")
@@ -299,6 +307,21 @@ func (f *Facts) orderText(o *api.Order) string {
 	}
 	return b.String()
 }
+
+// pauseName returns the name of an order, and whether it is all of the order: pause and resume
+// set an attribute.
+func pauseName(o *api.Order) (name string, all bool) {
+	switch {
+	case o.Name == "set" && o.To == "paused=true":
+		return "pause", true
+	case o.Name == "set" && o.To == "paused=false":
+		return "resume", true
+	}
+	return o.Name, false
+}
+
+// unchanged reports whether an order set what was set before.
+func unchanged(o *api.Order) bool { return !o.Refused && o.To != "" && o.From == o.To }
 
 // user returns the name of a user, if it is known.
 func (f *Facts) user(uid int64) string {

@@ -90,19 +90,23 @@ func did(e *api.Entry) string {
 	if from != "" {
 		change = "from " + from + " " + change
 	}
-	switch {
-	case o.Name == "set" && o.To == "paused=true":
-		return "paused " + target(e)
-	case o.Name == "set" && o.To == "paused=false":
-		return "resumed " + target(e)
+	verb, again := "changed", ""
+	if unchanged(o) {
+		verb, again, change = "set", ": unchanged", "to "+to+": unchanged"
+	}
+	switch name, _ := pauseName(o); {
+	case name == "pause":
+		return "paused " + target(e) + again
+	case name == "resume":
+		return "resumed " + target(e) + again
 	case o.Name == "set":
-		return "changed " + target(e) + " " + change
+		return verb + " " + target(e) + " " + change
 	case o.Name == "run":
 		return "began a run with " + to
 	case o.Name == "policy":
-		return "changed the policy " + change
+		return verb + " the policy " + change
 	case o.Name == "restore":
-		return "restored all devices, and changed the policy " + change
+		return "restored all devices, and " + verb + " the policy " + change
 	}
 	return strings.TrimSuffix(format.Text(o.Name, shortText)+" "+change, " to ")
 }

@@ -85,8 +85,8 @@ func (s *State) deviceTitle(d api.Device) string {
 	return format.Text(join(append(parts, format.Text(d.Model, 40)), s.width), s.width)
 }
 
-// betweenClasses says how long online and batch work waited for each other; empty: they do
-// not share the device, or it is not known.
+// betweenClasses says how long online and batch work waited for each other, and online work
+// for context switches; empty: they do not share the device, or it is not known.
 func (s *State) betweenClasses(d api.Device) string {
 	has := map[string]bool{}
 	for i := range s.last.Processes {
@@ -103,8 +103,12 @@ func (s *State) betweenClasses(d api.Device) string {
 		key := classPair{d.ID, class, holder}
 		return format.Duration(last.totals[key] - first.totals[key])
 	}
-	return format.Text(fmt.Sprintf("in %.0f s online waited %s for batch, batch waited %s for online work",
-		(last.at-first.at).Seconds(), waited("online", "batch"), waited("batch", "online")), s.width)
+	seconds, batch, switches, online := (last.at - first.at).Seconds(), waited("online", "batch"), waited("online", "switch"), waited("batch", "online")
+	text := fmt.Sprintf("in %.0f s online waited %s for batch and %s for switches, batch waited %s for online work", seconds, batch, switches, online)
+	if format.Width(text) > s.width {
+		text = fmt.Sprintf("%.0f s: online waited %s for batch, %s switching; batch %s for online", seconds, batch, switches, online)
+	}
+	return format.Text(text, s.width)
 }
 
 // part is a part of a bar.
@@ -113,7 +117,7 @@ type part struct {
 	row   *row // nil: context switches
 }
 
-// partsOf returns how the time of a device was divided in the last moment.
+// partsOf returns how the time of a device was divided between the last two snapshots.
 func (s *State) partsOf(d api.Device) (parts []part) {
 	sum := 0.0
 	for i := range s.all {

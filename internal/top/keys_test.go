@@ -63,7 +63,7 @@ func TestFigures(t *testing.T) {
 	for second := 41; second < 200; second++ {
 		s.Take(snapshotAt(second))
 	}
-	if got, want := s.betweenClasses(s.last.Status.Devices[0]), "in 10 s online waited 20.0ms for batch, batch waited 400ms for online work"; got != want {
+	if got, want := s.betweenClasses(s.last.Status.Devices[0]), "10 s: online waited 20.0ms for batch, 90.9ms switching; batch 400ms for online"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := s.betweenClasses(s.last.Status.Devices[1]); got != "" {
@@ -319,7 +319,7 @@ func TestProgram(t *testing.T) {
 func TestOnce(t *testing.T) {
 	s := running(Look{Colour: true, UTF8: true}, 80, 24, 3)
 	text := s.Text(0)
-	for _, want := range []string{"GPU 0  used 90.0%  780 switches/s, 4.9% lost  pressure 54.2% full 1.3%  NVIDIA H200\n", "in 3 s online waited 6.00ms for batch, batch waited 120ms for online work\n", "python serve.py --port 80\n", "other turn"} {
+	for _, want := range []string{"GPU 0  used 90.0%  780 switches/s, 4.9% lost  pressure 54.2% full 1.3%  NVIDIA H200\n", "in 3 s online waited 6.00ms for batch and 27.3ms for switches, batch waited 120ms for online work\n", "python serve.py --port 80\n", "other turn"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got\n%s\nwant %q", text, want)
 		}

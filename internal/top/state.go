@@ -24,6 +24,7 @@ type State struct {
 	gone    error
 	history map[int]*history
 	shares  map[describe.Key]float64 // between the last two snapshots
+	took    time.Duration            // between them
 	classes []classTotals            // of the last 10 s, the oldest first
 	all     []row                    // of all processes
 	rows    []row                    // those on the screen: filtered and sorted
@@ -72,7 +73,7 @@ func (s *State) Take(next Snapshot) {
 		return
 	}
 	if took := next.At.Sub(s.last.At); s.shown && took > 0 {
-		s.shares = describe.Shares(s.last.sample(), next.sample())
+		s.shares, s.took = describe.Shares(s.last.sample(), next.sample()), took
 		s.addSteps(next, took)
 	}
 	s.last, s.shown = next, true
@@ -322,6 +323,6 @@ func (s *State) Explained(f describe.Facts, err error) {
 		return
 	}
 	f.All, f.Devices, f.Policy, f.Delays = s.last.Processes, s.last.Status.Devices, s.last.Status.Policy, s.last.Delays
-	f.Shares = s.shares
+	f.Shares, f.Period = s.shares, s.took.Round(100*time.Millisecond)
 	s.mode, s.scroll, s.explained = inExplain, 0, describe.Explain(f)
 }

@@ -68,6 +68,7 @@ func snapshotAt(second int) Snapshot {
 		},
 		Delays: &api.Delays{Clock: api.Clock{Began: start, Now: at}, Classes: []api.ClassDelay{
 			{Device: "GPU-a", Class: "online", Holder: "batch", Total: at / 500},
+			{Device: "GPU-a", Class: "online", Holder: "switch", Total: at / 110},
 			{Device: "GPU-a", Class: "batch", Holder: "online", Total: at / 25},
 			{Device: "GPU-a", Class: "batch", Holder: "batch", Total: at},
 		}, Delays: []api.Delay{
