@@ -280,7 +280,7 @@ func TestForeignRecordings(t *testing.T) {
 // TestSmallFileForMuchMemory: a file of zeros, each of which stands for a struct, cannot take
 // all memory.
 func TestSmallFileForMuchMemory(t *testing.T) {
-	const n = 8 << 20
+	const n = 9 << 20
 	d := decoder{rest: append(binary.AppendUvarint(nil, n+1), make([]byte, n)...)}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
