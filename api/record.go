@@ -222,7 +222,8 @@ type Holder struct {
 type Delays struct {
 	Version int `json:"version"` // RecordVersion
 	Clock
-	// WindowEnd is the end of the windows of all delays: a multiple of five seconds.
+	// WindowEnd is up to when the delays are accounted for, on the device that is behind the
+	// most: less than half a second ago, unless a backend is late.
 	WindowEnd time.Duration `json:"window_end_ns"`
 	// Delays has a row for each pair, the largest total first. Of each waiting process the
 	// holders with the most time are listed; the rest is the row of the holder others.
@@ -239,7 +240,7 @@ type Delay struct {
 	Class  string        `json:"class"`
 	Holder Holder        `json:"holder"`
 	Total  time.Duration `json:"total_ns"`    // since the process appeared
-	Last10 time.Duration `json:"last_10s_ns"` // in the 10 s before WindowEnd
+	Last10 time.Duration `json:"last_10s_ns"` // in the 10 s that end there
 	Last60 time.Duration `json:"last_60s_ns"`
 	// Estimated says that a part of it is from the scheduler's account and not from a
 	// context-switch trace, or that it is not known when the process had work.

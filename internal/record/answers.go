@@ -14,8 +14,7 @@ import (
 func (a *Accounts) Delays() api.Delays {
 	out := api.Delays{Version: api.RecordVersion, Delays: []api.Delay{}, Classes: []api.ClassDelay{}}
 	for i, d := range a.devices {
-		number := bucketAt(d.to)
-		if end := time.Duration(number) * bucketLength; i == 0 || end < out.WindowEnd {
+		if end := time.Duration(d.to); i == 0 || end < out.WindowEnd {
 			out.WindowEnd = end
 		}
 		for _, c := range d.clients {
@@ -26,7 +25,7 @@ func (a *Accounts) Delays() api.Delays {
 				cell := &c.row.cells[j]
 				out.Delays = append(out.Delays, api.Delay{
 					Device: string(d.id), PID: int(c.pid), Class: c.class.String(), Holder: holder(cell.holder), Total: cell.total,
-					Last10: cell.window(number, 2), Last60: cell.window(number, buckets), Estimated: cell.estimated,
+					Last10: cell.window(d.to, 10), Last60: cell.window(d.to, buckets), Estimated: cell.estimated,
 				})
 			}
 		}

@@ -12,8 +12,8 @@ const (
 	// switches, idle time and others.
 	maxHolders = 12
 	// bucketLength and buckets make the windows of the delays.
-	bucketLength = 5 * time.Second
-	buckets      = 60 / 5
+	bucketLength = time.Second
+	buckets      = 60
 )
 
 // cell is how long one holder has delayed a process.
@@ -92,12 +92,17 @@ func (c *cell) recent() time.Duration {
 	return sum
 }
 
-// window returns the time of the n buckets before bucket number.
-func (c *cell) window(number uint64, n int) (sum time.Duration) {
-	for i := range min(uint64(n), number) {
-		sum += c.last[(number-1-i)%buckets]
+// window returns the time in the last n seconds before a time, which is in the bucket that is
+// not over. Of the first bucket it takes the part that is within.
+func (c *cell) window(to sched.Time, n int) time.Duration {
+	number := int(bucketAt(to) % buckets)
+	before := func(i int) time.Duration { return c.last[(number+buckets-i)%buckets] }
+	sum := c.current
+	for i := 1; i < n; i++ {
+		sum += before(i)
 	}
-	return sum
+	within := bucketLength - time.Duration(to)%bucketLength
+	return sum + time.Duration(float64(before(n))*(float64(within)/float64(bucketLength)))
 }
 
 // turnBucket ends the bucket with a number.
