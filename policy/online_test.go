@@ -88,7 +88,8 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 		if counters {
 			check(next, true, until)
 			o.end()
-			check(next.Add(200*time.Microsecond), false, from.Add(onlinePeriod-50*time.Microsecond))
+			// Over the last two periods it came 25 us a period earlier: a sixteenth of that counts.
+			check(next.Add(200*time.Microsecond), false, from.Add(onlinePeriod-(50+25/16)*time.Microsecond))
 			continue
 		}
 		over := next.Add(onlineTakes - 50*time.Microsecond)
@@ -174,6 +175,20 @@ func TestWorkOfARequest(t *testing.T) {
 	o.request(o.last.Add(2 * onlinePeriod))
 	if o.work.n != n || o.work.mean != ms {
 		t.Errorf("got %d values with mean %v, want %d with 1 ms", o.work.n, o.work.mean, n)
+	}
+	// One request is enough to know it.
+	if o.work = (meanTime{}); o.predictable(o.last.Add(ms), onlineLead) {
+		t.Error("requests are predictable before the device time of one is known")
+	}
+	o.request(o.last.Add(onlinePeriod))
+	o.request(o.last.Add(onlinePeriod))
+	if o.work.n = 1; !o.predictable(o.last.Add(ms), onlineLead) {
+		t.Error("requests are not predictable although the device time of one is known")
+	}
+	// A queue that has had no work has no arrival.
+	idle := &onlineTest{q: sched.Queue{ID: 1, Counters: sched.Counters{Known: true}}}
+	if idle.watch(&idle.q, sched.Time(time.Second)); idle.arrival != 0 || idle.rhythm != (rhythm{}) {
+		t.Errorf("an idle queue: got an arrival at %v", idle.arrival)
 	}
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -41,6 +42,8 @@ func TestRhythmIsFoundAfterEightIntervals(t *testing.T) {
 		{"the different ones are long ago", append([]time.Duration{7 * ms, 25 * ms, 5 * ms}, repeat(period, 8)...), period},
 		{"arrivals were missed", []time.Duration{period, period, 3 * period, period, 2 * period, period, period, period}, period},
 		{"within an eighth", []time.Duration{14 * ms, period, 18 * ms, period, period, 14 * ms, period, 18 * ms}, period},
+		{"three of them early by an eighth", []time.Duration{14 * ms, period, 14 * ms, period, period, 14 * ms, period, period}, 122 * ms / 8},
+		{"two within a request", append(repeat(period, 6), ms, ms), 0},
 		{"beyond an eighth", []time.Duration{13 * ms, period, 19 * ms, period, period, period, period, period}, 0},
 	} {
 		if r, _ := arrivalsAt(tt.intervals...); r.period != tt.want {
@@ -82,6 +85,14 @@ func TestRhythmSurvivesAMissInSix(t *testing.T) {
 	if r := missing(5, 600); r.period != 0 || r.n != 0 || r.last == 0 {
 		t.Errorf("one of five elsewhere: got a period of %v, want none", r.period)
 	}
+	// Two in a row end it after ten arrivals where they were expected.
+	for n, want := range map[int]bool{10: false, 11: true} {
+		r, last := arrivalsAt(repeat(period, n)...)
+		r.arrived(last.Add(5 * ms))
+		if r.arrived(last.Add(period + 5*ms)); (r.period != 0) != want {
+			t.Errorf("two misses after %d intervals: got a period of %v", n, r.period)
+		}
+	}
 	// After a long time without a miss the score is at its limit, 16: it takes four in a row.
 	r, last := arrivalsAt(repeat(period, 100)...)
 	for i := range 4 {
@@ -96,50 +107,92 @@ func TestRhythmSurvivesAMissInSix(t *testing.T) {
 }
 
 // TestRhythmFollowsThePhase checks that the expected time follows an early arrival at once,
-// and a late one by a sixteenth: arrivals are reported late, never early.
+// and a late one by an eighth: arrivals are reported late, never early. The period, which is
+// a mean of intervals, follows by a sixteenth.
 func TestRhythmFollowsThePhase(t *testing.T) {
 	const period = 16 * ms
 	for _, tt := range []struct{ off, want time.Duration }{
 		{0, 0},
 		{-800 * time.Microsecond, -800 * time.Microsecond},
-		{800 * time.Microsecond, 50 * time.Microsecond},
-		{2 * ms, 125 * time.Microsecond},
+		{800 * time.Microsecond, 100 * time.Microsecond},
+		{2 * ms, 250 * time.Microsecond},
 		{2*ms + 1, 0}, // a miss moves nothing
 		{-2 * ms, -2 * ms},
 	} {
 		r, last := arrivalsAt(repeat(period, 8)...)
 		r.arrived(last.Add(period + tt.off))
-		want := last.Add(2*period + tt.want)
+		want, wantPeriod, wantJitter := last.Add(2*period+tt.want+tt.off/16), period+tt.off/16, ms+(tt.off.Abs()-ms)/8
 		if tt.off > 2*ms {
-			want = last.Add(period)
+			want, wantPeriod, wantJitter = last.Add(period), period, ms
 		}
-		// The period itself follows by at most a 64th of the error.
-		if got := r.next.Sub(want); got.Abs() > tt.off.Abs()/60 {
-			t.Errorf("off by %v: the next one is expected %v from the start, off by %v", tt.off, r.next.Sub(last), got)
+		if r.next != want || r.period != wantPeriod || r.jitter != wantJitter {
+			t.Errorf("off by %v: the next one is expected after %v with a period of %v and a jitter of %v, want %v, %v and %v",
+				tt.off, r.next.Sub(last), r.period, r.jitter, want.Sub(last), wantPeriod, wantJitter)
 		}
 	}
 }
 
-// TestRhythmFollowsThePeriod checks that the expected time stays near the arrivals if their
-// period is a little shorter or longer than it was, that the period itself stays if arrivals
-// are only reported late, and that the jitter is about their mean distance from the expected
-// time.
+// TestRhythmFollowsThePeriod checks a loop whose period changes by 2 %: within 100 arrivals
+// phase and period are those of the loop, to a fraction of the jitter, and stay there. None of
+// the arrivals is taken for a miss.
 func TestRhythmFollowsThePeriod(t *testing.T) {
-	for _, change := range []time.Duration{-50 * time.Microsecond, 50 * time.Microsecond} {
-		r, at := arrivalsAt(repeat(16*ms, 8)...)
-		for i := range 500 {
-			at = at.Add(16*ms + change)
-			r.arrived(at)
-			if off := r.next.Sub(at.Add(16*ms + change)).Abs(); off > ms {
-				t.Fatalf("period changed by %v: arrival %d is expected %v away from where it will be", change, i, off)
+	for _, change := range []time.Duration{-320 * time.Microsecond, -50 * time.Microsecond, 50 * time.Microsecond, 320 * time.Microsecond} {
+		for _, jitter := range []time.Duration{0, 100 * time.Microsecond, 400 * time.Microsecond} {
+			random := rand.New(rand.NewPCG(1, uint64(jitter)))
+			r, began := arrivalsAt(repeat(16*ms, 100)...)
+			period := 16*ms + change
+			crossed, was := 0, change < 0
+			for i := range 500 {
+				due := began.Add(time.Duration(i+1) * period)
+				if late := due.Sub(r.next); late > 2*ms || late < -2*ms {
+					t.Fatalf("change %v, jitter %v: arrival %d is %v from where it is expected", change, jitter, i, late)
+				}
+				r.arrived(due.Add(time.Duration(random.Int64N(int64(jitter) + 1))))
+				if above := r.period > period; jitter == 0 && above != was && r.period != period {
+					crossed, was = crossed+1, above
+				}
+				if i < 100 {
+					continue
+				}
+				off := r.next.Sub(due.Add(period))
+				if (r.period-period).Abs() > jitter/8+3*time.Microsecond || off < -jitter/4-10*time.Microsecond || off > jitter*3/4+10*time.Microsecond {
+					t.Fatalf("change %v, jitter %v: after %d arrivals the period is %v too long and the next is expected %v too late", change, jitter, i, r.period-period, off)
+				}
+			}
+			if crossed > 1 {
+				t.Errorf("change %v: the period passed that of the loop %d times, want no oscillation", change, crossed)
+			}
+			if r.score != 16 {
+				t.Errorf("change %v, jitter %v: got a score of %d, want 16", change, jitter, r.score)
 			}
 		}
-		if moved := r.period - 16*ms; moved*change <= 0 || moved.Abs() > change.Abs() {
-			t.Errorf("period changed by %v: got a period of %v, want it to move that way", change, r.period)
-		}
 	}
+}
+
+// TestRhythmFollowsThePeriodOfArrivalsThatAreMissed checks that an interval of several periods
+// counts as that many.
+func TestRhythmFollowsThePeriodOfArrivalsThatAreMissed(t *testing.T) {
 	r, at := arrivalsAt(repeat(16*ms, 8)...)
-	from := at
+	for range 100 {
+		at = at.Add(3 * (16*ms + 50*time.Microsecond))
+		r.arrived(at)
+	}
+	if off := (r.period - 16*ms - 50*time.Microsecond).Abs(); off > time.Microsecond {
+		t.Errorf("got a period of %v, want 16.05 ms", r.period)
+	}
+	// A miss is not the begin of an interval.
+	before := r.period
+	r.arrived(at.Add(5 * ms))
+	r.arrived(at.Add(r.period))
+	if off := (r.period - before).Abs(); off > time.Microsecond {
+		t.Errorf("after an arrival between two others: got a period of %v, want %v", r.period, before)
+	}
+}
+
+// TestRhythmOfArrivalsReportedLate checks that the period stays if arrivals are only reported
+// late, and that the jitter is about their mean distance from the expected time.
+func TestRhythmOfArrivalsReportedLate(t *testing.T) {
+	r, from := arrivalsAt(repeat(16*ms, 8)...)
 	for i := range 500 {
 		r.arrived(from.Add(time.Duration(i+1)*16*ms + time.Duration(i%2)*400*time.Microsecond))
 	}
@@ -165,8 +218,9 @@ func TestRhythmExpects(t *testing.T) {
 		{period, 1},
 		{period + 2*ms, 1},
 		{period + 2*ms + 1, 2},
-		{2*period + 2*ms - 1, 2},
+		{2*period + 2*ms, 2},
 		{2*period + 2*ms + 1, 3},
+		{4*period + 2*ms, 4},
 		{4*period + 8*ms, 5},
 		{4*period + 8*ms + 1, 0},
 	} {
@@ -206,7 +260,14 @@ func TestRhythmCountsMissedArrivals(t *testing.T) {
 			t.Errorf("an arrival after %v: the next is expected after %v, want %v", tt.after, r.next.Sub(last), tt.next)
 		}
 	}
+	// A second arrival within a request is neither a miss nor a sign of regularity.
 	r, last := arrivalsAt(repeat(period, 8)...)
+	score := r.score
+	r.arrived(last.Add(ms))
+	if r.next != last.Add(period) || r.period != period || r.score != score {
+		t.Errorf("an arrival within a request: the next is expected after %v, score %d", r.next.Sub(last), r.score)
+	}
+	r, last = arrivalsAt(repeat(period, 8)...)
 	before := *r
 	r.arrived(last)
 	r.arrived(last - 5)
