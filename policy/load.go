@@ -187,8 +187,6 @@ func (r *loadRecord) inTrial(now sched.Time) (bool, sched.Time) {
 	switch {
 	case r.load != lightLoad || !r.suspected:
 		return false, 0
-	case r.heldUntil == 0:
-		r.heldUntil = now
 	case now >= r.heldUntil.Add(trialLength):
 		r.holdVerdict(now)
 	}

@@ -229,11 +229,11 @@ func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
 			o.oldest, o.counted = q.RequestSince, false
 		}
 		from := p.openFrom(q, v.Now)
-		if another || from != o.from {
+		if from != o.from {
 			o.from, o.periods = from, 0
 		}
 		age := v.Now.Sub(from)
-		if from == 0 || age <= q.Attr.SLO || !q.Ready() {
+		if from == 0 || !q.Ready() {
 			continue // without work it does not wait for the device, or does not exist: a process can report any request
 		}
 		n := int(age / p.ladder.latePeriod(q.Attr.SLO))
@@ -266,12 +266,7 @@ func (p *slo) nextLate(v *sched.View, queues []onlineQueue) (wake sched.Time) {
 		if q.Attr.Class != sched.Online {
 			continue
 		}
-		from := p.openFrom(q, v.Now)
-		switch {
-		case from == 0 || !q.Ready():
-		case v.Now.Sub(from) <= q.Attr.SLO:
-			wake = earlier(wake, from.Add(q.Attr.SLO+1))
-		default:
+		if from := p.openFrom(q, v.Now); from > 0 && q.Ready() {
 			wake = earlier(wake, from.Add(time.Duration(o.periods+1)*p.ladder.latePeriod(q.Attr.SLO)))
 		}
 	}

@@ -95,7 +95,7 @@ func (s *Scheduler) countRequest(q *Queue, ev *Event) {
 		}
 	case ev.Kind == RequestFinished && q.OpenRequests > 0:
 		q.OpenRequests--
-		q.forgetRequest(s.now.Add(-max(ev.Duration, 0)), ev.Duration > 0)
+		q.forgetRequest(s.now.Add(-ev.Duration), ev.Duration > 0)
 	}
 	switch {
 	case q.OpenRequests == 0:

@@ -159,11 +159,12 @@ func (s *Scheduler) floorLength(d *device, q *Queue, share float64, b *bearable)
 	onePiece := d.Sliced() && q.Can&CanSlice != 0
 	length := s.cfg.FloorTurn
 	switch {
-	case length == 0 && onePiece:
+	case length > 0:
+	case onePiece:
 		step := d.Slice // few lengths, so that bearable is seldom computed
 		needed := (q.act.drain.perCommand + d.Slice + step - 1) / step * step
 		length = min(max(floorTurnSliced, needed), floorLongest)
-	case length == 0:
+	default:
 		length = floorTurnShared
 	}
 	if !onePiece {
@@ -240,7 +241,7 @@ func (t *floorTurn) pieceEnd(d *device, q *Queue, missing time.Duration) (end Ti
 	}
 	end = t.runs.Add(t.entry + t.length - d.Slice/2)
 	if q.Measured && q.MeasuredAt > t.runs && t.length-missing >= time.Millisecond {
-		if seen := q.MeasuredAt.Add(max(missing, 0)); seen <= end {
+		if seen := q.MeasuredAt.Add(missing); seen <= end {
 			return seen, true
 		}
 	}

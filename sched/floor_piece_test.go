@@ -232,3 +232,21 @@ func TestFloorPieceFollowsTheRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestFloorPieceIgnoresRequestsWithoutADuration checks that requests of which only the end is
+// known do not count as short ones: a floor turn is an eighth of what the others take.
+func TestFloorPieceIgnoresRequestsWithoutADuration(t *testing.T) {
+	n := 0
+	got := firstPiece(sched.Config{}, 2*ms, 0, func(now sched.Time) (events []sched.Event) {
+		for ; sched.Time(time.Duration(n)*40*ms) <= now; n++ {
+			took := []time.Duration{40 * ms, 0, -ms}[n%3]
+			events = append(events,
+				sched.Event{Kind: sched.RequestStarted, Queue: 1, Duration: ms}, // a start has none
+				sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: took})
+		}
+		return events
+	})
+	if got != 5*ms {
+		t.Errorf("got a floor turn of %v, want 5 ms", got)
+	}
+}

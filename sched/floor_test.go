@@ -151,10 +151,12 @@ func TestFloorPiece(t *testing.T) {
 	}{
 		{"of the default length", 0, sched.Config{}, nothing, 20 * ms},
 		{"of the configured length", 0, sched.Config{FloorTurn: 35 * ms}, nothing, 35 * ms},
+		{"of the default length, if the configured one is negative", 0, sched.Config{FloorTurn: -ms}, nothing, 20 * ms},
 		{"within an SLO", 16 * ms, sched.Config{}, nothing, 8 * ms},
 		{"within what the requests leave of an SLO", 16 * ms, sched.Config{}, finished(9*ms, 8*ms), 6 * ms},
 		{"long, if no piece keeps the SLO", 3 * ms, sched.Config{}, finished(2*ms, 2*ms), 20 * ms},
 		{"long, if one of hundreds of requests is late", 0, sched.Config{}, finished(2*ms, 2*ms), 20 * ms},
+		{"long, if the duration of requests is not known", 0, sched.Config{}, finished(40*ms, 0), 20 * ms},
 		{"short, if requests are rare", 0, sched.Config{}, finished(40*ms, 40*ms), 5 * ms},
 		{"not shorter than a slice, which is the device's own", 0, sched.Config{}, finished(12*ms, 12*ms), 0},
 		{"long enough for a command", 0, sched.Config{}, completed(30 * ms), 32 * ms},

@@ -267,7 +267,7 @@ func (s *Scheduler) succeeded(q *Queue) {
 		q.State, a.stoppedAt = Stopped, a.pending.Level
 		s.startDrain(s.deviceOf[q.ID], q)
 	case Start:
-		q.State, a.stoppedAt, a.drain.until = Running, LevelNone, 0
+		q.State, a.stoppedAt = Running, LevelNone
 	case SetSlice:
 		q.Slice, a.unsureSlice = a.pending.Slice, false
 		a.short = s.deviceOf[q.ID].tooShort(q.Slice)

@@ -17,7 +17,7 @@ type Config struct {
 	// 0.02. Negative means no floor; then a policy that holds a ready queue
 	// longer than StallLimit is overruled.
 	Floor float64
-	// FloorTurn is the device time that a floor turn gives. Zero means 50 ms, and on a
+	// FloorTurn is the device time that a floor turn gives. Zero or less means 50 ms, and on a
 	// device with slices 20 ms, or more if the commands of the queue are long. With
 	// slices it is less where an online process could not bear the delay.
 	FloorTurn time.Duration
@@ -31,7 +31,6 @@ func (c Config) withDefaults() Config {
 		c.Floor = 0.02
 	}
 	c.Floor = min(max(c.Floor, 0), floorMax)
-	c.FloorTurn = max(c.FloorTurn, 0)
 	return c
 }
 
