@@ -99,6 +99,52 @@ func TestPingPong(t *testing.T) {
 	b.after(50*ms, 20, 20, 0)
 	b.after(50*ms, 20, 20, 0)
 	b.wants(t, "few visits in each of two windows", noBurst, 50*ms)
+	b = newBurstTest()
+	b.after(31*5*visitCost, 31, 31, 3*ms)
+	b.wants(t, "exactly a fifth of the time", inBurst, 5*ms)
+}
+
+// TestPingPongWithOtherQueues checks that queues that take no part in ping-pong do not matter:
+// those without visits, those that do not give way, and batch queues without slices. They
+// may come, go and be measured in a window.
+func TestPingPongWithOtherQueues(t *testing.T) {
+	visits := sched.Visits{Known: true, Count: 1000}
+	for name, q := range map[string]sched.Queue{
+		"visits are not known": {Can: canAll, Attr: sched.Attr{Class: sched.Batch}, Visits: sched.Visits{Count: 1000}},
+		"does not give way":    {Can: canAll, Attr: sched.Attr{Class: sched.Standard}, Visits: visits},
+		"has no slice":         {Can: sched.CanInterrupt, Attr: sched.Attr{Class: sched.Batch}, Visits: visits},
+	} {
+		q.ID, q.Served, q.Counters.Late = 3, time.Hour, 7
+		b := newBurstTest()
+		b.after(25*ms, 50, 50, 6*ms)
+		b.v.Queues = append(b.v.Queues, q)
+		b.pass(24 * ms)
+		b.v.Queues[2].MeasuredAt = b.v.Now.Add(ms) // later than the others
+		b.pass(ms)
+		b.wants(t, name+", measured at the end of the window", noBurst, 50*ms)
+		b.after(ms, 50, 50, 6*ms)
+		b.wants(t, name+", the others measured too", inBurst, 5*ms)
+		b.work(71 * ms)
+		b.v.Queues = b.v.Queues[:2]
+		b.work(ms)
+		b.wants(t, name+", gone", inGap, 28*ms)
+	}
+	// One that takes part begins another window.
+	b := newBurstTest()
+	b.after(25*ms, 50, 50, 6*ms)
+	other := b.v.Queues[1]
+	other.ID = 3
+	b.v.Queues = append(b.v.Queues, other)
+	b.after(25*ms, 50, 50, 6*ms)
+	b.wants(t, "another batch queue", noBurst, 50*ms)
+	// Without either kind nothing is known.
+	for i := range 2 {
+		b := newBurstTest()
+		b.v.Queues[i].Visits.Known = false
+		if b.after(50*ms, 100, 100, 12*ms); b.phase != noBurst {
+			t.Errorf("visits of queue %d are not known: a burst begins", b.v.Queues[i].ID)
+		}
+	}
 }
 
 // TestBurstAndGap checks the length of a burst and of the gap that follows, and that the next

@@ -256,3 +256,31 @@ func TestBlindQueueDoesNotKeepThePolicyAwake(t *testing.T) {
 		}
 	}
 }
+
+// TestLLFBlindQueueBesideItsEqual checks that a queue without counters whose laxity is that of
+// the running one runs beside it, and that the policy does not wake for that.
+func TestLLFBlindQueueBesideItsEqual(t *testing.T) {
+	now := sched.Time(time.Hour)
+	for _, c := range []struct {
+		more time.Duration // laxity of the blind queue, beyond that of the other
+		runs bool
+		wake time.Duration
+	}{
+		{-ms, true, 500 * time.Microsecond}, // only to look whether the work is done
+		{0, true, 500 * time.Microsecond},
+		{200 * time.Microsecond, false, 200 * time.Microsecond}, // when it is as low
+		{ms, false, 500 * time.Microsecond},
+	} {
+		p := newLLF()
+		attr := sched.Attr{Deadline: 20 * ms, Work: 5 * ms}
+		later := attr
+		later.Deadline += c.more
+		plan := p.Plan(&sched.View{Now: now, Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{
+			{ID: 1, Attr: attr, ReadySince: now, Counters: sched.Counters{Submitted: 1, Known: true}},
+			{ID: 2, Attr: later, ReadySince: now},
+		}})
+		if runs := len(plan.Grants) == 2; runs != c.runs || plan.Wake != now.Add(c.wake) {
+			t.Errorf("laxity %v beyond the other: runs %v, next look after %v; want %v, %v", c.more, runs, plan.Wake.Sub(now), c.runs, c.wake)
+		}
+	}
+}

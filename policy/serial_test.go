@@ -91,6 +91,17 @@ func TestTurnBeginsWhenTheQueueCanRun(t *testing.T) {
 			t.Errorf("%s: queue 2, whose command took 30 ms, starts at %v, want %v to %v", c.name, long.starts, c.from, c.to)
 		}
 
+		if c.name == "rr" { // one that ends between two looks
+			long = newSerialRun(t, c.name, c.params, 1)
+			long.completeAt(34*ms, 2)
+			for at := 35 * ms; at < 100*ms; at += ms {
+				long.completeAt(at, 1)
+			}
+			if len(long.starts) == 0 || long.starts[0] < sched.Time(44*ms) || long.starts[0] > sched.Time(45*ms) {
+				t.Errorf("%s: queue 2, whose command took 34 ms, starts at %v, want 44 ms", c.name, long.starts)
+			}
+		}
+
 		mixed := newSerialRun(t, c.name, c.params, 40)
 		for at := 2 * ms; at < 60*ms && len(mixed.starts) == 0; at += 2 * ms {
 			mixed.completeAt(at-ms, 1)

@@ -280,3 +280,74 @@ func TestLadderPausesLongerIfMostRequestsWereLate(t *testing.T) {
 		}
 	}
 }
+
+// TestSLOOpenRequestCountsEachLatePeriod checks when an open request counts as late: each time
+// that it was open, with the present setting, for another late period, which is a little
+// longer than its SLO here. The next request, and the next setting, begin anew. A request
+// that is seen late for the first time does not count for what passed before.
+func TestSLOOpenRequestCountsEachLatePeriod(t *testing.T) {
+	p := newSLO().(*slo)
+	begin := sched.Time(time.Minute)
+	v := &sched.View{Now: begin, Devices: []sched.Device{h200}, Queues: []sched.Queue{
+		{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: testSLO}, OpenRequests: 1, RequestSince: begin},
+		{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Batch}, RequestSince: begin},
+	}}
+	p.ladder.build(h200)
+	p.base.current = 2
+	inForce := func(at sched.Time) {
+		p.ladder.put(p.ladder.start, at)
+		p.ladder.since = at
+	}
+	inForce(begin)
+	at := func(after time.Duration, want int, wake time.Duration) {
+		t.Helper()
+		v.Now = begin.Add(after)
+		queues := p.queues.update(v.Queues)
+		p.countOpen(v, queues)
+		got := p.nextLate(v, queues).Sub(begin)
+		if p.nextLate(v, queues) == 0 {
+			got = 0
+		}
+		if p.ladder.requests != want || got != wake {
+			t.Errorf("after %v: %d late requests, the next after %v; want %d, %v", after, p.ladder.requests, got, want, wake)
+		}
+	}
+	const late = testSLO + 1
+	at(0, 0, late)
+	at(testSLO, 0, late)
+	at(late, 1, 2*late)
+	at(late, 1, 2*late)
+	at(2*late-1, 1, 2*late)
+	at(2*late, 2, 3*late)
+	at(4*late, 4, 5*late)
+	// Another setting.
+	inForce(begin.Add(45 * ms))
+	at(45*ms, 0, 45*ms+late)
+	at(45*ms+late, 1, 45*ms+2*late)
+	at(45*ms+2*late, 2, 45*ms+3*late)
+	// The next request.
+	v.Queues[0].RequestSince = begin.Add(70 * ms)
+	at(71*ms, 2, 70*ms+late)
+	at(70*ms+late, 3, 70*ms+2*late)
+	// One that is late when it is seen first.
+	v.Queues[0].RequestSince = begin.Add(71 * ms)
+	at(71*ms+2*late, 3, 71*ms+3*late)
+	at(71*ms+3*late, 4, 71*ms+4*late)
+	// Bursts are in force, or no batch work, or the setting is not yet.
+	p.base.burst.phase = inBurst
+	at(71*ms+4*late, 4, 71*ms+5*late)
+	p.base.burst.phase, p.base.current = noBurst, 0
+	at(71*ms+5*late, 4, 71*ms+6*late)
+	p.base.current, p.ladder.since = 2, sched.Never
+	at(71*ms+6*late, 4, 71*ms+7*late)
+	p.ladder.since = begin
+	at(71*ms+7*late, 5, 71*ms+8*late)
+	// Without work it does not wait for the device.
+	v.Queues[0].Counters.Known = true
+	at(71*ms+8*late, 5, 0)
+	v.Queues[0].Counters.Submitted = 1
+	at(71*ms+8*late, 6, 71*ms+9*late)
+	// Its end may never be reported.
+	at(71*ms+maxLatePeriods*2*testSLO, 6+23, 71*ms+32*late)
+	at(71*ms+(maxLatePeriods+1)*2*testSLO, 6+23, 0)
+}
