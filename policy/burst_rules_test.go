@@ -180,6 +180,7 @@ func TestBurstsEndIfNotNeeded(t *testing.T) {
 		{"one and a half", 20 * ms, 4, 6 * slice, inBurst},
 		{"more", 20 * ms, 4, 6*slice + 1, noBurst},
 		{"no visit", 20 * ms, 0, 0, noBurst},
+		{"one visit", 20 * ms, 1, slice, inBurst},
 		{"watched for a quarter of the gap", 7 * ms, 0, 7 * ms, noBurst},
 		{"for less", 6 * ms, 0, 6 * ms, inBurst},
 	} {

@@ -585,3 +585,71 @@ func TestLightQueueThatIsFarAheadTakesTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestSideBySideBetweenRequests checks when light queues run side by side only because requests
+// are regular: if they would take turns beside online work otherwise.
+func TestSideBySideBetweenRequests(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		loads          []load
+		active         int
+		shared         time.Duration
+		allowed        bool
+		together, only bool
+	}{
+		{"regular requests", []load{lightLoad, lightLoad}, 1, sched.MinSlice, true, true, true},
+		{"not allowed", []load{lightLoad, lightLoad}, 1, sched.MinSlice, false, false, false},
+		{"no online work", []load{lightLoad, lightLoad}, 0, sched.MinSlice, true, true, false},
+		{"side by side anyway", []load{lightLoad, lightLoad}, 1, ownShared, true, true, false},
+		{"heavy queues", []load{heavyLoad, heavyLoad}, 1, sched.MinSlice, true, false, false},
+	} {
+		p, v, accounts := lightNode(tt.loads...)
+		sum, set := summary{turns: 2, class: sched.Batch, active: tt.active, predicted: tt.active > 0}, p.ownSetting()
+		set.shared, set.betweenRequests = tt.shared, tt.allowed
+		countLoads(v, accounts, &sum)
+		p.watchLoads(v, accounts, &sum)
+		p.sharesBetweenRequests = !tt.only
+		p.decide(v, accounts, &sum, &set)
+		if p.sharing != tt.together || p.sharesBetweenRequests != tt.only {
+			t.Errorf("%s: side by side %v, only between requests %v; want %v, %v", tt.name, p.sharing, p.sharesBetweenRequests, tt.together, tt.only)
+		}
+	}
+}
+
+// TestQueueThatLeavesOverlapsWithTheNext checks that at the end of a turn the queue that leaves,
+// whichever it is, runs beside the next, and that none does whose turn ends because it is idle.
+func TestQueueThatLeavesOverlapsWithTheNext(t *testing.T) {
+	for leaving := range 2 {
+		for _, idle := range []bool{false, true} {
+			p, v, _ := lightNode(heavyLoad, heavyLoad)
+			for i := range v.Queues {
+				v.Queues[i].State = sched.Running
+			}
+			plan := func(after time.Duration) {
+				v.Now = v.Now.Add(after)
+				accounts := p.accounts.update(v.Queues)
+				for i := range accounts {
+					accounts[i].load.load = heavyLoad
+				}
+				p.Plan(v)
+			}
+			v.Queues[1-leaving].Counters.Known = true // idle at first
+			plan(ms)
+			plan(0)
+			if p.current != v.Queues[leaving].ID {
+				t.Fatalf("the turn is that of queue %d, want %d", p.current, v.Queues[leaving].ID)
+			}
+			v.Queues[1-leaving].Counters.Known = false
+			plan(ms)
+			v.Queues[leaving].Counters.Known = idle
+			v.Queues[leaving].Served += 50 * ms
+			want := v.Queues[leaving].ID
+			if idle {
+				want = 0
+			}
+			if plan(50 * ms); p.overlapped != want || p.current != v.Queues[1-leaving].ID {
+				t.Errorf("queue %d leaves, idle %v: queue %d overlaps with queue %d", v.Queues[leaving].ID, idle, p.overlapped, p.current)
+			}
+		}
+	}
+}

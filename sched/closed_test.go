@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -45,4 +46,31 @@ func (grantAll) Plan(v *sched.View) (p sched.Plan) {
 		p.Grants = append(p.Grants, sched.Grant{Queue: v.Queues[i].ID})
 	}
 	return p
+}
+
+// eventLog is a policy for all devices that keeps what it observes.
+type eventLog struct {
+	grantAll
+	seen []sched.Event
+}
+
+func (l *eventLog) Observe(_ sched.Time, ev *sched.Event) { l.seen = append(l.seen, *ev) }
+
+// TestClosedDeviceClosesItsQueues checks that a policy for several devices learns that the queues
+// of a closed device are closed, and then that the device is.
+func TestClosedDeviceClosesItsQueues(t *testing.T) {
+	l := &eventLog{}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{AllDevices: true, Make: func() sched.Policy { return l }})
+	s.Step(0, []sched.Event{
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}, {Kind: sched.QueueOpened, Queue: 2, Device: "gpu1"}, {Kind: sched.QueueOpened, Queue: 3, Device: "gpu0"},
+	})
+	l.seen = nil
+	s.Step(1, []sched.Event{{Kind: sched.DeviceClosed, Device: "gpu0"}})
+	got := ""
+	for _, ev := range l.seen {
+		got += fmt.Sprint(ev.Kind, " ", ev.Device, " ", ev.Queue, "\n")
+	}
+	if want := "queue-closed gpu0 1\nqueue-closed gpu0 3\ndevice-closed gpu0 0\n"; got != want {
+		t.Errorf("the policy observed\n%swant\n%s", got, want)
+	}
 }

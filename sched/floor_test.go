@@ -338,13 +338,13 @@ func (p planner) Plan(v *sched.View) sched.Plan { return p(v) }
 
 // TestFloorSeesServiceWithoutProgress checks that a queue that cannot be stopped, and that is on
 // the device for a fifth of the time in visits that are cut off at once, gets floor turns in one
-// piece, and that one whose visits are long gets none.
+// piece, and that one whose visits are longer gets none. Of each visit 100 us are no progress.
 func TestFloorSeesServiceWithoutProgress(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		visits uint64 // in 10 ms, in which the queue is served for 2 ms
 		turns  bool
-	}{{"cut off at once", 20, true}, {"long visits", 2, false}} {
+	}{{"cut off at once", 20, true}, {"cut off soon after", 17, false}, {"long visits", 2, false}} {
 		p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: sched.MinSlice}}}}
 		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
 		events := []sched.Event{
