@@ -277,3 +277,20 @@ func TestNoBurstsAfterALateEntry(t *testing.T) {
 	b.after(50*ms, 100, 100, 0)
 	b.wants(t, "ping-pong after that", inBurst, 5*ms)
 }
+
+// TestBatchQueuesHaveTheDefaultSliceInAGap checks which slices are in force in a gap: the
+// device's own, also of queues side by side, unless those take turns beside online work.
+func TestBatchQueuesHaveTheDefaultSliceInAGap(t *testing.T) {
+	for shared, want := range map[time.Duration]time.Duration{500 * time.Microsecond: 0, 0: 0, sched.MinSlice: sched.MinSlice} {
+		b := newBurstTest()
+		b.enter(t)
+		b.work(72 * ms)
+		p := makeGiveway()
+		p.burst = b.burst
+		set := setting{slice: sched.MinSlice, shared: shared, bursts: true}
+		p.updateBurst(&b.v, &set)
+		if p.burst.phase != inGap || set.slice != 0 || set.shared != want {
+			t.Errorf("shared %v: got phase %d, a slice of %v and %v side by side, want %v", shared, p.burst.phase, set.slice, set.shared, want)
+		}
+	}
+}

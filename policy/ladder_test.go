@@ -856,3 +856,34 @@ func TestLadderIsHopeless(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderTrialEndsIfRequestsAreNearlyLate checks that a milder setting under which no request
+// is late, but soon one would be, is left and paused as if one had been.
+func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
+	for _, c := range []struct {
+		least, tenth time.Duration // time to spare of two of 25 requests, and of four
+		want         int
+	}{{2 * ms, 2 * ms, 3}, {50 * time.Microsecond, 500 * time.Microsecond, 4}} {
+		x := newLadderRun(h200, 20*ms)
+		x.never(0, 1, 2, 5)
+		x.choose(4)
+		x.put(3, x.now) // a trial
+		x.begin()
+		for i := range 25 { // half a second
+			switch {
+			case i < 2:
+				x.finish(testSLO - c.least)
+			case i < 6:
+				x.finish(testSLO - c.tenth)
+			default:
+				x.finish(testSLO - 2*ms)
+			}
+		}
+		if x.current != c.want || x.chosen != c.want {
+			t.Errorf("%v to spare: got rung %d, chosen %d, want %d", c.least, x.current, x.chosen, c.want)
+		}
+		if paused := x.rungs[3].retry == x.now.Add(5*time.Second); paused != (c.want == 4) {
+			t.Errorf("%v to spare: the setting is paused until %v from now", c.least, x.rungs[3].retry.Sub(x.now))
+		}
+	}
+}

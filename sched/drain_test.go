@@ -238,7 +238,11 @@ func TestCompletedCommandRefutesADrain(t *testing.T) {
 		if !x.draining() {
 			t.Fatal("the queue does not drain")
 		}
-		other.Completed = 1
+		other.Completed = 1 // perhaps before the stop
+		if x.step(0, sched.Event{Kind: sched.Progressed, Queue: 1, Counters: other}); !x.draining() {
+			t.Errorf("serial %v: no longer drains after a command that was reported with the stop", serial)
+		}
+		other.Completed = 2
 		x.step(ms, sched.Event{Kind: sched.Progressed, Queue: 1, Counters: other})
 		if got := x.draining(); got == serial {
 			t.Errorf("serial %v: drains %v after another queue has completed a command", serial, got)

@@ -120,3 +120,17 @@ func TestStoppedQueueIsChargedForALateReading(t *testing.T) {
 		t.Errorf("charged for %v in all, want 50 ms", got)
 	}
 }
+
+// TestFullVisit checks how long a visit is that ended because the slice was over: from a
+// sixteenth less than the slice to a quarter more, which is a context switch.
+func TestFullVisit(t *testing.T) {
+	const slice = 2048 * time.Microsecond
+	for visit, want := range map[time.Duration]bool{
+		0: false, slice*15/16 - 1: false, slice * 15 / 16: true, slice: true, 2217 * time.Microsecond: true,
+		slice * 5 / 4: true, slice*5/4 + 1: false, 4 * slice: false,
+	} {
+		if got := sched.IsFull(visit, slice); got != want {
+			t.Errorf("a visit of %v with a slice of %v: full %v, want %v", visit, slice, got, want)
+		}
+	}
+}

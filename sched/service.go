@@ -222,8 +222,7 @@ func (s *Scheduler) dividePending(d *device) {
 			}
 			q.learnPerCommand()
 		case q.act.use == drains && q.act.stoppedAt == LevelDeactivate && dr.since < s.now:
-			dr.until = 0
-			d.afterChange(q)
+			dr.until = 0 // checkDrain ends it in the plan that follows
 			d.domain.dirty = true
 		}
 	}
