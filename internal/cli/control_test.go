@@ -449,6 +449,7 @@ func TestControlUsage(t *testing.T) {
 		"set 5 --late-entry maybe":                          "late-entry maybe is not one of off, auto, on",
 		"run --class online --no-shim --late-entry on true": "--late-entry needs the shim: leave out --no-shim, or --late-entry",
 		"run --class online --no-shim --predict true":       "--predict needs the shim: leave out --no-shim, or --predict",
+		"ps --watch 1s":       "ps takes no arguments; write --watch=1s",
 		"ps me":               `ps takes no arguments; got "me"`,
 		"daemon --speed 2":    "--speed is for a simulation: name its scenario with --sim",
 		"daemon --speed fast": "speed fast is not a number",

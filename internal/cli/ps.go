@@ -70,7 +70,12 @@ narrow terminal, or COLUMNS, shortens the command and leaves out columns; --wide
 A line below the table says what part of the last second a GPU lost in context switches,
 in which no process makes progress, if it was more than 1 %. 'giveway explain PID' says why
 a process runs or waits, and 'giveway top' shows all of it live.`,
-		Args: noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && cmd.Flags().Changed("watch") {
+				return fmt.Errorf("ps takes no arguments; write --watch=%s", args[0])
+			}
+			return noArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := psCommand{cmd: cmd, client: client.New(""), wide: wide}
 			if watch > 0 {

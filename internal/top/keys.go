@@ -139,7 +139,7 @@ func (s *State) confirm(id attr.ID, value int64, text string) {
 
 func (s *State) sortBy(i int) {
 	s.sort = i % len(sorts)
-	s.message = "sorted by " + sorts[s.sort].name
+	s.say("sorted by " + sorts[s.sort].name)
 	s.arrange()
 }
 
@@ -222,7 +222,7 @@ func (s *State) pressClass(k Key) {
 		if name := attr.ClassNames()[i]; k.Name == key {
 			value, err := attr.Class.Row().Parse(name)
 			if err != nil {
-				s.message = err.Error()
+				s.say(err.Error())
 				return
 			}
 			s.confirm(attr.Class, value, fmt.Sprintf("set class of %s to %s", s.nameOf(s.order.PID), name))
@@ -238,7 +238,7 @@ func (s *State) pressWeight(k Key) {
 		s.mode = inTable
 		value, err := attr.Weight.Row().Parse(strings.TrimSpace(s.input))
 		if err != nil {
-			s.message = err.Error()
+			s.say(err.Error())
 			return
 		}
 		s.confirm(attr.Weight, value, fmt.Sprintf("set weight of %s to %d", s.nameOf(s.order.PID), value))
@@ -250,7 +250,7 @@ func (s *State) pressWeight(k Key) {
 func (s *State) pressConfirm(k Key) Effect {
 	s.mode = inTable
 	if k.Name != "y" && k.Name != "Y" {
-		s.message = "not done: " + s.order.Text
+		s.say("not done: " + s.order.Text)
 		return Effect{}
 	}
 	o := s.order
@@ -264,13 +264,25 @@ func (s *State) prompt() string {
 		return "filter: " + s.input + "_   (Enter keeps it, Esc clears it)"
 	case inClass:
 		_, names := classKeys()
-		return "class of " + s.nameOf(s.order.PID) + ": " + strings.Join(names, " ") + "   (Esc: leave it)"
+		choice := strings.Join(names, " ")
+		return s.withName("class of ", ": "+choice+"   (Esc: leave it)", choice)
 	case inWeight:
-		return "weight of " + s.nameOf(s.order.PID) + ": " + s.input + "_   (" + attr.Weight.Row().Takes() + ")"
+		return s.withName("weight of ", ": "+s.input+"_   ("+attr.Weight.Row().Takes()+")", "weight: "+s.input+"_")
 	case inConfirm:
 		return s.order.Text + "? y/n"
 	}
 	return s.message
+}
+
+// withName returns a prompt with the name of the process between two texts, as much of it as
+// there is room for; short if there is room for little.
+func (s *State) withName(before, after, short string) string {
+	const least = 8 // most pids
+	room := s.width - format.Width(before) - format.Width(after)
+	if room < least {
+		return short
+	}
+	return before + format.Text(s.nameOf(s.order.PID), room) + after
 }
 
 // helpText lists the keys and what the columns mean.
@@ -286,7 +298,8 @@ const helpText = `Keys
   Space                 freeze the screen, or go on
 
 Columns
-  NOW, MINUTE           share of device time, in the last second and minute
+  NOW, MINUTE           share of device time, in the last second and minute,
+                        or since top or the daemon was started
   TREND                 share in the last minute; the newest is on the right
   WHY                   why it runs or waits; Enter says more
   P99, MET              of its last requests; those within the SLO, in a minute

@@ -12,6 +12,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/describe"
+	"github.com/giveway/giveway/internal/format"
 )
 
 func explainFacts(name string) describe.Facts {
@@ -191,6 +192,68 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// TestMessageGoes: a message is gone after a while without a key, also on a frozen screen.
+func TestMessageGoes(t *testing.T) {
+	for _, keys := range [][]string{{"p", "n"}, {"space", "p", "n"}} {
+		s := running(Look{}, 80, 24, 10)
+		press(s, keys...)
+		for _, second := range []int{11, 14} {
+			if s.Take(snapshotAt(second)); !strings.Contains(s.View(), "not done: pause") {
+				t.Errorf("%v: after %d s: got\n%s", keys, second-10, s.View())
+			}
+		}
+		if s.Take(snapshotAt(15)); strings.Contains(s.View(), "not done") {
+			t.Errorf("%v: the message stays:\n%s", keys, s.View())
+		}
+	}
+}
+
+// TestPromptsFit: what can be chosen is not cut off, however long the name is.
+func TestPromptsFit(t *testing.T) {
+	for _, width := range []int{40, 80, 200} {
+		s := running(Look{}, width, 24, 10)
+		for i := range s.last.Processes {
+			s.last.Processes[i].Command = strings.Repeat("字x", 50)
+		}
+		press(s, "c")
+		if got := s.prompt(); !strings.Contains(got, "[o]nline [s]tandard [b]atch [i]dle") || format.Width(got) > width {
+			t.Errorf("width %d: got %q", width, got)
+		}
+		press(s, "esc", "w", "1", "2")
+		if got := s.prompt(); !strings.Contains(got, ": 12_") || format.Width(got) > width {
+			t.Errorf("width %d: got %q", width, got)
+		}
+	}
+}
+
+func TestReverseIsShown(t *testing.T) {
+	s := running(Look{}, 120, 24, 10)
+	if press(s, "r"); !strings.Contains(s.header(), "by share of the last minute, reversed") {
+		t.Errorf("got %q", s.header())
+	}
+}
+
+// TestNewDaemon: the figures of an earlier daemon are not mixed with those of the next.
+func TestNewDaemon(t *testing.T) {
+	s := running(Look{}, 120, 24, 30)
+	next := snapshotAt(40)
+	next.Status.Uptime = time.Second
+	s.Take(next)
+	for _, r := range s.rows {
+		if r.known || len(r.history.steps) > 0 {
+			t.Errorf("process %d: got %d steps, want none", r.process.PID, len(r.history.steps))
+		}
+	}
+	next = snapshotAt(41)
+	next.Status.Uptime = 2 * time.Second
+	s.Take(next)
+	for _, r := range s.rows {
+		if !r.known || len(r.history.steps) != 1 {
+			t.Errorf("process %d: got %d steps, want 1", r.process.PID, len(r.history.steps))
+		}
+	}
+}
+
 func TestExplainPage(t *testing.T) {
 	s := running(Look{}, 80, 12, 10)
 	if e := press(s, "enter"); !e.Explain {
@@ -323,6 +386,9 @@ func TestOnce(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("got\n%s\nwant %q", text, want)
 		}
+	}
+	if strings.Contains(text, "MINUTE") || strings.Contains(text, "TREND") {
+		t.Errorf("got the figures of a minute, of which little has passed:\n%s", text)
 	}
 	if strings.Contains(text, "\x1b") {
 		t.Errorf("got styles: %q", text)

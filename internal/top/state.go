@@ -42,8 +42,17 @@ type State struct {
 	input     string
 	order     Order // to confirm
 	message   string
+	said      time.Time // when message was
+	clock     time.Time // of the newest snapshot, also of those that are not shown
+	once      bool      // it is printed once, after a moment
 	explained []describe.Section
 }
+
+// messageTime is how long a message stays, unless a key is pressed.
+const messageTime = 5 * time.Second
+
+// say shows a message in the last line.
+func (s *State) say(text string) { s.message, s.said = text, s.clock }
 
 // mode says what the screen shows and what keys mean.
 type mode uint8
@@ -69,8 +78,15 @@ func (s *State) Resize(width, height int) { s.width, s.height = width, height }
 // Take shows a snapshot. Those before it are the source of shares and rates.
 func (s *State) Take(next Snapshot) {
 	s.gone = nil
+	if s.clock = next.At; s.clock.Sub(s.said) >= messageTime {
+		s.message = ""
+	}
 	if s.frozen && s.shown {
 		return
+	}
+	if next.Status.Uptime < s.last.Status.Uptime { // another daemon, which counts anew
+		s.shown, s.shares, s.classes = false, nil, nil
+		clear(s.history)
 	}
 	if took := next.At.Sub(s.last.At); s.shown && took > 0 {
 		s.shares, s.took = describe.Shares(s.last.sample(), next.sample()), took
@@ -301,10 +317,10 @@ func (s *State) process() *api.Process {
 // Done shows the outcome of an order.
 func (s *State) Done(o Order, p api.Process, err error) {
 	if err != nil {
-		s.message = format.Text(fmt.Sprintf("%s: %v", o.Text, err), 1000)
+		s.say(format.Text(fmt.Sprintf("%s: %v", o.Text, err), 1000))
 		return
 	}
-	s.message = "done: " + o.Text
+	s.say("done: " + o.Text)
 	for _, i := range p.Ignored {
 		if i.Name == o.Attr.String() {
 			s.message += ", but it has no effect now: " + format.Text(i.Reason, 500)
@@ -316,7 +332,7 @@ func (s *State) Done(o Order, p api.Process, err error) {
 // out besides the last snapshot; err: that failed.
 func (s *State) Explained(f describe.Facts, err error) {
 	if err != nil {
-		s.message = format.Text("explain: "+err.Error(), 1000)
+		s.say(format.Text("explain: "+err.Error(), 1000))
 		return
 	}
 	if f.Process = s.process(); f.Process == nil {

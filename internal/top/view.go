@@ -102,7 +102,11 @@ func (s *State) header() string {
 	if s.filter != "" {
 		count = fmt.Sprintf("%d of %s with %q", len(s.rows), count, format.Text(s.filter, 20))
 	}
-	parts = append(parts, count, "by "+sorts[s.sort].name, "up "+describe.LongTime(s.last.Status.Uptime))
+	by := "by " + sorts[s.sort].name
+	if s.reverse {
+		by += ", reversed"
+	}
+	parts = append(parts, count, by, "up "+describe.LongTime(s.last.Status.Uptime))
 	if s.frozen {
 		parts = append([]string{"FROZEN, Space goes on"}, parts...)
 	}
@@ -204,6 +208,8 @@ func (s *State) wants(head string) bool {
 		return false
 	}
 	switch head {
+	case "MINUTE", "TREND":
+		return !s.once // they would be as NOW
 	case "GPU":
 		return len(s.last.Status.Devices) > 1
 	case "WHY":
@@ -328,7 +334,7 @@ func (s *State) rowLines(room int) []string {
 // of at most width columns; zero is any number.
 func (s *State) Text(width int) string {
 	plain := *s
-	plain.look.Colour = false
+	plain.look.Colour, plain.once = false, true
 	plain.width = cmp.Or(width, 120)
 	var b strings.Builder
 	b.WriteString(format.Text(strings.Trim(join([]string{
