@@ -178,10 +178,12 @@ func (a *Accounts) Close(now sched.Time, id sched.QueueID) {
 	if c.open -= q.open; c.open == 0 {
 		c.requests.end(now)
 	}
-	if c.queues--; c.queues > 0 {
+	if c.queues--; c.queues == c.noWork {
+		c.visits.end(now) // that queue was the only one with work
+	}
+	if c.queues > 0 {
 		return
 	}
-	c.visits.end(now)
 	c.closedAt = now
 	if c.process.clients--; c.process.clients == 0 {
 		delete(a.processes, c.pid)

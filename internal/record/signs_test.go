@@ -169,3 +169,18 @@ func TestEstimateAfterATrace(t *testing.T) {
 		t.Errorf("a process of which nothing is known waited for %v", got)
 	}
 }
+
+// TestQueueWithWorkCloses checks that a process does not wait any more when its only queue that
+// may have work closes.
+func TestQueueWithWorkCloses(t *testing.T) {
+	a := twoClients(true, new([]Entry))
+	a.Open(0, 3, "d", 2, &sched.Attr{Class: sched.Batch})
+	a.Decided(0, 3, sched.NoWork)
+	spansTo(a, 0, 10*ms, nil, 2)
+	spansTo(a, 10*ms, 50*ms, nil, 1)
+	a.Close(50*ms, 2)
+	spansTo(a, 50*ms, 1000*ms, nil, 1)
+	if got := totalOf(a, 2); got != 40*time.Millisecond {
+		t.Errorf("waited for %v, want 40ms", got)
+	}
+}
