@@ -41,7 +41,8 @@ be in a folder that no other user can change, so not directly in /tmp.
 
 With --sim the daemon runs on simulated devices and processes, in real time or at
 --speed, on any machine: every other command works on them as on a GPU. Without
---config the policy is the scenario's.
+--config the policy is the scenario's. The simulated processes end with the daemon, and the
+next one has new ones: what set and pause ordered for the old ones is gone.
 
 Without --config the file is ` + config.Path + `, or with --user giveway/giveway.yaml
 in your configuration folder, if it exists.`,

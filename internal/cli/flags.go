@@ -45,7 +45,7 @@ func takenBy(v pflag.Value) string {
 	case "bool":
 		return "true or false"
 	case "duration":
-		return "a time such as 20ms"
+		return "a time: a number and a unit, such as 20ms, 10m or 2h"
 	case "float64":
 		return "a number"
 	case "int", "int64":

@@ -29,7 +29,7 @@ Root sees all orders. Other users see their own, those that affect their process
 that affect everyone; of the others they see the name of the order and the outcome.
 
 The daemon keeps the last few thousand entries since it was started. Older ones are in its
-log: journalctl -u giveway.
+log: journalctl -u giveway, or what it wrote to stderr if systemd did not start it.
 
 With --json it prints one object in a line for each entry: an entry of the daemon's record
 (docs/API.md), with the wall clock in time and the sentence in text.`,
@@ -37,8 +37,11 @@ With --json it prints one object in a line for each entry: an entry of the daemo
   giveway log --follow --pid 4711`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if l.pid < 0 || l.since < 0 {
-				return usageError{errors.New("pid and since are not negative")}
+			switch {
+			case l.pid < 0:
+				return usageError{fmt.Errorf("pid %d is negative: give the number of a process, as giveway ps shows it", l.pid)}
+			case l.since < 0:
+				return usageError{fmt.Errorf("since %v is negative: give the time without the sign, for example --since 10m for the last ten minutes", l.since)}
 			}
 			l.cmd, l.client, l.began, l.users = cmd, client.New(""), time.Now(), map[int64]string{}
 			if l.follow {
@@ -168,10 +171,11 @@ func (l *logCommand) printEntry(e *api.Entry, at time.Time, text string) error {
 	return err
 }
 
-// noteOlder says once where older entries are, if some were asked for that the record does not
-// have.
+// noteOlder says once where older entries are, if some were overwritten, or if --since asks for
+// a time before the daemon was started.
 func (l *logCommand) noteOlder(r *api.Record) {
-	if l.noted || l.since > 0 && !r.KeptLost && r.Began.Before(l.began.Add(-l.since)) {
+	before := l.since > 0 && r.Began.After(l.began.Add(-l.since))
+	if l.noted || !r.KeptLost && !before {
 		return
 	}
 	l.noted = true
@@ -179,7 +183,7 @@ func (l *logCommand) noteOlder(r *api.Record) {
 	if r.KeptLost {
 		what = "the record is full, and its oldest entries are overwritten"
 	}
-	printMessage(l.cmd, "note", what+"; earlier orders are in the daemon's log: journalctl -u giveway")
+	printMessage(l.cmd, "note", what+"; earlier orders, if any, are in the daemon's log: journalctl -u giveway, or what it wrote to stderr if systemd did not start it")
 }
 
 // userName returns the name of a user, or an empty text.

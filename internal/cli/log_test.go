@@ -61,12 +61,11 @@ func TestLog(t *testing.T) {
 				t.Errorf("%s: got line %q, want %q", args, lines[i], want[i])
 			}
 		}
-		recent := strings.Contains(args, "m")
-		if older := strings.Contains(errs, "journalctl -u giveway"); older == recent {
+		if older := strings.Contains(errs, "journalctl -u giveway, or what it wrote to stderr"); older != strings.Contains(args, "2h") {
 			t.Errorf("%s: stderr is %q", args, errs)
 		}
 	}
-	out, errs, code := call("log", "--json", "--pid", "812")
+	out, errs, code := call("log", "--json", "--pid", "812", "--since", "2h")
 	var e logEntry
 	if err := json.Unmarshal([]byte(out), &e); err != nil || code != exitOK || e.Order == nil || e.Order.To != "class=batch" || e.PID != 812 || e.Text == "" || time.Since(e.Time) > time.Minute {
 		t.Errorf("--json: got %v, exit %d: %s", err, code, out)
@@ -74,8 +73,11 @@ func TestLog(t *testing.T) {
 	if !json.Valid([]byte(errs)) {
 		t.Errorf("--json: stderr is %s", errs)
 	}
-	for _, args := range []string{"log 5", "log --pid -1", "log --since -1s", "log --pid x"} {
-		if out, errs, code := call(strings.Fields(args)...); code != exitUsage || out != "" {
+	for args, want := range map[string]string{
+		"log 5": "takes no arguments", "log --pid -1": "pid -1 is negative", "log --pid x": "whole number",
+		"log --since -5m": "without the sign, for example --since 10m", "log --since abc": "since abc is not a time: a number and a unit, such as 20ms, 10m or 2h",
+	} {
+		if out, errs, code := call(strings.Fields(args)...); code != exitUsage || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: got exit %d\n%s%s", args, code, out, errs)
 		}
 	}

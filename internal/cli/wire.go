@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/giveway/giveway/api"
@@ -44,8 +45,21 @@ func Wire() {
 func confinedDaemon(ctx context.Context, o daemon.Options) error {
 	server.RaiseFileLimit()
 	guardian.RaiseOOMScore()
-	if err := sandbox.Daemon(); err != nil {
-		o.Log.Warn("some system calls that the daemon does not need stay possible", "error", err)
-	}
+	capabilities, calls := sandbox.Daemon()
+	logRights(o.Log, capabilities, calls)
 	return daemon.Serve(ctx, o)
+}
+
+// logRights logs which rights could not be taken from the daemon. The daemon works with them:
+// they matter only if a mistake in it is exploited.
+func logRights(log *slog.Logger, capabilities, calls error) {
+	switch {
+	case errors.Is(capabilities, errors.ErrUnsupported):
+		log.Info("daemon keeps capabilities that it does not need, because it was built with cgo; it works all the same, and a build with CGO_ENABLED=0, as make does it, drops them")
+	case capabilities != nil:
+		log.Warn("daemon keeps capabilities that it does not need; it works all the same, but is less protected against its own mistakes", "error", capabilities)
+	}
+	if calls != nil {
+		log.Warn("daemon may make system calls that it does not need; it works all the same, but is less protected against its own mistakes", "error", calls)
+	}
 }

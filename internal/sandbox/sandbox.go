@@ -38,8 +38,12 @@ const kept = 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_
 
 // Daemon takes from this process and those that it starts: capabilities that the daemon
 // does not need, system calls that control the machine and not a device, and the right to
-// gain rights by starting a program.
-func Daemon() error { return errors.Join(limitCapabilities(kept), install(deny(daemonDenied))) }
+// gain rights by starting a program. The errors say why the capabilities, or the system calls,
+// could not be taken. Capabilities cannot be if this program was built with cgo; the error is
+// then errors.ErrUnsupported.
+func Daemon() (capabilities, calls error) {
+	return limitCapabilities(kept), install(deny(daemonDenied))
+}
 
 // dropUser becomes another user, if this process is root's and may. Without the capability
 // it stays root, without capabilities.

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	case "front-end":
 		report(FrontEnd(), frontEndTries())
 	case "daemon":
-		report(Daemon(), daemonTries())
+		report(errors.Join(Daemon()), daemonTries())
 	case "other-filter":
 		filterOneThread()
 		fmt.Println("fails:", install(deny(nil)) != nil)
