@@ -244,6 +244,46 @@ func (l *recordLoad) turn() {
 	l.events = l.events[:0]
 }
 
+// TestIdleProcessStopsWaiting checks that the recorder tells the account when the scheduler
+// finds no work: process 2 has no counters, was preempted and never comes back.
+func TestIdleProcessStopsWaiting(t *testing.T) {
+	l := newRecordLoad(0, 0)
+	l.open(1, 1)
+	l.open(2, 2)
+	var served [2]time.Duration
+	waited := func() (sum time.Duration) {
+		for _, d := range l.d.recorder.accounts.Delays().Delays {
+			if d.PID == 2 {
+				sum += d.Total
+			}
+		}
+		return sum
+	}
+	run := func(turns int, pid int) {
+		for range turns {
+			s := hal.Span{Begin: l.now, End: l.now.Add(time.Millisecond), PID: pid, Kind: hal.SpanHeld, Left: hal.Preempted}
+			l.now = s.End
+			for _, a := range l.actions {
+				l.events = append(l.events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			}
+			served[pid-1] += time.Millisecond
+			for i, took := range served {
+				l.events = append(l.events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: sched.QueueID(1 + i), Duration: took})
+			}
+			l.actions, _ = l.d.sched.Step(l.now, l.events)
+			l.d.facts.spans = append(l.d.facts.spans[:0], deviceSpan{"d", s})
+			l.d.recorder.Record(l.now, l.events, l.actions)
+			l.events = l.events[:0]
+		}
+	}
+	run(50, 2)
+	run(5000, 1)
+	before := waited()
+	if run(5000, 1); before == 0 || waited() != before {
+		t.Errorf("waited for %v in the first seconds, and for %v in the next", before, waited()-before)
+	}
+}
+
 // BenchmarkRecord measures what the record costs with 200 processes and 10,000 events a
 // second: writing it, the account of delays, a stream of all entries, and delays, pressure
 // and the last entries once a second. The limit is 5 % of a core.
