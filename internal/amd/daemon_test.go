@@ -19,6 +19,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/internal/amd"
 	"github.com/giveway/giveway/internal/amd/kfd"
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
@@ -577,7 +578,8 @@ func TestShimRestoresWhenDaemonIsKilled(t *testing.T) {
 	m := newMachine(t, false)
 	dir, socket := m.buildPreloaded(), filepath.Join(t.TempDir(), "s")
 	cmd := m.startDaemon(socket)
-	m.eventually("listening", func() bool { _, err := os.Stat(socket); return err == nil })
+	// A shim that is not answered tries again only at its process's next call of the driver.
+	m.eventually("answering", func() bool { _, err := client.New(socket).Status(t.Context()); return err == nil })
 	first, second := m.preloaded(dir, socket, 2), m.preloaded(dir, socket, 3)
 	m.eventually("stopped", func() bool { return first.have(0, 3) || second.have(0, 3) })
 	m.check(cmd.Process.Kill())
