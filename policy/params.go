@@ -68,8 +68,8 @@ func (ps params) describe() []ParamInfo {
 // numberParam is a parameter from lo to hi. The value that v has now is its default.
 func numberParam[T int | time.Duration](name string, v *T, kind string, lo, hi T, parse func(string) (T, error), doc string) param {
 	return param{
-		name: name, doc: doc, allowed: fmt.Sprintf("%s from %v to %v", kind, lo, hi),
-		get: func() string { return fmt.Sprint(*v) },
+		name: name, doc: doc, allowed: fmt.Sprintf("%s from %s to %s", kind, text(lo), text(hi)),
+		get: func() string { return text(*v) },
 		set: func(s string) bool {
 			x, err := parse(s)
 			if err != nil || x < lo || x > hi {
@@ -80,6 +80,9 @@ func numberParam[T int | time.Duration](name string, v *T, kind string, lo, hi T
 		},
 	}
 }
+
+// text returns a value with microseconds as us, as all commands write them.
+func text(v any) string { return strings.ReplaceAll(fmt.Sprint(v), "µ", "u") }
 
 func intParam(name string, v *int, lo, hi int, doc string) param {
 	return numberParam(name, v, "a whole number", lo, hi, strconv.Atoi, doc)

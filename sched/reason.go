@@ -38,7 +38,7 @@ const (
 
 var reasonNames = [reasons]string{
 	"", "default", "online", "turn", "side by side", "shared", "gap", "no work", "unstoppable", "first",
-	"turn of another", "online work", "expected request", "burst", "other work", "others first",
+	"other turn", "online work", "expected request", "burst", "other work", "others first",
 	"paused", "floor", "policy overruled", "shutdown",
 }
 

@@ -61,7 +61,7 @@ var processes = []api.Process{
 		PID: 4711, User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2"),
 		Queues: []api.Queue{
 			{ID: 3, Device: "GPU-b", Index: 1, State: "stopped", Can: []string{"interrupt"}, Slice: 200 * time.Microsecond, Served: 4 * time.Second},
-			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour, OnFloor: true, Reason: "turn of another"},
+			{ID: 2, Device: "GPU-a", State: "stopped", Can: []string{"interrupt", "slice"}, Slice: 200 * time.Microsecond, Served: 2 * time.Hour, OnFloor: true, Reason: "other turn"},
 			{ID: 4, Device: "GPU-b", Index: 1, State: "running", Can: []string{"slice"}, Slice: time.Millisecond, Served: 500 * time.Millisecond, Measured: true},
 		},
 	},

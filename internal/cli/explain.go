@@ -52,7 +52,7 @@ func gatherFacts(ctx context.Context, c *client.Client, pid int) (f describe.Fac
 		return slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid })
 	}
 	if find(before) < 0 {
-		return f, fmt.Errorf("explain process %d: it uses no device that the daemon knows; 'giveway ps' lists those that do", pid)
+		return f, fmt.Errorf("explain process %d: it uses no device that the daemon knows; 'giveway ps' lists those that use a device", pid)
 	}
 	time.Sleep(psMoment)
 	if f.All, err = c.Processes(ctx); err != nil {

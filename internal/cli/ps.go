@@ -283,7 +283,7 @@ func switchingText(devices []api.Device) string {
 	var b strings.Builder
 	for _, d := range devices {
 		if s := d.Switching; s != nil && s.Share > 0.01 {
-			fmt.Fprintf(&b, "%s lost %.1f %% of the last second in %.0f context switches.\n", deviceName(d), 100*s.Share, s.Rate)
+			fmt.Fprintf(&b, "%s lost %s of the last second in %.0f context switches.\n", deviceName(d), format.Percent(s.Share), s.Rate)
 		}
 	}
 	return b.String()

@@ -125,7 +125,7 @@ func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 			return p.info, nil
 		}
 	}
-	return info, server.NotFound("there is no process %d", pid)
+	return info, server.NotFound("there is no process %d; 'giveway ps' lists those that use a device", pid)
 }
 
 // mayChange reports whether a caller may change a process: one whom the kernel would let

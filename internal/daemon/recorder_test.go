@@ -73,7 +73,7 @@ func TestRecordOfADaemon(t *testing.T) {
 	has("processes appear", 3, func(e *api.Entry) bool { return e.State != nil && e.State.What == "process" && e.PID > 0 })
 	has("turns are decided", 4, func(e *api.Entry) bool { return e.Decision != nil && e.Decision.Run && e.Decision.Reason == "turn" })
 	has("queues wait for their turn", 4, func(e *api.Entry) bool {
-		return e.Decision != nil && !e.Decision.Run && e.Decision.Reason == "turn of another" && e.Decision.Policy == "giveway"
+		return e.Decision != nil && !e.Decision.Run && e.Decision.Reason == "other turn" && e.Decision.Policy == "giveway"
 	})
 	has("stops are done", 4, func(e *api.Entry) bool {
 		a := e.Action

@@ -122,7 +122,7 @@ func TestExplain(t *testing.T) {
 	train := api.Process{
 		PID: 4711, Command: "python train.py", User: "bob", UID: 1001, Attrs: from(attr.FromSet, "class=batch weight=2 slo=5ms priority=0 paused=true"),
 		Ignored: []api.Ignored{{Name: "slo", Mark: "ignored by rr", Reason: "policy rr does not use it"}},
-		Queues:  []api.Queue{{ID: 1, Device: "GPU-a", State: "stopped", Reason: "turn of another", DecidedFor: 1500 * time.Millisecond, Ready: true, Served: time.Minute}},
+		Queues:  []api.Queue{{ID: 1, Device: "GPU-a", State: "stopped", Reason: "other turn", DecidedFor: 1500 * time.Millisecond, Ready: true, Served: time.Minute}},
 	}
 	f := Facts{
 		Process: &train, Policy: api.Policy{Name: "giveway"}, Devices: []api.Device{{ID: "GPU-a", Model: "H200"}}, Now: began.Add(time.Hour),
@@ -193,7 +193,7 @@ func TestExplainLittle(t *testing.T) {
 		{api.Process{PID: 7, Queues: []api.Queue{{Index: -1, Device: "opencl", State: "running"}}}, "On a device of opencl it is running. The daemon gives no reason."},
 		{api.Process{PID: 7, Queues: []api.Queue{{Reason: "tea break"}}}, "it waits: tea break."},
 		{api.Process{PID: 7, Queues: []api.Queue{{MayRun: true, State: "stopped", Reason: "turn"}}}, "it is still being started"},
-		{api.Process{PID: 7, Queues: []api.Queue{{State: "running", Reason: "turn of another"}}}, "it still runs"},
+		{api.Process{PID: 7, Queues: []api.Queue{{State: "running", Reason: "other turn"}}}, "it still runs"},
 		{api.Process{PID: 7, Member: &api.Member{Server: 9, Pool: "night"}}, "It is a member of pool night: process 9 has the queue"},
 		{api.Process{PID: 7, Member: &api.Member{Server: 9, Lost: true}}, "Its MPS server, process 9, has exited."},
 		{api.Process{PID: 7, Attrs: from(attr.FromSet, "paused=true"), Member: &api.Member{Server: 9}}, "and it is paused"},

@@ -55,7 +55,7 @@ func snapshotAt(second int) Snapshot {
 			},
 			{
 				PID: 4711, Command: "python train.py", User: "bob", Attrs: from(attr.FromSet, "class=batch weight=2"+paused), Container: strings.Repeat("0123456789abcdef", 4),
-				Queues: []api.Queue{{ID: 2, Device: "GPU-a", State: "stopped", Slice: 1, Served: trained * 5 / 10, Measured: true, Reason: "turn of another"}},
+				Queues: []api.Queue{{ID: 2, Device: "GPU-a", State: "stopped", Slice: 1, Served: trained * 5 / 10, Measured: true, Reason: "other turn"}},
 			},
 			{
 				PID: 5100, Command: "nvidia-cuda-mps-server", User: "bob", Attrs: from(attr.FromBackend, "class=batch"),

@@ -10,7 +10,6 @@ import (
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/describe"
 	"github.com/giveway/giveway/internal/format"
-	"github.com/giveway/giveway/sched"
 )
 
 // View returns the screen: at most height lines of at most width columns.
@@ -165,7 +164,7 @@ func (s *State) columns(rows []row) format.Columns {
 		{format.Column{Head: "CLASS", Paint: func(i int) format.Style { return describe.ClassStyle(rows[i].process.Class()) }}, func(r *row) string { return r.process.Class() }},
 		{format.Column{Head: "GPU", Max: 8, Rank: 13}, func(r *row) string { return r.use.GPU }},
 		{format.Column{Head: "STATE", Min: 7, Max: 12, Elide: 7, Paint: func(i int) format.Style { return describe.StateStyle(rows[i].use.State) }}, func(r *row) string { return r.use.State }},
-		{format.Column{Head: "WHY", Max: 24, Elide: 12, Rank: 6}, whyCell},
+		{format.Column{Head: "WHY", Max: 24, Elide: 12, Rank: 6}, func(r *row) string { return r.use.Why }},
 		{format.Column{Head: "NOW", Right: true, Min: 6}, shareCell(func(r *row) float64 { return r.now })},
 		{format.Column{Head: "MINUTE", Right: true, Min: 6, Rank: 7}, shareCell(func(r *row) float64 { return r.minute })},
 		{format.Column{Head: "TREND", Min: s.sparkWidth(), Rank: 5}, s.sparkCell},
@@ -242,11 +241,6 @@ func shareCell(share func(r *row) float64) func(r *row) string {
 		}
 		return format.Percent(share(r))
 	}
-}
-
-// whyCell returns the reason in few words: there is little room.
-func whyCell(r *row) string {
-	return strings.ReplaceAll(r.use.Why, sched.OtherTurn.String(), "other turn")
 }
 
 func timeCell(r *row) string {
