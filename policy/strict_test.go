@@ -261,3 +261,35 @@ func TestHPFWakesOnlyForRequestsThatStopAQueue(t *testing.T) {
 		}
 	}
 }
+
+// TestDue checks from when until when a request is expected, and when that changes: from the
+// lead before it until the patience after it, unless it has come, its queue is paused, or
+// none was announced.
+func TestDue(t *testing.T) {
+	const lead, patience = 3 * ms, 2 * ms
+	at := sched.Time(time.Hour)
+	a := arrivals{patience: patience}
+	for _, c := range []struct {
+		name   string
+		expect sched.Time
+		ready  sched.Time // since when the queue was last ready
+		paused bool
+		after  time.Duration // from the expected time
+		want   bool
+		change sched.Time
+	}{
+		{"early", at, 0, false, -lead - 1, false, at.Add(-lead)},
+		{"within the lead", at, 0, false, -lead, true, at.Add(patience)},
+		{"within the patience", at, at.Add(-lead - 1), false, patience - 1, true, at.Add(patience)},
+		{"late", at, 0, false, patience, false, 0},
+		{"come and gone", at, at.Add(-ms), false, 0, false, 0},
+		{"paused", at, 0, true, 0, false, 0},
+		{"paused, early", at, 0, true, -lead - 1, false, 0},
+		{"not announced", 0, 0, false, 0, false, 0},
+	} {
+		q := sched.Queue{ReadySince: c.ready, Attr: sched.Attr{Expect: c.expect, Paused: c.paused}}
+		if got, change := a.due(&q, at.Add(c.after), lead); got != c.want || change != c.change {
+			t.Errorf("%s: due %v, until %v; want %v, %v", c.name, got, change, c.want, c.change)
+		}
+	}
+}
