@@ -417,3 +417,20 @@ func TestLostMeasurementIsNoSign(t *testing.T) {
 		t.Errorf("got load %d, want heavy as before", l.load)
 	}
 }
+
+// TestLoadVerdictHoldsLongerSoonAfterAnother checks for how long a verdict holds: twice as long
+// as the last if that is at most eight times its own time ago, and otherwise half a second.
+func TestLoadVerdictHoldsLongerSoonAfterAnother(t *testing.T) {
+	at := sched.Time(time.Hour)
+	for after, want := range map[time.Duration]time.Duration{ms: 2 * time.Second, 8 * time.Second: 2 * time.Second, 8*time.Second + 1: 500 * ms, time.Minute: 500 * ms} {
+		r := loadRecord{heldAt: at, hold: time.Second}
+		now := at.Add(after)
+		if r.holdVerdict(now); r.hold != want || r.heldAt != now || r.heldUntil != now.Add(want) {
+			t.Errorf("%v after a verdict that held for 1 s: the next holds for %v, want %v", after, r.hold, want)
+		}
+	}
+	r := loadRecord{heldAt: at, hold: 40 * time.Second}
+	if r.holdVerdict(at.Add(time.Second)); r.hold != 64*time.Second {
+		t.Errorf("the longest verdict holds for %v, want 64 s", r.hold)
+	}
+}
