@@ -435,3 +435,130 @@ func TestGivewayBoundsBatchQueuesOnlyBesideOnlineOnes(t *testing.T) {
 		}
 	}
 }
+
+// TestSliceOfTheQueueWhoseTurnItIs checks its slice: the device's own without online work, unless
+// the queue is of class idle, and otherwise the one that is set. Beside a batch queue that cannot
+// be stopped, or for a batch queue beside a busy standard queue, it is one with which both make
+// progress.
+func TestSliceOfTheQueueWhoseTurnItIs(t *testing.T) {
+	const us = time.Microsecond
+	dev := h200Device
+	batch := sched.Queue{Can: canAll, Attr: sched.Attr{Class: sched.Batch}}
+	idle := sched.Queue{Can: canAll, Attr: sched.Attr{Class: sched.Idle}}
+	fixed := sched.Queue{Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}}
+	for _, c := range []struct {
+		name          string
+		q             sched.Queue
+		takesTurns    bool
+		sum           summary
+		slice, shared time.Duration
+		want          time.Duration
+	}{
+		{"no online work", batch, true, summary{}, 1, 500 * us, 0},
+		{"no online work, class idle", idle, true, summary{}, 1, 500 * us, 1},
+		{"online work", batch, true, summary{online: true}, 1, 500 * us, 1},
+		{"online work, the default slice is set", batch, true, summary{online: true}, 0, 500 * us, 0},
+		{"beside one that cannot be stopped", batch, true, summary{online: true, unstoppable: 1}, 1, 500 * us, 500 * us},
+		{"it is the one that cannot be stopped", fixed, true, summary{online: true, unstoppable: 1}, 1, 500 * us, 1},
+		{"that is idle now, and there is another", fixed, false, summary{online: true, unstoppable: 1}, 1, 500 * us, 500 * us},
+		{"one of two", fixed, true, summary{online: true, unstoppable: 2}, 1, 500 * us, 500 * us},
+		{"beside a busy standard queue", batch, true, summary{online: true, standard: 1}, 1, 500 * us, 500 * us},
+		{"beside a busy standard queue, class idle", idle, true, summary{online: true, standard: 1}, 1, 500 * us, 1},
+		{"shared is the default", batch, true, summary{online: true, standard: 1}, 1, 0, 0},
+		{"shared is short", batch, true, summary{online: true, standard: 1}, 1, 1, dev.MinSharedSlice},
+		{"the slice is longer", batch, true, summary{online: true, standard: 1}, 900 * us, 500 * us, 900 * us},
+	} {
+		set := setting{slice: c.slice, shared: c.shared}
+		if got := currentSlice(&dev, &c.q, &account{takesTurns: c.takesTurns}, &c.sum, &set); got != c.want {
+			t.Errorf("%s: got a slice of %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestUnusedTurn checks what is known of a turn in which a queue was not served: it was idle, if
+// the hardware measured it for half of the turn, it ran, and it has no counters to tell.
+func TestUnusedTurn(t *testing.T) {
+	p := makeGiveway()
+	p.turnStart.Time = sched.Time(time.Hour)
+	half := p.turnStart.Add(p.turn / 2)
+	queue := sched.Queue{Measured: true, State: sched.Running, MeasuredAt: half, Served: ms}
+	for _, c := range []struct {
+		name   string
+		change func(q *sched.Queue, a *account)
+		want   bool
+	}{
+		{"not served", func(*sched.Queue, *account) {}, true},
+		{"served", func(_ *sched.Queue, a *account) { a.atTurn-- }, false},
+		{"measured for less", func(q *sched.Queue, _ *account) { q.MeasuredAt-- }, false},
+		{"not measured", func(q *sched.Queue, _ *account) { q.Measured = false }, false},
+		{"with counters", func(q *sched.Queue, _ *account) { q.Counters.Known = true }, false},
+		{"not started", func(q *sched.Queue, _ *account) { q.State = sched.Starting }, false},
+	} {
+		q, a := queue, account{served: ms, atTurn: ms, takesTurns: true, class: sched.Batch}
+		c.change(&q, &a)
+		p.endTurn(half, &h200Device, &q, &a)
+		if a.unusedTurn != c.want || a.takesTurns == c.want {
+			t.Errorf("%s: unused %v, takes turns %v; want %v, %v", c.name, a.unusedTurn, a.takesTurns, c.want, !c.want)
+		}
+		// A turn without service that was not idle is charged.
+		if charged := a.at > 0; charged != (!c.want && c.name != "served") {
+			t.Errorf("%s: charged for %v", c.name, a.at)
+		}
+	}
+}
+
+// TestIdleClassRestsAfterATurnWithLittleService checks that queues of class idle are stopped for
+// 20 turns if one had less than a tenth of its turn, by measurement.
+func TestIdleClassRestsAfterATurnWithLittleService(t *testing.T) {
+	now := sched.Time(time.Hour)
+	for _, c := range []struct {
+		name     string
+		class    sched.Class
+		measured bool
+		can      sched.Ability
+		served   time.Duration
+		want     bool
+	}{
+		{"little", sched.Idle, true, canAll, 5*ms - 1, true},
+		{"a tenth", sched.Idle, true, canAll, 5 * ms, false},
+		{"class batch", sched.Batch, true, canAll, ms, false},
+		{"not measured", sched.Idle, false, canAll, ms, false},
+		{"without slices", sched.Idle, true, sched.CanInterrupt, ms, false},
+	} {
+		p := makeGiveway()
+		q := sched.Queue{Measured: c.measured, Can: c.can, Attr: sched.Attr{Class: c.class}, Counters: sched.Counters{Known: true}}
+		p.endTurn(now, &h200Device, &q, &account{class: c.class, served: c.served + ms, atTurn: ms})
+		if want := now.Add(20 * 50 * ms); (p.idleStop == want) != c.want || !c.want && p.idleStop != 0 {
+			t.Errorf("%s: idle queues are stopped until %v, want %v", c.name, p.idleStop, c.want)
+		}
+	}
+}
+
+// TestGivewayWatchesStandardQueues checks that the policy looks at the service of a standard queue
+// every 100 ms while its slices depend on that: beside online and batch queues.
+func TestGivewayWatchesStandardQueues(t *testing.T) {
+	ready := sched.Counters{Known: true, Submitted: 1}
+	queues := map[sched.Class]sched.Queue{
+		sched.Standard: {ID: 1, Can: canAll, Counters: ready},
+		sched.Online:   {ID: 2, Can: canAll, Counters: sched.Counters{Known: true}, Attr: sched.Attr{Class: sched.Online}},
+		sched.Batch:    {ID: 3, Can: canAll, Counters: ready, Attr: sched.Attr{Class: sched.Batch}},
+	}
+	now := sched.Time(time.Minute)
+	for _, c := range []struct {
+		classes []sched.Class
+		want    sched.Time
+	}{
+		{[]sched.Class{sched.Standard, sched.Online, sched.Batch}, now.Add(100 * ms)},
+		{[]sched.Class{sched.Standard, sched.Batch}, 0},
+		{[]sched.Class{sched.Standard, sched.Online}, 0},
+		{[]sched.Class{sched.Online, sched.Batch}, 0},
+	} {
+		v := &sched.View{Now: now, Devices: []sched.Device{h200Device}}
+		for _, class := range c.classes {
+			v.Queues = append(v.Queues, queues[class])
+		}
+		if got := makeGiveway().Plan(v).Wake; got != c.want {
+			t.Errorf("queues of classes %v: the policy looks again at %v, want %v", c.classes, got, c.want)
+		}
+	}
+}

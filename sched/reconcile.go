@@ -222,12 +222,12 @@ func (s *Scheduler) bestLevel(d *device, q *Queue) Level {
 	return level
 }
 
-// issue adds an action to the result of Step and makes it q's pending action.
+// issue adds an action to the result of Step and makes it q's pending action. refreshView has
+// credited q.
 func (s *Scheduler) issue(d *device, q *Queue, act Action) {
 	s.lastID++
 	act.ID, act.Queue = s.lastID, q.ID
 	wasShort := q.act.short && !q.off()
-	d.beforeChange(q, s.now)
 	q.act.id, q.act.pending = act.ID, act
 	switch act.Verb {
 	case Stop:
