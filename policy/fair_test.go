@@ -405,3 +405,23 @@ func TestMLFQTurnsAtTheLowestLevelAreWhole(t *testing.T) {
 	turn(27*ms, 1)
 	turn(37*ms, 2)
 }
+
+// TestMLFQWakesForABoost checks that the policy wakes for the next boost if a queue has moved
+// down, even if the current turn is longer, and otherwise at the end of the turn.
+func TestMLFQWakesForABoost(t *testing.T) {
+	p := newMLFQ().(*mlfq)
+	p.boost = 25 * ms
+	begin := sched.Time(time.Hour)
+	v := &sched.View{Queues: []sched.Queue{{ID: 1}, {ID: 2}, {ID: 3, Attr: sched.Attr{Paused: true}}}}
+	for _, c := range []struct{ after, wake time.Duration }{
+		{0, 10 * ms},
+		{10 * ms, 20 * ms},
+		{20 * ms, 25 * ms}, // both are at the second level, where turns take 20 ms
+		{25 * ms, 35 * ms}, // boosted
+	} {
+		v.Now = begin.Add(c.after)
+		if got := p.Plan(v).Wake.Sub(begin); got != c.wake {
+			t.Errorf("after %v: the policy wakes after %v, want %v", c.after, got, c.wake)
+		}
+	}
+}

@@ -54,7 +54,7 @@ func TestUsageOfAStandardQueue(t *testing.T) {
 	q := sched.Queue{Measured: true, MeasuredAt: sched.Time(time.Minute)}
 	u.watch(&q, q.MeasuredAt)
 	q.Served = 50 * ms
-	if u.watch(&q, q.MeasuredAt.Add(time.Second)) {
+	if u.watch(&q, q.MeasuredAt.Add(200*ms)) {
 		t.Error("it uses much although it was not measured again")
 	}
 }

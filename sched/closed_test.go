@@ -74,3 +74,19 @@ func TestClosedDeviceClosesItsQueues(t *testing.T) {
 		t.Errorf("the policy observed\n%swant\n%s", got, want)
 	}
 }
+
+// TestPolicyForAllDevicesIsOne checks that a policy for all devices that is chosen while several
+// are open is one instance, which sees all of them.
+func TestPolicyForAllDevicesIsOne(t *testing.T) {
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Name: "each", Make: func() sched.Policy { return grantAll{} }})
+	s.Step(0, []sched.Event{{Kind: sched.DeviceOpened, Device: "gpu0"}, {Kind: sched.DeviceOpened, Device: "gpu1"}})
+	made, devices := 0, 0
+	all := sched.PolicyChoice{Name: "all", AllDevices: true, Make: func() sched.Policy {
+		made++
+		return planner(func(v *sched.View) sched.Plan { devices = len(v.Devices); return sched.Plan{} })
+	}}
+	s.Step(1, []sched.Event{{Kind: sched.PolicyChosen, Choice: all}})
+	if made != 1 || devices != 2 {
+		t.Errorf("got %d instances, the last of which sees %d devices, want 1 and 2", made, devices)
+	}
+}
