@@ -278,6 +278,7 @@ func TestSliceBeside(t *testing.T) {
 		{"the same in an overlap", 1, true, false, ownShared, loadRecord{load: lightLoad}, ownShared, false},
 		{"a trial", 1, false, true, ownShared, suspected, 0, true},
 		{"a heavy queue in an overlap", 1, false, false, ownShared, suspected, ownShared, false},
+		{"a newcomer without a trial", 1, false, true, ownShared, loadRecord{}, ownShared, false},
 	} {
 		p := makeGiveway()
 		p.sharingNow = tt.together
@@ -289,6 +290,12 @@ func TestSliceBeside(t *testing.T) {
 		if got := sum.wake > 0; got != tt.wake {
 			t.Errorf("%s: the policy looks again by itself: %v, want %v", tt.name, got, tt.wake)
 		}
+	}
+	p := makeGiveway()
+	p.sharingNow, p.trialSince = true, sched.Time(time.Microsecond)
+	sum, set := summary{active: 1}, p.ownSetting()
+	if got := p.sliceBeside(sched.Time(ms), &h200Device, &account{}, &sum, &set); got != 0 {
+		t.Errorf("a newcomer in a trial: got %v, want the default", got)
 	}
 }
 

@@ -108,3 +108,30 @@ func TestBusyPeriodsAreApartByLinger(t *testing.T) {
 		t.Errorf("got %d periods of %v, want one of 2 ms", c.stopped.n, c.stopped.mean)
 	}
 }
+
+// TestStopCostRecordsPeriodsThatCount checks which busy periods are recorded: those that have ended
+// and for which there was batch work to stop, with at most four times the stop time.
+func TestStopCostRecordsPeriodsThatCount(t *testing.T) {
+	var c stopCost
+	at := func(s time.Duration) sched.Time { return sched.Time(s * time.Second) }
+	check := func(what string, n int, mean time.Duration) {
+		t.Helper()
+		if c.stopped.n != n || c.stopped.mean != mean || c.beside.n != 0 {
+			t.Errorf("%s: got %d periods with mean %v, want %d with %v", what, c.stopped.n, c.stopped.mean, n, mean)
+		}
+	}
+	c.begin(at(1), ms, false)
+	c.end(at(1).Add(3 * ms))
+	c.begin(at(2), ms, true)
+	check("no batch work", 0, 0)
+	c.begin(at(3), ms, true)
+	check("not ended", 0, 0)
+	c.end(at(3).Add(3 * ms))
+	c.begin(at(4), ms, true)
+	check("ended", 1, 3*ms)
+	c.end(at(4).Add(2 * ms))
+	c.resume()
+	c.end(at(4).Add(9 * ms))
+	c.begin(at(5), ms, true)
+	check("resumed, and long", 2, 3500*time.Microsecond)
+}
