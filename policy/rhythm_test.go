@@ -274,4 +274,8 @@ func TestRhythmCountsMissedArrivals(t *testing.T) {
 	if *r != before {
 		t.Error("an arrival that was reported before changed the prediction")
 	}
+	r, last = arrivalsAt(repeat(period, 7)...)
+	if r.arrived(last); r.n != 7 || r.period != 0 {
+		t.Errorf("an arrival that was reported twice made %d intervals of 7", r.n)
+	}
 }
