@@ -135,3 +135,28 @@ func TestStopCostRecordsPeriodsThatCount(t *testing.T) {
 	c.begin(at(5), ms, true)
 	check("resumed, and long", 2, 3500*time.Microsecond)
 }
+
+// TestStopCostTriesLessOftenWhatIsNoBetter checks how many busy periods pass until the next trial:
+// 64 at first and whenever a trial changed something, and otherwise four times as many as the
+// last time, up to 4096.
+func TestStopCostTriesLessOftenWhatIsNoBetter(t *testing.T) {
+	for _, test := range []struct {
+		keepsOn bool
+		beside  time.Duration
+		wait    int
+		want    int
+	}{
+		{false, 9 * ms, 0, 64},
+		{false, 9 * ms, 64, 256},
+		{false, 9 * ms, 2048, 4096},
+		{false, 3 * ms, 1024, 64}, // it was better
+		{true, 3 * ms, 64, 256},
+		{true, 9 * ms, 1024, 64},
+	} {
+		c := stopCost{keepsOn: test.keepsOn, runsOn: !test.keepsOn, wait: test.wait, stopped: meanTime{mean: 5 * ms, n: 6}, beside: meanTime{mean: test.beside, n: 6}}
+		c.begin(sched.Time(time.Hour), 4*ms, true) // the trial is over
+		if better := test.beside < 5*ms; c.wait != test.want || c.next != test.want || c.keepsOn != better || c.runsOn != better {
+			t.Errorf("%+v: got a wait of %d, next %d, keeps on %v", test, c.wait, c.next, c.keepsOn)
+		}
+	}
+}
