@@ -141,8 +141,8 @@ func TestPingPongWithOtherQueues(t *testing.T) {
 	for i := range 2 {
 		b := newBurstTest()
 		b.v.Queues[i].Visits.Known = false
-		if b.after(50*ms, 100, 100, 12*ms); b.phase != noBurst {
-			t.Errorf("visits of queue %d are not known: a burst begins", b.v.Queues[i].ID)
+		if b.after(50*ms, 100, 100, 12*ms); b.phase != noBurst || b.wake != 0 {
+			t.Errorf("visits of queue %d are not known: got phase %d until %v, want nothing to wait for", b.v.Queues[i].ID, b.phase, b.wake)
 		}
 	}
 }

@@ -887,3 +887,15 @@ func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderSharedSlice checks that with each setting batch queues side by side have the slice of
+// the one whose turn it is.
+func TestLadderSharedSlice(t *testing.T) {
+	var l ladder
+	l.build(h200)
+	for i := range l.last + 1 {
+		if set := l.setting(i); set.shared != l.rungs[i].slice || set.slice != l.rungs[i].slice {
+			t.Errorf("rung %d: got a slice of %v, and %v side by side, want %v", i, set.slice, set.shared, l.rungs[i].slice)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package sched_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// TestUnknownValuesHaveANumber checks the names of values that do not exist, from the first on.
+func TestUnknownValuesHaveANumber(t *testing.T) {
+	for _, c := range []struct {
+		value fmt.Stringer
+		want  string
+	}{
+		{sched.Idle, "idle"},
+		{sched.Idle + 1, "unknown-4"},
+		{sched.Starting, "starting"},
+		{sched.Starting + 1, "unknown-4"},
+		{sched.SetBound, "bound"},
+		{sched.SetBound + 1, "unknown-5"},
+		{sched.Verb(0), "unknown-0"},
+		{sched.Gone, "gone"},
+		{sched.Gone + 1, "unknown-4"},
+		{sched.ShutdownStarted, "shutdown-started"},
+		{sched.ShutdownStarted + 1, "unknown-15"},
+	} {
+		if got := c.value.String(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
