@@ -156,8 +156,7 @@ export class Timeline {
     }
     g.fillStyle = this.paint.soft;
     g.font = "11px system-ui, sans-serif";
-    const last = -1;
-    let right = last;
+    let right = -1; // of the last label
     for (let t = Math.ceil((t0 - now) / step) * step; t <= t1 - now; t += step) {
       const x = ((t + now - t0) / wide) * css, label = time(t, step), w = g.measureText(label).width;
       g.fillRect(x, height - AXIS, 1, 4);
