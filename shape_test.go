@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"internal/htmlreport/pagetest": {},
 	"internal/fusedev":             {},
 	"internal/drivertest":          {"sched", "internal/sim"},
-	"internal/hal":                 {"sched", "internal/proc"},
+	"internal/hal":                 {"sched", "internal/proc", "internal/stats"},
 	"internal/hal/haltest":         {"sched", "internal/hal", "internal/proc"},
 	"internal/loop":                {"sched"},
 	"internal/journal":             {"sched", "internal/proc"},
@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 
 	"internal/shim":            {"sched", "internal/hal", "internal/proc", "internal/server", "internal/shim/pageabi", "internal/shim/shimpage"},
 	"internal/shim/pageabi":    {},
-	"internal/shim/shimpage":   {"internal/shim/pageabi"},
+	"internal/shim/shimpage":   {"internal/shim/pageabi", "internal/stats"},
 	"internal/shim/pageclient": {"client", "internal/shim/pageabi"},
 	"internal/shim/pagetest":   {"internal/shim/pageabi", "internal/shim/shimpage"},
 

@@ -163,7 +163,28 @@ type Shim struct {
 	LateRequests uint64        `json:"late_requests"`
 	LateEarly    uint64        `json:"late_early"`
 	LateFor      time.Duration `json:"late_ns"`
-	Ignored      uint64        `json:"ignored"` // invalid hints and requests
+	LateCompared *LateCompared `json:"late_compared,omitempty"` // nil: no request that entered late was compared yet
+	Ignored      uint64        `json:"ignored"`                 // invalid hints and requests
+}
+
+// LateCompared is what late entry costs, by pairs of alike requests since the process started:
+// the first entered at once, the next one late. The two follow one another, so whatever changes
+// with time affects both.
+type LateCompared struct {
+	Pairs   uint64       `json:"pairs"`
+	Ratio   float64      `json:"ratio"` // median of the latency of the late one over that of the other; 0: too few pairs
+	Low     float64      `json:"low"`   // 95 % confidence bounds of the median
+	High    float64      `json:"high"`
+	GivenUp uint64       `json:"given_up"` // times late entry was given up for a while because it cost too much
+	Counts  []RatioCount `json:"counts"`   // of all pairs, in order
+}
+
+// RatioCount counts the pairs whose ratio is from From to To. The lowest that can be counted has
+// all lower ones too, and the highest all higher ones.
+type RatioCount struct {
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+	Pairs uint64  `json:"pairs"`
 }
 
 // Queue is a queue of a process: the unit that is scheduled.

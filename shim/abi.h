@@ -36,7 +36,7 @@
  * is 1. The status page has a version too, which may be lower than that of the page.
  *
  * 1: the first release.
- * 2: late entry (late_entry, late_requests, late_ns, late_early).
+ * 2: late entry (late_entry, late_requests, late_ns, late_early, late_ratios, late_given_up).
  */
 #define GW_ABI_LOWEST 1u
 #ifndef GW_ABI /* a test compiles shims of other versions */
@@ -57,6 +57,12 @@
 #define GW_REQUEST_ENTRIES 64u /* entries in the request log */
 #define GW_HINT_ENTRIES 32u    /* entries in the hint ring */
 #define GW_GPU_ENTRIES 64u     /* AMD GPUs on which a process can be asked to stop its own queues */
+
+/* late_ratios: entry i counts ratios from GW_RATIO_FIRST + i * GW_RATIO_STEP to the next entry, in
+ * thousandths. The first entry counts all lower ratios too, the last all higher ones. */
+#define GW_RATIO_ENTRIES 64u
+#define GW_RATIO_FIRST 840u
+#define GW_RATIO_STEP 5u
 
 /* Values of gate. Any other value means GW_GATE_OPEN. */
 #define GW_GATE_OPEN 0u
@@ -181,7 +187,12 @@ struct gw_page {
   uint32_t queue_errno;       /* errno of the last change that the driver refused; 0: none */
   uint32_t reserved4[14];
   struct gw_gpu gpus[GW_GPU_ENTRIES]; /* 1024 bytes */
-  uint8_t reserved5[GW_PAGE_SIZE - 2368 - 64 - 1024];
+
+  /* 3456: written by the process; since version 2. Pairs of alike requests of which the first
+   * entered at once and the next one late, by the latency of the second over that of the first. */
+  uint32_t late_ratios[GW_RATIO_ENTRIES]; /* 256 bytes */
+  uint64_t late_given_up; /* how often late entry was given up for a while because pairs showed a cost */
+  uint8_t reserved5[GW_PAGE_SIZE - 3456 - 264];
 };
 
 /* The status page: one for all processes, which can only read it. */

@@ -298,6 +298,12 @@ static bool count_late(uint64_t now) {
   return known;
 }
 
+/* With the lock held: what pairs of requests have shown. */
+static void write_pairs(void) {
+  for (uint32_t i = 0; i < GW_RATIO_ENTRIES; i++) GW_WRITE(late_ratios[i], late.plan.ratios[i]);
+  GW_WRITE(late_given_up, late.plan.given_up);
+}
+
 void gw_late_end(void) {
   release(0, BY_OTHER);
   uint64_t now = gw_now();
@@ -305,7 +311,10 @@ void gw_late_end(void) {
   if (gw_late_active && late.decided) {
     bool complete = !late.number || count_late(now);
     late.sample.done_ns = now - late.began_ns;
-    if (complete && late.sample.waited_ns && !late.barred) gw_late_learn(&late.choice, &late.sample, now);
+    if (complete && late.sample.waited_ns && !late.barred) {
+      gw_late_learn(&late.plan, &late.choice, &late.sample, now);
+      if (late.choice.compared && late.choice.late) write_pairs();
+    }
   }
   late.decided = false;
   late.number = 0;
@@ -335,6 +344,7 @@ void gw_late_publish(void) {
   GW_WRITE(late_requests, late.requests);
   GW_WRITE(late_ns, late.late_ns);
   GW_WRITE(late_early, late.early);
+  write_pairs();
   gw_unlock(&late.lock);
 }
 

@@ -188,7 +188,7 @@ static void sort(int64_t *v, int n) {
  * another, because the speed of a CPU may change by half from one second to the next, which would
  * hide what late entry costs, or look like a cost of it.
  */
-static void compare(struct gw_late_shape *s, uint64_t now_ns) {
+static void compare(struct gw_late_plan *p, struct gw_late_shape *s, uint64_t now_ns) {
   int64_t *more = s->more_ns, away[GW_LATE_PAIRS], tolerance = (int64_t)(s->usual_ns / 50);
   sort(more, GW_LATE_PAIRS);
   int64_t median = more[GW_LATE_PAIRS / 2], least = more[GW_LATE_PAIRS / 10], most = more[GW_LATE_PAIRS - 1 - GW_LATE_PAIRS / 10];
@@ -205,24 +205,33 @@ static void compare(struct gw_late_shape *s, uint64_t now_ns) {
     s->probes = 0;    /* perhaps the lead is wrong */
     s->decisions = 0; /* and the next comparison comes soon */
   } else if (s->worse > 1) {
+    p->given_up++;
     pause_shape(s, now_ns);
   }
 }
 
+/* The entry of late_ratios for a pair. */
+static uint32_t entry_of(uint64_t late, uint64_t once) {
+  uint64_t ratio = late / once > 100 ? 100 * 1000 : late * 1000 / once; /* in thousandths */
+  uint64_t entry = ratio < GW_RATIO_FIRST ? 0 : (ratio - GW_RATIO_FIRST) / GW_RATIO_STEP;
+  return (uint32_t)(entry < GW_RATIO_ENTRIES ? entry : GW_RATIO_ENTRIES - 1);
+}
+
 /* Adds a request that is compared. */
-static void pair(struct gw_late_shape *s, bool late, uint64_t took, uint64_t now_ns) {
+static void pair(struct gw_late_plan *p, struct gw_late_shape *s, bool late, uint64_t took, uint64_t now_ns) {
   if (!late) {
     s->once_ns = took;
     s->usual_ns = smooth(s->usual_ns, took);
     return;
   }
   if (!s->once_ns) return; /* the one before it was not like the others */
+  p->ratios[entry_of(took, s->once_ns)]++;
   s->more_ns[s->pairs++] = (int64_t)took - (int64_t)s->once_ns;
   s->once_ns = 0;
-  if (s->pairs == GW_LATE_PAIRS) compare(s, now_ns);
+  if (s->pairs == GW_LATE_PAIRS) compare(p, s, now_ns);
 }
 
-void gw_late_learn(const struct gw_late_choice *c, const struct gw_late_sample *q, uint64_t now_ns) {
+void gw_late_learn(struct gw_late_plan *p, const struct gw_late_choice *c, const struct gw_late_sample *q, uint64_t now_ns) {
   struct gw_late_shape *s = c->shape;
   if (!s) return;
   if (!repeats(s, q)) {
@@ -235,5 +244,5 @@ void gw_late_learn(const struct gw_late_choice *c, const struct gw_late_sample *
   }
   if (!c->late) s->tail_ns = smooth(s->tail_ns, q->done_ns - q->waited_ns);
   else if (c->release_at) learn_lead(s, q);
-  if (c->compared) pair(s, c->late, q->done_ns, now_ns);
+  if (c->compared) pair(p, s, c->late, q->done_ns, now_ns);
 }

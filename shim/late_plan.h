@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "abi.h"
+
 #define GW_LATE_POINTS 16 /* moments of a request that are timed: after each sixteenth of its commands */
 #define GW_LATE_PAIRS 32  /* pairs of requests that are compared at a time */
 #define GW_LATE_SHAPES 16
@@ -47,6 +49,8 @@ struct gw_late_shape {
 struct gw_late_plan {
   struct gw_late_shape shapes[GW_LATE_SHAPES];
   uint64_t requests;
+  uint32_t ratios[GW_RATIO_ENTRIES]; /* of all pairs so far: gw_page.late_ratios */
+  uint64_t given_up;                 /* gw_page.late_given_up */
 };
 
 struct gw_late_choice {
@@ -69,7 +73,7 @@ struct gw_late_sample {
 struct gw_late_choice gw_late_choose(struct gw_late_plan *p, uint64_t key, uint64_t now_ns, bool always);
 
 /* Learns from a request that has ended. */
-void gw_late_learn(const struct gw_late_choice *c, const struct gw_late_sample *s, uint64_t now_ns);
+void gw_late_learn(struct gw_late_plan *p, const struct gw_late_choice *c, const struct gw_late_sample *s, uint64_t now_ns);
 
 #pragma GCC visibility pop
 

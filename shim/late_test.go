@@ -144,6 +144,17 @@ func testLateLearned(t *testing.T, dir string) {
 		if c := page.Counters(); c.LateFor < 10*500*time.Microsecond {
 			t.Errorf("got %+v, want requests that enter late by 500 us at least", c)
 		}
+		pairs := func() (n uint64) {
+			all := page.LatePairs()
+			for _, b := range all.Bins() {
+				n += b.Count
+			}
+			return n
+		}
+		eventually(t, "pairs of requests are published", func() bool { return pairs() >= 6 })
+		if late := page.Counters().LateRequests; pairs() > late+1 {
+			t.Errorf("%d pairs with a request that entered late, but only %d such requests", pairs(), late)
+		}
 	}
 }
 

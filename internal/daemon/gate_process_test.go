@@ -159,6 +159,9 @@ func runShimProcess(socket, runtime string) {
 			p.Page.LateRequests.Store(7)
 			p.Page.LateEarly.Store(2)
 			p.Page.LateFor.Store(uint64(3 * time.Millisecond))
+			p.Page.LateRatios[30].Store(2) // 0.990
+			p.Page.LateRatios[34].Store(4) // 1.010
+			p.Page.LateGivenUp.Store(1)
 			fmt.Println("counted")
 		case "expects":
 			at := p.Page.Expect.Load()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -153,7 +154,14 @@ func TestLateEntryIsCounted(t *testing.T) {
 	p.expect(t, "counted")
 	s := p.described(d).Shim
 	if s == nil || s.LateRequests != 7 || s.LateEarly != 2 || s.LateFor != 3*time.Millisecond {
-		t.Errorf("got %+v, want 7 requests, 2 wrong, 3ms", s)
+		t.Fatalf("got %+v, want 7 requests, 2 wrong, 3ms", s)
+	}
+	want := &api.LateCompared{
+		Pairs: 6, Ratio: 1.01125, Low: 0.99, High: 1.015, GivenUp: 1,
+		Counts: []api.RatioCount{{From: 0.99, To: 0.995, Pairs: 2}, {From: 1.01, To: 1.015, Pairs: 4}},
+	}
+	if !reflect.DeepEqual(s.LateCompared, want) {
+		t.Errorf("got %+v, want %+v", s.LateCompared, want)
 	}
 }
 

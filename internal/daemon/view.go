@@ -144,6 +144,19 @@ func (v *view) describeShim(s *hal.GateStats) *api.Shim {
 	return &api.Shim{
 		Runtime: s.Runtime, Launched: s.Launched, Completed: s.Completed, Holds: s.Holds, HeldFor: s.HeldFor, Overruns: s.Overruns,
 		Parked: s.Parked, Hits: s.Hits, ParkedFor: s.ParkedFor, Saved: s.Saved,
-		LateRequests: s.LateRequests, LateEarly: s.LateEarly, LateFor: s.LateFor, Ignored: v.invalid + s.Invalid,
+		LateRequests: s.LateRequests, LateEarly: s.LateEarly, LateFor: s.LateFor, LateCompared: describePairs(s), Ignored: v.invalid + s.Invalid,
 	}
+}
+
+// describePairs returns what the pairs of requests show of late entry; nil: there are none.
+func describePairs(s *hal.GateStats) *api.LateCompared {
+	if len(s.LateRatios) == 0 {
+		return nil
+	}
+	m := stats.MedianOf(s.LateRatios)
+	out := &api.LateCompared{Pairs: m.Count, Ratio: m.Median, Low: m.Low, High: m.High, GivenUp: s.LateGivenUp}
+	for _, b := range s.LateRatios {
+		out.Counts = append(out.Counts, api.RatioCount{From: b.From, To: b.To, Pairs: b.Count})
+	}
+	return out
 }

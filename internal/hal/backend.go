@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/internal/stats"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -304,7 +305,9 @@ type GateStats struct {
 	LateRequests uint64
 	LateEarly    uint64
 	LateFor      time.Duration
-	Invalid      uint64 // entries of the page that made no sense
+	LateRatios   []stats.Bin // pairs of requests by latency of the one that entered late over the other's; in order
+	LateGivenUp  uint64      // how often late entry was given up for a while
+	Invalid      uint64      // entries of the page that made no sense
 }
 
 // QueueHandle is a queue that was offered and accepted.

@@ -425,10 +425,11 @@ func (c *connection) applyQueuePriority(s *hal.Settings) {
 
 // stats implements hal.Offer.GateStats.
 func (c *connection) stats() hal.GateStats {
-	n := c.page.Counters()
+	n, pairs := c.page.Counters(), c.page.LatePairs()
 	return hal.GateStats{
 		Runtime: c.runtimeOf(n.Runtimes), Launched: n.Launched, Completed: n.Completed, Holds: n.Holds, HeldFor: n.HeldFor,
 		Overruns: n.Overruns, Parked: n.Parked, Hits: n.Hits, ParkedFor: n.ParkedFor, Saved: n.Saved,
-		LateRequests: n.LateRequests, LateEarly: n.LateEarly, LateFor: n.LateFor, Invalid: c.page.InvalidEntries(),
+		LateRequests: n.LateRequests, LateEarly: n.LateEarly, LateFor: n.LateFor,
+		LateRatios: pairs.Bins(), LateGivenUp: pairs.GivenUp, Invalid: c.page.InvalidEntries(),
 	}
 }

@@ -22,6 +22,10 @@ const (
 	HintEntries    = 32 // GW_HINT_ENTRIES
 	GPUEntries     = 64 // GW_GPU_ENTRIES
 
+	RatioEntries = 64  // GW_RATIO_ENTRIES
+	RatioFirst   = 840 // GW_RATIO_FIRST
+	RatioStep    = 5   // GW_RATIO_STEP
+
 	GateOpen   = 0 // GW_GATE_OPEN
 	GateClosed = 1 // GW_GATE_CLOSED
 )
@@ -151,7 +155,10 @@ type Page struct {
 	QueueErrno      atomic.Uint32     `c:"queue_errno"`
 	_               [14]atomic.Uint32 `c:"reserved4"`
 	GPUs            [GPUEntries]GPU   `c:"gpus"`
-	_               [640]byte         `c:"reserved5"`
+
+	LateRatios  [RatioEntries]atomic.Uint32 `c:"late_ratios"`
+	LateGivenUp atomic.Uint64               `c:"late_given_up"`
+	_           [376]byte                   `c:"reserved5"`
 }
 
 // Status is struct gw_status, the status page.

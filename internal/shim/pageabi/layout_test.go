@@ -153,6 +153,7 @@ func TestNumbersEqualHeader(t *testing.T) {
 	ours := map[string]int64{
 		"GW_ABI": Version, "GW_ABI_LOWEST": LowestVersion, "GW_MAGIC": Magic, "GW_PAGE_SIZE": PageSize, "GW_STATUS_SIZE": StatusSize, "GW_DOORBELL_FLAGS": DoorbellFlags,
 		"GW_MAX_LEASE_NS": MaxLeaseNS, "GW_REQUEST_ENTRIES": RequestEntries, "GW_HINT_ENTRIES": HintEntries, "GW_GPU_ENTRIES": GPUEntries,
+		"GW_RATIO_ENTRIES": RatioEntries, "GW_RATIO_FIRST": RatioFirst, "GW_RATIO_STEP": RatioStep,
 		"GW_GATE_OPEN": GateOpen, "GW_GATE_CLOSED": GateClosed,
 		"GW_WATCH_READY": WatchReady, "GW_WATCH_REQUESTS": WatchRequests, "GW_PREDICT_ARRIVALS": PredictArrivals,
 		"GW_LOG_REQUESTS": LogRequests, "GW_EXPLICIT_REQUESTS": ExplicitRequests,

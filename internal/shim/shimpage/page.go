@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/internal/shim/pageabi"
+	"github.com/giveway/giveway/internal/stats"
 )
 
 // Bits for SetWatch. WatchReady and WatchRequests are events for which the process rings its
@@ -84,6 +85,7 @@ type Page struct {
 	requests  uint64       // number of requests read so far
 	invalid   uint64       // number of entries that were not valid
 	late      lateCounters // as last read
+	pairs     LatePairs    // as last read
 }
 
 // NewPage creates a page of the highest version with an open gate and no bound, and a
@@ -338,6 +340,38 @@ func (l *lateCounters) read(g *pageabi.Page) (requests, early uint64, left time.
 	l.requests = max(l.requests, min(g.LateRequests.Load(), maxCounter))
 	l.ns = max(l.ns, min(g.LateFor.Load(), maxCounter))
 	return l.requests, min(l.early, l.requests), time.Duration(l.ns)
+}
+
+// LatePairs is what pairs of alike requests show of late entry: the first entered at once, the
+// next one late.
+type LatePairs struct {
+	Ratios  [pageabi.RatioEntries]uint32 // pairs by the latency of the second over that of the first, as pageabi.RatioFirst says
+	GivenUp uint64                       // how often late entry was given up for a while
+}
+
+// Bins returns the ratios that were counted, in order.
+func (l *LatePairs) Bins() (bins []stats.Bin) {
+	for i, n := range l.Ratios {
+		if n > 0 {
+			from := pageabi.RatioFirst + i*pageabi.RatioStep
+			bins = append(bins, stats.Bin{From: float64(from) / 1000, To: float64(from+pageabi.RatioStep) / 1000, Count: uint64(n)})
+		}
+	}
+	return bins
+}
+
+// LatePairs reads what the process has counted since it started. The counts never go back,
+// whatever the process writes. Pages of version 1 have none.
+func (p *Page) LatePairs() LatePairs {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page != nil && p.version >= 2 {
+		for i := range p.pairs.Ratios {
+			p.pairs.Ratios[i] = max(p.pairs.Ratios[i], p.page.LateRatios[i].Load())
+		}
+		p.pairs.GivenUp = max(p.pairs.GivenUp, min(p.page.LateGivenUp.Load(), maxCounter))
+	}
+	return p.pairs
 }
 
 // InvalidEntries returns how many hints and requests were not valid so far.

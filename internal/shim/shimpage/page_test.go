@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/shim/pagetest"
 	"github.com/giveway/giveway/internal/shim/shimpage"
+	"github.com/giveway/giveway/internal/stats"
 )
 
 // newPair returns a page and the process on its other side.
@@ -312,12 +314,22 @@ func TestLateEntry(t *testing.T) {
 		process.Page.LateRequests.Store(5)
 		process.Page.LateEarly.Store(7)
 		process.Page.LateFor.Store(math.MaxUint64)
-		word, c := process.Page.LateEntry.Load(), p.Counters()
+		process.Page.LateRatios[0].Store(math.MaxUint32)
+		process.Page.LateRatios[pageabi.RatioEntries-1].Store(2)
+		process.Page.LateGivenUp.Store(math.MaxUint64)
+		word, c, pairs := process.Page.LateEntry.Load(), p.Counters(), p.LatePairs()
 		if version == 1 {
-			if word != pageabi.LateOff || c != (shimpage.Counters{}) {
-				t.Errorf("version 1: the word is %d, the counters are %+v; want zero", word, c)
+			if word != pageabi.LateOff || c != (shimpage.Counters{}) || pairs != (shimpage.LatePairs{}) {
+				t.Errorf("version 1: the word is %d, the counters are %+v, the pairs %+v; want zero", word, c, pairs)
 			}
 			continue
+		}
+		if got, want := pairs.Bins(), []stats.Bin{{From: 0.84, To: 0.845, Count: math.MaxUint32}, {From: 1.155, To: 1.16, Count: 2}}; !slices.Equal(got, want) || pairs.GivenUp > 1<<57 {
+			t.Errorf("got pairs %+v and %d times given up, want %+v and a limited number", got, pairs.GivenUp, want)
+		}
+		process.Page.LateRatios[0].Store(1)
+		if again := p.LatePairs(); again != pairs {
+			t.Errorf("the pairs went back from %+v to %+v", pairs, again)
 		}
 		if word != pageabi.LateOn || c.LateRequests != 5 || c.LateEarly != 5 || c.LateFor < 0 || c.LateFor > 1<<57 {
 			t.Errorf("version 2: the word is %d, the counters are %+v", word, c)
