@@ -1,10 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/giveway/giveway/internal/stats"
 )
 
 // LateResult is how the requests of the online clients entered the device during a phase,
@@ -13,10 +16,61 @@ type LateResult struct {
 	Requests uint64  `json:"requests"` // that entered late
 	Early    uint64  `json:"early"`    // of those, released by a wait of the program before the planned moment
 	LeftUs   float64 `json:"left_us"`  // mean time for which a late request left the device to others
+
+	Compared *LateCompared `json:"compared,omitempty"` // nil: the shim has compared none of them
+}
+
+// LateCompared is the latency of requests that entered late over that of the one before each,
+// which entered at once. Unlike phases, the two of a pair are not seconds apart.
+type LateCompared struct {
+	Pairs uint64       `json:"pairs"`
+	Ratio float64      `json:"ratio"` // median; 0: too few pairs
+	Low   float64      `json:"low"`   // its 95 % confidence bounds
+	High  float64      `json:"high"`
+	Bins  []ratioCount `json:"counts"`
+}
+
+// ratioCount is api.RatioCount.
+type ratioCount struct {
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+	Pairs uint64  `json:"pairs"`
+}
+
+// compared returns the median of the ratios, or nil if there are none.
+func compared(counts []ratioCount) *LateCompared {
+	if len(counts) == 0 {
+		return nil
+	}
+	bins := make([]stats.Bin, len(counts))
+	for i, c := range counts {
+		bins[i] = stats.Bin{From: c.From, To: c.To, Count: c.Pairs}
+	}
+	m := stats.MedianOf(bins)
+	return &LateCompared{Pairs: m.Count, Ratio: m.Median, Low: m.Low, High: m.High, Bins: counts}
+}
+
+// addCounts returns the sum of two lists, in order of the ratio. sign -1 subtracts the second.
+func addCounts(a, b []ratioCount, sign int) []ratioCount {
+	sum := slices.Clone(a)
+	for _, c := range b {
+		c.Pairs *= uint64(sign) // wraps, and so does the sum
+		i, found := slices.BinarySearchFunc(sum, c.From, func(s ratioCount, from float64) int { return cmp.Compare(s.From, from) })
+		if found {
+			sum[i].Pairs += c.Pairs
+		} else {
+			sum = slices.Insert(sum, i, c)
+		}
+	}
+	return slices.DeleteFunc(sum, func(c ratioCount) bool { return int64(c.Pairs) <= 0 })
 }
 
 func (l *LateResult) line() string {
-	return fmt.Sprintf("%d requests entered late, by %.0f us, %d of them before the planned moment", l.Requests, l.LeftUs, l.Early)
+	line := fmt.Sprintf("%d requests entered late, by %.0f us, %d of them before the planned moment", l.Requests, l.LeftUs, l.Early)
+	if c := l.Compared; c != nil && c.Ratio > 0 {
+		line += fmt.Sprintf("; in %d pairs they took %.3f times as long as the one before, which entered at once (%.3f to %.3f)", c.Pairs, c.Ratio, c.Low, c.High)
+	}
+	return line
 }
 
 // add adds the requests of another measurement.
@@ -25,6 +79,14 @@ func (l *LateResult) add(other LateResult) {
 	l.Requests += other.Requests
 	l.Early += other.Early
 	l.LeftUs = left / float64(l.Requests)
+	l.Compared = compared(addCounts(l.counts(), other.counts(), 1))
+}
+
+func (l *LateResult) counts() []ratioCount {
+	if l.Compared == nil {
+		return nil
+	}
+	return l.Compared.Bins
 }
 
 // counters are what the daemon has counted so far.
@@ -40,6 +102,9 @@ type lateCounters struct {
 	Requests uint64        `json:"late_requests"`
 	Early    uint64        `json:"late_early"`
 	LeftFor  time.Duration `json:"late_ns"`
+	Compared struct {
+		Counts []ratioCount `json:"counts"`
+	} `json:"late_compared"`
 }
 
 // counters asks the daemon. What it does not tell is zero.
@@ -60,6 +125,7 @@ func (h *harness) counters(online []*client) (c counters) {
 			c.late.Requests += p.Shim.Requests
 			c.late.Early += p.Shim.Early
 			c.late.LeftFor += p.Shim.LeftFor
+			c.late.Compared.Counts = addCounts(c.late.Compared.Counts, p.Shim.Compared.Counts, 1)
 		}
 	}
 	var status struct {
@@ -82,7 +148,10 @@ func (h *harness) counters(online []*client) (c counters) {
 // addTo adds what has been counted since before to a phase.
 func (c counters) addTo(p *Phase, before counters) {
 	if n := c.late.Requests - before.late.Requests; c.late.Requests > before.late.Requests {
-		p.Late = &LateResult{Requests: n, Early: c.late.Early - before.late.Early, LeftUs: us(c.late.LeftFor-before.late.LeftFor) / float64(n)}
+		p.Late = &LateResult{
+			Requests: n, Early: c.late.Early - before.late.Early, LeftUs: us(c.late.LeftFor-before.late.LeftFor) / float64(n),
+			Compared: compared(addCounts(c.late.Compared.Counts, before.late.Compared.Counts, -1)),
+		}
 	}
 	if took := c.collected.Sub(before.collected); c.traced && before.traced && took > 0 {
 		lost := float64(c.lost-before.lost) / float64(took)

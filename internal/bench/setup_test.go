@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -211,20 +212,23 @@ func phasesOf(c Case) (names []string) {
 
 func TestCountersOfTheDaemon(t *testing.T) {
 	answers := map[string]string{
-		"ps":     `{"version":1,"processes":[{"pid":7,"shim":{"late_requests":10,"late_early":1,"late_ns":50000000}},{"pid":8},{"pid":9,"shim":{"late_requests":99}}]}`,
+		"ps":     `{"version":1,"processes":[{"pid":7,"shim":{"late_requests":10,"late_early":1,"late_ns":50000000,"late_compared":{"pairs":5,"counts":[{"from":0.99,"to":0.995,"pairs":2},{"from":1.01,"to":1.015,"pairs":3}]}}},{"pid":8},{"pid":9,"shim":{"late_requests":99}}]}`,
 		"doctor": `{"devices":[{"id":"GPU-1","switching":{"lost_ns":1000}},{"id":"GPU-2","switching":{"lost_ns":5000000000}}]}`,
 	}
 	h := &harness{Config: Config{Ask: func(args ...string) []byte { return []byte(answers[args[0]]) }}, uuid: "GPU-2"}
 	clients := []*client{{pid: 7}, {pid: 8}}
 	before := h.counters(clients)
-	answers["ps"] = strings.NewReplacer("10", "30", `"late_early":1`, `"late_early":4`, "50000000", "150000000").Replace(answers["ps"])
+	answers["ps"] = strings.NewReplacer("10", "30", `"late_early":1`, `"late_early":4`, "50000000", "150000000", `[{"from":0.99`, `[{"from":0.95,"to":0.955,"pairs":1},{"from":0.99`, `"pairs":3}`, `"pairs":9}`).Replace(answers["ps"])
 	answers["doctor"] = strings.Replace(answers["doctor"], "5000000000", "5250000000", 1)
 	after := h.counters(clients)
 	after.collected = before.collected.Add(2 * time.Second)
 	var p Phase
 	after.addTo(&p, before)
-	if p.Late == nil || *p.Late != (LateResult{Requests: 20, Early: 3, LeftUs: 5000}) {
-		t.Errorf("got %+v, want 20 requests that entered late by 5 ms, 3 of them early", p.Late)
+	want := &LateResult{Requests: 20, Early: 3, LeftUs: 5000, Compared: &LateCompared{
+		Pairs: 7, Ratio: 1.01 + 0.005*2.5/6, Low: 0.95, High: 1.015, Bins: []ratioCount{{0.95, 0.955, 1}, {1.01, 1.015, 6}},
+	}}
+	if !reflect.DeepEqual(p.Late, want) {
+		t.Errorf("got %+v, want 20 requests that entered late by 5 ms, 3 of them early, and 7 pairs", p.Late)
 	}
 	if p.Lost == nil || *p.Lost != 0.125 {
 		t.Errorf("got %v, want 0.125 of the time lost on this GPU", p.Lost)

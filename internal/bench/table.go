@@ -64,6 +64,10 @@ func (c *CaseResult) table() *format.Table {
 	if ratio {
 		head = append(head, "ratio")
 	}
+	late := len(head)
+	if c.hasPairs() {
+		head = append(head, "pairs", "late/at once")
+	}
 	head = append(head, "batch", "batch/native", "kept")
 	t := &format.Table{}
 	t.Add(head...)
@@ -82,6 +86,9 @@ func (c *CaseResult) table() *format.Table {
 		}
 		if ratio && len(p.Batch) == 2 && p.Batch[1].Rate > 0 {
 			row[first+2] = fmt.Sprintf("%.2f:1", p.Batch[0].Rate/p.Batch[1].Rate)
+		}
+		if c.hasPairs() && p.Late != nil && p.Late.Compared != nil {
+			copy(row[late:], p.Late.Compared.cells())
 		}
 		copy(row[len(row)-3:], c.batchCells(p))
 		t.Add(row...)
@@ -107,6 +114,20 @@ func (c *CaseResult) batchCells(p *Phase) []string {
 // hasOnline reports whether any phase has latencies.
 func (c *CaseResult) hasOnline() bool {
 	return slices.ContainsFunc(c.Phases, func(p Phase) bool { return p.Latency != nil })
+}
+
+// hasPairs reports whether requests that entered late were compared in any phase.
+func (c *CaseResult) hasPairs() bool {
+	return slices.ContainsFunc(c.Phases, func(p Phase) bool { return p.Late != nil && p.Late.Compared != nil })
+}
+
+// cells returns the number of pairs and the median of their ratios, with its bounds.
+func (c *LateCompared) cells() []string {
+	ratio := format.Missing
+	if c.Ratio > 0 {
+		ratio = fmt.Sprintf("%.3f (%.3f to %.3f)", c.Ratio, c.Low, c.High)
+	}
+	return []string{fmt.Sprint(c.Pairs), ratio}
 }
 
 // batchColumns returns the names of the batch clients that get a column each: those

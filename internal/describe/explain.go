@@ -56,6 +56,7 @@ func Explain(f Facts) []Section {
 	first.Lines = append(first.Lines, f.shareLine()...)
 	sections := []Section{first}
 	for _, s := range []Section{
+		{"Late entry", f.lateLines()},
 		{"Waits in the last 10 s", f.waitLines()},
 		{"Attributes", f.attrLines()},
 		{"Orders, the last first", f.orderLines()},

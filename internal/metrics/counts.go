@@ -185,6 +185,8 @@ func (p *page) shims(all []api.Process) {
 		{"late_requests_total", "Requests that entered the device late.", func(s *api.Shim) float64 { return float64(s.LateRequests) }},
 		{"late_early_total", "Of those, requests that the program waited for before the planned moment: wrong guesses.", func(s *api.Shim) float64 { return float64(s.LateEarly) }},
 		{"late_seconds_total", "Time for which late entry left the device to others.", func(s *api.Shim) float64 { return s.LateFor.Seconds() }},
+		{"late_pairs_total", "Pairs of a request that entered at once and the next one, which entered late.", func(s *api.Shim) float64 { return float64(latePairs(s).Pairs) }},
+		{"late_given_up_total", "Times late entry was given up for a while because it made requests slower.", func(s *api.Shim) float64 { return float64(latePairs(s).GivenUp) }},
 	} {
 		p.counter("giveway_shim_"+m.name, m.help)
 		for _, proc := range all {
@@ -193,6 +195,24 @@ func (p *page) shims(all []api.Process) {
 			}
 		}
 	}
+	p.gauge("giveway_shim_late_ratio", "Latency of requests that entered late over that of the one before, which entered at once: the median, and its 95 % confidence bounds.")
+	for _, proc := range all {
+		if proc.Shim == nil || latePairs(proc.Shim).Ratio == 0 {
+			continue
+		}
+		pairs, pid := latePairs(proc.Shim), strconv.Itoa(proc.PID)
+		p.sample(pairs.Low, "pid", pid, "value", "low")
+		p.sample(pairs.Ratio, "pid", pid, "value", "median")
+		p.sample(pairs.High, "pid", pid, "value", "high")
+	}
+}
+
+// latePairs returns what pairs of requests show of late entry.
+func latePairs(s *api.Shim) api.LateCompared {
+	if s.LateCompared == nil {
+		return api.LateCompared{}
+	}
+	return *s.LateCompared
 }
 
 // latencies writes how long the last requests of processes took.

@@ -29,7 +29,7 @@ var processes = []api.Process{
 	{
 		PID: 812, Command: "python --password=hunter2", User: "alice", UID: 1000, Attrs: attrs("class=online"), Container: "c0ffee", Pod: "web-0",
 		Queues:   []api.Queue{{ID: 1, Device: "GPU-a", State: "running", Served: 93*time.Second + 250*time.Millisecond, Measured: true}},
-		Shim:     &api.Shim{Runtime: "cuda", Launched: 9, Completed: 8, Holds: 2, HeldFor: time.Second, Overruns: 1, Parked: 5, Hits: 4, ParkedFor: time.Millisecond, Saved: time.Microsecond, LateRequests: 6, LateEarly: 1, LateFor: 3 * time.Millisecond},
+		Shim:     &api.Shim{Runtime: "cuda", Launched: 9, Completed: 8, Holds: 2, HeldFor: time.Second, Overruns: 1, Parked: 5, Hits: 4, ParkedFor: time.Millisecond, Saved: time.Microsecond, LateRequests: 6, LateEarly: 1, LateFor: 3 * time.Millisecond, LateCompared: &api.LateCompared{Pairs: 64, Ratio: 1.01, Low: 0.99, High: 1.03, GivenUp: 2}},
 		Requests: &api.Requests{Count: 7, P50: time.Millisecond, P99: 2 * time.Millisecond},
 	},
 	{
