@@ -168,10 +168,23 @@ group_late() {
   bench 400 late --cases late --length 3s
 }
 
+# pool_state shows what tells why a pool does not do what it should.
+pool_state() {
+  local folder=/run/giveway-pool
+  ((EUID == 0)) || folder=/tmp/giveway-$EUID/pool
+  folder=${GIVEWAY_POOLS:-$folder}
+  echo "== state of the pool in $folder"
+  ./giveway pool --json
+  ls -lanR "$folder"
+  tail -n 30 "$folder"/*/log/*
+}
+
 group_pool() {
+  local before=${#failed[@]}
   e2e 120 TestPool
   e2e 180 TestKilledWithLateEntryAndPool
   bench 300 pool --cases pool --length 3s
+  ((${#failed[@]} == before)) || pool_state 2>&1
   step 30 ./giveway pool end
 }
 

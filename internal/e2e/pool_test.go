@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -94,6 +95,9 @@ func (b *testbed) needMPS() {
 		b.Skip("no nvidia-cuda-mps-control on this machine")
 	}
 	b.Cleanup(func() {
+		if b.Failed() {
+			b.Log(b.poolState())
+		}
 		for end := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 			_, _ = b.giveway("pool", "end")
 			left, err := b.giveway("pool", "--json")
@@ -121,15 +125,17 @@ func (b *testbed) checkMembers(clients []*client) int {
 	problem := ""
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		var pools []struct{ Servers, Clients []int }
-		out := b.mustGiveway("pool", "--json")
-		if err := json.Unmarshal([]byte(out), &pools); err != nil {
-			b.Fatalf("giveway pool --json: %v: %s", err, out)
+		out, err := b.giveway("pool", "--json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &pools)
 		}
-		if problem = b.missingMember(clients, out, pools); problem == "" {
+		if err != nil { // a server may exit between two questions
+			problem = fmt.Sprintf("giveway pool --json: %v: %s", err, out)
+		} else if problem = b.missingMember(clients, out, pools); problem == "" {
 			return pools[0].Servers[0]
 		}
 	}
-	b.Fatal(problem)
+	b.Fatalf("%s\n%s", problem, b.poolState())
 	return 0
 }
 

@@ -22,30 +22,45 @@ const (
 	controlComm = "nvidia-cuda-mps"
 
 	commandTime = 10 * time.Second // that a command of the control program may take
-	startTime   = 5 * time.Second  // until a control daemon that was started is there
-	quitTime    = 10 * time.Second // until one that was told to quit has exited
+	quitTime    = 10 * time.Second // until a control daemon that was told to quit has exited
 )
 
+// startTime is how long it may take until a control daemon that was started is there. A test
+// sets it.
+var startTime = 5 * time.Second
+
 // controlPID returns the pid of the control daemon on a pipe folder; zero: there is none.
-// The daemon writes it to a file that a killed daemon leaves behind. The default folder is
-// in /tmp, where another user may have put anything under that name. As daemons do, it may
-// clear its umask: then others may write the file.
 func controlPID(pipe string) int {
-	text, err := safepath.ReadUntrusted(filepath.Join(pipe, controlProgram+".pid"), 32)
+	pid, err := findControl(pipe)
 	if err != nil {
 		return 0
 	}
+	return pid
+}
+
+// findControl returns the pid of the control daemon on a pipe folder, or why there is none.
+// The daemon writes it to a file that a killed daemon leaves behind. The default folder is
+// in /tmp, where another user may have put anything under that name. As daemons do, it may
+// clear its umask: then others may write the file.
+func findControl(pipe string) (int, error) {
+	text, err := safepath.ReadUntrusted(filepath.Join(pipe, controlProgram+".pid"), 32)
+	if err != nil {
+		return 0, err
+	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 1 {
-		return 0
+		return 0, fmt.Errorf("%s.pid has %q, which is no pid", controlProgram, text)
 	}
 	// "pid (name) state ...": a zombie is not alive, and another program may have the pid.
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), " ("+controlComm+") ")
-	if err != nil || rest == "" || rest[0] == 'Z' || rest[0] == 'X' {
-		return 0
+	if err != nil {
+		return 0, fmt.Errorf("%s.pid names process %d: %w", controlProgram, pid, err)
 	}
-	return pid
+	_, rest, _ := strings.Cut(string(stat), " ("+controlComm+") ")
+	if rest == "" || rest[0] == 'Z' || rest[0] == 'X' {
+		return 0, fmt.Errorf("%s.pid names process %d, which is not a living %s: %.60q", controlProgram, pid, controlComm, stat)
+	}
+	return pid, nil
 }
 
 // environment returns the environment of the control daemon and the server. What the
@@ -93,16 +108,40 @@ func (p *Pool) start(env []string) error {
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.environment(env), "/", out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signals of the terminal
 	err = cmd.Run()
-	for end := time.Now().Add(startTime); err == nil && controlPID(p.pipe()) == 0; time.Sleep(time.Millisecond) {
+	if err == nil {
+		if err = p.awaitControl(startTime); err == nil {
+			return nil
+		}
+		_, _ = p.ask("quit") // it may run unseen, and would never end
+	}
+	text, _ := os.ReadFile(out.Name())
+	return fmt.Errorf("start %s: %w; it printed %q%s; see %s", controlProgram, err, bytes.TrimSpace(text), p.logEnds(), p.log())
+}
+
+// awaitControl waits until the control daemon is there.
+func (p *Pool) awaitControl(most time.Duration) error {
+	for end := time.Now().Add(most); ; time.Sleep(time.Millisecond) {
+		_, err := findControl(p.pipe())
+		if err == nil {
+			return nil
+		}
 		if time.Now().After(end) {
-			err = fmt.Errorf("it is not there after %v", startTime)
+			return fmt.Errorf("it is not there after %v: %w", most, err)
 		}
 	}
-	if err != nil {
-		text, _ := os.ReadFile(out.Name())
-		return fmt.Errorf("start %s: %w: %s; see the logs in %s", controlProgram, err, bytes.TrimSpace(text), p.log())
+}
+
+// logEnds returns how the logs of MPS end, for an error.
+func (p *Pool) logEnds() string {
+	var b strings.Builder
+	for _, name := range []string{"control.log", "server.log"} {
+		text, err := safepath.ReadUntrusted(filepath.Join(p.log(), name), 16<<20)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		if err == nil && lines[0] != "" {
+			fmt.Fprintf(&b, "; %s ends with %.500q", name, lines[max(0, len(lines)-3):])
+		}
 	}
-	return nil
+	return b.String()
 }
 
 // ask gives a command to the control daemon and returns its answer.
@@ -115,7 +154,7 @@ func (p *Pool) ask(command string) (string, error) {
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("ask the MPS control daemon for %s: %w: %s", command, err, bytes.TrimSpace(out))
+		return "", fmt.Errorf("ask the MPS control daemon for %s: %w; it printed %q%s; see %s", command, err, bytes.TrimSpace(out), p.logEnds(), p.log())
 	}
 	return string(out), nil
 }
@@ -165,7 +204,7 @@ func (p *Pool) quit() error {
 	}
 	for end := time.Now().Add(quitTime); controlPID(p.pipe()) != 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("the MPS control daemon, process %d, was told to quit and is there after %v", pid, quitTime)
+			return fmt.Errorf("the MPS control daemon, process %d, was told to quit and is there after %v%s; see %s", pid, quitTime, p.logEnds(), p.log())
 		}
 	}
 	return nil

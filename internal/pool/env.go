@@ -22,7 +22,12 @@ const (
 func LabelOf(env []string) string {
 	value, _ := lookup(env, Env)
 	label, pipe, ok := strings.Cut(value, ":")
-	if used, _ := lookup(env, pipeEnv); !ok || pipe == "" || pipe != used || CheckLabel(label) != nil {
+	used, _ := lookup(env, pipeEnv)
+	if !ok || pipe == "" || CheckLabel(label) != nil {
+		return ""
+	}
+	// The control daemon starts its servers itself, and may give them a folder in its own.
+	if used != pipe && !strings.HasPrefix(used, pipe+"/") {
 		return ""
 	}
 	return label

@@ -16,9 +16,10 @@ func TestLabelOf(t *testing.T) {
 	if got := LabelOf(member); got != "a" {
 		t.Errorf("member: got %q", got)
 	}
-	own := append(slices.Clone(member), pipeEnv+"=/own")
-	if got := LabelOf(own); got != "" {
-		t.Errorf("own server in a member: got %q", got)
+	for pipe, want := range map[string]string{"/own": "", "/x/pipe-of-mine": "", "/x/pipe/1000": "a"} {
+		if got := LabelOf(append(slices.Clone(member), pipeEnv+"="+pipe)); got != want {
+			t.Errorf("server with pipes in %s: got %q, want %q", pipe, got, want)
+		}
 	}
 }
 

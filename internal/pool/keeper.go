@@ -99,10 +99,7 @@ func (p *Pool) waitForControl() error {
 		return err
 	}
 	lock.Close()
-	for end := time.Now().Add(appearTime); controlPID(p.pipe()) == 0 && time.Now().Before(end); {
-		time.Sleep(5 * time.Millisecond)
-	}
-	return nil
+	return p.awaitControl(appearTime)
 }
 
 // watch returns when the control daemon has exited, or the pool has had no member for

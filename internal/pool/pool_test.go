@@ -174,7 +174,7 @@ func TestNotPossible(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-		if _, err := Join(Request{Keeper: keeperCommand()}); err == nil || !strings.Contains(err.Error(), "exit status 3: no device") {
+		if _, err := Join(Request{Keeper: keeperCommand()}); err == nil || !strings.Contains(err.Error(), `exit status 3; it printed "no device"`) {
 			t.Errorf("got %v", err)
 		}
 		b.wait("the end of the keeper", b.ended)
