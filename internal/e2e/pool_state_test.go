@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // poolState returns all that tells why a pool does not do what it should: the files in the
@@ -31,9 +31,9 @@ func (b *testbed) poolState() string {
 // looks like text.
 func describeFolder(s *strings.Builder, folder string) {
 	_ = filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
-		var st unix.Stat_t
+		var st syscall.Stat_t
 		if err == nil {
-			err = unix.Lstat(path, &st)
+			err = syscall.Lstat(path, &st)
 		}
 		if err != nil {
 			fmt.Fprintf(s, "%s: %v\n", path, err)
@@ -41,7 +41,7 @@ func describeFolder(s *strings.Builder, folder string) {
 		}
 		fmt.Fprintf(s, "%s: mode %o, owner %d:%d, %d bytes\n", path, st.Mode, st.Uid, st.Gid, st.Size)
 		name := filepath.Base(path)
-		if st.Mode&unix.S_IFMT == unix.S_IFREG && (strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".pid") || strings.HasSuffix(name, ".json")) {
+		if st.Mode&syscall.S_IFMT == syscall.S_IFREG && (strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".pid") || strings.HasSuffix(name, ".json")) {
 			text, err := os.ReadFile(path)
 			lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
 			for _, line := range lines[max(0, len(lines)-30):] {
