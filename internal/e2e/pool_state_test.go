@@ -6,9 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
-
 	"syscall"
+	"testing"
 )
 
 // poolState returns all that tells why a pool does not do what it should: the files in the
