@@ -174,6 +174,7 @@ func (s *Scheduler) progress(q *Queue, counters *Counters) bool {
 	c.Launched = min(max(c.Launched, counters.Launched), c.Submitted)
 	c.Completed = min(max(c.Completed, counters.Completed), c.Launched)
 	c.Late = max(c.Late, counters.Late)
+	q.countReady(s.now)
 	switch {
 	case !q.Ready():
 		return was || !known
@@ -241,6 +242,7 @@ func (s *Scheduler) openQueue(ev *Event) {
 	i, _ := d.index(ev.Queue)
 	d.queues = slices.Insert(d.queues, i, Queue{
 		ID: ev.Queue, Process: ev.Process, Device: ev.Device, Can: ev.Can, Attr: ev.Attr, heldSince: Never, act: actionState{runnableSince: Never},
+		watched: watched{readySince: Never},
 	})
 	s.deviceOf[ev.Queue] = d
 	q := &d.queues[i]
@@ -265,7 +267,7 @@ func (s *Scheduler) device(id DeviceID) *device {
 	if ok {
 		return s.devices[i]
 	}
-	d := &device{Device: Device{ID: id}, service: service{clocked: s.now}, wake: Never, drainWake: Never}
+	d := &device{Device: Device{ID: id}, service: service{clocked: s.now}, wake: Never, drainWake: Never, inversion: inversionWatch{from: Never, shown: Never}}
 	s.devices = slices.Insert(s.devices, i, d)
 	s.assignDomains()
 	return d

@@ -135,6 +135,8 @@ func (s *Scheduler) reconcile(d *device, useDefaults bool) {
 		}
 		switch {
 		case q.act.id != 0: // its outcome comes first
+		case q.watched.stopAgain && q.State == Stopped && !run:
+			s.undoStop(d, q)
 		case !run && q.State == Stopped && (q.off() || !q.act.short):
 		default:
 			s.reconcileQueue(d, q, run, want)
@@ -179,6 +181,18 @@ func (s *Scheduler) reconcileQueue(d *device, q *Queue, run bool, want *Grant) {
 	}
 }
 
+// undoStop starts q, whose stop had no effect, so that it can be stopped another way: what
+// each level changes must be undone at that level.
+func (s *Scheduler) undoStop(d *device, q *Queue) {
+	switch a := &q.act; {
+	case a.retryStart > s.now:
+		d.wake = min(d.wake, a.retryStart)
+	case a.short && d.othersShort(q): // the next outcome of the other queue leads here again
+	default:
+		s.issue(d, q, Action{Verb: Start, Level: a.stoppedAt})
+	}
+}
+
 // nextSetting returns the action that sets what q is granted, slice before bound,
 // or the zero Action. A value that q no longer supports is set back to the
 // device's default.
@@ -215,7 +229,7 @@ func (s *Scheduler) bestLevel(d *device, q *Queue) Level {
 	if a.failedUntil <= s.now {
 		a.failedWays = 0
 	}
-	level := (q.Can & canStop &^ a.failedWays).Level()
+	level := q.watched.ways(q.Can&canStop&^a.failedWays, s.now).Level()
 	if level == LevelNone && a.failedWays != 0 {
 		d.wake = min(d.wake, a.failedUntil)
 	}
@@ -267,7 +281,7 @@ func (s *Scheduler) succeeded(q *Queue) {
 		q.State, a.stoppedAt = Stopped, a.pending.Level
 		s.startDrain(s.deviceOf[q.ID], q)
 	case Start:
-		q.State, a.stoppedAt = Running, LevelNone
+		q.State, a.stoppedAt, q.watched.stopAgain = Running, LevelNone, false
 	case SetSlice:
 		q.Slice, a.unsureSlice = a.pending.Slice, false
 		a.short = s.deviceOf[q.ID].tooShort(q.Slice)

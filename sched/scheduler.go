@@ -21,6 +21,9 @@ type Config struct {
 	// device with slices 20 ms, or more if the commands of the queue are long. With
 	// slices it is less where an online process could not bear the delay.
 	FloorTurn time.Duration
+	// InversionLimit is how long a priority inversion lasts before it is reported and acted
+	// upon: see Inversion. Zero means 100 ms. Negative means that none is looked for.
+	InversionLimit time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -31,6 +34,9 @@ func (c Config) withDefaults() Config {
 		c.Floor = 0.02
 	}
 	c.Floor = min(max(c.Floor, 0), floorMax)
+	if c.InversionLimit == 0 {
+		c.InversionLimit = 100 * time.Millisecond
+	}
 	return c
 }
 
@@ -44,6 +50,7 @@ type Scheduler struct {
 	deviceOf     map[QueueID]*device
 	actions      []Action
 	decisions    []Decision
+	inversions   []Inversion
 	lastID       ActionID
 	epoch        uint64 // number of the current plan: grants of earlier plans have a lower one
 	shuttingDown bool
@@ -59,6 +66,7 @@ type device struct {
 	drainWake Time // when the first drain must be over
 
 	floor     floorTurn
+	inversion inversionWatch
 	ready     int  // queues that are ready and not paused
 	withFloor int  // of those, the queues that have a floor
 	short     int  // queues that may be on the device and may have a slice below MinSharedSlice
@@ -94,7 +102,7 @@ func New(cfg Config, c PolicyChoice) *Scheduler {
 // last Step, the time of the last Step is used.
 func (s *Scheduler) Step(now Time, events []Event) (actions []Action, wake Time) {
 	s.now = max(s.now, now)
-	s.actions, s.decisions = s.actions[:0], s.decisions[:0]
+	s.actions, s.decisions, s.inversions = s.actions[:0], s.decisions[:0], s.inversions[:0]
 	for i := range events {
 		s.apply(&events[i])
 	}
@@ -102,6 +110,7 @@ func (s *Scheduler) Step(now Time, events []Event) (actions []Action, wake Time)
 		if d.service.completed {
 			s.dividePending(d)
 		}
+		s.watchDevice(d)
 	}
 	wake = Never
 	for _, d := range s.domains {

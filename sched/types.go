@@ -165,6 +165,7 @@ type Queue struct {
 	Measured      bool   // Served is measured by the hardware, not estimated by the scheduler
 	Visits        Visits // as the hardware last measured them; not Known while the measurement is lost
 	Decided       Decided
+	WaitsBehind   QueueID // the holder of an inversion that lasts, of which this queue is the victim; zero: none
 
 	act          actionState   // pending action and retries: reconcile.go
 	floor        floorMark     // recent service: floor.go
@@ -175,6 +176,7 @@ type Queue struct {
 	requests     []Time        // when the open requests started, the oldest first; at most maxRequestTimes
 	lastMeasured time.Duration // the last DeviceTimeMeasured
 	wasMeasured  bool          // there was one
+	watched      watched       // inversion.go
 }
 
 // Ready reports whether q has unfinished work. A queue without counters counts

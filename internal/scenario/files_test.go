@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/giveway/giveway/internal/sim"
 	"github.com/giveway/giveway/policy"
 )
 
@@ -38,6 +39,11 @@ func TestScenarioFiles(t *testing.T) {
 			out := run(t, s, Options{}, policy.Names()...)
 			for _, v := range out.Violations() {
 				t.Errorf("seed %d: %s", out.Seed, v)
+			}
+			for _, r := range out.Runs {
+				if n := r.Result.Inversions; s.Config.Faults == (sim.Faults{}) && n.Count > 0 {
+					t.Errorf("%s: %d priority inversions, and the device does as it is told; the first: %+v", r.Policy, n.Count, n.First)
+				}
 			}
 			again := run(t, s, Options{}, policy.Names()[0])
 			if !reflect.DeepEqual(again.Runs[0], out.Runs[0]) {

@@ -144,7 +144,7 @@ func (d *device) effect(actions []sched.Action, errs []error) {
 			continue
 		}
 		errs[i] = d.world.faultOf(a)
-		if errs[i] == nil || errors.Is(errs[i], errApplied) {
+		if (errs[i] == nil || errors.Is(errs[i], errApplied)) && !d.world.ignores(a) {
 			errs[i] = errors.Join(errs[i], hal.Do(q.attached, a))
 		}
 	}

@@ -27,6 +27,7 @@ type daemon struct {
 	inflight   int  // calls
 
 	overruled            sched.Mistake // the first for which the policy was overruled
+	inversions           Inversions
 	events, calls, steps uint64
 	crashes              int
 }
@@ -129,6 +130,7 @@ func (d *daemon) step() {
 			d.overruled = m
 		}
 	}
+	d.inversions.add(d.loop.Sched.Inversions())
 }
 
 // clearInbox empties the inbox. Nothing refers to a closed queue once the daemon has

@@ -91,6 +91,9 @@ func checkCalm(cfg sim.Config) (sim.Result, []string) {
 	if r.Overruled != sched.NoMistake {
 		c.fail("the policy was overruled: %v", r.Overruled)
 	}
+	if n := r.Inversions; n.Count > 0 {
+		c.fail("%d priority inversions although the device does as it is told, the first: %+v", n.Count, n.First)
+	}
 	c.checkProgress()
 	c.checkUse()
 	c.checkBilling()

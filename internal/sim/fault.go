@@ -11,10 +11,12 @@ import (
 
 // Faults says which faults are injected, and how often. The zero value injects none.
 type Faults struct {
-	Fail        float64 // probability that a control call fails and has no effect
-	FailApplied float64 // probability that setting a slice or bound takes effect and yet fails
-	Permanent   float64 // fraction of the failures that report ErrNotSupported
-	Late        float64 // probability that a control call takes up to LateBy longer
+	Fail        float64     // probability that a control call fails and has no effect
+	FailApplied float64     // probability that setting a slice or bound takes effect and yet fails
+	Permanent   float64     // fraction of the failures that report ErrNotSupported
+	Ignored     float64     // probability that a stop is reported as done and has no effect
+	IgnoredAt   sched.Level // the level at which that happens; zero: all levels
+	Late        float64     // probability that a control call takes up to LateBy longer
 	LateBy      time.Duration
 	LostWake    float64       // probability that a wake-up of the daemon is lost
 	Crash       time.Duration // mean time between crashes of the daemon; zero: none
@@ -48,6 +50,12 @@ func (w *World) faultOf(a sched.Action) error {
 		return errApplied
 	}
 	return nil
+}
+
+// ignores reports whether an action is reported as done and yet has no effect.
+func (w *World) ignores(a sched.Action) bool {
+	f := &w.cfg.Faults
+	return a.Verb == sched.Stop && (f.IgnoredAt == sched.LevelNone || f.IgnoredAt == a.Level) && w.chance(f.Ignored)
 }
 
 // lateness returns how much longer a call takes than the model says.

@@ -23,7 +23,7 @@ var (
 )
 
 // TestSeeds runs many small random Worlds with faults: calls fail, come late, or fail and
-// take effect; wake-ups are lost; processes are killed; the daemon crashes and restarts.
+// take effect, or report success and have no effect; wake-ups are lost; processes are killed; the daemon crashes and restarts.
 // In each of them every command of a living process runs exactly once and in order, no
 // stopped queue makes progress, two running groups never both have slices too short, every
 // command completes, and at the end every change is undone. Each seed also runs a calm
@@ -37,7 +37,7 @@ func TestSeeds(t *testing.T) {
 	if *seed > 0 {
 		first, last = *seed, *seed
 	}
-	var next, events, crashes atomic.Uint64
+	var next, events, crashes, inversions atomic.Uint64
 	next.Store(first)
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -47,6 +47,7 @@ func TestSeeds(t *testing.T) {
 				r := sim.New(cfg).Run()
 				events.Add(r.Events)
 				crashes.Add(uint64(r.Crashes))
+				inversions.Add(uint64(r.Inversions.Count))
 				calm := calmConfig(t, s)
 				r2, broken := checkCalm(calm)
 				events.Add(r2.Events)
@@ -56,7 +57,7 @@ func TestSeeds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d seeds, %d events, %d crashes of the daemon", last-first+1, events.Load(), crashes.Load())
+	t.Logf("%d seeds, %d events, %d crashes of the daemon, %d priority inversions", last-first+1, events.Load(), crashes.Load(), inversions.Load())
 }
 
 // report fails the test with what is wrong in the World of a seed.
@@ -92,6 +93,8 @@ func randomConfig(t testing.TB, seed uint64) sim.Config {
 		enterLateOrPool(&cfg, i)
 	}
 	cfg.Faults.Trace = pick(r, 0, 200*ms)
+	r = rand.New(rand.NewPCG(seed, 97))
+	cfg.Faults.Ignored, cfg.Faults.IgnoredAt = pick(r, 0, 0, 0.1, 1), sched.Level(r.IntN(4))
 	return cfg
 }
 

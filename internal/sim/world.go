@@ -282,7 +282,29 @@ type Result struct {
 	Crashes    int    // of the daemon
 	Simulated  time.Duration
 	Overruled  sched.Mistake // the first mistake for which the scheduler overruled the policy
+	Inversions Inversions    // that the scheduler found, without the drain
 	Violations []string
+}
+
+// Inversions counts the priority inversions of a run.
+type Inversions struct {
+	Count    int
+	Time     time.Duration // that they lasted, together
+	Remedies int
+	First    sched.Inversion
+}
+
+func (i *Inversions) add(all []sched.Inversion) {
+	for _, v := range all {
+		if v.Began {
+			if i.Count++; i.Count == 1 {
+				i.First = v
+			}
+		}
+		if i.Time += v.More; v.Remedy != sched.NoRemedy {
+			i.Remedies++
+		}
+	}
 }
 
 // Request is a request of a client that was answered.
@@ -314,6 +336,7 @@ func (w *World) result() Result {
 	r := Result{
 		Segments: w.segments, Requests: w.requests, Calls: w.daemon.calls, Steps: w.daemon.steps, Crashes: w.daemon.crashes,
 		Simulated: w.now.Sub(0), Overruled: w.daemon.overruled,
+		Inversions: w.daemon.inversions,
 	}
 	for _, c := range w.clients {
 		r.Clients = append(r.Clients, c.result())

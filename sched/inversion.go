@@ -1,0 +1,252 @@
+package sched
+
+import "time"
+
+// The scheduler watches whether the devices follow its plans. A priority inversion is a
+// queue that the plan stops and that has the device nevertheless, while a queue that the
+// plan lets run has work: a stop had no effect although it was reported as done, or failed,
+// or is not over, or the queue cannot be stopped.
+//
+// The plan says which queue goes first, so this holds for every policy. Under a policy that
+// stops no queue, such as native, there are no inversions; under one that ignores classes,
+// such as fifo, a queue of class online that waits for its turn is none.
+//
+// Twice in Config.InversionLimit, if Step is called then, all queues of a device are looked
+// at. What each has done since the last time is the evidence. Nothing is concluded about a
+// queue whose device time is not measured and whose commands are not counted.
+
+// Inversion reports that an inversion began, goes on or is over.
+type Inversion struct {
+	Device        DeviceID
+	Victim        QueueID // has work and is let run
+	Holder        QueueID // is to be stopped and has the device
+	VictimProcess ProcessID
+	HolderProcess ProcessID
+	Since         Time
+	Began, Over   bool
+	More          time.Duration // how much longer it has lasted than at the last report
+	Remedy        Remedy        // what is done now
+}
+
+// Remedy says what the scheduler does about an inversion.
+type Remedy uint8
+
+const (
+	NoRemedy   Remedy = iota // none is due, or the holder cannot be stopped, or a call is under way
+	StopAgain                // the stop had no effect: it is undone, and the holder stopped at another level if it has one
+	RetryStops               // stops failed: they are tried again now
+)
+
+// The pause between two remedies for one holder doubles from firstRemedy to lastRemedy. It
+// is also how long a level that had no effect is avoided.
+const (
+	firstRemedy = time.Second
+	lastRemedy  = time.Minute
+)
+
+// inversionWatch is what is known about an inversion on one device.
+type inversionWatch struct {
+	from   Time // when the queues were last looked at; Never: not yet
+	holder QueueID
+	victim QueueID
+	since  Time
+	shown  Time // up to when it was reported; Never: it was not
+}
+
+// watched is what a queue had done when it was last looked at, and the remedies for it.
+type watched struct {
+	ready               time.Duration // time with work that its counters show
+	readySince          Time          // since when it has such work; Never if it has none
+	markReady, markTime time.Duration
+	launched, completed uint64
+
+	stopAgain    bool    // its stop had no effect
+	ignored      Ability // ways of stopping that had no effect
+	ignoredUntil Time
+	nextRemedy   Time
+	pause        time.Duration
+}
+
+// Inversions returns what the last Step found. It is valid until the next Step.
+func (s *Scheduler) Inversions() []Inversion { return s.inversions }
+
+// countReady keeps the time in which q has work, after its counters have changed.
+func (q *Queue) countReady(now Time) {
+	switch w := &q.watched; {
+	case q.Ready() && w.readySince == Never:
+		w.readySince = now
+	case !q.Ready() && w.readySince != Never:
+		w.ready += now.Sub(w.readySince)
+		w.readySince = Never
+	}
+}
+
+func (w *watched) readyFor(now Time) time.Duration {
+	if w.readySince == Never {
+		return w.ready
+	}
+	return w.ready + now.Sub(w.readySince)
+}
+
+// watchDevice looks at the queues of d, if that is due.
+func (s *Scheduler) watchDevice(d *device) {
+	w := &d.inversion
+	if w.from != Never && s.now.Sub(w.from) < s.cfg.InversionLimit/2 || s.cfg.InversionLimit < 0 {
+		return
+	}
+	var victim, holder *Queue
+	if w.from != Never && !s.shuttingDown {
+		if victim = s.waiting(d); victim != nil {
+			holder = s.holderOf(d, victim)
+		}
+	}
+	s.follow(d, victim, holder)
+	w.from = s.now
+	for i := range d.queues {
+		q := &d.queues[i]
+		m := &q.watched
+		m.markReady, m.markTime = m.readyFor(s.now), q.lastMeasured
+		m.launched, m.completed = q.Counters.Launched, q.Counters.Completed
+	}
+}
+
+// waiting returns the queue that the plan has let run since d was last looked at, that had
+// work then and has now, and that had work for longest. It returns nil if there is none.
+func (s *Scheduler) waiting(d *device) (victim *Queue) {
+	longest := time.Duration(0)
+	for i := range d.queues {
+		q := &d.queues[i]
+		if !q.Counters.Known || !q.mayRun() || !q.Decided.Run || q.Decided.Since > d.inversion.from {
+			continue
+		}
+		if had := q.watched.readyFor(s.now) - q.watched.markReady; had > longest {
+			victim, longest = q, had
+		}
+	}
+	return victim
+}
+
+// holderOf returns the queue that the plan has stopped since d was last looked at and that
+// has had the device nevertheless, or nil.
+func (s *Scheduler) holderOf(d *device, victim *Queue) *Queue {
+	for i := range d.queues {
+		q := &d.queues[i]
+		if q != victim && !q.Decided.Run && q.Decided.Since <= d.inversion.from && s.disobeys(d, victim, q) {
+			return q
+		}
+	}
+	return nil
+}
+
+// disobeys reports whether q, which the plan stops, has had the device while victim had
+// work. A queue that is held or deactivated finishes what it has begun, for however long:
+// only what it begins counts.
+func (s *Scheduler) disobeys(d *device, victim, q *Queue) bool {
+	w := &q.watched
+	launched, completed := q.Counters.Launched-w.launched, q.Counters.Completed-w.completed
+	if q.State == Stopped {
+		switch {
+		case q.act.drain.since > d.inversion.from:
+			return false // it was stopped meanwhile
+		case q.act.stoppedAt == LevelHold:
+			return launched > 0
+		case q.act.stoppedAt == LevelDeactivate:
+			return completed > 1
+		}
+	}
+	if !q.Measured || !victim.Measured {
+		return q.Counters.Known && completed > 0
+	}
+	// A stopped queue stays loaded while no other queue needs the device, and the counters
+	// may show work that is done. So the victim must have had the device as well.
+	had := s.now.Sub(d.inversion.from)
+	both := victim.watched.readyFor(s.now) - victim.watched.markReady + q.lastMeasured - w.markTime - had
+	return both >= had/4 && victim.lastMeasured > victim.watched.markTime
+}
+
+// follow compares what was found with what was found before: a holder that is found twice in
+// succession, and for InversionLimit, is an inversion.
+func (s *Scheduler) follow(d *device, victim, holder *Queue) {
+	w := &d.inversion
+	if holder == nil || holder.ID != w.holder {
+		s.endInversion(d)
+		w.holder, w.shown = 0, Never
+		if holder != nil {
+			w.holder, w.victim, w.since = holder.ID, victim.ID, w.from
+		}
+		return
+	}
+	found := Inversion{
+		Device: d.ID, Victim: victim.ID, Holder: holder.ID, VictimProcess: victim.Process, HolderProcess: holder.Process, Since: w.since,
+	}
+	if victim.ID != w.victim {
+		s.endInversion(d)
+		w.victim = victim.ID
+	}
+	if found.More = s.now.Sub(w.since); found.More < s.cfg.InversionLimit {
+		return
+	}
+	if found.Began = w.shown == Never; !found.Began {
+		found.More = s.now.Sub(w.shown)
+	}
+	w.shown, victim.WaitsBehind = s.now, holder.ID
+	found.Remedy = s.remedy(d, holder)
+	s.inversions = append(s.inversions, found)
+}
+
+// endInversion reports that the inversion of d, if there is one, is over.
+func (s *Scheduler) endInversion(d *device) {
+	w := &d.inversion
+	if w.shown == Never {
+		return
+	}
+	over := Inversion{Device: d.ID, Victim: w.victim, Holder: w.holder, Since: w.since, Over: true}
+	if i, ok := d.index(w.victim); ok {
+		d.queues[i].WaitsBehind, over.VictimProcess = 0, d.queues[i].Process
+	}
+	if i, ok := d.index(w.holder); ok {
+		over.HolderProcess = d.queues[i].Process
+	}
+	s.inversions = append(s.inversions, over)
+	w.since, w.shown = w.from, Never
+}
+
+// remedy makes the holder of an inversion stop, if a remedy is due. The next is due after a
+// pause, so a device that never obeys costs two calls a minute.
+func (s *Scheduler) remedy(d *device, q *Queue) Remedy {
+	w, a := &q.watched, &q.act
+	if a.id != 0 || s.now < w.nextRemedy {
+		return NoRemedy
+	}
+	did := NoRemedy
+	switch {
+	case q.State == Stopped:
+		did = StopAgain
+		w.stopAgain, w.ignored = true, w.ignored|a.stoppedAt.ability()
+	case q.State == Running && a.failedWays != 0:
+		did = RetryStops
+		a.failedUntil = s.now
+	default:
+		return NoRemedy
+	}
+	if s.now.Sub(w.nextRemedy) > lastRemedy {
+		w.pause = 0
+	}
+	w.pause = min(max(2*w.pause, firstRemedy), lastRemedy)
+	w.nextRemedy = s.now.Add(w.pause)
+	w.ignoredUntil = w.nextRemedy
+	d.domain.dirty = true
+	return did
+}
+
+// ways returns the ways in which q can be stopped, without those that had no effect, unless
+// there is no other.
+func (w *watched) ways(can Ability, now Time) Ability {
+	if now >= w.ignoredUntil {
+		w.ignored = 0
+	}
+	if others := can &^ w.ignored; others != 0 {
+		return others
+	}
+	return can
+}
