@@ -1,0 +1,323 @@
+package sched_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// inversionRun has a device with queue 1, which the plan lets run and which always has work,
+// and queue 2, which the plan stops. What the device does is up to the test.
+type inversionRun struct {
+	t        *testing.T
+	s        *sched.Scheduler
+	plans    plans
+	now      sched.Time
+	counters [3]sched.Counters // by queue
+	measured [3]time.Duration
+	found    []sched.Inversion
+	actions  []sched.Action // that were not about slices
+	outcome  sched.Outcome  // of stops
+	hang     bool           // stops have no outcome
+}
+
+func newInversionRun(t *testing.T, cfg sched.Config, can sched.Ability) *inversionRun {
+	x := &inversionRun{t: t, plans: plans{"": grants(1)}}
+	cfg.Floor = -1
+	cfg.StallLimit = time.Hour
+	x.s = sched.New(cfg, sched.PolicyChoice{Name: "script", Make: func() sched.Policy { return x.plans }})
+	x.step(0,
+		sched.Event{Kind: sched.DeviceOpened, Device: "gpu0"},
+		sched.Event{Kind: sched.QueueOpened, Queue: 1, Process: 11, Device: "gpu0", Can: sched.CanInterrupt},
+		sched.Event{Kind: sched.QueueOpened, Queue: 2, Process: 12, Device: "gpu0", Can: can},
+	)
+	x.counters[1] = sched.Counters{Submitted: 1 << 20, Launched: 10, Known: true}
+	x.counters[2] = x.counters[1]
+	x.report(0)
+	return x
+}
+
+// step lets time pass and carries out actions at once.
+func (x *inversionRun) step(after time.Duration, events ...sched.Event) {
+	x.now = x.now.Add(after)
+	for n := 0; ; n++ {
+		actions, _ := x.s.Step(x.now, events)
+		x.found = append(x.found, x.s.Inversions()...)
+		events = nil
+		for _, a := range actions {
+			x.actions = append(x.actions, a)
+			done := sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID}
+			if a.Verb == sched.Stop {
+				if done.Outcome = x.outcome; x.hang {
+					continue
+				}
+			}
+			events = append(events, done)
+		}
+		if len(events) == 0 {
+			return
+		}
+		if n > 20 {
+			x.t.Fatalf("at %v: the scheduler does not come to rest: %v", time.Duration(x.now), actions)
+		}
+	}
+}
+
+// report lets time pass and reports the counters, and the device time if there is some.
+func (x *inversionRun) report(after time.Duration) {
+	var events []sched.Event
+	for id := sched.QueueID(1); id <= 2; id++ {
+		events = append(events, sched.Event{Kind: sched.Progressed, Queue: id, Counters: x.counters[id]})
+		if x.measured[id] > 0 {
+			events = append(events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: id, Duration: x.measured[id]})
+		}
+	}
+	x.step(after, events...)
+}
+
+// run lets a number of steps of 10 ms pass. In each, queues 1 and 2 launch and complete so
+// many commands and are on the device for so long.
+func (x *inversionRun) run(steps int, commands [3]uint64, times [3]time.Duration) {
+	for range steps {
+		for id := range commands {
+			x.counters[id].Launched += commands[id]
+			x.counters[id].Completed += commands[id]
+			x.measured[id] += times[id]
+		}
+		x.report(10 * ms)
+	}
+}
+
+// replan changes the plan. The event is one that changes nothing else.
+func (x *inversionRun) replan(p sched.Plan) {
+	x.plans[""] = p
+	x.step(0, sched.Event{Kind: sched.PlanOffered})
+}
+
+func (x *inversionRun) expect(what string, began, over int, remedies ...sched.Remedy) {
+	x.t.Helper()
+	var b, o int
+	var did []sched.Remedy
+	for _, v := range x.found {
+		if v.Began {
+			b++
+		}
+		if v.Over {
+			o++
+		}
+		if v.Remedy != sched.NoRemedy {
+			did = append(did, v.Remedy)
+		}
+		if v.Victim != 1 || v.Holder != 2 || v.VictimProcess != 11 || v.HolderProcess != 12 || v.Device != "gpu0" {
+			x.t.Errorf("%s: got %+v, want queue 1 behind queue 2", what, v)
+		}
+	}
+	same := len(did) == len(remedies)
+	for i := range remedies {
+		same = same && did[i] == remedies[i]
+	}
+	if b != began || o != over || !same {
+		x.t.Errorf("%s: got %d begun, %d over, remedies %v; want %d, %d, %v", what, b, o, did, began, over, remedies)
+	}
+	x.found = nil
+}
+
+var (
+	both   = [3]uint64{0, 1, 1}
+	first  = [3]uint64{0, 1, 0}
+	untold [3]time.Duration
+)
+
+// TestInversionByCounters checks each level: a queue that is stopped and goes on is an
+// inversion after InversionLimit, and what it finishes is none.
+func TestInversionByCounters(t *testing.T) {
+	for _, c := range []struct {
+		can       sched.Ability
+		launched  uint64 // by queue 2 in each step
+		completed uint64
+		found     bool
+	}{
+		{sched.CanInterrupt, 0, 0, false},
+		{sched.CanInterrupt, 1, 1, true},
+		{sched.CanInterrupt, 0, 1, true},
+		{sched.CanDeactivate, 0, 0, false},
+		{sched.CanDeactivate, 1, 1, true},
+		{sched.CanHold, 0, 1, false}, // it drains
+		{sched.CanHold, 1, 1, true},
+	} {
+		x := newInversionRun(t, sched.Config{}, c.can)
+		x.counters[2].Launched = 1000
+		x.report(10 * ms)
+		for range 30 {
+			x.counters[1].Completed++
+			x.counters[1].Launched++
+			x.counters[2].Launched += c.launched
+			x.counters[2].Completed += c.completed
+			x.report(10 * ms)
+		}
+		if got := len(x.found) > 0; got != c.found {
+			t.Errorf("stopped by %v, %d launched and %d completed: got %v, want found %v", c.can, c.launched, c.completed, x.found, c.found)
+		}
+		if c.found && (x.found[0].More < 100*ms || x.found[0].More > 150*ms || !x.found[0].Began) {
+			t.Errorf("stopped by %v: got %+v, want an inversion of 100 to 150 ms", c.can, x.found[0])
+		}
+	}
+}
+
+// TestInversionByDeviceTime checks that the hardware's measurement goes before the counters,
+// which processes report late, and that a queue that stays loaded because no other needs the
+// device is no inversion.
+func TestInversionByDeviceTime(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		commands [3]uint64
+		times    [3]time.Duration
+		found    bool
+	}{
+		{"it has half of the device", both, [3]time.Duration{0, 5 * ms, 5 * ms}, true},
+		{"and does not report it", first, [3]time.Duration{0, 5 * ms, 5 * ms}, true},
+		{"it has a fifth", both, [3]time.Duration{0, 8 * ms, 2 * ms}, false},
+		{"it reports late", both, [3]time.Duration{0, 10 * ms, 0}, false},
+		{"it is loaded while the first has no work", [3]uint64{}, [3]time.Duration{0, 0, 10 * ms}, false},
+	} {
+		x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+		x.measured[1], x.measured[2] = ms, ms
+		x.report(10 * ms)
+		x.run(30, c.commands, c.times)
+		if got := len(x.found) > 0; got != c.found {
+			t.Errorf("%s: got %v, want found %v", c.what, x.found, c.found)
+		}
+	}
+}
+
+// TestInversionNeedsAVictim checks that a queue that disobeys is no inversion while no other
+// queue waits: none has work, or none is let run.
+func TestInversionNeedsAVictim(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.counters[1].Launched, x.counters[1].Completed = 1<<20, 1<<20
+	x.report(10 * ms)
+	x.run(30, [3]uint64{0, 0, 1}, untold)
+	x.expect("no work", 0, 0)
+
+	x = newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.replan(sched.Plan{})
+	x.run(30, both, untold)
+	x.expect("not let run", 0, 0)
+
+	x = newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.replan(grants(1, 2))
+	x.run(30, both, untold)
+	x.expect("both are let run", 0, 0)
+
+	x = newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.step(0, sched.Event{Kind: sched.QueueClosed, Queue: 1})
+	x.run(30, both, untold)
+	x.expect("closed", 0, 0)
+}
+
+// TestInversionEnds checks that the victim shows the holder as long as the inversion lasts,
+// and how long that was.
+func TestInversionEnds(t *testing.T) {
+	x := newInversionRun(t, sched.Config{InversionLimit: 40 * ms}, sched.CanInterrupt)
+	x.run(20, both, untold)
+	if q := queueOf(x.s, 1); q.WaitsBehind != 2 {
+		t.Errorf("got %d, want the victim to wait behind queue 2", q.WaitsBehind)
+	}
+	x.run(20, first, untold)
+	if q := queueOf(x.s, 1); q.WaitsBehind != 0 {
+		t.Errorf("got %d, want none after the end", q.WaitsBehind)
+	}
+	total := time.Duration(0)
+	for _, v := range x.found {
+		total += v.More
+	}
+	if total < 160*ms || total > 220*ms {
+		t.Errorf("got %v in all, want about 200 ms", total)
+	}
+	x.expect("after the end", 1, 1, sched.StopAgain)
+	for _, end := range []sched.Event{{Kind: sched.QueueClosed, Queue: 1}, {Kind: sched.QueueClosed, Queue: 2}} {
+		x := newInversionRun(t, sched.Config{InversionLimit: 40 * ms}, sched.CanInterrupt)
+		x.run(20, both, untold)
+		x.found = nil
+		x.step(0, end)
+		x.run(10, both, untold)
+		if len(x.found) != 1 || !x.found[0].Over {
+			t.Errorf("queue %d closed: got %v, want the end", end.Queue, x.found)
+		}
+	}
+}
+
+// TestRemedies checks what is done about an inversion: the stop is undone and another level is
+// used, for longer each time; a level that is the only one is used again; stops that failed
+// are tried again; and while a call is under way nothing is done.
+func TestRemedies(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt|sched.CanHold)
+	x.run(20, both, untold)
+	want := []sched.Action{
+		{Verb: sched.Stop, Level: sched.LevelInterrupt}, {Verb: sched.Start, Level: sched.LevelInterrupt}, {Verb: sched.Stop, Level: sched.LevelHold},
+	}
+	x.expectActions("two levels", want)
+	x.run(40, first, untold)
+	x.replan(grants(1, 2))
+	x.run(1, both, untold) // started at the level at which it is stopped
+	x.replan(grants(1))
+	x.run(1, both, untold)
+	x.expectActions("again within the pause", []sched.Action{{Verb: sched.Start, Level: sched.LevelHold}, {Verb: sched.Stop, Level: sched.LevelHold}})
+	x.run(200, first, untold)
+	x.replan(grants(1, 2))
+	x.run(1, both, untold)
+	x.replan(grants(1))
+	x.run(1, both, untold)
+	x.expectActions("after the pause", []sched.Action{{Verb: sched.Start, Level: sched.LevelHold}, {Verb: sched.Stop, Level: sched.LevelInterrupt}})
+
+	x = newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.run(1000, both, untold)
+	x.expect("one level, 10 s", 1, 0, sched.StopAgain, sched.StopAgain, sched.StopAgain, sched.StopAgain) // after 0.1, 1.1, 3.1 and 7.1 s
+	if q := queueOf(x.s, 2); q.State != sched.Stopped {
+		t.Errorf("one level: got state %v, want stopped", q.State)
+	}
+	x.run(20000, both, untold)
+	if n := len(x.actions); n > 1+2*12 {
+		t.Errorf("one level, 210 s: got %d actions, want at most a remedy a minute in the end", n)
+	}
+
+	x = newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.hang = true
+	x.replan(grants(1, 2))
+	x.run(1, both, untold)
+	x.replan(grants(1))
+	x.run(30, both, untold)
+	x.expect("a call that hangs", 1, 0)
+}
+
+// TestFailedStopIsRetriedForAVictim checks that stops that failed are tried again at once.
+func TestFailedStopIsRetriedForAVictim(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.replan(grants(1, 2))
+	x.outcome = sched.Refused
+	x.run(1, both, untold)
+	x.replan(grants(1))
+	x.run(50, both, untold)
+	x.expect("stops that fail", 1, 0, sched.RetryStops)
+	x.outcome = sched.Unsupported
+	x.run(100, both, untold)
+	x.found = nil
+	x.run(500, both, untold)
+	x.expect("a queue that cannot be stopped", 0, 0)
+}
+
+func (x *inversionRun) expectActions(what string, want []sched.Action) {
+	x.t.Helper()
+	for i := range x.actions {
+		x.actions[i].ID, x.actions[i].Queue = 0, x.actions[i].Queue-2 // all are of queue 2
+	}
+	same := len(x.actions) == len(want)
+	for i := range want {
+		same = same && x.actions[i] == want[i]
+	}
+	if !same {
+		x.t.Errorf("%s: got %v, want %v", what, x.actions, want)
+	}
+	x.actions = nil
+}
