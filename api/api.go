@@ -15,6 +15,9 @@
 //	GET  /v1/delays               -> Delays
 //	GET  /v1/pressure             -> Pressure, or text in the kernel's format
 //	POST /v1/shim                 -> 101 and the shim's shared memory: see shim/abi.h
+//	GET  /v1/containers           -> []Container
+//	PUT  /v1/containers/{id}      Container -> Container
+//	DELETE /v1/containers/{id}    -> Container
 //	GET  /metrics                 -> text for Prometheus: see docs/METRICS.md
 //
 // A request that is refused is answered with an Error and status 400 (invalid), 403
@@ -44,6 +47,7 @@ type Process struct {
 	UID       uint32 `json:"uid"`
 	Container string `json:"container,omitempty"` // container id
 	Pod       string `json:"pod,omitempty"`       // Kubernetes pod UID
+	ContainerNames
 
 	Attrs   attr.Resolved `json:"-"`
 	Ignored []Ignored     `json:"ignored,omitempty"` // attributes that have no effect now

@@ -130,6 +130,23 @@ func (c *Client) Restore(ctx context.Context) (api.Status, error) {
 	return call[api.Status](ctx, c, http.MethodPost, "/v1/restore", nil)
 }
 
+// Containers lists the registered containers.
+func (c *Client) Containers(ctx context.Context) ([]api.Container, error) {
+	return call[[]api.Container](ctx, c, http.MethodGet, "/v1/containers", nil)
+}
+
+// Register registers a container, or replaces what was registered for it.
+func (c *Client) Register(ctx context.Context, about api.Container) error {
+	_, err := call[api.Container](ctx, c, http.MethodPut, "/v1/containers/"+url.PathEscape(about.ID), about)
+	return err
+}
+
+// Unregister removes a container that is gone.
+func (c *Client) Unregister(ctx context.Context, id string) error {
+	_, err := call[api.Container](ctx, c, http.MethodDelete, "/v1/containers/"+url.PathEscape(id), nil)
+	return err
+}
+
 // Run is a run that the daemon has begun: the calling process and its descendants have
 // the attributes of the run until it ends.
 type Run struct {

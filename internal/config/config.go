@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -43,6 +44,7 @@ type Config struct {
 	Devices   []api.Policy // of single devices: Device is an ID or an index
 	Sched     sched.Config
 	Socket    string // empty: the default
+	Agent     string // the socket on which an agent registers containers; empty: none
 	TCP       string // host:port; empty: none
 	TokenFile string // of the token with which a client may do everything
 	ReadToken string // the same, of the token with which it may only read
@@ -102,6 +104,7 @@ func Parse(file string, data []byte) (Config, error) {
 	devices(f, &c)
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
+	absolute(f, "agent_socket", &c.Agent)
 	listenTCP(f, &c)
 	metricLabels(f, &c.Metrics)
 	c.NoTrace, c.NoNVIDIA, c.NoAMD = !on(f, "trace"), !on(f, "nvidia"), !on(f, "amd")
@@ -188,7 +191,7 @@ func absolute(f *yamlfile.Form, name string, v *string) {
 	case !ok:
 	case !filepath.IsAbs(s) || len(s) > 4096:
 		f.Wrong(name, "%q is not a path that begins with /", yamlfile.Clip(s))
-	case name == "socket" && len(s) > 107:
+	case strings.HasSuffix(name, "socket") && len(s) > 107:
 		f.Wrong(name, "the path has %d bytes; the kernel allows 107", len(s))
 	default:
 		*v = s
@@ -229,7 +232,7 @@ func metricLabels(f *yamlfile.Form, l *metrics.Labels) {
 	for _, label := range []struct {
 		name   string
 		wanted *bool
-	}{{"pid", &l.PID}, {"user", &l.User}, {"container", &l.Container}, {"pod", &l.Pod}} {
+	}{{"pid", &l.PID}, {"user", &l.User}, {"container", &l.Container}, {"pod", &l.Pod}, {"namespace", &l.Namespace}} {
 		mf.Boolean(label.name, label.wanted)
 	}
 	mf.Count("series", &l.Series, 1, maxSeries)

@@ -165,10 +165,10 @@ func TestMatch(t *testing.T) {
 		if want {
 			attrs = attr.Must("class=batch weight=3")
 		}
-		if got := c.Match(&alice, "alice").Attrs; got != attrs {
+		if got := c.Match(&Subject{Process: alice, User: "alice"}).Attrs; got != attrs {
 			t.Errorf("%s: got %v, want %v", match, got, attrs)
 		}
-		if got := c.Match(&proc.Process{}, "").Attrs; got.Empty() != (match != "{}") {
+		if got := c.Match(&Subject{}).Attrs; got.Empty() != (match != "{}") {
 			t.Errorf("%s: a process about which nothing is known got %v", match, got)
 		}
 	}
@@ -176,10 +176,10 @@ func TestMatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Match(&alice, "alice").Attrs; got != attr.Must("class=online") {
+	if got := c.Match(&Subject{Process: alice, User: "alice"}).Attrs; got != attr.Must("class=online") {
 		t.Errorf("the first rule that matches: got %v, want class=online", got)
 	}
-	if got := c.Match(&proc.Process{}, "").Attrs; got != attr.Must("class=batch") {
+	if got := c.Match(&Subject{}).Attrs; got != attr.Must("class=batch") {
 		t.Errorf("a process without a command: got %v, want class=batch", got)
 	}
 }
@@ -212,7 +212,7 @@ func TestMatchAsProcFinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Match(&p, "").Attrs; got != attr.Must("class=batch") {
+		if got := c.Match(&Subject{Process: p}).Attrs; got != attr.Must("class=batch") {
 			t.Errorf("%s: got %v for %+v", match, got, p)
 		}
 	}
@@ -223,8 +223,8 @@ func TestEveryRuleAttribute(t *testing.T) {
 	for _, id := range attr.IDs(0) {
 		r := id.Row()
 		c, err := Parse("x.yaml", []byte(fmt.Sprintf("rules: [{match: {}, %s: %s}]", r.YAML(), r.Format(r.Max))))
-		if byRule := r.Ways&attr.ByRule != 0; byRule != (err == nil) || byRule && c.Match(&proc.Process{}, "").Attrs != id.Of(r.Max) {
-			t.Errorf("%s: got %v, %v; settable by a rule: %v", r.Name, c.Match(&proc.Process{}, "").Attrs, err, byRule)
+		if byRule := r.Ways&attr.ByRule != 0; byRule != (err == nil) || byRule && c.Match(&Subject{}).Attrs != id.Of(r.Max) {
+			t.Errorf("%s: got %v, %v; settable by a rule: %v", r.Name, c.Match(&Subject{}).Attrs, err, byRule)
 		}
 	}
 }
@@ -325,7 +325,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(everything))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if c, err := Parse("x.yaml", data); err == nil {
-			c.Match(&proc.Process{Command: "/bin/x " + string(data)}, "")
+			c.Match(&Subject{Process: proc.Process{Command: "/bin/x " + string(data)}})
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/yamlfile"
@@ -21,12 +22,19 @@ type Rule struct {
 	match match
 }
 
-// Match returns the first rule that a process matches, or a rule without attributes; user
-// is the name of its user. A process can choose its own command line and cgroup, so a rule
-// is a convenience and not an access control.
-func (c *Config) Match(p *proc.Process, user string) Rule {
+// Subject is a process that rules are compared with.
+type Subject struct {
+	proc.Process
+	User      string         // the name of its user
+	Container *api.Container // the registered container that it is in; nil: none
+}
+
+// Match returns the first rule that a process matches, or a rule without attributes. A
+// process can choose its own command line and cgroup, so a rule is a convenience and not an
+// access control.
+func (c *Config) Match(p *Subject) Rule {
 	for i := range c.Rules {
-		if c.Rules[i].match.matches(p, user) {
+		if c.Rules[i].match.matches(p) {
 			return c.Rules[i]
 		}
 	}
@@ -36,16 +44,24 @@ func (c *Config) Match(p *proc.Process, user string) Rule {
 // match holds the conditions of a rule. Those that are empty hold for every process.
 type match struct {
 	user, command, search, cgroup *regexp.Regexp
-	container, pod                string // a prefix of the id, the UID
+	containerID, podUID           string // a prefix of the id, the UID
+
+	container, pod, namespace *regexp.Regexp // names; they hold for no process outside a registered container
 }
 
 // everything reports whether every process matches.
 func (m *match) everything() bool { return *m == match{} }
 
-func (m *match) matches(p *proc.Process, user string) bool {
+func (m *match) matches(p *Subject) bool {
 	is := func(re *regexp.Regexp, s string) bool { return re == nil || re.MatchString(s) }
-	return (is(m.user, user) || is(m.user, strconv.FormatUint(uint64(p.UID), 10))) &&
-		is(m.cgroup, p.Cgroup) && strings.HasPrefix(p.Container, m.container) && (m.pod == "" || m.pod == p.Pod) &&
+	id, pod, names := p.Process.Container, p.Pod, api.ContainerNames{}
+	if p.Container != nil {
+		id, pod, names = p.Container.ID, p.Container.PodUID, p.Container.ContainerNames
+	}
+	named := func(re *regexp.Regexp, s string) bool { return re == nil || s != "" && re.MatchString(s) }
+	return (is(m.user, p.User) || is(m.user, strconv.FormatUint(uint64(p.UID), 10))) &&
+		is(m.cgroup, p.Cgroup) && strings.HasPrefix(id, m.containerID) && (m.podUID == "" || m.podUID == pod) &&
+		named(m.container, names.Name) && named(m.pod, names.Pod) && named(m.namespace, names.Namespace) &&
 		m.matchesCommand(strings.Fields(p.Command))
 }
 
@@ -122,6 +138,9 @@ func readMatch(f *yamlfile.Form, m *match) {
 		{"user", &m.user},
 		{"command", &m.command},
 		{"cgroup", &m.cgroup},
+		{"container", &m.container},
+		{"pod", &m.pod},
+		{"namespace", &m.namespace},
 	} {
 		if s, ok := pattern(f, field.name); ok {
 			*field.re = glob(s)
@@ -134,10 +153,8 @@ func readMatch(f *yamlfile.Form, m *match) {
 		}
 		m.search = re
 	}
-	identifier(f, "container_id", &m.container, containerID, "a container id, or its first 12 or more hex digits")
-	identifier(f, "pod_uid", &m.pod, podUID, "the UID of a pod, such as 2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2e")
-	f.Renamed("container", "names of containers are not known; write container_id")
-	f.Renamed("pod", "names of pods are not known; write pod_uid")
+	identifier(f, "container_id", &m.containerID, containerID, "a container id, or its first 12 or more hex digits")
+	identifier(f, "pod_uid", &m.podUID, podUID, "the UID of a pod, such as 2f1b7a04-5c1e-4a53-9d3b-8a7a6f0c1d2e")
 	f.Done("a match")
 }
 

@@ -52,23 +52,14 @@ func (p *process) refusal(v attr.Values) error {
 	return nil
 }
 
-// useConfig puts the rules and the limits of a configuration in force. Patterns are compared without
-// d.mu: a rule may match slowly.
+// useConfig puts the rules and the limits of a configuration in force.
 func (d *Daemon) useConfig(c *config.Config) {
+	d.registering.Lock()
+	defer d.registering.Unlock()
 	d.mu.Lock()
 	d.conf = c // for new records
 	d.mu.Unlock()
-	all := d.all()
-	rules, limits := make(map[*process]attr.Values), make(map[*process]attr.Limits)
-	for _, p := range all {
-		rules[p], limits[p] = d.administer(&p.info, c)
-	}
-	d.each(all, func(p *process) {
-		if d.conf == c {
-			p.layers[attr.FromRule], p.limits = rules[p], limits[p]
-			d.announceChange(p)
-		}
-	})
+	d.administerAgain(d.all(), c, *d.containers.Load())
 }
 
 // niceInterval is how often the CPU scheduling parameters of processes are read.

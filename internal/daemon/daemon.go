@@ -89,6 +89,9 @@ type Daemon struct {
 
 	record func(order) // nil, or writes the result of an order to the journal; called without locks
 
+	containers  atomic.Pointer[containers] // never nil; stored with mu held
+	registering sync.Mutex                 // held while what the administrator has for processes changes; taken before mu
+
 	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
 
 	keeping sync.Mutex  // held while the journal is brought up to date; taken before mu
@@ -121,6 +124,7 @@ func New(cfg Config) (*Daemon, error) {
 		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedHint, 64),
 		pendingPolicies: make(map[string]keptPolicy),
 	}
+	d.containers.Store(&containers{})
 	d.recorder = newRecorder(d)
 	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll
 	d.delays.compute, d.pressure.compute = d.readDelays, d.readPressure

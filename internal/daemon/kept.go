@@ -22,10 +22,11 @@ import (
 
 // Keys of the journal.
 const (
-	keptProcesses = "process/" // and pid.start: a keptProcess
-	keptTrees     = "tree/"    // and pid.start of the root: a keptTree
-	keptRuns      = "run/"     // and the run's number: a keptTree
-	keptPolicies  = "policy/"  // and the device's ID, or nothing for all devices: a keptPolicy
+	keptProcesses  = "process/"   // and pid.start: a keptProcess
+	keptTrees      = "tree/"      // and pid.start of the root: a keptTree
+	keptRuns       = "run/"       // and the run's number: a keptTree
+	keptContainers = "container/" // and the id: an api.Container
+	keptPolicies   = "policy/"    // and the device's ID, or nothing for all devices: a keptPolicy
 )
 
 // keptProcess is what orders gave to a process.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -14,6 +15,9 @@ func (d *Daemon) checkLimits(by server.Caller, v attr.Values) error {
 	d.mu.Lock()
 	conf := d.conf
 	d.mu.Unlock()
+	if by.Pod != "" {
+		return d.checkPod(by, v, conf)
+	}
 	if by.All || v.Empty() || len(conf.Limits) == 0 {
 		return nil
 	}
@@ -29,6 +33,23 @@ func (d *Daemon) checkLimits(by server.Caller, v attr.Values) error {
 		id, id.Row().Format(asked), a.name, id.Row().Format(most), limit.Line)
 }
 
+// checkPod refuses what a caller in a pod wants to give to its processes if that exceeds what
+// the pod was given.
+func (d *Daemon) checkPod(by server.Caller, v attr.Values, conf *config.Config) error {
+	info, err := d.procs.Process(by.PID)
+	if err != nil {
+		return errExited(by.PID)
+	}
+	a := d.administer(&info, conf, *d.containers.Load())
+	id, exceeds := v.Exceeds(a.limits.Ceiling)
+	if !exceeds {
+		return nil
+	}
+	asked, _ := v.Get(id)
+	most, _ := a.limits.Ceiling.Get(id)
+	return server.Forbidden("%v %s exceeds what the pod was given, which is %s: ask for that or less, or give the pod more by its annotations", id, id.Row().Format(asked), id.Row().Format(most))
+}
+
 // limited lists what was asked for a process beyond its limits.
 func (v *view) limited() (out []api.Ignored) {
 	for _, id := range v.reduced.IDs() {
@@ -36,7 +57,7 @@ func (v *view) limited() (out []api.Ignored) {
 		r := id.Row()
 		out = append(out, api.Ignored{
 			Name: r.Name, Mark: "limited",
-			Reason: fmt.Sprintf("%s was asked for; the limits of its user or its rule in the daemon's configuration allow %s", r.Format(asked), r.Format(v.attrs.Int(id))),
+			Reason: fmt.Sprintf("%s was asked for; the limits of its user, its rule or its pod allow %s", r.Format(asked), r.Format(v.attrs.Int(id))),
 		})
 	}
 	return out

@@ -114,7 +114,7 @@ func (d *Daemon) Change(by server.Caller, pid int, c api.Change) (api.Process, e
 func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 	info, err := d.procs.Process(pid)
 	switch {
-	case err == nil && mayChange(by, &info):
+	case err == nil && d.mayChange(by, &info):
 		return info, nil
 	case err == nil:
 		return info, server.Forbidden("process %d belongs to another user or group, or has more rights than you: only its owner and root may change it", pid)
@@ -130,10 +130,14 @@ func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 
 // mayChange reports whether a caller may change a process: one whom the kernel would let
 // trace it. A setuid program belongs to root; uid 0 of a container, which is not root, may
-// not change it.
-func mayChange(by server.Caller, p *proc.Process) bool {
+// not change it. A process in a pod may change those of its pod, and no others.
+func (d *Daemon) mayChange(by server.Caller, p *proc.Process) bool {
 	setuid := p.UID == 0 && p.Starter != 0
-	return by.All || !setuid && by.UID == p.UID && by.GID == p.GID
+	same := by.UID == p.UID && by.GID == p.GID
+	if by.Pod != "" {
+		same = d.PodOf(p.Containers) == by.Pod
+	}
+	return by.All || !setuid && same
 }
 
 // target returns the record of a process that the caller may change. Backends look for a

@@ -53,11 +53,11 @@ func TestOrdersNeedTheOwner(t *testing.T) {
 // TestContainersDoNotOwnSetuidPrograms: uid 0 of a container, without root's rights, may
 // change its own processes but not those of other users that belong to root.
 func TestContainersDoNotOwnSetuidPrograms(t *testing.T) {
-	container := server.Caller{}
-	if mayChange(container, &proc.Process{Starter: alice}) {
+	d, container := newTestDaemon(), server.Caller{}
+	if d.mayChange(container, &proc.Process{Starter: alice}) {
 		t.Error("a setuid program of another user: got true, want false")
 	}
-	if !mayChange(container, &proc.Process{}) || !mayChange(ourselves, &proc.Process{Starter: alice}) {
+	if !d.mayChange(container, &proc.Process{}) || !d.mayChange(ourselves, &proc.Process{Starter: alice}) {
 		t.Error("its own process, or root: got false, want true")
 	}
 }

@@ -22,10 +22,9 @@ func (d *Daemon) poolOf(run *proc.Process, v attr.Values, conf *config.Config) (
 	if _, command, ok := strings.Cut(run.Command, " -- "); ok {
 		program.Command = command
 	}
-	layers := attr.Layers{attr.FromRun: v}
-	var limits attr.Limits
-	layers[attr.FromRule], limits = d.administer(&program, conf)
-	merged, _ := layers.Within(&limits)
+	a := d.administer(&program, conf, *d.containers.Load())
+	layers := attr.Layers{attr.FromRun: v, attr.FromRule: a.rule}
+	merged, _ := layers.Within(&a.limits)
 	mode := attr.Mode(merged.Int(attr.Pool))
 	if merged.Class() != sched.Batch || mode == attr.ModeOff {
 		return attr.ModeOff, 0

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/internal/proc"
@@ -30,18 +31,19 @@ type process struct {
 	requests  requests
 	invalid   uint64 // number of invalid hints
 
-	layers     attr.Layers   // what each source gave it
-	limits     attr.Limits   // on what its user and the process itself may ask for
-	attrs      attr.Resolved // merged from layers, within limits
-	reduced    attr.Values   // what was asked for beyond the limits
-	logged     attr.Values   // attributes of which the log has said that they were reduced
-	attr       sched.Attr    // the part of attrs that the scheduler reads
-	run        *treeAttrs    // the run that it belongs to, or did; nil: none
-	owned      bool          // its owner has set attributes
-	restored   bool          // by giveway restore: backend, rule and run have no effect until a policy is chosen
-	idempotent *bool         // the process's own hint, which overrides its owner's; nil: none
-	announced  announcements // of requests by hints
-	expectAt   time.Time     // when its owner expects the next request
+	layers     attr.Layers    // what each source gave it
+	container  *api.Container // the registered container that it is in; nil: none
+	limits     attr.Limits    // on what its user and the process itself may ask for
+	attrs      attr.Resolved  // merged from layers, within limits
+	reduced    attr.Values    // what was asked for beyond the limits
+	logged     attr.Values    // attributes of which the log has said that they were reduced
+	attr       sched.Attr     // the part of attrs that the scheduler reads
+	run        *treeAttrs     // the run that it belongs to, or did; nil: none
+	owned      bool           // its owner has set attributes
+	restored   bool           // by giveway restore: backend, rule and run have no effect until a policy is chosen
+	idempotent *bool          // the process's own hint, which overrides its owner's; nil: none
+	announced  announcements  // of requests by hints
+	expectAt   time.Time      // when its owner expects the next request
 
 	besideBackground bool // at the last checkBackground
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
 	"github.com/giveway/giveway/internal/proc"
@@ -22,31 +23,43 @@ type origin struct {
 	info    proc.Process
 	account account   // of its user
 	lineage []proc.ID // the process and its ancestors, nearest first
-	rule    attr.Values
-	limits  attr.Limits
+	administration
+}
+
+// administration is what the administrator has for a process: by the configuration, and by
+// the registered container that it is in.
+type administration struct {
+	rule      attr.Values
+	limits    attr.Limits
+	container *api.Container // nil: none
 }
 
 // read reads what a new record needs, with the rules of a configuration.
-func (d *Daemon) read(info proc.Process, conf *config.Config) origin {
-	o := origin{info: info, account: d.users.get(info.UID), lineage: proc.Lineage(info.ID(), d.procs.Stat)}
-	o.rule, o.limits = d.administer(&info, conf)
-	return o
+func (d *Daemon) read(info proc.Process, conf *config.Config, all containers) origin {
+	return origin{
+		info: info, account: d.users.get(info.UID), lineage: proc.Lineage(info.ID(), d.procs.Stat), administration: d.administer(&info, conf, all),
+	}
 }
 
-// administer returns the rule and the limits that a configuration has for a process. A
-// process that belongs to root has those of the user who started it: every process can make
-// itself root's, by PR_SET_DUMPABLE.
-func (d *Daemon) administer(info *proc.Process, conf *config.Config) (attr.Values, attr.Limits) {
-	of := *info
+// administer returns what the administrator has for a process. A process that belongs to
+// root has what its starter has: every process can make itself root's, by
+// PR_SET_DUMPABLE. What a container was given overrides the rule that matches.
+func (d *Daemon) administer(info *proc.Process, conf *config.Config, all containers) administration {
+	of := config.Subject{Process: *info, Container: all.of(info.Containers)}
 	of.UID = cmp.Or(info.UID, info.Starter)
-	rule := conf.Match(&of, d.users.get(of.UID).name)
-	limits := attr.Limits{HintsRaise: rule.HintsRaise}
-	if of.UID != 0 {
+	of.User = d.users.get(of.UID).name
+	rule := conf.Match(&of)
+	out := administration{rule: rule.Attrs, limits: attr.Limits{HintsRaise: rule.HintsRaise}, container: of.Container}
+	switch {
+	case of.Container != nil:
+		out.rule = rule.Attrs.With(of.Container.Values)
+		out.limits.Ceiling = ceilingOf(out.rule)
+	case of.UID != 0:
 		account := d.account(of.UID)
 		a := d.users.get(account)
-		limits.Ceiling = conf.Limit(account, a.name, a.groups).Ceiling
+		out.limits.Ceiling = conf.Limit(account, a.name, a.groups).Ceiling
 	}
-	return rule.Attrs, limits
+	return out
 }
 
 // lockRecord returns the record of a process, made if there is none, with d.mu held. A pid
@@ -57,11 +70,11 @@ func (d *Daemon) lockRecord(info proc.Process) *process {
 		if p := d.recordOf(info.ID()); p != nil {
 			return p
 		}
-		conf := d.conf
+		conf, all := d.conf, d.containers.Load()
 		d.mu.Unlock()
-		from := d.read(info, conf)
+		from := d.read(info, conf, *all)
 		d.mu.Lock()
-		if d.conf == conf && d.recordOf(info.ID()) == nil {
+		if d.conf == conf && d.containers.Load() == all && d.recordOf(info.ID()) == nil {
 			p := d.newProcess(from)
 			d.processes[info.PID] = p
 			return p
@@ -80,7 +93,7 @@ func (d *Daemon) recordOf(id proc.ID) *process {
 // newProcess makes the record of a process, with the attributes given so far to it, its
 // run and its tree. d.mu is held.
 func (d *Daemon) newProcess(o origin) *process {
-	p := &process{info: o.info, user: o.account.name, lineage: o.lineage, limits: o.limits, id: sched.ProcessID(d.lastID.Add(1))}
+	p := &process{info: o.info, user: o.account.name, lineage: o.lineage, limits: o.limits, container: o.container, id: sched.ProcessID(d.lastID.Add(1))}
 	p.layers[attr.FromProcess], p.layers[attr.FromRule] = cpuAttrs(o.info.Nice, o.info.RealTime), o.rule
 	for _, t := range d.treesOf(&p.info, p.lineage) {
 		p.owned = true

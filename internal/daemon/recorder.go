@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -81,7 +82,11 @@ func (r *recorder) own(id sched.QueueID, p *process) {
 
 // nameOf returns a process as metrics name it.
 func nameOf(p *process) metrics.Process {
-	return metrics.Process{PID: p.info.PID, UID: p.info.UID, User: p.user, Container: p.info.Container, Pod: p.info.Pod}
+	m := metrics.Process{PID: p.info.PID, UID: p.info.UID, User: p.user, Container: p.info.Container, Pod: p.info.Pod}
+	if c := p.container; c != nil {
+		m.Container, m.Pod, m.Namespace = cmp.Or(c.Name, c.ID), cmp.Or(c.Pod, c.PodUID), c.Namespace
+	}
+	return m
 }
 
 // found notes a device that is about to be opened.

@@ -38,6 +38,7 @@ func (d *Daemon) journalCheck() api.Check {
 // takeOver puts in force what orders to an earlier daemon have led to. No backend is started
 // yet, so that every process has its attributes when it is found.
 func (d *Daemon) takeOver() {
+	d.takeOverContainers()
 	runs := make(map[uint64]*treeAttrs) // by number; trees, which have none, are at zero
 	for _, key := range append(d.cfg.Journal.Keys(keptRuns), d.cfg.Journal.Keys(keptTrees)...) {
 		var k keptTree

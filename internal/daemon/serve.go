@@ -71,7 +71,7 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	s := server.New(d, server.Config{
-		Socket: socket, TCP: cfg.TCP, TokenFile: cfg.TokenFile, ReadToken: cfg.ReadToken, Pages: pageHost(backends), FrontEnd: o.FrontEnd, Log: o.Log,
+		Socket: socket, Agent: cfg.Agent, Registry: d, TCP: cfg.TCP, TokenFile: cfg.TokenFile, ReadToken: cfg.ReadToken, Pages: pageHost(backends), FrontEnd: o.FrontEnd, Log: o.Log,
 	})
 	if o.TakeOver {
 		if err := endOther(ctx, socket); err != nil {

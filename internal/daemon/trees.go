@@ -165,7 +165,7 @@ func (d *Daemon) changeTree(by server.Caller, pid int, v attr.Values) (api.Proce
 	p, conf := d.recordOf(info.ID()), d.conf
 	d.mu.Unlock()
 	if p == nil { // a record to be described, and dropped
-		from := d.read(info, conf)
+		from := d.read(info, conf, *d.containers.Load())
 		d.mu.Lock()
 		p = d.newProcess(from)
 		d.mu.Unlock()

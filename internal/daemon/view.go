@@ -25,8 +25,9 @@ type view struct {
 	gate     *processGate
 	queues   []queueView
 	member   *api.Member
-	outside  bool     // it was to be in a pool
-	policies []string // in force on its devices
+	inside   *api.Container // the registered container that it is in; nil: none
+	outside  bool           // it was to be in a pool
+	policies []string       // in force on its devices
 }
 
 type queueView struct {
@@ -45,7 +46,7 @@ type requestsView struct {
 func (d *Daemon) view(p *process) view {
 	r := &p.requests
 	v := view{
-		process: p, attrs: p.attrs, attr: p.attr, reduced: p.reduced, invalid: p.invalid, gate: p.gate, policies: d.policyNames(p.queues...),
+		process: p, attrs: p.attrs, attr: p.attr, reduced: p.reduced, invalid: p.invalid, gate: p.gate, inside: p.container, policies: d.policyNames(p.queues...),
 		requests: requestsView{r.count, uint32(len(r.open)) + r.reported, r.last},
 	}
 	for _, q := range p.queues {
@@ -103,6 +104,9 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), v.limited()...),
 		Queues: []api.Queue{}, Requests: v.requests.describe(), Shim: v.describeShim(shim),
 		Member: v.member,
+	}
+	if c := v.inside; c != nil { // what the agent said, and not what the cgroup is named
+		out.Container, out.Pod, out.ContainerNames = c.ID, c.Owner(), c.ContainerNames
 	}
 	out.Ignored = append(out.Ignored, v.poolIgnored()...)
 	// The scheduler has the time at which a request is expected, users see the time until then.

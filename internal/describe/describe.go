@@ -194,9 +194,11 @@ func Attr(p *api.Process, id attr.ID) string {
 	return r.Format(value)
 }
 
-// Container returns the pod or the container of a process, in short.
+// Container returns the pod or the container of a process: the name if it is known, and
+// otherwise the beginning of the id, as docker ps shows it.
 func Container(p *api.Process) string {
-	return format.Text(cmp.Or(p.Container, p.Pod), 64)
+	id := cmp.Or(p.Container, p.Pod)
+	return format.Text(cmp.Or(p.ContainerNames.Pod, p.Name, id[:min(len(id), 12)]), 64)
 }
 
 // LongTime returns d in hours and minutes, or as format.Duration if it is under a minute.

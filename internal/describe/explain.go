@@ -76,7 +76,10 @@ func (f *Facts) whatItIs() []string {
 	if p.Attrs.Source(attr.Class) == attr.FromDefault {
 		line += ", the default"
 	}
-	if c := Container(p); c != "" {
+	switch c := Container(p); {
+	case p.ContainerNames.Pod != "":
+		line += fmt.Sprintf(", in container %s of pod %s/%s", format.Text(p.Name, 64), format.Text(p.Namespace, 64), format.Text(c, 64))
+	case c != "":
 		line += ", in container " + format.Text(c, 20)
 	}
 	lines := []string{line + "."}

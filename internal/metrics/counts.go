@@ -108,7 +108,7 @@ func (p *page) families(n *Node, t *counts) {
 		for _, l := range []struct {
 			wanted      bool
 			name, value string
-		}{{t.labels.PID, "pid", k.pid}, {t.labels.User, "user", k.user}, {t.labels.Container, "container", k.container}, {t.labels.Pod, "pod", k.pod}} {
+		}{{t.labels.PID, "pid", k.pid}, {t.labels.User, "user", k.user}, {t.labels.Container, "container", k.container}, {t.labels.Pod, "pod", k.pod}, {t.labels.Namespace, "namespace", k.namespace}} {
 			if l.wanted {
 				all = append(all, l.name, l.value)
 			}

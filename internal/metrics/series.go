@@ -12,14 +12,14 @@ import (
 
 // seriesKey is the labels of a series.
 type seriesKey struct {
-	device, pid, user, container, pod string
-	class                             sched.Class
+	device, pid, user, container, pod, namespace string
+	class                                        sched.Class
 }
 
 func (k seriesKey) compare(o seriesKey) int {
 	return cmp.Or(
 		strings.Compare(k.device, o.device), cmp.Compare(k.class, o.class), strings.Compare(k.user, o.user),
-		strings.Compare(k.pod, o.pod), strings.Compare(k.container, o.container), strings.Compare(k.pid, o.pid),
+		strings.Compare(k.namespace, o.namespace), strings.Compare(k.pod, o.pod), strings.Compare(k.container, o.container), strings.Compare(k.pid, o.pid),
 	)
 }
 
@@ -78,7 +78,7 @@ func (f *family) get(now sched.Time, k seriesKey, uid uint32) *series {
 // others returns the key of the processes without a series of their own. Labels that are not
 // wanted stay empty.
 func (k seriesKey) others() seriesKey {
-	for _, label := range []*string{&k.pid, &k.user, &k.container, &k.pod} {
+	for _, label := range []*string{&k.pid, &k.user, &k.container, &k.pod, &k.namespace} {
 		if *label != "" {
 			*label = otherName
 		}

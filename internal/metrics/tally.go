@@ -12,23 +12,25 @@ import (
 // Labels says which labels the metrics of processes have, besides device and class. Without
 // any there are no such metrics. Each is a series for every process, user, container or pod.
 type Labels struct {
-	PID, User, Container, Pod bool
-	Series                    int // at most so many series of a metric; zero: DefaultSeries
+	PID, User, Container, Pod, Namespace bool
+
+	Series int // at most so many series of a metric; zero: DefaultSeries
 }
 
 // DefaultSeries is how many series a metric of processes has at most.
 const DefaultSeries = 200
 
 // Any reports whether there are metrics of processes.
-func (l Labels) Any() bool { return l.PID || l.User || l.Container || l.Pod }
+func (l Labels) Any() bool { return l.PID || l.User || l.Container || l.Pod || l.Namespace }
 
 // Process identifies a process.
 type Process struct {
 	PID       int
 	UID       uint32
 	User      string
-	Container string
-	Pod       string
+	Container string // the name if it is known, otherwise the id
+	Pod       string // the name if it is known, otherwise the UID
+	Namespace string // empty: unknown
 }
 
 // Tally counts what happens in the daemon, from its start on: no count ever goes down, also
@@ -137,6 +139,9 @@ func (t *Tally) key(device sched.DeviceID, class sched.Class, p *Process) series
 	}
 	if t.labels.Pod {
 		k.pod = clean(p.Pod)
+	}
+	if t.labels.Namespace {
+		k.namespace = clean(p.Namespace)
 	}
 	return k
 }

@@ -35,6 +35,40 @@ func container(cgroup string) (id, pod string) {
 	return id, pod
 }
 
+// containersIn returns the ids of the containers in the text of /proc/PID/cgroup, from the
+// outermost to the innermost and joined by "/". It reads the line with the most of them: in
+// version 1 a container need not be in every hierarchy.
+func containersIn(cgroup string) (most string) {
+	for line := range strings.Lines(cgroup) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		var ids []string
+		for segment := range strings.FieldsFuncSeq(parts[2], func(r rune) bool { return r == '/' || r == ':' }) {
+			if id := containerOf(segment); id != "" && len(ids) < maxContainers {
+				ids = append(ids, id)
+			}
+		}
+		if all := strings.Join(ids, "/"); len(all) > len(most) {
+			most = all
+		}
+	}
+	return most
+}
+
+// maxContainers is how many nested containers are looked at.
+const maxContainers = 8
+
+// ContainersOf returns the containers that a process is in, as Process.Containers has them.
+func ContainersOf(pid int) string {
+	text, err := System.read(pid, "cgroup", maxText)
+	if err != nil {
+		return ""
+	}
+	return containersIn(text)
+}
+
 // containerOf returns the id of a segment <id> or <runtime>-<id>.scope. conmon is the monitor
 // process of Podman and CRI-O, which runs beside the container.
 func containerOf(segment string) string {

@@ -33,9 +33,12 @@ type Process struct {
 	Command   string // at most 4 KiB, control characters replaced
 	Container string // the container id, 64 hex digits; empty: none
 	Pod       string // the Kubernetes pod's UID; empty: none
-	Cgroup    string // the path of its cgroup (version 2), or of its first controller; empty: unknown
-	Nice      int8   // CPU nice value, -20 to 19
-	RealTime  uint8  // CPU real-time priority, 1 to 99; zero: not a real-time process
+	// Containers has the ids of all containers that the cgroup is in, from the outermost to
+	// the innermost, joined by "/". A process can add to its end, but not change its begin.
+	Containers string
+	Cgroup     string // the path of its cgroup (version 2), or of its first controller; empty: unknown
+	Nice       int8   // CPU nice value, -20 to 19
+	RealTime   uint8  // CPU real-time priority, 1 to 99; zero: not a real-time process
 }
 
 // ID identifies a process for as long as the machine runs: no later process with the same
@@ -206,6 +209,7 @@ func (p FS) Process(pid int) (Process, error) {
 	}
 	if text, err := p.read(pid, "cgroup", maxText); err == nil {
 		out.Container, out.Pod = container(text)
+		out.Containers = containersIn(text)
 		out.Cgroup = Printable(cgroupPath(text))
 	}
 	return out, nil

@@ -55,6 +55,21 @@ func TestContainer(t *testing.T) {
 	}
 }
 
+// TestContainersIn: containers are listed from the outermost to the innermost.
+func TestContainersIn(t *testing.T) {
+	for _, c := range []struct{ name, cgroup, want string }{
+		{"none", "0::/user.slice\n", ""},
+		{"one", "0::/kubepods.slice/cri-containerd-" + id + ".scope\n", id},
+		{"a container in a container", "0::/docker/" + id + "/kubepods/pod" + uid + "/" + id2 + "\n", id + "/" + id2},
+		{"v1, only some in a container", "0::/\n3:cpu:/\n2:memory:/docker/" + id + "\n", id},
+		{"very many", "0::/" + strings.Repeat(id+"/", 100), strings.TrimSuffix(strings.Repeat(id+"/", maxContainers), "/")},
+	} {
+		if got := containersIn(c.cgroup); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 const statRest = " S 41 42 42 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1 1"
 
 func TestStat(t *testing.T) {
@@ -103,7 +118,7 @@ func TestProcess(t *testing.T) {
 	})
 	got, err := p.Process(42)
 	want := Process{
-		PID: 42, Start: 987654, UID: uint32(os.Getuid()), GID: 5, Parent: 41, Container: id, Cgroup: "/docker/" + id,
+		PID: 42, Start: 987654, UID: uint32(os.Getuid()), GID: 5, Parent: 41, Container: id, Containers: id, Cgroup: "/docker/" + id,
 		Command: "python3 -c print(\"\ufffd[2Jé\ufffd\") \ufffd",
 	}
 	if err != nil || got != want {

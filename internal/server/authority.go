@@ -9,6 +9,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/metrics"
+	"github.com/giveway/giveway/internal/proc"
 )
 
 // answer decides on a request of a connection, carries it out and returns the reply.
@@ -84,6 +85,8 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 		return s.pressure(r)
 	case opBeginInputs, opNextInputs, opEndInputs:
 		v, err = s.inputs(by, r.op)
+	case opContainers, opRegister, opUnregister:
+		v, did, err = s.containers(by, r)
 	}
 	if err != nil {
 		return a, did, err
@@ -91,13 +94,19 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 	return jsonReply(http.StatusOK, v), did, nil
 }
 
-// owns reports whether the caller may see and change what a user runs.
-func (c caller) owns(uid uint32) bool { return c.all || c.uid == uid }
+// owns reports whether the caller may see and change what a user runs. In a pod it is the pod
+// that counts: see ownsProcess.
+func (c caller) owns(uid uint32) bool { return c.all || c.pod == "" && c.uid == uid }
+
+// ownsProcess reports whether the caller may see and change a process.
+func (c caller) ownsProcess(p *api.Process) bool {
+	return c.owns(p.UID) || c.pod != "" && c.pod == p.Pod
+}
 
 // visible returns the part of p that the caller may see. Of another user's process that
 // is the pid, the user, the queues and the attributes that are public.
 func (c caller) visible(p api.Process) api.Process {
-	if !c.owns(p.UID) {
+	if !c.ownsProcess(&p) {
 		p = api.Process{PID: p.PID, User: p.User, UID: p.UID, Attrs: p.Attrs.Public(), Queues: p.Queues, Member: p.Member}
 	}
 	if p.Queues == nil {
@@ -109,7 +118,9 @@ func (c caller) visible(p api.Process) api.Process {
 func (s *Server) visibleProcesses(c caller) []api.Process {
 	all := []api.Process{}
 	for _, p := range s.node.Processes() {
-		all = append(all, c.visible(p))
+		if c.pod == "" || c.ownsProcess(&p) {
+			all = append(all, c.visible(p))
+		}
 	}
 	return all
 }
@@ -136,11 +147,14 @@ func (s *Server) target(c caller, pid int) (p api.Process, err error) {
 	if i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid }); i >= 0 {
 		p = all[i]
 	} else if owner, ok := ownerOf(pid); ok {
-		p.UID = owner
+		p.UID, p.Pod = owner, s.podOf(proc.ContainersOf(pid))
 	} else if !c.all { // otherwise the node reports it
 		return p, NotFound("there is no process %d", pid)
 	}
-	if !c.owns(p.UID) {
+	if c.pod != "" && !c.ownsProcess(&p) {
+		return p, NotFound("there is no process %d in this pod", pid)
+	}
+	if !c.ownsProcess(&p) {
 		return p, Forbidden("process %d belongs to another user: only its owner and root may change it", pid)
 	}
 	return p, nil

@@ -207,6 +207,12 @@ func (s *Server) admitLocal(c net.Conn) *connection {
 	if s.manages(*p) {
 		return conn
 	}
+	if s.cfg.Registry != nil {
+		p.containers = s.containersOf(c, p.pid)
+		if pod := s.podOf(p.containers); pod != "" {
+			p.account = s.pods.account(pod)
+		}
+	}
 	if !s.admission.enter(p.account) {
 		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{uid: noUser}, TooMany("user %d has too many connections", p.account))
 		return nil

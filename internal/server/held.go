@@ -23,7 +23,7 @@ func (s *Server) beginRun(c *connection, by caller, r request) error {
 		return Conflict("begin a run: it must be begun on the daemon's unix socket, by a process that the daemon can see")
 	}
 	// A connection can outlive the process that made it, and the pid be reused.
-	if uid, ok := ownerOf(by.pid); !ok || !by.owns(uid) {
+	if uid, ok := ownerOf(by.pid); !ok || uid != by.uid && !by.all {
 		return NotFound("begin a run: process %d, the caller, has exited", by.pid)
 	}
 	started, end, err := s.node.BeginRun(by.public(), api.Run{Values: r.values})

@@ -162,7 +162,7 @@ func TestUnknownCaller(t *testing.T) {
 }
 
 func FuzzRequest(f *testing.F) {
-	for _, path := range []string{"/v1/processes", "/v1/processes/1", "/v1/runs", "/v1/policy", "/v1/status", "/v1/restore", "/metrics", "/v1/shim", "/v1/processes/1/hint", "//", "/v1/processes/%zz"} {
+	for _, path := range []string{"/v1/processes", "/v1/processes/1", "/v1/runs", "/v1/policy", "/v1/status", "/v1/restore", "/metrics", "/v1/shim", "/v1/processes/1/hint", "/v1/containers", "/v1/containers/" + strings.Repeat("a", 64), "//", "/v1/processes/%zz"} {
 		f.Add(true, path, `{"class":"batch","weight":2,"tree":true}`)
 		f.Add(true, path, `{"name":"rr","params":{"quantum":"5ms"}}`)
 		f.Add(false, path, "")

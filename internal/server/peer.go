@@ -23,6 +23,10 @@ type peer struct {
 	// confined says why a process of root or of the daemon's user has not that user's
 	// rights; empty: it has.
 	confined string
+	// containers are those that it is in, as proc.Process.Containers has them; empty: none, or
+	// containers cannot be registered.
+	containers string
+	agent      bool // on the agent's socket
 }
 
 // errNoPeer means that the kernel did not identify the caller.
@@ -38,16 +42,17 @@ type caller struct {
 	// reads: it has the token for reading. It may change nothing, and sees what a user without
 	// processes sees, and all metrics.
 	reads bool
+	pod   string // identifies the pod of the registered container that it is in; empty: none
 }
 
 // public returns the caller as the Node sees it.
 func (c caller) public() Caller {
-	return Caller{UID: c.uid, GID: c.gid, PID: c.pid, All: c.all, Account: c.account}
+	return Caller{UID: c.uid, GID: c.gid, PID: c.pid, All: c.all, Account: c.account, Pod: c.pod}
 }
 
 // manages reports whether a peer on the unix socket may do everything.
 func (s *Server) manages(p peer) bool {
-	return p.local && p.err == nil && p.confined == "" && (p.uid == 0 || p.uid == s.owner)
+	return p.local && !p.agent && p.err == nil && p.confined == "" && (p.uid == 0 || p.uid == s.owner)
 }
 
 // identify returns the caller of a request that came with a token's hash.
@@ -58,7 +63,11 @@ func (s *Server) identify(c *connection, given sum) (caller, error) {
 	case c.err != nil:
 		return caller{peer: c.peer}, Forbidden("%w", c.err)
 	case c.local:
-		return caller{peer: c.peer, all: s.manages(c.peer)}, nil
+		by := caller{peer: c.peer, all: s.manages(c.peer)}
+		if !by.all {
+			by.pod = s.podOf(c.containers)
+		}
+		return by, nil
 	}
 	by := caller{peer: c.peer, all: s.token.matches(given), reads: s.read.matches(given)}
 	if !by.all {
@@ -77,6 +86,12 @@ func (s *Server) identify(c *connection, given sum) (caller, error) {
 func (c caller) mayAsk(op operation) error {
 	if c.reads && !c.all && !operations[op].reads {
 		return Forbidden("%v: the token is for reading only; use the token of token_file, or the daemon's unix socket", op)
+	}
+	if c.agent && !operations[op].agent {
+		return Forbidden("%v: on this socket containers are registered, and nothing else", op)
+	}
+	if c.pod != "" && !operations[op].pods {
+		return Forbidden("%v: a process in a pod sees and changes the processes of its pod only", op)
 	}
 	return nil
 }

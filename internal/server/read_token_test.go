@@ -52,10 +52,11 @@ func TestReadToken(t *testing.T) {
 	}
 	bodies := map[string]string{
 		"POST /v1/processes/{pid}": `{"class":"idle"}`, "POST /v1/processes/{pid}/hint": `{"class":"idle"}`,
-		"POST /v1/policy": `{"name":"rr"}`, "POST /v1/runs": `{"class":"idle"}`,
+		"PUT /v1/containers/{id}": `{"class":"idle"}`,
+		"POST /v1/policy":         `{"name":"rr"}`, "POST /v1/runs": `{"class":"idle"}`,
 	}
 	for _, pattern := range slices.Sorted(maps.Keys(paths)) {
-		method, path, _ := strings.Cut(strings.ReplaceAll(pattern, "{pid}", "5"), " ")
+		method, path, _ := strings.Cut(strings.NewReplacer("{pid}", "5", "{id}", containerA).Replace(pattern), " ")
 		if got := askTCP(t, s, method, path, bodies[pattern], "another token 123"); got.Code != http.StatusUnauthorized {
 			t.Errorf("%s with another token: got %d %s", pattern, got.Code, got.Body)
 		}

@@ -33,6 +33,9 @@ const (
 	opBeginInputs
 	opNextInputs
 	opEndInputs
+	opContainers
+	opRegister
+	opUnregister
 	opConnect     // the connection itself, which only the audit names
 	lastOperation = opConnect
 )
@@ -44,17 +47,19 @@ var operations = [lastOperation + 1]struct {
 	// order: it changes something for longer than the request, and is audited.
 	order bool
 	reads bool // it changes nothing, and is allowed with the token for reading
+	pods  bool // it is allowed in a registered container
+	agent bool // it is allowed on the agent's socket
 }{
-	opProcesses:   {name: "processes", cost: 5, reads: true},
+	opProcesses:   {name: "processes", cost: 5, reads: true, pods: true},
 	opMetrics:     {name: "metrics", cost: 5, reads: true},
-	opPolicy:      {name: "policy", cost: 1, reads: true},
+	opPolicy:      {name: "policy", cost: 1, reads: true, pods: true},
 	opStatus:      {name: "status", cost: 5, reads: true},
-	opHint:        {name: "hint", cost: 1},
-	opChange:      {name: "set", cost: 5, order: true},
+	opHint:        {name: "hint", cost: 1, pods: true},
+	opChange:      {name: "set", cost: 5, order: true, pods: true},
 	opSetPolicy:   {name: "policy", cost: 5, order: true},
 	opRestore:     {name: "restore", cost: 5, order: true},
-	opRun:         {name: "run", cost: 5, order: true},
-	opShim:        {name: "shim", cost: 5},
+	opRun:         {name: "run", cost: 5, order: true, pods: true},
+	opShim:        {name: "shim", cost: 5, pods: true},
 	opRecord:      {name: "record", cost: 25, reads: true},
 	opStream:      {name: "stream", cost: 25, reads: true},
 	opDelays:      {name: "delays", cost: 25, reads: true},
@@ -62,6 +67,9 @@ var operations = [lastOperation + 1]struct {
 	opBeginInputs: {name: "record inputs", cost: 25},
 	opNextInputs:  {name: "read inputs", cost: 5},
 	opEndInputs:   {name: "read inputs", cost: 5},
+	opContainers:  {name: "containers", cost: 5, agent: true},
+	opRegister:    {name: "register", cost: 5, order: true, agent: true},
+	opUnregister:  {name: "unregister", cost: 5, order: true, agent: true},
 	opConnect:     {name: "connect"},
 }
 
@@ -81,6 +89,8 @@ type request struct {
 	record recordQuery // of opRecord and opStream
 	device string      // of opPressure: ID or index
 	psi    bool        // of opPressure: text in the kernel's format
+
+	container api.Container // of opRegister and opUnregister
 
 	shimVersions pageabi.Versions // of opShim: that the shim understands
 	shimRuntime  string

@@ -77,6 +77,9 @@ var paths = map[string]parse{
 	"POST /v1/record/inputs":        plain(opBeginInputs),
 	"GET /v1/record/inputs":         plain(opNextInputs),
 	"DELETE /v1/record/inputs":      plain(opEndInputs),
+	"GET /v1/containers":            plain(opContainers),
+	"PUT /v1/containers/{id}":       readContainer,
+	"DELETE /v1/containers/{id}":    readContainerID,
 }
 
 func (f *frontEnd) routes() http.Handler {
@@ -262,8 +265,10 @@ func (r *request) check() error {
 		return r.checkAttrs()
 	case opSetPolicy:
 		return r.checkPolicy()
-	case opProcesses, opMetrics, opPolicy, opStatus, opRestore, opShim, opDelays, opPressure, opBeginInputs, opNextInputs, opEndInputs:
+	case opProcesses, opMetrics, opPolicy, opStatus, opRestore, opShim, opDelays, opPressure, opBeginInputs, opNextInputs, opEndInputs, opContainers:
 		return nil
+	case opRegister, opUnregister:
+		return r.checkContainer()
 	case opRecord, opStream:
 		return r.record.check()
 	}

@@ -73,6 +73,8 @@ type Caller struct {
 	// Account is the user that limits count for: the owner of UID, where UID is one of a
 	// user's subordinate uids.
 	Account uint32
+	// Pod identifies the pod of the registered container that the caller is in; empty: none.
+	Pod string
 }
 
 // ShimProcess is a process with the shim that connected, as the kernel identifies it.
@@ -97,6 +99,8 @@ type PageHost interface {
 // Config says where to listen.
 type Config struct {
 	Socket    string       // path of the unix socket; empty: none
+	Agent     string       // path of the unix socket on which an agent registers containers; empty: none
+	Registry  Registry     // nil: no containers can be registered
 	TCP       string       // host:port; empty: none
 	TokenFile string       // holds the token with which a client over TCP may do everything; empty: none can
 	ReadToken string       // the file of the token with which it may only read; empty: none
@@ -121,10 +125,12 @@ type Server struct {
 	budgets      *buckets
 	auditor      auditor
 	streams      streams
+	pods         podAccounts
+	containersOf func(c net.Conn, pid int) string
 	silence      time.Duration // of a front end, before it is killed
 
-	doors []net.Listener // each returns connections
-	place *place
+	doors  []net.Listener // each returns connections
+	places []*place
 
 	over    context.Context // done when the server ends
 	end     context.CancelFunc
@@ -138,7 +144,7 @@ func New(node Node, cfg Config) *Server {
 		node: node, cfg: cfg, log: cfg.Log, owner: uint32(os.Geteuid()),
 		pageVersions: pageabi.Understood, accounts: accounts{path: subuidFile}, admission: newAdmission(), budgets: newBuckets(budgetRate, budgetBurst),
 		auditor: auditor{lines: newBuckets(auditRate, auditBurst), skipped: map[uint32]int{}},
-		streams: streams{open: map[streamKey]int{}}, silence: silenceTime,
+		streams: streams{open: map[streamKey]int{}}, silence: silenceTime, containersOf: containersOf,
 	}
 	s.over, s.end = context.WithCancel(context.Background())
 	if s.log == nil {
@@ -180,14 +186,30 @@ func (s *Server) Listen() (err error) {
 		}
 	}
 	if s.cfg.Socket != "" {
-		l, place, err := listenUnix(s.cfg.Socket)
+		l, err := s.listenUnix(s.cfg.Socket, forAll)
 		if err != nil {
-			return fmt.Errorf("listen on %s: %w", s.cfg.Socket, err)
+			return err
 		}
-		s.place = place
 		s.doors = append(s.doors, &localDoor{l, s})
 	}
+	if s.cfg.Agent != "" {
+		l, err := s.listenUnix(s.cfg.Agent, forOwner)
+		if err != nil {
+			return err
+		}
+		s.doors = append(s.doors, &agentDoor{l, s})
+	}
 	return nil
+}
+
+// listenUnix listens on a unix socket until the server is closed.
+func (s *Server) listenUnix(path string, umask int) (net.Listener, error) {
+	l, place, err := listenUnix(path, umask)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	s.places = append(s.places, place)
+	return l, nil
 }
 
 // readTokens reads the tokens of TCP.
@@ -273,7 +295,7 @@ func (s *Server) close() {
 	for _, l := range s.doors {
 		l.Close()
 	}
-	if s.place != nil {
-		s.place.close()
+	for _, p := range s.places {
+		p.close()
 	}
 }

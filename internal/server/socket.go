@@ -30,11 +30,17 @@ func (p *place) close() {
 	p.folder.Close()
 }
 
-// listenUnix listens on a unix socket that every user may connect to, in a folder that
-// only root and the daemon's user can change. It leaves a socket alone on which a daemon
+// Umasks of a socket: every user, or only its owner, may connect.
+const (
+	forAll   = 0o111
+	forOwner = 0o177
+)
+
+// listenUnix listens on a unix socket, in a folder that only root and the daemon's user can
+// change. It leaves a socket alone on which a daemon
 // answers, and anything that is not a socket; it replaces one that a dead daemon left
 // behind. The place is to be closed after the listener.
-func listenUnix(path string) (net.Listener, *place, error) {
+func listenUnix(path string, umask int) (net.Listener, *place, error) {
 	if len(path) > maxSocketPath {
 		return nil, nil, fmt.Errorf("the path has %d bytes; the kernel allows %d", len(path), maxSocketPath)
 	}
@@ -49,7 +55,7 @@ func listenUnix(path string) (net.Listener, *place, error) {
 		return nil, nil, err
 	}
 	p := &place{folder, lock}
-	l, err := replaceSocket(at)
+	l, err := replaceSocket(at, umask)
 	if err != nil {
 		p.close()
 		return nil, nil, err
@@ -57,17 +63,16 @@ func listenUnix(path string) (net.Listener, *place, error) {
 	return l, p, nil
 }
 
-func replaceSocket(path string) (net.Listener, error) {
+func replaceSocket(path string, umask int) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	return bindForAll(path)
+	return bind(path, umask)
 }
 
-// bindForAll makes a socket that every user may connect to. The mode comes from the umask
-// at bind: there is no moment with another mode, and no chmod that could reach another
+// bind makes a socket. Its mode comes from the umask at bind: there is no moment with another mode, and no chmod that could reach another
 // file. The umask is that of a thread of its own, which ends here.
-func bindForAll(path string) (l net.Listener, err error) {
+func bind(path string, umask int) (l net.Listener, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -76,7 +81,7 @@ func bindForAll(path string) (l net.Listener, err error) {
 			err = fmt.Errorf("get a umask of its own for a thread: %w", err)
 			return
 		}
-		unix.Umask(0o111)
+		unix.Umask(umask)
 		l, err = net.Listen("unix", path)
 	}()
 	<-done

@@ -53,26 +53,29 @@ const (
 	maxRestart  = 5 * time.Second
 )
 
-// branches returns the front ends: of callers that may do everything, of other users, and
-// of TCP. A front end that a caller has taken over can act as the callers that are
+// branches returns the front ends: of callers that may do everything, of other users, of
+// agents, and of TCP. A front end that a caller has taken over can act as the callers that are
 // connected to it, so that these do not share one.
-func (s *Server) branches() (managers, users, remote *branch) {
+func (s *Server) branches() (managers, users, agents, remote *branch) {
 	make := func(name string) *branch {
 		return &branch{s: s, name: name, queue: make(chan *connection, queueLength), conns: map[uint64]*served{}}
 	}
 	if s.cfg.TCP != "" {
 		remote = make("tcp")
 	}
-	return make("managers"), make("users"), remote
+	if s.cfg.Agent != "" {
+		agents = make("agents")
+	}
+	return make("managers"), make("users"), agents, remote
 }
 
 // serveSplit serves with front ends in processes of their own until ctx is done.
 func (s *Server) serveSplit(ctx context.Context) error {
-	managers, users, remote := s.branches()
+	managers, users, agents, remote := s.branches()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var ended sync.WaitGroup
-	for _, b := range []*branch{managers, users, remote} {
+	for _, b := range []*branch{managers, users, agents, remote} {
 		if b != nil {
 			ended.Go(func() { b.run(running) })
 		}
@@ -85,6 +88,8 @@ func (s *Server) serveSplit(ctx context.Context) error {
 				switch {
 				case !c.local:
 					b = remote
+				case c.agent:
+					b = agents
 				case s.manages(c.peer):
 					b = managers
 				}

@@ -23,7 +23,8 @@ func TestVisible(t *testing.T) {
 	}
 	p := api.Process{
 		PID: 5, Command: "train", User: "alice", UID: alice, Container: "c0ffee", Pod: "2f1b7a04",
-		Attrs: attr.Resolve(&attr.Layers{attr.FromSet: all}), Ignored: []api.Ignored{{Name: "slo"}},
+		ContainerNames: api.ContainerNames{Name: "main"},
+		Attrs:          attr.Resolve(&attr.Layers{attr.FromSet: all}), Ignored: []api.Ignored{{Name: "slo"}},
 		Queues: []api.Queue{{ID: 1}}, Requests: &api.Requests{Count: 6}, Shim: &api.Shim{Launched: 7},
 		Member: &api.Member{Server: 8},
 	}

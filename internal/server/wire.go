@@ -99,7 +99,11 @@ func appendRequest(b []byte, id uint64, r request) []byte {
 	b = le.AppendUint64(b, r.record.after)
 	b = le.AppendUint16(b, uint16(r.record.kinds))
 	b = le.AppendUint16(b, uint16(r.record.limit))
-	return appendText(b, r.device)
+	b = appendText(b, r.device)
+	for _, s := range []string{r.container.ID, r.container.PodUID, r.container.Name, r.container.Pod, r.container.Namespace} {
+		b = appendText(b, s)
+	}
+	return b
 }
 
 func appendText(b []byte, s string) []byte {
@@ -204,7 +208,9 @@ func (f *fields) request(r *request) {
 	r.shimRuntime = f.text(maxText)
 	r.record = recordQuery{after: f.uint64(), kinds: record.Set(f.uint16()), limit: int(f.uint16()), last: flags&flagLast != 0}
 	r.device, r.psi = f.text(maxText), flags&flagPSI != 0
-	if r.op < opProcesses || r.op > opEndInputs || r.pid < 0 || flags > flagTree|flagBegin|flagEnd|flagLast|flagPSI {
+	r.container = api.Container{ID: f.text(maxText), PodUID: f.text(maxText)}
+	r.container.ContainerNames = api.ContainerNames{Name: f.text(maxText), Pod: f.text(maxText), Namespace: f.text(maxText)}
+	if r.op < opProcesses || r.op > opUnregister || r.pid < 0 || flags > flagTree|flagBegin|flagEnd|flagLast|flagPSI {
 		f.bad = true
 	}
 }

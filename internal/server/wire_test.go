@@ -26,6 +26,7 @@ func fullRequest() request {
 		begin: &begin, end: &end, policy: api.Policy{Name: "rr", Device: "0", Params: map[string]string{"quantum": "5ms", "exec": strings.Repeat("x", maxParam)}},
 		record: recordQuery{after: 1 << 50, kinds: record.All, limit: api.MaxRecordLimit, last: true}, device: "GPU-a", psi: true,
 		shimVersions: pageabi.Versions{Lowest: 1, Highest: 2}, shimRuntime: "cuda",
+		container: api.Container{ID: "1", PodUID: "2", ContainerNames: api.ContainerNames{Name: "3", Pod: "4", Namespace: "5"}},
 	}
 }
 

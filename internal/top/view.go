@@ -177,7 +177,7 @@ func (s *State) columns(rows []row) format.Columns {
 		{format.Column{Head: "WEIGHT", Right: true, Rank: 9}, func(r *row) string { return describe.Attr(r.process, attr.Weight) }},
 		{format.Column{Head: "SLICE", Max: 14, Rank: 12}, func(r *row) string { return r.use.Slice }},
 		{format.Column{Head: "GPU TIME", Right: true, Min: 8, Rank: 15}, timeCell},
-		{format.Column{Head: "CONTAINER", Max: 12, Elide: 12, Rank: 16}, func(r *row) string { return describe.Container(r.process) }},
+		{format.Column{Head: "CONTAINER", Max: 24, Elide: 12, Rank: 16}, func(r *row) string { return describe.Container(r.process) }},
 		{format.Column{Head: "COMMAND", Elide: 10, Max: 200}, func(r *row) string { return format.Text(r.process.Command, 200) }},
 	}
 	table := format.Columns{Gap: 1}
@@ -222,7 +222,7 @@ func (s *State) wants(head string) bool {
 	case "WEIGHT":
 		return has(func(r *row) bool { return r.process.Attrs.Int(attr.Weight) != attr.Weight.Row().Default })
 	case "CONTAINER":
-		return has(func(r *row) bool { return r.process.Container != "" || r.process.Pod != "" })
+		return has(func(r *row) bool { return describe.Container(r.process) != "" })
 	}
 	return true
 }

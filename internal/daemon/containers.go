@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/server"
+)
+
+// maxContainers is the most containers that can be registered: several times what one
+// machine runs.
+const maxContainers = 4096
+
+// containers are the registered containers by id. A value never changes, so that it can be
+// read without a lock and compared by address.
+type containers map[string]*api.Container
+
+// of returns the container that a process is in, or nil; path is as proc.Process.Containers
+// has it. The outermost counts: a process can make cgroups inside its own and give them the
+// id of another container.
+func (c containers) of(path string) *api.Container {
+	for id := range strings.SplitSeq(path, "/") {
+		if found := c[id]; found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// with returns the containers with one replaced, or removed if it is nil.
+func (c containers) with(id string, next *api.Container) containers {
+	changed := maps.Clone(c)
+	if changed == nil {
+		changed = containers{}
+	}
+	if changed[id] = next; next == nil {
+		delete(changed, id)
+	}
+	return changed
+}
+
+// Containers implements server.Registry.
+func (d *Daemon) Containers() []api.Container {
+	all := []api.Container{}
+	for _, c := range *d.containers.Load() {
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b api.Container) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// Container implements server.Registry.
+func (d *Daemon) Container(id string) (api.Container, bool) {
+	if c := (*d.containers.Load())[id]; c != nil {
+		return *c, true
+	}
+	return api.Container{}, false
+}
+
+// PodOf implements server.Registry.
+func (d *Daemon) PodOf(path string) string {
+	if c := d.containers.Load().of(path); c != nil {
+		return c.Owner()
+	}
+	return ""
+}
+
+// Register implements server.Registry. When it returns, the attributes are in force for the
+// processes of the container, also for those that are found later.
+func (d *Daemon) Register(c api.Container) error {
+	if err := c.Check(); err != nil {
+		return server.BadRequest("%w", err)
+	}
+	all := *d.containers.Load()
+	if _, known := all[c.ID]; !known && len(all) >= maxContainers {
+		return server.Conflict("%d containers are registered, and no more are allowed; remove those that are gone", maxContainers)
+	}
+	d.changeContainer(c.ID, &c)
+	return nil
+}
+
+// Unregister implements server.Registry.
+func (d *Daemon) Unregister(id string) { d.changeContainer(id, nil) }
+
+// changeContainer registers or removes a container, gives its processes their attributes, and
+// writes the change to the journal.
+func (d *Daemon) changeContainer(id string, next *api.Container) {
+	d.registering.Lock()
+	defer d.registering.Unlock()
+	d.mu.Lock()
+	changed := d.containers.Load().with(id, next)
+	d.containers.Store(&changed) // for new records
+	conf := d.conf
+	d.mu.Unlock()
+	var inside []*process
+	for _, p := range d.all() {
+		if strings.Contains(p.info.Containers, id) {
+			inside = append(inside, p)
+		}
+	}
+	d.administerAgain(inside, conf, changed)
+	d.keepContainer(id, next)
+}
+
+// administerAgain gives processes what a configuration and containers have for them. Patterns
+// are compared without d.mu: a rule may match slowly.
+func (d *Daemon) administerAgain(some []*process, conf *config.Config, all containers) {
+	administered := make(map[*process]administration)
+	for _, p := range some {
+		administered[p] = d.administer(&p.info, conf, all)
+	}
+	d.each(some, func(p *process) {
+		if a := administered[p]; d.conf == conf {
+			p.layers[attr.FromRule], p.limits, p.container = a.rule, a.limits, a.container
+			d.announceChange(p)
+		}
+	})
+}
+
+// ceilingOf returns what the processes of a container may ask for at most: what the container
+// was given, and otherwise the default. The container's pod may ask for less, by run, set and
+// hints; it cannot give itself what an administrator did not.
+func ceilingOf(rule attr.Values) (ceiling attr.Values) {
+	for _, id := range attr.Limitable() {
+		value, given := rule.Get(id)
+		if !given {
+			value = id.Row().Default
+		}
+		ceiling.Set(id, value)
+	}
+	return ceiling
+}
+
+// keepContainer writes a container to the journal, or removes it there.
+func (d *Daemon) keepContainer(id string, c *api.Container) {
+	if d.cfg.Journal == nil || d.record == nil || d.ending() {
+		return
+	}
+	if c == nil {
+		d.logKept(d.cfg.Journal.Delete(keptContainers + id))
+		return
+	}
+	d.logKept(d.cfg.Journal.Put(keptContainers+id, *c))
+}
+
+// takeOverContainers registers the containers that an earlier daemon knew. The agent removes
+// those that are gone.
+func (d *Daemon) takeOverContainers() {
+	all := containers{}
+	for _, key := range d.cfg.Journal.Keys(keptContainers) {
+		var c api.Container
+		if d.cfg.Journal.Get(key, &c) && c.Check() == nil && len(all) < maxContainers {
+			all[c.ID] = &c
+		}
+	}
+	d.containers.Store(&all)
+}

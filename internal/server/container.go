@@ -1,0 +1,191 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/internal/proc"
+)
+
+// An agent, such as that of Kubernetes, registers the containers of the machine on a socket
+// of its own. Only root and the daemon's user can connect to it, without any capability, and
+// nothing but containers can be changed there.
+//
+// A process in a registered container has the rights of its pod: it sees and changes the
+// processes of the pod and nothing else, whatever its uid is. Processes of other pods may
+// have the same uid.
+
+// Registry keeps the registered containers.
+type Registry interface {
+	// Containers lists the containers, in order of id.
+	Containers() []api.Container
+	// Container returns a container.
+	Container(id string) (api.Container, bool)
+	// Register registers a container, or replaces what was registered for it.
+	Register(api.Container) error
+	// Unregister removes a container, if it is registered.
+	Unregister(id string)
+	// PodOf returns what identifies the pod of the registered container among some, which are
+	// as proc.Process.Containers has them; empty: none of them is registered.
+	PodOf(containers string) string
+}
+
+// podOf returns what identifies the pod of a process; containers is as in Registry.PodOf.
+func (s *Server) podOf(containers string) string {
+	if s.cfg.Registry == nil || containers == "" {
+		return ""
+	}
+	return s.cfg.Registry.PodOf(containers)
+}
+
+// readContainer reads a container to register.
+func readContainer(r *http.Request) (request, error) {
+	var c api.Container
+	if err := read(r.Body, &c); err != nil {
+		return request{}, err
+	}
+	if id := r.PathValue("id"); c.ID == "" {
+		c.ID = id
+	} else if c.ID != id {
+		return request{}, BadRequest("the id in the path is %s, and in the body %s", clip(id), clip(c.ID))
+	}
+	req := request{op: opRegister, values: c.Values, container: c}
+	return req, req.checkContainer()
+}
+
+// readContainerID reads the id of a container to remove.
+func readContainerID(r *http.Request) (request, error) {
+	req := request{op: opUnregister, container: api.Container{ID: r.PathValue("id")}}
+	return req, req.checkContainer()
+}
+
+// checkContainer checks the container of a request. Its attributes are those of the request.
+func (r *request) checkContainer() error {
+	r.container.Values = r.values
+	if r.op == opUnregister {
+		r.container.Values = attr.Values{}
+	}
+	if err := r.container.Check(); err != nil {
+		return BadRequest("%w", err)
+	}
+	return nil
+}
+
+// containers carries out a request about containers.
+func (s *Server) containers(by caller, r request) (v any, did outcome, err error) {
+	did.uid = noUser
+	all := s.cfg.Registry
+	if all == nil {
+		return nil, did, Conflict("this daemon registers no containers")
+	}
+	if !by.agent {
+		if err := by.mayManage("register containers"); err != nil {
+			return nil, did, err
+		}
+	}
+	if r.op == opContainers {
+		return all.Containers(), did, nil
+	}
+	c := r.container
+	did.all = true
+	before, known := all.Container(c.ID)
+	if known {
+		did.from = describeContainer(&before)
+	}
+	if r.op == opUnregister {
+		if !known {
+			return nil, did, NotFound("container %s is not registered", clip(c.ID))
+		}
+		all.Unregister(c.ID)
+		return before, did, nil
+	}
+	did.to = describeContainer(&c)
+	return c, did, all.Register(c)
+}
+
+// describeContainer returns a container in one line.
+func describeContainer(c *api.Container) string {
+	text := c.ID[:12]
+	if c.Pod != "" {
+		text = c.Namespace + "/" + c.Pod + "/" + c.Name + " " + text
+	}
+	if v := c.Values.String(); v != "" {
+		text += " " + v
+	}
+	return text
+}
+
+// containersOf returns the containers that the process at the other end of a connection is
+// in, as proc.Process.Containers has them.
+func containersOf(c net.Conn, pid int) string {
+	u, ok := c.(*net.UnixConn)
+	if !ok || pid <= 0 {
+		return ""
+	}
+	ids := proc.ContainersOf(pid)
+	if ids == "" {
+		return ""
+	}
+	process, err := peerProcess(u, pid)
+	if err != nil {
+		return ""
+	}
+	defer process.Close()
+	if process.Exited() { // so what was read may be about another process
+		return ""
+	}
+	return ids
+}
+
+// agentDoor is the socket on which an agent registers containers.
+type agentDoor struct {
+	net.Listener
+	s *Server
+}
+
+func (d *agentDoor) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		conn := &connection{Conn: c, uses: 1}
+		conn.peer = peerOf(c)
+		conn.agent = true
+		if conn.err == nil && (conn.uid == 0 || conn.uid == d.s.owner) {
+			return conn, nil
+		}
+		c.Close()
+	}
+}
+
+// podAccounts gives each pod an account of its own: connections, pages and requests of a pod
+// count for the pod, and not for a user that other pods have too.
+type podAccounts struct {
+	mu   sync.Mutex
+	of   map[string]uint32
+	last uint32
+}
+
+// maxPodAccounts is several times the number of pods of a machine.
+const maxPodAccounts = 8192
+
+// firstPodAccount is above all uids in use: subordinate uids end below 2^31.
+const firstPodAccount = 0xc0000000
+
+func (p *podAccounts) account(pod string) uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n, ok := p.of[pod]; ok {
+		return n
+	}
+	if p.of == nil || len(p.of) >= maxPodAccounts { // of pods that are gone; those that are not get another number
+		p.of = map[string]uint32{}
+	}
+	p.last++
+	p.of[pod] = firstPodAccount + p.last%(1<<29)
+	return p.of[pod]
+}
