@@ -221,8 +221,9 @@ func TestAliasesAreBounded(t *testing.T) {
 	if !errors.As(err, new(yamlfile.Errors)) {
 		t.Fatalf("got error %v, want yamlfile.Errors", err)
 	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %v, want less than 5s", took)
+	// Without a bound it would take hours; a busy machine needs seconds.
+	if took := time.Since(start); took > 2*time.Minute {
+		t.Errorf("took %v", took)
 	}
 }
 

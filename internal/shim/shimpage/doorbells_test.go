@@ -109,6 +109,7 @@ func TestEndlessRingingIsMuted(t *testing.T) {
 			defer stop.Store(true)
 			begin := time.Now()
 			for waits := 0; d.Muted() == 0; waits++ {
+				ring()                   // also while the goroutine gets no CPU
 				d.Wait(time.Millisecond) // the word alone wakes no sleeper
 				noisy.AckDoorbell()
 				if time.Since(begin) > timeout {
