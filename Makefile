@@ -39,7 +39,7 @@ NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/i
 .PHONY: build test fmt demo fuzz soak hostile bench seeds mutants gpu-bundle install uninstall clean help check-go shim
 .PHONY: kernel-check kernel-test
 
-build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads libcuda) and bin/libgiveway.so
+build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads CUDA or HIP) and bin/libgiveway.so
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
 	  -ldflags "-X github.com/giveway/giveway/internal/cli.buildVersion=$$(packaging/version.sh)" -o $(BIN)/ ./cmd/giveway ./cmd/giveway-bench
 	@cp $(SHIM) $(BIN)/libgiveway.so

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
-	"github.com/giveway/giveway/internal/cuda"
+	"github.com/giveway/giveway/internal/gpuwork"
 )
 
 // tinyBlocks is the grid of an online kernel, a small share of any GPU.
@@ -18,15 +18,16 @@ const tinyBlocks = 8
 
 // options are the flags of all clients.
 type options struct {
-	device int
-	kernel time.Duration
-	blocks int
-	nsPer  float64
-	sync   string
+	runtime string
+	device  int
+	kernel  time.Duration
+	blocks  int
+	nsPer   float64
+	sync    string
 }
 
 func (o *options) register(set *flag.FlagSet, kernel time.Duration, sync string) {
-	set.IntVar(&o.device, "device", 0, "CUDA's `index` of the GPU")
+	registerGPU(set, &o.runtime, &o.device)
 	set.DurationVar(&o.kernel, "kernel", kernel, "`length` of a kernel on an idle GPU")
 	set.IntVar(&o.blocks, "blocks", 0, "`number` of blocks of 256 threads; 0: be fills the GPU twice, lc uses 8")
 	set.Float64Var(&o.nsPer, "ns-per-iteration", 0, "`time` of one iteration, from giveway-bench calibrate; 0: measure it, which needs an idle GPU")
@@ -35,26 +36,31 @@ func (o *options) register(set *flag.FlagSet, kernel time.Duration, sync string)
 
 // open opens the GPU, after it has made the process exit with its parent. It locks the
 // calling goroutine to its thread and never unlocks.
-func (o *options) open() (*cuda.GPU, error) {
-	how, ok := map[string]cuda.Sync{"spin": cuda.Spin, "block": cuda.Block}[o.sync]
+func (o *options) open() (gpuwork.GPU, error) {
+	how, ok := map[string]gpuwork.Sync{"spin": gpuwork.Spin, "block": gpuwork.Block}[o.sync]
 	if !ok {
 		return nil, usageError{fmt.Errorf("--sync %q: want spin or block", o.sync)}
+	}
+	open, ok := runtimes[o.runtime]
+	if !ok {
+		return nil, usageError{fmt.Errorf("--runtime %q: want cuda, hip or auto", o.runtime)}
 	}
 	if err := dieWithParent(); err != nil {
 		return nil, err
 	}
 	runtime.LockOSThread()
-	return cuda.Open(o.device, how)
+	return open(o.device, how)
 }
 
 // ready returns the message that the client is ready.
-func ready(g *cuda.GPU, c *bench.Calibration) bench.Message {
-	return bench.Message{Ready: true, PID: os.Getpid(), Calibration: c, GPU: g.Name, UUID: g.UUID, CUDA: g.CUDA}
+func ready(g gpuwork.GPU, c *bench.Calibration) bench.Message {
+	i := g.Info()
+	return bench.Message{Ready: true, PID: os.Getpid(), Calibration: c, GPU: i.Name, UUID: i.UUID, CUDA: i.CUDA, HIP: i.HIP, Arch: i.Arch}
 }
 
 // newKernel makes the kernel of the options. Without --blocks it fills the GPU if fill
 // is true, else it has tinyBlocks.
-func (o *options) newKernel(g *cuda.GPU, fill bool) (*cuda.Kernel, *bench.Shape, error) {
+func (o *options) newKernel(g gpuwork.GPU, fill bool) (gpuwork.Kernel, *bench.Shape, error) {
 	var err error
 	blocks := o.blocks
 	switch {
@@ -66,9 +72,9 @@ func (o *options) newKernel(g *cuda.GPU, fill bool) (*cuda.Kernel, *bench.Shape,
 	default:
 		blocks = tinyBlocks
 	}
-	fit := cuda.Fit{Blocks: blocks, NsPerIteration: o.nsPer}
+	fit := gpuwork.Fit{Blocks: blocks, NsPerIteration: o.nsPer}
 	if o.nsPer <= 0 {
-		if fit, err = g.Calibrate(blocks); err != nil {
+		if fit, err = gpuwork.Calibrate(g, blocks); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
-	"github.com/giveway/giveway/internal/cuda"
+	"github.com/giveway/giveway/internal/clib"
+	"github.com/giveway/giveway/internal/gpuwork"
 	"github.com/giveway/giveway/internal/shim/pageabi"
 	"github.com/giveway/giveway/internal/stats"
 )
@@ -132,11 +133,12 @@ func runOnline(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) er
 // request is the GPU work of a request.
 type request struct {
 	o      *online
-	g      *cuda.GPU
-	kernel *cuda.Kernel
+	g      gpuwork.GPU
+	stream gpuwork.Stream
+	kernel gpuwork.Kernel
 	hint   hintFunc // nil: no hints
-	word   *cuda.Word
-	parked []*cuda.Kernel
+	word   *gpuwork.Word
+	parked []gpuwork.Kernel
 }
 
 // parkedTimeout is when a parked kernel ends without its request.
@@ -144,9 +146,12 @@ const parkedTimeout = 50 * time.Millisecond
 
 // newRequest makes a request and runs it 20 times, so that one-time costs are not
 // measured.
-func newRequest(g *cuda.GPU, kernel *cuda.Kernel, o *online) (*request, error) {
+func newRequest(g gpuwork.GPU, kernel gpuwork.Kernel, o *online) (*request, error) {
 	r := &request{o: o, g: g, kernel: kernel}
 	var err error
+	if r.stream, err = g.NewStream(); err != nil {
+		return nil, err
+	}
 	if o.tell || o.announce > 0 {
 		if r.hint, err = newHint(); err != nil {
 			return nil, err
@@ -225,7 +230,7 @@ func (r *request) parkKernels() error {
 		r.word.Set(0)
 	}
 	for _, k := range r.parked {
-		if err := k.Launch(); err != nil {
+		if err := k.Launch(r.stream); err != nil {
 			return err
 		}
 	}
@@ -245,28 +250,28 @@ func (r *request) work() error {
 	clock := bench.NewWallClock(false)
 	for i := range r.o.kernels {
 		if i > 0 && r.o.each {
-			if err := r.g.Synchronize(); err != nil {
+			if err := r.stream.Synchronize(); err != nil {
 				return err
 			}
 		}
 		if i > 0 && r.o.gap > 0 {
 			clock.Until(clock.Now() + r.o.gap)
 		}
-		if err := r.kernel.Launch(); err != nil {
+		if err := r.kernel.Launch(r.stream); err != nil {
 			return err
 		}
 		if i == 0 && r.word != nil {
 			r.word.Set(1)
 		}
 	}
-	return r.g.Synchronize()
+	return r.stream.Synchronize()
 }
 
 // hintFunc gives the daemon a hint through the preloaded library.
 type hintFunc func(kind pageabi.HintKind, value int64) error
 
 func newHint() (hintFunc, error) {
-	hint, err := cuda.Preloaded("giveway_hint")
+	hint, err := clib.Preloaded("giveway_hint")
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
+	"github.com/giveway/giveway/internal/hip/hiptest"
 )
 
 // asProgram is the environment variable that makes the test binary the program.
@@ -53,7 +54,7 @@ func withFake(t *testing.T) {
 func TestUsageErrors(t *testing.T) {
 	for _, args := range []string{
 		"", "nonsense", "lc", "lc --after 5ms --every 5ms", "lc --poisson often", "lc --poisson 0/s", "lc --every 5ms --kernels 0",
-		"lc --every 5ms --seconds -1", "be --depth 0", "be word", "lc --after 1ms --sync doze", "run --cases nonsense",
+		"lc --every 5ms --seconds -1", "be --depth 0", "be word", "lc --after 1ms --sync doze", "run --cases nonsense", "be --streams 0", "calibrate --runtime metal", "run --runtime metal",
 	} {
 		err := program(t, strings.Fields(args)...).Run()
 		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 2 {
@@ -64,12 +65,20 @@ func TestUsageErrors(t *testing.T) {
 
 func TestMissingDriver(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "")
-	out, err := program(t, "calibrate").Output()
-	if err == nil {
+	if err := program(t, "calibrate").Run(); err == nil {
 		t.Skip("this machine has a driver")
 	}
-	if want := `{"error":"libcuda.so.1: not found: is an NVIDIA driver installed?"}` + "\n"; string(out) != want {
-		t.Errorf("got %s, want %s", out, want)
+	// Where HIP is installed, the error is that it has no GPU.
+	noHIP, noDevice := "not found: is AMD's ROCm installed?", "is there an AMD GPU, and may this user open /dev/kfd?"
+	for name, want := range map[string][]string{
+		"cuda": {"libcuda.so.1: not found: is an NVIDIA driver installed?"},
+		"hip":  {noHIP, noDevice},
+		"auto": {"CUDA: libcuda.so.1: not found: is an NVIDIA driver installed?; HIP: libamdhip64.so.7", noDevice},
+	} {
+		out, err := program(t, "calibrate", "--runtime", name).Output()
+		if err == nil || !slices.ContainsFunc(want, func(s string) bool { return strings.Contains(string(out), s) }) {
+			t.Errorf("--runtime %s: got %s, %v; want one of %q", name, out, err, want)
+		}
 	}
 }
 
@@ -176,6 +185,71 @@ func TestHarnessWithRealClients(t *testing.T) {
 				t.Errorf("%s, %s: got %d requests, %g batch kernels per second", c.Name, p.Name, p.Latency.Count, p.BatchRate)
 			}
 		}
+	}
+}
+
+// TestHIPClients runs the clients, and the benchmark with them, on the double of HIP.
+func TestHIPClients(t *testing.T) {
+	hiptest.Use(t)
+	out, err := program(t, "calibrate").Output()
+	var m bench.Message
+	if err != nil || json.Unmarshal(out, &m) != nil || m.HIP != "6.3" || m.CUDA != "" || m.GPU != "HIP double, not hardware" || m.Calibration.Full.Blocks != 2*304*8 {
+		t.Fatalf("calibrate: got %s, %v; want a calibration of the double", out, err)
+	}
+	if out, err := program(t, "calibrate", "--runtime", "cuda").Output(); err == nil || !strings.Contains(string(out), "libcuda.so.1") {
+		t.Errorf("--runtime cuda: got %s, %v; want an error about libcuda", out, err)
+	}
+	t.Setenv(asProgram, "1")
+	cases, err := bench.Select([]string{"hint", "loop-1us"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bench.Run(context.Background(), bench.Config{Client: []string{os.Args[0]}, Length: time.Second, Settle: 50 * time.Millisecond}, cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := r.Machine; m.HIP != "6.3" || m.Arch != "gfx942:sramecc+:xnack-" || !strings.HasPrefix(m.Driver, "amdgpu") {
+		t.Errorf("got machine %+v, want one with HIP", m)
+	}
+	for _, c := range r.Cases {
+		for _, p := range c.Phases {
+			if p.Latency.Count < 10 || p.BatchRate < 50 || p.BatchRate > 6000 {
+				t.Errorf("%s, %s: got %d requests, %g batch kernels per second", c.Name, p.Name, p.Latency.Count, p.BatchRate)
+			}
+		}
+	}
+	if notes := r.Cases[1].Notes; !slices.Contains(notes, "MPS with priority: not measured: MPS is NVIDIA's") {
+		t.Errorf("got notes %q, want one about MPS", notes)
+	}
+}
+
+// TestStreams keeps several streams busy: on the double they run at the same time, up to
+// the number of hardware queues.
+func TestStreams(t *testing.T) {
+	hiptest.Use(t)
+	rate := func(queues string) float64 {
+		t.Setenv("GPU_MAX_HW_QUEUES", queues)
+		cmd := program(t, "be", "--kernel", "20ms", "--depth", "2", "--streams", "4", "--ns-per-iteration", "10")
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var first, last *bench.Progress
+		for lines := bufio.NewScanner(out); lines.Scan() && (first == nil || last.At-first.At < time.Second); {
+			var m bench.Message
+			_ = json.Unmarshal(lines.Bytes(), &m)
+			if last = m.Progress; first == nil {
+				first = m.Progress
+			}
+		}
+		in.Close()
+		_ = cmd.Wait()
+		return float64(last.Done-first.Done) / (last.At - first.At).Seconds()
+	}
+	one, four := rate("1"), rate("4")
+	if four < 2*one || one > 60 { // 50 and 200 where the machine is idle
+		t.Errorf("got %g kernels of 20 ms per second on one hardware queue, %g on four", one, four)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
-	"github.com/giveway/giveway/internal/cuda"
+	"github.com/giveway/giveway/internal/gpuwork"
 )
 
 // obey launches a kernel of the length that each line of input gives, and sends its
@@ -30,11 +30,15 @@ func obey(set *flag.FlagSet, args []string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	o.nsPer = shape.NsPerIteration
-	to, q := bench.NewWriter(out), &queue{g: g, start: time.Now()}
+	queues, err := newQueues(g, 1)
+	if err != nil {
+		return err
+	}
+	to, q := bench.NewWriter(out), queues[0]
 	if err := to.Send(ready(g, nil)); err != nil {
 		return err
 	}
-	kernels := make(map[string]*cuda.Kernel) // by line of input
+	kernels := make(map[string]gpuwork.Kernel) // by line of input
 	for {
 		if len(q.running) > 0 && len(lines) == 0 {
 			runtime.Gosched() // the goroutine that reads the input needs a thread too

@@ -2,24 +2,44 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
-	"github.com/giveway/giveway/internal/cuda"
+	"github.com/giveway/giveway/internal/gpuwork"
 )
 
-// queue is the kernels in flight, each followed by an event.
+// queue is the kernels in flight on one stream, each followed by an event.
 type queue struct {
-	g       *cuda.GPU
-	running []*cuda.Event // the oldest first
-	spare   []*cuda.Event
-	start   time.Time
-	done    atomic.Int64
-	last    atomic.Int64 // ns from start to the latest completion
+	g       gpuwork.GPU
+	stream  gpuwork.Stream
+	running []gpuwork.Event // the oldest first
+	spare   []gpuwork.Event
+	*completions
 }
 
-func (q *queue) launch(k *cuda.Kernel) error {
+// completions counts the kernels of all queues that have ended.
+type completions struct {
+	start time.Time
+	done  atomic.Int64
+	last  atomic.Int64 // ns from start to the latest completion
+}
+
+// newQueues makes queues with a stream each.
+func newQueues(g gpuwork.GPU, n int) ([]*queue, error) {
+	all, queues := &completions{start: time.Now()}, make([]*queue, n)
+	for i := range queues {
+		s, err := g.NewStream()
+		if err != nil {
+			return nil, fmt.Errorf("make stream %d of %d: %w", i+1, n, err)
+		}
+		queues[i] = &queue{g: g, stream: s, completions: all}
+	}
+	return queues, nil
+}
+
+func (q *queue) launch(k gpuwork.Kernel) error {
 	if len(q.spare) == 0 {
 		e, err := q.g.NewEvent(false)
 		if err != nil {
@@ -30,7 +50,7 @@ func (q *queue) launch(k *cuda.Kernel) error {
 	e := q.spare[len(q.spare)-1]
 	q.spare = q.spare[:len(q.spare)-1]
 	q.running = append(q.running, e)
-	return cmp.Or(k.Launch(), e.Record())
+	return cmp.Or(k.Launch(q.stream), e.Record(q.stream))
 }
 
 // pop removes the oldest kernel, which has ended.
@@ -41,8 +61,8 @@ func (q *queue) pop() {
 	q.running = q.running[1:]
 }
 
-func (q *queue) progress() bench.Message {
-	done, last := q.done.Load(), time.Duration(q.last.Load())
-	at := time.Since(q.start)
+func (c *completions) progress() bench.Message {
+	done, last := c.done.Load(), time.Duration(c.last.Load())
+	at := time.Since(c.start)
 	return bench.Message{Progress: &bench.Progress{At: at, Done: done, Idle: at - last}}
 }

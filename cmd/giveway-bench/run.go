@@ -25,11 +25,14 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	asJSON := set.String("json", "", "write the result with all samples to this `file`, after each case")
 	page := set.String("html", "", "write a page with plots to this `file`")
 	set.DurationVar(&config.Length, "length", 5*time.Second, "`length` of each measurement")
-	set.IntVar(&config.Device, "device", 0, "CUDA's `index` of the GPU")
+	registerGPU(set, &config.Runtime, &config.Device)
 	set.StringVar(&config.Python, "python", "python3", "Python `program` for the PyTorch cases")
 	mps := set.Bool("mps", true, "measure also with an MPS server, in the cases that have it")
 	if err := parse(set, args); err != nil {
 		return err
+	}
+	if runtimes[config.Runtime] == nil {
+		return usageError{fmt.Errorf("--runtime %q: want cuda, hip or auto", config.Runtime)}
 	}
 	chosen, err := bench.Select(splitNames(*cases))
 	if err != nil {

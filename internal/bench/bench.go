@@ -24,13 +24,14 @@ type Config struct {
 	RunWith []string // command line of giveway run, without its flags
 	// Ask runs giveway with arguments and returns what it prints; nil: phases lack what only
 	// the daemon knows.
-	Ask    func(args ...string) []byte
-	Python string        // default python3
-	Device int           // CUDA's index of the GPU
-	Length time.Duration // of a measurement; default 5 s
-	Settle time.Duration // between a change and the measurement; default 500 ms
-	Adapt  time.Duration // more time for the daemon to learn how the clients behave; default 1 s
-	Log    io.Writer     // one line for each phase; nil: none
+	Ask     func(args ...string) []byte
+	Python  string        // default python3
+	Runtime string        // of the clients: cuda, hip or auto (default)
+	Device  int           // the runtime's index of the GPU
+	Length  time.Duration // of a measurement; default 5 s
+	Settle  time.Duration // between a change and the measurement; default 500 ms
+	Adapt   time.Duration // more time for the daemon to learn how the clients behave; default 1 s
+	Log     io.Writer     // one line for each phase; nil: none
 	// Progress shows what is being measured; may be nil.
 	Progress *progress.Line
 	Save     func(*Result) // called after each case, so that a failed run leaves a result
@@ -45,12 +46,14 @@ type harness struct {
 	script      string // path of the PyTorch client
 	noTorch     string // reason why it cannot run
 	uuid        string // of the GPU
+	hip         bool   // the GPU is AMD's
 	cases, done int    // cases of the run; cases measured
 }
 
 // Run measures the cases. After a case that fails it goes on with the next. The
 // error joins those of the cases, or is one that stops all cases.
 func Run(ctx context.Context, config Config, cases []Case) (*Result, error) {
+	config.Runtime = cmp.Or(config.Runtime, "auto")
 	config.Python = cmp.Or(config.Python, "python3")
 	config.Length = cmp.Or(config.Length, 5*time.Second)
 	config.Settle = cmp.Or(config.Settle, 500*time.Millisecond)
@@ -98,7 +101,7 @@ func (h *harness) showProgress(c Case, doing string) {
 // calibrate measures the kernels for all clients, while the GPU is still idle.
 func (h *harness) calibrate(ctx context.Context, result *Result) error {
 	h.Progress.Set("measuring how long the kernels take", nil)
-	argv := slices.Concat(h.Client, []string{"calibrate", "--device", fmt.Sprint(h.Device)})
+	argv := slices.Concat(h.Client, []string{"calibrate", "--runtime", h.Runtime, "--device", fmt.Sprint(h.Device)})
 	cl, m, err := startClient(ctx, clientOptions{name: argv[0], argv: argv, timeout: startTimeout})
 	if err != nil {
 		return fmt.Errorf("calibrate: %w", err)
@@ -109,7 +112,12 @@ func (h *harness) calibrate(ctx context.Context, result *Result) error {
 	}
 	h.calibration, h.uuid = *m.Calibration, m.UUID
 	result.Calibration = h.calibration
-	result.Machine.GPU, result.Machine.UUID, result.Machine.CUDA = m.GPU, m.UUID, m.CUDA
+	result.Machine.describe(m)
+	if h.hip = m.HIP != ""; h.hip {
+		h.Runtime = "hip"
+	} else {
+		h.Runtime = "cuda"
+	}
 	for _, s := range []*Shape{h.calibration.Full, h.calibration.Tiny} {
 		fmt.Fprintf(h.Log, "calibrated: %d blocks, %.3f ns per iteration, launch %.1f us, residual %.1f%%\n",
 			s.Blocks, s.NsPerIteration, s.OverheadUs, 100*s.Residual)
@@ -136,5 +144,5 @@ func (h *harness) argv(c Case, l Load, online bool) []string {
 	if c.Torch {
 		return append(argv, "--lock", h.script+".lock")
 	}
-	return append(argv, "--ns-per-iteration", fmt.Sprint(shape.NsPerIteration))
+	return append(argv, "--runtime", h.Runtime, "--ns-per-iteration", fmt.Sprint(shape.NsPerIteration))
 }

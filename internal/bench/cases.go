@@ -55,7 +55,8 @@ type Setup struct {
 	Name string // of its phase
 	// MPS starts all clients in an MPS server, the online ones with the higher client
 	// priority, without the daemon.
-	MPS bool
+	MPS  bool
+	Pool bool // Run puts loads into the pool
 	// Run returns the flags of giveway run for a load. A load without flags is started
 	// plainly, and its class is set while it runs.
 	Run func(Load) string

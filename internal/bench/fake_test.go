@@ -59,7 +59,7 @@ func fakeClient(dir, what string, args []string) {
 	set := flag.NewFlagSet(what, flag.ExitOnError)
 	for _, name := range []string{
 		"kernel", "depth", "after", "alone", "poisson", "gap", "every", "device", "parked", "lead", "kernels", "seed",
-		"every-ms", "mode", "work",
+		"every-ms", "mode", "work", "runtime",
 	} {
 		set.String(name, "", "")
 	}

@@ -23,6 +23,9 @@ const mpsTimeout = 20 * time.Second
 
 // noMPS returns why there is no MPS server to measure with, or an empty string.
 func (h *harness) noMPS() string {
+	if h.hip {
+		return "MPS is NVIDIA's"
+	}
 	if h.MPSControl == "" {
 		return "left out by --mps=false"
 	}

@@ -27,7 +27,9 @@ type Machine struct {
 	GPU     string `json:"gpu"`
 	UUID    string `json:"uuid,omitempty"`
 	CUDA    string `json:"cuda,omitempty"`
-	Driver  string `json:"driver,omitempty"` // as /proc/driver/nvidia/version has it
+	HIP     string `json:"hip,omitempty"`
+	Arch    string `json:"arch,omitempty"`
+	Driver  string `json:"driver,omitempty"` // as /proc/driver/nvidia/version has it, or the version of amdgpu
 	Kernel  string `json:"kernel,omitempty"`
 	CPUs    int    `json:"cpus"`
 	PyTorch string `json:"pytorch,omitempty"`
@@ -252,6 +254,18 @@ func (r *Result) WriteJSON(w io.Writer) error {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil
+}
+
+// describe adds what a client reports about its GPU.
+func (m *Machine) describe(ready Message) {
+	m.GPU, m.UUID, m.CUDA, m.HIP, m.Arch = ready.GPU, ready.UUID, ready.CUDA, ready.HIP, ready.Arch
+	if ready.HIP == "" {
+		return
+	}
+	m.Driver = "amdgpu of Linux " + m.Kernel
+	if version := firstLine("/sys/module/amdgpu/version"); version != "" { // ROCm's own module has one
+		m.Driver = "amdgpu " + version
+	}
 }
 
 // thisMachine returns what the kernel reports. A client reports the GPU.

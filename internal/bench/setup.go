@@ -18,6 +18,8 @@ func (h *harness) cannot(s Setup) string {
 		return h.noMPS()
 	case h.Giveway == nil || len(h.RunWith) == 0:
 		return needsDaemon
+	case h.hip && s.Pool:
+		return "pools need NVIDIA's MPS"
 	}
 	return ""
 }

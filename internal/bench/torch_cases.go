@@ -59,8 +59,8 @@ func smallCases() []Case {
 // poolCases returns the cases of batch jobs in the pool.
 func poolCases() []Case {
 	groups := []string{"pool"}
-	all := Setup{Name: inPool, Run: inPoolIf(func(Load) bool { return true })}
-	onlySmall := Setup{Name: inPoolSmall, Run: inPoolIf(func(l Load) bool { return l.Name != "training" })}
+	all := Setup{Name: inPool, Pool: true, Run: inPoolIf(func(Load) bool { return true })}
+	onlySmall := Setup{Name: inPoolSmall, Pool: true, Run: inPoolIf(func(l Load) bool { return l.Name != "training" })}
 	return []Case{
 		{
 			Name: "pool-small", Groups: groups, About: "four launch-bound batch jobs in the pool, with ResNet-50 as a CUDA graph every 20 ms",

@@ -249,7 +249,9 @@ def serve(do, period, seconds, seed):
 
 
 def ready(torch):
-    send(ready=True, pid=os.getpid(), gpu=torch.cuda.get_device_name(), cuda=torch.version.cuda or "")
+    # PyTorch for ROCm has the same functions; its version says which library is behind them.
+    send(ready=True, pid=os.getpid(), gpu=torch.cuda.get_device_name(),
+         cuda=torch.version.cuda or "", hip=getattr(torch.version, "hip", None) or "")
 
 
 def lc(torch, args, commands):

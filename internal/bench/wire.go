@@ -18,6 +18,8 @@ type Message struct {
 	GPU   string `json:"gpu,omitempty"`
 	UUID  string `json:"uuid,omitempty"`
 	CUDA  string `json:"cuda,omitempty"` // newest version that the driver supports
+	HIP   string `json:"hip,omitempty"`  // version of AMD's runtime
+	Arch  string `json:"arch,omitempty"` // the target of the kernels, such as gfx942
 
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Progress    *Progress    `json:"progress,omitempty"`

@@ -12,7 +12,7 @@ import (
 )
 
 // newBench returns the command that executes giveway-bench. That is a program of its
-// own because it loads NVIDIA's library, so it cannot be static.
+// own because it loads the library of CUDA or HIP, so it cannot be static.
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [-- FLAGS]",
@@ -22,7 +22,8 @@ the GPU without the daemon, and under the daemon, which must run. Requests that 
 late wait and are not dropped, and the output has P50, P90, P99 and max.
 
 The command executes giveway-bench, which is searched beside giveway and then in PATH,
-with the flags after --. 'giveway bench -- --help' lists them.`,
+with the flags after --. 'giveway bench -- --help' lists them. It uses CUDA or, on an
+AMD GPU, HIP.`,
 		Example: `  giveway bench
   giveway bench -- --cases micro,eight --json result.json --html result.html`,
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -11,17 +11,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/giveway/giveway/internal/gpuwork"
 )
 
 func TestMissingLibrary(t *testing.T) {
-	_, err := open("libcuda.so.none", 0, Spin)
+	_, err := open("libcuda.so.none", 0, gpuwork.Spin)
 	if want := "libcuda.so.none: not found: is an NVIDIA driver installed?"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
 }
 
 func TestWrongLibrary(t *testing.T) {
-	if _, err := open("libc.so.6", 0, Spin); err == nil || !strings.Contains(err.Error(), "has no cuInit") {
+	if _, err := open("libc.so.6", 0, gpuwork.Spin); err == nil || !strings.Contains(err.Error(), "has no cuInit") {
 		t.Errorf("got error %v", err)
 	}
 }
@@ -44,7 +46,7 @@ func openFake(t *testing.T) *GPU {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	g, err := open(fake(t), 0, Spin)
+	g, err := open(fake(t), 0, gpuwork.Spin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,31 +67,32 @@ func try[T any](t *testing.T) func(T, error) T {
 
 func TestCallsReachTheLibrary(t *testing.T) {
 	g := openFake(t)
-	got := [...]any{g.Name, g.UUID, g.CUDA, g.multiprocessors}
+	got := [...]any{g.info.Name, g.info.UUID, g.info.CUDA, g.multiprocessors}
 	if want := [...]any{"Fake GPU", "GPU-00112233-4455-6677-8899-aabbccddeeff", "13.0", 132}; got != want {
 		t.Errorf("got device %v, want %v", got, want)
 	}
 	if n := try[int](t)(g.FullGrid()); n != 2*132*8 {
 		t.Errorf("got a full grid of %d blocks, want %d", n, 2*132*8)
 	}
-	e := try[*Event](t)(g.NewEvent(false))
-	if err := g.Spin(8, 5_000_000).Launch(); err != nil { // 50 ms
+	s := try[gpuwork.Stream](t)(g.NewStream())
+	e := try[gpuwork.Event](t)(g.NewEvent(false))
+	if err := g.Spin(8, 5_000_000).Launch(s); err != nil { // 50 ms
 		t.Fatal(err)
 	}
-	if err := e.Record(); err != nil {
+	if err := e.Record(s); err != nil {
 		t.Fatal(err)
 	}
 	if passed := try[bool](t)(e.Passed()); passed {
 		t.Error("the event has passed at once, want it to wait for the kernel")
 	}
-	if err := errors.Join(e.Synchronize(), g.Synchronize()); err != nil {
+	if err := errors.Join(e.Synchronize(), s.Synchronize()); err != nil {
 		t.Fatal(err)
 	}
 	if passed := try[bool](t)(e.Passed()); !passed {
 		t.Error("the event has not passed after the kernel")
 	}
-	w := try[*Word](t)(g.NewWord())
-	if err := g.Parked(w, time.Millisecond).Launch(); err != nil {
+	w := try[*gpuwork.Word](t)(g.NewWord())
+	if err := g.Parked(w, time.Millisecond).Launch(s); err != nil {
 		t.Error(err)
 	}
 	w.Set(1)
@@ -97,11 +100,11 @@ func TestCallsReachTheLibrary(t *testing.T) {
 
 func TestErrorsNameTheCall(t *testing.T) {
 	g := openFake(t)
-	err := g.Spin(0, 1).Launch()
+	err := g.Spin(0, 1).Launch(try[gpuwork.Stream](t)(g.NewStream()))
 	if want := "cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1): said the fake"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
-	if _, err := open(fake(t), 7, Block); err == nil || !strings.Contains(err.Error(), "no GPU 7") {
+	if _, err := open(fake(t), 7, gpuwork.Block); err == nil || !strings.Contains(err.Error(), "no GPU 7") {
 		t.Errorf("got error %v", err)
 	}
 }
@@ -126,27 +129,9 @@ func TestUnsupportedTarget(t *testing.T) {
 }
 
 func TestCalibrate(t *testing.T) {
-	fit := try[Fit](t)(openFake(t).Calibrate(8))
+	fit := try[gpuwork.Fit](t)(gpuwork.Calibrate(openFake(t), 8))
 	if math.Abs(fit.NsPerIteration-10) > 0.5 || math.Abs(fit.OverheadUs-2) > 20 || fit.Blocks != 8 {
 		t.Errorf("got %+v, want 10 ns per iteration, 2 us, 8 blocks", fit)
-	}
-	if n, err := (Fit{NsPerIteration: 10}).Iterations(28 * time.Microsecond); n != 2800 || err != nil {
-		t.Errorf("got %d iterations for 28 us, %v; want 2800", n, err)
-	}
-	for _, bad := range []Fit{{}, {NsPerIteration: math.NaN()}, {NsPerIteration: 1e12}, {NsPerIteration: 1e-9}} {
-		if _, err := bad.Iterations(time.Millisecond); err == nil {
-			t.Errorf("%+v: got no error, want one", bad)
-		}
-	}
-}
-
-func TestFitNeedsIncreasingTimes(t *testing.T) {
-	flat := func(uint32) (float64, error) { return 1, nil }
-	if _, err := fitTimes(flat, 800); err == nil {
-		t.Error("constant times: got no error, want one")
-	}
-	if _, err := findLongest(flat); err == nil {
-		t.Error("a kernel without work: got no error, want one")
 	}
 }
 

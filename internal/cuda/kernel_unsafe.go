@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 	"unsafe"
-)
 
-// blockThreads is the number of threads in a block of the spin kernel.
-const blockThreads = 256
+	"github.com/giveway/giveway/internal/clib"
+	"github.com/giveway/giveway/internal/gpuwork"
+)
 
 //go:embed kernels.ptx
 var kernels string
@@ -70,33 +70,33 @@ func (g *GPU) compile(ptx string) (uintptr, error) {
 		cuModuleLoadDataEx, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&text[0])),
 		uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])), uintptr(unsafe.Pointer(&values)),
 	)
-	if text := strings.TrimSpace(cString(log)); err != nil && text != "" {
+	if text := strings.TrimSpace(clib.String(log)); err != nil && text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	return module, err
 }
 
-// FullGrid returns the number of blocks of spin that fill the GPU twice.
+// FullGrid implements gpuwork.GPU.
 func (g *GPU) FullGrid() (int, error) {
 	var each int32
-	err := g.call(cuOccupancyMaxActiveBlocks, uintptr(unsafe.Pointer(&each)), g.spin, blockThreads, 0)
+	err := g.call(cuOccupancyMaxActiveBlocks, uintptr(unsafe.Pointer(&each)), g.spin, gpuwork.BlockThreads, 0)
 	return 2 * g.multiprocessors * max(int(each), 1), err
 }
 
-// Kernel is a kernel with its arguments. It can be launched any number of times.
-type Kernel struct {
+// kernel is a kernel with its arguments.
+type kernel struct {
 	g       *GPU
 	f       uintptr
 	blocks  int
 	threads int
 	// The library reads the arguments through argv during the call. Both are part of
-	// the Kernel, which is on the heap and does not move.
+	// the kernel, which is on the heap and does not move.
 	args [3]uint64
 	argv [3]unsafe.Pointer
 }
 
-func (g *GPU) kernel(f uintptr, blocks, threads int, args ...uint64) *Kernel {
-	k := &Kernel{g: g, f: f, blocks: blocks, threads: threads}
+func (g *GPU) newKernel(f uintptr, blocks, threads int, args ...uint64) *kernel {
+	k := &kernel{g: g, f: f, blocks: blocks, threads: threads}
 	copy(k.args[:], args)
 	for i := range k.args {
 		k.argv[i] = unsafe.Pointer(&k.args[i])
@@ -104,25 +104,24 @@ func (g *GPU) kernel(f uintptr, blocks, threads int, args ...uint64) *Kernel {
 	return k
 }
 
-// Spin returns a kernel whose threads compute for that many iterations.
-func (g *GPU) Spin(blocks int, iterations uint32) *Kernel {
-	return g.kernel(g.spin, blocks, blockThreads, uint64(g.out), uint64(iterations))
+// Spin implements gpuwork.GPU.
+func (g *GPU) Spin(blocks int, iterations uint32) gpuwork.Kernel {
+	return g.newKernel(g.spin, blocks, gpuwork.BlockThreads, uint64(g.out), uint64(iterations))
 }
 
-// Parked returns a kernel of one thread that waits until the word is not 0, or until
-// the timeout.
-func (g *GPU) Parked(w *Word, timeout time.Duration) *Kernel {
+// Parked implements gpuwork.GPU.
+func (g *GPU) Parked(w *gpuwork.Word, timeout time.Duration) gpuwork.Kernel {
 	// A read over the bus takes about 1 us, and at least 100 ns.
 	polls := min(uint64(timeout/(100*time.Nanosecond))+1, math.MaxUint32)
-	return g.kernel(g.park, 1, 1, uint64(w.gpu), polls, uint64(timeout))
+	return g.newKernel(g.park, 1, 1, uint64(w.GPU), polls, uint64(timeout))
 }
 
-// Launch appends the kernel to the stream. Arguments are little-endian, so a 32-bit
-// parameter is the low half of its word.
-func (k *Kernel) Launch() error {
+// Launch implements gpuwork.Kernel. Arguments are little-endian, so a 32-bit parameter is
+// the low half of its word.
+func (k *kernel) Launch(s gpuwork.Stream) error {
 	return k.g.call(
 		cuLaunchKernel, k.f,
 		uintptr(k.blocks), 1, 1, uintptr(k.threads), 1, 1,
-		0, k.g.stream, uintptr(unsafe.Pointer(&k.argv[0])), 0,
+		0, s.(*stream).handle, uintptr(unsafe.Pointer(&k.argv[0])), 0,
 	)
 }

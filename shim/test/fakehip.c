@@ -16,7 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STREAMS = 64, OPS = 4096 };
+#ifndef FAKEHIP_STREAMS
+#define FAKEHIP_STREAMS 64
+#endif
+enum { STREAMS = FAKEHIP_STREAMS, OPS = 4096 };
 enum { OK = 0, INVALID = 1, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_SPOILT = 901 };
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
@@ -42,6 +45,7 @@ struct stream {
   struct op *graph[OPS];
   int in_graph;
   pthread_t capturer;
+  pthread_cond_t more; /* something was given to the stream */
 };
 
 struct event {
@@ -65,7 +69,7 @@ static void *work(void *arg) {
   struct stream *s = arg;
   pthread_mutex_lock(&lock);
   for (;;) {
-    while (s->done == s->given) pthread_cond_wait(&moved, &lock);
+    while (s->done == s->given) pthread_cond_wait(&s->more, &lock);
     struct op *op = s->ops[s->done % OPS];
     for (int i = 0; i < STREAMS; i++) {
       while (streams[i].done < op->behind[i]) pthread_cond_wait(&moved, &lock);
@@ -86,6 +90,7 @@ static struct stream *open_stream(void) {
     pthread_t t;
     if (streams[i].used) continue;
     streams[i].used = 1;
+    pthread_cond_init(&streams[i].more, NULL);
     pthread_create(&t, NULL, work, &streams[i]);
     pthread_detach(t);
     return &streams[i];
@@ -120,7 +125,7 @@ static int put(void *handle, struct op like) {
   }
   s->ops[s->given++ % OPS] = op;
   if (op->counts && ++in_flight > most) most = in_flight;
-  pthread_cond_broadcast(&moved);
+  pthread_cond_signal(&s->more);
   pthread_mutex_unlock(&lock);
   return OK;
 }

@@ -24,9 +24,10 @@ class Event:
         time.sleep(0.001)
 
 
-def fake_torch():
+def fake_torch(cuda="13.0", hip=None):
+    version = types.SimpleNamespace(cuda=cuda, hip=hip)
     cuda = types.SimpleNamespace(Event=Event, synchronize=lambda: None, get_device_name=lambda: "Fake GPU")
-    return types.SimpleNamespace(cuda=cuda, version=types.SimpleNamespace(cuda="13.0"))
+    return types.SimpleNamespace(cuda=cuda, version=version)
 
 
 class Anything:
@@ -116,6 +117,12 @@ class Client(unittest.TestCase):
         self.assertEqual(drawn["seed"], 7)
         self.assertEqual(drawn, self.served(0.01, 7))
         self.assertNotEqual(drawn["samples_us"], self.served(0.01, 8)["samples_us"])
+
+    def test_ready_names_the_runtime(self):
+        torch_client.ready(fake_torch())
+        self.assertEqual((self.sent.last("cuda"), self.sent.last("hip")), ("13.0", ""))
+        torch_client.ready(fake_torch(cuda=None, hip="6.3.42131"))
+        self.assertEqual((self.sent.last("cuda"), self.sent.last("hip")), ("", "6.3.42131"))
 
     def test_overload_is_counted(self):
         got = self.served(0.002, 0, takes=0.05, seconds=0.1)

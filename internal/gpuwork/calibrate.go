@@ -1,4 +1,4 @@
-package cuda
+package gpuwork
 
 import (
 	"cmp"
@@ -36,7 +36,11 @@ const (
 )
 
 // Calibrate measures the spin kernel with that many blocks. The GPU must be idle.
-func (g *GPU) Calibrate(blocks int) (Fit, error) {
+func Calibrate(g GPU, blocks int) (Fit, error) {
+	stream, err := g.NewStream()
+	if err != nil {
+		return Fit{}, err
+	}
 	start, err := g.NewEvent(true)
 	if err != nil {
 		return Fit{}, err
@@ -45,7 +49,7 @@ func (g *GPU) Calibrate(blocks int) (Fit, error) {
 	if err != nil {
 		return Fit{}, err
 	}
-	measure := func(iterations uint32) (float64, error) { return timed(start, g.Spin(blocks, iterations), end) }
+	measure := func(iterations uint32) (float64, error) { return timed(stream, start, g.Spin(blocks, iterations), end) }
 	longest, err := findLongest(measure)
 	if err != nil {
 		return Fit{}, err
@@ -61,8 +65,8 @@ func (g *GPU) Calibrate(blocks int) (Fit, error) {
 }
 
 // timed returns how many milliseconds one launch takes by the GPU's clock.
-func timed(start *Event, k *Kernel, end *Event) (float64, error) {
-	if err := cmp.Or(start.Record(), k.Launch(), end.Record(), end.Synchronize()); err != nil {
+func timed(s Stream, start Event, k Kernel, end Event) (float64, error) {
+	if err := cmp.Or(start.Record(s), k.Launch(s), end.Record(s), end.Synchronize()); err != nil {
 		return 0, err // the first; the calls after it did no harm
 	}
 	return end.MillisecondsSince(start)
