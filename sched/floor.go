@@ -142,9 +142,9 @@ func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
 }
 
 // floorShare returns the share of each queue. With many ready queues even a fair
-// share is smaller than cfg.Floor.
+// share is smaller than cfg.Floor. Without any, floorMax/0 is infinite.
 func (s *Scheduler) floorShare(d *device) float64 {
-	return min(s.cfg.Floor, floorMax/float64(max(d.withFloor, 1)))
+	return min(s.cfg.Floor, floorMax/float64(d.withFloor))
 }
 
 // floorPeriod returns how long after the begin of a turn the next one is due.
@@ -304,8 +304,11 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 			period = max(period, floorPatience)
 		}
 		elapsed := s.now.Sub(q.floor.at)
-		if elapsed >= period && float64(q.useful()-q.floor.served) >= share*float64(elapsed) {
-			q.floor, q.OnFloor, elapsed = floorMark{s.now, q.useful()}, false, 0
+		if had := q.useful() - q.floor.served; elapsed >= period && float64(had) >= share*float64(elapsed) {
+			// It has had its share, and as much more as lasts for a while.
+			lasts := min(time.Duration(float64(had)/share)-elapsed, period)
+			elapsed = period - lasts
+			q.floor, q.OnFloor = floorMark{s.now.Add(-elapsed), q.useful() - time.Duration(share*float64(elapsed))}, false
 		}
 		if elapsed < period {
 			turn.due = min(turn.due, q.floor.at.Add(period))

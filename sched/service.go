@@ -133,17 +133,12 @@ const (
 // startDrain begins the drain of q, which was just stopped.
 func (s *Scheduler) startDrain(d *device, q *Queue) {
 	c, dr := &q.Counters, &q.act.drain
-	dr.since = s.now
-	switch q.act.stoppedAt {
-	case LevelHold:
+	dr.since, dr.to = s.now, c.Completed
+	switch level := q.act.stoppedAt; {
+	case level == LevelHold:
 		dr.to = c.Launched
-	case LevelDeactivate:
-		dr.to = c.Completed
-		if q.mayHaveBegun(d) {
-			dr.to = min(c.Completed+1, c.Launched)
-		}
-	default:
-		dr.to = 0
+	case level == LevelDeactivate && q.mayHaveBegun(d):
+		dr.to = min(c.Completed+1, c.Launched)
 	}
 	s.limitDrain(d, q)
 }
@@ -163,7 +158,12 @@ func (q *Queue) committed(d *device) time.Duration {
 	case level != LevelHold:
 		left = 0
 	}
-	return time.Duration(min(left, 1<<16)) * min(q.act.drain.perCommand, maxDrain)
+	if left == 0 {
+		return 0
+	}
+	dr := &q.act.drain
+	each := min(dr.perCommand, maxDrain)
+	return time.Duration(min(left, 1<<16))*each - min(q.Served-dr.servedAtCommand, each) // less what the first one has had
 }
 
 // countCommands updates the drain of q after a change of its counters.
