@@ -125,9 +125,11 @@ func TestStoppedQueueIsChargedForWhatItDrains(t *testing.T) {
 	if got := x.drainsFor(); got != 4*10*ms {
 		t.Errorf("deactivated during a command: charged for %v, want %v", got, 4*10*ms)
 	}
-	x = newDrainRun(t, sched.CanDeactivate, false, 10*ms)
-	if got := x.drainsFor(); got != 0 {
-		t.Errorf("deactivated between commands: charged for %v, want 0", got)
+	for _, serial := range []bool{false, true} {
+		x = newDrainRun(t, sched.CanDeactivate, serial, 10*ms)
+		if got := x.drainsFor(); got != 0 {
+			t.Errorf("deactivated between commands, serial %v: charged for %v, want 0", serial, got)
+		}
 	}
 }
 
