@@ -30,7 +30,7 @@ func (a *arrivals) leadTime(devices []sched.Device) time.Duration {
 	if a.lead > 0 {
 		return a.lead
 	}
-	longest := time.Duration(0)
+	var longest time.Duration
 	for i := range devices {
 		longest = max(longest, devices[i].StopTime)
 	}

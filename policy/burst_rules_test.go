@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -137,6 +138,23 @@ func TestPingPongWithOtherQueues(t *testing.T) {
 	b.v.Queues = append(b.v.Queues, other)
 	b.after(25*ms, 50, 50, 6*ms)
 	b.wants(t, "another batch queue", noBurst, 50*ms)
+	// However many there are, one in place of another begins another window.
+	for replaced := range 32 {
+		b := newBurstTest()
+		for id := sched.QueueID(3); id <= 32; id++ {
+			other.ID = id
+			b.v.Queues = append(b.v.Queues, other)
+		}
+		b.after(50*ms, 0, 0, 0)
+		b.after(25*ms, 100, 100, 6*ms)
+		q := b.v.Queues[replaced]
+		q.ID = 40
+		b.v.Queues = append(slices.Delete(b.v.Queues, replaced, replaced+1), q)
+		b.pass(25 * ms)
+		if b.phase != noBurst || b.from.at != b.v.Now.Add(-25*ms) {
+			t.Errorf("queue %d replaced: phase %d, the window began %v ago, want a new one", replaced+1, b.phase, b.v.Now.Sub(b.from.at))
+		}
+	}
 	// Without either kind nothing is known.
 	for i := range 2 {
 		b := newBurstTest()

@@ -158,6 +158,56 @@ func TestLLFEqualQueuesChangePlacesOnlyByHysteresis(t *testing.T) {
 	}
 }
 
+// TestLLFFavoursNoQueueAfterAPause checks that after a moment without work no queue counts as
+// running: the one with the lower laxity goes first, however small the difference.
+func TestLLFFavoursNoQueueAfterAPause(t *testing.T) {
+	p, now := newLLF(), sched.Time(time.Hour)
+	plan := func(submitted uint64) (granted []sched.QueueID) {
+		now = now.Add(ms)
+		v := &sched.View{Now: now, Devices: []sched.Device{plainGPU}}
+		for id, deadline := range []time.Duration{20*ms + 1, 20 * ms} {
+			v.Queues = append(v.Queues, sched.Queue{
+				ID: sched.QueueID(id + 1), Attr: sched.Attr{Deadline: deadline}, ReadySince: now,
+				Counters: sched.Counters{Known: true, Submitted: submitted},
+			})
+		}
+		for _, g := range p.Plan(v).Grants {
+			granted = append(granted, g.Queue)
+		}
+		return granted
+	}
+	for range 2 {
+		if got := plan(0); len(got) != 2 {
+			t.Fatalf("without work: queues %v run, want both", got)
+		}
+		if got := plan(1); len(got) != 1 || got[0] != 2 {
+			t.Errorf("after a pause: queues %v run, want 2", got)
+		}
+	}
+}
+
+// TestWorkIsLookedAtAfterAnEighthMore checks when a policy looks again whether work is done for
+// which others wait: after an eighth of the device time that the work has had, and not sooner
+// than 500 us. Time that was measured late may be of earlier work.
+func TestWorkIsLookedAtAfterAnEighthMore(t *testing.T) {
+	now := sched.Time(time.Hour)
+	for _, c := range []struct{ had, waited, want time.Duration }{
+		{0, 0, 500 * time.Microsecond},
+		{4 * ms, 10 * ms, 500 * time.Microsecond},
+		{80 * ms, 100 * ms, 10 * ms},
+		{8 * time.Second, 8 * time.Second, time.Second},
+		{8 * time.Second, 80 * ms, 10 * ms},
+	} {
+		q := sched.Queue{Served: time.Minute + c.had, ServedAtReady: time.Minute, ReadySince: now.Add(-c.waited), Counters: sched.Counters{Known: true, Submitted: 1}}
+		if got := recheck(&q, now).Sub(now); got != c.want {
+			t.Errorf("the work has had %v in %v: looked at after %v, want %v", c.had, c.waited, got, c.want)
+		}
+		if q.Counters.Known = false; recheck(&q, now) != 0 {
+			t.Error("work of a queue without counters is looked at: there is nothing to see")
+		}
+	}
+}
+
 // TestLLFWakesSeldomWhenTheOrderCannotChange uses unknown work: all laxities fall at
 // the same rate. The running queue is looked at seldom: see recheck.
 func TestLLFWakesSeldomWhenTheOrderCannotChange(t *testing.T) {

@@ -98,7 +98,7 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 // finished its work and has more, or becomes too late and another with a deadline
 // waits. New work of a queue with a deadline goes ahead of work without one.
 func (p *edf) wake(v *sched.View, running []urgency, deadlineWaits bool) sched.Time {
-	wake := sched.Time(0)
+	var wake sched.Time
 	for _, u := range running {
 		if deadlineWaits && u.group == mayBeInTime {
 			wake = earlier(wake, u.due.Add(p.tardy).Add(1))

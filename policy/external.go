@@ -69,7 +69,8 @@ func (p *External) Observe(now sched.Time, ev *sched.Event) {
 // valid reports whether the answer grants only queues that the question named, and at most
 // one short slice: with two short slices on a device neither queue makes progress.
 func (p *External) valid() bool {
-	short, limit := 0, time.Duration(0)
+	short := 0
+	var limit time.Duration
 	for _, d := range p.question.Devices {
 		limit = max(limit, d.MinSharedSlice)
 	}

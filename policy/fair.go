@@ -147,7 +147,8 @@ func (f *fair) updateMembers(v *sched.View) {
 	for i := range f.members {
 		f.members[i].queues, f.members[i].ready = 0, false
 	}
-	at, known := 0, false
+	var at int
+	var known bool
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if at, known = f.find(q, at); !known {

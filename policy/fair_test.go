@@ -274,6 +274,16 @@ func TestShareHoldsWithinOnePercent(t *testing.T) {
 	}
 }
 
+func TestShareAbove100PercentCountsAs100(t *testing.T) {
+	f := newShare().(*fair)
+	most := f.weightOf(&sched.Queue{Attr: sched.Attr{Share: 100}})
+	for _, share := range []uint8{101, 255} {
+		if got := f.weightOf(&sched.Queue{Attr: sched.Attr{Share: share}}); got != most {
+			t.Errorf("a share of %d %% weighs %d, want %d as one of 100 %%", share, got, most)
+		}
+	}
+}
+
 func TestRRGivesEqualTurnsAndSkipsIdleQueues(t *testing.T) {
 	l := newNode(t, "rr", nil)
 	a, b, c := l.open(sched.Queue{}, saturating), l.open(sched.Queue{}, idle), l.open(sched.Queue{}, saturating)
@@ -350,6 +360,23 @@ func TestMLFQPriorityIsTheStartLevel(t *testing.T) {
 	l.run(100 * ms)
 	if low.served == 0 {
 		t.Error("got nothing for low after 130 ms")
+	}
+}
+
+// TestMLFQStartsNoQueueBelowTheLowestLevel checks that of queues with priorities so low that
+// there is no level for them, none goes before another.
+func TestMLFQStartsNoQueueBelowTheLowestLevel(t *testing.T) {
+	l := newNode(t, "mlfq", nil)
+	all := []*job{
+		l.open(sched.Queue{Attr: sched.Attr{Priority: -1000}}, saturating),
+		l.open(sched.Queue{Attr: sched.Attr{Priority: -3}}, saturating),
+		l.open(sched.Queue{Attr: sched.Attr{Priority: -5}}, saturating),
+	}
+	l.run(30 * time.Second)
+	for _, c := range all {
+		if c.served < 9500*ms || c.served > 10500*ms {
+			t.Errorf("priority %d: got %v of 30 s, want a third", c.Attr.Priority, c.served)
+		}
 	}
 }
 

@@ -293,7 +293,8 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 			s.online = true
 			if runnable(q) {
 				serving = true
-			} else if due, change := p.due(q, v.Now, lead); due || change > 0 {
+			} else {
+				due, change := p.due(q, v.Now, lead)
 				s.busy = s.busy || due
 				s.busyChange = earlier(s.busyChange, change)
 			}

@@ -202,6 +202,24 @@ func TestGivewayLimitsTheSliceOfAQueueThatCannotBeStopped(t *testing.T) {
 	}
 }
 
+// TestGivewayWithTheDefaultSlice checks that with slice=default no batch or idle queue has
+// another slice than the device's own, whether it can be stopped or not.
+func TestGivewayWithTheDefaultSlice(t *testing.T) {
+	l := newNode(t, "giveway", map[string]string{"slice": "default"}, slicedGPU)
+	for _, can := range []sched.Ability{canAll, sched.CanSlice} {
+		for _, c := range []sched.Class{sched.Online, sched.Standard, sched.Batch, sched.Idle} {
+			l.open(sched.Queue{Can: can, Attr: sched.Attr{Class: c}}, saturating)
+		}
+	}
+	l.run(time.Second, func() {
+		for _, j := range l.jobs {
+			if givesWay(&j.Queue) && j.slice != 0 {
+				t.Fatalf("at %v queue %d of class %v has a slice of %v", time.Duration(l.now), j.ID, j.Attr.Class, j.slice)
+			}
+		}
+	})
+}
+
 // TestGivewayIdleClassThatCannotBeStopped checks that an idle queue which cannot be stopped takes
 // as little as possible from batch work, and that batch work makes progress beside it.
 func TestGivewayIdleClassThatCannotBeStopped(t *testing.T) {

@@ -782,6 +782,19 @@ func TestLadderForgets(t *testing.T) {
 	}
 }
 
+// TestLadderRestarts checks that the ladder begins anew at the start rung, from which it has to
+// try the others again, with late requests of before forgotten.
+func TestLadderRestarts(t *testing.T) {
+	x := newLadderRun(h200, 20*ms)
+	x.choose(1)
+	x.finish(testSLO + ms)
+	x.pause(2, x.now, time.Minute)
+	x.restart(x.now)
+	if x.current != x.start || x.chosen != x.start || !x.resetScores || x.late != 0 || x.rungs[2].retry != 0 {
+		t.Errorf("on rung %d, chosen %d, %d late, scores reset %v; want rung %d, nothing known", x.current, x.chosen, x.late, x.resetScores, x.start)
+	}
+}
+
 // TestLadderLeavesTheStrictestRungs checks what follows too many late requests where batch
 // work gives way at once: it is stopped during requests if they take long enough and that is
 // not paused, and is no longer if more requests are late so.

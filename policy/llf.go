@@ -66,7 +66,7 @@ func (p *llf) Plan(v *sched.View) sched.Plan {
 // wake returns when a waiting queue goes ahead of the running one, or the running
 // one becomes too late or has finished its work and has more.
 func (p *llf) wake(v *sched.View, running int, own slack) sched.Time {
-	wake := sched.Time(0)
+	var wake sched.Time
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if i == running || !runnable(q) {

@@ -66,7 +66,8 @@ func (r *rhythm) find(at sched.Time) {
 	sorted := r.intervals
 	slices.Sort(sorted[:])
 	usual := sorted[len(sorted)/2]
-	regular, periods, sum := 0, time.Duration(0), time.Duration(0)
+	regular := 0
+	var periods, sum time.Duration
 	for _, d := range r.intervals {
 		k := (d + usual/2) / usual
 		if k > 0 && (d-k*usual).Abs() <= usual/rhythmTolerance {

@@ -34,7 +34,6 @@ type sideBySide struct {
 	trialTook  time.Duration // how long they did then
 
 	limitedAt    sched.Time    // when limitShares last did something
-	someAhead    bool          // some queue was ahead then
 	limitedClock time.Duration // virtual time of the queues that take turns, then
 
 	clearing  sched.Time // since when the device is being cleared for a request; zero: it is not, or is clear
@@ -131,10 +130,6 @@ func (p *giveway) limitShares(v *sched.View, accounts []account) {
 	clock := p.clocks[0].now
 	passed := clock - p.limitedClock
 	p.limitedAt, p.limitedClock = v.Now, clock
-	if !p.sharing && !p.someAhead {
-		return
-	}
-	p.someAhead = false
 	heavy := false
 	for i := range accounts {
 		a := &accounts[i]
@@ -152,7 +147,6 @@ func (p *giveway) limitShares(v *sched.View, accounts []account) {
 			a.overdrawn = true
 			a.at = max(a.at, clock+a.ahead) // its next turn is when the others have caught up
 		}
-		p.someAhead = p.someAhead || a.ahead > 0
 	}
 }
 

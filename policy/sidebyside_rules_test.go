@@ -666,6 +666,9 @@ func TestQueueThatLeavesOverlapsWithTheNext(t *testing.T) {
 func TestOrderOfTurns(t *testing.T) {
 	for _, c := range []struct{ a, b, want bool }{{false, false, false}, {true, false, false}, {false, true, false}, {true, true, true}} {
 		a := account{vtime: vtime{at: 5 * ms}, lastTurn: 1, sideBySide: c.a}
+		if a.before(&a) {
+			t.Errorf("%+v: a queue goes before one like it, and that before the queue", c)
+		}
 		b := account{vtime: vtime{at: 3 * ms}, lastTurn: 2, sideBySide: c.b}
 		if got, back := a.before(&b), b.before(&a); got != c.want || back == c.want {
 			t.Errorf("side by side %v and %v: the first goes before the second %v, and back %v", c.a, c.b, got, back)

@@ -94,7 +94,7 @@ func (p *slo) Observe(now sched.Time, ev *sched.Event) {
 
 // Plan implements sched.Policy.
 func (p *slo) Plan(v *sched.View) sched.Plan {
-	if dev := v.Devices[0]; dev != p.ladder.device || p.ladder.last == 0 {
+	if dev := v.Devices[0]; dev != p.ladder.device {
 		p.ladder.build(dev)
 	}
 	queues := p.queues.update(v.Queues)
@@ -127,9 +127,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 			p.ladder.decide(v.Now)
 		}
 		wake = earlier(wake, p.nextLate(v, queues))
-		set = p.ladder.setting(p.ladder.current)
-		set.online = p.base.online
-		set.betweenRequests = p.base.shared != sched.MinSlice && p.ladder.mayPredict(v.Now)
+		set = p.adapted(v.Now)
 	}
 	set.bursts = !adapts || p.ladder.hopeless()
 	plan := p.base.planWith(v, set)
@@ -139,6 +137,14 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		p.stopBatch(v, queues, &plan)
 	}
 	return plan
+}
+
+// adapted returns the setting of the rung in force.
+func (p *slo) adapted(now sched.Time) setting {
+	set := p.ladder.setting(p.ladder.current)
+	set.online = p.base.online
+	set.betweenRequests = p.base.shared != sched.MinSlice && p.ladder.mayPredict(now)
+	return set
 }
 
 // updateQueues updates the state of the online queues. It reports whether slo may
@@ -296,10 +302,10 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 // but for one request not longer than four times its SLO: its end may never be
 // reported.
 func (p *slo) stopBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
-	until := sched.Time(0)
+	var until sched.Time
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		if q.Attr.Class == sched.Online && q.Attr.SLO > 0 && q.OpenRequests > 0 && !q.Attr.Paused {
+		if q.Attr.Class == sched.Online && q.OpenRequests > 0 && !q.Attr.Paused {
 			until = max(until, queues[i].openedAt.Add(min(q.Attr.SLO, maxStop/4)*4))
 		}
 	}

@@ -246,6 +246,61 @@ func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
 	}
 }
 
+// TestSLOIsNotQuietBeforeTheFirstRequest checks that batch work gives way at once until a
+// request was seen, however long that takes.
+func TestSLOIsNotQuietBeforeTheFirstRequest(t *testing.T) {
+	p := newSLO().(*slo)
+	now := sched.Time(time.Hour)
+	if wake := p.updateQuiet(now, true); p.isQuiet || wake != 0 {
+		t.Errorf("without a request: quiet %v, until %v; want not quiet", p.isQuiet, wake)
+	}
+	p.lastRequest = now
+	if wake := p.updateQuiet(now, true); p.isQuiet || wake != now.Add(p.quiet) {
+		t.Errorf("at a request: quiet %v, next look after %v; want not quiet until %v", p.isQuiet, wake.Sub(now), p.quiet)
+	}
+	if p.updateQuiet(now.Add(p.quiet), true); !p.isQuiet {
+		t.Error("it is not quiet later")
+	}
+}
+
+// TestSLOQueueThatComesBackBeginsAnew checks that late requests from before a queue was paused,
+// or of another class, do not count when it is online again. That it reports requests is known.
+func TestSLOQueueThatComesBackBeginsAnew(t *testing.T) {
+	for _, away := range []sched.Attr{{Class: sched.Online, SLO: testSLO, Paused: true}, {Class: sched.Standard, SLO: testSLO}} {
+		p := newSLO().(*slo)
+		v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200}, Queues: []sched.Queue{{ID: 1, Attr: away}}}
+		queues := p.queues.update(v.Queues)
+		queues[0] = onlineQueue{score: 2, reports: true, open: 3, periods: 4, counted: true}
+		if p.updateQueues(v, queues); queues[0] != (onlineQueue{reports: true}) {
+			t.Errorf("%+v: got %+v, want only that it reports requests", away, queues[0])
+		}
+	}
+}
+
+// TestSLOLightQueuesBetweenRegularRequests checks when light batch queues may run side by side
+// between regular requests although they take turns otherwise: at the rung with the minimum
+// slice, unless requests were late because of it, or the parameter shared says min.
+func TestSLOLightQueuesBetweenRegularRequests(t *testing.T) {
+	now := sched.Time(time.Hour)
+	for _, c := range []struct {
+		name   string
+		change func(*slo)
+		want   bool
+	}{
+		{"minimum slice", func(*slo) {}, true},
+		{"shared is min", func(p *slo) { p.base.shared = sched.MinSlice }, false},
+		{"requests were late", func(p *slo) { p.ladder.stopPredicting(now) }, false},
+		{"a longer slice", func(p *slo) { p.ladder.current-- }, false},
+	} {
+		p := newSLO().(*slo)
+		p.ladder.build(h200)
+		c.change(p)
+		if set := p.adapted(now); set.betweenRequests != c.want || set.online != p.base.online {
+			t.Errorf("%s: side by side between requests %v, slice of online queues %v; want %v, %v", c.name, set.betweenRequests, set.online, c.want, p.base.online)
+		}
+	}
+}
+
 // TestSLOAdaptsOnlyWithAnSLO checks that a service without an SLO that sleeps is no reason to adapt.
 func TestSLOAdaptsOnlyWithAnSLO(t *testing.T) {
 	for target, want := range map[time.Duration]bool{0: false, ms: true} {
