@@ -34,6 +34,25 @@ func TestReportsOfAReplacedPageAreDropped(t *testing.T) {
 	}
 }
 
+// TestWithdrawnGateHasNoCounters: when the gate of a process is withdrawn, the scheduler takes
+// its queue to have work, and the record learns that the counters are not known any more.
+func TestWithdrawnGateHasNoCounters(t *testing.T) {
+	d := newTestDaemon()
+	p := &process{info: proc.Process{PID: 7}, queues: []*queue{{id: 1}}}
+	g := &processGate{d: d, process: p}
+	p.setGate(g)
+	d.facts.reset()
+	d.facts.Progress(p, hal.Progress{Launched: 2, Completed: 2})
+	if events, _ := d.facts.takeIn(nil); len(events) != 1 || !events[0].Counters.Known {
+		t.Fatalf("got events %v, want the counters", events)
+	}
+	g.Withdraw(false)
+	events := d.events.take(nil)
+	if len(events) != 1 || events[0].Kind != sched.Progressed || events[0].Counters.Known || events[0].Counters.Submitted != 3 {
+		t.Errorf("got events %+v, want one more command, and counters that are not known", events)
+	}
+}
+
 // TestHintsWithoutEndDoNotKeepTheLoopAwake: after a hint backends are polled again at once,
 // but not for ever.
 func TestHintsWithoutEndDoNotKeepTheLoopAwake(t *testing.T) {

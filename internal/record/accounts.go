@@ -45,10 +45,11 @@ type Accounts struct {
 type queueAccount struct {
 	device *deviceAccount
 	client *client
-	ready  bool
-	noWork bool          // by the last decision
-	open   int           // requests
-	served time.Duration // up to the window, as far as it is estimated
+	// counted: its counters are known; ready: by them it has work.
+	counted, ready bool
+	noWork         bool          // by the last decision
+	open           int           // requests
+	served         time.Duration // up to the window, as far as it is estimated
 }
 
 // processAccount is the pressure of a process.
@@ -172,6 +173,9 @@ func (a *Accounts) Close(now sched.Time, id sched.QueueID) {
 	if q.ready {
 		c.progress(now, q, false)
 	}
+	if q.counted && c.queues > 1 { // what the last queue counted is not accounted for yet
+		c.counted--
+	}
 	if q.noWork {
 		c.noWork--
 	}
@@ -219,10 +223,16 @@ func (a *Accounts) Attrs(_ sched.Time, id sched.QueueID, attr *sched.Attr) {
 	c.class, c.paused, c.hasRequests = attr.Class, attr.Paused, hasRequests
 }
 
-// Progress takes in whether a queue has work.
+// Progress takes in whether a queue has work, or that its counters are not known any more.
 func (a *Accounts) Progress(now sched.Time, id sched.QueueID, c *sched.Counters) {
-	if q := a.queues[id]; q != nil && c.Known {
+	switch q := a.queues[id]; {
+	case q == nil:
+	case c.Known:
 		q.client.progress(now, q, c.Submitted > c.Completed)
+	case q.counted:
+		q.client.progress(now, q, false)
+		q.counted = false
+		q.client.counted--
 	}
 }
 
@@ -288,7 +298,7 @@ func (a *Accounts) Span(now sched.Time, device sched.DeviceID, s *hal.Span) {
 // follow notes when a client that was preempted waits to come back.
 func (d *deviceAccount) follow(s *hal.Span) {
 	for _, c := range d.clients {
-		if c.pid != int32(s.PID) || c.closed() || c.counted || c.reports(s.End) {
+		if c.pid != int32(s.PID) || c.closed() || c.counted > 0 || c.reports(s.End) {
 			continue
 		}
 		if c.visits.end(s.Begin); s.Left == hal.Preempted && c.noWork < c.queues {

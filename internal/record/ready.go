@@ -97,7 +97,7 @@ type client struct {
 	// It has work: as the counters of its queues tell, while one of its requests is open,
 	// or, of a process without both, from when the hardware preempted it until it came back.
 	ready    int // queues that have work, by their counters
-	counted  bool
+	counted  int // queues whose counters are known
 	counters intervals
 	requests intervals
 	open     int // requests
@@ -140,7 +140,7 @@ func (c *client) hadWork(buf []interval, from, to sched.Time) []interval {
 		return buf
 	case c.byRequests:
 		buf = c.requests.within(buf, from, to)
-	case c.counted:
+	case c.counted > 0:
 		buf = c.counters.within(buf, from, to)
 	default:
 		buf = c.visits.within(buf, from, to)
@@ -150,7 +150,7 @@ func (c *client) hadWork(buf []interval, from, to sched.Time) []interval {
 
 // guessed reports whether it is not known when the client had work.
 func (c *client) guessed() bool {
-	return !c.byRequests && !c.counted || c.counters.joined || c.requests.joined
+	return !c.byRequests && c.counted == 0 || c.counters.joined || c.requests.joined
 }
 
 // forget drops what was before a time.
@@ -162,7 +162,10 @@ func (c *client) forget(before sched.Time) {
 
 // progress takes in whether a queue has work.
 func (c *client) progress(now sched.Time, q *queueAccount, ready bool) {
-	c.counted = true
+	if !q.counted {
+		q.counted = true
+		c.counted++
+	}
 	if ready == q.ready {
 		return
 	}

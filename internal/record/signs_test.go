@@ -184,3 +184,32 @@ func TestQueueWithWorkCloses(t *testing.T) {
 		t.Errorf("waited for %v, want 40ms", got)
 	}
 }
+
+// TestLostCounters checks that a process whose counters are not known any more, because its
+// gate was withdrawn, does not wait without end: from then on it waits as a process without
+// counters does, and that is an estimate.
+func TestLostCounters(t *testing.T) {
+	a := twoClients(true, new([]Entry))
+	a.Progress(0, 2, &sched.Counters{Submitted: 1, Known: true})
+	spansTo(a, 0, 1000*ms, nil, 1)
+	a.Progress(1000*ms, 2, &sched.Counters{Submitted: 2})
+	a.Progress(1000*ms, 2, &sched.Counters{Submitted: 2}) // again: nothing is lost twice
+	spansTo(a, 1000*ms, 3000*ms, nil, 1)
+	waited := totalOf(a, 2)
+	if waited < 500*time.Millisecond || waited > time.Second {
+		t.Errorf("waited for %v, want up to 1s", waited)
+	}
+	spansTo(a, 3000*ms, 5000*ms, nil, 2, 1)
+	if more := totalOf(a, 2) - waited; more < 500*time.Millisecond {
+		t.Errorf("waited for %v after it was preempted again", more)
+	}
+	if d := delayOf(a, 2, process(1)); !d.Estimated {
+		t.Errorf("got %+v, want an estimate", d)
+	}
+	a.Progress(5000*ms, 2, &sched.Counters{Submitted: 2, Completed: 2, Known: true}) // a new gate
+	spansTo(a, 5000*ms, 5400*ms, nil, 1)
+	waited = totalOf(a, 2)
+	if spansTo(a, 5400*ms, 7000*ms, nil, 1); totalOf(a, 2) != waited {
+		t.Errorf("waited for %v without work", totalOf(a, 2)-waited)
+	}
+}
