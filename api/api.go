@@ -144,10 +144,12 @@ func joinJSON(objects ...any) ([]byte, error) {
 
 // Requests holds the number and the durations of a process's requests.
 type Requests struct {
-	Count uint64        `json:"count"` // finished
-	Open  uint32        `json:"open"`
-	P50   time.Duration `json:"p50_ns"` // of the durations of the last ones
-	P99   time.Duration `json:"p99_ns"`
+	Count uint64 `json:"count"` // finished
+	Open  uint32 `json:"open"`
+	// P50 and P99 are quantiles of how long the last 256 took, as far as they ended in the last
+	// minute; zero: none did.
+	P50 time.Duration `json:"p50_ns"`
+	P99 time.Duration `json:"p99_ns"`
 }
 
 // Shim holds the counters of the shim in a process.

@@ -254,14 +254,11 @@ func psCells(p *api.Process, u describe.Use, shares map[describe.Key]float64) ma
 		"PID": describe.PID(p), "USER": format.Printable(p.User), "GPU": u.GPU, "STATE": u.State, "SLICE": u.Slice, "GPU TIME": u.Time, "CAN": u.Can,
 		"CLASS":  p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")",
 		"WEIGHT": describe.Attr(p, attr.Weight), "SLO": describe.Attr(p, attr.SLO), "BOUND": describe.Attr(p, attr.Bound),
-		"P99": describe.P99(p), "ATTRIBUTES": attrsText(p, psAttrs(p)...), "LATE ENTRY": lateText(p),
+		"P50": describe.P50(p), "P99": describe.P99(p), "ATTRIBUTES": attrsText(p, psAttrs(p)...), "LATE ENTRY": lateText(p),
 		"COMMAND": format.Printable(p.Command), // empty: the caller may not see it
 	}
 	if share, known := shares[describe.Key{PID: p.PID, Device: u.Device}]; known {
 		cells["SHARE"] = format.Percent(share)
-	}
-	if p.Requests != nil && p.Requests.Count > 0 {
-		cells["P50"] = format.Duration(p.Requests.P50)
 	}
 	return cells
 }

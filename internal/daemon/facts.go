@@ -143,7 +143,7 @@ func (f *facts) takeRequest(p *process, took time.Duration, ended sched.Time) {
 		p.requests.reported--
 	}
 	if took > 0 {
-		p.requests.add(took)
+		p.requests.add(took, f.d.Now())
 		f.d.recorder.request(p, took, ended)
 	}
 	f.each(p, sched.Event{Kind: sched.RequestFinished, Duration: took, At: ended})

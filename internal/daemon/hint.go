@@ -154,7 +154,7 @@ func (d *Daemon) request(p *process, h api.Hint) error {
 		delete(a.open, *h.End)
 		ev.Kind, ev.At = sched.RequestFinished, d.Now()
 		ev.Duration = ev.At.Sub(began)
-		a.add(ev.Duration)
+		a.add(ev.Duration, ev.At)
 		d.recorder.request(p, ev.Duration, ev.At)
 	default:
 		return nil

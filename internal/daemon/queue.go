@@ -179,7 +179,9 @@ func (g *processGate) Withdraw(exited bool) <-chan struct{} {
 	for _, q := range p.queues {
 		if q.counters.Known {
 			q.counters = p.counters
-			d.events.post(sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: p.counters})
+			unknown := p.counters
+			unknown.Known = false // for the record: from now on it is an estimate when the queue has work
+			d.events.post(sched.Event{Kind: sched.Progressed, Queue: q.id, Counters: unknown})
 		}
 		for range p.requests.reported {
 			d.events.post(sched.Event{Kind: sched.RequestFinished, Queue: q.id})
@@ -268,13 +270,19 @@ func (p *process) gateAlone() *queue {
 // requests tracks the requests of a process.
 type requests struct {
 	count    uint64
-	last     [256]time.Duration   // how long the last ones took
+	last     [256]finished        // the last ones
 	open     map[int64]sched.Time // reported through the API, by the process's numbers
 	byAPI    bool                 // the API reports requests, so backends need not infer them
 	reported uint32               // open ones that a backend reported
 }
 
-func (r *requests) add(took time.Duration) {
-	r.last[r.count%uint64(len(r.last))] = took
+// finished is a request that is over.
+type finished struct {
+	took time.Duration
+	at   sched.Time
+}
+
+func (r *requests) add(took time.Duration, now sched.Time) {
+	r.last[r.count%uint64(len(r.last))] = finished{took, now}
 	r.count++
 }

@@ -39,7 +39,7 @@ type queueView struct {
 type requestsView struct {
 	count uint64
 	open  uint32
-	last  [256]time.Duration
+	last  [256]finished
 }
 
 // view copies the record of a process. d.mu is held.
@@ -102,7 +102,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 	out := api.Process{
 		PID: v.info.PID, Command: v.info.Command, UID: v.info.UID, User: v.user,
 		Container: v.info.Container, Pod: v.info.Pod, Attrs: v.attrs, Ignored: append(v.ignored(shim), v.limited()...),
-		Queues: []api.Queue{}, Requests: v.requests.describe(), Shim: v.describeShim(shim),
+		Queues: []api.Queue{}, Requests: v.requests.describe(d.Now()), Shim: v.describeShim(shim),
 		Member: v.member,
 	}
 	if c := v.inside; c != nil { // what the agent said, and not what the cgroup is named
@@ -126,16 +126,25 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 	return out
 }
 
+// requestWindow is how long a request counts in the quantiles: those of a process without
+// requests must not stay for ever.
+const requestWindow = time.Minute
+
 // describe returns what the API reports of requests; nil: nothing is known.
-func (r *requestsView) describe() *api.Requests {
-	n := min(r.count, uint64(len(r.last)))
+func (r *requestsView) describe(now sched.Time) *api.Requests {
 	out := &api.Requests{Count: r.count, Open: r.open}
 	if *out == (api.Requests{}) {
 		return nil
 	}
-	if n > 0 {
-		last := slices.Sorted(slices.Values(r.last[:n]))
-		out.P50, out.P99 = stats.Quantile(last, 0.50), stats.Quantile(last, 0.99)
+	var recent []time.Duration
+	for _, f := range r.last[:min(r.count, uint64(len(r.last)))] {
+		if now.Sub(f.at) <= requestWindow {
+			recent = append(recent, f.took)
+		}
+	}
+	if len(recent) > 0 {
+		slices.Sort(recent)
+		out.P50, out.P99 = stats.Quantile(recent, 0.50), stats.Quantile(recent, 0.99)
 	}
 	return out
 }

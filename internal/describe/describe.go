@@ -172,9 +172,17 @@ func PID(p *api.Process) string {
 	return strconv.Itoa(p.PID)
 }
 
-// P99 returns the 99th percentile of the last requests; empty: none are known.
+// P50 returns the median of the last minute's requests; empty: there were none.
+func P50(p *api.Process) string {
+	if p.Requests == nil || p.Requests.P50 == 0 {
+		return ""
+	}
+	return format.Duration(p.Requests.P50)
+}
+
+// P99 returns the 99th percentile of the last minute's requests; empty: there were none.
 func P99(p *api.Process) string {
-	if p.Requests == nil || p.Requests.Count == 0 {
+	if p.Requests == nil || p.Requests.P99 == 0 {
 		return ""
 	}
 	return format.Duration(p.Requests.P99)

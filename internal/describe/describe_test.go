@@ -36,6 +36,24 @@ func TestStopMethod(t *testing.T) {
 	}
 }
 
+// TestQuantilesOfNoRequests: a process whose last requests are old has a count, and no
+// quantiles.
+func TestQuantilesOfNoRequests(t *testing.T) {
+	for _, c := range []struct {
+		requests *api.Requests
+		p50, p99 string
+	}{
+		{nil, "", ""},
+		{&api.Requests{Count: 7}, "", ""},
+		{&api.Requests{Count: 7, P50: time.Millisecond, P99: 2 * time.Millisecond}, "1.00ms", "2.00ms"},
+	} {
+		p := &api.Process{Requests: c.requests}
+		if got := [2]string{P50(p), P99(p)}; got != [2]string{c.p50, c.p99} {
+			t.Errorf("%+v: got %q, want %q and %q", c.requests, got, c.p50, c.p99)
+		}
+	}
+}
+
 func queue(id uint64, device string, served time.Duration) api.Queue {
 	return api.Queue{ID: id, Device: device, Served: served}
 }

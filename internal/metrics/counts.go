@@ -224,9 +224,9 @@ func (p *page) latencies(all []api.Process) {
 		{"p50", func(r *api.Requests) time.Duration { return r.P50 }},
 		{"p99", func(r *api.Requests) time.Duration { return r.P99 }},
 	} {
-		p.gauge("giveway_process_request_"+q.name+"_seconds", "Time within which so many percent of the last requests of the process were answered.")
+		p.gauge("giveway_process_request_"+q.name+"_seconds", "Time within which so many percent of the last requests of the process were answered; only if there were requests in the last minute.")
 		for _, proc := range all {
-			if proc.Requests != nil {
+			if proc.Requests != nil && q.value(proc.Requests) > 0 {
 				p.sample(q.value(proc.Requests).Seconds(), "pid", strconv.Itoa(proc.PID))
 			}
 		}
