@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -59,9 +60,11 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 	case opMetrics:
 		return reply{status: http.StatusOK, text: true, body: s.metrics(by)}, did, nil
 	case opPolicy:
-		v = s.node.Policy()
+		v = by.visiblePolicy(s.node.Policy())
 	case opStatus:
-		v = s.status()
+		st := s.status()
+		st.Policy = by.visiblePolicy(st.Policy)
+		v = st
 	case opHint:
 		v, err = s.hint(by, r)
 	case opChange:
@@ -191,13 +194,43 @@ func (s *Server) setPolicy(c caller, p api.Policy) (v any, did outcome, err erro
 	if err := c.mayManage("change the policy"); err != nil {
 		return nil, did, err
 	}
-	if p.Params["exec"] != "" && !c.local {
+	if hasCommand(p) && !c.local {
 		return nil, did, Forbidden("change the policy: a command is started only by a request on the daemon's unix socket, not over TCP")
 	}
-	did.from, did.all = describePolicy(s.node.Policy()), true
+	old := s.node.Policy()
+	did.from, did.all = describePolicy(old), !hasCommand(old) && !hasCommand(p)
 	v, err = s.node.SetPolicy(c.public(), p)
 	return v, did, err
 }
+
+// execParam is the parameter of a policy that has a command line.
+const execParam = "exec"
+
+// hasCommand reports whether a policy, or that of a device, has a command line. Only callers
+// that may do everything see the details of an order with one.
+func hasCommand(p api.Policy) bool {
+	return p.Params[execParam] != "" || slices.ContainsFunc(p.Devices, hasCommand)
+}
+
+// visiblePolicy returns the part of p that the caller may see: not the command line of a
+// policy process.
+func (c caller) visiblePolicy(p api.Policy) api.Policy {
+	if c.all || !hasCommand(p) {
+		return p
+	}
+	if p.Params[execParam] != "" {
+		p.Params = maps.Clone(p.Params)
+		p.Params[execParam] = hidden
+	}
+	p.Devices = slices.Clone(p.Devices)
+	for i := range p.Devices {
+		p.Devices[i] = c.visiblePolicy(p.Devices[i])
+	}
+	return p
+}
+
+// hidden stands for a command line that the caller may not see.
+const hidden = "(hidden)"
 
 // describePolicy returns a policy in one line.
 func describePolicy(p api.Policy) string {
@@ -238,8 +271,8 @@ func (s *Server) restore(c caller) (v any, did outcome, err error) {
 	if err := c.mayManage("restore all devices"); err != nil {
 		return nil, did, err
 	}
-	did.all = true
-	did.from = describePolicy(s.node.Policy())
+	old := s.node.Policy()
+	did.from, did.all = describePolicy(old), !hasCommand(old)
 	if err := s.node.Restore(c.public()); err != nil {
 		return nil, did, err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -54,6 +55,36 @@ func TestVisible(t *testing.T) {
 	}
 	if got := (caller{peer: peer{uid: bob}}).visible(api.Process{UID: alice}); got.Queues == nil {
 		t.Error("without queues the list is null in JSON, not empty")
+	}
+}
+
+// TestPolicyCommandIsHidden: only callers that may do everything see the command line of a
+// policy process, in the policy and in the orders about it.
+func TestPolicyCommandIsHidden(t *testing.T) {
+	const command = "run --key=secret"
+	external := api.Policy{Name: "external", Params: map[string]string{"exec": command, "deadline": "5ms"}}
+	policy := api.Policy{Name: "slo", Devices: []api.Policy{external}}
+	root, bob := caller{all: true}, caller{peer: peer{uid: 1001}}
+	if got := root.visiblePolicy(policy); !reflect.DeepEqual(got, policy) {
+		t.Errorf("root sees %+v", got)
+	}
+	for _, p := range []api.Policy{external, policy} {
+		text, err := json.Marshal(bob.visiblePolicy(p))
+		if err != nil || bytes.Contains(text, []byte("secret")) || !bytes.Contains(text, []byte("5ms")) {
+			t.Errorf("another user sees %s (%v), want all but the command line", text, err)
+		}
+	}
+	if external.Params["exec"] != command {
+		t.Error("the policy itself was changed")
+	}
+	s := New(mute{}, Config{})
+	for _, c := range []struct {
+		to   api.Policy
+		want bool
+	}{{api.Policy{Name: "rr"}, true}, {external, false}} {
+		if _, did, err := s.setPolicy(caller{all: true, peer: peer{local: true}}, c.to); err != nil || did.all != c.want {
+			t.Errorf("policy %s: got an order that every user sees: %v (%v), want %v", c.to.Name, did.all, err, c.want)
+		}
 	}
 }
 
