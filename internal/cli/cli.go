@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/giveway/giveway/internal/format"
 	"github.com/spf13/cobra"
 )
 
@@ -42,7 +43,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &program) {
 		return program.exit(cmd)
 	}
-	fmt.Fprintf(stderr, "giveway: %v\n", err)
+	fmt.Fprintf(stderr, "giveway: %s\n", format.Lines(err.Error()))
 	if !parsed || errors.As(err, new(usageError)) {
 		fmt.Fprintf(stderr, "See %q.\n", cmd.CommandPath()+" --help")
 		return exitUsage

@@ -70,7 +70,7 @@ func printMessage(cmd *cobra.Command, kind, text string) {
 		_ = json.NewEncoder(cmd.ErrOrStderr()).Encode(map[string]string{kind: text}) // there is no other place to report it
 		return
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "giveway: %s\n", text)
+	fmt.Fprintf(cmd.ErrOrStderr(), "giveway: %s\n", format.Lines(text))
 }
 
 // processText returns a process in one line.

@@ -90,16 +90,16 @@ func statusText(st api.Status) string {
 		if d.Trace {
 			times = "device times are measured (context-switch trace)"
 		}
-		t.Add("", deviceName(d), fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, times))
+		t.Add("", deviceName(d), format.Printable(fmt.Sprintf("%s (%s, %s): %s", d.Model, d.Backend, d.ID, times)))
 	}
 	for _, c := range st.Checks {
 		mark := "ok"
 		if !c.OK {
 			mark = "no"
 		}
-		t.Add(mark, c.Name, c.Detail)
+		t.Add(mark, c.Name, format.Printable(c.Detail))
 		if c.Fix != "" && !c.OK {
-			t.Add("", "", "to do: "+c.Fix)
+			t.Add("", "", "to do: "+format.Printable(c.Fix))
 		}
 	}
 	_ = t.Write(&b, 3) // a Builder takes everything

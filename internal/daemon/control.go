@@ -11,6 +11,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 	"github.com/giveway/giveway/sched"
 )
@@ -104,7 +105,7 @@ func ConfigCheck(file string, err error) api.Check {
 	return api.Check{Name: "configuration", Detail: file + " is refused: " + oneLine(err), Fix: "correct the file; until then the daemon keeps the last one that was right, or does not start"}
 }
 
-// oneLine returns the text of an error in one line.
+// oneLine returns the text of an error in one printable line.
 func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' }), "; ")
+	return proc.Printable(strings.Join(strings.FieldsFunc(err.Error(), func(c rune) bool { return c == '\n' }), "; "))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -30,7 +31,7 @@ func (d *Daemon) checkLimits(by server.Caller, v attr.Values) error {
 	asked, _ := v.Get(id)
 	most, _ := limit.Ceiling.Get(id)
 	return server.Forbidden("%v %s exceeds the limit of user %s, which is %s (limits, line %d of the daemon's configuration): ask for that or less, or ask the administrator",
-		id, id.Row().Format(asked), a.name, id.Row().Format(most), limit.Line)
+		id, id.Row().Format(asked), proc.Printable(a.name), id.Row().Format(most), limit.Line)
 }
 
 // checkPod refuses what a caller in a pod wants to give to its processes if that exceeds what

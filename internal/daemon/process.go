@@ -16,7 +16,7 @@ import (
 // hal.Process. Daemon.mu guards all but settings and reporting.
 type process struct {
 	info     proc.Process
-	user     string    // the name of its user
+	user     string    // the name of its user, printable
 	lineage  []proc.ID // it and its ancestors, as they were when the record was made
 	id       sched.ProcessID
 	settings atomic.Pointer[hal.Settings]

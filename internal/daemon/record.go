@@ -93,7 +93,7 @@ func (d *Daemon) recordOf(id proc.ID) *process {
 // newProcess makes the record of a process, with the attributes given so far to it, its
 // run and its tree. d.mu is held.
 func (d *Daemon) newProcess(o origin) *process {
-	p := &process{info: o.info, user: o.account.name, lineage: o.lineage, limits: o.limits, container: o.container, id: sched.ProcessID(d.lastID.Add(1))}
+	p := &process{info: o.info, user: proc.Printable(o.account.name), lineage: o.lineage, limits: o.limits, container: o.container, id: sched.ProcessID(d.lastID.Add(1))}
 	p.layers[attr.FromProcess], p.layers[attr.FromRule] = cpuAttrs(o.info.Nice, o.info.RealTime), o.rule
 	for _, t := range d.treesOf(&p.info, p.lineage) {
 		p.owned = true

@@ -20,6 +20,19 @@ func Printable(s string) string {
 	}, s)
 }
 
+// maxLine is how many columns a line of Lines has at most.
+const maxLine = 2000
+
+// Lines returns s as Printable does, with its line breaks. Each line is shortened to maxLine
+// columns.
+func Lines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = Text(lines[i], maxLine)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Text returns s as Printable does, shortened to at most width columns. It reads no more
 // of s than it shows, so a long s costs no more than a short one.
 func Text(s string, width int) string {

@@ -217,4 +217,4 @@ func (p *page) histogram(h *histogram, labels ...string) {
 // escape returns text as the value of a label.
 func escape(s string) string { return escapes.Replace(clean(s)) }
 
-var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

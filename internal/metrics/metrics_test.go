@@ -212,8 +212,24 @@ func TestHostileText(t *testing.T) {
 			seen[series] = true
 		}
 	}
-	if got := escape("a\\b\"c\nd\xff"); got != `a\\b\"c\nd`+"\ufffd" {
+	if got := escape("a\\b\"c\nd\x1b\xff"); got != `a\\b\"c`+"\ufffdd\ufffd\ufffd" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestNoQuantilesWithoutRequests: a process without requests in the last minute has no
+// quantiles, not quantiles of zero.
+func TestNoQuantilesWithoutRequests(t *testing.T) {
+	n := &Node{Tally: NewTally(allLabels), Everything: true, Processes: []api.Process{
+		{PID: 1, Requests: &api.Requests{Count: 7}},
+		{PID: 2, Requests: &api.Requests{Count: 7, P50: 1, P99: 1}},
+	}}
+	all := samples(t, Text(n))
+	for _, name := range []string{"giveway_process_request_p50_seconds", "giveway_process_request_p99_seconds"} {
+		_, old := all[name+`{pid="1"}`]
+		if _, recent := all[name+`{pid="2"}`]; old || !recent {
+			t.Errorf("%s: shown of a process with old requests: %v, with recent ones: %v", name, old, recent)
+		}
 	}
 }
 

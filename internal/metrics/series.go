@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/giveway/giveway/sched"
 )
@@ -115,10 +116,16 @@ func (f *family) keys() []seriesKey {
 // maxLabel is the longest value of a label, in bytes.
 const maxLabel = 256
 
-// clean returns text that a user chose as it can be the value of a label: valid UTF-8 of
-// bounded length. Different texts may become the same, so keys are made of clean texts.
+// clean returns text that a user chose as it can be the value of a label: printable UTF-8 of
+// bounded length, because people read metrics on terminals. Different texts may become the
+// same, so keys are made of clean texts.
 func clean(s string) string {
-	s = strings.ToValidUTF8(s[:min(len(s), 2*maxLabel)], "\ufffd")
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s[:min(len(s), 2*maxLabel)])
 	if len(s) > maxLabel {
 		s = strings.ToValidUTF8(s[:maxLabel], "")
 	}

@@ -33,6 +33,15 @@ func Clip(s string) string {
 	return s
 }
 
+// plain returns a clipped text, in quotes if it has characters that are not printable.
+func plain(s string) string {
+	s = Clip(s)
+	if quoted := strconv.Quote(s); strings.Contains(quoted, `\`) {
+		return quoted
+	}
+	return s
+}
+
 // scalarType is the type that YAML gives to a scalar.
 type scalarType string
 
@@ -103,7 +112,7 @@ func (d *document) form(n *yaml.Node, path string) *Form {
 			continue
 		}
 		if f.values[key.Value] != nil {
-			d.wrong(key, f.path+Clip(key.Value), "given twice")
+			d.wrong(key, f.path+plain(key.Value), "given twice")
 			continue
 		}
 		f.keys = append(f.keys, key)
@@ -143,7 +152,7 @@ func (f *Form) Done(what string) {
 		if slices.Contains(f.kinds, key.Value) {
 			given++
 		}
-		field := f.path + Clip(key.Value)
+		field := f.path + plain(key.Value)
 		switch instead := f.former[key.Value]; {
 		case slices.Contains(f.asked, key.Value):
 		case instead != "":

@@ -25,9 +25,9 @@ var (
 	scenario  = flag.String("scenario", "scenarios/demo.yaml", "what the daemon simulates")
 )
 
-// start builds giveway, starts a daemon on simulated devices and the dashboard, and returns
-// the two addresses.
-func start(t *testing.T) (withRights, lookOnly string) {
+// start builds giveway, starts a daemon with some flags and the dashboard, and returns the two
+// addresses and the daemon's socket.
+func start(t *testing.T, flags ...string) (withRights, lookOnly, socket string) {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "giveway")
@@ -40,7 +40,7 @@ func start(t *testing.T) (withRights, lookOnly string) {
 	if err := os.Mkdir(run, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(run, "giveway.sock")
+	socket = filepath.Join(run, "giveway.sock")
 	begin := func(args ...string) *bufio.Reader {
 		cmd := exec.Command(program, args...)
 		cmd.Dir = "../.."
@@ -59,7 +59,7 @@ func start(t *testing.T) (withRights, lookOnly string) {
 		})
 		return bufio.NewReader(out)
 	}
-	begin("daemon", "--socket", socket, "--sim", *scenario)
+	begin(append([]string{"daemon", "--socket", socket}, flags...)...)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		cmd := exec.Command(program, "policy")
 		cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+socket)
@@ -77,7 +77,7 @@ func start(t *testing.T) (withRights, lookOnly string) {
 		t.Fatalf("the dashboard printed %q, %v", first, err)
 	}
 	address := regexp.MustCompile(`http://\S+`)
-	return address.FindString(first), address.FindString(second)
+	return address.FindString(first), address.FindString(second), socket
 }
 
 // page is a page in a browser.
@@ -97,6 +97,12 @@ func open(t *testing.T, address string, width, height int64) *page {
 	p := &page{T: t, ctx: ctx}
 	p.run(chromedp.EmulateViewport(width, height), chromedp.Navigate(address))
 	p.until("the page has started", `"giveway" in window`)
+	return p
+}
+
+// awaitSpans waits until the page shows what the simulated devices do.
+func (p *page) awaitSpans() *page {
+	p.Helper()
 	p.until("spans and processes are shown", `[...giveway.model.devices.values()].some(d => d.spans.length > 100) && document.querySelectorAll("#processes tbody tr").length > 1`)
 	return p
 }
@@ -165,23 +171,26 @@ const drawn = `(() => {
   return all.size;
 })()`
 
-func TestDashboard(t *testing.T) {
+// needBrowser skips a test where there is no browser.
+func needBrowser(t *testing.T) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a browser; not in short runs")
 	}
-	found := false
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "headless_shell"} {
 		if _, err := exec.LookPath(name); err == nil {
-			found = true
+			return
 		}
 	}
-	if !found {
-		t.Skip("no chromium on this machine")
-	}
-	withRights, lookOnly := start(t)
+	t.Skip("no chromium on this machine")
+}
+
+func TestDashboard(t *testing.T) {
+	needBrowser(t)
+	withRights, lookOnly, _ := start(t, "--sim", *scenario)
 
 	t.Run("wide", func(t *testing.T) {
-		p := open(t, withRights, 1280, 900)
+		p := open(t, withRights, 1280, 900).awaitSpans()
 		p.until("requests are known", `[...giveway.model.requests.values()].some(r => r.length > 20)`)
 		p.until("the timeline shows several processes", drawn+" > 2")
 		if hash := eval[string](p, "location.hash"); hash != "" {
@@ -195,7 +204,7 @@ func TestDashboard(t *testing.T) {
 		p.check()
 	})
 	t.Run("dark", func(t *testing.T) {
-		p := open(t, withRights, 1280, 900)
+		p := open(t, withRights, 1280, 900).awaitSpans()
 		dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
 		if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, dark); err != nil {
 			t.Fatal(err)
@@ -206,13 +215,13 @@ func TestDashboard(t *testing.T) {
 		p.check()
 	})
 	t.Run("phone", func(t *testing.T) {
-		p := open(t, withRights, 390, 844)
+		p := open(t, withRights, 390, 844).awaitSpans()
 		p.until("the figures are shown", `document.querySelectorAll("#latency canvas").length > 0 && document.querySelector(".device").innerText.includes("switches")`)
 		p.shoot("dashboard-phone")
 		p.check()
 	})
 	t.Run("look only", func(t *testing.T) {
-		p := open(t, lookOnly, 1280, 900)
+		p := open(t, lookOnly, 1280, 900).awaitSpans()
 		p.until("the page says so", `document.getElementById("daemon").textContent.includes("to look only")`)
 		if n := eval[int](p, `document.querySelectorAll("#processes button, #processes select").length`); n > 0 {
 			t.Errorf("without the token the page has %d buttons that change something", n)
@@ -224,7 +233,7 @@ func TestDashboard(t *testing.T) {
 	})
 	if *measureIt > 0 {
 		t.Run("measure", func(t *testing.T) {
-			p := open(t, withRights, 1280, 900)
+			p := open(t, withRights, 1280, 900).awaitSpans()
 			time.Sleep(*measureIt)
 			t.Logf("%.1f frames/s, %.2f ms to draw one, %d spans", eval[float64](p, "giveway.stats.fps"), eval[float64](p, "giveway.stats.drawMs"),
 				eval[int](p, "[...giveway.model.devices.values()].reduce((n, d) => n + d.spans.length, 0)"))
