@@ -14,7 +14,7 @@ SEED     ?= 1
 BIN      ?= bin
 
 # Scenarios that make demo runs after demo.yaml: the hard cases.
-DEMOS := launch-bound decode-loop decode-loop-late many-small many-small-pool mixed mixed-pool gpreempt-z
+DEMOS := launch-bound decode-loop decode-loop-late sync-loop many-small many-small-pool mixed mixed-pool gpreempt-z
 
 # Where `make install` puts things. DESTDIR is for packagers; it is part of no path
 # inside the installed files.

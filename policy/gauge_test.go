@@ -39,7 +39,7 @@ func (x *gaugeRun) pass(wall time.Duration, finished int, served ...time.Duratio
 			q.MeasuredAt = x.v.Now
 		}
 	}
-	x.read(&x.v, &x.l, finished)
+	x.read(&x.v, &x.l, finished, time.Duration(finished)*ms)
 	return &x.l.rungs[x.l.current]
 }
 
@@ -98,7 +98,7 @@ func TestGaugeNeedsANewMeasurement(t *testing.T) {
 	x := newGaugeRun()
 	x.pass(20*ms, 1, 2*ms, 8*ms)
 	x.v.Now = x.v.Now.Add(5 * ms)
-	x.read(&x.v, &x.l, 3) // nothing was measured since
+	x.read(&x.v, &x.l, 3, 3*ms) // nothing was measured since
 	if r := x.pass(15*ms, 1, 2*ms, 8*ms); r.requests != 5 || r.wall != 40*ms {
 		t.Errorf("got %v requests in %v, want 5 in 40ms", r.requests, r.wall)
 	}

@@ -67,6 +67,7 @@ type rung struct {
 
 	wall, batch, lost time.Duration // measured time; batch work's part of it; the part in which no context was on the device
 	requests          float64       // finished in that time
+	open              time.Duration // sum of their durations
 
 	retry sched.Time    // no trial before this
 	pause time.Duration // before the last retry
@@ -442,16 +443,36 @@ func quantileOf(ring []time.Duration, n, num, den int) time.Duration {
 
 // gain returns what batch work would gain by rung i over rung j, as a part of what
 // it gets with j. It compares what batch work loses for each request, because
-// requests come at changing rates. Without measurements a milder rung is better.
+// requests come at changing rates. In a closed loop the rung itself changes the rate:
+// there it compares what batch work gets. Without measurements a milder rung is better.
 func (l *ladder) gain(i, j int) float64 {
 	const minTime, minRequests = trialTime / 2, trialRequests / 2
 	a, b := &l.rungs[i], &l.rungs[j]
 	if !l.measured || a.wall < minTime || b.wall < minTime || a.requests < minRequests || b.requests < minRequests {
 		return float64(j - i)
 	}
-	lossA, lossB := float64(a.wall-a.batch)/a.requests, float64(b.wall-b.batch)/b.requests
 	gets := float64(b.batch) / float64(b.wall)
+	if closedLoop(a, b) {
+		return (float64(a.batch)/float64(a.wall) - gets) / max(gets, 0.01)
+	}
+	lossA, lossB := float64(a.wall-a.batch)/a.requests, float64(b.wall-b.batch)/b.requests
 	return (lossB - lossA) * b.requests / float64(b.wall) / max(gets, 0.01)
+}
+
+// closedLoop reports whether requests came less often with one rung because they took
+// longer: between two of them the process paused for as long as with the other.
+func closedLoop(a, b *rung) bool {
+	cycleA, pauseA := a.cycle()
+	cycleB, pauseB := b.cycle()
+	slower := max(cycleA-cycleB, cycleB-cycleA)
+	return slower > max(cycleA, cycleB)/8 && max(pauseA-pauseB, pauseB-pauseA) < slower/4
+}
+
+// cycle returns the mean time from one request to the next, and the part of it in which none
+// was open, both in nanoseconds.
+func (r *rung) cycle() (whole, pause float64) {
+	whole = float64(r.wall) / r.requests
+	return whole, max(whole-float64(r.open)/r.requests, 0)
 }
 
 // gauge measures what batch work gets of the device.
@@ -463,14 +484,16 @@ type gauge struct {
 	all      time.Duration // service of all queues then
 	batch    time.Duration // service of batch and idle queues then
 	queues   int
-	finished float64 // requests since the last reading
+	finished float64       // requests since the last reading
+	open     time.Duration // sum of their durations
 	rung     int
 	since    sched.Time // of the rung
 }
 
-// read adds to the current rung what was measured since the last reading.
-func (g *gauge) read(v *sched.View, l *ladder, finished int) {
-	now := gauge{queues: len(v.Queues), rung: l.current, since: l.since, finished: g.finished + float64(finished)}
+// read adds to the current rung what was measured since the last reading: some requests have
+// finished since, and open is the sum of their durations.
+func (g *gauge) read(v *sched.View, l *ladder, finished int, open time.Duration) {
+	now := gauge{queues: len(v.Queues), rung: l.current, since: l.since, finished: g.finished + float64(finished), open: g.open + open}
 	l.measured = true
 	anyBatch := false
 	for i := range v.Queues {
@@ -490,11 +513,11 @@ func (g *gauge) read(v *sched.View, l *ladder, finished int) {
 	old := *g
 	same := old.queues == now.queues && old.rung == now.rung && old.since == now.since
 	if !l.measured || same && now.at <= old.at {
-		g.finished = now.finished
+		g.finished, g.open = now.finished, now.open
 		return
 	}
 	*g = now
-	g.finished = 0
+	g.finished, g.open = 0, 0
 	wall := now.at.Sub(old.at)
 	if !same || old.at < l.since || now.all < old.all || now.batch < old.batch {
 		return // part of it was under another setting
@@ -505,7 +528,8 @@ func (g *gauge) read(v *sched.View, l *ladder, finished int) {
 	r.lost += lost
 	r.batch += max(now.batch-old.batch-lost/refillPart, 0)
 	r.requests += now.finished
+	r.open += now.open
 	if r.wall > 8*trialTime {
-		r.wall, r.lost, r.batch, r.requests = r.wall/2, r.lost/2, r.batch/2, r.requests/2
+		r.wall, r.lost, r.batch, r.requests, r.open = r.wall/2, r.lost/2, r.batch/2, r.requests/2, r.open/2
 	}
 }

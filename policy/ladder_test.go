@@ -279,6 +279,47 @@ func TestLadderComparesLossPerRequest(t *testing.T) {
 	}
 }
 
+// TestLadderComparesSharesInAClosedLoop checks that a setting under which fewer requests came
+// because each took longer is judged by what batch work gets: a process that waits for each
+// answer makes fewer requests then, and each costs batch work the same.
+func TestLadderComparesSharesInAClosedLoop(t *testing.T) {
+	const us = time.Microsecond
+	for _, c := range []struct {
+		name           string
+		cycle3, cycle4 time.Duration // from one request to the next
+		open3, open4   time.Duration // how long each takes
+		closed         bool
+	}{
+		{"one at a time", 760 * us, 460 * us, 700 * us, 400 * us, true},
+		{"faster with the milder one", 460 * us, 760 * us, 400 * us, 700 * us, true},
+		{"several at once", 700 * us, 400 * us, 7 * ms, 4 * ms, true},
+		{"hardly slower", 510 * us, 460 * us, 450 * us, 400 * us, false},
+		{"pauses differ a little", 820 * us, 460 * us, 700 * us, 400 * us, true},
+		{"pauses differ", 910 * us, 460 * us, 700 * us, 400 * us, false},
+		{"pauses are shorter", 600 * us, 800 * us, 590 * us, 400 * us, false},
+		{"another load", 5 * ms, ms, 700 * us, 700 * us, false},
+	} {
+		var l ladder
+		l.build(h200)
+		l.measured = true
+		fill := func(i int, cycle, open time.Duration) {
+			r := &l.rungs[i]
+			r.wall, r.requests = time.Second, float64(time.Second)/float64(cycle)
+			r.open = time.Duration(r.requests * float64(open))
+			r.batch = time.Duration(r.requests * float64(cycle-350*us)) // each request costs 350 us
+		}
+		fill(3, c.cycle3, c.open3)
+		fill(4, c.cycle4, c.open4)
+		share3, share4 := l.rungs[3].batch.Seconds(), l.rungs[4].batch.Seconds()
+		got := l.gain(3, 4)
+		if want := share3/share4 - 1; c.closed && math.Abs(got-want) > 1e-6 {
+			t.Errorf("%s: got a gain of %v, want %v", c.name, got, want)
+		} else if !c.closed && math.Abs(got) > 1e-6 {
+			t.Errorf("%s: got a gain of %v, want none: each request costs the same", c.name, got)
+		}
+	}
+}
+
 // TestLadderLeavesASettingAfterThreeLateRequests checks that three late requests in a row
 // end a setting, or a few more with others between them. The ladder begins anew if three
 // are within 16 requests; otherwise the next stricter setting is chosen.

@@ -104,7 +104,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 			queues[i].score = 0
 		}
 	}
-	finished := p.countRequests(v, queues)
+	finished, open := p.countRequests(v, queues)
 	adapts := p.updateQueues(v, queues)
 	wake := p.updateQuiet(v.Now, adapts)
 	set := p.ladder.setting(p.ladder.start)
@@ -113,7 +113,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	case p.isQuiet:
 		set = p.ladder.setting(0)
 	case adapts:
-		p.gauge.read(v, &p.ladder, finished)
+		p.gauge.read(v, &p.ladder, finished, open)
 		if p.ladder.beside = 0; p.base.mayShare {
 			p.ladder.beside = p.base.lightQueues
 			p.ladder.measured = false // light queues do more side by side, with less time on the device
@@ -180,8 +180,8 @@ func (p *slo) updateQueues(v *sched.View, queues []onlineQueue) (adapts bool) {
 }
 
 // countRequests passes the finished requests of queues with an SLO to the ladder
-// and returns their number.
-func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) {
+// and returns their number and the sum of their durations.
+func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int, open time.Duration) {
 	for _, r := range p.finished {
 		i, ok := index(v.Queues, r.queue)
 		if !ok || r.took < 0 {
@@ -192,6 +192,7 @@ func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) 
 			continue
 		}
 		finished++
+		open += min(r.took, maxQuiet)
 		o.reports = true
 		began := r.at.Add(-r.took)
 		if p.isQuiet || p.quietEnd > 0 {
@@ -213,7 +214,7 @@ func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int) 
 		}
 	}
 	p.finished = p.finished[:0]
-	return finished
+	return finished, open
 }
 
 // counts reports whether requests say something about the current rung: there is batch work,
