@@ -49,8 +49,8 @@ func TestGaugeMeasuresWhatBatchWorkGets(t *testing.T) {
 	x := newGaugeRun()
 	x.pass(20*ms, 1, 2*ms, 8*ms, 3*ms, ms)      // 6 ms are lost
 	r := x.pass(30*ms, 2, 5*ms, 20*ms, 0, 5*ms) // nothing is lost
-	if r.wall != 50*ms || r.lost != 6*ms || r.batch != 31*ms-6*ms/8 || r.requests != 3 || !x.l.measured {
-		t.Errorf("got %v, %v lost, %v for batch work, %v requests; want 50ms, 6ms, 30.25ms, 3", r.wall, r.lost, r.batch, r.requests)
+	if r.wall != 50*ms || r.lost != 6*ms || r.batch != 31*ms-6*ms/8 || r.requests != 3 || r.open != 3*ms || !x.l.measured {
+		t.Errorf("got %v, %v lost, %v for batch work, %v requests of %v in all; want 50ms, 6ms, 30.25ms, 3 of 3ms", r.wall, r.lost, r.batch, r.requests, r.open)
 	}
 	// More context switches than batch work has time.
 	if r = x.pass(10*ms, 0, 0, ms/10, 0, 0); r.batch != 31*ms-6*ms/8 || r.lost != 6*ms+9900*time.Microsecond {
@@ -87,8 +87,8 @@ func TestGaugeCountsOnlyOneSetting(t *testing.T) {
 	x.l.put(x.l.current-1, x.v.Now)
 	x.l.since = x.v.Now
 	x.pass(20*ms, 7, 2*ms, 8*ms)
-	if r := x.pass(20*ms, 1, 2*ms, 8*ms); r.requests != 1 || r.wall != 20*ms {
-		t.Errorf("after a change: %v requests in %v, want 1 in 20ms", r.requests, r.wall)
+	if r := x.pass(20*ms, 1, 2*ms, 8*ms); r.requests != 1 || r.open != ms || r.wall != 20*ms {
+		t.Errorf("after a change: %v requests of %v in %v, want 1 of 1ms in 20ms", r.requests, r.open, r.wall)
 	}
 }
 
@@ -99,8 +99,8 @@ func TestGaugeNeedsANewMeasurement(t *testing.T) {
 	x.pass(20*ms, 1, 2*ms, 8*ms)
 	x.v.Now = x.v.Now.Add(5 * ms)
 	x.read(&x.v, &x.l, 3, 3*ms) // nothing was measured since
-	if r := x.pass(15*ms, 1, 2*ms, 8*ms); r.requests != 5 || r.wall != 40*ms {
-		t.Errorf("got %v requests in %v, want 5 in 40ms", r.requests, r.wall)
+	if r := x.pass(15*ms, 1, 2*ms, 8*ms); r.requests != 5 || r.open != 5*ms || r.wall != 40*ms {
+		t.Errorf("got %v requests of %v in %v, want 5 of 5ms in 40ms", r.requests, r.open, r.wall)
 	}
 }
 
@@ -149,6 +149,7 @@ func TestGaugeFades(t *testing.T) {
 	near("lost", float64(r.lost)/float64(r.wall), 0.3)
 	near("batch", float64(r.batch)/float64(r.wall), (4-6.0/8)/20)
 	near("requests a second", r.requests/r.wall.Seconds(), 50)
+	near("open", float64(r.open)/float64(r.wall), 0.05)
 	for range 500 { // 10 s at another
 		x.pass(20*ms, 1, 0, 20*ms)
 	}

@@ -293,8 +293,8 @@ func TestLadderComparesSharesInAClosedLoop(t *testing.T) {
 		{"one at a time", 760 * us, 460 * us, 700 * us, 400 * us, true},
 		{"faster with the milder one", 460 * us, 760 * us, 400 * us, 700 * us, true},
 		{"several at once", 700 * us, 400 * us, 7 * ms, 4 * ms, true},
-		{"hardly slower", 510 * us, 460 * us, 450 * us, 400 * us, false},
-		{"pauses differ a little", 820 * us, 460 * us, 700 * us, 400 * us, true},
+		{"hardly slower", 520 * us, 460 * us, 460 * us, 400 * us, false},
+		{"pauses differ a little", 850 * us, 460 * us, 700 * us, 400 * us, true},
 		{"pauses differ", 910 * us, 460 * us, 700 * us, 400 * us, false},
 		{"pauses are shorter", 600 * us, 800 * us, 590 * us, 400 * us, false},
 		{"another load", 5 * ms, ms, 700 * us, 700 * us, false},
@@ -316,6 +316,11 @@ func TestLadderComparesSharesInAClosedLoop(t *testing.T) {
 			t.Errorf("%s: got a gain of %v, want %v", c.name, got, want)
 		} else if !c.closed && math.Abs(got) > 1e-6 {
 			t.Errorf("%s: got a gain of %v, want none: each request costs the same", c.name, got)
+		}
+		// What is next to nothing counts as 1 %.
+		l.rungs[4].batch = 5 * ms
+		if got, want := l.gain(3, 4), (share3-0.005)/0.01; c.closed && math.Abs(got-want) > 1e-6 {
+			t.Errorf("%s: got a gain of %v over next to nothing, want %v", c.name, got, want)
 		}
 	}
 }

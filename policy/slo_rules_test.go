@@ -406,3 +406,19 @@ func TestSLOOpenRequestCountsEachLatePeriod(t *testing.T) {
 	at(71*ms+maxLatePeriods*2*testSLO, 6+23, 71*ms+32*late)
 	at(71*ms+(maxLatePeriods+1)*2*testSLO, 6+23, 0)
 }
+
+// TestSLOSumsDurations checks that the durations of the requests that count are added up, and
+// that one that was open for ever counts for no more than the longest quiet period.
+func TestSLOSumsDurations(t *testing.T) {
+	p := newSLO().(*slo)
+	v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200}, Queues: []sched.Queue{
+		{ID: 1, Attr: sched.Attr{Class: sched.Online, SLO: 10 * ms}},
+		{ID: 2, Attr: sched.Attr{Class: sched.Online}},
+		{ID: 3, Attr: sched.Attr{Class: sched.Batch}},
+	}}
+	p.ladder.build(h200)
+	p.finished = []finishedRequest{{1, 2 * ms, v.Now}, {1, 3 * ms, v.Now}, {1, time.Hour, v.Now}, {1, -1, v.Now}, {2, ms, v.Now}, {3, ms, v.Now}, {9, ms, v.Now}}
+	if n, open := p.countRequests(v, p.queues.update(v.Queues)); n != 3 || open != 5*ms+maxQuiet {
+		t.Errorf("got %d requests of %v in all, want 3 of %v", n, open, 5*ms+maxQuiet)
+	}
+}
