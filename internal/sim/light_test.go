@@ -178,6 +178,34 @@ func TestRandomMixtures(t *testing.T) {
 	}
 }
 
+// TestManyLightJobs checks that more light jobs than the GPU has room for do no harm: batch work
+// gets as much as natively, and more than one job at a time, and the online tail is not worse
+// than the native one. It grows with the number of jobs, as natively; an SLO limits it.
+func TestManyLightJobs(t *testing.T) {
+	long(t)
+	for _, arrival := range []sim.Arrival{{}, regular, random} {
+		m := mixture{lights(12), arrival}
+		native, got := m.run(t, 1, "native"), m.run(t, 1, "giveway")
+		turns := m.run(t, 1, "giveway", map[string]string{"shared": "min"})
+		t.Logf("arrivals %v: sum and P99: native %.2f %v, giveway %.2f %v, turns %.2f %v", arrival.Kind, native.sum, native.p99, got.sum, got.p99, turns.sum, turns.p99)
+		if got.sum < 0.95*native.sum || got.sum < turns.sum {
+			t.Errorf("arrivals %v: batch sum %.2f, want 0.95 of the native %.2f, and at least the %.2f of turns", arrival.Kind, got.sum, native.sum, turns.sum)
+		}
+		if float64(got.p99) > 1.07*float64(native.p99) {
+			t.Errorf("arrivals %v: P99 %v, want at most 1.07 of the native %v", arrival.Kind, got.p99, native.p99)
+		}
+	}
+	lc := graph(8 * ms)
+	lc.Arrival = random
+	cfg := sloWorld(t, 1, "slo", with(lc, lights(12)...)...)
+	cfg.Warmup = 5 * time.Second
+	r := sim.New(cfg).Run()
+	t.Logf("SLO of 8 ms: met by %.4f, P99 %v", r.Clients[0].SLOMet, r.Clients[0].Latency.P99)
+	if r.Clients[0].SLOMet < 0.99 {
+		t.Errorf("SLO of 8 ms: met by %.4f, want 0.99", r.Clients[0].SLOMet)
+	}
+}
+
 // TestTwoOnlineClients checks that a long online request does not keep short ones waiting for
 // longer than natively, beside batch work.
 func TestTwoOnlineClients(t *testing.T) {
