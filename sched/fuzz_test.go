@@ -116,6 +116,7 @@ type modelQueue struct {
 	can     sched.Ability
 	paused  bool
 	stopped sched.Level     // zero if it is not stopped
+	again   bool            // its stop had no effect: it is started, to be stopped in another way
 	slices  []time.Duration // one of these is in force
 	bounds  []uint32        // one of these is in force
 	pending sched.Action    // ID 0 if none is pending
@@ -430,7 +431,7 @@ func (q *modelQueue) outcome(o sched.Outcome) {
 		}
 	case sched.Start:
 		if o == sched.Done {
-			q.stopped = 0
+			q.stopped, q.again = 0, false
 		}
 	case sched.SetSlice:
 		q.slices, q.can = after(q.slices, act.Slice, o, q.can, sched.CanSlice)
@@ -463,11 +464,16 @@ func (x *randomRun) step(at sched.Time) ([]sched.Action, sched.Time) {
 	if wake <= x.now {
 		x.fail("wake %v is not later than now", wake)
 	}
+	for _, found := range x.s.Inversions() {
+		if q := x.queues[found.Holder]; q != nil && found.Remedy == sched.StopAgain {
+			q.again = true
+		}
+	}
 	for _, act := range actions {
 		x.checkAction(act)
 		q := x.queues[act.Queue]
 		q.pending = act
-		if run := x.shouldRun(act.Queue, q); x.noFloor && (run && act.Verb == sched.Stop || !run && act.Verb == sched.Start) {
+		if run := x.shouldRun(act.Queue, q); x.noFloor && (run && act.Verb == sched.Stop || !run && act.Verb == sched.Start && !q.again) {
 			x.fail("%v contradicts the plan", act)
 		}
 	}
