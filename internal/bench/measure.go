@@ -15,6 +15,7 @@ const (
 	native       = "native"      // all clients, without the daemon
 	underGiveway = "giveway"     // classes set while the clients run
 	underRun     = "giveway run" // clients with the shim
+	sloOf5ms     = "SLO of 5 ms" // the same with an SLO
 	mpsPriority  = "MPS with priority"
 	lateEntry    = "late entry on"
 	lateAuto     = "late entry auto"
