@@ -303,7 +303,7 @@ type Run struct{ attr.Values }
 
 // RunStarted begins the response to a Run.
 type RunStarted struct {
-	Ignored []Ignored `json:"ignored,omitempty"` // attributes that the policy in force does not use
+	Ignored []Ignored `json:"ignored,omitempty"` // attributes that have no effect under the policy in force, or in its class
 	// Pool is auto or on if the program is to run in a pool, by its rule or by the run;
 	// empty: it is not.
 	Pool string `json:"pool,omitempty"`

@@ -18,8 +18,8 @@ import (
 // table lists every policy. The first one is the default, of the daemon and of
 // the simulator.
 var table = []entry{
-	{"slo", "as giveway, but batch work gives way only as far as online requests need to meet their SLO; without SLOs it is giveway", newSLO, "class weight priority slo expect"},
-	{"giveway", "online work first; batch queues take turns on what is left, by weight", newGiveway, "class weight priority expect"},
+	{"slo", "as giveway, but batch work gives way only as far as online requests need to meet their SLO; without SLOs it is giveway", newSLO, "class weight:batch,idle priority:online slo:online expect:online"},
+	{"giveway", "online work first; batch queues take turns on what is left, by weight", newGiveway, "class weight:batch,idle priority:online expect:online"},
 	{"native", "the vendor's own scheduling: no queue is stopped, no slice is changed", newNative, ""},
 	{"fifo", "work in order of arrival, one queue at a time, to the end", newFIFO, ""},
 	{"rr", "turns of equal length, one queue at a time", newRR, ""},
@@ -41,19 +41,41 @@ type entry struct {
 	name string
 	doc  string
 	make func() sched.Policy
-	uses string // names of the attributes that the policy reads: see Info.Uses
+	// uses names the attributes that the policy reads: see Info.Uses. After a colon are the
+	// classes in which it reads one; without them it is all.
+	uses string
 }
 
-// users holds the names of the policies that use each attribute.
-var users = func() map[string][]string {
-	m := map[string][]string{}
-	for _, e := range table {
-		for attribute := range strings.FieldsSeq(e.uses) {
-			m[attribute] = append(m[attribute], e.name)
-		}
+// attributes calls f with each attribute that the policy reads, and with the classes in which
+// it does; empty: in all.
+func (e *entry) attributes(f func(attribute, classes string)) {
+	for word := range strings.FieldsSeq(e.uses) {
+		attribute, classes, _ := strings.Cut(word, ":")
+		f(attribute, classes)
 	}
-	return m
-}()
+}
+
+// users has the names of the policies that use each attribute, and classes the classes in
+// which a policy uses an attribute; none: in all.
+var users, classes = indexUses()
+
+func indexUses() (users map[string][]string, classes map[[2]string][]string) {
+	users, classes = map[string][]string{}, map[[2]string][]string{}
+	for i := range table {
+		e := &table[i]
+		e.attributes(func(attribute, in string) {
+			users[attribute] = append(users[attribute], e.name)
+			if in != "" {
+				classes[[2]string{e.name, attribute}] = strings.Split(in, ",")
+			}
+		})
+	}
+	return users, classes
+}
+
+// Classes lists the classes in which a policy that uses an attribute does so; none: in all.
+// The caller must not change the list.
+func Classes(name, attribute string) []string { return classes[[2]string{name, attribute}] }
 
 // Users lists the policies whose Info.Uses names an attribute. The caller must not
 // change the list.
@@ -78,7 +100,9 @@ func List() []Info {
 	infos := make([]Info, 0, len(table))
 	for _, e := range table {
 		p := e.make()
-		infos = append(infos, Info{e.name, e.doc, allDevices(p), strings.Fields(e.uses), paramsOf(p).describe()})
+		var uses []string
+		e.attributes(func(attribute, _ string) { uses = append(uses, attribute) })
+		infos = append(infos, Info{e.name, e.doc, allDevices(p), uses, paramsOf(p).describe()})
 	}
 	return infos
 }

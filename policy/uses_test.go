@@ -23,9 +23,19 @@ var attributes = map[string]func(*sched.Attr){
 	"focus":    func(a *sched.Attr) { a.Focus = false },
 }
 
+// inClasses returns a function that clears an attribute of queues of some classes only.
+func inClasses(clear func(*sched.Attr), has func(class string) bool) func(*sched.Attr) {
+	return func(a *sched.Attr) {
+		if has(a.Class.String()) {
+			clear(a)
+		}
+	}
+}
+
 // TestUsesListsTheAttributesAPolicyReads clears one attribute in runs that are
 // the same otherwise. The actions of some run change if and only if the policy
-// uses the attribute.
+// uses the attribute; if it does so in some classes only, if and only if it was cleared in
+// one of them.
 func TestUsesListsTheAttributesAPolicyReads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compares thousands of runs, and fewer do not show every attribute")
@@ -50,13 +60,24 @@ func TestUsesListsTheAttributesAPolicyReads(t *testing.T) {
 		for i := range complete {
 			complete[i] = run(info.Name, i, func(*sched.Attr) {})
 		}
-		for name, clear := range attributes {
+		check := func(what string, clear func(*sched.Attr), want bool) {
 			differs := false
 			for i := 0; i < runs && !differs; i++ {
 				differs = !slices.Equal(complete[i], run(info.Name, i, clear))
 			}
-			if want := slices.Contains(info.Uses, name); differs != want {
-				t.Errorf("%s without %s: actions differ: got %v, want %v", info.Name, name, differs, want)
+			if differs != want {
+				t.Errorf("%s without %s: actions differ: got %v, want %v", info.Name, what, differs, want)
+			}
+		}
+		for name, clear := range attributes {
+			check(name, clear, slices.Contains(info.Uses, name))
+			in := Classes(info.Name, name)
+			if len(in) == 0 {
+				continue
+			}
+			check(name+" in other classes", inClasses(clear, func(class string) bool { return !slices.Contains(in, class) }), false)
+			for _, one := range in {
+				check(name+" in class "+one, inClasses(clear, func(class string) bool { return class == one }), true)
 			}
 		}
 	}

@@ -77,9 +77,9 @@ func (d *Daemon) followNice(ctx context.Context) {
 		case <-every.C:
 		}
 		d.mu.Lock()
-		used := slices.ContainsFunc(d.policyNames(), func(name string) bool { return usedBy(attr.Nice, name) })
+		s := setting{policies: d.policyNames()}
 		d.mu.Unlock()
-		if used {
+		if len(s.users(attr.Nice.Row())) > 0 {
 			d.readNice()
 		}
 	}

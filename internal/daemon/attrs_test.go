@@ -311,6 +311,12 @@ func TestIgnoredAttributes(t *testing.T) {
 		{"slo", "class=online late-entry=on predict=true", opencl, map[string]string{"predict": "ignored by opencl"}},
 		{"slo", "class=batch late-entry=off", opencl, map[string]string{"predict": "ignored by opencl", "late-entry": "ignored in class batch"}},
 		{"slo", "class=batch predict=true", cuda, map[string]string{"predict": "ignored in class batch", "share": "ignored by slo"}},
+		// Attributes that the policy uses in other classes only.
+		{"slo", "class=online weight=4 predict=false late-entry=auto", opencl, map[string]string{"weight": "ignored in class online"}},
+		{"slo", "class=batch slo=5ms priority=3", opencl, map[string]string{"slo": "ignored in class batch", "priority": "ignored in class batch"}},
+		{"slo", "class=idle", opencl, map[string]string{"slo": "ignored in class idle", "priority": "ignored in class idle"}},
+		{"giveway", "class=standard", opencl, map[string]string{"slo": "ignored by giveway", "priority": "ignored in class standard", "weight": "ignored in class standard"}},
+		{"wfq", "slo=0 priority=0", opencl, map[string]string{"class": "ignored by wfq"}},
 	} {
 		if _, err := d.SetPolicy(ourselves, api.Policy{Name: c.policy}); err != nil {
 			t.Fatal(err)
@@ -322,12 +328,25 @@ func TestIgnoredAttributes(t *testing.T) {
 			t.Errorf("%s under %s: got %v, want %v", c.attrs, c.policy, got, c.want)
 		}
 	}
-	started, end, err := d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must("class=batch share=10%")})
-	if err != nil {
+	if _, err := d.SetPolicy(ourselves, api.Policy{Name: "slo"}); err != nil {
 		t.Fatal(err)
 	}
-	end()
-	if ignored := started.Ignored; len(ignored) != 1 || ignored[0].Name != "share" || ignored[0].Reason != "policy slo does not use it; policies that do: share, share-process" {
-		t.Errorf("a run: got %+v, want that share is ignored by slo", ignored)
+	for attrs, want := range map[string]string{
+		"class=batch share=10% weight=3": "share: policy slo does not use it; policies that do: share, share-process",
+		"class=online slo=5ms bound=4":   "",
+		"weight=3":                       "weight: policy slo uses it in class batch and idle only, and the process is of class standard",
+	} {
+		started, end, err := d.BeginRun(caller(os.Getpid()), api.Run{Values: attr.Must(attrs)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		end()
+		got := ""
+		for _, i := range started.Ignored {
+			got += i.Name + ": " + i.Reason
+		}
+		if got != want {
+			t.Errorf("a run with %s: got %q, want %q", attrs, got, want)
+		}
 	}
 }

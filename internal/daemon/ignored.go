@@ -30,26 +30,104 @@ func (d *Daemon) policyNames(queues ...*queue) (names []string) {
 	return slices.Compact(names)
 }
 
-// usedBy reports whether a policy uses an attribute. An external policy may use any.
-func usedBy(id attr.ID, name string) bool {
-	uses := id.Row().Uses
-	return uses == "" || name == policy.ExternalName || slices.Contains(policy.Users(uses), name)
+// setting is what decides whether an attribute has an effect.
+type setting struct {
+	policies []string // in force on the devices of the process
+	class    sched.Class
+	shim     bool
+	runtime  string // of the shim; empty: not known
 }
 
-// ignoredBy lists the attributes in v that none of the policies uses.
-func ignoredBy(policies []string, v attr.Values) (out []api.Ignored) {
+// cause is a reason for which an attribute has no effect.
+type cause struct {
+	holds  func(s *setting, r *attr.Row) bool
+	mark   func(s *setting, r *attr.Row) string // for tables
+	reason func(s *setting, r *attr.Row) string
+}
+
+// causes lists all of them. The first that holds is reported.
+var causes = []cause{
+	{ // no policy uses it
+		func(s *setting, r *attr.Row) bool { return len(s.users(r)) == 0 && !s.shimApplies(r) },
+		func(s *setting, _ *attr.Row) string { return "ignored by " + strings.Join(s.policies, ", ") },
+		func(s *setting, r *attr.Row) string {
+			return fmt.Sprintf("policy %s does not use it; policies that do: %s", strings.Join(s.policies, ", "), strings.Join(policy.Users(r.Uses), ", "))
+		},
+	},
+	{ // the policies use it in other classes only
+		func(s *setting, r *attr.Row) bool {
+			return !slices.ContainsFunc(s.users(r), s.usesInClass(r)) && !s.shimApplies(r)
+		},
+		func(s *setting, _ *attr.Row) string { return "ignored in class " + s.class.String() },
+		func(s *setting, r *attr.Row) string {
+			user := s.users(r)[0]
+			return fmt.Sprintf("policy %s uses it in class %s only, and the process is of class %v", user, strings.Join(policy.Classes(user, r.Uses), " and "), s.class)
+		},
+	},
+	{
+		func(s *setting, r *attr.Row) bool { return r.Shim && !s.shim },
+		func(*setting, *attr.Row) string { return "ignored without the shim" },
+		func(*setting, *attr.Row) string {
+			return "the process has no shim; 'giveway run' starts a program with it"
+		},
+	},
+	{
+		func(s *setting, r *attr.Row) bool {
+			return r.Shim && len(r.Runtimes) > 0 && s.runtime != "" && !slices.Contains(r.Runtimes, s.runtime)
+		},
+		func(s *setting, _ *attr.Row) string { return "ignored by " + s.runtime },
+		func(s *setting, r *attr.Row) string {
+			return fmt.Sprintf("the shim can do it for %s only, and the process uses %s", strings.Join(r.Runtimes, ", "), s.runtime)
+		},
+	},
+	{
+		func(s *setting, r *attr.Row) bool { return r.Online && s.class != sched.Online },
+		func(s *setting, _ *attr.Row) string { return "ignored in class " + s.class.String() },
+		func(s *setting, _ *attr.Row) string {
+			return fmt.Sprintf("the process is of class %v, and it works in class online only", s.class)
+		},
+	},
+}
+
+// users lists the policies in force that use an attribute. An external policy may use any; an
+// attribute that no policy reads has the same effect under all of them.
+func (s *setting) users(r *attr.Row) (names []string) {
+	for _, name := range s.policies {
+		if r.Uses == "" || name == policy.ExternalName || slices.Contains(policy.Users(r.Uses), name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// usesInClass returns whether a policy that uses an attribute does so in the process's class.
+func (s *setting) usesInClass(r *attr.Row) func(name string) bool {
+	return func(name string) bool {
+		in := policy.Classes(name, r.Uses)
+		return len(in) == 0 || slices.Contains(in, s.class.String())
+	}
+}
+
+// shimApplies reports whether the shim applies an attribute that policies use too: it takes
+// the device ahead of an expected request.
+func (s *setting) shimApplies(r *attr.Row) bool {
+	return r.Uses != "" && slices.Contains(r.Runtimes, s.runtime) && s.class == sched.Online
+}
+
+// withoutEffect lists the attributes in v that have no effect. One that has its default is not
+// among them, except for the class, which is always shown.
+func (s *setting) withoutEffect(v attr.Values) (out []api.Ignored) {
 	for _, id := range v.IDs() {
 		r := id.Row()
-		value, _ := v.Get(id)
-		used := slices.ContainsFunc(policies, func(name string) bool { return usedBy(id, name) })
-		if used || value == r.Default && id != attr.Class {
+		if value, _ := v.Get(id); value == r.Default && id != attr.Class {
 			continue
 		}
-		by := strings.Join(policies, ", ")
-		out = append(out, api.Ignored{
-			Name: r.Name, Mark: "ignored by " + by,
-			Reason: fmt.Sprintf("policy %s does not use it; policies that do: %s", by, strings.Join(policy.Users(r.Uses), ", ")),
-		})
+		for _, c := range causes {
+			if c.holds(s, r) {
+				out = append(out, api.Ignored{Name: r.Name, Mark: c.mark(s, r), Reason: c.reason(s, r)})
+				break
+			}
+		}
 	}
 	return out
 }
@@ -59,37 +137,13 @@ func ignoredBy(policies []string, v attr.Values) (out []api.Ignored) {
 func (p *view) ignored(gate *hal.GateStats) []api.Ignored {
 	var given attr.Values
 	for _, id := range p.attrs.Given().IDs() {
-		if p.attrs.Source(id) >= attr.FromRule {
+		if p.attrs.Source(id) >= attr.FromBackend { // its priority on the CPU is not for the device
 			given.Set(id, p.attrs.Int(id))
 		}
 	}
-	shim, runtime := p.gate != nil, ""
+	s := setting{policies: p.policies, class: p.attr.Class, shim: p.gate != nil}
 	if gate != nil {
-		runtime = gate.Runtime
+		s.runtime = gate.Runtime
 	}
-	if slices.Contains(attr.Expect.Row().Runtimes, runtime) && p.attr.Class == sched.Online {
-		given.Remove(attr.Expect) // the shim takes the device ahead of the request
-	}
-	out := ignoredBy(p.policies, given)
-	for _, id := range given.IDs() {
-		r := id.Row()
-		if !r.Shim || p.attrs.Int(id) == r.Default {
-			continue
-		}
-		i := api.Ignored{Name: r.Name}
-		switch {
-		case !shim:
-			i.Mark, i.Reason = "ignored without the shim", "the process has no shim; 'giveway run' starts a program with it"
-		case len(r.Runtimes) > 0 && runtime != "" && !slices.Contains(r.Runtimes, runtime):
-			i.Mark = "ignored by " + runtime
-			i.Reason = fmt.Sprintf("the shim can do it for %s only, and the process uses %s", strings.Join(r.Runtimes, ", "), runtime)
-		case r.Online && p.attr.Class != sched.Online:
-			i.Mark = "ignored in class " + p.attr.Class.String()
-			i.Reason = fmt.Sprintf("the process is of class %v, and it works in class online only", p.attr.Class)
-		default:
-			continue
-		}
-		out = append(out, i)
-	}
-	return out
+	return s.withoutEffect(given)
 }

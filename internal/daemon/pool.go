@@ -14,10 +14,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// poolOf returns whether the program of a run is to be in a pool, and its weight there, by
-// the rule for it and by the attributes of the run. The program has not been started: its
-// command is what follows -- in that of its 'giveway run'. Pools are for class batch.
-func (d *Daemon) poolOf(run *proc.Process, v attr.Values, conf *config.Config) (attr.Mode, int64) {
+// attrsOf returns the attributes of the program of a run, by the rule for it and by the
+// attributes of the run. The program has not been started: its command is what follows -- in
+// that of its 'giveway run'.
+func (d *Daemon) attrsOf(run *proc.Process, v attr.Values, conf *config.Config) attr.Resolved {
 	program := *run
 	if _, command, ok := strings.Cut(run.Command, " -- "); ok {
 		program.Command = command
@@ -25,11 +25,17 @@ func (d *Daemon) poolOf(run *proc.Process, v attr.Values, conf *config.Config) (
 	a := d.administer(&program, conf, *d.containers.Load())
 	layers := attr.Layers{attr.FromRun: v, attr.FromRule: a.rule}
 	merged, _ := layers.Within(&a.limits)
-	mode := attr.Mode(merged.Int(attr.Pool))
-	if merged.Class() != sched.Batch || mode == attr.ModeOff {
+	return merged
+}
+
+// poolOf returns whether a program is to be in a pool, and its weight there. Pools are for
+// class batch.
+func poolOf(program attr.Resolved) (attr.Mode, int64) {
+	mode := attr.Mode(program.Int(attr.Pool))
+	if program.Class() != sched.Batch || mode == attr.ModeOff {
 		return attr.ModeOff, 0
 	}
-	return mode, merged.Int(attr.Weight)
+	return mode, program.Int(attr.Weight)
 }
 
 // membership is the place of a process in MPS servers: in a pool, or in a server that

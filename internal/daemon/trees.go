@@ -72,8 +72,10 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	d.mu.Lock()
 	policies, conf := d.policyNames(), d.conf
 	d.mu.Unlock()
-	started.Ignored = ignoredBy(policies, r.Values)
-	if mode, weight := d.poolOf(&info, o.Values, conf); mode != attr.ModeOff {
+	program := d.attrsOf(&info, o.Values, conf)
+	s := setting{policies: policies, class: program.Class(), shim: true} // giveway run says itself what --no-shim means
+	started.Ignored = s.withoutEffect(r.Values)
+	if mode, weight := poolOf(program); mode != attr.ModeOff {
 		started.Pool, started.Weight = mode.String(), weight
 	}
 	return started, func() {

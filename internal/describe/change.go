@@ -23,9 +23,13 @@ type situation struct {
 // It returns none that have no effect under the policy, or on the process as it is.
 type change func(s *situation) []string
 
-// uses reports whether the policy uses an attribute. An external policy may use any.
+// uses reports whether the policy uses an attribute of a process of its class. An external
+// policy may use any.
 func (s *situation) uses(id attr.ID) bool {
-	return s.policy == policy.ExternalName || slices.Contains(policy.Users(id.Row().Uses), s.policy)
+	name := id.Row().Uses
+	in := policy.Classes(s.policy, name)
+	return s.policy == policy.ExternalName || slices.Contains(policy.Users(name), s.policy) &&
+		(len(in) == 0 || slices.Contains(in, s.process.Attrs.Class().String()))
 }
 
 // mayChange reports whether the caller may change the process. The daemon shows the command
@@ -58,20 +62,16 @@ var (
 	makeStandard = toClass(sched.Standard, "it is scheduled as the device itself does, and takes no turns")
 )
 
-// moreWeight is a larger weight. A policy that uses the class divides by weight only what
-// batch or idle work has.
+// moreWeight is a larger weight. A policy that uses the class divides the time of a class.
 func moreWeight(s *situation) []string {
-	const command, larger = "giveway set %d --weight N", "with a larger N it gets a larger part of the "
-	class := s.process.Attrs.Class()
-	switch {
-	case !s.uses(attr.Weight):
+	of := "device time"
+	if !s.uses(attr.Weight) {
 		return nil
-	case !s.uses(attr.Class):
-		return s.set(command, larger+"device time")
-	case class == sched.Batch || class == sched.Idle:
-		return s.set(command, larger+"time that "+class.String()+" work has")
 	}
-	return nil
+	if s.uses(attr.Class) {
+		of = "time that " + s.process.Attrs.Class().String() + " work has"
+	}
+	return s.set("giveway set %d --weight N", "with a larger N it gets a larger part of the "+of)
 }
 
 // orderBy names the attributes by which the policy puts queues in order. Those of an external
