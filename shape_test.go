@@ -80,7 +80,7 @@ var mayImport = map[string][]string{
 	"internal/sim/live":    {"sched", "internal/hal", "internal/proc", "internal/scenario", "internal/shim/pageabi", "internal/sim"},
 	"internal/yamlfile":    {"internal/format"},
 	"internal/scenario":    {"sched", "policy", "attr", "internal/format", "internal/sim", "internal/stats", "internal/yamlfile"},
-	"internal/trace":       {"api", "sched", "internal/scenario"},
+	"internal/trace":       {"api", "sched", "internal/scenario", "internal/sim"},
 	"internal/replay":      {"sched", "policy"},
 	"internal/analysis":    {"sched", "internal/format", "internal/scenario", "internal/sim", "internal/stats"},
 	"internal/report":      {"sched", "internal/analysis", "internal/format", "internal/htmlreport", "internal/scenario", "internal/sim", "internal/stats"},

@@ -100,6 +100,7 @@ func entriesOf(r *scenario.Run, i int) ([]api.Entry, error) {
 		request := api.RequestSpan{Begin: time.Duration(q.Begin), End: time.Duration(q.End), SLO: c.SLO, Late: c.SLO > 0 && took > c.SLO}
 		b.add(api.Entry{Kind: api.KindRequest, Request: &request}, c.Queue, q.End, q.End)
 	}
+	b.waits(r)
 	for j := range r.Decisions {
 		b.decision(&r.Decisions[j])
 	}
