@@ -246,6 +246,26 @@ func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
 	}
 }
 
+// TestSLOAdaptsWhileOthersSleep checks that an online queue without an SLO must be served as fast
+// as possible until it has launched nothing for the time quiet.
+func TestSLOAdaptsWhileOthersSleep(t *testing.T) {
+	p := newSLO().(*slo)
+	begin := sched.Time(time.Hour)
+	v := &sched.View{Now: begin, Devices: []sched.Device{h200}, Queues: []sched.Queue{
+		{ID: 1, Attr: sched.Attr{Class: sched.Online, SLO: testSLO}, OpenRequests: 1},
+		{ID: 2, Attr: sched.Attr{Class: sched.Online}, Counters: sched.Counters{Known: true, Submitted: 1, Launched: 1, Completed: 1}},
+	}}
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {p.quiet - 1, false}, {p.quiet, true}} {
+		v.Now = begin.Add(c.after)
+		if got := p.updateQueues(v, p.queues.update(v.Queues)); got != c.want {
+			t.Errorf("%v after a launch: adapts is %v, want %v", c.after, got, c.want)
+		}
+	}
+}
+
 // TestSLOIsNotQuietBeforeTheFirstRequest checks that batch work gives way at once until a
 // request was seen, however long that takes.
 func TestSLOIsNotQuietBeforeTheFirstRequest(t *testing.T) {
