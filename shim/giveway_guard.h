@@ -34,13 +34,29 @@ struct giveway_guard {
   unsigned reserved;
 };
 
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#elif defined(__CUDACC__)
+#include <cuda_runtime.h>
+#endif
+
 #if defined(__CUDACC__) || defined(__HIPCC__) || defined(GIVEWAY_GUARD_EMULATED)
+
+/* The stop word, which another engine writes while the kernel runs. A plain read could be served
+ * from a cache. */
+static __device__ inline unsigned giveway_stop_word(giveway_guard *g) {
+#if defined(__HIP_PLATFORM_AMD__)
+  return __hip_atomic_load(&g->stop, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  return *(volatile unsigned *)&g->stop;
+#endif
+}
 
 /* Whether this block is to run, and which block it is. */
 static __device__ inline bool giveway_block(giveway_guard *g, dim3 grid, uint3 *block) {
   __shared__ unsigned taken;
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
-    taken = *(volatile unsigned *)&g->stop ? ~0u : atomicAdd(&g->begun, 1u);
+    taken = giveway_stop_word(g) ? ~0u : atomicAdd(&g->begun, 1u);
   }
   __syncthreads();
   unsigned n = taken;
@@ -54,7 +70,7 @@ static __device__ inline bool giveway_block(giveway_guard *g, dim3 grid, uint3 *
 
 /* For work that may run twice: whether to return now and abandon this block. */
 static __device__ inline bool giveway_stopped(giveway_guard *g) {
-  if (*(volatile unsigned *)&g->stop != 2u) return false;
+  if (giveway_stop_word(g) != 2u) return false;
   *(volatile unsigned *)&g->left = 1u;
   return true;
 }
@@ -69,10 +85,8 @@ static __device__ inline bool giveway_stopped(giveway_guard *g) {
 #include <thread>
 
 #if defined(__HIPCC__)
-#include <hip/hip_runtime.h>
 #define GIVEWAY_RT(name) hip##name
 #else
-#include <cuda_runtime.h>
 #define GIVEWAY_RT(name) cuda##name
 #endif
 
@@ -94,7 +108,7 @@ class guarded {
   guarded &operator=(const guarded &) = delete;
   ~guarded() {
     if (guard_) (void)GIVEWAY_RT(Free)(guard_);
-    if (host_) (void)GIVEWAY_RT(FreeHost)(host_);
+    if (host_) (void)free_host();
     if (stop_stream_) (void)GIVEWAY_RT(StreamDestroy)(stop_stream_);
     if (ended_) (void)GIVEWAY_RT(EventDestroy)(ended_);
   }
@@ -135,13 +149,34 @@ class guarded {
 
   error prepare(GIVEWAY_RT(Stream_t) stream) {
     error e = success;
-    if (!guard_) e = GIVEWAY_RT(Malloc)((void **)&guard_, sizeof *guard_);
-    if (e == success && !host_) e = GIVEWAY_RT(HostAlloc)((void **)&host_, 2 * sizeof *host_, 0);
+    if (!guard_) e = allocate_guard();
+    if (e == success && !host_) e = allocate_host();
     if (e == success) e = create_stop_stream(stream);
     hold_stop_ = giveway_repeatable && giveway_repeatable() ? 2u : 1u;
     if (e == success && !ended_) e = GIVEWAY_RT(EventCreateWithFlags)(&ended_, GIVEWAY_RT(EventDisableTiming));
     return e;
   }
+
+#if defined(__HIP_PLATFORM_AMD__)
+  /* A running kernel need not see writes to ordinary device memory, only those to fine-grained
+   * memory. A GPU without such memory may stop late. */
+  error allocate_guard() {
+    error e = hipExtMallocWithFlags((void **)&guard_, sizeof *guard_, hipDeviceMallocFinegrained);
+    if (e == success) return e;
+    (void)hipGetLastError(); /* run() must not take this for an error of the launch */
+    return hipMalloc((void **)&guard_, sizeof *guard_);
+  }
+#else
+  error allocate_guard() { return GIVEWAY_RT(Malloc)((void **)&guard_, sizeof *guard_); }
+#endif
+
+#if defined(__HIPCC__)
+  error allocate_host() { return hipHostMalloc((void **)&host_, 2 * sizeof *host_, 0); }
+  error free_host() { return hipHostFree(host_); }
+#else
+  error allocate_host() { return cudaHostAlloc((void **)&host_, 2 * sizeof *host_, 0); }
+  error free_host() { return cudaFreeHost(host_); }
+#endif
 
   /* Streams may share a channel, and then one waits for the other. Streams of different priority
    * never do. */

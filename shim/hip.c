@@ -104,7 +104,9 @@ LIBRARY(hipStreamIsCapturing, (void *, int *))
   HOOK(hipIpcGetEventHandle)                                                                                 \
   HOOK(hipStreamDestroy)                                                                                     \
   HOOK(hipDeviceReset)                                                                                       \
-  HOOK(hipGetProcAddress)
+  HOOK(hipGetProcAddress)                                                                                    \
+  HOOK(hipGetDriverEntryPoint)                                                                               \
+  HOOK(hipGetDriverEntryPoint_spt)
 
 #define NUMBER(name, ...) at_##name,
 #define NUMBERS(name, ...) at_##name, at_##name##_spt,
@@ -280,6 +282,9 @@ static const uint8_t kinds[] = {
     [at_hipExtLaunchKernel] = GW_LATE_KERNEL,
     [at_hipModuleLaunchKernel] = GW_LATE_KERNEL,
     [at_hipExtModuleLaunchKernel] = GW_LATE_KERNEL,
+    [at__Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j] = GW_LATE_KERNEL,
+    [at_hipHccModuleLaunchKernel] = GW_LATE_KERNEL,
+    [at__Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_] = GW_LATE_KERNEL,
     [at_hipModuleLaunchCooperativeKernel] = GW_LATE_KERNEL,
     [at_hipLaunchKernelExC] = GW_LATE_QUIET, /* its first argument does not name the kernel */
     [at_hipDrvLaunchKernelEx] = GW_LATE_QUIET,
@@ -292,7 +297,7 @@ static const uint8_t kinds[] = {
     [at_hipLaunchCooperativeKernelMultiDevice] = GW_LATE_BARS,
     [at_hipExtLaunchMultiKernelMultiDevice] = GW_LATE_BARS,
     [at_hipModuleLaunchCooperativeKernelMultiDevice] = GW_LATE_BARS,
-    [at_hipGetProcAddress] = 0, /* so that every hook has an entry */
+    [at_hipGetDriverEntryPoint_spt] = 0, /* so that every hook has an entry */
 #undef BOTH
 };
 
@@ -459,24 +464,26 @@ int hipDeviceReset(void) {
 }
 
 /*
- * HIP's own look-up. For a name it may return the function of that name or its _spt form. The
+ * HIP's own look-ups. For a name they may return the function of that name or its _spt form. The
  * wrapper of the one that was returned replaces it; any other function is left alone.
  */
-typedef int hipGetProcAddress_type(const char *name, void **f, int version, uint64_t flags, int *status);
-EXPORT int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, int *status);
-int hipGetProcAddress(const char *name, void **f, int version, uint64_t flags, int *status) {
-  hipGetProcAddress_type *real = REAL(hipGetProcAddress);
-  if (!real) return hipErrorNotSupported;
-  int r = real(name, f, version, flags, status);
-  if (r != hipSuccess || !name || !f || !*f) return r;
+static void wrap_found(const char *name, void **f) {
+  if (!name || !f || !*f) return;
   size_t n = strlen(name);
   for (size_t i = 0; hooks[i].name; i++) {
     if (strncmp(hooks[i].name, name, n) != 0) continue;
     if (hooks[i].name[n] != 0 && strcmp(hooks[i].name + n, "_spt") != 0) continue;
-    if (real_function(&hooks[i]) == *f) return *f = hooks[i].wrapper, r;
+    if (real_function(&hooks[i]) != *f) continue;
+    *f = hooks[i].wrapper;
+    return;
   }
-  return r;
 }
+AROUND(hipGetProcAddress, (const char *name, void **f, int version, uint64_t flags, int *status),
+       (name, f, version, flags, status), , wrap_found(name, f))
+AROUND(hipGetDriverEntryPoint, (const char *name, void **f, uint64_t flags, int *status),
+       (name, f, flags, status), , wrap_found(name, f))
+AROUND(hipGetDriverEntryPoint_spt, (const char *name, void **f, uint64_t flags, int *status),
+       (name, f, flags, status), , wrap_found(name, f))
 
 #define ROW(name, ...) {#name, (void *)name, NULL},
 #define ROWS(name, ...) ROW(name) ROW(name##_spt)

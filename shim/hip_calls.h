@@ -10,6 +10,9 @@
  * where that depends on the kind of memory. A launch on several devices counts on its first
  * stream.
  *
+ * Up to ROCm 6.0 two functions are C++ functions, so their rows have the symbol as a C++ compiler
+ * makes it. rocBLAS and MIOpen launch through one of them.
+ *
  * hipMemcpyBatchAsync is missing: ROCm has shipped it with eight and with nine parameters, so
  * its stream cannot be found.
  */
@@ -81,6 +84,18 @@ enum { D2H = 2 }; /* hipMemcpyDeviceToHost */
        (void *f, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, size_t n,     \
         void *s, void **a, void **x, void *e0, void *e1, uint32_t flags),                                    \
        (f, gx, gy, gz, bx, by, bz, n, s, a, x, e0, e1, flags))                                               \
+  CALL(_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j, s, 0,\
+       (void *f, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, size_t n,     \
+        void *s, void **a, void **x, void *e0, void *e1, uint32_t flags),                                    \
+       (f, gx, gy, gz, bx, by, bz, n, s, a, x, e0, e1, flags))                                               \
+  CALL(hipHccModuleLaunchKernel, s, 0,                                                                       \
+       (void *f, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, size_t n,     \
+        void *s, void **a, void **x, void *e0, void *e1),                                                    \
+       (f, gx, gy, gz, bx, by, bz, n, s, a, x, e0, e1))                                                      \
+  CALL(_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_, s, 0, \
+       (void *f, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, size_t n,     \
+        void *s, void **a, void **x, void *e0, void *e1),                                                    \
+       (f, gx, gy, gz, bx, by, bz, n, s, a, x, e0, e1))                                                      \
   CALL(hipModuleLaunchCooperativeKernel, s, 0,                                                               \
        (void *f, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t n,   \
         void *s, void **a),                                                                                  \

@@ -97,7 +97,7 @@ void *gw_hook_find(struct gw_library *lib, struct gw_hook *hook) {
 static struct gw_hook *find_hook(const char *name, struct gw_library **lib) {
   for (size_t i = 0; i < LIBRARIES; i++) {
     struct gw_library *l = gw_libraries[i];
-    if (!l || strncmp(name, l->prefix, strlen(l->prefix)) != 0) continue;
+    if (!l || (strncmp(name, l->prefix, strlen(l->prefix)) != 0 && *name != '_')) continue; /* '_': C++ */
     for (size_t k = 0; k < l->count; k++) {
       if (strcmp(name, l->hooks[k].name) == 0) {
         *lib = l;

@@ -67,6 +67,7 @@ extern "C" {
 #include "rows_of.h"
 int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status);
 int hipGetProcAddress(const char *name, void **found, int version, uint64_t flags, int *status);
+int hipGetDriverEntryPoint(const char *name, void **found, uint64_t flags, int *status);
 void *clGetExtensionFunctionAddressForPlatform(void *platform, const char *name);
 }
 
@@ -108,6 +109,7 @@ static place stream_of(const struct row &r) {
       {"hipExtLaunchKernel", {5, -1}},
       {"hipModuleLaunchKernel", {8, -1}},
       {"hipExtModuleLaunchKernel", {8, -1}},
+      {"hipHccModuleLaunchKernel", {8, -1}},
       {"hipModuleLaunchCooperativeKernel", {8, -1}},
       {"hipLaunchKernelExC", {0, 4}},
       {"hipDrvLaunchKernelEx", {0, 4}},
@@ -118,6 +120,7 @@ static place stream_of(const struct row &r) {
       {"hipStreamAddCallback", {0, -1}},
   };
   std::string symbol = r.symbol;
+  if (has(r, "_Z")) symbol = symbol.substr(symbol.find("hip"), symbol.rfind("P18ihipModuleSymbol_t") - symbol.find("hip"));
   if (per_thread(r)) symbol.resize(symbol.rfind('_'));
   for (const auto &o : others) {
     if (symbol == o.symbol) return o.at;
@@ -205,7 +208,8 @@ static void *find(const struct row &r, const char *how, void *library) {
 #if defined(CUDA)
   cuGetProcAddress_v2(r.name, &found, r.since, r.own ? 2 : 0, &status);
 #elif defined(HIP)
-  hipGetProcAddress(r.name, &found, 0, 0, &status);
+  if (strcmp(how, "entry") == 0) hipGetDriverEntryPoint(r.name, &found, 0, &status);
+  else hipGetProcAddress(r.name, &found, 0, 0, &status);
 #else
   (void)status;
   found = clGetExtensionFunctionAddressForPlatform(nullptr, r.name);
