@@ -71,6 +71,16 @@ LIBRARY(hipGetDevice, (int *))
 LIBRARY(hipEventCreateWithFlags, (void **, uint32_t))
 LIBRARY(hipEventDestroy, (void *))
 LIBRARY(hipStreamIsCapturing, (void *, int *))
+LIBRARY(hipPeekAtLastError, (void))
+LIBRARY(hipGetLastError, (void))
+
+/* HIP remembers the last error of each thread. One of this library's own calls is not for the
+ * program to see. */
+int gw_hip_own(int r) {
+  if (r == hipSuccess || !hipPeekAtLastError() || !hipGetLastError()) return r;
+  if (hipPeekAtLastError()() == r) hipGetLastError()();
+  return r;
+}
 
 /* Each hook has a number: its row in the table. */
 #define OTHERS(HOOK)                                                                                         \
@@ -123,7 +133,7 @@ static uint64_t devices; /* one bit for each device seen so far, up to 64 */
 
 static void *context(void) {
   int device = 0;
-  if (!hipGetDevice() || hipGetDevice()(&device) != hipSuccess || device < 0) device = 0;
+  if (!hipGetDevice() || gw_hip_own(hipGetDevice()(&device)) != hipSuccess || device < 0) device = 0;
   if (device < 64) __atomic_fetch_or(&devices, 1ull << device, __ATOMIC_RELAXED);
   return (void *)(uintptr_t)(device + 1);
 }
@@ -164,8 +174,8 @@ static void *mark(void *ctx, void *key) {
   void *stream = handle_of(key, &foreign), *event = NULL;
   (void)ctx;
   if (foreign || !hipEventCreateWithFlags() || !hipEventDestroy() || !REAL(hipEventRecord)) return NULL;
-  if (hipEventCreateWithFlags()(&event, hipEventDisableTiming) != hipSuccess) return NULL;
-  if (REAL(hipEventRecord)(event, stream) == hipSuccess) return event;
+  if (gw_hip_own(hipEventCreateWithFlags()(&event, hipEventDisableTiming)) != hipSuccess) return NULL;
+  if (gw_hip_own(REAL(hipEventRecord)(event, stream)) == hipSuccess) return event;
   hipEventDestroy()(event); /* for example because the stream is of another device */
   return NULL;
 }
@@ -173,7 +183,7 @@ static void *mark(void *ctx, void *key) {
 static int reached(void *event) {
   int r = -1;
   gw_lock(&query_lock);
-  if (captures == 0 && REAL(hipEventQuery)) r = REAL(hipEventQuery)(event);
+  if (captures == 0 && REAL(hipEventQuery)) r = gw_hip_own(REAL(hipEventQuery)(event));
   gw_unlock(&query_lock);
   return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
 }
@@ -189,7 +199,7 @@ static int markable(void *ctx, void *key) {
   (void)ctx;
   if (foreign) return 0;
   if (__atomic_load_n(&captures, __ATOMIC_RELAXED) == 0 || !hipStreamIsCapturing()) return 1;
-  return hipStreamIsCapturing()(stream, &status) == hipSuccess && status == 0;
+  return gw_hip_own(hipStreamIsCapturing()(stream, &status)) == hipSuccess && status == 0;
 }
 
 static int idle(void *ctx, void *key) {
@@ -198,7 +208,7 @@ static int idle(void *ctx, void *key) {
   int r = -1;
   if (foreign || ctx != context()) return -1;
   gw_lock(&query_lock);
-  if (captures == 0 && REAL(hipStreamQuery)) r = REAL(hipStreamQuery)(stream);
+  if (captures == 0 && REAL(hipStreamQuery)) r = gw_hip_own(REAL(hipStreamQuery)(stream));
   gw_unlock(&query_lock);
   return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
 }
@@ -400,7 +410,7 @@ static void change_captures(int change) {
 
 static bool is_capturing(void *stream) {
   int status = 0;
-  return hipStreamIsCapturing() && hipStreamIsCapturing()(stream, &status) == hipSuccess && status != 0;
+  return hipStreamIsCapturing() && gw_hip_own(hipStreamIsCapturing()(stream, &status)) == hipSuccess && status != 0;
 }
 
 #define BEGIN_CAPTURE(name, parameters, arguments)                                                           \

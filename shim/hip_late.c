@@ -8,7 +8,8 @@
 enum {
   hipSuccess = 0,
   hipErrorHostMemoryAlreadyRegistered = 712,
-  hipHostRegisterPortableMapped = 3,
+  hipHostRegisterPortable = 1,
+  hipHostRegisterMapped = 2,
   hipStreamWaitValueGte = 0,
   hipStreamCaptureModeRelaxed = 2,
 };
@@ -36,10 +37,10 @@ static bool find_functions(void) {
 static uint64_t map(void *area) {
   void *address = NULL;
   int mode = hipStreamCaptureModeRelaxed;
-  if (!find_functions() || hip.hipThreadExchangeStreamCaptureMode(&mode) != hipSuccess) return 0;
-  int result = hip.hipHostRegister(area, GW_LATE_AREA, hipHostRegisterPortableMapped);
+  if (!find_functions() || gw_hip_own(hip.hipThreadExchangeStreamCaptureMode(&mode)) != hipSuccess) return 0;
+  int result = gw_hip_own(hip.hipHostRegister(area, GW_LATE_AREA, hipHostRegisterPortable | hipHostRegisterMapped));
   bool registered = result == hipSuccess || result == hipErrorHostMemoryAlreadyRegistered;
-  if (!registered || hip.hipHostGetDevicePointer(&address, area, 0) != hipSuccess) address = NULL;
+  if (!registered || gw_hip_own(hip.hipHostGetDevicePointer(&address, area, 0)) != hipSuccess) address = NULL;
   hip.hipThreadExchangeStreamCaptureMode(&mode); /* the program's own */
   return (uint64_t)(uintptr_t)address;
 }
@@ -54,8 +55,8 @@ static uint64_t map(void *area) {
 static bool put_wait(void *stream, uint64_t word, uint32_t n) {
   int capturing = 0;
   if (!gw_hip_lock_captures()) return true;
-  bool free = hip.hipStreamIsCapturing(stream, &capturing) == hipSuccess && !capturing;
-  bool ok = !free || hip.hipStreamWaitValue32(stream, (void *)(uintptr_t)word, n, hipStreamWaitValueGte, 0xffffffff) == hipSuccess;
+  bool free = gw_hip_own(hip.hipStreamIsCapturing(stream, &capturing)) == hipSuccess && !capturing;
+  bool ok = !free || gw_hip_own(hip.hipStreamWaitValue32(stream, (void *)(uintptr_t)word, n, hipStreamWaitValueGte, 0xffffffff)) == hipSuccess;
   gw_hip_unlock_captures();
   return ok;
 }

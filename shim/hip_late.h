@@ -23,6 +23,9 @@ void gw_hip_late(enum gw_late_kind kind, void *ctx, void *stream, uint64_t key);
 bool gw_hip_lock_captures(void);
 void gw_hip_unlock_captures(void);
 
+/* To be called with the result of each of this library's own calls of HIP; returns it. In hip.c. */
+int gw_hip_own(int result);
+
 /* A context is about to be destroyed. */
 void gw_hip_late_forget(void *ctx);
 

@@ -107,6 +107,17 @@ static struct stream *stream_of(void *handle) {
   return own;
 }
 
+/* The thread's last error. ROCm up to 6 forgets it at the next call and from 7 on does not count
+ * hipErrorNotReady; this one is stricter than both. */
+static __thread int last_error;
+static int remember(int r) { return r ? last_error = r : OK; }
+int hipPeekAtLastError(void) { return last_error; }
+int hipGetLastError(void) {
+  int r = last_error;
+  last_error = OK;
+  return r;
+}
+
 static int put(void *handle, struct op like) {
   struct op *op = malloc(sizeof *op);
   *op = like;
@@ -288,7 +299,7 @@ int hipEventQuery(void *event) {
     r = NOT_READY;
   }
   pthread_mutex_unlock(&lock);
-  return r;
+  return remember(r);
 }
 int hipEventSynchronize(void *event) {
   struct event *e = event;

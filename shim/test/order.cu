@@ -2,12 +2,15 @@
 // The order of CUDA calls that a program may rely on. Each probe prints a line with "ok" or
 // "WRONG". It runs as it is and under the preload library, with the gate open, held now and
 // then, with a bound, and with late entry: all runs must print the same. order [rounds]
-#include <atomic>
+#ifndef __HIPCC__ // order.hip
 #include <cooperative_groups.h>
+#include <cuda_runtime.h>
+#endif
+
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <cuda_runtime.h>
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <thread>
