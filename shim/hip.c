@@ -2,7 +2,8 @@
 //go:build ignore
 
 /*
- * HIP, of AMD's ROCm. It has been tested with test/fakehip.c only, not on AMD hardware.
+ * HIP, of AMD's ROCm. It has been tested with test/fakehip.c, and with the real library on a machine
+ * without an AMD GPU (make hip-check); not on AMD hardware.
  *
  * The context is the current device, because each device has its own default stream: (void *)1
  * is device 0. A stream's key is its HIP handle, with two exceptions. The legacy default

@@ -279,4 +279,3 @@ int (*real_hipFloat)(void *, struct three, float, struct whole *);
 		}
 	}
 }
-
