@@ -13,6 +13,8 @@ N        ?= 150
 SEED     ?= 1
 BIN      ?= bin
 HIP      ?=
+SOURCE   ?=
+KERNEL   ?=
 
 # Scenarios that make demo runs after demo.yaml: the hard cases.
 DEMOS := launch-bound decode-loop decode-loop-late sync-loop many-small many-small-pool mixed mixed-pool gpreempt-z
@@ -38,7 +40,7 @@ SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
 NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
 .PHONY: build test fmt demo fuzz soak hostile bench seeds mutants gpu-bundle install uninstall clean help check-go shim
-.PHONY: kernel-check kernel-test hip-check
+.PHONY: kernel-check kernel-test dkms-check hip-check
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads CUDA or HIP) and bin/libgiveway.so
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
@@ -119,6 +121,9 @@ kernel-check: ## check the amdkfd patches: apply, checkpatch, W=1, sparse
 
 kernel-test: check-go ## boot the stock and the patched amdkfd in QEMU: KUnit, conformance, rights
 	kernel/amdkfd/build.sh test
+
+dkms-check: ## check the patches for amdgpu-dkms; SOURCE=/usr/src/amdgpu-VERSION applies them, KERNEL=$(uname -r) compiles amdkfd
+	kernel/amdkfd/dkms/check.sh $(SOURCE) $(KERNEL)
 
 hip-check: check-go shim ## check the shim with AMD's real HIP, without a GPU. HIP=/opt/rocm, or HIP=fetch for Debian's in out/hip
 	HIP=$(HIP) tools/hip-check.sh

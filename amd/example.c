@@ -60,7 +60,7 @@ static int stop_for_a_moment(gw_amd *amd, int pid) {
   if (n < 0) return -1;
   printf("%d queues\n", n);
   int unmapped = gw_amd_unmap(amd, pid, queues, (size_t)n, GW_AMD_DEFAULT_GRACE);
-  if (unmapped == -ENOTTY) return by_daemon(amd, pid); /* the driver does not have the patch */
+  if (unmapped == -ENOTTY || unmapped == -EINVAL) return by_daemon(amd, pid); /* the driver does not have the patch */
   if (check("unmap", unmapped) < 0) return -1;
   return by_driver(amd, pid, queues, n, unmapped);
 }

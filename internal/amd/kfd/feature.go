@@ -39,7 +39,7 @@ func Probe(f Ioctler) (Features, error) {
 		return have, nil
 	}
 	switch err := MayUnmap(f, 0); {
-	case errors.Is(err, unix.ENOTTY):
+	case errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EINVAL): // EINVAL: ROCm's own module
 		have.Batch = errors.New("the driver does not have the batch ioctls: it is a stock driver")
 	case err != nil:
 		have.Batch = fmt.Errorf("the driver's batch ioctls do not work: %w", err)

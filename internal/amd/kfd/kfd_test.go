@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/giveway/giveway/internal/amd/kfd"
@@ -212,6 +213,8 @@ func TestProbe(t *testing.T) {
 	}{
 		{"6.12", kfdtest.Config{}, true, false},
 		{"6.12, patched", kfdtest.Config{Patched: true}, true, true},
+		{"amdgpu-dkms", kfdtest.Config{ROCm: true}, true, false},
+		{"amdgpu-dkms, patched", kfdtest.Config{ROCm: true, Patched: true}, true, true},
 		{"6.5", kfdtest.Config{Version: kfd.Version{Major: 1, Minor: 13}}, true, false},
 		{"6.1", kfdtest.Config{Version: kfd.Version{Major: 1, Minor: 11}}, false, false},
 		{"another major", kfdtest.Config{Version: kfd.Version{Major: 2, Minor: 20}, Patched: true}, false, false},
@@ -223,6 +226,9 @@ func TestProbe(t *testing.T) {
 		}
 		if (f.Debug == nil) != tt.debug || (f.Batch == nil) != tt.batch {
 			t.Errorf("%s: got %+v, want debug %v, batch %v", tt.name, f, tt.debug, tt.batch)
+		}
+		if stock := !tt.batch && !tt.cfg.NoHWS && tt.debug; stock && !strings.Contains(f.Batch.Error(), "stock driver") {
+			t.Errorf("%s: got %q; want a stock driver", tt.name, f.Batch)
 		}
 	}
 }

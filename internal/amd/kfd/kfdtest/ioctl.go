@@ -60,6 +60,9 @@ func (f *File) ioctl(c caller, code uint32, arg []byte) (int32, unix.Errno) {
 	nr, size := uint8(code), int(code>>16&0x3fff)
 	isOurs := nr >= 0xf0 && nr <= 0xf2 && k.cfg.Patched
 	if (nr == 0 || nr >= k.requestEnd()) && !isOurs {
+		if k.cfg.ROCm {
+			return 0, unix.EINVAL
+		}
 		return 0, unix.ENOTTY
 	}
 	if isOurs && code&^0xff != kfd.ReqBatchUnmap&^0xff { // ours differ only in their number

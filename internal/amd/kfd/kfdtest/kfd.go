@@ -18,6 +18,7 @@ var le = binary.LittleEndian
 type Config struct {
 	Version kfd.Version // zero: 1.17, of Linux 6.12
 	Patched bool        // it has the ioctls of our patch
+	ROCm    bool        // it is the module of amdgpu-dkms, which has another error for unknown numbers
 	NoHWS   bool        // sched_policy=2
 	GPUs    []kfd.Node  // nil: one MI300X
 	Engine  Engine      // runs the queues; nil: nothing does
