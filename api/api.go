@@ -214,6 +214,7 @@ type Queue struct {
 	Reason      string        `json:"reason,omitempty"`       // why it runs or waits: a name of sched.Reason
 	DecidedFor  time.Duration `json:"decided_for_ns"`         // how long MayRun and Reason have been so
 	Ready       bool          `json:"ready"`                  // it has work, as far as is known
+	WaitsBehind uint64        `json:"waits_behind,omitempty"` // the queue that keeps the device from it although it is to be stopped: a priority inversion
 }
 
 // Change sets attributes of a process. Attributes that are not in it stay. In JSON the

@@ -175,6 +175,14 @@ func scheduler(f *yamlfile.Form, s *sched.Config) {
 	}
 	f.Duration("floor_turn", &s.FloorTurn, time.Millisecond, time.Minute)
 	f.Duration("stall_limit", &s.StallLimit, 10*time.Millisecond, time.Hour)
+	inversions := time.Duration(-1)
+	f.Duration("inversion_limit", &inversions, 0, time.Minute)
+	switch { // as with the floor
+	case inversions == 0:
+		s.InversionLimit = -1
+	case inversions > 0:
+		s.InversionLimit = max(inversions, time.Millisecond)
+	}
 }
 
 // on reads a boolean that is true by default.

@@ -62,6 +62,7 @@ devices:
 floor: 5%
 floor_turn: 20ms
 stall_limit: 3s
+inversion_limit: 250ms
 socket: /run/x.sock
 tcp: true
 token_file: /etc/giveway/token
@@ -83,12 +84,12 @@ func TestEverything(t *testing.T) {
 			{Device: "GPU-1234", Name: "rr", Params: map[string]string{"quantum": "5ms"}},
 			{Device: "1", Name: "native"},
 		},
-		Sched:  sched.Config{Floor: 0.05, FloorTurn: 20 * time.Millisecond, StallLimit: 3 * time.Second},
+		Sched:  sched.Config{Floor: 0.05, FloorTurn: 20 * time.Millisecond, StallLimit: 3 * time.Second, InversionLimit: 250 * time.Millisecond},
 		Socket: "/run/x.sock", TCP: "127.0.0.1:50000", TokenFile: "/etc/giveway/token", ReadToken: "/etc/giveway/read.token",
 		Metrics: metrics.Labels{User: true, Pod: true, Series: 50},
 		Rules: []Rule{
-			{Attrs: attr.Must("class=online priority=-3"), line: 15},
-			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 16},
+			{Attrs: attr.Must("class=online priority=-3"), line: 16},
+			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 17},
 		},
 	}
 	for i := range c.Rules {

@@ -90,6 +90,7 @@ func (d *Daemon) readStatus() api.Status {
 		s.Checks = append(s.Checks, ConfigCheck(file, refused))
 	}
 	s.Checks = append(s.Checks, d.pastChecks()...)
+	s.Checks = append(s.Checks, d.inversionCheck())
 	s.Checks = append(s.Checks, d.guardian.check())
 	if d.cfg.Journal != nil {
 		s.Checks = append(s.Checks, d.journalCheck())

@@ -24,6 +24,7 @@ type recorder struct {
 	queues    map[sched.QueueID]*recordedQueue
 	processes map[int32]int // number of queues, by pid
 	overruled map[sched.DeviceID]bool
+	inverted  map[sched.DeviceID]sched.Time // when the last inversion with a note began
 	accounts  *record.Accounts
 	entry     record.Entry  // reused
 	buf       []sched.Queue // reused
@@ -69,7 +70,7 @@ func newRecorder(d *Daemon) *recorder {
 	return &recorder{
 		d: d, rec: rec, tally: tally, accounts: record.NewAccounts(wait), devices: make(map[sched.DeviceID]hal.Device),
 		queues: make(map[sched.QueueID]*recordedQueue), processes: make(map[int32]int),
-		overruled: make(map[sched.DeviceID]bool), owners: make(map[sched.QueueID]owner),
+		overruled: make(map[sched.DeviceID]bool), inverted: make(map[sched.DeviceID]sched.Time), owners: make(map[sched.QueueID]owner),
 	}
 }
 
@@ -120,6 +121,7 @@ func (r *recorder) Record(now sched.Time, events []sched.Event, actions []sched.
 		r.event(now, &events[i])
 	}
 	r.decisions(now)
+	r.inversions(now)
 	for _, a := range actions {
 		if q := r.queues[a.Queue]; q != nil {
 			q.pending, q.ordered, q.cause = a, now, q.decision

@@ -120,6 +120,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 			Served: r.Served, Measured: r.Measured, OnFloor: r.OnFloor, SideBySide: r.SideBySide, Shared: q.detail.SharedBy, Pool: q.detail.Pool,
 			KFDQueues: q.detail.NativeQueues, Way: q.detail.StopMethod,
 			MayRun: r.Decided.Run, Reason: r.Decided.Reason.String(), DecidedFor: max(now.Sub(r.Decided.Since), 0), Ready: r.Ready(),
+			WaitsBehind: uint64(r.WaitsBehind),
 		})
 	}
 	slices.SortFunc(out.Queues, func(a, b api.Queue) int { return cmp.Compare(a.ID, b.ID) })

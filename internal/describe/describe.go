@@ -73,13 +73,13 @@ func useOf(queues []api.Queue, paused bool) Use {
 		u.GPU = format.Printable(queues[0].Device)
 	}
 	var served time.Duration
-	native, measured, onFloor := 0, true, false
+	native, measured, onFloor, inverted := 0, true, false, false
 	var states, whys, slicesOf, can []string
 	for _, q := range queues {
 		served += q.Served
 		native += q.KFDQueues
 		measured = measured && q.Measured
-		onFloor = onFloor || q.OnFloor
+		onFloor, inverted = onFloor || q.OnFloor, inverted || q.WaitsBehind != 0
 		states = include(states, stateText(q))
 		if q.Reason != "" {
 			whys = include(whys, format.Text(q.Reason, 40))
@@ -96,6 +96,8 @@ func useOf(queues []api.Queue, paused bool) Use {
 	switch {
 	case paused:
 		u.State = "paused"
+	case inverted:
+		u.State = "inverted"
 	case onFloor:
 		u.State = "floor"
 	}

@@ -124,10 +124,24 @@ func (f *Facts) queueLines(q api.Queue) (lines, changes []string) {
 	if q.OnFloor {
 		lines = append(lines, "The policy gives it less than the floor, the share that every process is guaranteed; it gets the floor.")
 	}
+	if q.WaitsBehind != 0 {
+		lines = append(lines, f.inversionLine(q.WaitsBehind))
+	}
 	if !q.Ready && q.MayRun {
 		lines = append(lines, "It has no work for the device now, as far as is known.")
 	}
 	return lines, here.changes(why)
+}
+
+// inversionLine names the process that the queue waits behind in a priority inversion.
+func (f *Facts) inversionLine(holder uint64) string {
+	who := "another process"
+	for i := range f.All {
+		if slices.ContainsFunc(f.All[i].Queues, func(q api.Queue) bool { return q.ID == holder }) {
+			who = "process " + f.name(f.All[i].PID)
+		}
+	}
+	return "Priority inversion: " + who + " is to be stopped, and has the device nevertheless. 'giveway log' shows what is done about it."
 }
 
 func (f *Facts) memberLine() string {

@@ -163,6 +163,8 @@ func logNote(e *api.Entry) string {
 		return "the policy" + device + " was overruled, and the vendor's scheduling is in force: " + text
 	case "resumed":
 		return "the policy" + device + " decides again"
+	case "inversion":
+		return "priority inversion" + strings.Replace(device, " of ", " on ", 1) + ": " + text
 	case "guardian":
 		return "guardian: " + text
 	case "action":

@@ -55,6 +55,7 @@ func TestLog(t *testing.T) {
 			order(0, api.Order{Name: "config", To: "/etc/x.yaml", Refused: true, Reason: `line 3: \"much\" is no share\n\x1b[2J`}),
 			`the configuration /etc/x.yaml was refused, and the one before stays in force: line 3: "much" is no share??[2J`,
 		},
+		{note("inversion", "over after 1.2 s"), "priority inversion on device GPU-a: over after 1.2 s"},
 		{note("overruled", "slo stalled"), "the policy of device GPU-a was overruled, and the vendor's scheduling is in force: slo stalled"},
 		{note("resumed", ""), "the policy of device GPU-a decides again"},
 		{note("guardian", "running"), "guardian: running"},

@@ -25,6 +25,7 @@ func (p *page) tally(n *Node, t *counts) {
 	p.actions(t)
 	p.perDevice("giveway_floor_turns_total", "Times a queue was let run to get its minimum share, the floor.", t.floors, n.Status.Devices)
 	p.perDevice("giveway_policy_overrules_total", "Times the policy of the device was overruled.", t.overruled, n.Status.Devices)
+	p.inversions(t, n.Status.Devices)
 	p.counter("giveway_guardian_starts_total", "Guardians that were started: more than one means that one died.")
 	p.sample(float64(t.guardians))
 	p.counter("giveway_config_reloads_total", "Times the configuration was read again.")

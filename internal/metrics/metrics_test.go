@@ -66,6 +66,8 @@ func counted(l Labels) *Tally {
 	t.Over(Action{Verb: sched.SetSlice, Outcome: sched.Done, Took: time.Millisecond, Cost: 300 * time.Microsecond})
 	t.FloorTurn("GPU-a")
 	t.Overruled("GPU-b")
+	t.Inverted(second, "GPU-a", true, 100*time.Millisecond, Inversion{812, 4711})
+	t.Inverted(2*second, "GPU-a", false, 50*time.Millisecond, Inversion{812, 4711})
 	t.GuardianStarted()
 	t.ConfigRead(false)
 	t.ConfigRead(true)

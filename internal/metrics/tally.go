@@ -55,6 +55,7 @@ type counts struct {
 	actions   map[actionKey]*actionCount
 	floors    map[sched.DeviceID]uint64
 	overruled map[sched.DeviceID]uint64
+	inverted  map[sched.DeviceID]*inversions
 	guardians uint64 // that were started
 	reloads   [2]uint64
 	failures  failures
@@ -66,6 +67,7 @@ func (t *Tally) snapshot() *counts {
 	defer t.mu.Unlock()
 	c := t.counts
 	c.classes, c.waits, c.actions = copied(c.classes), copied(c.waits), copied(c.actions)
+	c.inverted = copied(c.inverted)
 	c.floors, c.overruled = maps.Clone(c.floors), maps.Clone(c.overruled)
 	c.times.of, c.requests.of = copied(c.times.of), copied(c.requests.of)
 	return &c
@@ -120,6 +122,7 @@ func NewTally(l Labels) *Tally {
 		labels: l, classes: make(map[seriesKey]*time.Duration),
 		waits: make(map[sched.DeviceID]*histogram), actions: make(map[actionKey]*actionCount),
 		floors: make(map[sched.DeviceID]uint64), overruled: make(map[sched.DeviceID]uint64),
+		inverted: make(map[sched.DeviceID]*inversions),
 	}}
 	t.times.most, t.requests.most = l.Series, l.Series
 	return t
