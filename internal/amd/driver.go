@@ -107,8 +107,9 @@ func open(cfg Config) (*driver, error) {
 	if cfg.Shim != nil {
 		d.methods = append(d.methods, newOwnMethod(d, cfg.Shim))
 	}
+	enabled, enabledErr := cfg.Sys.CWSREnabled()
 	for i, n := range nodes {
-		d.gpus = append(d.gpus, newGPU(d, i, n))
+		d.gpus = append(d.gpus, newGPU(d, i, n, probeCWSR(n, enabled, enabledErr)))
 	}
 	return d, nil
 }

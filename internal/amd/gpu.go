@@ -22,18 +22,19 @@ type gpu struct {
 	driver *driver
 	node   kfd.Node
 	info   hal.Info
+	cwsr   cwsr
 
 	mu     sync.Mutex
 	queues map[*queue]struct{} // attached
 }
 
-func newGPU(d *driver, index int, n kfd.Node) *gpu {
+func newGPU(d *driver, index int, n kfd.Node, c cwsr) *gpu {
 	id := fmt.Sprintf("amd-%d", n.GPU)
 	if n.UniqueID != 0 {
 		id = fmt.Sprintf("amd-%016x", n.UniqueID)
 	}
 	return &gpu{
-		driver: d, node: n,
+		driver: d, node: n, cwsr: c,
 		info: hal.Info{
 			Device:  sched.Device{ID: sched.DeviceID(id), StopTime: stopTime},
 			Backend: "amd", Model: fmt.Sprintf("AMD %v %s", n.GFX, n.Name), Index: index,
@@ -63,9 +64,9 @@ func (t *target) gone() bool { return t.alive != nil && !t.alive() }
 // again.
 func (g *gpu) attach(t target) (*queue, error) {
 	err := g.verify(t)
-	q := &queue{gpu: g, target: t}
+	q := &queue{gpu: g, target: t, why: g.cwsr.refusal()}
 	for _, m := range g.driver.methods {
-		if err != nil {
+		if err != nil || !g.cwsr.try {
 			break
 		}
 		if len(q.methods) > 0 { // for when the better one fails; proving it now might stall the GPU

@@ -97,6 +97,15 @@ type Node struct {
 	Slots      uint32 // num_cp_queues: hardware slots for compute queues
 	Capability uint32
 	UniqueID   uint64 // zero: none
+	Save       SaveArea
+}
+
+// SaveArea is how much memory the driver demands of a queue for the state of its waves
+// (CWSR). The driver computes the sizes from the GPU's version, whether CWSR is on or off.
+type SaveArea struct {
+	Size  uint32 // cwsr_size
+	Stack uint32 // ctl_stack_size, which is a part of it
+	Known bool   // false: the driver does not tell, as before Linux 6.12
 }
 
 // Bits of Node.Capability, from kfd_sysfs.h.
@@ -154,13 +163,17 @@ func (s Sysfs) node(index uint32) (Node, error) {
 		return n, err
 	}
 	var gfx uint32
-	fields := map[string]*uint32{"gfx_target_version": &gfx, "num_cp_queues": &n.Slots, "capability": &n.Capability}
+	fields := map[string]*uint32{
+		"gfx_target_version": &gfx, "num_cp_queues": &n.Slots, "capability": &n.Capability,
+		"cwsr_size": &n.Save.Size, "ctl_stack_size": &n.Save.Stack,
+	}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if field := fields[key]; field != nil {
 			if *field, err = parse(value); err != nil {
 				return n, fmt.Errorf("%s: %w", key, err)
 			}
+			n.Save.Known = n.Save.Known || key == "cwsr_size"
 		}
 		if key == "unique_id" {
 			n.UniqueID, _ = strconv.ParseUint(value, 10, 64)
@@ -171,6 +184,26 @@ func (s Sysfs) node(index uint32) (Node, error) {
 		return n, fmt.Errorf("num_cp_queues: %d slots, want at most %d", n.Slots, maxSlots)
 	}
 	return n, nil
+}
+
+// CWSREnabled reads amdgpu's parameter cwsr_enable: 0 turns CWSR off. The driver does not
+// change it after it is loaded.
+func (s Sysfs) CWSREnabled() (bool, error) {
+	path := filepath.Join(string(s), "module/amdgpu/parameters/cwsr_enable")
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 64))
+	if err != nil {
+		return false, err
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return false, fmt.Errorf("%s: not a number", path)
+	}
+	return n != 0, nil
 }
 
 func printable(name string) string {

@@ -40,9 +40,19 @@ func (k *KFD) writeTopology() {
 		k.write(dir+"gpu_id", fmt.Sprintf("%d\n", n.GPU))
 		k.write(dir+"name", n.Name+"\n")
 		k.write(dir+"properties", fmt.Sprintf(
-			"cpu_cores_count 0\nsimd_count 1216\ngfx_target_version %d\nnum_cp_queues %d\ncapability %d\nunique_id %d\n",
-			n.GFX, n.Slots, n.Capability, n.UniqueID))
+			"cpu_cores_count 0\nsimd_count 1216\ngfx_target_version %d\nnum_cp_queues %d\n%scapability %d\nunique_id %d\n",
+			n.GFX, n.Slots, saveArea(n.Save), n.Capability, n.UniqueID))
 	}
+	if k.cfg.Sys != "" {
+		k.write("../../../module/amdgpu/parameters/cwsr_enable", "1\n")
+	}
+}
+
+func saveArea(s kfd.SaveArea) string {
+	if !s.Known {
+		return ""
+	}
+	return fmt.Sprintf("cwsr_size %d\nctl_stack_size %d\n", s.Size, s.Stack)
 }
 
 func (k *KFD) writeProcess(p *process) {
@@ -72,4 +82,5 @@ func (k *KFD) removeQueue(q *queue) { k.remove(fmt.Sprintf("proc/%d/queues/%d", 
 var MI300X = kfd.Node{
 	Index: 1, GPU: 51545, Name: "ip discovery", GFX: 90402, Slots: 24,
 	Capability: kfd.CapTrapDebug | kfd.CapTrapDebugFirmware, UniqueID: 0xabcdef,
+	Save: kfd.SaveArea{Size: 23203840, Stack: 12288, Known: true},
 }
