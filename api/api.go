@@ -210,11 +210,14 @@ type Queue struct {
 	Pool        string        `json:"pool,omitempty"`         // the label of the pool that the queue is
 	KFDQueues   int           `json:"kfd_queues,omitempty"`   // number of AMD hardware queues that it stands for
 	Way         string        `json:"way,omitempty"`          // how those are interrupted: batch, debug, own
-	MayRun      bool          `json:"may_run"`                // the scheduler has decided that it runs; State follows
-	Reason      string        `json:"reason,omitempty"`       // why it runs or waits: a name of sched.Reason
-	DecidedFor  time.Duration `json:"decided_for_ns"`         // how long MayRun and Reason have been so
-	Ready       bool          `json:"ready"`                  // it has work, as far as is known
-	WaitsBehind uint64        `json:"waits_behind,omitempty"` // the queue that keeps the device from it although it is to be stopped: a priority inversion
+	// ReservedSlots is how many hardware slots are kept free of batch work for this and other
+	// online processes.
+	ReservedSlots int           `json:"reserved_slots,omitempty"`
+	MayRun        bool          `json:"may_run"`                // the scheduler has decided that it runs; State follows
+	Reason        string        `json:"reason,omitempty"`       // why it runs or waits: a name of sched.Reason
+	DecidedFor    time.Duration `json:"decided_for_ns"`         // how long MayRun and Reason have been so
+	Ready         bool          `json:"ready"`                  // it has work, as far as is known
+	WaitsBehind   uint64        `json:"waits_behind,omitempty"` // the queue that keeps the device from it although it is to be stopped: a priority inversion
 }
 
 // Change sets attributes of a process. Attributes that are not in it stay. In JSON the
@@ -358,6 +361,15 @@ type Device struct {
 	// Ledger is what the device did since the daemon was started, by the trace; nil: it is
 	// not known.
 	Ledger *Ledger `json:"ledger,omitempty"`
+	// Slots are the hardware slots for queues, of a device that can keep some free; nil: it
+	// cannot.
+	Slots *Slots `json:"slots,omitempty"`
+}
+
+// Slots are hardware slots for queues.
+type Slots struct {
+	Total    int `json:"total"`
+	Reserved int `json:"reserved"` // kept free of batch work for online processes
 }
 
 // Ledger is the sum of the spans of a device. Held, switching, idle and unknown time are

@@ -77,6 +77,7 @@ func (b *Backend) Start(ctx context.Context, h hal.Host) error {
 		defer every.Stop()
 		for {
 			b.listAll()
+			b.reserveSlots()
 			select {
 			case <-ctx.Done():
 				return
@@ -153,10 +154,11 @@ type entry struct {
 	attached  []uint32 // the queues that attach was last called for
 	method    string   // how they are stopped
 	shimKnows bool     // the shim of the process knows queues on this GPU
+	reserved  int      // slots that are reserved for the process and other online ones
 }
 
 func (e *entry) detail() hal.Detail {
-	return hal.Detail{NativeQueues: len(e.listed), StopMethod: e.method}
+	return hal.Detail{NativeQueues: len(e.listed), StopMethod: e.method, ReservedSlots: e.reserved}
 }
 
 // queuesByGPU holds the KFD queue ids of a process, by gpu_id.

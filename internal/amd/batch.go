@@ -25,6 +25,12 @@ func (b *batchMethod) stop(pid int, queues []*queue) []error {
 }
 
 func (b *batchMethod) start(pid int, queues []*queue) []error {
+	errs := b.remap(pid, queues)
+	b.startIntoReserved(pid, queues, errs)
+	return errs
+}
+
+func (b *batchMethod) remap(pid int, queues []*queue) []error {
 	return b.call(pid, queues, func(keys []kfd.QueueKey) ([]error, error) { return kfd.FastRemap(b.driver.file, pid, keys) })
 }
 

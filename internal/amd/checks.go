@@ -67,7 +67,7 @@ func (d *driver) checks() []hal.Check {
 	}
 	checks = append(checks, ptrace)
 	for _, g := range d.gpus {
-		checks = append(checks, g.cwsrCheck(), g.slotCheck())
+		checks = append(checks, g.cwsrCheck(), g.slotCheck(), g.reservationCheck())
 	}
 	return checks
 }

@@ -360,6 +360,50 @@ func TestDriverRestoresWhenDaemonIsKilled(t *testing.T) {
 	})
 }
 
+// TestDaemonReservesSlots checks that slots are reserved for the queues of online processes,
+// shown, released when there is no such process and when the daemon is killed, and that a
+// stock driver is asked for none.
+func TestDaemonReservesSlots(t *testing.T) {
+	onBothDrivers(t, func(m *machine, patched bool, _ string) {
+		serve := m.StartProcess(2)
+		d := m.daemon()
+		m.eventually("found", func() bool { return d.queue(serve.PID) != nil })
+		d.change(serve.PID, asOnline)
+		if !patched {
+			m.eventually("attached", func() bool { return len(d.queue(serve.PID).Can) > 0 })
+			if q := d.queue(serve.PID); q.ReservedSlots != 0 || d.failed("AMD reservation") {
+				m.Errorf("on a stock driver: got %+v and %+v, want no reservation", q, d.Status().Checks)
+			}
+			return
+		}
+		reserved := func() bool { return strings.Contains(m.Left(), "reserved") }
+		m.eventually("reserved and shown", func() bool {
+			s := d.Status().Devices[0].Slots
+			return reserved() && d.queue(serve.PID).ReservedSlots == 2 && s != nil && s.Reserved == 2 && s.Total == int(kfdtest.MI300X.Slots)
+		})
+		d.change(serve.PID, asBatch)
+		m.eventually("released", func() bool { return !reserved() && d.queue(serve.PID).ReservedSlots == 0 })
+		d.change(serve.PID, asOnline)
+		m.eventually("reserved again", reserved)
+		d.stop()
+		if m.Left() != "" {
+			m.Errorf("after the daemon: got %q, want nothing left", m.Left())
+		}
+
+		socket := filepath.Join(m.TempDir(), "killed")
+		cmd := m.startDaemon(socket)
+		c := client.New(socket)
+		m.eventually("online", func() bool {
+			_, err := c.Change(context.Background(), serve.PID, asOnline)
+			return err == nil
+		})
+		m.eventually("reserved by the other daemon", reserved)
+		m.check(cmd.Process.Kill())
+		_ = cmd.Wait() // it was killed
+		m.eventually("released by the driver", func() bool { return m.Left() == "" })
+	})
+}
+
 // TestDaemonDoctor checks the status of the daemon and the check of a process that
 // another debugger traces.
 func TestDaemonDoctor(t *testing.T) {

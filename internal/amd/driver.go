@@ -20,6 +20,10 @@ type Config struct {
 	// Shim returns the shim of a process, or nil. A nil Shim means that no process has one.
 	Shim func(pid int) Shim
 
+	// OnlineSlots is how many hardware slots of each GPU batch work leaves free for online
+	// processes, or AutoSlots or NoSlots.
+	OnlineSlots int
+
 	Dev  string    // empty: /dev/kfd
 	Sys  kfd.Sysfs // empty: /sys
 	Proc string    // empty: /proc
@@ -42,6 +46,7 @@ type driver struct {
 	proc        string
 	features    kfd.Features
 	topologyErr error // some GPUs could not be parsed
+	onlineSlots int   // Config.OnlineSlots
 	gpus        []*gpu
 	methods     []method         // that work here, best first
 	refused     map[string]error // why the other methods do not work here
@@ -77,7 +82,7 @@ func open(cfg Config) (*driver, error) {
 		return nil, errors.Join(fmt.Errorf("no AMD GPU: %w", hal.ErrNotSupported), topologyErr)
 	}
 	d := &driver{
-		file: cfg.File, sys: cfg.Sys, proc: cfg.Proc, topologyErr: topologyErr,
+		file: cfg.File, sys: cfg.Sys, proc: cfg.Proc, topologyErr: topologyErr, onlineSlots: cfg.OnlineSlots,
 		refused: make(map[string]error), attached: make(map[int]int),
 	}
 	if d.file == nil {

@@ -231,7 +231,7 @@ func TestDriverChecks(t *testing.T) {
 				t.Errorf("scope %q: got %+v, want OK %v", scope, c, ok)
 			}
 		}
-		if len(names) != 5 || !names["AMD driver"] || !names["AMD debug"] || !names["AMD slots of amd-0000000000abcdef"] {
+		if len(names) != 7 || !names["AMD CWSR of amd-0000000000abcdef"] || !names["AMD reservation of amd-0000000000abcdef"] || !names["AMD driver"] || !names["AMD debug"] || !names["AMD slots of amd-0000000000abcdef"] {
 			t.Errorf("got checks %v", names)
 		}
 		check(t, d.close())

@@ -17,12 +17,14 @@ import (
 // it.
 const stopTime = 500 * time.Microsecond
 
-// gpu is one GPU. It implements hal.Device, and hal.Batcher for bundles.
+// gpu is one GPU. It implements hal.Device, hal.Reserving, and hal.Batcher for bundles.
 type gpu struct {
 	driver *driver
 	node   kfd.Node
 	info   hal.Info
 	cwsr   cwsr
+
+	reservation reservation
 
 	mu     sync.Mutex
 	queues map[*queue]struct{} // attached

@@ -20,6 +20,8 @@ type queue struct {
 	mu     sync.Mutex
 	by     method // that stopped the queue; nil: it is not stopped
 	closed bool
+	// noSlotSince is since when the free slots are reserved for others; zero: they are not.
+	noSlotSince time.Time
 }
 
 func (q *queue) key() kfd.QueueKey {
@@ -35,7 +37,7 @@ func (q *queue) stoppedBy() method {
 func (q *queue) setStoppedBy(m method) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.by = m
+	q.by, q.noSlotSince = m, time.Time{}
 }
 
 // method returns the method to try in the given round of a stop, or nil if none is left. A

@@ -53,7 +53,7 @@ func newNVIDIA(o options) hal.Backend {
 // newAMD returns the AMD backend. Where the driver lets no other process stop the queues
 // of a process, a process that loaded the shim stops its own.
 func newAMD(o options) hal.Backend {
-	cfg := amd.Config{Only: o.uid, Log: o.log}
+	cfg := amd.Config{Only: o.uid, OnlineSlots: o.config.AMDSlots, Log: o.log}
 	if o.gates != nil {
 		cfg.Shim = func(pid int) amd.Shim {
 			if g := o.gates.GateOf(pid); g != nil {

@@ -52,6 +52,7 @@ type Config struct {
 	NoTrace   bool    // do not read the hardware's context-switch trace
 	NoNVIDIA  bool    // do not use NVIDIA's driver
 	NoAMD     bool    // do not use AMD's driver
+	AMDSlots  int     // hardware slots of AMD GPUs that are kept free for online processes; zero: as many as they have queues; negative: none
 	Rules     []Rule  // the first that matches applies
 	Limits    []Limit // the first that matches a user applies
 }
@@ -108,6 +109,7 @@ func Parse(file string, data []byte) (Config, error) {
 	listenTCP(f, &c)
 	metricLabels(f, &c.Metrics)
 	c.NoTrace, c.NoNVIDIA, c.NoAMD = !on(f, "trace"), !on(f, "nvidia"), !on(f, "amd")
+	amdSlots(f, &c.AMDSlots)
 	f.Renamed("eyes", "write trace")
 	rules(f, &c)
 	limits(f, &c)
@@ -190,6 +192,26 @@ func on(f *yamlfile.Form, name string) bool {
 	yes := true
 	f.Boolean(name, &yes)
 	return yes
+}
+
+// maxSlots is more than the hardware slots of any GPU.
+const maxSlots = 1024
+
+// amdSlots reads a number of hardware slots, or auto.
+func amdSlots(f *yamlfile.Form, v *int) {
+	s, ok := f.Scalar("amd_online_slots", "a number of hardware slots, or auto")
+	if !ok || s == "auto" {
+		return
+	}
+	n, err := strconv.Atoi(s)
+	switch {
+	case err != nil || n < 0 || n > maxSlots:
+		f.Wrong("amd_online_slots", "%q is neither a number from 0 to %d nor auto", yamlfile.Clip(s), maxSlots)
+	case n == 0:
+		*v = -1
+	default:
+		*v = n
+	}
 }
 
 // absolute reads an absolute path.

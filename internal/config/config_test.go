@@ -63,6 +63,7 @@ floor: 5%
 floor_turn: 20ms
 stall_limit: 3s
 inversion_limit: 250ms
+amd_online_slots: 6
 socket: /run/x.sock
 tcp: true
 token_file: /etc/giveway/token
@@ -86,10 +87,10 @@ func TestEverything(t *testing.T) {
 		},
 		Sched:  sched.Config{Floor: 0.05, FloorTurn: 20 * time.Millisecond, StallLimit: 3 * time.Second, InversionLimit: 250 * time.Millisecond},
 		Socket: "/run/x.sock", TCP: "127.0.0.1:50000", TokenFile: "/etc/giveway/token", ReadToken: "/etc/giveway/read.token",
-		Metrics: metrics.Labels{User: true, Pod: true, Series: 50},
+		Metrics: metrics.Labels{User: true, Pod: true, Series: 50}, AMDSlots: 6,
 		Rules: []Rule{
-			{Attrs: attr.Must("class=online priority=-3"), line: 16},
-			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 17},
+			{Attrs: attr.Must("class=online priority=-3"), line: 17},
+			{Attrs: attr.Must("class=batch weight=4 slo=5ms share=10%"), line: 18},
 		},
 	}
 	for i := range c.Rules {

@@ -80,7 +80,7 @@ func (d *Daemon) readStatus() api.Status {
 	for _, dev := range devices {
 		tracing, ok := dev.Device.(hal.Tracing)
 		s.Devices = append(s.Devices, api.Device{
-			ID: string(dev.info.Device.ID), Index: dev.info.Index, Model: dev.info.Model, Backend: dev.info.Backend, Trace: ok && tracing.Tracing(), Switching: switching[dev], Ledger: ledgers[dev],
+			ID: string(dev.info.Device.ID), Index: dev.info.Index, Model: dev.info.Model, Backend: dev.info.Backend, Trace: ok && tracing.Tracing(), Switching: switching[dev], Ledger: ledgers[dev], Slots: slotsOf(dev.Device),
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
@@ -96,6 +96,16 @@ func (d *Daemon) readStatus() api.Status {
 		s.Checks = append(s.Checks, d.journalCheck())
 	}
 	return s
+}
+
+// slotsOf returns the hardware slots of a device, if it can reserve some.
+func slotsOf(dev hal.Device) *api.Slots {
+	r, ok := dev.(hal.Reserving)
+	if !ok {
+		return nil
+	}
+	reserved, total := r.ReservedSlots()
+	return &api.Slots{Total: total, Reserved: reserved}
 }
 
 // ConfigCheck reports whether a configuration file was accepted.

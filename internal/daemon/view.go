@@ -118,7 +118,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 			ID: uint64(q.id), Device: string(q.device.info.Device.ID), Index: q.device.info.Index, State: r.State.String(),
 			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, VendorSlice: q.detail.FoundSlice,
 			Served: r.Served, Measured: r.Measured, OnFloor: r.OnFloor, SideBySide: r.SideBySide, Shared: q.detail.SharedBy, Pool: q.detail.Pool,
-			KFDQueues: q.detail.NativeQueues, Way: q.detail.StopMethod,
+			KFDQueues: q.detail.NativeQueues, Way: q.detail.StopMethod, ReservedSlots: q.detail.ReservedSlots,
 			MayRun: r.Decided.Run, Reason: r.Decided.Reason.String(), DecidedFor: max(now.Sub(r.Decided.Since), 0), Ready: r.Ready(),
 			WaitsBehind: uint64(r.WaitsBehind),
 		})

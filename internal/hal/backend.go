@@ -172,7 +172,7 @@ type Progress struct {
 	Waiting   bool // a further command waits at the gate
 }
 
-// Device is one accelerator. It may implement Batcher and Tracing.
+// Device is one accelerator. It may implement Batcher, Tracing and Reserving.
 type Device interface {
 	Info() Info
 }
@@ -180,6 +180,12 @@ type Device interface {
 // Tracing is a Device that reports whether its context-switch trace is being read.
 type Tracing interface {
 	Tracing() bool
+}
+
+// Reserving is a Device that can keep hardware slots free for online processes. ReservedSlots
+// returns how many are kept free, and how many there are.
+type Reserving interface {
+	ReservedSlots() (reserved, total int)
 }
 
 // Process is the daemon's record of a process. It is valid until the last queue of the
@@ -286,6 +292,9 @@ type Detail struct {
 	Members      []proc.Process // the clients of the MPS server, as far as they are known
 	NativeQueues int            // how many hardware queues it stands for; zero: one
 	StopMethod   string         // how it is interrupted, if there are several ways
+	// ReservedSlots is how many hardware slots of its device are reserved for online processes,
+	// of which this is one.
+	ReservedSlots int
 }
 
 // GateStats are the counts of a gate.

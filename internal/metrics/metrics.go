@@ -93,6 +93,12 @@ func (p *page) devices(all []api.Device) {
 	for _, d := range all {
 		p.sample(truth(d.Trace), "device", d.ID)
 	}
+	p.gauge("giveway_device_reserved_slots", "Hardware slots that are kept free of batch work for online processes.")
+	for _, d := range all {
+		if d.Slots != nil {
+			p.sample(float64(d.Slots.Reserved), "device", d.ID)
+		}
+	}
 	p.counter("giveway_device_state_seconds_total", "Time of a device by what it did: held by a process, switching, idle, unknown.")
 	for _, d := range all {
 		if l := d.Ledger; l != nil {

@@ -17,7 +17,7 @@ import (
 var status = api.Status{
 	Version: "1.2", PID: 7, Uptime: 90*time.Second + time.Millisecond,
 	Policy:  api.Policy{Name: "giveway", Params: map[string]string{"turn": "20ms"}, Overruled: "stalled"},
-	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Trace: true, Ledger: &api.Ledger{Held: time.Minute, Switching: 1500 * time.Millisecond, Idle: 28 * time.Second, Unknown: time.Millisecond, Switches: 900, Preempted: 40, Visits: 90}}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia"}},
+	Devices: []api.Device{{ID: "GPU-a", Model: "NVIDIA H200", Backend: "nvidia", Trace: true, Ledger: &api.Ledger{Held: time.Minute, Switching: 1500 * time.Millisecond, Idle: 28 * time.Second, Unknown: time.Millisecond, Switches: 900, Preempted: 40, Visits: 90}}, {ID: "GPU-b", Index: 1, Model: "NVIDIA H200", Backend: "nvidia", Slots: &api.Slots{Total: 24, Reserved: 3}}},
 	Checks:  []api.Check{{Name: "secret check"}, {Name: "guardian", OK: true}, {Name: "configuration"}}, KernelLogLines: 42, Goroutines: 9,
 }
 

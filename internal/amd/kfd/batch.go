@@ -92,6 +92,20 @@ func statusError(s int32) error {
 	return unix.Errno(-s)
 }
 
+// Reserve keeps slots of a GPU free of queues below a priority when queues are remapped; 0
+// slots end it. It needs a driver with our patch, and CAP_SYS_ADMIN. The reservation ends when
+// f is closed or the process exits.
+func Reserve(f Ioctler, gpu, slots, priority uint32) error {
+	arg := make([]byte, sizeReservation)
+	le.PutUint32(arg[reserveGPU:], gpu)
+	le.PutUint32(arg[reserveSlots:], slots)
+	le.PutUint32(arg[reservePriority:], priority)
+	if _, err := f.Ioctl(ReqHQDReservation, arg); err != nil {
+		return fmt.Errorf("reserve %d slots of GPU %d: %w", slots, gpu, err)
+	}
+	return nil
+}
+
 // ActiveSlots returns how many compute queues of a GPU are active, as the driver counts
 // them. It needs a driver with our patch.
 func ActiveSlots(f Ioctler, gpu uint32) (uint32, error) {

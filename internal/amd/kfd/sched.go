@@ -74,9 +74,11 @@ const (
 	schedQueueID     = 4
 	schedQueueStatus = 8
 
-	reserveGPU    = 0
-	reserveFlags  = 12
-	reserveActive = 20
+	reserveGPU      = 0
+	reserveSlots    = 4
+	reservePriority = 8
+	reserveFlags    = 12
+	reserveActive   = 20
 
 	// SchedAll is the flag of FAST_REMAP that remaps all queues of a process.
 	SchedAll = 1
