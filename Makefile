@@ -39,7 +39,7 @@ SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
 # process. The simulator is: its seeds run in parallel.
 NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
-.PHONY: build test fmt demo fuzz soak hostile bench seeds mutants gpu-bundle install uninstall clean help check-go shim
+.PHONY: build test fmt demo fuzz soak hostile bench seeds mutants gpu-bundle amd-bundle amd-bundle-test install uninstall clean help check-go shim
 .PHONY: kernel-check kernel-test dkms-check hip-check
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads CUDA or HIP) and bin/libgiveway.so
@@ -114,6 +114,15 @@ gpu-bundle: build ## fill out/gpu-bundle with everything that needs a GPU, for a
 	cp $(BIN)/giveway $(BIN)/giveway-bench packaging/gpu-tests.sh internal/bench/torch_client.py out/gpu-bundle/
 	cp shim/*.h out/gpu-bundle/shim/ && cp shim/test/*.cu out/gpu-bundle/shim/test/
 	CGO_ENABLED=0 go test -c -o out/gpu-bundle/ ./internal/nvidia/nvrm ./internal/nvidia/nvtrace ./internal/nvidia ./internal/e2e
+
+amd-bundle: build ## fill out/amd-bundle with everything that needs an AMD GPU, for a machine without Go
+	@mkdir -p out/amd-bundle/testdata
+	cp $(BIN)/giveway $(BIN)/giveway-bench packaging/amd-tests.sh internal/bench/torch_client.py out/amd-bundle/
+	cp kernel/amdkfd/testdata/*.txt out/amd-bundle/testdata/
+	CGO_ENABLED=0 go test -c -o out/amd-bundle/ ./internal/amd/kfd/kfdtest ./internal/amd ./internal/e2e
+
+amd-bundle-test: amd-bundle ## run all of out/amd-bundle that can run on doubles of KFD and HIP, as root
+	go test -v -count=1 -timeout 30m -run '^TestAMDBundle$$' ./packaging -args -amd-bundle $(CURDIR)/out/amd-bundle
 
 # These take minutes each, with Debian's linux-source-6.12 in out/kernel; not part of test.
 kernel-check: ## check the amdkfd patches: apply, checkpatch, W=1, sparse

@@ -109,7 +109,7 @@ var mayImport = map[string][]string{
 	"packaging":          {},
 	"internal/cli":       {anyOfOurs},
 	"cmd/giveway":        {"internal/cli"},
-	"cmd/giveway-bench":  {"internal/bench", "internal/clib", "internal/cuda", "internal/gpuwork", "internal/hip", "internal/progress", "internal/shim/pageabi", "internal/stats"},
+	"cmd/giveway-bench":  {"internal/amd", "internal/bench", "internal/clib", "internal/cuda", "internal/gpuwork", "internal/hip", "internal/progress", "internal/shim/pageabi", "internal/stats"},
 }
 
 const anyOfOurs = "*" // every package of this module except cmd/
@@ -117,6 +117,7 @@ const anyOfOurs = "*" // every package of this module except cmd/
 // mayDepend lists the modules of third parties that each package may import. Each has a
 // row in docs/DEPENDENCIES.md.
 var mayDepend = map[string][]string{
+	"packaging":                     {"golang.org/x/sys"},
 	"internal/cli":                  {"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys"},
 	"internal/top":                  {"charm.land/bubbletea/v2"},
 	"internal/clib":                 {"github.com/ebitengine/purego"},

@@ -21,6 +21,9 @@ const usage = `giveway-bench: GPU work to measure Giveway with
   giveway-bench lc --kernel 28us --after 5ms       online (latency critical): serve requests, print latencies
   giveway-bench obey                               launch a kernel for each line of input, such as 10ms
   giveway-bench run --cases micro,eight            run the benchmark, print tables
+  giveway-bench soak --for 1h                      processes that come and go, under the daemon
+  giveway-bench stops                              AMD: time to stop and start queues, in each way
+  giveway-bench amd-targets --results FOLDER       AMD: print what was measured against the targets
 
 Each has --help. be, lc and obey exit at "quit" or the end of their input, and when the
 process that started them exits. A kernel does a fixed amount of work: if it is
@@ -37,7 +40,14 @@ var commands = map[string]command{
 	"lc":        runOnline,
 	"obey":      obey,
 	"run":       run,
+	"soak":      soak,
+
+	"stops":       compareStops,
+	"amd-targets": amdTargets,
 }
+
+// clients are the commands that write messages.
+var clients = map[string]bool{"calibrate": true, "be": true, "lc": true, "obey": true}
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
@@ -53,7 +63,7 @@ func main() {
 	if errors.As(err, new(usageError)) {
 		os.Exit(2)
 	}
-	if name != "run" {
+	if clients[name] {
 		_ = bench.NewWriter(os.Stdout).Send(bench.Message{Error: err.Error()})
 	}
 	os.Exit(1)

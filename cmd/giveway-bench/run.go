@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/giveway/giveway/internal/bench"
@@ -61,7 +58,7 @@ func run(set *flag.FlagSet, args []string, _ io.Reader, out io.Writer) error {
 	config.Save = func(r *bench.Result) {
 		saving = errors.Join(write(*asJSON, r.WriteJSON), write(*page, r.WriteHTML))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	defer stop()
 	result, err := bench.Run(ctx, config, chosen)
 	config.Progress.Stop()

@@ -40,7 +40,7 @@ func (s *stats) add(c *callStats, began time.Time, results []error, fallback boo
 	c.total += took
 	c.longest = max(c.longest, took)
 	for _, err := range results {
-		if err != nil {
+		if ignoreGone(err) != nil {
 			c.failed++
 		}
 	}

@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -247,14 +245,7 @@ func newRatios(of, to *stats.Summary) *Ratios {
 }
 
 // WriteJSON writes everything, with all samples.
-func (r *Result) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	if err := e.Encode(r); err != nil {
-		return fmt.Errorf("write result: %w", err)
-	}
-	return nil
-}
+func (r *Result) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
 
 // describe adds what a client reports about its GPU.
 func (m *Machine) describe(ready Message) {

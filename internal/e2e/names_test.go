@@ -70,6 +70,15 @@ func TestGroupsAreComplete(t *testing.T) {
 	}
 	grouped := regexp.MustCompile(`Test[A-Z]\w+`).FindAllString(string(script), -1)
 	grouped = slices.DeleteFunc(grouped, func(s string) bool { return s == "TestDoubleAnswersAsDriver" || s == "TestOnGPU" }) // of other packages
+	amd, err := os.ReadFile("../../packaging/amd-tests.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`Test[A-Z]\w+`).FindAllString(string(amd), -1) {
+		if name != "TestConformance" && !slices.Contains(exist, name) {
+			t.Errorf("amd-tests.sh names %s, which does not exist", name)
+		}
+	}
 	slices.Sort(exist)
 	slices.Sort(grouped)
 	if !slices.Equal(exist, grouped) {

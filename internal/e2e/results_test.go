@@ -55,7 +55,7 @@ func (b *testbed) openResults() {
 	b.results = results{
 		Test: b.Name(), Started: time.Now().UTC(), Giveway: version.Version,
 		Machine: bench.Machine{
-			GPU: calibration.GPU, UUID: calibration.UUID, CUDA: calibration.CUDA,
+			GPU: calibration.GPU, UUID: calibration.UUID, CUDA: calibration.CUDA, HIP: calibration.HIP, Arch: calibration.Arch,
 			Driver: firstLine("/proc/driver/nvidia/version"), Kernel: firstLine("/proc/sys/kernel/osrelease"), CPUs: runtime.NumCPU(),
 		},
 		Rows: []row{}, Checks: []check{},

@@ -5,8 +5,9 @@
  * a double, not hardware, and its device says so in its name. The streams are those of
  * fakehip.c: each runs its commands in order on a thread of its own.
  *
- * Time is real. A kernel of giveway-bench takes 10 ns an iteration, and streams that share a
- * hardware queue take turns. Handles, memory, sizes and the target of the code are checked;
+ * Time is real. A kernel of giveway-bench takes 10 ns an iteration after the one before it, even
+ * if the thread that plays the device has to wait for a CPU, and streams that share a hardware
+ * queue take turns. Handles, memory, sizes and the target of the code are checked;
  * what the real library accepts by accident is refused.
  *
  * With HIPDOUBLE_KFD, the path of a double of /dev/kfd, the process makes KFD queues as ROCm
@@ -193,7 +194,6 @@ static void occupy(struct hw *h, int64_t given, int64_t left) {
     sleep_until(at + step);
     left -= step / n;
     at += step;
-    if (page && now_ns() - at > 20 * TICK_NS) at = now_ns(); /* this thread had no CPU: no progress */
   }
   if (h->slot) __atomic_store_n(&h->slot->busy, 0, __ATOMIC_SEQ_CST);
   h->end = at;
@@ -333,11 +333,19 @@ int hipEventCreateWithFlags(void **e, unsigned flags) {
   made->flags = flags;
   return *e = add(EVENT, made, sizeof *made), flags > 3 ? INVALID : OK;
 }
-static void run_stamp(struct op *op) { __atomic_store_n(&((struct timed *)op->to)->passed, now_ns(), __ATOMIC_SEQ_CST); }
+/* The time is the device's: when the event was given or its queue's last kernel ended, not when
+ * this thread had a CPU. */
+static void run_stamp(struct op *op) {
+  struct timed *e = op->to;
+  struct hw *h = (struct hw *)op->fn;
+  int64_t given = (int64_t)op->value;
+  __atomic_store_n(&e->passed, h && h->end > given ? h->end : given, __ATOMIC_SEQ_CST);
+}
 int hipEventRecord(void *event, void *s) {
   struct timed *e = event;
   if (!find(EVENT, e, 1, 1) || (s && !find(STREAM, s, 1, 1))) return BAD_HANDLE;
-  int r = put(s, (struct op){.run = run_stamp, .to = e});
+  struct hw *h = s ? stream_queue[(struct stream *)s - streams] : NULL;
+  int r = put(s, (struct op){.run = run_stamp, .to = e, .fn = h, .value = (uint64_t)now_ns()});
   pthread_mutex_lock(&lock);
   e->event.stream = stream_of(s);
   e->event.at = e->event.stream->given;

@@ -1,0 +1,216 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/giveway/giveway/internal/format"
+)
+
+// Files that amd-tests.sh writes, by what measured them.
+const (
+	StopsFile = "stops.json"
+	BenchFile = "bench.json"
+	SoakFile  = "soak.json"
+)
+
+// amdTarget is a row of the table of targets: limits of the design notes for AMD, from the
+// one that must be reached to the best.
+type amdTarget struct {
+	what     string
+	limits   []float64 // ascending strictness; the measured value is below, or above if more
+	more     bool
+	write    func(float64) string
+	measured *float64
+	note     string // about the measurement, or why there is none
+}
+
+// levels names the limits of a target with three.
+var levels = []string{"must", "should", "best"}
+
+// WriteAMDTargets writes a table, in Markdown, of the targets that the design notes for AMD
+// set, and what the files in a folder say was measured. It reports whether all limits that
+// must be reached were.
+func WriteAMDTargets(w io.Writer, folder string) (met bool, err error) {
+	var stops StopsResult
+	var bench Result
+	var soak SoakResult
+	var missing []error
+	for name, into := range map[string]any{StopsFile: &stops, BenchFile: &bench, SoakFile: &soak} {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // its rows say that they were not measured
+		}
+		if err == nil {
+			err = json.Unmarshal(text, into)
+		}
+		if err != nil {
+			missing = append(missing, fmt.Errorf("read %s: %w", name, err))
+		}
+	}
+	if err := errors.Join(missing...); err != nil {
+		return false, err
+	}
+	machine := soak.Machine
+	for _, m := range []Machine{bench.Machine, stops.Machine} {
+		if m.GPU != "" {
+			machine = m
+		}
+	}
+	rows := append(stops.targets(), bench.onlineTarget())
+	rows = append(rows, soak.targets()...)
+	return writeTargets(w, machine, stops.Driver, rows)
+}
+
+func writeTargets(w io.Writer, m Machine, driver string, rows []amdTarget) (met bool, err error) {
+	facts := []string{m.GPU, m.Arch, "HIP " + m.HIP, m.Driver, driver, "Linux " + m.Kernel}
+	if m.GPU == "" {
+		facts = []string{"nothing was measured"}
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n\n", strings.Join(facts, "; "))
+	if m.isDouble() {
+		text.WriteString("**Double, not hardware: the test ran end to end, and no figure says anything about a GPU.**\n\n")
+	}
+	text.WriteString("| document's target | measured | met? |\n| --- | --- | --- |\n")
+	met = true
+	for _, r := range rows {
+		reached, verdict := r.verdict()
+		met = met && reached
+		if m.isDouble() && r.measured != nil {
+			verdict = "double, not hardware"
+		}
+		fmt.Fprintf(&text, "| %s | %s | %s |\n", r.title(), r.value(), verdict)
+	}
+	_, err = io.WriteString(w, text.String())
+	return met, err
+}
+
+func (r *amdTarget) title() string {
+	sign := "<"
+	if r.more {
+		sign = ">"
+	}
+	if len(r.limits) == 0 {
+		return r.what
+	}
+	var limits []string
+	for _, l := range r.limits {
+		limits = append(limits, r.write(l))
+	}
+	return fmt.Sprintf("%s %s %s", r.what, sign, strings.Join(limits, " / "))
+}
+
+func (r *amdTarget) value() string {
+	if r.measured == nil {
+		return "not measured: " + r.note
+	}
+	if r.note == "" {
+		return r.write(*r.measured)
+	}
+	return r.write(*r.measured) + " (" + r.note + ")"
+}
+
+// verdict says which of the limits was reached. A target that was not measured is not
+// reached.
+func (r *amdTarget) verdict() (reached bool, text string) {
+	if r.measured == nil {
+		return false, format.Missing
+	}
+	n := 0
+	for _, l := range r.limits {
+		if *r.measured < l == !r.more && *r.measured != l {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return false, "NO"
+	case len(r.limits) == 1:
+		return true, "yes"
+	}
+	return true, "yes (" + levels[n-1] + ")"
+}
+
+func milliseconds(ms float64) string {
+	return format.Duration(time.Duration(ms * float64(time.Millisecond)))
+}
+
+func ms3(d time.Duration) *float64 { return number(float64(d) / float64(time.Millisecond)) }
+
+// targets returns the rows of stopping and starting queues with the batch calls.
+func (r *StopsResult) targets() []amdTarget {
+	var rows []amdTarget
+	for _, n := range []int{1, 2, 10, 64} {
+		of := format.Plural(n, "queue")
+		stop := amdTarget{what: "batch unmap of " + of + ", P99", limits: []float64{1, 0.5, 0.3}, write: milliseconds, note: "no " + StopsFile}
+		if len(r.Rows) > 0 {
+			stop.note = "not among the numbers of queues"
+		}
+		start := stop
+		start.what = "fast remap of " + of + ", P99"
+		for i := range r.Rows {
+			row := &r.Rows[i]
+			if row.Asked != n || row.Way != BatchWay {
+				continue
+			}
+			stop.note, start.note = row.Skipped, row.Skipped
+			if row.Stop != nil && row.Stopped && row.Resumed {
+				stop.measured, stop.note = ms3(row.Stop.P99), fmt.Sprintf("P50 %s, %d hardware queues", format.Duration(row.Stop.P50), row.Queues)
+				start.measured, start.note = ms3(row.Start.P99), fmt.Sprintf("P50 %s", format.Duration(row.Start.P50))
+			}
+		}
+		rows = append(rows, stop, start)
+	}
+	return rows
+}
+
+// BatchWay is the name of the way that uses the patched driver.
+const BatchWay = "batch"
+
+// onlineTarget returns the row of the online latency beside kernels of 40 ms.
+func (r *Result) onlineTarget() amdTarget {
+	t := amdTarget{what: "online request beside batch kernels of 40 ms, P99", limits: []float64{15, 10, 5}, write: milliseconds, note: "no " + BenchFile}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if c.Name != "micro-40ms" {
+			continue
+		}
+		t.note = c.Error + c.Skipped
+		if p := c.phase(underGiveway); p != nil && p.Latency != nil {
+			t.measured, t.note = ms3(p.Latency.P99), "P50 "+format.Duration(p.Latency.P50)
+			if shared := c.phase(native); shared != nil && shared.Latency != nil {
+				t.note += ", native P99 " + format.Duration(shared.Latency.P99)
+			}
+		}
+	}
+	return t
+}
+
+// targets returns the rows of the soak.
+func (r *SoakResult) targets() []amdTarget {
+	use := amdTarget{what: "HQD slots in use", limits: []float64{0.8}, more: true, write: format.Percent, note: "no " + SoakFile}
+	hour := amdTarget{what: "an hour without error", limits: []float64{1}, write: func(n float64) string { return format.Plural(int(n), "error") }, note: "no " + SoakFile}
+	hour.what += ":"
+	if r.Rounds > 0 {
+		use.note = "the driver does not count slots"
+		hour.measured = number(float64(len(r.Errors) + r.Unanswered))
+		hour.note = fmt.Sprintf("%s, %d rounds", r.Length.Round(time.Second), r.Rounds)
+		if r.Length < time.Hour {
+			hour.limits, hour.what = []float64{1}, "an hour without error, here "+r.Length.Round(time.Second).String()+":"
+		}
+	}
+	if u := r.Slots; u != nil {
+		use.measured, use.note = number(u.Mean), fmt.Sprintf("of %d, %d samples", u.Slots, u.Samples)
+		if !u.Counted {
+			use.note += "; an upper bound, because a stock driver does not count"
+		}
+	}
+	return []amdTarget{use, hour}
+}
