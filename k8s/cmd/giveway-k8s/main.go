@@ -29,7 +29,7 @@ func command() *cobra.Command {
 		Use: "giveway-k8s", Short: "Give pods a class inside the GPU",
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.AddCommand(agentCommand())
+	root.AddCommand(agentCommand(), installCommand())
 	return root
 }
 
