@@ -40,7 +40,7 @@ SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
 NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
 .PHONY: build test fmt demo fuzz soak hostile bench seeds mutants gpu-bundle amd-bundle amd-bundle-test install uninstall clean help check-go shim
-.PHONY: kernel-check kernel-test dkms-check hip-check
+.PHONY: kernel-check kernel-test dkms-check hip-check image-files chart-check
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads CUDA or HIP) and bin/libgiveway.so
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
@@ -123,6 +123,14 @@ amd-bundle: build ## fill out/amd-bundle with everything that needs an AMD GPU, 
 
 amd-bundle-test: amd-bundle ## run all of out/amd-bundle that can run on doubles of KFD and HIP, as root
 	go test -v -count=1 -timeout 30m -run '^TestAMDBundle$$' ./packaging -args -amd-bundle $(CURDIR)/out/amd-bundle
+
+image-files: build ## fill out/image with what deploy/Dockerfile copies: docker build -f deploy/Dockerfile out/image
+	@mkdir -p out/image
+	CGO_ENABLED=0 go -C k8s build -trimpath -buildvcs=false -o ../out/image/ ./cmd/giveway-k8s
+	cp $(BIN)/giveway $(BIN)/libgiveway.so out/image/
+
+chart-check: check-go ## lint and render the Helm chart with Helm's own code (compiles for minutes the first time)
+	go -C tools/helmcheck test ./...
 
 # These take minutes each, with Debian's linux-source-6.12 in out/kernel; not part of test.
 kernel-check: ## check the amdkfd patches: apply, checkpatch, W=1, sparse
