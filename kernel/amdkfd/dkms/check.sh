@@ -118,6 +118,9 @@ apply() { # SOURCE: into $work/tree
 compile() { # KERNEL
   local build=/lib/modules/$1/build log=$work/make.log objects=() file symbol missing=
   [[ -e $build/Module.symvers ]] || die "the headers of Linux $1 are missing: $build"
+  # AMD's configure runs objtool outside of make. Debian's objtool needs this variable, which make would set; without it
+  # every test of configure fails, and the build stops with "dma_resv->seq is missing".
+  export SRCARCH=x86
   (cd "$work/tree" && amd/dkms/pre-build.sh "$1" "$work/tree" "$work/m" gcc) >"$work/pre-build.log" 2>&1 || { tail -n 20 "$work/pre-build.log" >&2; die 'pre-build.sh failed'; }
   for file in "$work"/tree/amd/amdkfd/*.c; do objects+=("amd/amdgpu/../amdkfd/$(basename "$file" .c).o"); done
   make -C "$build" M="$work/m" -k -j"${JOBS:-$(nproc)}" TTM_NAME=amdttm SCHED_NAME=amd-sched "${objects[@]}" >"$log" 2>&1 || { grep -E 'error|Error' "$log" | head -n 40 >&2; die "amdkfd does not compile for $1"; }

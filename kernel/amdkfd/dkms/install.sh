@@ -12,6 +12,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 src=${AMDGPU_SRC:-/usr/src} # where the sources are; for tests
+export SRCARCH=${SRCARCH:-x86} # for Debian's objtool, which AMD's configure runs outside of make
 suffix=+giveway
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
