@@ -60,7 +60,7 @@ func TestSim(t *testing.T) {
 		{[]string{"--policy", "rr"}, []string{"rr"}},
 		{[]string{"--policy", "giveway:turn=20ms,slice=200us"}, []string{"giveway:slice=200us,turn=20ms"}},
 		{[]string{"--compare", "native,giveway:turn=20ms,slice=200us,wfq"}, []string{"native", "giveway:slice=200us,turn=20ms", "wfq"}},
-		{[]string{"--compare", "all"}, strings.Fields("slo giveway native fifo rr hpf hpf-global nice wfq cfs mlfq")}, // the others need attributes
+		{[]string{"--compare", "all"}, strings.Fields("slo giveway native fifo rr hpf hpf-global nice wfq mlfq")}, // the others need attributes
 		{[]string{"--policy", "window"}, []string{"window"}},
 	} {
 		out, errs, code := call(append([]string{"sim", path, "--json"}, c.args...)...)

@@ -22,6 +22,14 @@ var needs = map[string]string{
 	"share": "share", "share-process": "share", "window": "focus",
 }
 
+// shared lists the policies that divide time by an attribute among the queues with work. A
+// queue without the shim counts as having work when it is idle, and with a derived attribute
+// an idle online client would have nearly all of the time: Linux, which knows which tasks are
+// runnable, would not give it to them.
+var shared = map[string]string{"cfs": "nice"}
+
+const unfair = "no client has a nice value, and one derived from the class is fair only if all clients have shim: true: without it an idle client counts as having work, and its share is lost"
+
 // The attributes that a comparison derives from the class.
 var (
 	priorityOf = map[sched.Class]int32{sched.Online: 0, sched.Standard: -1, sched.Batch: -2, sched.Idle: -3}
@@ -82,6 +90,9 @@ func prepare(cfg *sim.Config, name string) (derived, reason string) {
 		switch {
 		case !known || anyClient(d.has):
 		case d.derive != nil && anyClient(func(a *sched.Attr) bool { return d.source(a, &cfg.Clients[0].Attr) }):
+			if shared[name] == attribute && slices.ContainsFunc(cfg.Clients, func(c sim.ClientConfig) bool { return !c.Shim }) {
+				return "", unfair
+			}
 			cfg.Clients = slices.Clone(cfg.Clients)
 			for i := range cfg.Clients {
 				d.derive(&cfg.Clients[i].Attr)

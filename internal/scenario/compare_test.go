@@ -42,16 +42,35 @@ func TestCompareDerivesAttributes(t *testing.T) {
 	}
 	same(t, "runs", labels, []string{
 		"native: ", "hpf:lead=1ms: no client has a priority, so it was derived from the class",
-		"cfs: no client has a nice value, so it was derived from the class",
 	})
 	same(t, "not applicable", out.NotApplicable, []NotApplicable{
-		{"edf", "no client has a deadline or an SLO"}, {"share", "no client has a share"},
+		{"cfs", unfair}, {"edf", "no client has a deadline or an SLO"}, {"share", "no client has a share"},
 	})
 	if native, hpf := out.Runs[0].Result.Clients[0].Latency.P99, out.Runs[1].Result.Clients[0].Latency.P99; hpf*3 > native*2 {
 		t.Errorf("got P99 %v with hpf and %v native, want at most two thirds", hpf, native)
 	}
 	if p := parse(t, small).Config.Clients[0].Attr.Priority; p != 0 {
 		t.Errorf("got priority %d in the scenario, want it unchanged", p)
+	}
+}
+
+// TestCompareWithLinux checks that cfs is compared with derived nice values only where it knows,
+// as Linux does, which clients have work: then it keeps as much batch work as native, and
+// without the shim nearly all of that is lost.
+func TestCompareWithLinux(t *testing.T) {
+	withNice := strings.NewReplacer("class: online\n", "class: online\n    nice: -10\n", "class: batch\n", "class: batch\n    nice: 10\n").Replace(small)
+	withShim := strings.NewReplacer("class: online\n", "class: online\n    shim: true\n", "class: batch\n", "class: batch\n    shim: true\n").Replace(small)
+	rate := func(text string, derived string) float64 {
+		t.Helper()
+		out := run(t, parse(t, text), Options{Compare: true}, Native, "cfs")
+		if len(out.Runs) != 2 || out.Runs[1].Derived != derived {
+			t.Fatalf("got %d runs, not applicable %v, want cfs with derived %q", len(out.Runs), out.NotApplicable, derived)
+		}
+		return out.Runs[1].Result.Clients[1].Rate / out.Runs[0].Result.Clients[1].Rate
+	}
+	known, unknown := rate(withShim, "no client has a nice value, so it was derived from the class"), rate(withNice, "")
+	if known < 0.8 || unknown > 0.5 {
+		t.Errorf("cfs keeps %.2f of native batch work where it knows which clients have work, and %.2f where it does not; want 0.8 at least, and 0.5 at most", known, unknown)
 	}
 }
 
