@@ -170,7 +170,12 @@ type Shim struct {
 	LateEarly    uint64        `json:"late_early"`
 	LateFor      time.Duration `json:"late_ns"`
 	LateCompared *LateCompared `json:"late_compared,omitempty"` // nil: no request that entered late was compared yet
-	Ignored      uint64        `json:"ignored"`                 // invalid hints and requests
+	// Stream classes: launches that waited for streams of higher priority of the same process, for
+	// how long, and launches that did not wait any longer although those were busy.
+	ClassHolds   uint64        `json:"class_holds"`
+	ClassHeldFor time.Duration `json:"class_held_ns"`
+	ClassLetGo   uint64        `json:"class_let_go"`
+	Ignored      uint64        `json:"ignored"` // invalid hints and requests
 }
 
 // LateCompared is what late entry costs, by pairs of alike requests since the process started:

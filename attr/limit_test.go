@@ -59,7 +59,7 @@ func TestLimitable(t *testing.T) {
 	for _, id := range Limitable() {
 		limited[id] = true
 	}
-	harmless := map[ID]bool{Work: true, Expect: true, Bound: true, BoundBatch: true, Predict: true, LateEntry: true, Pool: true, Idempotent: true, Paused: true}
+	harmless := map[ID]bool{Work: true, Expect: true, Bound: true, BoundBatch: true, Predict: true, LateEntry: true, StreamClasses: true, Pool: true, Idempotent: true, Paused: true}
 	for _, id := range IDs(0) {
 		if limited[id] == harmless[id] {
 			t.Errorf("%v: limitable %v, harmless %v", id, limited[id], harmless[id])

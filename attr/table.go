@@ -38,6 +38,7 @@ const (
 	BoundBatch
 	Predict
 	LateEntry
+	StreamClasses
 	Pool
 	Idempotent
 	Focus
@@ -220,6 +221,11 @@ var table = [count]Row{
 		Name: "late-entry", Key: "late_entry", Type: TypeWord, Words: lateEntryWords, Max: LateEntryOn, Default: LateEntryDefault,
 		Shim: true, Runtimes: []string{"cuda", "hip", "opencl"}, Online: true,
 		Help: "keep the first commands of a request from the device while the program launches the others, in class online beside batch work",
+		Ways: byOwner,
+	},
+	StreamClasses: {
+		Name: "stream-classes", Key: "stream_classes", Type: TypeBool, Max: 1, Shim: true, Runtimes: []string{"cuda", "hip"},
+		Help: "inside the process, streams of default or lower priority give way to streams of higher priority",
 		Ways: byOwner,
 	},
 	Pool: {

@@ -36,7 +36,8 @@
  * is 1. The status page has a version too, which may be lower than that of the page.
  *
  * 1: the first release.
- * 2: late entry (late_entry, late_requests, late_ns, late_early, late_ratios, late_given_up).
+ * 2: late entry (late_entry, late_requests, late_ns, late_early, late_ratios, late_given_up), stream
+ *    classes (stream_classes, class_holds, class_held_ns, class_let_go).
  */
 #define GW_ABI_LOWEST 1u
 #ifndef GW_ABI /* a test compiles shims of other versions */
@@ -146,7 +147,8 @@ struct gw_page {
   uint64_t expect_ns;   /* time of the next arrival according to the owner; 0: unknown */
   uint32_t expect_seq;  /* a futex: changes whenever either side sets an expected arrival */
   uint32_t late_entry;  /* GW_LATE_OFF, ... Since version 2 */
-  uint32_t reserved1[2];
+  uint32_t stream_classes; /* 1: streams of lower priority give way to those of higher priority. Since version 2 */
+  uint32_t reserved1;
 
   /* 128: written by the process. */
   uint64_t launched;  /* commands put on the device so far */
@@ -192,7 +194,14 @@ struct gw_page {
    * entered at once and the next one late, by the latency of the second over that of the first. */
   uint32_t late_ratios[GW_RATIO_ENTRIES]; /* 256 bytes */
   uint64_t late_given_up; /* how often late entry was given up for a while because pairs showed a cost */
-  uint8_t reserved5[GW_PAGE_SIZE - 3456 - 264];
+  uint8_t reserved5[GW_PAGE_SIZE - 3456 - 264 - 64];
+
+  /* 4032: written by the process. Launches on streams of lower priority that waited for streams of
+   * higher priority, for how long, and how many were let go although those were busy. Since version 2 */
+  uint64_t class_holds;
+  uint64_t class_held_ns;
+  uint64_t class_let_go;
+  uint64_t reserved6[5];
 };
 
 /* The status page: one for all processes, which can only read it. */

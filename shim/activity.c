@@ -4,6 +4,7 @@
 #include "activity.h"
 
 #include "bound.h"
+#include "class.h"
 #include "hook.h"
 #include "late.h"
 #include "page.h"
@@ -54,6 +55,7 @@ void gw_stream_done(struct gw_stream *s, uint64_t seq) {
   if (seq > s->launched) seq = s->launched;
   if (seq <= s->done) return;
   gw_act.completed += seq - s->done;
+  if (s->high) gw_class_done(seq - s->done);
   s->done = seq;
   gw_act.exempt -= s->exempt;
   s->exempt = 0;
@@ -161,6 +163,7 @@ void gw_activity_publish(void) {
   gw_act.requests = gw_act.hints = 0;
   gw_hint_republish();
   gw_late_publish();
+  gw_class_publish();
   gw_write_flags();
   gw_bias_unlock(&gw_act.lock);
 }

@@ -11,6 +11,7 @@
 #define GIVEWAY_ACTIVITY_H
 
 #include "bias.h"
+#include "class_rule.h"
 #include "gate.h"
 #include "sys.h"
 
@@ -27,7 +28,9 @@ struct gw_stream {
   uint64_t launched, done; /* on this stream */
   uint64_t last_launch;    /* value of gw_act.launched after its last command */
   uint64_t exempt;         /* commands in flight that the bound does not count: see bound.c */
+  uint64_t waits_until;    /* see class.c: the stream waits for others until so many commands are done */
   uint32_t unmarked;       /* commands since the last mark */
+  bool high;               /* see class.c: its priority is above the default */
   uint32_t generation;     /* of the slot: a mark of an earlier generation is void */
   uint32_t ask_after;      /* see unwaited.c: waits of the program between two questions */
   uint64_t ask_at;         /* at this value of gw_act.waits the runtime is asked about the stream */
@@ -70,6 +73,10 @@ struct gw_activity {
   struct gw_stream streams[GW_STREAMS] __attribute__((aligned(64)));
   uint64_t pace_ns;            /* recent device time per command: see bound.c; 0: unknown */
   uint64_t pace_at, pace_done; /* when it was last measured, and the value of completed then */
+  struct gw_class_state classes; /* of the high streams: see class.c */
+  uint64_t low_pace_ns;          /* recent device time per low command; 0: unknown */
+  uint64_t low_let_go;           /* completed + 1 when a launch passed the bound on low commands; 0: none did */
+  uint64_t class_holds, class_held_ns, class_let_go;
   uint64_t waits;              /* of the program, for a stream or a context */
   uint32_t marks_set;          /* marks that are not free */
   uint64_t marks_made;

@@ -250,9 +250,7 @@ bool gw_bound_poll(void) {
   return any_mark();
 }
 
-/* Exempts all commands in flight from the bound until their stream makes progress. Otherwise
- * a kernel that never ends would delay every launch on the other streams. */
-static void exempt_all(void) {
+void gw_bound_exempt(void) {
   for (int i = 0; i < GW_STREAMS; i++) {
     struct gw_stream *s = &gw_act.streams[i];
     if (!s->runtime) continue;
@@ -289,7 +287,7 @@ static uint64_t stall_limit(void) {
 
 static void overrun(uint32_t bound) {
   gw_bias_lock(&gw_act.lock);
-  exempt_all();
+  gw_bound_exempt();
   GW_WRITE(overruns, ++gw_act.overruns);
   uint32_t more = slack ? slack * 2 : bound;
   if (more > slack) __atomic_store_n(&slack, more, __ATOMIC_RELAXED);

@@ -36,6 +36,10 @@ struct gw_bound_place gw_bound_reserve(int slot);
 /* With the lock held: gives a reserved entry back, if no mark is to be put. */
 void gw_bound_unreserve(const struct gw_bound_place *at);
 
+/* With the lock held: exempts all commands in flight from bounds until their stream makes progress.
+ * Otherwise a kernel that never ends would delay every launch on the other streams. */
+void gw_bound_exempt(void);
+
 /* With the lock held: measures the device time per command after commands have completed. */
 void gw_bound_measure(void);
 

@@ -43,6 +43,7 @@ struct cuda_driver {
   int (*cuEventQuery)(void *event);
   int (*cuStreamIsCapturing)(void *stream, int *status);
   int (*cuStreamQuery)(void *stream);
+  int (*cuStreamGetPriority)(void *stream, int *priority);
   int (*cuThreadExchangeStreamCaptureMode)(int *mode);
 };
 const struct cuda_driver *cuda_driver(void);

@@ -19,13 +19,14 @@
  * These calls are not wrapped:
  *   cuMemAllocAsync, cuMemAllocFromPoolAsync, cuMemFreeAsync: ordered with the stream, but no
  *     work for the device;
- *   cuStreamWaitValue: ordering, no work;
  *   cuMemMapArrayAsync, cuStreamAttachMemAsync: they change mappings and access rights from a
  *     point of the stream on, and are no work for the device;
  *   cuStreamBeginCaptureToCig, cuStreamEndCaptureToCig: for command lists of Direct3D 12, which
  *     does not exist where this library runs;
- *   cuStreamWaitEvent, waits for external semaphores, graphics: ordering, no work.
+ *   graphics: ordering, no work.
  *
+ * cuStreamWaitEvent, cuStreamWaitValue and cuWaitExternalSemaphoresAsync are ordering and no work.
+ * They are wrapped for stream classes only, and never held.
  * cuStreamWriteValue, cuStreamBatchMemOp and cuSignalExternalSemaphoresAsync are wrapped, but not
  * held: another process may wait for them, whose gate is open.
  */
@@ -166,6 +167,18 @@ OTHER(cuGraphEventRecordNodeSetEvent, "cuGraphEventRecordNodeSetEvent", 11010, 0
 OTHER(cuGraphExecEventRecordNodeSetEvent, "cuGraphExecEventRecordNodeSetEvent", 11010, 0)
 OTHER(cuEventElapsedTime, "cuEventElapsedTime", 2000, 0)
 OTHER(cuEventElapsedTime_v2, "cuEventElapsedTime", 12080, 0)
+OTHER(cuStreamWaitEvent, "cuStreamWaitEvent", 3020, 0)
+OTHER(cuStreamWaitEvent_ptsz, "cuStreamWaitEvent", 7000, 1)
+OTHER(cuStreamWaitValue32, "cuStreamWaitValue32", 8000, 0)
+OTHER(cuStreamWaitValue32_ptsz, "cuStreamWaitValue32", 8000, 1)
+OTHER(cuStreamWaitValue32_v2, "cuStreamWaitValue32", 11070, 0)
+OTHER(cuStreamWaitValue32_v2_ptsz, "cuStreamWaitValue32", 11070, 1)
+OTHER(cuStreamWaitValue64, "cuStreamWaitValue64", 9000, 0)
+OTHER(cuStreamWaitValue64_ptsz, "cuStreamWaitValue64", 9000, 1)
+OTHER(cuStreamWaitValue64_v2, "cuStreamWaitValue64", 11070, 0)
+OTHER(cuStreamWaitValue64_v2_ptsz, "cuStreamWaitValue64", 11070, 1)
+OTHER(cuWaitExternalSemaphoresAsync, "cuWaitExternalSemaphoresAsync", 10000, 0)
+OTHER(cuWaitExternalSemaphoresAsync_ptsz, "cuWaitExternalSemaphoresAsync", 10000, 1)
 OTHER(cuStreamWriteValue32, "cuStreamWriteValue32", 8000, 0)
 OTHER(cuStreamWriteValue32_ptsz, "cuStreamWriteValue32", 8000, 1)
 OTHER(cuStreamWriteValue32_v2, "cuStreamWriteValue32", 11070, 0)

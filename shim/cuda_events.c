@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "activity.h"
+#include "class.h"
 #include "cuda.h"
 #include "late.h"
 #include "park.h"
@@ -169,6 +170,44 @@ RECORD(cuEventRecord_ptsz, PER_THREAD)
   }
 RECORD_WITH_FLAGS(cuEventRecordWithFlags, LEGACY)
 RECORD_WITH_FLAGS(cuEventRecordWithFlags_ptsz, PER_THREAD)
+
+/* Streams that wait for others: see class.h. Waits in a graph have no effect now. */
+
+static void stream_waits(void *stream, void *if_null, struct recording p) {
+  if (gw_capture_in_progress() || gw_known_done(&cuda_runtime, p.ctx, p.stream, p.ticket)) return;
+  gw_class_waits(&cuda_runtime, cuda_context(), cuda_stream(stream, if_null), p.ctx, p.stream);
+}
+#define UNKNOWN ((struct recording){0})
+
+#define WAIT_EVENT(symbol, if_null)                                                     \
+  EXPORTED int symbol(void *stream, void *event, unsigned flags) {                      \
+    if (gw_class_wanted()) stream_waits(stream, if_null, find_recording(event));        \
+    CALL(symbol, (void *, void *, unsigned), (stream, event, flags));                   \
+    return result;                                                                      \
+  }
+WAIT_EVENT(cuStreamWaitEvent, LEGACY)
+WAIT_EVENT(cuStreamWaitEvent_ptsz, PER_THREAD)
+
+#define WAIT_VALUE(symbol, type, if_null)                                               \
+  EXPORTED int symbol(void *stream, unsigned long long at, type value, unsigned flags) { \
+    if (gw_class_wanted()) stream_waits(stream, if_null, UNKNOWN);                      \
+    CALL(symbol, (void *, unsigned long long, type, unsigned), (stream, at, value, flags)); \
+    return result;                                                                      \
+  }
+#define WAIT_VALUE_4(symbol, type)                                                      \
+  WAIT_VALUE(symbol, type, LEGACY) WAIT_VALUE(symbol##_ptsz, type, PER_THREAD)          \
+  WAIT_VALUE(symbol##_v2, type, LEGACY) WAIT_VALUE(symbol##_v2_ptsz, type, PER_THREAD)
+WAIT_VALUE_4(cuStreamWaitValue32, uint32_t)
+WAIT_VALUE_4(cuStreamWaitValue64, uint64_t)
+
+#define WAIT_SEMAPHORES(symbol, if_null)                                                \
+  EXPORTED int symbol(void *list, void *params, unsigned n, void *stream) {             \
+    if (gw_class_wanted()) stream_waits(stream, if_null, UNKNOWN);                      \
+    CALL(symbol, (void *, void *, unsigned, void *), (list, params, n, stream));        \
+    return result;                                                                      \
+  }
+WAIT_SEMAPHORES(cuWaitExternalSemaphoresAsync, LEGACY)
+WAIT_SEMAPHORES(cuWaitExternalSemaphoresAsync_ptsz, PER_THREAD)
 
 /* Captures. */
 
@@ -394,12 +433,17 @@ WAITS(cuEventElapsedTime_v2, (float *, void *, void *), (float *ms, void *a, voi
   WRITE_VALUE(symbol, type) WRITE_VALUE(symbol##_ptsz, type) WRITE_VALUE(symbol##_v2, type) WRITE_VALUE(symbol##_v2_ptsz, type)
 WRITE_VALUE_4(cuStreamWriteValue32, uint32_t)
 WRITE_VALUE_4(cuStreamWriteValue64, uint64_t)
-#define MEMORY_OPERATIONS(symbol) \
-  WAITS(symbol, (void *, unsigned, void *, unsigned), (void *s, unsigned n, void *list, unsigned flags), (s, n, list, flags))
-MEMORY_OPERATIONS(cuStreamBatchMemOp)
-MEMORY_OPERATIONS(cuStreamBatchMemOp_ptsz)
-MEMORY_OPERATIONS(cuStreamBatchMemOp_v2)
-MEMORY_OPERATIONS(cuStreamBatchMemOp_v2_ptsz)
+#define MEMORY_OPERATIONS(symbol, if_null)                                              \
+  EXPORTED int symbol(void *s, unsigned n, void *list, unsigned flags) {                \
+    may_wait();                                                                         \
+    if (gw_class_wanted()) stream_waits(s, if_null, UNKNOWN); /* one may be a wait */   \
+    CALL(symbol, (void *, unsigned, void *, unsigned), (s, n, list, flags));            \
+    return result;                                                                      \
+  }
+MEMORY_OPERATIONS(cuStreamBatchMemOp, LEGACY)
+MEMORY_OPERATIONS(cuStreamBatchMemOp_ptsz, PER_THREAD)
+MEMORY_OPERATIONS(cuStreamBatchMemOp_v2, LEGACY)
+MEMORY_OPERATIONS(cuStreamBatchMemOp_v2_ptsz, PER_THREAD)
 #define SIGNAL(symbol) \
   WAITS(symbol, (void *, void *, unsigned, void *), (void *list, void *params, unsigned n, void *s), (list, params, n, s))
 SIGNAL(cuSignalExternalSemaphoresAsync)

@@ -28,6 +28,7 @@ const struct cuda_driver *cuda_driver(void) {
   FIND(cuEventQuery);
   FIND(cuStreamIsCapturing);
   FIND(cuStreamQuery);
+  FIND(cuStreamGetPriority);
   FIND(cuThreadExchangeStreamCaptureMode);
 #undef FIND
   /* If there is no driver yet, one may be loaded later. */
@@ -156,6 +157,25 @@ static int idle(void *ctx, void *stream) {
   return result == CUDA_SUCCESS ? 1 : result == CUDA_ERROR_NOT_READY ? 0 : -1;
 }
 
+/* A lower number is a higher priority. Default streams have priority 0, the lowest. */
+static int high(void *ctx, void *stream) {
+  static __thread struct {
+    void *stream;
+    uint32_t destroyed;
+    int high;
+  } last __attribute__((tls_model("initial-exec")));
+  const struct cuda_driver *d = cuda_driver();
+  int priority = 0;
+  (void)ctx;
+  if ((uintptr_t)stream & 3 || !stream || !d->cuStreamGetPriority) return 0;
+  uint32_t destroyed = __atomic_load_n(&cuda_destroyed, __ATOMIC_ACQUIRE);
+  if (last.stream == stream && last.destroyed == destroyed) return last.high;
+  int result = d->cuStreamGetPriority(stream, &priority);
+  last.stream = stream;
+  last.destroyed = destroyed;
+  return last.high = result == CUDA_SUCCESS && priority < 0;
+}
+
 void cuda_marks_forget(void *ctx) {
   for (struct event *e = events; e < events + EVENTS; e++) {
     gw_lock(&lock);
@@ -181,4 +201,5 @@ const struct gw_runtime cuda_runtime = {
     .drop = drop,
     .markable = markable,
     .idle = idle,
+    .high = high,
 };

@@ -53,6 +53,7 @@ func testCUDA(b builder) {
 		{"daemon lies", testDaemonLies},
 		{"park", testPark},
 		{"late entry", testLate},
+		{"stream classes", testClasses},
 	} {
 		b.t.Run(test.name, func(t *testing.T) { test.run(t, b.dir) })
 	}

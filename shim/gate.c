@@ -8,6 +8,7 @@
 
 #include "activity.h"
 #include "bound.h"
+#include "class.h"
 #include "hook.h"
 #include "kfd.h"
 #include "late.h"
@@ -117,7 +118,7 @@ bool gw_enter_slow(gw_pass *p) {
   gw_late_may_wait(); /* this thread may wait until commands are done */
   if (!ungated && !__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) && gw_page_attach(p->runtime->name) && !is_captured(p)) {
     do wait_at_gate(p);
-    while (gw_bound_wait(p) && GW_READ(gate) == GW_GATE_CLOSED);
+    while ((gw_bound_wait(p) | gw_class_wait(p)) && GW_READ(gate) == GW_GATE_CLOSED);
     ours = !is_captured(p);
     if (!ours) cancel(p);
   }
@@ -150,6 +151,7 @@ static void count(gw_pass *p, bool over) {
   s->launched++;
   s->last_launch = gw_act.launched;
   s->unmarked++;
+  gw_class_count(p, s);
 }
 
 static void leave(gw_pass *p, bool launched, bool over) {
@@ -160,7 +162,7 @@ static void leave(gw_pass *p, bool launched, bool over) {
   struct gw_bound_place place;
   gw_bias_lock(&gw_act.lock);
   count(p, over);
-  bool mark = p->slot >= 0 && gw_bound_wants_mark(&gw_act.streams[p->slot]);
+  bool mark = p->slot >= 0 && (gw_bound_wants_mark(&gw_act.streams[p->slot]) || gw_class_wants_mark(&gw_act.streams[p->slot]));
   if (mark) place = gw_bound_reserve(p->slot);
   bool ring = gw_update();
   bool check = gw_act.launched % 4 == 0; /* reading the clock costs time here, and threads that wait check as well */

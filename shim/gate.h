@@ -41,6 +41,9 @@ struct gw_runtime {
   /* Whether all commands of the stream are done: 1, 0, or negative if unknown. It neither waits
    * nor puts anything on the stream. NULL if the runtime cannot tell. */
   int (*idle)(void *ctx, void *stream);
+  /* Whether the priority of the stream is above the default: 1, 0, or negative if unknown. Calls no
+   * function that waits. NULL if the runtime has no priorities: see class.h. */
+  int (*high)(void *ctx, void *stream);
 };
 
 /* One command on its way through the gate. Opaque to adapters. */
@@ -49,6 +52,7 @@ typedef struct {
   void *ctx, *stream;
   bool entering; /* it is counted in gw_act.entering */
   bool started;  /* it is counted in gw_act.started */
+  bool high;     /* its stream is one of higher priority: see class.h */
   int slot;      /* the stream's slot in gw_act.streams; negative: none */
 } gw_pass;
 
@@ -76,10 +80,11 @@ bool gw_enter_slow(gw_pass *p);
  * gw_enter returns false if the command is not gated; gw_leave is not called then. */
 static inline bool gw_enter(gw_pass *p, const struct gw_runtime *rt, void *ctx, void *stream) {
   *p = (gw_pass){.runtime = rt, .ctx = ctx, .stream = stream};
-  /* One load reads gate and bound: zero means open and no bound. */
+  /* One load reads gate and bound: zero means open and no bound. The other word is in the same line. */
   typedef uint64_t __attribute__((may_alias)) both;
   both now = __atomic_load_n((const both *)&gw_shared.page.gate, __ATOMIC_RELAXED);
-  return __builtin_expect(now == 0, 1) || gw_enter_slow(p);
+  uint32_t classes = __atomic_load_n(&gw_shared.page.stream_classes, __ATOMIC_RELAXED);
+  return __builtin_expect((now | classes) == 0, 1) || gw_enter_slow(p);
 }
 void gw_leave(gw_pass *p, bool launched);
 

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "class.h"
 #include "elf.h"
 #include "gate.h"
 #include "hip_calls.h"
@@ -72,6 +73,7 @@ LIBRARY(hipGetDevice, (int *))
 LIBRARY(hipEventCreateWithFlags, (void **, uint32_t))
 LIBRARY(hipEventDestroy, (void *))
 LIBRARY(hipStreamIsCapturing, (void *, int *))
+LIBRARY(hipStreamGetPriority, (void *, int *))
 LIBRARY(hipPeekAtLastError, (void))
 LIBRARY(hipGetLastError, (void))
 
@@ -113,6 +115,10 @@ int gw_hip_own(int r) {
   HOOK(hipMemPoolTrimTo)                                                                                     \
   HOOK(hipEventElapsedTime)                                                                                  \
   HOOK(hipIpcGetEventHandle)                                                                                 \
+  HOOK(hipStreamWaitEvent)                                                                                   \
+  HOOK(hipStreamWaitEvent_spt)                                                                               \
+  HOOK(hipStreamWaitValue32)                                                                                 \
+  HOOK(hipStreamWaitValue64)                                                                                 \
   HOOK(hipStreamDestroy)                                                                                     \
   HOOK(hipDeviceReset)                                                                                       \
   HOOK(hipGetProcAddress)                                                                                    \
@@ -214,7 +220,15 @@ static int idle(void *ctx, void *key) {
   return r == hipSuccess ? 1 : r == hipErrorNotReady ? 0 : -1;
 }
 
-const struct gw_runtime gw_hip = {"hip", 1u << 1, mark, reached, drop, markable, idle};
+/* A lower number is a higher priority; default streams and those created without one have 0. */
+static int high(void *ctx, void *key) {
+  int priority = 0;
+  (void)ctx;
+  if (!key || (uintptr_t)key & 1 || !hipStreamGetPriority()) return 0;
+  return gw_hip_own(hipStreamGetPriority()(key, &priority)) == hipSuccess && priority < 0;
+}
+
+const struct gw_runtime gw_hip = {"hip", 1u << 1, mark, reached, drop, markable, idle, high};
 
 /*
  * Where events were recorded, so that a program that waits for an event also tells how far its
@@ -237,11 +251,24 @@ static void remember(struct recorded r) {
   gw_unlock(&lock);
 }
 
-static void event_done(void *event) {
+static struct recorded find_recorded(void *event) {
   gw_lock(&lock);
   struct recorded r = *entry_of(event);
   gw_unlock(&lock);
-  if (event && r.event == event) gw_done(&gw_hip, r.ctx, r.key, r.ticket);
+  return event && r.event == event ? r : (struct recorded){0};
+}
+
+static void event_done(void *event) {
+  struct recorded r = find_recorded(event);
+  if (r.event) gw_done(&gw_hip, r.ctx, r.key, r.ticket);
+}
+
+/* A stream is about to wait for an event, or without one for a value: see class.h. */
+static void stream_waits(void *stream, void *event) {
+  if (!gw_class_wanted() || gw_capture_in_progress()) return;
+  struct recorded r = find_recorded(event);
+  if (r.event && gw_known_done(&gw_hip, r.ctx, r.key, r.ticket)) return;
+  gw_class_waits(&gw_hip, context(), key_of(stream), r.ctx, r.key);
 }
 
 /* A stream is destroyed, or with GW_ALL a device reset. */
@@ -385,6 +412,13 @@ RECORDS(hipEventRecordWithFlags, (void *event, void *s, uint32_t flags), (event,
 AROUND(hipEventSynchronize, (void *event), (event), gw_late_waits(), event_done(event))
 AROUND(hipEventQuery, (void *event), (event), gw_late_waits(), event_done(event))
 AROUND(hipEventElapsedTime, (float *ms, void *from, void *to), (ms, from, to), gw_late_waits(), )
+
+AROUND(hipStreamWaitEvent, (void *s, void *event, uint32_t flags), (s, event, flags), stream_waits(s, event), )
+AROUND(hipStreamWaitEvent_spt, (void *s, void *event, uint32_t flags), (s, event, flags), stream_waits(per_thread(s), event), )
+AROUND(hipStreamWaitValue32, (void *s, void *at, uint32_t value, uint32_t flags, uint32_t mask), (s, at, value, flags, mask),
+       stream_waits(s, NULL), )
+AROUND(hipStreamWaitValue64, (void *s, void *at, uint64_t value, uint32_t flags, uint64_t mask), (s, at, value, flags, mask),
+       stream_waits(s, NULL), )
 
 /* Calls that may wait until streams are done. */
 #define MAY_WAIT(name, parameters, arguments) AROUND(name, parameters, arguments, gw_late_may_wait(), )

@@ -79,7 +79,8 @@ static int markable(void *ctx, void *queue) {
   return queue != NULL;
 }
 
-const struct gw_runtime gw_opencl = {"opencl", 1u << 2, mark, reached, drop, markable, NULL};
+const struct gw_runtime gw_opencl = {
+    .name = "opencl", .bit = 1u << 2, .mark = mark, .reached = reached, .drop = drop, .markable = markable};
 
 /* In an out-of-order queue a completed command says nothing about earlier ones. */
 static bool in_order(void *queue) {

@@ -77,7 +77,7 @@ func (d *Daemon) publish(p *process) {
 		TakesTurns: a.Class != sched.Online && !(a.Class == sched.Standard && bySlices),
 		WatchReady: watch, WatchRequests: watch, TimeRequests: a.Class == sched.Online, RequestsReported: p.requests.byAPI,
 		Bound: p.standingBound(bySlices), GateOnly: p.gateAlone() != nil,
-		Predict: p.attrs.Bool(attr.Predict), LateEntry: p.lateEntry(), Idempotent: p.ownerSaysIdempotent(), ExpectAt: p.expectAt,
+		Predict: p.attrs.Bool(attr.Predict), LateEntry: p.lateEntry(), StreamClasses: p.attrs.Bool(attr.StreamClasses), Idempotent: p.ownerSaysIdempotent(), ExpectAt: p.expectAt,
 	})
 }
 

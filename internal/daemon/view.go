@@ -158,7 +158,8 @@ func (v *view) describeShim(s *hal.GateStats) *api.Shim {
 	return &api.Shim{
 		Runtime: s.Runtime, Launched: s.Launched, Completed: s.Completed, Holds: s.Holds, HeldFor: s.HeldFor, Overruns: s.Overruns,
 		Parked: s.Parked, Hits: s.Hits, ParkedFor: s.ParkedFor, Saved: s.Saved,
-		LateRequests: s.LateRequests, LateEarly: s.LateEarly, LateFor: s.LateFor, LateCompared: describePairs(s), Ignored: v.invalid + s.Invalid,
+		LateRequests: s.LateRequests, LateEarly: s.LateEarly, LateFor: s.LateFor, LateCompared: describePairs(s),
+		ClassHolds: s.ClassHolds, ClassHeldFor: s.ClassHeldFor, ClassLetGo: s.ClassLetGo, Ignored: v.invalid + s.Invalid,
 	}
 }
 

@@ -217,11 +217,12 @@ type Settings struct {
 	// infers requests from activity then stops doing so.
 	RequestsReported bool
 
-	Bound      Bound // on commands in flight, where the policy sets none
-	GateOnly   bool  // the process has no queue but its gate
-	Predict    bool  // take the device ahead of requests that arrive at a regular interval
-	LateEntry  LateEntry
-	Idempotent bool // commands may be run twice
+	Bound         Bound // on commands in flight, where the policy sets none
+	GateOnly      bool  // the process has no queue but its gate
+	Predict       bool  // take the device ahead of requests that arrive at a regular interval
+	LateEntry     LateEntry
+	StreamClasses bool // streams of lower priority give way to those of higher priority
+	Idempotent    bool // commands may be run twice
 	// ExpectAt is when the next request arrives, by order of the owner; zero: unknown.
 	ExpectAt time.Time
 }
@@ -316,7 +317,12 @@ type GateStats struct {
 	LateFor      time.Duration
 	LateRatios   []stats.Bin // pairs of requests by latency of the one that entered late over the other's; in order
 	LateGivenUp  uint64      // how often late entry was given up for a while
-	Invalid      uint64      // entries of the page that made no sense
+	// Stream classes: launches that waited for streams of higher priority, for how long, and
+	// launches that did not wait any longer although those were busy.
+	ClassHolds   uint64
+	ClassHeldFor time.Duration
+	ClassLetGo   uint64
+	Invalid      uint64 // entries of the page that made no sense
 }
 
 // QueueHandle is a queue that was offered and accepted.

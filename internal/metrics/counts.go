@@ -188,6 +188,9 @@ func (p *page) shims(all []api.Process) {
 		{"late_seconds_total", "Time for which late entry left the device to others.", func(s *api.Shim) float64 { return s.LateFor.Seconds() }},
 		{"late_pairs_total", "Pairs of a request that entered at once and the next one, which entered late.", func(s *api.Shim) float64 { return float64(latePairs(s).Pairs) }},
 		{"late_given_up_total", "Times late entry was given up for a while because it made requests slower.", func(s *api.Shim) float64 { return float64(latePairs(s).GivenUp) }},
+		{"class_holds_total", "Launches that waited for streams of higher priority of the same process.", func(s *api.Shim) float64 { return float64(s.ClassHolds) }},
+		{"class_held_seconds_total", "Time that launches waited for streams of higher priority of the same process.", func(s *api.Shim) float64 { return s.ClassHeldFor.Seconds() }},
+		{"class_let_go_total", "Launches that did not wait any longer although streams of higher priority were busy.", func(s *api.Shim) float64 { return float64(s.ClassLetGo) }},
 	} {
 		p.counter("giveway_shim_"+m.name, m.help)
 		for _, proc := range all {

@@ -361,6 +361,7 @@ func (c *connection) apply(s *hal.Settings) {
 	c.gate.setStanding(standingBoundOf(s))
 	c.page.SetIdempotent(s.Idempotent)
 	c.page.SetLateEntry(shimpage.LateEntry(s.LateEntry))
+	c.page.SetStreamClasses(s.StreamClasses)
 	if w := watchBits(s); w != c.watch {
 		c.watch = w
 		c.page.SetWatch(w)
@@ -430,6 +431,7 @@ func (c *connection) stats() hal.GateStats {
 		Runtime: c.runtimeOf(n.Runtimes), Launched: n.Launched, Completed: n.Completed, Holds: n.Holds, HeldFor: n.HeldFor,
 		Overruns: n.Overruns, Parked: n.Parked, Hits: n.Hits, ParkedFor: n.ParkedFor, Saved: n.Saved,
 		LateRequests: n.LateRequests, LateEarly: n.LateEarly, LateFor: n.LateFor,
-		LateRatios: pairs.Bins(), LateGivenUp: pairs.GivenUp, Invalid: c.page.InvalidEntries(),
+		LateRatios: pairs.Bins(), LateGivenUp: pairs.GivenUp,
+		ClassHolds: n.ClassHolds, ClassHeldFor: n.ClassHeldFor, ClassLetGo: n.ClassLetGo, Invalid: c.page.InvalidEntries(),
 	}
 }

@@ -35,6 +35,7 @@ typedef unsigned U;
   F(cuMemHostAlloc, , cuMemHostAlloc, void **, size_t, U)                                                      \
   F(cuMemAllocManaged, , cuMemAllocManaged, ptr *, size_t, U)                                                  \
   F(cuStreamCreate, , cuStreamCreate, void **, U)                                                              \
+  F(cuStreamCreateWithPriority, , cuStreamCreateWithPriority, void **, U, int)                                 \
   F(cuStreamDestroy_v2, , cuStreamDestroy, void *)                                                             \
   F(cuStreamSynchronize, _ptsz, cuStreamSynchronize, void *)                                                   \
   F(cuStreamQuery, _ptsz, cuStreamQuery, void *)                                                               \
@@ -171,6 +172,13 @@ static int batch(ptr *to, ptr *from, size_t *n, size_t count, void *stream) {
   return r ? r : bad != 5;
 }
 
+/* Every other stream has a higher priority, which changes no result. */
+static int create(void **s, U flags) {
+  static uint32_t created;
+  if (__atomic_fetch_add(&created, 1, __ATOMIC_RELAXED) % 2) return cu.cuStreamCreate(s, flags);
+  return cu.cuStreamCreateWithPriority(s, flags, -1);
+}
+
 static ptr word(void) {
   ptr p;
   MUST(cu.cuMemAlloc(&p, 64));
@@ -191,7 +199,7 @@ static void expect(const char *what, uint64_t got, uint64_t want) {
 static void default_stream(void) {
   ptr p = word();
   void *s;
-  MUST(cu.cuStreamCreate(&s, 0)); /* a blocking stream: the default stream waits for it */
+  MUST(create(&s, 0)); /* a blocking stream: the default stream waits for it */
   for (int i = 1; i <= 3; i++) MUST(put(p, i, s));
   if (!per_thread) expect("copy after queued work", read_word(p), 123);
   MUST(cu.cuStreamSynchronize(s));
@@ -207,7 +215,7 @@ static void default_stream(void) {
 static void non_blocking(void) {
   ptr p = word(), q = word();
   void *s, *e;
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   MUST(cu.cuEventCreate(&e, 2));
   for (int i = 1; i <= 3; i++) MUST(put(p, i, s));
   MUST(cu.cuEventRecord(e, s));
@@ -231,7 +239,7 @@ static void all_launches(void) {
     U shape[7];
     void *stream;
   } config = {{0}, NULL};
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   config.stream = s;
   MUST(cu.cuLaunchCooperativeKernel(digit, 1, 2, 3, 4, 5, 6, 7, s, params));
   d = 2; /* parameters are copied at the launch */
@@ -248,7 +256,7 @@ static void copies(void) {
   ptr p = word(), q = word(), r, from[2] = {q, q + 8}, to[2] = {q + 8, q + 16};
   size_t sizes[2] = {8, 8};
   void *s, *ctx;
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   MUST(cu.cuCtxGetCurrent(&ctx));
   uint64_t pageable = 1, back = 0;
   MUST(cu.cuMemcpyHtoDAsync(p, &pageable, 8, s));
@@ -277,8 +285,8 @@ static void copies(void) {
 static void graph(int mode) {
   ptr p = word();
   void *s, *t, *a, *b, *g, *exec;
-  MUST(cu.cuStreamCreate(&s, 1));
-  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(create(&s, 1));
+  MUST(create(&t, 1));
   MUST(cu.cuEventCreate(&a, 2));
   MUST(cu.cuEventCreate(&b, 2));
   MUST(cu.cuStreamBeginCapture(s, mode));
@@ -306,7 +314,7 @@ static void graph(int mode) {
 static void burst(int n) {
   ptr p = word();
   void *s;
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   for (int i = 0; i < n; i++) MUST(put(p, i % 10, s));
   MUST(cu.cuStreamSynchronize(s));
   sum = sum * 31 + read_word(p);
@@ -364,8 +372,8 @@ static void requests(int n, long gap_ns) {
   void *s, *t, *e;
   ptr p = word(), q;
   uint64_t want = 0, zero = 0;
-  MUST(cu.cuStreamCreate(&s, 1));
-  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(create(&s, 1));
+  MUST(create(&t, 1));
   MUST(cu.cuEventCreate(&e, 2));
   for (int i = 0; i < n; i++) {
     if (i % 3 == 1) MUST(cu.cuMemcpyHtoDAsync(p + 8, &zero, 8, s)); /* a request may begin with a copy */
@@ -395,7 +403,7 @@ static void requests(int n, long gap_ns) {
 static void alike(int n, long gap_ns) {
   void *s;
   ptr p = word();
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   for (int i = 0; i < n; i++) {
     for (int k = 0; k < 24; k++) {
       MUST(put(p, (uint64_t)k % 10, s));
@@ -412,7 +420,7 @@ static void copied(int n, long gap_ns) {
   void *s;
   ptr p = word();
   uint64_t v = 0;
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   for (int i = 0; i < n; i++) {
     for (int k = i * 7 % 60; k > 0; k--) MUST(cu.cuMemcpyHtoD(p + 8, &v, 8));
     for (int k = 0; k < 24; k++) {
@@ -441,8 +449,8 @@ static void busy_beside(int n) {
   static uint64_t end;
   void *s, *t;
   ptr p = word();
-  MUST(cu.cuStreamCreate(&s, 1));
-  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(create(&s, 1));
+  MUST(create(&t, 1));
   make_requests(n, p, s);
   say("idle");
   MUST(launch(spin, (ptr)&end, 0, t));
@@ -499,12 +507,12 @@ static void reused(int n) {
   char line[8];
   ptr p = word();
   MUST(cu.cuEventCreate(&e, 2));
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   for (int i = 0; i < n; i++) MUST(put(p, (uint64_t)i, s));
   MUST(cu.cuEventRecord(e, s));
   MUST(cu.cuStreamSynchronize(s));
   MUST(cu.cuStreamDestroy(s));
-  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(create(&t, 1));
   expect("the handle is the same", s == t, 1);
   for (int i = 0; i < n; i++) MUST(launch(spin, (ptr)&end, 0, t));
   MUST(cu.cuEventQuery(e));
@@ -560,7 +568,7 @@ static void ends(void) {
   ptr p = word();
   uint64_t want = 0;
   int status = -1;
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   for (int i = 0; i < 5; i++) {
     for (int k = 0; k < 5; k++) {
       MUST(put(p, (uint64_t)k, s));
@@ -613,8 +621,8 @@ static void waits(int n) {
   static uint64_t flag, end;
   ptr p = word();
   void *s, *t;
-  MUST(cu.cuStreamCreate(&s, 1));
-  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(create(&s, 1));
+  MUST(create(&t, 1));
   for (int i = 0; i < n; i++) MUST(launch(spin, (ptr)&flag, 0, i % 2 ? s : t));
   __atomic_store_n(&flag, 1, __ATOMIC_RELEASE);
   MUST(cu.cuStreamSynchronize(s));
@@ -631,7 +639,7 @@ static void *thread(void *arg) {
   ptr p = word();
   uint64_t v = 0, want = 0;
   void *s = NULL;
-  if (arg) MUST(cu.cuStreamCreate(&s, 1));
+  if (arg) MUST(create(&s, 1));
   for (int i = 0; i < 100; i++) {
     MUST(put(p, i % 7, s));
     want = want * 10 + i % 7;
@@ -678,7 +686,7 @@ static void across(int n) {
   ptr p = word();
   MUST(cu.cuCtxGetCurrent(&first));
   MUST(cu.cuCtxCreate(&second, 0, 0));
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   for (int i = 0; i < n; i++) MUST(put(p, i, s));
   MUST(cu.cuCtxSetCurrent(first));
   MUST(cu.cuStreamSynchronize(s));
@@ -692,8 +700,8 @@ static void unwaited(int n) {
   void *s, *t;
   char line[8];
   ptr p = word(), q = word();
-  MUST(cu.cuStreamCreate(&s, 1));
-  MUST(cu.cuStreamCreate(&t, 1));
+  MUST(create(&s, 1));
+  MUST(create(&t, 1));
   for (int i = 0; i < 3; i++) MUST(put(q, i, t));
   for (int i = 0; i < n; i++) {
     MUST(put(p, i % 10, s));
@@ -710,7 +718,7 @@ static void *beside(void *arg) {
   ptr p = word();
   void *s;
   (void)arg;
-  MUST(cu.cuStreamCreate(&s, 1));
+  MUST(create(&s, 1));
   uint64_t n = 0;
   for (; !__atomic_load_n(&stop, __ATOMIC_RELAXED) || n < 50; n++) MUST(put(p, 1, s));
   MUST(cu.cuStreamSynchronize(s));

@@ -47,7 +47,7 @@ struct graph {
 
 struct stream {
   uint64_t alive;
-  int used, blocking;
+  int used, blocking, priority;
   struct op *ops[OPS];
   uint64_t given, done;
   uint64_t waits[STREAMS]; /* for events of other streams, from the next op on */
@@ -510,6 +510,17 @@ int cuStreamCreate(CUstream *s, unsigned flags) {
   pthread_mutex_unlock(&lock);
   return OK;
 }
+int cuStreamCreateWithPriority(CUstream *s, unsigned flags, int priority) {
+  int r = cuStreamCreate(s, flags);
+  (*s)->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority; /* as the real driver does */
+  return r;
+}
+TWO(cuStreamGetPriority, _ptsz, (CUstream stream, int *priority), {
+  pthread_mutex_lock(&lock);
+  *priority = stream_for(stream, O)->priority;
+  pthread_mutex_unlock(&lock);
+  return OK;
+})
 int cuStreamDestroy_v2(CUstream s) {
   pthread_mutex_lock(&lock);
   wait_for(s, s->given); /* so that the stream is not reused too early; the real driver does not wait */
@@ -751,6 +762,9 @@ static const struct name_row meanings[] = {
     ONE("cuCtxSynchronize", cuCtxSynchronize, 2000),
     ONE("cuThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode, 10010),
     ONE("cuStreamCreate", cuStreamCreate, 2000),
+    ONE("cuStreamCreateWithPriority", cuStreamCreateWithPriority, 5050),
+    PAIR("cuStreamGetPriority", cuStreamGetPriority, 5050, _ptsz),
+    PAIR("cuStreamWaitValue32", cuStreamWaitValue32_v2, 11070, _ptsz),
     ONE("cuStreamDestroy", cuStreamDestroy_v2, 4000),
     ONE("cuEventCreate", cuEventCreate, 2000),
     ONE("cuEventDestroy", cuEventDestroy_v2, 4000),

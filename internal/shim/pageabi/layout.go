@@ -105,19 +105,20 @@ type Page struct {
 	_     [13]atomic.Uint32 `c:"reserved0"`
 
 	// Written by the daemon.
-	Gate       atomic.Uint32    `c:"gate"`
-	Bound      atomic.Uint32    `c:"bound"`
-	Batch      atomic.Uint32    `c:"batch"`
-	Watch      atomic.Uint32    `c:"watch"`
-	Lease      atomic.Uint64    `c:"lease_ns"`
-	Lead       atomic.Uint32    `c:"lead_us"`
-	MaxPark    atomic.Uint32    `c:"max_park_us"`
-	Grain      atomic.Uint32    `c:"grain_us"`
-	Idempotent atomic.Uint32    `c:"idempotent"`
-	Expect     atomic.Uint64    `c:"expect_ns"`
-	ExpectSeq  atomic.Uint32    `c:"expect_seq"`
-	LateEntry  atomic.Uint32    `c:"late_entry"`
-	_          [2]atomic.Uint32 `c:"reserved1"`
+	Gate          atomic.Uint32 `c:"gate"`
+	Bound         atomic.Uint32 `c:"bound"`
+	Batch         atomic.Uint32 `c:"batch"`
+	Watch         atomic.Uint32 `c:"watch"`
+	Lease         atomic.Uint64 `c:"lease_ns"`
+	Lead          atomic.Uint32 `c:"lead_us"`
+	MaxPark       atomic.Uint32 `c:"max_park_us"`
+	Grain         atomic.Uint32 `c:"grain_us"`
+	Idempotent    atomic.Uint32 `c:"idempotent"`
+	Expect        atomic.Uint64 `c:"expect_ns"`
+	ExpectSeq     atomic.Uint32 `c:"expect_seq"`
+	LateEntry     atomic.Uint32 `c:"late_entry"`
+	StreamClasses atomic.Uint32 `c:"stream_classes"`
+	_             atomic.Uint32 `c:"reserved1"`
 
 	// Written by the process.
 	Launched     atomic.Uint64 `c:"launched"`
@@ -158,7 +159,12 @@ type Page struct {
 
 	LateRatios  [RatioEntries]atomic.Uint32 `c:"late_ratios"`
 	LateGivenUp atomic.Uint64               `c:"late_given_up"`
-	_           [376]byte                   `c:"reserved5"`
+	_           [312]byte                   `c:"reserved5"`
+
+	ClassHolds   atomic.Uint64    `c:"class_holds"`
+	ClassHeldFor atomic.Uint64    `c:"class_held_ns"`
+	ClassLetGo   atomic.Uint64    `c:"class_let_go"`
+	_            [5]atomic.Uint64 `c:"reserved6"`
 }
 
 // Status is struct gw_status, the status page.

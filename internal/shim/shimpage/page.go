@@ -153,6 +153,7 @@ func (p *Page) Close() {
 	p.page.Bound.Store(0)
 	p.page.Watch.Store(0)
 	p.page.LateEntry.Store(pageabi.LateOff)
+	p.page.StreamClasses.Store(0)
 	p.page = nil
 	_ = p.memory.close()
 	_ = unix.Close(p.doorbell)
@@ -289,6 +290,21 @@ func (p *Page) SetLateEntry(e LateEntry) {
 	}
 }
 
+// SetStreamClasses sets whether the process's streams of lower priority give way to those of
+// higher priority. A page of version 1 has no such word.
+func (p *Page) SetStreamClasses(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.page == nil || p.version < 2 {
+		return
+	}
+	value := uint32(0)
+	if on {
+		value = 1
+	}
+	p.page.StreamClasses.Store(value)
+}
+
 // Counters are the counters that the process keeps on its page.
 type Counters struct {
 	Launched, Completed uint64
@@ -300,6 +316,9 @@ type Counters struct {
 	LateRequests        uint64        // requests that entered late
 	LateEarly           uint64        // of those, requests that the program waited for before the planned moment
 	LateFor             time.Duration // left to others by late entry
+	ClassHolds          uint64        // launches that waited for streams of higher priority
+	ClassHeldFor        time.Duration
+	ClassLetGo          uint64 // launches that did not wait any longer although those were busy
 	Flags               uint32
 	OpenRequests        uint32
 	Runtimes            uint32
@@ -328,6 +347,8 @@ func (p *Page) Counters() (c Counters) {
 	c.Saved = time.Duration(min(g.Saved.Load(), maxCounter))
 	if p.version >= 2 {
 		c.LateRequests, c.LateEarly, c.LateFor = p.late.read(g)
+		c.ClassHolds, c.ClassLetGo = min(g.ClassHolds.Load(), maxCounter), min(g.ClassLetGo.Load(), maxCounter)
+		c.ClassHeldFor = time.Duration(min(g.ClassHeldFor.Load(), maxCounter))
 	}
 	return c
 }
