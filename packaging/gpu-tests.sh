@@ -13,6 +13,7 @@
 #   churn     200 short processes
 #   latency   online latency beside 40 ms kernels
 #   shim      order of calls, cost of a launch, holding and bounding, announced arrivals, guard
+#   streams   two streams of one process: latencies with and without --stream-classes
 #   slo       --slo with PyTorch, --slo with synchronous kernels
 #   torch     PyTorch with slices from the vendor's to the minimum; training with a bound
 #   bench     giveway bench without PyTorch: micro, hint, eight, weights, pause, poisson, priority
@@ -25,7 +26,7 @@
 set -u
 cd "$(dirname "$0")"
 self=$(basename "$0")
-all=(contract daemon churn latency shim slo torch bench bench-torch small late pool)
+all=(contract daemon churn latency shim streams slo torch bench bench-torch small late pool)
 
 usage() { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$self"; }
 
@@ -140,6 +141,8 @@ group_shim() {
   e2e 150 TestAnnouncedArrivals
   e2e 60 TestGuard
 }
+
+group_streams() { e2e 90 TestStreamClasses; }
 
 group_slo() {
   e2e 330 TestSLO

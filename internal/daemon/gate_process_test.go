@@ -163,6 +163,11 @@ func runShimProcess(socket, runtime string) {
 			p.Page.LateRatios[34].Store(4) // 1.010
 			p.Page.LateGivenUp.Store(1)
 			fmt.Println("counted")
+		case "classes": // what the daemon says, and what the process counts
+			p.Page.ClassHolds.Store(7)
+			p.Page.ClassHeldFor.Store(uint64(3 * time.Millisecond))
+			p.Page.ClassLetGo.Store(2)
+			fmt.Println("classes", p.Page.StreamClasses.Load())
 		case "expects":
 			at := p.Page.Expect.Load()
 			fmt.Println("expects", at != 0)

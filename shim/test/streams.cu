@@ -3,8 +3,8 @@
 // uses the driver's calls and brings its kernels as PTX, so that the same program runs on a GPU and
 // on fakecuda.c, where kernels are C functions that have the device one after another.
 //
-//   streams both|high|low|equal SECONDS   prints latencies in us of the requests on both streams,
-//                                         and requests per 1000 s
+//   streams both|high|low|equal SECONDS   prints the latencies of requests in us, for each stream:
+//                                         quantiles, then requests per 1000 s and all samples
 //   streams depends ROUNDS                the streams wait for each other in all kinds of ways
 //
 // In "both", "high" and "low" a request on the low stream is a burst of long kernels, and one on the
@@ -152,7 +152,10 @@ static double quantile(std::vector<double> &v, double q) {
 
 static void print(const char *name, std::vector<double> &us, double seconds) {
   double p50 = quantile(us, 0.5), p99 = quantile(us, 0.99), most = quantile(us, 1);
-  printf("%s n=%zu p50=%.0f p99=%.0f max=%.0f rate=%.0f\n", name, us.size(), p50, p99, most, 1000 * (double)us.size() / seconds);
+  printf("%s n=%zu p50=%.0f p99=%.0f max=%.0f\n", name, us.size(), p50, p99, most);
+  printf("%s samples=%.0f:", name, 1000 * (double)us.size() / seconds);
+  for (double v : us) printf(" %.0f", v);
+  printf("\n");
 }
 
 static std::atomic<bool> over{false};

@@ -345,3 +345,42 @@ func TestLateEntry(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamClasses: the setting reaches a process with a page of version 2 until the page is
+// closed, and no process with a page of version 1. Its counters are limited.
+func TestStreamClasses(t *testing.T) {
+	s, err := shimpage.NewStatusPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	for _, version := range []uint32{1, 2} {
+		p, err := shimpage.NewPageOf(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		process := newProcess(t, p, s)
+		p.SetStreamClasses(true)
+		process.Page.ClassHolds.Store(math.MaxUint64)
+		process.Page.ClassHeldFor.Store(math.MaxUint64)
+		process.Page.ClassLetGo.Store(3)
+		word, c := process.Page.StreamClasses.Load(), p.Counters()
+		if version == 1 {
+			if word != 0 || c != (shimpage.Counters{}) {
+				t.Errorf("version %d: the word is %d, the counters are %+v; want zero", version, word, c)
+			}
+			continue
+		}
+		if word != 1 || c.ClassHolds > 1<<57 || c.ClassHeldFor < 0 || c.ClassHeldFor > 1<<57 || c.ClassLetGo != 3 {
+			t.Errorf("version %d: the word is %d, the counters are %+v", version, word, c)
+		}
+		p.SetStreamClasses(false)
+		off := process.Page.StreamClasses.Load()
+		p.SetStreamClasses(true)
+		p.Close()
+		if closed := process.Page.StreamClasses.Load(); off != 0 || closed != 0 {
+			t.Errorf("the word is %d when it is off and %d after Close, want 0", off, closed)
+		}
+	}
+}
