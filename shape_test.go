@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"api":    {"attr"},
 	"client": {"api"},
 	"hint":   {"api", "attr", "client", "internal/shim/pageabi", "internal/shim/pageclient"},
-	"queue":  {"internal/shim/pageclient"},
+	"queue":  {"internal/shim/pageabi", "internal/shim/pageclient", "sched"},
 	"amd":    {},
 	"python": {},
 

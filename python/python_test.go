@@ -250,3 +250,12 @@ func TestDaemonRestarts(t *testing.T) {
 	}
 	p.end()
 }
+
+// TestQueues runs the tests of giveway.queue with the library that this tree builds.
+func TestQueues(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), python(t), "-B", "-m", "unittest", "tests/test_queue.py")
+	cmd.Env = append(os.Environ(), "PYTHONPATH=.", "GIVEWAY_LIBRARY="+library(t), "GIVEWAY_SOCKET="+filepath.Join(t.TempDir(), "none"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -3,17 +3,28 @@
 // A program does not need a queue to be scheduled: queues are for work that the library does
 // not see, and for programs that want to suspend or drop commands that have not begun.
 //
+// Queues of one process are ordered by class, then by priority: a command does not begin while
+// a higher queue has commands. So that no program stops for ever, a command waits for at most
+// 100 ms, and for at most 20 ms in which no command of a higher queue is done. The daemon is
+// told the class and the priority of the highest queue that has commands, as hints of the
+// process, if they were set.
+//
 // Without a daemon there is no gate, and everything else works the same. If the preload
 // library is loaded in the process, a queue does not wait at the gate: the library holds the
 // process at the launches themselves.
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/giveway/giveway/internal/shim/pageclient"
+	"github.com/giveway/giveway/sched"
 )
 
 // ErrClosed is returned by a closed queue, ErrDropped by a command that was dropped before it
@@ -44,7 +55,9 @@ type Counts struct {
 // of its own queue except Close, and except waiting for itself or a later command: these
 // would never return.
 type Queue struct {
-	page *pageclient.Page
+	page  *pageclient.Page
+	ranks *ranks
+	rank  *rank // not part of the queue, so that a queue that is not used any more can be freed
 
 	mu        sync.Mutex
 	waiting   []*Command
@@ -59,31 +72,61 @@ type Queue struct {
 
 // Command is a command that was submitted to a queue.
 type Command struct {
-	run     func(done func())
-	later   bool // it is done when done is called, not when run returns
-	over    chan struct{}
-	dropped bool // set before over is closed
+	Work
+	number    uint64
+	submitted time.Time
+	over      chan struct{}
+	dropped   bool // set before over is closed
 
 	// Guarded by Queue.mu.
-	returned   bool // run has returned
+	begun      bool
+	returned   bool // Run has returned
 	doneCalled bool
 }
 
 // New returns an empty queue.
-func New() *Queue { return newQueue(pageclient.ProcessPage()) }
+func New() *Queue { return newQueue(pageclient.ProcessPage(), processRanks()) }
 
-func newQueue(page *pageclient.Page) *Queue { return &Queue{page: page, open: map[*Command]struct{}{}} }
+func newQueue(page *pageclient.Page, r *ranks) *Queue {
+	q := &Queue{page: page, ranks: r, rank: &rank{}, open: map[*Command]struct{}{}}
+	r.add(q.rank)
+	runtime.AddCleanup(q, r.remove, q.rank)
+	return q
+}
+
+// Kind says what a command does. Only Commands shows it.
+type Kind int
+
+// The kinds of commands.
+const (
+	Unknown Kind = iota
+	Kernel
+	Copy
+	Event
+	Sync
+)
+
+// Work is what a command does. Run is called when it may begin. The command is done when Run
+// returns or, if Later is set, when done is called.
+type Work struct {
+	Kind  Kind
+	Run   func(done func())
+	Later bool
+}
+
+// SubmitWork adds a command.
+func (q *Queue) SubmitWork(w Work) (*Command, error) { return q.submit(&Command{Work: w}) }
 
 // Submit adds a command that is done when run returns.
 func (q *Queue) Submit(run func()) (*Command, error) {
-	return q.submit(&Command{run: func(func()) { run() }})
+	return q.submit(&Command{Work: Work{Run: func(func()) { run() }}})
 }
 
 // SubmitLater adds a command that is done when done is called, during run or after it, by any
 // goroutine. Only the first call of done counts. The next command does not wait for it,
 // unless there is a bound.
 func (q *Queue) SubmitLater(run func(done func())) (*Command, error) {
-	return q.submit(&Command{run: run, later: true})
+	return q.submit(&Command{Work: Work{Run: run, Later: true}})
 }
 
 func (q *Queue) submit(c *Command) (*Command, error) {
@@ -96,8 +139,15 @@ func (q *Queue) submit(c *Command) (*Command, error) {
 	q.waiting = append(q.waiting, c)
 	q.open[c] = struct{}{}
 	q.counts.Submitted++
+	c.number, c.submitted = q.counts.Submitted, time.Now()
+	q.changed()
 	q.startWork()
 	return c, nil
+}
+
+// changed tells the other queues whether this one has commands. q.mu is held.
+func (q *Queue) changed() {
+	q.ranks.update(q.rank, len(q.waiting) > 0 && !q.suspended || q.inFlight > 0, q.counts.Completed)
 }
 
 // startWork starts a goroutine that runs commands, if a command may begin. q.mu is held.
@@ -122,17 +172,28 @@ func (q *Queue) work() {
 			return
 		}
 		q.mu.Unlock()
+		if held, changed := q.ranks.holds(q.rank); held {
+			select {
+			case <-changed:
+			case <-time.After(lookAgain):
+			}
+			continue
+		}
 		q.page.Enter()
 		q.mu.Lock()
-		if !q.mayBegin() { // suspended or dropped while it waited at the gate
+		// Suspended or dropped while it waited at the gate, or a higher queue has got commands.
+		if held, _ := q.ranks.holds(q.rank); held || !q.mayBegin() {
 			q.mu.Unlock()
 			q.page.Cancel()
 			continue
 		}
 		c := q.waiting[0]
 		q.waiting = q.waiting[1:]
+		c.begun = true
 		q.inFlight++
 		q.counts.Launched++
+		q.changed()
+		q.ranks.begun(q.rank)
 		q.mu.Unlock()
 		q.run(c)
 	}
@@ -143,11 +204,11 @@ func (q *Queue) work() {
 // run has returned.
 func (q *Queue) run(c *Command) {
 	q.page.Start()
-	c.run(func() { q.done(c) })
-	q.page.Launched(!c.later)
+	c.Run(func() { q.done(c) })
+	q.page.Launched(!c.Later)
 	q.mu.Lock()
 	c.returned = true
-	over := !c.later || c.doneCalled
+	over := !c.Later || c.doneCalled
 	q.mu.Unlock()
 	if over {
 		q.complete(c)
@@ -165,7 +226,7 @@ func (q *Queue) done(c *Command) {
 }
 
 func (q *Queue) complete(c *Command) {
-	if c.later {
+	if c.Later {
 		q.page.Completed()
 	}
 	q.mu.Lock()
@@ -173,6 +234,7 @@ func (q *Queue) complete(c *Command) {
 	q.inFlight--
 	q.counts.Completed++
 	q.end(c)
+	q.changed()
 	q.startWork()
 }
 
@@ -221,6 +283,7 @@ func (q *Queue) Suspend() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.suspended = true
+	q.changed()
 }
 
 // Resume lets commands begin again.
@@ -228,6 +291,7 @@ func (q *Queue) Resume() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.suspended = false
+	q.changed()
 	q.startWork()
 }
 
@@ -247,6 +311,7 @@ func (q *Queue) drop() int {
 	}
 	q.waiting = nil
 	q.counts.Dropped += uint64(n)
+	q.changed()
 	return n
 }
 
@@ -258,6 +323,7 @@ func (q *Queue) Close() {
 	q.drop()
 	q.mu.Unlock()
 	_ = q.Wait(context.Background()) // this context is never cancelled
+	q.ranks.remove(q.rank)
 }
 
 // Level returns the level at which a queue can be stopped: 1, between two commands.
@@ -271,6 +337,37 @@ func (q *Queue) SetBound(limit int) {
 	defer q.mu.Unlock()
 	q.bound = max(limit, 0)
 	q.startWork()
+}
+
+// SetClass sets the class of the queue: online before standard, the initial one, before batch
+// before idle.
+func (q *Queue) SetClass(c sched.Class) {
+	q.ranks.set(func() { q.rank.class, q.rank.classGiven = c, true })
+}
+
+// SetPriority sets the priority of the queue among those of its class: a higher one runs first.
+func (q *Queue) SetPriority(priority int32) {
+	q.ranks.set(func() { q.rank.priority, q.rank.priorityGiven = priority, true })
+}
+
+// CommandInfo describes a command that is not over.
+type CommandInfo struct {
+	Number    uint64 // in the queue, counted from 1
+	Kind      Kind
+	Submitted time.Time
+	Begun     bool // it is in flight
+}
+
+// Commands returns the commands in flight and those that wait, by their numbers.
+func (q *Queue) Commands() []CommandInfo {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var all []CommandInfo
+	for c := range q.open {
+		all = append(all, CommandInfo{c.number, c.Kind, c.submitted, c.begun})
+	}
+	slices.SortFunc(all, func(a, b CommandInfo) int { return cmp.Compare(a.Number, b.Number) })
+	return all
 }
 
 // State returns the state of the queue.

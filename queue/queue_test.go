@@ -24,7 +24,8 @@ func timeout(t testing.TB) context.Context {
 // newAlone returns a queue without a daemon.
 func newAlone(t testing.TB) *Queue {
 	t.Setenv("GIVEWAY_SOCKET", filepath.Join(t.TempDir(), "none"))
-	return newQueue(pageclient.NewPage())
+	page := pageclient.NewPage()
+	return newQueue(page, newRanks(page))
 }
 
 // newGated returns a queue behind a daemon's gate.
@@ -35,7 +36,7 @@ func newGated(t testing.TB, prepare func(*shimpage.Page)) (*Queue, *pagetest.Dae
 	if err := page.Connect(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
-	return newQueue(page), d, d.Page()
+	return newQueue(page, newRanks(page)), d, d.Page()
 }
 
 func submit(t testing.TB, q *Queue, run func()) *Command {

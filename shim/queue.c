@@ -20,6 +20,7 @@
 
 #include "activity.h"
 #include "page.h"
+#include "queue_rank.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -28,6 +29,8 @@ struct command {
   giveway_run run;
   void *arg;
   uint64_t number;
+  uint64_t submitted_ns;
+  enum giveway_kind kind;
   uint64_t seq;  /* its number on the gate's stream, if it is counted and the stream has a slot */
   bool counted;  /* the gate counts it as in flight */
   bool returned; /* its function has returned */
@@ -50,6 +53,7 @@ struct giveway_queue {
   uint32_t generation;   /* changes in the child of a fork */
   struct command *stale; /* in the child of a fork: commands of the parent */
   char name[16];
+  struct gw_rank rank;
 
   giveway_queue *next, **link; /* in the list of queues, guarded by queues_lock */
 };
@@ -63,6 +67,7 @@ static __thread uint64_t current_command;
 
 /* Wakes all threads that wait for a change. With the lock held. */
 static void notify(giveway_queue *q) {
+  gw_rank_update(&q->rank, (q->waiting && !q->suspended) || q->in_flight, q->counts.completed);
   __atomic_store_n(&q->changes, q->changes + 1, __ATOMIC_RELEASE);
   gw_futex_wake(&q->changes, INT_MAX, 0);
 }
@@ -226,15 +231,22 @@ static bool run_first(giveway_queue *q) {
   uint32_t generation = q->generation;
   gw_pass pass;
   gw_unlock(&q->lock);
+  if (gw_rank_holds(&q->rank)) {
+    gw_rank_wait();
+    gw_lock(&q->lock);
+    return true;
+  }
   bool gated = gw_enter(&pass, &gw_queue, q, q);
   gw_lock(&q->lock);
-  if (q->closing || !may_begin(q)) { /* suspended or dropped while it waited at the gate */
+  /* Suspended or dropped while it waited at the gate, or a higher queue has got commands. */
+  if (q->closing || !may_begin(q) || gw_rank_holds(&q->rank)) {
     gw_unlock(&q->lock);
     if (gated) gw_leave(&pass, false);
     gw_lock(&q->lock);
     return true;
   }
   struct command *c = begin(q);
+  gw_rank_begun(&q->rank);
   gw_unlock(&q->lock);
   if (gated) report_started(&pass);
   current_command = c->number;
@@ -311,9 +323,11 @@ static int start_thread(giveway_queue *q) {
 static void before_fork(void) {
   gw_lock(&queues_lock);
   for (giveway_queue *q = queues; q; q = q->next) gw_lock(&q->lock);
+  gw_rank_before_fork();
 }
 
 static void after_fork(void) {
+  gw_rank_after_fork();
   for (giveway_queue *q = queues; q; q = q->next) gw_unlock(&q->lock);
   gw_unlock(&queues_lock);
 }
@@ -337,6 +351,7 @@ static void in_child(void) {
     q->lock = (gw_lock_t){0};
   }
   queues_lock = (gw_lock_t){0};
+  gw_rank_in_child();
 }
 
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
@@ -355,6 +370,7 @@ EXPORT int giveway_queue_create(giveway_queue **made, const char *name) {
   q->link = &queues;
   if (queues) queues->link = &q->next;
   queues = q;
+  gw_rank_add(&q->rank);
   gw_unlock(&queues_lock);
   *made = q;
   return 0;
@@ -378,6 +394,7 @@ EXPORT int giveway_queue_destroy(giveway_queue *q) {
   gw_lock(&queues_lock);
   *q->link = q->next;
   if (q->next) q->next->link = q->link;
+  gw_rank_remove(&q->rank);
   gw_unlock(&queues_lock);
   gw_lock(&q->lock);
   q->closing = true;
@@ -390,11 +407,17 @@ EXPORT int giveway_queue_destroy(giveway_queue *q) {
 }
 
 EXPORT int giveway_queue_submit(giveway_queue *q, giveway_run run, void *arg, uint64_t *number) {
-  if (!q || !run) return -EINVAL;
+  return giveway_queue_submit_kind(q, GIVEWAY_UNKNOWN, run, arg, number);
+}
+
+EXPORT int giveway_queue_submit_kind(giveway_queue *q, enum giveway_kind kind, giveway_run run, void *arg, uint64_t *number) {
+  if (!q || !run || (unsigned)kind > GIVEWAY_SYNC) return -EINVAL;
   struct command *c = calloc(1, sizeof *c);
   if (!c) return -ENOMEM;
   c->run = run;
   c->arg = arg;
+  c->kind = kind;
+  c->submitted_ns = gw_now();
   gw_lock(&q->lock);
   int r = q->has_thread ? 0 : start_thread(q);
   if (r == 0) {
@@ -442,10 +465,13 @@ EXPORT int giveway_queue_wait(giveway_queue *q, uint64_t number) {
   if (all) number = q->counts.submitted;
   if (number > q->counts.submitted) r = -EINVAL;
   q->waiters++;
+  bool for_other = current_queue && current_queue != q;
+  if (for_other) gw_rank_waits(&current_queue->rank, +1);
   while (r == 0 && !(all ? all_over(q, number) : is_over(q, number))) {
     if (current_queue == q && current_command && number >= current_command) r = -EDEADLK;
     else wait_for_change(q);
   }
+  if (for_other) gw_rank_waits(&current_queue->rank, -1);
   q->waiters--;
   if (q->closing) notify(q);
   gw_unlock(&q->lock);
@@ -499,4 +525,29 @@ EXPORT int giveway_queue_counts(giveway_queue *q, struct giveway_queue_counts *c
   *counts = q->counts;
   gw_unlock(&q->lock);
   return 0;
+}
+
+EXPORT int giveway_queue_class(giveway_queue *q, enum giveway_class class) {
+  if (!q || (unsigned)class > GIVEWAY_IDLE_CLASS) return -EINVAL;
+  gw_rank_set_class(&q->rank, class);
+  return 0;
+}
+
+EXPORT int giveway_queue_priority(giveway_queue *q, int32_t priority) {
+  if (!q) return -EINVAL;
+  gw_rank_set_priority(&q->rank, priority);
+  return 0;
+}
+
+EXPORT int giveway_queue_commands(giveway_queue *q, struct giveway_command *list, int room) {
+  int n = 0;
+  if (!q || room < 0 || (room && !list)) return -EINVAL;
+  gw_lock(&q->lock);
+  for (int part = 0; part < 2; part++) {
+    for (const struct command *c = part ? q->waiting : q->in_flight; c && n < INT_MAX; c = c->next, n++) {
+      if (n < room) list[n] = (struct giveway_command){c->number, c->submitted_ns, c->kind, !part};
+    }
+  }
+  gw_unlock(&q->lock);
+  return n;
 }

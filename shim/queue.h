@@ -12,6 +12,12 @@
  *
  * Without a daemon there is no gate, and everything else works the same.
  *
+ * Queues of one process are ordered by class, then by priority: a command does not begin while a
+ * higher queue has commands. So that no program stops for ever, a command waits for at most 100 ms,
+ * for at most 20 ms in which no command of a higher queue is done, and not at all while a command of
+ * a higher queue is in giveway_queue_wait for another queue. The daemon is told the class and the
+ * priority of the highest queue that has commands, as hints of the process, if they were set.
+ *
  * All functions return 0 or -errno, unless their comment says otherwise. They may be called
  * from any thread, and from a command of the same queue unless their comment says otherwise.
  * -EINVAL means that an argument is invalid.
@@ -59,6 +65,10 @@ int giveway_queue_destroy(giveway_queue *q);
  * command was not added. */
 int giveway_queue_submit(giveway_queue *q, giveway_run run, void *arg, uint64_t *number);
 
+/* The same with the kind of the command, which only giveway_queue_commands shows. */
+enum giveway_kind { GIVEWAY_UNKNOWN, GIVEWAY_KERNEL, GIVEWAY_COPY, GIVEWAY_EVENT, GIVEWAY_SYNC };
+int giveway_queue_submit_kind(giveway_queue *q, enum giveway_kind kind, giveway_run run, void *arg, uint64_t *number);
+
 /* Says that a GIVEWAY_LATER command is done: from any thread, even before it has returned.
  * -ENOENT: no command with that number is in flight. */
 int giveway_queue_done(giveway_queue *q, uint64_t number);
@@ -87,6 +97,13 @@ int giveway_queue_level(const giveway_queue *q);
  * daemon's bound, which counts all work of the process, applies in addition. */
 int giveway_queue_bound(giveway_queue *q, uint32_t most);
 
+/* Sets the class of the queue: online before standard, the initial one, before batch before idle. */
+enum giveway_class { GIVEWAY_STANDARD, GIVEWAY_ONLINE, GIVEWAY_BATCH, GIVEWAY_IDLE_CLASS };
+int giveway_queue_class(giveway_queue *q, enum giveway_class class_of_queue);
+
+/* Sets the priority of the queue among those of its class: a higher one runs first. Initially 0. */
+int giveway_queue_priority(giveway_queue *q, int32_t priority);
+
 /* The state. A suspended queue is GIVEWAY_SUSPENDED; otherwise it is GIVEWAY_IDLE if no command
  * is waiting or in flight. */
 enum giveway_queue_state { GIVEWAY_IDLE, GIVEWAY_READY, GIVEWAY_SUSPENDED };
@@ -97,6 +114,16 @@ struct giveway_queue_counts {
   uint64_t submitted, launched, completed, dropped;
 };
 int giveway_queue_counts(giveway_queue *q, struct giveway_queue_counts *counts);
+
+/* The commands in flight and then those that wait, by their numbers. Fills at most room entries and
+ * returns how many commands there are. */
+struct giveway_command {
+  uint64_t number;
+  uint64_t submitted_ns; /* CLOCK_MONOTONIC */
+  enum giveway_kind kind;
+  int begun; /* 1: it is in flight */
+};
+int giveway_queue_commands(giveway_queue *q, struct giveway_command *list, int room);
 
 #ifdef __cplusplus
 }

@@ -67,7 +67,7 @@ func TestQueues(t *testing.T) {
 				daemons = map[string]uint32{"bound": 2} // this runs all of the code
 			}
 			for daemon, bound := range daemons {
-				for _, part := range []string{"semantics", "destroy", "threads", "forks"} {
+				for _, part := range []string{"semantics", "destroy", "threads", "forks", "ranks"} {
 					t.Run(daemon+"/"+part, func(t *testing.T) {
 						if part == "forks" && sanitizer != "" {
 							t.Skip("after a fork the sanitizers' own locks may stay held in the child")
@@ -84,6 +84,7 @@ func TestQueues(t *testing.T) {
 			t.Run("gate of a daemon that dies", func(t *testing.T) { testQueueDaemonDies(t, program) })
 			t.Run("hint first", func(t *testing.T) { testQueueAfterHint(t, program) })
 			t.Run("bound", func(t *testing.T) { testQueueBound(t, program) })
+			t.Run("rank", func(t *testing.T) { testQueueRank(t, program) })
 		})
 	}
 }
@@ -282,4 +283,24 @@ func testQueueBound(t *testing.T, program string) {
 		t.Errorf("got %+v, want an idle process", c)
 	}
 	w.end()
+}
+
+// testQueueRank: the daemon is told the class and the priority of the queue that has commands.
+func testQueueRank(t *testing.T, program string) {
+	d := pagetest.New(t, func(*shimpage.Page) {})
+	w := startInteractive(t, program, d)
+	w.send("class", 1)
+	w.send("rank", 7)
+	w.send("submit", 0)
+	w.expect("runs 1")
+	w.send("class", 2)
+	w.send("submit", 0)
+	w.expect("runs 2")
+	page := d.Page()
+	w.end()
+	var got []string
+	page.Hints(func(h shimpage.Hint) { got = append(got, fmt.Sprint(h.Kind, "=", h.Value)) })
+	if want := "[1=1 2=7 1=2]"; fmt.Sprint(got) != want {
+		t.Errorf("hints %v, want %v", got, want)
+	}
 }

@@ -242,6 +242,12 @@ class Page:
         conn.ring()
         return True
 
+    def close(self):
+        """Gives up the page, after which there is another one."""
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
     def forked(self):
         """In the child of a fork: the page and its requests are the parent's."""
         if self._conn is not None:
@@ -308,6 +314,16 @@ def channel():
             if _channel is None:
                 _channel = _find()
     return _channel
+
+
+def use_library(library, ctypes):
+    """Gives hints through the library from now on: it was loaded by this process and has a page of
+    its own, which replaces the one that was used so far."""
+    global _channel
+    with lock:
+        before, _channel = _channel, Library(library.giveway_hint, ctypes)
+        if isinstance(before, Page):
+            before.close()
 
 
 def _forked():

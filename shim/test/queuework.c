@@ -328,6 +328,8 @@ static void interactive(void) {
   int go = 0;
   while (fgets(line, sizeof line, stdin) && sscanf(line, "%15s %lu", word, &n) == 2) {
     if (strcmp(word, "priority") == 0) MUST(giveway_hint(2, (int64_t)n) == 0);
+    if (strcmp(word, "class") == 0) MUST(giveway_queue_class(q, (enum giveway_class)n) == 0);
+    if (strcmp(word, "rank") == 0) MUST(giveway_queue_priority(q, (int32_t)n) == 0);
     if (strcmp(word, "submit") == 0) MUST(giveway_queue_submit(q, say, NULL, NULL) == 0);
     if (strcmp(word, "later") == 0) MUST(giveway_queue_submit(q, say, "later", NULL) == 0);
     if (strcmp(word, "stay") == 0) MUST(giveway_queue_submit(q, until_set, &go, NULL) == 0);
@@ -339,12 +341,121 @@ static void interactive(void) {
   MUST(giveway_queue_destroy(q) == 0);
 }
 
+/* Queues of different rank. */
+static int trail[64], trails;
+static int leave_trail(void *which, uint64_t number) {
+  (void)number;
+  int at = __atomic_fetch_add(&trails, 1, __ATOMIC_ACQ_REL);
+  if (at < 64) trail[at] = (int)(intptr_t)which;
+  return GIVEWAY_DONE;
+}
+
+/* Returns whether all commands of the high queue ran before those of the low one. */
+static bool high_first(giveway_queue *high, giveway_queue *low) {
+  __atomic_store_n(&trails, 0, __ATOMIC_RELEASE);
+  MUST(giveway_queue_suspend(high) == 0 && giveway_queue_suspend(low) == 0);
+  for (int i = 0; i < 5; i++) {
+    MUST(giveway_queue_submit(low, leave_trail, (void *)1, NULL) == 0);
+    MUST(giveway_queue_submit(high, leave_trail, (void *)2, NULL) == 0);
+  }
+  MUST(giveway_queue_resume(high) == 0 && giveway_queue_resume(low) == 0);
+  MUST(giveway_queue_wait(low, 0) == 0 && giveway_queue_wait(high, 0) == 0);
+  bool first = true;
+  for (int i = 0; i < 10; i++) first &= trail[i] == (i < 5 ? 2 : 1);
+  return first;
+}
+
+/* A machine with other work may let a thread wait for so long that its queue is let go. */
+#define OFTEN_ENOUGH(what)                                        \
+  do {                                                            \
+    int tries_ = 0;                                               \
+    while (!(what)) MUST(++tries_ < 50);                          \
+  } while (0)
+
+static giveway_queue *low_queue;
+static uint64_t wanted;
+static int waits_for_low(void *arg, uint64_t number) {
+  (void)arg, (void)number;
+  MUST(giveway_queue_wait(low_queue, wanted) == 0);
+  return GIVEWAY_DONE;
+}
+static int ends_other(void *q, uint64_t number) {
+  MUST(giveway_queue_done(q, number) == 0); /* both have had as many commands */
+  return GIVEWAY_DONE;
+}
+static int submits_again(void *arg, uint64_t number) {
+  (void)number;
+  if (!__atomic_load_n((int *)arg, __ATOMIC_ACQUIRE)) MUST(giveway_queue_submit(low_queue, submits_again, arg, NULL) == 0);
+  return nap(), GIVEWAY_DONE;
+}
+
+static long ms_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void ranks(void) {
+  giveway_queue *a = new_queue(), *b = new_queue();
+  struct giveway_command list[2];
+  int stop = 0;
+  MUST(giveway_queue_class(NULL, GIVEWAY_BATCH) == -EINVAL && giveway_queue_class(a, (enum giveway_class)4) == -EINVAL);
+  MUST(giveway_queue_priority(NULL, 1) == -EINVAL && giveway_queue_commands(NULL, list, 2) == -EINVAL);
+  MUST(giveway_queue_submit_kind(a, (enum giveway_kind)5, note, NULL, NULL) == -EINVAL);
+
+  /* By priority, then by class, which counts more. */
+  MUST(giveway_queue_priority(a, 1) == 0);
+  OFTEN_ENOUGH(high_first(a, b));
+  MUST(giveway_queue_priority(b, 2) == 0);
+  OFTEN_ENOUGH(high_first(b, a));
+  MUST(giveway_queue_class(a, GIVEWAY_ONLINE) == 0 && giveway_queue_class(b, GIVEWAY_BATCH) == 0);
+  OFTEN_ENOUGH(high_first(a, b));
+
+  /* A command that waits for a lower queue lets it go at once. */
+  low_queue = b;
+  for (int i = 0, quick = 0; i < 50 && !quick; i++) {
+    long from = ms_now();
+    MUST(giveway_queue_suspend(b) == 0 && giveway_queue_submit(b, note, NULL, &wanted) == 0);
+    MUST(giveway_queue_submit(a, waits_for_low, NULL, NULL) == 0);
+    MUST(giveway_queue_resume(b) == 0 && giveway_queue_wait(a, 0) == 0);
+    quick = ms_now() - from < 15;
+    MUST(quick || i < 49);
+  }
+
+  /* A command that ends by one of a lower queue, unknown to the library. */
+  giveway_queue *c = new_queue(), *d = new_queue();
+  MUST(giveway_queue_priority(c, 1) == 0);
+  for (int i = 0; i < 3; i++) {
+    MUST(giveway_queue_submit(c, later, NULL, NULL) == 0 && giveway_queue_submit(d, ends_other, c, NULL) == 0);
+    MUST(giveway_queue_wait(c, 0) == 0 && giveway_queue_wait(d, 0) == 0);
+  }
+
+  /* A queue that always has commands does not starve a lower one. */
+  low_queue = c;
+  MUST(giveway_queue_submit(c, submits_again, &stop, NULL) == 0 && giveway_queue_submit(d, note, NULL, NULL) == 0);
+  MUST(giveway_queue_wait(d, 0) == 0);
+  set(&stop);
+  MUST(giveway_queue_wait(c, 0) == 0);
+
+  /* Commands and their kinds. */
+  stop = 0;
+  MUST(giveway_queue_submit_kind(c, GIVEWAY_KERNEL, until_set, &stop, NULL) == 0);
+  while (giveway_queue_commands(c, list, 2) != 1 || !list[0].begun) nap();
+  MUST(giveway_queue_submit_kind(c, GIVEWAY_COPY, note, NULL, NULL) == 0 && giveway_queue_submit(c, note, NULL, NULL) == 0);
+  MUST(giveway_queue_commands(c, list, 2) == 3 && giveway_queue_commands(c, NULL, 0) == 3);
+  MUST(list[0].kind == GIVEWAY_KERNEL && list[0].begun && list[1].kind == GIVEWAY_COPY && !list[1].begun);
+  MUST(list[1].number == list[0].number + 1 && list[0].submitted_ns && list[0].submitted_ns <= list[1].submitted_ns);
+  set(&stop);
+  MUST(giveway_queue_destroy(d) == 0 && giveway_queue_destroy(c) == 0);
+  MUST(giveway_queue_destroy(a) == 0 && giveway_queue_destroy(b) == 0);
+}
+
 int main(int argc, char **argv) {
   const struct {
     const char *name;
     void (*run)(void);
   } parts[] = {
-      {"semantics", semantics}, {"destroy", destroy}, {"threads", threads}, {"forks", forks}, {"interactive", interactive},
+      {"semantics", semantics}, {"destroy", destroy}, {"threads", threads}, {"forks", forks}, {"ranks", ranks}, {"interactive", interactive},
   };
   setvbuf(stdout, NULL, _IOLBF, 0);
   for (size_t i = 0; argc == 2 && i < sizeof parts / sizeof *parts; i++) {
