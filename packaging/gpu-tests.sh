@@ -139,7 +139,7 @@ group_shim() {
   e2e 120 TestShimCost
   e2e 120 TestShimOnly
   e2e 150 TestAnnouncedArrivals
-  e2e 60 TestGuard
+  e2e 90 TestGuard
 }
 
 group_streams() { e2e 90 TestStreamClasses; }

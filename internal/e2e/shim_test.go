@@ -275,9 +275,28 @@ func TestGuard(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	b.recordGuard(string(out))
 	b.startShimOnlyDaemon()
 	for _, mode := range []string{"held", "twice"} {
 		b.pauseGuardedKernel(program, mode)
+	}
+}
+
+// recordGuard records what guard.cu measures: how long a stop takes, and what the guard costs.
+func (b *testbed) recordGuard(out string) {
+	b.Helper()
+	var blocks, count int
+	var plain, guarded, ratio, p50, p99, longest float64
+	for line := range strings.Lines(out) {
+		if _, err := fmt.Sscanf(line, "kernel of %d blocks: %f ms, guarded %f ms (%f x)", &blocks, &plain, &guarded, &ratio); err == nil {
+			b.record("guard, cost", nil, values{"plain_ms": plain, "guarded_ms": guarded, "ratio": ratio})
+		}
+		if _, err := fmt.Sscanf(line, "a stop takes p50 %f us, p99 %f us, max %f us, of %d", &p50, &p99, &longest, &count); err == nil {
+			b.record("guard, stop", nil, values{"p50_us": p50, "p99_us": p99, "max_us": longest, "stops": float64(count)})
+		}
+	}
+	if ratio == 0 || count == 0 {
+		b.Errorf("guard.cu prints neither its cost nor how long a stop takes:\n%s", out)
 	}
 }
 
