@@ -31,6 +31,7 @@ func testHIP(b builder) {
 	t.Run("event recorded again", func(t *testing.T) { testHIPEventAgain(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testHIPDeadDaemon(t, b.dir) })
 	t.Run("late entry", func(t *testing.T) { testHIPLate(t, b.dir) })
+	t.Run("stream classes", func(t *testing.T) { testHIPClasses(t, b.dir) })
 }
 
 func testHIPOrder(t *testing.T, dir, how string) {
@@ -121,6 +122,20 @@ func testHIPDeadDaemon(t *testing.T, dir string) {
 	waitUntilHeld(t, d.Page())
 	d.Die()
 	p.expectOK()
+}
+
+// testHIPClasses: launches wait for a stream of higher priority of the same process if the owner asks
+// for it, and only then. The results are the same.
+func testHIPClasses(t *testing.T, dir string) {
+	for _, on := range []bool{false, true} {
+		d := newDaemon(t, func(p *shimpage.Page) { p.SetStreamClasses(on) })
+		p := start(t, d.Socket(), dir, "hip-linked", "classes", "50")
+		page := d.Page()
+		p.expectOK()
+		if c := page.Counters(); on != (c.ClassHolds > 0) {
+			t.Errorf("stream classes %v: %d launches waited for the stream of higher priority", on, c.ClassHolds)
+		}
+	}
 }
 
 // testHIPLate: programs get the same results if their requests enter late, which they do only if

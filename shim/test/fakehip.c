@@ -39,7 +39,7 @@ struct op {
 };
 
 struct stream {
-  int used, capturing, mode;
+  int used, capturing, mode, priority;
   struct op *ops[OPS];
   uint64_t given, done;
   struct op *graph[OPS];
@@ -247,6 +247,18 @@ int hipStreamCreate(void **s) {
   pthread_mutex_lock(&lock);
   stream_of(NULL);
   *s = open_stream();
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+int hipStreamCreateWithPriority(void **s, unsigned flags, int priority) {
+  if (flags > 1) return INVALID;
+  int r = hipStreamCreate(s);
+  ((struct stream *)*s)->priority = priority < -1 ? -1 : priority > 1 ? 1 : priority;
+  return r;
+}
+int hipStreamGetPriority(void *s, int *priority) {
+  pthread_mutex_lock(&lock);
+  *priority = stream_of(s)->priority;
   pthread_mutex_unlock(&lock);
   return OK;
 }

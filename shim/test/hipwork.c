@@ -29,6 +29,7 @@ typedef struct {
 
 #define FUNCTIONS(F)                                                                                         \
   F(int, hipStreamCreate, (void **))                                                                         \
+  F(int, hipStreamCreateWithPriority, (void **, unsigned, int))                                              \
   F(int, hipStreamDestroy, (void *))                                                                         \
   F(int, hipStreamSynchronize, (void *))                                                                     \
   F(int, hipDeviceSynchronize, (void))                                                                       \
@@ -158,6 +159,34 @@ static uint64_t beside;
 static void *launch_beside(void *stream) {
   while (!stop) launch(y_step, beside++, stream);
   return NULL;
+}
+
+/* Two streams, of which another thread feeds the one of higher priority. */
+static void *feed_high(void *stream) {
+  while (!stop) {
+    for (int k = 0; k < 4; k++) launch(y_step, beside++, stream);
+    MUST(hipStreamSynchronize(stream));
+  }
+  return NULL;
+}
+
+static int classes(uint64_t n) {
+  void *high, *low;
+  pthread_t t;
+  uint64_t want = 0, also = 0;
+  MUST(hipStreamCreateWithPriority(&high, 1, -1));
+  MUST(hipStreamCreateWithPriority(&low, 1, 0));
+  pthread_create(&t, NULL, feed_high, high);
+  for (uint64_t k = 0; k < n; k++) {
+    launch(x_step, k, low);
+    want = want * 3 + k;
+  }
+  MUST(hipStreamSynchronize(low));
+  stop = 1;
+  pthread_join(t, NULL);
+  for (uint64_t k = 0; k < beside; k++) also = also * 3 + k;
+  if (y != also) return finish("classes, beside", y, also);
+  return finish("classes", x, want);
 }
 
 static int capture(uint64_t n) {
@@ -335,11 +364,11 @@ int main(int argc, char **argv) {
     int (*run)(uint64_t);
   } modes[] = {{"order", order}, {"capture", capture}, {"graph", graph}, {"threads", threads},
                {"later", later}, {"again", again},     {"steps", steps},
-               {"requests", requests}, {"unseen", unseen}};
+               {"requests", requests}, {"unseen", unseen}, {"classes", classes}};
   setvbuf(stdout, NULL, _IONBF, 0);
   find();
   for (size_t i = 0; argc > 2 && i < sizeof modes / sizeof *modes; i++) {
     if (strcmp(argv[1], modes[i].name) == 0) return modes[i].run(strtoull(argv[2], NULL, 10));
   }
-  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|unseen N\n"), 2;
+  return fprintf(stderr, "hipwork order|capture|graph|threads|later|again|steps|requests|unseen|classes N\n"), 2;
 }
