@@ -81,7 +81,10 @@ static bool wait_for_low(struct hold *h, uint64_t low, uint64_t now) {
   if (done != h->low_done) h->progress_ns = now;
   h->low_done = done;
   if (now - h->progress_ns < GW_CLASS_STALL_NS) return true;
-  /* Kernels may wait for launches that are still to come. */
+  /* Kernels may wait for launches that are still to come, or are much longer than the last ones were
+   * and have no mark between them. */
+  uint64_t slower = 4 * gw_act.low_pace_ns;
+  __atomic_store_n(&gw_act.low_pace_ns, slower < LOW_WORK_NS ? slower : LOW_WORK_NS, __ATOMIC_RELAXED);
   gw_act.low_let_go = gw_act.completed + 1;
   gw_bound_exempt();
   h->let_go = true;

@@ -170,7 +170,9 @@ static int high(void *ctx, void *stream) {
   if ((uintptr_t)stream & 3 || !stream || !d->cuStreamGetPriority) return 0;
   uint32_t destroyed = __atomic_load_n(&cuda_destroyed, __ATOMIC_ACQUIRE);
   if (last.stream == stream && last.destroyed == destroyed) return last.high;
+  int mode = cuda_leave_captures();
   int result = d->cuStreamGetPriority(stream, &priority);
+  cuda_restore_captures(mode);
   last.stream = stream;
   last.destroyed = destroyed;
   return last.high = result == CUDA_SUCCESS && priority < 0;
