@@ -24,7 +24,7 @@ static void drop(void *m) {
   free(m);
 }
 static int markable(void *ctx, void *stream) { return (void)ctx, (uintptr_t)stream % 7 != 3; }
-static const struct gw_runtime runtime = {"none", 8, mark, reached, drop, markable, NULL};
+static const struct gw_runtime runtime = {"none", 8, mark, reached, drop, markable, NULL, NULL};
 
 static int stop;
 

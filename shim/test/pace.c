@@ -43,7 +43,7 @@ static void *mark(void *ctx, void *stream) {
 }
 static int reached(void *m) { return gw_now() >= *(uint64_t *)m; }
 static int markable(void *ctx, void *stream) { return (void)ctx, (void)stream, 1; }
-static const struct gw_runtime runtime = {"none", 8, mark, reached, free, markable, NULL};
+static const struct gw_runtime runtime = {"none", 8, mark, reached, free, markable, NULL, NULL};
 
 static uint64_t in_flight(uint64_t took) {
   uint64_t n = 0, now = gw_now();
