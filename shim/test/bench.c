@@ -26,7 +26,7 @@ static void *mark(void *ctx, void *stream) { return (void)ctx, (void)stream, (vo
 static int reached(void *m) { return (void)m, 1; }
 static void drop(void *m) { (void)m; }
 static int markable(void *ctx, void *stream) { return (void)ctx, (void)stream, 1; }
-static const struct gw_runtime none = {"none", 8, mark, reached, drop, markable, NULL};
+static const struct gw_runtime none = {"none", 8, mark, reached, drop, markable, NULL, NULL};
 
 static const uint64_t times = 20000000;
 
