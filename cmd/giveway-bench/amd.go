@@ -66,7 +66,7 @@ var stopWays = []bench.StopWay{
 		q, err := attach("debug", pid)
 		return oneByOne{q}, err
 	}},
-	{Name: "stock suspend", Open: func(pid int) (bench.Stopper, error) { return attach("debug", pid) }},
+	{Name: bench.StockWay, Open: func(pid int) (bench.Stopper, error) { return attach("debug", pid) }},
 	{Name: bench.BatchWay, Open: func(pid int) (bench.Stopper, error) { return attach("batch", pid) }},
 }
 

@@ -22,7 +22,7 @@ func OpenLab(cfg Config, only string) (*Lab, error) {
 	}
 	d.methods = slices.DeleteFunc(d.methods, func(m method) bool { return m.name() != only })
 	if only != "" && len(d.methods) == 0 {
-		return nil, errors.Join(fmt.Errorf("method %s: %w", only, hal.ErrNotSupported), d.refused[only], d.close())
+		return nil, errors.Join(fmt.Errorf("method %s is %w: %w", only, hal.ErrNotSupported, d.refused[only]), d.close())
 	}
 	return &Lab{d}, nil
 }

@@ -86,11 +86,14 @@ func writeTargets(w io.Writer, m Machine, driver string, rows []amdTarget) (met 
 		if m.isDouble() && r.measured != nil {
 			verdict = "double, not hardware"
 		}
-		fmt.Fprintf(&text, "| %s | %s | %s |\n", r.title(), r.value(), verdict)
+		fmt.Fprintf(&text, "| %s | %s | %s |\n", r.title(), cell.Replace(r.value()), verdict)
 	}
 	_, err = io.WriteString(w, text.String())
 	return met, err
 }
+
+// cell makes text of any kind fit into a cell of a table.
+var cell = strings.NewReplacer("\n", "; ", "|", "\\|")
 
 func (r *amdTarget) title() string {
 	sign := "<"
@@ -155,12 +158,12 @@ func (r *StopsResult) targets() []amdTarget {
 		}
 		start := stop
 		start.what = "fast remap of " + of + ", P99"
-		for i := range r.Rows {
-			row := &r.Rows[i]
-			if row.Asked != n || row.Way != BatchWay {
-				continue
-			}
+		if row := r.row(BatchWay, n); row != nil {
 			stop.note, start.note = row.Skipped, row.Skipped
+			if stock := r.row(StockWay, n); stock != nil && stock.Stop != nil {
+				stop.note += fmt.Sprintf("; %s P99 %s", StockWay, format.Duration(stock.Stop.P99))
+				start.note += fmt.Sprintf("; %s P99 %s", StockWay, format.Duration(stock.Start.P99))
+			}
 			if row.Stop != nil && row.Stopped && row.Resumed {
 				stop.measured, stop.note = ms3(row.Stop.P99), fmt.Sprintf("P50 %s, %d hardware queues", format.Duration(row.Stop.P50), row.Queues)
 				start.measured, start.note = ms3(row.Start.P99), fmt.Sprintf("P50 %s", format.Duration(row.Start.P50))
@@ -171,8 +174,21 @@ func (r *StopsResult) targets() []amdTarget {
 	return rows
 }
 
-// BatchWay is the name of the way that uses the patched driver.
-const BatchWay = "batch"
+// Names of ways to stop queues.
+const (
+	BatchWay = "batch"         // one call of the patched driver
+	StockWay = "stock suspend" // one call of the stock driver
+)
+
+// row returns the row of a way with a number of queues, or nil.
+func (r *StopsResult) row(way string, asked int) *StopsRow {
+	for i := range r.Rows {
+		if r.Rows[i].Way == way && r.Rows[i].Asked == asked {
+			return &r.Rows[i]
+		}
+	}
+	return nil
+}
 
 // onlineTarget returns the row of the online latency beside kernels of 40 ms.
 func (r *Result) onlineTarget() amdTarget {
