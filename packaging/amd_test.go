@@ -167,7 +167,11 @@ func replaceDev(t *testing.T, kfd string) {
 func replaceSys(t *testing.T, files string) {
 	t.Helper()
 	mountOver(t, "/sys", func(dir string) error {
-		return os.Symlink(filepath.Join(files, "class"), filepath.Join(dir, "class"))
+		entries, err := os.ReadDir(files)
+		for _, e := range entries {
+			err = errors.Join(err, os.Symlink(filepath.Join(files, e.Name()), filepath.Join(dir, e.Name())))
+		}
+		return err
 	})
 }
 
