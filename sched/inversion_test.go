@@ -321,3 +321,33 @@ func (x *inversionRun) expectActions(what string, want []sched.Action) {
 	}
 	x.actions = nil
 }
+
+// TestInversionCountsTimeWithWork checks that what the second queue has while the first one
+// has no work does not count: only the time in which both could have been on the device.
+func TestInversionCountsTimeWithWork(t *testing.T) {
+	for _, c := range []struct {
+		work  time.Duration // of queue 1, in each 10 ms
+		times [3]time.Duration
+		found bool
+	}{
+		{9 * ms, [3]time.Duration{0, 5 * ms, 5 * ms}, true},
+		{6 * ms, [3]time.Duration{0, 4 * ms, 6 * ms}, false},
+		{4 * ms, [3]time.Duration{0, 4 * ms, 6 * ms}, false},
+	} {
+		x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+		x.measured[1], x.measured[2] = ms, ms
+		x.report(0)
+		for range 40 {
+			x.counters[1].Completed = x.counters[1].Submitted
+			x.counters[1].Launched = x.counters[1].Submitted
+			x.report(c.work)
+			x.counters[1].Submitted++
+			x.measured[1] += c.times[1]
+			x.measured[2] += c.times[2]
+			x.report(10*ms - c.work)
+		}
+		if got := len(x.found) > 0; got != c.found {
+			t.Errorf("%v of work: got %v, want found %v", c.work, x.found, c.found)
+		}
+	}
+}
