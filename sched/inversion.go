@@ -95,7 +95,7 @@ func (s *Scheduler) watchDevice(d *device) {
 		return
 	}
 	var victim, holder *Queue
-	if w.from != Never && !s.shuttingDown {
+	if w.from != Never {
 		if victim = s.waiting(d); victim != nil {
 			holder = s.holderOf(d, victim)
 		}
@@ -168,6 +168,9 @@ func (s *Scheduler) disobeys(d *device, victim, q *Queue) bool {
 // succession, and for InversionLimit, is an inversion.
 func (s *Scheduler) follow(d *device, victim, holder *Queue) {
 	w := &d.inversion
+	if holder == nil && victim != nil && d.stoppedAgain() {
+		return // whether that has an effect is seen next time
+	}
 	if holder == nil || holder.ID != w.holder {
 		s.endInversion(d)
 		w.holder, w.shown = 0, Never
@@ -192,6 +195,13 @@ func (s *Scheduler) follow(d *device, victim, holder *Queue) {
 	w.shown, victim.WaitsBehind = s.now, holder.ID
 	found.Remedy = s.remedy(d, holder)
 	s.inversions = append(s.inversions, found)
+}
+
+// stoppedAgain reports whether the holder of an inversion that was reported was stopped since d
+// was last looked at.
+func (d *device) stoppedAgain() bool {
+	i, ok := d.index(d.inversion.holder)
+	return ok && d.inversion.shown != Never && d.queues[i].State == Stopped && d.queues[i].act.drain.since > d.inversion.from
 }
 
 // endInversion reports that the inversion of d, if there is one, is over.

@@ -20,6 +20,8 @@ type inversionRun struct {
 	actions  []sched.Action // that were not about slices
 	outcome  sched.Outcome  // of stops
 	hang     bool           // stops have no outcome
+	late     bool           // outcomes come with the next report
+	outcomes []sched.Event  // that are late
 }
 
 func newInversionRun(t *testing.T, cfg sched.Config, can sched.Ability) *inversionRun {
@@ -55,6 +57,9 @@ func (x *inversionRun) step(after time.Duration, events ...sched.Event) {
 			}
 			events = append(events, done)
 		}
+		if x.late {
+			x.outcomes, events = append(x.outcomes, events...), nil
+		}
 		if len(events) == 0 {
 			return
 		}
@@ -66,7 +71,8 @@ func (x *inversionRun) step(after time.Duration, events ...sched.Event) {
 
 // report lets time pass and reports the counters, and the device time if there is some.
 func (x *inversionRun) report(after time.Duration) {
-	var events []sched.Event
+	events := x.outcomes
+	x.outcomes = nil
 	for id := sched.QueueID(1); id <= 2; id++ {
 		events = append(events, sched.Event{Kind: sched.Progressed, Queue: id, Counters: x.counters[id]})
 		if x.measured[id] > 0 {
@@ -246,6 +252,21 @@ func TestInversionEnds(t *testing.T) {
 			t.Errorf("queue %d closed: got %v, want the end", end.Queue, x.found)
 		}
 	}
+}
+
+// TestInversionOutlastsItsRemedy checks that an inversion is not over when its holder is stopped
+// again, but when that has an effect.
+func TestInversionOutlastsItsRemedy(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.late = true
+	x.run(80, both, untold)
+	if q := queueOf(x.s, 1); q.WaitsBehind != 2 {
+		t.Errorf("got %d, want the victim to wait behind queue 2", q.WaitsBehind)
+	}
+	x.expect("without effect", 1, 0, sched.StopAgain)
+	x.run(40, both, untold) // the next remedy, after a second, works
+	x.run(20, first, untold)
+	x.expect("with effect", 0, 1, sched.StopAgain)
 }
 
 // TestRemedies checks what is done about an inversion: the stop is undone and another level is
