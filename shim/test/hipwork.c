@@ -177,9 +177,11 @@ static int classes(uint64_t n) {
   MUST(hipStreamCreateWithPriority(&high, 1, -1));
   MUST(hipStreamCreateWithPriority(&low, 1, 0));
   pthread_create(&t, NULL, feed_high, high);
-  for (uint64_t k = 0; k < n; k++) {
+  /* Until the other thread has made enough launches meanwhile. */
+  for (uint64_t k = 0; k < n || __atomic_load_n(&beside, __ATOMIC_RELAXED) < 8 * n; k++) {
     launch(x_step, k, low);
     want = want * 3 + k;
+    pause_us(100);
   }
   MUST(hipStreamSynchronize(low));
   stop = 1;
