@@ -144,24 +144,36 @@ func (c *StopsConfig) measure(ctx context.Context, cl *client, way StopWay, n in
 	if err := s.Stop(); err != nil {
 		return row, err
 	}
-	row.Stopped = !cl.advances(ctx, 2*c.Kernel, 8*c.Kernel)
+	row.Stopped = cl.rests(ctx, max(time.Second, 8*c.Kernel), 10*time.Second)
 	if err := s.Start(); err != nil {
 		return row, err
 	}
-	row.Resumed = cl.advances(ctx, 0, 10*time.Second)
+	row.Resumed = cl.advances(ctx, 20*time.Second)
 	if !row.Stopped || !row.Resumed {
 		return row, fmt.Errorf("the calls succeed, but kernels ended while stopped: %v; kernels ended after the start: %v", !row.Stopped, row.Resumed)
 	}
 	return row, nil
 }
 
-// advances reports whether kernels of the client end within a time, after it was left to
-// itself for a while. Progress is sent ten times a second.
-func (cl *client) advances(ctx context.Context, settle, within time.Duration) bool {
-	const report = 250 * time.Millisecond
-	_ = sleep(ctx, settle+report)
+// rests reports whether the client comes to rest: no kernel ends for a while. It may take
+// a moment to report those that had ended before.
+func (cl *client) rests(ctx context.Context, quiet, within time.Duration) bool {
+	last, since := cl.doneSoFar(), time.Now()
+	for end := since.Add(within); time.Now().Before(end) && ctx.Err() == nil; _ = sleep(ctx, 10*time.Millisecond) {
+		if done := cl.doneSoFar(); done != last {
+			last, since = done, time.Now()
+		}
+		if time.Since(since) > quiet {
+			return true
+		}
+	}
+	return false
+}
+
+// advances reports whether a kernel of the client ends within a time.
+func (cl *client) advances(ctx context.Context, within time.Duration) bool {
 	before := cl.doneSoFar()
-	for end := time.Now().Add(within + report); time.Now().Before(end); _ = sleep(ctx, 10*time.Millisecond) {
+	for end := time.Now().Add(within); time.Now().Before(end) && ctx.Err() == nil; _ = sleep(ctx, 10*time.Millisecond) {
 		if cl.doneSoFar() > before {
 			return true
 		}
