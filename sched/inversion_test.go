@@ -372,3 +372,50 @@ func TestInversionCountsTimeWithWork(t *testing.T) {
 		}
 	}
 }
+
+// TestLittleEvidence checks how much a queue may do in each look, every 50 ms: a deactivated
+// queue finishes the command that runs, and at other levels one command is too many. A queue
+// whose device time is measured while that of the victim is not is judged by its commands.
+func TestLittleEvidence(t *testing.T) {
+	for _, c := range []struct {
+		can                 sched.Ability
+		launched, completed uint64 // by queue 2 in each 50 ms
+		measured            bool
+		found               bool
+	}{
+		{sched.CanHold, 1, 0, false, true},
+		{sched.CanDeactivate, 0, 1, false, false},
+		{sched.CanDeactivate, 0, 2, false, true},
+		{sched.CanInterrupt, 0, 1, false, true},
+		{sched.CanInterrupt, 0, 1, true, true},
+	} {
+		x := newInversionRun(t, sched.Config{}, c.can)
+		x.counters[2].Launched = 1000
+		if x.report(10 * ms); c.measured {
+			x.measured[2] = ms
+		}
+		for i := range 60 {
+			if i%5 == 0 {
+				x.counters[2].Launched += c.launched
+				x.counters[2].Completed += c.completed
+			}
+			x.report(10 * ms)
+		}
+		if got := len(x.found) > 0; got != c.found {
+			t.Errorf("%+v: got %v", c, x.found)
+		}
+	}
+}
+
+// TestNewStopIsNoInversion checks that a queue that is stopped anew all the time is no
+// inversion: what it reports may be from before.
+func TestNewStopIsNoInversion(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	for range 20 {
+		x.replan(grants(1, 2))
+		x.run(1, both, untold)
+		x.replan(grants(1))
+		x.run(5, both, untold)
+	}
+	x.expect("stopped for 50 ms at a time", 0, 0)
+}
