@@ -154,7 +154,7 @@ type Requests struct {
 
 // Shim holds the counters of the shim in a process.
 type Shim struct {
-	Runtime   string        `json:"runtime"` // cuda, hip, opencl, queue; empty: not known yet
+	Runtime   string        `json:"runtime"` // cuda, hip, opencl, levelzero, queue; empty: not known yet
 	Launched  uint64        `json:"launched"`
 	Completed uint64        `json:"completed"`
 	Holds     uint64        `json:"holds"` // launches that waited at the gate

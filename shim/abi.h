@@ -160,7 +160,7 @@ struct gw_page {
   uint32_t flags;         /* GW_READY, ... */
   uint32_t open_requests; /* requests begun and not ended */
   uint32_t doorbell;      /* counts rings: a new value means that there is something to read */
-  uint32_t runtimes;      /* runtimes in use: bit 0 cuda, 1 hip, 2 opencl, 3 queue */
+  uint32_t runtimes;      /* runtimes in use: bit 0 cuda, 1 hip, 2 opencl, 3 queue, 4 levelzero */
 
   /* 192 */
   uint64_t requests;  /* requests ended so far; request n is log[n % GW_REQUEST_ENTRIES] */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gate. Every runtime adapter calls it around the runtime's calls that put work on a
- * device. The gate itself knows nothing of CUDA, HIP or OpenCL.
+ * device. The gate itself knows nothing of CUDA, HIP, OpenCL or Level Zero.
  *
  *     gw_pass p;
  *     if (!gw_enter(&p, &cuda, ctx, stream)) return real(...);   // not gated

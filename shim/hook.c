@@ -15,8 +15,10 @@
 extern struct gw_library gw_cuda_library __attribute__((weak, visibility("hidden")));
 extern struct gw_library gw_hip_library __attribute__((weak, visibility("hidden")));
 extern struct gw_library gw_opencl_library __attribute__((weak, visibility("hidden")));
+extern struct gw_library gw_levelzero_library __attribute__((weak, visibility("hidden")));
 
-static struct gw_library *const gw_libraries[] = {&gw_cuda_library, &gw_hip_library, &gw_opencl_library};
+static struct gw_library *const gw_libraries[] = {&gw_cuda_library, &gw_hip_library, &gw_opencl_library,
+                                                 &gw_levelzero_library};
 #define LIBRARIES (sizeof gw_libraries / sizeof *gw_libraries)
 
 typedef void *dlsym_fn(void *, const char *);

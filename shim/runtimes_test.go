@@ -164,6 +164,7 @@ func TestRuntimes(t *testing.T) {
 	t.Run("CUDA", func(t *testing.T) { testCUDA(builder{t, b.dir}) })
 	t.Run("HIP", func(t *testing.T) { testHIP(builder{t, b.dir}) })
 	t.Run("OpenCL", func(t *testing.T) { testOpenCL(builder{t, b.dir}) })
+	t.Run("Level Zero", func(t *testing.T) { testLevelZero(builder{t, b.dir}) })
 	t.Run("rows", func(t *testing.T) { testRows(builder{t, b.dir}) })
 	t.Run("KFD", func(t *testing.T) { testKFD(builder{t, b.dir}) })
 	t.Run("stress", func(t *testing.T) { testGateStress(builder{t, b.dir}) })

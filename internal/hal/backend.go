@@ -300,7 +300,7 @@ type Detail struct {
 
 // GateStats are the counts of a gate.
 type GateStats struct {
-	Runtime   string // cuda, hip, opencl, queue; empty: not known yet
+	Runtime   string // cuda, hip, opencl, levelzero, queue; empty: not known yet
 	Launched  uint64
 	Completed uint64
 	Holds     uint64 // how often a launch had to wait

@@ -13,7 +13,7 @@ const stopTime = 200 * time.Microsecond
 
 // runtimes are the runtimes that a device can stand for, in the order of their bits in
 // gw_page.runtimes.
-var runtimes = []string{"cuda", "hip", "opencl", "queue"}
+var runtimes = []string{"cuda", "hip", "opencl", "queue", "levelzero"}
 
 // device stands for all devices that processes use through one runtime, where no other
 // backend knows more. It has no slices that could be set. It implements hal.Device.
