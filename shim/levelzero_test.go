@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -34,19 +35,23 @@ func testLevelZero(b builder) {
 	b.compile("ze-conform", "test/ze_conform.c", b.path("shim.o"), loader)
 	t.Setenv("ZE_ENABLE_ALT_DRIVERS", b.path("libze_fake.so"))
 
+	t.Run("header", func(t *testing.T) { testLevelZeroHeader(builder{t, b.dir}) })
 	t.Run("conform", func(t *testing.T) { builder{t, b.dir}.conforms("ze-conform") })
-	for _, how := range []struct{ name, program, variable string }{
-		{"linked", "ze-linked", ""},
-		{"dlsym", "ze-dlsym", ""},
-		{"loader's own handles", "ze-linked", "ZE_ENABLE_LOADER_INTERCEPT"}, // as with several drivers
-		{"validation layer", "ze-linked", "ZE_ENABLE_VALIDATION_LAYER"},
+	for _, how := range []struct {
+		name, program, variable string
+		bounds                  []uint32
+	}{
+		{"linked", "ze-linked", "", []uint32{0, 1, 4}},
+		{"dlsym", "ze-dlsym", "", []uint32{1}},
+		{"loader's own handles", "ze-linked", "ZE_ENABLE_LOADER_INTERCEPT", []uint32{1, 4}}, // as with several drivers
+		{"validation layer", "ze-linked", "ZE_ENABLE_VALIDATION_LAYER", []uint32{1}},
 	} {
 		t.Run(how.name, func(t *testing.T) {
 			if how.variable != "" {
 				t.Setenv(how.variable, "1")
 				t.Setenv("ZE_ENABLE_PARAMETER_VALIDATION", "1")
 			}
-			testLevelZeroOrder(t, b.dir, how.program, how.variable)
+			testLevelZeroOrder(t, b.dir, how.program, how.variable, how.bounds)
 		})
 	}
 	t.Run("held", func(t *testing.T) { testLevelZeroHeld(t, b.dir) })
@@ -58,9 +63,45 @@ func testLevelZero(b builder) {
 	t.Run("random programs", func(t *testing.T) { testLevelZeroRandom(t, b.dir) })
 }
 
+// testLevelZeroHeader compares the table of calls with the installed header.
+func testLevelZeroHeader(b builder) {
+	t := b.t
+	if _, err := exec.LookPath("g++"); err != nil {
+		t.Skip("no g++, which ze_header.cpp needs")
+	}
+	read := func(command ...string) string {
+		out, err := exec.Command(command[0], command[1:]...).Output()
+		if err != nil {
+			t.Fatalf("%q: %v", command, err)
+		}
+		return string(out)
+	}
+	header := read("gcc", "-E", "-P", "-include", "level_zero/ze_api.h", "-xc", "/dev/null")
+	table, err := os.ReadFile("levelzero_calls.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var checks strings.Builder
+	n := 0
+	for _, row := range regexp.MustCompile(`CALL\((ze\w+),`).FindAllStringSubmatch(string(table), -1) {
+		if strings.Contains(header, " "+row[1]+"(") || strings.Contains(header, "\n"+row[1]+"(") {
+			fmt.Fprintf(&checks, "CHECK(%s)\n", row[1])
+			n++
+		}
+	}
+	if n < 15 {
+		t.Fatalf("%d rows are in the header, want at least 15", n)
+	}
+	if err := os.WriteFile(b.path("in_header.h"), []byte(checks.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.compileCPP("ze_header.o", "-c", "-I"+b.dir, "test/ze_header.cpp")
+	t.Logf("%d rows agree with the header", n)
+}
+
 // testLevelZeroOrder: results are right whatever the bound, all commands are counted, and the bound
 // is kept.
-func testLevelZeroOrder(t *testing.T, dir, program, variable string) {
+func testLevelZeroOrder(t *testing.T, dir, program, variable string, bounds []uint32) {
 	for _, work := range []struct {
 		args     string
 		commands uint64
@@ -83,7 +124,7 @@ func testLevelZeroOrder(t *testing.T, dir, program, variable string) {
 		}
 		args := append([]string{program}, strings.Fields(work.args)...)
 		native := checksum(start(t, noShim, dir, args...).expectOK())
-		for _, bound := range []uint32{0, 1, 4} {
+		for _, bound := range bounds {
 			t.Run(fmt.Sprintf("%s, bound %d", work.args, bound), func(t *testing.T) {
 				d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(bound, 1) })
 				p := start(t, d.Socket(), dir, args...)

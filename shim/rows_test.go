@@ -10,7 +10,7 @@ import (
 	"github.com/giveway/giveway/internal/shim/shimpage"
 )
 
-// testRows calls every command of the three tables, looked up in every possible way, on drivers
+// testRows calls every command of the tables, looked up in every possible way, on drivers
 // that only record their calls.
 func testRows(b builder) {
 	if _, err := exec.LookPath("g++"); err != nil {
@@ -24,6 +24,7 @@ func testRows(b builder) {
 		{"CUDA", "libcuda.so.1", runtimeCUDA, []string{"linked", "dlsym", "asked"}},
 		{"HIP", "libamdhip64.so.7", runtimeHIP, []string{"linked", "dlsym", "asked", "entry"}},
 		{"OPENCL", "libOpenCL.so.1", runtimeOpenCL, []string{"linked", "dlsym", "asked"}},
+		{"LEVELZERO", "libze_loader.so.1", runtimeLevelZero, []string{"linked", "dlsym", "asked"}},
 	} {
 		b.t.Run(runtime.name, func(t *testing.T) {
 			rows := builder{t, t.TempDir()}

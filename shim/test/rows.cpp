@@ -69,6 +69,8 @@ int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t fl
 int hipGetProcAddress(const char *name, void **found, int version, uint64_t flags, int *status);
 int hipGetDriverEntryPoint(const char *name, void **found, uint64_t flags, int *status);
 void *clGetExtensionFunctionAddressForPlatform(void *platform, const char *name);
+int32_t zeDriverGetExtensionFunctionAddress(void *driver, const char *name, void **found);
+int32_t zeCommandListCreateImmediate(void *context, void *device, const void *desc, void **list);
 }
 
 struct row {
@@ -125,7 +127,7 @@ static place stream_of(const struct row &r) {
   for (const auto &o : others) {
     if (symbol == o.symbol) return o.at;
   }
-  if (has(r, "clEnqueue")) return {0, -1};
+  if (has(r, "clEnqueue") || has(r, "CommandList")) return {0, -1};
   bool its = has(r, "Async") || has(r, "Launch") || has(r, "Graph") || has(r, "WithStream");
   return {its ? r.args - 1 : -1, -1};
 }
@@ -195,14 +197,14 @@ static void try_both(const struct row &r, void *f) {
   try_row(r, f, none, given, waits(r));
   if (has(r, "clEnqueue")) {
     if (waits(r)) try_row(r, f, blocking_of(r), given, false);
-  } else if (at.arg >= 0) {
+  } else if (at.arg >= 0 && !has(r, "CommandList")) { /* Level Zero has no default list */
     try_row(r, f, at, if_null, false);
   }
 }
 
 static void *find(const struct row &r, const char *how, void *library) {
   void *found = nullptr;
-  int status;
+  [[maybe_unused]] int status;
   if (strcmp(how, "linked") == 0) return r.linked;
   if (strcmp(how, "dlsym") == 0) return r.linked ? dlsym(library, r.symbol) : nullptr;
 #if defined(CUDA)
@@ -210,8 +212,9 @@ static void *find(const struct row &r, const char *how, void *library) {
 #elif defined(HIP)
   if (strcmp(how, "entry") == 0) hipGetDriverEntryPoint(r.name, &found, 0, &status);
   else hipGetProcAddress(r.name, &found, 0, 0, &status);
+#elif defined(LEVELZERO)
+  zeDriverGetExtensionFunctionAddress(nullptr, r.name, &found);
 #else
-  (void)status;
   found = clGetExtensionFunctionAddressForPlatform(nullptr, r.name);
 #endif
   return found;
@@ -246,6 +249,17 @@ int main(int argc, char **argv) {
     functions.push_back(f);
   }
   if (wrongs) return 1;
+#if defined(LEVELZERO)
+  /* The list that all rows get as their first argument: in order, and asynchronous. */
+  const struct {
+    uint32_t type;
+    const void *next;
+    uint32_t ordinal, index, flags, mode, priority;
+  } desc = {14, nullptr, 0, 0, 2, 2, 0};
+  void *list;
+  driver.list = pointed[0];
+  zeCommandListCreateImmediate(nullptr, nullptr, &desc, &list);
+#endif
   int tried = 0;
   for (int i = 0; i < ROWS && !at_once; i++) {
     if (functions[i]) try_both(rows[i], functions[i]), tried++;

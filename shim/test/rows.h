@@ -11,6 +11,8 @@
 #include "../hip_calls.h"
 #elif defined(OPENCL)
 #include "../opencl_calls.h"
+#elif defined(LEVELZERO)
+#include "../levelzero_calls.h"
 #else
 typedef void *P;
 typedef unsigned long long D;
@@ -44,6 +46,7 @@ struct record {
   int result;          /* what every row returns; written by the program */
   int marks;           /* number of marks put so far */
   void *marked_stream; /* the stream of the last mark */
+  void *list;          /* the next immediate list that is created; written by the program */
 };
 extern "C" struct record *driver_record(void);
 

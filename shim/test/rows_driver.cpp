@@ -81,6 +81,28 @@ int hipEventCreateWithFlags(void **event, unsigned) { return *event = &record, 0
 int hipEventRecord(void *, void *stream) { return mark(stream); }
 int hipEventQuery(void *) { return 0; }
 int hipEventDestroy(void *) { return 0; }
+#elif defined(LEVELZERO)
+int32_t zeDriverGetExtensionFunctionAddress(void *, const char *name, void **found) {
+  return *found = find(name, 0, 0), *found ? 0 : 1;
+}
+int32_t zeCommandListCreateImmediate(void *, void *, const void *, void **list) { return *list = record.list, 0; }
+int32_t zeCommandListAppendBarrier(void *list, void *, uint32_t, void **) { return mark(list); }
+int32_t zeEventPoolCreate(void *, const void *, uint32_t, void **, void **pool) { return *pool = &record, 0; }
+int32_t zeEventCreate(void *, const void *, void **event) { return *event = &record, 0; }
+int32_t zeEventQueryStatus(void *) { return 0; }
+#define DOES_NOTHING(name) \
+  int32_t name(void) { return 0; }
+DOES_NOTHING(zeEventPoolDestroy)
+DOES_NOTHING(zeEventDestroy)
+DOES_NOTHING(zeEventHostReset)
+DOES_NOTHING(zeFenceCreate)
+DOES_NOTHING(zeFenceDestroy)
+DOES_NOTHING(zeFenceReset)
+DOES_NOTHING(zeFenceQueryStatus)
+DOES_NOTHING(zeCommandListCreate)
+DOES_NOTHING(zeCommandListClose)
+DOES_NOTHING(zeCommandListDestroy)
+DOES_NOTHING(zeCommandQueueExecuteCommandLists)
 #else
 void *clGetExtensionFunctionAddressForPlatform(void *, const char *name) { return find(name, 0, 0); }
 int32_t clEnqueueMarkerWithWaitList(void *queue, uint32_t, const void *, void **event) {

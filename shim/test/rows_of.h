@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All commands in the table of one runtime (-DCUDA, -DHIP, -DOPENCL):
+ * All commands in the table of one runtime (-DCUDA, -DHIP, -DOPENCL, -DLEVELZERO):
  *
  *     ROW(symbol, name, since, own, parameters)
  *
@@ -33,6 +33,10 @@ GW_OPENCL_CALLS(CALL)
 #undef CALL
 #define CALL(symbol, blocking, parameters, arguments) EXTENSION(symbol, #symbol, 0, 0, parameters)
 GW_OPENCL_EXTENSIONS(CALL)
+#undef CALL
+#elif defined(LEVELZERO)
+#define CALL(symbol, events, parameters, arguments) ROW(symbol, #symbol, 0, 0, parameters)
+GW_LEVELZERO_CALLS(CALL)
 #undef CALL
 #endif
 #undef ROW
