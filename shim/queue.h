@@ -44,7 +44,7 @@ typedef struct giveway_queue giveway_queue;
 
 /*
  * A command. It puts work on a device; number is its number in the queue. It must end by
- * returning. Launches that it makes through CUDA, HIP or OpenCL pass the gate as usual.
+ * returning. Launches that it makes through CUDA, HIP, OpenCL or Level Zero pass the gate as usual.
  */
 typedef int (*giveway_run)(void *arg, uint64_t number);
 
