@@ -260,10 +260,10 @@ int32_t zeCommandQueueExecuteCommandLists(void *q, uint32_t n, void **lists, voi
   }
 
 AROUND(zeCommandQueueCreate, (void *context, void *device, const struct gw_ze_queue_desc *desc, void **q),
-       (context, device, desc, q), , if (!nested) gw_ze_add(*q, false, context, device, desc))
+       (context, device, desc, q), , if (!nested && desc) gw_ze_add(*q, false, context, device, desc))
 AROUND(zeCommandListCreateImmediate,
        (void *context, void *device, const struct gw_ze_queue_desc *desc, void **l), (context, device, desc, l), ,
-       if (!nested) gw_ze_add(*l, true, context, device, desc))
+       if (!nested && desc) gw_ze_add(*l, true, context, device, desc))
 
 /* State is cleared before the call: after it the handle may be reused. */
 AROUND(zeCommandQueueDestroy, (void *q), (q), gw_ze_remove(q), )

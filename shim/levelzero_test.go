@@ -1,10 +1,12 @@
 package shim_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,26 +18,39 @@ import (
 
 const runtimeLevelZero = 16 // in gw_page.runtimes
 
+var zeLoader = flag.String("ze-loader", "", "folder with libze_loader.so.1 and include/level_zero, to test another version than the installed one")
+
 // testLevelZero uses the real loader, with a driver of ours that promises no more than Level Zero
 // does and ends programs which do what Level Zero forbids. It has not been run on a GPU.
 func testLevelZero(b builder) {
 	t := b.t
 	const loader = "-l:libze_loader.so.1"
-	if out, err := exec.Command("gcc", "-E", "-include", "level_zero/ze_api.h", "-xc", "/dev/null", "-o", "/dev/null").CombinedOutput(); err != nil {
+	if *zeLoader != "" {
+		t.Setenv("CPATH", filepath.Join(*zeLoader, "include"))
+		if err := os.Symlink(filepath.Join(*zeLoader, "libze_loader.so.1"), b.path("libze_loader.so.1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	header, err := exec.Command("gcc", "-E", "-P", "-include", "level_zero/ze_api.h", "-xc", "/dev/null").Output()
+	if err != nil {
 		const why = "no Level Zero; install libze1 and libze-dev"
 		if os.Getenv("GIVEWAY_TEST_LEVELZERO") != "" {
-			t.Fatalf("%s: %s", why, out)
+			t.Fatalf("%s: %v", why, err)
 		}
 		t.Skip(why)
 	}
-	b.compile("libze_fake.so", "-fPIC", "-shared", "test/fakeze.c", "-Wl,-z,nodelete")
+	driver := []string{"-fPIC", "-shared", "test/fakeze.c", "-Wl,-z,nodelete"}
+	if strings.Contains(string(header), "zeCommandListHostSynchronize(") {
+		driver = append(driver, "-DHOST_SYNCHRONIZE")
+	}
+	b.compile("libze_fake.so", driver...)
 	b.compile("ze-dlsym", "test/zework.c")
 	b.compile("ze-linked", "-DLINKED", "test/zework.c", loader)
 	b.compile("ze-fuzz", "test/zefuzz.c", loader)
 	b.compile("ze-conform", "test/ze_conform.c", b.path("shim.o"), loader)
 	t.Setenv("ZE_ENABLE_ALT_DRIVERS", b.path("libze_fake.so"))
 
-	t.Run("header", func(t *testing.T) { testLevelZeroHeader(builder{t, b.dir}) })
+	t.Run("header", func(t *testing.T) { testLevelZeroHeader(builder{t, b.dir}, string(header)) })
 	t.Run("conform", func(t *testing.T) { builder{t, b.dir}.conforms("ze-conform") })
 	for _, how := range []struct {
 		name, program, variable string
@@ -47,6 +62,9 @@ func testLevelZero(b builder) {
 		{"validation layer", "ze-linked", "ZE_ENABLE_VALIDATION_LAYER", []uint32{1}},
 	} {
 		t.Run(how.name, func(t *testing.T) {
+			if *zeLoader != "" && how.variable == "ZE_ENABLE_VALIDATION_LAYER" {
+				t.Skip("the installed layer is of another version")
+			}
 			if how.variable != "" {
 				t.Setenv(how.variable, "1")
 				t.Setenv("ZE_ENABLE_PARAMETER_VALIDATION", "1")
@@ -64,19 +82,11 @@ func testLevelZero(b builder) {
 }
 
 // testLevelZeroHeader compares the table of calls with the installed header.
-func testLevelZeroHeader(b builder) {
+func testLevelZeroHeader(b builder, header string) {
 	t := b.t
 	if _, err := exec.LookPath("g++"); err != nil {
 		t.Skip("no g++, which ze_header.cpp needs")
 	}
-	read := func(command ...string) string {
-		out, err := exec.Command(command[0], command[1:]...).Output()
-		if err != nil {
-			t.Fatalf("%q: %v", command, err)
-		}
-		return string(out)
-	}
-	header := read("gcc", "-E", "-P", "-include", "level_zero/ze_api.h", "-xc", "/dev/null")
 	table, err := os.ReadFile("levelzero_calls.h")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +94,7 @@ func testLevelZeroHeader(b builder) {
 	var checks strings.Builder
 	n := 0
 	for _, row := range regexp.MustCompile(`CALL\((ze\w+),`).FindAllStringSubmatch(string(table), -1) {
-		if strings.Contains(header, " "+row[1]+"(") || strings.Contains(header, "\n"+row[1]+"(") {
+		if strings.Contains(header, row[1]+"(") {
 			fmt.Fprintf(&checks, "CHECK(%s)\n", row[1])
 			n++
 		}
@@ -198,9 +208,14 @@ func testLevelZeroTold(t *testing.T, dir string) {
 		{"an event of a regular list", 4, 4},
 		{"the last event of a chain", 6, 6},
 		{"the event of a barrier", 8, 8},
-		{"an event that says nothing about the rest", 10, 8},
+		{"two events", 10, 9}, // the first is known: the list was idle before
+		{"an event that says nothing about the rest", 12, 10},
 	} {
-		if got, want := p.waitFor("waited for "), "waited for "+what.waited; got != want {
+		got, want := p.waitFor("waited for "), "waited for "+what.waited
+		if got == "waited for two events, and the runtime can be asked" {
+			want, what.done = got, what.launched // since version 1.6 of the API
+		}
+		if got != want {
 			t.Fatalf("step %d: got %q, want %q", i, got, want)
 		}
 		if c := page.Counters(); c.Launched != what.launched || c.Completed != what.done || c.Flags&shimpage.Ready != 0 != (what.launched > what.done) {

@@ -516,6 +516,11 @@ API kernel_argument(ze_kernel_handle_t k, uint32_t i, size_t size, const void *v
     return ZE_RESULT_SUCCESS;                                                                                \
   }
 #define SET(function, ours) table->pfn##function = ours
+#ifdef HOST_SYNCHRONIZE /* the header has it: since version 1.6 */
+#define SET_HOST_SYNCHRONIZE SET(HostSynchronize, list_synchronize)
+#else
+#define SET_HOST_SYNCHRONIZE (void)list_synchronize
+#endif
 TABLE(Global, ze_global_dditable_t, SET(Init, init))
 TABLE(Driver, ze_driver_dditable_t, SET(Get, driver_get); SET(GetApiVersion, driver_version);
       SET(GetExtensionFunctionAddress, driver_function))
@@ -527,7 +532,7 @@ TABLE(CommandList, ze_command_list_dditable_t, SET(Create, list_create); SET(Cre
       SET(Destroy, list_destroy); SET(Close, list_close); SET(Reset, list_reset); SET(AppendBarrier, append_barrier);
       SET(AppendMemoryCopy, append_copy); SET(AppendMemoryFill, append_fill); SET(AppendSignalEvent, append_signal);
       SET(AppendWaitOnEvents, append_wait); SET(AppendEventReset, append_reset); SET(AppendLaunchKernel, append_kernel);
-      FAKEZE_HOST_SYNCHRONIZE)
+      SET_HOST_SYNCHRONIZE)
 TABLE(Fence, ze_fence_dditable_t, SET(Create, fence_create); SET(Destroy, fence_destroy); SET(HostSynchronize, fence_wait);
       SET(QueryStatus, fence_query); SET(Reset, fence_reset))
 TABLE(EventPool, ze_event_pool_dditable_t, SET(Create, pool_create); SET(Destroy, pool_destroy))

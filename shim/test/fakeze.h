@@ -11,11 +11,4 @@
 static inline uint32_t fakeze_advance(uint32_t x, uint32_t k) { return (x * 1664525u + 1013904223u) ^ k; }
 static inline uint32_t fakeze_blend(uint32_t to, uint32_t from, uint32_t k) { return (to * 1664525u + from) ^ k; }
 
-/* Since version 1.6 there is a way to wait for an immediate list. */
-#if ZE_API_VERSION_CURRENT_M >= ZE_MAKE_VERSION(1, 6)
-#define FAKEZE_HOST_SYNCHRONIZE SET(HostSynchronize, list_synchronize)
-#else
-#define FAKEZE_HOST_SYNCHRONIZE (void)list_synchronize
-#endif
-
 #endif

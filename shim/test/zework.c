@@ -311,8 +311,10 @@ static void told(void) {
   ze_fence_handle_t fence = new_fence(q);
   list_t imm = new_immediate(COMPUTE, ASYNC), l = new_list(COMPUTE), with_event = new_list(COMPUTE);
   uint32_t *data = new_buffer();
-  event_t e[5];
-  for (int i = 0; i < 5; i++) e[i] = alone();
+  void *loader = dlopen("libze_loader.so.1", RTLD_NOW);
+  bool can_ask = loader && dlsym(loader, "zeCommandListHostSynchronize");
+  event_t e[7];
+  for (int i = 0; i < 7; i++) e[i] = alone();
   launch(l, advance, (uint64_t)data, 1, 50, NULL, 0, NULL);
   launch(with_event, advance, (uint64_t)data, 1, 50, e[0], 0, NULL);
   MUST(ze.CommandListClose(l)), MUST(ze.CommandListClose(with_event));
@@ -338,6 +340,15 @@ static void told(void) {
   MUST(ze.CommandListAppendBarrier(imm, e[3], 0, NULL));
   while (ze.EventQueryStatus(e[3]) == ZE_RESULT_NOT_READY) usleep(50);
   waited("the event of a barrier");
+  launch(imm, advance, (uint64_t)data, 1, 50, e[5], 0, NULL);
+  launch(imm, advance, (uint64_t)new_buffer(), 1, 50, e[6], 0, NULL);
+  wait_for(e[5]), wait_for(e[6]);
+  usleep(20000);
+  wait_for(e[6]);
+  waited(can_ask ? "two events, and the runtime can be asked" : "two events");
+  MUST(ze.EventHostReset(e[3]));
+  MUST(ze.CommandListAppendBarrier(imm, e[3], 0, NULL));
+  wait_for(e[3]);
   launch(imm, wait_word, (uint64_t)new_buffer(), 0, 0, NULL, 0, NULL);
   launch(imm, advance, (uint64_t)data, 1, 50, e[4], 0, NULL);
   wait_for(e[4]); /* while the kernel before it runs for ever */
