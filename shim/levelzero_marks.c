@@ -283,7 +283,7 @@ static int idle(void *ctx, void *handle) {
   return s ? gw_ze_idle(s) : -1;
 }
 
-const struct gw_runtime gw_levelzero = {"levelzero", 1u << 4, mark, reached, drop, markable, idle};
+const struct gw_runtime gw_levelzero = {"levelzero", 1u << 4, mark, reached, drop, markable, idle, NULL};
 
 /* The end of streams and contexts. */
 
