@@ -303,7 +303,7 @@ static void asked(int n) {
 
 static void waited(const char *how) {
   printf("waited for %s\n", how);
-  getchar();
+  for (int c = 0; c != '\n' && c != EOF;) c = getchar(); /* the whole line: there are several waits */
 }
 
 static void told(void) {
