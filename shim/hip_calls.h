@@ -11,7 +11,7 @@
  * stream.
  *
  * Up to ROCm 6.0 two functions are C++ functions, so their rows have the symbol as a C++ compiler
- * makes it. rocBLAS and MIOpen launch through one of them.
+ * makes it.
  *
  * hipMemcpyBatchAsync is missing: ROCm has shipped it with eight and with nine parameters, so
  * its stream cannot be found.

@@ -107,8 +107,7 @@ static struct stream *stream_of(void *handle) {
   return own;
 }
 
-/* The thread's last error. ROCm up to 6 forgets it at the next call and from 7 on does not count
- * hipErrorNotReady; this one is stricter than both. */
+/* The thread's last error. ROCm 5.7 to 6.2 forgets it at the next call; this one is stricter. */
 static __thread int last_error;
 static int remember(int r) { return r ? last_error = r : OK; }
 int hipPeekAtLastError(void) { return last_error; }
