@@ -13,8 +13,8 @@ import (
 )
 
 // TestShimOrder runs 25 orders of calls that programs rely on (order.cu) natively
-// and behind the gate: open, bounded, held every few milliseconds, and with late entry
-// beside a batch job. The output must be the same.
+// and behind the gate: open, bounded, with stream classes, held every few milliseconds, and with
+// late entry beside a batch job. The output must be the same.
 func TestShimOrder(t *testing.T) {
 	b := newTestbed(t)
 	for _, cudart := range []string{"-cudart=static", "-cudart=shared"} {
@@ -27,7 +27,7 @@ func TestShimOrder(t *testing.T) {
 			t.Logf("native\n%s", native)
 			b.startShimOnlyDaemon()
 		}
-		for _, gate := range []string{"open", "--bound 1", "--bound 4", "--bound 16", "held", "late"} {
+		for _, gate := range []string{"open", "--bound 1", "--bound 4", "--bound 16", "--stream-classes", "held", "late"} {
 			flags := []string{"run", "--class", "batch"}
 			if strings.HasPrefix(gate, "--") {
 				flags = append(flags, strings.Fields(gate)...)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of CUDA calls that a program may rely on. Each probe prints a line with "ok" or
 // "WRONG". It runs as it is and under the preload library, with the gate open, held now and
-// then, with a bound, and with late entry: all runs must print the same. order [rounds]
+// then, with a bound, with late entry and with stream classes: all runs must print the same. order [rounds]
 #ifndef __HIPCC__ // order.hip
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -49,6 +49,12 @@ __global__ void gridWide(int *p, int n) {
 static const long long slow = 3000000; // cycles: about 2 ms
 static int *dev, *dev2;
 
+// Every other stream has a higher priority, which changes no result.
+static cudaError_t createStream(cudaStream_t *s, unsigned flags) {
+  static std::atomic<unsigned> created{0};
+  return created++ % 2 ? cudaStreamCreateWithFlags(s, flags) : cudaStreamCreateWithPriority(s, flags, -1);
+}
+
 static bool all(const int *host, int value) {
   for (int i = 0; i < N; i++) {
     if (host[i] != value) return false;
@@ -68,7 +74,7 @@ static bool syncCopyAfterLegacy() {
 static bool syncCopyAfterBlockingStream() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreate(&s));
+  CHECK(createStream(&s, cudaStreamDefault));
   queueSlow(s, 2);
   CHECK(cudaMemcpy(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost));
   CHECK(cudaStreamDestroy(s));
@@ -78,7 +84,7 @@ static bool syncCopyAfterBlockingStream() {
 static bool syncMemsetAfterBlockingStream() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreate(&s));
+  CHECK(createStream(&s, cudaStreamDefault));
   queueSlow(s, 3);
   CHECK(cudaMemset(dev, 0, N * sizeof(int)));
   CHECK(cudaDeviceSynchronize());
@@ -90,7 +96,7 @@ static bool syncMemsetAfterBlockingStream() {
 static bool asyncDefaultKind() {
   cudaStream_t s;
   int *pinned;
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   CHECK(cudaMallocHost(&pinned, N * sizeof(int)));
   memset(pinned, 0, N * sizeof(int));
   queueSlow(s, 4);
@@ -105,7 +111,7 @@ static bool asyncDefaultKind() {
 static bool asyncPageable() {
   cudaStream_t s;
   std::vector<int> got(N, 0);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   queueSlow(s, 5);
   CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
   CHECK(cudaStreamSynchronize(s));
@@ -123,7 +129,7 @@ static bool asyncPageable() {
 static bool peerCopy() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   queueSlow(s, 7);
   CHECK(cudaMemcpyPeerAsync(dev2, 0, dev, 0, N * sizeof(int), s));
   CHECK(cudaStreamSynchronize(s));
@@ -135,7 +141,7 @@ static bool peerCopy() {
 static bool cooperative() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   queueSlow(s, 8);
   int n = N;
   void *args[] = {&dev, &n};
@@ -150,7 +156,7 @@ static bool asyncAlloc() {
   cudaStream_t s;
   int *p = (int *)-1;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   queueSlow(s, 9);
   CHECK(cudaMallocAsync(&p, N * sizeof(int), s));
   if (p == (int *)-1 || !p) return false;
@@ -188,8 +194,8 @@ static bool eventsAcrossStreams() {
   cudaStream_t a, b;
   cudaEvent_t e;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
-  CHECK(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+  CHECK(createStream(&a, cudaStreamNonBlocking));
+  CHECK(createStream(&b, cudaStreamNonBlocking));
   CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   for (int round = 0; round < 10; round++) {
     queueSlow(a, 30);
@@ -210,7 +216,7 @@ static bool eventsAcrossStreams() {
 static bool eventQueryTells() {
   cudaStream_t s;
   cudaEvent_t e;
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   slowSet<<<64, 256, 0, s>>>(dev, N, 1, 20 * slow);
   CHECK(cudaEventRecord(e, s));
@@ -231,7 +237,7 @@ static bool captureBesideThreads(cudaStreamCaptureMode mode) {
     threads.emplace_back([&over, &wrong, mode] {
       cudaStream_t s;
       int *p, *host, n = 0;
-      CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+      CHECK(createStream(&s, cudaStreamNonBlocking));
       CHECK(cudaMallocAsync(&p, sizeof(int), s));
       CHECK(cudaHostAlloc(&host, sizeof(int), cudaHostAllocMapped));
       CHECK(cudaStreamSynchronize(s));
@@ -253,8 +259,8 @@ static bool captureBesideThreads(cudaStreamCaptureMode mode) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   cudaStream_t s, fork;
   cudaEvent_t e;
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
-  CHECK(cudaStreamCreateWithFlags(&fork, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&fork, cudaStreamNonBlocking));
   CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   std::vector<int> got(N), got2(N);
   for (int round = 0; round < 10; round++) {
@@ -296,7 +302,7 @@ static bool captureRelaxed() { return captureBesideThreads(cudaStreamCaptureMode
 static bool hostFunctionInOrder() {
   cudaStream_t s;
   int seen = 0, *pinned;
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   CHECK(cudaMallocHost(&pinned, N * sizeof(int)));
   struct both {
     int *pinned, *seen;
@@ -319,8 +325,8 @@ __global__ void waitFor(volatile int *flag, int value) {
 static bool waitsForALaterLaunch() {
   cudaStream_t a, b;
   int *flag;
-  CHECK(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
-  CHECK(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+  CHECK(createStream(&a, cudaStreamNonBlocking));
+  CHECK(createStream(&b, cudaStreamNonBlocking));
   CHECK(cudaMalloc(&flag, sizeof(int)));
   CHECK(cudaMemset(flag, 0, sizeof(int)));
   CHECK(cudaDeviceSynchronize());
@@ -348,7 +354,7 @@ static bool severalStreams() {
   cudaEvent_t e[4];
   std::vector<int> got(N);
   for (int i = 0; i < 4; i++) {
-    CHECK(cudaStreamCreateWithFlags(&s[i], i % 2 ? cudaStreamNonBlocking : cudaStreamDefault));
+    CHECK(createStream(&s[i], i % 2 ? cudaStreamNonBlocking : cudaStreamDefault));
     CHECK(cudaEventCreateWithFlags(&e[i], cudaEventDisableTiming));
   }
   bool ok = true;
@@ -377,7 +383,7 @@ static bool queriesSeeTheEnd() {
   cudaStream_t s;
   cudaEvent_t e;
   int *pinned;
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   CHECK(cudaMallocHost(&pinned, N * sizeof(int)));
   bool ok = true;
@@ -402,7 +408,7 @@ static bool queriesSeeTheEnd() {
 static bool memorySeesTheEnd() {
   cudaStream_t s;
   volatile int *pinned;
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   CHECK(cudaMallocHost((void **)&pinned, sizeof(int)));
   for (int round = 1; round <= 20; round++) {
     *pinned = -1;
@@ -422,8 +428,8 @@ static bool asyncAllocReused() {
   cudaStream_t s, t;
   cudaEvent_t e;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
-  CHECK(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&t, cudaStreamNonBlocking));
   CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   bool ok = true;
   for (int round = 0; round < 20; round++) {
@@ -452,7 +458,7 @@ static bool asyncAllocReused() {
 static bool threadsShareAStream() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   bool ok = true;
   for (int round = 0; round < 10; round++) {
     clear(dev);
@@ -460,7 +466,7 @@ static bool threadsShareAStream() {
     for (int t = 0; t < 4; t++) {
       threads.emplace_back([s, t] {
         cudaStream_t own;
-        CHECK(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+        CHECK(createStream(&own, cudaStreamNonBlocking));
         manyLaunches(s, dev, 25);
         manyLaunches(own, dev2, 5);
         CHECK(cudaStreamSynchronize(t % 2 ? s : own));
@@ -480,7 +486,7 @@ static bool threadsShareAStream() {
 static bool forkWithinARequest() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   bool ok = true;
   for (int round = 0; round < 5; round++) {
     clear(dev);
@@ -502,7 +508,7 @@ static bool forkWithinARequest() {
 static bool freeWithinARequest() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   bool ok = true;
   for (int round = 0; round < 10; round++) {
     int *p;
@@ -524,7 +530,7 @@ static bool freeWithinARequest() {
 static bool longRequest() {
   cudaStream_t s;
   std::vector<int> got(N);
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   clear(dev);
   manyLaunches(s, dev, 3000);
   CHECK(cudaMemcpyAsync(got.data(), dev, N * sizeof(int), cudaMemcpyDeviceToHost, s));
@@ -552,7 +558,7 @@ static bool eventOfAnotherProcess() {
   cudaEvent_t e;
   cudaIpcEventHandle_t handle;
   char c;
-  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(createStream(&s, cudaStreamNonBlocking));
   CHECK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming | cudaEventInterprocess));
   CHECK(cudaIpcGetEventHandle(&handle, e));
   bool ok = write(to[1], &handle, sizeof handle) == sizeof handle && read(back[0], &c, 1) == 1;
