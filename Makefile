@@ -15,6 +15,7 @@ BIN      ?= bin
 HIP      ?=
 SOURCE   ?=
 KERNEL   ?=
+CASE     ?=
 
 # Scenarios that make demo runs after demo.yaml: the hard cases.
 DEMOS := launch-bound decode-loop decode-loop-late sync-loop many-small many-small-pool mixed mixed-pool gpreempt-z
@@ -40,7 +41,7 @@ SLOW := ./shim ./internal/sim ./internal/daemon ./internal/amd
 NO_RACE := giveway/giveway$$|/(sched|policy|attr|api|packaging|cmd/giveway)$$|/internal/(e2e|sim|stats|format|analysis|report|htmlreport|trace|journal|yamlfile|metrics)$$|/internal/amd/lab/
 
 .PHONY: build test fmt demo fuzz soak hostile bench seeds mutants gpu-bundle amd-bundle amd-bundle-test install uninstall clean help check-go shim
-.PHONY: kernel-check kernel-test dkms-check hip-check image-files chart-check
+.PHONY: kernel-check kernel-test dkms-check hip-check image-files chart-check test-k8s
 
 build: check-go shim ## build bin/giveway (static), bin/giveway-bench (loads CUDA or HIP) and bin/libgiveway.so
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
@@ -131,6 +132,11 @@ image-files: build ## fill out/image with what deploy/Dockerfile copies: docker 
 
 chart-check: check-go ## lint and render the Helm chart with Helm's own code (compiles for minutes the first time)
 	go -C tools/helmcheck test ./...
+
+test-k8s: check-go shim ## run Giveway in a real Kubernetes of one node in namespaces, as root (compiles Kubernetes the first time)
+	@[[ $$(id -u) == 0 ]] || { echo 'test-k8s skipped: a cluster needs root'; exit 0; }; \
+	  k8s/cluster/build.sh $(SHIM) && \
+	  GIVEWAY_TEST_K8S=must CGO_ENABLED=0 go -C k8s test -v -count=1 -timeout 30m -run "^TestCluster$$$$/$(CASE)" ./cluster
 
 # These take minutes each, with Debian's linux-source-6.12 in out/kernel; not part of test.
 kernel-check: ## check the amdkfd patches: apply, checkpatch, W=1, sparse

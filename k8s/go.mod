@@ -6,6 +6,7 @@ require (
 	github.com/containerd/nri v0.12.3
 	github.com/giveway/giveway v0.0.0
 	github.com/spf13/cobra v1.10.2
+	golang.org/x/sys v0.46.0
 )
 
 require (
@@ -19,7 +20,6 @@ require (
 	github.com/tetratelabs/wazero v1.11.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/mod v0.32.0 // indirect
-	golang.org/x/sys v0.46.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20240528184218-531527333157 // indirect
 	google.golang.org/grpc v1.65.1 // indirect
 	google.golang.org/protobuf v1.34.1 // indirect

@@ -1,0 +1,185 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// runCases starts the node, installs Giveway and runs the cases in order: the last ones take
+// the cluster apart.
+func runCases(t *testing.T) {
+	n := newNode(t)
+	n.boot()
+	began := time.Now()
+	install(t)
+	t.Logf("Giveway works %.1f s after it was installed", time.Since(began).Seconds())
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"annotation", testAnnotation},
+		{"priority class", testPriorityClass},
+		{"own annotation wins", testOwnAnnotation},
+		{"refusals", testRefusals},
+		{"deleted pod", testDeleted},
+		{"class by container", testByContainer},
+		{"injection", testInjection},
+		{"rights of a pod", testRights},
+		{"hostile annotations", testHostile},
+		{"weights", testWeights},
+		{"agent restart", func(t *testing.T) { testRestart(t, func(t *testing.T) { killAndWait(t, agentCommand) }) }},
+		{"daemon restart", func(t *testing.T) { testRestart(t, func(t *testing.T) { killAndWait(t, daemonCommand) }) }},
+		{"containerd restart", func(t *testing.T) { testRestart(t, n.restart("containerd")) }},
+		{"kubelet restart", func(t *testing.T) { testRestart(t, n.restart("kubelet")) }},
+		{"agent hung", testHung},
+		{"delay", testDelay},
+		{"reboot", n.testReboot},
+		{"uninstall", testUninstall},
+	} {
+		t.Run(c.name, c.run)
+	}
+}
+
+// wantClass checks that a container had its class when its program started, and has it in the
+// daemon's list.
+func wantClass(t *testing.T, p pod, container, class string) {
+	t.Helper()
+	s, _ := p.report(t, container)
+	if s.Error != "" || len(s.Processes) == 0 {
+		t.Fatalf("pod %s/%s: processes %v, error %q", p.name, container, s.Processes, s.Error)
+	}
+	found := slices.ContainsFunc(s.Processes, func(q seenProcess) bool { return q == seenProcess{p.name, container, class, q.Weight} })
+	if !found {
+		t.Errorf("pod %s/%s saw the processes %+v at its start, want one of class %s", p.name, container, s.Processes, class)
+	}
+	if c, known := registered()[p.name+"/"+container]; !known {
+		t.Errorf("pod %s/%s is not registered", p.name, container)
+	} else if got := classOf(c); got != class {
+		t.Errorf("pod %s/%s is registered with class %q, want %q", p.name, container, got, class)
+	}
+}
+
+func testAnnotation(t *testing.T) {
+	p := pod{name: "annotated", annotations: with("class", "idle", "shim", "true", "weight", "7")}
+	p.start(t)
+	wantClass(t, p, "main", "idle")
+	if s, _ := p.report(t, "main"); s.Processes[0].Weight != 7 {
+		t.Errorf("weight %d, want 7", s.Processes[0].Weight)
+	}
+}
+
+func testPriorityClass(t *testing.T) {
+	for priority, class := range map[string]string{"gpu-batch": "batch", "gpu-online": "online"} {
+		p := pod{name: "by-" + priority, priority: priority, annotations: with("shim", "true")}
+		if got := p.start(t).Metadata.Annotations["giveway.dev/class"]; got != class {
+			t.Errorf("PriorityClass %s gives the annotation %q, want %q", priority, got, class)
+		}
+		wantClass(t, p, "main", class)
+	}
+}
+
+func testOwnAnnotation(t *testing.T) {
+	p := pod{name: "own", priority: "gpu-online", annotations: with("class", "idle", "shim", "true")}
+	p.start(t)
+	wantClass(t, p, "main", "idle")
+}
+
+func testRefusals(t *testing.T) {
+	for _, c := range []struct {
+		pod     pod
+		message string // empty: accepted
+	}{
+		{pod{annotations: with("class", "fast")}, "is not one of"},
+		{pod{annotations: with("class", "online")}, "needs a priorityClassName"},
+		{pod{annotations: with("class", "online"), priority: "gpu-batch"}, "needs a priorityClassName"},
+		{pod{annotations: with("class.container.main", "online")}, "needs a priorityClassName"},
+		{pod{annotations: with("weight", "0")}, "giveway.dev/weight"},
+		{pod{annotations: with("slo", "soon")}, "giveway.dev/slo"},
+		{pod{annotations: with("class", "online"), priority: "gpu-online"}, ""},
+		{pod{annotations: with("class", "batch", "weight", "10000", "slo", "1.5ms")}, ""},
+		{pod{}, ""},
+	} {
+		c.pod.name = "checked"
+		if a := c.pod.dryRun(); a.ok() != (c.message == "") || !strings.Contains(a.body, c.message) {
+			t.Errorf("annotations %v, PriorityClass %q: status %d, want %q in %s", c.pod.annotations, c.pod.priority, a.status, c.message, a.body)
+		}
+	}
+}
+
+func testDeleted(t *testing.T) {
+	p := pod{name: "deleted", annotations: with("class", "batch")}
+	p.start(t)
+	if _, known := registered()["deleted/main"]; !known {
+		t.Fatal("the pod runs and is not registered")
+	}
+	p.remove(t)
+	began := time.Now()
+	waitFor(t, "removal of the container", func() bool {
+		all := registered()
+		_, known := all["deleted/main"]
+		return all != nil && !known
+	})
+	t.Logf("removed %v after the pod was gone", time.Since(began).Round(time.Millisecond))
+}
+
+func testByContainer(t *testing.T) {
+	p := pod{
+		name: "several", annotations: with("class", "batch", "class.container.low", "idle", "shim", "true"),
+		containers: []container{{name: "main", mode: "report"}, {name: "low", mode: "report"}},
+	}
+	p.start(t)
+	wantClass(t, p, "main", "batch")
+	wantClass(t, p, "low", "idle")
+}
+
+func testInjection(t *testing.T) {
+	const allocator, library = "/lib/allocator.so", "/opt/giveway/libgiveway.so"
+	p := pod{
+		name: "injected", annotations: with("shim", "true"),
+		containers: []container{{name: "main", mode: "report", env: map[string]string{"LD_PRELOAD": allocator}}},
+	}
+	p.start(t)
+	s, _ := p.report(t, "main")
+	if s.Preload != allocator+":"+library || !s.LibraryThere || !strings.Contains(s.Write, "read-only") {
+		t.Errorf("LD_PRELOAD %q, library is there: %v, writing: %q", s.Preload, s.LibraryThere, s.Write)
+	}
+	plain := pod{name: "plain"}
+	plain.start(t)
+	if s, _ := plain.report(t, "main"); s.Preload != "" || s.LibraryThere || s.Socket != "" {
+		t.Errorf("a pod that did not ask has LD_PRELOAD %q, socket %q, library: %v", s.Preload, s.Socket, s.LibraryThere)
+	}
+}
+
+func testRights(t *testing.T) {
+	other := pod{name: "other", priority: "gpu-online", annotations: with("shim", "true")}
+	other.start(t)
+	other.report(t, "main")
+	p := pod{name: "asking", annotations: with("class", "batch", "shim", "true")}
+	p.start(t)
+	s, _ := p.report(t, "main")
+	for _, q := range s.Processes {
+		if q.Pod != p.name {
+			t.Errorf("pod %s sees a process of pod %q", p.name, q.Pod)
+		}
+	}
+	if len(s.Processes) != 1 || s.Raise == "" || s.Other == "" || s.Containers == "" {
+		t.Errorf("processes %v; raising the class: %q, registering a container: %q, listing containers: %q; want all refused", s.Processes, s.Raise, s.Other, s.Containers)
+	}
+	if got := processes()[p.name].Attrs.Class().String(); got != "batch" {
+		t.Errorf("class %s after the pod tried to raise it, want batch", got)
+	}
+}
+
+// testHostile starts a pod with as many bytes of annotations as Kubernetes takes, and with
+// values that no policy looks at.
+func testHostile(t *testing.T) {
+	p := pod{name: "hostile", annotations: with("class", "batch", "shim", "true", "pool", "\x1b[31m\n\u202e", "unknown", strings.Repeat("x", 100<<10))}
+	p.annotations["example.test/large"] = strings.Repeat("\x00\"", 60<<10)
+	p.start(t)
+	wantClass(t, p, "main", "batch")
+	next := pod{name: "next", annotations: with("class", "idle", "shim", "true")}
+	next.start(t)
+	wantClass(t, next, "main", "idle")
+}

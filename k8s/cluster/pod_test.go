@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/attr"
+	"github.com/giveway/giveway/client"
+	"github.com/giveway/giveway/queue"
+	"github.com/giveway/giveway/sched"
+)
+
+// podProgram is the name of the test's own program in the pods' image.
+const podProgram = "pod"
+
+// seen is what a pod's program reports of what it sees.
+type seen struct {
+	Socket, Preload string
+	LibraryThere    bool   // the preload library can be read
+	Write           string // the error of writing beside it
+	Processes       []seenProcess
+	Error           string // of listing the processes
+	Raise           string // the error of asking for class online
+	Other           string // the error of asking for a container to be registered
+	Containers      string // the error of listing all containers
+}
+
+// seenProcess is a process in the daemon's list.
+type seenProcess struct {
+	Pod, Container, Class string
+	Weight                int64
+}
+
+// podMain is the program of the test's pods.
+func podMain(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	mode := "pause" // as the first container of each pod
+	if len(args) > 0 {
+		mode = args[0]
+	}
+	switch mode {
+	case "pause":
+	case "report":
+		report(ctx)
+	case "work":
+		work(ctx)
+	default:
+		fmt.Println("there is no mode", mode)
+		return 2
+	}
+	<-ctx.Done()
+	return 0
+}
+
+// report prints what a program sees of Giveway when it starts.
+func report(ctx context.Context) {
+	s := seen{Socket: os.Getenv("GIVEWAY_SOCKET"), Preload: os.Getenv("LD_PRELOAD")}
+	if s.Socket != "" {
+		ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+		defer stop()
+		s.ask(ctx)
+	}
+	_, err := os.Stat("/opt/giveway/libgiveway.so")
+	s.LibraryThere = err == nil
+	s.Write = text(os.WriteFile(filepath.Join("/opt/giveway", "x"), nil, 0o600))
+	data, err := json.Marshal(s)
+	fmt.Println(string(data), err)
+}
+
+// ask runs a command in a queue, so that the daemon knows the process, and asks the daemon for
+// what a pod may and may not have.
+func (s *seen) ask(ctx context.Context) {
+	c, err := queue.New().Submit(func() {})
+	if err == nil {
+		err = c.Wait(ctx)
+	}
+	daemon := client.New(s.Socket)
+	defer daemon.Close()
+	all, listed := daemon.Processes(ctx)
+	for end := time.Now().Add(10 * time.Second); len(all) == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		all, listed = daemon.Processes(ctx) // a page becomes known in the background
+	}
+	s.Error = text(errors.Join(err, listed))
+	pid := 0
+	for _, p := range all {
+		s.Processes = append(s.Processes, seenProcess{p.ContainerNames.Pod, p.Name, p.Attrs.Class().String(), p.Attrs.Int(attr.Weight)})
+		pid = p.PID
+	}
+	_, err = daemon.Change(ctx, pid, api.Change{Values: attr.Class.Of(int64(sched.Online))})
+	s.Raise = text(err)
+	s.Other = text(daemon.Register(ctx, api.Container{ID: strings.Repeat("a", 64)}))
+	_, err = daemon.Containers(ctx)
+	s.Containers = text(err)
+}
+
+// work keeps a queue busy with commands of 2 ms until the pod ends, and prints how many are
+// done every 100 ms.
+func work(ctx context.Context) {
+	q := queue.New()
+	q.SetBound(1)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		c, err := q.Submit(func() { time.Sleep(2 * time.Millisecond) })
+		if err != nil || c.Wait(ctx) != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+			fmt.Println(q.Counts().Completed)
+		default:
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

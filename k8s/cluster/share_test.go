@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// testWeights starts two pods that compete for the device of package queue, with weights 3 and
+// 1, and compares the device time that they get.
+func testWeights(t *testing.T) {
+	pods := map[string]string{"heavy": "3", "light": "1"}
+	for name, weight := range pods {
+		p := pod{
+			name: name, annotations: with("class", "batch", "weight", weight, "shim", "true"),
+			containers: []container{{name: "main", mode: "work"}},
+		}
+		p.start(t)
+	}
+	served := func() map[string]time.Duration {
+		all := map[string]time.Duration{}
+		for name, p := range processes() {
+			for _, q := range p.Queues {
+				all[name] += q.Served
+			}
+		}
+		return all
+	}
+	waitFor(t, "work of both pods", func() bool { s := served(); return s["heavy"] > 200*time.Millisecond && s["light"] > 200*time.Millisecond })
+	before := served()
+	waitFor(t, "2 s of work of the light pod", func() bool { return served()["light"]-before["light"] > 2*time.Second })
+	after := served()
+	heavy, light := after["heavy"]-before["heavy"], after["light"]-before["light"]
+	ratio := heavy.Seconds() / light.Seconds()
+	t.Logf("served %v and %v: %.2f to 1", heavy.Round(time.Millisecond), light.Round(time.Millisecond), ratio)
+	if ratio < 2.4 || ratio > 3.6 {
+		t.Errorf("weights 3 and 1 gave %.2f to 1", ratio)
+	}
+}
+
+// delayPods is how many pods testDelay and testUninstall start one after another.
+const delayPods = 20
+
+// startDelays starts pods and returns how long each took from its creation to the first line
+// of its program.
+func startDelays(t *testing.T, annotations map[string]string) (all []time.Duration) {
+	t.Helper()
+	for i := range delayPods {
+		p := pod{name: "timed-" + strconv.Itoa(i), annotations: annotations}
+		began := time.Now()
+		p.start(t)
+		s, at := p.report(t, "main")
+		all = append(all, at.Sub(began))
+		if annotations != nil && (len(s.Processes) != 1 || s.Processes[0].Class != "idle") {
+			t.Errorf("pod %d saw %+v at its start, want class idle", i, s.Processes)
+		}
+		p.remove(t)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// testDelay measures how long pods take to start and to have their class.
+func testDelay(t *testing.T) {
+	logDelays(t, "with the agent, to the class in force", startDelays(t, with("class", "idle", "shim", "true")))
+	logDelays(t, "with the agent", startDelays(t, nil))
+}
+
+func logDelays(t *testing.T, what string, all []time.Duration) {
+	t.Helper()
+	t.Logf("%s: P50 %v, P99 %v, max %v over %d pods", what, all[len(all)/2].Round(time.Millisecond),
+		all[len(all)*99/100].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond), len(all))
+}
+
+// testUninstall removes Giveway under a running pod whose queue is at work. The pod works on,
+// and later pods start without Giveway.
+func testUninstall(t *testing.T) {
+	p := pod{name: "working", annotations: with("class", "batch", "shim", "true"), containers: []container{{name: "main", mode: "work"}}}
+	before := p.start(t).Status.ContainerStatuses[0]
+	waitFor(t, "work", func() bool { return len(p.lines("main")) > 3 })
+	remove(t, namespace, manifests(t))
+	waitFor(t, "end of agent and daemon", func() bool { return len(pidsOf(t, agentCommand))+len(pidsOf(t, daemonCommand)) == 0 })
+	done := len(p.lines("main"))
+	waitFor(t, "work without the daemon", func() bool { return len(p.lines("main")) > done+10 })
+	if after := statusOf(podsPath + "/working").Status.ContainerStatuses[0]; after.ContainerID != before.ContainerID {
+		t.Error("the running pod's container was restarted")
+	}
+	if a := (pod{name: "x", annotations: with("class", "none")}).dryRun(); !a.ok() {
+		waitFor(t, "end of the policies", func() bool { return pod{name: "x", annotations: with("class", "none")}.dryRun().ok() })
+	}
+	logDelays(t, "without Giveway", startDelays(t, nil))
+}
