@@ -75,7 +75,9 @@ type status struct {
 		ContainerStatuses []struct {
 			Name, ContainerID string
 			RestartCount      int
-			State             struct{ Running *struct{ StartedAt time.Time } }
+			State             struct {
+				Running *struct{ StartedAt time.Time }
+			}
 		}
 	}
 }

@@ -27,7 +27,10 @@ func testWeights(t *testing.T) {
 		}
 		return all
 	}
-	waitFor(t, "work of both pods", func() bool { s := served(); return s["heavy"] > 200*time.Millisecond && s["light"] > 200*time.Millisecond })
+	waitFor(t, "work of both pods", func() bool {
+		s := served()
+		return s["heavy"] > 200*time.Millisecond && s["light"] > 200*time.Millisecond
+	})
 	before := served()
 	waitFor(t, "2 s of work of the light pod", func() bool { return served()["light"]-before["light"] > 2*time.Second })
 	after := served()
