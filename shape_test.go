@@ -188,7 +188,7 @@ func TestDependenciesAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"go.mod", "tools/go.mod", "tools/helmcheck/go.mod", "k8s/go.mod"} {
+	for _, file := range []string{"go.mod", "tools/go.mod", "tools/helmcheck/go.mod", "k8s/go.mod", "k8s/cluster/hyper/go.mod", "k8s/cluster/etcd/go.mod"} {
 		out, err := exec.Command("go", "mod", "edit", "-json", file).Output()
 		if err != nil {
 			t.Fatalf("read %s: %v", file, err)

@@ -34,8 +34,8 @@ func runCases(t *testing.T) {
 		{"containerd restart", func(t *testing.T) { testRestart(t, n.restart("containerd")) }},
 		{"kubelet restart", func(t *testing.T) { testRestart(t, n.restart("kubelet")) }},
 		{"agent hung", testHung},
-		{"delay", testDelay},
 		{"reboot", n.testReboot},
+		{"delay", testDelay},
 		{"uninstall", testUninstall},
 	} {
 		t.Run(c.name, c.run)

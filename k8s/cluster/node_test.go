@@ -202,7 +202,7 @@ func (n *node) boot() {
 	n.wait("service account", func() bool { return request("GET", "/api/v1/namespaces/default/serviceaccounts/default", "", nil).ok() })
 }
 
-// ready reports whether the kubelet has said within the last seconds that pods can be started.
+// ready reports whether the kubelet has said since the last start that pods can be started.
 func (n *node) ready() bool {
 	var status struct {
 		Status struct {
@@ -215,7 +215,7 @@ func (n *node) ready() bool {
 	request("GET", "/api/v1/nodes/"+nodeName, "", nil).decode(&status)
 	for _, c := range status.Status.Conditions {
 		if c.Type == "Ready" {
-			return c.Status == "True" && time.Since(c.LastHeartbeatTime) < 10*time.Second
+			return c.Status == "True" && !c.LastHeartbeatTime.Before(n.began.Truncate(time.Second))
 		}
 	}
 	return false

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,16 +23,20 @@ import (
 // podProgram is the name of the test's own program in the pods' image.
 const podProgram = "pod"
 
+// containerEnv is the variable in which a pod's program finds the name of its container.
+const containerEnv = "TEST_CONTAINER"
+
 // seen is what a pod's program reports of what it sees.
 type seen struct {
 	Socket, Preload string
 	LibraryThere    bool   // the preload library can be read
 	Write           string // the error of writing beside it
 	Processes       []seenProcess
-	Error           string // of listing the processes
-	Raise           string // the error of asking for class online
-	Other           string // the error of asking for a container to be registered
-	Containers      string // the error of listing all containers
+	Took            time.Duration // from the program's start until the daemon listed it
+	Error           string        // of listing the processes
+	Raise           string        // the error of asking for class online
+	Other           string        // the error of asking for a container to be registered
+	Containers      string        // the error of listing all containers
 }
 
 // seenProcess is a process in the daemon's list.
@@ -80,6 +85,7 @@ func report(ctx context.Context) {
 // ask runs a command in a queue, so that the daemon knows the process, and asks the daemon for
 // what a pod may and may not have.
 func (s *seen) ask(ctx context.Context) {
+	began := time.Now()
 	c, err := queue.New().Submit(func() {})
 	if err == nil {
 		err = c.Wait(ctx)
@@ -87,9 +93,11 @@ func (s *seen) ask(ctx context.Context) {
 	daemon := client.New(s.Socket)
 	defer daemon.Close()
 	all, listed := daemon.Processes(ctx)
-	for end := time.Now().Add(10 * time.Second); len(all) == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		all, listed = daemon.Processes(ctx) // a page becomes known in the background
+	self := func(p api.Process) bool { return p.Name == os.Getenv(containerEnv) }
+	for end := time.Now().Add(10 * time.Second); !slices.ContainsFunc(all, self) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		all, listed = daemon.Processes(ctx) // the daemon finds new processes in the background
 	}
+	s.Took = time.Since(began)
 	s.Error = text(errors.Join(err, listed))
 	pid := 0
 	for _, p := range all {

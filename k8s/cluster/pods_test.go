@@ -40,7 +40,7 @@ func (p pod) manifest() []byte {
 	}
 	var containers []map[string]any
 	for _, c := range p.containers {
-		env := []map[string]string{}
+		env := []map[string]string{{"name": containerEnv, "value": c.name}}
 		for name, value := range c.env {
 			env = append(env, map[string]string{"name": name, "value": value})
 		}

@@ -82,6 +82,7 @@ func (n *node) restart(name string) func(*testing.T) {
 	return func(t *testing.T) {
 		n.t = t
 		n.stop(name, syscall.SIGTERM)
+		n.began = time.Now()
 		n.start(name)
 		waitFor(t, name, n.ready)
 	}
@@ -126,7 +127,8 @@ func (n *node) testReboot(t *testing.T) {
 	waitForNewClass(t)
 }
 
-// powerOff ends all processes but the test and its init, and what a reboot does not keep.
+// powerOff ends all processes but the test and its init, and removes what a reboot does not
+// keep: cgroups and /run.
 func (n *node) powerOff() {
 	n.t.Helper()
 	for range 50 {
@@ -151,6 +153,9 @@ func (n *node) powerOff() {
 	for name, cmd := range n.running {
 		_ = cmd.Wait() // it was killed
 		delete(n.running, name)
+	}
+	for _, dir := range cgroupFolders(n.t, n.cgroup) {
+		removeCgroup(filepath.Join(dir, "kubepods"))
 	}
 	if err := unix.Unmount("/run", unix.MNT_DETACH); err != nil {
 		n.t.Fatalf("empty /run: %v", err)
