@@ -26,6 +26,8 @@ func runCases(t *testing.T) {
 		{"deleted pod", testDeleted},
 		{"class by container", testByContainer},
 		{"injection", testInjection},
+		{"library in a program", testLoaded},
+		{"claim", testClaim},
 		{"rights of a pod", testRights},
 		{"hostile annotations", testHostile},
 		{"weights", testWeights},
@@ -34,9 +36,11 @@ func runCases(t *testing.T) {
 		{"containerd restart", func(t *testing.T) { testRestart(t, n.restart("containerd")) }},
 		{"kubelet restart", func(t *testing.T) { testRestart(t, n.restart("kubelet")) }},
 		{"agent hung", testHung},
+		{"daemon hung", testDaemonHung},
+		{"lost registration", testLost},
 		{"reboot", n.testReboot},
-		{"delay", testDelay},
-		{"uninstall", testUninstall},
+		{"delay", n.testDelay},
+		{"uninstall", n.testUninstall},
 	} {
 		t.Run(c.name, c.run)
 	}
@@ -149,6 +153,33 @@ func testInjection(t *testing.T) {
 	plain.start(t)
 	if s, _ := plain.report(t, "main"); s.Preload != "" || s.LibraryThere || s.Socket != "" {
 		t.Errorf("a pod that did not ask has LD_PRELOAD %q, socket %q, library: %v", s.Preload, s.Socket, s.LibraryThere)
+	}
+}
+
+// testLoaded runs a program of the node, which is linked dynamically, with the preload library.
+func testLoaded(t *testing.T) {
+	p := pod{
+		name: "loaded", annotations: with("shim", "true"),
+		containers: []container{{name: "main", command: []string{"/usr/bin/sh", "-c", "/usr/bin/cat /proc/self/maps; exec /usr/bin/sleep 1000"}}},
+	}
+	p.start(t)
+	waitFor(t, "the program's memory", func() bool { return len(p.lines("main")) > 5 })
+	if !slices.ContainsFunc(p.lines("main"), func(l line) bool { return strings.HasSuffix(l.text, " /opt/giveway/libgiveway.so") }) {
+		t.Errorf("the library is not in the program's memory: %v", p.lines("main"))
+	}
+}
+
+// testClaim gives a container the variable that a DRA driver sets. Class online is not taken
+// from it, because a pod could set it too.
+func testClaim(t *testing.T) {
+	for claimed, want := range map[string]string{"batch": "batch", "online": "standard"} {
+		p := pod{name: "claim-" + claimed, annotations: with("shim", "true"), containers: []container{{name: "main", mode: "report", env: map[string]string{
+			"GIVEWAY_GPU_PRIORITY": `{"apiVersion": "giveway.dev/v1", "kind": "GPUPriority", "class": "` + claimed + `"}`,
+		}}}}
+		p.start(t)
+		if s, _ := p.report(t, "main"); len(s.Processes) != 1 || s.Processes[0].Class != want {
+			t.Errorf("a claim of class %s: processes %+v, want class %s", claimed, s.Processes, want)
+		}
 	}
 }
 

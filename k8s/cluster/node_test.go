@@ -34,6 +34,7 @@ type node struct {
 	cgroup  string
 	began   time.Time
 	running map[string]*exec.Cmd
+	create  []time.Duration // how long containerd took to create containers with Giveway, sorted
 }
 
 func newNode(t *testing.T) *node {

@@ -20,6 +20,7 @@ type pod struct {
 type container struct {
 	name, mode string
 	env        map[string]string
+	command    []string // instead of the test's program: one of the node's
 }
 
 const podsPath = "/api/v1/namespaces/default/pods"
@@ -33,23 +34,37 @@ func with(pairs ...string) map[string]string {
 	return all
 }
 
+// systemVolumes and systemMounts give a container the node's programs and libraries.
+var systemVolumes, systemMounts = func() (volumes, mounts []map[string]any) {
+	for _, name := range []string{"usr", "lib", "lib64"} {
+		volumes = append(volumes, map[string]any{"name": name, "hostPath": map[string]string{"path": "/" + name}})
+		mounts = append(mounts, map[string]any{"name": name, "mountPath": "/" + name, "readOnly": true})
+	}
+	return volumes, mounts
+}()
+
 // manifest returns the pod as the API takes it.
 func (p pod) manifest() []byte {
 	if len(p.containers) == 0 {
 		p.containers = []container{{name: "main", mode: "report"}}
 	}
-	var containers []map[string]any
+	var containers, volumes []map[string]any
 	for _, c := range p.containers {
 		env := []map[string]string{{"name": containerEnv, "value": c.name}}
 		for name, value := range c.env {
 			env = append(env, map[string]string{"name": name, "value": value})
 		}
-		containers = append(containers, map[string]any{
+		spec := map[string]any{
 			"name": c.name, "image": "localhost/giveway/pod:1", "imagePullPolicy": "Never", "args": []string{c.mode}, "env": env,
-		})
+		}
+		if c.command != nil {
+			spec["command"], spec["args"], spec["volumeMounts"] = c.command, nil, systemMounts
+			volumes = systemVolumes
+		}
+		containers = append(containers, spec)
 	}
 	spec := map[string]any{
-		"hostNetwork": true, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1, "containers": containers,
+		"hostNetwork": true, "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1, "containers": containers, "volumes": volumes,
 	}
 	if p.priority != "" {
 		spec["priorityClassName"] = p.priority

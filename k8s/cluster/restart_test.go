@@ -1,18 +1,20 @@
 package cluster
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
-	"golang.org/x/sys/unix"
-
+	"github.com/giveway/giveway/client"
 	"github.com/giveway/giveway/sched"
+	"golang.org/x/sys/unix"
 )
 
 // classOf returns the class with which a container is registered.
@@ -89,18 +91,64 @@ func (n *node) restart(name string) func(*testing.T) {
 }
 
 // testHung stops the agent. A pod must start without it, and be registered when the agent goes
-// on.
+// on. A pod that was deleted meanwhile is removed.
 func testHung(t *testing.T) {
+	deleted := pod{name: "deleted-while-hung", annotations: with("class", "idle")}
+	deleted.start(t)
 	signalAll(t, agentCommand, syscall.SIGSTOP)
 	began := time.Now()
 	p := pod{name: "while-hung", annotations: with("class", "idle")}
 	p.start(t)
 	t.Logf("pod started after %v", time.Since(began).Round(time.Millisecond))
+	deleted.remove(t)
+	if _, known := registered()["deleted-while-hung/main"]; !known {
+		t.Error("the hung agent has removed a container")
+	}
 	signalAll(t, agentCommand, syscall.SIGCONT)
 	began = time.Now()
 	waitFor(t, "registration of the pod", func() bool { return classOf(registered()["while-hung/main"]) == "idle" })
 	t.Logf("registered %v after the agent went on", time.Since(began).Round(time.Millisecond))
+	waitFor(t, "removal of the deleted pod", func() bool {
+		all := registered()
+		_, known := all["deleted-while-hung/main"]
+		return all != nil && !known
+	})
 	waitForNewClass(t)
+}
+
+// testDaemonHung stops the daemon. A pod must start without it, and be registered when the
+// daemon goes on.
+func testDaemonHung(t *testing.T) {
+	signalAll(t, daemonCommand, syscall.SIGSTOP)
+	began := time.Now()
+	p := pod{name: "daemon-hung", annotations: with("class", "idle")}
+	p.start(t)
+	t.Logf("pod started after %v", time.Since(began).Round(time.Millisecond))
+	signalAll(t, daemonCommand, syscall.SIGCONT)
+	began = time.Now()
+	waitFor(t, "registration of the pod", func() bool { return classOf(registered()["daemon-hung/main"]) == "idle" })
+	t.Logf("registered %v after the daemon went on", time.Since(began).Round(time.Millisecond))
+	waitForNewClass(t)
+}
+
+// testLost removes a running pod's container from the daemon, as if the journal had been lost,
+// and registers one that does not exist. The agent puts both right.
+func testLost(t *testing.T) {
+	p := pod{name: "lost", annotations: with("class", "idle")}
+	p.start(t)
+	daemon := client.New(controlSocket)
+	defer daemon.Close()
+	stranger := api.Container{ID: strings.Repeat("a", 64), ContainerNames: api.ContainerNames{Name: "main", Pod: "stranger", Namespace: "default"}}
+	if err := errors.Join(daemon.Unregister(t.Context(), registered()["lost/main"].ID), daemon.Register(t.Context(), stranger)); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	waitFor(t, "the agent's comparison", func() bool {
+		all := registered()
+		_, known := all["stranger/main"]
+		return classOf(all["lost/main"]) == "idle" && !known
+	})
+	t.Logf("put right after %v", time.Since(began).Round(time.Millisecond))
 }
 
 // testReboot kills every process of the node, empties /run, and boots again. A pod comes back

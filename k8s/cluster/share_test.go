@@ -2,8 +2,12 @@ package cluster
 
 import (
 	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -67,12 +71,46 @@ func startDelays(t *testing.T, annotations map[string]string) (all, took []time.
 }
 
 // testDelay measures how long pods take to start and to have their class.
-func testDelay(t *testing.T) {
+func (n *node) testDelay(t *testing.T) {
+	skip := len(n.createTimes(t))
 	all, took := startDelays(t, with("class", "idle", "shim", "true"))
 	logDelays(t, "from creation of a pod to its program's class in force", all)
 	logDelays(t, "from the program's start to the daemon's answer that it has its class", took)
 	all, _ = startDelays(t, nil)
 	logDelays(t, "from creation of a pod to its program's start, with Giveway", all)
+	n.create = n.createTimes(t)[skip:]
+	slices.Sort(n.create)
+	logDelays(t, "containerd's call CreateContainer, with Giveway", n.create)
+}
+
+// createLine is a line of containerd's log at the beginning or the end of CreateContainer.
+var createLine = regexp.MustCompile(`^time="([^"]+)" .*msg="CreateContainer within sandbox \\"(\w+)\\" for (?:container )?name:\\"([^"\\]+)\\"( returns)?`)
+
+// createTimes returns how long containerd took to create each container, in which time it
+// calls the agent.
+func (n *node) createTimes(t *testing.T) (all []time.Duration) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(n.run, "containerd.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := map[string]time.Time{}
+	for l := range strings.Lines(string(data)) {
+		m := createLine.FindStringSubmatch(l)
+		if m == nil {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m[4] == "" {
+			began[m[2]+m[3]] = at
+		} else {
+			all = append(all, at.Sub(began[m[2]+m[3]]))
+		}
+	}
+	return all
 }
 
 func logDelays(t *testing.T, what string, all []time.Duration) {
@@ -83,7 +121,7 @@ func logDelays(t *testing.T, what string, all []time.Duration) {
 
 // testUninstall removes Giveway under a running pod whose queue is at work. The pod works on,
 // and later pods start without Giveway.
-func testUninstall(t *testing.T) {
+func (n *node) testUninstall(t *testing.T) {
 	p := pod{name: "working", annotations: with("class", "batch", "shim", "true"), containers: []container{{name: "main", mode: "work"}}}
 	before := p.start(t).Status.ContainerStatuses[0]
 	waitFor(t, "work", func() bool { return len(p.lines("main")) > 3 })
@@ -97,6 +135,13 @@ func testUninstall(t *testing.T) {
 	if a := (pod{name: "x", annotations: with("class", "none")}).dryRun(); !a.ok() {
 		waitFor(t, "end of the policies", func() bool { return pod{name: "x", annotations: with("class", "none")}.dryRun().ok() })
 	}
+	skip := len(n.createTimes(t))
 	all, _ := startDelays(t, nil)
 	logDelays(t, "from creation of a pod to its program's start, without Giveway", all)
+	without := n.createTimes(t)[skip:]
+	slices.Sort(without)
+	logDelays(t, "containerd's call CreateContainer, without Giveway", without)
+	if n.create != nil && n.create[len(n.create)/2]-without[len(without)/2] > 50*time.Millisecond {
+		t.Error("Giveway delays the start of half of the pods by more than 50 ms")
+	}
 }
