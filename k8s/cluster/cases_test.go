@@ -30,7 +30,9 @@ func runCases(t *testing.T) {
 		{"claim", testClaim},
 		{"rights of a pod", testRights},
 		{"hostile annotations", testHostile},
+		{"flooded socket", testFlood},
 		{"weights", testWeights},
+		{"churn", testChurn},
 		{"agent restart", func(t *testing.T) { testRestart(t, func(t *testing.T) { killAndWait(t, agentCommand) }) }},
 		{"daemon restart", func(t *testing.T) { testRestart(t, func(t *testing.T) { killAndWait(t, daemonCommand) }) }},
 		{"containerd restart", func(t *testing.T) { testRestart(t, n.restart("containerd")) }},
@@ -213,4 +215,18 @@ func testHostile(t *testing.T) {
 	next := pod{name: "next", annotations: with("class", "idle", "shim", "true")}
 	next.start(t)
 	wantClass(t, next, "main", "idle")
+}
+
+// testFlood runs a pod that opens as many connections to the control socket as it can, asks on
+// each, and never reads the answers. Another pod has its class at its start, as always.
+func testFlood(t *testing.T) {
+	flood := pod{name: "flood", annotations: with("class", "batch", "shim", "true"), containers: []container{{name: "main", mode: "flood"}}}
+	flood.start(t)
+	waitFor(t, "the flood", func() bool { return len(flood.lines("main")) > 0 })
+	for _, name := range []string{"beside-1", "beside-2", "beside-3"} {
+		p := pod{name: name, annotations: with("class", "idle", "shim", "true")}
+		p.start(t)
+		wantClass(t, p, "main", "idle")
+	}
+	t.Logf("the flood had %s connections", flood.lines("main")[0].text)
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -57,6 +59,8 @@ func podMain(args []string) int {
 	case "pause":
 	case "report":
 		report(ctx)
+	case "flood":
+		flood(ctx)
 	case "work":
 		work(ctx)
 	default:
@@ -109,6 +113,32 @@ func (s *seen) ask(ctx context.Context) {
 	s.Other = text(daemon.Register(ctx, api.Container{ID: strings.Repeat("a", 64)}))
 	_, err = daemon.Containers(ctx)
 	s.Containers = text(err)
+}
+
+// flood opens connections to the control socket for 2 s, prints how many, and goes on until the
+// pod ends. It asks on each connection and reads no answer.
+func flood(ctx context.Context) {
+	var open []net.Conn // so that none is closed
+	began, printed := time.Now(), false
+	for ctx.Err() == nil {
+		c, err := net.DialTimeout("unix", os.Getenv("GIVEWAY_SOCKET"), 100*time.Millisecond)
+		if err == nil {
+			open = append(open, c)
+			_, _ = io.WriteString(c, strings.Repeat("GET /v1/processes HTTP/1.1\r\nHost: giveway\r\n\r\n", 100)) // the daemon may have closed it
+		} else {
+			time.Sleep(time.Millisecond)
+		}
+		if !printed && time.Since(began) > 2*time.Second {
+			fmt.Println(len(open))
+			printed = true
+		}
+		if len(open) >= 2000 {
+			for _, c := range open {
+				_ = c.Close() // and again
+			}
+			open = open[:0]
+		}
+	}
 }
 
 // work keeps a queue busy with commands of 2 ms until the pod ends, and prints how many are
