@@ -97,7 +97,9 @@ func (s *seen) ask(ctx context.Context) {
 	daemon := client.New(s.Socket)
 	defer daemon.Close()
 	all, listed := daemon.Processes(ctx)
-	self := func(p api.Process) bool { return p.Name == os.Getenv(containerEnv) }
+	// A process without a name is in a container that is not registered: it is this one, and
+	// waiting for its name would hide that the registration comes too late.
+	self := func(p api.Process) bool { return p.Name == os.Getenv(containerEnv) || p.Name == "" }
 	for end := time.Now().Add(10 * time.Second); !slices.ContainsFunc(all, self) && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		all, listed = daemon.Processes(ctx) // the daemon finds new processes in the background
 	}
