@@ -48,6 +48,7 @@ type Process struct {
 	Container string `json:"container,omitempty"` // container id
 	Pod       string `json:"pod,omitempty"`       // Kubernetes pod UID
 	ContainerNames
+	Owner string `json:"-"` // identifies the pod whose processes may see and change it; empty: its user's
 
 	Attrs   attr.Resolved `json:"-"`
 	Ignored []Ignored     `json:"ignored,omitempty"` // attributes that have no effect now

@@ -73,6 +73,17 @@ func (v Values) Split() (limited, unlimited Values) {
 	return limited, unlimited.Unlimited()
 }
 
+// AtMost returns v with those values of next that v does not have, or that ask for less than
+// its own.
+func (v Values) AtMost(next Values) Values {
+	for _, id := range next.IDs() {
+		if !v.Has(id) || !table[id].asksForMore(next.v[id], v.v[id]) {
+			v.Set(id, next.v[id])
+		}
+	}
+	return v
+}
+
 // asksForMore reports whether a asks for more of the device than b.
 func (r *Row) asksForMore(a, b int64) bool {
 	switch r.demand {

@@ -45,6 +45,7 @@ type Config struct {
 	Sched     sched.Config
 	Socket    string // empty: the default
 	Agent     string // the socket on which an agent registers containers; empty: none
+	Pods      string // another control socket, for containers to have mounted; empty: none
 	TCP       string // host:port; empty: none
 	TokenFile string // of the token with which a client may do everything
 	ReadToken string // the same, of the token with which it may only read
@@ -106,6 +107,7 @@ func Parse(file string, data []byte) (Config, error) {
 	scheduler(f, &c.Sched)
 	absolute(f, "socket", &c.Socket)
 	absolute(f, "agent_socket", &c.Agent)
+	absolute(f, "pod_socket", &c.Pods)
 	listenTCP(f, &c)
 	metricLabels(f, &c.Metrics)
 	c.NoTrace, c.NoNVIDIA, c.NoAMD = !on(f, "trace"), !on(f, "nvidia"), !on(f, "amd")

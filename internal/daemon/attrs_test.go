@@ -211,7 +211,7 @@ func TestTreeAttrsApplyToOneUser(t *testing.T) {
 		{server.Caller{UID: 1000}, 0, false},
 	} {
 		g := treeAttrs{by: c.by}
-		if got := g.appliesTo(&proc.Process{UID: c.uid}); got != c.want {
+		if got := newTestDaemon().appliesTo(&g, &proc.Process{UID: c.uid}); got != c.want {
 			t.Errorf("%+v: got %v, want %v", c, got, c.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
+	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -67,7 +68,17 @@ func (d *Daemon) PodOf(path string) string {
 	if c := d.containers.Load().of(path); c != nil {
 		return c.Owner()
 	}
-	return ""
+	outermost, _, _ := strings.Cut(path, "/")
+	return outermost
+}
+
+// podOf returns what identifies the pod of a process; empty: it is in none, or containers
+// cannot be registered.
+func (d *Daemon) podOf(p *proc.Process) string {
+	if d.cfg.File.Agent == "" {
+		return ""
+	}
+	return d.PodOf(p.Containers)
 }
 
 // Register implements server.Registry. When it returns, the attributes are in force for the
@@ -76,6 +87,8 @@ func (d *Daemon) Register(c api.Container) error {
 	if err := c.Check(); err != nil {
 		return server.BadRequest("%w", err)
 	}
+	d.registering.Lock()
+	defer d.registering.Unlock()
 	all := *d.containers.Load()
 	if _, known := all[c.ID]; !known && len(all) >= maxContainers {
 		return server.Conflict("%d containers are registered, and no more are allowed; remove those that are gone", maxContainers)
@@ -85,13 +98,15 @@ func (d *Daemon) Register(c api.Container) error {
 }
 
 // Unregister implements server.Registry.
-func (d *Daemon) Unregister(id string) { d.changeContainer(id, nil) }
-
-// changeContainer registers or removes a container, gives its processes their attributes, and
-// writes the change to the journal.
-func (d *Daemon) changeContainer(id string, next *api.Container) {
+func (d *Daemon) Unregister(id string) {
 	d.registering.Lock()
 	defer d.registering.Unlock()
+	d.changeContainer(id, nil)
+}
+
+// changeContainer registers or removes a container, gives its processes their attributes, and
+// writes the change to the journal. d.registering is held.
+func (d *Daemon) changeContainer(id string, next *api.Container) {
 	d.mu.Lock()
 	changed := d.containers.Load().with(id, next)
 	d.containers.Store(&changed) // for new records

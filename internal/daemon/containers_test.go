@@ -23,6 +23,14 @@ func container(id, pod, attrs string) api.Container {
 	return api.Container{ID: id, PodUID: pod, Values: attr.Must(attrs), ContainerNames: api.ContainerNames{Name: "main", Pod: "pod-" + pod[:1], Namespace: "ml"}}
 }
 
+// newPodDaemon returns a daemon with which containers can be registered.
+func newPodDaemon(t *testing.T) (*Daemon, *fakeBackend, *slowProc) {
+	t.Helper()
+	d, b, s := newSlowDaemon(t)
+	d.cfg.File.Agent = "/run/giveway-agent/agent.sock"
+	return d, b, s
+}
+
 // inContainer offers a process of root in containers, from the outermost to the innermost.
 func inContainer(t *testing.T, b *fakeBackend, s *slowProc, pid int, containers ...string) {
 	t.Helper()
@@ -40,7 +48,7 @@ func mustRegister(t *testing.T, d *Daemon, c api.Container) {
 // from their first moment on, also if they are found before the container is registered; and
 // no longer when it is removed.
 func TestContainerGivesAttributes(t *testing.T) {
-	d, b, s := newSlowDaemon(t)
+	d, b, s := newPodDaemon(t)
 	defer runDaemon(t, d)()
 	inContainer(t, b, s, 10_001, first)
 	mustRegister(t, d, container(first, podOne, "class=batch weight=3"))
@@ -69,7 +77,7 @@ func TestContainerGivesAttributes(t *testing.T) {
 // TestOutermostContainerCounts: a process that makes a cgroup with the id of another
 // container inside its own stays what it is.
 func TestOutermostContainerCounts(t *testing.T) {
-	d, b, s := newSlowDaemon(t)
+	d, b, s := newPodDaemon(t)
 	defer runDaemon(t, d)()
 	mustRegister(t, d, container(first, podOne, "class=online"))
 	mustRegister(t, d, container(second, podTwo, "class=idle"))
@@ -83,7 +91,7 @@ func TestOutermostContainerCounts(t *testing.T) {
 // was given and not for more, and changes no process of another pod, although both are
 // root's. Root outside may do both.
 func TestPodsStayWithinWhatTheyWereGiven(t *testing.T) {
-	d, b, s := newSlowDaemon(t)
+	d, b, s := newPodDaemon(t)
 	defer runDaemon(t, d)()
 	mustRegister(t, d, container(first, podOne, "class=batch weight=3"))
 	mustRegister(t, d, container(second, podTwo, ""))
@@ -117,16 +125,63 @@ func TestPodsStayWithinWhatTheyWereGiven(t *testing.T) {
 	}
 }
 
-// TestRulesByName: rules can name pods, namespaces and containers; what the container was
-// given overrides them.
+// TestRulesByName: rules can name pods, namespaces and containers. Of what a rule and the
+// container give, the lesser counts: users choose annotations, the administrator rules.
 func TestRulesByName(t *testing.T) {
-	d, b, s := newLimitedDaemon(t, "rules: [{match: {namespace: ml, pod: 'pod-*', container: main}, class: idle, weight: 5}]")
+	d, b, s := newLimitedDaemon(t, "rules: [{match: {namespace: ml, pod: 'pod-*', container: main}, class: batch, weight: 5}]")
 	defer runDaemon(t, d)()
-	mustRegister(t, d, container(first, podOne, "class=batch"))
+	mustRegister(t, d, container(first, podOne, "class=online slo=5ms"))
 	inContainer(t, b, s, 10_001, first)
 	inContainer(t, b, s, 10_002, second)
-	if p := d.processes[10_001]; p.attrs.Int(attr.Weight) != 5 || classOf(d, 10_001) != "batch" || classOf(d, 10_002) != "standard" {
-		t.Errorf("got %v and class %s, want weight 5, batch, and standard for the process outside", p.attrs.Given(), classOf(d, 10_002))
+	p := d.processes[10_001]
+	if got, want := p.attrs.Given(), attr.Must("class=batch weight=5 slo=5ms"); got != want || classOf(d, 10_002) != "standard" {
+		t.Errorf("got %v and class %s, want %v, and standard for the process outside", got, classOf(d, 10_002), want)
+	}
+	mustRegister(t, d, container(first, podOne, "class=idle"))
+	if got := classOf(d, 10_001); got != "idle" {
+		t.Errorf("less than the rule: got class %s, want idle", got)
+	}
+}
+
+// TestUnregisteredContainers: a container that the agent has not registered yet is a pod of
+// its own: its processes change none outside, and ask for no more than the default.
+func TestUnregisteredContainers(t *testing.T) {
+	d, b, s := newPodDaemon(t)
+	defer runDaemon(t, d)()
+	inContainer(t, b, s, 10_001, first)
+	inContainer(t, b, s, 10_002, second)
+	b.mustOffer(t, s.add(proc.Process{PID: 10_003, Start: 10_003, Parent: 1}))
+	one := server.Caller{PID: 10_001, Pod: d.PodOf(first)}
+	for pid, ok := range map[int]bool{10_001: true, 10_002: false, 10_003: false} {
+		if _, err := d.Change(one, pid, given("class=idle")); (err == nil) != ok {
+			t.Errorf("process %d: got %v, allowed %v", pid, err, ok)
+		}
+	}
+	if _, err := d.Change(one, 10_001, given("class=online")); err == nil {
+		t.Error("class online: got no error")
+	}
+	if _, err := d.Change(server.Caller{PID: 10_003}, 10_001, given("class=idle")); err == nil {
+		t.Error("the same uid outside of the container: got no error")
+	}
+}
+
+// TestTreesInPods: giveway set --tree and giveway run in a pod apply to the pod's processes,
+// whatever user they change to, and to no others.
+func TestTreesInPods(t *testing.T) {
+	d, b, s := newPodDaemon(t)
+	defer runDaemon(t, d)()
+	mustRegister(t, d, container(first, podOne, ""))
+	s.add(proc.Process{PID: 10_000, Start: 10_000, Parent: 1, Containers: first})
+	b.mustOffer(t, s.add(proc.Process{PID: 10_001, Start: 10_001, Parent: 10_000, UID: alice, GID: alice, Containers: first}))
+	b.mustOffer(t, s.add(proc.Process{PID: 10_002, Start: 10_002, Parent: 10_000, Containers: second}))
+	if _, err := d.Change(server.Caller{PID: 10_000, Pod: podOne}, 10_000, tree("class=batch")); err != nil {
+		t.Fatal(err)
+	}
+	if got := classOf(d, 10_001) + " " + classOf(d, 10_002); got != "batch standard" {
+		t.Errorf("got classes %s, want batch standard", got)
+	}
+	if _, _, err := d.BeginRun(server.Caller{PID: 10_002, Pod: podOne}, api.Run{Values: attr.Must("class=idle")}); err == nil {
+		t.Error("a run of a process in another pod: got no error")
 	}
 }
 

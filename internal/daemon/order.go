@@ -37,8 +37,10 @@ func (d *Daemon) apply(o order) error {
 	if o.By.All {
 		o.Values = o.Values.Unlimited()
 	}
-	if err := d.checkLimits(o.By, o.Values); err != nil {
-		return err
+	if o.Kind != orderRunEnd {
+		if err := d.checkLimits(o.By, o.Values); err != nil {
+			return err
+		}
 	}
 	if err := d.carryOut(&o); err != nil {
 		return err
@@ -134,8 +136,8 @@ func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 func (d *Daemon) mayChange(by server.Caller, p *proc.Process) bool {
 	setuid := p.UID == 0 && p.Starter != 0
 	same := by.UID == p.UID && by.GID == p.GID
-	if by.Pod != "" {
-		same = d.PodOf(p.Containers) == by.Pod
+	if pod := d.podOf(p); pod != "" || by.Pod != "" {
+		same = pod == by.Pod
 	}
 	return by.All || !setuid && same
 }

@@ -43,7 +43,8 @@ func (d *Daemon) read(info proc.Process, conf *config.Config, all containers) or
 
 // administer returns what the administrator has for a process. A process that belongs to
 // root has what its starter has: every process can make itself root's, by
-// PR_SET_DUMPABLE. What a container was given overrides the rule that matches.
+// PR_SET_DUMPABLE. Where both a container and the rule that
+// matches give an attribute, the one that asks for less counts.
 func (d *Daemon) administer(info *proc.Process, conf *config.Config, all containers) administration {
 	of := config.Subject{Process: *info, Container: all.of(info.Containers)}
 	of.UID = cmp.Or(info.UID, info.Starter)
@@ -52,7 +53,9 @@ func (d *Daemon) administer(info *proc.Process, conf *config.Config, all contain
 	out := administration{rule: rule.Attrs, limits: attr.Limits{HintsRaise: rule.HintsRaise}, container: of.Container}
 	switch {
 	case of.Container != nil:
-		out.rule = rule.Attrs.With(of.Container.Values)
+		out.rule = rule.Attrs.AtMost(of.Container.Values)
+		out.limits.Ceiling = ceilingOf(out.rule)
+	case d.podOf(info) != "": // a container that the agent has not registered yet
 		out.limits.Ceiling = ceilingOf(out.rule)
 	case of.UID != 0:
 		account := d.account(of.UID)

@@ -71,7 +71,7 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	s := server.New(d, server.Config{
-		Socket: socket, Agent: cfg.Agent, Registry: d, TCP: cfg.TCP, TokenFile: cfg.TokenFile, ReadToken: cfg.ReadToken, Pages: pageHost(backends), FrontEnd: o.FrontEnd, Log: o.Log,
+		Socket: socket, Agent: cfg.Agent, Pods: cfg.Pods, Registry: registry(d, cfg.Agent), TCP: cfg.TCP, TokenFile: cfg.TokenFile, ReadToken: cfg.ReadToken, Pages: pageHost(backends), FrontEnd: o.FrontEnd, Log: o.Log,
 	})
 	if o.TakeOver {
 		if err := endOther(ctx, socket); err != nil {
@@ -103,6 +103,15 @@ func Serve(ctx context.Context, o Options) error {
 	stop()
 	ended.Wait()
 	return errors.Join(err, serving)
+}
+
+// registry returns the registry of containers, which is in use only where an agent can reach
+// it; otherwise nil.
+func registry(d *Daemon, agent string) server.Registry {
+	if agent == "" {
+		return nil
+	}
+	return d
 }
 
 // pageHost returns the backend that shares pages with processes, or nil.

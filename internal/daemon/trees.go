@@ -26,12 +26,18 @@ type treeAttrs struct {
 
 func (g *treeAttrs) root() proc.ID { return g.lineage[0] }
 
-func (g *treeAttrs) appliesTo(p *proc.Process) bool { return g.by.All || g.by.UID == p.UID }
+// appliesTo reports whether attributes of a tree apply to one of its processes.
+func (d *Daemon) appliesTo(g *treeAttrs, p *proc.Process) bool {
+	if pod := d.podOf(p); pod != "" || g.by.Pod != "" {
+		return g.by.All || g.by.Pod == pod
+	}
+	return g.by.All || g.by.UID == p.UID
+}
 
 // runOf returns the nearest run that a process belongs to, or nil. d.mu is held.
 func (d *Daemon) runOf(info *proc.Process, lineage []proc.ID) *treeAttrs {
 	for _, id := range lineage {
-		if all := d.runs[id]; len(all) > 0 && all[len(all)-1].appliesTo(info) {
+		if all := d.runs[id]; len(all) > 0 && d.appliesTo(all[len(all)-1], info) {
 			return all[len(all)-1]
 		}
 	}
@@ -42,7 +48,7 @@ func (d *Daemon) runOf(info *proc.Process, lineage []proc.ID) *treeAttrs {
 // is held.
 func (d *Daemon) treesOf(info *proc.Process, lineage []proc.ID) (trees []*treeAttrs) {
 	for _, id := range slices.Backward(lineage) {
-		if t := d.trees[id]; t != nil && t.appliesTo(info) {
+		if t := d.trees[id]; t != nil && d.appliesTo(t, info) {
 			trees = append(trees, t)
 		}
 	}
@@ -62,7 +68,7 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	defer leave()
 	// A connection can outlive the process that made it, and the pid be reused.
 	info, err := d.procs.Process(by.PID)
-	if err != nil || !by.All && info.UID != by.UID {
+	if err != nil || !by.All && (info.UID != by.UID || d.podOf(&info) != by.Pod) {
 		return started, nil, server.NotFound("begin a run: process %d, the caller, has exited or has more rights than you", by.PID)
 	}
 	o := order{Kind: orderRun, By: by, Target: info.ID(), Values: r.Values, Run: d.lastID.Add(1)}
@@ -92,7 +98,7 @@ func (d *Daemon) addTree(o *order, lineage []proc.ID) (*treeAttrs, error) {
 	tree := &treeAttrs{lineage: lineage, by: o.By, values: o.Values, run: o.Run}
 	mine := 0
 	count := func(t *treeAttrs) {
-		if t.by.Account == o.By.Account {
+		if t.by.Account == o.By.Account && t.by.Pod == o.By.Pod {
 			mine++
 		}
 	}
@@ -119,7 +125,7 @@ func (d *Daemon) addTree(o *order, lineage []proc.ID) (*treeAttrs, error) {
 		}
 		d.trees[tree.root()] = tree
 		for _, part := range d.trees { // the whole tree's value replaces that of a part
-			if part != tree && slices.Contains(part.lineage, tree.root()) && (o.By.All || part.by.UID == o.By.UID) {
+			if part != tree && slices.Contains(part.lineage, tree.root()) && (o.By.All || part.by.UID == o.By.UID && part.by.Pod == o.By.Pod) {
 				part.values = part.values.With(o.Values)
 			}
 		}
@@ -211,7 +217,7 @@ func (d *Daemon) changeDescendants(o *order) error {
 func (d *Daemon) members(tree *treeAttrs) (members []*process) {
 	root := tree.root()
 	d.each(d.all(), func(p *process) {
-		if tree.appliesTo(&p.info) && slices.Contains(p.lineage, root) {
+		if d.appliesTo(tree, &p.info) && slices.Contains(p.lineage, root) {
 			members = append(members, p)
 		}
 	})

@@ -46,6 +46,9 @@ func containersIn(cgroup string) (most string) {
 		}
 		var ids []string
 		for segment := range strings.FieldsFuncSeq(parts[2], func(r rune) bool { return r == '/' || r == ':' }) {
+			if strings.HasPrefix(segment, "user@") { // below it a user makes cgroups of any name
+				break
+			}
 			if id := containerOf(segment); id != "" && len(ids) < maxContainers {
 				ids = append(ids, id)
 			}
@@ -61,12 +64,12 @@ func containersIn(cgroup string) (most string) {
 const maxContainers = 8
 
 // ContainersOf returns the containers that a process is in, as Process.Containers has them.
-func ContainersOf(pid int) string {
+func ContainersOf(pid int) (string, error) {
 	text, err := System.read(pid, "cgroup", maxText)
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return containersIn(text)
+	return containersIn(text), nil
 }
 
 // containerOf returns the id of a segment <id> or <runtime>-<id>.scope. conmon is the monitor

@@ -97,13 +97,16 @@ func (s *Server) carryOut(c *connection, by caller, r request) (a reply, did out
 	return jsonReply(http.StatusOK, v), did, nil
 }
 
-// owns reports whether the caller may see and change what a user runs. In a pod it is the pod
-// that counts: see ownsProcess.
+// owns reports whether the caller may see and change what a user runs outside of pods.
 func (c caller) owns(uid uint32) bool { return c.all || c.pod == "" && c.uid == uid }
 
-// ownsProcess reports whether the caller may see and change a process.
+// ownsProcess reports whether the caller may see and change a process. In a pod it is the pod
+// that counts, and not the user: pods share users, with each other and with the machine.
 func (c caller) ownsProcess(p *api.Process) bool {
-	return c.owns(p.UID) || c.pod != "" && c.pod == p.Pod
+	if c.pod != "" || p.Owner != "" {
+		return c.all || c.pod == p.Owner
+	}
+	return c.owns(p.UID)
 }
 
 // visible returns the part of p that the caller may see. Of another user's process that
@@ -150,7 +153,10 @@ func (s *Server) target(c caller, pid int) (p api.Process, err error) {
 	if i := slices.IndexFunc(all, func(p api.Process) bool { return p.PID == pid }); i >= 0 {
 		p = all[i]
 	} else if owner, ok := ownerOf(pid); ok {
-		p.UID, p.Pod = owner, s.podOf(proc.ContainersOf(pid))
+		p.UID = owner
+		if ids, err := proc.ContainersOf(pid); err == nil {
+			p.Owner = s.podOf(ids)
+		}
 	} else if !c.all { // otherwise the node reports it
 		return p, NotFound("there is no process %d", pid)
 	}

@@ -207,8 +207,11 @@ func (s *Server) admitLocal(c net.Conn) *connection {
 	if s.manages(*p) {
 		return conn
 	}
-	if s.cfg.Registry != nil {
-		p.containers = s.containersOf(c, p.pid)
+	if s.cfg.Registry != nil && p.err == nil {
+		ok := false
+		if p.containers, ok = s.containersOf(c, p.pid); !ok {
+			return nil
+		}
 		if pod := s.podOf(p.containers); pod != "" {
 			p.account = s.pods.account(pod)
 		}

@@ -28,8 +28,9 @@ type Registry interface {
 	Register(api.Container) error
 	// Unregister removes a container, if it is registered.
 	Unregister(id string)
-	// PodOf returns what identifies the pod of the registered container among some, which are
-	// as proc.Process.Containers has them; empty: none of them is registered.
+	// PodOf returns what identifies the pod of a process in containers, which are as
+	// proc.Process.Containers has them: that of the registered one, or the outermost container
+	// if none is registered; empty: it is in no container.
 	PodOf(containers string) string
 }
 
@@ -79,7 +80,7 @@ func (s *Server) containers(by caller, r request) (v any, did outcome, err error
 	did.uid = noUser
 	all := s.cfg.Registry
 	if all == nil {
-		return nil, did, Conflict("this daemon registers no containers")
+		return nil, did, Conflict("this daemon registers no containers: set agent_socket in its configuration")
 	}
 	if !by.agent {
 		if err := by.mayManage("register containers"); err != nil {
@@ -90,7 +91,6 @@ func (s *Server) containers(by caller, r request) (v any, did outcome, err error
 		return all.Containers(), did, nil
 	}
 	c := r.container
-	did.all = true
 	before, known := all.Container(c.ID)
 	if known {
 		did.from = describeContainer(&before)
@@ -119,25 +119,20 @@ func describeContainer(c *api.Container) string {
 }
 
 // containersOf returns the containers that the process at the other end of a connection is
-// in, as proc.Process.Containers has them.
-func containersOf(c net.Conn, pid int) string {
-	u, ok := c.(*net.UnixConn)
-	if !ok || pid <= 0 {
-		return ""
-	}
-	ids := proc.ContainersOf(pid)
-	if ids == "" {
-		return ""
+// in, as proc.Process.Containers has them. ok is false if that cannot be found out, for
+// example because the process has exited: a process in a pod must not pass for one outside.
+func containersOf(c net.Conn, pid int) (ids string, ok bool) {
+	u, unix := c.(*net.UnixConn)
+	if !unix || pid <= 0 {
+		return "", false
 	}
 	process, err := peerProcess(u, pid)
 	if err != nil {
-		return ""
+		return "", false
 	}
 	defer process.Close()
-	if process.Exited() { // so what was read may be about another process
-		return ""
-	}
-	return ids
+	ids, err = proc.ContainersOf(pid)
+	return ids, err == nil && !process.Exited() // exited: what was read may be about another process
 }
 
 // agentDoor is the socket on which an agent registers containers.

@@ -33,7 +33,7 @@ func (o *oneContainer) PodOf(containers string) string {
 type twoPods struct{ mute }
 
 func (twoPods) Processes() []api.Process {
-	return []api.Process{{PID: 11, Command: "mine", Pod: "pod-a"}, {PID: 12, Command: "theirs", Pod: "pod-b"}, {PID: 13, Command: "host"}}
+	return []api.Process{{PID: 11, Command: "mine", Owner: "pod-a"}, {PID: 12, Command: "theirs", Owner: "pod-b"}, {PID: 13, Command: "host"}}
 }
 
 var containerA = strings.Repeat("a", 64)
@@ -120,6 +120,13 @@ func TestPodSeesItsOwnProcessesOnly(t *testing.T) {
 			t.Errorf("%s %s: got %d %s, want %d", c.method, c.path, w.Code, w.Body, c.status)
 		}
 	}
+	user := peer{local: true, confined: "it lacks capabilities"} // root's uid, and in no pod
+	if w := askAs(s, user, "GET", "/v1/processes", ""); strings.Contains(w.Body.String(), "mine") || !strings.Contains(w.Body.String(), "host") {
+		t.Errorf("the same uid outside of pods: got %s, want no command lines of pods", w.Body)
+	}
+	if w := askAs(s, user, "POST", "/v1/processes/11", `{"weight":2}`); w.Code != 403 {
+		t.Errorf("the same uid outside of pods changes a process of a pod: got %d %s", w.Code, w.Body)
+	}
 	if w := askAs(s, inside, "GET", "/v1/processes", ""); !strings.Contains(w.Body.String(), "mine") || strings.Contains(w.Body.String(), "12") || strings.Contains(w.Body.String(), "13") {
 		t.Errorf("processes: got %s, want those of the pod", w.Body)
 	}
@@ -132,6 +139,62 @@ func TestPodsHaveAccountsOfTheirOwn(t *testing.T) {
 	a, b := p.account("pod-a"), p.account("pod-b")
 	if a == b || a != p.account("pod-a") || a < firstPodAccount || b < firstPodAccount {
 		t.Errorf("got accounts %d and %d", a, b)
+	}
+}
+
+// TestCallersThatCannotBeFoundAreRefused: a process in a pod that connects by a child which
+// exits at once does not pass for one outside.
+func TestCallersThatCannotBeFoundAreRefused(t *testing.T) {
+	s := New(mute{}, Config{Registry: &oneContainer{}})
+	s.containersOf = func(net.Conn, int) (string, bool) { return "", false }
+	s.rights.effective = ^uint64(0) // so that this process does not manage the daemon
+	a, b := unixPair(t)
+	defer a.Close()
+	if got := s.admitLocal(b); got != nil {
+		t.Errorf("got a connection of pod %q, want it refused", got.containers)
+	}
+	b.Close()
+	if ids, ok := containersOf(b, os.Getpid()); ok {
+		t.Errorf("a closed connection: got %q, true", ids)
+	}
+}
+
+func unixPair(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("unix", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
+// TestSocketsNeedFoldersOfTheirOwn: what containers have mounted has nothing else in it.
+func TestSocketsNeedFoldersOfTheirOwn(t *testing.T) {
+	dir := t.TempDir()
+	at := func(path string) string { return filepath.Join(dir, path) }
+	for _, c := range []Config{
+		{Socket: at("run/a.sock"), Agent: at("run/b.sock")},
+		{Socket: at("run/a.sock"), Pods: at("run/../run/b.sock")},
+		{Socket: at("run/a.sock"), Agent: at("x/b.sock"), Pods: at("x/c.sock")},
+	} {
+		if err := New(mute{}, c).Listen(); err == nil || !strings.Contains(err.Error(), "same folder") {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
+	s := New(mute{}, Config{Socket: at("a/a.sock"), Agent: at("b/b.sock"), Pods: at("c/giveway.sock")})
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if all, _ := os.ReadDir(at("c")); len(all) != 1 {
+		t.Errorf("the folder of pods has %v, want the socket only", all)
 	}
 }
 

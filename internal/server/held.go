@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"time"
 
 	"github.com/giveway/giveway/api"
@@ -25,6 +27,15 @@ func (s *Server) beginRun(c *connection, by caller, r request) error {
 	// A connection can outlive the process that made it, and the pid be reused.
 	if uid, ok := ownerOf(by.pid); !ok || uid != by.uid && !by.all {
 		return NotFound("begin a run: process %d, the caller, has exited", by.pid)
+	}
+	if conn, ok := c.Conn.(*net.UnixConn); ok {
+		process, err := peerProcess(conn, by.pid)
+		if err == nil {
+			defer process.Close()
+		}
+		if err == nil && process.Exited() || err != nil && !errors.Is(err, net.ErrClosed) {
+			return NotFound("begin a run: process %d, the caller, has exited", by.pid)
+		}
 	}
 	started, end, err := s.node.BeginRun(by.public(), api.Run{Values: r.values})
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -100,6 +101,7 @@ type PageHost interface {
 type Config struct {
 	Socket    string       // path of the unix socket; empty: none
 	Agent     string       // path of the unix socket on which an agent registers containers; empty: none
+	Pods      string       // path of another control socket, whose folder containers have mounted; empty: none
 	Registry  Registry     // nil: no containers can be registered
 	TCP       string       // host:port; empty: none
 	TokenFile string       // holds the token with which a client over TCP may do everything; empty: none can
@@ -126,7 +128,7 @@ type Server struct {
 	auditor      auditor
 	streams      streams
 	pods         podAccounts
-	containersOf func(c net.Conn, pid int) string
+	containersOf func(c net.Conn, pid int) (string, bool)
 	silence      time.Duration // of a front end, before it is killed
 
 	doors  []net.Listener // each returns connections
@@ -192,6 +194,16 @@ func (s *Server) Listen() (err error) {
 		}
 		s.doors = append(s.doors, &localDoor{l, s})
 	}
+	if err := s.checkFolders(); err != nil {
+		return err
+	}
+	if s.cfg.Pods != "" {
+		l, err := s.listenUnix(s.cfg.Pods, forAll)
+		if err != nil {
+			return err
+		}
+		s.doors = append(s.doors, &localDoor{l, s})
+	}
 	if s.cfg.Agent != "" {
 		l, err := s.listenUnix(s.cfg.Agent, forOwner)
 		if err != nil {
@@ -202,9 +214,27 @@ func (s *Server) Listen() (err error) {
 	return nil
 }
 
+// checkFolders refuses sockets that share a folder. Containers have that of Pods mounted:
+// they must not reach the journal, which is beside Socket, nor the agent's socket.
+func (s *Server) checkFolders() error {
+	used := map[string]string{}
+	for _, path := range []string{s.cfg.Socket, s.cfg.Agent, s.cfg.Pods} {
+		if path == "" {
+			continue
+		}
+		folder := filepath.Dir(filepath.Clean(path))
+		if other := used[folder]; other != "" {
+			return fmt.Errorf("listen on %s: %s is in the same folder; each of socket, agent_socket and pod_socket needs its own", path, other)
+		}
+		used[folder] = path
+	}
+	return nil
+}
+
 // listenUnix listens on a unix socket until the server is closed.
 func (s *Server) listenUnix(path string, umask int) (net.Listener, error) {
-	l, place, err := listenUnix(path, umask)
+	// The lock of Socket is for all. A lock beside Pods could be taken by a container.
+	l, place, err := listenUnix(path, umask, path == s.cfg.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}

@@ -26,7 +26,9 @@ type place struct {
 }
 
 func (p *place) close() {
-	p.lock.Close()
+	if p.lock != nil {
+		p.lock.Close()
+	}
 	p.folder.Close()
 }
 
@@ -40,7 +42,7 @@ const (
 // change. It leaves a socket alone on which a daemon
 // answers, and anything that is not a socket; it replaces one that a dead daemon left
 // behind. The place is to be closed after the listener.
-func listenUnix(path string, umask int) (net.Listener, *place, error) {
+func listenUnix(path string, umask int, locked bool) (net.Listener, *place, error) {
 	if len(path) > maxSocketPath {
 		return nil, nil, fmt.Errorf("the path has %d bytes; the kernel allows %d", len(path), maxSocketPath)
 	}
@@ -49,12 +51,13 @@ func listenUnix(path string, umask int) (net.Listener, *place, error) {
 		return nil, nil, err
 	}
 	at := folder.At(filepath.Base(path))
-	lock, err := lockFile(at + ".lock")
-	if err != nil {
-		folder.Close()
-		return nil, nil, err
+	p := &place{folder: folder}
+	if locked {
+		if p.lock, err = lockFile(at + ".lock"); err != nil {
+			folder.Close()
+			return nil, nil, err
+		}
 	}
-	p := &place{folder, lock}
 	l, err := replaceSocket(at, umask)
 	if err != nil {
 		p.close()

@@ -74,14 +74,22 @@ func (r *Registrar) Add(ctx context.Context, c api.Container) {
 // refused handles a failed registration: what the daemon refuses for good is given up, the
 // rest is tried again.
 func (r *Registrar) refused(c api.Container, err error) {
-	if refusal := (*client.Error)(nil); errors.As(err, &refusal) && refusal.Status == 400 {
-		r.log.Warn("daemon refuses the container", "container", Describe(&c), "error", err)
-		r.mu.Lock()
-		delete(r.live, c.ID)
-		r.mu.Unlock()
-		return
+	if !r.giveUp(c, err) {
+		r.wakeUp()
 	}
-	r.wakeUp()
+}
+
+// giveUp forgets a container if the daemon refuses it for good, and reports whether it did.
+func (r *Registrar) giveUp(c api.Container, err error) bool {
+	refusal := (*client.Error)(nil)
+	if !errors.As(err, &refusal) || refusal.Status != 400 {
+		return false
+	}
+	r.log.Warn("daemon refuses the container", "container", Describe(&c), "error", err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, c.ID)
+	return true
 }
 
 // Remove removes a container that is gone.
@@ -156,7 +164,7 @@ func (r *Registrar) compare(ctx context.Context) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(live)) {
 		if failed := r.daemon.Register(ctx, live[id]); failed != nil {
-			r.refused(live[id], failed)
+			r.giveUp(live[id], failed) // what is not given up is tried again with the next comparison
 			err = errors.Join(err, failed)
 		}
 	}
