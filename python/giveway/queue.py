@@ -16,6 +16,7 @@ GIVEWAY_LIBRARY names.
 
 import collections
 import ctypes
+import errno
 import os
 import threading
 
@@ -63,6 +64,9 @@ _SIGNATURES = {
 _library = None
 _library_lock = threading.Lock()
 
+# The queues that are not closed: their threads call into them even if the program has forgotten them.
+_open = set()
+
 
 def _load():
     global _library
@@ -80,7 +84,7 @@ def _load():
 
 
 class Queue:
-    """A queue, which runs its commands one after another."""
+    """A queue, which runs its commands one after another. It exists until it is closed."""
 
     def __init__(self, name="giveway", cls=None, priority=None):
         self._library = _load()
@@ -88,12 +92,18 @@ class Queue:
         self._lock = threading.Lock()
         self._functions = {}  # of commands that have not begun, by key, in the order of submission
         self._keys = 0
+        self._runs_on = None  # the thread on which a command runs
         self._call("create", name.encode(), handle=ctypes.byref(self._handle))
         self._run = _RUN(self._run_command)
-        if cls is not None:
-            self.set_class(cls)
-        if priority is not None:
-            self.set_priority(priority)
+        _open.add(self)
+        try:
+            if cls is not None:
+                self.set_class(cls)
+            if priority is not None:
+                self.set_priority(priority)
+        except BaseException:
+            self.close()
+            raise
 
     def _call(self, name, *arguments, handle=None):
         r = getattr(self._library, "giveway_queue_" + name)(self._handle if handle is None else handle, *arguments)
@@ -103,7 +113,11 @@ class Queue:
 
     def _run_command(self, key, number):
         function, later = self._functions.pop(key)
-        function()
+        self._runs_on = threading.get_ident()
+        try:
+            function()
+        finally:
+            self._runs_on = None
         return _LATER if later else _DONE
 
     def submit(self, function, kind="unknown", later=False):
@@ -138,8 +152,10 @@ class Queue:
         """Drops all commands that have not begun. Returns how many."""
         with self._lock:
             dropped = self._call("drop")
-            for key in list(self._functions)[len(self._functions) - dropped:]:
-                del self._functions[key]
+            # Commands begin meanwhile: those that were dropped are the last ones of any snapshot.
+            keys = list(self._functions)
+            for key in keys[len(keys) - dropped:]:
+                self._functions.pop(key, None)
         return dropped
 
     def set_bound(self, most):
@@ -175,11 +191,14 @@ class Queue:
 
     def close(self):
         """Drops the commands that have not begun and waits for the others. Further calls have no effect."""
+        if self._runs_on == threading.get_ident():
+            raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK))
         with self._lock:
             handle, self._handle = self._handle, _Q()
         if handle:
             self._call("destroy", handle=handle)
             self._functions.clear()
+            _open.discard(self)
 
     def __enter__(self):
         return self

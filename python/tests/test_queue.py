@@ -9,6 +9,7 @@ import unittest
 import weakref
 
 import giveway
+import giveway.queue
 from giveway.queue import Queue
 
 
@@ -53,6 +54,42 @@ class TestQueue(unittest.TestCase):
             q.resume()
             q.wait()
             self.assertEqual(q.counts().dropped, 1)
+
+    def test_drop_while_commands_begin(self):
+        with Queue() as q:
+            for _ in range(200):
+                for _ in range(20):
+                    q.submit(lambda: None)
+                q.drop()
+            q.wait()
+            c = q.counts()
+            self.assertEqual((c.launched + c.dropped, q._functions), (c.submitted, {}))
+
+    def test_forgotten_queue_runs_its_commands(self):
+        go, ran = threading.Event(), threading.Event()
+        q = Queue()
+        q.submit(go.wait)
+        q.submit(ran.set)
+        del q
+        gc.collect()
+        go.set()
+        self.assertTrue(ran.wait(60))
+        for q in list(giveway.queue._open):
+            q.close()
+        self.assertFalse(giveway.queue._open)
+
+    def test_close_in_a_command(self):
+        failed = []
+
+        def close():
+            try:
+                q.close()
+            except OSError as e:
+                failed.append(e.errno)
+
+        with Queue() as q:
+            q.wait(q.submit(close))
+            self.assertEqual((failed, q.counts().completed), ([errno.EDEADLK], 1))
 
     def test_commands(self):
         with Queue() as q:
