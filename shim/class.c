@@ -18,7 +18,7 @@
 /* When this thread last launched on a high stream; 0: never. */
 static __thread uint64_t feeds_ns __attribute__((tls_model("initial-exec")));
 
-static bool is_recent(uint64_t at, uint64_t now) { return at && now - at < ACTIVE_NS; }
+static bool is_recent(uint64_t at, uint64_t now) { return at && gw_class_age(at, now) < ACTIVE_NS; }
 
 /* What is in flight, with the lock held. */
 struct flight {
@@ -80,6 +80,10 @@ static bool wait_for_low(struct hold *h, uint64_t low, uint64_t now) {
   }
   if (done != h->low_done) h->progress_ns = now;
   h->low_done = done;
+  if (h->began && now - h->began >= GW_CLASS_MAX_HOLD_NS) {
+    h->let_go = true; /* other threads launch whenever there is room */
+    return false;
+  }
   if (now - h->progress_ns < GW_CLASS_STALL_NS) return true;
   /* Kernels may wait for launches that are still to come, or are much longer than the last ones were
    * and have no mark between them. */
@@ -119,10 +123,10 @@ static void end_hold(struct hold *h, uint64_t now) {
 static bool wait_here(const gw_pass *p) {
   struct hold h = {0};
   while (gw_class_wanted() && !gw_capture_in_progress() && !__atomic_load_n(&gw_ended, __ATOMIC_RELAXED)) {
-    uint64_t now = gw_now();
+    gw_bias_lock(&gw_act.lock);
+    uint64_t now = gw_now(); /* not before a completion that the rule sees */
     if (h.began && !h.low_began) h.for_high += now - h.at;
     h.at = now;
-    gw_bias_lock(&gw_act.lock);
     bool wait = must_wait(&h, now);
     gw_bias_unlock(&gw_act.lock);
     if (!wait) break;
@@ -149,7 +153,8 @@ bool gw_class_wait(gw_pass *p) {
 }
 
 void gw_class_count(const gw_pass *p, struct gw_stream *s) {
-  if (!p->high) return;
+  if (!p->high && !s->high) return;
+  /* A stream that is known to be high counts even if the pass did not ask: its completions count too. */
   uint64_t added = s->high ? 1 : s->launched - s->done; /* all commands since the class is known */
   s->high = true;
   gw_act.classes.launched += added;

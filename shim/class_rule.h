@@ -31,16 +31,19 @@ enum gw_class_answer {
   GW_CLASS_LET_GO, /* the high streams are busy, and the launch must not wait for them */
 };
 
+/* The clock may have been read before the other thread noted its time. */
+static inline uint64_t gw_class_age(uint64_t at, uint64_t now) { return now > at ? now - at : 0; }
+
 /* since: when this launch began to wait. waits_for_low: a high stream with commands in flight waits
  * for something that other streams or the program do. */
 static inline enum gw_class_answer gw_class_rule(struct gw_class_state *s, bool waits_for_low, uint64_t since, uint64_t now) {
-  bool busy = s->launched != s->done, lingers = s->done_ns && now - s->done_ns < GW_CLASS_LINGER_NS;
+  bool busy = s->launched > s->done, lingers = s->done_ns && gw_class_age(s->done_ns, now) < GW_CLASS_LINGER_NS;
   if (!busy && !lingers) return GW_CLASS_PASS;
-  if (now - since >= GW_CLASS_MAX_HOLD_NS) return GW_CLASS_LET_GO;
+  if (gw_class_age(since, now) >= GW_CLASS_MAX_HOLD_NS) return GW_CLASS_LET_GO;
   if (!busy) return GW_CLASS_WAIT;
   if (waits_for_low || s->let_go == s->done + 1) return GW_CLASS_LET_GO;
   uint64_t progress = s->done_ns > since ? s->done_ns : since;
-  if (now - progress < GW_CLASS_STALL_NS) return GW_CLASS_WAIT;
+  if (gw_class_age(progress, now) < GW_CLASS_STALL_NS) return GW_CLASS_WAIT;
   /* Until one of them is done, further launches pass at once: they may be waited for too. */
   s->let_go = s->done + 1;
   return GW_CLASS_LET_GO;

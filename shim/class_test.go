@@ -28,6 +28,7 @@ func testClasses(t *testing.T, dir string) {
 		{"latency", testClassesLatency},
 		{"dependences", testClassesDependences},
 		{"daemon killed", testClassesDaemonKilled},
+		{"off and on", testClassesOffAndOn},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, dir) })
 	}
@@ -139,6 +140,23 @@ func testClassesDaemonKilled(t *testing.T, dir string) {
 	p.expectOK()
 }
 
+// testClassesOffAndOn: after the setting was off for a while, launches still do not wait for
+// commands that are done.
+func testClassesOffAndOn(t *testing.T, dir string) {
+	d := newDaemon(t, streamClasses)
+	p := start(t, d.Socket(), dir, "streams", "turns", "3")
+	page := d.Page()
+	for _, on := range []bool{true, false, true} {
+		page.SetStreamClasses(on)
+		from := page.Counters().Launched
+		eventually(t, "the program launches", func() bool { return page.Counters().Launched >= from+40 })
+	}
+	p.expectOK()
+	if c := page.Counters(); c.ClassHolds != 0 {
+		t.Errorf("got %+v, want no launch that waited", c)
+	}
+}
+
 // TestClassModel runs the rule by which launches wait in every interleaving of programs whose
 // streams wait for each other, and shows that the test would notice mistakes.
 func TestClassModel(t *testing.T) {
@@ -149,7 +167,7 @@ func TestClassModel(t *testing.T) {
 	}
 	for mistake, want := range []string{
 		"ok", "a thread that launches on the high stream is held", "held although the high stream waits for the low one",
-		"held for too long", "held again although nothing was done",
+		"held for too long", "held again although nothing was done", "let go although the high stream makes progress",
 	} {
 		program := fmt.Sprintf("class_model_%d", mistake)
 		b.compile(program, "test/class_model.c", fmt.Sprintf("-DBROKEN=%d", mistake))

@@ -5,6 +5,7 @@
 //
 //   streams both|high|low|equal SECONDS   prints the latencies of requests in us, for each stream:
 //                                         quantiles, then requests per 1000 s and all samples
+//   streams turns SECONDS                 the streams take turns: nothing is in flight when a stream gets a command
 //   streams depends ROUNDS                the streams wait for each other in all kinds of ways
 //
 // In "both", "high" and "low" a request on the low stream is a burst of long kernels, and one on the
@@ -207,6 +208,29 @@ struct steps {
   void pass(int n) { at = n; }
 };
 
+static void turns(double seconds) {
+  stream high = create(-1), low = create(0);
+  steps turn;
+  std::thread t([&] {
+    useContext();
+    for (int n = 1; turn.wait(n), !over; n += 2) {
+      launchShort(low);
+      MUST(cuStreamSynchronize(low));
+      turn.pass(n + 1);
+    }
+  });
+  auto from = steady::now();
+  for (int n = 0; !over; n += 2) {
+    turn.wait(n);
+    launchShort(high);
+    MUST(cuStreamSynchronize(high));
+    usleep(5000);
+    over = since(from) > seconds * 1e6;
+    turn.pass(n + 1);
+  }
+  t.join();
+}
+
 static word *shared, sharedOnDevice; // memory of the host that the device sees
 static steps step;
 static std::atomic<int> lowLaunched{0};
@@ -287,6 +311,7 @@ int main(int argc, char **argv) {
   if (argc != 3) return 2;
   find();
   if (!strcmp(argv[1], "depends")) depends(atoi(argv[2]));
+  else if (!strcmp(argv[1], "turns")) turns(atof(argv[2])), printf("ok streams\n");
   else measure(argv[1], atof(argv[2])), printf("ok streams\n");
   fflush(stdout);
   _exit(0); // no driver's thread may run during exit
