@@ -147,7 +147,7 @@ func (q *Queue) submit(c *Command) (*Command, error) {
 
 // changed tells the other queues whether this one has commands. q.mu is held.
 func (q *Queue) changed() {
-	q.ranks.update(q.rank, len(q.waiting) > 0 && !q.suspended || q.inFlight > 0, q.counts.Completed)
+	q.ranks.update(q.rank, len(q.waiting) > 0 && !q.suspended, q.inFlight > 0, q.counts.Completed)
 }
 
 // startWork starts a goroutine that runs commands, if a command may begin. q.mu is held.

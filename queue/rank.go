@@ -28,6 +28,7 @@ type rank struct {
 	priorityGiven bool
 
 	busy      bool // it has commands that may begin or have begun
+	hasNext   bool // it has a command that is to begin, and is not suspended
 	done      uint64
 	doneAt    time.Time // when the last command was done
 	heldSince time.Time // since when the next command waits; zero: it does not
@@ -91,14 +92,18 @@ func (s *ranks) set(change func()) {
 	s.notify()
 }
 
-// update notes whether a queue has commands and how many are done.
-func (s *ranks) update(r *rank, busy bool, done uint64) {
+// update notes whether a queue has a command that is to begin, whether commands are in flight, and
+// how many are done.
+func (s *ranks) update(r *rank, hasNext, inFlight bool, done uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if done != r.done {
 		r.done, r.doneAt = done, time.Now()
 	}
-	if busy != r.busy {
+	if r.hasNext = hasNext; !hasNext {
+		r.heldSince = time.Time{} // dropped or suspended: a later command has its own wait
+	}
+	if busy := hasNext || inFlight; busy != r.busy {
 		r.busy = busy
 		s.tell()
 		s.notify()
@@ -184,6 +189,8 @@ func (s *ranks) rule(r *rank, now time.Time) (wait bool) {
 		r.letGo = done + 1
 		return false
 	}
-	r.heldSince = since
+	if r.hasNext {
+		r.heldSince = since
+	}
 	return true
 }

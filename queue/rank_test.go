@@ -107,6 +107,41 @@ func TestLowerQueueIsLetGo(t *testing.T) {
 	wait(t, low)
 }
 
+// TestWaitEndsWithoutCommand: when the command that waits is dropped or its queue suspended, the
+// wait of the next one begins anew.
+func TestWaitEndsWithoutCommand(t *testing.T) {
+	high, low := newPair(t)
+	high.SetPriority(1)
+	since := func() time.Time {
+		low.ranks.mu.Lock()
+		defer low.ranks.mu.Unlock()
+		return low.rank.heldSince
+	}
+	for _, end := range []func(){func() { low.Drop() }, func() { low.Suspend(); low.Drop() }} {
+		for attempt := 0; ; attempt++ { // on a machine with other work the command may be let go before it is seen
+			_, done := submitLater(t, high)
+			pagetest.Until(t, "the high command is in flight", func() bool { return high.State() == Ready && high.Counts().Launched > high.Counts().Completed })
+			submit(t, low, func() {})
+			seen := false
+			pagetest.Until(t, "the low command waits or has begun", func() bool {
+				seen = !since().IsZero()
+				return seen || low.State() == Idle
+			})
+			end()
+			if at := since(); !at.IsZero() {
+				t.Errorf("no command waits, but since %v one does", at)
+			}
+			done()
+			wait(t, high)
+			low.Resume()
+			wait(t, low)
+			if seen || attempt == 50 {
+				break
+			}
+		}
+	}
+}
+
 // TestCommands: kinds and times of commands that are not over.
 func TestCommands(t *testing.T) {
 	q, _ := newPair(t)

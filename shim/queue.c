@@ -67,7 +67,7 @@ static __thread uint64_t current_command;
 
 /* Wakes all threads that wait for a change. With the lock held. */
 static void notify(giveway_queue *q) {
-  gw_rank_update(&q->rank, (q->waiting && !q->suspended) || q->in_flight, q->counts.completed);
+  gw_rank_update(&q->rank, q->waiting && !q->suspended, q->in_flight != NULL, q->counts.completed);
   __atomic_store_n(&q->changes, q->changes + 1, __ATOMIC_RELEASE);
   gw_futex_wake(&q->changes, INT_MAX, 0);
 }
@@ -231,6 +231,7 @@ static bool run_first(giveway_queue *q) {
   uint32_t generation = q->generation;
   gw_pass pass;
   gw_unlock(&q->lock);
+  gw_rank_tell(gw_queue.name);
   if (gw_rank_holds(&q->rank)) {
     gw_rank_wait();
     gw_lock(&q->lock);

@@ -6,7 +6,9 @@
 #include <limits.h>
 #include <stddef.h>
 
+#include "activity.h"
 #include "gate.h"
+#include "page.h"
 #include "sys.h"
 
 #define LOOK_AGAIN_NS GW_MS_NS
@@ -40,9 +42,11 @@ static void notify(void) {
 }
 
 /* Tells the daemon what the highest queue with commands is. Queues without a class or a priority
- * of their own leave the process's as it is. */
+ * of their own leave the process's as it is. Only where there is a connection: the attempt to make
+ * one takes long if the daemon hangs, and locks are held here. */
 static void tell(void) {
   struct gw_rank *top = NULL;
+  if (!gw_page_attached()) return;
   for (struct gw_rank *r = ranks; r; r = r->next) {
     if (r->busy && (!top || is_higher(r, top))) top = r;
   }
@@ -94,16 +98,26 @@ void gw_rank_set_priority(struct gw_rank *r, int32_t priority) {
   gw_unlock(&lock);
 }
 
-void gw_rank_update(struct gw_rank *r, bool busy, uint64_t done) {
+void gw_rank_update(struct gw_rank *r, bool has_next, bool in_flight, uint64_t done) {
+  bool busy = has_next || in_flight;
   gw_lock(&lock);
   bool changed = r->busy != busy;
   r->busy = busy;
   if (r->done != done) r->done_ns = gw_now();
   r->done = done;
+  r->has_next = has_next;
+  if (!has_next) r->held_ns = 0; /* dropped or suspended: a later command has its own wait */
   if (changed) {
     tell();
     notify();
   }
+  gw_unlock(&lock);
+}
+
+void gw_rank_tell(const char *runtime) {
+  if (__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || !gw_page_attach(runtime)) return;
+  gw_lock(&lock);
+  tell();
   gw_unlock(&lock);
 }
 
@@ -134,7 +148,7 @@ bool gw_rank_holds(struct gw_rank *r) {
   uint64_t now = gw_now();
   struct gw_class_state s = above(r, &waits);
   bool holds = gw_class_rule(&s, waits, r->held_ns ? r->held_ns : now, now) == GW_CLASS_WAIT;
-  if (holds && !r->held_ns) r->held_ns = now;
+  if (holds && r->has_next && !r->held_ns) r->held_ns = now;
   r->let_go = s.let_go;
   gw_unlock(&lock);
   return holds;
@@ -158,7 +172,7 @@ void gw_rank_after_fork(void) { gw_unlock(&lock); }
 
 void gw_rank_in_child(void) {
   for (struct gw_rank *r = ranks; r; r = r->next) {
-    r->busy = false;
+    r->busy = r->has_next = false;
     r->waits = 0;
     r->done = r->done_ns = r->held_ns = r->let_go = 0;
   }

@@ -19,6 +19,7 @@ struct gw_rank {
   int32_t priority;
   bool class_given, priority_given;
   bool busy;               /* it has commands that may begin or have begun */
+  bool has_next;           /* it has a command that is to begin, and is not suspended */
   uint32_t waits;          /* its commands that wait for another queue */
   uint64_t done, done_ns;  /* commands that are done, and when the last was */
   uint64_t held_ns;        /* since when its next command waits; 0: it does not */
@@ -31,8 +32,13 @@ void gw_rank_remove(struct gw_rank *r);
 void gw_rank_set_class(struct gw_rank *r, uint32_t class);
 void gw_rank_set_priority(struct gw_rank *r, int32_t priority);
 
-/* The queue has changed. */
-void gw_rank_update(struct gw_rank *r, bool busy, uint64_t done);
+/* The queue has changed. has_next: it has a command that is to begin; in_flight: it has commands that
+ * have begun. */
+void gw_rank_update(struct gw_rank *r, bool has_next, bool in_flight, uint64_t done);
+
+/* Connects to the daemon and tells it what it could not be told before. Without locks, because a
+ * daemon that hangs delays the caller. */
+void gw_rank_tell(const char *runtime);
 
 /* A command of the queue begins (+1) or ends (-1) to wait for another queue. */
 void gw_rank_waits(struct gw_rank *r, int change);
