@@ -32,7 +32,6 @@ struct gw_ze_stream {
   bool waits; /* its calls return when the work is done */
   void *context, *device;
   uint32_t ordinal;
-  void *empty; /* a queue's empty list, on which a mark's fence is signalled; NULL: not made yet */
   /* Of a list that is not in order; only threads that append to it access them. */
   void *cover; /* once this event is signalled, all commands so far are done; NULL: there is none */
   bool fresh;  /* the next command starts when all commands so far are done */

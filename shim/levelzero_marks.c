@@ -5,7 +5,8 @@
  * Streams of Level Zero, and the marks on them.
  *
  * On a command queue a mark is a fence: an empty list is executed with it, and the fence is
- * signalled when all earlier commands of the queue are done. Later lists do not wait for it.
+ * signalled when all earlier commands of the queue are done. Later lists do not wait for it. Each
+ * mark has an empty list of its own, because the device may use a list until it is done.
  *
  * On an immediate list a mark is the event of a barrier. A barrier is the only call which promises
  * that all earlier commands are done; it also keeps later ones waiting until then, which they do
@@ -107,7 +108,7 @@ void gw_ze_add(void *handle, bool is_list, void *context, void *device, const st
     s->ordinal = desc->ordinal;
     s->in_order = !is_list || desc->flags & QUEUE_IN_ORDER;
     s->waits = desc->mode == QUEUE_SYNCHRONOUS;
-    s->empty = s->cover = NULL;
+    s->cover = NULL;
     s->fresh = false;
     __atomic_store_n(&s->handle, handle, __ATOMIC_SEQ_CST);
   }
@@ -154,7 +155,8 @@ static struct mark {
   enum state state;
   void *stream;  /* the handle; a spare event has none */
   void *context; /* of the event */
-  void *fence, *pool, *event;
+  void *fence, *empty; /* the empty list is executed with the fence */
+  void *pool, *event;
 } marks[128];
 
 static void set_state(struct mark *m, enum state state) {
@@ -190,9 +192,10 @@ static void recycle(struct mark *m) {
 /* Frees what a busy mark has, which the device does not use. */
 static void clear(struct mark *m) {
   if (m->fence) real_zeFenceDestroy()(m->fence);
+  if (m->empty) real_zeCommandListDestroy()(m->empty);
   if (m->event) real_zeEventDestroy()(m->event);
   if (m->pool) real_zeEventPoolDestroy()(m->pool);
-  m->fence = m->event = m->pool = m->stream = m->context = NULL;
+  m->fence = m->empty = m->event = m->pool = m->stream = m->context = NULL;
 }
 
 /* Looks at each dropped mark once. */
@@ -209,6 +212,7 @@ static void recycle_dropped(void) {
 /* A busy mark with a fence of the queue or an event of the list's context, or NULL. */
 static struct mark *prepare(const struct gw_ze_stream *s, void *handle) {
   const struct fence_desc fence = {.type = TYPE_FENCE_DESC};
+  const struct pair_desc list = {.type = TYPE_COMMAND_LIST_DESC, .first = s->ordinal};
   const struct pair_desc pool = {.type = TYPE_EVENT_POOL_DESC, .first = HOST_VISIBLE, .second = 1};
   const struct event_desc event = {.type = TYPE_EVENT_DESC, .signal = HOST_SCOPE};
   struct mark *m = s->is_list ? take(SPARE, NULL, s->context) : take(SPARE, handle, NULL);
@@ -222,6 +226,8 @@ static struct mark *prepare(const struct gw_ze_stream *s, void *handle) {
   int32_t r = ZE_SUCCESS;
   if (!s->is_list) {
     r = real_zeFenceCreate()(handle, &fence, &m->fence);
+    if (r == ZE_SUCCESS) r = real_zeCommandListCreate()(s->context, s->device, &list, &m->empty);
+    if (r == ZE_SUCCESS) r = real_zeCommandListClose()(m->empty);
   } else {
     m->context = s->context;
     r = real_zeEventPoolCreate()(s->context, &pool, 0, NULL, &m->pool);
@@ -233,26 +239,14 @@ static struct mark *prepare(const struct gw_ze_stream *s, void *handle) {
   return NULL;
 }
 
-/* The queue's empty list, which is made for its first mark. */
-static void *empty_list(struct gw_ze_stream *s) {
-  const struct pair_desc desc = {.type = TYPE_COMMAND_LIST_DESC, .first = s->ordinal};
-  void *made = NULL, *known = __atomic_load_n(&s->empty, __ATOMIC_ACQUIRE);
-  if (known || real_zeCommandListCreate()(s->context, s->device, &desc, &made) != ZE_SUCCESS) return known;
-  if (real_zeCommandListClose()(made) == ZE_SUCCESS &&
-      __atomic_compare_exchange_n(&s->empty, &known, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return made;
-  real_zeCommandListDestroy()(made);
-  return known; /* another thread's */
-}
-
 static void *mark(void *ctx, void *handle) {
   struct gw_ze_stream *s = gw_ze_find(handle);
   (void)ctx;
   if (!s || !has_all()) return NULL;
-  void *empty = s->is_list ? NULL : empty_list(s);
-  struct mark *m = s->is_list || empty ? prepare(s, handle) : NULL;
+  struct mark *m = prepare(s, handle);
   if (!m) return NULL;
   int32_t r = s->is_list ? real_zeCommandListAppendBarrier()(handle, m->event, 0, NULL)
-                         : real_zeCommandQueueExecuteCommandLists()(handle, 1, &empty, m->fence);
+                         : real_zeCommandQueueExecuteCommandLists()(handle, 1, &m->empty, m->fence);
   set_state(m, r == ZE_SUCCESS ? SET : SPARE);
   return r == ZE_SUCCESS ? m : NULL;
 }
@@ -298,19 +292,18 @@ static bool any_left(const void *handle) {
   return any;
 }
 
-/* Frees the fences of a queue, and makes the events on a list spare. Returns whether the device uses
- * none of them any more. */
-static bool settle(void *handle) {
+/* Frees the fences of a queue, and makes the events on a list spare, once the device uses none of
+ * them any more. */
+static void settle(void *handle) {
   struct mark *m;
   for (uint64_t end = gw_now() + SETTLE_NS;; gw_sleep(SETTLE_SLEEP_NS)) {
     recycle_dropped();
     while ((m = take(SPARE, handle, NULL))) clear(m), set_state(m, UNUSED);
-    if (!any_left(handle)) return true;
+    if (!any_left(handle)) return;
     if (gw_now() > end) break;
   }
   while ((m = take(DROPPED, handle, NULL))) set_state(m, LOST);
   gw_log("levelzero: a stream was destroyed while the device uses it");
-  return false;
 }
 
 void gw_ze_remove(void *handle) {
@@ -319,8 +312,7 @@ void gw_ze_remove(void *handle) {
   gw_forget(&gw_levelzero, handle, handle); /* drops all marks of the gate, and none is put after it */
   __atomic_store_n(&s->handle, ENDING, __ATOMIC_SEQ_CST);
   while (__atomic_load_n(&s->users, __ATOMIC_SEQ_CST)) gw_sleep(SETTLE_SLEEP_NS);
-  bool settled = !has_all() || settle(handle);
-  if (settled && s->empty) real_zeCommandListDestroy()(s->empty);
+  if (has_all()) settle(handle);
   __atomic_store_n(&s->handle, NULL, __ATOMIC_SEQ_CST);
 }
 

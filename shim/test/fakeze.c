@@ -53,7 +53,6 @@ struct object {
   struct command *first, *last;                     /* recorded, or waiting to start */
   uint64_t seq, running[FAKEZE_MOST_RUNNING];       /* sequence numbers of running commands; 0: none */
   struct command *fences;                           /* not signalled yet */
-  struct object *queue;                             /* on which a regular list is executed last */
   pthread_t thread;
   /* an event or fence */
   bool signalled;
@@ -345,8 +344,7 @@ API queue_execute(ze_command_queue_handle_t q, uint32_t n, ze_command_list_handl
   for (uint32_t i = 0; i < n; i++) {
     struct object *l = last = check(lists[i], LIST);
     if (l->immediate || !l->closed || l->ordinal != s->ordinal || l->parent != s->parent) die("this list cannot be executed on this queue");
-    if (l->refs && l->queue != s) die("a list is executed on two queues at once");
-    l->queue = s;
+    if (l->refs) die("a list is executed again while the device uses it");
     for (struct command *c = l->first; c; c = c->next) enqueue(s, *c);
   }
   if (fence && check(fence, FENCE)->parent != s) die("the fence is of another queue");

@@ -309,17 +309,18 @@ static void waited(const char *how) {
 static void told(void) {
   queue_t q = new_queue(COMPUTE, ASYNC);
   ze_fence_handle_t fence = new_fence(q);
-  list_t imm = new_immediate(COMPUTE, ASYNC), l = new_list(COMPUTE), with_event = new_list(COMPUTE);
+  list_t imm = new_immediate(COMPUTE, ASYNC), l = new_list(COMPUTE), first = new_list(COMPUTE), with_event = new_list(COMPUTE);
   uint32_t *data = new_buffer();
   void *loader = dlopen("libze_loader.so.1", RTLD_NOW);
   bool can_ask = loader && dlsym(loader, "zeCommandListHostSynchronize");
   event_t e[7];
   for (int i = 0; i < 7; i++) e[i] = alone();
   launch(l, advance, (uint64_t)data, 1, 50, NULL, 0, NULL);
+  launch(first, advance, (uint64_t)data, 1, 50, NULL, 0, NULL);
   launch(with_event, advance, (uint64_t)data, 1, 50, e[0], 0, NULL);
   MUST(ze.CommandListClose(l)), MUST(ze.CommandListClose(with_event));
 
-  MUST(ze.CommandQueueExecuteCommandLists(q, 1, &l, NULL));
+  execute(q, first, NULL);
   MUST(ze.CommandQueueExecuteCommandLists(q, 1, &l, fence));
   MUST(ze.FenceHostSynchronize(fence, UINT64_MAX));
   waited("a fence");
@@ -358,14 +359,14 @@ static void told(void) {
 static void halfway(int n, const char *how) {
   bool in_list = strcmp(how, "list") == 0;
   queue_t q = in_list ? NULL : new_queue(COMPUTE, ASYNC);
-  list_t l = in_list ? new_immediate(COMPUTE, ASYNC) : new_list(COMPUTE);
+  list_t l = in_list ? new_immediate(COMPUTE, ASYNC) : NULL;
   uint32_t *data = new_buffer();
   event_t end = alone();
-  if (q) launch(l, advance, (uint64_t)data, 1, 5000, NULL, 0, NULL), MUST(ze.CommandListClose(l));
   for (int k = 0; k < 2 * n; k++) {
     if (k == n) printf("halfway\n"), getchar();
-    if (q) MUST(ze.CommandQueueExecuteCommandLists(q, 1, &l, NULL));
-    else launch(l, advance, (uint64_t)data, 1, 5000, NULL, 0, NULL);
+    if (q) l = new_list(COMPUTE);
+    launch(l, advance, (uint64_t)data, 1, 5000, NULL, 0, NULL);
+    if (q) execute(q, l, NULL);
   }
   if (q) MUST(ze.CommandQueueSynchronize(q, UINT64_MAX));
   else MUST(ze.CommandListAppendBarrier(l, end, 0, NULL)), wait_for(end);
