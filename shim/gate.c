@@ -156,6 +156,7 @@ static void count(gw_pass *p, bool over) {
 
 static void leave(gw_pass *p, bool launched, bool over) {
   if (__atomic_load_n(&gw_ended, __ATOMIC_RELAXED) || !launched || is_captured(p)) {
+    p->slot = -1;
     cancel(p);
     return;
   }
@@ -199,6 +200,15 @@ uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream) {
   }
   gw_bias_unlock(&gw_act.lock);
   return t;
+}
+
+uint64_t gw_ticket_with(const gw_pass *p, uint64_t before) {
+  if (p->slot < 0) return 0;
+  gw_bias_lock(&gw_act.lock);
+  const struct gw_stream *s = &gw_act.streams[p->slot];
+  uint64_t t = s->runtime == p->runtime && s->ctx == p->ctx && s->stream == p->stream ? stream_ticket(s, 1) : 0;
+  gw_bias_unlock(&gw_act.lock);
+  return before ? before + 1 : t;
 }
 
 /* How many commands of the stream a ticket stands for: 0 if it is of another stream. */

@@ -100,6 +100,11 @@ void gw_leave_done(gw_pass *p, bool launched);
  */
 #define GW_ALL ((void *)-1)
 uint64_t gw_ticket(const struct gw_runtime *rt, void *ctx, void *stream);
+
+/* After gw_leave: a ticket for one command more than `before`, a ticket of the stream from before the
+ * call or 0 if there was none. Unlike a new ticket it leaves out what other threads have put on the
+ * stream since. */
+uint64_t gw_ticket_with(const gw_pass *p, uint64_t before);
 void gw_done(const struct gw_runtime *rt, void *ctx, void *stream, uint64_t ticket);
 
 /* Whether all that the ticket of a single stream stands for is known to be done. */

@@ -53,16 +53,18 @@ static void forget_event(const void *event) {
   gw_unlock(&lock);
 }
 
-/* All that the stream was given so far is done when the event is signalled. */
-static void remember(void *event, void *stream) {
+/* All that the ticket stands for is done when the event is signalled. */
+static void remember(void *event, void *stream, uint64_t ticket) {
   struct recorded *r = entry_of(event);
-  uint64_t ticket = gw_ticket(&gw_levelzero, stream, stream);
   if (!ticket) return;
   gw_lock(&lock);
   r->stream = stream, r->ticket = ticket;
   __atomic_store_n(&r->event, event, __ATOMIC_RELAXED);
   gw_unlock(&lock);
 }
+
+/* All that the list was given so far is done when the event is signalled. */
+static void remember_all(void *event, void *list) { remember(event, list, gw_ticket(&gw_levelzero, list, list)); }
 
 static void ask(struct gw_ze_stream *s) {
   void *handle = s->handle;
@@ -105,6 +107,7 @@ struct passage {
   gw_pass pass;
   struct gw_ze_stream *stream;
   void *handle;
+  uint64_t before; /* a ticket from before the call */
   bool was_idle; /* all earlier commands of the stream are known to be done */
   bool tells;    /* the event or fence will tell when the command is done */
 };
@@ -117,8 +120,8 @@ static bool enter(struct passage *p, void *handle, void *signal, int32_t (*query
   }
   nested = 1;
   p->handle = handle;
-  uint64_t before = gw_ticket(&gw_levelzero, handle, handle);
-  p->was_idle = !before || gw_known_done(&gw_levelzero, handle, handle, before);
+  p->before = gw_ticket(&gw_levelzero, handle, handle);
+  p->was_idle = !p->before || gw_known_done(&gw_levelzero, handle, handle, p->before);
   p->tells = !p->stream->waits && will_tell(signal, query);
   if (!p->tells) forget_event(signal);
   return true;
@@ -148,7 +151,7 @@ static void appended(const struct passage *p, void *event, uint32_t n, void *con
   bool covers = after_all && p->tells;
   s->cover = covers ? event : NULL;
   s->fresh = false;
-  if (covers) remember(event, p->handle);
+  if (covers) remember_all(event, p->handle);
 }
 
 /* Each hook has a number: its row in the table. */
@@ -240,7 +243,8 @@ int32_t zeCommandQueueExecuteCommandLists(void *q, uint32_t n, void **lists, voi
   if (!real) return ZE_UNSUPPORTED;
   if (!enter(&passage, q, fence, real_zeFenceQueryStatus())) return real(q, n, lists, fence);
   int32_t result = real(q, n, lists, fence);
-  if (leave(&passage, result) && passage.tells) remember(fence, q);
+  /* Other threads may have executed lists on the queue since, which the fence does not wait for. */
+  if (leave(&passage, result) && passage.tells) remember(fence, q, gw_ticket_with(&passage.pass, passage.before));
   return result;
 }
 
@@ -300,7 +304,7 @@ AROUND(zeCommandListAppendWriteGlobalTimestamp, (void *l, uint64_t *to, void *ev
 static void ordered(struct gw_ze_stream *s, void *list, void *event, bool after_all, bool tells) {
   if (s && after_all && tells) {
     s->cover = event;
-    remember(event, list);
+    remember_all(event, list);
   } else {
     forget_event(event);
   }

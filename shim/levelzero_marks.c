@@ -23,6 +23,7 @@
 #include "sys.h"
 
 #define SETTLE_NS GW_SECOND_NS /* for how long the end of a stream waits for the marks on it */
+#define UNSETTLED_NS (10 * GW_MS_NS) /* the same, after one that waited in vain */
 #define SETTLE_SLEEP_NS 20000ull
 
 enum {
@@ -148,7 +149,7 @@ enum state {
   BUSY,    /* a thread is calling the runtime about it */
   SET,     /* the gate has it */
   DROPPED, /* the gate has dropped it, and the device may still use it */
-  LOST,    /* the stream has ended, and the device may still use it */
+  LOST,    /* the stream has ended or the device is lost, and nothing tells whether it is still used */
 };
 
 static struct mark {
@@ -198,12 +199,15 @@ static void clear(struct mark *m) {
   m->fence = m->empty = m->event = m->pool = m->stream = m->context = NULL;
 }
 
-/* Looks at each dropped mark once. */
+/* Looks at each dropped mark once. A mark of which the runtime knows nothing, as after the loss of
+ * the device, never becomes spare. */
 static void recycle_dropped(void) {
   struct mark *unreached[sizeof marks / sizeof *marks], *m;
   size_t n = 0;
   while ((m = take(DROPPED, NULL, NULL))) {
-    if (status(m) == 1) recycle(m);
+    int now = status(m);
+    if (now > 0) recycle(m);
+    else if (now < 0) set_state(m, LOST);
     else unreached[n++] = m;
   }
   while (n) set_state(unreached[--n], DROPPED);
@@ -295,13 +299,15 @@ static bool any_left(const void *handle) {
 /* Frees the fences of a queue, and makes the events on a list spare, once the device uses none of
  * them any more. */
 static void settle(void *handle) {
+  static bool in_vain; /* a program must not wait that long at the end of each of its streams */
   struct mark *m;
-  for (uint64_t end = gw_now() + SETTLE_NS;; gw_sleep(SETTLE_SLEEP_NS)) {
+  for (uint64_t end = gw_now() + (__atomic_load_n(&in_vain, __ATOMIC_RELAXED) ? UNSETTLED_NS : SETTLE_NS);; gw_sleep(SETTLE_SLEEP_NS)) {
     recycle_dropped();
     while ((m = take(SPARE, handle, NULL))) clear(m), set_state(m, UNUSED);
     if (!any_left(handle)) return;
     if (gw_now() > end) break;
   }
+  __atomic_store_n(&in_vain, true, __ATOMIC_RELAXED);
   while ((m = take(DROPPED, handle, NULL))) set_state(m, LOST);
   gw_log("levelzero: a stream was destroyed while the device uses it");
 }

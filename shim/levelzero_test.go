@@ -76,6 +76,8 @@ func testLevelZero(b builder) {
 	t.Run("recording is not held", func(t *testing.T) { testLevelZeroRecord(t, b.dir) })
 	t.Run("what waits tell", func(t *testing.T) { testLevelZeroTold(t, b.dir) })
 	t.Run("used again", func(t *testing.T) { testLevelZeroAgain(t, b.dir) })
+	t.Run("overtaken", func(t *testing.T) { testLevelZeroOvertaken(t, b.dir) })
+	t.Run("lost device", func(t *testing.T) { testLevelZeroLost(t, b.dir) })
 	t.Run("drain", func(t *testing.T) { testLevelZeroDrain(t, b.dir) })
 	t.Run("dead daemon", func(t *testing.T) { testLevelZeroDeadDaemon(t, b.dir) })
 	t.Run("random programs", func(t *testing.T) { testLevelZeroRandom(t, b.dir) })
@@ -241,6 +243,33 @@ func testLevelZeroAgain(t *testing.T, dir string) {
 	if c := page.Counters(); c.Completed != 4 {
 		t.Errorf("%d of %d commands count as done at the end, want all", c.Completed, c.Launched)
 	}
+}
+
+// testLevelZeroOvertaken: a fence says nothing about what another thread executes after it.
+func testLevelZeroOvertaken(t *testing.T, dir string) {
+	d := newDaemon(t, noSetup)
+	p := start(t, d.Socket(), dir, "ze-linked", "overtaken")
+	page := d.Page()
+	p.waitFor("busy")
+	if c := page.Counters(); c.Launched != 2 || c.Completed != 1 {
+		t.Errorf("%d of %d commands count as done, want 1 of 2", c.Completed, c.Launched)
+	}
+	p.send("go on")
+	p.expectOK()
+	if c := page.Counters(); c.Completed != 2 {
+		t.Errorf("%d of %d commands count as done at the end, want all", c.Completed, c.Launched)
+	}
+}
+
+// testLevelZeroLost: after the loss of the device the end of a queue does not wait for its marks.
+func testLevelZeroLost(t *testing.T, dir string) {
+	d := newDaemon(t, func(p *shimpage.Page) { p.SetBound(4, 1) })
+	p := start(t, d.Socket(), dir, "ze-linked", "lost")
+	d.Page()
+	if ms := field(t, p.waitFor("destroyed "), "ms"); ms >= 1000 {
+		t.Errorf("the end of four queues took %d ms, want less than the 1000 for which one may wait", ms)
+	}
+	p.expectOK()
 }
 
 // testLevelZeroDrain: a process that is held reports when the commands that it launched before are

@@ -70,6 +70,8 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct object *unused[KINDS];
 static int in_flight, most;
 static char the_driver, the_device; /* only their addresses are used */
+static int slow; /* an execution with a fence returns when it is 0; see fakezeSlow */
+static int lost; /* the device is lost; see fakezeLost */
 
 __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...) {
   va_list args;
@@ -299,6 +301,8 @@ static int take_most(void) {
 API append_kernel(ze_command_list_handle_t, ze_kernel_handle_t, const ze_group_count_t *, ze_event_handle_t, uint32_t, ze_event_handle_t *);
 API driver_function(ze_driver_handle_t d, const char *name, void **f) {
   *f = strcmp(name, "fakezeMost") == 0 ? (void *)take_most
+       : strcmp(name, "fakezeSlow") == 0 ? (void *)&slow
+       : strcmp(name, "fakezeLost") == 0 ? (void *)&lost
        : strcmp(name, "zeCommandListAppendLaunchKernel") == 0 ? (void *)append_kernel : NULL;
   return (void)d, *f ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
@@ -335,6 +339,7 @@ API queue_create(ze_context_handle_t c, ze_device_handle_t d, const ze_command_q
   LOCKED(*q = (ze_command_queue_handle_t)new_stream(QUEUE, c, d, desc));
 }
 API queue_destroy(ze_command_queue_handle_t q) {
+  if (__atomic_load_n(&lost, __ATOMIC_SEQ_CST)) return ZE_RESULT_ERROR_DEVICE_LOST;
   LOCKED(struct object *s = check(q, QUEUE); end_stream(s); destroy(s));
 }
 API queue_execute(ze_command_queue_handle_t q, uint32_t n, ze_command_list_handle_t *lists, ze_fence_handle_t fence) {
@@ -351,9 +356,11 @@ API queue_execute(ze_command_queue_handle_t q, uint32_t n, ze_command_list_handl
   if (fence) enqueue(s, (struct command){.what = SIGNAL_FENCE, .list = last, .signal = (struct object *)fence});
   if (s->sync) wait_until(is_idle, s, UINT64_MAX);
   pthread_mutex_unlock(&mutex);
+  while (fence && __atomic_load_n(&slow, __ATOMIC_SEQ_CST)) usleep(100);
   return ZE_RESULT_SUCCESS;
 }
 static ze_result_t wait_for(bool (*holds)(const struct object *), void *handle, enum kind kind, uint64_t timeout) {
+  if (__atomic_load_n(&lost, __ATOMIC_SEQ_CST)) return ZE_RESULT_ERROR_DEVICE_LOST;
   pthread_mutex_lock(&mutex);
   bool done = wait_until(holds, check(handle, kind), timeout);
   pthread_mutex_unlock(&mutex);

@@ -14,6 +14,8 @@
  *     zework later N        kernels wait for an event that the program sets after N launches
  *     zework word N         a kernel waits for a word that the program sets after N launches
  *     zework again          uses an event and a fence again that are signalled already
+ *     zework overtaken      a thread's execution with a fence returns after another thread's execution
+ *     zework lost           destroys queues after the loss of the device; prints how long it took
  *     zework record N       records regular lists, then executes them and prints a line for each
  *     zework asked N        asks the driver for the function that appends a kernel
  *     zework steps N        appends N kernels and prints a line for each
@@ -23,6 +25,7 @@
 #include "zeprogram.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #define ASYNC ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS
 #define SYNC ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS
@@ -280,6 +283,57 @@ static void again(void) {
   wait_for(e);
 }
 
+/* A word of the driver that changes how it behaves. */
+static int *of_driver(const char *name) {
+  void *word = NULL;
+  MUST(ze.DriverGetExtensionFunctionAddress(driver, name, &word));
+  return word;
+}
+
+static ze_fence_handle_t shared_fence;
+
+static void *execute_with_fence(void *list) {
+  execute(shared, list, shared_fence);
+  MUST(ze.FenceHostSynchronize(shared_fence, UINT64_MAX));
+  return NULL;
+}
+
+static void overtaken(void) {
+  int *slow = of_driver("fakezeSlow");
+  list_t shortly = new_list(COMPUTE), busy = new_list(COMPUTE);
+  uint32_t *w = new_buffer();
+  pthread_t t;
+  shared = new_queue(COMPUTE, ASYNC), shared_fence = new_fence(shared);
+  launch(shortly, advance, (uint64_t)new_buffer(), 1, 10, NULL, 0, NULL);
+  launch(busy, wait_word, (uint64_t)w, 0, 0, NULL, 0, NULL);
+  __atomic_store_n(slow, 1, __ATOMIC_SEQ_CST);
+  pthread_create(&t, NULL, execute_with_fence, shortly);
+  while (ze.FenceQueryStatus(shared_fence) == ZE_RESULT_NOT_READY) usleep(50);
+  execute(shared, busy, NULL);
+  __atomic_store_n(slow, 0, __ATOMIC_SEQ_CST);
+  pthread_join(t, NULL);
+  printf("busy\n");
+  getchar();
+  __atomic_store_n(w, 1, __ATOMIC_RELEASE);
+  MUST(ze.CommandQueueSynchronize(shared, UINT64_MAX));
+}
+
+static void after_loss(void) {
+  queue_t q[4];
+  uint32_t *w = new_buffer();
+  for (int i = 0; i < 4; i++) {
+    list_t l = new_list(COMPUTE);
+    launch(l, wait_word, (uint64_t)w, 0, 0, NULL, 0, NULL);
+    execute(q[i] = new_queue(COMPUTE, ASYNC), l, NULL);
+  }
+  __atomic_store_n(of_driver("fakezeLost"), 1, __ATOMIC_SEQ_CST);
+  struct timespec from, to;
+  clock_gettime(CLOCK_MONOTONIC, &from);
+  for (int i = 0; i < 4; i++) ze.CommandQueueDestroy(q[i]);
+  clock_gettime(CLOCK_MONOTONIC, &to);
+  printf("destroyed ms=%ld\n", (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000);
+}
+
 static void record(int n) {
   queue_t q = new_queue(COMPUTE, ASYNC);
   uint32_t *data = new_buffer(), want[FAKEZE_ITEMS] = {0};
@@ -388,6 +442,8 @@ int main(int argc, char **argv) {
   else if (strcmp(mode, "later") == 0) later(n);
   else if (strcmp(mode, "word") == 0) word(n);
   else if (strcmp(mode, "again") == 0) again();
+  else if (strcmp(mode, "overtaken") == 0) overtaken();
+  else if (strcmp(mode, "lost") == 0) after_loss();
   else if (strcmp(mode, "record") == 0) record(n);
   else if (strcmp(mode, "asked") == 0) asked(n);
   else if (strcmp(mode, "told") == 0) told();
