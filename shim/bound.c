@@ -196,12 +196,12 @@ static bool poll_marks(void) {
   return progressed;
 }
 
-/* With the lock held: the stream of p's context with most unmarked commands, or -1. Streams of
- * another context may be marked only by threads that use that context. */
-static int fullest_stream(const gw_pass *p) {
+/* With the lock held: the stream of p's context with most unmarked commands that is not in failed,
+ * or -1. Streams of another context may be marked only by threads that use that context. */
+static int fullest_stream(const gw_pass *p, const uint64_t failed[GW_STREAMS / 64]) {
   int best = -1;
   for (int w = 0; w < GW_STREAMS / 64; w++) {
-    for (uint64_t left = gw_act.used[w]; left; left &= left - 1) {
+    for (uint64_t left = gw_act.used[w] & ~failed[w]; left; left &= left - 1) {
       int i = w * 64 + __builtin_ctzll(left);
       struct gw_stream *s = &gw_act.streams[i];
       if (s->runtime != p->runtime || s->ctx != p->ctx || !s->unmarked) continue;
@@ -213,10 +213,11 @@ static int fullest_stream(const gw_pass *p) {
   return best;
 }
 
-/* Marks the fullest stream. Returns whether it did. */
-static bool mark_fullest(const gw_pass *p) {
+/* Tries to mark the fullest stream that is not in failed, and adds it there if it cannot be marked.
+ * Returns whether there may be another one; *marked is set if it was marked. */
+static bool try_fullest(const gw_pass *p, uint64_t failed[GW_STREAMS / 64], bool *marked) {
   gw_bias_lock(&gw_act.lock);
-  int slot = fullest_stream(p);
+  int slot = fullest_stream(p, failed);
   if (slot < 0) {
     gw_bias_unlock(&gw_act.lock);
     return false;
@@ -224,12 +225,23 @@ static bool mark_fullest(const gw_pass *p) {
   uint32_t unmarked = gw_act.streams[slot].unmarked;
   struct gw_bound_place at = gw_bound_reserve(slot);
   gw_bias_unlock(&gw_act.lock);
-  if (gw_bound_mark(&at)) return true;
+  *marked = gw_bound_mark(&at);
+  if (*marked) return true;
   if (!at.entry) return false;
+  failed[slot / 64] |= 1ull << slot % 64;
   gw_bias_lock(&gw_act.lock);
   if (gw_act.streams[slot].generation == at.generation) gw_act.streams[slot].unmarked += unmarked;
   gw_bias_unlock(&gw_act.lock);
-  return false;
+  return true;
+}
+
+/* Marks the fullest stream that can be marked. Returns whether there was one. */
+static bool mark_fullest(const gw_pass *p) {
+  uint64_t failed[GW_STREAMS / 64] = {0};
+  bool marked = false;
+  while (!marked && try_fullest(p, failed, &marked)) {
+  }
+  return marked;
 }
 
 static bool any_mark(void) {
@@ -240,7 +252,9 @@ static bool any_mark(void) {
 }
 
 void gw_bound_mark_all(const gw_pass *p) {
-  while (!gw_capture_in_progress() && mark_fullest(p)) {
+  uint64_t failed[GW_STREAMS / 64] = {0};
+  bool marked;
+  while (!gw_capture_in_progress() && try_fullest(p, failed, &marked)) {
   }
 }
 
