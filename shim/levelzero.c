@@ -113,7 +113,7 @@ struct passage {
 };
 
 static bool enter(struct passage *p, void *handle, void *signal, int32_t (*query)(void *)) {
-  p->stream = nested ? NULL : gw_ze_find(handle);
+  p->stream = nested ? NULL : gw_ze_use(handle);
   if (!p->stream || !gw_enter(&p->pass, &gw_levelzero, handle, handle)) {
     forget_event(signal);
     return false;
@@ -278,8 +278,8 @@ AROUND(zeFenceDestroy, (void *fence), (fence), forget_event(fence), )
 
 /* Calls that wait, or ask for completion. */
 #define STREAM_IS_DONE(name)                                                                                 \
-  AROUND(name, (void *s, uint64_t timeout), (s, timeout), uint64_t ticket = gw_ticket(&gw_levelzero, s, s),  \
-         gw_done(&gw_levelzero, s, s, ticket))
+  AROUND(name, (void *s, uint64_t timeout), (s, timeout), gw_ze_use(s);                                      \
+         uint64_t ticket = gw_ticket(&gw_levelzero, s, s), gw_done(&gw_levelzero, s, s, ticket))
 STREAM_IS_DONE(zeCommandQueueSynchronize)
 STREAM_IS_DONE(zeCommandListHostSynchronize)
 AROUND(zeDeviceSynchronize, (void *device), (device), , ask_all())
@@ -293,12 +293,12 @@ AROUND(zeFenceQueryStatus, (void *fence), (fence), , event_done(fence))
 AROUND(zeEventHostSignal, (void *event), (event), forget_event(event), )
 AROUND(zeEventHostReset, (void *event), (event), , forget_event(event))
 AROUND(zeFenceReset, (void *fence), (fence), , forget_event(fence))
-AROUND(zeCommandListAppendEventReset, (void *l, void *event), (l, event), , forget_event(event))
+AROUND(zeCommandListAppendEventReset, (void *l, void *event), (l, event), gw_ze_use(l), forget_event(event))
 AROUND(zeCommandListAppendMemoryRangesBarrier,
        (void *l, uint32_t n, const size_t *sizes, const void **ranges, void *event, uint32_t wn, void **waits),
-       (l, n, sizes, ranges, event, wn, waits), forget_event(event), )
+       (l, n, sizes, ranges, event, wn, waits), gw_ze_use(l); forget_event(event), )
 AROUND(zeCommandListAppendWriteGlobalTimestamp, (void *l, uint64_t *to, void *event, uint32_t n, void **waits),
-       (l, to, event, n, waits), forget_event(event), )
+       (l, to, event, n, waits), gw_ze_use(l); forget_event(event), )
 
 /* An event is signalled, on an immediate list when all its commands so far are done, if after_all. */
 static void ordered(struct gw_ze_stream *s, void *list, void *event, bool after_all, bool tells) {
@@ -316,7 +316,7 @@ EXPORT int32_t zeCommandListAppendBarrier(void *l, void *event, uint32_t n, void
 int32_t zeCommandListAppendBarrier(void *l, void *event, uint32_t n, void **waits) {
   zeCommandListAppendBarrier_type *real = REAL(zeCommandListAppendBarrier);
   if (!real) return ZE_UNSUPPORTED;
-  struct gw_ze_stream *s = gw_ze_find(l);
+  struct gw_ze_stream *s = gw_ze_use(l);
   bool after_all = s && (s->in_order || s->fresh || n == 0 || waits_for_cover(s, n, waits));
   bool tells = s && will_tell(event, real_zeEventQueryStatus());
   int32_t result = real(l, event, n, waits);
@@ -331,7 +331,7 @@ EXPORT int32_t zeCommandListAppendWaitOnEvents(void *l, uint32_t n, void **event
 int32_t zeCommandListAppendWaitOnEvents(void *l, uint32_t n, void **events) {
   zeCommandListAppendWaitOnEvents_type *real = REAL(zeCommandListAppendWaitOnEvents);
   if (!real) return ZE_UNSUPPORTED;
-  struct gw_ze_stream *s = gw_ze_find(l);
+  struct gw_ze_stream *s = gw_ze_use(l);
   bool after_all = s && waits_for_cover(s, n, events);
   int32_t result = real(l, n, events);
   if (result == ZE_SUCCESS && after_all) s->fresh = true;
@@ -343,7 +343,7 @@ EXPORT int32_t zeCommandListAppendSignalEvent(void *l, void *event);
 int32_t zeCommandListAppendSignalEvent(void *l, void *event) {
   zeCommandListAppendSignalEvent_type *real = REAL(zeCommandListAppendSignalEvent);
   if (!real) return ZE_UNSUPPORTED;
-  struct gw_ze_stream *s = gw_ze_find(l);
+  struct gw_ze_stream *s = gw_ze_use(l);
   bool tells = s && will_tell(event, real_zeEventQueryStatus());
   int32_t result = real(l, event);
   if (result == ZE_SUCCESS) ordered(s, l, event, s && (s->in_order || s->fresh), tells);

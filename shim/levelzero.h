@@ -32,6 +32,7 @@ struct gw_ze_stream {
   bool waits; /* its calls return when the work is done */
   void *context, *device;
   uint32_t ordinal;
+  const char *thread; /* of a list: the only thread that has used it; NULL: none. Accessed atomically */
   /* Of a list that is not in order; only threads that append to it access them. */
   void *cover; /* once this event is signalled, all commands so far are done; NULL: there is none */
   bool fresh;  /* the next command starts when all commands so far are done */
@@ -56,6 +57,9 @@ void gw_ze_add(void *handle, bool is_list, void *context, void *device, const st
  * the program does not destroy it. */
 struct gw_ze_stream *gw_ze_find(const void *handle);
 
+/* The same, in a call that uses the stream. */
+struct gw_ze_stream *gw_ze_use(const void *handle);
+
 /* Calls f for each stream, which is not destroyed meanwhile. */
 void gw_ze_each(void (*f)(struct gw_ze_stream *s));
 
@@ -70,8 +74,9 @@ void gw_ze_context_ends(void *context);
 /* Captures into graphs begin (+1) or end (-1). While there is one, nothing is held or marked. */
 void gw_ze_capturing(int change);
 
-/* Whether all commands of a stream are done: 1, 0, or negative if unknown. */
-int gw_ze_idle(const struct gw_ze_stream *s);
+/* Whether all commands of a stream are done: 1, 0, or negative if unknown, as of a list that other
+ * threads use. */
+int gw_ze_idle(struct gw_ze_stream *s);
 
 /* In the child of a fork. */
 void gw_ze_streams_forked(void);

@@ -22,7 +22,7 @@
 
 #include "sys.h"
 
-#define SETTLE_NS GW_SECOND_NS /* for how long the end of a stream waits for the marks on it */
+#define SETTLE_NS GW_SECOND_NS       /* for how long the end of a stream waits for the marks on it */
 #define UNSETTLED_NS (10 * GW_MS_NS) /* the same, after one that waited in vain */
 #define SETTLE_SLEEP_NS 20000ull
 
@@ -109,7 +109,7 @@ void gw_ze_add(void *handle, bool is_list, void *context, void *device, const st
     s->ordinal = desc->ordinal;
     s->in_order = !is_list || desc->flags & QUEUE_IN_ORDER;
     s->waits = desc->mode == QUEUE_SYNCHRONOUS;
-    s->cover = NULL;
+    s->cover = NULL, s->thread = NULL;
     s->fresh = false;
     __atomic_store_n(&s->handle, handle, __ATOMIC_SEQ_CST);
   }
@@ -124,6 +124,20 @@ struct gw_ze_stream *gw_ze_find(const void *handle) {
   return NULL;
 }
 
+static __thread char self __attribute__((tls_model("initial-exec"))); /* its address is the thread's name */
+static const char several; /* the name of more than one thread */
+
+struct gw_ze_stream *gw_ze_use(const void *handle) {
+  struct gw_ze_stream *s = gw_ze_find(handle);
+  const char *before = NULL;
+  if (!s || !s->is_list || __atomic_load_n(&s->thread, __ATOMIC_RELAXED) == &self) return s;
+  if (__atomic_compare_exchange_n(&s->thread, &before, &self, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return s;
+  if (before == &several) return s;
+  __atomic_store_n(&s->thread, &several, __ATOMIC_SEQ_CST);
+  while (__atomic_load_n(&s->users, __ATOMIC_SEQ_CST)) gw_sleep(SETTLE_SLEEP_NS); /* the other thread may be asking */
+  return s;
+}
+
 void gw_ze_each(void (*f)(struct gw_ze_stream *s)) {
   for (struct gw_ze_stream *s = &streams[0][0], *end = s + SETS * WAYS; s < end; s++) {
     if (!handle_of(s)) continue;
@@ -134,10 +148,13 @@ void gw_ze_each(void (*f)(struct gw_ze_stream *s)) {
   }
 }
 
-int gw_ze_idle(const struct gw_ze_stream *s) {
+int gw_ze_idle(struct gw_ze_stream *s) {
   int32_t r = -1;
-  if (s->is_list && real_zeCommandListHostSynchronize()) r = real_zeCommandListHostSynchronize()(handle_of(s), 0);
+  __atomic_fetch_add(&s->users, 1, __ATOMIC_SEQ_CST); /* gw_ze_use changes the thread and then waits for the users */
+  bool ours = !s->is_list || __atomic_load_n(&s->thread, __ATOMIC_SEQ_CST) == &self;
+  if (ours && s->is_list && real_zeCommandListHostSynchronize()) r = real_zeCommandListHostSynchronize()(handle_of(s), 0);
   if (!s->is_list && real_zeCommandQueueSynchronize()) r = real_zeCommandQueueSynchronize()(handle_of(s), 0);
+  __atomic_fetch_sub(&s->users, 1, __ATOMIC_SEQ_CST);
   return r == ZE_SUCCESS ? 1 : r == ZE_NOT_READY ? 0 : -1;
 }
 
@@ -276,7 +293,7 @@ void gw_ze_capturing(int change) {
 }
 
 static int idle(void *ctx, void *handle) {
-  const struct gw_ze_stream *s = gw_ze_find(handle);
+  struct gw_ze_stream *s = gw_ze_find(handle);
   (void)ctx;
   return s ? gw_ze_idle(s) : -1;
 }
@@ -301,7 +318,8 @@ static bool any_left(const void *handle) {
 static void settle(void *handle) {
   static bool in_vain; /* a program must not wait that long at the end of each of its streams */
   struct mark *m;
-  for (uint64_t end = gw_now() + (__atomic_load_n(&in_vain, __ATOMIC_RELAXED) ? UNSETTLED_NS : SETTLE_NS);; gw_sleep(SETTLE_SLEEP_NS)) {
+  uint64_t most = __atomic_load_n(&in_vain, __ATOMIC_RELAXED) ? UNSETTLED_NS : SETTLE_NS;
+  for (uint64_t end = gw_now() + most;; gw_sleep(SETTLE_SLEEP_NS)) {
     recycle_dropped();
     while ((m = take(SPARE, handle, NULL))) clear(m), set_state(m, UNUSED);
     if (!any_left(handle)) return;

@@ -387,13 +387,22 @@ API list_close(ze_command_list_handle_t l) { LOCKED(check(l, LIST)->closed = tru
 API list_reset(ze_command_list_handle_t l) {
   LOCKED(struct object *o = check(l, LIST); if (!o->immediate) clear_list(o); o->closed = false);
 }
-API list_synchronize(ze_command_list_handle_t l, uint64_t timeout) { return wait_for(is_idle, l, LIST, timeout); }
-
-/* Appends a command: executes it, or records it. */
-static ze_result_t append(void *list, struct command c, void *signal, uint32_t n, void *waits) {
+static struct object *use_list(void *list) {
   struct object *l = check(list, LIST);
   if (__atomic_exchange_n(&l->busy, 1, __ATOMIC_SEQ_CST)) die("two threads use a list at the same time");
   sched_yield(); /* so that two threads meet */
+  return l;
+}
+API list_synchronize(ze_command_list_handle_t list, uint64_t timeout) {
+  struct object *l = use_list(list);
+  ze_result_t r = wait_for(is_idle, l, LIST, timeout);
+  __atomic_store_n(&l->busy, 0, __ATOMIC_SEQ_CST);
+  return r;
+}
+
+/* Appends a command: executes it, or records it. */
+static ze_result_t append(void *list, struct command c, void *signal, uint32_t n, void *waits) {
+  struct object *l = use_list(list);
   pthread_mutex_lock(&mutex);
   if (l->closed) die("something is appended to a closed list");
   if (l->ordinal == 1 && c.what <= WAIT_WORD) die("a kernel is appended to a list of the copy engine");

@@ -196,6 +196,7 @@ static void *one_thread(void *seed) {
     list_t l = i % 3 ? (lists[i] = new_list(COMPUTE)) : imm;
     launch(l, k, (uint64_t)data, value, 50, e[i], i > 0, e + i - 1);
     if (i % 3) execute(shared, l, NULL);
+    ze.EventQueryStatus(e[i / 2]); /* while the other threads append */
     advanced(want, value);
   }
   wait_for(e[rounds - 1]);
