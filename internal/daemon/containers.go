@@ -9,7 +9,6 @@ import (
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
 	"github.com/giveway/giveway/internal/config"
-	"github.com/giveway/giveway/internal/proc"
 	"github.com/giveway/giveway/internal/server"
 )
 
@@ -63,22 +62,32 @@ func (d *Daemon) Container(id string) (api.Container, bool) {
 	return api.Container{}, false
 }
 
-// PodOf implements server.Registry.
+// PodOf implements server.Registry. Where an agent registers containers, one that is not
+// registered is a pod of its own: the agent is late, or the daemon refused the container. Its
+// processes may have the uid of other pods' processes, and must not have the rights of that
+// user meanwhile.
 func (d *Daemon) PodOf(path string) string {
 	if c := d.containers.Load().of(path); c != nil {
 		return c.Owner()
 	}
-	outermost, _, _ := strings.Cut(path, "/")
-	return outermost
-}
-
-// podOf returns what identifies the pod of a process; empty: it is in none, or containers
-// cannot be registered.
-func (d *Daemon) podOf(p *proc.Process) string {
 	if d.cfg.File.Agent == "" {
 		return ""
 	}
-	return d.PodOf(p.Containers)
+	return outside(path, d.inside)
+}
+
+// outside returns the outermost container of path that own is not in, or "". Both are as
+// proc.Process.Containers has them. The daemon's machine may be a container itself, which all
+// paths have in common.
+func outside(path, own string) string {
+	for {
+		id, rest, _ := strings.Cut(path, "/")
+		same, ownRest, _ := strings.Cut(own, "/")
+		if id == "" || id != same {
+			return id
+		}
+		path, own = rest, ownRest
+	}
 }
 
 // Register implements server.Registry. When it returns, the attributes are in force for the

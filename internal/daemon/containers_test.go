@@ -143,6 +143,22 @@ func TestRulesByName(t *testing.T) {
 	}
 }
 
+// TestMachineInAContainer: where the daemon's machine is a container itself, that one is no
+// pod: all processes are in it.
+func TestMachineInAContainer(t *testing.T) {
+	d, _, _ := newPodDaemon(t)
+	d.inside = outer
+	for path, want := range map[string]string{"": "", outer: "", first: first, outer + "/" + first: first, first + "/" + second: first} {
+		if got := d.PodOf(path); got != want {
+			t.Errorf("containers %.70q: got pod %.4q, want %.4q", path, got, want)
+		}
+	}
+	d.cfg.File.Agent = ""
+	if got := d.PodOf(first); got != "" {
+		t.Errorf("without an agent: got pod %q, want none", got)
+	}
+}
+
 // TestUnregisteredContainers: a container that the agent has not registered yet is a pod of
 // its own: its processes change none outside, and ask for no more than the default.
 func TestUnregisteredContainers(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,7 @@ type Daemon struct {
 	record func(order) // nil, or writes the result of an order to the journal; called without locks
 
 	containers  atomic.Pointer[containers] // never nil; stored with mu held
+	inside      string                     // the containers that the daemon itself is in, as proc.Process.Containers has them
 	registering sync.Mutex                 // held while what the administrator has for processes changes; taken before mu
 
 	pendingPolicies map[string]keptPolicy // by device: to be in force when the device is found
@@ -124,6 +126,7 @@ func New(cfg Config) (*Daemon, error) {
 		runs: make(map[proc.ID][]*treeAttrs), trees: make(map[proc.ID]*treeAttrs), exits: make(chan struct{}, 1), reduced: make(chan reducedHint, 64),
 		pendingPolicies: make(map[string]keptPolicy),
 	}
+	d.inside, _ = proc.ContainersOf(os.Getpid()) // unreadable: the machine counts as no container
 	d.containers.Store(&containers{})
 	d.recorder = newRecorder(d)
 	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll

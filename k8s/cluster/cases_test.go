@@ -40,6 +40,7 @@ func runCases(t *testing.T) {
 		{"agent hung", testHung},
 		{"daemon hung", testDaemonHung},
 		{"lost registration", testLost},
+		{"not registered yet", testUnregistered},
 		{"reboot", n.testReboot},
 		{"delay", n.testDelay},
 		{"uninstall", n.testUninstall},

@@ -58,7 +58,9 @@ func podMain(args []string) int {
 	switch mode {
 	case "pause":
 	case "report":
-		report(ctx)
+		report(ctx, true)
+	case "ask":
+		report(ctx, false)
 	case "flood":
 		flood(ctx)
 	case "work":
@@ -71,13 +73,14 @@ func podMain(args []string) int {
 	return 0
 }
 
-// report prints what a program sees of Giveway when it starts.
-func report(ctx context.Context) {
+// report prints what a program sees of Giveway when it starts. If known, it waits until the
+// daemon lists the program.
+func report(ctx context.Context, known bool) {
 	s := seen{Socket: os.Getenv("GIVEWAY_SOCKET"), Preload: os.Getenv("LD_PRELOAD")}
 	if s.Socket != "" {
 		ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 		defer stop()
-		s.ask(ctx)
+		s.ask(ctx, known)
 	}
 	_, err := os.Stat("/opt/giveway/libgiveway.so")
 	s.LibraryThere = err == nil
@@ -88,7 +91,7 @@ func report(ctx context.Context) {
 
 // ask runs a command in a queue, so that the daemon knows the process, and asks the daemon for
 // what a pod may and may not have.
-func (s *seen) ask(ctx context.Context) {
+func (s *seen) ask(ctx context.Context, known bool) {
 	began := time.Now()
 	c, err := queue.New().Submit(func() {})
 	if err == nil {
@@ -100,12 +103,12 @@ func (s *seen) ask(ctx context.Context) {
 	// A process without a name is in a container that is not registered: it is this one, and
 	// waiting for its name would hide that the registration comes too late.
 	self := func(p api.Process) bool { return p.Name == os.Getenv(containerEnv) || p.Name == "" }
-	for end := time.Now().Add(10 * time.Second); !slices.ContainsFunc(all, self) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); known && !slices.ContainsFunc(all, self) && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		all, listed = daemon.Processes(ctx) // the daemon finds new processes in the background
 	}
 	s.Took = time.Since(began)
 	s.Error = text(errors.Join(err, listed))
-	pid := 0
+	pid := os.Getpid() // of no process of the pod, unless the daemon lists one
 	for _, p := range all {
 		s.Processes = append(s.Processes, seenProcess{p.ContainerNames.Pod, p.Name, p.Attrs.Class().String(), p.Attrs.Int(attr.Weight)})
 		pid = p.PID

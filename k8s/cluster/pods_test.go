@@ -20,6 +20,7 @@ type pod struct {
 type container struct {
 	name, mode string
 	env        map[string]string
+	socket     bool     // mount the control socket's folder, as a pod may that is allowed hostPath
 	command    []string // instead of the test's program: one of the node's
 }
 
@@ -60,6 +61,11 @@ func (p pod) manifest() []byte {
 		if c.command != nil {
 			spec["command"], spec["args"], spec["volumeMounts"] = c.command, nil, systemMounts
 			volumes = systemVolumes
+		}
+		if c.socket {
+			volumes = append(volumes, map[string]any{"name": "control", "hostPath": map[string]string{"path": filepath.Dir(controlSocket)}})
+			spec["volumeMounts"] = []map[string]any{{"name": "control", "mountPath": filepath.Dir(controlSocket)}}
+			spec["env"] = append(env, map[string]string{"name": "GIVEWAY_SOCKET", "value": controlSocket})
 		}
 		containers = append(containers, spec)
 	}

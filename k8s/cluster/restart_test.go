@@ -151,6 +151,28 @@ func testLost(t *testing.T) {
 	t.Logf("put right after %v", time.Since(began).Round(time.Millisecond))
 }
 
+// testUnregistered starts a pod with the control socket while the agent hangs, so that the pod
+// runs before it is registered. It sees no other pod's processes, and changes none.
+func testUnregistered(t *testing.T) {
+	other := pod{name: "other", priority: "gpu-online", annotations: with("shim", "true")}
+	other.start(t)
+	other.report(t, "main")
+	signalAll(t, agentCommand, syscall.SIGSTOP)
+	// The agent cannot mount the socket, so the pod does. It cannot register the pod either.
+	p := pod{name: "unregistered", annotations: with("class", "batch"), containers: []container{{name: "main", mode: "ask", socket: true}}}
+	p.start(t)
+	s, _ := p.report(t, "main")
+	signalAll(t, agentCommand, syscall.SIGCONT)
+	if len(s.Processes) != 0 || s.Raise == "" || s.Other == "" || s.Containers == "" {
+		t.Errorf("processes %v; raising a class: %q, registering: %q, listing containers: %q; want all refused", s.Processes, s.Raise, s.Other, s.Containers)
+	}
+	waitFor(t, "registration", func() bool { return classOf(registered()["unregistered/main"]) == "batch" })
+	if got := processes()["other"].Attrs.Class().String(); got != "online" {
+		t.Errorf("the other pod has class %s, want online", got)
+	}
+	waitForNewClass(t)
+}
+
 // testReboot kills every process of the node, empties /run, and boots again. A pod comes back
 // with its class.
 func (n *node) testReboot(t *testing.T) {
