@@ -219,7 +219,8 @@ func testHostile(t *testing.T) {
 }
 
 // testFlood runs a pod that opens as many connections to the control socket as it can, asks on
-// each, and never reads the answers. Another pod has its class at its start, as always.
+// each, and never reads the answers. Other pods start and have their class from their first
+// moment in the daemon's list, which may come later than usual.
 func testFlood(t *testing.T) {
 	flood := pod{name: "flood", annotations: with("class", "batch", "shim", "true"), containers: []container{{name: "main", mode: "flood"}}}
 	flood.start(t)
@@ -228,6 +229,8 @@ func testFlood(t *testing.T) {
 		p := pod{name: name, annotations: with("class", "idle", "shim", "true")}
 		p.start(t)
 		wantClass(t, p, "main", "idle")
+		s, _ := p.report(t, "main")
+		t.Logf("pod %s was listed %v after its start", name, s.Took.Round(time.Millisecond))
 	}
 	t.Logf("the flood had %s connections", flood.lines("main")[0].text)
 }

@@ -93,7 +93,8 @@ func report(ctx context.Context, known bool) {
 // what a pod may and may not have.
 func (s *seen) ask(ctx context.Context, known bool) {
 	began := time.Now()
-	c, err := queue.New().Submit(func() {})
+	q := queue.New()
+	c, err := q.Submit(func() {})
 	if err == nil {
 		err = c.Wait(ctx)
 	}
@@ -103,8 +104,12 @@ func (s *seen) ask(ctx context.Context, known bool) {
 	// A process without a name is in a container that is not registered: it is this one, and
 	// waiting for its name would hide that the registration comes too late.
 	self := func(p api.Process) bool { return p.Name == os.Getenv(containerEnv) || p.Name == "" }
-	for end := time.Now().Add(10 * time.Second); known && !slices.ContainsFunc(all, self) && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		all, listed = daemon.Processes(ctx) // the daemon finds new processes in the background
+	for i := 1; known && !slices.ContainsFunc(all, self) && ctx.Err() == nil; i++ {
+		time.Sleep(time.Millisecond) // the daemon finds new processes in the background
+		if i%100 == 0 {
+			_, err = q.Submit(func() {}) // a queue that could not connect tries again with the next command
+		}
+		all, listed = daemon.Processes(ctx)
 	}
 	s.Took = time.Since(began)
 	s.Error = text(errors.Join(err, listed))
