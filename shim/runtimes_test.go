@@ -86,7 +86,7 @@ func (p *process) waitFor(prefix string) string {
 		select {
 		case line, ok := <-p.lines:
 			if !ok {
-				p.t.Fatalf("%v ended without printing %q: %q", p.cmd.Args, prefix, p.tail())
+				p.t.Fatalf("%v ended without printing %q (%v): %q", p.cmd.Args, prefix, p.cmd.Wait(), p.tail())
 			}
 			p.output = append(p.output, line)
 			if strings.HasPrefix(line, prefix) {

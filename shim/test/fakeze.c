@@ -6,8 +6,9 @@
  * It promises no more than Level Zero does. Commands of a stream start in the order in which they
  * were appended, up to four run at the same time, and only events, barriers and fences order them.
  * Kernels read their data when they start and write it when they end, so that a missing dependency
- * changes results. Handles are reused as soon as possible. A program that does what Level Zero
- * forbids, for example destroys what the device uses, ends with a line "driver: ...".
+ * changes results. Handles are reused as soon as possible, except where the loader cannot bear it
+ * (see create). A program that does what Level Zero forbids, for example destroys what the device
+ * uses, ends with a line "driver: ...".
  *
  * Kernels, with arguments of 8 bytes each:
  *     advance data, k, us    data[i] = data[i] * A + C ^ k, after us microseconds
@@ -93,8 +94,13 @@ static struct object *check(void *handle, enum kind kind) {
 
 /* The functions up to the next heading are called with the lock held. */
 
+/* A loader that has handles of its own forgets them only after the driver's destroy function has
+ * returned. If another thread is given the same handle before that, the loader frees the new object
+ * instead, and the program crashes, with and without the shim. */
+static bool may_reuse(void) { return !getenv("ZE_ENABLE_LOADER_INTERCEPT"); }
+
 static struct object *create(enum kind kind, struct object *parent) {
-  struct object *o = unused[kind];
+  struct object *o = may_reuse() ? unused[kind] : NULL;
   if (o) unused[kind] = o->next_free;
   else o = malloc(sizeof *o);
   *o = (struct object){.kind = kind, .alive = true, .parent = parent};
