@@ -21,12 +21,13 @@
 #   small     giveway bench: launch-bound batch jobs, saturating ones, loops of launch and wait
 #   late      late entry: equal results; giveway bench with launch-bound online programs
 #   pool      the pool: members, a killed server, a killed daemon; giveway bench
+#   record    delays, account of device time, trace and replay, cost of the record
 #
 # It starts only processes of its own and ends them by their ids.
 set -u
 cd "$(dirname "$0")"
 self=$(basename "$0")
-all=(contract daemon churn latency shim streams slo torch bench bench-torch small late pool)
+all=(contract daemon churn latency shim streams slo torch bench bench-torch small late pool record)
 
 usage() { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$self"; }
 
@@ -190,6 +191,8 @@ group_pool() {
   ((${#failed[@]} == before)) || pool_state 2>&1
   step 30 ./giveway pool end
 }
+
+group_record() { e2e 120 TestDelays TestAccount TestTraceOfGPU TestRecordCost; }
 
 for g in "${groups[@]}"; do
   echo "==== group $g"

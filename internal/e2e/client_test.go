@@ -86,6 +86,27 @@ func (b *testbed) torchScript() string {
 
 func (b *testbed) startCommand(cmd *exec.Cmd) *client {
 	b.Helper()
+	c, ready := b.begin(cmd)
+	c.awaitReady(ready)
+	return c
+}
+
+// startJobs starts n calibrated batch clients at the same time.
+func (b *testbed) startJobs(n int) []*client {
+	b.Helper()
+	clients, ready := make([]*client, n), make([]<-chan int, n)
+	for i := range clients {
+		clients[i], ready[i] = b.begin(b.command("giveway-bench", strings.Fields(batchJob+" --ns-per-iteration "+b.nsPer)...))
+	}
+	for i, c := range clients {
+		c.awaitReady(ready[i])
+	}
+	return clients
+}
+
+// begin starts a client and returns a channel that gets its pid when it is ready.
+func (b *testbed) begin(cmd *exec.Cmd) (*client, <-chan int) {
+	b.Helper()
 	c := &client{bed: b, cmd: cmd, samples: make(chan []float64, 8), sums: make(chan string, 8), exited: make(chan struct{})}
 	cmd.Stderr = os.Stderr
 	var err error
@@ -102,14 +123,18 @@ func (b *testbed) startCommand(cmd *exec.Cmd) *client {
 	b.Cleanup(c.kill)
 	ready := make(chan int, 1)
 	go c.readMessages(out, ready)
+	return c, ready
+}
+
+func (c *client) awaitReady(ready <-chan int) {
+	c.bed.Helper()
 	select {
 	case c.pid = <-ready:
 	case <-c.exited:
-		b.Fatalf("%v ended before it was ready", cmd.Args)
+		c.bed.Fatalf("%v ended before it was ready", c.cmd.Args)
 	case <-time.After(60 * time.Second):
-		b.Fatalf("%v is not ready within 60 s", cmd.Args)
+		c.bed.Fatalf("%v is not ready within 60 s", c.cmd.Args)
 	}
-	return c
 }
 
 func (c *client) readMessages(out io.Reader, ready chan<- int) {
