@@ -120,8 +120,8 @@ func TestRequestsAreLimited(t *testing.T) {
 }
 
 func TestAdmission(t *testing.T) {
-	a := &admission{most: 5, each: 3, open: map[uint32]int{}}
-	for range 3 {
+	a := &admission{share: Share{All: 8, Each: 2}, open: map[uint32]int{}}
+	for range 2 {
 		if !a.enter(7) {
 			t.Fatal("a connection was refused below the limit")
 		}
@@ -129,8 +129,13 @@ func TestAdmission(t *testing.T) {
 	if a.enter(7) {
 		t.Error("an account has more than its limit")
 	}
-	if !a.enter(8) || !a.enter(9) || a.enter(10) {
-		t.Error("the limit of all accounts is not 5")
+	for account := range uint32(6) {
+		if !a.enter(account + 20) {
+			t.Error("an account without connections got none")
+		}
+	}
+	if a.enter(10) {
+		t.Error("the limit of all accounts is not 8")
 	}
 	a.leave(7)
 	if !a.enter(10) {
@@ -351,7 +356,7 @@ func TestStreamsOfReaders(t *testing.T) {
 			}
 		}
 	}
-	enter(reader, maxStreamsOfAccount)
+	enter(reader, streamShare.Each)
 	enter(root, maxStreams)
 }
 
@@ -360,7 +365,7 @@ func TestStreamsOfReaders(t *testing.T) {
 func TestRefusedConnectionsAffectNoUser(t *testing.T) {
 	n := rooted{rec: record.New(muteBegan, 0)}
 	s := New(n, Config{})
-	s.admission.most = 0
+	s.admission.share = Share{}
 	mine, other := net.Pipe()
 	defer mine.Close()
 	defer other.Close()

@@ -118,8 +118,7 @@ const (
 
 // admission counts open connections on the unix socket.
 type admission struct {
-	most int // of all accounts but root's
-	each int // of one account
+	share Share // of all accounts but root's
 
 	mu    sync.Mutex
 	open  map[uint32]int // by account
@@ -134,14 +133,14 @@ func newAdmission() *admission {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		most = int(min(maxOfUsers, limit.Cur/2/descriptorsEach))
 	}
-	return &admission{most: most, each: min(maxOfAccount, max(1, most/4)), open: map[uint32]int{}}
+	return &admission{share: Share{All: most, Each: maxOfAccount}, open: map[uint32]int{}}
 }
 
 // enter counts a connection, or reports that the account or all of them have too many.
 func (a *admission) enter(account uint32) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.users >= a.most || a.open[account] >= a.each {
+	if !a.share.Allows(a.open[account], a.users) {
 		return false
 	}
 	a.users++
@@ -207,24 +206,34 @@ func (s *Server) admitLocal(c net.Conn) *connection {
 	if s.manages(*p) {
 		return conn
 	}
+	pod := ""
 	if s.cfg.Registry != nil && p.err == nil {
 		ok := false
 		if p.containers, ok = s.containersOf(c, p.pid); !ok {
 			return nil
 		}
-		if pod := s.podOf(p.containers); pod != "" {
-			p.account = s.pods.account(pod)
+		if pod = s.podOf(p.containers); pod != "" {
+			p.account = s.pods.enter(pod, time.Now())
+		}
+	}
+	leavePod := func() {
+		if pod != "" {
+			s.pods.leave(pod, time.Now())
 		}
 	}
 	if !s.admission.enter(p.account) {
 		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{uid: noUser}, TooMany("user %d has too many connections", p.account))
+		leavePod()
 		return nil
 	}
-	conn.leave = func() { s.admission.leave(p.account) }
+	conn.leave = func() {
+		s.admission.leave(p.account)
+		leavePod()
+	}
 	ok := false
 	if conn.delay, ok = s.budgets.spend(p.account, connectCost, budgetRate*budgetWait.Seconds(), time.Now()); !ok {
 		s.audit(caller{peer: *p}, request{op: opConnect}, outcome{uid: noUser}, TooMany("user %d connects too often", p.account))
-		s.admission.leave(p.account)
+		conn.leave()
 		return nil
 	}
 	return conn

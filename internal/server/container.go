@@ -3,7 +3,9 @@ package server
 import (
 	"net"
 	"net/http"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/attr"
@@ -158,29 +160,68 @@ func (d *agentDoor) Accept() (net.Conn, error) {
 }
 
 // podAccounts gives each pod an account of its own: connections, pages and requests of a pod
-// count for the pod, and not for a user that other pods have too.
+// count for the pod, and not for a user that other pods have too. A pod keeps its account while
+// it has a connection, and afterwards until maxPodAccounts others have come: what it has spent
+// counts until then.
 type podAccounts struct {
 	mu   sync.Mutex
-	of   map[string]uint32
+	of   map[string]*podAccount
 	last uint32
 }
 
-// maxPodAccounts is several times the number of pods of a machine.
-const maxPodAccounts = 8192
+type podAccount struct {
+	number uint32
+	open   int       // connections
+	used   time.Time // when the last connection was opened or closed
+}
+
+// maxPodAccounts is several times the number of pods of a machine, and of the connections that
+// pods can have open.
+const maxPodAccounts = 2 * maxOfUsers
 
 // firstPodAccount is above all uids in use: subordinate uids end below 2^31.
 const firstPodAccount = 0xc0000000
 
-func (p *podAccounts) account(pod string) uint32 {
+// enter counts a connection of a pod and returns the pod's account.
+func (p *podAccounts) enter(pod string, now time.Time) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n, ok := p.of[pod]; ok {
-		return n
+	a := p.of[pod]
+	if a == nil {
+		p.forget()
+		p.last++
+		a = &podAccount{number: firstPodAccount + p.last%(1<<29)}
+		p.of[pod] = a
 	}
-	if p.of == nil || len(p.of) >= maxPodAccounts { // of pods that are gone; those that are not get another number
-		p.of = map[string]uint32{}
+	a.open, a.used = a.open+1, now
+	return a.number
+}
+
+// leave ends a connection of a pod.
+func (p *podAccounts) leave(pod string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.of[pod]
+	a.open, a.used = a.open-1, now
+}
+
+// forget drops half of the accounts without connections if there are many, those first that
+// were not used for longest. p.mu is held.
+func (p *podAccounts) forget() {
+	if p.of == nil {
+		p.of = map[string]*podAccount{}
 	}
-	p.last++
-	p.of[pod] = firstPodAccount + p.last%(1<<29)
-	return p.of[pod]
+	if len(p.of) < maxPodAccounts {
+		return
+	}
+	var idle []string
+	for pod, a := range p.of {
+		if a.open == 0 {
+			idle = append(idle, pod)
+		}
+	}
+	slices.SortFunc(idle, func(a, b string) int { return p.of[a].used.Compare(p.of[b].used) })
+	for _, pod := range idle[:(len(idle)+1)/2] {
+		delete(p.of, pod)
+	}
 }

@@ -7,8 +7,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/api"
 )
@@ -136,9 +138,75 @@ func TestPodSeesItsOwnProcessesOnly(t *testing.T) {
 // both are root's.
 func TestPodsHaveAccountsOfTheirOwn(t *testing.T) {
 	var p podAccounts
-	a, b := p.account("pod-a"), p.account("pod-b")
-	if a == b || a != p.account("pod-a") || a < firstPodAccount || b < firstPodAccount {
+	now := time.Now()
+	a, b := p.enter("pod-a", now), p.enter("pod-b", now)
+	if a == b || a != p.enter("pod-a", now) || a < firstPodAccount || b < firstPodAccount {
 		t.Errorf("got accounts %d and %d", a, b)
+	}
+}
+
+// TestPodsKeepTheirAccounts: a pod keeps its account while it has a connection, and after it
+// has closed the last one for as long as few others come. Otherwise it could have a second
+// share, and a full bucket of tokens, by connecting again.
+func TestPodsKeepTheirAccounts(t *testing.T) {
+	var p podAccounts
+	now := time.Now()
+	connected := p.enter("connected", now)
+	var recent uint32
+	for i := range 3 * maxPodAccounts {
+		now = now.Add(time.Millisecond)
+		pod := strconv.Itoa(i)
+		p.enter(pod, now)
+		p.leave(pod, now)
+		if i%100 == 0 {
+			was := recent
+			if recent = p.enter("recent", now); i > 0 && recent != was {
+				t.Fatalf("after %d pods a pod that was just here has account %d, had %d", i, recent, was)
+			}
+			p.leave("recent", now)
+		}
+		if len(p.of) > maxPodAccounts {
+			t.Fatalf("%d accounts are kept, want at most %d", len(p.of), maxPodAccounts)
+		}
+	}
+	if got := p.enter("connected", now); got != connected {
+		t.Errorf("a pod with a connection has account %d, had %d", got, connected)
+	}
+}
+
+// TestConnectionsOfPodsAreCounted: connections that are closed or refused no longer keep a
+// pod's account.
+func TestConnectionsOfPodsAreCounted(t *testing.T) {
+	s := New(mute{}, Config{Registry: &oneContainer{api.Container{ID: containerA, PodUID: "pod-a"}}})
+	s.containersOf = func(net.Conn, int) (string, bool) { return containerA, true }
+	s.rights.effective = ^uint64(0) // so that this process does not manage the daemon
+	connect := func() *connection {
+		a, b := unixPair(t)
+		t.Cleanup(func() { a.Close(); b.Close() })
+		return s.admitLocal(b)
+	}
+	open := func() (n int) {
+		for _, a := range s.pods.of {
+			n += a.open
+		}
+		return n
+	}
+	first := connect()
+	if first == nil || open() != 1 {
+		t.Fatalf("got %v and %d open connections, want 1", first, open())
+	}
+	s.admission.share = Share{}
+	if connect() != nil || open() != 1 {
+		t.Errorf("a connection too many: %d count, want 1", open())
+	}
+	s.admission.share = Share{All: 10, Each: 10}
+	s.budgets.of[first.account] = &bucket{tokens: -budgetRate, at: time.Now().Add(time.Hour)} // and it does not fill
+	if connect() != nil || open() != 1 {
+		t.Errorf("a connection without tokens: %d count, want 1", open())
+	}
+	first.Close()
+	if open() != 0 {
+		t.Errorf("%d connections count after the last one was closed", open())
 	}
 }
 

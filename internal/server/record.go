@@ -114,9 +114,11 @@ const (
 	streamHeartbeat = 10 * time.Second      // without an entry
 	streamPatience  = 10 * time.Second      // for a reader to take an event; then the stream ends
 
-	maxStreamsOfAccount = 8
-	maxStreams          = 64 // of all accounts but those that manage the daemon, which have as many again
+	maxStreams = 64 // of all accounts but those that manage the daemon, which have as many again
 )
+
+// streamShare divides the streams among accounts.
+var streamShare = Share{All: maxStreams, Each: 8}
 
 // streams counts the open streams.
 type streams struct {
@@ -133,13 +135,13 @@ type streamKey struct {
 
 // enter counts a stream. leave ends it.
 func (s *streams) enter(by caller) (leave func(), err error) {
-	key, most := streamKey{account: by.account}, maxStreamsOfAccount
+	key := streamKey{account: by.account}
 	if by.all {
-		key, most = streamKey{all: true}, maxStreams
+		key = streamKey{all: true}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[key] >= most || !by.all && s.all >= maxStreams {
+	if by.all && s.open[key] >= maxStreams || !by.all && !streamShare.Allows(s.open[key], s.all) {
 		return nil, TooMany("stream the record: too many streams are open; close one, or read /v1/record")
 	}
 	count := func(n int) {

@@ -18,13 +18,15 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Limits on the number of pages: of one user, in all, and of those how many only processes
-// that may do everything can have, which also have no limit of their own.
+// Limits on the number of pages: in all, and of those how many only processes that may do
+// everything can have, which also have no limit of their own.
 const (
-	maxPagesPerUser = 256
-	maxPages        = 1024
-	pagesForRoot    = 128
+	maxPages     = 1024
+	pagesForRoot = 128
 )
+
+// pageShare divides the other pages among accounts.
+var pageShare = server.Share{All: maxPages - pagesForRoot, Each: 224}
 
 // Backend implements hal.Backend, hal.Poller, hal.Sleeper and server.PageHost.
 type Backend struct {
@@ -170,19 +172,16 @@ func (b *Backend) refusal(v server.ShimProcess) error {
 			mine++
 		}
 	}
-	limit := maxPages
-	if !v.All {
-		limit -= pagesForRoot
-	}
+	taken := len(b.connections)
 	switch {
 	case b.host == nil:
 		return server.Conflict("the daemon is starting or stopping")
 	case b.uid != proc.Everyone && v.UID != uint32(b.uid):
 		return server.Forbidden("this daemon manages the processes of another user")
-	case len(b.connections) >= limit:
-		return server.Conflict("%d processes have loaded the shim already", len(b.connections))
-	case mine >= maxPagesPerUser && !v.All:
-		return server.Conflict("%d of your processes have loaded the shim already", mine)
+	case taken >= maxPages, !v.All && taken >= pageShare.All:
+		return server.Conflict("%d processes have loaded the shim already", taken)
+	case !v.All && !pageShare.Allows(mine, taken):
+		return server.Conflict("%d of your processes have loaded the shim already, and %d in all", mine, taken)
 	}
 	return nil
 }

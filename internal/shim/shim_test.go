@@ -262,7 +262,8 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// TestPageLimits: the number of pages is limited for each user and in all.
+// TestPageLimits: the number of pages is limited for each user and in all, and no number of
+// users can take those of others.
 func TestPageLimits(t *testing.T) {
 	b := &Backend{uid: proc.Everyone}
 	if b.refusal(server.ShimProcess{UID: 1000, Account: 1000}) == nil {
@@ -273,37 +274,36 @@ func TestPageLimits(t *testing.T) {
 	ofContainer := server.ShimProcess{} // uid 0, without root's rights
 	// A process of a subordinate uid of user 1000.
 	sub := server.ShimProcess{UID: 100_007, Account: 1000}
-	for i := range maxPagesPerUser {
-		v := of(1000)
-		if i%2 == 0 {
-			v = sub
+	take := func(all ...server.ShimProcess) (n int) {
+		for i := 0; b.refusal(all[i%len(all)]) == nil; i++ {
+			b.connections = append(b.connections, &connection{account: all[i%len(all)].Account})
+			n++
 		}
-		if err := b.refusal(v); err != nil {
-			t.Fatal(err)
-		}
-		b.connections = append(b.connections, &connection{account: v.Account})
+		return n
+	}
+	if n := take(of(1000), sub); n < 200 || n > pageShare.Each {
+		t.Errorf("one user got %d pages, want 200 to %d", n, pageShare.Each)
 	}
 	if b.refusal(of(1000)) == nil || b.refusal(sub) == nil || b.refusal(of(1001)) != nil || b.refusal(of(0)) != nil {
 		t.Error("the limit of one user is not that user's alone")
 	}
-	for user := uint32(1001); len(b.connections) < maxPages-pagesForRoot; user++ {
+	for user := uint32(1001); user < 1110; user++ { // as many as a node has pods
+		if n := take(of(user)); n < 3 {
+			t.Errorf("user %d got %d pages, want 3 at least", user, n)
+		}
+	}
+	for user := uint32(2000); len(b.connections) < maxPages-pagesForRoot; user++ {
 		b.connections = append(b.connections, &connection{account: user})
 	}
 	if b.refusal(of(1)) == nil || b.refusal(ofContainer) == nil || b.refusal(of(0)) != nil {
 		t.Error("no pages are kept for root")
 	}
-	for len(b.connections) < maxPages {
-		b.connections = append(b.connections, &connection{account: 0})
-	}
-	if b.refusal(of(0)) == nil {
-		t.Error("the total number of pages is not limited")
+	if take(of(0)); len(b.connections) != maxPages {
+		t.Errorf("there are %d pages, want %d", len(b.connections), maxPages)
 	}
 	b.connections = nil
-	for range maxPagesPerUser {
-		b.connections = append(b.connections, &connection{account: 0})
-	}
-	if b.refusal(ofContainer) == nil {
-		t.Error("root of containers has no limit")
+	if n := take(ofContainer); n > pageShare.Each {
+		t.Errorf("root of containers got %d pages", n)
 	}
 	b.connections, b.uid = nil, 1000
 	if b.refusal(of(1000)) != nil || b.refusal(of(0)) == nil {
