@@ -21,7 +21,7 @@
 #   small     giveway bench: launch-bound batch jobs, saturating ones, loops of launch and wait
 #   late      late entry: equal results; giveway bench with launch-bound online programs
 #   pool      the pool: members, a killed server, a killed daemon; giveway bench
-#   record    delays, account of device time, trace and replay, cost of the record
+#   record    delays, account of device time, trace and replay, cost of the record, a container
 #
 # It starts only processes of its own and ends them by their ids.
 set -u
@@ -192,7 +192,7 @@ group_pool() {
   step 30 ./giveway pool end
 }
 
-group_record() { e2e 120 TestDelays TestAccount TestTraceOfGPU TestRecordCost; }
+group_record() { e2e 120 TestDelays TestAccount TestTraceOfGPU TestRecordCost TestContainer; }
 
 for g in "${groups[@]}"; do
   echo "==== group $g"
