@@ -36,7 +36,7 @@ func TestNoDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.sock")
 	t.Setenv("GIVEWAY_SOCKET", path)
 	_, err := client.New("").Status(t.Context())
-	want := "no daemon is running: start one with 'giveway daemon --socket " + path + "' (looked at " + path + ")"
+	want := "no daemon is running at " + path + ": start one with 'giveway daemon --socket " + path + "'"
 	if !errors.Is(err, client.ErrNoDaemon) || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}

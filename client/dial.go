@@ -83,5 +83,9 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%w: start one with '%s' (looked at %s)", ErrNoDaemon, StartCommand(), strings.Join(c.sockets, ", "))
+	todo := fmt.Sprintf("start one with '%s'", StartCommand())
+	if os.Getenv("GIVEWAY_SOCKET") == "" {
+		todo += ", or set GIVEWAY_SOCKET if it listens elsewhere"
+	}
+	return nil, fmt.Errorf("%w at %s: %s", ErrNoDaemon, strings.Join(c.sockets, " or "), todo)
 }

@@ -81,8 +81,10 @@ func numberParam[T int | time.Duration](name string, v *T, kind string, lo, hi T
 	}
 }
 
-// text returns a value with microseconds as us, as all commands write them.
-func text(v any) string { return strings.ReplaceAll(fmt.Sprint(v), "µ", "u") }
+// text returns a value as all commands write it: 500us, 10m, 1h.
+func text(v any) string { return shortUnits.Replace(fmt.Sprint(v)) }
+
+var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m", "µ", "u")
 
 func intParam(name string, v *int, lo, hi int, doc string) param {
 	return numberParam(name, v, "a whole number", lo, hi, strconv.Atoi, doc)

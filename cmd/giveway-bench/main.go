@@ -50,12 +50,21 @@ var commands = map[string]command{
 var clients = map[string]bool{"calibrate": true, "be": true, "lc": true, "obey": true}
 
 func main() {
-	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
+	if len(os.Args) < 2 {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
 	name := os.Args[1]
-	err := commands[name](flag.NewFlagSet(name, flag.ContinueOnError), os.Args[2:], os.Stdin, os.Stdout)
+	switch name {
+	case "help", "-h", "-help", "--help":
+		fmt.Print(usage)
+		return
+	}
+	if commands[name] == nil {
+		fmt.Fprintf(os.Stderr, "giveway-bench: there is no command %.40q; 'giveway-bench --help' lists them\n", name)
+		os.Exit(2)
+	}
+	err := commands[name](flag.NewFlagSet("giveway-bench "+name, flag.ContinueOnError), os.Args[2:], os.Stdin, os.Stdout)
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return
 	}

@@ -51,6 +51,21 @@ func withFake(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", dir)
 }
 
+func TestHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"--help": "giveway-bench run --cases", "help": "giveway-bench run --cases", "run --help": "Usage of giveway-bench run:", "be -h": "Usage of giveway-bench be:",
+	} {
+		out, err := program(t, strings.Fields(args)...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: got error %v and output %.80q, want %q", args, err, out, want)
+		}
+	}
+	out, _ := program(t, "nonsense").CombinedOutput()
+	if want := "giveway-bench: there is no command \"nonsense\"; 'giveway-bench --help' lists them\n"; string(out) != want {
+		t.Errorf("unknown command: got %q, want %q", out, want)
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	for _, args := range []string{
 		"", "nonsense", "lc", "lc --after 5ms --every 5ms", "lc --poisson often", "lc --poisson 0/s", "lc --every 5ms --kernels 0",

@@ -41,6 +41,11 @@ AMD GPU, HIP.`,
 			return fmt.Errorf("run %s: %w", path, syscall.Exec(path, argv, os.Environ()))
 		},
 	}
-	cmd.AddCommand(newBenchAMD())
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w; flags of giveway-bench follow --, for example: giveway bench -- --cases micro", err)
+	})
+	amd := newBenchAMD()
+	amd.SetFlagErrorFunc(flagError)
+	cmd.AddCommand(amd)
 	return cmd
 }

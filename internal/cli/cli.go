@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/spf13/cobra"
 )
 
@@ -79,15 +80,20 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes no arguments; got %q", strings.TrimPrefix(cmd.CommandPath(), "giveway "), args[0])
 }
 
-// noSuchCommand refuses arguments that are not the name of a command. It suggests
-// commands with a similar name.
+// noSuchCommand refuses arguments that are not the name of a command. It suggests the
+// command with the most similar name.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if near := yamlfile.Nearest(args[0], names); near != "" {
+		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], near)
 	}
 	return fmt.Errorf("there is no command %q", args[0])
 }

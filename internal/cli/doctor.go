@@ -40,7 +40,7 @@ something is wrong.`,
 			st, err := client.New("").Status(cmd.Context())
 			if errors.Is(err, client.ErrNoDaemon) {
 				line.Set("checking this machine without a daemon", nil)
-				st = localStatus(err, os.Geteuid() != 0)
+				st = localStatus(os.Geteuid() != 0)
 			} else if err != nil {
 				return err
 			}
@@ -54,12 +54,12 @@ something is wrong.`,
 }
 
 // localStatus returns what can be checked without a daemon.
-func localStatus(why error, user bool) api.Status {
+func localStatus(user bool) api.Status {
 	fix := client.StartCommand()
 	if os.Getenv("GIVEWAY_SOCKET") == "" { // systemd's daemon listens at the usual socket
 		fix += ", or: systemctl start giveway"
 	}
-	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{{Name: "daemon", Detail: why.Error(), Fix: fix}}}
+	st := api.Status{Devices: []api.Device{}, Checks: []api.Check{{Name: "daemon", Detail: "none is running at " + strings.Join(client.Sockets(), " or "), Fix: fix}}}
 	if file := defaultConfig(user); file != "" {
 		_, err := config.Load(file)
 		st.Checks = append(st.Checks, daemon.ConfigCheck(file, err))

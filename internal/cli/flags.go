@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/giveway/giveway/internal/format"
+	"github.com/giveway/giveway/internal/yamlfile"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -22,8 +23,18 @@ func wantsJSON(cmd *cobra.Command) bool {
 // printJSON is the usual help text of --json.
 const printJSON = "print JSON"
 
-// flagError says which values a flag takes if it was given another.
-func flagError(_ *cobra.Command, err error) error {
+// flagError says which values a flag takes if it was given another, and which flag an
+// unknown one is perhaps a misspelling of.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := yamlfile.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+		return err
+	}
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err

@@ -130,6 +130,10 @@ func TestRunInPoolByRule(t *testing.T) {
 		t.Errorf("by a daemon that says no: got %q", c.says)
 	}
 	c.end(t)
+	if out, err := giveway("run", "--class", "online", "--pool-label", "a", "--no-shim", "--", "true").CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "giveway: --pool-label has no effect: true runs outside pools; give --pool as well\n") {
+		t.Errorf("a label without a pool: got %v: %s", err, out)
+	}
 	if _, errs, code := call("restore"); code != 0 || errs != "" {
 		t.Errorf("restore: got %d: %s", code, errs)
 	}

@@ -183,6 +183,9 @@ func runAs(cmd *cobra.Command, v attr.Values, label string, args, env []string) 
 	default:
 		printMessage(cmd, "warning", fmt.Sprintf("%v; %s runs all the same, and gets its attributes as soon as a daemon answers", err, args[0]))
 	}
+	if wanted == "" && cmd.Flags().Changed("pool-label") {
+		printMessage(cmd, "warning", fmt.Sprintf("--pool-label has no effect: %s runs outside pools; give --pool as well", args[0]))
+	}
 	if wanted != "" {
 		m, err := joinPool(run.Values, started.Weight, label, args, env)
 		switch {

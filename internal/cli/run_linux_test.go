@@ -61,7 +61,7 @@ func statusOf(cmd *exec.Cmd) string {
 	return strconv.Itoa(ws.ExitStatus())
 }
 
-const runWarning = "giveway: no daemon is running: start one with 'giveway daemon --socket /none.sock' (looked at /none.sock); sh runs all the same, and gets its attributes as soon as a daemon answers\n"
+const runWarning = "giveway: no daemon is running at /none.sock: start one with 'giveway daemon --socket /none.sock'; sh runs all the same, and gets its attributes as soon as a daemon answers\n"
 
 // TestRunStatus: the exit status of run is that of the program.
 func TestRunStatus(t *testing.T) {

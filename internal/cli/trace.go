@@ -89,7 +89,7 @@ If root records it, the trace also has the state and the inputs of the scheduler
 func recordingLength(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 || d > maxRecording {
-		return 0, fmt.Errorf("%.40q is not a duration from 1ms to %v, such as 10s", s, maxRecording)
+		return 0, fmt.Errorf("%.40q is not a duration from 1ms to %s, such as 10s", s, format.ExactDuration(maxRecording))
 	}
 	return d, nil
 }
@@ -136,7 +136,9 @@ func writeTrace(cmd *cobra.Command, path string, fill func(*tracing) error) erro
 	err = fill(t)
 	t.line.Stop()
 	sum, writeErr := t.trace.Close()
-	err = errors.Join(err, writeErr, out.Flush(), file.Close())
+	if writeErr = cmp.Or(writeErr, out.Flush(), file.Close()); writeErr != nil {
+		return errors.Join(err, fmt.Errorf("%w; the trace is not complete", writeErr))
+	}
 	if sum.Total() == 0 && err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
@@ -155,7 +157,7 @@ func createTrace(path string) (*os.File, error) {
 	}
 	file, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("write the trace: %w", err)
+		return nil, fmt.Errorf("write the trace: %w; name another file with --output", err)
 	}
 	return file, nil
 }

@@ -88,6 +88,9 @@ func TestTraceErrors(t *testing.T) {
 	if _, errs, code := call("trace", "dump", "-o", dir); code != exitFailure || !strings.Contains(errs, "write the trace: ") {
 		t.Errorf("got exit %d: %s", code, errs)
 	}
+	if out, errs, code := call("trace", "dump", "-o", "/dev/full"); code != exitFailure || out != "" || errs != "giveway: write trace: write /dev/full: no space left on device; the trace is not complete\n" {
+		t.Errorf("full disk: got exit %d: %s%s", code, out, errs)
+	}
 	t.Setenv("GIVEWAY_SOCKET", filepath.Join(dir, "none.sock"))
 	path := filepath.Join(dir, "c.pftrace")
 	if _, errs, code := call("trace", "dump", "-o", path); code != exitFailure || errs == "" {

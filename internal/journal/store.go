@@ -67,7 +67,9 @@ var ErrLocked = errors.New("another daemon, or the guardian of one that died, us
 // another name: see Damaged.
 func Open(path string, wait time.Duration, log *slog.Logger) (*Store, error) {
 	lock, err := openFile(path+".lock", os.O_CREATE)
-	if err != nil {
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("open the journal: %w; run this as root or as the daemon's user", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
 	if err := waitForLock(lock, wait); err != nil {
