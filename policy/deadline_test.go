@@ -282,13 +282,13 @@ func TestEDFRequestThatNeverEnds(t *testing.T) {
 	}
 }
 
-// TestBlindQueueDoesNotKeepThePolicyAwake has a queue without counters, which runs beside
+// TestUncountedQueueDoesNotKeepThePolicyAwake has a queue without counters, which runs beside
 // the first of the others and never takes its place.
-func TestBlindQueueDoesNotKeepThePolicyAwake(t *testing.T) {
+func TestUncountedQueueDoesNotKeepThePolicyAwake(t *testing.T) {
 	for _, name := range []string{"fifo", "edf", "kedf", "llf"} {
 		for _, deadline := range []time.Duration{0, 10 * ms, 30 * ms, time.Second} {
 			l := newNode(t, name, nil)
-			l.open(sched.Queue{Attr: sched.Attr{Deadline: deadline, Laxity: deadline}}, nil) // blind
+			l.open(sched.Queue{Attr: sched.Attr{Deadline: deadline, Laxity: deadline}}, nil) // uncounted
 			l.open(sched.Queue{Attr: sched.Attr{Deadline: 20 * ms, Work: 5 * ms}}, periodic(20*ms, 5*ms))
 			l.open(sched.Queue{Attr: sched.Attr{Deadline: 40 * ms}}, periodic(40*ms, 5*ms))
 			l.run(0)
@@ -307,12 +307,12 @@ func TestBlindQueueDoesNotKeepThePolicyAwake(t *testing.T) {
 	}
 }
 
-// TestLLFBlindQueueBesideItsEqual checks that a queue without counters whose laxity is that of
+// TestLLFUncountedQueueBesideItsEqual checks that a queue without counters whose laxity is that of
 // the running one runs beside it, and that the policy does not wake for that.
-func TestLLFBlindQueueBesideItsEqual(t *testing.T) {
+func TestLLFUncountedQueueBesideItsEqual(t *testing.T) {
 	now := sched.Time(time.Hour)
 	for _, c := range []struct {
-		more time.Duration // laxity of the blind queue, beyond that of the other
+		more time.Duration // laxity of the uncounted queue, beyond that of the other
 		runs bool
 		wake time.Duration
 	}{

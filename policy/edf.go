@@ -41,10 +41,10 @@ const (
 
 // urgency is the position of a queue in the order.
 type urgency struct {
-	group dueGroup
-	due   sched.Time
-	queue sched.QueueID
-	blind bool
+	group     dueGroup
+	due       sched.Time
+	queue     sched.QueueID
+	uncounted bool
 }
 
 func newEDF() sched.Policy { return makeEDF(1) }
@@ -71,14 +71,14 @@ func (p *edf) Plan(v *sched.View) sched.Plan {
 	for i := range v.Queues {
 		if q := &v.Queues[i]; runnable(q) {
 			u := p.urgencyOf(q, v.Now)
-			u.blind = blind(q)
+			u.uncounted = uncounted(q)
 			p.order = append(p.order, u)
 		}
 	}
 	slices.SortFunc(p.order, urgency.compare)
-	k := 0 // of the order, with the blind ones in between
+	k := 0 // of the order, with the uncounted ones in between
 	for known := 0; k < len(p.order) && known < p.k; k++ {
-		if !p.order[k].blind {
+		if !p.order[k].uncounted {
 			known++
 		}
 	}

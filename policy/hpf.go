@@ -9,7 +9,7 @@ import (
 // hpf, highest priority first, runs the runnable queues of the highest priority
 // together and stops the others. A queue whose request is expected now counts as
 // runnable. The scheduler's floor keeps the others from starving. No queue is stopped
-// for a blind one: that goes ahead by its slice, where the device has slices.
+// for an uncounted one: that goes ahead by its slice, where the device has slices.
 type hpf struct {
 	params
 	planner

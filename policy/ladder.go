@@ -335,9 +335,9 @@ func (l *ladder) stopPredicting(now sched.Time) {
 	l.put(l.current, now)
 }
 
-// hopeless reports whether most requests are late although batch work gives way at once, and
+// mostlyLate reports whether most requests are late although batch work gives way at once, and
 // they are too short to stop it for each.
-func (l *ladder) hopeless() bool {
+func (l *ladder) mostlyLate() bool {
 	r := &l.rungs[l.start]
 	return l.current == l.start && l.chosen == l.start && r.tried >= trialRequests && r.lateRate() > 0.5 && !l.mayStop()
 }

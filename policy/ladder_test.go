@@ -910,7 +910,7 @@ func TestLadderIsHopeless(t *testing.T) {
 		l.current, l.chosen = c.current, c.chosen
 		l.rungs[4].tried, l.rungs[4].late = c.tried, c.late
 		l.took[0], l.requests = c.took, 1
-		if got := l.hopeless(); got != c.want {
+		if got := l.mostlyLate(); got != c.want {
 			t.Errorf("%s: hopeless %v, want %v", c.name, got, c.want)
 		}
 	}

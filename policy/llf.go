@@ -83,10 +83,10 @@ func (p *llf) wake(v *sched.View, running int, own slack) sched.Time {
 			// When the running queue has done its expected work, its laxity
 			// falls like that of the others, and no other goes ahead of it.
 			gap := s.laxity - own.laxity + p.hysteresis
-			if blind(q) { // runs beside the other as soon as it is not after it
+			if uncounted(q) { // runs beside the other as soon as it is not after it
 				gap -= p.hysteresis
 			}
-			if gap <= own.work && (gap > 0 || !blind(q)) {
+			if gap <= own.work && (gap > 0 || !uncounted(q)) {
 				wake = earlier(wake, v.Now.Add(max(gap, 1)))
 			}
 		}

@@ -79,10 +79,10 @@ var naivePolicies = map[string]func(v *sched.View, q sched.Queue) bool{
 }
 
 // goesFirst reports whether no queue that is known to be runnable goes before q. Of
-// equals the lower ID goes first, unless q is blind.
+// equals the lower ID goes first, unless q is uncounted.
 func goesFirst(v *sched.View, q sched.Queue, before func(a, b sched.Queue) bool) bool {
 	for _, o := range v.Queues {
-		if knownBusy(&o) && (before(o, q) || !blind(&q) && !before(q, o) && o.ID < q.ID) {
+		if knownBusy(&o) && (before(o, q) || !uncounted(&q) && !before(q, o) && o.ID < q.ID) {
 			return false
 		}
 	}

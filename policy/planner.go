@@ -50,12 +50,12 @@ func (p *planner) grantOne(v *sched.View, i int) sched.QueueID {
 // runnable reports whether q is ready and not paused.
 func runnable(q *sched.Queue) bool { return q.Ready() && !q.Attr.Paused }
 
-// blind reports whether q is runnable only as far as is known: its counters cannot be
-// read, so it may be idle. No policy stops other queues until a blind one has nothing
+// uncounted reports whether q counts as ready only because its counters cannot be read. It
+// may be idle. No policy stops other queues until an uncounted one has nothing
 // to do: they would be stopped for ever beside an idle process.
-func blind(q *sched.Queue) bool { return !q.Counters.Known && !q.Attr.Paused }
+func uncounted(q *sched.Queue) bool { return !q.Counters.Known && !q.Attr.Paused }
 
-// knownBusy reports whether q is runnable and not blind.
+// knownBusy reports whether q is runnable and not uncounted.
 func knownBusy(q *sched.Queue) bool { return q.Counters.Known && runnable(q) }
 
 // turnStart is when the current turn began.
@@ -102,11 +102,11 @@ func firstOf(v *sched.View, eligible func(*sched.Queue) bool, before func(i, j i
 }
 
 // grantFirst grants queue chosen, which is the first of those known to be runnable or
-// -1 if there is none, the blind ones that are not after it, and all idle queues. It
+// -1 if there is none, the uncounted ones that are not after it, and all idle queues. It
 // reports whether a runnable queue waits.
 func (p *planner) grantFirst(v *sched.View, chosen int, before func(i, j int) bool) (waits bool) {
 	p.grantOnly(v, func(i int) bool {
-		granted := i == chosen || blind(&v.Queues[i]) && (chosen < 0 || !before(chosen, i))
+		granted := i == chosen || uncounted(&v.Queues[i]) && (chosen < 0 || !before(chosen, i))
 		waits = waits || !granted && runnable(&v.Queues[i])
 		return granted
 	})
@@ -114,13 +114,13 @@ func (p *planner) grantFirst(v *sched.View, chosen int, before func(i, j int) bo
 }
 
 // goAheadBySlice lets the queues for which ahead returns true go ahead of the other
-// granted ones by their slices, if one of them is blind and the device has slices: the
+// granted ones by their slices, if one of them is uncounted and the device has slices: the
 // device itself then switches to it as soon as it has work.
 func (p *planner) goAheadBySlice(v *sched.View, ahead func(i int) bool) {
 	const long = 20 * time.Millisecond // longer than most requests
 	for d := range v.Devices {
 		dev := &v.Devices[d]
-		blindAhead, others := false, 0
+		uncountedAhead, others := false, 0
 		each := func(f func(i int, g *sched.Grant)) {
 			for i, n := 0, 0; i < len(v.Queues) && n < len(p.grants); i++ {
 				if q := &v.Queues[i]; q.ID == p.grants[n].Queue {
@@ -133,12 +133,12 @@ func (p *planner) goAheadBySlice(v *sched.View, ahead func(i int) bool) {
 		}
 		each(func(i int, _ *sched.Grant) {
 			if ahead(i) {
-				blindAhead = blindAhead || blind(&v.Queues[i])
+				uncountedAhead = uncountedAhead || uncounted(&v.Queues[i])
 			} else {
 				others++
 			}
 		})
-		if !dev.Sliced() || !blindAhead || others == 0 {
+		if !dev.Sliced() || !uncountedAhead || others == 0 {
 			continue
 		}
 		each(func(i int, g *sched.Grant) {

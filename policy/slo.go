@@ -129,7 +129,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 		wake = earlier(wake, p.nextLate(v, queues))
 		set = p.adapted(v.Now)
 	}
-	set.bursts = !adapts || p.ladder.hopeless()
+	set.bursts = !adapts || p.ladder.mostlyLate()
 	plan := p.base.planWith(v, set)
 	p.ladder.predicts = set.betweenRequests && p.base.sharesBetweenRequests
 	plan.Wake = earlier(plan.Wake, wake)

@@ -179,13 +179,13 @@ func TestWindowRunsAllQueuesOfTheFocusedProcess(t *testing.T) {
 	runs("closed", true)
 }
 
-// TestNoQueueIsStoppedForABlindOne checks which queues are granted beside queues without
+// TestNoQueueIsStoppedForAnUncountedOne checks which queues are granted beside queues without
 // counters, and with which slices.
-func TestNoQueueIsStoppedForABlindOne(t *testing.T) {
+func TestNoQueueIsStoppedForAnUncountedOne(t *testing.T) {
 	const minimum, shared, long = sched.MinSlice, ms, 20 * ms
 	type queue struct {
 		rank         int32
-		blind        bool
+		uncounted    bool
 		runs         bool
 		plain, slice time.Duration // on a device without and with slices
 	}
@@ -197,17 +197,17 @@ func TestNoQueueIsStoppedForABlindOne(t *testing.T) {
 		{"two below", []queue{{2, true, true, 0, long}, {1, false, true, 0, shared}, {1, true, true, 0, shared}}},
 		{"one known above others", []queue{{2, false, true, 0, 0}, {1, true, false, 0, 0}, {1, false, false, 0, 0}}},
 		{"a known one between", []queue{{3, true, true, 0, long}, {2, false, true, 0, minimum}, {1, true, false, 0, 0}}},
-		{"all blind and equal", []queue{{1, true, true, 0, 0}, {1, true, true, 0, 0}}},
+		{"all uncounted and equal", []queue{{1, true, true, 0, 0}, {1, true, true, 0, 0}}},
 	} {
 		for _, name := range []string{"hpf", "hpf-global", "nice", "window"} {
 			for _, dev := range []sched.Device{plainGPU, slicedGPU} {
-				if name == "window" && (test.queues[0].rank > 2 || test.name == "all blind and equal") {
+				if name == "window" && (test.queues[0].rank > 2 || test.name == "all uncounted and equal") {
 					continue // has two ranks, and all queues of the lower one are equal
 				}
 				l := newNode(t, name, nil, dev)
 				for _, q := range test.queues {
 					j := l.open(sched.Queue{Attr: sched.Attr{Priority: q.rank, Nice: int8(-q.rank), Focus: q.rank == 2}}, nil)
-					j.noCounters, j.load = q.blind, saturating
+					j.noCounters, j.load = q.uncounted, saturating
 				}
 				l.run(20 * ms)
 				for i, q := range test.queues {
@@ -224,16 +224,16 @@ func TestNoQueueIsStoppedForABlindOne(t *testing.T) {
 	}
 }
 
-// TestBlindQueueGoesAheadOnItsOwnDevice checks that a blind queue that goes ahead by slices
+// TestUncountedQueueGoesAheadOnItsOwnDevice checks that an uncounted queue that goes ahead by slices
 // changes no slice on another device, and none that cannot be set.
-func TestBlindQueueGoesAheadOnItsOwnDevice(t *testing.T) {
+func TestUncountedQueueGoesAheadOnItsOwnDevice(t *testing.T) {
 	p := fresh(t, "hpf-global")
 	v := &sched.View{Now: 1, Devices: []sched.Device{slicedGPU, {ID: "other", Slice: 2 * ms, MinSharedSlice: ms}}, Queues: []sched.Queue{
-		{ID: 1, Device: slicedGPU.ID, Can: canAll, Attr: sched.Attr{Priority: 1}}, // blind
+		{ID: 1, Device: slicedGPU.ID, Can: canAll, Attr: sched.Attr{Priority: 1}}, // uncounted
 		{ID: 2, Device: slicedGPU.ID, Can: canAll},
 		{ID: 3, Device: slicedGPU.ID, Can: canStop},
 		{ID: 4, Device: "other", Can: canAll},
-		{ID: 5, Device: "other", Can: canStop, Attr: sched.Attr{Priority: 1}}, // blind, without slices
+		{ID: 5, Device: "other", Can: canStop, Attr: sched.Attr{Priority: 1}}, // uncounted, without slices
 	}}
 	want := map[sched.QueueID]time.Duration{1: 20 * ms, 2: sched.MinSlice, 3: 0, 4: 0, 5: 0}
 	plan := p.Plan(v)

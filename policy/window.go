@@ -8,7 +8,7 @@ import (
 
 // window runs all queues of the processes that have the focus, and the other
 // queues when none of those is runnable. If no process has the focus, all queues
-// run. No queue is stopped for a blind one: that goes ahead by its slice, where the
+// run. No queue is stopped for an uncounted one: that goes ahead by its slice, where the
 // device has slices.
 type window struct {
 	planner

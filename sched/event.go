@@ -30,9 +30,10 @@ const (
 	// Queue.
 	MeasurementLost
 	// RequestStarted reports that a request has begun, RequestFinished that one
-	// has ended. Both use Queue, and RequestFinished uses Duration: how long the
-	// request took, and for the record At: when it ended; zero if that is unknown. A request that begins and ends between two readings of the
-	// shim's page is reported by RequestFinished alone.
+	// has ended. Both use Queue. RequestFinished uses Duration, how long the request
+	// took, and for the record At, when it ended; zero if that is unknown. A request
+	// that begins and ends between two readings of the shim's page is reported by
+	// RequestFinished alone.
 	RequestStarted
 	RequestFinished
 	// AttrsChanged replaces the attributes of a queue. Uses Queue, Attr.

@@ -120,7 +120,7 @@ func (s *Scheduler) floorGrant(d *device) QueueID {
 // beginFloorTurn begins the turn of q.
 func (s *Scheduler) beginFloorTurn(d *device, q *Queue) {
 	share := s.floorShare(d)
-	length := s.floorLength(d, q, share, &bearable{})
+	length := s.floorLength(d, q, share, &bearableMemo{})
 	d.floor = floorTurn{
 		queue: q.ID, began: s.now, length: length, period: floorPeriod(length, share), target: q.Served + length, launched: q.Counters.Launched,
 		rest: d.floor.rest, due: d.floor.due, withFloor: d.floor.withFloor,
@@ -154,14 +154,14 @@ func floorPeriod(length time.Duration, share float64) time.Duration {
 
 // floorLength returns the length of a floor turn of q. On a device with slices it is
 // longer if the commands of q are long, so that q finishes one, and shorter if an
-// online process could not bear the delay. b has what is known about that.
-func (s *Scheduler) floorLength(d *device, q *Queue, share float64, b *bearable) time.Duration {
+// online process could not bear the delay. b keeps the last result of bearableLength.
+func (s *Scheduler) floorLength(d *device, q *Queue, share float64, b *bearableMemo) time.Duration {
 	onePiece := d.Sliced() && q.Can&CanSlice != 0
 	length := s.cfg.FloorTurn
 	switch {
 	case length > 0:
 	case onePiece:
-		step := d.Slice // few lengths, so that bearable is seldom computed
+		step := d.Slice // few lengths, so that bearableLength is seldom computed
 		needed := (q.act.drain.perCommand + d.Slice + step - 1) / step * step
 		length = min(max(floorTurnSliced, needed), floorLongest)
 	default:
@@ -171,34 +171,34 @@ func (s *Scheduler) floorLength(d *device, q *Queue, share float64, b *bearable)
 		return length
 	}
 	length = min(length, time.Duration(share*float64(floorWindow)*4/5))
-	if b.of != length {
-		b.of, b.length = length, s.bearableLength(d, length, share)
+	if b.wanted != length {
+		b.wanted, b.length = length, s.bearableLength(d, length, share)
 	}
 	return b.length
 }
 
-// bearable is the longest floor turn that the online queues of a device can bear, of those not
-// longer than of. It is the same for all queues.
-type bearable struct{ of, length time.Duration }
+// bearableMemo is a result of bearableLength, which is the same for all queues of a device:
+// for a wanted length, the length that the online queues can bear.
+type bearableMemo struct{ wanted, length time.Duration }
 
 // bearableLength returns the longest floor turn that the online queues of d can bear, but at
 // least a slice and at most length.
 func (s *Scheduler) bearableLength(d *device, length time.Duration, share float64) time.Duration {
 	for i := range d.queues {
 		if o := &d.queues[i]; o.Attr.Class == Online && o.mayRun() {
-			length = min(length, o.bearable(floorPeriod(length, share), d.Slice, s.now))
+			length = min(length, o.maxDelay(floorPeriod(length, share), d.Slice, s.now))
 		}
 	}
 	return max(length, d.Slice)
 }
 
-// bearable returns how long requests of an online queue may be delayed once in a period.
+// maxDelay returns how long requests of an online queue may be delayed once in a period.
 //
 //   - The SLO leaves some time, by which a request may be late. If that is less than the
 //     shortest piece, some requests miss the SLO, and they are fewest with long pieces.
 //   - Of few requests one would be more than one in a hundred. Then it is an eighth of
 //     what a request takes.
-func (q *Queue) bearable(period, shortest time.Duration, now Time) time.Duration {
+func (q *Queue) maxDelay(period, shortest time.Duration, now Time) time.Duration {
 	most, p := time.Duration(math.MaxInt64), &q.pace
 	if q.Attr.SLO > 0 {
 		left := q.Attr.SLO / 2
@@ -284,7 +284,7 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 	share := s.floorShare(d)
 	turn := &d.floor
 	turn.withFloor, turn.due = d.withFloor, Never
-	var b bearable
+	var b bearableMemo
 	for i := range d.queues {
 		q := &d.queues[i]
 		if !hasFloor(q) {

@@ -15,7 +15,7 @@ import (
 func (d *Daemon) announce(p *process) {
 	d.pauseMember(p)
 	for _, q := range p.pool.queues {
-		d.weigh(q)
+		d.updatePoolWeight(q)
 	}
 	d.publish(p)
 	d.events.post(p.appendAttrs(nil)...)
@@ -57,9 +57,9 @@ func (d *Daemon) useConfig(c *config.Config) {
 	d.registering.Lock()
 	defer d.registering.Unlock()
 	d.mu.Lock()
-	d.conf = c // for new records
+	d.conf = c // for new processes
 	d.mu.Unlock()
-	d.administerAgain(d.all(), c, *d.containers.Load())
+	d.updateAdminSettings(d.allProcesses(), c, *d.containers.Load())
 }
 
 // niceInterval is how often the CPU scheduling parameters of processes are read.
@@ -77,7 +77,7 @@ func (d *Daemon) followNice(ctx context.Context) {
 		case <-every.C:
 		}
 		d.mu.Lock()
-		s := setting{policies: d.policyNames()}
+		s := attrContext{policies: d.policyNames()}
 		d.mu.Unlock()
 		if len(s.users(attr.Nice.Row())) > 0 {
 			d.readNice()
@@ -89,12 +89,12 @@ func (d *Daemon) followNice(ctx context.Context) {
 // for which the loop would wait.
 func (d *Daemon) readNice() {
 	changed := make(map[*process]attr.Values)
-	for _, p := range d.all() {
+	for _, p := range d.allProcesses() {
 		if now, err := d.procs.Stat(p.info.PID); err == nil && now.Start == p.info.Start {
 			changed[p] = cpuAttrs(now.Nice, now.RealTime)
 		}
 	}
-	d.each(slices.Collect(maps.Keys(changed)), func(p *process) {
+	d.eachProcess(slices.Collect(maps.Keys(changed)), func(p *process) {
 		p.layers[attr.FromProcess] = changed[p]
 		d.announceChange(p)
 	})

@@ -118,28 +118,28 @@ func (d *Daemon) Unregister(id string) {
 func (d *Daemon) changeContainer(id string, next *api.Container) {
 	d.mu.Lock()
 	changed := d.containers.Load().with(id, next)
-	d.containers.Store(&changed) // for new records
+	d.containers.Store(&changed) // for new processes
 	conf := d.conf
 	d.mu.Unlock()
 	var inside []*process
-	for _, p := range d.all() {
+	for _, p := range d.allProcesses() {
 		if strings.Contains(p.info.Containers, id) {
 			inside = append(inside, p)
 		}
 	}
-	d.administerAgain(inside, conf, changed)
+	d.updateAdminSettings(inside, conf, changed)
 	d.keepContainer(id, next)
 }
 
-// administerAgain gives processes what a configuration and containers have for them. Patterns
+// updateAdminSettings gives processes what a configuration and containers have for them. Patterns
 // are compared without d.mu: a rule may match slowly.
-func (d *Daemon) administerAgain(some []*process, conf *config.Config, all containers) {
-	administered := make(map[*process]administration)
+func (d *Daemon) updateAdminSettings(some []*process, conf *config.Config, all containers) {
+	settings := make(map[*process]adminSettings)
 	for _, p := range some {
-		administered[p] = d.administer(&p.info, conf, all)
+		settings[p] = d.adminSettingsOf(&p.info, conf, all)
 	}
-	d.each(some, func(p *process) {
-		if a := administered[p]; d.conf == conf {
+	d.eachProcess(some, func(p *process) {
+		if a := settings[p]; d.conf == conf {
 			p.layers[attr.FromRule], p.limits, p.container = a.rule, a.limits, a.container
 			d.announceChange(p)
 		}
@@ -162,7 +162,7 @@ func ceilingOf(rule attr.Values) (ceiling attr.Values) {
 
 // keepContainer writes a container to the journal, or removes it there.
 func (d *Daemon) keepContainer(id string, c *api.Container) {
-	if d.cfg.Journal == nil || d.record == nil || d.ending() {
+	if d.cfg.Journal == nil || d.journalOrder == nil || d.ending() {
 		return
 	}
 	if c == nil {

@@ -27,7 +27,7 @@ func (d *Daemon) restoreAll() error {
 	d.mu.Lock()
 	clear(d.trees)
 	d.mu.Unlock()
-	d.each(d.all(), func(p *process) {
+	d.eachProcess(d.allProcesses(), func(p *process) {
 		p.layers[attr.FromHint], p.layers[attr.FromSet] = attr.Values{}, attr.Values{}
 		p.owned, p.restored, p.expectAt = false, true, time.Time{}
 		p.merge()

@@ -63,7 +63,7 @@ type Daemon struct {
 	reduced  chan reducedHint
 
 	// What the API shows. Callers share each computation: see shared.
-	records       shared[map[sched.QueueID]sched.Queue]
+	queueStates   shared[map[sched.QueueID]sched.Queue]
 	snapshot      shared[[]api.Process]
 	status        shared[api.Status]
 	policyInForce shared[api.Policy]
@@ -88,7 +88,7 @@ type Daemon struct {
 
 	nextBackgroundCheck sched.Time // see late.go
 
-	record func(order) // nil, or writes the result of an order to the journal; called without locks
+	journalOrder func(order) // nil, or writes the result of an order to the journal; called without locks
 
 	containers  atomic.Pointer[containers] // never nil; stored with mu held
 	inside      string                     // the containers that the daemon itself is in, as proc.Process.Containers has them
@@ -129,7 +129,7 @@ func New(cfg Config) (*Daemon, error) {
 	d.inside, _ = proc.ContainersOf(os.Getpid()) // unreadable: the machine counts as no container
 	d.containers.Store(&containers{})
 	d.recorder = newRecorder(d)
-	d.records.compute, d.snapshot.compute = d.readRecords, d.describeAll
+	d.queueStates.compute, d.snapshot.compute = d.readQueueStates, d.describeAll
 	d.delays.compute, d.pressure.compute = d.readDelays, d.readPressure
 	d.counted.compute = func() (none struct{}) {
 		d.events.inLoop(func() { d.recorder.count(d.Now()) })

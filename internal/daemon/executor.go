@@ -103,12 +103,12 @@ func (e *executor) Execute(actions []sched.Action) {
 		w := e.workers[a.Queue]
 		switch {
 		case w == nil:
-			e.post(over(a, sched.Gone, 0))
+			e.post(actionDone(a, sched.Gone, 0))
 		case a.Level == sched.LevelHold || a.Verb == sched.SetBound:
 			// A gate is only memory, so writing it takes less time than handing it to a
 			// worker. It needs no journal: its lease ends when this process dies.
 			outcome, took := timed(func() error { return hal.Do(w.queue, a) })
-			e.post(over(a, outcome, took))
+			e.post(actionDone(a, outcome, took))
 		case w.batcher != nil && a.Level == sched.LevelInterrupt && (a.Verb == sched.Stop || a.Verb == sched.Start):
 			if batches[w.batcher] == nil {
 				batches[w.batcher] = &batch{}
@@ -149,7 +149,7 @@ func (e *executor) runBatch(device hal.Batcher, b *batch) {
 	took := time.Since(began)
 	var evs []sched.Event
 	for i, a := range append(b.stops.actions, b.starts.actions...) {
-		evs = append(evs, over(a, hal.Outcome(errs[i]), took))
+		evs = append(evs, actionDone(a, hal.Outcome(errs[i]), took))
 	}
 	for _, w := range append(b.stops.workers, b.starts.workers...) {
 		w.batched.Done()
@@ -173,13 +173,13 @@ func (e *executor) work(w *worker) {
 // do carries out an action. One that must be journaled and cannot be is refused.
 func (e *executor) do(w *worker, a sched.Action) sched.Event {
 	if w.journaled && e.journal.Begin(a) != nil {
-		return over(a, sched.Refused, 0)
+		return actionDone(a, sched.Refused, 0)
 	}
 	outcome, took := timed(func() error { return hal.Do(e.queueOf(w), a) })
 	if w.journaled {
 		_ = e.journal.End(a, outcome)
 	}
-	return over(a, outcome, took)
+	return actionDone(a, outcome, took)
 }
 
 // timed makes a call to a driver and returns what its result means and how long it took.
@@ -189,7 +189,7 @@ func timed(call func() error) (sched.Outcome, time.Duration) {
 	return hal.Outcome(err), time.Since(began)
 }
 
-// over returns the event that an action is over.
-func over(a sched.Action, outcome sched.Outcome, took time.Duration) sched.Event {
+// actionDone returns the event that an action is over.
+func actionDone(a sched.Action, outcome sched.Outcome, took time.Duration) sched.Event {
 	return sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: outcome, Duration: took}
 }

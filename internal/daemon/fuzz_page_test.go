@@ -81,7 +81,7 @@ func (h *pageFuzz) admit(t testing.TB, p proc.Process, runtime string) (page *pa
 // queues returns the scheduler's record of the queue of each process that has one, by pid,
 // after another turn of the loop.
 func (h *pageFuzz) queues() map[int]sched.Queue {
-	records := h.d.records.get()
+	records := h.d.queueStates.get()
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
 	found := map[int]sched.Queue{}

@@ -24,7 +24,7 @@ func (d *Daemon) takeHint(p *process, kind uint32, value int64) (changed bool) {
 	case id == attr.Expect:
 		var at sched.Time
 		at, ok = d.schedTime(value)
-		ok = ok && p.believed(at)
+		ok = ok && p.mayAnnounce(at)
 		value = int64(at)
 	default:
 		ok = id.Of(value).Check(attr.ByPage) == nil
@@ -62,11 +62,11 @@ type announcements struct {
 	unmet    int    // announcements since then
 }
 
-// believed reports whether to act on the announcement that a request arrives at a time; 0
+// mayAnnounce reports whether to act on the announcement that a request arrives at a time; 0
 // takes back an announcement. The device is cleared for an announced request, so a process
-// that announces requests and launches nothing is not believed until it launches again.
+// that announces requests and launches nothing may announce no more until it launches again.
 // Without counters nothing is known. d.mu is held.
-func (p *process) believed(at sched.Time) bool {
+func (p *process) mayAnnounce(at sched.Time) bool {
 	a := &p.announced
 	if at == 0 || !p.counters.Known {
 		return true
@@ -95,8 +95,8 @@ func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error
 		return api.Process{}, err
 	}
 	d.mu.Lock()
-	if err = errExited(pid); d.recordOf(p.info.ID()) == p {
-		err = d.hint(p, h)
+	if err = errExited(pid); d.processByID(p.info.ID()) == p {
+		err = d.applyHint(p, h)
 		d.noteReduced(p)
 	}
 	d.mu.Unlock()
@@ -106,13 +106,13 @@ func (d *Daemon) Hint(by server.Caller, pid int, h api.Hint) (api.Process, error
 	return d.description(p), nil
 }
 
-// hint applies a hint that came through the API. d.mu is held.
-func (d *Daemon) hint(p *process, h api.Hint) error {
+// applyHint applies a hint that came through the API. d.mu is held.
+func (d *Daemon) applyHint(p *process, h api.Hint) error {
 	v := h.Values
-	if in, _ := v.Get(attr.Expect); in > 0 && !p.believed(1) {
+	if in, _ := v.Get(attr.Expect); in > 0 && !p.mayAnnounce(1) {
 		return server.Conflict("announce a request of process %d: %d were announced, and the process has launched nothing since", p.info.PID, maxUnmet)
 	}
-	if err := d.request(p, h); err != nil {
+	if err := d.applyRequest(p, h); err != nil {
 		return err
 	}
 	if in, ok := v.Get(attr.Expect); ok {
@@ -128,8 +128,8 @@ func (d *Daemon) hint(p *process, h api.Hint) error {
 	return nil
 }
 
-// request applies the begin or the end of a request. d.mu is held.
-func (d *Daemon) request(p *process, h api.Hint) error {
+// applyRequest applies the begin or the end of a request. d.mu is held.
+func (d *Daemon) applyRequest(p *process, h api.Hint) error {
 	a, ev := &p.requests, sched.Event{}
 	switch {
 	case h.Begin != nil && len(a.open) >= maxOpenRequests:

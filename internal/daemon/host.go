@@ -22,7 +22,7 @@ func (d *Daemon) IsGuardian(pid int) bool { return d.guardian.isGuardian(pid) }
 
 // Ready implements hal.Host.
 func (d *Daemon) Ready(pid int) (class sched.Class, ready, known bool) {
-	records := d.records.get()
+	states := d.queueStates.get()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.processes[pid]
@@ -30,7 +30,7 @@ func (d *Daemon) Ready(pid int) (class sched.Class, ready, known bool) {
 		return 0, false, false
 	}
 	for _, q := range p.queues {
-		r, there := records[q.id]
+		r, there := states[q.id]
 		ready = ready || there && r.Ready() && !p.attr.Paused
 	}
 	return p.attr.Class, ready, true
@@ -43,7 +43,7 @@ func (d *Daemon) DeviceFound(dev hal.Device) {
 	d.device(dev)
 }
 
-// device returns the record of a device, made if there is none. d.mu is held.
+// device returns a device, added if it is not known. d.mu is held.
 func (d *Daemon) device(dev hal.Device) *device {
 	info := dev.Info()
 	id := info.Device.ID
@@ -52,7 +52,7 @@ func (d *Daemon) device(dev hal.Device) *device {
 	}
 	found := &device{Device: dev, info: info}
 	d.devices[id] = found
-	d.recorder.found(dev)
+	d.recorder.noteDevice(dev)
 	d.events.post(sched.Event{Kind: sched.DeviceOpened, Device: id, About: info.Device})
 	d.chooseConfigured(found)
 	return found
@@ -60,7 +60,7 @@ func (d *Daemon) device(dev hal.Device) *device {
 
 // ProcessFound implements hal.Host.
 func (d *Daemon) ProcessFound(info proc.Process) {
-	p := d.lockRecord(info)
+	p := d.lockProcess(info)
 	defer d.mu.Unlock()
 	p.foundAt = time.Now()
 }
@@ -90,7 +90,7 @@ func (d *Daemon) QueueFound(o hal.Offer) (hal.QueueHandle, error) {
 
 // openQueue begins to schedule a queue that was attached.
 func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*queue, error) {
-	p := d.lockRecord(o.Process)
+	p := d.lockProcess(o.Process)
 	defer d.mu.Unlock()
 	if !d.running {
 		return nil, errStopping
@@ -100,11 +100,11 @@ func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*
 	q := &queue{d: d, id: id, process: p, device: dev, hardware: attached, detail: o.Detail}
 	d.exec.add(q.id, attached, workerConfig{after: o.After, batcher: o.Batcher, journaled: o.Handoff != nil})
 	p.queues = append(p.queues, q)
-	d.recorder.own(q.id, p)
+	d.recorder.noteOwner(q.id, p)
 	d.events.post(sched.Event{
 		Kind: sched.QueueOpened, Queue: q.id, Process: p.id, Device: dev.info.Device.ID, Can: hal.Abilities(attached), Attr: p.attr,
 	})
-	d.arrange(p)
+	d.updateQueues(p)
 	return q, nil
 }
 

@@ -30,8 +30,8 @@ func (d *Daemon) policyNames(queues ...*queue) (names []string) {
 	return slices.Compact(names)
 }
 
-// setting is what decides whether an attribute has an effect.
-type setting struct {
+// attrContext is what decides whether an attribute has an effect.
+type attrContext struct {
 	policies []string // in force on the devices of the process
 	class    sched.Class
 	shim     bool
@@ -40,50 +40,50 @@ type setting struct {
 
 // cause is a reason for which an attribute has no effect.
 type cause struct {
-	holds  func(s *setting, r *attr.Row) bool
-	mark   func(s *setting, r *attr.Row) string // for tables
-	reason func(s *setting, r *attr.Row) string
+	holds  func(s *attrContext, r *attr.Row) bool
+	mark   func(s *attrContext, r *attr.Row) string // for tables
+	reason func(s *attrContext, r *attr.Row) string
 }
 
 // causes lists all of them. The first that holds is reported.
 var causes = []cause{
 	{ // no policy uses it
-		func(s *setting, r *attr.Row) bool { return len(s.users(r)) == 0 && !s.shimApplies(r) },
-		func(s *setting, _ *attr.Row) string { return "ignored by " + strings.Join(s.policies, ", ") },
-		func(s *setting, r *attr.Row) string {
+		func(s *attrContext, r *attr.Row) bool { return len(s.users(r)) == 0 && !s.shimApplies(r) },
+		func(s *attrContext, _ *attr.Row) string { return "ignored by " + strings.Join(s.policies, ", ") },
+		func(s *attrContext, r *attr.Row) string {
 			return fmt.Sprintf("policy %s does not use it; policies that do: %s", strings.Join(s.policies, ", "), strings.Join(policy.Users(r.Uses), ", "))
 		},
 	},
 	{ // the policies use it in other classes only
-		func(s *setting, r *attr.Row) bool {
+		func(s *attrContext, r *attr.Row) bool {
 			return !slices.ContainsFunc(s.users(r), s.usesInClass(r)) && !s.shimApplies(r)
 		},
-		func(s *setting, _ *attr.Row) string { return "ignored in class " + s.class.String() },
-		func(s *setting, r *attr.Row) string {
+		func(s *attrContext, _ *attr.Row) string { return "ignored in class " + s.class.String() },
+		func(s *attrContext, r *attr.Row) string {
 			user := s.users(r)[0]
 			return fmt.Sprintf("policy %s uses it in class %s only, and the process is of class %v", user, strings.Join(policy.Classes(user, r.Uses), " and "), s.class)
 		},
 	},
 	{
-		func(s *setting, r *attr.Row) bool { return r.Shim && !s.shim },
-		func(*setting, *attr.Row) string { return "ignored without the shim" },
-		func(*setting, *attr.Row) string {
+		func(s *attrContext, r *attr.Row) bool { return r.Shim && !s.shim },
+		func(*attrContext, *attr.Row) string { return "ignored without the shim" },
+		func(*attrContext, *attr.Row) string {
 			return "the process has no shim; 'giveway run' starts a program with it"
 		},
 	},
 	{
-		func(s *setting, r *attr.Row) bool {
+		func(s *attrContext, r *attr.Row) bool {
 			return r.Shim && len(r.Runtimes) > 0 && s.runtime != "" && !slices.Contains(r.Runtimes, s.runtime)
 		},
-		func(s *setting, _ *attr.Row) string { return "ignored by " + s.runtime },
-		func(s *setting, r *attr.Row) string {
+		func(s *attrContext, _ *attr.Row) string { return "ignored by " + s.runtime },
+		func(s *attrContext, r *attr.Row) string {
 			return fmt.Sprintf("the shim can do it for %s only, and the process uses %s", strings.Join(r.Runtimes, ", "), s.runtime)
 		},
 	},
 	{
-		func(s *setting, r *attr.Row) bool { return r.Online && s.class != sched.Online },
-		func(s *setting, _ *attr.Row) string { return "ignored in class " + s.class.String() },
-		func(s *setting, _ *attr.Row) string {
+		func(s *attrContext, r *attr.Row) bool { return r.Online && s.class != sched.Online },
+		func(s *attrContext, _ *attr.Row) string { return "ignored in class " + s.class.String() },
+		func(s *attrContext, _ *attr.Row) string {
 			return fmt.Sprintf("the process is of class %v, and it works in class online only", s.class)
 		},
 	},
@@ -91,7 +91,7 @@ var causes = []cause{
 
 // users lists the policies in force that use an attribute. An external policy may use any; an
 // attribute that no policy reads has the same effect under all of them.
-func (s *setting) users(r *attr.Row) (names []string) {
+func (s *attrContext) users(r *attr.Row) (names []string) {
 	for _, name := range s.policies {
 		if r.Uses == "" || name == policy.ExternalName || slices.Contains(policy.Users(r.Uses), name) {
 			names = append(names, name)
@@ -101,7 +101,7 @@ func (s *setting) users(r *attr.Row) (names []string) {
 }
 
 // usesInClass returns whether a policy that uses an attribute does so in the process's class.
-func (s *setting) usesInClass(r *attr.Row) func(name string) bool {
+func (s *attrContext) usesInClass(r *attr.Row) func(name string) bool {
 	return func(name string) bool {
 		in := policy.Classes(name, r.Uses)
 		return len(in) == 0 || slices.Contains(in, s.class.String())
@@ -110,13 +110,13 @@ func (s *setting) usesInClass(r *attr.Row) func(name string) bool {
 
 // shimApplies reports whether the shim applies an attribute that policies use too: it takes
 // the device ahead of an expected request.
-func (s *setting) shimApplies(r *attr.Row) bool {
+func (s *attrContext) shimApplies(r *attr.Row) bool {
 	return r.Uses != "" && slices.Contains(r.Runtimes, s.runtime) && s.class == sched.Online
 }
 
 // withoutEffect lists the attributes in v that have no effect. One that has its default is not
 // among them, except for the class, which is always shown.
-func (s *setting) withoutEffect(v attr.Values) (out []api.Ignored) {
+func (s *attrContext) withoutEffect(v attr.Values) (out []api.Ignored) {
 	for _, id := range v.IDs() {
 		r := id.Row()
 		if value, _ := v.Get(id); value == r.Default && id != attr.Class {
@@ -141,7 +141,7 @@ func (p *view) ignored(gate *hal.GateStats) []api.Ignored {
 			given.Set(id, p.attrs.Int(id))
 		}
 	}
-	s := setting{policies: p.policies, class: p.attr.Class, shim: p.gate != nil}
+	s := attrContext{policies: p.policies, class: p.attr.Class, shim: p.gate != nil}
 	if gate != nil {
 		s.runtime = gate.Runtime
 	}

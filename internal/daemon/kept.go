@@ -85,7 +85,7 @@ func (d *Daemon) keepOrder(o order) {
 	d.keeping.Lock()
 	defer d.keeping.Unlock()
 	d.mu.Lock()
-	p := d.recordOf(o.Target)
+	p := d.processByID(o.Target)
 	if p == nil {
 		d.mu.Unlock()
 		return
@@ -130,7 +130,7 @@ func (d *Daemon) logKept(err error) {
 // inForce returns everything that the journal keeps, by key.
 func (d *Daemon) inForce() map[string]any {
 	kept := make(map[string]any)
-	d.each(d.all(), func(p *process) {
+	d.eachProcess(d.allProcesses(), func(p *process) {
 		if k, ok := p.kept(); ok {
 			kept[idKey(keptProcesses, k.ID)] = k
 		}

@@ -41,7 +41,7 @@ func (d *Daemon) checkPod(by server.Caller, v attr.Values, conf *config.Config) 
 	if err != nil {
 		return errExited(by.PID)
 	}
-	a := d.administer(&info, conf, *d.containers.Load())
+	a := d.adminSettingsOf(&info, conf, *d.containers.Load())
 	id, exceeds := v.Exceeds(a.limits.Ceiling)
 	if !exceeds {
 		return nil

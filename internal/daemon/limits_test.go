@@ -193,14 +193,14 @@ func TestJournalKeepsWhatIsUnlimited(t *testing.T) {
 // and the rule of the user who started it nevertheless.
 func TestLimitsOfAProcessThatIsNotDumpable(t *testing.T) {
 	d, _, _ := newLimitedDaemon(t, "rules: [{match: {user: root}, weight: 9}, {match: {user: alice}, weight: 2}]\nlimits: [{match: {user: alice}, class: batch}]")
-	a := d.administer(&proc.Process{PID: 7, Starter: alice}, d.conf, nil)
+	a := d.adminSettingsOf(&proc.Process{PID: 7, Starter: alice}, d.conf, nil)
 	if most, ok := a.limits.Ceiling.Get(attr.Class); !ok || sched.Class(most) != sched.Batch {
 		t.Errorf("got class %v, %v as its limit, want batch", sched.Class(most), ok)
 	}
 	if weight, _ := a.rule.Get(attr.Weight); weight != 2 {
 		t.Errorf("got weight %d by rule, want 2", weight)
 	}
-	if a = d.administer(&proc.Process{PID: 7}, d.conf, nil); !a.limits.Ceiling.Empty() {
+	if a = d.adminSettingsOf(&proc.Process{PID: 7}, d.conf, nil); !a.limits.Ceiling.Empty() {
 		t.Errorf("root: got limits %v, want none", a.limits.Ceiling)
 	}
 }

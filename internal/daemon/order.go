@@ -45,8 +45,8 @@ func (d *Daemon) apply(o order) error {
 	if err := d.carryOut(&o); err != nil {
 		return err
 	}
-	if d.record != nil {
-		d.record(o)
+	if d.journalOrder != nil {
+		d.journalOrder(o)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func errExited(pid int) error { return server.NotFound("process %d has exited", 
 
 // changeOne sets attributes of one process. d.mu is held.
 func (d *Daemon) changeOne(o *order) error {
-	p := d.recordOf(o.Target)
+	p := d.processByID(o.Target)
 	if p == nil {
 		return errExited(o.Target.PID)
 	}
@@ -142,9 +142,9 @@ func (d *Daemon) mayChange(by server.Caller, p *proc.Process) bool {
 	return by.All || !setuid && same
 }
 
-// target returns the record of a process that the caller may change. Backends look for a
-// process that is not known. A record with another start time is of an earlier process
-// with the same pid, and is never changed.
+// target returns a process that the caller may change. Backends look for a
+// process that is not known. A known process with another start time is an earlier one with
+// the same pid, and is never changed.
 func (d *Daemon) target(by server.Caller, pid int) (*process, error) {
 	info, err := d.identify(by, pid)
 	if err != nil {
@@ -153,7 +153,7 @@ func (d *Daemon) target(by server.Caller, pid int) (*process, error) {
 	known := func() *process {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.recordOf(info.ID())
+		return d.processByID(info.ID())
 	}
 	if p := known(); p != nil {
 		return p, nil
@@ -177,7 +177,7 @@ func (d *Daemon) scan(pid int) (notes string) {
 		}
 		found := finder.Find(pid)
 		if found.Pending != nil {
-			d.lockRecord(*found.Pending)
+			d.lockProcess(*found.Pending)
 			d.mu.Unlock()
 		}
 		if found.Note != "" {

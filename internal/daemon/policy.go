@@ -74,7 +74,7 @@ func (d *Daemon) choosePolicy(chosen api.Policy) error {
 	if err := d.putInForce(chosen); err != nil {
 		return err
 	}
-	d.each(d.all(), func(p *process) {
+	d.eachProcess(d.allProcesses(), func(p *process) {
 		p.restored = false
 		d.announceChange(p)
 	})
@@ -104,7 +104,7 @@ func (d *Daemon) putInForce(p api.Policy) error {
 	d.mu.Lock()
 	d.choose(dev, p, choice)
 	d.mu.Unlock()
-	d.each(d.all(), d.publish)
+	d.eachProcess(d.allProcesses(), d.publish)
 	d.replaceConnection(p.Device, connection)
 	return nil
 }

@@ -22,7 +22,7 @@ func (d *Daemon) attrsOf(run *proc.Process, v attr.Values, conf *config.Config) 
 	if _, command, ok := strings.Cut(run.Command, " -- "); ok {
 		program.Command = command
 	}
-	a := d.administer(&program, conf, *d.containers.Load())
+	a := d.adminSettingsOf(&program, conf, *d.containers.Load())
 	layers := attr.Layers{attr.FromRun: v, attr.FromRule: a.rule}
 	merged, _ := layers.Within(&a.limits)
 	return merged
@@ -75,15 +75,15 @@ func (d *Daemon) setMembers(q *queue, members []proc.Process) {
 			p.pool.queues = append(p.pool.queues, q)
 			p.pool.server, p.pool.label, p.pool.index, p.pool.lost = q.process.info.PID, q.detail.Pool, q.device.info.Index, false
 			p.pool.busyAt = time.Now()
-			d.arrange(p)
+			d.updateQueues(p)
 		case was && !is:
 			p.leave(q)
-			d.arrange(p)
+			d.updateQueues(p)
 			d.forget(p)
 		}
 	}
 	d.noteEmpty(q, len(members) == 0)
-	d.weigh(q)
+	d.updatePoolWeight(q)
 }
 
 // noteEmpty tells the scheduler that a pool whose last member has gone is idle until there is
@@ -127,7 +127,7 @@ func (d *Daemon) loseServer(q *queue, exited bool) {
 			p.pool.lost = true
 			lost = append(lost, p.info.PID)
 		}
-		d.arrange(p)
+		d.updateQueues(p)
 	}
 	if len(lost) > 0 {
 		slices.Sort(lost)
@@ -136,17 +136,17 @@ func (d *Daemon) loseServer(q *queue, exited bool) {
 	}
 }
 
-// weigh gives the queue of a pool the sum of its busy members' weights: each has the share
+// updatePoolWeight gives the queue of a pool the sum of its busy members' weights: each has the share
 // that it would have outside. If none is busy, all count. The sum stays within the limit of
 // the user: otherwise one program could have the shares of others that only pretend to work.
 // d.mu is held.
-func (d *Daemon) weigh(q *queue) {
+func (d *Daemon) updatePoolWeight(q *queue) {
 	if q.detail.Pool == "" || q.removed {
 		return
 	}
 	var all, busy, largest int64
 	for _, m := range q.detail.Members {
-		p := d.recordOf(m.ID())
+		p := d.processByID(m.ID())
 		if p == nil {
 			continue
 		}
@@ -283,15 +283,15 @@ func (d *Daemon) followPools() {
 	if len(pools) == 0 {
 		return // do not wake the loop
 	}
-	records := d.records.get()
+	states := d.queueStates.get()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	worked := d.noteMembers(pools, time.Now())
 	for _, q := range pools {
-		if r, ok := records[q.id]; ok {
+		if r, ok := states[q.id]; ok {
 			d.divide(q, r.Served, worked)
 		}
-		d.weigh(q)
+		d.updatePoolWeight(q)
 	}
 }
 
@@ -302,7 +302,7 @@ func (d *Daemon) noteMembers(pools []*queue, now time.Time) (worked map[*process
 	worked = make(map[*process]bool)
 	for _, q := range pools {
 		for _, m := range q.detail.Members {
-			p := d.recordOf(m.ID())
+			p := d.processByID(m.ID())
 			if _, noted := worked[p]; p != nil && !noted {
 				worked[p] = p.pool.note(p.counters, now)
 			}
@@ -318,7 +318,7 @@ func (d *Daemon) divide(q *queue, served time.Duration, worked map[*process]bool
 	q.servedAtEstimate = served
 	var all, active []*process
 	for _, m := range q.detail.Members {
-		p := d.recordOf(m.ID())
+		p := d.processByID(m.ID())
 		if p == nil {
 			continue
 		}

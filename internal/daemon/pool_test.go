@@ -297,7 +297,7 @@ func TestWeightOfIdleMembers(t *testing.T) {
 		complete(first, 0) // so that the daemon knows that they have no work
 		complete(second, 0)
 		f(first, second)
-		b.d.weigh(q)
+		b.d.updatePoolWeight(q)
 		b.d.mu.Unlock()
 		if _, a := b.scheduled(); a.Weight != want {
 			t.Errorf("%s: got weight %d, want %d", when, a.Weight, want)

@@ -12,12 +12,12 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// process is the daemon's record of a process that uses a device. It implements
+// process is what the daemon knows about a process that uses a device. It implements
 // hal.Process. Daemon.mu guards all but settings and reporting.
 type process struct {
 	info     proc.Process
 	user     string    // the name of its user, printable
-	lineage  []proc.ID // it and its ancestors, as they were when the record was made
+	lineage  []proc.ID // it and its ancestors, as they were when the process was found
 	id       sched.ProcessID
 	settings atomic.Pointer[hal.Settings]
 	// reporting is gate, for the loop, which reads it without Daemon.mu while it polls.

@@ -42,7 +42,7 @@ func (q *queue) SetDevice(hal.Device) {}
 // SetDetail implements hal.QueueHandle.
 func (q *queue) SetDetail(detail hal.Detail) {
 	for _, m := range detail.Members {
-		q.d.lockRecord(m) // makes a record
+		q.d.lockProcess(m) // adds it
 		q.d.mu.Unlock()
 	}
 	q.d.mu.Lock()
@@ -77,7 +77,7 @@ func (q *queue) Withdraw(exited bool) <-chan struct{} {
 	p.exited = p.exited || exited
 	undone := q.d.removeQueue(q, exited)
 	q.d.loseServer(q, exited)
-	q.d.arrange(p)
+	q.d.updateQueues(p)
 	q.d.forget(p)
 	return undone
 }
@@ -122,7 +122,7 @@ type processGate struct {
 
 // gateFound accepts the gate of a process.
 func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
-	p := d.lockRecord(o.Process)
+	p := d.lockProcess(o.Process)
 	defer d.mu.Unlock()
 	if !d.running {
 		return nil, errStopping
@@ -135,7 +135,7 @@ func (d *Daemon) gateFound(o hal.Offer) (hal.QueueHandle, error) {
 	p.idempotent = nil // a new page: the process writes this hint again
 	p.merge()
 	d.setBackendAttr(p, o.Attr)
-	d.arrange(p)
+	d.updateQueues(p)
 	return g, nil
 }
 
@@ -157,7 +157,7 @@ func (g *processGate) SetDevice(dev hal.Device) {
 	defer g.d.mu.Unlock()
 	if g.process.gate == g && g.d.running {
 		g.device = g.d.device(dev)
-		g.d.arrange(g.process)
+		g.d.updateQueues(g.process)
 	}
 }
 
@@ -189,7 +189,7 @@ func (g *processGate) Withdraw(exited bool) <-chan struct{} {
 	}
 	p.requests.reported = 0
 	if d.running {
-		d.arrange(p)
+		d.updateQueues(p)
 		d.forget(p)
 	}
 	return done()
@@ -204,9 +204,9 @@ func (g *processGate) stats() *hal.GateStats {
 	return &s
 }
 
-// arrange makes the queues of a process those that it should have now: its hardware queues,
+// updateQueues makes the queues of a process those that it should have now: its hardware queues,
 // each behind the gate if there is one, or the gate alone. d.mu is held.
-func (d *Daemon) arrange(p *process) {
+func (d *Daemon) updateQueues(p *process) {
 	g, alone := p.gate, p.gateAlone()
 	usable := g != nil && g.device != nil && !p.exited
 	wanted := usable && len(p.pool.queues) == 0 && (len(p.queues) == 0 || len(p.queues) == 1 && alone != nil)
@@ -240,7 +240,7 @@ func (d *Daemon) openGate(p *process) {
 	q.attachGate(p.gate)
 	p.queues = append(p.queues, q)
 	d.exec.add(q.id, q.gate, workerConfig{})
-	d.recorder.own(q.id, p)
+	d.recorder.noteOwner(q.id, p)
 	d.events.post(sched.Event{
 		Kind: sched.QueueOpened, Queue: q.id, Process: p.id, Device: q.device.info.Device.ID, Can: q.abilities(), Attr: p.attr,
 	})

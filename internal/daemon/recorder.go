@@ -74,8 +74,8 @@ func newRecorder(d *Daemon) *recorder {
 	}
 }
 
-// own notes whose queue it is that is about to be opened.
-func (r *recorder) own(id sched.QueueID, p *process) {
+// noteOwner notes the process of a queue that is about to be opened.
+func (r *recorder) noteOwner(id sched.QueueID, p *process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.owners[id] = owner{int32(p.info.PID), p.info.UID, nameOf(p)}
@@ -90,8 +90,8 @@ func nameOf(p *process) metrics.Process {
 	return m
 }
 
-// found notes a device that is about to be opened.
-func (r *recorder) found(dev hal.Device) {
+// noteDevice notes a device that is about to be opened.
+func (r *recorder) noteDevice(dev hal.Device) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.devices[dev.Info().Device.ID] = dev
@@ -106,8 +106,8 @@ func (r *recorder) takeDevice(id sched.DeviceID) hal.Device {
 	return dev
 }
 
-// take returns whose queue it is that the loop sees for the first time.
-func (r *recorder) take(id sched.QueueID) owner {
+// takeOwner returns the process of a queue that the loop sees for the first time.
+func (r *recorder) takeOwner(id sched.QueueID) owner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.owners[id]
@@ -207,7 +207,7 @@ func (q *recordedQueue) shows(a *sched.Attr) bool {
 }
 
 func (r *recorder) opened(now sched.Time, ev *sched.Event) {
-	q := &recordedQueue{owner: r.take(ev.Queue), device: ev.Device, attr: ev.Attr}
+	q := &recordedQueue{owner: r.takeOwner(ev.Queue), device: ev.Device, attr: ev.Attr}
 	r.queues[ev.Queue] = q
 	r.accounts.Open(now, ev.Queue, ev.Device, q.pid, &ev.Attr)
 	r.tally.Open(ev.Queue, ev.Device, ev.Attr.Class, q.name)

@@ -183,7 +183,7 @@ func newRecordLoad(processes, perSecond int) *recordLoad {
 	l := &recordLoad{d: newTestDaemon(), processes: processes, perTurn: perSecond / 1000}
 	about := sched.Device{ID: "d", Slice: 2 * time.Millisecond, MinSharedSlice: 100 * time.Microsecond}
 	l.events = append(l.events, sched.Event{Kind: sched.DeviceOpened, Device: "d", About: about})
-	l.d.recorder.found(tracedDevice{})
+	l.d.recorder.noteDevice(tracedDevice{})
 	for i := range processes {
 		l.open(sched.QueueID(i+1), i)
 	}
@@ -197,7 +197,7 @@ func (tracedDevice) Tracing() bool  { return true }
 func (tracedDevice) Info() hal.Info { return hal.Info{Device: sched.Device{ID: "d"}} }
 
 func (l *recordLoad) open(id sched.QueueID, i int) {
-	l.d.recorder.own(id, &process{})
+	l.d.recorder.noteOwner(id, &process{})
 	l.d.recorder.owners[id] = owner{pid: int32(id)}
 	ev := sched.Event{Kind: sched.QueueOpened, Queue: id, Device: "d", Can: sched.CanInterrupt | sched.CanSlice}
 	if ev.Attr.Class = sched.Batch; i%4 == 0 {

@@ -58,7 +58,7 @@ func (d *Daemon) takeOver() {
 			d.takeOverPolicy(strings.TrimPrefix(key, keptPolicies), k)
 		}
 	}
-	d.record = d.keepOrder
+	d.journalOrder = d.keepOrder
 }
 
 // takeOverTree puts a tree or a run in force. A run lasts until its root exits, or begins it
@@ -80,13 +80,13 @@ func (d *Daemon) takeOverTree(k keptTree) *treeAttrs {
 
 func (k *keptTree) values() attr.Values { return k.Values.With(k.ByRoot.Unlimited()) }
 
-// takeOverProcess makes the record of a process that has not exited.
+// takeOverProcess adds a process of the journal that has not exited.
 func (d *Daemon) takeOverProcess(k keptProcess, runs map[uint64]*treeAttrs) {
 	info, err := d.procs.Process(k.ID.PID)
 	if err != nil || info.ID() != k.ID {
 		return
 	}
-	p := d.lockRecord(info)
+	p := d.lockProcess(info)
 	defer d.mu.Unlock()
 	p.layers[attr.FromSet], p.owned, p.restored = k.Set.With(k.ByRoot.Unlimited()), k.Owned, k.Restored
 	if k.Run != nil {

@@ -12,8 +12,8 @@ import (
 // treeAttrs are attributes that giveway run or giveway set --tree gave to a process and
 // its descendants. They apply to those of the caller; those of root apply to all.
 //
-// A process is a descendant if the root is in its lineage, which is read once, before the
-// record of the process is made. It may outlive its ancestors or get another parent.
+// A process is a descendant if the root is in its lineage, which is read once, when
+// the process is found. It may outlive its ancestors or get another parent.
 type treeAttrs struct {
 	lineage []proc.ID // of the root, which is first
 	by      server.Caller
@@ -79,7 +79,7 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	policies, conf := d.policyNames(), d.conf
 	d.mu.Unlock()
 	program := d.attrsOf(&info, o.Values, conf)
-	s := setting{policies: policies, class: program.Class(), shim: true} // giveway run says itself what --no-shim means
+	s := attrContext{policies: policies, class: program.Class(), shim: true} // giveway run says itself what --no-shim means
 	started.Ignored = s.withoutEffect(r.Values)
 	if mode, weight := poolOf(program); mode != attr.ModeOff {
 		started.Pool, started.Weight = mode.String(), weight
@@ -142,7 +142,7 @@ func (d *Daemon) beginRun(o *order) error {
 	if err != nil {
 		return err
 	}
-	d.each(d.members(run), func(p *process) {
+	d.eachProcess(d.members(run), func(p *process) {
 		if d.runOf(&p.info, p.lineage) == run {
 			p.run, p.restored = run, false
 			d.announceChange(p)
@@ -170,10 +170,10 @@ func (d *Daemon) changeTree(by server.Caller, pid int, v attr.Values) (api.Proce
 		return api.Process{}, err
 	}
 	d.mu.Lock()
-	p, conf := d.recordOf(info.ID()), d.conf
+	p, conf := d.processByID(info.ID()), d.conf
 	d.mu.Unlock()
-	if p == nil { // a record to be described, and dropped
-		from := d.read(info, conf, *d.containers.Load())
+	if p == nil { // only to be described: it is not added
+		from := d.readOrigin(info, conf, *d.containers.Load())
 		d.mu.Lock()
 		p = d.newProcess(from)
 		d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *Daemon) changeTree(by server.Caller, pid int, v attr.Values) (api.Proce
 func (d *Daemon) changeDescendants(o *order) error {
 	tree := &treeAttrs{lineage: proc.Lineage(o.Target, d.procs.Stat), by: o.By}
 	accepted, refused := 0, error(nil)
-	d.each(d.members(tree), func(p *process) {
+	d.eachProcess(d.members(tree), func(p *process) {
 		if err := p.refusal(o.Values); err != nil {
 			refused = err
 		} else {
@@ -205,7 +205,7 @@ func (d *Daemon) changeDescendants(o *order) error {
 	// Records that are made from now on have the attributes of the tree.
 	members := d.members(tree)
 	gone := d.gone(members)
-	d.each(members, func(p *process) {
+	d.eachProcess(members, func(p *process) {
 		if !gone[p] && p.refusal(o.Values) == nil {
 			d.give(p, o.Values)
 		}
@@ -216,7 +216,7 @@ func (d *Daemon) changeDescendants(o *order) error {
 // members returns the known processes to which a tree applies.
 func (d *Daemon) members(tree *treeAttrs) (members []*process) {
 	root := tree.root()
-	d.each(d.all(), func(p *process) {
+	d.eachProcess(d.allProcesses(), func(p *process) {
 		if d.appliesTo(tree, &p.info) && slices.Contains(p.lineage, root) {
 			members = append(members, p)
 		}

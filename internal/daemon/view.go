@@ -13,7 +13,7 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// view is a copy of what may change in the record of a process. Descriptions are made from
+// view is a copy of what may change in a process. Descriptions are made from
 // views, without d.mu.
 type view struct {
 	*process // only what never changes is read
@@ -42,7 +42,7 @@ type requestsView struct {
 	last  [256]finished
 }
 
-// view copies the record of a process. d.mu is held.
+// view copies a process. d.mu is held.
 func (d *Daemon) view(p *process) view {
 	r := &p.requests
 	v := view{
@@ -61,16 +61,16 @@ func (d *Daemon) Processes() []api.Process { return slices.Clone(d.snapshot.get(
 
 // describeAll describes the processes that have queues, in order of pid.
 func (d *Daemon) describeAll() []api.Process {
-	records := d.records.get()
+	states := d.queueStates.get()
 	var views []view
-	d.each(d.all(), func(p *process) {
+	d.eachProcess(d.allProcesses(), func(p *process) {
 		if len(p.queues) > 0 || p.pool.known() {
 			views = append(views, d.view(p))
 		}
 	})
 	all := make([]api.Process, len(views))
 	for i := range views {
-		all[i] = d.describe(&views[i], records)
+		all[i] = d.describe(&views[i], states)
 	}
 	slices.SortFunc(all, func(a, b api.Process) int { return cmp.Compare(a.PID, b.PID) })
 	return all
@@ -78,26 +78,26 @@ func (d *Daemon) describeAll() []api.Process {
 
 // description is a process as it is when all that was posted has been taken in.
 func (d *Daemon) description(p *process) api.Process {
-	records := d.records.get()
+	states := d.queueStates.get()
 	d.mu.Lock()
 	v := d.view(p)
 	d.mu.Unlock()
-	return d.describe(&v, records)
+	return d.describe(&v, states)
 }
 
-// readRecords returns the scheduler's record of every queue.
-func (d *Daemon) readRecords() map[sched.QueueID]sched.Queue {
+// readQueueStates returns the scheduler's state of every queue.
+func (d *Daemon) readQueueStates() map[sched.QueueID]sched.Queue {
 	var queues []sched.Queue
 	d.events.inLoop(func() { queues = d.sched.Queues(nil) })
-	records := make(map[sched.QueueID]sched.Queue, len(queues))
+	states := make(map[sched.QueueID]sched.Queue, len(queues))
 	for _, q := range queues {
-		records[q.ID] = q
+		states[q.ID] = q
 	}
-	return records
+	return states
 }
 
 // describe returns a process as the API shows it.
-func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Process {
+func (d *Daemon) describe(v *view, states map[sched.QueueID]sched.Queue) api.Process {
 	shim := v.gate.stats()
 	out := api.Process{
 		PID: v.info.PID, Command: v.info.Command, UID: v.info.UID, User: v.user,
@@ -114,7 +114,7 @@ func (d *Daemon) describe(v *view, records map[sched.QueueID]sched.Queue) api.Pr
 	out.Attrs.Replace(attr.Expect, int64(max(v.attr.Expect.Sub(d.Now()), 0)))
 	now := d.Now()
 	for _, q := range v.queues {
-		r := records[q.id]
+		r := states[q.id]
 		out.Queues = append(out.Queues, api.Queue{
 			ID: uint64(q.id), Device: string(q.device.info.Device.ID), Index: q.device.info.Index, State: r.State.String(),
 			Can: strings.FieldsFunc(r.Can.String(), func(c rune) bool { return c == ',' }), Slice: r.Slice, VendorSlice: q.detail.FoundSlice,

@@ -342,7 +342,7 @@ func (a *Accounts) Update(now sched.Time, queues func() []sched.Queue) {
 			d.advance(end)
 		}
 	}
-	a.press()
+	a.updatePressure()
 	for _, d := range a.devices {
 		a.removeClosed(d)
 	}
@@ -365,9 +365,9 @@ func (d *deviceAccount) advance(to sched.Time) {
 	d.spans = slices.DeleteFunc(d.spans, func(s hal.Span) bool { return s.End <= to })
 }
 
-// press adds what the processes waited to their pressure. Of a process on several devices it
+// updatePressure adds what the processes waited to their pressure. Of a process on several devices it
 // is estimated: the sum, at most the time that passed, and for full the least.
-func (a *Accounts) press() {
+func (a *Accounts) updatePressure() {
 	for _, d := range a.devices {
 		for _, c := range d.clients {
 			p := c.process

@@ -48,8 +48,8 @@ func (o *object) uint(name string, v uint64) {
 	o.b = strconv.AppendUint(o.b, v, 10)
 }
 
-// some writes a number unless it is zero.
-func (o *object) some(name string, v int64) {
+// intIfSet writes a number unless it is zero.
+func (o *object) intIfSet(name string, v int64) {
 	if v != 0 {
 		o.int(name, v)
 	}
@@ -60,8 +60,8 @@ func (o *object) bool(name string, v bool) {
 	o.b = strconv.AppendBool(o.b, v)
 }
 
-// yes writes true, or nothing.
-func (o *object) yes(name string, v bool) {
+// boolIfTrue writes true, or nothing.
+func (o *object) boolIfTrue(name string, v bool) {
 	if v {
 		o.bool(name, v)
 	}
@@ -109,8 +109,8 @@ func (e *Entry) AppendJSON(b []byte, hide bool) []byte {
 	o.word("kind", e.Kind.String())
 	o.int("at_ns", int64(e.At))
 	o.text("device", string(e.Device))
-	o.some("pid", int64(e.PID))
-	o.some("queue", int64(e.Queue))
+	o.intIfSet("pid", int64(e.PID))
+	o.intIfSet("queue", int64(e.Queue))
 	switch e.Kind {
 	case Decision:
 		o.decision(e)
@@ -143,8 +143,8 @@ func (o *object) decision(e *Entry) {
 	o.b = appendText(o.b, e.Text)
 	o.bool("run", e.Run)
 	o.word("reason", e.Reason.String())
-	o.some("slice_ns", int64(e.Slice))
-	o.some("bound", int64(e.Bound))
+	o.intIfSet("slice_ns", int64(e.Slice))
+	o.intIfSet("bound", int64(e.Bound))
 	o.close()
 }
 
@@ -161,9 +161,9 @@ func (o *object) action(e *Entry) {
 	o.uint("number", e.Number)
 	o.word("verb", e.Verb.String())
 	o.text("level", e.level())
-	o.some("slice_ns", int64(e.Slice))
-	o.some("bound", int64(e.Bound))
-	o.some("decision", int64(e.Cause))
+	o.intIfSet("slice_ns", int64(e.Slice))
+	o.intIfSet("bound", int64(e.Bound))
+	o.intIfSet("decision", int64(e.Cause))
 	o.int("ordered_ns", int64(e.Begin))
 	o.int("completed_ns", int64(e.End))
 	o.int("cost_ns", int64(e.Cost))
@@ -191,17 +191,17 @@ func (o *object) period(e *Entry) {
 			o.word("left", leftNames[e.Left%hal.Departure(len(leftNames))])
 		}
 	case Request:
-		o.some("slo_ns", int64(e.Slice))
-		o.yes("late", e.Late)
-		o.yes("estimated", e.Estimated)
+		o.intIfSet("slo_ns", int64(e.Slice))
+		o.boolIfTrue("late", e.Late)
+		o.boolIfTrue("estimated", e.Estimated)
 	case Wait:
 		h := holder(e.Holder)
 		o.open("holder")
 		o.word("kind", h.Kind)
-		o.some("pid", int64(h.PID))
+		o.intIfSet("pid", int64(h.PID))
 		o.close()
 		o.int("held_ns", int64(e.Cost))
-		o.yes("estimated", e.Estimated)
+		o.boolIfTrue("estimated", e.Estimated)
 	}
 	o.close()
 }
@@ -212,11 +212,11 @@ func (o *object) state(e *Entry, hide bool) {
 	o.word("change", changeNames[e.Change])
 	if e.What != Device && e.Change != Gone {
 		o.word("class", e.Class.String())
-		o.yes("paused", e.Paused)
+		o.boolIfTrue("paused", e.Paused)
 		if !hide {
-			o.some("weight", int64(e.Bound))
-			o.some("priority", int64(e.Holder))
-			o.some("slo_ns", int64(e.Slice))
+			o.intIfSet("weight", int64(e.Bound))
+			o.intIfSet("priority", int64(e.Holder))
+			o.intIfSet("slo_ns", int64(e.Slice))
 		}
 	}
 	o.text("policy", e.Text)
@@ -275,7 +275,7 @@ func (r *Record) AppendRecord(b []byte, q Query, hide func(*Entry) bool) ([]byte
 	o.b = append(o.b, ']')
 	o.uint("lost", res.Lost)
 	o.uint("next", res.Next)
-	o.yes("kept_lost", r.keptOf(q.Kinds).oldest() > 0 && r.all.oldest() > 0)
-	o.yes("more", res.More)
+	o.boolIfTrue("kept_lost", r.keptOf(q.Kinds).oldest() > 0 && r.all.oldest() > 0)
+	o.boolIfTrue("more", res.More)
 	return append(o.b, '}'), res
 }

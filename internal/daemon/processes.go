@@ -17,40 +17,40 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// origin is what the record of a process is made from. It is read without d.mu, because
+// origin is what a new process is made from. It is read without d.mu, because
 // that reads files and compares patterns.
 type origin struct {
 	info    proc.Process
 	account account   // of its user
 	lineage []proc.ID // the process and its ancestors, nearest first
-	administration
+	adminSettings
 }
 
-// administration is what the administrator has for a process: by the configuration, and by
-// the registered container that it is in.
-type administration struct {
+// adminSettings is what the administrator has set for a process: by the configuration, and
+// by the registered container that it is in.
+type adminSettings struct {
 	rule      attr.Values
 	limits    attr.Limits
 	container *api.Container // nil: none
 }
 
-// read reads what a new record needs, with the rules of a configuration.
-func (d *Daemon) read(info proc.Process, conf *config.Config, all containers) origin {
+// readOrigin reads what a new process needs, with the rules of a configuration.
+func (d *Daemon) readOrigin(info proc.Process, conf *config.Config, all containers) origin {
 	return origin{
-		info: info, account: d.users.get(info.UID), lineage: proc.Lineage(info.ID(), d.procs.Stat), administration: d.administer(&info, conf, all),
+		info: info, account: d.users.get(info.UID), lineage: proc.Lineage(info.ID(), d.procs.Stat), adminSettings: d.adminSettingsOf(&info, conf, all),
 	}
 }
 
-// administer returns what the administrator has for a process. A process that belongs to
-// root has what its starter has: every process can make itself root's, by
-// PR_SET_DUMPABLE. Where both a container and the rule that
-// matches give an attribute, the one that asks for less counts.
-func (d *Daemon) administer(info *proc.Process, conf *config.Config, all containers) administration {
+// adminSettingsOf returns what the administrator has set for a process. A process that
+// belongs to root has the settings of its starter: every process can make itself root's, by
+// PR_SET_DUMPABLE. Where both a container and the rule that matches give an attribute, the
+// one that asks for less counts.
+func (d *Daemon) adminSettingsOf(info *proc.Process, conf *config.Config, all containers) adminSettings {
 	of := config.Subject{Process: *info, Container: all.of(info.Containers)}
 	of.UID = cmp.Or(info.UID, info.Starter)
 	of.User = d.users.get(of.UID).name
 	rule := conf.Match(&of)
-	out := administration{rule: rule.Attrs, limits: attr.Limits{HintsRaise: rule.HintsRaise}, container: of.Container}
+	out := adminSettings{rule: rule.Attrs, limits: attr.Limits{HintsRaise: rule.HintsRaise}, container: of.Container}
 	switch {
 	case of.Container != nil:
 		out.rule = rule.Attrs.AtMost(of.Container.Values)
@@ -65,19 +65,19 @@ func (d *Daemon) administer(info *proc.Process, conf *config.Config, all contain
 	return out
 }
 
-// lockRecord returns the record of a process, made if there is none, with d.mu held. A pid
+// lockProcess returns a process, added if it is not known, with d.mu held. A pid
 // with another start time is another process.
-func (d *Daemon) lockRecord(info proc.Process) *process {
+func (d *Daemon) lockProcess(info proc.Process) *process {
 	d.mu.Lock()
 	for {
-		if p := d.recordOf(info.ID()); p != nil {
+		if p := d.processByID(info.ID()); p != nil {
 			return p
 		}
 		conf, all := d.conf, d.containers.Load()
 		d.mu.Unlock()
-		from := d.read(info, conf, *all)
+		from := d.readOrigin(info, conf, *all)
 		d.mu.Lock()
-		if d.conf == conf && d.containers.Load() == all && d.recordOf(info.ID()) == nil {
+		if d.conf == conf && d.containers.Load() == all && d.processByID(info.ID()) == nil {
 			p := d.newProcess(from)
 			d.processes[info.PID] = p
 			return p
@@ -85,15 +85,15 @@ func (d *Daemon) lockRecord(info proc.Process) *process {
 	}
 }
 
-// recordOf returns the record of a process, or nil. d.mu is held.
-func (d *Daemon) recordOf(id proc.ID) *process {
+// processByID returns a known process, or nil. d.mu is held.
+func (d *Daemon) processByID(id proc.ID) *process {
 	if p := d.processes[id.PID]; p != nil && p.info.ID() == id {
 		return p
 	}
 	return nil
 }
 
-// newProcess makes the record of a process, with the attributes given so far to it, its
+// newProcess makes a process, with the attributes given so far to it, its
 // run and its tree. d.mu is held.
 func (d *Daemon) newProcess(o origin) *process {
 	p := &process{info: o.info, user: proc.Printable(o.account.name), lineage: o.lineage, limits: o.limits, container: o.container, id: sched.ProcessID(d.lastID.Add(1))}
@@ -111,17 +111,17 @@ func (d *Daemon) newProcess(o origin) *process {
 // lockBatch is for how many processes d.mu is held at a time.
 const lockBatch = 64
 
-// all returns all records.
-func (d *Daemon) all() []*process {
+// allProcesses returns all processes that the daemon knows.
+func (d *Daemon) allProcesses() []*process {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Values(d.processes))
 }
 
-// each calls f with d.mu held for each of some processes that are still known. It lets
+// eachProcess calls f with d.mu held for each of some processes that are still known. It lets
 // others have d.mu after every few processes. A process that is found meanwhile is left
-// out, so what new records are made from must be changed first.
-func (d *Daemon) each(some []*process, f func(*process)) {
+// out, so what new processes are made from must be changed first.
+func (d *Daemon) eachProcess(some []*process, f func(*process)) {
 	for part := range slices.Chunk(some, lockBatch) {
 		d.mu.Lock()
 		for _, p := range part {
@@ -133,7 +133,7 @@ func (d *Daemon) each(some []*process, f func(*process)) {
 	}
 }
 
-// forget drops the record of a process without queues and gate, unless its owner gave it
+// forget drops a process without queues and gate, unless its owner gave it
 // attributes and it has not exited: it may open another queue. d.mu is held.
 func (d *Daemon) forget(p *process) {
 	if len(p.queues) == 0 && p.gate == nil && (p.exited || !p.owned && !p.pool.known()) && d.processes[p.info.PID] == p {
@@ -181,11 +181,11 @@ func (d *Daemon) followExits(ctx context.Context) {
 	}
 }
 
-// offerTime is how long the record of a process that was announced is kept for its queue.
+// offerTime is how long a process that a backend announced is kept without a queue.
 const offerTime = 10 * time.Second
 
-// sweep drops the records, trees and runs of processes that have exited, and the records
-// of processes that were announced and have got no queue.
+// sweep drops processes that have exited, with their trees and runs, and processes that were
+// announced and have got no queue.
 func (d *Daemon) sweep() {
 	known := make(map[proc.ID]bool)
 	d.mu.Lock()
@@ -212,7 +212,7 @@ func (d *Daemon) sweep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id := range known {
-		if p := d.recordOf(id); p != nil && len(p.queues) == 0 && p.gate == nil {
+		if p := d.processByID(id); p != nil && len(p.queues) == 0 && p.gate == nil {
 			delete(d.processes, id.PID)
 		}
 		delete(d.trees, id)
