@@ -57,6 +57,9 @@ type Process struct {
 	Requests *Requests `json:"requests,omitempty"` // nil: none are known
 	Shim     *Shim     `json:"shim,omitempty"`     // nil: the process has no shim
 	Member   *Member   `json:"member,omitempty"`   // nil: it is not a client of an MPS server
+	// Memory is how many bytes of device memory the process has, by device. A device is left
+	// out if it has none there or if that is not known; the answer to a change has none.
+	Memory map[string]uint64 `json:"memory_bytes,omitempty"`
 }
 
 // Member says that a process is a client of an MPS server, whose queue runs its work.

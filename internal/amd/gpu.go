@@ -17,7 +17,8 @@ import (
 // it.
 const stopTime = 500 * time.Microsecond
 
-// gpu is one GPU. It implements hal.Device, hal.Reserving, and hal.Batcher for bundles.
+// gpu is one GPU. It implements hal.Device, hal.Reserving, hal.MemoryReader, and hal.Batcher for
+// bundles.
 type gpu struct {
 	driver *driver
 	node   kfd.Node
@@ -47,6 +48,20 @@ func newGPU(d *driver, index int, n kfd.Node, c cwsr) *gpu {
 
 // Info implements hal.Device.
 func (g *gpu) Info() hal.Info { return g.info }
+
+// Memory implements hal.MemoryReader.
+func (g *gpu) Memory(pids []int) (map[int]uint64, error) {
+	found := make(map[int]uint64)
+	var errs []error
+	for _, pid := range pids {
+		bytes, err := g.driver.sys.Memory(pid, g.node.GPU)
+		if bytes > 0 {
+			found[pid] = bytes
+		}
+		errs = append(errs, err)
+	}
+	return found, errors.Join(errs...)
+}
 
 // target is a KFD queue of a process.
 type target struct {

@@ -60,6 +60,7 @@ narrow terminal, or COLUMNS, shortens the command and leaves out columns; --wide
   P99         of the last requests, if they are known
   SLICE       the time slice; in brackets if it is as the process was found
   GPU TIME    device time; after a ~ if it is estimated
+  MEMORY      device memory that the process has there, if it is known
   CAN         what can be done to the process: hold, deactivate, interrupt, slice, bound
   ATTRIBUTES  other attributes that were given; marked if the policy in force ignores them
   PID         indented below an MPS server: a member of its pool, or a client
@@ -212,14 +213,15 @@ func psColumns(all []api.Process, shares map[describe.Key]float64, wide bool) []
 		{Head: "SHARE", Right: true, Rank: 2},
 		{Head: "WEIGHT", Right: true, Rank: 7},
 		{Head: "SLO", Right: true, Rank: 4},
-		{Head: "P50", Right: true, Rank: 12},
+		{Head: "P50", Right: true, Rank: 13},
 		{Head: "P99", Right: true, Rank: 3},
 		{Head: "BOUND", Right: true, Rank: 10},
 		{Head: "SLICE", Rank: 8},
 		{Head: "GPU TIME", Rank: 5},
+		{Head: "MEMORY", Right: true, Rank: 12},
 		{Head: "CAN", Rank: 11},
 		{Head: "ATTRIBUTES", Elide: 14, Rank: 6},
-		{Head: "LATE ENTRY", Rank: 13},
+		{Head: "LATE ENTRY", Rank: 14},
 		{Head: "COMMAND", Elide: 12},
 	}
 	if !wide {
@@ -255,6 +257,7 @@ func psCells(p *api.Process, u describe.Use, shares map[describe.Key]float64) ma
 		"CLASS":  p.Class() + " (" + p.Attrs.Source(attr.Class).String() + ignoredMark(p, attr.Class, ", %s") + ")",
 		"WEIGHT": describe.Attr(p, attr.Weight), "SLO": describe.Attr(p, attr.SLO), "BOUND": describe.Attr(p, attr.Bound),
 		"P50": describe.P50(p), "P99": describe.P99(p), "ATTRIBUTES": attrsText(p, psAttrs(p)...), "LATE ENTRY": lateText(p),
+		"MEMORY":  describe.Memory(p, u.Device),
 		"COMMAND": format.Printable(p.Command), // empty: the caller may not see it
 	}
 	if share, known := shares[describe.Key{PID: p.PID, Device: u.Device}]; known {

@@ -70,6 +70,7 @@ type Daemon struct {
 	delays        shared[api.Delays]
 	pressure      shared[api.Pressure]
 	counted       shared[struct{}]
+	memory        memoryReader
 
 	mu        sync.Mutex
 	running   bool // between the beginning of Run and its end

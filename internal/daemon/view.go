@@ -68,9 +68,15 @@ func (d *Daemon) describeAll() []api.Process {
 			views = append(views, d.view(p))
 		}
 	})
+	pids := make([]int, len(views))
+	for i := range views {
+		pids[i] = views[i].info.PID
+	}
+	memory := d.memory.get(func() memoryUse { return d.readMemory(pids) })
 	all := make([]api.Process, len(views))
 	for i := range views {
 		all[i] = d.describe(&views[i], states)
+		all[i].Memory = memory[pids[i]]
 	}
 	slices.SortFunc(all, func(a, b api.Process) int { return cmp.Compare(a.PID, b.PID) })
 	return all

@@ -5,6 +5,7 @@ package describe
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,6 +189,21 @@ func P99(p *api.Process) string {
 		return ""
 	}
 	return format.Duration(p.Requests.P99)
+}
+
+// Memory returns how much memory of a device a process has; empty: it has none, or that is not
+// known. A device that is not known stands for all of them, as of a member of a pool.
+func Memory(p *api.Process, device string) string {
+	var sum uint64
+	for id, bytes := range p.Memory {
+		if device == "" || id == device {
+			sum += min(bytes, math.MaxInt64-sum)
+		}
+	}
+	if sum == 0 {
+		return ""
+	}
+	return format.Bytes(int64(sum))
 }
 
 // Attr returns the value of an attribute that was given; in brackets if it has no effect.

@@ -234,3 +234,12 @@ func TestWriteFitsAnyWidth(t *testing.T) {
 		}
 	}
 }
+
+func TestMemory(t *testing.T) {
+	p := &api.Process{Memory: map[string]uint64{"a": 2_500_000_000, "b": 500_000_000, "c": 1 << 63}}
+	for device, want := range map[string]string{"a": "2.50GB", "b": "500MB", "d": "", "c": "9223372037GB", "": "9223372037GB"} {
+		if got := Memory(p, device); got != want {
+			t.Errorf("device %q: got %q, want %q", device, got, want)
+		}
+	}
+}

@@ -158,6 +158,16 @@ func TestTraceOfGPU(t *testing.T) {
 		}
 	}
 	<-done
+	all, err := control.New(b.socket).Processes(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		for device, bytes := range all[i].Memory {
+			b.record("memory of "+all[i].Command, nil, values{"bytes": float64(bytes)}, device)
+		}
+		b.atLeast("devices whose memory is known", float64(len(all[i].Memory)), 1)
+	}
 }
 
 // TestRecordCost: an online client beside 64 batch jobs, with the daemon and with the daemon's

@@ -172,7 +172,8 @@ type Progress struct {
 	Waiting   bool // a further command waits at the gate
 }
 
-// Device is one accelerator. It may implement Batcher, Tracing and Reserving.
+// Device is one accelerator. It may implement Batcher, Tracing, Reserving and
+// MemoryReader.
 type Device interface {
 	Info() Info
 }
@@ -180,6 +181,13 @@ type Device interface {
 // Tracing is a Device that reports whether its context-switch trace is being read.
 type Tracing interface {
 	Tracing() bool
+}
+
+// MemoryReader is a Device that knows how much of its memory processes have. Memory returns the
+// bytes of those asked for, by pid; a process that has none, or of which it is not known, is left
+// out. It may take long: the driver may visit every allocation.
+type MemoryReader interface {
+	Memory(pids []int) (map[int]uint64, error)
 }
 
 // Reserving is a Device that can keep hardware slots free for online processes. ReservedSlots

@@ -37,7 +37,8 @@ type Config struct {
 	Poll       time.Duration // between looks at /proc; zero: 2 s
 	NoBPF      bool          // look at /proc only
 
-	openTrace func(nvtrace.Config) (traceReader, error) // nil: nvtrace.Open
+	openTrace  func(nvtrace.Config) (traceReader, error)           // nil: nvtrace.Open
+	readMemory func(nvtrace.Config, []int) (map[int]uint64, error) // nil: nvtrace.DeviceMemory
 }
 
 // discover returns the configuration of discovery.
@@ -119,6 +120,9 @@ func New(cfg Config) *Backend {
 		cfg.Root = os.DirFS("/")
 	}
 	cfg.Control, cfg.GPUPattern = cmp.Or(cfg.Control, nvrm.ControlPath), cmp.Or(cfg.GPUPattern, nvrm.GPUPattern)
+	if cfg.readMemory == nil {
+		cfg.readMemory = nvtrace.DeviceMemory
+	}
 	if cfg.openTrace == nil {
 		cfg.openTrace = openTrace
 	}

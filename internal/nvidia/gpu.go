@@ -35,9 +35,10 @@ func deviceInfo(uuid, model string, index int) hal.Info {
 }
 
 // gpu is one GPU and, where the driver permits it, its context-switch trace. It implements
-// hal.Device and hal.Tracing.
+// hal.Device, hal.Tracing and hal.MemoryReader.
 type gpu struct {
-	info hal.Info
+	info    hal.Info
+	backend *Backend
 
 	mu        sync.Mutex
 	trace     traceReader      // nil: not read
@@ -60,7 +61,7 @@ func (b *Backend) gpu(uuid string, driver driverState) *gpu {
 	}
 	b.mu.Unlock()
 	model, index := describeGPU(b.cfg.Root, uuid)
-	g := &gpu{info: deviceInfo(uuid, model, index), processes: make(map[int]process)}
+	g := &gpu{backend: b, info: deviceInfo(uuid, model, index), processes: make(map[int]process)}
 	if g.trace, g.traceErr = b.openTraceOf(g, driver); g.trace != nil {
 		g.reopen.openedAt = time.Now()
 		g.account = nvtrace.NewAccount(g.trace.Started())
@@ -112,4 +113,12 @@ func (g *gpu) Tracing() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.trace != nil
+}
+
+// Memory implements hal.MemoryReader.
+func (g *gpu) Memory(pids []int) (map[int]uint64, error) {
+	if !g.backend.driver.state().known {
+		return nil, errUnknownDriver
+	}
+	return g.backend.cfg.readMemory(g.backend.accessTo(g), pids)
 }

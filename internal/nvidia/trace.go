@@ -32,8 +32,8 @@ func openTrace(c nvtrace.Config) (traceReader, error) {
 // Reasons for which the trace is not opened.
 var (
 	// Tracing makes every context switch about 6 us longer (H200).
-	errTraceOff           = errors.New("turned off by the configuration")
-	errTraceUnknownDriver = errors.New("not opened, for the driver is unknown and a wrong layout could do harm")
+	errTraceOff      = errors.New("turned off by the configuration")
+	errUnknownDriver = errors.New("not opened, for the driver is unknown and a wrong layout could do harm")
 )
 
 // openTraceOf opens the trace of a GPU if that is allowed.
@@ -42,11 +42,14 @@ func (b *Backend) openTraceOf(g *gpu, driver driverState) (traceReader, error) {
 	case b.cfg.NoTrace:
 		return nil, errTraceOff
 	case !driver.known:
-		return nil, errTraceUnknownDriver
+		return nil, errUnknownDriver
 	}
-	return b.cfg.openTrace(nvtrace.Config{
-		Control: b.cfg.Control, DevicePattern: b.cfg.GPUPattern, Index: g.info.Index, UUID: string(g.info.Device.ID),
-	})
+	return b.cfg.openTrace(b.accessTo(g))
+}
+
+// accessTo says how to open a GPU.
+func (b *Backend) accessTo(g *gpu) nvtrace.Config {
+	return nvtrace.Config{Control: b.cfg.Control, DevicePattern: b.cfg.GPUPattern, Index: g.info.Index, UUID: string(g.info.Device.ID)}
 }
 
 // process is a process with a queue on a GPU. The trace knows processes, not queues: the
@@ -241,7 +244,7 @@ func (g *gpu) check() hal.Check {
 		c.Detail = g.traceErr.Error() + ": device time is estimated"
 		c.Fix = "run the daemon as root; under MIG or confidential computing the driver has no trace"
 		switch {
-		case errors.Is(g.traceErr, errTraceUnknownDriver):
+		case errors.Is(g.traceErr, errUnknownDriver):
 			c.Fix = "use a driver that docs/DRIVERS.md lists as compared"
 		case !g.reopen.at.IsZero():
 			c.Fix = fmt.Sprintf("wait: the daemon opens it again, up to %v after a failure; see its log and the kernel's", maxReopen)

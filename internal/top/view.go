@@ -176,8 +176,9 @@ func (s *State) columns(rows []row) format.Columns {
 		{format.Column{Head: "HOLDS UP", Min: 12, Rank: 11}, func(r *row) string { return r.holdsUp }},
 		{format.Column{Head: "WEIGHT", Right: true, Rank: 9}, func(r *row) string { return describe.Attr(r.process, attr.Weight) }},
 		{format.Column{Head: "SLICE", Max: 14, Rank: 12}, func(r *row) string { return r.use.Slice }},
-		{format.Column{Head: "GPU TIME", Right: true, Min: 8, Rank: 15}, timeCell},
-		{format.Column{Head: "CONTAINER", Max: 24, Elide: 12, Rank: 16}, func(r *row) string { return describe.Container(r.process) }},
+		{format.Column{Head: "GPU TIME", Right: true, Min: 8, Rank: 16}, timeCell},
+		{format.Column{Head: "MEMORY", Right: true, Min: 6, Rank: 15}, func(r *row) string { return describe.Memory(r.process, r.use.Device) }},
+		{format.Column{Head: "CONTAINER", Max: 24, Elide: 12, Rank: 17}, func(r *row) string { return describe.Container(r.process) }},
 		{format.Column{Head: "COMMAND", Elide: 10, Max: 200}, func(r *row) string { return format.Text(r.process.Command, 200) }},
 	}
 	table := format.Columns{Gap: 1}
@@ -221,6 +222,8 @@ func (s *State) wants(head string) bool {
 		return s.last.Delays != nil
 	case "WEIGHT":
 		return has(func(r *row) bool { return r.process.Attrs.Int(attr.Weight) != attr.Weight.Row().Default })
+	case "MEMORY":
+		return has(func(r *row) bool { return len(r.process.Memory) > 0 })
 	case "CONTAINER":
 		return has(func(r *row) bool { return describe.Container(r.process) != "" })
 	}

@@ -270,6 +270,23 @@ func (s Sysfs) queue(pid int, id uint32) (Queue, error) {
 	return Queue{PID: pid, ID: id, GPU: gpu, Type: kind}, errors.Join(err, err2)
 }
 
+// Memory returns how many bytes of a GPU's memory a process has. Zero also stands for a process or
+// GPU that sysfs does not know.
+func (s Sysfs) Memory(pid int, gpu uint32) (uint64, error) {
+	text, err := s.text("proc", strconv.Itoa(pid), fmt.Sprintf("vram_%d", gpu))
+	if vanished(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("memory of process %d: not a number of bytes", pid)
+	}
+	return n, nil
+}
+
 // vanished reports whether a file went away between being listed and being read.
 func vanished(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)

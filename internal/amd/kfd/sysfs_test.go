@@ -86,6 +86,22 @@ func TestMalformedTopology(t *testing.T) {
 	}
 }
 
+func TestMemory(t *testing.T) {
+	sys := t.TempDir()
+	writeFiles(t, sys, map[string]string{"proc/41/vram_51545": "206158430208\n", "proc/41/vram_7": "-1\n"})
+	s := kfd.Sysfs(sys)
+	for _, c := range []struct {
+		pid  int
+		gpu  uint32
+		want uint64
+		ok   bool
+	}{{41, 51545, 192 << 30, true}, {41, 7, 0, false}, {41, 8, 0, true}, {42, 51545, 0, true}} {
+		if got, err := s.Memory(c.pid, c.gpu); got != c.want || (err == nil) != c.ok {
+			t.Errorf("process %d, GPU %d: got %d, %v; want %d, no error: %v", c.pid, c.gpu, got, err, c.want, c.ok)
+		}
+	}
+}
+
 func TestQueues(t *testing.T) {
 	sys := t.TempDir()
 	writeFiles(t, sys, map[string]string{

@@ -30,6 +30,7 @@ func (f *fakeFile) control(arg []byte) error {
 		0x2080014a: {nvgpu.NV20_SUBDEVICE_0, 268},
 		0x20801238: {nvgpu.NV20_SUBDEVICE_0, 24},
 		0x20801231: {nvgpu.NV20_SUBDEVICE_0, 20},
+		0x2080018e: {nvgpu.NV20_SUBDEVICE_0, 8 + 200*72},
 		0x90cd0101: {nvgpu.NV_EVENT_BUFFER, 8},
 		0x90cd0102: {nvgpu.NV_EVENT_BUFFER, 8},
 		0x90cd0104: {nvgpu.NV_EVENT_BUFFER, 0},
@@ -48,6 +49,8 @@ func (f *fakeFile) control(arg []byte) error {
 	case 0x2080014a: // the last byte of the UUID is the instance
 		le.PutUint32(params[8:], 16)
 		params[27] = byte(rm.device)
+	case 0x2080018e:
+		rm.pidInfo(params)
 	case 0x20800403:
 		le.PutUint64(params, uint64(rm.now))
 	case 0x20801238, 0x20801231:
@@ -68,6 +71,31 @@ func (f *fakeFile) control(arg []byte) error {
 		rm.timer()
 	}
 	return nil
+}
+
+// pidInfo answers about memory: process p has p MiB of its own and p KiB that it shares. RM knows no
+// process above 1000.
+func (rm *fakeRM) pidInfo(params []byte) {
+	n := le.Uint32(params)
+	if n == 0 || n > 200 {
+		rm.t.Errorf("asked about %d processes at once", n)
+		return
+	}
+	for i := range n {
+		entry := params[8+72*i:][:72]
+		pid := le.Uint32(entry)
+		if index := le.Uint32(entry[4:]); index != 0 {
+			rm.t.Errorf("process %d: index %d, want 0, which is memory", pid, index)
+		}
+		if pid > 1000 {
+			le.PutUint32(entry[8:], uint32(nvrm.ErrObjectNotFound))
+			le.PutUint64(entry[16:], 7) // must not be read
+			continue
+		}
+		le.PutUint64(entry[16:], uint64(pid)<<20)
+		le.PutUint64(entry[24:], uint64(pid)<<10)
+		le.PutUint64(entry[32:], 9) // memory of others
+	}
 }
 
 // switches adds a switch to the hardware's log.

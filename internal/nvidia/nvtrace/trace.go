@@ -57,13 +57,18 @@ type Trace struct {
 
 // Open starts tracing a GPU.
 func Open(cfg Config) (*Trace, error) {
-	return openWith(cfg, func() (control, error) {
+	return openWith(cfg, opener(cfg))
+}
+
+// opener returns a function that opens the control file.
+func opener(cfg Config) func() (control, error) {
+	return func() (control, error) {
 		f, err := nvrm.Open(cfg.Control)
 		if err != nil {
 			return nil, err
 		}
 		return f, nil
-	})
+	}
 }
 
 // openWith is Open with another function to open the control file.
