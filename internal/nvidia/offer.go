@@ -159,7 +159,7 @@ func (b *Backend) gone(g *discover.Gone) {
 	}
 }
 
-// remove removes queues from the records and returns them.
+// remove removes queues and returns them.
 func (b *Backend) remove(match func(groupName) bool) []*queue {
 	b.mu.Lock()
 	defer b.mu.Unlock()

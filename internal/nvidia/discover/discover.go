@@ -109,7 +109,7 @@ type Watcher struct {
 	proc   procfs
 	log    *slog.Logger
 	events chan Event
-	exits  chan *holder
+	exits  chan *opener
 	calls  chan call
 	ctx    context.Context // done when the Watcher ends
 	stop   context.CancelFunc
@@ -126,9 +126,9 @@ type Watcher struct {
 	sweeps  map[int]sweep  // by pid: processes with more than lookWindow descriptors; written by the loop only
 
 	// What follows is used by the loop's goroutine only.
-	holders       map[int]*holder
-	owners        map[Key]*holder     // the holders for which groups were reported
-	nonHolders    map[int]nonHolder   // by pid: processes without the control device
+	openers       map[int]*opener
+	owners        map[Key]*opener     // the openers for which groups were reported
+	nonOpeners    map[int]nonOpener   // by pid: processes without the control device
 	pending       map[int]*pending    // by pid: traced calls that wait for a scan
 	knownClients  map[nvrm.Handle]int // clients, with the number of descriptors that lead to them
 	allClients    clientList
@@ -169,9 +169,9 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 	}
 	w := &Watcher{
 		config: c, proc: procfs{proc.FS(c.Proc)}, log: c.Log,
-		events: make(chan Event), exits: make(chan *holder), calls: make(chan call, 256),
+		events: make(chan Event), exits: make(chan *opener), calls: make(chan call, 256),
 		tracedSince: math.MaxUint64, rescan: make(chan int, 64),
-		holders: map[int]*holder{}, owners: map[Key]*holder{}, nonHolders: map[int]nonHolder{},
+		openers: map[int]*opener{}, owners: map[Key]*opener{}, nonOpeners: map[int]nonOpener{},
 		refused: map[int]uint64{}, sweeps: map[int]sweep{}, pending: map[int]*pending{}, knownClients: map[nvrm.Handle]int{},
 	}
 	w.allClients = clientList{open: func() (controlFile, error) { return nvrm.Open(c.Control) }, budget: updateBudget}

@@ -94,8 +94,8 @@ func (w *Watcher) findOlder() bool {
 	if w.allClients.remaining == 0 || w.allClients.next == 0 {
 		return false
 	}
-	var without []*holder
-	for _, h := range w.sortedHolders() {
+	var without []*opener
+	for _, h := range w.sortedOpeners() {
 		unknown := slices.ContainsFunc(slices.Collect(maps.Values(h.files)), func(c *controlFD) bool { return c.client == 0 && !c.foreign })
 		if unknown && len(h.groups) == 0 && !h.sharesGroup && h.process.Start <= w.tracedSince {
 			without = append(without, h)

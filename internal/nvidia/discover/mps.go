@@ -17,8 +17,8 @@ func (m membership) same(o membership) bool { return m.Server == o.Server && m.G
 // ownsGroup reports whether a group is to be reported for a process. Under MPS all clients
 // use the group of the server, each under a handle of its own: it is one queue and belongs
 // to the server.
-func (w *Watcher) ownsGroup(h *holder, g *Group, server bool) bool {
-	for _, o := range w.sortedHolders() {
+func (w *Watcher) ownsGroup(h *opener, g *Group, server bool) bool {
+	for _, o := range w.sortedOpeners() {
 		if o == h {
 			continue
 		}
@@ -43,7 +43,7 @@ func (w *Watcher) ownsGroup(h *holder, g *Group, server bool) bool {
 // isClient reports whether a process that has a group with the number of a server's group is
 // a client of that server, and reports a new one by Joined. RM gives the number of a group
 // that was freed to another process, so the server is scanned first.
-func (w *Watcher) isClient(h *holder, g *Group, server *holder, key Key) bool {
+func (w *Watcher) isClient(h *opener, g *Group, server *opener, key Key) bool {
 	m := membership{&Member{h.process, server.process.ID(), key}, g}
 	known := func(o membership) bool { return o.same(m) && o.by.Key == g.Key && o.by.ID == g.ID }
 	switch {
@@ -65,7 +65,7 @@ func (w *Watcher) isClient(h *holder, g *Group, server *holder, key Key) bool {
 }
 
 // stillHas scans a process and reports whether it still has a group with the same number.
-func (w *Watcher) stillHas(h *holder, key Key) bool {
+func (w *Watcher) stillHas(h *opener, key Key) bool {
 	was := h.groups[key]
 	w.inOwnerScan = true
 	for fd, c := range h.files {
@@ -76,7 +76,7 @@ func (w *Watcher) stillHas(h *holder, key Key) bool {
 	}
 	w.inOwnerScan = false
 	is := h.groups[key]
-	return w.holders[h.process.PID] == h && is != nil && is.ID == was.ID && is.GPU == was.GPU
+	return w.openers[h.process.PID] == h && is != nil && is.ID == was.ID && is.GPU == was.GPU
 }
 
 // scanSoon makes the loop scan a process, as if it had been traced.
@@ -87,7 +87,7 @@ func (w *Watcher) scanSoon(pid int) {
 }
 
 // reportLeft emits that a client has given up groups of MPS servers.
-func (w *Watcher) reportLeft(h *holder, gone func(membership) bool) {
+func (w *Watcher) reportLeft(h *opener, gone func(membership) bool) {
 	var left []membership
 	h.memberOf = slices.DeleteFunc(h.memberOf, func(m membership) bool {
 		if gone(m) {
@@ -106,9 +106,9 @@ func (w *Watcher) reportLeft(h *holder, gone func(membership) bool) {
 
 // dropMembers forgets the clients of a group that its server has given up. If the server
 // makes it again, they are reported again.
-func (w *Watcher) dropMembers(server *holder, group Key) {
+func (w *Watcher) dropMembers(server *opener, group Key) {
 	of := func(m membership) bool { return m.Server == server.process.ID() && m.Group == group }
-	for _, h := range w.holders {
+	for _, h := range w.openers {
 		if slices.ContainsFunc(h.memberOf, of) {
 			h.memberOf = slices.DeleteFunc(h.memberOf, of)
 			w.scanSoon(h.process.PID)

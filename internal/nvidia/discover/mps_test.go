@@ -33,12 +33,12 @@ func TestMPSGroupBelongsToServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer self.Close()
-	hold := func(pid int, client nvrm.Handle, id uint32, gpu string) (*holder, *Group) {
-		h := &holder{process: proc.Process{PID: pid, Start: uint64(pid)}, pidfd: self, groups: map[Key]*Group{}}
-		w.holders[pid] = h
+	hold := func(pid int, client nvrm.Handle, id uint32, gpu string) (*opener, *Group) {
+		h := &opener{process: proc.Process{PID: pid, Start: uint64(pid)}, pidfd: self, groups: map[Key]*Group{}}
+		w.openers[pid] = h
 		return h, &Group{Key: Key{client, 0x5c000015}, ID: id, GPU: gpu}
 	}
-	keep := func(h *holder, g *Group) { h.groups[g.Key], w.owners[g.Key] = g, h }
+	keep := func(h *opener, g *Group) { h.groups[g.Key], w.owners[g.Key] = g, h }
 
 	client, clientGroup := hold(50, 0xc1d00001, 3, "GPU-a")
 	if !w.ownsGroup(client, clientGroup, false) {

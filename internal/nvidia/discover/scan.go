@@ -15,8 +15,8 @@ import (
 	"github.com/giveway/giveway/internal/proc"
 )
 
-// holder is a process that has the control device open.
-type holder struct {
+// opener is a process that has the control device open.
+type opener struct {
 	process     proc.Process
 	pidfd       *proc.Pidfd
 	files       map[int]*controlFD // by descriptor
@@ -30,7 +30,7 @@ type holder struct {
 
 // controlFD is a process's descriptor of the control device.
 type controlFD struct {
-	asked   uint64        // holder.asks when RM was last asked about it; zero: never
+	asked   uint64        // opener.asks when RM was last asked about it; zero: never
 	foreign bool          // it was replaced by another file
 	client  nvrm.Handle   // zero: unknown
 	known   []nvrm.Handle // objects that traced calls named
@@ -47,7 +47,7 @@ const (
 )
 
 // dependsOn reports whether freeing an object of a client changes a reported group.
-func (h *holder) dependsOn(client, object nvrm.Handle) bool {
+func (h *opener) dependsOn(client, object nvrm.Handle) bool {
 	for _, g := range h.groups {
 		if g.Client == client && g.dependsOn(object) {
 			return true
@@ -59,7 +59,7 @@ func (h *holder) dependsOn(client, object nvrm.Handle) bool {
 // scan compares the groups of a process with those reported, and reports the differences.
 // calls are traced calls of the process. mayGuess permits to guess client handles.
 func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
-	h, fds := w.holderOf(pid, calls)
+	h, fds := w.openerOf(pid, calls)
 	if h == nil {
 		return
 	}
@@ -71,7 +71,7 @@ func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
 		markSeen(h, h.files[fd].client, seen)
 	}
 	for _, fd := range turn {
-		if w.stopped() || w.holders[pid] != h {
+		if w.stopped() || w.openers[pid] != h {
 			return
 		}
 		h.asks++
@@ -82,7 +82,7 @@ func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
 		done = append(done, fd)
 		w.scanFile(h, fd, callsOn(fd, fds, calls), mayGuess && len(seen) == 0, seen)
 	}
-	if w.holders[pid] != h || w.isExiting(pid) {
+	if w.openers[pid] != h || w.isExiting(pid) {
 		return // it exited meanwhile
 	}
 	for _, key := range sortedKeys(h.groups) {
@@ -103,11 +103,11 @@ func callsOn(fd int, fds []int, calls []call) []call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return c.fd != fd && slices.Contains(fds, c.fd) })
 }
 
-// holderOf returns the record of a process that has the control device open and may be
+// openerOf returns a process that has the control device open and may be
 // inspected, and its descriptors of the device.
-func (w *Watcher) holderOf(pid int, calls []call) (*holder, []int) {
+func (w *Watcher) openerOf(pid int, calls []call) (*opener, []int) {
 	p, err := w.proc.Process(pid)
-	h := w.holders[pid]
+	h := w.openers[pid]
 	if h != nil && (err != nil && h.pidfd.Exited() || err == nil && p.Start != h.process.Start) {
 		w.exited(h)
 		h = nil
@@ -132,17 +132,17 @@ func (w *Watcher) holderOf(pid int, calls []call) (*holder, []int) {
 		h.process = p // its command may have changed
 		return h, fds
 	}
-	return w.newHolder(p), fds
+	return w.newOpener(p), fds
 }
 
-// newHolder returns a record of a process; nil if it has exited.
-func (w *Watcher) newHolder(p proc.Process) *holder {
+// newOpener adds a process; nil if it has exited.
+func (w *Watcher) newOpener(p proc.Process) *opener {
 	pidfd, err := w.proc.OpenPidfd(p.PID, p.Start)
 	if err != nil {
 		return nil
 	}
-	h := &holder{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, since: time.Now()}
-	w.holders[p.PID] = h
+	h := &opener{process: p, pidfd: pidfd, files: map[int]*controlFD{}, groups: map[Key]*Group{}, since: time.Now()}
+	w.openers[p.PID] = h
 	w.waiters.Go(func() {
 		if h.pidfd.WaitExit() {
 			select {
@@ -155,7 +155,7 @@ func (w *Watcher) newHolder(p proc.Process) *holder {
 }
 
 // scanFile asks RM for the groups of one descriptor, through a copy.
-func (w *Watcher) scanFile(h *holder, fd int, calls []call, mayGuess bool, seen map[Key]bool) {
+func (w *Watcher) scanFile(h *opener, fd int, calls []call, mayGuess bool, seen map[Key]bool) {
 	copied, err := unix.PidfdGetfd(h.pidfd.Fd(), fd, 0) // sets close-on-exec
 	c := h.files[fd]
 	if err != nil {
@@ -197,7 +197,7 @@ func (w *Watcher) isExiting(pid int) bool {
 }
 
 // markSeen keeps the groups of a client when RM could not be asked about them.
-func markSeen(h *holder, client nvrm.Handle, seen map[Key]bool) {
+func markSeen(h *opener, client nvrm.Handle, seen map[Key]bool) {
 	for key := range h.groups {
 		if key.Client == client {
 			seen[key] = true
@@ -221,7 +221,7 @@ func (w *Watcher) setRefused(p proc.Process, refused bool) {
 }
 
 // findGroups finds the client of a descriptor and its groups.
-func (w *Watcher) findGroups(h *holder, fd int, f nvrm.Ioctler, calls []call, mayGuess bool) (client nvrm.Handle, groups []Group, err error) {
+func (w *Watcher) findGroups(h *opener, fd int, f nvrm.Ioctler, calls []call, mayGuess bool) (client nvrm.Handle, groups []Group, err error) {
 	c := h.files[fd]
 	for _, client := range w.likelyClients(h, fd, calls) {
 		groups, err = groupsOf(f, client, c.known)
@@ -248,7 +248,7 @@ func (w *Watcher) findGroups(h *holder, fd int, f nvrm.Ioctler, calls []call, ma
 
 // likelyClients returns likely clients of a descriptor: those that traced calls through it
 // named, the one it had, and the client of another process's descriptor of the same file.
-func (w *Watcher) likelyClients(h *holder, fd int, calls []call) []nvrm.Handle {
+func (w *Watcher) likelyClients(h *opener, fd int, calls []call) []nvrm.Handle {
 	var out []nvrm.Handle
 	add := func(client nvrm.Handle) {
 		if client != 0 && len(out) < maxCandidates && !slices.Contains(out, client) {
@@ -263,7 +263,7 @@ func (w *Watcher) likelyClients(h *holder, fd int, calls []call) []nvrm.Handle {
 		return out
 	}
 	compared := 0
-	for _, o := range w.sortedHolders() {
+	for _, o := range w.sortedOpeners() {
 		for ofd, c := range o.files {
 			if c.client == 0 || o == h || compared == maxCompared {
 				continue
@@ -294,7 +294,7 @@ func (w *Watcher) setClient(c *controlFD, client nvrm.Handle) {
 
 // reportFound emits a group unless it was reported already, for this process or for another
 // with the same open file.
-func (w *Watcher) reportFound(h *holder, fd, copied int, g *Group) {
+func (w *Watcher) reportFound(h *opener, fd, copied int, g *Group) {
 	old := h.groups[g.Key]
 	if old != nil && old.same(g) || h.pidfd.Exited() {
 		return
@@ -304,7 +304,7 @@ func (w *Watcher) reportFound(h *holder, fd, copied int, g *Group) {
 		w.scanLikelyOwners(h, fd, g)
 		w.inOwnerScan = false
 	}
-	if w.holders[h.process.PID] != h {
+	if w.openers[h.process.PID] != h {
 		return
 	}
 	if o := w.owners[g.Key]; o != nil && o != h {
@@ -338,7 +338,7 @@ func (w *Watcher) reportFound(h *holder, fd, copied int, g *Group) {
 
 // scanLikelyOwners scans processes that may own the group instead of h: the process for
 // which it was reported, in case it has given it up, and ancestors with the same open file.
-func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *Group) {
+func (w *Watcher) scanLikelyOwners(h *opener, fd int, g *Group) {
 	if o := w.owners[g.Key]; o != nil {
 		for ofd, c := range o.files {
 			if same, known := sameFile(h.process.PID, fd, o.process.PID, ofd); c.client == g.Client && known && !same {
@@ -365,17 +365,17 @@ func (w *Watcher) scanLikelyOwners(h *holder, fd int, g *Group) {
 }
 
 // reportGone emits that one group is gone.
-func (w *Watcher) reportGone(h *holder, key Key) {
+func (w *Watcher) reportGone(h *opener, key Key) {
 	delete(h.groups, key)
 	delete(w.owners, key)
 	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start, Key: key}})
 	w.dropMembers(h, key)
 }
 
-// forget removes a holder and emits no events.
-func (w *Watcher) forget(h *holder) {
+// forget removes an opener and emits no events.
+func (w *Watcher) forget(h *opener) {
 	h.pidfd.Close()
-	delete(w.holders, h.process.PID)
+	delete(w.openers, h.process.PID)
 	for _, c := range h.files {
 		w.setClient(c, 0)
 	}
@@ -385,8 +385,8 @@ func (w *Watcher) forget(h *holder) {
 }
 
 // exited emits that a process has exited, and scans processes that share its groups.
-func (w *Watcher) exited(h *holder) {
-	if w.holders[h.process.PID] != h {
+func (w *Watcher) exited(h *opener) {
+	if w.openers[h.process.PID] != h {
 		return // handled already
 	}
 	w.forget(h)
@@ -395,8 +395,8 @@ func (w *Watcher) exited(h *holder) {
 		return
 	}
 	w.emit(Event{Gone: &Gone{PID: h.process.PID, Start: h.process.Start}})
-	for _, o := range w.sortedHolders() {
-		if o.sharesGroup && w.holders[o.process.PID] == o {
+	for _, o := range w.sortedOpeners() {
+		if o.sharesGroup && w.openers[o.process.PID] == o {
 			o.sharesGroup = false
 			o.memberOf = slices.DeleteFunc(o.memberOf, func(m membership) bool { return m.Server == h.process.ID() })
 			w.scan(o.process.PID, nil, false)

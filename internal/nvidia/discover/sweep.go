@@ -28,7 +28,7 @@ type sweep struct {
 
 // controls returns descriptors of the control device: those already known, those that traced
 // calls named, and those among the next descriptors of the process's sweep.
-func (w *Watcher) controls(p proc.Process, h *holder, calls []call) ([]int, error) {
+func (w *Watcher) controls(p proc.Process, h *opener, calls []call) ([]int, error) {
 	d, err := w.proc.descriptors(p.PID, w.config.Control)
 	if err != nil {
 		w.endSweep(p.PID)
@@ -60,8 +60,8 @@ func (w *Watcher) controls(p proc.Process, h *holder, calls []call) ([]int, erro
 	return slices.Compact(fds), nil
 }
 
-// namedFDs returns the descriptors of a holder, which may be nil, and of traced calls.
-func namedFDs(h *holder, calls []call) (fds []int) {
+// namedFDs returns the descriptors of an opener, which may be nil, and of traced calls.
+func namedFDs(h *opener, calls []call) (fds []int) {
 	if h != nil {
 		fds = slices.AppendSeq(fds, maps.Keys(h.files))
 	}
@@ -72,9 +72,9 @@ func namedFDs(h *holder, calls []call) (fds []int) {
 }
 
 // someControls returns descriptors of the control device of a process, known ones if it is a
-// holder, without continuing its sweep.
+// opener, without continuing its sweep.
 func (w *Watcher) someControls(pid int) []int {
-	if h := w.holders[pid]; h != nil {
+	if h := w.openers[pid]; h != nil {
 		return slices.Sorted(maps.Keys(h.files))
 	}
 	d, err := w.proc.descriptors(pid, w.config.Control)
@@ -115,7 +115,7 @@ func (w *Watcher) continueSweeps() bool {
 			left--
 			w.swept = pid
 			start := w.sweeps[pid].start
-			if h := w.holders[pid]; h != nil {
+			if h := w.openers[pid]; h != nil {
 				start = h.process.Start
 			}
 			w.scan(pid, nil, start <= w.tracedSince)
@@ -142,7 +142,7 @@ func (w *Watcher) unfinished() (pids []int) {
 			pids = append(pids, pid)
 		}
 	}
-	for pid, h := range w.holders {
+	for pid, h := range w.openers {
 		if w.sweeps[pid].next == 0 && h.hasUnasked() {
 			pids = append(pids, pid)
 		}
@@ -151,9 +151,9 @@ func (w *Watcher) unfinished() (pids []int) {
 	return pids
 }
 
-// setFiles makes fds, which are sorted, the descriptors of a holder. If there are too many,
+// setFiles makes fds, which are sorted, the descriptors of an opener. If there are too many,
 // those without a client about which RM was asked make room.
-func (w *Watcher) setFiles(h *holder, fds []int) {
+func (w *Watcher) setFiles(h *opener, fds []int) {
 	for fd, c := range h.files {
 		if _, open := slices.BinarySearch(fds, fd); !open {
 			w.setClient(c, 0)
@@ -174,7 +174,7 @@ func (w *Watcher) setFiles(h *holder, fds []int) {
 }
 
 // hasUnasked reports whether RM was never asked about a descriptor of the process.
-func (h *holder) hasUnasked() bool {
+func (h *opener) hasUnasked() bool {
 	for _, c := range h.files {
 		if c.asked == 0 {
 			return true
@@ -188,7 +188,7 @@ func (h *holder) hasUnasked() bool {
 // time. Of the chosen ones those with a known client come first: once one has led to a
 // compute group no handles are guessed for the others, because CUDA has one client per
 // process.
-func (h *holder) nextFiles(calls []call) (turn, rest []int) {
+func (h *opener) nextFiles(calls []call) (turn, rest []int) {
 	called := map[int]bool{}
 	for _, c := range calls {
 		called[c.fd] = true

@@ -115,7 +115,7 @@ func TestSweepsDoNotGuessForTracedProcesses(t *testing.T) {
 			w.tracedSince = 0
 		}
 		w.scan(p.PID, nil, false)
-		h := w.holders[p.PID]
+		h := w.openers[p.PID]
 		if h == nil || !h.hasUnasked() {
 			t.Fatal("the first scan has asked about all descriptors, so nothing is tested")
 		}

@@ -15,7 +15,7 @@ const (
 	burstGap        = 20 * time.Millisecond  // a burst of allocations ends after a gap of this length,
 	burstMax        = 200 * time.Millisecond // or when it has lasted this long
 	maxScanInterval = 30 * time.Second       // between scans of a process without the control device
-	youngTime       = 30 * time.Second       // a new holder may still be making objects
+	youngTime       = 30 * time.Second       // a new opener may still be making objects
 	maxPending      = 4096                   // processes
 	maxCalls        = 256                    // per process
 )
@@ -26,8 +26,8 @@ type pending struct {
 	calls      []call
 }
 
-// nonHolder is a process that did not have the control device open when it was scanned.
-type nonHolder struct {
+// nonOpener is a process that did not have the control device open when it was scanned.
+type nonOpener struct {
 	start       uint64
 	since, next time.Time
 }
@@ -42,7 +42,7 @@ func (w *Watcher) run() {
 	if w.tracer != nil {
 		w.tracer.Close()
 	}
-	for _, h := range w.holders {
+	for _, h := range w.openers {
 		h.pidfd.Close()
 	}
 	w.waiters.Wait()
@@ -124,7 +124,7 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	if w.config.ignores(c.pid) {
 		return
 	}
-	if h := w.holders[c.pid]; c.free && (h == nil || !h.dependsOn(c.client, c.object)) {
+	if h := w.openers[c.pid]; c.free && (h == nil || !h.dependsOn(c.client, c.object)) {
 		return
 	}
 	p := w.pending[c.pid]
@@ -165,7 +165,7 @@ func (w *Watcher) scanPending(now time.Time) {
 
 // scanAnew scans a process as if no client handle had been guessed for it.
 func (w *Watcher) scanAnew(pid int) {
-	if h := w.holders[pid]; h != nil {
+	if h := w.openers[pid]; h != nil {
 		for _, c := range h.files {
 			c.tries, c.retry = 0, time.Time{}
 		}
@@ -176,7 +176,7 @@ func (w *Watcher) scanAnew(pid int) {
 }
 
 // tick scans all of /proc if calls are not traced or some were lost. Otherwise it only
-// checks the holders.
+// checks the openers.
 func (w *Watcher) tick(now time.Time) {
 	w.mu.Lock()
 	traced := w.bpfErr == nil
@@ -192,17 +192,17 @@ func (w *Watcher) tick(now time.Time) {
 		w.scanAll(now, true)
 		return
 	}
-	w.checkHolders()
+	w.checkOpeners()
 }
 
-// checkHolders scans holders that have closed a descriptor, which no traced call reports.
-func (w *Watcher) checkHolders() {
+// checkOpeners scans openers that have closed a descriptor, which no traced call reports.
+func (w *Watcher) checkOpeners() {
 	for pid, start := range w.refused {
 		if s, err := w.proc.Stat(pid); err != nil || s.Start != start {
 			w.setRefused(proc.Process{PID: pid}, false)
 		}
 	}
-	for _, h := range w.sortedHolders() {
+	for _, h := range w.sortedOpeners() {
 		if w.hasClosed(h) {
 			w.scan(h.process.PID, nil, false)
 		}
@@ -210,7 +210,7 @@ func (w *Watcher) checkHolders() {
 }
 
 // hasClosed reports whether a process has closed a descriptor with a known client.
-func (w *Watcher) hasClosed(h *holder) bool {
+func (w *Watcher) hasClosed(h *opener) bool {
 	d, err := w.proc.descriptors(h.process.PID, w.config.Control)
 	if err != nil {
 		return true
@@ -224,8 +224,8 @@ func (w *Watcher) hasClosed(h *holder) bool {
 	return false
 }
 
-func (w *Watcher) sortedHolders() []*holder {
-	return slices.SortedFunc(maps.Values(w.holders), func(a, b *holder) int {
+func (w *Watcher) sortedOpeners() []*opener {
+	return slices.SortedFunc(maps.Values(w.openers), func(a, b *opener) int {
 		return cmp.Or(cmp.Compare(a.process.Start, b.process.Start), cmp.Compare(a.process.PID, b.process.PID))
 	})
 }
@@ -254,19 +254,19 @@ func (w *Watcher) scanAll(now time.Time, all bool) {
 		}
 		live[pid] = true
 		seen := 1
-		if h := w.holders[pid]; h != nil && h.process.Start == s.Start {
+		if h := w.openers[pid]; h != nil && h.process.Start == s.Start {
 			if !all && now.Before(h.next) {
 				continue
 			}
-		} else if before := w.nonHolders[pid]; before.start != s.Start {
-			w.nonHolders[pid] = nonHolder{start: s.Start, since: now}
+		} else if before := w.nonOpeners[pid]; before.start != s.Start {
+			w.nonOpeners[pid] = nonOpener{start: s.Start, since: now}
 			seen = 0
 		} else if !all && now.Before(before.next) {
 			continue
 		}
 		todo = append(todo, named{pid, s.Start, seen})
 	}
-	maps.DeleteFunc(w.nonHolders, func(pid int, _ nonHolder) bool { return !live[pid] })
+	maps.DeleteFunc(w.nonOpeners, func(pid int, _ nonOpener) bool { return !live[pid] })
 	slices.SortFunc(todo, func(a, b named) int {
 		return cmp.Or(cmp.Compare(a.seen, b.seen), cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
 	})
@@ -275,12 +275,12 @@ func (w *Watcher) scanAll(now time.Time, all bool) {
 			return
 		}
 		w.scan(p.pid, nil, p.start <= w.tracedSince)
-		if w.holders[p.pid] != nil {
-			delete(w.nonHolders, p.pid)
-		} else if s, ok := w.nonHolders[p.pid]; ok {
+		if w.openers[p.pid] != nil {
+			delete(w.nonOpeners, p.pid)
+		} else if s, ok := w.nonOpeners[p.pid]; ok {
 			s.next = now.Add(min(max(now.Sub(s.since)/8, w.config.Poll/2), maxScanInterval))
-			w.nonHolders[p.pid] = s
+			w.nonOpeners[p.pid] = s
 		}
 	}
-	w.checkHolders()
+	w.checkOpeners()
 }

@@ -302,10 +302,10 @@ func TestReusedPID(t *testing.T) {
 	go func() {
 		defer close(w.events)
 		w.scan(p.PID, nil, true)
-		w.holders[p.PID].process.Start-- // as if it had been an older process
+		w.openers[p.PID].process.Start-- // as if it had been an older process
 		w.scan(p.PID, nil, true)
 		cancel()
-		for _, h := range w.holders {
+		for _, h := range w.openers {
 			h.pidfd.Close()
 		}
 		w.waiters.Wait()
