@@ -61,7 +61,7 @@ test: check-go shim ## check format, vet, lint, run all tests, then again with t
 	CGO_ENABLED=1 go test -vet=off -race -short -run '^TestSeeds$$' ./internal/sim
 	@echo 'make test: all passed'
 
-# The preload library for this machine. It must load with much older C libraries than
+# The shim for this machine. It must load with much older C libraries than
 # this machine's (a test checks its symbols), and it is never unloaded.
 SHIM := shim/lib/libgiveway-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m))).so
 # Some linkers pack relocations by default, in a format that glibc reads only since 2.36.
@@ -69,10 +69,10 @@ SHIM := shim/lib/libgiveway-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell u
 comma := ,
 UNPACKED = $(if $(findstring nopack-relative-relocs,$(shell $(CC) -Wl,--help 2>&1)),$(comma)-z$(comma)nopack-relative-relocs)
 
-shim: $(SHIM) ## build the preload library, which is embedded in bin/giveway
+shim: $(SHIM) ## build the shim, which is embedded in bin/giveway
 
 $(SHIM): $(wildcard shim/*.c shim/*.h) shim/giveway.map
-	@command -v $(CC) >/dev/null || { echo "the preload library needs a C compiler: $(CC) not found (set CC to use another)" >&2; exit 1; }
+	@command -v $(CC) >/dev/null || { echo "the shim needs a C compiler: $(CC) not found (set CC to use another)" >&2; exit 1; }
 	@mkdir -p $(dir $@)
 	$(CC) -O2 -fPIC -shared -std=gnu11 -fvisibility=hidden -ftls-model=initial-exec -Wall -Wextra -Wshadow -Werror \
 	  -Wl,-Bsymbolic,--version-script=shim/giveway.map,-soname,libgiveway.so,-z,defs,-z,nodelete,-z,relro,-z,now$(UNPACKED) -o $@ $(wildcard shim/*.c)

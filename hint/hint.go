@@ -1,6 +1,6 @@
 // Package hint tells Giveway what a program knows about its own work: how urgent it is, when
 // the next work will arrive, when a request begins and ends. It is for Go programs, into
-// which the preload library cannot be loaded.
+// which the shim cannot be loaded.
 //
 // A hint is a few stores to memory that the daemon reads, and one system call if the daemon
 // sleeps. Only Connect waits. Without a daemon a hint does nothing. docs/HINTS.md says what
@@ -22,7 +22,7 @@ import (
 // safe for concurrent use.
 type Session struct {
 	page   *pageclient.Page
-	sender *sender // instead of the page, if the preload library has the process's page
+	sender *sender // instead of the page, if the shim has the process's page
 }
 
 // Connect looks for the daemon where the commands do: at GIVEWAY_SOCKET, else at the

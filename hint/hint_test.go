@@ -119,7 +119,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// TestHintsGoOverSocketWithLibrary: if the preload library has the page, hints go over the
+// TestHintsGoOverSocketWithLibrary: if the shim has the page, hints go over the
 // control socket, in order.
 func TestHintsGoOverSocketWithLibrary(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "libgiveway.so")

@@ -11,7 +11,7 @@ import (
 )
 
 // sender sends hints over the control socket, in order and in the background. It is for a
-// process in which the preload library has the page: a second page would replace that page
+// process in which the shim has the page: a second page would replace that page
 // and its gate. It is slower than a page, but the caller does not wait for it.
 type sender struct {
 	connected atomic.Bool

@@ -36,11 +36,11 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// library builds the preload library.
+// library builds the shim.
 func library(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("the preload library needs gcc")
+		t.Skip("the shim needs gcc")
 	}
 	sources, err := filepath.Glob("../shim/*.c")
 	if err != nil || len(sources) == 0 {

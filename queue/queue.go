@@ -1,6 +1,6 @@
 // Package queue runs commands one after another, each when the gate of this process is open.
-// With it the daemon can hold a Go program, into which the preload library cannot be loaded.
-// A program does not need a queue to be scheduled: queues are for work that the library does
+// With it the daemon can hold a Go program, into which the shim cannot be loaded.
+// A program does not need a queue to be scheduled: queues are for work that the shim does
 // not see, and for programs that want to suspend or drop commands that have not begun.
 //
 // Queues of one process are ordered by class, then by priority: a command does not begin while
@@ -9,9 +9,9 @@
 // told the class and the priority of the highest queue that has commands, as hints of the
 // process, if they were set.
 //
-// Without a daemon there is no gate, and everything else works the same. If the preload
-// library is loaded in the process, a queue does not wait at the gate: the library holds the
-// process at the launches themselves.
+// Without a daemon there is no gate, and everything else works the same. If the shim is
+// loaded in the process, a queue does not wait at the gate: the shim holds the process at the
+// launches themselves.
 package queue
 
 import (

@@ -90,7 +90,7 @@ static __device__ inline bool giveway_stopped(giveway_guard *g) {
 #define GIVEWAY_RT(name) cuda##name
 #endif
 
-/* 1 while Giveway holds the process. Absent without the preload library. */
+/* 1 while Giveway holds the process. Absent without the shim. */
 extern "C" int giveway_closed(void) __attribute__((weak));
 /* 1 if commands launched now may run twice. */
 extern "C" int giveway_repeatable(void) __attribute__((weak));

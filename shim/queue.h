@@ -2,7 +2,7 @@
 /*
  * Queues of commands. A queue runs its commands in order on its own thread, each when the
  * process's gate is open. A program does not need a queue to be scheduled: queues are for work
- * that the preload library does not see, and for programs that want to suspend or drop
+ * that the shim does not see, and for programs that want to suspend or drop
  * commands that have not begun.
  *
  * Link with libgiveway.so, which `make` puts into bin, and make sure that it is found when the

@@ -12,11 +12,11 @@ import (
 //go:embed all:lib
 var built embed.FS
 
-// Library returns the preload library for the architecture of this binary.
+// Library returns the shim, libgiveway.so, for the architecture of this binary.
 func Library() ([]byte, error) {
 	library, err := built.ReadFile("lib/libgiveway-" + runtime.GOARCH + ".so")
 	if err != nil {
-		return nil, fmt.Errorf("this binary was built without the preload library for %s: run make", runtime.GOARCH)
+		return nil, fmt.Errorf("this binary was built without the shim for %s: run make", runtime.GOARCH)
 	}
 	return library, nil
 }

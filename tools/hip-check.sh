@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Implements `make hip-check`: checks the preload library and giveway_guard.h with AMD's real HIP, on
+# Implements `make hip-check`: checks the shim and giveway_guard.h with AMD's real HIP, on
 # a machine without an AMD GPU. HIP says which one:
 #
 #   (empty)     the one in PATH, or in /opt/rocm

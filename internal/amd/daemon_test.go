@@ -459,7 +459,7 @@ func TestDaemonWithoutDeviceFile(t *testing.T) {
 	m.check(<-ended)
 }
 
-// preloaded is a C process that runs under the preload library as it is built for use.
+// preloaded is a C process that runs under the shim as it is built for use.
 type preloaded struct {
 	m   *machine
 	cmd *exec.Cmd

@@ -9,7 +9,7 @@ import (
 	"github.com/giveway/giveway/internal/hal"
 )
 
-// Shim is the preload library in a process. It stops the process's own queues, which the
+// Shim is the shim in one process. It stops the process's own queues, which the
 // driver allows every process to do.
 type Shim interface {
 	// QueueCount returns how many compute queues on a GPU the shim has seen created.

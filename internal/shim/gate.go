@@ -1,4 +1,4 @@
-// Package shim is the backend for processes that loaded the preload library. Each such
+// Package shim is the backend for processes that loaded the shim. Each such
 // process shares a page with the daemon; the library waits at the gate in that page
 // before each launch, and counts launches, completions and requests there.
 //

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How hints reach the daemon: through the preload library if it is loaded in the process,
+"""How hints reach the daemon: through the shim if it is loaded in the process,
 else through a page of our own, as shim/abi.h defines it. A page is memory that the daemon
 reads; it is requested at the first hint.
 """
@@ -258,7 +258,7 @@ class Page:
 
 
 class Library:
-    """Gives hints through the preload library, which has the process's page."""
+    """Gives hints through the shim, which has the process's page."""
 
     def __init__(self, function, ctypes):
         function.argtypes, function.restype = [ctypes.c_uint32, ctypes.c_int64], ctypes.c_int

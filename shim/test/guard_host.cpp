@@ -74,7 +74,7 @@ int main() {
   return 0;
 }
 
-// Functions of the preload library.
+// Functions of the shim.
 extern "C" int giveway_closed(void) { return fake::closed; }
 extern "C" int giveway_repeatable(void) { return fake::repeatable; }
 extern "C" void giveway_ungated(int on) { fake::ungated = on; }

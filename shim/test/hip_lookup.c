@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks up functions of the real libamdhip64, as Python programs do: hip_lookup LIBRARY NAME... A
- * launch without a device must return the same result with and without the preload library. */
+ * launch without a device must return the same result with and without the shim. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

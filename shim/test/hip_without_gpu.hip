@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A HIP program on a machine without an AMD GPU, with the real runtime. Prints the result of every
-// call, and compiles a kernel with hiprtc. With and without the preload library it must print the
+// call, and compiles a kernel with hiprtc. With and without the shim it must print the
 // same, and exit with 7.
 #include <cstdio>
 #include <string>

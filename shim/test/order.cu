@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of CUDA calls that a program may rely on. Each probe prints a line with "ok" or
-// "WRONG". It runs as it is and under the preload library, with the gate open, held now and
+// "WRONG". It runs as it is and under the shim, with the gate open, held now and
 // then, with a bound, with late entry and with stream classes: all runs must print the same. order [rounds]
 #ifndef __HIPCC__ // order.hip
 #include <cooperative_groups.h>

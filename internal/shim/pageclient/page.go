@@ -1,5 +1,5 @@
 // Package pageclient is a process's side of the page that it shares with the daemon, for Go
-// programs, into which the preload library cannot be loaded. It does what shim/page.c,
+// programs, into which the shim cannot be loaded. It does what shim/page.c,
 // shim/hint.c and shim/gate.c do for other programs: a hint is a few stores to memory, and
 // commands of package queue pass the gate.
 //
@@ -22,9 +22,9 @@ const (
 	dialTimeout   = time.Second // of an attempt in the background
 )
 
-// ErrLibrary means that the preload library is loaded in this process. The library has the
+// ErrLibrary means that the shim is loaded in this process. The shim has the
 // page then, and its gate holds the process: a second page would replace it.
-var ErrLibrary = errors.New("the preload library has this process's page")
+var ErrLibrary = errors.New("the shim has this process's page")
 
 // Page is this process's page. It is safe for concurrent use. Only Connect and Enter wait.
 type Page struct {

@@ -403,7 +403,7 @@ func openFiles(t testing.TB) int {
 	return len(all)
 }
 
-// TestNoPageWithLibrary: while the preload library is loaded there is no second page.
+// TestNoPageWithLibrary: while the shim is loaded there is no second page.
 func TestNoPageWithLibrary(t *testing.T) {
 	pagetest.New(t, nil)
 	name := filepath.Join(t.TempDir(), "libgiveway-test.so")

@@ -2,7 +2,7 @@
 // The part of CUDA's runtime that giveway_guard.h needs, on the host. A stream is a thread that
 // runs one operation after another. Streams of the same priority share a channel: operations of
 // one never run at the same time as operations of the other. Copies wait at a closed gate, as
-// they do under the preload library.
+// they do under the shim.
 #pragma once
 #include <atomic>
 #include <condition_variable>

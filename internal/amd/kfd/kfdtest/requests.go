@@ -7,7 +7,7 @@ import (
 )
 
 // The requests that a process makes for its own queues, and a reservation of slots.
-// Production code makes none of them: the preload library makes the first ones in C.
+// Production code makes none of them: the shim makes the first ones in C.
 
 // QueueType is the type of a queue in ioctls, enum kfd_ioctl_queue_type.
 type QueueType uint32
