@@ -210,6 +210,9 @@ func (r *recorder) opened(now sched.Time, ev *sched.Event) {
 	q := &recordedQueue{owner: r.takeOwner(ev.Queue), device: ev.Device, attr: ev.Attr}
 	r.queues[ev.Queue] = q
 	r.accounts.Open(now, ev.Queue, ev.Device, q.pid, &ev.Attr)
+	r.accounts.Count(ev.Queue, func(class sched.Class, u record.Use) {
+		r.tally.Used(r.d.Now(), q.device, class, &q.name, metrics.Use(u))
+	})
 	r.tally.Open(ev.Queue, ev.Device, ev.Attr.Class, q.name)
 	if r.processes[q.pid]++; r.processes[q.pid] == 1 {
 		r.state(now, 0, q, record.Process, record.Appeared)

@@ -17,6 +17,7 @@ func (p *page) tally(n *Node, t *counts) {
 	for _, k := range slices.SortedFunc(maps.Keys(t.classes), seriesKey.compare) {
 		p.sample(t.classes[k].Seconds(), "device", k.device, "class", k.class.String())
 	}
+	p.uses(t, n.Status.Devices)
 	p.requestCounts(t, n.Everything)
 	p.head("giveway_wait_before_run_seconds", "histogram", "Time that online processes with work waited for a device, each time that they waited.")
 	for _, id := range slices.Sorted(maps.Keys(t.waits)) {
@@ -125,6 +126,13 @@ func (p *page) families(n *Node, t *counts) {
 	}
 	p.counter("giveway_process_device_seconds_total", "Device time, by the labels that the configuration asks for.")
 	each(&t.times, func(s *series, names []string) { p.sample(s.time.Seconds(), names...) })
+	p.usesOfProcesses(func(classes []sched.Class, value func(*Use) time.Duration) {
+		each(&t.times, func(s *series, names []string) {
+			if slices.Contains(classes, s.class) {
+				p.sample(value(&s.use).Seconds(), names...)
+			}
+		})
+	})
 	p.counter("giveway_process_requests_total", "Requests that are over, by the labels that the configuration asks for.")
 	each(&t.requests, func(s *series, names []string) { p.sample(float64(s.requests), names[2:]...) })
 	p.counter("giveway_process_slo_requests_total", "Requests of processes with an SLO, met or missed, by the labels that the configuration asks for.")

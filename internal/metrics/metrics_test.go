@@ -46,7 +46,7 @@ var processes = []api.Process{
 func counted(l Labels) *Tally {
 	t := NewTally(l)
 	const second = sched.Time(time.Second)
-	alice := Process{PID: 812, UID: 1000, User: "alice", Container: "c0ffee", Pod: "web-0"}
+	alice := Process{PID: 812, UID: 1000, User: "alice", Container: "c0ffee", Pod: "web-0", Namespace: "prod"}
 	bob := Process{PID: 4711, UID: 1001, User: "bob"}
 	t.Open(1, "GPU-a", sched.Online, alice)
 	t.Open(2, "GPU-a", sched.Batch, bob)
@@ -54,6 +54,9 @@ func counted(l Labels) *Tally {
 	t.Served(second, []sched.Queue{{ID: 1, Served: 93 * time.Second}, {ID: 2, Served: time.Second}, {ID: 3, Served: time.Second}, {ID: 9, Served: time.Hour}})
 	t.SetClass(2, sched.Idle)
 	t.Served(2*second, []sched.Queue{{ID: 1, Served: 93*time.Second + 250*time.Millisecond}, {ID: 2, Served: 4 * time.Second}})
+	t.Used(2*second, "GPU-a", sched.Online, &alice, Use{TakenBack: 3 * time.Second})
+	t.Used(2*second, "GPU-a", sched.Batch, &bob, Use{GivenAway: time.Second, Promised: 750 * time.Millisecond, Given: 500 * time.Millisecond})
+	t.Used(2*second, "GPU-a", sched.Batch, &bob, Use{GivenAway: 500 * time.Millisecond})
 	t.Close(3)
 	for _, took := range []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond, 11 * time.Millisecond, time.Hour} {
 		t.Request(2*second, sched.Online, alice, took, 10*time.Millisecond)
@@ -85,7 +88,7 @@ func node(l Labels) *Node {
 	}
 }
 
-var allLabels = Labels{PID: true, User: true, Container: true, Pod: true}
+var allLabels = Labels{PID: true, User: true, Container: true, Pod: true, Namespace: true}
 
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 
@@ -147,7 +150,7 @@ func TestOtherUsers(t *testing.T) {
 			t.Errorf("bob sees %s", secret)
 		}
 	}
-	if want := `giveway_process_device_seconds_total{device="GPU-a",class="batch",pid="4711",user="bob",container="",pod=""} 2`; !strings.Contains(text, want+"\n") {
+	if want := `giveway_process_device_seconds_total{device="GPU-a",class="batch",pid="4711",user="bob",container="",pod="",namespace=""} 2`; !strings.Contains(text, want+"\n") {
 		t.Errorf("bob does not see %s:\n%s", want, text)
 	}
 }

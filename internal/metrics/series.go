@@ -26,7 +26,9 @@ func (k seriesKey) compare(o seriesKey) int {
 
 // series is the counts of one series of a family.
 type series struct {
+	class                 sched.Class
 	time                  time.Duration
+	use                   Use
 	requests, met, missed uint64
 	used                  sched.Time
 	uid                   uint32 // of its processes
@@ -68,7 +70,7 @@ func (f *family) get(now sched.Time, k seriesKey, uid uint32) *series {
 			f.own++
 		}
 		if s = f.of[k]; s == nil {
-			s = &series{uid: uid, others: redirected}
+			s = &series{class: k.class, uid: uid, others: redirected}
 			f.of[k] = s
 		}
 	}

@@ -45,6 +45,7 @@ type Tally struct {
 type counts struct {
 	labels    Labels                       // they never change
 	classes   map[seriesKey]*time.Duration // device time by device and class
+	uses      map[seriesKey]*Use           // the same
 	times     family
 	requests  family
 	latency   [classes]histogram // of requests
@@ -67,7 +68,7 @@ func (t *Tally) snapshot() *counts {
 	defer t.mu.Unlock()
 	c := t.counts
 	c.classes, c.waits, c.actions = copied(c.classes), copied(c.waits), copied(c.actions)
-	c.inverted = copied(c.inverted)
+	c.inverted, c.uses = copied(c.inverted), copied(c.uses)
 	c.floors, c.overruled = maps.Clone(c.floors), maps.Clone(c.overruled)
 	c.times.of, c.requests.of = copied(c.times.of), copied(c.requests.of)
 	return &c
@@ -119,7 +120,7 @@ func NewTally(l Labels) *Tally {
 		l.Series = DefaultSeries
 	}
 	t := &Tally{queues: make(map[sched.QueueID]*queue), counts: counts{
-		labels: l, classes: make(map[seriesKey]*time.Duration),
+		labels: l, classes: make(map[seriesKey]*time.Duration), uses: make(map[seriesKey]*Use),
 		waits: make(map[sched.DeviceID]*histogram), actions: make(map[actionKey]*actionCount),
 		floors: make(map[sched.DeviceID]uint64), overruled: make(map[sched.DeviceID]uint64),
 		inverted: make(map[sched.DeviceID]*inversions),

@@ -39,6 +39,8 @@ type Accounts struct {
 	entry     Entry
 	periods   []interval // of all clients of a device, in one update
 	stalls    []stall    // the same
+	edges     []edge     // the same
+	sharers   []*client  // of one class, in one second
 }
 
 // queueAccount is a queue and the client that it belongs to.
@@ -79,6 +81,7 @@ type deviceAccount struct {
 	some, full psi
 	estimated  bool
 	classes    [4][holderClasses]time.Duration
+	contended  [4]bool // in the present second two or more clients of the class had work at once
 
 	byOwn  []*client // by what they were served in the window, the most first
 	window []held    // of the window that is accounted for
@@ -98,7 +101,8 @@ type held struct {
 // heldSum is how long a holder had the device.
 type heldSum struct {
 	holder int32
-	class  int // index in deviceAccount.classes
+	client *client // nil: it is no process on the device
+	class  int     // index in deviceAccount.classes
 	length time.Duration
 }
 
@@ -205,8 +209,8 @@ func (a *Accounts) removeClosed(d *deviceAccount) {
 	})
 }
 
-// Attrs changes the class of a queue's process and whether it is paused: then it does not
-// wait. A process that is no longer online and has no SLO may report no more requests.
+// Attrs changes the class and the weight of a queue's process and whether it is paused: then it
+// does not wait. A process that is no longer online and has no SLO may report no more requests.
 func (a *Accounts) Attrs(_ sched.Time, id sched.QueueID, attr *sched.Attr) {
 	q := a.queues[id]
 	if q == nil {
@@ -215,12 +219,15 @@ func (a *Accounts) Attrs(_ sched.Time, id sched.QueueID, attr *sched.Attr) {
 	c := q.client
 	if c.class != attr.Class {
 		a.recordWait(q.device, c)
+		c.report()
+		c.share = share{}
 	}
 	hasRequests := attr.Class == sched.Online || attr.SLO > 0
 	if c.hasRequests && !hasRequests {
 		c.reported = false
 	}
 	c.class, c.paused, c.hasRequests = attr.Class, attr.Paused, hasRequests
+	c.weight = float64(max(attr.Weight, 1))
 }
 
 // Progress takes in whether a queue has work, or that its counters are not known any more.
@@ -339,11 +346,14 @@ func (a *Accounts) Update(now sched.Time, queues func() []sched.Queue) {
 			case !lost: // else the time since the last span is not known
 				a.estimate(d, end, to, records)
 			}
-			d.advance(end)
+			a.advance(d, end)
 		}
 	}
 	a.updatePressure()
 	for _, d := range a.devices {
+		for _, c := range d.clients {
+			c.report()
+		}
 		a.removeClosed(d)
 	}
 }
@@ -352,8 +362,9 @@ func (a *Accounts) Update(now sched.Time, queues func() []sched.Queue) {
 func (a *Accounts) Updates() uint64 { return a.updates }
 
 // advance ends the window at a time.
-func (d *deviceAccount) advance(to sched.Time) {
+func (a *Accounts) advance(d *deviceAccount, to sched.Time) {
 	if was := bucketAt(d.to); bucketAt(to) != was {
+		a.endSecond(d)
 		for _, c := range d.clients {
 			c.row.turnBucket(was)
 		}

@@ -15,13 +15,15 @@ import (
 func (a *Accounts) estimate(d *deviceAccount, to, last sched.Time, records []sched.Queue) {
 	a.countServed(d, records, float64(to-d.to)/float64(max(last-d.to, 1)))
 	total := time.Duration(0)
+	a.periods = a.periods[:0]
 	for _, c := range d.clients {
-		a.periods = a.periods[:0]
+		c.first = len(a.periods)
 		if !c.closed() { // of a closed one it is not known what it was served at the end
 			a.periods = c.hadWork(a.periods, d.to, to)
 		}
+		c.last = len(a.periods)
 		had := time.Duration(0)
-		for _, p := range a.periods {
+		for _, p := range a.periods[c.first:] {
 			had += p.to.Sub(p.from)
 		}
 		c.own = min(c.own, to.Sub(d.to))
@@ -37,6 +39,7 @@ func (a *Accounts) estimate(d *deviceAccount, to, last sched.Time, records []sch
 		d.divide(c, total-c.own)
 		c.charge(c.waited, to, true)
 	}
+	a.estimateUses(d, to)
 	some = min(some, to.Sub(d.to))
 	d.estimated = d.estimated || some > 0
 	d.some.add(to, some)

@@ -115,6 +115,13 @@ type client struct {
 	byRequests  bool // they tell when it had work
 	own, waited time.Duration
 	charged     time.Duration // what it waited, of the present update
+
+	weight float64
+	count  func(sched.Class, Use) // takes its uses; nil: none does
+	use    Use                    // since it was last taken
+	share  share
+	signs  int        // of the window that is accounted for: how many show that it has work now
+	since  sched.Time // since when it has
 }
 
 func newClient(pid int32, class sched.Class) *client {

@@ -41,6 +41,7 @@ func (a *Accounts) account(d *deviceAccount, to sched.Time) {
 			a.chargeSpans(d, c, to)
 		}
 	}
+	a.uses(d, to)
 	some, full := a.stalled(d)
 	d.some.add(to, some)
 	d.full.add(to, full)
@@ -66,7 +67,7 @@ func (d *deviceAccount) clip(to sched.Time) {
 		if !known {
 			j = len(d.sums)
 			d.sumOf[part.holder] = j
-			d.sums = append(d.sums, heldSum{holder: part.holder, class: d.classOf(part.holder)})
+			d.sums = append(d.sums, d.newSum(part.holder))
 		}
 		d.sums[j].length += part.to.Sub(part.from)
 	}
@@ -127,20 +128,20 @@ func (d *deviceAccount) delay(c *client, holder int32, class int, length time.Du
 	return length
 }
 
-// classOf returns the index of a holder in deviceAccount.classes.
-func (d *deviceAccount) classOf(holder int32) int {
+// newSum returns the sum of a holder, which is zero.
+func (d *deviceAccount) newSum(holder int32) heldSum {
 	switch holder {
 	case heldBySwitch:
-		return classSwitch
+		return heldSum{holder: holder, class: classSwitch}
 	case heldByNone:
-		return classIdle
+		return heldSum{holder: holder, class: classIdle}
 	}
 	for _, c := range d.clients {
 		if c.pid == holder {
-			return int(c.class % 4)
+			return heldSum{holder: holder, client: c, class: int(c.class % 4)}
 		}
 	}
-	return classUnknown
+	return heldSum{holder: holder, class: classUnknown}
 }
 
 // chargeSpans charges a client for each part of a span in which it had work. The waits of an
