@@ -67,41 +67,73 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestHostileNames: a user's name that is made to look like a sample arrives as it is.
+// TestHostileNames: a user's name that is made to look like a sample arrives as one label, with
+// what cannot be printed replaced.
 func TestHostileNames(t *testing.T) {
 	found := false
 	for _, m := range parse(t, hostile)["giveway_process_device_seconds_total"].Metric {
 		for _, l := range m.Label {
-			found = found || l.GetName() == "user" && l.GetValue() == "a\"} 1\ngiveway_fake 1\n# \\ \x1b[2J\ufffd"
+			found = found || l.GetName() == "user" && l.GetValue() == "a\"} 1\ufffdgiveway_fake 1\ufffd# \\ \ufffd[2J\ufffd"
 		}
 	}
 	if !found || parse(t, hostile)["giveway_fake"] != nil {
-		t.Error("the name did not arrive as it is")
+		t.Error("the name did not arrive as one label")
 	}
 }
 
-// expressions returns the expressions of the alerts and of the dashboard.
-func expressions(t *testing.T) (exprs []string) {
-	var rules struct {
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Alert, Expr, For    string
-				Labels, Annotations map[string]string
-			}
-		}
-	}
+// rule is an alert or a recording rule.
+type rule struct {
+	Alert, Record, Expr, For string
+	Labels, Annotations      map[string]string
+}
+
+type ruleGroup struct {
+	Name, Interval string
+	Rules          []rule
+}
+
+// loadRules returns the alerts and recording rules.
+func loadRules(t *testing.T) []ruleGroup {
+	t.Helper()
+	var rules struct{ Groups []ruleGroup }
 	d := yaml.NewDecoder(bytes.NewReader(read(t, "../../deploy/prometheus/giveway.rules.yaml")))
 	d.KnownFields(true)
 	if err := d.Decode(&rules); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range rules.Groups {
+	return rules.Groups
+}
+
+// recorded returns the names of the recorded series.
+func recorded(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	for _, g := range loadRules(t) {
 		for _, r := range g.Rules {
+			if r.Record != "" {
+				names[r.Record] = true
+			}
+		}
+	}
+	return names
+}
+
+// expressions returns the expressions of the rules, of the dashboard and of docs/METRICS.md.
+func expressions(t *testing.T) (exprs []string) {
+	for _, g := range loadRules(t) {
+		for _, r := range g.Rules {
+			if exprs = append(exprs, r.Expr); r.Record != "" && r.Alert == "" {
+				continue
+			}
 			if _, err := model.ParseDuration(r.For); err != nil || r.Alert == "" || r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 				t.Errorf("alert %q lacks a field, or its time is wrong: %v", r.Alert, err)
 			}
-			exprs = append(exprs, r.Expr)
+		}
+	}
+	_, queries, _ := strings.Cut(string(read(t, "../../docs/METRICS.md")), "\n## Queries\n")
+	for _, row := range regexp.MustCompile(`(?m)^\| [^|]* \| (.*) \|$`).FindAllStringSubmatch(queries, -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			exprs = append(exprs, m[1])
 		}
 	}
 	var dashboard any
@@ -121,7 +153,7 @@ func expressions(t *testing.T) (exprs []string) {
 }
 
 // variables replaces the variables of Grafana.
-var variables = strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$device", ".*")
+var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$instance", ".*", "$device", ".*")
 
 // walk calls f for every field of a JSON value.
 func walk(v any, f func(key string, v any)) {
@@ -139,11 +171,11 @@ func walk(v any, f func(key string, v any)) {
 }
 
 // TestExpressions: every expression is PromQL, and names metrics, labels and values of labels
-// that exist.
+// that exist, or series that are recorded.
 func TestExpressions(t *testing.T) {
-	families := parse(t, all)
+	families, names := parse(t, all), recorded(t)
 	exprs := expressions(t)
-	if len(exprs) < 20 {
+	if len(exprs) < 60 {
 		t.Fatalf("there are only %d expressions", len(exprs))
 	}
 	for _, text := range exprs {
@@ -153,7 +185,7 @@ func TestExpressions(t *testing.T) {
 			continue
 		}
 		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-			if v, ok := n.(*parser.VectorSelector); ok && v.Name != "up" {
+			if v, ok := n.(*parser.VectorSelector); ok && v.Name != "up" && !names[v.Name] {
 				checkSelector(t, text, v, families)
 			}
 			return nil
@@ -172,7 +204,7 @@ func checkSelector(t *testing.T, text string, v *parser.VectorSelector, families
 		}
 	}
 	for _, m := range v.LabelMatchers {
-		if m.Name == labels.MetricName || m.Name == "instance" || m.Name == "job" {
+		if m.Name == model.MetricNameLabel || m.Name == "instance" || m.Name == "job" {
 			continue
 		}
 		if !hasMatch(f, m) {
@@ -191,4 +223,48 @@ func hasMatch(f *dto.MetricFamily, m *labels.Matcher) bool {
 		}
 	}
 	return false
+}
+
+// TestRecordedSeries: docs/METRICS.md lists every recorded series, and no other.
+func TestRecordedSeries(t *testing.T) {
+	names := recorded(t)
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+:[a-z0-9_:]+)` \\|").FindAllStringSubmatch(string(read(t, "../../docs/METRICS.md")), -1) {
+		if !names[m[1]] {
+			t.Errorf("docs/METRICS.md lists %s, which is not recorded", m[1])
+		}
+		delete(names, m[1])
+	}
+	for name := range names {
+		t.Errorf("docs/METRICS.md does not list %s", name)
+	}
+}
+
+// TestPanels: the panels of the dashboard do not overlap, and each has an id of its own.
+func TestPanels(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+		}
+	}
+	if err := json.Unmarshal(read(t, "../../deploy/grafana/giveway.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	for _, p := range dashboard.Panels {
+		if g := p.GridPos; ids[p.ID] || g.W < 1 || g.H < 1 || g.X+g.W > 24 {
+			t.Errorf("panel %q has the id of another, or is outside the grid", p.Title)
+		}
+		ids[p.ID] = true
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				if other := taken[at]; other != "" {
+					t.Fatalf("panels %q and %q overlap", p.Title, other)
+				}
+				taken[at] = p.Title
+			}
+		}
+	}
 }
