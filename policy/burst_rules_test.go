@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -141,15 +140,15 @@ func TestPingPongWithOtherQueues(t *testing.T) {
 	// However many there are, one in place of another begins another window.
 	for replaced := range 32 {
 		b := newBurstTest()
-		for id := sched.QueueID(3); id <= 32; id++ {
-			other.ID = id
+		for len(b.v.Queues) < 32 {
 			b.v.Queues = append(b.v.Queues, other)
+		}
+		for i := range b.v.Queues {
+			b.v.Queues[i].ID = sched.QueueID(2 * i)
 		}
 		b.after(50*ms, 0, 0, 0)
 		b.after(25*ms, 100, 100, 6*ms)
-		q := b.v.Queues[replaced]
-		q.ID = 40
-		b.v.Queues = append(slices.Delete(b.v.Queues, replaced, replaced+1), q)
+		b.v.Queues[replaced].ID++
 		b.pass(25 * ms)
 		if b.phase != noBurst || b.from.at != b.v.Now.Add(-25*ms) {
 			t.Errorf("queue %d replaced: phase %d, the window began %v ago, want a new one", replaced+1, b.phase, b.v.Now.Sub(b.from.at))

@@ -324,9 +324,6 @@ func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) sum
 			// minimum slice gets only the time that the standard queue leaves.
 			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
 			if dev.Sliced() {
-				if q.State == sched.Running && runnable(q) {
-					s.running++
-				}
 				p.watchStandard(v.Now, q, a, &s)
 			}
 		}

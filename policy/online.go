@@ -51,7 +51,7 @@ func (o *onlineRecord) watch(q *sched.Queue, now sched.Time) {
 	if at <= o.arrival || !q.Counters.Known && at < o.arrival.Add(sched.MinAbsence) {
 		return
 	}
-	if o.rhythm.period > 0 && at.Sub(o.arrival) < o.rhythm.period*3/2 {
+	if at.Sub(o.arrival) < o.rhythm.period*3/2 {
 		o.work.add(q.Served - o.served)
 	}
 	o.arrival, o.served = at, q.Served

@@ -43,6 +43,55 @@ func TestTrialOfNewcomers(t *testing.T) {
 	}
 }
 
+// TestOverlapsAreRareAfterATrial checks that the next overlap is as long after a trial beside
+// online work as after an overlap, unless it is later anyway. Without online work a trial
+// makes no difference.
+func TestOverlapsAreRareAfterATrial(t *testing.T) {
+	begin, end := sched.Time(time.Minute), sched.Time(time.Minute+20*ms)
+	for _, tt := range []struct {
+		active       int
+		before, want sched.Time
+	}{
+		{1, 0, end.Add(150 * 20 * ms)},
+		{1, end.Add(time.Minute), end.Add(time.Minute)},
+		{0, end, end},
+	} {
+		s, sum := sideBySide{nextOverlap: tt.before}, summary{active: tt.active}
+		s.updateTrial(begin, &sharedGPU, 1, &sum)
+		if s.updateTrial(end, &sharedGPU, 0, &sum); s.nextOverlap != tt.want {
+			t.Errorf("%d online queues, due after %v: now due after %v, want %v", tt.active, tt.before.Sub(end), s.nextOverlap.Sub(end), tt.want.Sub(end))
+		}
+	}
+}
+
+// TestWhichQueuesRunBeside checks which queues run side by side: the light ones and the batch
+// queue whose turn it is, or in an overlap the two queues of which one leaves.
+func TestWhichQueuesRunBeside(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		sharingNow bool
+		overlapped sched.QueueID
+		change     func(accounts []account, queues []sched.Queue)
+		want       [3]bool
+	}{
+		{"light ones", true, 0, func([]account, []sched.Queue) {}, [3]bool{true, false, true}},
+		{"the turn is that of an idle queue", true, 0, func(a []account, _ []sched.Queue) { a[0].takesTurns = false }, [3]bool{false, false, true}},
+		{"of one of class idle", true, 0, func(_ []account, q []sched.Queue) { q[0].Attr.Class = sched.Idle }, [3]bool{false, false, true}},
+		{"an overlap", false, 2, func([]account, []sched.Queue) {}, [3]bool{true, true, false}},
+		{"turns", false, 0, func([]account, []sched.Queue) {}, [3]bool{}},
+	} {
+		p, v, accounts := lightNode(heavyLoad, heavyLoad, lightLoad)
+		p.current, p.sharingNow, p.overlapped = 1, tt.sharingNow, tt.overlapped
+		accounts[2].sideBySide = true
+		tt.change(accounts, v.Queues)
+		for i, want := range tt.want {
+			if got := p.runsBeside(&v.Queues[i], &accounts[i]); got != want {
+				t.Errorf("%s: queue %d runs beside others: %v, want %v", tt.name, i+1, got, want)
+			}
+		}
+	}
+}
+
 // TestClearLead checks how long before a request the device is cleared: by the stop time of
 // the device for each queue before it is known, then by the mean of what it took, with a
 // reserve of an eighth or three times the usual distance from the mean.
@@ -463,6 +512,8 @@ func TestCompanyOfABatchQueue(t *testing.T) {
 	}{
 		{"a batch queue", func(*sched.Queue, *account) {}, heavyLoad},
 		{"a standard queue", func(q *sched.Queue, a *account) { q.Attr.Class, a.takesTurns = sched.Standard, false }, heavyLoad},
+		{"a stopped standard queue", func(q *sched.Queue, _ *account) { q.Attr.Class, q.State = sched.Standard, sched.Stopped }, unknownLoad},
+		{"a standard queue without work", func(q *sched.Queue, _ *account) { q.Attr.Class, q.Counters.Known = sched.Standard, true }, unknownLoad},
 		{"an online queue", func(q *sched.Queue, _ *account) { q.Attr.Class = sched.Online }, unknownLoad},
 		{"a stopped queue", func(q *sched.Queue, _ *account) { q.State = sched.Stopped }, unknownLoad},
 		{"a queue that takes no turns", func(_ *sched.Queue, a *account) { a.takesTurns = false }, unknownLoad},
@@ -513,9 +564,7 @@ func countLoads(v *sched.View, accounts []account, sum *summary) {
 				p.countBatch(&v.Devices[0], q, a, sum)
 			}
 		case sched.Standard:
-			if q.State == sched.Running && runnable(q) {
-				sum.running++
-			}
+			p.watchStandard(v.Now, q, a, sum)
 		}
 	}
 }

@@ -184,8 +184,8 @@ func (p *slo) updateQueues(v *sched.View, queues []onlineQueue) (adapts bool) {
 func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int, open time.Duration) {
 	for _, r := range p.finished {
 		i, ok := index(v.Queues, r.queue)
-		if !ok || r.took < 0 {
-			continue
+		if !ok || r.took <= 0 {
+			continue // closed since, or its duration is unknown
 		}
 		q, o := &v.Queues[i], &queues[i]
 		if q.Attr.Class != sched.Online || q.Attr.SLO <= 0 {

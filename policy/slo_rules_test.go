@@ -57,8 +57,9 @@ func TestSLOAQueueThatFinishesWithoutAStartReports(t *testing.T) {
 	}
 }
 
-// TestSLOIgnoresRequestsThatMeanNothing checks that a request with a negative duration, of
-// a queue without an SLO, of a batch queue, or of a queue that is closed, changes nothing.
+// TestSLOIgnoresRequestsThatMeanNothing checks that a request whose duration is unknown or
+// negative, of a queue without an SLO, of a batch queue, or of a queue that is closed,
+// changes nothing.
 func TestSLOIgnoresRequestsThatMeanNothing(t *testing.T) {
 	x := newSLORun(t, h200)
 	x.step(sched.Event{Kind: sched.QueueOpened, Queue: 4, Device: h200.ID, Can: canAll, Attr: sched.Attr{Class: sched.Standard, SLO: testSLO}})
@@ -68,7 +69,7 @@ func TestSLOIgnoresRequestsThatMeanNothing(t *testing.T) {
 	total := x.p.ladder.total
 	for range 100 {
 		for _, ev := range []sched.Event{
-			{Queue: 1, Duration: -1}, {Queue: 2, Duration: time.Second}, {Queue: 4, Duration: time.Second}, {Queue: 9, Duration: time.Second},
+			{Queue: 1, Duration: -1}, {Queue: 1}, {Queue: 2, Duration: time.Second}, {Queue: 4, Duration: time.Second}, {Queue: 9, Duration: time.Second},
 		} {
 			ev.Kind = sched.RequestFinished
 			x.step(ev)
@@ -437,7 +438,7 @@ func TestSLOSumsDurations(t *testing.T) {
 		{ID: 3, Attr: sched.Attr{Class: sched.Batch}},
 	}}
 	p.ladder.build(h200)
-	p.finished = []finishedRequest{{1, 2 * ms, v.Now}, {1, 3 * ms, v.Now}, {1, time.Hour, v.Now}, {1, -1, v.Now}, {2, ms, v.Now}, {3, ms, v.Now}, {9, ms, v.Now}}
+	p.finished = []finishedRequest{{1, 2 * ms, v.Now}, {1, 3 * ms, v.Now}, {1, time.Hour, v.Now}, {1, -1, v.Now}, {1, 0, v.Now}, {2, ms, v.Now}, {3, ms, v.Now}, {9, ms, v.Now}}
 	if n, open := p.countRequests(v, p.queues.update(v.Queues)); n != 3 || open != 5*ms+maxQuiet {
 		t.Errorf("got %d requests of %v in all, want 3 of %v", n, open, 5*ms+maxQuiet)
 	}

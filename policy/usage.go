@@ -43,6 +43,9 @@ func (u *usageRecord) watch(q *sched.Queue, now sched.Time) bool {
 
 // watchStandard updates the account of a standard queue, and what the plan depends on.
 func (p *giveway) watchStandard(now sched.Time, q *sched.Queue, a *account, s *summary) {
+	if q.State == sched.Running && runnable(q) {
+		s.running++
+	}
 	if a.usage.watch(q, now) {
 		s.standard++
 		s.usageChange = earlier(s.usageChange, a.usage.until)

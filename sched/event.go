@@ -31,9 +31,9 @@ const (
 	MeasurementLost
 	// RequestStarted reports that a request has begun, RequestFinished that one
 	// has ended. Both use Queue. RequestFinished uses Duration, how long the request
-	// took, and for the record At, when it ended; zero if that is unknown. A request
-	// that begins and ends between two readings of the shim's page is reported by
-	// RequestFinished alone.
+	// took, and for the record At, when it ended; each is zero if it is unknown. A
+	// request that begins and ends between two readings of the shim's page is
+	// reported by RequestFinished alone.
 	RequestStarted
 	RequestFinished
 	// AttrsChanged replaces the attributes of a queue. Uses Queue, Attr.

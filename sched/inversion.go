@@ -116,7 +116,7 @@ func (s *Scheduler) waiting(d *device) (victim *Queue) {
 	longest := time.Duration(0)
 	for i := range d.queues {
 		q := &d.queues[i]
-		if !q.Counters.Known || !q.mayRun() || !q.Decided.Run || q.Decided.Since > d.inversion.from {
+		if !q.Ready() || !q.Decided.Run || q.Decided.Since > d.inversion.from {
 			continue
 		}
 		if had := q.watched.readyFor(s.now) - q.watched.markReady; had > longest {
@@ -173,7 +173,7 @@ func (s *Scheduler) follow(d *device, victim, holder *Queue) {
 	}
 	if holder == nil || holder.ID != w.holder {
 		s.endInversion(d)
-		w.holder, w.shown = 0, Never
+		*w = inversionWatch{from: w.from, shown: Never}
 		if holder != nil {
 			w.holder, w.victim, w.since = holder.ID, victim.ID, w.from
 		}

@@ -14,8 +14,8 @@ type inversionRun struct {
 	s        *sched.Scheduler
 	plans    plans
 	now      sched.Time
-	counters [3]sched.Counters // by queue
-	measured [3]time.Duration
+	counters [4]sched.Counters // by queue; of queue 3 if a test opens it
+	measured [4]time.Duration
 	found    []sched.Inversion
 	actions  []sched.Action // that were not about slices
 	outcome  sched.Outcome  // of stops
@@ -73,7 +73,10 @@ func (x *inversionRun) step(after time.Duration, events ...sched.Event) {
 func (x *inversionRun) report(after time.Duration) {
 	events := x.outcomes
 	x.outcomes = nil
-	for id := sched.QueueID(1); id <= 2; id++ {
+	for id := sched.QueueID(1); id <= 3; id++ {
+		if !x.counters[id].Known {
+			continue
+		}
 		events = append(events, sched.Event{Kind: sched.Progressed, Queue: id, Counters: x.counters[id]})
 		if x.measured[id] > 0 {
 			events = append(events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: id, Duration: x.measured[id]})
@@ -183,6 +186,7 @@ func TestInversionByDeviceTime(t *testing.T) {
 	}{
 		{"it has half of the device", both, [3]time.Duration{0, 5 * ms, 5 * ms}, true},
 		{"and does not report it", first, [3]time.Duration{0, 5 * ms, 5 * ms}, true},
+		{"it has a quarter", both, [3]time.Duration{0, 7500 * time.Microsecond, 2500 * time.Microsecond}, true},
 		{"it has a fifth", both, [3]time.Duration{0, 8 * ms, 2 * ms}, false},
 		{"it reports late", both, [3]time.Duration{0, 10 * ms, 0}, false},
 		{"it is loaded while the first has no work", [3]uint64{}, [3]time.Duration{0, 0, 10 * ms}, false},
@@ -242,6 +246,11 @@ func TestInversionEnds(t *testing.T) {
 		t.Errorf("got %v in all, want about 200 ms", total)
 	}
 	x.expect("after the end", 1, 1, sched.StopAgain)
+	x = newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.run(10, both, untold)
+	x.expect("at first", 1, 0, sched.StopAgain)
+	x.run(5, first, untold)
+	x.expect("at the next look after a stop that works", 0, 1)
 	for _, end := range []sched.Event{{Kind: sched.QueueClosed, Queue: 1}, {Kind: sched.QueueClosed, Queue: 2}} {
 		x := newInversionRun(t, sched.Config{InversionLimit: 40 * ms}, sched.CanInterrupt)
 		x.run(20, both, untold)
@@ -319,8 +328,13 @@ func TestFailedStopIsRetriedForAVictim(t *testing.T) {
 	x.outcome = sched.Refused
 	x.run(1, both, untold)
 	x.replan(grants(1))
-	x.run(50, both, untold)
+	x.run(13, both, untold)
+	x.actions = nil
+	x.run(1, both, untold) // 140 ms after the plan: by itself the stop would be tried again after 150 ms
 	x.expect("stops that fail", 1, 0, sched.RetryStops)
+	x.expectActions("stops that fail", []sched.Action{{Verb: sched.Stop, Level: sched.LevelInterrupt}})
+	x.run(36, both, untold)
+	x.expect("soon after", 0, 0)
 	x.outcome = sched.Unsupported
 	x.run(100, both, untold)
 	x.found = nil
@@ -418,4 +432,110 @@ func TestNewStopIsNoInversion(t *testing.T) {
 		x.run(5, both, untold)
 	}
 	x.expect("stopped for 50 ms at a time", 0, 0)
+}
+
+// TestInversionIsReportedAtTheLimit checks when an inversion that lasts from the first plan on is
+// reported: after InversionLimit, and then each time that the queues are looked at.
+func TestInversionIsReportedAtTheLimit(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.run(9, both, untold)
+	x.expect("before 100 ms", 0, 0)
+	for at := 100 * ms; at <= 300*ms; at += 50 * ms {
+		more := 50 * ms
+		if at == 100*ms {
+			more = 100 * ms
+			x.run(1, both, untold)
+		} else {
+			x.run(5, both, untold)
+		}
+		if len(x.found) != 1 || x.found[0].Since != 0 || x.found[0].More != more || x.found[0].Began != (at == 100*ms) {
+			t.Errorf("after %v: got %+v, want one report of another %v", at, x.found, more)
+		}
+		x.found = nil
+	}
+}
+
+// TestInversionOfTheFirstQueue checks that the order of the queues makes no difference.
+func TestInversionOfTheFirstQueue(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.run(20, first, untold) // the second queue obeys
+	x.replan(grants(2))
+	x.run(9, both, untold)
+	x.expect("for less than 100 ms", 0, 0)
+	x.run(1, both, untold)
+	want := sched.Inversion{
+		Device: "gpu0", Victim: 2, Holder: 1, VictimProcess: 12, HolderProcess: 11, Since: sched.Time(200 * ms), Began: true, More: 100 * ms, Remedy: sched.StopAgain,
+	}
+	if len(x.found) != 1 || x.found[0] != want {
+		t.Errorf("got %+v, want %+v", x.found, want)
+	}
+}
+
+// TestInversionHasTheVictimThatWaitsMost checks which queue is the victim if several are let run:
+// the one that had work for longest since the last look, the first of several. If it becomes
+// another one, the inversion of the first is over.
+func TestInversionHasTheVictimThatWaitsMost(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.step(0, sched.Event{Kind: sched.QueueOpened, Queue: 3, Process: 13, Device: "gpu0", Can: sched.CanInterrupt})
+	x.replan(grants(1, 3))
+	x.run(20, both, untold) // without counters queue 3 has no work as far as is known
+	x.expect("one that is known to wait", 1, 0, sched.StopAgain)
+
+	x.counters[3] = x.counters[1]
+	x.report(0)
+	x.run(20, both, untold)
+	x.expect("two that wait as long", 0, 0)
+
+	// From now on queue 1, which has had work for longer in all, rests from time to time.
+	for range 4 {
+		done := x.counters[1]
+		x.counters[1].Launched, x.counters[1].Completed = done.Submitted, done.Submitted
+		x.run(1, [3]uint64{0, 0, 1}, untold)
+		x.counters[1].Submitted += 1 << 20
+		x.run(4, both, untold)
+	}
+	if len(x.found) != 4 || !x.found[0].Over || x.found[0].Victim != 1 || x.found[0].VictimProcess != 11 {
+		t.Fatalf("got %+v, want the end of the inversion of queue 1 and three reports of another", x.found)
+	}
+	for i, next := range x.found[1:] {
+		if next.Began != (i == 0) || next.Over || next.Victim != 3 || next.VictimProcess != 13 || next.Holder != 2 {
+			t.Errorf("got %+v, want an inversion of queue 3", next)
+		}
+	}
+	if one, three := queueOf(x.s, 1).WaitsBehind, queueOf(x.s, 3).WaitsBehind; one != 0 || three != 2 {
+		t.Errorf("queue 1 waits behind %d and queue 3 behind %d, want none and 2", one, three)
+	}
+}
+
+// TestRemediesBeginAnew checks that the pause between remedies is short again after a minute in
+// which none was needed.
+func TestRemediesBeginAnew(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.run(110, both, untold)
+	x.expect("after 0.1 and 1.1 s", 1, 0, sched.StopAgain, sched.StopAgain)
+	x.run(199, both, untold)
+	x.expect("within 2 s of the last", 0, 0)
+	x.run(1, both, untold)
+	x.expect("after 2 s", 0, 0, sched.StopAgain)
+	x.run(7000, first, untold)
+	x.expect("70 s without", 0, 1)
+	x.run(110, both, untold)
+	x.expect("after 0.1 and 1.1 s again", 1, 0, sched.StopAgain, sched.StopAgain)
+}
+
+// TestSlowStopIsNoInversion checks that what a queue does until its stop is done, 60 ms after the
+// plan, is no inversion.
+func TestSlowStopIsNoInversion(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.replan(grants(1, 2))
+	x.run(10, both, untold)
+	x.late = true
+	x.replan(grants(1))
+	done := x.outcomes
+	x.outcomes, x.late = nil, false
+	x.run(6, both, untold)
+	x.outcomes = done
+	x.run(1, both, untold)
+	x.run(20, first, untold)
+	x.expect("a stop that takes 60 ms", 0, 0)
 }
