@@ -311,3 +311,26 @@ func TestBatchQueuesHaveTheDefaultSliceInAGap(t *testing.T) {
 		}
 	}
 }
+
+// TestBurstsOnlyWithAShortSlice checks that ping-pong leads to bursts only with a setting that has
+// the hardware leave batch queues at once, and that allows bursts.
+func TestBurstsOnlyWithAShortSlice(t *testing.T) {
+	shared := h200Device.MinSharedSlice
+	for _, tt := range []struct {
+		set  setting
+		want burstPhase
+	}{
+		{setting{slice: sched.MinSlice, bursts: true}, inBurst},
+		{setting{slice: shared - 1, bursts: true}, inBurst},
+		{setting{slice: shared, bursts: true}, noBurst},
+		{setting{bursts: true}, noBurst},
+		{setting{slice: sched.MinSlice}, noBurst},
+	} {
+		p, b := makeGiveway(), newBurstTest()
+		p.updateBurst(&b.v, &tt.set)
+		b.after(50*ms, 100, 100, 12*ms)
+		if p.updateBurst(&b.v, &tt.set); p.burst.phase != tt.want {
+			t.Errorf("%+v: got phase %d, want %d", tt.set, p.burst.phase, tt.want)
+		}
+	}
+}

@@ -225,6 +225,8 @@ func TestOverlapBegins(t *testing.T) {
 	}{
 		{"heavy queues", func(*giveway, *sched.View, *summary, *setting) {}, true},
 		{"beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.active = 1 }, true},
+		{"a newcomer", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.newcomers = 1 }, true},
+		{"a newcomer beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.active, s.newcomers = 1, 1 }, false},
 		{"light queues", func(p *giveway, _ *sched.View, _ *summary, _ *setting) { p.lightQueues = 1 }, false},
 		{"a request is expected", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.clear = true }, false},
 		{"soon after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.nextOverlap = v.Now + 1 }, false},

@@ -126,6 +126,21 @@ func TestSLOForgetsWhenQueuesChange(t *testing.T) {
 	}
 }
 
+// TestSLOKnowsNothingOfOtherQueues checks that what is known about the settings is dropped when a
+// queue comes or goes. Other events keep it.
+func TestSLOKnowsNothingOfOtherQueues(t *testing.T) {
+	for kind, drops := range map[sched.Kind]bool{sched.QueueOpened: true, sched.QueueClosed: true, sched.Progressed: false, sched.AttrsChanged: false} {
+		p := newSLO().(*slo)
+		p.ladder.build(h200)
+		p.ladder.put(1, 0)
+		p.ladder.rungs[1].tried, p.ladder.rungs[1].retry = 5, sched.Time(time.Minute)
+		p.Observe(sched.Time(time.Second), &sched.Event{Kind: kind, Queue: 3, Attr: sched.Attr{Class: sched.Batch}})
+		if r := &p.ladder.rungs[1]; (r.tried == 0 && r.retry == 0) != drops || p.ladder.current != 1 {
+			t.Errorf("event %d: %v requests known, retry at %v, rung %d in force; want it dropped: %v", kind, r.tried, r.retry, p.ladder.current, drops)
+		}
+	}
+}
+
 // quiet returns how long after a request it is quiet. Batch work has the default slice
 // then.
 func (x *sloRun) quiet() time.Duration {

@@ -40,43 +40,60 @@ func TestManyStarvingQueuesShareTheWindow(t *testing.T) {
 	}
 }
 
-// TestFloorCountsWhatAStopLeavesOnTheDevice checks that a queue with long commands, three of
-// them in flight, gets its share by its floor turns and not much more. When it is held, the
-// three still run; when it is deactivated, the one that runs.
+// TestFloorCountsWhatAStopLeavesOnTheDevice checks that a queue with commands of 20 ms gets its
+// share by its floor turns, of 50 ms, and not much more. When it is held, all that are in flight
+// still run; when it is deactivated, the one that runs. So it is stopped when that is enough.
 func TestFloorCountsWhatAStopLeavesOnTheDevice(t *testing.T) {
 	const each, length = 20 * ms, 5 * time.Minute
-	for _, can := range []sched.Ability{sched.CanHold, sched.CanDeactivate} {
+	for _, c := range []struct {
+		can         sched.Ability
+		inFlight    uint64
+		least, most time.Duration // of what it has had of a turn then
+	}{
+		{sched.CanHold, 3, 20 * ms, 30 * ms},
+		{sched.CanHold, 1, 40 * ms, 45 * ms},
+		{sched.CanDeactivate, 3, 40 * ms, 47 * ms},
+		{sched.CanDeactivate, 1, 40 * ms, 47 * ms},
+		{sched.CanInterrupt, 1, 49 * ms, 51 * ms},
+	} {
 		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return only(1) }})
 		events := []sched.Event{
-			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: can},
-			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: can},
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: c.can},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: c.can},
 		}
-		c := sched.Counters{Submitted: 1 << 40}
-		stopped, had, ran := false, time.Duration(0), time.Duration(0)
+		counters := sched.Counters{Submitted: 1 << 40}
+		stopped, had, ran, turn, atStop := false, time.Duration(0), time.Duration(0), time.Duration(0), time.Duration(0)
 		for now := sched.Time(0); now < sched.Time(length); now = now.Add(ms) {
 			if !stopped {
-				c.Launched = c.Completed + 3
+				counters.Launched = counters.Completed + c.inFlight
 			}
-			if !stopped || c.Launched > c.Completed && (can == sched.CanHold || ran > 0) {
+			if !stopped || c.can != sched.CanInterrupt && counters.Launched > counters.Completed && (c.can == sched.CanHold || ran > 0) {
 				had += ms / 2 // the other half is queue 1's
 				ran += ms / 2
 			}
 			if ran == each {
 				ran = 0
-				c.Completed++
+				counters.Completed++
 			}
-			events = append(events, sched.Event{Kind: sched.Progressed, Queue: 2, Counters: c})
+			events = append(events, sched.Event{Kind: sched.Progressed, Queue: 2, Counters: counters})
 			for len(events) > 0 {
 				actions, _ := s.Step(now, events)
 				events = events[:0]
 				for _, a := range actions {
 					events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
-					stopped = a.Verb == sched.Stop
+					if stopped = a.Verb == sched.Stop; stopped {
+						atStop = had - turn
+					} else {
+						turn = had
+					}
 				}
 			}
 		}
 		if got := had.Seconds() / length.Seconds(); got < 0.02 || got > 0.03 {
-			t.Errorf("can %v: got %.4f of the device, want 0.02 to 0.03", can, got)
+			t.Errorf("%+v: got %.4f of the device, want 0.02 to 0.03", c, got)
+		}
+		if atStop < c.least || atStop > c.most {
+			t.Errorf("%+v: stopped when it had %v of its last turn", c, atStop)
 		}
 	}
 }

@@ -250,3 +250,22 @@ func TestFloorPieceIgnoresRequestsWithoutADuration(t *testing.T) {
 		t.Errorf("got a floor turn of %v, want 5 ms", got)
 	}
 }
+
+// TestFloorPieceAfterFewRequests checks from when on requests are taken to be rare: if the mean
+// interval, which begins at zero and follows by an eighth each time, is more than a hundredth of
+// the 900 ms from one floor turn to the next.
+func TestFloorPieceAfterFewRequests(t *testing.T) {
+	const last = 2699 * ms                                                     // shortly before the turn
+	for requests, want := range map[int]time.Duration{2: 20 * ms, 3: 5 * ms} { // means of 5 and 9.4 ms
+		n := 0
+		got := firstPiece(sched.Config{}, 2*ms, 0, func(now sched.Time) (events []sched.Event) {
+			for ; n < requests && now >= sched.Time(last-time.Duration(requests-1-n)*40*ms); n++ {
+				events = append(events, sched.Event{Kind: sched.RequestFinished, Queue: 1, Duration: 40 * ms})
+			}
+			return events
+		})
+		if got != want {
+			t.Errorf("%d requests, 40 ms apart: got a floor turn of %v, want %v", requests, got, want)
+		}
+	}
+}

@@ -153,6 +153,7 @@ func TestFloorPiece(t *testing.T) {
 		{"of the configured length", 0, sched.Config{FloorTurn: 35 * ms}, nothing, 35 * ms},
 		{"of the default length, if the configured one is negative", 0, sched.Config{FloorTurn: -ms}, nothing, 20 * ms},
 		{"within an SLO", 16 * ms, sched.Config{}, nothing, 8 * ms},
+		{"a slice, which is the device's own, if an SLO leaves no more", 4 * ms, sched.Config{}, nothing, 0},
 		{"within what the requests leave of an SLO", 16 * ms, sched.Config{}, finished(9*ms, 8*ms), 6 * ms},
 		{"long, if no piece keeps the SLO", 3 * ms, sched.Config{}, finished(2*ms, 2*ms), 20 * ms},
 		{"long, if one of hundreds of requests is late", 0, sched.Config{}, finished(2*ms, 2*ms), 20 * ms},

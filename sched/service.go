@@ -153,8 +153,8 @@ func (q *Queue) mayHaveBegun(d *device) bool {
 func (q *Queue) committed(d *device) time.Duration {
 	left := q.Counters.Launched - q.Counters.Completed
 	switch level := q.Level(); {
-	case level == LevelDeactivate && left > 0 && q.mayHaveBegun(d):
-		left = 1
+	case level == LevelDeactivate && q.mayHaveBegun(d):
+		left = min(left, 1)
 	case level != LevelHold:
 		left = 0
 	}
