@@ -316,8 +316,8 @@ func (p *slo) stopBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
 	plan.Wake = earlier(plan.Wake, until)
 	plan.Waiting[sched.Batch], plan.Waiting[sched.Idle] = sched.OnlineWork, sched.OnlineWork
 	kept, next := plan.Grants[:0], 0
-	for _, g := range plan.Grants {
-		for next < len(v.Queues) && v.Queues[next].ID != g.Queue {
+	for _, g := range plan.Grants { // in the order of the queues
+		for v.Queues[next].ID != g.Queue {
 			next++
 		}
 		if q := &v.Queues[next]; !givesWay(q) || q.Level() == sched.LevelNone || !q.Ready() {
