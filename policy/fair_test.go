@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestWFQServiceDiffersByAtMostOneQuantum(t *testing.T) {
 
 func TestWFQSetsSlicesByWeightAndStopsNoQueue(t *testing.T) {
 	l := newNode(t, "wfq", nil, slicedGPU)
-	light, heavy, huge := l.open(weight(2), saturating), l.open(weight(6), saturating), l.open(weight(1000), nil)
+	light, heavy, huge := l.open(weight(2), saturating), l.open(weight(6), saturating), l.open(weight(math.MaxUint32), nil)
 	l.run(time.Second)
 	if light.slice != 2*ms || heavy.slice != 6*ms || huge.slice != 50*ms {
 		t.Errorf("got slices %v, %v, %v, want 2ms, 6ms and 50ms", light.slice, heavy.slice, huge.slice)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -44,15 +45,13 @@ func (p *wfq) Plan(v *sched.View) sched.Plan {
 	if !dev.Sliced() {
 		return p.fair.Plan(v)
 	}
-	lowest := int64(0)
+	lowest := int64(math.MaxInt64)
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if q.Can&sched.CanSlice == 0 {
 			return p.fair.Plan(v)
 		}
-		if w := q.Weight(); lowest == 0 || w < lowest {
-			lowest = w
-		}
+		lowest = min(lowest, q.Weight())
 	}
 	p.update(v) // in case a queue without slices is opened
 	p.begin()
@@ -60,11 +59,8 @@ func (p *wfq) Plan(v *sched.View) sched.Plan {
 	longest := max(p.longest, base)
 	for i := range v.Queues {
 		q := &v.Queues[i]
-		slice := longest
-		if ratio := q.Weight() / lowest; ratio <= int64(longest/base) {
-			slice = min(longest, base*time.Duration(q.Weight())/time.Duration(lowest))
-		}
-		p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: slice, Reason: sched.Shared})
+		slice := float64(base) * float64(q.Weight()) / float64(lowest) // cannot overflow
+		p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: time.Duration(min(slice, float64(longest))), Reason: sched.Shared})
 	}
 	return p.plan(0)
 }

@@ -200,14 +200,12 @@ func (s *Scheduler) bearableLength(d *device, length time.Duration, share float6
 //     what a request takes.
 func (q *Queue) maxDelay(period, shortest time.Duration, now Time) time.Duration {
 	most, p := time.Duration(math.MaxInt64), &q.pace
-	if q.Attr.SLO > 0 {
-		left := q.Attr.SLO / 2
-		if p.took > 0 {
-			left = (q.Attr.SLO - p.took) * 3 / 4
-		}
-		if left >= shortest {
-			most = left
-		}
+	left := q.Attr.SLO / 2 // without an SLO less than shortest
+	if p.took > 0 {
+		left = (q.Attr.SLO - p.took) * 3 / 4
+	}
+	if left >= shortest {
+		most = left
 	}
 	if p.took > 0 && max(p.every, now.Sub(p.last)) > period/100 {
 		most = min(most, p.took/8)
