@@ -334,3 +334,28 @@ func TestLLFUncountedQueueBesideItsEqual(t *testing.T) {
 		}
 	}
 }
+
+// TestSlackOfWork checks the slack of a queue whose work has waited for 5 ms and has had 3 ms of
+// the device since it became ready.
+func TestSlackOfWork(t *testing.T) {
+	now := sched.Time(time.Hour)
+	for _, c := range []struct {
+		attr sched.Attr
+		want slack
+	}{
+		{sched.Attr{Laxity: 20 * ms, Work: 10 * ms}, slack{laxity: 18 * ms, work: 7 * ms}},
+		{sched.Attr{Laxity: 20 * ms, Work: 2 * ms}, slack{laxity: 17 * ms}}, // more than was expected
+		{sched.Attr{Laxity: 20 * ms}, slack{laxity: 18 * ms, work: unlimited}},
+		{sched.Attr{Deadline: 20 * ms, Work: 10 * ms}, slack{laxity: 8 * ms, work: 7 * ms}},
+		{sched.Attr{Deadline: 20 * ms}, slack{laxity: 15 * ms}},
+		{sched.Attr{Deadline: ms}, slack{laxity: -4 * ms, group: tooLate}},
+		{sched.Attr{Work: 10 * ms}, slack{laxity: time.Duration(now) - 5*ms, group: noDeadline}},
+	} {
+		p := newLLF().(*llf)
+		p.tardy = 3 * ms
+		q := &sched.Queue{Attr: c.attr, Served: 7 * ms, ServedAtReady: 4 * ms, ReadySince: now.Add(-5 * ms)}
+		if got := p.slackOf(q, now); got != c.want {
+			t.Errorf("%+v: got %+v, want %+v", c.attr, got, c.want)
+		}
+	}
+}

@@ -452,4 +452,9 @@ func TestMLFQWakesForABoost(t *testing.T) {
 			t.Errorf("after %v: the policy wakes after %v, want %v", c.after, got, c.wake)
 		}
 	}
+	p = newMLFQ().(*mlfq)
+	p.boost = 5 * ms
+	if got := p.Plan(v).Wake.Sub(v.Now); got != 10*ms {
+		t.Errorf("no queue has moved down: the policy wakes after %v, want the turn of 10 ms", got)
+	}
 }

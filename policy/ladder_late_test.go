@@ -410,6 +410,7 @@ func TestLadderLeavesTheStrictestRungs(t *testing.T) {
 		if !l.failed {
 			t.Fatalf("%s: the rung has not failed", c.name)
 		}
+		l.resetScores = false
 		if l.decide(now); l.chosen != c.want || l.current != c.want || !l.resetScores || l.failed {
 			t.Errorf("%s: got rung %d, want %d", c.name, l.chosen, c.want)
 		}

@@ -254,11 +254,11 @@ func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
 	}
 }
 
-// openFrom returns since when the oldest open request of q is open with the present
+// openFrom returns since when the oldest open request of an online queue is open with the present
 // setting, or zero if no such request may count.
 func (p *slo) openFrom(q *sched.Queue, now sched.Time) sched.Time {
 	switch {
-	case q.RequestSince == 0 || q.Attr.SLO <= 0 || q.Attr.Class != sched.Online || q.Attr.Paused:
+	case q.RequestSince == 0 || q.Attr.SLO <= 0 || q.Attr.Paused:
 		return 0
 	case now.Sub(q.RequestSince)/maxLatePeriods > 2*q.Attr.SLO: // a late period is at most twice the SLO
 		return 0

@@ -458,3 +458,33 @@ func TestSLOSumsDurations(t *testing.T) {
 		t.Errorf("got %d requests of %v in all, want 3 of %v", n, open, 5*ms+maxQuiet)
 	}
 }
+
+// TestSLOWhichOpenRequestsCount checks since when an open request counts: from its start or the
+// last change of the setting, unless the queue is paused or has no SLO, or the request has been
+// open for so long that its end may never be reported.
+func TestSLOWhichOpenRequestsCount(t *testing.T) {
+	began := sched.Time(time.Hour)
+	longest := 2 * maxLatePeriods * testSLO
+	for _, tt := range []struct {
+		name    string
+		attr    sched.Attr
+		began   sched.Time
+		changed sched.Time
+		age     time.Duration
+		want    sched.Time
+	}{
+		{"a request", sched.Attr{SLO: testSLO}, began, 0, ms, began},
+		{"a new setting", sched.Attr{SLO: testSLO}, began, began + 5, ms, began + 5},
+		{"none", sched.Attr{SLO: testSLO}, 0, began, ms, 0},
+		{"no SLO", sched.Attr{}, began, 0, ms, 0},
+		{"paused", sched.Attr{SLO: testSLO, Paused: true}, began, 0, ms, 0},
+		{"open for long", sched.Attr{SLO: testSLO}, began, 0, longest, began},
+		{"for too long", sched.Attr{SLO: testSLO}, began, 0, longest + maxLatePeriods, 0},
+	} {
+		p := newSLO().(*slo)
+		p.ladder.changedAt = tt.changed
+		if got := p.openFrom(&sched.Queue{Attr: tt.attr, RequestSince: tt.began}, began.Add(tt.age)); got != tt.want {
+			t.Errorf("%s: counts from %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}

@@ -125,6 +125,13 @@ func TestStoppedQueueIsChargedForWhatItDrains(t *testing.T) {
 	if got := x.drainsFor(); got != 4*10*ms {
 		t.Errorf("deactivated during a command: charged for %v, want %v", got, 4*10*ms)
 	}
+	x = newDrainRun(t, sched.CanHold, false, 10*ms)
+	for range 30 {
+		x.progress(60*ms, 3) // reported together
+	}
+	if got := x.drainsFor(); got < 4*3*19*ms || got > 4*3*20*ms {
+		t.Errorf("held, 3 commands of 20ms: charged for %v, want about %v", got, 4*3*20*ms)
+	}
 	for _, serial := range []bool{false, true} {
 		x = newDrainRun(t, sched.CanDeactivate, serial, 10*ms)
 		if got := x.drainsFor(); got != 0 {

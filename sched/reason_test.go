@@ -130,3 +130,17 @@ func TestReasonsOfTheScheduler(t *testing.T) {
 	}
 	check(n, "the policy lets no queue run", sched.PolicyOverruled, sched.PolicyOverruled)
 }
+
+// TestReasonsHaveNames checks that every reason has a name of its own.
+func TestReasonsHaveNames(t *testing.T) {
+	seen := map[string]bool{"": true}
+	for _, r := range sched.Reasons() {
+		if seen[r.String()] {
+			t.Errorf("reason %d has no name of its own: %q", r, r)
+		}
+		seen[r.String()] = true
+	}
+	if !seen[sched.ByDefault.String()] || !seen[sched.ShuttingDown.String()] {
+		t.Error("the first or the last reason is not listed")
+	}
+}
