@@ -580,3 +580,37 @@ func TestGivewayWatchesStandardQueues(t *testing.T) {
 		}
 	}
 }
+
+// TestGivewayWakesForTheEndOfATurn checks when the end of a turn needs a plan: if other queues wait
+// for theirs, or if only then it is seen that the queue is idle.
+func TestGivewayWakesForTheEndOfATurn(t *testing.T) {
+	known := sched.Counters{Known: true, Submitted: 1}
+	for _, c := range []struct {
+		name  string
+		queue sched.Queue
+		other bool
+		want  bool
+	}{
+		{"two queues", sched.Queue{Counters: known}, true, true},
+		{"one with counters", sched.Queue{Counters: known}, false, false},
+		{"one with counters that is measured", sched.Queue{Counters: known, Measured: true}, false, false},
+		{"one about which nothing is known", sched.Queue{}, false, false},
+		{"one that is only measured", sched.Queue{Measured: true}, false, true},
+	} {
+		p, now := makeGiveway(), sched.Time(time.Hour)
+		c.queue.ID, c.queue.Attr.Class = 1, sched.Batch
+		v := &sched.View{Now: now, Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{c.queue}}
+		if c.other {
+			second := c.queue
+			second.ID = 2
+			v.Queues = append(v.Queues, second)
+		}
+		want := sched.Time(0)
+		if c.want {
+			want = now.Add(p.turn)
+		}
+		if got := p.Plan(v).Wake; got != want {
+			t.Errorf("%s: the next plan is at %d, want %d", c.name, got, want)
+		}
+	}
+}

@@ -331,3 +331,34 @@ func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
 		}
 	}
 }
+
+// TestLadderSettingIsInForce checks from when on a setting counts as in force: when the queue whose
+// turn it is has its slice and its bound, and otherwise more than half a second after it was set.
+func TestLadderSettingIsInForce(t *testing.T) {
+	set := sched.Time(time.Hour)
+	for _, c := range []struct {
+		name  string
+		queue sched.Queue
+		after time.Duration
+		want  bool
+	}{
+		{"both", sched.Queue{ID: 2, Slice: ms, Bound: 4}, ms, true},
+		{"the slice", sched.Queue{ID: 2, Slice: ms, Bound: 3}, ms, false},
+		{"the bound", sched.Queue{ID: 2, Slice: 2 * ms, Bound: 4}, ms, false},
+		{"another queue", sched.Queue{ID: 3, Slice: ms, Bound: 4}, ms, false},
+		{"half a second", sched.Queue{ID: 2}, trialTime, false},
+		{"more", sched.Queue{ID: 2}, trialTime + 1, true},
+	} {
+		var l ladder
+		l.build(h200)
+		l.rungs[1].setting = setting{slice: ms, bound: 4}
+		l.put(1, set)
+		now, want := set.Add(c.after), sched.Never
+		if c.want {
+			want = now
+		}
+		if l.confirm(&sched.View{Now: now, Queues: []sched.Queue{c.queue}}, 2); l.since != want {
+			t.Errorf("%s: in force since %d, want %d", c.name, l.since, want)
+		}
+	}
+}

@@ -116,6 +116,14 @@ func TestLoadWithoutVisits(t *testing.T) {
 		}
 	}
 	l := newLoadTest(0)
+	for range 25 {
+		l.measure(0, 0, ms)
+	}
+	l.now, l.q.MeasuredAt = l.now+1, l.now+1
+	if l.watch(&l.q, l.now, true); l.load != lightLoad {
+		t.Errorf("little, just after 250 ms: got load %d, want light", l.load)
+	}
+	l = newLoadTest(0)
 	l.windows(10, 20*ms)
 	for range 100 {
 		l.measure(0, 0, ms)

@@ -109,6 +109,20 @@ func TestBusyPeriodsAreApartByLinger(t *testing.T) {
 	}
 }
 
+// TestBusyPeriodsWithoutAStopDoNotCount checks that a busy period counts only if there is batch work,
+// and the setting stops it.
+func TestBusyPeriodsWithoutAStopDoNotCount(t *testing.T) {
+	for _, c := range []struct {
+		turns       int
+		stops, want bool
+	}{{1, true, true}, {2, true, true}, {0, true, false}, {1, false, false}} {
+		p, s := makeGiveway(), summary{turns: c.turns}
+		if p.updateBusy(sched.Time(time.Second), &plainGPU, true, c.stops, &s); p.stopCost.counts != c.want {
+			t.Errorf("%+v: the busy period counts: %v", c, p.stopCost.counts)
+		}
+	}
+}
+
 // TestStopCostRecordsPeriodsThatCount checks which busy periods are recorded: those that have ended
 // and for which there was batch work to stop, with at most four times the stop time.
 func TestStopCostRecordsPeriodsThatCount(t *testing.T) {

@@ -19,6 +19,7 @@ type inversionRun struct {
 	found    []sched.Inversion
 	actions  []sched.Action // that were not about slices
 	outcome  sched.Outcome  // of stops
+	starts   sched.Outcome  // outcome of starts
 	hang     bool           // stops have no outcome
 	late     bool           // outcomes come with the next report
 	outcomes []sched.Event  // that are late
@@ -50,10 +51,10 @@ func (x *inversionRun) step(after time.Duration, events ...sched.Event) {
 		for _, a := range actions {
 			x.actions = append(x.actions, a)
 			done := sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID}
-			if a.Verb == sched.Stop {
-				if done.Outcome = x.outcome; x.hang {
-					continue
-				}
+			if a.Verb == sched.Start {
+				done.Outcome = x.starts
+			} else if done.Outcome = x.outcome; x.hang {
+				continue
 			}
 			events = append(events, done)
 		}
@@ -538,4 +539,22 @@ func TestSlowStopIsNoInversion(t *testing.T) {
 	x.run(1, both, untold)
 	x.run(20, first, untold)
 	x.expect("a stop that takes 60 ms", 0, 0)
+}
+
+// TestStopThatCannotBeUndone checks that a start which is to undo a stop without effect, and fails, is
+// tried again after 10 ms.
+func TestStopThatCannotBeUndone(t *testing.T) {
+	x := newInversionRun(t, sched.Config{}, sched.CanInterrupt)
+	x.starts = sched.Refused
+	x.run(9, both, untold)
+	start := sched.Action{Verb: sched.Start, Level: sched.LevelInterrupt}
+	x.actions = nil
+	x.run(1, both, untold)
+	x.expectActions("after 100 ms", []sched.Action{start})
+	x.run(1, both, untold)
+	x.expectActions("10 ms later", []sched.Action{start})
+	x.run(1, both, untold)
+	x.expectActions("within the next 20 ms", nil)
+	x.run(1, both, untold)
+	x.expectActions("20 ms later", []sched.Action{start})
 }

@@ -49,3 +49,27 @@ func TestFailedSettingIsTriedAgainAfterAPause(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedStartIsTriedAgainAfterAPause checks the same for a start: no queue stays stopped.
+func TestFailedStartIsTriedAgainAfterAPause(t *testing.T) {
+	for _, outcome := range []sched.Outcome{sched.Refused, sched.Unsupported} {
+		p := plans{}
+		s := sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+		actions, _ := s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt}})
+		s.Step(0, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: actions[0].ID}})
+		p[""] = grants(1)
+		events := []sched.Event{{Kind: sched.PlanOffered}}
+		now := sched.Time(0)
+		for i, pause := 0, 10*ms; i < 10; i, pause = i+1, min(2*pause, time.Second) {
+			actions, _ := s.Step(now, events)
+			if len(actions) != 1 || actions[0].Verb != sched.Start {
+				t.Fatalf("%v: at %v got %v, want start %d", outcome, time.Duration(now), actions, i+1)
+			}
+			more, wake := s.Step(now, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: actions[0].ID, Outcome: outcome}})
+			if len(more) != 0 || wake != now.Add(pause) {
+				t.Fatalf("%v: got %v and the next look after %v, want none for %v", outcome, more, wake.Sub(now), pause)
+			}
+			now, events = wake, nil
+		}
+	}
+}
