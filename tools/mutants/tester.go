@@ -60,11 +60,13 @@ type stage struct {
 	cpu     int      // limit in seconds; zero: none
 }
 
-// stages returns the tests that a mutant of a folder must survive, those that take least
-// time first.
-func (t *tester) stages(folder string) []stage {
+// stages returns the tests that a mutant of a file must survive, those that take least
+// time first. Of the quick ones those about the file notice most mutants.
+func (t *tester) stages(file string) []stage {
+	folder := filepath.Dir(file)
 	// All tests together need longer than the quick ones, so that is limit enough for those.
 	list := []stage{
+		{byQuick, folder, []string{"-test.run", t.quick[folder], "-test.skip", t.notAbout(file)}, t.cpu[folder]},
 		{byQuick, folder, []string{"-test.run", t.quick[folder]}, t.cpu[folder]},
 		{bySlow, folder, []string{"-test.skip", t.quick[folder]}, moreCPU * t.cpu[folder]},
 	}
@@ -75,6 +77,22 @@ func (t *tester) stages(folder string) []stage {
 	}
 	return append(list, t.simulation()...)
 }
+
+// notAbout returns a regular expression of the tests of a folder that are not in files named
+// after this one.
+func (t *tester) notAbout(file string) string {
+	about := strings.TrimSuffix(file, ".go")
+	var others []string
+	for name, in := range t.tests {
+		if filepath.Dir(in) == filepath.Dir(file) && !strings.HasPrefix(in, about) {
+			others = append(others, name)
+		}
+	}
+	return anyOf(others)
+}
+
+// anyOf returns a regular expression of tests.
+func anyOf(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
 // simulation returns the tests that run the core in the simulator, if any are wanted.
 func (t *tester) simulation() []stage {
@@ -89,6 +107,7 @@ type tester struct {
 	root, dir string
 	seeds     int
 	quick     map[string]string // for each folder a regular expression of the quick tests
+	tests     map[string]string // in which file each test is
 	cpu       map[string]int    // for each folder the seconds of processor time that its tests need
 }
 
@@ -103,7 +122,7 @@ func (t *tester) folders() []string {
 // measure runs the tests that combineAll has built with no mutant active, and finds the
 // quick ones.
 func (t *tester) measure() error {
-	t.quick, t.cpu = map[string]string{}, map[string]int{}
+	t.quick, t.tests, t.cpu = map[string]string{}, map[string]string{}, map[string]int{}
 	used := func() int {
 		var u syscall.Rusage
 		_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) // does not fail for this process
@@ -116,7 +135,10 @@ func (t *tester) measure() error {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		t.cpu[folder] = used() - before + 3
-		t.quick[folder] = "^(" + strings.Join(quickTests(out), "|") + ")$"
+		t.quick[folder] = anyOf(quickTests(out))
+		if err := t.findTests(folder); err != nil {
+			return err
+		}
 	}
 	for _, s := range t.simulation() {
 		before := used()
@@ -124,6 +146,26 @@ func (t *tester) measure() error {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		t.cpu[s.folder] = used() - before + 3
+	}
+	return nil
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+
+// findTests notes in which file each test of a folder is.
+func (t *tester) findTests(folder string) error {
+	files, err := filepath.Glob(filepath.Join(t.root, folder, "*_test.go"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, m := range testFunc.FindAllStringSubmatch(string(text), -1) {
+			t.tests[m[1]] = filepath.Join(folder, filepath.Base(file))
+		}
 	}
 	return nil
 }
@@ -197,7 +239,7 @@ func (t *tester) try(m *mutant) (outcome, string) {
 			return failed, err.Error()
 		}
 	}
-	stages := t.stages(filepath.Dir(m.file))
+	stages := t.stages(m.file)
 	for i, s := range stages {
 		if m.number == 0 && (i == 0 || stages[i-1].folder != s.folder) {
 			if out, err := worker.build(overlay, s.folder); err != nil && t.ctx.Err() == nil && i == 0 {
