@@ -128,7 +128,8 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 			}
 			clear, change = o.clear(q, v.Now, lead)
 		}
-		if due, at := p.due(q, v.Now, lead); !clear && (due || at > 0) {
+		if !clear {
+			due, at := p.due(q, v.Now, lead)
 			clear, change = due, earlier(change, at)
 		}
 		s.clear = s.clear || clear

@@ -282,6 +282,10 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 	if s := plan(now.Add(2*ms), queue); !s.clear {
 		t.Error("a request of the first queue is announced in 2 ms: the device is not cleared")
 	}
+	now = next.Add(ms)
+	if s := plan(now.Add(10 * ms)); !s.clear {
+		t.Error("a regular request comes in 2 ms, and one is announced for later: the device is not cleared")
+	}
 	none := makeGiveway()
 	v := &sched.View{Now: now, Devices: []sched.Device{h200Device}}
 	s := summary{}
