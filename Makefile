@@ -137,7 +137,7 @@ chart-check: check-go ## lint and render the Helm chart with Helm's own code (co
 test-k8s: check-go shim ## run Giveway in a real Kubernetes of one node in namespaces, as root (compiles Kubernetes the first time)
 	@[[ $$(id -u) == 0 ]] || { echo 'test-k8s skipped: a cluster needs root'; exit 0; }; \
 	  k8s/cluster/build.sh $(SHIM) && \
-	  GIVEWAY_TEST_K8S=must CGO_ENABLED=0 go -C k8s test -v -count=1 -timeout 30m -run '^TestCluster$$/$(CASE)' ./cluster -args -pods $(PODS)
+	  GIVEWAY_TEST_K8S=must CGO_ENABLED=0 go -C k8s test -v -count=1 -timeout 30m -run '^(TestCluster$(if $(CASE),,|TestFleet))$$/$(CASE)' ./cluster -args -pods $(PODS)
 
 # These take minutes each, with Debian's linux-source-6.12 in out/kernel; not part of test.
 kernel-check: ## check the amdkfd patches: apply, checkpatch, W=1, sparse

@@ -33,6 +33,7 @@ func runCases(t *testing.T) {
 		{"flooded socket", testFlood},
 		{"weights", testWeights},
 		{"churn", testChurn},
+		{"requests", n.testRequests},
 		{"agent restart", func(t *testing.T) { testRestart(t, func(t *testing.T) { killAndWait(t, agentCommand) }) }},
 		{"daemon restart", func(t *testing.T) { testRestart(t, func(t *testing.T) { killAndWait(t, daemonCommand) }) }},
 		{"containerd restart", func(t *testing.T) { testRestart(t, n.restart("containerd")) }},

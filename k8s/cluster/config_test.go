@@ -40,6 +40,13 @@ nodeStatusUpdateFrequency: 1s
 maxPods: 250
 `
 
+	// The audit log tells which program made which requests.
+	auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+`
+
 	kubeconfig = `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: "%s", insecure-skip-tls-verify: true}}]

@@ -23,6 +23,7 @@ const (
 	stageKey  = "GIVEWAY_CLUSTER_STAGE"  // init or inside; not set on the machine
 	cgroupKey = "GIVEWAY_CLUSTER_CGROUP" // name of the cgroup of all pods, in each hierarchy
 	outKey    = "GIVEWAY_CLUSTER_OUT"    // absolute path of out/k8s
+	testKey   = "GIVEWAY_CLUSTER_TEST"   // name of the test that the namespaces are for
 )
 
 // programs are those that make test-k8s builds.
@@ -47,11 +48,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestCluster runs all cases in one cluster. On the machine it runs itself in namespaces and
-// checks that they leave nothing behind.
-func TestCluster(t *testing.T) {
+// TestCluster runs all cases in one cluster.
+func TestCluster(t *testing.T) { inNamespaces(t, runCases) }
+
+// inNamespaces runs a test in namespaces of its own. On the machine the test runs itself in them,
+// and checks that they leave nothing behind.
+func inNamespaces(t *testing.T, inside func(*testing.T)) {
 	if os.Getenv(stageKey) == "inside" {
-		runCases(t)
+		if os.Getenv(testKey) == t.Name() {
+			inside(t)
+		}
 		return
 	}
 	out := findPrograms(t)
@@ -68,7 +74,7 @@ func TestCluster(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), stageKey+"=init", cgroupKey+"="+cgroup, outKey+"="+out)
+	cmd.Env = append(os.Environ(), stageKey+"=init", cgroupKey+"="+cgroup, outKey+"="+out, testKey+"="+t.Name())
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
@@ -124,20 +130,26 @@ func machineState(t *testing.T) (all []string) {
 		}
 	}
 	for _, dir := range cgroupFolders(t, cgroupPrefix+"*") {
-		all = append(all, "cgroup "+dir)
+		if !ofOther(dir) {
+			all = append(all, "cgroup "+dir)
+		}
 	}
 	return append(all, processesOf(t)...)
 }
 
-// processesOf returns the processes whose programs are those of a cluster.
+// processesOf returns the processes whose programs are those of a cluster in this checkout.
 func processesOf(t *testing.T) (all []string) {
 	t.Helper()
+	bin, err := filepath.Abs("../../out/k8s/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range links {
-		if to, err := os.Readlink(l); err == nil && strings.Contains(to, "out/k8s/bin") {
+		if to, err := os.Readlink(l); err == nil && strings.HasPrefix(to, bin) {
 			all = append(all, "process "+to)
 		}
 	}
@@ -163,8 +175,7 @@ func removeCgroups(t *testing.T, name string) {
 	for range 100 {
 		left := 0
 		for _, dir := range cgroupFolders(t, name) {
-			pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix))
-			if err == nil && pid != os.Getpid() && syscall.Kill(pid, 0) == nil {
+			if ofOther(dir) {
 				continue
 			}
 			left++
@@ -175,6 +186,12 @@ func removeCgroups(t *testing.T, name string) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// ofOther reports whether a cgroup belongs to a test in another checkout that still runs.
+func ofOther(dir string) bool {
+	pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix))
+	return err == nil && pid != os.Getpid() && syscall.Kill(pid, 0) == nil
 }
 
 func removeCgroup(dir string) {

@@ -97,6 +97,7 @@ func (n *node) writeFiles() {
 		n.path("containerd.toml"):     fmt.Sprintf(containerdConfig, filepath.Join(n.bin, "cni"), filepath.Join(n.bin, "runc")),
 		n.path("kubelet.yaml"):        fmt.Sprintf(kubeletConfig, n.cgroup),
 		n.path("kubeconfig"):          fmt.Sprintf(kubeconfig, server, token),
+		n.path("audit.yaml"):          auditPolicy,
 		n.path("tokens.csv"):          token + ",admin,admin,system:masters\n",
 		n.path("service-account.key"): string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
 		n.path("service-account.pub"): string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})),
@@ -139,6 +140,7 @@ func (n *node) commandLine(name string) []string {
 			"--advertise-address=" + nodeIP, "--token-auth-file=" + n.path("tokens.csv"), "--authorization-mode=Node,RBAC", "--service-account-issuer=https://cluster.test",
 			"--service-account-key-file=" + n.path("service-account.pub"), "--service-account-signing-key-file=" + n.path("service-account.key"),
 			"--service-cluster-ip-range=10.97.0.0/24", "--allow-privileged",
+			"--audit-policy-file=" + n.path("audit.yaml"), "--audit-log-path=" + n.path("audit.log"),
 		}
 	case "kube-controller-manager":
 		return []string{
