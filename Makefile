@@ -91,7 +91,7 @@ demo: build ## simulate nodes with and without giveway; write out/demo.html and 
 	$(BIN)/giveway sim scenarios/demo.yaml --compare native,giveway --report out/demo.html --trace out/demo.pftrace
 	@for name in $(DEMOS); do echo; $(BIN)/giveway sim scenarios/$$name.yaml --compare native,giveway || exit; done
 	@printf '\nThe report is out/demo.html. To watch the real daemon on the same simulated GPU, live:\n'
-	@printf '  export GIVEWAY_SOCKET=$$HOME/.giveway/giveway.sock\n  $(BIN)/giveway daemon --sim scenarios/demo.yaml --socket $$GIVEWAY_SOCKET &\n  $(BIN)/giveway top\n'
+	@printf '  export GIVEWAY_SOCKET=$$HOME/.giveway/giveway.sock\n  $(BIN)/giveway daemon --sim scenarios/demo.yaml --socket $$GIVEWAY_SOCKET 2>out/daemon.log &\n  $(BIN)/giveway top\n'
 
 fuzz: check-go shim ## run each fuzz target for FUZZTIME (30s) and print how many inputs it executed
 	@FUZZTIME=$(FUZZTIME) tools/fuzz.sh

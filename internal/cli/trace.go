@@ -314,7 +314,7 @@ func (t *tracing) summary(path string, s *trace.Summary) string {
 	}
 	fmt.Fprintf(&b, ". Lost: %d.\n", t.lost)
 	if t.older > 0 {
-		fmt.Fprintf(&b, "%d older entries of kinds state, order and note are not in it.\n", t.older)
+		fmt.Fprintf(&b, "Older entries of kinds state, order and note that are not in it: %s.\n", format.Integer(t.older))
 	}
 	if s.LeftOut > 0 {
 		fmt.Fprintf(&b, "To stay below %s it ends %s after its beginning: %d later entries are not in it.\n",

@@ -46,7 +46,7 @@ func TestTraceDump(t *testing.T) {
 	}
 	for _, want := range []string{
 		"The trace is in " + path + " (", "Entries: 13,200 in 12.0s (span 12,000, note 1,200). Lost: 0.\n",
-		"300 older entries of kinds state, order and note are not in it.", "ui.perfetto.dev",
+		"Older entries of kinds state, order and note that are not in it: 300.", "ui.perfetto.dev",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("got\n%swant %q in it", out, want)

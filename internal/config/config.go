@@ -58,13 +58,38 @@ type Config struct {
 	Limits    []Limit // the first that matches a user applies
 }
 
-// NeedsRestart reports whether a running daemon with this configuration must be restarted
-// for next to take full effect. Policies, rules and limits are applied without a restart.
-func (c Config) NeedsRestart(next Config) bool {
-	for _, same := range []*Config{&c, &next} {
-		same.Policy, same.Devices, same.Rules, same.Limits = api.Policy{}, nil, nil, nil
+// atStart lists the fields of a file that only take effect when the daemon starts. Policies,
+// rules and limits are applied without a restart.
+var atStart = []struct {
+	name string
+	of   func(*Config) any
+}{
+	{"floor", func(c *Config) any { return c.Sched.Floor }},
+	{"floor_turn", func(c *Config) any { return c.Sched.FloorTurn }},
+	{"stall_limit", func(c *Config) any { return c.Sched.StallLimit }},
+	{"inversion_limit", func(c *Config) any { return c.Sched.InversionLimit }},
+	{"trace", func(c *Config) any { return c.NoTrace }},
+	{"nvidia", func(c *Config) any { return c.NoNVIDIA }},
+	{"amd", func(c *Config) any { return c.NoAMD }},
+	{"amd_online_slots", func(c *Config) any { return c.AMDSlots }},
+	{"socket", func(c *Config) any { return c.Socket }},
+	{"agent_socket", func(c *Config) any { return c.Agent }},
+	{"pod_socket", func(c *Config) any { return c.Pods }},
+	{"tcp", func(c *Config) any { return c.TCP }},
+	{"token_file", func(c *Config) any { return c.TokenFile }},
+	{"read_token_file", func(c *Config) any { return c.ReadToken }},
+	{"metrics", func(c *Config) any { return c.Metrics }},
+}
+
+// NeedRestart returns the fields that differ in next and for which a running daemon with
+// this configuration must be restarted.
+func (c *Config) NeedRestart(next *Config) (fields []string) {
+	for _, f := range atStart {
+		if !reflect.DeepEqual(f.of(c), f.of(next)) {
+			fields = append(fields, f.name)
+		}
 	}
-	return !reflect.DeepEqual(c, next)
+	return fields
 }
 
 // DevicePolicy returns the policy that the file has for one device, if it has one.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -348,5 +349,55 @@ func TestExternalPolicy(t *testing.T) {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error with %q", text, err, want)
 		}
+	}
+}
+
+// TestNeedRestart: a change of any field but policies, rules and limits is named, and
+// docs/CONFIG.md lists the same fields.
+func TestNeedRestart(t *testing.T) {
+	live := []string{"Policy", "Devices", "Rules", "Limits"}
+	var old, changed Config
+	var change func(v reflect.Value, path string)
+	change = func(v reflect.Value, path string) {
+		switch v.Kind() {
+		case reflect.Struct:
+			for i := range v.NumField() {
+				change(v.Field(i), path+"."+v.Type().Field(i).Name)
+			}
+			return
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Float64:
+			v.SetFloat(0.1)
+		case reflect.Int, reflect.Int64:
+			v.SetInt(7)
+		default:
+			t.Fatalf("%s: a kind of field that this test does not know", path)
+		}
+		if got := old.NeedRestart(&changed); len(got) != 1 {
+			t.Errorf("change of %s: got the fields %q, want one", path, got)
+		}
+		v.SetZero()
+	}
+	v := reflect.ValueOf(&changed).Elem()
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Name; !slices.Contains(live, name) {
+			change(v.Field(i), name)
+		}
+	}
+	doc, err := os.ReadFile("../../docs/CONFIG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range atStart {
+		names = append(names, "`"+f.name+"`")
+	}
+	last := len(names) - 1
+	want := "of " + strings.Join(names[:last], ", ") + " or " + names[last] + " needs a restart"
+	if !strings.Contains(strings.ReplaceAll(string(doc), "\n", " "), want) {
+		t.Errorf("docs/CONFIG.md does not say: a change %s", want)
 	}
 }

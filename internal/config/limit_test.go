@@ -42,7 +42,7 @@ limits:
 	if got := (&Config{}).Limit(0, "root", nil); !got.Ceiling.Empty() {
 		t.Errorf("without limits: got %v", got.Ceiling)
 	}
-	if c.NeedsRestart(Config{Policy: c.Policy}) {
-		t.Error("a change of limits needs a restart")
+	if got := c.NeedRestart(&Config{}); len(got) > 0 {
+		t.Errorf("a change of limits needs a restart for %q", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -153,8 +154,8 @@ func (d *Daemon) readAgain(file string, c config.Config, err error) {
 	case err != nil:
 		d.cfg.Log.Error("configuration is refused; the old one stays in force", "error", err)
 	default:
-		if d.cfg.File.NeedsRestart(c) {
-			d.cfg.Log.Warn("configuration has changes that need a restart of the daemon: all but policies and rules", "file", file)
+		if fields := d.cfg.File.NeedRestart(&c); len(fields) > 0 {
+			d.cfg.Log.Warn("configuration has changes that need a restart of the daemon", "fields", strings.Join(fields, ","), "file", file)
 		}
 		if err = d.applyConfig(c); err != nil {
 			d.cfg.Log.Error("policy of the configuration could not be applied", "file", file, "error", err)

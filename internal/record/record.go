@@ -5,6 +5,7 @@ package record
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -195,7 +196,7 @@ func (r *Record) Note(device sched.DeviceID, queue sched.QueueID, name, text str
 func Printable(s string) string {
 	const most = 300
 	s = strconv.QuoteToASCII(s[:min(len(s), most)])
-	return s[1 : len(s)-1]
+	return strings.ReplaceAll(s[1:len(s)-1], `\"`, `"`) // a quotation mark is printable
 }
 
 // Last returns the sequence number of the newest entry.
