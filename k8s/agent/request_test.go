@@ -2,6 +2,9 @@ package agent
 
 import (
 	"maps"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +72,25 @@ func TestRead(t *testing.T) {
 				t.Errorf("got %+v", r.Container)
 			}
 		})
+	}
+}
+
+// TestPolicyKnowsTheKeys: the admission policy accepts the keys that are read here, and no
+// others.
+func TestPolicyKnowsTheKeys(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/helm/giveway/templates/admission.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`\^giveway\[\.\]dev/\(([a-z|]+)\)`).FindStringSubmatch(string(text))
+	if found == nil {
+		t.Fatal("the policy has no list of keys")
+	}
+	got, want := strings.Split(found[1], "|"), append(slices.Collect(maps.Keys(keys)), shimKey)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the policy has %v, want %v", got, want)
 	}
 }
 

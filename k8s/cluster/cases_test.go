@@ -104,9 +104,20 @@ func testRefusals(t *testing.T) {
 		{pod{annotations: with("class", "online"), priority: "gpu-batch"}, "needs a priorityClassName"},
 		{pod{annotations: with("class.container.main", "online")}, "needs a priorityClassName"},
 		{pod{annotations: with("weight", "0")}, "giveway.dev/weight"},
+		{pod{annotations: with("weight.container.main", "many")}, "giveway.dev/weight"},
 		{pod{annotations: with("slo", "soon")}, "giveway.dev/slo"},
+		{pod{annotations: with("slo.container.main", "20")}, "giveway.dev/slo"},
+		{pod{annotations: with("shim", "yes")}, "giveway.dev/shim"},
+		{pod{annotations: with("pool.container.main", "")}, "giveway.dev/pool"},
+		{pod{annotations: with("clas", "batch")}, "is not known"},
+		{pod{annotations: with("classes", "batch")}, "is not known"},
+		{pod{annotations: with("class.container", "batch")}, "is not known"},
+		{pod{annotations: with("priority.container.main", "1")}, "is not known"},
+		{pod{annotations: with("class.container.mian", "batch")}, "names a container that the pod does not have"},
 		{pod{annotations: with("class", "online"), priority: "gpu-online"}, ""},
 		{pod{annotations: with("class", "batch", "weight", "10000", "slo", "1.5ms")}, ""},
+		{pod{annotations: with("class.container.main", "idle", "weight.container.main", "3", "slo.container.main", "20ms", "shim", "true", "pool", "false")}, ""},
+		{pod{annotations: map[string]string{"example.test/giveway.dev": "fast"}}, ""},
 		{pod{}, ""},
 	} {
 		c.pod.name = "checked"
@@ -207,11 +218,21 @@ func testRights(t *testing.T) {
 	}
 }
 
-// testHostile starts a pod with as many bytes of annotations as Kubernetes takes, and with
-// values that no policy looks at.
+// testHostile starts a pod with as many bytes of annotations as Kubernetes takes. The policy
+// refuses them; the agent, where there is no policy, leaves out what it does not understand.
 func testHostile(t *testing.T) {
 	p := pod{name: "hostile", annotations: with("class", "batch", "shim", "true", "pool", "\x1b[31m\n\u202e", "unknown", strings.Repeat("x", 100<<10))}
 	p.annotations["example.test/large"] = strings.Repeat("\x00\"", 60<<10)
+	if p.dryRun().ok() {
+		t.Error("the policy admits a pod with unknown annotations")
+	}
+	binding := objectOf(t, "ValidatingAdmissionPolicyBinding")
+	remove(t, namespace, binding)
+	t.Cleanup(func() {
+		apply(t, namespace, binding)
+		waitFor(t, "the policy", func() bool { return !p.dryRun().ok() })
+	})
+	waitFor(t, "end of the policy", func() bool { return p.dryRun().ok() })
 	p.start(t)
 	wantClass(t, p, "main", "batch")
 	next := pod{name: "next", annotations: with("class", "idle", "shim", "true")}

@@ -58,6 +58,18 @@ func manifests(t *testing.T) string {
 	return text
 }
 
+// objectOf returns the one object of a kind of Giveway's manifests.
+func objectOf(t *testing.T, kind string) string {
+	t.Helper()
+	for _, m := range split(manifests(t)) {
+		if found := kindLine.FindStringSubmatch(m); found[1] == kind {
+			return m
+		}
+	}
+	t.Fatalf("the manifests have no %s", kind)
+	return ""
+}
+
 // install installs Giveway and waits until it works.
 func install(t *testing.T) {
 	t.Helper()
