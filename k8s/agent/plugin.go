@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"time"
 
 	nri "github.com/containerd/nri/pkg/api"
 	"github.com/giveway/giveway/api"
@@ -15,9 +16,11 @@ import (
 type Plugin struct {
 	Registrar   *Registrar
 	Injection   Injection
-	TrustClaims bool // class online may come from a resource claim
+	TrustClaims bool   // class online may come from a resource claim
+	Watch       *Watch // of the pods' annotations; nil: those of a pod's start apply
 	Log         *slog.Logger
 
+	pods *pods
 	dial func(path string) (net.Conn, error) // nil: to a unix socket
 }
 
@@ -27,10 +30,14 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*nri.PodSandbox, containe
 	for _, pod := range pods {
 		byID[pod.GetId()] = pod
 	}
+	p.pods.mu.Lock()
+	defer p.pods.mu.Unlock() // until all are replaced, so that no change is lost
+	clear(p.pods.containers)
 	var all []api.Container
 	for _, c := range containers {
 		if pod := byID[c.GetPodSandboxId()]; pod != nil && c.GetState() != nri.ContainerState_CONTAINER_STOPPED {
-			all = append(all, p.read(pod, c).Container)
+			r := Read(p.pods.add(described(pod, c)), p.TrustClaims)
+			all = append(all, r.Container)
 		}
 	}
 	p.Log.Info("connected to the container runtime", "pods", len(pods), "containers", len(all))
@@ -41,32 +48,86 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*nri.PodSandbox, containe
 // CreateContainer is called before a container is made. When it returns, the daemon knows the
 // container, unless it does not answer.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *nri.PodSandbox, c *nri.Container) (*nri.ContainerAdjustment, []*nri.ContainerUpdate, error) {
-	r := p.read(pod, c)
+	began := time.Now()
+	r := p.add(described(pod, c))
 	change := p.Injection.Adjust(&r, c.GetEnv())
+	p.logMistakes(&r)
+	p.Registrar.register(ctx, r.Container)
+	p.Log.Info("container created", "container", Describe(&r.Container), "attributes", r.Container.Values.String(), "took", time.Since(began))
+	return adjustment(change), nil, nil
+}
+
+// add adds a container to those that the daemon is to know.
+func (p *Plugin) add(c Pod) Request {
+	p.pods.mu.Lock()
+	defer p.pods.mu.Unlock()
+	r := Read(p.pods.add(c), p.TrustClaims)
+	p.Registrar.put(r.Container)
+	return r
+}
+
+func (p *Plugin) logMistakes(r *Request) {
 	for _, m := range r.Mistakes {
 		p.Log.Warn("annotations of a pod", "container", Describe(&r.Container), "mistake", m)
 	}
-	p.Registrar.Add(ctx, r.Container)
-	return adjustment(change), nil, nil
+}
+
+// changeEvery is how often changed annotations are applied: users may change them without end.
+const changeEvery = 250 * time.Millisecond
+
+// applyChanges applies changed annotations until ctx is done.
+func (p *Plugin) applyChanges(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.pods.wake:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(changeEvery):
+		}
+		p.applyChanged()
+	}
+}
+
+func (p *Plugin) applyChanged() {
+	p.pods.mu.Lock()
+	defer p.pods.mu.Unlock()
+	var all []api.Container
+	for _, c := range p.pods.take() {
+		r := Read(c, p.TrustClaims)
+		p.logMistakes(&r)
+		p.Log.Info("annotations changed", "container", Describe(&r.Container), "attributes", r.Container.Values.String())
+		all = append(all, r.Container)
+	}
+	p.Registrar.change(all)
 }
 
 // StopContainer is called when a container has been stopped.
 func (p *Plugin) StopContainer(_ context.Context, _ *nri.PodSandbox, c *nri.Container) ([]*nri.ContainerUpdate, error) {
-	p.Registrar.Remove(c.GetId())
+	p.remove(c.GetId())
 	return nil, nil
 }
 
 // RemoveContainer is called when a container is removed, whether it was stopped or exited.
 func (p *Plugin) RemoveContainer(_ context.Context, _ *nri.PodSandbox, c *nri.Container) error {
-	p.Registrar.Remove(c.GetId())
+	p.remove(c.GetId())
 	return nil
 }
 
-func (p *Plugin) read(pod *nri.PodSandbox, c *nri.Container) Request {
-	return Read(Pod{
+func (p *Plugin) remove(id string) {
+	p.pods.remove(id)
+	p.Registrar.Remove(id)
+}
+
+// described returns what the runtime says of a container.
+func described(pod *nri.PodSandbox, c *nri.Container) Pod {
+	return Pod{
 		Name: pod.GetName(), Namespace: pod.GetNamespace(), UID: pod.GetUid(), Annotations: pod.GetAnnotations(),
 		Container: c.GetName(), ID: c.GetId(), Env: c.GetEnv(),
-	}, p.TrustClaims)
+	}
 }
 
 // adjustment returns a change as the runtime takes it, or nil if there is none.

@@ -153,12 +153,12 @@ func inside(pod *nri.PodSandbox, digit string) *nri.Container {
 	return &nri.Container{Id: strings.Repeat(digit, 64), PodSandboxId: pod.Id, Name: "main", State: nri.ContainerState_CONTAINER_RUNNING}
 }
 
-// startAgent runs a plugin against a runtime and a daemon. disconnect ends its connection to
-// the runtime, as the end of the runtime's process does.
-func startAgent(t *testing.T, d *daemon, socket string) (disconnect func()) {
+// startAgent runs a plugin against a runtime, a daemon and, if watch is not nil, an API server.
+// disconnect ends its connection to the runtime, as the end of the runtime's process does.
+func startAgent(t *testing.T, d *daemon, socket string, watch *Watch) (disconnect func()) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	p := &Plugin{Registrar: NewRegistrar(d, log), Injection: Injection{Library: "/lib/giveway", Socket: "/run/giveway"}, Log: log}
+	p := &Plugin{Registrar: NewRegistrar(d, log), Injection: Injection{Library: "/lib/giveway", Socket: "/run/giveway"}, Watch: watch, Log: log}
 	p.Registrar.every = 20 * time.Millisecond
 	var mu sync.Mutex
 	var last net.Conn
@@ -194,7 +194,7 @@ func TestPlugin(t *testing.T) {
 	r.pods, r.containers = []*nri.PodSandbox{old}, []*nri.Container{inside(old, "1")}
 	r.start(t)
 	defer r.Stop()
-	startAgent(t, d, socket)
+	startAgent(t, d, socket, nil)
 	one, two, gone := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("9", 64)
 	eventually(t, "what was there is registered, and what is gone is removed", func() bool { return d.knows(one, gone) == "class=idle, -" })
 
@@ -236,7 +236,7 @@ func TestRuntimeRestarts(t *testing.T) {
 	a := sandbox("batch")
 	r.pods, r.containers = []*nri.PodSandbox{a}, []*nri.Container{inside(a, "1")}
 	r.start(t)
-	disconnect := startAgent(t, d, socket)
+	disconnect := startAgent(t, d, socket, nil)
 	eventually(t, "registered", func() bool { return d.knows(strings.Repeat("1", 64)) == "class=batch" })
 	r.Stop()
 	disconnect()
@@ -246,6 +246,12 @@ func TestRuntimeRestarts(t *testing.T) {
 	r.start(t)
 	defer r.Stop()
 	eventually(t, "the new pods are known", func() bool { return d.knows(strings.Repeat("1", 64), strings.Repeat("2", 64)) == "-, class=idle" })
+}
+
+func add(t *testing.T, r *Registrar, c api.Container) {
+	t.Helper()
+	r.put(c)
+	r.register(t.Context(), c)
 }
 
 // TestDaemonAway: a daemon that hangs or is not there delays a pod for a moment only. When it
@@ -262,7 +268,7 @@ func TestDaemonAway(t *testing.T) {
 	defer stop()
 	r.Replace(nil)
 	begin := time.Now()
-	r.Add(t.Context(), api.Container{ID: id, Values: attr.Must("class=batch")})
+	add(t, r, api.Container{ID: id, Values: attr.Must("class=batch")})
 	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("a daemon that hangs delayed a pod by %v", took)
 	}
@@ -272,7 +278,7 @@ func TestDaemonAway(t *testing.T) {
 	d.set(func() { close(d.hang); d.hang = nil })
 	eventually(t, "a daemon that goes on learns of it", func() bool { return d.knows(id) == "class=batch" })
 	d.set(func() { d.fail = errors.New("connection refused") })
-	r.Add(t.Context(), api.Container{ID: strings.Repeat("b", 64)})
+	add(t, r, api.Container{ID: strings.Repeat("b", 64)})
 	d.set(func() { d.fail, d.all = nil, nil })
 	eventually(t, "a daemon that forgot everything learns of it", func() bool { return d.knows(id, strings.Repeat("b", 64)) == "class=batch, " })
 	d.set(func() { d.writes = 0 })
@@ -290,7 +296,7 @@ func TestDaemonAway(t *testing.T) {
 func TestRegistrarGivesUpWhatIsRefused(t *testing.T) {
 	d := &daemon{}
 	r := NewRegistrar(d, slog.New(slog.DiscardHandler))
-	r.Add(t.Context(), api.Container{ID: "not an id"})
+	add(t, r, api.Container{ID: "not an id"})
 	if len(r.live) != 0 {
 		t.Errorf("got %v, want it given up", r.live)
 	}

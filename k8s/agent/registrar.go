@@ -48,12 +48,28 @@ func NewRegistrar(d Daemon, log *slog.Logger) *Registrar {
 	return &Registrar{daemon: d, log: log, every: syncEvery, live: map[string]api.Container{}, wake: make(chan struct{}, 1)}
 }
 
-// Add registers a container. It returns when the daemon has it, or after PodDelay; the daemon
-// is told later then.
-func (r *Registrar) Add(ctx context.Context, c api.Container) {
+// put adds a container to those that the daemon is to know.
+func (r *Registrar) put(c api.Container) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.live[c.ID] = c
+}
+
+// change replaces containers, unless they are gone. The daemon is told soon.
+func (r *Registrar) change(all []api.Container) {
+	r.mu.Lock()
+	for _, c := range all {
+		if _, live := r.live[c.ID]; live {
+			r.live[c.ID] = c
+		}
+	}
 	r.mu.Unlock()
+	r.wakeUp()
+}
+
+// register tells the daemon of a container that was put. It returns when the daemon has it, or
+// after PodDelay; the daemon is told later then.
+func (r *Registrar) register(ctx context.Context, c api.Container) {
 	done := make(chan error, 1)
 	go func() {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), callTime)

@@ -22,9 +22,12 @@ const (
 )
 
 // keys are the annotations that give attributes. "shim" asks for injection.
-var keys = map[string]attr.ID{"class": attr.Class, "weight": attr.Weight, "slo": attr.SLO, "pool": attr.Pool}
+var keys = map[string]attr.ID{"class": attr.Class, "weight": attr.Weight, "slo": attr.SLO, poolKey: attr.Pool}
 
-const shimKey = "shim"
+const (
+	shimKey = "shim"
+	poolKey = "pool"
+)
 
 // maxValue is the length of the longest value that is read.
 const maxValue = 64
@@ -72,14 +75,14 @@ func (r *Request) take(key, name, value string) {
 	case !known && name != shimKey:
 		r.mistake("annotation %.100q is not known; there are: %s", key, strings.Join(append(slices.Sorted(maps.Keys(keys)), shimKey), ", "))
 	case len(value) > maxValue:
-		r.mistake("annotation %s has %d bytes, and %d are allowed", key, len(value), maxValue)
+		r.mistake("annotation %s has more than %d bytes", key, maxValue)
 	case name == shimKey:
 		yes, err := strconv.ParseBool(value)
 		if err != nil {
 			r.mistake("annotation %s is %q, not true or false", key, value)
 		}
 		r.Shim = yes
-	case name == "pool":
+	case name == poolKey:
 		yes, err := strconv.ParseBool(value)
 		if err != nil {
 			r.mistake("annotation %s is %q, not true or false", key, value)

@@ -22,7 +22,12 @@ const (
 func (p *Plugin) Run(ctx context.Context, socket string) error {
 	var ended sync.WaitGroup
 	defer ended.Wait()
+	p.pods = newPods()
 	ended.Go(func() { p.Registrar.Run(ctx) })
+	if p.Watch != nil {
+		ended.Go(func() { p.applyChanges(ctx) })
+		ended.Go(func() { p.Watch.run(ctx, p.pods) })
+	}
 	pause := minPause
 	for {
 		began := time.Now()

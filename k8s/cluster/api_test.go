@@ -58,6 +58,7 @@ func request(method, path, contentType string, body []byte) answer {
 // resources are the names of kinds in paths; those that begin with a slash have no namespace.
 var resources = map[string]string{
 	"Namespace": "/namespaces", "ConfigMap": "configmaps", "DaemonSet": "daemonsets", "PriorityClass": "/priorityclasses", "RuntimeClass": "/runtimeclasses",
+	"ServiceAccount": "serviceaccounts", "ClusterRole": "/clusterroles", "ClusterRoleBinding": "/clusterrolebindings",
 	"MutatingAdmissionPolicy": "/mutatingadmissionpolicies", "MutatingAdmissionPolicyBinding": "/mutatingadmissionpolicybindings",
 	"ValidatingAdmissionPolicy": "/validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "/validatingadmissionpolicybindings",
 }

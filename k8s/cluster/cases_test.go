@@ -42,6 +42,7 @@ func runCases(t *testing.T) {
 		{"daemon hung", testDaemonHung},
 		{"lost registration", testLost},
 		{"not registered yet", testUnregistered},
+		{"live change", n.testLiveChange},
 		{"reboot", n.testReboot},
 		{"delay", n.testDelay},
 		{"uninstall", n.testUninstall},

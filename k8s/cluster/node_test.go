@@ -19,7 +19,11 @@ const (
 	nodeName = "n1"
 	nodeIP   = "10.99.0.1"
 	token    = "test-token"
-	server   = "https://127.0.0.1:6443"
+	server   = "https://127.0.0.1"
+
+	// serviceIP is the address of the service "kubernetes". There is no kube-proxy, so the API
+	// server has that address and port itself.
+	serviceIP = "10.97.0.1"
 
 	// patience bounds every wait: long, because the machine may be busy.
 	patience = 3 * time.Minute
@@ -57,6 +61,7 @@ func newNode(t *testing.T) *node {
 func (n *node) setUpNetwork() {
 	for _, args := range []string{
 		"link set lo up", "link add br0 type bridge", "addr add " + nodeIP + "/24 dev br0", "link set br0 up", "route add default via 10.99.0.254 dev br0",
+		"addr add " + serviceIP + "/32 dev lo",
 	} {
 		n.command("ip", strings.Fields(args)...)
 	}
@@ -136,7 +141,7 @@ func (n *node) commandLine(name string) []string {
 		return []string{"etcd", "--data-dir", n.path("etcd"), "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--unsafe-no-fsync"}
 	case "kube-apiserver":
 		return []string{
-			"hyper", name, "--etcd-servers=http://127.0.0.1:2379", "--cert-dir=" + n.path("certs"), "--secure-port=6443", "--bind-address=127.0.0.1",
+			"hyper", name, "--etcd-servers=http://127.0.0.1:2379", "--cert-dir=" + n.path("certs"), "--secure-port=443", "--bind-address=0.0.0.0",
 			"--advertise-address=" + nodeIP, "--token-auth-file=" + n.path("tokens.csv"), "--authorization-mode=Node,RBAC", "--service-account-issuer=https://cluster.test",
 			"--service-account-key-file=" + n.path("service-account.pub"), "--service-account-signing-key-file=" + n.path("service-account.key"),
 			"--service-cluster-ip-range=10.97.0.0/24", "--allow-privileged",

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 const (
 	chartFolder = "../../deploy/helm/giveway"
 	manifests   = "../../deploy/kubernetes/giveway.yaml"
+	withWatch   = "../../deploy/kubernetes/giveway-watch.yaml"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the plain manifests")
@@ -150,6 +152,7 @@ func TestValues(t *testing.T) {
 		"agent.shim":              {"agent: {shim: false}", without("--library")},
 		"agent.pool":              {"agent: {pool: /run/p}", with("--pool=/run/p")},
 		"agent.trustClaims":       {"agent: {trustClaims: true}", with("--trust-claims")},
+		"agent.watch":             {"agent: {watch: true}", with("- --watch\n")},
 		"classes":                 {"classes: {gpu-fast: online}", with("gpu-fast: online")},
 		"priorityClasses.create":  {"priorityClasses: {create: false}", without("kind: PriorityClass")},
 		"admission.map":           {"admission: {map: false}", without("MutatingAdmissionPolicy")},
@@ -173,18 +176,55 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestManifests: the plain manifests are what the chart renders.
+// TestWatch: only an agent that watches has a token, for watching pods and nothing else.
+func TestWatch(t *testing.T) {
+	_, plain := render(t, nil)
+	_, all := render(t, map[string]any{"agent": map[string]any{"watch": true}})
+	for name, o := range plain {
+		if kind, _ := o["kind"].(string); strings.Contains(kind, "Role") || kind == "ServiceAccount" {
+			t.Errorf("%s is there without a watch", name)
+		}
+	}
+	want := []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"watch"}}}
+	if got := all["ClusterRole/giveway-agent"]["rules"]; !reflect.DeepEqual(got, want) {
+		t.Errorf("the agent may %v, want %v", got, want)
+	}
+	for name, token := range map[string]bool{"DaemonSet/giveway-daemon": false, "DaemonSet/giveway-agent": true} {
+		if got := all[name].get("spec", "template", "spec", "automountServiceAccountToken"); got != token {
+			t.Errorf("%s: token %v, want %v", name, got, token)
+		}
+	}
+	if len(all) != len(plain)+3 {
+		t.Errorf("a watch adds %d objects, want 3", len(all)-len(plain))
+	}
+}
+
+// TestManifests: the plain manifests are what the chart renders. Those with a watch are the
+// objects that it adds or changes.
 func TestManifests(t *testing.T) {
+	const from = "# Rendered from deploy/helm/giveway (go -C tools/helmcheck test . -rewrite).\n"
 	text, _ := render(t, nil)
-	want := "# Giveway without Helm: kubectl create namespace giveway && kubectl -n giveway apply -f giveway.yaml\n" +
-		"# Rendered from deploy/helm/giveway (go -C tools/helmcheck test . -rewrite).\n" + text
+	compare(t, manifests, "# Giveway without Helm: kubectl create namespace giveway && kubectl -n giveway apply -f giveway.yaml\n"+from+text)
+	watching, _ := render(t, map[string]any{"agent": map[string]any{"watch": true}})
+	var more strings.Builder
+	for _, o := range strings.SplitAfter(watching, "\n---\n") {
+		if !strings.Contains(text, strings.TrimSuffix(o, "---\n")) {
+			more.WriteString(o)
+		}
+	}
+	compare(t, withWatch, "# In addition to giveway.yaml, so that changed annotations of running pods take effect: kubectl -n giveway apply -f giveway-watch.yaml\n"+
+		from+"---\n"+strings.TrimSuffix(more.String(), "---\n"))
+}
+
+func compare(t *testing.T, file, want string) {
+	t.Helper()
 	if *rewrite {
-		if err := os.WriteFile(manifests, []byte(want), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := os.ReadFile(manifests)
+	got, err := os.ReadFile(file)
 	if err != nil || !bytes.Equal(got, []byte(want)) {
-		t.Errorf("deploy/kubernetes/giveway.yaml is not what the chart renders (%v): run go -C tools/helmcheck test . -rewrite", err)
+		t.Errorf("%s is not what the chart renders (%v): run go -C tools/helmcheck test . -rewrite", file, err)
 	}
 }
