@@ -36,7 +36,7 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*nri.PodSandbox, containe
 	var all []api.Container
 	for _, c := range containers {
 		if pod := byID[c.GetPodSandboxId()]; pod != nil && c.GetState() != nri.ContainerState_CONTAINER_STOPPED {
-			r := Read(p.pods.add(described(pod, c)), p.TrustClaims)
+			r := Read(p.pods.add(described(pod, c), false), p.TrustClaims)
 			all = append(all, r.Container)
 		}
 	}
@@ -61,7 +61,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *nri.PodSandbox, c *nr
 func (p *Plugin) add(c Pod) Request {
 	p.pods.mu.Lock()
 	defer p.pods.mu.Unlock()
-	r := Read(p.pods.add(c), p.TrustClaims)
+	r := Read(p.pods.add(c, true), p.TrustClaims)
 	p.Registrar.put(r.Container)
 	return r
 }

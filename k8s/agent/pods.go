@@ -22,11 +22,14 @@ func newPods() *pods {
 }
 
 // add adds a container and returns it with the annotations that are the newest known: the
-// runtime has those of the time when the pod's sandbox was made. p.mu is held.
-func (p *pods) add(c Pod) Pod {
+// runtime has those of the time when the pod's sandbox was made. created says that the
+// container is about to be made; otherwise it is there, with what was injected. p.mu is held.
+func (p *pods) add(c Pod, created bool) Pod {
 	c.Annotations = ours(c.Annotations)
-	if now, known := p.watched[c.UID]; known {
+	if now, known := p.watched[c.UID]; known && created {
 		c.Annotations = now
+	} else if known {
+		c.Annotations = changed(c.Annotations, now)
 	}
 	c.Env = slices.DeleteFunc(slices.Clone(c.Env), func(e string) bool { return !strings.HasPrefix(e, claimEnv) })
 	p.containers[c.ID] = c
@@ -76,20 +79,13 @@ func (p *pods) prune() {
 }
 
 // take returns the containers of the pods whose annotations have changed, with the new ones.
-// What is injected when a container is created stays as it was. p.mu is held.
+// p.mu is held.
 func (p *pods) take() (all []Pod) {
 	for _, c := range p.containers {
 		if !p.changed[c.UID] {
 			continue
 		}
-		next := maps.Clone(p.watched[c.UID])
-		maps.DeleteFunc(next, func(key, _ string) bool { return injects(key) })
-		for key, value := range c.Annotations {
-			if injects(key) {
-				next[key] = value
-			}
-		}
-		if !maps.Equal(next, c.Annotations) {
+		if next := changed(c.Annotations, p.watched[c.UID]); !maps.Equal(next, c.Annotations) {
 			c.Annotations = next
 			all = append(all, c)
 		}
@@ -99,6 +95,23 @@ func (p *pods) take() (all []Pod) {
 	}
 	clear(p.changed)
 	return all
+}
+
+// changed returns the annotations of a container that is there, when those of its pod have
+// changed: what is injected when a container is created stays as it was.
+func changed(was, now map[string]string) map[string]string {
+	next := map[string]string{}
+	for key, value := range was {
+		if injects(key) {
+			next[key] = value
+		}
+	}
+	for key, value := range now {
+		if !injects(key) {
+			next[key] = value
+		}
+	}
+	return next
 }
 
 // injects reports whether an annotation has its effect when a container is created.

@@ -148,6 +148,7 @@ func (w *Watch) open(ctx context.Context, version string) (io.ReadCloser, error)
 		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(token)))
+	req.Header.Set("User-Agent", "giveway-k8s")
 	req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1") // no specification, no status
 	client := &http.Client{
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true},

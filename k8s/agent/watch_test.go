@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -207,6 +208,32 @@ func TestManyChanges(t *testing.T) {
 			t.Errorf("the daemon was told %d times, want at most %d", d.writes, most)
 		}
 	})
+}
+
+// TestInjectedStays: the annotations that have their effect when a container is created are
+// those of that moment, whether the API server or the runtime tells of the container first.
+func TestInjectedStays(t *testing.T) {
+	was, now := map[string]string{prefix + "shim": "true", prefix + "class": "batch"}, map[string]string{prefix + "pool": "true", prefix + "class": "idle"}
+	want := map[string]string{prefix + "shim": "true", prefix + "class": "idle"}
+	container := Pod{ID: "1", UID: "u", Annotations: was}
+
+	p := newPods()
+	p.annotate("u", now)
+	if got := p.add(container, false); !maps.Equal(got.Annotations, want) {
+		t.Errorf("a container that was there: got %v, want %v", got.Annotations, want)
+	}
+	if got := p.take(); len(got) != 0 {
+		t.Errorf("a container that has the newest annotations is changed: %v", got)
+	}
+	if got := p.add(container, true); !maps.Equal(got.Annotations, now) {
+		t.Errorf("a container that is created: got %v, want %v", got.Annotations, now)
+	}
+	p = newPods()
+	p.add(container, true)
+	p.annotate("u", now)
+	if got := p.take(); len(got) != 1 || !maps.Equal(got[0].Annotations, want) {
+		t.Errorf("a container whose pod is changed: got %v, want %v", got, want)
+	}
 }
 
 // TestHostileAnnotations: what is kept of a pod is small, whatever its annotations are.

@@ -6,15 +6,6 @@ const (
   "ipam": {"type": "host-local", "subnet": "10.98.0.0/22", "routes": [{"dst": "0.0.0.0/0"}]}}]}
 `
 
-	// auditPolicy records which requests the agent makes.
-	auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-  - {level: Metadata, userGroups: ["system:serviceaccounts:giveway"]}
-  - {level: None}
-`
-
 	// A negative oom_score_adj needs CAP_SYS_RESOURCE, which a machine in a sandbox may lack.
 	containerdConfig = `version = 3
 [plugins.'io.containerd.cri.v1.images']

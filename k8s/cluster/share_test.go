@@ -72,7 +72,7 @@ func startDelays(t *testing.T, annotations map[string]string) (all, took []time.
 
 // testDelay measures how long pods take to start and to have their class.
 func (n *node) testDelay(t *testing.T) {
-	skip := len(n.createTimes(t))
+	skip, skipHook := len(n.createTimes(t)), len(hookTimes(t))
 	all, took := startDelays(t, with("class", "idle", "shim", "true"))
 	logDelays(t, "from creation of a pod to its program's class in force", all)
 	logDelays(t, "from the program's start to the daemon's answer that it has its class", took)
@@ -81,6 +81,38 @@ func (n *node) testDelay(t *testing.T) {
 	n.create = n.createTimes(t)[skip:]
 	slices.Sort(n.create)
 	logDelays(t, "containerd's call CreateContainer, with Giveway", n.create)
+	hook := hookTimes(t)[skipHook:]
+	slices.Sort(hook)
+	logDelays(t, "of that in the agent, with the daemon's answer", hook)
+	if half := hook[len(hook)/2]; half > 25*time.Millisecond {
+		t.Errorf("the agent takes %v for half of the containers", half)
+	}
+}
+
+// createdLine is a line of the agent's log when it has handled a container's creation.
+var createdLine = regexp.MustCompile(`msg="container created" .* took=(\S+)`)
+
+// hookTimes returns how long the agent took for each container that the runtime created.
+func hookTimes(t *testing.T) (all []time.Duration) {
+	t.Helper()
+	files, err := filepath.Glob("/var/log/pods/" + namespace + "_" + namespace + "-agent-*/agent/*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range createdLine.FindAllSubmatch(data, -1) {
+			took, err := time.ParseDuration(string(m[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, took)
+		}
+	}
+	return all
 }
 
 // createLine is a line of containerd's log at the beginning or the end of CreateContainer.
@@ -115,8 +147,8 @@ func (n *node) createTimes(t *testing.T) (all []time.Duration) {
 
 func logDelays(t *testing.T, what string, all []time.Duration) {
 	t.Helper()
-	t.Logf("%s: P50 %v, P99 %v, max %v over %d pods", what, all[len(all)/2].Round(time.Millisecond),
-		all[len(all)*99/100].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond), len(all))
+	const unit = 100 * time.Microsecond
+	t.Logf("%s: P50 %v, P99 %v, max %v over %d pods", what, all[len(all)/2].Round(unit), all[len(all)*99/100].Round(unit), all[len(all)-1].Round(unit), len(all))
 }
 
 // testUninstall removes Giveway under a running pod whose queue is at work. The pod works on,
