@@ -56,10 +56,10 @@ func (d *driver) checks() []hal.Check {
 	ptrace := d.ptraceCheck()
 	switch {
 	case batch.OK:
-		excuse(&debug)
-		excuse(&ptrace)
+		markNotNeeded(&debug)
+		markNotNeeded(&ptrace)
 	case debug.OK && ptrace.OK:
-		excuse(&batch)
+		markNotNeeded(&batch)
 	}
 	checks = append(checks, batch, debug)
 	if slices.ContainsFunc(d.methods, func(m method) bool { return m.name() == ownName }) {
@@ -72,8 +72,8 @@ func (d *driver) checks() []hal.Check {
 	return checks
 }
 
-// excuse marks a failed check as not needed.
-func excuse(c *hal.Check) {
+// markNotNeeded marks a failed check as not needed.
+func markNotNeeded(c *hal.Check) {
 	if !c.OK {
 		c.OK, c.Detail = true, "not available, and not needed here: "+c.Detail
 	}

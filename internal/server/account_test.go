@@ -144,7 +144,7 @@ func TestAdmission(t *testing.T) {
 }
 
 func TestWaitingRoom(t *testing.T) {
-	r := &waitingRoom{}
+	r := &tcpConnections{}
 	at := func(address string) *connection { return &connection{peer: peer{address: address}} }
 	first := at("a")
 	if r.enter(first) != nil {
@@ -172,7 +172,7 @@ func TestWaitingRoom(t *testing.T) {
 		r.enter(at(fmt.Sprint(i)))
 	}
 	if got := r.enter(at("d")); got != first {
-		t.Error("a full room does not lose its oldest connection")
+		t.Error("a full list does not lose its oldest connection")
 	}
 	for i := range maxTCP - 1 {
 		reads := i < maxTCPReaders

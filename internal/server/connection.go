@@ -14,9 +14,9 @@ import (
 type connection struct {
 	net.Conn
 	peer
-	waiting *waitingRoom // over TCP
+	tcp *tcpConnections // nil: it is not over TCP
 	// delay is how long the connection waits for its first request to be read, because its
-	// account has used up its tokens. Only a branch applies it.
+	// account has used up its tokens. Only a front end process applies it.
 	delay time.Duration
 
 	closed sync.Once
@@ -174,13 +174,13 @@ func RaiseFileLimit() {
 	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)      // the limits on connections follow the one in force
 }
 
-// localDoor is the unix socket. It identifies callers and admits them.
-type localDoor struct {
+// localListener is the unix socket. It identifies callers and admits them.
+type localListener struct {
 	net.Listener
 	s *Server
 }
 
-func (d *localDoor) Accept() (net.Conn, error) {
+func (d *localListener) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
 		if err != nil {

@@ -18,15 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptedPair returns a connection of a door and the caller's end of it.
-func acceptedPair(t *testing.T, door net.Listener) (c *connection, caller net.Conn) {
+// acceptedPair returns a connection of a listener and the caller's end of it.
+func acceptedPair(t *testing.T, listener net.Listener) (c *connection, caller net.Conn) {
 	t.Helper()
-	caller, err := net.Dial(door.Addr().Network(), door.Addr().String())
+	caller, err := net.Dial(listener.Addr().Network(), listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { caller.Close() })
-	accepted, err := door.Accept()
+	accepted, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,28 +34,28 @@ func acceptedPair(t *testing.T, door net.Listener) (c *connection, caller net.Co
 	return accepted.(*connection), caller
 }
 
-func listenTCP(t *testing.T) *tcpDoor {
+func listenTCP(t *testing.T) *tcpListener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	return &tcpDoor{Listener: l}
+	return &tcpListener{Listener: l}
 }
 
 // TestEvictedConnectionEnds: a connection over TCP that has to leave ends for its client,
 // although the front end has a descriptor of it too.
 func TestEvictedConnectionEnds(t *testing.T) {
-	door := listenTCP(t)
-	first, client := acceptedPair(t, door)
+	listener := listenTCP(t)
+	first, client := acceptedPair(t, listener)
 	copied, err := first.Conn.(*net.TCPConn).File() // as the front end has one
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer copied.Close()
 	for range maxWaitingAddress {
-		acceptedPair(t, door)
+		acceptedPair(t, listener)
 	}
 	_ = client.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
@@ -63,27 +63,27 @@ func TestEvictedConnectionEnds(t *testing.T) {
 	}
 }
 
-// TestEvictedConnectionIsForgotten: a branch keeps no record of a connection that was
+// TestEvictedConnectionIsForgotten: a front end process keeps nothing of a connection that was
 // evicted before it was passed on, because the front end never reports its end.
 func TestEvictedConnectionIsForgotten(t *testing.T) {
-	door := listenTCP(t)
-	c, _ := acceptedPair(t, door)
+	listener := listenTCP(t)
+	c, _ := acceptedPair(t, listener)
 	ours, theirs, err := socketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	b := &branch{conns: map[uint64]*served{}}
+	b := &frontEndProcess{conns: map[uint64]*servedConn{}}
 	c.shutDown()
-	if err := b.pass(&child{door: ours, patience: time.Second}, c); err != nil {
+	if err := b.pass(&child{conns: ours, patience: time.Second}, c); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.conns) != 0 {
-		t.Error("the branch keeps the closed connection")
+		t.Error("the front end process keeps the closed connection")
 	}
-	c, _ = acceptedPair(t, door)
-	if err := b.pass(&child{door: ours, patience: time.Second}, c); err != nil || len(b.conns) != 1 {
+	c, _ = acceptedPair(t, listener)
+	if err := b.pass(&child{conns: ours, patience: time.Second}, c); err != nil || len(b.conns) != 1 {
 		t.Errorf("the next connection: %v, and %d are kept", err, len(b.conns))
 	}
 }
@@ -165,14 +165,14 @@ func TestLaterMessagesGrantNoMoreTime(t *testing.T) {
 	}
 }
 
-// fullDoor is a listener without descriptors for a while, then with one connection, then
+// fullListener is a listener without descriptors for a while, then with one connection, then
 // without descriptors again, and then closed.
-type fullDoor struct {
+type fullListener struct {
 	net.Listener
 	calls int
 }
 
-func (d *fullDoor) Accept() (net.Conn, error) {
+func (d *fullListener) Accept() (net.Conn, error) {
 	d.calls++
 	switch d.calls {
 	case 4:
@@ -189,8 +189,8 @@ func TestAcceptFailures(t *testing.T) {
 	var log bytes.Buffer
 	s := New(busy{}, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	taken := 0
-	if err := s.acceptAll(&fullDoor{}, func(*connection) { taken++ }); !errors.Is(err, net.ErrClosed) || taken != 1 {
-		t.Errorf("got %v and %d connections, want the end of the door and 1", err, taken)
+	if err := s.acceptAll(&fullListener{}, func(*connection) { taken++ }); !errors.Is(err, net.ErrClosed) || taken != 1 {
+		t.Errorf("got %v and %d connections, want the end of the listener and 1", err, taken)
 	}
 	if n := strings.Count(log.String(), "no connection can be accepted"); n != 2 {
 		t.Errorf("%d lines are logged, want 2:\n%s", n, log.String())
@@ -200,19 +200,19 @@ func TestAcceptFailures(t *testing.T) {
 // TestConnectionWithoutDescriptor: when the front end has no descriptor left for a connection,
 // it reports that connection as closed and goes on with the next one.
 func TestConnectionWithoutDescriptor(t *testing.T) {
-	door, theirDoor, err := socketPair(unix.SOCK_SEQPACKET)
+	conns, theirConns, err := socketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer door.Close()
+	defer conns.Close()
 	stream, theirStream, err := socketPair(unix.SOCK_STREAM)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
 	defer theirStream.Close()
-	front, err := net.FileConn(theirDoor)
-	theirDoor.Close()
+	front, err := net.FileConn(theirConns)
+	theirConns.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestConnectionWithoutDescriptor(t *testing.T) {
 		if id == 0 {
 			continue
 		}
-		if _, _, err := door.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, uint64(id)), rights, nil); err != nil {
+		if _, _, err := conns.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, uint64(id)), rights, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,9 +242,9 @@ func TestConnectionWithoutDescriptor(t *testing.T) {
 func eventuallyClosed(t *testing.T, h *hostile, id uint64) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		h.branch.mu.Lock()
-		_, known := h.branch.conns[id]
-		h.branch.mu.Unlock()
+		h.process.mu.Lock()
+		_, known := h.process.conns[id]
+		h.process.mu.Unlock()
 		if !known {
 			return
 		}

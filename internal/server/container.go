@@ -137,13 +137,13 @@ func containersOf(c net.Conn, pid int) (ids string, ok bool) {
 	return ids, err == nil && !process.Exited() // exited: what was read may be about another process
 }
 
-// agentDoor is the socket on which an agent registers containers.
-type agentDoor struct {
+// agentListener is the socket on which an agent registers containers.
+type agentListener struct {
 	net.Listener
 	s *Server
 }
 
-func (d *agentDoor) Accept() (net.Conn, error) {
+func (d *agentListener) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
 		if err != nil {

@@ -20,14 +20,14 @@ import (
 
 // Descriptors with which the process is started.
 const (
-	frontDoor = 3 // packets: the number of a connection, and its descriptor
-	frontWire = 4 // stream: requests and replies
+	frontConns = 3 // packets: the number of a connection, and its descriptor
+	frontWire  = 4 // stream: requests and replies
 )
 
 // RunFrontEnd parses requests for the daemon that started this process, until the daemon
 // closes the descriptors.
 func RunFrontEnd(log *slog.Logger) error {
-	door, err := inherited(frontDoor)
+	conns, err := inherited(frontConns)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func RunFrontEnd(log *slog.Logger) error {
 	gone := make(chan error, 1)
 	go func() { gone <- w.readReplies() }()
 	go func() {
-		_ = srv.Serve(&passed{door, w}) // until the daemon closes its end
+		_ = srv.Serve(&passed{conns, w}) // until the daemon closes its end
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownTime-time.Second)
 		defer cancel()
 		_ = srv.Shutdown(ctx) // what is not answered by then is lost

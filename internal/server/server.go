@@ -131,8 +131,8 @@ type Server struct {
 	containersOf func(c net.Conn, pid int) (string, bool)
 	silence      time.Duration // of a front end, before it is killed
 
-	doors  []net.Listener // each returns connections
-	places []*place
+	listeners []net.Listener // each returns connections
+	folders   []*socketFolder
 
 	over    context.Context // done when the server ends
 	end     context.CancelFunc
@@ -182,7 +182,7 @@ func (s *Server) Listen() (err error) {
 			}
 			return fmt.Errorf("listen on TCP: %w", err)
 		}
-		s.doors = append(s.doors, &tcpDoor{Listener: l})
+		s.listeners = append(s.listeners, &tcpListener{Listener: l})
 		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 			s.log.Warn("TCP is not encrypted: put TLS in front of it", "tcp", l.Addr().String())
 		}
@@ -192,7 +192,7 @@ func (s *Server) Listen() (err error) {
 		if err != nil {
 			return err
 		}
-		s.doors = append(s.doors, &localDoor{l, s})
+		s.listeners = append(s.listeners, &localListener{l, s})
 	}
 	if err := s.checkFolders(); err != nil {
 		return err
@@ -202,14 +202,14 @@ func (s *Server) Listen() (err error) {
 		if err != nil {
 			return err
 		}
-		s.doors = append(s.doors, &localDoor{l, s})
+		s.listeners = append(s.listeners, &localListener{l, s})
 	}
 	if s.cfg.Agent != "" {
 		l, err := s.listenUnix(s.cfg.Agent, forOwner)
 		if err != nil {
 			return err
 		}
-		s.doors = append(s.doors, &agentDoor{l, s})
+		s.listeners = append(s.listeners, &agentListener{l, s})
 	}
 	return nil
 }
@@ -234,11 +234,11 @@ func (s *Server) checkFolders() error {
 // listenUnix listens on a unix socket until the server is closed.
 func (s *Server) listenUnix(path string, umask int) (net.Listener, error) {
 	// The lock of Socket is for all. A lock beside Pods could be taken by a container.
-	l, place, err := listenUnix(path, umask, path == s.cfg.Socket)
+	l, folder, err := listenUnix(path, umask, path == s.cfg.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	s.places = append(s.places, place)
+	s.folders = append(s.folders, folder)
 	return l, nil
 }
 
@@ -269,7 +269,7 @@ const shutdownTime = 3 * time.Second
 // Serve answers requests until ctx is done. It calls Listen if that was not called. When
 // it returns, every run has ended and the socket is removed.
 func (s *Server) Serve(ctx context.Context) error {
-	if s.doors == nil {
+	if s.listeners == nil {
 		if err := s.Listen(); err != nil {
 			return err
 		}
@@ -288,8 +288,8 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) serveHere(ctx context.Context) error {
 	front := frontEnd{log: s.log, ask: s.ask}
 	srv := front.server(ctx)
-	failed := make(chan error, len(s.doors))
-	for _, l := range s.doors {
+	failed := make(chan error, len(s.listeners))
+	for _, l := range s.listeners {
 		go func() { failed <- srv.Serve(l) }()
 	}
 	var err error
@@ -307,7 +307,7 @@ func (s *Server) serveHere(ctx context.Context) error {
 	return err
 }
 
-// ask answers a request of a connection that one of the doors returned.
+// ask answers a request of a connection that one of the listeners returned.
 func (s *Server) ask(c net.Conn, r request) reply {
 	conn, _ := c.(*connection)
 	return s.answer(conn, r)
@@ -322,10 +322,10 @@ func (s *Server) endRuns() {
 
 func (s *Server) close() {
 	s.end()
-	for _, l := range s.doors {
+	for _, l := range s.listeners {
 		l.Close()
 	}
-	for _, p := range s.places {
+	for _, p := range s.folders {
 		p.close()
 	}
 }

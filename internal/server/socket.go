@@ -18,14 +18,14 @@ import (
 // maxSocketPath is the longest path of a unix socket: see unix(7).
 const maxSocketPath = 107
 
-// place is where a unix socket is: its folder, which no other user can change, and a lock
+// socketFolder is the folder of a unix socket, which no other user can change, and a lock
 // that keeps two daemons from replacing the same dead socket.
-type place struct {
+type socketFolder struct {
 	folder *safepath.Folder
 	lock   *os.File
 }
 
-func (p *place) close() {
+func (p *socketFolder) close() {
 	if p.lock != nil {
 		p.lock.Close()
 	}
@@ -41,8 +41,8 @@ const (
 // listenUnix listens on a unix socket, in a folder that only root and the daemon's user can
 // change. It leaves a socket alone on which a daemon
 // answers, and anything that is not a socket; it replaces one that a dead daemon left
-// behind. The place is to be closed after the listener.
-func listenUnix(path string, umask int, locked bool) (net.Listener, *place, error) {
+// behind. The folder is to be closed after the listener.
+func listenUnix(path string, umask int, locked bool) (net.Listener, *socketFolder, error) {
 	if len(path) > maxSocketPath {
 		return nil, nil, fmt.Errorf("the path has %d bytes; the kernel allows %d", len(path), maxSocketPath)
 	}
@@ -51,7 +51,7 @@ func listenUnix(path string, umask int, locked bool) (net.Listener, *place, erro
 		return nil, nil, err
 	}
 	at := folder.At(filepath.Base(path))
-	p := &place{folder: folder}
+	p := &socketFolder{folder: folder}
 	if locked {
 		if p.lock, err = lockFile(at + ".lock"); err != nil {
 			folder.Close()

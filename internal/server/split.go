@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// branch is a front end in a process of its own, with the connections that it serves. A
+// frontEndProcess is a front end in a process of its own, with the connections that it serves. A
 // front end that dies is started again; its connections are lost, but not the runs and
 // pages that were begun on them.
-type branch struct {
+type frontEndProcess struct {
 	s     *Server
 	name  string
 	queue chan *connection // to be passed on
@@ -31,19 +31,19 @@ type branch struct {
 
 	mu    sync.Mutex
 	last  uint64
-	conns map[uint64]*served
+	conns map[uint64]*servedConn
 }
 
 // pingID is the number of no connection: see wire.go.
 const pingID = 0
 
-// served is a connection of a branch.
-type served struct {
+// servedConn is a connection of a front end process.
+type servedConn struct {
 	*connection
 	busy bool // a request of it is being answered
 }
 
-// Bounds of a branch.
+// Bounds of a front end process.
 const (
 	queueLength = 1024
 	passTime    = 5 * time.Second  // for a front end to take a message
@@ -53,37 +53,37 @@ const (
 	maxRestart  = 5 * time.Second
 )
 
-// branches returns the front ends: of callers that may do everything, of other users, of
+// frontEnds returns the front ends: of callers that may do everything, of other users, of
 // agents, and of TCP. A front end that a caller has taken over can act as the callers that are
 // connected to it, so that these do not share one.
-func (s *Server) branches() (managers, users, agents, remote *branch) {
-	make := func(name string) *branch {
-		return &branch{s: s, name: name, queue: make(chan *connection, queueLength), conns: map[uint64]*served{}}
+func (s *Server) frontEnds() (managers, users, agents, remote *frontEndProcess) {
+	frontEnd := func(name string) *frontEndProcess {
+		return &frontEndProcess{s: s, name: name, queue: make(chan *connection, queueLength), conns: map[uint64]*servedConn{}}
 	}
 	if s.cfg.TCP != "" {
-		remote = make("tcp")
+		remote = frontEnd("tcp")
 	}
 	if s.cfg.Agent != "" {
-		agents = make("agents")
+		agents = frontEnd("agents")
 	}
-	return make("managers"), make("users"), agents, remote
+	return frontEnd("managers"), frontEnd("users"), agents, remote
 }
 
 // serveSplit serves with front ends in processes of their own until ctx is done.
 func (s *Server) serveSplit(ctx context.Context) error {
-	managers, users, agents, remote := s.branches()
+	managers, users, agents, remote := s.frontEnds()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var ended sync.WaitGroup
-	for _, b := range []*branch{managers, users, agents, remote} {
+	for _, b := range []*frontEndProcess{managers, users, agents, remote} {
 		if b != nil {
 			ended.Go(func() { b.run(running) })
 		}
 	}
-	failed := make(chan error, len(s.doors))
-	for _, door := range s.doors {
+	failed := make(chan error, len(s.listeners))
+	for _, listener := range s.listeners {
 		go func() {
-			failed <- s.acceptAll(door, func(c *connection) {
+			failed <- s.acceptAll(listener, func(c *connection) {
 				b := users
 				switch {
 				case !c.local:
@@ -103,8 +103,8 @@ func (s *Server) serveSplit(ctx context.Context) error {
 	case err = <-failed:
 		err = fmt.Errorf("serve: %w", err)
 	}
-	for _, door := range s.doors {
-		door.Close()
+	for _, listener := range s.listeners {
+		listener.Close()
 	}
 	stop()
 	s.endRuns()
@@ -112,12 +112,12 @@ func (s *Server) serveSplit(ctx context.Context) error {
 	return err
 }
 
-// acceptAll passes on every connection of a door until that is closed. Accepting fails for
+// acceptAll passes on every connection of a listener until that is closed. Accepting fails for
 // a while when there are no descriptors left; the first failure of such a while is logged.
-func (s *Server) acceptAll(door net.Listener, take func(*connection)) error {
+func (s *Server) acceptAll(listener net.Listener, take func(*connection)) error {
 	failing := false
 	for {
-		c, err := door.Accept()
+		c, err := listener.Accept()
 		switch {
 		case err == nil:
 			failing = false
@@ -135,7 +135,7 @@ func (s *Server) acceptAll(door net.Listener, take func(*connection)) error {
 }
 
 // offer takes a connection after its delay, or closes it if too many wait.
-func (b *branch) offer(c *connection) {
+func (b *frontEndProcess) offer(c *connection) {
 	if c.delay > 0 {
 		time.AfterFunc(c.delay, func() { c.delay = 0; b.offer(c) })
 		return
@@ -148,7 +148,7 @@ func (b *branch) offer(c *connection) {
 }
 
 // run keeps a front end running until ctx is done.
-func (b *branch) run(ctx context.Context) {
+func (b *frontEndProcess) run(ctx context.Context) {
 	pause := minRestart
 	for {
 		began := time.Now()
@@ -171,7 +171,7 @@ func (b *branch) run(ctx context.Context) {
 }
 
 // dropAll closes all connections.
-func (b *branch) dropAll() {
+func (b *frontEndProcess) dropAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.conns {
@@ -181,7 +181,7 @@ func (b *branch) dropAll() {
 }
 
 // runChild starts a front end and serves it until it ends or ctx is done.
-func (b *branch) runChild(ctx context.Context) error {
+func (b *frontEndProcess) runChild(ctx context.Context) error {
 	child, err := startChild(b.s.cfg.FrontEnd)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (b *branch) runChild(ctx context.Context) error {
 		case err := <-gone:
 			return err
 		case <-ctx.Done():
-			child.door.Close() // it answers what is under way, and ends
+			child.conns.Close() // it answers what is under way, and ends
 			select {
 			case <-gone:
 			case <-time.After(shutdownTime):
@@ -217,7 +217,7 @@ func (b *branch) runChild(ctx context.Context) error {
 }
 
 // pass passes a connection on to the front end.
-func (b *branch) pass(child *child, c *connection) error {
+func (b *frontEndProcess) pass(child *child, c *connection) error {
 	conn, ok := c.Conn.(syscall.Conn)
 	if !ok {
 		c.Close()
@@ -226,16 +226,16 @@ func (b *branch) pass(child *child, c *connection) error {
 	b.mu.Lock()
 	b.last++
 	id := b.last
-	b.conns[id] = &served{connection: c}
+	b.conns[id] = &servedConn{connection: c}
 	b.mu.Unlock()
 	number := binary.LittleEndian.AppendUint64(nil, id)
-	_ = child.door.SetWriteDeadline(time.Now().Add(child.patience)) // a unix socket has deadlines
+	_ = child.conns.SetWriteDeadline(time.Now().Add(child.patience)) // a unix socket has deadlines
 	err := control(conn, func(fd int) error {
-		_, _, err := child.door.WriteMsgUnix(number, unix.UnixRights(fd), nil)
+		_, _, err := child.conns.WriteMsgUnix(number, unix.UnixRights(fd), nil)
 		return err
 	})
 	if errors.Is(err, net.ErrClosed) {
-		// The connection was evicted, or the door is closed, as readRequests reports. The
+		// The connection was evicted, or the listener is closed, as readRequests reports. The
 		// front end has not got the connection, so it will not report its end.
 		b.closed(id)
 		return nil
@@ -248,7 +248,7 @@ func (b *branch) pass(child *child, c *connection) error {
 
 // readRequests answers the requests of a front end until it is gone or sends what is not
 // a request.
-func (b *branch) readRequests(child *child) error {
+func (b *frontEndProcess) readRequests(child *child) error {
 	in := bufio.NewReader(child.wire)
 	for {
 		message, err := readMessage(in, maxMessage)
@@ -278,7 +278,7 @@ func (b *branch) readRequests(child *child) error {
 }
 
 // begin marks a connection as busy. It returns nil if there is no such connection.
-func (b *branch) begin(id uint64) (*served, error) {
+func (b *frontEndProcess) begin(id uint64) (*servedConn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.conns[id]
@@ -292,7 +292,7 @@ func (b *branch) begin(id uint64) (*served, error) {
 	return c, nil
 }
 
-func (b *branch) answer(c *served, r request) reply {
+func (b *frontEndProcess) answer(c *servedConn, r request) reply {
 	defer func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -305,7 +305,7 @@ func (b *branch) answer(c *served, r request) reply {
 }
 
 // closed forgets a connection that the front end has closed.
-func (b *branch) closed(id uint64) {
+func (b *frontEndProcess) closed(id uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c := b.conns[id]; c != nil {
@@ -317,7 +317,7 @@ func (b *branch) closed(id uint64) {
 // child is the process of a front end.
 type child struct {
 	cmd      *exec.Cmd
-	door     *net.UnixConn
+	conns    *net.UnixConn
 	wire     *net.UnixConn
 	patience time.Duration // for the front end to take a message
 	sending  sync.Mutex    // one message is written to wire at a time, each with its own deadline
@@ -326,14 +326,14 @@ type child struct {
 // startChild starts a front end. It gets two sockets, an empty environment and nothing
 // else.
 func startChild(command []string) (*child, error) {
-	door, theirDoor, err := socketPair(unix.SOCK_SEQPACKET)
+	conns, theirConns, err := socketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, err
 	}
-	defer theirDoor.Close()
+	defer theirConns.Close()
 	wire, theirWire, err := socketPair(unix.SOCK_STREAM)
 	if err != nil {
-		door.Close()
+		conns.Close()
 		return nil, err
 	}
 	defer theirWire.Close()
@@ -341,15 +341,15 @@ func startChild(command []string) (*child, error) {
 	// not be. Kernels before 5.11 cannot do this.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.ExtraFiles = []*os.File{theirDoor, theirWire} // descriptors frontDoor and frontWire
+	cmd.ExtraFiles = []*os.File{theirConns, theirWire} // descriptors frontConns and frontWire
 	cmd.Env, cmd.Dir, cmd.Stderr = []string{"GIVEWAY_FRONT_END=1"}, "/", os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the terminal's signals are for the daemon
 	if err := proc.Start(cmd); err != nil {
-		door.Close()
+		conns.Close()
 		wire.Close()
 		return nil, fmt.Errorf("start a front end: %w", err)
 	}
-	return &child{cmd: cmd, door: door, wire: wire, patience: passTime}, nil
+	return &child{cmd: cmd, conns: conns, wire: wire, patience: passTime}, nil
 }
 
 // socketPair returns two connected unix sockets: one of ours, and one for a child.
@@ -381,7 +381,7 @@ func (c *child) send(id uint64, a reply) {
 
 // end ends the front end, if it has not ended, and waits for it.
 func (c *child) end() {
-	c.door.Close()
+	c.conns.Close()
 	c.wire.Close()
 	_ = c.cmd.Process.Kill() // it may have ended
 	_ = c.cmd.Wait()         // killed or not, it is gone

@@ -17,18 +17,18 @@ const (
 	maxWaitingAddress = 16
 )
 
-// waitingRoom holds the connections over TCP that have not sent the token. When it is
-// full, the oldest one has to leave: connections without a token cannot keep out a client
-// that has it.
-type waitingRoom struct {
+// tcpConnections are the open connections over TCP. When too many of them have not sent a
+// token, the oldest of those is closed: connections without a token cannot keep out a client
+// that has one.
+type tcpConnections struct {
 	mu       sync.Mutex
-	waiting  []*connection // in order of arrival
+	waiting  []*connection // without a token, in order of arrival
 	admitted []*connection // with the token for everything
 	readers  []*connection // with the token for reading
 }
 
 // enter adds a connection. It returns the connection that has to leave for it, if any.
-func (r *waitingRoom) enter(c *connection) (evicted *connection) {
+func (r *tcpConnections) enter(c *connection) (evicted *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	same := 0
@@ -54,7 +54,7 @@ func (r *waitingRoom) enter(c *connection) (evicted *connection) {
 
 // admit moves a connection that has sent a token to those that may stay. It reports false
 // if there are too many of them. Readers leave room for clients that may do everything.
-func (r *waitingRoom) admit(c *connection, reads bool) bool {
+func (r *tcpConnections) admit(c *connection, reads bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(r.admitted, c) || slices.Contains(r.readers, c) {
@@ -72,27 +72,27 @@ func (r *waitingRoom) admit(c *connection, reads bool) bool {
 	return true
 }
 
-func (r *waitingRoom) leave(c *connection) {
+func (r *tcpConnections) leave(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is := func(w *connection) bool { return w == c }
 	r.waiting, r.admitted, r.readers = slices.DeleteFunc(r.waiting, is), slices.DeleteFunc(r.admitted, is), slices.DeleteFunc(r.readers, is)
 }
 
-// tcpDoor is the listener on TCP.
-type tcpDoor struct {
+// tcpListener is the listener on TCP.
+type tcpListener struct {
 	net.Listener
-	room waitingRoom
+	conns tcpConnections
 }
 
-func (d *tcpDoor) Accept() (net.Conn, error) {
+func (d *tcpListener) Accept() (net.Conn, error) {
 	c, err := d.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	conn := &connection{Conn: c, peer: peer{address: addressOf(c), account: noUser}, waiting: &d.room, uses: 1}
-	conn.leave = func() { d.room.leave(conn) }
-	if evicted := d.room.enter(conn); evicted != nil {
+	conn := &connection{Conn: c, peer: peer{address: addressOf(c), account: noUser}, tcp: &d.conns, uses: 1}
+	conn.leave = func() { d.conns.leave(conn) }
+	if evicted := d.conns.enter(conn); evicted != nil {
 		evicted.shutDown()
 	}
 	return conn, nil

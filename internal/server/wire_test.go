@@ -87,14 +87,14 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// hostile is a branch with one connection of user 1000, and the other end of its wire.
+// hostile is a front end process with one connection of user 1000, and the other end of its wire.
 type hostile struct {
 	*testing.T
-	conn   net.Conn
-	in     *bufio.Reader
-	child  *child
-	branch *branch
-	gone   chan error
+	conn    net.Conn
+	in      *bufio.Reader
+	child   *child
+	process *frontEndProcess
+	gone    chan error
 }
 
 func newHostile(t *testing.T) *hostile {
@@ -112,8 +112,8 @@ func newHostile(t *testing.T) *hostile {
 	s := New(busy{}, Config{})
 	s.owner = 0
 	alice := &connection{Conn: ours, peer: peer{local: true, uid: 1000, account: 1000, pid: os.Getpid()}, uses: 1}
-	h.branch = &branch{s: s, conns: map[uint64]*served{1: {connection: alice}}}
-	go func() { h.gone <- h.branch.readRequests(h.child) }()
+	h.process = &frontEndProcess{s: s, conns: map[uint64]*servedConn{1: {connection: alice}}}
+	go func() { h.gone <- h.process.readRequests(h.child) }()
 	t.Cleanup(func() { ours.Close(); conn.Close() })
 	return h
 }
@@ -191,7 +191,7 @@ func TestHostileFrontEnd(t *testing.T) {
 // TestOneRequestAtATime: a front end cannot have more requests under way than there are
 // connections.
 func TestOneRequestAtATime(t *testing.T) {
-	b := &branch{conns: map[uint64]*served{1: {}}}
+	b := &frontEndProcess{conns: map[uint64]*servedConn{1: {}}}
 	if c, err := b.begin(1); c == nil || err != nil {
 		t.Fatalf("got %v, %v", c, err)
 	}

@@ -60,11 +60,11 @@ func TestIgnoredStopIsFound(t *testing.T) {
 		if n := found.Inversions; n.Remedies < 1 || n.Remedies > 10 {
 			t.Errorf("%s: got %d remedies in 10 s, want 1 to 10", name, n.Remedies)
 		}
-		blind := inverted(t, c.device, c.policy, c.at, -1)
-		if blind.Inversions.Count != 0 {
-			t.Errorf("%s: got %d inversions without the monitor, want none", name, blind.Inversions.Count)
+		unwatched := inverted(t, c.device, c.policy, c.at, -1)
+		if unwatched.Inversions.Count != 0 {
+			t.Errorf("%s: got %d inversions without the monitor, want none", name, unwatched.Inversions.Count)
 		}
-		with, without := found.Clients[0].Latency.P50, blind.Clients[0].Latency.P50
+		with, without := found.Clients[0].Latency.P50, unwatched.Clients[0].Latency.P50
 		if c.helps && with > without*9/10 || with > without*11/10 {
 			t.Errorf("%s: got a P50 of %v, without the monitor %v", name, with, without)
 		}

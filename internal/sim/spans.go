@@ -17,10 +17,10 @@ type span struct {
 
 // spanLog keeps the spans of a device since its trace was last read. A nil spanLog keeps none.
 type spanLog struct {
-	spans []span
-	end   sched.Time // of the last span
-	full  bool       // spans were lost
-	blind bool       // the trace has failed: every span is unknown
+	spans   []span
+	end     sched.Time // of the last span
+	full    bool       // spans were lost
+	unknown bool       // the trace has failed: every span is unknown
 }
 
 // add adds a span from the end of the last one. A span that goes on is kept as one.
@@ -28,7 +28,7 @@ func (l *spanLog) add(kind hal.SpanKind, q *queue, end sched.Time, left hal.Depa
 	if l == nil {
 		return
 	}
-	if l.blind {
+	if l.unknown {
 		kind, q, left = hal.SpanUnknown, nil, hal.Stays
 	}
 	if end == l.end && left == hal.Stays && kind != hal.SpanSwitch {

@@ -77,7 +77,7 @@ func (d *device) scheduleTraceFailure() {
 func (d *device) failTrace() {
 	d.engine.advance()
 	d.traceFailed = true
-	d.spans.setBlind(true, d.world.now)
+	d.spans.setUnknown(true, d.world.now)
 	for _, q := range d.queues {
 		q.trace.had = q.counted()
 	}
@@ -87,7 +87,7 @@ func (d *device) failTrace() {
 func (d *device) reopenTrace() {
 	d.engine.advance()
 	d.traceFailed = false
-	d.spans.setBlind(false, d.world.now)
+	d.spans.setUnknown(false, d.world.now)
 	for _, q := range d.queues {
 		now, had, unseen := q.counted(), &q.trace.had, &q.trace.unseen
 		unseen.resident += now.resident - had.resident
@@ -97,10 +97,10 @@ func (d *device) reopenTrace() {
 	}
 }
 
-// setBlind makes what follows unknown, or known again.
-func (l *spanLog) setBlind(blind bool, now sched.Time) {
+// setUnknown makes what follows unknown, or known again.
+func (l *spanLog) setUnknown(unknown bool, now sched.Time) {
 	if l != nil {
 		l.add(hal.SpanUnknown, nil, now, hal.Stays) // of a switch that is under way
-		l.blind = blind
+		l.unknown = unknown
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// TestBlindProcessDoesNotBlock has an important process without the shim, of which nothing
+// TestUncountedProcessDoesNotBlock has an important process without the shim, of which nothing
 // is known, beside a batch job. While it is idle batch work must get the device, under
 // every policy that stops queues for others; while it works it must still go ahead.
-func TestBlindProcessDoesNotBlock(t *testing.T) {
+func TestUncountedProcessDoesNotBlock(t *testing.T) {
 	run := func(policy string, idle, shim bool) (p50 time.Duration, rate float64) {
 		batch := pipelined("batch", 4, 250*us)
 		batch.Shim = shim
