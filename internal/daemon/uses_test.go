@@ -1,13 +1,18 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
+	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/api"
 	"github.com/giveway/giveway/internal/config"
@@ -26,8 +31,14 @@ clients:
   - {name: light, class: batch, weight: 1, shim: %v, arrival: {closed: 0, depth: 2}, kernels: {time: 3ms}}
 `
 
-// runShared runs a daemon on a simulated device, with metrics by process.
-func runShared(t *testing.T, policy, model string, shim bool) *Daemon {
+// sharedDevice is a daemon on a simulated device, with metrics by process.
+type sharedDevice struct {
+	*Daemon
+	t    *testing.T
+	http http.Client
+}
+
+func runShared(t *testing.T, policy, model string, shim bool) *sharedDevice {
 	t.Helper()
 	s, err := scenario.Parse("shared.yaml", fmt.Appendf(nil, sharedScenario, model, shim, shim, shim), nil)
 	if err != nil {
@@ -45,21 +56,36 @@ func runShared(t *testing.T, policy, model string, shim bool) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(runDaemon(t, d))
-	return d
+	socket, _ := serve(t, d)
+	var dialer net.Dialer
+	return &sharedDevice{d, t, http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		},
+	}}}
 }
 
-// scrape is the values of the metrics of a daemon by series.
+// scrape is the values of metrics by series.
 type scrape map[string]float64
 
-func scrapeOf(t *testing.T, d *Daemon) scrape {
-	t.Helper()
+// scrape scrapes the daemon as Prometheus does.
+func (d *sharedDevice) scrape() scrape {
+	d.t.Helper()
+	resp, err := d.http.Get("http://daemon/metrics")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
 	all := scrape{}
-	for l := range strings.Lines(scraped(d)) {
+	for l := range strings.Lines(string(text)) {
 		if i := strings.LastIndex(l, " "); !strings.HasPrefix(l, "#") {
 			v, err := strconv.ParseFloat(strings.TrimSpace(l[i:]), 64)
 			if err != nil {
-				t.Fatal(err)
+				d.t.Fatal(err)
 			}
 			all[l[:i]] = v
 		}
@@ -81,29 +107,33 @@ func (s scrape) sum(name, text string) (sum float64) {
 func closeTo(got, want, part float64) bool { return math.Abs(got-want) <= part*want }
 
 // TestDeviceTimeAddsUp: by two scrapes of a daemon, device time by process, switching, idle and
-// unknown time are together the time that passed, within 1 %. The figures of a scrape may lag by
-// a turn of the loop, so on a busy machine it takes a while until that is less than 1 %.
+// unknown time are together the time that passed, within 1 %. If the machine is too slow for the
+// simulation, or for a scrape, the two scrapes are repeated.
 func TestDeviceTimeAddsUp(t *testing.T) {
 	d := runShared(t, "giveway", "nvidia-h200", false)
-	pidOf(t, d, "sim: light")
-	first, last := scrapeOf(t, d), scrape{}
-	more := func(name, text string) float64 { return last.sum(name, text) - first.sum(name, text) }
+	pidOf(t, d.Daemon, "sim: light")
 	const states = "giveway_device_state_seconds_total"
-	found := ""
-	t.Cleanup(func() { t.Log(found) })
-	eventually(t, "the parts are the time that passed", func() bool {
-		last = scrapeOf(t, d)
-		wall := more("giveway_uptime_seconds", "")
-		processes, held := more("giveway_process_device_seconds_total", ""), more(states, `"held"`)
-		rest := more(states, `"switching"`) + more(states, `"idle"`) + more(states, `"unknown"`)
-		found = fmt.Sprintf("wall %.3f s: processes %.3f, held %.3f, not held %.3f", wall, processes, held, rest)
-		return wall > 2 && closeTo(processes+rest, wall, 0.01) && closeTo(processes, held, 0.01)
-	})
-	if more(states, `"switching"`) <= 0 || more(states, `"held"`) <= 0 {
-		t.Errorf("nothing was measured: %v", last)
-	}
-	if byClass, byProcess := last.sum("giveway_class_device_seconds_total", ""), last.sum("giveway_process_device_seconds_total", ""); !closeTo(byClass, byProcess, 1e-6) {
-		t.Errorf("classes have %v s, processes %v s", byClass, byProcess)
+	for began := time.Now(); ; {
+		first := d.scrape()
+		time.Sleep(2 * time.Second)
+		last := d.scrape()
+		more := func(name, text string) float64 { return last.sum(name, text) - first.sum(name, text) }
+		wall, processes, held := more("giveway_uptime_seconds", ""), more("giveway_process_device_seconds_total", ""), more(states, `"held"`)
+		switching, idle, unknown := more(states, `"switching"`), more(states, `"idle"`), more(states, `"unknown"`)
+		t.Logf("wall %.3f s: processes %.3f, held %.3f, switching %.3f, idle %.3f, unknown %.3f", wall, processes, held, switching, idle, unknown)
+		if byClass, byProcess := last.sum("giveway_class_device_seconds_total", ""), last.sum("giveway_process_device_seconds_total", ""); !closeTo(byClass, byProcess, 1e-6) {
+			t.Errorf("classes have %v s, processes %v s", byClass, byProcess)
+		}
+		if held > 1 && switching > 0 && closeTo(processes+switching+idle+unknown, wall, 0.01) && closeTo(processes, held, 0.01) {
+			return
+		}
+		switch {
+		case time.Since(began) < time.Minute:
+		case unknown > wall/20: // the simulation does not know what happened while it had no CPU
+			t.Skip("for a minute the machine was too slow for the simulation")
+		default:
+			t.Fatal("the parts are not the time that passed")
+		}
 	}
 }
 
@@ -121,13 +151,13 @@ func TestPromisedAndGiven(t *testing.T) {
 	} {
 		t.Run(tt.policy+" "+tt.model, func(t *testing.T) {
 			d := runShared(t, tt.policy, tt.model, tt.shim)
-			heavy, light := fmt.Sprintf("pid=%q", fmt.Sprint(pidOf(t, d, "sim: heavy"))), fmt.Sprintf("pid=%q", fmt.Sprint(pidOf(t, d, "sim: light")))
+			heavy, light := fmt.Sprintf("pid=%q", fmt.Sprint(pidOf(t, d.Daemon, "sim: heavy"))), fmt.Sprintf("pid=%q", fmt.Sprint(pidOf(t, d.Daemon, "sim: light")))
 			const promised, given = "giveway_process_share_promised_seconds_total", "giveway_process_share_given_seconds_total"
 			var s scrape
 			found := ""
 			t.Cleanup(func() { t.Log(found) })
 			eventually(t, "promised and given are as expected", func() bool {
-				s = scrapeOf(t, d)
+				s = d.scrape()
 				ph, pl, gh, gl := s.sum(promised, heavy), s.sum(promised, light), s.sum(given, heavy), s.sum(given, light)
 				found = fmt.Sprintf("promised %.3f and %.3f s, given %.3f and %.3f s", ph, pl, gh, gl)
 				return ph+pl > 1 && closeTo(ph, 3*pl, 0.1) && closeTo(gh, tt.heavy*ph, 0.15) && closeTo(gl, tt.light*pl, 0.15)

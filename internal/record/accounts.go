@@ -219,7 +219,6 @@ func (a *Accounts) Attrs(_ sched.Time, id sched.QueueID, attr *sched.Attr) {
 	c := q.client
 	if c.class != attr.Class {
 		a.recordWait(q.device, c)
-		c.report()
 		c.share = share{}
 	}
 	hasRequests := attr.Class == sched.Online || attr.SLO > 0
