@@ -192,7 +192,7 @@ group_pool() {
   step 30 ./giveway pool end
 }
 
-group_record() { e2e 120 TestDelays TestAccount TestTraceOfGPU TestRecordCost TestContainer; }
+group_record() { e2e 120 TestDelays TestAccount TestPromises TestTraceOfGPU TestRecordCost TestContainer; }
 
 for g in "${groups[@]}"; do
   echo "==== group $g"

@@ -42,8 +42,10 @@ func TestPoliciesExist(t *testing.T) {
 			t.Errorf("policy %q: %v", s, err)
 		}
 	}
-	if _, err := config.Parse("giveway.yaml", []byte(shimOnlyConfig)); err != nil {
-		t.Error(err)
+	for _, text := range []string{shimOnlyConfig, processMetricsConfig} {
+		if _, err := config.Parse("giveway.yaml", []byte(text)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
