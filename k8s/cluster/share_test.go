@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -72,7 +73,7 @@ func startDelays(t *testing.T, annotations map[string]string) (all, took []time.
 
 // testDelay measures how long pods take to start and to have their class.
 func (n *node) testDelay(t *testing.T) {
-	skip, skipHook := len(n.createTimes(t)), len(hookTimes(t))
+	skip, began := len(n.createTimes(t)), time.Now()
 	all, took := startDelays(t, with("class", "idle", "shim", "true"))
 	logDelays(t, "from creation of a pod to its program's class in force", all)
 	logDelays(t, "from the program's start to the daemon's answer that it has its class", took)
@@ -81,7 +82,7 @@ func (n *node) testDelay(t *testing.T) {
 	n.create = n.createTimes(t)[skip:]
 	slices.Sort(n.create)
 	logDelays(t, "containerd's call CreateContainer, with Giveway", n.create)
-	hook := hookTimes(t)[skipHook:]
+	hook := hookTimes(t, began)
 	slices.Sort(hook)
 	logDelays(t, "of that in the agent, with the daemon's answer", hook)
 	if half := hook[len(hook)/2]; half > 25*time.Millisecond {
@@ -90,10 +91,10 @@ func (n *node) testDelay(t *testing.T) {
 }
 
 // createdLine is a line of the agent's log when it has handled a container's creation.
-var createdLine = regexp.MustCompile(`msg="container created" .* took=(\S+)`)
+var createdLine = regexp.MustCompile(`time=(\S+) level=INFO msg="container created" .* took=(\S+)`)
 
-// hookTimes returns how long the agent took for each container that the runtime created.
-func hookTimes(t *testing.T) (all []time.Duration) {
+// hookTimes returns how long the agent took for each container that was created since then.
+func hookTimes(t *testing.T, since time.Time) (all []time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob("/var/log/pods/" + namespace + "_" + namespace + "-agent-*/agent/*.log")
 	if err != nil {
@@ -105,11 +106,14 @@ func hookTimes(t *testing.T) (all []time.Duration) {
 			t.Fatal(err)
 		}
 		for _, m := range createdLine.FindAllSubmatch(data, -1) {
-			took, err := time.ParseDuration(string(m[1]))
-			if err != nil {
+			at, wrong := time.Parse(time.RFC3339Nano, string(m[1]))
+			took, err := time.ParseDuration(string(m[2]))
+			if err = errors.Join(err, wrong); err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, took)
+			if !at.Before(since) {
+				all = append(all, took)
+			}
 		}
 	}
 	return all
