@@ -36,6 +36,13 @@ func newGated(t testing.TB, prepare func(*shimpage.Page)) (*Queue, *pagetest.Dae
 	if err := page.Connect(timeout(t)); err != nil {
 		t.Fatal(err)
 	}
+	// A command may have begun to connect in the background. It must not go on in the next test,
+	// whose daemon it would take for its own.
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), pagetest.Timeout)
+		defer cancel()
+		_ = page.Connect(ctx)
+	})
 	return newQueue(page, newRanks(page)), d, d.Page()
 }
 
