@@ -40,6 +40,9 @@ func TestWFQSetsSlicesByWeightAndStopsNoQueue(t *testing.T) {
 	if len(l.actions) != 3 {
 		t.Errorf("got %d actions, want one for each queue: %v", len(l.actions), l.actions)
 	}
+	if v := (&sched.View{Now: 9, Devices: []sched.Device{slicedGPU}, Queues: []sched.Queue{{ID: 1, Can: canAll}}}); newWFQ().Plan(v).Wake != 0 {
+		t.Error("the policy wakes although its slices change only with the queues")
+	}
 }
 
 func TestWFQSetsNoSliceBelowMinSharedSlice(t *testing.T) {
@@ -281,6 +284,39 @@ func TestShareAbove100PercentCountsAs100(t *testing.T) {
 	for _, share := range []uint8{101, 255} {
 		if got := f.weightOf(&sched.Queue{Attr: sched.Attr{Share: share}}); got != most {
 			t.Errorf("a share of %d %% weighs %d, want %d as one of 100 %%", share, got, most)
+		}
+	}
+}
+
+// TestShareOfTheRest checks what members without a share get: equal parts of what the runnable ones
+// with a share leave, and at least 1 %. Members that are not runnable take nothing.
+func TestShareOfTheRest(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		shares []int64
+		idle   int64 // share of a member that is not runnable
+		others int   // members without a share
+		want   int64
+	}{
+		{"no shares", nil, 0, 4, 25},
+		{"one of 40 %", []int64{40}, 0, 3, 20},
+		{"one of 40 %, and an idle one", []int64{40}, 30, 3, 20},
+		{"more than all", []int64{60, 60}, 0, 2, 1},
+		{"no runnable member without one", []int64{40}, 0, 0, 60},
+	} {
+		members := []member{{weight: c.idle * unit}}
+		for _, share := range c.shares {
+			members = append(members, member{weight: share * unit, ready: true})
+		}
+		for range c.others {
+			members = append(members, member{ready: true})
+		}
+		members = append(members, member{})
+		shareRest(members)
+		for i, m := range members[1+len(c.shares):] {
+			if m.weight != c.want*unit {
+				t.Errorf("%s: member %d without a share has %d %%, want %d", c.name, i, m.weight/unit, c.want)
+			}
 		}
 	}
 }

@@ -140,12 +140,15 @@ func TestLadderForgivesStalls(t *testing.T) {
 			t.Errorf("%s: %d late requests count, want %d", c.name, got, c.want)
 		}
 	}
-	x := newLadderRun(h200, 20*ms)
-	for range 7 {
-		x.finish(8 * ms)
-	}
-	if stall(x, 1, 20*ms) != 1 {
-		t.Error("the eighth request of all: it does not count, but what is usual is not known yet")
+	var x *ladderRun
+	for before, want := range map[int]int{7: 1, 8: 0} {
+		x = newLadderRun(h200, 20*ms)
+		for range before {
+			x.finish(8 * ms)
+		}
+		if got := stall(x, 1, 20*ms); got != want {
+			t.Errorf("after %d requests: %d late requests count, want %d: what is usual is known after eight", before, got, want)
+		}
 	}
 	// A trial: the second in a row is due to it.
 	for n := 1; n <= 2; n++ {
@@ -269,13 +272,15 @@ func TestLadderNearlyLate(t *testing.T) {
 		{"the quarter is of a faster kind", 16, 2900 * time.Microsecond, 3 * ms, 50 * ms, false},
 		{"the slowest is an exception", 16, -50 * ms, 3 * ms, 3100 * time.Microsecond, false},
 		{"late by now", 16, -2 * ms, -ms, 5 * ms, true},
+		{"many, far apart", 64, ms, 3 * ms, 5 * ms, true},
+		{"many, close", 64, 2 * ms, 3 * ms, 5 * ms, false},
 	} {
 		l := ladder{requests: tt.requests}
 		for i := range tt.requests {
 			switch {
-			case i == 0:
+			case i < (tt.requests+9)/10-1: // the next one is the tenth
 				l.spare[i] = tt.least
-			case i < 4:
+			case i < tt.requests/4:
 				l.spare[i] = tt.tenth
 			default:
 				l.spare[i] = tt.quarter

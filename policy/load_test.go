@@ -120,8 +120,8 @@ func TestLoadWithoutVisits(t *testing.T) {
 		l.measure(0, 0, ms)
 	}
 	l.now, l.q.MeasuredAt = l.now+1, l.now+1
-	if l.watch(&l.q, l.now, true); l.load != lightLoad {
-		t.Errorf("little, just after 250 ms: got load %d, want light", l.load)
+	if l.watch(&l.q, l.now, true); l.load != lightLoad || l.heldUntil != l.now.Add(holdTime) {
+		t.Errorf("little, just after 250 ms: got load %d for %v, want light for half a second", l.load, l.heldUntil.Sub(l.now))
 	}
 	l = newLoadTest(0)
 	l.windows(10, 20*ms)

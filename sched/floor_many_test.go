@@ -97,3 +97,39 @@ func TestFloorCountsWhatAStopLeavesOnTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// TestFloorTurnIsSoonerIfQueuesLeave checks that the queues that stay are searched again when fewer
+// than three quarters of them are left: each has a larger share then, and starves sooner.
+func TestFloorTurnIsSoonerIfQueuesLeave(t *testing.T) {
+	const queues = 21
+	period := func(n int) time.Duration { return 45 * ms * time.Duration(n) * 4 } // nine tenths of a turn, of 0.25/n of the time
+	for _, c := range []struct {
+		leave int
+		want  time.Duration
+	}{{0, period(21)}, {5, period(21)}, {6, period(15)}} {
+		s := sched.New(sched.Config{StallLimit: time.Hour}, sched.PolicyChoice{Make: func() sched.Policy { return only(1) }})
+		var events []sched.Event
+		for id := sched.QueueID(1); id <= queues; id++ {
+			events = append(events, sched.Event{Kind: sched.QueueOpened, Queue: id, Device: "gpu0", Can: sched.CanInterrupt})
+		}
+		turn := sched.Never
+		for now := sched.Time(0); turn == sched.Never && now < sched.Time(10*time.Second); now = now.Add(ms) {
+			if now == sched.Time(time.Second) {
+				for i := range c.leave {
+					events = append(events, sched.Event{Kind: sched.QueueClosed, Queue: sched.QueueID(queues - i)})
+				}
+			}
+			actions, _ := s.Step(now, events)
+			events = events[:0]
+			for _, a := range actions {
+				events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+				if a.Verb == sched.Start {
+					turn = now
+				}
+			}
+		}
+		if got := time.Duration(turn); got < c.want || got > c.want+2*ms {
+			t.Errorf("%d of %d queues leave: the first floor turn is after %v, want %v", c.leave, queues, got, c.want)
+		}
+	}
+}

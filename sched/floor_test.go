@@ -237,6 +237,16 @@ func TestOnFloor(t *testing.T) {
 	if !run(time.Second) || !run(10*time.Second) {
 		t.Error("not on the floor, although the policy never grants the queue")
 	}
+	work := sched.Counters{Submitted: 1, Launched: 1, Completed: 1}
+	events = append(events, sched.Event{Kind: sched.Progressed, Queue: 2, Counters: work})
+	if run(5 * time.Second) {
+		t.Error("on the floor, although the queue has no work")
+	}
+	work.Submitted, work.Launched = 1<<20, 9
+	events = append(events, sched.Event{Kind: sched.Progressed, Queue: 2, Counters: work})
+	if !run(5 * time.Second) {
+		t.Error("not on the floor, although the queue has work again")
+	}
 	p[""] = grants(1, 2)
 	events = append(events, sched.Event{Kind: sched.PlanOffered})
 	if run(5 * time.Second) {
@@ -343,10 +353,16 @@ func (p planner) Plan(v *sched.View) sched.Plan { return p(v) }
 func TestFloorSeesServiceWithoutProgress(t *testing.T) {
 	for _, c := range []struct {
 		name   string
+		slice  time.Duration
 		visits uint64 // in 10 ms, in which the queue is served for 2 ms
 		turns  bool
-	}{{"cut off at once", 20, true}, {"cut off soon after", 17, false}, {"long visits", 2, false}} {
-		p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: sched.MinSlice}}}}
+	}{
+		{"cut off at once", sched.MinSlice, 20, true},
+		{"cut off soon after", sched.MinSlice, 17, false},
+		{"long visits", sched.MinSlice, 2, false},
+		{"a longer slice, with which each visit is progress", 500 * time.Microsecond, 20, false},
+	} {
+		p := plans{"": {Grants: []sched.Grant{{Queue: 1, Slice: 20 * time.Millisecond}, {Queue: 2, Slice: c.slice}}}}
 		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
 		events := []sched.Event{
 			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2048 * time.Microsecond, MinSharedSlice: 200 * time.Microsecond}},
@@ -368,7 +384,7 @@ func TestFloorSeesServiceWithoutProgress(t *testing.T) {
 					events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
 				}
 			}
-			if served += 2 * time.Millisecond; slice == sched.MinSlice {
+			if served += 2 * time.Millisecond; slice == c.slice {
 				visits += c.visits
 			} else {
 				served += 8 * time.Millisecond
