@@ -2,7 +2,6 @@ package sched
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 )
@@ -88,7 +87,7 @@ func (s *Scheduler) countRequest(q *Queue, ev *Event) {
 		q.pace.finished(s.now, ev.Duration)
 	}
 	switch {
-	case ev.Kind == RequestStarted && q.OpenRequests < math.MaxUint32:
+	case ev.Kind == RequestStarted:
 		q.OpenRequests++
 		if len(q.requests) < maxRequestTimes {
 			q.requests = append(q.requests, s.now)
