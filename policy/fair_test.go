@@ -288,6 +288,19 @@ func TestShareAbove100PercentCountsAs100(t *testing.T) {
 	}
 }
 
+// TestEveryMemberHasAnID checks that no process has the ID zero, which stands for no member, and no
+// two have the same.
+func TestEveryMemberHasAnID(t *testing.T) {
+	seen := map[uint64]bool{0: true}
+	for _, process := range []sched.ProcessID{0, 1, 2} {
+		id := byProcess(&sched.Queue{Process: process})
+		if seen[id] {
+			t.Errorf("process %d has the ID %d of another or of none", process, id)
+		}
+		seen[id] = true
+	}
+}
+
 // TestShareOfTheRest checks what members without a share get: equal parts of what the runnable ones
 // with a share leave, and at least 1 %. Members that are not runnable take nothing.
 func TestShareOfTheRest(t *testing.T) {

@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -71,5 +72,45 @@ func TestFailedStartIsTriedAgainAfterAPause(t *testing.T) {
 			}
 			now, events = wake, nil
 		}
+	}
+}
+
+// TestQueueWithAShortSliceStaysOffBesideAnother checks that an interrupted queue whose slice is too
+// short to share the device, and could not be set back, is not started in the step in which
+// another queue gets such a slice: the two would keep each other from making progress.
+func TestQueueWithAShortSliceStaysOffBesideAnother(t *testing.T) {
+	const can = sched.CanInterrupt | sched.CanSlice
+	p := plans{"": {Grants: []sched.Grant{{Queue: 2, Slice: sched.MinSlice}}}}
+	s := sched.New(sched.Config{Floor: -1, StallLimit: time.Hour}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+	step := func(now sched.Time, plan sched.Plan, events ...sched.Event) []sched.Action {
+		p[""] = plan
+		actions, _ := s.Step(now, append(events, sched.Event{Kind: sched.PlanOffered}))
+		return slices.Clone(actions)
+	}
+	done := func(actions []sched.Action, outcome sched.Outcome) (events []sched.Event) {
+		for _, a := range actions {
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID, Outcome: outcome})
+		}
+		return events
+	}
+	actions := step(0, grants(1), // queue 2 is stopped with the minimum slice
+		done(step(0, sched.Plan{Grants: []sched.Grant{{Queue: 1}, {Queue: 2, Slice: sched.MinSlice}}},
+			sched.Event{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms, MinSharedSlice: 200 * time.Microsecond}},
+			sched.Event{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: can},
+			sched.Event{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: can},
+		), sched.Done)...)
+	actions = step(0, grants(1, 2), done(actions, sched.Done)...)
+	if len(actions) != 1 || actions[0].Queue != 2 || actions[0].Verb != sched.SetSlice || queueOf(s, 2).State != sched.Stopped {
+		t.Fatalf("got %v, want the slice of queue 2 to be set back before it starts", actions)
+	}
+	both := sched.Plan{Grants: []sched.Grant{{Queue: 1, Slice: sched.MinSlice}, {Queue: 2}}}
+	actions = step(0, both, done(actions, sched.Refused)...)
+	if len(actions) != 1 || actions[0].Queue != 1 || actions[0].Slice != sched.MinSlice {
+		t.Errorf("got %v, want the minimum slice for queue 1 alone", actions)
+	}
+	actions = step(sched.Time(10*ms), both, done(actions, sched.Done)...)
+	actions = step(sched.Time(10*ms), both, done(actions, sched.Done)...)
+	if len(actions) != 1 || actions[0].Queue != 2 || actions[0].Verb != sched.Start {
+		t.Errorf("got %v, want queue 2 to start when its slice is set back", actions)
 	}
 }
