@@ -99,6 +99,9 @@ func TestGaugeNeedsANewMeasurement(t *testing.T) {
 	x.pass(20*ms, 1, 2*ms, 8*ms)
 	x.v.Now = x.v.Now.Add(5 * ms)
 	x.read(&x.v, &x.l, 3, 3*ms) // nothing was measured since
+	if r := &x.l.rungs[x.l.current]; r.requests != 1 {
+		t.Errorf("without a measurement: got %v requests, want 1: the others belong to time that is not measured yet", r.requests)
+	}
 	if r := x.pass(15*ms, 1, 2*ms, 8*ms); r.requests != 5 || r.open != 5*ms || r.wall != 40*ms {
 		t.Errorf("got %v requests of %v in %v, want 5 of 5ms in 40ms", r.requests, r.open, r.wall)
 	}

@@ -477,6 +477,7 @@ func TestSLOWhichOpenRequestsCount(t *testing.T) {
 		{"a new setting", sched.Attr{SLO: testSLO}, began, began + 5, ms, began + 5},
 		{"none", sched.Attr{SLO: testSLO}, 0, began, ms, 0},
 		{"no SLO", sched.Attr{}, began, 0, ms, 0},
+		{"no SLO, at its start", sched.Attr{}, began, 0, 0, 0},
 		{"paused", sched.Attr{SLO: testSLO, Paused: true}, began, 0, ms, 0},
 		{"open for long", sched.Attr{SLO: testSLO}, began, 0, longest, began},
 		{"for too long", sched.Attr{SLO: testSLO}, began, 0, longest + maxLatePeriods, 0},

@@ -117,20 +117,24 @@ func TestFloorTurnIsOnePiece(t *testing.T) {
 // TestFloorTurnWithoutSlices checks that the floor turn of a queue whose slice cannot be set is
 // not one piece: it lasts until the queue has had 50 ms, beside the device's default slices.
 func TestFloorTurnWithoutSlices(t *testing.T) {
-	plan := sched.Plan{Grants: []sched.Grant{{Queue: 2, Slice: 40 * ms}}}
+	plan := sched.Plan{Grants: []sched.Grant{{Queue: 2, Slice: 40 * ms}, {Queue: 3, Slice: 2 * ms}}}
 	n := &pieceNode{slices: map[sched.QueueID]time.Duration{}}
 	n.events = []sched.Event{
 		{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms}},
 		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt},
 		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanInterrupt | sched.CanSlice},
+		{Kind: sched.QueueOpened, Queue: 3, Device: "gpu0", Can: sched.CanInterrupt | sched.CanSlice},
 	}
 	n.s = sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return plan }) }})
 	n.runUntil(sched.Never, func() bool { return len(n.began) > 0 })
 	if got := n.slices[2]; got != 0 {
 		t.Errorf("the other queue has a slice of %v, want the default", got)
 	}
-	if got := n.turn(); got < 99*ms || got > 101*ms { // each queue has half of the device
-		t.Errorf("got a turn of %v, want 100 ms", got)
+	if got := n.slices[3]; got != 2*ms {
+		t.Errorf("a queue that is granted as long a slice as the default has one of %v, want no call for it", got)
+	}
+	if got := n.turn(); got < 149*ms || got > 151*ms { // each queue has a third of the device
+		t.Errorf("got a turn of %v, want 150 ms", got)
 	}
 }
 
