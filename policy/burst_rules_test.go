@@ -92,7 +92,7 @@ func TestPingPong(t *testing.T) {
 	b := newBurstTest()
 	b.after(49*ms, 200, 200, 20*ms)
 	b.wants(t, "before the window is over", noBurst, ms)
-	b.pass(2 * ms)
+	b.pass(ms)
 	b.wants(t, "without a measurement at its end", noBurst, 50*ms)
 	// What was counted in an earlier window does not count in the next.
 	b = newBurstTest()
@@ -208,6 +208,18 @@ func TestBurstsEndIfNotNeeded(t *testing.T) {
 		if b.after(tt.over, tt.visits, tt.visits, tt.served); b.phase != tt.want {
 			t.Errorf("%s: got phase %d after the gap, want %d", tt.name, b.phase, tt.want)
 		}
+	}
+}
+
+// TestGapIsWatchedFromAMeasurementInIt checks that a measurement of the moment in which the gap begins
+// does not count: with a single one after that nothing can be judged.
+func TestGapIsWatchedFromAMeasurementInIt(t *testing.T) {
+	b := newBurstTest()
+	b.enter(t)
+	b.work(72 * ms)
+	b.after(0, 0, 0, 0)
+	if b.after(28*ms, 0, 0, 20*ms); b.phase != inBurst {
+		t.Errorf("got phase %d after the gap, want the next burst", b.phase)
 	}
 }
 

@@ -56,6 +56,15 @@ func TestGaugeMeasuresWhatBatchWorkGets(t *testing.T) {
 	if r = x.pass(10*ms, 0, 0, ms/10, 0, 0); r.batch != 31*ms-6*ms/8 || r.lost != 6*ms+9900*time.Microsecond {
 		t.Errorf("got %v for batch work, %v lost, want no more, 15.9ms", r.batch, r.lost)
 	}
+	// Time in which no queue, or no batch queue, was served counts as well.
+	before := r.wall
+	if r = x.pass(10*ms, 0); r.wall != before+10*ms {
+		t.Errorf("no service: got %v, want %v", r.wall, before+10*ms)
+	}
+	if r = x.pass(10*ms, 0, 10*ms); r.wall != before+20*ms {
+		t.Errorf("online work alone: got %v, want %v", r.wall, before+20*ms)
+	}
+	x.l.rungs[x.l.current].lost -= 10 * ms
 	// A reading may be late: two queues can seem to have had more than there was.
 	if r = x.pass(10*ms, 0, 0, 12*ms, 0, 0); r.lost != 15900*time.Microsecond {
 		t.Errorf("got %v lost, want as before: no time can be gained", r.lost)

@@ -396,6 +396,7 @@ func TestLadderLeavesTheStrictestRungs(t *testing.T) {
 		{"as long as a stop and a start", start, 2 * h200.StopTime, 0, 0, start},
 		{"more are late than at the start rung", last, 12 * ms, 0, 0.3, start},
 		{"fewer are", last, 12 * ms, 0, 0.9, last},
+		{"as many are", last, 12 * ms, 0, 0.5, last},
 	} {
 		var l ladder
 		l.build(h200)

@@ -121,13 +121,10 @@ func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
 			s.onlineChange = earlier(s.onlineChange, change)
 			p.rank(q, s)
 		}
-		clear, change := false, sched.Time(0)
-		if o.rhythm.period > 0 || v.Now < o.clearUntil {
-			if o.predictable(v.Now, lead) {
-				predictable++
-			}
-			clear, change = o.clear(q, v.Now, lead)
+		if o.predictable(v.Now, lead) {
+			predictable++
 		}
+		clear, change := o.clear(q, v.Now, lead)
 		if !clear {
 			due, at := p.due(q, v.Now, lead)
 			clear, change = due, earlier(change, at)

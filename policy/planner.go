@@ -122,7 +122,7 @@ func (p *planner) goAheadBySlice(v *sched.View, ahead func(i int) bool) {
 		dev := &v.Devices[d]
 		uncountedAhead, others := false, 0
 		each := func(f func(i int, g *sched.Grant)) {
-			for i, n := 0, 0; i < len(v.Queues) && n < len(p.grants); i++ {
+			for i, n := 0, 0; n < len(p.grants); i++ { // in the order of the queues
 				if q := &v.Queues[i]; q.ID == p.grants[n].Queue {
 					if q.Device == dev.ID && q.Can&sched.CanSlice != 0 {
 						f(i, &p.grants[n])

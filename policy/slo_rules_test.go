@@ -176,8 +176,8 @@ func TestSLOQuietTimeDoublesIfTheNextRequestIsLate(t *testing.T) {
 			t.Fatalf("period %d: quiet after %v, want %v", i+1, got, want)
 		}
 		switch i % 3 {
-		case 0: // in time, then late
-			one(9 * ms)
+		case 0: // just in time, then late
+			one(testSLO)
 			one(testSLO + ms)
 			one(9 * ms)
 		default:

@@ -166,10 +166,12 @@ func TestStopCostTriesLessOftenWhatIsNoBetter(t *testing.T) {
 		{false, 3 * ms, 1024, 64}, // it was better
 		{true, 3 * ms, 64, 256},
 		{true, 9 * ms, 1024, 64},
+		{false, 5*ms + 4*ms/16, 1024, 64},
+		{false, 5*ms + 4*ms/16 + 1, 1024, 4096}, // a stop saves enough
 	} {
 		c := stopCost{keepsOn: test.keepsOn, runsOn: !test.keepsOn, wait: test.wait, stopped: meanTime{mean: 5 * ms, n: 6}, beside: meanTime{mean: test.beside, n: 6}}
 		c.begin(sched.Time(time.Hour), 4*ms, true) // the trial is over
-		if better := test.beside < 5*ms; c.wait != test.want || c.next != test.want || c.keepsOn != better || c.runsOn != better {
+		if better := test.beside <= 5*ms+4*ms/16; c.wait != test.want || c.next != test.want || c.keepsOn != better || c.runsOn != better {
 			t.Errorf("%+v: got a wait of %d, next %d, keeps on %v", test, c.wait, c.next, c.keepsOn)
 		}
 	}

@@ -140,6 +140,9 @@ func TestReasonsHaveNames(t *testing.T) {
 		}
 		seen[r.String()] = true
 	}
+	if end := sched.Reason(len(seen)); end.String() != "" || (end+1).String() != "" {
+		t.Errorf("reasons that do not exist have the names %q and %q", end, end+1)
+	}
 	if !seen[sched.ByDefault.String()] || !seen[sched.ShuttingDown.String()] {
 		t.Error("the first or the last reason is not listed")
 	}
