@@ -361,10 +361,9 @@ func TestSlackOfWork(t *testing.T) {
 }
 
 // TestLLFWithoutDeadlinesWaitsForTheWork checks that equal queues without deadlines are looked at
-// again when the work of the first may be over, not at once, also without hysteresis.
+// again when the work of the first may be over, not earlier.
 func TestLLFWithoutDeadlinesWaitsForTheWork(t *testing.T) {
 	p, now := newLLF().(*llf), sched.Time(time.Hour)
-	p.hysteresis = 0
 	work := sched.Counters{Known: true, Submitted: 1}
 	v := &sched.View{Now: now, Queues: []sched.Queue{{ID: 1, Counters: work, ReadySince: now}, {ID: 2, Counters: work, ReadySince: now}}}
 	if got, want := p.Plan(v).Wake, recheck(&v.Queues[0], now); got != want {

@@ -76,9 +76,6 @@ func (p *llf) wake(v *sched.View, running int, own slack) sched.Time {
 		if s.group != noDeadline || own.group == noDeadline {
 			wake = earlier(wake, recheck(&v.Queues[running], v.Now))
 		}
-		if own.group == noDeadline {
-			continue
-		}
 		if s.group == own.group {
 			// When the running queue has done its expected work, its laxity
 			// falls like that of the others, and no other goes ahead of it.

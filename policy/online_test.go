@@ -294,6 +294,15 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 	}
 }
 
+// TestIdleQueueHasNoArrivals checks that a queue that counters show to be idle from the first has none.
+func TestIdleQueueHasNoArrivals(t *testing.T) {
+	var o onlineRecord
+	q := sched.Queue{ID: 1, Counters: sched.Counters{Known: true}, Visits: sched.Visits{Known: true, Arrived: sched.Time(ms)}}
+	if o.watch(&q, sched.Time(time.Second)); o.arrival != 0 || o.rhythm.last != 0 {
+		t.Errorf("got an arrival at %d, want none", o.arrival)
+	}
+}
+
 // TestBusyQueueHasNoArrivals checks that a queue which is never idle has one arrival, although
 // its oldest work changes all the time.
 func TestBusyQueueHasNoArrivals(t *testing.T) {

@@ -44,6 +44,18 @@ func TestParameterLimitsAreAllowed(t *testing.T) {
 		{"rr", "quantum", []string{"100us", "10s"}, []string{"99999ns", "10.000000001s"}},
 		{"giveway", "slice", []string{"1ns", "10s", "min", "default"}, []string{"0s", "11s", "short"}},
 		{"hpf", "lead", []string{"0s", "500ms"}, []string{"-1ns", "501ms"}},
+		{"hpf", "patience", []string{"0s", "500ms"}, []string{"-1ns", "501ms"}},
+		{"giveway", "turn", []string{"1ms", "10s"}, []string{"999us", "11s"}},
+		{"giveway", "bound", []string{"1", "65536"}, []string{"0", "65537"}},
+		{"giveway", "linger", []string{"0s", "1s"}, []string{"-1ns", "1001ms"}},
+		{"giveway", "burst", []string{"0s", "1s"}, []string{"-1ns", "1001ms"}},
+		{"giveway", "gap", []string{"1ms", "1s"}, []string{"999us", "1001ms"}},
+		{"slo", "quiet", []string{"1ms", "10m"}, []string{"999us", "601s"}},
+		{"cfs", "bonus", []string{"0s", "1s"}, []string{"-1ns", "1001ms"}},
+		{"edf", "tardy", []string{"0s", "1h"}, []string{"-1ns", "3601s"}},
+		{"kedf", "k", []string{"1", "65536"}, []string{"0", "65537"}},
+		{"llf", "hysteresis", []string{"10us", "1s"}, []string{"9us", "1001ms"}},
+		{"mlfq", "boost", []string{"1ms", "1h"}, []string{"999us", "3601s"}},
 	} {
 		for _, value := range c.good {
 			if _, err := Choose(c.policy, map[string]string{c.param: value}); err != nil {
