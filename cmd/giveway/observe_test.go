@@ -146,6 +146,10 @@ func TestSimulatedMetrics(t *testing.T) {
 	checkAgreement(n, address)
 }
 
+// recordedName finds series of recording rules, which have colons in their names. tools/promcheck
+// checks those.
+var recordedName = regexp.MustCompile(`\b[a-z0-9_]+(:[a-z0-9_]+)+`)
+
 // checkDeployed checks that what is to be deployed names only metrics that exist.
 func checkDeployed(t *testing.T, types map[string]string) {
 	t.Helper()
@@ -154,7 +158,7 @@ func checkDeployed(t *testing.T, types map[string]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		names := metricName.FindAllString(string(text), -1)
+		names := metricName.FindAllString(recordedName.ReplaceAllString(string(text), ""), -1)
 		if len(names) < 5 {
 			t.Errorf("%s names only %q", file, names)
 		}

@@ -13,7 +13,7 @@ import (
 var docCommand = regexp.MustCompile("(?:^|[ `'$/(])giveway ([a-z][^`'|;#&)\n]*)")
 
 // helmNames removes the namespace and the release that are called giveway too.
-var helmNames = strings.NewReplacer("-n giveway ", "", "install giveway ", "")
+var helmNames = strings.NewReplacer("-n giveway ", "", "install giveway ", "", "upgrade giveway ", "")
 
 // TestDocumentedCommands: every command in the documentation exists and has its flags.
 func TestDocumentedCommands(t *testing.T) {
