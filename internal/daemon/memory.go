@@ -53,8 +53,12 @@ func (m *memoryReader) get(read func() memoryUse) memoryUse {
 	return m.last
 }
 
-// readMemory asks the drivers of all devices about processes.
+// readMemory asks the drivers of all devices about processes. Without any it does not: to open a
+// device that no process uses may initialise it, which takes seconds.
 func (d *Daemon) readMemory(pids []int) memoryUse {
+	if len(pids) == 0 {
+		return nil
+	}
 	d.mu.Lock()
 	readers := make(map[string]hal.MemoryReader)
 	for id, dev := range d.devices {

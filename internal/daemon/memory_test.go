@@ -27,6 +27,9 @@ func TestMemoryOfAllDevices(t *testing.T) {
 	d.DeviceFound(memoryDevice{id: "a", bytes: map[int]uint64{7: 100, 8: 200}})
 	d.DeviceFound(memoryDevice{id: "b", bytes: map[int]uint64{8: 50}})
 	d.DeviceFound(memoryDevice{id: "c", err: errors.New("does not answer")})
+	if got := d.readMemory(nil); got != nil {
+		t.Errorf("without processes the drivers were asked: got %v", got)
+	}
 	got := d.readMemory([]int{7, 8})
 	if len(got) != 2 || !maps.Equal(got[7], map[string]uint64{"a": 100}) || !maps.Equal(got[8], map[string]uint64{"a": 200, "b": 50}) {
 		t.Errorf("got %v, want 100 of process 7 on a, and 200 and 50 of process 8 on a and b", got)

@@ -6,8 +6,8 @@
  * It promises no more than Level Zero does. Commands of a stream start in the order in which they
  * were appended, up to four run at the same time, and only events, barriers and fences order them.
  * Kernels read their data when they start and write it when they end, so that a missing dependency
- * changes results. Handles are reused as soon as possible, except where the loader cannot bear it
- * (see create). A program that does what Level Zero forbids, for example destroys what the device
+ * changes results. Handles are reused as soon as possible, unless the loader has handles of its
+ * own (see may_reuse). A program that does what Level Zero forbids, for example destroys what the device
  * uses, ends with a line "driver: ...".
  *
  * Kernels, with arguments of 8 bytes each:
