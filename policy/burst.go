@@ -16,8 +16,10 @@ import (
 // queues for a burst, in which the loop runs as if alone, lets them run with the device's
 // own slice in the gap until the next burst, and so on. In a gap the loop is served as it
 // is natively. A batch queue that cannot be stopped keeps the minimum slice in a burst: the
-// loop gains nothing, but batch work makes progress in the gaps. A process that enters late needs no bursts: that costs it nothing and leaves
-// more to batch work.
+// loop gains nothing, but batch work makes progress in the gaps.
+//
+// A process that uses late entry needs no bursts: late entry costs it nothing, and leaves more
+// of the device to batch work than bursts do.
 //
 // A queue that is alone on the device makes no visits, so only a gap shows whether the loop
 // goes on: its queue then comes on after every slice of the batch queue. If it does not, the
@@ -28,16 +30,16 @@ type burst struct {
 	length time.Duration // of a burst; zero: no bursts
 	gap    time.Duration
 
-	phase    burstPhase
-	since    sched.Time    // when the phase began
-	entered  sched.Time    // when the first burst began
-	from     visitCount    // at the start of the window in which visits are compared
-	window   time.Duration // how long that is, before the first burst
-	workedAt sched.Time    // when an online queue was last known, or not known not, to have work
-	launched uint64        // by online queues, at the last plan
-	late     uint64        // requests of online queues that entered late
-	lateAt   sched.Time    // when that last changed
-	wake     sched.Time    // when the phase may change without an event
+	phase       burstPhase
+	since       sched.Time    // when the phase began
+	entered     sched.Time    // when the first burst began
+	from        visitCount    // at the start of the window in which visits are counted
+	window      time.Duration // how long that is, before the first burst
+	workedAt    sched.Time    // when an online queue last had work, or may have had
+	launched    uint64        // commands that online queues had launched at the last plan
+	lateEntries uint64        // late entries of online queues, at the last plan
+	lateEntryAt sched.Time    // when that last changed
+	wake        sched.Time    // when the phase may change without an event
 }
 
 type burstPhase uint8
@@ -49,11 +51,11 @@ const (
 )
 
 const (
-	firstWindow   = 50 * time.Millisecond
-	longestWindow = time.Second
-	burstRecheck  = 5 * time.Second      // after which bursts are left, to see whether they are still needed
-	burstIdle     = 5 * time.Millisecond // bursts end if no online queue has had work for so long
-	burstLate     = 2 * time.Second      // no bursts for so long after a request that entered late
+	firstWindow    = 50 * time.Millisecond
+	longestWindow  = time.Second
+	burstRecheck   = 5 * time.Second      // after which bursts are left, to see whether they are still needed
+	burstIdle      = 5 * time.Millisecond // bursts end if no online queue has had work for so long
+	lateEntryPause = 2 * time.Second      // no bursts for so long after a late entry
 
 	// Measured on an H200. A visit of an online queue costs two switches of 165 us. A visit
 	// of a batch queue that is cut off at once counts as about 100 us of device time, in
@@ -78,69 +80,70 @@ type visitCount struct {
 	batch       uint64        // visits of batch and idle queues
 	batchServed time.Duration // device time of those
 	queues      uint64        // a checksum of the queues that were counted, and their classes
-	late        uint64        // requests of online queues that entered late
+	lateEntries uint64        // late entries of online queues
 	known       bool          // visits of online queues and of batch queues are known
 }
 
 // update begins and ends bursts. allowed says that the setting of this plan makes the
 // hardware leave batch queues as soon as online work is ready.
 func (b *burst) update(v *sched.View, allowed bool) {
-	now := countVisits(v)
+	count := countVisits(v)
 	b.wake = 0
-	if now.late != b.late {
-		b.late, b.lateAt = now.late, v.Now
+	if count.queues == b.from.queues && count.lateEntries != b.lateEntries {
+		b.lateEntryAt = max(v.Now, 1)
 	}
-	late := b.late > 0 && v.Now < b.lateAt.Add(burstLate)
-	if !allowed || b.length == 0 || !now.known || late {
-		b.leave(v.Now, now, firstWindow)
-		if late {
-			b.wake = b.lateAt.Add(burstLate)
+	b.lateEntries = count.lateEntries
+	entersLate := b.lateEntryAt > 0 && v.Now < b.lateEntryAt.Add(lateEntryPause)
+	if !allowed || b.length == 0 || !count.known || entersLate {
+		b.leave(v.Now, count, firstWindow)
+		if entersLate {
+			b.wake = b.lateEntryAt.Add(lateEntryPause)
 		}
 		return
 	}
-	if now.queues != b.from.queues {
-		b.from = now // counts of other queues cannot be compared
+	if count.queues != b.from.queues {
+		b.from = count // counts of other queues cannot be compared
 	}
 	switch b.phase {
 	case noBurst:
-		b.watch(v.Now, now)
+		b.findPingPong(v.Now, count)
 	case inBurst:
-		b.stopWhileNeeded(v, now)
+		b.endBurst(v, count)
 	case inGap:
-		b.judge(v.Now, now, v.Devices[0].Slice)
+		b.endGap(v.Now, count, v.Devices[0].Slice)
 	}
 }
 
-// watch begins a burst if the last window shows ping-pong.
-func (b *burst) watch(at sched.Time, now visitCount) {
+// findPingPong begins the first burst if the last window shows ping-pong.
+func (b *burst) findPingPong(now sched.Time, count visitCount) {
 	b.window = max(b.window, firstWindow)
-	if now.at.Sub(b.from.at) >= b.window {
-		if b.pingPong(now) {
-			b.phase, b.since, b.entered = inBurst, at, at
-			b.workedAt, b.wake = at, at.Add(min(b.length, burstIdle))
+	if count.at.Sub(b.from.at) >= b.window {
+		if b.pingPong(count) {
+			b.phase, b.since, b.entered = inBurst, now, now
+			b.workedAt, b.wake = now, now.Add(min(b.length, burstIdle))
 		}
-		b.from = now
+		b.from = count
 	}
 	if b.phase != noBurst {
 		return
 	}
-	if b.wake = b.from.at.Add(b.window); b.wake <= at {
-		b.wake = at.Add(b.window)
+	if b.wake = b.from.at.Add(b.window); b.wake <= now {
+		b.wake = now.Add(b.window)
 	}
 }
 
 // pingPong reports whether the window that ends now was spent on switches between online
 // and batch queues, and batch work would get more in gaps.
-func (b *burst) pingPong(now visitCount) bool {
-	length := now.at.Sub(b.from.at)
-	visits, batchVisits := now.online-b.from.online, now.batch-b.from.batch
-	useful := now.batchServed - b.from.batchServed - times(batchVisits, uselessTime)
+func (b *burst) pingPong(count visitCount) bool {
+	length := count.at.Sub(b.from.at)
+	visits, batchVisits := count.online-b.from.online, count.batch-b.from.batch
+	useful := count.batchServed - b.from.batchServed - times(batchVisits, uselessTime)
 	inGaps := float64(length) * float64(b.gap) / float64(b.length+b.gap)
 	return times(visits, visitCost) >= length/5 && batchVisits >= visits/2 && float64(useful) < inGaps*3/4
 }
 
-// stopWhileNeeded ends the burst when it is over, or all bursts when no online queue has work.
-func (b *burst) stopWhileNeeded(v *sched.View, now visitCount) {
+// endBurst ends the burst when it is over, or all bursts when no online queue has work.
+func (b *burst) endBurst(v *sched.View, count visitCount) {
 	works, launched := onlineWorks(v)
 	if works || launched != b.launched {
 		b.workedAt = v.Now
@@ -149,7 +152,7 @@ func (b *burst) stopWhileNeeded(v *sched.View, now visitCount) {
 	idleAt, over := b.workedAt.Add(burstIdle), b.since.Add(b.length)
 	switch {
 	case v.Now >= idleAt:
-		b.leave(v.Now, now, firstWindow)
+		b.leave(v.Now, count, firstWindow)
 	case v.Now >= over:
 		b.phase, b.since, b.from.at, b.wake = inGap, v.Now, 0, v.Now.Add(b.gap)
 	default:
@@ -157,38 +160,38 @@ func (b *burst) stopWhileNeeded(v *sched.View, now visitCount) {
 	}
 }
 
-// judge ends the gap when it is over: a burst follows if the online queue came on after
-// every slice of the batch queue.
-func (b *burst) judge(at sched.Time, now visitCount, slice time.Duration) {
-	if b.from.at == 0 && now.at > b.since {
-		b.from = now
+// endGap ends the gap when it is over. A burst follows if the online queue came on after every
+// slice of the batch queue, or if the gap was measured for too short a time to tell.
+func (b *burst) endGap(now sched.Time, count visitCount, slice time.Duration) {
+	if b.from.at == 0 && count.at > b.since {
+		b.from = count
 	}
-	if over := b.since.Add(b.gap); at < over {
+	if over := b.since.Add(b.gap); now < over {
 		b.wake = over
 		return
 	}
-	visits, served := now.online-b.from.online, now.batchServed-b.from.batchServed
-	judged := b.from.at > 0 && now.at.Sub(b.from.at) >= b.gap/4
+	visits, served := count.online-b.from.online, count.batchServed-b.from.batchServed
+	judged := b.from.at > 0 && count.at.Sub(b.from.at) >= b.gap/4
 	loops := visits > 0 && served <= times(visits, slice)*3/2
 	switch {
-	case judged && !loops && at.Sub(b.entered) < 3*(b.length+b.gap):
+	case judged && !loops && now.Sub(b.entered) < 3*(b.length+b.gap):
 		// Bursts that end at once should begin less readily the next time.
-		b.leave(at, now, min(2*b.window, longestWindow))
-	case judged && !loops, at.Sub(b.entered) >= burstRecheck:
-		b.leave(at, now, firstWindow)
+		b.leave(now, count, min(2*b.window, longestWindow))
+	case judged && !loops, now.Sub(b.entered) >= burstRecheck:
+		b.leave(now, count, firstWindow)
 	default:
-		b.phase, b.since, b.workedAt = inBurst, at, at
-		b.wake = at.Add(min(b.length, burstIdle))
+		b.phase, b.since, b.workedAt = inBurst, now, now
+		b.wake = now.Add(min(b.length, burstIdle))
 	}
 }
 
 // leave ends all bursts. The next begin after a window that shows ping-pong again.
-func (b *burst) leave(at sched.Time, now visitCount, window time.Duration) {
+func (b *burst) leave(now sched.Time, count visitCount, window time.Duration) {
 	if b.phase != noBurst {
-		b.phase, b.since = noBurst, at
-		b.wake = at.Add(window)
+		b.phase, b.since = noBurst, now
+		b.wake = now.Add(window)
 	}
-	b.from, b.window = now, window
+	b.from, b.window = count, window
 }
 
 // stops reports whether q is stopped because of a burst.
@@ -207,7 +210,7 @@ func countVisits(v *sched.View) (c visitCount) {
 		case q.Attr.Class == sched.Online:
 			online = true
 			c.online += q.Visits.Count
-			c.late += q.Counters.Late
+			c.lateEntries += q.Counters.Late
 		case givesWay(q) && yieldsBySlice(&v.Devices[0], q):
 			batch = true
 			c.batch += q.Visits.Count

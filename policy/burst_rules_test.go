@@ -104,6 +104,17 @@ func TestPingPong(t *testing.T) {
 	b.wants(t, "exactly a fifth of the time", inBurst, 5*ms)
 }
 
+// TestPingPongIsFoundAtOnce checks that only the last window counts: a process that begins to wait for
+// each of its kernels after a second without is found as soon as one that starts with that.
+func TestPingPongIsFoundAtOnce(t *testing.T) {
+	b := newBurstTest()
+	for range 20 {
+		b.after(50*ms, 5, 5, 40*ms)
+		b.wants(t, "no ping-pong", noBurst, 50*ms)
+	}
+	b.enter(t)
+}
+
 // TestPingPongWithOtherQueues checks that queues that take no part in ping-pong do not matter:
 // those without visits, those that do not give way, and batch queues without slices. They
 // may come, go and be measured in a window.
@@ -316,10 +327,10 @@ func TestBatchQueuesHaveTheDefaultSliceInAGap(t *testing.T) {
 		b.work(72 * ms)
 		p := makeGiveway()
 		p.burst = b.burst
-		set := setting{slice: sched.MinSlice, shared: shared, bursts: true}
+		set := setting{slice: sched.MinSlice, sharedSlice: shared, bursts: true}
 		p.updateBurst(&b.v, &set)
-		if p.burst.phase != inGap || set.slice != 0 || set.shared != want {
-			t.Errorf("shared %v: got phase %d, a slice of %v and %v side by side, want %v", shared, p.burst.phase, set.slice, set.shared, want)
+		if p.burst.phase != inGap || set.slice != 0 || set.sharedSlice != want {
+			t.Errorf("shared %v: got phase %d, a slice of %v and %v side by side, want %v", shared, p.burst.phase, set.slice, set.sharedSlice, want)
 		}
 	}
 }

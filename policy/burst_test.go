@@ -256,7 +256,7 @@ func TestBurstsAreRechecked(t *testing.T) {
 // up nothing of a turn.
 func TestBatchQueuesShareGaps(t *testing.T) {
 	n := newLoopNode(sched.Attr{Weight: 3}, sched.Attr{Weight: 1})
-	n.policy.shared = sched.MinSlice // both take turns, whatever their visits
+	n.policy.sharedSlice = sched.MinSlice // both take turns, whatever their visits
 	n.run(time.Second)
 	a, b := n.facts[1].Served, n.facts[2].Served
 	n.run(60 * time.Second)
@@ -311,5 +311,29 @@ func TestLateEntryNeedsNoBursts(t *testing.T) {
 	n.run(5 * time.Second)
 	if n.stopped == 0 {
 		t.Error("no bursts 5 s after the last late request")
+	}
+}
+
+// TestQueueThatClosesIsNoLateEntry: the number of late entries falls when an online queue closes.
+// That is no reason to do without bursts.
+func TestQueueThatClosesIsNoLateEntry(t *testing.T) {
+	visits := sched.Visits{Known: true}
+	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
+		{ID: 1, Attr: sched.Attr{Class: sched.Online}, Visits: visits, Counters: sched.Counters{Known: true, Late: 3}},
+		{ID: 2, Attr: sched.Attr{Class: sched.Online}, Visits: visits, Counters: sched.Counters{Known: true, Late: 5}},
+		{ID: 3, Attr: sched.Attr{Class: sched.Batch}, Visits: visits, Can: sched.CanSlice},
+	}}
+	b := &makeGiveway().burst
+	b.update(v, true)
+	if b.lateEntryAt != 0 {
+		t.Error("what happened before the policy began counts as a late entry")
+	}
+	v.Queues = v.Queues[1:]
+	if b.update(v, true); b.lateEntryAt != 0 {
+		t.Error("a queue that closes counts as a late entry")
+	}
+	v.Queues[0].Counters.Late++
+	if b.update(v, true); b.lateEntryAt != v.Now {
+		t.Error("a late entry does not count")
 	}
 }

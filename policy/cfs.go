@@ -14,7 +14,7 @@ import (
 func newCFS() sched.Policy {
 	latency, granularity := 20*time.Millisecond, 2*time.Millisecond
 	p := &fair{
-		memberOf: byQueue,
+		entityOf: byQueue,
 		weightOf: func(q *sched.Queue) int64 { return q.Weight() * niceWeight[20+niceOf(q)] },
 		turn:     func(weight, total int64) time.Duration { return max(part(latency, weight, total), granularity) },
 	}

@@ -360,6 +360,34 @@ func TestSlackOfWork(t *testing.T) {
 	}
 }
 
+// TestLLFWakesWhenAnotherGoesAhead checks that the policy looks again when the laxity of another
+// queue will be lower by the hysteresis of 1 ms, if the running one still has work then, and
+// that the other goes ahead at that time.
+func TestLLFWakesWhenAnotherGoesAhead(t *testing.T) {
+	now := sched.Time(time.Hour)
+	for work, want := range map[time.Duration]time.Duration{
+		199 * time.Microsecond: 500 * time.Microsecond, // only to look whether the work is done
+		200 * time.Microsecond: 200 * time.Microsecond,
+		ms:                     200 * time.Microsecond,
+	} {
+		p := newLLF().(*llf)
+		p.running = 1
+		v := &sched.View{Now: now, Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{
+			{ID: 1, Attr: sched.Attr{Laxity: 20 * ms, Work: work}, ReadySince: now, Counters: sched.Counters{Submitted: 1, Known: true}},
+			{ID: 2, Attr: sched.Attr{Laxity: 20*ms - 800*time.Microsecond, Work: ms}, ReadySince: now, Counters: sched.Counters{Submitted: 1, Known: true}},
+		}}
+		plan := p.Plan(v)
+		if len(plan.Grants) != 1 || plan.Grants[0].Queue != 1 || plan.Wake != now.Add(want) {
+			t.Errorf("work of %v: got %+v, want queue 1, and the next look after %v", work, plan, want)
+		}
+		v.Now = now.Add(want)
+		v.Queues[0].Served = want
+		if plan := p.Plan(v); work > 199*time.Microsecond && plan.Grants[0].Queue != 2 {
+			t.Errorf("work of %v, %v later: got %+v, want queue 2", work, want, plan)
+		}
+	}
+}
+
 // TestLLFWithoutDeadlinesWaitsForTheWork checks that equal queues without deadlines are looked at
 // again when the work of the first may be over, not earlier.
 func TestLLFWithoutDeadlinesWaitsForTheWork(t *testing.T) {

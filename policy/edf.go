@@ -125,8 +125,8 @@ func (p *edf) urgencyOf(q *sched.Queue, now sched.Time) urgency {
 		return urgency{group: noDeadline, due: q.ReadySince, queue: q.ID}
 	}
 	due := q.ReadySince.Add(q.Attr.Deadline)
-	if of := q.RequestSince.Add(q.Attr.Deadline); q.RequestSince > 0 && now <= of {
-		due = min(due, of)
+	if requestDue := q.RequestSince.Add(q.Attr.Deadline); q.RequestSince > 0 && now <= requestDue {
+		due = min(due, requestDue)
 	}
 	if now > due.Add(p.tardy) {
 		return urgency{group: tooLate, due: due, queue: q.ID}

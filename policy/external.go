@@ -55,7 +55,7 @@ func (p *External) Observe(now sched.Time, ev *sched.Event) {
 	}
 	switch {
 	case ev.Plan == nil:
-		p.failed, p.open, p.stale = true, false, true // ask again, perhaps a new process
+		p.failed, p.open = true, false // ask again, perhaps a new process
 	case !p.open || ev.Number != p.question.Number: // the answer to no question, or to an old one
 	default:
 		p.open, p.answer, p.answered = false, *ev.Plan, p.answered[:0]

@@ -226,3 +226,21 @@ func TestExternalAnswerMayGrantDefaultSlices(t *testing.T) {
 		}
 	}
 }
+
+// watcher is a policy that keeps the kinds of the events it is shown.
+type watcher []sched.Kind
+
+func (w *watcher) Plan(*sched.View) sched.Plan           { return sched.Plan{} }
+func (w *watcher) Observe(_ sched.Time, ev *sched.Event) { *w = append(*w, ev.Kind) }
+
+// TestFallbackSeesEveryEvent checks that the fallback policy is shown the events while another
+// process decides, so that it knows the state of the queues when it has to.
+func TestFallbackSeesEveryEvent(t *testing.T) {
+	var w watcher
+	ext := policy.NewExternal(time.Second, &w, func() uint64 { return 1 })
+	ext.Observe(1, &sched.Event{Kind: sched.QueueOpened, Queue: 1})
+	ext.Observe(2, &sched.Event{Kind: sched.RequestFinished, Queue: 1})
+	if len(w) != 2 || w[0] != sched.QueueOpened || w[1] != sched.RequestFinished {
+		t.Errorf("the fallback saw %v, want both events", w)
+	}
+}

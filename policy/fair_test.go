@@ -108,7 +108,8 @@ func TestNoQueueIsChargedForAnIdleDevice(t *testing.T) {
 }
 
 // TestUnusedTurnsAreCharged checks that a queue that cannot run, because its start
-// fails or its kernel waits for another process, does not get every turn.
+// fails or its kernel waits for another process, does not get every turn, also if it could
+// run before.
 func TestUnusedTurnsAreCharged(t *testing.T) {
 	for _, name := range []string{"wfq", "cfs", "share", "share-process", "rr", "mlfq", "giveway"} {
 		l := newNode(t, name, nil)
@@ -120,6 +121,50 @@ func TestUnusedTurnsAreCharged(t *testing.T) {
 		l.run(2 * time.Second)
 		if b.served < 900*ms {
 			t.Errorf("%s: got %v of 2 s beside a queue that cannot run, want at least 900ms", name, b.served)
+		}
+		l = newNode(t, name, nil)
+		l.measureEvery = ms
+		stuck, b = l.openJob(batch, idleFrom(500*ms, time.Hour), 0), l.open(batch, saturating)
+		l.run(time.Second)
+		before := b.served
+		l.run(2 * time.Second)
+		if got := b.served - before; stuck.served < 100*ms || got < 900*ms {
+			t.Errorf("%s: got %v of 2 s beside a queue that ran for %v and then cannot, want at least 900ms", name, got, stuck.served)
+		}
+	}
+}
+
+// TestNoChargeForATurnThatEndedIdle checks that a queue whose turn ended because it had no work, before
+// it was served, is not charged for the time until it comes back.
+func TestNoChargeForATurnThatEndedIdle(t *testing.T) {
+	for _, name := range []string{"wfq", "cfs", "share", "share-process"} {
+		ready, idle := sched.Counters{Known: true, Submitted: 1}, sched.Counters{Known: true}
+		p := fresh(t, name)
+		v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{
+			{ID: 1, Process: 1, Can: canStop, Counters: ready}, {ID: 2, Process: 2, Can: canStop, Counters: idle},
+		}}
+		p.Plan(v)
+		v.Now = v.Now.Add(ms)
+		v.Queues[0].Counters = idle
+		p.Plan(v)
+		v.Now = v.Now.Add(time.Second)
+		v.Queues[0].Counters, v.Queues[1].Counters = ready, ready
+		if got := granted(p.Plan(v)); len(got) != 1 || got[0] != 1 {
+			t.Errorf("%s: got %v, want queue 1, which is first among equals", name, got)
+		}
+	}
+}
+
+// TestTurnsAreLongWhereStopsAre checks that a turn takes at least ten times as long as a stop.
+func TestTurnsAreLongWhereStopsAre(t *testing.T) {
+	ready, dev := sched.Counters{Known: true, Submitted: 1}, plainGPU
+	dev.StopTime = 100 * ms
+	for _, name := range []string{"wfq", "cfs", "share", "share-process"} {
+		v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{dev}, Queues: []sched.Queue{
+			{ID: 1, Process: 1, Can: canStop, Counters: ready}, {ID: 2, Process: 2, Can: canStop, Counters: ready},
+		}}
+		if got := fresh(t, name).Plan(v).Wake.Sub(v.Now); got != time.Second {
+			t.Errorf("%s: a stop takes 100 ms and a turn %v, want 1s", name, got)
 		}
 	}
 }
@@ -288,9 +333,9 @@ func TestShareAbove100PercentCountsAs100(t *testing.T) {
 	}
 }
 
-// TestEveryMemberHasAnID checks that no process has the ID zero, which stands for no member, and no
+// TestEveryEntityHasAnID checks that no process has the ID zero, which stands for no entity, and no
 // two have the same.
-func TestEveryMemberHasAnID(t *testing.T) {
+func TestEveryEntityHasAnID(t *testing.T) {
 	seen := map[uint64]bool{0: true}
 	for _, process := range []sched.ProcessID{0, 1, 2} {
 		id := byProcess(&sched.Queue{Process: process})
@@ -301,34 +346,34 @@ func TestEveryMemberHasAnID(t *testing.T) {
 	}
 }
 
-// TestShareOfTheRest checks what members without a share get: equal parts of what the runnable ones
-// with a share leave, and at least 1 %. Members that are not runnable take nothing.
+// TestShareOfTheRest checks what entities without a share get: equal parts of what the runnable ones
+// with a share leave, and at least 1 %. Entities that are not runnable take nothing.
 func TestShareOfTheRest(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		shares []int64
-		idle   int64 // share of a member that is not runnable
-		others int   // members without a share
+		idle   int64 // share of an entity that is not runnable
+		others int   // entities without a share
 		want   int64
 	}{
 		{"no shares", nil, 0, 4, 25},
 		{"one of 40 %", []int64{40}, 0, 3, 20},
 		{"one of 40 %, and an idle one", []int64{40}, 30, 3, 20},
 		{"more than all", []int64{60, 60}, 0, 2, 1},
-		{"no runnable member without one", []int64{40}, 0, 0, 60},
+		{"no runnable entity without one", []int64{40}, 0, 0, 60},
 	} {
-		members := []member{{weight: c.idle * unit}}
+		entities := []entity{{weight: c.idle * unit}}
 		for _, share := range c.shares {
-			members = append(members, member{weight: share * unit, ready: true})
+			entities = append(entities, entity{weight: share * unit, ready: true})
 		}
 		for range c.others {
-			members = append(members, member{ready: true})
+			entities = append(entities, entity{ready: true})
 		}
-		members = append(members, member{})
-		shareRest(members)
-		for i, m := range members[1+len(c.shares):] {
-			if m.weight != c.want*unit {
-				t.Errorf("%s: member %d without a share has %d %%, want %d", c.name, i, m.weight/unit, c.want)
+		entities = append(entities, entity{})
+		shareRest(entities)
+		for i, e := range entities[1+len(c.shares):] {
+			if e.weight != c.want*unit {
+				t.Errorf("%s: entity %d without a share has %d %%, want %d", c.name, i, e.weight/unit, c.want)
 			}
 		}
 	}

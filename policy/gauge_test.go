@@ -49,9 +49,10 @@ func TestGaugeMeasuresWhatBatchWorkGets(t *testing.T) {
 	x := newGaugeRun()
 	x.pass(20*ms, 1, 2*ms, 8*ms, 3*ms, ms)      // 6 ms are lost
 	r := x.pass(30*ms, 2, 5*ms, 20*ms, 0, 5*ms) // nothing is lost
-	if r.wall != 50*ms || r.lost != 6*ms || r.batch != 31*ms-6*ms/8 || r.requests != 3 || r.open != 3*ms || !x.l.measured {
-		t.Errorf("got %v, %v lost, %v for batch work, %v requests of %v in all; want 50ms, 6ms, 30.25ms, 3 of 3ms", r.wall, r.lost, r.batch, r.requests, r.open)
+	if r.wall != 50*ms || r.lost != 6*ms || r.batch != 31*ms-6*ms/8 || r.requests != 3 || r.openTime != 3*ms || !x.l.measured {
+		t.Errorf("got %v, %v lost, %v for batch work, %v requests of %v in all; want 50ms, 6ms, 30.25ms, 3 of 3ms", r.wall, r.lost, r.batch, r.requests, r.openTime)
 	}
+	x.v.Queues[0].OpenRequests = 1
 	// More context switches than batch work has time.
 	if r = x.pass(10*ms, 0, 0, ms/10, 0, 0); r.batch != 31*ms-6*ms/8 || r.lost != 6*ms+9900*time.Microsecond {
 		t.Errorf("got %v for batch work, %v lost, want no more, 15.9ms", r.batch, r.lost)
@@ -68,6 +69,37 @@ func TestGaugeMeasuresWhatBatchWorkGets(t *testing.T) {
 	// A reading may be late: two queues can seem to have had more than there was.
 	if r = x.pass(10*ms, 0, 0, 12*ms, 0, 0); r.lost != 15900*time.Microsecond {
 		t.Errorf("got %v lost, want as before: no time can be gained", r.lost)
+	}
+}
+
+// TestGaugeLeavesOutPauses checks that the time without requests counts if it is as long as
+// usual, and does not if a process has paused: batch work then has the device for itself.
+func TestGaugeLeavesOutPauses(t *testing.T) {
+	x := newGaugeRun()
+	x.pass(500*ms, 0, 0, 500*ms) // until the first request
+	loop := func() (r *rung) {
+		for range 20 {
+			r = x.pass(10*ms, 20, 5*ms, ms)
+		}
+		return r
+	}
+	loop()
+	x.pass(500*ms, 0, 0, 500*ms)
+	if r := loop(); r.wall != 400*ms || r.requests != 800 {
+		t.Errorf("a loop that pauses: got %v requests in %v, want 800 in 400ms", r.requests, r.wall)
+	}
+	x.pass(100*ms, 0, 0, 100*ms) // a moment is no pause
+	if r := loop(); r.wall != 700*ms {
+		t.Errorf("after 100 ms without requests: got %v, want 700ms", r.wall)
+	}
+	x = newGaugeRun()
+	var r *rung
+	for range 5 {
+		x.pass(490*ms, 0, 0, 490*ms)
+		r = x.pass(10*ms, 1, 5*ms, ms)
+	}
+	if r.wall < 2*time.Second-10*ms || r.requests != 5 {
+		t.Errorf("a request every half second: got %v in %v, want all time but that before the first", r.requests, r.wall)
 	}
 }
 
@@ -93,11 +125,11 @@ func TestGaugeCountsOnlyOneSetting(t *testing.T) {
 	}
 	x := newGaugeRun()
 	x.pass(20*ms, 5, 2*ms, 8*ms)
-	x.l.put(x.l.current-1, x.v.Now)
+	x.l.setCurrent(x.l.current-1, x.v.Now)
 	x.l.since = x.v.Now
 	x.pass(20*ms, 7, 2*ms, 8*ms)
-	if r := x.pass(20*ms, 1, 2*ms, 8*ms); r.requests != 1 || r.open != ms || r.wall != 20*ms {
-		t.Errorf("after a change: %v requests of %v in %v, want 1 of 1ms in 20ms", r.requests, r.open, r.wall)
+	if r := x.pass(20*ms, 1, 2*ms, 8*ms); r.requests != 1 || r.openTime != ms || r.wall != 20*ms {
+		t.Errorf("after a change: %v requests of %v in %v, want 1 of 1ms in 20ms", r.requests, r.openTime, r.wall)
 	}
 }
 
@@ -111,8 +143,8 @@ func TestGaugeNeedsANewMeasurement(t *testing.T) {
 	if r := &x.l.rungs[x.l.current]; r.requests != 1 {
 		t.Errorf("without a measurement: got %v requests, want 1: the others belong to time that is not measured yet", r.requests)
 	}
-	if r := x.pass(15*ms, 1, 2*ms, 8*ms); r.requests != 5 || r.open != 5*ms || r.wall != 40*ms {
-		t.Errorf("got %v requests of %v in %v, want 5 of 5ms in 40ms", r.requests, r.open, r.wall)
+	if r := x.pass(15*ms, 1, 2*ms, 8*ms); r.requests != 5 || r.openTime != 5*ms || r.wall != 40*ms {
+		t.Errorf("got %v requests of %v in %v, want 5 of 5ms in 40ms", r.requests, r.openTime, r.wall)
 	}
 }
 
@@ -161,7 +193,7 @@ func TestGaugeFades(t *testing.T) {
 	near("lost", float64(r.lost)/float64(r.wall), 0.3)
 	near("batch", float64(r.batch)/float64(r.wall), (4-6.0/8)/20)
 	near("requests a second", r.requests/r.wall.Seconds(), 50)
-	near("open", float64(r.open)/float64(r.wall), 0.05)
+	near("open", float64(r.openTime)/float64(r.wall), 0.05)
 	for range 500 { // 10 s at another
 		x.pass(20*ms, 1, 0, 20*ms)
 	}

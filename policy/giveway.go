@@ -25,44 +25,60 @@ import (
 // Standard queues keep the device's defaults. A queue of class idle runs when no
 // other queue is ready; here "idle queue" means the class. The scheduler's floor
 // keeps batch queues from starving.
+//
+// A plan begins with a summary of the device (summary.go), which watches online queues
+// (online.go, rhythm.go) and standard ones (usage.go). Then the turn is given (rotation.go) and
+// the queues beside it are chosen (sidebyside.go and the files that it names). Two exceptions
+// are bursts (burst.go) and requests that are shorter than a stop (stopcost.go).
 type giveway struct {
 	params
 	planner
 	arrivals
 	sideBySide
-	turn   time.Duration
-	slice  time.Duration
-	online time.Duration
-	bound  int
-	linger time.Duration
+	group group
+
+	// Parameters.
+	turn        time.Duration
+	slice       time.Duration
+	onlineSlice time.Duration
+	bound       int
+	linger      time.Duration
 
 	readsSLO bool // the policy is slo
 
-	accounts      perQueue[account]
-	onlineRecords perQueue[onlineRecord]
+	states       perQueue[queueState]
+	onlineStates perQueue[onlineState]
 
-	clocks      [2]vclock     // of batch and idle queues
-	current     sched.QueueID // the queue whose turn it is; zero if none
-	turnStart   turnStart
-	idleStop    sched.Time // idle queues are stopped until then, because the device was busy
+	// The rotation: see rotate.
+	clocks     [2]vclock     // virtual time of the batch queues and of the idle queues
+	current    sched.QueueID // the queue whose turn it is; zero if none
+	turnStart  turnStart
+	inRotation int        // queues that took turns when the current turn began: see turnLength
+	idleStop   sched.Time // idle queues are stopped until then, because the device was busy
+
+	// Online work on a device without slices: see updateBusy.
+	batchAt     sched.Time // when a batch or idle queue last had work
 	serving     bool       // online work was ready at the last plan
 	lingerUntil sched.Time // batch queues stay stopped until then, in case online work continues
-	stopCost    stopCost   // on a device without slices
-	burst       burst      // on a device with slices
-	planned     sched.Time // when planWith was last called
+	stopCost    stopCost
+
+	// Online work on a device with slices.
+	burst   burst
+	planned sched.Time // time of the last plan: see updateBurst
 }
 
-// setting is how far batch and idle queues give way in one plan.
+// setting is how far batch and idle queues give way in one plan. giveway always uses its
+// parameters. slo chooses a setting for each plan.
 type setting struct {
-	slice  time.Duration // of the batch queue whose turn it is, beside online queues
-	shared time.Duration // of batch queues side by side, beside online queues; MinSlice: they take turns instead
-	online time.Duration // slice of online queues, beside batch and idle ones
-	bound  uint32        // on commands in flight of batch and idle queues without slices; zero is none
-	stop   bool          // batch queues without slices are stopped while online work is ready
-	bursts bool          // batch queues may be stopped for bursts of online work
+	slice       time.Duration // of the batch queue whose turn it is, beside online queues
+	sharedSlice time.Duration // of batch queues side by side, beside online queues; MinSlice: they take turns instead
+	onlineSlice time.Duration // of online queues, beside batch and idle queues
+	bound       uint32        // on commands in flight of batch and idle queues without slices; zero is none
+	stop        bool          // batch queues without slices are stopped while online work is ready
+	bursts      bool          // batch queues may be stopped for bursts of online work
 
-	// betweenRequests says that batch queues run side by side between regular requests, even
-	// if they take turns beside others because shared is MinSlice.
+	// betweenRequests lets light batch queues run side by side between regular requests, even
+	// if sharedSlice is MinSlice. For a request only the queue whose turn it is stays.
 	betweenRequests bool
 }
 
@@ -72,75 +88,51 @@ type setting struct {
 // 0.93 of its rate.
 const batchBound = 4
 
-// idleStopTurns is for how many turns idle queues are stopped after they found the
-// device busy: each attempt costs the busy queues two switches.
-const idleStopTurns = 20
+// queueState is what giveway keeps about one queue from plan to plan. Only batch and idle
+// queues have all of it.
+type queueState struct {
+	vtime                      // service in turns, divided by weight
+	class        sched.Class   // a queue that changes its class starts with a new state
+	served       time.Duration // Queue.Served at the last plan
+	servedAtTurn time.Duration // Queue.Served when the current turn began
+	lastTurn     sched.Time    // when its last turn began, or when it entered the group
+	takesTurns   bool          // it is a batch or idle queue that would use a turn now
+	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
-// account is the state of one queue.
-type account struct {
-	vtime
-	served     time.Duration // Queue.Served at the last plan
-	atTurn     time.Duration // Queue.Served when the current turn began
-	class      sched.Class
-	unusedTurn bool // used nothing of its last turn: takes no turns until it is served again
-	takesTurns bool // is a batch or idle queue that would use a turn now
-	sideBySide bool // is a light batch queue that takes no turns, because it runs side by side with others
+	load       loadState // of a batch queue
+	triedLater bool      // its load is unknown, and enough other newcomers are in the trial before it
 
-	// Of a queue that ran side by side:
-	ahead     time.Duration // virtual time by which it had more than sideBySideShare times its share
-	overdrawn bool          // that was too much: it takes turns until the others have had as much
+	sideBySide   bool // it is a light batch queue that runs side by side with others, without turns
+	outsideGroup bool // it is one of those, and waits because the group is full
 
-	lastTurn      sched.Time
-	load          loadRecord
-	usage         usageRecord   // of a standard queue
-	seen          time.Duration // Queue.Served when unservedSince was set
-	unservedSince sched.Time    // since when a batch queue that runs was not served
+	// How much more than its share the queue had side by side: see limitShares.
+	ahead     time.Duration // virtual time above sideBySideShare times its share
+	overdrawn bool          // ahead was too much: the queue takes turns until the others have caught up
+
+	// Since when a queue that runs side by side was not served, and Queue.Served then.
+	unservedSince sched.Time
+	servedThen    time.Duration
+
+	usage usageState // of a standard queue
 }
 
 func newGiveway() sched.Policy { return makeGiveway() }
 
 func makeGiveway() *giveway {
 	p := &giveway{
-		turn: 50 * time.Millisecond, slice: sched.MinSlice, online: 20 * time.Millisecond, bound: batchBound, linger: 200 * time.Microsecond,
+		turn: defaultTurn, slice: sched.MinSlice, onlineSlice: 20 * time.Millisecond, bound: batchBound, linger: 200 * time.Microsecond,
 	}
-	p.shared = 500 * time.Microsecond
+	p.sharedSlice, p.group.limit, p.trial.most = 500*time.Microsecond, 4, trialQueues
 	p.params = append(params{
-		durationParam("turn", &p.turn, time.Millisecond, 10*time.Second, "length of a batch queue's turn"),
+		durationParam("turn", &p.turn, time.Millisecond, 10*time.Second, "length of a batch queue's turn; one of up to 50ms is shortened where a round of all queues would take more than 2s"),
 		sliceParam("slice", &p.slice, "time slice of the batch queue whose turn it is, while an online queue is on the device"),
-		sliceParam("shared", &p.shared, "time slice of batch queues that run side by side, because they do not fill the device, while there is online work; min lets them take turns"),
-		sliceParam("online", &p.online, "time slice of online queues, while a batch or idle queue is on the device; a longer request is interrupted by switches"),
+		sliceParam("shared", &p.sharedSlice, "time slice of batch queues that run side by side, because they do not fill the device, while there is online work; min lets them take turns"),
+		intParam("beside", &p.group.limit, 1, maxGroup, "how many of these run at a time while there is online work"),
+		sliceParam("online", &p.onlineSlice, "time slice of online queues, while a batch or idle queue is on the device; a longer request is interrupted by switches"),
 		intParam("bound", &p.bound, 1, 1<<16, "commands in flight of a batch queue, on devices without slices"),
 		durationParam("linger", &p.linger, 0, time.Second, "how long after online work batch queues stay stopped, on devices without slices"),
 	}, slices.Concat(p.burst.burstParams(), p.arrivalParams())...)
 	return p
-}
-
-// summary is the state of a device before the grants of a plan.
-type summary struct {
-	online      bool        // there is an online queue
-	batch       bool        // there is a batch or idle queue
-	busy        bool        // batch work gives way: online work is ready, was ready within linger, or is expected now
-	busyChange  sched.Time  // when busy changes without an event
-	idleWaits   bool        // a standard or batch queue is ready
-	current     int         // index of the queue whose turn it is, or -1
-	turns       int         // number of queues that take turns
-	unstoppable int         // of those, queues that cannot be stopped: they run in the turns of others too
-	class       sched.Class // of those
-	running     int         // batch and standard queues that run and have work
-	newcomers   int         // batch queues whose load is unknown
-	traced      bool        // the visits of a batch or idle queue are known
-	standard    int         // standard queues that used much of the device lately
-	usageChange sched.Time  // when this may change without an event
-	idleShort   bool        // an idle queue that cannot be stopped has the minimum slice
-	wake        sched.Time  // when the plan changes without an event
-
-	active        int           // online queues that had work lately
-	first         sched.QueueID // of those, the one that goes before all others; zero if there is none
-	firstPriority int32
-	firstSLO      time.Duration
-	predicted     bool       // the requests of all of them come when they are expected
-	clear         bool       // a request is expected now: only one batch queue may run
-	onlineChange  sched.Time // when this changes without an event
 }
 
 // Plan implements sched.Policy.
@@ -150,18 +142,24 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 
 // ownSetting returns the setting of the parameters.
 func (p *giveway) ownSetting() setting {
-	return setting{slice: p.slice, shared: p.shared, online: p.online, bound: uint32(p.bound), stop: true, bursts: true}
+	return setting{slice: p.slice, sharedSlice: p.sharedSlice, onlineSlice: p.onlineSlice, bound: uint32(p.bound), stop: true, bursts: true}
 }
 
-// planWith is Plan with a setting in place of the parameters.
+// planWith is Plan with a setting in place of the parameters. Its steps depend on each other:
+// the summary tells which queues take turns, rotate chooses the one whose turn it is, and the
+// group and the overlap choose the queues that run beside it.
 func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	dev := &v.Devices[0]
-	accounts := p.accounts.update(v.Queues)
+	states := p.states.update(v.Queues)
 	p.updateBurst(v, &set)
-	s := p.summarize(v, accounts, &set)
-	p.rotate(v, accounts, &s, &set)
-	p.updateOverlap(v, accounts, &s)
-	if s.online && s.turns > 0 {
+	s := p.summarize(v, states, &set)
+	if s.inRotation > 0 {
+		p.batchAt = v.Now
+	}
+	p.rotate(v, states, &s, &set)
+	p.group.choose(p.current, v.Queues, states, p.sharing && s.activeOnline > 0)
+	p.updateOverlap(v, states, &s)
+	if s.hasOnline && s.inRotation > 0 {
 		s.wake = earlier(s.wake, s.usageChange)
 	}
 	s.wake = earlier(s.wake, p.burst.wake)
@@ -170,9 +168,9 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 		q := &v.Queues[i]
 		switch q.Attr.Class {
 		case sched.Batch, sched.Idle:
-			p.grantBatch(v.Now, dev, q, &accounts[i], &s, &set)
+			p.grantBatch(v.Now, dev, q, &states[i], &s, &set)
 		case sched.Online:
-			p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: p.onlineSlice(dev, q, &s, &set), Reason: sched.IsOnline})
+			p.grants = append(p.grants, sched.Grant{Queue: q.ID, Slice: p.sliceOfOnline(dev, q, &s, &set), Reason: sched.IsOnline})
 		default:
 			p.grant(q, sched.ByDefault)
 		}
@@ -182,84 +180,89 @@ func (p *giveway) planWith(v *sched.View, set setting) sched.Plan {
 	return plan
 }
 
-// updateBurst begins and ends bursts. In a burst the current turn is not used up, and in a
-// gap batch queues have the device's own slice.
+// updateBurst begins and ends bursts. A burst does not use up the current turn, because the
+// queue whose turn it is cannot run. In a gap batch queues have the device's own slice.
 func (p *giveway) updateBurst(v *sched.View, set *setting) {
 	dev := &v.Devices[0]
 	if p.burst.phase == inBurst {
 		p.turnStart.Time = p.turnStart.Add(v.Now.Sub(p.planned))
 	}
 	p.planned = v.Now
-	if p.burst.update(v, set.bursts && set.slice > 0 && set.slice < dev.MinSharedSlice); p.burst.phase == inGap {
-		if set.slice = 0; set.shared != sched.MinSlice {
-			set.shared = 0
-		}
+	p.burst.update(v, set.bursts && set.slice > 0 && set.slice < dev.MinSharedSlice)
+	if p.burst.phase != inGap {
+		return
+	}
+	set.slice = 0
+	if set.sharedSlice != sched.MinSlice { // otherwise light queues keep taking turns
+		set.sharedSlice = 0
 	}
 }
 
-// grantBatch grants a batch or idle queue if it may run.
-func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, a *account, s *summary, set *setting) {
+// grantBatch grants a batch or idle queue if it may run. A queue that takes no turns is
+// granted: it costs nothing, and its next command starts at once.
+func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, st *queueState, s *summary, set *setting) {
 	if p.burst.stops(dev, q) {
 		return
 	}
-	g := sched.Grant{Queue: q.ID, SideBySide: a.sideBySide}
+	g := sched.Grant{Queue: q.ID, SideBySide: st.sideBySide}
 	idle := q.Attr.Class == sched.Idle
 	switch {
 	case !yieldsBySlice(dev, q):
-		if s.online {
+		if s.hasOnline {
 			g.Bound = set.bound
 		}
-		if !a.takesTurns {
-			break // granted: otherwise each online request would cost it a stop and a start
+		if !st.takesTurns {
+			break // to stop it would cost a stop and a start for each online request
 		}
 		s.wake = earlier(s.wake, s.busyChange)
 		if s.busy && set.stop || q.ID != p.current || idle && s.idleWaits {
 			return
 		}
-	case idle && a.takesTurns && p.idleStop > now && q.Level() != sched.LevelNone: // not granted it would have the default slice
+	case idle && st.takesTurns && p.idleStop > now && q.Level() != sched.LevelNone: // one that cannot be stopped is granted, for a slice below the default one
 		s.wake = earlier(s.wake, p.idleStop)
 		return
-	case p.runsBeside(q, a):
-		g.Slice = p.sliceBeside(now, dev, a, s, set)
-	case q.ID == p.current && !(a.takesTurns && idle && s.idleWaits):
-		g.Slice = currentSlice(dev, q, a, s, set)
-	case !a.takesTurns: // costs nothing, and its next command starts at once
-		if s.online && set.slice > 0 { // the new work is noticed only after a while
+	case p.runsBeside(q, st):
+		g.Slice = p.sliceBeside(now, dev, st, s, set)
+	case q.ID == p.current && !(st.takesTurns && idle && s.idleWaits):
+		g.Slice = sliceOfTurn(dev, q, st, s, set)
+	case !st.takesTurns:
+		if s.hasOnline && set.slice > 0 { // a short slice in case it gets work, which is noticed only after a while
 			g.Slice = max(dev.MinSharedSlice, set.slice)
 		}
 	case q.Level() == sched.LevelNone: // cannot be stopped until its turn: a short slice is the best there is
-		if (s.online || idle) && set.slice > 0 {
+		if (s.hasOnline || idle) && set.slice > 0 {
 			g.Slice = max(dev.MinSharedSlice, set.slice)
 		}
 		if idle && s.idleWaits && set.slice > 0 && !s.idleShort {
-			g.Slice, s.idleShort = sched.MinSlice, true // no other queue has one: see currentSlice
+			g.Slice, s.idleShort = sched.MinSlice, true // no other queue has one: see sliceOfTurn
 		}
 	default:
 		return
 	}
-	g.Reason = p.runReason(dev, q, a)
+	g.Reason = p.runReason(dev, q, st)
 	p.grants = append(p.grants, g)
 }
 
-// currentSlice returns the slice of the queue whose turn it is. Beside a batch queue that
-// cannot be stopped, or a standard queue that uses much of the device, it makes no progress
-// with a slice below MinSharedSlice, and little with that one.
-func currentSlice(dev *sched.Device, q *sched.Queue, a *account, s *summary, set *setting) time.Duration {
+// sliceOfTurn returns the slice of the queue whose turn it is. With a slice below
+// MinSharedSlice that queue makes no progress beside a batch queue that cannot be stopped, or
+// beside a standard queue that uses much of the device. With MinSharedSlice itself it makes
+// little, so it then has the slice of queues that run side by side.
+func sliceOfTurn(dev *sched.Device, q *sched.Queue, st *queueState, s *summary, set *setting) time.Duration {
 	idle := q.Attr.Class == sched.Idle
-	if !s.online && !idle || set.slice == 0 {
+	if !s.hasOnline && !idle || set.slice == 0 {
 		return 0
 	}
 	others := s.unstoppable
-	if q.Level() == sched.LevelNone && a.takesTurns {
+	if q.Level() == sched.LevelNone && st.takesTurns {
 		others--
 	}
 	switch {
-	case others == 0 && (idle || s.standard == 0):
+	case others == 0 && (idle || s.busyStandard == 0):
 		return set.slice
-	case set.shared == 0:
+	case set.sharedSlice == 0:
 		return 0
 	}
-	return max(set.slice, set.shared, dev.MinSharedSlice)
+	return max(set.slice, set.sharedSlice, dev.MinSharedSlice)
 }
 
 // yieldsBySlice reports whether q gives way through its time slice.
@@ -272,209 +275,23 @@ func givesWay(q *sched.Queue) bool {
 	return q.Attr.Class == sched.Batch || q.Attr.Class == sched.Idle
 }
 
-// summarize updates the accounts and returns the state of the device.
-func (p *giveway) summarize(v *sched.View, accounts []account, set *setting) summary {
-	s := summary{current: -1}
-	dev := &v.Devices[0]
-	lead := p.leadTime(v.Devices)
-	serving := false
-	for i := range v.Queues {
-		q, a := &v.Queues[i], &accounts[i]
-		a.update(q)
-		if q.ID == p.current {
-			s.current = i
-			p.turnStart.postpone(v, q.Served-a.atTurn, p.turn)
-			if a.active && v.Now >= p.turnStart.Add(p.turn) {
-				p.endTurn(v.Now, dev, q, a)
-			}
-		}
-		switch q.Attr.Class {
-		case sched.Online:
-			s.online = true
-			if runnable(q) {
-				serving = true
-			} else {
-				due, change := p.due(q, v.Now, lead)
-				s.busy = s.busy || due
-				s.busyChange = earlier(s.busyChange, change)
-			}
-		case sched.Batch, sched.Idle:
-			s.batch = true
-			s.traced = s.traced || q.Visits.Known
-			p.clocks[q.Attr.Class-sched.Batch].see(&a.vtime, q.Weight()*unit)
-			if !a.takesTurns {
-				break
-			}
-			if q.Attr.Class == sched.Batch {
-				s.idleWaits = true
-				p.countBatch(dev, q, a, &s)
-			}
-			if yieldsBySlice(dev, q) && q.Level() == sched.LevelNone {
-				s.unstoppable++
-			}
-			if s.turns == 0 || q.Attr.Class < s.class {
-				s.turns, s.class = 0, q.Attr.Class
-			}
-			if q.Attr.Class == s.class {
-				s.turns++
-			}
-		default:
-			// A standard queue without counters always counts as ready. If it
-			// has slices it does not stop idle queues: an idle queue with the
-			// minimum slice gets only the time that the standard queue leaves.
-			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
-			if dev.Sliced() {
-				p.watchStandard(v.Now, q, a, &s)
-			}
-		}
-	}
-	p.updateBusy(v.Now, dev, serving, set.stop, &s)
-	if dev.Sliced() {
-		p.watchOnline(v, p.clearLead(dev, lead, s.turns), &s)
-		p.limitShares(v, accounts)
-		p.watchLoads(v, accounts, &s)
-		p.decide(v, accounts, &s, set)
-		p.measureClear(v, accounts, &s)
-	}
-	return s
-}
-
-// countBatch counts a batch queue that would use a turn now.
-func (p *giveway) countBatch(dev *sched.Device, q *sched.Queue, a *account, s *summary) {
-	if q.State == sched.Running {
-		s.running++
-	}
-	if a.load.load == unknownLoad && isCandidate(dev, q, a) {
-		s.newcomers++
-	}
-}
-
-// endTurn updates the account of the queue whose turn is over.
-func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, a *account) {
-	if a.class == sched.Idle && q.Measured && yieldsBySlice(dev, q) && a.served-a.atTurn < p.turn/10 {
-		p.idleStop = now.Add(idleStopTurns * p.turn)
-	}
-	switch {
-	case p.turnUnused(q, a):
-		a.unusedTurn, a.takesTurns = true, false
-	case a.served == a.atTurn:
-		a.prepay(p.turn, q.Weight()*unit)
-	}
-}
-
-// update charges q for its service since the last plan.
-func (a *account) update(q *sched.Queue) {
-	if q.Attr.Class != a.class { // or the queue is new; a new standard queue needs no account
-		*a = account{served: q.Served, atTurn: q.Served, class: q.Attr.Class}
+// update charges q for its service since the last plan, and sets whether it takes turns. Side
+// by side only the service above sideBySideShare times its share counts: see limitShares.
+func (st *queueState) update(q *sched.Queue) {
+	if q.Attr.Class != st.class { // or the queue is new; the zero state is that of a new standard queue
+		*st = queueState{served: q.Served, servedAtTurn: q.Served, class: q.Attr.Class}
 	}
 	if !givesWay(q) {
 		return // takes no turns
 	}
-	if used := q.Served - a.served; used > 0 {
-		a.unusedTurn = false
-		if a.sideBySide {
-			a.ahead += used / time.Duration(q.Weight()*sideBySideShare)
+	if used := q.Served - st.served; used > 0 {
+		st.unusedTurn = false
+		if st.sideBySide {
+			st.ahead += used / time.Duration(q.Weight()*sideBySideShare)
 		} else {
-			a.charge(used, q.Weight()*unit)
+			st.charge(used, q.Weight()*unit)
 		}
 	}
-	a.served = q.Served
-	a.takesTurns = !a.unusedTurn && runnable(q)
-}
-
-// updateBusy sets whether batch work gives way now. It does so for linger after online
-// work, because more often follows, and on a device without slices only if a stop pays.
-func (p *giveway) updateBusy(now sched.Time, dev *sched.Device, serving, stops bool, s *summary) {
-	switch {
-	case p.serving && !serving:
-		p.lingerUntil = now.Add(p.linger)
-		p.stopCost.end(now)
-	case serving && !p.serving && now < p.lingerUntil:
-		p.stopCost.resume()
-	case serving && !p.serving && !dev.Sliced():
-		p.stopCost.begin(now, dev.StopTime, stops && s.turns > 0)
-	}
-	p.serving = serving
-	if !serving && now >= p.lingerUntil {
-		return
-	}
-	change := p.lingerUntil
-	if serving {
-		change = 0
-	}
-	if runsOn, until := p.stopCost.runOn(now); runsOn && !dev.Sliced() {
-		s.busyChange = earlier(s.busyChange, earlier(until, change))
-		return
-	}
-	if s.busy = true; serving {
-		s.busyChange = 0
-		return
-	}
-	s.busyChange = earlier(s.busyChange, change)
-}
-
-// rotate decides whose turn it is among the queues that take turns, of class
-// batch if there are any: the current one until its turn is over, then the one
-// with the lowest virtual time.
-//
-// A queue that becomes runnable joins at the clock. Batch and idle queues have one
-// clock each, because an idle queue may be far behind after hours without service.
-func (p *giveway) rotate(v *sched.View, accounts []account, s *summary, set *setting) {
-	for i := range p.clocks {
-		p.clocks[i].tick(v.Now)
-	}
-	best, current := -1, s.current
-	for i := range accounts {
-		a := &accounts[i]
-		if !givesWay(&v.Queues[i]) {
-			continue
-		}
-		p.clocks[a.class-sched.Batch].join(&a.vtime, a.takesTurns && !a.sideBySide, 0)
-		if p.takesPart(a) && a.class == s.class && (best < 0 || a.before(&accounts[best])) {
-			best = i
-		}
-	}
-	switch {
-	case best < 0 && current >= 0 && !accounts[current].unusedTurn:
-		// No other queue needs the turn. A queue that becomes idle for a moment
-		// keeps it, and with it its slice: that saves two calls.
-		return
-	case best < 0:
-		p.current = 0
-		return
-	case current < 0 || !p.takesPart(&accounts[current]) || accounts[current].class != s.class || v.Now >= p.turnStart.Add(p.turn):
-		if p.overlapped = 0; current >= 0 && p.takesPart(&accounts[current]) {
-			p.beginOverlap(v.Now, &v.Queues[current], &v.Queues[best], s, set)
-		}
-		current = best
-		accounts[best].lastTurn = v.Now
-		p.current, p.turnStart.Time = v.Queues[best].ID, v.Now
-		if s.class == sched.Idle {
-			p.turnStart.Time = max(v.Now, p.idleStop) // a turn in which it is stopped would end like the last one
-		}
-		for i := range accounts {
-			accounts[i].atTurn = accounts[i].served
-		}
-	}
-	if q := &v.Queues[current]; s.turns > 1 || q.Measured && !q.Counters.Known {
-		s.wake = earlier(s.wake, p.turnStart.Add(p.turn))
-	}
-}
-
-// before reports whether a has the next turn rather than b. Queues that run side by side
-// have turns only for the moments in which the device is cleared for a request.
-func (a *account) before(b *account) bool {
-	if a.sideBySide && b.sideBySide {
-		return a.lastTurn < b.lastTurn
-	}
-	return a.at < b.at
-}
-
-// turnUnused reports whether q used nothing of the turn that is over. Without
-// counters only the hardware's measurement tells. It measures whose context was on
-// the device, at work or not. So a queue whose context never was there is idle; a
-// queue with work gets there, if only for a moment, however busy the others are.
-func (p *giveway) turnUnused(q *sched.Queue, a *account) bool {
-	measured := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.turnStart.Time) >= p.turn/2
-	return measured && a.served == a.atTurn
+	st.served, st.triedLater = q.Served, false
+	st.takesTurns = !st.unusedTurn && runnable(q)
 }

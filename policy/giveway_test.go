@@ -131,16 +131,18 @@ func TestGivewayWithoutSlicesStopsBatchDuringOnlineWork(t *testing.T) {
 
 func TestGivewayWithoutSlicesClearsTheDeviceForAnExpectedRequest(t *testing.T) {
 	for _, dev := range []sched.Device{plainGPU, slicedGPU} {
-		l := newNode(t, "giveway", nil, dev)
-		low, online := l.open(batch(1), saturating), l.open(class(sched.Online), idle)
-		l.setAttr(online, func(a *sched.Attr) { a.Expect = sched.Time(10 * ms) })
-		for _, want := range []struct {
-			at   time.Duration
-			runs bool
-		}{{9400, true}, {9600, false}, {11900, false}, {12100, true}} {
-			l.run(want.at*time.Microsecond - time.Duration(l.now))
-			if low.running != (want.runs || dev.Sliced()) {
-				t.Errorf("%s: at %d us: got batch running %v", dev.ID, want.at, low.running)
+		for lead, from := range map[string]time.Duration{"0s": 9500, "3ms": 7000} { // in us; zero is the stop time
+			l := newNode(t, "giveway", map[string]string{"lead": lead}, dev)
+			low, online := l.open(batch(1), saturating), l.open(class(sched.Online), idle)
+			l.setAttr(online, func(a *sched.Attr) { a.Expect = sched.Time(10 * ms) })
+			for _, want := range []struct {
+				at   time.Duration
+				runs bool
+			}{{from - 100, true}, {from + 100, false}, {11900, false}, {12100, true}} {
+				l.run(want.at*time.Microsecond - time.Duration(l.now))
+				if low.running != (want.runs || dev.Sliced()) {
+					t.Errorf("%s, lead %s: at %d us: got batch running %v", dev.ID, lead, want.at, low.running)
+				}
 			}
 		}
 	}
@@ -474,20 +476,20 @@ func TestSliceOfTheQueueWhoseTurnItIs(t *testing.T) {
 	}{
 		{"no online work", batch, true, summary{}, 1, 500 * us, 0},
 		{"no online work, class idle", idle, true, summary{}, 1, 500 * us, 1},
-		{"online work", batch, true, summary{online: true}, 1, 500 * us, 1},
-		{"online work, the default slice is set", batch, true, summary{online: true}, 0, 500 * us, 0},
-		{"beside one that cannot be stopped", batch, true, summary{online: true, unstoppable: 1}, 1, 500 * us, 500 * us},
-		{"it is the one that cannot be stopped", fixed, true, summary{online: true, unstoppable: 1}, 1, 500 * us, 1},
-		{"that is idle now, and there is another", fixed, false, summary{online: true, unstoppable: 1}, 1, 500 * us, 500 * us},
-		{"one of two", fixed, true, summary{online: true, unstoppable: 2}, 1, 500 * us, 500 * us},
-		{"beside a busy standard queue", batch, true, summary{online: true, standard: 1}, 1, 500 * us, 500 * us},
-		{"beside a busy standard queue, class idle", idle, true, summary{online: true, standard: 1}, 1, 500 * us, 1},
-		{"shared is the default", batch, true, summary{online: true, standard: 1}, 1, 0, 0},
-		{"shared is short", batch, true, summary{online: true, standard: 1}, 1, 1, dev.MinSharedSlice},
-		{"the slice is longer", batch, true, summary{online: true, standard: 1}, 900 * us, 500 * us, 900 * us},
+		{"online work", batch, true, summary{hasOnline: true}, 1, 500 * us, 1},
+		{"online work, the default slice is set", batch, true, summary{hasOnline: true}, 0, 500 * us, 0},
+		{"beside one that cannot be stopped", batch, true, summary{hasOnline: true, unstoppable: 1}, 1, 500 * us, 500 * us},
+		{"it is the one that cannot be stopped", fixed, true, summary{hasOnline: true, unstoppable: 1}, 1, 500 * us, 1},
+		{"that is idle now, and there is another", fixed, false, summary{hasOnline: true, unstoppable: 1}, 1, 500 * us, 500 * us},
+		{"one of two", fixed, true, summary{hasOnline: true, unstoppable: 2}, 1, 500 * us, 500 * us},
+		{"beside a busy standard queue", batch, true, summary{hasOnline: true, busyStandard: 1}, 1, 500 * us, 500 * us},
+		{"beside a busy standard queue, class idle", idle, true, summary{hasOnline: true, busyStandard: 1}, 1, 500 * us, 1},
+		{"shared is the default", batch, true, summary{hasOnline: true, busyStandard: 1}, 1, 0, 0},
+		{"shared is short", batch, true, summary{hasOnline: true, busyStandard: 1}, 1, 1, dev.MinSharedSlice},
+		{"the slice is longer", batch, true, summary{hasOnline: true, busyStandard: 1}, 900 * us, 500 * us, 900 * us},
 	} {
-		set := setting{slice: c.slice, shared: c.shared}
-		if got := currentSlice(&dev, &c.q, &account{takesTurns: c.takesTurns}, &c.sum, &set); got != c.want {
+		set := setting{slice: c.slice, sharedSlice: c.shared}
+		if got := sliceOfTurn(&dev, &c.q, &queueState{takesTurns: c.takesTurns}, &c.sum, &set); got != c.want {
 			t.Errorf("%s: got a slice of %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -502,17 +504,17 @@ func TestUnusedTurn(t *testing.T) {
 	queue := sched.Queue{Measured: true, State: sched.Running, MeasuredAt: half, Served: ms}
 	for _, c := range []struct {
 		name   string
-		change func(q *sched.Queue, a *account)
+		change func(q *sched.Queue, st *queueState)
 		want   bool
 	}{
-		{"not served", func(*sched.Queue, *account) {}, true},
-		{"served", func(_ *sched.Queue, a *account) { a.atTurn-- }, false},
-		{"measured for less", func(q *sched.Queue, _ *account) { q.MeasuredAt-- }, false},
-		{"not measured", func(q *sched.Queue, _ *account) { q.Measured = false }, false},
-		{"with counters", func(q *sched.Queue, _ *account) { q.Counters.Known = true }, false},
-		{"not started", func(q *sched.Queue, _ *account) { q.State = sched.Starting }, false},
+		{"not served", func(*sched.Queue, *queueState) {}, true},
+		{"served", func(_ *sched.Queue, st *queueState) { st.servedAtTurn-- }, false},
+		{"measured for less", func(q *sched.Queue, _ *queueState) { q.MeasuredAt-- }, false},
+		{"not measured", func(q *sched.Queue, _ *queueState) { q.Measured = false }, false},
+		{"with counters", func(q *sched.Queue, _ *queueState) { q.Counters.Known = true }, false},
+		{"not started", func(q *sched.Queue, _ *queueState) { q.State = sched.Starting }, false},
 	} {
-		q, a := queue, account{served: ms, atTurn: ms, takesTurns: true, class: sched.Batch}
+		q, a := queue, queueState{served: ms, servedAtTurn: ms, takesTurns: true, class: sched.Batch}
 		c.change(&q, &a)
 		p.endTurn(half, &h200Device, &q, &a)
 		if a.unusedTurn != c.want || a.takesTurns == c.want {
@@ -521,6 +523,54 @@ func TestUnusedTurn(t *testing.T) {
 		// A turn without service that was not idle is charged.
 		if charged := a.at > 0; charged != (!c.want && c.name != "served") {
 			t.Errorf("%s: charged for %v", c.name, a.at)
+		}
+	}
+}
+
+// TestQueueThatLeavesItsTurnUnusedHasNoTurn checks that a queue which used nothing of its turn
+// is shown as one without work, and has the slice of one: with the minimum slice its next work
+// would get nothing beside online work until it is noticed.
+func TestQueueThatLeavesItsTurnUnusedHasNoTurn(t *testing.T) {
+	p := makeGiveway()
+	v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
+		{ID: 1, Can: canAll, Measured: true, MeasuredAt: sched.Time(time.Hour), Attr: sched.Attr{Class: sched.Batch}},
+		{ID: 2, Can: canAll, Counters: sched.Counters{Known: true}, Attr: sched.Attr{Class: sched.Online}},
+	}}
+	if g := p.Plan(v).Grants[0]; g.Queue != 1 || g.Reason != sched.ItsTurn || g.Slice != sched.MinSlice {
+		t.Errorf("at first: got %+v, want its turn with the minimum slice", g)
+	}
+	v.Now = v.Now.Add(p.turn)
+	v.Queues[0].MeasuredAt = v.Now
+	if g := p.Plan(v).Grants[0]; g.Queue != 1 || g.Reason != sched.NoWork || g.Slice != h200Device.MinSharedSlice {
+		t.Errorf("after its turn: got %+v, want a queue without work, with a slice of %v", g, h200Device.MinSharedSlice)
+	}
+}
+
+// TestSliceOutOfTurn checks the slice of a batch queue that runs although it is not its turn,
+// because it has no work or cannot be stopped. It is short only beside online work, and only if
+// the policy sets slices.
+func TestSliceOutOfTurn(t *testing.T) {
+	busy, none := sched.Counters{Known: true, Submitted: 1}, sched.Counters{Known: true}
+	for _, online := range []bool{false, true} {
+		for slice, short := range map[time.Duration]time.Duration{0: 0, sched.MinSlice: h200Device.MinSharedSlice, ms: ms} {
+			for _, q := range []sched.Queue{{Can: canAll, Counters: none}, {Can: sched.CanSlice, Counters: busy}} {
+				p := makeGiveway()
+				p.slice = slice
+				q.ID, q.Attr.Class = 2, sched.Batch
+				v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
+					{ID: 1, Can: canAll, Counters: busy, Attr: sched.Attr{Class: sched.Batch}}, q,
+				}}
+				want := time.Duration(0)
+				if online {
+					want = short
+					v.Queues = append(v.Queues, sched.Queue{ID: 3, Can: canAll, Counters: none, Attr: sched.Attr{Class: sched.Online}})
+				}
+				grants := p.Plan(v).Grants
+				if len(grants) != len(v.Queues) || grants[1].Queue != 2 || grants[1].Slice != want {
+					t.Errorf("slice %v, online %v, work %v: got %+v, want all queues to run, queue 2 with a slice of %v",
+						slice, online, q.Ready(), grants, want)
+				}
+			}
 		}
 	}
 }
@@ -545,7 +595,7 @@ func TestIdleClassRestsAfterATurnWithLittleService(t *testing.T) {
 	} {
 		p := makeGiveway()
 		q := sched.Queue{Measured: c.measured, Can: c.can, Attr: sched.Attr{Class: c.class}, Counters: sched.Counters{Known: true}}
-		p.endTurn(now, &h200Device, &q, &account{class: c.class, served: c.served + ms, atTurn: ms})
+		p.endTurn(now, &h200Device, &q, &queueState{class: c.class, served: c.served + ms, servedAtTurn: ms})
 		if want := now.Add(20 * 50 * ms); (p.idleStop == want) != c.want || !c.want && p.idleStop != 0 {
 			t.Errorf("%s: idle queues are stopped until %v, want %v", c.name, p.idleStop, c.want)
 		}

@@ -37,25 +37,27 @@ func makeHPF(rank func(*sched.Queue) int32) *hpf {
 // Plan implements sched.Policy.
 func (p *hpf) Plan(v *sched.View) sched.Plan {
 	lead := p.leadTime(v.Devices)
-	top, highest, low := int32(math.MinInt32), int32(math.MinInt32), int32(math.MaxInt32)
+	// topBusy is the highest rank for which other queues are stopped. An uncounted queue of a
+	// higher rank, topRunnable, goes ahead by its slice instead.
+	topBusy, topRunnable, lowest := int32(math.MinInt32), int32(math.MinInt32), int32(math.MaxInt32)
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if runnable(q) {
-			highest, low = max(highest, p.rank(q)), min(low, p.rank(q))
+			topRunnable, lowest = max(topRunnable, p.rank(q)), min(lowest, p.rank(q))
 		}
 		if due, _ := p.due(q, v.Now, lead); due || knownBusy(q) {
-			top = max(top, p.rank(q))
+			topBusy = max(topBusy, p.rank(q))
 		}
 	}
-	p.grantOnly(v, func(i int) bool { return p.rank(&v.Queues[i]) >= top })
-	if highest > top {
-		p.goAheadBySlice(v, func(i int) bool { return p.rank(&v.Queues[i]) >= highest })
+	p.grantOnly(v, func(i int) bool { return p.rank(&v.Queues[i]) >= topBusy })
+	if topRunnable > topBusy {
+		p.goAheadBySlice(v, func(i int) bool { return p.rank(&v.Queues[i]) >= topRunnable })
 	}
 
 	// An expected request matters only if a runnable queue must stop for it.
 	wake := sched.Time(0)
 	for i := range v.Queues {
-		if q := &v.Queues[i]; !knownBusy(q) && p.rank(q) > low {
+		if q := &v.Queues[i]; !knownBusy(q) && p.rank(q) > lowest {
 			_, change := p.due(q, v.Now, lead)
 			wake = earlier(wake, change)
 		}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"slices"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -32,42 +31,30 @@ type ladder struct {
 	changedAt sched.Time // when current was set
 	since     sched.Time // since when current is in force; Never until it is
 
-	// Of the requests that began since then:
-	requests int
-	late     int
-	lastLate [lateLimit]int        // numbers of the last late requests, the newest first
-	spare    [recent]time.Duration // SLO minus duration of the last requests
-	took     [recent]time.Duration // their durations
-	failed   bool                  // too many were late
+	rungRequests
+	allRequests
 
-	// Of all requests:
-	allTook     [2 * trialRequests]time.Duration // durations of the last requests
-	total       int
-	counted     float64 // number of them, of the last budgetRequests or so
-	stalls      float64 // of those, late ones that took so long that a stall may be the reason
-	stallsInRow int
-	lateCounted float64 // of those, late ones that count: see stalled
-
-	measured    bool // the hardware measures what batch work gets
-	beside      int  // batch queues that run side by side, except at the minimum slice
-	resetScores bool // the chosen rung has changed
+	measured     bool // the hardware measures what batch work gets
+	queuesBeside int  // light batch queues that run side by side, except at the minimum slice
+	resetScores  bool // the chosen rung has changed: the late scores of the queues begin anew
 
 	// At the start rung light batch queues run side by side between regular requests, unless
 	// that made too many requests late.
-	predicts     bool // they do, as of the last plan
-	predictRetry sched.Time
-	predictPause time.Duration
+	predicts     bool          // they do, as of the last plan
+	predictRetry sched.Time    // they do not before this
+	predictPause time.Duration // before predictRetry; it doubles each time
 }
 
-// rung is a setting and what is known about it. The counts fade.
+// rung is a setting and what is known about it. Its counts are halved when they are large, so
+// that later requests count more.
 type rung struct {
 	setting // on a device with slices, stop is from the start of a request to its end
 
 	tried, late float64 // requests, and late ones
 
-	wall, batch, lost time.Duration // measured time; batch work's part of it; the part in which no context was on the device
-	requests          float64       // finished in that time
-	open              time.Duration // sum of their durations
+	measurement
+	requests float64       // finished in the time of the measurement
+	openTime time.Duration // sum of their durations
 
 	retry sched.Time    // no trial before this
 	pause time.Duration // before the last retry
@@ -82,7 +69,7 @@ const (
 	// second at 32 requests a second or more. TestSLOConverges allows 4 s.
 	trialRequests = 16
 	trialTime     = 500 * time.Millisecond
-	recent        = 4 * trialRequests
+	keptRequests  = 4 * trialRequests
 
 	// slo aims at 99 % of requests in time. Of the 1 % that may be late, 0.4 are
 	// for the chosen setting and 0.6 for stalls of the host. Trials get 0.3. With
@@ -125,11 +112,6 @@ const (
 	latePause   = 10 * trialTime
 	noGainPause = 4 * latePause
 	maxPause    = 2 * time.Minute
-
-	// refillPart is the part of the time without any context that batch work
-	// loses besides: a context that was cut off inside a kernel makes no progress
-	// for 40 us after the two switches, which take 330 us (measured on an H200).
-	refillPart = 8
 )
 
 // build makes the rungs for a device.
@@ -158,7 +140,7 @@ func (l *ladder) build(dev sched.Device) {
 // take turns.
 func (l *ladder) setting(i int) setting {
 	set := l.rungs[i].setting
-	set.shared = set.slice
+	set.sharedSlice = set.slice
 	return set
 }
 
@@ -168,21 +150,20 @@ func (l *ladder) forget() {
 	for i := range l.rungs {
 		l.rungs[i] = rung{setting: l.rungs[i].setting}
 	}
-	l.put(l.current, l.changedAt)
+	l.setCurrent(l.current, l.changedAt)
 }
 
 // restart begins anew at the start rung.
 func (l *ladder) restart(now sched.Time) {
 	l.chosen, l.resetScores = l.start, true
-	l.put(l.start, now)
+	l.setCurrent(l.start, now)
 	l.forget()
 }
 
-// put makes a rung the current one.
-func (l *ladder) put(i int, now sched.Time) {
+// setCurrent makes a rung the current one. Requests count for it only once it is confirmed.
+func (l *ladder) setCurrent(i int, now sched.Time) {
 	l.current, l.changedAt, l.since = i, now, sched.Never
 	l.requests, l.late, l.failed, l.stallsInRow = 0, 0, false, 0
-	l.lastLate = [lateLimit]int{}
 }
 
 // confirm sets since when the queue whose turn it is has the current setting, or
@@ -196,88 +177,6 @@ func (l *ladder) confirm(v *sched.View, turnOf sched.QueueID) {
 	if ok && v.Queues[i].Slice == r.slice && v.Queues[i].Bound == r.bound || v.Now.Sub(l.changedAt) > trialTime {
 		l.since = v.Now
 	}
-}
-
-// duration records how long a finished request took.
-func (l *ladder) duration(took time.Duration) {
-	l.allTook[l.total%len(l.allTook)] = took
-	l.total++
-}
-
-// request counts a request that is finished or late: when it began, how long it took
-// and was allowed to take, and the score of its queue.
-func (l *ladder) request(began sched.Time, took, allowed time.Duration, score *float64) {
-	late := took > allowed
-	stalled := late && l.stalled(took)
-	if !late {
-		l.stallsInRow = 0
-	}
-	l.stalls -= l.stalls / budgetRequests
-	l.counted += 1 - l.counted/budgetRequests
-	l.lateCounted -= l.lateCounted / budgetRequests
-	if stalled {
-		return
-	}
-	if late {
-		l.lateCounted++
-	}
-	if began < l.since {
-		return
-	}
-	r := &l.rungs[l.current]
-	if r.tried++; r.tried > 4*recent {
-		r.tried, r.late = r.tried/2, r.late/2
-	}
-	n := l.requests % recent
-	l.spare[n], l.took[n] = allowed-took, took
-	l.requests++
-	if late {
-		r.late++
-		l.late++
-		copy(l.lastLate[1:], l.lastLate[:])
-		l.lastLate[0] = l.requests
-	}
-	if l.current != l.chosen {
-		return // the first late request ends a trial: it needs no score
-	}
-	if !late {
-		*score = max(*score-lateBySetting, 0)
-		return
-	}
-	if *score++; l.nearlyLate() {
-		*score++
-	}
-	l.failed = l.failed || *score >= lateLimit
-}
-
-// stalled reports whether a late request took so long that the setting is not the
-// reason. If that happens often, or often in a row, the setting is the reason.
-func (l *ladder) stalled(took time.Duration) bool {
-	if l.total < trialRequests/2 || took < l.stallTime() {
-		l.stallsInRow = 0
-		return false
-	}
-	l.stalls++
-	l.stallsInRow++
-	limit := maxStallsInRow
-	if l.current != l.chosen {
-		limit = 1 // two in a row are due to the trial
-	}
-	return l.stallsInRow <= limit && l.stalls <= maxStallsInRow+lateByStall*min(float64(l.total), budgetRequests)
-}
-
-// stallTime returns how long a late request takes at least if the setting is not the
-// reason.
-func (l *ladder) stallTime() time.Duration {
-	usual := quantileOf(l.allTook[:], l.total, 1, 2)
-	spread := quantileOf(l.allTook[:], l.total, 9, 10) - usual
-	return usual + stallFactor*max(l.sliceOf(l.current), l.device.StopTime, spread)
-}
-
-// latePeriod returns after how long a request that is still open counts as late. From
-// its SLO on it is late, but until stallTime it may yet turn out to be a stall.
-func (l *ladder) latePeriod(allowed time.Duration) time.Duration {
-	return min(max(allowed+1, l.stallTime()), 2*allowed)
 }
 
 // decide changes the current rung if it is time to.
@@ -301,7 +200,7 @@ func (l *ladder) decide(now sched.Time) {
 // endTrial returns to the chosen rung and pauses the current one.
 func (l *ladder) endTrial(now sched.Time) {
 	l.pause(l.current, now, latePause)
-	l.put(l.chosen, now)
+	l.setCurrent(l.chosen, now)
 }
 
 // leave chooses a rung on which batch work gives way further.
@@ -318,7 +217,7 @@ func (l *ladder) leave(now sched.Time) {
 	case l.chosen > l.start && l.rungs[l.chosen].lateRate() > l.rungs[l.start].lateRate():
 		l.chosen = l.start // more requests are late, and batch work gets less
 	}
-	l.put(l.chosen, now)
+	l.setCurrent(l.chosen, now)
 }
 
 // mayPredict reports whether light batch queues may run side by side between regular requests
@@ -332,7 +231,7 @@ func (l *ladder) mayPredict(now sched.Time) bool {
 func (l *ladder) stopPredicting(now sched.Time) {
 	l.predictPause = min(max(2*l.predictPause, latePause), maxPause)
 	l.predictRetry, l.resetScores = now.Add(l.predictPause), true
-	l.put(l.current, now)
+	l.setCurrent(l.current, now)
 }
 
 // mostlyLate reports whether most requests are late although batch work gives way at once, and
@@ -371,11 +270,11 @@ func (l *ladder) move(now sched.Time) {
 	}
 	switch c := &l.rungs[l.chosen]; {
 	case l.current <= l.chosen && l.current > 0 && l.mayTry(l.current-1, now):
-		l.put(l.current-1, now)
+		l.setCurrent(l.current-1, now)
 	case l.current != l.chosen:
-		l.put(l.chosen, now)
+		l.setCurrent(l.chosen, now)
 	case l.chosen <= l.start && float64(c.lost) > stopLoss*float64(c.wall) && l.mayStop() && l.mayTry(l.last, now):
-		l.put(l.last, now)
+		l.setCurrent(l.last, now)
 	}
 }
 
@@ -384,24 +283,10 @@ func (l *ladder) move(now sched.Time) {
 // just begun its slice takes longer by the difference of the slices. Nine of ten
 // requests must have that much to spare.
 func (l *ladder) mayTry(i int, now sched.Time) bool {
-	if now < l.rungs[i].retry || l.lateCounted > 1+lateByTrial*l.counted {
+	if now < l.rungs[i].retry || l.recentLate > 1+lateByTrial*l.recentRequests {
 		return false
 	}
-	return i > l.current || l.spareOf(1, 10) > l.sliceOf(i)-l.sliceOf(l.current)
-}
-
-// nearlyLate reports whether one in a hundred requests would be late, even if none
-// has been, if the durations of the slow requests are normally distributed. Then
-// the time from the slowest tenth to the slowest hundredth is 1.72 times that from
-// the slowest quarter to the slowest tenth. If there are two kinds of requests, the
-// quarter may be of the faster kind; so the time from the slowest tenth to the very
-// slowest is used if it is shorter.
-func (l *ladder) nearlyLate() bool {
-	if l.requests < trialRequests {
-		return false
-	}
-	least, tenth, quarter := l.spareOf(0, 1), l.spareOf(1, 10), l.spareOf(1, 4)
-	return float64(tenth) < 1.72*float64(min(quarter-tenth, tenth-least))
+	return i > l.current || l.spareOf(1, 10) > l.batchStay(i)-l.batchStay(l.current)
 }
 
 // mayStop reports whether there is a rung beyond the start, which stops batch work
@@ -410,10 +295,10 @@ func (l *ladder) mayStop() bool {
 	return l.last > l.start && quantileOf(l.took[:], l.requests, 1, 2) > 2*l.device.StopTime
 }
 
-// sliceOf returns for how long batch work stays on the device when online work is
-// ready, at most: a slice of each queue that runs side by side.
-func (l *ladder) sliceOf(i int) time.Duration {
-	queues := time.Duration(max(l.beside, 1))
+// batchStay returns for how long batch work may stay on the device under rung i after online
+// work becomes ready: a slice of each queue that runs side by side.
+func (l *ladder) batchStay(i int) time.Duration {
+	queues := time.Duration(max(l.queuesBeside, 1))
 	switch s := l.rungs[i].slice; s {
 	case 0:
 		return queues * l.device.Slice
@@ -422,23 +307,6 @@ func (l *ladder) sliceOf(i int) time.Duration {
 	default:
 		return queues * s
 	}
-}
-
-// spareOf returns a quantile of the time that the last requests had to spare.
-func (l *ladder) spareOf(num, den int) time.Duration {
-	return quantileOf(l.spare[:], l.requests, num, den)
-}
-
-// quantileOf returns the value below which num/den of the last n values in a ring
-// are, or 0 if there are none.
-func quantileOf(ring []time.Duration, n, num, den int) time.Duration {
-	var buf [recent]time.Duration
-	values := buf[:copy(buf[:], ring[:min(n, len(ring))])]
-	if len(values) == 0 {
-		return 0
-	}
-	slices.Sort(values)
-	return values[len(values)*num/den]
 }
 
 // gain returns what batch work would gain by rung i over rung j, as a part of what
@@ -472,64 +340,5 @@ func closedLoop(a, b *rung) bool {
 // was open, both in nanoseconds.
 func (r *rung) cycle() (whole, pause float64) {
 	whole = float64(r.wall) / r.requests
-	return whole, max(whole-float64(r.open)/r.requests, 0)
-}
-
-// gauge measures what batch work gets of the device.
-//
-// The hardware measures whose context was on the device, at work or not. For batch
-// work that is more than its progress: see refillPart.
-type gauge struct {
-	at       sched.Time    // of the last reading
-	all      time.Duration // service of all queues then
-	batch    time.Duration // service of batch and idle queues then
-	queues   int
-	finished float64       // requests since the last reading
-	open     time.Duration // sum of their durations
-	rung     int
-	since    sched.Time // of the rung
-}
-
-// read adds to the current rung what was measured since the last reading: some requests have
-// finished since, and open is the sum of their durations.
-func (g *gauge) read(v *sched.View, l *ladder, finished int, open time.Duration) {
-	now := gauge{queues: len(v.Queues), rung: l.current, since: l.since, finished: g.finished + float64(finished), open: g.open + open}
-	l.measured = true
-	anyBatch := false
-	for i := range v.Queues {
-		q := &v.Queues[i]
-		batch := givesWay(q)
-		if q.Measured {
-			now.at = max(now.at, q.MeasuredAt)
-			now.all += q.Served
-		}
-		if batch {
-			now.batch += q.Served
-			anyBatch = true
-		}
-		l.measured = l.measured && (q.Measured || !batch)
-	}
-	l.measured = l.measured && anyBatch
-	old := *g
-	same := old.queues == now.queues && old.rung == now.rung && old.since == now.since
-	if !l.measured || same && now.at <= old.at {
-		g.finished, g.open = now.finished, now.open
-		return
-	}
-	*g = now
-	g.finished, g.open = 0, 0
-	wall := now.at.Sub(old.at)
-	if !same || old.at < l.since || now.all < old.all || now.batch < old.batch {
-		return // part of it was under another setting
-	}
-	r := &l.rungs[l.current]
-	lost := max(wall-(now.all-old.all), 0)
-	r.wall += wall
-	r.lost += lost
-	r.batch += max(now.batch-old.batch-lost/refillPart, 0)
-	r.requests += now.finished
-	r.open += now.open
-	if r.wall > 8*trialTime {
-		r.wall, r.lost, r.batch, r.requests, r.open = r.wall/2, r.lost/2, r.batch/2, r.requests/2, r.open/2
-	}
+	return whole, max(whole-float64(r.openTime)/r.requests, 0)
 }

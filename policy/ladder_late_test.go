@@ -98,14 +98,14 @@ func TestLadderCountsALateRequestTwiceIfOthersWereNearlyLate(t *testing.T) {
 // row do not count, in a trial one.
 func TestLadderForgivesStalls(t *testing.T) {
 	stall := func(x *ladderRun, n int, took time.Duration) (counted int) {
-		before := x.lateCounted
+		before := x.recentLate
 		for i := range n {
 			if i == 4 {
 				took *= 3 // the first four are the slowest tenth now
 			}
 			x.finish(took)
 		}
-		return int(math.Round(x.lateCounted - before))
+		return int(math.Round(x.recentLate - before))
 	}
 	run := func(rung int, spread time.Duration) *ladderRun {
 		x := newLadderRun(h200, 20*ms)
@@ -153,7 +153,7 @@ func TestLadderForgivesStalls(t *testing.T) {
 	// A trial: the second in a row is due to it.
 	for n := 1; n <= 2; n++ {
 		x = run(4, 0)
-		x.put(3, x.now)
+		x.setCurrent(3, x.now)
 		x.begin()
 		if got := stall(x, n, 20*ms); got != n-1 || (x.current == 3) != (n == 1) {
 			t.Errorf("%d in a row in a trial: %d count, rung %d", n, got, x.current)
@@ -177,9 +177,9 @@ func TestLadderForgivesFewStallsInTheLongRun(t *testing.T) {
 			if i%c.oneIn == c.oneIn-1 {
 				took = 20 * ms
 			}
-			before := x.lateCounted
+			before := x.recentLate
 			x.finish(took)
-			counted += max(x.lateCounted-before, 0)
+			counted += max(x.recentLate-before, 0)
 		}
 		if (counted == 0) != c.forgive {
 			t.Errorf("one stall in %d: %.0f count", c.oneIn, counted)
@@ -198,7 +198,7 @@ func TestLadderOpenRequestCountsBetweenOnceAndTwiceItsSLO(t *testing.T) {
 	} {
 		x := newLadderRun(h200, 20*ms)
 		for range 20 {
-			x.duration(c.took)
+			x.addDuration(c.took)
 		}
 		if got := x.latePeriod(testSLO); got != c.want {
 			t.Errorf("requests take %v: one counts as late after %v, want %v", c.took, got, c.want)
@@ -218,7 +218,7 @@ func TestLadderForeseesLateRequests(t *testing.T) {
 		for range samples {
 			var l ladder
 			l.build(h200)
-			for range recent {
+			for range keptRequests {
 				l.spare[l.requests] = time.Duration((c.sigmas + random.NormFloat64()) * float64(ms))
 				l.requests++
 			}
@@ -250,7 +250,7 @@ func TestLadderStopsPredictingAfterLateRequests(t *testing.T) {
 		}
 		now = now.Add(pause)
 	}
-	l.put(l.start-1, now)
+	l.setCurrent(l.start-1, now)
 	if l.mayPredict(now) {
 		t.Error("it predicts on a rung on which light queues run side by side anyway")
 	}
@@ -275,7 +275,7 @@ func TestLadderNearlyLate(t *testing.T) {
 		{"many, far apart", 64, ms, 3 * ms, 5 * ms, true},
 		{"many, close", 64, 2 * ms, 3 * ms, 5 * ms, false},
 	} {
-		l := ladder{requests: tt.requests}
+		l := ladder{rungRequests: rungRequests{requests: tt.requests}}
 		for i := range tt.requests {
 			switch {
 			case i < (tt.requests+9)/10-1: // the next one is the tenth
@@ -360,7 +360,7 @@ func TestLadderStallsInARow(t *testing.T) {
 		for range 3000 { // so many allow 18 stalls
 			x.finish(8 * ms)
 		}
-		before := x.lateCounted
+		before := x.recentLate
 		for i := range 12 {
 			if i == 6 {
 				c.between(x)
@@ -371,7 +371,7 @@ func TestLadderStallsInARow(t *testing.T) {
 			}
 			x.score = 0 // the setting stays
 		}
-		if got := x.lateCounted - before; math.Abs(got-c.want) > 0.1 {
+		if got := x.recentLate - before; math.Abs(got-c.want) > 0.1 {
 			t.Errorf("%s between six stalls and six: %.1f late requests count, want %.0f", c.name, got, c.want)
 		}
 	}
@@ -402,11 +402,11 @@ func TestLadderLeavesTheStrictestRungs(t *testing.T) {
 		l.build(h200)
 		now := sched.Time(time.Hour)
 		l.chosen = c.from
-		l.put(c.from, now)
+		l.setCurrent(c.from, now)
 		l.since = now
 		score := 0.0
 		for i := range 16 {
-			l.request(now, c.took-time.Duration(i%2), c.took-1, &score) // every other one is late
+			l.addRequest(now, c.took-time.Duration(i%2), c.took-1, &score) // every other one is late
 		}
 		l.rungs[start].tried, l.rungs[start].late = 10, 10*c.startRate
 		l.rungs[last].retry = now

@@ -48,8 +48,8 @@ func (x *ladderRun) begin() {
 func (x *ladderRun) finish(took time.Duration) {
 	x.now = x.now.Add(x.every)
 	was := x.current
-	x.request(x.now.Add(-took), took, testSLO, &x.score)
-	x.duration(took)
+	x.addRequest(x.now.Add(-took), took, testSLO, &x.score)
+	x.addDuration(took)
 	x.decide(x.now)
 	if x.current != was {
 		x.changes = append(x.changes, ladderChange{x.now, x.total, was, x.current})
@@ -69,7 +69,7 @@ func (x *ladderRun) gets(share float64) {
 // choose makes a rung the chosen one.
 func (x *ladderRun) choose(i int) {
 	x.chosen = i
-	x.put(i, x.now)
+	x.setCurrent(i, x.now)
 	x.changes, x.score = nil, 0
 	x.begin()
 }
@@ -111,7 +111,7 @@ func TestLadderHasTheDocumentedRungs(t *testing.T) {
 func TestQuantileOfARing(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 6))
 	for range 2000 {
-		ring := make([]time.Duration, recent/2)
+		ring := make([]time.Duration, keptRequests/2)
 		n := random.IntN(2 * len(ring))
 		var all []time.Duration
 		for i := range n {
@@ -153,7 +153,7 @@ func TestLadderForgets(t *testing.T) {
 
 	x = newLadderRun(h200, 20*ms)
 	x.never(0, 1, 2, 3, 4, 5)
-	x.stalls, x.lateCounted = 10, 20
+	x.recentStalls, x.recentLate = 10, 20
 	for range 4000 {
 		x.finish(5 * ms)
 	}
@@ -162,9 +162,9 @@ func TestLadderForgets(t *testing.T) {
 		name      string
 		got, want float64
 	}{
-		{"requests", x.counted, 2000 * (1 - left)},
-		{"stalls", x.stalls, 10 * left},
-		{"late requests", x.lateCounted, 20 * left},
+		{"requests", x.recentRequests, 2000 * (1 - left)},
+		{"stalls", x.recentStalls, 10 * left},
+		{"late requests", x.recentLate, 20 * left},
 	} {
 		if math.Abs(c.got-c.want) > c.want/100 {
 			t.Errorf("after 4000 requests %.2f %s count, want %.2f", c.got, c.name, c.want)
@@ -191,8 +191,8 @@ func TestLadderSharedSlice(t *testing.T) {
 	var l ladder
 	l.build(h200)
 	for i := range l.last + 1 {
-		if set := l.setting(i); set.shared != l.rungs[i].slice || set.slice != l.rungs[i].slice {
-			t.Errorf("rung %d: got a slice of %v, and %v side by side, want %v", i, set.slice, set.shared, l.rungs[i].slice)
+		if set := l.setting(i); set.sharedSlice != l.rungs[i].slice || set.slice != l.rungs[i].slice {
+			t.Errorf("rung %d: got a slice of %v, and %v side by side, want %v", i, set.slice, set.sharedSlice, l.rungs[i].slice)
 		}
 	}
 }

@@ -206,7 +206,7 @@ func TestLadderComparesSharesInAClosedLoop(t *testing.T) {
 		fill := func(i int, cycle, open time.Duration) {
 			r := &l.rungs[i]
 			r.wall, r.requests = time.Second, float64(time.Second)/float64(cycle)
-			r.open = time.Duration(r.requests * float64(open))
+			r.openTime = time.Duration(r.requests * float64(open))
 			r.batch = time.Duration(r.requests * float64(cycle-350*us)) // each request costs 350 us
 		}
 		fill(3, c.cycle3, c.open3)
@@ -311,7 +311,7 @@ func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
 		x := newLadderRun(h200, 20*ms)
 		x.never(0, 1, 2, 5)
 		x.choose(4)
-		x.put(3, x.now) // a trial
+		x.setCurrent(3, x.now) // a trial
 		x.begin()
 		for i := range 25 { // half a second
 			switch {
@@ -352,7 +352,7 @@ func TestLadderSettingIsInForce(t *testing.T) {
 		var l ladder
 		l.build(h200)
 		l.rungs[1].setting = setting{slice: ms, bound: 4}
-		l.put(1, set)
+		l.setCurrent(1, set)
 		now, want := set.Add(c.after), sched.Never
 		if c.want {
 			want = now

@@ -56,7 +56,8 @@ func (p *llf) Plan(v *sched.View) sched.Plan {
 		chosen = current
 	}
 	p.grantFirst(v, chosen, before)
-	if p.running = 0; chosen < 0 {
+	p.running = 0
+	if chosen < 0 {
 		return p.plan(0)
 	}
 	p.running = v.Queues[chosen].ID

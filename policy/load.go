@@ -17,11 +17,12 @@ import (
 // nine of ten took less than 730 us (four jobs) or 1282 us (two beside training).
 //
 // With a shorter slice, which batch queues have beside online work, the visits raise only a
-// suspicion. The queue then gets the default slice for a moment: a trial.
+// suspicion. The queue then gets the default slice for a moment, which is called a retrial here.
+// A trial is that of newcomers: see updateTrial.
 type load uint8
 
 const (
-	unknownLoad load = iota // counts as light during a trial, so that newcomers run beside the others
+	unknownLoad load = iota // a newcomer: counts as light in a trial, so that it runs beside the others
 	lightLoad
 	heavyLoad
 )
@@ -30,7 +31,7 @@ const (
 const (
 	windowVisits = 6                      // visits that a verdict needs
 	maxWindow    = 250 * time.Millisecond // after which a window with fewer visits is dropped
-	trialLength  = 300 * time.Millisecond // after which a trial without a verdict ends
+	trialLength  = 300 * time.Millisecond // after which a trial or retrial without a verdict ends
 
 	// A verdict holds for holdTime. It holds twice as long if it follows soon after
 	// another, so that a queue on the border changes seldom.
@@ -38,25 +39,26 @@ const (
 	maxHoldTime = 64 * time.Second
 )
 
-// loadRecord is what is known about the load of a queue, and the window of visits from
+// loadState is what is known about the load of a queue, and the window of visits from
 // which it is found out.
-type loadRecord struct {
-	load      load
-	filled    float64 // part of the last windows with a short slice in which visits filled that
-	fills     bool    // filled says so: see suspect
-	suspected bool    // which contradicts load
-	wasHeavy  bool    // the last window with the default slice was that of a heavy queue
-	judgedAt  sched.Time
+type loadState struct {
+	verdict   load
+	judgedAt  sched.Time // when the last window was complete
+	wasHeavy  bool       // the last window with the default slice was that of a heavy queue
+	filled    float64    // part of the last windows with a short slice in which the visits filled the slice
+	fills     bool       // the visits usually fill the short slice: see follow
+	suspected bool       // so the queue, whose verdict is light, may be heavy: it needs a retrial
 
 	// The window is the sum of the periods between two measurements in which the queue ran
 	// beside others with one slice. It may be interrupted: trials can be short and rare.
 	slice  time.Duration
 	window visitWindow
 	since  sched.Time // from when on the queue has run beside others with this slice; zero: it does not
+	waited bool       // since the last measurement, it was stopped for some of the time
 	read   reading    // the last measurement since then; at is zero if there was none
 
-	// When the last verdict was, until when it holds, and for how long that is. A trial
-	// begins then.
+	// When the last verdict was, until when it holds, and for how long that is. The retrial of
+	// a suspected queue begins at heldUntil.
 	heldAt, heldUntil sched.Time
 	hold              time.Duration
 }
@@ -74,14 +76,15 @@ type reading struct {
 	served time.Duration
 }
 
-// watch updates the record from the visits of q. Beside says that q runs beside another
+// watch updates the state from the visits of q. Beside says that q runs beside another
 // batch or standard queue.
-func (r *loadRecord) watch(q *sched.Queue, now sched.Time, beside bool) {
+func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 	switch {
 	case !q.Visits.Known:
 		r.since = 0 // a window that goes on later would count time that is estimated
 		return
 	case q.State != sched.Running:
+		r.waited = true
 		return // it makes no visits: the window goes on when it runs again
 	case !beside:
 		r.since = 0
@@ -105,7 +108,10 @@ func (r *loadRecord) watch(q *sched.Queue, now sched.Time, beside bool) {
 	w.visits += q.Visits.Count - last.visits.Count
 	w.full += q.Visits.Full - last.visits.Full
 	w.served += q.Served - last.served
-	w.took += q.MeasuredAt.Sub(last.at)
+	if !r.waited {
+		w.took += q.MeasuredAt.Sub(last.at)
+	}
+	r.waited = false
 	switch {
 	case w.visits >= windowVisits && r.slice == 0:
 		r.judge(float64(w.full)/float64(w.visits), now)
@@ -113,8 +119,8 @@ func (r *loadRecord) watch(q *sched.Queue, now sched.Time, beside bool) {
 		r.suspect(w.served/time.Duration(w.visits), now)
 	case w.took <= maxWindow:
 		return
-	case r.load == unknownLoad && w.served > 0 && w.served < w.took/8: // the others are busy, and it is not
-		r.load = lightLoad
+	case r.verdict == unknownLoad && w.served > 0 && w.served < w.took/8 && 2*w.full <= w.visits: // the others are busy, and it is not
+		r.verdict = lightLoad
 		r.holdVerdict(now)
 	}
 	*w = visitWindow{}
@@ -123,40 +129,41 @@ func (r *loadRecord) watch(q *sched.Queue, now sched.Time, beside bool) {
 // judge sets the load by the part of the visits that were full, with the default slice. A
 // light queue becomes heavy if two windows in a row say so, so that a short phase changes
 // nothing. A heavy one becomes unknown first, and is then judged beside all light ones.
-func (r *loadRecord) judge(full float64, now sched.Time) {
+func (r *loadState) judge(full float64, now sched.Time) {
 	const heavyFrom, lightTo = 0.7, 0.4
 	r.judgedAt = now
-	was, trial, heavy := r.load, r.load == unknownLoad || r.suspected, full >= heavyFrom
+	was, tried, heavy := r.verdict, r.verdict == unknownLoad || r.suspected, full >= heavyFrom
 	switch held := now < r.heldUntil; {
 	case heavy && was == unknownLoad, heavy && r.wasHeavy && !held:
-		r.load = heavyLoad
+		r.verdict = heavyLoad
 	case full <= lightTo && was == heavyLoad && !held:
-		r.load, r.heldUntil = unknownLoad, now
+		r.verdict, r.heldUntil = unknownLoad, now
 	case full <= lightTo && was == unknownLoad:
-		r.load = lightLoad
+		r.verdict = lightLoad
 	}
-	r.suspected = r.suspected && full > lightTo && r.load == lightLoad
+	r.suspected = r.suspected && full > lightTo && r.verdict == lightLoad
 	r.wasHeavy = heavy
-	if r.load != unknownLoad && (r.load != was || trial && !r.suspected) {
+	if r.verdict != unknownLoad && (r.verdict != was || tried && !r.suspected) {
 		r.holdVerdict(now)
 	}
 }
 
 // suspect compares the mean visit with a slice that is shorter than the default one. A
 // visit that is much longer ended when another queue had work at last: the device was idle.
-func (r *loadRecord) suspect(mean time.Duration, now sched.Time) {
+func (r *loadState) suspect(mean time.Duration, now sched.Time) {
 	r.judgedAt = now
 	fills := mean >= r.slice*85/100 && mean <= 2*r.slice
 	switch {
-	case r.load == heavyLoad && !fills && now >= r.heldUntil:
-		r.load, r.heldUntil = unknownLoad, now
-	case r.load == unknownLoad && !fills:
-		r.load = lightLoad
+	case r.verdict == heavyLoad && !fills && now >= r.heldUntil:
+		r.verdict, r.heldUntil = unknownLoad, now
+	case r.verdict == unknownLoad && !fills:
+		r.verdict = lightLoad
 		r.holdVerdict(now)
-	case r.load == lightLoad:
+	case r.verdict == lightLoad:
 		before := r.fills
 		r.follow(fills)
-		if r.suspected = r.fills; r.fills && !before {
+		r.suspected = r.fills
+		if r.fills && !before {
 			r.heldUntil = max(min(r.heldUntil, r.heldAt.Add(holdTime)), now)
 		}
 	}
@@ -164,16 +171,17 @@ func (r *loadRecord) suspect(mean time.Duration, now sched.Time) {
 
 // follow updates fills, by several windows and with hysteresis: the mean of a few visits
 // varies.
-func (r *loadRecord) follow(fills bool) {
+func (r *loadState) follow(fills bool) {
 	const weight, fillsFrom, fillsTo = 0.25, 0.7, 0.3
-	if r.filled -= weight * r.filled; fills {
+	r.filled -= weight * r.filled
+	if fills {
 		r.filled += weight
 	}
 	r.fills = r.filled > fillsFrom || r.fills && r.filled > fillsTo
 }
 
 // holdVerdict makes the present load hold for a while.
-func (r *loadRecord) holdVerdict(now sched.Time) {
+func (r *loadState) holdVerdict(now sched.Time) {
 	if now.Sub(r.heldAt) > 8*r.hold {
 		r.hold = 0
 	}
@@ -181,11 +189,12 @@ func (r *loadRecord) holdVerdict(now sched.Time) {
 	r.heldAt, r.heldUntil = now, now.Add(r.hold)
 }
 
-// inTrial reports whether the queue, which is light and runs beside others, needs the default
-// slice now, and when that changes; zero is not by itself.
-func (r *loadRecord) inTrial(now sched.Time) (bool, sched.Time) {
+// inRetrial reports whether the queue, which is light and runs beside others, has the default
+// slice now for a retrial, and when that changes; zero is not by itself. It ends a retrial that
+// takes too long: the verdict then holds for another while.
+func (r *loadState) inRetrial(now sched.Time) (bool, sched.Time) {
 	switch {
-	case r.load != lightLoad || !r.suspected:
+	case r.verdict != lightLoad || !r.suspected:
 		return false, 0
 	case now >= r.heldUntil.Add(trialLength):
 		r.holdVerdict(now)

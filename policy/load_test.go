@@ -7,10 +7,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// loadTest is the load record of a queue that runs beside others on an H200, and what the
+// loadTest is the load state of a queue that runs beside others on an H200, and what the
 // hardware has counted of the queue.
 type loadTest struct {
-	loadRecord
+	loadState
 	q      sched.Queue
 	now    sched.Time
 	beside bool
@@ -46,6 +46,24 @@ func (l *loadTest) windows(full uint64, d time.Duration) {
 // visitsOf reports six visits of the same length.
 func (l *loadTest) visitsOf(length time.Duration) { l.measure(6, 0, 6*length) }
 
+// TestLoadOfAStoppedQueue checks that the time in which a queue was stopped does not count: it
+// would seem to use little of it.
+func TestLoadOfAStoppedQueue(t *testing.T) {
+	l := newLoadTest(0)
+	l.measure(2, 1, 4*ms)
+	l.q.State = sched.Stopped
+	l.watch(&l.q, l.now, true)
+	l.now = l.now.Add(time.Second)
+	l.q.State = sched.Running
+	l.measure(0, 0, ms)
+	if l.verdict != unknownLoad {
+		t.Errorf("after a second in which it was stopped: got load %d, want none", l.verdict)
+	}
+	if l.measure(4, 4, 8*ms); l.verdict != heavyLoad {
+		t.Errorf("after six visits in all: got load %d, want heavy", l.verdict)
+	}
+}
+
 // TestLoadOfANewcomer checks which part of the visits must be full for a newcomer to be
 // heavy, and which for it to be light. In between nothing is known.
 func TestLoadOfANewcomer(t *testing.T) {
@@ -54,8 +72,8 @@ func TestLoadOfANewcomer(t *testing.T) {
 		want load
 	}{{0, lightLoad}, {4, lightLoad}, {5, unknownLoad}, {6, unknownLoad}, {7, heavyLoad}, {10, heavyLoad}} {
 		l := newLoadTest(0)
-		if l.window(tt.full); l.load != tt.want {
-			t.Errorf("%d of 10 visits full: got load %d, want %d", tt.full, l.load, tt.want)
+		if l.window(tt.full); l.verdict != tt.want {
+			t.Errorf("%d of 10 visits full: got load %d, want %d", tt.full, l.verdict, tt.want)
 		}
 		if l.judgedAt != l.now {
 			t.Errorf("%d of 10 visits full: the queue was judged at %v, want now: an overlap waits for that", tt.full, l.judgedAt)
@@ -70,11 +88,11 @@ func TestLoadOfANewcomer(t *testing.T) {
 // quarter of a second.
 func TestLoadNeedsSixVisits(t *testing.T) {
 	l := newLoadTest(0)
-	if l.measure(5, 5, 10*ms); l.load != unknownLoad {
-		t.Errorf("after 5 visits: got load %d, want none", l.load)
+	if l.measure(5, 5, 10*ms); l.verdict != unknownLoad {
+		t.Errorf("after 5 visits: got load %d, want none", l.verdict)
 	}
-	if l.measure(1, 1, 2*ms); l.load != heavyLoad {
-		t.Errorf("after 6 visits: got load %d, want heavy", l.load)
+	if l.measure(1, 1, 2*ms); l.verdict != heavyLoad {
+		t.Errorf("after 6 visits: got load %d, want heavy", l.verdict)
 	}
 	// A visit every 60 ms is no sign of anything: the others were mostly idle.
 	l = newLoadTest(0)
@@ -83,8 +101,8 @@ func TestLoadNeedsSixVisits(t *testing.T) {
 		if i%6 == 0 {
 			visit = 1
 		}
-		if l.measure(visit, visit, 4*ms); l.load != unknownLoad {
-			t.Fatalf("after %d visits, 60 ms apart: got load %d, want none", i/6, l.load)
+		if l.measure(visit, visit, 4*ms); l.verdict != unknownLoad {
+			t.Fatalf("after %d visits, 60 ms apart: got load %d, want none", i/6, l.verdict)
 		}
 	}
 }
@@ -105,31 +123,43 @@ func TestLoadWithoutVisits(t *testing.T) {
 		for range 25 {
 			l.measure(0, 0, tt.served)
 		}
-		if l.load != unknownLoad {
-			t.Errorf("%s: got load %d within 250 ms, want none yet", tt.name, l.load)
+		if l.verdict != unknownLoad {
+			t.Errorf("%s: got load %d within 250 ms, want none yet", tt.name, l.verdict)
 		}
 		for range 60 {
 			l.measure(0, 0, tt.served)
 		}
-		if l.load != tt.want {
-			t.Errorf("%s: got load %d, want %d", tt.name, l.load, tt.want)
+		if l.verdict != tt.want {
+			t.Errorf("%s: got load %d, want %d", tt.name, l.verdict, tt.want)
 		}
+	}
+	// One visit of a whole slice in 60 ms is all that a heavy queue gets beside 30 others.
+	few := newLoadTest(0)
+	for i := range 300 {
+		visit := uint64(0)
+		if i%6 == 0 {
+			visit = 1
+		}
+		few.measure(visit, visit, time.Duration(visit)*2*ms)
+	}
+	if few.verdict == lightLoad {
+		t.Error("a queue that fills the few visits that it gets is light, want not")
 	}
 	l := newLoadTest(0)
 	for range 25 {
 		l.measure(0, 0, ms)
 	}
 	l.now, l.q.MeasuredAt = l.now+1, l.now+1
-	if l.watch(&l.q, l.now, true); l.load != lightLoad || l.heldUntil != l.now.Add(holdTime) {
-		t.Errorf("little, just after 250 ms: got load %d for %v, want light for half a second", l.load, l.heldUntil.Sub(l.now))
+	if l.watch(&l.q, l.now, true); l.verdict != lightLoad || l.heldUntil != l.now.Add(holdTime) {
+		t.Errorf("little, just after 250 ms: got load %d for %v, want light for half a second", l.verdict, l.heldUntil.Sub(l.now))
 	}
 	l = newLoadTest(0)
 	l.windows(10, 20*ms)
 	for range 100 {
 		l.measure(0, 0, ms)
 	}
-	if l.load != heavyLoad {
-		t.Errorf("a heavy queue without visits: got load %d, want heavy as before", l.load)
+	if l.verdict != heavyLoad {
+		t.Errorf("a heavy queue without visits: got load %d, want heavy as before", l.verdict)
 	}
 }
 
@@ -139,24 +169,24 @@ func TestLoadOfALightQueueChangesAfterTwoWindows(t *testing.T) {
 	l := newLoadTest(0)
 	l.window(0)
 	l.windows(10, 490*ms)
-	if l.load != lightLoad {
-		t.Errorf("490 ms after the verdict: got load %d, want light", l.load)
+	if l.verdict != lightLoad {
+		t.Errorf("490 ms after the verdict: got load %d, want light", l.verdict)
 	}
-	if l.windows(10, 10*ms); l.load != heavyLoad {
-		t.Errorf("500 ms after the verdict: got load %d, want heavy", l.load)
+	if l.windows(10, 10*ms); l.verdict != heavyLoad {
+		t.Errorf("500 ms after the verdict: got load %d, want heavy", l.verdict)
 	}
 	l = newLoadTest(0)
 	l.windows(0, time.Second)
 	for range 50 {
 		l.window(10)
-		if l.load != lightLoad {
+		if l.verdict != lightLoad {
 			t.Fatal("one full window made the queue heavy")
 		}
 		l.window(5)
 	}
 	l.window(10)
-	if l.window(7); l.load != heavyLoad {
-		t.Errorf("after two full windows: got load %d, want heavy", l.load)
+	if l.window(7); l.verdict != heavyLoad {
+		t.Errorf("after two full windows: got load %d, want heavy", l.verdict)
 	}
 }
 
@@ -166,20 +196,20 @@ func TestLoadOfAHeavyQueueBecomesUnknownFirst(t *testing.T) {
 	l := newLoadTest(0)
 	l.window(10)
 	l.windows(0, 490*ms)
-	if l.load != heavyLoad {
-		t.Errorf("490 ms after the verdict: got load %d, want heavy", l.load)
+	if l.verdict != heavyLoad {
+		t.Errorf("490 ms after the verdict: got load %d, want heavy", l.verdict)
 	}
-	if l.window(5); l.load != heavyLoad {
-		t.Errorf("half of the visits full: got load %d, want heavy", l.load)
+	if l.window(5); l.verdict != heavyLoad {
+		t.Errorf("half of the visits full: got load %d, want heavy", l.verdict)
 	}
-	if l.window(4); l.load != unknownLoad {
-		t.Errorf("visits that end early: got load %d, want none", l.load)
+	if l.window(4); l.verdict != unknownLoad {
+		t.Errorf("visits that end early: got load %d, want none", l.verdict)
 	}
-	if trial, _ := l.inTrial(l.now); trial {
+	if trial, _ := l.inRetrial(l.now); trial {
 		t.Error("it has a trial of its own, want that of the newcomers")
 	}
-	if l.window(4); l.load != lightLoad {
-		t.Errorf("in the trial: got load %d, want light", l.load)
+	if l.window(4); l.verdict != lightLoad {
+		t.Errorf("in the trial: got load %d, want light", l.verdict)
 	}
 }
 
@@ -194,13 +224,13 @@ func TestLoadHoldsLongerIfItChangesOften(t *testing.T) {
 		if got := l.heldUntil.Sub(l.now); got != want {
 			t.Fatalf("the verdict holds for %v, want %v", got, want)
 		}
-		from := l.load
+		from := l.verdict
 		full := uint64(10)
 		if from == heavyLoad {
 			full = 0
 		}
 		began := l.now
-		for l.load == from || l.load == unknownLoad {
+		for l.verdict == from || l.verdict == unknownLoad {
 			l.window(full)
 		}
 		if took := l.now.Sub(began); took < want || took > want+50*ms {
@@ -208,13 +238,13 @@ func TestLoadHoldsLongerIfItChangesOften(t *testing.T) {
 		}
 		want = min(2*want, 64*time.Second)
 	}
-	if l.load == heavyLoad {
+	if l.verdict == heavyLoad {
 		t.Fatal("want a light queue at the end")
 	}
 	l.windows(0, 600*time.Second) // eight times what the verdict holds
 	l.windows(10, 20*ms)
-	if got := l.heldUntil.Sub(l.now); l.load != heavyLoad || got != 500*ms {
-		t.Errorf("after a quiet time: got load %d, which holds for %v; want heavy for 500 ms", l.load, got)
+	if got := l.heldUntil.Sub(l.now); l.verdict != heavyLoad || got != 500*ms {
+		t.Errorf("after a quiet time: got load %d, which holds for %v; want heavy for 500 ms", l.verdict, got)
 	}
 }
 
@@ -235,7 +265,7 @@ func TestLoadSuspicion(t *testing.T) {
 		{1001 * time.Microsecond, false},
 	} {
 		l := newLoadTest(slice)
-		l.load = lightLoad
+		l.verdict = lightLoad
 		for range 10 {
 			l.visitsOf(tt.visit)
 		}
@@ -253,7 +283,7 @@ func TestLoadSuspicion(t *testing.T) {
 func TestLoadSuspicionNeedsSeveralWindows(t *testing.T) {
 	const slice = 500 * time.Microsecond
 	l := newLoadTest(slice)
-	l.load = lightLoad
+	l.verdict = lightLoad
 	count := func(visit time.Duration, want bool) (n int) {
 		for ; l.suspected != want && n < 50; n++ {
 			l.visitsOf(visit)
@@ -266,8 +296,8 @@ func TestLoadSuspicionNeedsSeveralWindows(t *testing.T) {
 	if n := count(slice/2, false); n != 4 {
 		t.Errorf("suspected for %d windows, want 4", n)
 	}
-	if l.load != lightLoad {
-		t.Errorf("got load %d, want light: a suspicion is no verdict", l.load)
+	if l.verdict != lightLoad {
+		t.Errorf("got load %d, want light: a suspicion is no verdict", l.verdict)
 	}
 }
 
@@ -298,7 +328,7 @@ func TestLoadTrialOfASuspectedQueue(t *testing.T) {
 		{begin.Add(300 * ms), false, begin.Add(1300 * ms)}, // twice as long until the next
 		{begin.Add(1300 * ms), true, begin.Add(1600 * ms)},
 	} {
-		if got, change := l.inTrial(tt.at); got != tt.want || change != tt.change {
+		if got, change := l.inRetrial(tt.at); got != tt.want || change != tt.change {
 			t.Errorf("%v after the verdict: in a trial %v until %v, want %v until %v", tt.at.Sub(verdict), got, change.Sub(verdict), tt.want, tt.change.Sub(verdict))
 		}
 	}
@@ -308,17 +338,29 @@ func TestLoadTrialOfASuspectedQueue(t *testing.T) {
 	l.measure(0, 0, 0)
 	l.measure(0, 0, 0)
 	heavy := *l
-	if l.window(0); l.suspected || l.load != lightLoad || l.heldUntil != l.now.Add(2*time.Second) {
-		t.Errorf("after short visits: suspected %v, load %d for %v, want light for 2s", l.suspected, l.load, l.heldUntil.Sub(l.now))
+	if l.window(0); l.suspected || l.verdict != lightLoad || l.heldUntil != l.now.Add(2*time.Second) {
+		t.Errorf("after short visits: suspected %v, load %d for %v, want light for 2s", l.suspected, l.verdict, l.heldUntil.Sub(l.now))
 	}
-	if heavy.window(10); heavy.load != lightLoad || !heavy.suspected {
-		t.Errorf("after one window of full visits: got load %d, want light and suspected", heavy.load)
+	if heavy.window(10); heavy.verdict != lightLoad || !heavy.suspected {
+		t.Errorf("after one window of full visits: got load %d, want light and suspected", heavy.verdict)
 	}
-	if heavy.window(10); heavy.load != heavyLoad || heavy.suspected {
-		t.Errorf("after two windows of full visits: got load %d, suspected %v, want heavy", heavy.load, heavy.suspected)
+	if heavy.window(10); heavy.verdict != heavyLoad || heavy.suspected {
+		t.Errorf("after two windows of full visits: got load %d, suspected %v, want heavy", heavy.verdict, heavy.suspected)
 	}
-	if trial, change := heavy.inTrial(heavy.now); trial || change != 0 {
+	if trial, change := heavy.inRetrial(heavy.now); trial || change != 0 {
 		t.Errorf("a heavy queue: in a trial %v until %v, want none", trial, change)
+	}
+}
+
+// TestLoadTrialClearsASuspicion checks which part of the visits may be full in a trial for a queue to
+// be no longer suspected, the same as for a newcomer to be light.
+func TestLoadTrialClearsASuspicion(t *testing.T) {
+	for full, want := range map[uint64]bool{0: false, 4: false, 5: true, 6: true} {
+		l := newLoadTest(0)
+		l.verdict, l.suspected = lightLoad, true
+		if l.window(full); l.suspected != want || l.verdict != lightLoad {
+			t.Errorf("%d of 10 visits full: suspected %v, load %d; want %v, light", full, l.suspected, l.verdict, want)
+		}
 	}
 }
 
@@ -327,24 +369,24 @@ func TestLoadTrialOfASuspectedQueue(t *testing.T) {
 func TestLoadSuspicionShortensALongVerdict(t *testing.T) {
 	const slice = 500 * time.Microsecond
 	l := newLoadTest(slice)
-	l.load, l.hold, l.heldAt, l.heldUntil = lightLoad, 8*time.Second, l.now, l.now.Add(8*time.Second)
+	l.verdict, l.hold, l.heldAt, l.heldUntil = lightLoad, 8*time.Second, l.now, l.now.Add(8*time.Second)
 	from := l.now
 	for range 20 {
 		l.visitsOf(slice)
 	}
-	if trial, change := l.inTrial(l.now); trial || change != from.Add(500*ms) {
+	if trial, change := l.inRetrial(l.now); trial || change != from.Add(500*ms) {
 		t.Errorf("in a trial %v until %v after the verdict, want one to begin after 500 ms", trial, change.Sub(from))
 	}
 	// The verdict of a queue that was judged light long ago is tried at once.
 	l = newLoadTest(slice)
-	l.load, l.hold, l.heldAt, l.heldUntil = lightLoad, 64*time.Second, l.now, l.now.Add(64*time.Second)
+	l.verdict, l.hold, l.heldAt, l.heldUntil = lightLoad, 64*time.Second, l.now, l.now.Add(64*time.Second)
 	for l.now < l.heldAt.Add(3*time.Second) {
 		l.visitsOf(slice / 2)
 	}
 	for !l.suspected {
 		l.visitsOf(slice)
 	}
-	if trial, change := l.inTrial(l.now); !trial || change != l.now.Add(300*ms) {
+	if trial, change := l.inRetrial(l.now); !trial || change != l.now.Add(300*ms) {
 		t.Errorf("in a trial %v until %v from now, want 300 ms from now", trial, change.Sub(l.now))
 	}
 }
@@ -354,24 +396,24 @@ func TestLoadSuspicionShortensALongVerdict(t *testing.T) {
 func TestLoadOfAHeavyQueueWithAShortSlice(t *testing.T) {
 	const slice = 500 * time.Microsecond
 	l := newLoadTest(slice)
-	l.load, l.heldUntil = heavyLoad, l.now.Add(100*ms)
+	l.verdict, l.heldUntil = heavyLoad, l.now.Add(100*ms)
 	for l.now < l.heldUntil.Add(-10*ms) {
-		if l.visitsOf(slice / 2); l.load != heavyLoad {
-			t.Fatalf("got load %d while the verdict holds, want heavy", l.load)
+		if l.visitsOf(slice / 2); l.verdict != heavyLoad {
+			t.Fatalf("got load %d while the verdict holds, want heavy", l.verdict)
 		}
 	}
-	if l.visitsOf(slice); l.load != heavyLoad {
-		t.Errorf("visits that fill the slice: got load %d, want heavy", l.load)
+	if l.visitsOf(slice); l.verdict != heavyLoad {
+		t.Errorf("visits that fill the slice: got load %d, want heavy", l.verdict)
 	}
 	l.visitsOf(slice / 2)
-	if l.load != unknownLoad {
-		t.Errorf("short visits: got load %d, want none", l.load)
+	if l.verdict != unknownLoad {
+		t.Errorf("short visits: got load %d, want none", l.verdict)
 	}
-	if l.visitsOf(slice); l.load != unknownLoad {
-		t.Errorf("unknown, visits that fill a short slice: got load %d, want none", l.load)
+	if l.visitsOf(slice); l.verdict != unknownLoad {
+		t.Errorf("unknown, visits that fill a short slice: got load %d, want none", l.verdict)
 	}
-	if l.visitsOf(slice / 2); l.load != lightLoad || l.heldUntil <= l.now {
-		t.Errorf("unknown, short visits: got load %d until %v from now, want light", l.load, l.heldUntil.Sub(l.now))
+	if l.visitsOf(slice / 2); l.verdict != lightLoad || l.heldUntil <= l.now {
+		t.Errorf("unknown, short visits: got load %d until %v from now, want light", l.verdict, l.heldUntil.Sub(l.now))
 	}
 }
 
@@ -383,15 +425,15 @@ func TestLoadCountsOnlyVisitsBesideOthers(t *testing.T) {
 	l.windows(10, 100*ms)
 	l.beside = true
 	l.measure(0, 0, 0)
-	if l.measure(0, 0, 0); l.load != unknownLoad {
-		t.Errorf("visits alone: got load %d, want none", l.load)
+	if l.measure(0, 0, 0); l.verdict != unknownLoad {
+		t.Errorf("visits alone: got load %d, want none", l.verdict)
 	}
 	l.measure(5, 5, 10*ms)
 	l.q.Slice = 500 * time.Microsecond
 	l.measure(3, 3, 6*ms)
 	l.q.Slice = 0
-	if l.measure(3, 3, 6*ms); l.load != unknownLoad {
-		t.Errorf("few visits with each slice: got load %d, want none", l.load)
+	if l.measure(3, 3, 6*ms); l.verdict != unknownLoad {
+		t.Errorf("few visits with each slice: got load %d, want none", l.verdict)
 	}
 	l.measure(0, 0, 0)
 	l.measure(3, 3, 6*ms)
@@ -400,13 +442,13 @@ func TestLoadCountsOnlyVisitsBesideOthers(t *testing.T) {
 		l.measure(0, 0, 0)
 	}
 	l.q.State = sched.Running
-	if l.measure(3, 3, 6*ms); l.load != heavyLoad {
-		t.Errorf("visits before and after a short stop: got load %d, want heavy", l.load)
+	if l.measure(3, 3, 6*ms); l.verdict != heavyLoad {
+		t.Errorf("visits before and after a short stop: got load %d, want heavy", l.verdict)
 	}
 	l = newLoadTest(0)
 	l.q.Visits.Known = false
-	if l.windows(10, 100*ms); l.load != unknownLoad {
-		t.Errorf("without a trace: got load %d, want none", l.load)
+	if l.windows(10, 100*ms); l.verdict != unknownLoad {
+		t.Errorf("without a trace: got load %d, want none", l.verdict)
 	}
 }
 
@@ -414,15 +456,36 @@ func TestLoadCountsOnlyVisitsBesideOthers(t *testing.T) {
 // measurement is lost does not count for the visits before and after it.
 func TestLostMeasurementIsNoSign(t *testing.T) {
 	l := newLoadTest(500 * time.Microsecond)
-	l.load = heavyLoad
+	l.verdict = heavyLoad
 	l.measure(3, 0, 1500*time.Microsecond)
 	l.q.Measured, l.q.Visits.Known = false, false
 	l.now = l.now.Add(2 * time.Second)
 	l.q.Served += time.Second // half of the time, by estimate
 	l.watch(&l.q, l.now, true)
 	l.q.Measured, l.q.Visits.Known = true, true
-	if l.visitsOf(500 * time.Microsecond); l.load != heavyLoad {
-		t.Errorf("got load %d, want heavy as before", l.load)
+	if l.visitsOf(500 * time.Microsecond); l.verdict != heavyLoad {
+		t.Errorf("got load %d, want heavy as before", l.verdict)
+	}
+}
+
+// TestLoadIsJudgedByOneSlice checks that visits with another slice do not count: visits of the
+// default slice are long for a short one, and visits of a short slice are not full.
+func TestLoadIsJudgedByOneSlice(t *testing.T) {
+	const short = 500 * time.Microsecond
+	l := newLoadTest(0)
+	l.verdict = heavyLoad
+	l.measure(5, 5, 10*ms)
+	l.q.Slice = short
+	l.measure(0, 0, 0) // the first measurement with this slice
+	if l.visitsOf(short); l.verdict != heavyLoad {
+		t.Errorf("a heavy queue that fills the short slice too: got load %d, want heavy", l.verdict)
+	}
+	l = newLoadTest(short)
+	l.measure(5, 0, 5*short)
+	l.q.Slice = 0
+	l.measure(0, 0, 0)
+	if l.measure(6, 6, 12*ms); l.verdict != heavyLoad {
+		t.Errorf("a newcomer that fills the default slice after a short one: got load %d, want heavy", l.verdict)
 	}
 }
 
@@ -431,13 +494,13 @@ func TestLostMeasurementIsNoSign(t *testing.T) {
 func TestLoadVerdictHoldsLongerSoonAfterAnother(t *testing.T) {
 	at := sched.Time(time.Hour)
 	for after, want := range map[time.Duration]time.Duration{ms: 2 * time.Second, 8 * time.Second: 2 * time.Second, 8*time.Second + 1: 500 * ms, time.Minute: 500 * ms} {
-		r := loadRecord{heldAt: at, hold: time.Second}
+		r := loadState{heldAt: at, hold: time.Second}
 		now := at.Add(after)
 		if r.holdVerdict(now); r.hold != want || r.heldAt != now || r.heldUntil != now.Add(want) {
 			t.Errorf("%v after a verdict that held for 1 s: the next holds for %v, want %v", after, r.hold, want)
 		}
 	}
-	r := loadRecord{heldAt: at, hold: 40 * time.Second}
+	r := loadState{heldAt: at, hold: 40 * time.Second}
 	if r.holdVerdict(at.Add(time.Second)); r.hold != 64*time.Second {
 		t.Errorf("the longest verdict holds for %v, want 64 s", r.hold)
 	}

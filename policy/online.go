@@ -6,15 +6,27 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// onlineRecord is what giveway knows about an online queue.
-type onlineRecord struct {
-	seen     time.Duration // Queue.Served at the last plan
+// onlineSummary is the part of the summary that watchOnline sets, on a device with slices. The
+// online queues that had work lately are the active ones.
+type onlineSummary struct {
+	activeOnline  int
+	first         sched.QueueID // the active one that goes before all others; zero if there is none
+	firstPriority int32
+	firstSLO      time.Duration
+	predicted     bool       // the requests of all active ones come when they are expected
+	wantClear     bool       // a request is expected now: only one batch queue may run
+	onlineChange  sched.Time // when any of this changes without an event
+}
+
+// onlineState is what giveway knows about an online queue.
+type onlineState struct {
+	activeAt sched.Time    // when it last had work, or may have had
+	seen     time.Duration // Queue.Served then
 	visits   uint64        // Queue.Visits.Count then
-	activeAt sched.Time    // when it was last known, or had to be taken, to have work
 	ready    bool          // it was ready at the last plan, by its counters
 
 	rhythm  rhythm
-	arrival sched.Time    // the last one
+	arrival sched.Time    // of the last request
 	served  time.Duration // Queue.Served then
 	work    meanTime      // device time of a request
 
@@ -23,17 +35,19 @@ type onlineRecord struct {
 }
 
 const (
-	// onlineAway is how long after the work of an online queue light batch queues get the
-	// default slice.
-	onlineAway = 2 * time.Second
+	// activeFor is for how long after its last work an online queue counts as active. If none
+	// is, light batch queues have the default slice.
+	activeFor = 2 * time.Second
 
 	// handover is the time from the end of a request until the other queues are started
 	// again: a switch, and the error of the mean.
 	handover = 300 * time.Microsecond
 )
 
-// watch updates the record from what is known of q.
-func (o *onlineRecord) watch(q *sched.Queue, now sched.Time) {
+// watch updates the state from what is known of q: when it last had work, when its last request
+// arrived, and what its requests need of the device. Without counters and measurements the queue
+// has to be taken for active.
+func (o *onlineState) watch(q *sched.Queue, now sched.Time) {
 	ready := knownBusy(q)
 	if o.activeAt == 0 || ready || q.OpenRequests > 0 || q.Visits.Count != o.visits || q.Served != o.seen || !q.Counters.Known && !q.Measured {
 		o.activeAt, o.seen, o.visits = max(now, 1), q.Served, q.Visits.Count
@@ -59,26 +73,26 @@ func (o *onlineRecord) watch(q *sched.Queue, now sched.Time) {
 }
 
 // active reports whether the queue had work lately, and when that changes.
-func (o *onlineRecord) active(now sched.Time) (bool, sched.Time) {
-	until := o.activeAt.Add(onlineAway)
+func (o *onlineState) active(now sched.Time) (bool, sched.Time) {
+	until := o.activeAt.Add(activeFor)
 	return now < until, until
 }
 
 // margin is how early the device must be clear for an expected request.
-func (o *onlineRecord) margin() time.Duration {
+func (o *onlineState) margin() time.Duration {
 	return min(max(2*o.rhythm.jitter, 100*time.Microsecond), time.Millisecond)
 }
 
 // predictable reports whether the requests of the queue come regularly, and leave most of
 // the time between the periods in which the device is cleared.
-func (o *onlineRecord) predictable(now sched.Time, lead time.Duration) bool {
+func (o *onlineState) predictable(now sched.Time, lead time.Duration) bool {
 	r := &o.rhythm
 	return r.expected(now) > 0 && o.work.n > 0 && 2*(lead+2*o.margin()+o.work.mean+handover) < r.period
 }
 
-// clear reports whether the device is to be clear for a request of q now, and when that
+// wantsClear reports whether the device is to be clear for a request of q now, and when that
 // changes; zero is not by itself.
-func (o *onlineRecord) clear(q *sched.Queue, now sched.Time, lead time.Duration) (bool, sched.Time) {
+func (o *onlineState) wantsClear(q *sched.Queue, now sched.Time, lead time.Duration) (bool, sched.Time) {
 	r := &o.rhythm
 	if now < o.clearUntil {
 		switch {
@@ -105,58 +119,58 @@ func (o *onlineRecord) clear(q *sched.Queue, now sched.Time, lead time.Duration)
 	return true, o.clearUntil
 }
 
-// watchOnline updates the records of the online queues, and what the plan depends on.
+// watchOnline updates the states of the online queues, and what the plan depends on.
 // Lead is how long before a request the light queues must be stopped.
 func (p *giveway) watchOnline(v *sched.View, lead time.Duration, s *summary) {
-	records := p.onlineRecords.update(v.Queues)
+	online := p.onlineStates.update(v.Queues)
 	predictable := 0
 	for i := range v.Queues {
-		q, o := &v.Queues[i], &records[i]
+		q, o := &v.Queues[i], &online[i]
 		if q.Attr.Class != sched.Online || q.Attr.Paused {
 			continue
 		}
 		o.watch(q, v.Now)
 		if active, change := o.active(v.Now); active {
-			s.active++
+			s.activeOnline++
 			s.onlineChange = earlier(s.onlineChange, change)
-			p.rank(q, s)
+			p.updateFirst(q, s)
 		}
 		if o.predictable(v.Now, lead) {
 			predictable++
 		}
-		clear, change := o.clear(q, v.Now, lead)
-		if !clear {
+		wanted, change := o.wantsClear(q, v.Now, lead)
+		if !wanted {
 			due, at := p.due(q, v.Now, lead)
-			clear, change = due, earlier(change, at)
+			wanted, change = due, earlier(change, at)
 		}
-		s.clear = s.clear || clear
+		s.wantClear = s.wantClear || wanted
 		s.onlineChange = earlier(s.onlineChange, change)
 	}
-	s.predicted = predictable > 0 && predictable == s.active
+	s.predicted = predictable > 0 && predictable == s.activeOnline
 }
 
-// rank notes q if it goes before all active online queues seen so far: by priority, and
+// updateFirst notes q if it goes before all active online queues seen so far: by priority, and
 // under slo then the one with the tighter SLO.
-func (p *giveway) rank(q *sched.Queue, s *summary) {
+func (p *giveway) updateFirst(q *sched.Queue, s *summary) {
 	slo := q.Attr.SLO
 	if slo <= 0 || !p.readsSLO {
 		slo = time.Duration(sched.Never)
 	}
 	switch {
-	case s.active == 1 || q.Attr.Priority > s.firstPriority || q.Attr.Priority == s.firstPriority && slo < s.firstSLO:
+	case s.activeOnline == 1 || q.Attr.Priority > s.firstPriority || q.Attr.Priority == s.firstPriority && slo < s.firstSLO:
 		s.first, s.firstPriority, s.firstSLO = q.ID, q.Attr.Priority, slo
 	case q.Attr.Priority == s.firstPriority && slo == s.firstSLO:
 		s.first = 0
 	}
 }
 
-// onlineSlice returns the slice of an online queue. Beside batch work it is longer than a
+// sliceOfOnline returns the slice of an online queue. Beside batch work it is longer than a
 // request, so that requests are not interrupted by switches. If other online queues are
 // active, only one that goes before all of them has it: with the others a long request
 // would keep short ones waiting.
-func (p *giveway) onlineSlice(dev *sched.Device, q *sched.Queue, s *summary, set *setting) time.Duration {
-	if !s.batch || set.online == 0 || !yieldsBySlice(dev, q) || s.active > 1 && q.ID != s.first {
+func (p *giveway) sliceOfOnline(dev *sched.Device, q *sched.Queue, s *summary, set *setting) time.Duration {
+	if !s.hasBatch || set.onlineSlice == 0 || !yieldsBySlice(dev, q) || s.activeOnline > 1 && q.ID != s.first {
 		return 0
 	}
-	return max(set.online, dev.MinSharedSlice)
+	return max(set.onlineSlice, dev.MinSharedSlice)
 }

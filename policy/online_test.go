@@ -7,10 +7,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// onlineTest is the record of an online queue with a request of 2 ms every 40 ms, of which
+// onlineTest is the state of an online queue with a request of 2 ms every 40 ms, of which
 // 1 ms is device time.
 type onlineTest struct {
-	onlineRecord
+	onlineState
 	q    sched.Queue
 	last sched.Time // the last arrival
 }
@@ -70,7 +70,7 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 		check := func(at sched.Time, want bool, change sched.Time) {
 			t.Helper()
 			o.watch(&o.q, at)
-			if got, when := o.clear(&o.q, at, onlineLead); got != want || !near(when.Sub(change), 0, time.Microsecond) {
+			if got, when := o.wantsClear(&o.q, at, onlineLead); got != want || !near(when.Sub(change), 0, time.Microsecond) {
 				t.Errorf("counters %v, %v after the request: clear %v until %v, want %v until %v",
 					counters, at.Sub(next), got, when.Sub(next), want, change.Sub(next))
 			}
@@ -96,7 +96,7 @@ func TestDeviceIsClearForAnExpectedRequest(t *testing.T) {
 		check(next, true, over)
 		check(over-1, true, over)
 		o.watch(&o.q, over)
-		if got, _ := o.clear(&o.q, over, onlineLead); got {
+		if got, _ := o.wantsClear(&o.q, over, onlineLead); got {
 			t.Error("clear although the request must be over")
 		}
 	}
@@ -116,11 +116,11 @@ func TestDeviceIsClearOncePerRequest(t *testing.T) {
 			o.end()
 		}
 		o.watch(&o.q, at)
-		clear, _ := o.clear(&o.q, at, onlineLead)
-		if clear && !was {
+		wanted, _ := o.wantsClear(&o.q, at, onlineLead)
+		if wanted && !was {
 			cleared++
 		}
-		was = clear
+		was = wanted
 	}
 	if cleared != 10 {
 		t.Errorf("the device was cleared %d times for 10 requests", cleared)
@@ -140,8 +140,8 @@ func TestPredictableRequests(t *testing.T) {
 	if !o.predictable(now, longest-1) || o.predictable(now, longest) {
 		t.Errorf("with a lead of %v: predictable %v, one nanosecond less %v; want false and true", longest, o.predictable(now, longest), o.predictable(now, longest-1))
 	}
-	if clear, change := o.clear(&o.q, now, longest); clear || change != 0 {
-		t.Errorf("with a lead that is too long: clear %v until %v, want never", clear, change)
+	if wanted, change := o.wantsClear(&o.q, now, longest); wanted || change != 0 {
+		t.Errorf("with a lead that is too long: clear %v until %v, want never", wanted, change)
 	}
 	if o.predictable(now.Add(5*onlinePeriod), ms) {
 		t.Error("predictable long after the last request")
@@ -159,7 +159,7 @@ func TestMarginFollowsTheJitter(t *testing.T) {
 		0: 100 * time.Microsecond, 50 * time.Microsecond: 100 * time.Microsecond, 60 * time.Microsecond: 120 * time.Microsecond,
 		400 * time.Microsecond: 800 * time.Microsecond, 600 * time.Microsecond: ms, time.Second: ms,
 	} {
-		o := onlineRecord{rhythm: rhythm{jitter: jitter}}
+		o := onlineState{rhythm: rhythm{jitter: jitter}}
 		if got := o.margin(); got != want {
 			t.Errorf("jitter of %v: got a margin of %v, want %v", jitter, got, want)
 		}
@@ -208,7 +208,7 @@ func TestOnlineQueueIsActive(t *testing.T) {
 		{"counters without work", func(q *sched.Queue) { q.Counters.Known, q.Measured = true, false }, false},
 		{"not known", func(q *sched.Queue) { q.Measured = false }, true},
 	} {
-		var o onlineRecord
+		var o onlineState
 		q := sched.Queue{Measured: true, Visits: sched.Visits{Known: true}}
 		from := sched.Time(time.Second)
 		o.watch(&q, from)
@@ -247,7 +247,7 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 		v := &sched.View{Now: now, Devices: []sched.Device{h200Device}, Queues: []sched.Queue{regular.q}}
 		v.Queues[0].Attr.Expect = announced
 		v.Queues = append(v.Queues, others...)
-		p.onlineRecords.update(v.Queues)[0] = regular.onlineRecord
+		p.onlineStates.update(v.Queues)[0] = regular.onlineState
 		s := summary{}
 		p.watchOnline(v, lead, &s)
 		return s
@@ -255,35 +255,35 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 	known := sched.Counters{Known: true}
 	queue := sched.Queue{ID: 2, Counters: known, Measured: true, Attr: sched.Attr{Class: sched.Online}}
 	next := regular.last.Add(onlinePeriod - lead - onlineMargin)
-	if s := plan(0); !s.predicted || s.clear || s.active != 1 || !near(s.onlineChange.Sub(next), 0, time.Microsecond) {
-		t.Errorf("one regular queue: predicted %v, clear %v, %d active, change after %v", s.predicted, s.clear, s.active, s.onlineChange.Sub(now))
+	if s := plan(0); !s.predicted || s.wantClear || s.activeOnline != 1 || !near(s.onlineChange.Sub(next), 0, time.Microsecond) {
+		t.Errorf("one regular queue: predicted %v, clear %v, %d active, change after %v", s.predicted, s.wantClear, s.activeOnline, s.onlineChange.Sub(now))
 	}
-	if s := plan(0, queue); s.predicted || s.active != 2 {
-		t.Errorf("beside an irregular one: predicted %v with %d active, want false with 2", s.predicted, s.active)
+	if s := plan(0, queue); s.predicted || s.activeOnline != 2 {
+		t.Errorf("beside an irregular one: predicted %v with %d active, want false with 2", s.predicted, s.activeOnline)
 	}
 	paused := queue
 	paused.Attr.Paused = true
 	batch := queue
 	batch.ID, batch.Attr.Class = 3, sched.Batch
-	if s := plan(0, paused, batch); !s.predicted || s.active != 1 {
-		t.Errorf("beside a paused one and a batch queue: predicted %v with %d active, want true with 1", s.predicted, s.active)
+	if s := plan(0, paused, batch); !s.predicted || s.activeOnline != 1 {
+		t.Errorf("beside a paused one and a batch queue: predicted %v with %d active, want true with 1", s.predicted, s.activeOnline)
 	}
-	if s := plan(now.Add(10 * ms)); s.clear || s.onlineChange != now.Add(7*ms) {
-		t.Errorf("a request is announced in 10 ms: clear %v, change after %v; want false, 7ms", s.clear, s.onlineChange.Sub(now))
+	if s := plan(now.Add(10 * ms)); s.wantClear || s.onlineChange != now.Add(7*ms) {
+		t.Errorf("a request is announced in 10 ms: clear %v, change after %v; want false, 7ms", s.wantClear, s.onlineChange.Sub(now))
 	}
-	if s := plan(now.Add(2 * ms)); !s.clear || s.onlineChange != now.Add(4*ms) {
-		t.Errorf("a request is announced in 2 ms: clear %v, change after %v; want true, 4ms with the patience", s.clear, s.onlineChange.Sub(now))
+	if s := plan(now.Add(2 * ms)); !s.wantClear || s.onlineChange != now.Add(4*ms) {
+		t.Errorf("a request is announced in 2 ms: clear %v, change after %v; want true, 4ms with the patience", s.wantClear, s.onlineChange.Sub(now))
 	}
 	announced := queue
 	announced.Attr.Expect = now.Add(2 * ms)
-	if s := plan(0, announced); !s.clear {
+	if s := plan(0, announced); !s.wantClear {
 		t.Error("a request of the second queue is announced in 2 ms: the device is not cleared")
 	}
-	if s := plan(now.Add(2*ms), queue); !s.clear {
+	if s := plan(now.Add(2*ms), queue); !s.wantClear {
 		t.Error("a request of the first queue is announced in 2 ms: the device is not cleared")
 	}
 	now = next.Add(ms)
-	if s := plan(now.Add(10 * ms)); !s.clear {
+	if s := plan(now.Add(10 * ms)); !s.wantClear {
 		t.Error("a regular request comes in 2 ms, and one is announced for later: the device is not cleared")
 	}
 	none := makeGiveway()
@@ -296,7 +296,7 @@ func TestRequestsOfSeveralQueues(t *testing.T) {
 
 // TestIdleQueueHasNoArrivals checks that a queue that counters show to be idle from the first has none.
 func TestIdleQueueHasNoArrivals(t *testing.T) {
-	var o onlineRecord
+	var o onlineState
 	q := sched.Queue{ID: 1, Counters: sched.Counters{Known: true}, Visits: sched.Visits{Known: true, Arrived: sched.Time(ms)}}
 	if o.watch(&q, sched.Time(time.Second)); o.arrival != 0 || o.rhythm.last != 0 {
 		t.Errorf("got an arrival at %d, want none", o.arrival)

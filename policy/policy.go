@@ -17,7 +17,7 @@ import (
 
 // table lists every policy. The first one is the default, of the daemon and of
 // the simulator.
-var table = []entry{
+var table = []tableRow{
 	{"slo", "as giveway, but batch work gives way only as far as online requests need to meet their SLO; without SLOs it is giveway", newSLO, "class weight:batch,idle priority:online slo:online expect:online"},
 	{"giveway", "online work first; batch queues take turns on what is left, by weight", newGiveway, "class weight:batch,idle priority:online expect:online"},
 	{"native", "the vendor's own scheduling: no queue is stopped, no slice is changed", newNative, ""},
@@ -37,7 +37,7 @@ var table = []entry{
 	{"window", "the processes whose window has the focus first", newWindow, "focus"},
 }
 
-type entry struct {
+type tableRow struct {
 	name string
 	doc  string
 	make func() sched.Policy
@@ -48,15 +48,15 @@ type entry struct {
 
 // attributes calls f with each attribute that the policy reads, and with the classes in which
 // it does; empty: in all.
-func (e *entry) attributes(f func(attribute, classes string)) {
+func (e *tableRow) attributes(f func(attribute, classes string)) {
 	for word := range strings.FieldsSeq(e.uses) {
 		attribute, classes, _ := strings.Cut(word, ":")
 		f(attribute, classes)
 	}
 }
 
-// users has the names of the policies that use each attribute, and classes the classes in
-// which a policy uses an attribute; none: in all.
+// users maps an attribute to the names of the policies that use it. classes maps the name of a
+// policy and an attribute to the classes in which the policy uses it; none: in all.
 var users, classes = indexUses()
 
 func indexUses() (users map[string][]string, classes map[[2]string][]string) {
@@ -120,7 +120,7 @@ func Names() []string {
 // defaults. It returns an error for an unknown policy or parameter, and for a
 // value that is not allowed; the error lists what is.
 func Choose(name string, values map[string]string) (sched.PolicyChoice, error) {
-	i := slices.IndexFunc(table, func(e entry) bool { return e.name == name })
+	i := slices.IndexFunc(table, func(e tableRow) bool { return e.name == name })
 	if i < 0 {
 		return sched.PolicyChoice{}, fmt.Errorf("there is no policy %q; there are: %s", name, strings.Join(Names(), ", "))
 	}

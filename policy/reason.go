@@ -3,15 +3,15 @@ package policy
 import "github.com/giveway/giveway/sched"
 
 // runReason returns why a batch or idle queue that is granted runs.
-func (p *giveway) runReason(dev *sched.Device, q *sched.Queue, a *account) sched.Reason {
+func (p *giveway) runReason(dev *sched.Device, q *sched.Queue, st *queueState) sched.Reason {
 	switch {
-	case yieldsBySlice(dev, q) && p.runsBeside(q, a):
+	case yieldsBySlice(dev, q) && p.runsBeside(q, st):
 		return sched.Beside
 	case q.ID == p.current && p.burst.phase == inGap:
 		return sched.InGap
 	case q.ID == p.current:
 		return sched.ItsTurn
-	case !a.takesTurns:
+	case !st.takesTurns:
 		return sched.NoWork
 	}
 	return sched.Unstoppable
@@ -30,7 +30,7 @@ func (p *giveway) waitReasons(now sched.Time, dev *sched.Device, s *summary, set
 		batch, idle = sched.InBurst, sched.InBurst
 	case !dev.Sliced() && s.busy && set.stop && (p.serving || now < p.lingerUntil):
 		batch, idle = sched.OnlineWork, sched.OnlineWork
-	case !dev.Sliced() && s.busy && set.stop, dev.Sliced() && s.clear && p.mayShare:
+	case !dev.Sliced() && s.busy && set.stop, dev.Sliced() && s.wantClear && p.mayShare:
 		batch, idle = sched.RequestExpected, sched.RequestExpected
 	}
 	why[sched.Batch], why[sched.Idle] = batch, idle

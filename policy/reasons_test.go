@@ -27,8 +27,8 @@ func TestWaitReasons(t *testing.T) {
 		{"online work a moment ago", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.lingerUntil = true, now+1 }, sched.OnlineWork, sched.OnlineWork},
 		{"online work before that", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.lingerUntil = true, now }, sched.RequestExpected, sched.RequestExpected},
 		{"online work that stops nothing", false, func(p *giveway, s *summary, set *setting) { s.busy, p.serving, set.stop = true, true, false }, sched.OtherTurn, sched.OtherTurn},
-		{"a request is expected, with slices", true, func(p *giveway, s *summary, _ *setting) { s.clear, p.mayShare = true, true }, sched.RequestExpected, sched.RequestExpected},
-		{"the same with a single batch queue", true, func(_ *giveway, s *summary, _ *setting) { s.clear = true }, sched.OtherTurn, sched.OtherTurn},
+		{"a request is expected, with slices", true, func(p *giveway, s *summary, _ *setting) { s.wantClear, p.mayShare = true, true }, sched.RequestExpected, sched.RequestExpected},
+		{"the same with a single batch queue", true, func(_ *giveway, s *summary, _ *setting) { s.wantClear = true }, sched.OtherTurn, sched.OtherTurn},
 	} {
 		p, dev := makeGiveway(), sched.Device{}
 		if tt.sliced {
@@ -43,24 +43,36 @@ func TestWaitReasons(t *testing.T) {
 	}
 }
 
+// TestPlanSaysWhyQueuesWait checks that a plan has these reasons.
+func TestPlanSaysWhyQueuesWait(t *testing.T) {
+	queue := sched.Queue{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Known: true, Submitted: 1}}
+	other, idle := queue, queue
+	other.ID = 2
+	idle.ID, idle.Attr.Class = 3, sched.Idle
+	plan := makeGiveway().Plan(&sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{plainGPU}, Queues: []sched.Queue{queue, other, idle}})
+	if len(plan.Grants) != 1 || plan.Waiting[sched.Batch] != sched.OtherTurn || plan.Waiting[sched.Idle] != sched.OtherWork {
+		t.Errorf("got %+v, want one turn, batch queues to wait for it, and idle ones for batch work", plan)
+	}
+}
+
 // TestRunReasons checks why a batch queue that is granted runs.
 func TestRunReasons(t *testing.T) {
 	sliceable, other := sched.Queue{ID: 1, Can: sched.CanSlice}, sched.Queue{ID: 1}
 	for _, tt := range []struct {
 		name   string
 		q      sched.Queue
-		change func(p *giveway, a *account)
+		change func(p *giveway, st *queueState)
 		want   sched.Reason
 	}{
-		{"its turn", sliceable, func(p *giveway, a *account) { p.current, a.takesTurns = 1, true }, sched.ItsTurn},
-		{"its turn in a gap", sliceable, func(p *giveway, _ *account) { p.current, p.burst.phase = 1, inGap }, sched.InGap},
-		{"side by side", sliceable, func(p *giveway, a *account) { p.sharingNow, a.sideBySide = true, true }, sched.Beside},
-		{"the same without a slice", other, func(p *giveway, a *account) { p.sharingNow, a.sideBySide, p.current = true, true, 1 }, sched.ItsTurn},
-		{"an overlap", sliceable, func(p *giveway, _ *account) { p.overlapped = 1 }, sched.Beside},
-		{"no work", sliceable, func(*giveway, *account) {}, sched.NoWork},
-		{"cannot be stopped", sliceable, func(_ *giveway, a *account) { a.takesTurns = true }, sched.Unstoppable},
+		{"its turn", sliceable, func(p *giveway, st *queueState) { p.current, st.takesTurns = 1, true }, sched.ItsTurn},
+		{"its turn in a gap", sliceable, func(p *giveway, _ *queueState) { p.current, p.burst.phase = 1, inGap }, sched.InGap},
+		{"side by side", sliceable, func(p *giveway, st *queueState) { p.sharingNow, st.sideBySide = true, true }, sched.Beside},
+		{"the same without a slice", other, func(p *giveway, st *queueState) { p.sharingNow, st.sideBySide, p.current = true, true, 1 }, sched.ItsTurn},
+		{"an overlap", sliceable, func(p *giveway, _ *queueState) { p.overlap.leaving = 1 }, sched.Beside},
+		{"no work", sliceable, func(*giveway, *queueState) {}, sched.NoWork},
+		{"cannot be stopped", sliceable, func(_ *giveway, st *queueState) { st.takesTurns = true }, sched.Unstoppable},
 	} {
-		p, a := makeGiveway(), account{}
+		p, a := makeGiveway(), queueState{}
 		tt.change(p, &a)
 		if got := p.runReason(&h200Device, &tt.q, &a); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)

@@ -19,10 +19,13 @@ type rhythm struct {
 	next   sched.Time    // when the next arrival is expected; valid if period is not zero
 	seen   sched.Time    // the last arrival that was expected, or the one that began the prediction
 	jitter time.Duration // mean distance of arrivals from where they were expected
-	score  int
 
-	intervals [8]time.Duration // the last ones, a ring
-	n         int
+	// score rises by one with each expected arrival and falls by missScore with each other
+	// one. At zero the prediction ends.
+	score int
+
+	intervals [8]time.Duration // the last ones before the prediction began, a ring
+	n         int              // intervals so far
 }
 
 const (
@@ -85,7 +88,7 @@ func (r *rhythm) find(at sched.Time) {
 
 // follow compares an arrival with the expected one and corrects phase and period.
 func (r *rhythm) follow(at sched.Time) {
-	periods := (at.Sub(r.next) + r.period*3/2) / r.period // since seen
+	periods := (at.Sub(r.next) + r.period*3/2) / r.period // since seen, to the nearest
 	expected := r.next.Add((periods - 1) * r.period)
 	off := at.Sub(expected)
 	if off.Abs() > r.period/rhythmTolerance {

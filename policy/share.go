@@ -17,11 +17,11 @@ func newShare() sched.Policy { return shareAmong(byQueue) }
 // together, the highest of theirs.
 func newShareProcess() sched.Policy { return shareAmong(byProcess) }
 
-func shareAmong(memberOf func(*sched.Queue) uint64) sched.Policy {
+func shareAmong(entityOf func(*sched.Queue) uint64) sched.Policy {
 	const minTurn = time.Millisecond // keeps the cost of switching low for small shares
 	period := 100 * time.Millisecond
 	return &fair{
-		memberOf: memberOf,
+		entityOf: entityOf,
 		weightOf: func(q *sched.Queue) int64 { return min(int64(q.Attr.Share), 100) * unit },
 		adjust:   shareRest,
 		turn:     func(weight, total int64) time.Duration { return max(part(period, weight, total), minTurn) },
@@ -29,23 +29,23 @@ func shareAmong(memberOf func(*sched.Queue) uint64) sched.Policy {
 	}
 }
 
-// shareRest gives members without a share equal parts of what the runnable members
+// shareRest gives entities without a share equal parts of what the runnable entities
 // with one leave.
-func shareRest(members []member) {
+func shareRest(entities []entity) {
 	rest, others := int64(100*unit), int64(0)
-	for i := range members {
-		switch m := &members[i]; {
-		case !m.ready:
-		case m.weight > 0:
-			rest -= m.weight
+	for i := range entities {
+		switch e := &entities[i]; {
+		case !e.ready:
+		case e.weight > 0:
+			rest -= e.weight
 		default:
 			others++
 		}
 	}
 	each := max(rest/max(others, 1), unit)
-	for i := range members {
-		if m := &members[i]; m.weight == 0 {
-			m.weight = each
+	for i := range entities {
+		if e := &entities[i]; e.weight == 0 {
+			e.weight = each
 		}
 	}
 }

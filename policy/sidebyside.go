@@ -11,55 +11,31 @@ import (
 // online work they have the device's default slice. Beside online work they have a shorter
 // one, which costs them little and online work waits less: the parameter shared.
 //
-// A request that is expected finds only one batch queue on the device, the one whose turn
-// it is, with the minimum slice: the others are stopped shortly before, and started again
-// when the request is over.
-//
-// If there are only heavy queues, they take turns and nothing can be told from their
-// visits. So from time to time the queue that leaves and the one that enters run beside
-// each other for a moment: an overlap.
+// Which queues are light is found out in trials (trial.go) and overlaps (overlap.go), by their
+// visits (load.go). How many run at a time beside online work is up to the group (group.go).
+// For a request that is expected the device is cleared (clear.go).
 type sideBySide struct {
-	shared time.Duration
+	sharedSlice time.Duration // the parameter shared
 
-	lightQueues int  // light queues that would use a turn now; unknown ones count as light in a trial
+	lightQueues int  // light queues that would use a turn now; newcomers in a trial count as light
 	mayShare    bool // there are light queues, and other batch queues to run beside
-	sharing     bool // the light queues run side by side, but not while the device is cleared for a request
-	sharingNow  bool // the light queues run side by side now
-	heavyTurns  bool // light queues run side by side, and only heavy ones take turns
+	sharing     bool // mayShare, and the setting allows it: light queues run side by side
+	sharingNow  bool // sharing, and the device is not being cleared for a request
+	heavyTurns  bool // sharing, and there are heavy queues: only those take turns
 
-	sharesBetweenRequests bool // light queues run side by side only because requests are regular
+	// sharesBetweenRequests is set if light queues run side by side only because requests are
+	// regular: see setting.betweenRequests.
+	sharesBetweenRequests bool
 
-	trialSince sched.Time    // since when newcomers run side by side with the others; zero: they do not
-	trialEnd   sched.Time    // when they last stopped doing so
-	trialTook  time.Duration // how long they did then
+	trial    trial
+	overlap  overlap
+	clearing clearing
 
 	limitedAt    sched.Time    // when limitShares last did something
 	limitedClock time.Duration // virtual time of the queues that take turns, then
-
-	clearing  sched.Time // since when the device is being cleared for a request; zero: it is not, or is clear
-	cleared   bool       // it was cleared at the last plan
-	clearTime meanTime   // how long that takes
-
-	overlapped  sched.QueueID // the queue that leaves, during an overlap; zero: there is none
-	overlapFrom sched.Time
-	nextOverlap sched.Time
 }
 
 const (
-	// An overlap takes 5 to 20 ms: two readings of the trace. Beside online work it is at
-	// most one part in overlapRarity of the time, so that the P99 of requests is not one
-	// of those that meet it.
-	maxOverlap       = 40 * time.Millisecond
-	maxOnlineOverlap = 25 * time.Millisecond
-	overlapPause     = time.Second
-	overlapRarity    = 150
-	overlapStep      = 2 * time.Millisecond // how often the daemon looks during one
-
-	// maxOnlineTrial is the longest trial of newcomers beside online work if there are few
-	// queues: what six visits with the default slice take. Visits of several trials count
-	// together.
-	maxOnlineTrial = 2 * maxOnlineOverlap
-
 	// Light queues share the device as its slices divide it. Beside heavy queues that take
 	// turns, a process that pauses on purpose would so get more than its weight. A queue may
 	// get sideBySideShare times its share, and for a moment maxAheadTurns turns more. With
@@ -77,85 +53,22 @@ const (
 )
 
 // isLight reports whether q runs side by side with others if there are any.
-func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, a *account) bool {
-	return isCandidate(dev, q, a) && !a.overdrawn && (a.load.load == lightLoad || a.load.load == unknownLoad && s.trialSince > 0)
+func (s *sideBySide) isLight(dev *sched.Device, q *sched.Queue, st *queueState) bool {
+	return isCandidate(dev, q, st) && !st.overdrawn && (st.load.verdict == lightLoad || s.inTrial(st))
 }
 
-// isCandidate reports whether the load of q matters, and can be found out.
-func isCandidate(dev *sched.Device, q *sched.Queue, a *account) bool {
-	return a.takesTurns && q.Attr.Class == sched.Batch && q.Visits.Known && yieldsBySlice(dev, q)
-}
-
-// updateTrial begins the trial of newcomers if there are any, and ends it when all are known
-// or it takes too long. Where jobs come and go all the time, newcomers would otherwise have
-// most of the device, and online work would wait for them: see trialLimits.
-func (s *sideBySide) updateTrial(now sched.Time, dev *sched.Device, newcomers int, sum *summary) {
-	limit, rarity := trialLimits(dev, sum)
-	next := s.trialEnd.Add(rarity * s.trialTook)
-	switch took := now.Sub(s.trialSince); {
-	case s.trialSince > 0 && (newcomers == 0 || took >= limit):
-		s.trialSince, s.trialEnd, s.trialTook = 0, now, took
-		next = now.Add(rarity * took)
-		if rarity == overlapRarity {
-			s.nextOverlap = max(s.nextOverlap, next) // it is as rare after a trial as after another overlap
-		}
-	case s.trialSince == 0 && newcomers > 0 && now >= next:
-		s.trialSince = max(now, 1)
-	}
-	switch {
-	case s.trialSince > 0:
-		sum.wake = earlier(sum.wake, s.trialSince.Add(limit))
-	case newcomers > 0:
-		sum.wake = earlier(sum.wake, next)
-	}
-}
-
-// trialLimits returns how long a trial of newcomers may take, and how many times as long the
-// next one must wait. Beside online work that is not predicted, trials are as rare as
-// overlaps, and take no longer than a verdict about all queues needs.
-func trialLimits(dev *sched.Device, sum *summary) (limit, rarity time.Duration) {
-	if sum.active > 0 && !sum.predicted {
-		needed := (windowVisits + 2) * time.Duration(sum.turns) * dev.Slice * 9 / 8 // with the switches
-		return min(max(maxOnlineTrial, needed), trialLength), overlapRarity
-	}
-	return trialLength, 4
-}
-
-// limitShares lets light queues that had much more than their share take turns until the heavy
-// ones have had as much.
-func (p *giveway) limitShares(v *sched.View, accounts []account) {
-	if v.Now <= p.limitedAt { // a second plan at the same instant must be the same as the first
-		return
-	}
-	clock := p.clocks[0].now
-	passed := clock - p.limitedClock
-	p.limitedAt, p.limitedClock = v.Now, clock
-	heavy := false
-	for i := range accounts {
-		a := &accounts[i]
-		heavy = heavy || a.class == sched.Batch && a.takesTurns && !a.sideBySide && !a.overdrawn
-	}
-	for i := range accounts {
-		a := &accounts[i]
-		if a.ahead = max(a.ahead-passed, 0); !heavy {
-			a.ahead = 0
-		}
-		switch {
-		case a.ahead == 0:
-			a.overdrawn = false
-		case a.ahead > maxAheadTurns*p.turn && !a.overdrawn:
-			a.overdrawn = true
-			a.at = max(a.at, clock+a.ahead) // its next turn is when the others have caught up
-		}
-	}
+// isCandidate reports whether the load of q matters, because q would use a turn, and can be found
+// out, because its visits are known.
+func isCandidate(dev *sched.Device, q *sched.Queue, st *queueState) bool {
+	return st.takesTurns && q.Attr.Class == sched.Batch && q.Visits.Known && yieldsBySlice(dev, q)
 }
 
 // watchLoads updates the loads of the batch queues, and which of the light ones are idle.
-func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary) {
+func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary) {
 	dev := &v.Devices[0]
 	s.lightQueues = 0
 	newcomers := sum.newcomers
-	if sum.turns < 2 {
+	if sum.inRotation < 2 {
 		newcomers = 0
 	}
 	s.updateTrial(v.Now, dev, newcomers, sum)
@@ -163,149 +76,116 @@ func (s *sideBySide) watchLoads(v *sched.View, accounts []account, sum *summary)
 		return
 	}
 	for i := range v.Queues {
-		q, a := &v.Queues[i], &accounts[i]
+		q, st := &v.Queues[i], &states[i]
 		if q.Attr.Class != sched.Batch {
 			continue
 		}
-		// With a slice in which a queue makes no progress, all its visits are short.
-		tooShort := q.Slice > 0 && q.Slice < dev.MinSharedSlice
-		a.load.watch(q, v.Now, sum.running > 1 && !tooShort)
-		if q.State != sched.Running || q.Served != a.seen || !a.sideBySide {
-			a.seen, a.unservedSince = q.Served, v.Now
+		// With a slice in which a queue makes no progress, all its visits are short. With one
+		// longer than the default slice, such as that of a floor turn, online work ends them.
+		tellsNothing := q.Slice > 0 && q.Slice < dev.MinSharedSlice || q.Slice > dev.Slice
+		st.load.watch(q, v.Now, sum.running > 1 && !tellsNothing)
+		if q.State != sched.Running || q.Served != st.servedThen || !st.sideBySide {
+			st.servedThen, st.unservedSince = q.Served, v.Now
 		}
-		if !s.isLight(dev, q, a) {
+		if !s.isLight(dev, q, st) {
 			continue
 		}
 		s.lightQueues++
-		if !q.Counters.Known && q.Measured && q.MeasuredAt.Sub(a.unservedSince) >= unusedFor {
-			a.unusedTurn = true // as of the next plan
+		if !q.Counters.Known && q.Measured && q.MeasuredAt.Sub(st.unservedSince) >= unusedFor {
+			st.unusedTurn = true // it takes no turns from the next plan on
 		}
 	}
 }
 
-// decide sets whether the light queues take no turns, and whether they run side by side
-// now. All queues take turns if online work needs it, by the setting.
-func (s *sideBySide) decide(v *sched.View, accounts []account, sum *summary, set *setting) {
-	s.mayShare = s.lightQueues > 0 && sum.turns > 1 && sum.class == sched.Batch
-	was, sharing := s.sharing, s.mayShare && (sum.active == 0 || set.shared != sched.MinSlice || set.betweenRequests && sum.predicted)
+// decide sets whether the light queues run side by side, in general and now. All queues take
+// turns if the setting says that online work needs it. While light queues run side by side, the
+// plan changes as soon as a visit shows something new, so their visits are looked at often.
+func (s *sideBySide) decide(v *sched.View, states []queueState, sum *summary, set *setting) {
+	s.mayShare = s.lightQueues > 0 && sum.inRotation > 1 && sum.rotationClass == sched.Batch
+	was, sharing := s.sharing, s.mayShare && (sum.activeOnline == 0 || set.sharedSlice != sched.MinSlice || set.betweenRequests && sum.predicted)
 	s.sharing = sharing
 	dev := &v.Devices[0]
-	for i := 0; i < len(accounts) && (sharing || was); i++ {
-		a := &accounts[i]
-		a.sideBySide = sharing && s.isLight(dev, &v.Queues[i], a)
+	for i := 0; i < len(states) && (sharing || was); i++ {
+		st := &states[i]
+		st.sideBySide = sharing && s.isLight(dev, &v.Queues[i], st)
 	}
-	s.heavyTurns = sharing && s.lightQueues < sum.turns
-	s.sharingNow = sharing && !sum.clear
-	s.sharesBetweenRequests = sharing && sum.active > 0 && set.shared == sched.MinSlice
+	s.heavyTurns = sharing && s.lightQueues < sum.inRotation
+	s.sharingNow = sharing && !sum.wantClear
+	s.sharesBetweenRequests = sharing && sum.activeOnline > 0 && set.sharedSlice == sched.MinSlice
 	if !sharing {
 		return
 	}
-	s.overlapped = 0
+	s.overlap.leaving = 0
 	sum.wake = earlier(sum.wake, sum.onlineChange)
 	step := loadStep
-	if sum.active > 0 && !sum.predicted {
+	if sum.activeOnline > 0 && !sum.predicted {
 		step = arrivalStep
 	}
 	sum.wake = earlier(sum.wake, v.Now.Add(step))
 }
 
-// measureClear learns how long it takes until only one batch queue is on the device.
-func (p *giveway) measureClear(v *sched.View, accounts []account, sum *summary) {
-	if !sum.clear || !p.mayShare {
-		p.clearing, p.cleared = 0, false
-		return
-	}
-	if !p.cleared {
-		p.cleared, p.clearing = true, v.Now
-		return
-	}
-	if p.clearing == 0 {
-		return
-	}
-	for i := range v.Queues {
-		if q := &v.Queues[i]; accounts[i].sideBySide && q.ID != p.current && q.State != sched.Stopped && q.Level() != sched.LevelNone || q.ID == p.current && q.Slice == 0 {
-			return
-		}
-	}
-	p.clearTime.add(v.Now.Sub(p.clearing))
-	p.clearing = 0
-}
-
-// clearLead returns how long before a request the light queues must be stopped: what it
-// has taken so far, with a reserve that all but a few exceptions fit into. The driver makes
-// one call after the other, so its time varies.
-func (p *giveway) clearLead(dev *sched.Device, lead time.Duration, turns int) time.Duration {
-	if p.clearTime.n == 0 {
-		return lead + time.Duration(max(turns-1, 0))*dev.StopTime/2
-	}
-	mean := p.clearTime.mean
-	return max(lead, mean+min(max(mean/8, 3*p.clearTime.off), mean))
-}
-
-// takesPart reports whether a queue with this account can have the turn.
-func (s *sideBySide) takesPart(a *account) bool {
-	return a.takesTurns && !(s.heavyTurns && a.sideBySide)
+// takesPart reports whether a queue with this state can have the turn.
+func (s *sideBySide) takesPart(st *queueState) bool {
+	return st.takesTurns && !(s.heavyTurns && st.sideBySide)
 }
 
 // runsBeside reports whether q runs side by side with others now.
-func (p *giveway) runsBeside(q *sched.Queue, a *account) bool {
+func (p *giveway) runsBeside(q *sched.Queue, st *queueState) bool {
 	switch {
 	case p.sharingNow:
-		return a.sideBySide || q.ID == p.current && a.takesTurns && q.Attr.Class == sched.Batch
-	case p.overlapped != 0:
-		return q.ID == p.overlapped || q.ID == p.current
+		return st.sideBySide && !st.outsideGroup || q.ID == p.current && st.takesTurns && q.Attr.Class == sched.Batch
+	case p.overlap.leaving != 0:
+		return q.ID == p.overlap.leaving || q.ID == p.current
 	}
 	return false
 }
 
-// sliceBeside returns the slice of a queue that runs side by side with others.
-func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, a *account, sum *summary, set *setting) time.Duration {
-	if sum.active == 0 || set.shared == 0 || sum.predicted && s.sharingNow {
+// sliceBeside returns the slice of a queue that runs side by side with others. Zero is the default
+// slice. A queue has that without online work, between requests that are predicted, and in a trial
+// or a retrial, because only visits with the default slice give a verdict.
+func (s *sideBySide) sliceBeside(now sched.Time, dev *sched.Device, st *queueState, sum *summary, set *setting) time.Duration {
+	if sum.activeOnline == 0 || set.sharedSlice == 0 || sum.predicted && s.sharingNow {
 		return 0
 	}
-	switch trial, change := a.load.inTrial(now); {
-	case !s.sharingNow:
-	case a.load.load == unknownLoad && s.trialSince > 0:
+	switch retrial, change := st.load.inRetrial(now); {
+	case !s.sharingNow: // an overlap: the default slice would let online work wait too long
+	case s.inTrial(st):
 		return 0
 	default:
-		if sum.wake = earlier(sum.wake, change); trial {
+		sum.wake = earlier(sum.wake, change)
+		if retrial {
 			return 0
 		}
 	}
-	return max(set.shared, dev.MinSharedSlice)
+	return max(set.sharedSlice, dev.MinSharedSlice)
 }
 
-// beginOverlap lets the queue whose turn is over run on beside the next, if it is time to.
-func (s *sideBySide) beginOverlap(now sched.Time, leaving, entering *sched.Queue, sum *summary, set *setting) {
-	if s.lightQueues > 0 || sum.clear || now < s.nextOverlap || leaving.ID == entering.ID || !leaving.Visits.Known || !entering.Visits.Known ||
-		sum.active > 0 && (set.shared == sched.MinSlice || sum.newcomers > 0) || sum.class != sched.Batch {
+// limitShares lets light queues that had much more than their share take turns until the heavy
+// ones have had as much. Without heavy queues there is no share to keep to.
+func (p *giveway) limitShares(v *sched.View, states []queueState) {
+	if v.Now <= p.limitedAt { // a second plan at the same instant must be the same as the first
 		return
 	}
-	s.overlapped, s.overlapFrom = leaving.ID, now
-	s.nextOverlap = now.Add(overlapPause)
-}
-
-// updateOverlap ends the overlap when both queues are judged, when a request is expected, or
-// when it takes too long.
-func (p *giveway) updateOverlap(v *sched.View, accounts []account, sum *summary) {
-	if p.overlapped == 0 {
-		return
+	clock := p.clocks[0].now
+	passed := clock - p.limitedClock
+	p.limitedAt, p.limitedClock = v.Now, clock
+	heavy := false
+	for i := range states {
+		st := &states[i]
+		heavy = heavy || st.class == sched.Batch && st.takesTurns && !st.sideBySide && !st.overdrawn
 	}
-	limit, rarity := maxOverlap, time.Duration(1)
-	if sum.active > 0 {
-		limit, rarity = maxOnlineOverlap, overlapRarity
+	for i := range states {
+		st := &states[i]
+		st.ahead = max(st.ahead-passed, 0)
+		if !heavy {
+			st.ahead = 0
+		}
+		switch {
+		case st.ahead == 0:
+			st.overdrawn = false
+		case st.ahead > maxAheadTurns*p.turn && !st.overdrawn:
+			st.overdrawn = true
+			st.at = max(st.at, clock+st.ahead) // its next turn is when the others have caught up
+		}
 	}
-	took := v.Now.Sub(p.overlapFrom)
-	if p.judgedInOverlap(v, accounts, p.overlapped) && p.judgedInOverlap(v, accounts, p.current) || took >= limit || sum.clear {
-		p.overlapped = 0
-		p.nextOverlap = max(p.nextOverlap, v.Now.Add(rarity*took))
-		return
-	}
-	sum.wake = earlier(earlier(sum.wake, sum.onlineChange), min(v.Now.Add(overlapStep), p.overlapFrom.Add(limit)))
-}
-
-// judgedInOverlap reports whether a queue was judged since the overlap began, or is gone.
-func (p *giveway) judgedInOverlap(v *sched.View, accounts []account, id sched.QueueID) bool {
-	i, ok := index(v.Queues, id)
-	return !ok || accounts[i].load.judgedAt >= p.overlapFrom
 }

@@ -37,7 +37,7 @@ func TestTrialOfNewcomers(t *testing.T) {
 		if tt.wake > 0 {
 			wake = begin.Add(tt.wake)
 		}
-		if got := s.trialSince > 0; got != tt.trial || sum.wake != wake {
+		if got := s.trial.since > 0; got != tt.trial || sum.wake != wake {
 			t.Errorf("%s: trial %v, wake %v; want %v and %v", tt.name, got, sum.wake.Sub(begin), tt.trial, tt.wake)
 		}
 	}
@@ -56,10 +56,10 @@ func TestOverlapsAreRareAfterATrial(t *testing.T) {
 		{1, end.Add(time.Minute), end.Add(time.Minute)},
 		{0, end, end},
 	} {
-		s, sum := sideBySide{nextOverlap: tt.before}, summary{active: tt.active}
+		s, sum := sideBySide{overlap: overlap{next: tt.before}}, summary{onlineSummary: onlineSummary{activeOnline: tt.active}}
 		s.updateTrial(begin, &sharedGPU, 1, &sum)
-		if s.updateTrial(end, &sharedGPU, 0, &sum); s.nextOverlap != tt.want {
-			t.Errorf("%d online queues, due after %v: now due after %v, want %v", tt.active, tt.before.Sub(end), s.nextOverlap.Sub(end), tt.want.Sub(end))
+		if s.updateTrial(end, &sharedGPU, 0, &sum); s.overlap.next != tt.want {
+			t.Errorf("%d online queues, due after %v: now due after %v, want %v", tt.active, tt.before.Sub(end), s.overlap.next.Sub(end), tt.want.Sub(end))
 		}
 	}
 }
@@ -71,21 +71,21 @@ func TestWhichQueuesRunBeside(t *testing.T) {
 		name       string
 		sharingNow bool
 		overlapped sched.QueueID
-		change     func(accounts []account, queues []sched.Queue)
+		change     func(states []queueState, queues []sched.Queue)
 		want       [3]bool
 	}{
-		{"light ones", true, 0, func([]account, []sched.Queue) {}, [3]bool{true, false, true}},
-		{"the turn is that of an idle queue", true, 0, func(a []account, _ []sched.Queue) { a[0].takesTurns = false }, [3]bool{false, false, true}},
-		{"of one of class idle", true, 0, func(_ []account, q []sched.Queue) { q[0].Attr.Class = sched.Idle }, [3]bool{false, false, true}},
-		{"an overlap", false, 2, func([]account, []sched.Queue) {}, [3]bool{true, true, false}},
-		{"turns", false, 0, func([]account, []sched.Queue) {}, [3]bool{}},
+		{"light ones", true, 0, func([]queueState, []sched.Queue) {}, [3]bool{true, false, true}},
+		{"the turn is that of an idle queue", true, 0, func(a []queueState, _ []sched.Queue) { a[0].takesTurns = false }, [3]bool{false, false, true}},
+		{"of one of class idle", true, 0, func(_ []queueState, q []sched.Queue) { q[0].Attr.Class = sched.Idle }, [3]bool{false, false, true}},
+		{"an overlap", false, 2, func([]queueState, []sched.Queue) {}, [3]bool{true, true, false}},
+		{"turns", false, 0, func([]queueState, []sched.Queue) {}, [3]bool{}},
 	} {
-		p, v, accounts := lightNode(heavyLoad, heavyLoad, lightLoad)
-		p.current, p.sharingNow, p.overlapped = 1, tt.sharingNow, tt.overlapped
-		accounts[2].sideBySide = true
-		tt.change(accounts, v.Queues)
+		p, v, states := lightNode(heavyLoad, heavyLoad, lightLoad)
+		p.current, p.sharingNow, p.overlap.leaving = 1, tt.sharingNow, tt.overlapped
+		states[2].sideBySide = true
+		tt.change(states, v.Queues)
 		for i, want := range tt.want {
-			if got := p.runsBeside(&v.Queues[i], &accounts[i]); got != want {
+			if got := p.runsBeside(&v.Queues[i], &states[i]); got != want {
 				t.Errorf("%s: queue %d runs beside others: %v, want %v", tt.name, i+1, got, want)
 			}
 		}
@@ -113,7 +113,7 @@ func TestClearLead(t *testing.T) {
 		{"takes no longer than the lead", 4, meanTime{n: 9, mean: 500 * time.Microsecond}, ms},
 	} {
 		p := makeGiveway()
-		p.clearTime = tt.took
+		p.clearing.took = tt.took
 		if got := p.clearLead(&dev, ms, tt.turns); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
@@ -142,23 +142,23 @@ func TestMeanTime(t *testing.T) {
 }
 
 // clearNode is a policy that runs three light queues, of which queue 1 has the turn.
-func clearNode() (*giveway, *sched.View, []account) {
+func clearNode() (*giveway, *sched.View, []queueState) {
 	p := makeGiveway()
 	p.mayShare, p.current = true, 1
 	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{{ID: 1}, {ID: 2}, {ID: 3}}}
-	return p, v, []account{{sideBySide: true}, {sideBySide: true}, {sideBySide: true}}
+	return p, v, []queueState{{sideBySide: true}, {sideBySide: true}, {sideBySide: true}}
 }
 
 // TestClearTimeIsMeasured checks that clearing the device takes from the first plan that does
 // until all light queues but the one with the turn are stopped, and that one has a short slice.
 func TestClearTimeIsMeasured(t *testing.T) {
-	p, v, accounts := clearNode()
-	clear := summary{clear: true}
+	p, v, states := clearNode()
+	clear := summary{onlineSummary: onlineSummary{wantClear: true}}
 	step := func(change func()) int {
 		v.Now = v.Now.Add(ms)
 		change()
-		p.measureClear(v, accounts, &clear)
-		return p.clearTime.n
+		p.measureClear(v, states, &clear)
+		return p.clearing.took.n
 	}
 	nothing := func() {}
 	if n := step(nothing) + step(nothing); n != 0 {
@@ -170,35 +170,35 @@ func TestClearTimeIsMeasured(t *testing.T) {
 	if n := step(func() { v.Queues[2].State = sched.Stopped }); n != 0 {
 		t.Errorf("the slice is not yet set: got %d values, want none", n)
 	}
-	if n := step(func() { v.Queues[0].Slice = sched.MinSlice }); n != 1 || p.clearTime.mean != 4*ms {
-		t.Errorf("got %d values with mean %v, want one of 4 ms", n, p.clearTime.mean)
+	if n := step(func() { v.Queues[0].Slice = sched.MinSlice }); n != 1 || p.clearing.took.mean != 4*ms {
+		t.Errorf("got %d values with mean %v, want one of 4 ms", n, p.clearing.took.mean)
 	}
 	if n := step(nothing); n != 1 {
 		t.Errorf("got %d values for one request, want one", n)
 	}
 	// The next request: queues are cleared anew.
-	clear.clear = false
+	clear.wantClear = false
 	step(func() { v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Running, sched.Running, 0 })
-	clear.clear = true
+	clear.wantClear = true
 	step(nothing)
 	if n := step(func() {
 		v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Stopped, sched.Stopped, sched.MinSlice
-	}); n != 2 || p.clearTime.mean != 2500*time.Microsecond {
-		t.Errorf("got %d values with mean %v, want two, of 4 ms and 1 ms", n, p.clearTime.mean)
+	}); n != 2 || p.clearing.took.mean != 2500*time.Microsecond {
+		t.Errorf("got %d values with mean %v, want two, of 4 ms and 1 ms", n, p.clearing.took.mean)
 	}
 	// A request that is over before the device was clear tells nothing.
-	clear.clear = false
+	clear.wantClear = false
 	step(func() { v.Queues[1].State = sched.Running })
-	clear.clear = true
+	clear.wantClear = true
 	step(nothing)
-	clear.clear = false
+	clear.wantClear = false
 	step(nothing)
-	clear.clear = true
+	clear.wantClear = true
 	step(nothing)
-	if n := step(func() { v.Queues[1].State = sched.Stopped }); n != 3 || p.clearTime.mean >= 2500*time.Microsecond {
-		t.Errorf("got %d values with mean %v, want the third of 1 ms", n, p.clearTime.mean)
+	if n := step(func() { v.Queues[1].State = sched.Stopped }); n != 3 || p.clearing.took.mean >= 2500*time.Microsecond {
+		t.Errorf("got %d values with mean %v, want the third of 1 ms", n, p.clearing.took.mean)
 	}
-	p, v, accounts = clearNode()
+	p, v, states = clearNode()
 	p.mayShare = false
 	v.Queues[1].State, v.Queues[2].State, v.Queues[0].Slice = sched.Stopped, sched.Stopped, sched.MinSlice
 	if n := step(nothing) + step(nothing); n != 0 {
@@ -207,13 +207,13 @@ func TestClearTimeIsMeasured(t *testing.T) {
 }
 
 // overlapNode is a policy whose queue 1 leaves its turn to queue 2.
-func overlapNode() (*giveway, *sched.View, []account) {
+func overlapNode() (*giveway, *sched.View, []queueState) {
 	p := makeGiveway()
 	p.current = 2
 	queue := sched.Queue{Attr: sched.Attr{Class: sched.Batch}, Visits: sched.Visits{Known: true}}
 	v := &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{queue, queue}}
 	v.Queues[0].ID, v.Queues[1].ID = 1, 2
-	return p, v, make([]account, 2)
+	return p, v, make([]queueState, 2)
 }
 
 // TestOverlapBegins checks when the queue that leaves runs on beside the next for a moment.
@@ -224,30 +224,32 @@ func TestOverlapBegins(t *testing.T) {
 		want   bool
 	}{
 		{"heavy queues", func(*giveway, *sched.View, *summary, *setting) {}, true},
-		{"beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.active = 1 }, true},
+		{"beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.activeOnline = 1 }, true},
 		{"a newcomer", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.newcomers = 1 }, true},
-		{"a newcomer beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.active, s.newcomers = 1, 1 }, false},
+		{"a newcomer beside online work", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.activeOnline, s.newcomers = 1, 1 }, false},
 		{"light queues", func(p *giveway, _ *sched.View, _ *summary, _ *setting) { p.lightQueues = 1 }, false},
-		{"a request is expected", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.clear = true }, false},
-		{"soon after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.nextOverlap = v.Now + 1 }, false},
-		{"a while after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.nextOverlap = v.Now }, true},
+		{"a request is expected", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.wantClear = true }, false},
+		{"soon after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.overlap.next = v.Now + 1 }, false},
+		{"a while after another", func(p *giveway, v *sched.View, _ *summary, _ *setting) { p.overlap.next = v.Now }, true},
 		{"one queue", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].ID = 1 }, false},
 		{"no trace of one", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[0].Visits.Known = false }, false},
 		{"no trace of the other", func(_ *giveway, v *sched.View, _ *summary, _ *setting) { v.Queues[1].Visits.Known = false }, false},
-		{"queues of class idle", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.class = sched.Idle }, false},
-		{"shared=min", func(_ *giveway, _ *sched.View, _ *summary, set *setting) { set.shared = sched.MinSlice }, true},
-		{"shared=min, beside online work", func(_ *giveway, _ *sched.View, s *summary, set *setting) { s.active, set.shared = 1, sched.MinSlice }, false},
+		{"queues of class idle", func(_ *giveway, _ *sched.View, s *summary, _ *setting) { s.rotationClass = sched.Idle }, false},
+		{"shared=min", func(_ *giveway, _ *sched.View, _ *summary, set *setting) { set.sharedSlice = sched.MinSlice }, true},
+		{"shared=min, beside online work", func(_ *giveway, _ *sched.View, s *summary, set *setting) {
+			s.activeOnline, set.sharedSlice = 1, sched.MinSlice
+		}, false},
 	} {
 		p, v, _ := overlapNode()
-		sum, set := summary{class: sched.Batch}, p.ownSetting()
+		sum, set := summary{rotationClass: sched.Batch}, p.ownSetting()
 		tt.change(p, v, &sum, &set)
-		next := p.nextOverlap
+		next := p.overlap.next
 		p.beginOverlap(v.Now, &v.Queues[0], &v.Queues[1], &sum, &set)
-		if got := p.overlapped == 1; got != tt.want {
+		if got := p.overlap.leaving == 1; got != tt.want {
 			t.Errorf("%s: an overlap begins: %v, want %v", tt.name, got, tt.want)
 		}
-		if tt.want && p.nextOverlap != v.Now.Add(time.Second) || !tt.want && p.nextOverlap != next {
-			t.Errorf("%s: the next overlap is due %v from now", tt.name, p.nextOverlap.Sub(v.Now))
+		if tt.want && p.overlap.next != v.Now.Add(time.Second) || !tt.want && p.overlap.next != next {
+			t.Errorf("%s: the next overlap is due %v from now", tt.name, p.overlap.next.Sub(v.Now))
 		}
 	}
 }
@@ -275,22 +277,22 @@ func TestOverlapEnds(t *testing.T) {
 		{"judged both beside online work", 4 * ms, []bool{true, true}, 1, false, true, 996 * ms},
 		{"a request is expected", 10 * ms, []bool{false, false}, 1, true, true, 1500 * ms},
 	} {
-		p, v, accounts := overlapNode()
-		sum, set := summary{class: sched.Batch, active: tt.online}, p.ownSetting()
-		accounts[0].load.judgedAt, accounts[1].load.judgedAt = v.Now-1, v.Now-1
+		p, v, states := overlapNode()
+		sum, set := summary{rotationClass: sched.Batch, onlineSummary: onlineSummary{activeOnline: tt.online}}, p.ownSetting()
+		states[0].load.judgedAt, states[1].load.judgedAt = v.Now-1, v.Now-1
 		p.beginOverlap(v.Now, &v.Queues[0], &v.Queues[1], &sum, &set)
 		v.Now = v.Now.Add(tt.after)
 		for i, judged := range tt.judged {
 			if judged {
-				accounts[i].load.judgedAt = v.Now
+				states[i].load.judgedAt = v.Now
 			}
 		}
-		sum.clear = tt.clear
-		p.updateOverlap(v, accounts, &sum)
-		if got := p.overlapped == 0; got != tt.want {
+		sum.wantClear = tt.clear
+		p.updateOverlap(v, states, &sum)
+		if got := p.overlap.leaving == 0; got != tt.want {
 			t.Errorf("%s: the overlap ends: %v, want %v", tt.name, got, tt.want)
 		}
-		if got := p.nextOverlap.Sub(v.Now); tt.want && got != tt.next {
+		if got := p.overlap.next.Sub(v.Now); tt.want && got != tt.next {
 			t.Errorf("%s: the next overlap is due after %v, want %v", tt.name, got, tt.next)
 		}
 		if got := sum.wake.Sub(v.Now); !tt.want && got != tt.next {
@@ -298,43 +300,43 @@ func TestOverlapEnds(t *testing.T) {
 		}
 	}
 	// A queue that has gone need not be judged.
-	p, v, accounts := overlapNode()
-	sum, set := summary{class: sched.Batch}, p.ownSetting()
+	p, v, states := overlapNode()
+	sum, set := summary{rotationClass: sched.Batch}, p.ownSetting()
 	p.beginOverlap(v.Now, &v.Queues[0], &v.Queues[1], &sum, &set)
-	v.Queues, accounts = v.Queues[1:], accounts[1:]
-	accounts[0].load.judgedAt = v.Now
-	if p.updateOverlap(v, accounts, &sum); p.overlapped != 0 {
+	v.Queues, states = v.Queues[1:], states[1:]
+	states[0].load.judgedAt = v.Now
+	if p.updateOverlap(v, states, &sum); p.overlap.leaving != 0 {
 		t.Error("the overlap goes on after one queue has gone and the other is judged")
 	}
 }
 
 // TestSliceBeside checks the slice of a queue that runs side by side with others.
 func TestSliceBeside(t *testing.T) {
-	suspected := loadRecord{load: lightLoad, suspected: true, heldUntil: 1}
+	suspected := loadState{verdict: lightLoad, suspected: true, heldUntil: 1}
 	for _, tt := range []struct {
 		name      string
 		active    int
 		predicted bool
 		together  bool
 		shared    time.Duration
-		load      loadRecord
+		load      loadState
 		want      time.Duration
 		wake      bool // by the end of a trial
 	}{
-		{"no online work", 0, false, true, ownShared, loadRecord{}, 0, false},
-		{"online work", 1, false, true, ownShared, loadRecord{load: lightLoad}, ownShared, false},
-		{"a short slice by the parameter", 1, false, true, 50 * time.Microsecond, loadRecord{load: lightLoad}, h200Device.MinSharedSlice, false},
-		{"the default one by the parameter", 1, false, true, 0, loadRecord{load: lightLoad}, 0, false},
-		{"online work that is expected: the device is cleared for it", 1, true, true, ownShared, loadRecord{load: lightLoad}, 0, false},
-		{"the same in an overlap", 1, true, false, ownShared, loadRecord{load: lightLoad}, ownShared, false},
+		{"no online work", 0, false, true, ownShared, loadState{}, 0, false},
+		{"online work", 1, false, true, ownShared, loadState{verdict: lightLoad}, ownShared, false},
+		{"a short slice by the parameter", 1, false, true, 50 * time.Microsecond, loadState{verdict: lightLoad}, h200Device.MinSharedSlice, false},
+		{"the default one by the parameter", 1, false, true, 0, loadState{verdict: lightLoad}, 0, false},
+		{"online work that is expected: the device is cleared for it", 1, true, true, ownShared, loadState{verdict: lightLoad}, 0, false},
+		{"the same in an overlap", 1, true, false, ownShared, loadState{verdict: lightLoad}, ownShared, false},
 		{"a trial", 1, false, true, ownShared, suspected, 0, true},
 		{"a heavy queue in an overlap", 1, false, false, ownShared, suspected, ownShared, false},
-		{"a newcomer without a trial", 1, false, true, ownShared, loadRecord{}, ownShared, false},
+		{"a newcomer without a trial", 1, false, true, ownShared, loadState{}, ownShared, false},
 	} {
 		p := makeGiveway()
 		p.sharingNow = tt.together
-		sum, set, a := summary{active: tt.active, predicted: tt.predicted}, p.ownSetting(), account{load: tt.load}
-		set.shared = tt.shared
+		sum, set, a := summary{onlineSummary: onlineSummary{activeOnline: tt.active, predicted: tt.predicted}}, p.ownSetting(), queueState{load: tt.load}
+		set.sharedSlice = tt.shared
 		if got := p.sliceBeside(sched.Time(ms), &h200Device, &a, &sum, &set); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
@@ -343,25 +345,25 @@ func TestSliceBeside(t *testing.T) {
 		}
 	}
 	p := makeGiveway()
-	p.sharingNow, p.trialSince = true, sched.Time(time.Microsecond)
-	sum, set := summary{active: 1}, p.ownSetting()
-	if got := p.sliceBeside(sched.Time(ms), &h200Device, &account{}, &sum, &set); got != 0 {
+	p.sharingNow, p.trial.since = true, sched.Time(time.Microsecond)
+	sum, set := summary{onlineSummary: onlineSummary{activeOnline: 1}}, p.ownSetting()
+	if got := p.sliceBeside(sched.Time(ms), &h200Device, &queueState{}, &sum, &set); got != 0 {
 		t.Errorf("a newcomer in a trial: got %v, want the default", got)
 	}
 }
 
 // lightNode is a policy with batch queues that take turns, of these loads.
-func lightNode(loads ...load) (*giveway, *sched.View, []account) {
+func lightNode(loads ...load) (*giveway, *sched.View, []queueState) {
 	p, v := makeGiveway(), &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{h200Device}}
-	accounts := make([]account, len(loads))
+	states := make([]queueState, len(loads))
 	for i, l := range loads {
 		v.Queues = append(v.Queues, sched.Queue{
 			ID: sched.QueueID(i + 1), Can: sched.CanSlice | sched.CanInterrupt, Measured: true, MeasuredAt: v.Now,
 			Attr: sched.Attr{Class: sched.Batch}, Visits: sched.Visits{Known: true},
 		})
-		accounts[i] = account{takesTurns: true, class: sched.Batch, load: loadRecord{load: l}}
+		states[i] = queueState{takesTurns: true, class: sched.Batch, load: loadState{verdict: l}}
 	}
-	return p, v, accounts
+	return p, v, states
 }
 
 // TestSideBySideOrTurns checks which queues run side by side, and which take turns.
@@ -381,24 +383,24 @@ func TestSideBySideOrTurns(t *testing.T) {
 		{"a light one and a heavy one", []load{light, heavy}, summary{}, ownShared, []bool{true, false}, true, true, 50 * ms},
 		{"heavy ones", []load{heavy, heavy}, summary{}, ownShared, []bool{false, false}, false, false, 0},
 		{"a light one alone", []load{light}, summary{}, ownShared, []bool{false}, false, false, 0},
-		{"beside online work", []load{light, light}, summary{active: 1}, ownShared, []bool{true, true}, true, false, 10 * ms},
-		{"beside online work that is expected", []load{light, light}, summary{active: 1, predicted: true}, ownShared, []bool{true, true}, true, false, 50 * ms},
-		{"a request is expected now", []load{light, light}, summary{active: 1, predicted: true, clear: true}, ownShared, []bool{true, true}, false, false, 50 * ms},
+		{"beside online work", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1}}, ownShared, []bool{true, true}, true, false, 10 * ms},
+		{"beside online work that is expected", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1, predicted: true}}, ownShared, []bool{true, true}, true, false, 50 * ms},
+		{"a request is expected now", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1, predicted: true, wantClear: true}}, ownShared, []bool{true, true}, false, false, 50 * ms},
 		{"shared=min", []load{light, light}, summary{}, sched.MinSlice, []bool{true, true}, true, false, 50 * ms},
-		{"shared=min beside online work", []load{light, light}, summary{active: 1}, sched.MinSlice, []bool{false, false}, false, false, 0},
+		{"shared=min beside online work", []load{light, light}, summary{onlineSummary: onlineSummary{activeOnline: 1}}, sched.MinSlice, []bool{false, false}, false, false, 0},
 	} {
-		p, v, accounts := lightNode(tt.loads...)
+		p, v, states := lightNode(tt.loads...)
 		sum, set := tt.sum, p.ownSetting()
-		sum.turns, sum.class, set.shared = len(tt.loads), sched.Batch, tt.shared
-		countLoads(v, accounts, &sum)
-		p.watchLoads(v, accounts, &sum)
-		p.overlapped = 1
-		p.decide(v, accounts, &sum, &set)
+		sum.inRotation, sum.rotationClass, set.sharedSlice = len(tt.loads), sched.Batch, tt.shared
+		countLoads(v, states, &sum)
+		p.watchLoads(v, states, &sum)
+		p.overlap.leaving = 1
+		p.decide(v, states, &sum, &set)
 		for i, want := range tt.light {
-			if accounts[i].sideBySide != want {
-				t.Errorf("%s: queue %d runs side by side: %v, want %v", tt.name, i+1, accounts[i].sideBySide, want)
+			if states[i].sideBySide != want {
+				t.Errorf("%s: queue %d runs side by side: %v, want %v", tt.name, i+1, states[i].sideBySide, want)
 			}
-			if got, want := p.takesPart(&accounts[i]), !tt.heavyTurns || !want; got != want {
+			if got, want := p.takesPart(&states[i]), !tt.heavyTurns || !want; got != want {
 				t.Errorf("%s: queue %d takes turns: %v, want %v", tt.name, i+1, got, want)
 			}
 		}
@@ -408,30 +410,30 @@ func TestSideBySideOrTurns(t *testing.T) {
 		if got := max(sum.wake-v.Now, 0); got != sched.Time(tt.step) {
 			t.Errorf("%s: the policy looks again after %v, want %v", tt.name, time.Duration(got), tt.step)
 		}
-		if apart := tt.step > 0; apart != (p.overlapped == 0) {
-			t.Errorf("%s: an overlap goes on: %v, want %v", tt.name, p.overlapped != 0, !apart)
+		if apart := tt.step > 0; apart != (p.overlap.leaving == 0) {
+			t.Errorf("%s: an overlap goes on: %v, want %v", tt.name, p.overlap.leaving != 0, !apart)
 		}
 	}
 	// A newcomer runs side by side with the others only during a trial.
 	for _, trial := range []bool{false, true} {
-		p, v, accounts := lightNode(light, light, unknownLoad)
+		p, v, states := lightNode(light, light, unknownLoad)
 		if !trial {
-			p.trialEnd, p.trialTook = v.Now-1, ms
+			p.trial.end, p.trial.took = v.Now-1, ms
 		}
-		sum, set := summary{turns: 3, class: sched.Batch}, p.ownSetting()
-		countLoads(v, accounts, &sum)
-		p.watchLoads(v, accounts, &sum)
-		p.decide(v, accounts, &sum, &set)
-		if !accounts[0].sideBySide || accounts[2].sideBySide != trial || p.heavyTurns == trial {
-			t.Errorf("trial %v: the newcomer runs side by side: %v", trial, accounts[2].sideBySide)
+		sum, set := summary{inRotation: 3, rotationClass: sched.Batch}, p.ownSetting()
+		countLoads(v, states, &sum)
+		p.watchLoads(v, states, &sum)
+		p.decide(v, states, &sum, &set)
+		if !states[0].sideBySide || states[2].sideBySide != trial || p.heavyTurns == trial {
+			t.Errorf("trial %v: the newcomer runs side by side: %v", trial, states[2].sideBySide)
 		}
 	}
 	// Queues of class idle take turns, whatever their visits.
-	p, v, accounts := lightNode(light, light)
-	sum, set := summary{turns: 2, class: sched.Idle}, p.ownSetting()
-	countLoads(v, accounts, &sum)
-	p.watchLoads(v, accounts, &sum)
-	if p.decide(v, accounts, &sum, &set); p.sharingNow {
+	p, v, states := lightNode(light, light)
+	sum, set := summary{inRotation: 2, rotationClass: sched.Idle}, p.ownSetting()
+	countLoads(v, states, &sum)
+	p.watchLoads(v, states, &sum)
+	if p.decide(v, states, &sum, &set); p.sharingNow {
 		t.Error("side by side although only queues of class idle take turns")
 	}
 }
@@ -441,25 +443,25 @@ func TestSideBySideOrTurns(t *testing.T) {
 func TestOnlySomeQueuesAreCandidates(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(q *sched.Queue, a *account)
+		change func(q *sched.Queue, st *queueState)
 		turns  int
 		want   bool
 	}{
-		{"a newcomer", func(*sched.Queue, *account) {}, 2, true},
-		{"alone", func(*sched.Queue, *account) {}, 1, false},
-		{"without a trace", func(q *sched.Queue, _ *account) { q.Visits.Known = false }, 2, false},
-		{"without a slice", func(q *sched.Queue, _ *account) { q.Can = sched.CanInterrupt }, 2, false},
-		{"takes no turns", func(_ *sched.Queue, a *account) { a.takesTurns = false }, 2, false},
-		{"of class idle", func(q *sched.Queue, _ *account) { q.Attr.Class = sched.Idle }, 2, false},
-		{"known to be heavy", func(_ *sched.Queue, a *account) { a.load.load = heavyLoad }, 2, false},
-		{"known to be light", func(_ *sched.Queue, a *account) { a.load.load = lightLoad }, 2, false},
+		{"a newcomer", func(*sched.Queue, *queueState) {}, 2, true},
+		{"alone", func(*sched.Queue, *queueState) {}, 1, false},
+		{"without a trace", func(q *sched.Queue, _ *queueState) { q.Visits.Known = false }, 2, false},
+		{"without a slice", func(q *sched.Queue, _ *queueState) { q.Can = sched.CanInterrupt }, 2, false},
+		{"takes no turns", func(_ *sched.Queue, st *queueState) { st.takesTurns = false }, 2, false},
+		{"of class idle", func(q *sched.Queue, _ *queueState) { q.Attr.Class = sched.Idle }, 2, false},
+		{"known to be heavy", func(_ *sched.Queue, st *queueState) { st.load.verdict = heavyLoad }, 2, false},
+		{"known to be light", func(_ *sched.Queue, st *queueState) { st.load.verdict = lightLoad }, 2, false},
 	} {
-		p, v, accounts := lightNode(unknownLoad, heavyLoad)
-		tt.change(&v.Queues[0], &accounts[0])
-		sum := summary{turns: tt.turns, class: sched.Batch}
-		countLoads(v, accounts, &sum)
-		p.watchLoads(v, accounts, &sum)
-		if got := p.trialSince > 0; got != tt.want {
+		p, v, states := lightNode(unknownLoad, heavyLoad)
+		tt.change(&v.Queues[0], &states[0])
+		sum := summary{inRotation: tt.turns, rotationClass: sched.Batch}
+		countLoads(v, states, &sum)
+		p.watchLoads(v, states, &sum)
+		if got := p.trial.since > 0; got != tt.want {
 			t.Errorf("%s: a trial begins: %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -470,35 +472,35 @@ func TestOnlySomeQueuesAreCandidates(t *testing.T) {
 func TestLightQueueWithoutServiceIsIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(q *sched.Queue, a *account)
+		change func(q *sched.Queue, st *queueState)
 		want   bool
 	}{
-		{"idle", func(*sched.Queue, *account) {}, true},
-		{"served", func(q *sched.Queue, _ *account) { q.Served++ }, false},
-		{"stopped", func(q *sched.Queue, _ *account) { q.State = sched.Stopped }, false},
-		{"with counters", func(q *sched.Queue, _ *account) { q.Counters = sched.Counters{Known: true, Submitted: 1} }, false},
-		{"not measured", func(q *sched.Queue, _ *account) { q.Measured = false }, false},
-		{"heavy", func(_ *sched.Queue, a *account) { a.load.load = heavyLoad }, false},
+		{"idle", func(*sched.Queue, *queueState) {}, true},
+		{"served", func(q *sched.Queue, _ *queueState) { q.Served++ }, false},
+		{"stopped", func(q *sched.Queue, _ *queueState) { q.State = sched.Stopped }, false},
+		{"with counters", func(q *sched.Queue, _ *queueState) { q.Counters = sched.Counters{Known: true, Submitted: 1} }, false},
+		{"not measured", func(q *sched.Queue, _ *queueState) { q.Measured = false }, false},
+		{"heavy", func(_ *sched.Queue, st *queueState) { st.load.verdict = heavyLoad }, false},
 	} {
-		p, v, accounts := lightNode(lightLoad, lightLoad)
+		p, v, states := lightNode(lightLoad, lightLoad)
 		from, idleAt := v.Now, time.Duration(0)
-		sum := summary{turns: 2, class: sched.Batch}
+		sum := summary{inRotation: 2, rotationClass: sched.Batch}
 		for v.Now < from.Add(time.Second) && idleAt == 0 {
-			countLoads(v, accounts, &sum)
-			p.watchLoads(v, accounts, &sum)
-			if accounts[0].unusedTurn {
+			countLoads(v, states, &sum)
+			p.watchLoads(v, states, &sum)
+			if states[0].unusedTurn {
 				idleAt = v.Now.Sub(from)
 			}
 			v.Now = v.Now.Add(10 * ms)
 			v.Queues[0].MeasuredAt = v.Now
 			v.Queues[1].Served, v.Queues[1].MeasuredAt = v.Queues[1].Served+ms, v.Now
-			tt.change(&v.Queues[0], &accounts[0])
-			accounts[0].sideBySide, accounts[1].sideBySide = accounts[0].load.load == lightLoad, true
+			tt.change(&v.Queues[0], &states[0])
+			states[0].sideBySide, states[1].sideBySide = states[0].load.verdict == lightLoad, true
 		}
 		if got := idleAt > 0; got != tt.want || tt.want && idleAt != 250*ms {
 			t.Errorf("%s: the queue counts as idle after %v, want %v, after 250 ms", tt.name, idleAt, tt.want)
 		}
-		if accounts[1].unusedTurn {
+		if states[1].unusedTurn {
 			t.Errorf("%s: the queue that is served counts as idle", tt.name)
 		}
 	}
@@ -509,64 +511,67 @@ func TestLightQueueWithoutServiceIsIdle(t *testing.T) {
 func TestCompanyOfABatchQueue(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(q *sched.Queue, a *account)
+		change func(q *sched.Queue, st *queueState)
 		want   load
 	}{
-		{"a batch queue", func(*sched.Queue, *account) {}, heavyLoad},
-		{"a standard queue", func(q *sched.Queue, a *account) { q.Attr.Class, a.takesTurns = sched.Standard, false }, heavyLoad},
-		{"a stopped standard queue", func(q *sched.Queue, _ *account) { q.Attr.Class, q.State = sched.Standard, sched.Stopped }, unknownLoad},
-		{"a standard queue without work", func(q *sched.Queue, _ *account) { q.Attr.Class, q.Counters.Known = sched.Standard, true }, unknownLoad},
-		{"an online queue", func(q *sched.Queue, _ *account) { q.Attr.Class = sched.Online }, unknownLoad},
-		{"a stopped queue", func(q *sched.Queue, _ *account) { q.State = sched.Stopped }, unknownLoad},
-		{"a queue that takes no turns", func(_ *sched.Queue, a *account) { a.takesTurns = false }, unknownLoad},
-		{"a queue without work", func(q *sched.Queue, _ *account) { q.Counters.Known = true }, unknownLoad},
+		{"a batch queue", func(*sched.Queue, *queueState) {}, heavyLoad},
+		{"a standard queue", func(q *sched.Queue, st *queueState) { q.Attr.Class, st.takesTurns = sched.Standard, false }, heavyLoad},
+		{"a stopped standard queue", func(q *sched.Queue, _ *queueState) { q.Attr.Class, q.State = sched.Standard, sched.Stopped }, unknownLoad},
+		{"a standard queue without work", func(q *sched.Queue, _ *queueState) { q.Attr.Class, q.Counters.Known = sched.Standard, true }, unknownLoad},
+		{"an online queue", func(q *sched.Queue, _ *queueState) { q.Attr.Class = sched.Online }, unknownLoad},
+		{"a stopped queue", func(q *sched.Queue, _ *queueState) { q.State = sched.Stopped }, unknownLoad},
+		{"a queue that takes no turns", func(_ *sched.Queue, st *queueState) { st.takesTurns = false }, unknownLoad},
+		{"a queue without work", func(q *sched.Queue, _ *queueState) { q.Counters.Known = true }, unknownLoad},
 	} {
-		p, v, accounts := lightNode(unknownLoad, heavyLoad)
-		tt.change(&v.Queues[1], &accounts[1])
+		p, v, states := lightNode(unknownLoad, heavyLoad)
+		tt.change(&v.Queues[1], &states[1])
 		for range 5 {
-			sum := summary{turns: 2, class: sched.Batch}
-			countLoads(v, accounts, &sum)
-			p.watchLoads(v, accounts, &sum)
+			sum := summary{inRotation: 2, rotationClass: sched.Batch}
+			countLoads(v, states, &sum)
+			p.watchLoads(v, states, &sum)
 			v.Now = v.Now.Add(10 * ms)
 			q := &v.Queues[0]
 			q.MeasuredAt, q.Visits.Count, q.Visits.Full = v.Now, q.Visits.Count+10, q.Visits.Full+10
 		}
-		if got := accounts[0].load.load; got != tt.want {
+		if got := states[0].load.verdict; got != tt.want {
 			t.Errorf("beside %s: got load %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	// With the minimum slice all visits are short, and tell nothing.
-	for slice, want := range map[time.Duration]load{sched.MinSlice: unknownLoad, h200Device.MinSharedSlice - 1: unknownLoad, h200Device.MinSharedSlice: lightLoad} {
-		p, v, accounts := lightNode(unknownLoad, heavyLoad)
+	// With the minimum slice all visits are short, and tell nothing; nor do those of a long slice.
+	for slice, want := range map[time.Duration]load{
+		sched.MinSlice: unknownLoad, h200Device.MinSharedSlice - 1: unknownLoad, h200Device.MinSharedSlice: lightLoad,
+		h200Device.Slice: lightLoad, h200Device.Slice + 1: unknownLoad,
+	} {
+		p, v, states := lightNode(unknownLoad, heavyLoad)
 		for range 5 {
 			v.Queues[0].Slice = slice
-			sum := summary{turns: 2, class: sched.Batch}
-			countLoads(v, accounts, &sum)
-			p.watchLoads(v, accounts, &sum)
+			sum := summary{inRotation: 2, rotationClass: sched.Batch}
+			countLoads(v, states, &sum)
+			p.watchLoads(v, states, &sum)
 			v.Now = v.Now.Add(10 * ms)
 			q := &v.Queues[0]
 			q.MeasuredAt, q.Visits.Count, q.Served = v.Now, q.Visits.Count+10, q.Served+ms
 		}
-		if got := accounts[0].load.load; got != want {
+		if got := states[0].load.verdict; got != want {
 			t.Errorf("with a slice of %v: got load %d, want %d", slice, got, want)
 		}
 	}
 }
 
 // countLoads counts the queues as summarize does before watchLoads.
-func countLoads(v *sched.View, accounts []account, sum *summary) {
+func countLoads(v *sched.View, states []queueState, sum *summary) {
 	p := makeGiveway()
 	sum.running, sum.newcomers, sum.traced = 0, 0, false
 	for i := range v.Queues {
-		q, a := &v.Queues[i], &accounts[i]
+		q, st := &v.Queues[i], &states[i]
 		switch q.Attr.Class {
 		case sched.Batch:
 			sum.traced = sum.traced || q.Visits.Known
-			if a.takesTurns && runnable(q) {
-				p.countBatch(&v.Devices[0], q, a, sum)
+			if st.takesTurns && runnable(q) {
+				countBatch(&v.Devices[0], q, st, trialQueues, sum)
 			}
 		case sched.Standard:
-			p.watchStandard(v.Now, q, a, sum)
+			p.watchStandard(v.Now, q, st, sum)
 		}
 	}
 }
@@ -580,11 +585,11 @@ func TestTrialLimits(t *testing.T) {
 		sum           summary
 		limit, rarity time.Duration
 	}{
-		{"no online work", summary{turns: 2}, 300 * ms, 4},
-		{"online work that is predicted", summary{turns: 2, active: 1, predicted: true}, 300 * ms, 4},
-		{"two queues beside online work", summary{turns: 2, active: 1}, 50 * ms, 150},
-		{"four", summary{turns: 4, active: 1}, 8 * 4 * h200Device.Slice * 9 / 8, 150},
-		{"fifty", summary{turns: 50, active: 1}, 300 * ms, 150},
+		{"no online work", summary{inRotation: 2}, 300 * ms, 4},
+		{"online work that is predicted", summary{inRotation: 2, onlineSummary: onlineSummary{activeOnline: 1, predicted: true}}, 300 * ms, 4},
+		{"two queues beside online work", summary{inRotation: 2, onlineSummary: onlineSummary{activeOnline: 1}}, 50 * ms, 150},
+		{"four", summary{inRotation: 4, onlineSummary: onlineSummary{activeOnline: 1}}, 8 * 4 * h200Device.Slice * 9 / 8, 150},
+		{"fifty", summary{inRotation: 50, onlineSummary: onlineSummary{activeOnline: 1}}, 300 * ms, 150},
 	} {
 		if limit, rarity := trialLimits(&h200Device, &tt.sum); limit != tt.limit || rarity != tt.rarity {
 			t.Errorf("%s: got %v and one part in %d, want %v and %d", tt.name, limit, rarity, tt.limit, tt.rarity)
@@ -596,50 +601,50 @@ func TestTrialLimits(t *testing.T) {
 // beyond its share takes turns beside heavy ones until those have caught up, and that nothing
 // is counted without heavy ones.
 func TestLightQueueThatIsFarAheadTakesTurns(t *testing.T) {
-	p, v, accounts := lightNode(lightLoad, heavyLoad)
-	p.sharing, accounts[0].sideBySide = true, true
-	limit := func(passed time.Duration) *account {
+	p, v, states := lightNode(lightLoad, heavyLoad)
+	p.sharing, states[0].sideBySide = true, true
+	limit := func(passed time.Duration) *queueState {
 		v.Now = v.Now.Add(ms)
 		p.clocks[0].now += passed
-		p.limitShares(v, accounts)
-		return &accounts[0]
+		p.limitShares(v, states)
+		return &states[0]
 	}
 	limit(0)
-	accounts[0].ahead = 2 * p.turn
-	if a := limit(0); a.overdrawn || a.ahead != 2*p.turn {
-		t.Errorf("two turns ahead: it takes turns %v, ahead by %v; want side by side, ahead by %v", a.overdrawn, a.ahead, 2*p.turn)
+	states[0].ahead = 2 * p.turn
+	if st := limit(0); st.overdrawn || st.ahead != 2*p.turn {
+		t.Errorf("two turns ahead: it takes turns %v, ahead by %v; want side by side, ahead by %v", st.overdrawn, st.ahead, 2*p.turn)
 	}
-	accounts[0].ahead++
-	if a := limit(0); !a.overdrawn || a.at != p.clocks[0].now+a.ahead {
-		t.Errorf("further ahead: it takes turns %v, the next at %v; want when the others have caught up", a.overdrawn, a.at)
+	states[0].ahead++
+	if st := limit(0); !st.overdrawn || st.at != p.clocks[0].now+st.ahead {
+		t.Errorf("further ahead: it takes turns %v, the next at %v; want when the others have caught up", st.overdrawn, st.at)
 	}
-	if accounts[1].overdrawn || accounts[1].ahead != 0 {
+	if states[1].overdrawn || states[1].ahead != 0 {
 		t.Error("the heavy queue is limited as well")
 	}
-	accounts[0].sideBySide, p.sharing = false, false
-	if a := limit(p.turn); !a.overdrawn || a.ahead != p.turn+1 {
-		t.Errorf("one turn later: it takes turns %v, ahead by %v; want still, by %v", a.overdrawn, a.ahead, p.turn+1)
+	states[0].sideBySide, p.sharing = false, false
+	if st := limit(p.turn); !st.overdrawn || st.ahead != p.turn+1 {
+		t.Errorf("one turn later: it takes turns %v, ahead by %v; want still, by %v", st.overdrawn, st.ahead, p.turn+1)
 	}
-	before := accounts[0].ahead
+	before := states[0].ahead
 	p.clocks[0].now += ms // by the first plan
-	if p.limitShares(v, accounts); accounts[0].ahead != before {
+	if p.limitShares(v, states); states[0].ahead != before {
 		t.Error("a second plan at the same time changes something")
 	}
-	if a := limit(2 * p.turn); a.overdrawn || a.ahead != 0 {
-		t.Errorf("when the others have caught up: it takes turns %v, ahead by %v; want side by side", a.overdrawn, a.ahead)
+	if st := limit(2 * p.turn); st.overdrawn || st.ahead != 0 {
+		t.Errorf("when the others have caught up: it takes turns %v, ahead by %v; want side by side", st.overdrawn, st.ahead)
 	}
 	// Without a heavy queue that takes turns, no queue is kept from anything.
-	for _, change := range []func(a *account){
-		func(a *account) { a.takesTurns = false },
-		func(a *account) { a.class = sched.Idle },
-		func(a *account) { a.sideBySide = true },
-		func(a *account) { a.overdrawn, a.ahead = true, ms },
+	for _, change := range []func(st *queueState){
+		func(st *queueState) { st.takesTurns = false },
+		func(st *queueState) { st.class = sched.Idle },
+		func(st *queueState) { st.sideBySide = true },
+		func(st *queueState) { st.overdrawn, st.ahead = true, ms },
 	} {
-		p, v, accounts = lightNode(lightLoad, heavyLoad)
-		p.sharing, accounts[0].sideBySide, accounts[0].ahead = true, true, 5*p.turn
-		change(&accounts[1])
-		if a := limit(0); a.overdrawn || a.ahead != 0 {
-			t.Errorf("no heavy queue takes turns: %v, ahead by %v; want side by side", a.overdrawn, a.ahead)
+		p, v, states = lightNode(lightLoad, heavyLoad)
+		p.sharing, states[0].sideBySide, states[0].ahead = true, true, 5*p.turn
+		change(&states[1])
+		if st := limit(0); st.overdrawn || st.ahead != 0 {
+			t.Errorf("no heavy queue takes turns: %v, ahead by %v; want side by side", st.overdrawn, st.ahead)
 		}
 	}
 }
@@ -661,13 +666,13 @@ func TestSideBySideBetweenRequests(t *testing.T) {
 		{"side by side anyway", []load{lightLoad, lightLoad}, 1, ownShared, true, true, false},
 		{"heavy queues", []load{heavyLoad, heavyLoad}, 1, sched.MinSlice, true, false, false},
 	} {
-		p, v, accounts := lightNode(tt.loads...)
-		sum, set := summary{turns: 2, class: sched.Batch, active: tt.active, predicted: tt.active > 0}, p.ownSetting()
-		set.shared, set.betweenRequests = tt.shared, tt.allowed
-		countLoads(v, accounts, &sum)
-		p.watchLoads(v, accounts, &sum)
+		p, v, states := lightNode(tt.loads...)
+		sum, set := summary{inRotation: 2, rotationClass: sched.Batch, onlineSummary: onlineSummary{activeOnline: tt.active, predicted: tt.active > 0}}, p.ownSetting()
+		set.sharedSlice, set.betweenRequests = tt.shared, tt.allowed
+		countLoads(v, states, &sum)
+		p.watchLoads(v, states, &sum)
 		p.sharesBetweenRequests = !tt.only
-		p.decide(v, accounts, &sum, &set)
+		p.decide(v, states, &sum, &set)
 		if p.sharing != tt.together || p.sharesBetweenRequests != tt.only {
 			t.Errorf("%s: side by side %v, only between requests %v; want %v, %v", tt.name, p.sharing, p.sharesBetweenRequests, tt.together, tt.only)
 		}
@@ -685,9 +690,9 @@ func TestQueueThatLeavesOverlapsWithTheNext(t *testing.T) {
 			}
 			plan := func(after time.Duration) {
 				v.Now = v.Now.Add(after)
-				accounts := p.accounts.update(v.Queues)
-				for i := range accounts {
-					accounts[i].load.load = heavyLoad
+				states := p.states.update(v.Queues)
+				for i := range states {
+					states[i].load.verdict = heavyLoad
 				}
 				p.Plan(v)
 			}
@@ -705,8 +710,8 @@ func TestQueueThatLeavesOverlapsWithTheNext(t *testing.T) {
 			if idle {
 				want = 0
 			}
-			if plan(50 * ms); p.overlapped != want || p.current != v.Queues[1-leaving].ID {
-				t.Errorf("queue %d leaves, idle %v: queue %d overlaps with queue %d", v.Queues[leaving].ID, idle, p.overlapped, p.current)
+			if plan(50 * ms); p.overlap.leaving != want || p.current != v.Queues[1-leaving].ID {
+				t.Errorf("queue %d leaves, idle %v: queue %d overlaps with queue %d", v.Queues[leaving].ID, idle, p.overlap.leaving, p.current)
 			}
 		}
 	}
@@ -716,11 +721,11 @@ func TestQueueThatLeavesOverlapsWithTheNext(t *testing.T) {
 // of two that run side by side the one whose last turn was earlier.
 func TestOrderOfTurns(t *testing.T) {
 	for _, c := range []struct{ a, b, want bool }{{false, false, false}, {true, false, false}, {false, true, false}, {true, true, true}} {
-		a := account{vtime: vtime{at: 5 * ms}, lastTurn: 1, sideBySide: c.a}
+		a := queueState{vtime: vtime{at: 5 * ms}, lastTurn: 1, sideBySide: c.a}
 		if a.before(&a) {
 			t.Errorf("%+v: a queue goes before one like it, and that before the queue", c)
 		}
-		b := account{vtime: vtime{at: 3 * ms}, lastTurn: 2, sideBySide: c.b}
+		b := queueState{vtime: vtime{at: 3 * ms}, lastTurn: 2, sideBySide: c.b}
 		if got, back := a.before(&b), b.before(&a); got != c.want || back == c.want {
 			t.Errorf("side by side %v and %v: the first goes before the second %v, and back %v", c.a, c.b, got, back)
 		}

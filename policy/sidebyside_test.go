@@ -158,6 +158,72 @@ func TestGivewayHeavyQueuesTakeTurns(t *testing.T) {
 	}
 }
 
+// TestGivewayManyHeavyQueues checks that heavy queues are found to be heavy, and take turns,
+// however many there are. Beside each other all at once, each would make few visits.
+func TestGivewayManyHeavyQueues(t *testing.T) {
+	for _, online := range []bool{false, true} {
+		l, jobs := newShared(t, nil, make([]time.Duration, 64)...)
+		if online {
+			l.openJob(class(sched.Online), atRandom(ms), 0)
+		}
+		l.run(500 * ms) // until those that were opened together are stopped
+		_, most := l.runningShare(8*time.Second, jobs)
+		want := 12 + 1 // newcomers, and the one whose turn it is
+		if online {
+			want = 3 + 1
+		}
+		if most > want {
+			t.Errorf("online %v: %d queues ran at a time, want at most %d", online, most, want)
+		}
+		sum := 0.0
+		share, _ := l.runningShare(3*time.Second, jobs)
+		for _, s := range share {
+			sum += s
+		}
+		if sum > 1.2 {
+			t.Errorf("online %v: %.2f queues ran on average, want them to take turns", online, sum)
+		}
+		if slices.Min(share) == 0 {
+			t.Errorf("online %v: a queue did not run for 3 s, want a round to take about 2 s", online)
+		}
+	}
+}
+
+// TestGivewayManyLightQueues checks that a few of many light queues run at a time beside online
+// work, that each comes and goes as often as the others, and that all run when there is none.
+func TestGivewayManyLightQueues(t *testing.T) {
+	for _, heavy := range []int{0, 2} {
+		l, jobs := newShared(t, map[string]string{"beside": "3"}, slices.Repeat([]time.Duration{lightBurst}, 12)...)
+		for range heavy {
+			l.openJob(batch(1), saturating, 0)
+		}
+		online := l.openJob(class(sched.Online), atRandom(ms), 0)
+		l.run(4 * time.Second)
+		before := len(l.actions)
+		share, most := l.runningShare(6*time.Second, jobs)
+		want := 3.0 / 12
+		if heavy > 0 {
+			want = 2.0 / 12 // the third is the heavy queue whose turn it is
+		}
+		for i, s := range share {
+			if s < want*0.7 || s > want*1.3 {
+				t.Errorf("%d heavy queues: light queue %d ran for %.3f of the time, want %.3f as the others", heavy, i, s, want)
+			}
+		}
+		if most > 4 {
+			t.Errorf("%d heavy queues: %d light queues ran at a time, want 3", heavy, most)
+		}
+		if n := len(l.actions) - before; n > 6*20*5 {
+			t.Errorf("%d heavy queues: %d actions in 6 s, want about four for each turn of 50 ms", heavy, n)
+		}
+		online.load = nil
+		l.run(activeFor + time.Second)
+		if share, _ := l.runningShare(time.Second, jobs); slices.Min(share) < 0.99 {
+			t.Errorf("%d heavy queues: without online work a light queue ran for %.3f of the time, want all of it", heavy, slices.Min(share))
+		}
+	}
+}
+
 func TestGivewayHeavyQueueTakesTurnsBesideLightOnes(t *testing.T) {
 	for _, online := range []bool{false, true} {
 		l, jobs := newShared(t, nil, 0, 0, lightBurst)
@@ -274,10 +340,16 @@ func TestGivewayIdleNewcomerLeavesTheTurnToOthers(t *testing.T) {
 
 // TestGivewayClearsTheDeviceForRegularRequests checks that a request which comes every 20 ms
 // finds one batch queue, with the minimum slice, and that all light queues run for most of
-// the time in between.
+// the time in between. Calls that take longer than the device's stop time are made earlier. The
+// light queues take turns in staying on the device.
 func TestGivewayClearsTheDeviceForRegularRequests(t *testing.T) {
-	for _, counters := range []bool{false, true} {
+	for _, c := range []struct {
+		counters bool
+		calls    time.Duration
+	}{{false, 500 * time.Microsecond}, {true, 500 * time.Microsecond}, {true, 2500 * time.Microsecond}} {
+		counters := c.counters
 		l, jobs := newShared(t, nil, lightBurst, lightBurst, lightBurst, lightBurst)
+		l.actionTime = c.calls
 		var online *job
 		if load := periodic(20*ms, ms); counters {
 			online = l.open(class(sched.Online), load)
@@ -288,28 +360,34 @@ func TestGivewayClearsTheDeviceForRegularRequests(t *testing.T) {
 		arrivals, clear := 0, 0
 		share := 0.0
 		done := len(online.finished)
+		stays := make([]int, len(jobs))
 		l.run(4*time.Second, func() {
-			n, short := 0, 0
-			for _, j := range jobs {
+			n, short, last := 0, 0, 0
+			for i, j := range jobs {
 				if j.running {
 					n++
 					share += float64(tick) / float64(16*time.Second)
 				}
 				if j.running && j.slice == sched.MinSlice {
 					short++
+					last = i
 				}
 			}
 			if l.now%sched.Time(20*ms) == sched.Time(tick) {
 				if arrivals++; n == 1 && short == 1 {
 					clear++
+					stays[last]++
 				}
 			}
 		})
+		if least := slices.Min(stays); least < arrivals/8 {
+			t.Errorf("%+v: each light queue stayed for %v of %d requests, want an eighth or more", c, stays, arrivals)
+		}
 		if clear < arrivals*95/100 {
-			t.Errorf("counters %v: %d of %d requests found one batch queue with the minimum slice, want 95 %%", counters, clear, arrivals)
+			t.Errorf("%+v: %d of %d requests found one batch queue with the minimum slice, want 95 %%", c, clear, arrivals)
 		}
 		if share < 0.75 {
-			t.Errorf("counters %v: batch queues ran for %.2f of the time, want 0.75", counters, share)
+			t.Errorf("%+v: batch queues ran for %.2f of the time, want 0.75", c, share)
 		}
 		for _, c := range online.finished[done:] {
 			if took := c.done.Sub(c.arrived); took > 2*ms {
@@ -464,7 +542,7 @@ func TestNoStarvationBesideAQueueThatCannotBeStopped(t *testing.T) {
 // TestArrivalsOfAnInexactClock checks that regular arrivals are recognized although each reading
 // of the trace gives a slightly different time for the same one.
 func TestArrivalsOfAnInexactClock(t *testing.T) {
-	var o onlineRecord
+	var o onlineState
 	q := sched.Queue{Measured: true, Visits: sched.Visits{Known: true}}
 	for now := sched.Time(time.Second); now < sched.Time(3*time.Second); now = now.Add(5 * ms) {
 		last := now / sched.Time(20*ms) * sched.Time(20*ms)
@@ -482,7 +560,7 @@ func TestArrivalsOfAnInexactClock(t *testing.T) {
 func TestClearLeadFitsSlowCalls(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var p giveway
-	p.clearTime.add(time.Millisecond)
+	p.clearing.took.add(time.Millisecond)
 	late, longest := 0, time.Duration(0)
 	const n = 2000
 	for range n {
@@ -492,7 +570,7 @@ func TestClearLeadFitsSlowCalls(t *testing.T) {
 		if took > lead {
 			late++
 		}
-		p.clearTime.add(took)
+		p.clearing.took.add(took)
 	}
 	if late > n*6/100 || longest > 2200*time.Microsecond {
 		t.Errorf("got %d of %d clearings later than their lead, of up to %v; want at most 6 %%, up to 2.2 ms", late, n, longest)
@@ -562,17 +640,17 @@ func TestTimeToClearBesideAQueueThatCannotBeStopped(t *testing.T) {
 		{ID: 2, Can: canAll, State: sched.Stopping},
 		{ID: 3, Can: sched.CanSlice},
 	}}
-	accounts := []account{{sideBySide: true}, {sideBySide: true}, {sideBySide: true}}
+	states := []queueState{{sideBySide: true}, {sideBySide: true}, {sideBySide: true}}
 	for i, state := range []sched.State{sched.Running, sched.Stopping, sched.Stopped} {
 		v.Now = v.Now.Add(ms)
 		v.Queues[1].State = state
-		p.measureClear(v, accounts, &summary{clear: true})
-		if want := i / 2; p.clearTime.n != want {
-			t.Errorf("while queue 2 is %v: measured %d times, want %d", state, p.clearTime.n, want)
+		p.measureClear(v, states, &summary{onlineSummary: onlineSummary{wantClear: true}})
+		if want := i / 2; p.clearing.took.n != want {
+			t.Errorf("while queue 2 is %v: measured %d times, want %d", state, p.clearing.took.n, want)
 		}
 	}
-	if p.clearTime.mean != 2*ms {
-		t.Errorf("got %v, want 2 ms", p.clearTime.mean)
+	if p.clearing.took.mean != 2*ms {
+		t.Errorf("got %v, want 2 ms", p.clearing.took.mean)
 	}
 }
 

@@ -28,7 +28,7 @@ type slo struct {
 	ladder   ladder
 	gauge    gauge
 	finished []finishedRequest // since the last plan
-	queues   perQueue[onlineQueue]
+	requests perQueue[requestState]
 
 	countedAt   sched.Time    // when open requests were last counted
 	lastRequest sched.Time    // when a request was last open or finished
@@ -37,18 +37,18 @@ type slo struct {
 	quietEnd    sched.Time // when isQuiet was last cleared; zero once a request has finished since
 }
 
-// onlineQueue is the state of an online queue.
-type onlineQueue struct {
-	score    float64    // of late requests: see ladder.request
-	reports  bool       // its requests are reported
-	open     uint32     // OpenRequests at the last plan
-	openedAt sched.Time // when open last changed
-	oldest   sched.Time // Queue.RequestSince at the last plan
-	from     sched.Time // since when that request counts: see openFrom
-	periods  int        // how many late periods since then are counted: see countOpen
-	counted  bool       // that request has counted as late
-	launched uint64     // Counters.Launched at the last plan
-	workedAt sched.Time // when it was last ready or launched commands
+// requestState is what slo keeps about the requests of an online queue.
+type requestState struct {
+	lateScore   float64    // of late requests: see ladder.addRequest
+	reports     bool       // its requests are reported
+	open        uint32     // Queue.OpenRequests at the last plan
+	openedAt    sched.Time // when open last changed
+	oldestSince sched.Time // when its oldest open request began: Queue.RequestSince at the last plan
+	countsFrom  sched.Time // since when that request counts: see openFrom
+	latePeriods int        // how many late periods since then are counted: see countOpen
+	countedLate bool       // that request has counted as late
+	launched    uint64     // Counters.Launched at the last plan
+	workedAt    sched.Time // when it was last ready or launched commands
 }
 
 type finishedRequest struct {
@@ -97,159 +97,169 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	if dev := v.Devices[0]; dev != p.ladder.device {
 		p.ladder.build(dev)
 	}
-	queues := p.queues.update(v.Queues)
+	requests := p.requests.update(v.Queues)
 	if p.ladder.resetScores {
 		p.ladder.resetScores = false
-		for i := range queues {
-			queues[i].score = 0
+		for i := range requests {
+			requests[i].lateScore = 0
 		}
 	}
-	finished, open := p.countRequests(v, queues)
-	adapts := p.updateQueues(v, queues)
+	finished, openTime := p.countRequests(v, requests)
+	adapts := p.updateQueues(v, requests)
 	wake := p.updateQuiet(v.Now, adapts)
-	set := p.ladder.setting(p.ladder.start)
-	set.shared, set.online = p.base.shared, p.base.online
+	set := p.ladder.setting(p.ladder.start) // as giveway, unless slo adapts
+	set.sharedSlice, set.onlineSlice = p.base.sharedSlice, p.base.onlineSlice
 	switch {
 	case p.isQuiet:
 		set = p.ladder.setting(0)
 	case adapts:
-		p.gauge.read(v, &p.ladder, finished, open)
-		if p.ladder.beside = 0; p.base.mayShare {
-			p.ladder.beside = p.base.lightQueues
-			p.ladder.measured = false // light queues do more side by side, with less time on the device
-		}
-		p.ladder.confirm(v, p.base.current)
-		if v.Now > p.countedAt { // a second plan at the same instant must be the same as the first
-			p.countedAt = v.Now
-			p.countOpen(v, queues)
-		}
-		if p.counts() {
-			p.ladder.decide(v.Now)
-		}
-		wake = earlier(wake, p.nextLate(v, queues))
-		set = p.adapted(v.Now)
+		p.adapt(v, requests, finished, openTime)
+		wake = earlier(wake, p.nextLate(v, requests))
+		set = p.adaptedSetting(v.Now)
 	}
 	set.bursts = !adapts || p.ladder.mostlyLate()
 	plan := p.base.planWith(v, set)
 	p.ladder.predicts = set.betweenRequests && p.base.sharesBetweenRequests
 	plan.Wake = earlier(plan.Wake, wake)
 	if set.stop && p.ladder.device.Sliced() {
-		p.stopBatch(v, queues, &plan)
+		p.stopBatch(v, requests, &plan)
 	}
 	return plan
 }
 
-// adapted returns the setting of the rung in force.
-func (p *slo) adapted(now sched.Time) setting {
+// adapt passes to the ladder what was measured and which requests are late, and lets it decide
+// which rung is in force. The order matters: a rung must be confirmed before open
+// requests count for it.
+func (p *slo) adapt(v *sched.View, requests []requestState, finished int, openTime time.Duration) {
+	p.gauge.read(v, &p.ladder, finished, openTime)
+	p.ladder.queuesBeside = 0
+	if p.base.mayShare {
+		p.ladder.queuesBeside = min(p.base.lightQueues, p.base.group.limit)
+		p.ladder.measured = false // light queues do more side by side, with less time on the device
+	}
+	p.ladder.confirm(v, p.base.current)
+	if v.Now > p.countedAt { // a second plan at the same instant must be the same as the first
+		p.countedAt = v.Now
+		p.countOpen(v, requests)
+	}
+	if p.judgesRung(v.Now) {
+		p.ladder.decide(v.Now)
+	}
+}
+
+// adaptedSetting returns the setting of the rung in force.
+func (p *slo) adaptedSetting(now sched.Time) setting {
 	set := p.ladder.setting(p.ladder.current)
-	set.online = p.base.online
-	set.betweenRequests = p.base.shared != sched.MinSlice && p.ladder.mayPredict(now)
+	set.onlineSlice = p.base.onlineSlice
+	set.betweenRequests = p.base.sharedSlice != sched.MinSlice && p.ladder.mayPredict(now)
 	return set
 }
 
 // updateQueues updates the state of the online queues. It reports whether slo may
 // adapt the setting: there is an online queue with an SLO, and none that must be
 // served as fast as possible.
-func (p *slo) updateQueues(v *sched.View, queues []onlineQueue) (adapts bool) {
+func (p *slo) updateQueues(v *sched.View, requests []requestState) (adapts bool) {
 	withSLO, asFastAsPossible := false, false
 	for i := range v.Queues {
-		q, o := &v.Queues[i], &queues[i]
+		q, r := &v.Queues[i], &requests[i]
 		if q.Attr.Class != sched.Online || q.Attr.Paused {
-			*o = onlineQueue{reports: o.reports}
+			*r = requestState{reports: r.reports}
 			continue
 		}
-		if q.Ready() || q.Counters.Launched != o.launched {
-			o.launched, o.workedAt = q.Counters.Launched, v.Now
+		if q.Ready() || q.Counters.Launched != r.launched {
+			r.launched, r.workedAt = q.Counters.Launched, v.Now
 		}
 		// A queue that launches nothing needs no device, whatever its process reports. Only
 		// counters tell.
-		asleep := q.Counters.Known && v.Now.Sub(o.workedAt) >= p.quiet
+		asleep := q.Counters.Known && v.Now.Sub(r.workedAt) >= p.quiet
 		if q.OpenRequests > 0 {
-			o.reports = true
+			r.reports = true
 			if !asleep {
 				p.lastRequest = v.Now
 			}
 		}
-		if q.OpenRequests != o.open {
-			o.open, o.openedAt = q.OpenRequests, v.Now
+		if q.OpenRequests != r.open {
+			r.open, r.openedAt = q.OpenRequests, v.Now
 		}
 		withSLO = withSLO || q.Attr.SLO > 0
-		asFastAsPossible = asFastAsPossible || (q.Attr.SLO <= 0 || !o.reports) && !asleep
+		asFastAsPossible = asFastAsPossible || (q.Attr.SLO <= 0 || !r.reports) && !asleep
 	}
 	return withSLO && !asFastAsPossible
 }
 
 // countRequests passes the finished requests of queues with an SLO to the ladder
 // and returns their number and the sum of their durations.
-func (p *slo) countRequests(v *sched.View, queues []onlineQueue) (finished int, open time.Duration) {
-	for _, r := range p.finished {
-		i, ok := index(v.Queues, r.queue)
-		if !ok || r.took <= 0 {
+func (p *slo) countRequests(v *sched.View, requests []requestState) (finished int, openTime time.Duration) {
+	for _, f := range p.finished {
+		i, ok := index(v.Queues, f.queue)
+		if !ok || f.took <= 0 {
 			continue // closed since, or its duration is unknown
 		}
-		q, o := &v.Queues[i], &queues[i]
+		q, r := &v.Queues[i], &requests[i]
 		if q.Attr.Class != sched.Online || q.Attr.SLO <= 0 {
 			continue
 		}
 		finished++
-		open += min(r.took, maxQuiet)
-		o.reports = true
-		began := r.at.Add(-r.took)
+		openTime += min(f.took, maxQuiet)
+		r.reports = true
+		began := f.at.Add(-f.took)
 		if p.isQuiet || p.quietEnd > 0 {
 			// The first request found batch work with the default slice. If that
 			// made it late, the next quiet period begins later.
-			if r.took > q.Attr.SLO && (p.isQuiet || began <= p.quietEnd.Add(time.Millisecond)) {
+			if f.took > q.Attr.SLO && (p.isQuiet || began <= p.quietEnd.Add(time.Millisecond)) {
 				p.quietAfter = min(2*p.quietAfter, maxQuiet)
 			}
 			p.quietEnd = 0
 		}
-		p.lastRequest = max(p.lastRequest, r.at)
+		p.lastRequest = max(p.lastRequest, f.at)
 		switch {
-		case o.counted && began <= o.oldest.Add(time.Millisecond):
-			o.counted = false
-			p.ladder.duration(r.took)
-		case p.counts():
-			p.ladder.request(began, r.took, q.Attr.SLO, &o.score)
-			p.ladder.duration(r.took)
+		case r.countedLate && began <= r.oldestSince.Add(time.Millisecond): // countOpen has counted it
+			r.countedLate = false
+			p.ladder.addDuration(f.took)
+		case p.judgesRung(v.Now):
+			p.ladder.addRequest(began, f.took, q.Attr.SLO, &r.lateScore)
+			p.ladder.addDuration(f.took)
 		}
 	}
 	p.finished = p.finished[:0]
-	return finished, open
+	return finished, openTime
 }
 
-// counts reports whether requests say something about the current rung: there is batch work,
-// and no bursts, in which other settings are in force.
-func (p *slo) counts() bool { return p.base.current != 0 && p.base.burst.phase == noBurst }
+// judgesRung reports whether requests say something about the current rung: there was batch work
+// a moment ago, and there are no bursts, in which other settings are in force.
+func (p *slo) judgesRung(now sched.Time) bool {
+	return p.base.current != 0 && now.Sub(p.base.batchAt) <= trialTime && p.base.burst.phase == noBurst
+}
 
 // countOpen counts requests that are late before they finish: with some settings none
 // may. A request counts when it is open, with the present setting, for longer than the
 // ladder needs to tell a stall of the host from the setting, and again each time as much
 // has passed. Only the oldest request of a queue is looked at.
-func (p *slo) countOpen(v *sched.View, queues []onlineQueue) {
+func (p *slo) countOpen(v *sched.View, requests []requestState) {
 	for i := range v.Queues {
-		q, o := &v.Queues[i], &queues[i]
+		q, r := &v.Queues[i], &requests[i]
 		if q.Attr.Class != sched.Online {
 			continue
 		}
-		another := q.RequestSince != o.oldest
+		another := q.RequestSince != r.oldestSince
 		if another {
-			o.oldest, o.counted = q.RequestSince, false
+			r.oldestSince, r.countedLate = q.RequestSince, false
 		}
 		from := p.openFrom(q, v.Now)
-		if from != o.from {
-			o.from, o.periods = from, 0
+		if from != r.countsFrom {
+			r.countsFrom, r.latePeriods = from, 0
 		}
 		age := v.Now.Sub(from)
 		if from == 0 || !q.Ready() {
 			continue // without work it does not wait for the device, or does not exist: a process can report any request
 		}
 		n := int(age / p.ladder.latePeriod(q.Attr.SLO))
-		for ; o.periods < n; o.periods++ {
-			if another || !p.counts() || p.ladder.since == sched.Never {
+		for ; r.latePeriods < n; r.latePeriods++ {
+			if another || !p.judgesRung(v.Now) || p.ladder.since == sched.Never {
 				continue // an older request counted, or the setting was not in force
 			}
-			o.counted = true
-			p.ladder.request(max(from, p.ladder.since), age, q.Attr.SLO, &o.score)
+			r.countedLate = true
+			p.ladder.addRequest(max(from, p.ladder.since), age, q.Attr.SLO, &r.lateScore)
 		}
 	}
 }
@@ -267,14 +277,14 @@ func (p *slo) openFrom(q *sched.Queue, now sched.Time) sched.Time {
 }
 
 // nextLate returns when an open request counts next.
-func (p *slo) nextLate(v *sched.View, queues []onlineQueue) (wake sched.Time) {
+func (p *slo) nextLate(v *sched.View, requests []requestState) (wake sched.Time) {
 	for i := range v.Queues {
-		q, o := &v.Queues[i], &queues[i]
+		q, r := &v.Queues[i], &requests[i]
 		if q.Attr.Class != sched.Online {
 			continue
 		}
 		if from := p.openFrom(q, v.Now); from > 0 && q.Ready() {
-			wake = earlier(wake, from.Add(time.Duration(o.periods+1)*p.ladder.latePeriod(q.Attr.SLO)))
+			wake = earlier(wake, from.Add(time.Duration(r.latePeriods+1)*p.ladder.latePeriod(q.Attr.SLO)))
 		}
 	}
 	return wake
@@ -294,7 +304,7 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 	}
 	if was {
 		p.quietEnd = now
-		p.ladder.put(p.ladder.chosen, now)
+		p.ladder.setCurrent(p.ladder.chosen, now)
 	}
 	return p.lastRequest.Add(p.quietAfter)
 }
@@ -302,12 +312,12 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 // stopBatch removes the grants of ready batch and idle queues while a request is open,
 // but for one request not longer than four times its SLO: its end may never be
 // reported.
-func (p *slo) stopBatch(v *sched.View, queues []onlineQueue, plan *sched.Plan) {
+func (p *slo) stopBatch(v *sched.View, requests []requestState, plan *sched.Plan) {
 	var until sched.Time
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if q.Attr.Class == sched.Online && q.OpenRequests > 0 && !q.Attr.Paused {
-			until = max(until, queues[i].openedAt.Add(min(q.Attr.SLO, maxStop/4)*4))
+			until = max(until, requests[i].openedAt.Add(min(q.Attr.SLO, maxStop/4)*4))
 		}
 	}
 	if until <= v.Now {

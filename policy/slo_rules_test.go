@@ -132,7 +132,7 @@ func TestSLOKnowsNothingOfOtherQueues(t *testing.T) {
 	for kind, drops := range map[sched.Kind]bool{sched.QueueOpened: true, sched.QueueClosed: true, sched.Progressed: false, sched.AttrsChanged: false} {
 		p := newSLO().(*slo)
 		p.ladder.build(h200)
-		p.ladder.put(1, 0)
+		p.ladder.setCurrent(1, 0)
 		p.ladder.rungs[1].tried, p.ladder.rungs[1].retry = 5, sched.Time(time.Minute)
 		p.Observe(sched.Time(time.Second), &sched.Event{Kind: kind, Queue: 3, Attr: sched.Attr{Class: sched.Batch}})
 		if r := &p.ladder.rungs[1]; (r.tried == 0 && r.retry == 0) != drops || p.ladder.current != 1 {
@@ -242,7 +242,7 @@ func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
 				plan.Grants = append(plan.Grants, sched.Grant{Queue: q.ID})
 			}
 			opened := sched.Time(time.Minute)
-			p.stopBatch(&sched.View{Now: opened.Add(after), Queues: queues}, []onlineQueue{{openedAt: opened}, {}, {}, {}, {}, {}}, &plan)
+			p.stopBatch(&sched.View{Now: opened.Add(after), Queues: queues}, []requestState{{openedAt: opened}, {}, {}, {}, {}, {}}, &plan)
 			for _, g := range plan.Grants {
 				ids = append(ids, g.Queue)
 			}
@@ -276,7 +276,7 @@ func TestSLOAdaptsWhileOthersSleep(t *testing.T) {
 		want  bool
 	}{{0, false}, {p.quiet - 1, false}, {p.quiet, true}} {
 		v.Now = begin.Add(c.after)
-		if got := p.updateQueues(v, p.queues.update(v.Queues)); got != c.want {
+		if got := p.updateQueues(v, p.requests.update(v.Queues)); got != c.want {
 			t.Errorf("%v after a launch: adapts is %v, want %v", c.after, got, c.want)
 		}
 	}
@@ -305,9 +305,9 @@ func TestSLOQueueThatComesBackBeginsAnew(t *testing.T) {
 	for _, away := range []sched.Attr{{Class: sched.Online, SLO: testSLO, Paused: true}, {Class: sched.Standard, SLO: testSLO}} {
 		p := newSLO().(*slo)
 		v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200}, Queues: []sched.Queue{{ID: 1, Attr: away}}}
-		queues := p.queues.update(v.Queues)
-		queues[0] = onlineQueue{score: 2, reports: true, open: 3, periods: 4, counted: true}
-		if p.updateQueues(v, queues); queues[0] != (onlineQueue{reports: true}) {
+		queues := p.requests.update(v.Queues)
+		queues[0] = requestState{lateScore: 2, reports: true, open: 3, latePeriods: 4, countedLate: true}
+		if p.updateQueues(v, queues); queues[0] != (requestState{reports: true}) {
 			t.Errorf("%+v: got %+v, want only that it reports requests", away, queues[0])
 		}
 	}
@@ -324,15 +324,15 @@ func TestSLOLightQueuesBetweenRegularRequests(t *testing.T) {
 		want   bool
 	}{
 		{"minimum slice", func(*slo) {}, true},
-		{"shared is min", func(p *slo) { p.base.shared = sched.MinSlice }, false},
+		{"shared is min", func(p *slo) { p.base.sharedSlice = sched.MinSlice }, false},
 		{"requests were late", func(p *slo) { p.ladder.stopPredicting(now) }, false},
 		{"a longer slice", func(p *slo) { p.ladder.current-- }, false},
 	} {
 		p := newSLO().(*slo)
 		p.ladder.build(h200)
 		c.change(p)
-		if set := p.adapted(now); set.betweenRequests != c.want || set.online != p.base.online {
-			t.Errorf("%s: side by side between requests %v, slice of online queues %v; want %v, %v", c.name, set.betweenRequests, set.online, c.want, p.base.online)
+		if set := p.adaptedSetting(now); set.betweenRequests != c.want || set.onlineSlice != p.base.onlineSlice {
+			t.Errorf("%s: side by side between requests %v, slice of online queues %v; want %v, %v", c.name, set.betweenRequests, set.onlineSlice, c.want, p.base.onlineSlice)
 		}
 	}
 }
@@ -343,7 +343,7 @@ func TestSLOAdaptsOnlyWithAnSLO(t *testing.T) {
 		p := newSLO().(*slo)
 		q := sched.Queue{ID: 1, Attr: sched.Attr{Class: sched.Online, SLO: target}, Counters: sched.Counters{Known: true}}
 		v := &sched.View{Now: sched.Time(time.Hour), Queues: []sched.Queue{q}, Devices: []sched.Device{h200Device}}
-		if got := p.updateQueues(v, p.queues.update(v.Queues)); got != want {
+		if got := p.updateQueues(v, p.requests.update(v.Queues)); got != want {
 			t.Errorf("SLO %v: adapts is %v, want %v", target, got, want)
 		}
 	}
@@ -385,15 +385,16 @@ func TestSLOOpenRequestCountsEachLatePeriod(t *testing.T) {
 	}}
 	p.ladder.build(h200)
 	p.base.current = 2
+	p.base.batchAt = sched.Never // there is batch work all the time
 	inForce := func(at sched.Time) {
-		p.ladder.put(p.ladder.start, at)
+		p.ladder.setCurrent(p.ladder.start, at)
 		p.ladder.since = at
 	}
 	inForce(begin)
 	at := func(after time.Duration, want int, wake time.Duration) {
 		t.Helper()
 		v.Now = begin.Add(after)
-		queues := p.queues.update(v.Queues)
+		queues := p.requests.update(v.Queues)
 		p.countOpen(v, queues)
 		got := p.nextLate(v, queues).Sub(begin)
 		if p.nextLate(v, queues) == 0 {
@@ -454,7 +455,7 @@ func TestSLOSumsDurations(t *testing.T) {
 	}}
 	p.ladder.build(h200)
 	p.finished = []finishedRequest{{1, 2 * ms, v.Now}, {1, 3 * ms, v.Now}, {1, time.Hour, v.Now}, {1, -1, v.Now}, {1, 0, v.Now}, {2, ms, v.Now}, {3, ms, v.Now}, {9, ms, v.Now}}
-	if n, open := p.countRequests(v, p.queues.update(v.Queues)); n != 3 || open != 5*ms+maxQuiet {
+	if n, open := p.countRequests(v, p.requests.update(v.Queues)); n != 3 || open != 5*ms+maxQuiet {
 		t.Errorf("got %d requests of %v in all, want 3 of %v", n, open, 5*ms+maxQuiet)
 	}
 }
@@ -486,6 +487,98 @@ func TestSLOWhichOpenRequestsCount(t *testing.T) {
 		p.ladder.changedAt = tt.changed
 		if got := p.openFrom(&sched.Queue{Attr: tt.attr, RequestSince: tt.began}, began.Add(tt.age)); got != tt.want {
 			t.Errorf("%s: counts from %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestSLODoesNotCompareDeviceTimeSideBySide checks that settings are not compared by the device
+// time of batch queues while those may run side by side: there they do more work in less of it.
+func TestSLODoesNotCompareDeviceTimeSideBySide(t *testing.T) {
+	for _, sideBySide := range []bool{false, true} {
+		p := newSLO().(*slo)
+		v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200}, Queues: []sched.Queue{
+			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: 10 * ms}, OpenRequests: 1, RequestSince: sched.Time(time.Hour)},
+			{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Batch}, Measured: true, MeasuredAt: sched.Time(time.Hour)},
+		}}
+		p.base.mayShare = sideBySide
+		if p.Plan(v); p.ladder.measured == sideBySide {
+			t.Errorf("side by side %v: compared by device time %v, want %v", sideBySide, p.ladder.measured, !sideBySide)
+		}
+	}
+}
+
+// TestSLORecordsLateDurations checks that the duration of a request is recorded when it ends,
+// also if the request counted as late while it was open: what is usual decides what a stall is.
+func TestSLORecordsLateDurations(t *testing.T) {
+	for _, counted := range []bool{false, true} {
+		p := newSLO().(*slo)
+		v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200}, Queues: []sched.Queue{
+			{ID: 1, Attr: sched.Attr{Class: sched.Online, SLO: 10 * ms}},
+		}}
+		p.ladder.build(h200)
+		p.base.current, p.base.batchAt = 2, sched.Never
+		queues := p.requests.update(v.Queues)
+		queues[0].countedLate, queues[0].oldestSince = counted, v.Now.Add(-30*ms)
+		p.finished = []finishedRequest{{1, 30 * ms, v.Now}}
+		if p.countRequests(v, queues); p.ladder.total != 1 || p.ladder.allTook[0] != 30*ms {
+			t.Errorf("counted before %v: got %d durations, the first %v, want one of 30 ms", counted, p.ladder.total, p.ladder.allTook[0])
+		}
+	}
+}
+
+// TestSLOBursts checks that ping-pong leads to bursts under slo where it may not adapt the setting:
+// beside an online queue without an SLO. With one, bursts are for requests that are mostly late.
+func TestSLOBursts(t *testing.T) {
+	for _, c := range []struct {
+		slo  time.Duration
+		want burstPhase
+	}{{0, inBurst}, {10 * ms, noBurst}} {
+		p, b := newSLO().(*slo), newBurstTest()
+		b.v.Queues[0].Attr.SLO, b.v.Queues[0].OpenRequests, b.v.Queues[0].RequestSince = c.slo, 1, b.v.Now
+		p.Plan(&b.v)
+		b.after(50*ms, 100, 100, 12*ms)
+		if p.Plan(&b.v); p.base.burst.phase != c.want {
+			t.Errorf("an SLO of %v: got phase %d, want %d", c.slo, p.base.burst.phase, c.want)
+		}
+	}
+}
+
+// TestSLOForgetsLateRequestsOfAnotherSetting checks that the late requests of a queue count until the
+// chosen setting changes.
+func TestSLOForgetsLateRequestsOfAnotherSetting(t *testing.T) {
+	p := newSLO().(*slo)
+	v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200}, Queues: []sched.Queue{
+		{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: 10 * ms}},
+	}}
+	p.Plan(v)
+	for _, changed := range []bool{false, true} {
+		p.requests.values[0].lateScore, p.ladder.resetScores = 2, changed
+		v.Now = v.Now.Add(ms)
+		if p.Plan(v); (p.requests.values[0].lateScore == 0) != changed || p.ladder.resetScores {
+			t.Errorf("the setting has changed %v: got a score of %v", changed, p.requests.values[0].lateScore)
+		}
+	}
+}
+
+// TestSLOJudgesNoRungWithoutBatchWork: a batch queue without work keeps the turn, so that its next
+// command starts at once. Requests then say nothing about how far batch work must give way.
+func TestSLOJudgesNoRungWithoutBatchWork(t *testing.T) {
+	p := newSLO().(*slo)
+	v := &sched.View{Now: sched.Time(time.Second), Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
+		{ID: 1, Attr: sched.Attr{Class: sched.Online, SLO: 10 * ms}, Can: sched.CanSlice},
+		{ID: 2, Attr: sched.Attr{Class: sched.Batch}, Can: sched.CanSlice | sched.CanInterrupt, Counters: sched.Counters{Known: true, Submitted: 1, Launched: 1}},
+	}}
+	p.Plan(v)
+	for _, busy := range []bool{true, false} {
+		if !busy {
+			v.Queues[1].Counters.Completed = 1
+		}
+		for range 200 {
+			v.Now = v.Now.Add(10 * ms)
+			p.Plan(v)
+		}
+		if got := p.judgesRung(v.Now); got != busy || p.base.current != 2 {
+			t.Errorf("batch queue with work %v: requests count %v, the turn is that of queue %d", busy, got, p.base.current)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestSLOStopsOnlyBatchAndBeginsAnew(t *testing.T) {
 		stops := func(after time.Duration) (batch bool, wake sched.Time) {
 			t.Helper()
 			v.Now = begin.Add(after)
-			queues := p.queues.update(v.Queues)
+			queues := p.requests.update(v.Queues)
 			p.updateQueues(v, queues)
 			plan := sched.Plan{}
 			for i := range v.Queues {
@@ -38,6 +38,11 @@ func TestSLOStopsOnlyBatchAndBeginsAnew(t *testing.T) {
 			}
 			if !granted[1] || !granted[3] || !granted[4] || !granted[6] || granted[2] != granted[5] {
 				t.Errorf("SLO %v, after %v: granted are %v", tt.slo, after, granted)
+			}
+			for _, c := range []sched.Class{sched.Batch, sched.Idle} {
+				if why := plan.Waiting[c]; (why == sched.OnlineWork) == granted[2] {
+					t.Errorf("SLO %v, after %v: %v work waits because of %q", tt.slo, after, c, why)
+				}
 			}
 			return !granted[2], plan.Wake
 		}
@@ -67,10 +72,10 @@ func TestLadderCountsQueuesSideBySide(t *testing.T) {
 	var l ladder
 	l.build(h200)
 	for _, beside := range []int{0, 1, 3} {
-		l.beside = beside
+		l.queuesBeside = beside
 		n := time.Duration(max(beside, 1))
 		for i, want := range []time.Duration{n * h200.Slice, n * h200.Slice / 2, n * h200.Slice / 4, n * h200.Slice / 8, 0} {
-			if got := l.sliceOf(i); got != want {
+			if got := l.batchStay(i); got != want {
 				t.Errorf("%d queues side by side, rung %d: online work waits for %v, want %v", beside, i, got, want)
 			}
 		}
@@ -86,7 +91,7 @@ func TestLadderCountsQueuesSideBySide(t *testing.T) {
 		node.events = append(node.events, sched.Event{Kind: sched.RequestFinished, Queue: online.ID, Duration: 2 * ms})
 		node.run(20 * ms)
 	}
-	if got := node.policies[0].(*slo).ladder.beside; got != 3 {
+	if got := node.policies[0].(*slo).ladder.queuesBeside; got != 3 {
 		t.Errorf("three light queues: the ladder counts %d side by side", got)
 	}
 }
@@ -138,7 +143,7 @@ func TestSLOBeginsWithTheChosenSettingAfterAQuietPeriod(t *testing.T) {
 	p := newSLO().(*slo)
 	p.ladder.build(h200)
 	now := sched.Time(time.Hour)
-	p.ladder.put(p.ladder.chosen-1, now.Add(-time.Minute))
+	p.ladder.setCurrent(p.ladder.chosen-1, now.Add(-time.Minute))
 	p.isQuiet, p.lastRequest = true, now
 	p.updateQuiet(now, true)
 	if p.isQuiet || p.ladder.current != p.ladder.chosen || p.quietEnd != now {

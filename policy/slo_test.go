@@ -313,10 +313,10 @@ func TestSLORequestInTimeKeepsTheSetting(t *testing.T) {
 	for range 500 {
 		x.request(stretch(2 * ms))
 	}
-	for i := range x.p.queues.values {
-		x.p.queues.values[i].score = lateLimit + 1
+	for i := range x.p.requests.values {
+		x.p.requests.values[i].lateScore = lateLimit + 1
 	}
-	x.p.ladder.put(x.p.ladder.chosen, x.now)
+	x.p.ladder.setCurrent(x.p.ladder.chosen, x.now)
 	for range 5 {
 		x.request(stretch(2 * ms))
 	}
@@ -334,7 +334,7 @@ func TestSLOTwoLateRequestsKeepTheSetting(t *testing.T) {
 	}
 	late := func(time.Duration, bool) (time.Duration, time.Duration) { return 10500 * time.Microsecond, 10 * ms }
 	for range 2 {
-		x.p.ladder.put(x.p.ladder.current, x.now) // as after a trial
+		x.p.ladder.setCurrent(x.p.ladder.current, x.now) // as after a trial
 		for range 3 {
 			x.request(stretch(2 * ms))
 		}
@@ -458,7 +458,7 @@ func TestSLOOpenRequestEndsATrial(t *testing.T) {
 	for range 500 {
 		x.request(stretch(5 * ms))
 	}
-	x.p.ladder.put(x.p.ladder.chosen+1, x.now) // a trial
+	x.p.ladder.setCurrent(x.p.ladder.chosen+1, x.now) // a trial
 	x.request(stretch(5 * ms))
 	if x.p.ladder.current == x.p.ladder.chosen {
 		t.Fatal("got no trial under way")
@@ -507,7 +507,7 @@ func TestSLOLateRequestCountsOnce(t *testing.T) {
 	for range 500 {
 		x.request(stretch(5 * ms))
 	}
-	count := func() float64 { return x.p.ladder.lateCounted + x.p.ladder.stalls }
+	count := func() float64 { return x.p.ladder.recentLate + x.p.ladder.recentStalls }
 	before := count()
 	x.request(func(time.Duration, bool) (time.Duration, time.Duration) { return 25 * ms, 10 * ms })
 	if got := count() - before; got < 0.9 || got > 1.1 {

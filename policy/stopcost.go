@@ -22,13 +22,13 @@ type stopCost struct {
 	// The length of a busy period with batch work stopped, and beside batch work.
 	stopped, beside meanTime
 
-	began, ended sched.Time // of the current or last busy period; ended is zero while online work is ready
-	counts       bool       // there was batch work to stop for it
-	runsOn       bool       // batch work runs on in it
-	keepsOn      bool       // batch work usually runs on; otherwise it is usually stopped
+	began, ended  sched.Time // of the current or last busy period; ended is zero while online work is ready
+	counts        bool       // there was batch work to stop for it, so its length tells something
+	runsOn        bool       // batch work runs on in it
+	usuallyRunsOn bool       // batch work usually runs on; otherwise it is usually stopped
 
 	next int // busy periods until a trial of the other way begins; in a trial, until it ends
-	wait int // the value of next after the last trial: four times as long if the other way was no better
+	wait int // the value of next after the last trial: firstWait, or four times the last wait if the other way was no better
 }
 
 const (
@@ -37,28 +37,29 @@ const (
 	longestWait  = 64 * firstWait // then trials are 0.15 % of the busy periods
 )
 
-// begin starts a busy period. Stops says that batch work would be stopped for it.
+// begin starts a busy period, and begins or ends a trial of the other way if it is time to. Stops
+// says that batch work would be stopped for the period.
 func (c *stopCost) begin(now sched.Time, stopTime time.Duration, stops bool) {
 	c.record(4 * stopTime)
 	c.began, c.ended, c.counts = now, 0, stops
 	if c.next > 0 {
 		return
 	}
-	inTrial := c.runsOn != c.keepsOn
+	inTrial := c.runsOn != c.usuallyRunsOn
 	switch short := c.stopped.mean <= 2*stopTime; {
-	case !inTrial && !c.keepsOn && (!short || c.stopped.n < trialPeriods):
-		c.next = trialPeriods
+	case !inTrial && !c.usuallyRunsOn && (!short || c.stopped.n < trialPeriods):
 		return
 	case !inTrial:
-		c.runsOn = !c.keepsOn
+		c.runsOn = !c.usuallyRunsOn
 		c.next, *c.current() = trialPeriods, meanTime{}
 		return
 	}
 	better := c.beside.mean <= c.stopped.mean+stopTime/16
-	if c.wait = min(max(4*c.wait, firstWait), longestWait); better != c.keepsOn {
+	c.wait = min(max(4*c.wait, firstWait), longestWait)
+	if better != c.usuallyRunsOn {
 		c.wait = firstWait
 	}
-	c.keepsOn, c.runsOn, c.next = better, better, c.wait
+	c.usuallyRunsOn, c.runsOn, c.next = better, better, c.wait
 }
 
 // current returns the mean of the way that is in use.

@@ -89,7 +89,7 @@ func TestStopCostTrialsAreShort(t *testing.T) {
 // TestBusyPeriodsAreApartByLinger checks that online work which continues within linger belongs
 // to the same busy period, and that a new one begins after it.
 func TestBusyPeriodsAreApartByLinger(t *testing.T) {
-	p, s := makeGiveway(), summary{turns: 1}
+	p, s := makeGiveway(), summary{inRotation: 1}
 	first := sched.Time(time.Second)
 	update := func(at sched.Time, serving bool) { p.updateBusy(at, &plainGPU, serving, true, &s) }
 	update(first, true)
@@ -109,6 +109,44 @@ func TestBusyPeriodsAreApartByLinger(t *testing.T) {
 	}
 }
 
+// TestBatchWorkRunsOnForATime checks when batch work that runs on beside online work is looked at
+// again: 9/8 of what a busy period takes with a stop after it began, whenever the last one ended,
+// and when linger is over once the online work is done.
+func TestBatchWorkRunsOnForATime(t *testing.T) {
+	p, began := makeGiveway(), sched.Time(time.Second)
+	p.stopCost = stopCost{runsOn: true, usuallyRunsOn: true, next: 9, stopped: meanTime{mean: 8 * ms, n: 9}}
+	p.lingerUntil = began.Add(-ms)
+	for _, c := range []struct {
+		after   time.Duration
+		serving bool
+		busy    bool
+		change  sched.Time
+	}{
+		{0, true, false, began.Add(9 * ms)},
+		{2 * ms, false, false, began.Add(2*ms + p.linger)},
+		{2*ms + p.linger/2, true, false, began.Add(9 * ms)},
+		{9*ms - 1, true, false, began.Add(9 * ms)},
+		{9 * ms, true, true, 0},
+		{10 * ms, false, true, began.Add(10*ms + p.linger)},
+		{10*ms + p.linger, false, false, 0},
+	} {
+		s := summary{inRotation: 1}
+		if p.updateBusy(began.Add(c.after), &plainGPU, c.serving, true, &s); s.busy != c.busy || s.busyChange != c.change {
+			t.Errorf("after %v: gives way %v, next change at %v; want %v, %v", c.after, s.busy, s.busyChange.Sub(began), c.busy, c.change.Sub(began))
+		}
+	}
+}
+
+// TestBusyDeviceNeedsNoLook checks that nothing is looked at again for a request that is expected while
+// online work is ready: its end is an event.
+func TestBusyDeviceNeedsNoLook(t *testing.T) {
+	now := sched.Time(time.Second)
+	p, s := makeGiveway(), summary{inRotation: 1, busyChange: now.Add(time.Minute)}
+	if p.updateBusy(now, &plainGPU, true, true, &s); !s.busy || s.busyChange != 0 {
+		t.Errorf("gives way %v, next change %v from now; want true and none", s.busy, s.busyChange.Sub(now))
+	}
+}
+
 // TestBusyPeriodsWithoutAStopDoNotCount checks that a busy period counts only if there is batch work,
 // and the setting stops it.
 func TestBusyPeriodsWithoutAStopDoNotCount(t *testing.T) {
@@ -116,7 +154,7 @@ func TestBusyPeriodsWithoutAStopDoNotCount(t *testing.T) {
 		turns       int
 		stops, want bool
 	}{{1, true, true}, {2, true, true}, {0, true, false}, {1, false, false}} {
-		p, s := makeGiveway(), summary{turns: c.turns}
+		p, s := makeGiveway(), summary{inRotation: c.turns}
 		if p.updateBusy(sched.Time(time.Second), &plainGPU, true, c.stops, &s); p.stopCost.counts != c.want {
 			t.Errorf("%+v: the busy period counts: %v", c, p.stopCost.counts)
 		}
@@ -169,10 +207,10 @@ func TestStopCostTriesLessOftenWhatIsNoBetter(t *testing.T) {
 		{false, 5*ms + 4*ms/16, 1024, 64},
 		{false, 5*ms + 4*ms/16 + 1, 1024, 4096}, // a stop saves enough
 	} {
-		c := stopCost{keepsOn: test.keepsOn, runsOn: !test.keepsOn, wait: test.wait, stopped: meanTime{mean: 5 * ms, n: 6}, beside: meanTime{mean: test.beside, n: 6}}
+		c := stopCost{usuallyRunsOn: test.keepsOn, runsOn: !test.keepsOn, wait: test.wait, stopped: meanTime{mean: 5 * ms, n: 6}, beside: meanTime{mean: test.beside, n: 6}}
 		c.begin(sched.Time(time.Hour), 4*ms, true) // the trial is over
-		if better := test.beside <= 5*ms+4*ms/16; c.wait != test.want || c.next != test.want || c.keepsOn != better || c.runsOn != better {
-			t.Errorf("%+v: got a wait of %d, next %d, keeps on %v", test, c.wait, c.next, c.keepsOn)
+		if better := test.beside <= 5*ms+4*ms/16; c.wait != test.want || c.next != test.want || c.usuallyRunsOn != better || c.runsOn != better {
+			t.Errorf("%+v: got a wait of %d, next %d, keeps on %v", test, c.wait, c.next, c.usuallyRunsOn)
 		}
 	}
 }

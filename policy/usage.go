@@ -6,10 +6,10 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// usageRecord tells whether a standard queue uses much of the device. Beside such a queue a
+// usageState tells whether a standard queue uses much of the device. Beside such a queue a
 // batch queue with the minimum slice gets nothing. A standard process that rests, or does a
 // little now and then, is no reason for longer slices, which online work would wait for.
-type usageRecord struct {
+type usageState struct {
 	from   sched.Time    // when the window began
 	served time.Duration // Queue.Served then
 	until  sched.Time    // the queue counts as one that uses much until then
@@ -21,9 +21,9 @@ const (
 	usageHold   = 2 * time.Second // for how long that counts
 )
 
-// watch updates the record from the device time of q, and reports whether q uses much. If
+// watch updates the state from the device time of q, and reports whether q uses much. If
 // neither counters nor the hardware tell, it does not.
-func (u *usageRecord) watch(q *sched.Queue, now sched.Time) bool {
+func (u *usageState) watch(q *sched.Queue, now sched.Time) bool {
 	at := now
 	if q.Measured {
 		at = q.MeasuredAt
@@ -41,16 +41,16 @@ func (u *usageRecord) watch(q *sched.Queue, now sched.Time) bool {
 	return now < u.until
 }
 
-// watchStandard updates the account of a standard queue, and what the plan depends on.
-func (p *giveway) watchStandard(now sched.Time, q *sched.Queue, a *account, s *summary) {
+// watchStandard updates the usage of a standard queue, and what the plan depends on.
+func (p *giveway) watchStandard(now sched.Time, q *sched.Queue, st *queueState, s *summary) {
 	if q.State == sched.Running && runnable(q) {
 		s.running++
 	}
-	if a.usage.watch(q, now) {
-		s.standard++
-		s.usageChange = earlier(s.usageChange, a.usage.until)
+	if st.usage.watch(q, now) {
+		s.busyStandard++
+		s.usageChange = earlier(s.usageChange, st.usage.until)
 	}
-	if next := a.usage.from.Add(usageWindow); runnable(q) && next > now {
+	if next := st.usage.from.Add(usageWindow); runnable(q) && next > now {
 		s.usageChange = earlier(s.usageChange, next)
 	}
 }

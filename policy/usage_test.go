@@ -24,7 +24,7 @@ func TestUsageOfAStandardQueue(t *testing.T) {
 		{"less, with counters", counted, 12500*time.Microsecond - 1, false},
 		{"all, not known", sched.Queue{}, 100 * ms, false},
 	} {
-		var u usageRecord
+		var u usageState
 		now := sched.Time(time.Minute)
 		tt.q.Served = time.Hour // from before
 		watch := func(after time.Duration) bool {
@@ -50,7 +50,7 @@ func TestUsageOfAStandardQueue(t *testing.T) {
 		}
 	}
 	// A window is as long as the time between the measurements that it is for.
-	var u usageRecord
+	var u usageState
 	q := sched.Queue{Measured: true, MeasuredAt: sched.Time(time.Minute)}
 	u.watch(&q, q.MeasuredAt)
 	q.Served = 50 * ms
@@ -64,26 +64,26 @@ func TestUsageOfAStandardQueue(t *testing.T) {
 func TestUsageWakesThePolicy(t *testing.T) {
 	now := sched.Time(time.Minute)
 	q := sched.Queue{Counters: sched.Counters{Known: true, Submitted: 1}}
-	p, a, s := makeGiveway(), account{}, summary{}
+	p, a, s := makeGiveway(), queueState{}, summary{}
 	p.watchStandard(now, &q, &a, &s)
-	if s.standard != 0 || s.usageChange != now.Add(100*ms) {
-		t.Errorf("at first: %d use much, the next look is after %v; want 0, 100ms", s.standard, s.usageChange.Sub(now))
+	if s.busyStandard != 0 || s.usageChange != now.Add(100*ms) {
+		t.Errorf("at first: %d use much, the next look is after %v; want 0, 100ms", s.busyStandard, s.usageChange.Sub(now))
 	}
 	q.Served = 90 * ms
 	now, s = now.Add(100*ms), summary{}
 	p.watchStandard(now, &q, &a, &s)
-	if s.standard != 1 || s.usageChange != now.Add(100*ms) {
-		t.Errorf("after a busy window: %d use much, the next look is after %v; want 1, 100ms", s.standard, s.usageChange.Sub(now))
+	if s.busyStandard != 1 || s.usageChange != now.Add(100*ms) {
+		t.Errorf("after a busy window: %d use much, the next look is after %v; want 1, 100ms", s.busyStandard, s.usageChange.Sub(now))
 	}
 	q.Counters.Completed = 1
 	now, s = now.Add(50*ms), summary{}
 	p.watchStandard(now, &q, &a, &s)
-	if s.standard != 1 || s.usageChange != now.Add(1950*ms) {
-		t.Errorf("idle now: %d use much, the next look is after %v; want 1, 1.95s", s.standard, s.usageChange.Sub(now))
+	if s.busyStandard != 1 || s.usageChange != now.Add(1950*ms) {
+		t.Errorf("idle now: %d use much, the next look is after %v; want 1, 1.95s", s.busyStandard, s.usageChange.Sub(now))
 	}
 	now, s = now.Add(2*time.Second), summary{}
 	p.watchStandard(now, &q, &a, &s)
-	if s.standard != 0 || s.usageChange != 0 {
-		t.Errorf("idle for two seconds: %d use much, the next look is at %v; want 0 and never", s.standard, s.usageChange)
+	if s.busyStandard != 0 || s.usageChange != 0 {
+		t.Errorf("idle for two seconds: %d use much, the next look is at %v; want 0 and never", s.busyStandard, s.usageChange)
 	}
 }

@@ -120,3 +120,19 @@ func serviceActions(t *testing.T, name string, clear func(*sched.Attr)) (all []s
 	}
 	return all
 }
+
+// TestUsersOfAnAttribute checks that Users is the inverse of Info.Uses.
+func TestUsersOfAnAttribute(t *testing.T) {
+	for name := range attributes {
+		var want []string
+		for _, info := range List() {
+			if slices.Contains(info.Uses, name) {
+				want = append(want, info.Name)
+			}
+		}
+		slices.Sort(want)
+		if got := slices.Sorted(slices.Values(Users(name))); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
+}

@@ -6,20 +6,21 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// Virtual time is service divided by weight. The member of a group with the lowest
-// virtual time runs next. It is kept in whole nanoseconds with the remainder
-// carried, so that many small charges add up to one large one at any weight.
+// Virtual time is service divided by weight. Of the entities that share a clock, the one with
+// the lowest virtual time runs next. An entity is a queue, or all queues of a process: see fair.
+// Virtual time is kept in whole nanoseconds with the remainder carried, so that many small
+// charges add up to one large one at any weight.
 
 // unit is the internal weight of weight 1, so that there are lower weights.
 const unit = 1024
 
-// vtime is the virtual time of one member of a group.
+// vtime is the virtual time of one entity.
 type vtime struct {
 	at        time.Duration
 	remainder int64         // of the last division in advance
 	used      time.Duration // service since the clock last saw it
 	prepaid   time.Duration // charged for, but not yet served
-	active    bool          // was runnable at the last join
+	joined    bool          // it was active at the last join
 }
 
 // charge advances t by the service used.
@@ -31,7 +32,7 @@ func (t *vtime) charge(used time.Duration, weight int64) {
 }
 
 // prepay charges a turn in which no service was measured. The others waited for
-// it, and a member that cannot run (its start fails, or its kernel waits for
+// it, and an entity that cannot run (its start fails, or its kernel waits for
 // another process) must not be next again and again. If the service is measured
 // late, within 100 ms, it is not charged twice.
 func (t *vtime) prepay(turn time.Duration, weight int64) {
@@ -46,33 +47,33 @@ func (t *vtime) advance(d time.Duration, weight int64) {
 	t.remainder %= weight
 }
 
-// vclock is the virtual time of a group: the virtual time that every member would
-// have if the device served all active members at once, in proportion to weight. It
-// advances by the service of the group divided by the weight of the active members,
-// is at least the lowest virtual time of an active member, and never goes back.
+// vclock is the clock that some entities share: the virtual time that every entity would
+// have if the device served all active entities at once, in proportion to weight. It
+// advances by the service of all of them divided by the weight of the active entities,
+// is at least the lowest virtual time of an active entity, and never goes back.
 //
-// A new member, and one that was idle, starts at the clock and so claims no service
-// for the past. A member that ran alone pays nothing for that.
+// A new entity, and one that was idle, starts at the clock and so claims no service
+// for the past. An entity that ran alone pays nothing for that.
 //
 // The lowest virtual time alone, or the start of the turn in service as in start-time
-// fair queueing, is not enough: each newcomer would start there, and while newcomers
-// arrive faster than turns end the clock would stand still and every older member
-// wait. By service the clock reaches an older member, however many others arrive.
+// fair queueing, is not enough: each new entity would start there, and while new ones
+// arrive faster than turns end the clock would stand still and every older entity
+// wait. By service the clock reaches an older entity, however many others arrive.
 //
-// At every plan, after all charges: call see for all members, tick once, and join
-// for all members.
+// At every plan, after all charges: call see for all entities, tick once, and join
+// for all entities.
 type vclock struct {
 	now       time.Duration
 	ticked    sched.Time    // when tick was last called
-	lowest    time.Duration // of the active members seen since the last tick
+	lowest    time.Duration // of the active entities seen since the last tick
 	weight    int64         // of those; zero if there are none
-	used      time.Duration // by members that were active, since the last advance
+	used      time.Duration // by entities that were active, since the last advance
 	remainder int64         // of the last division in tick
 }
 
-// see adds a member to the group. The weight is the one that it was charged by.
+// see adds an entity to those of the next tick. The weight is the one that it was charged by.
 func (c *vclock) see(t *vtime, weight int64) {
-	if t.active {
+	if t.joined {
 		if c.weight == 0 || t.at < c.lowest {
 			c.lowest = t.at
 		}
@@ -94,11 +95,11 @@ func (c *vclock) tick(at sched.Time) {
 	c.ticked, c.weight = at, 0
 }
 
-// join records whether t is runnable now. A member that becomes active starts at
+// join sets whether t is active from now on: runnable, and served by this clock. An entity that becomes active starts at
 // the clock, or up to bonus before it if its virtual time was that low.
 func (c *vclock) join(t *vtime, active bool, bonus time.Duration) {
-	if active && !t.active {
+	if active && !t.joined {
 		t.at = max(t.at, c.now-bonus)
 	}
-	t.active = active
+	t.joined = active
 }

@@ -11,29 +11,55 @@ import (
 // however many there are: a newcomer would start as far behind the others.
 func TestClockAdvancesOnlyByService(t *testing.T) {
 	var c vclock
-	members := make([]vtime, 3)
+	entities := make([]vtime, 3)
 	plan := func(at sched.Time, served bool) {
-		for i := range members {
+		for i := range entities {
 			if served {
-				members[i].charge(ms, unit)
+				entities[i].charge(ms, unit)
 			}
-			c.see(&members[i], unit)
+			c.see(&entities[i], unit)
 		}
 		c.tick(at)
-		for i := range members {
-			c.join(&members[i], true, 0)
+		for i := range entities {
+			c.join(&entities[i], true, 0)
 		}
 	}
 	plan(1, false)
 	plan(2, true)
 	if c.now != ms {
-		t.Fatalf("each of three members had 1 ms: the clock is at %v, want 1ms", c.now)
+		t.Fatalf("each of three entities had 1 ms: the clock is at %v, want 1ms", c.now)
 	}
 	for i := range sched.Time(1000) {
 		plan(3+i, false)
 	}
 	if c.now != ms {
 		t.Errorf("after 1000 plans without service the clock is at %v, want 1ms", c.now)
+	}
+}
+
+// TestClockIsNotBehindItsEntities checks that the clock is at least the lowest virtual time of an
+// active entity, also if that was charged for a turn without service: a newcomer would have the
+// device alone until it has caught up.
+func TestClockIsNotBehindItsEntities(t *testing.T) {
+	var c vclock
+	entities := make([]vtime, 2)
+	plan := func(at sched.Time, active ...bool) {
+		for i := range entities {
+			c.see(&entities[i], unit)
+		}
+		c.tick(at)
+		for i := range entities {
+			c.join(&entities[i], active[i], 0)
+		}
+	}
+	plan(1, true, true)
+	entities[0].prepay(50*ms, unit)
+	entities[1].prepay(70*ms, unit)
+	if plan(2, false, true); c.now != 50*ms {
+		t.Errorf("the clock is at %v, want 50ms", c.now)
+	}
+	if plan(3, true, true); c.now != 70*ms || entities[0].at != 70*ms {
+		t.Errorf("without the first entity the clock is at %v and that joins at %v, want 70ms", c.now, entities[0].at)
 	}
 }
 

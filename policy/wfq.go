@@ -27,7 +27,7 @@ type wfq struct {
 func newWFQ() sched.Policy {
 	p := &wfq{base: 2 * time.Millisecond, longest: 50 * time.Millisecond, quantum: 10 * time.Millisecond}
 	p.fair = fair{
-		memberOf: byQueue,
+		entityOf: byQueue,
 		weightOf: func(q *sched.Queue) int64 { return q.Weight() * unit },
 		turn:     func(_, _ int64) time.Duration { return p.quantum },
 	}

@@ -61,13 +61,13 @@ func (q *Question) fill(number uint64, v *sched.View) {
 		q.Devices = append(q.Devices, QuestionDevice(d))
 	}
 	for i := range v.Queues {
-		s := &v.Queues[i]
-		a := &s.Attr
+		from := &v.Queues[i]
+		a := &from.Attr
 		q.Queues = append(q.Queues, QuestionQueue{
-			ID: s.ID, Process: s.Process, Device: s.Device, Class: a.Class.String(), State: s.State.String(),
-			Can: s.Can.String(), Ready: s.Ready(), Draining: s.Draining(), ReadySince: s.ReadySince, Served: s.Served,
-			Priority: a.Priority, Weight: s.Weight(), Share: a.Share, Nice: a.Nice, RealTime: a.RealTime,
-			Open: s.OpenRequests, SLO: a.SLO, Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
+			ID: from.ID, Process: from.Process, Device: from.Device, Class: a.Class.String(), State: from.State.String(),
+			Can: from.Can.String(), Ready: from.Ready(), Draining: from.Draining(), ReadySince: from.ReadySince, Served: from.Served,
+			Priority: a.Priority, Weight: from.Weight(), Share: a.Share, Nice: a.Nice, RealTime: a.RealTime,
+			Open: from.OpenRequests, SLO: a.SLO, Deadline: a.Deadline, Laxity: a.Laxity, Work: a.Work, Expect: a.Expect, Focus: a.Focus, Paused: a.Paused,
 		})
 	}
 }

@@ -246,7 +246,6 @@ func (s *Scheduler) openQueue(ev *Event) {
 	s.deviceOf[ev.Queue] = d
 	q := &d.queues[i]
 	d.service.advance(s.now, d.Serial)
-	d.service.users[q.act.use]++
 	s.becameReady(q)
 	d.afterChange(q)
 	d.domain.notify(s.now, ev)
@@ -326,7 +325,6 @@ func (d *domain) update(c PolicyChoice, own bool) bool {
 	if d.choice.Name != c.Name || d.own != own || c.Update == nil {
 		return false
 	}
-	d.choice = c
 	c.Update(d.policy)
 	return true
 }

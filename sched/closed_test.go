@@ -90,3 +90,106 @@ func TestPolicyForAllDevicesIsOne(t *testing.T) {
 		t.Errorf("got %d instances, the last of which sees %d devices, want 1 and 2", made, devices)
 	}
 }
+
+// TestPolicyForAllDevicesLosesOne checks that a policy for all devices decides anew, without a
+// device that gets a policy of its own, and that the queues of both keep running.
+func TestPolicyForAllDevicesLosesOne(t *testing.T) {
+	var seen []int // queues of each plan
+	all := sched.PolicyChoice{Name: "all", AllDevices: true, Make: func() sched.Policy {
+		return planner(func(v *sched.View) sched.Plan {
+			seen = append(seen, len(v.Queues))
+			return sched.Plan{Grants: grants(v.Queues[0].ID).Grants} // one at a time in all
+		})
+	}}
+	own := sched.PolicyChoice{Name: "own", Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return grants(1) }) }}
+	s := sched.New(sched.Config{}, all)
+	actions, _ := s.Step(0, []sched.Event{
+		{Kind: sched.QueueOpened, Queue: 1, Device: "x", Can: sched.CanInterrupt},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "y", Can: sched.CanInterrupt},
+	})
+	if len(actions) != 1 || actions[0].Queue != 2 || actions[0].Verb != sched.Stop {
+		t.Fatalf("got %v, want queue 2 to be stopped", actions)
+	}
+	s.Step(1, []sched.Event{{Kind: sched.ActionDone, Queue: 2, Action: actions[0].ID}})
+	seen = nil
+	actions, _ = s.Step(2, []sched.Event{{Kind: sched.PolicyChosen, Device: "x", Choice: own}})
+	if len(seen) != 1 || seen[0] != 1 || len(actions) != 1 || actions[0].Queue != 2 || actions[0].Verb != sched.Start {
+		t.Errorf("got plans for %v queues and %v, want one plan that starts queue 2", seen, actions)
+	}
+}
+
+// TestUpdateDoesNotForgiveHeldQueues checks that a policy which holds a ready queue is overruled after
+// StallLimit, also if its parameters change meanwhile, or those of another device's policy. A new
+// policy has held no queue yet.
+func TestUpdateDoesNotForgiveHeldQueues(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		device sched.DeviceID
+		want   bool
+	}{{"a", "x", true}, {"b", "x", false}, {"b", "y", true}} {
+		choice := func(name string) sched.PolicyChoice {
+			return sched.PolicyChoice{
+				Name: name, Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return grants(1) }) },
+				Update: func(sched.Policy) {},
+			}
+		}
+		s := sched.New(sched.Config{Floor: -1, StallLimit: time.Second}, choice("none"))
+		s.Step(0, []sched.Event{
+			{Kind: sched.QueueOpened, Queue: 1, Device: "x", Can: sched.CanInterrupt},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "x", Can: sched.CanInterrupt},
+			{Kind: sched.DeviceOpened, Device: "y"},
+			{Kind: sched.PolicyChosen, Device: "x", Choice: choice("a")},
+		})
+		s.Step(sched.Time(500*ms), []sched.Event{{Kind: sched.PolicyChosen, Device: c.device, Choice: choice(c.name)}})
+		s.Step(sched.Time(time.Second), nil)
+		if mistake, _, yes := s.Overruled("x"); yes != c.want || yes && mistake != sched.HeldTooLong {
+			t.Errorf("policy %q chosen for %s: overruled %v because of %v, want %v", c.name, c.device, yes, mistake, c.want)
+		}
+	}
+}
+
+// TestPolicySeesEventsOfItsDevices checks that a policy is not shown events about another device.
+func TestPolicySeesEventsOfItsDevices(t *testing.T) {
+	var policies []*deviceWatcher
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy {
+		policies = append(policies, &deviceWatcher{})
+		return policies[len(policies)-1]
+	}})
+	opened := func(id sched.DeviceID) sched.Event { return sched.Event{Kind: sched.DeviceOpened, Device: id} }
+	s.Step(0, []sched.Event{opened("x"), opened("y")})
+	s.Step(1, []sched.Event{opened("x")})
+	for _, p := range policies {
+		if want := map[sched.DeviceID]int{"x": 2, "y": 1}[p.device]; p.events != want {
+			t.Errorf("the policy of %s was shown %d events, want %d", p.device, p.events, want)
+		}
+	}
+}
+
+// TestPolicySeesThatAQueueIsGone checks that a policy is shown the reply that a queue is gone, and
+// then that it is closed.
+func TestPolicySeesThatAQueueIsGone(t *testing.T) {
+	p := &deviceWatcher{}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+	actions, _ := s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "x", Can: sched.CanInterrupt}})
+	if len(actions) != 1 {
+		t.Fatalf("got %v, want a stop", actions)
+	}
+	before := p.events
+	s.Step(1, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: actions[0].ID, Outcome: sched.Gone}})
+	if got := p.events - before; got != 2 {
+		t.Errorf("the policy was shown %d events, want the reply and the end of the queue", got)
+	}
+}
+
+// deviceWatcher counts the events that it is shown.
+type deviceWatcher struct {
+	device sched.DeviceID
+	events int
+}
+
+func (w *deviceWatcher) Plan(v *sched.View) sched.Plan {
+	w.device = v.Devices[0].ID
+	return sched.Plan{}
+}
+
+func (w *deviceWatcher) Observe(sched.Time, *sched.Event) { w.events++ }

@@ -296,25 +296,29 @@ func (s *Scheduler) starving(d *device) (worst *Queue) {
 			// even when it is idle.
 			q.floor, q.OnFloor = floorMark{s.now, q.useful()}, false
 			turn.due = min(turn.due, s.now.Add(period))
-			continue
-		}
-		if !q.OnFloor {
-			period = max(period, floorPatience)
-		}
-		elapsed := s.now.Sub(q.floor.at)
-		if had := q.useful() - q.floor.served; elapsed >= period && float64(had) >= share*float64(elapsed) {
-			// It has had its share, and as much more as lasts for a while.
-			lasts := min(time.Duration(float64(had)/share)-elapsed, period)
-			elapsed = period - lasts
-			q.floor, q.OnFloor = floorMark{s.now.Add(-elapsed), q.useful() - time.Duration(share*float64(elapsed))}, false
-		}
-		if elapsed < period {
-			turn.due = min(turn.due, q.floor.at.Add(period))
+		} else if due := s.floorDue(q, period, share); due > s.now {
+			turn.due = min(turn.due, due)
 		} else if worst == nil || q.floor.at < worst.floor.at {
 			worst = q
 		}
 	}
 	return worst
+}
+
+// floorDue returns when q, to which the plan grants less than the floor could, is starving
+// unless it gets its share until then.
+func (s *Scheduler) floorDue(q *Queue, period time.Duration, share float64) Time {
+	if !q.OnFloor {
+		period = max(period, floorPatience)
+	}
+	elapsed := s.now.Sub(q.floor.at)
+	if had := q.useful() - q.floor.served; elapsed >= period && float64(had) >= share*float64(elapsed) {
+		// It has had its share, and as much more as lasts for a while.
+		lasts := min(time.Duration(float64(had)/share)-elapsed, period)
+		elapsed = period - lasts
+		q.floor, q.OnFloor = floorMark{s.now.Add(-elapsed), q.useful() - time.Duration(share*float64(elapsed))}, false
+	}
+	return q.floor.at.Add(period)
 }
 
 // fullyGranted reports whether the plan grants q a slice no shorter than the

@@ -114,6 +114,42 @@ func TestFloorTurnIsOnePiece(t *testing.T) {
 	}
 }
 
+// TestFloorTurnWaitsOnlyForGrantedWork checks that the floor turn of a queue does not get longer by
+// its own slice, which the policy grants it, nor by a queue without work or one that is stopped.
+func TestFloorTurnWaitsOnlyForGrantedWork(t *testing.T) {
+	const can = sched.CanSlice | sched.CanInterrupt
+	plan := sched.Plan{Grants: []sched.Grant{{Queue: 1, Slice: sched.MinSlice}, {Queue: 2}, {Queue: 3}}}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return plan }) }})
+	events := []sched.Event{{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms, MinSharedSlice: 200 * time.Microsecond}}}
+	for id := range sched.QueueID(4) {
+		events = append(events, sched.Event{Kind: sched.QueueOpened, Queue: id + 1, Device: "gpu0", Can: can})
+	}
+	events = append(events,
+		sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1},
+		sched.Event{Kind: sched.Progressed, Queue: 3, Counters: sched.Counters{Submitted: 1, Launched: 1, Completed: 1}})
+	var began, ended sched.Time
+	for now := sched.Time(0); ended == 0 && now < sched.Time(5*time.Second); now = now.Add(ms / 4) {
+		if began != 0 && now == began.Add(20*ms) {
+			events = append(events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1, Duration: 10 * ms})
+		}
+		actions, _ := s.Step(now, events)
+		events = events[:0]
+		for _, a := range actions {
+			events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			switch {
+			case a.Queue == 1 && a.Slice == 20*ms:
+				began = now
+			case a.Queue == 1 && began != 0:
+				ended = now
+			}
+		}
+	}
+	// One slice of queue 2, and its own piece less half a slice.
+	if got := ended.Sub(began); !around(got, 2*ms+19*ms) {
+		t.Errorf("got a floor turn of %v from %v, want 21 ms", got, began)
+	}
+}
+
 // TestFloorTurnWithoutSlices checks that the floor turn of a queue whose slice cannot be set is
 // not one piece: it lasts until the queue has had 50 ms, beside the device's default slices.
 func TestFloorTurnWithoutSlices(t *testing.T) {

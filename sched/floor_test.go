@@ -119,6 +119,33 @@ func TestNoFloorTurnForAQueueThatHasItsShare(t *testing.T) {
 	}
 }
 
+// TestNoFloorTurnForAQueueWithTheDefaultSlice checks that a queue which the policy grants as much
+// as the device's default slice gets no floor turn, even if it uses none of its time: without
+// counters it counts as ready when it is idle.
+func TestNoFloorTurnForAQueueWithTheDefaultSlice(t *testing.T) {
+	for slice, turns := range map[time.Duration]bool{0: false, 2*ms - 1: true, 2 * ms: false, 3 * ms: false} {
+		plan := sched.Plan{Grants: []sched.Grant{{Queue: 1, Slice: slice}, {Queue: 2}}}
+		s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return planner(func(*sched.View) sched.Plan { return plan }) }})
+		events := []sched.Event{
+			{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms}},
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice},
+			{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanSlice},
+		}
+		got := false
+		for now := sched.Time(0); now < sched.Time(5*time.Second); now = now.Add(10 * ms) {
+			actions, _ := s.Step(now, append(events, sched.Event{Kind: sched.DeviceTimeMeasured, Queue: 1}))
+			events = events[:0]
+			for _, a := range actions {
+				events = append(events, sched.Event{Kind: sched.ActionDone, Queue: a.Queue, Action: a.ID})
+			}
+			got = got || queueOf(s, 1).OnFloor
+		}
+		if got != turns {
+			t.Errorf("a slice of %v where the default is 2 ms: floor turns %v, want %v", slice, got, turns)
+		}
+	}
+}
+
 // TestFloorPiece checks how long a floor turn is on a device with slices: one piece that is
 // long enough for the commands of the queue, and that the online process can bear.
 func TestFloorPiece(t *testing.T) {

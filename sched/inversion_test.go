@@ -558,3 +558,33 @@ func TestStopThatCannotBeUndone(t *testing.T) {
 	x.run(1, both, untold)
 	x.expectActions("20 ms later", []sched.Action{start})
 }
+
+// TestUndoneStopWaitsForAShortSlice checks that a queue whose stop had no effect is not started, to
+// be stopped again, with a slice too short to share the device while another queue has one.
+func TestUndoneStopWaitsForAShortSlice(t *testing.T) {
+	const can = sched.CanInterrupt | sched.CanSlice
+	for _, c := range []struct {
+		victim, holder time.Duration // slices
+		starts         bool
+	}{{sched.MinSlice, sched.MinSlice, false}, {sched.MinSlice, 0, true}, {0, sched.MinSlice, true}} {
+		x := newInversionRun(t, sched.Config{}, can)
+		x.step(0,
+			sched.Event{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms, MinSharedSlice: 200 * time.Microsecond}},
+			sched.Event{Kind: sched.QueueOpened, Queue: 1, Process: 11, Device: "gpu0", Can: can})
+		x.replan(sched.Plan{Grants: []sched.Grant{{Queue: 1}, {Queue: 2, Slice: c.holder}}})
+		x.replan(sched.Plan{Grants: []sched.Grant{{Queue: 1, Slice: c.victim}}})
+		started := func() (yes bool) {
+			for _, a := range x.actions {
+				yes = yes || a.Queue == 2 && a.Verb == sched.Start
+			}
+			return yes
+		}
+		x.actions = nil
+		if x.run(30, both, untold); started() != c.starts {
+			t.Errorf("%+v: got %v, want queue 2 to start %v", c, x.actions, c.starts)
+		}
+		if x.replan(grants(1)); !started() {
+			t.Errorf("%+v: got %v, want queue 2 to start when the other has a longer slice", c, x.actions)
+		}
+	}
+}

@@ -211,6 +211,10 @@ func TestSamePolicyChangesItsParametersAndKeepsItsState(t *testing.T) {
 	fixed := choice("b", "7")
 	fixed.Update = nil
 	check("without Update", 8, map[sched.DeviceID]tuned{"x": {1, "7"}, "y": {1, "7"}}, chosen("", fixed))
+	check("no policy", 8, map[sched.DeviceID]tuned{"x": {2, "7"}, "y": {2, "7"}}, chosen("", sched.PolicyChoice{Name: "b"}))
+	if mistake, _, yes := s.Overruled("z"); yes || mistake != sched.NoMistake {
+		t.Errorf("a device that does not exist is overruled: %v", mistake)
+	}
 }
 
 // tuned is a policy with a parameter whose state is how often it has planned.

@@ -2,10 +2,23 @@ package sched_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/giveway/giveway/sched"
 )
+
+// TestParseClass checks that every class is read by its name, and that an error names them all.
+func TestParseClass(t *testing.T) {
+	for _, c := range []sched.Class{sched.Standard, sched.Online, sched.Batch, sched.Idle} {
+		if got, err := sched.ParseClass(c.String()); got != c || err != nil {
+			t.Errorf("%v: got %v, %v", c, got, err)
+		}
+	}
+	if _, err := sched.ParseClass("fast"); err == nil || !strings.Contains(err.Error(), "standard, online, batch, idle") {
+		t.Errorf("unknown class: got error %v, want one that names the classes", err)
+	}
+}
 
 // TestUnknownValuesHaveANumber checks the names of values that do not exist, from the first on.
 func TestUnknownValuesHaveANumber(t *testing.T) {

@@ -2,6 +2,7 @@ package sched_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/giveway/giveway/sched"
 )
@@ -29,6 +30,38 @@ func TestReadySinceMovesWhenTheOldestWorkIsFinished(t *testing.T) {
 		s.Step(step.at, []sched.Event{{Kind: sched.Progressed, Queue: 1, Counters: counters}})
 		if got := queueOf(s, 1).ReadySince; got != step.want {
 			t.Errorf("at %d, %d of %d commands finished: ready since %d, want %d", step.at, step.completed, step.submitted, got, step.want)
+		}
+	}
+}
+
+// TestPlanAfterProgress checks after which progress of a queue the policy decides again: if the queue
+// becomes ready, also while it is stopped, if it becomes idle, and if it has finished all work that
+// it had when it became ready.
+func TestPlanAfterProgress(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		count, plan := 0, sched.Plan{}
+		if !stopped {
+			plan = grants(1)
+		}
+		s := sched.New(sched.Config{Floor: -1, StallLimit: time.Hour, InversionLimit: -1}, sched.PolicyChoice{Make: func() sched.Policy {
+			return planner(func(*sched.View) sched.Plan { count++; return plan })
+		}})
+		actions, _ := s.Step(0, []sched.Event{
+			{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanInterrupt},
+			{Kind: sched.Progressed, Queue: 1},
+		})
+		for _, a := range actions {
+			s.Step(0, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: a.ID}})
+		}
+		for i, c := range []struct {
+			submitted, completed uint64
+			plans                bool
+		}{{2, 0, true}, {3, 1, false}, {4, 2, true}, {5, 3, false}, {5, 4, true}, {5, 5, true}, {5, 5, false}} {
+			before := count
+			s.Step(sched.Time(i+1), []sched.Event{{Kind: sched.Progressed, Queue: 1, Counters: sched.Counters{Submitted: c.submitted, Launched: c.submitted, Completed: c.completed}}})
+			if got := count > before; got != c.plans {
+				t.Errorf("stopped %v, %d submitted and %d completed: the policy decides again %v, want %v", stopped, c.submitted, c.completed, got, c.plans)
+			}
 		}
 	}
 }

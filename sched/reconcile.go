@@ -76,7 +76,6 @@ func (s *Scheduler) markGrants(d *domain, p *Plan) Mistake {
 			next, _ = dev.index(g.Queue)
 		}
 		q := &dev.queues[next]
-		next++
 		if q.act.epoch == s.epoch {
 			continue // granted twice: the first grant counts
 		}

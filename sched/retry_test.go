@@ -12,7 +12,9 @@ import (
 // tried again after 10 ms, twice as long each time, up to 1 s: not at once, which would keep
 // the daemon busy. The same holds for setting back what a queue no longer supports.
 func TestFailedSettingIsTriedAgainAfterAPause(t *testing.T) {
-	for name, grant := range map[string]sched.Grant{"slice": {Queue: 1, Slice: 5 * ms}, "bound": {Queue: 1, Bound: 4}} {
+	for name, grant := range map[string]sched.Grant{
+		"slice": {Queue: 1, Slice: 5 * ms}, "minimum slice": {Queue: 1, Slice: sched.MinSlice}, "bound": {Queue: 1, Bound: 4}, "bound of 1": {Queue: 1, Bound: 1},
+	} {
 		for _, c := range []struct {
 			outcome sched.Outcome
 			set     bool // one value was set before
@@ -72,6 +74,38 @@ func TestFailedStartIsTriedAgainAfterAPause(t *testing.T) {
 			}
 			now, events = wake, nil
 		}
+	}
+}
+
+// TestUnsupportedShortSliceBlocksNoOther checks that a queue which turns out not to support slices
+// keeps the slice that it has, so that another queue may have a short one. That stays so when the
+// device is opened again, for example because its limits have changed.
+func TestUnsupportedShortSliceBlocksNoOther(t *testing.T) {
+	short := func(id sched.QueueID) sched.Plan {
+		return sched.Plan{Grants: []sched.Grant{{Queue: id, Slice: sched.MinSlice}, {Queue: 3 - id}}}
+	}
+	p := plans{"": short(1)}
+	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return p }})
+	opened := sched.Event{Kind: sched.DeviceOpened, Device: "gpu0", About: sched.Device{Slice: 2 * ms, MinSharedSlice: 200 * time.Microsecond}}
+	actions, _ := s.Step(0, []sched.Event{
+		opened,
+		{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0", Can: sched.CanSlice},
+		{Kind: sched.QueueOpened, Queue: 2, Device: "gpu0", Can: sched.CanSlice},
+	})
+	if len(actions) != 1 || actions[0].Queue != 1 || actions[0].Slice != sched.MinSlice {
+		t.Fatalf("got %v, want the minimum slice for queue 1", actions)
+	}
+	p[""] = short(2)
+	actions, _ = s.Step(1, []sched.Event{{Kind: sched.ActionDone, Queue: 1, Action: actions[0].ID, Outcome: sched.Unsupported}})
+	if len(actions) != 1 || actions[0].Queue != 2 || actions[0].Slice != sched.MinSlice {
+		t.Errorf("got %v, want the minimum slice for queue 2", actions)
+	}
+	p[""] = grants(1, 2)
+	actions, _ = s.Step(2, []sched.Event{{Kind: sched.ActionDone, Queue: 2, Action: actions[0].ID}})
+	p[""] = short(2)
+	actions, _ = s.Step(3, []sched.Event{opened, {Kind: sched.ActionDone, Queue: 2, Action: actions[0].ID}})
+	if len(actions) != 1 || actions[0].Queue != 2 || actions[0].Slice != sched.MinSlice {
+		t.Errorf("the device was opened again: got %v, want the minimum slice for queue 2", actions)
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 type service struct {
 	clocks  [uses]time.Duration
 	clocked Time      // the time up to which the clocks have advanced
-	users   [uses]int // how many queues use the device in each way
+	users   [uses]int // how many queues run and how many drain; that of usesNot is not kept
 
 	// On a serial device:
 	pending   time.Duration // time that several queues may have used, since the last command was completed
@@ -199,9 +199,9 @@ func (q *Queue) learnPerCommand() {
 
 // dividePending credits the pending time of a serial device to the queues that have
 // completed commands, in proportion to what these usually take. It ends the drains of
-// deactivated queues that have not: their command would have run before these.
+// deactivated queues that have not: their command would have run before these. The events of
+// this step have advanced the clocks and credited the queues that completed commands.
 func (s *Scheduler) dividePending(d *device) {
-	d.service.advance(s.now, true)
 	total, known := 0.0, true
 	for i := range d.queues {
 		if dr := &d.queues[i].act.drain; dr.completed > 0 {
@@ -214,7 +214,6 @@ func (s *Scheduler) dividePending(d *device) {
 	for i := range d.queues {
 		q := &d.queues[i]
 		dr := &q.act.drain
-		d.service.credit(q)
 		switch {
 		case dr.completed > 0:
 			if !q.Measured {

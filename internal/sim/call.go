@@ -144,9 +144,14 @@ func (d *device) effect(actions []sched.Action, errs []error) {
 			continue
 		}
 		errs[i] = d.world.faultOf(a)
-		if (errs[i] == nil || errors.Is(errs[i], errApplied)) && !d.world.ignores(a) {
-			errs[i] = errors.Join(errs[i], hal.Do(q.attached, a))
+		if errs[i] != nil && !errors.Is(errs[i], errApplied) {
+			continue
 		}
+		if d.world.ignores(a) {
+			q.claimed = q.claimed || a.Level == sched.LevelInterrupt
+			continue
+		}
+		errs[i] = errors.Join(errs[i], hal.Do(q.attached, a))
 	}
 }
 

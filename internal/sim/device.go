@@ -75,7 +75,8 @@ func (d *device) info() hal.Info {
 }
 
 // checkSlices reports a violation if two groups that may run have slices so short that
-// neither makes progress.
+// neither makes progress. A group that the driver claims to have stopped does not count: the
+// scheduler cannot know that it runs.
 func (d *device) checkSlices() {
 	r := d.model.Runlist
 	if r == nil {
@@ -83,7 +84,7 @@ func (d *device) checkSlices() {
 	}
 	short := 0
 	for _, q := range d.queues {
-		if d.sliceOf(q) < r.MinSharedSlice && !q.interrupted && !q.dead {
+		if d.sliceOf(q) < r.MinSharedSlice && !q.interrupted && !q.claimed && !q.dead {
 			short++
 		}
 	}

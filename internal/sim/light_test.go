@@ -179,8 +179,8 @@ func TestRandomMixtures(t *testing.T) {
 }
 
 // TestManyLightJobs checks that more light jobs than the GPU has room for do no harm: batch work
-// gets as much as natively, and more than one job at a time, and the online tail is not worse
-// than the native one. It grows with the number of jobs, as natively; an SLO limits it.
+// gets 0.95 of its native sum, or 0.9 beside online work whose tail is less than half of the
+// native one, and more than one job at a time.
 func TestManyLightJobs(t *testing.T) {
 	long(t)
 	for _, arrival := range []sim.Arrival{{}, regular, random} {
@@ -188,11 +188,15 @@ func TestManyLightJobs(t *testing.T) {
 		native, got := m.run(t, 1, "native"), m.run(t, 1, "giveway")
 		turns := m.run(t, 1, "giveway", map[string]string{"shared": "min"})
 		t.Logf("arrivals %v: sum and P99: native %.2f %v, giveway %.2f %v, turns %.2f %v", arrival.Kind, native.sum, native.p99, got.sum, got.p99, turns.sum, turns.p99)
-		if got.sum < 0.95*native.sum || got.sum < turns.sum {
-			t.Errorf("arrivals %v: batch sum %.2f, want 0.95 of the native %.2f, and at least the %.2f of turns", arrival.Kind, got.sum, native.sum, turns.sum)
+		least := 0.9
+		if arrival.Every == 0 {
+			least = 0.95
 		}
-		if float64(got.p99) > 1.07*float64(native.p99) {
-			t.Errorf("arrivals %v: P99 %v, want at most 1.07 of the native %v", arrival.Kind, got.p99, native.p99)
+		if got.sum < least*native.sum || got.sum < turns.sum {
+			t.Errorf("arrivals %v: batch sum %.2f, want %v of the native %.2f, and at least the %.2f of turns", arrival.Kind, got.sum, least, native.sum, turns.sum)
+		}
+		if got.p99 > native.p99/2 {
+			t.Errorf("arrivals %v: P99 %v, want at most half of the native %v", arrival.Kind, got.p99, native.p99)
 		}
 	}
 	lc := graph(8 * ms)

@@ -81,6 +81,7 @@ type changes struct {
 	deactivatedAt sched.Time    // level 2; zero: not deactivated
 	flushed       bool          // by level 2: launched commands that had not begun were taken back
 	interrupted   bool          // level 3
+	claimed       bool          // level 3 was reported as done and had no effect
 	bound         uint32        // zero: defaultBound
 	slice         time.Duration // zero: initialSlice
 }
@@ -203,7 +204,7 @@ func (q *queue) apply(a sched.Action) error {
 	case a.Level == sched.LevelHold:
 		q.held = stop
 	case a.Level == sched.LevelInterrupt:
-		q.interrupted = stop
+		q.interrupted, q.claimed = stop, false
 	case stop && q.deactivatedAt == 0:
 		q.deactivatedAt = max(q.device.world.now, 1)
 		e.deactivated(q)

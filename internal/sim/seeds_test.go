@@ -25,8 +25,8 @@ var (
 // TestSeeds runs many small random Worlds with faults: calls fail, come late, or fail and
 // take effect, or report success and have no effect; wake-ups are lost; processes are killed; the daemon crashes and restarts.
 // In each of them every command of a living process runs exactly once and in order, no
-// stopped queue makes progress, two running groups never both have slices too short, every
-// command completes, and at the end every change is undone. Each seed also runs a calm
+// stopped queue makes progress, two running groups never both have slices too short unless the
+// driver claims to have stopped one, every command completes, and at the end every change is undone. Each seed also runs a calm
 // World, in which what each queue must get is known: see fairness_test.go.
 func TestSeeds(t *testing.T) {
 	n := *seeds

@@ -1,0 +1,115 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/giveway/giveway/sched"
+)
+
+// In a round every queue has a turn. With many queues turns are shorter, so that a round takes
+// maxRound and no queue waits for as long as the scheduler's floor allows; but not so short that
+// most of a turn is spent on starting one queue and stopping another.
+const (
+	defaultTurn  = 50 * time.Millisecond
+	maxRound     = 2 * time.Second
+	shortestTurn = 10 * time.Millisecond
+)
+
+// idleStopTurns is for how many turns idle queues are stopped after they found the
+// device busy: each attempt costs the busy queues two switches.
+const idleStopTurns = 20
+
+// rotate decides whose turn it is among the queues that take turns, of class
+// batch if there are any: the current one until its turn is over, then the one
+// with the lowest virtual time.
+//
+// A queue that becomes runnable joins at the clock: see vclock. Batch and idle queues have one
+// clock each, because an idle queue may be far behind after hours without service.
+func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *setting) {
+	for i := range p.clocks {
+		p.clocks[i].tick(v.Now)
+	}
+	best, current := -1, s.current
+	for i := range states {
+		st := &states[i]
+		if !givesWay(&v.Queues[i]) {
+			continue
+		}
+		p.clocks[st.class-sched.Batch].join(&st.vtime, st.takesTurns && !st.sideBySide, 0)
+		if p.takesPart(st) && st.class == s.rotationClass && (best < 0 || st.before(&states[best])) {
+			best = i
+		}
+	}
+	switch {
+	case best < 0 && current >= 0 && !states[current].unusedTurn:
+		// No queue needs the turn. The current one, which has no work for a
+		// moment, keeps it, and with it its slice: that saves two calls.
+		return
+	case best < 0:
+		p.current = 0
+		return
+	case current < 0 || !p.takesPart(&states[current]) || states[current].class != s.rotationClass || v.Now >= p.turnStart.Add(p.turnLength()):
+		p.overlap.leaving = 0
+		if current >= 0 && p.takesPart(&states[current]) {
+			p.beginOverlap(v.Now, &v.Queues[current], &v.Queues[best], s, set)
+		}
+		current = best
+		states[best].lastTurn = v.Now
+		if p.heavyTurns {
+			p.group.advance(v.Now, states)
+		}
+		p.current, p.turnStart.Time = v.Queues[best].ID, v.Now
+		p.inRotation = s.inRotation
+		if s.rotationClass == sched.Idle {
+			p.turnStart.Time = max(v.Now, p.idleStop) // a turn in which it is stopped would end like the last one
+		}
+		for i := range states {
+			states[i].servedAtTurn = states[i].served
+		}
+	}
+	if q := &v.Queues[current]; s.inRotation > 1 || q.Measured && !q.Counters.Known {
+		s.wake = earlier(s.wake, p.turnStart.Add(p.turnLength()))
+	}
+}
+
+// before reports whether the queue of st has the next turn rather than the other. Queues that
+// run side by side have turns only to choose which of them stays when the device is cleared for
+// a request, so among them the one whose last turn is longest ago has the next.
+func (st *queueState) before(other *queueState) bool {
+	if st.sideBySide && other.sideBySide {
+		return st.lastTurn < other.lastTurn
+	}
+	return st.at < other.at
+}
+
+// turnLength returns the length of the current turn: the parameter, or less if many queues
+// take turns. A parameter above the default is not shortened, because a user has set it.
+func (p *giveway) turnLength() time.Duration {
+	if p.turn > defaultTurn {
+		return p.turn
+	}
+	return min(p.turn, max(maxRound/time.Duration(max(p.inRotation, 1)), shortestTurn))
+}
+
+// endTurn updates the state of the queue whose turn is over. An idle queue that got almost
+// nothing has found the device busy: idle queues are then stopped for a while.
+func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, st *queueState) {
+	if st.class == sched.Idle && q.Measured && yieldsBySlice(dev, q) && st.served-st.servedAtTurn < p.turnLength()/10 {
+		p.idleStop = now.Add(idleStopTurns * p.turn)
+	}
+	switch {
+	case p.turnUnused(q, st):
+		st.unusedTurn, st.takesTurns = true, false
+	case st.served == st.servedAtTurn:
+		st.prepay(p.turnLength(), q.Weight()*unit)
+	}
+}
+
+// turnUnused reports whether q used nothing of the turn that is over. Without
+// counters only the hardware's measurement tells. It measures whose context was on
+// the device, at work or not. So a queue whose context never was there is idle; a
+// queue with work gets there, if only for a moment, however busy the others are.
+func (p *giveway) turnUnused(q *sched.Queue, st *queueState) bool {
+	measured := q.Measured && !q.Counters.Known && q.State == sched.Running && q.MeasuredAt.Sub(p.turnStart.Time) >= p.turnLength()/2
+	return measured && st.served == st.servedAtTurn
+}

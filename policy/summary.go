@@ -1,0 +1,150 @@
+package policy
+
+import "github.com/giveway/giveway/sched"
+
+// summary is the state of a device in one plan, before its grants.
+type summary struct {
+	hasOnline bool // there is an online queue
+	hasBatch  bool // there is a batch or idle queue
+	traced    bool // the visits of a batch or idle queue are known
+
+	busy       bool       // batch work gives way: online work is ready, was ready within linger, or is expected now
+	busyChange sched.Time // when busy changes without an event
+
+	// The rotation. If a batch queue takes turns, no idle queue does.
+	current       int         // index of the queue whose turn it is, or -1
+	inRotation    int         // queues that take turns
+	rotationClass sched.Class // their class
+	unstoppable   int         // batch and idle queues that would take turns but cannot be stopped: they always run
+
+	running   int // batch and standard queues that run and have work
+	newcomers int // batch queues whose load is unknown
+
+	idleWaits bool // idle queues wait, because a standard or batch queue has work
+	idleShort bool // an idle queue that cannot be stopped has the minimum slice
+
+	busyStandard int        // standard queues that used much of the device lately
+	usageChange  sched.Time // when busyStandard may change without an event
+
+	onlineSummary
+
+	wake sched.Time // when the plan changes without an event
+}
+
+// summarize updates the states of the queues and returns the state of the device.
+func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) summary {
+	s := summary{current: -1}
+	dev := &v.Devices[0]
+	lead := p.leadTime(v.Devices)
+	serving := false
+	for i := range v.Queues {
+		q, st := &v.Queues[i], &states[i]
+		st.update(q)
+		if q.ID == p.current {
+			s.current = i
+			p.turnStart.postpone(v, q.Served-st.servedAtTurn, p.turnLength())
+			if st.joined && v.Now >= p.turnStart.Add(p.turnLength()) {
+				p.endTurn(v.Now, dev, q, st)
+			}
+		}
+		switch q.Attr.Class {
+		case sched.Online:
+			s.hasOnline = true
+			if runnable(q) {
+				serving = true
+			} else {
+				due, change := p.due(q, v.Now, lead)
+				s.busy = s.busy || due
+				s.busyChange = earlier(s.busyChange, change)
+			}
+		case sched.Batch, sched.Idle:
+			p.summarizeBatch(dev, q, st, &s)
+		default:
+			// A standard queue without counters always counts as ready. If it
+			// has slices it does not stop idle queues: an idle queue with the
+			// minimum slice gets only the time that the standard queue leaves.
+			s.idleWaits = s.idleWaits || runnable(q) && (q.Counters.Known || !yieldsBySlice(dev, q))
+			if dev.Sliced() {
+				p.watchStandard(v.Now, q, st, &s)
+			}
+		}
+	}
+	p.updateBusy(v.Now, dev, serving, set.stop, &s)
+	if dev.Sliced() {
+		p.watchOnline(v, p.clearLead(dev, lead, min(s.inRotation, p.group.limit)), &s)
+		p.limitShares(v, states)
+		p.watchLoads(v, states, &s)
+		p.decide(v, states, &s, set)
+		p.measureClear(v, states, &s)
+	}
+	return s
+}
+
+// summarizeBatch adds a batch or idle queue to the summary. Only the queues of the first class
+// that has any take turns: idle queues do if no batch queue does.
+func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
+	class := q.Attr.Class
+	s.hasBatch = true
+	s.traced = s.traced || q.Visits.Known
+	p.clocks[class-sched.Batch].see(&st.vtime, q.Weight()*unit)
+	if !st.takesTurns {
+		return
+	}
+	if class == sched.Batch {
+		s.idleWaits = true
+		countBatch(dev, q, st, p.trial.most, s)
+	}
+	if yieldsBySlice(dev, q) && q.Level() == sched.LevelNone {
+		s.unstoppable++
+	}
+	if s.inRotation == 0 || class < s.rotationClass {
+		s.inRotation, s.rotationClass = 0, class
+	}
+	if class == s.rotationClass {
+		s.inRotation++
+	}
+}
+
+// countBatch counts a batch queue that would use a turn now, and chooses the newcomers of the
+// next trial: the first of them, up to most.
+func countBatch(dev *sched.Device, q *sched.Queue, st *queueState, most int, s *summary) {
+	if q.State == sched.Running {
+		s.running++
+	}
+	if st.load.verdict == unknownLoad && isCandidate(dev, q, st) {
+		st.triedLater = s.newcomers >= most
+		s.newcomers++
+	}
+}
+
+// updateBusy sets whether batch work gives way now. It does so for linger after online
+// work, because more often follows, and on a device without slices only if a stop pays.
+func (p *giveway) updateBusy(now sched.Time, dev *sched.Device, serving, stops bool, s *summary) {
+	switch {
+	case p.serving && !serving:
+		p.lingerUntil = now.Add(p.linger)
+		p.stopCost.end(now)
+	case serving && !p.serving && now < p.lingerUntil:
+		p.stopCost.resume()
+	case serving && !p.serving && !dev.Sliced():
+		p.stopCost.begin(now, dev.StopTime, stops && s.inRotation > 0)
+	}
+	p.serving = serving
+	if !serving && now >= p.lingerUntil {
+		return
+	}
+	change := p.lingerUntil
+	if serving {
+		change = 0
+	}
+	if runsOn, until := p.stopCost.runOn(now); runsOn && !dev.Sliced() {
+		s.busyChange = earlier(s.busyChange, earlier(until, change))
+		return
+	}
+	s.busy = true
+	if serving {
+		s.busyChange = 0
+		return
+	}
+	s.busyChange = earlier(s.busyChange, change)
+}
