@@ -53,6 +53,7 @@ var mayImport = map[string][]string{
 	"internal/drivertest":          {"sched", "internal/sim"},
 	"internal/hal":                 {"sched", "internal/proc", "internal/stats"},
 	"internal/hal/haltest":         {"sched", "internal/hal", "internal/proc"},
+	"internal/heaptest":            {},
 	"internal/loop":                {"sched"},
 	"internal/journal":             {"sched", "internal/proc"},
 	"internal/extpolicy":           {"sched", "policy", "internal/proc"},

@@ -66,7 +66,12 @@ func (d *Daemon) Container(id string) (api.Container, bool) {
 // registered is a pod of its own: the agent is late, or the daemon refused the container. Its
 // processes may have the uid of other pods' processes, and must not have the rights of that
 // user meanwhile.
-func (d *Daemon) PodOf(path string) string {
+func (d *Daemon) PodOf(path string) (pod string, registered bool) {
+	return d.podOf(path), d.containers.Load().of(path) != nil
+}
+
+// podOf returns what identifies the pod of a process: see PodOf.
+func (d *Daemon) podOf(path string) string {
 	if c := d.containers.Load().of(path); c != nil {
 		return c.Owner()
 	}

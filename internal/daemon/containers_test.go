@@ -82,8 +82,8 @@ func TestOutermostContainerCounts(t *testing.T) {
 	mustRegister(t, d, container(first, podOne, "class=online"))
 	mustRegister(t, d, container(second, podTwo, "class=idle"))
 	inContainer(t, b, s, 10_001, second, first)
-	if got := classOf(d, 10_001); got != "idle" || d.PodOf(second+"/"+first) != podTwo {
-		t.Errorf("got class %s in pod %s, want idle in %s", got, d.PodOf(second+"/"+first), podTwo)
+	if got := classOf(d, 10_001); got != "idle" || d.podOf(second+"/"+first) != podTwo {
+		t.Errorf("got class %s in pod %s, want idle in %s", got, d.podOf(second+"/"+first), podTwo)
 	}
 }
 
@@ -149,12 +149,12 @@ func TestMachineInAContainer(t *testing.T) {
 	d, _, _ := newPodDaemon(t)
 	d.inside = outer
 	for path, want := range map[string]string{"": "", outer: "", first: first, outer + "/" + first: first, first + "/" + second: first} {
-		if got := d.PodOf(path); got != want {
+		if got := d.podOf(path); got != want {
 			t.Errorf("containers %.70q: got pod %.4q, want %.4q", path, got, want)
 		}
 	}
 	d.cfg.File.Agent = ""
-	if got := d.PodOf(first); got != "" {
+	if got := d.podOf(first); got != "" {
 		t.Errorf("without an agent: got pod %q, want none", got)
 	}
 }
@@ -167,7 +167,7 @@ func TestUnregisteredContainers(t *testing.T) {
 	inContainer(t, b, s, 10_001, first)
 	inContainer(t, b, s, 10_002, second)
 	b.mustOffer(t, s.add(proc.Process{PID: 10_003, Start: 10_003, Parent: 1}))
-	one := server.Caller{PID: 10_001, Pod: d.PodOf(first)}
+	one := server.Caller{PID: 10_001, Pod: d.podOf(first)}
 	for pid, ok := range map[int]bool{10_001: true, 10_002: false, 10_003: false} {
 		if _, err := d.Change(one, pid, given("class=idle")); (err == nil) != ok {
 			t.Errorf("process %d: got %v, allowed %v", pid, err, ok)

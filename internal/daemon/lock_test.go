@@ -46,6 +46,13 @@ func (s *slowProc) add(p proc.Process) proc.Process {
 	return p
 }
 
+// remove removes a process, which has exited.
+func (s *slowProc) remove(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.processes, pid)
+}
+
 // hold makes every read of a user's processes wait until release is called.
 func (s *slowProc) hold(uid uint32) (release func()) {
 	s.mu.Lock()

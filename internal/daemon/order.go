@@ -136,7 +136,7 @@ func (d *Daemon) identify(by server.Caller, pid int) (proc.Process, error) {
 func (d *Daemon) mayChange(by server.Caller, p *proc.Process) bool {
 	setuid := p.UID == 0 && p.Starter != 0
 	same := by.UID == p.UID && by.GID == p.GID
-	if pod := d.PodOf(p.Containers); pod != "" || by.Pod != "" {
+	if pod := d.podOf(p.Containers); pod != "" || by.Pod != "" {
 		same = pod == by.Pod
 	}
 	return by.All || !setuid && same

@@ -55,7 +55,7 @@ func (d *Daemon) adminSettingsOf(info *proc.Process, conf *config.Config, all co
 	case of.Container != nil:
 		out.rule = rule.Attrs.AtMost(of.Container.Values)
 		out.limits.Ceiling = ceilingOf(out.rule)
-	case d.PodOf(info.Containers) != "": // a container that the agent has not registered yet
+	case d.podOf(info.Containers) != "": // a container that the agent has not registered yet
 		out.limits.Ceiling = ceilingOf(out.rule)
 	case of.UID != 0:
 		account := d.account(of.UID)

@@ -28,7 +28,7 @@ func (g *treeAttrs) root() proc.ID { return g.lineage[0] }
 
 // appliesTo reports whether attributes of a tree apply to one of its processes.
 func (d *Daemon) appliesTo(g *treeAttrs, p *proc.Process) bool {
-	if pod := d.PodOf(p.Containers); pod != "" || g.by.Pod != "" {
+	if pod := d.podOf(p.Containers); pod != "" || g.by.Pod != "" {
 		return g.by.All || g.by.Pod == pod
 	}
 	return g.by.All || g.by.UID == p.UID
@@ -68,7 +68,7 @@ func (d *Daemon) BeginRun(by server.Caller, r api.Run) (started api.RunStarted, 
 	defer leave()
 	// A connection can outlive the process that made it, and the pid be reused.
 	info, err := d.procs.Process(by.PID)
-	if err != nil || !by.All && (info.UID != by.UID || d.PodOf(info.Containers) != by.Pod) {
+	if err != nil || !by.All && (info.UID != by.UID || d.podOf(info.Containers) != by.Pod) {
 		return started, nil, server.NotFound("begin a run: process %d, the caller, has exited or has more rights than you", by.PID)
 	}
 	o := order{Kind: orderRun, By: by, Target: info.ID(), Values: r.Values, Run: d.lastID.Add(1)}

@@ -114,7 +114,7 @@ func (d *Daemon) describe(v *view, states map[sched.QueueID]sched.Queue) api.Pro
 	if c := v.inside; c != nil { // what the agent said, and not what the cgroup is named
 		out.Container, out.Pod, out.ContainerNames = c.ID, c.PodUID, c.ContainerNames
 	}
-	out.Owner = d.PodOf(v.info.Containers)
+	out.Owner = d.podOf(v.info.Containers)
 	out.Ignored = append(out.Ignored, v.poolIgnored()...)
 	// The scheduler has the time at which a request is expected, users see the time until then.
 	out.Attrs.Replace(attr.Expect, int64(max(v.attr.Expect.Sub(d.Now()), 0)))

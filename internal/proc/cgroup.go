@@ -1,6 +1,13 @@
 package proc
 
-import "strings"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
 
 // container returns the container and the pod in the text of /proc/PID/cgroup, of either
 // version. A process can run in a cgroup that it named itself, so these are labels to show
@@ -37,27 +44,96 @@ func container(cgroup string) (id, pod string) {
 
 // containersIn returns the ids of the containers in the text of /proc/PID/cgroup, from the
 // outermost to the innermost and joined by "/". It reads the line with the most of them: in
-// version 1 a container need not be in every hierarchy.
-func containersIn(cgroup string) (most string) {
+// version 1 a container need not be in every hierarchy. Where a user may make cgroups, their
+// names mean nothing.
+func containersIn(cgroup string, tree cgroupTree) (most string) {
 	for line := range strings.Lines(cgroup) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) < 3 {
 			continue
 		}
-		var ids []string
-		for segment := range strings.FieldsFuncSeq(parts[2], func(r rune) bool { return r == '/' || r == ':' }) {
-			if strings.HasPrefix(segment, "user@") { // below it a user makes cgroups of any name
-				break
-			}
-			if id := containerOf(segment); id != "" && len(ids) < maxContainers {
-				ids = append(ids, id)
-			}
-		}
-		if all := strings.Join(ids, "/"); len(all) > len(most) {
+		if all := containersOn(parts[2], func(folder string) bool { return tree.isRoots(parts[1], folder) }); len(all) > len(most) {
 			most = all
 		}
 	}
 	return most
+}
+
+// containersOn returns the ids on one path. trusted reports whether only root could make what
+// is in a folder.
+func containersOn(path string, trusted func(folder string) bool) string {
+	var ids []string
+	for at, end := 0, 0; at < len(path); at = end + 1 {
+		if end = strings.IndexByte(path[at:], '/') + at; end < at {
+			end = len(path)
+		}
+		if strings.HasPrefix(path[at:end], "user@") { // the user's, by systemd
+			break
+		}
+		for segment := range strings.SplitSeq(path[at:end], ":") {
+			id := containerOf(segment)
+			if id == "" {
+				continue
+			}
+			if len(ids) == maxContainers || !trusted(path[:at]) {
+				return strings.Join(ids, "/")
+			}
+			ids = append(ids, id)
+		}
+	}
+	return strings.Join(ids, "/")
+}
+
+// cgroupMount is where cgroups are mounted: those of version 2, or each hierarchy in a folder.
+const cgroupMount = "/sys/fs/cgroup"
+
+// cgroupTree is where the folders of cgroups can be seen. A process in a cgroup namespace, such as
+// a daemon in a container, sees its own part, and the whole tree through process 1.
+type cgroupTree struct {
+	mount string // empty: nowhere
+	host  string // of process 1
+	up    string // how process 1's root of cgroups is named here, such as "/../.."; empty: it is ours, too
+}
+
+// systemCgroups returns the cgroups of this machine.
+var systemCgroups = sync.OnceValue(func() cgroupTree {
+	text, _ := System.read(1, "cgroup", maxText)
+	return cgroupTree{cgroupMount, System.Path(1, "root"+cgroupMount), upTo(cgroupPath(text))}
+})
+
+// upTo returns the part of a path that leads out of the namespace.
+func upTo(path string) string {
+	rest := path
+	for strings.HasPrefix(rest+"/", "/../") {
+		rest = rest[len("/.."):]
+	}
+	return path[:len(path)-len(rest)]
+}
+
+// isRoots reports whether a folder of a hierarchy belongs to root or to this process's user. One that
+// cannot be seen does.
+func (t cgroupTree) isRoots(hierarchy, folder string) bool {
+	mount := t.mount
+	if up := upTo(folder); up != "" {
+		if up != t.up || hierarchy != "" {
+			return true
+		}
+		mount, folder = t.host, folder[len(up):]
+	}
+	if mount == "" {
+		return true
+	}
+	places := []string{strings.TrimPrefix(hierarchy, "name=")}
+	if hierarchy == "" {
+		places = []string{"unified", "."} // version 2 beside version 1, and alone
+	}
+	for _, place := range places {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(mount, place, folder), &st) == nil {
+			return st.Uid == 0 || st.Uid == uint32(os.Geteuid())
+		}
+	}
+	return true
 }
 
 // maxContainers is how many nested containers are looked at.
@@ -69,7 +145,7 @@ func ContainersOf(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return containersIn(text), nil
+	return containersIn(text, systemCgroups()), nil
 }
 
 // containerOf returns the id of a segment <id> or <runtime>-<id>.scope. conmon is the monitor

@@ -86,6 +86,14 @@ func Ancestors(pid int, f func(pid int) (stop bool)) {
 	}
 }
 
+// cgroups returns where the cgroups can be seen that a procfs tells of.
+func (p FS) cgroups() cgroupTree {
+	if p == System {
+		return systemCgroups()
+	}
+	return cgroupTree{}
+}
+
 // Path returns the path of a file below /proc/PID.
 func (p FS) Path(pid int, name string) string {
 	return filepath.Join(string(p), strconv.Itoa(pid), name)
@@ -209,7 +217,7 @@ func (p FS) Process(pid int) (Process, error) {
 	}
 	if text, err := p.read(pid, "cgroup", maxText); err == nil {
 		out.Container, out.Pod = container(text)
-		out.Containers = containersIn(text)
+		out.Containers = containersIn(text, p.cgroups())
 		out.Cgroup = Printable(cgroupPath(text))
 	}
 	return out, nil

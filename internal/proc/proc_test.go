@@ -62,10 +62,75 @@ func TestContainersIn(t *testing.T) {
 		{"one", "0::/kubepods.slice/cri-containerd-" + id + ".scope\n", id},
 		{"a container in a container", "0::/docker/" + id + "/kubepods/pod" + uid + "/" + id2 + "\n", id + "/" + id2},
 		{"v1, only some in a container", "0::/\n3:cpu:/\n2:memory:/docker/" + id + "\n", id},
+		{"colons", "0::/system.slice/kubepods-pod" + uid + ".slice:cri-containerd:" + id, id},
+		{"made by a user, systemd", "0::/user.slice/user-1000.slice/user@1000.service/docker-" + id + ".scope\n", ""},
 		{"very many", "0::/" + strings.Repeat(id+"/", 100), strings.TrimSuffix(strings.Repeat(id+"/", maxContainers), "/")},
 	} {
-		if got := containersIn(c.cgroup); got != c.want {
+		if got := containersIn(c.cgroup, cgroupTree{}); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestContainersThatUsersMake: a user with a folder in which it may make cgroups is in no
+// container, whatever their names are. A container's own folder may belong to a user.
+func TestContainersThatUsersMake(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to give folders to other users")
+	}
+	mount := t.TempDir()
+	own := func(folder string, uid int) {
+		t.Helper()
+		path := filepath.Join(mount, folder)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own("delegated", 1000)
+	own("delegated/"+id, 1000)
+	own("delegated/deeper/"+id, 1000)
+	own("delegated/deeper", 1000)
+	own("pod/"+id, 100_000)
+	own("pod/"+id+"/"+id2, 100_000)
+	own("unified/hybrid", 1000)
+	own("hybrid", 0)
+	own("systemd/named", 1000)
+	for _, c := range []struct{ name, cgroup, want string }{
+		{"delegated", "0::/delegated/" + id, ""},
+		{"below a folder of its own", "0::/delegated/deeper/" + id, ""},
+		{"a pod with users of its own", "0::/pod/" + id, id},
+		{"made inside a pod", "0::/pod/" + id + "/" + id2, id},
+		{"in the root", "0::/" + id, id},
+		{"version 2 beside version 1", "0::/hybrid/" + id, ""},
+		{"version 1", "1:name=systemd:/named/" + id, ""},
+		{"not to be seen", "0::/elsewhere/" + id, id},
+		{"another namespace", "0::/../../delegated/" + id, id},
+		{"a line of its own beside a container", "2:memory:/docker/" + id + "\n0::/delegated/" + id2 + "/" + id2, id},
+	} {
+		if got := containersIn(c.cgroup, cgroupTree{mount: mount}); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	// A daemon in a cgroup namespace sees the same folders through process 1.
+	for _, c := range []struct{ name, cgroup, want string }{
+		{"delegated", "0::/../../delegated/" + id, ""},
+		{"a pod", "0::/../../pod/" + id, id},
+		{"made inside a pod", "0::/../../pod/" + id + "/" + id2, id},
+		{"below a parent of this namespace", "0::/../delegated/" + id, id},
+		{"outside of process 1's", "0::/../../../delegated/" + id, id},
+		{"version 1", "1:name=systemd:/../../named/" + id, id},
+		{"its own", "0::/delegated/" + id, id},
+	} {
+		if got := containersIn(c.cgroup, cgroupTree{host: mount, up: "/../.."}); got != c.want {
+			t.Errorf("from a namespace, %s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	for path, want := range map[string]string{"/": "", "/init.scope": "", "/../../init.scope": "/../..", "/../..": "/../..", "/..a/..": "", "": ""} {
+		if got := upTo(path); got != want {
+			t.Errorf("upTo(%q) is %q, want %q", path, got, want)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (s *Server) target(c caller, pid int) (p api.Process, err error) {
 	} else if owner, ok := ownerOf(pid); ok {
 		p.UID = owner
 		if ids, err := proc.ContainersOf(pid); err == nil {
-			p.Owner = s.podOf(ids)
+			p.Owner, _ = s.podOf(ids)
 		}
 	} else if !c.all { // otherwise the node reports it
 		return p, NotFound("there is no process %d", pid)

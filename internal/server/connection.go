@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net"
 	"os"
 	"sync"
@@ -177,12 +178,21 @@ func RaiseFileLimit() {
 // localListener is the unix socket. It identifies callers and admits them.
 type localListener struct {
 	net.Listener
-	s *Server
+	socket   *os.File // the same socket: a net.Listener cannot be waited for without accepting
+	s        *Server
+	start    sync.Once
+	arrivals *arrivals
+}
+
+func (s *Server) newLocalListener(l *net.UnixListener) (*localListener, error) {
+	socket, err := l.File()
+	return &localListener{Listener: l, socket: socket, s: s, arrivals: newArrivals(s.admission.share.All / 2)}, err
 }
 
 func (d *localListener) Accept() (net.Conn, error) {
+	d.start.Do(func() { go d.arrivals.accept(d.socket) })
 	for {
-		c, err := d.Listener.Accept()
+		from, c, err := d.arrivals.next()
 		if err != nil {
 			return nil, err
 		}
@@ -190,8 +200,12 @@ func (d *localListener) Accept() (net.Conn, error) {
 			return conn, nil
 		}
 		c.Close()
+		d.arrivals.refuse(from, time.Now())
 	}
 }
+
+// Close implements net.Listener.
+func (d *localListener) Close() error { return errors.Join(d.Listener.Close(), d.socket.Close()) }
 
 // admitLocal identifies the process that connected and returns its connection, or nil if
 // there are too many.
@@ -206,18 +220,18 @@ func (s *Server) admitLocal(c net.Conn) *connection {
 	if s.manages(*p) {
 		return conn
 	}
-	pod := ""
+	pod, registered := "", false
 	if s.cfg.Registry != nil && p.err == nil {
 		ok := false
 		if p.containers, ok = s.containersOf(c, p.pid); !ok {
 			return nil
 		}
-		if pod = s.podOf(p.containers); pod != "" {
+		if pod, registered = s.podOf(p.containers); registered {
 			p.account = s.pods.enter(pod, time.Now())
 		}
 	}
 	leavePod := func() {
-		if pod != "" {
+		if registered {
 			s.pods.leave(pod, time.Now())
 		}
 	}

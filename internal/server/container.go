@@ -33,13 +33,13 @@ type Registry interface {
 	// PodOf returns what identifies the pod of a process in containers, which are as
 	// proc.Process.Containers has them: that of the registered one, or the outermost container
 	// if none is registered; empty: it is in no container.
-	PodOf(containers string) string
+	PodOf(containers string) (pod string, registered bool)
 }
 
 // podOf returns what identifies the pod of a process; containers is as in Registry.PodOf.
-func (s *Server) podOf(containers string) string {
+func (s *Server) podOf(containers string) (pod string, registered bool) {
 	if s.cfg.Registry == nil || containers == "" {
-		return ""
+		return "", false
 	}
 	return s.cfg.Registry.PodOf(containers)
 }
@@ -160,7 +160,8 @@ func (d *agentListener) Accept() (net.Conn, error) {
 }
 
 // podAccounts gives each pod an account of its own: connections, pages and requests of a pod
-// count for the pod, and not for a user that other pods have too. A pod keeps its account while
+// count for the pod, and not for a user that other pods have too. Containers that are not
+// registered have none: a user that may make cgroups could have any number of them. A pod keeps its account while
 // it has a connection, and afterwards until maxPodAccounts others have come: what it has spent
 // counts until then.
 type podAccounts struct {

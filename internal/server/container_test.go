@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,11 +25,11 @@ func (o *oneContainer) Container(id string) (api.Container, bool) {
 }
 func (o *oneContainer) Register(c api.Container) error { o.c = c; return nil }
 func (o *oneContainer) Unregister(string)              { o.c = api.Container{} }
-func (o *oneContainer) PodOf(containers string) string {
+func (o *oneContainer) PodOf(containers string) (pod string, registered bool) {
 	if strings.Contains(containers, o.c.ID) && o.c.ID != "" {
-		return o.c.PodUID
+		return o.c.PodUID, true
 	}
-	return ""
+	return containers, false
 }
 
 // twoPods is a node with processes of root in two pods and outside.
@@ -171,6 +172,33 @@ func TestPodsKeepTheirAccounts(t *testing.T) {
 	}
 	if got := p.enter("connected", now); got != connected {
 		t.Errorf("a pod with a connection has account %d, had %d", got, connected)
+	}
+}
+
+// TestMadeContainersHaveNoAccounts: a user that makes cgroups with the names of containers gets
+// no more connections than with none, whether it makes a new one for each or not.
+func TestMadeContainersHaveNoAccounts(t *testing.T) {
+	admitted := func(containers func(i int) string) (n int) {
+		made := 0
+		s := New(mute{}, Config{Registry: &oneContainer{api.Container{ID: containerA, PodUID: "pod-a"}}})
+		s.containersOf = func(net.Conn, int) (string, bool) { made++; return containers(made), true }
+		s.rights.effective = ^uint64(0) // so that this process does not manage the daemon
+		s.admission.share = Share{All: 64, Each: 64}
+		_, c := unixPair(t)
+		defer c.Close()
+		for range 200 {
+			if s.admitLocal(c) != nil {
+				n++
+			}
+		}
+		if len(s.pods.of) != 0 {
+			t.Errorf("%d pods have accounts, want none", len(s.pods.of))
+		}
+		return n
+	}
+	none := admitted(func(int) string { return "" })
+	if many := admitted(func(i int) string { return fmt.Sprintf("%064x", i) }); many != none || none == 0 {
+		t.Errorf("with 200 cgroups of its own a user has %d connections, with none %d", many, none)
 	}
 }
 

@@ -65,7 +65,7 @@ func (s *Server) identify(c *connection, given sum) (caller, error) {
 	case c.local:
 		by := caller{peer: c.peer, all: s.manages(c.peer)}
 		if !by.all {
-			by.pod = s.podOf(c.containers)
+			by.pod, _ = s.podOf(c.containers)
 		}
 		return by, nil
 	}

@@ -188,21 +188,17 @@ func (s *Server) Listen() (err error) {
 		}
 	}
 	if s.cfg.Socket != "" {
-		l, err := s.listenUnix(s.cfg.Socket, forAll)
-		if err != nil {
+		if err := s.listenLocal(s.cfg.Socket); err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, &localListener{l, s})
 	}
 	if err := s.checkFolders(); err != nil {
 		return err
 	}
 	if s.cfg.Pods != "" {
-		l, err := s.listenUnix(s.cfg.Pods, forAll)
-		if err != nil {
+		if err := s.listenLocal(s.cfg.Pods); err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, &localListener{l, s})
 	}
 	if s.cfg.Agent != "" {
 		l, err := s.listenUnix(s.cfg.Agent, forOwner)
@@ -231,8 +227,23 @@ func (s *Server) checkFolders() error {
 	return nil
 }
 
+// listenLocal listens on a control socket.
+func (s *Server) listenLocal(path string) error {
+	l, err := s.listenUnix(path, forAll)
+	if err != nil {
+		return err
+	}
+	local, err := s.newLocalListener(l)
+	if err != nil {
+		l.Close()
+		return fmt.Errorf("listen on %s: %w", path, err)
+	}
+	s.listeners = append(s.listeners, local)
+	return nil
+}
+
 // listenUnix listens on a unix socket until the server is closed.
-func (s *Server) listenUnix(path string, umask int) (net.Listener, error) {
+func (s *Server) listenUnix(path string, umask int) (*net.UnixListener, error) {
 	// The lock of Socket is for all. A lock beside Pods could be taken by a container.
 	l, folder, err := listenUnix(path, umask, path == s.cfg.Socket)
 	if err != nil {

@@ -42,7 +42,7 @@ const (
 // change. It leaves a socket alone on which a daemon
 // answers, and anything that is not a socket; it replaces one that a dead daemon left
 // behind. The folder is to be closed after the listener.
-func listenUnix(path string, umask int, locked bool) (net.Listener, *socketFolder, error) {
+func listenUnix(path string, umask int, locked bool) (*net.UnixListener, *socketFolder, error) {
 	if len(path) > maxSocketPath {
 		return nil, nil, fmt.Errorf("the path has %d bytes; the kernel allows %d", len(path), maxSocketPath)
 	}
@@ -66,7 +66,7 @@ func listenUnix(path string, umask int, locked bool) (net.Listener, *socketFolde
 	return l, p, nil
 }
 
-func replaceSocket(path string, umask int) (net.Listener, error) {
+func replaceSocket(path string, umask int) (*net.UnixListener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func replaceSocket(path string, umask int) (net.Listener, error) {
 
 // bind makes a socket. Its mode comes from the umask at bind: there is no moment with another mode, and no chmod that could reach another
 // file. The umask is that of a thread of its own, which ends here.
-func bind(path string, umask int) (l net.Listener, err error) {
+func bind(path string, umask int) (l *net.UnixListener, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -85,7 +85,7 @@ func bind(path string, umask int) (l net.Listener, err error) {
 			return
 		}
 		unix.Umask(umask)
-		l, err = net.Listen("unix", path)
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	}()
 	<-done
 	return l, err

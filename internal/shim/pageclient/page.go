@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	retryInterval = time.Second // between two attempts to connect
-	dialTimeout   = time.Second // of an attempt in the background
+	retryInterval = time.Second     // between two attempts to connect
+	dialTimeout   = 5 * time.Second // of an attempt in the background: the daemon may be busy, and another attempt would wait behind others again
 )
 
 // ErrLibrary means that the shim is loaded in this process. The shim has the
