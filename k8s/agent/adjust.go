@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Injection says what a container gets that asks for the preload library or the pool. The
-// folders on the host are mounted read-only.
+// Injection says what a container gets that asks for the shim or the pool. The folders on the
+// host are mounted read-only.
 type Injection struct {
 	Library string // folder on the host with libgiveway.so; empty: none can be injected
 	Socket  string // folder on the host with the daemon's control socket; empty: none
@@ -35,7 +35,7 @@ func (i Injection) Adjust(r *Request, env []string) Change {
 	c := Change{Env: map[string]string{}}
 	if r.Shim && i.Library == "" {
 		r.Shim = false
-		r.mistake("annotation %s%s has no effect: this node has no preload library (--library)", prefix, shimKey)
+		r.mistake("annotation %s%s has no effect: this node has no shim (--library)", prefix, shimKey)
 	}
 	if r.Pool && i.Pool == "" {
 		r.Pool = false

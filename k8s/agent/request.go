@@ -44,7 +44,7 @@ type Pod struct {
 // Request is what a pod's annotations ask for a container.
 type Request struct {
 	Container api.Container
-	Shim      bool // inject the preload library
+	Shim      bool // inject the shim
 	Pool      bool // give access to the pool
 	// Mistakes say what was left out, and why.
 	Mistakes []string

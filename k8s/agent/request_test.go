@@ -144,7 +144,7 @@ func TestAdjust(t *testing.T) {
 			node: Injection{Library: "/l"}, shim: true, env: []string{"LD_PRELOAD=/opt/giveway/libgiveway.so"}, mounts: "/l:/opt/giveway",
 			want: map[string]string{"LD_PRELOAD": "/opt/giveway/libgiveway.so"},
 		},
-		"shim, none on the node": {shim: true, mistake: "no preload library"},
+		"shim, none on the node": {shim: true, mistake: "no shim"},
 		"pool":                   {node: node, pool: true, mounts: "/run/pool:/run/giveway-pool", want: map[string]string{"CUDA_MPS_PIPE_DIRECTORY": "/run/giveway-pool"}},
 		"pool, none on the node": {pool: true, mistake: "no pool"},
 	} {

@@ -69,13 +69,15 @@ func (w *Watch) run(ctx context.Context, to *pods) {
 	version, pause, failed := anyVersion, least, false
 	for {
 		began := time.Now()
+		if version == anyVersion {
+			to.prune() // pods may have been deleted since
+		}
 		received, err := w.follow(ctx, &version, to)
 		if ctx.Err() != nil {
 			return
 		}
 		if errors.Is(err, errExpired) {
 			version = anyVersion
-			to.prune()
 		}
 		if failed && received {
 			w.Log.Info("API server is watched again")

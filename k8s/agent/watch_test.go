@@ -179,6 +179,33 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
+// TestWatchForgets: a pod that was deleted while no watch was open is forgotten, also if the
+// last watch ended before its first bookmark.
+func TestWatchForgets(t *testing.T) {
+	end := make(chan struct{})
+	api := newAPIServer(t,
+		func(send func(kind, uid, version, class string), _ http.ResponseWriter) {
+			send("ADDED", "deleted", "1", "batch")
+		},
+		func(send func(kind, uid, version, class string), _ http.ResponseWriter) {
+			send("ADDED", "there", "2", "batch")
+			<-end
+		},
+	)
+	p := newPods()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { api.watch.run(ctx, p); close(done) }()
+	eventually(t, "only the pod that is there is known", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.watched) == 1 && p.watched["there"] != nil
+	})
+	close(end)
+	stop()
+	<-done
+}
+
 // TestManyChanges: annotations that change without end reach the daemon a few times a second.
 func TestManyChanges(t *testing.T) {
 	end := make(chan struct{})

@@ -26,7 +26,7 @@ func runCases(t *testing.T) {
 		{"deleted pod", testDeleted},
 		{"class by container", testByContainer},
 		{"injection", testInjection},
-		{"library in a program", testLoaded},
+		{"shim in a program", testLoaded},
 		{"claim", testClaim},
 		{"rights of a pod", testRights},
 		{"hostile annotations", testHostile},
@@ -163,16 +163,16 @@ func testInjection(t *testing.T) {
 	p.start(t)
 	s, _ := p.report(t, "main")
 	if s.Preload != allocator+":"+library || !s.LibraryThere || !strings.Contains(s.Write, "read-only") {
-		t.Errorf("LD_PRELOAD %q, library is there: %v, writing: %q", s.Preload, s.LibraryThere, s.Write)
+		t.Errorf("LD_PRELOAD %q, shim is there: %v, writing: %q", s.Preload, s.LibraryThere, s.Write)
 	}
 	plain := pod{name: "plain"}
 	plain.start(t)
 	if s, _ := plain.report(t, "main"); s.Preload != "" || s.LibraryThere || s.Socket != "" {
-		t.Errorf("a pod that did not ask has LD_PRELOAD %q, socket %q, library: %v", s.Preload, s.Socket, s.LibraryThere)
+		t.Errorf("a pod that did not ask has LD_PRELOAD %q, socket %q, shim: %v", s.Preload, s.Socket, s.LibraryThere)
 	}
 }
 
-// testLoaded runs a program of the node, which is linked dynamically, with the preload library.
+// testLoaded runs a program of the node, which is linked dynamically, with the shim.
 func testLoaded(t *testing.T) {
 	p := pod{
 		name: "loaded", annotations: with("shim", "true"),
@@ -181,7 +181,7 @@ func testLoaded(t *testing.T) {
 	p.start(t)
 	waitFor(t, "the program's memory", func() bool { return len(p.lines("main")) > 5 })
 	if !slices.ContainsFunc(p.lines("main"), func(l line) bool { return strings.HasSuffix(l.text, " /opt/giveway/libgiveway.so") }) {
-		t.Errorf("the library is not in the program's memory: %v", p.lines("main"))
+		t.Errorf("the shim is not in the program's memory: %v", p.lines("main"))
 	}
 }
 

@@ -31,7 +31,7 @@ const containerEnv = "TEST_CONTAINER"
 // seen is what a pod's program reports of what it sees.
 type seen struct {
 	Socket, Preload string
-	LibraryThere    bool   // the preload library can be read
+	LibraryThere    bool   // the shim can be read
 	Write           string // the error of writing beside it
 	Processes       []seenProcess
 	Took            time.Duration // from the program's start until the daemon listed it

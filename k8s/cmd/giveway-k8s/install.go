@@ -11,9 +11,9 @@ import (
 func installCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "install-library FILE FOLDER", Args: cobra.ExactArgs(2),
-		Short: "Copy the preload library to a folder of the node",
-		Long: `Copy the preload library to a folder of the node, from which the agent mounts it into pods
-that ask for it. A library that is there is replaced in one step: running processes keep the
+		Short: "Copy the shim to a folder of the node",
+		Long: `Copy the shim to a folder of the node, from which the agent mounts it into pods
+that ask for it. A file that is there is replaced in one step: running processes keep the
 one that they have.`,
 		RunE: func(_ *cobra.Command, args []string) error { return install(args[0], args[1]) },
 	}
@@ -22,11 +22,11 @@ one that they have.`,
 func install(file, folder string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("install the library: %w", err)
+		return fmt.Errorf("install the shim: %w", err)
 	}
 	temporary, err := os.CreateTemp(folder, ".new-*")
 	if err != nil {
-		return fmt.Errorf("install the library: %w", err)
+		return fmt.Errorf("install the shim: %w", err)
 	}
 	defer os.Remove(temporary.Name()) // it is gone if all went well
 	_, err = temporary.Write(data)
@@ -40,7 +40,7 @@ func install(file, folder string) error {
 		err = os.Rename(temporary.Name(), filepath.Join(folder, filepath.Base(file)))
 	}
 	if err != nil {
-		return fmt.Errorf("install the library: %w", err)
+		return fmt.Errorf("install the shim: %w", err)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestInstall: the library is replaced in one step, and nothing else is left in the folder.
+// TestInstall: the shim is replaced in one step, and nothing else is left in the folder.
 func TestInstall(t *testing.T) {
 	from, to := filepath.Join(t.TempDir(), "libgiveway.so"), t.TempDir()
 	for _, content := range []string{"one", "two"} {
@@ -23,6 +23,6 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	if err := install(filepath.Join(to, "none"), to); err == nil {
-		t.Error("a library that is not there: got no error")
+		t.Error("a file that is not there: got no error")
 	}
 }
