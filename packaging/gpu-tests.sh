@@ -14,7 +14,7 @@
 #   latency   online latency beside 40 ms kernels
 #   shim      order of calls, cost of a launch, holding and bounding, announced arrivals, guard
 #   streams   two streams of one process: latencies with and without --stream-classes
-#   slo       --slo with PyTorch, --slo with synchronous kernels
+#   slo       --slo with PyTorch, with synchronous kernels, with a loop that waits for each
 #   torch     PyTorch with slices from the vendor's to the minimum; training with a bound
 #   bench     giveway bench without PyTorch: micro, hint, eight, weights, pause, poisson, priority
 #   bench-torch  giveway bench with PyTorch
@@ -148,6 +148,7 @@ group_streams() { e2e 90 TestStreamClasses; }
 group_slo() {
   e2e 330 TestSLO
   e2e 180 TestSLOSynchronous
+  e2e 90 TestSLOLoop
 }
 
 group_torch() {

@@ -31,9 +31,9 @@ type roundPhase struct {
 }
 
 // measureInRounds measures the phases alone, native, and that of the case's setup in turn,
-// again and again. The batch clients are the same in all of them; their class is set before
-// each phase. The online clients of the setup are other processes than those of alone and
-// native, and idle while those are measured.
+// again and again, of which the first time does not count. The batch clients are the same in
+// all of them; their class is set before each phase. The online clients of the setup are other
+// processes than those of alone and native, and idle while those are measured.
 func (t *trial) measureInRounds(ctx context.Context) error {
 	if err := t.start(ctx, Setup{}, nil); err != nil {
 		return err
@@ -45,10 +45,14 @@ func (t *trial) measureInRounds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range rounds {
+	for round := range 1 + rounds {
 		for _, p := range all {
-			if err := t.measureRound(ctx, p); err != nil {
+			part, err := t.measureRound(ctx, p)
+			if err != nil {
 				return fmt.Errorf("%s: %w", p.result.Name, err)
+			}
+			if round > 0 { // in the first one programs load what they need, and late entry learns
+				p.result.merge(part)
 			}
 		}
 	}
@@ -85,8 +89,9 @@ func (t *trial) roundPhases(ctx context.Context) (all []*roundPhase, err error) 
 }
 
 // measureRound measures a phase once.
-func (t *trial) measureRound(ctx context.Context, p *roundPhase) error {
-	part, batch, command := p.result, t.batch, "work"
+func (t *trial) measureRound(ctx context.Context, p *roundPhase) (part Phase, err error) {
+	batch, command := t.batch, "work"
+	part = p.result
 	part.Online, part.Batch = nil, nil
 	if p.batchClass == "" {
 		batch, command = nil, "rest"
@@ -94,18 +99,14 @@ func (t *trial) measureRound(ctx context.Context, p *roundPhase) error {
 	if p.batchClass != "" && t.Giveway != nil {
 		for i, cl := range t.batch {
 			if err := t.Giveway("set", cl.pid, "--class", p.batchClass, "--weight", fmt.Sprint(t.c.Batch[i].Weight)); err != nil {
-				return fmt.Errorf("set %s (pid %d) to class %s: %w", cl.name, cl.pid, p.batchClass, err)
+				return part, fmt.Errorf("set %s (pid %d) to class %s: %w", cl.name, cl.pid, p.batchClass, err)
 			}
 		}
 	}
 	if err := errors.Join(send(command, t.batch), sleep(ctx, t.Adapt)); err != nil {
-		return err
+		return part, err
 	}
-	if err := t.run(ctx, &part, p.online, batch); err != nil {
-		return err
-	}
-	p.result.merge(part)
-	return nil
+	return part, t.run(ctx, &part, p.online, batch)
 }
 
 // merge adds another measurement of the same phase, of the same length.

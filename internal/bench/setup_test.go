@@ -68,7 +68,7 @@ func TestSetups(t *testing.T) {
 			changes: append(slices.Repeat([]string{
 				"set --class standard --weight 1", "set --class standard --weight 1", // native
 				"set --class batch --weight 1", "set --class batch --weight 1",
-			}, rounds), "set --late-entry off", "set --late-entry on"),
+			}, 1+rounds), "set --late-entry off", "set --late-entry on"),
 		},
 	} {
 		var log bytes.Buffer

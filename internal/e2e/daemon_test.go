@@ -307,19 +307,7 @@ func (b *testbed) daemonUsage() (u usage) {
 func TestOtherNamespaces(t *testing.T) {
 	b := newTestbed(t)
 	b.startDaemon()
-	cmd := b.command("giveway-bench")
-	inside := append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", cmd.Path}, strings.Fields(batchJob)...)
-	unshare := exec.Command("unshare", inside...)
-	unshare.Env = cmd.Env
-	c := b.startCommand(unshare)
-	parent := unshare.Process.Pid
-	inner := c.pid
-	c.pid = 0 // a number of the other namespace, which kill must not use
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid == 0 {
-		t.Skipf("find the namespaced process among the children of %d: %v", parent, err)
-	}
+	c, pid, inner := b.startNamespaced(b.command("giveway-bench"), strings.Fields(batchJob)...)
 	t.Logf("process %d is %d in its own namespace", pid, inner)
 	b.set(pid, "--class", "batch")
 	b.mustGiveway("pause", strconv.Itoa(pid))
@@ -331,6 +319,24 @@ func TestOtherNamespaces(t *testing.T) {
 	b.record("namespaced process", nil, values{"paused_per_s": paused, "resumed_per_s": resumed})
 	b.atMost("kernels per second while paused", paused, 0)
 	b.atLeast("kernels per second after resume", resumed, 1)
+}
+
+// startNamespaced starts a client in namespaces of its own, with a /proc of its own: CUDA does not
+// start without. It returns the client's pid, and its pid in its namespace. Of cmd it takes the
+// program, the environment and the cgroup.
+func (b *testbed) startNamespaced(cmd *exec.Cmd, args ...string) (c *client, pid, inner int) {
+	b.Helper()
+	unshare := exec.Command("unshare", append([]string{"--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", cmd.Path}, args...)...)
+	unshare.Env, unshare.SysProcAttr = cmd.Env, cmd.SysProcAttr
+	c = b.startCommand(unshare)
+	inner, c.pid = c.pid, 0 // a number of the other namespace, which kill must not use
+	parent := unshare.Process.Pid
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
+	pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid == 0 {
+		b.Skipf("find the namespaced process among the children of %d: %v", parent, err)
+	}
+	return c, pid, inner
 }
 
 // TestOrdinaryUser runs a daemon as user 65534 for that user's processes (measured:

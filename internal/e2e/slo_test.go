@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +87,30 @@ func TestSLOSynchronous(t *testing.T) {
 	b.atLeast("in time, slo less the better fixed setting", loop.inTime()-max(native.inTime(), minimum.inTime()), 0)
 	b.atLeast("training, slo / native", loop.rate()/native.rate(), 0.60)
 	b.atLeast("training, slo / minimum slice", loop.rate()/minimum.rate(), 0.95)
+}
+
+// TestSLOLoop gives an SLO of 5 ms to a loop that waits for each of its kernels of 100 us. The
+// slower its requests are, the fewer it makes: the SLO leaves batch work what it gets natively.
+func TestSLOLoop(t *testing.T) {
+	b := newTestbed(t)
+	b.startDaemon()
+	const slo = 5 * time.Millisecond
+	batch := b.run("--class batch", batchJob+" --ns-per-iteration "+b.nsPer)
+	online := b.run("--slo 5ms", "lc --kernel 100us --after 60us --awake --wait --seconds 6 --ns-per-iteration "+b.nsPerTiny)
+	b.await(batch.pid, online.pid)
+	b.policy("native")
+	native := b.measureSLO("native", online, batch, slo)
+	b.policy("slo")
+	done := make(chan string)
+	go func() {
+		out, err := b.giveway("trace", "record", "5s", "-o", filepath.Join(cmp.Or(os.Getenv(resultsEnv), t.TempDir()), "slo-loop.pftrace"))
+		done <- fmt.Sprint(out, err)
+	}()
+	b.measureSLO("slo, first seconds", online, batch, slo)
+	t.Log(<-done)
+	loop := b.measureSLO("slo", online, batch, slo)
+	b.atLeast("in time", loop.inTime(), 0.99)
+	b.atLeast("batch rate, slo / native", loop.rate()/native.rate(), 0.7)
 }
 
 // sloRun is what an online and a batch client did side by side.
