@@ -96,19 +96,29 @@ demo: build ## simulate nodes with and without giveway; write out/demo.html and 
 fuzz: check-go shim ## run each fuzz target for FUZZTIME (30s) and print how many inputs it executed
 	@FUZZTIME=$(FUZZTIME) tools/fuzz.sh
 
+# Go answers a wrong value of a flag with a page of help, so they are checked before.
+number = @case '$($1)' in ''|*[!0-9]*) echo "$1=$($1) is not a number; an example: make $@ $1=100" >&2; exit 2;; esac
+length = @case '$($1)' in [0-9]*[smh]) ;; *) echo "$1=$($1) is not a length of time; an example: make $@ $1=90s" >&2; exit 2;; esac
+
 soak: check-go shim ## run a daemon, programs, kills and orders at random for DURATION (10m), from SEED
+	$(call length,DURATION)
+	$(call number,SEED)
 	go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./internal/daemon -args -soak $(DURATION) -seed $(SEED)
 
 hostile: check-go shim ## attack a daemon as an ordinary user for DURATION (10m), as root; print what others see
+	$(call length,DURATION)
 	go test -v -count=1 -timeout 0 -run '^TestHostileUser$$' ./internal/daemon -args -hostile $(DURATION)
 
 bench: check-go ## benchmark the core and the simulator
 	go test -run '^$$' -bench . -benchmem ./sched ./internal/sim
 
 seeds: check-go ## run the simulator with SEEDS (10000) different faults
+	$(call number,SEEDS)
 	go test -run TestSeeds -timeout 60m ./internal/sim -args -seeds $(SEEDS)
 
 mutants: check-go ## change the core in N (150) ways drawn by SEED (1), one at a time; print those that no test notices
+	$(call number,N)
+	$(call number,SEED)
 	cd tools && go run ./mutants -root .. -n $(N) -seed $(SEED)
 
 gpu-bundle: build ## fill out/gpu-bundle with everything that needs a GPU, for a machine without Go
