@@ -111,9 +111,9 @@ type handle struct {
 }
 
 func (x *handle) Withdraw(exited bool) <-chan struct{} {
-	done := x.QueueHandle.Withdraw(exited)
-	x.h.mu.Lock()
+	x.h.mu.Lock() // a test that no longer finds the queue must see the rest too
 	defer x.h.mu.Unlock()
+	done := x.QueueHandle.Withdraw(exited)
 	x.h.closing = append(x.h.closing, done)
 	if exited {
 		x.h.exited++

@@ -89,6 +89,7 @@ func (k *KFD) State(id QueueID) (State, bool) {
 func (k *KFD) Left() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.reap()
 	var left []string
 	for pid, p := range k.processes {
 		if p.debugged {
