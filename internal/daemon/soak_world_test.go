@@ -64,12 +64,22 @@ func (s *soak) write(name, text string) {
 	}
 }
 
-// buildOpenCL compiles the OpenCL program. Without OpenCL no program runs.
+// openclEnv returns the environment of an OpenCL program. All of them use one cache of kernels.
+func (s *soak) openclEnv() []string {
+	return append(os.Environ(), "POCL_MAX_PTHREAD_COUNT=1", "POCL_CACHE_DIR="+s.path("pocl"))
+}
+
+// buildOpenCL compiles the OpenCL program. Without OpenCL no program runs. It fills the cache of
+// kernels: of several programs that fill it at the same time, clBuildProgram may fail in one.
 func (s *soak) buildOpenCL() {
 	s.opencl = s.path("openclwork")
 	out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-o", s.opencl, "../../shim/test/openclwork.c", "-ldl", "-pthread").CombinedOutput()
-	if err == nil {
-		out, err = exec.Command(s.opencl, "chain", "1", "1").CombinedOutput()
+	for _, work := range [][]string{{"chain", "1", "1"}, {"mixed", "8"}, {"user", "1"}} {
+		if err == nil {
+			cmd := exec.Command(s.opencl, work...)
+			cmd.Env = s.openclEnv()
+			out, err = cmd.CombinedOutput()
+		}
 	}
 	if err == nil {
 		return
@@ -327,8 +337,7 @@ func (s *soak) startProgram(r *rand.Rand, slot int) *soakProgram {
 	}
 	args := append(append([]string{"-n", "5", s.giveway, "run", "--no-shim"}, attrs...), "--", s.opencl)
 	cmd := exec.Command("nice", append(args, work...)...)
-	cmd.Env = append(os.Environ(), "GIVEWAY_SOCKET="+s.path("s"), "LD_PRELOAD="+s.path("libgiveway.so"),
-		"POCL_MAX_PTHREAD_COUNT=1", "POCL_CACHE_DIR="+s.path("pocl"))
+	cmd.Env = append(s.openclEnv(), "GIVEWAY_SOCKET="+s.path("s"), "LD_PRELOAD="+s.path("libgiveway.so"))
 	p := &soakProgram{soakProcess: s.start(cmd), args: append(attrs, work...)}
 	s.mu.Lock()
 	s.programs[slot] = p
