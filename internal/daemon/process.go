@@ -102,11 +102,11 @@ func (p *process) setGate(g *processGate) {
 	p.reporting.Store(g)
 }
 
-// stoppable reports whether there is a way to stop each queue of the process. The
-// channel group of an MPS server has none.
+// stoppable reports whether there is a way to stop each queue of the process, or may be one
+// soon. The channel group of an MPS server has none.
 func (p *process) stoppable() bool {
 	for _, q := range p.queues {
-		if q.abilities().Level() == sched.LevelNone && q.detail.NativeQueues == 0 {
+		if q.abilities().Level() == sched.LevelNone && q.detail.NativeQueues == 0 && !q.detail.Settling {
 			return false
 		}
 	}

@@ -15,9 +15,9 @@ import (
 )
 
 // TestContainer registers a container as the agent of Kubernetes does, and then starts a program in
-// it, in namespaces and a cgroup of its own, beside a batch job. The program has its class as soon
-// as its queue is known. CUDA uses the GPU before, while it makes the context: a queue is offered
-// when CUDA has left it alone for 250 ms.
+// it, in namespaces and a cgroup of its own, beside a batch job. The class must be in force before
+// CUDA uses the GPU for the first time, which is before the program's first kernel. (It was not when
+// it was last run, 147 and 158 ms late, before queues were announced.)
 func TestContainer(t *testing.T) {
 	b := newTestbed(t)
 	id := strings.Repeat("e2", 32)
@@ -47,7 +47,7 @@ func TestContainer(t *testing.T) {
 	after := (inForce - first).Seconds() * 1e3
 	b.record("container", &latency, values{"register_us": float64(registered.Microseconds()), "class_after_first_use_ms": after})
 	b.Log(b.mustGiveway("ps", "--wide"))
-	b.atMost("from CUDA's first use of the GPU to the class, ms", after, 500)
+	b.atMost("from CUDA's first use of the GPU to the class, ms", after, 0)
 	b.policy("native")
 	native := program.measure()
 	b.record("container, native", &native, nil)

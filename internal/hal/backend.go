@@ -299,6 +299,7 @@ type Detail struct {
 	SharedBy     string         // mps: the queue serves all clients of an MPS server
 	Pool         string         // the label of the pool that the queue is; empty: it is none
 	Members      []proc.Process // the clients of the MPS server, as far as they are known
+	Settling     bool           // nothing can be done to it yet; it will be offered again soon
 	NativeQueues int            // how many hardware queues it stands for; zero: one
 	StopMethod   string         // how it is interrupted, if there are several ways
 	// ReservedSlots is how many hardware slots of its device are reserved for online processes,

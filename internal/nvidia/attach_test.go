@@ -82,13 +82,10 @@ func TestAttachClaimsOnlyWhatItProved(t *testing.T) {
 			for cmd, f := range tt.fault {
 				h.RM().Inject(nvrmtest.Control(cmd), f)
 			}
-			writes := func() int {
-				return h.RM().Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) + h.RM().Calls(nvrmtest.Control(nvrmtest.DisableChannels))
-			}
-			before := writes()
+			before := writes(h.RM())
 			q, err := h.Attach(id)
 			if tt.fails {
-				if n := writes() - before; err == nil || n != 0 {
+				if n := writes(h.RM()) - before; err == nil || n != 0 {
 					t.Errorf("got error %v and %d writes, want an error and none", err, n)
 				}
 				return

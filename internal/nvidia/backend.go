@@ -80,7 +80,7 @@ type groupName struct {
 
 func nameOf(g *discover.Group) groupName { return groupName{g.Process.PID, g.Process.Start, g.Key} }
 
-// arrival is a group that will be offered when it has not changed for settleTime.
+// arrival is a group that can be controlled when it has not changed for settleTime.
 type arrival struct {
 	group *discover.Group
 	due   time.Time
@@ -91,7 +91,7 @@ type queue struct {
 	name   groupName
 	gpu    *gpu
 	handle hal.QueueHandle
-	group  *group
+	group  *group        // nil: it was only announced
 	found  time.Duration // its slice before it was attached
 	mps    bool          // it belongs to an MPS server
 	pool   string        // the label of the server's pool; empty: none
@@ -106,7 +106,7 @@ type restoration struct {
 	done  <-chan struct{}
 }
 
-// settleTime is how long a group must be unchanged before it is offered. CUDA sets the
+// settleTime is how long a group must be unchanged before it is controlled. CUDA sets the
 // slice itself while it makes a context. A group that was attached before that, and
 // restored afterwards, was left with half its slice (seen on an H200).
 const settleTime = 250 * time.Millisecond

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,6 +136,11 @@ func newOnDouble(t *testing.T, h *fakeHost) (*Backend, *fakeHost, made, *nvrmtes
 	return b, h, makeContext(t, m.Path), rm
 }
 
+// writes returns how often the driver was asked to change something.
+func writes(rm *nvrmtest.RM) int {
+	return rm.Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) + rm.Calls(nvrmtest.Control(nvrmtest.DisableChannels))
+}
+
 func isClosed(f *nvrm.File) bool { return f.Close() != nil }
 
 // TestProcessesAreFoundAndGivenUp runs the backend on two processes until one is killed
@@ -147,7 +153,9 @@ func TestProcessesAreFoundAndGivenUp(t *testing.T) {
 		p := b.Find(first.PID).Pending
 		return p != nil && p.PID == first.PID
 	})
-	drivertest.Eventually(t, "both groups are offered", func() bool { return len(h.open()) == 2 })
+	drivertest.Eventually(t, "both groups can be controlled", func() bool {
+		return len(h.open()) == 2 && !slices.ContainsFunc(h.open(), func(q *fakeQueue) bool { return q.detail.Load().Settling })
+	})
 	for _, q := range h.open() {
 		if got, want := hal.Abilities(q.queue), sched.CanSlice|sched.CanInterrupt; got != want {
 			t.Errorf("process %d: abilities: got %v, want %v", q.Info().PID, got, want)
@@ -169,7 +177,7 @@ func TestProcessesAreFoundAndGivenUp(t *testing.T) {
 	})
 	h.mu.Lock()
 	for _, q := range h.queues {
-		if q.Info().PID == second.PID && !q.exited {
+		if q.Info().PID == second.PID && !q.exited && !q.detail.Load().Settling {
 			t.Error("the queue of the killed process was withdrawn as if the process lived")
 		}
 	}
@@ -190,7 +198,9 @@ func TestExitClosesDescriptorAtOnce(t *testing.T) {
 	p := m.Start(t)
 	_, h, stop := start(t, testConfig(m.Path))
 	defer stop()
-	drivertest.Eventually(t, "the group is offered", func() bool { return len(h.open()) == 1 })
+	drivertest.Eventually(t, "the group can be controlled", func() bool {
+		return len(h.open()) == 1 && !h.open()[0].detail.Load().Settling
+	})
 	hang := make(chan struct{})
 	defer close(hang)
 	for _, c := range []uint32{nvrmtest.SetTimeslice, nvrmtest.DisableChannels} {
@@ -200,11 +210,11 @@ func TestExitClosesDescriptorAtOnce(t *testing.T) {
 	drivertest.Eventually(t, "the clients of the killed process are freed", func() bool { return rm.Clients() == 0 })
 }
 
-// TestGroupIsOfferedWhenItHasSettled checks that a group which changes is offered
-// settleTime after its last change, once.
-func TestGroupIsOfferedWhenItHasSettled(t *testing.T) {
-	b, h, made, _ := newOnDouble(t, &fakeHost{})
-	now := time.Now()
+// TestGroupIsControlledWhenItHasSettled checks that a group is announced at once, without a
+// call of the driver, and can be controlled settleTime after its last change.
+func TestGroupIsControlledWhenItHasSettled(t *testing.T) {
+	b, h, made, rm := newOnDouble(t, &fakeHost{})
+	now, before := time.Now(), writes(rm)
 	early, late := made.group(t, 7), made.group(t, 8)
 	b.arrived(early, now)
 	b.arrived(late, now.Add(settleTime/2))
@@ -212,15 +222,22 @@ func TestGroupIsOfferedWhenItHasSettled(t *testing.T) {
 		t.Error("the descriptor of the first report is open")
 	}
 	b.offerDue(now.Add(settleTime))
-	if n := len(h.open()); n != 0 {
-		t.Errorf("queues before it has settled: got %d, want 0", n)
+	if n := len(h.open()); n != 1 {
+		t.Fatalf("queues before it has settled: got %d, want 1", n)
+	}
+	q := h.open()[0]
+	if q.id != 1 || hal.Abilities(q.queue) != 0 || q.offer.Handoff != nil || !q.detail.Load().Settling || writes(rm) != before {
+		t.Errorf("announced queue %d: got %+v, abilities %v, %d writes; want nothing that can be done", q.id, *q.detail.Load(), hal.Abilities(q.queue), writes(rm)-before)
 	}
 	if due, any := b.nextDue(); !any || !due.Equal(now.Add(3*settleTime/2)) {
 		t.Errorf("due: got %v, %v; want %v after the start", due.Sub(now), any, 3*settleTime/2)
 	}
 	b.offerDue(now.Add(2 * settleTime))
-	if n := len(h.open()); n != 1 {
-		t.Fatalf("queues: got %d, want 1", n)
+	if open := h.open(); len(open) != 1 || open[0] == q || open[0].detail.Load().Settling {
+		t.Fatalf("queues: got %d, want another one", len(open))
+	}
+	if q.exited || q.queue.Close() != nil {
+		t.Error("the announced queue was withdrawn as if the process had exited, or does not close")
 	}
 	if _, any := b.nextDue(); any {
 		t.Error("an arrival is left")
@@ -408,9 +425,6 @@ func findGroup(t *testing.T, control string, pid int) *discover.Group {
 // TestUnknownDriver checks what is done with a driver that is not in the table: everything
 // but the trace if its self-test passes, nothing otherwise.
 func TestUnknownDriver(t *testing.T) {
-	writes := func(rm *nvrmtest.RM) int {
-		return rm.Calls(nvrmtest.Control(nvrmtest.SetTimeslice)) + rm.Calls(nvrmtest.Control(nvrmtest.DisableChannels))
-	}
 	for _, tt := range []struct {
 		name     string
 		version  string

@@ -11,15 +11,35 @@ import (
 	"github.com/giveway/giveway/sched"
 )
 
-// arrived notes a group that discovery has found, or found changed.
+// arrived notes a group that discovery has found, or found changed. A new one is announced.
 func (b *Backend) arrived(g *discover.Group, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	name := nameOf(g)
+	b.mu.Lock()
 	if old := b.arrivals[name]; old != nil {
 		_ = old.group.File.Close()
 	}
 	b.arrivals[name] = &arrival{g, now.Add(settleTime)}
+	known := slices.ContainsFunc(b.queues, func(q *queue) bool { return q.name == name })
+	b.mu.Unlock()
+	if !known {
+		b.announce(g)
+	}
+}
+
+// announced is the queue of a group that has not settled yet. Nothing can be done to it.
+type announced struct{}
+
+func (announced) Close() error { return nil }
+
+// announce offers a group before it has settled, so that its process has its class, and
+// other processes give way to it, before its first kernel. When the group has settled, offer
+// replaces the queue by one that can be controlled.
+func (b *Backend) announce(g *discover.Group) {
+	q, o := b.newQueue(g, b.driver.state())
+	o.Attach = func(hal.Queue) (hal.Queue, error) { return announced{}, nil }
+	if err := b.accept(q, o); err != nil {
+		b.log.Warn("channel group was not accepted before it has settled", "pid", g.Process.PID, "error", err)
+	}
 }
 
 // nextDue returns when the next arrival is to be offered, or a trace to be opened again.
@@ -75,32 +95,48 @@ func (b *Backend) dropArrivals(match func(groupName) bool) {
 func (b *Backend) offer(g *discover.Group) error {
 	name := nameOf(g)
 	for _, old := range b.remove(func(n groupName) bool { return n == name }) {
+		if old.group == nil { // announced: withdrawn last, so that the process always has a queue
+			defer old.handle.Withdraw(false)
+			continue
+		}
 		b.restore(old) // the group's channels have changed
 	}
 	earlier := b.restorationOf(name.Key)
 	driver := b.driver.state()
-	q := &queue{name: name, gpu: b.gpu(g.GPU, driver), mps: g.MPSServer, pool: g.Pool}
+	q, o := b.newQueue(g, driver)
 	control := newGroup(g)
 	q.group = control
-	control.Found = earlier.found
-	o := hal.Offer{Process: g.Process, Device: q.gpu, After: earlier.done}
-	if q.pool != "" {
-		o.Attr.Class = sched.Batch
-	}
+	control.Found, o.After = earlier.found, earlier.done
 	if driver.mayChange() {
 		o.Handoff = &hal.Handoff{State: control, FD: g.File.Fd()}
 		o.Attach = func(hal.Queue) (hal.Queue, error) { return control.attach() }
 	} else {
 		o.Attach = func(hal.Queue) (hal.Queue, error) { return control.observe() }
 	}
-	var err error
+	return b.accept(q, o)
+}
+
+// newQueue returns a queue for a group, and its offer.
+func (b *Backend) newQueue(g *discover.Group, driver driverState) (*queue, hal.Offer) {
+	q := &queue{name: nameOf(g), gpu: b.gpu(g.GPU, driver), mps: g.MPSServer, pool: g.Pool}
+	o := hal.Offer{Process: g.Process, Device: q.gpu}
+	if q.pool != "" {
+		o.Attr.Class = sched.Batch
+	}
+	return q, o
+}
+
+// accept makes an offer to the daemon and lists the queue if the daemon accepts.
+func (b *Backend) accept(q *queue, o hal.Offer) (err error) {
 	if q.handle, err = b.host.QueueFound(o); err != nil {
 		return err
 	}
-	q.found = control.Found
+	if q.group != nil {
+		q.found = q.group.Found
+	}
 	b.mu.Lock()
 	b.queues = append(b.queues, q)
-	members := slices.Clone(b.members[name])
+	members := slices.Clone(b.members[q.name])
 	b.mu.Unlock()
 	q.describe(members)
 	return nil
@@ -108,7 +144,7 @@ func (b *Backend) offer(g *discover.Group) error {
 
 // describe tells the daemon what giveway ps shows of a queue.
 func (q *queue) describe(members []proc.Process) {
-	detail := hal.Detail{FoundSlice: q.found, Pool: q.pool, Members: members}
+	detail := hal.Detail{FoundSlice: q.found, Pool: q.pool, Members: members, Settling: q.group == nil}
 	if q.mps {
 		detail.SharedBy = "mps"
 	}

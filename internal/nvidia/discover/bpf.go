@@ -48,6 +48,7 @@ type call struct {
 	free   bool
 	client nvrm.Handle
 	object nvrm.Handle
+	class  uint32 // of an allocated object
 }
 
 // decode decodes a sample. It returns false for a call that RM refused.
@@ -65,11 +66,13 @@ func (r requests) decode(b []byte) (call, bool) {
 		object: nvrm.Handle(le.Uint32(arg[8:])),
 	}
 	status := 28 // its offset in NVOS21
-	switch {
-	case c.free:
-		status = 12
-	case request>>16 == nvrm.SizeNVOS64:
+	if request>>16 == nvrm.SizeNVOS64 {
 		status = 40
+	}
+	if c.free {
+		status = 12
+	} else {
+		c.class = le.Uint32(arg[12:])
 	}
 	return c, c.pid > 0 && c.fd >= 0 && le.Uint32(arg[status:]) == uint32(nvrm.OK)
 }

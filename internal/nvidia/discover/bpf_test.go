@@ -65,7 +65,7 @@ func TestCallsOfAnotherProcessAreTraced(t *testing.T) {
 		if err != nil {
 			t.Fatalf("waiting for class %04x: %v", class, err)
 		}
-		want := call{pid: c.Process.Pid, fd: got.fd, client: 0xc1d00001, object: nvrm.Handle(0x5c000000 + class)}
+		want := call{pid: c.Process.Pid, fd: got.fd, client: 0xc1d00001, object: nvrm.Handle(0x5c000000 + class), class: class}
 		if got != want || got.fd < 3 {
 			t.Errorf("got %+v, want %+v", got, want)
 		}

@@ -233,6 +233,17 @@ func (w *testWatcher) wantFound() Group {
 	return *e.Found
 }
 
+// wantComplete returns the group of a new context when it is reported with all its channels. It
+// is first reported when its first compute object was made.
+func (w *testWatcher) wantComplete(c nvrmtest.Context) Group {
+	w.t.Helper()
+	for {
+		if g := w.wantFound(); len(g.Channels) == len(c.Compute.Channels) {
+			return g
+		}
+	}
+}
+
 func (w *testWatcher) wantGone() Gone {
 	w.t.Helper()
 	e := w.nextEvent()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
 	"github.com/giveway/giveway/internal/proc"
 )
 
@@ -24,6 +25,7 @@ const (
 type pending struct {
 	first, due time.Time
 	calls      []call
+	early      bool // it was scanned in this burst already
 }
 
 // nonOpener is a process that did not have the control device open when it was scanned.
@@ -143,6 +145,21 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	if !c.free && len(p.calls) < maxCalls {
 		p.calls = append(p.calls, c)
 	}
+	if !p.early && w.startsGroup(c) {
+		p.early = true
+		w.scan(c.pid, slices.Clone(p.calls), false)
+	}
+}
+
+// startsGroup reports whether a call made the first compute object of a client, from which
+// on its group is known to be a compute group. No kernel can run before that call, so the
+// process is scanned at once, and again at the end of the burst, when the group is complete.
+func (w *Watcher) startsGroup(c call) bool {
+	if c.free || !nvrm.IsCompute(c.class) {
+		return false
+	}
+	h := w.openers[c.pid]
+	return h == nil || !slices.ContainsFunc(slices.Collect(maps.Keys(h.groups)), func(k Key) bool { return k.Client == c.client })
 }
 
 func (w *Watcher) firstDue() (first time.Time, any bool) {

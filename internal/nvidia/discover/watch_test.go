@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -163,7 +164,7 @@ func TestCallsAreTraced(t *testing.T) {
 	p := startProcess(t, path)
 	c := p.make()
 	pid := p.PID
-	g := w.wantFound()
+	g := w.wantComplete(c)
 	wantGroup(t, g, pid, c)
 
 	p.order("free channel")
@@ -180,7 +181,7 @@ func TestCallsAreTraced(t *testing.T) {
 	waitForCount(t, "clients", 0, rm.Clients) // otherwise the next scan tries the old client on the new descriptor
 	p.order("reopen")
 	c = p.make()
-	wantGroup(t, w.wantFound(), pid, c)
+	wantGroup(t, w.wantComplete(c), pid, c)
 	p.Kill()
 	if got := w.wantGone(); got != (Gone{PID: pid, Start: g.Process.Start}) {
 		t.Errorf("got %+v gone", got)
@@ -192,6 +193,57 @@ func TestCallsAreTraced(t *testing.T) {
 		if !c.OK {
 			t.Errorf("check: got %+v", c)
 		}
+	}
+}
+
+// TestGroupIsReportedBeforeItIsComplete checks that a process is scanned at the first traced
+// call that makes a compute object, once in a burst of calls.
+func TestGroupIsReportedBeforeItIsComplete(t *testing.T) {
+	_, path, _ := mounted(t)
+	p := startProcess(t, path)
+	c := p.make()
+	w, err := newWatcher(t.Context(), Config{Control: path, Only: proc.Everyone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tracedSince = 0
+	found := make(chan int)
+	go func() {
+		n := 0
+		for e := range w.events {
+			e.Found.File.Close()
+			n++
+		}
+		found <- n
+	}()
+	made := call{pid: p.PID, fd: 3, client: c.Client, object: c.Compute.Channels[0], class: 0xc86f}
+	now := time.Now()
+	w.noteCall(made, now)
+	if n := w.looks.Load(); n != 0 {
+		t.Errorf("after a channel was made: %d descriptors looked at, want 0", n)
+	}
+	made.object, made.class = made.object+1, 0xcbc0
+	w.noteCall(made, now)
+	looks := w.looks.Load()
+	if h := w.openers[p.PID]; h == nil || len(h.groups) != 1 || looks == 0 {
+		t.Fatalf("after a compute object was made: got %+v and %d looks, want one group", h, looks)
+	}
+	for range 3 {
+		made.client++ // a process can claim what it likes
+		w.noteCall(made, now)
+	}
+	if n := w.looks.Load(); n != looks {
+		t.Errorf("scanned again in the same burst: %d looks, want %d", n, looks)
+	}
+	if b := w.pending[p.PID]; b == nil || !b.due.Equal(now.Add(burstGap)) {
+		t.Errorf("got pending %+v, want a scan at the end of the burst", b)
+	}
+	w.stop()
+	w.openers[p.PID].pidfd.Close()
+	w.waiters.Wait()
+	close(w.events)
+	if n := <-found; n != 1 {
+		t.Errorf("reported %d times, want once", n)
 	}
 }
 
