@@ -208,17 +208,17 @@ func (p FS) Process(pid int) (Process, error) {
 	out := Process{
 		PID: pid, Start: s.Start, UID: owner.uid, GID: owner.gid, Starter: owner.starter, Parent: s.Parent, Nice: s.Nice, RealTime: s.RealTime,
 	}
-	if text, err := p.read(pid, "cmdline", maxCommand); err == nil {
+	if text, err := p.read(pid, "cgroup", maxText); err == nil {
+		out.Container, out.Pod = container(text)
+		out.Containers = containersIn(text, p.cgroups())
+		out.Cgroup = Printable(cgroupPath(text))
+	}
+	if text, err := p.ReadMemory(&out, pid, "cmdline", maxCommand); err == nil {
 		out.Command = Printable(strings.TrimRight(text, "\x00"))
 	}
 	if out.Command == "" {
 		name, _ := p.read(pid, "comm", maxCommand)
 		out.Command = "[" + Printable(strings.TrimSuffix(name, "\n")) + "]"
-	}
-	if text, err := p.read(pid, "cgroup", maxText); err == nil {
-		out.Container, out.Pod = container(text)
-		out.Containers = containersIn(text, p.cgroups())
-		out.Cgroup = Printable(cgroupPath(text))
 	}
 	return out, nil
 }

@@ -38,22 +38,18 @@ const maxEnviron = 128 << 10
 // sets it in the environment of the control daemon, whose child the server is. A user can
 // set it for a server of its own, which then is of class batch.
 func (p procfs) poolOf(server proc.Process) string {
-	label := pool.LabelOf(p.environ(server.PID))
+	label := pool.LabelOf(p.environ(&server, server.PID))
 	if label == "" && p.program(server.Parent) == "nvidia-cuda-mps-control" {
-		label = pool.LabelOf(p.environ(server.Parent))
+		label = pool.LabelOf(p.environ(&server, server.Parent))
 	}
 	return label
 }
 
-// environ returns the beginning of the environment of a process; none if it cannot be read.
-func (p procfs) environ(pid int) []string {
-	f, err := os.Open(p.Path(pid, "environ"))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, maxEnviron)) // of a process that exits: what there is
-	return strings.Split(string(text), "\x00")
+// environ returns the beginning of the environment of a server or of its parent; none if it
+// cannot be read.
+func (p procfs) environ(server *proc.Process, pid int) []string {
+	text, _ := p.ReadMemory(server, pid, "environ", maxEnviron) // of a process that exits: what there is
+	return strings.Split(text, "\x00")
 }
 
 // controls returns all descriptors of the control device of a process.
