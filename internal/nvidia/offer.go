@@ -15,12 +15,13 @@ import (
 func (b *Backend) arrived(g *discover.Group, now time.Time) {
 	name := nameOf(g)
 	b.mu.Lock()
-	if old := b.arrivals[name]; old != nil {
-		_ = old.group.File.Close()
-	}
+	old := b.arrivals[name]
 	b.arrivals[name] = &arrival{g, now.Add(settleTime)}
 	known := slices.ContainsFunc(b.queues, func(q *queue) bool { return q.name == name })
 	b.mu.Unlock()
+	if old != nil {
+		_ = old.group.File.Close()
+	}
 	if !known {
 		b.announce(g)
 	}
@@ -78,15 +79,21 @@ func (b *Backend) offerDue(now time.Time) {
 	}
 }
 
-// dropArrivals closes the descriptors of arrivals.
+// dropArrivals closes the descriptors of arrivals. It holds no lock meanwhile: if the process
+// has exited, ours is the last descriptor, and the driver frees the context in the close.
 func (b *Backend) dropArrivals(match func(groupName) bool) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	for name, a := range b.arrivals {
+	var dropped []*arrival
+	maps.DeleteFunc(b.arrivals, func(name groupName, a *arrival) bool {
 		if match(name) {
-			delete(b.arrivals, name)
-			_ = a.group.File.Close()
+			dropped = append(dropped, a)
+			return true
 		}
+		return false
+	})
+	b.mu.Unlock()
+	for _, a := range dropped {
+		_ = a.group.File.Close()
 	}
 }
 

@@ -19,13 +19,13 @@ type control interface {
 	Close() error
 }
 
-// retrying is a control file that repeats a call for up to a second while the driver
-// answers EAGAIN.
+// retrying is a control file that repeats a call for up to 100 ms while the driver answers
+// EAGAIN. The daemon's loop waits for it, and must return before the leases of gates end.
 type retrying struct{ control }
 
 func (p retrying) Ioctl(request uint32, arg []byte) error {
 	err := p.control.Ioctl(request, arg)
-	for range 1000 {
+	for range 100 {
 		if !errors.Is(err, unix.EAGAIN) {
 			break
 		}

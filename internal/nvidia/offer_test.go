@@ -1,0 +1,201 @@
+package nvidia
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/giveway/giveway/internal/drivertest"
+	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/nvidia/discover"
+	"github.com/giveway/giveway/internal/nvidia/nvrm"
+	"github.com/giveway/giveway/internal/nvidia/nvrm/nvrmtest"
+	"github.com/giveway/giveway/internal/proc"
+	"github.com/giveway/giveway/sched"
+)
+
+// TestExitClosesDescriptorAtOnce checks that our copy of the descriptor of a killed process
+// is closed without another call: it would keep the process's memory on the GPU.
+func TestExitClosesDescriptorAtOnce(t *testing.T) {
+	rm, m := newDouble(t)
+	p := m.Start(t)
+	_, h, stop := start(t, testConfig(m.Path))
+	defer stop()
+	drivertest.Eventually(t, "the group can be controlled", func() bool {
+		return len(h.open()) == 1 && !h.open()[0].detail.Load().Settling
+	})
+	hang := make(chan struct{})
+	defer close(hang)
+	for _, c := range []uint32{nvrmtest.SetTimeslice, nvrmtest.DisableChannels} {
+		rm.Inject(nvrmtest.Control(c), nvrmtest.Fault{Hang: hang})
+	}
+	p.Kill()
+	drivertest.Eventually(t, "the clients of the killed process are freed", func() bool { return rm.Clients() == 0 })
+}
+
+// TestGroupIsControlledWhenItHasSettled checks that a group is announced at once, without a
+// call of the driver, and can be controlled settleTime after its last change.
+func TestGroupIsControlledWhenItHasSettled(t *testing.T) {
+	b, h, made, rm := newOnDouble(t, &fakeHost{})
+	now, before := time.Now(), writes(rm)
+	early, late := made.group(t, 7), made.group(t, 8)
+	b.arrived(early, now)
+	b.arrived(late, now.Add(settleTime/2))
+	if !isClosed(early.File) {
+		t.Error("the descriptor of the first report is open")
+	}
+	b.offerDue(now.Add(settleTime))
+	if n := len(h.open()); n != 1 {
+		t.Fatalf("queues before it has settled: got %d, want 1", n)
+	}
+	q := h.open()[0]
+	if q.id != 1 || hal.Abilities(q.queue) != 0 || q.offer.Handoff != nil || !q.detail.Load().Settling || writes(rm) != before {
+		t.Errorf("announced queue %d: got %+v, abilities %v, %d writes; want nothing that can be done", q.id, *q.detail.Load(), hal.Abilities(q.queue), writes(rm)-before)
+	}
+	if due, any := b.nextDue(); !any || !due.Equal(now.Add(3*settleTime/2)) {
+		t.Errorf("due: got %v, %v; want %v after the start", due.Sub(now), any, 3*settleTime/2)
+	}
+	b.offerDue(now.Add(2 * settleTime))
+	if open := h.open(); len(open) != 1 || open[0] == q || open[0].detail.Load().Settling {
+		t.Fatalf("queues: got %d, want another one", len(open))
+	}
+	if q.exited || q.queue.Close() != nil {
+		t.Error("the announced queue was withdrawn as if the process had exited, or does not close")
+	}
+	if _, any := b.nextDue(); any {
+		t.Error("an arrival is left")
+	}
+}
+
+// TestChangedGroupIsOfferedAgain checks that a group whose channels change is withdrawn and
+// offered again: the new queue waits until the old one is restored, and has the slice that
+// was found first, not the one that we set.
+func TestChangedGroupIsOfferedAgain(t *testing.T) {
+	b, h, made, rm := newOnDouble(t, &fakeHost{slow: true})
+	now := time.Now()
+	b.arrived(made.group(t, 8), now)
+	b.offerDue(now.Add(settleTime))
+	old := h.open()[0]
+	if err := old.queue.(hal.Slicer).SetSlice(sched.MinSlice); err != nil {
+		t.Fatal(err)
+	}
+	b.arrived(made.group(t, 7), now)
+	b.offerDue(now.Add(settleTime))
+	if old.withdrawn == nil || old.exited {
+		t.Fatalf("old queue: withdrawn %v, exited %v; want it withdrawn, not exited", old.withdrawn != nil, old.exited)
+	}
+	q := h.open()[0]
+	if q.offer.After != (<-chan struct{})(old.withdrawn) {
+		t.Error("the new offer does not wait for the old queue's restoration")
+	}
+	if got := q.detail.Load().FoundSlice; got != defaultSlice {
+		t.Errorf("found slice: got %v, want %v", got, defaultSlice)
+	}
+	old.close()
+	if err := q.queue.(hal.Slicer).SetSlice(0); err != nil || made.slice(t) != defaultSlice {
+		t.Errorf("slice after zero was set: got %v, %v; want %v", made.slice(t), err, defaultSlice)
+	}
+	if err := q.queue.(hal.Interrupter).Interrupt(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		if got := rm.Disabled(made.Client, made.Compute.Channels[6+i]); got != want {
+			t.Errorf("channel %d disabled: got %v, want %v", 6+i, got, want)
+		}
+	}
+	if b.restorationOf(made.group(t, 7).Key).done != nil {
+		t.Error("a restoration that is done is still listed")
+	}
+}
+
+// TestGoneGroupIsRestored checks that a group which a process gives up, but another may
+// hold, is restored and not abandoned.
+func TestGoneGroupIsRestored(t *testing.T) {
+	b, h, made, _ := newOnDouble(t, &fakeHost{})
+	now := time.Now()
+	b.arrived(made.group(t, 8), now)
+	b.offerDue(now.Add(settleTime))
+	q := h.open()[0]
+	if err := q.queue.(hal.Slicer).SetSlice(sched.MinSlice); err != nil {
+		t.Fatal(err)
+	}
+	waiting := made.group(t, 8)
+	b.arrived(waiting, now)
+	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start + 1})
+	if len(h.open()) != 1 {
+		t.Error("the queue of an earlier process with the same pid was withdrawn")
+	}
+	b.gone(&discover.Gone{PID: made.process.PID, Start: made.process.Start, Key: discover.Key{Client: made.Client, Handle: made.Compute.Group}})
+	if len(h.open()) != 0 || q.exited || made.slice(t) != defaultSlice {
+		t.Errorf("%d queues, exited %v, slice %v; want 0, false, %v", len(h.open()), q.exited, made.slice(t), defaultSlice)
+	}
+	if !isClosed(waiting.File) {
+		t.Error("the descriptor of the pending report is open")
+	}
+}
+
+// TestRefusedGroupIsNotKept checks that the descriptor of a group which cannot be attached
+// is closed.
+func TestRefusedGroupIsNotKept(t *testing.T) {
+	b, h, made, rm := newOnDouble(t, &fakeHost{})
+	rm.Inject(nvrmtest.Control(nvrmtest.GetTimeslice), nvrmtest.Fault{Status: nvrm.ErrInsufficientPermissions})
+	g := made.group(t, 8)
+	b.arrived(g, time.Time{})
+	b.offerDue(time.Now())
+	if len(h.open()) != 0 || !isClosed(g.File) {
+		t.Errorf("queues: got %d, want 0 and the descriptor closed", len(h.open()))
+	}
+}
+
+// TestPollDoesNotWaitForAClose checks that the lock that Poll takes is free while the descriptor
+// of an exited process is closed, in which the driver may free a context.
+func TestPollDoesNotWaitForAClose(t *testing.T) {
+	b := New(Config{Only: proc.Everyone})
+	g := &discover.Group{Process: proc.Process{PID: 5, Start: 7}, File: nvrm.NewFile(slowToClose(t))}
+	b.arrivals[nameOf(g)] = &arrival{g, time.Now().Add(settleTime)}
+	closed := make(chan struct{})
+	go func() {
+		b.gone(&discover.Gone{PID: 5, Start: 7})
+		close(closed)
+	}()
+	drivertest.Eventually(t, "the arrival is dropped", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.arrivals) == 0
+	})
+	select {
+	case <-closed:
+		t.Error("the lock was free only when the descriptor was closed")
+	default:
+	}
+	<-closed
+}
+
+// slowToClose returns a descriptor whose close takes two seconds: a socket that waits for its
+// peer to take what was sent.
+func slowToClose(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &syscall.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+	err = errors.Join(syscall.Connect(fd, to), syscall.SetNonblock(fd, true))
+	for err == nil {
+		_, err = syscall.Write(fd, make([]byte, 1<<20))
+	}
+	if !errors.Is(err, syscall.EAGAIN) {
+		t.Fatal(err)
+	}
+	if err := errors.Join(syscall.SetNonblock(fd, false), syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 2})); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
