@@ -13,15 +13,15 @@ import (
 // arrivals are connections that were accepted, and whose callers are not identified yet. The
 // kernel has one queue for all callers of a socket, so a process that connects without end
 // would keep every other waiting behind thousands of its connections, each of which takes long
-// to identify and to refuse. So connections are accepted at once and wait here. Processes have
-// their turns one after the other, and one that was refused is refused for a moment without
-// being identified again.
+// to identify and to refuse. So connections are accepted at once and wait here. Users have their
+// turns one after the other, and so have the processes of each. A process that was refused is
+// refused for a moment without being identified again.
 type arrivals struct {
 	most int // connections that wait, in all; of one process half as many
 
 	mu      sync.Mutex
 	of      map[sender]*arrival
-	order   []sender // the processes with connections that wait, the next one first
+	users   []*userArrivals // with connections that wait, the next one first
 	waiting int
 	failed  error         // of accepting, and not reported yet
 	ended   bool          // nothing more arrives
@@ -32,6 +32,13 @@ type arrivals struct {
 type sender struct {
 	pid int // zero: unknown
 	uid uint32
+}
+
+// userArrivals are the connections of a user's processes that wait.
+type userArrivals struct {
+	uid     uint32
+	order   []sender // the processes, the next one first
+	waiting int
 }
 
 // arrival is the connections of a process.
@@ -79,8 +86,20 @@ func senderOf(conn int) sender {
 	return sender{int(peer.Pid), peer.Uid}
 }
 
-// put lets a connection of a process wait, or closes it. If too many wait, the last one of the
-// process that has most is closed.
+// user returns the user of a process, which has connections that wait or will have. a.mu is held.
+func (a *arrivals) user(of sender) *userArrivals {
+	for _, u := range a.users {
+		if u.uid == of.uid {
+			return u
+		}
+	}
+	u := &userArrivals{uid: of.uid}
+	a.users = append(a.users, u)
+	return u
+}
+
+// put lets a connection of a process wait, or closes it. If too many wait, one of the user that
+// has most is closed: the last one of its process that has most, or of its last such process.
 func (a *arrivals) put(from sender, conn int, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -93,11 +112,19 @@ func (a *arrivals) put(from sender, conn int, now time.Time) {
 		_ = unix.Close(conn)
 		return
 	}
+	u := a.user(from)
 	if p.conns = append(p.conns, conn); len(p.conns) == 1 {
-		a.order = append(a.order, from)
+		u.order = append(u.order, from)
 	}
+	u.waiting++
 	if a.waiting++; a.waiting > a.most {
-		longest := slices.MaxFunc(a.order, func(x, y sender) int { return len(a.of[x].conns) - len(a.of[y].conns) })
+		most := slices.MaxFunc(a.users, func(x, y *userArrivals) int { return x.waiting - y.waiting })
+		longest := most.order[len(most.order)-1]
+		for _, s := range slices.Backward(most.order) {
+			if len(a.of[s].conns) > len(a.of[longest].conns) {
+				longest = s
+			}
+		}
 		a.drop(longest, len(a.of[longest].conns)-1)
 	}
 	a.change()
@@ -109,10 +136,25 @@ func (a *arrivals) drop(from sender, n int) {
 	for _, conn := range p.conns[n:] {
 		_ = unix.Close(conn)
 	}
-	a.waiting -= len(p.conns) - n
+	a.leave(from, len(p.conns)-n)
 	if p.conns = p.conns[:n]; n == 0 {
-		a.order = slices.DeleteFunc(a.order, func(s sender) bool { return s == from })
 		a.forget(from)
+	}
+}
+
+// leave counts n connections of a process as no longer waiting. If it has no others, its user
+// and it have no turn any more. a.mu is held, and the connections are still listed.
+func (a *arrivals) leave(from sender, n int) {
+	if n == 0 {
+		return
+	}
+	u := a.user(from)
+	u.waiting, a.waiting = u.waiting-n, a.waiting-n
+	if len(a.of[from].conns) == n {
+		u.order = slices.DeleteFunc(u.order, func(s sender) bool { return s == from })
+	}
+	if u.waiting == 0 {
+		a.users = slices.DeleteFunc(a.users, func(o *userArrivals) bool { return o == u })
 	}
 }
 
@@ -123,7 +165,8 @@ func (a *arrivals) forget(from sender) {
 	}
 }
 
-// next waits for a connection and returns it: the oldest of the process whose turn it is.
+// next waits for a connection and returns it: the oldest of the process whose turn it is, of the
+// user whose turn it is.
 func (a *arrivals) next() (from sender, c net.Conn, err error) {
 	for {
 		from, conn, err := a.take()
@@ -145,14 +188,15 @@ func (a *arrivals) take() (from sender, conn int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case len(a.order) > 0:
-		from = a.order[0]
+	case len(a.users) > 0:
+		u := a.users[0]
+		a.users = append(slices.Delete(a.users, 0, 1), u)
+		from = u.order[0]
+		u.order = append(slices.Delete(u.order, 0, 1), from)
 		p := a.of[from]
 		conn = p.conns[0]
-		p.conns, a.order = slices.Delete(p.conns, 0, 1), slices.Delete(a.order, 0, 1)
-		if a.waiting--; len(p.conns) > 0 {
-			a.order = append(a.order, from)
-		}
+		a.leave(from, 1)
+		p.conns = slices.Delete(p.conns, 0, 1)
 		a.forget(from)
 		return from, conn, nil
 	case a.failed != nil:
@@ -193,8 +237,8 @@ func (a *arrivals) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
-	for len(a.order) > 0 {
-		a.drop(a.order[0], 0)
+	for len(a.users) > 0 {
+		a.drop(a.users[0].order[0], 0)
 	}
 	a.change()
 }

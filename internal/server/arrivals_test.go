@@ -9,15 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arrive puts a connection of a process into arrivals and returns its other end.
+// arrive puts a connection of a process into arrivals and returns its other end. Processes have
+// the same user up to number 100, and from there on a user each.
 func arrive(t *testing.T, a *arrivals, pid int, now time.Time) (other int) {
 	t.Helper()
+	from := sender{pid: pid}
+	if pid > 100 {
+		from.uid = uint32(pid)
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fds[1]) })
-	a.put(sender{pid: pid}, fds[0], now)
+	a.put(from, fds[0], now)
 	return fds[1]
 }
 
@@ -59,6 +64,32 @@ func TestProcessesConnectInTurn(t *testing.T) {
 		t.Errorf("%d connections of %d processes wait, want 96 of one", a.waiting, len(a.of))
 	}
 	a.end()
+}
+
+// TestUsersConnectInTurn: a user that has many processes does not delay the connection of another
+// user, and if too many wait, the newest of its processes loses its connection.
+func TestUsersConnectInTurn(t *testing.T) {
+	a, now := newArrivals(20), time.Now()
+	var many []int
+	for pid := range 25 {
+		many = append(many, arrive(t, a, 1+pid, now))
+	}
+	if open(many[:20]) != 20 || open(many) != 20 {
+		t.Errorf("of 25 processes %d wait, of which %d came first; want 20", open(many), open(many[:20]))
+	}
+	others := []int{arrive(t, a, 101, now), arrive(t, a, 102, now)}
+	if open(others) != 2 || open(many) != 18 {
+		t.Errorf("%d connections of others and %d of the user wait, want 2 and 18", open(others), open(many))
+	}
+	for i, want := range []int{1, 101, 102, 2, 3, 4} {
+		if got := nextPID(t, a); got != want {
+			t.Errorf("turn %d: got process %d, want %d", i, got, want)
+		}
+	}
+	a.end()
+	if open(many) != 0 || a.waiting != 0 || len(a.users) != 0 {
+		t.Errorf("after the end %d are open, %d wait, of %d users", open(many), a.waiting, len(a.users))
+	}
 }
 
 // TestArrivalsAreBounded: if too many wait, those of the process with most are closed.
