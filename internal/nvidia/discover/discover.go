@@ -130,6 +130,9 @@ type Watcher struct {
 	owners        map[Key]*opener     // the openers for which groups were reported
 	nonOpeners    map[int]nonOpener   // by pid: processes without the control device
 	pending       map[int]*pending    // by pid: traced calls that wait for a scan
+	pendingOf     map[uint32]int      // by user: how many of them
+	turns         map[uint32]uint64   // by user: the last turn of scanPending that it had
+	turn          uint64              // the last turn of all
 	knownClients  map[nvrm.Handle]int // clients, with the number of descriptors that lead to them
 	allClients    clientList
 	warnedGuesses bool        // the warning about guesses was logged
@@ -172,7 +175,7 @@ func newWatcher(ctx context.Context, c Config) (*Watcher, error) {
 		events: make(chan Event), exits: make(chan *opener), calls: make(chan call, 256),
 		tracedSince: math.MaxUint64, rescan: make(chan int, 64),
 		openers: map[int]*opener{}, owners: map[Key]*opener{}, nonOpeners: map[int]nonOpener{},
-		refused: map[int]uint64{}, sweeps: map[int]sweep{}, pending: map[int]*pending{}, knownClients: map[nvrm.Handle]int{},
+		refused: map[int]uint64{}, sweeps: map[int]sweep{}, pending: map[int]*pending{}, pendingOf: map[uint32]int{}, turns: map[uint32]uint64{}, knownClients: map[nvrm.Handle]int{},
 	}
 	w.allClients = clientList{open: func() (controlFile, error) { return nvrm.Open(c.Control) }, budget: updateBudget}
 	if _, err := w.proc.PIDs(); err != nil {

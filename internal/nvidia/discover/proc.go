@@ -31,6 +31,16 @@ func (p procfs) program(pid int) string {
 	return filepath.Base(strings.TrimSuffix(exe, " (deleted)"))
 }
 
+// userOf returns the user that the kernel shows as the owner of a process; zero if it cannot be
+// read.
+func (p procfs) userOf(pid int) uint32 {
+	var st unix.Stat_t
+	if unix.Stat(p.Path(pid, ""), &st) != nil {
+		return 0
+	}
+	return st.Uid
+}
+
 // maxEnviron is how much of the environment of a process is read.
 const maxEnviron = 128 << 10
 

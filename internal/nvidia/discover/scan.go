@@ -70,9 +70,16 @@ func (w *Watcher) scan(pid int, calls []call, mayGuess bool) {
 	for _, fd := range rest {
 		markSeen(h, h.files[fd].client, seen)
 	}
-	for _, fd := range turn {
+	begun := time.Now()
+	for i, fd := range turn {
 		if w.stopped() || w.openers[pid] != h {
 			return
+		}
+		if i >= minAsks && time.Since(begun) > scanTime && !w.config.Once {
+			for _, later := range turn[i:] {
+				markSeen(h, h.files[later].client, seen)
+			}
+			break
 		}
 		h.asks++
 		h.files[fd].asked = h.asks

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/giveway/giveway/internal/proc"
 )
 
 // A process may have a million descriptors, and any of them may be of the control device. So
 // that such processes do not delay others, a scan looks at lookWindow descriptors of one
-// process and asks RM about maxAsks of them. A later scan goes on where this one stopped.
+// process and asks RM about maxAsks of them, or about fewer if that takes longer than scanTime. A
+// later scan goes on where this one stopped.
 const (
 	lookWindow  = 1024
 	maxAsks     = 64
+	minAsks     = 8    // however long it takes: more than CUDA has
 	maxControls = 1024 // descriptors of the control device that are remembered for a process
 	sweepScans  = 64   // scans per tick that continue sweeps, in turn
 	maxSweeps   = 64   // such ticks of a Watcher that scans once: a process may open files faster than they are read
@@ -100,16 +103,16 @@ func (w *Watcher) endSweep(pid int) {
 }
 
 // continueSweeps scans processes whose descriptors were not all read, or not all asked about,
-// each in turn and sweepScans in all. Handles are not guessed for a process whose calls were
-// all traced. It returns true if there is more to do.
+// each in turn, sweepScans in all and for roundTime. Handles are not guessed for a process whose
+// calls were all traced. It returns true if there is more to do.
 func (w *Watcher) continueSweeps() bool {
 	w.dropSweeps()
-	left := sweepScans
+	left, begun := sweepScans, time.Now()
 	for {
 		todo := w.unfinished()
 		at, _ := slices.BinarySearch(todo, w.swept+1)
 		for _, pid := range slices.Concat(todo[at:], todo[:at]) {
-			if left == 0 || w.stopped() {
+			if left == 0 || w.stopped() || time.Since(begun) > roundTime && !w.config.Once {
 				return !w.stopped()
 			}
 			left--
@@ -199,7 +202,9 @@ func (h *opener) nextFiles(calls []call) (turn, rest []int) {
 	n := min(len(all), maxAsks)
 	turn, rest = all[:n], all[n:]
 	known := func(fd int) bool { return called[fd] || h.files[fd].client != 0 }
-	slices.SortFunc(turn, func(a, b int) int { return cmp.Or(first(known(a), known(b)), cmp.Compare(a, b)) })
+	slices.SortFunc(turn, func(a, b int) int {
+		return cmp.Or(first(known(a), known(b)), cmp.Compare(h.files[a].asked, h.files[b].asked), cmp.Compare(a, b))
+	})
 	return turn, rest
 }
 

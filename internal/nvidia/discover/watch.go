@@ -18,15 +18,31 @@ const (
 	maxScanInterval = 30 * time.Second       // between scans of a process without the control device
 	youngTime       = 30 * time.Second       // a new opener may still be making objects
 	maxPending      = 4096                   // processes
+	maxPendingUser  = maxPending / 4         // processes of a user
 	maxCalls        = 256                    // per process
+	scanTime        = 50 * time.Millisecond  // for a process; RM is asked about the rest of its descriptors by a later scan
+	roundTime       = 200 * time.Millisecond // for scans in a row; then exits and other events are looked at
 )
 
 // pending collects the traced allocations of a process until it is scanned.
 type pending struct {
+	uid        uint32 // of the process; zero if it cannot be told
 	first, due time.Time
 	calls      []call
-	early      bool // it was scanned in this burst already
+	early      earlyScan
 }
+
+// earlyScan is a scan before the end of a burst, at most one.
+type earlyScan uint8
+
+const (
+	noEarlyScan earlyScan = iota
+	earlyScanDue
+	earlyScanDone
+)
+
+// isDue reports whether the process is to be scanned.
+func (p *pending) isDue(now time.Time) bool { return p.early == earlyScanDue || !p.due.After(now) }
 
 // nonOpener is a process that did not have the control device open when it was scanned.
 type nonOpener struct {
@@ -131,12 +147,14 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	}
 	p := w.pending[c.pid]
 	if p == nil {
-		if len(w.pending) >= maxPending {
+		uid := w.proc.userOf(c.pid)
+		if len(w.pending) >= maxPending || w.pendingOf[uid] >= maxPendingUser {
 			w.overflowed = true
 			return
 		}
-		p = &pending{first: now}
+		p = &pending{uid: uid, first: now}
 		w.pending[c.pid] = p
+		w.pendingOf[uid]++
 	}
 	p.due = now.Add(burstGap)
 	if last := p.first.Add(burstMax); p.due.After(last) {
@@ -145,9 +163,8 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	if !c.free && len(p.calls) < maxCalls {
 		p.calls = append(p.calls, c)
 	}
-	if !p.early && w.startsGroup(c) {
-		p.early = true
-		w.scan(c.pid, slices.Clone(p.calls), false)
+	if p.early == noEarlyScan && w.startsGroup(c) {
+		p.early = earlyScanDue
 	}
 }
 
@@ -164,20 +181,54 @@ func (w *Watcher) startsGroup(c call) bool {
 
 func (w *Watcher) firstDue() (first time.Time, any bool) {
 	for _, p := range w.pending {
-		if !any || p.due.Before(first) {
-			first, any = p.due, true
+		due := p.due
+		if p.early == earlyScanDue {
+			due = p.first
+		}
+		if !any || due.Before(first) {
+			first, any = due, true
 		}
 	}
 	return first, any
 }
 
+// scanPending scans the processes that are due. Users have their turns one after the other, so
+// that one with many processes delays the others little.
 func (w *Watcher) scanPending(now time.Time) {
-	for _, pid := range slices.Sorted(maps.Keys(w.pending)) {
-		if p := w.pending[pid]; !p.due.After(now) && !w.stopped() {
+	for begun := time.Now(); time.Since(begun) < roundTime && !w.stopped(); {
+		pid := w.nextPending(now)
+		if pid == 0 {
+			return
+		}
+		p := w.pending[pid]
+		if p.due.After(now) {
+			p.early = earlyScanDone
+		} else {
 			delete(w.pending, pid)
-			w.scan(pid, p.calls, false)
+			if w.pendingOf[p.uid]--; w.pendingOf[p.uid] == 0 {
+				delete(w.pendingOf, p.uid)
+			}
+		}
+		if len(w.turns) >= maxPending { // of users, most of which have no processes any more
+			clear(w.turns)
+		}
+		w.turn++
+		w.turns[p.uid] = w.turn
+		w.scan(pid, slices.Clone(p.calls), false)
+	}
+}
+
+// nextPending returns the process to be scanned next; zero: none is due.
+func (w *Watcher) nextPending(now time.Time) (next int) {
+	for pid, p := range w.pending {
+		if !p.isDue(now) {
+			continue
+		}
+		if next == 0 || cmp.Or(cmp.Compare(w.turns[p.uid], w.turns[w.pending[next].uid]), cmp.Compare(pid, next)) < 0 {
+			next = pid
 		}
 	}
+	return next
 }
 
 // scanAnew scans a process as if no client handle had been guessed for it.

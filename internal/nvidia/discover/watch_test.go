@@ -218,19 +218,23 @@ func TestGroupIsReportedBeforeItIsComplete(t *testing.T) {
 	}()
 	made := call{pid: p.PID, fd: 3, client: c.Client, object: c.Compute.Channels[0], class: 0xc86f}
 	now := time.Now()
-	w.noteCall(made, now)
+	note := func() {
+		w.noteCall(made, now)
+		w.scanPending(now)
+	}
+	note()
 	if n := w.looks.Load(); n != 0 {
 		t.Errorf("after a channel was made: %d descriptors looked at, want 0", n)
 	}
 	made.object, made.class = made.object+1, 0xcbc0
-	w.noteCall(made, now)
+	note()
 	looks := w.looks.Load()
 	if h := w.openers[p.PID]; h == nil || len(h.groups) != 1 || looks == 0 {
 		t.Fatalf("after a compute object was made: got %+v and %d looks, want one group", h, looks)
 	}
 	for range 3 {
 		made.client++ // a process can claim what it likes
-		w.noteCall(made, now)
+		note()
 	}
 	if n := w.looks.Load(); n != looks {
 		t.Errorf("scanned again in the same burst: %d looks, want %d", n, looks)
@@ -244,6 +248,49 @@ func TestGroupIsReportedBeforeItIsComplete(t *testing.T) {
 	close(w.events)
 	if n := <-found; n != 1 {
 		t.Errorf("reported %d times, want once", n)
+	}
+}
+
+// TestUsersAreScannedInTurn checks that a user with many processes delays the scans of other
+// users' processes little, and can fill only a part of the table.
+func TestUsersAreScannedInTurn(t *testing.T) {
+	w, err := newWatcher(t.Context(), Config{Proc: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	const most = 1 << 22 // no process has such a pid
+	for pid, uid := range map[int]uint32{most + 1: 7, most + 2: 7, most + 3: 7, most + 4: 8, most + 5: 9} {
+		w.pending[pid] = &pending{uid: uid, due: now}
+		w.pendingOf[uid]++
+	}
+	w.pending[most+6] = &pending{uid: 10, due: now.Add(time.Second)}
+	w.pendingOf[10]++
+	var order []int
+	for next := w.nextPending(now); next != 0; next = w.nextPending(now) {
+		order = append(order, next-most)
+		for _, p := range w.pending { // so that scanPending scans this one only
+			p.due = p.due.Add(time.Second)
+		}
+		w.pending[next].due = now
+		w.scanPending(now)
+		for pid, p := range w.pending {
+			if pid != most+6 {
+				p.due = now
+			}
+		}
+	}
+	if want := []int{1, 4, 5, 2, 3}; !slices.Equal(order, want) {
+		t.Errorf("order of scans: got %v, want %v", order, want)
+	}
+	if len(w.pending) != 1 || len(w.pendingOf) != 1 {
+		t.Errorf("left: %v of users %v, want one", w.pending, w.pendingOf)
+	}
+	for i := range maxPending {
+		w.noteCall(call{pid: most + 10 + i}, now) // of a process that cannot be read, which counts for root
+	}
+	if n := w.pendingOf[0]; n != maxPendingUser || !w.overflowed {
+		t.Errorf("a user has %d pending scans, overflowed %v; want %d and true", n, w.overflowed, maxPendingUser)
 	}
 }
 
