@@ -80,11 +80,7 @@ func (w *Watcher) stillHas(h *opener, key Key) bool {
 }
 
 // scanSoon makes the loop scan a process, as if it had been traced.
-func (w *Watcher) scanSoon(pid int) {
-	if w.pending[pid] == nil {
-		w.pending[pid] = &pending{first: time.Now(), due: time.Now()}
-	}
-}
+func (w *Watcher) scanSoon(pid int) { w.addPending(pid, time.Now()) }
 
 // reportLeft emits that a client has given up groups of MPS servers.
 func (w *Watcher) reportLeft(h *opener, gone func(membership) bool) {

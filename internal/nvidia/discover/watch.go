@@ -145,16 +145,9 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	if h := w.openers[c.pid]; c.free && (h == nil || !h.dependsOn(c.client, c.object)) {
 		return
 	}
-	p := w.pending[c.pid]
+	p := w.addPending(c.pid, now)
 	if p == nil {
-		uid := w.proc.userOf(c.pid)
-		if len(w.pending) >= maxPending || w.pendingOf[uid] >= maxPendingUser {
-			w.overflowed = true
-			return
-		}
-		p = &pending{uid: uid, first: now}
-		w.pending[c.pid] = p
-		w.pendingOf[uid]++
+		return
 	}
 	p.due = now.Add(burstGap)
 	if last := p.first.Add(burstMax); p.due.After(last) {
@@ -166,6 +159,23 @@ func (w *Watcher) noteCall(c call, now time.Time) {
 	if p.early == noEarlyScan && w.startsGroup(c) {
 		p.early = earlyScanDue
 	}
+}
+
+// addPending returns the pending scan of a process, made if there is none; nil: there are too
+// many.
+func (w *Watcher) addPending(pid int, now time.Time) *pending {
+	if p := w.pending[pid]; p != nil {
+		return p
+	}
+	uid := w.proc.userOf(pid)
+	if len(w.pending) >= maxPending || w.pendingOf[uid] >= maxPendingUser {
+		w.overflowed = true // so that all processes are scanned
+		return nil
+	}
+	p := &pending{uid: uid, first: now, due: now}
+	w.pending[pid] = p
+	w.pendingOf[uid]++
+	return p
 }
 
 // startsGroup reports whether a call made the first compute object of a client, from which
