@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/giveway/giveway/api"
+	"github.com/giveway/giveway/internal/format"
 	"github.com/giveway/giveway/internal/guardian"
 	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/internal/proc"
@@ -27,9 +28,9 @@ type adoption struct {
 }
 
 // supervisor keeps a guardian process running and reports every change to it. It replaces
-// a guardian that dies or does not take a message, and reports everything again. While there is none, nothing is
-// changed. Every change is also in the journal on disk before it is made. It implements
-// journalKeeper.
+// a guardian that dies or does not take a message, and reports everything again. While there is none,
+// changes are undone and none is made. Every change is also in the journal on disk before it is
+// made. It implements journalKeeper.
 type supervisor struct {
 	argv  []string
 	disk  *journal.Store // nil: none
@@ -198,10 +199,16 @@ func (s *supervisor) logDisk(err error) {
 	}
 }
 
-// Begin implements journalKeeper.
+// Begin implements journalKeeper. An action that only undoes a change is never refused: without
+// a guardian, or with a journal that cannot be written, the change would stay in force.
 func (s *supervisor) Begin(a sched.Action) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !journal.Adds(a) {
+		s.journal.Begin(a)
+		_ = s.tell(func(g *guardian.Guardian) error { return g.Begin(a) })
+		return nil
+	}
 	if s.guardian == nil {
 		return errNoGuardian
 	}
@@ -231,13 +238,16 @@ func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
 }
 
 // close ends the guardian if all changes are undone. Otherwise the guardian is left to
-// undo the rest when this process exits.
+// undo the rest when this process exits. If there is none, an error says what is left.
 func (s *supervisor) close(undone bool) error {
 	s.mu.Lock()
 	s.closing = true
-	g := s.guardian
+	g, left := s.guardian, s.journal.Len()
 	s.mu.Unlock()
-	if g == nil || !undone {
+	switch {
+	case g == nil && left > 0:
+		return fmt.Errorf("%s left changed, and no guardian runs: start the daemon again or run 'giveway restore'", format.Plural(left, "queue"))
+	case g == nil || !undone:
 		return nil
 	}
 	return g.Close()
@@ -249,7 +259,7 @@ func (s *supervisor) check() api.Check {
 	defer s.mu.Unlock()
 	if s.guardian == nil {
 		return api.Check{
-			Name: "guardian", Detail: "not running, so nothing is changed",
+			Name: "guardian", Detail: "not running, so changes are undone and none is made",
 			Fix: "see the daemon's log; the daemon tries again every second",
 		}
 	}

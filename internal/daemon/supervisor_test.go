@@ -41,7 +41,7 @@ func TestSupervisorStartsAGuardianLater(t *testing.T) {
 	if err := s.Begin(action); err != nil {
 		t.Errorf("with a guardian: got %v", err)
 	}
-	if err := s.Begin(sched.Action{Queue: 2, Verb: sched.SetSlice}); err != errNotAdopted {
+	if err := s.Begin(sched.Action{Queue: 2, Verb: sched.SetSlice, Slice: sched.MinSlice}); err != errNotAdopted {
 		t.Errorf("a queue that the guardian does not have: got %v, want %v", err, errNotAdopted)
 	}
 	if err := s.close(true); err != nil {
@@ -109,6 +109,71 @@ func TestSupervisorReplacesAGuardianThatHangs(t *testing.T) {
 	eventually(t, "another guardian has the last queue", func() bool {
 		return s.Begin(sched.Action{Queue: last, Verb: sched.SetSlice, Slice: sched.MinSlice}) == nil && !s.isGuardian(first)
 	})
+}
+
+// loseGuardian kills the guardian and lets no other one start.
+func loseGuardian(t *testing.T, s *supervisor) {
+	t.Helper()
+	s.mu.Lock()
+	pid := s.guardian.PID()
+	s.argv = []string{filepath.Join(t.TempDir(), "missing")}
+	s.mu.Unlock()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no guardian runs", func() bool { return !s.check().OK })
+}
+
+// TestUndoNeedsNoGuardian: without a guardian nothing more is changed, and what is changed can
+// be undone. The daemon ends with an error as long as a change is in force.
+func TestUndoNeedsNoGuardian(t *testing.T) {
+	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler), func(string) {})
+	if err := s.adopt(1, adoption{Backend: "fake"}, int(openNull(t).Fd())); err != nil {
+		t.Fatal(err)
+	}
+	slice := sched.Action{Queue: 1, Verb: sched.SetSlice, Slice: sched.MinSlice}
+	stop := sched.Action{Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt}
+	for _, a := range []sched.Action{slice, stop} {
+		if err := errors.Join(s.Begin(a), s.End(a, sched.Done)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loseGuardian(t, s)
+	for _, a := range []sched.Action{slice, stop} {
+		if err := s.Begin(a); err != errNoGuardian {
+			t.Errorf("%v: got %v, want %v", a, err, errNoGuardian)
+		}
+	}
+	if err := s.close(true); err == nil {
+		t.Error("the queue is changed at the end: got no error")
+	}
+	for _, a := range []sched.Action{{Queue: 1, Verb: sched.SetSlice}, {Queue: 1, Verb: sched.Start, Level: sched.LevelInterrupt}} {
+		if err := errors.Join(s.Begin(a), s.End(a, sched.Done)); err != nil {
+			t.Errorf("%v: got %v", a, err)
+		}
+	}
+	if err := s.close(true); err != nil {
+		t.Errorf("everything is undone at the end: got %v", err)
+	}
+}
+
+// TestDaemonRestoresWithoutAGuardian: a queue that was changed while a guardian ran is
+// restored when the daemon ends, although no guardian runs any more.
+func TestDaemonRestoresWithoutAGuardian(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	d := newTestDaemon(b)
+	stop := runDaemon(t, d)
+	p, _ := sleeper(t)
+	b.mustOffer(t, p)
+	if _, err := d.Change(ourselves, p.PID, given("paused=true")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is paused", func() bool { return b.hardware(p.PID).stopped })
+	loseGuardian(t, d.guardian)
+	stop()
+	if got := b.hardware(p.PID); got != (hardware{}) {
+		t.Errorf("after the daemon stopped: got %+v, want no change left", got)
+	}
 }
 
 func openNull(t *testing.T) *os.File {

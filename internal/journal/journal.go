@@ -42,10 +42,21 @@ func (c Change) Undo(q sched.QueueID) (all []sched.Action) {
 	return all
 }
 
-// Begin records that an action is about to be carried out.
+// Adds reports whether an action may leave a change behind. Any other action only undoes one.
+func Adds(a sched.Action) bool {
+	return a.Verb == sched.Stop || a.Verb == sched.SetSlice && a.Slice != 0 || a.Verb == sched.SetBound && a.Bound != 0
+}
+
+// Begin records that an action is about to be carried out. One that only undoes adds nothing:
+// what it undoes stays listed until End.
 func (j *Journal) Begin(a sched.Action) {
+	if _, changed := j.index(a.Queue); !changed && !Adds(a) {
+		return
+	}
 	e := j.entry(a.Queue)
-	e.before = e.Change
+	if e.before = e.Change; !Adds(a) {
+		return
+	}
 	switch a.Verb {
 	case sched.Stop:
 		e.Level = a.Level
@@ -91,6 +102,9 @@ func (j *Journal) Forget(q sched.QueueID) {
 
 // Empty reports whether there is nothing to undo.
 func (j *Journal) Empty() bool { return len(j.entries) == 0 }
+
+// Len returns how many queues have changes.
+func (j *Journal) Len() int { return len(j.entries) }
 
 // Changes returns actions that would lead to this journal. The daemon sends them
 // to a new guardian, which keeps a journal of its own.
