@@ -204,7 +204,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	close(d.ready)
 	<-ctx.Done()
-	undone := d.release()
+	d.release()
 	stop()
 	ended.Wait()
 	d.events.close()
@@ -213,7 +213,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.abandonQueues()
 	d.closeBackends()
-	return d.guardian.close(undone)
+	return d.guardian.close()
 }
 
 // startBackend starts a backend. One that fails is reported by Status, and the daemon
@@ -229,14 +229,12 @@ func (d *Daemon) startBackend(ctx context.Context, b hal.Backend) {
 	d.failed[b.Name()] = err
 }
 
-// release undoes all changes and reports whether all are undone.
-func (d *Daemon) release() bool {
+// release undoes all changes. What is not undone in time stays in the journal.
+func (d *Daemon) release() {
 	d.events.post(sched.Event{Kind: sched.ShutdownStarted})
-	if d.settle() {
-		return true
+	if !d.settle() {
+		d.cfg.Log.Error("some changes could not be undone in time; the guardian undoes them", "waited", settleTime)
 	}
-	d.cfg.Log.Error("some changes could not be undone in time; the guardian undoes them", "waited", settleTime)
-	return false
 }
 
 // settle waits until the scheduler has no action under way or due, for settleTime at
@@ -251,12 +249,13 @@ func (d *Daemon) settle() (settled bool) {
 // abandonQueues gives up all queues at the end: their changes are undone, or left to
 // the guardian.
 func (d *Daemon) abandonQueues() {
+	d.exec.end()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running = false
 	for _, p := range d.processes {
 		for _, q := range p.queues {
-			d.exec.remove(q.id, true, func() {})
+			d.exec.remove(q.id, leaving{exited: true, removed: func(bool) {}})
 		}
 	}
 }

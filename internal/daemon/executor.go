@@ -5,14 +5,16 @@ import (
 	"time"
 
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/sched"
 )
 
 // journalKeeper records every change before it is made, so that the guardian can undo it if
-// this process dies.
+// this process dies. Undo returns the actions that undo what is changed of a queue.
 type journalKeeper interface {
 	Begin(sched.Action) error
 	End(sched.Action, sched.Outcome) error
+	Undo(sched.QueueID) []sched.Action
 }
 
 // executor carries out actions. Each queue has a goroutine of its own, so that a driver
@@ -24,6 +26,7 @@ type executor struct {
 	mu      sync.Mutex
 	workers map[sched.QueueID]*worker
 	closing sync.WaitGroup // queues that are being closed
+	ending  chan struct{}  // closed by end
 }
 
 // worker carries out the actions for one queue.
@@ -44,8 +47,12 @@ type workerConfig struct {
 }
 
 func newExecutor(j journalKeeper, post func(...sched.Event)) *executor {
-	return &executor{journal: j, post: post, workers: make(map[sched.QueueID]*worker)}
+	return &executor{journal: j, post: post, workers: make(map[sched.QueueID]*worker), ending: make(chan struct{})}
 }
+
+// end makes the executor refuse further changes, and give up what it cannot undo. It is called
+// once.
+func (e *executor) end() { close(e.ending) }
 
 // add starts to carry out actions for a queue.
 func (e *executor) add(id sched.QueueID, q hal.Queue, c workerConfig) {
@@ -61,28 +68,70 @@ func (e *executor) add(id sched.QueueID, q hal.Queue, c workerConfig) {
 	}()
 }
 
-// remove closes a queue once the call under way for it has returned. exited says that
-// its process has exited, so that nothing is restored. Then removed is called.
-func (e *executor) remove(id sched.QueueID, exited bool, removed func()) {
+// leaving says how a queue is removed.
+type leaving struct {
+	exited  bool              // its process has exited, so nothing is restored
+	hasLeft func() bool       // asked while the queue cannot be restored: its process has exited since
+	failed  func()            // called once if the queue could not be restored; one with a journal is tried again
+	removed func(undone bool) // called at the end; not undone: the executor ends
+}
+
+// remove restores and closes a queue once the call under way for it has returned.
+func (e *executor) remove(id sched.QueueID, l leaving) {
 	e.mu.Lock()
 	w := e.workers[id]
 	delete(e.workers, id)
 	e.mu.Unlock()
 	if w == nil {
-		removed()
+		l.removed(true)
 		return
 	}
 	close(w.actions)
 	e.closing.Go(func() {
 		<-w.done
 		w.batched.Wait()
-		if q := e.queueOf(w); exited {
+		undone := l.exited || !w.journaled || e.undo(id, w, l)
+		if q := e.queueOf(w); l.exited || !undone {
 			_ = hal.Abandon(q)
-		} else {
-			_ = q.Close()
+		} else if err := q.Close(); err != nil && !w.journaled {
+			l.failed()
 		}
-		removed()
+		l.removed(undone)
 	})
+}
+
+// A queue that cannot be restored is tried again after firstUndoPause, and then after twice as
+// long each time, up to lastUndoPause. If its slice cannot be set for sliceFirst, it is started
+// all the same: with a short slice it may hinder others, but stopped it makes no progress at all.
+const (
+	firstUndoPause = 2 * time.Millisecond
+	lastUndoPause  = time.Second
+	sliceFirst     = time.Second
+)
+
+// undo undoes what the journal lists of a queue, and tries again until that works. It reports
+// false if the executor ends before. Close could not do this: it releases the queue also when it
+// could not restore it.
+func (e *executor) undo(id sched.QueueID, w *worker, l leaving) bool {
+	began := time.Now()
+	for pause := firstUndoPause; ; pause = min(2*pause, lastUndoPause) {
+		for _, a := range e.journal.Undo(id) {
+			if e.do(w, a).Outcome != sched.Done && time.Since(began) < sliceFirst {
+				break
+			}
+		}
+		if len(e.journal.Undo(id)) == 0 || l.hasLeft() {
+			return true
+		}
+		if pause == firstUndoPause {
+			l.failed()
+		}
+		select {
+		case <-time.After(pause):
+		case <-e.ending:
+			return false
+		}
+	}
 }
 
 // replace puts q in the place of a queue that was added.
@@ -170,9 +219,10 @@ func (e *executor) work(w *worker) {
 	}
 }
 
-// do carries out an action. One that must be journaled and cannot be is refused.
+// do carries out an action. One that must be journaled and cannot be is refused, and so is a
+// change that is still due when the executor ends.
 func (e *executor) do(w *worker, a sched.Action) sched.Event {
-	if w.journaled && e.journal.Begin(a) != nil {
+	if e.isEnding() && journal.Adds(a) || w.journaled && e.journal.Begin(a) != nil {
 		return actionDone(a, sched.Refused, 0)
 	}
 	outcome, took := timed(func() error { return hal.Do(e.queueOf(w), a) })
@@ -180,6 +230,15 @@ func (e *executor) do(w *worker, a sched.Action) sched.Event {
 		_ = e.journal.End(a, outcome)
 	}
 	return actionDone(a, outcome, took)
+}
+
+func (e *executor) isEnding() bool {
+	select {
+	case <-e.ending:
+		return true
+	default:
+		return false
+	}
 }
 
 // timed makes a call to a driver and returns what its result means and how long it took.

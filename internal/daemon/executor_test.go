@@ -51,6 +51,8 @@ func (r *callRecorder) End(a sched.Action, _ sched.Outcome) error {
 	return nil
 }
 
+func (r *callRecorder) Undo(sched.QueueID) []sched.Action { return nil }
+
 // TestBatchIsOneCall: stops and starts that were decided together for queues with a batcher
 // are one call, with an outcome for each queue and no journal. A queue that is removed
 // meanwhile is closed after the call.
@@ -79,7 +81,7 @@ func TestBatchIsOneCall(t *testing.T) {
 			t.Errorf("during the call: got outcomes %v, want none", outcomes)
 		}
 		closed := make(chan struct{})
-		e.remove(1, false, func() {})
+		e.remove(1, leaving{removed: func(bool) {}})
 		go func() { e.closing.Wait(); close(closed) }()
 		synctest.Wait()
 		select {
@@ -96,8 +98,8 @@ func TestBatchIsOneCall(t *testing.T) {
 		if want := map[sched.QueueID]sched.Outcome{1: sched.Done, 2: sched.Refused, 3: sched.Done}; fmt.Sprint(outcomes) != fmt.Sprint(want) {
 			t.Errorf("got outcomes %v, want %v", outcomes, want)
 		}
-		e.remove(2, true, func() {})
-		e.remove(3, true, func() {})
+		e.remove(2, leaving{exited: true, removed: func(bool) {}})
+		e.remove(3, leaving{exited: true, removed: func(bool) {}})
 		e.closing.Wait()
 	})
 }

@@ -31,11 +31,19 @@ type fakeBackend struct {
 	mu     sync.Mutex
 	hang   map[int]chan struct{} // by pid: Interrupt waits for it
 	refuse map[int]error         // by pid: Interrupt returns it
+	stuck  map[int]func() error  // by pid: Restore returns its error, unless that is nil
 	closed bool
 }
 
 func newFakeBackend(dir string) *fakeBackend {
-	return &fakeBackend{dir: dir, hang: make(map[int]chan struct{})}
+	return &fakeBackend{dir: dir, hang: make(map[int]chan struct{}), stuck: make(map[int]func() error)}
+}
+
+// setStuck makes f decide whether the queue of a process can be started; nil: it can.
+func (b *fakeBackend) setStuck(pid int, f func() error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stuck[pid] = f
 }
 
 type fakeDevice struct{}
@@ -128,6 +136,14 @@ func (q *fakeQueue) Interrupt() error {
 }
 
 func (q *fakeQueue) Restore() error {
+	q.b.mu.Lock()
+	stuck := q.b.stuck[q.pid]
+	q.b.mu.Unlock()
+	if stuck != nil {
+		if err := stuck(); err != nil {
+			return err
+		}
+	}
 	if err := q.put(8, 0); err != nil {
 		return err
 	}

@@ -109,15 +109,26 @@ func (d *Daemon) openQueue(id sched.QueueID, o hal.Offer, attached hal.Queue) (*
 }
 
 // removeQueue ends the scheduling of a queue. exited says that its process has exited,
-// so that nothing is left to undo. The channel is closed when the changes are undone;
-// until then the guardian is responsible for the queue as well. d.mu is held.
+// so that nothing is left to undo. The channel is closed when the changes are undone, or the
+// daemon ends and leaves them to the guardian; until then the guardian is responsible for the
+// queue as well. d.mu is held.
 func (d *Daemon) removeQueue(q *queue, exited bool) <-chan struct{} {
 	q.process.queues = slices.DeleteFunc(q.process.queues, func(o *queue) bool { return o == q })
-	undone := make(chan struct{})
-	d.exec.remove(q.id, exited, func() {
-		d.guardian.forget(q.id)
-		close(undone)
+	closed := make(chan struct{})
+	process := q.process.info.ID()
+	d.exec.remove(q.id, leaving{
+		exited:  exited,
+		hasLeft: func() bool { return d.hasExited(process) },
+		failed: func() {
+			d.cfg.Log.Error("queue could not be restored", "queue", q.id, "pid", process.PID)
+		},
+		removed: func(undone bool) {
+			if undone {
+				d.guardian.forget(q.id)
+			}
+			close(closed)
+		},
 	})
 	d.events.post(sched.Event{Kind: sched.QueueClosed, Queue: q.id})
-	return undone
+	return closed
 }

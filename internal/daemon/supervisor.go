@@ -209,7 +209,7 @@ func (s *supervisor) Begin(a sched.Action) error {
 		_ = s.tell(func(g *guardian.Guardian) error { return g.Begin(a) })
 		return nil
 	}
-	if s.guardian == nil {
+	if s.guardian == nil || s.closing {
 		return errNoGuardian
 	}
 	if _, ok := s.adopted[a.Queue]; !ok {
@@ -237,17 +237,24 @@ func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
 	return s.tell(func(g *guardian.Guardian) error { return g.End(a, outcome) })
 }
 
+// Undo implements journalKeeper.
+func (s *supervisor) Undo(id sched.QueueID) []sched.Action {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.journal.Of(id).Undo(id)
+}
+
 // close ends the guardian if all changes are undone. Otherwise the guardian is left to
 // undo the rest when this process exits. If there is none, an error says what is left.
-func (s *supervisor) close(undone bool) error {
+func (s *supervisor) close() error {
 	s.mu.Lock()
-	s.closing = true
+	s.closing = true // from now on Begin adds no change
 	g, left := s.guardian, s.journal.Len()
 	s.mu.Unlock()
 	switch {
 	case g == nil && left > 0:
 		return fmt.Errorf("%s left changed, and no guardian runs: start the daemon again or run 'giveway restore'", format.Plural(left, "queue"))
-	case g == nil || !undone:
+	case g == nil || left > 0:
 		return nil
 	}
 	return g.Close()

@@ -41,10 +41,11 @@ func TestSupervisorStartsAGuardianLater(t *testing.T) {
 	if err := s.Begin(action); err != nil {
 		t.Errorf("with a guardian: got %v", err)
 	}
+	_ = s.End(action, sched.Unsupported)
 	if err := s.Begin(sched.Action{Queue: 2, Verb: sched.SetSlice, Slice: sched.MinSlice}); err != errNotAdopted {
 		t.Errorf("a queue that the guardian does not have: got %v, want %v", err, errNotAdopted)
 	}
-	if err := s.close(true); err != nil {
+	if err := s.close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -83,7 +84,7 @@ func TestSupervisorReplacesAGuardian(t *testing.T) {
 	if after := count(); after > before {
 		t.Errorf("got %d descriptors, want at most %d", after, before)
 	}
-	if err := s.close(true); err != nil {
+	if err := s.close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -98,7 +99,7 @@ func TestSupervisorReplacesAGuardianThatHangs(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer s.close(true) // kills a guardian that still hangs
+	defer s.close() // kills a guardian that still hangs
 	null := int(openNull(t).Fd())
 	last := sched.QueueID(0)
 	for ; s.isGuardian(first) && last < 10_000; last++ { // until its socket is full
@@ -106,9 +107,9 @@ func TestSupervisorReplacesAGuardianThatHangs(t *testing.T) {
 			t.Fatalf("queue %d: got %v", last+1, err)
 		}
 	}
-	eventually(t, "another guardian has the last queue", func() bool {
-		return s.Begin(sched.Action{Queue: last, Verb: sched.SetSlice, Slice: sched.MinSlice}) == nil && !s.isGuardian(first)
-	})
+	action := sched.Action{Queue: last, Verb: sched.SetSlice, Slice: sched.MinSlice}
+	eventually(t, "another guardian has the last queue", func() bool { return s.Begin(action) == nil && !s.isGuardian(first) })
+	_ = s.End(action, sched.Unsupported)
 }
 
 // loseGuardian kills the guardian and lets no other one start.
@@ -144,7 +145,7 @@ func TestUndoNeedsNoGuardian(t *testing.T) {
 			t.Errorf("%v: got %v, want %v", a, err, errNoGuardian)
 		}
 	}
-	if err := s.close(true); err == nil {
+	if err := s.close(); err == nil {
 		t.Error("the queue is changed at the end: got no error")
 	}
 	for _, a := range []sched.Action{{Queue: 1, Verb: sched.SetSlice}, {Queue: 1, Verb: sched.Start, Level: sched.LevelInterrupt}} {
@@ -152,7 +153,7 @@ func TestUndoNeedsNoGuardian(t *testing.T) {
 			t.Errorf("%v: got %v", a, err)
 		}
 	}
-	if err := s.close(true); err != nil {
+	if err := s.close(); err != nil {
 		t.Errorf("everything is undone at the end: got %v", err)
 	}
 }
@@ -264,7 +265,7 @@ func BenchmarkChange(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			_ = errors.Join(s.close(true), store.Close())
+			_ = errors.Join(s.close(), store.Close())
 		})
 	}
 }
