@@ -63,8 +63,9 @@ var ErrLocked = errors.New("another daemon, or the guardian of one that died, us
 // Open opens the journal at path, and creates it if there is none. It waits for its lock for
 // the given time at most. The lock is shared with every process that got LockFile.
 //
-// A record that was not written completely is cut off. A damaged file is set aside, under
-// another name: see Damaged.
+// A record that was not written completely is cut off. A damaged file is replaced by one with the
+// values that could be read, and kept under another name: see Damaged. After an error the file is
+// as it was.
 func Open(path string, wait time.Duration, log *slog.Logger) (*Store, error) {
 	lock, err := openFile(path+".lock", os.O_CREATE)
 	if errors.Is(err, os.ErrPermission) {
@@ -130,8 +131,11 @@ func openFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// load reads the values. After an error the file is as it was.
+// load reads the values. The file stays in place, also if it is damaged: until rewrite replaces
+// it, it is the only one that lists the changes.
 func (s *Store) load() error {
+	aside := s.path + ".damaged"
+	s.dropLink(aside)
 	f, err := openFile(s.path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -146,11 +150,25 @@ func (s *Store) load() error {
 	}
 	if s.damaged != nil {
 		maps.DeleteFunc(s.values, func(key string, _ json.RawMessage) bool { return isOrder(key) })
-		aside := s.path + ".damaged"
-		err = os.Rename(s.path, aside)
-		s.log.Error("journal is damaged; it is set aside", "error", s.damaged, "kept as", aside, "values kept", len(s.values))
+		s.log.Error("journal is damaged; its changes are undone as far as they can be read", "error", s.damaged, "kept as", aside, "values kept", len(s.values))
+		_ = os.Remove(aside)
+		if err := os.Link(s.path, aside); err != nil { // no reason to leave the changes in force
+			s.log.Error("damaged journal is not kept", "error", err)
+		}
 	}
-	return err
+	return nil
+}
+
+// dropLink removes the second name that a damaged file has if an earlier Open was killed before
+// rewrite replaced the file. openFile refuses a file with several names.
+func (s *Store) dropLink(name string) {
+	first, err := os.Lstat(s.path)
+	if err != nil {
+		return
+	}
+	if second, err := os.Lstat(name); err == nil && os.SameFile(first, second) {
+		_ = os.Remove(name)
+	}
 }
 
 // Damaged returns what is wrong with the file that Open found, or nil. Of a damaged file the

@@ -299,6 +299,42 @@ func TestUndoFromTheDiskAfterACrashAtAnyByte(t *testing.T) {
 	}
 }
 
+// TestDamagedJournalIsKeptUntilItIsReplaced: Open of a damaged journal fails, or is killed, before
+// the new file is in place. The next Open finds the changes and the damage all the same.
+func TestDamagedJournalIsKeptUntilItIsReplaced(t *testing.T) {
+	for name, interrupt := range map[string]func(path string) error{
+		"the new file cannot be written": func(path string) error {
+			if err := os.MkdirAll(path+".new/x", 0o700); err != nil {
+				return err
+			}
+			s, err := journal.Open(path, 0, quiet)
+			if err == nil {
+				return errors.Join(errors.New("open: got no error"), s.Close())
+			}
+			return os.RemoveAll(path + ".new")
+		},
+		"killed before the new file is in place": func(path string) error { return os.Link(path, path+".damaged") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "journal")
+			s := open(t, path)
+			err := errors.Join(s.PutQueue(3, journal.Queue{}), s.PutChange(3, journal.Change{Sliced: true}), s.Close())
+			text, _ := os.ReadFile(path)
+			text = append(text, "this is no record"...)
+			if err = errors.Join(err, os.WriteFile(path, text, 0o600), interrupt(path)); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, path)
+			if all, _, err := s.Left(); len(all) != 1 || err != nil || s.Damaged() == nil {
+				t.Errorf("got changes %v, %v, damage %v; want one change, and the damage", all, err, s.Damaged())
+			}
+			if kept, _ := os.ReadFile(path + ".damaged"); !bytes.Equal(kept, text) {
+				t.Error("the damaged file was not kept")
+			}
+		})
+	}
+}
+
 // TestDamagedJournalDropsOrders: a later record, which is lost, may have revoked them. The
 // file is kept under another name.
 func TestDamagedJournalDropsOrders(t *testing.T) {
