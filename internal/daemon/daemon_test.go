@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	case "supervisor":
 		superviseUntilKilled(os.Args[1:])
+	case "replace":
+		replaceGuardianDuringAnAction(os.Args[1])
 	case "shim":
 		runShimProcess(os.Args[1], os.Args[2])
 		os.Exit(0)

@@ -79,10 +79,8 @@ func (s *supervisor) startGuardian() {
 		if err == nil {
 			err = g.Adopt(id, a.adoption, a.fd)
 		}
-	}
-	for _, a := range s.journal.Changes() {
 		if err == nil {
-			err = g.Begin(a)
+			err = g.Change(id, s.journal.Of(id))
 		}
 	}
 	if err != nil {
@@ -205,8 +203,7 @@ func (s *supervisor) Begin(a sched.Action) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !journal.Adds(a) {
-		s.journal.Begin(a)
-		_ = s.tell(func(g *guardian.Guardian) error { return g.Begin(a) })
+		s.journal.Begin(a) // what is changed stays as it is until End
 		return nil
 	}
 	if s.guardian == nil || s.closing {
@@ -219,7 +216,7 @@ func (s *supervisor) Begin(a sched.Action) error {
 	s.journal.Begin(a)
 	err := s.disk.PutChange(a.Queue, s.journal.Of(a.Queue))
 	if err == nil {
-		err = s.tell(func(g *guardian.Guardian) error { return g.Begin(a) })
+		err = s.tellChange(a.Queue, before)
 	}
 	if err != nil {
 		s.journal.End(a, sched.Unsupported) // nothing is changed
@@ -232,9 +229,20 @@ func (s *supervisor) Begin(a sched.Action) error {
 func (s *supervisor) End(a sched.Action, outcome sched.Outcome) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.journal.Of(a.Queue)
 	s.journal.End(a, outcome)
 	s.logDisk(s.disk.PutChange(a.Queue, s.journal.Of(a.Queue)))
-	return s.tell(func(g *guardian.Guardian) error { return g.End(a, outcome) })
+	return s.tellChange(a.Queue, before)
+}
+
+// tellChange sends the guardian what is changed of a queue, unless that is the same as before.
+// s.mu is held.
+func (s *supervisor) tellChange(id sched.QueueID, before journal.Change) error {
+	now := s.journal.Of(id)
+	if now == before {
+		return nil
+	}
+	return s.tell(func(g *guardian.Guardian) error { return g.Change(id, now) })
 }
 
 // Undo implements journalKeeper.

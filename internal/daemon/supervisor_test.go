@@ -239,6 +239,47 @@ func TestGuardianOfAReplacedProgram(t *testing.T) {
 	}
 }
 
+// replaceGuardianDuringAnAction stops queue 1 of a fake backend and begins to set its slice, which
+// turns out to be unsupported after the guardian was replaced. Then it waits to be killed.
+func replaceGuardianDuringAnAction(dir string) {
+	guardianPause = time.Millisecond
+	s := newSupervisor([]string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}, nil, slog.New(slog.DiscardHandler), func(string) {})
+	f, err := os.Create(filepath.Join(dir, "1"))
+	if err != nil {
+		panic(err)
+	}
+	stop := sched.Action{Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt}
+	slice := sched.Action{Queue: 1, Verb: sched.SetSlice, Slice: sched.MinSlice}
+	q := &fakeQueue{b: newFakeBackend(dir), f: f}
+	err = errors.Join(s.adopt(1, adoption{Backend: "fake"}, int(f.Fd())), s.Begin(stop), q.Interrupt(), s.End(stop, sched.Done), s.Begin(slice))
+	first := s.guardian.PID()
+	if err = errors.Join(err, syscall.Kill(first, syscall.SIGKILL)); err != nil {
+		panic(err)
+	}
+	for s.isGuardian(first) || !s.check().OK {
+		time.Sleep(time.Millisecond)
+	}
+	if err := s.End(slice, sched.Unsupported); err != nil {
+		panic(err)
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// TestReplacedGuardianKnowsEveryChange: the guardian is replaced while an action is under way that
+// then changes nothing. The new one undoes what was changed before the action.
+func TestReplacedGuardianKnowsEveryChange(t *testing.T) {
+	b := newFakeBackend(t.TempDir())
+	cmd := drivertest.Self("DAEMON_TEST=replace")
+	cmd.Args = []string{os.Args[0], b.dir}
+	child := drivertest.Start(t, cmd)
+	if _, err := child.Out.Read(make([]byte, 8)); err != nil || !b.hardware(1).stopped {
+		t.Fatalf("got %v and %+v, want the queue stopped", err, b.hardware(1))
+	}
+	child.Kill()
+	eventually(t, "the queue is started", func() bool { return b.hardware(1) == hardware{} })
+}
+
 // BenchmarkChange measures what the guardian and the journal cost each action, both before
 // and after it: with the journal on tmpfs, as in a runtime directory, and without one.
 func BenchmarkChange(b *testing.B) {

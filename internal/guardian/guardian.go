@@ -3,8 +3,8 @@
 //
 // The guardian is a small process of its own. For every queue the daemon sends
 // it a copy of the descriptor and the state in which the queue was found. The
-// daemon also reports every action before it is carried out, and its outcome
-// afterwards. When the daemon's end of the socket closes without a goodbye
+// daemon also reports what is changed of the queue, before it makes a change and
+// after it undid one. When the daemon's end of the socket closes without a goodbye
 // message, the guardian reads the messages left in the socket and undoes the
 // changes in its journal: slices before starts. It removes them from the journal
 // on disk too, which it keeps locked meanwhile.
@@ -35,9 +35,7 @@ import (
 type message struct {
 	Adopt   json.RawMessage `json:"adopt,omitempty"` // the state in which the queue was found; a descriptor comes with it
 	Queue   sched.QueueID   `json:"queue,omitempty"`
-	Begin   *sched.Action   `json:"begin,omitempty"`
-	End     *sched.Action   `json:"end,omitempty"`
-	Outcome sched.Outcome   `json:"outcome,omitempty"` // of End
+	Change  *journal.Change `json:"change,omitempty"` // all that may be changed of the queue
 	Forget  bool            `json:"forget,omitempty"`
 	Goodbye bool            `json:"goodbye,omitempty"` // all changes are undone
 	Journal string          `json:"journal,omitempty"` // the path of the journal on disk; the locked file comes with it
@@ -136,13 +134,11 @@ func (g *Guardian) Share(s *journal.Store) error {
 	return g.send(message{Journal: s.Path()}, int(s.LockFile().Fd()))
 }
 
-// Begin reports that an action is about to be carried out. If Begin returns an
-// error, the action must not be carried out: it would not be undone.
-func (g *Guardian) Begin(a sched.Action) error { return g.send(message{Begin: &a}) }
-
-// End reports the outcome of an action.
-func (g *Guardian) End(a sched.Action, outcome sched.Outcome) error {
-	return g.send(message{End: &a, Outcome: outcome})
+// Change reports all that may be changed of a queue. It is called before an action that changes
+// more, and after an action that undid something. If Change returns an error, the action must
+// not be carried out: it would not be undone.
+func (g *Guardian) Change(id sched.QueueID, c journal.Change) error {
+	return g.send(message{Queue: id, Change: &c})
 }
 
 // Forget reports that a queue no longer exists.

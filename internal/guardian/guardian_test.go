@@ -17,6 +17,7 @@ import (
 
 	"github.com/giveway/giveway/internal/drivertest"
 	"github.com/giveway/giveway/internal/hal"
+	"github.com/giveway/giveway/internal/journal"
 	"github.com/giveway/giveway/sched"
 )
 
@@ -70,6 +71,22 @@ func startGuardian() (*Guardian, error) {
 	return Start(os.Args[0])
 }
 
+// reporter reports actions to a guardian as the daemon does.
+type reporter struct {
+	*Guardian
+	journal journal.Journal
+}
+
+func (r *reporter) do(q hal.Queue, a sched.Action) error {
+	r.journal.Begin(a)
+	if err := r.Change(a.Queue, r.journal.Of(a.Queue)); err != nil {
+		return err
+	}
+	err := hal.Do(q, a)
+	r.journal.End(a, hal.Outcome(err))
+	return errors.Join(err, r.Change(a.Queue, r.journal.Of(a.Queue)))
+}
+
 // changeQueues is a daemon that changes queues at random until it is killed.
 func changeQueues(dir, seed string) {
 	g, err := startGuardian()
@@ -77,7 +94,7 @@ func changeQueues(dir, seed string) {
 		panic(err)
 	}
 	n, _ := strconv.ParseUint(seed, 10, 64)
-	r := rand.New(rand.NewPCG(n, 1))
+	random, r := rand.New(rand.NewPCG(n, 1)), reporter{Guardian: g}
 	queues := make([]fileQueue, 4)
 	for i := range queues {
 		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_RDWR|os.O_CREATE, 0o600)
@@ -91,19 +108,17 @@ func changeQueues(dir, seed string) {
 	}
 	fmt.Println("ready")
 	for {
-		i := r.IntN(len(queues))
+		i := random.IntN(len(queues))
 		a := sched.Action{Queue: sched.QueueID(i + 1), Verb: sched.Stop, Level: sched.LevelInterrupt}
 		switch stopped := queues[i].get(8) == 1; {
-		case r.IntN(2) == 0:
-			a = sched.Action{Queue: a.Queue, Verb: sched.SetSlice, Slice: []time.Duration{0, sched.MinSlice}[r.IntN(2)]}
+		case random.IntN(2) == 0:
+			a = sched.Action{Queue: a.Queue, Verb: sched.SetSlice, Slice: []time.Duration{0, sched.MinSlice}[random.IntN(2)]}
 		case stopped:
 			a.Verb = sched.Start
 		}
-		if g.Begin(a) != nil {
-			panic("no guardian")
+		if err := r.do(queues[i], a); err != nil {
+			panic(err)
 		}
-		err := hal.Do(queues[i], a)
-		_ = g.End(a, hal.Outcome(err))
 	}
 }
 
@@ -170,12 +185,11 @@ func guardedQueue(t *testing.T) (*Guardian, fileQueue) {
 		}
 	}
 	must(g.Adopt(1, struct{}{}, int(f.Fd())))
+	r := reporter{Guardian: g}
 	for _, a := range []sched.Action{
 		{Queue: 1, Verb: sched.SetSlice, Slice: sched.MinSlice}, {Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt},
 	} {
-		must(g.Begin(a))
-		must(hal.Do(q, a))
-		must(g.End(a, sched.Done))
+		must(r.do(q, a))
 	}
 	return g, q
 }
@@ -211,14 +225,14 @@ func TestGuardianUndoesChangesWhenDaemonDies(t *testing.T) {
 	}
 }
 
-// TestBeginFailsWhenGuardianIsDead matters because the daemon then must not carry
+// TestChangeFailsWhenGuardianIsDead matters because the daemon then must not carry
 // out the action.
-func TestBeginFailsWhenGuardianIsDead(t *testing.T) {
+func TestChangeFailsWhenGuardianIsDead(t *testing.T) {
 	g, _ := guardedQueue(t)
 	_ = g.cmd.Process.Kill()
 	<-g.Gone()
-	if err := g.Begin(sched.Action{Queue: 1, Verb: sched.Stop}); err == nil {
-		t.Error("got no error from Begin, want one")
+	if err := g.Change(1, journal.Change{Sliced: true}); err == nil {
+		t.Error("got no error from Change, want one")
 	}
 }
 
@@ -229,7 +243,7 @@ func changedQueues(t *testing.T, n int) (*Guardian, []fileQueue) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queues := make([]fileQueue, n)
+	queues, r := make([]fileQueue, n), reporter{Guardian: g}
 	for i := range queues {
 		f, err := os.OpenFile(filepath.Join(t.TempDir(), "q"), os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
@@ -242,7 +256,7 @@ func changedQueues(t *testing.T, n int) (*Guardian, []fileQueue) {
 		for _, a := range []sched.Action{
 			{Queue: id, Verb: sched.SetSlice, Slice: sched.MinSlice}, {Queue: id, Verb: sched.Stop, Level: sched.LevelInterrupt},
 		} {
-			err = errors.Join(err, g.Begin(a), hal.Do(queues[i], a), g.End(a, sched.Done))
+			err = errors.Join(err, r.do(queues[i], a))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -108,10 +108,8 @@ func (s *server) handle(text []byte, fd int) {
 		s.path, s.lock = m.Journal, fd
 	case fd >= 0:
 		_ = unix.Close(fd)
-	case m.Begin != nil:
-		s.journal.Begin(*m.Begin)
-	case m.End != nil:
-		s.journal.End(*m.End, m.Outcome)
+	case m.Change != nil:
+		s.journal.Set(m.Queue, *m.Change)
 	case m.Forget:
 		s.journal.Forget(m.Queue)
 		s.drop(m.Queue)

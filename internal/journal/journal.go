@@ -93,6 +93,16 @@ func (j *Journal) End(a sched.Action, outcome sched.Outcome) {
 	}
 }
 
+// Set records what is changed of a queue. The guardian is told so; only the daemon, which
+// carries out the actions, knows what was changed before the pending one.
+func (j *Journal) Set(q sched.QueueID, c Change) {
+	if c == (Change{}) {
+		j.Forget(q)
+		return
+	}
+	j.entry(q).Change = c
+}
+
 // Forget removes the entry of a queue that no longer exists.
 func (j *Journal) Forget(q sched.QueueID) {
 	if i, ok := j.index(q); ok {
@@ -105,24 +115,6 @@ func (j *Journal) Empty() bool { return len(j.entries) == 0 }
 
 // Len returns how many queues have changes.
 func (j *Journal) Len() int { return len(j.entries) }
-
-// Changes returns actions that would lead to this journal. The daemon sends them
-// to a new guardian, which keeps a journal of its own.
-func (j *Journal) Changes() []sched.Action {
-	var all []sched.Action
-	for _, e := range j.entries {
-		if e.Sliced {
-			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetSlice, Slice: sched.MinSlice})
-		}
-		if e.Bounded {
-			all = append(all, sched.Action{Queue: e.queue, Verb: sched.SetBound, Bound: 1})
-		}
-		if e.Level != sched.LevelNone {
-			all = append(all, sched.Action{Queue: e.queue, Verb: sched.Stop, Level: e.Level})
-		}
-	}
-	return all
-}
 
 // Undo returns the actions that undo all changes: every slice and bound before
 // any start, because two running queues with the minimum slice livelock.
