@@ -82,4 +82,5 @@ const (
 	Refused                    // the action failed; a later attempt may succeed
 	Unsupported                // the action failed, and every later attempt will
 	Gone                       // the queue no longer exists: same as QueueClosed
+	Partial                    // a stop failed and may have stopped a part of the queue
 )

@@ -321,7 +321,7 @@ func (x *randomRun) randomEvent() {
 	case 9:
 		ev.Kind, ev.Attr = sched.AttrsChanged, x.attr()
 	case 10: // an outcome of an action that may not be pending
-		ev.Kind, ev.Action, ev.Outcome = sched.ActionDone, sched.ActionID(x.byte()), sched.Outcome(x.number(5))
+		ev.Kind, ev.Action, ev.Outcome = sched.ActionDone, sched.ActionID(x.byte()), sched.Outcome(x.number(6))
 	case 11:
 		switch x.number(8) {
 		case 0:
@@ -351,8 +351,8 @@ func (x *randomRun) randomEvent() {
 		}
 		ev.Kind, ev.Queue = sched.ActionDone, ids[x.number(len(ids))]
 		ev.Action = x.queues[ev.Queue].pending.ID
-		if how := x.number(16); how < 5 {
-			ev.Outcome = []sched.Outcome{sched.Refused, sched.Refused, sched.Refused, sched.Unsupported, sched.Gone}[how]
+		if how := x.number(16); how < 6 {
+			ev.Outcome = []sched.Outcome{sched.Refused, sched.Refused, sched.Refused, sched.Unsupported, sched.Gone, sched.Partial}[how]
 		}
 	}
 	x.tell(ev)
@@ -424,8 +424,8 @@ func (q *modelQueue) outcome(o sched.Outcome) {
 	q.pending = sched.Action{}
 	switch act.Verb {
 	case sched.Stop:
-		if o == sched.Done {
-			q.stopped = act.Level
+		if o == sched.Done || o == sched.Partial {
+			q.stopped, q.again = act.Level, o == sched.Partial
 		} else if o == sched.Unsupported {
 			q.can &^= 1 << (act.Level - 1)
 		}

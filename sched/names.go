@@ -10,7 +10,7 @@ var (
 	classNames   = []string{"standard", "online", "batch", "idle"}
 	stateNames   = []string{"running", "stopping", "stopped", "starting"}
 	verbNames    = []string{"", "stop", "start", "slice", "bound"}
-	outcomeNames = []string{"done", "refused", "unsupported", "gone"}
+	outcomeNames = []string{"done", "refused", "unsupported", "gone", "partial"}
 	abilityNames = []string{"hold", "deactivate", "interrupt", "slice", "bound"}
 	kindNames    = []string{
 		"", "device-opened", "device-closed", "queue-opened", "queue-closed", "progressed", "device-time",

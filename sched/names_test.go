@@ -34,7 +34,8 @@ func TestUnknownValuesHaveANumber(t *testing.T) {
 		{sched.SetBound + 1, "unknown-5"},
 		{sched.Verb(0), "unknown-0"},
 		{sched.Gone, "gone"},
-		{sched.Gone + 1, "unknown-4"},
+		{sched.Partial, "partial"},
+		{sched.Partial + 1, "unknown-5"},
 		{sched.ShutdownStarted, "shutdown-started"},
 		{sched.ShutdownStarted + 1, "unknown-15"},
 	} {

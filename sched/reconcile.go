@@ -268,7 +268,7 @@ func (s *Scheduler) finishAction(q *Queue, ev *Event) {
 	if ev.Outcome == Done {
 		s.succeeded(q)
 	} else {
-		s.failed(q, ev.Outcome == Unsupported)
+		s.failed(q, ev.Outcome)
 	}
 }
 
@@ -289,8 +289,8 @@ func (s *Scheduler) succeeded(q *Queue) {
 	}
 }
 
-func (s *Scheduler) failed(q *Queue, unsupported bool) {
-	a := &q.act
+func (s *Scheduler) failed(q *Queue, outcome Outcome) {
+	a, unsupported := &q.act, outcome == Unsupported
 	a.pause = min(max(2*a.pause, firstRetry), lastRetry)
 	switch a.pending.Verb {
 	case Stop:
@@ -302,6 +302,12 @@ func (s *Scheduler) failed(q *Queue, unsupported bool) {
 		}
 		a.failedWays |= a.pending.Level.ability()
 		a.failedUntil = s.now.Add(a.pause)
+		if outcome == Partial {
+			// It is started first, whatever the plan is, and this level is left out for longer:
+			// the start ends the pause.
+			q.State, a.stoppedAt, q.watched.stopAgain = Stopped, a.pending.Level, true
+			a.failedUntil = s.now.Add(lastRetry)
+		}
 	case Start:
 		// Even an unsupported start is tried again: no queue may stay stopped.
 		q.State = Stopped

@@ -202,12 +202,12 @@ func (x *script) command(name string, a *args) error {
 // parseOutcome reads the next word as an outcome other than done.
 func parseOutcome(a *args) sched.Outcome {
 	word := a.word()
-	for _, o := range []sched.Outcome{sched.Refused, sched.Unsupported, sched.Gone} {
+	for _, o := range []sched.Outcome{sched.Refused, sched.Unsupported, sched.Gone, sched.Partial} {
 		if o.String() == word {
 			return o
 		}
 	}
-	a.err = fmt.Errorf("%q is not refused, unsupported or gone", word)
+	a.err = fmt.Errorf("%q is not refused, unsupported, gone or partial", word)
 	return sched.Done
 }
 

@@ -152,18 +152,33 @@ func (g *gpu) Switch(off, on []hal.Queue) []error {
 	defer lockAll(bundles)()
 	g.switchParts(bundles[:len(off)], errs[:len(off)], g.driver.stop)
 	g.switchParts(bundles[len(off):], errs[len(off):], g.driver.start)
-	var undo []*queue // the stopped queues of bundles that were stopped in part
+	var part []int // the bundles that were stopped in part
 	for i, b := range bundles {
 		switch {
 		case b == nil:
 		case errs[i] == nil:
 			b.stopped = i < len(off)
 		case i < len(off) && !b.stopped:
-			undo = append(undo, b.sorted()...)
+			part = append(part, i)
 		}
 	}
-	_ = g.driver.start(undo) // after a failure a later start tries again
+	g.rollBack(bundles, part, errs)
 	return errs
+}
+
+// rollBack starts bundles that were stopped in part. The error of one that cannot be started
+// says so, and a later start tries again.
+func (g *gpu) rollBack(bundles []*bundle, part []int, errs []error) {
+	started, failed := make([]*bundle, len(part)), make([]error, len(part))
+	for i, at := range part {
+		started[i] = bundles[at]
+	}
+	g.switchParts(started, failed, g.driver.start)
+	for i, at := range part {
+		if failed[i] != nil {
+			errs[at] = fmt.Errorf("%w; start it again: %w: %w", errs[at], failed[i], hal.ErrPartial)
+		}
+	}
 }
 
 // switchParts calls the driver once for the queues of all bundles, and adds the errors to

@@ -8,7 +8,33 @@ import (
 	"github.com/giveway/giveway/internal/amd/kfd/kfdtest"
 	"github.com/giveway/giveway/internal/hal"
 	"github.com/giveway/giveway/sched"
+	"golang.org/x/sys/unix"
 )
+
+// TestBundleThatCannotBeStartedAgainIsPartial: one queue of a bundle cannot be stopped, and the
+// other, which is stopped, cannot be started. A later start of the bundle starts it.
+func TestBundleThatCannotBeStartedAgainIsPartial(t *testing.T) {
+	m := kfdtest.NewMachine(t, kfdtest.Config{Patched: true})
+	p := m.StartProcess(2)
+	d, err := open(Config{Dev: m.Path, Sys: kfd.Sysfs(m.Sys)})
+	check(t, err)
+	b := newBundle(d.gpus[0])
+	ids := []uint32{p.Queues[0].Queue, p.Queues[1].Queue}
+	q, err := b.attach(ids, target{pid: p.PID}, retry{})
+	check(t, err)
+	b.parts[ids[1]].methods = nil
+	m.Inject(kfdtest.Request(kfd.ReqFastRemap), kfdtest.Fault{Errno: unix.EIO})
+	if err := hal.Stop(q, sched.LevelInterrupt); hal.Outcome(err) != sched.Partial || p.Running() != 1 {
+		t.Errorf("got %v with %d running queues, want %v and 1", err, p.Running(), hal.ErrPartial)
+	}
+	m.Inject(kfdtest.Request(kfd.ReqFastRemap), kfdtest.Fault{})
+	check(t, hal.Start(q, sched.LevelInterrupt))
+	if p.Running() != 2 {
+		t.Errorf("after a start: got %d running queues, want 2", p.Running())
+	}
+	check(t, q.Close())
+	check(t, d.close())
+}
 
 // TestBundleStopsAllOrNone checks that a bundle with a queue that cannot be stopped runs.
 func TestBundleStopsAllOrNone(t *testing.T) {

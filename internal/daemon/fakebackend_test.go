@@ -30,7 +30,7 @@ type fakeBackend struct {
 
 	mu     sync.Mutex
 	hang   map[int]chan struct{} // by pid: Interrupt waits for it
-	refuse map[int]error         // by pid: Interrupt returns it
+	refuse map[int]error         // by pid: Interrupt returns it; hal.ErrPartial: and stops the queue
 	stuck  map[int]func() error  // by pid: Restore returns its error, unless that is nil
 	closed bool
 }
@@ -130,6 +130,9 @@ func (q *fakeQueue) Interrupt() error {
 		<-hang
 	}
 	if refused != nil {
+		if errors.Is(refused, hal.ErrPartial) {
+			_ = q.put(8, 1)
+		}
 		return refused
 	}
 	return q.put(8, 1)

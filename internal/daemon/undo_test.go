@@ -127,6 +127,27 @@ func TestGuardianGetsNoGoodbyeWithAChangeInForce(t *testing.T) {
 	}
 }
 
+// TestPartialStopIsUndone: a stop fails and leaves the queue stopped. The change is in the
+// journal, and the queue is started as soon as that works, although its process is paused.
+func TestPartialStopIsUndone(t *testing.T) {
+	d, b, stop := newKeptDaemon(t)
+	defer stop()
+	p, _ := sleeper(t)
+	q := b.mustOffer(t, p)
+	b.refuse = map[int]error{p.PID: hal.ErrPartial}
+	b.setStuck(p.PID, func() error { return errBusy })
+	if _, err := d.Change(ourselves, p.PID, given("paused=true")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is stopped", func() bool { return b.hardware(p.PID).stopped })
+	time.Sleep(20 * time.Millisecond)
+	if got, want := d.guardian.changeOf(q.ID()), (journal.Change{Level: sched.LevelInterrupt}); got != want {
+		t.Errorf("while the queue is stopped: got %+v in the journal, want %+v", got, want)
+	}
+	b.setStuck(p.PID, nil)
+	eventually(t, "it is started", func() bool { n, _ := b.starts(p.PID); return n > 0 })
+}
+
 // memoryJournal is a journalKeeper that only keeps a journal.
 type memoryJournal struct{ journal.Journal }
 

@@ -20,6 +20,9 @@ var (
 	// ErrNotSupported is wrapped by errors that mean that the kernel, the driver or the
 	// hardware cannot do this. A second attempt fails too.
 	ErrNotSupported = errors.New("not supported")
+	// ErrPartial is wrapped by the error of a stop that failed and could not be rolled back:
+	// the queue, or a part of it, may be stopped.
+	ErrPartial = errors.New("the queue may be stopped in part")
 	// ErrGone is wrapped by errors that mean that the queue no longer exists.
 	ErrGone = errors.New("queue is gone")
 )
@@ -39,7 +42,8 @@ type Queue interface {
 	Close() error
 }
 
-// The three levels of stopping. A second call of the same method changes nothing.
+// The three levels of stopping. A second call of the same method changes nothing. A call that
+// stops and fails changes nothing, or its error wraps ErrPartial.
 type (
 	// Holder is level 1: after Hold no further command is launched until Release.
 	// Commands that are launched already finish.
@@ -172,6 +176,8 @@ func Outcome(err error) sched.Outcome {
 		return sched.Done
 	case errors.Is(err, ErrGone):
 		return sched.Gone
+	case errors.Is(err, ErrPartial):
+		return sched.Partial
 	case errors.Is(err, ErrNotSupported):
 		return sched.Unsupported
 	}

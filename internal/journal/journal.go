@@ -80,7 +80,7 @@ func (j *Journal) End(a sched.Action, outcome sched.Outcome) {
 		e.Change = Change{}
 	case outcome == sched.Unsupported || outcome == sched.Refused && a.Verb == sched.Stop:
 		e.Change = e.before // the action changed nothing
-	case outcome == sched.Refused: // the action may have taken effect: keep the entry
+	case outcome == sched.Refused || outcome == sched.Partial: // the action may have taken effect: keep the entry
 	case a.Verb == sched.Start:
 		e.Level = sched.LevelNone
 	case a.Verb == sched.SetSlice:

@@ -47,8 +47,8 @@ func TestUndoRestoresEveryQueue(t *testing.T) {
 				a.Slice, a.Bound = sched.MinSlice, 4
 			}
 			j.Begin(a)
-			outcome := sched.Outcome(r.IntN(3))
-			tookEffect := outcome == sched.Refused && a.Verb > sched.Start && r.IntN(2) == 0
+			outcome := []sched.Outcome{sched.Done, sched.Refused, sched.Unsupported, sched.Partial}[r.IntN(4)]
+			tookEffect := (outcome == sched.Refused && a.Verb > sched.Start || outcome == sched.Partial) && r.IntN(2) == 0
 			if outcome == sched.Done || tookEffect {
 				device[q] = apply(device[q], a)
 			}

@@ -107,7 +107,7 @@ type actionKey struct {
 }
 
 // outcomes is the number of outcomes of an action.
-const outcomes = 4
+const outcomes = 5
 
 type actionCount struct {
 	cost histogram
@@ -257,8 +257,8 @@ type Action struct {
 	Cost    time.Duration // of the call to the driver; zero: it is not known
 }
 
-// Failed reports whether the action had no effect although its process was still there.
-func (a *Action) Failed() bool { return a.Outcome == sched.Refused || a.Outcome == sched.Unsupported }
+// Failed reports whether the action failed although its process was still there.
+func (a *Action) Failed() bool { return a.Outcome != sched.Done && a.Outcome != sched.Gone }
 
 // Over counts an action. It reports whether the action failed and is the first of its kind,
 // of its process, to fail for a while: then it is worth a line.

@@ -100,6 +100,24 @@ func TestAttachClaimsOnlyWhatItProved(t *testing.T) {
 	}
 }
 
+// TestStopThatCannotBeRolledBackIsPartial: the driver fails to disable the channels of a group, and
+// then to enable them, so that some may be disabled. If it permits neither, none is.
+func TestStopThatCannotBeRolledBackIsPartial(t *testing.T) {
+	for status, want := range map[nvrm.Status]sched.Outcome{
+		nvrm.ErrTimeout: sched.Partial, nvrm.ErrInsufficientPermissions: sched.Unsupported, nvrm.ErrInvalidClient: sched.Gone,
+	} {
+		h := newHarness(t)
+		q, err := h.Attach(h.Open())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.RM().Inject(nvrmtest.Control(nvrmtest.DisableChannels), nvrmtest.Fault{Status: status})
+		if err := q.(hal.Interrupter).Interrupt(); hal.Outcome(err) != want {
+			t.Errorf("%v: got %v, outcome %v; want %v", status, err, hal.Outcome(err), want)
+		}
+	}
+}
+
 // TestGoneGroupIsReportedAsGone checks the outcomes of a call on a group that no longer
 // exists and of one that timed out.
 func TestGoneGroupIsReportedAsGone(t *testing.T) {

@@ -170,12 +170,14 @@ func (g *group) SetSlice(d time.Duration) error {
 }
 
 // Interrupt implements hal.Interrupter: a running kernel leaves the GPU and stays off it.
-// After an error nothing has changed.
+// After an error all channels are enabled, unless the error wraps hal.ErrPartial.
 func (g *group) Interrupt() error {
 	began := time.Now()
-	err := g.enable(false)
-	if err != nil {
-		return classify(errors.Join(err, ignoreUnchangeable(g.enable(true))))
+	if err := classify(g.enable(false)); err != nil {
+		if failed := ignoreUnchangeable(g.enable(true)); failed != nil {
+			err = fmt.Errorf("%w; enable its channels again: %w: %w", err, failed, hal.ErrPartial)
+		}
+		return err
 	}
 	g.change(func(u *groupUse) { u.stopFrom, u.stopTo = began, time.Time{} })
 	return nil
