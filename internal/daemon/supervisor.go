@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,11 +38,14 @@ type supervisor struct {
 	log   *slog.Logger
 	pause time.Duration // guardianPause
 	note  func(string)  // tells the record what became of the guardian
+	pid   atomic.Int64  // of the guardian, also while it is told everything; zero: none runs
 
+	// mu is never held while a guardian is started: queues come and go meanwhile.
 	mu       sync.Mutex
-	guardian *guardian.Guardian // nil while there is none
+	guardian *guardian.Guardian // nil while there is none that knows everything
 	journal  journal.Journal
 	adopted  map[sched.QueueID]adopted
+	unsent   map[sched.QueueID]bool // what a guardian that is started has to be told; nil: none is
 	closing  bool
 }
 
@@ -59,8 +63,6 @@ var (
 
 func newSupervisor(argv []string, disk *journal.Store, log *slog.Logger, note func(string)) *supervisor {
 	s := &supervisor{argv: argv, disk: disk, log: log, note: note, pause: guardianPause, adopted: make(map[sched.QueueID]adopted)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.startGuardian()
 	go s.keepGuardian()
 	return s
@@ -69,19 +71,15 @@ func newSupervisor(argv []string, disk *journal.Store, log *slog.Logger, note fu
 // guardianRuns is the note that a guardian was started.
 const guardianRuns = "running"
 
-// startGuardian starts a guardian and sends it all queues and changes. s.mu is held.
+// startGuardian starts a guardian and tells it everything.
 func (s *supervisor) startGuardian() {
-	g, err := guardian.Start(s.argv...)
-	if err == nil && s.disk != nil {
-		err = g.Share(s.disk)
-	}
-	for id, a := range s.adopted {
-		if err == nil {
-			err = g.Adopt(id, a.adoption, a.fd)
-		}
-		if err == nil {
-			err = g.Change(id, s.journal.Of(id))
-		}
+	s.mu.Lock()
+	argv := s.argv
+	s.mu.Unlock()
+	g, err := guardian.Start(argv...)
+	if err == nil {
+		s.pid.Store(int64(g.PID()))
+		err = s.tellAll(g)
 	}
 	if err != nil {
 		s.log.Error("guardian could not be started; nothing is changed until one runs", "error", err)
@@ -89,16 +87,94 @@ func (s *supervisor) startGuardian() {
 		if g != nil {
 			g.Kill()
 			_ = g.Close()
+			s.pid.Store(0)
 		}
 		return
 	}
-	s.guardian = g
 	s.note(guardianRuns)
 }
 
-// tell sends a message to the guardian, if there is one. A guardian that does not take it
-// is killed, and so replaced. s.mu is held.
-func (s *supervisor) tell(send func(*guardian.Guardian) error) error {
+// tellAll tells a new guardian everything, and then makes it the one that is told of changes. A
+// queue that is adopted, forgotten or restored meanwhile is told again.
+func (s *supervisor) tellAll(g *guardian.Guardian) error {
+	if s.disk != nil {
+		if err := g.Share(s.disk); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.unsent = make(map[sched.QueueID]bool)
+	for id := range s.adopted {
+		s.unsent[id] = true
+	}
+	s.mu.Unlock()
+	for {
+		next, err := s.nextUnsent(g)
+		if next == nil && err == nil {
+			return nil
+		}
+		if err == nil {
+			err = next.send(g)
+		}
+		if err != nil {
+			s.mu.Lock()
+			s.unsent = nil
+			s.mu.Unlock()
+			return err
+		}
+	}
+}
+
+// unsentQueue is what a new guardian is told of a queue.
+type unsentQueue struct {
+	id sched.QueueID
+	adopted
+	change journal.Change
+}
+
+// nextUnsent returns what to tell next, with a descriptor of its own, or nil if g knows everything
+// and is the guardian now.
+func (s *supervisor) nextUnsent(g *guardian.Guardian) (*unsentQueue, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.unsent {
+		delete(s.unsent, id)
+		a, ok := s.adopted[id]
+		if !ok {
+			return &unsentQueue{id: id, adopted: adopted{fd: -1}}, nil
+		}
+		fd, err := copyFD(a.fd) // forget may close a.fd
+		return &unsentQueue{id, adopted{a.adoption, fd}, s.journal.Of(id)}, err
+	}
+	s.guardian, s.unsent = g, nil
+	return nil, nil
+}
+
+func (u *unsentQueue) send(g *guardian.Guardian) error {
+	if u.fd < 0 {
+		return g.Forget(u.id)
+	}
+	defer unix.Close(u.fd)
+	if err := g.Adopt(u.id, u.adoption, u.fd); err != nil {
+		return err
+	}
+	return g.Change(u.id, u.change)
+}
+
+func copyFD(fd int) (int, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("copy a descriptor for the guardian: %w", err)
+	}
+	return own, nil
+}
+
+// tell sends a message about a queue to the guardian. A guardian that does not take it is killed,
+// and so replaced. One that is being started is told of the queue again. s.mu is held.
+func (s *supervisor) tell(id sched.QueueID, send func(*guardian.Guardian) error) error {
+	if s.unsent != nil {
+		s.unsent[id] = true
+	}
 	if s.guardian == nil {
 		return nil
 	}
@@ -117,22 +193,20 @@ var guardianPause = time.Second
 // keepGuardian starts a guardian whenever there is none, until the supervisor is closed.
 func (s *supervisor) keepGuardian() {
 	for {
-		s.mu.Lock()
-		g, started := s.guardian, time.Now()
-		s.mu.Unlock()
+		g, _ := s.state()
+		started := time.Now()
 		if g != nil {
 			<-g.Gone()
 			_ = g.Close() // releases the socket
 			s.mu.Lock()
 			s.guardian = nil
 			s.mu.Unlock()
+			s.pid.Store(0)
 		}
 		if time.Since(started) < s.pause {
 			time.Sleep(s.pause)
 		}
-		s.mu.Lock()
-		if s.closing {
-			s.mu.Unlock()
+		if _, closing := s.state(); closing {
 			return
 		}
 		if g != nil {
@@ -140,23 +214,28 @@ func (s *supervisor) keepGuardian() {
 			s.note("died; starting another")
 		}
 		s.startGuardian()
-		s.mu.Unlock()
+		if _, closing := s.state(); closing {
+			_ = s.close() // it was started too late for the first call
+		}
 	}
 }
 
-// isGuardian reports whether a process is the guardian.
-func (s *supervisor) isGuardian(pid int) bool {
+func (s *supervisor) state() (g *guardian.Guardian, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.guardian != nil && s.guardian.PID() == pid
+	return s.guardian, s.closing
 }
+
+// isGuardian reports whether a process is the guardian. Discovery asks in every scan, so it does
+// not wait for messages to the guardian.
+func (s *supervisor) isGuardian(pid int) bool { return pid != 0 && s.pid.Load() == int64(pid) }
 
 // adopt sends a queue to the guardian, now or when there is one. After an error the queue
 // is not changed.
 func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	own, err := copyFD(fd)
 	if err != nil {
-		return fmt.Errorf("copy a descriptor for the guardian: %w", err)
+		return err
 	}
 	state, err := json.Marshal(a.State)
 	s.mu.Lock()
@@ -165,7 +244,7 @@ func (s *supervisor) adopt(id sched.QueueID, a adoption, fd int) error {
 		err = s.disk.PutQueue(id, journal.Queue{Process: a.Process, Backend: a.Backend, State: state})
 	}
 	if err == nil {
-		err = s.tell(func(g *guardian.Guardian) error { return g.Adopt(id, a, own) })
+		err = s.tell(id, func(g *guardian.Guardian) error { return g.Adopt(id, a, own) })
 	}
 	if err != nil && !errors.Is(err, guardian.ErrUnreachable) { // else the next guardian gets the queue
 		_ = unix.Close(own)
@@ -186,7 +265,7 @@ func (s *supervisor) forget(id sched.QueueID) {
 	_ = unix.Close(a.fd)
 	delete(s.adopted, id)
 	s.journal.Forget(id)
-	_ = s.tell(func(g *guardian.Guardian) error { return g.Forget(id) })
+	_ = s.tell(id, func(g *guardian.Guardian) error { return g.Forget(id) })
 	s.logDisk(s.disk.ForgetQueue(id))
 }
 
@@ -242,7 +321,7 @@ func (s *supervisor) tellChange(id sched.QueueID, before journal.Change) error {
 	if now == before {
 		return nil
 	}
-	return s.tell(func(g *guardian.Guardian) error { return g.Change(id, now) })
+	return s.tell(id, func(g *guardian.Guardian) error { return g.Change(id, now) })
 }
 
 // Undo implements journalKeeper.

@@ -112,6 +112,65 @@ func TestSupervisorReplacesAGuardianThatHangs(t *testing.T) {
 	_ = s.End(action, sched.Unsupported)
 }
 
+// TestStartOfAGuardianDelaysNoOther: a new guardian takes no messages. Until it is given up,
+// discovery is told which process is a guardian, queues come and go, and changes are undone.
+func TestStartOfAGuardianDelaysNoOther(t *testing.T) {
+	guardianPause = time.Millisecond
+	defer func() { guardianPause = time.Second }()
+	good := []string{"/usr/bin/env", "DAEMON_TEST=guardian", os.Args[0]}
+	notes := make(chan string, 100)
+	s := newSupervisor(good, nil, slog.New(slog.DiscardHandler), func(text string) { notes <- text })
+	large := adoption{Backend: "fake", State: make([]int, 10_000)}
+	null := int(openNull(t).Fd())
+	for id := range sched.QueueID(100) { // more than fit in a socket
+		if err := s.adopt(id+1, large, null); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := sched.Action{Queue: 1, Verb: sched.Stop, Level: sched.LevelInterrupt}
+	if err := errors.Join(s.Begin(stop), s.End(stop, sched.Done)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	first := s.guardian.PID()
+	s.argv = []string{"sleep", "600"} // reads nothing
+	s.mu.Unlock()
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var slowest time.Duration
+	for text, id := "", sched.QueueID(1000); text != "could not be started; nothing is changed until one runs"; id++ {
+		began := time.Now()
+		s.isGuardian(first)
+		if err := s.adopt(id, large, null); err != nil {
+			t.Fatal(err)
+		}
+		s.forget(id)
+		slowest = max(slowest, time.Since(began))
+		select {
+		case text = <-notes:
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if slowest > sendLimit/2 {
+		t.Errorf("a queue was adopted and forgotten in %v, want less than %v", slowest, sendLimit/2)
+	}
+	start := sched.Action{Queue: 1, Verb: sched.Start, Level: sched.LevelInterrupt}
+	if err := errors.Join(s.Begin(start), s.End(start, sched.Done)); err != nil {
+		t.Error(err)
+	}
+	s.mu.Lock()
+	s.argv = good
+	s.mu.Unlock()
+	eventually(t, "a guardian runs", func() bool { return s.check().OK })
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// sendLimit is how long a message to a guardian that does not read takes.
+const sendLimit = time.Second
+
 // loseGuardian kills the guardian and lets no other one start.
 func loseGuardian(t *testing.T, s *supervisor) {
 	t.Helper()
