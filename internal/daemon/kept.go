@@ -135,16 +135,15 @@ func (d *Daemon) inForce() map[string]any {
 			kept[idKey(keptProcesses, k.ID)] = k
 		}
 	})
+	d.eachTree(func(t *treeAttrs) {
+		key := runKey(t.run)
+		if t.run == 0 {
+			key = idKey(keptTrees, t.root())
+		}
+		kept[key] = t.kept()
+	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, t := range d.trees {
-		kept[idKey(keptTrees, id)] = t.kept()
-	}
-	for _, all := range d.runs {
-		for _, r := range all {
-			kept[runKey(r.run)] = r.kept()
-		}
-	}
 	for device, p := range d.pendingPolicies {
 		kept[keptPolicies+device] = p
 	}
@@ -159,6 +158,29 @@ func (d *Daemon) inForce() map[string]any {
 		keepPolicy(string(id), dev.policy, configured)
 	}
 	return kept
+}
+
+// eachTree calls f with d.mu held for each tree and run. As eachProcess does, it lets others have
+// d.mu after every few.
+func (d *Daemon) eachTree(f func(*treeAttrs)) {
+	var all []*treeAttrs
+	d.mu.Lock()
+	for _, t := range d.trees {
+		all = append(all, t)
+	}
+	for _, runs := range d.runs {
+		all = append(all, runs...)
+	}
+	d.mu.Unlock()
+	for part := range slices.Chunk(all, lockBatch) {
+		d.mu.Lock()
+		for _, t := range part {
+			if d.trees[t.root()] == t || slices.Contains(d.runs[t.root()], t) {
+				f(t)
+			}
+		}
+		d.mu.Unlock()
+	}
 }
 
 func samePolicy(a, b api.Policy) bool {

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -187,6 +189,35 @@ func TestNoCallReadsProcUnderTheLock(t *testing.T) {
 	within(t, "the orders of the first user", ended.Wait)
 	if n := s.locked.Load(); n > 0 || s.calls.Load() == 0 {
 		t.Errorf("got %d of %d reads of /proc with the daemon's lock held, want 0 of some", n, s.calls.Load())
+	}
+}
+
+// lockedLog is a log handler that counts messages written with the daemon's lock held.
+type lockedLog struct {
+	slog.Handler
+	*slowProc
+}
+
+func (lockedLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l lockedLog) Handle(context.Context, slog.Record) error {
+	if l.calls.Add(1); !l.unlocked() {
+		l.locked.Add(1)
+	}
+	return nil
+}
+
+// TestNothingIsLoggedUnderTheLock: the reader of a log may be slow. A device whose configured
+// policy cannot be applied is found.
+func TestNothingIsLoggedUnderTheLock(t *testing.T) {
+	b, s := newFakeBackend(t.TempDir()), newSlowProc()
+	d := newTestDaemon(b)
+	s.d, d.cfg.Log = d, slog.New(lockedLog{slog.DiscardHandler, s})
+	d.conf.Devices = []api.Policy{{Device: "fake0", Name: "no such policy"}}
+	defer runDaemon(t, d)()
+	eventually(t, "a message is logged", func() bool { return s.calls.Load() > 0 })
+	if n := s.locked.Load(); n > 0 {
+		t.Errorf("got %d of %d messages with the daemon's lock held, want 0", n, s.calls.Load())
 	}
 }
 

@@ -154,7 +154,8 @@ func (d *Daemon) chooseConfigured(dev *device) {
 	}
 	choice, err := policy.Choose(p.Name, p.Params)
 	if err != nil {
-		d.cfg.Log.Error("policy of a device could not be applied", "device", dev.info.Device.ID, "error", err)
+		// The reader of the log may be slow, and d.mu is held.
+		go d.cfg.Log.Error("policy of a device could not be applied", "device", dev.info.Device.ID, "error", err)
 		return
 	}
 	d.choose(dev, p, choice)
