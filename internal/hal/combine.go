@@ -1,6 +1,10 @@
 package hal
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/giveway/giveway/sched"
+)
 
 // Gate is a queue that can be held and bounded: the gate of a process's shim.
 type Gate interface {
@@ -15,29 +19,55 @@ type combined struct {
 	gate Gate
 }
 
-// Combine returns a queue that is sliced and interrupted as q is, and held and bounded
-// by gate. Closing it closes both.
+// Combine returns a queue that is sliced, deactivated and interrupted as q is, and held and
+// bounded by gate. Closing it closes both.
 func Combine(q Queue, gate Gate) Queue {
 	c := &combined{q, gate}
-	s, slices := q.(Slicer)
-	i, interrupts := q.(Interrupter)
-	switch { // the result must claim neither more nor less than q
-	case slices && interrupts:
+	s, _ := q.(Slicer)
+	d, _ := q.(Deactivator)
+	i, _ := q.(Interrupter)
+	// The type of the result claims what q can do, neither more nor less.
+	switch Abilities(q) & (sched.CanSlice | sched.CanDeactivate | sched.CanInterrupt) {
+	case sched.CanSlice:
+		return struct {
+			*combined
+			Slicer
+		}{c, s}
+	case sched.CanDeactivate:
+		return struct {
+			*combined
+			Deactivator
+		}{c, d}
+	case sched.CanInterrupt:
+		return struct {
+			*combined
+			Interrupter
+		}{c, i}
+	case sched.CanSlice | sched.CanDeactivate:
+		return struct {
+			*combined
+			Slicer
+			Deactivator
+		}{c, s, d}
+	case sched.CanSlice | sched.CanInterrupt:
 		return struct {
 			*combined
 			Slicer
 			Interrupter
 		}{c, s, i}
-	case slices:
+	case sched.CanDeactivate | sched.CanInterrupt:
+		return struct {
+			*combined
+			Deactivator
+			Interrupter
+		}{c, d, i}
+	case sched.CanSlice | sched.CanDeactivate | sched.CanInterrupt:
 		return struct {
 			*combined
 			Slicer
-		}{c, s}
-	case interrupts:
-		return struct {
-			*combined
+			Deactivator
 			Interrupter
-		}{c, i}
+		}{c, s, d, i}
 	}
 	return c
 }
