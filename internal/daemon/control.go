@@ -44,7 +44,7 @@ func (d *Daemon) restoreAll() error {
 		return err
 	}
 	if !d.settle() {
-		return server.Conflict("restore: not every queue was put back within %v; try again", settleTime)
+		return server.Conflict("restore: not every queue was put back within %v; try again", undoTimeout)
 	}
 	return nil
 }

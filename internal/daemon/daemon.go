@@ -114,9 +114,9 @@ type device struct {
 	ledger          hal.Ledger // of its spans
 }
 
-// settleTime is how long the daemon waits for all changes to be undone, when it ends or
+// undoTimeout is how long the daemon waits for all changes to be undone, when it ends or
 // restores, before it leaves the rest to the guardian.
-const settleTime = 2 * time.Second
+const undoTimeout = 2 * time.Second
 
 // New makes a daemon that does nothing yet.
 func New(cfg Config) (*Daemon, error) {
@@ -233,14 +233,14 @@ func (d *Daemon) startBackend(ctx context.Context, b hal.Backend) {
 func (d *Daemon) release() {
 	d.events.post(sched.Event{Kind: sched.ShutdownStarted})
 	if !d.settle() {
-		d.cfg.Log.Error("some changes could not be undone in time; the guardian undoes them", "waited", settleTime)
+		d.cfg.Log.Error("some changes could not be undone in time; they are left to the guardian", "waited", undoTimeout)
 	}
 }
 
-// settle waits until the scheduler has no action under way or due, for settleTime at
+// settle waits until the scheduler has no action under way or due, for undoTimeout at
 // most, and reports whether that is so.
 func (d *Daemon) settle() (settled bool) {
-	for end := time.Now().Add(settleTime); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(undoTimeout); !settled && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		d.events.inLoop(func() { settled = d.sched.Settled() })
 	}
 	return settled
@@ -260,8 +260,9 @@ func (d *Daemon) abandonQueues() {
 	}
 }
 
-// closeBackends closes the backends once no action is under way. A driver that hangs is
-// left alone: it undoes everything when this process has exited.
+// closeBackends closes the backends once no action is under way. A call that hangs is left
+// alone, with what it changes in the journal: when this process has exited, the guardian undoes
+// that, or the driver itself where no journal is kept.
 func (d *Daemon) closeBackends() {
 	closed := make(chan struct{})
 	go func() {
@@ -275,8 +276,8 @@ func (d *Daemon) closeBackends() {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(settleTime):
-		d.cfg.Log.Error("a driver call does not return; the kernel undoes its changes when the daemon has exited")
+	case <-time.After(undoTimeout):
+		d.cfg.Log.Error("a driver call does not return; its changes are undone when the daemon has exited")
 	}
 }
 
