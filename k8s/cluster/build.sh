@@ -8,8 +8,9 @@ mkdir -p "$out/bin/cni"
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
 
 containerd=v2.4.2
+helm=$(awk '$1 == "helm.sh/helm/v3" {print $2}' tools/helmcheck/go.mod)
 kubernetes=$(awk '$1 == "k8s.io/kubernetes" {print $2}' k8s/cluster/hyper/go.mod)
-versions="containerd $containerd, kubernetes $kubernetes, $(sha256sum k8s/cluster/build.sh k8s/cluster/{hyper,etcd}/* | sha256sum)"
+versions="containerd $containerd, kubernetes $kubernetes, helm $helm, $(sha256sum k8s/cluster/build.sh k8s/cluster/{hyper,etcd}/* | sha256sum)"
 
 others() {
   local minor=${kubernetes#v1.}
@@ -19,6 +20,7 @@ others() {
   local module=github.com/containerd/containerd/v2
   GOBIN=$out/bin go install -trimpath -ldflags "-s -w -X $module/version.Version=$containerd" -tags 'no_btrfs no_devmapper no_zfs no_tracing' \
     "$module"/cmd/{containerd,containerd-shim-runc-v2,ctr}@$containerd
+  GOBIN=$out/bin go install -trimpath -ldflags '-s -w' helm.sh/helm/v3/cmd/helm@$helm
   # Debian's runc is built with seccomp, which needs a C library.
   rm -rf "$out/deb" && mkdir -p "$out/deb"
   (cd "$out/deb" && apt-get download -qq runc containernetworking-plugins && for d in *.deb; do dpkg -x "$d" .; done)

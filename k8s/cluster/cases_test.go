@@ -46,6 +46,7 @@ func runCases(t *testing.T) {
 		{"reboot", n.testReboot},
 		{"delay", n.testDelay},
 		{"uninstall", n.testUninstall},
+		{"helm", n.testHelm},
 	} {
 		t.Run(c.name, c.run)
 	}
