@@ -74,8 +74,12 @@ type setting struct {
 	sharedSlice time.Duration // of batch queues side by side, beside online queues; MinSlice: they take turns instead
 	onlineSlice time.Duration // of online queues, beside batch and idle queues
 	bound       uint32        // on commands in flight of batch and idle queues without slices; zero is none
-	stop        bool          // batch queues without slices are stopped while online work is ready
 	bursts      bool          // batch queues may be stopped for bursts of online work
+
+	// On any device there may be batch queues without slices, which have to be stopped to make
+	// room. Those with slices are stopped only if the slice is not enough.
+	stopWhenBusy       bool // those without slices are stopped while online work is ready
+	stopDuringRequests bool // all of them are stopped from the start of a request to its end
 
 	// betweenRequests lets light batch queues run side by side between regular requests, even
 	// if sharedSlice is MinSlice. For a request only the queue whose turn it is stays.
@@ -142,7 +146,7 @@ func (p *giveway) Plan(v *sched.View) sched.Plan {
 
 // ownSetting returns the setting of the parameters.
 func (p *giveway) ownSetting() setting {
-	return setting{slice: p.slice, sharedSlice: p.sharedSlice, onlineSlice: p.onlineSlice, bound: uint32(p.bound), stop: true, bursts: true}
+	return setting{slice: p.slice, sharedSlice: p.sharedSlice, onlineSlice: p.onlineSlice, bound: uint32(p.bound), stopWhenBusy: true, bursts: true}
 }
 
 // planWith is Plan with a setting in place of the parameters. Its steps depend on each other:
@@ -215,7 +219,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 			break // to stop it would cost a stop and a start for each online request
 		}
 		s.wake = earlier(s.wake, s.busyChange)
-		if s.busy && set.stop || q.ID != p.current || idle && s.idleWaits {
+		if s.busy && set.stopWhenBusy || q.ID != p.current || idle && s.idleWaits {
 			return
 		}
 	case idle && st.takesTurns && p.idleStop > now && q.Level() != sched.LevelNone: // one that cannot be stopped is granted, for a slice below the default one

@@ -23,7 +23,7 @@ import (
 type ladder struct {
 	rungs  [maxRungs]rung
 	last   int // index of the last rung
-	start  int // where the ladder begins: batch work has the minimum slice or, without slices, is stopped
+	start  int // where the ladder begins: batch work has the minimum slice or, without slices, is stopped while online work is ready
 	device sched.Device
 
 	current   int        // the rung in force
@@ -48,7 +48,7 @@ type ladder struct {
 // rung is a setting and what is known about it. Its counts are halved when they are large, so
 // that later requests count more.
 type rung struct {
-	setting // on a device with slices, stop is from the start of a request to its end
+	setting
 
 	tried, late float64 // requests, and late ones
 
@@ -114,23 +114,27 @@ const (
 	maxPause    = 2 * time.Minute
 )
 
-// build makes the rungs for a device.
+// build makes the rungs for a device. On one with slices the bounds, and the stop while online work
+// is ready, are for queues whose slices cannot be set.
 func (l *ladder) build(dev sched.Device) {
 	*l = ladder{device: dev, since: sched.Never, resetScores: true}
 	if dev.Sliced() {
 		n := 1
 		for s := dev.Slice / 2; s >= max(dev.MinSharedSlice, 2) && n < maxRungs-2; s /= 2 {
-			l.rungs[n].slice = s
+			l.rungs[n].setting = setting{slice: s, bound: 4 * batchBound}
 			n++
 		}
+		if n > 1 {
+			l.rungs[n-1].bound = batchBound
+		}
 		l.start, l.last = n, n+1
-		l.rungs[l.start].slice = sched.MinSlice
-		l.rungs[l.last].setting = setting{slice: sched.MinSlice, stop: true}
+		l.rungs[l.start].setting = setting{slice: sched.MinSlice, bound: batchBound, stopWhenBusy: true}
+		l.rungs[l.last].setting = setting{slice: sched.MinSlice, bound: batchBound, stopWhenBusy: true, stopDuringRequests: true}
 	} else {
 		l.start, l.last = 3, 3
 		l.rungs[1].bound = 4 * batchBound
 		l.rungs[2].bound = batchBound
-		l.rungs[3].setting = setting{bound: batchBound, stop: true}
+		l.rungs[3].setting = setting{bound: batchBound, stopWhenBusy: true}
 	}
 	l.current, l.chosen = l.start, l.start
 }
@@ -174,9 +178,17 @@ func (l *ladder) confirm(v *sched.View, turnOf sched.QueueID) {
 	}
 	r := &l.rungs[l.current]
 	i, ok := index(v.Queues, turnOf)
-	if ok && v.Queues[i].Slice == r.slice && v.Queues[i].Bound == r.bound || v.Now.Sub(l.changedAt) > trialTime {
+	if ok && r.inForce(&l.device, &v.Queues[i]) || v.Now.Sub(l.changedAt) > trialTime {
 		l.since = v.Now
 	}
+}
+
+// inForce reports whether q, whose turn it is, has the slice or the bound of the setting.
+func (set *setting) inForce(dev *sched.Device, q *sched.Queue) bool {
+	if yieldsBySlice(dev, q) {
+		return q.Slice == set.slice
+	}
+	return q.Bound == set.bound
 }
 
 // decide changes the current rung if it is time to.

@@ -83,17 +83,19 @@ func (x *ladderRun) never(rungs ...int) {
 
 func TestLadderHasTheDocumentedRungs(t *testing.T) {
 	us := time.Microsecond
+	atOnce := setting{slice: 1, bound: 4, stopWhenBusy: true}
+	stopped := setting{slice: 1, bound: 4, stopWhenBusy: true, stopDuringRequests: true}
 	for _, c := range []struct {
 		name  string
 		dev   sched.Device
 		want  []setting
 		start int
 	}{
-		{"H200", h200, []setting{{}, {slice: 1024 * us}, {slice: 512 * us}, {slice: 256 * us}, {slice: 1}, {slice: 1, stop: true}}, 4},
-		{"any slice is safe", sched.Device{Slice: 2 * ms}, []setting{{}, {slice: ms}, {slice: 500 * us}, {slice: 250 * us}, {slice: 125 * us}, {slice: 1}, {slice: 1, stop: true}}, 5},
-		{"half can be shared", sched.Device{Slice: 2 * ms, MinSharedSlice: ms}, []setting{{}, {slice: ms}, {slice: 1}, {slice: 1, stop: true}}, 2},
-		{"only the default can", sched.Device{Slice: 2 * ms, MinSharedSlice: 2 * ms}, []setting{{}, {slice: 1}, {slice: 1, stop: true}}, 1},
-		{"no slices", sched.Device{}, []setting{{}, {bound: 16}, {bound: 4}, {bound: 4, stop: true}}, 3},
+		{"H200", h200, []setting{{}, {slice: 1024 * us, bound: 16}, {slice: 512 * us, bound: 16}, {slice: 256 * us, bound: 4}, atOnce, stopped}, 4},
+		{"any slice is safe", sched.Device{Slice: 2 * ms}, []setting{{}, {slice: ms, bound: 16}, {slice: 500 * us, bound: 16}, {slice: 250 * us, bound: 16}, {slice: 125 * us, bound: 4}, atOnce, stopped}, 5},
+		{"half can be shared", sched.Device{Slice: 2 * ms, MinSharedSlice: ms}, []setting{{}, {slice: ms, bound: 4}, atOnce, stopped}, 2},
+		{"only the default can", sched.Device{Slice: 2 * ms, MinSharedSlice: 2 * ms}, []setting{{}, atOnce, stopped}, 1},
+		{"no slices", sched.Device{}, []setting{{}, {bound: 16}, {bound: 4}, {bound: 4, stopWhenBusy: true}}, 3},
 	} {
 		var l ladder
 		l.build(c.dev)

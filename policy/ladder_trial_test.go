@@ -333,7 +333,8 @@ func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
 }
 
 // TestLadderSettingIsInForce checks from when on a setting counts as in force: when the queue whose
-// turn it is has its slice and its bound, and otherwise more than half a second after it was set.
+// turn it is has its slice, or its bound if it has no slices, and otherwise more than half a second
+// after it was set.
 func TestLadderSettingIsInForce(t *testing.T) {
 	set := sched.Time(time.Hour)
 	for _, c := range []struct {
@@ -342,10 +343,11 @@ func TestLadderSettingIsInForce(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{"both", sched.Queue{ID: 2, Slice: ms, Bound: 4}, ms, true},
-		{"the slice", sched.Queue{ID: 2, Slice: ms, Bound: 3}, ms, false},
-		{"the bound", sched.Queue{ID: 2, Slice: 2 * ms, Bound: 4}, ms, false},
-		{"another queue", sched.Queue{ID: 3, Slice: ms, Bound: 4}, ms, false},
+		{"the slice", sched.Queue{ID: 2, Can: canAll, Slice: ms}, ms, true},
+		{"another slice", sched.Queue{ID: 2, Can: canAll, Slice: 2 * ms, Bound: 4}, ms, false},
+		{"the bound of one without a slice", sched.Queue{ID: 2, Can: sched.CanBound, Bound: 4}, ms, true},
+		{"another bound", sched.Queue{ID: 2, Can: sched.CanBound, Slice: ms, Bound: 3}, ms, false},
+		{"another queue", sched.Queue{ID: 3, Can: canAll, Slice: ms, Bound: 4}, ms, false},
 		{"half a second", sched.Queue{ID: 2}, trialTime, false},
 		{"more", sched.Queue{ID: 2}, trialTime + 1, true},
 	} {

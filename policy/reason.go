@@ -28,9 +28,9 @@ func (p *giveway) waitReasons(now sched.Time, dev *sched.Device, s *summary, set
 	switch {
 	case p.burst.phase == inBurst:
 		batch, idle = sched.InBurst, sched.InBurst
-	case !dev.Sliced() && s.busy && set.stop && (p.serving || now < p.lingerUntil):
+	case !dev.Sliced() && s.busy && set.stopWhenBusy && (p.serving || now < p.lingerUntil):
 		batch, idle = sched.OnlineWork, sched.OnlineWork
-	case !dev.Sliced() && s.busy && set.stop, dev.Sliced() && s.wantClear && p.mayShare:
+	case !dev.Sliced() && s.busy && set.stopWhenBusy, dev.Sliced() && s.wantClear && p.mayShare:
 		batch, idle = sched.RequestExpected, sched.RequestExpected
 	}
 	why[sched.Batch], why[sched.Idle] = batch, idle

@@ -26,7 +26,7 @@ func TestWaitReasons(t *testing.T) {
 		{"online work", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.serving = true, true }, sched.OnlineWork, sched.OnlineWork},
 		{"online work a moment ago", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.lingerUntil = true, now+1 }, sched.OnlineWork, sched.OnlineWork},
 		{"online work before that", false, func(p *giveway, s *summary, _ *setting) { s.busy, p.lingerUntil = true, now }, sched.RequestExpected, sched.RequestExpected},
-		{"online work that stops nothing", false, func(p *giveway, s *summary, set *setting) { s.busy, p.serving, set.stop = true, true, false }, sched.OtherTurn, sched.OtherTurn},
+		{"online work that stops nothing", false, func(p *giveway, s *summary, set *setting) { s.busy, p.serving, set.stopWhenBusy = true, true, false }, sched.OtherTurn, sched.OtherTurn},
 		{"a request is expected, with slices", true, func(p *giveway, s *summary, _ *setting) { s.wantClear, p.mayShare = true, true }, sched.RequestExpected, sched.RequestExpected},
 		{"the same with a single batch queue", true, func(_ *giveway, s *summary, _ *setting) { s.wantClear = true }, sched.OtherTurn, sched.OtherTurn},
 	} {

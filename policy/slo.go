@@ -121,7 +121,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	plan := p.base.planWith(v, set)
 	p.ladder.predicts = set.betweenRequests && p.base.sharesBetweenRequests
 	plan.Wake = earlier(plan.Wake, wake)
-	if set.stop && p.ladder.device.Sliced() {
+	if set.stopDuringRequests {
 		p.stopBatch(v, requests, &plan)
 	}
 	return plan

@@ -69,7 +69,7 @@ func (p *giveway) summarize(v *sched.View, states []queueState, set *setting) su
 			}
 		}
 	}
-	p.updateBusy(v.Now, dev, serving, set.stop, &s)
+	p.updateBusy(v.Now, dev, serving, set.stopWhenBusy, &s)
 	if dev.Sliced() {
 		p.watchOnline(v, p.clearLead(dev, lead, min(s.inRotation, p.group.limit)), &s)
 		p.limitShares(v, states)
