@@ -20,12 +20,14 @@ const ExternalName = "external"
 // One question is open at a time. Until it is answered the last answer stays in force,
 // and queues that the last question did not name are granted. If the answer is later
 // than the deadline, wrong, or the process is gone, the fallback policy decides until a
-// valid answer arrives.
+// valid answer arrives. It is a new one each time: to one that had decided before, all service
+// that the other process has let queues have since then would be due at once.
 type External struct {
 	planner
-	deadline time.Duration
-	fallback sched.Policy
-	next     func() uint64 // numbers of questions, unique among the devices of a node
+	deadline     time.Duration
+	makeFallback func() sched.Policy
+	fallback     sched.Policy  // decides as of the last plan; nil: the other process does
+	next         func() uint64 // numbers of questions, unique among the devices of a node
 
 	question Question // the last one
 	askedAt  sched.Time
@@ -38,10 +40,10 @@ type External struct {
 	failed   bool            // it was wrong, or the process is gone
 }
 
-// NewExternal returns a policy that asks another process and lets fallback decide while
-// there is no valid answer. next returns the number of the next question.
-func NewExternal(deadline time.Duration, fallback sched.Policy, next func() uint64) *External {
-	return &External{deadline: deadline, fallback: fallback, next: next, failed: true}
+// NewExternal returns a policy that asks another process, and lets a policy of makeFallback
+// decide while there is no valid answer. next returns the number of the next question.
+func NewExternal(deadline time.Duration, makeFallback func() sched.Policy, next func() uint64) *External {
+	return &External{deadline: deadline, makeFallback: makeFallback, fallback: makeFallback(), next: next, failed: true}
 }
 
 // Observe implements sched.Observer.
@@ -100,12 +102,16 @@ func (p *External) Plan(v *sched.View) sched.Plan {
 		p.ask(v)
 	}
 	if p.failed || p.late(v.Now) {
+		if p.fallback == nil {
+			p.fallback = p.makeFallback()
+		}
 		plan := p.fallback.Plan(v)
 		if next := p.askedAt.Add(p.deadline); next > v.Now {
 			plan.Wake = earlier(plan.Wake, next)
 		}
 		return plan
 	}
+	p.fallback = nil
 	return p.follow(v)
 }
 

@@ -35,8 +35,12 @@ func newExternalTest(t *testing.T, answer func(*policy.Question) (string, bool))
 // newExternal returns an external policy whose fallback grants every queue.
 func newExternal() *policy.External {
 	native, _ := policy.Choose("native", nil)
+	return newExternalWith(native.Make)
+}
+
+func newExternalWith(makeFallback func() sched.Policy) *policy.External {
 	number := uint64(0)
-	return policy.NewExternal(100*time.Millisecond, native.Make(), func() uint64 { number++; return number })
+	return policy.NewExternal(100*time.Millisecond, makeFallback, func() uint64 { number++; return number })
 }
 
 // step lets a millisecond pass. Actions succeed at once.
@@ -233,14 +237,68 @@ type watcher []sched.Kind
 func (w *watcher) Plan(*sched.View) sched.Plan           { return sched.Plan{} }
 func (w *watcher) Observe(_ sched.Time, ev *sched.Event) { *w = append(*w, ev.Kind) }
 
-// TestFallbackSeesEveryEvent checks that the fallback policy is shown the events while another
-// process decides, so that it knows the state of the queues when it has to.
-func TestFallbackSeesEveryEvent(t *testing.T) {
-	var w watcher
-	ext := policy.NewExternal(time.Second, &w, func() uint64 { return 1 })
+// TestFallbackSeesEventsWhileItDecides checks that the fallback policy is shown the events while
+// there is no valid answer, and a new one each time that it begins to decide.
+func TestFallbackSeesEventsWhileItDecides(t *testing.T) {
+	var made []*watcher
+	ext := newExternalWith(func() sched.Policy { made = append(made, &watcher{}); return made[len(made)-1] })
+	view := sched.View{Now: 1, Devices: []sched.Device{{ID: "gpu0"}}, Queues: []sched.Queue{{ID: 1}}}
+	offer := func(number uint64, p *sched.Plan) {
+		ext.Observe(view.Now, &sched.Event{Kind: sched.PlanOffered, Number: number, Plan: p})
+		ext.Plan(&view)
+	}
 	ext.Observe(1, &sched.Event{Kind: sched.QueueOpened, Queue: 1})
+	ext.Plan(&view)
 	ext.Observe(2, &sched.Event{Kind: sched.RequestFinished, Queue: 1})
-	if len(w) != 2 || w[0] != sched.QueueOpened || w[1] != sched.RequestFinished {
-		t.Errorf("the fallback saw %v, want both events", w)
+	offer(1, &sched.Plan{Grants: []sched.Grant{{Queue: 1}}})
+	ext.Observe(3, &sched.Event{Kind: sched.RequestStarted, Queue: 1})
+	offer(0, nil) // the process exited
+	ext.Observe(4, &sched.Event{Kind: sched.RequestFinished, Queue: 1})
+	ext.Plan(&view)
+	want := []watcher{{sched.QueueOpened, sched.RequestFinished, sched.PlanOffered}, {sched.RequestFinished}}
+	if len(made) != len(want) || !slices.Equal(*made[0], want[0]) || !slices.Equal(*made[1], want[1]) {
+		t.Errorf("%d fallbacks saw %v, want %v", len(made), made, want)
+	}
+}
+
+// TestFallbackDoesNotChargeForTheTimeBefore checks that the fallback policy shares the device fairly
+// from when it begins to decide, although it decided before as well and the other process has let
+// one queue run alone since then.
+func TestFallbackDoesNotChargeForTheTimeBefore(t *testing.T) {
+	for _, name := range []string{"slo", "giveway", "cfs", "wfq", "share"} {
+		fallback, err := policy.Choose(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := newExternalTest(t, highestPriority)
+		o.ext = newExternalWith(fallback.Make)
+		var events []sched.Event
+		for id := sched.QueueID(1); id <= 2; id++ {
+			o.running[id] = true
+			events = append(events,
+				sched.Event{Kind: sched.QueueOpened, Queue: id, Device: "gpu0", Can: sched.CanInterrupt, Attr: sched.Attr{Class: sched.Batch, Priority: -int32(id)}},
+				sched.Event{Kind: sched.Progressed, Queue: id, Counters: sched.Counters{Submitted: 1, Launched: 1}},
+			)
+		}
+		o.step(events...) // the fallback decides until the first answer
+		run := func(d time.Duration) (ran [3]time.Duration) {
+			for range d / time.Millisecond {
+				o.step()
+				for id := range ran {
+					if o.running[sched.QueueID(id)] {
+						ran[id] += time.Millisecond
+					}
+				}
+			}
+			return ran
+		}
+		if ran := run(10 * time.Second); ran[1] < 9*time.Second || o.fallingBack() {
+			t.Fatalf("%s: under the other process the queues ran for %v", name, ran[1:])
+		}
+		o.answer = func(*policy.Question) (string, bool) { return "", false }
+		o.step(sched.Event{Kind: sched.PlanOffered, Device: "gpu0"}) // the process exited
+		if ran := run(2 * time.Second); ran[1] < 800*time.Millisecond || ran[2] < 800*time.Millisecond {
+			t.Errorf("%s: of 2 s after the process exited the queues ran for %v, want half each", name, ran[1:])
+		}
 	}
 }

@@ -115,7 +115,7 @@ func Start(cfg Config, post func(...sched.Event), log *slog.Logger) *Connection 
 // Choice returns the policy for the scheduler.
 func (c *Connection) Choice() sched.PolicyChoice {
 	return sched.PolicyChoice{Name: policy.ExternalName, Make: func() sched.Policy {
-		p := policy.NewExternal(c.cfg.Deadline, c.cfg.Fallback.Make(), func() uint64 { c.number++; return c.number })
+		p := policy.NewExternal(c.cfg.Deadline, c.cfg.Fallback.Make, func() uint64 { c.number++; return c.number })
 		c.externals = append(c.externals, p)
 		return p
 	}}
