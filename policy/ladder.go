@@ -183,9 +183,13 @@ func (l *ladder) confirm(v *sched.View, turnOf sched.QueueID) {
 	}
 }
 
-// inForce reports whether q, whose turn it is, has the slice or the bound of the setting.
+// inForce reports whether q, whose turn it is, has the slice or the bound of the setting, or is
+// stopped as the setting says: a stopped queue gets its slice when it starts.
 func (set *setting) inForce(dev *sched.Device, q *sched.Queue) bool {
-	if yieldsBySlice(dev, q) {
+	switch {
+	case set.stopDuringRequests && q.State == sched.Stopped:
+		return true
+	case yieldsBySlice(dev, q):
 		return q.Slice == set.slice
 	}
 	return q.Bound == set.bound
@@ -200,6 +204,9 @@ func (l *ladder) decide(now sched.Time) {
 		l.stopPredicting(now)
 	case l.failed:
 		l.leave(now)
+	case l.current > l.chosen && l.starvesBatch():
+		l.pause(l.current, now, noGainPause)
+		l.setCurrent(l.chosen, now)
 	case l.requests < trialRequests || now.Sub(l.since) < trialTime || l.measured && l.rungs[l.current].wall < trialTime:
 		// Not enough is known.
 	case l.current < l.chosen && l.nearlyLate():
@@ -207,6 +214,15 @@ func (l *ladder) decide(now sched.Time) {
 	default:
 		l.move(now)
 	}
+}
+
+// starvesBatch reports whether the trial of a stricter rung, which is made for what batch work may
+// gain, has already shown that batch work gets less than half of what it gets with the chosen rung:
+// requests that follow each other without a pause leave it nothing if it is stopped for each.
+func (l *ladder) starvesBatch() bool {
+	const minTime = trialTime / 8
+	a, b := &l.rungs[l.current], &l.rungs[l.chosen]
+	return l.measured && l.requests >= trialRequests && a.wall >= minTime && 2*float64(a.batch)*float64(b.wall) < float64(b.batch)*float64(a.wall)
 }
 
 // endTrial returns to the chosen rung and pauses the current one.

@@ -301,6 +301,51 @@ func TestLadderStopsBatchOnlyIfSwitchesCostMuch(t *testing.T) {
 	}
 }
 
+// TestLadderTrialOfStopsEndsIfBatchWorkStarves checks that a trial of stops ends after 16 requests and
+// a sixteenth of a second if batch work gets less than half of what it gets with the chosen rung, and
+// is then not made again for 20 s. Otherwise the trial goes on.
+func TestLadderTrialOfStopsEndsIfBatchWorkStarves(t *testing.T) {
+	for _, c := range []struct {
+		every, after time.Duration
+		share        float64
+		unknown      bool // what batch work gets with the chosen rung
+	}{
+		{ms, 63 * ms, 0, false},
+		{ms, 63 * ms, 0.29, false},
+		{ms, 500 * ms, 0.31, false},
+		{ms, 500 * ms, 0.7, false},
+		{20 * ms, 320 * ms, 0, false},
+		{20 * ms, 500 * ms, 0.31, false},
+		{ms, 500 * ms, 0, true},
+	} {
+		x := newLadderRun(h200, c.every)
+		x.never(x.start - 1)
+		run := func(n int, share float64) {
+			for range n {
+				x.gets(share)
+				x.finish(5 * ms)
+			}
+		}
+		x.rungs[x.start].lost = time.Hour // more than enough to try it
+		for x.current == x.start {
+			run(1, 0.6)
+		}
+		began := x.now
+		if c.unknown {
+			x.rungs[x.start].measurement = measurement{}
+		}
+		for x.current == x.last && x.chosen == x.start {
+			run(1, c.share)
+		}
+		if got := x.now.Sub(began); got != c.after {
+			t.Errorf("requests every %v, batch work gets %.2f, not 0.6: the trial takes %v, want %v", c.every, c.share, got, c.after)
+		}
+		if got := x.rungs[x.last].retry; c.share < 0.6 && got != x.now.Add(noGainPause) {
+			t.Errorf("requests every %v, batch work gets %.2f: the next trial is in %v, want %v", c.every, c.share, got.Sub(x.now), noGainPause)
+		}
+	}
+}
+
 // TestLadderTrialEndsIfRequestsAreNearlyLate checks that a milder setting under which no request
 // is late, but soon one would be, is left and paused as if one had been.
 func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
@@ -333,8 +378,8 @@ func TestLadderTrialEndsIfRequestsAreNearlyLate(t *testing.T) {
 }
 
 // TestLadderSettingIsInForce checks from when on a setting counts as in force: when the queue whose
-// turn it is has its slice, or its bound if it has no slices, and otherwise more than half a second
-// after it was set.
+// turn it is has its slice, or its bound if it has no slices, or is stopped as the setting says, and
+// otherwise more than half a second after it was set.
 func TestLadderSettingIsInForce(t *testing.T) {
 	set := sched.Time(time.Hour)
 	for _, c := range []struct {
@@ -342,18 +387,22 @@ func TestLadderSettingIsInForce(t *testing.T) {
 		queue sched.Queue
 		after time.Duration
 		want  bool
+		stops bool // during requests
 	}{
-		{"the slice", sched.Queue{ID: 2, Can: canAll, Slice: ms}, ms, true},
-		{"another slice", sched.Queue{ID: 2, Can: canAll, Slice: 2 * ms, Bound: 4}, ms, false},
-		{"the bound of one without a slice", sched.Queue{ID: 2, Can: sched.CanBound, Bound: 4}, ms, true},
-		{"another bound", sched.Queue{ID: 2, Can: sched.CanBound, Slice: ms, Bound: 3}, ms, false},
-		{"another queue", sched.Queue{ID: 3, Can: canAll, Slice: ms, Bound: 4}, ms, false},
-		{"half a second", sched.Queue{ID: 2}, trialTime, false},
-		{"more", sched.Queue{ID: 2}, trialTime + 1, true},
+		{"the slice", sched.Queue{ID: 2, Can: canAll, Slice: ms}, ms, true, false},
+		{"another slice", sched.Queue{ID: 2, Can: canAll, Slice: 2 * ms, Bound: 4}, ms, false, false},
+		{"the bound of one without a slice", sched.Queue{ID: 2, Can: sched.CanBound, Bound: 4}, ms, true, false},
+		{"another bound", sched.Queue{ID: 2, Can: sched.CanBound, Slice: ms, Bound: 3}, ms, false, false},
+		{"another queue", sched.Queue{ID: 3, Can: canAll, Slice: ms, Bound: 4}, ms, false, false},
+		{"half a second", sched.Queue{ID: 2}, trialTime, false, false},
+		{"more", sched.Queue{ID: 2}, trialTime + 1, true, false},
+		{"stopped as the setting says", sched.Queue{ID: 2, Can: canAll, State: sched.Stopped}, ms, true, true},
+		{"stopped for another reason", sched.Queue{ID: 2, Can: canAll, State: sched.Stopped}, ms, false, false},
+		{"not stopped yet", sched.Queue{ID: 2, Can: canAll, State: sched.Stopping}, ms, false, true},
 	} {
 		var l ladder
 		l.build(h200)
-		l.rungs[1].setting = setting{slice: ms, bound: 4}
+		l.rungs[1].setting = setting{slice: ms, bound: 4, stopDuringRequests: c.stops}
 		l.setCurrent(1, set)
 		now, want := set.Add(c.after), sched.Never
 		if c.want {
