@@ -41,8 +41,6 @@ type slo struct {
 type requestState struct {
 	lateScore   float64    // of late requests: see ladder.addRequest
 	reports     bool       // its requests are reported
-	open        uint32     // Queue.OpenRequests at the last plan
-	openedAt    sched.Time // when open last changed
 	oldestSince sched.Time // when its oldest open request began: Queue.RequestSince at the last plan
 	countsFrom  sched.Time // since when that request counts: see openFrom
 	latePeriods int        // how many late periods since then are counted: see countOpen
@@ -122,7 +120,7 @@ func (p *slo) Plan(v *sched.View) sched.Plan {
 	p.ladder.predicts = set.betweenRequests && p.base.sharesBetweenRequests
 	plan.Wake = earlier(plan.Wake, wake)
 	if set.stopDuringRequests {
-		p.stopBatch(v, requests, &plan)
+		p.stopBatch(v, &plan)
 	}
 	return plan
 }
@@ -177,9 +175,6 @@ func (p *slo) updateQueues(v *sched.View, requests []requestState) (adapts bool)
 			if !asleep {
 				p.lastRequest = v.Now
 			}
-		}
-		if q.OpenRequests != r.open {
-			r.open, r.openedAt = q.OpenRequests, v.Now
 		}
 		withSLO = withSLO || q.Attr.SLO > 0
 		asFastAsPossible = asFastAsPossible || (q.Attr.SLO <= 0 || !r.reports) && !asleep
@@ -310,14 +305,14 @@ func (p *slo) updateQuiet(now sched.Time, adapts bool) sched.Time {
 }
 
 // stopBatch removes the grants of ready batch and idle queues while a request is open,
-// but for one request not longer than four times its SLO: its end may never be
-// reported.
-func (p *slo) stopBatch(v *sched.View, requests []requestState, plan *sched.Plan) {
+// but for each request not longer than four times its SLO: its end may never be
+// reported. Of the requests of a queue the newest counts longest.
+func (p *slo) stopBatch(v *sched.View, plan *sched.Plan) {
 	var until sched.Time
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		if q.Attr.Class == sched.Online && q.OpenRequests > 0 && !q.Attr.Paused {
-			until = max(until, requests[i].openedAt.Add(min(q.Attr.SLO, maxStop/4)*4))
+			until = max(until, q.NewestRequest.Add(min(q.Attr.SLO, maxStop/4)*4))
 		}
 	}
 	if until <= v.Now {

@@ -229,7 +229,7 @@ func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
 	} {
 		p := newSLO().(*slo)
 		queues := []sched.Queue{
-			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: c.slo}, OpenRequests: 1},
+			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: c.slo}, OpenRequests: 1, NewestRequest: sched.Time(time.Minute)},
 			{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
 			{ID: 3, Can: canAll, Attr: sched.Attr{Class: sched.Idle}},
 			{ID: 4, Can: canAll, Attr: sched.Attr{Class: sched.Standard}},
@@ -242,7 +242,7 @@ func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
 				plan.Grants = append(plan.Grants, sched.Grant{Queue: q.ID})
 			}
 			opened := sched.Time(time.Minute)
-			p.stopBatch(&sched.View{Now: opened.Add(after), Queues: queues}, []requestState{{openedAt: opened}, {}, {}, {}, {}, {}}, &plan)
+			p.stopBatch(&sched.View{Now: opened.Add(after), Queues: queues}, &plan)
 			for _, g := range plan.Grants {
 				ids = append(ids, g.Queue)
 			}
@@ -255,7 +255,7 @@ func TestSLOStopsBatchForFourTimesTheSLO(t *testing.T) {
 		if got, _ := granted(c.want); len(got) != 6 {
 			t.Errorf("SLO %v: after %v queues %v run, want all", c.slo, c.want, got)
 		}
-		queues[0].OpenRequests = 0
+		queues[0].OpenRequests, queues[0].NewestRequest = 0, 0
 		if got, _ := granted(0); len(got) != 6 {
 			t.Errorf("SLO %v: without a request queues %v run, want all", c.slo, got)
 		}
@@ -306,7 +306,7 @@ func TestSLOQueueThatComesBackBeginsAnew(t *testing.T) {
 		p := newSLO().(*slo)
 		v := &sched.View{Now: sched.Time(time.Hour), Devices: []sched.Device{h200}, Queues: []sched.Queue{{ID: 1, Attr: away}}}
 		queues := p.requests.update(v.Queues)
-		queues[0] = requestState{lateScore: 2, reports: true, open: 3, latePeriods: 4, countedLate: true}
+		queues[0] = requestState{lateScore: 2, reports: true, latePeriods: 4, countedLate: true}
 		if p.updateQueues(v, queues); queues[0] != (requestState{reports: true}) {
 			t.Errorf("%+v: got %+v, want only that it reports requests", away, queues[0])
 		}

@@ -8,14 +8,13 @@ import (
 )
 
 // TestSLOStopsOnlyBatchAndBeginsAnew checks for how long batch work is stopped for an open
-// request: four times its SLO, at most a second, from when the number of open requests last
-// changed. A queue that cannot be stopped, has no work, or does not give way stays.
+// request: four times its SLO, at most a second, from when the newest one began. A queue that cannot be stopped, has no work, or does not give way stays.
 func TestSLOStopsOnlyBatchAndBeginsAnew(t *testing.T) {
 	for _, tt := range []struct{ slo, want time.Duration }{{10 * ms, 40 * ms}, {250 * ms, time.Second}, {10 * time.Second, time.Second}} {
 		p := newSLO().(*slo)
 		begin := sched.Time(time.Minute)
 		v := &sched.View{Now: begin, Devices: []sched.Device{h200Device}, Queues: []sched.Queue{
-			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: tt.slo}, OpenRequests: 1},
+			{ID: 1, Can: canAll, Attr: sched.Attr{Class: sched.Online, SLO: tt.slo}, OpenRequests: 1, NewestRequest: begin},
 			{ID: 2, Can: canAll, Attr: sched.Attr{Class: sched.Batch}},
 			{ID: 3, Can: sched.CanSlice, Attr: sched.Attr{Class: sched.Batch}},
 			{ID: 4, Can: canAll, Attr: sched.Attr{Class: sched.Batch}, Counters: sched.Counters{Known: true}},
@@ -25,13 +24,11 @@ func TestSLOStopsOnlyBatchAndBeginsAnew(t *testing.T) {
 		stops := func(after time.Duration) (batch bool, wake sched.Time) {
 			t.Helper()
 			v.Now = begin.Add(after)
-			queues := p.requests.update(v.Queues)
-			p.updateQueues(v, queues)
 			plan := sched.Plan{}
 			for i := range v.Queues {
 				plan.Grants = append(plan.Grants, sched.Grant{Queue: v.Queues[i].ID})
 			}
-			p.stopBatch(v, queues, &plan)
+			p.stopBatch(v, &plan)
 			granted := map[sched.QueueID]bool{}
 			for _, g := range plan.Grants {
 				granted[g.Queue] = true
@@ -55,13 +52,30 @@ func TestSLOStopsOnlyBatchAndBeginsAnew(t *testing.T) {
 		if batch, wake := stops(tt.want); batch || wake != 0 {
 			t.Errorf("SLO %v: batch work is stopped after %v", tt.slo, tt.want)
 		}
-		v.Queues[0].OpenRequests = 2
+		v.Queues[0].OpenRequests, v.Queues[0].NewestRequest = 2, begin.Add(2*tt.want)
 		if batch, wake := stops(2 * tt.want); !batch || wake != begin.Add(3*tt.want) {
 			t.Errorf("SLO %v, another request: batch work is stopped %v until %v, want until %v", tt.slo, batch, wake.Sub(begin), 3*tt.want)
 		}
-		v.Queues[0].OpenRequests = 0
+		v.Queues[0].OpenRequests, v.Queues[0].NewestRequest = 0, 0
 		if batch, _ := stops(2 * tt.want); batch {
 			t.Errorf("SLO %v: batch work is stopped without a request", tt.slo)
+		}
+	}
+}
+
+// TestSLOStopsBatchBesideARequestThatNeverEnds checks that batch work is stopped for each request,
+// although others are open that are slow or whose ends are never reported.
+func TestSLOStopsBatchBesideARequestThatNeverEnds(t *testing.T) {
+	for _, open := range []int{0, 1, 3, 100} {
+		x := newSLORun(t, h200)
+		for range open {
+			x.step(sched.Event{Kind: sched.RequestStarted, Queue: 1})
+		}
+		for range 1500 {
+			x.request(whileStopped(8*ms, 8*ms, 12*ms, 2*ms))
+		}
+		if x.late*100 > x.n {
+			t.Errorf("%d requests never end: %d of %d others are late, want at most 1 %%", open, x.late, x.n)
 		}
 	}
 }

@@ -71,13 +71,13 @@ func (s *Scheduler) apply(ev *Event) {
 
 // request counts the open requests of q. A policy is called when the first request
 // starts, when the oldest one finishes and when the last one does; a policy with
-// Observe also when any other request finishes.
+// Observe also when any other request starts or finishes.
 func (s *Scheduler) request(d *device, q *Queue, ev *Event) {
 	was, since := q.OpenRequests, q.RequestSince
 	s.countRequest(q, ev)
 	if o := d.domain.observer; o != nil {
 		o.Observe(s.now, ev)
-		d.domain.dirty = d.domain.dirty || ev.Kind == RequestFinished
+		d.domain.dirty = true
 	}
 	d.domain.dirty = d.domain.dirty || (was == 0) != (q.OpenRequests == 0) || q.RequestSince != since
 }
@@ -89,24 +89,26 @@ func (s *Scheduler) countRequest(q *Queue, ev *Event) {
 	switch {
 	case ev.Kind == RequestStarted:
 		q.OpenRequests++
-		if len(q.requests) < maxRequestTimes {
-			q.requests = append(q.requests, s.now)
+		if len(q.requests) == maxRequestTimes {
+			q.requests = q.requests[:maxRequestTimes-1]
 		}
+		q.requests = append(q.requests, s.now)
 	case ev.Kind == RequestFinished && q.OpenRequests > 0:
 		q.OpenRequests--
 		q.forgetRequest(s.now.Add(-ev.Duration), ev.Duration > 0)
 	}
-	switch {
+	switch n := len(q.requests); {
 	case q.OpenRequests == 0:
-		q.RequestSince = 0
-	case len(q.requests) > 0:
-		q.RequestSince = q.requests[0]
+		q.RequestSince, q.NewestRequest = 0, 0
+	case n > 0:
+		q.RequestSince, q.NewestRequest = q.requests[0], q.requests[n-1]
 	default:
-		q.RequestSince = s.now // more were open than times are kept
+		q.RequestSince, q.NewestRequest = s.now, s.now // more were open than times are kept
 	}
 }
 
-// maxRequestTimes is for how many open requests of a queue the start is kept.
+// maxRequestTimes is for how many open requests of a queue the start is kept: the oldest
+// ones and the newest.
 const maxRequestTimes = 64
 
 // forgetRequest removes the start that is nearest to began, or the oldest if began is

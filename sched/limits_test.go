@@ -259,8 +259,8 @@ func TestRequestsCallThePolicyOnlyWhenNeeded(t *testing.T) {
 		plain, observing bool // Plan is called
 	}{
 		{started, 1, 0, true, true},
-		{started, 2, 0, false, false},
-		{started, 3, 0, false, false},
+		{started, 2, 0, false, true},
+		{started, 3, 0, false, true},
 		{finished, 2, 1, false, true}, // not the oldest
 		{finished, 1, 4, true, true},  // the oldest
 		{finished, 0, 4, true, true},
@@ -293,38 +293,38 @@ func TestRequestsCallThePolicyOnlyWhenNeeded(t *testing.T) {
 	}
 }
 
-// TestRequestSinceIsTheStartOfTheOldest checks RequestSince while requests finish in any
-// order, without a duration, and beyond the number of starts that are kept.
-func TestRequestSinceIsTheStartOfTheOldest(t *testing.T) {
+// TestStartsOfTheOldestAndTheNewestRequest checks RequestSince and NewestRequest while requests
+// finish in any order.
+func TestStartsOfTheOldestAndTheNewestRequest(t *testing.T) {
 	choice := sched.PolicyChoice{Name: "counting", Make: func() sched.Policy { return &counting{} }}
 	s := sched.New(sched.Config{}, choice)
 	s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
-	check := func(at sched.Time, kind sched.Kind, took time.Duration, want sched.Time) {
+	check := func(at sched.Time, kind sched.Kind, took time.Duration, oldest, newest sched.Time) {
 		t.Helper()
 		s.Step(at, []sched.Event{{Kind: kind, Queue: 1, Duration: took}})
-		if got := queueOf(s, 1).RequestSince; got != want {
-			t.Errorf("at %d: got the oldest from %d, want %d", at, got, want)
+		if q := queueOf(s, 1); q.RequestSince != oldest || q.NewestRequest != newest {
+			t.Errorf("at %d: got the oldest from %d, the newest from %d, want %d, %d", at, q.RequestSince, q.NewestRequest, oldest, newest)
 		}
 	}
 	const started, finished = sched.RequestStarted, sched.RequestFinished
-	check(100, started, 0, 100)
-	check(200, started, 0, 100)
-	check(300, started, 0, 100)
-	check(400, finished, 190, 100) // the one from 200
-	check(500, finished, 410, 300) // the one from 100, measured in the process
-	check(600, started, 0, 300)
-	check(700, finished, 0, 600) // not measured: counts as the oldest
-	check(800, finished, 200, 0)
+	check(100, started, 0, 100, 100)
+	check(200, started, 0, 100, 200)
+	check(300, started, 0, 100, 300)
+	check(400, finished, 190, 100, 300) // the one from 200
+	check(500, finished, 410, 300, 300) // the one from 100, measured in the process
+	check(600, started, 0, 300, 600)
+	check(700, finished, 0, 600, 600) // not measured: counts as the oldest
+	check(800, finished, 200, 0, 0)
 	for i := range sched.Time(100) {
-		check(1000+i, started, 0, 1000)
+		check(1000+i, started, 0, 1000, 1000+i)
 	}
-	for i := range sched.Time(36) { // the newest, whose starts are not kept
-		check(2000+i, finished, 1, 1000)
-	}
+	check(2000, finished, 901, 1000, 1062) // the newest, after which the starts of some are not kept
+	check(2001, started, 0, 1000, 2001)
+	check(2002, finished, 1, 1000, 1062)
 }
 
 // TestRequestSinceWithManyOpenRequests checks that of more open requests than times are kept,
-// the rest counts as open since the last that is known: a time that has passed is not used.
+// the oldest ones and the newest are known.
 func TestRequestSinceWithManyOpenRequests(t *testing.T) {
 	s := sched.New(sched.Config{}, sched.PolicyChoice{Make: func() sched.Policy { return plans{"": grants(1)} }})
 	s.Step(0, []sched.Event{{Kind: sched.QueueOpened, Queue: 1, Device: "gpu0"}})
@@ -333,15 +333,20 @@ func TestRequestSinceWithManyOpenRequests(t *testing.T) {
 		now = now.Add(ms)
 		s.Step(now, []sched.Event{{Kind: sched.RequestStarted, Queue: 1}})
 	}
+	newest := now
 	for i := range 69 {
 		now = now.Add(ms)
 		s.Step(now, []sched.Event{{Kind: sched.RequestFinished, Queue: 1}})
-		want := now // more were open than times are kept
-		if i < 63 {
-			want = sched.Time(time.Duration(i+2) * ms)
+		want, last := now, now // more were open than times are kept
+		switch {
+		case i < 62:
+			want, last = sched.Time(time.Duration(i+2)*ms), newest
+		case i == 62:
+			want, last = newest, newest
 		}
-		if q := queueOf(s, 1); q.RequestSince != want || q.OpenRequests != uint32(69-i) {
-			t.Fatalf("%d finished: %d open since %v, want %d since %v", i+1, q.OpenRequests, time.Duration(q.RequestSince), 69-i, time.Duration(want))
+		if q := queueOf(s, 1); q.RequestSince != want || q.NewestRequest != last || q.OpenRequests != uint32(69-i) {
+			t.Fatalf("%d finished: %d open since %v, the newest since %v, want %d since %v, %v", i+1,
+				q.OpenRequests, time.Duration(q.RequestSince), time.Duration(q.NewestRequest), 69-i, time.Duration(want), time.Duration(last))
 		}
 	}
 }

@@ -158,6 +158,7 @@ type Queue struct {
 	Bound         uint32        // on commands in flight, as last set; zero is the device's default
 	OpenRequests  uint32        // requests started and not finished, where requests are reported
 	RequestSince  Time          // when the oldest of those started; zero if there is none
+	NewestRequest Time          // when the newest of those started; zero if there is none
 	Can           Ability       // abilities, without those that proved unsupported
 	State         State
 	OnFloor       bool   // its device time comes from floor turns: the policy gives it less than its share
