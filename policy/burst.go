@@ -219,7 +219,7 @@ func countVisits(v *sched.View) (c visitCount) {
 			continue
 		}
 		c.at = max(c.at, q.MeasuredAt)
-		c.queues = c.queues*31 + uint64(q.ID)*4 + uint64(q.Attr.Class)
+		c.queues = addToChecksum(c.queues, q)
 	}
 	c.known = online && batch
 	return c

@@ -24,12 +24,14 @@ const (
 // work that is more than its progress: see refillPart.
 type gauge struct {
 	// The last reading.
-	at     sched.Time
-	all    time.Duration // service of all measured queues
-	batch  time.Duration // service of batch and idle queues
-	queues int           // on the device
-	rung   int           // in force
-	since  sched.Time    // since when
+	at    sched.Time
+	all   time.Duration // service of all measured queues
+	batch time.Duration // service of batch and idle queues
+	rung  int           // in force
+	since sched.Time    // since when
+
+	// Checksums of the queues on the device: of all, and of batch and idle queues.
+	queues, batchQueues uint64
 
 	// Since the last reading.
 	finished float64       // requests
@@ -50,14 +52,16 @@ func (m *measurement) add(o measurement) {
 // read adds to the current rung what was measured since the last reading. finished is the number
 // of requests that have finished since the last call, and openTime the sum of their durations. The
 // hardware is read less often than plans are made, so requests are kept until the next reading. A
-// period without requests is added later, when a request follows and it was not a pause.
+// period without requests is added later, when a request follows and it was not a pause. A period in
+// which a queue came or went does not count.
 func (g *gauge) read(v *sched.View, l *ladder, finished int, openTime time.Duration) {
-	next := gauge{queues: len(v.Queues), rung: l.current, since: l.since, finished: g.finished + float64(finished), openTime: g.openTime + openTime, pauses: g.pauses}
+	next := gauge{rung: l.current, since: l.since, finished: g.finished + float64(finished), openTime: g.openTime + openTime, pauses: g.pauses}
 	l.measured = true
 	anyBatch, used := false, next.finished > 0
 	for i := range v.Queues {
 		q := &v.Queues[i]
 		batch := givesWay(q)
+		next.queues = addToChecksum(next.queues, q)
 		used = used || q.Attr.Class == sched.Online && q.OpenRequests > 0
 		if q.Measured {
 			next.at = max(next.at, q.MeasuredAt)
@@ -65,11 +69,16 @@ func (g *gauge) read(v *sched.View, l *ladder, finished int, openTime time.Durat
 		}
 		if batch {
 			next.batch += q.Served
+			next.batchQueues = addToChecksum(next.batchQueues, q)
 			anyBatch = true
 		}
 		l.measured = l.measured && (q.Measured || !batch)
 	}
 	l.measured = l.measured && anyBatch
+	if next.batchQueues != g.batchQueues {
+		g.batchQueues = next.batchQueues
+		l.forgetMeasurements()
+	}
 	old := *g
 	same := old.queues == next.queues && old.rung == next.rung && old.since == next.since
 	if !l.measured || same && next.at <= old.at {

@@ -111,6 +111,7 @@ func TestGaugeCountsOnlyOneSetting(t *testing.T) {
 		"the same rung anew":     func(x *gaugeRun) { x.l.since = x.v.Now.Add(5 * ms) },
 		"not in force yet":       func(x *gaugeRun) { x.l.since = sched.Never },
 		"a queue closed":         func(x *gaugeRun) { x.v.Queues = x.v.Queues[:3] },
+		"a queue replaced":       func(x *gaugeRun) { x.v.Queues[3].ID = 5 },
 		"batch work lost a part": func(x *gaugeRun) { x.v.Queues[1].Served = -time.Second },
 		"other work lost a part": func(x *gaugeRun) { x.v.Queues[0].Served = -time.Second },
 	} {
@@ -199,5 +200,40 @@ func TestGaugeFades(t *testing.T) {
 	}
 	if now := x.l.rungs[x.l.current]; float64(now.batch) < 0.9*float64(now.wall) {
 		t.Errorf("after 10 s batch work has %v of %v, want nearly all", now.batch, now.wall)
+	}
+}
+
+// TestGaugeComparesTheSameBatchQueues checks that what batch work got with other rungs is dropped when
+// a batch or idle queue comes or goes, and that all else that is known about the rungs stays.
+func TestGaugeComparesTheSameBatchQueues(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*gaugeRun)
+		drops  bool
+	}{
+		{"no change", func(*gaugeRun) {}, false},
+		{"another batch queue", func(x *gaugeRun) { x.v.Queues[1].ID = 20 }, true},
+		{"the idle queue closes", func(x *gaugeRun) { x.v.Queues = append(x.v.Queues[:2:2], x.v.Queues[3]) }, true},
+		{"a queue becomes batch", func(x *gaugeRun) { x.v.Queues[3].Attr.Class = sched.Batch }, true},
+		{"another batch queue, which is not measured", func(x *gaugeRun) { x.v.Queues[1].ID, x.v.Queues[1].Measured = 20, false }, true},
+		{"another standard queue", func(x *gaugeRun) { x.v.Queues[3].ID = 40 }, false},
+		{"another online queue", func(x *gaugeRun) { x.v.Queues[0].ID = 40 }, false},
+	} {
+		x := newGaugeRun()
+		x.pass(20*ms, 1, 2*ms, 8*ms)
+		known := rung{tried: 20, late: 1, measurement: measurement{time.Second, ms, ms}, requests: 20, openTime: ms, retry: x.v.Now, pause: time.Second}
+		x.l.rungs[1] = known
+		current := x.l.rungs[x.l.current]
+		c.change(x)
+		x.pass(20*ms, 1, 2*ms, 8*ms)
+		if c.drops {
+			known.measurement, known.requests, known.openTime = measurement{}, 0, 0
+		}
+		if got := x.l.rungs[1]; got != known {
+			t.Errorf("%s: of another rung %+v is known, want %+v", c.name, got, known)
+		}
+		if got := x.l.rungs[x.l.current]; got.wall < current.wall || got.requests < current.requests {
+			t.Errorf("%s: of the current rung %v is known, %v requests, want at least %v, %v", c.name, got.wall, got.requests, current.wall, current.requests)
+		}
 	}
 }

@@ -148,13 +148,23 @@ func (l *ladder) setting(i int) setting {
 	return set
 }
 
-// forget drops what is known about the rungs, because the queues on the device
+// forget drops what is known about the rungs, because the online queues on the device
 // have changed.
 func (l *ladder) forget() {
 	for i := range l.rungs {
 		l.rungs[i] = rung{setting: l.rungs[i].setting}
 	}
 	l.setCurrent(l.current, l.changedAt)
+}
+
+// forgetMeasurements drops what batch work got with the rungs but the current one. What it gets with
+// other batch queues on the device cannot be compared with that.
+func (l *ladder) forgetMeasurements() {
+	for i := range l.rungs {
+		if r := &l.rungs[i]; i != l.current {
+			r.measurement, r.requests, r.openTime = measurement{}, 0, 0
+		}
+	}
 }
 
 // restart begins anew at the start rung.

@@ -87,6 +87,11 @@ func index(queues []sched.Queue, id sched.QueueID) (int, bool) {
 	return slices.BinarySearchFunc(queues, id, func(q sched.Queue, id sched.QueueID) int { return cmp.Compare(q.ID, id) })
 }
 
+// addToChecksum adds q and its class to a checksum of queues, which tells whether they have changed.
+func addToChecksum(sum uint64, q *sched.Queue) uint64 {
+	return sum*31 + uint64(q.ID)*4 + uint64(q.Attr.Class)
+}
+
 // first returns the index of the runnable queue that goes before all others, or -1.
 // Of equal ones it is the one with the lowest ID.
 func first(v *sched.View, before func(i, j int) bool) int { return firstOf(v, runnable, before) }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/giveway/giveway/sched"
@@ -39,6 +40,7 @@ type slo struct {
 
 // requestState is what slo keeps about the requests of an online queue.
 type requestState struct {
+	online      bool       // it is of class online, and not paused
 	lateScore   float64    // of late requests: see ladder.addRequest
 	reports     bool       // its requests are reported
 	oldestSince sched.Time // when its oldest open request began: Queue.RequestSince at the last plan
@@ -78,15 +80,23 @@ func newSLO() sched.Policy {
 	return p
 }
 
-// Observe implements sched.Observer.
+// Observe implements sched.Observer. What is known about the rungs is about the requests of the
+// online queues there are. Other queues come and go more often than a trial takes: for those see
+// gauge.
 func (p *slo) Observe(now sched.Time, ev *sched.Event) {
-	switch {
-	case ev.Kind == sched.RequestFinished && len(p.finished) < maxFinished:
-		p.finished = append(p.finished, finishedRequest{ev.Queue, ev.Duration, now})
-	case ev.Kind == sched.QueueOpened && ev.Attr.Class == sched.Online:
-		p.ladder.restart(now)
-	case ev.Kind == sched.QueueOpened || ev.Kind == sched.QueueClosed:
-		p.ladder.forget()
+	switch ev.Kind {
+	case sched.RequestFinished:
+		if len(p.finished) < maxFinished {
+			p.finished = append(p.finished, finishedRequest{ev.Queue, ev.Duration, now})
+		}
+	case sched.QueueOpened:
+		if _, known := slices.BinarySearch(p.requests.ids, ev.Queue); !known && ev.Attr.Class == sched.Online {
+			p.ladder.restart(now)
+		}
+	case sched.QueueClosed:
+		if i, known := slices.BinarySearch(p.requests.ids, ev.Queue); known && p.requests.values[i].online {
+			p.ladder.forget()
+		}
 	}
 }
 
@@ -164,6 +174,7 @@ func (p *slo) updateQueues(v *sched.View, requests []requestState) (adapts bool)
 			*r = requestState{reports: r.reports}
 			continue
 		}
+		r.online = true
 		if q.Ready() || q.Counters.Launched != r.launched {
 			r.launched, r.workedAt = q.Counters.Launched, v.Now
 		}

@@ -126,17 +126,71 @@ func TestSLOForgetsWhenQueuesChange(t *testing.T) {
 	}
 }
 
-// TestSLOKnowsNothingOfOtherQueues checks that what is known about the settings is dropped when a
-// queue comes or goes. Other events keep it.
-func TestSLOKnowsNothingOfOtherQueues(t *testing.T) {
-	for kind, drops := range map[sched.Kind]bool{sched.QueueOpened: true, sched.QueueClosed: true, sched.Progressed: false, sched.AttrsChanged: false} {
+// TestSLOForgetsWhenOnlineQueuesChange checks that what is known about the rungs is dropped when an
+// online queue closes, and that the ladder begins anew when one is opened. Other queues, and an event
+// that replaces the abilities of a known queue, change nothing.
+func TestSLOForgetsWhenOnlineQueuesChange(t *testing.T) {
+	online, batch := sched.Attr{Class: sched.Online, SLO: testSLO}, sched.Attr{Class: sched.Batch}
+	for _, c := range []struct {
+		name           string
+		ev             sched.Event
+		drops, restart bool
+	}{
+		{"a new online queue", sched.Event{Kind: sched.QueueOpened, Queue: 3, Attr: online}, true, true},
+		{"a known online queue", sched.Event{Kind: sched.QueueOpened, Queue: 1, Attr: online}, false, false},
+		{"new abilities of an online queue", sched.Event{Kind: sched.QueueOpened, Queue: 1}, false, false},
+		{"an online queue closes", sched.Event{Kind: sched.QueueClosed, Queue: 1}, true, false},
+		{"a new batch queue", sched.Event{Kind: sched.QueueOpened, Queue: 3, Attr: batch}, false, false},
+		{"new abilities of a batch queue", sched.Event{Kind: sched.QueueOpened, Queue: 2}, false, false},
+		{"a batch queue closes", sched.Event{Kind: sched.QueueClosed, Queue: 2}, false, false},
+		{"a new standard queue", sched.Event{Kind: sched.QueueOpened, Queue: 3}, false, false},
+		{"an unknown queue closes", sched.Event{Kind: sched.QueueClosed, Queue: 3}, false, false},
+		{"commands of an online queue", sched.Event{Kind: sched.Progressed, Queue: 1}, false, false},
+		{"attributes of an online queue", sched.Event{Kind: sched.AttrsChanged, Queue: 1, Attr: online}, false, false},
+	} {
 		p := newSLO().(*slo)
-		p.ladder.build(h200)
+		v := &sched.View{Now: sched.Time(time.Minute), Devices: []sched.Device{h200}, Queues: []sched.Queue{{ID: 1, Attr: online}, {ID: 2, Attr: batch}}}
+		p.Plan(v)
 		p.ladder.setCurrent(1, 0)
-		p.ladder.rungs[1].tried, p.ladder.rungs[1].retry = 5, sched.Time(time.Minute)
-		p.Observe(sched.Time(time.Second), &sched.Event{Kind: kind, Queue: 3, Attr: sched.Attr{Class: sched.Batch}})
-		if r := &p.ladder.rungs[1]; (r.tried == 0 && r.retry == 0) != drops || p.ladder.current != 1 {
-			t.Errorf("event %d: %v requests known, retry at %v, rung %d in force; want it dropped: %v", kind, r.tried, r.retry, p.ladder.current, drops)
+		p.ladder.rungs[1].tried, p.ladder.rungs[1].retry, p.ladder.since, p.ladder.requests = 5, sched.Time(time.Minute), 1, 5
+		p.Observe(sched.Time(time.Second), &c.ev)
+		r, want := &p.ladder.rungs[1], 1
+		if c.restart {
+			want = p.ladder.start
+		}
+		known := r.tried == 5 && r.retry > 0 && p.ladder.since == 1 && p.ladder.requests == 5
+		dropped := r.tried == 0 && r.retry == 0 && p.ladder.since == sched.Never && p.ladder.requests == 0
+		if known == c.drops || dropped != c.drops || p.ladder.current != want {
+			t.Errorf("%s: %v requests known, retry at %v, rung %d in force; want it dropped: %v, and rung %d", c.name, r.tried, r.retry, p.ladder.current, c.drops, want)
+		}
+	}
+}
+
+// TestSLOAdaptsWhileQueuesComeAndGo checks that batch work gets the default slice, and that requests
+// are in time, although another queue is replaced more often than a trial takes.
+func TestSLOAdaptsWhileQueuesComeAndGo(t *testing.T) {
+	for _, c := range []sched.Class{sched.Standard, sched.Batch, sched.Idle} {
+		for _, base := range []time.Duration{3 * ms, 9300 * time.Microsecond} {
+			x := newSLORun(t, h200)
+			id, atMin := sched.QueueID(100), 0
+			for i := range 1500 {
+				if i%20 == 0 {
+					x.step(
+						sched.Event{Kind: sched.QueueClosed, Queue: id},
+						sched.Event{Kind: sched.QueueOpened, Queue: id + 1, Device: h200.ID, Can: canAll, Attr: sched.Attr{Class: c}},
+						sched.Event{Kind: sched.Progressed, Queue: id + 1},
+						sched.Event{Kind: sched.QueueOpened, Queue: 2, Can: canAll}, // its abilities are known anew
+					)
+					id++
+				}
+				if x.request(stretch(base)); x.slice == sched.MinSlice {
+					atMin++
+				}
+			}
+			if atMin > 150 || x.late*200 > x.n {
+				t.Errorf("queues of class %v come and go, requests of %v: the minimum slice for %d of %d requests, %d late; want at most a tenth, 0.5 %%",
+					c, base, atMin, x.n, x.late)
+			}
 		}
 	}
 }
