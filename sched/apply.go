@@ -243,7 +243,7 @@ func (s *Scheduler) openQueue(ev *Event) {
 	i, _ := d.index(ev.Queue)
 	d.queues = slices.Insert(d.queues, i, Queue{
 		ID: ev.Queue, Process: ev.Process, Device: ev.Device, Can: ev.Can, Attr: ev.Attr, heldSince: Never, act: actionState{runnableSince: Never},
-		watched: watched{readySince: Never},
+		watched: watched{readySince: Never, runSince: s.now},
 	})
 	s.deviceOf[ev.Queue] = d
 	q := &d.queues[i]

@@ -59,6 +59,7 @@ type watched struct {
 	readySince          Time          // since when it has such work; Never if it has none
 	markReady, markTime time.Duration
 	launched, completed uint64
+	runSince            Time // since when Decided.Run is what it is; its reason and slice may be newer
 
 	stopAgain    bool    // its stop had no effect
 	ignored      Ability // ways of stopping that had no effect
@@ -116,7 +117,7 @@ func (s *Scheduler) waiting(d *device) (victim *Queue) {
 	longest := time.Duration(0)
 	for i := range d.queues {
 		q := &d.queues[i]
-		if !q.Ready() || !q.Decided.Run || q.Decided.Since > d.inversion.from {
+		if !q.Ready() || !q.Decided.Run || q.watched.runSince > d.inversion.from {
 			continue
 		}
 		if had := q.watched.readyFor(s.now) - q.watched.markReady; had > longest {
@@ -131,7 +132,7 @@ func (s *Scheduler) waiting(d *device) (victim *Queue) {
 func (s *Scheduler) holderOf(d *device, victim *Queue) *Queue {
 	for i := range d.queues {
 		q := &d.queues[i]
-		if q != victim && !q.Decided.Run && q.Decided.Since <= d.inversion.from && s.disobeys(d, victim, q) {
+		if q != victim && !q.Decided.Run && q.watched.runSince <= d.inversion.from && s.disobeys(d, victim, q) {
 			return q
 		}
 	}

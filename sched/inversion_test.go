@@ -175,6 +175,49 @@ func TestInversionByCounters(t *testing.T) {
 	}
 }
 
+// TestInversionWhileTheDecisionChanges checks that an inversion is found although the plan gives
+// another reason, or another slice, each time that the queues are looked at. Only a queue that the
+// plan has let run meanwhile is no holder, and one that it has stopped no victim.
+func TestInversionWhileTheDecisionChanges(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		change func(p *sched.Plan, odd bool)
+		found  bool
+	}{
+		{"the reason to wait", func(p *sched.Plan, odd bool) {
+			if p.Waiting[sched.Standard] = sched.OtherTurn; odd {
+				p.Waiting[sched.Standard] = sched.OnlineWork
+			}
+		}, true},
+		{"the slice and the reason to run", func(p *sched.Plan, odd bool) {
+			if p.Grants[0] = (sched.Grant{Queue: 1, Reason: sched.ItsTurn}); odd {
+				p.Grants[0] = sched.Grant{Queue: 1, Slice: 5 * ms, Reason: sched.Beside}
+			}
+		}, true},
+		{"whether the holder may run", func(p *sched.Plan, odd bool) {
+			if p.Grants = p.Grants[:1]; odd {
+				p.Grants = append(p.Grants, sched.Grant{Queue: 2})
+			}
+		}, false},
+		{"whether the victim may run", func(p *sched.Plan, odd bool) {
+			if p.Grants = []sched.Grant{{Queue: 1}}; odd {
+				p.Grants = nil
+			}
+		}, false},
+	} {
+		x := newInversionRun(t, sched.Config{}, sched.CanHold)
+		for i := range 30 {
+			p := grants(1)
+			c.change(&p, i%2 == 1)
+			x.replan(p)
+			x.run(2, both, untold)
+		}
+		if got := len(x.found) > 0; got != c.found {
+			t.Errorf("%s changes: got %v, want found %v", c.what, x.found, c.found)
+		}
+	}
+}
+
 // TestInversionByDeviceTime checks that the hardware's measurement goes before the counters,
 // which processes report late, and that a queue that stays loaded because no other needs the
 // device is no inversion.

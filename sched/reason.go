@@ -85,6 +85,9 @@ func (s *Scheduler) Decisions() []Decision { return s.decisions }
 
 // decided notes a change of how q is scheduled.
 func (s *Scheduler) decided(d *device, q *Queue, run bool, want *Grant, reason Reason) {
+	if run != q.Decided.Run {
+		q.watched.runSince = s.now
+	}
 	q.Decided = Decided{Since: s.now, Run: run, Reason: reason}
 	if run {
 		q.Decided.Slice, q.Decided.Bound = want.Slice, want.Bound
