@@ -103,8 +103,9 @@ type queueState struct {
 	takesTurns   bool          // it is a batch or idle queue that would use a turn now
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
-	load       loadState // of a batch queue
-	triedLater bool      // its load is unknown, and enough other newcomers are in the trial before it
+	load       loadState  // of a batch queue
+	triedLater bool       // its load is unknown, and it waits for a later trial: see chooseNewcomers
+	triedAt    sched.Time // when the last trial began that it was in
 
 	sideBySide   bool // it is a light batch queue that runs side by side with others, without turns
 	outsideGroup bool // it is one of those, and waits because the group is full

@@ -30,6 +30,7 @@ const (
 // Figures for the loads of queues.
 const (
 	windowVisits = 6                      // visits that a verdict needs
+	maxUnclear   = 4                      // windows of a newcomer without a verdict, after which it counts as heavy
 	maxWindow    = 250 * time.Millisecond // after which a window with fewer visits is dropped
 	trialLength  = 300 * time.Millisecond // after which a trial or retrial without a verdict ends
 
@@ -45,6 +46,7 @@ type loadState struct {
 	verdict   load
 	judgedAt  sched.Time // when the last window was complete
 	wasHeavy  bool       // the last window with the default slice was that of a heavy queue
+	unclear   int        // windows in a row that were those of neither a heavy nor a light queue, while the verdict is unknown
 	filled    float64    // part of the last windows with a short slice in which the visits filled the slice
 	fills     bool       // the visits usually fill the short slice: see follow
 	suspected bool       // so the queue, whose verdict is light, may be heavy: it needs a retrial
@@ -128,13 +130,17 @@ func (r *loadState) watch(q *sched.Queue, now sched.Time, beside bool) {
 
 // judge sets the load by the part of the visits that were full, with the default slice. A
 // light queue becomes heavy if two windows in a row say so, so that a short phase changes
-// nothing. A heavy one becomes unknown first, and is then judged beside all light ones.
+// nothing. A heavy one becomes unknown first, and is then judged beside all light ones. A newcomer
+// on the border counts as heavy in the end: another trial would tell no more, and others wait for it.
 func (r *loadState) judge(full float64, now sched.Time) {
 	const heavyFrom, lightTo = 0.7, 0.4
 	r.judgedAt = now
 	was, tried, heavy := r.verdict, r.verdict == unknownLoad || r.suspected, full >= heavyFrom
+	if r.unclear++; was != unknownLoad || heavy || full <= lightTo {
+		r.unclear = 0
+	}
 	switch held := now < r.heldUntil; {
-	case heavy && was == unknownLoad, heavy && r.wasHeavy && !held:
+	case heavy && was == unknownLoad, r.unclear >= maxUnclear, heavy && r.wasHeavy && !held:
 		r.verdict = heavyLoad
 	case full <= lightTo && was == heavyLoad && !held:
 		r.verdict, r.heldUntil = unknownLoad, now

@@ -84,6 +84,50 @@ func TestLoadOfANewcomer(t *testing.T) {
 	}
 }
 
+// TestLoadOfABorderlineNewcomer checks that a newcomer that is neither light nor heavy by four windows
+// is taken for heavy, and that the windows count anew for one that was heavy. A fourth window in which
+// it is light is enough.
+func TestLoadOfABorderlineNewcomer(t *testing.T) {
+	l := newLoadTest(0)
+	for range 3 {
+		l.window(5)
+	}
+	if l.window(4); l.verdict != lightLoad {
+		t.Errorf("4 of 10 visits full in the fourth window: got load %d, want light", l.verdict)
+	}
+	if l.windows(5, time.Second); l.verdict != lightLoad {
+		t.Errorf("5 of 10 visits of a light queue full for a second: got load %d, want light", l.verdict)
+	}
+	for _, full := range []uint64{5, 6} {
+		l := newLoadTest(0)
+		for n := 1; n <= 4; n++ {
+			want := unknownLoad
+			if n == 4 {
+				want = heavyLoad
+			}
+			if l.window(full); l.verdict != want {
+				t.Errorf("%d of 10 visits full in %d windows: got load %d, want %d", full, n, l.verdict, want)
+			}
+		}
+		if l.heldUntil != l.now.Add(holdTime) {
+			t.Errorf("%d of 10 visits full: the verdict holds for %v, want %v", full, l.heldUntil.Sub(l.now), holdTime)
+		}
+		l.windows(full, time.Second)
+		if l.verdict != heavyLoad {
+			t.Errorf("%d of 10 visits full for another second: got load %d, want heavy", full, l.verdict)
+		}
+		l.window(0)
+		for n := 1; n <= 3; n++ {
+			if l.window(full); l.verdict != unknownLoad {
+				t.Errorf("%d of 10 visits full in %d windows after it was heavy: got load %d, want unknown", full, n, l.verdict)
+			}
+		}
+		if l.window(full); l.verdict != heavyLoad {
+			t.Errorf("%d of 10 visits full, four windows after it was heavy: got load %d, want heavy", full, l.verdict)
+		}
+	}
+}
+
 // TestLoadNeedsSixVisits checks that a verdict needs six visits in one window, of at most a
 // quarter of a second.
 func TestLoadNeedsSixVisits(t *testing.T) {

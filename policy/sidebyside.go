@@ -63,6 +63,11 @@ func isCandidate(dev *sched.Device, q *sched.Queue, st *queueState) bool {
 	return st.takesTurns && q.Attr.Class == sched.Batch && q.Visits.Known && yieldsBySlice(dev, q)
 }
 
+// isNewcomer reports whether q is a candidate whose load is unknown.
+func isNewcomer(dev *sched.Device, q *sched.Queue, st *queueState) bool {
+	return st.load.verdict == unknownLoad && isCandidate(dev, q, st)
+}
+
 // watchLoads updates the loads of the batch queues, and which of the light ones are idle.
 func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary) {
 	dev := &v.Devices[0]
@@ -71,6 +76,7 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 	if sum.inRotation < 2 {
 		newcomers = 0
 	}
+	s.chooseNewcomers(v, states, newcomers)
 	s.updateTrial(v.Now, dev, newcomers, sum)
 	if !sum.traced {
 		return
@@ -89,6 +95,9 @@ func (s *sideBySide) watchLoads(v *sched.View, states []queueState, sum *summary
 		}
 		if !s.isLight(dev, q, st) {
 			continue
+		}
+		if s.inTrial(st) {
+			st.triedAt = s.trial.since
 		}
 		s.lightQueues++
 		if !q.Counters.Known && q.Measured && q.MeasuredAt.Sub(st.unservedSince) >= unusedFor {

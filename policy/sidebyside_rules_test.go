@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -39,6 +40,59 @@ func TestTrialOfNewcomers(t *testing.T) {
 		}
 		if got := s.trial.since > 0; got != tt.trial || sum.wake != wake {
 			t.Errorf("%s: trial %v, wake %v; want %v and %v", tt.name, got, sum.wake.Sub(begin), tt.trial, tt.wake)
+		}
+	}
+}
+
+// TestNewcomersAreTriedInTurn checks that of more newcomers than a trial takes those are tried whose
+// last trial is longest ago, that they stay in the trial until they are known, and that another takes
+// the place of one that is.
+func TestNewcomersAreTriedInTurn(t *testing.T) {
+	p, v, states := lightNode(make([]load, 30)...)
+	plan := func() (tried []int) {
+		v.Now = v.Now.Add(10 * ms)
+		s := p.summarize(v, states, &setting{})
+		for i := range states {
+			if p.inTrial(&states[i]) {
+				tried = append(tried, i)
+			}
+		}
+		if len(tried) > trialQueues || s.newcomers < len(tried) {
+			t.Fatalf("%d newcomers are tried, of %d", len(tried), s.newcomers)
+		}
+		return tried
+	}
+	nextTrial := func() []int {
+		for len(plan()) > 0 { // until this one is over
+		}
+		for {
+			if tried := plan(); len(tried) > 0 {
+				return tried
+			}
+		}
+	}
+	trials := make([]int, len(states))
+	for range 5 {
+		tried := nextTrial()
+		for _, i := range tried {
+			trials[i]++
+		}
+		if again := plan(); !slices.Equal(again, tried) {
+			t.Errorf("the trial changes from %v to %v", tried, again)
+		}
+	}
+	if slices.Min(trials) != 2 || slices.Max(trials) != 2 {
+		t.Errorf("in five trials of 12 the newcomers were tried %v times, want 2 each", trials)
+	}
+	tried := nextTrial()
+	states[tried[3]].load.verdict = heavyLoad
+	after := plan()
+	if len(after) != trialQueues || slices.Contains(after, tried[3]) {
+		t.Errorf("queue %d is known: tried were %v and are %v, want another in its place", tried[3], tried, after)
+	}
+	for _, i := range tried {
+		if i != tried[3] && !slices.Contains(after, i) {
+			t.Errorf("queue %d is known: tried were %v and are %v, want the others still tried", tried[3], tried, after)
 		}
 	}
 }
@@ -568,7 +622,7 @@ func countLoads(v *sched.View, states []queueState, sum *summary) {
 		case sched.Batch:
 			sum.traced = sum.traced || q.Visits.Known
 			if st.takesTurns && runnable(q) {
-				countBatch(&v.Devices[0], q, st, trialQueues, sum)
+				countBatch(&v.Devices[0], q, st, sum)
 			}
 		case sched.Standard:
 			p.watchStandard(v.Now, q, st, sum)

@@ -320,6 +320,30 @@ func TestGivewayNewcomersAreKnownSoon(t *testing.T) {
 	}
 }
 
+// TestGivewayBorderlineNewcomersAreKnown checks that the loads of queues whose visits are partly full,
+// and of more of them than a trial takes, are all known after a while.
+func TestGivewayBorderlineNewcomersAreKnown(t *testing.T) {
+	l, _ := newShared(t, nil)
+	for range 2 * trialQueues {
+		l.openJob(batch(1), func(j *job, now sched.Time) {
+			saturating(j, now)
+			if j.burst = 0; j.visited.Count%2 == 0 {
+				j.burst = lightBurst
+			}
+		}, 0)
+	}
+	l.run(10 * time.Second)
+	states, unknown := l.policies[0].(*giveway).states.values, 0
+	for i := range states {
+		if states[i].load.verdict == unknownLoad {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		t.Errorf("of %d queues the loads of %d are not known after 10 s", len(states), unknown)
+	}
+}
+
 // TestGivewayIdleNewcomerLeavesTheTurnToOthers checks that a process without work does not
 // take the minimum slice from the queue that works.
 func TestGivewayIdleNewcomerLeavesTheTurnToOthers(t *testing.T) {

@@ -92,7 +92,7 @@ func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueSta
 	}
 	if class == sched.Batch {
 		s.idleWaits = true
-		countBatch(dev, q, st, p.trial.most, s)
+		countBatch(dev, q, st, s)
 	}
 	if yieldsBySlice(dev, q) && q.Level() == sched.LevelNone {
 		s.unstoppable++
@@ -105,14 +105,12 @@ func (p *giveway) summarizeBatch(dev *sched.Device, q *sched.Queue, st *queueSta
 	}
 }
 
-// countBatch counts a batch queue that would use a turn now, and chooses the newcomers of the
-// next trial: the first of them, up to most.
-func countBatch(dev *sched.Device, q *sched.Queue, st *queueState, most int, s *summary) {
+// countBatch counts a batch queue that would use a turn now.
+func countBatch(dev *sched.Device, q *sched.Queue, st *queueState, s *summary) {
 	if q.State == sched.Running {
 		s.running++
 	}
-	if st.load.verdict == unknownLoad && isCandidate(dev, q, st) {
-		st.triedLater = s.newcomers >= most
+	if isNewcomer(dev, q, st) {
 		s.newcomers++
 	}
 }

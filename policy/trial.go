@@ -33,6 +33,49 @@ func (s *sideBySide) inTrial(st *queueState) bool {
 	return s.trial.since > 0 && st.load.verdict == unknownLoad && !st.triedLater
 }
 
+// chooseNewcomers sets which newcomers wait for a later trial if there are more than a trial takes.
+// Those in the trial stay until they are known. Before the others goes the one whose last trial is
+// longest ago, so that newcomers about which trials tell nothing do not keep out the rest. It keeps
+// the chosen ones in a list that is sorted as it grows.
+func (s *sideBySide) chooseNewcomers(v *sched.View, states []queueState, newcomers int) {
+	if newcomers <= s.trial.most {
+		return // triedLater is not set
+	}
+	var chosen [trialQueues]*queueState
+	n := 0
+	for i := range states {
+		st := &states[i]
+		if !isNewcomer(&v.Devices[0], &v.Queues[i], st) {
+			continue
+		}
+		st.triedLater = true
+		at := n
+		for at > 0 && s.triedBefore(st, chosen[at-1]) {
+			at--
+		}
+		if at == s.trial.most {
+			continue
+		}
+		n = min(n+1, s.trial.most)
+		copy(chosen[at+1:n], chosen[at:])
+		chosen[at] = st
+	}
+	for _, st := range chosen[:n] {
+		st.triedLater = false
+	}
+}
+
+// triedBefore reports whether the newcomer of st goes before the other in the choice for a trial.
+func (s *sideBySide) triedBefore(st, other *queueState) bool {
+	in, otherIn := s.inThisTrial(st), s.inThisTrial(other)
+	return in && !otherIn || in == otherIn && st.triedAt < other.triedAt
+}
+
+// inThisTrial reports whether the newcomer of st was in the trial that goes on at the last plan.
+func (s *sideBySide) inThisTrial(st *queueState) bool {
+	return s.trial.since > 0 && st.triedAt == s.trial.since
+}
+
 // updateTrial begins the trial of newcomers if there are any, and ends it when all are known
 // or it takes too long. Where jobs come and go all the time, newcomers would otherwise have
 // most of the device, and online work would wait for them: see trialLimits.
