@@ -101,6 +101,7 @@ type queueState struct {
 	servedAtTurn time.Duration // Queue.Served when the current turn began
 	lastTurn     sched.Time    // when its last turn began, or when it entered the group
 	takesTurns   bool          // it is a batch or idle queue that would use a turn now
+	withheld     bool          // it was not let run for some of its turn, because others had work: see endTurn
 	unusedTurn   bool          // it used nothing of its last turn: it takes no turns until it is served again
 
 	load       loadState  // of a batch queue
@@ -242,6 +243,7 @@ func (p *giveway) grantBatch(now sched.Time, dev *sched.Device, q *sched.Queue, 
 			g.Slice, s.idleShort = sched.MinSlice, true // no other queue has one: see sliceOfTurn
 		}
 	default:
+		st.withheld = true
 		return
 	}
 	g.Reason = p.runReason(dev, q, st)

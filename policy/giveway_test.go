@@ -333,6 +333,27 @@ func TestGivewayIdleClassRunsAgainWhenTheDeviceIsFree(t *testing.T) {
 	}
 }
 
+// TestGivewayIdleClassRunsAsSoonAsStandardWorkIsDone checks that an idle queue that was stopped for
+// standard work, for less than a turn or for many, runs when that is done: it did not find the device
+// busy in a turn in which it was not let run.
+func TestGivewayIdleClassRunsAsSoonAsStandardWorkIsDone(t *testing.T) {
+	for _, work := range []time.Duration{10 * ms, 50 * ms, 500 * ms, 3 * time.Second} {
+		l := newNode(t, "giveway", nil, slicedGPU)
+		l.measureEvery = 5 * ms
+		last := l.open(class(sched.Idle), saturating)
+		l.open(class(sched.Standard), func(j *job, now sched.Time) {
+			if now == sched.Time(200*ms) {
+				j.submit(now, work)
+			}
+		})
+		l.run(200*ms + work)
+		before := last.served
+		if l.run(100 * ms); last.served-before < 95*ms {
+			t.Errorf("after standard work of %v: it got %v of 100 ms", work, last.served-before)
+		}
+	}
+}
+
 // TestGivewayIdleQueueWithoutCountersLeavesTheRotationAndComesBack checks that a batch
 // queue without counters that uses nothing of a turn takes no turns until it is served,
 // and takes turns again then.
@@ -585,17 +606,19 @@ func TestIdleClassRestsAfterATurnWithLittleService(t *testing.T) {
 		measured bool
 		can      sched.Ability
 		served   time.Duration
+		withheld bool
 		want     bool
 	}{
-		{"little", sched.Idle, true, canAll, 5*ms - 1, true},
-		{"a tenth", sched.Idle, true, canAll, 5 * ms, false},
-		{"class batch", sched.Batch, true, canAll, ms, false},
-		{"not measured", sched.Idle, false, canAll, ms, false},
-		{"without slices", sched.Idle, true, sched.CanInterrupt, ms, false},
+		{"little", sched.Idle, true, canAll, 5*ms - 1, false, true},
+		{"a tenth", sched.Idle, true, canAll, 5 * ms, false, false},
+		{"little, and stopped for others", sched.Idle, true, canAll, ms, true, false},
+		{"class batch", sched.Batch, true, canAll, ms, false, false},
+		{"not measured", sched.Idle, false, canAll, ms, false, false},
+		{"without slices", sched.Idle, true, sched.CanInterrupt, ms, false, false},
 	} {
 		p := makeGiveway()
 		q := sched.Queue{Measured: c.measured, Can: c.can, Attr: sched.Attr{Class: c.class}, Counters: sched.Counters{Known: true}}
-		p.endTurn(now, &h200Device, &q, &queueState{class: c.class, served: c.served + ms, servedAtTurn: ms})
+		p.endTurn(now, &h200Device, &q, &queueState{class: c.class, served: c.served + ms, servedAtTurn: ms, withheld: c.withheld})
 		if want := now.Add(20 * 50 * ms); (p.idleStop == want) != c.want || !c.want && p.idleStop != 0 {
 			t.Errorf("%s: idle queues are stopped until %v, want %v", c.name, p.idleStop, c.want)
 		}

@@ -64,7 +64,7 @@ func (p *giveway) rotate(v *sched.View, states []queueState, s *summary, set *se
 			p.turnStart.Time = max(v.Now, p.idleStop) // a turn in which it is stopped would end like the last one
 		}
 		for i := range states {
-			states[i].servedAtTurn = states[i].served
+			states[i].servedAtTurn, states[i].withheld = states[i].served, false
 		}
 	}
 	if q := &v.Queues[current]; s.inRotation > 1 || q.Measured && !q.Counters.Known {
@@ -92,9 +92,9 @@ func (p *giveway) turnLength() time.Duration {
 }
 
 // endTurn updates the state of the queue whose turn is over. An idle queue that got almost
-// nothing has found the device busy: idle queues are then stopped for a while.
+// nothing although it was let run has found the device busy: idle queues are then stopped for a while.
 func (p *giveway) endTurn(now sched.Time, dev *sched.Device, q *sched.Queue, st *queueState) {
-	if st.class == sched.Idle && q.Measured && yieldsBySlice(dev, q) && st.served-st.servedAtTurn < p.turnLength()/10 {
+	if st.class == sched.Idle && !st.withheld && q.Measured && yieldsBySlice(dev, q) && st.served-st.servedAtTurn < p.turnLength()/10 {
 		p.idleStop = now.Add(idleStopTurns * p.turn)
 	}
 	switch {
